@@ -1,0 +1,39 @@
+package firewall
+
+import "net/netip"
+
+// Entry is a set of destinations: the addresses of Prefix, on one port of one
+// IP protocol. In Config.Deny, Proto 0 stands for every protocol and Port 0
+// for every port. In Config.Inbound, Prefix is unset.
+type Entry struct {
+	Prefix netip.Prefix
+	Proto  uint8
+	Port   uint16
+}
+
+// Config is what NewPlan computes a Plan from.
+type Config struct {
+	// Sealed refuses everything but loopback; of the other fields, only
+	// DropGroup counts.
+	Sealed bool
+
+	// GuardUID is the only uid that may reach Upstreams. It must not be 0.
+	GuardUID uint32
+
+	// DNSPort4 and DNSPort6 are the ports on 127.0.0.1 and ::1 where the
+	// guard answers DNS: port 53 of any address is redirected there. 0 means
+	// that nothing listens in that family: port 53 is then refused.
+	DNSPort4, DNSPort6 uint16
+
+	// Upstreams are the DNS servers of the guard, over UDP and TCP.
+	Upstreams []netip.AddrPort
+
+	// Allow may be reached by everyone; Deny by no one, whatever else says.
+	Allow, Deny []Entry
+
+	// Inbound are the ports that may be connected to from outside.
+	Inbound []Entry
+
+	// DropGroup is the NFLOG group that gets what is refused. 0 means none.
+	DropGroup uint16
+}

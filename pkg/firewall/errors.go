@@ -1,0 +1,34 @@
+package firewall
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+var (
+	// ErrPermission says that the kernel refused for want of a capability.
+	ErrPermission = errors.New("the capability NET_ADMIN is missing in this network namespace")
+
+	// ErrUnsupported says that the kernel, or this network namespace, can't
+	// hold the plan.
+	ErrUnsupported = errors.New("the kernel can't hold the rules")
+)
+
+// explain adds to err, which came from the kernel while doing what, the
+// sentinel that a caller can act on. It keeps err for errors.Is.
+func explain(what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrPermission), errors.Is(err, ErrUnsupported):
+		return fmt.Errorf("%s: %w", what, err)
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return fmt.Errorf("%s: %w: %w", what, ErrPermission, err)
+	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EAFNOSUPPORT),
+		errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ESOCKTNOSUPPORT):
+		return fmt.Errorf("%s: %w (nf_tables with inet tables, nat, sets of intervals and conntrack are needed): %w", what, ErrUnsupported, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
