@@ -1,0 +1,37 @@
+package privdrop
+
+import (
+	"fmt"
+	"syscall"
+)
+
+// CapabilityError says that the process lacks a capability.
+type CapabilityError struct {
+	Capability string // as docker's --cap-add takes it: "SETPCAP"
+	Doing      string // what it is needed for
+}
+
+func (e *CapabilityError) Error() string {
+	return fmt.Sprintf("capability %s is missing, which is needed to %s: start the container with --cap-add=%s",
+		e.Capability, e.Doing, e.Capability)
+}
+
+// ExecError says that a command could not be executed.
+type ExecError struct {
+	Path  string
+	Errno syscall.Errno
+}
+
+func (e *ExecError) Error() string { return fmt.Sprintf("execute %s: %v", e.Path, e.Errno) }
+
+// Unwrap returns the errno.
+func (e *ExecError) Unwrap() error { return e.Errno }
+
+// ExitCode is the exit code that a shell would give: 127 if the command was
+// not found, 126 if it could not be executed.
+func (e *ExecError) ExitCode() int {
+	if e.Errno == syscall.ENOENT || e.Errno == syscall.ENOTDIR {
+		return 127
+	}
+	return 126
+}

@@ -1,0 +1,51 @@
+// Package privdrop turns a process that runs as root into one that has nothing
+// left to lose, and proves it by reading back what the kernel says.
+//
+// Lookup chooses the identity. Exec does the drop, in a process of its own:
+// the caller re-executes itself, so that there is one purpose, one locked
+// thread and nothing to undo. Harden is for the processes that stay
+// privileged: they keep the capabilities that they use, and no others.
+package privdrop
+
+// Identity is who a process runs as.
+type Identity struct {
+	UID    uint32   `json:"uid"`
+	GID    uint32   `json:"gid"`
+	Groups []uint32 `json:"groups,omitempty"` // supplementary groups
+	Name   string   `json:"name"`
+	Home   string   `json:"home"`
+	Shell  string   `json:"shell"`
+}
+
+// Spec is what Exec does. It travels to the re-executed process as JSON.
+type Spec struct {
+	Identity Identity `json:"identity"`
+
+	// Argv is the command. Argv[0] is searched in the PATH of Env, as the
+	// identity, unless it has a slash.
+	Argv []string `json:"argv"`
+
+	// Env is the environment, which Environment is applied to.
+	Env []string `json:"env"`
+
+	// Dir is the working directory, entered as the identity. Empty means
+	// that of the caller.
+	Dir string `json:"dir,omitempty"`
+
+	// Umask of the command; 0 means 022.
+	Umask uint32 `json:"umask,omitempty"`
+
+	// DenyUserNS refuses new namespaces of every kind, and mounts. They stay
+	// usable otherwise, since tools build their own sandboxes from them.
+	DenyUserNS bool `json:"deny_userns,omitempty"`
+
+	// KeepFDs is how many file descriptors from 3 on the command gets. All
+	// others above 2 are closed.
+	KeepFDs int `json:"keep_fds,omitempty"`
+
+	// ParentPID, if not 0, is the pid of the process that started this one:
+	// the command is killed when that ends. The kernel honours it across
+	// uids only if the parent held CAP_KILL. Not for children of PID 1, which
+	// the kernel kills anyway.
+	ParentPID int `json:"parent_pid,omitempty"`
+}

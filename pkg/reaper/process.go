@@ -1,0 +1,66 @@
+package reaper
+
+import (
+	"context"
+	"os"
+	"syscall"
+)
+
+// Process is a child that Start has made. Its methods are safe for concurrent
+// use.
+type Process struct {
+	reaper  *Reaper
+	pid     int
+	helper  bool
+	tty     int           // terminal whose foreground it was given, or -1
+	stopped chan struct{} // one token after it was stopped
+	done    chan struct{} // closed after status is set
+	status  Status
+}
+
+// Pid is the process id. It may be in use by another process once Done is
+// closed.
+func (p *Process) Pid() int { return p.pid }
+
+// Done is closed when the process has ended and was reaped.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Status waits until the process has ended and says how.
+func (p *Process) Status() Status {
+	<-p.done
+	return p.status
+}
+
+// Wait is Status that gives up when ctx ends, with ctx's error.
+func (p *Process) Wait(ctx context.Context) (Status, error) {
+	select {
+	case <-p.done:
+		return p.status, nil
+	case <-ctx.Done():
+		return Status{}, ctx.Err()
+	}
+}
+
+// Signal sends sig to the process. It returns os.ErrProcessDone if the process
+// was reaped, so no other process that has got its pid is ever hit, and
+// syscall.EPERM if the process has another uid and we lack CAP_KILL.
+func (p *Process) Signal(sig os.Signal) error { return p.kill(p.pid, sig) }
+
+// SignalGroup sends sig to the process's group, as long as the process itself
+// was not reaped. Errors are those of Signal.
+func (p *Process) SignalGroup(sig os.Signal) error { return p.kill(-p.pid, sig) }
+
+func (p *Process) kill(target int, sig os.Signal) error {
+	n, ok := sig.(syscall.Signal)
+	if !ok {
+		return syscall.EINVAL
+	}
+	p.reaper.mu.Lock()
+	defer p.reaper.mu.Unlock()
+	select {
+	case <-p.done:
+		return os.ErrProcessDone
+	default:
+		return syscall.Kill(target, n)
+	}
+}

@@ -1,0 +1,212 @@
+// Package reaper is what PID 1 owes its children: it starts them, reaps every
+// process that ends up with it, forwards signals, and ends the whole tree
+// before it reports how the main child ended.
+//
+// A process has one Reaper, and starts its children through it alone: os/exec
+// and os.Process wait for a child by themselves and would race with it for the
+// status. The same code serves a process that is not PID 1: New makes it the
+// subreaper of its descendants.
+package reaper
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Reaper starts processes and reaps all that become its children. Its methods
+// are safe for concurrent use.
+type Reaper struct {
+	log    *slog.Logger
+	isInit bool          // PID 1 of its namespace
+	spawns chan func()   // run on the thread that is the parent of every child
+	reaped chan struct{} // one token after any child was reaped
+
+	// mu is held from fork to registration, around every round of wait4, and
+	// around every kill. So no child is reaped unknown, however fast it ends,
+	// and no signal goes to a pid that is free for reuse.
+	mu    sync.Mutex
+	procs map[int]*Process
+}
+
+// New makes the calling process a reaper, for as long as it lives; a second
+// one in the same process would steal from the first. It ignores TTIN and
+// TTOU, so that nothing done to the terminal's foreground group can stop the
+// process, or make it spin, when it writes a line there; children get the
+// default action back. A nil log discards.
+func New(log *slog.Logger) (*Reaper, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	r := &Reaper{
+		log:    log,
+		isInit: os.Getpid() == 1,
+		spawns: make(chan func()),
+		reaped: make(chan struct{}, 1),
+		procs:  make(map[int]*Process),
+	}
+	if !r.isInit {
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			return nil, fmt.Errorf("become a subreaper: %w", err)
+		}
+	}
+	signal.Ignore(syscall.SIGTTIN, syscall.SIGTTOU)
+
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGCHLD)
+	go func() {
+		for ; ; <-ended {
+			r.reap()
+		}
+	}()
+	go func() {
+		// PR_SET_PDEATHSIG fires when the thread that forked ends, not the
+		// process: so this one never does.
+		runtime.LockOSThread()
+		for f := range r.spawns {
+			f()
+		}
+	}()
+	return r, nil
+}
+
+// Command says what to start. The child leads a process group of its own.
+type Command struct {
+	Path  string     // file to execute; PATH is not searched
+	Args  []string   // with the name it runs under first; empty means Path
+	Env   []string   // nothing is inherited
+	Dir   string     // empty means the caller's
+	Files []*os.File // file descriptors 0, 1, 2, … of the child; nil entries are closed
+
+	// Foreground makes the child's process group the foreground group of the
+	// terminal, if Files[0] is the controlling terminal of the calling process
+	// and the caller is in its foreground. Otherwise it changes nothing.
+	Foreground bool
+
+	// Setsid starts the child in a session of its own, without a terminal.
+	// Foreground has no effect then.
+	Setsid bool
+
+	// Helper marks a process that serves the caller and is no part of the
+	// tree that Supervise signals and ends.
+	Helper bool
+}
+
+// Start executes c. If the caller is not PID 1, the child is killed should the
+// caller die; a child that then changes its credentials has to ask for that
+// again. Errors that unwrap to syscall.ENOENT or EACCES mean that the file was
+// not found or is not executable.
+func (r *Reaper) Start(c Command) (*Process, error) {
+	type result struct {
+		p   *Process
+		err error
+	}
+	done := make(chan result)
+	r.spawns <- func() {
+		p, err := r.fork(c)
+		done <- result{p, err}
+	}
+	res := <-done
+	return res.p, res.err
+}
+
+func (r *Reaper) fork(c Command) (*Process, error) {
+	args := c.Args
+	if len(args) == 0 {
+		args = []string{c.Path}
+	}
+	attr := &syscall.ProcAttr{Dir: c.Dir, Env: c.Env, Sys: &syscall.SysProcAttr{Setsid: c.Setsid, Setpgid: !c.Setsid}}
+	for _, f := range c.Files {
+		fd := ^uintptr(0)
+		if f != nil {
+			fd = f.Fd()
+		}
+		attr.Files = append(attr.Files, fd)
+	}
+	if c.Foreground && !c.Setsid && len(c.Files) > 0 && c.Files[0] != nil {
+		if tty := int(c.Files[0].Fd()); inForeground(tty) {
+			attr.Sys.Foreground, attr.Sys.Ctty = true, tty
+		}
+	}
+	if !r.isInit {
+		attr.Sys.Pdeathsig = syscall.SIGKILL
+	}
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	// What is ignored would stay so in the child, while what is caught is
+	// reset. A write to the terminal that is interrupted meanwhile is
+	// restarted by the kernel, and goes through once they are ignored again.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGTTIN, syscall.SIGTTOU)
+	pid, err := syscall.ForkExec(c.Path, args, attr)
+	signal.Ignore(syscall.SIGTTIN, syscall.SIGTTOU)
+	runtime.KeepAlive(c.Files)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", c.Path, err)
+	}
+	p := &Process{reaper: r, pid: pid, helper: c.Helper, tty: -1, done: make(chan struct{}), stopped: make(chan struct{}, 1)}
+	if attr.Sys.Foreground {
+		p.tty = attr.Sys.Ctty
+	}
+	r.procs[pid] = p
+	return p, nil
+}
+
+// inForeground reports whether fd is our controlling terminal and we may hand
+// its foreground on.
+func inForeground(fd int) bool {
+	pgrp, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+	return err == nil && pgrp == unix.Getpgrp()
+}
+
+// reap collects every child that has ended or stopped. One SIGCHLD can stand
+// for many, so it goes on until there are none.
+func (r *Reaper) reap() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ended := false
+	for {
+		var w syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &w, syscall.WNOHANG|syscall.WUNTRACED, nil)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil || pid == 0 {
+			break
+		}
+		p := r.procs[pid]
+		if w.Stopped() {
+			if p != nil {
+				notify(p.stopped)
+			}
+			continue
+		}
+		ended = true
+		if p == nil {
+			r.log.Debug("reaped an orphan", "pid", pid, "status", statusOf(w))
+			continue
+		}
+		delete(r.procs, pid)
+		p.status = statusOf(w)
+		close(p.done)
+	}
+	if ended {
+		notify(r.reaped)
+	}
+}
+
+// notify leaves a token in c, unless there is one already.
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
