@@ -1,0 +1,89 @@
+package policy
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Error is one thing that is wrong, or worth a warning, in one place of a
+// policy file.
+type Error struct {
+	Source     Source
+	Text       string // the offending text, shortened
+	Message    string
+	Suggestion string // what was probably meant, "" if nobody knows
+}
+
+// Error returns `file:line:col: message: "text" (did you mean …?)`.
+func (e Error) Error() string {
+	var b strings.Builder
+	if e.Source.File != "" {
+		b.WriteString(e.Source.String())
+		if e.Source.Col > 0 {
+			b.WriteString(":" + strconv.Itoa(e.Source.Col))
+		}
+		b.WriteString(": ")
+	}
+	b.WriteString(e.Message)
+	if e.Text != "" {
+		fmt.Fprintf(&b, ": %q", e.Text)
+	}
+	if e.Suggestion != "" {
+		fmt.Fprintf(&b, " (did you mean %s?)", e.Suggestion)
+	}
+	return b.String()
+}
+
+// ErrorList is every error of every file, in the order of the files and lines.
+// A long list is cut; its last item then counts the rest.
+type ErrorList []Error
+
+// Error returns one line per error.
+func (l ErrorList) Error() string {
+	lines := make([]string, len(l))
+	for i, e := range l {
+		lines[i] = e.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+const maxErrors = 100
+
+// problems collects errors, or warnings, and bounds how many are kept.
+type problems struct {
+	list ErrorList
+	more int
+}
+
+func (p *problems) add(e Error) {
+	if len(p.list) == maxErrors {
+		p.more++
+		return
+	}
+	e.Text = shorten(e.Text)
+	e.Suggestion = shorten(e.Suggestion)
+	p.list = append(p.list, e)
+}
+
+// all returns what was collected, and a count of what was not; nil if nothing was.
+func (p *problems) all() ErrorList {
+	if p.more == 0 {
+		return p.list
+	}
+	return append(p.list[:len(p.list):len(p.list)], Error{Message: fmt.Sprintf("and %d more", p.more)})
+}
+
+// shorten bounds a text from a file to what fits on a line.
+func shorten(s string) string {
+	const limit = 80
+	if len(s) <= limit {
+		return s
+	}
+	s = s[:limit]
+	for len(s) > 0 && !utf8.RuneStart(s[len(s)-1]) {
+		s = s[:len(s)-1]
+	}
+	return s[:len(s)-1] + "…"
+}

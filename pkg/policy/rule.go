@@ -1,0 +1,122 @@
+package policy
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// Proto is a transport protocol by its IP protocol number.
+type Proto uint8
+
+// The protocols that an entry can name.
+const (
+	TCP Proto = 6
+	UDP Proto = 17
+)
+
+// String returns "tcp" or "udp".
+func (p Proto) String() string {
+	switch p {
+	case TCP:
+		return "tcp"
+	case UDP:
+		return "udp"
+	}
+	return "proto-" + strconv.Itoa(int(p))
+}
+
+// Port is a port of one protocol. The zero Port stands for every port of every
+// protocol where that is said.
+type Port struct {
+	Proto  Proto
+	Number uint16
+}
+
+// String returns for example "443/tcp".
+func (p Port) String() string {
+	return strconv.Itoa(int(p.Number)) + "/" + p.Proto.String()
+}
+
+// MarshalText writes a Port as String does.
+func (p Port) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// Source is a place in a policy file. Line and Col count from 1, Col in bytes;
+// 0 means unknown or the whole file.
+type Source struct {
+	File      string // as named in the Bundle
+	Line, Col int
+}
+
+// String returns "file:line", which is how rules are cited.
+func (s Source) String() string {
+	if s.Line == 0 {
+		return s.File
+	}
+	return s.File + ":" + strconv.Itoa(s.Line)
+}
+
+// Rule is one entry of the policy. Rules are shared and must not be modified.
+type Rule struct {
+	Source Source
+	Text   string // the entry as written, without its comment
+	Deny   bool
+
+	// Name is the canonical name: lower case, A-labels, no trailing dot, without
+	// the "*." of a wildcard. It is empty if the rule is about addresses.
+	Name string
+	// Wildcard says that Name stands for itself and every name below it.
+	Wildcard bool
+	// Prefix is the address block of a rule about addresses, else invalid.
+	Prefix netip.Prefix
+
+	// Ports is what the rule is about. An allow rule that names no port has
+	// 443/tcp and 80/tcp; nil, in deny rules only, is every port and protocol.
+	Ports []Port
+
+	Private  bool   // the name may resolve to private addresses
+	Required bool   // the self-test must reach it
+	Preset   string // the preset that the rule came from, "" if none
+}
+
+// Target returns the name, wildcard or address block of the rule in the form
+// in which it is written in a policy.
+func (r *Rule) Target() string {
+	switch {
+	case r.Name == "" && r.Prefix.IsSingleIP():
+		return r.Prefix.Addr().String()
+	case r.Name == "" && r.Prefix.Addr().Is6():
+		return "[" + r.Prefix.Addr().String() + "]/" + strconv.Itoa(r.Prefix.Bits())
+	case r.Name == "":
+		return r.Prefix.String()
+	case r.Wildcard:
+		return "*." + r.Name
+	}
+	return r.Name
+}
+
+// String returns the rule as a line that means the same in a policy file.
+func (r *Rule) String() string {
+	var b strings.Builder
+	if r.Deny {
+		b.WriteByte('!')
+	}
+	target := r.Target()
+	if len(r.Ports) == 1 { // default ports are two, and go without saying
+		if r.Name == "" && r.Prefix.Addr().Is6() && target[0] != '[' {
+			target = "[" + target + "]"
+		}
+		target += ":" + strconv.Itoa(int(r.Ports[0].Number))
+		if r.Ports[0].Proto == UDP {
+			target += "/udp"
+		}
+	}
+	b.WriteString(target)
+	if r.Private {
+		b.WriteString(" private")
+	}
+	if r.Required {
+		b.WriteString(" required")
+	}
+	return b.String()
+}
