@@ -2,14 +2,13 @@
 // one JSON object per line, in an order that a gap betrays.
 //
 // The field names of Event are a public contract, held by a golden file.
-// Writers never block the path that they report on: Limiter drops repeats and
-// says how many, and Log bounds the disk that it may use.
+// Writers never hold up the path that they report on: Limiter leaves out repeats
+// and says how many, and Log bounds the disk that it may use. Everything that an
+// attacker may choose (a name, a reason that quotes one) is capped and escaped
+// by Encode; a line is printable ASCII whatever went in.
 package audit
 
-import (
-	"time"
-	"unicode/utf8"
-)
+import "time"
 
 // Kind says which part of agent-init an Event comes from.
 type Kind string
@@ -38,11 +37,8 @@ const (
 	Fault Verdict = "fault" // something broke; what it guards is sealed
 )
 
-// maxField bounds every text field, in bytes, so that no name or reason that
-// an attacker chooses can fill the log by itself.
-const maxField = 512
-
-// Event is one line of the audit log. Seq and Time are set by Log.
+// Event is one line of the audit log. Seq and Time are set by Log. A line
+// stands for 1+Suppressed events, so that no count is ever lost.
 type Event struct {
 	Seq        uint64    `json:"seq"`
 	Time       time.Time `json:"time"`
@@ -57,7 +53,7 @@ type Event struct {
 	UID        *uint32   `json:"uid,omitempty"`
 	PID        int       `json:"pid,omitempty"`
 	Comm       string    `json:"comm,omitempty"`
-	Suppressed uint64    `json:"suppressed,omitempty"` // like events left out since the last one shown
+	Suppressed uint64    `json:"suppressed,omitempty"` // earlier events of the same kind that have no line of their own
 }
 
 // Recorder takes an Event. It is safe for concurrent use and does not block.
@@ -65,27 +61,3 @@ type Recorder func(Event)
 
 // Discard is a Recorder that keeps nothing.
 func Discard(Event) {}
-
-// capped returns e with every text field valid UTF-8 of at most maxField bytes.
-func (e Event) capped() Event {
-	for _, s := range []*string{&e.Name, &e.IP, &e.Proto, &e.Rule, &e.Reason, &e.Comm} {
-		*s = capText(*s)
-	}
-	return e
-}
-
-func capText(s string) string {
-	if len(s) <= maxField && utf8.ValidString(s) {
-		return s
-	}
-	if len(s) > maxField {
-		s = s[:maxField]
-		for len(s) > 0 && !utf8.RuneStart(s[len(s)-1]) {
-			s = s[:len(s)-1]
-		}
-		if n := len(s); n > 0 && s[n-1] >= utf8.RuneSelf {
-			s = s[:n-1]
-		}
-	}
-	return string([]rune(s)) // invalid bytes become U+FFFD
-}

@@ -1,0 +1,145 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// openDir opens the directory at path, made root-owned and 0755 where it is
+// missing. Each component is opened below the one before it and none may be a
+// symbolic link, so that root never writes where someone else points to.
+func openDir(path string) (*os.File, error) {
+	if !filepath.IsAbs(path) {
+		return nil, fmt.Errorf("audit directory %q is not an absolute path", path)
+	}
+	path = filepath.Clean(path)
+	fd, err := unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open /: %v", err)
+	}
+	dir := os.NewFile(uintptr(fd), "/")
+	for _, name := range strings.Split(strings.Trim(path, "/"), "/") {
+		if name == "" {
+			continue // path is "/" itself
+		}
+		next, err := openBelow(dir, name)
+		dir.Close()
+		if err != nil {
+			return nil, err
+		}
+		dir = next
+	}
+	if err := ownDir(dir, false); err != nil {
+		dir.Close()
+		return nil, err
+	}
+	return dir, nil
+}
+
+// openBelow opens the directory name in parent, making it if need be. Where
+// others may swap parent's entries, what is found in it proves nothing.
+func openBelow(parent *os.File, name string) (*os.File, error) {
+	if err := ownDir(parent, true); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(parent.Name(), name)
+	made := false
+	switch err := unix.Mkdirat(int(parent.Fd()), name, 0o755); {
+	case err == nil:
+		made = true
+	case !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EROFS):
+		return nil, fmt.Errorf("make directory %s: %w", path, err)
+	}
+	fd, err := unix.Openat(int(parent.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open directory %s: %w", path, linkError(err, unix.ENOTDIR))
+	}
+	dir := os.NewFile(uintptr(fd), path)
+	if made {
+		if err := dir.Chmod(0o755); err != nil { // whatever the umask
+			dir.Close()
+			return nil, fmt.Errorf("set mode of %s: %w", path, err)
+		}
+	}
+	return dir, nil
+}
+
+// ownDir checks that nobody but root (or the user of this process, in tests)
+// can change what dir holds. An ancestor may be sticky, as /tmp is, or writable
+// by a group, as /var/log is on some systems: its entries are checked in turn.
+func ownDir(dir *os.File, ancestor bool) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		return fmt.Errorf("stat %s: %w", dir.Name(), err)
+	}
+	if !trusted(st.Uid) {
+		return fmt.Errorf("directory %s belongs to uid %d, not to root", dir.Name(), st.Uid)
+	}
+	if ancestor && (st.Mode&unix.S_IWOTH == 0 || st.Mode&unix.S_ISVTX != 0) {
+		return nil
+	}
+	if st.Mode&(unix.S_IWGRP|unix.S_IWOTH) != 0 {
+		return fmt.Errorf("directory %s can be written by others (mode %04o)", dir.Name(), st.Mode&0o7777)
+	}
+	return nil
+}
+
+// openLogFile opens or makes name in dir for appending, and refuses anything
+// but a regular file of root's that has no second name and no second writer.
+func openLogFile(dir *os.File, name string) (*os.File, error) {
+	path := filepath.Join(dir.Name(), name)
+	const flags = unix.O_RDWR | unix.O_APPEND | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
+	fd, err := unix.Openat(int(dir.Fd()), name, flags|unix.O_CREAT|unix.O_EXCL, 0o644)
+	made := err == nil
+	if errors.Is(err, unix.EEXIST) {
+		fd, err = unix.Openat(int(dir.Fd()), name, flags, 0)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, linkError(err, unix.ELOOP))
+	}
+	f := os.NewFile(uintptr(fd), path)
+	if made {
+		err = f.Chmod(0o644)
+	} else {
+		err = ownFile(f)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func ownFile(f *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return fmt.Errorf("stat %s: %w", f.Name(), err)
+	}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return fmt.Errorf("%s is not a regular file", f.Name())
+	case !trusted(st.Uid):
+		return fmt.Errorf("%s belongs to uid %d, not to root", f.Name(), st.Uid)
+	case st.Nlink != 1:
+		return fmt.Errorf("%s has %d names (hard links)", f.Name(), st.Nlink)
+	case st.Mode&(unix.S_IWGRP|unix.S_IWOTH) != 0:
+		return fmt.Errorf("%s can be written by others (mode %04o)", f.Name(), st.Mode&0o7777)
+	}
+	return nil
+}
+
+func trusted(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
+
+// linkError says plainly that a symbolic link is in the way: with O_NOFOLLOW
+// the kernel reports one as errno.
+func linkError(err error, errno unix.Errno) error {
+	if errors.Is(err, errno) || errors.Is(err, unix.ELOOP) {
+		return fmt.Errorf("symbolic link, or not what it should be: %w", err)
+	}
+	return err
+}

@@ -1,0 +1,167 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+	"unicode/utf8"
+)
+
+// MaxEncoded is the size in bytes that no encoded Event exceeds. It is also the
+// most that Decode looks at, and it keeps a line within one atomic write.
+const MaxEncoded = 4096
+
+// budgets bound each text field in encoded bytes, so that their sum, with the
+// fixed part of a line (under 500 bytes), stays below MaxEncoded.
+const (
+	maxWord = 64   // kind, verdict, protocol, address, process name
+	maxRule = 512  // a file name and a line
+	maxText = 1280 // a name (an escaped DNS name has up to 1004 bytes), a reason
+)
+
+// Encode returns e as one JSON object without a newline: printable ASCII only,
+// at most MaxEncoded bytes. Over-long fields are cut, bytes that are not UTF-8
+// become U+FFFD.
+func Encode(e Event) []byte {
+	e = e.capped()
+	if y := e.Time.UTC().Year(); y < 0 || y > 9999 { // the range of RFC 3339
+		e.Time = time.Time{}
+	}
+	e.Time = e.Time.UTC()
+	plain, err := json.Marshal(e)
+	if err != nil {
+		// Nothing in an Event can fail to encode once its time is in range.
+		plain, _ = json.Marshal(Event{Kind: Guard, Verdict: Fault, Reason: "event can't be encoded"})
+	}
+	return escape(plain)
+}
+
+// Decode is the strict reverse of Encode: one object, known fields only, at
+// most MaxEncoded bytes.
+func Decode(raw []byte) (Event, error) {
+	if len(raw) > MaxEncoded {
+		return Event{}, fmt.Errorf("event of %d bytes is longer than %d", len(raw), MaxEncoded)
+	}
+	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '{' { // null would decode as an empty event
+		return Event{}, errors.New("event is not a JSON object")
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	var e Event
+	if err := d.Decode(&e); err != nil {
+		return Event{}, fmt.Errorf("decode event: %v", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return Event{}, errors.New("event is followed by more data")
+	}
+	return e.capped(), nil
+}
+
+// Untrusted is how the keeper reads an event that the unprivileged guard
+// encoded. What the guard may not say (another kind of event, an unknown
+// verdict, anything that does not decode) becomes a fault of the guard's.
+func Untrusted(raw []byte) Event {
+	e, err := Decode(raw)
+	if err == nil {
+		err = guardMaySay(e)
+	}
+	if err != nil {
+		return Event{Kind: Guard, Verdict: Fault, Reason: "the guard sent an event that was refused: " + err.Error()}
+	}
+	return e
+}
+
+func guardMaySay(e Event) error {
+	if !e.Kind.traffic() {
+		return fmt.Errorf("event kind %q", string(e.Kind))
+	}
+	switch e.Verdict {
+	case Allow, Deny, Info, Fault:
+		return nil
+	}
+	return fmt.Errorf("verdict %q", string(e.Verdict))
+}
+
+// traffic says whether k is about a packet, connection or name, which the agent
+// can cause at will, rather than about agent-init itself.
+func (k Kind) traffic() bool {
+	switch k {
+	case DNS, Connect, HTTP, Drop:
+		return true
+	}
+	return false
+}
+
+// capped returns e with every text field valid UTF-8 and within its budget.
+func (e Event) capped() Event {
+	e.Kind = Kind(capText(string(e.Kind), maxWord))
+	e.Verdict = Verdict(capText(string(e.Verdict), maxWord))
+	e.Name = capText(e.Name, maxText)
+	e.IP = capText(e.IP, maxWord)
+	e.Proto = capText(e.Proto, maxWord)
+	e.Rule = capText(e.Rule, maxRule)
+	e.Reason = capText(e.Reason, maxText)
+	e.Comm = capText(e.Comm, maxWord)
+	return e
+}
+
+// capText returns the longest part of s from its start that is at most budget
+// bytes once encoded, with U+FFFD for each byte that is not UTF-8.
+func capText(s string, budget int) string {
+	for i, used := 0, 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if used += encodedLen(r); used > budget {
+			return validText(s[:i])
+		}
+		i += n
+	}
+	return validText(s)
+}
+
+func validText(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	return string([]rune(s))
+}
+
+func encodedLen(r rune) int {
+	switch {
+	case r > 0xffff:
+		return len(`\ud800\udc00`)
+	case r < 0x20, r > 0x7e, r == '<', r == '>', r == '&': // encoding/json escapes these three for HTML
+		return len(`\u0000`)
+	case r == '"', r == '\\':
+		return 2
+	}
+	return 1
+}
+
+// escape turns what encoding/json leaves as it is into \u escapes: DEL, C1
+// controls (a terminal may take U+009B for ESC [), line separators and marks
+// that reorder text. Outside of strings JSON has no such bytes.
+func escape(plain []byte) []byte {
+	clean := true
+	for _, b := range plain {
+		clean = clean && b < 0x7f
+	}
+	if clean {
+		return plain
+	}
+	out := make([]byte, 0, len(plain)*2)
+	for _, r := range string(plain) {
+		switch {
+		case r < 0x7f:
+			out = append(out, byte(r))
+		case r > 0xffff:
+			r -= 0x10000
+			out = fmt.Appendf(out, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+	}
+	return out
+}

@@ -1,0 +1,226 @@
+package audit
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"time"
+)
+
+// The limits of a Limiter. An agent at work stays far below them.
+const (
+	perKey    = 5           // lines per key and window
+	keyWindow = time.Minute // after which a key may speak again
+	maxKeys   = 1024        // keys remembered
+	classRate = 50          // lines per second, for each kind and verdict of traffic
+	classFull = 1000        // lines at once, likewise
+	sweepTime = time.Second // how often summaries are due
+)
+
+// Limiter stands before a Recorder and keeps a flood from filling the log: the
+// first few events of a key (kind, verdict, name, address, port, protocol) in a
+// minute pass, the others are counted, and the last of them is recorded with the
+// count. Above that each kind and verdict of traffic has a rate limit of its own,
+// so that a million refusals can't push an allowed connection out of sight.
+// Events that the agent can't cause at will know only the limit per key. Memory
+// is bounded, and no count is lost: the sum of 1+Suppressed over all that was
+// recorded after Flush is the number of events taken. It is safe for concurrent use.
+type Limiter struct {
+	next Recorder
+	now  func() time.Time
+
+	mu      sync.Mutex
+	keys    map[key]*list.Element // of *entry
+	recent  *list.List            // most recently used first
+	classes map[class]*bucket
+}
+
+type class struct {
+	kind    Kind
+	verdict Verdict
+}
+
+type key struct {
+	class
+	name, ip, proto string
+	port            uint16
+}
+
+// entry is what is remembered about a key in its current window.
+type entry struct {
+	key    key
+	since  time.Time
+	passed int
+	held   held
+}
+
+// held counts events that have not been recorded yet, and keeps the last.
+type held struct {
+	count uint64
+	last  Event
+}
+
+func (h *held) add(e Event) {
+	h.count += 1 + e.Suppressed
+	h.last = e
+}
+
+// take returns the last event with the count of those before it.
+func (h *held) take() Event {
+	e := h.last
+	e.Suppressed = h.count - 1
+	*h = held{}
+	return e
+}
+
+// bucket is the rate limit of a class, and what it held back.
+type bucket struct {
+	tokens float64
+	filled time.Time
+	held   held
+}
+
+// NewLimiter returns a Limiter that passes on to next. Run must be called for
+// summaries to appear while nothing else happens.
+func NewLimiter(next Recorder) *Limiter {
+	return &Limiter{
+		next:    next,
+		now:     time.Now,
+		keys:    make(map[key]*list.Element),
+		recent:  list.New(),
+		classes: make(map[class]*bucket),
+	}
+}
+
+// Run records summaries as they become due, until ctx ends; then it flushes.
+func (l *Limiter) Run(ctx context.Context) {
+	tick := time.NewTicker(sweepTime)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			l.sweep(false)
+		case <-ctx.Done():
+			l.Flush()
+			return
+		}
+	}
+}
+
+// Flush records every count that is held back, now.
+func (l *Limiter) Flush() { l.sweep(true) }
+
+// Record is the Recorder that Limiter is.
+func (l *Limiter) Record(e Event) {
+	e = e.capped()
+	k := key{class{e.Kind, e.Verdict}, e.Name, e.IP, e.Proto, e.Port}
+	var out []Event
+
+	l.mu.Lock()
+	now := l.now()
+	en := l.lookup(k, now, &out)
+	if now.Sub(en.since) >= keyWindow {
+		l.close(en, now, &out)
+		en.since, en.passed = now, 0
+	}
+	en.held.add(e)
+	if en.passed < perKey && l.pass(k.class, now) {
+		en.passed++
+		out = append(out, en.held.take())
+	}
+	l.mu.Unlock()
+
+	l.emit(out)
+}
+
+// lookup finds or makes the entry of k; the one that was used least recently
+// makes room for a new one, with a summary.
+func (l *Limiter) lookup(k key, now time.Time, out *[]Event) *entry {
+	if el, ok := l.keys[k]; ok {
+		l.recent.MoveToFront(el)
+		return el.Value.(*entry)
+	}
+	if l.recent.Len() >= maxKeys {
+		l.drop(l.recent.Back(), now, out)
+	}
+	en := &entry{key: k, since: now}
+	l.keys[k] = l.recent.PushFront(en)
+	return en
+}
+
+func (l *Limiter) drop(el *list.Element, now time.Time, out *[]Event) {
+	en := el.Value.(*entry)
+	l.close(en, now, out)
+	l.recent.Remove(el)
+	delete(l.keys, en.key)
+}
+
+// close ends the window of an entry: its summary is recorded if the rate
+// allows a line more, else its count goes to its class.
+func (l *Limiter) close(en *entry, now time.Time, out *[]Event) {
+	if en.held.count == 0 {
+		return
+	}
+	e := en.held.take()
+	if l.pass(en.key.class, now) {
+		*out = append(*out, e)
+		return
+	}
+	l.bucket(en.key.class, now).held.add(e)
+}
+
+// pass takes a token of c's, if there is one.
+func (l *Limiter) pass(c class, now time.Time) bool {
+	if !c.kind.traffic() {
+		return true
+	}
+	b := l.bucket(c, now)
+	if d := now.Sub(b.filled); d > 0 {
+		b.tokens = min(classFull, b.tokens+d.Seconds()*classRate)
+		b.filled = now
+	}
+	if b.tokens < 1 {
+		return false
+	}
+	b.tokens--
+	return true
+}
+
+func (l *Limiter) bucket(c class, now time.Time) *bucket {
+	b, ok := l.classes[c]
+	if !ok {
+		b = &bucket{tokens: classFull, filled: now}
+		l.classes[c] = b
+	}
+	return b
+}
+
+// sweep closes windows that are over (or all), then records at most one
+// overall summary per class, outside of the rate: there are few classes.
+func (l *Limiter) sweep(all bool) {
+	var out []Event
+	l.mu.Lock()
+	now := l.now()
+	for el := l.recent.Back(); el != nil; {
+		prev := el.Prev()
+		if all || now.Sub(el.Value.(*entry).since) >= keyWindow {
+			l.drop(el, now, &out)
+		}
+		el = prev
+	}
+	for c, b := range l.classes {
+		if b.held.count > 0 {
+			e := b.held.take()
+			out = append(out, Event{Kind: c.kind, Verdict: c.verdict, Suppressed: e.Suppressed,
+				Reason: "flood: too many different events to show each"})
+		}
+	}
+	l.mu.Unlock()
+	l.emit(out)
+}
+
+func (l *Limiter) emit(events []Event) {
+	for _, e := range events {
+		l.next(e)
+	}
+}

@@ -1,0 +1,214 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// FileName is the name of the current file in the log's directory. Older files
+// carry a number behind it; ".1" is the youngest.
+const FileName = "audit.jsonl"
+
+// Options say where a Log writes. The zero value of each but Dir is its default.
+type Options struct {
+	Dir     string    // absolute; made root-owned, 0755, if missing
+	MaxSize int64     // bytes per file; default 16 MiB, at least MaxEncoded+1
+	Keep    int       // older files to keep; default 3
+	Mirror  io.Writer // gets a copy of each line; may stall or fail without harm
+}
+
+// Log appends events to a file that is rotated by size. It never fails and
+// never waits for a reader: events that can't be written are counted, leave a
+// gap in seq, and are reported as soon as a write succeeds again. It is safe for
+// concurrent use.
+type Log struct {
+	dir     *os.File
+	maxSize int64
+	keep    int
+	mirror  *mirror
+	now     func() time.Time
+
+	mu   sync.Mutex
+	file *os.File // nil after a failed rotation, until it can be opened again
+	size int64
+	seq  uint64
+	torn bool // the file doesn't end with a newline
+	lost uint64
+	err  error // why events were lost; nil once a write succeeded
+}
+
+// Open opens the log in o.Dir and goes on counting where an earlier Log ended.
+// It refuses directories and files that anybody but root could have made,
+// replaced or written to, and symbolic links in the path.
+func Open(o Options) (*Log, error) {
+	if o.MaxSize <= 0 {
+		o.MaxSize = 16 << 20
+	}
+	if o.Keep <= 0 {
+		o.Keep = 3
+	}
+	dir, err := openDir(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	l := &Log{dir: dir, maxSize: max(o.MaxSize, MaxEncoded+1), keep: o.Keep, now: time.Now}
+	if err := l.open(); err != nil {
+		dir.Close()
+		return nil, err
+	}
+	l.seq, err = lastSeq(dir, l.file)
+	if err != nil {
+		l.file.Close()
+		dir.Close()
+		return nil, err
+	}
+	if o.Mirror != nil {
+		if l.mirror, err = newMirror(o.Mirror); err != nil {
+			l.file.Close()
+			dir.Close()
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// Close closes the file; it waits a moment for the mirror. Later writes are lost.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mirror.close()
+	l.mirror = nil
+	err := errors.Join(l.closeFile(), l.dir.Close())
+	l.maxSize = 0 // every line now calls for a rotation, which fails in a closed directory
+	return err
+}
+
+// Err says why events are being lost, or nil if the last write succeeded.
+func (l *Log) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// Append records an event that the guard encoded, as Untrusted reads it.
+func (l *Log) Append(raw []byte) { l.Write(Untrusted(raw)) }
+
+// Write records e with the next seq and the current time. It is a Recorder.
+func (l *Log) Write(e Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost > 0 {
+		report := Event{Kind: Guard, Verdict: Fault, Suppressed: l.lost,
+			Reason: fmt.Sprintf("%d events could not be written: %v", l.lost, l.err)}
+		if err := l.write(report); err != nil {
+			l.err = err
+			l.seq++ // e's, for the gap
+			l.lost++
+			return
+		}
+		l.lost = 0
+	}
+	if l.err = l.write(e); l.err != nil {
+		l.lost++
+	}
+}
+
+// write stamps and appends one line. A lost report takes no seq, so that the
+// gap is as wide as the number of events that are missing.
+func (l *Log) write(e Event) error {
+	e.Seq, e.Time = l.seq+1, l.now()
+	line := append(Encode(e), '\n')
+	err := l.append(line)
+	if err == nil || l.lost == 0 {
+		l.seq++
+	}
+	if err == nil {
+		l.mirror.send(line)
+	}
+	return err
+}
+
+func (l *Log) append(line []byte) error {
+	if l.file != nil && l.size+int64(len(line))+1 > l.maxSize {
+		if err := l.rotate(); err != nil {
+			return err
+		}
+	}
+	if l.file == nil {
+		if err := l.open(); err != nil {
+			return err
+		}
+	}
+	if l.torn {
+		line = append([]byte{'\n'}, line...)
+	}
+	n, err := l.file.Write(line)
+	if err != nil {
+		// A full disk can cut a line short: take the part back, or end it.
+		l.torn = l.torn || n > 0
+		if n > 0 && l.file.Truncate(l.size) == nil {
+			l.torn, n = false, 0
+		}
+		l.size += int64(n)
+		return fmt.Errorf("write audit log: %w", err)
+	}
+	l.torn = false
+	l.size += int64(n)
+	return nil
+}
+
+// rotate moves each file to the next number. Without it nothing more is
+// written, since the disk that the log may take is bounded.
+func (l *Log) rotate() error {
+	fd := int(l.dir.Fd())
+	for i := l.keep; i > 0; i-- {
+		err := unix.Renameat(fd, numbered(i-1), fd, numbered(i))
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("rotate audit log: %w", err)
+		}
+	}
+	l.closeFile()
+	return nil
+}
+
+func (l *Log) open() error {
+	f, err := openLogFile(l.dir, FileName)
+	if err != nil {
+		return err
+	}
+	st, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return fmt.Errorf("stat %s: %w", f.Name(), err)
+	}
+	l.file, l.size, l.torn = f, st.Size(), false
+	if l.size > 0 {
+		var last [1]byte
+		if _, err := f.ReadAt(last[:], l.size-1); err != nil || last[0] != '\n' {
+			l.torn = true
+		}
+	}
+	return nil
+}
+
+func (l *Log) closeFile() error {
+	if l.file == nil {
+		return nil
+	}
+	err := l.file.Close()
+	l.file = nil
+	return err
+}
+
+func numbered(i int) string {
+	if i == 0 {
+		return FileName
+	}
+	return fmt.Sprintf("%s.%d", FileName, i)
+}
