@@ -1,0 +1,143 @@
+#!/bin/sh
+# engine.sh starts a private container engine for the container tests, and stops it.
+#
+#   test/engine.sh [start]   start it if it is not running; print DOCKER_HOST=...
+#   test/engine.sh stop      stop it by its own process id; everything it made goes with it
+#   test/engine.sh status    print DOCKER_HOST=... if it runs, else exit 1
+#
+# The engine lives in a network namespace of its own that has a loopback device and nothing else. No
+# container can send a packet out of this machine, whatever a test tries, and the engine's bridges and
+# netfilter rules never touch the machine's own: they end with the namespace. What a test wants to be
+# "the internet" it puts on addresses of that namespace.
+#
+# Images are kept in AGENT_INIT_TEST_CACHE (default: agent-init-test under XDG_CACHE_HOME or
+# /var/cache), so that a second start takes a second.
+set -eu
+
+cache=${AGENT_INIT_TEST_CACHE:-${XDG_CACHE_HOME:-/var/cache}/agent-init-test}
+run=${AGENT_INIT_TEST_RUN:-/run/agent-init-test}
+socket=$run/docker.sock
+pidfile=$run/docker.pid
+log=$cache/dockerd.log
+
+# The resolver that the engine's own DNS forwards to. The tests put a server on this address inside
+# the engine's namespace; nothing is sent to the real one.
+resolver=9.9.9.9
+
+fail() {
+	echo "engine.sh: $*" >&2
+	exit 1
+}
+
+# ours prints the engine's process id, if the pidfile's process is the engine that we started.
+ours() {
+	[ -r "$pidfile" ] || return 1
+	pid=$(cat "$pidfile")
+	tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -qF -- "--pidfile=$pidfile" || return 1
+	echo "$pid"
+}
+
+# answering says whether an engine answers on our socket.
+answering() {
+	DOCKER_HOST=unix://$socket docker version >/dev/null 2>&1
+}
+
+install_engine() {
+	command -v dockerd >/dev/null && command -v docker >/dev/null && return
+	command -v apt-get >/dev/null || fail "no dockerd and no apt-get to install it with; install Docker"
+	echo "engine.sh: installing docker.io" >&2
+	# The package's own service must not start: only the private engine is wanted.
+	policy=/usr/sbin/policy-rc.d
+	made=
+	if [ ! -e "$policy" ]; then
+		printf '#!/bin/sh\nexit 101\n' >"$policy"
+		chmod 0755 "$policy"
+		made=yes
+	fi
+	rc=0
+	{
+		apt-get update -qq
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends docker.io iptables iproute2
+	} >&2 || rc=$?
+	[ -z "$made" ] || rm -f "$policy"
+	[ "$rc" -eq 0 ] || fail "docker.io can't be installed"
+}
+
+# mount_cgroups gives the engine the cgroup v1 hierarchies that it needs on a machine that mounted
+# none. A machine with a hierarchy mounted, v1 or v2, is left as it is.
+mount_cgroups() {
+	[ ! -e /sys/fs/cgroup/cgroup.controllers ] || return 0
+	awk '$3 == "cgroup"' /proc/mounts | grep -q . && return
+	awk '$2 == "/sys/fs/cgroup"' /proc/mounts | grep -q . || mount -t tmpfs -o mode=755 cgroup /sys/fs/cgroup
+	awk '!/^#/ && $4 == 1 {print $1}' /proc/cgroups | while read -r name; do
+		mkdir -p "/sys/fs/cgroup/$name"
+		mount -t cgroup -o "$name" cgroup "/sys/fs/cgroup/$name" || rmdir "/sys/fs/cgroup/$name"
+	done
+}
+
+start() {
+	[ "$(id -u)" -eq 0 ] || fail "must be root: a container engine is started"
+	if ours >/dev/null && answering; then
+		echo "DOCKER_HOST=unix://$socket"
+		return
+	fi
+	install_engine
+	mount_cgroups
+	mkdir -p "$cache" "$run"
+	chmod 0700 "$run"
+	rm -f "$socket" "$pidfile"
+	# The loopback is brought up before the engine starts in the same, new namespace.
+	# shellcheck disable=SC2016
+	setsid unshare --net sh -c 'ip link set lo up && exec "$@"' engine \
+		dockerd \
+		--host="unix://$socket" \
+		--pidfile="$pidfile" \
+		--data-root="$cache/docker" \
+		--exec-root="$run/exec" \
+		--containerd-namespace=agent-init-test \
+		--containerd-plugins-namespace=agent-init-test-plugins \
+		--bip=172.30.0.1/24 \
+		--default-address-pool=base=172.31.0.0/16,size=24 \
+		--ipv6 --fixed-cidr-v6=2001:db8:30::/64 \
+		--dns="$resolver" \
+		--log-driver=json-file \
+		--shutdown-timeout=5 \
+		</dev/null >"$log" 2>&1 &
+	child=$!
+	tries=0
+	until answering; do
+		tries=$((tries + 1))
+		if ! kill -0 "$child" 2>/dev/null || [ "$tries" -gt 150 ]; then
+			tail -n 20 "$log" >&2
+			fail "the engine did not start; its log is $log"
+		fi
+		sleep 0.2
+	done
+	echo "DOCKER_HOST=unix://$socket"
+}
+
+stop() {
+	pid=$(ours) || { rm -rf "$run"; return 0; }
+	kill -TERM "$pid"
+	tries=0
+	while kill -0 "$pid" 2>/dev/null; do
+		tries=$((tries + 1))
+		[ "$tries" -le 150 ] || fail "the engine (process $pid) does not end"
+		sleep 0.2
+	done
+	rm -rf "$run"
+}
+
+case ${1:-start} in
+start) start ;;
+stop) stop ;;
+status)
+	if ours >/dev/null && answering; then
+		echo "DOCKER_HOST=unix://$socket"
+	else
+		echo "not running"
+		exit 1
+	fi
+	;;
+*) fail "usage: test/engine.sh [start|stop|status]" ;;
+esac
