@@ -25,9 +25,8 @@ import (
 // are safe for concurrent use.
 type Reaper struct {
 	log    *slog.Logger
-	isInit bool          // PID 1 of its namespace
-	spawns chan func()   // run on the thread that is the parent of every child
-	reaped chan struct{} // one token after any child was reaped
+	isInit bool        // PID 1 of its namespace
+	spawns chan func() // run on the thread that is the parent of every child
 
 	// mu is held from fork to registration, around every round of wait4, and
 	// around every kill. So no child is reaped unknown, however fast it ends,
@@ -49,7 +48,6 @@ func New(log *slog.Logger) (*Reaper, error) {
 		log:    log,
 		isInit: os.Getpid() == 1,
 		spawns: make(chan func()),
-		reaped: make(chan struct{}, 1),
 		procs:  make(map[int]*Process),
 	}
 	if !r.isInit {
@@ -172,7 +170,6 @@ func inForeground(fd int) bool {
 func (r *Reaper) reap() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	ended := false
 	for {
 		var w syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &w, syscall.WNOHANG|syscall.WUNTRACED, nil)
@@ -189,7 +186,6 @@ func (r *Reaper) reap() {
 			}
 			continue
 		}
-		ended = true
 		if p == nil {
 			r.log.Debug("reaped an orphan", "pid", pid, "status", statusOf(w))
 			continue
@@ -197,9 +193,6 @@ func (r *Reaper) reap() {
 		delete(r.procs, pid)
 		p.status = statusOf(w)
 		close(p.done)
-	}
-	if ended {
-		notify(r.reaped)
 	}
 }
 

@@ -2,9 +2,20 @@ package reaper
 
 import (
 	"context"
+	"errors"
 	"os"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	linger     = 2 * time.Second        // what the rest of the tree gets between TERM and KILL, and after KILL
+	hurry      = time.Second            // grace left after a second TERM
+	rekill     = 100 * time.Millisecond // between rounds of KILL: a tree that forks needs several
+	resumeRest = 200 * time.Millisecond // between resumptions, for a child that stops itself again and again
+	look       = 5 * time.Millisecond   // between looks at a tree that is about to end
 )
 
 // Options says how Supervise behaves. The zero value forwards nothing and
@@ -31,11 +42,231 @@ type Options struct {
 	SignalFallback func(pids []int, sig syscall.Signal) error
 }
 
+// supervision is the state of one Supervise call, owned by its goroutine.
+type supervision struct {
+	*Reaper
+	main     *Process
+	options  Options
+	fallback *fallback
+
+	terms    int         // TERMs seen, and INTs after the first of them
+	deadline time.Time   // when the tree is killed; zero: never
+	kill     *time.Timer // fires at deadline
+	resume   *time.Timer // fires when a stopped main child may be resumed
+	resumed  time.Time   // when that was last done
+}
+
 // Supervise waits for main to end, forwarding signals to it meanwhile, then
 // ends the rest of the tree, and returns main's status. The tree is, for
 // PID 1, every process of the namespace, else every descendant; but no Helper.
 // The rest is asked with TERM and killed after two seconds, or after
 // Options.Grace if that is shorter. The end of ctx counts as a TERM.
+//
+// A TERM also resumes what is stopped, so that it can act on it. A main child
+// that was stopped is resumed, unless a shell above can do that: then the
+// caller's own process group is stopped too.
 func (r *Reaper) Supervise(ctx context.Context, main *Process, o Options) Status {
-	return main.Status()
+	if o.Group == nil {
+		o.Group = endsAJob
+	}
+	s := &supervision{Reaper: r, main: main, options: o, kill: stoppedTimer(), resume: stoppedTimer()}
+	defer s.kill.Stop()
+	defer s.resume.Stop()
+	s.fallback = &fallback{send: o.SignalFallback, log: r.log, wake: make(chan struct{}, 1)}
+	working, done := context.WithCancel(context.Background())
+	defer done()
+	go s.fallback.run(working)
+
+	cancelled, killing := ctx.Done(), false
+	for {
+		select {
+		case sig := <-o.Signals:
+			s.forward(sig)
+		case <-cancelled:
+			cancelled = nil
+			s.forward(syscall.SIGTERM)
+		case <-main.stopped:
+			s.resume.Reset(max(0, resumeRest-time.Since(s.resumed)))
+		case <-s.resume.C:
+			s.unstop()
+		case <-s.kill.C:
+			if !killing {
+				s.log.Warn("the grace period is over: killing the agent", "grace", o.Grace)
+				killing = true
+			}
+			s.signalTree(syscall.SIGKILL)
+			s.kill.Reset(rekill)
+		case <-main.done:
+			s.endRest()
+			return main.status
+		}
+	}
+}
+
+func stoppedTimer() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
+func endsAJob(sig syscall.Signal) bool {
+	switch sig {
+	case syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
+		return true
+	}
+	return false
+}
+
+// forward passes on a signal that we got.
+func (s *supervision) forward(received os.Signal) {
+	sig, ok := received.(syscall.Signal)
+	if !ok {
+		return
+	}
+	if sig == syscall.SIGCONT {
+		s.regainTerminal()
+	}
+	target, err := s.main.pid, error(nil)
+	if s.options.Group(sig) {
+		target = -s.main.pid
+		err = s.main.SignalGroup(sig)
+		if errors.Is(err, syscall.ESRCH) { // the child has left the group that it led
+			target = s.main.pid
+		}
+	}
+	if target > 0 {
+		err = s.main.Signal(sig)
+	}
+	switch {
+	case errors.Is(err, syscall.EPERM):
+		s.fallback.add(sig, target)
+	case err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, syscall.ESRCH):
+		s.log.Warn("cannot forward a signal", "signal", sig, "error", err)
+	}
+	if sig == syscall.SIGTERM || sig == syscall.SIGCONT {
+		s.continueGroup()
+	}
+	if sig == syscall.SIGTERM || sig == syscall.SIGINT && s.terms > 0 {
+		s.terms++
+		s.setDeadline()
+	}
+}
+
+// setDeadline starts the grace period, or shortens it.
+func (s *supervision) setDeadline() {
+	if s.options.Grace <= 0 {
+		return
+	}
+	end := time.Now()
+	switch s.terms {
+	case 1:
+		end = end.Add(s.options.Grace)
+	case 2:
+		end = end.Add(hurry)
+	}
+	if s.deadline.IsZero() || end.Before(s.deadline) {
+		s.deadline = end
+		s.kill.Reset(time.Until(end))
+	}
+}
+
+// signalTree signals all of the tree, by the fallback where we may not.
+func (s *supervision) signalTree(sig syscall.Signal) {
+	_, denied := s.signalSome(sig, nil)
+	s.fallback.add(sig, denied...)
+}
+
+// continueGroup resumes those of main's group that are stopped, and no others:
+// a CONT would be one signal too many for them.
+func (s *supervision) continueGroup() {
+	_, denied := s.signalSome(syscall.SIGCONT, func(p proc) bool {
+		return p.stopped() && (p.pid == s.main.pid || p.pgrp == s.main.pid)
+	})
+	s.fallback.add(syscall.SIGCONT, denied...)
+}
+
+// unstop deals with a main child that was stopped.
+func (s *supervision) unstop() {
+	all := processes()
+	var self proc
+	stopped := false
+	for _, p := range all {
+		if p.pid == os.Getpid() {
+			self = p
+		}
+		stopped = stopped || p.pid == s.main.pid && p.stopped()
+	}
+	if !stopped {
+		return // somebody else has resumed it
+	}
+	if !s.isInit && s.terms == 0 && !orphaned(all, self) {
+		s.log.Debug("the agent is suspended: stopping, for the shell to continue")
+		if err := syscall.Kill(0, syscall.SIGSTOP); err != nil {
+			s.log.Warn("cannot stop", "error", err)
+		}
+		return
+	}
+	s.log.Info("the agent was stopped and nobody else can resume it: resuming")
+	s.resumed = time.Now()
+	s.continueGroup()
+}
+
+// regainTerminal hands the terminal's foreground to main's group again after
+// a shell has put us there.
+func (s *supervision) regainTerminal() {
+	if s.main.tty < 0 || !inForeground(s.main.tty) {
+		return
+	}
+	if err := unix.IoctlSetPointerInt(s.main.tty, unix.TIOCSPGRP, s.main.pid); err != nil {
+		s.log.Warn("cannot hand the terminal on", "error", err)
+	}
+}
+
+// endRest ends what main has left behind: asks, waits, kills, waits.
+func (s *supervision) endRest() {
+	n, refused := s.signalSome(syscall.SIGTERM, nil)
+	if n == 0 {
+		return
+	}
+	s.fallback.add(syscall.SIGTERM, refused...)
+	_, refused = s.signalSome(syscall.SIGCONT, proc.stopped)
+	s.fallback.add(syscall.SIGCONT, refused...)
+
+	patience := linger
+	if s.options.Grace > 0 {
+		patience = min(patience, s.options.Grace)
+	}
+	if !s.deadline.IsZero() {
+		patience = min(patience, max(0, time.Until(s.deadline)))
+	}
+	if s.awaitEmpty(patience, 0) {
+		return
+	}
+	if !s.awaitEmpty(linger, syscall.SIGKILL) {
+		s.log.Warn("processes are left that do not die")
+	}
+}
+
+// awaitEmpty waits until the tree is empty, sending sig at every look unless
+// it is 0, and reports whether it is. A further TERM or INT ends the wait.
+func (s *supervision) awaitEmpty(patience time.Duration, sig syscall.Signal) bool {
+	timeout := time.After(patience)
+	for {
+		started := time.Now()
+		n, refused := s.signalSome(sig, nil)
+		if n == 0 {
+			s.reap()
+			return true
+		}
+		s.fallback.add(sig, refused...)
+		select {
+		case <-time.After(max(look, 2*time.Since(started))): // looking must not take all of the time
+		case received := <-s.options.Signals:
+			if sig == 0 && (received == syscall.SIGTERM || received == syscall.SIGINT) {
+				return false
+			}
+		case <-timeout:
+			return false
+		}
+	}
 }
