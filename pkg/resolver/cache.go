@@ -1,0 +1,108 @@
+package resolver
+
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+// cacheShards keeps readers on different processors out of each other's way.
+const cacheShards = 16
+
+// entry is an answer that was admitted under a policy. Under another policy it
+// is worth nothing: the name may not be allowed any more.
+type entry struct {
+	*answer
+	policy  *policy.Policy
+	expires time.Time
+	turn    atomic.Uint32 // which address goes first
+}
+
+// remaining is the TTL that is left at now, rounded up; zero once expired.
+func (e *entry) remaining(now time.Time) uint32 {
+	d := e.expires.Sub(now)
+	if d <= 0 {
+		return 0
+	}
+	return uint32((d + time.Second - 1) / time.Second)
+}
+
+// cache holds a bounded number of entries. When it is full, one of a few looked
+// at goes: an expired one if there is, else any. Which one can't be steered.
+type cache struct {
+	seed   maphash.Seed
+	max    int // entries in each shard
+	shards [cacheShards]cacheShard
+}
+
+type cacheShard struct {
+	mu sync.RWMutex
+	m  map[string]*entry
+	_  [32]byte // a cache line of its own
+}
+
+func newCache(entries int) *cache {
+	c := &cache{seed: maphash.MakeSeed(), max: max(1, entries/cacheShards)}
+	for i := range c.shards {
+		c.shards[i].m = make(map[string]*entry)
+	}
+	return c
+}
+
+// cacheKey appends the key of a name and type to b: names have no zero byte.
+func cacheKey(b []byte, name []byte, qtype uint16) []byte {
+	return append(append(b, name...), 0, byte(qtype>>8), byte(qtype))
+}
+
+func (c *cache) shard(key []byte) *cacheShard {
+	return &c.shards[maphash.Bytes(c.seed, key)%cacheShards]
+}
+
+// get returns the entry of key that is valid now under p, or nil.
+func (c *cache) get(key []byte, p *policy.Policy, now time.Time) *entry {
+	s := c.shard(key)
+	s.mu.RLock()
+	e := s.m[string(key)]
+	s.mu.RUnlock()
+	if e == nil || e.policy != p || !now.Before(e.expires) {
+		return nil
+	}
+	return e
+}
+
+func (c *cache) put(key []byte, e *entry, now time.Time) {
+	s := c.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.m[string(key)]; !ok && len(s.m) >= c.max {
+		s.evict(now)
+	}
+	s.m[string(key)] = e
+}
+
+// evict removes an entry. A range over a map starts at a random place.
+func (s *cacheShard) evict(now time.Time) {
+	var victim string
+	looked := 0
+	for k, e := range s.m {
+		victim = k
+		if looked++; looked == 8 || !now.Before(e.expires) {
+			break
+		}
+	}
+	delete(s.m, victim)
+}
+
+// len counts the entries, expired ones too.
+func (c *cache) len() int {
+	n := 0
+	for i := range c.shards {
+		c.shards[i].mu.RLock()
+		n += len(c.shards[i].m)
+		c.shards[i].mu.RUnlock()
+	}
+	return n
+}

@@ -1,0 +1,137 @@
+package resolver
+
+import (
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+// canary is the name that Firefox asks for to find out whether it may send its
+// DNS elsewhere. NXDOMAIN means no.
+const canary = "use-application-dns.net"
+
+const localTTL = 60 // seconds, of what is answered from here
+
+// decide returns the answer to a question that no upstream is needed for, or
+// nil if the name may be asked for. Nothing here leaves the process.
+func (s *Server) decide(p *policy.Policy, name string, q *query, now time.Time) *answer {
+	if !q.clean {
+		return s.deny(name, nil, "not a host name")
+	}
+	if name == canary {
+		return s.deny(name, nil, "the browser is told to use this resolver")
+	}
+	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
+		return s.local([]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, q.qtype)
+	}
+	m := p.Lookup(name)
+	if !m.Allowed && m.Rule != nil {
+		return s.deny(name, m.Rule, "denied by a rule")
+	}
+	if addrs := p.Hosts(name); len(addrs) > 0 {
+		return s.local(addrs, q.qtype)
+	}
+	if !m.Allowed {
+		return s.unlisted(p, name, now)
+	}
+	switch q.qtype {
+	case typeA, typeAAAA:
+		return nil
+	case typeHTTPS, typeSVCB: // asked for beside every A: not worth a line each
+	default:
+		s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: name, Rule: cite(m.Rule),
+			Reason: "type " + dns.Type(q.qtype).String() + " is not answered, A and AAAA are"})
+	}
+	s.stats.allowed.Add(1)
+	return &answer{ttl: localTTL}
+}
+
+// local answers with those of addrs that the type asks for.
+func (s *Server) local(addrs []netip.Addr, qtype uint16) *answer {
+	s.stats.allowed.Add(1)
+	a := &answer{ttl: localTTL}
+	for _, addr := range addrs {
+		addr = addr.Unmap().WithZone("")
+		if addr.Is4() && qtype == typeA || addr.Is6() && qtype == typeAAAA {
+			a.addrs = append(a.addrs, addr)
+		}
+	}
+	return a
+}
+
+// deny refuses name, and records it.
+func (s *Server) deny(name string, rule *policy.Rule, reason string) *answer {
+	s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: shown(name), Rule: cite(rule), Reason: reason})
+	text := "not in the allowlist: agent-init explain "
+	if rule != nil {
+		text = "denied by the policy: agent-init explain "
+	}
+	return s.refusal(text + shown(name))
+}
+
+func (s *Server) refusal(text string) *answer {
+	s.stats.denied.Add(1)
+	return &answer{rcode: rcodeNXDomain, ede: dns.ExtendedErrorCodeBlocked, text: text, ttl: seconds(s.denyTTL)}
+}
+
+// unlisted refuses a name that nothing in the policy matches. With a search
+// domain behind it, it is the name without that somebody wants; a client asks
+// for both, and one line in the log is enough.
+func (s *Server) unlisted(p *policy.Policy, name string, now time.Time) *answer {
+	const reason = "not in the allowlist"
+	if strings.HasSuffix(name, ".in-addr.arpa") || strings.HasSuffix(name, ".ip6.arpa") {
+		return s.deny(name, nil, "reverse look-ups are not answered")
+	}
+	base := name
+	for _, domain := range s.config.Search {
+		if b, ok := strings.CutSuffix(name, domain); ok && b != "" {
+			base = b
+			break
+		}
+	}
+	if base == name {
+		if s.searched.has(name, now) {
+			return s.refusal("not in the allowlist: agent-init explain " + shown(name))
+		}
+		return s.deny(name, nil, reason)
+	}
+	m := p.Lookup(base)
+	if !m.Allowed && len(p.Hosts(base)) == 0 && s.searched.mark(base, now) {
+		s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: base, Rule: cite(m.Rule), Reason: reason})
+	}
+	return s.refusal("a search domain: agent-init explain " + base)
+}
+
+// searchDomains returns the domains in the form of a suffix: ".example.com".
+func searchDomains(list []string) []string {
+	var out []string
+	for _, d := range list {
+		if d = strings.Trim(lower(d), "."); d != "" {
+			out = append(out, "."+d)
+		}
+	}
+	return out
+}
+
+// shown is a name as it is shown to people.
+func shown(name string) string {
+	if name == "" {
+		return "."
+	}
+	return name
+}
+
+// cite names the line that a rule is on.
+func cite(r *policy.Rule) string {
+	if r == nil {
+		return ""
+	}
+	return r.Source.String()
+}
+
+func seconds(d time.Duration) uint32 { return uint32((d + time.Second - 1) / time.Second) }

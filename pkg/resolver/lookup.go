@@ -1,0 +1,224 @@
+package resolver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+// lookup is one question on its way to an upstream, and who waits for it.
+type lookup struct {
+	waiters []func(*answer)
+}
+
+// ask has deliver called with the answer for key, which is made of name and
+// qtype, and joins a lookup that is under way. An answer that is there at once
+// is returned instead. It returns false if there is no place for one more.
+// Questions of clients are limited in rate; our own are not.
+func (s *Server) ask(key, name string, qtype uint16, client bool, deliver func(*answer)) (*answer, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.lookups[key]; l != nil {
+		if client && len(l.waiters) >= s.config.Limits.Waiters {
+			return nil, false
+		}
+		l.waiters = append(l.waiters, deliver)
+		s.stats.allowed.Add(1)
+		return nil, true
+	}
+	now := time.Now()
+	p := s.config.Policy()
+	// It may have been answered since the caller looked.
+	if e := s.cache.get([]byte(key), p, now); e != nil {
+		a := *e.answer
+		a.ttl = e.remaining(now)
+		s.stats.allowed.Add(1)
+		return &a, true
+	}
+	if s.finished || client && len(s.lookups) >= s.config.Limits.Lookups {
+		return nil, false
+	}
+	if client {
+		if a := s.limit(p, name, now); a != nil {
+			return a, true
+		}
+	}
+	s.stats.allowed.Add(1)
+	s.lookups[key] = &lookup{waiters: []func(*answer){deliver}}
+	s.work.Go(func() {
+		a := s.resolve(s.life, key, name, qtype)
+		s.mu.Lock()
+		l := s.lookups[key]
+		delete(s.lookups, key)
+		s.mu.Unlock()
+		for _, deliver := range l.waiters {
+			deliver(a)
+		}
+	})
+	return nil, true
+}
+
+// limit returns the refusal of a question that is one too many, or nil.
+func (s *Server) limit(p *policy.Policy, name string, now time.Time) *answer {
+	set := p.Settings()
+	if m := p.Lookup(name); m.Wildcard != nil {
+		n := set.Limits.NewNamesPerWildcardPerMinute
+		if !s.wildcards.allow(m.Wildcard.Name, name, n, now) {
+			text := fmt.Sprintf("rate: more than %d new names a minute below %s", n, m.Wildcard.Target())
+			s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: m.Wildcard.Target(),
+				Rule: cite(m.Wildcard), Reason: text + ", last " + name})
+			return s.refusal(text)
+		}
+	}
+	if n := float64(set.DNS.QPS); !s.qps.take(now, 1, n, 2*n) {
+		s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: name,
+			Reason: fmt.Sprintf("rate: more than %d questions a second for upstreams", set.DNS.QPS)})
+		return &answer{rcode: rcodeServFail, ede: dns.ExtendedErrorCodeNotReady, text: "rate: too many new questions"}
+	}
+	return nil
+}
+
+// resolve asks upstream, admits what was found, and caches it.
+func (s *Server) resolve(ctx context.Context, key, name string, qtype uint16) *answer {
+	s.stats.asked.Add(1)
+	m, err := s.exchange(ctx, name, qtype)
+	// The policy may have changed meanwhile. What is in force now decides.
+	p := s.config.Policy()
+	match := p.Lookup(name)
+	var a *answer
+	switch {
+	case !match.Allowed:
+		return s.deny(name, match.Rule, "not in the allowlist any more")
+	case ctx.Err() != nil:
+		return &answer{rcode: rcodeServFail, ede: dns.ExtendedErrorCodeNotReady, text: "the resolver is stopping"}
+	case err != nil:
+		s.stats.failed.Add(1)
+		a = s.failure(name, match.Rule, dns.ExtendedErrorCodeNetworkError, "no upstream answered", err)
+	default:
+		a = s.admit(ctx, p, match, name, qtype, m)
+	}
+	now := time.Now()
+	s.cache.put([]byte(key), &entry{answer: a, policy: p, expires: now.Add(time.Duration(a.ttl) * time.Second)}, now)
+	return a
+}
+
+// failure records that something broke and returns SERVFAIL, to be kept for a
+// moment so that a client that retries in a loop does not reach upstream.
+func (s *Server) failure(name string, rule *policy.Rule, ede uint16, what string, err error) *answer {
+	s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Fault, Name: name, Rule: cite(rule),
+		Reason: what + ": " + strings.ReplaceAll(err.Error(), "\n", "; ")})
+	s.config.Log.Warn("name not resolved", "name", name, "cause", what, "err", err)
+	return &answer{rcode: rcodeServFail, ede: ede, text: what, ttl: seconds(s.failTTL)}
+}
+
+// admit makes the answer from an upstream's reply: what the policy admits for
+// the name, and then the firewall has let in.
+func (s *Server) admit(ctx context.Context, p *policy.Policy, match policy.Match, name string, qtype uint16, m *dns.Msg) *answer {
+	f := follow(m, name, qtype, func(target string) bool {
+		t := p.Lookup(target)
+		if t.Allowed || t.Rule == nil {
+			return true
+		}
+		s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: name, Rule: cite(t.Rule),
+			Reason: "an alias of " + target + ", which a rule denies"})
+		return false
+	})
+	if len(f.addrs) == 0 {
+		return s.absent(match, name, qtype, f)
+	}
+	set := p.Settings()
+	addrs, text := s.strip(p, match, name, f.addrs)
+	if len(addrs) == 0 {
+		return &answer{ede: dns.ExtendedErrorCodeBlocked, text: text, ttl: seconds(s.denyTTL)}
+	}
+	if most := max(1, set.Limits.AddrsPerName); len(addrs) > most {
+		rand.Shuffle(len(addrs), func(i, j int) { addrs[i], addrs[j] = addrs[j], addrs[i] })
+		addrs = addrs[:most]
+	}
+	ttl := max(time.Second, min(f.ttl, set.DNS.MaxTTL))
+	ctx, cancel := context.WithTimeout(ctx, s.admitWait)
+	defer cancel()
+	open, err := s.config.Admit(ctx, name, slices.Clone(addrs), ttl+s.grace)
+	if err != nil {
+		return s.failure(name, match.Rule, dns.ExtendedErrorCodeOther, "the firewall did not admit the answer", err)
+	}
+	asked := len(addrs)
+	addrs = slices.DeleteFunc(addrs, func(a netip.Addr) bool { return !slices.Contains(open, a) })
+	if len(addrs) == 0 {
+		return s.failure(name, match.Rule, dns.ExtendedErrorCodeOther, "the firewall did not admit the answer",
+			errors.New("none of its addresses was let in"))
+	}
+	reason := fmt.Sprintf("%s, %d of %d addresses for %d s", dns.Type(qtype), len(addrs), asked, seconds(ttl))
+	if len(f.chain) > 0 {
+		reason += ", by way of " + strings.Join(f.chain, ", ")
+	}
+	s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Name: name, IP: addrs[0].String(),
+		Rule: cite(match.Rule), Reason: reason})
+	return &answer{addrs: addrs, ttl: seconds(ttl)}
+}
+
+// absent is the answer for a name without addresses of the type.
+func (s *Server) absent(match policy.Match, name string, qtype uint16, f found) *answer {
+	a := &answer{ttl: max(1, seconds(f.ttl))}
+	reason := fmt.Sprintf("%s, no address", dns.Type(qtype))
+	if !f.exists {
+		a.rcode = rcodeNXDomain
+		reason = "the upstream says that there is no such name"
+	}
+	s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Name: name, Rule: cite(match.Rule), Reason: reason})
+	return a
+}
+
+// shownStripped is how many stripped addresses of one answer get a line each.
+const shownStripped = 8
+
+// strip returns those of addrs that the policy admits for name, and why the
+// others are not, for the client.
+func (s *Server) strip(p *policy.Policy, match policy.Match, name string, addrs []netip.Addr) (kept []netip.Addr, text string) {
+	n := uint64(0)
+	for _, a := range addrs {
+		// No service is in the DNS under a wrapped address, only attempts are.
+		if !a.Is4In6() && len(p.Admit(name, a)) > 0 {
+			kept = append(kept, a)
+			continue
+		}
+		why := whyStripped(match, a)
+		if text == "" {
+			text = "no answer is left: " + why
+		}
+		if n++; n <= shownStripped {
+			s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: name, IP: a.String(),
+				Rule: cite(match.Rule), Reason: "stripped from the answer: " + why})
+		}
+	}
+	if n > shownStripped {
+		s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: name, Rule: cite(match.Rule),
+			Reason: "stripped from the answer: further addresses", Suppressed: n - shownStripped - 1})
+	}
+	s.stats.stripped.Add(n)
+	return kept, text
+}
+
+func whyStripped(match policy.Match, a netip.Addr) string {
+	switch {
+	case a.Is4In6():
+		return "an IPv4 address inside an IPv6 one"
+	case policy.Classify(a) == policy.Private && (match.Rule == nil || !match.Rule.Private):
+		return "a private address: add the word private to the entry to allow it"
+	case policy.Classify(a) == policy.Loopback:
+		return "a loopback address is never the answer to a name"
+	case policy.Classify(a) == policy.Never:
+		return "a metadata or reserved address is never allowed"
+	}
+	return "an address that the policy denies"
+}

@@ -1,0 +1,218 @@
+package resolver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+// Config is what a Server works with. Policy, Upstreams and Admit are needed.
+type Config struct {
+	// Policy returns the policy in force. It is called for each query, and must
+	// return the same pointer until the policy changes.
+	Policy func() *policy.Policy
+
+	// Upstreams are asked in this order.
+	Upstreams []Upstream
+
+	// Search has the search domains of resolv.conf.
+	Search []string
+
+	// Admit opens addrs, which the policy admits for name, in the firewall for
+	// at least lease, and returns those that are open for certain. An error
+	// makes the answer SERVFAIL. It is called concurrently.
+	Admit func(ctx context.Context, name string, addrs []netip.Addr, lease time.Duration) ([]netip.Addr, error)
+
+	// Record takes every refusal, every answer that was had from an upstream,
+	// and every failure; nil discards them. Answers from the cache aren't recorded.
+	Record audit.Recorder
+
+	Log    *slog.Logger // nil discards
+	Limits Limits
+}
+
+// Stats counts what a Server has done since it was made.
+type Stats struct {
+	Queries  uint64 `json:"queries"`  // messages that were answered or dropped
+	Allowed  uint64 `json:"allowed"`  // answered for an allowed or local name
+	Denied   uint64 `json:"denied"`   // refused
+	Cached   uint64 `json:"cached"`   // of the allowed: from the cache
+	Asked    uint64 `json:"asked"`    // questions to upstreams
+	Failed   uint64 `json:"failed"`   // of those: without an answer
+	Dropped  uint64 `json:"dropped"`  // not answered, for want of a place
+	Invalid  uint64 `json:"invalid"`  // not a question that can be answered
+	Stripped uint64 `json:"stripped"` // addresses taken out of answers
+	Cache    int    `json:"cache"`    // answers held now
+}
+
+type counters struct {
+	queries, allowed, denied, cached, asked, failed, dropped, invalid, stripped atomic.Uint64
+}
+
+// Server answers DNS queries by a policy. It is made by New.
+type Server struct {
+	config    Config
+	exchange  func(ctx context.Context, name string, qtype uint16) (*dns.Msg, error)
+	cache     *cache
+	wildcards *wildcards
+	qps       bucket
+	searched  seen // names that were recorded when asked for below a search domain
+	stats     counters
+
+	grace     time.Duration // of a lease, beyond the TTL
+	denyTTL   time.Duration // of a refusal
+	failTTL   time.Duration // of an upstream's failure
+	admitWait time.Duration // for Admit
+
+	life context.Context // of questions to upstreams: they outlive the client that caused them
+	end  context.CancelFunc
+	work sync.WaitGroup
+
+	mu       sync.Mutex
+	lookups  map[string]*lookup // by cacheKey
+	finished bool
+}
+
+// New returns a Server that doesn't listen yet.
+func New(c Config) (*Server, error) {
+	switch {
+	case c.Policy == nil:
+		return nil, errors.New("resolver: no policy is given")
+	case c.Admit == nil:
+		return nil, errors.New("resolver: no way to admit addresses is given")
+	case len(c.Upstreams) == 0:
+		return nil, errors.New("resolver: there is no DNS server to ask: name one in dns.upstream, or in resolv.conf")
+	}
+	for _, u := range c.Upstreams {
+		if !u.Addr.IsValid() || u.Addr.Port() == 0 {
+			return nil, fmt.Errorf("resolver: %v is not the address and port of a DNS server", u.Addr)
+		}
+	}
+	if err := c.Limits.setDefaults(); err != nil {
+		return nil, fmt.Errorf("resolver: %v", err)
+	}
+	if c.Record == nil {
+		c.Record = audit.Discard
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	c.Search = searchDomains(c.Search)
+	s := &Server{
+		config:    c,
+		exchange:  newUpstreams(c.Upstreams).exchange,
+		cache:     newCache(c.Limits.CacheEntries),
+		wildcards: newWildcards(),
+		searched:  seen{window: 10 * time.Second},
+		grace:     time.Minute,
+		denyTTL:   5 * time.Second,
+		failTTL:   time.Second,
+		admitWait: 2 * time.Second,
+		lookups:   make(map[string]*lookup),
+	}
+	s.life, s.end = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// Stats returns the counts so far.
+func (s *Server) Stats() Stats {
+	c := &s.stats
+	return Stats{
+		Queries:  c.queries.Load(),
+		Allowed:  c.allowed.Load(),
+		Denied:   c.denied.Load(),
+		Cached:   c.cached.Load(),
+		Asked:    c.asked.Load(),
+		Failed:   c.failed.Load(),
+		Dropped:  c.dropped.Load(),
+		Invalid:  c.invalid.Load(),
+		Stripped: c.stripped.Load(),
+		Cache:    s.cache.len(),
+	}
+}
+
+// scratch is what one reader needs to answer queries without allocation.
+type scratch struct {
+	in   []byte
+	out  []byte
+	name [4*maxNameLen + 16]byte
+	key  [4*maxNameLen + 16]byte
+}
+
+// client is where a query came from: a connection if answers is set.
+type client struct {
+	conn    *net.UDPConn
+	from    netip.AddrPort
+	answers chan<- []byte
+}
+
+// limit is how long a reply to q may be.
+func (c client) limit(q *query) int {
+	if c.answers != nil {
+		return maxMessage
+	}
+	return q.size
+}
+
+// send is for replies that were not there at once.
+func (c client) send(reply []byte) {
+	if c.answers != nil {
+		c.answers <- reply
+		return
+	}
+	c.conn.WriteToUDPAddrPort(reply, c.from)
+}
+
+// handle answers pkt: with a reply in w.out, or later through c if it returns
+// none and true, or not at all.
+func (s *Server) handle(pkt []byte, w *scratch, c client) (reply []byte, later bool) {
+	s.stats.queries.Add(1)
+	var q query
+	rcode, ok := parseQuery(pkt, w.name[:], &q)
+	if !ok {
+		s.stats.invalid.Add(1)
+		return nil, false
+	}
+	if rcode != rcodeOK {
+		s.stats.invalid.Add(1)
+		return appendReply(w.out[:0], &q, &answer{rcode: rcode}, 0, 0, c.limit(&q)), false
+	}
+	now := time.Now()
+	p := s.config.Policy()
+	key := cacheKey(w.key[:0], q.name, q.qtype)
+	if q.clean {
+		if e := s.cache.get(key, p, now); e != nil {
+			s.stats.cached.Add(1)
+			s.stats.allowed.Add(1)
+			return appendReply(w.out[:0], &q, e.answer, e.remaining(now), int(e.turn.Add(1)), c.limit(&q)), false
+		}
+	}
+	name := string(q.name)
+	if a := s.decide(p, name, &q, now); a != nil {
+		return appendReply(w.out[:0], &q, a, a.ttl, 0, c.limit(&q)), false
+	}
+	keep := q
+	keep.question = append([]byte(nil), q.question...)
+	keep.name = nil
+	a, ok := s.ask(string(key), name, q.qtype, true, func(a *answer) {
+		c.send(appendReply(nil, &keep, a, a.ttl, 0, c.limit(&keep)))
+	})
+	if a != nil {
+		return appendReply(w.out[:0], &q, a, a.ttl, 0, c.limit(&q)), false
+	}
+	if !ok {
+		s.stats.dropped.Add(1)
+	}
+	return nil, ok
+}
