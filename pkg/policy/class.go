@@ -51,19 +51,44 @@ func Classify(a netip.Addr) Class {
 	return class
 }
 
-// NeverPrefixes returns the blocks of class Never for which no packet needs an
-// exception: everything in them can be dropped without a look at the policy.
-// Multicast is left out, because IPv6 cannot do without it on the link.
+// NeverPrefixes returns the blocks to which no packet may ever go, whatever the
+// policy says: those of class Never and, wrapped in IPv6, loopback too.
+// Multicast is left out, because IPv6 can't do without it on the link.
 func NeverPrefixes() []netip.Prefix {
 	var out []netip.Prefix
-	for _, list := range [][]block{blocks4, blocks6} {
-		for _, b := range list {
-			if b.class == Never && !b.prefix.Addr().IsMulticast() && b.prefix.Bits() > 3 {
-				out = append(out, b.prefix)
+	for _, b := range blocks6 {
+		if b.class == Never && b.prefix.Bits() > 0 && !b.prefix.Addr().IsMulticast() {
+			out = append(out, b.prefix)
+		}
+	}
+	for _, b := range blocks4 {
+		if b.class == Never && !b.prefix.Addr().IsMulticast() {
+			out = append(out, b.prefix)
+		}
+		if b.class >= Loopback {
+			for _, w := range wrappers {
+				if p := wrap(w, b.prefix); !p.Contains(netip.IPv6Loopback()) {
+					out = append(out, p)
+				}
 			}
 		}
 	}
 	return out
+}
+
+// wrappers are the blocks of IPv6 that hold all of IPv4, right after their prefix.
+var wrappers = [...]netip.Prefix{
+	netip.MustParsePrefix("::/96"),           // compatible, RFC 4291
+	netip.MustParsePrefix("::ffff:0:0:0/96"), // translated, RFC 2765
+	netip.MustParsePrefix("64:ff9b::/96"),    // NAT64, RFC 6052
+	netip.MustParsePrefix("2002::/16"),       // 6to4, RFC 3056
+}
+
+// wrap returns the block of w that holds the IPv4 block p.
+func wrap(w, p netip.Prefix) netip.Prefix {
+	b, inner := w.Addr().As16(), p.Addr().As4()
+	copy(b[w.Bits()/8:], inner[:])
+	return netip.PrefixFrom(netip.AddrFrom16(b), w.Bits()+p.Bits())
 }
 
 type block struct {
@@ -127,33 +152,36 @@ var (
 // embedded returns the IPv4 addresses that a packet to the IPv6 address a may
 // end up at.
 func embedded(a netip.Addr) []netip.Addr {
+	if a.Is4() || a == netip.IPv6Unspecified() || a == netip.IPv6Loopback() {
+		return nil
+	}
 	b := a.As16()
 	at := func(i, j, k, l int) netip.Addr { return netip.AddrFrom4([4]byte{b[i], b[j], b[k], b[l]}) }
-	last := at(12, 13, 14, 15)
-	head := func(p ...byte) bool { return string(b[:len(p)]) == string(p) }
-	var zero [12]byte
+	for _, w := range wrappers {
+		if w.Contains(a) {
+			i := w.Bits() / 8
+			return []netip.Addr{at(i, i+1, i+2, i+3)}
+		}
+	}
 	switch {
-	case a == netip.IPv6Unspecified() || a == netip.IPv6Loopback():
-		return nil
-	case head(zero[:]...), // compatible, RFC 4291
-		head(0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0),    // translated, RFC 2765
-		head(0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0): // NAT64, RFC 6052
-		return []netip.Addr{last}
-	case head(0, 0x64, 0xff, 0x9b, 0, 1):
+	case siteNAT64.Contains(a):
 		// The site chooses the length of the prefix, so the address may stand in
 		// any of four places (RFC 6052, 2.2). The places that are not used read
 		// as 0.x.x.x, which says nothing.
 		var out []netip.Addr
-		for _, c := range []netip.Addr{at(6, 7, 9, 10), at(7, 9, 10, 11), at(9, 10, 11, 12), last} {
+		for _, c := range []netip.Addr{at(6, 7, 9, 10), at(7, 9, 10, 11), at(9, 10, 11, 12), at(12, 13, 14, 15)} {
 			if c.As4()[0] != 0 {
 				out = append(out, c)
 			}
 		}
 		return out
-	case head(0x20, 0x02): // 6to4, RFC 3056
-		return []netip.Addr{at(2, 3, 4, 5)}
-	case head(0x20, 0x01, 0, 0): // Teredo, RFC 4380: server, and client inverted
+	case teredo.Contains(a): // server, and client inverted
 		return []netip.Addr{at(4, 5, 6, 7), netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]})}
 	}
 	return nil
 }
+
+var (
+	siteNAT64 = netip.MustParsePrefix("64:ff9b:1::/48") // RFC 8215
+	teredo    = netip.MustParsePrefix("2001::/32")      // RFC 4380
+)

@@ -1,9 +1,13 @@
 package policy
 
 import (
-	"io"
+	"fmt"
 	"io/fs"
+	"maps"
+	"net"
 	"net/netip"
+	"slices"
+	"strconv"
 )
 
 // File is one policy file. A Name that ends in .yaml, .yml or .json is read as
@@ -21,9 +25,23 @@ type Bundle struct {
 	Warnings []Error // found while reading, repeated by Policy.Warnings
 }
 
-// Policy is a parsed policy. It is immutable and safe for concurrent use.
+// Policy is a parsed policy. It is immutable and safe for concurrent use; what
+// its methods return is shared and must not be modified.
 type Policy struct {
+	rules    []*Rule // in file order
+	files    int
 	settings Settings
+	warnings []Error
+
+	allow, deny index
+	private     index // the rules of allow that say private
+	allowAddr   addrIndex
+	denyAddr    addrIndex
+	hostAddr    addrIndex // what the hosts file has for allowed names
+	hosts       map[string][]netip.Addr
+
+	names, required []*Rule
+	static, denied  []Static
 }
 
 // Decision is the answer to "may this be connected to?".
@@ -50,54 +68,202 @@ type Static struct {
 
 // Counts says how much is in a policy.
 type Counts struct {
-	Files, Names, Wildcards, Addresses, Denied, Required int
+	Files     int `json:"files"`
+	Rules     int `json:"rules"`     // of every kind, duplicates included
+	Names     int `json:"names"`     // different exact names that are allowed
+	Wildcards int `json:"wildcards"` // different wildcards that are allowed
+	Addresses int `json:"addresses"` // rules that allow addresses
+	Denied    int `json:"denied"`    // rules that deny
+	Required  int `json:"required"`  // what the self-test must reach
 }
 
 // Parse reads a bundle. Presets are the files NAME.txt of presets, which may be
-// nil. The error is an ErrorList.
-func Parse(b *Bundle, presets fs.FS) (*Policy, error) { return &Policy{settings: defaults()}, nil }
+// nil. An empty bundle is a valid policy, which allows nothing. The error is an
+// ErrorList with everything that is wrong in any file.
+func Parse(b *Bundle, presets fs.FS) (*Policy, error) {
+	ps := newParser(presets)
+	for _, f := range b.Files {
+		ps.file(f)
+	}
+	if errs := ps.errs.all(); errs != nil {
+		return nil, errs
+	}
+	p := &Policy{
+		rules:    ps.rules,
+		files:    len(b.Files),
+		settings: ps.settings,
+		hosts:    parseHosts(string(b.Hosts)),
+	}
+	p.index()
+	for _, w := range b.Warnings {
+		ps.warns.add(w)
+	}
+	p.warn(ps)
+	p.warnings = ps.warns.all()
+	return p, nil
+}
 
-// Decide says whether name may be connected to on port.
-func (p *Policy) Decide(name string, port Port) Decision { return Decision{} }
+// index makes the rules quick to find.
+func (p *Policy) index() {
+	p.allow.exact = make(map[string]group, len(p.rules))
+	for _, r := range p.rules {
+		switch {
+		case r.Name != "" && r.Deny:
+			p.deny.add(r)
+		case r.Name != "":
+			p.allow.add(r)
+			if r.Private {
+				p.private.add(r)
+			}
+		case r.Deny:
+			p.denyAddr.add(r.Prefix, r)
+			for _, port := range everyPort(r.Ports) {
+				p.denied = append(p.denied, Static{r.Prefix, port, r})
+			}
+		default:
+			p.allowAddr.add(r.Prefix, r)
+			for _, port := range r.Ports {
+				p.static = append(p.static, Static{r.Prefix, port, r})
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.hosts)) {
+		p.indexHost(name)
+	}
+	p.indexNames()
+}
 
-// DecideAddr says whether a may be connected to on port without a name.
-func (p *Policy) DecideAddr(a netip.Addr, port Port) Decision { return Decision{} }
+// indexHost notes the addresses that the hosts file has for a name, if the name
+// may open them.
+func (p *Policy) indexHost(name string) {
+	for _, a := range p.hosts[name] {
+		for _, port := range p.Admit(name, a) {
+			block := netip.PrefixFrom(a, a.BitLen())
+			r := p.allow.find(name, port)
+			p.hostAddr.add(block, r)
+			p.static = append(p.static, Static{block, port, r})
+		}
+	}
+}
 
-// Lookup says whether name may be resolved.
-func (p *Policy) Lookup(name string) Match { return Match{} }
+// indexNames lists what is resolved ahead and what must be reached.
+func (p *Policy) indexNames() {
+	named, needed := map[string]bool{}, map[string]bool{}
+	for _, r := range p.rules {
+		if r.Deny {
+			continue
+		}
+		if r.Name != "" && !r.Wildcard && !named[r.Name] && p.Lookup(r.Name).Allowed {
+			named[r.Name] = true
+			p.names = append(p.names, r)
+		}
+		if key := r.String(); r.Required && !needed[key] {
+			needed[key] = true
+			p.required = append(p.required, r)
+		}
+	}
+}
 
-// Admit returns the ports that name may open at a.
-func (p *Policy) Admit(name string, a netip.Addr) []Port { return nil }
+// warn notes what contradicts itself.
+func (p *Policy) warn(ps *parser) {
+	denies := len(p.deny.exact)+len(p.deny.below)+len(p.denied) > 0
+	for _, r := range p.rules {
+		// To take a part out of a preset is what deny is for.
+		if !denies || r.Deny || r.Preset != "" && !r.Required {
+			continue
+		}
+		if by := p.overruled(r); by != nil {
+			ps.warns.add(Error{Source: r.Source, Text: r.Text,
+				Message: fmt.Sprintf("has no effect: %v at %v denies it", by, by.Source)})
+		}
+	}
+	for _, target := range p.settings.SelfTest.Reach {
+		if !p.allowsTarget(target) {
+			ps.warns.add(Error{Source: ps.set["probe "+target], Text: target, Message: "selftest.reach names what the policy does not allow: the self-test will fail"})
+		}
+	}
+	for _, target := range p.settings.SelfTest.Block {
+		if p.allowsTarget(target) {
+			ps.warns.add(Error{Source: ps.set["probe "+target], Text: target, Message: "selftest.block names what the policy allows: the self-test will fail"})
+		}
+	}
+}
 
-// Hosts returns the addresses that the hosts file has for name.
-func (p *Policy) Hosts(name string) []netip.Addr { return nil }
+// overruled returns a rule that denies the last port that r allows, if all of
+// them are denied.
+func (p *Policy) overruled(r *Rule) (by *Rule) {
+	for _, port := range r.Ports {
+		switch {
+		case r.Name == "":
+			by = p.denyAddr.findPrefix(r.Prefix, port)
+		case r.Wildcard:
+			by = p.deny.findBelow(r.Name, port)
+		default:
+			by = p.deny.find(r.Name, port)
+		}
+		if by == nil {
+			return nil
+		}
+	}
+	return by
+}
 
-// Static returns the allowed addresses that need no name to be resolved.
-func (p *Policy) Static() []Static { return nil }
+// allowsTarget decides about a "host:port" of the settings.
+func (p *Policy) allowsTarget(target string) bool {
+	host, number, err := net.SplitHostPort(target)
+	if err != nil {
+		return false
+	}
+	n, _ := strconv.ParseUint(number, 10, 16)
+	port := Port{TCP, uint16(n)}
+	if a, err := netip.ParseAddr(host); err == nil {
+		return p.DecideAddr(a, port).Allowed
+	}
+	return p.Decide(host, port).Allowed
+}
 
-// Denied returns the denied addresses.
-func (p *Policy) Denied() []Static { return nil }
+// Hosts returns the addresses that the hosts file has for name, whether or not
+// the policy admits them.
+func (p *Policy) Hosts(name string) []netip.Addr {
+	if len(p.hosts) == 0 {
+		return nil
+	}
+	name, _ = canonical(name)
+	return p.hosts[name]
+}
 
-// Names returns the exact names that are allowed, in file order.
-func (p *Policy) Names() []*Rule { return nil }
+// Static returns the allowed addresses that need no name to be resolved: the
+// entries that name addresses, and what the hosts file has for allowed names.
+// Denied and NeverPrefixes overrule them.
+func (p *Policy) Static() []Static { return p.static }
 
-// Required returns what the self-test must reach.
-func (p *Policy) Required() []*Rule { return nil }
+// Denied returns the addresses that the policy denies.
+func (p *Policy) Denied() []Static { return p.denied }
+
+// Names returns a rule for each exact name that is allowed, in file order.
+func (p *Policy) Names() []*Rule { return p.names }
+
+// Required returns the rules for what the self-test must reach, names and
+// single addresses, in file order. It lists also what another rule denies: the
+// self-test then fails.
+func (p *Policy) Required() []*Rule { return p.required }
 
 // Settings returns the settings.
 func (p *Policy) Settings() *Settings { return &p.settings }
 
-// Warnings returns what is worth a look.
-func (p *Policy) Warnings() []Error { return nil }
+// Warnings returns what is valid but probably not meant.
+func (p *Policy) Warnings() []Error { return p.warnings }
 
 // Counts returns how much is in the policy.
-func (p *Policy) Counts() Counts { return Counts{} }
-
-// WriteEffective writes the merged policy.
-func (p *Policy) WriteEffective(w io.Writer) error { return nil }
-
-// Report is a policy in a form for JSON.
-type Report struct{}
-
-// Report returns the policy in a form for JSON.
-func (p *Policy) Report() Report { return Report{} }
+func (p *Policy) Counts() Counts {
+	c := Counts{Files: p.files, Rules: len(p.rules), Names: len(p.names), Wildcards: len(p.allow.below), Required: len(p.required)}
+	for _, r := range p.rules {
+		switch {
+		case r.Deny:
+			c.Denied++
+		case r.Name == "":
+			c.Addresses++
+		}
+	}
+	return c
+}

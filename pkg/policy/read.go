@@ -1,5 +1,22 @@
 package policy
 
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const (
+	maxFile  = 64 << 20  // bytes of one file
+	maxTotal = 128 << 20 // bytes of all files
+	maxFiles = 1000
+)
+
 // ReadOptions says where a policy is, and who must not be able to write it.
 type ReadOptions struct {
 	Dir       string   // absolute, for example /etc/agent-init
@@ -8,5 +25,113 @@ type ReadOptions struct {
 	AgentGIDs []uint32 // all of the agent's groups
 }
 
-// Read reads the files of a policy.
-func Read(o ReadOptions) (*Bundle, error) { return &Bundle{}, nil }
+// FileError is a policy file that can't be used.
+type FileError struct {
+	Path   string
+	Cause  string
+	Remedy string
+}
+
+// Error returns "path: cause; remedy".
+func (e *FileError) Error() string {
+	return e.Path + ": " + e.Cause + "; " + e.Remedy
+}
+
+// Read reads policy.yaml, allowlist.txt and allowlist.d/*.{txt,yaml} of a
+// directory; what is missing is empty. Every file, and every directory and
+// link on the way to it, must belong to root and be out of the agent's reach,
+// else the error is a *FileError. A hosts file that does not hold to that is
+// left out, with a warning.
+func Read(o ReadOptions) (*Bundle, error) {
+	if !filepath.IsAbs(o.Dir) {
+		return nil, &FileError{o.Dir, "not an absolute path", "give the directory of the policy from / on"}
+	}
+	w := walker{agentUID: o.AgentUID, agentGIDs: o.AgentGIDs}
+	b := &Bundle{}
+	names := []string{"policy.yaml", "allowlist.txt"}
+	more, err := list(w, o.Dir, b)
+	if err != nil {
+		return nil, err
+	}
+	if names = append(names, more...); len(names) > maxFiles {
+		return nil, &FileError{filepath.Join(o.Dir, "allowlist.d"), fmt.Sprintf("more than %d files", maxFiles), "join some of them"}
+	}
+	total := 0
+	for i, name := range names {
+		data, err := w.read(filepath.Join(o.Dir, name))
+		if errors.Is(err, fs.ErrNotExist) && i < 2 {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if total += len(data); total > maxTotal {
+			return nil, &FileError{o.Dir, fmt.Sprintf("the files have more than %d MiB together", maxTotal>>20), "shorten the lists"}
+		}
+		b.Files = append(b.Files, File{Name: name, Data: data})
+	}
+	if o.HostsFile != "" {
+		b.Hosts, err = w.read(o.HostsFile)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			b.Warnings = append(b.Warnings, Error{Source: Source{File: o.HostsFile}, Message: "not used: " + err.Error()})
+		}
+	}
+	return b, nil
+}
+
+// list returns the files of allowlist.d that are read, relative to dir.
+func list(w walker, dir string, b *Bundle) ([]string, error) {
+	d, err := w.open(filepath.Join(dir, "allowlist.d"), true)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	entries, err := d.Readdirnames(-1)
+	if err != nil {
+		return nil, &FileError{d.Name(), err.Error(), "make the directory readable by root"}
+	}
+	slices.Sort(entries)
+	var names []string
+	for _, e := range entries {
+		name := "allowlist.d/" + e
+		switch {
+		case strings.HasPrefix(e, "."): // a volume's own links, an editor's files
+		case strings.HasSuffix(e, ".txt") || strings.HasSuffix(e, ".yaml"):
+			names = append(names, name)
+		case strings.HasSuffix(e, ".yml"):
+			return nil, &FileError{filepath.Join(dir, name), "files in YAML end in .yaml here", "rename it"}
+		default:
+			b.Warnings = append(b.Warnings, Error{Source: Source{File: name}, Message: "not read: its name ends neither in .txt nor in .yaml"})
+		}
+	}
+	return names, nil
+}
+
+// read returns the content of a regular file.
+func (w walker) read(path string) ([]byte, error) {
+	f, err := w.open(path, false)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, &FileError{path, "reading it failed: " + cause(err), "check the file system that it is on"}
+	}
+	if len(data) > maxFile {
+		return nil, &FileError{path, fmt.Sprintf("larger than %d MiB", maxFile>>20), "split or shorten the list"}
+	}
+	return data, nil
+}
+
+// cause returns an error without the path that it repeats.
+func cause(err error) string {
+	var p *os.PathError
+	if errors.As(err, &p) {
+		return p.Err.Error()
+	}
+	return err.Error()
+}

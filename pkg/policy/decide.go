@@ -1,0 +1,144 @@
+package policy
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// The reasons of decisions.
+const (
+	reasonAllowed  = "allowed by the policy"
+	reasonDenied   = "denied by the policy"
+	reasonPort     = "allowed by the policy, but not on this port"
+	reasonUnlisted = "not in the allowlist"
+	reasonLoopback = "loopback is free inside the container, and never reached by way of the policy"
+	reasonNever    = "metadata, multicast and reserved addresses are never allowed"
+	reasonPrivate  = "a private address is only allowed by an entry that names it or says private"
+)
+
+// Decide says whether name may be connected to on port. Deny rules win; among
+// those that allow, the most specific is named. What is not a valid name, an
+// address in particular, is not allowed.
+func (p *Policy) Decide(name string, port Port) Decision {
+	name, problem := canonical(name)
+	if problem != "" {
+		return Decision{Reason: problem}
+	}
+	if r := p.deny.find(name, port); r != nil {
+		return Decision{Rule: r, Reason: reasonDenied}
+	}
+	if r := p.allow.find(name, port); r != nil {
+		return Decision{Allowed: true, Rule: r, Reason: reasonAllowed}
+	}
+	if p.allow.first(name) != nil {
+		return Decision{Reason: reasonPort}
+	}
+	return Decision{Reason: reasonUnlisted}
+}
+
+// DecideAddr says whether a may be connected to on port by itself, without a
+// name that was resolved to it.
+func (p *Policy) DecideAddr(a netip.Addr, port Port) Decision {
+	a = a.WithZone("").Unmap()
+	class := Classify(a)
+	switch class {
+	case Never:
+		return Decision{Reason: reasonNever}
+	case Loopback:
+		return Decision{Reason: reasonLoopback}
+	}
+	if r := p.deniedAddr(a, port); r != nil {
+		return Decision{Rule: r, Reason: reasonDenied}
+	}
+	for _, x := range []*addrIndex{&p.allowAddr, &p.hostAddr} {
+		if r := x.find(a, port); r != nil {
+			return Decision{Allowed: true, Rule: r, Reason: reasonAllowed}
+		}
+	}
+	if class == Private {
+		return Decision{Reason: reasonPrivate}
+	}
+	return Decision{Reason: reasonUnlisted}
+}
+
+// deniedAddr returns the rule that denies a, or what is wrapped in it.
+func (p *Policy) deniedAddr(a netip.Addr, port Port) *Rule {
+	if len(p.denied) == 0 {
+		return nil
+	}
+	if r := p.denyAddr.find(a, port); r != nil {
+		return r
+	}
+	for _, inner := range embedded(a) {
+		if r := p.denyAddr.find(inner, port); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// Lookup says whether name may be resolved: whether any port of it is allowed.
+func (p *Policy) Lookup(name string) Match {
+	name, problem := canonical(name)
+	if problem != "" {
+		return Match{}
+	}
+	m := Match{Name: name}
+	if r := p.deny.find(name, Port{}); r != nil {
+		m.Rule = r
+		return m
+	}
+	m.Rule = p.allow.first(name)
+	if m.Rule == nil {
+		return m
+	}
+	if by := p.deny.first(name); by != nil && !p.opens(name) {
+		m.Rule = by
+		return m
+	}
+	m.Allowed = true
+	if m.Rule.Wildcard {
+		m.Wildcard = m.Rule
+	}
+	return m
+}
+
+// opens says whether a deny rule leaves any port of name open.
+func (p *Policy) opens(name string) (open bool) {
+	p.allow.eachPort(name, func(port Port) {
+		open = open || p.deny.find(name, port) == nil
+	})
+	return open
+}
+
+// Admit returns the ports that name may open at a, an address that name was
+// resolved to; nil if there is none. A private address is admitted for the
+// ports that a rule of the name calls private or a rule names at that address,
+// and for names of a single label or whose address the hosts file has.
+func (p *Policy) Admit(name string, a netip.Addr) []Port {
+	a = a.Unmap()
+	class := Classify(a)
+	name, problem := canonical(name)
+	if problem != "" || a.Zone() != "" || class > Private {
+		return nil
+	}
+	trusted := class == Public || !strings.Contains(name, ".") || slices.Contains(p.hosts[name], a)
+	var ports []Port
+	p.allow.eachPort(name, func(port Port) {
+		switch {
+		case p.deny.find(name, port) != nil,
+			p.deniedAddr(a, port) != nil,
+			!trusted && p.private.find(name, port) == nil && p.allowAddr.find(a, port) == nil:
+		default:
+			ports = append(ports, port)
+		}
+	})
+	slices.SortFunc(ports, func(a, b Port) int {
+		if a.Proto != b.Proto {
+			return int(a.Proto) - int(b.Proto)
+		}
+		return int(a.Number) - int(b.Number)
+	})
+	return slices.Compact(ports)
+}

@@ -1,0 +1,288 @@
+package policy
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/idna"
+)
+
+// fault is what is wrong with an entry, at an offset in its text.
+type fault struct {
+	at                        int
+	text, message, suggestion string
+}
+
+// parseEntry reads one entry, without its comment, into r. If the entry is
+// @NAME it returns the name of the preset, and of r only Deny is set. It
+// reads what the entry says; what is wise is checked by vet.
+func parseEntry(text string, r *Rule) (preset string, f *fault) {
+	target, flags := field(text)
+	rest, deny := strings.CutPrefix(target, "!")
+	if deny {
+		if r.Deny {
+			return "", &fault{0, target, "everything here is denied already; leave out the !", rest}
+		}
+		r.Deny = true
+	}
+	at := len(target) - len(rest)
+	if name, ok := strings.CutPrefix(rest, "@"); ok {
+		if flag, _ := field(flags); flag != "" {
+			return "", &fault{strings.Index(text, flags), flag, "a preset takes no flags", ""}
+		}
+		if name == "" {
+			return "", &fault{at, target, "the name of the preset is missing", ""}
+		}
+		return name, nil
+	}
+	if f := parseTarget(rest, r); f != nil {
+		f.at += at
+		return "", f
+	}
+	return "", parseFlags(text, len(text)-len(flags), r)
+}
+
+// field cuts the first word off s; the rest begins with a word, or is empty.
+func field(s string) (word, rest string) {
+	i := 0
+	for i < len(s) && s[i] != ' ' && s[i] != '\t' {
+		i++
+	}
+	return s[:i], strings.TrimLeft(s[i:], " \t")
+}
+
+func parseFlags(text string, at int, r *Rule) *fault {
+	for at < len(text) {
+		flag, rest := field(text[at:])
+		switch {
+		case flag == "private" || flag == "required":
+			if r.Deny {
+				return &fault{at, flag, "a deny entry takes no flags", ""}
+			}
+			// An address is what it is: private says something about names only.
+			r.Private = r.Private || flag == "private" && r.Name != ""
+			r.Required = r.Required || flag == "required"
+		case strings.ContainsAny(flag, ".:/*@!"):
+			return &fault{at, flag, "one entry per line, and after it only private or required", ""}
+		default:
+			return &fault{at, flag, "unknown flag", nearest(flag, []string{"private", "required"})}
+		}
+		at = len(text) - len(rest)
+	}
+	return nil
+}
+
+// parseTarget reads HOST[:PORT[/PROTO]].
+func parseTarget(s string, r *Rule) *fault {
+	host, port, hasPort := s, "", false
+	switch {
+	case s == "":
+		return &fault{0, s, "the name is missing", ""}
+	case strings.Contains(s, "://"):
+		return &fault{0, s, "an entry is a name, not a URL", hostOfURL(s)}
+	case s[0] == '[':
+		end := strings.IndexByte(s, ']')
+		if end < 0 {
+			return &fault{0, s, "the ] is missing", ""}
+		}
+		tail := s[end+1:]
+		tail, port, hasPort = strings.Cut(tail, ":")
+		host = s[1:end] + tail
+		if !strings.Contains(host, ":") || tail != "" && tail[0] != '/' {
+			return &fault{0, s, "only an IPv6 address stands in brackets", ""}
+		}
+	case strings.Count(s, ":") < 2:
+		host, port, hasPort = strings.Cut(s, ":")
+	}
+	if hasPort {
+		p, f := parsePort(port)
+		if f != nil {
+			f.at = len(s) - len(port)
+			return f
+		}
+		r.Ports = p
+	}
+	if looksLikeAddress(host) {
+		return parseAddress(host, r)
+	}
+	if f := notAName(s, host, port); f != nil {
+		return f
+	}
+	return parseName(host, r)
+}
+
+func looksLikeAddress(host string) bool {
+	if strings.Contains(host, ":") {
+		return true
+	}
+	addr, _, _ := strings.Cut(host, "/")
+	return addr != "" && strings.Trim(addr, "0123456789.") == "" && strings.Count(addr, ".") == 3
+}
+
+func parseAddress(s string, r *Rule) *fault {
+	if strings.Contains(s, "%") {
+		return &fault{0, s, "an address here has no zone", s[:strings.IndexByte(s, '%')]}
+	}
+	if !strings.Contains(s, "/") {
+		a, err := netip.ParseAddr(s)
+		switch {
+		case err != nil:
+			return &fault{0, s, "not a valid address", aton(s)}
+		case a.Is4In6():
+			return &fault{0, s, "an IPv4 address is written as such", a.Unmap().String()}
+		}
+		r.Prefix = netip.PrefixFrom(a, a.BitLen())
+		return nil
+	}
+	p, err := netip.ParsePrefix(s)
+	switch {
+	case err != nil:
+		return &fault{0, s, "not a valid address block", ""}
+	case p.Addr().Is4In6():
+		return &fault{0, s, "an IPv4 block is written as such", ""}
+	case p != p.Masked():
+		return &fault{0, s, "the address has bits beyond its prefix length", p.Masked().String()}
+	}
+	r.Prefix = p
+	return nil
+}
+
+// notAName finds what people write in place of a name. s is the whole target.
+func notAName(s, host, port string) *fault {
+	if before, _, ok := strings.Cut(host, "/"); ok {
+		switch {
+		case strings.HasSuffix(host, "/tcp") || strings.HasSuffix(host, "/udp"):
+			return &fault{0, s, "a protocol stands after a port, as in host:53/udp", ""}
+		case strings.Trim(before, "0123456789.xabcdefABCDEF") == "":
+			return &fault{0, s, "not a valid address block", ""}
+		}
+		return &fault{0, s, "an entry is a name, without a path", before}
+	}
+	if _, after, ok := strings.Cut(host, "@"); ok {
+		return &fault{0, s, "an entry is a name, without a user", after}
+	}
+	if strings.Contains(host, ",") {
+		return &fault{0, s, "one entry per line", ""}
+	}
+	if a := aton(host); a != "" {
+		if port != "" {
+			a += ":" + port
+		}
+		return &fault{0, s, "an address is written as four decimal numbers", a}
+	}
+	return nil
+}
+
+func parseName(host string, r *Rule) *fault {
+	base, wildcard := strings.CutPrefix(host, "*.")
+	switch {
+	case host == "*":
+		return &fault{0, host, "a list of everything is no list: name what the agent needs", ""}
+	case strings.HasPrefix(host, "."):
+		return &fault{0, host, "the name has an empty label", "*" + host}
+	case strings.Contains(base, "*"):
+		return &fault{0, host, "a * may only be the whole first label", starless(host)}
+	}
+	name, problem := canonical(base)
+	if problem == "" && strings.Contains(name, "xn--") {
+		// What nobody could look up is a typing error.
+		if a, err := idna.Lookup.ToASCII(name); err != nil || a != name {
+			problem = "not a valid internationalised name"
+		}
+	}
+	if problem != "" {
+		return &fault{0, host, problem, ""}
+	}
+	r.Name, r.Wildcard = name, wildcard
+	return nil
+}
+
+// starless returns the wildcard that was probably meant by one in the wrong
+// place, or "".
+func starless(host string) string {
+	_, below, _ := strings.Cut(host[strings.LastIndexByte(host, '*'):], ".")
+	if !strings.Contains(below, ".") {
+		below = strings.Trim(strings.ReplaceAll(host, "*", ""), ".-")
+	}
+	if name, problem := canonical(below); problem == "" && strings.Contains(name, ".") {
+		return "*." + name
+	}
+	return ""
+}
+
+func parsePort(s string) ([]Port, *fault) {
+	number, proto, hasProto := strings.Cut(s, "/")
+	p := Port{Proto: TCP}
+	if hasProto {
+		switch strings.ToLower(proto) {
+		case "tcp":
+		case "udp":
+			p.Proto = UDP
+		default:
+			return nil, &fault{0, s, "unknown protocol", nearest(strings.ToLower(proto), []string{"tcp", "udp"})}
+		}
+	}
+	n, err := strconv.ParseUint(number, 10, 16)
+	if err != nil || n == 0 || number[0] == '+' {
+		return nil, &fault{0, s, "a port is one number from 1 to 65535", ""}
+	}
+	p.Number = uint16(n)
+	return []Port{p}, nil
+}
+
+// hostOfURL returns the entry that stands for a URL, or "".
+func hostOfURL(s string) string {
+	scheme, rest, _ := strings.Cut(s, "://")
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		rest = rest[:i]
+	}
+	rest = rest[strings.LastIndexByte(rest, '@')+1:]
+	switch strings.ToLower(scheme) {
+	case "https", "wss":
+		rest = strings.TrimSuffix(rest, ":443")
+	case "http", "ws":
+		rest = strings.TrimSuffix(rest, ":80")
+	}
+	var r Rule
+	if parseTarget(rest, &r) != nil {
+		return ""
+	}
+	return rest
+}
+
+// aton reads the forms of an IPv4 address that inet_aton(3) accepts and people
+// don't expect: one to four numbers, decimal, octal or hexadecimal. It returns
+// the usual form, or "".
+func aton(s string) string {
+	parts := strings.Split(strings.TrimSuffix(s, "."), ".")
+	if len(parts) > 4 {
+		return ""
+	}
+	var value uint64
+	for i, part := range parts {
+		base := 10
+		switch {
+		case strings.HasPrefix(part, "0x") || strings.HasPrefix(part, "0X"):
+			part, base = part[2:], 16
+		case len(part) > 1 && part[0] == '0':
+			base = 8
+		}
+		n, err := strconv.ParseUint(part, base, 32)
+		if err != nil {
+			return ""
+		}
+		if i == len(parts)-1 { // the last number fills what is left
+			if n >= 1<<(8*(5-len(parts))) {
+				return ""
+			}
+			value += n
+		} else {
+			if n > 255 {
+				return ""
+			}
+			value += n << (8 * (3 - i))
+		}
+	}
+	return netip.AddrFrom4([4]byte{byte(value >> 24), byte(value >> 16), byte(value >> 8), byte(value)}).String()
+}

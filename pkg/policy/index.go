@@ -1,0 +1,181 @@
+package policy
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// group is the rules about one name, wildcard or block. The usual one rule
+// costs no more than a pointer to it.
+type group struct {
+	first *Rule          // in file order; nil if the group is empty
+	ports map[Port]*Rule // the first rule about each port; nil while first says it all
+}
+
+// add returns g with r, which comes later in file order.
+func (g group) add(r *Rule) group {
+	if g.first == nil {
+		return group{first: r}
+	}
+	if g.ports == nil {
+		if slices.Equal(g.first.Ports, r.Ports) {
+			return g
+		}
+		g.ports = map[Port]*Rule{}
+		g.put(g.first)
+	}
+	g.put(r)
+	return g
+}
+
+func (g group) put(r *Rule) {
+	for _, port := range everyPort(r.Ports) {
+		if g.ports[port] == nil {
+			g.ports[port] = r
+		}
+	}
+}
+
+// everyPort returns ports, or the zero Port that stands for all of them.
+func everyPort(ports []Port) []Port {
+	if ports == nil {
+		return []Port{{}}
+	}
+	return ports
+}
+
+// match returns the rule about port, or nil. The zero port is matched only by a
+// rule about every port.
+func (g group) match(port Port) *Rule {
+	switch {
+	case g.first == nil:
+		return nil
+	case g.ports != nil:
+		if r := g.ports[port]; r != nil {
+			return r
+		}
+		return g.ports[Port{}]
+	case g.first.Ports == nil || slices.Contains(g.first.Ports, port):
+		return g.first
+	}
+	return nil
+}
+
+// eachPort calls do with every port that the group is about, in no order.
+func (g group) eachPort(do func(Port)) {
+	switch {
+	case g.ports != nil:
+		for port := range g.ports {
+			do(port)
+		}
+	case g.first != nil:
+		for _, port := range everyPort(g.first.Ports) {
+			do(port)
+		}
+	}
+}
+
+// index finds rules by name, in as many steps as the name has labels.
+type index struct {
+	exact, below map[string]group // below: wildcards
+}
+
+func (x *index) add(r *Rule) {
+	m := &x.exact
+	if r.Wildcard {
+		m = &x.below
+	}
+	if *m == nil {
+		*m = map[string]group{}
+	}
+	(*m)[r.Name] = (*m)[r.Name].add(r)
+}
+
+// find returns the most specific rule about name and port, or nil.
+func (x *index) find(name string, port Port) *Rule {
+	if r := x.exact[name].match(port); r != nil {
+		return r
+	}
+	return x.findBelow(name, port)
+}
+
+// findBelow is find among the wildcards only.
+func (x *index) findBelow(name string, port Port) *Rule {
+	for more := len(x.below) > 0; more; _, name, more = strings.Cut(name, ".") {
+		if r := x.below[name].match(port); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// first returns the most specific rule about name, on whichever port, or nil.
+func (x *index) first(name string) *Rule {
+	if r := x.exact[name].first; r != nil {
+		return r
+	}
+	for more := len(x.below) > 0; more; _, name, more = strings.Cut(name, ".") {
+		if r := x.below[name].first; r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// eachPort calls do with every port that any rule has for name; a port may come
+// more than once.
+func (x *index) eachPort(name string, do func(Port)) {
+	x.exact[name].eachPort(do)
+	for more := len(x.below) > 0; more; _, name, more = strings.Cut(name, ".") {
+		x.below[name].eachPort(do)
+	}
+}
+
+// addrIndex finds rules by address, in as many steps as there are different
+// lengths of prefixes.
+type addrIndex struct {
+	groups map[netip.Prefix]group
+	bits   [2][]int // the lengths that occur, longest first, for IPv4 and IPv6
+}
+
+func (x *addrIndex) add(p netip.Prefix, r *Rule) {
+	if x.groups == nil {
+		x.groups = map[netip.Prefix]group{}
+	}
+	bits := &x.bits[family(p.Addr())]
+	if !slices.Contains(*bits, p.Bits()) {
+		*bits = append(*bits, p.Bits())
+		slices.SortFunc(*bits, func(a, b int) int { return b - a })
+	}
+	x.groups[p] = x.groups[p].add(r)
+}
+
+func family(a netip.Addr) int {
+	if a.Is4() {
+		return 0
+	}
+	return 1
+}
+
+// find returns the rule with the longest prefix about a and port, or nil.
+func (x *addrIndex) find(a netip.Addr, port Port) *Rule {
+	return x.findPrefix(netip.PrefixFrom(a, a.BitLen()), port)
+}
+
+// findPrefix returns the rule with the longest prefix that holds all of p, or nil.
+func (x *addrIndex) findPrefix(p netip.Prefix, port Port) *Rule {
+	for _, bits := range x.bits[family(p.Addr())] {
+		if bits > p.Bits() {
+			continue
+		}
+		block, err := p.Addr().Prefix(bits)
+		if err != nil {
+			continue // an address with a zone, which no rule has
+		}
+		if r := x.groups[block].match(port); r != nil {
+			return r
+		}
+	}
+	return nil
+}

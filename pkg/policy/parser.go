@@ -1,0 +1,184 @@
+package policy
+
+import (
+	"fmt"
+	"io/fs"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// parser collects what the files of one bundle say.
+type parser struct {
+	presets  fs.FS
+	names    []string        // of all presets, once they were asked for
+	expanded map[string]bool // presets that were taken in already, with ! in front if denied
+
+	rules        []*Rule // in file order
+	slab         []Rule  // rules are cut from it, many at a time
+	defaultPorts []Port  // shared by all rules that name no port
+	settings     Settings
+	set          map[string]Source // where each setting was made
+	errs, warns  problems
+}
+
+func newParser(presets fs.FS) *parser {
+	return &parser{
+		presets:      presets,
+		expanded:     map[string]bool{},
+		defaultPorts: []Port{{TCP, 443}, {TCP, 80}},
+		settings:     defaults(),
+		set:          map[string]Source{},
+	}
+}
+
+// file takes in one file.
+func (ps *parser) file(f File) {
+	if strings.ContainsFunc(f.Name, unicode.IsControl) {
+		ps.errs.add(Error{Message: "a file can't have such a name", Text: f.Name})
+		return
+	}
+	if !utf8.Valid(f.Data) {
+		ps.errs.add(Error{Source: Source{File: f.Name}, Message: "the file is not UTF-8 text"})
+		return
+	}
+	switch {
+	case strings.HasSuffix(f.Name, ".yaml"), strings.HasSuffix(f.Name, ".yml"), strings.HasSuffix(f.Name, ".json"):
+		ps.yaml(f)
+	default:
+		ps.text(f)
+	}
+}
+
+// text takes in a list of one entry per line.
+func (ps *parser) text(f File) {
+	src := Source{File: f.Name}
+	eachLine(string(f.Data), func(line, col int, entry string) {
+		src.Line, src.Col = line, col
+		ps.entry(src, entry, false)
+	})
+}
+
+// eachLine calls do with every entry of a list: the text of a line without its
+// comment and the blanks around it, if something is left. Columns count bytes.
+func eachLine(data string, do func(line, col int, entry string)) {
+	data = strings.TrimPrefix(data, "\ufeff")
+	for line := 1; data != ""; line++ {
+		var s string
+		s, data, _ = strings.Cut(data, "\n")
+		if i := strings.IndexByte(s, '#'); i >= 0 {
+			s = s[:i]
+		}
+		s = strings.TrimRight(s, " \t\r")
+		entry := strings.TrimLeft(s, " \t")
+		if entry != "" {
+			do(line, 1+len(s)-len(entry), entry)
+		}
+	}
+}
+
+// entry takes in one entry; deny says that it stands where all are denied.
+func (ps *parser) entry(src Source, text string, deny bool) {
+	r := Rule{Source: src, Text: text, Deny: deny}
+	preset, f := parseEntry(text, &r)
+	switch {
+	case f != nil:
+		ps.fault(src, f)
+	case preset != "":
+		ps.preset(src, preset, r.Deny)
+	default:
+		ps.rule(&r)
+	}
+}
+
+// fault reports f, which was found in an entry that begins at src.
+func (ps *parser) fault(src Source, f *fault) {
+	if src.Col > 0 {
+		src.Col += f.at
+	}
+	ps.errs.add(Error{Source: src, Text: f.text, Message: f.message, Suggestion: f.suggestion})
+}
+
+// rule completes a parsed rule and keeps it, if it may be and has an effect.
+func (ps *parser) rule(r *Rule) {
+	if r.Ports == nil && !r.Deny {
+		r.Ports = ps.defaultPorts
+	}
+	f, warning, drop := vet(r)
+	if f != nil {
+		ps.fault(r.Source, f)
+		return
+	}
+	if warning != "" {
+		ps.warns.add(Error{Source: r.Source, Text: r.Text, Message: warning})
+	}
+	if drop {
+		return
+	}
+	if len(ps.slab) == cap(ps.slab) {
+		ps.slab = make([]Rule, 0, min(1024, 16+2*cap(ps.slab)))
+	}
+	ps.slab = append(ps.slab, *r)
+	ps.rules = append(ps.rules, &ps.slab[len(ps.slab)-1])
+}
+
+// preset takes in all entries of a preset. Denied, its names are denied on
+// every port.
+func (ps *parser) preset(src Source, name string, deny bool) {
+	key := name
+	if deny {
+		key = "!" + name
+	}
+	if ps.expanded[key] {
+		return
+	}
+	data, ok := ps.readPreset(name)
+	if !ok {
+		ps.errs.add(Error{Source: src, Text: name, Message: "unknown preset", Suggestion: nearest(name, ps.presetNames())})
+		return
+	}
+	ps.expanded[key] = true
+	eachLine(data, func(line, col int, text string) {
+		r := Rule{Source: src, Text: text, Preset: name}
+		nested, f := parseEntry(text, &r)
+		if f == nil && (nested != "" || r.Deny) {
+			f = &fault{0, text, "a preset only allows, and names no other preset", ""}
+		}
+		if f != nil {
+			ps.fault(Source{File: "@" + name, Line: line, Col: col}, f)
+			return
+		}
+		if deny {
+			r.Deny, r.Private, r.Required, r.Ports = true, false, false, nil
+		}
+		ps.rule(&r)
+	})
+}
+
+func (ps *parser) readPreset(name string) (data string, ok bool) {
+	if ps.presets == nil || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+		return "", false
+	}
+	b, err := fs.ReadFile(ps.presets, name+".txt")
+	return string(b), err == nil
+}
+
+func (ps *parser) presetNames() []string {
+	if ps.names == nil && ps.presets != nil {
+		files, _ := fs.Glob(ps.presets, "*.txt") // only for a suggestion
+		for _, f := range files {
+			ps.names = append(ps.names, strings.TrimSuffix(f, ".txt"))
+		}
+	}
+	return ps.names
+}
+
+// once notes that a setting was made, and says whether it was the first time.
+func (ps *parser) once(src Source, key string) bool {
+	if before, ok := ps.set[key]; ok {
+		ps.errs.add(Error{Source: src, Text: key, Message: fmt.Sprintf("already set in %v", before)})
+		return false
+	}
+	ps.set[key] = src
+	return true
+}

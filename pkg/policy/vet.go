@@ -1,0 +1,132 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/net/publicsuffix"
+)
+
+// vet checks a parsed rule for what must not be in a policy (a fault), for what
+// is probably not meant (a warning), and for what has no effect (drop).
+func vet(r *Rule) (f *fault, warning string, drop bool) {
+	if r.Deny {
+		return nil, "", false // denying too much is safe
+	}
+	if r.Required {
+		switch {
+		case r.Wildcard:
+			return &fault{text: r.Target(), message: "a wildcard can't be required: name what the self-test must reach"}, "", false
+		case r.Name == "" && !r.Prefix.IsSingleIP():
+			return &fault{text: r.Target(), message: "a block can't be required: name the address that the self-test must reach"}, "", false
+		case len(r.Ports) == 1 && r.Ports[0].Proto == UDP:
+			return &fault{text: r.Target(), message: "only TCP can be required: nothing has to answer over UDP"}, "", false
+		}
+	}
+	switch {
+	case r.Wildcard:
+		f, warning = vetWildcard(r.Name)
+		return f, warning, false
+	case r.Name == "":
+		return vetPrefix(r.Prefix)
+	}
+	return nil, "", false
+}
+
+// siteTLDs are top-level domains that the public DNS will never have
+// (RFC 6761, RFC 6762 appendix G, ICANN's reservations).
+var siteTLDs = [...]string{"corp", "home", "internal", "intranet", "lan", "local", "private", "test"}
+
+func vetWildcard(name string) (f *fault, warning string) {
+	covers := &fault{text: "*." + name, message: "the wildcard covers a public suffix, under which anyone can register: name the domain"}
+	suffix, icann := publicsuffix.PublicSuffix(name)
+	if suffix == name {
+		switch {
+		case icann:
+			return covers, ""
+		case slices.Contains(siteTLDs[:], name):
+			return nil, ""
+		case suffix == topLevel(name): // not listed at all
+			return covers, ""
+		}
+		return nil, fmt.Sprintf("anyone can have a name below %s: list the names that the agent needs", name)
+	}
+	// Some rules of the list are wildcards themselves: *.kawasaki.jp.
+	if below, icann := publicsuffix.PublicSuffix("a." + name); icann && below == "a."+name {
+		return covers, ""
+	}
+	return nil, ""
+}
+
+func topLevel(name string) string {
+	for i := len(name) - 1; i >= 0; i-- {
+		if name[i] == '.' {
+			return name[i+1:]
+		}
+	}
+	return name
+}
+
+func vetPrefix(p netip.Prefix) (f *fault, warning string, drop bool) {
+	if p.Bits() == 0 {
+		return &fault{text: p.String(), message: "a list of everything is no list: name the blocks that the agent needs"}, "", false
+	}
+	class, partly := classOfPrefix(p)
+	switch {
+	case class == Never:
+		return &fault{text: p.String(), message: "metadata, multicast and reserved addresses can't be allowed"}, "", false
+	case class == Loopback:
+		return nil, "loopback needs no entry: it is free inside the container, and never the answer to a name", true
+	case partly:
+		return nil, "the block holds metadata, multicast or reserved addresses: those stay out of reach", false
+	}
+	return nil, "", false
+}
+
+// classOfPrefix returns the class that all of p has, or Public if it has several;
+// partly says that some of it, but not all, is Never.
+func classOfPrefix(p netip.Prefix) (class Class, partly bool) {
+	if p.IsSingleIP() {
+		return Classify(p.Addr()), false
+	}
+	class, partly = scan(p, blocks6)
+	if p.Addr().Is4() {
+		return scan(p, blocks4)
+	}
+	for _, w := range wrappers {
+		if w.Bits() <= p.Bits() && w.Contains(p.Addr()) {
+			b := p.Addr().As16()
+			inner := netip.AddrFrom4([4]byte(b[w.Bits()/8:]))
+			innerClass, innerPartly := scan(netip.PrefixFrom(inner, min(32, p.Bits()-w.Bits())), blocks4)
+			return max(class, innerClass), partly || innerPartly
+		}
+	}
+	return class, partly
+}
+
+// scan does for one list of blocks what classOf does for an address.
+func scan(p netip.Prefix, list []block) (class Class, partly bool) {
+	mixed := false
+	for _, b := range list {
+		switch {
+		case !b.prefix.Overlaps(p):
+		case b.prefix.Bits() <= p.Bits(): // all of what is left
+			if mixed && b.class == Never {
+				return Public, true
+			}
+			if mixed {
+				return Public, partly
+			}
+			if partly && b.class == Never {
+				return Never, false
+			}
+			return b.class, partly
+		case b.class == Never:
+			partly = true
+		default:
+			mixed = true
+		}
+	}
+	return Public, partly
+}

@@ -1,0 +1,208 @@
+package policy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// yaml takes in a file in YAML. The nodes are read as they stand: nothing is
+// expanded, so a file costs no more than its size.
+func (ps *parser) yaml(f File) {
+	dec := yaml.NewDecoder(bytes.NewReader(f.Data))
+	var doc, next yaml.Node
+	err := dec.Decode(&doc)
+	if errors.Is(err, io.EOF) {
+		return // nothing but comments
+	}
+	if err == nil {
+		if err = dec.Decode(&next); err == nil {
+			ps.errs.add(Error{Source: at(f.Name, &next), Message: "only one document per file"})
+			return
+		}
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		ps.errs.add(yamlError(f, err))
+		return
+	}
+	if len(doc.Content) != 1 || isNull(doc.Content[0]) {
+		return
+	}
+	root := doc.Content[0]
+	ps.mapping(f.Name, root, "the file", rootKeys, func(key string, value *yaml.Node) {
+		ps.section(f.Name, key, value)
+	})
+}
+
+var rootKeys = []string{"services", "domains", "networks", "deny", "inbound", "user", "command", "env", "selftest", "dns", "limits", "log"}
+
+// section takes in one key of the file.
+func (ps *parser) section(file, key string, v *yaml.Node) {
+	switch key {
+	case "services":
+		ps.each(file, v, key, func(src Source, text string) {
+			ps.preset(src, strings.TrimPrefix(text, "@"), false)
+		})
+	case "domains":
+		ps.each(file, v, key, func(src Source, text string) { ps.entry(src, text, false) })
+	case "deny":
+		ps.each(file, v, key, func(src Source, text string) { ps.entry(src, text, true) })
+	case "networks":
+		ps.each(file, v, key, func(src Source, text string) {
+			var r Rule
+			if preset, f := parseEntry(text, &r); f == nil && (preset != "" || r.Name != "") {
+				ps.fault(src, &fault{0, text, "networks are addresses; names stand under domains", ""})
+				return
+			}
+			ps.entry(src, text, false)
+		})
+	default:
+		ps.setting(file, key, v)
+	}
+}
+
+// mapping calls do with each known key of a mapping and its value.
+func (ps *parser) mapping(file string, n *yaml.Node, what string, known []string, do func(key string, value *yaml.Node)) {
+	if isNull(n) {
+		return
+	}
+	if n.Kind != yaml.MappingNode {
+		ps.wrong(file, n, what+" must be a list of key: value")
+		return
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		name, ok := ps.scalar(file, key, "a key")
+		switch {
+		case !ok:
+		case seen[name]:
+			ps.wrong(file, key, "the key is there twice")
+		case known != nil && !contains(known, name):
+			ps.errs.add(Error{Source: at(file, key), Text: name, Message: "unknown key", Suggestion: nearest(name, known)})
+		default:
+			seen[name] = true
+			do(name, value)
+		}
+	}
+}
+
+// each calls do with each text of a list.
+func (ps *parser) each(file string, n *yaml.Node, what string, do func(src Source, text string)) {
+	if isNull(n) {
+		return
+	}
+	if n.Kind != yaml.SequenceNode {
+		ps.wrong(file, n, what+" must be a list, with - in front of each item")
+		return
+	}
+	for _, item := range n.Content {
+		text, ok := ps.scalar(file, item, "an item of "+what)
+		if !ok {
+			continue
+		}
+		trimmed := strings.Trim(text, " \t")
+		switch {
+		case trimmed == "":
+			ps.wrong(file, item, "an item of "+what+" is empty")
+		case strings.ContainsAny(trimmed, "\r\n"):
+			ps.wrong(file, item, "one entry per item")
+		default:
+			src := at(file, item)
+			src.Col += len(text) - len(strings.TrimLeft(text, " \t"))
+			do(src, trimmed)
+		}
+	}
+}
+
+// scalar returns the text of a node that must be a plain or quoted value.
+func (ps *parser) scalar(file string, n *yaml.Node, what string) (string, bool) {
+	switch {
+	case n.Kind == yaml.AliasNode || n.Anchor != "":
+		ps.wrong(file, n, "anchors and aliases are not supported")
+	case n.Kind != yaml.ScalarNode || isNull(n):
+		ps.wrong(file, n, what+" must be one value")
+	case n.Style&yaml.TaggedStyle != 0:
+		// An entry that begins with ! is a tag to YAML.
+		text := strings.Trim(n.Tag+" "+n.Value, " ")
+		ps.errs.add(Error{Source: at(file, n), Text: text, Message: "YAML needs quotes around this", Suggestion: strconv.Quote(text)})
+	default:
+		return n.Value, true
+	}
+	return "", false
+}
+
+// wrong reports a node.
+func (ps *parser) wrong(file string, n *yaml.Node, message string) {
+	ps.errs.add(Error{Source: at(file, n), Text: n.Value, Message: message})
+}
+
+// at returns where the text of a node begins.
+func at(file string, n *yaml.Node) Source {
+	src := Source{File: file, Line: n.Line, Col: n.Column}
+	if n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 {
+		src.Col++
+	}
+	return src
+}
+
+func isNull(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && n.Tag == "!!null"
+}
+
+func contains(list []string, s string) bool {
+	for _, l := range list {
+		if l == s {
+			return true
+		}
+	}
+	return false
+}
+
+// yamlError says where a file stops being YAML. The library tells the line
+// inside its message, if at all; entries that need quotes are the usual cause.
+func yamlError(f File, err error) Error {
+	message := strings.TrimPrefix(err.Error(), "yaml: ")
+	lines := strings.Split(string(f.Data), "\n")
+	e := Error{Source: Source{File: f.Name}, Message: "not valid YAML: " + message}
+	if anchor, ok := strings.CutPrefix(message, "unknown anchor '"); ok {
+		anchor, _, _ = strings.Cut(anchor, "'")
+		for i, line := range lines {
+			if col := strings.Index(line, "*"+anchor); col >= 0 {
+				return needsQuotes(f.Name, i+1, col+1, line[col:])
+			}
+		}
+		return e
+	}
+	var n int
+	if _, serr := fmt.Sscanf(message, "line %d:", &n); serr != nil || n < 1 || n > len(lines) {
+		return e
+	}
+	_, message, _ = strings.Cut(message, ": ")
+	e.Source.Line, e.Source.Col, e.Message = n, 1, "not valid YAML: "+message
+	// The line is that of the text or the one before it.
+	for i := n; i <= n+1 && i <= len(lines); i++ {
+		item := strings.TrimLeft(lines[i-1], " -\t")
+		if item != "" && strings.ContainsRune("@*!`%", rune(item[0])) {
+			return needsQuotes(f.Name, i, 1+len(lines[i-1])-len(item), item)
+		}
+	}
+	e.Text = strings.TrimSpace(lines[n-1])
+	return e
+}
+
+func needsQuotes(file string, line, col int, text string) Error {
+	text, _, _ = strings.Cut(text, " #")
+	text = strings.TrimRight(text, " \t\r,]")
+	return Error{
+		Source:     Source{File: file, Line: line, Col: col},
+		Text:       text,
+		Message:    "YAML needs quotes around this",
+		Suggestion: strconv.Quote(text),
+	}
+}
