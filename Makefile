@@ -1,0 +1,78 @@
+# agent-init. `make help` lists the targets.
+
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+STATICCHECK  = 2026.2.2
+LDFLAGS      = -s -w -X main.version=$(VERSION)
+GO          ?= go
+TOOLS        = $(CURDIR)/.cache/bin
+FUZZTIME    ?= 30s
+BASE_IMAGE  ?= debian:bookworm-slim
+
+export CGO_ENABLED = 0
+
+.DEFAULT_GOAL := help
+
+## build: the static binary, at bin/agent-init
+build:
+	$(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/agent-init ./cmd/agent-init
+
+## demo: see it work, on this machine, without an engine and without the internet (needs root)
+demo: build
+	@test/prepare.sh base
+	@$(GO) run ./internal/lab/cmd/demo
+
+## test: everything: unit tests, network lab, containers (needs root; installs what it lacks)
+test: test-prepare test-unit test-lab test-container
+
+test-prepare:
+	@test/prepare.sh all
+
+## test-unit: the tests that need no root, with the race detector
+test-unit:
+	CGO_ENABLED=1 $(GO) test -race -skip '^(TestKernel|TestLab|TestContainer)' ./...
+
+## test-lab: real netfilter, DNS and TLS in network namespaces (needs root)
+test-lab: build
+	CGO_ENABLED=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -race -count=1 -p 1 -timeout 30m -run '^(TestKernel|TestLab)' ./...
+
+## test-container: the images, in a real engine of the test's own (needs root)
+test-container: build
+	test/containers.sh
+
+## lint: gofmt, vet, staticcheck, shellcheck, and govulncheck where it can be had
+lint: $(TOOLS)/staticcheck
+	@test/prepare.sh lint
+	@out=$$(git ls-files '*.go' | xargs gofmt -l); if [ -n "$$out" ]; then echo "gofmt would change: $$out"; exit 1; fi
+	$(GO) vet ./...
+	GOARCH=arm64 $(GO) vet ./...
+	$(TOOLS)/staticcheck ./...
+	shellcheck $$(git ls-files '*.sh') .ci/run
+	@if command -v govulncheck >/dev/null; then govulncheck ./...; else echo "govulncheck: not installed, not run"; fi
+
+$(TOOLS)/staticcheck:
+	GOBIN=$(TOOLS) $(GO) install honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK)
+
+## fuzz: every fuzz target, for FUZZTIME each (30s)
+fuzz:
+	test/fuzz.sh $(FUZZTIME)
+
+## bench: the figures of docs/benchmarks.md (needs root)
+bench: build
+	@test/prepare.sh bench
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) run ./internal/lab/cmd/bench
+
+## image: agent-base (Debian) and agent-claude, with the local engine
+image: build
+	docker build -f Dockerfile.base --target debian --build-arg DEBIAN=$(BASE_IMAGE) -t agent-base .
+	images/claude/fetch.sh
+	docker build --build-arg BASE=agent-base -t agent-claude images/claude
+
+## clean: remove what was built
+clean:
+	rm -rf bin .cache
+
+## help: this list
+help:
+	@sed -n 's/^## \([a-z-]*\): /  \1\t/p' Makefile | expand -t 18
+
+.PHONY: build demo test test-prepare test-unit test-lab test-container lint fuzz bench image clean help

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/firewall"
+	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/privdrop"
+	"github.com/agent-init/agent-init/pkg/reaper"
+)
+
+// step is one thing that must succeed before the agent may start.
+type step struct {
+	name string
+	do   func(context.Context) error
+}
+
+// steps is the whole of the start, in order. Any failure ends it, and what was
+// sealed stays sealed.
+func (k *keeper) steps() []step {
+	return []step{
+		{"check the container", k.checkContainer},        // nothing has been touched yet
+		{"seal the network", k.seal},                     // from here on nothing leaves
+		{"prepare the runtime directory", k.openRuntime}, // one keeper only; state and audit log
+		{"read the policy", k.loadPolicy},                // trusted files, owned by root
+		{"find the agent's user", k.findUser},            //
+		{"give up what is not needed", k.harden},         // before anything untrusted runs
+		{"apply the rules", k.applyRules},                // one transaction, then older flows are forgotten
+		{"start the guard", k.startGuard},                // names are answered from here on
+		{"prove the confinement", k.proveConfinement},    // from the agent's side, with its credentials
+	}
+}
+
+// boot runs the steps. Its error is a fault that says which of them failed.
+func (k *keeper) boot(ctx context.Context) error {
+	started := time.Now()
+	for _, s := range k.steps() {
+		begun := time.Now()
+		if err := s.do(ctx); err != nil {
+			var f *fault
+			if !errors.As(err, &f) {
+				f = faultf(exitRules, "see agent-init run --log-level debug", "%s: %w", s.name, err)
+			}
+			k.fail(f)
+			return f
+		}
+		k.log.Info(s.name, "took", time.Since(begun).Round(10*time.Microsecond))
+	}
+	k.update(func(s *state) { s.Phase = phaseReady })
+	k.publish()
+	k.log.Info("confined", "took", time.Since(started).Round(10*time.Microsecond))
+	return nil
+}
+
+// fail publishes why there is no agent.
+func (k *keeper) fail(f *fault) {
+	k.update(func(s *state) { s.Phase, s.Reason, s.Code = phaseFailed, f.Error(), f.code })
+	k.publish()
+	if k.record != nil {
+		k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "not started: " + f.Error()})
+	}
+}
+
+// newKeeper takes no action on the system but becoming the reaper.
+func newKeeper(c config, mode string, log *slog.Logger) (*keeper, error) {
+	r, err := reaper.New(log)
+	if err != nil {
+		return nil, err
+	}
+	k := &keeper{config: c, log: log, reaper: r, record: audit.Discard}
+	k.state = state{Version: 1, Phase: phaseStarting, Mode: mode, Keeper: self(), Started: time.Now()}
+	return k, nil
+}
+
+func (k *keeper) checkContainer(context.Context) error {
+	if os.Geteuid() != 0 {
+		return faultf(exitPrivilege, "start the container as root (no --user); agent-init drops to the agent's user itself",
+			"agent-init %s needs root, and runs as uid %d", k.state.Mode, os.Geteuid())
+	}
+	need := append([]int{unix.CAP_NET_ADMIN}, privdrop.ExecCapabilities()...)
+	if err := privdrop.Require(need...); err != nil {
+		var missing *privdrop.CapabilityError
+		if errors.As(err, &missing) {
+			return capabilityFault(missing)
+		}
+		return faultf(exitPrivilege, "", "%w", err)
+	}
+	// Programs of a pod or of a running devcontainer may listen already; a
+	// container that only now starts has none of its own.
+	shared := k.state.Mode != "run" || os.Getpid() != 1
+	if err := firewall.CheckNamespace(firewall.NamespaceOptions{Shared: shared}); err != nil {
+		return faultf(exitRules, "", "%w", err)
+	}
+	return nil
+}
+
+func (k *keeper) seal(ctx context.Context) error {
+	// The table outlives the process only if PID 1 can't be outlived: in the
+	// other modes a later keeper must be able to take it over.
+	owner := k.state.Mode == "run" && os.Getpid() == 1
+	fw, err := firewall.Open(ctx, firewall.Options{Backend: k.config.backend, Owner: owner, Log: k.log})
+	if err == nil {
+		k.fw = fw
+		err = fw.Seal(ctx)
+	}
+	switch {
+	case errors.Is(err, firewall.ErrPermission):
+		return faultf(exitPrivilege, "start the container with --cap-add=NET_ADMIN (Kubernetes: securityContext.capabilities.add)", "%w", err)
+	case err != nil:
+		return faultf(exitRules, "agent-init needs a kernel with nf_tables, for IPv4 and IPv6", "seal the network: %w", err)
+	}
+	k.update(func(s *state) { s.Firewall.Backend = fw.Backend() })
+	return nil
+}
+
+const auditDir = "/var/log/agent-init"
+
+func (k *keeper) openRuntime(context.Context) error {
+	dir, err := makeRuntimeDir()
+	if err != nil {
+		return faultf(exitRules, "mount a tmpfs at /run", "no directory for the runtime state can be written: %w", err)
+	}
+	if k.lock, err = dir.lock(); err != nil {
+		return faultf(exitRules, "it is enough to run agent-init once; agent-init status shows its state", "another agent-init keeps this container already (%s): %w", dir, err)
+	}
+	k.dir = dir
+	k.publish()
+	if k.resolv, err = readResolvConf("/etc/resolv.conf"); err != nil {
+		k.log.Warn("no upstream DNS servers from resolv.conf", "error", err)
+	}
+	return nil
+}
+
+// openAudit falls back to the runtime directory on a read-only root, and says so
+// in the status: such a log is gone with the container.
+func (k *keeper) openAudit(settings policy.Log) error {
+	o := audit.Options{MaxSize: settings.MaxSize, Keep: max(settings.Files-1, 0)}
+	if settings.Stdout {
+		o.Mirror = os.Stdout
+	}
+	var errs []error
+	for _, dir := range []string{auditDir, string(k.dir) + "/log"} {
+		o.Dir = dir
+		l, err := audit.Open(o)
+		if err == nil {
+			k.audit = l
+			limiter := audit.NewLimiter(l.Write)
+			go limiter.Run(context.Background())
+			k.record, k.flush = limiter.Record, limiter.Flush
+			k.update(func(s *state) { s.Audit.File = dir + "/" + audit.FileName })
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return faultf(exitRules, "mount a directory that belongs to root at "+auditDir, "no audit log can be written: %w", errors.Join(errs...))
+}
+
+func (k *keeper) loadPolicy(context.Context) error {
+	b, p, err := k.readPolicy()
+	var settings policy.Log
+	if err == nil {
+		settings = p.Settings().Log
+	}
+	if e := k.openAudit(settings); e != nil {
+		return e
+	}
+	if err != nil {
+		return err
+	}
+	k.bundle, k.policy, k.ledger = b, p, newLedger(p)
+	for _, w := range p.Warnings() {
+		k.log.Warn(w.Error())
+	}
+	k.recordPolicy(p, "policy loaded")
+	return nil
+}
+
+const workspace = "/workspace"
+
+func (k *keeper) findUser(context.Context) error {
+	spec := k.config.user
+	if u := k.policy.Settings().User; spec == "auto" && u != "" {
+		spec = u
+	}
+	id, err := privdrop.Lookup(privdrop.LookupOptions{
+		Spec: spec, HostUID: k.config.hostUID, HostGID: k.config.hostGID, Workspace: workspace, Log: k.log,
+	})
+	if err != nil {
+		return faultf(exitUsage, "create the user in the image, or name one with --user", "%w", err)
+	}
+	if k.guardUID, err = chooseGuardUID(id.UID); err != nil {
+		return err
+	}
+	if err := privdrop.EnsureAccount(id, privdrop.AccountOptions{}); err != nil {
+		k.log.Warn("the agent's account is incomplete", "error", err)
+	}
+	k.identity = id
+	k.update(func(s *state) { s.Agent = agentState{User: id.Name, UID: id.UID}; s.Guard.UID = k.guardUID })
+	return nil
+}
+
+// keeperCaps are what the keeper goes on using: the rules, and the starting and
+// ending of processes under other uids.
+var keeperCaps = []int{unix.CAP_NET_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP, unix.CAP_KILL}
+
+func (k *keeper) harden(context.Context) error {
+	if err := privdrop.Harden(keeperCaps...); err != nil {
+		return faultf(exitPrivilege, "report this with the container's run line", "give up capabilities: %w", err)
+	}
+	return nil
+}
+
+func (k *keeper) applyRules(ctx context.Context) error {
+	var err error
+	if k.sockets, err = openDNSSockets(ctx); err != nil {
+		return err
+	}
+	plan, err := k.plan(k.policy)
+	if err != nil {
+		return err
+	}
+	if err := k.fw.Apply(ctx, plan, nil); err != nil {
+		return faultf(exitRules, "agent-init needs a kernel with nf_tables, for IPv4 and IPv6", "apply the rules: %w", err)
+	}
+	if err := k.fw.FlushConntrack(ctx); err != nil {
+		return faultf(exitRules, "agent-init needs a kernel with nf_conntrack_netlink", "forget older connections: %w", err)
+	}
+	return nil
+}
+
+func (k *keeper) startGuard(ctx context.Context) error {
+	k.guard = newGuardKeeper(k)
+	go k.guard.run(context.WithoutCancel(ctx))
+	if err := k.guard.await(ctx); err != nil {
+		var why string
+		k.update(func(s *state) { why = s.Guard.Fault })
+		return faultf(exitRules, "see agent-init run --log-level debug", "%w (%s)", err, why)
+	}
+	go k.maintain(context.WithoutCancel(ctx))
+	return nil
+}
+
+func (k *keeper) proveConfinement(ctx context.Context) error {
+	plan := k.selfTestPlan()
+	if err := k.dir.write(probesFile, 0o644, plan); err != nil {
+		return err
+	}
+	if err := k.publishAgent(); err != nil {
+		return err
+	}
+	if k.config.selftest == "off" {
+		k.log.Warn("the self-test is off: nothing was proved")
+		return nil
+	}
+	report, err := k.runSelfTest(ctx)
+	if err != nil {
+		return faultf(exitSelfTest, "see agent-init run --log-level debug", "the self-test could not be run: %w", err)
+	}
+	k.noteSelfTest(report)
+	if report.OK {
+		k.record(audit.Event{Kind: audit.SelfTest, Verdict: audit.Info, Reason: fmt.Sprintf("passed: %d checks in %v", len(report.Checks), report.Duration.Round(time.Millisecond))})
+		return nil
+	}
+	failures := report.Failures()
+	k.record(audit.Event{Kind: audit.SelfTest, Verdict: audit.Fault, Reason: "failed: " + strings.Join(failures, "; ")})
+	if k.config.selftest == "warn" {
+		k.log.Warn("the self-test failed; going on because of --selftest warn", "failures", failures)
+		return nil
+	}
+	return faultf(exitSelfTest, "mend what is named, or remove `required` from entries that may be down; --selftest warn starts anyway",
+		"self-test failed, the agent was not started: %s", strings.Join(failures, "; "))
+}

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The guard asks and the keeper answers in messages of one fixed size over a
+// SOCK_SEQPACKET pair, so that the process which holds CAP_NET_ADMIN has no
+// lengths, framing or text to parse: a packet of another size is dropped whole.
+
+type opcode uint8
+
+const (
+	opLease  opcode = iota + 1 // guard: these addresses answer this name; keeper: these were admitted
+	opReady                    // guard: serving
+	opPing                     // keeper: still there?
+	opPong                     // guard: yes, with its counters
+	opPolicy                   // keeper: a new policy, as a memfd beside the message; guard: taken, or not
+)
+
+// maxLeaseAddrs is how many addresses one message holds. Longer answers take
+// several.
+const maxLeaseAddrs = 32
+
+// maxName is the longest name in text form (RFC 1035, 2.3.4).
+const maxName = 253
+
+// message is the one shape of every request and reply.
+type message struct {
+	op    opcode
+	id    uint32
+	ttl   time.Duration // whole seconds
+	err   bool          // reply: it could not be done
+	name  string
+	addrs []netip.Addr
+	stats guardStats
+}
+
+// guardStats are the guard's counters, sent with every pong.
+type guardStats struct {
+	Queries  uint64 `json:"queries"`
+	Allowed  uint64 `json:"allowed"`
+	Denied   uint64 `json:"denied"`
+	Cached   uint64 `json:"cached"`
+	Upstream uint64 `json:"upstream_errors"`
+}
+
+// wire is the message in memory order; encoding/binary gives it its size.
+type wire struct {
+	Op      uint8
+	Err     uint8
+	NameLen uint8
+	Count   uint8
+	ID      uint32
+	TTL     uint32
+	Name    [maxName + 2]byte
+	Addrs   [maxLeaseAddrs][16]byte
+	Stats   guardStats
+}
+
+var wireSize = binary.Size(wire{})
+
+func (m message) encode() ([]byte, error) {
+	if len(m.name) > maxName || len(m.addrs) > maxLeaseAddrs {
+		return nil, errors.New("message too long")
+	}
+	w := wire{Op: uint8(m.op), NameLen: uint8(len(m.name)), Count: uint8(len(m.addrs)), ID: m.id,
+		TTL: uint32(m.ttl / time.Second), Stats: m.stats}
+	if m.err {
+		w.Err = 1
+	}
+	copy(w.Name[:], m.name)
+	for i, a := range m.addrs {
+		w.Addrs[i] = a.As16()
+	}
+	return binary.Append(make([]byte, 0, wireSize), binary.BigEndian, w)
+}
+
+func decodeMessage(b []byte) (message, error) {
+	var w wire
+	if len(b) != wireSize {
+		return message{}, fmt.Errorf("message of %d bytes, want %d", len(b), wireSize)
+	}
+	if _, err := binary.Decode(b, binary.BigEndian, &w); err != nil {
+		return message{}, err
+	}
+	if w.NameLen > maxName || w.Count > maxLeaseAddrs || w.Err > 1 {
+		return message{}, errors.New("message field out of range")
+	}
+	m := message{op: opcode(w.Op), id: w.ID, ttl: time.Duration(w.TTL) * time.Second, err: w.Err == 1,
+		name: string(w.Name[:w.NameLen]), stats: w.Stats}
+	for _, a := range w.Addrs[:w.Count] {
+		m.addrs = append(m.addrs, netip.AddrFrom16(a).Unmap())
+	}
+	return m, nil
+}
+
+// channel is one end of the pair. Send is safe for concurrent use; Receive is
+// for one goroutine.
+type channel struct {
+	conn *net.UnixConn
+	buf  []byte
+}
+
+// newChannelPair returns the keeper's end, and the guard's as a file to inherit.
+func newChannelPair() (*channel, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("socketpair: %w", err)
+	}
+	theirs := os.NewFile(uintptr(fds[1]), "guard")
+	ours, err := openChannel(os.NewFile(uintptr(fds[0]), "keeper"))
+	if err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return ours, theirs, nil
+}
+
+// openChannel takes over f.
+func openChannel(f *os.File) (*channel, error) {
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("open channel: %w", err)
+	}
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		c.Close()
+		return nil, errors.New("open channel: not a unix socket")
+	}
+	return &channel{conn: u, buf: make([]byte, wireSize+1)}, nil
+}
+
+// send gives up after a while: a peer that has stopped reading is a peer that
+// is restarted, and must not hold the sender for ever.
+func (c *channel) send(m message, file *os.File) error {
+	b, err := m.encode()
+	if err != nil {
+		return err
+	}
+	var oob []byte
+	if file != nil {
+		oob = unix.UnixRights(int(file.Fd()))
+	}
+	if err := c.conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+		return err
+	}
+	_, _, err = c.conn.WriteMsgUnix(b, oob, nil)
+	return err
+}
+
+const sendTimeout = 2 * time.Second
+
+// receive returns the next message, and the file that came with it, if any.
+func (c *channel) receive() (message, *os.File, error) {
+	var oob [64]byte
+	n, oobn, _, _, err := c.conn.ReadMsgUnix(c.buf, oob[:])
+	if err != nil {
+		return message{}, nil, err
+	}
+	if n == 0 && oobn == 0 {
+		return message{}, nil, net.ErrClosed // SOCK_SEQPACKET: the peer is gone
+	}
+	file := receivedFile(oob[:oobn])
+	m, err := decodeMessage(c.buf[:n])
+	if err != nil {
+		if file != nil {
+			file.Close()
+		}
+		return message{}, nil, errBadMessage
+	}
+	return m, file, nil
+}
+
+// errBadMessage is a packet that is not a message. The channel is still usable.
+var errBadMessage = errors.New("malformed message")
+
+// receivedFile takes the first descriptor out of a control message and closes
+// any other: a peer can't fill the table.
+func receivedFile(oob []byte) *os.File {
+	if len(oob) == 0 {
+		return nil
+	}
+	cmsgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	var file *os.File
+	for _, c := range cmsgs {
+		fds, err := unix.ParseUnixRights(&c)
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+			if file != nil {
+				unix.Close(fd)
+				continue
+			}
+			file = os.NewFile(uintptr(fd), "received")
+		}
+	}
+	return file
+}
+
+func (c *channel) close() error { return c.conn.Close() }

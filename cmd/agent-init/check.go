@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+func checkCommand() command {
+	return command{
+		name: "check", synopsis: "[--effective] [--json] [FILE…]",
+		summary: "check policy and allowlist files, without a privilege and without the network",
+		example: "agent-init check --effective allowlist.txt",
+		flags: func(fs *flag.FlagSet) {
+			fs.String("config", "/etc/agent-init", "`DIR` to check if no file is given")
+			fs.Bool("effective", false, "print the merged policy, presets expanded")
+			fs.Bool("json", false, "print errors, warnings and the policy as JSON")
+		},
+		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
+			b, err := bundleOf(fs.Lookup("config").Value.String(), args)
+			if err != nil {
+				return faultf(exitPolicy, "", "%w", err)
+			}
+			return check(e, b, fs.Lookup("effective").Value.String() == "true", fs.Lookup("json").Value.String() == "true")
+		},
+	}
+}
+
+// maxCheckFile is the size of a file that is still read, in bytes.
+const maxCheckFile = 64 << 20
+
+// bundleOf reads the named files as they are: whose they are matters only where
+// they are in force.
+func bundleOf(dir string, files []string) (*policy.Bundle, error) {
+	if len(files) == 0 {
+		return policy.Read(policy.ReadOptions{Dir: dir, HostsFile: "/etc/hosts"})
+	}
+	b := &policy.Bundle{}
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		data, err := io.ReadAll(io.LimitReader(f, maxCheckFile+1))
+		f.Close()
+		if err != nil {
+			return nil, err
+		}
+		if len(data) > maxCheckFile {
+			return nil, fmt.Errorf("%s is larger than %d MiB", name, maxCheckFile>>20)
+		}
+		b.Files = append(b.Files, policy.File{Name: name, Data: data})
+	}
+	return b, nil
+}
+
+type checkReport struct {
+	Version  int              `json:"version"`
+	OK       bool             `json:"ok"`
+	Errors   policy.ErrorList `json:"errors"`
+	Warnings []policy.Error   `json:"warnings"`
+	Counts   *policy.Counts   `json:"counts,omitempty"`
+	Policy   *policy.Report   `json:"policy,omitempty"`
+}
+
+func check(e environment, b *policy.Bundle, effective, asJSON bool) error {
+	r := checkReport{Version: 1, Errors: policy.ErrorList{}, Warnings: []policy.Error{}}
+	p, err := policy.Parse(b, presets())
+	switch {
+	case err == nil:
+		r.OK = true
+		c := p.Counts()
+		r.Counts = &c
+		r.Warnings = append(r.Warnings, p.Warnings()...)
+		if effective {
+			report := p.Report()
+			r.Policy = &report
+		}
+	case !errors.As(err, &r.Errors):
+		return faultf(exitPolicy, "", "%w", err)
+	}
+	if asJSON {
+		enc := json.NewEncoder(e.stdout)
+		enc.SetIndent("", "  ")
+		if err := enc.Encode(r); err != nil {
+			return err
+		}
+	} else if err := r.write(e, p, effective); err != nil {
+		return err
+	}
+	if !r.OK {
+		return status(exitPolicy)
+	}
+	return nil
+}
+
+func (r checkReport) write(e environment, p *policy.Policy, effective bool) error {
+	for _, w := range r.Warnings {
+		fmt.Fprintf(e.stderr, "%v (warning)\n", w)
+	}
+	if !r.OK {
+		fmt.Fprintln(e.stderr, r.Errors)
+		return nil
+	}
+	if effective {
+		return p.WriteEffective(e.stdout)
+	}
+	c := r.Counts
+	_, err := fmt.Fprintf(e.stdout, "ok: %d files, %d names, %d wildcards, %d addresses, %d denied, %d required\n",
+		c.Files, c.Names, c.Wildcards, c.Addresses, c.Denied, c.Required)
+	return err
+}
+
+// version is set by the linker.
+var version = "dev"
+
+func versionCommand() command {
+	return command{
+		name: "version", summary: "show the version",
+		example: "agent-init version",
+		run: func(_ context.Context, e environment, _ *flag.FlagSet, _ []string) error {
+			goVersion := ""
+			if info, ok := debug.ReadBuildInfo(); ok {
+				goVersion = info.GoVersion
+			}
+			_, err := fmt.Fprintf(e.stdout, "agent-init %s (%s)\n", version, goVersion)
+			return err
+		},
+	}
+}

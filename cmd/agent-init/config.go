@@ -1,0 +1,174 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// envPrefix starts the name of the environment variable behind each flag:
+// --config is AGENT_INIT_CONFIG. None of them reaches the agent.
+const envPrefix = "AGENT_INIT_"
+
+// config is what flags and environment say. A flag wins over the environment.
+type config struct {
+	dir              string
+	user             string
+	selftest         string // require, warn or off
+	backend          string
+	grace            time.Duration
+	signalTarget     string
+	logLevel         string
+	unsafeNoFirewall bool
+
+	hostUID, hostGID string
+	assistantCmd     string
+	shell            string
+	noColor          bool
+	environ          map[string]string // the container's, for the agent
+}
+
+func configFlags(fs *flag.FlagSet) {
+	fs.String("config", "/etc/agent-init", "`DIR` that holds policy.yaml, allowlist.txt and allowlist.d")
+	fs.String("user", "auto", "`USER` to run the agent as: NAME, UID or UID:GID; auto takes the image's agent user, or the owner of the workspace")
+	fs.String("selftest", "require", "`WHAT` to do if the self-test fails: require (do not start), warn, or off")
+	fs.String("backend", "auto", "packet filter `BACKEND`: auto or nftables")
+	fs.String("log-level", "warn", "`LEVEL` of diagnostics on stderr: debug, info, warn or error")
+}
+
+func superviseFlags(fs *flag.FlagSet) {
+	fs.Duration("grace", 10*time.Second, "`TIME` between asking the agent to end and ending it; 0 waits for ever")
+	fs.String("signal-target", "auto", "who gets a forwarded signal: auto, group or child (`TARGET`)")
+	fs.Bool("unsafe-no-firewall", false, "run the agent with an open network; nothing else implies this")
+}
+
+// readConfig merges the environment into the flags that were not given and
+// checks every value: an unknown word stops the start rather than choosing a
+// weaker mode.
+func readConfig(fs *flag.FlagSet, environ []string) (config, error) {
+	env := environMap(environ)
+	given := map[string]bool{}
+	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	var err error
+	fs.VisitAll(func(f *flag.Flag) {
+		name := envPrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		if v, ok := env[name]; ok && !given[f.Name] && err == nil {
+			if e := fs.Set(f.Name, v); e != nil {
+				err = faultf(exitUsage, "correct or unset "+name, "%s=%q: %w", name, v, e)
+			}
+		}
+	})
+	if err != nil {
+		return config{}, err
+	}
+	value := func(name string) string {
+		if f := fs.Lookup(name); f != nil {
+			return f.Value.String()
+		}
+		return ""
+	}
+	c := config{
+		dir: value("config"), user: value("user"), selftest: value("selftest"), backend: value("backend"),
+		signalTarget: value("signal-target"), logLevel: value("log-level"),
+		unsafeNoFirewall: value("unsafe-no-firewall") == "true",
+		hostUID:          env["HOST_UID"], hostGID: env["HOST_GID"],
+		assistantCmd: env["ASSISTANT_CMD"], shell: env["SHELL"],
+		noColor: env["NO_COLOR"] != "",
+		environ: agentEnviron(env),
+	}
+	if s := value("grace"); s != "" {
+		if c.grace, err = time.ParseDuration(s); err != nil || c.grace < 0 {
+			return config{}, faultf(exitUsage, "give a time such as 10s", "--grace %s is not a time", s)
+		}
+	}
+	for _, w := range []struct {
+		flag, value string
+		words       []string
+	}{
+		{"selftest", c.selftest, []string{"require", "warn", "off"}},
+		{"backend", c.backend, []string{"auto", "nftables"}},
+		{"signal-target", c.signalTarget, []string{"", "auto", "group", "child"}},
+		{"log-level", c.logLevel, []string{"debug", "info", "warn", "error"}},
+	} {
+		if !contains(w.words, w.value) {
+			return config{}, faultf(exitUsage, "use one of: "+strings.Join(w.words, " "), "--%s %q is not known", w.flag, w.value)
+		}
+	}
+	return c, nil
+}
+
+func contains(words []string, w string) bool {
+	for _, x := range words {
+		if x == w {
+			return true
+		}
+	}
+	return false
+}
+
+// agentEnviron is the container's environment less what is agent-init's own:
+// its variables may hold what the agent has no business with.
+func agentEnviron(env map[string]string) map[string]string {
+	out := maps.Clone(env)
+	for k := range out {
+		if strings.HasPrefix(k, envPrefix) {
+			delete(out, k)
+		}
+	}
+	return out
+}
+
+func environMap(environ []string) map[string]string {
+	m := make(map[string]string, len(environ))
+	for _, kv := range environ {
+		if k, v, ok := strings.Cut(kv, "="); ok {
+			m[k] = v
+		}
+	}
+	return m
+}
+
+// logger writes diagnostics to w until muted is set: once the agent has the
+// terminal, lines of ours would be drawn over its own. What matters is in the
+// audit log and the status as well.
+func (c config) logger(w io.Writer, muted *atomic.Bool) *slog.Logger {
+	return slog.New(slog.NewTextHandler(mutable{w, muted}, &slog.HandlerOptions{Level: c.level(), ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}
+
+func (c config) level() slog.Level {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(c.logLevel)); err != nil {
+		return slog.LevelWarn
+	}
+	return l
+}
+
+type mutable struct {
+	io.Writer
+	muted *atomic.Bool
+}
+
+func (m mutable) Write(p []byte) (int, error) {
+	if m.muted.Load() {
+		return len(p), nil
+	}
+	return m.Writer.Write(p)
+}
+
+func environList(m map[string]string) []string {
+	out := make([]string, 0, len(m))
+	for k, v := range m {
+		out = append(out, fmt.Sprintf("%s=%s", k, v))
+	}
+	return out
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"testing"
+	"time"
+)
+
+func parseConfig(t *testing.T, args, env []string) (config, error) {
+	t.Helper()
+	fs := flag.NewFlagSet("run", flag.ContinueOnError)
+	configFlags(fs)
+	superviseFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return readConfig(fs, env)
+}
+
+func TestConfigPrecedence(t *testing.T) {
+	c, err := parseConfig(t, []string{"--grace", "3s", "--user", "dev"},
+		[]string{"AGENT_INIT_USER=other", "AGENT_INIT_SELFTEST=warn", "AGENT_INIT_GRACE=9s", "HOST_UID=1234", "PATH=/bin", "AGENT_INIT_SECRET=x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.user != "dev" || c.selftest != "warn" || c.grace != 3*time.Second || c.hostUID != "1234" {
+		t.Errorf("got %+v", c)
+	}
+	if _, leaked := c.environ["AGENT_INIT_SECRET"]; leaked || c.environ["PATH"] != "/bin" {
+		t.Errorf("the agent's environment is %v", c.environ)
+	}
+}
+
+// TestConfigRefusesUnknownWords: a value that is not understood stops the start,
+// wherever it comes from; it never means the weaker mode.
+func TestConfigRefusesUnknownWords(t *testing.T) {
+	for name, tc := range map[string]struct{ args, env []string }{
+		"selftest flag":    {args: []string{"--selftest", "no"}},
+		"selftest env":     {env: []string{"AGENT_INIT_SELFTEST=0"}},
+		"selftest empty":   {env: []string{"AGENT_INIT_SELFTEST="}},
+		"backend":          {args: []string{"--backend", "none"}},
+		"signal target":    {args: []string{"--signal-target", "all"}},
+		"log level":        {env: []string{"AGENT_INIT_LOG_LEVEL=loud"}},
+		"grace":            {env: []string{"AGENT_INIT_GRACE=soon"}},
+		"negative grace":   {args: []string{"--grace", "-1s"}},
+		"unsafe, not bool": {env: []string{"AGENT_INIT_UNSAFE_NO_FIREWALL=please"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parseConfig(t, tc.args, tc.env)
+			var f *fault
+			if !errors.As(err, &f) || f.code != exitUsage || f.remedy == "" {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"os"
+
+	"github.com/agent-init/agent-init/pkg/privdrop"
+)
+
+func execCommand() command {
+	return command{
+		name: "exec", synopsis: "-- CMD [ARG…]",
+		summary: "run a command confined exactly as the agent is",
+		example: "agent-init exec -- git status",
+		run: func(_ context.Context, _ environment, _ *flag.FlagSet, args []string) error {
+			if len(args) == 0 {
+				return faultf(exitUsage, "agent-init exec -- CMD", "no command was given")
+			}
+			spec, err := readAgentSpec()
+			if err != nil {
+				return err
+			}
+			spec.Argv = args
+			if dir, err := os.Getwd(); err == nil {
+				spec.Dir = dir
+			}
+			return dropFault(privdrop.Exec(spec))
+		},
+	}
+}
+
+// readAgentSpec reads how the agent is confined. Only root may.
+func readAgentSpec() (privdrop.Spec, error) {
+	var spec privdrop.Spec
+	if os.Geteuid() != 0 {
+		return spec, faultf(exitPrivilege, "use docker exec -u root, or run the command itself: this user is confined already",
+			"only root can become the agent")
+	}
+	dir, err := findRuntimeDir()
+	if err != nil {
+		return spec, notRunning(err)
+	}
+	if err := dir.read(agentFile, &spec); err != nil {
+		return spec, notRunning(err)
+	}
+	return spec, nil
+}

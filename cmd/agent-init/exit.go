@@ -1,0 +1,65 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Exit codes of agent-init itself (sysexits.h where one fits). Everything else
+// is the status of the command that it ran: its exit code, or 128+n if signal n
+// ended it.
+const (
+	exitOK        = 0
+	exitFailure   = 1   // status, wait, selftest: no
+	exitUsage     = 64  // EX_USAGE
+	exitSelfTest  = 70  // EX_SOFTWARE: the confinement could not be proved
+	exitRules     = 71  // EX_OSERR: the kernel refused the rules
+	exitPrivilege = 77  // EX_NOPERM: a capability is missing
+	exitPolicy    = 78  // EX_CONFIG: bad policy or allowlist
+	exitNoExec    = 126 // the command is not executable
+	exitNotFound  = 127 // the command was not found
+)
+
+// fault is an error that ends a command: what went wrong, what to do about it,
+// and the exit code that tells a script the same.
+type fault struct {
+	code   int
+	cause  error
+	remedy string
+}
+
+func (f *fault) Error() string { return f.cause.Error() }
+func (f *fault) Unwrap() error { return f.cause }
+
+func faultf(code int, remedy, format string, args ...any) *fault {
+	return &fault{code: code, cause: fmt.Errorf(format, args...), remedy: remedy}
+}
+
+// status carries the exit status of a command that ran: nothing is printed.
+type status int
+
+func (s status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// report writes err for a person, one cause and one remedy, and returns the
+// exit code that it stands for.
+func report(w io.Writer, err error) int {
+	var st status
+	var f *fault
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &st):
+		return int(st)
+	case errors.As(err, &f):
+		fmt.Fprintf(w, "agent-init: %s\n", strings.TrimRight(f.Error(), "\n"))
+		if f.remedy != "" {
+			fmt.Fprintf(w, "  remedy: %s\n", f.remedy)
+		}
+		return f.code
+	default:
+		fmt.Fprintf(w, "agent-init: %v\n", err)
+		return exitFailure
+	}
+}

@@ -1,0 +1,324 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/allowlist.d"
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/firewall"
+	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/resolver"
+)
+
+// The descriptors that the guard inherits. Number 3 is what started it.
+const (
+	fdConfig = 4 + iota
+	fdChannel
+	fdAudit
+	fdDrops
+	fdListeners // and on: a UDP and a TCP socket for each address family
+)
+
+// guardConfig is all that the guard is told, through a memfd: it opens no file
+// and reads no variable.
+type guardConfig struct {
+	Bundle    *policy.Bundle `json:"bundle"`
+	Upstreams []upstream     `json:"upstreams"`
+	Search    []string       `json:"search"`
+	Listeners int            `json:"listeners"` // pairs
+	LogLevel  slog.Level     `json:"log_level"`
+}
+
+type upstream struct {
+	Addr    netip.AddrPort `json:"addr"`
+	TLSName string         `json:"tls_name,omitempty"`
+}
+
+func guardCommand() command {
+	return command{
+		name: "guard", hidden: true,
+		summary: "the part that reads the network, without a privilege (started by agent-init itself)",
+		run: func(ctx context.Context, e environment, _ *flag.FlagSet, args []string) error {
+			// Without the descriptors there is nothing to do: a person
+			// or the agent has typed the command.
+			f := os.NewFile(fdConfig, "config")
+			var c guardConfig
+			if err := json.NewDecoder(io.LimitReader(f, maxBundle)).Decode(&c); err != nil {
+				return faultf(exitUsage, "use agent-init run, up or sidecar", "the guard is started by agent-init itself")
+			}
+			f.Close()
+			return runGuard(ctx, c)
+		},
+	}
+}
+
+// maxBundle bounds the policy files together, in bytes of JSON.
+const maxBundle = 256 << 20
+
+// guard is the process that reads what the network and the agent send: it
+// answers DNS and reads the kernel's refusals. It holds no capability; to open
+// an address it must ask the keeper.
+type guard struct {
+	policy   atomic.Pointer[policy.Policy]
+	channel  *channel
+	resolver *resolver.Server
+	log      *slog.Logger
+
+	mu      sync.Mutex
+	nextID  uint32
+	waiting map[uint32]chan message
+}
+
+func runGuard(ctx context.Context, c guardConfig) error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("make the guard undumpable: %w", err)
+	}
+	// A few MiB of live data do not need a heap that doubles.
+	debug.SetGCPercent(50)
+
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
+	g := &guard{log: log, waiting: map[uint32]chan message{}}
+	p, err := policy.Parse(c.Bundle, presets())
+	if err != nil {
+		return fmt.Errorf("parse the policy: %w", err)
+	}
+	g.policy.Store(p)
+	c.Bundle = nil
+	if g.channel, err = openChannel(os.NewFile(fdChannel, "channel")); err != nil {
+		return err
+	}
+	sink, err := openAuditSink(os.NewFile(fdAudit, "audit"))
+	if err != nil {
+		return err
+	}
+	limiter := audit.NewLimiter(sink.record)
+	defer limiter.Flush()
+	go limiter.Run(ctx)
+	udp, tcp, err := inheritListeners(c.Listeners)
+	if err != nil {
+		return err
+	}
+	rc := resolver.Config{
+		Policy: g.policy.Load, Search: c.Search, Admit: g.admit, Record: limiter.Record, Log: log,
+	}
+	for _, u := range c.Upstreams {
+		rc.Upstreams = append(rc.Upstreams, resolver.Upstream{Addr: u.Addr, TLSName: u.TLSName})
+	}
+	if g.resolver, err = resolver.New(rc); err != nil {
+		return err
+	}
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() { cancel(g.serveChannel(ctx)) }()
+	go func() { cancel(g.resolver.Serve(ctx, udp, tcp)) }()
+	go func() {
+		err := firewall.ReadDrops(ctx, os.NewFile(fdDrops, "drops"), func(d firewall.Drop) { limiter.Record(dropEvent(d)) })
+		if ctx.Err() == nil {
+			// Blind, but no less sealed: the kernel goes on refusing.
+			log.Error("reading the kernel's refusals", "error", err)
+			limiter.Record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "refusals are no longer logged"})
+		}
+	}()
+	go g.prefetch(ctx, p)
+	if err := g.channel.send(message{op: opReady}, nil); err != nil {
+		return fmt.Errorf("tell the keeper: %w", err)
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func presets() fs.FS { return allowlist.FS }
+
+// prefetch resolves the names that the policy spells out, the required ones
+// first, so that the agent finds them leased.
+func (g *guard) prefetch(ctx context.Context, p *policy.Policy) {
+	var first, rest []string
+	for _, r := range p.Names() {
+		if r.Required {
+			first = append(first, r.Name)
+		} else {
+			rest = append(rest, r.Name)
+		}
+	}
+	for _, names := range [][]string{first, rest} {
+		if err := g.resolver.Prefetch(ctx, names); err != nil && ctx.Err() == nil {
+			g.log.Info("resolving ahead", "error", err)
+		}
+	}
+}
+
+// admit asks the keeper to lease the addresses and waits for its word.
+func (g *guard) admit(ctx context.Context, name string, addrs []netip.Addr, ttl time.Duration) ([]netip.Addr, error) {
+	var admitted []netip.Addr
+	for len(addrs) > 0 {
+		n := min(len(addrs), maxLeaseAddrs)
+		reply, err := g.ask(ctx, message{op: opLease, name: name, addrs: addrs[:n], ttl: ttl})
+		if err != nil {
+			return nil, fmt.Errorf("lease: %w", err)
+		}
+		if reply.err {
+			return nil, errors.New("the keeper could not lease the address")
+		}
+		admitted = append(admitted, reply.addrs...)
+		addrs = addrs[n:]
+	}
+	return admitted, nil
+}
+
+func (g *guard) ask(ctx context.Context, m message) (message, error) {
+	answer := make(chan message, 1)
+	g.mu.Lock()
+	g.nextID++
+	m.id = g.nextID
+	g.waiting[m.id] = answer
+	g.mu.Unlock()
+	defer func() {
+		g.mu.Lock()
+		delete(g.waiting, m.id)
+		g.mu.Unlock()
+	}()
+	if err := g.channel.send(m, nil); err != nil {
+		return message{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	select {
+	case r := <-answer:
+		return r, nil
+	case <-ctx.Done():
+		return message{}, ctx.Err()
+	}
+}
+
+const askTimeout = 5 * time.Second
+
+// serveChannel handles what the keeper sends. When the keeper goes, so does the
+// guard: nobody could open anything for it.
+func (g *guard) serveChannel(ctx context.Context) error {
+	for {
+		m, file, err := g.channel.receive()
+		if errors.Is(err, errBadMessage) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("keeper is gone: %w", err)
+		}
+		switch m.op {
+		case opLease:
+			g.mu.Lock()
+			answer := g.waiting[m.id]
+			delete(g.waiting, m.id)
+			g.mu.Unlock()
+			if answer != nil {
+				answer <- m
+			}
+		case opPing:
+			err = g.channel.send(message{op: opPong, id: m.id, stats: g.stats()}, nil)
+		case opPolicy:
+			err = g.channel.send(message{op: opPolicy, id: m.id, err: g.adopt(ctx, file) != nil}, nil)
+		}
+		if file != nil {
+			file.Close()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (g *guard) adopt(ctx context.Context, file *os.File) error {
+	if file == nil {
+		return errors.New("no policy in the message")
+	}
+	var b policy.Bundle
+	if err := json.NewDecoder(io.LimitReader(file, maxBundle)).Decode(&b); err != nil {
+		return err
+	}
+	p, err := policy.Parse(&b, presets())
+	if err != nil {
+		return err
+	}
+	g.policy.Store(p)
+	go g.prefetch(ctx, p)
+	return nil
+}
+
+func (g *guard) stats() guardStats {
+	s := g.resolver.Stats()
+	return guardStats{Queries: s.Queries, Allowed: s.Allowed, Denied: s.Denied, Cached: s.Cached, Upstream: s.UpstreamErrors}
+}
+
+func dropEvent(d firewall.Drop) audit.Event {
+	e := audit.Event{
+		Kind: audit.Drop, Verdict: audit.Deny, IP: d.Dst.Addr().String(), Port: d.Dst.Port(),
+		Proto: firewall.ProtocolName(d.Proto), Reason: "no entry allows this address and port",
+	}
+	if d.UID >= 0 {
+		uid := uint32(d.UID)
+		e.UID = &uid
+	}
+	return e
+}
+
+func inheritListeners(pairs int) (udp []net.PacketConn, tcp []net.Listener, err error) {
+	for i := range pairs {
+		u := os.NewFile(uintptr(fdListeners+2*i), "dns-udp")
+		t := os.NewFile(uintptr(fdListeners+2*i+1), "dns-tcp")
+		pc, err := net.FilePacketConn(u)
+		if err != nil {
+			return nil, nil, fmt.Errorf("inherit the DNS socket: %w", err)
+		}
+		l, err := net.FileListener(t)
+		if err != nil {
+			return nil, nil, fmt.Errorf("inherit the DNS socket: %w", err)
+		}
+		u.Close()
+		t.Close()
+		udp, tcp = append(udp, pc), append(tcp, l)
+	}
+	return udp, tcp, nil
+}
+
+// auditSink sends events to the keeper, which owns the file. It never blocks:
+// what does not fit is counted and said with the next event that does.
+type auditSink struct {
+	conn *net.UnixConn
+	lost atomic.Uint64
+}
+
+func openAuditSink(f *os.File) (*auditSink, error) {
+	c, err := openChannel(f)
+	if err != nil {
+		return nil, err
+	}
+	return &auditSink{conn: c.conn}, nil
+}
+
+func (s *auditSink) record(e audit.Event) {
+	e.Suppressed += s.lost.Swap(0)
+	if s.conn.SetWriteDeadline(time.Now().Add(auditPatience)) == nil {
+		if _, err := s.conn.Write(audit.Encode(e)); err == nil {
+			return
+		}
+	}
+	s.lost.Add(e.Suppressed + 1)
+}
+
+const auditPatience = 5 * time.Millisecond

@@ -1,0 +1,343 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/user"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/firewall"
+	"github.com/agent-init/agent-init/pkg/privdrop"
+	"github.com/agent-init/agent-init/pkg/reaper"
+)
+
+// guardKeeper keeps one guard running. While there is none, the rules stay as
+// they are, so nothing new can be opened.
+type guardKeeper struct {
+	keeper *keeper
+	ready  chan struct{} // closed when the first guard serves
+	once   sync.Once
+	done   chan struct{}
+
+	mu   sync.Mutex
+	live *channel // the channel of the guard that serves now, if any
+}
+
+// How a guard is judged, and how soon its successor comes.
+const (
+	guardStartTime = 10 * time.Second // until it serves
+	pingEvery      = time.Second
+	pingPatience   = 5 * time.Second // silence after which it counts as hung
+	minBackoff     = 50 * time.Millisecond
+	maxBackoff     = 5 * time.Second
+	stableAfter    = 30 * time.Second
+	leasesAtOnce   = 64
+)
+
+func newGuardKeeper(k *keeper) *guardKeeper {
+	return &guardKeeper{keeper: k, ready: make(chan struct{}), done: make(chan struct{})}
+}
+
+// run starts guards, one after another, until ctx ends.
+func (g *guardKeeper) run(ctx context.Context) {
+	defer close(g.done)
+	backoff := minBackoff
+	for {
+		started := time.Now()
+		err := g.serve(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(started) > stableAfter {
+			backoff = minBackoff
+		}
+		g.keeper.log.Error("the guard ended; all is refused until the next one serves", "error", err, "restart_in", backoff)
+		g.keeper.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: fmt.Sprintf("guard ended: %v; restart in %v", err, backoff)})
+		g.keeper.update(func(s *state) { s.Guard.OK, s.Guard.Fault = false, err.Error(); s.Guard.Restarts++ })
+		g.keeper.publish()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(backoff):
+		}
+		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+// await blocks until the first guard serves.
+func (g *guardKeeper) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, guardStartTime)
+	defer cancel()
+	select {
+	case <-g.ready:
+		return nil
+	case <-ctx.Done():
+		return errors.New("the guard did not start in time")
+	}
+}
+
+// serve runs one guard from its start to its end and says why it ended.
+func (g *guardKeeper) serve(ctx context.Context) error {
+	ch, theirs, err := newChannelPair()
+	if err != nil {
+		return err
+	}
+	defer ch.close()
+	auditOurs, auditTheirs, err := newChannelPair()
+	if err != nil {
+		theirs.Close()
+		return err
+	}
+	defer auditOurs.close()
+	proc, err := g.start(theirs, auditTheirs)
+	theirs.Close()
+	auditTheirs.Close()
+	if err != nil {
+		return err
+	}
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go g.readAudit(auditOurs.conn)
+	go func() { cancel(g.readRequests(ctx, ch)) }()
+	go func() { cancel(g.ping(ctx, ch)) }()
+	select {
+	case <-proc.Done():
+		err = fmt.Errorf("%v", proc.Status())
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	g.mu.Lock()
+	g.live = nil
+	g.mu.Unlock()
+	g.end(proc)
+	return err
+}
+
+// start runs the guard under its own uid. Its whole input is in a memfd.
+func (g *guardKeeper) start(channel, auditEnd *os.File) (*reaper.Process, error) {
+	k := g.keeper
+	k.mu.Lock()
+	bundle, p := k.bundle, k.policy
+	k.mu.Unlock()
+	ups, err := k.upstreams(p)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := memfd("guard-config", guardConfig{
+		Bundle: bundle, Upstreams: ups, Search: k.resolv.search, Listeners: k.sockets.pairs(), LogLevel: k.config.level(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer cfg.Close()
+	drops, err := firewall.OpenDropLog(dropGroup)
+	if err != nil {
+		return nil, fmt.Errorf("open the log of refused packets: %w", err)
+	}
+	defer drops.Close()
+	files := append([]*os.File{cfg, channel, auditEnd, drops}, k.sockets.files...)
+	return k.spawn(spawnOptions{
+		spec: privdrop.Spec{
+			Identity: privdrop.Identity{UID: k.guardUID, GID: k.guardUID, Name: "agent-init-guard", Home: "/", Shell: "/nonexistent"},
+			Argv:     []string{"/proc/self/exe", "guard"}, Env: []string{}, Dir: "/", Umask: 0o077,
+			KeepFDs: len(files) + 1, DenyUserNS: true,
+		},
+		files: files, stderr: k.diagnostics(),
+	})
+}
+
+// end makes sure that the guard is gone before the next one starts. It may be
+// stopped or hung.
+func (g *guardKeeper) end(p *reaper.Process) {
+	for {
+		g.keeper.kill(p, syscall.SIGKILL)
+		select {
+		case <-p.Done():
+			return
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func (g *guardKeeper) readRequests(ctx context.Context, ch *channel) error {
+	slots := make(chan struct{}, leasesAtOnce)
+	for {
+		m, file, err := ch.receive()
+		if file != nil {
+			file.Close() // the guard has none to give
+		}
+		if errors.Is(err, errBadMessage) {
+			return errors.New("the guard sent a malformed message")
+		}
+		if err != nil {
+			return fmt.Errorf("the guard closed its channel: %w", err)
+		}
+		switch m.op {
+		case opReady:
+			g.serving(ch)
+		case opPong:
+			g.keeper.update(func(s *state) { s.Guard.Seen, s.Guard.Stats = time.Now(), m.stats })
+		case opPolicy:
+			if m.err {
+				return errors.New("the guard could not take the new policy")
+			}
+		case opLease:
+			slots <- struct{}{}
+			go func() {
+				defer func() { <-slots }()
+				if err := ch.send(g.keeper.lease(ctx, m), nil); err != nil {
+					g.keeper.log.Debug("answering the guard", "error", err)
+				}
+			}()
+		default:
+			return errors.New("the guard sent an unknown request")
+		}
+	}
+}
+
+func (g *guardKeeper) serving(ch *channel) {
+	g.mu.Lock()
+	g.live = ch
+	g.mu.Unlock()
+	k := g.keeper
+	again := false
+	k.update(func(s *state) {
+		again = s.Guard.Restarts > 0
+		s.Guard.OK, s.Guard.Fault, s.Guard.Seen = true, "", time.Now()
+	})
+	if again {
+		k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Info, Reason: "guard serves again"})
+	}
+	k.publish()
+	g.once.Do(func() { close(g.ready) })
+}
+
+// ping finds a guard that is alive and does nothing: stopped, or hung.
+func (g *guardKeeper) ping(ctx context.Context, ch *channel) error {
+	t := time.NewTicker(pingEvery)
+	defer t.Stop()
+	started := time.Now()
+	for id := uint32(1); ; id++ {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.C:
+		}
+		var st guardState
+		g.keeper.update(func(s *state) { st = s.Guard })
+		seen := st.Seen
+		if seen.Before(started) {
+			if time.Since(started) > guardStartTime {
+				return errors.New("the guard did not start in time")
+			}
+			continue
+		}
+		if time.Since(seen) > pingPatience {
+			return fmt.Errorf("the guard did not answer for %v", pingPatience)
+		}
+		if err := ch.send(message{op: opPing, id: id}, nil); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return fmt.Errorf("ask the guard: %w", err)
+		}
+	}
+}
+
+// push hands the present policy to the guard. A guard that can't take it is
+// replaced by one that starts with it.
+func (g *guardKeeper) push(ctx context.Context) {
+	g.mu.Lock()
+	ch := g.live
+	g.mu.Unlock()
+	if ch == nil {
+		return // the next guard starts with the new policy
+	}
+	k := g.keeper
+	k.mu.Lock()
+	bundle := k.bundle
+	k.mu.Unlock()
+	f, err := memfd("policy", bundle)
+	if err == nil {
+		err = ch.send(message{op: opPolicy}, f)
+		f.Close()
+	}
+	if err != nil {
+		k.log.Warn("the guard is restarted to take the new policy", "error", err)
+		ch.close()
+	}
+}
+
+// readAudit writes what the guard reports. The log does not trust it.
+func (g *guardKeeper) readAudit(conn *net.UnixConn) {
+	buf := make([]byte, audit.MaxEncoded+1)
+	for {
+		n, err := conn.Read(buf)
+		if err != nil || n == 0 {
+			return
+		}
+		g.keeper.audit.Append(buf[:n])
+	}
+}
+
+// memfd holds v as JSON, sealed against change, at its start.
+func memfd(name string, v any) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("memfd: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	err = json.NewEncoder(f).Encode(v)
+	if err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
+	}
+	if err == nil {
+		_, err = f.Seek(0, 0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("memfd: %w", err)
+	}
+	return f, nil
+}
+
+// The guard's uid is one that no account has: below 65536, so that it exists in
+// the usual user namespaces, and above what distributions hand out.
+const (
+	firstGuardUID = 64901
+	guardUIDs     = 64
+)
+
+// chooseGuardUID finds a uid that is nobody's: no account has it, no process
+// runs under it and it is mapped in this user namespace. It is exempt from
+// nothing but the way to the upstream servers.
+func chooseGuardUID(agent uint32) (uint32, error) {
+	running, err := runningUIDs()
+	if err != nil {
+		return 0, err
+	}
+	for uid := uint32(firstGuardUID); uid < firstGuardUID+guardUIDs; uid++ {
+		if uid == agent || running[uid] {
+			continue
+		}
+		if _, err := user.LookupId(strconv.Itoa(int(uid))); err == nil {
+			continue
+		}
+		if _, err := user.LookupGroupId(strconv.Itoa(int(uid))); err == nil {
+			continue
+		}
+		if uidMapped(uid) {
+			return uid, nil
+		}
+	}
+	return 0, faultf(exitPrivilege, "map at least 65536 uids into the container's user namespace",
+		"no uid between %d and %d is free and mapped for the guard", firstGuardUID, firstGuardUID+guardUIDs-1)
+}

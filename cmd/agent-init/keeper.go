@@ -1,0 +1,378 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/firewall"
+	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/privdrop"
+	"github.com/agent-init/agent-init/pkg/reaper"
+)
+
+// dropGroup is the NFLOG group of refused packets. Groups belong to a network
+// namespace, which agent-init has to itself.
+const dropGroup = 4100
+
+// keeper owns what needs CAP_NET_ADMIN: the kernel's rules, and the book of
+// leases that go into them. It reads nothing from the network; what it takes
+// from the guard is of fixed size and judged by its own copy of the policy.
+type keeper struct {
+	config   config
+	log      *slog.Logger
+	dir      runtimeDir
+	fw       *firewall.Firewall
+	lock     *os.File // held for as long as this is the keeper
+	audit    *audit.Log
+	record   audit.Recorder
+	flush    func() // what the recorder holds back
+	reaper   *reaper.Reaper
+	sockets  *dnsSockets
+	resolv   resolvConf
+	guardUID uint32
+	identity privdrop.Identity // the agent's
+	guard    *guardKeeper
+	ledger   *ledger
+
+	// leasing is held for reading while a lease goes from the ledger to the
+	// kernel, and for writing while the policy changes: no lease of the old
+	// policy can arrive after the new one has closed it.
+	leasing sync.RWMutex
+
+	reloading  sync.Mutex // one reload at a time
+	publishing sync.Mutex // one writer of status.json at a time
+
+	mu     sync.Mutex
+	bundle *policy.Bundle
+	policy *policy.Policy
+	state  state
+}
+
+// upstreams are the servers that the guard may ask: those of the policy, else
+// those of resolv.conf.
+func (k *keeper) upstreams(p *policy.Policy) ([]upstream, error) {
+	var out []upstream
+	for _, s := range p.Settings().DNS.Upstream {
+		addr, name, err := policy.ParseUpstream(s)
+		if err != nil {
+			return nil, faultf(exitPolicy, "correct dns.upstream in policy.yaml", "dns.upstream: %w", err)
+		}
+		out = append(out, upstream{Addr: addr, TLSName: name})
+	}
+	if len(out) == 0 {
+		for _, a := range k.resolv.servers {
+			out = append(out, upstream{Addr: a})
+		}
+	}
+	return out, nil
+}
+
+// plan turns a policy into what the kernel is to hold. No name appears in it.
+func (k *keeper) plan(p *policy.Policy) (firewall.Plan, error) {
+	ups, err := k.upstreams(p)
+	if err != nil {
+		return firewall.Plan{}, err
+	}
+	c := firewall.Config{
+		GuardUID: k.guardUID, DNSPort4: k.sockets.port4, DNSPort6: k.sockets.port6, DropGroup: dropGroup,
+	}
+	for _, u := range ups {
+		c.Upstreams = append(c.Upstreams, netip.AddrPortFrom(u.Addr.Addr().WithZone(""), u.Addr.Port()))
+	}
+	for _, s := range p.Static() {
+		c.Allow = append(c.Allow, entry(s))
+	}
+	for _, s := range p.Denied() {
+		c.Deny = append(c.Deny, entry(s))
+	}
+	for _, in := range p.Settings().Inbound {
+		c.Inbound = append(c.Inbound, firewall.Entry{Proto: uint8(in.Proto), Port: in.Number})
+	}
+	return firewall.NewPlan(c)
+}
+
+func entry(s policy.Static) firewall.Entry {
+	return firewall.Entry{Prefix: s.Prefix, Proto: uint8(s.Port.Proto), Port: s.Port.Number}
+}
+
+// lease serves one request of the guard: the addresses are open in the kernel
+// before the answer is sent.
+func (k *keeper) lease(ctx context.Context, m message) message {
+	reply := message{op: opLease, id: m.id}
+	k.leasing.RLock()
+	defer k.leasing.RUnlock()
+	open, admitted := k.ledger.grant(m.name, m.addrs, m.ttl)
+	if len(open) == 0 {
+		return reply
+	}
+	if err := k.fw.Lease(ctx, open); err != nil {
+		k.log.Error("leasing", "name", m.name, "error", err)
+		k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Name: m.name, Reason: "the kernel refused the lease: " + err.Error()})
+		k.revoke(ctx, k.ledger.revokeName(m.name))
+		reply.err = true
+		return reply
+	}
+	reply.addrs = admitted
+	return reply
+}
+
+func (k *keeper) revoke(ctx context.Context, elements []firewall.Element) {
+	if len(elements) == 0 {
+		return
+	}
+	if err := k.fw.Revoke(ctx, elements); err != nil {
+		// What could not be closed by hand is closed with the whole table:
+		// a repair installs only what the ledger holds.
+		k.log.Error("revoking", "error", err)
+		k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "revoking failed: " + err.Error()})
+	}
+}
+
+// Renewal looks ahead further than it sleeps, so that no lease in use can end
+// between two looks.
+const (
+	renewEvery  = 15 * time.Second
+	renewWindow = 45 * time.Second
+	renewFor    = 2 * time.Minute
+	attestEvery = 10 * time.Second
+	sweepEvery  = time.Second
+)
+
+// maintain keeps leases that are in use, forgets the others, and holds the live
+// rules against the plan, until ctx ends.
+func (k *keeper) maintain(ctx context.Context) {
+	changed, err := k.fw.Watch(ctx)
+	if err != nil {
+		k.log.Warn("rule changes are noticed by the clock only", "error", err)
+	}
+	renew, attest, sweep := time.NewTicker(renewEvery), time.NewTicker(attestEvery), time.NewTicker(sweepEvery)
+	defer renew.Stop()
+	defer attest.Stop()
+	defer sweep.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-sweep.C:
+			k.ledger.sweep()
+		case <-renew.C:
+			k.renew(ctx)
+		case <-attest.C:
+			k.attest(ctx)
+			k.publish()
+		case _, ok := <-changed:
+			if !ok {
+				changed = nil
+				continue
+			}
+			k.attest(ctx)
+		}
+	}
+}
+
+func (k *keeper) renew(ctx context.Context) {
+	due := k.ledger.renewable(renewWindow)
+	if len(due) == 0 {
+		return
+	}
+	flows, err := k.fw.Flows(ctx)
+	if err != nil {
+		k.log.Warn("looking for leases in use", "error", err)
+		return
+	}
+	flows = slices.DeleteFunc(flows, func(e firewall.Element) bool { return !due[e] })
+	if leases := k.ledger.renew(flows, renewFor); len(leases) > 0 {
+		if err := k.fw.Lease(ctx, leases); err != nil {
+			k.log.Warn("renewing leases", "error", err)
+		}
+	}
+}
+
+// attest compares the live rules with the plan. A difference is recorded,
+// mended, and shows in the status until a later look finds none.
+func (k *keeper) attest(ctx context.Context) {
+	err := k.fw.Verify(ctx)
+	if err == nil {
+		k.update(func(s *state) { s.Firewall.Fault, s.Firewall.Verified = "", time.Now() })
+		return
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	k.log.Error("the live rules differ from the plan", "difference", err)
+	k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "rules changed by somebody else: " + err.Error()})
+	k.update(func(s *state) { s.Firewall.Fault = err.Error(); s.Firewall.Repairs++ })
+	if err = k.repair(ctx); err == nil {
+		err = k.fw.Verify(ctx)
+	}
+	if err != nil {
+		k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "rules could not be repaired: " + err.Error()})
+		k.update(func(s *state) { s.Firewall.Fault = err.Error() })
+		return
+	}
+	k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Info, Reason: "rules repaired"})
+	k.update(func(s *state) { s.Firewall.Fault, s.Firewall.Verified = "", time.Now() })
+}
+
+func (k *keeper) repair(ctx context.Context) error {
+	if err := k.fw.Repair(ctx); err != nil {
+		return err
+	}
+	if err := k.fw.Lease(ctx, k.ledger.leases()); err != nil {
+		return err
+	}
+	return k.closeForeignFlows(ctx)
+}
+
+// closeForeignFlows ends every connection that the present policy would not let
+// start: those of a shrunk policy, and those that began while somebody had
+// changed the rules.
+func (k *keeper) closeForeignFlows(ctx context.Context) error {
+	flows, err := k.fw.Flows(ctx)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	p := k.policy
+	k.mu.Unlock()
+	local, err := localAddrs()
+	if err != nil {
+		return err
+	}
+	ups, err := k.upstreams(p)
+	if err != nil {
+		return err
+	}
+	return k.fw.Revoke(ctx, slices.DeleteFunc(flows, func(e firewall.Element) bool {
+		port := policy.Port{Proto: policy.Proto(e.Proto), Number: e.Port}
+		switch {
+		case e.Addr.IsLoopback(), e.Port == 53: // the container itself, and what the guard answers
+			return true
+		case local[e.Addr]:
+			return slices.Contains(p.Settings().Inbound, port)
+		case slices.ContainsFunc(ups, func(u upstream) bool { return u.Addr.Addr().WithZone("") == e.Addr && u.Addr.Port() == e.Port }):
+			return true
+		}
+		if d := p.DecideAddr(e.Addr, port); d.Rule != nil {
+			return d.Allowed
+		}
+		return k.ledger.holds(e) || k.hostsAllow(p, e)
+	}))
+}
+
+// hostsAllow says whether an allowed name of the hosts file stands for e.
+func (k *keeper) hostsAllow(p *policy.Policy, e firewall.Element) bool {
+	return slices.ContainsFunc(p.Static(), func(s policy.Static) bool {
+		return s.Prefix.Contains(e.Addr) && uint8(s.Port.Proto) == e.Proto && s.Port.Number == e.Port
+	})
+}
+
+func localAddrs() (map[netip.Addr]bool, error) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list the own addresses: %w", err)
+	}
+	out := map[netip.Addr]bool{}
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			out[p.Addr().Unmap()] = true
+		}
+	}
+	return out, nil
+}
+
+// readPolicy loads the files of the configuration directory.
+func (k *keeper) readPolicy() (*policy.Bundle, *policy.Policy, error) {
+	const remedy = "see agent-init check, and correct the entries"
+	b, err := policy.Read(policy.ReadOptions{Dir: k.config.dir, HostsFile: "/etc/hosts"})
+	if err != nil {
+		return nil, nil, faultf(exitPolicy, "", "%w", err)
+	}
+	p, err := policy.Parse(b, presets())
+	if err != nil {
+		return nil, nil, faultf(exitPolicy, remedy, "the policy has errors; the agent was not started\n%w", err)
+	}
+	if _, err := k.upstreams(p); err != nil {
+		return nil, nil, err
+	}
+	return b, p, nil
+}
+
+// reload takes over a changed policy: the kernel first, so that nothing is open
+// that the new policy denies, then the guard. A policy that can't be read
+// leaves the old one in force.
+func (k *keeper) reload(ctx context.Context) error {
+	k.reloading.Lock()
+	defer k.reloading.Unlock()
+	b, p, err := k.readPolicy()
+	if err == nil {
+		err = k.adopt(ctx, b, p)
+	}
+	if err != nil {
+		k.log.Error("the policy was not reloaded; the old one stays", "error", err)
+		k.record(audit.Event{Kind: audit.Policy, Verdict: audit.Fault, Reason: "reload failed, the old policy stays: " + err.Error()})
+		k.update(func(s *state) { s.Policy.Fault = err.Error(); s.Policy.Attempts++ })
+	}
+	k.publish()
+	return err
+}
+
+func (k *keeper) adopt(ctx context.Context, b *policy.Bundle, p *policy.Policy) error {
+	plan, err := k.plan(p)
+	if err != nil {
+		return err
+	}
+	if err := k.applyPlan(ctx, plan, p); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	k.bundle, k.policy = b, p
+	k.mu.Unlock()
+	if err := k.closeForeignFlows(ctx); err != nil {
+		return fmt.Errorf("close what the policy no longer allows: %w", err)
+	}
+	k.guard.push(ctx)
+	k.recordPolicy(p, "policy reloaded")
+	return nil
+}
+
+func (k *keeper) applyPlan(ctx context.Context, plan firewall.Plan, p *policy.Policy) error {
+	k.leasing.Lock()
+	defer k.leasing.Unlock()
+	k.revoke(ctx, k.ledger.adopt(p))
+	if err := k.fw.Apply(ctx, plan, k.ledger.leases()); err != nil {
+		return fmt.Errorf("apply the rules: %w", err)
+	}
+	return nil
+}
+
+func (k *keeper) recordPolicy(p *policy.Policy, what string) {
+	c := p.Counts()
+	k.record(audit.Event{Kind: audit.Policy, Verdict: audit.Info,
+		Reason: fmt.Sprintf("%s: %d names, %d wildcards, %d addresses, %d denied", what, c.Names, c.Wildcards, c.Addresses, c.Denied)})
+	k.update(func(s *state) { s.Policy = policyState{Counts: c, Attempts: s.Policy.Attempts + 1, Loaded: time.Now()} })
+}
+
+// close leaves the rules in place: nothing opens on the way out.
+func (k *keeper) close() error {
+	var errs []error
+	if k.fw != nil {
+		errs = append(errs, k.fw.Close())
+	}
+	if k.flush != nil {
+		k.flush()
+	}
+	if k.audit != nil {
+		errs = append(errs, k.audit.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,324 @@
+package main
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/firewall"
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+// ledger is the keeper's book of leases: which addresses are open, for which
+// names, until when. The kernel's sets know addresses only; the ledger is what
+// lets a name that leaves the policy take its addresses along.
+//
+// It never asks the guard what a name may open: its own policy says so. Safe
+// for concurrent use.
+type ledger struct {
+	mu       sync.Mutex
+	policy   *policy.Policy
+	perName  int // addresses
+	total    int // elements
+	names    map[string]*nameLeases
+	elements map[firewall.Element]hold
+	wild     int // elements that wildcard names hold
+	now      func() time.Time
+}
+
+// hold is an element in the kernel: how many names have it open, and until when
+// at the latest.
+type hold struct {
+	names   int
+	expires time.Time
+}
+
+type nameLeases struct {
+	wildcard bool
+	addrs    map[netip.Addr]addrLease
+}
+
+type addrLease struct {
+	ports   []policy.Port
+	expires time.Time
+}
+
+func newLedger(p *policy.Policy) *ledger {
+	limits := p.Settings().Limits
+	return &ledger{
+		policy: p, perName: limits.AddrsPerName, total: limits.Leases,
+		names: map[string]*nameLeases{}, elements: map[firewall.Element]hold{}, now: time.Now,
+	}
+}
+
+// maxLease bounds what the guard may ask for: a lease that lives longer would
+// outlive every TTL that the resolver hands out.
+const maxLease = 15 * time.Minute
+
+// grant books addrs for name. It returns the leases to give in the kernel and
+// the addresses that were admitted. A name stays within its own share by letting
+// its oldest addresses run out, so one name's answers never cost another name
+// its lease; connections that are open to those addresses live on.
+func (l *ledger) grant(name string, addrs []netip.Addr, ttl time.Duration) (open []firewall.Lease, admitted []netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	match := l.policy.Lookup(name)
+	if !match.Allowed {
+		return nil, nil
+	}
+	name = match.Name
+	ttl = min(max(ttl, time.Second), maxLease)
+	nl := l.names[name]
+	if nl == nil {
+		nl = &nameLeases{wildcard: match.Wildcard != nil, addrs: map[netip.Addr]addrLease{}}
+	}
+	var evicted []firewall.Element
+	for _, a := range addrs {
+		if slices.Contains(admitted, a) {
+			continue
+		}
+		ports := l.policy.Admit(name, a)
+		if len(ports) == 0 || !l.room(nl, a, len(ports)) {
+			continue
+		}
+		if old, ok := nl.addrs[a]; ok {
+			l.release(nl, a, old)
+		} else if len(nl.addrs) >= l.perName {
+			evicted = append(evicted, l.evictOldest(nl, admitted)...)
+			if len(nl.addrs) >= l.perName {
+				continue // all of them are of this very answer
+			}
+		}
+		nl.addrs[a] = addrLease{ports: ports, expires: l.now().Add(ttl)}
+		for _, p := range ports {
+			open = append(open, l.hold(nl, element(a, p), l.now().Add(ttl)))
+		}
+		admitted = append(admitted, a)
+	}
+	if len(nl.addrs) > 0 {
+		l.names[name] = nl
+	}
+	for _, e := range evicted {
+		if l.elements[e].names == 0 {
+			open = append(open, firewall.Lease{Element: e, TTL: time.Second})
+		}
+	}
+	return open, admitted
+}
+
+// hold books one more name on e. An element that several names share lives as
+// long as the longest of their leases.
+func (l *ledger) hold(nl *nameLeases, e firewall.Element, expires time.Time) firewall.Lease {
+	h := l.elements[e]
+	h.names++
+	if expires.After(h.expires) {
+		h.expires = expires
+	}
+	l.elements[e] = h
+	if nl.wildcard {
+		l.wild++
+	}
+	return firewall.Lease{Element: e, TTL: h.expires.Sub(l.now())}
+}
+
+// room says whether n more elements fit. Wildcard names, which an attacker can
+// make up, may fill no more than half.
+func (l *ledger) room(nl *nameLeases, a netip.Addr, n int) bool {
+	if _, renewed := nl.addrs[a]; renewed {
+		return true
+	}
+	if len(l.elements)+n > l.total {
+		return false
+	}
+	return !nl.wildcard || l.wild+n <= l.total/2
+}
+
+// release takes one address off a name and returns the elements that no name
+// holds any more.
+func (l *ledger) release(nl *nameLeases, a netip.Addr, al addrLease) []firewall.Element {
+	var free []firewall.Element
+	for _, p := range al.ports {
+		e := element(a, p)
+		h := l.elements[e]
+		if h.names--; h.names > 0 {
+			l.elements[e] = h
+			continue
+		}
+		delete(l.elements, e)
+		free = append(free, e)
+	}
+	if nl.wildcard {
+		l.wild -= len(al.ports)
+	}
+	delete(nl.addrs, a)
+	return free
+}
+
+func (l *ledger) evictOldest(nl *nameLeases, keep []netip.Addr) []firewall.Element {
+	var oldest netip.Addr
+	for a, al := range nl.addrs {
+		if slices.Contains(keep, a) {
+			continue
+		}
+		if !oldest.IsValid() || al.expires.Before(nl.addrs[oldest].expires) {
+			oldest = a
+		}
+	}
+	if !oldest.IsValid() {
+		return nil
+	}
+	return l.release(nl, oldest, nl.addrs[oldest])
+}
+
+// revokeName closes a name: its lease failed half-way, or a person said so.
+func (l *ledger) revokeName(name string) []firewall.Element {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.drop(name)
+}
+
+func (l *ledger) drop(name string) []firewall.Element {
+	nl := l.names[name]
+	if nl == nil {
+		return nil
+	}
+	var free []firewall.Element
+	for a, al := range nl.addrs {
+		free = append(free, l.release(nl, a, al)...)
+	}
+	delete(l.names, name)
+	return free
+}
+
+// sweep forgets what has expired; the kernel has done so by itself.
+func (l *ledger) sweep() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	for name, nl := range l.names {
+		for a, al := range nl.addrs {
+			if now.After(al.expires) {
+				l.release(nl, a, al)
+			}
+		}
+		if len(nl.addrs) == 0 {
+			delete(l.names, name)
+		}
+	}
+}
+
+// renewable are the elements that expire within the window.
+func (l *ledger) renewable(within time.Duration) map[firewall.Element]bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := map[firewall.Element]bool{}
+	limit := l.now().Add(within)
+	for _, nl := range l.names {
+		for a, al := range nl.addrs {
+			if al.expires.Before(limit) {
+				for _, p := range al.ports {
+					out[element(a, p)] = true
+				}
+			}
+		}
+	}
+	return out
+}
+
+// renew extends the leases of the addresses that connections still use, so that
+// a pooled client which reconnects without asking DNS again is not cut off.
+func (l *ledger) renew(inUse []firewall.Element, ttl time.Duration) []firewall.Lease {
+	used := map[netip.Addr]bool{}
+	for _, e := range inUse {
+		used[e.Addr] = true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	expires := l.now().Add(ttl)
+	var leases []firewall.Lease
+	for _, nl := range l.names {
+		for a, al := range nl.addrs {
+			if !used[a] || !al.expires.Before(expires) {
+				continue
+			}
+			al.expires = expires
+			nl.addrs[a] = al
+			for _, p := range al.ports {
+				e := element(a, p)
+				h := l.elements[e]
+				h.expires = expires
+				l.elements[e] = h
+				leases = append(leases, firewall.Lease{Element: e, TTL: ttl})
+			}
+		}
+	}
+	return leases
+}
+
+// adopt changes the policy and returns the elements that it no longer admits.
+// What it admits still, it keeps, with the ports of the new policy.
+func (l *ledger) adopt(p *policy.Policy) (closed []firewall.Element) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.policy = p
+	limits := p.Settings().Limits
+	l.perName, l.total = limits.AddrsPerName, limits.Leases
+	for name, nl := range l.names {
+		match := p.Lookup(name)
+		for a, al := range nl.addrs {
+			var ports []policy.Port
+			if match.Allowed {
+				ports = p.Admit(name, a)
+			}
+			kept := slices.DeleteFunc(slices.Clone(al.ports), func(q policy.Port) bool { return !slices.Contains(ports, q) })
+			if len(kept) == len(al.ports) {
+				continue
+			}
+			closed = append(closed, l.release(nl, a, al)...)
+			if len(kept) == 0 {
+				continue
+			}
+			nl.addrs[a] = addrLease{ports: kept, expires: al.expires}
+			for _, q := range kept {
+				l.hold(nl, element(a, q), al.expires)
+			}
+		}
+		if len(nl.addrs) == 0 {
+			delete(l.names, name)
+		}
+	}
+	return slices.DeleteFunc(closed, func(e firewall.Element) bool { return l.elements[e].names > 0 })
+}
+
+// leases are all live elements with the time that they have left: what a
+// rebuilt table must hold.
+func (l *ledger) leases() []firewall.Lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	out := make([]firewall.Lease, 0, len(l.elements))
+	for e, h := range l.elements {
+		if ttl := h.expires.Sub(now); ttl > 0 {
+			out = append(out, firewall.Lease{Element: e, TTL: ttl})
+		}
+	}
+	return out
+}
+
+// holds says whether some name has the element open.
+func (l *ledger) holds(e firewall.Element) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.elements[e].names > 0
+}
+
+func (l *ledger) counts() (names, elements int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.names), len(l.elements)
+}
+
+func element(a netip.Addr, p policy.Port) firewall.Element {
+	return firewall.Element{Addr: a, Proto: uint8(p.Proto), Port: p.Number}
+}

@@ -1,0 +1,143 @@
+// Command agent-init is the process that a container trusts an AI coding agent
+// to: it seals the network, answers DNS for the names of an allowlist and for
+// no others, proves the result from the agent's side, drops every privilege and
+// supervises the agent.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	_ "github.com/agent-init/agent-init/pkg/reaper/early" // signals that come before main are not lost
+)
+
+func main() {
+	os.Exit(run(environment{
+		args:   os.Args[1:],
+		env:    os.Environ(),
+		stdin:  os.Stdin,
+		stdout: os.Stdout,
+		stderr: os.Stderr,
+	}))
+}
+
+// environment is everything that a command takes from the process around it.
+type environment struct {
+	args   []string
+	env    []string
+	stdin  *os.File
+	stdout io.Writer
+	stderr io.Writer
+}
+
+// command is one verb of the command line.
+type command struct {
+	name     string
+	synopsis string // arguments, for the usage line
+	summary  string
+	example  string
+	hidden   bool // for agent-init itself, not for people
+	run      func(ctx context.Context, e environment, flags *flag.FlagSet, args []string) error
+	flags    func(fs *flag.FlagSet)
+}
+
+func commands() []command {
+	return []command{
+		runCommand(),
+		upCommand(),
+		sidecarCommand(),
+		waitCommand(),
+		statusCommand(),
+		selftestCommand(),
+		checkCommand(),
+		execCommand(),
+		reloadCommand(),
+		versionCommand(),
+		guardCommand(),
+		stageCommand(),
+		killCommand(),
+		probeCommand(),
+		keeperCommand(),
+	}
+}
+
+func run(e environment) int {
+	if len(e.args) == 0 {
+		usage(e.stderr)
+		return exitUsage
+	}
+	switch e.args[0] {
+	case "help", "-h", "--help", "-help":
+		usage(e.stdout)
+		return exitOK
+	case "--version":
+		e.args[0] = "version"
+	}
+	for _, c := range commands() {
+		if c.name == e.args[0] {
+			return c.invoke(e)
+		}
+	}
+	fmt.Fprintf(e.stderr, "agent-init: unknown command %q\n  remedy: see agent-init --help\n", e.args[0])
+	return exitUsage
+}
+
+func (c command) invoke(e environment) int {
+	fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	if c.flags != nil {
+		c.flags(fs)
+	}
+	err := fs.Parse(e.args[1:])
+	switch {
+	case err == flag.ErrHelp:
+		c.help(e.stdout, fs)
+		return exitOK
+	case err != nil:
+		fmt.Fprintf(e.stderr, "agent-init %s: %v\n  remedy: see agent-init %s --help\n", c.name, err, c.name)
+		return exitUsage
+	}
+	return report(e.stderr, c.run(context.Background(), e, fs, fs.Args()))
+}
+
+func (c command) help(w io.Writer, fs *flag.FlagSet) {
+	fmt.Fprintf(w, "agent-init %s %s\n\n%s\n", c.name, c.synopsis, c.summary)
+	first := true
+	fs.VisitAll(func(f *flag.Flag) {
+		if first {
+			fmt.Fprintf(w, "\nFlags:\n")
+			first = false
+		}
+		value, text := flag.UnquoteUsage(f)
+		if value != "" {
+			value = " " + value
+		}
+		fmt.Fprintf(w, "  --%s%s\n        %s", f.Name, value, text)
+		if f.DefValue != "" && f.DefValue != "false" {
+			fmt.Fprintf(w, " (default %s)", f.DefValue)
+		}
+		fmt.Fprintln(w)
+	})
+	if c.example != "" {
+		fmt.Fprintf(w, "\nExample:\n  %s\n", c.example)
+	}
+}
+
+func usage(w io.Writer) {
+	fmt.Fprint(w, `agent-init: the process that a container trusts an AI coding agent to
+
+usage: agent-init COMMAND [flags]
+
+`)
+	for _, c := range commands() {
+		if !c.hidden {
+			fmt.Fprintf(w, "  %-9s %s\n", c.name, c.summary)
+		}
+	}
+	fmt.Fprint(w, `
+agent-init COMMAND --help shows the flags and an example.
+`)
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/reaper/early"
+)
+
+func sidecarCommand() command {
+	return command{
+		name: "sidecar", synopsis: "[flags]",
+		summary: "confine a network namespace that the agent's container shares; stays in the foreground",
+		example: "agent-init sidecar --user 1000",
+		flags:   configFlags,
+		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
+			if len(args) > 0 {
+				return faultf(exitUsage, "start the agent in its own container", "sidecar runs no command, and %q was given", args[0])
+			}
+			c, err := readConfig(fs, e.env)
+			if err != nil {
+				return err
+			}
+			return keepNetwork(ctx, c, "sidecar", nil)
+		},
+	}
+}
+
+func upCommand() command {
+	return command{
+		name: "up", synopsis: "[flags]",
+		summary: "confine this container's network in the background; safe to repeat",
+		example: "agent-init up --user vscode",
+		flags:   configFlags,
+		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
+			if len(args) > 0 {
+				return faultf(exitUsage, "use agent-init run to start a command", "up runs no command, and %q was given", args[0])
+			}
+			c, err := readConfig(fs, e.env)
+			if err != nil {
+				return err
+			}
+			return bringUp(e, c)
+		},
+	}
+}
+
+// bringUp makes sure that a keeper runs: the one there is, or a new one that
+// lives on by itself. It returns once the confinement was proved.
+func bringUp(e environment, c config) error {
+	if dir, err := findRuntimeDir(); err == nil {
+		var s state
+		if err := dir.read(statusFile, &s); err == nil && s.Keeper.alive() && s.Phase != phaseFailed {
+			return bringUpAgain(dir, s)
+		}
+	}
+	// The new keeper reports over a pipe, and closes it when it is done: it
+	// must not depend on the terminal or the shell that started it.
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	arg, err := json.Marshal(keeperArgs{Dir: c.dir, User: c.user, SelfTest: c.selftest, Backend: c.backend, LogLevel: c.logLevel})
+	if err != nil {
+		return err
+	}
+	_, err = os.StartProcess(selfExe, []string{"agent-init", keeperName, string(arg)}, &os.ProcAttr{
+		Dir: "/", Env: e.env, Files: []*os.File{null, null, null, w}, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	w.Close()
+	if err != nil {
+		return faultf(exitRules, "", "start the keeper: %w", err)
+	}
+	var out keeperReport
+	if err := json.NewDecoder(io.LimitReader(r, 1<<20)).Decode(&out); err != nil {
+		return faultf(exitRules, "see agent-init up --log-level debug", "the keeper ended without a word: %w", err)
+	}
+	if out.Code != exitOK {
+		return faultf(out.Code, out.Remedy, "%s", out.Cause)
+	}
+	return nil
+}
+
+// bringUpAgain is an up that finds a keeper at work: it has the policy read
+// again, which changes nothing if that is the same.
+func bringUpAgain(dir runtimeDir, s state) error {
+	if s.Phase == phaseReady {
+		return reload(dir, s)
+	}
+	return waitReady(time.Now().Add(defaultWait))
+}
+
+const keeperName = "__keeper"
+
+// keeperArgs is the configuration on its way to the detached keeper.
+type keeperArgs struct{ Dir, User, SelfTest, Backend, LogLevel string }
+
+type keeperReport struct {
+	Code          int
+	Cause, Remedy string
+}
+
+const fdReport = 3
+
+func keeperCommand() command {
+	return command{
+		name: keeperName, hidden: true,
+		summary: "the detached keeper (started by agent-init up)",
+		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
+			report := os.NewFile(fdReport, "report")
+			unix.CloseOnExec(fdReport)
+			var a keeperArgs
+			if len(args) != 1 || json.Unmarshal([]byte(args[0]), &a) != nil {
+				return faultf(exitUsage, "use agent-init up", "the keeper is started by agent-init itself")
+			}
+			configFlags(fs)
+			c, err := readConfig(fs, e.env)
+			if err != nil {
+				return err
+			}
+			c.dir, c.user, c.selftest, c.backend, c.logLevel = a.Dir, a.User, a.SelfTest, a.Backend, a.LogLevel
+			return keepNetwork(ctx, c, "up", report)
+		},
+	}
+}
+
+// keepNetwork confines the namespace and keeps it so until it is told to end.
+// The rules stay when it does.
+func keepNetwork(ctx context.Context, c config, mode string, out *os.File) error {
+	k, err := newKeeper(c, mode, c.logger(os.Stderr, new(atomic.Bool)))
+	if err != nil {
+		return err
+	}
+	defer k.close()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		for sig := range early.Signals() {
+			switch sig {
+			case syscall.SIGHUP:
+				if k.ready() {
+					_ = k.reload(context.WithoutCancel(ctx)) // its error is in the log and the status
+				}
+			case syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT:
+				stop(ending(sig.(syscall.Signal)))
+			}
+		}
+	}()
+	err = k.boot(ctx)
+	if out != nil {
+		tellParent(out, err)
+	}
+	if err != nil {
+		if ended := endedBy(ctx); ended != 0 {
+			return status(128 + int(ended))
+		}
+		return err
+	}
+	<-ctx.Done()
+	k.update(func(s *state) { s.Phase, s.Reason = phaseEnded, "the keeper was told to end; the rules stay" })
+	k.publish()
+	return nil
+}
+
+func (k *keeper) ready() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.state.Phase == phaseReady
+}
+
+func tellParent(out *os.File, err error) {
+	defer out.Close()
+	var r keeperReport
+	if err != nil {
+		var f *fault
+		if !errors.As(err, &f) {
+			f = faultf(exitRules, "", "%w", err)
+		}
+		r = keeperReport{Code: f.code, Cause: f.Error(), Remedy: f.remedy}
+	}
+	_ = json.NewEncoder(out).Encode(r) // the parent may have been killed
+}

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// publishAgent writes how the agent is confined, for agent-init exec. Root
+// alone can read it: the environment holds the agent's keys.
+func (k *keeper) publishAgent() error {
+	spec := k.agentSpec()
+	spec.ParentPID = 0
+	return k.dir.write(agentFile, 0o600, spec)
+}
+
+// diagnostics is where the guard may write: not on the agent's screen.
+func (k *keeper) diagnostics() *os.File {
+	if k.state.Mode == "run" && isTerminal(os.Stderr) {
+		return nil
+	}
+	return os.Stderr
+}
+
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}

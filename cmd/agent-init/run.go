@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/privdrop"
+	"github.com/agent-init/agent-init/pkg/reaper"
+	"github.com/agent-init/agent-init/pkg/reaper/early"
+)
+
+func runCommand() command {
+	return command{
+		name: "run", synopsis: "[flags] [-- CMD ARG…]",
+		summary: "confine the container, prove it, and run the agent",
+		example: "agent-init run -- claude",
+		flags:   func(fs *flag.FlagSet) { configFlags(fs); superviseFlags(fs) },
+		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
+			c, err := readConfig(fs, e.env)
+			if err != nil {
+				return err
+			}
+			return runAgent(ctx, e, c, args)
+		},
+	}
+}
+
+func runAgent(ctx context.Context, e environment, c config, args []string) error {
+	dir, err := os.Getwd()
+	if err != nil {
+		dir = "/"
+	}
+	if err := os.Chdir("/"); err != nil { // an init pins no directory
+		return err
+	}
+	var muted atomic.Bool
+	k, err := newKeeper(c, "run", c.logger(os.Stderr, &muted))
+	if err != nil {
+		return err
+	}
+	defer k.close()
+
+	signals := make(chan os.Signal, 1024)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	started := make(chan struct{})
+	go k.receiveSignals(ctx, stop, started, signals)
+
+	if c.unsafeNoFirewall {
+		err = k.bootUnconfined(e.stderr)
+	} else {
+		err = k.boot(ctx)
+	}
+	if ended := endedBy(ctx); ended != 0 {
+		return status(128 + int(ended))
+	}
+	if err != nil {
+		return err
+	}
+	muted.Store(isTerminal(os.Stderr))
+	agent, err := k.startAgent(e, args, dir)
+	if err != nil {
+		return faultf(exitRules, "see agent-init run --log-level debug", "start the agent: %w", err)
+	}
+	close(started)
+	st := k.reaper.Supervise(context.WithoutCancel(ctx), agent, reaper.Options{
+		Signals: signals, Grace: c.grace, Group: signalGroup(c.signalTarget), SignalFallback: k.signalAs,
+	})
+	k.record(audit.Event{Kind: audit.Session, Verdict: audit.Info, Reason: "agent ended: " + st.String()})
+	k.update(func(s *state) { s.Phase, s.Reason, s.Code = phaseEnded, "the agent ended: "+st.String(), st.Code() })
+	k.publish()
+	return status(st.Code())
+}
+
+// ending is the cause of a start that a signal cut short.
+type ending syscall.Signal
+
+func (s ending) Error() string { return "ended by " + syscall.Signal(s).String() }
+
+func endedBy(ctx context.Context) syscall.Signal {
+	if s, ok := context.Cause(ctx).(ending); ok {
+		return syscall.Signal(s)
+	}
+	return 0
+}
+
+// receiveSignals hands every signal to exactly one taker: HUP reloads the
+// policy; before the agent runs, a request to end cuts the start short; all
+// others are the agent's.
+func (k *keeper) receiveSignals(ctx context.Context, stop context.CancelCauseFunc, started <-chan struct{}, agent chan<- os.Signal) {
+	for {
+		var sig os.Signal
+		select {
+		case sig = <-early.Signals():
+		case <-ctx.Done():
+			return
+		}
+		running := false
+		select {
+		case <-started:
+			running = true
+		default:
+		}
+		switch {
+		case sig == syscall.SIGHUP && running && k.fw != nil:
+			go func() { _ = k.reload(context.WithoutCancel(ctx)) }() // its error is in the log and the status
+		case running:
+			agent <- sig
+		case slices.Contains([]os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP}, sig):
+			stop(ending(sig.(syscall.Signal)))
+		}
+	}
+}
+
+func signalGroup(target string) func(syscall.Signal) bool {
+	switch target {
+	case "group":
+		return func(syscall.Signal) bool { return true }
+	case "child":
+		return func(syscall.Signal) bool { return false }
+	}
+	return nil // TERM, INT, HUP and QUIT to the group, the others to the child
+}
+
+// startAgent starts the command with no privilege, on the container's terminal.
+func (k *keeper) startAgent(e environment, args []string, dir string) (*reaper.Process, error) {
+	spec := k.agentSpec()
+	spec.Argv, spec.Dir = k.agentCommand(args), dir
+	giveStdio(k.identity.UID)
+	p, err := k.spawn(spawnOptions{
+		spec: spec, stdin: e.stdin, stdout: os.Stdout, stderr: os.Stderr, foreground: true, agent: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	k.record(audit.Event{Kind: audit.Session, Verdict: audit.Info, PID: p.Pid(), Comm: spec.Argv[0], Reason: "agent started as " + k.identity.Name})
+	return p, nil
+}
+
+// agentCommand is the command line, else the policy's, else ASSISTANT_CMD
+// through the shell, else the shell.
+func (k *keeper) agentCommand(args []string) []string {
+	switch {
+	case len(args) > 0:
+		return args
+	case k.policy != nil && len(k.policy.Settings().Command) > 0:
+		return k.policy.Settings().Command
+	case k.config.assistantCmd != "":
+		return []string{"/bin/sh", "-c", k.config.assistantCmd}
+	case k.config.shell != "":
+		return []string{k.config.shell}
+	case k.identity.Shell != "":
+		return []string{k.identity.Shell}
+	}
+	return []string{"/bin/sh"}
+}
+
+// agentSpec is how the agent, and everything that runs like it, is confined.
+func (k *keeper) agentSpec() privdrop.Spec {
+	env := k.config.environ
+	if k.policy != nil {
+		for name, value := range k.policy.Settings().Env {
+			env[name] = value
+		}
+	}
+	s := privdrop.Spec{Identity: k.identity, Env: environList(env), Dir: workspace}
+	if os.Getpid() != 1 {
+		s.ParentPID = os.Getpid()
+	}
+	return s
+}
+
+// giveStdio lets the agent open /dev/stdout and its terminal by name, as far as
+// the capabilities go: the files were opened by root.
+func giveStdio(uid uint32) {
+	for fd := range 3 {
+		var st unix.Stat_t
+		if unix.Fstat(fd, &st) != nil {
+			continue
+		}
+		if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err == nil || st.Mode&unix.S_IFMT == unix.S_IFIFO {
+			_ = unix.Fchown(fd, int(uid), -1) // without CAP_CHOWN they stay root's, and work by number
+		}
+	}
+}
+
+// bootUnconfined is --unsafe-no-firewall: privileges are dropped all the same.
+func (k *keeper) bootUnconfined(w io.Writer) error {
+	red, plain := "\x1b[1;41;97m", "\x1b[0m"
+	if k.config.noColor {
+		red, plain = "", ""
+	}
+	for _, line := range []string{
+		"  --unsafe-no-firewall: THE NETWORK IS OPEN. The agent can send anything to anyone. ",
+		"  Nothing is filtered, and nothing is logged.                                        ",
+	} {
+		fmt.Fprintf(w, "%s%s%s\n", red, line, plain)
+	}
+	ctx := context.Background()
+	k.update(func(s *state) { s.Phase, s.Reason = phaseOpen, "started with --unsafe-no-firewall" })
+	for _, do := range []func(context.Context) error{k.openRuntime, k.loadPolicy, k.findUser, k.harden} {
+		if err := do(ctx); err != nil {
+			return err
+		}
+	}
+	k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "NOT CONFINED: started with --unsafe-no-firewall"})
+	if err := k.publishAgent(); err != nil {
+		return err
+	}
+	k.publish()
+	return nil
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// runtimeDirs are where the keeper publishes its state, the first that can be
+// written: /run, or the tmpfs that every engine mounts at /dev/shm when the
+// root file system is read-only.
+var runtimeDirs = [...]string{"/run/agent-init", "/dev/shm/agent-init"}
+
+// The published files. All are written by root alone; agent.json holds the
+// agent's environment and can be read by root alone too.
+const (
+	statusFile = "status.json"
+	probesFile = "selftest.json"
+	agentFile  = "agent.json"
+	lockFile   = "keeper.lock"
+)
+
+// runtimeDir is the keeper's published state.
+type runtimeDir string
+
+// makeRuntimeDir makes the directory, or takes one that is already root's. A
+// directory or link that anyone else has put there is refused: what is read
+// from it is trusted.
+func makeRuntimeDir() (runtimeDir, error) {
+	var errs []error
+	for _, d := range runtimeDirs {
+		err := os.Mkdir(d, 0o755)
+		if err == nil || errors.Is(err, os.ErrExist) {
+			err = checkRuntimeDir(d)
+		}
+		if err == nil {
+			if err = unix.Access(d, unix.W_OK); err == nil {
+				return runtimeDir(d), nil
+			}
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", d, err))
+	}
+	return "", errors.Join(errs...)
+}
+
+// findRuntimeDir finds the directory of the running keeper.
+func findRuntimeDir() (runtimeDir, error) {
+	var errs []error
+	for _, d := range runtimeDirs {
+		err := checkRuntimeDir(d)
+		if err == nil {
+			if _, err = os.Stat(filepath.Join(d, statusFile)); err == nil {
+				return runtimeDir(d), nil
+			}
+		}
+		errs = append(errs, err)
+	}
+	return "", errors.Join(errs...)
+}
+
+func checkRuntimeDir(d string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(d, &st); err != nil {
+		return err
+	}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return errors.New("not a directory")
+	case st.Uid != 0:
+		return fmt.Errorf("belongs to uid %d, not to root", st.Uid)
+	case st.Mode&0o022 != 0:
+		return errors.New("can be written by others than root")
+	}
+	return nil
+}
+
+// write replaces one file as a whole, so that no reader sees half of it.
+func (d runtimeDir) write(name string, perm os.FileMode, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(string(d), name)
+	temp := path + ".new"
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, perm)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = f.Write(append(data, '\n'))
+	if err == nil {
+		err = f.Chmod(perm) // whatever the umask is
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+func (d runtimeDir) read(name string, v any) error {
+	data, err := os.ReadFile(filepath.Join(string(d), name))
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("read %s: %w", filepath.Join(string(d), name), err)
+	}
+	return nil
+}
+
+// lock makes the caller the only keeper of this container, for as long as it
+// lives. The file can't be opened by the agent, which could hold the lock
+// itself otherwise.
+func (d runtimeDir) lock() (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(string(d), lockFile), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}

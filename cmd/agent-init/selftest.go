@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/privdrop"
+	"github.com/agent-init/agent-init/pkg/selftest"
+)
+
+func selftestCommand() command {
+	return command{
+		name: "selftest", synopsis: "[--json]",
+		summary: "prove again, as the agent, what is blocked and what can be reached",
+		example: "agent-init selftest",
+		flags:   func(fs *flag.FlagSet) { fs.Bool("json", false, "print the report as JSON") },
+		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
+			asJSON := fs.Lookup("json").Value.String() == "true"
+			if os.Geteuid() == 0 {
+				return selftestAsAgent(asJSON)
+			}
+			return probe(ctx, e.stdout, asJSON)
+		},
+	}
+}
+
+// selftestAsAgent becomes the agent first: what root can reach proves nothing.
+func selftestAsAgent(asJSON bool) error {
+	spec, err := readAgentSpec()
+	if err != nil {
+		return err
+	}
+	spec.Argv, spec.Dir = []string{selfExe, probeName, fmt.Sprintf("--json=%v", asJSON)}, "/"
+	return dropFault(privdrop.Exec(spec))
+}
+
+const probeName = "__probe"
+
+func probeCommand() command {
+	return command{
+		name: probeName, hidden: true,
+		summary: "the probes of the self-test (started by agent-init itself)",
+		flags:   func(fs *flag.FlagSet) { fs.Bool("json", false, "") },
+		run: func(ctx context.Context, e environment, fs *flag.FlagSet, _ []string) error {
+			return probe(ctx, e.stdout, fs.Lookup("json").Value.String() == "true")
+		},
+	}
+}
+
+func probe(ctx context.Context, w io.Writer, asJSON bool) error {
+	dir, err := findRuntimeDir()
+	if err != nil {
+		return notRunning(err)
+	}
+	var plan selftest.Plan
+	if err := dir.read(probesFile, &plan); err != nil {
+		return notRunning(err)
+	}
+	report := selftest.Run(ctx, plan)
+	if asJSON {
+		if err := json.NewEncoder(w).Encode(report); err != nil {
+			return err
+		}
+	} else {
+		report.WriteTable(w, false)
+	}
+	if !report.OK {
+		return status(exitSelfTest)
+	}
+	return nil
+}
+
+func notRunning(err error) error {
+	return faultf(exitFailure, "start the container with agent-init run, or run agent-init up", "agent-init has not confined this container: %w", err)
+}
+
+const selfTestTime = time.Minute
+
+// runSelfTest runs the probes in a process that has exactly what the agent has.
+func (k *keeper) runSelfTest(ctx context.Context) (selftest.Report, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return selftest.Report{}, err
+	}
+	defer r.Close()
+	spec := k.agentSpec()
+	spec.Argv, spec.Dir = []string{selfExe, probeName, "--json"}, "/"
+	p, err := k.spawn(spawnOptions{spec: spec, stdout: w, stderr: os.Stderr})
+	w.Close()
+	if err != nil {
+		return selftest.Report{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, selfTestTime)
+	defer cancel()
+	if err := r.SetReadDeadline(time.Now().Add(selfTestTime)); err != nil {
+		return selftest.Report{}, err
+	}
+	var report selftest.Report
+	decoded := json.NewDecoder(io.LimitReader(r, 4<<20)).Decode(&report)
+	st, err := p.Wait(ctx)
+	if err != nil {
+		k.kill(p, 9)
+		return selftest.Report{}, errors.New("it did not end in time")
+	}
+	if decoded != nil {
+		return selftest.Report{}, fmt.Errorf("it ended with %v and no report: %w", st, decoded)
+	}
+	// Both must say so: the report is for people, the status is the verdict.
+	report.OK = report.OK && st.Code() == exitOK
+	return report, nil
+}
+
+// notAllowed are names that surely exist and that a policy seldom allows.
+var notAllowed = [...]string{"example.com", "example.net", "example.org", "www.iana.org"}
+
+// publicResolvers are addresses that answer DNS for everyone, and the names
+// under which a policy may allow them on purpose.
+var publicResolvers = [...]struct{ addr, name string }{
+	{"1.1.1.1", "one.one.one.one"},
+	{"8.8.8.8", "dns.google"},
+	{"9.9.9.9", "dns.quad9.net"},
+	{"2606:4700:4700::1111", "one.one.one.one"},
+	{"2001:4860:4860::8888", "dns.google"},
+}
+
+// selfTestPlan is what the policy promises: nothing that it allows is among
+// what must be blocked.
+func (k *keeper) selfTestPlan() selftest.Plan {
+	p := k.policy
+	var denied []string
+	for _, name := range notAllowed {
+		if !p.Lookup(name).Allowed {
+			denied = append(denied, name)
+		}
+	}
+	plan := selftest.DefaultPlan(denied...)
+	plan.Resolvers = nil
+	for _, r := range publicResolvers {
+		addr := netip.MustParseAddr(r.addr)
+		allowed := slices.ContainsFunc(p.Static(), func(s policy.Static) bool { return s.Prefix.Contains(addr) })
+		if !allowed && !p.Lookup(r.name).Allowed {
+			plan.Resolvers = append(plan.Resolvers, addr)
+		}
+	}
+	for _, r := range p.Required() {
+		name := r.Name
+		if name == "" {
+			name = r.Prefix.Addr().String()
+		}
+		ports := r.Ports
+		if slices.Contains(ports, https) && slices.Contains(ports, http) && len(ports) == 2 {
+			ports = []policy.Port{https} // the default pair: few hosts serve both
+		}
+		for _, port := range ports {
+			if port.Proto == policy.TCP {
+				plan.Required = append(plan.Required, selftest.Target{Name: name, Port: port.Number, TLS: port == https})
+			}
+		}
+	}
+	plan.Reach, plan.Block = targets(p.Settings().SelfTest.Reach), targets(p.Settings().SelfTest.Block)
+	return plan
+}
+
+var (
+	https = policy.Port{Proto: policy.TCP, Number: 443}
+	http  = policy.Port{Proto: policy.TCP, Number: 80}
+)
+
+// targets reads HOST:PORT entries that the policy has checked already.
+func targets(entries []string) []selftest.Target {
+	var out []selftest.Target
+	for _, s := range entries {
+		host, port, err := net.SplitHostPort(s)
+		if err != nil {
+			continue
+		}
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil {
+			continue
+		}
+		out = append(out, selftest.Target{Name: host, Port: uint16(n), TLS: n == 443})
+	}
+	return out
+}

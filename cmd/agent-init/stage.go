@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/privdrop"
+	"github.com/agent-init/agent-init/pkg/reaper"
+)
+
+// The stage is the second half of every start: a fresh process of the same
+// binary that gives up its privileges, proves it, and becomes the command. What
+// it is to do is in the memfd that it inherits.
+
+const (
+	stageName = "__stage"
+	fdStage   = 3
+	maxSpec   = 4 << 20 // bytes of JSON: the environment can be large
+)
+
+func stageCommand() command {
+	return command{
+		name: stageName, hidden: true,
+		summary: "drops every privilege and executes a command (started by agent-init itself)",
+		run: func(context.Context, environment, *flag.FlagSet, []string) error {
+			var spec privdrop.Spec
+			f := os.NewFile(fdStage, "stage")
+			if err := json.NewDecoder(io.LimitReader(f, maxSpec)).Decode(&spec); err != nil {
+				return faultf(exitUsage, "use agent-init run or agent-init exec", "the stage is started by agent-init itself")
+			}
+			// The number stays taken if descriptors follow it.
+			if spec.KeepFDs == 0 {
+				f.Close()
+			}
+			return dropFault(privdrop.Exec(spec))
+		},
+	}
+}
+
+// dropFault gives the errors of a drop their exit codes.
+func dropFault(err error) error {
+	var notExecuted *privdrop.ExecError
+	if errors.As(err, &notExecuted) {
+		code := notExecuted.ExitCode()
+		remedy := "check the command's name and PATH"
+		if code == exitNoExec {
+			remedy = "make the file executable for the agent's user"
+		}
+		return faultf(code, remedy, "%w", notExecuted)
+	}
+	var missing *privdrop.CapabilityError
+	if errors.As(err, &missing) {
+		return capabilityFault(missing)
+	}
+	return faultf(exitPrivilege, "nothing was started; report this with the container's run line", "drop privileges: %w", err)
+}
+
+func capabilityFault(missing *privdrop.CapabilityError) *fault {
+	return faultf(exitPrivilege, "start the container with --cap-add="+missing.Capability+" (Kubernetes: securityContext.capabilities.add)", "%w", missing)
+}
+
+// spawnOptions say what to start through the stage.
+type spawnOptions struct {
+	spec       privdrop.Spec
+	stdin      *os.File // nil: /dev/null
+	stdout     *os.File
+	stderr     *os.File
+	files      []*os.File // from descriptor 4 on
+	foreground bool
+	agent      bool // part of the tree that is supervised; else a helper of the keeper's
+}
+
+// spawn starts a process that holds no privilege by the time its command runs.
+func (k *keeper) spawn(o spawnOptions) (*reaper.Process, error) {
+	spec, err := memfd("stage", o.spec)
+	if err != nil {
+		return nil, err
+	}
+	defer spec.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	std := [3]*os.File{o.stdin, o.stdout, o.stderr}
+	for i := range std {
+		if std[i] == nil {
+			std[i] = null
+		}
+	}
+	return k.reaper.Start(reaper.Command{
+		Path: selfExe, Args: []string{"agent-init", stageName}, Env: []string{}, Dir: "/",
+		Files:      append([]*os.File{std[0], std[1], std[2], spec}, o.files...),
+		Foreground: o.foreground, Helper: !o.agent,
+	})
+}
+
+const selfExe = "/proc/self/exe"
+
+// kill signals a child, also as a root without CAP_KILL.
+func (k *keeper) kill(p *reaper.Process, sig syscall.Signal) {
+	err := p.Signal(sig)
+	if errors.Is(err, unix.EPERM) {
+		err = k.signalAs([]int{p.Pid()}, sig)
+	}
+	if err != nil && !errors.Is(err, os.ErrProcessDone) {
+		k.log.Warn("signalling", "pid", p.Pid(), "signal", sig, "error", err)
+	}
+}
+
+// signalAs sends sig to processes of other uids, by a helper that becomes each
+// of those uids: this is how a root without CAP_KILL ends what it started.
+func (k *keeper) signalAs(pids []int, sig syscall.Signal) error {
+	byUID := map[uint32][]string{}
+	for _, pid := range pids {
+		uid, err := ownerOf(max(pid, -pid))
+		if err != nil {
+			continue // it has ended
+		}
+		byUID[uid] = append(byUID[uid], strconv.Itoa(pid))
+	}
+	var errs []error
+	for uid, list := range byUID {
+		if uid == 0 {
+			errs = append(errs, unix.EPERM)
+			continue
+		}
+		p, err := k.spawn(spawnOptions{spec: privdrop.Spec{
+			Identity: privdrop.Identity{UID: uid, GID: uid, Name: "agent-init", Home: "/", Shell: "/nonexistent"},
+			Argv:     append([]string{selfExe, killName, strconv.Itoa(int(sig))}, list...), Env: []string{}, Dir: "/", DenyUserNS: true,
+		}})
+		if err == nil && p.Status().Code() != 0 {
+			err = fmt.Errorf("helper of uid %d: %v", uid, p.Status())
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+const killName = "__kill"
+
+// killCommand signals processes of its own uid. Whoever may run it could do the
+// same without it.
+func killCommand() command {
+	return command{
+		name: killName, hidden: true, synopsis: "SIGNAL PID…",
+		summary: "signals processes of the same uid (started by agent-init itself)",
+		run: func(_ context.Context, _ environment, _ *flag.FlagSet, args []string) error {
+			if len(args) < 2 {
+				return faultf(exitUsage, "", "no signal and pid")
+			}
+			sig, err := strconv.Atoi(args[0])
+			if err != nil {
+				return faultf(exitUsage, "", "not a signal: %q", args[0])
+			}
+			var errs []error
+			for _, a := range args[1:] {
+				pid, err := strconv.Atoi(a)
+				if err != nil || pid == 0 || pid == 1 || pid == -1 {
+					errs = append(errs, fmt.Errorf("not a pid: %q", a))
+					continue
+				}
+				if err := unix.Kill(pid, syscall.Signal(sig)); err != nil && err != unix.ESRCH {
+					errs = append(errs, err)
+				}
+			}
+			return errors.Join(errs...)
+		},
+	}
+}
+
+func ownerOf(pid int) (uint32, error) {
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/"+strconv.Itoa(pid), &st); err != nil {
+		return 0, err
+	}
+	return st.Uid, nil
+}

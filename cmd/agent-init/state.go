@@ -1,0 +1,206 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/selftest"
+)
+
+// phase is how far the keeper has come.
+type phase string
+
+const (
+	phaseStarting phase = "starting" // sealed, not yet proved
+	phaseReady    phase = "ready"    // confined and proved
+	phaseFailed   phase = "failed"   // sealed, and the agent was not started
+	phaseEnded    phase = "ended"    // the keeper has gone; the rules stay
+	phaseOpen     phase = "unconfined"
+)
+
+// state is what the keeper publishes in status.json, for everyone to read.
+type state struct {
+	Version   int            `json:"version"`
+	Phase     phase          `json:"phase"`
+	Mode      string         `json:"mode"` // run, up, sidecar
+	Reason    string         `json:"reason,omitempty"`
+	Code      int            `json:"code,omitempty"` // exit code that goes with a failure
+	Keeper    process        `json:"keeper"`
+	Started   time.Time      `json:"started"`
+	Published time.Time      `json:"published"`
+	Agent     agentState     `json:"agent"`
+	Firewall  firewallState  `json:"firewall"`
+	Policy    policyState    `json:"policy"`
+	Guard     guardState     `json:"guard"`
+	Leases    leaseState     `json:"leases"`
+	SelfTest  *selfTestState `json:"selftest,omitempty"`
+	Audit     auditState     `json:"audit"`
+}
+
+type process struct {
+	PID int `json:"pid"`
+	// Start is the process's start time in clock ticks (proc(5), field 22):
+	// with it, a pid that was used again is told apart.
+	Start uint64 `json:"start"`
+}
+
+type agentState struct {
+	User string `json:"user"`
+	UID  uint32 `json:"uid"`
+}
+
+type firewallState struct {
+	Backend  string    `json:"backend"`
+	Verified time.Time `json:"verified"`
+	Repairs  int       `json:"repairs"`
+	Fault    string    `json:"fault,omitempty"`
+}
+
+type policyState struct {
+	policy.Counts
+	Attempts int       `json:"attempts"` // to load it, the first one included
+	Loaded   time.Time `json:"loaded"`
+	Fault    string    `json:"fault,omitempty"` // why the last reload was refused
+}
+
+type guardState struct {
+	OK       bool       `json:"ok"`
+	UID      uint32     `json:"uid"`
+	Restarts int        `json:"restarts"`
+	Seen     time.Time  `json:"seen"`
+	Fault    string     `json:"fault,omitempty"`
+	Stats    guardStats `json:"stats"`
+}
+
+type leaseState struct {
+	Names    int `json:"names"`
+	Elements int `json:"elements"`
+}
+
+type selfTestState struct {
+	OK       bool      `json:"ok"`
+	Time     time.Time `json:"time"`
+	Checks   int       `json:"checks"`
+	Failures []string  `json:"failures,omitempty"`
+	Millis   int64     `json:"ms"`
+}
+
+type auditState struct {
+	File  string `json:"file"`
+	Fault string `json:"fault,omitempty"`
+}
+
+// stale is how old a publication may be before its keeper counts as hung: it
+// publishes with every attestation.
+const stale = 3*attestEvery + 5*time.Second
+
+// healthy says whether the container is confined and all parts work; if not,
+// why, in one line each.
+func (s *state) healthy(now time.Time) (ok bool, why []string) {
+	bad := func(format string, args ...any) { why = append(why, fmt.Sprintf(format, args...)) }
+	switch s.Phase {
+	case phaseReady:
+	case phaseOpen:
+		bad("NOT CONFINED: started with --unsafe-no-firewall")
+	case phaseStarting:
+		bad("starting: sealed, not yet proved")
+	default:
+		bad("%s: %s", s.Phase, s.Reason)
+	}
+	if s.Phase == phaseReady && !s.Keeper.alive() {
+		bad("the keeper is gone; the rules stay as they were")
+	} else if now.Sub(s.Published) > stale {
+		bad("the keeper has not reported for %v", now.Sub(s.Published).Round(time.Second))
+	}
+	if s.Firewall.Fault != "" {
+		bad("rules differ from the plan: %s", s.Firewall.Fault)
+	}
+	if s.Phase == phaseReady && !s.Guard.OK {
+		bad("the guard is down, names are refused: %s", s.Guard.Fault)
+	}
+	if s.Policy.Fault != "" {
+		bad("the last reload was refused: %s", firstLine(s.Policy.Fault))
+	}
+	if s.SelfTest != nil && !s.SelfTest.OK {
+		bad("self-test failed: %s", strings.Join(s.SelfTest.Failures, "; "))
+	}
+	return len(why) == 0, why
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}
+
+func self() process {
+	start, _ := startTime(os.Getpid())
+	return process{PID: os.Getpid(), Start: start}
+}
+
+func (p process) alive() bool {
+	start, err := startTime(p.PID)
+	return err == nil && start == p.Start
+}
+
+// startTime reads field 22 of /proc/PID/stat. The command name before it may
+// hold anything, so the count starts behind its closing bracket.
+func startTime(pid int) (uint64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	i := strings.LastIndexByte(string(data), ')')
+	fields := strings.Fields(string(data[i+1:]))
+	if i < 0 || len(fields) < 20 {
+		return 0, fmt.Errorf("/proc/%d/stat: unexpected form", pid)
+	}
+	var start uint64
+	_, err = fmt.Sscan(fields[19], &start)
+	return start, err
+}
+
+// update changes the state under its lock.
+func (k *keeper) update(f func(*state)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f(&k.state)
+}
+
+// publish writes the state for everyone. A disk that can't be written does not
+// stop the keeper: readers see that the file is old.
+func (k *keeper) publish() {
+	if k.dir == "" {
+		return
+	}
+	names, elements := 0, 0
+	if k.ledger != nil {
+		names, elements = k.ledger.counts()
+	}
+	k.mu.Lock()
+	k.state.Published = time.Now()
+	k.state.Leases = leaseState{Names: names, Elements: elements}
+	if k.audit != nil {
+		k.state.Audit.Fault = ""
+		if err := k.audit.Err(); err != nil {
+			k.state.Audit.Fault = err.Error()
+		}
+	}
+	s := k.state
+	k.mu.Unlock()
+	k.publishing.Lock()
+	defer k.publishing.Unlock()
+	if err := k.dir.write(statusFile, 0o644, s); err != nil {
+		k.log.Error("publishing the state", "error", err)
+	}
+}
+
+func (k *keeper) noteSelfTest(r selftest.Report) {
+	st := &selfTestState{OK: r.OK, Time: time.Now(), Checks: len(r.Checks), Millis: r.Duration.Milliseconds()}
+	if !r.OK {
+		st.Failures = r.Failures()
+	}
+	k.update(func(s *state) { s.SelfTest = st })
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+func statusCommand() command {
+	return command{
+		name: "status", synopsis: "[--quiet] [--json]",
+		summary: "show whether the container is confined and healthy",
+		example: "agent-init status --quiet && echo healthy",
+		flags: func(fs *flag.FlagSet) {
+			fs.Bool("quiet", false, "print nothing; the exit status tells")
+			fs.Bool("json", false, "print the state as JSON")
+		},
+		run: func(_ context.Context, e environment, fs *flag.FlagSet, _ []string) error {
+			dir, err := findRuntimeDir()
+			if err != nil {
+				return notRunning(err)
+			}
+			var s state
+			if err := dir.read(statusFile, &s); err != nil {
+				return notRunning(err)
+			}
+			ok, why := s.healthy(time.Now())
+			switch {
+			case fs.Lookup("quiet").Value.String() == "true":
+			case fs.Lookup("json").Value.String() == "true":
+				enc := json.NewEncoder(e.stdout)
+				enc.SetIndent("", "  ")
+				if err := enc.Encode(struct {
+					Healthy bool     `json:"healthy"`
+					Why     []string `json:"why,omitempty"`
+					*state
+				}{ok, why, &s}); err != nil {
+					return err
+				}
+			default:
+				s.write(e.stdout, ok, why, colour(e))
+			}
+			if !ok {
+				return status(exitFailure)
+			}
+			return nil
+		},
+	}
+}
+
+// write shows the state on one screen.
+func (s *state) write(w io.Writer, ok bool, why []string, colour bool) {
+	green, red, plain := "", "", ""
+	if colour {
+		green, red, plain = "\x1b[32m", "\x1b[31m", "\x1b[0m"
+	}
+	if ok {
+		fmt.Fprintf(w, "%sconfined and healthy%s\n", green, plain)
+	} else {
+		fmt.Fprintf(w, "%snot healthy%s\n", red, plain)
+		for _, line := range why {
+			fmt.Fprintf(w, "  %s\n", line)
+		}
+	}
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%-10s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	row("mode", "%s, started %s", s.Mode, s.Started.Format(time.RFC3339))
+	row("agent", "%s (uid %d)", s.Agent.User, s.Agent.UID)
+	row("rules", "%s, compared with the plan %s, repaired %d times", s.Firewall.Backend, ago(s.Firewall.Verified), s.Firewall.Repairs)
+	row("policy", "%d names, %d wildcards, %d addresses, %d denied; loaded %s", s.Policy.Names, s.Policy.Wildcards, s.Policy.Addresses, s.Policy.Denied, ago(s.Policy.Loaded))
+	guard := "down"
+	if s.Guard.OK {
+		guard = "up"
+	}
+	row("guard", "%s (uid %d), restarted %d times; %d queries, %d denied", guard, s.Guard.UID, s.Guard.Restarts, s.Guard.Stats.Queries, s.Guard.Stats.Denied)
+	row("leases", "%d addresses and ports for %d names", s.Leases.Elements, s.Leases.Names)
+	switch {
+	case s.SelfTest == nil:
+		row("self-test", "not run")
+	case s.SelfTest.OK:
+		row("self-test", "passed %s: %d checks in %d ms", ago(s.SelfTest.Time), s.SelfTest.Checks, s.SelfTest.Millis)
+	default:
+		row("self-test", "FAILED %s", ago(s.SelfTest.Time))
+	}
+	fault := ""
+	if s.Audit.Fault != "" {
+		fault = " (events are being lost: " + s.Audit.Fault + ")"
+	}
+	row("audit", "%s%s", s.Audit.File, fault)
+}
+
+func ago(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return time.Since(t).Round(time.Second).String() + " ago"
+}
+
+// colour is for terminals only, and NO_COLOR (no-color.org) turns it off.
+func colour(e environment) bool {
+	f, ok := e.stdout.(*os.File)
+	if !ok || environMap(e.env)["NO_COLOR"] != "" {
+		return false
+	}
+	return isTerminal(f)
+}
+
+const defaultWait = 30 * time.Second
+
+func waitCommand() command {
+	return command{
+		name: "wait", synopsis: "[--timeout 30s]",
+		summary: "block until the container is confined and proved",
+		example: "agent-init wait --timeout 1m",
+		flags:   func(fs *flag.FlagSet) { fs.Duration("timeout", defaultWait, "give up after `TIME`") },
+		run: func(_ context.Context, _ environment, fs *flag.FlagSet, _ []string) error {
+			timeout, err := time.ParseDuration(fs.Lookup("timeout").Value.String())
+			if err != nil {
+				return err
+			}
+			return waitReady(time.Now().Add(timeout))
+		},
+	}
+}
+
+const waitStep = 20 * time.Millisecond
+
+// waitReady returns when the keeper says that it is ready, or why it is not.
+func waitReady(deadline time.Time) error {
+	for {
+		var s state
+		dir, err := findRuntimeDir()
+		if err == nil {
+			err = dir.read(statusFile, &s)
+		}
+		switch {
+		case err == nil && s.Phase == phaseReady && s.Keeper.alive():
+			return nil
+		case err == nil && s.Phase == phaseFailed:
+			return faultf(exitSelfTest, "see agent-init status", "the container is sealed, and not ready: %s", s.Reason)
+		case err == nil && s.Phase == phaseOpen:
+			return faultf(exitSelfTest, "start without --unsafe-no-firewall", "the container is not confined")
+		case time.Now().After(deadline):
+			if err != nil {
+				return faultf(exitSelfTest, "start the container with agent-init run, or run agent-init up", "agent-init has not confined this container: %w", err)
+			}
+			return faultf(exitSelfTest, "see agent-init status", "not ready in time: %s", s.Phase)
+		}
+		time.Sleep(waitStep)
+	}
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+)
+
+// resolvConf is what resolv.conf(5) says that matters to a forwarder.
+type resolvConf struct {
+	servers []netip.AddrPort
+	search  []string
+}
+
+// maxResolvConf bounds the file: it is written by the engine, but may be
+// anything that a person mounted there.
+const maxResolvConf = 64 << 10
+
+func readResolvConf(path string) (resolvConf, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return resolvConf{}, err
+	}
+	defer f.Close()
+	return parseResolvConf(io.LimitReader(f, maxResolvConf))
+}
+
+func parseResolvConf(r io.Reader) (resolvConf, error) {
+	var c resolvConf
+	sc := bufio.NewScanner(r)
+	for sc.Scan() {
+		fields := strings.Fields(sc.Text())
+		if len(fields) < 2 {
+			continue
+		}
+		switch fields[0] {
+		case "nameserver":
+			// A zone (fe80::1%eth0) stays: a link-local server can't be
+			// reached without it.
+			a, err := netip.ParseAddr(fields[1])
+			if err != nil {
+				continue
+			}
+			if s := netip.AddrPortFrom(a.Unmap(), 53); !slices.Contains(c.servers, s) {
+				c.servers = append(c.servers, s)
+			}
+		case "domain", "search":
+			c.search = nil // resolv.conf(5): the last instance wins
+			for _, d := range fields[1:] {
+				if d = strings.ToLower(strings.Trim(d, ".")); d != "" {
+					c.search = append(c.search, d)
+				}
+			}
+		}
+	}
+	return c, sc.Err()
+}
