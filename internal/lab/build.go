@@ -1,0 +1,82 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+const module = "github.com/agent-init/agent-init"
+
+// The builders run once per process; what they return never changes after.
+var (
+	buildTools = sync.OnceValues(func() (string, error) {
+		return build("internal/lab/cmd/labbox", "internal/lab/cmd/poke")
+	})
+	buildAgentInit = sync.OnceValues(func() (string, error) {
+		dir, err := build("cmd/agent-init")
+		return filepath.Join(dir, "agent-init"), err
+	})
+)
+
+// Binary returns the path of the agent-init binary under test: the one that
+// AGENT_INIT_BIN names, else one built from this module, once per process.
+func Binary(tb TB) string {
+	tb.Helper()
+	if path := os.Getenv("AGENT_INIT_BIN"); path != "" {
+		return path
+	}
+	path, err := buildAgentInit()
+	if err != nil {
+		tb.Fatalf("lab: %v", err)
+	}
+	return path
+}
+
+// build compiles packages of this module into a directory beside the Go build
+// cache, where the linker finds its last result, and returns the directory.
+func build(packages ...string) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = "/var/cache"
+	}
+	dir := filepath.Join(cache, "agent-init-lab")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make build directory: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", fmt.Errorf("open build lock: %w", err)
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return "", fmt.Errorf("lock build directory: %w", err)
+	}
+	args := []string{"build", "-trimpath", "-o", dir + "/"}
+	for _, p := range packages {
+		args = append(args, module+"/"+p)
+	}
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %v: %v\n%s", packages, err, out)
+	}
+	return dir, nil
+}
+
+// linkFile gives dst the content of src at once: a later build that replaces
+// src doesn't change it.
+func linkFile(src, dst string) error {
+	if os.Link(src, dst) == nil {
+		return nil
+	}
+	data, err := os.ReadFile(src)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(dst, data, 0o755)
+}

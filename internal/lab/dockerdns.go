@@ -1,0 +1,113 @@
+package lab
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// embeddedDNS is the address of the resolver of a user-defined network.
+var embeddedDNS = netip.MustParseAddr("127.0.0.11")
+
+// startDockerDNS imitates Docker's resolver: it listens within the container's
+// network namespace on random ports, behind NAT rules that the engine wrote.
+// It knows the lab's names by itself, so a query to it leaves no packet; the
+// log says Server 127.0.0.11. It ends with the DNS.
+func startDockerDNS(ns *NS, zone *DNS) error {
+	pc, err := ns.ListenPacket("udp4", embeddedDNS.String()+":0")
+	if err != nil {
+		return err
+	}
+	u := pc.(*net.UDPConn)
+	l, err := ns.Listen("tcp4", embeddedDNS.String()+":0")
+	if err != nil {
+		return errors.Join(err, u.Close())
+	}
+	zone.serveEmbedded(u, l)
+	if err := ns.Do(func() error {
+		return dockerRules(addrPort(u.LocalAddr()).Port(), addrPort(l.Addr()).Port())
+	}); err != nil {
+		return fmt.Errorf("write nat rules: %w", err)
+	}
+	return nil
+}
+
+// serveEmbedded serves a box's sockets until the DNS is closed.
+func (d *DNS) serveEmbedded(u *net.UDPConn, l net.Listener) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.embedded = append(d.embedded, u, l)
+	d.wait.Go(func() { d.serveUDP(u, embeddedDNS) })
+	d.wait.Go(func() { d.serveTCP(l, embeddedDNS) })
+}
+
+// dockerRules writes the chains that Docker writes, in the table and under the
+// names it uses.
+func dockerRules(udp, tcp uint16) error {
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "nat"})
+	accept := nftables.ChainPolicyAccept
+	base := func(name string, hook *nftables.ChainHook, prio *nftables.ChainPriority) *nftables.Chain {
+		return c.AddChain(&nftables.Chain{Table: table, Name: name, Type: nftables.ChainTypeNAT,
+			Hooknum: hook, Priority: prio, Policy: &accept})
+	}
+	output := base("OUTPUT", nftables.ChainHookOutput, nftables.ChainPriorityNATDest)
+	post := base("POSTROUTING", nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
+	dnat := c.AddChain(&nftables.Chain{Table: table, Name: "DOCKER_OUTPUT"})
+	snat := c.AddChain(&nftables.Chain{Table: table, Name: "DOCKER_POSTROUTING"})
+	rule := func(chain *nftables.Chain, parts ...[]expr.Any) {
+		var all []expr.Any
+		for _, p := range parts {
+			all = append(all, p...)
+		}
+		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: all})
+	}
+	toEmbedded, fromEmbedded := matchAddr(16), matchAddr(12)
+	rule(output, toEmbedded, jump("DOCKER_OUTPUT"))
+	rule(post, toEmbedded, jump("DOCKER_POSTROUTING"))
+	for _, p := range []struct {
+		proto byte
+		port  uint16
+	}{{unix.IPPROTO_TCP, tcp}, {unix.IPPROTO_UDP, udp}} {
+		rule(dnat, toEmbedded, matchPort(p.proto, 2, 53), []expr.Any{
+			&expr.Immediate{Register: 1, Data: embeddedDNS.AsSlice()},
+			&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(p.port)},
+			&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegProtoMin: 2, Specified: true}})
+		rule(snat, fromEmbedded, matchPort(p.proto, 0, p.port), []expr.Any{
+			&expr.Immediate{Register: 1, Data: binaryutil.BigEndian.PutUint16(53)},
+			&expr.NAT{Type: expr.NATTypeSourceNAT, Family: unix.NFPROTO_IPV4, RegProtoMin: 1, Specified: true}})
+	}
+	return c.Flush()
+}
+
+// matchAddr matches the embedded resolver at an offset of the IPv4 header.
+func matchAddr(offset uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: embeddedDNS.AsSlice()},
+	}
+}
+
+// matchPort matches a protocol and a port at an offset of its header.
+func matchPort(proto byte, offset uint32, port uint16) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{proto}},
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 2},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binary.BigEndian.AppendUint16(nil, port)},
+	}
+}
+
+func jump(chain string) []expr.Any {
+	return []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: chain}}
+}

@@ -1,0 +1,252 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/lab/container"
+)
+
+// Cmd is a command to run in a box.
+type Cmd struct {
+	Args     []string
+	Env      []string // besides the box's own
+	UID, GID uint32   // GID 0 with UID not 0: the same as UID
+	Groups   []uint32 // supplementary
+	Dir      string   // default /
+	Stdin    string   // what can be read from standard input
+	TTY      *os.File // the slave of a terminal: takes the place of all three descriptors
+
+	// Timeout kills the command; 0 is 30 s. Start has none.
+	Timeout time.Duration
+}
+
+// Result is how a command of a box ended.
+type Result struct {
+	Stdout, Stderr string
+	Code           int // exit status; 128+n if signal n killed it
+	Signaled       bool
+	TimedOut       bool // killed by the lab, see Cmd.Timeout
+	Took           time.Duration
+}
+
+// String shows all of it, for messages of tests.
+func (r Result) String() string {
+	return fmt.Sprintf("exit %d (timed out: %t) after %v\nstdout: %s\nstderr: %s",
+		r.Code, r.TimedOut, r.Took.Round(time.Millisecond), r.Stdout, r.Stderr)
+}
+
+// Process is a running command: the PID 1 of a box, or one started by Exec.
+type Process struct {
+	cmd    *exec.Cmd
+	out    *output
+	err    *output
+	begin  time.Time
+	done   chan struct{}
+	result Result // valid when done is closed
+}
+
+// Pid is the process's id on the machine.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Signal sends a signal from outside of the box.
+func (p *Process) Signal(sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }
+
+// Stdout returns what the process has written so far; Stderr likewise.
+func (p *Process) Stdout() string { return p.out.String() }
+
+// Stderr returns what the process has written to standard error so far.
+func (p *Process) Stderr() string { return p.err.String() }
+
+// Wait waits for the end; after timeout (0: 30 s) it kills the process.
+func (p *Process) Wait(timeout time.Duration) Result {
+	if timeout == 0 {
+		timeout = 30 * time.Second
+	}
+	t := time.NewTimer(timeout)
+	defer t.Stop()
+	select {
+	case <-p.done:
+		return p.result
+	case <-t.C:
+	}
+	_ = p.cmd.Process.Kill()
+	<-p.done
+	r := p.result
+	r.TimedOut = true
+	return r
+}
+
+// WaitOutput waits until stdout and stderr together contain text; it reports
+// whether they did before the process ended or timeout passed.
+func (p *Process) WaitOutput(text string, timeout time.Duration) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	for {
+		changed := p.out.changed()
+		if strings.Contains(p.Stdout(), text) || strings.Contains(p.Stderr(), text) {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-p.done:
+			return strings.Contains(p.Stdout(), text) || strings.Contains(p.Stderr(), text)
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// prepare sets up labbox to become c; the caller starts it in the right place.
+func (b *Box) prepare(c Cmd, path, verb string) (*Process, *handover) {
+	cmd := exec.Command(path, verb)
+	p := &Process{cmd: cmd, done: make(chan struct{})}
+	wake := &waker{ch: make(chan struct{})}
+	p.out, p.err = &output{wake: wake}, &output{wake: wake}
+	cmd.Env = []string{}
+	if c.TTY != nil {
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = c.TTY, c.TTY, c.TTY
+	} else {
+		cmd.Stdout, cmd.Stderr = p.out, p.err
+		if c.Stdin != "" {
+			cmd.Stdin = strings.NewReader(c.Stdin)
+		}
+	}
+	cmd.WaitDelay = 3 * time.Second // for what a dead process's children keep open
+	return p, &handover{cmd: cmd}
+}
+
+// process translates c for labbox.
+func (b *Box) process(c Cmd) (container.Process, error) {
+	if len(c.Args) == 0 {
+		return container.Process{}, errors.New("no command")
+	}
+	caps, err := capNumbers(b.opts.Caps)
+	if err != nil {
+		return container.Process{}, err
+	}
+	home := "/root"
+	if c.UID != 0 {
+		home = "/home/agent"
+		if c.GID == 0 {
+			c.GID = c.UID
+		}
+	}
+	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + home, "HOSTNAME=" + b.name}
+	env = append(append(env, b.opts.Env...), c.Env...)
+	return container.Process{Args: c.Args, Env: env, Dir: c.Dir, UID: c.UID, GID: c.GID, Groups: c.Groups,
+		Caps: caps, NoNewPrivs: b.opts.NoNewPrivs, TTY: c.TTY != nil}, nil
+}
+
+// reap collects the end of a started process.
+func (p *Process) reap() {
+	err := p.cmd.Wait()
+	r := Result{Stdout: p.out.String(), Stderr: p.err.String(), Took: time.Since(p.begin), Code: -1}
+	if st, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok {
+		switch {
+		case st.Signaled():
+			r.Code, r.Signaled = 128+int(st.Signal()), true
+		default:
+			r.Code = st.ExitStatus()
+		}
+	}
+	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
+		r.Stderr += "\nlab: " + err.Error()
+	}
+	p.result = r
+	close(p.done)
+}
+
+// output is a buffer that can be read while it is written.
+type output struct {
+	mu   sync.Mutex
+	buf  bytes.Buffer
+	wake *waker
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	n, err := o.buf.Write(p)
+	o.mu.Unlock()
+	o.wake.wake()
+	return n, err
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+func (o *output) changed() <-chan struct{} { return o.wake.wait() }
+
+// waker tells any number of waiters that something happened.
+type waker struct {
+	mu sync.Mutex
+	ch chan struct{}
+}
+
+func (w *waker) wait() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ch
+}
+
+func (w *waker) wake() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	close(w.ch)
+	w.ch = make(chan struct{})
+}
+
+// ReadFile reads a file of the running box as root, from outside.
+func (b *Box) ReadFile(path string) ([]byte, error) {
+	root, err := b.root()
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return root.ReadFile(relative(path))
+}
+
+// WriteFile writes a file of the running box as root, from outside. Unlike a
+// mount it can't be told from a change made inside.
+func (b *Box) WriteFile(path string, data []byte, mode os.FileMode) error {
+	root, err := b.root()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := root.WriteFile(relative(path), data, mode); err != nil {
+		return err
+	}
+	return root.Chmod(relative(path), mode)
+}
+
+func (b *Box) root() (*os.Root, error) {
+	p := b.running.get()
+	if p == nil {
+		return nil, errors.New("box isn't running")
+	}
+	return os.OpenRoot(fmt.Sprintf("/proc/%d/root/", p.Pid()))
+}
+
+func relative(path string) string {
+	rel, err := filepath.Rel("/", filepath.Clean("/"+path))
+	if err != nil {
+		return path
+	}
+	return rel
+}
