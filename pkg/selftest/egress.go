@@ -1,0 +1,153 @@
+package selftest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func connectAddr(a netip.AddrPort) func(context.Context) outcome {
+	return func(ctx context.Context) outcome {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "tcp", a.String())
+		if err != nil {
+			return refusal(err)
+		}
+		conn.Close()
+		return answered("over TCP")
+	}
+}
+
+// connectName resolves a name as programs do and tries every address of it.
+func connectName(r *net.Resolver, t Target) func(context.Context) outcome {
+	return func(ctx context.Context) outcome {
+		addrs, err := r.LookupNetIP(ctx, "ip", t.Name)
+		if err != nil {
+			return noAddress(err)
+		}
+		last := unknown(errors.New("no address"))
+		for _, a := range addrs {
+			o := connectAddr(netip.AddrPortFrom(a.Unmap(), t.Port))(ctx)
+			if o.got == Reachable {
+				return answered("over TCP at %s", a.Unmap())
+			}
+			if last.got != Unknown || last.detail == "no address" {
+				last = outcome{o.got, fmt.Sprintf("%s at %s", o.detail, a.Unmap())}
+			}
+		}
+		return last
+	}
+}
+
+func noAddress(err error) outcome {
+	var de *net.DNSError
+	switch {
+	case !errors.As(err, &de):
+		return unknown(err)
+	case de.IsNotFound:
+		return blocked("does not resolve")
+	case de.IsTimeout:
+		return blocked("no DNS answer (timeout)")
+	}
+	// SERVFAIL, REFUSED, or no server could be reached: whichever, no address.
+	return blocked("no DNS answer")
+}
+
+// sendQUIC sends a packet of a version that doesn't exist, which each QUIC
+// server answers with those that it knows (RFC 9000, section 6.1).
+func sendQUIC(a netip.AddrPort) func(context.Context) outcome {
+	return func(ctx context.Context) outcome {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "udp", a.String())
+		if err != nil {
+			return refusal(err)
+		}
+		defer conn.Close()
+		return exchange(ctx, conn, quicPacket(), "over UDP", func([]byte) bool { return true })
+	}
+}
+
+// quicPacket is a long header with a version reserved for this use (RFC 9000,
+// section 15) and connection IDs, padded to the size below which servers are silent.
+func quicPacket() []byte {
+	p := make([]byte, 1200)
+	copy(p, []byte{0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8, 'a', 'g', 'e', 'n', 't', '-', 'i', 'n', 8, 's', 'e', 'l', 'f', 't', 'e', 's', 't'})
+	return p
+}
+
+// ping sends an echo request through the kind of socket that needs no
+// privilege if the ping_group_range sysctl covers the agent's group (icmp(7)).
+func ping(a netip.Addr) func(context.Context) outcome {
+	return func(ctx context.Context) outcome {
+		conn, err := dialPing(a)
+		if err != nil {
+			return refusal(err)
+		}
+		defer conn.Close()
+		request, reply := byte(8), byte(0)
+		if a.Is6() {
+			request, reply = 128, 129
+		}
+		// The kernel fills in the checksum and the identifier.
+		packet := []byte{request, 0, 0, 0, 0, 0, 0, 1, 'a', 'g', 'e', 'n', 't', '-', 'i', 'n'}
+		return exchange(ctx, conn, packet, "a ping", func(p []byte) bool { return len(p) > 0 && p[0] == reply })
+	}
+}
+
+// dialPing connects the socket, so that errors that come back are its own.
+func dialPing(a netip.Addr) (*os.File, error) {
+	domain, proto := unix.AF_INET, unix.IPPROTO_ICMP
+	var to unix.Sockaddr = &unix.SockaddrInet4{}
+	if a.Is6() {
+		domain, proto = unix.AF_INET6, unix.IPPROTO_ICMPV6
+		to = &unix.SockaddrInet6{Addr: a.As16()}
+	} else {
+		to = &unix.SockaddrInet4{Addr: a.As4()}
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, proto)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	if err := unix.Connect(fd, to); err != nil {
+		unix.Close(fd)
+		return nil, os.NewSyscallError("connect", err)
+	}
+	return os.NewFile(uintptr(fd), "ping"), nil
+}
+
+// datagrams is what a UDP connection and a ping socket have in common.
+type datagrams interface {
+	Read([]byte) (int, error)
+	Write([]byte) (int, error)
+	SetDeadline(time.Time) error
+}
+
+// exchange sends packet and waits for a reply, an error or the end of ctx.
+func exchange(ctx context.Context, conn datagrams, packet []byte, how string, isReply func([]byte) bool) outcome {
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return unknown(err)
+		}
+	}
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if _, err := conn.Write(packet); err != nil {
+		return refusal(err)
+	}
+	buf := make([]byte, 2048)
+	for {
+		n, err := conn.Read(buf)
+		if err != nil {
+			return refusal(err)
+		}
+		if isReply(buf[:n]) {
+			return answered("%s", how)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+// Package selftest proves from the agent's side that what must be blocked is
+// blocked and that what must be reachable is. It runs as a child process with
+// exactly the agent's credentials, which the caller arranges, and sees the wall
+// only as the agent does: by running into it. It knows nothing of how the wall
+// is built, and shares no code with it, since shared code would share its blind spots.
+//
+// What is tried, and the name of the check:
+//
+//	dns-system   a denied name, asked of each server in resolv.conf (UDP: A, TCP: AAAA)
+//	dns-direct   the same, asked of public resolvers whose address is built in
+//	denied-name  a denied name end to end: resolved as programs do (hosts file too), then connected to
+//	tcp          a TCP connection to a public resolver's HTTPS, HTTP, DoT and a high port
+//	udp          a datagram that any QUIC server answers, to port 443
+//	ping         an ICMP echo through a datagram socket, which needs no privilege
+//	metadata     a TCP connection to the cloud's metadata services
+//	raw-socket, packet-socket, vsock-socket
+//	             the socket families that a packet filter does not see whole, or at all
+//	net-admin    a packet mark, as proof that CAP_NET_ADMIN is absent
+//	become-root  a change to uid 0
+//	block        what the policy adds to the above
+//	required     resolved, connected to, and on 443 a verified TLS handshake
+//	reach        what the policy adds to that
+//
+// A refusal from afar looks like one from nearby, so tcp and udp use addresses and
+// ports that are known to answer wherever the way to them is open. No answer in time counts as
+// blocked and is shown as such; any other doubt counts as failed.
+package selftest
+
+import (
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+)
+
+// Plan says what to try. It travels to the child as JSON. The caller takes out
+// what its policy allows.
+type Plan struct {
+	Denied   []string         `json:"denied"`             // names that exist, and that the policy doesn't allow
+	System   []netip.AddrPort `json:"system,omitempty"`   // DNS servers as programs use them; empty: those of resolv.conf
+	DNS      []netip.AddrPort `json:"dns"`                // DNS servers to ask for the denied names
+	TCP      []netip.AddrPort `json:"tcp"`                // must refuse a connection
+	UDP      []netip.AddrPort `json:"udp"`                // must not answer a QUIC packet
+	Ping     []netip.Addr     `json:"ping"`               // must not answer an echo request
+	Metadata []netip.AddrPort `json:"metadata"`           // must refuse a connection
+	Block    []Target         `json:"block,omitempty"`    // must refuse a connection, or not resolve
+	Required []Target         `json:"required,omitempty"` // must be reachable
+	Reach    []Target         `json:"reach,omitempty"`    // must be reachable
+
+	BlockTimeout time.Duration `json:"block_timeout,omitempty"` // for an answer to what must be blocked; 0: 1 s
+	ReachTimeout time.Duration `json:"reach_timeout,omitempty"` // for each of two tries at what must be reachable; 0: 10 s
+}
+
+// Target is one end of a TCP connection.
+type Target struct {
+	Name string `json:"name"` // a DNS name or an address
+	Port uint16 `json:"port"`
+	TLS  bool   `json:"tls,omitempty"` // shake hands and verify the certificate
+}
+
+// String returns the target as host:port.
+func (t Target) String() string {
+	return net.JoinHostPort(t.Name, strconv.Itoa(int(t.Port)))
+}
+
+const (
+	defaultBlockTimeout = time.Second
+	defaultReachTimeout = 10 * time.Second
+)
+
+// DefaultPlan returns the standard plan, with denied names and nothing that is
+// required. It covers IPv4 and IPv6; where a family has no route its checks say so.
+func DefaultPlan(denied ...string) Plan {
+	p := Plan{Denied: denied}
+	for _, s := range []string{
+		"1.1.1.1", "8.8.8.8", "9.9.9.9", // Cloudflare, Google, Quad9
+		"2606:4700:4700::1111", "2001:4860:4860::8888", // Cloudflare, Google
+	} {
+		a := netip.MustParseAddr(s)
+		p.DNS = append(p.DNS, netip.AddrPortFrom(a, 53))
+		for _, port := range []uint16{443, 80, 853, 8443} {
+			p.TCP = append(p.TCP, netip.AddrPortFrom(a, port))
+		}
+		p.UDP = append(p.UDP, netip.AddrPortFrom(a, 443))
+		p.Ping = append(p.Ping, a)
+	}
+	for _, s := range []string{
+		"169.254.169.254", // AWS, Azure, Google Cloud and others
+		"169.254.170.2",   // AWS container credentials
+		"168.63.129.16",   // Azure's host
+		"fd00:ec2::254",   // AWS
+	} {
+		p.Metadata = append(p.Metadata, netip.AddrPortFrom(netip.MustParseAddr(s), 80))
+	}
+	return p
+}

@@ -1,0 +1,118 @@
+package selftest
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+	"time"
+)
+
+const (
+	tries    = 2 // at what must be reachable
+	tryPause = 200 * time.Millisecond
+)
+
+// reachTarget resolves, connects and, for TLS, verifies the certificate against
+// the system's roots (or SSL_CERT_FILE, see crypto/x509). What may pass gets a second try.
+func reachTarget(r *net.Resolver, t Target, timeout time.Duration) func(context.Context) outcome {
+	return func(ctx context.Context) outcome {
+		for try := 1; ; try++ {
+			detail, err := reachOnce(ctx, r, t, timeout)
+			if err == nil {
+				return reachable(detail)
+			}
+			if try == tries || final(err) {
+				return blocked(explain(err, timeout))
+			}
+			select {
+			case <-ctx.Done():
+				return blocked(explain(err, timeout))
+			case <-time.After(tryPause):
+			}
+		}
+	}
+}
+
+func reachOnce(ctx context.Context, r *net.Resolver, t Target, timeout time.Duration) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	d := net.Dialer{Resolver: r}
+	conn, err := d.DialContext(ctx, "tcp", t.String())
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	host, _, err := net.SplitHostPort(conn.RemoteAddr().String())
+	if err != nil || !t.TLS {
+		return host, err
+	}
+	tc := tls.Client(conn, &tls.Config{ServerName: t.Name})
+	if err := tc.HandshakeContext(ctx); err != nil {
+		return "", &handshakeError{host, err}
+	}
+	return host + ", " + tls.VersionName(tc.ConnectionState().Version), nil
+}
+
+// handshakeError is a TLS handshake with a server that was connected to.
+type handshakeError struct {
+	host string
+	err  error
+}
+
+func (e *handshakeError) Error() string {
+	return fmt.Sprintf("TLS handshake with %s: %v", e.host, e.err)
+}
+func (e *handshakeError) Unwrap() error { return e.err }
+
+// final says whether a second try can't end otherwise.
+func final(err error) bool {
+	var de *net.DNSError
+	var ce *tls.CertificateVerificationError
+	return errors.As(err, &de) && de.IsNotFound || errors.As(err, &ce)
+}
+
+// explain says in a few words at which step it failed, and how.
+func explain(err error, timeout time.Duration) string {
+	var de *net.DNSError
+	if errors.As(err, &de) {
+		switch {
+		case de.IsNotFound:
+			return "the name does not resolve: it is not in the allowlist, or does not exist"
+		case de.IsTimeout:
+			return fmt.Sprintf("no DNS answer within %v", timeout)
+		}
+		return "DNS failed: " + de.Err
+	}
+	var he *handshakeError
+	if errors.As(err, &he) {
+		return explainTLS(he, timeout)
+	}
+	if how, ok := refusals(err); ok && how != noAnswer {
+		return fmt.Sprintf("connection failed: %s", how)
+	}
+	if timedOut(err) {
+		return fmt.Sprintf("no answer to the connection within %v", timeout)
+	}
+	return err.Error()
+}
+
+func explainTLS(he *handshakeError, timeout time.Duration) string {
+	var unknownCA x509.UnknownAuthorityError
+	var ce *tls.CertificateVerificationError
+	switch {
+	case errors.As(he, &unknownCA):
+		return fmt.Sprintf("the certificate of %s is signed by an authority that this image does not know", he.host)
+	case errors.As(he, &ce):
+		return fmt.Sprintf("the certificate of %s is not valid: %v", he.host, ce.Err)
+	case errors.Is(he, io.EOF), errors.Is(he, io.ErrUnexpectedEOF), errors.Is(he, syscall.ECONNRESET), errors.Is(he, syscall.EPIPE):
+		return fmt.Sprintf("%s closed the connection during the TLS handshake", he.host)
+	case timedOut(he):
+		return fmt.Sprintf("%s did not finish the TLS handshake within %v", he.host, timeout)
+	}
+	return he.Error()
+}

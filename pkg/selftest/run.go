@@ -1,0 +1,153 @@
+package selftest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// probe is one attempt. Its check has all but what came of it.
+type probe struct {
+	check   Check
+	timeout time.Duration
+	run     func(context.Context) outcome
+}
+
+// Run tries everything in p at once and reports. It takes as long as the
+// slowest probe: in a confined process, as the required targets. Failures are in
+// the report; Run has no error of its own.
+func Run(ctx context.Context, p Plan) Report {
+	return runWith(ctx, p, "/etc/resolv.conf")
+}
+
+func runWith(ctx context.Context, p Plan, resolvConf string) Report {
+	started := time.Now()
+	probes := probesOf(p, resolvConf)
+	checks := make([]Check, len(probes))
+	var wg sync.WaitGroup
+	for i, pr := range probes {
+		wg.Go(func() { checks[i] = pr.do(ctx) })
+	}
+	wg.Wait()
+	return newReport(started, time.Since(started), checks)
+}
+
+func (pr probe) do(run context.Context) Check {
+	ctx, cancel := context.WithTimeout(run, pr.timeout)
+	defer cancel()
+	start := time.Now()
+	o := settle(run, pr.run(ctx))
+	c := pr.check
+	c.Got, c.Detail = o.got, clean(o.detail)
+	c.OK = c.Got == c.Want
+	c.Millis = millis(time.Since(start))
+	return c
+}
+
+// probesOf lists the probes of p in the order of the report.
+func probesOf(p Plan, resolvConf string) []probe {
+	if p.BlockTimeout <= 0 {
+		p.BlockTimeout = defaultBlockTimeout
+	}
+	if p.ReachTimeout <= 0 {
+		p.ReachTimeout = defaultReachTimeout
+	}
+	var probes []probe
+	block := func(name, target, family string, run func(context.Context) outcome) {
+		c := Check{Name: name, Target: target, Family: family, Want: Blocked}
+		probes = append(probes, probe{c, p.BlockTimeout, run})
+	}
+	system := p.System
+	if len(system) == 0 {
+		system = nameservers(resolvConf)
+	}
+	resolver := resolverFor(p.System)
+
+	for _, missing := range p.missing() {
+		block("plan", missing, "", func(context.Context) outcome {
+			return unknown(errors.New("the plan has none"))
+		})
+	}
+	for _, name := range p.Denied {
+		for _, s := range system {
+			block("dns-system", s.String()+"/udp", family(s.Addr()), askDenied("udp", s, name))
+			block("dns-system", s.String()+"/tcp", family(s.Addr()), askDenied("tcp", s, name))
+		}
+	}
+	for _, name := range p.Denied {
+		for _, s := range p.DNS {
+			block("dns-direct", s.String()+"/udp", family(s.Addr()), askDenied("udp", s, name))
+			block("dns-direct", s.String()+"/tcp", family(s.Addr()), askDenied("tcp", s, name))
+		}
+	}
+	for _, name := range p.Denied {
+		t := Target{Name: name, Port: 443}
+		block("denied-name", t.String(), "", connectName(resolver, t))
+	}
+	for _, a := range p.TCP {
+		block("tcp", a.String(), family(a.Addr()), connectAddr(a))
+	}
+	for _, a := range p.UDP {
+		block("udp", a.String(), family(a.Addr()), sendQUIC(a))
+	}
+	for _, a := range p.Ping {
+		block("ping", a.String(), family(a), ping(a))
+	}
+	for _, a := range p.Metadata {
+		block("metadata", a.String(), family(a.Addr()), connectAddr(a))
+	}
+	for _, pp := range privileges() {
+		block(pp.name, pp.target, "", pp.run)
+	}
+	for _, t := range p.Block {
+		block("block", t.String(), "", connectName(resolver, t))
+	}
+	reach := func(name string, targets []Target) {
+		for _, t := range targets {
+			c := Check{Name: name, Target: t.String(), Want: Reachable}
+			// Each try has p.ReachTimeout; this is only the outer bound.
+			probes = append(probes, probe{c, tries*p.ReachTimeout + tryPause, reachTarget(resolver, t, p.ReachTimeout)})
+		}
+	}
+	reach("required", p.Required)
+	reach("reach", p.Reach)
+	return probes
+}
+
+// missing names what a plan can't do without: a self-test that tries nothing
+// would pass anywhere.
+func (p Plan) missing() []string {
+	var m []string
+	for _, part := range []struct {
+		what  string
+		count int
+	}{
+		{"denied names", len(p.Denied)}, {"DNS servers", len(p.DNS)}, {"TCP addresses", len(p.TCP)},
+		{"UDP addresses", len(p.UDP)}, {"addresses to ping", len(p.Ping)}, {"metadata addresses", len(p.Metadata)},
+	} {
+		if part.count == 0 {
+			m = append(m, part.what)
+		}
+	}
+	return m
+}
+
+func family(a netip.Addr) string {
+	if a.Unmap().Is4() {
+		return "IPv4"
+	}
+	return "IPv6"
+}
+
+// millis rounds d to a tenth of a millisecond.
+func millis(d time.Duration) float64 {
+	return math.Round(float64(d)/float64(time.Millisecond)*10) / 10
+}
+
+func answered(format string, a ...any) outcome {
+	return reachable(fmt.Sprintf("answered "+format, a...))
+}
