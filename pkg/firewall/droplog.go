@@ -2,27 +2,176 @@ package firewall
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// From nfnetlink_log.h.
+const (
+	nfulnlPacket = 0 // NFULNL_MSG_PACKET
+	nfulnlConfig = 1 // NFULNL_MSG_CONFIG
+
+	nfulaCfgCmd     = 1
+	nfulaCfgMode    = 2
+	nfulaCfgTimeout = 4 // in hundredths of a second
+	nfulaCfgQThresh = 5
+
+	nfulnlCmdBind    = 1
+	nfulnlCopyPacket = 2
+)
+
+// Packets wait in the kernel until dropBatch have come or dropDelay is over.
+const (
+	dropBatch  = 32
+	dropDelay  = 50 * time.Millisecond
+	dropBuffer = 1 << 20 // bytes of packets that nobody has read yet
 )
 
 // Drop is one packet that was refused.
 type Drop struct {
-	Time     time.Time
-	UID      int64 // of the sender; -1 if not known
-	Proto    uint8 // IP protocol number
+	Time     time.Time // when it was refused, or else when it was read
+	UID      int64     // of the sender; -1 if not known
+	Proto    uint8     // IP protocol number
 	Src, Dst netip.AddrPort
 	ICMPType uint8  // of ICMP and ICMPv6 only
-	Len      int    // of the packet on the wire, bytes
+	Len      int    // of the packet on the wire, bytes, as its header claims
 	Prefix   string // of the rule that logged it
 }
 
 // OpenDropLog opens the socket that gets what plans with this DropGroup
 // refuse. It needs NET_ADMIN; the file can be passed to a process that has
-// no capability, to be read there by ReadDrops.
-func OpenDropLog(group uint16) (*os.File, error) { return nil, ErrUnsupported }
+// no capability, to be read there by ReadDrops. While any process has it open,
+// no other can have the group.
+func OpenDropLog(group uint16) (*os.File, error) {
+	what := fmt.Sprintf("open the log of dropped packets, NFLOG group %d", group)
+	if group == 0 {
+		return nil, errors.New(what + ": group 0 means no log")
+	}
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, explain(what, err)
+	}
+	f := os.NewFile(uintptr(fd), "nflog")
+	if err := bindDropLog(fd, group); err != nil {
+		f.Close()
+		return nil, explain(what, err)
+	}
+	return f, nil
+}
+
+func bindDropLog(fd int, group uint16) error {
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, dropBuffer); err != nil {
+		return err
+	}
+	mode := append(binary.BigEndian.AppendUint32(nil, snapLen), nfulnlCopyPacket, 0)
+	for _, a := range []struct {
+		typ   uint16
+		value []byte
+	}{
+		{nfulaCfgCmd, []byte{nfulnlCmdBind}},
+		{nfulaCfgMode, mode},
+		{nfulaCfgTimeout, binary.BigEndian.AppendUint32(nil, uint32(dropDelay.Milliseconds()/10))},
+		{nfulaCfgQThresh, binary.BigEndian.AppendUint32(nil, dropBatch)},
+	} {
+		if err := configureDropLog(fd, group, a.typ, a.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// configureDropLog sends one setting and waits for the kernel's word, which
+// is there when the sending returns, perhaps behind packets.
+func configureDropLog(fd int, group, typ uint16, value []byte) error {
+	body := []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, byte(group >> 8), byte(group)}
+	body = binary.NativeEndian.AppendUint16(body, uint16(4+len(value)))
+	body = binary.NativeEndian.AppendUint16(body, typ)
+	body = append(body, value...)
+	body = append(body, make([]byte, -len(body)&3)...)
+	msg := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+len(body)))
+	msg = binary.NativeEndian.AppendUint16(msg, unix.NFNL_SUBSYS_ULOG<<8|nfulnlConfig)
+	msg = binary.NativeEndian.AppendUint16(msg, unix.NLM_F_REQUEST|unix.NLM_F_ACK)
+	msg = binary.NativeEndian.AppendUint32(msg, uint32(typ)) // sequence number
+	msg = binary.NativeEndian.AppendUint32(msg, 0)
+	if err := unix.Sendto(fd, append(msg, body...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	buf := make([]byte, 1<<16)
+	for {
+		n, _, err := unix.Recvfrom(fd, buf, 0)
+		if err != nil {
+			return err
+		}
+		if n < unix.NLMSG_HDRLEN+4 || binary.NativeEndian.Uint16(buf[4:]) != unix.NLMSG_ERROR {
+			continue
+		}
+		if e := -int32(binary.NativeEndian.Uint32(buf[unix.NLMSG_HDRLEN:])); e != 0 {
+			return unix.Errno(e)
+		}
+		return nil
+	}
+}
 
 // ReadDrops calls fn for each refused packet until ctx ends, and then returns
-// nil. Packets that came faster than fn took them are lost silently.
-func ReadDrops(ctx context.Context, f *os.File, fn func(Drop)) error { return ErrUnsupported }
+// nil. Packets that came faster than fn took them are lost silently. f stays
+// open; only one ReadDrops may read it at a time.
+func ReadDrops(ctx context.Context, f *os.File, fn func(Drop)) error {
+	mine, err := pollable(f)
+	if err != nil {
+		return fmt.Errorf("read dropped packets: %w", err)
+	}
+	defer mine.Close()
+	stop := context.AfterFunc(ctx, func() { mine.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	buf := make([]byte, 1<<17)
+	for {
+		n, err := mine.Read(buf)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, unix.ENOBUFS): // some were lost; the socket is fine
+			continue
+		case err != nil:
+			return fmt.Errorf("read dropped packets: %w", err)
+		}
+		parseDrops(buf[:n], func(d Drop) {
+			if d.Time.IsZero() {
+				d.Time = time.Now()
+			}
+			fn(d)
+		})
+	}
+}
+
+// pollable returns a duplicate of f whose reads can be interrupted, whatever
+// way f came into this process.
+func pollable(f *os.File) (*os.File, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	if cerr := raw.Control(func(old uintptr) {
+		if fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0); err == nil {
+			err = unix.SetNonblock(fd, true)
+		}
+	}); cerr != nil {
+		return nil, cerr
+	}
+	if err != nil {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}

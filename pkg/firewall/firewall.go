@@ -2,9 +2,12 @@ package firewall
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -46,11 +49,12 @@ type Options struct {
 // hold a Plan. Calls come one at a time.
 type backend interface {
 	name() string
-	seal() error                    // closed, keeping a table that is closed already
-	apply(p Plan, ls []Lease) error // p, in one step, leases kept
-	lease(ls []Lease) error         // adds or extends
-	unlease(es []Element) error     // removes; absent ones are fine
-	verify(p Plan) error            // nil if the kernel holds just p
+	portID() (uint32, error)    // the netlink port that changes come from
+	seal(sealed Plan) error     // closed, keeping a table that is closed already
+	apply(p, sealed Plan) error // p, in one step, leases kept; by way of sealed if it must be
+	lease(ls []Lease) error     // adds or extends, all or none of each thousand
+	unlease(es []Element) error // removes; absent ones are fine
+	verify(p Plan) error        // nil if the kernel holds just p
 	close() error
 }
 
@@ -58,55 +62,201 @@ type backend interface {
 // for concurrent use; a call whose context ends returns the context's error
 // at once, and whether it took effect is then not known.
 type Firewall struct {
-	log *slog.Logger
+	log   *slog.Logger
+	be    backend
+	ct    *conntrack
+	rules *worker // the only one to use be
+	flows *worker // the only one to use ct
+	last  *Plan   // what was applied; rules' own
 }
 
 // Open connects to the kernel and finds out, by a transaction that changes
 // nothing, whether it can hold a Plan. The error matches ErrPermission or
 // ErrUnsupported.
 func Open(ctx context.Context, opts Options) (*Firewall, error) {
-	return nil, fmt.Errorf("open firewall: %w", ErrUnsupported)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if b := opts.Backend; b != "" && b != "auto" && b != "nftables" {
+		return nil, fmt.Errorf("there is no firewall backend %q: use auto or nftables", b)
+	}
+	log := opts.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	be, err := openNFT(opts.Owner, log)
+	if err != nil {
+		return nil, err
+	}
+	ct, err := openConntrack()
+	if err != nil {
+		be.close()
+		return nil, explain("open conntrack socket", err)
+	}
+	return &Firewall{log: log, be: be, ct: ct, rules: newWorker(be.lease), flows: newWorker(nil)}, nil
 }
 
 // Backend returns the name of the backend in use.
-func (f *Firewall) Backend() string { return "" }
+func (f *Firewall) Backend() string { return f.be.name() }
 
 // Seal refuses everything but loopback. A table that an earlier process left
 // is kept if its chains drop by default: it is at least as closed as the plan
 // that it held.
-func (f *Firewall) Seal(ctx context.Context) error { return ErrUnsupported }
+func (f *Firewall) Seal(ctx context.Context) error {
+	p, err := NewPlan(Config{Sealed: true})
+	if err != nil {
+		return err
+	}
+	return f.rules.do(ctx, func() error { return f.be.seal(p) })
+}
 
 // Apply replaces the rules by those of p in one step, keeps the leases that
 // the kernel holds, and adds leases. It changes nothing if the kernel holds p
 // already.
-func (f *Firewall) Apply(ctx context.Context, p Plan, leases []Lease) error { return ErrUnsupported }
+func (f *Firewall) Apply(ctx context.Context, p Plan, leases []Lease) error {
+	leases, err := cleanLeases(leases)
+	if err != nil {
+		return err
+	}
+	return f.rules.do(ctx, func() error {
+		if err := f.put(p); err != nil {
+			return err
+		}
+		f.last = &p
+		return f.be.lease(leases)
+	})
+}
+
+// put brings p into the kernel.
+func (f *Firewall) put(p Plan) error {
+	if len(p.chains) == 0 {
+		return errors.New("apply: an empty plan")
+	}
+	sealed, err := NewPlan(Config{Sealed: true, DropGroup: p.dropGroup})
+	if err != nil {
+		return err
+	}
+	return f.be.apply(p, sealed)
+}
 
 // Lease lets each element be reached for its TTL from now, and returns once
-// the kernel has confirmed. Elements that are leased already are extended.
-func (f *Firewall) Lease(ctx context.Context, leases []Lease) error { return ErrUnsupported }
+// the kernel has confirmed. Elements that are leased already are extended, or
+// shortened. It fails if no plan with leases was applied before.
+func (f *Firewall) Lease(ctx context.Context, leases []Lease) error {
+	leases, err := cleanLeases(leases)
+	if err != nil || len(leases) == 0 {
+		return err
+	}
+	return f.rules.leaseSoon(ctx, leases)
+}
 
-// Revoke ends the leases of elements and the flows that use them.
-func (f *Firewall) Revoke(ctx context.Context, elements []Element) error { return ErrUnsupported }
+// Revoke ends the leases of elements, and the flows to them, of both
+// directions. Elements that aren't leased lose their flows all the same.
+func (f *Firewall) Revoke(ctx context.Context, elements []Element) error {
+	set := make(map[Element]bool, len(elements))
+	for _, e := range elements {
+		e, err := e.clean()
+		if err != nil {
+			return err
+		}
+		set[e] = true
+	}
+	if len(set) == 0 {
+		return nil
+	}
+	err := f.rules.do(ctx, func() error { return f.be.unlease(slices.Collect(maps.Keys(set))) })
+	if err != nil {
+		return err
+	}
+	return f.flows.do(ctx, func() error {
+		return explain("revoke", f.ct.forget(func(fl flow) bool { return set[fl.dst] }))
+	})
+}
 
 // FlushConntrack forgets every flow, so that none that is older than the
 // rules lives on. It spares loopback, and the container engine's DNS.
-func (f *Firewall) FlushConntrack(ctx context.Context) error { return ErrUnsupported }
+func (f *Firewall) FlushConntrack(ctx context.Context) error {
+	return f.flows.do(ctx, func() error {
+		return explain("flush conntrack", f.ct.forget(func(fl flow) bool { return !fl.internal() }))
+	})
+}
 
-// Flows returns the destinations of the flows that the kernel now tracks,
-// each once, sorted.
-func (f *Firewall) Flows(ctx context.Context) ([]Element, error) { return nil, ErrUnsupported }
+// Flows returns the destinations of the TCP and UDP flows that the kernel now
+// tracks, as their first packet named them, each once, sorted.
+func (f *Firewall) Flows(ctx context.Context) ([]Element, error) {
+	var out []Element
+	err := f.flows.do(ctx, func() error {
+		fs, err := f.ct.flows()
+		out = destinations(fs)
+		return explain("list flows", err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
 
 // Verify compares the kernel's rules with the plan that was applied last. The
 // error describes the first differences.
-func (f *Firewall) Verify(ctx context.Context) error { return ErrUnsupported }
+func (f *Firewall) Verify(ctx context.Context) error {
+	return f.rules.do(ctx, func() error {
+		if f.last == nil {
+			return errors.New("verify: nothing was applied yet")
+		}
+		// Someone's change during the listing may make it look torn; one
+		// that lasts is seen again.
+		if f.be.verify(*f.last) == nil {
+			return nil
+		}
+		return f.be.verify(*f.last)
+	})
+}
 
 // Repair applies the last plan again. Leases that were lost with the table
 // are the caller's to add again.
-func (f *Firewall) Repair(ctx context.Context) error { return ErrUnsupported }
+func (f *Firewall) Repair(ctx context.Context) error {
+	return f.rules.do(ctx, func() error {
+		if f.last == nil {
+			return errors.New("repair: nothing was applied yet")
+		}
+		return f.put(*f.last)
+	})
+}
 
 // Watch returns a channel that gets a value soon after anyone else changed
-// rules in this namespace. It is closed when ctx ends.
-func (f *Firewall) Watch(ctx context.Context) (<-chan struct{}, error) { return nil, ErrUnsupported }
+// rules in this namespace, ours or their own. It is closed when ctx ends.
+func (f *Firewall) Watch(ctx context.Context) (<-chan struct{}, error) {
+	id, err := f.be.portID()
+	if err != nil {
+		return nil, explain("watch the rules", err)
+	}
+	return watch(ctx, id)
+}
 
 // Close frees what this process holds. All rules stay.
-func (f *Firewall) Close() error { return nil }
+func (f *Firewall) Close() error {
+	f.rules.close()
+	f.flows.close()
+	return errors.Join(f.be.close(), f.ct.conn.Close())
+}
+
+// clean returns e as the kernel knows it, or an error if e can't be leased.
+func (e Element) clean() (Element, error) {
+	e.Addr = e.Addr.Unmap().WithZone("")
+	if !e.Addr.IsValid() || e.Port == 0 || e.Proto != protoTCP && e.Proto != protoUDP {
+		return e, fmt.Errorf("%v: want an address, tcp or udp, and a port", e)
+	}
+	return e, nil
+}
+
+func cleanLeases(ls []Lease) ([]Lease, error) {
+	out := make([]Lease, 0, len(ls))
+	for _, l := range ls {
+		e, err := l.Element.clean()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Lease{e, l.TTL})
+	}
+	return out, nil
+}

@@ -1,23 +1,187 @@
 package firewall
 
-import "fmt"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+)
 
 // Plan is a set of rules, computed by NewPlan. It is immutable; the zero Plan
-// can't be applied.
-type Plan struct{}
+// can't be applied. Two plans with the same String are the same.
+type Plan struct {
+	sets      []set
+	chains    []chain
+	dropGroup uint16
+}
+
+// tableName is the only name that this package claims in the kernel.
+const tableName = "agent-init"
+
+// set is a named set of address, protocol and port.
+type set struct {
+	name   string
+	family family
+	kind   setKind
+	boxes  []box // of static sets
+}
+
+type setKind uint8
+
+const (
+	static setKind = iota // boxes, and no others
+	leased                // single elements that expire
+	meter                 // filled by the kernel, to limit what is logged
+)
+
+const (
+	maxLeases = 1 << 16 // per family
+	maxMeter  = 1 << 12 // destinations whose drops are counted apart, per family
+	meterLife = 10 * time.Second
+)
+
+// chain is a list of rules; one with a hook is where packets enter.
+type chain struct {
+	name     string
+	hook     string // "" if other chains jump here
+	nat      bool
+	priority int
+	closed   bool // drop what no rule decides
+	rules    []rule
+}
 
 // NewPlan computes the rules for c. The error says what in c makes no sense.
-func NewPlan(c Config) (Plan, error) { return Plan{}, nil }
+func NewPlan(c Config) (Plan, error) {
+	if c.Sealed {
+		c = Config{Sealed: true, DropGroup: c.DropGroup}
+	} else if c.GuardUID == 0 {
+		return Plan{}, fmt.Errorf("the guard needs a uid of its own, not 0")
+	}
+	allow, err := boxesOf(c.Allow, false)
+	if err != nil {
+		return Plan{}, fmt.Errorf("allow: %w", err)
+	}
+	deny, err := boxesOf(c.Deny, true)
+	if err != nil {
+		return Plan{}, fmt.Errorf("deny: %w", err)
+	}
+	for _, e := range c.Inbound {
+		if e.Prefix.IsValid() || e.Port == 0 || e.Proto != protoTCP && e.Proto != protoUDP {
+			return Plan{}, fmt.Errorf("inbound: %v: want tcp or udp, a port, and no address", e)
+		}
+	}
+	for i, u := range c.Upstreams {
+		if !u.IsValid() || u.Port() == 0 {
+			return Plan{}, fmt.Errorf("upstream %d: %v is no address with a port", i, u)
+		}
+	}
+	for _, p := range never() {
+		deny = append(deny, box{prefix: p})
+	}
+	p := Plan{dropGroup: c.DropGroup}
+	b := builder{Config: c, plan: &p, deny: map[family]string{}, allow: map[family]string{}}
+	for _, f := range families() {
+		b.addStatic(b.deny, "deny", f, deny)
+		if c.Sealed {
+			continue
+		}
+		b.addStatic(b.allow, "allow", f, allow)
+		p.sets = append(p.sets, set{name: leaseSet(f), family: f, kind: leased})
+	}
+	b.addRefuse()
+	p.chains = append(p.chains, b.output(), b.input(),
+		chain{name: "forward", hook: "forward", closed: true}, b.postrouting())
+	if !c.Sealed {
+		p.chains = append(p.chains, b.redirectDNS())
+	}
+	return p, nil
+}
+
+// boxesOf returns the boxes of entries. Only with wild may protocol and port
+// be 0.
+func boxesOf(entries []Entry, wild bool) ([]box, error) {
+	var out []box
+	for _, e := range entries {
+		p, err := plain(e.Prefix)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case e.Proto == 0 && e.Port != 0 && wild:
+			out = append(out, box{p, protoTCP, e.Port}, box{p, protoUDP, e.Port})
+		case wild && e.Port == 0, e.Port != 0 && (e.Proto == protoTCP || e.Proto == protoUDP):
+			out = append(out, box{p, e.Proto, e.Port})
+		default:
+			return nil, fmt.Errorf("%v: protocol %d, port %d: want tcp or udp and a port", e.Prefix, e.Proto, e.Port)
+		}
+	}
+	return out, nil
+}
+
+// plain returns p masked, and as IPv4 if it is IPv4 written as IPv6.
+func plain(p netip.Prefix) (netip.Prefix, error) {
+	if !p.IsValid() {
+		return p, fmt.Errorf("%v is no block of addresses", p)
+	}
+	if a := p.Addr(); a.Is4In6() {
+		if p.Bits() < 96 {
+			return p, fmt.Errorf("%v mixes IPv4 and IPv6", p)
+		}
+		p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)
+	}
+	return p.Masked(), nil
+}
+
+func leaseSet(f family) string { return fmt.Sprintf("lease%d", f) }
+func meterSet(f family) string { return fmt.Sprintf("drops%d", f) }
 
 // String returns the plan as text, in a language close to that of nft(8).
-func (p Plan) String() string { return "" }
-
-func protoName(p uint8) string {
-	switch p {
-	case 6:
-		return "tcp"
-	case 17:
-		return "udp"
+func (p Plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "table inet %s {\n", tableName)
+	for _, s := range p.sets {
+		fmt.Fprintf(&b, "\tset %s { # ipv%d_addr . inet_proto . inet_service\n", s.name, s.family)
+		switch s.kind {
+		case static:
+			for _, x := range s.boxes {
+				fmt.Fprintf(&b, "\t\t%s\n", x)
+			}
+		case leased:
+			fmt.Fprintf(&b, "\t\tflags timeout; size %d\n", maxLeases)
+		case meter:
+			fmt.Fprintf(&b, "\t\tflags dynamic,timeout; timeout %v; size %d\n", meterLife, maxMeter)
+		}
+		b.WriteString("\t}\n")
 	}
-	return fmt.Sprint(p)
+	for _, c := range p.chains {
+		fmt.Fprintf(&b, "\tchain %s {\n", c.name)
+		if c.hook != "" {
+			typ, policy := "filter", "accept"
+			if c.nat {
+				typ = "nat"
+			}
+			if c.closed {
+				policy = "drop"
+			}
+			fmt.Fprintf(&b, "\t\ttype %s hook %s priority %d; policy %s;\n", typ, c.hook, c.priority, policy)
+		}
+		for _, r := range c.rules {
+			fmt.Fprintf(&b, "\t\t%s\n", r)
+		}
+		b.WriteString("\t}\n")
+	}
+	b.WriteString("}\n")
+	return b.String()
+}
+
+// hashed returns a name for a set of boxes that other boxes don't have, so
+// that one can be filled while rules still use another.
+func hashed(name string, f family, boxes []box) string {
+	h := sha256.New()
+	for _, x := range boxes {
+		fmt.Fprintln(h, x)
+	}
+	return fmt.Sprintf("%s%d-%s", name, f, hex.EncodeToString(h.Sum(nil)[:8]))
 }

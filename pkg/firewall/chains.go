@@ -1,0 +1,213 @@
+package firewall
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+)
+
+// builder collects a Plan.
+type builder struct {
+	Config
+	plan        *Plan
+	deny, allow map[family]string // names of the static sets, if any
+}
+
+// never returns the blocks that no policy opens: RFC 6890's addresses that
+// name no one else's machine, clouds' metadata services, and these as IPv6
+// carries them (RFC 6052, RFC 3056, RFC 4291).
+func never() []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range []string{
+		"0.0.0.0/8", "169.254.0.0/16", "168.63.129.16/32", "224.0.0.0/4", "240.0.0.0/4",
+		"::/128", "fd00:ec2::254/128", "ff00::/8",
+		"::ffff:0:0/96", "64:ff9b::a9fe:0/112", "64:ff9b::a83f:8110/128", "2002:a9fe::/32",
+	} {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
+
+// engineDNS is where container engines put a DNS server that answers for
+// names of the container network, and asks others for the rest: on port 53 by
+// a NAT rule, and in truth on a random port.
+func engineDNS() netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, 11}) }
+
+// addStatic adds the set of those boxes that are of family f, and its name to
+// names.
+func (b *builder) addStatic(names map[family]string, name string, f family, boxes []box) {
+	var mine []box
+	for _, x := range boxes {
+		if familyOf(x.prefix.Addr()) == f {
+			mine = append(mine, x)
+		}
+	}
+	if len(mine) == 0 {
+		return
+	}
+	mine = disjoint(mine)
+	s := set{name: hashed(name, f, mine), family: f, kind: static, boxes: mine}
+	b.plan.sets = append(b.plan.sets, s)
+	names[f] = s.name
+}
+
+// refuse says no to what matches fit, with an answer and a record.
+func refuse(matches ...match) rule { return rule{matches, jump{"refuse"}} }
+
+func to(v verdict, matches ...match) rule { return rule{matches, v} }
+
+// addRefuse adds the chain that refuses, and the sets that limit its log.
+func (b *builder) addRefuse() {
+	c := chain{name: "refuse"}
+	if b.DropGroup != 0 {
+		for _, f := range families() {
+			s := meterSet(f)
+			b.plan.sets = append(b.plan.sets, set{name: s, family: f, kind: meter})
+			ported := log{b.DropGroup, s, true}
+			c.rules = append(c.rules,
+				to(ported, matchFamily{f}, matchProto{proto: protoTCP}),
+				to(ported, matchFamily{f}, matchProto{proto: protoUDP}),
+				to(log{b.DropGroup, s, false}, matchFamily{f}, matchProto{protoTCP, true}, matchProto{protoUDP, true}))
+		}
+	}
+	c.rules = append(c.rules, to(count{}), to(reset{}, matchProto{proto: protoTCP}), to(prohibit{}))
+	b.plan.chains = append(b.plan.chains, c)
+}
+
+// output decides what may leave. Each rule may rely on those before it.
+func (b *builder) output() chain {
+	c := chain{name: "output", hook: "output", closed: true}
+	add := func(rs ...rule) { c.rules = append(c.rules, rs...) }
+
+	add(to(drop{}, matchState{stateInvalid}))
+
+	// The kernel's own neighbour discovery, without which there is no IPv6.
+	// From a process it would be a way to send data. Group membership reports
+	// are the kernel's too; nothing here is for multicast.
+	icmp6 := matchProto{proto: protoICMPv6}
+	for _, typ := range []uint8{133, 135, 136} {
+		add(refuse(icmp6, matchICMP{typ}, matchOwned{}),
+			to(accept{}, icmp6, matchICMP{typ}, matchHopLimit{}))
+	}
+	add(to(drop{}, icmp6, matchICMP{143}), to(drop{}, matchProto{proto: protoIGMP}))
+
+	// The guard's DNS servers come before the blocks that no one may reach,
+	// since clouds put theirs there.
+	if !b.Sealed {
+		add(b.upstreams()...)
+	}
+
+	// Replies are left out here, else hosts of a denied block could not be
+	// served by an inbound port. Flows that go out are not: a block that is
+	// newly denied ends them.
+	for _, f := range families() {
+		add(refuse(matchFamily{f}, matchOriginal{}, matchSet{b.deny[f]}))
+	}
+	add(refuse(matchDst{single(engineDNS())}, matchOriginal{}))
+
+	// A redirected packet still shows the interface that it would have left
+	// by: hence the second and third rule. Without the match on NAT, a socket
+	// bound to that interface could send to 127.0.0.1 on the wire.
+	add(to(accept{}, matchOut{}),
+		to(accept{}, matchDNAT{}, matchDst{netip.MustParsePrefix("127.0.0.0/8")}),
+		to(accept{}, matchDNAT{}, matchDst{single(netip.IPv6Loopback())}))
+
+	if !b.Sealed {
+		// Established only: what is merely related to a flow, an FTP helper's
+		// data connection for one, has to be allowed by itself.
+		add(to(accept{}, matchState{stateEstablished}))
+		for _, p := range []uint8{protoUDP, protoTCP} {
+			add(refuse(matchProto{proto: p}, matchPort{53}))
+		}
+		for _, f := range families() {
+			if s, ok := b.allow[f]; ok {
+				add(to(accept{}, matchFamily{f}, matchSet{s}))
+			}
+			add(to(accept{}, matchFamily{f}, matchSet{leaseSet(f)}))
+		}
+	}
+	add(refuse())
+	return c
+}
+
+// upstreams lets the guard, and no other uid, reach its DNS servers.
+func (b *builder) upstreams() []rule {
+	var ups []netip.AddrPort
+	for _, u := range b.Upstreams {
+		ups = append(ups, netip.AddrPortFrom(u.Addr().Unmap().WithZone(""), u.Port()))
+	}
+	slices.SortFunc(ups, func(a, b netip.AddrPort) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Port(), b.Port()))
+	})
+	var out []rule
+	for _, u := range slices.Compact(ups) {
+		for _, p := range []uint8{protoUDP, protoTCP} {
+			ms := []match{matchUID{b.GuardUID}, matchDst{single(u.Addr())}, matchProto{proto: p}}
+			if u.Addr() != engineDNS() { // its port is random by now
+				ms = append(ms, matchPort{u.Port()})
+			}
+			out = append(out, to(accept{}, ms...))
+		}
+	}
+	return out
+}
+
+// input decides what may come in. What is refused gets no answer.
+func (b *builder) input() chain {
+	c := chain{name: "input", hook: "input", closed: true}
+	add := func(rs ...rule) { c.rules = append(c.rules, rs...) }
+	add(to(drop{}, matchState{stateInvalid}),
+		to(accept{}, matchIn{}),
+		to(drop{}, matchDst{netip.MustParsePrefix("127.0.0.0/8")}),
+		to(drop{}, matchDst{single(netip.IPv6Loopback())}))
+	icmp6 := matchProto{proto: protoICMPv6}
+	for _, typ := range []uint8{134, 135, 136} { // router and neighbour discovery, RFC 4861
+		add(to(accept{}, icmp6, matchICMP{typ}, matchHopLimit{}))
+	}
+	if b.Sealed {
+		return c
+	}
+	add(to(accept{}, matchState{stateEstablished}))
+	// Errors about packets of our flows: path MTU discovery needs them.
+	for _, typ := range []uint8{3, 11} {
+		add(to(accept{}, matchState{stateRelated}, matchProto{proto: protoICMP}, matchICMP{typ}))
+	}
+	for _, typ := range []uint8{1, 2, 3} {
+		add(to(accept{}, matchState{stateRelated}, icmp6, matchICMP{typ}))
+	}
+	in := slices.Clone(b.Inbound)
+	slices.SortFunc(in, func(a, b Entry) int { return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port)) })
+	for _, e := range slices.Compact(in) {
+		add(to(accept{}, matchState{stateNew}, matchProto{proto: e.Proto}, matchPort{e.Port}))
+	}
+	return c
+}
+
+// postrouting keeps what is addressed to loopback off the wire: a redirected
+// packet of a socket that is bound to an interface would leave by it.
+func (b *builder) postrouting() chain {
+	return chain{name: "postrouting", hook: "postrouting", rules: []rule{
+		to(drop{}, matchOut{not: true}, matchDst{netip.MustParsePrefix("127.0.0.0/8")}),
+		to(drop{}, matchOut{not: true}, matchDst{single(netip.IPv6Loopback())}),
+	}}
+}
+
+// redirectDNS sends port 53 of every address to the guard. Container engines
+// do the same for their own server at priority -100.
+func (b *builder) redirectDNS() chain {
+	c := chain{name: "redirect", hook: "output", nat: true, priority: -105}
+	c.rules = append(c.rules, to(leave{}, matchUID{b.GuardUID}))
+	ports := map[family]uint16{ipv4: b.DNSPort4, ipv6: b.DNSPort6}
+	for _, f := range families() {
+		port := ports[f]
+		if port == 0 {
+			continue
+		}
+		for _, p := range []uint8{protoUDP, protoTCP} {
+			c.rules = append(c.rules, to(redirect{port}, matchFamily{f}, matchProto{proto: p}, matchPort{53}))
+		}
+	}
+	return c
+}
+
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -1,0 +1,173 @@
+package firewall
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// From nfnetlink_conntrack.h.
+const (
+	ctGet    = 1 // IPCTNL_MSG_CT_GET
+	ctDelete = 2 // IPCTNL_MSG_CT_DELETE
+
+	ctaTupleOrig  = 1
+	ctaTupleReply = 2
+	ctaID         = 12
+	ctaZone       = 18
+
+	ctaTupleIP    = 1
+	ctaTupleProto = 2
+
+	ctaIPv4Src = 1
+	ctaIPv4Dst = 2
+	ctaIPv6Src = 3
+	ctaIPv6Dst = 4
+
+	ctaProtoNum     = 1
+	ctaProtoDstPort = 3
+)
+
+// conntrack is the kernel's table of flows.
+type conntrack struct{ conn *netlink.Conn }
+
+func openConntrack() (*conntrack, error) {
+	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &conntrack{c}, nil
+}
+
+// flow is one entry: where its first packet went, and whom the replies come
+// from, which differ if it was redirected.
+type flow struct {
+	src, replySrc netip.Addr
+	dst           Element
+	raw           attrs
+}
+
+// flows returns every entry of both families.
+func (c *conntrack) flows() ([]flow, error) {
+	var out []flow
+	for _, f := range []byte{unix.AF_INET, unix.AF_INET6} {
+		msgs, err := exchange(c.conn, ctMessage(ctGet, netlink.Dump, f, nil))
+		if err != nil {
+			return nil, fmt.Errorf("read conntrack: %w", err)
+		}
+		for _, m := range msgs {
+			if fl, ok := parseFlow(m); ok {
+				out = append(out, fl)
+			}
+		}
+	}
+	return out, nil
+}
+
+// forget deletes the entries that pick picks.
+func (c *conntrack) forget(pick func(flow) bool) error {
+	fs, err := c.flows()
+	if err != nil {
+		return err
+	}
+	for _, f := range fs {
+		if !pick(f) {
+			continue
+		}
+		family := byte(unix.AF_INET)
+		if f.dst.Addr.Is6() {
+			family = unix.AF_INET6
+		}
+		// The tuple is never empty here; without it the kernel would delete
+		// every entry. The id keeps a successor of the same tuple.
+		list := []netlink.Attribute{{Type: ctaTupleOrig | unix.NLA_F_NESTED, Data: f.raw[ctaTupleOrig]}}
+		for _, typ := range []uint16{ctaZone, ctaID} {
+			if b, ok := f.raw[typ]; ok {
+				list = append(list, netlink.Attribute{Type: typ, Data: b})
+			}
+		}
+		data, err := netlink.MarshalAttributes(list)
+		if err != nil {
+			return err
+		}
+		_, err = exchange(c.conn, ctMessage(ctDelete, netlink.Acknowledge, family, data))
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("delete the flow to %v from conntrack: %w", f.dst, err)
+		}
+	}
+	return nil
+}
+
+func ctMessage(typ int, flags netlink.HeaderFlags, family byte, data []byte) netlink.Message {
+	return netlink.Message{
+		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_CTNETLINK<<8 | typ), Flags: netlink.Request | flags},
+		Data:   append([]byte{family, unix.NFNETLINK_V0, 0, 0}, data...),
+	}
+}
+
+func parseFlow(m attrs) (flow, bool) {
+	f := flow{raw: m}
+	src, dst, ok := parseTuple(m[ctaTupleOrig])
+	if !ok {
+		return f, false
+	}
+	f.src, f.dst = src, dst
+	if f.replySrc, _, ok = parseTuple(m[ctaTupleReply]); !ok {
+		return f, false
+	}
+	return f, true
+}
+
+func parseTuple(b []byte) (src netip.Addr, dst Element, ok bool) {
+	tuple, err := parseAttrs(b)
+	if err != nil {
+		return src, dst, false
+	}
+	ip, err := parseAttrs(tuple[ctaTupleIP])
+	if err != nil {
+		return src, dst, false
+	}
+	proto, err := parseAttrs(tuple[ctaTupleProto])
+	if err != nil {
+		return src, dst, false
+	}
+	src, sok := netip.AddrFromSlice(append(slices.Clone(ip[ctaIPv4Src]), ip[ctaIPv6Src]...))
+	addr, dok := netip.AddrFromSlice(append(slices.Clone(ip[ctaIPv4Dst]), ip[ctaIPv6Dst]...))
+	dst.Addr = addr
+	if n := proto[ctaProtoNum]; len(n) == 1 {
+		dst.Proto = n[0]
+	}
+	if p := proto[ctaProtoDstPort]; len(p) == 2 {
+		dst.Port = binary.BigEndian.Uint16(p)
+	}
+	return src, dst, sok && dok
+}
+
+// internal says whether f never leaves this namespace by rights: it is
+// loopback's, or the container engine's DNS.
+func (f flow) internal() bool {
+	if f.dst.Addr == engineDNS() || f.replySrc == engineDNS() {
+		return true
+	}
+	return f.src.IsLoopback() && f.dst.Addr.IsLoopback() && f.replySrc.IsLoopback()
+}
+
+// destinations returns where the flows that have ports went, each once.
+func destinations(fs []flow) []Element {
+	var out []Element
+	for _, f := range fs {
+		if f.dst.Port != 0 && (f.dst.Proto == protoTCP || f.dst.Proto == protoUDP) {
+			out = append(out, f.dst)
+		}
+	}
+	slices.SortFunc(out, func(a, b Element) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
+	})
+	return slices.Compact(out)
+}

@@ -1,0 +1,396 @@
+package firewall
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// The addresses of the two ends of the only cable, and one behind the far end.
+var (
+	near4, far4, other4 = netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("198.51.100.7")
+	near6, far6, other6 = netip.MustParseAddr("2001:db8::2"), netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8:7::7")
+)
+
+const (
+	guardUID = 990
+	agentUID = 1000
+	group    = 7
+)
+
+const inside = "FIREWALL_TEST_INSIDE"
+
+// inNamespace runs the test that calls it in a process of its own, in a fresh
+// network namespace, and is true there; the caller returns if it is false.
+func inNamespace(t testing.TB) bool {
+	t.Helper()
+	if os.Getenv(inside) == t.Name() {
+		return true
+	}
+	if os.Geteuid() != 0 {
+		skip(t, "needs root")
+	}
+	args := []string{"-test.run=^" + t.Name() + "$", "-test.timeout=120s", "-test.v=" + fmt.Sprint(testing.Verbose())}
+	if b, ok := t.(*testing.B); ok {
+		b.StopTimer()
+		args = []string{"-test.run=^$", "-test.bench=^" + t.Name() + "$", "-test.timeout=300s"}
+	}
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Env = append(os.Environ(), inside+"="+t.Name())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread() // the parent whose death would signal is a thread
+	defer runtime.UnlockOSThread()
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, unix.EPERM) {
+		skip(t, "can't make a network namespace: %v", err)
+	}
+	if err != nil {
+		t.Fatalf("in a namespace of its own: %v\n%s", err, out)
+	}
+	if testing.Verbose() || strings.Contains(string(out), "Benchmark") {
+		t.Logf("%s", out)
+	}
+	return false
+}
+
+func skip(t testing.TB, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("AGENT_INIT_MUST_RUN") == "1" {
+		t.Fatalf("this test must run here: "+format, args...)
+	}
+	t.Skipf(format, args...)
+}
+
+// lab is the namespace of the test, and a peer at the other end of a cable
+// that plays everyone else.
+type lab struct {
+	t    testing.TB
+	peer netns.NsHandle
+	wire *wire
+}
+
+// newLab makes the peer and the cable, with routes to everywhere over it.
+func newLab(t testing.TB) *lab {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	here, err := netns.Get()
+	must(t, err)
+	peer, err := netns.New()
+	must(t, err)
+	must(t, netns.Set(here))
+	l := &lab{t: t, peer: peer}
+
+	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "far0", PeerNamespace: netlink.NsFd(peer)}))
+	configure(t, "eth0", near4, near6, far4, far6)
+	l.onPeer(func() {
+		must(t, os.WriteFile("/proc/sys/net/ipv4/conf/all/rp_filter", []byte("0"), 0))
+		configure(t, "far0", far4, far6)
+		lo, err := netlink.LinkByName("lo")
+		must(t, err)
+		for _, a := range []netip.Addr{other4, other6} {
+			must(t, netlink.AddrAdd(lo, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(a, a.BitLen())), Flags: unix.IFA_F_NODAD}))
+		}
+		l.wire = capture(t, "far0")
+	})
+	// The cable is in use once both ends have carrier.
+	eventually(t, "IPv6 over the cable", func() bool {
+		c, err := net.DialTimeout("tcp", netip.AddrPortFrom(far6, 9).String(), 100*time.Millisecond)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil || errors.Is(err, unix.ECONNREFUSED)
+	})
+	return l
+}
+
+// configure brings up lo and the link of that name with two addresses, and
+// routes everything to gateways, if there are any.
+func configure(t testing.TB, name string, a4, a6 netip.Addr, gateways ...netip.Addr) {
+	t.Helper()
+	must(t, os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/accept_dad", []byte("0"), 0))
+	lo, err := netlink.LinkByName("lo")
+	must(t, err)
+	must(t, netlink.LinkSetUp(lo))
+	link, err := netlink.LinkByName(name)
+	must(t, err)
+	must(t, netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(a4, 24))}))
+	must(t, netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(a6, 64)), Flags: unix.IFA_F_NODAD}))
+	must(t, netlink.LinkSetUp(link))
+	for _, g := range gateways {
+		must(t, netlink.RouteAdd(&netlink.Route{Gw: g.AsSlice()}))
+	}
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// onPeer runs f in the peer's namespace. Sockets made in f stay there.
+func (l *lab) onPeer(f func()) {
+	l.t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlock: the thread ends with this
+		must(l.t, netns.Set(l.peer))
+		f()
+	}()
+	<-done
+}
+
+// serve makes the peer accept TCP and echo UDP on a port, on every address.
+func (l *lab) serve(port uint16) {
+	l.t.Helper()
+	l.onPeer(func() {
+		for _, a := range []netip.Addr{far4, far6, other4, other6} {
+			echo(l.t, netip.AddrPortFrom(a, port))
+		}
+	})
+}
+
+// echo answers TCP and UDP at ap with what it gets.
+func echo(t testing.TB, ap netip.AddrPort) {
+	t.Helper()
+	lis, err := net.Listen("tcp", ap.String())
+	must(t, err)
+	pc, err := net.ListenPacket("udp", ap.String())
+	must(t, err)
+	t.Cleanup(func() { lis.Close(); pc.Close() })
+	go func() {
+		for {
+			c, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				buf := make([]byte, 2048)
+				for {
+					n, err := c.Read(buf)
+					if err != nil {
+						return
+					}
+					c.Write(buf[:n])
+				}
+			}()
+		}
+	}()
+	go func() {
+		buf := make([]byte, 2048)
+		for {
+			n, from, err := pc.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			pc.WriteTo(buf[:n], from)
+		}
+	}()
+}
+
+// wire sees every IP packet that arrives at an interface.
+type wire struct {
+	fd int
+	mu sync.Mutex
+	ps []packet
+}
+
+type packet struct {
+	proto    uint8
+	src, dst netip.AddrPort
+	data     []byte
+}
+
+func capture(t testing.TB, name string) *wire {
+	t.Helper()
+	all := uint16(unix.ETH_P_ALL)<<8 | uint16(unix.ETH_P_ALL)>>8
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, int(all))
+	must(t, err)
+	ifi, err := net.InterfaceByName(name)
+	must(t, err)
+	must(t, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: ifi.Index}))
+	must(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20))
+	w := &wire{fd: fd}
+	go func() {
+		buf := make([]byte, 4096)
+		for {
+			n, from, err := unix.Recvfrom(fd, buf, 0)
+			if err != nil {
+				return
+			}
+			if ll, ok := from.(*unix.SockaddrLinklayer); ok && ll.Pkttype == unix.PACKET_OUTGOING {
+				continue
+			}
+			p, ok := parsePacket(buf[:n])
+			if !ok {
+				continue
+			}
+			w.mu.Lock()
+			w.ps = append(w.ps, packet{p.Proto, p.Src, p.Dst, bytes.Clone(buf[:n])})
+			w.mu.Unlock()
+		}
+	}()
+	return w
+}
+
+// arrived returns the packets so far that carry mark, or if that is empty,
+// all but neighbour discovery.
+func (w *wire) arrived(mark string) []packet {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []packet
+	for _, p := range w.ps {
+		discovery := p.proto == protoICMPv6 && len(p.data) > 40 && p.data[40] >= 133 && p.data[40] <= 136
+		if mark == "" && !discovery || mark != "" && bytes.Contains(p.data, []byte(mark)) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// drain waits until everything that was sent before has been captured: a
+// packet of the peer's own bridge, as it were, that passes after it.
+func (l *lab) settle() {
+	l.t.Helper()
+	// An ARP or ND packet isn't filtered, but has no mark: ask the kernel for
+	// the queue to be empty instead.
+	deadline := time.Now().Add(2 * time.Second)
+	for quiet := 0; quiet < 5; {
+		n, err := unix.IoctlGetInt(l.wire.fd, unix.SIOCINQ)
+		must(l.t, err)
+		if n == 0 {
+			quiet++
+		} else {
+			quiet = 0
+		}
+		if time.Now().After(deadline) {
+			l.t.Fatal("the wire never falls silent")
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// as runs f on a thread with that uid, and nothing else's.
+func as(t testing.TB, uid int, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); e != 0 {
+			t.Errorf("setresuid: %v", e)
+			return
+		}
+		f()
+	}()
+	<-done
+}
+
+// reach tries to exchange a message, and returns why it could not.
+func reach(network string, ap netip.AddrPort, uid int) (err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); e != 0 {
+			err = e
+			return
+		}
+		var c net.Conn
+		if c, err = net.DialTimeout(network, ap.String(), time.Second); err == nil {
+			defer c.Close()
+			err = ping(c, fmt.Sprintf("hello from %d", uid))
+		}
+	}()
+	<-done
+	return err
+}
+
+func ping(c net.Conn, msg string) error {
+	c.SetDeadline(time.Now().Add(time.Second))
+	if _, err := c.Write([]byte(msg)); err != nil {
+		return err
+	}
+	buf := make([]byte, 100)
+	n, err := c.Read(buf)
+	if err == nil && string(buf[:n]) != msg {
+		err = fmt.Errorf("got %q back, not %q", buf[:n], msg)
+	}
+	return err
+}
+
+// open returns a Firewall that is closed with the test.
+func open(t testing.TB, opts Options) *Firewall {
+	t.Helper()
+	f, err := Open(context.Background(), opts)
+	must(t, err)
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// apply applies the plan for c.
+func apply(t testing.TB, f *Firewall, c Config, ls ...Lease) {
+	t.Helper()
+	if c.GuardUID == 0 {
+		c.GuardUID = guardUID
+	}
+	p, err := NewPlan(c)
+	must(t, err)
+	must(t, f.Apply(context.Background(), p, ls))
+}
+
+func leaseOf(a netip.Addr, proto uint8, port uint16, ttl time.Duration) Lease {
+	return Lease{Element{a, proto, port}, ttl}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits until ok, for a generous while.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: never", what)
+		}
+	}
+}
+
+// raw sends an IP payload of any protocol.
+func raw(t testing.TB, proto int, dst netip.Addr, payload []byte) error {
+	t.Helper()
+	family := unix.AF_INET
+	var sa unix.Sockaddr = &unix.SockaddrInet4{Addr: dst.Unmap().As4()}
+	if dst.Is6() {
+		family, sa = unix.AF_INET6, &unix.SockaddrInet6{Addr: dst.As16()}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, proto)
+	must(t, err)
+	defer unix.Close(fd)
+	if family == unix.AF_INET6 && proto == protoICMPv6 {
+		must(t, unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, 255))
+	}
+	return unix.Sendto(fd, payload, 0, sa)
+}
+
+func be16(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }

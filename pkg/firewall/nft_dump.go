@@ -1,0 +1,348 @@
+package firewall
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// netlinkTimeout bounds the wait for each answer of the kernel, which comes
+// within microseconds.
+const netlinkTimeout = 5 * time.Second
+
+// nftaTableOwner is NFTA_TABLE_OWNER of nf_tables.h.
+const nftaTableOwner = 7
+
+// nftReader reads tables. It has a socket of its own, since reading needs no
+// right to change them.
+type nftReader struct{ conn *netlink.Conn }
+
+func openReader() (*nftReader, error) {
+	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &nftReader{c}, nil
+}
+
+// liveTable is our table as the kernel has it.
+type liveTable struct {
+	flags, owner uint32
+	chains       map[string]*liveChain
+	sets         map[string]liveSet
+}
+
+type liveChain struct {
+	hook  string // type, hook, priority and policy; "" for a chain without
+	rules []string
+}
+
+// liveSet is the definition of a set, without what it holds.
+type liveSet string
+
+// table returns the table of that name, without what its sets hold, or nil if
+// there is none.
+func (r *nftReader) table(name string) (*liveTable, error) {
+	msgs, err := r.get(unix.NFT_MSG_GETTABLE, 0, attr(unix.NFTA_TABLE_NAME, name))
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read table: %w", err)
+	}
+	t := &liveTable{chains: map[string]*liveChain{}, sets: map[string]liveSet{}}
+	for _, m := range msgs {
+		t.flags, t.owner = m.uint32(unix.NFTA_TABLE_FLAGS), m.uint32(nftaTableOwner)
+	}
+	if err := r.chains(name, t); err != nil {
+		return nil, fmt.Errorf("read chains: %w", err)
+	}
+	if err := r.rules(name, t); err != nil {
+		return nil, fmt.Errorf("read rules: %w", err)
+	}
+	if err := r.sets(name, t); err != nil {
+		return nil, fmt.Errorf("read sets: %w", err)
+	}
+	return t, nil
+}
+
+func (r *nftReader) chains(table string, t *liveTable) error {
+	msgs, err := r.get(unix.NFT_MSG_GETCHAIN, netlink.Dump, nil)
+	if err != nil {
+		return err
+	}
+	for _, m := range msgs {
+		if m.string(unix.NFTA_CHAIN_TABLE) != table {
+			continue
+		}
+		c := &liveChain{}
+		if h, ok := m[unix.NFTA_CHAIN_HOOK]; ok {
+			hook, err := parseAttrs(h)
+			if err != nil {
+				return err
+			}
+			c.hook = hookText(m.string(unix.NFTA_CHAIN_TYPE), hook.uint32(unix.NFTA_HOOK_HOOKNUM),
+				int32(hook.uint32(unix.NFTA_HOOK_PRIORITY)), m.uint32(unix.NFTA_CHAIN_POLICY))
+		}
+		t.chains[m.string(unix.NFTA_CHAIN_NAME)] = c
+	}
+	return nil
+}
+
+func hookText(typ string, hook uint32, priority int32, policy uint32) string {
+	return fmt.Sprintf("type %s hook %d priority %d policy %d", typ, hook, priority, policy)
+}
+
+func (r *nftReader) rules(table string, t *liveTable) error {
+	msgs, err := r.get(unix.NFT_MSG_GETRULE, netlink.Dump, attr(unix.NFTA_RULE_TABLE, table))
+	if err != nil {
+		return err
+	}
+	for _, m := range msgs {
+		c := t.chains[m.string(unix.NFTA_RULE_CHAIN)]
+		if c == nil || m.string(unix.NFTA_RULE_TABLE) != table {
+			continue
+		}
+		c.rules = append(c.rules, canonical(m[unix.NFTA_RULE_EXPRESSIONS]))
+	}
+	return nil
+}
+
+// canonical returns a rule's expressions in the form that canonicalOf gives
+// to ours. A rule with one that we never use stays raw, so equals none.
+func canonical(raw []byte) string {
+	list, err := netlink.NewAttributeDecoder(raw)
+	if err != nil {
+		return string(raw)
+	}
+	var es []expr.Any
+	for list.Next() {
+		m, err := parseAttrs(list.Bytes())
+		if err != nil {
+			return string(raw)
+		}
+		e := knownExpr(m)
+		if e == nil || expr.Unmarshal(byte(nftables.TableFamilyINet), m[unix.NFTA_EXPR_DATA], e) != nil {
+			return string(raw)
+		}
+		es = append(es, e)
+	}
+	s, err := canonicalOf(es)
+	if err != nil || list.Err() != nil {
+		return string(raw)
+	}
+	return s
+}
+
+// knownExpr returns an empty expression of m's kind, if it is one of those
+// that compile makes.
+func knownExpr(m attrs) expr.Any {
+	switch m.string(unix.NFTA_EXPR_NAME) {
+	case "meta":
+		return &expr.Meta{}
+	case "cmp":
+		return &expr.Cmp{}
+	case "payload":
+		return &expr.Payload{}
+	case "ct":
+		return &expr.Ct{}
+	case "bitwise":
+		return &expr.Bitwise{}
+	case "lookup":
+		return &expr.Lookup{}
+	case "dynset":
+		return &expr.Dynset{}
+	case "limit":
+		return &expr.Limit{}
+	case "log":
+		return &expr.Log{}
+	case "counter":
+		return &expr.Counter{}
+	case "reject":
+		return &expr.Reject{}
+	case "redir":
+		return &expr.Redir{}
+	case "immediate":
+		// A verdict, if it goes to the register of verdicts.
+		data, err := parseAttrs(m[unix.NFTA_EXPR_DATA])
+		if err == nil && data.uint32(unix.NFTA_IMMEDIATE_DREG) == unix.NFT_REG_VERDICT {
+			return &expr.Verdict{}
+		}
+		return &expr.Immediate{}
+	}
+	return nil
+}
+
+// canonicalOf serialises expressions, leaving out what the kernel counts and
+// the name that it gives to sets within a transaction.
+func canonicalOf(es []expr.Any) (string, error) {
+	var out []byte
+	for _, e := range es {
+		switch x := e.(type) {
+		case *expr.Counter:
+			e = &expr.Counter{}
+		case *expr.Lookup:
+			x.SetID = 0
+		case *expr.Dynset:
+			x.SetID = 0
+		}
+		b, err := expr.Marshal(byte(nftables.TableFamilyINet), e)
+		if err != nil {
+			return "", err
+		}
+		out = binary.BigEndian.AppendUint32(out, uint32(len(b)))
+		out = append(out, b...)
+	}
+	return string(out), nil
+}
+
+func (r *nftReader) sets(table string, t *liveTable) error {
+	msgs, err := r.get(unix.NFT_MSG_GETSET, netlink.Dump, attr(unix.NFTA_SET_TABLE, table))
+	if err != nil {
+		return err
+	}
+	for _, m := range msgs {
+		if m.string(unix.NFTA_SET_TABLE) != table {
+			continue
+		}
+		desc, err := parseAttrs(m[unix.NFTA_SET_DESC])
+		if err != nil {
+			return err
+		}
+		t.sets[m.string(unix.NFTA_SET_NAME)] = setText(m.uint32(unix.NFTA_SET_FLAGS), m.uint32(unix.NFTA_SET_KEY_TYPE),
+			m.uint32(unix.NFTA_SET_KEY_LEN), m.uint64(unix.NFTA_SET_TIMEOUT), desc.uint32(unix.NFTA_SET_DESC_SIZE))
+	}
+	return nil
+}
+
+func setText(flags, keyType, keyLen uint32, timeoutMs uint64, size uint32) liveSet {
+	return liveSet(fmt.Sprintf("flags %#x key %#x of %d bytes timeout %d ms size %d", flags, keyType, keyLen, timeoutMs, size))
+}
+
+// elements returns what a set holds, keys and ends of ranges together.
+func (r *nftReader) elements(table, name string) (map[string]nftables.SetElement, error) {
+	msgs, err := r.get(unix.NFT_MSG_GETSETELEM, netlink.Dump,
+		append(attr(unix.NFTA_SET_ELEM_LIST_TABLE, table), attr(unix.NFTA_SET_ELEM_LIST_SET, name)...))
+	if err != nil {
+		return nil, fmt.Errorf("read set %s: %w", name, err)
+	}
+	out := make(map[string]nftables.SetElement)
+	for _, m := range msgs {
+		list, err := netlink.NewAttributeDecoder(m[unix.NFTA_SET_ELEM_LIST_ELEMENTS])
+		if err != nil {
+			return nil, err
+		}
+		for list.Next() {
+			em, err := parseAttrs(list.Bytes())
+			if err != nil {
+				return nil, err
+			}
+			e := nftables.SetElement{
+				Key:     em.nested(unix.NFTA_SET_ELEM_KEY, unix.NFTA_DATA_VALUE),
+				KeyEnd:  em.nested(nftables.NFTA_SET_ELEM_KEY_END, unix.NFTA_DATA_VALUE),
+				Timeout: time.Duration(em.uint64(unix.NFTA_SET_ELEM_TIMEOUT)) * time.Millisecond,
+				Expires: time.Duration(em.uint64(unix.NFTA_SET_ELEM_EXPIRATION)) * time.Millisecond,
+			}
+			out[elementID(e)] = e
+		}
+		if err := list.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// elementID tells elements of one set apart.
+func elementID(e nftables.SetElement) string { return string(e.Key) + string(e.KeyEnd) }
+
+// get sends one request about tables of family inet and returns the answers.
+func (r *nftReader) get(typ int, flags netlink.HeaderFlags, data []byte) ([]attrs, error) {
+	return exchange(r.conn, netlink.Message{
+		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | typ), Flags: netlink.Request | flags},
+		Data:   append([]byte{byte(nftables.TableFamilyINet), unix.NFNETLINK_V0, 0, 0}, data...),
+	})
+}
+
+// exchange sends m to netfilter and returns the attributes of the answers.
+func exchange(c *netlink.Conn, m netlink.Message) ([]attrs, error) {
+	if err := c.SetDeadline(time.Now().Add(netlinkTimeout)); err != nil {
+		return nil, err
+	}
+	msgs, err := c.Execute(m)
+	if err != nil {
+		return nil, err
+	}
+	var out []attrs
+	for _, m := range msgs {
+		if len(m.Data) < 4 { // an acknowledgement's, or not netfilter's
+			continue
+		}
+		a, err := parseAttrs(m.Data[4:])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// attrs are the attributes of one level of a netlink message.
+type attrs map[uint16][]byte
+
+func parseAttrs(b []byte) (attrs, error) {
+	d, err := netlink.NewAttributeDecoder(b)
+	if err != nil {
+		return nil, err
+	}
+	out := attrs{}
+	for d.Next() {
+		out[d.Type()] = d.Bytes()
+	}
+	return out, d.Err()
+}
+
+func (a attrs) uint32(typ uint16) uint32 {
+	if b := a[typ]; len(b) == 4 {
+		return binary.BigEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (a attrs) uint64(typ uint16) uint64 {
+	if b := a[typ]; len(b) == 8 {
+		return binary.BigEndian.Uint64(b)
+	}
+	return 0
+}
+
+func (a attrs) string(typ uint16) string {
+	b := a[typ]
+	for len(b) > 0 && b[len(b)-1] == 0 {
+		b = b[:len(b)-1]
+	}
+	return string(b)
+}
+
+// nested returns the attribute inner of the attribute outer.
+func (a attrs) nested(outer, inner uint16) []byte {
+	m, err := parseAttrs(a[outer])
+	if err != nil {
+		return nil
+	}
+	return m[inner]
+}
+
+// attr returns one attribute that holds a string.
+func attr(typ uint16, value string) []byte {
+	b, err := netlink.MarshalAttributes([]netlink.Attribute{{Type: typ, Data: append([]byte(value), 0)}})
+	if err != nil {
+		panic("firewall: a name too long for netlink: " + value)
+	}
+	return b
+}

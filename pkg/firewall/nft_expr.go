@@ -1,0 +1,213 @@
+package firewall
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// reg0 is the first register of the kernel's rule machine. Single comparisons
+// use no other.
+const reg0 = unix.NFT_REG_1
+
+// word returns the register that begins n words of four bytes after reg0, by
+// the name that the kernel gives it when it lists rules.
+func word(n uint32) uint32 {
+	if n%4 == 0 {
+		return unix.NFT_REG_1 + n/4
+	}
+	return unix.NFT_REG32_00 + n
+}
+
+// loIndex is the index of the loopback interface in every network namespace;
+// the kernel has it as LOOPBACK_IFINDEX.
+const loIndex = 1
+
+// icmpxProhibited is NFT_REJECT_ICMPX_ADMIN_PROHIBITED of nf_tables.h.
+const icmpxProhibited = 3
+
+// ipsDstNAT is IPS_DST_NAT of nf_conntrack_common.h.
+const ipsDstNAT = 1 << 5
+
+// Short names for what comparisons ask.
+const (
+	equal    = expr.CmpOpEq
+	notEqual = expr.CmpOpNeq
+)
+
+// compile translates r for the kernel.
+func compile(r rule, sets map[string]set) ([]expr.Any, error) {
+	var out []expr.Any
+	for _, m := range r.matches {
+		es, err := compileMatch(m, sets)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, es...)
+	}
+	es, err := compileVerdict(r.verdict, sets)
+	return append(out, es...), err
+}
+
+func compileMatch(m match, sets map[string]set) ([]expr.Any, error) {
+	switch m := m.(type) {
+	case matchFamily:
+		return meta(expr.MetaKeyNFPROTO, equal, []byte{nfproto(m.family)}), nil
+	case matchIn:
+		return meta(expr.MetaKeyIIF, equal, binaryutil.NativeEndian.PutUint32(loIndex)), nil
+	case matchOut:
+		op := equal
+		if m.not {
+			op = notEqual
+		}
+		return meta(expr.MetaKeyOIF, op, binaryutil.NativeEndian.PutUint32(loIndex)), nil
+	case matchDst:
+		return destination(m.p), nil
+	case matchProto:
+		op := equal
+		if m.not {
+			op = notEqual
+		}
+		return meta(expr.MetaKeyL4PROTO, op, []byte{m.proto}), nil
+	case matchPort:
+		return field(expr.PayloadBaseTransportHeader, 2, binaryutil.BigEndian.PutUint16(m.port)), nil
+	case matchICMP:
+		return field(expr.PayloadBaseTransportHeader, 0, []byte{m.typ}), nil
+	case matchHopLimit:
+		return append(meta(expr.MetaKeyNFPROTO, equal, []byte{nfproto(ipv6)}),
+			field(expr.PayloadBaseNetworkHeader, 7, []byte{255})...), nil
+	case matchUID:
+		return meta(expr.MetaKeySKUID, equal, binaryutil.NativeEndian.PutUint32(m.uid)), nil
+	case matchOwned:
+		// Loading the uid ends the rule if the packet has no owner.
+		return meta(expr.MetaKeySKUID, expr.CmpOpGte, binaryutil.NativeEndian.PutUint32(0)), nil
+	case matchState:
+		return ctBits(expr.CtKeySTATE, map[ctState]uint32{
+			stateInvalid:     expr.CtStateBitINVALID,
+			stateEstablished: expr.CtStateBitESTABLISHED,
+			stateRelated:     expr.CtStateBitRELATED,
+			stateNew:         expr.CtStateBitNEW,
+		}[m.state]), nil
+	case matchOriginal:
+		return []expr.Any{
+			&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg0},
+			&expr.Cmp{Op: equal, Register: reg0, Data: []byte{expr.CtDirOriginal}},
+		}, nil
+	case matchDNAT:
+		return ctBits(expr.CtKeySTATUS, ipsDstNAT), nil
+	case matchSet:
+		s, ok := sets[m.set]
+		if !ok {
+			return nil, fmt.Errorf("no set %q", m.set)
+		}
+		return append(loadKey(s.family, true), &expr.Lookup{SourceRegister: reg0, SetName: m.set}), nil
+	}
+	return nil, fmt.Errorf("can't translate %T", m)
+}
+
+func compileVerdict(v verdict, sets map[string]set) ([]expr.Any, error) {
+	one := func(e expr.Any) ([]expr.Any, error) { return []expr.Any{e}, nil }
+	switch v := v.(type) {
+	case accept:
+		return one(&expr.Verdict{Kind: expr.VerdictAccept})
+	case drop:
+		return one(&expr.Verdict{Kind: expr.VerdictDrop})
+	case leave:
+		return one(&expr.Verdict{Kind: expr.VerdictReturn})
+	case jump:
+		return one(&expr.Verdict{Kind: expr.VerdictJump, Chain: v.chain})
+	case count:
+		return one(&expr.Counter{})
+	case reset:
+		return one(&expr.Reject{Type: unix.NFT_REJECT_TCP_RST})
+	case prohibit:
+		return one(&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: icmpxProhibited})
+	case redirect:
+		return []expr.Any{
+			&expr.Immediate{Register: reg0, Data: binaryutil.BigEndian.PutUint16(v.port)},
+			&expr.Redir{RegisterProtoMin: reg0, RegisterProtoMax: reg0, Flags: unix.NF_NAT_RANGE_PROTO_SPECIFIED},
+		}, nil
+	case log:
+		s, ok := sets[v.set]
+		if !ok {
+			return nil, fmt.Errorf("no set %q", v.set)
+		}
+		return append(loadKey(s.family, v.ports),
+			&expr.Dynset{SrcRegKey: reg0, SetName: v.set, Operation: unix.NFT_DYNSET_OP_UPDATE, Exprs: []expr.Any{
+				&expr.Limit{Type: expr.LimitTypePkts, Rate: dropRate, Unit: expr.LimitTimeSecond, Burst: dropBurst},
+			}},
+			&expr.Limit{Type: expr.LimitTypePkts, Rate: totalRate, Unit: expr.LimitTimeSecond, Burst: totalBurst},
+			&expr.Log{
+				Key:   1<<unix.NFTA_LOG_GROUP | 1<<unix.NFTA_LOG_PREFIX | 1<<unix.NFTA_LOG_SNAPLEN,
+				Group: v.group, Data: []byte(logPrefix), Snaplen: snapLen,
+			}), nil
+	}
+	return nil, fmt.Errorf("can't translate %T", v)
+}
+
+// meta compares what the kernel knows about a packet with value.
+func meta(key expr.MetaKey, op expr.CmpOp, value []byte) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: key, Register: reg0}, &expr.Cmp{Op: op, Register: reg0, Data: value}}
+}
+
+// field compares bytes of a header with value.
+func field(base expr.PayloadBase, offset uint32, value []byte) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: reg0, Base: base, Offset: offset, Len: uint32(len(value))},
+		&expr.Cmp{Op: equal, Register: reg0, Data: value},
+	}
+}
+
+// ctBits asks for one of bits in a field of the flow.
+func ctBits(key expr.CtKey, bits uint32) []expr.Any {
+	zero := make([]byte, 4)
+	return []expr.Any{
+		&expr.Ct{Key: key, Register: reg0},
+		&expr.Bitwise{SourceRegister: reg0, DestRegister: reg0, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(bits), Xor: zero},
+		&expr.Cmp{Op: notEqual, Register: reg0, Data: zero},
+	}
+}
+
+// destination compares the destination address, family included, with p.
+func destination(p netip.Prefix) []expr.Any {
+	f := familyOf(p.Addr())
+	out := append(meta(expr.MetaKeyNFPROTO, equal, []byte{nfproto(f)}), loadDestination(f))
+	if !p.IsSingleIP() {
+		n := uint32(p.Addr().BitLen())
+		out = append(out, &expr.Bitwise{SourceRegister: reg0, DestRegister: reg0, Len: n / 8,
+			Mask: net.CIDRMask(p.Bits(), int(n)), Xor: make([]byte, n/8)})
+	}
+	return append(out, &expr.Cmp{Op: equal, Register: reg0, Data: p.Addr().AsSlice()})
+}
+
+func loadDestination(f family) *expr.Payload {
+	p := &expr.Payload{DestRegister: reg0, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4}
+	if f == ipv6 {
+		p.Offset, p.Len = 24, 16
+	}
+	return p
+}
+
+// loadKey puts the key of a set into the registers from reg0 on: destination,
+// protocol, and port, or 0 if the protocol has none.
+func loadKey(f family, ports bool) []expr.Any {
+	dst := loadDestination(f)
+	next := dst.Len / 4
+	out := []expr.Any{dst, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: word(next)}}
+	if ports {
+		return append(out, &expr.Payload{DestRegister: word(next + 1), Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2})
+	}
+	return append(out, &expr.Immediate{Register: word(next + 1), Data: make([]byte, 4)})
+}
+
+func nfproto(f family) byte {
+	if f == ipv4 {
+		return byte(nftables.TableFamilyIPv4)
+	}
+	return byte(nftables.TableFamilyIPv6)
+}

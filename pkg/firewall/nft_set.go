@@ -1,0 +1,62 @@
+package firewall
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"github.com/google/nftables"
+)
+
+// nftSet returns what the kernel is told about s.
+func nftSet(t *nftables.Table, s set) (*nftables.Set, error) {
+	addr := nftables.TypeIPAddr
+	if s.family == ipv6 {
+		addr = nftables.TypeIP6Addr
+	}
+	key, err := nftables.ConcatSetType(addr, nftables.TypeInetProto, nftables.TypeInetService)
+	if err != nil {
+		return nil, err
+	}
+	out := &nftables.Set{Table: t, Name: s.name, KeyType: key, Concatenation: true}
+	switch s.kind {
+	case static:
+		out.Interval = true
+	case leased:
+		out.HasTimeout, out.Size = true, maxLeases
+	case meter:
+		out.Dynamic, out.HasTimeout, out.Timeout, out.Size = true, true, meterLife, maxMeter
+	}
+	return out, nil
+}
+
+// key returns the fields of an element, each padded to four bytes.
+func key(a netip.Addr, proto uint8, port uint16) []byte {
+	b := append(a.AsSlice(), proto, 0, 0, 0)
+	b = binary.BigEndian.AppendUint16(b, port)
+	return append(b, 0, 0)
+}
+
+// rangeElement returns the element of a static set for b.
+func rangeElement(b box) nftables.SetElement {
+	lowProto, highProto, lowPort, highPort := b.proto, b.proto, b.port, b.port
+	if b.proto == 0 {
+		highProto = 255
+	}
+	if b.port == 0 {
+		highPort = 65535
+	}
+	return nftables.SetElement{
+		Key:    key(b.prefix.Addr(), lowProto, lowPort),
+		KeyEnd: key(lastAddr(b.prefix), highProto, highPort),
+	}
+}
+
+// leaseElement returns the element of a lease set for e. A ttl of 0 leaves
+// the time out, as is right for deleting.
+func leaseElement(e Element, ttl time.Duration) nftables.SetElement {
+	if ttl > 0 {
+		ttl = max(ttl.Round(time.Millisecond), time.Second)
+	}
+	return nftables.SetElement{Key: key(e.Addr, e.Proto, e.Port), Timeout: ttl}
+}

@@ -1,0 +1,146 @@
+package firewall
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+)
+
+// maxDiffs bounds how many differences an error tells.
+const maxDiffs = 5
+
+// differ returns an error that tells the first of diffs, or nil.
+func differ(diffs []string) error {
+	if len(diffs) == 0 {
+		return nil
+	}
+	more := ""
+	if n := len(diffs) - maxDiffs; n > 0 {
+		diffs, more = diffs[:maxDiffs], fmt.Sprintf("; and %d more", n)
+	}
+	return errors.New("the kernel's rules are not the plan's: " + strings.Join(diffs, "; ") + more)
+}
+
+// differences compares live, which is nil for no table, with p.
+func (n *nft) differences(live *liveTable, p Plan) ([]string, error) {
+	if live == nil {
+		return []string{"the table is gone"}, nil
+	}
+	var out []string
+	note := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+
+	// A table that persists without an owner may be one that we adopt.
+	if got := nftables.TableFlags(live.flags); got&^nftables.TableFlagPersist != n.flags&^nftables.TableFlagPersist {
+		note("table flags are %#x, not %#x", live.flags, uint32(n.flags))
+	}
+	chains, err := wantedChains(p)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range sortedUnion(live.chains, chains) {
+		switch l, w := live.chains[name], chains[name]; {
+		case l == nil:
+			note("chain %s is gone", name)
+		case w == nil:
+			note("chain %s is foreign", name)
+		case l.hook != w.hook:
+			note("chain %s has %q, not %q", name, l.hook, w.hook)
+		case !slices.Equal(l.rules, w.rules):
+			note("chain %s has other rules (%d, not %d; first difference at rule %d)", name, len(l.rules), len(w.rules), firstDiff(l.rules, w.rules)+1)
+		}
+	}
+	sets := setsOf(p)
+	for _, name := range sortedUnion(live.sets, sets) {
+		s, wanted := sets[name]
+		l, there := live.sets[name]
+		switch {
+		case !there:
+			note("set %s is gone", name)
+		case !wanted:
+			note("set %s is foreign", name)
+		case l != definition(s):
+			note("set %s is defined as %q, not %q", name, l, definition(s))
+		case s.kind == static:
+			have, err := n.read.elements(tableName, name)
+			if err != nil {
+				return nil, err
+			}
+			missing := 0
+			for _, b := range s.boxes {
+				if _, ok := have[elementID(rangeElement(b))]; !ok {
+					missing++
+				}
+			}
+			if extra := len(have) - (len(s.boxes) - missing); missing > 0 || extra > 0 {
+				note("set %s lacks %d elements and has %d foreign ones", name, missing, extra)
+			}
+		}
+	}
+	return out, nil
+}
+
+func wantedChains(p Plan) (map[string]*liveChain, error) {
+	sets := setsOf(p)
+	out := make(map[string]*liveChain, len(p.chains))
+	for _, c := range p.chains {
+		l := &liveChain{hook: hookOf(c)}
+		for _, r := range c.rules {
+			es, err := compile(r, sets)
+			if err != nil {
+				return nil, err
+			}
+			s, err := canonicalOf(es)
+			if err != nil {
+				return nil, err
+			}
+			l.rules = append(l.rules, s)
+		}
+		out[c.name] = l
+	}
+	return out, nil
+}
+
+// hookOf returns the hook of c as the kernel would tell it.
+func hookOf(c chain) string {
+	n := nftChain(nil, c)
+	if n.Hooknum == nil {
+		return ""
+	}
+	// The kernel has NF_DROP as 0 and NF_ACCEPT as 1, like the library.
+	return hookText(string(n.Type), uint32(*n.Hooknum), int32(*n.Priority), uint32(*n.Policy))
+}
+
+// definition returns the definition of s as the kernel would tell it.
+func definition(s set) liveSet {
+	ns, err := nftSet(nil, s)
+	if err != nil {
+		return liveSet("impossible: " + err.Error())
+	}
+	flags := uint32(nftables.NFT_SET_CONCAT)
+	for bit, on := range map[uint32]bool{unix.NFT_SET_INTERVAL: ns.Interval, unix.NFT_SET_TIMEOUT: ns.HasTimeout, unix.NFT_SET_EVAL: ns.Dynamic} {
+		if on {
+			flags |= bit
+		}
+	}
+	return setText(flags, ns.KeyType.GetNFTMagic(), ns.KeyType.Bytes, uint64(ns.Timeout.Milliseconds()), ns.Size)
+}
+
+func sortedUnion[A, B any](a map[string]A, b map[string]B) []string {
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+func firstDiff(a, b []string) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return min(len(a), len(b))
+}

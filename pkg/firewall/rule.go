@@ -1,0 +1,188 @@
+package firewall
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// IP protocol numbers, from the IANA registry.
+const (
+	protoICMP   = 1
+	protoIGMP   = 2
+	protoTCP    = 6
+	protoUDP    = 17
+	protoICMPv6 = 58
+)
+
+func protoName(p uint8) string {
+	switch p {
+	case protoICMP:
+		return "icmp"
+	case protoIGMP:
+		return "igmp"
+	case protoTCP:
+		return "tcp"
+	case protoUDP:
+		return "udp"
+	case protoICMPv6:
+		return "ipv6-icmp"
+	}
+	return fmt.Sprint(p)
+}
+
+// family tells IPv4 from IPv6.
+type family uint8
+
+const (
+	ipv4 family = 4
+	ipv6 family = 6
+)
+
+func families() []family { return []family{ipv4, ipv6} }
+
+func familyOf(a netip.Addr) family {
+	if a.Is4() {
+		return ipv4
+	}
+	return ipv6
+}
+
+// header is the word that nft(8) uses for fields of the family's header.
+func (f family) header() string {
+	if f == ipv4 {
+		return "ip"
+	}
+	return "ip6"
+}
+
+// rule is what happens to the packets that every one of its matches fits.
+type rule struct {
+	matches []match
+	verdict verdict
+}
+
+func (r rule) String() string {
+	var words []string
+	for _, m := range r.matches {
+		words = append(words, m.String())
+	}
+	return strings.Join(append(words, r.verdict.String()), " ")
+}
+
+// match is a condition on a packet: one of the types below. A backend
+// translates each by a type switch.
+type match interface{ String() string }
+
+type (
+	matchFamily struct{ family family }
+	matchIn     struct{}                 // came in by loopback
+	matchOut    struct{ not bool }       // goes out by loopback
+	matchDst    struct{ p netip.Prefix } // destination, after any NAT
+	matchProto  struct {
+		proto uint8
+		not   bool
+	}
+	matchPort     struct{ port uint16 } // destination port; after matchProto
+	matchICMP     struct{ typ uint8 }   // after matchProto
+	matchHopLimit struct{}              // 255: no router has passed it on
+	matchUID      struct{ uid uint32 }  // owner of the sending socket
+	matchOwned    struct{}              // sent by a process, not by the kernel
+	matchState    struct{ state ctState }
+	matchOriginal struct{}             // in the direction of the flow's first packet
+	matchDNAT     struct{}             // redirected by a NAT rule
+	matchSet      struct{ set string } // destination address, protocol and port
+)
+
+func (m matchFamily) String() string { return fmt.Sprintf("meta nfproto ipv%d", m.family) }
+func (m matchIn) String() string     { return "iif lo" }
+func (m matchOut) String() string {
+	if m.not {
+		return "oif != lo"
+	}
+	return "oif lo"
+}
+func (m matchDst) String() string {
+	dst := m.p.String()
+	if m.p.IsSingleIP() {
+		dst = m.p.Addr().String()
+	}
+	return familyOf(m.p.Addr()).header() + " daddr " + dst
+}
+func (m matchProto) String() string {
+	if m.not {
+		return "meta l4proto != " + protoName(m.proto)
+	}
+	return "meta l4proto " + protoName(m.proto)
+}
+func (m matchPort) String() string     { return fmt.Sprintf("th dport %d", m.port) }
+func (m matchICMP) String() string     { return fmt.Sprintf("icmp type %d", m.typ) }
+func (m matchHopLimit) String() string { return "ip6 hoplimit 255" }
+func (m matchUID) String() string      { return fmt.Sprintf("meta skuid %d", m.uid) }
+func (m matchOwned) String() string    { return "meta skuid >= 0" }
+func (m matchState) String() string    { return "ct state " + m.state.String() }
+func (m matchOriginal) String() string { return "ct direction original" }
+func (m matchDNAT) String() string     { return "ct status dnat" }
+func (m matchSet) String() string      { return "daddr . l4proto . dport @" + m.set }
+
+// ctState is what connection tracking thinks of a packet.
+type ctState uint8
+
+const (
+	stateInvalid ctState = iota
+	stateEstablished
+	stateRelated
+	stateNew
+)
+
+func (s ctState) String() string {
+	return [...]string{"invalid", "established", "related", "new"}[s]
+}
+
+// verdict is what a rule does: one of the types below.
+type verdict interface{ String() string }
+
+type (
+	accept   struct{}
+	drop     struct{} // without an answer
+	leave    struct{} // this chain
+	jump     struct{ chain string }
+	count    struct{} // and go on
+	reset    struct{} // refuse by a TCP reset
+	prohibit struct{} // refuse by ICMP, administratively prohibited
+	redirect struct{ port uint16 }
+	log      struct { // to NFLOG, limited per element of set and in total
+		group uint16
+		set   string
+		ports bool // the protocol has ports
+	}
+)
+
+func (accept) String() string     { return "accept" }
+func (drop) String() string       { return "drop" }
+func (leave) String() string      { return "return" }
+func (v jump) String() string     { return "jump " + v.chain }
+func (count) String() string      { return "counter" }
+func (reset) String() string      { return "reject with tcp reset" }
+func (prohibit) String() string   { return "reject with icmpx admin-prohibited" }
+func (v redirect) String() string { return fmt.Sprintf("redirect to :%d", v.port) }
+func (v log) String() string {
+	port := "0"
+	if v.ports {
+		port = "dport"
+	}
+	return fmt.Sprintf("update @%s { daddr . l4proto . %s limit rate %d/second burst %d } limit rate %d/second burst %d log group %d prefix %q snaplen %d",
+		v.set, port, dropRate, dropBurst, totalRate, totalBurst, v.group, logPrefix, snapLen)
+}
+
+// What reaches the log: dropBurst packets to a destination at once, then
+// dropRate a second, and of all destinations together totalRate a second.
+const (
+	dropRate   = 1
+	dropBurst  = 5
+	totalRate  = 200
+	totalBurst = 400
+
+	logPrefix = "agent-init"
+	snapLen   = 128 // bytes of a packet: headers, and little of what they carry
+)

@@ -1,0 +1,116 @@
+package firewall
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+var errClosed = errors.New("firewall is closed")
+
+// worker does one job after another on a socket to the kernel. Its caller can
+// give up waiting, which the kernel can't be made to.
+type worker struct {
+	jobs  chan job
+	quit  chan struct{}
+	done  sync.WaitGroup
+	close func()
+
+	// lease does the leases of many callers at once.
+	lease func([]Lease) error
+}
+
+// job is either a function or leases.
+type job struct {
+	ctx    context.Context
+	run    func() error
+	leases []Lease
+	result chan error // has room for one
+}
+
+func newWorker(lease func([]Lease) error) *worker {
+	w := &worker{jobs: make(chan job, 1024), quit: make(chan struct{}), lease: lease}
+	w.close = sync.OnceFunc(func() { close(w.quit); w.done.Wait() })
+	w.done.Go(w.loop)
+	return w
+}
+
+// do has run called by the worker and returns its result.
+func (w *worker) do(ctx context.Context, run func() error) error {
+	return w.wait(job{ctx: ctx, run: run, result: make(chan error, 1)})
+}
+
+// leaseSoon has ls leased, together with what others ask for meanwhile.
+func (w *worker) leaseSoon(ctx context.Context, ls []Lease) error {
+	return w.wait(job{ctx: ctx, leases: ls, result: make(chan error, 1)})
+}
+
+func (w *worker) wait(j job) error {
+	if err := j.ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case w.jobs <- j:
+	case <-j.ctx.Done():
+		return j.ctx.Err()
+	case <-w.quit:
+		return errClosed
+	}
+	select {
+	case err := <-j.result:
+		return err
+	case <-j.ctx.Done():
+		return j.ctx.Err()
+	case <-w.quit:
+		return errClosed
+	}
+}
+
+func (w *worker) loop() {
+	for {
+		select {
+		case <-w.quit:
+			return
+		case j := <-w.jobs:
+			for next := &j; next != nil; {
+				next = w.step(*next)
+			}
+		}
+	}
+}
+
+// step does j and, if j is a lease, the leases that wait behind it. It returns
+// the first job behind these that is none.
+func (w *worker) step(j job) (next *job) {
+	if j.ctx.Err() != nil { // the caller has gone
+		return nil
+	}
+	if j.run != nil {
+		j.result <- j.run()
+		return nil
+	}
+	batch := []job{j}
+	all := append([]Lease(nil), j.leases...)
+gather:
+	for len(all) < chunk {
+		select {
+		case k := <-w.jobs:
+			if k.run != nil {
+				next = &k
+				break gather
+			}
+			batch, all = append(batch, k), append(all, k.leases...)
+		default:
+			break gather
+		}
+	}
+	err := w.lease(all)
+	for _, b := range batch {
+		if err != nil && len(batch) > 1 { // whose fault it was isn't known
+			b.result <- w.lease(b.leases)
+			continue
+		}
+		b.result <- err
+	}
+	return next
+}
