@@ -267,7 +267,7 @@ func (k *keeper) proveConfinement(ctx context.Context) error {
 	}
 	k.noteSelfTest(report)
 	if report.OK {
-		k.record(audit.Event{Kind: audit.SelfTest, Verdict: audit.Info, Reason: fmt.Sprintf("passed: %d checks in %v", len(report.Checks), report.Duration.Round(time.Millisecond))})
+		k.record(audit.Event{Kind: audit.SelfTest, Verdict: audit.Info, Reason: fmt.Sprintf("passed: %d checks in %v", len(report.Checks), millis(report.Millis))})
 		return nil
 	}
 	failures := report.Failures()

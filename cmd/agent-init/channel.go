@@ -50,7 +50,9 @@ type guardStats struct {
 	Allowed  uint64 `json:"allowed"`
 	Denied   uint64 `json:"denied"`
 	Cached   uint64 `json:"cached"`
-	Upstream uint64 `json:"upstream_errors"`
+	Asked    uint64 `json:"asked"`    // questions to upstream servers
+	Failed   uint64 `json:"failed"`   // of those, without an answer
+	Stripped uint64 `json:"stripped"` // addresses taken out of answers
 }
 
 // wire is the message in memory order; encoding/binary gives it its size.

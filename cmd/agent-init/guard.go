@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime/debug"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -144,7 +145,7 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	return context.Cause(ctx)
 }
 
-func presets() fs.FS { return allowlist.FS }
+func presets() fs.FS { return allowlist.Files }
 
 // prefetch resolves the names that the policy spells out, the required ones
 // first, so that the agent finds them leased.
@@ -262,19 +263,35 @@ func (g *guard) adopt(ctx context.Context, file *os.File) error {
 
 func (g *guard) stats() guardStats {
 	s := g.resolver.Stats()
-	return guardStats{Queries: s.Queries, Allowed: s.Allowed, Denied: s.Denied, Cached: s.Cached, Upstream: s.UpstreamErrors}
+	return guardStats{Queries: s.Queries, Allowed: s.Allowed, Denied: s.Denied, Cached: s.Cached, Asked: s.Asked, Failed: s.Failed, Stripped: s.Stripped}
 }
 
 func dropEvent(d firewall.Drop) audit.Event {
 	e := audit.Event{
 		Kind: audit.Drop, Verdict: audit.Deny, IP: d.Dst.Addr().String(), Port: d.Dst.Port(),
-		Proto: firewall.ProtocolName(d.Proto), Reason: "no entry allows this address and port",
+		Proto: protocolName(d.Proto), Reason: "no entry allows this address and port",
 	}
 	if d.UID >= 0 {
 		uid := uint32(d.UID)
 		e.UID = &uid
 	}
 	return e
+}
+
+// protocolName is the name that a person knows an IP protocol by, else its
+// number (IANA protocol numbers).
+func protocolName(p uint8) string {
+	switch p {
+	case unix.IPPROTO_TCP:
+		return "tcp"
+	case unix.IPPROTO_UDP:
+		return "udp"
+	case unix.IPPROTO_ICMP:
+		return "icmp"
+	case unix.IPPROTO_ICMPV6:
+		return "icmpv6"
+	}
+	return strconv.Itoa(int(p))
 }
 
 func inheritListeners(pairs int) (udp []net.PacketConn, tcp []net.Listener, err error) {

@@ -11,7 +11,7 @@ import (
 	"io"
 	"os"
 
-	_ "github.com/agent-init/agent-init/pkg/reaper/early" // signals that come before main are not lost
+	"github.com/agent-init/agent-init/pkg/reaper/early"
 )
 
 func main() {
@@ -40,8 +40,11 @@ type command struct {
 	summary  string
 	example  string
 	hidden   bool // for agent-init itself, not for people
-	run      func(ctx context.Context, e environment, flags *flag.FlagSet, args []string) error
-	flags    func(fs *flag.FlagSet)
+	// takesSignals is for commands that read early.Signals; the others end
+	// on a signal as any program does.
+	takesSignals bool
+	run          func(ctx context.Context, e environment, flags *flag.FlagSet, args []string) error
+	flags        func(fs *flag.FlagSet)
 }
 
 func commands() []command {
@@ -99,6 +102,9 @@ func (c command) invoke(e environment) int {
 	case err != nil:
 		fmt.Fprintf(e.stderr, "agent-init %s: %v\n  remedy: see agent-init %s --help\n", c.name, err, c.name)
 		return exitUsage
+	}
+	if !c.takesSignals {
+		early.Release()
 	}
 	return report(e.stderr, c.run(context.Background(), e, fs, fs.Args()))
 }

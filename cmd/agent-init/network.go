@@ -18,7 +18,7 @@ import (
 
 func sidecarCommand() command {
 	return command{
-		name: "sidecar", synopsis: "[flags]",
+		name: "sidecar", takesSignals: true, synopsis: "[flags]",
 		summary: "confine a network namespace that the agent's container shares; stays in the foreground",
 		example: "agent-init sidecar --user 1000",
 		flags:   configFlags,
@@ -119,7 +119,7 @@ const fdReport = 3
 
 func keeperCommand() command {
 	return command{
-		name: keeperName, hidden: true,
+		name: keeperName, takesSignals: true, hidden: true,
 		summary: "the detached keeper (started by agent-init up)",
 		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			report := os.NewFile(fdReport, "report")

@@ -20,7 +20,7 @@ import (
 
 func runCommand() command {
 	return command{
-		name: "run", synopsis: "[flags] [-- CMD ARG…]",
+		name: "run", takesSignals: true, synopsis: "[flags] [-- CMD ARG…]",
 		summary: "confine the container, prove it, and run the agent",
 		example: "agent-init run -- claude",
 		flags:   func(fs *flag.FlagSet) { configFlags(fs); superviseFlags(fs) },

@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -30,7 +31,7 @@ func selftestCommand() command {
 			if os.Geteuid() == 0 {
 				return selftestAsAgent(asJSON)
 			}
-			return probe(ctx, e.stdout, asJSON)
+			return probe(ctx, e, asJSON)
 		},
 	}
 }
@@ -53,12 +54,12 @@ func probeCommand() command {
 		summary: "the probes of the self-test (started by agent-init itself)",
 		flags:   func(fs *flag.FlagSet) { fs.Bool("json", false, "") },
 		run: func(ctx context.Context, e environment, fs *flag.FlagSet, _ []string) error {
-			return probe(ctx, e.stdout, fs.Lookup("json").Value.String() == "true")
+			return probe(ctx, e, fs.Lookup("json").Value.String() == "true")
 		},
 	}
 }
 
-func probe(ctx context.Context, w io.Writer, asJSON bool) error {
+func probe(ctx context.Context, e environment, asJSON bool) error {
 	dir, err := findRuntimeDir()
 	if err != nil {
 		return notRunning(err)
@@ -69,11 +70,11 @@ func probe(ctx context.Context, w io.Writer, asJSON bool) error {
 	}
 	report := selftest.Run(ctx, plan)
 	if asJSON {
-		if err := json.NewEncoder(w).Encode(report); err != nil {
+		if err := json.NewEncoder(e.stdout).Encode(report); err != nil {
 			return err
 		}
-	} else {
-		report.WriteTable(w, false)
+	} else if err := report.WriteTable(e.stdout, colour(e)); err != nil {
+		return err
 	}
 	if !report.OK {
 		return status(exitSelfTest)
@@ -106,11 +107,10 @@ func (k *keeper) runSelfTest(ctx context.Context) (selftest.Report, error) {
 	if err := r.SetReadDeadline(time.Now().Add(selfTestTime)); err != nil {
 		return selftest.Report{}, err
 	}
-	var report selftest.Report
-	decoded := json.NewDecoder(io.LimitReader(r, 4<<20)).Decode(&report)
+	report, decoded := selftest.ReadReport(io.LimitReader(r, 4<<20))
 	st, err := p.Wait(ctx)
 	if err != nil {
-		k.kill(p, 9)
+		k.kill(p, syscall.SIGKILL)
 		return selftest.Report{}, errors.New("it did not end in time")
 	}
 	if decoded != nil {
@@ -124,14 +124,17 @@ func (k *keeper) runSelfTest(ctx context.Context) (selftest.Report, error) {
 // notAllowed are names that surely exist and that a policy seldom allows.
 var notAllowed = [...]string{"example.com", "example.net", "example.org", "www.iana.org"}
 
-// publicResolvers are addresses that answer DNS for everyone, and the names
-// under which a policy may allow them on purpose.
-var publicResolvers = [...]struct{ addr, name string }{
-	{"1.1.1.1", "one.one.one.one"},
-	{"8.8.8.8", "dns.google"},
-	{"9.9.9.9", "dns.quad9.net"},
-	{"2606:4700:4700::1111", "one.one.one.one"},
-	{"2001:4860:4860::8888", "dns.google"},
+// knownNames are names under which a policy may allow, on purpose, an address
+// that the standard plan tries.
+var knownNames = map[string][]string{
+	"1.1.1.1":              {"one.one.one.one", "cloudflare-dns.com"},
+	"1.0.0.1":              {"one.one.one.one", "cloudflare-dns.com"},
+	"8.8.8.8":              {"dns.google"},
+	"8.8.4.4":              {"dns.google"},
+	"9.9.9.9":              {"dns.quad9.net"},
+	"2606:4700:4700::1111": {"one.one.one.one", "cloudflare-dns.com"},
+	"2001:4860:4860::8888": {"dns.google"},
+	"2620:fe::fe":          {"dns.quad9.net"},
 }
 
 // selfTestPlan is what the policy promises: nothing that it allows is among
@@ -145,14 +148,13 @@ func (k *keeper) selfTestPlan() selftest.Plan {
 		}
 	}
 	plan := selftest.DefaultPlan(denied...)
-	plan.Resolvers = nil
-	for _, r := range publicResolvers {
-		addr := netip.MustParseAddr(r.addr)
-		allowed := slices.ContainsFunc(p.Static(), func(s policy.Static) bool { return s.Prefix.Contains(addr) })
-		if !allowed && !p.Lookup(r.name).Allowed {
-			plan.Resolvers = append(plan.Resolvers, addr)
-		}
+	allowed := func(a netip.Addr) bool {
+		return slices.ContainsFunc(p.Static(), func(s policy.Static) bool { return s.Prefix.Contains(a) }) ||
+			slices.ContainsFunc(knownNames[a.String()], func(name string) bool { return p.Lookup(name).Allowed })
 	}
+	allowedPort := func(a netip.AddrPort) bool { return allowed(a.Addr()) }
+	plan.TCP = slices.DeleteFunc(plan.TCP, allowedPort)
+	plan.UDP = slices.DeleteFunc(plan.UDP, allowedPort)
 	for _, r := range p.Required() {
 		name := r.Name
 		if name == "" {

@@ -198,9 +198,13 @@ func (k *keeper) publish() {
 }
 
 func (k *keeper) noteSelfTest(r selftest.Report) {
-	st := &selfTestState{OK: r.OK, Time: time.Now(), Checks: len(r.Checks), Millis: r.Duration.Milliseconds()}
+	st := &selfTestState{OK: r.OK, Time: time.Now(), Checks: len(r.Checks), Millis: int64(r.Millis)}
 	if !r.OK {
 		st.Failures = r.Failures()
 	}
 	k.update(func(s *state) { s.SelfTest = st })
+}
+
+func millis(ms float64) time.Duration {
+	return time.Duration(ms * float64(time.Millisecond)).Round(time.Millisecond)
 }

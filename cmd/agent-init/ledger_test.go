@@ -1,0 +1,221 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/firewall"
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+func parsePolicy(t testing.TB, text string) *policy.Policy {
+	t.Helper()
+	p, err := policy.Parse(&policy.Bundle{Files: []policy.File{{Name: "policy.yaml", Data: []byte(text)}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// clock stands still until a test moves it.
+type clock struct{ now time.Time }
+
+func newTestLedger(t testing.TB, text string) (*ledger, *clock) {
+	c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	l := newLedger(parsePolicy(t, text))
+	l.now = func() time.Time { return c.now }
+	return l, c
+}
+
+func addrs(list ...string) []netip.Addr {
+	var out []netip.Addr
+	for _, s := range list {
+		out = append(out, netip.MustParseAddr(s))
+	}
+	return out
+}
+
+func tcp(addr string, port uint16) firewall.Element {
+	return firewall.Element{Addr: netip.MustParseAddr(addr), Proto: 6, Port: port}
+}
+
+func TestLedgerGrant(t *testing.T) {
+	l, _ := newTestLedger(t, `domains: [api.example.com, "*.cdn.example.net:8443", "db.example.org:5432 private", "!bad.cdn.example.net"]`)
+	for name, tc := range map[string]struct {
+		name  string
+		addrs []netip.Addr
+		open  []firewall.Element
+	}{
+		"default ports":          {"api.example.com", addrs("192.0.2.1"), []firewall.Element{tcp("192.0.2.1", 80), tcp("192.0.2.1", 443)}},
+		"case and dot":           {"API.Example.com.", addrs("198.51.100.7"), []firewall.Element{tcp("198.51.100.7", 80), tcp("198.51.100.7", 443)}},
+		"wildcard with a port":   {"x.cdn.example.net", addrs("2001:db8::1"), []firewall.Element{tcp("2001:db8::1", 8443)}},
+		"private where said":     {"db.example.org", addrs("10.0.0.5"), []firewall.Element{tcp("10.0.0.5", 5432)}},
+		"private elsewhere":      {"api.example.com", addrs("10.0.0.5"), nil},
+		"metadata":               {"db.example.org", addrs("169.254.169.254"), nil},
+		"loopback":               {"api.example.com", addrs("127.0.0.1", "::1"), nil},
+		"not allowed":            {"evil.example.com", addrs("192.0.2.1"), nil},
+		"denied below wildcard":  {"bad.cdn.example.net", addrs("192.0.2.9"), nil},
+		"no name":                {"", addrs("192.0.2.1"), nil},
+		"same address repeated":  {"api.example.com", addrs("203.0.113.1", "203.0.113.1"), []firewall.Element{tcp("203.0.113.1", 80), tcp("203.0.113.1", 443)}},
+		"only the good of a mix": {"api.example.com", addrs("127.0.0.1", "203.0.113.2"), []firewall.Element{tcp("203.0.113.2", 80), tcp("203.0.113.2", 443)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			open, admitted := l.grant(tc.name, tc.addrs, time.Minute)
+			var got []firewall.Element
+			for _, o := range open {
+				got = append(got, o.Element)
+				if !slices.Contains(admitted, o.Addr) {
+					t.Errorf("opens %v, and does not say so", o.Addr)
+				}
+				if !l.holds(o.Element) {
+					t.Errorf("opens %v without booking it", o.Element)
+				}
+			}
+			slices.SortFunc(got, func(a, b firewall.Element) int { return int(a.Port) - int(b.Port) })
+			if !slices.Equal(got, tc.open) {
+				t.Errorf("got %v, want %v", got, tc.open)
+			}
+		})
+	}
+}
+
+// TestLedgerShares: an answer that is stuffed with addresses costs its own name
+// only, and wildcard names together never take the room of the others.
+func TestLedgerShares(t *testing.T) {
+	l, c := newTestLedger(t, "domains: [ok.example.com:443, '*.wild.example.net:443']\nlimits: {leases: 1000}")
+	if _, admitted := l.grant("ok.example.com", addrs("192.0.2.1"), time.Minute); len(admitted) != 1 {
+		t.Fatal("the honest name has no lease")
+	}
+	for i := range 3000 {
+		a := netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)})
+		l.grant(fmt.Sprintf("n%d.wild.example.net", i), []netip.Addr{a}, time.Minute)
+	}
+	if _, n := l.counts(); n > 501 {
+		t.Errorf("%d elements, wildcards may take 500", n)
+	}
+	if _, admitted := l.grant("ok.example.com", addrs("192.0.2.2"), time.Minute); len(admitted) != 1 {
+		t.Error("wildcard names pushed an exact name out")
+	}
+
+	// Many addresses for one name: the oldest give way.
+	perName := l.perName
+	for i := range 3 * perName {
+		c.now = c.now.Add(time.Millisecond)
+		_, admitted := l.grant("ok.example.com", []netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})}, time.Minute)
+		if len(admitted) != 1 {
+			t.Fatalf("address %d was refused", i)
+		}
+	}
+	if got := len(l.names["ok.example.com"].addrs); got != perName {
+		t.Errorf("the name holds %d addresses, limit %d", got, perName)
+	}
+	many := make([]netip.Addr, 4000)
+	for i := range many {
+		many[i] = netip.AddrFrom4([4]byte{203, 1, byte(i >> 8), byte(i)})
+	}
+	if _, admitted := l.grant("ok.example.com", many, time.Minute); len(admitted) != perName {
+		t.Errorf("%d of a stuffed answer were admitted, limit %d", len(admitted), perName)
+	}
+}
+
+// TestLedgerSharedAddress: two names on one address; the one that goes does not
+// take the address along.
+func TestLedgerSharedAddress(t *testing.T) {
+	l, c := newTestLedger(t, "domains: [a.example.com:443, b.example.com:443]")
+	l.grant("a.example.com", addrs("192.0.2.1"), time.Minute)
+	open, _ := l.grant("b.example.com", addrs("192.0.2.1"), time.Second)
+	if len(open) != 1 || open[0].TTL != time.Minute {
+		t.Errorf("the shorter lease shortens the longer: %v", open)
+	}
+	if closed := l.adopt(parsePolicy(t, "domains: [b.example.com:443]")); len(closed) != 0 {
+		t.Errorf("closed %v, which b.example.com still holds", closed)
+	}
+	if closed := l.adopt(parsePolicy(t, "domains: []")); !slices.Equal(closed, []firewall.Element{tcp("192.0.2.1", 443)}) {
+		t.Errorf("closed %v", closed)
+	}
+	c.now = c.now.Add(time.Hour)
+	l.sweep()
+	if names, elements := l.counts(); names+elements != 0 {
+		t.Errorf("%d names and %d elements left", names, elements)
+	}
+}
+
+func TestLedgerRenewsWhatIsUsed(t *testing.T) {
+	l, c := newTestLedger(t, "domains: [a.example.com:443, b.example.com:443]")
+	l.grant("a.example.com", addrs("192.0.2.1"), time.Minute)
+	l.grant("b.example.com", addrs("192.0.2.2"), time.Minute)
+	c.now = c.now.Add(30 * time.Second)
+	if due := l.renewable(45 * time.Second); len(due) != 2 {
+		t.Fatalf("due: %v", due)
+	}
+	leases := l.renew([]firewall.Element{tcp("192.0.2.1", 443)}, 2*time.Minute)
+	if len(leases) != 1 || leases[0].Element != tcp("192.0.2.1", 443) || leases[0].TTL != 2*time.Minute {
+		t.Fatalf("renewed %v", leases)
+	}
+	c.now = c.now.Add(45 * time.Second)
+	l.sweep()
+	if !l.holds(tcp("192.0.2.1", 443)) || l.holds(tcp("192.0.2.2", 443)) {
+		t.Error("the used lease is gone, or the unused one is not")
+	}
+}
+
+// TestLedgerNeverHoldsWhatIsDenied: whatever the order of answers, policies and
+// time, the book holds only what the policy in force admits, and its counts add
+// up.
+func TestLedgerNeverHoldsWhatIsDenied(t *testing.T) {
+	policies := []string{
+		"domains: [a.example.com:443, '*.w.example.net']",
+		"domains: ['a.example.com:443 private', 'a.example.com:8443', '*.w.example.net:80']",
+		"domains: ['*.example.com:443', '!a.example.com', '!192.0.2.0/28']",
+		"domains: []",
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	l, c := newTestLedger(t, policies[0])
+	current := l.policy
+	names := []string{"a.example.com", "b.example.com", "x.w.example.net", "y.w.example.net", "evil.example.org"}
+	for range 5000 {
+		switch rng.IntN(10) {
+		case 0:
+			current = parsePolicy(t, policies[rng.IntN(len(policies))])
+			l.adopt(current)
+		case 1:
+			c.now = c.now.Add(time.Duration(rng.IntN(90)) * time.Second)
+			l.sweep()
+		case 2:
+			l.revokeName(names[rng.IntN(len(names))])
+		default:
+			a := netip.AddrFrom4([4]byte{192, 0, 2, byte(rng.IntN(40))})
+			if rng.IntN(4) == 0 {
+				a = netip.AddrFrom4([4]byte{10, 0, 0, byte(rng.IntN(4))})
+			}
+			l.grant(names[rng.IntN(len(names))], []netip.Addr{a}, time.Duration(rng.IntN(120))*time.Second)
+		}
+		holds, wild := map[firewall.Element]int{}, 0
+		for name, nl := range l.names {
+			for a, al := range nl.addrs {
+				allowed := current.Admit(name, a)
+				for _, p := range al.ports {
+					if !slices.Contains(allowed, p) {
+						t.Fatalf("%s holds %v:%v, which the policy denies", name, a, p)
+					}
+					holds[element(a, p)]++
+					if nl.wildcard {
+						wild++
+					}
+				}
+			}
+		}
+		for e, n := range holds {
+			if l.elements[e].names != n {
+				t.Fatalf("%v: counted %d, held by %d", e, l.elements[e].names, n)
+			}
+		}
+		if len(holds) != len(l.elements) || wild != l.wild {
+			t.Fatalf("%d elements, counted %d; %d of wildcards, counted %d", len(holds), len(l.elements), wild, l.wild)
+		}
+	}
+}
