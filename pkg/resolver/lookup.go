@@ -121,6 +121,9 @@ func (s *Server) failure(name string, rule *policy.Rule, ede uint16, what string
 	return &answer{rcode: rcodeServFail, ede: ede, text: what, ttl: seconds(s.failTTL)}
 }
 
+// maxConsider is how many addresses of one reply are looked at.
+const maxConsider = 256
+
 // admit makes the answer from an upstream's reply: what the policy admits for
 // the name, and then the firewall has let in.
 func (s *Server) admit(ctx context.Context, p *policy.Policy, match policy.Match, name string, qtype uint16, m *dns.Msg) *answer {
@@ -137,14 +140,17 @@ func (s *Server) admit(ctx context.Context, p *policy.Policy, match policy.Match
 		return s.absent(match, name, qtype, f)
 	}
 	set := p.Settings()
-	addrs, text := s.strip(p, match, name, f.addrs)
+	most := max(1, set.Limits.AddrsPerName)
+	addrs := f.addrs
+	if len(addrs) > most {
+		rand.Shuffle(len(addrs), func(i, j int) { addrs[i], addrs[j] = addrs[j], addrs[i] })
+		addrs = addrs[:min(len(addrs), maxConsider)]
+	}
+	addrs, text := s.strip(p, match, name, addrs)
 	if len(addrs) == 0 {
 		return &answer{ede: dns.ExtendedErrorCodeBlocked, text: text, ttl: seconds(s.denyTTL)}
 	}
-	if most := max(1, set.Limits.AddrsPerName); len(addrs) > most {
-		rand.Shuffle(len(addrs), func(i, j int) { addrs[i], addrs[j] = addrs[j], addrs[i] })
-		addrs = addrs[:most]
-	}
+	addrs = addrs[:min(len(addrs), most)]
 	ttl := max(time.Second, min(f.ttl, set.DNS.MaxTTL))
 	ctx, cancel := context.WithTimeout(ctx, s.admitWait)
 	defer cancel()

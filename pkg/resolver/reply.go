@@ -10,7 +10,6 @@ import (
 
 const (
 	maxHops     = 8                // CNAME records followed
-	maxConsider = 256              // addresses of one reply that are looked at
 	maxNegative = 30 * time.Second // for what an upstream says does not exist
 )
 
@@ -93,7 +92,7 @@ func follow(m *dns.Msg, name string, qtype uint16, allowed func(target string) b
 					next = rr
 				}
 			}
-			if a.IsValid() && !seen[a] && len(seen) < maxConsider {
+			if a.IsValid() && !seen[a] {
 				seen[a] = true
 				f.addrs = append(f.addrs, a)
 				ttl = min(ttl, signed(rr.Header().Ttl))

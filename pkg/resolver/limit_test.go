@@ -1,0 +1,172 @@
+package resolver
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+)
+
+func TestE03TunnelBelowAWildcard(t *testing.T) {
+	p := policyOf(t, "", "", "*.cdn.test", "*.other.test", "ok.cdn.test")
+	r := newRigWith(t, func(*Config) {}, p)
+	r.up.set(t, "ok.cdn.test.", "A", "ok.cdn.test. 60 A 192.0.2.1")
+	r.up.set(t, "a.other.test.", "A", "a.other.test. 60 A 192.0.2.1")
+	r.up.set(t, "cdn.test.", "A", "cdn.test. 60 A 192.0.2.1")
+	perMinute := p.Settings().Limits.NewNamesPerWildcardPerMinute
+	var refused *dns.Msg
+	for i := range 1000 {
+		name := fmt.Sprintf("%04d%s.cdn.test.", i, strings.Repeat("x", 56))
+		if m := r.ask(name, dns.TypeA); refused == nil {
+			if _, text := ede(m); strings.HasPrefix(text, "rate: ") {
+				refused = m
+			}
+		}
+	}
+	if n := len(r.up.asked()); n > perMinute/oddWeight+5 {
+		t.Errorf("%d of 1000 names reached the upstream, %d are allowed in a minute", n, perMinute/oddWeight)
+	}
+	if refused == nil || refused.Rcode != dns.RcodeNameError {
+		t.Errorf("the refusal is %v", refused)
+	}
+	// One key, so that whoever keeps the log can count them together.
+	events := r.recorded(audit.Deny)
+	if len(events) == 0 || events[0].Name != "*.cdn.test" || events[0].Rule != "allowlist.txt:1" {
+		t.Errorf("recorded %+v", events)
+	}
+	for _, name := range []string{"ok.cdn.test.", "a.other.test."} {
+		if _, got := r.lookupA(name); !slices.Equal(got, []string{"192.0.2.1"}) {
+			t.Errorf("%s suffers from what is below *.cdn.test: %v", name, got)
+		}
+	}
+}
+
+func TestWildcardLimit(t *testing.T) {
+	w := newWildcards()
+	now := time.Now()
+	allowed := func(names ...string) (n int) {
+		for _, name := range names {
+			if w.allow("cdn.test", name, 10, now) {
+				n++
+			}
+		}
+		return n
+	}
+	many := func(prefix string, n int) (out []string) {
+		for i := range n {
+			out = append(out, fmt.Sprintf("%s%d.cdn.test", prefix, i))
+		}
+		return out
+	}
+	if n := allowed(many("a", 20)...); n != 10 {
+		t.Errorf("%d of 20 names at once, want 10", n)
+	}
+	if n := allowed(many("a", 10)...); n != 10 {
+		t.Errorf("%d of 10 known names", n)
+	}
+	now = now.Add(30 * time.Second)
+	if n := allowed(many("b", 20)...); n != 5 {
+		t.Errorf("%d new names after half a minute, want 5", n)
+	}
+	now = now.Add(24 * time.Hour)
+	if n := allowed(many(strings.Repeat("x", oddLabel), 20)...); n != 10/oddWeight {
+		t.Errorf("%d odd names, want %d", n, 10/oddWeight)
+	}
+	for range 10 * knownNames {
+		now = now.Add(time.Minute)
+		allowed(many(fmt.Sprint(now.Unix(), "-"), 10)...)
+	}
+	if z := w.zones["cdn.test"]; len(z.known)+len(z.before) > 2*knownNames {
+		t.Errorf("%d names are remembered", len(z.known)+len(z.before))
+	}
+}
+
+func TestWeight(t *testing.T) {
+	for name, want := range map[string]float64{
+		"www.cdn.test":                              1,
+		"r3---sn-4g5ednsz.googlevideo.test":         1,
+		strings.Repeat("a", 50) + ".test":           1,
+		strings.Repeat("a", 51) + ".test":           oddWeight,
+		strings.Repeat("abcdefghi.", 10) + "a":      oddWeight,
+		strings.Repeat("abcdefghi.", 9) + "abcdefg": 1,
+	} {
+		if got := weight(name); got != want {
+			t.Errorf("%s weighs %v, want %v", name, got, want)
+		}
+	}
+}
+
+func TestQPSBoundsOnlyWhatIsAsked(t *testing.T) {
+	p := policyOf(t, "dns: {qps: 5}", "", "ok.test", "*.wild.test")
+	r := newRigWith(t, func(*Config) {}, p)
+	r.up.set(t, "ok.test.", "A", "ok.test. 60 A 192.0.2.1")
+	if rcode, _ := r.lookupA("ok.test."); rcode != 0 {
+		t.Fatalf("code %d", rcode)
+	}
+	refused := 0
+	for i := range 50 {
+		if rcode, _ := r.lookupA(fmt.Sprintf("n%d.wild.test.", i)); rcode == dns.RcodeServerFailure {
+			refused++
+		}
+		if rcode, _ := r.lookupA("ok.test."); rcode != 0 {
+			t.Fatalf("a cached answer was refused: %d", rcode)
+		}
+		if rcode, _ := r.lookupA("evil.test."); rcode != dns.RcodeNameError {
+			t.Fatalf("a denied name: %d", rcode)
+		}
+	}
+	if refused == 0 {
+		t.Error("50 questions at once passed, with 5 a second allowed")
+	}
+	if n := len(r.recorded(audit.Deny)); n != refused+50 {
+		t.Errorf("%d refusals recorded, want %d", n, refused+50)
+	}
+}
+
+func TestCacheIsBounded(t *testing.T) {
+	const most = 64
+	c := newCache(most)
+	now := time.Now()
+	for i := range 10000 {
+		key := cacheKey(nil, fmt.Appendf(nil, "n%d.test", i), typeA)
+		c.put(key, &entry{answer: &answer{}, expires: now.Add(time.Minute)}, now)
+		if c.get(key, nil, now) == nil {
+			t.Fatalf("entry %d isn't there", i)
+		}
+	}
+	if n := c.len(); n > most {
+		t.Errorf("%d entries, want at most %d", n, most)
+	}
+}
+
+func TestEvictPrefersExpired(t *testing.T) {
+	now := time.Now()
+	for range 100 {
+		s := &cacheShard{m: map[string]*entry{"old": {expires: now}, "new": {expires: now.Add(time.Hour)}}}
+		s.evict(now)
+		if s.m["new"] == nil {
+			t.Fatal("an entry that is still good went, an expired one stayed")
+		}
+	}
+}
+
+func TestSeenIsBounded(t *testing.T) {
+	s := seen{window: time.Minute}
+	now := time.Now()
+	for i := range 5000 {
+		if !s.mark(fmt.Sprint(i), now) {
+			t.Fatalf("%d was not seen before", i)
+		}
+	}
+	if len(s.at) > 1024 {
+		t.Errorf("%d names are remembered", len(s.at))
+	}
+	if s.mark("4999", now) || !s.has("4999", now) || !s.mark("4999", now.Add(time.Minute)) {
+		t.Error("the window is wrong")
+	}
+}
