@@ -1,0 +1,132 @@
+package container
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/nftables"
+)
+
+// testRefusal checks the starts that must not happen: the exit code, a cause, a remedy, and no agent.
+func testRefusal(t *testing.T, e *engine, n *internet) {
+	neighbour := neighbourName(t, e)
+	policy := func(content string, mode os.FileMode, uid int) []string {
+		path := filepath.Join(t.TempDir(), "allowlist.txt")
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chown(path, uid, uid); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		return []string{"-v", path + ":/etc/agent-init/allowlist.txt:ro"}
+	}
+	good := func() []string { return policy("api.anthropic.com\n", 0o644, 0) }
+	for _, test := range []struct {
+		name    string
+		want    int
+		says    string // a part of the message
+		options []string
+	}{
+		{"no-net-admin", 77, "NET_ADMIN", args([]string{"--cap-drop=ALL", "--cap-add=SETUID", "--cap-add=SETGID", "--cap-add=SETPCAP"}, good())},
+		{"no-setuid", 77, "SETUID", args([]string{"--cap-drop=ALL", "--cap-add=NET_ADMIN", "--cap-add=SETGID", "--cap-add=SETPCAP"}, good())},
+		{"no-setgid", 77, "SETGID", args([]string{"--cap-drop=ALL", "--cap-add=NET_ADMIN", "--cap-add=SETUID", "--cap-add=SETPCAP"}, good())},
+		{"no-setpcap", 77, "SETPCAP", args([]string{"--cap-drop=ALL", "--cap-add=NET_ADMIN", "--cap-add=SETUID", "--cap-add=SETGID"}, good())},
+		{"not-root", 77, "", args(privileges(), []string{"--user=1000"}, good())},
+		{"host-network", 71, "network", args(privileges(), []string{"--network=host"}, good())},
+		{"host-network-powerless", 0, "", args([]string{"--cap-drop=ALL", "--network=host"}, good())},
+		{"network-of-another-container", 71, "network", args(privileges(), []string{"--network=container:" + neighbour}, good())},
+		{"policy-anyone-may-write", 78, "allowlist.txt", args(privileges(), policy("api.anthropic.com\n", 0o666, 0))},
+		{"policy-of-the-agent", 78, "allowlist.txt", args(privileges(), policy("api.anthropic.com\n", 0o644, 1000))},
+		{"bad-policy", 78, "allowlist.txt:2", args(privileges(), policy("api.anthropic.com\n*.com\n", 0o644, 0))},
+		{"required-is-not-there", 70, "nowhere.example.org", args(privileges(), policy("nowhere.example.org required\n", 0o644, 0))},
+		{"unknown-mode", 64, "SELFTEST", args(privileges(), []string{"-e", "AGENT_INIT_SELFTEST=never"}, good())},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			before := tables(t, e)
+			out := e.docker(args([]string{"run", "--name", e.name(t)}, test.options, agent(t, n),
+				[]string{e.base, "bash", "/test/agent.sh"})...)
+			// Without a capability on the host's network, either reason to refuse is right.
+			if out.code != test.want && (test.want != 0 || out.code != 71 && out.code != 77) {
+				t.Errorf("exit %d, want %d", out.code, test.want)
+			}
+			if strings.Contains(out.stdout, "agent started") {
+				t.Error("the agent started")
+			}
+			if !strings.Contains(out.stderr, test.says) || !strings.Contains(out.stderr, "remedy:") {
+				t.Errorf("the message lacks %q or a remedy", test.says)
+			}
+			if after := tables(t, e); !slices.Equal(before, after) {
+				t.Errorf("the engine's namespace had the tables %q, now %q", before, after)
+			}
+			if t.Failed() {
+				t.Logf("docker run: exit %d\n%s%s", out.code, out.stdout, out.stderr)
+			}
+		})
+	}
+
+	// The one way around is asked for by name, and is loud.
+	t.Run("unsafe-no-firewall", func(t *testing.T) {
+		out := e.docker(args([]string{"run", "--name", e.name(t), "--cap-drop=ALL", "--cap-add=SETUID", "--cap-add=SETGID", "--cap-add=SETPCAP",
+			"--entrypoint=agent-init"}, agent(t, n),
+			[]string{e.base, "run", "--unsafe-no-firewall", "--", "bash", "/test/agent.sh", "--", target("tcp", "1.1.1.1", 443)})...)
+		r := parseReport(t, out.stdout)
+		if out.code != 0 || r.probes[target("tcp", "1.1.1.1", 443)].verdict != "open" {
+			t.Errorf("exit %d, want the agent to run with an open network", out.code)
+		}
+		if len(strings.Split(strings.TrimSpace(out.stderr), "\n")) < 2 {
+			t.Error("there is no banner")
+		}
+		r.mustBePowerless(t)
+		if t.Failed() {
+			t.Logf("docker run: exit %d\n%s%s", out.code, out.stdout, out.stderr)
+		}
+	})
+}
+
+// neighbourName starts a container whose network another is to share.
+func neighbourName(t *testing.T, e *engine) string {
+	t.Helper()
+	name := e.name(t)
+	e.must(t, "run", "-d", "--name", name, "--cap-drop=ALL", "--entrypoint=bash", e.base,
+		// A listener makes it plain that someone lives here.
+		"-c", "exec perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(Listen => 5, LocalPort => 7000) or die $!; sleep'")
+	return name
+}
+
+// tables lists what netfilter tables there are in the engine's namespace, and how many chains.
+func tables(t *testing.T, e *engine) []string {
+	t.Helper()
+	f, err := os.Open(e.netns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c, err := nftables.New(nftables.WithNetNSFd(int(f.Fd())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	tables, err := c.ListTables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range tables {
+		list = append(list, fmt.Sprintf("table %d %s", table.Family, table.Name))
+	}
+	chains, err := c.ListChains()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, chain := range chains {
+		list = append(list, fmt.Sprintf("chain %d %s %s", chain.Table.Family, chain.Table.Name, chain.Name))
+	}
+	slices.Sort(list)
+	return list
+}
