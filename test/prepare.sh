@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Installs what a task lacks on a Debian machine: prepare.sh base|lint|bench|all
+# It says what it installs, and does nothing if all is there.
+set -euo pipefail
+
+declare -A packages=(
+  [ip]=iproute2 [nsenter]=util-linux [curl]=curl [shellcheck]=shellcheck [gcc]=gcc
+  [dnsmasq]=dnsmasq-base [dnsperf]=dnsperf [iptables]=iptables [ipset]=ipset
+  [debootstrap]=debootstrap [npm]=npm [git]=git
+)
+
+case ${1:-all} in
+  base) need="ip nsenter curl" ;;
+  lint) need="shellcheck git" ;;
+  bench) need="ip nsenter curl dnsmasq dnsperf iptables ipset" ;;
+  all) need="ip nsenter curl gcc shellcheck git debootstrap npm" ;;
+  *) echo "usage: prepare.sh base|lint|bench|all" >&2; exit 64 ;;
+esac
+
+missing=()
+for tool in $need; do
+  PATH=$PATH:/usr/sbin:/sbin command -v "$tool" >/dev/null || missing+=("${packages[$tool]}")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+  echo "prepare.sh: please install: ${missing[*]}" >&2
+  exit 1
+fi
+echo "prepare.sh: installing ${missing[*]}" >&2
+apt-get update -qq
+DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
