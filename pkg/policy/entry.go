@@ -138,7 +138,7 @@ func parseAddress(s string, r *Rule) *fault {
 	p, err := netip.ParsePrefix(s)
 	switch {
 	case err != nil:
-		return &fault{0, s, "not a valid address block", ""}
+		return &fault{0, s, "not a valid address block", bracketed(s)}
 	case p.Addr().Is4In6():
 		return &fault{0, s, "an IPv4 block is written as such", ""}
 	case p != p.Masked():
@@ -146,6 +146,16 @@ func parseAddress(s string, r *Rule) *fault {
 	}
 	r.Prefix = p
 	return nil
+}
+
+// bracketed returns an IPv6 block with a port in the form that is read, or "".
+func bracketed(s string) string {
+	a, rest, _ := strings.Cut(s, "/")
+	bits, port, ok := strings.Cut(rest, ":")
+	if p, err := netip.ParsePrefix(a + "/" + bits); !ok || err != nil || p.Addr().Is4() {
+		return ""
+	}
+	return "[" + a + "]/" + bits + ":" + port
 }
 
 // notAName finds what people write in place of a name. s is the whole target.

@@ -62,6 +62,9 @@ func Read(o ReadOptions) (*Bundle, error) {
 		if errors.Is(err, fs.ErrNotExist) && i < 2 {
 			continue
 		}
+		if errors.Is(err, fs.ErrNotExist) {
+			err = &FileError{filepath.Join(o.Dir, name), "vanished while the policy was read", "try again"}
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -117,12 +120,16 @@ func (w walker) read(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	tooLarge := &FileError{path, fmt.Sprintf("larger than %d MiB", maxFile>>20), "split or shorten the list"}
+	if st, err := f.Stat(); err == nil && st.Size() > maxFile {
+		return nil, tooLarge
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1)) // it may still grow
 	if err != nil {
 		return nil, &FileError{path, "reading it failed: " + cause(err), "check the file system that it is on"}
 	}
 	if len(data) > maxFile {
-		return nil, &FileError{path, fmt.Sprintf("larger than %d MiB", maxFile>>20), "split or shorten the list"}
+		return nil, tooLarge
 	}
 	return data, nil
 }

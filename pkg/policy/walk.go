@@ -57,6 +57,8 @@ func (w walker) open(path string, wantDir bool) (*os.File, error) {
 		here := at + name
 		fd, err := unix.Openat(dirs[len(dirs)-1], name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		switch {
+		case err == unix.ENOENT && links > 0:
+			return refuse("the symbolic link leads to "+here+", which is missing", "remove the link, or put the file there")
 		case err == unix.ENOENT:
 			return nil, &os.PathError{Op: "open", Path: here, Err: fs.ErrNotExist}
 		case err != nil:

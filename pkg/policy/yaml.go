@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -83,7 +85,7 @@ func (ps *parser) mapping(file string, n *yaml.Node, what string, known []string
 		case !ok:
 		case seen[name]:
 			ps.wrong(file, key, "the key is there twice")
-		case known != nil && !contains(known, name):
+		case known != nil && !slices.Contains(known, name):
 			ps.errs.add(Error{Source: at(file, key), Text: name, Message: "unknown key", Suggestion: nearest(name, known)})
 		default:
 			seen[name] = true
@@ -155,54 +157,32 @@ func isNull(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.Tag == "!!null"
 }
 
-func contains(list []string, s string) bool {
-	for _, l := range list {
-		if l == s {
-			return true
-		}
-	}
-	return false
-}
-
-// yamlError says where a file stops being YAML. The library tells the line
-// inside its message, if at all; entries that need quotes are the usual cause.
+// yamlError says where a file stops being YAML. The library tells the line, or
+// the one before it, inside its message, if at all. Entries that need quotes are
+// the usual cause.
 func yamlError(f File, err error) Error {
 	message := strings.TrimPrefix(err.Error(), "yaml: ")
 	lines := strings.Split(string(f.Data), "\n")
-	e := Error{Source: Source{File: f.Name}, Message: "not valid YAML: " + message}
-	if anchor, ok := strings.CutPrefix(message, "unknown anchor '"); ok {
-		anchor, _, _ = strings.Cut(anchor, "'")
-		for i, line := range lines {
-			if col := strings.Index(line, "*"+anchor); col >= 0 {
-				return needsQuotes(f.Name, i+1, col+1, line[col:])
+	e := Error{Source: Source{File: f.Name}}
+	first, last := 1, len(lines)
+	var n int
+	if _, serr := fmt.Sscanf(message, "line %d:", &n); serr == nil && n >= 1 && n <= len(lines) {
+		_, message, _ = strings.Cut(message, ": ")
+		e.Source.Line, e.Source.Col, e.Text = n, 1, strings.TrimSpace(lines[n-1])
+		first, last = n, min(n+1, len(lines))
+	}
+	e.Message = "not valid YAML: " + message
+	special := regexp.MustCompile("(?:^\\s*-\\s+|[\\[,:]\\s*)([*@!%`][^\\s,\\]]+)")
+	for i := first; i <= last; i++ {
+		if at := special.FindStringSubmatchIndex(lines[i-1]); at != nil {
+			text := lines[i-1][at[2]:at[3]]
+			return Error{
+				Source:     Source{File: f.Name, Line: i, Col: at[2] + 1},
+				Text:       text,
+				Message:    "YAML needs quotes around this",
+				Suggestion: strconv.Quote(text),
 			}
 		}
-		return e
 	}
-	var n int
-	if _, serr := fmt.Sscanf(message, "line %d:", &n); serr != nil || n < 1 || n > len(lines) {
-		return e
-	}
-	_, message, _ = strings.Cut(message, ": ")
-	e.Source.Line, e.Source.Col, e.Message = n, 1, "not valid YAML: "+message
-	// The line is that of the text or the one before it.
-	for i := n; i <= n+1 && i <= len(lines); i++ {
-		item := strings.TrimLeft(lines[i-1], " -\t")
-		if item != "" && strings.ContainsRune("@*!`%", rune(item[0])) {
-			return needsQuotes(f.Name, i, 1+len(lines[i-1])-len(item), item)
-		}
-	}
-	e.Text = strings.TrimSpace(lines[n-1])
 	return e
-}
-
-func needsQuotes(file string, line, col int, text string) Error {
-	text, _, _ = strings.Cut(text, " #")
-	text = strings.TrimRight(text, " \t\r,]")
-	return Error{
-		Source:     Source{File: file, Line: line, Col: col},
-		Text:       text,
-		Message:    "YAML needs quotes around this",
-		Suggestion: strconv.Quote(text),
-	}
 }

@@ -1,0 +1,46 @@
+// Package policy reads what an agent may reach, from allowlists and policy
+// files, into one immutable Policy that says which line of which file decides.
+//
+// A list has one entry per line; # begins a comment:
+//
+//	HOST[:PORT[/PROTO]] [private] [required]
+//
+// HOST is a name, a wildcard *.NAME (NAME and every name below it), an IPv4
+// address or block, or an IPv6 address or block, which stands in brackets if a
+// port follows: [2001:db8::1]:443, [2001:db8::]/32:443. An entry without a port
+// is about 443/tcp and 80/tcp; PROTO is tcp, which goes without saying, or udp.
+// private says that the name may resolve to private addresses, required that
+// the self-test must reach it. @NAME stands for all entries of a preset, and !
+// in front of any of these denies it, on every port if none is given. Deny
+// always wins; the order of entries means nothing.
+//
+// Names are compared in lower case, as A-labels (IDNA's lookup profile), without
+// a trailing dot. Addresses have a Class, which bounds what any entry can open.
+//
+// A file in YAML has the keys services (names of presets), domains, networks
+// and deny (lists of entries), and settings. What they default to:
+//
+//	inbound: []                 # ports that may be connected to from outside
+//	user:                       # left to the command line
+//	command:                    # left to the command line
+//	env: {}                     # added to the agent's environment
+//	selftest: {reach: [], block: []}
+//	dns:
+//	  upstream: []              # the servers of resolv.conf
+//	  max_ttl: 300s             # 1s to 1h
+//	  qps: 200                  # 1 to 1000000
+//	limits:
+//	  addrs_per_name: 32        # 1 to 1024
+//	  leases: 65536             # 1 to 1000000
+//	  new_names_per_wildcard_per_minute: 120
+//	log:
+//	  stdout: false
+//	  max_size: 16MiB           # per file, at least 64KiB
+//	  files: 3                  # 1 to 1000
+//
+// A setting is made in one file; lists of several files are joined. Unknown
+// keys are errors, and so are anchors and aliases.
+//
+// Looking a name up takes as many steps as it has labels, and looking an address
+// up as many as there are different prefix lengths, however long the lists are.
+package policy
