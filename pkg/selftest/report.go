@@ -115,10 +115,12 @@ func clean(s string) string {
 		}
 		return r
 	}, s)
-	for i := range s {
-		if i > maxText-utf8.UTFMax {
-			return s[:i] + "..."
-		}
+	if len(s) <= maxText {
+		return s
 	}
-	return s
+	cut := maxText - len("...")
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "..."
 }

@@ -1,0 +1,179 @@
+package selftest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// authority is a CA of the test's own.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return authority{cert, key}
+}
+
+// issue makes a server certificate for name that ends at notAfter.
+func (ca authority) issue(t *testing.T, name string, notAfter time.Time) *tls.Config {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{name}, NotBefore: time.Now().Add(-48 * time.Hour),
+		NotAfter: notAfter, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, ca.cert, &key.PublicKey, ca.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+}
+
+// env writes the CA where a child of any uid can read it, and returns the
+// variable that makes it the only one that is trusted.
+func (ca authority) env(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "selftest-ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "ca.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw}), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return "SSL_CERT_FILE=" + file
+}
+
+func shake(c *tls.Config) func(net.Conn) {
+	return func(conn net.Conn) { tls.Server(conn, c).Handshake() }
+}
+
+func TestKernelRequired(t *testing.T) {
+	ca := newAuthority(t)
+	later := time.Now().Add(time.Hour)
+	good := shake(ca.issue(t, requiredName, later))
+	tls443 := Target{Name: requiredName, Port: 443, TLS: true}
+	tests := map[string]struct {
+		target Target
+		serve  func(net.Conn) // nil: nobody listens
+		answer func(q, r *dns.Msg)
+		want   string // detail
+		ok     bool
+	}{
+		"tls": {tls443, good, asGuard, requiredAddr + ", TLS 1.3", true},
+		"tls 1.2": {tls443, func() func(net.Conn) {
+			c := ca.issue(t, requiredName, later)
+			c.MaxVersion = tls.VersionTLS12
+			return shake(c)
+		}(), asGuard, requiredAddr + ", TLS 1.2", true},
+		"plain tcp":   {Target{Name: requiredName, Port: 8080}, func(net.Conn) {}, asGuard, requiredAddr, true},
+		"address":     {Target{Name: requiredAddr, Port: 8080}, func(net.Conn) {}, asGuard, requiredAddr, true},
+		"refused":     {tls443, nil, asGuard, "connection failed: refused", false},
+		"name denied": {Target{Name: "other.test", Port: 443, TLS: true}, nil, asGuard, "the name does not resolve: it is not in the allowlist, or does not exist", false},
+		"dns fails":   {tls443, nil, func(q, r *dns.Msg) { r.Rcode = dns.RcodeServerFailure }, "DNS failed: server misbehaving", false},
+		"other ca":    {tls443, shake(newAuthority(t).issue(t, requiredName, later)), asGuard, "the certificate of 203.0.113.2 is signed by an authority that this image does not know", false},
+		"other name":  {tls443, shake(ca.issue(t, "evil.test", later)), asGuard, "the certificate of 203.0.113.2 is not valid: x509: certificate is valid for evil.test, not llm.test", false},
+		"expired":     {tls443, shake(ca.issue(t, requiredName, time.Now().Add(-time.Hour))), asGuard, "the certificate of 203.0.113.2 is not valid: x509: certificate has expired or is not yet valid", false},
+		"closes":      {tls443, func(net.Conn) {}, asGuard, "203.0.113.2 closed the connection during the TLS handshake", false},
+		"not tls":     {tls443, func(c net.Conn) { c.Write([]byte("SSH-2.0-x\r\n")) }, asGuard, "TLS handshake with 203.0.113.2: tls: first record does not look like a TLS handshake", false},
+		"silent tls": {tls443, func(c net.Conn) {
+			c.SetDeadline(time.Now().Add(time.Minute))
+			var b [4096]byte
+			for {
+				if _, err := c.Read(b[:]); err != nil {
+					return
+				}
+			}
+		}, asGuard, "203.0.113.2 did not finish the TLS handshake within 300ms", false},
+		"second trial": {tls443, firstCloses(good), asGuard, requiredAddr + ", TLS 1.3", true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := testPlan()
+			if strings.HasPrefix(name, "silent") {
+				p.ReachTimeout = 300 * time.Millisecond
+			}
+			p.Required = []Target{tt.target}
+			newWorld(t, p)
+			serveDNS(t, "tcp", p.System[0], asGuard)
+			serveDNS(t, "udp", p.System[0], tt.answer)
+			if tt.serve != nil {
+				listenTCP(t, netip.AddrPortFrom(netip.MustParseAddr(requiredAddr), tt.target.Port), tt.serve)
+			}
+			r := runChild(t, p, nobody, ca.env(t))
+			c := r.Checks[len(r.Checks)-1]
+			if c.Name != "required" || c.OK != tt.ok || !strings.HasPrefix(c.Detail, tt.want) || (tt.ok && c.Detail != tt.want) {
+				t.Errorf("%+v, want ok %v %q", c, tt.ok, tt.want)
+			}
+			if tt.ok {
+				wantFailed(t, r)
+				return
+			}
+			wantFailed(t, r, "required "+tt.target.String())
+			f := r.Failures()
+			if last := f[len(f)-1]; !strings.HasPrefix(last, tt.target.String()+" should be reachable: "+tt.want) {
+				t.Errorf("failure: %s", last)
+			}
+		})
+	}
+}
+
+// firstCloses drops the first connection and serves the next.
+func firstCloses(serve func(net.Conn)) func(net.Conn) {
+	first := make(chan struct{}, 1)
+	first <- struct{}{}
+	return func(c net.Conn) {
+		select {
+		case <-first:
+		default:
+			serve(c)
+		}
+	}
+}
+
+// The policy's reach targets are held to the same.
+func TestKernelReach(t *testing.T) {
+	p := testPlan()
+	p.Reach = []Target{{Name: requiredName, Port: 8080}}
+	newWorld(t, p)
+	serveGuard(t, p)
+	wantFailed(t, runChild(t, p, nobody), "reach llm.test:8080")
+	listenTCP(t, netip.MustParseAddrPort(requiredAddr+":8080"), nil)
+	wantFailed(t, runChild(t, p, nobody))
+}
