@@ -13,7 +13,7 @@ var (
 
 	// ErrUnsupported says that the kernel, or this network namespace, can't
 	// hold the plan.
-	ErrUnsupported = errors.New("the kernel can't hold the rules")
+	ErrUnsupported = errors.New("the rules can't be held here")
 )
 
 // explain adds to err, which came from the kernel while doing what, the
@@ -28,7 +28,7 @@ func explain(what string, err error) error {
 		return fmt.Errorf("%s: %w: %w", what, ErrPermission, err)
 	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EAFNOSUPPORT),
 		errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ESOCKTNOSUPPORT):
-		return fmt.Errorf("%s: %w (nf_tables with inet tables, nat, sets of intervals and conntrack are needed): %w", what, ErrUnsupported, err)
+		return fmt.Errorf("%s: %w: the kernel needs nf_tables with inet tables, nat, conntrack and sets of intervals (Linux 5.6 or later): %w", what, ErrUnsupported, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }

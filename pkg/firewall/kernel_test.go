@@ -3,7 +3,6 @@ package firewall
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -160,13 +159,13 @@ func (l *lab) serve(port uint16) {
 	l.t.Helper()
 	l.onPeer(func() {
 		for _, a := range []netip.Addr{far4, far6, other4, other6} {
-			echo(l.t, netip.AddrPortFrom(a, port))
+			echo(l.t, netip.AddrPortFrom(a, port), "")
 		}
 	})
 }
 
-// echo answers TCP and UDP at ap with what it gets.
-func echo(t testing.TB, ap netip.AddrPort) {
+// echo answers TCP and UDP at ap with what it gets, after a name.
+func echo(t testing.TB, ap netip.AddrPort, name string) {
 	t.Helper()
 	lis, err := net.Listen("tcp", ap.String())
 	must(t, err)
@@ -187,7 +186,7 @@ func echo(t testing.TB, ap netip.AddrPort) {
 					if err != nil {
 						return
 					}
-					c.Write(buf[:n])
+					c.Write(append([]byte(name), buf[:n]...))
 				}
 			}()
 		}
@@ -199,7 +198,7 @@ func echo(t testing.TB, ap netip.AddrPort) {
 			if err != nil {
 				return
 			}
-			pc.WriteTo(buf[:n], from)
+			pc.WriteTo(append([]byte(name), buf[:n]...), from)
 		}
 	}()
 }
@@ -286,24 +285,22 @@ func (l *lab) settle() {
 	}
 }
 
-// as runs f on a thread with that uid, and nothing else's.
-func as(t testing.TB, uid int, f func()) {
-	t.Helper()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); e != 0 {
-			t.Errorf("setresuid: %v", e)
-			return
-		}
-		f()
-	}()
-	<-done
+// reach tries to exchange a message with an echo, and returns why it could
+// not.
+func reach(network string, ap netip.AddrPort, uid int) error {
+	msg := mark(uid)
+	got, err := ask(network, ap, uid, msg)
+	if err == nil && got != msg {
+		err = fmt.Errorf("got %q back, not %q", got, msg)
+	}
+	return err
 }
 
-// reach tries to exchange a message, and returns why it could not.
-func reach(network string, ap netip.AddrPort, uid int) (err error) {
+// mark is what messages of a uid carry, to be found on the wire.
+func mark(uid int) string { return fmt.Sprintf("hello from %d", uid) }
+
+// ask sends a message as a uid and returns the answer.
+func ask(network string, ap netip.AddrPort, uid int, msg string) (got string, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -315,24 +312,21 @@ func reach(network string, ap netip.AddrPort, uid int) (err error) {
 		var c net.Conn
 		if c, err = net.DialTimeout(network, ap.String(), time.Second); err == nil {
 			defer c.Close()
-			err = ping(c, fmt.Sprintf("hello from %d", uid))
+			got, err = ping(c, msg)
 		}
 	}()
 	<-done
-	return err
+	return got, err
 }
 
-func ping(c net.Conn, msg string) error {
+func ping(c net.Conn, msg string) (string, error) {
 	c.SetDeadline(time.Now().Add(time.Second))
 	if _, err := c.Write([]byte(msg)); err != nil {
-		return err
+		return "", err
 	}
 	buf := make([]byte, 100)
 	n, err := c.Read(buf)
-	if err == nil && string(buf[:n]) != msg {
-		err = fmt.Errorf("got %q back, not %q", buf[:n], msg)
-	}
-	return err
+	return string(buf[:n]), err
 }
 
 // open returns a Firewall that is closed with the test.
@@ -380,9 +374,11 @@ func eventually(t testing.TB, what string, ok func() bool) {
 func raw(t testing.TB, proto int, dst netip.Addr, payload []byte) error {
 	t.Helper()
 	family := unix.AF_INET
-	var sa unix.Sockaddr = &unix.SockaddrInet4{Addr: dst.Unmap().As4()}
+	var sa unix.Sockaddr
 	if dst.Is6() {
 		family, sa = unix.AF_INET6, &unix.SockaddrInet6{Addr: dst.As16()}
+	} else {
+		sa = &unix.SockaddrInet4{Addr: dst.As4()}
 	}
 	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, proto)
 	must(t, err)
@@ -393,4 +389,49 @@ func raw(t testing.TB, proto int, dst netip.Addr, payload []byte) error {
 	return unix.Sendto(fd, payload, 0, sa)
 }
 
-func be16(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
+// nftScript has nft(8) run a script, as someone else with NET_ADMIN would.
+func nftScript(t testing.TB, script string) error {
+	t.Helper()
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(script)
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, exec.ErrNotFound) {
+		skip(t, "needs nft(8)")
+	}
+	if err != nil {
+		err = fmt.Errorf("nft: %w: %s", err, out)
+	}
+	return err
+}
+
+// nowhere fails the test if anything of that mark has reached the peer.
+func (l *lab) nowhere(mark string) {
+	l.t.Helper()
+	l.settle()
+	for _, p := range l.wire.arrived(mark) {
+		l.t.Errorf("arrived at the peer: protocol %d from %v to %v: %q", p.proto, p.src, p.dst, p.data)
+	}
+}
+
+// refused fails the test unless ap refuses at once.
+func refused(t testing.TB, network string, ap netip.AddrPort, uid int) {
+	t.Helper()
+	start := time.Now()
+	err := reach(network, ap, uid)
+	if err == nil {
+		t.Errorf("%s %v as uid %d: reached", network, ap, uid)
+	}
+	if d := time.Since(start); d > 500*time.Millisecond {
+		t.Errorf("%s %v as uid %d: refused only after %v (%v)", network, ap, uid, d, err)
+	}
+}
+
+// reached fails the test unless ap answers.
+func reached(t testing.TB, network string, ap netip.AddrPort, uid int) {
+	t.Helper()
+	if err := reach(network, ap, uid); err != nil {
+		t.Errorf("%s %v as uid %d: %v", network, ap, uid, err)
+	}
+}
+
+func at(a netip.Addr, port uint16) netip.AddrPort { return netip.AddrPortFrom(a, port) }

@@ -2,6 +2,7 @@ package firewall
 
 import (
 	"bufio"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -164,7 +165,7 @@ func parseProcAddr(s string) (netip.AddrPort, error) {
 		return netip.AddrPort{}, fmt.Errorf("%q is no address", s)
 	}
 	for i := 0; i < len(b); i += 4 {
-		slices.Reverse(b[i : i+4]) // as on every little-endian machine
+		binary.NativeEndian.PutUint32(b[i:], binary.BigEndian.Uint32(b[i:]))
 	}
 	a, _ := netip.AddrFromSlice(b)
 	return netip.AddrPortFrom(a.Unmap(), uint16(p[0])<<8|uint16(p[1])), nil

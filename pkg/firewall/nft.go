@@ -88,7 +88,7 @@ func (n *nft) probe() error {
 	n.conn.DelTable(t)
 	err := n.conn.Flush()
 	if errors.Is(err, unix.ENOENT) { // an expression that this kernel lacks
-		return fmt.Errorf("probe nf_tables: %w (nf_tables with ct, log, limit and reject for inet is needed): %w", ErrUnsupported, err)
+		return fmt.Errorf("probe nf_tables: %w: the kernel needs nf_tables with ct, log, limit and reject for inet: %w", ErrUnsupported, err)
 	}
 	return explain("probe nf_tables", err)
 }

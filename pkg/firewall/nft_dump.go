@@ -280,7 +280,7 @@ func exchange(c *netlink.Conn, m netlink.Message) ([]attrs, error) {
 	}
 	var out []attrs
 	for _, m := range msgs {
-		if len(m.Data) < 4 { // an acknowledgement's, or not netfilter's
+		if m.Header.Type == netlink.Error || len(m.Data) < 4 { // an acknowledgement
 			continue
 		}
 		a, err := parseAttrs(m.Data[4:])

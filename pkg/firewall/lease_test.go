@@ -1,0 +1,212 @@
+package firewall
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// E27, E28, E32: a lease opens one port of one protocol of one address.
+func TestKernelLease(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	ctx := context.Background()
+	l := newLab(t)
+	l.serve(443)
+	l.serve(8443)
+	f := open(t, Options{})
+	apply(t, f, Config{DropGroup: group})
+	must(t, f.Lease(ctx, []Lease{leaseOf(other4, protoTCP, 443, time.Minute), leaseOf(other6, protoUDP, 8443, time.Minute)}))
+	for _, uid := range []int{0, guardUID, agentUID} {
+		for _, a := range []netip.Addr{far4, far6, other4, other6} {
+			for _, port := range []uint16{443, 8443} {
+				for _, network := range []string{"tcp", "udp"} {
+					open := a == other4 && port == 443 && network == "tcp" || a == other6 && port == 8443 && network == "udp"
+					if open {
+						reached(t, network, at(a, port), uid)
+					} else {
+						refused(t, network, at(a, port), uid)
+					}
+				}
+			}
+		}
+	}
+	must(t, f.Verify(ctx))
+}
+
+// E16: a lease ends by itself, and one that is renewed lives on.
+func TestKernelLeaseExpires(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	ctx := context.Background()
+	l := newLab(t)
+	l.serve(443)
+	f := open(t, Options{})
+	apply(t, f, Config{})
+	for _, pair := range [][2]netip.Addr{{far4, other4}, {far6, other6}} {
+		short, long := pair[0], pair[1]
+		must(t, f.Lease(ctx, []Lease{leaseOf(short, protoTCP, 443, time.Second), leaseOf(long, protoTCP, 443, time.Second)}))
+		reached(t, "tcp", at(short, 443), agentUID)
+		must(t, f.Lease(ctx, []Lease{leaseOf(long, protoTCP, 443, time.Minute)}))
+		eventually(t, "the end of the lease", func() bool { return reach("tcp", at(short, 443), agentUID) != nil })
+		reached(t, "tcp", at(long, 443), agentUID)
+	}
+}
+
+// E33: revoking ends flows that are under way, at once.
+func TestKernelRevoke(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	ctx := context.Background()
+	l := newLab(t)
+	l.serve(443)
+	f := open(t, Options{})
+	apply(t, f, Config{})
+	for _, a := range []netip.Addr{far4, far6} {
+		for _, network := range []string{"tcp", "udp"} {
+			e := Element{a, protoTCP, 443}
+			if network == "udp" {
+				e.Proto = protoUDP
+			}
+			keep := e
+			keep.Addr = map[netip.Addr]netip.Addr{far4: other4, far6: other6}[a]
+			must(t, f.Lease(ctx, []Lease{{e, time.Minute}, {keep, time.Minute}}))
+			c, err := net.Dial(network, at(e.Addr, e.Port).String())
+			must(t, err)
+			defer c.Close()
+			k, err := net.Dial(network, at(keep.Addr, keep.Port).String())
+			must(t, err)
+			defer k.Close()
+			for _, c := range []net.Conn{c, k} {
+				if _, err := ping(c, "before"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			fs, err := f.Flows(ctx)
+			must(t, err)
+			if !contains(fs, e) || !contains(fs, keep) {
+				t.Errorf("flows are %v, without %v and %v", fs, e, keep)
+			}
+			must(t, f.Revoke(ctx, []Element{e, {a, protoTCP, 12345}})) // the second was never leased
+			if got, err := ping(c, "after-"+network); err == nil {
+				t.Errorf("%v: the flow lives on: got %q", e, got)
+			}
+			if _, err := ping(k, "another"); err != nil {
+				t.Errorf("%v: a flow that was not revoked: %v", keep, err)
+			}
+			refused(t, network, at(e.Addr, e.Port), agentUID)
+			must(t, f.Revoke(ctx, []Element{e})) // again
+		}
+	}
+	l.nowhere("after-")
+}
+
+func contains(es []Element, e Element) bool {
+	for _, x := range es {
+		if x == e {
+			return true
+		}
+	}
+	return false
+}
+
+// E15: when Lease returns, the way is open, whatever others do meanwhile.
+func TestKernelLeaseConcurrently(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	ctx := context.Background()
+	f := open(t, Options{})
+	apply(t, f, Config{})
+	read, err := openReader()
+	must(t, err)
+	var wg sync.WaitGroup
+	for i := range 500 {
+		wg.Go(func() {
+			a := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
+			if err := f.Lease(ctx, []Lease{leaseOf(a, protoTCP, 443, time.Minute), leaseOf(far4, protoTCP, 443, time.Minute)}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	es, err := read.elements(tableName, leaseSet(ipv4))
+	must(t, err)
+	if len(es) != 501 {
+		t.Errorf("%d elements, not 501", len(es))
+	}
+	for _, e := range es {
+		if e.Timeout != time.Minute {
+			t.Fatalf("a time-out of %v", e.Timeout)
+		}
+	}
+	bad := []Lease{{}, leaseOf(far4, 1, 0, time.Minute), leaseOf(far4, protoTCP, 0, time.Minute)}
+	for _, l := range bad {
+		if err := f.Lease(ctx, []Lease{l}); err == nil {
+			t.Errorf("%v was leased", l)
+		}
+	}
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := f.Lease(gone, []Lease{leaseOf(far4, protoTCP, 1, time.Minute)}); err != context.Canceled {
+		t.Errorf("with an ended context: %v", err)
+	}
+}
+
+// A set has an end. Then leases fail, for those who ask for new ones, and the
+// others' hold.
+func TestKernelLeaseFull(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	ctx := context.Background()
+	f := open(t, Options{})
+	apply(t, f, Config{})
+	ls := make([]Lease, maxLeases)
+	for i := range ls {
+		ls[i] = leaseOf(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), protoTCP, 443, time.Hour)
+	}
+	must(t, f.Lease(ctx, ls))
+	if err := f.Lease(ctx, []Lease{leaseOf(far4, protoTCP, 443, time.Hour)}); err == nil {
+		t.Error("one more than the set holds was leased")
+	}
+	must(t, f.Revoke(ctx, []Element{ls[0].Element}))
+	must(t, f.Lease(ctx, []Lease{leaseOf(far4, protoTCP, 443, time.Hour)}))
+}
+
+func BenchmarkLease(b *testing.B) {
+	if !inNamespace(b) {
+		return
+	}
+	f := open(b, Options{})
+	apply(b, f, Config{})
+	ctx := context.Background()
+	for _, elements := range []int{1, 4} {
+		b.Run(fmt.Sprintf("elements=%d", elements), func(b *testing.B) {
+			var n atomic.Uint32
+			b.SetParallelism(64)
+			b.RunParallel(func(pb *testing.PB) {
+				ls := make([]Lease, elements)
+				for pb.Next() {
+					for i := range ls {
+						x := n.Add(1) % 20000
+						ls[i] = leaseOf(netip.AddrFrom4([4]byte{10, 0, byte(x >> 8), byte(x)}), protoTCP, 443, time.Minute)
+					}
+					if err := f.Lease(ctx, ls); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+			b.ReportMetric(float64(b.N*elements)/b.Elapsed().Seconds(), "elements/s")
+		})
+	}
+}
