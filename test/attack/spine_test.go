@@ -1,0 +1,50 @@
+package attack
+
+import (
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// TestLabSpine is the promise in one test: what is allowed works, what is not
+// does not leave, and the record says so.
+func TestLabSpine(t *testing.T) {
+	w := confine(t, allowlist, lab.BoxOptions{})
+	w.works("http", "https://ok.test/")
+	w.works("http", "http://a.cdn.test/")
+	evil4, _ := named("evil.test")
+	for _, target := range []string{evil4.String() + ":443", "1.1.1.1:443", "169.254.169.254:80"} {
+		if p := w.blocked("tcp", target); !refusedAtOnce(p.Errno) {
+			t.Errorf("%s: not refused at once: %s", target, p)
+		}
+	}
+	w.blocked("resolve", "evil.test")
+	w.unasked("evil.test")
+	w.sealed(lab.ToAddr(evil4.String()))
+	w.sealed(lab.ToAddr("1.1.1.1"))
+	w.audited("the denied name", func(e event) bool { return e.Kind == "dns" && e.Verdict == "deny" && e.Name == "evil.test" })
+	w.audited("the refused packet", func(e event) bool {
+		return e.Kind == "drop" && e.IP == "1.1.1.1" && e.Port == 443 && e.UID != nil && *e.UID == lab.AgentUID
+	})
+	if s, code := w.status(); code != 0 {
+		t.Errorf("not healthy: %v", s["why"])
+	}
+	if err := w.agent.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.agent.Wait(0); r.Code != 143 {
+		t.Errorf("ended with %d, want 143: %s", r.Code, r)
+	}
+}
+
+// TestLabExitCode: the agent's status is the container's.
+func TestLabExitCode(t *testing.T) {
+	w := start(t, "", lab.BoxOptions{}, "agent-init", "run", "--", "sh", "-c", "echo from the agent; exit 42")
+	r := w.agent.Wait(0)
+	if r.Code != 42 || !strings.Contains(r.Stdout, "from the agent") {
+		t.Errorf("got %s", r)
+	}
+}
