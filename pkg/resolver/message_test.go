@@ -170,6 +170,7 @@ func FuzzQuery(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, pkt []byte) {
 		r.expire()
+		r.forget()
 		in := bytes.Clone(pkt)
 		reply := r.raw(pkt)
 		if !bytes.Equal(in, pkt) {

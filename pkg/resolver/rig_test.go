@@ -331,3 +331,10 @@ func (r *rig) expire() {
 		s.mu.Unlock()
 	}
 }
+
+// forget drops what was recorded.
+func (r *rig) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events, r.leases = nil, nil
+}

@@ -390,8 +390,6 @@ func FuzzUpstreamReply(f *testing.F) {
 		if a.ttl < 1 || a.ttl > 300 {
 			t.Errorf("TTL %d", a.ttl)
 		}
-		r.mu.Lock()
-		r.events, r.leases = nil, nil
-		r.mu.Unlock()
+		r.forget()
 	})
 }
