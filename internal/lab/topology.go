@@ -20,6 +20,7 @@ func setupInternet() error {
 		"net/ipv6/conf/all/disable_ipv6":     "0",
 		"net/ipv6/conf/default/disable_ipv6": "0",
 		"net/ipv6/conf/default/accept_dad":   "0",
+		"net/ipv6/ip_nonlocal_bind":          "1", // AnyIP isn't enough to answer from an address
 		"net/ipv4/icmp_ratelimit":            "0",
 	}); err != nil {
 		return err

@@ -14,7 +14,7 @@ const DefaultTTL = 60
 // Answer says how the DNS servers answer for a name. The fields combine; the
 // zero value is a name that exists and has no records.
 type Answer struct {
-	Addrs   []netip.Addr  // A and AAAA records; any address is allowed
+	Addrs   []netip.Addr  // A and AAAA records; any address is allowed; some 4,000 fit over TCP
 	Rotate  int           // give only so many per family, others each time
 	TTL     uint32        // seconds; 0: DefaultTTL, and see ZeroTTL
 	ZeroTTL bool          // TTL 0 for real
@@ -120,10 +120,10 @@ func (d *DNS) answer(q Query) []byte {
 		size = max(size, int(opt.UDPSize()))
 		reply.SetEdns0(1232, false)
 	}
-	if q.Network == "udp" {
-		reply.Truncate(size)
+	if q.Network == "tcp" {
+		size = dns.MaxMsgSize
 	}
-	reply.Compress = true
+	reply.Truncate(size) // and compresses if need be
 	raw, err := reply.Pack()
 	if err != nil {
 		fail := new(dns.Msg).SetRcode(q.Msg, dns.RcodeServerFailure)

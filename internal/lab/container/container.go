@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"runtime"
@@ -114,10 +115,11 @@ func readSpec(v any) error {
 // report tells the parent why the command could not be started.
 func report(fn func() error) error {
 	runtime.LockOSThread()
-	for _, fd := range []int{SpecFD, StatusFD, NetFD} {
-		unix.CloseOnExec(fd)
+	// Ours, and whatever the lab's process inherited from who started it.
+	err := unix.CloseRange(SpecFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
+	if err == nil {
+		err = fn()
 	}
-	err := fn()
 	if err != nil {
 		msg := err.Error()
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {

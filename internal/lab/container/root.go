@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,7 +29,7 @@ func setupRoot(spec *Spec) error {
 		return err
 	}
 	// The machine's own state is not the image's: hide it.
-	for _, d := range []string{"tmp", "run", "var/log", "var/tmp", "home", "root", "mnt", "media"} {
+	for _, d := range hidden() {
 		if err := mountNew(root, d, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, tmpfsMode(d)); err != nil {
 			return err
 		}
@@ -61,13 +62,21 @@ func setupRoot(spec *Spec) error {
 		}
 	}
 	if spec.ReadOnly {
-		for _, d := range []string{"tmp", "run", "var/log", "var/tmp", "home", "root", "mnt", "media", "."} {
+		for _, d := range append(hidden(), ".") {
+			if slices.Contains(spec.Tmpfs, "/"+d) {
+				continue
+			}
 			if err := mount("", filepath.Join(root, d), "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
 				return err
 			}
 		}
 	}
 	return pivot(root)
+}
+
+// hidden are directories that an image has empty.
+func hidden() []string {
+	return []string{"tmp", "run", "var/log", "var/tmp", "home", "root", "mnt", "media"}
 }
 
 func tmpfsMode(dir string) string {

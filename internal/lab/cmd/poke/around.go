@@ -1,0 +1,94 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// nested runs another operation as a child from the calling thread.
+func nested(args []string, attr *syscall.SysProcAttr) (detail, error) {
+	if len(args) == 0 || ops()[args[0]] == nil {
+		return nil, usage("no operation to run")
+	}
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.SysProcAttr = attr
+	cmd.Stderr = os.Stderr
+	cmd.WaitDelay = time.Second
+	raw, err := cmd.Output()
+	if err != nil {
+		return nil, err
+	}
+	var result any
+	if err := json.Unmarshal(raw, &result); err != nil {
+		return nil, err
+	}
+	return detail{"result": result}, nil
+}
+
+func as(args []string) (detail, error) {
+	a, err := parse(flags("as"), args, 2)
+	if err != nil {
+		return nil, err
+	}
+	uid, gid, both := strings.Cut(a[0], ":")
+	if !both {
+		gid = uid
+	}
+	u, err := number(uid)
+	if err != nil {
+		return nil, err
+	}
+	g, err := number(gid)
+	if err != nil {
+		return nil, err
+	}
+	return nested(a[1:], &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(u), Gid: uint32(g)}})
+}
+
+func unshare(args []string) (detail, error) {
+	a, err := parse(flags("unshare"), args, 2)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]uintptr{"user": unix.CLONE_NEWUSER, "net": unix.CLONE_NEWNET, "mount": unix.CLONE_NEWNS,
+		"pid": unix.CLONE_NEWPID, "ipc": unix.CLONE_NEWIPC, "uts": unix.CLONE_NEWUTS, "cgroup": unix.CLONE_NEWCGROUP}
+	attr := &syscall.SysProcAttr{}
+	for f := range strings.SplitSeq(a[0], ",") {
+		if known[f] == 0 {
+			return nil, usage("unknown namespace %q", f)
+		}
+		attr.Cloneflags |= known[f]
+		if f == "user" {
+			attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+			attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+		}
+	}
+	return nested(a[1:], attr)
+}
+
+func setns(args []string) (detail, error) {
+	a, err := parse(flags("setns"), args, 2)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.Open(a[0], unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("open", err)
+	}
+	defer unix.Close(fd)
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_FS); err != nil { // lets the mount namespace be entered, see setns(2)
+		return nil, os.NewSyscallError("unshare", err)
+	}
+	if err := unix.Setns(fd, 0); err != nil {
+		return nil, os.NewSyscallError("setns", err)
+	}
+	return nested(a[1:], nil)
+}

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// options are flags that tcp, udp and connect share.
+type options struct {
+	send    string
+	timeout time.Duration
+	opts    [][3]int
+}
+
+func (o *options) register(fs *flag.FlagSet, send string) {
+	fs.StringVar(&o.send, "send", send, "what to send")
+	fs.DurationVar(&o.timeout, "timeout", 3*time.Second, "time for each step")
+	fs.Func("opt", "LEVEL:NAME:VALUE", func(s string) error {
+		var v [3]int
+		parts := strings.Split(s, ":")
+		if len(parts) != 3 {
+			return errors.New("needs three numbers")
+		}
+		for i, p := range parts {
+			n, err := number(p)
+			if err != nil {
+				return err
+			}
+			v[i] = n
+		}
+		o.opts = append(o.opts, v)
+		return nil
+	})
+}
+
+func (o *options) apply(fd int) error {
+	for _, v := range o.opts {
+		if err := unix.SetsockoptInt(fd, v[0], v[1], v[2]); err != nil {
+			return fmt.Errorf("setsockopt %d:%d: %w", v[0], v[1], err)
+		}
+	}
+	return nil
+}
+
+func (o *options) dialer() *net.Dialer {
+	return &net.Dialer{Timeout: o.timeout, Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		return errors.Join(c.Control(func(fd uintptr) { err = o.apply(int(fd)) }), err)
+	}}
+}
+
+func tcp(args []string) (detail, error) {
+	var o options
+	fs := flags("tcp")
+	o.register(fs, "")
+	mptcp := fs.Bool("mptcp", false, "multipath TCP")
+	hold := fs.Duration("hold", 0, "keep sending so long")
+	a, err := parse(fs, args, 1)
+	if err != nil {
+		return nil, err
+	}
+	d := o.dialer()
+	d.SetMultipathTCP(*mptcp)
+	c, err := d.Dial("tcp", a[0])
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	out := detail{"local": c.LocalAddr().String()}
+	if *mptcp {
+		out["mptcp"], _ = c.(*net.TCPConn).MultipathTCP()
+	}
+	if *hold > 0 {
+		return out, keepTalking(c, *hold, o.timeout, out)
+	}
+	if o.send == "" {
+		return out, nil
+	}
+	return out, exchange(c, []byte(o.send), o.timeout, out)
+}
+
+// keepTalking sends a byte every 100 ms and expects each one back.
+func keepTalking(c net.Conn, hold, timeout time.Duration, out detail) error {
+	begin := time.Now()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for time.Since(begin) < hold {
+		err := exchange(c, []byte("."), timeout, detail{})
+		out["lived_ms"] = time.Since(begin).Milliseconds()
+		if err != nil {
+			return err
+		}
+		<-tick.C
+	}
+	return nil
+}
+
+func exchange(c net.Conn, send []byte, timeout time.Duration, out detail) error {
+	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return err
+	}
+	if _, err := c.Write(send); err != nil {
+		return err
+	}
+	buf := make([]byte, 65536)
+	n, err := c.Read(buf)
+	out["received"] = string(buf[:n])
+	if n > 0 {
+		return nil
+	}
+	return err
+}
+
+func udp(args []string) (detail, error) {
+	var o options
+	fs := flags("udp")
+	o.register(fs, "poke")
+	noReply := fs.Bool("noreply", false, "don't wait for an answer")
+	from := fs.Int("from", 0, "source port")
+	size := fs.Int("size", 0, "pad to so many bytes")
+	a, err := parse(fs, args, 1)
+	if err != nil {
+		return nil, err
+	}
+	d := o.dialer()
+	apply := d.Control
+	d.Control = func(network, addr string, c syscall.RawConn) error {
+		var err error
+		return errors.Join(apply(network, addr, c), c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_BROADCAST, 1)
+		}), err)
+	}
+	if *from > 0 {
+		d.LocalAddr = &net.UDPAddr{Port: *from}
+	}
+	c, err := d.Dial("udp", a[0])
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	out := detail{"local": c.LocalAddr().String()}
+	send := []byte(o.send)
+	if *size > len(send) {
+		send = append(send, make([]byte, *size-len(send))...)
+	}
+	if *noReply {
+		_, err := c.Write(send)
+		return out, err
+	}
+	return out, exchange(c, send, o.timeout, out)
+}
+
+func listen(args []string) (detail, error) {
+	fs := flags("listen")
+	period := fs.Duration("for", 5*time.Second, "how long")
+	a, err := parse(fs, args, 1)
+	if err != nil {
+		return nil, err
+	}
+	return serve(a[0], *period, func(c net.Conn) { _, _ = io.Copy(c, c) })
+}
+
+func relay(args []string) (detail, error) {
+	fs := flags("relay")
+	period := fs.Duration("for", 5*time.Second, "how long")
+	a, err := parse(fs, args, 2)
+	if err != nil {
+		return nil, err
+	}
+	return serve(a[0], *period, func(c net.Conn) {
+		t, err := net.DialTimeout("tcp", a[1], 3*time.Second)
+		if err != nil {
+			return
+		}
+		defer t.Close()
+		go func() {
+			defer t.Close()
+			_, _ = io.Copy(t, c)
+		}()
+		_, _ = io.Copy(c, t)
+	})
+}
+
+func serve(addr string, period time.Duration, each func(net.Conn)) (detail, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), period)
+	defer cancel()
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, func() { l.Close() })
+	var peers []string
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			break
+		}
+		peers = append(peers, c.RemoteAddr().String())
+		go func() {
+			defer c.Close()
+			each(c)
+		}()
+	}
+	out := detail{"peers": peers}
+	if len(peers) == 0 {
+		return out, errors.New("nobody connected")
+	}
+	return out, nil
+}
+
+// sockaddr translates a literal for a socket of family.
+func sockaddr(family int, s string) (unix.Sockaddr, error) {
+	ap, err := netip.ParseAddrPort(s)
+	if err != nil {
+		return nil, usage("%v", err)
+	}
+	if family == unix.AF_INET {
+		if !ap.Addr().Is4() {
+			return nil, usage("%s isn't IPv4", s)
+		}
+		return &unix.SockaddrInet4{Port: int(ap.Port()), Addr: ap.Addr().As4()}, nil
+	}
+	sa := &unix.SockaddrInet6{Port: int(ap.Port()), Addr: ap.Addr().As16()}
+	if zone := ap.Addr().Zone(); zone != "" {
+		ifi, err := net.InterfaceByName(zone)
+		if err != nil {
+			return nil, err
+		}
+		sa.ZoneId = uint32(ifi.Index)
+	}
+	return sa, nil
+}

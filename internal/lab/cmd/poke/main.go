@@ -1,0 +1,144 @@
+// Command poke tries one thing from inside of a container and says in one line
+// of JSON how it went: {"op","ok","err","errno","detail","ms"}. ok means that
+// the operation did what an attacker, or an honest program, wanted from it.
+// It exits 0 whenever it printed that line, and 2 for a usage error.
+//
+// Usage: poke OP [flags] ARG…, where flags come before arguments.
+//
+// Connections (ADDR is a literal IP:PORT, IPv6 in brackets, zones allowed):
+//
+//	tcp ADDR                 connect; -send TEXT, then read: ok if an answer came. -mptcp,
+//	                         -hold D (stay connected, send every 100 ms, ok if it lived on)
+//	udp ADDR                 send -send TEXT (default "poke"); ok if an answer came; -noreply: ok if sent;
+//	                         -from PORT binds the source port; -size N pads
+//	connect FAM TYPE PROTO ADDR   socket(2) and connect(2), and -send TEXT: sctp, dccp, udplite, mptcp, v4-mapped…
+//	socket FAM TYPE PROTO    socket(2) only; names (inet, packet, vsock, raw, …) or numbers
+//	loop ADDR                -n N connects, -c at once; -name NAME resolves it each time first (ADDR is then :PORT)
+//	flood ADDR               -n N datagrams without waiting; ok if all were handed to the kernel
+//	idle ADDR                opens -n N TCP connections and holds them for -hold D; ok if all opened
+//	listen ADDR              accepts for -for D and echoes; ok if anyone connected
+//	relay ADDR TARGET        accepts for -for D and pipes each connection to TARGET
+//
+// tcp, udp and connect take -opt LEVEL:NAME:VALUE (numbers, setsockopt(2) before
+// connecting; SO_MARK is 1:36:N) and -timeout D.
+//
+// Names:
+//
+//	resolve NAME             by resolv.conf and hosts; ok if there is an address
+//	dns SERVER NAME TYPE     a query; ok if NOERROR with an answer. -tcp, -edns CODE:HEX, -bufsize,
+//	                         -opcode, -class, -norecurse, -raw HEX (that instead of a query; NAME and TYPE are left out),
+//	                         -n N and -c N: load, "{n}" in NAME is replaced by the number
+//	http URL                 a request; ok if the status is below 400. -sni, -host, -addr ADDR (connect there),
+//	                         -ca FILE, -insecure, -method, -body, -h1, -size N (body of N bytes)
+//
+// Below sockets:
+//
+//	ping ADDR                ICMP echo; -raw (raw socket), -size N; ADDR without port
+//	rawip PROTO ADDR         a packet of IP protocol PROTO; -send TEXT; ADDR without port
+//	fragsyn ADDR             a TCP SYN in 8-byte IP fragments (raw socket)
+//	fragudp ADDR             a UDP datagram of -size N (default 4000) bytes, which the kernel fragments
+//	packet IFACE HEX         a frame by AF_PACKET
+//
+// The machine:
+//
+//	read PATH, write PATH    -data TEXT, -append; connect there with: unix PATH (@NAME is abstract; -send TEXT)
+//	self                     /proc/self/status, open descriptors, environment
+//	syscall NAME|NUMBER [ARG…]   ok if it returned no error; arguments are numbers
+//	setuid UID, setgid GID   ok if the id was taken
+//	kill PID SIGNAL          ok if the signal was sent
+//	ptrace PID, vmwrite PID  attach; process_vm_writev of nothing much
+//	nft                      list the nftables rules, then try to flush them; ok if the flush went through
+//
+// Around another operation, whose result becomes Detail["result"]:
+//
+//	as UID[:GID] OP…         with these ids; ok if OP could be started
+//	unshare FLAGS OP…        in new namespaces: user,net,mount,pid,ipc,uts joined by commas
+//	setns PATH OP…           in the namespace of /proc/PID/ns/NAME
+//
+// A new operation is a func(args) (detail, error) and a line in the table ops.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+type detail = map[string]any
+
+// op tries something. detail is shown whether or not there is an error.
+type op func(args []string) (detail, error)
+
+func ops() map[string]op {
+	return map[string]op{
+		"tcp": tcp, "udp": udp, "connect": connect, "socket": socket, "loop": loop, "flood": flood,
+		"idle": idle, "listen": listen, "relay": relay,
+		"resolve": resolve, "dns": query, "http": fetch,
+		"ping": ping, "rawip": rawIP, "fragsyn": fragSYN, "fragudp": fragUDP, "packet": packet,
+		"read": readFile, "write": writeFile, "unix": unixSocket, "self": self, "syscall": anySyscall,
+		"setuid": setuid, "setgid": setgid, "kill": kill, "ptrace": ptrace, "vmwrite": vmWrite, "nft": nft,
+		"as": as, "unshare": unshare, "setns": setns,
+	}
+}
+
+// errUsage marks what is wrong with the command line.
+var errUsage = errors.New("usage")
+
+func usage(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{errUsage}, args...)...)
+}
+
+func main() {
+	if len(os.Args) < 2 || ops()[os.Args[1]] == nil {
+		fmt.Fprintln(os.Stderr, "usage: poke OP [flags] ARG…; see the command's documentation")
+		os.Exit(2)
+	}
+	name := os.Args[1]
+	begin := time.Now()
+	d, err := ops()[name](os.Args[2:])
+	result := map[string]any{"op": name, "ok": err == nil, "err": "", "errno": "", "detail": d,
+		"ms": float64(time.Since(begin).Microseconds()) / 1000}
+	if errors.Is(err, errUsage) || errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "poke:", err)
+		os.Exit(2)
+	}
+	if err != nil {
+		result["err"] = err.Error()
+		if errno := syscall.Errno(0); errors.As(err, &errno) {
+			result["errno"] = unix.ErrnoName(errno)
+		}
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(result); err != nil {
+		fmt.Fprintln(os.Stderr, "poke:", err)
+		os.Exit(2)
+	}
+}
+
+// parse parses flags and checks the number of arguments (at least n).
+func parse(fs *flag.FlagSet, args []string, n int) ([]string, error) {
+	fs.SetOutput(os.Stderr)
+	if err := fs.Parse(args); err != nil {
+		return nil, usage("%v", err)
+	}
+	if fs.NArg() < n {
+		return nil, usage("%s needs %d arguments", fs.Name(), n)
+	}
+	return fs.Args(), nil
+}
+
+func flags(name string) *flag.FlagSet { return flag.NewFlagSet(name, flag.ContinueOnError) }
+
+func number(s string) (int, error) {
+	n, err := strconv.ParseInt(s, 0, 64)
+	if err != nil {
+		return 0, usage("%q isn't a number", s)
+	}
+	return int(n), nil
+}
