@@ -3,7 +3,6 @@ package resolver
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
