@@ -175,6 +175,9 @@ func notAName(s, host, port string) *fault {
 	if strings.Contains(host, ",") {
 		return &fault{0, s, "one entry per line", ""}
 	}
+	if host == "" || host[0] < '0' || host[0] > '9' {
+		return nil
+	}
 	if a := aton(host); a != "" {
 		if port != "" {
 			a += ":" + port

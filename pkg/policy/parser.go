@@ -79,15 +79,16 @@ func eachLine(data string, do func(line, col int, entry string)) {
 
 // entry takes in one entry; deny says that it stands where all are denied.
 func (ps *parser) entry(src Source, text string, deny bool) {
-	r := Rule{Source: src, Text: text, Deny: deny}
-	preset, f := parseEntry(text, &r)
+	r := ps.slot()
+	*r = Rule{Source: src, Text: text, Deny: deny}
+	preset, f := parseEntry(text, r)
 	switch {
 	case f != nil:
 		ps.fault(src, f)
 	case preset != "":
 		ps.preset(src, preset, r.Deny)
 	default:
-		ps.rule(&r)
+		ps.rule(r)
 	}
 }
 
@@ -99,7 +100,16 @@ func (ps *parser) fault(src Source, f *fault) {
 	ps.errs.add(Error{Source: src, Text: f.text, Message: f.message, Suggestion: f.suggestion})
 }
 
-// rule completes a parsed rule and keeps it, if it may be and has an effect.
+// slot returns where the next rule is kept, if rule is called with it.
+func (ps *parser) slot() *Rule {
+	if len(ps.slab) == cap(ps.slab) {
+		ps.slab = make([]Rule, 0, min(1024, 16+2*cap(ps.slab)))
+	}
+	return &ps.slab[:len(ps.slab)+1][len(ps.slab)]
+}
+
+// rule completes the rule that was parsed into the slot, and keeps it, if it
+// may be and has an effect.
 func (ps *parser) rule(r *Rule) {
 	if r.Ports == nil && !r.Deny {
 		r.Ports = ps.defaultPorts
@@ -115,11 +125,8 @@ func (ps *parser) rule(r *Rule) {
 	if drop {
 		return
 	}
-	if len(ps.slab) == cap(ps.slab) {
-		ps.slab = make([]Rule, 0, min(1024, 16+2*cap(ps.slab)))
-	}
-	ps.slab = append(ps.slab, *r)
-	ps.rules = append(ps.rules, &ps.slab[len(ps.slab)-1])
+	ps.slab = ps.slab[:len(ps.slab)+1]
+	ps.rules = append(ps.rules, r)
 }
 
 // preset takes in all entries of a preset. Denied, its names are denied on
@@ -139,8 +146,9 @@ func (ps *parser) preset(src Source, name string, deny bool) {
 	}
 	ps.expanded[key] = true
 	eachLine(data, func(line, col int, text string) {
-		r := Rule{Source: src, Text: text, Preset: name}
-		nested, f := parseEntry(text, &r)
+		r := ps.slot()
+		*r = Rule{Source: src, Text: text, Preset: name}
+		nested, f := parseEntry(text, r)
 		if f == nil && (nested != "" || r.Deny) {
 			f = &fault{0, text, "a preset only allows, and names no other preset", ""}
 		}
@@ -151,7 +159,7 @@ func (ps *parser) preset(src Source, name string, deny bool) {
 		if deny {
 			r.Deny, r.Private, r.Required, r.Ports = true, false, false, nil
 		}
-		ps.rule(&r)
+		ps.rule(r)
 	})
 }
 

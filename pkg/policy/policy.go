@@ -148,17 +148,17 @@ func (p *Policy) indexHost(name string) {
 
 // indexNames lists what is resolved ahead and what must be reached.
 func (p *Policy) indexNames() {
-	named, needed := map[string]bool{}, map[string]bool{}
+	needed := map[string]bool{}
 	for _, r := range p.rules {
 		if r.Deny {
 			continue
 		}
-		if r.Name != "" && !r.Wildcard && !named[r.Name] && p.Lookup(r.Name).Allowed {
-			named[r.Name] = true
+		first := r.Name != "" && !r.Wildcard && p.allow.exact[r.Name].first == r
+		if first && p.Lookup(r.Name).Allowed {
 			p.names = append(p.names, r)
 		}
-		if key := r.String(); r.Required && !needed[key] {
-			needed[key] = true
+		if r.Required && !needed[r.String()] {
+			needed[r.String()] = true
 			p.required = append(p.required, r)
 		}
 	}

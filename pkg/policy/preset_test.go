@@ -106,7 +106,7 @@ func TestDocumentation(t *testing.T) {
 		}
 		examples++
 	}
-	if examples < 5 {
+	if examples < 4 {
 		t.Errorf("only %d examples were found", examples)
 	}
 }
