@@ -21,7 +21,8 @@ const (
 // Options says how Supervise behaves. The zero value forwards nothing and
 // never kills.
 type Options struct {
-	// Signals are forwarded, each exactly once. Normally early.Signals().
+	// Signals are forwarded, each exactly once. Normally early.Signals(),
+	// called before main was started.
 	Signals <-chan os.Signal
 
 	// Grace is how long the tree may go on after the first TERM before all of

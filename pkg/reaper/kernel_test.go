@@ -1,0 +1,537 @@
+package reaper
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+)
+
+// box is a process in the role "init", normally PID 1 of a new namespace.
+type box struct {
+	t        *testing.T
+	cmd      *exec.Cmd
+	out, err *lines
+}
+
+// kind is where the init runs.
+type kind string
+
+const (
+	pid1    kind = "pid1"
+	notPID1 kind = "not pid1"
+)
+
+var kinds = []kind{pid1, notPID1}
+
+type boxOptions struct {
+	kind   kind
+	noKill bool     // without CAP_KILL
+	stdin  *os.File // terminal for 0, 1, 2 and controlling terminal
+	closed bool     // with 0, 1, 2 closed
+}
+
+func start(t *testing.T, o boxOptions, spec initSpec) *box {
+	t.Helper()
+	needsRoot(t)
+	text, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	argv := []string{exe}
+	if o.noKill {
+		argv = []string{"setpriv", "--bounding-set=-kill", "--inh-caps=-all", "--", exe}
+	}
+	if o.closed {
+		argv = append([]string{"/bin/sh", "-c", `exec "$@" <&- >&- 2>&-`, "sh"}, argv...)
+	}
+	b := &box{t: t, cmd: exec.Command(argv[0], argv[1:]...)}
+	b.cmd.Env = append(os.Environ(), roleVariable+"=init", "REAPER_TEST_SPEC="+string(text))
+	// A session of its own, or the shell that the tests run under would count
+	// as one that can resume what is stopped.
+	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if o.kind == pid1 {
+		b.cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWPID | unix.CLONE_NEWNS
+	}
+	pipe := func(to **os.File) *lines {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { r.Close(); w.Close() })
+		*to = w
+		return readLines(r)
+	}
+	var stdout, stderr *os.File
+	b.out, b.err = pipe(&stdout), pipe(&stderr)
+	b.cmd.Stdout, b.cmd.Stderr = stdout, stderr
+	if o.stdin != nil {
+		b.cmd.Stdin, b.cmd.Stdout = o.stdin, o.stdin
+		b.cmd.SysProcAttr.Setctty = true
+	}
+	if err := b.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stdout.Close()
+	stderr.Close()
+	t.Cleanup(func() { _ = b.cmd.Process.Kill(); _ = b.cmd.Wait() })
+	return b
+}
+
+// exit waits for the init to end and returns its exit code.
+func (b *box) exit() int {
+	b.t.Helper()
+	done := make(chan struct{})
+	go func() { _ = b.cmd.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(60 * time.Second):
+		b.t.Fatal("the init does not end")
+	}
+	return b.cmd.ProcessState.ExitCode()
+}
+
+func (b *box) signal(sig syscall.Signal) {
+	b.t.Helper()
+	if err := b.cmd.Process.Signal(sig); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// sh waits for the line "ready", which the scripts print when their traps are set.
+func sh(script string) []string { return []string{"/bin/sh", "-c", script} }
+
+func TestKernelExitCodes(t *testing.T) {
+	for _, k := range kinds {
+		for code := 0; code < 256; code += 51 { // all of 0..255 are in TestKernelFastChildren
+			b := start(t, boxOptions{kind: k}, initSpec{Argv: sh("exit " + strconv.Itoa(code))})
+			if got := b.exit(); got != code {
+				t.Errorf("%s: exit %d became %d", k, code, got)
+			}
+		}
+		for _, sig := range []syscall.Signal{1, 2, 3, 4, 6, 8, 9, 11, 13, 14, 15, 31, 35, 64} {
+			b := start(t, boxOptions{kind: k}, initSpec{Argv: sh(fmt.Sprintf("ulimit -c 0; kill -%d $$", int(sig)))})
+			if got := b.exit(); got != 128+int(sig) {
+				t.Errorf("%s: death by signal %d became %d", k, int(sig), got)
+			}
+		}
+	}
+}
+
+// Children that end at once are neither lost nor mistaken for each other.
+func TestKernelFastChildren(t *testing.T) {
+	for _, k := range kinds {
+		b := start(t, boxOptions{kind: k}, initSpec{Count: 512, Argv: sh("exit 3")})
+		if got := b.exit(); got != 3 {
+			t.Errorf("%s: exit %d: %v", k, got, drain(b.err))
+		}
+	}
+}
+
+func drain(l *lines) []string {
+	var all []string
+	for line := range l.c {
+		all = append(all, line)
+	}
+	return all
+}
+
+func TestKernelEachSignalOnce(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(string(k), func(t *testing.T) {
+			b := start(t, boxOptions{kind: k}, initSpec{Role: "record"})
+			b.out.until(t, "ready")
+			var want []string
+			for n := syscall.Signal(1); n <= 64; n++ {
+				switch n {
+				case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPROF,
+					syscall.SIGTTIN, syscall.SIGTTOU, 32, 33, 34, syscall.SIGUSR2:
+					continue
+				}
+				b.signal(n)
+				// One at a time, since the order of pending signals is the kernel's.
+				got := b.out.until(t, strconv.Itoa(int(n)))
+				if len(got) != 1 {
+					t.Errorf("signal %d: the child got %q", int(n), got)
+				}
+				want = append(want, strconv.Itoa(int(n)))
+			}
+			b.signal(syscall.SIGUSR2)
+			if got := b.out.until(t, strconv.Itoa(int(syscall.SIGUSR2))); len(got) != 1 {
+				t.Errorf("after %q the child also got %q", want, got)
+			}
+			if got := b.exit(); got != 7 {
+				t.Errorf("exit %d", got)
+			}
+		})
+	}
+}
+
+// TERM reaches the whole group, USR1 the child alone.
+func TestKernelSignalTarget(t *testing.T) {
+	for _, k := range kinds {
+		b := start(t, boxOptions{kind: k}, initSpec{Argv: sh(`
+			trap 'echo parent usr1' USR1; trap 'echo parent term; wait $c; exit 5' TERM
+			(trap 'echo child usr1' USR1; trap 'echo child term; exit' TERM; echo child ready; while :; do sleep 0.02; done) & c=$!
+			while :; do sleep 0.02; done`)})
+		b.out.until(t, "child ready")
+		b.signal(syscall.SIGUSR1)
+		b.out.until(t, "parent usr1")
+		b.signal(syscall.SIGTERM)
+		code, got := b.exit(), drain(b.out)
+		slices.Sort(got)
+		if want := []string{"child term", "parent term"}; code != 5 || !slices.Equal(got, want) {
+			t.Errorf("%s: exit %d after %q, want 5 after %q", k, code, got, want)
+		}
+	}
+}
+
+// A child that is stopped gets a TERM, and acts on it.
+func TestKernelTermEndsAStoppedChild(t *testing.T) {
+	for _, k := range kinds {
+		b := start(t, boxOptions{kind: k}, initSpec{Argv: sh(`
+			trap 'echo term; exit 9' TERM
+			(trap 'exit 0' TERM; echo ready; kill -STOP $(exec sh -c 'echo $PPID'); while :; do sleep 0.02; done) &
+			while :; do sleep 0.02; done`)})
+		b.out.until(t, "ready")
+		b.signal(syscall.SIGTERM)
+		if got := b.exit(); got != 9 {
+			t.Errorf("%s: exit %d", k, got)
+		}
+	}
+}
+
+// A main child that stops itself with nobody there to resume it goes on.
+func TestKernelStoppedMainIsResumed(t *testing.T) {
+	for _, k := range kinds {
+		for _, sig := range []string{"STOP", "TSTP"} {
+			b := start(t, boxOptions{kind: k}, initSpec{Argv: sh(`kill -` + sig + ` $$; echo resumed; exit 4`)})
+			b.out.until(t, "resumed")
+			if got := b.exit(); got != 4 {
+				t.Errorf("%s %s: exit %d", k, sig, got)
+			}
+		}
+	}
+}
+
+const stubborn = `trap '' TERM INT HUP; `
+
+func TestKernelGrace(t *testing.T) {
+	tree := stubborn + `(` + stubborn + `setsid sh -c "` + stubborn + ` echo deep; while :; do sleep 1; done") & echo ready; while :; do sleep 1; done`
+	for _, k := range kinds {
+		for _, c := range []struct {
+			name    string
+			grace   time.Duration
+			cancel  time.Duration
+			signals []syscall.Signal
+			code    int
+			most    time.Duration
+		}{
+			{"TERM", 300 * time.Millisecond, 0, []syscall.Signal{syscall.SIGTERM}, 137, 10 * time.Second},
+			{"the context ends", 300 * time.Millisecond, 500 * time.Millisecond, nil, 137, 10 * time.Second},
+			{"a second TERM shortens it", time.Hour, 0, []syscall.Signal{syscall.SIGTERM, syscall.SIGTERM}, 137, 20 * time.Second},
+			{"a third ends it", time.Hour, 0, []syscall.Signal{syscall.SIGTERM, syscall.SIGTERM, syscall.SIGINT}, 137, 20 * time.Second},
+		} {
+			t.Run(string(k)+" "+c.name, func(t *testing.T) {
+				b := start(t, boxOptions{kind: k}, initSpec{Argv: sh(tree), Grace: c.grace, Cancel: c.cancel, Left: true})
+				for _, line := range []string{"deep", "ready"} {
+					if got := b.out.until(t, line); slices.Contains(got[:len(got)-1], "ready") {
+						break // they come in either order
+					}
+				}
+				began := time.Now()
+				for _, sig := range c.signals {
+					b.signal(sig)
+					time.Sleep(50 * time.Millisecond) // or the kernel would merge them
+				}
+				if got := b.exit(); got != c.code {
+					t.Errorf("exit %d, want %d: %q", got, c.code, drain(b.err))
+				}
+				if d := time.Since(began); d > c.most {
+					t.Errorf("took %v", d)
+				}
+				if k == pid1 {
+					b.err.until(t, "left 0")
+				}
+				// The pipe has an end only when the last process of the tree is gone.
+				drain(b.out)
+			})
+		}
+	}
+}
+
+// What the main child leaves behind gets a TERM and time to act on it, under
+// both kinds of init; and if it does not, it is killed.
+func TestKernelRestIsEnded(t *testing.T) {
+	for _, k := range kinds {
+		b := start(t, boxOptions{kind: k}, initSpec{Left: k == pid1, Argv: sh(`
+			setsid sh -c 'trap "sleep 0.2; echo polite end; exit" TERM; echo ready; while :; do sleep 0.05; done' &
+			setsid sh -c 'trap "" TERM; while :; do sleep 1; done' &
+			sleep 0.5; exit 6`)})
+		if got := b.exit(); got != 6 {
+			t.Errorf("%s: exit %d", k, got)
+		}
+		if got := drain(b.out); !slices.Contains(got, "polite end") {
+			t.Errorf("%s: %q", k, got)
+		}
+		if k == pid1 {
+			b.err.until(t, "left 0")
+		}
+	}
+}
+
+// A helper is no part of the tree: it ends last.
+func TestKernelHelperOutlivesTheTree(t *testing.T) {
+	for _, k := range kinds {
+		b := start(t, boxOptions{kind: k}, initSpec{
+			Helper: []string{"/bin/sleep", "1000"},
+			Argv:   sh(`setsid sleep 1000 & trap '' TERM; echo ready; while :; do sleep 1; done`),
+			Grace:  200 * time.Millisecond,
+		})
+		b.out.until(t, "ready")
+		b.signal(syscall.SIGTERM)
+		if got := b.exit(); got != 137 {
+			t.Errorf("%s: exit %d", k, got)
+		}
+		b.err.until(t, "helper alive")
+		drain(b.out)
+	}
+}
+
+// Without CAP_KILL, the caller's fallback signals and ends the agent.
+func TestKernelWithoutCapKill(t *testing.T) {
+	for _, k := range kinds {
+		for _, c := range []struct {
+			name, script string
+			code         int
+		}{
+			{"polite", `trap 'exit 8' TERM; echo ready; while :; do sleep 0.02; done`, 8},
+			{"stubborn", stubborn + `setsid sleep 1000 & echo ready; while :; do sleep 1; done`, 137},
+		} {
+			t.Run(string(k)+" "+c.name, func(t *testing.T) {
+				b := start(t, boxOptions{kind: k, noKill: true}, initSpec{
+					UID: 54321, Fallback: true, Argv: sh(c.script), Grace: 500 * time.Millisecond})
+				b.out.until(t, "ready")
+				b.signal(syscall.SIGTERM)
+				if got := b.exit(); got != c.code {
+					t.Errorf("exit %d, want %d: %q", got, c.code, drain(b.err))
+				}
+				drain(b.out)
+			})
+		}
+	}
+}
+
+func TestKernelStorm(t *testing.T) {
+	for _, k := range kinds {
+		b := start(t, boxOptions{kind: k}, initSpec{Role: "storm"})
+		b.out.until(t, "ready")
+		for range 3000 {
+			b.signal(syscall.SIGUSR1)
+		}
+		b.signal(syscall.SIGTERM)
+		if got := b.exit(); got != 33 {
+			t.Errorf("%s: exit %d", k, got)
+		}
+	}
+}
+
+func TestKernelTenThousandOrphans(t *testing.T) {
+	b := start(t, boxOptions{kind: pid1}, initSpec{Role: "orphans", Argv: []string{"10000"}, Left: true})
+	b.out.until(t, "ready")
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+				_ = b.cmd.Process.Signal(syscall.SIGUSR1)
+			}
+		}
+	}()
+	code := b.exit()
+	close(stop)
+	<-stopped
+	if code != 42 {
+		t.Errorf("exit %d: %q", code, drain(b.err))
+	}
+	b.err.until(t, "left 0")
+}
+
+func TestKernelClosedStdio(t *testing.T) {
+	for _, k := range kinds {
+		b := start(t, boxOptions{kind: k, closed: true}, initSpec{Argv: sh("exit 21")})
+		if got := b.exit(); got != 21 {
+			t.Errorf("%s: exit %d", k, got)
+		}
+	}
+}
+
+// The exit is not delayed by a process that holds standard output open: here
+// one that is no part of the tree.
+func TestKernelExitNotDelayedByOpenStdout(t *testing.T) {
+	b := start(t, boxOptions{kind: notPID1}, initSpec{Argv: sh("exit 2")})
+	if got := b.exit(); got != 2 { // this test holds the write end until its cleanup
+		t.Errorf("exit %d", got)
+	}
+}
+
+// A child gets every signal action as a program that a shell starts would.
+func TestKernelCleanSignalState(t *testing.T) {
+	for _, k := range kinds {
+		b := start(t, boxOptions{kind: k}, initSpec{Argv: []string{"/bin/cat", "/proc/self/status"}})
+		for _, field := range []string{"SigBlk", "SigIgn", "SigCgt"} {
+			got := b.out.until(t, field)
+			line := got[len(got)-1]
+			if got := strings.Fields(line)[1]; got != "0000000000000000" {
+				t.Errorf("%s: %s", k, line)
+			}
+		}
+		if got := b.exit(); got != 0 {
+			t.Errorf("%s: exit %d", k, got)
+		}
+	}
+}
+
+// If an init that is not PID 1 is killed, its children are too.
+func TestKernelChildDiesWithKilledInit(t *testing.T) {
+	b := start(t, boxOptions{kind: notPID1}, initSpec{Argv: sh("echo ready; exec sleep 1000")})
+	b.out.until(t, "ready")
+	b.signal(syscall.SIGKILL)
+	b.exit()
+	drain(b.out) // has an end only when the child is gone
+}
+
+// terminal opens a pseudo-terminal whose output is read.
+func terminal(t *testing.T) (master, slave *os.File, out *lines) {
+	t.Helper()
+	needsRoot(t)
+	master, slave, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { master.Close(); slave.Close() })
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer w.Close()
+		_, _ = io.Copy(w, master)
+	}()
+	return master, slave, readLines(r)
+}
+
+// With a terminal, the child's group is in the foreground and ^C reaches it,
+// once.
+func TestKernelTerminal(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(string(k), func(t *testing.T) {
+			master, slave, out := terminal(t)
+			b := start(t, boxOptions{kind: k, stdin: slave}, initSpec{Role: "record", Foreground: true})
+			out.until(t, "ready")
+			pgrp, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPGRP)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if pgrp == b.cmd.Process.Pid {
+				t.Error("the init itself is in the foreground")
+			}
+			if _, err := master.Write([]byte{3}); err != nil {
+				t.Fatal(err)
+			}
+			out.until(t, "^C2")
+			b.signal(syscall.SIGUSR2)
+			if got := out.until(t, "12"); len(got) != 1 {
+				t.Errorf("the child got %q after ^C", got)
+			}
+			if got := b.exit(); got != 7 {
+				t.Errorf("exit %d", got)
+			}
+		})
+	}
+}
+
+// ^Z with no shell above must not wedge the session, nor a terminal that
+// stops background writers the init.
+func TestKernelTerminalSuspend(t *testing.T) {
+	for _, k := range kinds {
+		master, slave, out := terminal(t)
+		b := start(t, boxOptions{kind: k, stdin: slave}, initSpec{Foreground: true, Argv: sh(
+			`stty tostop; trap 'echo int; exit 11' INT; echo ready; while :; do sleep 0.05; done`)})
+		out.until(t, "ready")
+		if _, err := master.Write([]byte{26}); err != nil {
+			t.Fatal(err)
+		}
+		b.err.until(t, `time=`) // it says that it resumes
+		if _, err := master.Write([]byte{3}); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.exit(); got != 11 {
+			t.Errorf("%s: exit %d", k, got)
+		}
+	}
+}
+
+// Under a shell with job control, ^Z gives the shell its prompt, and fg
+// resumes the agent in the foreground.
+func TestKernelSuspendUnderAShell(t *testing.T) {
+	master, slave, out := terminal(t)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(initSpec{Foreground: true, Argv: sh(
+		`trap 'echo agent int; exit 12' INT; echo agent ready; while :; do sleep 0.05; done`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shell := exec.Command("/bin/bash", "--norc", "--noprofile", "-i")
+	shell.Env = append(os.Environ(), roleVariable+"=init", "REAPER_TEST_SPEC="+string(text), "PS1=", "TERM=dumb")
+	shell.Stdin, shell.Stdout, shell.Stderr = slave, slave, slave
+	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := shell.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = shell.Process.Kill(); _ = shell.Wait() })
+	write := func(text string) {
+		t.Helper()
+		if _, err := master.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	contains := func(text string) {
+		t.Helper()
+		for {
+			if got := out.until(t, ""); strings.Contains(got[0], text) {
+				return
+			}
+		}
+	}
+	write("stty -echo\n" + exe + "\n")
+	contains("agent ready")
+	write("\x1a")
+	contains("Stopped")
+	write("fg\n")
+	contains(exe) // fg says what it resumes
+	write("\x03")
+	contains("agent int")
+	write("echo code $?\n")
+	contains("code 12")
+}
