@@ -142,6 +142,19 @@ func TestE37Metadata(t *testing.T) {
 	}
 }
 
+// E22: other spellings of addresses are no names, and so reach nothing.
+func TestE22Spellings(t *testing.T) {
+	p := parse(t, "a.txt", "*.example.com\n10.0.0.0/8\n")
+	for _, s := range []string{"2130706433", "0x7f.1", "0x7F000001", "017700000001", "127.1", "127.0.0.1", "10.0.0.1", "0x", "1", "a.example.com.1", "[::1]", "::1"} {
+		if d, m := p.Decide(s, tcp(443)), p.Lookup(s); d.Allowed || m.Allowed || m.Name != "" {
+			t.Errorf("%s: %+v, %+v", s, d, m)
+		}
+		if !strings.Contains(s, ":") && strings.Count(s, ".") < 3 {
+			failure(t, "a.txt", s)
+		}
+	}
+}
+
 func TestLookup(t *testing.T) {
 	p := parse(t, "a.txt", sample+"shut.example.org:22\n!shut.example.org:22\n")
 	for _, tt := range []struct {

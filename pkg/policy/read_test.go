@@ -78,6 +78,7 @@ func TestReadNothing(t *testing.T) {
 
 // E61, E62: whoever is not root has no hand in the policy.
 func TestReadRefuses(t *testing.T) {
+	before := len(openFiles(t))
 	must := func(t *testing.T, err error) {
 		t.Helper()
 		if err != nil {
@@ -175,9 +176,21 @@ func TestReadRefuses(t *testing.T) {
 			}
 		})
 	}
+	if n := len(openFiles(t)); n != before {
+		t.Errorf("%d files are open, %d were before", n, before)
+	}
 	if _, err := Read(ReadOptions{Dir: "etc"}); err == nil {
 		t.Error("a relative directory is accepted")
 	}
+}
+
+func openFiles(t *testing.T) []os.DirEntry {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
 }
 
 func TestReadAccepts(t *testing.T) {

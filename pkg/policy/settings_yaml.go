@@ -48,7 +48,7 @@ func (ps *parser) setting(file, key string, v *yaml.Node) {
 			}
 		})
 	case "selftest":
-		ps.mapping(file, v, key, []string{"reach", "block"}, func(name string, v *yaml.Node) {
+		ps.mapping(file, v, key, sectionKeys[key], func(name string, v *yaml.Node) {
 			list := &s.SelfTest.Reach
 			if name == "block" {
 				list = &s.SelfTest.Block
@@ -56,7 +56,7 @@ func (ps *parser) setting(file, key string, v *yaml.Node) {
 			ps.each(file, v, "selftest."+name, func(src Source, text string) { ps.probe(src, text, list) })
 		})
 	case "dns":
-		ps.mapping(file, v, key, []string{"upstream", "max_ttl", "qps"}, func(name string, v *yaml.Node) {
+		ps.mapping(file, v, key, sectionKeys[key], func(name string, v *yaml.Node) {
 			switch name {
 			case "upstream":
 				ps.each(file, v, "dns.upstream", ps.upstream)
@@ -67,19 +67,18 @@ func (ps *parser) setting(file, key string, v *yaml.Node) {
 			}
 		})
 	case "limits":
-		keys := []string{"addrs_per_name", "leases", "new_names_per_wildcard_per_minute"}
-		ps.mapping(file, v, key, keys, func(name string, v *yaml.Node) {
+		ps.mapping(file, v, key, sectionKeys[key], func(name string, v *yaml.Node) {
 			switch name {
-			case keys[0]:
+			case "addrs_per_name":
 				ps.number(file, "limits."+name, v, 1, 1024, &s.Limits.AddrsPerName)
-			case keys[1]:
+			case "leases":
 				ps.number(file, "limits."+name, v, 1, 1_000_000, &s.Limits.Leases)
-			case keys[2]:
+			case "new_names_per_wildcard_per_minute":
 				ps.number(file, "limits."+name, v, 1, 1_000_000, &s.Limits.NewNamesPerWildcardPerMinute)
 			}
 		})
 	case "log":
-		ps.mapping(file, v, key, []string{"stdout", "max_size", "files"}, func(name string, v *yaml.Node) {
+		ps.mapping(file, v, key, sectionKeys[key], func(name string, v *yaml.Node) {
 			switch name {
 			case "stdout":
 				ps.boolean(file, "log.stdout", v, &s.Log.Stdout)

@@ -22,107 +22,147 @@ type walker struct {
 // maxLinks is how many links the kernel follows as well, path_resolution(7).
 const maxLinks = 40
 
+// walk is one way from / to a file.
+type walk struct {
+	walker
+	path  string   // as asked for
+	dirs  []int    // the directories from / to where the walk is, for the sake of ".."
+	at    string   // the path of the last of them, with / at the end
+	todo  []string // the names that are left
+	links int      // followed so far
+}
+
 // open opens a regular file, or a directory. A missing file is fs.ErrNotExist,
 // anything else that is wrong a *FileError.
 func (w walker) open(path string, wantDir bool) (*os.File, error) {
-	refuse := func(cause, remedy string) (*os.File, error) {
-		return nil, &FileError{path, cause, remedy}
-	}
-	dir, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	k := &walk{walker: w, path: path, at: "/", todo: split(path)}
+	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return refuse("opening / failed: "+err.Error(), "run as root")
+		return nil, k.refuse("opening / failed: "+err.Error(), "run as root")
 	}
-	dirs := []int{dir} // from / to where the walk is, for the sake of ".."
-	defer func() {
-		for _, fd := range dirs {
-			unix.Close(fd)
-		}
-	}()
-	if bad := w.check(dir, "/"); bad != "" {
-		return refuse(bad, "make / belong to root, mode 755")
+	k.dirs = []int{root}
+	defer func() { k.leave(len(k.dirs)) }()
+	if bad := w.check(root, "/"); bad != "" {
+		return nil, k.refuse(bad, "make / belong to root, mode 755")
 	}
-	at := "/"
-	todo := split(path)
-	for links := 0; len(todo) > 0; {
-		name := todo[0]
-		todo = todo[1:]
+	for len(k.todo) > 0 {
+		name := k.todo[0]
+		k.todo = k.todo[1:]
 		if name == ".." {
-			if len(dirs) > 1 {
-				unix.Close(dirs[len(dirs)-1])
-				dirs = dirs[:len(dirs)-1]
-				at = at[:strings.LastIndexByte(strings.TrimSuffix(at, "/"), '/')+1]
+			if len(k.dirs) > 1 {
+				k.leave(1)
+				k.at = k.at[:strings.LastIndexByte(strings.TrimSuffix(k.at, "/"), '/')+1]
 			}
 			continue
 		}
-		here := at + name
-		fd, err := unix.Openat(dirs[len(dirs)-1], name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		switch {
-		case err == unix.ENOENT && links > 0:
-			return refuse("the symbolic link leads to "+here+", which is missing", "remove the link, or put the file there")
-		case err == unix.ENOENT:
-			return nil, &os.PathError{Op: "open", Path: here, Err: fs.ErrNotExist}
-		case err != nil:
-			return refuse(here+": "+err.Error(), "make it readable by root")
-		}
-		dirs = append(dirs, fd) // to be closed; what is no directory leaves the list again
-		if bad := w.check(fd, here); bad != "" {
-			return refuse(bad, fmt.Sprintf("chown root:root %s && chmod go-w %s, or mount the policy read-only from a place that is root's", here, here))
-		}
-		var st unix.Stat_t
-		if err := unix.Fstat(fd, &st); err != nil {
-			return refuse(here+": "+err.Error(), "check the file system that it is on")
+		fd, st, err := k.enter(name)
+		if err != nil {
+			return nil, err
 		}
 		kind := st.Mode & unix.S_IFMT
-		switch {
-		case kind == unix.S_IFDIR:
-			at = here + "/"
+		if kind == unix.S_IFDIR {
+			k.dirs, k.at = append(k.dirs, fd), k.at+name+"/"
 			continue
-		case kind == unix.S_IFLNK:
-			buf := make([]byte, unix.PathMax)
-			n, err := unix.Readlinkat(fd, "", buf)
-			if links++; err != nil || n == 0 || n == len(buf) || links > maxLinks {
-				return refuse(here+": the symbolic link leads nowhere", "remove it")
-			}
-			unix.Close(fd)
-			dirs = dirs[:len(dirs)-1]
-			target := string(buf[:n])
-			if target[0] == '/' {
-				for _, fd := range dirs[1:] {
-					unix.Close(fd)
-				}
-				dirs, at = dirs[:1], "/"
-			}
-			todo = append(split(target), todo...)
-			continue
-		case len(todo) > 0:
-			return refuse(here+": not a directory", "remove it")
-		case kind != unix.S_IFREG || wantDir:
-			return refuse("not a "+map[bool]string{false: "regular file", true: "directory"}[wantDir], "remove it")
 		}
-		return reopen(dirs[len(dirs)-2], name, path, unix.O_NONBLOCK, &st)
+		target := ""
+		if kind == unix.S_IFLNK {
+			target = readlink(fd)
+		}
+		unix.Close(fd)
+		switch {
+		case kind == unix.S_IFLNK:
+			err = k.follow(name, target)
+		case len(k.todo) > 0:
+			err = k.refuse(k.at+name+": not a directory", "remove it")
+		case kind != unix.S_IFREG:
+			err = k.refuse("not a regular file", "remove it")
+		case wantDir:
+			err = k.refuse("not a directory", "remove it")
+		default:
+			return k.reopen(name, unix.O_NONBLOCK, st)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	if !wantDir {
-		return refuse("not a regular file", "remove it")
+		return nil, k.refuse("not a regular file", "remove it")
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(dirs[len(dirs)-1], &st); err != nil {
-		return refuse(err.Error(), "check the file system that it is on")
-	}
-	return reopen(dirs[len(dirs)-1], ".", path, unix.O_DIRECTORY, &st)
+	return k.reopen(".", unix.O_DIRECTORY, nil)
 }
 
-// reopen opens for reading what was checked; st is how it was found.
-func reopen(dir int, name, path string, flags int, st *unix.Stat_t) (*os.File, error) {
-	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|flags, 0)
+func (k *walk) refuse(cause, remedy string) error {
+	return &FileError{k.path, cause, remedy}
+}
+
+// leave goes up n directories.
+func (k *walk) leave(n int) {
+	for _, fd := range k.dirs[len(k.dirs)-n:] {
+		unix.Close(fd)
+	}
+	k.dirs = k.dirs[:len(k.dirs)-n]
+}
+
+// enter opens name without following or reading it, and checks it.
+func (k *walk) enter(name string) (fd int, st *unix.Stat_t, err error) {
+	here := k.at + name
+	fd, err = unix.Openat(k.dirs[len(k.dirs)-1], name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	switch {
+	case err == unix.ENOENT && k.links > 0:
+		return -1, nil, k.refuse("the symbolic link leads to "+here+", which is missing", "remove the link, or put the file there")
+	case err == unix.ENOENT:
+		return -1, nil, &os.PathError{Op: "open", Path: here, Err: fs.ErrNotExist}
+	case err != nil:
+		return -1, nil, k.refuse(here+": "+err.Error(), "make it readable by root")
+	}
+	if bad := k.check(fd, here); bad != "" {
+		unix.Close(fd)
+		return -1, nil, k.refuse(bad, fmt.Sprintf("chown root:root %s && chmod go-w %s, or mount the policy read-only from a place that is root's", here, here))
+	}
+	st = new(unix.Stat_t)
+	if err := unix.Fstat(fd, st); err != nil {
+		unix.Close(fd)
+		return -1, nil, k.refuse(here+": "+err.Error(), "check the file system that it is on")
+	}
+	return fd, st, nil
+}
+
+// follow puts what a link says in the place of its name.
+func (k *walk) follow(name, target string) error {
+	if k.links++; target == "" || k.links > maxLinks {
+		return k.refuse(k.at+name+": the symbolic link leads nowhere", "remove it")
+	}
+	if target[0] == '/' {
+		k.leave(len(k.dirs) - 1)
+		k.at = "/"
+	}
+	k.todo = append(split(target), k.todo...)
+	return nil
+}
+
+// readlink returns where the link that fd is open on leads, or "".
+func readlink(fd int) string {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(fd, "", buf)
+	if err != nil || n == len(buf) {
+		return ""
+	}
+	return string(buf[:n])
+}
+
+// reopen opens for reading what was checked: name in the last directory, which
+// was found as st, or that directory itself.
+func (k *walk) reopen(name string, flags int, st *unix.Stat_t) (*os.File, error) {
+	fd, err := unix.Openat(k.dirs[len(k.dirs)-1], name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|flags, 0)
 	if err != nil {
-		return nil, &FileError{path, err.Error(), "make it readable by root"}
+		return nil, k.refuse(err.Error(), "make it readable by root")
 	}
 	var now unix.Stat_t
-	if err := unix.Fstat(fd, &now); err != nil || now.Dev != st.Dev || now.Ino != st.Ino {
+	if err := unix.Fstat(fd, &now); err != nil || st != nil && (now.Dev != st.Dev || now.Ino != st.Ino) {
 		unix.Close(fd)
-		return nil, &FileError{path, "replaced while it was being opened", "try again"}
+		return nil, k.refuse("replaced while it was being opened", "try again")
 	}
-	return os.NewFile(uintptr(fd), path), nil
+	return os.NewFile(uintptr(fd), k.path), nil
 }
 
 // check says why what fd is open on could be changed by somebody else than

@@ -43,6 +43,14 @@ func (ps *parser) yaml(f File) {
 
 var rootKeys = []string{"services", "domains", "networks", "deny", "inbound", "user", "command", "env", "selftest", "dns", "limits", "log"}
 
+// sectionKeys are the keys of those that have keys of their own.
+var sectionKeys = map[string][]string{
+	"selftest": {"reach", "block"},
+	"dns":      {"upstream", "max_ttl", "qps"},
+	"limits":   {"addrs_per_name", "leases", "new_names_per_wildcard_per_minute"},
+	"log":      {"stdout", "max_size", "files"},
+}
+
 // section takes in one key of the file.
 func (ps *parser) section(file, key string, v *yaml.Node) {
 	switch key {

@@ -1,0 +1,61 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"testing"
+)
+
+// The schema has the keys that the parser has, and the same defaults.
+func TestSchema(t *testing.T) {
+	type node struct {
+		Properties map[string]json.RawMessage
+		Default    any
+	}
+	data, err := os.ReadFile("policy.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var root node
+	if err := json.Unmarshal(data, &root); err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for key, raw := range root.Properties {
+		keys = append(keys, key)
+		var sub node
+		if err := json.Unmarshal(raw, &sub); err != nil {
+			t.Fatal(err)
+		}
+		if sub.Properties == nil {
+			continue
+		}
+		for name, raw := range sub.Properties {
+			var leaf node
+			if err := json.Unmarshal(raw, &leaf); err != nil {
+				t.Fatal(err)
+			}
+			value := "[]"
+			if leaf.Default != nil {
+				value = fmt.Sprint(leaf.Default)
+				if f, ok := leaf.Default.(float64); ok {
+					value = fmt.Sprint(int(f))
+				}
+			}
+			p := parse(t, "p.yaml", fmt.Sprintf("%s: {%s: %s}\n", key, name, value))
+			if got, want := fmt.Sprintf("%+v", *p.Settings()), fmt.Sprintf("%+v", defaults()); got != want {
+				t.Errorf("%s.%s: the schema's default %s gives %s, not %s", key, name, value, got, want)
+			}
+		}
+		if got, want := slices.Sorted(maps.Keys(sub.Properties)), slices.Sorted(slices.Values(sectionKeys[key])); !slices.Equal(got, want) {
+			t.Errorf("%s: the schema has %q, the parser %q", key, got, want)
+		}
+	}
+	slices.Sort(keys)
+	if want := slices.Sorted(slices.Values(rootKeys)); !slices.Equal(keys, want) {
+		t.Errorf("the schema has %q, the parser %q", keys, want)
+	}
+}
