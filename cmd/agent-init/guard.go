@@ -133,8 +133,7 @@ func runGuard(ctx context.Context, c guardConfig) error {
 		err := firewall.ReadDrops(ctx, os.NewFile(fdDrops, "drops"), func(d firewall.Drop) { limiter.Record(dropEvent(d)) })
 		if ctx.Err() == nil {
 			// Blind, but no less sealed: the kernel goes on refusing.
-			log.Error("reading the kernel's refusals", "error", err)
-			limiter.Record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "refusals are no longer logged"})
+			log.Error("refusals are no longer logged", "error", err)
 		}
 	}()
 	go g.prefetch(ctx, p)

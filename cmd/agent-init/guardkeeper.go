@@ -276,7 +276,8 @@ func (g *guardKeeper) push(ctx context.Context) {
 	}
 }
 
-// readAudit writes what the guard reports. The log does not trust it.
+// readAudit records what the guard reports, which is neither trusted nor
+// unlimited.
 func (g *guardKeeper) readAudit(conn *net.UnixConn) {
 	buf := make([]byte, audit.MaxEncoded+1)
 	for {
@@ -284,7 +285,7 @@ func (g *guardKeeper) readAudit(conn *net.UnixConn) {
 		if err != nil || n == 0 {
 			return
 		}
-		g.keeper.audit.Append(buf[:n])
+		g.keeper.record(audit.Untrusted(buf[:n]))
 	}
 }
 

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/selftest"
@@ -60,6 +62,11 @@ func probeCommand() command {
 }
 
 func probe(ctx context.Context, e environment, asJSON bool) error {
+	// Beside a running agent, which has the same uid, nobody is to write the
+	// report from outside.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("make the probe undumpable: %w", err)
+	}
 	dir, err := findRuntimeDir()
 	if err != nil {
 		return notRunning(err)
