@@ -35,7 +35,15 @@ ok.test
 // given allowlist, and waits until it has proved itself.
 func confine(t *testing.T, list string, opts lab.BoxOptions) *world {
 	t.Helper()
-	w := start(t, list, opts, "agent-init", "run", "--", "sleep", "infinity")
+	lab.Require(t)
+	return confineIn(t, lab.New(t, lab.Options{}), list, opts)
+}
+
+// confineIn is confine in a lab that was prepared: agent-init resolves the names
+// of the list as soon as it starts.
+func confineIn(t *testing.T, l *lab.Lab, list string, opts lab.BoxOptions) *world {
+	t.Helper()
+	w := startIn(t, l, list, opts, "agent-init", "run", "--", "sleep", "infinity")
 	w.ready()
 	w.box.ForgetPackets()
 	w.lab.DNS.Forget()
@@ -48,7 +56,11 @@ func confine(t *testing.T, list string, opts lab.BoxOptions) *world {
 func start(t *testing.T, list string, opts lab.BoxOptions, args ...string) *world {
 	t.Helper()
 	lab.Require(t)
-	l := lab.New(t, lab.Options{})
+	return startIn(t, lab.New(t, lab.Options{}), list, opts, args...)
+}
+
+func startIn(t *testing.T, l *lab.Lab, list string, opts lab.BoxOptions, args ...string) *world {
+	t.Helper()
 	opts.Binary = lab.Binary(t)
 	opts.Files = append([]lab.File{{Path: "/etc/agent-init/allowlist.txt", Data: []byte(list)}}, opts.Files...)
 	w := &world{T: t, lab: l, box: l.NewBox(opts)}
