@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,7 +71,7 @@ func loop(args []string) (detail, error) {
 	fs := flags("loop")
 	n := fs.Int("n", 100, "connections")
 	c := fs.Int("c", 1, "at once")
-	name := fs.String("name", "", "resolve this each time")
+	name := fs.String("name", "", "resolve this each time; {n} is replaced by the number")
 	timeout := fs.Duration("timeout", 3*time.Second, "for each")
 	a, err := parse(fs, args, 1)
 	if err != nil {
@@ -77,9 +79,9 @@ func loop(args []string) (detail, error) {
 	}
 	var t tally
 	begin := time.Now()
-	many(*n, *c, func(_, _ int) {
+	many(*n, *c, func(_, i int) {
 		start := time.Now()
-		err := once(*name, a[0], *timeout)
+		err := once(strings.ReplaceAll(*name, "{n}", strconv.Itoa(i)), a[0], *timeout)
 		outcome := "ok"
 		if err != nil {
 			outcome = err.Error()

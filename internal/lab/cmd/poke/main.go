@@ -13,7 +13,8 @@
 //	                         -from PORT binds the source port; -size N pads
 //	connect FAM TYPE PROTO ADDR   socket(2) and connect(2), and -send TEXT: sctp, dccp, udplite, mptcp, v4-mapped…
 //	socket FAM TYPE PROTO    socket(2) only; names (inet, packet, vsock, raw, …) or numbers
-//	loop ADDR                -n N connects, -c at once; -name NAME resolves it each time first (ADDR is then :PORT)
+//	loop ADDR                -n N connects, -c at once; -name NAME resolves it each time first (ADDR is then :PORT),
+//	                         "{n}" in NAME is replaced by the number
 //	flood ADDR               -n N datagrams without waiting; ok if all were handed to the kernel
 //	idle ADDR                opens -n N TCP connections and holds them for -hold D; ok if all opened
 //	listen ADDR              accepts for -for D and echoes; ok if anyone connected
