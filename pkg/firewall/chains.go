@@ -195,7 +195,7 @@ func (b *builder) postrouting() chain {
 // redirectDNS sends port 53 of every address to the guard. Container engines
 // do the same for their own server at priority -100.
 func (b *builder) redirectDNS() chain {
-	c := chain{name: "redirect", hook: "output", nat: true, priority: -105}
+	c := chain{name: "dns", hook: "output", nat: true, priority: -105}
 	c.rules = append(c.rules, to(leave{}, matchUID{b.GuardUID}))
 	ports := map[family]uint16{ipv4: b.DNSPort4, ipv6: b.DNSPort6}
 	for _, f := range families() {

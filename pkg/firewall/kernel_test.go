@@ -263,12 +263,11 @@ func (w *wire) arrived(mark string) []packet {
 	return out
 }
 
-// drain waits until everything that was sent before has been captured: a
-// packet of the peer's own bridge, as it were, that passes after it.
+// settle waits until what was sent before has been captured: a packet passes
+// the cable while it is being sent, so it is only the queue of the capture
+// that must run empty.
 func (l *lab) settle() {
 	l.t.Helper()
-	// An ARP or ND packet isn't filtered, but has no mark: ask the kernel for
-	// the queue to be empty instead.
 	deadline := time.Now().Add(2 * time.Second)
 	for quiet := 0; quiet < 5; {
 		n, err := unix.IoctlGetInt(l.wire.fd, unix.SIOCINQ)
@@ -402,6 +401,15 @@ func nftScript(t testing.TB, script string) error {
 		err = fmt.Errorf("nft: %w: %s", err, out)
 	}
 	return err
+}
+
+// forget lets nowhere begin anew.
+func (l *lab) forget() {
+	l.t.Helper()
+	l.settle()
+	l.wire.mu.Lock()
+	defer l.wire.mu.Unlock()
+	l.wire.ps = nil
 }
 
 // nowhere fails the test if anything of that mark has reached the peer.

@@ -1,0 +1,133 @@
+package firewall
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// engineRules are the NAT rules that a container engine makes for its DNS.
+const engineRules = `table ip nat {
+	chain DOCKER_OUTPUT {
+		ip daddr 127.0.0.11 tcp dport 53 dnat to 127.0.0.11:40053
+		ip daddr 127.0.0.11 udp dport 53 dnat to 127.0.0.11:40053
+	}
+	chain OUTPUT {
+		type nat hook output priority -100; policy accept;
+		ip daddr 127.0.0.11 jump DOCKER_OUTPUT
+	}
+}
+`
+
+// E19: port 53 of any address is the guard's, whoever's NAT rules came first;
+// only the guard reaches the engine's DNS, on whatever port it is.
+func TestKernelDNSRedirect(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	ctx := context.Background()
+	l := newLab(t)
+	l.serve(53)
+	l.serve(443)
+	echo(t, netip.MustParseAddrPort("127.0.0.1:4053"), "guard ")
+	echo(t, netip.MustParseAddrPort("[::1]:6053"), "guard ")
+	echo(t, netip.MustParseAddrPort("127.0.0.11:40053"), "engine ")
+	engine := netip.MustParseAddrPort("127.0.0.11:53")
+	f := open(t, Options{})
+	c := Config{
+		GuardUID: guardUID, DNSPort4: 4053, DNSPort6: 6053, DropGroup: group,
+		Upstreams: []netip.AddrPort{engine, at(other4, 53), at(other6, 53)},
+		// An entry for port 53 changes nothing.
+		Allow: []Entry{{single(far4), protoUDP, 53}, {single(far4), protoTCP, 443}},
+	}
+	check := func(t *testing.T) {
+		t.Helper()
+		must(t, f.Lease(ctx, []Lease{leaseOf(far6, protoUDP, 53, time.Minute)}))
+		for _, network := range []string{"udp", "tcp"} {
+			for _, uid := range []int{0, agentUID} {
+				for _, ap := range []netip.AddrPort{
+					engine, at(far4, 53), at(far6, 53), at(other4, 53), at(other6, 53), at(near4, 53),
+					netip.MustParseAddrPort("8.8.8.8:53"), netip.MustParseAddrPort("[2001:4860:4860::8888]:53"),
+					netip.MustParseAddrPort("169.254.169.254:53"), netip.MustParseAddrPort("127.0.0.53:53"),
+				} {
+					if got, err := ask(network, ap, uid, "q"); got != "guard q" {
+						t.Errorf("%s %v as uid %d: answer %q, %v", network, ap, uid, got, err)
+					}
+				}
+				refused(t, network, netip.MustParseAddrPort("127.0.0.11:40053"), uid)
+				refused(t, network, netip.MustParseAddrPort("127.0.0.11:443"), uid)
+			}
+			if got, err := ask(network, engine, guardUID, "q"); got != "engine q" {
+				t.Errorf("%s %v as the guard: answer %q, %v", network, engine, got, err)
+			}
+			reached(t, network, at(other4, 53), guardUID)
+			reached(t, network, at(other6, 53), guardUID)
+			refused(t, network, at(other4, 443), guardUID)
+			refused(t, network, netip.MustParseAddrPort("8.8.8.8:53"), guardUID)
+			// Those that don't go out by the guard's uid have gone nowhere.
+			refused(t, network, at(other6, 443), agentUID)
+		}
+		refused(t, "tcp", at(far4, 53), guardUID)
+		reached(t, "tcp", at(far4, 443), guardUID)
+	}
+	must(t, nftScript(t, engineRules))
+	apply(t, f, c)
+	t.Run("engine first", check)
+	must(t, nftScript(t, "delete table ip nat\n"+engineRules))
+	t.Run("engine last", check)
+	for _, p := range l.wire.arrived("") {
+		if p.dst.Port() == 53 && p.dst.Addr() != other4 && p.dst.Addr() != other6 {
+			t.Errorf("arrived: protocol %d to %v", p.proto, p.dst)
+		}
+	}
+
+	// Without a listener, port 53 is refused, and without the engine among
+	// the upstreams, the guard doesn't reach it either.
+	c.DNSPort4, c.DNSPort6, c.Upstreams = 0, 0, nil
+	apply(t, f, c)
+	must(t, f.FlushConntrack(ctx))
+	for _, network := range []string{"udp", "tcp"} {
+		for _, uid := range []int{0, agentUID, guardUID} {
+			for _, ap := range []netip.AddrPort{engine, netip.MustParseAddrPort("127.0.0.11:40053"), at(far4, 53), at(far6, 53)} {
+				refused(t, network, ap, uid)
+			}
+		}
+	}
+}
+
+// Flows of loopback and the engine's DNS survive FlushConntrack; others end
+// up at today's rules.
+func TestKernelFlushConntrack(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	ctx := context.Background()
+	l := newLab(t)
+	l.serve(443)
+	must(t, nftScript(t, engineRules))
+	echo(t, netip.MustParseAddrPort("127.0.0.11:40053"), "")
+	echo(t, netip.MustParseAddrPort("127.0.0.1:8000"), "")
+	for _, ap := range []string{"127.0.0.11:53", "127.0.0.1:8000"} {
+		must(t, reach("udp", netip.MustParseAddrPort(ap), agentUID))
+	}
+	must(t, reach("udp", at(far4, 443), agentUID))
+	must(t, reach("tcp", at(far6, 443), agentUID))
+	f := open(t, Options{})
+	must(t, f.FlushConntrack(ctx))
+	fs, err := f.Flows(ctx)
+	must(t, err)
+	want := map[Element]bool{
+		{netip.MustParseAddr("127.0.0.11"), protoUDP, 53}:  true,
+		{netip.MustParseAddr("127.0.0.1"), protoUDP, 8000}: true,
+	}
+	for _, e := range fs {
+		if !want[e] {
+			t.Errorf("a flow to %v lives on", e)
+		}
+		delete(want, e)
+	}
+	if len(want) > 0 {
+		t.Errorf("flows to %v are gone", want)
+	}
+}

@@ -1,0 +1,110 @@
+package firewall
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+)
+
+func TestKernelCheckNamespace(t *testing.T) {
+	if os.Getenv(inside) == "" && os.Geteuid() == 0 {
+		// The namespace that tests start in may be the machine's own, which
+		// is looked at and not touched.
+		if _, err := os.Stat("/proc/sys/net/core/netdev_max_backlog"); err == nil {
+			if err := CheckNamespace(NamespaceOptions{Shared: true}); !errors.Is(err, ErrUnsupported) {
+				t.Errorf("in the machine's own namespace: %v", err)
+			}
+		}
+	}
+	if !inNamespace(t) {
+		return
+	}
+	newLab(t)
+	check := func(what string, opts NamespaceOptions, want string) {
+		t.Helper()
+		err := CheckNamespace(opts)
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%s: %v", what, err)
+		case want != "" && (!errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: %v, without %q", what, err, want)
+		}
+	}
+	must(t, nftScript(t, engineRules))
+	lis, err := net.Listen("tcp4", "127.0.0.11:0")
+	must(t, err)
+	defer lis.Close()
+	check("the engine's DNS", NamespaceOptions{}, "")
+
+	foreign, err := net.Listen("tcp6", "[::]:8125")
+	must(t, err)
+	check("a listener", NamespaceOptions{}, "[::]:8125): use `agent-init sidecar`")
+	check("a listener in a pod", NamespaceOptions{Shared: true}, "")
+	foreign.Close()
+
+	for _, chain := range []string{"DOCKER", "DOCKER-USER", "KUBE-SERVICES", "CNI-FORWARD"} {
+		must(t, nftScript(t, "add table ip x\nadd chain ip x "+chain))
+		check(chain, NamespaceOptions{Shared: true}, chain)
+		must(t, nftScript(t, "delete table ip x"))
+	}
+	must(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}))
+	check("a bridge", NamespaceOptions{Shared: true}, "br0")
+}
+
+// Without NET_ADMIN, or where a kernel speaks no netfilter, the error says so.
+func TestKernelNoPermission(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	if os.Getenv("FIREWALL_TEST_DROPPED") == "1" {
+		_, err := Open(t.Context(), Options{Owner: true})
+		if !errors.Is(err, ErrPermission) || !strings.Contains(err.Error(), "NET_ADMIN") {
+			t.Errorf("open: %v", err)
+		}
+		_, err = OpenDropLog(group)
+		if !errors.Is(err, ErrPermission) {
+			t.Errorf("open drop log: %v", err)
+		}
+		return
+	}
+	exe := filepath.Join(t.TempDir(), "test")
+	b, err := os.ReadFile("/proc/self/exe")
+	must(t, err)
+	must(t, os.WriteFile(exe, b, 0o755))
+	for dir := filepath.Dir(exe); dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
+		must(t, os.Chmod(dir, 0o755))
+	}
+	cmd := exec.Command(exe, "-test.run=^TestKernelNoPermission$")
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), "FIREWALL_TEST_DROPPED=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestListeners(t *testing.T) {
+	dir := t.TempDir()
+	v4, v6 := filepath.Join(dir, "tcp"), filepath.Join(dir, "tcp6")
+	head := "  sl  local_address rem_address   st\n"
+	must(t, os.WriteFile(v4, []byte(head+"   0: 0B00007F:9C75 00000000:0000 0A\n   1: 0100007F:1F40 00000000:0000 0A\n   2: 020200C0:0016 010200C0:1234 01\n"), 0o600))
+	must(t, os.WriteFile(v6, []byte(head+"   0: B80D0120000000000000000001000000:01BB 00000000000000000000000000000000:0000 0A\n"), 0o600))
+	got, err := listeners(v4, v6, filepath.Join(dir, "none"))
+	must(t, err)
+	want := []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:8000"), netip.MustParseAddrPort("[2001:db8::1]:443")}
+	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
+		t.Errorf("got %v, not %v", got, want)
+	}
+	must(t, os.WriteFile(v4, []byte("   0: xyz:9C75 00000000:0000 0A\n"), 0o600))
+	if got, err := listeners(v4); err == nil {
+		t.Errorf("nonsense gave %v", got)
+	}
+}
