@@ -231,7 +231,6 @@ func TestNewRefusesNonsense(t *testing.T) {
 	for what, change := range map[string]func(*Config){
 		"no policy":     func(c *Config) { c.Policy = nil },
 		"no admit":      func(c *Config) { c.Admit = nil },
-		"no upstream":   func(c *Config) { c.Upstreams = nil },
 		"zero upstream": func(c *Config) { c.Upstreams = []Upstream{{}} },
 		"a limit < 0":   func(c *Config) { c.Limits.TCPConns = -1 },
 		"a time < 0":    func(c *Config) { c.Limits.TCPIdle = -1 },

@@ -17,13 +17,14 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// Config is what a Server works with. Policy, Upstreams and Admit are needed.
+// Config is what a Server works with. Policy and Admit are needed.
 type Config struct {
 	// Policy returns the policy in force. It is called for each query, and must
 	// return the same pointer until the policy changes.
 	Policy func() *policy.Policy
 
-	// Upstreams are asked in this order.
+	// Upstreams are asked in this order. With none, only names of the hosts
+	// file have addresses.
 	Upstreams []Upstream
 
 	// Search has the search domains of resolv.conf.
@@ -91,8 +92,6 @@ func New(c Config) (*Server, error) {
 		return nil, errors.New("resolver: no policy is given")
 	case c.Admit == nil:
 		return nil, errors.New("resolver: no way to admit addresses is given")
-	case len(c.Upstreams) == 0:
-		return nil, errors.New("resolver: there is no DNS server to ask: name one in dns.upstream, or in resolv.conf")
 	}
 	for _, u := range c.Upstreams {
 		if !u.Addr.IsValid() || u.Addr.Port() == 0 {

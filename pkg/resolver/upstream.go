@@ -93,6 +93,9 @@ func newUpstreams(list []Upstream) *upstreams {
 // exchange asks for the records of type qtype that name has. The error says
 // what was wrong with each server in turn.
 func (u *upstreams) exchange(ctx context.Context, name string, qtype uint16) (*dns.Msg, error) {
+	if len(u.servers) == 0 {
+		return nil, errors.New("there is no DNS server to ask: name one in dns.upstream, or in resolv.conf")
+	}
 	ctx, cancel := context.WithTimeout(ctx, u.budget)
 	defer cancel()
 	errs := make([]error, len(u.servers))

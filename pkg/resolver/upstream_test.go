@@ -99,6 +99,14 @@ func TestFailedServerIsTriedByOne(t *testing.T) {
 	}
 }
 
+// TestNoUpstream: a container without DNS servers still refuses and fails
+// properly.
+func TestNoUpstream(t *testing.T) {
+	if _, err := newUpstreams(nil).exchange(t.Context(), "ok.test.", dns.TypeA); err == nil {
+		t.Error("an answer from nowhere")
+	}
+}
+
 func TestAllUpstreamsFail(t *testing.T) {
 	r, _, servers := several(t, 2)
 	servers[0].script("ok.test.", "A", silent)
