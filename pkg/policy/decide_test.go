@@ -89,6 +89,25 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// A deny rule for one port does not hide one for all of them, nor the reverse.
+func TestDenyPortsOfOneName(t *testing.T) {
+	for _, list := range []string{"!x.example:22\n!x.example\n", "!x.example\n!x.example:22\n"} {
+		p := parse(t, "a.txt", list+"x.example:22\nx.example\n")
+		for _, port := range []uint16{22, 80, 443} {
+			if d := p.Decide("x.example", tcp(port)); d.Allowed || d.Rule == nil {
+				t.Errorf("%q: port %d: %+v", list, port, d)
+			}
+		}
+		if p.Lookup("x.example").Allowed || p.Admit("x.example", addr("192.0.2.1")) != nil {
+			t.Errorf("%q: x.example is resolved", list)
+		}
+		p = parse(t, "a.txt", strings.ReplaceAll(list, "x.example", "192.0.2.1")+"192.0.2.1\n")
+		if d := p.DecideAddr(addr("192.0.2.1"), tcp(443)); d.Allowed {
+			t.Errorf("%q: %+v", list, d)
+		}
+	}
+}
+
 func TestDecideAddr(t *testing.T) {
 	p := parse(t, "a.txt", sample)
 	for _, tt := range []struct {

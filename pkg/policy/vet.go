@@ -118,9 +118,6 @@ func scan(p netip.Prefix, list []block) (class Class, partly bool) {
 			if mixed {
 				return Public, partly
 			}
-			if partly && b.class == Never {
-				return Never, false
-			}
 			return b.class, partly
 		case b.class == Never:
 			partly = true
