@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	snapLen    = 2048
-	maxPackets = 1 << 20 // then the capture counts losses instead
+	snapLen   = 2048
+	perPacket = 200       // what a Packet costs besides its frame
+	maxBytes  = 256 << 20 // of all frames; then the capture counts losses instead
 	// etherMarker is IEEE's "local experimental ethertype 1".
 	etherMarker = 0x88b5
 )
@@ -27,6 +28,7 @@ type capture struct {
 
 	mu      sync.Mutex
 	packets []Packet
+	bytes   int
 	lost    uint64
 	marks   map[uint64]chan struct{}
 	next    uint64
@@ -99,9 +101,10 @@ func (c *capture) read() {
 				close(ch)
 				delete(c.marks, id)
 			}
-		case len(c.packets) >= maxPackets:
+		case c.bytes+n+perPacket > maxBytes:
 			c.lost++
 		default:
+			c.bytes += n + perPacket
 			c.packets = append(c.packets, p)
 		}
 		c.mu.Unlock()
@@ -215,5 +218,5 @@ func (b *Box) ForgetPackets() {
 	}
 	b.capture.mu.Lock()
 	defer b.capture.mu.Unlock()
-	b.capture.packets, b.capture.lost = nil, 0
+	b.capture.packets, b.capture.bytes, b.capture.lost = nil, 0, 0
 }

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-	"golang.org/x/net/ipv4"
-	"golang.org/x/net/ipv6"
 )
 
 // Query is one message that reached a DNS server of the lab.
@@ -47,6 +45,7 @@ type DNS struct {
 	mu      sync.Mutex
 	names   map[string]*name
 	latency time.Duration
+	silent  bool // no log
 	queries []Query
 	marks   map[string]chan struct{}
 	next    int
@@ -130,6 +129,14 @@ func (l *Lab) barrier() error {
 	return l.DNS.barrier()
 }
 
+// SetLog turns the log of queries off for a benchmark, whose load it would
+// keep in memory, or on again.
+func (d *DNS) SetLog(on bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.silent = !on
+}
+
 // Forget empties the log of queries.
 func (d *DNS) Forget() {
 	d.mu.Lock()
@@ -195,14 +202,14 @@ func (d *DNS) serveUDP(u *net.UDPConn, local netip.Addr) {
 			}
 			d.mu.Unlock()
 		}
-		server := local
+		server, control := local, []byte(nil)
 		if !server.IsValid() {
-			server = destination(oob[:on])
+			server, control = destination(oob[:on])
 		}
 		q := d.log(raw, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), server, "udp")
 		go func() {
 			if reply := d.answer(q); reply != nil {
-				_, _, _ = u.WriteMsgUDPAddrPort(reply, sourceControl(server), from)
+				_, _, _ = u.WriteMsgUDPAddrPort(reply, control, from)
 			}
 		}()
 	}
@@ -262,7 +269,9 @@ func (d *DNS) log(raw []byte, client netip.AddrPort, server netip.Addr, network 
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.queries = append(d.queries, q)
+	if !d.silent {
+		d.queries = append(d.queries, q)
+	}
 	return q
 }
 
@@ -285,48 +294,4 @@ func (d *DNS) close() error {
 	d.mu.Unlock()
 	d.wait.Wait()
 	return errors.Join(errs...)
-}
-
-// wantDestination makes datagrams tell to which address they were sent.
-func wantDestination(u *net.UDPConn, v6 bool) error {
-	if v6 {
-		return ipv6.NewPacketConn(u).SetControlMessage(ipv6.FlagDst, true)
-	}
-	return ipv4.NewPacketConn(u).SetControlMessage(ipv4.FlagDst, true)
-}
-
-func destination(oob []byte) netip.Addr {
-	var v4 ipv4.ControlMessage
-	if v4.Parse(oob) == nil && v4.Dst != nil {
-		a, _ := netip.AddrFromSlice(v4.Dst)
-		return a.Unmap()
-	}
-	var v6 ipv6.ControlMessage
-	if v6.Parse(oob) == nil && v6.Dst != nil {
-		a, _ := netip.AddrFromSlice(v6.Dst)
-		return a
-	}
-	return netip.Addr{}
-}
-
-// sourceControl makes an answer come from the address that was asked.
-func sourceControl(src netip.Addr) []byte {
-	switch {
-	case !src.IsValid():
-		return nil
-	case src.Is4():
-		return (&ipv4.ControlMessage{Src: src.AsSlice()}).Marshal()
-	}
-	return (&ipv6.ControlMessage{Src: src.AsSlice()}).Marshal()
-}
-
-func addrPort(a net.Addr) netip.AddrPort {
-	var ap netip.AddrPort
-	switch a := a.(type) {
-	case *net.TCPAddr:
-		ap = a.AddrPort()
-	case *net.UDPAddr:
-		ap = a.AddrPort()
-	}
-	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
 }

@@ -3,7 +3,8 @@
 // A Lab is a set of unnamed network namespaces: one "internet", in which every
 // IPv4 and IPv6 address there is belongs to the lab's own servers, and one per
 // Box, joined to it by a veth pair. Nothing is pinned by name and no packet can
-// leave: when the process ends, however it ends, all of it is gone. The
+// leave: when the process ends, however it ends, all of it is gone, but for a
+// directory agent-init-lab-* in the temporary one if it had no time to. The
 // machine's own network namespace is never touched. It needs root.
 //
 // What listens on every address of the internet:
@@ -35,7 +36,8 @@
 // # Names and addresses
 //
 // Box n (from 0) is 172.30.n.2/24, fd00:30:n::2/64 and 2001:db8:30:n::2/64; its
-// gateway is .1 (::1), a silent neighbour .3 (::3). Its resolv.conf names
+// gateway is .1 (::1, fe80::1), a neighbour .3 (::3), itself fe80::2. All of
+// them answer as every address does. Its resolv.conf names
 // Upstream4 and Upstream6. Every name of Names is served from the start; tests
 // add theirs by DNS.Set. Addresses of names are picked from the global unicast
 // ranges, since documentation ranges are special-use and may be refused for it.

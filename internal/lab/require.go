@@ -12,18 +12,26 @@ type TB interface {
 	Cleanup(func())
 }
 
-// Require skips the test unless the process is root. Where
-// AGENT_INIT_MUST_RUN=1 is set it fails instead: nothing is skipped unseen.
-func Require(tb interface {
+// SkipTB is a TB that can also skip, as testing.TB can.
+type SkipTB interface {
 	TB
 	Skipf(format string, args ...any)
-}) {
+}
+
+// Require skips the test unless the process is root. Where
+// AGENT_INIT_MUST_RUN=1 is set it fails instead: nothing is skipped unseen.
+func Require(tb SkipTB) {
 	tb.Helper()
-	if os.Geteuid() == 0 {
-		return
-	}
-	if os.Getenv("AGENT_INIT_MUST_RUN") == "1" {
+	require(tb, os.Geteuid() == 0, os.Getenv("AGENT_INIT_MUST_RUN") == "1")
+}
+
+func require(tb SkipTB, root, must bool) {
+	tb.Helper()
+	switch {
+	case root:
+	case must:
 		tb.Fatalf("the lab needs root, and AGENT_INIT_MUST_RUN=1 forbids to skip")
+	default:
+		tb.Skipf("the lab needs root")
 	}
-	tb.Skipf("the lab needs root")
 }

@@ -197,7 +197,8 @@ func echoUDP(u *net.UDPConn) {
 			return
 		}
 		if err == nil {
-			_, _, _ = u.WriteMsgUDPAddrPort(buf[:n], sourceControl(destination(oob[:on])), from)
+			_, control := destination(oob[:on])
+			_, _, _ = u.WriteMsgUDPAddrPort(buf[:n], control, from)
 		}
 	}
 }

@@ -110,6 +110,11 @@ func (b *Box) tryExec(c Cmd) (*Process, error) {
 	if init == nil {
 		return nil, errors.New("box isn't running")
 	}
+	select {
+	case <-init.done:
+		return nil, fmt.Errorf("PID 1 of the box has ended: %s", init.result)
+	default:
+	}
 	proc, err := b.process(c)
 	if err != nil {
 		return nil, err

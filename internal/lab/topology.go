@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -15,13 +16,14 @@ import (
 // everything, in the main table so that the routes to the boxes come first.
 func setupInternet() error {
 	if err := sysctls(map[string]string{
-		"net/ipv4/conf/all/rp_filter":        "0",
-		"net/ipv4/conf/default/rp_filter":    "0",
-		"net/ipv6/conf/all/disable_ipv6":     "0",
-		"net/ipv6/conf/default/disable_ipv6": "0",
-		"net/ipv6/conf/default/accept_dad":   "0",
-		"net/ipv6/ip_nonlocal_bind":          "1", // AnyIP isn't enough to answer from an address
-		"net/ipv4/icmp_ratelimit":            "0",
+		"net/ipv4/conf/all/rp_filter":         "0",
+		"net/ipv4/conf/default/rp_filter":     "0",
+		"net/ipv6/conf/all/disable_ipv6":      "0",
+		"net/ipv6/conf/default/disable_ipv6":  "0",
+		"net/ipv6/conf/default/accept_dad":    "0",
+		"net/ipv6/conf/default/addr_gen_mode": "1",
+		"net/ipv6/ip_nonlocal_bind":           "1", // AnyIP isn't enough to answer from an address
+		"net/ipv4/icmp_ratelimit":             "0",
 	}); err != nil {
 		return err
 	}
@@ -73,7 +75,24 @@ func (p *plug) connect(internet, box *NS) error {
 	if err := internet.Do(func() error { return p.setupHost(box.fd) }); err != nil {
 		return err
 	}
-	return box.Do(p.setupBox)
+	if err := box.Do(p.setupBox); err != nil {
+		return err
+	}
+	// Until the kernel has noticed the carrier, the far end sends nothing.
+	return errors.Join(internet.Do(func() error { return waitUp(p.host) }), box.Do(func() error { return waitUp("eth0") }))
+}
+
+func waitUp(name string) error {
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return fmt.Errorf("find link %s: %w", name, err)
+		}
+		if link.Attrs().OperState == netlink.OperUp {
+			return nil
+		}
+	}
+	return fmt.Errorf("link %s doesn't come up", name)
 }
 
 // boxSysctls are those that an engine sets, and what makes addresses usable at once.
@@ -89,6 +108,8 @@ func boxSysctls(ipv6 bool) error {
 		"net/ipv6/conf/default/disable_ipv6":  off,
 		"net/ipv6/conf/default/accept_dad":    "0",
 		"net/ipv6/conf/default/accept_ra":     "0",
+		// The kernel's own link-local address comes when it likes: ours is there at once.
+		"net/ipv6/conf/default/addr_gen_mode": "1",
 	})
 }
 
@@ -134,6 +155,11 @@ func (p *plug) setupBox() error {
 	}
 	for _, a := range p.addr {
 		if err := addAddr(link, a); err != nil {
+			return err
+		}
+	}
+	if p.ipv6 {
+		if err := addAddr(link, netip.MustParsePrefix("fe80::2/64")); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,60 @@
+package lab_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+const deathEnv = "LAB_TEST_TO_BE_KILLED"
+
+// TestKernelDeath kills a process that has a lab: its boxes must end with it.
+func TestKernelDeath(t *testing.T) {
+	lab.Require(t)
+	if os.Getenv(deathEnv) != "" {
+		l := lab.New(t, lab.Options{})
+		p := l.NewBox(lab.BoxOptions{}).Idle()
+		fmt.Printf("started %d %s\n", p.Pid(), l.CAFile())
+		select {}
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestKernelDeath$")
+	cmd.Env = append(os.Environ(), deathEnv+"=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	var ca string
+	for s := bufio.NewScanner(out); pid == 0 && s.Scan(); {
+		if f := strings.Fields(s.Text()); len(f) == 3 && f[0] == "started" {
+			ca = f[2]
+			if pid, err = strconv.Atoi(f[1]); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = cmd.Wait() // says that it was killed
+	if pid == 0 {
+		t.Fatal("the child didn't start a box")
+	}
+	waitFor(t, func() bool {
+		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		return err != nil || string(comm) != "sleep\n"
+	})
+	if err := os.RemoveAll(filepath.Dir(ca)); err != nil {
+		t.Error(err)
+	}
+}
