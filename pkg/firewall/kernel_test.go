@@ -425,9 +425,9 @@ func (l *lab) nowhere(mark string) {
 func refused(t testing.TB, network string, ap netip.AddrPort, uid int) {
 	t.Helper()
 	start := time.Now()
-	err := reach(network, ap, uid)
+	got, err := ask(network, ap, uid, mark(uid))
 	if err == nil {
-		t.Errorf("%s %v as uid %d: reached", network, ap, uid)
+		t.Errorf("%s %v as uid %d: reached, got %q", network, ap, uid, got)
 	}
 	if d := time.Since(start); d > 500*time.Millisecond {
 		t.Errorf("%s %v as uid %d: refused only after %v (%v)", network, ap, uid, d, err)

@@ -2,6 +2,7 @@ package firewall
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -9,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // E27, E28, E32: a lease opens one port of one protocol of one address.
@@ -38,6 +41,14 @@ func TestKernelLease(t *testing.T) {
 		}
 	}
 	must(t, f.Verify(ctx))
+
+	// Errors about our flows come in: nothing listens there.
+	for _, a := range []netip.Addr{far4, far6} {
+		must(t, f.Lease(ctx, []Lease{leaseOf(a, protoUDP, 7, time.Minute)}))
+		if err := reach("udp", at(a, 7), agentUID); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("udp %v: %v, not the peer's refusal", at(a, 7), err)
+		}
+	}
 }
 
 // E16: a lease ends by itself, and one that is renewed lives on.

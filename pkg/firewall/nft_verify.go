@@ -11,6 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// verify implements backend.
+func (n *nft) verify(p Plan) error {
+	live, err := n.read.table(tableName)
+	if err != nil {
+		return explain("verify", err)
+	}
+	diffs, err := n.differences(live, p)
+	if err != nil {
+		return explain("verify", err)
+	}
+	return differ(diffs)
+}
+
 // maxDiffs bounds how many differences an error tells.
 const maxDiffs = 5
 

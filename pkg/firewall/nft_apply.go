@@ -1,0 +1,274 @@
+package firewall
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/google/nftables"
+)
+
+// seal implements backend.
+func (n *nft) seal(sealed Plan) error {
+	live, err := n.read.table(tableName)
+	if err != nil {
+		return explain("seal", err)
+	}
+	if live == nil {
+		return n.create(sealed, false)
+	}
+	ok, err := n.claim(live)
+	if err != nil {
+		return err
+	}
+	if ok && drops(live, sealed) {
+		return nil
+	}
+	return n.create(sealed, true)
+}
+
+// drops says whether the base chains of live drop by default wherever those
+// of p do.
+func drops(live *liveTable, p Plan) bool {
+	for _, c := range p.chains {
+		if l := live.chains[c.name]; c.closed && (l == nil || l.hook != hookOf(c)) {
+			return false
+		}
+	}
+	return true
+}
+
+// create makes the table anew with the rules of p, in one transaction. The
+// static sets of p must be small.
+func (n *nft) create(p Plan, replace bool) error {
+	if _, err := wantedChains(p); err != nil { // before anything is queued
+		return err
+	}
+	t := n.handle()
+	if replace {
+		n.conn.DelTable(t)
+	}
+	n.conn.AddTable(t)
+	for _, s := range p.sets {
+		if err := n.addSet(t, s, s.boxes); err != nil {
+			return err
+		}
+	}
+	if err := n.addChains(t, p); err != nil {
+		return err
+	}
+	return explain("create the table", n.conn.Flush())
+}
+
+// apply implements backend. The order keeps every moment closed: new sets are
+// filled while rules still use the old ones, and one transaction swaps.
+func (n *nft) apply(p, sealed Plan) error {
+	if _, err := wantedChains(p); err != nil { // before anything is queued
+		return err
+	}
+	live, err := n.read.table(tableName)
+	if err != nil {
+		return explain("apply", err)
+	}
+	replace := live != nil
+	if live != nil {
+		ok, err := n.claim(live)
+		if err != nil {
+			return err
+		}
+		if ok && !misshapen(live, p) {
+			replace = false
+		}
+	}
+	if live == nil || replace {
+		// Someone else's doing, or the first time. What rules can't be
+		// changed into ours go at once; then all starts from a sealed table.
+		if err := n.create(sealed, replace); err != nil {
+			return err
+		}
+		if live, err = n.read.table(tableName); err != nil {
+			return explain("apply", err)
+		}
+	} else if diffs, err := n.differences(live, p); err != nil {
+		return explain("apply", err)
+	} else if len(diffs) == 0 {
+		return nil
+	}
+	if live == nil {
+		return fmt.Errorf("apply: the table is gone")
+	}
+	if err := n.fill(live, p); err != nil {
+		return err
+	}
+	return n.swap(live, p)
+}
+
+// misshapen says whether live holds a chain or a set of p's name that isn't
+// what p wants, which no transaction changes in place.
+func misshapen(live *liveTable, p Plan) bool {
+	for _, c := range p.chains {
+		if l := live.chains[c.name]; l != nil && l.hook != hookOf(c) {
+			return true
+		}
+	}
+	for _, s := range p.sets {
+		if l, ok := live.sets[s.name]; ok && l != definition(s) {
+			return true
+		}
+	}
+	return false
+}
+
+// fill brings the static sets of p into the kernel, chunk by chunk. Those
+// that are there already, since a former try was cut short or someone else
+// changed them, are brought to hold what they should.
+func (n *nft) fill(live *liveTable, p Plan) error {
+	t := n.handle()
+	for _, s := range p.sets {
+		if s.kind != static {
+			continue
+		}
+		want := make(map[string]nftables.SetElement, len(s.boxes))
+		var missing, extra []nftables.SetElement
+		var have map[string]nftables.SetElement
+		_, present := live.sets[s.name]
+		if present {
+			var err error
+			if have, err = n.read.elements(tableName, s.name); err != nil {
+				return explain("apply", err)
+			}
+		} else if err := n.addSet(t, s, nil); err != nil {
+			return err
+		}
+		for _, b := range s.boxes {
+			e := rangeElement(b)
+			want[elementID(e)] = e
+			if _, ok := have[elementID(e)]; !ok {
+				missing = append(missing, e)
+			}
+		}
+		for id, e := range have {
+			if _, ok := want[id]; !ok {
+				extra = append(extra, e)
+			}
+		}
+		ns, err := nftSet(t, s)
+		if err != nil {
+			return err
+		}
+		for c := range slices.Chunk(extra, chunk) {
+			if err := n.conn.SetDeleteElements(ns, c); err != nil {
+				return err
+			}
+			if err := n.conn.Flush(); err != nil {
+				return explain("clear set "+s.name, err)
+			}
+		}
+		for c := range slices.Chunk(missing, chunk) {
+			if err := n.conn.SetAddElements(ns, c); err != nil {
+				return err
+			}
+			if err := n.conn.Flush(); err != nil {
+				return explain("fill set "+s.name, err)
+			}
+		}
+		live.sets[s.name] = definition(s)
+	}
+	return nil
+}
+
+// swap replaces all rules by those of p and deletes what p doesn't know.
+func (n *nft) swap(live *liveTable, p Plan) error {
+	t := n.handle()
+	known := map[string]bool{}
+	for _, s := range p.sets {
+		known[s.name] = true
+		if _, ok := live.sets[s.name]; !ok {
+			if err := n.addSet(t, s, nil); err != nil {
+				return err
+			}
+		}
+	}
+	chains := map[string]bool{}
+	for _, c := range p.chains {
+		chains[c.name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(live.chains)) {
+		n.conn.FlushChain(&nftables.Chain{Name: name, Table: t})
+	}
+	if err := n.addChains(t, p); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(live.chains)) {
+		if !chains[name] {
+			n.conn.DelChain(&nftables.Chain{Name: name, Table: t})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(live.sets)) {
+		if !known[name] {
+			n.conn.DelSet(&nftables.Set{Name: name, Table: t})
+		}
+	}
+	return explain("apply", n.conn.Flush())
+}
+
+func (n *nft) addSet(t *nftables.Table, s set, boxes []box) error {
+	ns, err := nftSet(t, s)
+	if err != nil {
+		return err
+	}
+	var es []nftables.SetElement
+	for _, b := range boxes {
+		es = append(es, rangeElement(b))
+	}
+	return n.conn.AddSet(ns, es)
+}
+
+// addChains adds the chains of p, those that are jumped to first, and their
+// rules.
+func (n *nft) addChains(t *nftables.Table, p Plan) error {
+	for _, c := range p.chains {
+		n.conn.AddChain(nftChain(t, c))
+	}
+	sets := setsOf(p)
+	for _, c := range p.chains {
+		for _, r := range c.rules {
+			es, err := compile(r, sets)
+			if err != nil {
+				return fmt.Errorf("chain %s: %w", c.name, err)
+			}
+			n.conn.AddRule(&nftables.Rule{Table: t, Chain: &nftables.Chain{Name: c.name, Table: t}, Exprs: es})
+		}
+	}
+	return nil
+}
+
+func setsOf(p Plan) map[string]set {
+	out := make(map[string]set, len(p.sets))
+	for _, s := range p.sets {
+		out[s.name] = s
+	}
+	return out
+}
+
+func nftChain(t *nftables.Table, c chain) *nftables.Chain {
+	out := &nftables.Chain{Name: c.name, Table: t}
+	if c.hook == "" {
+		return out
+	}
+	out.Hooknum = map[string]*nftables.ChainHook{
+		"input": nftables.ChainHookInput, "forward": nftables.ChainHookForward,
+		"output": nftables.ChainHookOutput, "postrouting": nftables.ChainHookPostrouting,
+	}[c.hook]
+	out.Priority = nftables.ChainPriorityRef(nftables.ChainPriority(c.priority))
+	out.Type = nftables.ChainTypeFilter
+	if c.nat {
+		out.Type = nftables.ChainTypeNAT
+	}
+	policy := nftables.ChainPolicyAccept
+	if c.closed {
+		policy = nftables.ChainPolicyDrop
+	}
+	out.Policy = &policy
+	return out
+}
