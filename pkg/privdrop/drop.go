@@ -1,0 +1,148 @@
+package privdrop
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// securebits that a dropped process gets, see capabilities(7): uid 0 means
+// nothing any more, and none of it can be undone.
+const securebits = 1<<0 | 1<<1 | // NOROOT and its lock
+	1<<2 | 1<<3 | // NO_SETUID_FIXUP and its lock
+	1<<5 | // KEEP_CAPS locked, off
+	1<<6 | 1<<7 // NO_CAP_AMBIENT_RAISE and its lock
+
+// drop makes the calling thread what s says. The order matters: each step
+// needs a privilege that a later one gives up.
+func drop(s Spec) error {
+	id := s.Identity
+	if err := id.check(); err != nil {
+		return err
+	}
+	filter, err := seccompFilter(s.DenyUserNS)
+	if err != nil {
+		return err
+	}
+	umask := s.Umask
+	if umask == 0 {
+		umask = 0o022
+	}
+	unix.Umask(int(umask))
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		return fmt.Errorf("switch core dumps off: %w", err)
+	}
+	// A session keyring of root's would go along. Where this is refused, as by
+	// container engines, so is every other use of keyrings; and the filter
+	// below denies them all.
+	_, _, _ = unix.RawSyscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0)
+
+	if err := dropCapabilities(); err != nil {
+		return err
+	}
+	if err := setgroups(id.Groups); err != nil {
+		return needs(unix.CAP_SETGID, err)
+	}
+	if err := rawSetres(unix.SYS_SETRESGID, id.GID); err != nil {
+		return needs(unix.CAP_SETGID, err)
+	}
+	if err := lockSecurebits(); err != nil {
+		return err
+	}
+	if err := rawSetres(unix.SYS_SETRESUID, id.UID); err != nil {
+		return needs(unix.CAP_SETUID, err)
+	}
+	// NO_SETUID_FIXUP has left the sets as they were.
+	header := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	if err := unix.Capset(header, &capSets{}.data()[0]); err != nil {
+		return fmt.Errorf("empty the capability sets: %w", err)
+	}
+	if s.ParentPID != 0 { // after setresuid, which clears it
+		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0); err != nil {
+			return fmt.Errorf("tie the agent's life to its parent's: %w", err)
+		}
+		if unix.Getppid() != s.ParentPID {
+			return errors.New("the parent has ended")
+		}
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("set no_new_privs: %w", err)
+	}
+	return installFilter(filter)
+}
+
+// dropCapabilities empties the sets that survive an exec: ambient, bounding.
+func dropCapabilities() error {
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil && err != unix.EINVAL {
+		return fmt.Errorf("clear ambient capabilities: %w", err)
+	}
+	for c := 0; c <= lastCap; c++ {
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0)
+		if err == unix.EINVAL && c > 0 { // the kernel knows no more
+			return nil
+		}
+		if err != nil {
+			return needs(unix.CAP_SETPCAP, err)
+		}
+	}
+	return nil
+}
+
+// lockSecurebits needs SETPCAP, which dropCapabilities has shown to be there.
+// gVisor refuses it all the same; what it protects from, a return of uid 0, is
+// ruled out by the empty bounding set and no_new_privs alone.
+func lockSecurebits() error {
+	err := unix.Prctl(unix.PR_SET_SECUREBITS, securebits, 0, 0, 0)
+	if err == unix.EPERM && onGVisor() {
+		return nil
+	}
+	if err != nil {
+		return needs(unix.CAP_SETPCAP, err)
+	}
+	return nil
+}
+
+func onGVisor() bool {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return false
+	}
+	return strings.Contains(unix.ByteSliceToString(u.Release[:]), "gvisor")
+}
+
+// needs says which capability an EPERM stands for.
+func needs(capability int, err error) error {
+	lack := missing(capability)
+	if errors.Is(err, unix.EPERM) {
+		return lack
+	}
+	return fmt.Errorf("%s: %w", lack.Doing, err)
+}
+
+// The calls of package syscall for these apply to all threads. Those others
+// end at the exec, and one that failed would take the process with it.
+
+func setgroups(ids []uint32) error {
+	var first unsafe.Pointer
+	if len(ids) > 0 {
+		first = unsafe.Pointer(&ids[0])
+	}
+	_, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(ids)), uintptr(first), 0)
+	return asError(errno)
+}
+
+func rawSetres(call uintptr, id uint32) error {
+	_, _, errno := unix.RawSyscall(call, uintptr(id), uintptr(id), uintptr(id))
+	return asError(errno)
+}
+
+func asError(errno syscall.Errno) error {
+	if errno == 0 {
+		return nil
+	}
+	return errno
+}

@@ -1,0 +1,88 @@
+package privdrop
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// verify reads back from the kernel what drop has done to the calling thread.
+func verify(s Spec) error {
+	status, err := os.ReadFile("/proc/thread-self/status")
+	if err != nil {
+		return err
+	}
+	if err := checkStatus(string(status), s.Identity); err != nil {
+		return err
+	}
+	// Now try it.
+	for _, back := range []struct {
+		name string
+		call uintptr
+	}{{"setresuid", unix.SYS_SETRESUID}, {"setresgid", unix.SYS_SETRESGID}} {
+		if rawSetres(back.call, 0) == nil {
+			return fmt.Errorf("%s to 0 succeeded", back.name)
+		}
+	}
+	if setgroups([]uint32{0}) == nil {
+		return errors.New("setgroups to 0 succeeded")
+	}
+	return nil
+}
+
+// checkStatus compares proc_pid_status(5) with the end state that id stands for.
+func checkStatus(status string, id Identity) error {
+	field := make(map[string]string)
+	for line := range strings.Lines(status) {
+		if name, value, ok := strings.Cut(line, ":"); ok {
+			field[name] = strings.Join(strings.Fields(value), " ")
+		}
+	}
+	four := func(n uint32) string {
+		return strings.TrimSuffix(strings.Repeat(strconv.FormatUint(uint64(n), 10)+" ", 4), " ")
+	}
+	const none = "0000000000000000"
+	for _, want := range []struct{ name, value string }{
+		{"Uid", four(id.UID)},
+		{"Gid", four(id.GID)},
+		{"CapInh", none}, {"CapPrm", none}, {"CapEff", none}, {"CapBnd", none}, {"CapAmb", none},
+		{"NoNewPrivs", "1"},
+		{"Seccomp", "2"},
+	} {
+		got, ok := field[want.name]
+		if !ok {
+			return fmt.Errorf("the kernel does not say %s", want.name)
+		}
+		if got != want.value {
+			return fmt.Errorf("%s is %s, not %s", want.name, got, want.value)
+		}
+	}
+	got, err := groupsOf(field["Groups"])
+	if err != nil {
+		return err
+	}
+	want := slices.Clone(id.Groups)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("the groups are %v, not %v", got, want)
+	}
+	return nil
+}
+
+func groupsOf(text string) ([]uint32, error) {
+	var ids []uint32
+	for word := range strings.FieldsSeq(text) {
+		n, err := strconv.ParseUint(word, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a group", word)
+		}
+		ids = append(ids, uint32(n))
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
