@@ -26,7 +26,7 @@ func checkCommand() command {
 		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			b, err := bundleOf(fs.Lookup("config").Value.String(), args)
 			if err != nil {
-				return faultf(exitPolicy, "", "%w", err)
+				return readFault(err)
 			}
 			return check(e, b, fs.Lookup("effective").Value.String() == "true", fs.Lookup("json").Value.String() == "true")
 		},
@@ -134,4 +134,13 @@ func versionCommand() command {
 			return err
 		},
 	}
+}
+
+// readFault is the fault of a policy that can't be read, or trusted.
+func readFault(err error) error {
+	var file *policy.FileError
+	if errors.As(err, &file) {
+		return faultf(exitPolicy, file.Remedy, "%s: %s", file.Path, file.Cause)
+	}
+	return faultf(exitPolicy, "check the path", "read the policy: %w", err)
 }

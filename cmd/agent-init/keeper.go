@@ -94,6 +94,9 @@ func (k *keeper) plan(p *policy.Policy) (firewall.Plan, error) {
 	for _, s := range p.Denied() {
 		c.Deny = append(c.Deny, entry(s))
 	}
+	for _, never := range policy.NeverPrefixes() {
+		c.Deny = append(c.Deny, firewall.Entry{Prefix: never})
+	}
 	for _, in := range p.Settings().Inbound {
 		c.Inbound = append(c.Inbound, firewall.Entry{Proto: uint8(in.Proto), Port: in.Number})
 	}
@@ -295,7 +298,7 @@ func (k *keeper) readPolicy() (*policy.Bundle, *policy.Policy, error) {
 	const remedy = "see agent-init check, and correct the entries"
 	b, err := policy.Read(policy.ReadOptions{Dir: k.config.dir, HostsFile: "/etc/hosts"})
 	if err != nil {
-		return nil, nil, faultf(exitPolicy, "", "%w", err)
+		return nil, nil, readFault(err)
 	}
 	p, err := policy.Parse(b, presets())
 	if err != nil {
