@@ -526,10 +526,21 @@ func TestKernelSuspendUnderAShell(t *testing.T) {
 	}
 	write("stty -echo\n" + exe + "\n")
 	contains("agent ready")
+	foreground := func() int {
+		t.Helper()
+		pgrp, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPGRP)
+		if err != nil || t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+		return pgrp
+	}
+	agent := foreground()
 	write("\x1a")
 	contains("Stopped")
 	write("fg\n")
-	contains(exe) // fg says what it resumes
+	for foreground() != agent {
+		time.Sleep(time.Millisecond)
+	}
 	write("\x03")
 	contains("agent int")
 	write("echo code $?\n")

@@ -63,6 +63,9 @@ type supervision struct {
 // The rest is asked with TERM and killed after two seconds, or after
 // Options.Grace if that is shorter. The end of ctx counts as a TERM.
 //
+// A main child that cannot be killed within two seconds is given up: then the
+// status is death by SIGKILL, and the caller should exit.
+//
 // A TERM also resumes what is stopped, so that it can act on it. A main child
 // that was stopped is resumed, unless a shell above can do that: then the
 // caller's own process group is stopped too.
@@ -91,6 +94,12 @@ func (r *Reaper) Supervise(ctx context.Context, main *Process, o Options) Status
 		case <-s.resume.C:
 			s.unstop()
 		case <-s.kill.C:
+			if time.Since(s.deadline) > linger {
+				// Without CAP_KILL, an agent can hold up who kills it for us. Then
+				// our own end takes it along, if we are PID 1.
+				s.log.Error("the agent does not die: leaving it", "pid", main.pid)
+				return Status{Signal: syscall.SIGKILL}
+			}
 			if !killing {
 				s.log.Warn("the grace period is over: killing the agent", "grace", o.Grace)
 				killing = true
