@@ -83,9 +83,9 @@ start() {
 	fi
 	install_engine
 	mount_cgroups
+	stop
 	mkdir -p "$cache" "$run"
 	chmod 0700 "$run"
-	rm -f "$socket" "$pidfile"
 	# The loopback is brought up before the engine starts in the same, new namespace.
 	# shellcheck disable=SC2016
 	setsid unshare --net sh -c 'ip link set lo up && exec "$@"' engine \
@@ -116,16 +116,26 @@ start() {
 	echo "DOCKER_HOST=unix://$socket"
 }
 
-stop() {
-	pid=$(ours) || { rm -rf "$run"; return 0; }
-	kill -TERM "$pid"
-	tries=0
-	while kill -0 "$pid" 2>/dev/null; do
-		tries=$((tries + 1))
-		[ "$tries" -le 150 ] || fail "the engine (process $pid) does not end"
-		sleep 0.2
+# clear removes what an engine of ours left in $run. A mount that is left there, such as the network
+# namespace of a container on the engine's own network, would keep the whole namespace alive.
+clear() {
+	awk -v under="$run/" 'index($2, under) == 1 {print $2}' /proc/mounts | sort -r | while read -r mount; do
+		umount "$mount"
 	done
 	rm -rf "$run"
+}
+
+stop() {
+	if pid=$(ours); then
+		kill -TERM "$pid"
+		tries=0
+		while kill -0 "$pid" 2>/dev/null; do
+			tries=$((tries + 1))
+			[ "$tries" -le 150 ] || fail "the engine (process $pid) does not end"
+			sleep 0.2
+		done
+	fi
+	clear
 }
 
 case ${1:-start} in

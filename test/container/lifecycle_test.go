@@ -1,7 +1,6 @@
 package container
 
 import (
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -79,20 +78,25 @@ func mustBeConfined(t *testing.T, e *engine, n *internet, name string) {
 // testExitCode checks that the container ends as its command did.
 func testExitCode(t *testing.T, e *engine, _ *internet) {
 	for _, test := range []struct {
+		name    string
 		want    int
+		options []string
 		command []string
 	}{
-		{0, []string{"true"}},
-		{42, []string{"sh", "-c", "exit 42"}},
-		{137, []string{"sh", "-c", "kill -9 $$"}},
-		{126, []string{"/etc/hostname"}},
-		{127, []string{"no-such-command"}},
+		{"0", 0, nil, []string{"true"}},
+		{"42", 42, nil, []string{"sh", "-c", "exit 42"}},
+		{"42-terminal", 42, []string{"-t"}, []string{"sh", "-c", "test -t 1 && exit 42"}},
+		{"42-under-another-init", 42, []string{"--init"}, []string{"sh", "-c", "exit 42"}},
+		{"137", 137, nil, []string{"sh", "-c", "kill -9 $$"}},
+		{"126", 126, nil, []string{"/etc/hostname"}},
+		{"127", 127, nil, []string{"no-such-command"}},
 	} {
-		t.Run(strconv.Itoa(test.want), func(t *testing.T) {
-			r := e.docker(args([]string{"run", "--name", e.name(t)}, privileges(), []string{e.base}, test.command)...)
+		t.Run(test.name, func(t *testing.T) {
+			r := e.docker(args([]string{"run", "--name", e.name(t)}, privileges(), test.options, []string{e.base}, test.command)...)
 			if r.code != test.want {
 				t.Errorf("exit %d, want %d\n%s%s", r.code, test.want, r.stdout, r.stderr)
 			}
+			t.Logf("docker run took %v", r.took)
 		})
 	}
 }
