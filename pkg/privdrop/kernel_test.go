@@ -1,0 +1,638 @@
+package privdrop
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// The test binary plays the stage and the agent: it executes itself with a
+// role in the environment.
+const roleVariable = "PRIVDROP_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(roleVariable) {
+	case "":
+		os.Exit(m.Run())
+	case "stage":
+		os.Exit(stageRole())
+	case "poke":
+		pokeRole()
+	case "home":
+		homeRole()
+	}
+}
+
+// stageRole is what cmd/agent-init does with Exec.
+func stageRole() int {
+	var spec Spec
+	if err := json.Unmarshal([]byte(os.Getenv("PRIVDROP_TEST_SPEC")), &spec); err != nil {
+		fmt.Println(err)
+		return 99
+	}
+	if spec.ParentPID != 0 {
+		spec.ParentPID = os.Getppid()
+	}
+	err := Exec(spec)
+	fmt.Println("exec:", err)
+	if failure := (*ExecError)(nil); errors.As(err, &failure) {
+		return failure.ExitCode()
+	}
+	return 70
+}
+
+func needsRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		return
+	}
+	if os.Getenv("AGENT_INIT_MUST_RUN") == "1" {
+		t.Fatal("needs root")
+	}
+	t.Skip("needs root")
+}
+
+// nobody in the tests: an account that no system has.
+var tester = Identity{UID: 54321, GID: 54322, Groups: []uint32{54323, 54324}, Name: "tester", Home: "/", Shell: "/bin/sh"}
+
+// stage runs spec in a stage, and returns its output and exit code. Extra
+// files go to the stage from descriptor 3 on.
+func stage(t testing.TB, wrapper []string, spec Spec, extra ...*os.File) (string, int) {
+	t.Helper()
+	needsRoot(t)
+	text, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	argv := append(slices.Clone(wrapper), exe)
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), roleVariable+"=stage", "PRIVDROP_TEST_SPEC="+string(text))
+	cmd.ExtraFiles = extra
+	out, err := cmd.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+func command(argv ...string) Spec {
+	return Spec{Identity: tester, Argv: argv, Env: []string{"PATH=" + defaultPath}, Dir: "/"}
+}
+
+// The end state, as the kernel shows it to the command itself.
+func TestKernelEndState(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		id   Identity
+		// What a container engine may leave to root.
+		wrapper []string
+	}{
+		{"all capabilities", tester, nil},
+		{"no groups", Identity{UID: 54321, GID: 54322, Name: "tester"}, nil},
+		{"the three that it needs", tester, []string{"setpriv", "--bounding-set=-all,+setuid,+setgid,+setpcap", "--inh-caps=-all", "--"}},
+		{"no new privileges", tester, []string{"setpriv", "--no-new-privs", "--"}},
+		{"ambient capabilities", tester, []string{"setpriv", "--inh-caps=+net_raw,+setuid", "--ambient-caps=+net_raw,+setuid", "--"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			spec := command("cat", "/proc/self/status")
+			spec.Identity = c.id
+			out, code := stage(t, c.wrapper, spec)
+			if code != 0 {
+				t.Fatalf("exit %d: %s", code, out)
+			}
+			if err := checkStatus(out, c.id); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Without one of its capabilities, Exec starts nothing and names it.
+func TestKernelMissingCapability(t *testing.T) {
+	for lack, others := range map[string]string{
+		"SETUID":  "+setgid,+setpcap",
+		"SETGID":  "+setuid,+setpcap",
+		"SETPCAP": "+setuid,+setgid",
+	} {
+		out, code := stage(t, []string{"setpriv", "--bounding-set=-all," + others, "--inh-caps=-all", "--"}, command("echo", "STARTED"))
+		if code != 70 || strings.Contains(out, "STARTED") || !strings.Contains(out, "--cap-add="+lack) {
+			t.Errorf("without %s: exit %d: %s", lack, code, out)
+		}
+	}
+}
+
+// Nothing is started as an identity that is no drop.
+func TestKernelRefusedIdentities(t *testing.T) {
+	for _, id := range []Identity{
+		{UID: 0, GID: 1}, {UID: 1, GID: 0}, {UID: 1, GID: 1, Groups: []uint32{5, 0}}, {UID: noID, GID: 1}, {UID: 1, GID: noID}, {},
+	} {
+		spec := command("echo", "STARTED")
+		spec.Identity = id
+		if out, code := stage(t, nil, spec); code != 70 || strings.Contains(out, "STARTED") {
+			t.Errorf("%+v: exit %d: %s", id, code, out)
+		}
+	}
+}
+
+func TestKernelSurroundings(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	script := `ls -l /proc/self/fd | grep -c pipe; ls /proc/$$/fd | tr '\n' ' '; umask; ulimit -c; pwd; env | sort | tr '\n' ' '`
+	spec := command("sh", "-c", script)
+	spec.Env = append(spec.Env, "AGENT_INIT_SECRET=x", "HOME=/root", "KEPT=yes")
+	spec.Dir = "/usr"
+	for _, c := range []struct {
+		keep int
+		want string
+	}{
+		{0, "0 1 2 0022\n0\n/usr\n"},
+		{1, "0 1 2 3 0022\n0\n/usr\n"},
+	} {
+		spec.KeepFDs = c.keep
+		out, code := stage(t, nil, spec, r, w, r)
+		_, out, _ = strings.Cut(out, "\n")
+		if code != 0 || !strings.HasPrefix(out, c.want) {
+			t.Errorf("keeping %d: exit %d: %q, want %q", c.keep, code, out, c.want)
+		}
+		for _, want := range []string{"HOME=/ ", "KEPT=yes", "USER=tester", "LOGNAME=tester", "SHELL=/bin/sh"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("no %s in %q", want, out)
+			}
+		}
+		if strings.Contains(out, "SECRET") || strings.Contains(out, "PRIVDROP") {
+			t.Errorf("leaks: %q", out)
+		}
+	}
+	spec.KeepFDs = 9
+	if out, code := stage(t, nil, spec); code != 70 {
+		t.Errorf("keeping what is not there: exit %d: %s", code, out)
+	}
+}
+
+func TestKernelExitCodes(t *testing.T) {
+	dir := open(t)
+	write := func(name, text string, mode os.FileMode) string {
+		t.Helper()
+		name = filepath.Join(dir, name)
+		if err := os.WriteFile(name, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	for _, c := range []struct {
+		argv []string
+		code int
+		out  string
+	}{
+		{[]string{"sh", "-c", "exit 200"}, 200, ""},
+		{[]string{"no-such-command"}, 127, ""},
+		{[]string{"/no/such/command"}, 127, ""},
+		{[]string{"/etc/passwd/x"}, 127, ""},
+		{[]string{write("locked", "#!/bin/sh\n", 0o700)}, 126, ""}, // root's alone
+		{[]string{write("plain", "#!/bin/sh\n", 0o644)}, 126, ""},
+		{[]string{"/usr"}, 126, ""},
+		{[]string{write("script", "echo no interpreter $1\n", 0o755), "named"}, 0, "no interpreter named\n"},
+		{[]string{write("binary", "\x7fELF\x00\x00\x00", 0o755)}, 126, ""},
+		{[]string{write("lost", "#!/no/such/interpreter\n", 0o755)}, 127, ""},
+	} {
+		out, code := stage(t, nil, command(c.argv...))
+		if code != c.code || c.code == 0 && out != c.out {
+			t.Errorf("%q: exit %d: %q; want %d", c.argv, code, out, c.code)
+		}
+	}
+}
+
+// open makes a directory that the tester may enter.
+func open(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "privdrop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// E59: a setuid binary gives nothing back.
+func TestKernelE59Setuid(t *testing.T) {
+	needsRoot(t)
+	file := filepath.Join(open(t), "id")
+	in, err := os.ReadFile("/usr/bin/id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, in, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(file, 0o755|os.ModeSetuid|os.ModeSetgid); err != nil {
+		t.Fatal(err)
+	}
+	// It works where the drop is not in the way, or the test would show nothing.
+	plain := exec.Command(file, "-u")
+	plain.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: tester.UID, Gid: tester.GID}}
+	if out, err := plain.Output(); err != nil || string(out) != "0\n" {
+		t.Fatalf("the setuid bit has no effect here: %q, %v", out, err)
+	}
+	for flag, want := range map[string]uint32{"-u": tester.UID, "-g": tester.GID} {
+		out, code := stage(t, nil, command(file, flag))
+		if code != 0 || out != strconv.Itoa(int(want))+"\n" {
+			t.Errorf("id %s: exit %d: %q", flag, code, out)
+		}
+	}
+}
+
+// poke is one thing that the agent tries.
+type poke struct {
+	name string
+	do   func() error
+	// The errnos that count as refused; nil means that it has to work.
+	refused []error
+	// Only if user namespaces are denied, it is refused.
+	strict bool
+}
+
+func socket(family, kind, protocol int) func() error {
+	return func() error {
+		fd, err := unix.Socket(family, kind, protocol)
+		if err == nil {
+			unix.Close(fd)
+		}
+		return err
+	}
+}
+
+func raw(nr uintptr, args ...uintptr) func() error {
+	return func() error {
+		var a [6]uintptr
+		copy(a[:], args)
+		_, _, errno := syscall.RawSyscall6(nr, a[0], a[1], a[2], a[3], a[4], a[5])
+		return asError(errno)
+	}
+}
+
+func pokes() []poke {
+	eperm, enosys := []error{unix.EPERM}, []error{unix.ENOSYS}
+	return []poke{
+		{"tcp", socket(unix.AF_INET, unix.SOCK_STREAM, 0), nil, false},
+		{"udp6", socket(unix.AF_INET6, unix.SOCK_DGRAM, 0), nil, false},
+		{"unix", socket(unix.AF_UNIX, unix.SOCK_STREAM, 0), nil, false},
+		{"route netlink", socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE), nil, false},
+		{"E56 packet", socket(unix.AF_PACKET, unix.SOCK_RAW, 0x300), eperm, false},
+		{"E56 raw icmp", socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP), eperm, false},
+		{"E56 raw icmp6", socket(unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_ICMPV6), eperm, false},
+		{"E57 vsock", socket(unix.AF_VSOCK, unix.SOCK_STREAM, 0), eperm, false},
+		{"netfilter netlink", socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER), eperm, false},
+		{"SO_MARK", func() error {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+			if err != nil {
+				return nil
+			}
+			return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, 1)
+		}, eperm, false},
+		{"setuid 0", raw(unix.SYS_SETUID, 0), eperm, false},
+		{"setgid 0", raw(unix.SYS_SETGID, 0), eperm, false},
+		{"setresuid 0", raw(unix.SYS_SETRESUID, 0, 0, 0), eperm, false},
+		{"keep capabilities", raw(unix.SYS_PRCTL, unix.PR_SET_KEEPCAPS, 1), eperm, false},
+		{"securebits", raw(unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, 0), eperm, false},
+		{"ambient", raw(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, unix.CAP_NET_RAW, 0, 0), eperm, false},
+		{"unset no_new_privs", raw(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 0), []error{unix.EINVAL}, false},
+		{"bpf", raw(unix.SYS_BPF, 0), eperm, false},
+		{"keyctl", raw(unix.SYS_KEYCTL, unix.KEYCTL_GET_KEYRING_ID, ^uintptr(2), 0), eperm, false},
+		{"io_uring", raw(unix.SYS_IO_URING_SETUP, 1, 0), enosys, false},
+		{"clone3", raw(unix.SYS_CLONE3, 0, 0), enosys, false},
+		{"module", raw(unix.SYS_INIT_MODULE), eperm, false},
+		{"kexec", raw(unix.SYS_KEXEC_LOAD), eperm, false},
+		{"userfaultfd", raw(unix.SYS_USERFAULTFD), eperm, false},
+		{"E66 setns", raw(unix.SYS_SETNS, 0, 0), eperm, false},
+		{"E66 open the namespace of PID 1", func() error {
+			_, err := os.Open("/proc/1/ns/net")
+			return err
+		}, []error{unix.EACCES}, false},
+		{"E66 network namespace", raw(unix.SYS_UNSHARE, unix.CLONE_NEWNET), eperm, false},
+		{"E66 user namespace", func() error {
+			cmd := exec.Command("true") // this process has threads, so it is for a child
+			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER}
+			return cmd.Run()
+		}, eperm, true},
+		{"E63 ptrace PID 1", raw(unix.SYS_PTRACE, unix.PTRACE_ATTACH, 1), eperm, false},
+		{"E63 kill PID 1", raw(unix.SYS_KILL, 1, 0), eperm, false},
+		{"E64 environment of PID 1", func() error {
+			_, err := os.ReadFile("/proc/1/environ")
+			return err
+		}, []error{unix.EACCES}, false},
+		{"E64 root of PID 1", func() error {
+			_, err := os.ReadDir("/proc/1/root/")
+			return err
+		}, []error{unix.EACCES}, false},
+		{"type into the terminal", func() error {
+			_, _, errno := syscall.RawSyscall(unix.SYS_IOCTL, 0, unix.TIOCSTI, 0)
+			return asError(errno)
+		}, eperm, false},
+	}
+}
+
+// pokeRole prints the pokes that did not end as they should.
+func pokeRole() {
+	strict := len(os.Args) > 1
+	for _, p := range pokes() {
+		err := p.do()
+		switch {
+		case p.refused == nil || p.strict && !strict:
+			if err != nil {
+				fmt.Printf("%s has to work: %v\n", p.name, err)
+			}
+		case !slices.ContainsFunc(p.refused, func(want error) bool { return errors.Is(err, want) }):
+			fmt.Printf("%s has to be refused with %v: %v\n", p.name, p.refused, err)
+		}
+	}
+	fmt.Println("poked", len(pokes()))
+}
+
+func TestKernelPokes(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		spec := command("/proc/self/exe")
+		spec.Env = append(spec.Env, roleVariable+"=poke")
+		spec.DenyUserNS = strict
+		if strict {
+			spec.Argv = append(spec.Argv, "strict")
+		}
+		out, code := stage(t, nil, spec)
+		if want := fmt.Sprintf("poked %d\n", len(pokes())); code != 0 || out != want {
+			t.Errorf("user namespaces denied %v: exit %d: %s", strict, code, out)
+		}
+	}
+}
+
+// What agents are made of runs under the strictest filter.
+func TestKernelTools(t *testing.T) {
+	for name, argv := range map[string][]string{
+		"node":    {"node", "-e", `require('os').networkInterfaces(); require('child_process').execSync('true'); setTimeout(() => console.log('fine'), 1)`},
+		"python3": {"/usr/bin/python3", "-c", `import subprocess, threading, socket; subprocess.run(["true"], check=True); t = threading.Thread(target=print, args=("fine",)); t.start(); t.join()`},
+		"git":     {"sh", "-c", `d=$(mktemp -d) && cd $d && git init -q . && git -c user.name=x -c user.email=x@x commit -q --allow-empty -m x && git gc -q && git log --oneline >/dev/null && rm -rf $d && echo fine`},
+		"bash":    {"bash", "-c", `echo a | cat | grep -q a && (sleep 0 & wait) && echo fine`},
+		"rg":      {"sh", "-c", `rg -q root /etc/passwd && echo fine`},
+	} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Logf("%s is not installed here", name)
+			continue
+		}
+		spec := command(argv...)
+		spec.DenyUserNS = true
+		if out, code := stage(t, nil, spec); code != 0 || out != "fine\n" {
+			t.Errorf("%s: exit %d: %s", name, code, out)
+		}
+	}
+}
+
+// The command dies with its parent across the change of credentials.
+func TestKernelParentDeath(t *testing.T) {
+	needsRoot(t)
+	spec := command("sh", "-c", "echo ready; exec sleep 1000")
+	spec.ParentPID = 1 // stageRole puts the real one in
+	text, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	parent := exec.Command("/bin/sh", "-c", `"$0"; true`, exe) // the shell stays the parent
+	parent.Env = append(os.Environ(), roleVariable+"=stage", "PRIVDROP_TEST_SPEC="+string(text))
+	parent.Stdout = w
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	if _, err := io.ReadFull(r, make([]byte, len("ready\n"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = parent.Wait()
+	if _, err := io.ReadAll(r); err != nil { // ends when the command is gone
+		t.Fatal(err)
+	}
+}
+
+func TestKernelHarden(t *testing.T) {
+	needsRoot(t)
+	binary := filepath.Join(t.TempDir(), "harden")
+	build := exec.Command("go", "build", "-o", binary, "./testdata/harden")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	// WAKE_ALARM is asked for, but not there to be kept.
+	out, err := exec.Command("setpriv", "--bounding-set=-wake_alarm", "--inh-caps=+net_raw", "--ambient-caps=+net_raw", "--", binary).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if lines[0] != "dumpable 0 <nil>" {
+		t.Error(lines[0])
+	}
+	var threads int
+	if _, err := fmt.Sscanf(lines[1], "threads %d", &threads); err != nil || threads < 5 {
+		t.Errorf("%s, %v", lines[1], err)
+	}
+	want := map[string]string{
+		"CapInh:": "0000000000000000", "CapPrm:": "0000000000000080", "CapEff:": "0000000000000080", "CapAmb:": "0000000000000000",
+	}
+	checked := 0
+	for _, line := range lines[2:] {
+		f := strings.Fields(line)
+		if value, ok := want[f[0]]; ok {
+			checked++
+			if f[1] != value {
+				t.Errorf("%s, want %s", line, value)
+			}
+		}
+	}
+	if checked != 4*threads {
+		t.Errorf("%d lines of %d threads", checked, threads)
+	}
+}
+
+// The workspace's owner becomes the agent, unless it is one that must not.
+func TestKernelWorkspaceOwner(t *testing.T) {
+	needsRoot(t)
+	dir := open(t)
+	link := filepath.Join(open(t), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		workspace, hostUID string
+		owner, group       int
+		uid, gid           uint32
+	}{
+		{dir, "", 501, 20, 501, 20},
+		{dir, "", 1001, 1001, 1001, 1001},
+		{dir, "", 501, 0, 501, 501},
+		{dir, "", 0, 0, 1000, 1000},
+		{dir, "", 64999, 5, 1000, 1000}, // the guard's
+		{dir, "777", 501, 20, 777, 777},
+		{link, "", 501, 20, 1000, 1000},
+		{dir + "/none", "", 501, 20, 1000, 1000},
+	} {
+		if err := os.Chown(dir, c.owner, c.group); err != nil {
+			t.Fatal(err)
+		}
+		o := LookupOptions{Workspace: c.workspace, HostUID: c.hostUID, Reserved: []uint32{64999}}
+		o.PasswdFile, o.GroupFile = files(t)
+		id, err := Lookup(o)
+		if err != nil || id.UID != c.uid || id.GID != c.gid {
+			t.Errorf("%+v: %+v, %v", c, id, err)
+		}
+	}
+}
+
+func ownerOf(t *testing.T, name string) int {
+	t.Helper()
+	info, err := os.Lstat(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(info.Sys().(*syscall.Stat_t).Uid)
+}
+
+// The home and its known directories change hands; files, links (E73) and
+// what lies beyond them do not.
+func TestKernelHome(t *testing.T) {
+	needsRoot(t)
+	root := open(t)
+	home, outside := filepath.Join(root, "agent"), open(t)
+	for _, d := range []string{"", ".config", ".config/deep", "other", ".local"} {
+		if err := os.Mkdir(filepath.Join(home, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, l := range []string{".cache", ".local/share"} {
+		if err := os.Symlink(outside, filepath.Join(home, l)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(home, ".npm"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	id := Identity{UID: 501, GID: 20, Name: "agent", Home: home, Shell: "/bin/sh"}
+	passwdFile, _ := files(t)
+	o := AccountOptions{PasswdFile: passwdFile, HomeRoot: root}
+	for range 2 { // twice: it changes nothing more
+		if err := EnsureAccount(id, o); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]int{
+			home: 501, home + "/.config": 501, home + "/.local": 501,
+			home + "/.config/deep": 0, home + "/other": 0, home + "/.npm": 0, home + "/.cache": 0, outside: 0,
+		} {
+			if got := ownerOf(t, name); got != want {
+				t.Errorf("%s belongs to %d, want %d", name, got, want)
+			}
+		}
+	}
+	id.Home = filepath.Join(root, "new")
+	if err := EnsureAccount(id, o); err != nil || ownerOf(t, id.Home) != 501 {
+		t.Errorf("a new home: %v", err)
+	}
+	for _, elsewhere := range []string{outside, root, root + "/../x", "/nonexistent"} {
+		id.Home = elsewhere
+		if err := EnsureAccount(id, o); err != nil {
+			t.Errorf("%s: %v", elsewhere, err)
+		}
+	}
+	if ownerOf(t, outside) != 0 || ownerOf(t, root) != 0 {
+		t.Error("a home outside of the root was touched")
+	}
+	id.Home = filepath.Join(root, "link")
+	if err := os.Symlink(outside, id.Home); err != nil {
+		t.Fatal(err)
+	}
+	if err := EnsureAccount(id, o); err == nil || ownerOf(t, outside) != 0 {
+		t.Errorf("a home that is a link: %v", err)
+	}
+}
+
+// A mount in a home, or a home that is one, stays whose it is.
+func TestKernelHomeMounts(t *testing.T) {
+	needsRoot(t)
+	root := open(t)
+	home := filepath.Join(root, "agent")
+	const private = `set -e; mount --make-rprivate /; `
+	script := private + `h=` + home + `; mkdir -p $h/.config $h/.cache; mount -t tmpfs none $h/.config; exec "$0"`
+	out := inMountNamespace(t, script, home, root)
+	if out != "ok\n" {
+		t.Error(out)
+	}
+	out = inMountNamespace(t, private+`mount -t tmpfs none `+home+`; exec "$0"`, home, root)
+	if !strings.Contains(out, "is a mount") {
+		t.Error(out)
+	}
+}
+
+// homeRole prints the error of EnsureAccount, and what of a mount it changed.
+func homeRole() {
+	home := os.Getenv("PRIVDROP_TEST_HOME")
+	id := Identity{UID: 501, GID: 20, Name: "agent", Home: home, Shell: "/bin/sh"}
+	o := AccountOptions{PasswdFile: os.Getenv("PRIVDROP_TEST_PASSWD"), HomeRoot: os.Getenv("PRIVDROP_TEST_ROOT")}
+	if err := EnsureAccount(id, o); err != nil {
+		fmt.Println(err)
+		return
+	}
+	for name, want := range map[string]uint32{home: 501, home + "/.cache": 501, home + "/.config": 0} {
+		var st unix.Stat_t
+		if err := unix.Lstat(name, &st); err != nil || st.Uid != want {
+			fmt.Println(name, st.Uid, err)
+			return
+		}
+	}
+	fmt.Println("ok")
+}
+
+// inMountNamespace runs script there, then EnsureAccount in its place, and
+// prints its error and what changed hands.
+func inMountNamespace(t *testing.T, script, home, root string) string {
+	t.Helper()
+	passwdFile, _ := files(t)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/bin/sh", "-c", script, exe)
+	cmd.Env = append(os.Environ(), roleVariable+"=home", "PRIVDROP_TEST_HOME="+home, "PRIVDROP_TEST_ROOT="+root, "PRIVDROP_TEST_PASSWD="+passwdFile)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return string(out) + err.Error()
+	}
+	return string(out)
+}
