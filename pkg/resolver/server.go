@@ -27,6 +27,11 @@ type Config struct {
 	// file have addresses.
 	Upstreams []Upstream
 
+	// Ephemeral are the first and the last port that the kernel gives to sockets
+	// by itself. Questions leave from other ports if there are enough, so that no
+	// program's query shares one with them. Zero leaves the choice to the kernel.
+	Ephemeral [2]uint16
+
 	// Search has the search domains of resolv.conf.
 	Search []string
 
@@ -108,9 +113,11 @@ func New(c Config) (*Server, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	c.Search = searchDomains(c.Search)
+	ups := newUpstreams(c.Upstreams)
+	ups.leaveFrom(sourcePorts{low: c.Ephemeral[0], high: c.Ephemeral[1]})
 	s := &Server{
 		config:    c,
-		exchange:  newUpstreams(c.Upstreams).exchange,
+		exchange:  ups.exchange,
 		cache:     newCache(c.Limits.CacheEntries),
 		wildcards: newWildcards(),
 		searched:  seen{window: 10 * time.Second},

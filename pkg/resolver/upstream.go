@@ -62,7 +62,8 @@ type upstreams struct {
 // server is an upstream and how it has been doing.
 type server struct {
 	Upstream
-	tls *tls.Config
+	tls   *tls.Config
+	ports sourcePorts
 
 	mu       sync.Mutex
 	failures int
@@ -88,6 +89,13 @@ func newUpstreams(list []Upstream) *upstreams {
 		u.servers = append(u.servers, s)
 	}
 	return u
+}
+
+// leaveFrom makes questions leave from the given ports.
+func (u *upstreams) leaveFrom(p sourcePorts) {
+	for _, s := range u.servers {
+		s.ports = p
+	}
 }
 
 // exchange asks for the records of type qtype that name has. The error says
@@ -226,7 +234,7 @@ func (s *server) overUDP(ctx context.Context, req *dns.Msg) (*dns.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(s.Addr))
+	conn, err := s.ports.dial(net.UDPAddrFromAddrPort(s.Addr))
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,54 @@
+package resolver
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net"
+	"syscall"
+)
+
+// firstPort is the lowest port that a question leaves from: below are those
+// that programs commonly listen on.
+const firstPort = 10000
+
+// minPorts is from how many ports a choice is as hard to guess as it should be.
+const minPorts = 1 << 14
+
+// sourcePorts are the ports that questions leave from: those that the kernel
+// gives to nobody by itself. Other programs ask the same servers, and are
+// redirected to this one. Would the two ever use the same port, connection
+// tracking took what the one sends for part of the other's flow for as long as
+// that is remembered: a question of ours would come back to ourselves, and a
+// program's would go where only ours may.
+type sourcePorts struct {
+	low, high uint16 // the kernel's own range, left out; zero: leave all to the kernel
+}
+
+// pick returns a random port, or 0 to leave it to the kernel.
+func (p sourcePorts) pick() int {
+	below, above := max(0, int(p.low)-firstPort), 65535-int(p.high)
+	if p.high == 0 || p.low > p.high || below+above < minPorts {
+		return 0
+	}
+	n := rand.IntN(below + above)
+	if n < below {
+		return firstPort + n
+	}
+	return int(p.high) + 1 + n - below
+}
+
+// dial returns a UDP socket that talks to addr only.
+func (p sourcePorts) dial(addr *net.UDPAddr) (*net.UDPConn, error) {
+	for range 8 {
+		port := p.pick()
+		if port == 0 {
+			break
+		}
+		c, err := net.DialUDP("udp", &net.UDPAddr{Port: port}, addr)
+		if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EACCES) {
+			continue
+		}
+		return c, err
+	}
+	return net.DialUDP("udp", nil, addr)
+}
