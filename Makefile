@@ -37,7 +37,7 @@ test-lab: build
 
 ## test-container: the images, in a real engine of the test's own (needs root)
 test-container: build
-	test/containers.sh
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/container.sh
 
 ## lint: gofmt, vet, staticcheck, shellcheck, and govulncheck where it can be had
 lint: $(TOOLS)/staticcheck

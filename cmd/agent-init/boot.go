@@ -29,12 +29,12 @@ type step struct {
 func (k *keeper) steps() []step {
 	return []step{
 		{"check the container", k.checkContainer},        // nothing has been touched yet
-		{"seal the network", k.seal},                     // from here on nothing leaves
+		{"seal the network", k.seal},                     // from here on nothing leaves; older flows are forgotten
 		{"prepare the runtime directory", k.openRuntime}, // one keeper only; state and audit log
 		{"read the policy", k.loadPolicy},                // trusted files, owned by root
 		{"find the agent's user", k.findUser},            //
 		{"give up what is not needed", k.harden},         // before anything untrusted runs
-		{"apply the rules", k.applyRules},                // one transaction, then older flows are forgotten
+		{"apply the rules", k.applyRules},                // one transaction
 		{"start the guard", k.startGuard},                // names are answered from here on
 		{"prove the confinement", k.proveConfinement},    // from the agent's side, with its credentials
 	}
@@ -98,7 +98,7 @@ func (k *keeper) checkContainer(context.Context) error {
 	// container that only now starts has none of its own.
 	shared := k.state.Mode != "run" || os.Getpid() != 1
 	if err := firewall.CheckNamespace(firewall.NamespaceOptions{Shared: shared}); err != nil {
-		return faultf(exitRules, "", "%w", err)
+		return faultf(exitRules, "start the container with a network of its own (no --network host); for one that containers share, use agent-init sidecar", "%w", err)
 	}
 	return nil
 }
@@ -119,6 +119,10 @@ func (k *keeper) seal(ctx context.Context) error {
 		return faultf(exitRules, "agent-init needs a kernel with nf_tables, for IPv4 and IPv6", "seal the network: %w", err)
 	}
 	k.update(func(s *state) { s.Firewall.Backend = fw.Backend() })
+	// While everything is sealed, nothing that is forgotten can come back.
+	if err := fw.FlushConntrack(ctx); err != nil {
+		return faultf(exitRules, "agent-init needs a kernel with nf_conntrack_netlink", "forget older connections: %w", err)
+	}
 	return nil
 }
 
@@ -231,8 +235,9 @@ func (k *keeper) applyRules(ctx context.Context) error {
 	if err := k.fw.Apply(ctx, plan, nil); err != nil {
 		return faultf(exitRules, "agent-init needs a kernel with nf_tables, for IPv4 and IPv6", "apply the rules: %w", err)
 	}
-	if err := k.fw.FlushConntrack(ctx); err != nil {
-		return faultf(exitRules, "agent-init needs a kernel with nf_conntrack_netlink", "forget older connections: %w", err)
+	// The log of refused packets stays the keeper's while guards come and go.
+	if k.drops, err = firewall.OpenDropLog(dropGroup); err != nil {
+		return faultf(exitRules, "agent-init needs a kernel with nfnetlink_log", "open the log of refused packets: %w", err)
 	}
 	return nil
 }
@@ -261,7 +266,9 @@ func (k *keeper) proveConfinement(ctx context.Context) error {
 		k.log.Warn("the self-test is off: nothing was proved")
 		return nil
 	}
+	k.probing.begin(plan)
 	report, err := k.runSelfTest(ctx)
+	k.probing.end()
 	if err != nil {
 		return faultf(exitSelfTest, "see agent-init run --log-level debug", "the self-test could not be run: %w", err)
 	}

@@ -141,8 +141,14 @@ func runGuard(ctx context.Context, c guardConfig) error {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
 	<-ctx.Done()
-	return context.Cause(ctx)
+	if cause := context.Cause(ctx); !errors.Is(cause, errKeeperGone) {
+		return cause
+	}
+	return nil
 }
+
+// errKeeperGone ends the guard in peace: nobody could open anything for it.
+var errKeeperGone = errors.New("the keeper is gone")
 
 func presets() fs.FS { return allowlist.Files }
 
@@ -209,8 +215,7 @@ func (g *guard) ask(ctx context.Context, m message) (message, error) {
 
 const askTimeout = 5 * time.Second
 
-// serveChannel handles what the keeper sends. When the keeper goes, so does the
-// guard: nobody could open anything for it.
+// serveChannel handles what the keeper sends, until the keeper goes.
 func (g *guard) serveChannel(ctx context.Context) error {
 	for {
 		m, file, err := g.channel.receive()
@@ -218,7 +223,7 @@ func (g *guard) serveChannel(ctx context.Context) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("keeper is gone: %w", err)
+			return fmt.Errorf("%w: %w", errKeeperGone, err)
 		}
 		switch m.op {
 		case opLease:

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/pkg/audit"
-	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
@@ -141,12 +140,7 @@ func (g *guardKeeper) start(channel, auditEnd *os.File) (*reaper.Process, error)
 		return nil, err
 	}
 	defer cfg.Close()
-	drops, err := firewall.OpenDropLog(dropGroup)
-	if err != nil {
-		return nil, fmt.Errorf("open the log of refused packets: %w", err)
-	}
-	defer drops.Close()
-	files := append([]*os.File{cfg, channel, auditEnd, drops}, k.sockets.files...)
+	files := append([]*os.File{cfg, channel, auditEnd, k.drops}, k.sockets.files...)
 	return k.spawn(spawnOptions{
 		spec: privdrop.Spec{
 			Identity: privdrop.Identity{UID: k.guardUID, GID: k.guardUID, Name: "agent-init-guard", Home: "/", Shell: "/nonexistent"},
@@ -285,7 +279,9 @@ func (g *guardKeeper) readAudit(conn *net.UnixConn) {
 		if err != nil || n == 0 {
 			return
 		}
-		g.keeper.record(audit.Untrusted(buf[:n]))
+		if e := audit.Untrusted(buf[:n]); !g.keeper.probing.caused(e) {
+			g.keeper.record(e)
+		}
 	}
 }
 

@@ -37,11 +37,13 @@ type keeper struct {
 	flush    func() // what the recorder holds back
 	reaper   *reaper.Reaper
 	sockets  *dnsSockets
+	drops    *os.File // the log of refused packets
 	resolv   resolvConf
 	guardUID uint32
 	identity privdrop.Identity // the agent's
 	guard    *guardKeeper
 	ledger   *ledger
+	probing  probing
 
 	// leasing is held for reading while a lease goes from the ledger to the
 	// kernel, and for writing while the policy changes: no lease of the old

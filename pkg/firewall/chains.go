@@ -140,6 +140,12 @@ func (b *builder) upstreams() []rule {
 		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Port(), b.Port()))
 	})
 	var out []rule
+	if b.engine() {
+		b.plan.sets = append(b.plan.sets, set{name: askedSet, kind: asked})
+		out = append(out,
+			to(remember{askedSet}, matchUID{b.GuardUID}, matchDst{single(engineDNS())}, matchProto{proto: protoUDP}),
+			to(accept{}, forwarded()...))
+	}
 	for _, u := range slices.Compact(ups) {
 		for _, p := range []uint8{protoUDP, protoTCP} {
 			ms := []match{matchUID{b.GuardUID}, matchDst{single(u.Addr())}, matchProto{proto: p}}
@@ -150,6 +156,20 @@ func (b *builder) upstreams() []rule {
 		}
 	}
 	return out
+}
+
+// engine says whether the guard asks the engine's DNS.
+func (b *builder) engine() bool {
+	return slices.ContainsFunc(b.Upstreams, func(u netip.AddrPort) bool { return u.Addr().Unmap() == engineDNS() })
+}
+
+// forwarded matches a question that the engine passes on for the guard. Docker's
+// daemon asks outside servers from within this network namespace, as root
+// (libnetwork/resolver.go), and keeps the identifier of the question. So only
+// what the guard has asked a moment ago can pass, and of that only the engine's
+// repetition: the agent never is root, and a root shell would have to guess.
+func forwarded() []match {
+	return []match{matchUID{0}, matchProto{proto: protoUDP}, matchPort{53}, matchQuery{askedSet}}
 }
 
 // input decides what may come in. What is refused gets no answer.
@@ -197,6 +217,9 @@ func (b *builder) postrouting() chain {
 func (b *builder) redirectDNS() chain {
 	c := chain{name: "dns", hook: "output", nat: true, priority: -105}
 	c.rules = append(c.rules, to(leave{}, matchUID{b.GuardUID}))
+	if b.engine() {
+		c.rules = append(c.rules, to(leave{}, forwarded()...))
+	}
 	ports := map[family]uint16{ipv4: b.DNSPort4, ipv6: b.DNSPort6}
 	for _, f := range families() {
 		port := ports[f]

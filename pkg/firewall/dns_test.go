@@ -96,6 +96,72 @@ func TestKernelDNSRedirect(t *testing.T) {
 	}
 }
 
+// Docker's daemon passes the guard's questions on from within this namespace, as
+// root: those pass, and no others of root, nor any of the agent.
+func TestKernelEngineForwards(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	l := newLab(t)
+	l.serve(53)
+	l.serve(443)
+	echo(t, netip.MustParseAddrPort("127.0.0.1:4053"), "guard ")
+	echo(t, netip.MustParseAddrPort("[::1]:6053"), "guard ")
+	echo(t, netip.MustParseAddrPort("127.0.0.11:40053"), "engine ")
+	engine := netip.MustParseAddrPort("127.0.0.11:53")
+	must(t, nftScript(t, engineRules))
+	f := open(t, Options{})
+	c := Config{GuardUID: guardUID, DNSPort4: 4053, DNSPort6: 6053, DropGroup: group, Upstreams: []netip.AddrPort{engine}}
+	apply(t, f, c)
+
+	mine := func(uid int, ap netip.AddrPort, msg string) bool {
+		t.Helper()
+		got, err := ask("udp", ap, uid, msg)
+		if err != nil {
+			t.Fatalf("uid %d %v: %v", uid, ap, err)
+		}
+		return got == "guard "+msg
+	}
+	for _, ap := range []netip.AddrPort{at(far4, 53), at(far6, 53)} {
+		if !mine(0, ap, "AB before it was asked") {
+			t.Errorf("%v: root reached it with an identifier that nobody has used", ap)
+		}
+	}
+	if got, err := ask("udp", engine, guardUID, "AB question"); got != "engine AB question" {
+		t.Fatalf("the guard got %q, %v", got, err)
+	}
+	for _, ap := range []netip.AddrPort{at(far4, 53), at(far6, 53)} {
+		if mine(0, ap, "AB question") {
+			t.Errorf("%v: what the engine passes on came back to the guard", ap)
+		}
+		if !mine(0, ap, "AC question") {
+			t.Errorf("%v: root got through with another identifier", ap)
+		}
+		if !mine(agentUID, ap, "AB question") {
+			t.Errorf("%v: the agent got through with the guard's identifier", ap)
+		}
+		refused(t, "udp", at(ap.Addr(), 443), 0)
+	}
+	// Another uid's question to the engine is no question of the guard's.
+	if !mine(agentUID, engine, "XY question") || !mine(0, at(far4, 53), "XY question") {
+		t.Error("the agent opened the way for root")
+	}
+	must(t, f.Verify(context.Background()))
+	for _, p := range l.wire.arrived("AC question") {
+		t.Errorf("arrived: %v", p.dst)
+	}
+
+	// Without the engine among the upstreams there is no such way.
+	c.Upstreams = []netip.AddrPort{at(other4, 53)}
+	apply(t, f, c)
+	if _, err := ask("udp", at(other4, 53), guardUID, "ZZ question"); err != nil {
+		t.Fatal(err)
+	}
+	if !mine(0, at(far4, 53), "ZZ question") {
+		t.Error("root got through without an engine")
+	}
+}
+
 // Flows of loopback and the engine's DNS survive FlushConntrack; others end
 // up at today's rules.
 func TestKernelFlushConntrack(t *testing.T) {

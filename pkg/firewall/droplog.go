@@ -26,10 +26,11 @@ const (
 	nfulnlCopyPacket = 2
 )
 
-// Packets wait in the kernel until dropBatch have come or dropDelay is over.
+// Packets wait in the kernel until dropBatch have come or dropDelay is over. The
+// rules let through few enough to hand over each at once.
 const (
-	dropBatch  = 32
-	dropDelay  = 50 * time.Millisecond
+	dropBatch  = 1
+	dropDelay  = 10 * time.Millisecond
 	dropBuffer = 1 << 20 // bytes of packets that nobody has read yet
 )
 

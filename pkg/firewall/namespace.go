@@ -42,7 +42,7 @@ func CheckNamespace(opts NamespaceOptions) error {
 			return explain("look at the network namespace", err)
 		}
 		if seen != "" {
-			return fmt.Errorf("%w: this is not the container's own network (%s): run without --network host or --privileged, or with a network of its own", ErrUnsupported, seen)
+			return fmt.Errorf("%w: this is not the container's own network: %s", ErrUnsupported, seen)
 		}
 	}
 	if opts.Shared {
@@ -53,7 +53,7 @@ func CheckNamespace(opts NamespaceOptions) error {
 		return fmt.Errorf("look at the network namespace: %w", err)
 	}
 	if len(seen) > 0 {
-		return fmt.Errorf("%w: others use this network namespace already (something listens on %s): use `agent-init sidecar`, or give the container a network of its own", ErrUnsupported, seen[0])
+		return fmt.Errorf("%w: others use this network namespace already: something listens on %s", ErrUnsupported, seen[0])
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func TestKernelCheckNamespace(t *testing.T) {
 
 	foreign, err := net.Listen("tcp6", "[::]:8125")
 	must(t, err)
-	check("a listener", NamespaceOptions{}, "[::]:8125): use `agent-init sidecar`")
+	check("a listener", NamespaceOptions{}, "listens on [::]:8125")
 	check("a listener in a pod", NamespaceOptions{Shared: true}, "")
 	foreign.Close()
 

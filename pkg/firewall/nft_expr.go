@@ -106,6 +106,8 @@ func compileMatch(m match, sets map[string]set) ([]expr.Any, error) {
 			return nil, fmt.Errorf("no set %q", m.set)
 		}
 		return append(loadKey(s.family, true), &expr.Lookup{SourceRegister: reg0, SetName: m.set}), nil
+	case matchQuery:
+		return []expr.Any{queryID(), &expr.Lookup{SourceRegister: reg0, SetName: m.set}}, nil
 	}
 	return nil, fmt.Errorf("can't translate %T", m)
 }
@@ -132,6 +134,8 @@ func compileVerdict(v verdict, sets map[string]set) ([]expr.Any, error) {
 			&expr.Immediate{Register: reg0, Data: binaryutil.BigEndian.PutUint16(v.port)},
 			&expr.Redir{RegisterProtoMin: reg0, RegisterProtoMax: reg0, Flags: unix.NF_NAT_RANGE_PROTO_SPECIFIED},
 		}, nil
+	case remember:
+		return []expr.Any{queryID(), &expr.Dynset{SrcRegKey: reg0, SetName: v.set, Operation: unix.NFT_DYNSET_OP_UPDATE}}, nil
 	case log:
 		s, ok := sets[v.set]
 		if !ok {
@@ -148,6 +152,12 @@ func compileVerdict(v verdict, sets map[string]set) ([]expr.Any, error) {
 			}), nil
 	}
 	return nil, fmt.Errorf("can't translate %T", v)
+}
+
+// queryID loads the identifier of a DNS message, the first field behind the UDP
+// header (RFC 1035, 4.1.1).
+func queryID() *expr.Payload {
+	return &expr.Payload{DestRegister: reg0, Base: expr.PayloadBaseTransportHeader, Offset: 8, Len: 2}
 }
 
 // meta compares what the kernel knows about a packet with value.

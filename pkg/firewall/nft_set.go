@@ -10,6 +10,10 @@ import (
 
 // nftSet returns what the kernel is told about s.
 func nftSet(t *nftables.Table, s set) (*nftables.Set, error) {
+	if s.kind == asked {
+		return &nftables.Set{Table: t, Name: s.name, KeyType: nftables.TypeInetService,
+			Dynamic: true, HasTimeout: true, Timeout: askedLife, Size: maxAsked}, nil
+	}
 	addr := nftables.TypeIPAddr
 	if s.family == ipv6 {
 		addr = nftables.TypeIP6Addr

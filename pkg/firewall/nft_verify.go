@@ -134,7 +134,10 @@ func definition(s set) liveSet {
 	if err != nil {
 		return liveSet("impossible: " + err.Error())
 	}
-	flags := uint32(nftables.NFT_SET_CONCAT)
+	var flags uint32
+	if ns.Concatenation {
+		flags |= nftables.NFT_SET_CONCAT
+	}
 	for bit, on := range map[uint32]bool{unix.NFT_SET_INTERVAL: ns.Interval, unix.NFT_SET_TIMEOUT: ns.HasTimeout, unix.NFT_SET_EVAL: ns.Dynamic} {
 		if on {
 			flags |= bit

@@ -20,7 +20,8 @@ type Plan struct {
 // tableName is the only name that this package claims in the kernel.
 const tableName = "agent-init"
 
-// set is a named set of address, protocol and port.
+// set is a named set of address, protocol and port; of kind asked, of 16-bit
+// identifiers.
 type set struct {
 	name   string
 	family family
@@ -34,12 +35,16 @@ const (
 	static setKind = iota // boxes, and no others
 	leased                // single elements that expire
 	meter                 // filled by the kernel, to limit what is logged
+	asked                 // filled by the kernel, with identifiers of DNS queries
 )
 
 const (
 	maxLeases = 1 << 16 // per family
 	maxMeter  = 1 << 12 // destinations whose drops are counted apart, per family
 	meterLife = 10 * time.Second
+
+	maxAsked  = 1 << 12
+	askedLife = 5 * time.Second // as long as engines wait for a server
 )
 
 // chain is a list of rules; one with a hook is where packets enter.
@@ -134,6 +139,9 @@ func plain(p netip.Prefix) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
+// askedSet holds the identifiers of the guard's queries to the engine's DNS.
+const askedSet = "asked"
+
 func leaseSet(f family) string { return fmt.Sprintf("lease%d", f) }
 func meterSet(f family) string { return fmt.Sprintf("drops%d", f) }
 
@@ -142,7 +150,11 @@ func (p Plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "table inet %s {\n", tableName)
 	for _, s := range p.sets {
-		fmt.Fprintf(&b, "\tset %s { # ipv%d_addr . inet_proto . inet_service\n", s.name, s.family)
+		typ := fmt.Sprintf("ipv%d_addr . inet_proto . inet_service", s.family)
+		if s.kind == asked {
+			typ = "integer, 16 bits"
+		}
+		fmt.Fprintf(&b, "\tset %s { # %s\n", s.name, typ)
 		switch s.kind {
 		case static:
 			for _, x := range s.boxes {
@@ -152,6 +164,8 @@ func (p Plan) String() string {
 			fmt.Fprintf(&b, "\t\tflags timeout; size %d\n", maxLeases)
 		case meter:
 			fmt.Fprintf(&b, "\t\tflags dynamic,timeout; timeout %v; size %d\n", meterLife, maxMeter)
+		case asked:
+			fmt.Fprintf(&b, "\t\tflags dynamic,timeout; timeout %v; size %d\n", askedLife, maxAsked)
 		}
 		b.WriteString("\t}\n")
 	}

@@ -92,6 +92,7 @@ type (
 	matchOriginal struct{}             // in the direction of the flow's first packet
 	matchDNAT     struct{}             // redirected by a NAT rule
 	matchSet      struct{ set string } // destination address, protocol and port
+	matchQuery    struct{ set string } // identifier of a DNS query; after matchProto
 )
 
 func (m matchFamily) String() string { return fmt.Sprintf("meta nfproto ipv%d", m.family) }
@@ -123,6 +124,7 @@ func (m matchOwned) String() string    { return "meta skuid >= 0" }
 func (m matchState) String() string    { return "ct state " + m.state.String() }
 func (m matchOriginal) String() string { return "ct direction original" }
 func (m matchDNAT) String() string     { return "ct status dnat" }
+func (m matchQuery) String() string    { return "@th,64,16 @" + m.set }
 func (m matchSet) String() string      { return "daddr . l4proto . dport @" + m.set }
 
 // ctState is what connection tracking thinks of a packet.
@@ -151,7 +153,8 @@ type (
 	reset    struct{} // refuse by a TCP reset
 	prohibit struct{} // refuse by ICMP, administratively prohibited
 	redirect struct{ port uint16 }
-	log      struct { // to NFLOG, limited per element of set and in total
+	remember struct{ set string } // the identifier of a DNS query; and go on
+	log      struct {             // to NFLOG, limited per element of set and in total
 		group uint16
 		set   string
 		ports bool // the protocol has ports
@@ -166,6 +169,7 @@ func (count) String() string      { return "counter" }
 func (reset) String() string      { return "reject with tcp reset" }
 func (prohibit) String() string   { return "reject with icmpx admin-prohibited" }
 func (v redirect) String() string { return fmt.Sprintf("redirect to :%d", v.port) }
+func (v remember) String() string { return fmt.Sprintf("update @%s { @th,64,16 }", v.set) }
 func (v log) String() string {
 	port := "0"
 	if v.ports {

@@ -117,7 +117,7 @@ func (s *Server) resolve(ctx context.Context, key, name string, qtype uint16) *a
 func (s *Server) failure(name string, rule *policy.Rule, ede uint16, what string, err error) *answer {
 	s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Fault, Name: name, Rule: cite(rule),
 		Reason: what + ": " + strings.ReplaceAll(err.Error(), "\n", "; ")})
-	s.config.Log.Warn("name not resolved", "name", name, "cause", what, "err", err)
+	s.config.Log.Info("name not resolved", "name", name, "cause", what, "err", err)
 	return &answer{rcode: rcodeServFail, ede: ede, text: what, ttl: seconds(s.failTTL)}
 }
 

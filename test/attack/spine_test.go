@@ -13,6 +13,7 @@ import (
 // does not leave, and the record says so.
 func TestLabSpine(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{})
+	w.lab.DNS.SetAddrs("a.cdn.test", "45.30.0.20", "2a0f:30::20")
 	w.works("http", "https://ok.test/")
 	w.works("http", "http://a.cdn.test/")
 	evil4, _ := named("evil.test")

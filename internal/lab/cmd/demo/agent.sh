@@ -34,8 +34,5 @@ try 'another port of the LLM' curl -sS -m 5 https://api.anthropic.com:8443/
 try 'a ping' ping -c 1 -W 2 9.9.9.9
 try 'becoming root' setpriv --reuid=0 true
 try 'changing the rules' nft flush ruleset
-echo
-echo 'The self-test, as the agent sees the wall:'
-agent-init selftest | sed 's/^/  /'
 echo 'the agent waits'
 sleep infinity

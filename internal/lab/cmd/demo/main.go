@@ -76,6 +76,9 @@ func (d *demo) show() {
 	}
 	fmt.Print(indent(events(string(log))))
 
+	fmt.Println("\nThe self-test, run again (agent-init selftest):")
+	fmt.Print(indent(box.Exec(lab.Cmd{Args: []string{"agent-init", "selftest"}}).Stdout))
+
 	escaped := box.Packets(lab.Routed, lab.Not(lab.Any(
 		lab.ToAddr("45.30.0.1"), lab.ToAddr("2a0f:30::1"), lab.ToAddr("45.30.0.10"), lab.ToAddr("2a0f:30::10"),
 		lab.ToAddr(lab.Upstream4.String()), lab.ToAddr(lab.Upstream6.String()))))
