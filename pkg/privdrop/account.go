@@ -86,8 +86,9 @@ func withEntry(data []byte, id Identity) ([]byte, error) {
 	var out bytes.Buffer
 	written := false
 	for line := range bytes.Lines(data) {
-		f := strings.Split(strings.TrimSuffix(string(line), "\n"), ":")
-		if len(f) == 7 && f[0] == id.Name && !written {
+		text := strings.TrimSuffix(string(line), "\n")
+		if u, ok := parseAccount(text); ok && u.name == id.Name && !written {
+			f := strings.Split(text, ":")
 			f[2], f[3] = strconv.FormatUint(uint64(id.UID), 10), strconv.FormatUint(uint64(id.GID), 10)
 			line = []byte(strings.Join(f, ":") + "\n")
 			written = true

@@ -40,17 +40,21 @@ type group struct {
 func parsePasswd(data []byte) ([]account, error) {
 	var all []account
 	err := eachLine(data, func(line string) {
-		f := strings.Split(line, ":")
-		if len(f) != 7 || !validName(f[0]) {
-			return
-		}
-		uid, err1 := parseID(f[2])
-		gid, err2 := parseID(f[3])
-		if err1 == nil && err2 == nil {
-			all = append(all, account{name: f[0], uid: uid, gid: gid, home: f[5], shell: f[6]})
+		if u, ok := parseAccount(line); ok {
+			all = append(all, u)
 		}
 	})
 	return all, err
+}
+
+func parseAccount(line string) (account, bool) {
+	f := strings.Split(line, ":")
+	if len(f) != 7 || !validName(f[0]) || !plain(line) {
+		return account{}, false
+	}
+	uid, err1 := parseID(f[2])
+	gid, err2 := parseID(f[3])
+	return account{name: f[0], uid: uid, gid: gid, home: f[5], shell: f[6]}, err1 == nil && err2 == nil
 }
 
 // parseGroup reads group(5), as parsePasswd does.
@@ -58,7 +62,7 @@ func parseGroup(data []byte) ([]group, error) {
 	var all []group
 	err := eachLine(data, func(line string) {
 		f := strings.Split(line, ":")
-		if len(f) != 4 || !validName(f[0]) {
+		if len(f) != 4 || !validName(f[0]) || !plain(line) {
 			return
 		}
 		gid, err := parseID(f[2])
@@ -85,11 +89,14 @@ func eachLine(data []byte, do func(string)) error {
 			return fmt.Errorf("line %d is longer than %d bytes", n, maxAccountLine)
 		}
 		line = bytes.TrimSuffix(line, []byte("\n"))
-		if len(line) > 0 && line[0] != '#' && bytes.IndexByte(line, 0) < 0 {
-			do(string(line))
-		}
+		do(string(line))
 	}
 	return nil
+}
+
+// plain reports whether the line is neither a comment nor binary.
+func plain(line string) bool {
+	return !strings.HasPrefix(line, "#") && strings.IndexByte(line, 0) < 0
 }
 
 // validName keeps what would be special in the file, or taken for a number,
