@@ -81,10 +81,17 @@ func newKeeper(c config, mode string, log *slog.Logger) (*keeper, error) {
 	return k, nil
 }
 
-func (k *keeper) checkContainer(context.Context) error {
-	if os.Geteuid() != 0 {
-		return faultf(exitPrivilege, "start the container as root (no --user); agent-init drops to the agent's user itself",
-			"agent-init %s needs root, and runs as uid %d", k.state.Mode, os.Geteuid())
+func (k *keeper) checkRoot(context.Context) error {
+	if os.Geteuid() == 0 {
+		return nil
+	}
+	return faultf(exitPrivilege, "start the container as root (no --user); agent-init drops to the agent's user itself",
+		"agent-init %s needs root, and runs as uid %d", k.state.Mode, os.Geteuid())
+}
+
+func (k *keeper) checkContainer(ctx context.Context) error {
+	if err := k.checkRoot(ctx); err != nil {
+		return err
 	}
 	need := append([]int{unix.CAP_NET_ADMIN}, privdrop.ExecCapabilities()...)
 	if err := privdrop.Require(need...); err != nil {

@@ -207,7 +207,7 @@ func (k *keeper) bootUnconfined(w io.Writer) error {
 	}
 	ctx := context.Background()
 	k.update(func(s *state) { s.Phase, s.Reason = phaseOpen, "started with --unsafe-no-firewall" })
-	for _, do := range []func(context.Context) error{k.openRuntime, k.loadPolicy, k.findUser, k.harden} {
+	for _, do := range []func(context.Context) error{k.checkRoot, k.openRuntime, k.loadPolicy, k.findUser, k.harden} {
 		if err := do(ctx); err != nil {
 			return err
 		}
