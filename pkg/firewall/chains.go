@@ -113,12 +113,15 @@ func (b *builder) output() chain {
 		to(accept{}, matchDNAT{}, matchDst{single(netip.IPv6Loopback())}))
 
 	if !b.Sealed {
+		// No query goes out but the guard's, not even in an established flow: a
+		// packet from a port that the guard used a moment ago is part of the
+		// guard's flow, and so is not redirected.
+		for _, p := range []uint8{protoUDP, protoTCP} {
+			add(refuse(matchProto{proto: p}, matchPort{53}, matchOriginal{}))
+		}
 		// Established only: what is merely related to a flow, an FTP helper's
 		// data connection for one, has to be allowed by itself.
 		add(to(accept{}, matchState{stateEstablished}))
-		for _, p := range []uint8{protoUDP, protoTCP} {
-			add(refuse(matchProto{proto: p}, matchPort{53}))
-		}
 		for _, f := range families() {
 			if s, ok := b.allow[f]; ok {
 				add(to(accept{}, matchFamily{f}, matchSet{s}))
@@ -153,6 +156,9 @@ func (b *builder) upstreams() []rule {
 				ms = append(ms, matchPort{u.Port()})
 			}
 			out = append(out, to(accept{}, ms...))
+			if u.Addr() != engineDNS() && u.Port() != 53 { // those are refused further down
+				out = append(out, refuse(append(ms[1:], matchOriginal{})...))
+			}
 		}
 	}
 	return out

@@ -34,6 +34,9 @@ func TestPlanGolden(t *testing.T) {
 		"engine": func(c *Config) {
 			c.Upstreams = append(c.Upstreams, netip.MustParseAddrPort("127.0.0.11:53"), netip.MustParseAddrPort("127.0.0.11:53"))
 		},
+		"otherport": func(c *Config) { // none but the guard's packets may be part of the guard's flows
+			c.Upstreams = []netip.AddrPort{netip.MustParseAddrPort("10.0.0.53:853"), netip.MustParseAddrPort("[2001:db8::53]:5353")}
+		},
 		"nolog": func(c *Config) { c.DropGroup = 0 },
 	} {
 		t.Run(name, func(t *testing.T) {
