@@ -42,6 +42,7 @@ type guardConfig struct {
 	Bundle    *policy.Bundle `json:"bundle"`
 	Upstreams []upstream     `json:"upstreams"`
 	Search    []string       `json:"search"`
+	Ephemeral [2]uint16      `json:"ephemeral"` // first and last port that sockets get by themselves
 	Listeners int            `json:"listeners"` // pairs
 	LogLevel  slog.Level     `json:"log_level"`
 }
@@ -116,7 +117,7 @@ func runGuard(ctx context.Context, c guardConfig) error {
 		return err
 	}
 	rc := resolver.Config{
-		Policy: g.policy.Load, Search: c.Search, Admit: g.admit, Record: limiter.Record, Log: log,
+		Policy: g.policy.Load, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admit, Record: limiter.Record, Log: log,
 	}
 	for _, u := range c.Upstreams {
 		rc.Upstreams = append(rc.Upstreams, resolver.Upstream{Addr: u.Addr, TLSName: u.TLSName})

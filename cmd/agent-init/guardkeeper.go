@@ -134,7 +134,7 @@ func (g *guardKeeper) start(channel, auditEnd *os.File) (*reaper.Process, error)
 		return nil, err
 	}
 	cfg, err := memfd("guard-config", guardConfig{
-		Bundle: bundle, Upstreams: ups, Search: k.resolv.search, Listeners: k.sockets.pairs(), LogLevel: k.config.level(),
+		Bundle: bundle, Upstreams: ups, Search: k.resolv.search, Ephemeral: ephemeralPorts(), Listeners: k.sockets.pairs(), LogLevel: k.config.level(),
 	})
 	if err != nil {
 		return nil, err

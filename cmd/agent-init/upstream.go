@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
@@ -13,6 +14,19 @@ import (
 type resolvConf struct {
 	servers []netip.AddrPort
 	search  []string
+}
+
+// ephemeralPorts are the first and the last port that the kernel gives to
+// sockets by itself, of both families (ip(7)). Zero if it does not say.
+func ephemeralPorts() (r [2]uint16) {
+	data, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		return r
+	}
+	if _, err := fmt.Sscan(string(data), &r[0], &r[1]); err != nil {
+		return [2]uint16{}
+	}
+	return r
 }
 
 // maxResolvConf bounds the file: it is written by the engine, but may be
