@@ -17,7 +17,12 @@
 //	                         "{n}" in NAME is replaced by the number
 //	flood ADDR               -n N datagrams without waiting; ok if all were handed to the kernel
 //	idle ADDR                opens -n N TCP connections and holds them for -hold D; ok if all opened
+//	scan HOST PORTS          which of the ports ("1-1024,2375") can be connected to; ok if any. -udp: which answer,
+//	                         -c at once, -timeout D for each
 //	listen ADDR              accepts for -for D and echoes; ok if anyone connected
+//	recv ADDR…               receives datagrams until one says "end"; ok if another came before. -for D at most,
+//	                         -to ADDR: send one there first
+//	join GROUP IFACE         become a member of a multicast group, for -hold D
 //	relay ADDR TARGET        accepts for -for D and pipes each connection to TARGET
 //
 // tcp, udp and connect take -opt LEVEL:NAME:VALUE (numbers, setsockopt(2) before
@@ -34,9 +39,11 @@
 //
 // Below sockets:
 //
-//	ping ADDR                ICMP echo; -raw (raw socket), -size N; ADDR without port
-//	rawip PROTO ADDR         a packet of IP protocol PROTO; -send TEXT; ADDR without port
-//	fragsyn ADDR             a TCP SYN in 8-byte IP fragments (raw socket)
+//	ping ADDR                ICMP echo; -raw (raw socket), -size N; ADDR without port; -type N: another message,
+//	                         without waiting for an answer
+//	rawip PROTO ADDR         a packet of IP protocol PROTO; -send TEXT, -hex HEX; ADDR without port;
+//	                         a range of protocols ("1-254"): one of each, ok if any was sent
+//	fragsyn ADDR             a TCP SYN in 8-byte IP fragments (raw socket); -nodefrag
 //	fragudp ADDR             a UDP datagram of -size N (default 4000) bytes, which the kernel fragments
 //	packet IFACE HEX         a frame by AF_PACKET
 //
@@ -80,7 +87,7 @@ type op func(args []string) (detail, error)
 func ops() map[string]op {
 	return map[string]op{
 		"tcp": tcp, "udp": udp, "connect": connect, "socket": socket, "loop": loop, "flood": flood,
-		"idle": idle, "listen": listen, "relay": relay,
+		"idle": idle, "listen": listen, "relay": relay, "scan": scan, "recv": recv, "join": join,
 		"resolve": resolve, "dns": query, "http": fetch,
 		"ping": ping, "rawip": rawIP, "fragsyn": fragSYN, "fragudp": fragUDP, "packet": packet,
 		"read": readFile, "write": writeFile, "unix": unixSocket, "self": self, "syscall": anySyscall,

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -100,6 +101,7 @@ func ping(args []string) (detail, error) {
 	fs := flags("ping")
 	raw := fs.Bool("raw", false, "raw socket")
 	size := fs.Int("size", 56, "payload")
+	kind := fs.Int("type", -1, "ICMP type, if not an echo request; no answer is waited for")
 	timeout := fs.Duration("timeout", 2*time.Second, "")
 	a, err := parse(fs, args, 1)
 	if err != nil {
@@ -123,6 +125,15 @@ func ping(args []string) (detail, error) {
 		return nil, err
 	}
 	defer c.Close()
+	if *kind >= 0 {
+		if typ = icmp.Type(ipv4.ICMPType(*kind)); ip.Is6() {
+			typ = ipv6.ICMPType(*kind)
+			// As neighbour discovery demands, RFC 4861.
+			if err := errors.Join(c.IPv6PacketConn().SetHopLimit(255), c.IPv6PacketConn().SetMulticastHopLimit(255)); err != nil {
+				return nil, err
+			}
+		}
+	}
 	msg := icmp.Message{Type: typ, Body: &icmp.Echo{ID: os.Getpid() & 0xffff, Seq: 1, Data: make([]byte, *size)}}
 	b, err := msg.Marshal(nil)
 	if err != nil {
@@ -131,7 +142,7 @@ func ping(args []string) (detail, error) {
 	if err := c.SetDeadline(time.Now().Add(*timeout)); err != nil {
 		return nil, err
 	}
-	if _, err := c.WriteTo(b, to); err != nil {
+	if _, err := c.WriteTo(b, to); err != nil || *kind >= 0 {
 		return nil, err
 	}
 	buf := make([]byte, 65536)
@@ -153,13 +164,16 @@ func ping(args []string) (detail, error) {
 func rawIP(args []string) (detail, error) {
 	fs := flags("rawip")
 	send := fs.String("send", "poke from the inside", "")
+	inHex := fs.String("hex", "", "the same in hex")
 	a, err := parse(fs, args, 2)
 	if err != nil {
 		return nil, err
 	}
-	proto, err := constant(a[0])
-	if err != nil {
-		return nil, err
+	payload := []byte(*send)
+	if *inHex != "" {
+		if payload, err = hex.DecodeString(*inHex); err != nil {
+			return nil, usage("%v", err)
+		}
 	}
 	ip, err := netip.ParseAddr(a[1])
 	if err != nil {
@@ -169,10 +183,33 @@ func rawIP(args []string) (detail, error) {
 	if ip.Is6() {
 		family = unix.AF_INET6
 	}
-	return nil, sendRaw(family, proto, netip.AddrPortFrom(ip, 0), []byte(*send))
+	protos := []int{constants[a[0]]}
+	if protos[0] == 0 {
+		if protos, err = numbers(a[0], 255); err != nil {
+			return nil, err
+		}
+	}
+	sent, failed := []int{}, error(nil)
+	for _, proto := range protos {
+		if err := sendRaw(family, proto, netip.AddrPortFrom(ip, 0), payload); err != nil {
+			failed = err
+			continue
+		}
+		sent = append(sent, proto)
+	}
+	if len(sent) > 0 {
+		failed = nil
+	}
+	return detail{"sent": sent}, failed
 }
 
+// sendRaw sends every packet, whatever becomes of the others.
 func sendRaw(family, proto int, to netip.AddrPort, packets ...[]byte) error {
+	return sendRawWith(options{}, family, proto, to, packets...)
+}
+
+// sendRawWith is sendRaw from a socket with options.
+func sendRawWith(o options, family, proto int, to netip.AddrPort, packets ...[]byte) error {
 	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, proto)
 	if err != nil {
 		return os.NewSyscallError("socket", err)
@@ -182,12 +219,16 @@ func sendRaw(family, proto int, to netip.AddrPort, packets ...[]byte) error {
 	if err != nil {
 		return err
 	}
+	if err := o.apply(fd); err != nil {
+		return err
+	}
+	var failed error
 	for _, p := range packets {
 		if err := unix.Sendto(fd, p, 0, sa); err != nil {
-			return os.NewSyscallError("sendto", err)
+			failed = os.NewSyscallError("sendto", err)
 		}
 	}
-	return nil
+	return failed
 }
 
 func fragUDP(args []string) (detail, error) {
@@ -203,7 +244,9 @@ func fragUDP(args []string) (detail, error) {
 }
 
 func fragSYN(args []string) (detail, error) {
-	a, err := parse(flags("fragsyn"), args, 1)
+	fs := flags("fragsyn")
+	noDefrag := fs.Bool("nodefrag", false, "have the kernel's packet filter see the fragments as they are (IP_NODEFRAG)")
+	a, err := parse(fs, args, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +281,11 @@ func fragSYN(args []string) (detail, error) {
 		copy(ip[16:], dst[:])
 		packets = append(packets, append(ip, part...))
 	}
-	return detail{"fragments": len(packets)}, sendRaw(unix.AF_INET, unix.IPPROTO_RAW, to, packets...)
+	var opts options
+	if *noDefrag {
+		opts.opts = [][3]int{{unix.SOL_IP, unix.IP_NODEFRAG, 1}}
+	}
+	return detail{"fragments": len(packets)}, sendRawWith(opts, unix.AF_INET, unix.IPPROTO_RAW, to, packets...)
 }
 
 // sourceFor asks the routing table which address we would send from.
