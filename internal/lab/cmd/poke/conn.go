@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
@@ -24,6 +25,11 @@ type options struct {
 
 func (o *options) register(fs *flag.FlagSet, send string) {
 	fs.StringVar(&o.send, "send", send, "what to send")
+	fs.Func("hex", "what to send, in hex", func(s string) error {
+		b, err := hex.DecodeString(s)
+		o.send = string(b)
+		return err
+	})
 	fs.DurationVar(&o.timeout, "timeout", 3*time.Second, "time for each step")
 	fs.Func("opt", "LEVEL:NAME:VALUE", func(s string) error {
 		var v [3]int

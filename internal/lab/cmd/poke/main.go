@@ -15,7 +15,7 @@
 //	socket FAM TYPE PROTO    socket(2) only; names (inet, packet, vsock, raw, …) or numbers
 //	loop ADDR                -n N connects, -c at once; -name NAME resolves it each time first (ADDR is then :PORT),
 //	                         "{n}" in NAME is replaced by the number
-//	flood ADDR               -n N datagrams without waiting; ok if all were handed to the kernel
+//	flood ADDR               -n N datagrams without waiting; ok if all were handed to the kernel; -spread N addresses
 //	idle ADDR                opens -n N TCP connections and holds them for -hold D; ok if all opened
 //	scan HOST PORTS          which of the ports ("1-1024,2375") can be connected to; ok if any. -udp: which answer,
 //	                         -c at once, -timeout D for each
@@ -25,7 +25,7 @@
 //	join GROUP IFACE         become a member of a multicast group, for -hold D
 //	relay ADDR TARGET        accepts for -for D and pipes each connection to TARGET
 //
-// tcp, udp and connect take -opt LEVEL:NAME:VALUE (numbers, setsockopt(2) before
+// tcp, udp and connect take -hex HEX in place of -send TEXT, -opt LEVEL:NAME:VALUE (numbers, setsockopt(2) before
 // connecting; SO_MARK is 1:36:N) and -timeout D.
 //
 // Names:
@@ -55,6 +55,7 @@
 //	setuid UID, setgid GID   ok if the id was taken
 //	kill PID SIGNAL          ok if the signal was sent
 //	ptrace PID, vmwrite PID  attach; process_vm_writev of nothing much
+//	getfd PID FD             a copy of its descriptor, by pidfd_getfd
 //	nft                      list the nftables rules, then try to flush them; ok if the flush went through
 //
 // Around another operation, whose result becomes Detail["result"]:
@@ -62,6 +63,10 @@
 //	as UID[:GID] OP…         with these ids; ok if OP could be started
 //	unshare FLAGS OP…        in new namespaces: user,net,mount,pid,ipc,uts joined by commas
 //	setns PATH OP…           in the namespace of /proc/PID/ns/NAME
+//
+// Not an operation, and without a verdict: becomes the command.
+//
+//	without-netlink PROTO CMD…  where no netlink socket of protocol PROTO can be opened; "all": of none
 //
 // A new operation is a func(args) (detail, error) and a line in the table ops.
 package main
@@ -91,8 +96,8 @@ func ops() map[string]op {
 		"resolve": resolve, "dns": query, "http": fetch,
 		"ping": ping, "rawip": rawIP, "fragsyn": fragSYN, "fragudp": fragUDP, "packet": packet,
 		"read": readFile, "write": writeFile, "unix": unixSocket, "self": self, "syscall": anySyscall,
-		"setuid": setuid, "setgid": setgid, "kill": kill, "ptrace": ptrace, "vmwrite": vmWrite, "nft": nft,
-		"as": as, "unshare": unshare, "setns": setns,
+		"setuid": setuid, "setgid": setgid, "kill": kill, "ptrace": ptrace, "vmwrite": vmWrite, "getfd": getFD, "nft": nft,
+		"as": as, "unshare": unshare, "setns": setns, "without-netlink": withoutNetlink,
 	}
 }
 
