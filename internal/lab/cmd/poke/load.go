@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -122,11 +123,20 @@ func flood(args []string) (detail, error) {
 	fs := flags("flood")
 	n := fs.Int("n", 1000, "datagrams")
 	size := fs.Int("size", 16, "bytes of each")
+	spread := fs.Int("spread", 1, "how many addresses from ADDR on to send to in turn")
 	a, err := parse(fs, args, 1)
 	if err != nil {
 		return nil, err
 	}
-	c, err := net.Dial("udp", a[0])
+	target, err := netip.ParseAddrPort(a[0])
+	if err != nil {
+		return nil, usage("%v", err)
+	}
+	to := []netip.AddrPort{target}
+	for len(to) < *spread {
+		to = append(to, netip.AddrPortFrom(to[len(to)-1].Addr().Next(), target.Port()))
+	}
+	c, err := net.ListenUDP("udp", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -134,9 +144,9 @@ func flood(args []string) (detail, error) {
 	buf := make([]byte, *size)
 	var t tally
 	begin := time.Now()
-	for range *n {
+	for i := range *n {
 		start := time.Now()
-		_, err := c.Write(buf)
+		_, err := c.WriteToUDPAddrPort(buf, to[i%len(to)])
 		outcome := "ok"
 		if op := new(net.OpError); errors.As(err, &op) {
 			outcome = op.Err.Error()

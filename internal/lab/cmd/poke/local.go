@@ -210,6 +210,31 @@ func vmWrite(args []string) (detail, error) {
 	return nil, os.NewSyscallError("process_vm_writev", err)
 }
 
+func getFD(args []string) (detail, error) {
+	a, err := parse(flags("getfd"), args, 2)
+	if err != nil {
+		return nil, err
+	}
+	pid, err := number(a[0])
+	if err != nil {
+		return nil, err
+	}
+	target, err := number(a[1])
+	if err != nil {
+		return nil, err
+	}
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("pidfd_open", err)
+	}
+	defer unix.Close(pidfd)
+	fd, err := unix.PidfdGetfd(pidfd, target, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("pidfd_getfd", err)
+	}
+	return nil, unix.Close(fd)
+}
+
 func nft(args []string) (detail, error) {
 	if _, err := parse(flags("nft"), args, 0); err != nil {
 		return nil, err
