@@ -55,13 +55,14 @@ type Process struct {
 	TTY        bool // standard input is a terminal: make it the controlling one
 }
 
-// File is a file, or a directory if Dir is set.
+// File is a file, a directory if Dir is set, or a symbolic link to Link.
 type File struct {
 	Path     string
 	Data     []byte
 	Mode     uint32
 	UID, GID int
 	Dir      bool
+	Link     string
 }
 
 // Bind makes Source of the machine visible at Target.

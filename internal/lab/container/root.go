@@ -164,6 +164,15 @@ func writeFile(path string, f File) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
+	if f.Link != "" {
+		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		if err := os.Symlink(f.Link, path); err != nil {
+			return err
+		}
+		return os.Lchown(path, f.UID, f.GID)
+	}
 	mode := os.FileMode(f.Mode)
 	if f.Dir {
 		if mode == 0 {
