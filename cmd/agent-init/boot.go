@@ -126,6 +126,11 @@ func (k *keeper) seal(ctx context.Context) error {
 		return faultf(exitRules, "agent-init needs a kernel with nf_tables, for IPv4 and IPv6", "seal the network: %w", err)
 	}
 	k.update(func(s *state) { s.Firewall.Backend = fw.Backend() })
+	// An earlier keeper of this network namespace may have leased what the
+	// policy no longer allows.
+	if err := fw.RevokeAll(ctx); err != nil {
+		return faultf(exitRules, "report this with the container's run line", "end older leases: %w", err)
+	}
 	// While everything is sealed, nothing that is forgotten can come back.
 	if err := fw.FlushConntrack(ctx); err != nil {
 		return faultf(exitRules, "agent-init needs a kernel with nf_conntrack_netlink", "forget older connections: %w", err)
@@ -241,6 +246,11 @@ func (k *keeper) applyRules(ctx context.Context) error {
 	}
 	if err := k.fw.Apply(ctx, plan, nil); err != nil {
 		return faultf(exitRules, "agent-init needs a kernel with nf_tables, for IPv4 and IPv6", "apply the rules: %w", err)
+	}
+	// Rules that an earlier keeper left stay until here: what they let start
+	// since the seal may not be the policy's.
+	if err := k.closeForeignFlows(ctx); err != nil {
+		return faultf(exitRules, "agent-init needs a kernel with nf_conntrack_netlink", "end what the policy does not allow: %w", err)
 	}
 	// The log of refused packets stays the keeper's while guards come and go.
 	if k.drops, err = firewall.OpenDropLog(dropGroup); err != nil {

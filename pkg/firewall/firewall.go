@@ -54,6 +54,7 @@ type backend interface {
 	apply(p, sealed Plan) error // p, in one step, leases kept; by way of sealed if it must be
 	lease(ls []Lease) error     // adds or extends, all or none of each thousand
 	unlease(es []Element) error // removes; absent ones are fine
+	unleaseAll() error          // removes every one, also without a table
 	verify(p Plan) error        // nil if the kernel holds just p
 	close() error
 }
@@ -171,6 +172,12 @@ func (f *Firewall) Revoke(ctx context.Context, elements []Element) error {
 	return f.flows.do(ctx, func() error {
 		return explain("revoke", f.ct.forget(func(fl flow) bool { return set[fl.dst] }))
 	})
+}
+
+// RevokeAll ends every lease that the kernel holds, those of an earlier process
+// too, which Seal and Apply keep. Flows are left alone.
+func (f *Firewall) RevokeAll(ctx context.Context) error {
+	return f.rules.do(ctx, f.be.unleaseAll)
 }
 
 // FlushConntrack forgets every flow, so that none that is older than the

@@ -130,6 +130,27 @@ func contains(es []Element, e Element) bool {
 }
 
 // E15: when Lease returns, the way is open, whatever others do meanwhile.
+// E72: leases that an earlier process left end, and only they.
+func TestKernelRevokeAll(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	ctx := context.Background()
+	l := newLab(t)
+	l.serve(443)
+	must(t, open(t, Options{}).RevokeAll(ctx)) // nothing is there yet
+	apply(t, open(t, Options{}), Config{Allow: []Entry{{single(other4), protoTCP, 443}}}, leaseOf(far4, protoTCP, 443, time.Hour), leaseOf(far6, protoTCP, 443, time.Hour))
+	reached(t, "tcp", at(far4, 443), agentUID)
+	second := open(t, Options{})
+	must(t, second.Seal(ctx))
+	reached(t, "tcp", at(far4, 443), agentUID)
+	must(t, second.RevokeAll(ctx))
+	refused(t, "tcp", at(far4, 443), agentUID)
+	refused(t, "tcp", at(far6, 443), agentUID)
+	reached(t, "tcp", at(other4, 443), agentUID)
+	must(t, second.RevokeAll(ctx))
+}
+
 func TestKernelLeaseConcurrently(t *testing.T) {
 	if !inNamespace(t) {
 		return

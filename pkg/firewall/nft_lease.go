@@ -71,3 +71,17 @@ func (n *nft) deleteLeases(es []Element) error {
 	}
 	return n.conn.Flush()
 }
+
+// unleaseAll implements backend.
+func (n *nft) unleaseAll() error {
+	live, err := n.read.table(tableName)
+	if err != nil || live == nil {
+		return explain("revoke all", err)
+	}
+	for _, f := range families() {
+		if _, ok := live.sets[leaseSet(f)]; ok {
+			n.conn.FlushSet(&nftables.Set{Name: leaseSet(f), Table: n.handle()})
+		}
+	}
+	return explain("revoke all", n.conn.Flush())
+}
