@@ -1,0 +1,259 @@
+package attack
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// What a test has to look at inside of a box, from the outside: its processes
+// and the kernel's rules.
+
+// inmate is a process of a box.
+type inmate struct {
+	pid   int // in the box
+	host  int // on the machine
+	uid   uint32
+	state string // of proc_pid_stat(5): "T" is stopped
+	args  string
+}
+
+// inmates returns the processes in the box of init, its PID 1.
+func inmates(t *testing.T, init *lab.Process) []inmate {
+	t.Helper()
+	space := fmt.Sprintf("/proc/%d/ns/pid", init.Pid())
+	want, err := os.Readlink(space)
+	if err != nil {
+		t.Fatalf("pid namespace of the box: %v", err)
+	}
+	entries, err := os.ReadDir("/proc")
+	must(t, err)
+	var out []inmate
+	for _, e := range entries {
+		host, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if ns, err := os.Readlink(filepath.Join("/proc", e.Name(), "ns/pid")); err != nil || ns != want {
+			continue
+		}
+		if p, ok := readInmate(host); ok {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func readInmate(host int) (inmate, bool) {
+	p := inmate{host: host}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", host))
+	if err != nil {
+		return p, false
+	}
+	for line := range strings.Lines(string(status)) {
+		f := strings.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		switch f[0] {
+		case "NSpid:":
+			p.pid, _ = strconv.Atoi(f[len(f)-1])
+		case "Uid:":
+			uid, _ := strconv.ParseUint(f[1], 10, 32)
+			p.uid = uint32(uid)
+		case "State:":
+			p.state = f[1]
+		}
+	}
+	args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", host))
+	p.args = strings.TrimSpace(strings.ReplaceAll(string(args), "\x00", " "))
+	return p, p.state != "Z" && p.pid != 0
+}
+
+// guards are the live guards of a box, which should be one.
+func guards(t *testing.T, init *lab.Process) []inmate {
+	t.Helper()
+	return slices.DeleteFunc(inmates(t, init), func(p inmate) bool { return !strings.HasSuffix(p.args, " guard") && p.args != "agent-init guard" })
+}
+
+// guard waits for the one guard that there should be.
+func (w *world) guard() inmate {
+	w.Helper()
+	var g []inmate
+	if !eventually(20*time.Second, func() bool { g = guards(w.T, w.agent); return len(g) == 1 }) {
+		w.Fatalf("there are %d guards: %v", len(g), g)
+	}
+	return g[0]
+}
+
+// signal sends a signal to one process of the box, as its engine could.
+func (p inmate) signal(t *testing.T, sig syscall.Signal) {
+	t.Helper()
+	if err := unix.Kill(p.host, sig); err != nil && !errors.Is(err, unix.ESRCH) {
+		t.Fatalf("signal %d: %v", p.host, err)
+	}
+}
+
+// agent runs a script as the agent.
+func (w *world) script(text string, args ...string) lab.Result {
+	w.Helper()
+	return w.root(append([]string{"agent-init", "exec", "--", "sh", "-c", text, "sh"}, args...)...)
+}
+
+// rules is everything that nf_tables holds in the box's network namespace, less
+// counters and what comes and goes: leases and the meters of the log.
+func rules(t *testing.T, box *lab.Box) string {
+	t.Helper()
+	var out string
+	must(t, box.Net.Do(func() (err error) { out, err = ruleset(); return }))
+	return out
+}
+
+func ruleset() (string, error) {
+	c, err := nftables.New()
+	if err != nil {
+		return "", err
+	}
+	tables, err := c.ListTables()
+	if err != nil {
+		return "", err
+	}
+	chains, err := c.ListChains()
+	if err != nil {
+		return "", err
+	}
+	var lines []string
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	for _, t := range tables {
+		add("table %d %s %x", t.Family, t.Name, t.Flags)
+		sets, err := c.GetSets(t)
+		if err != nil {
+			return "", err
+		}
+		for _, s := range sets {
+			add("set %s %s", t.Name, s.Name)
+			if s.HasTimeout || s.Anonymous {
+				continue
+			}
+			elements, err := c.GetSetElements(s)
+			if err != nil {
+				return "", err
+			}
+			for _, e := range elements {
+				add("element %s %x %x %t", s.Name, e.Key, e.KeyEnd, e.IntervalEnd)
+			}
+		}
+	}
+	slices.Sort(lines)
+	for _, ch := range chains {
+		hook, priority, policy := -1, 0, -1
+		if ch.Hooknum != nil && ch.Priority != nil && ch.Policy != nil {
+			hook, priority, policy = int(*ch.Hooknum), int(*ch.Priority), int(*ch.Policy)
+		}
+		add("chain %s %s hook %d %d policy %d", ch.Table.Name, ch.Name, hook, priority, policy)
+		rs, err := c.GetRules(ch.Table, ch)
+		if err != nil {
+			return "", err
+		}
+		for _, r := range rs {
+			text, err := ruleText(r)
+			if err != nil {
+				return "", err
+			}
+			lines = append(lines, text)
+		}
+	}
+	return strings.Join(lines, "\n"), nil
+}
+
+func ruleText(r *nftables.Rule) (string, error) {
+	text := "rule"
+	for _, e := range r.Exprs {
+		if _, ok := e.(*expr.Counter); ok {
+			e = &expr.Counter{}
+		}
+		j, err := json.Marshal(e)
+		if err != nil {
+			return "", err
+		}
+		text += fmt.Sprintf(" %T%s", e, j)
+	}
+	return text, nil
+}
+
+// leased returns the elements that the lease sets hold.
+func leased(t *testing.T, box *lab.Box) []netip.AddrPort {
+	t.Helper()
+	var out []netip.AddrPort
+	must(t, box.Net.Do(func() error {
+		c, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		table := &nftables.Table{Family: nftables.TableFamilyINet, Name: "agent-init"}
+		for _, name := range []string{"lease4", "lease6"} {
+			s, err := c.GetSetByName(table, name)
+			if err != nil {
+				return err
+			}
+			elements, err := c.GetSetElements(s)
+			if err != nil {
+				return err
+			}
+			for _, e := range elements {
+				n := len(e.Key) - 8 // protocol and port follow the address, padded
+				a, ok := netip.AddrFromSlice(e.Key[:n])
+				if !ok {
+					return fmt.Errorf("an element of %s has the key %x", name, e.Key)
+				}
+				out = append(out, netip.AddrPortFrom(a, uint16(e.Key[n+4])<<8|uint16(e.Key[n+5])))
+			}
+		}
+		return nil
+	}))
+	return out
+}
+
+// plant writes poke into a box once more, with another mode or capabilities of
+// the file (capabilities(7), "File capabilities").
+func plant(t *testing.T, box *lab.Box, init *lab.Process, path string, mode os.FileMode, caps ...int) {
+	t.Helper()
+	data, err := box.ReadFile("/usr/local/bin/poke")
+	must(t, err)
+	must(t, box.WriteFile(path, data, mode.Perm()))
+	inside := fmt.Sprintf("/proc/%d/root%s", init.Pid(), path)
+	must(t, os.Chmod(inside, mode))
+	if len(caps) == 0 {
+		return
+	}
+	var mask uint32
+	for _, c := range caps {
+		mask |= 1 << c
+	}
+	// struct vfs_cap_data, revision 2, with the effective flag.
+	attr := make([]byte, 20)
+	putUint32(attr[0:], 0x02000001)
+	putUint32(attr[4:], mask)
+	must(t, unix.Setxattr(inside, "security.capability", attr, 0))
+}
+
+func putUint32(b []byte, v uint32) {
+	for i := range 4 {
+		b[i] = byte(v >> (8 * i))
+	}
+}

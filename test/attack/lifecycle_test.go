@@ -1,0 +1,371 @@
+package attack
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// upstreamOnly fails the test if anything but questions to the DNS servers of
+// resolv.conf left the box.
+func (w *world) upstreamOnly() {
+	w.Helper()
+	w.sealed(notToUpstreams)
+}
+
+// shut fails the test if root, from outside of the box's processes, can send
+// anything out of its network namespace.
+func (w *world) shut() {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	for _, network := range []string{"tcp", "udp"} {
+		for _, addr := range []string{"1.1.1.1:443", "[2606:4700:4700::1111]:443"} {
+			c, err := w.box.Net.Dial(ctx, network, addr, netip.AddrPort{})
+			if err != nil {
+				continue
+			}
+			_, err = c.Write([]byte("leak"))
+			c.Close()
+			if network == "tcp" && err == nil {
+				w.Errorf("the network is open: %s %s", network, addr)
+			}
+		}
+	}
+	w.sealed(lab.ToAddr("1.1.1.1"))
+	w.sealed(lab.ToAddr("2606:4700:4700::1111"))
+}
+
+// hammer sends to a host that no policy allows, for as long as it lives.
+const hammer = `trap "" TERM INT HUP; while :; do poke udp -noreply 1.1.1.1:9; poke tcp -timeout 100ms 1.1.1.1:443; done >/dev/null 2>&1`
+
+// TestLabE69StartWindow: from the container's start on, nothing leaves but the
+// guard's questions, whoever tries; and nobody is served before the proof.
+func TestLabE69StartWindow(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	l.DNS.SetLatency(300 * time.Millisecond) // a long time between the seal and the agent
+	w := startIn(t, l, "ok.test required\n", lab.BoxOptions{}, "agent-init", "run", "--", "sh", "-c", "touch /workspace/started; "+hammer)
+	sealed := func() bool {
+		_, err := w.box.ReadFile("/run/agent-init/status.json")
+		return err == nil
+	}
+	if !eventually(10*time.Second, sealed) {
+		t.Fatalf("does not start: %s", w.agent.Stderr())
+	}
+	started := func() bool { _, err := w.box.ReadFile("/workspace/started"); return err == nil }
+	for uid, ops := range map[uint32][][]string{
+		0:            {{"tcp", "1.1.1.1:443"}, {"udp", "1.1.1.1:443"}, {"tcp", "[2606:4700:4700::1111]:443"}, {"ping", "1.1.1.1"}},
+		lab.AgentUID: {{"tcp", "1.1.1.1:443"}, {"udp", "1.1.1.1:443"}, {"tcp", "45.30.0.1:443"}},
+	} {
+		for _, op := range ops {
+			if p := w.box.Poke(uid, op...); p.OK {
+				t.Errorf("got through before the start, as uid %d: %v: %s", uid, op, p)
+			}
+		}
+	}
+	if started() {
+		t.Error("proves nothing, the agent had started already")
+	}
+	w.ready()
+	if !eventually(10*time.Second, started) {
+		t.Error("the agent was not started")
+	}
+	w.upstreamOnlyOr("ok.test") // which the self-test has to reach
+	if q := l.Queries(); len(q) == 0 {
+		t.Error("proves nothing, the guard asked nothing either")
+	}
+	for _, q := range l.Queries() {
+		if q.Name != "ok.test" {
+			t.Errorf("a server was asked for %s", q.Name)
+		}
+	}
+}
+
+// TestLabE69FirstMoment: a shell that an engine starts in the same moment as
+// PID 1 finds the network closed as soon as PID 1 has run for a few milliseconds.
+func TestLabE69FirstMoment(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	escaped := func(w *world) []lab.Packet { return w.box.Packets(lab.Routed, notToUpstreams) }
+	for range 10 {
+		w := startIn(t, l, allowlist, lab.BoxOptions{}, "agent-init", "run", "--", "sleep", "infinity")
+		begin := time.Now()
+		shell := w.box.ExecStart(lab.Cmd{Args: []string{"sh", "-c", hammer}})
+		closed := func() bool { // a listing may fail while tables come and go
+			r := ""
+			err := w.box.Net.Do(func() (err error) { r, err = ruleset(); return })
+			return err == nil && strings.Contains(r, "chain agent-init output")
+		}
+		if !eventually(10*time.Second, closed) {
+			t.Fatal("not sealed")
+		}
+		took := time.Since(begin)
+		before := escaped(w) // all that was sent until now is in
+		w.ready()
+		t.Logf("seen sealed after %v, ready after %v; %d packets before", took.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond), len(before))
+		if after := escaped(w); len(after) > len(before) {
+			t.Errorf("%d packets left the box after the seal, the first of them %s", len(after)-len(before), after[len(before)])
+		}
+		must(t, shell.Signal(unix.SIGKILL))
+		w.box.Kill()
+	}
+}
+
+// TestLabE70FailOpen: whatever breaks at the start, the agent is not started
+// and nothing leaves.
+func TestLabE70FailOpen(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	evil := []string{"sh", "-c", "echo started; poke udp -noreply 1.1.1.1:9"}
+	agent := append([]string{"agent-init", "run", "--"}, evil...)
+	caps := func(without string) []string {
+		return slices.DeleteFunc(lab.DefaultCaps(), func(c string) bool { return c == without })
+	}
+	for name, c := range map[string]struct {
+		opts  lab.BoxOptions
+		list  string
+		args  []string
+		codes []int
+	}{
+		"without NET_ADMIN":                  {opts: lab.BoxOptions{Caps: caps("NET_ADMIN")}, args: agent, codes: []int{77}},
+		"without any capability":             {opts: lab.BoxOptions{Caps: []string{}}, args: agent, codes: []int{77}},
+		"without netlink":                    {args: append([]string{"poke", "without-netlink", "all"}, agent...), codes: []int{71}},
+		"without the packet filter":          {args: append([]string{"poke", "without-netlink", fmt.Sprint(unix.NETLINK_NETFILTER)}, agent...), codes: []int{71}},
+		"with a policy that can't be parsed": {list: "*.com\n", args: agent, codes: []int{78}},
+		"with a required name that is not":   {list: "missing.test required\n", args: agent, codes: []int{70}},
+		"without a writable directory":       {opts: lab.BoxOptions{Files: []lab.File{{Path: "/run/agent-init", Data: []byte("a file")}, {Path: "/dev/shm/agent-init", Data: []byte("a file")}}}, args: agent, codes: []int{71}},
+		"without a way to run the agent":     {args: []string{"agent-init", "run", "--", "/etc/hosts"}, codes: []int{126}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := startIn(t, l, c.list, c.opts, c.args...)
+			r := w.agent.Wait(0)
+			if !slices.Contains(c.codes, r.Code) {
+				t.Errorf("ended with %d, want one of %d: %s", r.Code, c.codes, r)
+			}
+			refusedWith(t, r)
+			w.upstreamOnly()
+		})
+	}
+}
+
+// TestLabE70DeadDNS: without an upstream server what is denied is denied at
+// once, what is allowed fails, and a required name keeps the agent from being started.
+func TestLabE70DeadDNS(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	for _, name := range []string{"ok.test", "evil.test", "*"} {
+		l.DNS.Set(name, lab.Answer{Silent: true})
+	}
+	w := startIn(t, l, allowlist, lab.BoxOptions{}, "agent-init", "run", "--", "sleep", "infinity")
+	required := startIn(t, l, "ok.test required\n", lab.BoxOptions{}, "agent-init", "run", "--", "echo", "started")
+	w.ready()
+	if p := w.blocked("dns", "8.8.8.8:53", "evil.test", "A"); p.Detail["rcode"] != "NXDOMAIN" {
+		t.Errorf("a denied name: %s", p)
+	}
+	if p := w.blocked("dns", "-timeout", "15s", "8.8.8.8:53", "ok.test", "A"); p.Detail["rcode"] != "SERVFAIL" {
+		t.Errorf("an allowed name: %s", p)
+	}
+	w.blocked("tcp", "1.1.1.1:443")
+	w.unasked("evil.test")
+	w.upstreamOnly()
+	refused(t, required.agent.Wait(time.Minute), 70, "ok.test")
+	required.upstreamOnly()
+}
+
+// TestLabE71Teardown: on the way out nothing opens, though the agent goes on
+// for as long as it can.
+func TestLabE71Teardown(t *testing.T) {
+	lab.Require(t)
+	for name, end := range map[string]func(w *world) int{
+		"asked to end": func(w *world) int {
+			must(w.T, w.agent.Signal(unix.SIGTERM))
+			return 137
+		},
+		"killed": func(w *world) int {
+			must(w.T, w.agent.Signal(unix.SIGKILL))
+			return 137
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := startIn(t, lab.New(t, lab.Options{}), allowlist, lab.BoxOptions{}, "agent-init", "run", "--grace", "1s", "--", "sh", "-c", "echo started; "+hammer)
+			w.ready()
+			if !w.agent.WaitOutput("started", 10*time.Second) {
+				t.Fatal("the agent was not started")
+			}
+			before := rules(t, w.box)
+			code := end(w)
+			if r := w.agent.Wait(0); r.Code != code {
+				t.Errorf("ended with %d, want %d: %s", r.Code, code, r)
+			}
+			// The table may have lost its owner, not what it holds.
+			if got := rules(t, w.box); withoutFlags(got) != withoutFlags(before) {
+				t.Errorf("the rules changed from\n%s\nto\n%s", before, got)
+			}
+			w.shut()
+			w.upstreamOnly()
+		})
+	}
+}
+
+// withoutFlags is a ruleset without the flags of its tables.
+func withoutFlags(rules string) string {
+	var out []string
+	for line := range strings.Lines(rules) {
+		if strings.HasPrefix(line, "table ") {
+			line = line[:strings.LastIndexByte(strings.TrimSpace(line), ' ')]
+		}
+		out = append(out, strings.TrimSpace(line))
+	}
+	return strings.Join(out, "\n")
+}
+
+// TestLabE71KeeperKilled: where the keeper is not PID 1, and so can be killed
+// alone, its end opens nothing either.
+func TestLabE71KeeperKilled(t *testing.T) {
+	lab.Require(t)
+	for name, args := range map[string][]string{
+		"run below another init": {"sh", "-c", "agent-init run -- sh -c '" + hammer + "' & sleep infinity"},
+		"up":                     {"sh", "-c", "agent-init up; " + hammer},
+		"sidecar":                {"sh", "-c", "agent-init sidecar & " + hammer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := startIn(t, lab.New(t, lab.Options{}), allowlist, lab.BoxOptions{}, args...)
+			w.ready()
+			w.box.ForgetPackets() // where something runs before, its packets are its own affair
+			before := rules(t, w.box)
+			s, _ := w.status()
+			keeper, _ := s["keeper"].(map[string]any)
+			pid := int(keeper["pid"].(float64))
+			i := slices.IndexFunc(inmates(t, w.agent), func(p inmate) bool { return p.pid == pid })
+			if i < 0 || pid == 1 {
+				t.Fatalf("no keeper beside PID 1: %v", keeper)
+			}
+			inmates(t, w.agent)[i].signal(t, unix.SIGKILL)
+			if !eventually(10*time.Second, func() bool { return len(guards(t, w.agent)) == 0 }) {
+				t.Errorf("the guard outlives its keeper: %+v", inmates(t, w.agent))
+			}
+			if s, code := w.status(); code == 0 {
+				t.Errorf("healthy without a keeper: %v", s)
+			}
+			if got := rules(t, w.box); withoutFlags(got) != withoutFlags(before) {
+				t.Errorf("the rules changed from\n%s\nto\n%s", before, got)
+			}
+			w.shut()
+			w.upstreamOnly()
+			for _, p := range inmates(t, w.agent) {
+				t.Logf("left: %+v", p)
+			}
+		})
+	}
+}
+
+// TestLabE72Restarts: the network namespace may outlive the container's
+// processes, in a pod for one. Fifty starts leave what one leaves.
+func TestLabE72Restarts(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	w := startIn(t, l, allowlist, lab.BoxOptions{}, "agent-init", "run", "--", "sleep", "infinity")
+	w.ready()
+	want := shape(rules(t, w.box))
+	w.box.Kill()
+	for i := range 50 {
+		if i%2 == 0 {
+			w.agent = w.box.Start(lab.Cmd{Args: []string{"agent-init", "run", "--", "true"}})
+			if r := w.agent.Wait(0); r.Code != 0 {
+				t.Fatalf("start %d: %s", i, r)
+			}
+		} else { // killed at some moment of its start
+			w.agent = w.box.Start(lab.Cmd{Args: []string{"agent-init", "run", "--", "sleep", "infinity"}})
+			time.Sleep(time.Duration(i) * time.Millisecond)
+			w.box.Kill()
+		}
+		if i%10 == 9 {
+			w.shut()
+		}
+	}
+	w.agent = w.box.Start(lab.Cmd{Args: []string{"agent-init", "run", "--", "sleep", "infinity"}})
+	w.ready()
+	if got := shape(rules(t, w.box)); got != want {
+		t.Errorf("the rules grew from\n%s\nto\n%s", want, got)
+	}
+	w.works("http", "https://ok.test/")
+	w.blocked("tcp", "1.1.1.1:443")
+	w.upstreamOnlyOr("45.30.9.9", "ok.test")
+}
+
+// shape is a ruleset less the ports that are others with every start.
+func shape(rules string) string {
+	var out []string
+	for line := range strings.Lines(rules) {
+		f := strings.SplitN(strings.TrimSpace(line), "{", 2)
+		if strings.HasPrefix(line, "rule") {
+			f[0] = "rule"
+		}
+		out = append(out, f[0])
+	}
+	return strings.Join(out, "\n")
+}
+
+// upstreamOnlyOr is upstreamOnly with exceptions: addresses, names of the lab.
+func (w *world) upstreamOnlyOr(hosts ...string) {
+	w.Helper()
+	filters := []lab.Filter{notToUpstreams}
+	for _, h := range hosts {
+		addrs := lab.Names()[h]
+		if a, err := netip.ParseAddr(h); err == nil {
+			addrs = []netip.Addr{a}
+		}
+		for _, a := range addrs {
+			filters = append(filters, lab.Not(lab.ToAddr(a.String())))
+		}
+	}
+	w.sealed(filters...)
+}
+
+// TestLabE72StaleLeases: what an earlier start had leased is not open under
+// the policy of a later one.
+func TestLabE72StaleLeases(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	dir := t.TempDir()
+	policy := func(list string) {
+		t.Helper()
+		must(t, os.WriteFile(filepath.Join(dir, "allowlist.txt"), []byte(list), 0o644))
+	}
+	must(t, os.Chmod(dir, 0o755))
+	policy("ok.test\n")
+	w := &world{T: t, lab: l, box: l.NewBox(lab.BoxOptions{Binary: lab.Binary(t), Binds: []lab.Bind{{Source: dir, Target: "/policy"}}})}
+	start := func() {
+		t.Helper()
+		w.agent = w.box.Start(lab.Cmd{Args: []string{"agent-init", "run", "--config", "/policy", "--", "sleep", "infinity"}})
+		w.ready()
+	}
+	// The temporary directory is below one that everybody may write to.
+	must(t, os.Chmod(filepath.Dir(dir), 0o755))
+	start()
+	ok4, _ := named("ok.test")
+	w.works("http", "https://ok.test/")
+	if !slices.Contains(leased(t, w.box), netip.AddrPortFrom(ok4, 443)) {
+		t.Fatalf("proves nothing, ok.test is not leased: %v", leased(t, w.box))
+	}
+	w.box.Kill()
+	policy("other.test\n")
+	start()
+	for _, e := range leased(t, w.box) {
+		t.Errorf("%s is still leased", e)
+	}
+	w.box.ForgetPackets()
+	w.blocked("tcp", ok4.String()+":443")
+	w.sealed(lab.ToAddr(ok4.String()))
+}
