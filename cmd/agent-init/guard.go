@@ -83,6 +83,7 @@ type guard struct {
 	log      *slog.Logger
 
 	mu      sync.Mutex
+	stop    context.CancelFunc // of the resolving ahead for the present policy
 	nextID  uint32
 	waiting map[uint32]chan message
 }
@@ -137,7 +138,7 @@ func runGuard(ctx context.Context, c guardConfig) error {
 			log.Error("refusals are no longer logged", "error", err)
 		}
 	}()
-	go g.prefetch(ctx, p)
+	g.prefetch(ctx, p)
 	if err := g.channel.send(message{op: opReady}, nil); err != nil {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
@@ -153,9 +154,22 @@ var errKeeperGone = errors.New("the keeper is gone")
 
 func presets() fs.FS { return allowlist.Files }
 
-// prefetch resolves the names that the policy spells out, the required ones
-// first, so that the agent finds them leased.
+// prefetch begins to resolve the names that the policy spells out, and leaves
+// those of an earlier policy.
 func (g *guard) prefetch(ctx context.Context, p *policy.Policy) {
+	ctx, stop := context.WithCancel(ctx)
+	g.mu.Lock()
+	if g.stop != nil {
+		g.stop()
+	}
+	g.stop = stop
+	g.mu.Unlock()
+	go g.resolveAhead(ctx, p)
+}
+
+// resolveAhead takes the required names first, so that the agent finds them
+// leased.
+func (g *guard) resolveAhead(ctx context.Context, p *policy.Policy) {
 	var first, rest []string
 	for _, r := range p.Names() {
 		if r.Required {
@@ -262,7 +276,7 @@ func (g *guard) adopt(ctx context.Context, file *os.File) error {
 		return err
 	}
 	g.policy.Store(p)
-	go g.prefetch(ctx, p)
+	g.prefetch(ctx, p)
 	return nil
 }
 
