@@ -20,6 +20,13 @@ func verify(s Spec) error {
 	if err := checkStatus(string(status), s.Identity); err != nil {
 		return err
 	}
+	bits, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0)
+	if err != nil {
+		return fmt.Errorf("read the securebits: %w", err)
+	}
+	if bits != securebits && !onGVisor() {
+		return fmt.Errorf("the securebits are %#x, not %#x", bits, securebits)
+	}
 	// Now try it.
 	for _, back := range []struct {
 		name string

@@ -3,7 +3,6 @@ package reaper
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 )
 
@@ -200,12 +198,12 @@ func TestKernelSignalTarget(t *testing.T) {
 	}
 }
 
-// A child that is stopped gets a TERM, and acts on it.
+// A stopped process of the main child's group gets a TERM, and acts on it.
 func TestKernelTermEndsAStoppedChild(t *testing.T) {
 	for _, k := range kinds {
 		b := start(t, boxOptions{kind: k}, initSpec{Argv: sh(`
-			trap 'echo term; exit 9' TERM
-			(trap 'exit 0' TERM; echo ready; kill -STOP $(exec sh -c 'echo $PPID'); while :; do sleep 0.02; done) &
+			trap 'wait $c; exit $?' TERM
+			sh -c 'trap "exit 9" TERM; echo ready; kill -STOP $$; while :; do sleep 0.02; done' & c=$!
 			while :; do sleep 0.02; done`)})
 		b.out.until(t, "ready")
 		b.signal(syscall.SIGTERM)
@@ -318,9 +316,12 @@ func TestKernelWithoutCapKill(t *testing.T) {
 		for _, c := range []struct {
 			name, script string
 			code         int
+			out          string
 		}{
-			{"polite", `trap 'exit 8' TERM; echo ready; while :; do sleep 0.02; done`, 8},
-			{"stubborn", stubborn + `setsid sleep 1000 & echo ready; while :; do sleep 1; done`, 137},
+			{"polite", `trap 'exit 8' TERM; echo ready; while :; do sleep 0.02; done`, 8, ""},
+			{"stubborn", stubborn + `setsid sleep 1000 & echo ready; while :; do sleep 1; done`, 137, ""},
+			{"the rest", `setsid sh -c 'trap "echo polite end; exit" TERM; echo ready; while :; do sleep 0.02; done' &
+				trap 'exit 5' TERM; while :; do sleep 0.02; done`, 5, "polite end"},
 		} {
 			t.Run(string(k)+" "+c.name, func(t *testing.T) {
 				b := start(t, boxOptions{kind: k, noKill: true}, initSpec{
@@ -330,10 +331,24 @@ func TestKernelWithoutCapKill(t *testing.T) {
 				if got := b.exit(); got != c.code {
 					t.Errorf("exit %d, want %d: %q", got, c.code, drain(b.err))
 				}
-				drain(b.out)
+				if got := strings.Join(drain(b.out), " "); got != c.out {
+					t.Errorf("said %q, want %q", got, c.out)
+				}
 			})
 		}
 	}
+}
+
+// An agent that nobody may kill is left to the end of the namespace.
+func TestKernelUnkillable(t *testing.T) {
+	b := start(t, boxOptions{kind: pid1, noKill: true}, initSpec{
+		UID: 54321, Argv: sh(stubborn + `echo ready; while :; do sleep 1; done`), Grace: 100 * time.Millisecond})
+	b.out.until(t, "ready")
+	b.signal(syscall.SIGTERM)
+	if got := b.exit(); got != 137 {
+		t.Errorf("exit %d: %q", got, drain(b.err))
+	}
+	drain(b.out)
 }
 
 func TestKernelStorm(t *testing.T) {
@@ -416,133 +431,4 @@ func TestKernelChildDiesWithKilledInit(t *testing.T) {
 	b.signal(syscall.SIGKILL)
 	b.exit()
 	drain(b.out) // has an end only when the child is gone
-}
-
-// terminal opens a pseudo-terminal whose output is read.
-func terminal(t *testing.T) (master, slave *os.File, out *lines) {
-	t.Helper()
-	needsRoot(t)
-	master, slave, err := pty.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { master.Close(); slave.Close() })
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer w.Close()
-		_, _ = io.Copy(w, master)
-	}()
-	return master, slave, readLines(r)
-}
-
-// With a terminal, the child's group is in the foreground and ^C reaches it,
-// once.
-func TestKernelTerminal(t *testing.T) {
-	for _, k := range kinds {
-		t.Run(string(k), func(t *testing.T) {
-			master, slave, out := terminal(t)
-			b := start(t, boxOptions{kind: k, stdin: slave}, initSpec{Role: "record", Foreground: true})
-			out.until(t, "ready")
-			pgrp, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPGRP)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if pgrp == b.cmd.Process.Pid {
-				t.Error("the init itself is in the foreground")
-			}
-			if _, err := master.Write([]byte{3}); err != nil {
-				t.Fatal(err)
-			}
-			out.until(t, "^C2")
-			b.signal(syscall.SIGUSR2)
-			if got := out.until(t, "12"); len(got) != 1 {
-				t.Errorf("the child got %q after ^C", got)
-			}
-			if got := b.exit(); got != 7 {
-				t.Errorf("exit %d", got)
-			}
-		})
-	}
-}
-
-// ^Z with no shell above must not wedge the session, nor a terminal that
-// stops background writers the init.
-func TestKernelTerminalSuspend(t *testing.T) {
-	for _, k := range kinds {
-		master, slave, out := terminal(t)
-		b := start(t, boxOptions{kind: k, stdin: slave}, initSpec{Foreground: true, Argv: sh(
-			`stty tostop; echo ready; exec cat`)})
-		out.until(t, "ready")
-		if _, err := master.Write([]byte{26}); err != nil {
-			t.Fatal(err)
-		}
-		b.err.until(t, `time=`) // it says that it resumes
-		if _, err := master.Write([]byte{3}); err != nil {
-			t.Fatal(err)
-		}
-		if got := b.exit(); got != 130 {
-			t.Errorf("%s: exit %d", k, got)
-		}
-	}
-}
-
-// Under a shell with job control, ^Z gives the shell its prompt, and fg
-// resumes the agent in the foreground.
-func TestKernelSuspendUnderAShell(t *testing.T) {
-	master, slave, out := terminal(t)
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := json.Marshal(initSpec{Foreground: true, Argv: sh(
-		`trap 'echo agent int; exit 12' INT; echo agent ready; while :; do sleep 0.05; done`)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	shell := exec.Command("/bin/bash", "--norc", "--noprofile", "-i")
-	shell.Env = append(os.Environ(), roleVariable+"=init", "REAPER_TEST_SPEC="+string(text), "PS1=", "TERM=dumb")
-	shell.Stdin, shell.Stdout, shell.Stderr = slave, slave, slave
-	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := shell.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = shell.Process.Kill(); _ = shell.Wait() })
-	write := func(text string) {
-		t.Helper()
-		if _, err := master.WriteString(text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	contains := func(text string) {
-		t.Helper()
-		for {
-			if got := out.until(t, ""); strings.Contains(got[0], text) {
-				return
-			}
-		}
-	}
-	write("stty -echo\n" + exe + "\n")
-	contains("agent ready")
-	foreground := func() int {
-		t.Helper()
-		pgrp, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPGRP)
-		if err != nil || t.Context().Err() != nil {
-			t.Fatal(err)
-		}
-		return pgrp
-	}
-	agent := foreground()
-	write("\x1a")
-	contains("Stopped")
-	write("fg\n")
-	for foreground() != agent {
-		time.Sleep(time.Millisecond)
-	}
-	write("\x03")
-	contains("agent int")
-	write("echo code $?\n")
-	contains("code 12")
 }

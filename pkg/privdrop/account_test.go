@@ -1,0 +1,168 @@
+package privdrop
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// The workspace's owner becomes the agent, unless it is one that must not.
+func TestKernelWorkspaceOwner(t *testing.T) {
+	needsRoot(t)
+	dir := open(t)
+	link := filepath.Join(open(t), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		workspace, hostUID string
+		owner, group       int
+		uid, gid           uint32
+	}{
+		{dir, "", 501, 20, 501, 20},
+		{dir, "", 1001, 1001, 1001, 1001},
+		{dir, "", 501, 0, 501, 501},
+		{dir, "", 0, 0, 1000, 1000},
+		{dir, "", 64999, 5, 1000, 1000}, // the guard's
+		{dir, "777", 501, 20, 777, 777},
+		{link, "", 501, 20, 1000, 1000},
+		{dir + "/none", "", 501, 20, 1000, 1000},
+	} {
+		if err := os.Chown(dir, c.owner, c.group); err != nil {
+			t.Fatal(err)
+		}
+		o := LookupOptions{Workspace: c.workspace, HostUID: c.hostUID, Reserved: []uint32{64999}}
+		o.PasswdFile, o.GroupFile = files(t)
+		id, err := Lookup(o)
+		if err != nil || id.UID != c.uid || id.GID != c.gid {
+			t.Errorf("%+v: %+v, %v", c, id, err)
+		}
+	}
+}
+
+func ownerOf(t *testing.T, name string) int {
+	t.Helper()
+	info, err := os.Lstat(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(info.Sys().(*syscall.Stat_t).Uid)
+}
+
+// The home and its known directories change hands; files, links (E73) and
+// what lies beyond them do not.
+func TestKernelHome(t *testing.T) {
+	needsRoot(t)
+	root := open(t)
+	home, outside := filepath.Join(root, "agent"), open(t)
+	for _, d := range []string{"", ".config", ".config/deep", "other", ".local"} {
+		if err := os.Mkdir(filepath.Join(home, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, l := range []string{".cache", ".local/share"} {
+		if err := os.Symlink(outside, filepath.Join(home, l)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(home, ".npm"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	id := Identity{UID: 501, GID: 20, Name: "agent", Home: home, Shell: "/bin/sh"}
+	passwdFile, _ := files(t)
+	o := AccountOptions{PasswdFile: passwdFile, HomeRoot: root}
+	for range 2 { // twice: it changes nothing more
+		if err := EnsureAccount(id, o); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]int{
+			home: 501, home + "/.config": 501, home + "/.local": 501,
+			home + "/.config/deep": 0, home + "/other": 0, home + "/.npm": 0, home + "/.cache": 0, outside: 0,
+		} {
+			if got := ownerOf(t, name); got != want {
+				t.Errorf("%s belongs to %d, want %d", name, got, want)
+			}
+		}
+	}
+	id.Home = filepath.Join(root, "new")
+	if err := EnsureAccount(id, o); err != nil || ownerOf(t, id.Home) != 501 {
+		t.Errorf("a new home: %v", err)
+	}
+	for _, elsewhere := range []string{outside, root, root + "/../x", "/nonexistent"} {
+		id.Home = elsewhere
+		if err := EnsureAccount(id, o); err != nil {
+			t.Errorf("%s: %v", elsewhere, err)
+		}
+	}
+	if ownerOf(t, outside) != 0 || ownerOf(t, root) != 0 {
+		t.Error("a home outside of the root was touched")
+	}
+	id.Home = filepath.Join(root, "link")
+	if err := os.Symlink(outside, id.Home); err != nil {
+		t.Fatal(err)
+	}
+	if err := EnsureAccount(id, o); err == nil || ownerOf(t, outside) != 0 {
+		t.Errorf("a home that is a link: %v", err)
+	}
+}
+
+// A mount in a home, or a home that is one, stays whose it is.
+func TestKernelHomeMounts(t *testing.T) {
+	needsRoot(t)
+	root := open(t)
+	home := filepath.Join(root, "agent")
+	const private = `set -e; mount --make-rprivate /; `
+	script := private + `h=` + home + `; mkdir -p $h/.config $h/.cache; mount -t tmpfs none $h/.config; exec "$0"`
+	out := inMountNamespace(t, script, home, root)
+	if out != "ok\n" {
+		t.Error(out)
+	}
+	out = inMountNamespace(t, private+`mount -t tmpfs none `+home+`; exec "$0"`, home, root)
+	if !strings.Contains(out, "is a mount") {
+		t.Error(out)
+	}
+}
+
+// homeRole prints the error of EnsureAccount, and what of a mount it changed.
+func homeRole() {
+	home := os.Getenv("PRIVDROP_TEST_HOME")
+	id := Identity{UID: 501, GID: 20, Name: "agent", Home: home, Shell: "/bin/sh"}
+	o := AccountOptions{PasswdFile: os.Getenv("PRIVDROP_TEST_PASSWD"), HomeRoot: os.Getenv("PRIVDROP_TEST_ROOT")}
+	if err := EnsureAccount(id, o); err != nil {
+		fmt.Println(err)
+		return
+	}
+	for name, want := range map[string]uint32{home: 501, home + "/.cache": 501, home + "/.config": 0} {
+		var st unix.Stat_t
+		if err := unix.Lstat(name, &st); err != nil || st.Uid != want {
+			fmt.Println(name, st.Uid, err)
+			return
+		}
+	}
+	fmt.Println("ok")
+}
+
+// inMountNamespace runs script there, then EnsureAccount in its place, and
+// prints its error and what changed hands.
+func inMountNamespace(t *testing.T, script, home, root string) string {
+	t.Helper()
+	passwdFile, _ := files(t)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/bin/sh", "-c", script, exe)
+	cmd.Env = append(os.Environ(), roleVariable+"=home", "PRIVDROP_TEST_HOME="+home, "PRIVDROP_TEST_ROOT="+root, "PRIVDROP_TEST_PASSWD="+passwdFile)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return string(out) + err.Error()
+	}
+	return string(out)
+}
