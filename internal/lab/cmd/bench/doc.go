@@ -1,0 +1,33 @@
+package main
+
+// docHead and docTail surround the figures in docs/benchmarks.md.
+const docHead = `# Benchmarks
+
+<!-- Made by: make bench BENCHFLAGS="-write docs/benchmarks.md". Don't edit. -->
+
+One command makes every figure of this page, in less than four minutes, as root on a Debian machine; it needs no internet:
+
+    make bench
+
+What is compared is measured in the same run, in turns, in boxes of the same kind (namespaces of their own, joined to a lab's internet that
+has the DNS, TLS and other servers), so the ratios hold on other machines where the times do not. Figures are medians; what is in the
+last column beside them are the smallest and the largest, or details. All programs, the lab's servers and the load included, share the
+machine's CPUs.
+`
+
+const docTail = `
+## How it is measured
+
+- **Start.** A shell prints the time and executes ` + "`agent-init run`" + ` in its place, as PID 1 of the box; the agent is a shell that prints the time. What the
+  two shells take without agent-init between them is measured in the same rounds, and subtracted. The allowlists are exact names, one of which is
+  ` + "`required`" + `: the self-test resolves it and completes a verified TLS handshake with it. All other names are resolved in the background meanwhile.
+- **The shell script** (` + "`internal/lab/cmd/bench/init-firewall.sh`" + `) is the usual one of development containers: a ` + "`getent`" + ` for each name, an ` + "`iptables`" + `
+  call for each address, then default drop. It proves nothing afterwards, and its addresses never change again. The lab's names have one address in
+  each family; real ones have more, and every one more costs the script another call.
+- **DNS.** dnsperf runs in the box as the agent's uid. Rates are what it gets with 100 queries in flight; latencies are those of each query
+  at a fixed rate. "Through the redirection" is what agents get: the query goes to the server of resolv.conf and the kernel turns it to
+  the guard. dnsmasq is asked on loopback, with its cache on, as is the guard's own port. No query went upstream during either.
+- **Memory.** ` + "`/proc/PID/smaps_rollup`" + `, once all names are resolved, their addresses leased, and five seconds have passed. Resident counts pages
+  of the binary that both processes share twice.
+- **Reaping.** ` + "`internal/lab/cmd/bench/orphans.sh`" + ` is the agent. PID 1 says in its log what it reaps; that is counted, and PID 1's children are looked for in /proc.
+`
