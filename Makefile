@@ -1,7 +1,7 @@
 # agent-init. `make help` lists the targets.
 
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-STATICCHECK  = 2026.2.2
+STATICCHECK  = v0.8.2
 LDFLAGS      = -s -w -X main.version=$(VERSION)
 GO          ?= go
 TOOLS        = $(CURDIR)/.cache/bin
