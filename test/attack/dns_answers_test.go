@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/lab"
+	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // leases reads from the kernel which addresses are open and for how long.
@@ -103,7 +104,7 @@ func (w *world) stripped(open *lab.Box, name string, addr netip.Addr) {
 }
 
 func TestLabE09Rebinding(t *testing.T) {
-	w := confine(t, "*.cdn.test\n", lab.BoxOptions{})
+	w := confine(t, "*.cdn.test\n*.lan.test private\n", lab.BoxOptions{})
 	open := w.open(lab.BoxOptions{})
 	special := []string{
 		"127.0.0.1", "127.9.9.9", "10.1.2.3", "172.16.3.4", "192.168.1.1", "100.64.1.1", "198.18.0.1",
@@ -113,7 +114,11 @@ func TestLabE09Rebinding(t *testing.T) {
 		w.box.Gateway4().String(), w.box.Neighbor4().String(), w.box.Addr4().String(), w.box.ULA().String(),
 	}
 	for i, s := range special {
-		w.stripped(open, fmt.Sprintf("n%d.cdn.test", i), netip.MustParseAddr(s))
+		a := netip.MustParseAddr(s)
+		w.stripped(open, fmt.Sprintf("n%d.cdn.test", i), a)
+		if policy.Classify(a) > policy.Private { // not even by an entry that says private
+			w.stripped(open, fmt.Sprintf("n%d.lan.test", i), a)
+		}
 	}
 	w.sealed(lab.Not(port53))
 	w.audited("what was stripped", func(e event) bool {
@@ -158,6 +163,7 @@ func TestLabE10WrappedPrivate(t *testing.T) {
 			i++
 		}
 	}
+	w.stripped(open, "public.cdn.test", netip.MustParseAddr("::ffff:45.30.66.6")) // nothing honest is there
 	w.sealed(lab.Not(port53))
 	w.lab.DNS.SetAddrs("good.cdn.test", "2a0f:30::20")
 	w.works("http", "https://good.cdn.test/")
