@@ -91,6 +91,13 @@ func (b *builder) output() chain {
 	}
 	add(to(drop{}, icmp6, matchICMP{143}), to(drop{}, matchProto{proto: protoIGMP}))
 
+	// Over IPv6 any process may send from addresses that are not its own
+	// (IP_FREEBIND, ip(7)). A packet as if from outside, sent over loopback or to
+	// where one may send, makes connection tracking take what is sent there for
+	// the reply of an established flow. The resets that refuse below are the
+	// kernel's, and seem to come from where one may not go.
+	add(refuse(matchOwned{}, matchForeign{}))
+
 	// The guard's DNS servers come before the blocks that no one may reach,
 	// since clouds put theirs there.
 	if !b.Sealed {
@@ -111,6 +118,8 @@ func (b *builder) output() chain {
 	add(to(accept{}, matchOut{}),
 		to(accept{}, matchDNAT{}, matchDst{netip.MustParsePrefix("127.0.0.0/8")}),
 		to(accept{}, matchDNAT{}, matchDst{single(netip.IPv6Loopback())}))
+
+	add(refuse(matchForeign{})) // whoever sent it, it does not get out
 
 	if !b.Sealed {
 		// No query goes out but the guard's, not even in an established flow: a

@@ -154,6 +154,8 @@ func knownExpr(m attrs) expr.Any {
 		return &expr.Ct{}
 	case "bitwise":
 		return &expr.Bitwise{}
+	case "fib":
+		return &expr.Fib{}
 	case "lookup":
 		return &expr.Lookup{}
 	case "dynset":

@@ -86,6 +86,11 @@ func compileMatch(m match, sets map[string]set) ([]expr.Any, error) {
 	case matchOwned:
 		// Loading the uid ends the rule if the packet has no owner.
 		return meta(expr.MetaKeySKUID, expr.CmpOpGte, binaryutil.NativeEndian.PutUint32(0)), nil
+	case matchForeign:
+		return []expr.Any{
+			&expr.Fib{Register: reg0, FlagSADDR: true, ResultADDRTYPE: true},
+			&expr.Cmp{Op: notEqual, Register: reg0, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
+		}, nil
 	case matchState:
 		return ctBits(expr.CtKeySTATE, map[ctState]uint32{
 			stateInvalid:     expr.CtStateBitINVALID,

@@ -88,6 +88,7 @@ type (
 	matchHopLimit struct{}              // 255: no router has passed it on
 	matchUID      struct{ uid uint32 }  // owner of the sending socket
 	matchOwned    struct{}              // sent by a process, not by the kernel
+	matchForeign  struct{}              // from an address that is none of this namespace
 	matchState    struct{ state ctState }
 	matchOriginal struct{}             // in the direction of the flow's first packet
 	matchDNAT     struct{}             // redirected by a NAT rule
@@ -121,6 +122,7 @@ func (m matchICMP) String() string     { return fmt.Sprintf("icmp type %d", m.ty
 func (m matchHopLimit) String() string { return "ip6 hoplimit 255" }
 func (m matchUID) String() string      { return fmt.Sprintf("meta skuid %d", m.uid) }
 func (m matchOwned) String() string    { return "meta skuid >= 0" }
+func (m matchForeign) String() string  { return "fib saddr type != local" }
 func (m matchState) String() string    { return "ct state " + m.state.String() }
 func (m matchOriginal) String() string { return "ct direction original" }
 func (m matchDNAT) String() string     { return "ct status dnat" }
