@@ -3,6 +3,7 @@ package audit
 import (
 	"container/list"
 	"context"
+	"strings"
 	"sync"
 	"time"
 )
@@ -18,9 +19,9 @@ const (
 )
 
 // Limiter stands before a Recorder and keeps a flood from filling the log: the
-// first few events of a key (kind, verdict, name, address, port, protocol) in a
-// minute pass, the others are counted, and the last of them is recorded with the
-// count. Above that each kind and verdict of traffic has a rate limit of its own,
+// first few events of a key (kind, verdict, name, address, port, protocol; of
+// events about agent-init itself also how the reason begins) in a minute pass,
+// the others are counted, and the last of them is recorded with the count. Above that each kind and verdict of traffic has a rate limit of its own,
 // so that a million refusals can't push an allowed connection out of sight.
 // Events that the agent can't cause at will know only the limit per key. Memory
 // is bounded, and no count is lost: the sum of 1+Suppressed over all that was
@@ -44,6 +45,7 @@ type key struct {
 	class
 	name, ip, proto string
 	port            uint16
+	what            string // of events about agent-init itself
 }
 
 // entry is what is remembered about a key in its current window.
@@ -113,7 +115,12 @@ func (l *Limiter) Flush() { l.sweep(true) }
 // Record is the Recorder that Limiter is.
 func (l *Limiter) Record(e Event) {
 	e = e.capped()
-	k := key{class{e.Kind, e.Verdict}, e.Name, e.IP, e.Proto, e.Port}
+	k := key{class: class{e.Kind, e.Verdict}, name: e.Name, ip: e.IP, proto: e.Proto, port: e.Port}
+	if !e.Kind.traffic() {
+		// "guard ended: …" many times hides no "rules changed: …". What
+		// follows the colon may be made up by a guard that was taken over.
+		k.what, _, _ = strings.Cut(e.Reason, ":")
+	}
 	var out []Event
 
 	l.mu.Lock()

@@ -88,6 +88,18 @@ func TestLimiterPerKey(t *testing.T) {
 	}
 }
 
+// One fault of agent-init's own, over and over, hides no other.
+func TestLimiterFaultsApart(t *testing.T) {
+	l, out, _ := newTestLimiter()
+	for i := range 100 {
+		l.Record(Event{Kind: Guard, Verdict: Fault, Reason: fmt.Sprintf("guard ended: for reason %d", i)})
+	}
+	l.Record(Event{Kind: Guard, Verdict: Fault, Reason: "rules changed by somebody else: a chain is gone"})
+	if got := out.take(); len(got) != perKey+1 || !strings.HasPrefix(got[perKey].Reason, "rules changed") {
+		t.Errorf("%d lines: %+v", len(got), got)
+	}
+}
+
 // Without Run a key's next event brings the summary of its last window.
 func TestLimiterWindowEndsByEvent(t *testing.T) {
 	l, out, c := newTestLimiter()
