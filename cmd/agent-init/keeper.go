@@ -180,6 +180,7 @@ func (k *keeper) maintain(ctx context.Context) {
 				continue
 			}
 			k.attest(ctx)
+			k.publish()
 		}
 	}
 }
@@ -200,85 +201,6 @@ func (k *keeper) renew(ctx context.Context) {
 			k.log.Warn("renewing leases", "error", err)
 		}
 	}
-}
-
-// attest compares the live rules with the plan. A difference is recorded,
-// mended, and shows in the status until a later look finds none.
-func (k *keeper) attest(ctx context.Context) {
-	err := k.fw.Verify(ctx)
-	if err == nil {
-		k.update(func(s *state) { s.Firewall.Fault, s.Firewall.Verified = "", time.Now() })
-		return
-	}
-	if ctx.Err() != nil {
-		return
-	}
-	k.log.Error("the live rules differ from the plan", "difference", err)
-	k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "rules changed by somebody else: " + err.Error()})
-	k.update(func(s *state) { s.Firewall.Fault = err.Error(); s.Firewall.Repairs++ })
-	if err = k.repair(ctx); err == nil {
-		err = k.fw.Verify(ctx)
-	}
-	if err != nil {
-		k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "rules could not be repaired: " + err.Error()})
-		k.update(func(s *state) { s.Firewall.Fault = err.Error() })
-		return
-	}
-	k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Info, Reason: "rules repaired"})
-	k.update(func(s *state) { s.Firewall.Fault, s.Firewall.Verified = "", time.Now() })
-}
-
-func (k *keeper) repair(ctx context.Context) error {
-	if err := k.fw.Repair(ctx); err != nil {
-		return err
-	}
-	if err := k.fw.Lease(ctx, k.ledger.leases()); err != nil {
-		return err
-	}
-	return k.closeForeignFlows(ctx)
-}
-
-// closeForeignFlows ends every connection that the present policy would not let
-// start: those of a shrunk policy, and those that began while somebody had
-// changed the rules.
-func (k *keeper) closeForeignFlows(ctx context.Context) error {
-	flows, err := k.fw.Flows(ctx)
-	if err != nil {
-		return err
-	}
-	k.mu.Lock()
-	p := k.policy
-	k.mu.Unlock()
-	local, err := localAddrs()
-	if err != nil {
-		return err
-	}
-	ups, err := k.upstreams(p)
-	if err != nil {
-		return err
-	}
-	return k.fw.Revoke(ctx, slices.DeleteFunc(flows, func(e firewall.Element) bool {
-		port := policy.Port{Proto: policy.Proto(e.Proto), Number: e.Port}
-		switch {
-		case e.Addr.IsLoopback(), e.Port == 53: // the container itself, and what the guard answers
-			return true
-		case local[e.Addr]:
-			return slices.Contains(p.Settings().Inbound, port)
-		case slices.ContainsFunc(ups, func(u upstream) bool { return u.Addr.Addr().WithZone("") == e.Addr && u.Addr.Port() == e.Port }):
-			return true
-		}
-		if d := p.DecideAddr(e.Addr, port); d.Rule != nil {
-			return d.Allowed
-		}
-		return k.ledger.holds(e) || k.hostsAllow(p, e)
-	}))
-}
-
-// hostsAllow says whether an allowed name of the hosts file stands for e.
-func (k *keeper) hostsAllow(p *policy.Policy, e firewall.Element) bool {
-	return slices.ContainsFunc(p.Static(), func(s policy.Static) bool {
-		return s.Prefix.Contains(e.Addr) && uint8(s.Port.Proto) == e.Proto && s.Port.Number == e.Port
-	})
 }
 
 func localAddrs() (map[netip.Addr]bool, error) {

@@ -55,6 +55,7 @@ type backend interface {
 	lease(ls []Lease) error     // adds or extends, all or none of each thousand
 	unlease(es []Element) error // removes; absent ones are fine
 	unleaseAll() error          // removes every one, also without a table
+	leases() ([]Lease, error)   // what is leased now
 	verify(p Plan) error        // nil if the kernel holds just p
 	close() error
 }
@@ -172,6 +173,20 @@ func (f *Firewall) Revoke(ctx context.Context, elements []Element) error {
 	return f.flows.do(ctx, func() error {
 		return explain("revoke", f.ct.forget(func(fl flow) bool { return set[fl.dst] }))
 	})
+}
+
+// Leased returns what the kernel holds as leased, with the time that is left
+// to each; 0 means for ever, which none of ours is.
+func (f *Firewall) Leased(ctx context.Context) ([]Lease, error) {
+	var out []Lease
+	err := f.rules.do(ctx, func() (err error) {
+		out, err = f.be.leases()
+		return explain("list leases", err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 // RevokeAll ends every lease that the kernel holds, those of an earlier process

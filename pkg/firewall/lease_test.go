@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -143,8 +144,20 @@ func TestKernelRevokeAll(t *testing.T) {
 	reached(t, "tcp", at(far4, 443), agentUID)
 	second := open(t, Options{})
 	must(t, second.Seal(ctx))
+	leased, err := second.Leased(ctx)
+	must(t, err)
+	for _, a := range []netip.Addr{far4, far6} {
+		if !slices.ContainsFunc(leased, func(l Lease) bool {
+			return l.Element == Element{a, protoTCP, 443} && l.TTL > 59*time.Minute && l.TTL <= time.Hour
+		}) {
+			t.Errorf("leased: %v", leased)
+		}
+	}
 	reached(t, "tcp", at(far4, 443), agentUID)
 	must(t, second.RevokeAll(ctx))
+	if leased, err := second.Leased(ctx); err != nil || len(leased) > 0 {
+		t.Errorf("still leased: %v, %v", leased, err)
+	}
 	refused(t, "tcp", at(far4, 443), agentUID)
 	refused(t, "tcp", at(far6, 443), agentUID)
 	reached(t, "tcp", at(other4, 443), agentUID)

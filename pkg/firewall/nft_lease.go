@@ -85,3 +85,25 @@ func (n *nft) unleaseAll() error {
 	}
 	return explain("revoke all", n.conn.Flush())
 }
+
+// leases implements backend.
+func (n *nft) leases() ([]Lease, error) {
+	var out []Lease
+	for _, f := range families() {
+		elements, err := n.read.elements(tableName, leaseSet(f))
+		if errors.Is(err, unix.ENOENT) { // sealed, or no table at all
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range elements {
+			l, err := leaseOfKey(e.Key)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, Lease{l, e.Expires})
+		}
+	}
+	return out, nil
+}

@@ -2,6 +2,7 @@ package firewall
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -39,6 +40,19 @@ func key(a netip.Addr, proto uint8, port uint16) []byte {
 	b := append(a.AsSlice(), proto, 0, 0, 0)
 	b = binary.BigEndian.AppendUint16(b, port)
 	return append(b, 0, 0)
+}
+
+// leaseOfKey is the reverse of key.
+func leaseOfKey(key []byte) (Element, error) {
+	n := len(key) - 8
+	if n < 0 {
+		return Element{}, fmt.Errorf("a lease has the key %x", key)
+	}
+	a, ok := netip.AddrFromSlice(key[:n])
+	if !ok {
+		return Element{}, fmt.Errorf("a lease has the key %x", key)
+	}
+	return Element{Addr: a, Proto: key[n], Port: binary.BigEndian.Uint16(key[n+4:])}, nil
 }
 
 // rangeElement returns the element of a static set for b.
