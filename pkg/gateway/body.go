@@ -1,0 +1,137 @@
+package gateway
+
+import (
+	"bytes"
+	"io"
+	"strconv"
+)
+
+const (
+	maxChunkLine  = 256     // bytes of one chunk's size and extensions
+	maxExtensions = 4 << 10 // bytes of chunk extensions of a body
+	maxTrailer    = 8 << 10 // bytes
+)
+
+// forwardBody passes a body on, bytes of known length or chunks. It passes on
+// nothing that it has not understood, so that after a refusal src holds the
+// first byte that was not.
+func forwardBody(src *source, dst io.Writer, length int64) error {
+	if length == chunked {
+		return forwardChunks(src, dst)
+	}
+	return ended(src.forward(dst, length))
+}
+
+// ended is err; an end where more should follow is unexpected.
+func ended(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// forwardChunks passes a chunked body on (RFC 9112, section 7.1), to the end of
+// its trailer.
+func forwardChunks(src *source, dst io.Writer) error {
+	extensions := 0
+	for {
+		n, err := readLine(src, maxChunkLine, refusedChunk)
+		if err != nil {
+			return err
+		}
+		size, ext, err := chunkLine(src.held()[:n-2])
+		if err != nil {
+			return err
+		}
+		if extensions += ext; extensions > maxExtensions {
+			return refusedChunk
+		}
+		if err := src.forward(dst, int64(n)); err != nil {
+			return err
+		}
+		if size == 0 {
+			return forwardTrailer(src, dst)
+		}
+		if err := ended(src.forward(dst, size)); err != nil {
+			return err
+		}
+		if n, err = readLine(src, 2, refusedChunk); err != nil {
+			return err
+		}
+		if err := src.forward(dst, int64(n)); err != nil {
+			return err
+		}
+	}
+}
+
+// chunkLine returns the size that a chunk begins with, and how many bytes of
+// extensions follow it. Space around the size is not accepted: some readers
+// see another size then.
+func chunkLine(line []byte) (size int64, extensions int, err error) {
+	digits, ext, _ := bytes.Cut(line, []byte(";"))
+	if len(digits) == 0 || len(digits) > 15 {
+		return 0, 0, refusedChunk
+	}
+	for _, c := range digits {
+		if !('0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F') {
+			return 0, 0, refusedChunk
+		}
+	}
+	for _, c := range ext {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return 0, 0, refusedChunk
+		}
+	}
+	size, err = strconv.ParseInt(string(digits), 16, 64)
+	if err != nil {
+		return 0, 0, refusedChunk
+	}
+	return size, len(line) - len(digits), nil
+}
+
+// forwardTrailer passes the lines on that end a chunked body.
+func forwardTrailer(src *source, dst io.Writer) error {
+	for left := maxTrailer; ; {
+		n, err := readLine(src, left, refusedTrailer)
+		if err != nil {
+			return err
+		}
+		left -= n
+		if n > 2 {
+			var f fields
+			if f.add(string(src.held()[:n-2])) != nil || f.frames() {
+				return refusedTrailer
+			}
+		}
+		if err := src.forward(dst, int64(n)); err != nil || n == 2 {
+			return err
+		}
+	}
+}
+
+// frames says whether f has a field that would say where a message ends or
+// whom it is for, which a trailer may not (RFC 9110, section 6.5.1).
+func (f *fields) frames() bool {
+	return len(f.hosts)+len(f.lengths)+len(f.encodings)+len(f.expects)+len(f.connection) > 0 || f.upgrade
+}
+
+// readLine reads from src until it holds a line, whose length with its CR LF it
+// returns; tooLong is returned if that is more than limit, and for a line that
+// ends in anything else.
+func readLine(src *source, limit int, tooLong refusal) (int, error) {
+	for scanned := 0; ; {
+		b := src.held()
+		for ; scanned < len(b); scanned++ {
+			cr := scanned > 0 && b[scanned-1] == '\r'
+			switch {
+			case scanned >= limit, cr != (b[scanned] == '\n'):
+				return 0, tooLong
+			case cr:
+				return scanned + 1, nil
+			}
+		}
+		if err := src.fill(); err != nil {
+			return 0, ended(err)
+		}
+	}
+}

@@ -1,0 +1,355 @@
+package gateway
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+)
+
+// conn is one redirected connection. It is served by one goroutine until it is
+// judged, and by one for each direction after that.
+type conn struct {
+	s        *Server
+	began    time.Time
+	client   *net.TCPConn
+	from     *source        // of client
+	to       netip.AddrPort // the original destination
+	sniffing *list.Element  // registry's
+	work     *sync.WaitGroup
+
+	out, in atomic.Int64 // bytes to the server, to the client
+	active  atomic.Int64 // Server.clock of the last byte
+
+	mu     sync.Mutex
+	stop   context.CancelFunc // ends what the judging waits for
+	server *net.TCPConn       // nil until connected
+	names  []string           // that it is used for, oldest first: what Recheck looks at
+	subj   ruling             // the first
+	users  int                // goroutines
+	ended  int                // directions that came to their end
+	broken bool               // a write failed: the reader of that socket will see why
+	over   bool
+	result audit.Verdict
+	reason string
+}
+
+// newConn returns a conn with one user.
+func newConn(s *Server, client *net.TCPConn, work *sync.WaitGroup) *conn {
+	work.Add(1)
+	c := &conn{s: s, began: time.Now(), client: client, work: work, users: 1}
+	c.active.Store(s.clock())
+	return c
+}
+
+// serve judges the connection and passes it on.
+func (c *conn) serve(ctx context.Context, own netip.AddrPort) {
+	defer c.done()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	c.mu.Lock()
+	c.stop = stop
+	if c.over {
+		stop()
+	}
+	c.mu.Unlock()
+	if err := c.prepare(own); err != nil {
+		c.refuse(err)
+		return
+	}
+	var err error
+	switch c.to.Port() {
+	case 443:
+		err = c.serveTLS(ctx)
+	case 80:
+		err = c.serveHTTP(ctx)
+	default:
+		err = refusedPort
+	}
+	c.s.conns.judged(c)
+	if err != nil {
+		c.refuse(err)
+	}
+}
+
+// prepare finds out where the connection was going to.
+func (c *conn) prepare(own netip.AddrPort) error {
+	to, err := c.s.config.Original(c.client)
+	if err != nil || !to.IsValid() {
+		c.s.config.Log.Debug("no original destination", "error", err)
+		return refusedNoOriginal
+	}
+	c.to = unmap(to)
+	local := c.client.LocalAddr().(*net.TCPAddr).AddrPort()
+	if c.to == own || c.to == unmap(local) {
+		return refusedDirect
+	}
+	if err := c.client.SetKeepAliveConfig(keepAlive()); err != nil {
+		return err
+	}
+	c.from, err = newSource(c.client, c.s.buffers)
+	return err
+}
+
+// connect opens the onward connection for what r allowed.
+func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.s.config.Limits.DialTime)
+	defer cancel()
+	c.mu.Lock()
+	c.subj = r
+	c.mu.Unlock()
+	server, err := c.s.config.Dial(ctx, c.to)
+	if err != nil {
+		return nil, &dialError{err}
+	}
+	c.mu.Lock()
+	over := c.over
+	if !over {
+		c.server = server
+	}
+	c.mu.Unlock()
+	if over {
+		abort(server)
+		return nil, net.ErrClosed
+	}
+	c.s.stats.allowed.Add(1)
+	return newSource(server, c.s.buffers)
+}
+
+// dialError is a server's refusal, not ours.
+type dialError struct{ err error }
+
+func (e *dialError) Error() string { return "could not connect: " + reasonOf(e.err) }
+
+// reasonOf strips addresses and operations, which the event has already.
+func reasonOf(err error) string {
+	var op *net.OpError
+	for errors.As(err, &op) {
+		err = op.Err
+	}
+	return err.Error()
+}
+
+// claim notes that the connection is about to be used for name. It comes
+// before the decision, so that a Recheck either sees the name or comes before
+// the decision's look at the policy.
+func (c *conn) claim(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.names = append(c.names, name)
+}
+
+// unclaim drops the oldest name. The last one stays for as long as the
+// connection does.
+func (c *conn) unclaim() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.names) > 1 {
+		c.names = c.names[:copy(c.names, c.names[1:])]
+	}
+}
+
+// claims returns the names in use.
+func (c *conn) claims() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]string(nil), c.names...)
+}
+
+// relay passes bytes both ways, each in a goroutine of its own, and returns.
+func (c *conn) relay(server *source, up, down func() error) {
+	c.mu.Lock()
+	c.users += 2
+	c.mu.Unlock()
+	go c.direction(up, c.from, c.server)
+	go c.direction(down, server, c.client)
+}
+
+// direction runs one direction to its end. The end of the stream is passed on
+// as such, and so is a reset.
+func (c *conn) direction(run func() error, src *source, dst *net.TCPConn) {
+	defer c.done()
+	err := run()
+	src.release()
+	var broken *writeError
+	switch {
+	case err == io.EOF || err == io.ErrUnexpectedEOF:
+		if c.finish(dst) {
+			if src.awaitReset() != nil {
+				c.end(audit.Allow, "reset")
+			}
+		}
+	case errors.As(err, &broken):
+		// What the peer sent before it gave up may still be on its way.
+		c.breakOff()
+	default:
+		var (
+			r       refusal
+			timeout net.Error
+		)
+		switch {
+		case errors.As(err, &r):
+			c.end(audit.Deny, r.Error())
+		case errors.As(err, &timeout) && timeout.Timeout():
+			c.end(audit.Deny, refusedTimeout.Error())
+		default:
+			c.end(audit.Allow, "reset")
+		}
+	}
+}
+
+// finish passes the end of a stream on to dst. It returns true if the other
+// direction is still open.
+func (c *conn) finish(dst *net.TCPConn) bool {
+	c.mu.Lock()
+	c.ended++
+	broken, both := c.broken, c.ended == 2
+	c.mu.Unlock()
+	switch {
+	case broken:
+		c.end(audit.Allow, "reset")
+	case dst.CloseWrite() != nil:
+		c.end(audit.Allow, "reset")
+	case both:
+		c.close(audit.Allow, "closed")
+	default:
+		return true
+	}
+	return false
+}
+
+// breakOff ends a direction whose destination takes no more.
+func (c *conn) breakOff() {
+	c.mu.Lock()
+	c.broken = true
+	c.ended++
+	both := c.ended == 2
+	c.mu.Unlock()
+	if both {
+		c.end(audit.Allow, "reset")
+	}
+}
+
+// end resets both sides. The first call says how it ended.
+func (c *conn) end(v audit.Verdict, reason string) bool { return c.conclude(v, reason, abort) }
+
+// close ends the connection in peace.
+func (c *conn) close(v audit.Verdict, reason string) {
+	c.conclude(v, reason, func(conn *net.TCPConn) { conn.Close() })
+}
+
+func (c *conn) conclude(v audit.Verdict, reason string, how func(*net.TCPConn)) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return false
+	}
+	c.over, c.result, c.reason = true, v, reason
+	if c.stop != nil {
+		c.stop()
+	}
+	how(c.client)
+	if c.server != nil {
+		how(c.server)
+	}
+	return true
+}
+
+// abort closes conn with a reset.
+func abort(conn *net.TCPConn) {
+	conn.SetLinger(0)
+	conn.Close()
+}
+
+// refuse ends a connection that is not passed on.
+func (c *conn) refuse(err error) {
+	var (
+		r       refusal
+		dialing *dialError
+		timeout net.Error
+	)
+	switch {
+	case errors.As(err, &r):
+		c.end(audit.Deny, r.Error())
+	case errors.As(err, &dialing):
+		c.end(audit.Allow, dialing.Error())
+	case err == io.EOF || err == io.ErrUnexpectedEOF:
+		c.end(audit.Deny, refusedHungUp.Error())
+	case errors.As(err, &timeout) && timeout.Timeout():
+		c.end(audit.Deny, refusedTimeout.Error())
+	default:
+		c.end(audit.Deny, reasonOf(err))
+	}
+}
+
+// done is called by each user once. The last one records the connection.
+func (c *conn) done() {
+	c.mu.Lock()
+	c.users--
+	last := c.users == 0
+	c.mu.Unlock()
+	if !last {
+		return
+	}
+	c.end(audit.Fault, "bug: nobody ended the connection")
+	if c.from != nil {
+		c.from.release()
+	}
+	c.s.conns.remove(c)
+	c.record()
+	c.work.Done()
+}
+
+// record writes the one event of the connection.
+func (c *conn) record() {
+	e := audit.Event{Kind: audit.Connect, Verdict: c.result, Name: c.subj.name, Proto: "tcp", Rule: c.subj.source(), Reason: c.reason}
+	if c.to.IsValid() {
+		e.IP, e.Port = c.to.Addr().String(), c.to.Port()
+	}
+	out, in := c.out.Load(), c.in.Load()
+	if c.server != nil {
+		c.s.stats.out.Add(uint64(out))
+		c.s.stats.in.Add(uint64(in))
+		e.Reason = fmt.Sprintf("%s: %d bytes out, %d in, %s", c.reason, out, in, time.Since(c.began).Round(time.Millisecond))
+	} else {
+		c.s.stats.refused.Add(1)
+	}
+	c.s.config.Record(e)
+}
+
+// sink is one side of a conn to write to; what it takes is counted.
+type sink struct {
+	conn  *net.TCPConn
+	owner *conn
+	count *atomic.Int64
+}
+
+func (k *sink) Write(p []byte) (int, error) {
+	n, err := k.conn.Write(p)
+	k.moved(int64(n))
+	return n, err
+}
+
+// ReadFrom lets the kernel splice.
+func (k *sink) ReadFrom(r io.Reader) (int64, error) {
+	n, err := k.conn.ReadFrom(r)
+	k.moved(n)
+	return n, err
+}
+
+func (k *sink) moved(n int64) {
+	k.count.Add(n)
+	k.owner.active.Store(k.owner.s.clock())
+}
+
+// toServer and toClient are where the two directions go.
+func (c *conn) toServer() *sink { return &sink{c.server, c, &c.out} }
+func (c *conn) toClient() *sink { return &sink{c.client, c, &c.in} }

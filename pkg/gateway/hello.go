@@ -1,0 +1,202 @@
+package gateway
+
+import (
+	"io"
+	"strings"
+)
+
+const (
+	maxHello     = 64 << 10 // bytes of records that a ClientHello may take
+	recordHeader = 5
+	maxFragment  = 1 << 14 // RFC 8446, section 5.1
+
+	recordChangeCipher = 20
+	recordAlert        = 21
+	recordHandshake    = 22
+	recordData         = 23
+
+	messageClientHello = 1
+	messageServerHello = 2
+
+	extensionServerName = 0
+)
+
+// fragment returns the length of the record whose beginning b is; -1 if b must
+// be longer to tell.
+func fragment(b []byte) (int, error) {
+	switch {
+	case len(b) == 0:
+		return -1, nil
+	case b[0]&0x80 != 0 && len(b) < 3:
+		return -1, nil
+	case b[0]&0x80 != 0 && b[2] == messageClientHello:
+		return 0, refusedSSL2
+	case b[0] < recordChangeCipher || b[0] > recordData || len(b) > 1 && b[1] != 3:
+		return 0, refusedNotTLS
+	case len(b) < recordHeader:
+		return -1, nil
+	}
+	n := int(b[3])<<8 | int(b[4])
+	if b[0] == recordData && n <= maxFragment+256 || n > 0 && n <= maxFragment {
+		return n, nil
+	}
+	return 0, refusedRecord
+}
+
+// readHello reads records from src until they hold one ClientHello, and not a
+// byte more than those records. It returns the records as they came, and the
+// one server name in them. As soon as it is clear that there won't be one,
+// it returns a refusal.
+func readHello(src *source) (raw []byte, name string, err error) {
+	var message []byte
+	for {
+		n, err := nextRecord(src)
+		if err != nil {
+			return raw, "", err
+		}
+		record := src.held()[:recordHeader+n]
+		if record[0] != recordHandshake {
+			return raw, "", refusedNotHello
+		}
+		if len(raw)+len(record) > maxHello {
+			return raw, "", refusedHelloSize
+		}
+		raw = append(raw, record...)
+		message = append(message, record[recordHeader:]...)
+		src.take(len(record))
+		if message[0] != messageClientHello {
+			return raw, "", refusedNotHello
+		}
+		if len(message) < 4 {
+			continue
+		}
+		size := int(message[1])<<16 | int(message[2])<<8 | int(message[3])
+		switch {
+		case size > maxHello-4:
+			return raw, "", refusedHelloSize
+		case len(message) > 4+size:
+			// Nothing may follow in the same record (RFC 8446, section 5.1).
+			return raw, "", refusedHello
+		case len(message) == 4+size:
+			name, err := serverName(message[4:])
+			return raw, name, err
+		}
+	}
+}
+
+// nextRecord waits until src holds a whole record, of which it returns the
+// length without the header.
+func nextRecord(src *source) (int, error) {
+	for {
+		b := src.held()
+		n, err := fragment(b)
+		if err != nil {
+			return 0, err
+		}
+		if n >= 0 && len(b) >= recordHeader+n {
+			return n, nil
+		}
+		if err := src.fill(); err != nil {
+			if err == io.EOF && len(b) > 0 {
+				err = io.ErrUnexpectedEOF
+			}
+			return 0, err
+		}
+	}
+}
+
+// serverName returns the one host name of a ClientHello's body (RFC 8446,
+// section 4.1.2; RFC 6066, section 3).
+func serverName(hello []byte) (string, error) {
+	c := cursor{b: hello}
+	c.skip(2 + 32) // version, random
+	c.vector8()    // session
+	suites := c.vector16()
+	compression := c.vector8()
+	if c.bad || len(suites) == 0 || len(suites)%2 != 0 || len(compression) == 0 {
+		return "", refusedHello
+	}
+	if len(c.b) == 0 {
+		return "", refusedNoSNI
+	}
+	extensions := cursor{b: c.vector16()}
+	if c.bad || len(c.b) > 0 {
+		return "", refusedHello
+	}
+	var (
+		seen  = make(map[uint16]bool)
+		names []byte
+	)
+	for len(extensions.b) > 0 {
+		kind, data := extensions.uint16(), extensions.vector16()
+		if extensions.bad {
+			return "", refusedHello
+		}
+		if seen[kind] {
+			if kind == extensionServerName {
+				return "", refusedManySNI
+			}
+			return "", refusedHello
+		}
+		seen[kind] = true
+		if kind == extensionServerName {
+			names = data
+		}
+	}
+	if !seen[extensionServerName] {
+		return "", refusedNoSNI
+	}
+	return oneName(names)
+}
+
+// oneName returns the name of a server_name extension that has exactly one.
+func oneName(ext []byte) (string, error) {
+	c := cursor{b: ext}
+	list := cursor{b: c.vector16()}
+	kind, name := list.uint8(), list.vector16()
+	if c.bad || len(c.b) > 0 || list.bad || kind != 0 || len(name) == 0 {
+		return "", refusedSNI
+	}
+	if len(list.b) > 0 {
+		return "", refusedManySNI
+	}
+	// RFC 6066 forbids the trailing dot, and servers disagree about it.
+	if s := string(name); !strings.HasSuffix(s, ".") {
+		return s, nil
+	}
+	return "", refusedSNI
+}
+
+// cursor reads the encoding of RFC 8446, section 3. Once it runs out of bytes it
+// is bad and yields zeros.
+type cursor struct {
+	b   []byte
+	bad bool
+}
+
+func (c *cursor) skip(n int) []byte {
+	if c.bad || n > len(c.b) {
+		c.bad, c.b = true, nil
+		return nil
+	}
+	b := c.b[:n]
+	c.b = c.b[n:]
+	return b
+}
+
+func (c *cursor) uint8() int {
+	if b := c.skip(1); b != nil {
+		return int(b[0])
+	}
+	return 0
+}
+
+func (c *cursor) uint16() uint16 {
+	if b := c.skip(2); b != nil {
+		return uint16(b[0])<<8 | uint16(b[1])
+	}
+	return 0
+}
+
+func (c *cursor) vector8() []byte  { return c.skip(c.uint8()) }
+func (c *cursor) vector16() []byte { return c.skip(int(c.uint16())) }

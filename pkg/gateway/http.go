@@ -1,0 +1,250 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+)
+
+// exchange is the HTTP on one connection.
+type exchange struct {
+	c       *conn
+	ctx     context.Context // for the leases of later requests
+	waiting *pipeline
+	up      *sink // nil until connected
+	down    *sink
+}
+
+// serveHTTP judges a connection by its first request and relays it, judging
+// every other request as it comes.
+func (c *conn) serveHTTP(ctx context.Context) error {
+	x := &exchange{c: c, ctx: context.WithoutCancel(ctx), waiting: newPipeline(), down: c.toClient()}
+	c.client.SetReadDeadline(time.Now().Add(c.s.config.Limits.HeadTime))
+	r, err := x.request(nil)
+	c.s.conns.judged(c)
+	if err != nil {
+		var no *refused
+		if errors.As(err, &no) {
+			c.subj = no.ruling
+			if x.answer(no) {
+				c.close(audit.Deny, no.reason)
+			}
+		}
+		return err
+	}
+	server, err := c.connect(ctx, r.ruling)
+	if err != nil {
+		return err
+	}
+	x.up = c.toServer()
+	c.relay(server, func() error { return x.requests(r) }, func() error { return x.responses(server) })
+	return nil
+}
+
+// judged is a request that is let through.
+type judged struct {
+	*request
+	ruling
+	head []byte // as it is to be passed on
+}
+
+// refused is a request that is not. It unwraps to a refusal.
+type refused struct {
+	*request
+	ruling
+}
+
+func (e *refused) Error() string { return e.reason }
+func (e *refused) Unwrap() error { return refusal(e.reason) }
+
+// request reads a request head and judges it.
+func (x *exchange) request(began func()) (*judged, error) {
+	c := x.c
+	n, err := readHead(c.from, began)
+	var r *request
+	if err == nil {
+		r, err = parseRequest(c.from.held()[:n], c.to.Port())
+	}
+	var why refusal
+	if errors.As(err, &why) {
+		if r == nil {
+			r = &request{}
+		}
+		d := ruling{name: r.host, reason: why.Error()}
+		x.record(r, d)
+		return nil, &refused{r, d}
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.client.SetReadDeadline(time.Time{})
+	head := slices.Clone(c.from.held()[:n])
+	c.from.take(n)
+	for _, s := range slices.Backward(r.cut) {
+		head = slices.Delete(head, s.from, s.to)
+	}
+	d := c.decide(x.ctx, r.host)
+	x.record(r, d)
+	if !d.allowed {
+		return nil, &refused{r, d}
+	}
+	return &judged{r, d, head}, nil
+}
+
+// record writes the one event of a request.
+func (x *exchange) record(r *request, d ruling) {
+	verdict, count := audit.Deny, &x.c.s.stats.denied
+	if d.allowed {
+		verdict, count = audit.Allow, &x.c.s.stats.requests
+	}
+	count.Add(1)
+	reason := d.reason
+	if r.method != "" {
+		reason = r.method + ": " + reason
+	}
+	x.c.s.config.Record(audit.Event{
+		Kind: audit.HTTP, Verdict: verdict, Name: d.name, IP: x.c.to.Addr().String(), Port: x.c.to.Port(), Proto: "tcp",
+		Rule: d.source(), Reason: reason,
+	})
+}
+
+// requests is the direction to the server.
+func (x *exchange) requests(r *judged) error {
+	defer x.waiting.close()
+	c := x.c
+	for {
+		if err := x.pass(r); err != nil {
+			return err
+		}
+		var err error
+		r, err = x.request(func() {
+			c.client.SetReadDeadline(time.Now().Add(c.s.config.Limits.HeadTime))
+		})
+		var no *refused
+		switch {
+		case errors.As(err, &no):
+			// The answers to earlier requests come first. If it can't be known
+			// where they end, the client gets them and no more.
+			if !x.waiting.drain() {
+				return &writeError{errFinished}
+			}
+			if x.answer(no) {
+				c.close(audit.Allow, "closed after a refused request")
+			}
+			return err
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// pass passes one request on.
+func (x *exchange) pass(r *judged) error {
+	if r.expect {
+		if !x.waiting.drain() {
+			return &writeError{errFinished}
+		}
+		if err := write(x.down, []byte("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
+			return err
+		}
+		x.waiting.resume()
+	}
+	if !x.waiting.push(r.method) {
+		return &writeError{errFinished}
+	}
+	err := write(x.up, r.head)
+	r.head = nil // the connection may live long
+	if err != nil {
+		return err
+	}
+	return forwardBody(x.c.from, x.up, r.length)
+}
+
+// responses is the direction to the client.
+func (x *exchange) responses(server *source) error {
+	defer x.waiting.close()
+	for {
+		if len(server.held()) == 0 {
+			if err := server.fill(); err != nil {
+				return err
+			}
+		}
+		method, asked, ok := x.waiting.front()
+		switch {
+		case !ok:
+			return &writeError{errFinished}
+		case !asked:
+			return server.forward(x.down, untilEnd)
+		}
+		n, err := readHead(server, nil)
+		var unclear refusal
+		if err != nil && !errors.As(err, &unclear) {
+			if len(server.held()) > 0 {
+				server.step(x.down, untilEnd)
+			}
+			return err
+		}
+		r := response{length: untilEnd}
+		if err == nil {
+			r = parseResponse(server.held()[:n], method)
+		}
+		if r.status == 101 {
+			return refusedSwitch
+		}
+		if err := x.respond(server, n, r); err != nil {
+			return err
+		}
+	}
+}
+
+// respond passes one response on, of which the head has n bytes.
+func (x *exchange) respond(server *source, n int, r response) error {
+	if r.length == untilEnd {
+		x.waiting.end()
+		return server.forward(x.down, untilEnd)
+	}
+	if err := server.forward(x.down, int64(n)); err != nil {
+		return err
+	}
+	err := forwardBody(server, x.down, r.length)
+	var unclear refusal
+	switch {
+	case errors.As(err, &unclear):
+		x.waiting.end()
+		return server.forward(x.down, untilEnd)
+	case err != nil:
+		return err
+	}
+	if !r.interim() {
+		x.waiting.pop()
+		x.c.unclaim()
+	}
+	return nil
+}
+
+// lingerTime is how long the client may take to read that it was refused.
+const lingerTime = time.Second
+
+// answer tells the client why no, and waits for it to have read that. It
+// returns false if the client can't be told.
+func (x *exchange) answer(no *refused) bool {
+	c := x.c
+	if no.reason == refusedNotHTTP.Error() || no.reason == refusedHTTP2.Error() {
+		return false // it would not understand
+	}
+	c.client.SetDeadline(time.Now().Add(lingerTime))
+	if write(x.down, forbidden(no, c.s.config.Policy(), c.to.Port())) != nil || c.client.CloseWrite() != nil {
+		return false
+	}
+	// Closing with bytes unread would be a reset, and take the answer back.
+	for range 16 {
+		c.from.take(len(c.from.held()))
+		if c.from.fill() != nil {
+			break
+		}
+	}
+	return true
+}

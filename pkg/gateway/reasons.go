@@ -1,0 +1,69 @@
+package gateway
+
+// refusal is why a connection or a request is not let through. It is an error
+// so that readers can return it.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// Why connections are refused whatever is inside.
+const (
+	refusedTooMany    refusal = "too many connections"
+	refusedEvicted    refusal = "too many connections wait to be judged"
+	refusedNoOriginal refusal = "no original destination"
+	refusedDirect     refusal = "connected to the gate itself"
+	refusedPort       refusal = "not a port of the gate"
+	refusedTimeout    refusal = "nothing to judge came in time"
+	refusedHungUp     refusal = "closed before there was anything to judge"
+	refusedRevoked    refusal = "no longer allowed"
+)
+
+// Why a name is refused, beside the reasons of the policy.
+const (
+	refusedAddress refusal = "the name may not be reached at this address"
+	refusedLease   refusal = "the address is not leased to this name"
+	refusedKeeper  refusal = "could not learn whose address this is"
+	refusedName    refusal = "not a valid host name"
+)
+
+// Why a ClientHello is refused.
+const (
+	refusedNotTLS    refusal = "not tls"
+	refusedSSL2      refusal = "sslv2 hello"
+	refusedRecord    refusal = "malformed tls record"
+	refusedNotHello  refusal = "tls does not begin with a client hello"
+	refusedHelloSize refusal = "client hello is too long"
+	refusedHello     refusal = "malformed client hello"
+	refusedNoSNI     refusal = "no server name in the client hello"
+	refusedSNI       refusal = "malformed server name in the client hello"
+	refusedManySNI   refusal = "more than one server name in the client hello"
+	refusedRetry     refusal = "second client hello differs in its server name"
+)
+
+// Why an HTTP request is refused.
+const (
+	refusedNotHTTP      refusal = "not http/1"
+	refusedHTTP2        refusal = "http/2 without tls"
+	refusedHeadSize     refusal = "request head is too long"
+	refusedControl      refusal = "control character in the request head"
+	refusedLineEnd      refusal = "line does not end in cr lf"
+	refusedRequestLine  refusal = "malformed request line"
+	refusedTarget       refusal = "malformed request target"
+	refusedConnect      refusal = "connect is not allowed"
+	refusedUpgrade      refusal = "upgrade is not allowed"
+	refusedField        refusal = "malformed header field"
+	refusedFold         refusal = "folded header field"
+	refusedNoHost       refusal = "no host"
+	refusedManyHosts    refusal = "more than one host"
+	refusedHostPort     refusal = "host names another port"
+	refusedHostConflict refusal = "host and request target disagree"
+	refusedLength       refusal = "malformed or repeated content-length"
+	refusedEncoding     refusal = "transfer-encoding other than chunked"
+	refusedBothLengths  refusal = "both content-length and transfer-encoding"
+	refusedBody         refusal = "a body with a method that has none"
+	refusedConnection   refusal = "connection names a field that may not be removed"
+	refusedExpect       refusal = "unknown expectation"
+	refusedChunk        refusal = "malformed chunk"
+	refusedTrailer      refusal = "malformed or too long trailer"
+	refusedSwitch       refusal = "the server switched protocols unasked"
+)

@@ -1,0 +1,229 @@
+package gateway
+
+import (
+	"strconv"
+	"strings"
+)
+
+// request is what the gate has to know about an HTTP request.
+type request struct {
+	method string
+	host   string // as it came, without the port
+	length int64  // of the body; chunked if it has no length
+	json   bool   // the client would rather read JSON
+	expect bool   // the client waits for 100 Continue before it sends the body
+	cut    []span // of the head: fields that are not passed on
+}
+
+// chunked is the length of a body whose chunks say how long they are.
+const chunked = -1
+
+// span is a part of a head, from and to as offsets.
+type span struct{ from, to int }
+
+// noBody has the methods whose requests have no body in practice. Servers are
+// known to overlook one and to read it as the next request.
+func noBody(method string) bool { return method == "GET" || method == "HEAD" || method == "TRACE" }
+
+// parseRequest reads a head as readHead delimits it, for a server on port. The
+// request is never nil: beside an error it has what was understood.
+func parseRequest(head []byte, port uint16) (*request, error) {
+	r := &request{}
+	line, rest, _ := strings.Cut(string(head), "\r\n")
+	minor, target, err := r.requestLine(line)
+	if err != nil {
+		return r, err
+	}
+	f := fields{}
+	offset := len(line) + 2
+	for rest != "\r\n" {
+		line, rest, _ = strings.Cut(rest, "\r\n")
+		end := offset + len(line) + 2
+		if err := f.add(line); err != nil {
+			return r, err
+		}
+		if strings.EqualFold(f.last, "Expect") {
+			r.cut = append(r.cut, span{offset, end})
+		}
+		offset = end
+	}
+	r.json = strings.Contains(strings.ToLower(f.accept), "application/json")
+	if err := r.authority(f.hosts, target, port); err != nil {
+		return r, err
+	}
+	return r, r.framing(&f, minor)
+}
+
+// requestLine takes the first line apart.
+func (r *request) requestLine(line string) (minor int, target string, err error) {
+	method, rest, _ := strings.Cut(line, " ")
+	target, version, _ := strings.Cut(rest, " ")
+	switch {
+	case !isTokens(method) || target == "":
+		return 0, "", refusedRequestLine
+	case line == "PRI * HTTP/2.0":
+		return 0, "", refusedHTTP2
+	case version != "HTTP/1.1" && version != "HTTP/1.0":
+		return 0, "", refusedNotHTTP
+	case method == "CONNECT":
+		return 0, "", refusedConnect
+	}
+	for i := 0; i < len(target); i++ {
+		// A fragment is never sent; where one is, readers differ about the host.
+		if target[i] <= ' ' || target[i] == 0x7f || target[i] == '#' {
+			return 0, "", refusedTarget
+		}
+	}
+	r.method = strings.Clone(method)
+	return int(version[7] - '0'), target, nil
+}
+
+// authority finds the one host that the request is for (RFC 9112, section 3.2).
+func (r *request) authority(hosts []string, target string, port uint16) error {
+	switch len(hosts) {
+	case 0:
+		return refusedNoHost
+	case 1:
+	default:
+		return refusedManyHosts
+	}
+	host, err := splitHost(hosts[0], port)
+	r.host = strings.Clone(host) // the head is not to be kept for its sake
+	if err != nil {
+		return err
+	}
+	switch {
+	case target[0] == '/', target == "*" && r.method == "OPTIONS":
+		return nil
+	case len(target) < 7 || !strings.EqualFold(target[:7], "http://"):
+		return refusedTarget
+	}
+	authority, _, _ := strings.Cut(target[7:], "/")
+	named, err := splitHost(authority, port)
+	if err != nil {
+		return err
+	}
+	a, _ := canonical(named)
+	if b, _ := canonical(host); a != b {
+		return refusedHostConflict
+	}
+	return nil
+}
+
+// splitHost returns the name of HOST or HOST:PORT, where the port is none but port.
+func splitHost(s string, port uint16) (string, error) {
+	host, digits, hasPort := strings.Cut(s, ":")
+	for i := 0; i < len(host); i++ {
+		if c := host[i]; !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_') {
+			return s, refusedName
+		}
+	}
+	switch {
+	case host == "":
+		return s, refusedNoHost
+	case hasPort && digits != strconv.Itoa(int(port)):
+		return host, refusedHostPort
+	}
+	return host, nil
+}
+
+// framing finds out how long the body is (RFC 9112, section 6.3), and refuses
+// whatever two readers could disagree about.
+func (r *request) framing(f *fields, minor int) error {
+	switch {
+	case f.upgrade:
+		return refusedUpgrade
+	case len(f.lengths) > 0 && len(f.encodings) > 0:
+		return refusedBothLengths
+	case len(f.lengths) > 1:
+		return refusedLength
+	case len(f.encodings) > 1:
+		return refusedEncoding
+	case len(f.expects) > 1 || len(f.expects) == 1 && !strings.EqualFold(f.expects[0], "100-continue"):
+		return refusedExpect
+	}
+	for _, option := range f.connection {
+		switch strings.ToLower(option) {
+		case "upgrade", "http2-settings":
+			return refusedUpgrade
+		case "host", "content-length", "transfer-encoding", "expect", "connection":
+			return refusedConnection
+		}
+	}
+	if len(f.encodings) == 1 {
+		if f.encodings[0] != "chunked" || minor == 0 {
+			return refusedEncoding
+		}
+		r.length = chunked
+	}
+	if len(f.lengths) == 1 {
+		n, ok := parseLength(f.lengths[0])
+		if !ok {
+			return refusedLength
+		}
+		r.length = n
+	}
+	if r.length != 0 && noBody(r.method) {
+		return refusedBody
+	}
+	r.expect = len(f.expects) == 1 && minor == 1 && r.length != 0
+	return nil
+}
+
+// parseLength reads a Content-Length.
+func parseLength(s string) (int64, bool) {
+	if s == "" || len(s) > 18 || strings.Trim(s, "0123456789") != "" {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil
+}
+
+// fields collects the header fields that matter here.
+type fields struct {
+	last       string // name of the field that was added last
+	accept     string
+	hosts      []string
+	lengths    []string
+	encodings  []string
+	expects    []string
+	connection []string // options, one by one
+	upgrade    bool
+}
+
+// add takes one line of a header (RFC 9112, section 5).
+func (f *fields) add(line string) error {
+	if line[0] == ' ' || line[0] == '\t' {
+		return refusedFold
+	}
+	name, value, ok := strings.Cut(line, ":")
+	if !ok || !isTokens(name) {
+		return refusedField
+	}
+	for i := 0; i < len(value); i++ {
+		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return refusedControl
+		}
+	}
+	value = strings.Trim(value, " \t")
+	f.last = name
+	switch strings.ToLower(name) {
+	case "accept":
+		f.accept = value
+	case "host":
+		f.hosts = append(f.hosts, value)
+	case "content-length":
+		f.lengths = append(f.lengths, value)
+	case "transfer-encoding":
+		f.encodings = append(f.encodings, value)
+	case "expect":
+		f.expects = append(f.expects, value)
+	case "upgrade", "http2-settings":
+		f.upgrade = true
+	case "connection":
+		for _, option := range strings.Split(value, ",") {
+			f.connection = append(f.connection, strings.Trim(option, " \t"))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+package gateway
+
+import (
+	"strconv"
+	"strings"
+)
+
+// response says where an HTTP response ends (RFC 9112, section 6.3).
+type response struct {
+	status int
+	length int64 // of the body; chunked, or untilEnd
+}
+
+// interim says whether another response to the same request follows.
+func (r response) interim() bool { return r.status/100 == 1 }
+
+// parseResponse reads the head of the response to a request. What it does not
+// understand for certain, it takes to last until the server closes: that is
+// always safe, since no request is let through after it.
+func parseResponse(head []byte, method string) response {
+	opaque := response{length: untilEnd}
+	line, rest, _ := strings.Cut(string(head), "\r\n")
+	version, rest1, _ := strings.Cut(line, " ")
+	code, _, _ := strings.Cut(rest1, " ")
+	status, err := strconv.Atoi(code)
+	if err != nil || len(code) != 3 || status < 100 || version != "HTTP/1.1" && version != "HTTP/1.0" {
+		return opaque
+	}
+	var f fields
+	for rest != "\r\n" {
+		line, rest, _ = strings.Cut(rest, "\r\n")
+		if f.add(line) != nil {
+			return opaque
+		}
+	}
+	r := response{status: status, length: untilEnd}
+	switch {
+	case r.interim(), status == 204, status == 304, method == "HEAD":
+		r.length = 0
+	case len(f.lengths) == 1 && len(f.encodings) == 0:
+		if n, ok := parseLength(f.lengths[0]); ok {
+			r.length = n
+		}
+	case len(f.encodings) == 1 && len(f.lengths) == 0 && version == "HTTP/1.1" && strings.EqualFold(f.encodings[0], "chunked"):
+		r.length = chunked
+	}
+	return r
+}

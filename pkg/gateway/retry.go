@@ -1,0 +1,135 @@
+package gateway
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"io"
+	"sync"
+)
+
+// retry guards the one way to change the name after the first ClientHello: a
+// TLS 1.3 server may ask for another one (HelloRetryRequest), and many take the
+// name of that one. So until the server has answered, the client's records
+// are looked at as they pass. Encrypted ones pass at once, early data too.
+type retry struct {
+	name string
+	once sync.Once
+	said chan struct{} // closed when the server has answered
+	ask  bool          // for another ClientHello; valid when said is closed
+}
+
+func newRetry(name string) *retry { return &retry{name: name, said: make(chan struct{})} }
+
+func (w *retry) say(ask bool) {
+	w.once.Do(func() {
+		w.ask = ask
+		close(w.said)
+	})
+}
+
+// answered says whether the server has answered with anything but a retry.
+func (w *retry) answered() bool {
+	select {
+	case <-w.said:
+		return !w.ask
+	default:
+		return false
+	}
+}
+
+// client passes records from src to dst until it is sure that no ClientHello
+// can follow, or has seen the second one.
+func (w *retry) client(src *source, dst io.Writer) error {
+	for {
+		if len(src.held()) < recordHeader {
+			if err := src.fill(); err != nil {
+				return err
+			}
+		}
+		if w.answered() {
+			return nil
+		}
+		n, err := fragment(src.held())
+		switch {
+		case err != nil:
+			return err
+		case n < 0:
+			continue
+		}
+		if src.held()[0] != recordHandshake {
+			if err := src.forward(dst, int64(recordHeader+n)); err != nil {
+				return err
+			}
+			continue
+		}
+		// No client says more in clear before the server has spoken.
+		if <-w.said; !w.ask {
+			return nil
+		}
+		raw, name, err := readHello(src)
+		switch {
+		case err != nil:
+			return err
+		case name != w.name:
+			return refusedRetry
+		}
+		return write(dst, raw)
+	}
+}
+
+// helloHead is how much of a ServerHello tells whether it is a retry: type,
+// length, version, random.
+const helloHead = 1 + 3 + 2 + sha256.Size
+
+// server waits for the server's first message, which stays with src.
+func (w *retry) server(src *source) error {
+	defer w.say(false)
+	for {
+		ask, known := isRetry(src.held())
+		if known {
+			w.say(ask)
+			return nil
+		}
+		if err := src.fill(); err != nil {
+			if err == errFull {
+				return refusedRecord
+			}
+			return err
+		}
+	}
+}
+
+// isRetry looks for a HelloRetryRequest at the beginning of what a server
+// sent, behind alerts that are only warnings. It is not known until enough has
+// been read.
+func isRetry(b []byte) (ask, known bool) {
+	var message []byte
+	for {
+		if len(b) == 0 {
+			return false, false
+		}
+		if b[0] != recordHandshake && b[0] != recordAlert {
+			return false, true
+		}
+		if len(b) < recordHeader {
+			return false, false
+		}
+		n := int(b[3])<<8 | int(b[4])
+		body := b[recordHeader:min(len(b), recordHeader+n)]
+		if b[0] == recordHandshake {
+			message = append(message, body...)
+		}
+		if len(message) > 0 && message[0] != messageServerHello {
+			return false, true
+		}
+		if len(message) >= helloHead {
+			// RFC 8446, section 4.1.3: this random says that it is a retry.
+			magic := sha256.Sum256([]byte("HelloRetryRequest"))
+			return bytes.Equal(message[helloHead-sha256.Size:helloHead], magic[:]), true
+		}
+		if len(body) < n {
+			return false, false
+		}
+		b = b[recordHeader+n:]
+	}
+}

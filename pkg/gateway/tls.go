@@ -1,0 +1,51 @@
+package gateway
+
+import (
+	"context"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+)
+
+// serveTLS judges a connection by its ClientHello and relays it.
+func (c *conn) serveTLS(ctx context.Context) error {
+	c.client.SetReadDeadline(time.Now().Add(c.s.config.Limits.HelloTime))
+	raw, name, err := readHello(c.from)
+	if err != nil {
+		return err
+	}
+	c.client.SetReadDeadline(time.Time{})
+	c.s.conns.judged(c)
+	r := c.decide(ctx, name)
+	if !r.allowed {
+		c.subj = r
+		c.end(audit.Deny, r.reason)
+		return nil
+	}
+	server, err := c.connect(ctx, r)
+	if err != nil {
+		return err
+	}
+	up, down := c.toServer(), c.toClient()
+	w := newRetry(name)
+	c.relay(server, func() error {
+		err := write(up, raw)
+		raw = nil // no longer needed, and the connection may live long
+		if err != nil {
+			return err
+		}
+		if err := w.client(c.from, up); err != nil {
+			return err
+		}
+		return c.from.forward(up, untilEnd)
+	}, func() error {
+		if err := w.server(server); err != nil {
+			if len(server.held()) > 0 {
+				server.step(down, untilEnd)
+			}
+			return err
+		}
+		return server.forward(down, untilEnd)
+	})
+	return nil
+}
