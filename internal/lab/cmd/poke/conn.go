@@ -71,6 +71,7 @@ func tcp(args []string) (detail, error) {
 	o.register(fs, "")
 	mptcp := fs.Bool("mptcp", false, "multipath TCP")
 	hold := fs.Duration("hold", 0, "keep sending so long")
+	oneWay := fs.Bool("oneway", false, "with -hold: don't wait for answers")
 	a, err := parse(fs, args, 1)
 	if err != nil {
 		return nil, err
@@ -87,7 +88,7 @@ func tcp(args []string) (detail, error) {
 		out["mptcp"], _ = c.(*net.TCPConn).MultipathTCP()
 	}
 	if *hold > 0 {
-		return out, keepTalking(c, *hold, o.timeout, out)
+		return out, keepTalking(c, *hold, o.timeout, *oneWay, out)
 	}
 	if o.send == "" {
 		return out, nil
@@ -95,13 +96,18 @@ func tcp(args []string) (detail, error) {
 	return out, exchange(c, []byte(o.send), o.timeout, out)
 }
 
-// keepTalking sends a byte every 100 ms and expects each one back.
-func keepTalking(c net.Conn, hold, timeout time.Duration, out detail) error {
+// keepTalking sends a byte every 100 ms and expects each one back, unless oneWay.
+func keepTalking(c net.Conn, hold, timeout time.Duration, oneWay bool, out detail) error {
 	begin := time.Now()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for time.Since(begin) < hold {
-		err := exchange(c, []byte("."), timeout, detail{})
+		var err error
+		if oneWay {
+			_, err = c.Write([]byte("."))
+		} else {
+			err = exchange(c, []byte("."), timeout, detail{})
+		}
 		out["lived_ms"] = time.Since(begin).Milliseconds()
 		if err != nil {
 			return err
@@ -133,6 +139,7 @@ func udp(args []string) (detail, error) {
 	o.register(fs, "poke")
 	noReply := fs.Bool("noreply", false, "don't wait for an answer")
 	from := fs.Int("from", 0, "source port")
+	source := fs.String("source", "", "source address and port")
 	size := fs.Int("size", 0, "pad to so many bytes")
 	a, err := parse(fs, args, 1)
 	if err != nil {
@@ -148,6 +155,13 @@ func udp(args []string) (detail, error) {
 	}
 	if *from > 0 {
 		d.LocalAddr = &net.UDPAddr{Port: *from}
+	}
+	if *source != "" {
+		ap, err := netip.ParseAddrPort(*source)
+		if err != nil {
+			return nil, usage("-source: %v", err)
+		}
+		d.LocalAddr = net.UDPAddrFromAddrPort(ap)
 	}
 	c, err := d.Dial("udp", a[0])
 	if err != nil {

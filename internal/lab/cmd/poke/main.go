@@ -8,9 +8,9 @@
 // Connections (ADDR is a literal IP:PORT, IPv6 in brackets, zones allowed):
 //
 //	tcp ADDR                 connect; -send TEXT, then read: ok if an answer came. -mptcp,
-//	                         -hold D (stay connected, send every 100 ms, ok if it lived on)
+//	                         -hold D (stay connected, send every 100 ms, ok if it lived on, -oneway: without waiting for answers)
 //	udp ADDR                 send -send TEXT (default "poke"); ok if an answer came; -noreply: ok if sent;
-//	                         -from PORT binds the source port; -size N pads
+//	                         -from PORT binds the source port, -source ADDR both; -size N pads
 //	connect FAM TYPE PROTO ADDR   socket(2) and connect(2), and -send TEXT: sctp, dccp, udplite, mptcp, v4-mapped…
 //	socket FAM TYPE PROTO    socket(2) only; names (inet, packet, vsock, raw, …) or numbers
 //	loop ADDR                -n N connects, -c at once; -name NAME resolves it each time first (ADDR is then :PORT),

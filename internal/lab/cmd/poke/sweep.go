@@ -108,56 +108,58 @@ func recv(args []string) (detail, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), *period)
-	defer cancel()
-	type datagram struct{ at, from, text string }
-	got := make(chan datagram)
-	for i, addr := range a {
-		pc, err := new(net.ListenConfig).ListenPacket(ctx, "udp", addr)
+	var sockets []net.PacketConn
+	deadline := func(t time.Time) {
+		for _, pc := range sockets {
+			_ = pc.SetReadDeadline(t)
+		}
+	}
+	for _, addr := range a {
+		pc, err := new(net.ListenConfig).ListenPacket(context.Background(), "udp", addr)
 		if err != nil {
 			return nil, err
 		}
 		defer pc.Close()
-		if i == 0 && *to != "" {
-			target, err := netip.ParseAddrPort(*to)
-			if err != nil {
-				return nil, usage("-to: %v", err)
-			}
-			if _, err := pc.WriteTo([]byte("poke"), net.UDPAddrFromAddrPort(target)); err != nil {
-				return nil, err
-			}
+		sockets = append(sockets, pc)
+	}
+	if *to != "" {
+		target, err := netip.ParseAddrPort(*to)
+		if err != nil {
+			return nil, usage("-to: %v", err)
 		}
-		go func() {
+		if _, err := sockets[0].WriteTo([]byte("poke"), net.UDPAddrFromAddrPort(target)); err != nil {
+			return nil, err
+		}
+	}
+	var mu sync.Mutex
+	var readers sync.WaitGroup
+	datagrams, ended := []string{}, false
+	deadline(time.Now().Add(*period))
+	for i, pc := range sockets {
+		readers.Go(func() {
 			buf := make([]byte, 65536)
 			for {
 				n, from, err := pc.ReadFrom(buf)
 				if err != nil {
 					return
 				}
-				select {
-				case got <- datagram{addr, from.String(), string(buf[:n])}:
-				case <-ctx.Done():
-					return
+				mu.Lock()
+				if text := string(buf[:n]); text != "end" {
+					datagrams = append(datagrams, fmt.Sprintf("%s < %s %s", a[i], from, text))
+				} else {
+					ended = true
+					deadline(time.Now().Add(200 * time.Millisecond)) // for what the others have in their queues
 				}
+				mu.Unlock()
 			}
-		}()
+		})
 	}
-	datagrams, ended := []string{}, false
-	for !ended {
-		select {
-		case d := <-got:
-			ended = d.text == "end"
-			if !ended {
-				datagrams = append(datagrams, fmt.Sprintf("%s < %s %s", d.at, d.from, d.text))
-			}
-		case <-ctx.Done():
-			return detail{"datagrams": datagrams}, fmt.Errorf("no end: %w", ctx.Err())
-		}
-	}
+	readers.Wait()
+	out := detail{"datagrams": datagrams, "ended": ended}
 	if len(datagrams) == 0 {
-		err = errors.New("nothing but the end came")
+		return out, errors.New("nothing came but perhaps the end")
 	}
-	return detail{"datagrams": datagrams, "ended": true}, err
+	return out, nil
 }
 
 func join(args []string) (detail, error) {
