@@ -1,0 +1,337 @@
+package attack
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// beside adds a box that nothing confines to the same internet. What works
+// there and not in the confined box was refused by agent-init, and not by a
+// tool that doesn't work.
+func (w *world) beside(opts lab.BoxOptions) *lab.Box {
+	w.Helper()
+	b := w.lab.NewBox(opts)
+	b.Idle()
+	return b
+}
+
+// refused tries an operation in both boxes: in the open one it must work and
+// leave the trace that the filter selects, in the confined one neither.
+func (w *world) refused(open *lab.Box, trace lab.Filter, args ...string) lab.Poke {
+	w.Helper()
+	open.ForgetPackets()
+	if p := open.Poke(lab.AgentUID, args...); !p.OK {
+		w.Errorf("proves nothing, does not work without confinement either: %v: %s", args, p)
+	}
+	w.traced(open, trace, args)
+	p := w.blocked(args...)
+	w.traceless(trace, args)
+	return p
+}
+
+// refusedRoot is refused for root and what an engine's exec gives it. Whether
+// the operation says that it failed doesn't matter, only what left the box.
+func (w *world) refusedRoot(open *lab.Box, trace lab.Filter, args ...string) {
+	w.Helper()
+	open.ForgetPackets()
+	if p := open.Poke(0, args...); !p.OK {
+		w.Errorf("proves nothing, does not work without confinement either: %v: %s", args, p)
+	}
+	w.traced(open, trace, args)
+	w.box.Poke(0, args...)
+	w.traceless(trace, args)
+}
+
+func (w *world) traced(open *lab.Box, trace lab.Filter, args []string) {
+	w.Helper()
+	if len(open.Packets(trace)) == 0 {
+		w.Errorf("proves nothing, leaves no trace without confinement either: %v", args)
+	}
+}
+
+func (w *world) traceless(trace lab.Filter, args []string) {
+	w.Helper()
+	if escaped := w.box.Packets(trace); len(escaped) > 0 {
+		w.Errorf("%v: %d packets left the box, the first of them %s", args, len(escaped), escaped[0])
+	}
+}
+
+// notGuards selects what the guard's own queries to its upstream servers don't
+// account for.
+func notGuards(p *lab.Packet) bool {
+	return p.DstPort != 53 || p.Dst != lab.Upstream4 && p.Dst != lab.Upstream6
+}
+
+func target(addr string, port uint16) string {
+	a := netip.MustParseAddr(addr)
+	return netip.AddrPortFrom(a, port).String()
+}
+
+// toward is lab.ToAddr for an address that may have a zone.
+func toward(addr string) lab.Filter {
+	return lab.ToAddr(netip.MustParseAddr(addr).WithZone("").String())
+}
+
+func TestLabE21DirectAddress(t *testing.T) {
+	w := confine(t, allowlist, lab.BoxOptions{})
+	open := w.beside(lab.BoxOptions{})
+	evil4, _ := named("evil.test")
+	for _, port := range []uint16{22, 25, 80, 443, 853, 3306, 8443, 65535} {
+		to := target(evil4.String(), port)
+		if p := w.refused(open, lab.ToPort(unix.IPPROTO_TCP, port), "tcp", to); !refusedAtOnce(p.Errno) {
+			t.Errorf("%s: left hanging: %s", to, p)
+		}
+	}
+	for _, addr := range []string{"1.1.1.1", "8.8.8.8", "10.1.2.3", "192.168.1.1", "100.64.0.1", "203.0.113.9"} {
+		w.refused(open, toward(addr), "tcp", target(addr, 443))
+	}
+	// The same port as the entry's, next to its address.
+	w.refused(open, toward("45.30.9.8"), "tcp", "45.30.9.8:8443")
+	w.refused(open, toward("45.30.9.10"), "tcp", "45.30.9.10:8443")
+	w.works("tcp", "-send", "x", "45.30.9.9:8443")
+	for i, args := range [][]string{
+		{"tcp", "-mptcp"},
+		{"tcp", "-send", "x", "-opt", "6:30:1"},          // TCP_FASTOPEN_CONNECT: data in the SYN
+		{"tcp", "-opt", "0:2:2"},                         // IP_TTL
+		{"tcp", "-opt", "0:1:16"},                        // IP_TOS
+		{"udp"},                                          //
+		{"connect", "-send", "x", "inet", "stream", "0"}, // by hand
+		{"connect", "-send", "x", "inet", "dgram", "0"},
+	} {
+		addr := fmt.Sprintf("45.30.67.%d", i+1)
+		w.refused(open, lab.ToAddr(addr), append(args, addr+":8443")...)
+	}
+	w.refused(open, lab.ToAddr("45.30.68.1"), "http", "-addr", "45.30.68.1:443", "https://ok.test/")
+	w.refused(open, lab.ToAddr("45.30.68.2"), "http", "-addr", "45.30.68.2:80", "http://ok.test/")
+	w.sealed(notGuards, lab.Not(lab.ToAddr("45.30.9.9")))
+}
+
+func TestLabE22Spellings(t *testing.T) {
+	w := confine(t, allowlist, lab.BoxOptions{})
+	open := w.beside(lab.BoxOptions{})
+	// The C library's parser takes what inet_aton(3) does.
+	connect := func(host string, port int) []string {
+		return []string{"bash", "-c", fmt.Sprintf("exec 3<>/dev/tcp/%s/%d", host, port)}
+	}
+	spellings := func(a, b, c, d uint32) []string {
+		return []string{
+			fmt.Sprintf("%d", a<<24|b<<16|c<<8|d),
+			fmt.Sprintf("0x%x", a<<24|b<<16|c<<8|d),
+			fmt.Sprintf("0%o", a<<24|b<<16|c<<8|d),
+			fmt.Sprintf("0x%X.0x%X.0x%X.0x%X", a, b, c, d),
+			fmt.Sprintf("0%o.0%o.0%o.0%o", a, b, c, d),
+			fmt.Sprintf("0000%o.%d.0x%x.%d", a, b, c, d),
+			fmt.Sprintf("%d.%d", a, b<<16|c<<8|d),
+			fmt.Sprintf("%d.%d.%d", a, b, c<<8|d),
+			fmt.Sprintf("::ffff:%d.%d.%d.%d", a, b, c, d),
+			fmt.Sprintf("::ffff:%x:%x", a<<8|b, c<<8|d),
+		}
+	}
+	for _, s := range spellings(45, 30, 66, 6) {
+		if r := open.Exec(lab.Cmd{Args: connect(s, 8443), UID: lab.AgentUID}); r.Code != 0 {
+			t.Errorf("proves nothing: %s without confinement: %s", s, r)
+		}
+		if r := w.root(append([]string{"agent-init", "exec", "--"}, connect(s, 8443)...)...); r.Code == 0 {
+			t.Errorf("got through: %s: %s", s, r)
+		}
+		if s[0] != ':' {
+			w.blocked("resolve", s)
+			w.unasked(s)
+		}
+	}
+	if n := len(open.Packets(lab.ToAddr("45.30.66.6"))); n == 0 {
+		t.Error("proves nothing: the spellings mean another address")
+	}
+	// Addresses as names, which public services answer with the address.
+	for _, name := range []string{"45.30.66.6.nip.io", "45-30-66-6.sslip.io", "6.66.30.45.in-addr.arpa"} {
+		w.blocked("resolve", name)
+		w.unasked(name)
+	}
+	w.sealed(notGuards)
+	// What is allowed is allowed however it is spelled.
+	for _, s := range spellings(45, 30, 9, 9) {
+		if r := w.root(append([]string{"agent-init", "exec", "--"}, connect(s, 8443)...)...); r.Code != 0 {
+			t.Errorf("does not work: %s: %s", s, r)
+		}
+	}
+}
+
+func TestLabE23IPv6(t *testing.T) {
+	// IPv4 only in the policy: IPv6 is as closed.
+	w := confine(t, allowlist, lab.BoxOptions{})
+	open := w.beside(lab.BoxOptions{})
+	_, evil6 := named("evil.test")
+	for _, addr := range []string{
+		evil6.String(), "2606:4700::1111", "2001:db8:99::1", "fd00:66::6", "fe80::1%eth0",
+		"64:ff9b::2d1e:4206", "2002:2d1e:4206::1",
+	} {
+		for _, args := range [][]string{
+			{"tcp", target(addr, 443)}, {"tcp", "-send", "x", target(addr, 8443)}, {"udp", target(addr, 4433)}, {"ping", "-timeout", "500ms", addr},
+		} {
+			if p := w.refused(open, toward(addr), args...); args[0] != "ping" && !refusedAtOnce(p.Errno) {
+				t.Errorf("%s: left hanging: %s", addr, p)
+			}
+		}
+	}
+	for _, addr := range []string{"fec0::66", "::45.30.66.6"} { // the lab's sinks aren't there
+		w.refused(open, toward(addr), "tcp", target(addr, 443))
+		w.refused(open, toward(addr), "udp", "-noreply", target(addr, 443))
+	}
+	w.sealed(notGuards)
+	// A name's IPv6 addresses are open as far as its entry goes.
+	_, ok6 := named("ok.test")
+	w.works("resolve", "ok.test")
+	w.works("tcp", target(ok6.String(), 443))
+	w.blocked("tcp", target(ok6.String(), 8443))
+	w.sealed(notGuards, lab.Not(lab.ToPort(unix.IPPROTO_TCP, 443)))
+}
+
+// TestLabE23LateIPv6: a container without IPv6 gets it later, as when it is
+// connected to another network.
+func TestLabE23LateIPv6(t *testing.T) {
+	w := confine(t, allowlist, lab.BoxOptions{NoIPv6: true})
+	open := w.beside(lab.BoxOptions{NoIPv6: true})
+	for i, b := range []*lab.Box{w.box, open} {
+		must(t, w.lab.Internet.Do(func() error { return addIPv6(fmt.Sprintf("veth%d", i), "fe80::1/64") }))
+		must(t, b.Net.Do(func() error { return addIPv6("eth0", "fe80::2/64") }))
+	}
+	w.refused(open, lab.ToAddr("fe80::1"), "tcp", "-timeout", "500ms", "[fe80::1%eth0]:443") // loopback, which would say no, is still without IPv6
+	w.refused(open, lab.ToAddr("fe80::1"), "udp", "[fe80::1%eth0]:4433")
+	w.refused(open, lab.ToAddr("fe80::1"), "ping", "-timeout", "500ms", "fe80::1%eth0")
+	w.sealed(notGuards)
+}
+
+// addIPv6 gives a link of the thread's network namespace an address.
+func addIPv6(link, addr string) error {
+	if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", link, "disable_ipv6"), []byte("0"), 0o644); err != nil {
+		return err
+	}
+	l, err := netlink.LinkByName(link)
+	if err != nil {
+		return err
+	}
+	a, err := netlink.ParseAddr(addr)
+	if err != nil {
+		return err
+	}
+	a.Flags = unix.IFA_F_NODAD
+	return netlink.AddrReplace(l, a)
+}
+
+func TestLabE24MappedSocket(t *testing.T) {
+	w := confine(t, allowlist, lab.BoxOptions{})
+	open := w.beside(lab.BoxOptions{})
+	for _, typ := range []string{"stream", "dgram"} {
+		for i, addr := range []string{"45.30.66.6", "1.1.1.1", "169.254.169.254", "10.1.2.3"} {
+			to := target("::ffff:"+addr, uint16(8000+i))
+			w.refused(open, lab.ToAddr(addr), "connect", "-send", "x", "inet6", typ, "0", to)
+		}
+	}
+	w.sealed(notGuards)
+	ok4, _ := named("ok.test")
+	w.works("resolve", "ok.test")
+	w.works("connect", "inet6", "stream", "0", target("::ffff:"+ok4.String(), 443))
+	w.blocked("connect", "inet6", "stream", "0", target("::ffff:"+ok4.String(), 22))
+}
+
+func TestLabE27OtherPorts(t *testing.T) {
+	w := confine(t, allowlist+"ok2.test:2222\n", lab.BoxOptions{})
+	open := w.beside(lab.BoxOptions{})
+	w.lab.DNS.SetAddrs("a.cdn.test", "45.30.5.1", "2a0f:30:5::1")
+	for _, name := range []string{"ok.test", "ok2.test", "a.cdn.test"} {
+		w.works("resolve", name)
+	}
+	named4, named6 := named("ok.test")
+	other4, other6 := named("ok2.test")
+	wide4, wide6 := netip.MustParseAddr("45.30.5.1"), netip.MustParseAddr("2a0f:30:5::1")
+	plain := netip.MustParseAddr("45.30.9.9")
+	allowed := map[netip.AddrPort]bool{netip.AddrPortFrom(plain, 8443): true}
+	for _, a := range []netip.Addr{named4, named6, wide4, wide6} {
+		allowed[netip.AddrPortFrom(a, 443)], allowed[netip.AddrPortFrom(a, 80)] = true, true
+	}
+	allowed[netip.AddrPortFrom(other4, 2222)], allowed[netip.AddrPortFrom(other6, 2222)] = true, true
+	const ports = "1-52,54-130,443,444,465,587,853,1433,2222,3306,5432,6379,8080,8443,9418,27017"
+	for _, a := range []netip.Addr{named4, named6, other4, other6, wide4, wide6, plain} {
+		p := w.poke("scan", a.String(), ports)
+		got := map[string]bool{}
+		list, _ := p.Detail["open"].([]any)
+		for _, port := range list {
+			ap := netip.AddrPortFrom(a, uint16(port.(float64)))
+			if got[ap.String()] = true; !allowed[ap] {
+				t.Errorf("open: %s", ap)
+			}
+		}
+		for ap := range allowed {
+			if ap.Addr() == a && !got[ap.String()] {
+				t.Errorf("not open: %s: %s", ap, p)
+			}
+		}
+		if p := w.blocked("scan", "-udp", "-timeout", "200ms", a.String(), ports); p.Detail["n"] == nil {
+			t.Errorf("no ports were tried: %s", p)
+		}
+	}
+	w.sealed(notGuards, func(p *lab.Packet) bool {
+		return p.Proto != unix.IPPROTO_TCP || !allowed[netip.AddrPortFrom(p.Dst, p.DstPort)]
+	})
+	if p := open.Poke(lab.AgentUID, "scan", named4.String(), "25,8443"); fmt.Sprint(p.Detail["open"]) != "[25 8443]" {
+		t.Errorf("proves nothing, the scan does not work: %s", p)
+	}
+}
+
+func TestLabE28QUIC(t *testing.T) {
+	w := confine(t, allowlist+"ok2.test:443/udp\n", lab.BoxOptions{})
+	open := w.beside(lab.BoxOptions{})
+	w.works("resolve", "ok.test")
+	w.works("resolve", "ok2.test")
+	ok4, ok6 := named("ok.test")
+	for _, a := range []netip.Addr{ok4, ok6} {
+		w.works("tcp", target(a.String(), 443))
+		for _, size := range []string{"1", "1200"} { // that of a QUIC Initial, RFC 9000
+			p := w.refused(open, func(p *lab.Packet) bool { return p.Proto == unix.IPPROTO_UDP && p.Dst == a },
+				"udp", "-size", size, target(a.String(), 443))
+			// A browser falls back to TCP as soon as it is told.
+			if !refusedAtOnce(p.Errno) {
+				t.Errorf("%s: left hanging: %s", a, p)
+			}
+		}
+	}
+	udp4, udp6 := named("ok2.test")
+	for _, a := range []netip.Addr{udp4, udp6} {
+		w.works("udp", target(a.String(), 443))
+		w.refused(open, func(p *lab.Packet) bool { return p.Proto == unix.IPPROTO_TCP && p.Dst == a }, "tcp", target(a.String(), 443))
+	}
+}
+
+func TestLabE32SSH(t *testing.T) {
+	w := confine(t, allowlist+"ok2.test:22\n", lab.BoxOptions{})
+	open := w.beside(lab.BoxOptions{})
+	w.works("resolve", "ok.test")
+	w.works("resolve", "ok2.test")
+	ok4, ok6 := named("ok.test")
+	evil4, evil6 := named("evil.test")
+	for _, a := range []netip.Addr{ok4, ok6, evil4, evil6} {
+		w.refused(open, toward(a.String()), "tcp", "-send", "SSH-2.0-x\r\n", target(a.String(), 22))
+	}
+	for _, a := range []netip.Addr{open.Gateway4(), open.Gateway6(), open.Neighbor4()} {
+		if p := open.Poke(lab.AgentUID, "tcp", target(a.String(), 22)); !p.OK {
+			t.Errorf("proves nothing: %s: %s", a, p)
+		}
+	}
+	for _, a := range []netip.Addr{w.box.Gateway4(), w.box.Gateway6(), w.box.Neighbor4()} {
+		w.blocked("tcp", target(a.String(), 22))
+	}
+	w.sealed(notGuards)
+	yes4, yes6 := named("ok2.test")
+	for _, a := range []netip.Addr{yes4, yes6} {
+		w.works("tcp", "-send", "SSH-2.0-x\r\n", target(a.String(), 22))
+		w.blocked("tcp", target(a.String(), 443))
+	}
+}
