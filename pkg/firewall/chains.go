@@ -213,7 +213,13 @@ func (b *builder) input() chain {
 	in := slices.Clone(b.Inbound)
 	slices.SortFunc(in, func(a, b Entry) int { return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port)) })
 	for _, e := range slices.Compact(in) {
-		add(to(accept{}, matchState{stateNew}, matchProto{proto: e.Proto}, matchPort{e.Port}))
+		ms := []match{matchState{stateNew}, matchProto{proto: e.Proto}, matchPort{e.Port}}
+		if e.Proto == protoTCP {
+			// Connection tracking picks up flows in their middle: a revoked one
+			// from this port would come back as one from outside.
+			ms = append(ms, matchSYN{})
+		}
+		add(to(accept{}, ms...))
 	}
 	return c
 }

@@ -34,6 +34,14 @@ const icmpxProhibited = 3
 // ipsDstNAT is IPS_DST_NAT of nf_conntrack_common.h.
 const ipsDstNAT = 1 << 5
 
+// Flags of a TCP segment (RFC 9293, 3.1).
+const (
+	tcpFIN = 1 << 0
+	tcpSYN = 1 << 1
+	tcpRST = 1 << 2
+	tcpACK = 1 << 4
+)
+
 // Short names for what comparisons ask.
 const (
 	equal    = expr.CmpOpEq
@@ -90,6 +98,12 @@ func compileMatch(m match, sets map[string]set) ([]expr.Any, error) {
 		return []expr.Any{
 			&expr.Fib{Register: reg0, FlagSADDR: true, ResultADDRTYPE: true},
 			&expr.Cmp{Op: notEqual, Register: reg0, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
+		}, nil
+	case matchSYN:
+		return []expr.Any{
+			&expr.Payload{DestRegister: reg0, Base: expr.PayloadBaseTransportHeader, Offset: 13, Len: 1},
+			&expr.Bitwise{SourceRegister: reg0, DestRegister: reg0, Len: 1, Mask: []byte{tcpFIN | tcpSYN | tcpRST | tcpACK}, Xor: []byte{0}},
+			&expr.Cmp{Op: equal, Register: reg0, Data: []byte{tcpSYN}},
 		}, nil
 	case matchState:
 		return ctBits(expr.CtKeySTATE, map[ctState]uint32{

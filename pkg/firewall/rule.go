@@ -89,6 +89,7 @@ type (
 	matchUID      struct{ uid uint32 }  // owner of the sending socket
 	matchOwned    struct{}              // sent by a process, not by the kernel
 	matchForeign  struct{}              // from an address that is none of this namespace
+	matchSYN      struct{}              // the first segment of a connection; after matchProto
 	matchState    struct{ state ctState }
 	matchOriginal struct{}             // in the direction of the flow's first packet
 	matchDNAT     struct{}             // redirected by a NAT rule
@@ -123,6 +124,7 @@ func (m matchHopLimit) String() string { return "ip6 hoplimit 255" }
 func (m matchUID) String() string      { return fmt.Sprintf("meta skuid %d", m.uid) }
 func (m matchOwned) String() string    { return "meta skuid >= 0" }
 func (m matchForeign) String() string  { return "fib saddr type != local" }
+func (m matchSYN) String() string      { return "tcp flags & (fin|syn|rst|ack) == syn" }
 func (m matchState) String() string    { return "ct state " + m.state.String() }
 func (m matchOriginal) String() string { return "ct direction original" }
 func (m matchDNAT) String() string     { return "ct status dnat" }
