@@ -29,10 +29,10 @@ type dnsServer struct {
 	port  int
 	pid   int
 
-	rates     []float64 // answers per second, as many as it can
-	costs     []float64 // of the server's CPU meanwhile, microseconds for each answer
-	p50, p99  []float64 // at dnsRate, in milliseconds, of each round
-	offered   []float64 // what came out of dnsRate
+	rates    []float64 // answers per second, as many as it can
+	costs    []float64 // of the server's CPU meanwhile, microseconds for each answer
+	p50, p99 []float64 // at dnsRate, in milliseconds, of each round
+	offered  []float64 // what came out of dnsRate
 }
 
 // measureDNS compares the guard with dnsmasq. Each has its own box with the same
