@@ -9,6 +9,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/resolver"
 )
 
 // attest compares the live rules with the plan. A difference is recorded,
@@ -113,7 +114,7 @@ func (k *keeper) closeForeignFlows(ctx context.Context) error {
 			return true
 		case local[e.Addr]:
 			return slices.Contains(p.Settings().Inbound, port)
-		case slices.ContainsFunc(ups, func(u upstream) bool { return u.Addr.Addr().WithZone("") == e.Addr && u.Addr.Port() == e.Port }):
+		case slices.ContainsFunc(ups, func(u resolver.Upstream) bool { return u.Addr.Addr().WithZone("") == e.Addr && u.Addr.Port() == e.Port }):
 			return true
 		}
 		if d := p.DecideAddr(e.Addr, port); d.Rule != nil {

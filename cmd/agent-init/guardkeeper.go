@@ -127,14 +127,10 @@ func (g *guardKeeper) serve(ctx context.Context) error {
 func (g *guardKeeper) start(channel, auditEnd *os.File) (*reaper.Process, error) {
 	k := g.keeper
 	k.mu.Lock()
-	bundle, p := k.bundle, k.policy
+	bundle := k.bundle
 	k.mu.Unlock()
-	ups, err := k.upstreams(p)
-	if err != nil {
-		return nil, err
-	}
 	cfg, err := memfd("guard-config", guardConfig{
-		Bundle: bundle, Upstreams: ups, Search: k.resolv.search, Ephemeral: ephemeralPorts(), Listeners: k.sockets.pairs(), LogLevel: k.config.level(),
+		Bundle: bundle, Servers: k.resolv.servers, Search: k.resolv.search, Ephemeral: ephemeralPorts(), Listeners: k.sockets.pairs(), LogLevel: k.config.level(),
 	})
 	if err != nil {
 		return nil, err

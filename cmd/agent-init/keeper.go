@@ -17,6 +17,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
+	"github.com/agent-init/agent-init/pkg/resolver"
 )
 
 // dropGroup is the NFLOG group of refused packets. Groups belong to a network
@@ -59,23 +60,9 @@ type keeper struct {
 	state  state
 }
 
-// upstreams are the servers that the guard may ask: those of the policy, else
-// those of resolv.conf.
-func (k *keeper) upstreams(p *policy.Policy) ([]upstream, error) {
-	var out []upstream
-	for _, s := range p.Settings().DNS.Upstream {
-		addr, name, err := policy.ParseUpstream(s)
-		if err != nil {
-			return nil, faultf(exitPolicy, "correct dns.upstream in policy.yaml", "dns.upstream: %w", err)
-		}
-		out = append(out, upstream{Addr: addr, TLSName: name})
-	}
-	if len(out) == 0 {
-		for _, a := range k.resolv.servers {
-			out = append(out, upstream{Addr: a})
-		}
-	}
-	return out, nil
+// upstreams are the servers that the guard may ask.
+func (k *keeper) upstreams(p *policy.Policy) ([]resolver.Upstream, error) {
+	return upstreams(p, k.resolv.servers)
 }
 
 // plan turns a policy into what the kernel is to hold. No name appears in it.

@@ -8,12 +8,33 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/resolver"
 )
 
 // resolvConf is what resolv.conf(5) says that matters to a forwarder.
 type resolvConf struct {
 	servers []netip.AddrPort
 	search  []string
+}
+
+// upstreams are the servers that p names, else those of resolv.conf.
+func upstreams(p *policy.Policy, resolv []netip.AddrPort) ([]resolver.Upstream, error) {
+	var out []resolver.Upstream
+	for _, s := range p.Settings().DNS.Upstream {
+		addr, name, err := policy.ParseUpstream(s)
+		if err != nil {
+			return nil, faultf(exitPolicy, "correct dns.upstream in policy.yaml", "dns.upstream: %w", err)
+		}
+		out = append(out, resolver.Upstream{Addr: addr, TLSName: name})
+	}
+	if len(out) == 0 {
+		for _, a := range resolv {
+			out = append(out, resolver.Upstream{Addr: a})
+		}
+	}
+	return out, nil
 }
 
 // ephemeralPorts are the first and the last port that the kernel gives to
