@@ -100,7 +100,6 @@ func TestLabE69FirstMoment(t *testing.T) {
 	escaped := func(w *world) []lab.Packet { return w.box.Packets(lab.Routed, notToUpstreams) }
 	for range 10 {
 		w := startIn(t, l, allowlist, lab.BoxOptions{}, "agent-init", "run", "--", "sleep", "infinity")
-		begin := time.Now()
 		shell := w.box.ExecStart(lab.Cmd{Args: []string{"sh", "-c", hammer}})
 		closed := func() bool { // a listing may fail while tables come and go
 			r := ""
@@ -110,10 +109,8 @@ func TestLabE69FirstMoment(t *testing.T) {
 		if !eventually(10*time.Second, closed) {
 			t.Fatal("not sealed")
 		}
-		took := time.Since(begin)
 		before := escaped(w) // all that was sent until now is in
 		w.ready()
-		t.Logf("seen sealed after %v, ready after %v; %d packets before", took.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond), len(before))
 		if after := escaped(w); len(after) > len(before) {
 			t.Errorf("%d packets left the box after the seal, the first of them %s", len(after)-len(before), after[len(before)])
 		}
@@ -209,9 +206,7 @@ func TestLabE71Teardown(t *testing.T) {
 				t.Errorf("ended with %d, want %d: %s", r.Code, code, r)
 			}
 			// The table may have lost its owner, not what it holds.
-			if got := rules(t, w.box); withoutFlags(got) != withoutFlags(before) {
-				t.Errorf("the rules changed from\n%s\nto\n%s", before, got)
-			}
+			sameRules(t, name, withoutFlags(before), withoutFlags(rules(t, w.box)))
 			w.shut()
 			w.upstreamOnly()
 		})
@@ -258,14 +253,9 @@ func TestLabE71KeeperKilled(t *testing.T) {
 			if s, code := w.status(); code == 0 {
 				t.Errorf("healthy without a keeper: %v", s)
 			}
-			if got := rules(t, w.box); withoutFlags(got) != withoutFlags(before) {
-				t.Errorf("the rules changed from\n%s\nto\n%s", before, got)
-			}
+			sameRules(t, name, withoutFlags(before), withoutFlags(rules(t, w.box)))
 			w.shut()
 			w.upstreamOnly()
-			for _, p := range inmates(t, w.agent) {
-				t.Logf("left: %+v", p)
-			}
 		})
 	}
 }
@@ -296,9 +286,7 @@ func TestLabE72Restarts(t *testing.T) {
 	}
 	w.agent = w.box.Start(lab.Cmd{Args: []string{"agent-init", "run", "--", "sleep", "infinity"}})
 	w.ready()
-	if got := shape(rules(t, w.box)); got != want {
-		t.Errorf("the rules grew from\n%s\nto\n%s", want, got)
-	}
+	sameRules(t, "fifty starts", want, shape(rules(t, w.box)))
 	w.works("http", "https://ok.test/")
 	w.blocked("tcp", "1.1.1.1:443")
 	w.upstreamOnlyOr("45.30.9.9", "ok.test")
