@@ -265,7 +265,9 @@ func (r *rig) refused(to netip.AddrPort, b string) {
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(waitTime))
-	io.WriteString(c, b)
+	if _, err := io.WriteString(c, b); errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+		return
+	}
 	wantReset(r.t, c)
 }
 
