@@ -54,8 +54,15 @@ const hammer = `trap "" TERM INT HUP; while :; do poke udp -noreply 1.1.1.1:9; p
 func TestLabE69StartWindow(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
-	l.DNS.SetLatency(300 * time.Millisecond) // a long time between the seal and the agent
-	w := startIn(t, l, "ok.test required\n", lab.BoxOptions{}, "agent-init", "run", "--", "sh", "-c", "touch /workspace/started; "+hammer)
+	// A long time between the seal and the rules, and again between these and
+	// the agent.
+	list := &strings.Builder{}
+	list.WriteString("ok.test required\n")
+	for i := range 200_000 {
+		fmt.Fprintf(list, "!host%d.evil.test\n", i)
+	}
+	l.DNS.SetLatency(300 * time.Millisecond)
+	w := startIn(t, l, list.String(), lab.BoxOptions{}, "agent-init", "run", "--", "sh", "-c", "touch /workspace/started; "+hammer)
 	sealed := func() bool {
 		_, err := w.box.ReadFile("/run/agent-init/status.json")
 		return err == nil
@@ -64,6 +71,14 @@ func TestLabE69StartWindow(t *testing.T) {
 		t.Fatalf("does not start: %s", w.agent.Stderr())
 	}
 	started := func() bool { _, err := w.box.ReadFile("/workspace/started"); return err == nil }
+	ruled := func() bool { // the names of the allowlist have a set to be leased in
+		var r string
+		err := w.box.Net.Do(func() (err error) { r, err = ruleset(); return })
+		return err != nil || strings.Contains(r, "set agent-init lease4")
+	}
+	if ruled() {
+		t.Error("proves less: the rules were there as soon as the seal")
+	}
 	for uid, ops := range map[uint32][][]string{
 		0:            {{"tcp", "1.1.1.1:443"}, {"udp", "1.1.1.1:443"}, {"tcp", "[2606:4700:4700::1111]:443"}, {"ping", "1.1.1.1"}},
 		lab.AgentUID: {{"tcp", "1.1.1.1:443"}, {"udp", "1.1.1.1:443"}, {"tcp", "45.30.0.1:443"}},
@@ -76,6 +91,12 @@ func TestLabE69StartWindow(t *testing.T) {
 	}
 	if started() {
 		t.Error("proves nothing, the agent had started already")
+	}
+	if !eventually(10*time.Second, ruled) {
+		t.Error("no rules")
+	}
+	if p := w.box.Poke(lab.AgentUID, "tcp", "1.1.1.1:443"); p.OK {
+		t.Errorf("got through before the proof: %s", p)
 	}
 	w.ready()
 	if !eventually(10*time.Second, started) {
