@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/resolver"
 )
@@ -54,12 +56,21 @@ func ephemeralPorts() (r [2]uint16) {
 // anything that a person mounted there.
 const maxResolvConf = 64 << 10
 
+// readResolvConf reads the file if only root can have written it: it says whom
+// the guard may ask.
 func readResolvConf(path string) (resolvConf, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return resolvConf{}, err
 	}
 	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return resolvConf{}, err
+	}
+	if st.Uid != 0 || st.Mode&0o022 != 0 {
+		return resolvConf{}, fmt.Errorf("%s can be written by others than root", path)
+	}
 	return parseResolvConf(io.LimitReader(f, maxResolvConf))
 }
 
