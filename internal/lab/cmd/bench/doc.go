@@ -3,7 +3,7 @@ package main
 // docHead and docTail surround the figures in docs/benchmarks.md.
 const docHead = `# Benchmarks
 
-<!-- Made by: make bench BENCHFLAGS="-write docs/benchmarks.md". Don't edit. -->
+<!-- Made by: sudo go run ./internal/lab/cmd/bench -write docs/benchmarks.md (after make build, with AGENT_INIT_BIN=bin/agent-init). -->
 
 One command makes every figure of this page, in less than four minutes, as root on a Debian machine; it needs no internet:
 
@@ -24,9 +24,10 @@ const docTail = `
 - **The shell script** (` + "`internal/lab/cmd/bench/init-firewall.sh`" + `) is the usual one of development containers: a ` + "`getent`" + ` for each name, an ` + "`iptables`" + `
   call for each address, then default drop. It proves nothing afterwards, and its addresses never change again. The lab's names have one address in
   each family; real ones have more, and every one more costs the script another call.
-- **DNS.** dnsperf runs in the box as the agent's uid. Rates are what it gets with 100 queries in flight; latencies are those of each query
-  at a fixed rate. "Through the redirection" is what agents get: the query goes to the server of resolv.conf and the kernel turns it to
-  the guard. dnsmasq is asked on loopback, with its cache on, as is the guard's own port. No query went upstream during either.
+- **DNS.** dnsperf runs in the box as the agent's uid. Both servers have the same upstream, their caches on, and rules that track connections and
+  drop by default, and dnsmasq adds each answer's addresses to the sets that its rules look at (` + "`--ipset`" + `). Each is asked in two ways: on its own
+  port, and at the address that resolv.conf names, port 53 of which the kernel redirects, which is what agents get. The time to an answer is that
+  of each query at a fixed rate, and the figure is the median of what several rounds had as their p99. No query went upstream meanwhile.
 - **Memory.** ` + "`/proc/PID/smaps_rollup`" + `, once all names are resolved, their addresses leased, and five seconds have passed. Resident counts pages
   of the binary that both processes share twice.
 - **Reaping.** ` + "`internal/lab/cmd/bench/orphans.sh`" + ` is the agent. PID 1 says in its log what it reaps; that is counted, and PID 1's children are looked for in /proc.

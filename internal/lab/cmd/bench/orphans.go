@@ -63,7 +63,7 @@ func measureOrphans(b *bench) {
 	r.figure("orphans reaped", thousands(reaped), "10,000").met(reaped == orphans)
 	r.figure("left, when the last was due", thousands(left), "0").met(left == 0)
 	r.figure("exit code of the agent", thousands(res.Code), "37").met(res.Code == orphansCode)
-	r.figure("time, births included", ms(gone.Sub(begun)), "").note("%s signals sent meanwhile, %s delivered to the agent (the kernel merges those pending)", thousands(signals), heard)
+	r.figure("time, births included", ms(gone.Sub(begun)), "").note("%s signals sent meanwhile; the agent, a shell that looks once per batch, noticed %s", thousands(signals), heard)
 	r.figure("from the last birth to none left", ms(gone.Sub(born)), "").note("each orphan lives 300 ms")
 	if reaped != orphans || left != 0 {
 		b.Errorf("%d orphans were reaped and %d are left", reaped, left)
