@@ -80,11 +80,12 @@ func unreadableSelf() (*os.File, error) {
 	if _, err := io.Copy(w, self); err != nil {
 		return nil, fmt.Errorf("copy the program: %w", err)
 	}
-	if err := w.Chmod(0o111); err != nil {
-		return nil, fmt.Errorf("copy the program: %w", err)
-	}
 	r, err := os.Open(fdPath(fd))
 	if err != nil {
+		return nil, fmt.Errorf("copy the program: %w", err)
+	}
+	if err := w.Chmod(0o111); err != nil {
+		r.Close()
 		return nil, fmt.Errorf("copy the program: %w", err)
 	}
 	return r, nil

@@ -202,12 +202,20 @@ func (l *Limiter) bucket(c class, now time.Time) *bucket {
 	return b
 }
 
-// sweep closes windows that are over (or all), then records at most one
-// overall summary per class, outside of the rate: there are few classes.
+// sweep records what the rate made wait, the newest first, and closes windows
+// that are over (or all). Then it records at most one overall summary per class,
+// outside of the rate: there are few classes.
 func (l *Limiter) sweep(all bool) {
 	var out []Event
 	l.mu.Lock()
 	now := l.now()
+	for el := l.recent.Front(); el != nil; el = el.Next() {
+		en := el.Value.(*entry)
+		if en.held.count > 0 && en.passed == 0 && l.pass(en.key.class, now) {
+			en.passed++
+			out = append(out, en.held.take())
+		}
+	}
 	for el := l.recent.Back(); el != nil; {
 		prev := el.Prev()
 		if all || now.Sub(el.Value.(*entry).since) >= keyWindow {

@@ -210,7 +210,7 @@ func TestLabE04ProxyResolvesDenied(t *testing.T) {
 	}
 	// The same over what is allowed: names inside of requests mean nothing.
 	ok4, _ := named("ok.test")
-	w.works("http", "-h1", "-host", secret, "-addr", at(ok4, 80), "http://"+secret+"/")
+	w.blocked("http", "-h1", "-host", secret, "-addr", at(ok4, 80), "http://"+secret+"/")
 	w.blocked("http", "https://"+secret+"/")
 	w.unasked("evil.test")
 }
