@@ -134,7 +134,7 @@ func (g *guardKeeper) start(channel, auditEnd *os.File) (*reaper.Process, error)
 		return nil, err
 	}
 	cfg, err := memfd("guard-config", guardConfig{
-		Bundle: bundle, Upstreams: ups, Search: k.resolv.search, Ephemeral: ephemeralPorts(), Listeners: k.sockets.pairs(), LogLevel: k.config.level(),
+		Bundle: bundle, Upstreams: ups, Search: k.resolv.search, Ephemeral: ephemeralPorts(), Families: k.sockets.families(), LogLevel: k.config.level(),
 	})
 	if err != nil {
 		return nil, err
@@ -185,6 +185,10 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *channel) error {
 		case opPolicy:
 			if m.err {
 				return errors.New("the guard could not take the new policy")
+			}
+		case opHeld:
+			if err := ch.send(g.keeper.held(m), nil); err != nil {
+				g.keeper.log.Debug("answering the guard", "error", err)
 			}
 		case opLease:
 			slots <- struct{}{}
