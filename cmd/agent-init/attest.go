@@ -9,6 +9,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/resolver"
 )
 
 // attest compares the live rules with the plan. A difference is recorded,
@@ -81,10 +82,17 @@ func (k *keeper) repair(ctx context.Context) error {
 	if err := k.fw.Revoke(ctx, foreign); err != nil {
 		return err
 	}
-	if err := k.fw.Lease(ctx, k.ledger.leases()); err != nil {
+	if err := k.leaseAll(ctx); err != nil {
 		return err
 	}
 	return k.closeForeignFlows(ctx)
+}
+
+// leaseAll gives the kernel every lease of the book.
+func (k *keeper) leaseAll(ctx context.Context) error {
+	k.leasing.RLock()
+	defer k.leasing.RUnlock()
+	return k.fw.Lease(ctx, k.ledger.leases())
 }
 
 // closeForeignFlows ends every connection that the present policy would not let
@@ -109,11 +117,11 @@ func (k *keeper) closeForeignFlows(ctx context.Context) error {
 	return k.fw.Revoke(ctx, slices.DeleteFunc(flows, func(e firewall.Element) bool {
 		port := policy.Port{Proto: policy.Proto(e.Proto), Number: e.Port}
 		switch {
-		case e.Addr.IsLoopback(), e.Port == 53: // the container itself, and what the guard answers
+		case e.Addr.IsLoopback(): // the container itself
 			return true
 		case local[e.Addr]:
 			return slices.Contains(p.Settings().Inbound, port)
-		case slices.ContainsFunc(ups, func(u upstream) bool { return u.Addr.Addr().WithZone("") == e.Addr && u.Addr.Port() == e.Port }):
+		case slices.ContainsFunc(ups, func(u resolver.Upstream) bool { return u.Addr.Addr().WithZone("") == e.Addr && u.Addr.Port() == e.Port }):
 			return true
 		}
 		if d := p.DecideAddr(e.Addr, port); d.Rule != nil {

@@ -40,17 +40,12 @@ const (
 // guardConfig is all that the guard is told, through a memfd: it opens no file
 // and reads no variable.
 type guardConfig struct {
-	Bundle    *policy.Bundle `json:"bundle"`
-	Upstreams []upstream     `json:"upstreams"`
-	Search    []string       `json:"search"`
-	Ephemeral [2]uint16      `json:"ephemeral"` // first and last port that sockets get by themselves
-	Families  int            `json:"families"`  // that there are listeners for
-	LogLevel  slog.Level     `json:"log_level"`
-}
-
-type upstream struct {
-	Addr    netip.AddrPort `json:"addr"`
-	TLSName string         `json:"tls_name,omitempty"`
+	Bundle    *policy.Bundle   `json:"bundle"`
+	Servers   []netip.AddrPort `json:"servers"` // of resolv.conf
+	Search    []string         `json:"search"`
+	Ephemeral [2]uint16        `json:"ephemeral"` // first and last port that sockets get by themselves
+	Families  int              `json:"families"`  // that there are listeners for
+	LogLevel  slog.Level       `json:"log_level"`
 }
 
 func guardCommand() command {
@@ -82,6 +77,7 @@ type guard struct {
 	channel  *channel
 	resolver *resolver.Server
 	gate     *gateway.Server
+	servers  []netip.AddrPort // of resolv.conf
 	log      *slog.Logger
 
 	mu      sync.Mutex
@@ -98,7 +94,7 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	debug.SetGCPercent(50)
 
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
-	g := &guard{log: log, waiting: map[uint32]chan message{}}
+	g := &guard{log: log, servers: c.Servers, waiting: map[uint32]chan message{}}
 	p, err := policy.Parse(c.Bundle, presets())
 	if err != nil {
 		return fmt.Errorf("parse the policy: %w", err)
@@ -122,8 +118,8 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	rc := resolver.Config{
 		Policy: g.policy.Load, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admit, Record: limiter.Record, Log: log,
 	}
-	for _, u := range c.Upstreams {
-		rc.Upstreams = append(rc.Upstreams, resolver.Upstream{Addr: u.Addr, TLSName: u.TLSName})
+	if rc.Upstreams, err = upstreams(p, c.Servers); err != nil {
+		return err
 	}
 	if g.resolver, err = resolver.New(rc); err != nil {
 		return err
@@ -288,6 +284,13 @@ func (g *guard) adopt(ctx context.Context, file *os.File) error {
 	}
 	p, err := policy.Parse(&b, presets())
 	if err != nil {
+		return err
+	}
+	ups, err := upstreams(p, g.servers)
+	if err != nil {
+		return err
+	}
+	if err := g.resolver.SetUpstreams(ups); err != nil {
 		return err
 	}
 	g.policy.Store(p)

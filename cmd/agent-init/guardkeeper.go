@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
@@ -28,8 +29,9 @@ type guardKeeper struct {
 	once   sync.Once
 	done   chan struct{}
 
-	mu   sync.Mutex
-	live *channel // the channel of the guard that serves now, if any
+	mu    sync.Mutex
+	live  *channel       // the channel of the guard that serves now, if any
+	given *policy.Bundle // what the present guard was started with
 }
 
 // How a guard is judged, and how soon its successor comes.
@@ -127,14 +129,10 @@ func (g *guardKeeper) serve(ctx context.Context) error {
 func (g *guardKeeper) start(channel, auditEnd *os.File) (*reaper.Process, error) {
 	k := g.keeper
 	k.mu.Lock()
-	bundle, p := k.bundle, k.policy
+	bundle := k.bundle
 	k.mu.Unlock()
-	ups, err := k.upstreams(p)
-	if err != nil {
-		return nil, err
-	}
 	cfg, err := memfd("guard-config", guardConfig{
-		Bundle: bundle, Upstreams: ups, Search: k.resolv.search, Ephemeral: ephemeralPorts(), Families: k.sockets.families(), LogLevel: k.config.level(),
+		Bundle: bundle, Servers: k.resolv.servers, Search: k.resolv.search, Ephemeral: ephemeralPorts(), Families: k.sockets.families(), LogLevel: k.config.level(),
 	})
 	if err != nil {
 		return nil, err
@@ -205,10 +203,17 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *channel) error {
 }
 
 func (g *guardKeeper) serving(ch *channel) {
+	k := g.keeper
+	k.mu.Lock()
+	present := k.bundle
+	k.mu.Unlock()
 	g.mu.Lock()
 	g.live = ch
+	outdated := g.given != present
 	g.mu.Unlock()
-	k := g.keeper
+	if outdated { // the policy changed while the guard was on its way
+		g.push()
+	}
 	again := false
 	k.update(func(s *state) {
 		again = s.Guard.Restarts > 0
@@ -252,7 +257,7 @@ func (g *guardKeeper) ping(ctx context.Context, ch *channel) error {
 
 // push hands the present policy to the guard. A guard that can't take it is
 // replaced by one that starts with it.
-func (g *guardKeeper) push(ctx context.Context) {
+func (g *guardKeeper) push() {
 	g.mu.Lock()
 	ch := g.live
 	g.mu.Unlock()

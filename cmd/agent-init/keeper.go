@@ -17,6 +17,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
+	"github.com/agent-init/agent-init/pkg/resolver"
 )
 
 // dropGroup is the NFLOG group of refused packets. Groups belong to a network
@@ -59,23 +60,9 @@ type keeper struct {
 	state  state
 }
 
-// upstreams are the servers that the guard may ask: those of the policy, else
-// those of resolv.conf.
-func (k *keeper) upstreams(p *policy.Policy) ([]upstream, error) {
-	var out []upstream
-	for _, s := range p.Settings().DNS.Upstream {
-		addr, name, err := policy.ParseUpstream(s)
-		if err != nil {
-			return nil, faultf(exitPolicy, "correct dns.upstream in policy.yaml", "dns.upstream: %w", err)
-		}
-		out = append(out, upstream{Addr: addr, TLSName: name})
-	}
-	if len(out) == 0 {
-		for _, a := range k.resolv.servers {
-			out = append(out, upstream{Addr: a})
-		}
-	}
-	return out, nil
+// upstreams are the servers that the guard may ask.
+func (k *keeper) upstreams(p *policy.Policy) ([]resolver.Upstream, error) {
+	return upstreams(p, k.resolv.servers)
 }
 
 // plan turns a policy into what the kernel is to hold. No name appears in it.
@@ -115,6 +102,10 @@ func entry(s policy.Static) firewall.Entry {
 // before the answer is sent.
 func (k *keeper) lease(ctx context.Context, m message) message {
 	reply := message{op: opLease, id: m.id}
+	// What was booked reaches the kernel, or is unbooked, also if the guard that
+	// asked has ended meanwhile.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTime)
+	defer cancel()
 	k.leasing.RLock()
 	defer k.leasing.RUnlock()
 	open, admitted := k.ledger.grant(m.name, m.addrs, m.ttl)
@@ -138,13 +129,15 @@ func (k *keeper) held(m message) message {
 	return message{op: opHeld, id: m.id, err: !ok}
 }
 
+// leaseTime is what the kernel may take over a lease.
+const leaseTime = 5 * time.Second
+
 func (k *keeper) revoke(ctx context.Context, elements []firewall.Element) {
 	if len(elements) == 0 {
 		return
 	}
 	if err := k.fw.Revoke(ctx, elements); err != nil {
-		// What could not be closed by hand is closed with the whole table:
-		// a repair installs only what the ledger holds.
+		// The next attestation finds what the book does not hold.
 		k.log.Error("revoking", "error", err)
 		k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "revoking failed: " + err.Error()})
 	}
@@ -204,6 +197,8 @@ func (k *keeper) renew(ctx context.Context) {
 		return
 	}
 	flows = slices.DeleteFunc(flows, func(e firewall.Element) bool { return !due[e] })
+	k.leasing.RLock()
+	defer k.leasing.RUnlock()
 	if leases := k.ledger.renew(flows, renewFor); len(leases) > 0 {
 		if err := k.fw.Lease(ctx, leases); err != nil {
 			k.log.Warn("renewing leases", "error", err)
@@ -272,19 +267,35 @@ func (k *keeper) adopt(ctx context.Context, b *policy.Bundle, p *policy.Policy) 
 	k.mu.Lock()
 	k.bundle, k.policy = b, p
 	k.mu.Unlock()
-	if err := k.closeForeignFlows(ctx); err != nil {
-		return fmt.Errorf("close what the policy no longer allows: %w", err)
-	}
-	k.guard.push(ctx)
+	k.guard.push()
 	k.recordPolicy(p, "policy reloaded")
+	if err := k.closeForeignFlows(ctx); err != nil {
+		// Which flows are to end can't be told: so all do.
+		k.log.Error("closing what the policy no longer allows; all connections are closed", "error", err)
+		if err := k.fw.FlushConntrack(ctx); err != nil {
+			return fmt.Errorf("the new policy is in force, but connections of the old one may live on: %w", err)
+		}
+	}
 	return nil
 }
 
 func (k *keeper) applyPlan(ctx context.Context, plan firewall.Plan, p *policy.Policy) error {
 	k.leasing.Lock()
 	defer k.leasing.Unlock()
-	k.revoke(ctx, k.ledger.adopt(p))
+	k.mu.Lock()
+	old := k.policy
+	k.mu.Unlock()
+	closed := k.ledger.adopt(p)
+	if err := k.fw.Revoke(ctx, closed); err != nil {
+		// The kernel keeps its leases when it gets new rules. If some can't be
+		// taken out, none may stay; those of the book are given again.
+		if err := k.fw.RevokeAll(ctx); err != nil {
+			k.ledger.adopt(old)
+			return fmt.Errorf("end the leases that the policy no longer allows: %w", err)
+		}
+	}
 	if err := k.fw.Apply(ctx, plan, k.ledger.leases()); err != nil {
+		k.ledger.adopt(old)
 		return fmt.Errorf("apply the rules: %w", err)
 	}
 	return nil

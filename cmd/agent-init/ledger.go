@@ -47,10 +47,13 @@ type addrLease struct {
 func newLedger(p *policy.Policy) *ledger {
 	limits := p.Settings().Limits
 	return &ledger{
-		policy: p, perName: limits.AddrsPerName, total: limits.Leases,
+		policy: p, perName: limits.AddrsPerName, total: min(limits.Leases, maxLeases),
 		names: map[string]*nameLeases{}, elements: map[firewall.Element]hold{}, now: time.Now,
 	}
 }
+
+// maxLeases is what the kernel's set of one family holds.
+const maxLeases = 65536
 
 // maxLease bounds what the guard may ask for: a lease that lives longer would
 // outlive every TTL that the resolver hands out.
@@ -175,7 +178,7 @@ func (l *ledger) evictOldest(nl *nameLeases, keep []netip.Addr) []firewall.Eleme
 func (l *ledger) revokeName(name string) []firewall.Element {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.drop(name)
+	return l.drop(l.policy.Lookup(name).Name)
 }
 
 func (l *ledger) drop(name string) []firewall.Element {
@@ -263,7 +266,7 @@ func (l *ledger) adopt(p *policy.Policy) (closed []firewall.Element) {
 	defer l.mu.Unlock()
 	l.policy = p
 	limits := p.Settings().Limits
-	l.perName, l.total = limits.AddrsPerName, limits.Leases
+	l.perName, l.total = limits.AddrsPerName, min(limits.Leases, maxLeases)
 	for name, nl := range l.names {
 		match := p.Lookup(name)
 		for a, al := range nl.addrs {

@@ -44,8 +44,50 @@ func selftestAsAgent(asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	spec.Argv, spec.Dir = []string{selfExe, probeName, fmt.Sprintf("--json=%v", asJSON)}, "/"
+	exe, err := unreadableSelf()
+	if err != nil {
+		return err
+	}
+	if err := unix.Dup3(int(exe.Fd()), fdKept, 0); err != nil {
+		return fmt.Errorf("pass on the probe: %w", err)
+	}
+	spec.Argv, spec.Dir, spec.KeepFDs = []string{fdPath(fdKept), probeName, fmt.Sprintf("--json=%v", asJSON)}, "/", 1
 	return dropFault(privdrop.Exec(spec))
+}
+
+// fdKept is the first descriptor that a command can be given (privdrop.Spec).
+const fdKept = 3
+
+func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// unreadableSelf is a copy of this program that may be executed but not read.
+// The kernel makes a process that executes such a file undumpable from its first
+// instruction (would_dump in fs/exec.c): an agent that runs already, under the
+// same uid, can't trace the probe and write its report.
+func unreadableSelf() (*os.File, error) {
+	self, err := os.Open(selfExe)
+	if err != nil {
+		return nil, err
+	}
+	defer self.Close()
+	fd, err := unix.MemfdCreate("agent-init", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("copy the program: %w", err)
+	}
+	// A writer would keep it from being executed.
+	w := os.NewFile(uintptr(fd), "agent-init")
+	defer w.Close()
+	if _, err := io.Copy(w, self); err != nil {
+		return nil, fmt.Errorf("copy the program: %w", err)
+	}
+	if err := w.Chmod(0o111); err != nil {
+		return nil, fmt.Errorf("copy the program: %w", err)
+	}
+	r, err := os.Open(fdPath(fd))
+	if err != nil {
+		return nil, fmt.Errorf("copy the program: %w", err)
+	}
+	return r, nil
 }
 
 const probeName = "__probe"
@@ -102,9 +144,18 @@ func (k *keeper) runSelfTest(ctx context.Context) (selftest.Report, error) {
 		return selftest.Report{}, err
 	}
 	defer r.Close()
-	spec := k.agentSpec()
-	spec.Argv, spec.Dir = []string{selfExe, probeName, "--json"}, "/"
-	p, err := k.spawn(spawnOptions{spec: spec, stdout: w, stderr: os.Stderr})
+	o := spawnOptions{spec: k.agentSpec(), stdout: w, stderr: os.Stderr}
+	o.spec.Argv, o.spec.Dir = []string{selfExe, probeName, "--json"}, "/"
+	if os.Getpid() != 1 { // else there is no agent yet
+		exe, err := unreadableSelf()
+		if err != nil {
+			return selftest.Report{}, err
+		}
+		defer exe.Close()
+		o.files, o.spec.KeepFDs = []*os.File{exe}, 2
+		o.spec.Argv[0] = fdPath(fdKept + 1) // behind the stage's own
+	}
+	p, err := k.spawn(o)
 	w.Close()
 	if err != nil {
 		return selftest.Report{}, err

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -138,12 +139,24 @@ func (k *keeper) signalAs(pids []int, sig syscall.Signal) error {
 			Identity: privdrop.Identity{UID: uid, GID: uid, Name: "agent-init", Home: "/", Shell: "/nonexistent"},
 			Argv:     append([]string{selfExe, killName, strconv.Itoa(int(sig))}, list...), Env: []string{}, Dir: "/", DenyUserNS: true,
 		}})
-		if err == nil && p.Status().Code() != 0 {
-			err = fmt.Errorf("helper of uid %d: %v", uid, p.Status())
+		if err == nil {
+			err = helped(p)
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// helped waits for a helper, but not for ever: it has the uid of those that it
+// is to signal, and they could stop it.
+func helped(p *reaper.Process) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	st, err := p.Wait(ctx)
+	if err == nil && st.Code() != 0 {
+		err = fmt.Errorf("signalling helper: %v", st)
+	}
+	return err
 }
 
 const killName = "__kill"

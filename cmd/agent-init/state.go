@@ -145,8 +145,9 @@ func (p process) alive() bool {
 	return err == nil && start == p.Start
 }
 
-// startTime reads field 22 of /proc/PID/stat. The command name before it may
-// hold anything, so the count starts behind its closing bracket.
+// startTime reads field 22 of /proc/PID/stat, of a process that has not ended: one
+// that nobody has reaped still has the file. The command name before it may hold
+// anything, so the count starts behind its closing bracket.
 func startTime(pid int) (uint64, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -156,6 +157,9 @@ func startTime(pid int) (uint64, error) {
 	fields := strings.Fields(string(data[i+1:]))
 	if i < 0 || len(fields) < 20 {
 		return 0, fmt.Errorf("/proc/%d/stat: unexpected form", pid)
+	}
+	if state := fields[0]; state == "Z" || state == "X" {
+		return 0, fmt.Errorf("process %d has ended", pid)
 	}
 	var start uint64
 	_, err = fmt.Sscan(fields[19], &start)

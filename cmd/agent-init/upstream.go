@@ -8,12 +8,35 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/resolver"
 )
 
 // resolvConf is what resolv.conf(5) says that matters to a forwarder.
 type resolvConf struct {
 	servers []netip.AddrPort
 	search  []string
+}
+
+// upstreams are the servers that p names, else those of resolv.conf.
+func upstreams(p *policy.Policy, resolv []netip.AddrPort) ([]resolver.Upstream, error) {
+	var out []resolver.Upstream
+	for _, s := range p.Settings().DNS.Upstream {
+		addr, name, err := policy.ParseUpstream(s)
+		if err != nil {
+			return nil, faultf(exitPolicy, "correct dns.upstream in policy.yaml", "dns.upstream: %w", err)
+		}
+		out = append(out, resolver.Upstream{Addr: addr, TLSName: name})
+	}
+	if len(out) == 0 {
+		for _, a := range resolv {
+			out = append(out, resolver.Upstream{Addr: a})
+		}
+	}
+	return out, nil
 }
 
 // ephemeralPorts are the first and the last port that the kernel gives to
@@ -33,12 +56,21 @@ func ephemeralPorts() (r [2]uint16) {
 // anything that a person mounted there.
 const maxResolvConf = 64 << 10
 
+// readResolvConf reads the file if only root can have written it: it says whom
+// the guard may ask.
 func readResolvConf(path string) (resolvConf, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return resolvConf{}, err
 	}
 	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return resolvConf{}, err
+	}
+	if st.Uid != 0 || st.Mode&0o022 != 0 {
+		return resolvConf{}, fmt.Errorf("%s can be written by others than root", path)
+	}
 	return parseResolvConf(io.LimitReader(f, maxResolvConf))
 }
 

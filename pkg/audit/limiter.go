@@ -13,7 +13,7 @@ const (
 	perKey    = 5           // lines per key and window
 	keyWindow = time.Minute // after which a key may speak again
 	maxKeys   = 1024        // keys remembered
-	classRate = 50          // lines per second, for each kind and verdict of traffic
+	classRate = 5           // lines per second, for each kind and verdict of traffic
 	classFull = 1000        // lines at once, likewise
 	sweepTime = time.Second // how often summaries are due
 )

@@ -98,6 +98,10 @@ func (b *builder) output() chain {
 	// kernel's, and seem to come from where one may not go.
 	add(refuse(matchOwned{}, matchForeign{}))
 
+	// Nor may it ask whom it reaches to send it on (RFC 8754): over IPv6 any
+	// process may add a routing header.
+	add(refuse(matchFamily{ipv6}, matchRouted{}))
+
 	// The guard's DNS servers come before the blocks that no one may reach,
 	// since clouds put theirs there.
 	if !b.Sealed {

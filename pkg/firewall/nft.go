@@ -74,7 +74,7 @@ func (n *nft) probe() error {
 		}
 	}
 	for _, r := range []rule{
-		to(count{}, matchDst{single(engineDNS())}, matchUID{uid: 1}, matchForeign{}, matchState{stateNew}, matchSet{"s"}),
+		to(count{}, matchDst{single(engineDNS())}, matchUID{uid: 1}, matchForeign{}, matchRouted{}, matchState{stateNew}, matchSet{"s"}),
 		to(log{1, "m", true}), to(reset{}, matchProto{proto: protoTCP}), to(prohibit{}),
 	} {
 		es, err := compile(r, sets)
@@ -86,7 +86,7 @@ func (n *nft) probe() error {
 	n.conn.DelTable(t)
 	err := n.conn.Flush()
 	if errors.Is(err, unix.ENOENT) { // an expression that this kernel lacks
-		return fmt.Errorf("probe nf_tables: %w: the kernel needs nf_tables with ct, fib, log, limit and reject for inet: %w", ErrUnsupported, err)
+		return fmt.Errorf("probe nf_tables: %w: the kernel needs nf_tables with ct, exthdr, fib, log, limit and reject for inet: %w", ErrUnsupported, err)
 	}
 	return explain("probe nf_tables", err)
 }

@@ -154,6 +154,8 @@ func knownExpr(m attrs) expr.Any {
 		return &expr.Ct{}
 	case "bitwise":
 		return &expr.Bitwise{}
+	case "exthdr":
+		return &expr.Exthdr{}
 	case "fib":
 		return &expr.Fib{}
 	case "lookup":

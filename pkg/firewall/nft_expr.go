@@ -109,6 +109,11 @@ func compileMatch(m match, sets map[string]set) ([]expr.Any, error) {
 			&expr.Bitwise{SourceRegister: reg0, DestRegister: reg0, Len: 1, Mask: []byte{tcpFIN | tcpSYN | tcpRST | tcpACK}, Xor: []byte{0}},
 			&expr.Cmp{Op: equal, Register: reg0, Data: []byte{tcpSYN}},
 		}, nil
+	case matchRouted:
+		return []expr.Any{
+			&expr.Exthdr{DestRegister: reg0, Type: unix.IPPROTO_ROUTING, Len: 1, Flags: unix.NFT_EXTHDR_F_PRESENT, Op: expr.ExthdrOpIpv6},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: reg0, Data: []byte{1}},
+		}, nil
 	case matchState:
 		return ctBits(expr.CtKeySTATE, map[ctState]uint32{
 			stateInvalid:     expr.CtStateBitINVALID,

@@ -93,6 +93,7 @@ type (
 	matchOwned    struct{} // sent by a process, not by the kernel
 	matchForeign  struct{} // from an address that is none of this namespace
 	matchSYN      struct{} // the first segment of a connection; after matchProto
+	matchRouted   struct{} // IPv6, with a routing header
 	matchState    struct{ state ctState }
 	matchOriginal struct{}             // in the direction of the flow's first packet
 	matchDNAT     struct{}             // redirected by a NAT rule
@@ -133,6 +134,7 @@ func (m matchUID) String() string {
 func (m matchOwned) String() string    { return "meta skuid >= 0" }
 func (m matchForeign) String() string  { return "fib saddr type != local" }
 func (m matchSYN) String() string      { return "tcp flags & (fin|syn|rst|ack) == syn" }
+func (m matchRouted) String() string   { return "exthdr rt exists" }
 func (m matchState) String() string    { return "ct state " + m.state.String() }
 func (m matchOriginal) String() string { return "ct direction original" }
 func (m matchDNAT) String() string     { return "ct status dnat" }

@@ -184,7 +184,7 @@ func (c *conn) direction(run func() error, src *source, dst *net.TCPConn) {
 	case err == io.EOF || err == io.ErrUnexpectedEOF:
 		if c.finish(dst) {
 			if src.awaitReset() != nil {
-				c.end(audit.Allow, "reset")
+				c.end(audit.Allow, "closed") // which was under way
 			}
 		}
 	case errors.As(err, &broken):
@@ -217,7 +217,7 @@ func (c *conn) finish(dst *net.TCPConn) bool {
 	case broken:
 		c.end(audit.Allow, "reset")
 	case dst.CloseWrite() != nil:
-		c.end(audit.Allow, "reset")
+		c.end(audit.Allow, how(both))
 	case both:
 		c.close(audit.Allow, "closed")
 	default:
@@ -234,8 +234,16 @@ func (c *conn) breakOff() {
 	both := c.ended == 2
 	c.mu.Unlock()
 	if both {
-		c.end(audit.Allow, "reset")
+		c.end(audit.Allow, how(both))
 	}
+}
+
+// how names an end by reset: who said the last word before may take no answer.
+func how(said bool) string {
+	if said {
+		return "closed"
+	}
+	return "reset"
 }
 
 // end resets both sides. The first call says how it ended.

@@ -78,6 +78,10 @@ func seccompFilter(denyUserNS bool) ([]unix.SockFilter, error) {
 		}
 	}
 	p.call(unix.SYS_SOCKET, socketRules())
+	p.call(unix.SYS_SOCKETPAIR, func(p *program) {
+		p.loadArg(0)
+		p.unless(jumpEqual, unix.AF_UNIX, deny(uintptr(unix.EPERM)))
+	})
 	// Into the input queue of the terminal, and so to what reads it later.
 	p.call(unix.SYS_IOCTL, func(p *program) {
 		p.loadArg(1)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -70,6 +71,7 @@ type counters struct {
 type Server struct {
 	config    Config
 	exchange  func(ctx context.Context, name string, qtype uint16) (*dns.Msg, error)
+	upstreams atomic.Pointer[upstreams]
 	cache     *cache
 	wildcards *wildcards
 	qps       bucket
@@ -98,11 +100,6 @@ func New(c Config) (*Server, error) {
 	case c.Admit == nil:
 		return nil, errors.New("resolver: no way to admit addresses is given")
 	}
-	for _, u := range c.Upstreams {
-		if !u.Addr.IsValid() || u.Addr.Port() == 0 {
-			return nil, fmt.Errorf("resolver: %v is not the address and port of a DNS server", u.Addr)
-		}
-	}
 	if err := c.Limits.setDefaults(); err != nil {
 		return nil, fmt.Errorf("resolver: %v", err)
 	}
@@ -113,11 +110,8 @@ func New(c Config) (*Server, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	c.Search = searchDomains(c.Search)
-	ups := newUpstreams(c.Upstreams)
-	ups.leaveFrom(sourcePorts{low: c.Ephemeral[0], high: c.Ephemeral[1]})
 	s := &Server{
 		config:    c,
-		exchange:  ups.exchange,
 		cache:     newCache(c.Limits.CacheEntries),
 		wildcards: newWildcards(),
 		searched:  seen{window: 10 * time.Second},
@@ -127,8 +121,35 @@ func New(c Config) (*Server, error) {
 		admitWait: 2 * time.Second,
 		lookups:   make(map[string]*lookup),
 	}
+	s.exchange = func(ctx context.Context, name string, qtype uint16) (*dns.Msg, error) {
+		return s.upstreams.Load().exchange(ctx, name, qtype)
+	}
+	if err := s.SetUpstreams(c.Upstreams); err != nil {
+		return nil, err
+	}
 	s.life, s.end = context.WithCancel(context.Background())
 	return s, nil
+}
+
+// SetUpstreams has the servers of list asked from now on, in this order. What is
+// known of how they have been doing is kept if they are the same as before. It
+// may be called while Serve runs.
+func (s *Server) SetUpstreams(list []Upstream) error {
+	if len(list) == 0 {
+		return errors.New("resolver: there is no DNS server to ask: name one in dns.upstream, or in resolv.conf")
+	}
+	for _, u := range list {
+		if !u.Addr.IsValid() || u.Addr.Port() == 0 {
+			return fmt.Errorf("resolver: %v is not the address and port of a DNS server", u.Addr)
+		}
+	}
+	if old := s.upstreams.Load(); old != nil && slices.EqualFunc(old.servers, list, func(s *server, u Upstream) bool { return s.Upstream == u }) {
+		return nil
+	}
+	u := newUpstreams(list)
+	u.leaveFrom(sourcePorts{low: s.config.Ephemeral[0], high: s.config.Ephemeral[1]})
+	s.upstreams.Store(u)
+	return nil
 }
 
 // Stats returns the counts so far.

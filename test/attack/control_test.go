@@ -45,9 +45,7 @@ func (w *world) unchanged() unchanged {
 func (w *world) same(before unchanged) {
 	w.Helper()
 	now := w.unchanged()
-	if now.rules != before.rules {
-		w.Errorf("the rules changed from\n%s\nto\n%s", before.rules, now.rules)
-	}
+	sameRules(w.T, "since before", before.rules, now.rules)
 	if !maps.Equal(now.targets, before.targets) {
 		w.Errorf("the processes changed from %v to %v", before.targets, now.targets)
 	}
@@ -249,9 +247,7 @@ func TestLabE62PolicyInWorkspace(t *testing.T) {
 	w.blocked("tcp", "1.1.1.1:443")
 	w.unasked("evil.test")
 	w.sealed(lab.ToAddr("1.1.1.1"))
-	if got := rules(t, w.box); got != before.rules {
-		t.Errorf("the rules changed from\n%s\nto\n%s", before.rules, got)
-	}
+	sameRules(t, "with a policy in the workspace", before.rules, rules(t, w.box))
 	w.works("http", "https://ok.test/")
 }
 

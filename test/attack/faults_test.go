@@ -67,9 +67,13 @@ func TestLabFaultGuardKilled(t *testing.T) {
 	for _, w := range worlds {
 		w.ready()
 		w.box.ForgetPackets()
-		w.box.ExecStart(lab.Cmd{Args: []string{"agent-init", "exec", "--", "sh", "-c", hammer}})
-		w.box.ExecStart(lab.Cmd{Args: []string{"agent-init", "exec", "--", "poke", "loop", "-n", "1000000", "-c", "2", "-name", "ok.test", ":443"}})
-		w.box.ExecStart(lab.Cmd{Args: []string{"agent-init", "exec", "--", "poke", "dns", "-n", "1000000", "-c", "2", "8.8.8.8:53", "x{n}.evil.test", "A"}})
+		w.box.ExecStart(lab.Cmd{Args: []string{"agent-init", "exec", "--", "sh", "-c", `
+			while :; do
+				poke tcp -timeout 100ms 1.1.1.1:443; poke udp -noreply 1.1.1.1:9
+				poke loop -timeout 500ms -n 50 -c 4 -name ok.test :443
+				poke dns -timeout 200ms -n 50 -c 4 8.8.8.8:53 x{n}.evil.test A
+				sleep 0.2
+			done >/dev/null 2>&1`}})
 	}
 	for round := range 7 {
 		var before []int
@@ -282,8 +286,6 @@ func TestLabFaultHijack(t *testing.T) {
 		s, _ := w.status()
 		t.Errorf("not healthy again: %v", s["why"])
 	}
-	if got := rules(t, w.box); got != before {
-		t.Errorf("the rules changed from\n%s\nto\n%s", before, got)
-	}
+	sameRules(t, "after the hijack", before, rules(t, w.box))
 	w.blocked("tcp", "1.1.1.1:443")
 }

@@ -181,6 +181,27 @@ func ruleset() (string, error) {
 	return strings.Join(lines, "\n"), nil
 }
 
+// sameRules fails the test if the rules aren't those of before, and shows what
+// differs.
+func sameRules(t *testing.T, what, before, now string) {
+	t.Helper()
+	if now == before {
+		return
+	}
+	old, new := strings.Split(before, "\n"), strings.Split(now, "\n")
+	for _, line := range old {
+		if !slices.Contains(new, line) {
+			t.Errorf("%s: the rules lack %s", what, line)
+		}
+	}
+	for _, line := range new {
+		if !slices.Contains(old, line) {
+			t.Errorf("%s: the rules have %s", what, line)
+		}
+	}
+	t.Errorf("%s: the rules changed, from %d lines to %d", what, len(old), len(new))
+}
+
 func ruleText(r *nftables.Rule) (string, error) {
 	text := "rule"
 	for _, e := range r.Exprs {

@@ -54,8 +54,15 @@ const hammer = `trap "" TERM INT HUP; while :; do poke udp -noreply 1.1.1.1:9; p
 func TestLabE69StartWindow(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
-	l.DNS.SetLatency(300 * time.Millisecond) // a long time between the seal and the agent
-	w := startIn(t, l, "ok.test required\n", lab.BoxOptions{}, "agent-init", "run", "--", "sh", "-c", "touch /workspace/started; "+hammer)
+	// A long time between the seal and the rules, and again between these and
+	// the agent.
+	list := &strings.Builder{}
+	list.WriteString("ok.test required\n")
+	for i := range 200_000 {
+		fmt.Fprintf(list, "!host%d.evil.test\n", i)
+	}
+	l.DNS.SetLatency(300 * time.Millisecond)
+	w := startIn(t, l, list.String(), lab.BoxOptions{}, "agent-init", "run", "--", "sh", "-c", "touch /workspace/started; "+hammer)
 	sealed := func() bool {
 		_, err := w.box.ReadFile("/run/agent-init/status.json")
 		return err == nil
@@ -64,6 +71,14 @@ func TestLabE69StartWindow(t *testing.T) {
 		t.Fatalf("does not start: %s", w.agent.Stderr())
 	}
 	started := func() bool { _, err := w.box.ReadFile("/workspace/started"); return err == nil }
+	ruled := func() bool { // the names of the allowlist have a set to be leased in
+		var r string
+		err := w.box.Net.Do(func() (err error) { r, err = ruleset(); return })
+		return err != nil || strings.Contains(r, "set agent-init lease4")
+	}
+	if ruled() {
+		t.Error("proves less: the rules were there as soon as the seal")
+	}
 	for uid, ops := range map[uint32][][]string{
 		0:            {{"tcp", "1.1.1.1:443"}, {"udp", "1.1.1.1:443"}, {"tcp", "[2606:4700:4700::1111]:443"}, {"ping", "1.1.1.1"}},
 		lab.AgentUID: {{"tcp", "1.1.1.1:443"}, {"udp", "1.1.1.1:443"}, {"tcp", "45.30.0.1:443"}},
@@ -76,6 +91,12 @@ func TestLabE69StartWindow(t *testing.T) {
 	}
 	if started() {
 		t.Error("proves nothing, the agent had started already")
+	}
+	if !eventually(10*time.Second, ruled) {
+		t.Error("no rules")
+	}
+	if p := w.box.Poke(lab.AgentUID, "tcp", "1.1.1.1:443"); p.OK {
+		t.Errorf("got through before the proof: %s", p)
 	}
 	w.ready()
 	if !eventually(10*time.Second, started) {
@@ -100,7 +121,6 @@ func TestLabE69FirstMoment(t *testing.T) {
 	escaped := func(w *world) []lab.Packet { return w.box.Packets(lab.Routed, notToUpstreams) }
 	for range 10 {
 		w := startIn(t, l, allowlist, lab.BoxOptions{}, "agent-init", "run", "--", "sleep", "infinity")
-		begin := time.Now()
 		shell := w.box.ExecStart(lab.Cmd{Args: []string{"sh", "-c", hammer}})
 		closed := func() bool { // a listing may fail while tables come and go
 			r := ""
@@ -110,10 +130,8 @@ func TestLabE69FirstMoment(t *testing.T) {
 		if !eventually(10*time.Second, closed) {
 			t.Fatal("not sealed")
 		}
-		took := time.Since(begin)
 		before := escaped(w) // all that was sent until now is in
 		w.ready()
-		t.Logf("seen sealed after %v, ready after %v; %d packets before", took.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond), len(before))
 		if after := escaped(w); len(after) > len(before) {
 			t.Errorf("%d packets left the box after the seal, the first of them %s", len(after)-len(before), after[len(before)])
 		}
@@ -209,9 +227,7 @@ func TestLabE71Teardown(t *testing.T) {
 				t.Errorf("ended with %d, want %d: %s", r.Code, code, r)
 			}
 			// The table may have lost its owner, not what it holds.
-			if got := rules(t, w.box); withoutFlags(got) != withoutFlags(before) {
-				t.Errorf("the rules changed from\n%s\nto\n%s", before, got)
-			}
+			sameRules(t, name, withoutFlags(before), withoutFlags(rules(t, w.box)))
 			w.shut()
 			w.upstreamOnly()
 		})
@@ -258,14 +274,9 @@ func TestLabE71KeeperKilled(t *testing.T) {
 			if s, code := w.status(); code == 0 {
 				t.Errorf("healthy without a keeper: %v", s)
 			}
-			if got := rules(t, w.box); withoutFlags(got) != withoutFlags(before) {
-				t.Errorf("the rules changed from\n%s\nto\n%s", before, got)
-			}
+			sameRules(t, name, withoutFlags(before), withoutFlags(rules(t, w.box)))
 			w.shut()
 			w.upstreamOnly()
-			for _, p := range inmates(t, w.agent) {
-				t.Logf("left: %+v", p)
-			}
 		})
 	}
 }
@@ -296,9 +307,7 @@ func TestLabE72Restarts(t *testing.T) {
 	}
 	w.agent = w.box.Start(lab.Cmd{Args: []string{"agent-init", "run", "--", "sleep", "infinity"}})
 	w.ready()
-	if got := shape(rules(t, w.box)); got != want {
-		t.Errorf("the rules grew from\n%s\nto\n%s", want, got)
-	}
+	sameRules(t, "fifty starts", want, shape(rules(t, w.box)))
 	w.works("http", "https://ok.test/")
 	w.blocked("tcp", "1.1.1.1:443")
 	w.upstreamOnlyOr("45.30.9.9", "ok.test")

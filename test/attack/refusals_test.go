@@ -1,8 +1,16 @@
 package attack
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
 
 	"github.com/agent-init/agent-init/internal/lab"
 )
@@ -20,7 +28,7 @@ func refused(t *testing.T, r lab.Result, code int, texts ...string) {
 	}
 	cause, remedy := "", ""
 	for line := range strings.Lines(r.Stderr) {
-		if strings.HasPrefix(line, "agent-init: ") {
+		if who, _, _ := strings.Cut(line, ": "); who == "agent-init" || strings.HasPrefix(who, "agent-init ") {
 			cause += line
 		}
 		if strings.HasPrefix(line, "  remedy: ") {
@@ -41,4 +49,233 @@ func refused(t *testing.T, r lab.Result, code int, texts ...string) {
 func refusedWith(t *testing.T, r lab.Result) {
 	t.Helper()
 	refused(t, r, r.Code)
+}
+
+// canary is a command that leaves a trace if it is ever run, and the function
+// that looks for it.
+func canary(t *testing.T) (lab.Bind, []string, func() bool) {
+	t.Helper()
+	dir := t.TempDir()
+	must(t, os.Chmod(dir, 0o777))
+	return lab.Bind{Source: dir, Target: "/canary", Writable: true}, []string{"sh", "-c", "echo started; touch /canary/ran; poke udp -noreply 1.1.1.1:9"},
+		func() bool { _, err := os.Stat(filepath.Join(dir, "ran")); return err == nil }
+}
+
+func without(caps ...string) []string {
+	return slices.DeleteFunc(lab.DefaultCaps(), func(c string) bool { return slices.Contains(caps, c) })
+}
+
+// TestLabRefusals: every way in which a start fails, with the exit code that the
+// README gives, one line of cause, one of remedy, and no agent.
+func TestLabRefusals(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	l.DNS.SetAddrs("self.test", "45.30.7.7")
+	policy := func(text string) []lab.File {
+		return []lab.File{{Path: "/etc/agent-init/policy.yaml", Data: []byte(text)}}
+	}
+	agents := lab.File{Path: "/etc/agent-init/allowlist.txt", Data: []byte("evil.test\n"), UID: lab.AgentUID, GID: lab.AgentUID}
+	for name, c := range map[string]struct {
+		opts  lab.BoxOptions
+		list  string
+		uid   uint32
+		flags []string
+		cmd   []string // besides the canary
+		code  int
+		says  []string
+	}{
+		"no NET_ADMIN":          {opts: lab.BoxOptions{Caps: without("NET_ADMIN")}, code: 77, says: []string{"NET_ADMIN", "--cap-add=NET_ADMIN"}},
+		"no SETPCAP":            {opts: lab.BoxOptions{Caps: without("SETPCAP")}, code: 77, says: []string{"SETPCAP"}},
+		"no SETUID":             {opts: lab.BoxOptions{Caps: without("SETUID")}, code: 77, says: []string{"SETUID"}},
+		"no SETGID":             {opts: lab.BoxOptions{Caps: without("SETGID")}, code: 77, says: []string{"SETGID"}},
+		"no capability":         {opts: lab.BoxOptions{Caps: []string{}}, code: 77, says: []string{"missing"}},
+		"not root":              {uid: lab.AgentUID, code: 77, says: []string{"needs root", "uid 1000"}},
+		"no SETPCAP, open":      {opts: lab.BoxOptions{Caps: without("SETPCAP")}, flags: []string{"--unsafe-no-firewall"}, code: 77, says: []string{"SETPCAP"}},
+		"not root, open":        {uid: lab.AgentUID, flags: []string{"--unsafe-no-firewall"}, code: 77, says: []string{"needs root"}},
+		"bad entries":           {list: "*.com\nhttps://x.test/\nok.test\n10.0.0.300\n", code: 78, says: []string{"allowlist.txt:1:", "allowlist.txt:2:", "allowlist.txt:4:"}},
+		"bad yaml":              {opts: lab.BoxOptions{Files: policy("domain: [ok.test]\nnetworks: 5\n")}, code: 78, says: []string{"policy.yaml:1:1:", "domains?", "policy.yaml:2:"}},
+		"bad upstream":          {opts: lab.BoxOptions{Files: policy("dns: {upstream: [not an address]}\n")}, code: 78, says: []string{"policy.yaml:1:"}},
+		"the agent's policy":    {opts: lab.BoxOptions{Files: []lab.File{agents}}, code: 78, says: []string{"/etc/agent-init/allowlist.txt", "1000"}},
+		"everybody's policy":    {opts: lab.BoxOptions{Files: []lab.File{{Path: "/etc/agent-init/allowlist.txt", Mode: 0o666}}}, code: 78, says: []string{"/etc/agent-init/allowlist.txt", "0666"}},
+		"a group's policy":      {opts: lab.BoxOptions{Files: []lab.File{{Path: "/etc/agent-init/allowlist.txt", Mode: 0o664, GID: lab.AgentUID}}}, code: 78, says: []string{"/etc/agent-init/allowlist.txt", "group"}},
+		"everybody's directory": {opts: lab.BoxOptions{Files: []lab.File{{Path: "/etc/agent-init", Dir: true, Mode: 0o777}}}, code: 78, says: []string{"/etc/agent-init", "0777"}},
+		"a policy by a link":    {opts: lab.BoxOptions{Files: []lab.File{{Path: "/workspace/list", Data: []byte("evil.test\n")}, {Path: "/etc/agent-init/allowlist.txt", Link: "/workspace/list"}}}, code: 78, says: []string{"/workspace"}},
+		"the workspace":         {flags: []string{"--config", "/workspace"}, opts: lab.BoxOptions{Files: []lab.File{{Path: "/workspace/allowlist.txt", Data: []byte("evil.test\n")}}}, code: 78, says: []string{"/workspace"}},
+		"a relative policy":     {flags: []string{"--config", "etc/agent-init"}, code: 78, says: []string{"absolute"}},
+		"a required name fails": {list: "missing.test required\n", code: 70, says: []string{"missing.test:443"}},
+		"required, wrong CA":    {list: "ok.test required\n", opts: lab.BoxOptions{Files: []lab.File{{Path: "/etc/ssl/certs/ca-certificates.crt", Data: nil}}, Env: []string{"SSL_CERT_DIR=/nonexistent"}}, code: 70, says: []string{"ok.test:443", "certificate"}},
+		"reach fails":           {opts: lab.BoxOptions{Files: policy("selftest: {reach: [\"ok.test:443\"]}\n")}, code: 70, says: []string{"ok.test:443"}},
+		"block fails":           {list: "ok.test\n", opts: lab.BoxOptions{Files: policy("selftest: {block: [\"ok.test:443\"]}\n")}, code: 70, says: []string{"ok.test:443"}},
+		"command not found":     {cmd: []string{"no-such-command"}, code: 127, says: []string{"no-such-command"}},
+		"command in no PATH":    {cmd: []string{"/no/such/command"}, code: 127, says: []string{"/no/such/command"}},
+		"not executable":        {cmd: []string{"/etc/hosts"}, code: 126, says: []string{"/etc/hosts"}},
+		"a directory":           {cmd: []string{"/etc"}, code: 126, says: []string{"/etc"}},
+		"root's alone":          {cmd: []string{"/root/tool"}, opts: lab.BoxOptions{Files: []lab.File{{Path: "/root/tool", Data: []byte("#!/bin/sh\n"), Mode: 0o755}}}, code: 126, says: []string{"/root/tool"}},
+		"an unknown flag":       {flags: []string{"--no-such-flag"}, code: 64, says: []string{"no-such-flag"}},
+		"an unknown mode":       {flags: []string{"--selftest", "maybe"}, code: 64, says: []string{"maybe", "require warn off"}},
+		"an unknown backend":    {flags: []string{"--backend", "ebtables"}, code: 64, says: []string{"ebtables"}},
+		"an unknown variable":   {opts: lab.BoxOptions{Env: []string{"AGENT_INIT_SELFTEST=no"}}, code: 64, says: []string{"no"}},
+		"a variable's nonsense": {opts: lab.BoxOptions{Env: []string{"AGENT_INIT_UNSAFE_NO_FIREWALL=perhaps"}}, code: 64, says: []string{"AGENT_INIT_UNSAFE_NO_FIREWALL"}},
+		"an unknown user":       {flags: []string{"--user", "nobody-here"}, code: 64, says: []string{"nobody-here"}},
+		"root as the user":      {flags: []string{"--user", "root"}, code: 64, says: []string{"uid 0"}},
+		"0 as the user":         {flags: []string{"--user", "0:0"}, code: 64, says: []string{"uid 0"}},
+		"root's group":          {flags: []string{"--user", "1000:0"}, code: 64, says: []string{"group 0"}},
+		"root by the policy":    {opts: lab.BoxOptions{Files: policy("user: root\n")}, code: 64, says: []string{"uid 0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bind, cmd, ran := canary(t)
+			if len(c.cmd) > 0 {
+				cmd = c.cmd
+			}
+			opts := c.opts
+			opts.Binary = lab.Binary(t)
+			opts.Binds = append(opts.Binds, bind)
+			opts.Files = append([]lab.File{{Path: "/etc/agent-init/allowlist.txt", Data: []byte(c.list)}}, opts.Files...)
+			w := &world{T: t, lab: l, box: l.NewBox(opts)}
+			args := append(append([]string{"agent-init", "run"}, c.flags...), "--")
+			r := w.box.Run(lab.Cmd{Args: append(args, cmd...), UID: c.uid})
+			refused(t, r, c.code, c.says...)
+			if ran() {
+				t.Error("the agent ran")
+			}
+			w.upstreamOnlyOr("ok.test")
+			if c.code == 70 || c.code == 126 || c.code == 127 {
+				w.shut()
+			}
+		})
+	}
+}
+
+// TestLabRefusalNetwork: a network namespace that is somebody else's is left as
+// it was.
+func TestLabRefusalNetwork(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	chain := func(name string) func(*lab.Box) error {
+		return func(b *lab.Box) error {
+			return b.Net.Do(func() error {
+				c, err := nftables.New()
+				if err != nil {
+					return err
+				}
+				c.AddChain(&nftables.Chain{Name: name, Table: c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "filter"})})
+				return c.Flush()
+			})
+		}
+	}
+	for name, c := range map[string]struct {
+		prepare func(*lab.Box) error
+		args    []string
+		says    string
+	}{
+		"a bridge": {prepare: func(b *lab.Box) error {
+			return b.Net.Do(func() error {
+				return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "docker0"}})
+			})
+		}, says: "docker0"},
+		"an engine's chain":    {prepare: chain("DOCKER-USER"), says: "DOCKER-USER"},
+		"an engine's chain up": {prepare: chain("KUBE-FORWARD"), says: "KUBE-FORWARD", args: []string{"agent-init", "sidecar"}},
+		"another's listener": {prepare: func(b *lab.Box) error {
+			ln, err := b.Net.Listen("tcp", "0.0.0.0:8080")
+			if err == nil {
+				t.Cleanup(func() { ln.Close() })
+			}
+			return err
+		}, says: "8080"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bind, cmd, ran := canary(t)
+			w := &world{T: t, lab: l, box: l.NewBox(lab.BoxOptions{Binary: lab.Binary(t), Binds: []lab.Bind{bind}})}
+			must(t, c.prepare(w.box))
+			before := rules(t, w.box)
+			args := c.args
+			if args == nil {
+				args = append([]string{"agent-init", "run", "--"}, cmd...)
+			}
+			refused(t, w.box.Run(lab.Cmd{Args: args}), 71, c.says)
+			if ran() {
+				t.Error("the agent ran")
+			}
+			sameRules(t, name, before, rules(t, w.box))
+		})
+	}
+	t.Run("a second agent-init", func(t *testing.T) {
+		w := startIn(t, l, allowlist, lab.BoxOptions{}, "agent-init", "run", "--", "sleep", "infinity")
+		w.ready()
+		before := w.unchanged()
+		for _, args := range [][]string{{"run", "--", "echo", "started"}, {"sidecar"}} {
+			refused(t, w.root(append([]string{"agent-init"}, args...)...), 71)
+		}
+		w.same(before)
+	})
+}
+
+// TestLabRefusalStatus: how an agent that did run has ended.
+func TestLabRefusalStatus(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	for script, code := range map[string]int{
+		"exit 0": 0, "exit 3": 3, "exit 255": 255, "kill -KILL $$": 137, "kill -SEGV $$": 139, "kill -TERM $$": 143, "kill -ABRT $$": 134,
+	} {
+		w := startIn(t, l, "", lab.BoxOptions{}, "agent-init", "run", "--", "sh", "-c", script)
+		if r := w.agent.Wait(0); r.Code != code {
+			t.Errorf("%s: ended with %d, want %d: %s", script, r.Code, code, r)
+		}
+	}
+}
+
+// TestLabRefusalUnsafe: --unsafe-no-firewall is the only way to an open
+// network. It is loud, and drops privileges all the same.
+func TestLabRefusalUnsafe(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	w := startIn(t, l, allowlist, lab.BoxOptions{Caps: without("NET_ADMIN")}, "agent-init", "run", "--unsafe-no-firewall", "--", "sh", "-c", "poke self; exec sleep infinity")
+	if !w.agent.WaitOutput("\"op\":\"self\"", 10*time.Second) {
+		t.Fatalf("did not start: %s%s", w.agent.Stdout(), w.agent.Stderr())
+	}
+	p, err := lab.ParsePoke(w.agent.Stdout())
+	must(t, err)
+	powerless(t, "the agent", p)
+	if !strings.Contains(w.agent.Stderr(), "THE NETWORK IS OPEN") {
+		t.Errorf("not loud: %s", w.agent.Stderr())
+	}
+	w.works("tcp", "1.1.1.1:443")
+	s, code := w.status()
+	if code == 0 || !strings.Contains(fmt.Sprint(s["why"]), "NOT CONFINED") {
+		t.Errorf("the status is %d: %v", code, s["why"])
+	}
+	if r := w.root("agent-init", "wait", "--timeout", "5s"); r.Code != 70 {
+		t.Errorf("wait: %s", r)
+	}
+	w.audited("that nothing is confined", func(e event) bool { return strings.Contains(e.Reason, "NOT CONFINED") })
+}
+
+// TestLabRefusalSelfTest: what --selftest does to a failure. The rules are there
+// in any case.
+func TestLabRefusalSelfTest(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	for mode, says := range map[string]string{"warn": "missing.test", "off": "nothing was proved"} {
+		w := startIn(t, l, "missing.test required\nok.test\n", lab.BoxOptions{}, "agent-init", "run", "--selftest", mode, "--", "sh", "-c", "echo started; exec sleep infinity")
+		if !w.agent.WaitOutput("started", 20*time.Second) {
+			t.Fatalf("%s: did not start: %s", mode, w.agent.Stderr())
+		}
+		if !strings.Contains(w.agent.Stderr(), says) {
+			t.Errorf("%s: does not say %q: %s", mode, says, w.agent.Stderr())
+		}
+		w.works("http", "https://ok.test/")
+		w.blocked("tcp", "1.1.1.1:443")
+		if s, code := w.status(); mode == "warn" && code == 0 {
+			t.Errorf("healthy with a failed self-test: %v", s)
+		}
+	}
+}
+
+// TestLabRefusalNoIPv6: a container without IPv6 is no reason to refuse.
+func TestLabRefusalNoIPv6(t *testing.T) {
+	w := confine(t, allowlist, lab.BoxOptions{NoIPv6: true})
+	w.works("http", "https://ok.test/")
+	w.blocked("tcp", "1.1.1.1:443")
+	w.blocked("tcp", "[2606:4700:4700::1111]:443")
+	w.upstreamOnlyOr("ok.test")
 }

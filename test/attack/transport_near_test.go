@@ -311,3 +311,44 @@ func TestLabE39Source(t *testing.T) {
 	w.sealed(notGuards)
 	w.works("udp", target(ok2.String(), 4433))
 }
+
+// TestLabE39Route: over IPv6 a socket may add a routing header, by which an
+// allowed host is asked to send the packet on to another.
+func TestLabE39Route(t *testing.T) {
+	w := confine(t, allowlist+"ok2.test:4433/udp\n", lab.BoxOptions{})
+	open := w.beside(lab.BoxOptions{})
+	for _, name := range []string{"ok.test", "ok2.test"} {
+		w.works("resolve", name)
+	}
+	_, evil := named("evil.test")
+	_, ok := named("ok.test")
+	_, ok2 := named("ok2.test")
+	routed := func(p *lab.Packet) bool { return strings.Contains(string(p.Raw), string(evil.AsSlice())) }
+	// A segment routing header (RFC 8754): the first segment stands last.
+	via := func(hop netip.Addr) string {
+		return fmt.Sprintf("41:57:hex0004040101000000%x%x", evil.AsSlice(), hop.AsSlice())
+	}
+	w.refused(open, routed, "udp", "-noreply", "-opt", via(ok2), target(evil.String(), 4433))
+	for _, b := range []*lab.Box{open, w.box} { // no server speaks this: the connection itself fails in both
+		for _, hop := range []netip.Addr{ok, netip.IPv6Loopback(), b.Addr6()} {
+			args := []string{"tcp", "-timeout", "300ms", "-opt", via(hop), target(evil.String(), 443)}
+			if b == open {
+				b.Poke(lab.AgentUID, args...)
+			} else {
+				w.blocked(args...)
+			}
+		}
+		if n := len(b.Packets(routed, lab.ToAddr(ok.String()))); (n > 0) != (b == open) {
+			t.Errorf("open box: %t: %d packets with a route left the box", b == open, n)
+		}
+	}
+	// IPv4's source routes.
+	evil4, _ := named("evil.test")
+	ok4, _ := named("ok.test")
+	for _, kind := range []string{"83", "89"} { // loose and strict
+		route := fmt.Sprintf("0:4:hex%s0704%x00", kind, ok4.AsSlice())
+		w.blocked("tcp", "-timeout", "300ms", "-opt", route, target(evil4.String(), 443))
+	}
+	w.sealed(notGuards)
+	w.works("udp", target(ok2.String(), 4433))
+}

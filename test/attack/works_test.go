@@ -272,3 +272,27 @@ func TestLabWorksRequired(t *testing.T) {
 		t.Errorf("want 70 and no agent: %s", r)
 	}
 }
+
+// TestLabWorksNewUpstream: a reload that names other DNS servers has them asked,
+// and the old ones no more.
+func TestLabWorksNewUpstream(t *testing.T) {
+	w := confine(t, "ok.test\n*.cdn.test\n", lab.BoxOptions{})
+	w.lab.DNS.SetAddrs("*.cdn.test", "45.30.0.20")
+	must(t, w.box.WriteFile("/etc/agent-init/policy.yaml", []byte("dns:\n  upstream: [9.9.9.9]\n"), 0o644))
+	if r := w.root("agent-init", "reload"); r.Code != 0 {
+		t.Fatalf("reload: %s", r)
+	}
+	w.lab.DNS.Forget()
+	if !eventually(10*time.Second, func() bool { return w.poke("resolve", "new.cdn.test").OK }) {
+		t.Error("names no longer resolve")
+	}
+	w.works("http", "https://ok.test/")
+	for _, q := range w.lab.Queries() {
+		if q.Server != netip.MustParseAddr("9.9.9.9") {
+			t.Errorf("%s was asked of %s", q.Name, q.Server)
+		}
+	}
+	if s, code := w.status(); code != 0 {
+		t.Errorf("not healthy: %v", s["why"])
+	}
+}

@@ -20,7 +20,12 @@ import (
 type options struct {
 	send    string
 	timeout time.Duration
-	opts    [][3]int
+	opts    []sockopt
+}
+
+type sockopt struct {
+	level, name, value int
+	bytes              string // if not empty, instead of value
 }
 
 func (o *options) register(fs *flag.FlagSet, send string) {
@@ -32,17 +37,24 @@ func (o *options) register(fs *flag.FlagSet, send string) {
 	})
 	fs.DurationVar(&o.timeout, "timeout", 3*time.Second, "time for each step")
 	fs.Func("opt", "LEVEL:NAME:VALUE", func(s string) error {
-		var v [3]int
+		var v sockopt
 		parts := strings.Split(s, ":")
 		if len(parts) != 3 {
-			return errors.New("needs three numbers")
+			return errors.New("needs three parts")
 		}
-		for i, p := range parts {
-			n, err := number(p)
+		numbers := []*int{&v.level, &v.name, &v.value}
+		if text, ok := strings.CutPrefix(parts[2], "hex"); ok {
+			b, err := hex.DecodeString(text)
 			if err != nil {
 				return err
 			}
-			v[i] = n
+			v.bytes, numbers = string(b), numbers[:2]
+		}
+		for i, n := range numbers {
+			var err error
+			if *n, err = number(parts[i]); err != nil {
+				return err
+			}
 		}
 		o.opts = append(o.opts, v)
 		return nil
@@ -51,8 +63,14 @@ func (o *options) register(fs *flag.FlagSet, send string) {
 
 func (o *options) apply(fd int) error {
 	for _, v := range o.opts {
-		if err := unix.SetsockoptInt(fd, v[0], v[1], v[2]); err != nil {
-			return fmt.Errorf("setsockopt %d:%d: %w", v[0], v[1], err)
+		var err error
+		if v.bytes != "" {
+			err = unix.SetsockoptString(fd, v.level, v.name, v.bytes)
+		} else {
+			err = unix.SetsockoptInt(fd, v.level, v.name, v.value)
+		}
+		if err != nil {
+			return fmt.Errorf("setsockopt %d:%d: %w", v.level, v.name, err)
 		}
 	}
 	return nil

@@ -26,7 +26,7 @@
 //	relay ADDR TARGET        accepts for -for D and pipes each connection to TARGET
 //
 // tcp, udp and connect take -hex HEX in place of -send TEXT, -opt LEVEL:NAME:VALUE (numbers, setsockopt(2) before
-// connecting; SO_MARK is 1:36:N) and -timeout D.
+// connecting; SO_MARK is 1:36:N; hex… for longer values) and -timeout D.
 //
 // Names:
 //

@@ -283,7 +283,7 @@ func fragSYN(args []string) (detail, error) {
 	}
 	var opts options
 	if *noDefrag {
-		opts.opts = [][3]int{{unix.SOL_IP, unix.IP_NODEFRAG, 1}}
+		opts.opts = []sockopt{{level: unix.SOL_IP, name: unix.IP_NODEFRAG, value: 1}}
 	}
 	return detail{"fragments": len(packets)}, sendRawWith(opts, unix.AF_INET, unix.IPPROTO_RAW, to, packets...)
 }
