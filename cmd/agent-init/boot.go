@@ -237,7 +237,7 @@ func (k *keeper) harden(context.Context) error {
 
 func (k *keeper) applyRules(ctx context.Context) error {
 	var err error
-	if k.sockets, err = openDNSSockets(ctx); err != nil {
+	if k.sockets, err = openGuardSockets(ctx); err != nil {
 		return err
 	}
 	plan, err := k.plan(k.policy)

@@ -23,6 +23,7 @@ const (
 	opReady                    // guard: serving
 	opPing                     // keeper: still there?
 	opPong                     // guard: yes, with its counters
+	opHeld                     // guard: is this address leased to this name, on this port? keeper: yes, or err
 	opPolicy                   // keeper: a new policy, as a memfd beside the message; guard: taken, or not
 )
 
@@ -41,6 +42,7 @@ type message struct {
 	err   bool          // reply: it could not be done
 	name  string
 	addrs []netip.Addr
+	port  uint16
 	stats guardStats
 }
 
@@ -53,6 +55,9 @@ type guardStats struct {
 	Asked    uint64 `json:"asked"`    // questions to upstream servers
 	Failed   uint64 `json:"failed"`   // of those, without an answer
 	Stripped uint64 `json:"stripped"` // addresses taken out of answers
+	Relays   uint64 `json:"relays"`   // connections through the name gate, now
+	Passed   uint64 `json:"passed"`   // connections that the gate let through
+	Refused  uint64 `json:"refused"`  // connections that it did not
 }
 
 // wire is the message in memory order; encoding/binary gives it its size.
@@ -64,6 +69,7 @@ type wire struct {
 	ID      uint32
 	TTL     uint32
 	Name    [maxName + 2]byte
+	Port    uint16
 	Addrs   [maxLeaseAddrs][16]byte
 	Stats   guardStats
 }
@@ -75,7 +81,7 @@ func (m message) encode() ([]byte, error) {
 		return nil, errors.New("message too long")
 	}
 	w := wire{Op: uint8(m.op), NameLen: uint8(len(m.name)), Count: uint8(len(m.addrs)), ID: m.id,
-		TTL: uint32(m.ttl / time.Second), Stats: m.stats}
+		TTL: uint32(m.ttl / time.Second), Port: m.port, Stats: m.stats}
 	if m.err {
 		w.Err = 1
 	}
@@ -98,7 +104,7 @@ func decodeMessage(b []byte) (message, error) {
 		return message{}, errors.New("message field out of range")
 	}
 	m := message{op: opcode(w.Op), id: w.ID, ttl: time.Duration(w.TTL) * time.Second, err: w.Err == 1,
-		name: string(w.Name[:w.NameLen]), stats: w.Stats}
+		name: string(w.Name[:w.NameLen]), port: w.Port, stats: w.Stats}
 	for _, a := range w.Addrs[:w.Count] {
 		m.addrs = append(m.addrs, netip.AddrFrom16(a).Unmap())
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
+	"github.com/agent-init/agent-init/pkg/gateway"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/resolver"
 )
@@ -33,7 +34,7 @@ const (
 	fdChannel
 	fdAudit
 	fdDrops
-	fdListeners // and on: a UDP and a TCP socket for each address family
+	fdListeners // and on: socketsPerFamily for each address family
 )
 
 // guardConfig is all that the guard is told, through a memfd: it opens no file
@@ -43,7 +44,7 @@ type guardConfig struct {
 	Servers   []netip.AddrPort `json:"servers"` // of resolv.conf
 	Search    []string         `json:"search"`
 	Ephemeral [2]uint16        `json:"ephemeral"` // first and last port that sockets get by themselves
-	Listeners int              `json:"listeners"` // pairs
+	Families  int              `json:"families"`  // that there are listeners for
 	LogLevel  slog.Level       `json:"log_level"`
 }
 
@@ -75,6 +76,7 @@ type guard struct {
 	policy   atomic.Pointer[policy.Policy]
 	channel  *channel
 	resolver *resolver.Server
+	gate     *gateway.Server
 	servers  []netip.AddrPort // of resolv.conf
 	log      *slog.Logger
 
@@ -109,7 +111,7 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	limiter := audit.NewLimiter(sink.record)
 	defer limiter.Flush()
 	go limiter.Run(ctx)
-	udp, tcp, err := inheritListeners(c.Listeners)
+	in, err := inheritListeners(c.Families)
 	if err != nil {
 		return err
 	}
@@ -122,11 +124,15 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	if g.resolver, err = resolver.New(rc); err != nil {
 		return err
 	}
+	if g.gate, err = gateway.New(gateway.Config{Policy: g.policy.Load, Held: g.held, Record: limiter.Record, Log: log}); err != nil {
+		return err
+	}
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() { cancel(g.serveChannel(ctx)) }()
-	go func() { cancel(g.resolver.Serve(ctx, udp, tcp)) }()
+	go func() { cancel(g.resolver.Serve(ctx, in.udp, in.tcp)) }()
+	go func() { cancel(g.gate.Serve(ctx, in.gate)) }()
 	go func() {
 		err := firewall.ReadDrops(ctx, os.NewFile(fdDrops, "drops"), func(d firewall.Drop) { limiter.Record(dropEvent(d)) })
 		if ctx.Err() == nil {
@@ -199,6 +205,15 @@ func (g *guard) admit(ctx context.Context, name string, addrs []netip.Addr, ttl 
 	return admitted, nil
 }
 
+// held asks the keeper whether addr is leased to this very name.
+func (g *guard) held(ctx context.Context, name string, addr netip.AddrPort) (bool, error) {
+	reply, err := g.ask(ctx, message{op: opHeld, name: name, addrs: []netip.Addr{addr.Addr()}, port: addr.Port()})
+	if err != nil {
+		return false, fmt.Errorf("ask for the lease: %w", err)
+	}
+	return !reply.err, nil
+}
+
 func (g *guard) ask(ctx context.Context, m message) (message, error) {
 	answer := make(chan message, 1)
 	g.mu.Lock()
@@ -237,7 +252,7 @@ func (g *guard) serveChannel(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", errKeeperGone, err)
 		}
 		switch m.op {
-		case opLease:
+		case opLease, opHeld:
 			g.mu.Lock()
 			answer := g.waiting[m.id]
 			delete(g.waiting, m.id)
@@ -279,13 +294,17 @@ func (g *guard) adopt(ctx context.Context, file *os.File) error {
 		return err
 	}
 	g.policy.Store(p)
+	g.gate.Recheck()
 	g.prefetch(ctx, p)
 	return nil
 }
 
 func (g *guard) stats() guardStats {
-	s := g.resolver.Stats()
-	return guardStats{Queries: s.Queries, Allowed: s.Allowed, Denied: s.Denied, Cached: s.Cached, Asked: s.Asked, Failed: s.Failed, Stripped: s.Stripped}
+	s, t := g.resolver.Stats(), g.gate.Stats()
+	return guardStats{
+		Queries: s.Queries, Allowed: s.Allowed, Denied: s.Denied, Cached: s.Cached, Asked: s.Asked, Failed: s.Failed, Stripped: s.Stripped,
+		Relays: uint64(t.Open), Passed: t.Allowed, Refused: t.Refused,
+	}
 }
 
 func dropEvent(d firewall.Drop) audit.Event {
@@ -316,23 +335,41 @@ func protocolName(p uint8) string {
 	return strconv.Itoa(int(p))
 }
 
-func inheritListeners(pairs int) (udp []net.PacketConn, tcp []net.Listener, err error) {
-	for i := range pairs {
-		u := os.NewFile(uintptr(fdListeners+2*i), "dns-udp")
-		t := os.NewFile(uintptr(fdListeners+2*i+1), "dns-tcp")
-		pc, err := net.FilePacketConn(u)
+// inherited are the keeper's listening sockets.
+type inherited struct {
+	udp  []net.PacketConn
+	tcp  []net.Listener
+	gate []net.Listener
+}
+
+func inheritListeners(families int) (in inherited, err error) {
+	for i := range families {
+		fd := uintptr(fdListeners + socketsPerFamily*i)
+		u, err := inherit(fd, net.FilePacketConn)
 		if err != nil {
-			return nil, nil, fmt.Errorf("inherit the DNS socket: %w", err)
+			return in, err
 		}
-		l, err := net.FileListener(t)
+		t, err := inherit(fd+1, net.FileListener)
 		if err != nil {
-			return nil, nil, fmt.Errorf("inherit the DNS socket: %w", err)
+			return in, err
 		}
-		u.Close()
-		t.Close()
-		udp, tcp = append(udp, pc), append(tcp, l)
+		g, err := inherit(fd+2, net.FileListener)
+		if err != nil {
+			return in, err
+		}
+		in.udp, in.tcp, in.gate = append(in.udp, u), append(in.tcp, t), append(in.gate, g)
 	}
-	return udp, tcp, nil
+	return in, nil
+}
+
+func inherit[T any](fd uintptr, open func(*os.File) (T, error)) (T, error) {
+	f := os.NewFile(fd, "inherited")
+	defer f.Close()
+	v, err := open(f)
+	if err != nil {
+		return v, fmt.Errorf("inherit socket %d: %w", fd, err)
+	}
+	return v, nil
 }
 
 // auditSink sends events to the keeper, which owns the file. It never blocks:

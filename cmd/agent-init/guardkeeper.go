@@ -132,7 +132,7 @@ func (g *guardKeeper) start(channel, auditEnd *os.File) (*reaper.Process, error)
 	bundle := k.bundle
 	k.mu.Unlock()
 	cfg, err := memfd("guard-config", guardConfig{
-		Bundle: bundle, Servers: k.resolv.servers, Search: k.resolv.search, Ephemeral: ephemeralPorts(), Listeners: k.sockets.pairs(), LogLevel: k.config.level(),
+		Bundle: bundle, Servers: k.resolv.servers, Search: k.resolv.search, Ephemeral: ephemeralPorts(), Families: k.sockets.families(), LogLevel: k.config.level(),
 	})
 	if err != nil {
 		return nil, err
@@ -183,6 +183,10 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *channel) error {
 		case opPolicy:
 			if m.err {
 				return errors.New("the guard could not take the new policy")
+			}
+		case opHeld:
+			if err := ch.send(g.keeper.held(m), nil); err != nil {
+				g.keeper.log.Debug("answering the guard", "error", err)
 			}
 		case opLease:
 			slots <- struct{}{}

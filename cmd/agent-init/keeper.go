@@ -37,7 +37,7 @@ type keeper struct {
 	record   audit.Recorder
 	flush    func() // what the recorder holds back
 	reaper   *reaper.Reaper
-	sockets  *dnsSockets
+	sockets  *guardSockets
 	drops    *os.File // the log of refused packets
 	resolv   resolvConf
 	guardUID uint32
@@ -72,7 +72,9 @@ func (k *keeper) plan(p *policy.Policy) (firewall.Plan, error) {
 		return firewall.Plan{}, err
 	}
 	c := firewall.Config{
-		GuardUID: k.guardUID, DNSPort4: k.sockets.port4, DNSPort6: k.sockets.port6, DropGroup: dropGroup,
+		GuardUID: k.guardUID, DropGroup: dropGroup,
+		DNSPort4: k.sockets.dns4, DNSPort6: k.sockets.dns6,
+		GatePort4: k.sockets.gate4, GatePort6: k.sockets.gate6, Gated: []uint16{http.Number, https.Number},
 	}
 	for _, u := range ups {
 		c.Upstreams = append(c.Upstreams, netip.AddrPortFrom(u.Addr.Addr().WithZone(""), u.Addr.Port()))
@@ -119,6 +121,12 @@ func (k *keeper) lease(ctx context.Context, m message) message {
 	}
 	reply.addrs = admitted
 	return reply
+}
+
+// held answers the name gate: does the book have this address for this name?
+func (k *keeper) held(m message) message {
+	ok := len(m.addrs) == 1 && k.ledger.leasedTo(m.name, firewall.Element{Addr: m.addrs[0], Proto: uint8(policy.TCP), Port: m.port})
+	return message{op: opHeld, id: m.id, err: !ok}
 }
 
 // leaseTime is what the kernel may take over a lease.

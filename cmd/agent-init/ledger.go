@@ -309,6 +309,17 @@ func (l *ledger) leases() []firewall.Lease {
 	return out
 }
 
+// leasedTo says whether this very name has the element open.
+func (l *ledger) leasedTo(name string, e firewall.Element) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	nl := l.names[l.policy.Lookup(name).Name]
+	if nl == nil {
+		return false
+	}
+	return slices.ContainsFunc(nl.addrs[e.Addr].ports, func(p policy.Port) bool { return element(e.Addr, p) == e })
+}
+
 // holds says whether some name has the element open.
 func (l *ledger) holds(e firewall.Element) bool {
 	l.mu.Lock()

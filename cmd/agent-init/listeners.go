@@ -9,60 +9,78 @@ import (
 	"syscall"
 )
 
-// dnsSockets are the loopback sockets that port 53 is redirected to. The keeper
-// makes them and lends them to each guard, so that the ports belong to
-// agent-init also while the guard is being restarted.
-type dnsSockets struct {
-	port4, port6 uint16
-	files        []*os.File // UDP, TCP for each family
+// guardSockets are the loopback sockets that the agent's DNS and its TLS and
+// HTTP connections are redirected to. The keeper makes them and lends them to
+// each guard, so that the ports belong to agent-init also while the guard is
+// being restarted.
+type guardSockets struct {
+	dns4, dns6   uint16 // ports; 0 if there is no such address
+	gate4, gate6 uint16
+	files        []*os.File // socketsPerFamily for each family
 }
 
-func openDNSSockets(ctx context.Context) (*dnsSockets, error) {
-	s := &dnsSockets{}
+// socketsPerFamily: DNS over UDP, DNS over TCP, the name gate.
+const socketsPerFamily = 3
+
+func openGuardSockets(ctx context.Context) (*guardSockets, error) {
+	s := &guardSockets{}
 	var err error
-	if s.port4, err = s.open(ctx, "127.0.0.1", "4"); err != nil {
-		return nil, fmt.Errorf("listen for DNS: %w", err)
+	if s.dns4, s.gate4, err = s.open(ctx, "127.0.0.1", "4"); err != nil {
+		return nil, fmt.Errorf("listen on 127.0.0.1: %w", err)
 	}
-	if s.port6, err = s.open(ctx, "::1", "6"); err != nil {
-		// No IPv6 loopback: port 53 over IPv6 is refused instead.
+	if s.dns6, s.gate6, err = s.open(ctx, "::1", "6"); err != nil {
+		// No IPv6 loopback: what would be redirected is refused instead.
 		if !errors.Is(err, syscall.EADDRNOTAVAIL) && !errors.Is(err, syscall.EAFNOSUPPORT) {
-			return nil, fmt.Errorf("listen for DNS: %w", err)
+			return nil, fmt.Errorf("listen on ::1: %w", err)
 		}
-		s.port6 = 0
 	}
 	return s, nil
 }
 
-// open binds one port, free for both protocols. The kernel chooses it: no port
-// is taken from the agent's programs by a fixed choice.
-func (s *dnsSockets) open(ctx context.Context, host, family string) (uint16, error) {
+// open binds one port that is free for UDP and TCP, and another one for TCP.
+// The kernel chooses them: no port is taken from the agent's programs.
+func (s *guardSockets) open(ctx context.Context, host, family string) (dns, gate uint16, err error) {
 	// Redirected clients may speak MPTCP; the original destination is only to
 	// be had from a plain TCP socket (net/mptcp/sockopt.c).
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false)
-	var err error
+	any := net.JoinHostPort(host, "0")
 	for range 32 {
 		var l net.Listener
-		if l, err = lc.Listen(ctx, "tcp"+family, net.JoinHostPort(host, "0")); err != nil {
-			return 0, err
+		if l, err = lc.Listen(ctx, "tcp"+family, any); err != nil {
+			return 0, 0, err
 		}
-		port := l.Addr().(*net.TCPAddr).Port
 		var u net.PacketConn
 		if u, err = lc.ListenPacket(ctx, "udp"+family, l.Addr().String()); err != nil {
 			l.Close()
 			continue
 		}
-		uf, e1 := u.(*net.UDPConn).File()
-		lf, e2 := l.(*net.TCPListener).File()
-		u.Close()
-		l.Close()
-		if err = errors.Join(e1, e2); err != nil {
-			return 0, err
+		var g net.Listener
+		if g, err = lc.Listen(ctx, "tcp"+family, any); err != nil {
+			l.Close()
+			u.Close()
+			return 0, 0, err
 		}
-		s.files = append(s.files, uf, lf)
-		return uint16(port), nil
+		files, err := files(u, l, g)
+		if err != nil {
+			return 0, 0, err
+		}
+		s.files = append(s.files, files...)
+		return uint16(l.Addr().(*net.TCPAddr).Port), uint16(g.Addr().(*net.TCPAddr).Port), nil
 	}
-	return 0, err
+	return 0, 0, err
 }
 
-func (s *dnsSockets) pairs() int { return len(s.files) / 2 }
+// files takes the descriptors out of the sockets and closes those.
+func files(sockets ...interface{ Close() error }) ([]*os.File, error) {
+	var out []*os.File
+	var errs []error
+	for _, s := range sockets {
+		f, err := s.(interface{ File() (*os.File, error) }).File()
+		s.Close()
+		out, errs = append(out, f), append(errs, err)
+	}
+	return out, errors.Join(errs...)
+}
+
+func (s *guardSockets) families() int { return len(s.files) / socketsPerFamily }

@@ -78,6 +78,7 @@ func (s *state) write(w io.Writer, ok bool, why []string, colour bool) {
 		guard = "up"
 	}
 	row("guard", "%s (uid %d), restarted %d times; %d queries, %d denied", guard, s.Guard.UID, s.Guard.Restarts, s.Guard.Stats.Queries, s.Guard.Stats.Denied)
+	row("gate", "%d connections now; %d passed, %d refused", s.Guard.Stats.Relays, s.Guard.Stats.Passed, s.Guard.Stats.Refused)
 	row("leases", "%d addresses and ports for %d names", s.Leases.Elements, s.Leases.Names)
 	switch {
 	case s.SelfTest == nil:

@@ -132,13 +132,20 @@ func (b *builder) output() chain {
 		for _, p := range []uint8{protoUDP, protoTCP} {
 			add(refuse(matchProto{proto: p}, matchPort{53}, matchOriginal{}))
 		}
-		// Established only: what is merely related to a flow, an FTP helper's
-		// data connection for one, has to be allowed by itself.
-		add(to(accept{}, matchState{stateEstablished}))
 		for _, f := range families() {
 			if s, ok := b.allow[f]; ok {
 				add(to(accept{}, matchFamily{f}, matchSet{s}))
 			}
+		}
+		// Where names are looked at, nobody goes out but the guard: not around the
+		// redirection, and not in what is left of a flow of the guard's.
+		for _, port := range b.gated() {
+			add(refuse(matchProto{proto: protoTCP}, matchPort{port}, matchOriginal{}, matchUID{b.GuardUID, true}))
+		}
+		// Established only: what is merely related to a flow, an FTP helper's
+		// data connection for one, has to be allowed by itself.
+		add(to(accept{}, matchState{stateEstablished}))
+		for _, f := range families() {
 			add(to(accept{}, matchFamily{f}, matchSet{leaseSet(f)}))
 		}
 	}
@@ -159,12 +166,12 @@ func (b *builder) upstreams() []rule {
 	if b.engine() {
 		b.plan.sets = append(b.plan.sets, set{name: askedSet, kind: asked})
 		out = append(out,
-			to(remember{askedSet}, matchUID{b.GuardUID}, matchDst{single(engineDNS())}, matchProto{proto: protoUDP}),
+			to(remember{askedSet}, matchUID{uid: b.GuardUID}, matchDst{single(engineDNS())}, matchProto{proto: protoUDP}),
 			to(accept{}, forwarded()...))
 	}
 	for _, u := range slices.Compact(ups) {
 		for _, p := range []uint8{protoUDP, protoTCP} {
-			ms := []match{matchUID{b.GuardUID}, matchDst{single(u.Addr())}, matchProto{proto: p}}
+			ms := []match{matchUID{uid: b.GuardUID}, matchDst{single(u.Addr())}, matchProto{proto: p}}
 			if u.Addr() != engineDNS() { // its port is random by now
 				ms = append(ms, matchPort{u.Port()})
 			}
@@ -188,7 +195,7 @@ func (b *builder) engine() bool {
 // what the guard has asked a moment ago can pass, and of that only the engine's
 // repetition: the agent never is root, and a root shell would have to guess.
 func forwarded() []match {
-	return []match{matchUID{0}, matchProto{proto: protoUDP}, matchPort{53}, matchQuery{askedSet}}
+	return []match{matchUID{uid: 0}, matchProto{proto: protoUDP}, matchPort{53}, matchQuery{askedSet}}
 }
 
 // input decides what may come in. What is refused gets no answer.
@@ -237,25 +244,41 @@ func (b *builder) postrouting() chain {
 	}}
 }
 
-// redirectDNS sends port 53 of every address to the guard. Container engines
-// do the same for their own server at priority -100.
-func (b *builder) redirectDNS() chain {
-	c := chain{name: "dns", hook: "output", nat: true, priority: -105}
-	c.rules = append(c.rules, to(leave{}, matchUID{b.GuardUID}))
+// redirect sends port 53 of every address, and the gated ports of leased
+// addresses, to the guard. Container engines do the same for their own DNS
+// server at priority -100.
+func (b *builder) redirect() chain {
+	c := chain{name: "redirect", hook: "output", nat: true, priority: -105}
+	add := func(rs ...rule) { c.rules = append(c.rules, rs...) }
+	add(to(leave{}, matchUID{uid: b.GuardUID}))
 	if b.engine() {
-		c.rules = append(c.rules, to(leave{}, forwarded()...))
+		add(to(leave{}, forwarded()...))
 	}
-	ports := map[family]uint16{ipv4: b.DNSPort4, ipv6: b.DNSPort6}
+	dns := map[family]uint16{ipv4: b.DNSPort4, ipv6: b.DNSPort6}
+	gate := map[family]uint16{ipv4: b.GatePort4, ipv6: b.GatePort6}
 	for _, f := range families() {
-		port := ports[f]
-		if port == 0 {
+		if port := dns[f]; port != 0 {
+			for _, p := range []uint8{protoUDP, protoTCP} {
+				add(to(redirect{port}, matchFamily{f}, matchProto{proto: p}, matchPort{53}))
+			}
+		}
+		if gate[f] == 0 {
 			continue
 		}
-		for _, p := range []uint8{protoUDP, protoTCP} {
-			c.rules = append(c.rules, to(redirect{port}, matchFamily{f}, matchProto{proto: p}, matchPort{53}))
+		if s, ok := b.allow[f]; ok {
+			add(to(leave{}, matchFamily{f}, matchSet{s}))
+		}
+		for _, port := range b.gated() {
+			add(to(redirect{gate[f]}, matchFamily{f}, matchProto{proto: protoTCP}, matchPort{port}, matchSet{leaseSet(f)}))
 		}
 	}
 	return c
+}
+
+func (b *builder) gated() []uint16 {
+	ports := slices.Clone(b.Gated)
+	slices.Sort(ports)
+	return slices.Compact(ports)
 }
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -25,6 +25,15 @@ type Config struct {
 	// that nothing listens in that family: port 53 is then refused.
 	DNSPort4, DNSPort6 uint16
 
+	// GatePort4 and GatePort6 are the ports on 127.0.0.1 and ::1 where the
+	// guard looks at the names inside connections: TCP to a leased address on
+	// one of Gated is redirected there, and only the guard goes on from there.
+	// Where nothing listens (0), such connections are refused.
+	GatePort4, GatePort6 uint16
+
+	// Gated are TCP ports. Destinations of Allow don't pass the gate.
+	Gated []uint16
+
 	// Upstreams are the DNS servers of the guard, over UDP and TCP.
 	Upstreams []netip.AddrPort
 

@@ -90,7 +90,11 @@ func compileMatch(m match, sets map[string]set) ([]expr.Any, error) {
 		return append(meta(expr.MetaKeyNFPROTO, equal, []byte{nfproto(ipv6)}),
 			field(expr.PayloadBaseNetworkHeader, 7, []byte{255})...), nil
 	case matchUID:
-		return meta(expr.MetaKeySKUID, equal, binaryutil.NativeEndian.PutUint32(m.uid)), nil
+		op := equal
+		if m.not {
+			op = notEqual
+		}
+		return meta(expr.MetaKeySKUID, op, binaryutil.NativeEndian.PutUint32(m.uid)), nil
 	case matchOwned:
 		// Loading the uid ends the rule if the packet has no owner.
 		return meta(expr.MetaKeySKUID, expr.CmpOpGte, binaryutil.NativeEndian.PutUint32(0)), nil

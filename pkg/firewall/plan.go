@@ -99,7 +99,7 @@ func NewPlan(c Config) (Plan, error) {
 	p.chains = append(p.chains, b.output(), b.input(),
 		chain{name: "forward", hook: "forward", closed: true}, b.postrouting())
 	if !c.Sealed {
-		p.chains = append(p.chains, b.redirectDNS())
+		p.chains = append(p.chains, b.redirect())
 	}
 	return p, nil
 }

@@ -37,7 +37,9 @@ func TestPlanGolden(t *testing.T) {
 		"otherport": func(c *Config) { // none but the guard's packets may be part of the guard's flows
 			c.Upstreams = []netip.AddrPort{netip.MustParseAddrPort("10.0.0.53:853"), netip.MustParseAddrPort("[2001:db8::53]:5353")}
 		},
-		"nolog": func(c *Config) { c.DropGroup = 0 },
+		"gated":  func(c *Config) { c.GatePort4, c.GatePort6, c.Gated = 41080, 41081, []uint16{443, 80, 443} },
+		"nogate": func(c *Config) { c.GatePort4, c.Gated = 41080, []uint16{443} }, // no IPv6 listener
+		"nolog":  func(c *Config) { c.DropGroup = 0 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := typical
@@ -58,6 +60,7 @@ func TestPlanGolden(t *testing.T) {
 			slices.Reverse(c.Deny)
 			slices.Reverse(c.Inbound)
 			slices.Reverse(c.Upstreams)
+			slices.Reverse(c.Gated)
 			if q, err := NewPlan(c); err != nil || q.String() != p.String() {
 				t.Errorf("another order of entries gives another plan (%v)", err)
 			}

@@ -86,11 +86,14 @@ type (
 	matchPort     struct{ port uint16 } // destination port; after matchProto
 	matchICMP     struct{ typ uint8 }   // after matchProto
 	matchHopLimit struct{}              // 255: no router has passed it on
-	matchUID      struct{ uid uint32 }  // owner of the sending socket
-	matchOwned    struct{}              // sent by a process, not by the kernel
-	matchForeign  struct{}              // from an address that is none of this namespace
-	matchSYN      struct{}              // the first segment of a connection; after matchProto
-	matchRouted   struct{}              // IPv6, with a routing header
+	matchUID      struct {
+		uid uint32 // owner of the sending socket
+		not bool   // sent by a process, and by another one's
+	}
+	matchOwned    struct{} // sent by a process, not by the kernel
+	matchForeign  struct{} // from an address that is none of this namespace
+	matchSYN      struct{} // the first segment of a connection; after matchProto
+	matchRouted   struct{} // IPv6, with a routing header
 	matchState    struct{ state ctState }
 	matchOriginal struct{}             // in the direction of the flow's first packet
 	matchDNAT     struct{}             // redirected by a NAT rule
@@ -122,7 +125,12 @@ func (m matchProto) String() string {
 func (m matchPort) String() string     { return fmt.Sprintf("th dport %d", m.port) }
 func (m matchICMP) String() string     { return fmt.Sprintf("icmp type %d", m.typ) }
 func (m matchHopLimit) String() string { return "ip6 hoplimit 255" }
-func (m matchUID) String() string      { return fmt.Sprintf("meta skuid %d", m.uid) }
+func (m matchUID) String() string {
+	if m.not {
+		return fmt.Sprintf("meta skuid != %d", m.uid)
+	}
+	return fmt.Sprintf("meta skuid %d", m.uid)
+}
 func (m matchOwned) String() string    { return "meta skuid >= 0" }
 func (m matchForeign) String() string  { return "fib saddr type != local" }
 func (m matchSYN) String() string      { return "tcp flags & (fin|syn|rst|ack) == syn" }
