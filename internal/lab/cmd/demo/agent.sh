@@ -31,6 +31,7 @@ try 'an address without a name' curl -sS -m 5 https://1.1.1.1/
 try 'the same, over IPv6' curl -sS -m 5 'https://[2606:4700:4700::1111]/'
 try 'the cloud metadata service' curl -sS -m 5 http://169.254.169.254/
 try 'another port of the LLM' curl -sS -m 5 https://api.anthropic.com:8443/
+try 'another site on an allowed address' curl -sS -m 5 --resolve 'shared.test:443:[2a0f:30::10]' https://shared.test/
 try 'a ping' ping -c 1 -W 2 9.9.9.9
 try 'becoming root' setpriv --reuid=0 true
 try 'changing the rules' nft flush ruleset
