@@ -13,7 +13,7 @@ case ${1:-all} in
   base) need="ip nsenter curl" ;;
   lint) need="shellcheck git" ;;
   bench) need="ip nsenter curl dnsmasq dnsperf iptables ipset" ;;
-  all) need="ip nsenter curl gcc shellcheck git debootstrap npm" ;;
+  all) need="ip nsenter curl gcc shellcheck git debootstrap npm iptables" ;;
   *) echo "usage: prepare.sh base|lint|bench|all" >&2; exit 64 ;;
 esac
 
