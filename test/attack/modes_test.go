@@ -371,6 +371,16 @@ func (w *world) setPolicyOrSkip(list string) lab.Result {
 	return w.root("agent-init", "reload")
 }
 
+// TestLabModeQuiet: a start with the recommended options has nothing to say.
+func TestLabModeQuiet(t *testing.T) {
+	w := confine(t, allowlist, lab.BoxOptions{NoNewPrivs: true})
+	w.works("http", "https://ok.test/")
+	w.blocked("tcp", "1.1.1.1:443")
+	if said := w.agent.Stdout() + w.agent.Stderr(); said != "" {
+		t.Errorf("agent-init said: %s", said)
+	}
+}
+
 // TestLabModeUsers: who the agent is.
 func TestLabModeUsers(t *testing.T) {
 	lab.Require(t)
