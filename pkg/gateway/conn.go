@@ -188,8 +188,14 @@ func (c *conn) direction(run func() error, src *source, dst *net.TCPConn) {
 			}
 		}
 	case errors.As(err, &broken):
-		// What the peer sent before it gave up may still be on its way.
-		c.breakOff()
+		// What comes the other way may still be on its way.
+		if c.breakOff() {
+			if src.discard() == io.EOF {
+				dst.CloseWrite()
+				src.awaitReset()
+			}
+			c.end(audit.Allow, "reset")
+		}
 	default:
 		var (
 			r       refusal
@@ -226,8 +232,9 @@ func (c *conn) finish(dst *net.TCPConn) bool {
 	return false
 }
 
-// breakOff ends a direction whose destination takes no more.
-func (c *conn) breakOff() {
+// breakOff ends a direction whose destination takes no more. It returns true if
+// the other direction is still open.
+func (c *conn) breakOff() bool {
 	c.mu.Lock()
 	c.broken = true
 	c.ended++
@@ -236,6 +243,7 @@ func (c *conn) breakOff() {
 	if both {
 		c.end(audit.Allow, how(both))
 	}
+	return !both
 }
 
 // how names an end by reset: who said the last word before may take no answer.

@@ -223,6 +223,17 @@ func (s *source) forward(dst io.Writer, n int64) error {
 	return nil
 }
 
+// discard reads to the end and keeps nothing.
+func (s *source) discard() error {
+	defer s.release()
+	for {
+		s.r, s.w = 0, 0
+		if err := s.wait(); err != nil {
+			return err
+		}
+	}
+}
+
 // awaitReset waits, after the end of the stream, for the peer to reset the
 // connection. It returns when that happens, or when the connection is closed.
 func (s *source) awaitReset() error {

@@ -1,0 +1,424 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+)
+
+// pair makes a relayed connection and returns both ends of it, past the hello.
+func (r *rig) pair(name string) (client, server *net.TCPConn) {
+	r.t.Helper()
+	got := make(chan *net.TCPConn)
+	done := make(chan struct{})
+	r.t.Cleanup(func() { close(done) })
+	hello := helloFor(name)
+	r.server(siteTLS, func(c *net.TCPConn) {
+		c.SetDeadline(time.Now().Add(waitTime))
+		io.ReadFull(c, make([]byte, len(hello)))
+		// A ServerHello, of which the rest never comes.
+		c.Write(records(append([]byte{2, 0, 0, 80, 3, 3}, make([]byte, 80)...), 1<<14))
+		got <- c
+		<-done
+	})
+	client = r.connect(siteTLS)
+	client.Write(hello)
+	io.ReadFull(client, make([]byte, 5+86))
+	return client, <-got
+}
+
+func TestHalfClose(t *testing.T) {
+	r := newRig(t, nil)
+	for _, clientFirst := range []bool{true, false} {
+		client, server := r.pair("ok.test")
+		first, second := client, server
+		if !clientFirst {
+			first, second = server, client
+		}
+		first.CloseWrite()
+		if _, err := second.Read(make([]byte, 1)); err != io.EOF {
+			t.Fatalf("client first %v: %v", clientFirst, err)
+		}
+		for range 3 {
+			io.WriteString(second, "still")
+			if _, err := io.ReadFull(first, make([]byte, 5)); err != nil {
+				t.Fatalf("client first %v: %v", clientFirst, err)
+			}
+		}
+		second.CloseWrite()
+		if _, err := first.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("client first %v: %v", clientFirst, err)
+		}
+	}
+	wantReason(t, r.event(audit.Connect, 0), audit.Allow, "closed: ")
+	wantReason(t, r.event(audit.Connect, 1), audit.Allow, "closed: ")
+}
+
+func TestResetIsPassedOn(t *testing.T) {
+	r := newRig(t, nil)
+	for _, tt := range []struct {
+		label       string
+		clientFirst bool
+		halfClosed  bool
+	}{{"client", true, false}, {"server", false, false}, {"client after its end", true, true}, {"server after its end", false, true}} {
+		client, server := r.pair("ok.test")
+		first, second := client, server
+		if !tt.clientFirst {
+			first, second = server, client
+		}
+		if tt.halfClosed {
+			first.CloseWrite()
+			if _, err := second.Read(make([]byte, 1)); err != io.EOF {
+				t.Fatalf("%s: %v", tt.label, err)
+			}
+		}
+		abort(first)
+		if !tt.halfClosed {
+			wantReset(t, second)
+			continue
+		}
+		// The end was read already; that it was reset shows when writing.
+		deadline := time.Now().Add(waitTime)
+		for {
+			if _, err := second.Write([]byte("x")); err != nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: not noticed", tt.label)
+			}
+		}
+	}
+	for i := range 4 {
+		r.event(audit.Connect, i)
+	}
+}
+
+// TestBulk moves more than the kernel's buffers hold, both ways at once, with
+// pauses in which a splice would have to wait.
+func TestBulk(t *testing.T) {
+	r := newRig(t, nil)
+	client, server := r.pair("ok.test")
+	const size = 24 << 20
+	send := func(c *net.TCPConn, seed uint64) [32]byte {
+		h := sha256.New()
+		g := rand.NewChaCha8([32]byte{byte(seed)})
+		b := make([]byte, 300<<10)
+		for left := size; left > 0; {
+			n := min(left, 1+int(g.Uint64()%uint64(len(b))))
+			g.Read(b[:n])
+			h.Write(b[:n])
+			if _, err := c.Write(b[:n]); err != nil {
+				t.Error(err)
+				break
+			}
+			left -= n
+		}
+		c.CloseWrite()
+		return [32]byte(h.Sum(nil))
+	}
+	receive := func(c *net.TCPConn) [32]byte {
+		h := sha256.New()
+		if n, err := io.Copy(h, c); n != size || err != nil {
+			t.Errorf("%d bytes, %v", n, err)
+		}
+		return [32]byte(h.Sum(nil))
+	}
+	var out, in, gotOut, gotIn [32]byte
+	var wg sync.WaitGroup
+	wg.Go(func() { out = send(client, 1) })
+	wg.Go(func() { in = send(server, 2) })
+	wg.Go(func() { gotOut = receive(server) })
+	wg.Go(func() { gotIn = receive(client) })
+	wg.Wait()
+	if out != gotOut || in != gotIn {
+		t.Error("other bytes arrived")
+	}
+	e := r.event(audit.Connect, 0)
+	want := fmt.Sprintf("closed: %d bytes out, %d in, ", size+len(helloFor("ok.test")), size+91)
+	wantReason(t, e, audit.Allow, want)
+	if s := r.Stats(); s.Out != uint64(size+len(helloFor("ok.test"))) || s.In != size+91 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestBackPressure: what the server does not read, the client can't send.
+func TestBackPressure(t *testing.T) {
+	r := newRig(t, nil)
+	client, _ := r.pair("ok.test")
+	client.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
+	var sent int
+	block := make([]byte, 1<<20)
+	for sent < 1<<30 {
+		n, err := client.Write(block)
+		sent += n
+		if err != nil {
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+	t.Errorf("%d bytes went nowhere", sent)
+}
+
+func TestManyAtOnce(t *testing.T) {
+	r := newRig(t, nil)
+	r.echo(r.config())
+	config := insecure("ok.test")
+	config.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+	start := make(chan struct{})
+	var wg sync.WaitGroup
+	var failed atomic.Int64
+	for range 500 {
+		wg.Go(func() {
+			<-start
+			c, err := net.Dial("tcp", r.listeners[siteTLS].Addr().String())
+			if err != nil {
+				failed.Add(1)
+				return
+			}
+			defer c.Close()
+			if err := talk(tls.Client(c, config), "ok.test"); err != nil {
+				failed.Add(1)
+			}
+		})
+	}
+	close(start)
+	wg.Wait()
+	if n := failed.Load(); n != 0 {
+		t.Errorf("%d of 500 failed", n)
+	}
+}
+
+// TestSlowClientsMakeRoom: those that say nothing, or one byte, are the ones
+// that pay for it.
+func TestSlowClientsMakeRoom(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Limits.Sniffing = 8; c.Limits.HelloTime = waitTime })
+	r.echo(r.config())
+	var slow []*net.TCPConn
+	for range 40 {
+		c := r.connect(siteTLS)
+		c.Write([]byte{22})
+		slow = append(slow, c)
+	}
+	for i := range 32 {
+		wantReset(t, slow[i])
+		wantReason(t, r.event(audit.Connect, i), audit.Deny, refusedEvicted.Error())
+	}
+	c := tls.Client(r.connect(siteTLS), insecure("ok.test"))
+	if err := talk(c, "ok.test"); err != nil {
+		t.Error(err)
+	}
+	if s := r.Stats(); s.Evicted < 32 || s.Sniffing > 8 || s.Allowed != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestTooManyConnections(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Limits.Connections = 2 })
+	client, server := r.pair("ok.test")
+	r.pair("ok.test")
+	r.refused(siteTLS, "")
+	wantReason(t, r.event(audit.Connect, 0), audit.Deny, refusedTooMany.Error())
+	// The others don't notice, and a place that becomes free is free.
+	io.WriteString(client, "x")
+	if _, err := server.Read(make([]byte, 1)); err != nil {
+		t.Error(err)
+	}
+	abort(client)
+	r.event(audit.Connect, 1)
+	r.pair("ok.test")
+}
+
+func TestIdleEnds(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Limits.Idle = 100 * time.Millisecond })
+	client, server := r.pair("ok.test")
+	wantReset(t, client)
+	wantReset(t, server)
+	wantReason(t, r.event(audit.Connect, 0), audit.Allow, "idle for too long: ")
+}
+
+func TestRecheck(t *testing.T) {
+	r := newRig(t, nil)
+	gone, goneServer := r.pair("two.test")
+	stays, staysServer := r.pair("ok.test")
+	// The end of a lease is no reason.
+	r.mu.Lock()
+	delete(r.leases, "ok.test")
+	r.mu.Unlock()
+	r.policy.Store(parsePolicy(t, "ok.test", "!two.test"))
+	began := time.Now()
+	r.Recheck()
+	wantReset(t, gone)
+	wantReset(t, goneServer)
+	if d := time.Since(began); d > time.Second {
+		t.Errorf("it took %v", d)
+	}
+	io.WriteString(stays, "x")
+	if _, err := staysServer.Read(make([]byte, 1)); err != nil {
+		t.Errorf("another connection noticed: %v", err)
+	}
+	e := r.event(audit.Connect, 0)
+	wantReason(t, e, audit.Deny, "no longer allowed: ")
+	if e.Name != "two.test" {
+		t.Errorf("recorded %+v", e)
+	}
+	r.policy.Store(parsePolicy(t, "ok.test:443", "!192.0.2.0/24"))
+	r.Recheck()
+	wantReset(t, stays)
+	if s := r.Stats(); s.Revoked != 2 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestRecheckWhileConnecting: a name that is revoked between the decision and
+// the onward connection is revoked all the same.
+func TestRecheckWhileConnecting(t *testing.T) {
+	at := make(chan struct{})
+	r := newRig(t, func(c *Config) {
+		c.Dial = func(ctx context.Context, _ netip.AddrPort) (*net.TCPConn, error) {
+			close(at)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+	})
+	c := r.connect(siteTLS)
+	c.Write(helloFor("two.test"))
+	<-at
+	r.policy.Store(parsePolicy(t, "ok.test"))
+	r.Recheck()
+	wantReset(t, c)
+	wantReason(t, r.event(audit.Connect, 0), audit.Deny, refusedRevoked.Error())
+}
+
+// TestRecheckHTTP: a kept-alive connection counts for what it is used for.
+func TestRecheckHTTP(t *testing.T) {
+	r := newRig(t, nil)
+	r.script("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n.", "")
+	c := r.connect(siteWeb)
+	ask := "GET / HTTP/1.1\r\nHost: %s.test\r\n\r\n"
+	fmt.Fprintf(c, ask, "two")
+	io.ReadFull(c, make([]byte, len("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")))
+	fmt.Fprintf(c, ask, "ok")
+	io.ReadFull(c, make([]byte, len("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n.")))
+	r.policy.Store(parsePolicy(t, "two.test"))
+	r.Recheck()
+	wantReset(t, c)
+}
+
+func TestServeEndsAll(t *testing.T) {
+	r := newRig(t, nil)
+	client, server := r.pair("ok.test")
+	waiting := r.connect(siteTLS)
+	waiting.Write([]byte{22})
+	r.stop()
+	wantReset(t, client)
+	wantReset(t, server)
+	if _, err := net.Dial("tcp", r.listeners[siteTLS].Addr().String()); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// flaky is a listener that fails before it works.
+type flaky struct {
+	net.Listener
+	errs []error
+}
+
+func (l *flaky) Accept() (net.Conn, error) {
+	if len(l.errs) > 0 {
+		err := l.errs[0]
+		l.errs = l.errs[1:]
+		return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", err)}
+	}
+	return l.Listener.Accept()
+}
+
+func TestAcceptGoesOn(t *testing.T) {
+	r := newRig(t, nil)
+	l := listen(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	served := make(chan error, 1)
+	go func() {
+		served <- r.Serve(ctx, []net.Listener{&flaky{l, []error{syscall.EMFILE, syscall.ECONNABORTED, syscall.ENFILE, syscall.ENOBUFS}}})
+	}()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SetDeadline(time.Now().Add(waitTime))
+	if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if err := r.Serve(context.Background(), []net.Listener{&flaky{listen(t), []error{syscall.EBADF}}}); !errors.Is(err, syscall.EBADF) {
+		t.Errorf("a listener that is broken: %v", err)
+	}
+}
+
+func TestNewRefusesNonsense(t *testing.T) {
+	r := newRig(t, nil)
+	good := Config{Policy: r.policy.Load, Held: r.held}
+	for _, change := range []func(*Config){
+		func(c *Config) { c.Policy = nil }, func(c *Config) { c.Held = nil }, func(c *Config) { c.Limits.Idle = -1 },
+	} {
+		c := good
+		change(&c)
+		if _, err := New(c); err == nil {
+			t.Error("no error")
+		}
+	}
+	if _, err := New(good); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestIdleHoldsNothing: a connection that waits holds no buffer.
+func TestIdleHoldsNothing(t *testing.T) {
+	src, err := newSource(func() *net.TCPConn {
+		l := listen(t)
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			c.Write([]byte("hello"))
+			c.(*net.TCPConn).CloseWrite()
+		}()
+		s, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close(); c.Close() })
+		return s.(*net.TCPConn)
+	}(), newPool())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := src.forward(&out, 5); err != nil || out.String() != "hello" || src.buf != nil {
+		t.Errorf("%v, %q, buffer %v", err, out.String(), src.buf != nil)
+	}
+	if err := src.fill(); err != io.EOF || src.buf != nil {
+		t.Errorf("%v, buffer %v", err, src.buf != nil)
+	}
+}
