@@ -53,18 +53,17 @@ type flow struct {
 	raw           attrs
 }
 
-// flows returns every entry of both families.
+// flows returns every entry. Both families are read at once, since the kernel
+// walks its whole table for each request.
 func (c *conntrack) flows() ([]flow, error) {
+	msgs, err := exchange(c.conn, ctMessage(ctGet, netlink.Dump, unix.AF_UNSPEC, nil))
+	if err != nil {
+		return nil, fmt.Errorf("read conntrack: %w", err)
+	}
 	var out []flow
-	for _, f := range []byte{unix.AF_INET, unix.AF_INET6} {
-		msgs, err := exchange(c.conn, ctMessage(ctGet, netlink.Dump, f, nil))
-		if err != nil {
-			return nil, fmt.Errorf("read conntrack: %w", err)
-		}
-		for _, m := range msgs {
-			if fl, ok := parseFlow(m); ok {
-				out = append(out, fl)
-			}
+	for _, m := range msgs {
+		if fl, ok := parseFlow(m); ok {
+			out = append(out, fl)
 		}
 	}
 	return out, nil

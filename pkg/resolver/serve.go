@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runtime"
 	"sync"
 	"time"
 )
@@ -40,9 +39,7 @@ func (s *Server) Serve(ctx context.Context, packets []net.PacketConn, streams []
 			start(c.LocalAddr(), func() error { return errors.New("not a UDP socket") })
 			continue
 		}
-		for range max(2, runtime.GOMAXPROCS(0)) {
-			start(c.LocalAddr(), func() error { return s.serveUDP(conn) })
-		}
+		start(c.LocalAddr(), func() error { return s.serveUDP(conn) })
 	}
 	for _, l := range streams {
 		closers = append(closers, l)
@@ -66,14 +63,21 @@ func (s *Server) Serve(ctx context.Context, packets []net.PacketConn, streams []
 // maxReadErrors is how often in a row a socket may fail before it counts as broken.
 const maxReadErrors = 100
 
-// serveUDP answers queries from conn, one after the other. It has company on the
-// same socket. The reply leaves by that socket too, so that the kernel undoes
-// the redirection that brought the query here.
+// serveUDP answers queries from conn, all that are there at a time. The replies
+// leave by that socket too, so that the kernel undoes the redirection that
+// brought the queries here.
 func (s *Server) serveUDP(conn *net.UDPConn) error {
-	w := &scratch{in: make([]byte, maxMessage), out: make([]byte, 0, 2*maxUDPReply)}
+	b, err := newBatch(conn)
+	if err != nil {
+		return err
+	}
+	scratches := make([]scratch, batchSize)
+	for i := range scratches {
+		scratches[i].out = make([]byte, 0, 2*maxUDPReply)
+	}
 	failures := 0
 	for {
-		n, from, err := conn.ReadFromUDPAddrPort(w.in)
+		n, err := b.read()
 		if err != nil {
 			if failures++; errors.Is(err, net.ErrClosed) || failures > maxReadErrors {
 				return err
@@ -81,8 +85,13 @@ func (s *Server) serveUDP(conn *net.UDPConn) error {
 			continue
 		}
 		failures = 0
-		if reply, _ := s.handle(w.in[:n], w, client{conn: conn, from: from}); reply != nil {
-			conn.WriteToUDPAddrPort(reply, from) // a client that is gone is no concern of ours
+		for i := range n {
+			if reply, _ := s.handle(b.query(i), &scratches[i], client{conn: conn, from: b.client(i)}); reply != nil {
+				b.reply(i, reply)
+			}
+		}
+		if err := b.write(); err != nil {
+			return err
 		}
 	}
 }
@@ -108,14 +117,14 @@ func (s *Server) serveTCP(l net.Listener, pool *pool) error {
 	}
 }
 
-// maxTCPQuery is how long a query may be: far more than a name and options are.
-const maxTCPQuery = 4096
+// maxQuery is how long a query may be: far more than a name and options are.
+const maxQuery = 4096
 
 // serveConn answers the queries of one connection in their order (RFC 7766).
 func (s *Server) serveConn(conn net.Conn) {
 	lim := s.config.Limits
 	last := time.Now().Add(lim.TCPTotal)
-	w := &scratch{in: make([]byte, maxTCPQuery)}
+	w := &scratch{in: make([]byte, maxQuery)}
 	answers := make(chan []byte, 1)
 	for range lim.TCPQueries {
 		deadline := time.Now().Add(lim.TCPIdle)
@@ -128,7 +137,7 @@ func (s *Server) serveConn(conn net.Conn) {
 			return
 		}
 		n := int(binary.BigEndian.Uint16(head[:]))
-		if n > maxTCPQuery {
+		if n > maxQuery {
 			return
 		}
 		if _, err := io.ReadFull(conn, w.in[:n]); err != nil {
