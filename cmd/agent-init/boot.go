@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -34,8 +35,9 @@ func (k *keeper) steps() []step {
 		{"read the policy", k.loadPolicy},                // trusted files, owned by root
 		{"find the agent's user", k.findUser},            //
 		{"give up what is not needed", k.harden},         // before anything untrusted runs
+		{"start the guard", k.startGuard},                // it reads the policy while the rules are applied
 		{"apply the rules", k.applyRules},                // one transaction
-		{"start the guard", k.startGuard},                // names are answered from here on
+		{"wait for the guard", k.awaitGuard},             // names are answered from here on
 		{"prove the confinement", k.proveConfinement},    // from the agent's side, with its credentials
 	}
 }
@@ -43,6 +45,13 @@ func (k *keeper) steps() []step {
 // boot runs the steps. Its error is a fault that says which of them failed.
 func (k *keeper) boot(ctx context.Context) error {
 	started := time.Now()
+	// A start is too short to be worth collecting in. What it leaves behind goes
+	// back to the system while the agent starts.
+	debug.SetGCPercent(-1)
+	defer func() {
+		debug.SetGCPercent(smallHeap)
+		go debug.FreeOSMemory()
+	}()
 	for _, s := range k.steps() {
 		begun := time.Now()
 		if err := s.do(ctx); err != nil {
@@ -55,6 +64,7 @@ func (k *keeper) boot(ctx context.Context) error {
 		}
 		k.log.Info(s.name, "took", time.Since(begun).Round(10*time.Microsecond))
 	}
+	k.guard.resolveAhead(aheadAll)
 	k.update(func(s *state) { s.Phase = phaseReady })
 	k.publish()
 	k.log.Info("confined", "took", time.Since(started).Round(10*time.Microsecond))
@@ -235,11 +245,23 @@ func (k *keeper) harden(context.Context) error {
 	return nil
 }
 
-func (k *keeper) applyRules(ctx context.Context) error {
+// startGuard starts the first guard ahead of the rules, since both take a while.
+// Sealed in, it can reach nobody yet.
+func (k *keeper) startGuard(ctx context.Context) error {
 	var err error
 	if k.sockets, err = openGuardSockets(ctx); err != nil {
 		return err
 	}
+	// The log of refused packets stays the keeper's while guards come and go.
+	if k.drops, err = firewall.OpenDropLog(dropGroup); err != nil {
+		return faultf(exitRules, "agent-init needs a kernel with nfnetlink_log", "open the log of refused packets: %w", err)
+	}
+	k.guard = newGuardKeeper(k)
+	go k.guard.run(context.WithoutCancel(ctx))
+	return nil
+}
+
+func (k *keeper) applyRules(ctx context.Context) error {
 	plan, err := k.plan(k.policy)
 	if err != nil {
 		return err
@@ -252,16 +274,11 @@ func (k *keeper) applyRules(ctx context.Context) error {
 	if err := k.closeForeignFlows(ctx); err != nil {
 		return faultf(exitRules, "agent-init needs a kernel with nf_conntrack_netlink", "end what the policy does not allow: %w", err)
 	}
-	// The log of refused packets stays the keeper's while guards come and go.
-	if k.drops, err = firewall.OpenDropLog(dropGroup); err != nil {
-		return faultf(exitRules, "agent-init needs a kernel with nfnetlink_log", "open the log of refused packets: %w", err)
-	}
 	return nil
 }
 
-func (k *keeper) startGuard(ctx context.Context) error {
-	k.guard = newGuardKeeper(k)
-	go k.guard.run(context.WithoutCancel(ctx))
+func (k *keeper) awaitGuard(ctx context.Context) error {
+	k.guard.resolveAhead(aheadFirst)
 	if err := k.guard.await(ctx); err != nil {
 		var why string
 		k.update(func(s *state) { why = s.Guard.Fault })

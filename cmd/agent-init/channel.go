@@ -24,6 +24,7 @@ const (
 	opPing                     // keeper: still there?
 	opPong                     // guard: yes, with its counters
 	opHeld                     // guard: is this address leased to this name, on this port? keeper: yes, or err
+	opAhead                    // keeper: resolve ahead as far as the id says, see ahead
 	opPolicy                   // keeper: a new policy, as a memfd beside the message; guard: taken, or not
 )
 

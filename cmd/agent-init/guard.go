@@ -69,6 +69,10 @@ func guardCommand() command {
 // maxBundle bounds the policy files together, in bytes of JSON.
 const maxBundle = 256 << 20
 
+// smallHeap is the GC percentage of processes with a few MiB of live data: they
+// don't need a heap that doubles.
+const smallHeap = 50
+
 // guard is the process that reads what the network and the agent send: it
 // answers DNS and reads the kernel's refusals. It holds no capability; to open
 // an address it must ask the keeper.
@@ -82,6 +86,7 @@ type guard struct {
 
 	mu      sync.Mutex
 	stop    context.CancelFunc // of the resolving ahead for the present policy
+	ahead   ahead              // how far that goes
 	nextID  uint32
 	waiting map[uint32]chan message
 }
@@ -90,8 +95,8 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("make the guard undumpable: %w", err)
 	}
-	// A few MiB of live data do not need a heap that doubles.
-	debug.SetGCPercent(50)
+	// Until the policy is read, collecting only takes time.
+	debug.SetGCPercent(-1)
 
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
 	g := &guard{log: log, servers: c.Servers, waiting: map[uint32]chan message{}}
@@ -101,6 +106,7 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	}
 	g.policy.Store(p)
 	c.Bundle = nil
+	debug.SetGCPercent(smallHeap)
 	if g.channel, err = openChannel(os.NewFile(fdChannel, "channel")); err != nil {
 		return err
 	}
@@ -140,7 +146,6 @@ func runGuard(ctx context.Context, c guardConfig) error {
 			log.Error("refusals are no longer logged", "error", err)
 		}
 	}()
-	g.prefetch(ctx, p)
 	if err := g.channel.send(message{op: opReady}, nil); err != nil {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
@@ -156,22 +161,28 @@ var errKeeperGone = errors.New("the keeper is gone")
 
 func presets() fs.FS { return allowlist.Files }
 
-// prefetch begins to resolve the names that the policy spells out, and leaves
-// those of an earlier policy.
-func (g *guard) prefetch(ctx context.Context, p *policy.Policy) {
+// prefetch begins to resolve the names that the policy spells out, as far as
+// the keeper lets it, and leaves those of an earlier policy.
+func (g *guard) prefetch(ctx context.Context, p *policy.Policy, a ahead) {
 	ctx, stop := context.WithCancel(ctx)
 	g.mu.Lock()
+	g.ahead = a
 	if g.stop != nil {
 		g.stop()
 	}
 	g.stop = stop
 	g.mu.Unlock()
-	go g.resolveAhead(ctx, p)
+	if a != aheadNone {
+		go g.resolveAhead(ctx, p, a)
+	}
 }
+
+// fewNames are resolved at once: they don't slow the start down.
+const fewNames = 100
 
 // resolveAhead takes the required names first, so that the agent finds them
 // leased.
-func (g *guard) resolveAhead(ctx context.Context, p *policy.Policy) {
+func (g *guard) resolveAhead(ctx context.Context, p *policy.Policy, a ahead) {
 	var first, rest []string
 	for _, r := range p.Names() {
 		if r.Required {
@@ -179,6 +190,9 @@ func (g *guard) resolveAhead(ctx context.Context, p *policy.Policy) {
 		} else {
 			rest = append(rest, r.Name)
 		}
+	}
+	if a == aheadFirst && len(rest) > fewNames {
+		rest = nil
 	}
 	for _, names := range [][]string{first, rest} {
 		if err := g.resolver.Prefetch(ctx, names); err != nil && ctx.Err() == nil {
@@ -262,6 +276,8 @@ func (g *guard) serveChannel(ctx context.Context) error {
 			}
 		case opPing:
 			err = g.channel.send(message{op: opPong, id: m.id, stats: g.stats()}, nil)
+		case opAhead:
+			g.prefetch(ctx, g.policy.Load(), ahead(m.id))
 		case opPolicy:
 			err = g.channel.send(message{op: opPolicy, id: m.id, err: g.adopt(ctx, file) != nil}, nil)
 		}
@@ -295,7 +311,10 @@ func (g *guard) adopt(ctx context.Context, file *os.File) error {
 	}
 	g.policy.Store(p)
 	g.gate.Recheck()
-	g.prefetch(ctx, p)
+	g.mu.Lock()
+	a := g.ahead
+	g.mu.Unlock()
+	g.prefetch(ctx, p, a)
 	return nil
 }
 

@@ -31,6 +31,7 @@ type guardKeeper struct {
 
 	mu    sync.Mutex
 	live  *channel       // the channel of the guard that serves now, if any
+	ahead ahead          // how far guards may resolve ahead
 	given *policy.Bundle // what the present guard was started with
 }
 
@@ -72,6 +73,32 @@ func (g *guardKeeper) run(ctx context.Context) {
 		case <-time.After(backoff):
 		}
 		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+// ahead is how far a guard resolves the policy's names before anybody asks.
+type ahead uint32
+
+const (
+	aheadNone  ahead = iota // the rules are not applied yet
+	aheadFirst              // what the self-test needs
+	aheadAll                // the rest must not slow the start down
+)
+
+// resolveAhead lets this guard, and those that follow it, go further.
+func (g *guardKeeper) resolveAhead(a ahead) {
+	g.mu.Lock()
+	g.ahead = a
+	ch := g.live
+	g.mu.Unlock()
+	if ch != nil {
+		g.tellAhead(ch, a)
+	}
+}
+
+func (g *guardKeeper) tellAhead(ch *channel, a ahead) {
+	if err := ch.send(message{op: opAhead, id: uint32(a)}, nil); err != nil {
+		g.keeper.log.Debug("telling the guard to resolve ahead", "error", err)
 	}
 }
 
@@ -209,8 +236,9 @@ func (g *guardKeeper) serving(ch *channel) {
 	k.mu.Unlock()
 	g.mu.Lock()
 	g.live = ch
-	outdated := g.given != present
+	outdated, ahead := g.given != present, g.ahead
 	g.mu.Unlock()
+	g.tellAhead(ch, ahead)
 	if outdated { // the policy changed while the guard was on its way
 		g.push()
 	}

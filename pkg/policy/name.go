@@ -74,8 +74,15 @@ func checkName(name string) string {
 // numeric says whether a last label makes clients read the whole name as an
 // IPv4 address (the "ends in a number" rule of the URL standard).
 func numeric(label string) bool {
-	if hex, ok := strings.CutPrefix(label, "0x"); ok {
-		return strings.Trim(hex, "0123456789abcdef") == ""
+	hex, isHex := strings.CutPrefix(label, "0x")
+	if isHex {
+		label = hex
 	}
-	return strings.Trim(label, "0123456789") == ""
+	for i := range len(label) {
+		c := label[i]
+		if (c < '0' || c > '9') && !(isHex && c >= 'a' && c <= 'f') {
+			return false
+		}
+	}
+	return true
 }
