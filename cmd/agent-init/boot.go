@@ -257,7 +257,7 @@ func (k *keeper) startGuard(ctx context.Context) error {
 		return faultf(exitRules, "agent-init needs a kernel with nfnetlink_log", "open the log of refused packets: %w", err)
 	}
 	k.guard = newGuardKeeper(k)
-	go k.guard.run(context.WithoutCancel(ctx))
+	k.guard.start(ctx)
 	return nil
 }
 

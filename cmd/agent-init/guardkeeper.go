@@ -27,6 +27,7 @@ type guardKeeper struct {
 	keeper *keeper
 	ready  chan struct{} // closed when the first guard serves
 	once   sync.Once
+	cancel context.CancelFunc
 	done   chan struct{}
 
 	mu    sync.Mutex
@@ -43,11 +44,27 @@ const (
 	minBackoff     = 50 * time.Millisecond
 	maxBackoff     = 5 * time.Second
 	stableAfter    = 30 * time.Second
+	farewellTime   = 300 * time.Millisecond // to write what it has counted, at the end
 	leasesAtOnce   = 64
 )
 
 func newGuardKeeper(k *keeper) *guardKeeper {
 	return &guardKeeper{keeper: k, ready: make(chan struct{}), done: make(chan struct{})}
+}
+
+// start begins to keep a guard running, until stop.
+func (g *guardKeeper) start(ctx context.Context) {
+	ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	go g.run(ctx)
+}
+
+// stop ends the guard, and takes the last that it has to report.
+func (g *guardKeeper) stop() {
+	g.cancel()
+	select {
+	case <-g.done:
+	case <-time.After(2 * farewellTime):
+	}
 }
 
 // run starts guards, one after another, until ctx ends.
@@ -127,7 +144,7 @@ func (g *guardKeeper) serve(ctx context.Context) error {
 		return err
 	}
 	defer auditOurs.close()
-	proc, err := g.start(theirs, auditTheirs)
+	proc, err := g.spawn(theirs, auditTheirs)
 	theirs.Close()
 	auditTheirs.Close()
 	if err != nil {
@@ -136,7 +153,8 @@ func (g *guardKeeper) serve(ctx context.Context) error {
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go g.readAudit(auditOurs.conn)
+	reported := make(chan struct{})
+	go func() { g.readAudit(auditOurs.conn); close(reported) }()
 	go func() { cancel(g.readRequests(ctx, ch)) }()
 	go func() { cancel(g.ping(ctx, ch)) }()
 	select {
@@ -148,12 +166,22 @@ func (g *guardKeeper) serve(ctx context.Context) error {
 	g.mu.Lock()
 	g.live = nil
 	g.mu.Unlock()
+	// A guard whose channel is closed ends by itself, and flushes its counts.
+	ch.close()
+	select {
+	case <-proc.Done():
+	case <-time.After(farewellTime):
+	}
 	g.end(proc)
+	select {
+	case <-reported:
+	case <-time.After(farewellTime):
+	}
 	return err
 }
 
-// start runs the guard under its own uid. Its whole input is in a memfd.
-func (g *guardKeeper) start(channel, auditEnd *os.File) (*reaper.Process, error) {
+// spawn runs the guard under its own uid. Its whole input is in a memfd.
+func (g *guardKeeper) spawn(channel, auditEnd *os.File) (*reaper.Process, error) {
 	k := g.keeper
 	k.mu.Lock()
 	bundle := k.bundle

@@ -311,6 +311,9 @@ func (k *keeper) recordPolicy(p *policy.Policy, what string) {
 // close leaves the rules in place: nothing opens on the way out.
 func (k *keeper) close() error {
 	var errs []error
+	if k.guard != nil {
+		k.guard.stop()
+	}
 	if k.fw != nil {
 		errs = append(errs, k.fw.Close())
 	}
