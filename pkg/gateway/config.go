@@ -20,8 +20,8 @@ type Config struct {
 	Policy func() *policy.Policy
 
 	// Held says whether addr is leased to that very name on that port. An error
-	// refuses the connection. It is called concurrently, at most once per
-	// connection or request; name is lower case and has no trailing dot.
+	// refuses the connection. It is asked when a connection is first used for a
+	// name, concurrently; name is lower case and has no trailing dot.
 	Held func(ctx context.Context, name string, addr netip.AddrPort) (bool, error)
 
 	// Dial connects onward, always to the original destination. Nil is plain

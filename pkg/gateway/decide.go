@@ -37,7 +37,11 @@ func canonical(name string) (string, bool) {
 	return strings.ToLower(strings.TrimSuffix(name, ".")), name != ""
 }
 
-// decide says whether c may be used for name, which is claimed by that.
+// maxLeased is how many names of one connection are remembered as leased.
+const maxLeased = 16
+
+// decide says whether c may be used for name, which is claimed by that. The
+// lease counts when a name is first used: its end alone ends no connection.
 func (c *conn) decide(ctx context.Context, raw string) ruling {
 	name, ok := canonical(raw)
 	if !ok {
@@ -45,7 +49,7 @@ func (c *conn) decide(ctx context.Context, raw string) ruling {
 	}
 	c.claim(name)
 	r := permit(c.s.config.Policy(), name, c.to)
-	if !r.allowed {
+	if !r.allowed || slices.Contains(c.leased, name) {
 		return r
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.s.config.Limits.HeldTime)
@@ -57,6 +61,8 @@ func (c *conn) decide(ctx context.Context, raw string) ruling {
 		r.allowed, r.reason = false, refusedKeeper.Error()
 	case !held:
 		r.allowed, r.reason = false, refusedLease.Error()
+	case len(c.leased) < maxLeased:
+		c.leased = append(c.leased, name)
 	}
 	return r
 }

@@ -177,7 +177,7 @@ func TestBackPressure(t *testing.T) {
 }
 
 func TestManyAtOnce(t *testing.T) {
-	r := newRig(t, nil)
+	r := newRig(t, func(c *Config) { c.Limits.HelloTime = time.Minute })
 	r.echo(r.config())
 	config := insecure("ok.test")
 	config.ClientSessionCache = tls.NewLRUClientSessionCache(1)
@@ -420,5 +420,32 @@ func TestIdleHoldsNothing(t *testing.T) {
 	}
 	if err := src.fill(); err != io.EOF || src.buf != nil {
 		t.Errorf("%v, buffer %v", err, src.buf != nil)
+	}
+}
+
+// TestLeaseEndsNoConnection: a kept-alive connection goes on after the lease,
+// but for no other name.
+func TestLeaseEndsNoConnection(t *testing.T) {
+	r := newRig(t, nil)
+	answer := "HTTP/1.1 204 No Content\r\n\r\n"
+	r.script(answer, answer, answer)
+	c := r.connect(siteWeb)
+	ask := func(name string) {
+		fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", name)
+	}
+	b := make([]byte, len(answer))
+	for range 2 {
+		ask("ok.test")
+		if _, err := io.ReadFull(c, b); err != nil || string(b) != answer {
+			t.Fatalf("%q, %v", b, err)
+		}
+		r.mu.Lock()
+		clear(r.leases)
+		r.mu.Unlock()
+	}
+	ask("two.test")
+	rest, err := io.ReadAll(c)
+	if err != nil || !bytes.Contains(rest, []byte(refusedLease)) {
+		t.Errorf("%q, %v", rest, err)
 	}
 }

@@ -23,7 +23,13 @@ type span struct{ from, to int }
 
 // noBody has the methods whose requests have no body in practice. Servers are
 // known to overlook one and to read it as the next request.
-func noBody(method string) bool { return method == "GET" || method == "HEAD" || method == "TRACE" }
+func noBody(method string) bool {
+	switch strings.ToUpper(method) {
+	case "GET", "HEAD", "TRACE":
+		return true
+	}
+	return false
+}
 
 // parseRequest reads a head as readHead delimits it, for a server on port. The
 // request is never nil: beside an error it has what was understood.
@@ -65,7 +71,7 @@ func (r *request) requestLine(line string) (minor int, target string, err error)
 		return 0, "", refusedHTTP2
 	case version != "HTTP/1.1" && version != "HTTP/1.0":
 		return 0, "", refusedNotHTTP
-	case method == "CONNECT":
+	case strings.EqualFold(method, "CONNECT"):
 		return 0, "", refusedConnect
 	}
 	for i := 0; i < len(target); i++ {

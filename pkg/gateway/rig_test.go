@@ -204,6 +204,22 @@ func (r *rig) dials() int {
 func (r *rig) server(to netip.AddrPort, fn func(*net.TCPConn)) {
 	l := listen(r.t)
 	r.behind(to, l)
+	serve(l, fn)
+}
+
+// serveOn is server for TLS, with a listener on addr.
+func (r *rig) serveOn(addr string, fn func(*net.TCPConn)) {
+	l, err := net.Listen("tcp4", addr)
+	if err != nil {
+		r.t.Error(err)
+		return
+	}
+	r.t.Cleanup(func() { l.Close() })
+	r.behind(siteTLS, l)
+	serve(l, fn)
+}
+
+func serve(l net.Listener, fn func(*net.TCPConn)) {
 	go func() {
 		for {
 			c, err := l.Accept()
