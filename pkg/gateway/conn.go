@@ -26,7 +26,7 @@ type conn struct {
 	sniffing *list.Element  // registry's
 	work     *sync.WaitGroup
 
-	leased   []string       // names that this address was leased to when they were first used
+	leased []string // names that this address was leased to when they were first used
 
 	out, in atomic.Int64 // bytes to the server, to the client
 	active  atomic.Int64 // Server.clock of the last byte
