@@ -89,6 +89,9 @@ func tcp(args []string) (detail, error) {
 	o.register(fs, "")
 	mptcp := fs.Bool("mptcp", false, "multipath TCP")
 	hold := fs.Duration("hold", 0, "keep sending so long")
+	piece := fs.Int("piece", 0, "send so many bytes at a time")
+	pause := fs.Duration("pause", time.Millisecond, "with -piece: between pieces")
+	all := fs.Bool("all", false, "read to the end")
 	oneWay := fs.Bool("oneway", false, "with -hold: don't wait for answers")
 	a, err := parse(fs, args, 1)
 	if err != nil {
@@ -108,10 +111,51 @@ func tcp(args []string) (detail, error) {
 	if *hold > 0 {
 		return out, keepTalking(c, *hold, o.timeout, *oneWay, out)
 	}
-	if o.send == "" {
+	if o.send == "" && !*all {
 		return out, nil
 	}
-	return out, exchange(c, []byte(o.send), o.timeout, out)
+	if err := c.SetDeadline(time.Now().Add(o.timeout)); err != nil {
+		return out, err
+	}
+	if err := sendPieces(c, []byte(o.send), *piece, *pause); err != nil {
+		return out, err
+	}
+	if *all {
+		return out, receiveAll(c, out)
+	}
+	return out, receive(c, out)
+}
+
+// sendPieces sends so many bytes at a time, each piece in a segment of its own.
+func sendPieces(c net.Conn, send []byte, size int, pause time.Duration) error {
+	if size <= 0 {
+		size = len(send)
+	}
+	for len(send) > 0 {
+		n := min(size, len(send))
+		if _, err := c.Write(send[:n]); err != nil {
+			return err
+		}
+		if send = send[n:]; len(send) > 0 {
+			time.Sleep(pause) // else the kernel would gather them
+		}
+	}
+	return nil
+}
+
+// receiveAll reads to the end; "end" is what that was.
+func receiveAll(c net.Conn, out detail) error {
+	got, err := io.ReadAll(io.LimitReader(c, 1<<20))
+	out["received"], out["end"] = string(got), "orderly"
+	if err != nil {
+		out["end"] = err.Error()
+	} else {
+		err = io.EOF
+	}
+	if len(got) > 0 {
+		return nil
+	}
+	return err
 }
 
 // keepTalking sends a byte every 100 ms and expects each one back, unless oneWay.
@@ -142,6 +186,10 @@ func exchange(c net.Conn, send []byte, timeout time.Duration, out detail) error 
 	if _, err := c.Write(send); err != nil {
 		return err
 	}
+	return receive(c, out)
+}
+
+func receive(c net.Conn, out detail) error {
 	buf := make([]byte, 65536)
 	n, err := c.Read(buf)
 	out["received"] = string(buf[:n])

@@ -7,7 +7,8 @@
 //
 // Connections (ADDR is a literal IP:PORT, IPv6 in brackets, zones allowed):
 //
-//	tcp ADDR                 connect; -send TEXT, then read: ok if an answer came. -mptcp,
+//	tcp ADDR                 connect; -send TEXT, then read: ok if an answer came. -mptcp, -piece N (send N bytes at a time, -pause D between),
+//	                         -all (read to the end, also if nothing was to be sent),
 //	                         -hold D (stay connected, send every 100 ms, ok if it lived on, -oneway: without waiting for answers)
 //	udp ADDR                 send -send TEXT (default "poke"); ok if an answer came; -noreply: ok if sent;
 //	                         -from PORT binds the source port, -source ADDR both; -size N pads
@@ -36,6 +37,12 @@
 //	                         -n N and -c N: load, "{n}" in NAME is replaced by the number
 //	http URL                 a request; ok if the status is below 400. -sni, -host, -addr ADDR (connect there),
 //	                         -ca FILE, -insecure, -method, -body, -h1, -size N (body of N bytes)
+//	stream URL               a request whose answer is read to its end and counted; ok if that was orderly
+//	tls ADDR                 TLS connections, -c N at once, all of them open before each asks, and that -n N times;
+//	                         ok if all were answered
+//	upgrade URL              to a protocol that echoes; ok if -n N messages came back
+//
+// stream, tls and upgrade take -sni, -addr, -ca, -insecure, -min and -max (versions of TLS).
 //
 // Below sockets:
 //
@@ -93,7 +100,7 @@ func ops() map[string]op {
 	return map[string]op{
 		"tcp": tcp, "udp": udp, "connect": connect, "socket": socket, "loop": loop, "flood": flood,
 		"idle": idle, "listen": listen, "relay": relay, "scan": scan, "recv": recv, "join": join,
-		"resolve": resolve, "dns": query, "http": fetch,
+		"resolve": resolve, "dns": query, "http": fetch, "stream": stream, "tls": secure, "upgrade": upgrade,
 		"ping": ping, "rawip": rawIP, "fragsyn": fragSYN, "fragudp": fragUDP, "packet": packet,
 		"read": readFile, "write": writeFile, "unix": unixSocket, "self": self, "syscall": anySyscall,
 		"setuid": setuid, "setgid": setgid, "kill": kill, "ptrace": ptrace, "vmwrite": vmWrite, "getfd": getFD, "nft": nft,

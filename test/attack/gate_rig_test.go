@@ -1,0 +1,279 @@
+package attack
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// gateList allows ok.test, and not shared.test, which has the same addresses.
+const gateList = "ok.test\nok2.test\nmany.test\n"
+
+// unlisted is the policy's reason to refuse what no entry allows.
+const unlisted = "not in the allowlist"
+
+// gated is a confined box, and an open one in the same internet.
+type gated struct {
+	*world
+	open  *lab.Box
+	fresh *addresses
+}
+
+// addresses of many.test that nothing was sent to yet: whatever leaves for one
+// belongs to the test that took it, and so do the events in the log.
+type addresses struct {
+	mu   sync.Mutex
+	left []netip.Addr
+}
+
+func gate(t *testing.T) *gated {
+	t.Helper()
+	l := newLab(t)
+	all := many("45.30.60.1", 90)
+	l.DNS.Set("many.test", lab.Answer{Addrs: all})
+	w := confineIn(t, l, gateList, lab.BoxOptions{Files: []lab.File{settings("limits:\n  addrs_per_name: 100\n")}})
+	for _, name := range []string{"ok.test", "ok2.test", "many.test"} {
+		w.works("resolve", name)
+	}
+	return &gated{w, w.open(lab.BoxOptions{}), &addresses{left: all}}
+}
+
+// of is g on the account of a subtest.
+func (g *gated) of(t *testing.T) *gated { return &gated{sub(g.world, t), g.open, g.fresh} }
+
+func (g *gated) next() netip.Addr {
+	g.Helper()
+	g.fresh.mu.Lock()
+	defer g.fresh.mu.Unlock()
+	if len(g.fresh.left) == 0 {
+		g.Fatal("many.test has no address left")
+	}
+	a := g.fresh.left[0]
+	g.fresh.left = g.fresh.left[1:]
+	return a
+}
+
+// reset fails the test unless the client was told at once.
+func reset(t *testing.T, p lab.Poke) {
+	t.Helper()
+	if p.Errno != unix.ErrnoName(unix.ECONNRESET) && p.Errno != unix.ErrnoName(unix.EPIPE) {
+		t.Errorf("not reset: %s", p)
+	}
+}
+
+// logged waits for the record of what the gate decided about an address.
+func (g *gated) logged(kind, verdict string, a netip.Addr, name, reason string) event {
+	g.Helper()
+	return g.audited(kind+" "+verdict+" "+a.String()+" "+name+" "+reason, func(e event) bool {
+		return e.Kind == kind && e.Verdict == verdict && e.IP == a.String() && e.Name == name && strings.Contains(e.Reason, reason)
+	})
+}
+
+// unheard tries in both boxes to send bytes to port 443 of an address of
+// many.test, and to get an answer. That must work in the open box; in the other
+// one the gate resets the connection, nothing leaves, and the log says why.
+func (g *gated) unheard(send []byte, name, reason string, flags ...string) {
+	g.Helper()
+	a := g.next()
+	p := g.refused(g.open, toward(a.String()), g.bytes(at(a, 443), send, flags...)...)
+	reset(g.T, p)
+	g.logged("connect", "deny", a, name, reason)
+}
+
+// heard is that the bytes arrive and are answered.
+func (g *gated) heard(send []byte, flags ...string) lab.Poke {
+	g.Helper()
+	a := g.next()
+	p := g.works(g.bytes(at(a, 443), send, flags...)...)
+	if len(g.box.Packets(toward(a.String()))) == 0 {
+		g.Errorf("an answer, and nothing has left for %s", a)
+	}
+	return p
+}
+
+func (g *gated) bytes(to string, send []byte, flags ...string) []string {
+	return append(append([]string{"tcp", "-hex", hex.EncodeToString(send)}, flags...), to)
+}
+
+// extension is one of a ClientHello.
+type extension struct {
+	kind uint16
+	data []byte
+}
+
+const extensionECH = 0xfe0d // RFC 9849
+
+// hello is a ClientHello of crypto/tls for a name, in one record; edit, if any,
+// changes its extensions.
+func hello(t *testing.T, name string, edit func([]extension) []extension) []byte {
+	t.Helper()
+	client, server := net.Pipe()
+	go func() {
+		_ = tls.Client(client, &tls.Config{ServerName: name, InsecureSkipVerify: true}).Handshake()
+		client.Close()
+	}()
+	defer server.Close()
+	head := make([]byte, 5)
+	_, err := io.ReadFull(server, head)
+	must(t, err)
+	message := make([]byte, binary.BigEndian.Uint16(head[3:]))
+	_, err = io.ReadFull(server, message)
+	must(t, err)
+	if edit == nil {
+		return append(head, message...)
+	}
+	body := message[4:]
+	n := 2 + 32                                     // version, random
+	n += 1 + int(body[n])                           // session
+	n += 2 + int(binary.BigEndian.Uint16(body[n:])) // suites
+	n += 1 + int(body[n])                           // compression
+	var list []extension
+	for rest := body[n+2:]; len(rest) > 0; {
+		size := binary.BigEndian.Uint16(rest[2:])
+		list = append(list, extension{binary.BigEndian.Uint16(rest), rest[4 : 4+size]})
+		rest = rest[4+size:]
+	}
+	var encoded []byte
+	for _, e := range edit(list) {
+		encoded = append(binary.BigEndian.AppendUint16(encoded, e.kind), vector16(e.data)...)
+	}
+	body = append(bytes.Clone(body[:n]), vector16(encoded)...)
+	return record16(handshake1(body))
+}
+
+func vector16(b []byte) []byte {
+	return append(binary.BigEndian.AppendUint16(nil, uint16(len(b))), b...)
+}
+
+// handshake1 is a message of type ClientHello; record16 a record of it.
+func handshake1(body []byte) []byte {
+	return append([]byte{1, byte(len(body) >> 16), byte(len(body) >> 8), byte(len(body))}, body...)
+}
+
+func record16(message []byte) []byte { return append([]byte{22, 3, 1}, vector16(message)...) }
+
+// without server_name, and with these extensions instead.
+func serverName(instead ...extension) func([]extension) []extension {
+	return func(list []extension) (out []extension) {
+		for _, e := range list {
+			if e.kind != 0 {
+				out = append(out, e)
+			}
+		}
+		return append(instead, out...)
+	}
+}
+
+// names is a server_name extension (RFC 6066).
+func names(names ...string) extension {
+	var list []byte
+	for _, n := range names {
+		list = append(append(list, 0), vector16([]byte(n))...)
+	}
+	return extension{0, vector16(list)}
+}
+
+// tap is a server of one address and port that keeps what comes.
+type tap struct {
+	mu  sync.Mutex
+	got bytes.Buffer
+}
+
+func (w *world) tap(a netip.Addr, port uint16, greeting string, answer func(got string) string) *tap {
+	w.Helper()
+	network := "tcp4"
+	if a.Is6() {
+		network = "tcp6"
+	}
+	l, err := w.lab.Internet.Listen(network, at(a, port))
+	must(w.T, err)
+	s := &tap{}
+	var conns sync.WaitGroup
+	w.Cleanup(func() { l.Close(); conns.Wait() })
+	conns.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() { s.serve(c, greeting, answer) })
+		}
+	})
+	return s
+}
+
+func (s *tap) serve(c net.Conn, greeting string, answer func(string) string) {
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(30 * time.Second))
+	_, err := io.WriteString(c, greeting)
+	buf := make([]byte, 64<<10)
+	for err == nil {
+		var n int
+		n, err = c.Read(buf)
+		s.mu.Lock()
+		s.got.Write(buf[:n])
+		s.mu.Unlock()
+		if n > 0 && err == nil {
+			_, err = io.WriteString(c, answer(string(buf[:n])))
+		}
+	}
+}
+
+// String is all that came so far.
+func (s *tap) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.got.String()
+}
+
+func (s *tap) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.got.Reset()
+}
+
+func echoed(got string) string { return got }
+
+// verdict is that of a poke which was started.
+func verdict(t *testing.T, p *lab.Process) lab.Poke {
+	t.Helper()
+	r := p.Wait(30 * time.Second)
+	v, err := lab.ParsePoke(r.Stdout)
+	if err != nil {
+		t.Fatal(errors.Join(err, errors.New(r.String())))
+	}
+	return v
+}
+
+// zeroAddrPort leaves the choice of an address to the kernel.
+var zeroAddrPort netip.AddrPort
+
+// writePEM writes cert.pem and key.pem.
+func writePEM(t *testing.T, dir string, cert *tls.Certificate) {
+	t.Helper()
+	var chain []byte
+	for _, der := range cert.Certificate {
+		chain = append(chain, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "cert.pem"), chain, 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "key.pem"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600))
+}

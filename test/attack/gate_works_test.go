@@ -1,0 +1,262 @@
+package attack
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/cgi"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+const megabyte = 1 << 20
+
+// bundle is where a box has the lab's authority.
+const bundle = "/etc/ssl/certs/ca-certificates.crt"
+
+// program is that a script in the box can use a program of this machine. One
+// that the machine doesn't have is left out, and the log says so.
+func (w *world) program(path string) bool {
+	w.Helper()
+	if _, err := os.Stat(path); err != nil {
+		w.Logf("left out: this machine has no %s", path)
+		return false
+	}
+	return true
+}
+
+// TestLabGateClients: what people use works, and sees nothing of the gate.
+func TestLabGateClients(t *testing.T) {
+	w := confine(t, gateList, lab.BoxOptions{Env: []string{"SSL_CERT_FILE=" + bundle, "NODE_EXTRA_CA_CERTS=" + bundle}})
+	body := strings.Repeat("0123456789", 50_000)
+	w.lab.Web.Handle("ok.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err == nil {
+			_, _ = io.WriteString(w, body)
+		}
+	}))
+	for _, c := range []struct{ what, program, script string }{
+		{"curl", "/usr/bin/curl", `curl -sS "$1"`},
+		{"curl, HTTP/1.1", "/usr/bin/curl", `curl -sS --http1.1 "$1"`},
+		{"curl, HTTP/1.0", "/usr/bin/curl", `curl -sS --http1.0 --no-alpn "$1"`},
+		{"curl, POST with an expectation", "/usr/bin/curl", `head -c 3000000 /dev/zero | curl -sS --http1.1 -H 'Expect: 100-continue' --data-binary @- "$1"`},
+		{"curl, POST in chunks", "/usr/bin/curl", `head -c 3000000 /dev/zero | curl -sS --http1.1 -H 'Transfer-Encoding: chunked' --data-binary @- "$1"`},
+		{"curl, twice on one connection", "/usr/bin/curl", `curl -sS -o /dev/null "$1" "$1"`},
+		{"Node's fetch", "/usr/bin/node", `node -e 'fetch(process.argv[1]).then(r => r.text()).then(t => process.stdout.write(t))' "$1"`},
+		{"Node's https", "/usr/bin/node", `node -e 'require(process.argv[1].split(":")[0]).get(process.argv[1], r => r.pipe(process.stdout))' "$1"`},
+		{"Python's urllib", "/usr/bin/python3", `/usr/bin/python3 -c 'import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode(), end="")' "$1"`},
+		{"OpenSSL", "/usr/bin/openssl", `printf 'GET / HTTP/1.0\r\nHost: ok.test\r\n\r\n' | openssl s_client -quiet -verify_return_error -connect ok.test:443 -servername ok.test 2>/dev/null`},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			w := sub(w, t)
+			if !w.program(c.program) {
+				return
+			}
+			for _, scheme := range []string{"https", "http"} {
+				if c.what == "OpenSSL" && scheme == "http" {
+					continue
+				}
+				if r := w.script(c.script, scheme+"://ok.test/"); r.Code != 0 || !strings.HasSuffix(r.Stdout, body) {
+					t.Errorf("%s: got %d bytes, exit %d, %s", scheme, len(r.Stdout), r.Code, r.Stderr)
+				}
+			}
+		})
+	}
+	for _, url := range []string{"https://ok.test/", "http://ok.test/"} {
+		p := w.works("http", url)
+		if want := map[bool]string{true: "HTTP/2.0", false: "HTTP/1.1"}[strings.HasPrefix(url, "https")]; p.Detail["proto"] != want {
+			t.Errorf("%s: want %s: %v", url, want, p.Detail["proto"])
+		}
+		w.works("http", "-h1", "-method", "PUT", "-size", "100000", url)
+	}
+	// From the server's side too: the box's own address, and nothing added.
+	for _, r := range w.lab.Web.Requests("ok.test") {
+		if src := r.Src.Addr(); src != w.box.Addr4() && src != w.box.Addr6() || r.Header.Get("Via") != "" || r.Header.Get("X-Forwarded-For") != "" {
+			t.Errorf("arrived: %+v", r)
+		}
+	}
+}
+
+func TestLabGateTLS(t *testing.T) {
+	w := confine(t, gateList, lab.BoxOptions{})
+	ok4, ok6 := named("ok.test")
+	for _, version := range []string{"1.2", "1.3"} {
+		for _, to := range []string{at(ok4, 443), at(ok6, 443)} {
+			p := w.works("tls", "-sni", "ok.test", "-min", version, "-max", version, "-n", "3", to)
+			versions, _ := p.Detail["versions"].(map[string]any)
+			if p.Detail["answered"] != 3.0 || p.Detail["resumed"] != 2.0 || versions["TLS "+version] != 3.0 {
+				t.Errorf("TLS %s: want three answers, two of them in a resumed session: %s", version, p)
+			}
+		}
+	}
+	p := w.works("tls", "-sni", "ok.test", "-c", "500", at(ok4, 443))
+	if p.Detail["answered"] != 500.0 {
+		t.Errorf("500 at once: %s", p)
+	}
+	t.Logf("500 at once took %.0f ms", p.Ms)
+}
+
+// TestLabGateEarlyData: 0-RTT, as OpenSSL does it on both sides.
+func TestLabGateEarlyData(t *testing.T) {
+	l := newLab(t)
+	l.DNS.SetAddrs("early.test", "45.30.80.1")
+	w := confineIn(t, l, "early.test\n", lab.BoxOptions{})
+	if !w.program("/usr/bin/openssl") {
+		return
+	}
+	dir := t.TempDir()
+	cert, err := l.CA.Certificate("early.test")
+	must(t, err)
+	writePEM(t, dir, cert)
+	// OpenSSL can't share a port with the lab's own server: hence a relay.
+	server := exec.Command("/usr/bin/openssl", "s_server", "-accept", "127.0.0.1:4433", "-early_data", "-tls1_3", "-cert", filepath.Join(dir, "cert.pem"), "-key", filepath.Join(dir, "key.pem"))
+	stdin, err := server.StdinPipe() // held open: at its end the server ends
+	must(t, err)
+	must(t, l.Internet.Start(server))
+	t.Cleanup(func() { stdin.Close(); _ = server.Process.Kill(); _ = server.Wait() })
+	listener, err := l.Internet.Listen("tcp4", "45.30.80.1:443")
+	must(t, err)
+	var relays sync.WaitGroup
+	t.Cleanup(func() { listener.Close(); relays.Wait() })
+	relays.Go(func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			relays.Go(func() { pipeTo(l, c, "127.0.0.1:4433") })
+		}
+	})
+	const script = `cd /tmp
+		echo early > request
+		connect() { sleep 0.3 | openssl s_client -connect early.test:443 -servername early.test -tls1_3 "$@" 2>&1; }
+		connect -sess_out session
+		connect -sess_in session -early_data request`
+	var r lab.Result
+	if !eventually(10*time.Second, func() bool { r = w.script(script); return strings.Contains(r.Stdout, "Early data was accepted") }) {
+		t.Errorf("no early data: %s", r)
+	}
+}
+
+func pipeTo(l *lab.Lab, c net.Conn, to string) {
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	s, err := l.Internet.Dial(ctx, "tcp", to, zeroAddrPort)
+	if err != nil {
+		return
+	}
+	defer s.Close()
+	go func() {
+		_, _ = io.Copy(s, c)
+		s.Close()
+	}()
+	_, _ = io.Copy(c, s)
+}
+
+// TestLabGateStreams: long answers, long questions, and both at once.
+func TestLabGateStreams(t *testing.T) {
+	w := confine(t, gateList, lab.BoxOptions{})
+	const big, events = 256 * megabyte, 600
+	var uploaded atomic.Int64
+	w.lab.Web.Handle("ok.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/big":
+			block := make([]byte, 256<<10)
+			for range big / len(block) {
+				if _, err := w.Write(block); err != nil {
+					return
+				}
+			}
+		case "/upload":
+			n, _ := io.Copy(io.Discard, r.Body)
+			uploaded.Store(n)
+		case "/events": // as many as half an hour of one each 3 s has
+			w.Header().Set("Content-Type", "text/event-stream")
+			for i := range events {
+				fmt.Fprintf(w, "data: %d\n\n", i)
+				if http.NewResponseController(w).Flush() != nil {
+					return
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		case "/echo":
+			echoUpgraded(w, r)
+		}
+	}))
+	// The streams of events run beside the rest.
+	var quiet []*lab.Process
+	for _, url := range []string{"https://ok.test/events", "http://ok.test/events"} {
+		quiet = append(quiet, w.asAgent(w.box, "stream", url))
+	}
+	w.works("upgrade", "-n", "1000", "https://ok.test/echo")
+	for _, p := range quiet {
+		if v := verdict(t, p); !v.OK || v.Detail["lines"] != float64(2*events) {
+			t.Errorf("events: %s", v)
+		} else {
+			t.Logf("events: %s", v)
+		}
+	}
+	for _, scheme := range []string{"https", "http"} {
+		p := w.works("stream", "-h1", scheme+"://ok.test/big")
+		if p.Detail["bytes"] != float64(big) {
+			t.Errorf("%s: downloaded: %s", scheme, p)
+		}
+		t.Logf("%s: 256 MiB down in %.0f ms", scheme, p.Ms)
+		uploaded.Store(0)
+		p = w.works("http", "-h1", "-method", "POST", "-timeout", "25s", "-size", fmt.Sprint(big), scheme+"://ok.test/upload")
+		if uploaded.Load() != big {
+			t.Errorf("%s: uploaded %d bytes: %s", scheme, uploaded.Load(), p)
+		}
+		t.Logf("%s: 256 MiB up in %.0f ms", scheme, p.Ms)
+	}
+}
+
+// TestLabGateGit: clone over https from a server that knows git, and from one
+// that only has files.
+func TestLabGateGit(t *testing.T) {
+	w := confine(t, gateList, lab.BoxOptions{})
+	if !w.program("/usr/bin/git") {
+		return
+	}
+	dir := t.TempDir()
+	script := `set -e; cd "$1"
+		export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null
+		git init -q -b main work && cd work
+		git config user.email a@ok.test && git config user.name a
+		i=0; while [ $i -lt 200 ]; do echo $i > file$i; i=$((i+1)); done
+		head -c 5000000 /dev/urandom > large
+		git add . && git commit -q -m first && cd ..
+		git clone -q --bare work repo.git && git -C repo.git config http.receivepack true && git -C repo.git update-server-info`
+	if out, err := exec.Command("sh", "-c", script, "sh", dir).CombinedOutput(); err != nil {
+		t.Fatalf("make a repository: %v\n%s", err, out)
+	}
+	want, err := exec.Command("git", "-C", filepath.Join(dir, "repo.git"), "rev-parse", "main").Output()
+	must(t, err)
+	core, err := exec.Command("git", "--exec-path").Output()
+	must(t, err)
+	w.lab.Web.Handle("ok2.test", http.FileServer(http.Dir(dir)))
+	w.lab.Web.Handle("ok.test", &cgi.Handler{Path: filepath.Join(strings.TrimSpace(string(core)), "git-http-backend"),
+		Env: []string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=a"}})
+	for _, host := range []string{"ok.test", "ok2.test"} {
+		r := w.script(`set -e; cd /workspace; git clone -q "https://$1/repo.git" "$1"; cd "$1"; git fsck --strict 2>&1; git rev-parse HEAD`, host)
+		if r.Code != 0 || !strings.HasSuffix(r.Stdout, string(want)) {
+			t.Errorf("clone from %s: %s", host, r)
+		}
+	}
+	r := w.script(`set -e; cd /workspace/ok.test; git config user.email a@ok.test; git config user.name a
+		head -c 3000000 /dev/urandom > more; git add more; git commit -q -m second; git push -q origin main; git rev-parse HEAD`)
+	now, err := exec.Command("git", "-C", filepath.Join(dir, "repo.git"), "rev-parse", "main").Output()
+	if err != nil || r.Code != 0 || r.Stdout != string(now) {
+		t.Errorf("push: %s, and the server has %s", r, now)
+	}
+}
