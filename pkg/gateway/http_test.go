@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/textproto"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -279,8 +281,8 @@ func TestHTTPRefusalOnlyBetweenMessages(t *testing.T) {
 				}
 			} else {
 				c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
-				if n, _ := c.Read(make([]byte, 1)); n != 0 {
-					t.Error("something follows a response that has no end")
+				if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("%d bytes, %v follow a response that has no end", n, err)
 				}
 			}
 			c.Close()

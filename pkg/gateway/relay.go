@@ -28,9 +28,8 @@ func (c *conn) direction(run func() error, src *source, dst *net.TCPConn) {
 	switch {
 	case err == io.EOF || err == io.ErrUnexpectedEOF:
 		if c.finish(dst) {
-			if src.awaitReset() != nil {
-				c.end(audit.Allow, "closed") // which was under way
-			}
+			src.awaitReset()
+			c.end(audit.Allow, "closed") // which was under way
 		}
 	case errors.As(err, &broken):
 		// What comes the other way may still be on its way.

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -92,14 +93,14 @@ func TestResetIsPassedOn(t *testing.T) {
 			wantReset(t, second)
 			continue
 		}
-		// The end was read already; that it was reset shows when writing.
-		deadline := time.Now().Add(waitTime)
-		for {
-			if _, err := second.Write([]byte("x")); err != nil {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: not noticed", tt.label)
+		// The end was read already: only the kernel knows.
+		src, err := newSource(second, newPool())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for began := time.Now(); !src.reset(); runtime.Gosched() {
+			if time.Since(began) > waitTime {
+				t.Fatalf("%s: not passed on", tt.label)
 			}
 		}
 	}
@@ -306,16 +307,54 @@ func TestRecheckWhileConnecting(t *testing.T) {
 	wantReason(t, r.event(audit.Connect, 0), audit.Deny, refusedRevoked.Error())
 }
 
+// TestRevokedConnectionComesTooLate: an onward connection that is made in spite
+// of the revocation carries nothing.
+func TestRevokedConnectionComesTooLate(t *testing.T) {
+	at, release := make(chan struct{}), make(chan struct{})
+	var r *rig
+	r = newRig(t, func(c *Config) {
+		c.Dial = func(_ context.Context, to netip.AddrPort) (*net.TCPConn, error) {
+			close(at)
+			<-release
+			return r.dial(context.Background(), to)
+		}
+	})
+	got := make(chan []byte, 1)
+	r.server(siteTLS, func(c *net.TCPConn) {
+		b, _ := io.ReadAll(c)
+		got <- b
+	})
+	c := r.connect(siteTLS)
+	c.Write(helloFor("two.test"))
+	<-at
+	r.policy.Store(parsePolicy(t, "ok.test"))
+	r.Recheck()
+	wantReset(t, c)
+	close(release)
+	if b := <-got; len(b) != 0 {
+		t.Errorf("%d bytes reached the server", len(b))
+	}
+}
+
 // TestRecheckHTTP: a kept-alive connection counts for what it is used for.
 func TestRecheckHTTP(t *testing.T) {
 	r := newRig(t, nil)
-	r.script("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n.", "")
+	answer := "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
+	r.script(answer, answer, answer, answer, answer)
 	c := r.connect(siteWeb)
-	ask := "GET / HTTP/1.1\r\nHost: %s.test\r\n\r\n"
-	fmt.Fprintf(c, ask, "two")
-	io.ReadFull(c, make([]byte, len("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")))
-	fmt.Fprintf(c, ask, "ok")
-	io.ReadFull(c, make([]byte, len("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n.")))
+	ask := func(name string) {
+		t.Helper()
+		fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", name)
+		if _, err := io.ReadFull(c, make([]byte, len(answer))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask("two.test")
+	ask("ok.test")
+	ask("ok.test")
+	r.policy.Store(parsePolicy(t, "ok.test"))
+	r.Recheck()
+	ask("ok.test")
 	r.policy.Store(parsePolicy(t, "two.test"))
 	r.Recheck()
 	wantReset(t, c)
