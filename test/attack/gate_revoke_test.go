@@ -173,7 +173,11 @@ func TestLabGateGuardKilled(t *testing.T) {
 	before := w.guard()
 	before.signal(t, unix.SIGSTOP)
 	// Redirected to a gate that does nothing: what it would refuse goes nowhere.
+	accepted := w.redirected()
 	waiting := w.asAgent(w.box, "http", "-timeout", "15s", "-insecure", "-addr", at(ok4, 443), "https://shared.test/")
+	if !eventually(3*time.Second, func() bool { return w.redirected() > accepted }) {
+		t.Error("nothing waits for the gate")
+	}
 	before.signal(t, unix.SIGKILL)
 	killed := time.Now()
 	for _, u := range urls {
@@ -197,6 +201,17 @@ func TestLabGateGuardKilled(t *testing.T) {
 	if got := w.lab.Web.Requests("shared.test"); len(got) > 0 {
 		t.Errorf("arrived: %+v", got)
 	}
+}
+
+// redirected is how many connections over IPv4 the gate has, accepted or not.
+func (w *world) redirected() (n int) {
+	w.Helper()
+	for _, s := range sockets(w.T, w.box, "/proc/net/tcp") {
+		if s.state == "01" && s.local.Addr().IsLoopback() {
+			n++
+		}
+	}
+	return n
 }
 
 // TestLabGateAudit: one event for each connection, at its end, and one for each
