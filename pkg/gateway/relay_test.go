@@ -254,6 +254,23 @@ func TestIdleEnds(t *testing.T) {
 	wantReason(t, r.event(audit.Connect, 0), audit.Allow, "idle for too long: ")
 }
 
+// TestUsedIsNotIdle: the limits end neither what is used now and then, nor what
+// has passed its test.
+func TestUsedIsNotIdle(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Limits.Idle = time.Second; c.Limits.HelloTime = 500 * time.Millisecond })
+	client, server := r.pair("ok.test")
+	for began := time.Now(); time.Since(began) < 1500*time.Millisecond; {
+		client.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		if _, err := client.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("after %v: %v", time.Since(began), err)
+		}
+		io.WriteString(client, "x")
+		if _, err := server.Read(make([]byte, 1)); err != nil {
+			t.Fatalf("after %v: %v", time.Since(began), err)
+		}
+	}
+}
+
 func TestRecheck(t *testing.T) {
 	r := newRig(t, nil)
 	gone, goneServer := r.pair("two.test")
