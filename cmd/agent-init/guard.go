@@ -69,6 +69,10 @@ func guardCommand() command {
 // maxBundle bounds the policy files together, in bytes of JSON.
 const maxBundle = 256 << 20
 
+// maxRelays are the connections through the name gate at once. Each takes two
+// descriptors and a few KiB.
+const maxRelays = 8192
+
 // smallHeap is the GC percentage of processes with a few MiB of live data: they
 // don't need a heap that doubles.
 const smallHeap = 50
@@ -130,7 +134,9 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	if g.resolver, err = resolver.New(rc); err != nil {
 		return err
 	}
-	if g.gate, err = gateway.New(gateway.Config{Policy: g.policy.Load, Held: g.held, Record: limiter.Record, Log: log}); err != nil {
+	if g.gate, err = gateway.New(gateway.Config{
+		Policy: g.policy.Load, Held: g.held, Record: limiter.Record, Log: log, Limits: gateway.Limits{Connections: maxRelays},
+	}); err != nil {
 		return err
 	}
 

@@ -414,7 +414,13 @@ func TestKernelCleanSignalState(t *testing.T) {
 		for _, field := range []string{"SigBlk", "SigIgn", "SigCgt"} {
 			got := b.out.until(t, field)
 			line := got[len(got)-1]
-			if got := strings.Fields(line)[1]; got != "0000000000000000" {
+			mask, err := strconv.ParseUint(strings.Fields(line)[1], 16, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// 32 and 33 are glibc's own. Its posix_spawn, which make starts
+			// programs by, leaves them ignored, and Go as they were.
+			if mask &^= 3 << 31; mask != 0 {
 				t.Errorf("%s: %s", k, line)
 			}
 		}

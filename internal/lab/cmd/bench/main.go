@@ -1,9 +1,9 @@
 // Command bench measures agent-init in the lab: how long a start takes, how fast
-// names are answered, how much memory is held, and whether ten thousand orphans
+// names are answered, what the name gate costs, how much memory is held, and whether ten thousand orphans
 // are reaped. What can be compared is compared in the same run, and given as a
 // ratio, since absolute times depend on the machine.
 //
-// Usage: bench [-write FILE] [-only start,dns,memory,orphans]
+// Usage: bench [-write FILE] [-only start,dns,gate,memory,orphans]
 //
 // It prints a table, and with -write makes docs/benchmarks.md from the same
 // figures. It exits 1 if something could not be measured or a result was wrong
@@ -37,14 +37,19 @@ type section struct {
 
 func sections() []section {
 	return []section{
-		{"start", measureStart}, {"dns", measureDNS}, {"memory", measureMemory}, {"orphans", measureOrphans},
+		{"start", measureStart}, {"dns", measureDNS}, {"gate", measureGate}, {"memory", measureMemory}, {"orphans", measureOrphans},
 	}
 }
 
 func run() (code int) {
 	write := flag.String("write", "", "make this `file` from the figures (docs/benchmarks.md)")
 	only := flag.String("only", "", "measure only these `sections`, separated by commas")
+	client := flag.String("client", "", "be the `agent` inside of a box (for bench itself)")
+	rounds := flag.Int("n", 1, "how often, as a client")
 	flag.Parse()
+	if *client != "" {
+		return runClient(*client, *rounds)
+	}
 
 	b := &bench{report: &report{began: time.Now()}}
 	defer func() {

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// The same server is asked through the gate, by a name of the policy, and past
+// it, by an address of the policy.
+const (
+	gatedName  = "gated.test"
+	gatedAddr  = "45.30.7.1"
+	directAddr = "45.30.7.2"
+
+	setupRounds = 400
+	bulkBytes   = 512 << 20
+	bulkRounds  = 5
+	idleRelays  = 5000
+
+	setupGoal = 300 * time.Microsecond
+	bulkGoal  = 0.9
+	idleGoal  = 60 << 20
+)
+
+func measureGate(b *bench) {
+	b.lab.DNS.SetAddrs(gatedName, gatedAddr)
+	b.lab.Web.Handle(gatedName, http.HandlerFunc(serveBulk))
+	self, err := os.Executable()
+	if err != nil {
+		b.Fatalf("%v", err)
+	}
+	list := fmt.Sprintf("%s required\n%s:443\n%s:80\n", gatedName, directAddr, directAddr)
+	box := b.lab.NewBox(lab.BoxOptions{
+		Binary: b.binary,
+		Files:  []lab.File{{Path: "/etc/agent-init/allowlist.txt", Data: []byte(list)}},
+		Binds:  []lab.Bind{{Source: self, Target: clientPath}},
+	})
+	p := b.runConfined(box)
+	defer box.Kill()
+
+	b.report.heading("The name gate: a connection through it, and one past it")
+	setup := b.client(box, "setup", setupRounds)
+	added := setup.Gated - setup.Direct
+	b.report.figure("TCP, TLS 1.3 and one answer, past the gate (median)", ms(setup.Direct), "")
+	b.report.figure("  through the gate", ms(setup.Gated), "")
+	b.report.figure("  added", ms(added), "< 0.3 ms").met(added < setupGoal)
+	for _, scheme := range []string{"https", "http"} {
+		bulk := b.client(box, scheme, bulkRounds)
+		share := ratio(bulk.Direct, bulk.Gated)
+		b.report.figure(fmt.Sprintf("one stream of %s over %s, past the gate", mib(bulkBytes), scheme), rate(bulk.Direct), "")
+		b.report.figure("  through the gate", rate(bulk.Gated), "")
+		b.report.figure("  through the gate : past it", times(share), "≥ 0.9×").met(share >= bulkGoal)
+	}
+
+	guard := b.guardPID(p.Pid())
+	before := b.usage(guard)
+	c := box.ExecStart(lab.Cmd{Args: []string{"agent-init", "exec", "--", clientPath, "-client", "hold", "-n", strconv.Itoa(idleRelays)}})
+	if !c.WaitOutput("holding", 2*time.Minute) {
+		b.Fatalf("%d idle connections could not be opened: %s", idleRelays, c.Wait(time.Second))
+	}
+	time.Sleep(idleTime)
+	more := b.usage(guard).rss - before.rss
+	b.report.figure(fmt.Sprintf("%s idle relays, memory more", thousands(idleRelays)), mib(more), "≤ 60 MiB").met(more <= idleGoal)
+}
+
+// timing is what the client in the box says.
+type timing struct{ Direct, Gated time.Duration }
+
+func (b *bench) client(box *lab.Box, what string, n int) timing {
+	r := box.Exec(lab.Cmd{Timeout: 3 * time.Minute, Args: []string{"agent-init", "exec", "--", clientPath, "-client", what, "-n", strconv.Itoa(n)}})
+	var t timing
+	if err := json.Unmarshal([]byte(r.Stdout), &t); err != nil {
+		b.Fatalf("client %s: %v: %s", what, err, r)
+	}
+	return t
+}
+
+func rate(d time.Duration) string { return fmt.Sprintf("%.0f MiB/s", bulkBytes/(1<<20)/d.Seconds()) }
+
+// serveBulk answers /bulk with bulkBytes, and anything else with a word.
+func serveBulk(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != "/bulk" {
+		fmt.Fprintln(w, "ok")
+		return
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(bulkBytes))
+	buf := make([]byte, 256<<10)
+	for range bulkBytes / len(buf) {
+		if _, err := w.Write(buf); err != nil {
+			return
+		}
+	}
+}
