@@ -248,7 +248,7 @@ func (b *builder) postrouting() chain {
 // addresses, to the guard. Container engines do the same for their own DNS
 // server at priority -100.
 func (b *builder) redirect() chain {
-	c := chain{name: "redirect", hook: "output", nat: true, priority: -105}
+	c := chain{name: "to-guard", hook: "output", nat: true, priority: -105}
 	add := func(rs ...rule) { c.rules = append(c.rules, rs...) }
 	add(to(leave{}, matchUID{uid: b.GuardUID}))
 	if b.engine() {

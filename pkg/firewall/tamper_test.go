@@ -49,7 +49,7 @@ func TestKernelTamper(t *testing.T) {
 		{"insert rule inet agent-init output accept", "chain output has other rules"},
 		{"add rule inet agent-init refuse accept", "chain refuse has other rules"},
 		{"flush chain inet agent-init input", "chain input has other rules"},
-		{"flush chain inet agent-init redirect", "chain redirect has other rules"},
+		{"flush chain inet agent-init to-guard", "chain to-guard has other rules"},
 		{"add chain inet agent-init output { policy accept; }", "chain output has"},
 		{"add chain inet agent-init forward { policy accept; }", "chain forward has"},
 		{"add chain inet agent-init extra { type filter hook output priority 5; }", "chain extra is foreign"},
