@@ -166,6 +166,9 @@ func (g *guardKeeper) serve(ctx context.Context) error {
 	g.mu.Lock()
 	g.live = nil
 	g.mu.Unlock()
+	if err := g.keeper.sockets.refuse(); err != nil {
+		g.keeper.log.Error("refusing connections while there is no guard", "error", err)
+	}
 	// A guard whose channel is closed ends by itself, and flushes its counts.
 	ch.close()
 	select {
@@ -183,6 +186,9 @@ func (g *guardKeeper) serve(ctx context.Context) error {
 // spawn runs the guard under its own uid. Its whole input is in a memfd.
 func (g *guardKeeper) spawn(channel, auditEnd *os.File) (*reaper.Process, error) {
 	k := g.keeper
+	if err := k.sockets.accept(); err != nil {
+		return nil, fmt.Errorf("listen for the guard: %w", err)
+	}
 	k.mu.Lock()
 	bundle := k.bundle
 	k.mu.Unlock()

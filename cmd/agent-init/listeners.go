@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // guardSockets are the loopback sockets that the agent's DNS and its TLS and
@@ -38,28 +40,26 @@ func openGuardSockets(ctx context.Context) (*guardSockets, error) {
 }
 
 // open binds one port that is free for UDP and TCP, and another one for TCP.
-// The kernel chooses them: no port is taken from the agent's programs.
+// The kernel proposes them: no port is taken from the agent's programs.
 func (s *guardSockets) open(ctx context.Context, host, family string) (dns, gate uint16, err error) {
 	// Redirected clients may speak MPTCP; the original destination is only to
 	// be had from a plain TCP socket (net/mptcp/sockopt.c).
-	var lc net.ListenConfig
+	lc := net.ListenConfig{Control: keepPort}
 	lc.SetMultipathTCP(false)
-	any := net.JoinHostPort(host, "0")
 	for range 32 {
-		var l net.Listener
-		if l, err = lc.Listen(ctx, "tcp"+family, any); err != nil {
-			return 0, 0, err
-		}
+		var l, g net.Listener
 		var u net.PacketConn
+		if l, err = listenOnFree(ctx, &lc, host, family); err != nil {
+			continue
+		}
 		if u, err = lc.ListenPacket(ctx, "udp"+family, l.Addr().String()); err != nil {
 			l.Close()
 			continue
 		}
-		var g net.Listener
-		if g, err = lc.Listen(ctx, "tcp"+family, any); err != nil {
+		if g, err = listenOnFree(ctx, &lc, host, family); err != nil {
 			l.Close()
 			u.Close()
-			return 0, 0, err
+			continue
 		}
 		files, err := files(u, l, g)
 		if err != nil {
@@ -69,6 +69,56 @@ func (s *guardSockets) open(ctx context.Context, host, family string) (dns, gate
 		return uint16(l.Addr().(*net.TCPAddr).Port), uint16(g.Addr().(*net.TCPAddr).Port), nil
 	}
 	return 0, 0, err
+}
+
+// listenOnFree listens on a free port, by its number: a socket keeps a port that
+// it asked for by number when it stops listening, and no other (tcp_set_state in
+// net/ipv4/tcp.c).
+func listenOnFree(ctx context.Context, lc *net.ListenConfig, host, family string) (net.Listener, error) {
+	l, err := lc.Listen(ctx, "tcp"+family, net.JoinHostPort(host, "0"))
+	if err != nil {
+		return nil, err
+	}
+	addr := l.Addr().String()
+	l.Close()
+	return lc.Listen(ctx, "tcp"+family, addr)
+}
+
+// keepPort makes a socket's port its own also while it does not listen: with
+// SO_REUSEADDR, which Go sets, another socket could listen there then.
+func keepPort(_, _ string, c syscall.RawConn) error {
+	var err error
+	if e := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 0) }); e != nil {
+		return e
+	}
+	return err
+}
+
+// accept lets connections come in, for a guard that is about to start.
+func (s *guardSockets) accept() error {
+	return s.eachTCP(func(fd int) error { return unix.Listen(fd, backlog) })
+}
+
+// refuse has connections refused while there is no guard, those that wait
+// included: a client is to know at once. The ports stay ours.
+func (s *guardSockets) refuse() error {
+	return s.eachTCP(func(fd int) error { return unix.Shutdown(fd, unix.SHUT_RDWR) })
+}
+
+// backlog is the kernel's default for net.core.somaxconn.
+const backlog = 4096
+
+func (s *guardSockets) eachTCP(do func(fd int) error) error {
+	var errs []error
+	for i, f := range s.files {
+		if i%socketsPerFamily == 0 { // UDP: questions may wait
+			continue
+		}
+		if err := do(int(f.Fd())); err != nil && err != unix.ENOTCONN {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // files takes the descriptors out of the sockets and closes those.

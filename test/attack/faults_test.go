@@ -91,7 +91,9 @@ func TestLabFaultGuardKilled(t *testing.T) {
 				t.Error("healthy without a guard")
 			}
 			ok4, _ := named("ok.test")
-			w.works("tcp", ok4.String()+":443") // its lease lives on
+			if p := w.blocked("tcp", ok4.String()+":443"); !refusedAtOnce(p.Errno) { // there is no gate
+				t.Errorf("not refused at once: %s", p)
+			}
 			w.blocked("tcp", "1.1.1.1:443")
 			w.blocked("dns", "-timeout", "200ms", "8.8.8.8:53", "evil.test", "A")
 			w.blocked("dns", "-timeout", "200ms", "8.8.8.8:53", "new.cdn.test", "A")

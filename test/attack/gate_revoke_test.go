@@ -160,8 +160,8 @@ func TestLabGateRevoke(t *testing.T) {
 	}
 }
 
-// TestLabGateGuardKilled: no relay outlives the guard that judged it, and the
-// next guard judges as well.
+// TestLabGateGuardKilled: no relay outlives the guard that judged it, what waited
+// for it goes nowhere, and the next guard judges as well.
 func TestLabGateGuardKilled(t *testing.T) {
 	l := newLab(t)
 	s := newStreams()
