@@ -88,21 +88,31 @@ func listenOnFree(ctx context.Context, lc *net.ListenConfig, host, family string
 // SO_REUSEADDR, which Go sets, another socket could listen there then.
 func keepPort(_, _ string, c syscall.RawConn) error {
 	var err error
-	if e := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 0) }); e != nil {
+	if e := c.Control(func(fd uintptr) { err = reuse(int(fd), 0) }); e != nil {
 		return e
 	}
 	return err
 }
 
+func reuse(fd, on int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, on) }
+
 // accept lets connections come in, for a guard that is about to start.
 func (s *guardSockets) accept() error {
-	return s.eachTCP(func(fd int) error { return unix.Listen(fd, backlog) })
+	return s.eachTCP(func(fd int) error {
+		// Connections of the last guard may still be ending on the port.
+		return errors.Join(reuse(fd, 1), unix.Listen(fd, backlog))
+	})
 }
 
 // refuse has connections refused while there is no guard, those that wait
 // included: a client is to know at once. The ports stay ours.
 func (s *guardSockets) refuse() error {
-	return s.eachTCP(func(fd int) error { return unix.Shutdown(fd, unix.SHUT_RDWR) })
+	return s.eachTCP(func(fd int) error {
+		if err := errors.Join(reuse(fd, 0), unix.Shutdown(fd, unix.SHUT_RDWR)); !errors.Is(err, unix.ENOTCONN) {
+			return err
+		}
+		return nil // it did not listen
+	})
 }
 
 // backlog is the kernel's default for net.core.somaxconn.
@@ -114,9 +124,7 @@ func (s *guardSockets) eachTCP(do func(fd int) error) error {
 		if i%socketsPerFamily == 0 { // UDP: questions may wait
 			continue
 		}
-		if err := do(int(f.Fd())); err != nil && err != unix.ENOTCONN {
-			errs = append(errs, err)
-		}
+		errs = append(errs, do(int(f.Fd())))
 	}
 	return errors.Join(errs...)
 }
