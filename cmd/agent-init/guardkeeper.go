@@ -148,7 +148,7 @@ func (g *guardKeeper) serve(ctx context.Context) error {
 	theirs.Close()
 	auditTheirs.Close()
 	if err != nil {
-		return err
+		return errors.Join(err, g.keeper.sockets.refuse())
 	}
 
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -192,6 +192,9 @@ func (g *guardKeeper) spawn(channel, auditEnd *os.File) (*reaper.Process, error)
 	k.mu.Lock()
 	bundle := k.bundle
 	k.mu.Unlock()
+	g.mu.Lock()
+	g.given = bundle
+	g.mu.Unlock()
 	cfg, err := memfd("guard-config", guardConfig{
 		Bundle: bundle, Servers: k.resolv.servers, Search: k.resolv.search, Ephemeral: ephemeralPorts(), Families: k.sockets.families(), LogLevel: k.config.level(),
 	})
