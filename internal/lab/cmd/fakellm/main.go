@@ -62,11 +62,13 @@ func run(args []string) error {
 	out := log.New(os.Stdout, "", log.Lmicroseconds)
 	failed := make(chan error)
 	model := fakellm.New()
-	srv := &http.Server{TLSConfig: ca.ServerConfig(), ReadHeaderTimeout: time.Minute,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			out.Printf("http %s %s %s", r.Method, r.Host, r.URL.Path)
-			model.ServeHTTP(w, r)
-		})}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out.Printf("http %s %s %s", r.Method, r.Host, r.URL.Path)
+		model.ServeHTTP(w, r)
+	})
+	// One server for both would set HTTP/2 up for whichever begins first.
+	secure := &http.Server{TLSConfig: ca.ServerConfig(), ReadHeaderTimeout: time.Minute, Handler: handler}
+	open := &http.Server{ReadHeaderTimeout: time.Minute, Handler: handler}
 	https, err := net.Listen("tcp", net.JoinHostPort(*listen, "443"))
 	if err != nil {
 		return err
@@ -75,8 +77,8 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	go func() { failed <- srv.ServeTLS(https, "", "") }()
-	go func() { failed <- srv.Serve(plain) }()
+	go func() { failed <- secure.ServeTLS(https, "", "") }()
+	go func() { failed <- open.Serve(plain) }()
 	if *withDNS {
 		ip, err := ownAddr(*addr)
 		if err != nil {

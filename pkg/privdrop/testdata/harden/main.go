@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,12 +17,16 @@ import (
 )
 
 func main() {
+	var there sync.WaitGroup
 	for range 4 { // threads that exist already
+		there.Add(1)
 		go func() {
 			runtime.LockOSThread()
+			there.Done()
 			time.Sleep(time.Hour)
 		}()
 	}
+	there.Wait()
 	if err := privdrop.Harden(unix.CAP_SETUID, unix.CAP_WAKE_ALARM); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
