@@ -166,9 +166,6 @@ func (g *guardKeeper) serve(ctx context.Context) error {
 	g.mu.Lock()
 	g.live = nil
 	g.mu.Unlock()
-	if err := g.keeper.sockets.refuse(); err != nil {
-		g.keeper.log.Error("refusing connections while there is no guard", "error", err)
-	}
 	// A guard whose channel is closed ends by itself, and flushes its counts.
 	ch.close()
 	select {
@@ -176,6 +173,9 @@ func (g *guardKeeper) serve(ctx context.Context) error {
 	case <-time.After(farewellTime):
 	}
 	g.end(proc)
+	if err := g.keeper.sockets.refuse(); err != nil {
+		g.keeper.log.Error("refusing connections while there is no guard", "error", err)
+	}
 	select {
 	case <-reported:
 	case <-time.After(farewellTime):

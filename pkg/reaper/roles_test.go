@@ -139,7 +139,7 @@ func initRole() int {
 	if spec.Left {
 		n := 0
 		for _, p := range processes() {
-			if p.pid != os.Getpid() && (helper == nil || p.pid != helper.Pid()) && !p.kernel {
+			if p.pid != os.Getpid() && (helper == nil || p.pid != helper.Pid()) && !p.kernel && !p.dead() {
 				n++
 			}
 		}
