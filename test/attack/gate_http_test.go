@@ -62,7 +62,7 @@ func TestLabE48Connect(t *testing.T) {
 	for _, authority := range []string{
 		"many.test:443", "many.test:80", "many.test:25", "many.test:0", "many.test:65536", "many.test", ":443", "shared.test:443", "1.1.1.1:443",
 		"[2a0f:30::10]:443", "[fe80::1%25eth0]:443", "user@many.test:443", "many.test@shared.test:443", "many.test:443:25",
-		"many.test:443/../shared.test", "http://shared.test/", "/", "*", "many.test:%34%34%33", "127.0.0.1:22",
+		"many.test:443/..//shared.test", "http://shared.test/", "/", "*", "many.test:%34%34%33", "127.0.0.1:22",
 	} {
 		t.Run(authority, func(t *testing.T) {
 			g.of(t).unpassed(request("CONNECT "+authority+" HTTP/1.1", "Host: many.test", "X: smuggled"), "connect is not allowed", false)
