@@ -15,8 +15,8 @@ const (
 	dnsNames   = 100
 	dnsRounds  = 5
 	dnsSeconds = 2
-	dnsClients = 8
-	dnsInAir   = 200    // queries under way while the rate is measured: the server is never idle
+	dnsClients = 10
+	dnsInAir   = 50     // queries under way while the rate is measured: the server is never idle
 	dnsRate    = 20_000 // queries per second while latency is measured
 	masqPort   = 5353
 )
