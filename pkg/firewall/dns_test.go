@@ -3,6 +3,7 @@ package firewall
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 )
@@ -181,11 +182,21 @@ func TestKernelFlushConntrack(t *testing.T) {
 	must(t, reach("tcp", at(far6, 443), agentUID))
 	f := open(t, Options{})
 	must(t, f.FlushConntrack(ctx))
-	fs, err := f.Flows(ctx)
-	must(t, err)
 	want := map[Element]bool{
 		{netip.MustParseAddr("127.0.0.11"), protoUDP, 53}:  true,
 		{netip.MustParseAddr("127.0.0.1"), protoUDP, 8000}: true,
+	}
+	fs, err := f.Flows(ctx)
+	must(t, err)
+	// The last segments of a connection that ends begin a flow anew where, as
+	// here, nothing is sealed.
+	if slices.Contains(fs, Element{far6, protoTCP, 443}) {
+		eventually(t, "no more segments", func() bool {
+			must(t, f.FlushConntrack(ctx))
+			fs, err = f.Flows(ctx)
+			must(t, err)
+			return !slices.Contains(fs, Element{far6, protoTCP, 443})
+		})
 	}
 	for _, e := range fs {
 		if !want[e] {
