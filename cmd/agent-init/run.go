@@ -53,7 +53,7 @@ func runAgent(ctx context.Context, e environment, c config, args []string) error
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	started := make(chan struct{})
-	go k.receiveSignals(ctx, stop, started, signals)
+	go k.receiveSignals(early.Signals(), stop, started, signals)
 
 	if c.unsafeNoFirewall {
 		err = k.bootUnconfined(e.stderr)
@@ -93,30 +93,30 @@ func endedBy(ctx context.Context) syscall.Signal {
 	return 0
 }
 
-// receiveSignals hands every signal to exactly one taker: HUP reloads the
-// policy; before the agent runs, a request to end cuts the start short; all
-// others are the agent's.
-func (k *keeper) receiveSignals(ctx context.Context, stop context.CancelCauseFunc, started <-chan struct{}, agent chan<- os.Signal) {
+// receiveSignals hands every signal to exactly one taker, for as long as the
+// process lives: HUP reloads the policy; before the agent runs, a request to end
+// cuts the start short; all others are the agent's. A request that comes when
+// the start can't be cut short any more is the agent's too.
+func (k *keeper) receiveSignals(received <-chan os.Signal, stop context.CancelCauseFunc, started <-chan struct{}, agent chan<- os.Signal) {
+	running := false
+	var late os.Signal
 	for {
-		var sig os.Signal
-		select {
-		case sig = <-early.Signals():
-		case <-ctx.Done():
-			return
-		}
-		running := false
 		select {
 		case <-started:
-			running = true
-		default:
-		}
-		switch {
-		case sig == syscall.SIGHUP && running && k.fw != nil:
-			go func() { _ = k.reload(context.WithoutCancel(ctx)) }() // its error is in the log and the status
-		case running:
-			agent <- sig
-		case slices.Contains([]os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP}, sig):
-			stop(ending(sig.(syscall.Signal)))
+			started, running = nil, true
+			if late != nil {
+				agent <- late
+			}
+		case sig := <-received:
+			switch {
+			case sig == syscall.SIGHUP && running && k.fw != nil:
+				go func() { _ = k.reload(context.Background()) }() // its error is in the log and the status
+			case running:
+				agent <- sig
+			case slices.Contains([]os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP}, sig):
+				late = sig
+				stop(ending(sig.(syscall.Signal)))
+			}
 		}
 	}
 }

@@ -84,8 +84,11 @@ type Command struct {
 	Files []*os.File // file descriptors 0, 1, 2, … of the child; nil entries are closed
 
 	// Foreground makes the child's process group the foreground group of the
-	// terminal, if Files[0] is the controlling terminal of the calling process
-	// and the caller is in its foreground. Otherwise it changes nothing.
+	// terminal, if one of the first three Files is the controlling terminal of
+	// the calling process and the caller is in its foreground. Otherwise it
+	// changes nothing. Supervise takes the foreground back when the child has
+	// ended, for whoever else is in the caller's group; the file has to stay
+	// open until then.
 	Foreground bool
 
 	// Setsid starts the child in a session of its own, without a terminal.
@@ -128,9 +131,13 @@ func (r *Reaper) fork(c Command) (*Process, error) {
 		}
 		attr.Files = append(attr.Files, fd)
 	}
-	if c.Foreground && !c.Setsid && len(c.Files) > 0 && c.Files[0] != nil {
-		if tty := int(c.Files[0].Fd()); inForeground(tty) {
-			attr.Sys.Foreground, attr.Sys.Ctty = true, tty
+	if c.Foreground && !c.Setsid {
+		// Standard input may be redirected, and the terminal be on the others.
+		for _, fd := range attr.Files[:min(3, len(attr.Files))] {
+			if tty := int(fd); tty >= 0 && inForeground(tty) {
+				attr.Sys.Foreground, attr.Sys.Ctty = true, tty
+				break
+			}
 		}
 	}
 	if !r.isInit {

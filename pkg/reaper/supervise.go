@@ -107,6 +107,7 @@ func (r *Reaper) Supervise(ctx context.Context, main *Process, o Options) Status
 			s.signalTree(syscall.SIGKILL)
 			s.kill.Reset(rekill)
 		case <-main.done:
+			s.takeTerminalBack()
 			s.endRest()
 			return main.status
 		}
@@ -229,6 +230,22 @@ func (s *supervision) regainTerminal() {
 	}
 	if err := unix.IoctlSetPointerInt(s.main.tty, unix.TIOCSPGRP, s.main.pid); err != nil {
 		s.log.Warn("cannot hand the terminal on", "error", err)
+	}
+}
+
+// takeTerminalBack makes our group the foreground again if main's still is,
+// which nobody may be in any more: a script that runs us could not read the
+// terminal then.
+func (s *supervision) takeTerminalBack() {
+	if s.main.tty < 0 {
+		return
+	}
+	pgrp, err := unix.IoctlGetInt(s.main.tty, unix.TIOCGPGRP)
+	if err == nil && pgrp == s.main.pid {
+		err = unix.IoctlSetPointerInt(s.main.tty, unix.TIOCSPGRP, unix.Getpgrp())
+	}
+	if err != nil && !errors.Is(err, unix.EIO) && !errors.Is(err, unix.ENOTTY) { // it was hung up
+		s.log.Warn("cannot take the terminal back", "error", err)
 	}
 }
 
