@@ -1,0 +1,93 @@
+package terminal
+
+import (
+	"unicode/utf8"
+)
+
+// Cell is one place of the screen.
+type Cell struct {
+	Text  string // one character with what combines with it; "" to the right of a wide one
+	Style Style
+}
+
+// Style is how a character looks. The zero value is the terminal's default.
+type Style struct {
+	FG, BG, UL Color // foreground, background, underline
+	Attr       Attr
+	Underline  uint8  // 0 none, 1 single, 2 double, 3 curly, 4 dotted, 5 dashed
+	Link       string // of OSC 8: "parameters;URI", or "" for none
+}
+
+// Attr is a set of attributes.
+type Attr uint8
+
+// The attributes of SGR.
+const (
+	Bold Attr = 1 << iota
+	Faint
+	Italic
+	Blink
+	Reverse
+	Conceal
+	Strike
+	Overline
+)
+
+// Color is the default (0), one of a palette, or red, green and blue: the kind is
+// in the uppermost byte.
+type Color uint32
+
+// Kinds of colours. The first 16 of the palette have two: some terminals show bold
+// text brighter only where it is coloured by the short codes.
+const (
+	Basic   Color = 1 << 24 // 0…15, by SGR 30–37, 40–47, 90–97 and 100–107
+	Indexed Color = 2 << 24 // 0…255, by SGR 38;5 and the like
+	RGB     Color = 3 << 24 // 0xRRGGBB
+
+	kindMask Color = 0xff << 24
+)
+
+// cell is a Cell as it is kept. text is a character, or cluster and an index, or
+// tail to the right of a wide character.
+type cell struct{ text, style uint32 }
+
+const (
+	tail    = 0
+	cluster = 1 << 31
+	padding = cluster // the last column, before a wide character that did not fit: the empty cluster
+)
+
+// clusterMax is how long the UTF-8 of one cell may be; further marks are dropped.
+const clusterMax = 64
+
+func (t *Terminal) text(c cell) string {
+	switch {
+	case c.text == tail:
+		return ""
+	case c.text&cluster != 0:
+		return t.clusters.value(c.text &^ cluster)
+	}
+	return string(rune(c.text))
+}
+
+func (t *Terminal) appendText(dst []byte, c cell) []byte {
+	if c.text < utf8.RuneSelf && c.text != tail {
+		return append(dst, byte(c.text))
+	}
+	if c.text&cluster == 0 && c.text != tail {
+		return utf8.AppendRune(dst, rune(c.text))
+	}
+	return append(dst, t.text(c)...)
+}
+
+// sync brings what is derived from the pen up to date.
+func (t *Terminal) sync() {
+	if !t.penDirty {
+		return
+	}
+	pen := t.cur.pen
+	t.penID, t.blank = 0, cell{' ', 0} // not to keep an older style alive
+	t.penID = t.internStyle(pen)
+	t.blank.style = t.internStyle(Style{BG: pen.BG})
+	t.penDirty = false
+}

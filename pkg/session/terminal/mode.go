@@ -1,0 +1,190 @@
+package terminal
+
+import "slices"
+
+// Modes that are on or off, as bits.
+const (
+	modeInsert  = iota // ANSI 4
+	modeNewline        // ANSI 20
+	modeCursorKeys
+	modeReverseScreen
+	modeAutowrap
+	modeAutorepeat
+	modeBlink
+	modeCursor
+	modeKeypad
+	modeBackarrow
+	modeFocus
+	modeAlternateScroll
+	modeUrgent
+	modePaste
+	modeSync
+	modeGraphemes
+	modeScheme
+	modeSizeReports
+	modeCount
+)
+
+// privateNumbers are the DEC private modes that are just remembered, or asked by the
+// code that they concern. Origin mode and the screens are handled by setMode.
+var privateNumbers = [modeCount]int{
+	modeCursorKeys: 1, modeReverseScreen: 5, modeAutowrap: 7, modeAutorepeat: 8, modeBlink: 12, modeCursor: 25,
+	modeKeypad: 66, modeBackarrow: 67, modeFocus: 1004, modeAlternateScroll: 1007, modeUrgent: 1042, modePaste: 2004,
+	modeSync: 2026, modeGraphemes: 2027, modeScheme: 2031, modeSizeReports: 2048,
+}
+
+// mouseModes say what the mouse reports, and how. On some terminals the last one
+// set counts, on others each is for itself; so their order is kept.
+var mouseModes = []int{9, 1000, 1001, 1002, 1003, 1005, 1006, 1015, 1016}
+
+const defaultModes modeSet = 1<<modeAutowrap | 1<<modeAutorepeat | 1<<modeCursor
+
+type modeSet uint32
+
+type modes struct {
+	on    modeSet
+	mouse []int        // that are set, the latest last
+	saved map[int]bool // by XTSAVE; only modes that are known, so not many
+}
+
+func newModes() modes { return modes{on: defaultModes} }
+
+func (m *modes) has(mode int) bool { return m.on&(1<<mode) != 0 }
+
+func (m *modes) set(mode int, on bool) {
+	m.on &^= 1 << mode
+	if on {
+		m.on |= 1 << mode
+	}
+}
+
+func (m *modes) setANSI(number int, on bool) {
+	switch number {
+	case 4:
+		m.set(modeInsert, on)
+	case 20:
+		m.set(modeNewline, on)
+	}
+}
+
+// private returns what DECRQM answers for a private mode, those apart that a
+// Terminal answers itself: 1 set, 2 reset, 0 unknown.
+func (m *modes) private(number int) int {
+	on := false
+	switch mode := slices.Index(privateNumbers[:], number); {
+	case mode >= 0 && number > 0:
+		on = m.has(mode)
+	case slices.Contains(mouseModes, number):
+		on = slices.Contains(m.mouse, number)
+	default:
+		return 0
+	}
+	if on {
+		return 1
+	}
+	return 2
+}
+
+// soft does DECSTR's part.
+func (m *modes) soft() {
+	for _, mode := range []int{modeInsert, modeCursorKeys, modeKeypad} {
+		m.set(mode, false)
+	}
+	m.set(modeCursor, true)
+	m.set(modeAutowrap, true)
+}
+
+// setMode sets or resets a DEC private mode.
+func (t *Terminal) setMode(number int, on bool) {
+	switch number {
+	case 6:
+		t.cur.origin = on
+		t.moveTo(0, 0)
+		return
+	case 47, 1047, 1049:
+		t.switchScreen(on, number == 1049)
+		return
+	case 1048:
+		if on {
+			t.saveCursor()
+		} else {
+			t.restoreCursor()
+		}
+		return
+	}
+	m := &t.modes
+	if mode := slices.Index(privateNumbers[:], number); mode >= 0 && number > 0 {
+		m.set(mode, on)
+		if mode == modeAutowrap && !on {
+			t.cur.pending = false
+		}
+		return
+	}
+	if slices.Contains(mouseModes, number) {
+		m.mouse = slices.DeleteFunc(m.mouse, func(n int) bool { return n == number })
+		if on {
+			m.mouse = append(m.mouse, number)
+		}
+	}
+}
+
+// privateMode returns what DECRQM answers for any private mode.
+func (t *Terminal) privateMode(number int) int {
+	on := false
+	switch number {
+	case 6:
+		on = t.cur.origin
+	case 47, 1047, 1049:
+		on = t.Alternate()
+	default:
+		return t.modes.private(number)
+	}
+	if on {
+		return 1
+	}
+	return 2
+}
+
+// saveOrRestore is XTSAVE and XTRESTORE.
+func (m *modes) saveOrRestore(t *Terminal, number int, save bool) {
+	value := t.privateMode(number)
+	if value == 0 {
+		return
+	}
+	if save {
+		if m.saved == nil {
+			m.saved = map[int]bool{}
+		}
+		m.saved[number] = value == 1
+	} else if on, ok := m.saved[number]; ok {
+		t.setMode(number, on)
+	}
+}
+
+// switchScreen shows the alternate screen, which is empty, or the main one again.
+// The cursor stays where it is unless it is kept for the time of the switch.
+func (t *Terminal) switchScreen(alternate, keepCursor bool) {
+	switch {
+	case alternate && !t.Alternate():
+		if keepCursor {
+			t.saveCursor()
+		}
+		t.scr = t.alt
+		t.scr.saved = newCursor()
+		t.sync()
+		for _, r := range t.scr.rows {
+			r.clear(t.blank)
+		}
+	case !alternate:
+		if t.Alternate() {
+			for _, r := range t.alt.rows {
+				r.clear(space)
+			}
+			t.keys.alternate = nil
+		}
+		t.scr = t.main
+		if keepCursor {
+			t.restoreCursor()
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package terminal
+
+// Reset returns what brings a client's terminal back to where a shell expects it, with
+// nothing that the programs switched on left on, and the cursor on the last row that
+// the main screen uses. It is right for a terminal that got this one's bytes, wherever
+// they ended.
+func (t *Terminal) Reset() []byte {
+	var e restorer
+	e.put("\x1b\\\x1b[?2026l")
+	e.put("\x1b7\x1b[?1049l") // 1049 restores the cursor, also where nothing is to be left
+	e.put("\x1b[?9;1000;1001;1002;1003;1005;1006;1015;1016l\x1b[?1004l\x1b[?1007l\x1b[?1042l\x1b[?2004l\x1b[?2027l\x1b[?2031l\x1b[?2048l")
+	e.put("\x1b[?1l\x1b>\x1b[?5l\x1b[?6l\x1b[?7h\x1b[?8h\x1b[?12l\x1b[?66l\x1b[?67l\x1b[4l\x1b[20l\x1b[?25h\x1b[0 q")
+	e.put("\x1b[<%du\x1b[=0;1u", kittyDepth)
+	for resource, value := range t.keys.modified {
+		if value > 0 && resource != 4 {
+			e.put("\x1b[>%dm", resource)
+		}
+	}
+	e.put("\x1b[>4;0m\x1b[>4m\x1b[m\x1b]8;;\x1b\\\x1b(B\x1b)B\x1b*B\x1b+B\x0f\x1b[r")
+	e.undoDescriptions(&t.desc)
+	used := t.cur.y
+	if t.Alternate() {
+		used = t.main.saved.y
+	}
+	for y, r := range t.main.rows {
+		if !r.empty() {
+			used = max(used, y)
+		}
+	}
+	e.put("\x1b[%dH", used+1)
+	return e.buf
+}
+
+// undoDescriptions takes back colours and progress, and the titles' stack.
+func (e *restorer) undoDescriptions(d *descriptions) {
+	for range d.stack {
+		e.put("\x1b[23;0t")
+	}
+	if d.touched.palette {
+		e.put("\x1b]104\x1b\\")
+	}
+	for i, touched := range d.touched.dynamic {
+		if touched {
+			e.put("\x1b]%d\x1b\\", 110+i)
+		}
+	}
+	if d.touched.progress {
+		e.put("\x1b]9;4;0\x1b\\")
+	}
+}

@@ -1,0 +1,151 @@
+package terminal
+
+import "slices"
+
+// row is one line of the screen. Cells from len(cells) on are all equal to fill, so
+// that erasing a row, and scrolling in an empty one, takes no time for its width.
+type row struct {
+	cells   []cell
+	fill    cell
+	wrapped bool // the text goes on in the next row
+}
+
+// screen is the main or the alternate screen.
+type screen struct {
+	rows  []*row
+	saved cursor // by DECSC
+}
+
+var space = cell{text: ' '}
+
+func newScreen(rows int) *screen {
+	s := &screen{saved: newCursor()}
+	for range rows {
+		s.rows = append(s.rows, &row{fill: space})
+	}
+	return s
+}
+
+func (r *row) get(x int) cell {
+	if x < len(r.cells) {
+		return r.cells[x]
+	}
+	return r.fill
+}
+
+// grow makes the cells up to column n, exclusive, ones that can be written.
+func (r *row) grow(n int) {
+	if have := len(r.cells); have < n {
+		r.cells = slices.Grow(r.cells, n-have)[:n]
+		for i := have; i < n; i++ {
+			r.cells[i] = r.fill
+		}
+	}
+}
+
+func (r *row) clear(fill cell) {
+	r.cells = r.cells[:0]
+	r.fill = fill
+	r.wrapped = false
+}
+
+// part keeps wide characters whole: if a boundary before column x goes through one,
+// both its halves become spaces.
+func (r *row) part(x int) {
+	if x > 0 && x < len(r.cells) && r.cells[x].text == tail {
+		r.cells[x].text = ' '
+		r.cells[x-1].text = ' '
+	}
+}
+
+// erase makes the columns from…to-1 of a row that is cols wide equal to fill.
+func (r *row) erase(from, to, cols int, fill cell) {
+	r.part(from)
+	if to >= cols {
+		r.grow(from)
+		r.cells = r.cells[:from]
+		r.fill = fill
+		r.wrapped = false
+		return
+	}
+	r.part(to)
+	r.grow(to)
+	for x := from; x < to; x++ {
+		r.cells[x] = fill
+	}
+}
+
+// insert shifts the columns from x on to the right by n, and what leaves the row is
+// lost.
+func (r *row) insert(x, n, cols int, fill cell) {
+	n = min(n, cols-x)
+	r.part(x)
+	r.grow(cols)
+	r.part(cols - n)
+	copy(r.cells[x+n:cols], r.cells[x:cols-n])
+	for i := x; i < x+n; i++ {
+		r.cells[i] = fill
+	}
+	r.wrapped = false
+}
+
+// remove shifts the columns behind x+n to the left by n.
+func (r *row) remove(x, n, cols int, fill cell) {
+	n = min(n, cols-x)
+	r.part(x)
+	r.part(x + n)
+	r.grow(cols)
+	copy(r.cells[x:], r.cells[x+n:])
+	r.cells = r.cells[:cols-n]
+	if r.fill != fill {
+		for i := cols - n; i < cols; i++ {
+			r.cells = append(r.cells, fill)
+		}
+	}
+	r.wrapped = false
+}
+
+// scrollUp moves the rows top…bottom up by n; the first n become empty at the
+// bottom. The rows that left are the caller's to keep before.
+func (s *screen) scrollUp(top, bottom, n int, fill cell) {
+	s.part(top)
+	region := s.rows[top : bottom+1]
+	n = min(n, len(region))
+	if n == 1 {
+		first := region[0]
+		copy(region, region[1:])
+		region[len(region)-1] = first
+		first.clear(fill)
+		return
+	}
+	rotate(region, n)
+	for _, r := range region[len(region)-n:] {
+		r.clear(fill)
+	}
+}
+
+// scrollDown moves the rows top…bottom down by n.
+func (s *screen) scrollDown(top, bottom, n int, fill cell) {
+	region := s.rows[top : bottom+1]
+	n = min(n, len(region))
+	rotate(region, len(region)-n)
+	for _, r := range region[:n] {
+		r.clear(fill)
+	}
+	s.part(top)
+	s.part(bottom + 1)
+}
+
+// part says that row y no longer goes on from the one before it.
+func (s *screen) part(y int) {
+	if y > 0 {
+		s.rows[y-1].wrapped = false
+	}
+}
+
+// rotate brings the first n rows to the end.
+func rotate(rows []*row, n int) {
+	slices.Reverse(rows[:n])
+	slices.Reverse(rows[n:])
+	slices.Reverse(rows)
+}

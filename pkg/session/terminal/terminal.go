@@ -1,0 +1,119 @@
+package terminal
+
+// Bounds on a screen's size; New and Resize keep within them.
+const (
+	maxCols = 1024
+	maxRows = 512
+)
+
+// Options says how large a terminal is.
+type Options struct {
+	Cols, Rows int // of the screen, in cells; out of range is brought within 1…1024 and 1…512
+	Scrollback int // lines kept that left the screen; 0 means 10,000, negative none
+}
+
+// Terminal is a terminal's state. It is not safe for concurrent use.
+type Terminal struct {
+	cols, rows int
+	main, alt  *screen
+	scr        *screen // main or alt
+
+	cur         cursor
+	top, bottom int // scroll region, both inside
+	tabs        []bool
+	modes       modes
+	keys        keyModes
+	desc        descriptions
+
+	styles   interner[Style]
+	clusters interner[string]
+	penDirty bool   // penID and blank are older than cur.pen
+	penID    uint32 // cur.pen, interned
+	blank    cell   // what erasing leaves: a space on the pen's background
+
+	resizing bool // cells are in neither screen; no sweep
+
+	last    rune // what REP repeats; 0 if the last thing was no character
+	history history
+	parser  parser
+	replies []byte
+	answers answers
+}
+
+// cursor is what DECSC saves.
+type cursor struct {
+	x, y    int
+	pending bool // the last column is written, and the next character wraps
+	origin  bool
+	pen     Style
+	charset [4]byte // what G0…G3 are: 'B' ASCII, '0' line drawing, 'A' British
+	gl      uint8   // which of them is in use
+	single  uint8   // which of them the next character is of, after SS2 and SS3
+}
+
+func newCursor() cursor { return cursor{charset: [4]byte{'B', 'B', 'B', 'B'}} }
+
+// New returns a terminal that has just been switched on.
+func New(o Options) *Terminal {
+	t := &Terminal{cols: clamp(o.Cols, 1, maxCols), rows: clamp(o.Rows, 1, maxRows)}
+	if o.Scrollback == 0 {
+		o.Scrollback = 10000
+	}
+	t.history.limit = max(o.Scrollback, 0)
+	t.restart()
+	return t
+}
+
+// restart is the state after power-on and RIS; what scrolled away stays.
+func (t *Terminal) restart() {
+	t.main, t.alt = newScreen(t.rows), newScreen(t.rows)
+	t.scr = t.main
+	t.cur = newCursor()
+	t.top, t.bottom = 0, t.rows-1
+	t.tabs = defaultTabs(nil, t.cols)
+	t.modes = newModes()
+	t.keys = keyModes{}
+	t.desc = descriptions{touched: t.desc.touched}
+	t.styles = newInterner[Style]()
+	t.clusters = newInterner[string]()
+	t.penDirty = true
+	t.last = 0
+}
+
+// Size returns the screen's size in cells.
+func (t *Terminal) Size() (cols, rows int) { return t.cols, t.rows }
+
+// Title returns the window's title as the programs set it, without control
+// characters.
+func (t *Terminal) Title() string { return t.desc.title }
+
+// Cwd returns the working directory that the shell reported (OSC 7), or "".
+func (t *Terminal) Cwd() string { return cwdPath(t.desc.cwd) }
+
+// Alternate reports whether the alternate screen is shown.
+func (t *Terminal) Alternate() bool { return t.scr == t.alt }
+
+// Cursor returns the cursor's column and row, both from 0, and whether it is
+// shown.
+func (t *Terminal) Cursor() (x, y int, visible bool) {
+	return t.cur.x, t.cur.y, t.modes.has(modeCursor)
+}
+
+// Mode reports whether a DEC private mode is set; false for one not known.
+func (t *Terminal) Mode(number int) bool { return t.modes.private(number) == 1 }
+
+// Screen returns the rows that are shown, from the top, each as wide as the
+// screen.
+func (t *Terminal) Screen() [][]Cell {
+	out := make([][]Cell, t.rows)
+	for y := range out {
+		out[y] = make([]Cell, t.cols)
+		for x := range out[y] {
+			c := t.scr.rows[y].get(x)
+			out[y][x] = Cell{Text: t.text(c), Style: t.styles.value(c.style)}
+		}
+	}
+	return out
+}
+
+func clamp(v, low, high int) int { return max(low, min(v, high)) }

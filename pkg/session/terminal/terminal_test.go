@@ -1,0 +1,135 @@
+package terminal
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// state is everything of a terminal that Restore brings over.
+type state struct {
+	Main, Alt                  []string
+	Alternate                  bool
+	Cursor, SavedM, SavedA     cursor
+	Top, Bottom                int
+	Tabs                       []bool
+	On                         modeSet
+	Mouse                      []int
+	Keys                       keyModes
+	Title, Icon, Cwd           string
+	Stack                      []titles
+	Shape                      int
+	Palette, Dynamic, Progress string
+}
+
+func stateOf(t *Terminal) state {
+	s := state{
+		Main: lines(t, t.main), Alternate: t.Alternate(),
+		Cursor: t.cur, SavedM: t.main.saved,
+		Top: t.top, Bottom: t.bottom, Tabs: t.tabs,
+		On: t.modes.on &^ (1 << modeSync), Mouse: t.modes.mouse, Keys: t.keys,
+		Title: t.desc.title, Icon: t.desc.icon, Cwd: t.desc.cwd, Stack: t.desc.stack, Shape: t.desc.shape,
+		Palette: fmt.Sprint(t.desc.palette), Dynamic: fmt.Sprintf("%q", t.desc.dynamic), Progress: t.desc.progress,
+	}
+	if t.Alternate() {
+		s.Alt, s.SavedA = lines(t, t.alt), t.alt.saved
+	}
+	if len(s.Mouse) == 0 {
+		s.Mouse = nil
+	}
+	if len(s.Stack) == 0 {
+		s.Stack = nil
+	}
+	return s
+}
+
+// lines writes down a screen's cells, with their styles where these change.
+func lines(t *Terminal, s *screen) []string {
+	var out []string
+	for _, r := range s.rows {
+		var b strings.Builder
+		style := Style{}
+		for x := range t.cols {
+			c := r.get(x)
+			if st := t.styles.value(c.style); st != style && c.text != tail {
+				style = st
+				fmt.Fprintf(&b, "{%v}", st)
+			}
+			if c.text == padding {
+				c.text = ' '
+			}
+			b.WriteString(t.text(c))
+		}
+		if r.wrapped {
+			b.WriteString(" ↩")
+		}
+		out = append(out, b.String())
+	}
+	return out
+}
+
+func compare(t *testing.T, what string, want, got *Terminal) {
+	t.Helper()
+	a, b := stateOf(want), stateOf(got)
+	if reflect.DeepEqual(a, b) {
+		return
+	}
+	va, vb := reflect.ValueOf(a), reflect.ValueOf(b)
+	for i := range va.NumField() {
+		if fa, fb := va.Field(i).Interface(), vb.Field(i).Interface(); !reflect.DeepEqual(fa, fb) {
+			if la, ok := fa.([]string); ok {
+				for y, l := range la {
+					if y < len(fb.([]string)) && l != fb.([]string)[y] {
+						t.Errorf("%s: %s row %d\nwant %q\ngot  %q", what, va.Type().Field(i).Name, y, l, fb.([]string)[y])
+					}
+				}
+				continue
+			}
+			t.Errorf("%s: %s\nwant %+v\ngot  %+v", what, va.Type().Field(i).Name, fa, fb)
+		}
+	}
+}
+
+func restored(t *Terminal) *Terminal {
+	other := New(Options{Cols: t.cols, Rows: t.rows})
+	other.Write(t.Restore(t.cols, t.rows))
+	return other
+}
+
+var pieces = []string{
+	"a", "hello ", "\n", "\r\n", "\t", "\b", "日本", "é", "e\u0301", "👩\u200d👩\u200d👧", "☃\ufe0f", "🇩🇪", "👍🏽", "\x1b[31m", "\x1b[1;4;38;5;200m",
+	"\x1b[48;2;1;2;3m", "\x1b[m", "\x1b[4:3m\x1b[58:2::9:8:7m", "\x1b]8;id=1;http://x/\x1b\\", "\x1b]8;;\x07", "\x1b[K", "\x1b[1K", "\x1b[2K",
+	"\x1b[J", "\x1b[1J", "\x1b[2J", "\x1b[3J", "\x1b[5@", "\x1b[3P", "\x1b[2L", "\x1b[2M", "\x1b[4X", "\x1b[2S", "\x1b[2T", "\x1b[3;6r", "\x1b[r",
+	"\x1b[?6h", "\x1b[?6l", "\x1b[?7l", "\x1b[?7h", "\x1b[4h", "\x1b[4l", "\x1b7", "\x1b8", "\x1b[s", "\x1b[u", "\x1b[?1049h", "\x1b[?1049l",
+	"\x1b[?47h", "\x1b[?47l", "\x1b[?1048h", "\x1b[?1000h\x1b[?1006h", "\x1b[?1003h", "\x1b[?1003l", "\x1b[?2004h", "\x1b[?1h", "\x1b=", "\x1b>", "\x1b[?25l",
+	"\x1b[?25h", "\x1b[>1u", "\x1b[>5u", "\x1b[<u", "\x1b[=3;2u", "\x1b[>4;2m", "\x1b(0", "\x1b(B", "\x1b)0", "\x0e", "\x0f", "\x1bn", "\x1bN", "\x1b[5 q",
+	"\x1bH", "\x1b[3g", "\x1b[g", "\x1b]0;title\x07", "\x1b]1;icon\x1b\\", "\x1b[22;0t", "\x1b[23;0t", "\x1b]4;7;rgb:1/2/3\x07", "\x1b]11;#123456\x07",
+	"\x1b]104\x07", "\x1b]111\x07", "\x1b]7;file://h/tmp\x07", "\x1b]9;4;1;20\x07", "\x1b#8", "\x1bM", "\x1bD", "\x1bE", "\x1b[!p", "\x1bc", "\x1b[7b", "xyz\x1b[7b",
+	"\x1b[A", "\x1b[3B", "\x1b[4C", "\x1b[9D", "\x1b[5G", "\x1b[4;7H", "\x1b[99;99H", "\x1b[I", "\x1b[Z", "\x1b[?2026h", "\x1b[?2026l", "\x1b[?5h", "\x1b[20h",
+	"\x1b[?s", "\x1b[?1049s", "0123456789", "\x1b[7m \x1b[27m",
+}
+
+// TestRestore holds a terminal that was fed what Restore says against the first one.
+func TestRestore(t *testing.T) {
+	for seed := range uint64(5000) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		term := New(Options{Cols: 1 + r.IntN(20), Rows: 1 + r.IntN(8)})
+		var input strings.Builder
+		for range 1 + r.IntN(60) {
+			p := pieces[r.IntN(len(pieces))]
+			if r.IntN(30) == 0 {
+				cols, rows := 1+r.IntN(20), 1+r.IntN(8)
+				fmt.Fprintf(&input, "<%dx%d>", cols, rows)
+				term.Resize(cols, rows)
+			}
+			input.WriteString(p)
+			term.Write([]byte(p))
+		}
+		compare(t, "restored", term, restored(term))
+		if t.Failed() {
+			t.Fatalf("seed %d: %q", seed, input.String())
+		}
+	}
+}
