@@ -3,6 +3,7 @@ package policy
 import (
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -19,51 +20,88 @@ func fsys(pairs ...string) fs.FS {
 	return m
 }
 
+// providers are presets of agents that talk to a provider of the user's choice:
+// nothing in them is needed.
+var providers = []string{"aider", "crush", "goose", "opencode", "pi"}
+
 func TestPresets(t *testing.T) {
 	files, err := fs.Glob(allowlist.Files, "*.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
 	have := " " + strings.Join(files, " ") + " "
-	for _, name := range strings.Fields("claude github pypi crates codex gemini opencode ubuntu alpine openrouter mistral deepseek groq xai localai") {
+	for _, name := range strings.Fields(`claude codex gemini opencode qwen crush pi copilot goose aider cursor
+		github pypi crates ubuntu alpine maven rubygems docker ghcr huggingface vscode jetbrains bedrock vertex azure-openai
+		langdock openrouter mistral deepseek groq xai atlassian localai`) {
 		if !strings.Contains(have, " "+name+".txt ") {
 			t.Errorf("there is no preset %s", name)
 		}
 	}
 	for _, file := range files {
 		name := strings.TrimSuffix(file, ".txt")
-		p := parse(t, "a.txt", "@"+name)
-		if len(p.Names()) == 0 || len(p.Static()) != 0 || len(p.Warnings()) != 0 {
-			t.Errorf("%s: %+v, warnings %v", name, p.Counts(), p.Warnings())
-		}
-		data, err := fs.ReadFile(allowlist.Files, file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
-			if i == 0 && !strings.HasPrefix(line, "# ") {
-				t.Errorf("%s does not begin with what it is for", name)
+		t.Run(name, func(t *testing.T) {
+			p := parse(t, "a.txt", "@"+name)
+			if len(p.Static()) != 0 || len(p.Warnings()) != 0 {
+				t.Errorf("%+v, warnings %v", p.Counts(), p.Warnings())
 			}
-			if line != "" && !strings.Contains(line, "# ") {
-				t.Errorf("%s:%d gives no reason: %s", name, i+1, line)
+			if none := len(p.Names()) == 0; none != slices.Contains(providers, name) {
+				t.Errorf("allows %d names", len(p.Names()))
 			}
-		}
-		// What is commented out can be taken in as it stands.
-		for _, line := range strings.Split(string(data), "\n") {
-			if entry, ok := strings.CutPrefix(line, "# "); ok && strings.Contains(entry, "  # ") {
-				parse(t, name, entry)
+			data, err := fs.ReadFile(allowlist.Files, file)
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		denied := parse(t, "a.txt", "@"+name+"\n!@"+name)
-		for _, r := range p.Names() {
-			if denied.Lookup(r.Name).Allowed {
-				t.Errorf("!@%s leaves %s open", name, r.Name)
+			checkPresetText(t, string(data))
+			denied := parse(t, "a.txt", "@"+name+"\n!@"+name)
+			for _, r := range p.Names() {
+				if denied.Lookup(r.Name).Allowed {
+					t.Errorf("!@%s leaves %s open", name, r.Name)
+				}
 			}
-		}
+		})
 	}
 	p := parse(t, "a.txt", "@claude")
 	if len(p.Required()) != 1 || p.Required()[0].Name != "api.anthropic.com" {
 		t.Errorf("claude requires %v", p.Required())
+	}
+}
+
+// checkPresetText holds the form of a preset: what it is, its sources, and then
+// sections in a fixed order, active ones first, each line with its reason.
+func checkPresetText(t *testing.T, text string) {
+	t.Helper()
+	sections := []string{"required", "sign-in", "optional", "telemetry", "update"}
+	active := map[string]bool{"required": true, "sign-in": true}
+	head, body, ok := strings.Cut(text, "\n\n")
+	if first, rest, _ := strings.Cut(head, "\n"); !ok || !strings.HasPrefix(first, "# ") || !strings.Contains(rest, "# Source: ") {
+		t.Errorf("does not begin with what it is for, and its source:\n%s", head)
+	}
+	at, section, seen := -1, "", map[string]bool{}
+	for i, line := range strings.Split(strings.TrimRight(body, "\n"), "\n") {
+		entry, commented := strings.CutPrefix(line, "# ")
+		if name, ok := strings.CutSuffix(entry, ":"); commented && ok {
+			next := slices.Index(sections, name)
+			if next <= at {
+				t.Errorf("section %q is unknown or out of order", name)
+			}
+			at, section = next, name
+			continue
+		}
+		if line == "" {
+			continue
+		}
+		target, reason, ok := strings.Cut(entry, "  # ")
+		if !ok || strings.TrimSpace(reason) == "" {
+			t.Errorf("line %d of the sections gives no reason: %s", i+1, line)
+		}
+		if section == "" || commented == active[section] {
+			t.Errorf("in section %q: %s", section, line)
+		}
+		if target = strings.TrimSpace(target); seen[target] {
+			t.Errorf("%s is there twice", target)
+		}
+		seen[target] = true
+		parse(t, "a.txt", entry) // what is commented out can be taken in as it stands
 	}
 }
 
