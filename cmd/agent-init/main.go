@@ -56,6 +56,7 @@ func commands() []command {
 		statusCommand(),
 		selftestCommand(),
 		checkCommand(),
+		detectCommand(),
 		execCommand(),
 		reloadCommand(),
 		versionCommand(),

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// detectCargo reads what cargo reads, https://doc.rust-lang.org/cargo/reference/config.html: .cargo/config.toml
+// here and in each directory above, then that of CARGO_HOME; the nearest wins, key by key.
+func detectCargo(im *image) ([]origin, error) {
+	home := im.env["CARGO_HOME"]
+	if home == "" && im.home != "" {
+		home = path.Join(im.home, ".cargo")
+	}
+	var dirs []string
+	for _, dir := range im.upwards() {
+		dirs = append(dirs, path.Join(dir, ".cargo"))
+	}
+	if home != "" && !slices.Contains(dirs, path.Clean(home)) {
+		dirs = append(dirs, home)
+	}
+	config := map[string]setting{}
+	for name, value := range im.env {
+		rest, ok := strings.CutPrefix(name, "CARGO_REGISTRIES_")
+		if registry, isIndex := strings.CutSuffix(rest, "_INDEX"); ok && isIndex && value != "" {
+			key := "registries." + strings.ToLower(strings.ReplaceAll(registry, "_", "-")) + ".index"
+			config[key] = setting{value, "variable " + name}
+		}
+	}
+	for _, dir := range dirs {
+		// Without the suffix is the older name, and wins if both are there.
+		file, ok := im.find(path.Join(dir, "config"), path.Join(dir, "config.toml"))
+		if !ok {
+			continue
+		}
+		data, _, err := im.read(file)
+		if err != nil {
+			return nil, err
+		}
+		found, err := parseTOML(data)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%w", file, err)
+		}
+		for key, v := range found {
+			if key == "include" {
+				return nil, fmt.Errorf("%s:%d: include is not understood", file, v.line)
+			}
+			if _, ok := config[key]; !ok {
+				config[key] = setting{v.text, fmt.Sprintf("%s:%d", file, v.line)}
+			}
+		}
+	}
+	_, installed := im.find(path.Join("/", home, "bin/cargo"), "/usr/local/cargo/bin/cargo", "/usr/bin/cargo", "/usr/local/bin/cargo")
+	if len(config) == 0 && !installed {
+		return nil, fmt.Errorf("there is no configuration of cargo, and cargo is not installed")
+	}
+	return cargoOrigins(config)
+}
+
+func cargoOrigins(config map[string]setting) ([]origin, error) {
+	first, err := cargoReplaced(config)
+	if err != nil {
+		return nil, err
+	}
+	origins := []origin{first}
+	var keys []string
+	for key := range config {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		s := config[key]
+		name, isIndex := strings.CutSuffix(key, ".index")
+		registry, isRegistry := strings.CutPrefix(name, "registries.")
+		switch {
+		case isIndex && isRegistry:
+			origins = append(origins, origin{url: s.value, what: "registry " + registry, from: s.from})
+		case key == "registry.index":
+			origins = append(origins, origin{url: s.value, what: "registry", from: s.from})
+		case key == "http.proxy" && s.value != "":
+			if !strings.Contains(s.value, "://") {
+				s.value = "http://" + s.value
+			}
+			origins = append(origins, origin{url: s.value, what: "proxy", from: s.from, proxy: true})
+		}
+	}
+	return origins, nil
+}
+
+// cargoReplaced follows the replacement of crates.io to its end.
+func cargoReplaced(config map[string]setting) (origin, error) {
+	name, from := "crates-io", ""
+	for hops := 0; ; hops++ {
+		next, ok := config["source."+name+".replace-with"]
+		if !ok {
+			break
+		}
+		if name, from = next.value, next.from; hops > 16 {
+			return origin{}, fmt.Errorf("%s: sources replace each other in a circle", from)
+		}
+	}
+	for _, key := range []string{"source." + name + ".registry", "source." + name + ".git", "registries." + name + ".index"} {
+		if s, ok := config[key]; ok {
+			return origin{url: s.value, what: "source " + name, from: s.from}, nil
+		}
+	}
+	for _, key := range []string{"directory", "local-registry"} {
+		if s, ok := config["source."+name+"."+key]; ok {
+			return origin{note: true, what: "source " + name + " is a directory", from: s.from}, nil
+		}
+	}
+	if name == "crates-io" {
+		if from == "" {
+			from = "cargo's default: nothing replaces it"
+		}
+		return origin{url: "@crates", what: "crates.io", from: from}, nil
+	}
+	return origin{}, fmt.Errorf("%s: the source %q is nowhere defined", from, name)
+}
