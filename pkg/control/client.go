@@ -1,0 +1,49 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+)
+
+// Call sends r to the socket at path and returns the reply. The error is about
+// the connection, such as fs.ErrNotExist and fs.ErrPermission; a refusal is a
+// Reply.
+func Call(ctx context.Context, path string, r Request) (Reply, error) {
+	r.Version = 1
+	if err := r.check(); err != nil {
+		return Reply{}, err
+	}
+	line, err := json.Marshal(r)
+	if err != nil {
+		return Reply{}, err
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return Reply{}, err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	// A server that refuses does not read; its answer is there all the same.
+	_, written := conn.Write(append(line, '\n'))
+	answer, err := bufio.NewReader(limit(conn, MaxReply)).ReadBytes('\n')
+	switch {
+	case ctx.Err() != nil:
+		return Reply{}, fmt.Errorf("ask at %s: %w", path, ctx.Err())
+	case err != nil:
+		return Reply{}, fmt.Errorf("ask at %s: no answer: %w", path, errors.Join(written, err))
+	}
+	var reply Reply
+	if err := json.Unmarshal(answer, &reply); err != nil {
+		return Reply{}, fmt.Errorf("ask at %s: %w", path, err)
+	}
+	return reply, nil
+}
+
+func limit(r io.Reader, n int64) io.Reader { return io.LimitReader(r, n) }

@@ -1,0 +1,109 @@
+package control
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// The bounds of messages, in bytes.
+const (
+	MaxRequest = 4096 // a whole request, with its newline
+	MaxTarget  = 320  // a target: a name of 253, a port, a protocol and flags
+	MaxReason  = 200  // a reason, in words
+	MaxReply   = 4 << 20
+)
+
+// MaxFor is the longest time that a request can ask for.
+const MaxFor = 100 * 365 * 24 * time.Hour
+
+// Request is what a peer asks for. Every field but Verb may be left out.
+type Request struct {
+	Version int    `json:"version"` // 1
+	Verb    string `json:"verb"`    // up to 16 letters a to z
+	Target  string `json:"target,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Seconds int64  `json:"seconds,omitempty"` // how long; 0: not said
+	Number  uint32 `json:"number,omitempty"`  // of a grant or request; 0: none
+}
+
+// Reply is the answer. If it is not OK, Error is one line of cause and Remedy
+// one of what to do.
+type Reply struct {
+	OK     bool            `json:"ok"`
+	Code   int             `json:"code,omitempty"` // exit code that goes with an error
+	Error  string          `json:"error,omitempty"`
+	Remedy string          `json:"remedy,omitempty"`
+	Data   json.RawMessage `json:"data,omitempty"` // what the verb answers
+}
+
+// ParseRequest reads one request, strictly: one object, known fields only, all
+// of them within their bounds, and nothing behind it but blanks.
+func ParseRequest(line []byte) (Request, error) {
+	if len(line) > MaxRequest {
+		return Request{}, fmt.Errorf("a request of %d bytes is longer than %d", len(line), MaxRequest)
+	}
+	if line = bytes.TrimSpace(line); len(line) == 0 || line[0] != '{' {
+		return Request{}, errors.New("a request is one JSON object")
+	}
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.DisallowUnknownFields()
+	var r Request
+	if err := d.Decode(&r); err != nil {
+		return Request{}, fmt.Errorf("decode the request: %w", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return Request{}, errors.New("the request is followed by more data")
+	}
+	if err := r.check(); err != nil {
+		return Request{}, err
+	}
+	return r, nil
+}
+
+func (r Request) check() error {
+	switch {
+	case r.Version != 1:
+		return fmt.Errorf("version %d of the protocol is not spoken here, 1 is", r.Version)
+	case !isVerb(r.Verb):
+		return errors.New("not a verb")
+	case len(r.Target) > MaxTarget || !printable(r.Target):
+		return fmt.Errorf("a target is up to %d printable characters", MaxTarget)
+	case len(r.Reason) > MaxReason || !printable(r.Reason):
+		return fmt.Errorf("a reason is up to %d printable characters", MaxReason)
+	case r.Seconds < 0 || r.Seconds > int64(MaxFor/time.Second):
+		return errors.New("the time is out of range")
+	}
+	return nil
+}
+
+func isVerb(s string) bool {
+	if s == "" || len(s) > 16 {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] < 'a' || s[i] > 'z' {
+			return false
+		}
+	}
+	return true
+}
+
+// printable says whether s is text without anything that a terminal or a log
+// could take for more than text.
+func printable(s string) bool {
+	if !utf8.ValidString(s) {
+		return false
+	}
+	for _, r := range s {
+		if !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,172 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Peer is who connected, as the kernel knows it, in the ids of this process's
+// namespaces.
+type Peer struct {
+	UID uint32
+	GID uint32
+	PID int // 0 if the peer is in another pid namespace
+}
+
+// Handler serves one request. It is called concurrently.
+type Handler func(ctx context.Context, p Peer, r Request) Reply
+
+// Server serves a socket.
+type Server struct {
+	// May says whether a uid may speak at all. It is asked before anything is
+	// read from the peer.
+	May func(uid uint32) bool
+
+	Handle Handler
+	Log    *slog.Logger // nil discards
+
+	// Peers is how many may be connected at once; default 16. One more is
+	// turned away.
+	Peers int
+
+	// Patience is how long a peer may take to say what it wants, and to take
+	// the answer; default 5 s each.
+	Patience time.Duration
+}
+
+// Listen makes a socket at path, with mode, in place of one that an earlier
+// process left there. The directory must be one that only the caller's user
+// can write to.
+func Listen(path string, mode os.FileMode) (*net.UnixListener, error) {
+	// Nobody can connect by its name before the mode is right.
+	temp := path + ".new"
+	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("make the socket %s: %w", path, err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: temp, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("make the socket %s: %w", path, err)
+	}
+	l.SetUnlinkOnClose(false) // a later process's may be in its place
+	if err = os.Chmod(temp, mode); err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		l.Close()
+		return nil, fmt.Errorf("make the socket %s: %w", path, err)
+	}
+	return l, nil
+}
+
+// Serve answers peers until ctx ends or the socket fails. It closes l.
+func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
+	defer l.Close()
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	log := s.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	places := make(chan struct{}, orDefault(s.Peers, 16))
+	var peers sync.WaitGroup
+	defer peers.Wait()
+	for {
+		conn, err := l.AcceptUnix()
+		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				conn.Close()
+			}
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("serve the control socket: %w", err)
+		case err != nil: // out of descriptors, for one
+			log.Warn("accepting on the control socket", "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+			continue
+		}
+		select {
+		case places <- struct{}{}:
+		default:
+			conn.Close()
+			continue
+		}
+		peers.Go(func() {
+			defer func() { <-places }()
+			defer conn.Close()
+			s.serve(ctx, conn, log)
+		})
+	}
+}
+
+func (s *Server) serve(ctx context.Context, conn *net.UnixConn, log *slog.Logger) {
+	patience := orDefault(s.Patience, 5*time.Second)
+	peer, err := peerOf(conn)
+	if err != nil {
+		log.Warn("who is on the control socket can't be told", "error", err)
+		return
+	}
+	if conn.SetDeadline(time.Now().Add(patience)) != nil {
+		return
+	}
+	var reply Reply
+	if !s.May(peer.UID) {
+		reply = Reply{Code: 77, Error: fmt.Sprintf("uid %d may not ask for this", peer.UID), Remedy: "run it as root"}
+	} else {
+		// One byte more than a request tells one that is too long.
+		line, err := bufio.NewReaderSize(limit(conn, MaxRequest+1), MaxRequest+1).ReadSlice('\n')
+		if err != nil && len(line) == 0 {
+			return // it left without a word
+		}
+		request, err := ParseRequest(line)
+		if err != nil {
+			reply = Reply{Code: 64, Error: err.Error(), Remedy: "use the agent-init command of the same version"}
+		} else {
+			reply = s.Handle(ctx, peer, request)
+		}
+	}
+	data, err := json.Marshal(reply)
+	if err != nil || len(data) >= MaxReply {
+		data = []byte(`{"ok":false,"code":1,"error":"the answer can't be sent"}`)
+	}
+	if conn.SetDeadline(time.Now().Add(patience)) == nil {
+		_, _ = conn.Write(append(data, '\n')) // a peer that has left does not want it
+	}
+}
+
+// peerOf returns the credentials that the peer had when it connected.
+func peerOf(conn *net.UnixConn) (Peer, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return Peer{}, err
+	}
+	var cred *unix.Ucred
+	var asked error
+	if err := raw.Control(func(fd uintptr) { cred, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return Peer{}, err
+	}
+	if asked != nil {
+		return Peer{}, asked
+	}
+	return Peer{UID: cred.Uid, GID: cred.Gid, PID: int(cred.Pid)}, nil
+}
+
+func orDefault[T int | time.Duration](v, d T) T {
+	if v == 0 {
+		return d
+	}
+	return v
+}

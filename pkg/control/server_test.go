@@ -1,0 +1,162 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// serve runs a server until the test ends.
+func serve(t *testing.T, s *Server) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "control.sock")
+	l, err := Listen(path, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("serving ended with %v", err)
+		}
+	})
+	return path
+}
+
+func me(uid uint32) bool { return int(uid) == os.Geteuid() }
+
+func TestCall(t *testing.T) {
+	path := serve(t, &Server{May: me, Handle: func(_ context.Context, p Peer, r Request) Reply {
+		if int(p.UID) != os.Geteuid() || int(p.GID) != os.Getegid() || p.PID != os.Getpid() {
+			t.Errorf("the peer is %+v", p)
+		}
+		return Reply{OK: true, Data: []byte(`"` + r.Verb + " " + r.Target + `"`)}
+	}})
+	reply, err := Call(t.Context(), path, Request{Verb: "allow", Target: "a.example"})
+	if err != nil || !reply.OK || string(reply.Data) != `"allow a.example"` {
+		t.Errorf("got %+v, %v", reply, err)
+	}
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("the socket is %v, %v", st, err)
+	}
+	if _, err := Call(t.Context(), path, Request{Verb: "allow", Target: "a\nb"}); err == nil {
+		t.Error("a request that is out of bounds is sent")
+	}
+	if _, err := Call(t.Context(), path+"x", Request{Verb: "allow"}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without a socket: %v", err)
+	}
+}
+
+// TestStrangerIsRefused: nothing that a peer sends is looked at before it is
+// known who it is.
+func TestStrangerIsRefused(t *testing.T) {
+	var asked atomic.Int32
+	path := serve(t, &Server{
+		May:    func(uint32) bool { return false },
+		Handle: func(context.Context, Peer, Request) Reply { asked.Add(1); return Reply{OK: true} },
+	})
+	reply, err := Call(t.Context(), path, Request{Verb: "allow", Target: "a.example"})
+	if err != nil || reply.OK || reply.Code != 77 || reply.Error == "" || reply.Remedy == "" {
+		t.Errorf("got %+v, %v", reply, err)
+	}
+	// Also one that says nothing is answered at once.
+	if got := talk(t, path, ""); !strings.Contains(got, "may not") {
+		t.Errorf("got %q", got)
+	}
+	if asked.Load() != 0 {
+		t.Error("a stranger was served")
+	}
+}
+
+func TestMalformedRequests(t *testing.T) {
+	var asked atomic.Int32
+	path := serve(t, &Server{May: me, Handle: func(context.Context, Peer, Request) Reply {
+		asked.Add(1)
+		return Reply{OK: true}
+	}})
+	for name, sent := range map[string]string{
+		"no JSON":         "GET / HTTP/1.1\r\n",
+		"longest":         strings.Repeat("x", MaxRequest) + "\n",
+		"without end":     strings.Repeat("x", 10*MaxRequest),
+		"spaces, too":     strings.Repeat(" ", MaxRequest) + `{"version":1,"verb":"a"}` + "\n",
+		"cut off, closed": `{"version":1,"verb":"allow"`,
+	} {
+		if got := talk(t, path, sent); !strings.Contains(got, `"ok":false`) {
+			t.Errorf("%s: got %q", name, got)
+		}
+	}
+	if asked.Load() != 0 {
+		t.Error("one of them was served")
+	}
+	// A request may end with the connection instead of a newline.
+	if got := talk(t, path, `{"version":1,"verb":"allow"}`); !strings.Contains(got, `"ok":true`) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// talk sends text, and no more after it, and returns what comes back.
+func talk(t *testing.T, path, text string) string {
+	t.Helper()
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, text)
+	_ = conn.CloseWrite()
+	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	got, err := io.ReadAll(conn)
+	if err != nil && !strings.Contains(err.Error(), "reset") {
+		t.Fatalf("after %.40q: %v", text, err)
+	}
+	return string(got)
+}
+
+// TestSilentPeers: who connects and says nothing takes a place for a while, and
+// then no more.
+func TestSilentPeers(t *testing.T) {
+	path := serve(t, &Server{
+		May: me, Peers: 2, Patience: 100 * time.Millisecond,
+		Handle: func(context.Context, Peer, Request) Reply { return Reply{OK: true} },
+	})
+	for range 4 {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if reply, err := Call(t.Context(), path, Request{Verb: "allow"}); err == nil && reply.OK {
+			return
+		} else if time.Now().After(deadline) {
+			t.Fatalf("silent peers shut others out: %+v, %v", reply, err)
+		}
+	}
+}
+
+func TestListenReplacesAnOldSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "control.sock")
+	for range 2 {
+		l, err := Listen(path, 0o666)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		l.Close()
+	}
+}
