@@ -33,6 +33,7 @@ func (k *keeper) steps() []step {
 		{"seal the network", k.seal},                     // from here on nothing leaves; older flows are forgotten
 		{"prepare the runtime directory", k.openRuntime}, // one keeper only; state and audit log
 		{"read the policy", k.loadPolicy},                // trusted files, owned by root
+		{"open the control sockets", k.openSockets},      // nobody is served yet
 		{"find the agent's user", k.findUser},            //
 		{"give up what is not needed", k.harden},         // before anything untrusted runs
 		{"start the guard", k.startGuard},                // it reads the policy while the rules are applied
@@ -65,6 +66,7 @@ func (k *keeper) boot(ctx context.Context) error {
 		k.log.Info(s.name, "took", time.Since(begun).Round(10*time.Microsecond))
 	}
 	k.guard.resolveAhead(aheadAll)
+	go k.operate(context.WithoutCancel(ctx))
 	k.update(func(s *state) { s.Phase = phaseReady })
 	k.publish()
 	k.log.Info("confined", "took", time.Since(started).Round(10*time.Microsecond))
@@ -202,7 +204,7 @@ func (k *keeper) loadPolicy(context.Context) error {
 	if err != nil {
 		return err
 	}
-	k.bundle, k.policy, k.ledger = b, p, newLedger(p)
+	k.files, k.bundle, k.policy, k.ledger = b, b, p, newLedger(p)
 	for _, w := range p.Warnings() {
 		k.log.Warn(w.Error())
 	}

@@ -19,13 +19,14 @@ import (
 type opcode uint8
 
 const (
-	opLease  opcode = iota + 1 // guard: these addresses answer this name; keeper: these were admitted
-	opReady                    // guard: serving
-	opPing                     // keeper: still there?
-	opPong                     // guard: yes, with its counters
-	opHeld                     // guard: is this address leased to this name, on this port? keeper: yes, or err
-	opAhead                    // keeper: resolve ahead as far as the id says, see ahead
-	opPolicy                   // keeper: a new policy, as a memfd beside the message; guard: taken, or not
+	opLease   opcode = iota + 1 // guard: these addresses answer this name; keeper: these were admitted
+	opReady                     // guard: serving
+	opPing                      // keeper: still there?
+	opPong                      // guard: yes, with its counters
+	opHeld                      // guard: is this address leased to this name, on this port? keeper: yes, or err
+	opAhead                     // keeper: resolve ahead as far as the id says, see ahead
+	opPolicy                    // keeper: a new policy, as a memfd beside the message; guard: taken, or not
+	opRequest                   // guard: the agent proposes a grant; keeper: its number, or err and why
 )
 
 // maxLeaseAddrs is how many addresses one message holds. Longer answers take
@@ -34,6 +35,9 @@ const maxLeaseAddrs = 32
 
 // maxName is the longest name in text form (RFC 1035, 2.3.4).
 const maxName = 253
+
+// maxText is the longest reason, of a request or of its refusal.
+const maxText = 200
 
 // message is the one shape of every request and reply.
 type message struct {
@@ -45,6 +49,12 @@ type message struct {
 	addrs []netip.Addr
 	port  uint16
 	stats guardStats
+
+	// Of requests: why, and who asks.
+	text   string
+	uid    uint32
+	pid    int32
+	number uint32 // reply: of the request
 }
 
 // guardStats are the guard's counters, sent with every pong.
@@ -73,16 +83,23 @@ type wire struct {
 	Port    uint16
 	Addrs   [maxLeaseAddrs][16]byte
 	Stats   guardStats
+	Text    [maxText]byte
+	TextLen uint8
+	UID     uint32
+	PID     int32
+	Number  uint32
 }
 
 var wireSize = binary.Size(wire{})
 
 func (m message) encode() ([]byte, error) {
-	if len(m.name) > maxName || len(m.addrs) > maxLeaseAddrs {
+	if len(m.name) > maxName || len(m.addrs) > maxLeaseAddrs || len(m.text) > maxText {
 		return nil, errors.New("message too long")
 	}
 	w := wire{Op: uint8(m.op), NameLen: uint8(len(m.name)), Count: uint8(len(m.addrs)), ID: m.id,
-		TTL: uint32(m.ttl / time.Second), Port: m.port, Stats: m.stats}
+		TTL: uint32(m.ttl / time.Second), Port: m.port, Stats: m.stats,
+		TextLen: uint8(len(m.text)), UID: m.uid, PID: m.pid, Number: m.number}
+	copy(w.Text[:], m.text)
 	if m.err {
 		w.Err = 1
 	}
@@ -101,11 +118,12 @@ func decodeMessage(b []byte) (message, error) {
 	if _, err := binary.Decode(b, binary.BigEndian, &w); err != nil {
 		return message{}, err
 	}
-	if w.NameLen > maxName || w.Count > maxLeaseAddrs || w.Err > 1 {
+	if w.NameLen > maxName || w.Count > maxLeaseAddrs || w.Err > 1 || w.TextLen > maxText {
 		return message{}, errors.New("message field out of range")
 	}
 	m := message{op: opcode(w.Op), id: w.ID, ttl: time.Duration(w.TTL) * time.Second, err: w.Err == 1,
-		name: string(w.Name[:w.NameLen]), port: w.Port, stats: w.Stats}
+		name: string(w.Name[:w.NameLen]), port: w.Port, stats: w.Stats,
+		text: string(w.Text[:w.TextLen]), uid: w.UID, pid: w.PID, number: w.Number}
 	for _, a := range w.Addrs[:w.Count] {
 		m.addrs = append(m.addrs, netip.AddrFrom16(a).Unmap())
 	}

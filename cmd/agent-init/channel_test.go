@@ -38,6 +38,7 @@ func TestMessageTooLong(t *testing.T) {
 	for _, m := range []message{
 		{op: opLease, name: strings.Repeat("a", maxName+1)},
 		{op: opLease, addrs: make([]netip.Addr, maxLeaseAddrs+1)},
+		{op: opRequest, text: strings.Repeat("a", maxText+1)},
 	} {
 		if _, err := m.encode(); err == nil {
 			t.Errorf("%d addresses, name of %d bytes: no error", len(m.addrs), len(m.name))

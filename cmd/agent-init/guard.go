@@ -34,6 +34,7 @@ const (
 	fdChannel
 	fdAudit
 	fdDrops
+	fdRequests  // where the agent's requests come in
 	fdListeners // and on: socketsPerFamily for each address family
 )
 
@@ -46,6 +47,7 @@ type guardConfig struct {
 	Ephemeral [2]uint16        `json:"ephemeral"` // first and last port that sockets get by themselves
 	Families  int              `json:"families"`  // that there are listeners for
 	LogLevel  slog.Level       `json:"log_level"`
+	AgentUID  uint32           `json:"agent_uid"`
 }
 
 func guardCommand() command {
@@ -152,6 +154,11 @@ func runGuard(ctx context.Context, c guardConfig) error {
 			log.Error("refusals are no longer logged", "error", err)
 		}
 	}()
+	requests, err := g.openRequests(c.AgentUID)
+	if err != nil {
+		return err
+	}
+	go func() { cancel(requests(ctx)) }()
 	if err := g.channel.send(message{op: opReady}, nil); err != nil {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
@@ -272,7 +279,7 @@ func (g *guard) serveChannel(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", errKeeperGone, err)
 		}
 		switch m.op {
-		case opLease, opHeld:
+		case opLease, opHeld, opRequest:
 			g.mu.Lock()
 			answer := g.waiting[m.id]
 			delete(g.waiting, m.id)

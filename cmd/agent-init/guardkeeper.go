@@ -31,9 +31,11 @@ type guardKeeper struct {
 	done   chan struct{}
 
 	mu    sync.Mutex
-	live  *channel       // the channel of the guard that serves now, if any
-	ahead ahead          // how far guards may resolve ahead
-	given *policy.Bundle // what the present guard was started with
+	live  *channel                 // the channel of the guard that serves now, if any
+	ahead ahead                    // how far guards may resolve ahead
+	given *policy.Bundle           // what the present guard was started with
+	taken map[uint32]chan struct{} // policies on their way to the present guard
+	sent  uint32
 }
 
 // How a guard is judged, and how soon its successor comes.
@@ -165,6 +167,10 @@ func (g *guardKeeper) serve(ctx context.Context) error {
 	}
 	g.mu.Lock()
 	g.live = nil
+	for id, taken := range g.taken {
+		close(taken)
+		delete(g.taken, id)
+	}
 	g.mu.Unlock()
 	// A guard whose channel is closed ends by itself, and flushes its counts.
 	ch.close()
@@ -196,13 +202,13 @@ func (g *guardKeeper) spawn(channel, auditEnd *os.File) (*reaper.Process, error)
 	g.given = bundle
 	g.mu.Unlock()
 	cfg, err := memfd("guard-config", guardConfig{
-		Bundle: bundle, Servers: k.resolv.servers, Search: k.resolv.search, Ephemeral: ephemeralPorts(), Families: k.sockets.families(), LogLevel: k.config.level(),
+		Bundle: bundle, Servers: k.resolv.servers, Search: k.resolv.search, Ephemeral: ephemeralPorts(), Families: k.sockets.families(), LogLevel: k.config.level(), AgentUID: k.identity.UID,
 	})
 	if err != nil {
 		return nil, err
 	}
 	defer cfg.Close()
-	files := append([]*os.File{cfg, channel, auditEnd, k.drops}, k.sockets.files...)
+	files := append([]*os.File{cfg, channel, auditEnd, k.drops, k.requests}, k.sockets.files...)
 	return k.spawn(spawnOptions{
 		spec: privdrop.Spec{
 			Identity: privdrop.Identity{UID: k.guardUID, GID: k.guardUID, Name: "agent-init-guard", Home: "/", Shell: "/nonexistent"},
@@ -248,6 +254,9 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *channel) error {
 			if m.err {
 				return errors.New("the guard could not take the new policy")
 			}
+			g.noteTaken(m.id)
+		case opRequest:
+			go g.serveRequest(ch, m)
 		case opHeld:
 			if err := ch.send(g.keeper.held(m), nil); err != nil {
 				g.keeper.log.Debug("answering the guard", "error", err)
@@ -321,26 +330,59 @@ func (g *guardKeeper) ping(ctx context.Context, ch *channel) error {
 }
 
 // push hands the present policy to the guard. A guard that can't take it is
-// replaced by one that starts with it.
-func (g *guardKeeper) push() {
+// replaced by one that starts with it. What is returned is closed when the guard
+// has it, or is gone; nil if there is none.
+func (g *guardKeeper) push() <-chan struct{} {
 	g.mu.Lock()
 	ch := g.live
-	g.mu.Unlock()
 	if ch == nil {
-		return // the next guard starts with the new policy
+		g.mu.Unlock()
+		return nil // the next guard starts with the new policy
 	}
+	g.sent++
+	id, taken := g.sent, make(chan struct{})
+	if g.taken == nil {
+		g.taken = map[uint32]chan struct{}{}
+	}
+	g.taken[id] = taken
+	g.mu.Unlock()
 	k := g.keeper
 	k.mu.Lock()
 	bundle := k.bundle
 	k.mu.Unlock()
 	f, err := memfd("policy", bundle)
 	if err == nil {
-		err = ch.send(message{op: opPolicy}, f)
+		err = ch.send(message{op: opPolicy, id: id}, f)
 		f.Close()
 	}
 	if err != nil {
 		k.log.Warn("the guard is restarted to take the new policy", "error", err)
 		ch.close()
+	}
+	return taken
+}
+
+func (g *guardKeeper) noteTaken(id uint32) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if taken := g.taken[id]; taken != nil {
+		close(taken)
+		delete(g.taken, id)
+	}
+}
+
+// takePatience is how long a change of the policy waits for the guard to have
+// it: what is no longer allowed is to end within a second.
+const takePatience = 700 * time.Millisecond
+
+func (g *guardKeeper) awaitTaken(taken <-chan struct{}) {
+	if taken == nil {
+		return
+	}
+	select {
+	case <-taken:
+	case <-time.After(takePatience):
+		g.keeper.log.Warn("the guard is late to take the new policy")
 	}
 }
 

@@ -51,12 +51,17 @@ type keeper struct {
 	// policy can arrive after the new one has closed it.
 	leasing sync.RWMutex
 
-	reloading  sync.Mutex // one reload at a time
-	publishing sync.Mutex // one writer of status.json at a time
+	reloading  sync.Mutex     // one reload, or change of grants, at a time
+	files      *policy.Bundle // the files of the policy; reloading's own
+	publishing sync.Mutex     // one writer of published files at a time
+
+	controls *net.UnixListener // for root
+	requests *os.File          // the agent's, listened to by the guard
 
 	mu     sync.Mutex
-	bundle *policy.Bundle
-	policy *policy.Policy
+	bundle *policy.Bundle // files and grants
+	policy *policy.Policy // of the bundle
+	grants grantBook      // changed under reloading only
 	state  state
 }
 
@@ -245,7 +250,7 @@ func (k *keeper) reload(ctx context.Context) error {
 	defer k.reloading.Unlock()
 	b, p, err := k.readPolicy()
 	if err == nil {
-		err = k.adopt(ctx, b, p)
+		err = k.adoptFiles(ctx, b, p)
 	}
 	if err != nil {
 		k.log.Error("the policy was not reloaded; the old one stays", "error", err)
@@ -256,6 +261,34 @@ func (k *keeper) reload(ctx context.Context) error {
 	return err
 }
 
+// adoptFiles is adopt of what was read from files, with the grants on top.
+func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy.Policy) error {
+	k.mu.Lock()
+	b := k.grants.over(files)
+	k.mu.Unlock()
+	if len(b.Files) > len(files.Files) {
+		var err error
+		if p, err = policy.Parse(b, presets()); err != nil {
+			return fmt.Errorf("join grants and policy: %w", err)
+		}
+	}
+	err := k.adopt(ctx, b, p)
+	if k.inForce(b) {
+		k.files = files
+		k.recordPolicy(p, "policy reloaded")
+		k.publishPolicy(p)
+	}
+	return err
+}
+
+func (k *keeper) inForce(b *policy.Bundle) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.bundle == b
+}
+
+// adopt brings a policy into force, and returns when the guard has it too, or is
+// late. Only an error before that leaves the old one.
 func (k *keeper) adopt(ctx context.Context, b *policy.Bundle, p *policy.Policy) error {
 	plan, err := k.plan(p)
 	if err != nil {
@@ -267,8 +300,9 @@ func (k *keeper) adopt(ctx context.Context, b *policy.Bundle, p *policy.Policy) 
 	k.mu.Lock()
 	k.bundle, k.policy = b, p
 	k.mu.Unlock()
-	k.guard.push()
-	k.recordPolicy(p, "policy reloaded")
+	// The guard ends its connections first, since without their flows neither
+	// side would hear of it. It is not waited for longer than a moment.
+	k.guard.awaitTaken(k.guard.push())
 	if err := k.closeForeignFlows(ctx); err != nil {
 		// Which flows are to end can't be told: so all do.
 		k.log.Error("closing what the policy no longer allows; all connections are closed", "error", err)
@@ -286,7 +320,7 @@ func (k *keeper) applyPlan(ctx context.Context, plan firewall.Plan, p *policy.Po
 	old := k.policy
 	k.mu.Unlock()
 	closed := k.ledger.adopt(p)
-	if err := k.fw.Revoke(ctx, closed); err != nil {
+	if err := k.fw.Unlease(ctx, closed); err != nil {
 		// The kernel keeps its leases when it gets new rules. If some can't be
 		// taken out, none may stay; those of the book are given again.
 		if err := k.fw.RevokeAll(ctx); err != nil {
@@ -322,6 +356,9 @@ func (k *keeper) close() error {
 	}
 	if k.audit != nil {
 		errs = append(errs, k.audit.Close())
+	}
+	if k.controls != nil {
+		k.controls.Close()
 	}
 	return errors.Join(errs...)
 }

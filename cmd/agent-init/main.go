@@ -43,8 +43,10 @@ type command struct {
 	// takesSignals is for commands that read early.Signals; the others end
 	// on a signal as any program does.
 	takesSignals bool
-	run          func(ctx context.Context, e environment, flags *flag.FlagSet, args []string) error
-	flags        func(fs *flag.FlagSet)
+	// mixed is for commands whose flags may follow their arguments.
+	mixed bool
+	run   func(ctx context.Context, e environment, flags *flag.FlagSet, args []string) error
+	flags func(fs *flag.FlagSet)
 }
 
 func commands() []command {
@@ -59,6 +61,10 @@ func commands() []command {
 		detectCommand(),
 		execCommand(),
 		reloadCommand(),
+		allowCommand(),
+		denyCommand(),
+		grantsCommand(),
+		requestCommand(),
 		versionCommand(),
 		guardCommand(),
 		stageCommand(),
@@ -96,6 +102,10 @@ func (c command) invoke(e environment) int {
 		c.flags(fs)
 	}
 	err := fs.Parse(e.args[1:])
+	args := fs.Args()
+	if c.mixed && err == nil {
+		args, err = parseMixed(fs)
+	}
 	switch {
 	case err == flag.ErrHelp:
 		c.help(e.stdout, fs)
@@ -107,7 +117,16 @@ func (c command) invoke(e environment) int {
 	if !c.takesSignals {
 		early.Release()
 	}
-	return report(e.stderr, c.run(context.Background(), e, fs, fs.Args()))
+	return report(e.stderr, c.run(context.Background(), e, fs, args))
+}
+
+// parseMixed goes on behind each argument, and returns the arguments.
+func parseMixed(fs *flag.FlagSet) (args []string, err error) {
+	for fs.NArg() > 0 && err == nil {
+		args = append(args, fs.Arg(0))
+		err = fs.Parse(fs.Args()[1:])
+	}
+	return args, err
 }
 
 func (c command) help(w io.Writer, fs *flag.FlagSet) {

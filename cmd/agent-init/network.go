@@ -173,6 +173,7 @@ func keepNetwork(ctx context.Context, c config, mode string, out *os.File) error
 	}
 	<-ctx.Done()
 	k.update(func(s *state) { s.Phase, s.Reason = phaseEnded, "the keeper was told to end; the rules stay" })
+	k.endGrants(context.WithoutCancel(ctx))
 	k.publish()
 	return nil
 }

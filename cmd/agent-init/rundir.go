@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -84,14 +85,21 @@ func (d runtimeDir) write(name string, perm os.FileMode, v any) error {
 	if err != nil {
 		return err
 	}
+	return d.writeWith(name, perm, func(w io.Writer) error {
+		_, err := w.Write(append(data, '\n'))
+		return err
+	})
+}
+
+// writeWith is write of what fill writes.
+func (d runtimeDir) writeWith(name string, perm os.FileMode, fill func(io.Writer) error) error {
 	path := filepath.Join(string(d), name)
 	temp := path + ".new"
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, perm)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	_, err = f.Write(append(data, '\n'))
-	if err == nil {
+	if err = fill(f); err == nil {
 		err = f.Chmod(perm) // whatever the umask is
 	}
 	if e := f.Close(); err == nil {

@@ -36,6 +36,7 @@ type state struct {
 	Policy    policyState    `json:"policy"`
 	Guard     guardState     `json:"guard"`
 	Leases    leaseState     `json:"leases"`
+	Grants    grantsState    `json:"grants"`
 	SelfTest  *selfTestState `json:"selftest,omitempty"`
 	Audit     auditState     `json:"audit"`
 }
@@ -78,6 +79,13 @@ type guardState struct {
 type leaseState struct {
 	Names    int `json:"names"`
 	Elements int `json:"elements"`
+}
+
+type grantsState struct {
+	Allowed  int    `json:"allowed"`
+	Denied   int    `json:"denied"`
+	Requests int    `json:"requests"`        // that wait for a person
+	Fault    string `json:"fault,omitempty"` // why those that are over could not be ended
 }
 
 type selfTestState struct {
@@ -123,6 +131,9 @@ func (s *state) healthy(now time.Time) (ok bool, why []string) {
 	}
 	if s.Policy.Fault != "" {
 		bad("the last reload was refused: %s", firstLine(s.Policy.Fault))
+	}
+	if s.Grants.Fault != "" {
+		bad("grants that are over could not be ended: %s", firstLine(s.Grants.Fault))
 	}
 	if s.SelfTest != nil && !s.SelfTest.OK {
 		bad("self-test failed: %s", strings.Join(s.SelfTest.Failures, "; "))

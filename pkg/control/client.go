@@ -10,13 +10,16 @@ import (
 	"net"
 )
 
-// Call sends r to the socket at path and returns the reply. The error is about
-// the connection, such as fs.ErrNotExist and fs.ErrPermission; a refusal is a
-// Reply.
+// ErrBounds says that a request can't be sent, since a field is out of bounds.
+var ErrBounds = errors.New("out of bounds")
+
+// Call sends r to the socket at path and returns the reply. The error matches
+// ErrBounds, or is about the connection, such as fs.ErrNotExist and
+// fs.ErrPermission; a refusal is a Reply.
 func Call(ctx context.Context, path string, r Request) (Reply, error) {
 	r.Version = 1
 	if err := r.check(); err != nil {
-		return Reply{}, err
+		return Reply{}, fmt.Errorf("%w: %w", ErrBounds, err)
 	}
 	line, err := json.Marshal(r)
 	if err != nil {

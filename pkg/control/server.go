@@ -68,7 +68,7 @@ func Listen(path string, mode os.FileMode) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// Serve answers peers until ctx ends or the socket fails. It closes l.
+// Serve answers peers until ctx ends or l is closed. It closes l.
 func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	defer l.Close()
 	stop := context.AfterFunc(ctx, func() { l.Close() })
@@ -89,7 +89,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 			}
 			return nil
 		case errors.Is(err, net.ErrClosed):
-			return fmt.Errorf("serve the control socket: %w", err)
+			return nil
 		case err != nil: // out of descriptors, for one
 			log.Warn("accepting on the control socket", "error", err)
 			select {

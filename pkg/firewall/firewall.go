@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
-	"slices"
 	"time"
 )
 
@@ -155,19 +153,8 @@ func (f *Firewall) Lease(ctx context.Context, leases []Lease) error {
 // Revoke ends the leases of elements, and the flows to them, of both
 // directions. Elements that aren't leased lose their flows all the same.
 func (f *Firewall) Revoke(ctx context.Context, elements []Element) error {
-	set := make(map[Element]bool, len(elements))
-	for _, e := range elements {
-		e, err := e.clean()
-		if err != nil {
-			return err
-		}
-		set[e] = true
-	}
-	if len(set) == 0 {
-		return nil
-	}
-	err := f.rules.do(ctx, func() error { return f.be.unlease(slices.Collect(maps.Keys(set))) })
-	if err != nil {
+	set, err := f.unlease(ctx, elements)
+	if err != nil || len(set) == 0 {
 		return err
 	}
 	return f.flows.do(ctx, func() error {

@@ -58,12 +58,7 @@ type ReportSettings struct {
 // Report returns the merged policy in a form for machines.
 func (p *Policy) Report() Report {
 	out := Report{Rules: []ReportRule{}, Warnings: []string{}, Counts: p.Counts()}
-	p.eachDenyFirst(func(r *Rule) {
-		out.Rules = append(out.Rules, ReportRule{
-			Rule: r.String(), Source: r.Source.String(), Preset: r.Preset, Deny: r.Deny,
-			Target: r.Target(), Ports: r.Ports, Private: r.Private, Required: r.Required,
-		})
-	})
+	p.EachRule(func(r ReportRule) { out.Rules = append(out.Rules, r) })
 	for _, w := range p.warnings {
 		out.Warnings = append(out.Warnings, w.Error())
 	}

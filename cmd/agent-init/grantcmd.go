@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/control"
+)
+
+func allowCommand() command {
+	return command{
+		name: "allow", synopsis: "TARGET [--for 10m] [--reason TEXT]", mixed: true,
+		summary: "allow one entry for a time, at once; as root",
+		example: "agent-init allow registry.example.com --for 30m --reason \"one build\"",
+		flags: func(fs *flag.FlagSet) {
+			fs.Duration("for", defaultFor, "`TIME` after which it ends by itself, 24h at most")
+			fs.String("reason", "", "`TEXT` for the audit log")
+			fs.Uint("request", 0, "grant request `NUMBER` of the agent; TARGET may then be left out")
+			fs.Bool("json", false, "print the grant as JSON")
+		},
+		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
+			target, number, err := grantTarget(fs, args)
+			if err != nil {
+				return err
+			}
+			life, err := grantTime(fs)
+			if err != nil {
+				return err
+			}
+			return makeGrant(ctx, e, fs, control.Request{Verb: verbAllow, Target: target, Number: number, Seconds: life})
+		},
+	}
+}
+
+func denyCommand() command {
+	return command{
+		name: "deny", synopsis: "TARGET [--for TIME] [--reason TEXT]", mixed: true,
+		summary: "deny one entry at once, open connections included; as root",
+		example: "agent-init deny paste.example.com --reason \"not needed\"",
+		flags: func(fs *flag.FlagSet) {
+			fs.Duration("for", 0, "`TIME` after which it ends by itself; 0: with the keeper")
+			fs.String("reason", "", "`TEXT` for the audit log")
+			fs.Bool("json", false, "print the grant as JSON")
+		},
+		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
+			if len(args) != 1 {
+				return faultf(exitUsage, "agent-init deny TARGET", "deny takes one target, and %d were given", len(args))
+			}
+			life, err := grantTime(fs)
+			if err != nil {
+				return err
+			}
+			return makeGrant(ctx, e, fs, control.Request{Verb: verbDeny, Target: args[0], Seconds: life})
+		},
+	}
+}
+
+// grantTarget is what is to be allowed: said, or requested by the agent.
+func grantTarget(fs *flag.FlagSet, args []string) (target string, number uint32, err error) {
+	n, err := strconv.ParseUint(value(fs, "request"), 10, 32)
+	switch {
+	case err != nil:
+		return "", 0, faultf(exitUsage, "see agent-init grants", "--request takes the number of a request")
+	case len(args) > 1 || len(args) == 0 && n == 0:
+		return "", 0, faultf(exitUsage, "agent-init allow TARGET, or agent-init allow --request NUMBER", "allow takes one target, and %d were given", len(args))
+	case len(args) == 1:
+		return args[0], uint32(n), nil
+	}
+	r, err := readGrants()
+	if err != nil {
+		return "", 0, err
+	}
+	for _, g := range r.Grants {
+		if g.Number == uint32(n) && g.Kind == grantRequest {
+			return g.Target, g.Number, nil
+		}
+	}
+	return "", 0, faultf(exitUsage, "see agent-init grants", "there is no request %d", n)
+}
+
+func grantTime(fs *flag.FlagSet) (seconds int64, err error) {
+	d, err := time.ParseDuration(value(fs, "for"))
+	if err != nil || d < 0 || d > 0 && d < time.Second {
+		return 0, faultf(exitUsage, "give a time such as 10m or 2h", "--for %s is not a time", value(fs, "for"))
+	}
+	return int64(d / time.Second), nil
+}
+
+func value(fs *flag.FlagSet, name string) string { return fs.Lookup(name).Value.String() }
+
+func makeGrant(ctx context.Context, e environment, fs *flag.FlagSet, r control.Request) error {
+	r.Reason = value(fs, "reason")
+	var out granted
+	if err := call(ctx, controlSocket, r, &out); err != nil {
+		return err
+	}
+	return out.report(e, value(fs, "json") == "true")
+}
+
+func (g granted) report(e environment, asJSON bool) error {
+	for _, w := range g.Warnings {
+		fmt.Fprintf(e.stderr, "warning: %s\n", w)
+	}
+	if asJSON {
+		return printJSON(e.stdout, g)
+	}
+	for _, old := range g.Replaced {
+		fmt.Fprintf(e.stdout, "%d ended: %s %s\n", old.Number, old.Kind, old.Target)
+	}
+	_, err := fmt.Fprintf(e.stdout, "%d: %s %s\n", g.Grant.Number, g.Grant.says(), g.Grant.until(time.Now()))
+	return err
+}
+
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+func (g grant) says() string {
+	switch g.Kind {
+	case grantAllow:
+		return "allowed " + g.Target
+	case grantDeny:
+		return "denied " + g.Target
+	}
+	return "requested " + g.Target
+}
+
+func (g grant) until(now time.Time) string {
+	if g.Expires.IsZero() {
+		return "until the keeper ends"
+	}
+	return "for " + shortly(max(0, g.Expires.Sub(now)))
+}
+
+func grantsCommand() command {
+	return command{
+		name: "grants", synopsis: "[--json] [--end NUMBER]",
+		summary: "show what was allowed, denied and requested at run time",
+		example: "agent-init grants",
+		flags: func(fs *flag.FlagSet) {
+			fs.Bool("json", false, "print them as JSON")
+			fs.Uint("end", 0, "end grant `NUMBER` now, or turn down the request with it; as root")
+		},
+		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
+			if len(args) > 0 {
+				return faultf(exitUsage, "agent-init grants", "grants takes no arguments, and %q was given", args[0])
+			}
+			n, err := strconv.ParseUint(value(fs, "end"), 10, 32)
+			if err != nil {
+				return faultf(exitUsage, "see agent-init grants", "--end takes the number of a grant")
+			}
+			asJSON := value(fs, "json") == "true"
+			if n != 0 {
+				var out granted
+				if err := call(ctx, controlSocket, control.Request{Verb: verbEnd, Number: uint32(n)}, &out); err != nil {
+					return err
+				}
+				if asJSON {
+					return printJSON(e.stdout, out)
+				}
+				_, err = fmt.Fprintf(e.stdout, "%d ended: %s %s\n", out.Grant.Number, out.Grant.Kind, out.Grant.Target)
+				return err
+			}
+			r, err := readGrants()
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(e.stdout, r)
+			}
+			return r.write(e.stdout, time.Now())
+		},
+	}
+}
+
+func readGrants() (grantsReport, error) {
+	var r grantsReport
+	dir, err := findRuntimeDir()
+	if err == nil {
+		err = dir.read(grantsFile, &r)
+	}
+	if err != nil {
+		return r, notRunning(err)
+	}
+	return r, nil
+}
+
+// write shows the grants as a table, and how to turn a request into one.
+func (r grantsReport) write(w io.Writer, now time.Time) error {
+	if len(r.Grants) == 0 {
+		_, err := fmt.Fprintln(w, "nothing was granted or requested at run time")
+		return err
+	}
+	var b strings.Builder
+	asked := uint32(0)
+	for _, g := range r.Grants {
+		who := fmt.Sprintf("uid %d", g.UID)
+		if g.Asked > 1 {
+			who += fmt.Sprintf(", %d times", g.Asked)
+		}
+		if g.Kind == grantRequest && asked == 0 {
+			asked = g.Number
+		}
+		fmt.Fprintf(&b, "%4d  %-7s  %-40s  %-20s  %s", g.Number, g.Kind, g.Target, g.until(now), who)
+		if g.Reason != "" {
+			fmt.Fprintf(&b, "  %s", g.Reason)
+		}
+		b.WriteByte('\n')
+	}
+	if asked != 0 {
+		fmt.Fprintf(&b, "\ngrant a request: agent-init allow --request %d --for 10m; turn it down: agent-init grants --end %d\n", asked, asked)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func requestCommand() command {
+	return command{
+		name: "request", synopsis: "TARGET [--reason TEXT]", mixed: true,
+		summary: "ask a person to allow one entry; for the agent",
+		example: "agent-init request registry.example.com --reason \"to install the linter\"",
+		flags: func(fs *flag.FlagSet) {
+			fs.String("reason", "", "`TEXT` that the person sees")
+			fs.Bool("json", false, "print the answer as JSON")
+		},
+		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
+			if len(args) != 1 {
+				return faultf(exitUsage, "agent-init request TARGET", "request takes one target, and %d were given", len(args))
+			}
+			var out proposed
+			r := control.Request{Verb: verbRequest, Target: args[0], Reason: value(fs, "reason")}
+			if err := call(ctx, requestSocket, r, &out); err != nil {
+				return err
+			}
+			if value(fs, "json") == "true" {
+				return printJSON(e.stdout, out)
+			}
+			if out.Allowed != "" {
+				_, err := fmt.Fprintf(e.stdout, "%s is allowed already, by %s\n", out.Target, out.Allowed)
+				return err
+			}
+			_, err := fmt.Fprintf(e.stdout, "request %d: %s\na person can grant it with: agent-init allow --request %d\n", out.Number, out.Target, out.Number)
+			return err
+		},
+	}
+}

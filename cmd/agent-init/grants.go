@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/control"
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+// changeGrants brings a changed book into force: kernel, guard and live
+// connections, as a reload does. If that fails, the book stays as it was.
+// change may not keep what it is given.
+func (k *keeper) changeGrants(ctx context.Context, change func(*grantBook) ([]audit.Event, error)) error {
+	k.reloading.Lock()
+	defer k.reloading.Unlock()
+	k.mu.Lock()
+	next := k.grants.clone()
+	k.mu.Unlock()
+	events, err := change(&next)
+	if err != nil {
+		return err
+	}
+	b := next.over(k.files)
+	p, err := policy.Parse(b, presets())
+	if err != nil {
+		return fmt.Errorf("join grants and policy: %w", err)
+	}
+	err = k.adopt(ctx, b, p)
+	if k.inForce(b) {
+		k.mu.Lock()
+		k.grants = next
+		k.state.Policy.Counts = p.Counts()
+		k.mu.Unlock()
+		for _, e := range events {
+			k.record(e)
+		}
+		k.publishPolicy(p)
+	}
+	k.publishGrants()
+	k.publish()
+	return err
+}
+
+// expireGrants ends what is over. What can't be ended is tried again, and shows
+// in the status until it is.
+func (k *keeper) expireGrants(ctx context.Context) {
+	k.mu.Lock()
+	look := k.grants.clone()
+	k.mu.Unlock()
+	if len(look.expire(time.Now())) == 0 {
+		return
+	}
+	err := k.changeGrants(ctx, func(b *grantBook) (events []audit.Event, _ error) {
+		for _, g := range b.expire(time.Now()) {
+			events = append(events, g.event(audit.Info, "expired", nil))
+		}
+		return events, nil
+	})
+	fault := ""
+	if err != nil {
+		fault = err.Error()
+		k.log.Error("ending grants", "error", err)
+		k.record(audit.Event{Kind: audit.Grant, Verdict: audit.Fault, Reason: "a grant could not be ended: " + fault})
+	}
+	k.update(func(s *state) { s.Grants.Fault = fault })
+}
+
+// endGrants is for a keeper that ends while the rules stay: nobody would end
+// its grants.
+func (k *keeper) endGrants(ctx context.Context) {
+	err := k.changeGrants(ctx, func(b *grantBook) (events []audit.Event, _ error) {
+		for _, g := range b.clone().list {
+			if g.Kind == grantAllow {
+				if _, err := b.end(g.Number); err != nil {
+					return nil, err
+				}
+				events = append(events, g.event(audit.Info, "ended with the keeper", nil))
+			}
+		}
+		if len(events) == 0 {
+			return nil, errNothingToEnd
+		}
+		return events, nil
+	})
+	if err != nil && !errors.Is(err, errNothingToEnd) {
+		k.log.Error("ending grants", "error", err)
+	}
+}
+
+var errNothingToEnd = errors.New("no grants")
+
+// event is the line of the audit log about what happened to g, by whom; nil is
+// agent-init itself.
+func (g grant) event(v audit.Verdict, what string, by *control.Peer) audit.Event {
+	e := audit.Event{Kind: audit.Grant, Verdict: v, Name: g.Target, Rule: g.name() + ":1", Reason: what}
+	if by != nil {
+		uid := by.UID
+		e.UID, e.PID = &uid, by.PID
+	}
+	if g.Reason != "" {
+		e.Reason += ": " + g.Reason
+	}
+	return e
+}
+
+const grantsFile = "grants.json"
+
+// grantsReport is what grants.json holds, and grants --json prints.
+type grantsReport struct {
+	Version int     `json:"version"`
+	Grants  []grant `json:"grants"`
+}
+
+// publishGrants writes the book for everyone to read.
+func (k *keeper) publishGrants() {
+	k.mu.Lock()
+	list := k.grants.clone().list
+	s := grantsState{Requests: count(list, true), Fault: k.state.Grants.Fault}
+	for _, g := range list {
+		switch g.Kind {
+		case grantAllow:
+			s.Allowed++
+		case grantDeny:
+			s.Denied++
+		}
+	}
+	k.state.Grants = s
+	k.mu.Unlock()
+	if list == nil {
+		list = []grant{}
+	}
+	k.publishing.Lock()
+	defer k.publishing.Unlock()
+	if err := k.dir.write(grantsFile, 0o644, grantsReport{Version: 1, Grants: list}); err != nil {
+		k.log.Error("publishing the grants", "error", err)
+	}
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/control"
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+// The sockets of the runtime directory. Root talks to the keeper; the agent can
+// talk to the guard only, which holds no privilege, and can only propose.
+const (
+	controlSocket = "control.sock"
+	requestSocket = "request.sock"
+)
+
+// The verbs of the sockets.
+const (
+	verbAllow   = "allow"
+	verbDeny    = "deny"
+	verbEnd     = "end"
+	verbRequest = "request"
+)
+
+// openSockets makes the sockets before there is a guard to serve the second.
+func (k *keeper) openSockets(context.Context) error {
+	var err error
+	if k.controls, err = control.Listen(filepath.Join(string(k.dir), controlSocket), 0o600); err != nil {
+		return faultf(exitRules, "mount a tmpfs at /run", "%w", err)
+	}
+	// Everyone may connect; whose request counts is for the guard to see.
+	l, err := control.Listen(filepath.Join(string(k.dir), requestSocket), 0o666)
+	if err != nil {
+		return faultf(exitRules, "mount a tmpfs at /run", "%w", err)
+	}
+	defer l.Close()
+	if k.requests, err = l.File(); err != nil {
+		return faultf(exitRules, "see agent-init run --log-level debug", "keep the socket for requests: %w", err)
+	}
+	return nil
+}
+
+// operateEvery is how often the clock of grants and the policy's files are looked at.
+const operateEvery = time.Second
+
+// operate serves people, and does what they have asked for when its time comes,
+// until ctx ends.
+func (k *keeper) operate(ctx context.Context) {
+	go func() {
+		s := control.Server{May: func(uid uint32) bool { return uid == 0 }, Handle: k.serveControl, Log: k.log}
+		if err := s.Serve(ctx, k.controls); err != nil {
+			k.log.Error("grants can no longer be made", "error", err)
+		}
+	}()
+	k.reloading.Lock()
+	k.publishPolicy(k.policy)
+	k.publishGrants()
+	k.reloading.Unlock()
+	k.publish()
+	tick := time.NewTicker(operateEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			k.expireGrants(ctx)
+		}
+	}
+}
+
+// granted answers allow and deny.
+type granted struct {
+	Grant    grant    `json:"grant"`
+	Replaced []grant  `json:"replaced"`
+	Warnings []string `json:"warnings"`
+}
+
+// serveControl does what root asks for.
+func (k *keeper) serveControl(ctx context.Context, p control.Peer, r control.Request) control.Reply {
+	if !k.ready() {
+		return refusal(exitFailure, "wait until agent-init wait succeeds", "the container is not confined yet")
+	}
+	// What was begun is carried through, also if the person has left.
+	ctx = context.WithoutCancel(ctx)
+	switch r.Verb {
+	case verbAllow:
+		return k.put(ctx, grantAllow, p, r)
+	case verbDeny:
+		return k.put(ctx, grantDeny, p, r)
+	case verbEnd:
+		return k.end(ctx, p, r)
+	}
+	return refusal(exitUsage, "use the agent-init command of the same version", "unknown verb %q", r.Verb)
+}
+
+func (k *keeper) put(ctx context.Context, kind grantKind, p control.Peer, r control.Request) control.Reply {
+	line, reply := grantLine(kind, r.Target)
+	if !reply.OK {
+		return reply
+	}
+	life := time.Duration(r.Seconds) * time.Second
+	switch {
+	case kind == grantAllow && life == 0:
+		life = defaultFor
+	case life > maxFor:
+		return refusal(exitUsage, "write it into a file of "+k.config.dir, "a grant lasts %s at most", shortly(maxFor))
+	}
+	out := granted{Replaced: []grant{}, Warnings: []string{}}
+	err := k.changeGrants(ctx, func(b *grantBook) ([]audit.Event, error) {
+		if !k.ready() {
+			return nil, faultf(exitFailure, "start it again", "the keeper is ending")
+		}
+		a := asker{target: line.Text, reason: r.Reason, uid: p.UID, pid: p.PID}
+		g, replaced, err := b.put(kind, a, r.Number, life, time.Now())
+		if err != nil {
+			return nil, &fault{code: exitUsage, cause: err, remedy: "see agent-init grants"}
+		}
+		out.Grant, out.Replaced = g, append(out.Replaced, replaced...)
+		what, verdict := "denied until the keeper ends", audit.Deny
+		if life > 0 {
+			what = "denied for " + shortly(life)
+		}
+		if kind == grantAllow {
+			what, verdict = "allowed for "+shortly(life), audit.Allow
+		}
+		return []audit.Event{g.event(verdict, what, &p)}, nil
+	})
+	if err != nil {
+		return refusalOf(err)
+	}
+	k.mu.Lock()
+	pol := k.policy
+	k.mu.Unlock()
+	for _, w := range append(pol.Warnings(), line.Warnings...) {
+		if w.Source.File == out.Grant.name() || w.Source.File == "" {
+			out.Warnings = append(out.Warnings, policy.Error{Message: w.Message, Text: w.Text}.Error())
+		}
+	}
+	return answer(out)
+}
+
+// grantLine reads the target of a grant.
+func grantLine(kind grantKind, target string) (policy.Line, control.Reply) {
+	if kind == grantDeny && (target == "" || target[0] != '!') {
+		target = "!" + target
+	}
+	line, err := policy.ParseLine(target, presets())
+	switch {
+	case err != nil:
+		return line, refusal(exitUsage, "TARGET is an entry as in a policy file: api.example.com, *.example.com, 192.0.2.1:8080, @github", "%w", err)
+	case line.Deny && kind == grantAllow:
+		return line, refusal(exitUsage, "agent-init deny", "%s denies", line.Text)
+	case line.Required:
+		return line, refusal(exitUsage, "leave the word out", "required is for the self-test at the start")
+	}
+	if line.Deny {
+		line.Text = line.Text[1:]
+	}
+	return line, control.Reply{OK: true}
+}
+
+func (k *keeper) end(ctx context.Context, p control.Peer, r control.Request) control.Reply {
+	var ended grant
+	err := k.changeGrants(ctx, func(b *grantBook) (_ []audit.Event, err error) {
+		if ended, err = b.end(r.Number); err != nil {
+			return nil, &fault{code: exitUsage, cause: err, remedy: "see agent-init grants"}
+		}
+		what := "ended by a person"
+		if ended.Kind == grantRequest {
+			what = "turned down by a person"
+		}
+		return []audit.Event{ended.event(audit.Info, what, &p)}, nil
+	})
+	if err != nil {
+		return refusalOf(err)
+	}
+	return answer(granted{Grant: ended, Replaced: []grant{}, Warnings: []string{}})
+}
+
+// shortly is a time as people write it: 10m, 1h30m.
+func shortly(d time.Duration) string {
+	s := d.Round(time.Second).String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if len(s) > len(zero) && s[len(s)-len(zero):] == zero {
+			s = s[:len(s)-2]
+		}
+	}
+	return s
+}
+
+func refusal(code int, remedy, format string, args ...any) control.Reply {
+	return control.Reply{Code: code, Error: fmt.Errorf(format, args...).Error(), Remedy: remedy}
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/control"
+)
+
+// answer is a reply with data.
+func answer(v any) control.Reply {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return refusalOf(err)
+	}
+	return control.Reply{OK: true, Data: data}
+}
+
+// refusalOf is the reply for an error.
+func refusalOf(err error) control.Reply {
+	var f *fault
+	if errors.As(err, &f) {
+		return control.Reply{Code: f.code, Error: f.Error(), Remedy: f.remedy}
+	}
+	return control.Reply{Code: exitRules, Error: err.Error(), Remedy: "see agent-init status; what was in force before stays"}
+}
+
+// callTime is how long a person waits for the keeper: it may have to apply a
+// long policy.
+const callTime = 30 * time.Second
+
+// call asks at one of the sockets of the runtime directory, and reads the answer
+// into out. A refusal is the fault that it says.
+func call(ctx context.Context, socket string, r control.Request, out any) error {
+	dir, err := findRuntimeDir()
+	if err != nil {
+		return notRunning(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	reply, err := control.Call(ctx, filepath.Join(string(dir), socket), r)
+	switch {
+	case errors.Is(err, control.ErrBounds):
+		return faultf(exitUsage, "shorten it, and leave control characters out", "%w", err)
+	case errors.Is(err, fs.ErrPermission):
+		return faultf(exitPrivilege, "run it as root (docker exec -u root); the agent can only ask: agent-init request", "only root may change what is allowed")
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
+		return faultf(exitFailure, "see agent-init status", "nobody answers: agent-init does not run, or is still starting")
+	case err != nil:
+		return faultf(exitFailure, "see agent-init status", "%w", err)
+	case !reply.OK:
+		return faultf(reply.Code, reply.Remedy, "%s", reply.Error)
+	case out == nil:
+		return nil
+	}
+	return json.Unmarshal(reply.Data, out)
+}

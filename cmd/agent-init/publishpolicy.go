@@ -1,0 +1,39 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+// policyFile is the policy in force, for everyone to read: one rule per line, in
+// JSON, without the settings, which may hold what the agent's own environment
+// does.
+const policyFile = "policy.jsonl"
+
+// publishPolicy writes the policy, and what agents are told about it. It is
+// called with reloading held.
+func (k *keeper) publishPolicy(p *policy.Policy) {
+	if err := k.dir.writeWith(policyFile, 0o644, func(w io.Writer) error { return writeRules(w, p) }); err != nil {
+		k.log.Error("publishing the policy", "error", err)
+	}
+}
+
+// writeRules writes one rule at a time: the policy may be long.
+func writeRules(w io.Writer, p *policy.Policy) error {
+	b := bufio.NewWriterSize(w, 64<<10)
+	enc := json.NewEncoder(b)
+	enc.SetEscapeHTML(false)
+	var err error
+	p.EachRule(func(r policy.ReportRule) {
+		if err == nil {
+			err = enc.Encode(r)
+		}
+	})
+	if err == nil {
+		err = b.Flush()
+	}
+	return err
+}

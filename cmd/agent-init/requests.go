@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/control"
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+// The guard reads what the agent proposes, since it holds no privilege; the
+// keeper gets it in a message of fixed size, canonical and in plain ASCII, and
+// checks that it is.
+
+// How often the agent may propose something.
+const (
+	requestBurst = 5
+	requestEvery = 10 * time.Second
+)
+
+// pace lets a few through at once, and then one from time to time.
+type pace struct {
+	mu     sync.Mutex
+	burst  int
+	every  time.Duration
+	spent  int
+	filled time.Time
+}
+
+func (p *pace) take(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := int(now.Sub(p.filled) / p.every); n > 0 {
+		p.spent, p.filled = max(0, p.spent-n), now
+	}
+	if p.spent >= p.burst {
+		return false
+	}
+	p.spent++
+	return true
+}
+
+// openRequests takes over the socket, and returns what serves it until ctx ends.
+func (g *guard) openRequests(agentUID uint32) (func(context.Context) error, error) {
+	l, err := inherit(fdRequests, net.FileListener)
+	if err != nil {
+		return nil, err
+	}
+	u, ok := l.(*net.UnixListener)
+	if !ok {
+		return nil, errors.New("inherit the socket for requests: not a unix socket")
+	}
+	u.SetUnlinkOnClose(false)
+	limit := &pace{burst: requestBurst, every: requestEvery}
+	s := control.Server{
+		May: func(uid uint32) bool { return uid == agentUID || uid == 0 },
+		Handle: func(ctx context.Context, p control.Peer, r control.Request) control.Reply {
+			return g.propose(ctx, limit, p, r)
+		},
+		Log: g.log, Peers: 4,
+	}
+	return func(ctx context.Context) error { return s.Serve(ctx, u) }, nil
+}
+
+// proposed answers a request.
+type proposed struct {
+	Number  uint32 `json:"number,omitempty"` // 0: there is no need for one
+	Target  string `json:"target"`
+	Allowed string `json:"allowed,omitempty"` // the rule that allows it already
+}
+
+// propose hands a well-formed proposal to the keeper.
+func (g *guard) propose(ctx context.Context, limit *pace, p control.Peer, r control.Request) control.Reply {
+	if r.Verb != verbRequest {
+		return refusal(exitPrivilege, "a person does this as root", "only request is served here")
+	}
+	if !limit.take(time.Now()) {
+		return refusal(exitFailure, "wait a minute, and ask for what is needed only", "too many requests")
+	}
+	line, reply := grantLine(grantAllow, r.Target)
+	if !reply.OK {
+		return reply
+	}
+	if len(line.Text) > maxName {
+		return refusal(exitUsage, "ask for a shorter one", "the target is longer than %d bytes", maxName)
+	}
+	if rule := allowedBy(g.policy.Load(), line.Text); rule != nil {
+		return answer(proposed{Target: line.Text, Allowed: rule.Source.String()})
+	}
+	got, err := g.ask(ctx, message{op: opRequest, name: line.Text, text: plainText(r.Reason), uid: p.UID, pid: int32(p.PID)})
+	switch {
+	case err != nil:
+		return refusal(exitFailure, "try again", "the keeper did not answer")
+	case got.err:
+		return refusal(exitFailure, "wait until a person has looked at them", "%s", got.text)
+	}
+	return answer(proposed{Number: got.number, Target: line.Text})
+}
+
+// allowedBy is the rule by which an entry about one name is allowed already.
+func allowedBy(p *policy.Policy, target string) *policy.Rule {
+	host, port, hasPort := strings.Cut(target, ":")
+	if hasPort || strings.ContainsAny(host, "*@/ ") {
+		_ = port
+		return nil // it may be allowed in part
+	}
+	if d := p.Decide(host, https); d.Allowed {
+		return d.Rule
+	}
+	return nil
+}
+
+// plainText is s as ASCII: what the agent says is shown to a person.
+func plainText(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, s)
+	return s[:min(len(s), maxText)]
+}
+
+// checkRequest says what is wrong with a request that the guard, which may have
+// been taken over, has sent.
+func checkRequest(m message) error {
+	if m.name == "" || strings.Trim(m.name, "abcdefghijklmnopqrstuvwxyz0123456789.*-_:[]/@ ") != "" {
+		return errors.New("not the target of a request")
+	}
+	if plainText(m.text) != m.text {
+		return errors.New("not the reason of a request")
+	}
+	return nil
+}
+
+// serveRequest books a proposal, and answers the guard.
+func (g *guardKeeper) serveRequest(ch *channel, m message) {
+	reply := message{op: opRequest, id: m.id}
+	number, err := g.keeper.addRequest(m)
+	if err != nil {
+		text := plainText(err.Error())
+		reply.err, reply.text = true, text
+	}
+	reply.number = number
+	if err := ch.send(reply, nil); err != nil {
+		g.keeper.log.Debug("answering the guard", "error", err)
+	}
+}
+
+// addRequest books what the agent proposes. It opens nothing.
+func (k *keeper) addRequest(m message) (uint32, error) {
+	if err := checkRequest(m); err != nil {
+		return 0, err
+	}
+	k.reloading.Lock()
+	defer k.reloading.Unlock()
+	k.mu.Lock()
+	g, isNew, err := k.grants.request(asker{target: m.name, reason: m.text, uid: m.uid, pid: int(m.pid)}, time.Now())
+	k.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	if isNew {
+		k.log.Warn("the agent asks for a grant", "target", g.Target, "number", g.Number)
+		k.record(g.event(audit.Info, "requested by the agent", &control.Peer{UID: m.uid, PID: int(m.pid)}))
+	}
+	k.publishGrants()
+	k.publish()
+	return g.Number, nil
+}
