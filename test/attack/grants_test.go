@@ -166,7 +166,9 @@ func TestLabGrantEnds(t *testing.T) {
 	if v := verdict(t, running["https://evil.test"]); v.OK {
 		t.Errorf("the stream ended in peace: %s", v)
 	}
-	w.audited("its end", func(e event) bool { return e.Kind == "grant" && e.Name == "evil.test" && strings.HasPrefix(e.Reason, "expired") })
+	w.audited("its end", func(e event) bool {
+		return e.Kind == "grant" && e.Name == "evil.test" && strings.HasPrefix(e.Reason, "expired")
+	})
 	if !eventually(5*time.Second, func() bool { return len(w.grants()) == 0 }) {
 		t.Errorf("there are still %+v", w.grants())
 	}
