@@ -112,7 +112,7 @@ func forwardTrailer(src *source, dst io.Writer) error {
 // frames says whether f has a field that would say where a message ends or
 // whom it is for, which a trailer may not (RFC 9110, section 6.5.1).
 func (f *fields) frames() bool {
-	return len(f.hosts)+len(f.lengths)+len(f.encodings)+len(f.expects)+len(f.connection) > 0 || f.upgrade
+	return len(f.hosts)+len(f.lengths)+len(f.encodings)+len(f.expects)+len(f.connection)+len(f.upgrades) > 0 || f.settings
 }
 
 // readLine reads from src until it holds a line, whose length with its CR LF it

@@ -34,7 +34,7 @@ type conn struct {
 	mu     sync.Mutex
 	stop   context.CancelFunc // ends what the judging waits for
 	server *net.TCPConn       // nil until connected
-	names  []string           // that it is used for, oldest first: what Recheck looks at
+	uses   []use              // oldest first: what Recheck looks at
 	subj   ruling             // the first
 	users  int                // goroutines
 	ended  int                // directions that came to their end
@@ -69,9 +69,9 @@ func (c *conn) serve(ctx context.Context, own netip.AddrPort) {
 	}
 	var err error
 	switch c.to.Port() {
-	case 443:
+	case tlsPort:
 		err = c.serveTLS(ctx)
-	case 80:
+	case webPort:
 		err = c.serveHTTP(ctx)
 	default:
 		err = refusedPort
@@ -140,30 +140,30 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// claim notes that the connection is about to be used for name. It comes
-// before the decision, so that a Recheck either sees the name or comes before
-// the decision's look at the policy.
-func (c *conn) claim(name string) {
+// claim notes that the connection is about to be used for u. It comes before
+// the decision, so that a Recheck either sees the use or comes before the
+// decision's look at the policy.
+func (c *conn) claim(u use) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.names = append(c.names, name)
+	c.uses = append(c.uses, u)
 }
 
-// unclaim drops the oldest name. The last one stays for as long as the
+// unclaim drops the oldest use. The last one stays for as long as the
 // connection does.
 func (c *conn) unclaim() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.names) > 1 {
-		c.names = c.names[:copy(c.names, c.names[1:])]
+	if len(c.uses) > 1 {
+		c.uses = c.uses[:copy(c.uses, c.uses[1:])]
 	}
 }
 
-// claims returns the names in use.
-func (c *conn) claims() []string {
+// claims returns what the connection is used for.
+func (c *conn) claims() []use {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return append([]string(nil), c.names...)
+	return append([]use(nil), c.uses...)
 }
 
 // end resets both sides. The first call says how it ended.
@@ -239,6 +239,9 @@ func (c *conn) done() {
 // record writes the one event of the connection.
 func (c *conn) record() {
 	e := audit.Event{Kind: audit.Connect, Verdict: c.result, Name: c.subj.name, Proto: "tcp", Rule: c.subj.source(), Reason: c.reason}
+	if by := c.subj.via; by != nil {
+		e.Name, e.Rule = by.Name, by.Source.String()
+	}
 	if c.to.IsValid() {
 		e.IP, e.Port = c.to.Addr().String(), c.to.Port()
 	}

@@ -10,12 +10,34 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// ruling is what was decided about a name at an address, and by which rule.
+// use is something that a connection is used for.
+type use struct {
+	name     string         // whose address it is
+	to       netip.AddrPort // the address
+	switches bool           // to another protocol than HTTP
+	target   authority      // if the name is a proxy's: what that is asked for
+}
+
+// The ports of the gate.
+const (
+	webPort = 80
+	tlsPort = 443
+)
+
+// authority is what a CONNECT asks for.
+type authority struct {
+	host string // a name as it came, or an address
+	port uint16
+}
+
+// ruling is what was decided about a use, and by which rule.
 type ruling struct {
-	name    string // as compared, or as it came if it is not valid
+	name    string // as compared, or as it came if it is not valid; of a CONNECT, the target's
+	port    uint16
 	allowed bool
 	rule    *policy.Rule
-	reason  string // of the policy, or a refusal
+	via     *policy.Rule // of the proxy that a CONNECT is for
+	reason  string       // of the policy, or a refusal
 }
 
 // source is the file and line of the deciding rule.
@@ -40,17 +62,48 @@ func canonical(name string) (string, bool) {
 // maxLeased is how many names of one connection are remembered as leased.
 const maxLeased = 16
 
-// decide says whether c may be used for name, which is claimed by that. The
-// lease counts when a name is first used: its end alone ends no connection.
-func (c *conn) decide(ctx context.Context, raw string) ruling {
+// decide says whether c may be used for name, which is claimed by that, and may
+// switch protocols if that is asked for. The lease counts when a name is first
+// used: its end alone ends no connection.
+func (c *conn) decide(ctx context.Context, raw string, switches bool) ruling {
 	name, ok := canonical(raw)
 	if !ok {
-		return ruling{name: raw, reason: refusedName.Error()}
+		return ruling{name: raw, port: c.to.Port(), reason: refusedName.Error()}
 	}
-	c.claim(name)
-	r := permit(c.s.config.Policy(), name, c.to)
-	if !r.allowed || slices.Contains(c.leased, name) {
+	u := use{name: name, to: c.to, switches: switches}
+	c.claim(u)
+	r := permit(c.s.config.Policy(), u)
+	if !r.allowed {
 		return r
+	}
+	if why := c.leasedTo(ctx, name); why != nil {
+		r.allowed, r.reason = false, why.Error()
+	}
+	return r
+}
+
+// decideConnect says whether c leads to a proxy of the policy, and may be used
+// to reach target by it.
+func (c *conn) decideConnect(ctx context.Context, target authority) ruling {
+	no := ruling{name: target.host, port: target.port, reason: refusedConnect.Error()}
+	for _, proxy := range c.s.config.Policy().Proxies() {
+		switch why := c.leasedTo(ctx, proxy.Name); why {
+		case nil:
+			u := use{name: proxy.Name, to: c.to, target: target}
+			c.claim(u)
+			return permit(c.s.config.Policy(), u)
+		case refusedLease: // so it is another one
+		default:
+			no.reason = why.Error()
+		}
+	}
+	return no
+}
+
+// leasedTo returns nil if the address is leased to name, else a refusal.
+func (c *conn) leasedTo(ctx context.Context, name string) error {
+	if slices.Contains(c.leased, name) {
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.s.config.Limits.HeldTime)
 	defer cancel()
@@ -58,24 +111,60 @@ func (c *conn) decide(ctx context.Context, raw string) ruling {
 	switch {
 	case err != nil:
 		c.s.config.Log.Warn("the name gate can't ask about a lease", "error", err)
-		r.allowed, r.reason = false, refusedKeeper.Error()
+		return refusedKeeper
 	case !held:
-		r.allowed, r.reason = false, refusedLease.Error()
+		return refusedLease
 	case len(c.leased) < maxLeased:
 		c.leased = append(c.leased, name)
+	}
+	return nil
+}
+
+// permit is the policy's part: the name, the port, the class of the address, and
+// the words that HTTP needs to become something else.
+func permit(p *policy.Policy, u use) ruling {
+	port := policy.Port{Proto: policy.TCP, Number: u.to.Port()}
+	d := p.Decide(u.name, port)
+	r := ruling{name: u.name, port: port.Number, allowed: d.Allowed, rule: d.Rule, reason: d.Reason}
+	switch {
+	case !r.allowed:
+	case !slices.Contains(p.Admit(u.name, u.to.Addr()), port):
+		r.allowed, r.reason = false, refusedAddress.Error()
+	case u.target != authority{}:
+		return permitConnect(p, u)
+	case u.switches:
+		if rule := p.Upgrades(u.name, port); rule != nil {
+			r.rule = rule
+		} else {
+			r.allowed, r.reason = false, refusedUpgrade.Error()
+		}
 	}
 	return r
 }
 
-// permit is the policy's part: the name, the port, and the class of the address.
-func permit(p *policy.Policy, name string, to netip.AddrPort) ruling {
-	port := policy.Port{Proto: policy.TCP, Number: to.Port()}
-	d := p.Decide(name, port)
-	r := ruling{name: name, allowed: d.Allowed, rule: d.Rule, reason: d.Reason}
-	if r.allowed && !slices.Contains(p.Admit(name, to.Addr()), port) {
-		r.allowed, r.reason = false, refusedAddress.Error()
+// permitConnect is permit for a proxy that may be reached. What the agent asks
+// of it is held to the policy as if there were no proxy.
+func permitConnect(p *policy.Policy, u use) ruling {
+	no := ruling{name: u.target.host, port: u.target.port, reason: refusedConnect.Error()}
+	i := slices.IndexFunc(p.Proxies(), func(r *policy.Rule) bool { return r.Name == u.name })
+	if i < 0 {
+		return no
 	}
-	return r
+	no.via = p.Proxies()[i]
+	port := policy.Port{Proto: policy.TCP, Number: u.target.port}
+	var d policy.Decision
+	if a, err := netip.ParseAddr(u.target.host); err == nil {
+		d = p.DecideAddr(a, port)
+	} else {
+		name, ok := canonical(u.target.host)
+		if !ok {
+			no.reason = refusedName.Error()
+			return no
+		}
+		no.name = name
+		d = p.Decide(name, port)
+	}
+	return ruling{name: no.name, port: port.Number, allowed: d.Allowed, rule: d.Rule, via: no.via, reason: d.Reason}
 }
 
 // Recheck judges every open connection by the policy that is now in force, and
@@ -83,18 +172,13 @@ func permit(p *policy.Policy, name string, to netip.AddrPort) ruling {
 // returns the new policy, and returns when it is done. The end of a lease alone
 // ends no connection.
 func (s *Server) Recheck() {
-	type use struct {
-		name string
-		to   netip.AddrPort
-	}
 	p := s.config.Policy()
 	known := make(map[use]bool)
 	for _, c := range s.conns.all() {
-		for _, name := range c.claims() {
-			u := use{name, c.to}
+		for _, u := range c.claims() {
 			allowed, ok := known[u]
 			if !ok {
-				allowed = permit(p, name, c.to).allowed
+				allowed = permit(p, u).allowed
 				known[u] = allowed
 			}
 			if !allowed && c.end(audit.Deny, refusedRevoked.Error()) {

@@ -18,9 +18,20 @@
 // section 4.1.4), must repeat it. An Encrypted ClientHello extension passes
 // if the outer name does: real ones and GREASE look alike. Port 80 carries
 // HTTP/1.0 and 1.1 in the strictest reading of RFC 9112, so that no two readers
-// can disagree where a request ends or whom it is for. Upgrade, CONNECT and
-// HTTP/2 are refused there. Expect: 100-continue is answered by the gate itself
-// and not passed on, because servers disagree about what follows it.
+// can disagree where a request ends or whom it is for. HTTP/2 is refused there,
+// and so are Upgrade and CONNECT, unless the policy has a word for them. Expect:
+// 100-continue is answered by the gate itself and not passed on, because servers
+// disagree about what follows it.
+//
+// # Switching protocols
+//
+// A request that would end HTTP on its connection is the last one that is
+// passed on until the server has answered it. If it answers by switching, to
+// what was offered, bytes pass as they are from then on; if not, what the client
+// has sent meanwhile is judged as the next request. A CONNECT leads to a proxy,
+// which the policy names; where it leads to is judged as if there were no
+// proxy. An offer of h2c that the policy has no word for is not passed on, and
+// the request goes on without it.
 //
 // # Known limits
 //

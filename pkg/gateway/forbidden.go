@@ -20,8 +20,8 @@ type explanation struct {
 }
 
 // forbidden is the whole answer to a request that is refused.
-func forbidden(no *refused, p *policy.Policy, port uint16) []byte {
-	e := explanation{Error: "refused by agent-init", Host: no.name, Port: port, Why: no.reason, Rule: no.ruling.source(), Line: remedy(no.ruling, p, port)}
+func forbidden(no *refused, p *policy.Policy) []byte {
+	e := explanation{Error: "refused by agent-init", Host: no.name, Port: no.port, Why: no.reason, Rule: no.ruling.source(), Line: remedy(no.ruling, p)}
 	kind, body := "text/plain; charset=utf-8", e.text()
 	if no.json {
 		// A struct of strings can't fail to marshal.
@@ -64,14 +64,18 @@ func printable(s string) string {
 
 // remedy is the line of an allowlist that would allow what r refused; none if
 // no line would.
-func remedy(r ruling, p *policy.Policy, port uint16) string {
-	d := p.Decide(r.name, policy.Port{Proto: policy.TCP, Number: port})
+func remedy(r ruling, p *policy.Policy) string {
+	d := p.Decide(r.name, policy.Port{Proto: policy.TCP, Number: r.port})
 	m := p.Lookup(r.name)
+	port := ":" + strconv.Itoa(int(r.port))
+	usual := r.port == webPort || r.port == tlsPort
 	switch {
+	case d.Allowed && r.reason == refusedUpgrade.Error():
+		return m.Name + port + " upgrade"
 	case d.Allowed || d.Rule != nil || r.name == "" || r.reason != d.Reason:
 		return ""
-	case m.Allowed:
-		return r.name + ":" + strconv.Itoa(int(port))
+	case m.Allowed || m.Name != "" && m.Rule == nil && !usual:
+		return m.Name + port
 	case m.Name != "" && m.Rule == nil:
 		return m.Name
 	}

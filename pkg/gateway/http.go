@@ -3,10 +3,11 @@ package gateway
 import (
 	"context"
 	"errors"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // exchange is the HTTP on one connection.
@@ -21,7 +22,8 @@ type exchange struct {
 // serveHTTP judges a connection by its first request and relays it, judging
 // every other request as it comes.
 func (c *conn) serveHTTP(ctx context.Context) error {
-	x := &exchange{c: c, ctx: context.WithoutCancel(ctx), waiting: newPipeline(), down: c.toClient()}
+	x := &exchange{c: c, ctx: context.WithoutCancel(ctx), down: c.toClient()}
+	x.waiting = newPipeline(func() { c.client.SetReadDeadline(past) })
 	c.client.SetReadDeadline(time.Now().Add(c.s.config.Limits.HeadTime))
 	r, err := x.request(nil)
 	c.s.conns.judged(c)
@@ -44,11 +46,14 @@ func (c *conn) serveHTTP(ctx context.Context) error {
 	return nil
 }
 
+// past is a deadline that ends a read at once.
+var past = time.Unix(1, 0)
+
 // judged is a request that is let through.
 type judged struct {
 	*request
 	ruling
-	head []byte // as it is to be passed on
+	text []byte // of the head, as it is to be passed on
 }
 
 // refused is a request that is not. It unwraps to a refusal.
@@ -73,7 +78,10 @@ func (x *exchange) request(began func()) (*judged, error) {
 		if r == nil {
 			r = &request{}
 		}
-		d := ruling{name: r.host, reason: why.Error()}
+		if r.method == "CONNECT" && len(c.s.config.Policy().Proxies()) == 0 {
+			why = refusedConnect
+		}
+		d := ruling{name: r.host, port: c.to.Port(), reason: why.Error()}
 		x.record(r, d)
 		return nil, &refused{r, d}
 	}
@@ -81,17 +89,22 @@ func (x *exchange) request(began func()) (*judged, error) {
 		return nil, err
 	}
 	c.client.SetReadDeadline(time.Time{})
-	head := slices.Clone(c.from.held()[:n])
-	c.from.take(n)
-	for _, s := range slices.Backward(r.cut) {
-		head = slices.Delete(head, s.from, s.to)
+	if r.droppable() && c.s.config.Policy().Upgrades(r.host, policy.Port{Proto: policy.TCP, Number: webPort}) == nil {
+		r.offers = nil
 	}
-	d := c.decide(x.ctx, r.host)
+	text := r.head(c.from.held()[:n])
+	c.from.take(n)
+	var d ruling
+	if r.method == "CONNECT" {
+		d = c.decideConnect(x.ctx, r.target)
+	} else {
+		d = c.decide(x.ctx, r.host, r.switches())
+	}
 	x.record(r, d)
 	if !d.allowed {
 		return nil, &refused{r, d}
 	}
-	return &judged{r, d, head}, nil
+	return &judged{r, d, text}, nil
 }
 
 // record writes the one event of a request.
@@ -102,11 +115,16 @@ func (x *exchange) record(r *request, d ruling) {
 	}
 	count.Add(1)
 	reason := d.reason
-	if r.method != "" {
+	switch {
+	case r.offers != nil:
+		reason = r.method + ", upgrade to " + strings.Join(r.offers, ", ") + ": " + reason
+	case d.via != nil:
+		reason = "CONNECT by way of " + d.via.Name + " (" + d.via.Source.String() + "): " + reason
+	case r.method != "":
 		reason = r.method + ": " + reason
 	}
 	x.c.s.config.Record(audit.Event{
-		Kind: audit.HTTP, Verdict: verdict, Name: d.name, IP: x.c.to.Addr().String(), Port: x.c.to.Port(), Proto: "tcp",
+		Kind: audit.HTTP, Verdict: verdict, Name: d.name, IP: x.c.to.Addr().String(), Port: d.port, Proto: "tcp",
 		Rule: d.source(), Reason: reason,
 	})
 }
@@ -116,10 +134,13 @@ func (x *exchange) requests(r *judged) error {
 	defer x.waiting.close()
 	c := x.c
 	for {
-		if err := x.pass(r); err != nil {
+		raw, err := x.pass(r)
+		if err != nil {
 			return err
 		}
-		var err error
+		if raw {
+			return c.from.forward(x.up, untilEnd)
+		}
 		r, err = x.request(func() {
 			c.client.SetReadDeadline(time.Now().Add(c.s.config.Limits.HeadTime))
 		})
@@ -141,26 +162,32 @@ func (x *exchange) requests(r *judged) error {
 	}
 }
 
-// pass passes one request on.
-func (x *exchange) pass(r *judged) error {
+// pass passes one request on. If the server answers by switching protocols, it
+// returns true: whatever follows is passed on as it is.
+func (x *exchange) pass(r *judged) (raw bool, err error) {
 	if r.expect {
 		if !x.waiting.drain() {
-			return &writeError{errFinished}
+			return false, &writeError{errFinished}
 		}
 		if err := write(x.down, []byte("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
-			return err
+			return false, err
 		}
 		x.waiting.resume()
 	}
-	if !x.waiting.push(r.method) {
-		return &writeError{errFinished}
+	if !x.waiting.push(asked{r.method, r.offers}) {
+		return false, &writeError{errFinished}
 	}
-	err := write(x.up, r.head)
-	r.head = nil // the connection may live long
-	if err != nil {
-		return err
+	err = write(x.up, r.text)
+	r.text = nil // the connection may live long
+	switch {
+	case err != nil:
+		return false, err
+	case r.switches():
+		// What the client has sent already is another request, or not, as the
+		// server decides.
+		return x.waiting.settle(x.c.from.fill, func() { x.c.client.SetReadDeadline(time.Time{}) })
 	}
-	return forwardBody(x.c.from, x.up, r.length)
+	return false, forwardBody(x.c.from, x.up, r.length)
 }
 
 // responses is the direction to the client.
@@ -172,11 +199,11 @@ func (x *exchange) responses(server *source) error {
 				return err
 			}
 		}
-		method, asked, ok := x.waiting.front()
+		to, was, ok := x.waiting.front()
 		switch {
 		case !ok:
 			return &writeError{errFinished}
-		case !asked:
+		case !was:
 			return server.forward(x.down, untilEnd)
 		}
 		n, err := readHead(server, nil)
@@ -189,9 +216,16 @@ func (x *exchange) responses(server *source) error {
 		}
 		r := response{length: untilEnd}
 		if err == nil {
-			r = parseResponse(server.held()[:n], method)
+			r = parseResponse(server.held()[:n], to)
 		}
-		if r.status == 101 {
+		switch {
+		case r.switched:
+			if err := server.forward(x.down, int64(n)); err != nil {
+				return err
+			}
+			x.waiting.switched()
+			return server.forward(x.down, untilEnd)
+		case r.status == 101:
 			return refusedSwitch
 		}
 		if err := x.respond(server, n, r); err != nil {
@@ -236,7 +270,7 @@ func (x *exchange) answer(no *refused) bool {
 		return false // it would not understand
 	}
 	c.client.SetDeadline(time.Now().Add(lingerTime))
-	if write(x.down, forbidden(no, c.s.config.Policy(), c.to.Port())) != nil || c.client.CloseWrite() != nil {
+	if write(x.down, forbidden(no, c.s.config.Policy())) != nil || c.client.CloseWrite() != nil {
 		return false
 	}
 	// Closing with bytes unread would be a reset, and take the answer back.

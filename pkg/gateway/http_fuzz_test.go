@@ -4,9 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"io"
+	"net"
 	"net/http"
-	"slices"
-	"strings"
+	"net/netip"
 	"testing"
 )
 
@@ -15,6 +15,7 @@ type message struct {
 	host  string
 	end   int  // offset behind it, in what was passed on
 	whole bool // and not a part of it
+	offer bool // of another protocol
 }
 
 // passed does what the gate does with the requests in in, without judging hosts.
@@ -31,15 +32,14 @@ func passed(in io.Reader) (out []byte, messages []message) {
 		if err != nil {
 			return b.Bytes(), messages
 		}
-		head := slices.Clone(src.held()[:n])
-		src.take(n)
-		for _, s := range slices.Backward(r.cut) {
-			head = slices.Delete(head, s.from, s.to)
+		if r.droppable() {
+			r.offers = nil
 		}
-		b.Write(head)
+		b.Write(r.head(src.held()[:n]))
+		src.take(n)
 		err = forwardBody(src, &b, r.length)
-		messages = append(messages, message{r.host, b.Len(), err == nil})
-		if err != nil {
+		messages = append(messages, message{r.host, b.Len(), err == nil, r.switches()})
+		if err != nil || r.switches() {
 			return b.Bytes(), messages
 		}
 	}
@@ -55,6 +55,10 @@ func FuzzRequest(f *testing.F) {
 	f.Add([]byte("POST http://ok.test:80/ HTTP/1.1\r\n" + host + "Expect: 100-continue\r\nContent-Length: 2\r\n\r\nhi"))
 	f.Add([]byte("POST / HTTP/1.1\r\n" + host + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"))
 	f.Add([]byte("OPTIONS * HTTP/1.1\r\n" + host + "Connection: close, te\r\nX: a\r\n b\r\n\r\n"))
+	f.Add([]byte("GET / HTTP/1.1\r\n" + host + "Connection: close, Upgrade, HTTP2-Settings, x\r\nUpgrade: h2c\r\nHTTP2-Settings: AAM\r\nExpect: 100-continue\r\n\r\nGET / HTTP/1.1\r\n" + host + "\r\n"))
+	f.Add([]byte("POST / HTTP/1.1\r\nConnection: Upgrade\r\nConnection: close\r\nUpgrade: h2c\r\n" + host + "Content-Length: 2\r\n\r\nhi"))
+	f.Add([]byte("GET / HTTP/1.1\r\n" + host + "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\nGET / HTTP/1.1\r\n\r\n"))
+	f.Add([]byte("CONNECT [2001:DB8::1]:443 HTTP/1.1\r\nHost: [2001:db8::1]:443\r\n\r\n"))
 	f.Add([]byte("GET http://ok.test?@evil.test/ HTTP/1.1\r\n" + host + "\r\n"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		out, messages := passed(bytes.NewReader(in))
@@ -71,10 +75,26 @@ func FuzzRequest(f *testing.F) {
 			if err != nil {
 				return // no net/http server serves it, nor what follows
 			}
-			got, _, _ := strings.Cut(q.Host, ":")
+			got, _, err := net.SplitHostPort(q.Host)
+			if err != nil {
+				got = q.Host
+			}
+			if a, err := netip.ParseAddr(got); err == nil {
+				got = a.String()
+			}
+			offer := q.Method == "CONNECT"
+			for _, name := range []string{"Upgrade", "Http2-Settings"} {
+				offer = offer || q.Header[name] != nil
+			}
+			if offer != m.offer {
+				t.Fatalf("net/http sees %v, the gate %v", q.Header, m)
+			}
 			want, _ := canonical(m.host)
 			if got, ok := canonical(got); !ok || got != want {
 				t.Fatalf("net/http sees the host %q, the gate %q", q.Host, m.host)
+			}
+			if m.offer {
+				return
 			}
 			_, err = io.Copy(io.Discard, q.Body)
 			at := len(out) - rest.Len() - b.Buffered()
@@ -109,7 +129,10 @@ func FuzzResponse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		r := parseResponse(src.held()[:n], method)
+		r := parseResponse(src.held()[:n], asked{method: method})
+		if r.switched {
+			t.Fatalf("switched unasked: %q", in)
+		}
 		if r.length == untilEnd || r.interim() {
 			return
 		}

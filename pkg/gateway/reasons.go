@@ -51,6 +51,8 @@ const (
 	refusedTarget       refusal = "malformed request target"
 	refusedConnect      refusal = "connect is not allowed"
 	refusedUpgrade      refusal = "upgrade is not allowed"
+	refusedUpgradeBody  refusal = "upgrade of a request with a body"
+	refusedBadUpgrade   refusal = "malformed upgrade"
 	refusedField        refusal = "malformed header field"
 	refusedFold         refusal = "folded header field"
 	refusedNoHost       refusal = "no host"

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -8,24 +9,48 @@ import (
 // request is what the gate has to know about an HTTP request.
 type request struct {
 	method string
-	host   string // as it came, without the port
-	length int64  // of the body; chunked if it has no length
-	json   bool   // the client would rather read JSON
-	expect bool   // the client waits for 100 Continue before it sends the body
-	cut    []span // of the head: fields that are not passed on
+	host   string    // as it came, without the port
+	length int64     // of the body; chunked if it has no length
+	json   bool      // the client would rather read JSON
+	expect bool      // the client waits for 100 Continue before it sends the body
+	target authority // of a CONNECT
+	offers []string  // protocols to switch to, in lower case
+	edits  []edit    // of the head
 }
 
 // chunked is the length of a body whose chunks say how long they are.
 const chunked = -1
 
-// span is a part of a head, from and to as offsets.
-type span struct{ from, to int }
+// edit puts text in the place of a part of a head, from and to as offsets.
+type edit struct {
+	from, to int
+	text     string
+	upgrade  bool // only if the offers are not passed on
+}
+
+// head returns head with its edits done.
+func (r *request) head(head []byte) []byte {
+	head = slices.Clone(head)
+	for _, e := range slices.Backward(r.edits) {
+		if !e.upgrade || r.offers == nil {
+			head = slices.Replace(head, e.from, e.to, []byte(e.text)...)
+		}
+	}
+	return head
+}
+
+// switches says whether a server that agrees will speak another protocol.
+func (r *request) switches() bool { return r.offers != nil || r.target != authority{} }
+
+// droppable says whether the offers may be left out without the client's
+// noticing: one who offers HTTP/2 asks for nothing that HTTP/1.1 has not.
+func (r *request) droppable() bool { return len(r.offers) == 1 && r.offers[0] == "h2c" }
 
 // noBody has the methods whose requests have no body in practice. Servers are
 // known to overlook one and to read it as the next request.
 func noBody(method string) bool {
 	switch strings.ToUpper(method) {
-	case "GET", "HEAD", "TRACE":
+	case "GET", "HEAD", "TRACE", "CONNECT":
 		return true
 	}
 	return false
@@ -48,16 +73,25 @@ func parseRequest(head []byte, port uint16) (*request, error) {
 		if err := f.add(line); err != nil {
 			return r, err
 		}
-		if strings.EqualFold(f.last, "Expect") {
-			r.cut = append(r.cut, span{offset, end})
+		if e, ok := f.edit(line); ok {
+			e.from, e.to = offset, end
+			r.edits = append(r.edits, e)
 		}
 		offset = end
 	}
 	r.json = strings.Contains(strings.ToLower(f.accept), "application/json")
-	if err := r.authority(f.hosts, target, port); err != nil {
+	if r.method == "CONNECT" {
+		err = r.connect(f.hosts, target, minor)
+	} else {
+		err = r.authority(f.hosts, target, port)
+	}
+	if err != nil {
 		return r, err
 	}
-	return r, r.framing(&f, minor)
+	if err := r.framing(&f, minor); err != nil {
+		return r, err
+	}
+	return r, r.upgrade(&f, minor)
 }
 
 // requestLine takes the first line apart.
@@ -71,8 +105,8 @@ func (r *request) requestLine(line string) (minor int, target string, err error)
 		return 0, "", refusedHTTP2
 	case version != "HTTP/1.1" && version != "HTTP/1.0":
 		return 0, "", refusedNotHTTP
-	case strings.EqualFold(method, "CONNECT"):
-		return 0, "", refusedConnect
+	case strings.EqualFold(method, "CONNECT") && method != "CONNECT":
+		return 0, "", refusedRequestLine
 	}
 	for i := 0; i < len(target); i++ {
 		// A fragment is never sent; where one is, readers differ about the host.
@@ -116,15 +150,15 @@ func (r *request) authority(hosts []string, target string, port uint16) error {
 	return nil
 }
 
+// hostBytes are those that the name of a host may have.
+const hostBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._"
+
 // splitHost returns the name of HOST or HOST:PORT, where the port is none but port.
 func splitHost(s string, port uint16) (string, error) {
 	host, digits, hasPort := strings.Cut(s, ":")
-	for i := 0; i < len(host); i++ {
-		if c := host[i]; !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_') {
-			return s, refusedName
-		}
-	}
 	switch {
+	case strings.Trim(host, hostBytes) != "":
+		return s, refusedName
 	case host == "":
 		return s, refusedNoHost
 	case hasPort && digits != strconv.Itoa(int(port)):
@@ -137,8 +171,6 @@ func splitHost(s string, port uint16) (string, error) {
 // whatever two readers could disagree about.
 func (r *request) framing(f *fields, minor int) error {
 	switch {
-	case f.upgrade:
-		return refusedUpgrade
 	case len(f.lengths) > 0 && len(f.encodings) > 0:
 		return refusedBothLengths
 	case len(f.lengths) > 1:
@@ -150,8 +182,6 @@ func (r *request) framing(f *fields, minor int) error {
 	}
 	for _, option := range f.connection {
 		switch strings.ToLower(option) {
-		case "upgrade", "http2-settings":
-			return refusedUpgrade
 		case "host", "content-length", "transfer-encoding", "expect", "connection":
 			return refusedConnection
 		}
@@ -194,7 +224,8 @@ type fields struct {
 	encodings  []string
 	expects    []string
 	connection []string // options, one by one
-	upgrade    bool
+	upgrades   []string
+	settings   bool // HTTP2-Settings
 }
 
 // add takes one line of a header (RFC 9112, section 5).
@@ -224,12 +255,21 @@ func (f *fields) add(line string) error {
 		f.encodings = append(f.encodings, value)
 	case "expect":
 		f.expects = append(f.expects, value)
-	case "upgrade", "http2-settings":
-		f.upgrade = true
+	case "upgrade":
+		f.upgrades = append(f.upgrades, value)
+	case "http2-settings":
+		f.settings = true
 	case "connection":
-		for _, option := range strings.Split(value, ",") {
-			f.connection = append(f.connection, strings.Trim(option, " \t"))
-		}
+		f.connection = append(f.connection, members(value)...)
 	}
 	return nil
+}
+
+// members returns the members of a field that is a list (RFC 9110, section 5.6.1).
+func members(value string) []string {
+	all := strings.Split(value, ",")
+	for i, m := range all {
+		all[i] = strings.Trim(m, " \t")
+	}
+	return all
 }

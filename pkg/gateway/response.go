@@ -7,17 +7,18 @@ import (
 
 // response says where an HTTP response ends (RFC 9112, section 6.3).
 type response struct {
-	status int
-	length int64 // of the body; chunked, or untilEnd
+	status   int
+	length   int64 // of the body; chunked, or untilEnd
+	switched bool  // another protocol follows, as the request said
 }
 
 // interim says whether another response to the same request follows.
 func (r response) interim() bool { return r.status/100 == 1 }
 
-// parseResponse reads the head of the response to a request. What it does not
-// understand for certain, it takes to last until the server closes: that is
+// parseResponse reads the head of the response to what was asked. What it does
+// not understand for certain, it takes to last until the server closes: that is
 // always safe, since no request is let through after it.
-func parseResponse(head []byte, method string) response {
+func parseResponse(head []byte, to asked) response {
 	opaque := response{length: untilEnd}
 	line, rest, _ := strings.Cut(string(head), "\r\n")
 	version, rest1, _ := strings.Cut(line, " ")
@@ -35,7 +36,11 @@ func parseResponse(head []byte, method string) response {
 	}
 	r := response{status: status, length: untilEnd}
 	switch {
-	case r.interim(), status == 204, status == 304, method == "HEAD":
+	case status == 101:
+		r.switched = to.offers != nil && offered(to.offers, &f)
+	case to.method == "CONNECT" && status/100 == 2:
+		r.switched = true // whatever length it has (RFC 9110, section 9.3.6)
+	case r.interim(), status == 204, status == 304, to.method == "HEAD":
 		r.length = 0
 	case len(f.lengths) == 1 && len(f.encodings) == 0:
 		if n, ok := parseLength(f.lengths[0]); ok {

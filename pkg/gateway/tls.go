@@ -16,7 +16,7 @@ func (c *conn) serveTLS(ctx context.Context) error {
 	}
 	c.client.SetReadDeadline(time.Time{})
 	c.s.conns.judged(c)
-	r := c.decide(ctx, name)
+	r := c.decide(ctx, name, false)
 	if !r.allowed {
 		c.subj = r
 		c.end(audit.Deny, r.reason)

@@ -37,6 +37,20 @@ func (p *Policy) Decide(name string, port Port) Decision {
 	return Decision{Reason: reasonUnlisted}
 }
 
+// Upgrades returns the rule by which HTTP with name may switch to another
+// protocol on port; nil if there is none. Decide comes first: a name that is
+// denied may have such a rule.
+func (p *Policy) Upgrades(name string, port Port) *Rule {
+	if port != webPort {
+		return nil
+	}
+	name, problem := canonical(name)
+	if problem != "" {
+		return nil
+	}
+	return p.upgrade.find(name, port)
+}
+
 // DecideAddr says whether a may be connected to on port by itself, without a
 // name that was resolved to it.
 func (p *Policy) DecideAddr(a netip.Addr, port Port) Decision {

@@ -365,3 +365,35 @@ func TestConcurrentUse(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// The words for port 80 add up over all entries about a name, and deny nothing.
+func TestUpgradesAndProxies(t *testing.T) {
+	p := parse(t, "a.txt", join("plain.example", "plain.example:80 upgrade", "*.wide.example upgrade", "in.wide.example", "tls.example:443 upgrade",
+		"proxy.example private connect", "gone.example upgrade", "!gone.example"))
+	for name, line := range map[string]int{
+		"plain.example": 2, "PLAIN.example.": 2, "wide.example": 3, "in.wide.example": 3, "other.wide.example": 3,
+		"tls.example": 0, "proxy.example": 0, "no.example": 0, "": 0, "10.0.0.1": 0, "gone.example": 7,
+	} {
+		r := p.Upgrades(name, tcp(80))
+		got := 0
+		if r != nil {
+			got = r.Source.Line
+		}
+		if got != line {
+			t.Errorf("%q: by line %d, want %d", name, got, line)
+		}
+		if r := p.Upgrades(name, tcp(443)); r != nil {
+			t.Errorf("%q: on port 443 by %v", name, r)
+		}
+	}
+	if p.Decide("gone.example", tcp(80)).Allowed {
+		t.Error("a flag opens what is denied")
+	}
+	if got := p.Proxies(); len(got) != 1 || got[0].Name != "proxy.example" || !got[0].Private {
+		t.Errorf("proxies %v", got)
+	}
+	denied, err := Parse(&Bundle{Files: []File{{Name: "a.txt", Data: []byte("!@p")}}}, fsys("p.txt", "a.example upgrade connect\n"))
+	if err != nil || denied.Upgrades("a.example", tcp(80)) != nil || len(denied.Proxies()) != 0 {
+		t.Errorf("a denied preset leaves its flags: %v", err)
+	}
+}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -56,21 +57,37 @@ func parseFlags(text string, at int, r *Rule) *fault {
 	for at < len(text) {
 		flag, rest := field(text[at:])
 		switch {
-		case flag == "private" || flag == "required":
+		case slices.Contains(flagWords[:], flag):
 			if r.Deny {
 				return &fault{at, flag, "a deny entry takes no flags", ""}
 			}
-			// An address is what it is: private says something about names only.
-			r.Private = r.Private || flag == "private" && r.Name != ""
-			r.Required = r.Required || flag == "required"
+			r.set(flag)
 		case strings.ContainsAny(flag, ".:/*@!"):
-			return &fault{at, flag, "one entry per line, and after it only private or required", ""}
+			return &fault{at, flag, "one entry per line, and after it only " + strings.Join(flagWords[:], ", "), ""}
 		default:
-			return &fault{at, flag, "unknown flag", nearest(flag, []string{"private", "required"})}
+			return &fault{at, flag, "unknown flag", nearest(flag, flagWords[:])}
 		}
 		at = len(text) - len(rest)
 	}
 	return nil
+}
+
+// flagWords are the flags in the order in which a Rule is written.
+var flagWords = [...]string{"private", "required", "upgrade", "connect"}
+
+// set notes a flag.
+func (r *Rule) set(flag string) {
+	switch flag {
+	case "private":
+		// An address is what it is: private says something about names only.
+		r.Private = r.Name != ""
+	case "required":
+		r.Required = true
+	case "upgrade":
+		r.Upgrade = true
+	case "connect":
+		r.Connect = true
+	}
 }
 
 // parseTarget reads HOST[:PORT[/PROTO]].

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 var fuzzSeeds = []string{
 	sample,
 	"@claude\n!@github\n*.example.com:53/udp private\n",
+	"a.example upgrade\n*.a.example:80 upgrade\nb.example:80 connect private\n!b.example:80\nc.example:443 upgrade connect\n",
 	"\ufeffa.example\r\n\tb.example \r\n",
 	"https://a.example/x\n0x7f.1\n*.com\n[::1]:80\n::ffff:1.2.3.4\nmünchen.example\n",
 	"1.2.3.4/0\n[2001:db8::]/32:443\n![::]/0\n160.0.0.0/3\nfd00:ec2::254\n",
@@ -60,6 +62,9 @@ func check(t *testing.T, file, data, name string, v4 uint32) {
 			if d.Reason == "" || d.Allowed && (d.Rule == nil || d.Rule.Deny) {
 				t.Fatalf("%q %v: %+v", n, port, d)
 			}
+			if r := p.Upgrades(n, port); r != nil && (!r.Upgrade || r.Deny || port != webPort) {
+				t.Fatalf("%q may switch protocols on %v by %+v", n, port, r)
+			}
 			if m := p.Lookup(n); d.Allowed && !m.Allowed {
 				t.Fatalf("%q is allowed on %v, but not resolved: %+v", n, port, m)
 			}
@@ -78,6 +83,11 @@ func check(t *testing.T, file, data, name string, v4 uint32) {
 	}
 	if d := p.DecideAddr(v, Port{TCP, 443}); d.Allowed && (d.Rule == nil || d.Rule.Deny || Classify(v) > Private) {
 		t.Fatalf("%v: %+v", v, d)
+	}
+	for _, r := range p.Proxies() {
+		if r.Deny || r.Wildcard || r.Name == "" || !slices.Contains(r.Ports, webPort) {
+			t.Fatalf("a proxy: %+v", r)
+		}
 	}
 	for _, s := range p.Static() {
 		if s.Rule == nil || s.Port.Number == 0 || s.Prefix != s.Prefix.Masked() || s.Prefix.Bits() == 0 {

@@ -125,6 +125,9 @@ func (ps *parser) rule(r *Rule) {
 	if drop {
 		return
 	}
+	if what := r.dropIdle(); what != "" {
+		ps.warns.add(Error{Source: r.Source, Text: r.Text, Message: what + " has no effect here: it is about HTTP on port 80 of a name"})
+	}
 	ps.slab = ps.slab[:len(ps.slab)+1]
 	ps.rules = append(ps.rules, r)
 }
@@ -157,7 +160,7 @@ func (ps *parser) preset(src Source, name string, deny bool) {
 			return
 		}
 		if deny {
-			r.Deny, r.Private, r.Required, r.Ports = true, false, false, nil
+			*r = Rule{Source: src, Text: text, Preset: name, Deny: true, Name: r.Name, Wildcard: r.Wildcard, Prefix: r.Prefix}
 		}
 		ps.rule(r)
 	})

@@ -35,12 +35,14 @@ type Policy struct {
 
 	allow, deny index
 	private     index // the rules of allow that say private
+	upgrade     index // and upgrade
 	allowAddr   addrIndex
 	denyAddr    addrIndex
 	hostAddr    addrIndex // what the hosts file has for allowed names
 	hosts       map[string][]netip.Addr
 
 	names, required []*Rule
+	proxies         []*Rule
 	static, denied  []Static
 }
 
@@ -114,6 +116,12 @@ func (p *Policy) index() {
 			p.allow.add(r)
 			if r.Private {
 				p.private.add(r)
+			}
+			if r.Upgrade {
+				p.upgrade.add(r)
+			}
+			if r.Connect {
+				p.proxies = append(p.proxies, r)
 			}
 		case r.Deny:
 			p.denyAddr.add(r.Prefix, r)
@@ -247,6 +255,10 @@ func (p *Policy) Names() []*Rule { return p.names }
 // single addresses, in file order. It lists also what another rule denies: the
 // self-test then fails.
 func (p *Policy) Required() []*Rule { return p.required }
+
+// Proxies returns the rules that call a name an HTTP proxy, in file order. None
+// is a wildcard.
+func (p *Policy) Proxies() []*Rule { return p.proxies }
 
 // Settings returns the settings.
 func (p *Policy) Settings() *Settings { return &p.settings }

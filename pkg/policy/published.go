@@ -12,6 +12,7 @@ func (p *Policy) EachRule(do func(ReportRule)) {
 		do(ReportRule{
 			Rule: r.String(), Source: r.Source.String(), Preset: r.Preset, Deny: r.Deny,
 			Target: r.Target(), Ports: r.Ports, Private: r.Private, Required: r.Required,
+			Upgrade: r.Upgrade, Connect: r.Connect,
 		})
 	})
 }

@@ -26,6 +26,8 @@ type ReportRule struct {
 	Ports    []Port `json:"ports,omitempty"` // none: every port
 	Private  bool   `json:"private,omitempty"`
 	Required bool   `json:"required,omitempty"`
+	Upgrade  bool   `json:"upgrade,omitempty"`
+	Connect  bool   `json:"connect,omitempty"`
 }
 
 // ReportSettings is Settings in a Report, with the keys of policy.yaml.

@@ -18,7 +18,7 @@ func effective(t testing.TB, p *Policy) string {
 func TestWriteEffective(t *testing.T) {
 	p, err := Parse(&Bundle{Files: []File{
 		{Name: "policy.yaml", Data: []byte("domains: [API.example.com., 'b.example:443 private']\ndeny: [c.example]\n")},
-		{Name: "allowlist.d/x.txt", Data: []byte("[2001:db8::]/32:443\n!d.example:22\n*.e.example\n192.0.2.1 required\n@mistral\n")},
+		{Name: "allowlist.d/x.txt", Data: []byte("[2001:db8::]/32:443\n!d.example:22\n*.e.example\n192.0.2.1 required\n@mistral\nf.example:80 connect upgrade\n")},
 	}}, fsys("mistral.txt", "m.example  # why\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +31,8 @@ b.example:443 private                        # policy.yaml:1
 [2001:db8::]/32:443                          # allowlist.d/x.txt:1
 *.e.example                                  # allowlist.d/x.txt:3
 192.0.2.1 required                           # allowlist.d/x.txt:4
-m.example                                    # allowlist.d/x.txt:5 @mistral`
+m.example                                    # allowlist.d/x.txt:5 @mistral
+f.example:80 upgrade connect                 # allowlist.d/x.txt:6`
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -46,7 +47,7 @@ m.example                                    # allowlist.d/x.txt:5 @mistral`
 }
 
 func TestReportJSON(t *testing.T) {
-	p := parse(t, "a.txt", "!x.example:22\n10.0.0.0/8\na.example required\n*.github.io\n")
+	p := parse(t, "a.txt", "!x.example:22\n10.0.0.0/8\na.example required upgrade connect\n*.github.io\n")
 	got, err := json.Marshal(p.Report())
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +55,7 @@ func TestReportJSON(t *testing.T) {
 	want := `{"rules":[` +
 		`{"rule":"!x.example:22","source":"a.txt:1","deny":true,"target":"x.example","ports":["22/tcp"]},` +
 		`{"rule":"10.0.0.0/8","source":"a.txt:2","target":"10.0.0.0/8","ports":["443/tcp","80/tcp"]},` +
-		`{"rule":"a.example required","source":"a.txt:3","target":"a.example","ports":["443/tcp","80/tcp"],"required":true},` +
+		`{"rule":"a.example required upgrade connect","source":"a.txt:3","target":"a.example","ports":["443/tcp","80/tcp"],"required":true,"upgrade":true,"connect":true},` +
 		`{"rule":"*.github.io","source":"a.txt:4","target":"*.github.io","ports":["443/tcp","80/tcp"]}],` +
 		`"settings":{"inbound":[],"selftest":{"reach":[],"block":[]},"dns":{"upstream":[],"max_ttl":"5m0s","qps":200},` +
 		`"limits":{"addrs_per_name":32,"leases":65536,"new_names_per_wildcard_per_minute":120},"log":{"stdout":false,"max_size":16777216,"files":3}},` +

@@ -76,6 +76,8 @@ type Rule struct {
 
 	Private  bool   // the name may resolve to private addresses
 	Required bool   // the self-test must reach it
+	Upgrade  bool   // HTTP on port 80 may switch to another protocol
+	Connect  bool   // the name is an HTTP proxy, asked by CONNECT on port 80
 	Preset   string // the preset that the rule came from, "" if none
 }
 
@@ -112,11 +114,10 @@ func (r *Rule) String() string {
 		}
 	}
 	b.WriteString(target)
-	if r.Private {
-		b.WriteString(" private")
-	}
-	if r.Required {
-		b.WriteString(" required")
+	for i, said := range [len(flagWords)]bool{r.Private, r.Required, r.Upgrade, r.Connect} {
+		if said {
+			b.WriteString(" " + flagWords[i])
+		}
 	}
 	return b.String()
 }

@@ -24,6 +24,9 @@ func vet(r *Rule) (f *fault, warning string, drop bool) {
 			return &fault{text: r.Target(), message: "only TCP can be required: nothing has to answer over UDP"}, "", false
 		}
 	}
+	if r.Connect && r.Wildcard {
+		return &fault{text: r.Target(), message: "a wildcard can't be a proxy: name the proxy"}, "", false
+	}
 	switch {
 	case r.Wildcard:
 		f, warning = vetWildcard(r.Name)
@@ -33,6 +36,22 @@ func vet(r *Rule) (f *fault, warning string, drop bool) {
 	}
 	return nil, "", false
 }
+
+// dropIdle clears the flags that have no effect on r, and returns one of them.
+func (r *Rule) dropIdle() (flag string) {
+	if r.Name != "" && slices.Contains(r.Ports, webPort) {
+		return ""
+	}
+	for i, f := range []*bool{&r.Upgrade, &r.Connect} {
+		if *f {
+			*f, flag = false, flagWords[2+i]
+		}
+	}
+	return flag
+}
+
+// webPort is where HTTP can be read.
+var webPort = Port{TCP, 80}
 
 // siteTLDs are top-level domains that the public DNS will never have
 // (RFC 6761, RFC 6762 appendix G, ICANN's reservations).

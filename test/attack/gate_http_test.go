@@ -173,7 +173,7 @@ func TestLabE52Upgrade(t *testing.T) {
 	}
 	g.logged("http", "deny", a, "many.test", "upgrade")
 	for _, c := range []struct{ what, reason, send string }{
-		{"h2c", "upgrade", request("GET / HTTP/1.1", "Host: many.test", "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__", "X: smuggled")},
+		{"h2c or another", "upgrade", request("GET / HTTP/1.1", "Host: many.test", "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c, x", "HTTP2-Settings: AAMAAABkAAQAAP__", "X: smuggled")},
 		{"h2c without a word", "upgrade", request("GET / HTTP/1.1", "Host: many.test", "HTTP2-Settings: AAMAAABkAAQAAP__", "X: smuggled")},
 		{"connection only", "upgrade", request("GET / HTTP/1.1", "Host: many.test", "Connection: keep-alive,  UPGRADE", "X: smuggled")},
 		{"prior knowledge", "http/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nsmuggled"},
@@ -181,6 +181,27 @@ func TestLabE52Upgrade(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) { g.of(t).unpassed(c.send, c.reason, false) })
 	}
+	t.Run("h2c", func(t *testing.T) { // is not offered to the server
+		g := g.of(t)
+		a := g.next()
+		got := g.tap(a, 80, "", func(got string) string {
+			if !strings.Contains(strings.ToLower(got), "upgrade") {
+				return answers(got)
+			}
+			return "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\nfree pipe"
+		})
+		offer := "GET / HTTP/1.1\r\nHost: many.test\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"
+		send := g.bytes(at(a, 80), []byte(offer+"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nsmuggled"), "-all", "-timeout", "2s")
+		if p := sub(g.world, t).possible(g.open, send...); !strings.Contains(fmt.Sprint(p.Detail["received"]), "free pipe") {
+			t.Errorf("proves nothing, not switched without confinement: %s", p)
+		}
+		got.forget()
+		g.poke(send...)
+		if want := "GET / HTTP/1.1\r\nHost: many.test\r\n\r\n"; got.String() != want {
+			t.Errorf("arrived: %q, want %q", got, want)
+		}
+		g.logged("http", "deny", a, "", "http/2")
+	})
 	t.Run("server switches unasked", func(t *testing.T) {
 		g := g.of(t)
 		a := g.next()

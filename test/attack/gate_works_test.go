@@ -35,6 +35,31 @@ func (w *world) program(path string) bool {
 	return true
 }
 
+// javaGet is a client that offers HTTP/2 whenever it can.
+const javaGet = `import java.net.URI;
+import java.net.http.*;
+import java.security.SecureRandom;
+import java.security.cert.X509Certificate;
+import javax.net.ssl.*;
+
+class Get {
+	public static void main(String[] args) throws Exception {
+		var trusting = new X509ExtendedTrustManager() { // the lab's authority is not in Java's own store
+			public void checkClientTrusted(X509Certificate[] c, String a) {}
+			public void checkServerTrusted(X509Certificate[] c, String a) {}
+			public void checkClientTrusted(X509Certificate[] c, String a, java.net.Socket s) {}
+			public void checkServerTrusted(X509Certificate[] c, String a, java.net.Socket s) {}
+			public void checkClientTrusted(X509Certificate[] c, String a, SSLEngine e) {}
+			public void checkServerTrusted(X509Certificate[] c, String a, SSLEngine e) {}
+			public X509Certificate[] getAcceptedIssuers() { return new X509Certificate[0]; }
+		};
+		var tls = SSLContext.getInstance("TLS");
+		tls.init(null, new TrustManager[] {trusting}, new SecureRandom());
+		var client = HttpClient.newBuilder().sslContext(tls).build();
+		System.out.print(client.send(HttpRequest.newBuilder(URI.create(args[0])).build(), HttpResponse.BodyHandlers.ofString()).body());
+	}
+}`
+
 // TestLabGateClients: what people use works, and sees nothing of the gate.
 func TestLabGateClients(t *testing.T) {
 	w := confine(t, gateList, lab.BoxOptions{Env: []string{"SSL_CERT_FILE=" + bundle, "NODE_EXTRA_CA_CERTS=" + bundle}})
@@ -54,6 +79,12 @@ func TestLabGateClients(t *testing.T) {
 		{"Node's fetch", "/usr/bin/node", `node -e 'fetch(process.argv[1]).then(r => r.text()).then(t => process.stdout.write(t))' "$1"`},
 		{"Node's https", "/usr/bin/node", `node -e 'require(process.argv[1].split(":")[0]).get(process.argv[1], r => r.pipe(process.stdout))' "$1"`},
 		{"Python's urllib", "/usr/bin/python3", `/usr/bin/python3 -c 'import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode(), end="")' "$1"`},
+		{"curl, HTTP/2 by upgrade", "/usr/bin/curl", `curl -sS --http2 "$1"`},
+		{"curl, POST and HTTP/2 by upgrade", "/usr/bin/curl", `head -c 300000 /dev/zero | curl -sS --http2 --data-binary @- "$1"`},
+		{"Java's client, HTTP/2 by upgrade", "/usr/bin/javac", `cd /tmp && cat >Get.java <<'EOF'
+` + javaGet + `
+EOF
+			java -XX:+UseSerialGC -Xshare:auto Get.java "$1"`},
 		{"OpenSSL", "/usr/bin/openssl", `printf 'GET / HTTP/1.0\r\nHost: ok.test\r\n\r\n' | openssl s_client -quiet -verify_return_error -connect ok.test:443 -servername ok.test 2>/dev/null`},
 	} {
 		t.Run(c.what, func(t *testing.T) {
