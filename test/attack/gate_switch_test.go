@@ -79,11 +79,12 @@ func TestLabGateUpgrade(t *testing.T) {
 
 	t.Run("h2c", func(t *testing.T) {
 		g := g.of(t)
-		//lint:ignore SA1019 net/http knows h2c, but not by upgrade
-		defer g.serveAt(h2cAddr, h2c.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			n, _ := io.Copy(io.Discard, r.Body)
 			fmt.Fprintf(w, "%d bytes", n)
-		}), new(http2.Server)))() //lint:ignore SA1019 as above
+		})
+		//lint:ignore SA1019 net/http knows h2c, but not by upgrade
+		defer g.serveAt(h2cAddr, h2c.NewHandler(h, new(http2.Server)))()
 		r := g.script(`curl -sS --http2 -w ' %{http_version}' "$1"`, "http://h2c.test/")
 		if r.Stdout != "0 bytes 2" {
 			t.Errorf("%s", r)
