@@ -61,6 +61,11 @@ bench: build
 	@test/prepare.sh bench
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) run ./internal/lab/cmd/bench
 
+## supervision: the table of docs/supervision.md: agent-init, tini, dumb-init and catatonit under the same checks (needs root)
+supervision: build
+	@test/prepare.sh peers
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) run ./internal/lab/cmd/pid1check -write docs/supervision.md
+
 ## image: agent-base (Debian) and agent-claude, with the local engine
 image: build
 	docker build -f Dockerfile.base --target debian --build-arg DEBIAN=$(BASE_IMAGE) -t agent-base .
@@ -75,4 +80,4 @@ clean:
 help:
 	@sed -n 's/^## \([a-z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build demo test test-prepare test-unit test-lab test-container lint fuzz bench image clean help
+.PHONY: build demo test test-prepare test-unit test-lab test-container lint fuzz bench supervision image clean help

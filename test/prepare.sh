@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what a task lacks on a Debian machine: prepare.sh base|lint|bench|all
+# Installs what a task lacks on a Debian machine: prepare.sh base|lint|bench|peers|all
 # It says what it installs, and does nothing if all is there.
 set -euo pipefail
 
@@ -7,14 +7,16 @@ declare -A packages=(
   [ip]=iproute2 [nsenter]=util-linux [curl]=curl [shellcheck]=shellcheck [gcc]=gcc
   [dnsmasq]=dnsmasq-base [dnsperf]=dnsperf [iptables]=iptables [ipset]=ipset
   [debootstrap]=debootstrap [npm]=npm [git]=git
+  [tini]=tini [dumb-init]=dumb-init [catatonit]=catatonit
 )
 
 case ${1:-all} in
   base) need="ip nsenter curl" ;;
   lint) need="shellcheck git" ;;
-  bench) need="ip nsenter curl dnsmasq dnsperf iptables ipset" ;;
+  bench) need="ip nsenter curl dnsmasq dnsperf iptables ipset tini dumb-init" ;;
+  peers) need="tini dumb-init catatonit" ;;
   all) need="ip nsenter curl gcc shellcheck git debootstrap npm iptables" ;;
-  *) echo "usage: prepare.sh base|lint|bench|all" >&2; exit 64 ;;
+  *) echo "usage: prepare.sh base|lint|bench|peers|all" >&2; exit 64 ;;
 esac
 
 missing=()

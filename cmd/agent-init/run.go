@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
@@ -94,7 +92,8 @@ func endedBy(ctx context.Context) syscall.Signal {
 }
 
 // receiveSignals hands every signal to exactly one taker, for as long as the
-// process lives: HUP reloads the policy; before the agent runs, a request to end
+// process lives: HUP reloads the policy, unless it says that the terminal is
+// gone, which the kernel tells the leader of the session alone; before the agent runs, a request to end
 // cuts the start short; all others are the agent's. A request that comes when
 // the start can't be cut short any more is the agent's too.
 func (k *keeper) receiveSignals(received <-chan os.Signal, stop context.CancelCauseFunc, started <-chan struct{}, agent chan<- os.Signal) {
@@ -109,7 +108,7 @@ func (k *keeper) receiveSignals(received <-chan os.Signal, stop context.CancelCa
 			}
 		case sig := <-received:
 			switch {
-			case sig == syscall.SIGHUP && running && k.fw != nil:
+			case sig == syscall.SIGHUP && running && k.fw != nil && !hungUp():
 				go func() { _ = k.reload(context.Background()) }() // its error is in the log and the status
 			case running:
 				agent <- sig
@@ -135,7 +134,7 @@ func signalGroup(target string) func(syscall.Signal) bool {
 func (k *keeper) startAgent(e environment, args []string, dir string) (*reaper.Process, error) {
 	spec := k.agentSpec()
 	spec.Argv, spec.Dir = k.agentCommand(args), dir
-	giveStdio(k.identity.UID)
+	giveStdio(k.identity.GID)
 	p, err := k.spawn(spawnOptions{
 		spec: spec, stdin: e.stdin, stdout: os.Stdout, stderr: os.Stderr, foreground: true, agent: true,
 	})
@@ -177,20 +176,6 @@ func (k *keeper) agentSpec() privdrop.Spec {
 		s.ParentPID = os.Getpid()
 	}
 	return s
-}
-
-// giveStdio lets the agent open /dev/stdout and its terminal by name, as far as
-// the capabilities go: the files were opened by root.
-func giveStdio(uid uint32) {
-	for fd := range 3 {
-		var st unix.Stat_t
-		if unix.Fstat(fd, &st) != nil {
-			continue
-		}
-		if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err == nil || st.Mode&unix.S_IFMT == unix.S_IFIFO {
-			_ = unix.Fchown(fd, int(uid), -1) // without CAP_CHOWN they stay root's, and work by number
-		}
-	}
 }
 
 // bootUnconfined is --unsafe-no-firewall: privileges are dropped all the same.
