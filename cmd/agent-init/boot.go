@@ -204,7 +204,10 @@ func (k *keeper) loadPolicy(context.Context) error {
 	if err != nil {
 		return err
 	}
-	k.files, k.bundle, k.policy, k.ledger = b, b, p, newLedger(p)
+	if k.edition, err = newEdition(); err != nil {
+		return err
+	}
+	k.files, k.bundle, k.policy, k.ledger = b, b, p, newLedger(p, k.edition)
 	for _, w := range p.Warnings() {
 		k.log.Warn(w.Error())
 	}

@@ -50,6 +50,8 @@ type message struct {
 	port  uint16
 	stats guardStats
 
+	edition uint64 // reply: of the book that was looked at
+
 	// Of requests: why, and who asks.
 	text   string
 	uid    uint32
@@ -83,6 +85,7 @@ type wire struct {
 	Port    uint16
 	Addrs   [maxLeaseAddrs][16]byte
 	Stats   guardStats
+	Edition uint64
 	Text    [maxText]byte
 	TextLen uint8
 	UID     uint32
@@ -97,7 +100,7 @@ func (m message) encode() ([]byte, error) {
 		return nil, errors.New("message too long")
 	}
 	w := wire{Op: uint8(m.op), NameLen: uint8(len(m.name)), Count: uint8(len(m.addrs)), ID: m.id,
-		TTL: uint32(m.ttl / time.Second), Port: m.port, Stats: m.stats,
+		TTL: uint32(m.ttl / time.Second), Port: m.port, Stats: m.stats, Edition: m.edition,
 		TextLen: uint8(len(m.text)), UID: m.uid, PID: m.pid, Number: m.number}
 	copy(w.Text[:], m.text)
 	if m.err {
@@ -122,7 +125,7 @@ func decodeMessage(b []byte) (message, error) {
 		return message{}, errors.New("message field out of range")
 	}
 	m := message{op: opcode(w.Op), id: w.ID, ttl: time.Duration(w.TTL) * time.Second, err: w.Err == 1,
-		name: string(w.Name[:w.NameLen]), port: w.Port, stats: w.Stats,
+		name: string(w.Name[:w.NameLen]), port: w.Port, stats: w.Stats, edition: w.Edition,
 		text: string(w.Text[:w.TextLen]), uid: w.UID, pid: w.PID, number: w.Number}
 	for _, a := range w.Addrs[:w.Count] {
 		m.addrs = append(m.addrs, netip.AddrFrom16(a).Unmap())

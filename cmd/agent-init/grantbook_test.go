@@ -130,7 +130,7 @@ func TestGrantsNeverLeaveADeniedLease(t *testing.T) {
 		now := noon
 		var book grantBook
 		files := &policy.Bundle{}
-		l := newLedger(parsePolicy(t, ""))
+		l := newLedger(parsePolicy(t, ""), newTestEdition())
 		l.now = func() time.Time { return now }
 		kernel := map[firewall.Element]bool{}
 		for step := range 80 {

@@ -35,6 +35,7 @@ const (
 	fdAudit
 	fdDrops
 	fdRequests  // where the agent's requests come in
+	fdEdition   // of the keeper's book
 	fdListeners // and on: socketsPerFamily for each address family
 )
 
@@ -88,6 +89,7 @@ type guard struct {
 	resolver *resolver.Server
 	gate     *gateway.Server
 	servers  []netip.AddrPort // of resolv.conf
+	known    *known
 	log      *slog.Logger
 
 	mu      sync.Mutex
@@ -116,6 +118,11 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	if g.channel, err = openChannel(os.NewFile(fdChannel, "channel")); err != nil {
 		return err
 	}
+	e, err := openEdition(os.NewFile(fdEdition, "edition"))
+	if err != nil {
+		return err
+	}
+	g.known = newKnown(e)
 	sink, err := openAuditSink(os.NewFile(fdAudit, "audit"))
 	if err != nil {
 		return err
@@ -217,6 +224,7 @@ func (g *guard) resolveAhead(ctx context.Context, p *policy.Policy, a ahead) {
 // admit asks the keeper to lease the addresses and waits for its word.
 func (g *guard) admit(ctx context.Context, name string, addrs []netip.Addr, ttl time.Duration) ([]netip.Addr, error) {
 	var admitted []netip.Addr
+	asked := time.Now()
 	for len(addrs) > 0 {
 		n := min(len(addrs), maxLeaseAddrs)
 		reply, err := g.ask(ctx, message{op: opLease, name: name, addrs: addrs[:n], ttl: ttl})
@@ -226,19 +234,41 @@ func (g *guard) admit(ctx context.Context, name string, addrs []netip.Addr, ttl 
 		if reply.err {
 			return nil, errors.New("the keeper could not lease the address")
 		}
+		for _, a := range reply.addrs {
+			g.noteLease(name, a, reply.edition, asked.Add(reply.ttl))
+		}
 		admitted = append(admitted, reply.addrs...)
 		addrs = addrs[n:]
 	}
 	return admitted, nil
 }
 
-// held asks the keeper whether addr is leased to this very name.
+// noteLease remembers a lease that was given, for the ports of the name gate that
+// the keeper has booked with it.
+func (g *guard) noteLease(name string, a netip.Addr, edition uint64, until time.Time) {
+	for _, p := range g.policy.Load().Admit(name, a) {
+		if p == http || p == https {
+			g.known.note(name, netip.AddrPortFrom(a, p.Number), edition, until)
+		}
+	}
+}
+
+// held says whether addr is leased to this very name: it asks the keeper, unless
+// it is known for certain.
 func (g *guard) held(ctx context.Context, name string, addr netip.AddrPort) (bool, error) {
+	if g.known.holds(name, addr) {
+		return true, nil
+	}
+	asked := time.Now()
 	reply, err := g.ask(ctx, message{op: opHeld, name: name, addrs: []netip.Addr{addr.Addr()}, port: addr.Port()})
 	if err != nil {
 		return false, fmt.Errorf("ask for the lease: %w", err)
 	}
-	return !reply.err, nil
+	if reply.err {
+		return false, nil
+	}
+	g.known.note(name, addr, reply.edition, asked.Add(reply.ttl))
+	return true, nil
 }
 
 func (g *guard) ask(ctx context.Context, m message) (message, error) {

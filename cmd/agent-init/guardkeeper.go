@@ -208,7 +208,7 @@ func (g *guardKeeper) spawn(channel, auditEnd *os.File) (*reaper.Process, error)
 		return nil, err
 	}
 	defer cfg.Close()
-	files := append([]*os.File{cfg, channel, auditEnd, k.drops, k.requests}, k.sockets.files...)
+	files := append([]*os.File{cfg, channel, auditEnd, k.drops, k.requests, k.edition.file}, k.sockets.files...)
 	return k.spawn(spawnOptions{
 		spec: privdrop.Spec{
 			Identity: privdrop.Identity{UID: k.guardUID, GID: k.guardUID, Name: "agent-init-guard", Home: "/", Shell: "/nonexistent"},

@@ -39,6 +39,7 @@ type keeper struct {
 	reaper   *reaper.Reaper
 	sockets  *guardSockets
 	drops    *os.File // the log of refused packets
+	edition  *edition // of the ledger
 	resolv   resolvConf
 	guardUID uint32
 	identity privdrop.Identity // the agent's
@@ -113,6 +114,7 @@ func (k *keeper) lease(ctx context.Context, m message) message {
 	defer cancel()
 	k.leasing.RLock()
 	defer k.leasing.RUnlock()
+	reply.edition, reply.ttl = k.edition.Load(), leaseTTL(m.ttl)
 	open, admitted := k.ledger.grant(m.name, m.addrs, m.ttl)
 	if len(open) == 0 {
 		return reply
@@ -130,8 +132,13 @@ func (k *keeper) lease(ctx context.Context, m message) message {
 
 // held answers the name gate: does the book have this address for this name?
 func (k *keeper) held(m message) message {
-	ok := len(m.addrs) == 1 && k.ledger.leasedTo(m.name, firewall.Element{Addr: m.addrs[0], Proto: uint8(policy.TCP), Port: m.port})
-	return message{op: opHeld, id: m.id, err: !ok}
+	reply := message{op: opHeld, id: m.id, err: true}
+	if len(m.addrs) == 1 {
+		var left time.Duration
+		left, reply.edition = k.ledger.leasedTo(m.name, firewall.Element{Addr: m.addrs[0], Proto: uint8(policy.TCP), Port: m.port})
+		reply.err, reply.ttl = left == 0, left
+	}
+	return reply
 }
 
 // leaseTime is what the kernel may take over a lease.

@@ -24,6 +24,7 @@ type ledger struct {
 	names    map[string]*nameLeases
 	elements map[firewall.Element]hold
 	wild     int // elements that wildcard names hold
+	edition  *edition
 	now      func() time.Time
 }
 
@@ -44,11 +45,11 @@ type addrLease struct {
 	expires time.Time
 }
 
-func newLedger(p *policy.Policy) *ledger {
+func newLedger(p *policy.Policy, e *edition) *ledger {
 	limits := p.Settings().Limits
 	return &ledger{
 		policy: p, perName: limits.AddrsPerName, total: min(limits.Leases, maxLeases),
-		names: map[string]*nameLeases{}, elements: map[firewall.Element]hold{}, now: time.Now,
+		names: map[string]*nameLeases{}, elements: map[firewall.Element]hold{}, edition: e, now: time.Now,
 	}
 }
 
@@ -58,6 +59,10 @@ const maxLeases = 65536
 // maxLease bounds what the guard may ask for: a lease that lives longer would
 // outlive every TTL that the resolver hands out.
 const maxLease = 15 * time.Minute
+
+// leaseTTL is how long a lease lasts that is asked for with a TTL, if nothing
+// strikes it out.
+func leaseTTL(ttl time.Duration) time.Duration { return min(max(ttl, time.Second), maxLease) }
 
 // grant books addrs for name. It returns the leases to give in the kernel and
 // the addresses that were admitted. A name stays within its own share by letting
@@ -71,7 +76,7 @@ func (l *ledger) grant(name string, addrs []netip.Addr, ttl time.Duration) (open
 		return nil, nil
 	}
 	name = match.Name
-	ttl = min(max(ttl, time.Second), maxLease)
+	ttl = leaseTTL(ttl)
 	nl := l.names[name]
 	if nl == nil {
 		nl = &nameLeases{wildcard: match.Wildcard != nil, addrs: map[netip.Addr]addrLease{}}
@@ -85,17 +90,21 @@ func (l *ledger) grant(name string, addrs []netip.Addr, ttl time.Duration) (open
 		if len(ports) == 0 || !l.room(nl, a, len(ports)) {
 			continue
 		}
+		expires := l.now().Add(ttl)
 		if old, ok := nl.addrs[a]; ok {
 			l.release(nl, a, old)
+			if old.expires.After(expires) {
+				expires = old.expires // a client was promised as much
+			}
 		} else if len(nl.addrs) >= l.perName {
 			evicted = append(evicted, l.evictOldest(nl, admitted)...)
 			if len(nl.addrs) >= l.perName {
 				continue // all of them are of this very answer
 			}
 		}
-		nl.addrs[a] = addrLease{ports: ports, expires: l.now().Add(ttl)}
+		nl.addrs[a] = addrLease{ports: ports, expires: expires}
 		for _, p := range ports {
-			open = append(open, l.hold(nl, element(a, p), l.now().Add(ttl)))
+			open = append(open, l.hold(nl, element(a, p), expires))
 		}
 		admitted = append(admitted, a)
 	}
@@ -171,6 +180,7 @@ func (l *ledger) evictOldest(nl *nameLeases, keep []netip.Addr) []firewall.Eleme
 	if !oldest.IsValid() {
 		return nil
 	}
+	l.edition.Add(1)
 	return l.release(nl, oldest, nl.addrs[oldest])
 }
 
@@ -186,6 +196,7 @@ func (l *ledger) drop(name string) []firewall.Element {
 	if nl == nil {
 		return nil
 	}
+	l.edition.Add(1)
 	var free []firewall.Element
 	for a, al := range nl.addrs {
 		free = append(free, l.release(nl, a, al)...)
@@ -264,6 +275,7 @@ func (l *ledger) renew(inUse []firewall.Element, ttl time.Duration) []firewall.L
 func (l *ledger) adopt(p *policy.Policy) (closed []firewall.Element) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.edition.Add(1)
 	l.policy = p
 	limits := p.Settings().Limits
 	l.perName, l.total = limits.AddrsPerName, min(limits.Leases, maxLeases)
@@ -309,15 +321,21 @@ func (l *ledger) leases() []firewall.Lease {
 	return out
 }
 
-// leasedTo says whether this very name has the element open.
-func (l *ledger) leasedTo(name string, e firewall.Element) bool {
+// leasedTo says for how long this very name still has the element open; 0 if it
+// has not. It is not to be struck out of this edition, which goes with the answer.
+func (l *ledger) leasedTo(name string, e firewall.Element) (left time.Duration, edition uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	edition = l.edition.Load()
 	nl := l.names[l.policy.Lookup(name).Name]
 	if nl == nil {
-		return false
+		return 0, edition
 	}
-	return slices.ContainsFunc(nl.addrs[e.Addr].ports, func(p policy.Port) bool { return element(e.Addr, p) == e })
+	al := nl.addrs[e.Addr]
+	if !slices.ContainsFunc(al.ports, func(p policy.Port) bool { return element(e.Addr, p) == e }) {
+		return 0, edition
+	}
+	return max(0, al.expires.Sub(l.now())), edition
 }
 
 // holds says whether some name has the element open.

@@ -26,7 +26,7 @@ type clock struct{ now time.Time }
 
 func newTestLedger(t testing.TB, text string) (*ledger, *clock) {
 	c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-	l := newLedger(parsePolicy(t, text))
+	l := newLedger(parsePolicy(t, text), newTestEdition())
 	l.now = func() time.Time { return c.now }
 	return l, c
 }

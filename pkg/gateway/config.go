@@ -103,19 +103,3 @@ func (c *Config) setDefaults() error {
 	}
 	return nil
 }
-
-// keepAlive finds peers that are gone, on both sides.
-func keepAlive() net.KeepAliveConfig {
-	return net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 30 * time.Second, Count: 4}
-}
-
-// dial is plain TCP: MPTCP would add subflows to addresses that nobody judged.
-func dial(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {
-	d := net.Dialer{KeepAliveConfig: keepAlive()}
-	d.SetMultipathTCP(false)
-	conn, err := d.DialContext(ctx, "tcp", addr.String())
-	if err != nil {
-		return nil, err
-	}
-	return conn.(*net.TCPConn), nil
-}

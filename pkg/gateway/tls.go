@@ -28,11 +28,10 @@ func (c *conn) serveTLS(ctx context.Context) error {
 	}
 	up, down := c.toServer(), c.toClient()
 	w := newRetry(name)
+	broken := write(up, raw) // at once: to start a goroutine first takes time
 	c.relay(server, func() error {
-		err := write(up, raw)
-		raw = nil // no longer needed, and the connection may live long
-		if err != nil {
-			return err
+		if broken != nil {
+			return broken
 		}
 		if err := w.client(c.from, up); err != nil {
 			return err

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// edition counts how often the book of leases has lost something before its
+// time. It is one word of memory that the keeper writes and the guard reads: what
+// the guard remembers of the book is void as soon as the keeper strikes anything
+// out, without a message that could be late or lost.
+type edition struct {
+	*atomic.Uint64
+	file *os.File // that the memory belongs to; the keeper's
+}
+
+// newEdition is the keeper's.
+func newEdition() (*edition, error) {
+	fd, err := unix.MemfdCreate("edition", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("memfd: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "edition")
+	e := &edition{file: f}
+	// Memory that another process can cut off would be a way to end this one.
+	err = f.Truncate(int64(os.Getpagesize()))
+	if err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	}
+	if err == nil {
+		err = e.mapped(fd, unix.PROT_READ|unix.PROT_WRITE)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("memory for the guard: %w", err)
+	}
+	return e, nil
+}
+
+// openEdition is the guard's, who takes over f.
+func openEdition(f *os.File) (*edition, error) {
+	defer f.Close()
+	e := &edition{}
+	if err := e.mapped(int(f.Fd()), unix.PROT_READ); err != nil {
+		return nil, fmt.Errorf("memory of the keeper: %w", err)
+	}
+	return e, nil
+}
+
+// mapped maps the word for as long as the process lives.
+func (e *edition) mapped(fd, prot int) error {
+	b, err := unix.Mmap(fd, 0, os.Getpagesize(), prot, unix.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	e.Uint64 = (*atomic.Uint64)(unsafe.Pointer(&b[0]))
+	return nil
+}
