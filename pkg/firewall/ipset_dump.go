@@ -1,0 +1,141 @@
+package firewall
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// From ip_set.h.
+const ipsetListNames = 1 << 1 // IPSET_FLAG_LIST_SETNAME
+
+// names returns the names of the sets that begin with prefix, sorted.
+func (s *ipsets) names(prefix string) ([]string, error) {
+	flags := appendAttr(nil, nl.IPSET_ATTR_FLAGS|unix.NLA_F_NET_BYTEORDER, 0, 0, 0, ipsetListNames)
+	msgs, err := exchange(s.conn, ipsetMessage(nl.IPSET_CMD_LIST, netlink.Dump, flags))
+	if err != nil {
+		return nil, fmt.Errorf("list ipsets: %w", err)
+	}
+	var out []string
+	for _, m := range msgs {
+		if name := m.string(nl.IPSET_ATTR_SETNAME); strings.HasPrefix(name, prefix) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// ipsetDump is a set as the kernel has it.
+type ipsetDump struct {
+	ipset
+	revision uint8
+	foreign  bool // it has what none of ours has
+	entries  map[box]time.Duration
+}
+
+// dump returns a set, or nil if there is none of that name.
+func (s *ipsets) dump(name string) (*ipsetDump, error) {
+	msgs, err := exchange(s.conn, ipsetMessage(nl.IPSET_CMD_LIST, netlink.Dump, attr(nl.IPSET_ATTR_SETNAME, name)))
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, ipsetError("list", name, err)
+	}
+	d := &ipsetDump{ipset: ipset{name: name}, entries: map[box]time.Duration{}}
+	for _, m := range msgs {
+		if typ, ok := m[nl.IPSET_ATTR_TYPENAME]; ok {
+			if err := d.header(strings.TrimRight(string(typ), "\x00"), m); err != nil {
+				return nil, ipsetError("list", name, err)
+			}
+		}
+		if d.foreign {
+			continue
+		}
+		if err := d.read(m[nl.IPSET_ATTR_ADT]); err != nil {
+			return nil, ipsetError("list", name, err)
+		}
+	}
+	return d, nil
+}
+
+func (d *ipsetDump) header(typ string, m attrs) error {
+	d.typ = typ
+	if b := m[nl.IPSET_ATTR_REVISION]; len(b) == 1 {
+		d.revision = b[0]
+	}
+	switch b := m[nl.IPSET_ATTR_FAMILY]; {
+	case len(b) == 1 && b[0] == unix.AF_INET:
+		d.family = ipv4
+	case len(b) == 1 && b[0] == unix.AF_INET6:
+		d.family = ipv6
+	}
+	h, err := parseAttrs(m[nl.IPSET_ATTR_DATA])
+	if err != nil {
+		return err
+	}
+	d.max = h.uint32(nl.IPSET_ATTR_MAXELEM)
+	_, d.timed = h[nl.IPSET_ATTR_TIMEOUT]
+	_, masked := h[nl.IPSET_ATTR_NETMASK]
+	fallback := h.uint32(nl.IPSET_ATTR_TIMEOUT)
+	d.foreign = !slices.Contains([]string{hashIPPort, hashNetPort, hashNet}, typ) || d.family == 0 || masked ||
+		h.uint32(nl.IPSET_ATTR_CADT_FLAGS) != 0 || d.timed && fallback != fallbackTTL || d.revision != revision(typ)
+	return nil
+}
+
+// is says whether the set is defined as want.
+func (d *ipsetDump) is(want ipset) bool { return !d.foreign && d.ipset == want }
+
+// read adds the entries of one message.
+func (d *ipsetDump) read(adt []byte) error {
+	list, err := netlink.NewAttributeDecoder(adt)
+	if err != nil {
+		return err
+	}
+	for list.Next() {
+		m, err := parseAttrs(list.Bytes())
+		if err != nil {
+			return err
+		}
+		b, err := d.box(m)
+		if err != nil {
+			return err
+		}
+		d.entries[b] = time.Duration(m.uint32(nl.IPSET_ATTR_TIMEOUT)) * time.Second
+	}
+	return list.Err()
+}
+
+func (d *ipsetDump) box(m attrs) (box, error) {
+	raw := m.nested(nl.IPSET_ATTR_IP, nl.IPSET_ATTR_IPADDR_IPV4)
+	if d.family == ipv6 {
+		raw = m.nested(nl.IPSET_ATTR_IP, nl.IPSET_ATTR_IPADDR_IPV6)
+	}
+	a, ok := netip.AddrFromSlice(raw)
+	if !ok {
+		return box{}, fmt.Errorf("an entry has the address %x", raw)
+	}
+	b := box{prefix: single(a)}
+	if c := m[nl.IPSET_ATTR_CIDR]; len(c) == 1 {
+		b.prefix = netip.PrefixFrom(a, int(c[0]))
+	}
+	if p := m[nl.IPSET_ATTR_PROTO]; len(p) == 1 {
+		b.proto = p[0]
+	}
+	if p := m[nl.IPSET_ATTR_PORT]; len(p) == 2 {
+		b.port = binary.BigEndian.Uint16(p)
+	}
+	if flags := m.uint32(nl.IPSET_ATTR_CADT_FLAGS); flags != 0 { // "nomatch": an entry that says no
+		return box{}, fmt.Errorf("an entry has the flags %#x", flags)
+	}
+	return b, nil
+}
