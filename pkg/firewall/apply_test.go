@@ -19,7 +19,7 @@ import (
 // E60: rules are replaced under a flood, and no allowed packet is lost nor a
 // denied one let through.
 func TestKernelApplyIsAtomic(t *testing.T) {
-	if !inNamespace(t) {
+	if !onBackends(t) {
 		return
 	}
 	l := newLab(t)
@@ -120,7 +120,7 @@ func TestKernelApplyAgain(t *testing.T) {
 		return string(out)
 	}
 	before := list("table", "inet", "other") + list("table", "ip", "nat")
-	f := open(t, Options{})
+	f := open(t, Options{Backend: "nftables"})
 	a := Config{DropGroup: group, DNSPort4: 1, Allow: []Entry{{single(far4), protoTCP, 443}}}
 	b := Config{DNSPort6: 2, Deny: []Entry{{Prefix: single(far4)}}}
 	apply(t, f, a, leaseOf(far6, protoTCP, 1, time.Hour))
@@ -166,7 +166,7 @@ func strip(s string) string {
 // A block that is newly denied ends flows to it; one of another host's to an
 // inbound port may go on.
 func TestKernelDenyAndInbound(t *testing.T) {
-	if !inNamespace(t) {
+	if !onBackends(t) {
 		return
 	}
 	l := newLab(t)
@@ -225,7 +225,7 @@ func TestKernelDenyAndInbound(t *testing.T) {
 
 // E35–E37: no entry opens what is never open.
 func TestKernelNever(t *testing.T) {
-	if !inNamespace(t) {
+	if !onBackends(t) {
 		return
 	}
 	l := newLab(t)
@@ -255,7 +255,7 @@ func TestKernelNever(t *testing.T) {
 }
 
 func TestKernelManyEntries(t *testing.T) {
-	if !inNamespace(t) {
+	if !onBackends(t) {
 		return
 	}
 	ctx := context.Background()

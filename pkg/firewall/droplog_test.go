@@ -14,7 +14,7 @@ import (
 )
 
 func TestKernelDropLog(t *testing.T) {
-	if !inNamespace(t) {
+	if !onBackends(t) {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -11,6 +11,10 @@ var (
 	// ErrPermission says that the kernel refused for want of a capability.
 	ErrPermission = errors.New("the capability NET_ADMIN is missing in this network namespace")
 
+	// ErrRaw says that the xtables backend can't be used for want of a
+	// capability: iptables opens raw sockets to speak to the kernel.
+	ErrRaw = errors.New("the capability NET_RAW is missing, which iptables needs")
+
 	// ErrUnsupported says that the kernel, or this network namespace, can't
 	// hold the plan.
 	ErrUnsupported = errors.New("the rules can't be held here")
@@ -22,13 +26,13 @@ func explain(what string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, ErrPermission), errors.Is(err, ErrUnsupported):
+	case errors.Is(err, ErrPermission), errors.Is(err, ErrRaw), errors.Is(err, ErrUnsupported):
 		return fmt.Errorf("%s: %w", what, err)
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return fmt.Errorf("%s: %w: %w", what, ErrPermission, err)
 	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EAFNOSUPPORT),
 		errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ESOCKTNOSUPPORT):
-		return fmt.Errorf("%s: %w: the kernel needs nf_tables with inet tables, nat, conntrack and sets of intervals (Linux 5.6 or later): %w", what, ErrUnsupported, err)
+		return fmt.Errorf("%s: %w: the kernel lacks a part of netfilter (nf_tables with inet tables and sets of intervals, Linux 5.6 or later; or ip_set and iptables; and conntrack with netlink): %w", what, ErrUnsupported, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }

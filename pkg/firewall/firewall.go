@@ -31,7 +31,7 @@ type Lease struct {
 
 // Options say how to open a Firewall.
 type Options struct {
-	// Backend is "auto" (also ""), which probes the kernel, or "nftables".
+	// Backend is one of Backends; "" is "auto".
 	Backend string
 
 	// Owner binds the table to this process where the kernel can do that
@@ -39,8 +39,30 @@ type Options struct {
 	// whatever its capabilities, can then change it.
 	Owner bool
 
+	// Run runs the programs of iptables(8). A process whose children are
+	// reaped by its own loop has to give one; nil runs them by os/exec.
+	Run Runner
+
+	// LockFile is what iptables locks where it can't make /run/xtables.lock, as
+	// on a read-only root. Nobody but root may be able to make or open it.
+	LockFile string
+
 	// Log takes diagnostics; nil discards them.
 	Log *slog.Logger
+}
+
+func (o Options) logger() *slog.Logger {
+	if o.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return o.Log
+}
+
+func (o Options) runner() Runner {
+	if o.Run == nil {
+		return runPlain
+	}
+	return o.Run
 }
 
 // backend is the seam between the methods of Firewall and a kernel's way to
@@ -64,10 +86,12 @@ type backend interface {
 type Firewall struct {
 	log   *slog.Logger
 	be    backend
+	why   string
 	ct    *conntrack
-	rules *worker // the only one to use be
-	flows *worker // the only one to use ct
-	last  *Plan   // what was applied; rules' own
+	rules *worker      // the only one to use be
+	flows *worker      // the only one to use ct
+	last  *Plan        // what was applied; rules' own
+	clear func() error // removes what other backends left; rules' own; nil once it was done
 }
 
 // Open connects to the kernel and finds out, by a transaction that changes
@@ -77,14 +101,7 @@ func Open(ctx context.Context, opts Options) (*Firewall, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if b := opts.Backend; b != "" && b != "auto" && b != "nftables" {
-		return nil, fmt.Errorf("there is no firewall backend %q: use auto or nftables", b)
-	}
-	log := opts.Log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	be, err := openNFT(opts.Owner, log)
+	be, why, clear, err := choose(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -93,11 +110,16 @@ func Open(ctx context.Context, opts Options) (*Firewall, error) {
 		be.close()
 		return nil, explain("open conntrack socket", err)
 	}
-	return &Firewall{log: log, be: be, ct: ct, rules: newWorker(be.lease), flows: newWorker(nil)}, nil
+	return &Firewall{log: opts.logger(), be: be, why: why, clear: clear, ct: ct, rules: newWorker(be.lease), flows: newWorker(nil)}, nil
 }
 
-// Backend returns the name of the backend in use.
+// Backend returns the name of the backend in use: "nftables", "xtables-nft" or
+// "xtables-legacy".
 func (f *Firewall) Backend() string { return f.be.name() }
+
+// Why says, in a few words for people, what the backend runs on and why it was
+// chosen.
+func (f *Firewall) Why() string { return f.why }
 
 // Seal refuses everything but loopback. A table that an earlier process left
 // is kept if its chains drop by default: it is at least as closed as the plan
@@ -136,7 +158,18 @@ func (f *Firewall) put(p Plan) error {
 	if err != nil {
 		return err
 	}
-	return f.be.apply(p, sealed)
+	if err := f.be.apply(p, sealed); err != nil {
+		return err
+	}
+	// Until here what another backend left was in force as well, and only what
+	// both allow has passed.
+	if f.clear != nil {
+		if err := f.clear(); err != nil {
+			return err
+		}
+		f.clear = nil
+	}
+	return nil
 }
 
 // Lease lets each element be reached for its TTL from now, and returns once

@@ -16,7 +16,7 @@ import (
 // it; only the guard goes on. Addresses that are allowed as such, and other
 // ports, are no business of the gate's.
 func TestKernelGate(t *testing.T) {
-	if !inNamespace(t) {
+	if !onBackends(t) {
 		return
 	}
 	ctx := context.Background()

@@ -10,7 +10,7 @@ import (
 // A flow that is revoked does not come back as one from outside, though it ends
 // at an inbound port: only what begins there is let in.
 func TestKernelInboundBegins(t *testing.T) {
-	if !inNamespace(t) {
+	if !onBackends(t) {
 		return
 	}
 	l := newLab(t)

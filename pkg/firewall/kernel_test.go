@@ -42,16 +42,46 @@ func inNamespace(t testing.TB) bool {
 	if os.Getenv(inside) == t.Name() {
 		return true
 	}
+	again(t, t.Name())
+	return false
+}
+
+// onBackend is the backend that open asks for.
+const onBackend = "FIREWALL_TEST_BACKEND"
+
+// onBackends is inNamespace once for each backend.
+func onBackends(t *testing.T) bool {
+	t.Helper()
+	return onSome(t, "nftables", "xtables-nft", "xtables-legacy")
+}
+
+func onSome(t *testing.T, backends ...string) bool {
+	t.Helper()
+	if os.Getenv(inside) == t.Name() {
+		return true
+	}
+	name := t.Name()
+	for _, b := range backends {
+		t.Run(b, func(t *testing.T) { again(t, name, onBackend+"="+b) })
+	}
+	return false
+}
+
+func backendInUse() string { return os.Getenv(onBackend) }
+
+// again runs the test of that name in a fresh network namespace.
+func again(t testing.TB, name string, env ...string) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		skip(t, "needs root")
 	}
-	args := []string{"-test.run=^" + t.Name() + "$", "-test.timeout=120s", "-test.v=" + fmt.Sprint(testing.Verbose())}
+	args := []string{"-test.run=^" + name + "$", "-test.timeout=120s", "-test.v=" + fmt.Sprint(testing.Verbose())}
 	if b, ok := t.(*testing.B); ok {
 		b.StopTimer()
-		args = []string{"-test.run=^$", "-test.bench=^" + t.Name() + "$", "-test.timeout=300s"}
+		args = []string{"-test.run=^$", "-test.bench=^" + name + "$", "-test.timeout=300s"}
 	}
 	cmd := exec.Command("/proc/self/exe", args...)
-	cmd.Env = append(os.Environ(), inside+"="+t.Name())
+	cmd.Env = append(append(os.Environ(), inside+"="+name), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	runtime.LockOSThread() // the parent whose death would signal is a thread
 	defer runtime.UnlockOSThread()
@@ -69,7 +99,6 @@ func inNamespace(t testing.TB) bool {
 	if testing.Verbose() {
 		t.Logf("%s", out)
 	}
-	return false
 }
 
 func skip(t testing.TB, format string, args ...any) {
@@ -335,6 +364,9 @@ func ping(c net.Conn, msg string) (string, error) {
 // open returns a Firewall that is closed with the test.
 func open(t testing.TB, opts Options) *Firewall {
 	t.Helper()
+	if opts.Backend == "" {
+		opts.Backend = backendInUse()
+	}
 	f, err := Open(context.Background(), opts)
 	must(t, err)
 	t.Cleanup(func() { f.Close() })

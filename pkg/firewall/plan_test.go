@@ -46,15 +46,8 @@ func TestPlanGolden(t *testing.T) {
 			change(&c)
 			p, err := NewPlan(c)
 			must(t, err)
-			file := filepath.Join("testdata", name+".golden")
-			if *update {
-				must(t, os.WriteFile(file, []byte(p.String()), 0o644))
-			}
-			want, err := os.ReadFile(file)
-			must(t, err)
-			if p.String() != string(want) {
-				t.Errorf("the plan is not that of %s (go test -update writes it anew):\n%s", file, p)
-			}
+			golden(t, name, p.String())
+			golden(t, "xt/"+name, xtText(t, p))
 			// The order of a policy's lines is no part of the plan.
 			slices.Reverse(c.Allow)
 			slices.Reverse(c.Deny)
@@ -65,6 +58,21 @@ func TestPlanGolden(t *testing.T) {
 				t.Errorf("another order of entries gives another plan (%v)", err)
 			}
 		})
+	}
+}
+
+// golden compares got with what the file of that name holds.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".golden")
+	if *update {
+		must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		must(t, os.WriteFile(file, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	must(t, err)
+	if got != string(want) {
+		t.Errorf("this is not what %s holds (go test -update writes it anew):\n%s", file, got)
 	}
 }
 

@@ -43,7 +43,7 @@ func sendFrom(src, dst netip.AddrPort, msg string) (err error) {
 // Nobody makes a flow look as if it had come from outside, which would be a way
 // out: what is sent back along it is a reply.
 func TestKernelForgedSource(t *testing.T) {
-	if !inNamespace(t) {
+	if !onBackends(t) {
 		return
 	}
 	l := newLab(t)

@@ -1,0 +1,64 @@
+package firewall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Backends returns the words that Options.Backend may be. "auto" is nftables if
+// the kernel takes its rules, else xtables; "xtables" is the better variant of
+// iptables of those that are installed.
+func Backends() []string {
+	return []string{"auto", "nftables", "xtables", "xtables-nft", "xtables-legacy"}
+}
+
+// choose opens the backend that opts ask for. It says why, and returns what
+// removes the rules of every other backend.
+func choose(ctx context.Context, opts Options) (be backend, why string, clear func() error, err error) {
+	ctx = context.WithoutCancel(ctx) // clear is called long after
+	word := opts.Backend
+	if word == "" {
+		word = "auto"
+	}
+	if !slices.Contains(Backends(), word) {
+		return nil, "", nil, fmt.Errorf("there is no firewall backend %q: use one of %s", word, strings.Join(Backends(), ", "))
+	}
+	why = "it was asked for"
+	var nftErr error
+	if word == "auto" || word == "nftables" {
+		n, err := openNFT(opts.Owner, opts.logger())
+		if err == nil {
+			if word == "auto" {
+				why = "the kernel takes its rules"
+			}
+			return n, why, func() error { return removeXT(ctx, opts, "") }, nil
+		}
+		if word == "nftables" || !errors.Is(err, ErrUnsupported) {
+			return nil, "", nil, err
+		}
+		nftErr = fmt.Errorf("nftables: %w", err)
+	}
+	variant, _ := strings.CutPrefix(strings.TrimPrefix(word, "xtables"), "-")
+	if word == "auto" {
+		variant = ""
+	}
+	x, why, err := openXT(ctx, xtVariant(variant), opts, opts.logger())
+	if err != nil {
+		return nil, "", nil, errors.Join(nftErr, err)
+	}
+	if nftErr != nil {
+		why += "; " + strings.ReplaceAll(nftErr.Error(), "\n", " ")
+	}
+	return x, why, func() error {
+		if err := removeNFT(); err != nil {
+			return err
+		}
+		if err := removeXT(ctx, opts, x.tools.variant); err != nil {
+			return err
+		}
+		return x.dropSets(x.mark.plan)
+	}, nil
+}

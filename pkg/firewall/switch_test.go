@@ -1,0 +1,166 @@
+package firewall
+
+import (
+	"context"
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A restart with another backend leaves nothing of the first, and lets nothing
+// through that is denied: here under a flood of both kinds, for every pair.
+func TestKernelSwitchBackend(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	ctx := context.Background()
+	l := newLab(t)
+	l.serve(443)
+	l.serve(9)
+	c := Config{DropGroup: group, GatePort4: 1, Gated: []uint16{80}, DNSPort4: 2,
+		Allow: []Entry{{single(other4), protoUDP, 443}, {single(other6), protoUDP, 443}}, Deny: []Entry{{Prefix: single(far4)}}}
+
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	flood := func(ap netip.AddrPort) {
+		conn, err := net.Dial("udp", ap.String())
+		must(t, err)
+		wg.Go(func() {
+			defer conn.Close()
+			for n := uint32(0); ; n++ {
+				select {
+				case <-stop:
+					return
+				case <-time.After(100 * time.Microsecond):
+				}
+				conn.Write(binary.BigEndian.AppendUint32([]byte("flood"), n))
+			}
+		})
+	}
+	var first *Firewall
+	names := []string{"nftables", "xtables-nft", "nftables", "xtables-legacy", "nftables", "xtables-legacy", "xtables-nft", "xtables-legacy"}
+	for i, name := range names {
+		f := open(t, Options{Backend: name})
+		must(t, f.Seal(ctx))
+		if i == 0 {
+			for _, a := range []netip.Addr{far4, far6} {
+				flood(at(a, 9))
+				flood(at(a, 443))
+			}
+			for _, a := range []netip.Addr{other4, other6} {
+				flood(at(a, 443))
+				flood(at(a, 9))
+			}
+		}
+		apply(t, f, c, leaseOf(other4, protoTCP, 443, time.Hour))
+		must(t, f.Verify(ctx))
+		if f.Backend() != name {
+			t.Errorf("the backend is %s, not %s", f.Backend(), name)
+		}
+		if first != nil {
+			first.Close()
+		}
+		first = f
+		reached(t, "tcp", at(other4, 443), agentUID)
+		reached(t, "udp", at(other6, 443), agentUID)
+		leftovers(t, name)
+		if t.Failed() {
+			t.Fatalf("with %s after %q", name, names[:i])
+		}
+	}
+	close(stop)
+	wg.Wait()
+	l.settle()
+	passed := 0
+	for _, p := range l.wire.arrived("flood") {
+		if p.dst != at(other4, 443) && p.dst != at(other6, 443) {
+			t.Fatalf("a denied packet to %v arrived", p.dst)
+		}
+		passed++
+	}
+	if passed == 0 {
+		t.Error("nothing arrived at all")
+	}
+}
+
+// leftovers fails the test if rules of another backend than name are there.
+func leftovers(t *testing.T, name string) {
+	t.Helper()
+	out, err := exec.Command("nft", "list", "tables").Output()
+	must(t, err)
+	if got := strings.Contains(string(out), "table inet agent-init"); got != (name == "nftables") {
+		t.Errorf("%s: nft has:\n%s", name, out)
+	}
+	for _, v := range []string{"nft", "legacy"} {
+		for _, f := range families() {
+			out := iptablesOf(t, v, f, "-save", "")
+			ours := name == "xtables-"+v
+			if strings.Contains(out, xtPrefix) != ours || strings.Contains(out, "OUTPUT DROP") != ours {
+				t.Errorf("%s: iptables-%s has:\n%s", name, v, out)
+			}
+		}
+	}
+	if got := strings.Contains(ipsetCommand(t, "list", "-n"), xtPrefix); got != (name != "nftables") {
+		t.Errorf("%s: ipset has:\n%s", name, ipsetCommand(t, "list", "-n"))
+	}
+}
+
+// The variant is the one whose tables hold the engine's rules, if not another is
+// asked for; then ours win all the same, as long as they came last.
+func TestKernelXTChoosesVariant(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	ctx := context.Background()
+	newLab(t)
+	echo(t, netip.MustParseAddrPort("127.0.0.1:4053"), "guard ")
+	echo(t, netip.MustParseAddrPort("127.0.0.11:40053"), "engine ")
+	c := Config{GuardUID: guardUID, DNSPort4: 4053, Upstreams: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.11:53")}}
+	check := func(want string) {
+		t.Helper()
+		for _, network := range []string{"udp", "tcp"} {
+			if got, err := ask(network, netip.MustParseAddrPort("127.0.0.11:53"), agentUID, "q"); got != want {
+				t.Errorf("%s: the agent got %q, %v; want %q", network, got, err, want)
+			}
+		}
+	}
+	plain, err := exec.Command("iptables", "--version").Output()
+	must(t, err)
+	usual := "xtables-legacy"
+	if strings.Contains(string(plain), "nf_tables") {
+		usual = "xtables-nft"
+	}
+	if f := open(t, Options{Backend: "xtables"}); f.Backend() != usual {
+		t.Errorf("with nothing there: %s (%s)", f.Backend(), f.Why())
+	}
+	for _, v := range []string{"nft", "legacy"} {
+		engine(t, v)
+		check("engine q")
+		other := map[string]string{"nft": "legacy", "legacy": "nft"}[v]
+		f := open(t, Options{Backend: "xtables"})
+		if f.Backend() != "xtables-"+v || !strings.Contains(f.Why(), "engine") {
+			t.Errorf("engine's rules in %s: %s (%s)", v, f.Backend(), f.Why())
+		}
+		apply(t, f, c)
+		must(t, f.FlushConntrack(ctx))
+		check("guard q")
+		// Mixed, the chains that were registered last win.
+		g := open(t, Options{Backend: "xtables-" + other})
+		must(t, g.Seal(ctx))
+		apply(t, g, c)
+		leftovers(t, "xtables-"+other)
+		must(t, g.FlushConntrack(ctx))
+		if got, err := ask("udp", netip.MustParseAddrPort("127.0.0.11:53"), agentUID, "q"); got == "engine q" {
+			t.Errorf("mixed: the agent got %q, %v", got, err)
+		}
+		apply(t, open(t, Options{Backend: "nftables"}), c)
+		iptablesOf(t, v, ipv4, "", "", "-t", "nat", "-F")
+		iptablesOf(t, v, ipv4, "", "", "-t", "nat", "-X")
+		must(t, nftScript(t, "delete table inet agent-init"))
+	}
+}

@@ -1,0 +1,102 @@
+package firewall
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+)
+
+// In the variant on nf_tables, anyone with NET_ADMIN can put rules into the
+// tables of iptables that iptables doesn't know. It can't read or change those
+// tables then, while the kernel obeys what is in them.
+
+// readable is read, which first empties tables of ours that iptables can't tell.
+func (x *xt) readable(ctx context.Context) (map[family]xtLive, error) {
+	live, err := x.read(ctx)
+	if err == nil && !torn(live) || x.tools.variant != xtNFT {
+		return live, err
+	}
+	tables := x.tornTables(ctx)
+	if len(tables) == 0 {
+		return x.read(ctx)
+	}
+	x.log.Warn("somebody put rules that iptables does not know into its tables: those of ours are emptied, and stay closed")
+	if err := emptyTables(tables); err != nil {
+		return nil, fmt.Errorf("empty iptables' tables: %w", err)
+	}
+	live, err = x.read(ctx)
+	if err == nil && torn(live) {
+		err = fmt.Errorf("%w: iptables' tables hold rules that it does not know", ErrUnsupported)
+	}
+	return live, err
+}
+
+// torn says whether iptables says of any table that it can't tell it.
+func torn(live map[family]xtLive) bool {
+	for _, l := range live {
+		for _, t := range l {
+			if t.torn {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+type nativeTable struct {
+	family nftables.TableFamily
+	name   string
+}
+
+// tornTables returns the tables that iptables can't tell.
+func (x *xt) tornTables(ctx context.Context) []nativeTable {
+	var out []nativeTable
+	for f, nf := range map[family]nftables.TableFamily{ipv4: nftables.TableFamilyIPv4, ipv6: nftables.TableFamilyIPv6} {
+		for _, name := range []string{"filter", "mangle", "nat"} {
+			text, err := x.tools.call(ctx, x.tools.save[f], nil, "-t", name)
+			live, perr := parseSave(string(text))
+			if err != nil || perr != nil || live[name] != nil && live[name].torn {
+				out = append(out, nativeTable{nf, name})
+			}
+		}
+	}
+	return out
+}
+
+// emptyTables removes every rule from those of tables that have chains of ours,
+// and base chains that iptables doesn't have; in one transaction that also makes
+// filter drop by default.
+func emptyTables(tables []nativeTable) error {
+	conn, err := nftables.New(nftables.AsLasting())
+	if err != nil {
+		return err
+	}
+	defer conn.CloseLasting()
+	chains, err := conn.ListChains()
+	if err != nil {
+		return err
+	}
+	ours := map[nativeTable]bool{}
+	for _, c := range chains {
+		t := nativeTable{c.Table.Family, c.Table.Name}
+		ours[t] = ours[t] || strings.HasPrefix(c.Name, xtPrefix) && slices.Contains(tables, t)
+	}
+	for _, c := range chains {
+		if !ours[nativeTable{c.Table.Family, c.Table.Name}] {
+			continue
+		}
+		conn.FlushChain(c)
+		switch {
+		case c.Hooknum == nil:
+		case !slices.Contains([]string{"INPUT", "OUTPUT", "FORWARD", "PREROUTING", "POSTROUTING"}, c.Name):
+			conn.DelChain(c)
+		case c.Table.Name == "filter":
+			policy := nftables.ChainPolicyDrop
+			conn.AddChain(&nftables.Chain{Name: c.Name, Table: c.Table, Hooknum: c.Hooknum, Priority: c.Priority, Type: c.Type, Policy: &policy})
+		}
+	}
+	return conn.Flush()
+}

@@ -1,0 +1,174 @@
+package firewall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// xtVariant tells the two implementations of iptables(8) apart: on kernel tables
+// of its own, or on nf_tables.
+type xtVariant string
+
+const (
+	xtLegacy xtVariant = "legacy"
+	xtNFT    xtVariant = "nft"
+)
+
+// xtTools are the programs of one variant.
+type xtTools struct {
+	variant xtVariant
+	version string
+	restore map[family]string
+	save    map[family]string
+	env     []string
+	run     Runner
+}
+
+// xtDirs are where programs are looked for. What an environment says may be
+// anyone's idea.
+func xtDirs() []string { return []string{"/usr/sbin", "/sbin", "/usr/bin", "/bin"} }
+
+// xtTimeout is how long a program may take. It waits for the lock of another
+// iptables, which is the longest part by far.
+const xtTimeout = 20 * time.Second
+
+// xtWait is how long, in seconds, a program waits for that lock.
+const xtWait = "10"
+
+// findTools returns the variants that are installed, the one that plain
+// "iptables" stands for first. lock is the lock file to use, or "".
+func findTools(ctx context.Context, dirs []string, lock string, run Runner) ([]xtTools, error) {
+	env := []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
+	if lock != "" {
+		env = append(env, "XTABLES_LOCKFILE="+lock)
+	}
+	var out []xtTools
+	var errs []error
+	for _, suffix := range []string{"", "-nft", "-legacy"} {
+		t, err := toolsNamed(ctx, dirs, suffix, xtTools{env: env, run: run})
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if !hasVariant(out, t.variant) {
+			out = append(out, t)
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("find iptables: %w: install the package iptables in the image: %w", ErrUnsupported, errs[0])
+	}
+	return out, nil
+}
+
+func hasVariant(ts []xtTools, v xtVariant) bool {
+	for _, t := range ts {
+		if t.variant == v {
+			return true
+		}
+	}
+	return false
+}
+
+// toolsNamed finds the four programs whose names have a suffix.
+func toolsNamed(ctx context.Context, dirs []string, suffix string, t xtTools) (xtTools, error) {
+	t.restore, t.save = map[family]string{}, map[family]string{}
+	for f, name := range map[family]string{ipv4: "iptables", ipv6: "ip6tables"} {
+		for m, what := range map[*map[family]string]string{&t.restore: "-restore", &t.save: "-save"} {
+			path, err := findProgram(dirs, name+suffix+what)
+			if err != nil {
+				return t, err
+			}
+			(*m)[f] = path
+		}
+	}
+	versions := map[family]string{}
+	for f, path := range t.restore {
+		out, err := t.call(ctx, path, nil, "--version")
+		if err != nil {
+			return t, err
+		}
+		v, version, ok := parseVersion(string(out))
+		if !ok {
+			return t, fmt.Errorf("%s: unknown version %.100q", path, out)
+		}
+		t.variant, t.version, versions[f] = v, version, string(v)
+	}
+	if versions[ipv4] != versions[ipv6] {
+		return t, fmt.Errorf("iptables%s-restore is %s, and ip6tables%s-restore is %s", suffix, versions[ipv4], suffix, versions[ipv6])
+	}
+	return t, nil
+}
+
+// parseVersion parses what programs say of themselves, such as "iptables-restore
+// v1.8.9 (nf_tables)". Before 1.8 there was one variant, without a word for it.
+func parseVersion(s string) (v xtVariant, version string, ok bool) {
+	m := regexp.MustCompile(`v(\d+\.\d+(?:\.\d+)?)(?: \((\w+)\))?`).FindStringSubmatch(s)
+	if m == nil {
+		return "", "", false
+	}
+	switch m[2] {
+	case "nf_tables":
+		return xtNFT, m[1], true
+	case "legacy", "":
+		return xtLegacy, m[1], true
+	}
+	return "", "", false
+}
+
+// findProgram looks for a program in dirs. One that others than root could
+// change is none of ours to run.
+func findProgram(dirs []string, name string) (string, error) {
+	for _, d := range dirs {
+		path := filepath.Join(d, name)
+		real, err := filepath.EvalSymlinks(path)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(real, &st); err != nil {
+			return "", fmt.Errorf("%s: %w", path, err)
+		}
+		if st.Uid != 0 || st.Mode&0o022 != 0 || st.Mode&unix.S_IFMT != unix.S_IFREG {
+			return "", fmt.Errorf("%s (%s) can be written by others than root", path, real)
+		}
+		return path, nil
+	}
+	return "", fmt.Errorf("there is no %s in %v", name, dirs)
+}
+
+// call runs one of the programs.
+func (t xtTools) call(ctx context.Context, path string, stdin []byte, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, xtTimeout)
+	defer cancel()
+	return t.run.run(ctx, Program{Path: path, Args: args, Env: t.env, Stdin: stdin})
+}
+
+// load has the kernel take text, one transaction for each table in it, and keep
+// what text doesn't name.
+func (t xtTools) load(ctx context.Context, f family, text string) error {
+	_, err := t.call(ctx, t.restore[f], []byte(text), "--noflush", "-w", xtWait)
+	return err
+}
+
+// read returns the tables that there are.
+func (t xtTools) read(ctx context.Context, f family) (xtLive, error) {
+	out, err := t.call(ctx, t.save[f], nil)
+	if err != nil {
+		return nil, err
+	}
+	live, err := parseSave(string(out))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", t.save[f], err)
+	}
+	return live, nil
+}
