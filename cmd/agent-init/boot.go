@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -122,11 +124,23 @@ func (k *keeper) checkContainer(ctx context.Context) error {
 	return nil
 }
 
+const kernelRemedy = "agent-init needs a kernel with nf_tables, or with ip_set and the package iptables in the image, for IPv4 and IPv6; see docs/platforms.md"
+
+// xtablesLock returns the file that iptables locks on a read-only root. No one
+// but root can open it, in a directory that is root's.
+func xtablesLock() string {
+	dir, err := makeRuntimeDir()
+	if err != nil { // then the start ends at its next step
+		return ""
+	}
+	return filepath.Join(string(dir), "xtables.lock")
+}
+
 func (k *keeper) seal(ctx context.Context) error {
 	// The table outlives the process only if PID 1 can't be outlived: in the
 	// other modes a later keeper must be able to take it over.
 	owner := k.state.Mode == "run" && os.Getpid() == 1
-	fw, err := firewall.Open(ctx, firewall.Options{Backend: k.config.backend, Owner: owner, Log: k.log})
+	fw, err := firewall.Open(ctx, firewall.Options{Backend: k.config.backend, Owner: owner, Run: k.runProgram, LockFile: xtablesLock(), Log: k.log})
 	if err == nil {
 		k.fw = fw
 		err = fw.Seal(ctx)
@@ -134,10 +148,12 @@ func (k *keeper) seal(ctx context.Context) error {
 	switch {
 	case errors.Is(err, firewall.ErrPermission):
 		return faultf(exitPrivilege, "start the container with --cap-add=NET_ADMIN (Kubernetes: securityContext.capabilities.add)", "%w", err)
+	case errors.Is(err, firewall.ErrRaw):
+		return faultf(exitPrivilege, "start the container with --cap-add=NET_RAW (Kubernetes: securityContext.capabilities.add), or use --backend nftables", "%w", err)
 	case err != nil:
-		return faultf(exitRules, "agent-init needs a kernel with nf_tables, for IPv4 and IPv6", "seal the network: %w", err)
+		return faultf(exitRules, kernelRemedy, "seal the network: %w", err)
 	}
-	k.update(func(s *state) { s.Firewall.Backend = fw.Backend() })
+	k.update(func(s *state) { s.Firewall.Backend, s.Firewall.Why = fw.Backend(), fw.Why() })
 	// An earlier keeper of this network namespace may have leased what the
 	// policy no longer allows.
 	if err := fw.RevokeAll(ctx); err != nil {
@@ -244,7 +260,11 @@ func (k *keeper) findUser(context.Context) error {
 var keeperCaps = []int{unix.CAP_NET_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP, unix.CAP_KILL}
 
 func (k *keeper) harden(context.Context) error {
-	if err := privdrop.Harden(keeperCaps...); err != nil {
+	keep := keeperCaps
+	if strings.HasPrefix(k.fw.Backend(), "xtables") { // iptables opens raw sockets
+		keep = append(slices.Clone(keep), unix.CAP_NET_RAW)
+	}
+	if err := privdrop.Harden(keep...); err != nil {
 		return faultf(exitPrivilege, "report this with the container's run line", "give up capabilities: %w", err)
 	}
 	return nil
@@ -271,14 +291,27 @@ func (k *keeper) applyRules(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := k.fw.Apply(ctx, plan, nil); err != nil {
-		return faultf(exitRules, "agent-init needs a kernel with nf_tables, for IPv4 and IPv6", "apply the rules: %w", err)
+	if err := k.putRules(ctx, plan, nil); err != nil {
+		return faultf(exitRules, kernelRemedy, "apply the rules: %w", err)
 	}
 	// Rules that an earlier keeper left stay until here: what they let start
 	// since the seal may not be the policy's.
 	if err := k.closeForeignFlows(ctx); err != nil {
 		return faultf(exitRules, "agent-init needs a kernel with nf_conntrack_netlink", "end what the policy does not allow: %w", err)
 	}
+	return nil
+}
+
+// putRules applies plan, and publishes what the backend can't do of it.
+func (k *keeper) putRules(ctx context.Context, plan firewall.Plan, leases []firewall.Lease) error {
+	if err := k.fw.Apply(ctx, plan, leases); err != nil {
+		return err
+	}
+	caveats := k.fw.Caveats(plan)
+	for _, c := range caveats {
+		k.log.Warn("the packet filter is weaker than it could be", "backend", k.fw.Backend(), "what", c)
+	}
+	k.update(func(s *state) { s.Firewall.Caveats = caveats })
 	return nil
 }
 

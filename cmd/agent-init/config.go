@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/agent-init/agent-init/pkg/firewall"
 )
 
 // envPrefix starts the name of the environment variable behind each flag:
@@ -37,7 +39,7 @@ func configFlags(fs *flag.FlagSet) {
 	fs.String("config", "/etc/agent-init", "`DIR` that holds policy.yaml, allowlist.txt and allowlist.d")
 	fs.String("user", "auto", "`USER` to run the agent as: NAME, UID or UID:GID; auto takes the image's agent user, or the owner of the workspace")
 	fs.String("selftest", "require", "`WHAT` to do if the self-test fails: require (do not start), warn, or off")
-	fs.String("backend", "auto", "packet filter `BACKEND`: auto or nftables")
+	fs.String("backend", "auto", "packet filter `BACKEND`: "+strings.Join(firewall.Backends(), ", ")+"; auto is nftables if the kernel takes its rules, else xtables")
 	fs.String("log-level", "warn", "`LEVEL` of diagnostics on stderr: debug, info, warn or error")
 }
 
@@ -91,7 +93,7 @@ func readConfig(fs *flag.FlagSet, environ []string) (config, error) {
 		words       []string
 	}{
 		{"selftest", c.selftest, []string{"require", "warn", "off"}},
-		{"backend", c.backend, []string{"auto", "nftables"}},
+		{"backend", c.backend, firewall.Backends()},
 		{"signal-target", c.signalTarget, []string{"", "auto", "group", "child"}},
 		{"log-level", c.logLevel, []string{"debug", "info", "warn", "error"}},
 	} {

@@ -335,7 +335,7 @@ func (k *keeper) applyPlan(ctx context.Context, plan firewall.Plan, p *policy.Po
 			return fmt.Errorf("end the leases that the policy no longer allows: %w", err)
 		}
 	}
-	if err := k.fw.Apply(ctx, plan, k.ledger.leases()); err != nil {
+	if err := k.putRules(ctx, plan, k.ledger.leases()); err != nil {
 		k.ledger.adopt(old)
 		return fmt.Errorf("apply the rules: %w", err)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -55,8 +56,8 @@ func (k *keeper) runProgram(ctx context.Context, p firewall.Program) (stdout, st
 		}
 		*out = b.Bytes()
 	}
-	if ended.ExitCode() != 0 {
-		return stdout, stderr, fmt.Errorf("it ended with status %d", ended.ExitCode())
+	if ended.Code() != 0 {
+		return stdout, stderr, errors.New(ended.String())
 	}
 	return stdout, stderr, nil
 }

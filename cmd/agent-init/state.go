@@ -55,6 +55,8 @@ type agentState struct {
 
 type firewallState struct {
 	Backend  string    `json:"backend"`
+	Why      string    `json:"why"`               // it was chosen, and what it runs on
+	Caveats  []string  `json:"caveats,omitempty"` // what it does less strictly than another would
 	Verified time.Time `json:"verified"`
 	Repairs  int       `json:"repairs"`
 	Fault    string    `json:"fault,omitempty"`

@@ -72,6 +72,10 @@ func (s *state) write(w io.Writer, ok bool, why []string, colour bool) {
 	row("mode", "%s, started %s", s.Mode, s.Started.Format(time.RFC3339))
 	row("agent", "%s (uid %d)", s.Agent.User, s.Agent.UID)
 	row("rules", "%s, compared with the plan %s, repaired %d times", s.Firewall.Backend, ago(s.Firewall.Verified), s.Firewall.Repairs)
+	row("", "%s", s.Firewall.Why)
+	for _, c := range s.Firewall.Caveats {
+		row("", "weaker: %s", c)
+	}
 	row("policy", "%d names, %d wildcards, %d addresses, %d denied; loaded %s", s.Policy.Names, s.Policy.Wildcards, s.Policy.Addresses, s.Policy.Denied, ago(s.Policy.Loaded))
 	guard := "down"
 	if s.Guard.OK {

@@ -62,3 +62,17 @@ func choose(ctx context.Context, opts Options) (be backend, why string, clear fu
 		return x.dropSets(x.mark.plan)
 	}, nil
 }
+
+// Caveats says, in a sentence each, what the backend in use does less strictly
+// than p wants it: with nftables, nothing.
+func (f *Firewall) Caveats(p Plan) []string {
+	if _, ok := f.be.(*xt); !ok {
+		return nil
+	}
+	for _, s := range p.sets {
+		if s.kind == asked {
+			return []string{fmt.Sprintf("for %v after each question of the guard to the container engine's DNS, root may send %d datagrams a second to port 53 of any IPv4 address; and what the engine asks over IPv6 is refused", askedLife, askedRate)}
+		}
+	}
+	return nil
+}
