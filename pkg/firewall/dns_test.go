@@ -62,7 +62,7 @@ func TestKernelDNSRedirect(t *testing.T) {
 	check := func(t *testing.T) {
 		t.Helper()
 		if backendInUse() != "nftables" { // where root may ask for a while after the guard
-			wayEnds(t)
+			wayEnds(t, f)
 			l.forget()
 		}
 		must(t, f.Lease(ctx, []Lease{leaseOf(far6, protoUDP, 53, time.Minute)}))
@@ -137,12 +137,16 @@ func TestKernelDNSRedirect(t *testing.T) {
 
 // wayEnds waits until root's questions are the guard's again: with iptables, the
 // way is open for a while after each question of the guard.
-func wayEnds(t *testing.T) {
+func wayEnds(t *testing.T, f *Firewall) {
 	t.Helper()
 	eventually(t, "the end of the way for root", func() bool {
+		// Else a question could come from a port that one of before had, and be
+		// part of its flow.
+		must(t, f.FlushConntrack(context.Background()))
 		got, _ := ask("udp", at(far4, 53), 0, "early")
 		return got == "guard early"
 	})
+	must(t, f.FlushConntrack(context.Background()))
 }
 
 // enginesVariant is what the engine makes its rules with, on the host: the same
@@ -204,7 +208,7 @@ func TestKernelEngineForwards(t *testing.T) {
 	}
 	// Another uid's question to the engine is no question of the guard's.
 	if backendInUse() != "nftables" {
-		wayEnds(t)
+		wayEnds(t, f)
 	}
 	if !mine(agentUID, engineAt, "XY question") || !mine(0, at(far4, 53), "XY question") {
 		t.Error("the agent opened the way for root")

@@ -46,8 +46,8 @@ func openXT(ctx context.Context, only xtVariant, opts Options, log *slog.Logger)
 		if len(tools) == 0 {
 			return nil, "", fmt.Errorf("find iptables: %w: iptables-%s is not installed in the image", ErrUnsupported, only)
 		}
-	} else if tools, why, err = preferred(ctx, tools); err != nil {
-		return nil, "", err
+	} else {
+		tools, why = preferred(ctx, tools)
 	}
 	sets, err := openIPSets()
 	if err != nil {
@@ -85,9 +85,9 @@ func rawSocket() error {
 // preferred puts the variant first whose tables hold the NAT rules of a
 // container engine: at the same priority, the tables that came last would win, so
 // ours have to be the same. Then come those that an earlier process of ours used.
-func preferred(ctx context.Context, tools []xtTools) ([]xtTools, string, error) {
+func preferred(ctx context.Context, tools []xtTools) ([]xtTools, string) {
 	if len(tools) == 1 {
-		return tools, "it is the variant that is installed", nil
+		return tools, "it is the variant that is installed"
 	}
 	for _, look := range []struct {
 		why string
@@ -98,15 +98,12 @@ func preferred(ctx context.Context, tools []xtTools) ([]xtTools, string, error) 
 	} {
 		for i, t := range tools {
 			live, err := t.readUsed(ctx, ipv4)
-			if err != nil {
-				return nil, "", err
-			}
-			if look.at(live) {
-				return append([]xtTools{t}, slices.Delete(slices.Clone(tools), i, i+1)...), look.why, nil
+			if err == nil && look.at(live) { // the probe finds out about those that can't be read
+				return append([]xtTools{t}, slices.Delete(slices.Clone(tools), i, i+1)...), look.why
 			}
 		}
 	}
-	return tools, "iptables is that one here", nil
+	return tools, "iptables is that one here"
 }
 
 func (x *xt) name() string { return "xtables-" + string(x.tools.variant) }

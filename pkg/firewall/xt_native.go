@@ -23,15 +23,18 @@ func (x *xt) readable(ctx context.Context) (map[family]xtLive, error) {
 	if len(tables) == 0 {
 		return x.read(ctx)
 	}
-	x.log.Warn("somebody put rules that iptables does not know into its tables: those of ours are emptied, and stay closed")
-	if err := emptyTables(tables); err != nil {
+	emptied, err := emptyTables(tables)
+	if err != nil {
 		return nil, fmt.Errorf("empty iptables' tables: %w", err)
 	}
-	live, err = x.read(ctx)
-	if err == nil && torn(live) {
-		err = fmt.Errorf("%w: iptables' tables hold rules that it does not know", ErrUnsupported)
+	if emptied {
+		x.log.Warn("somebody put rules that iptables does not know into tables of ours: these were emptied, and stay closed")
 	}
-	return live, err
+	live, err = x.read(ctx)
+	if err != nil || torn(live) {
+		return nil, fmt.Errorf("%w: its tables %v hold rules that iptables does not know: use --backend nftables or xtables-legacy", ErrUnsupported, tables)
+	}
+	return live, nil
 }
 
 // torn says whether iptables says of any table that it can't tell it.
@@ -49,6 +52,13 @@ func torn(live map[family]xtLive) bool {
 type nativeTable struct {
 	family nftables.TableFamily
 	name   string
+}
+
+func (t nativeTable) String() string {
+	if t.family == nftables.TableFamilyIPv6 {
+		return "ip6 " + t.name
+	}
+	return "ip " + t.name
 }
 
 // tornTables returns the tables that iptables can't tell.
@@ -69,15 +79,15 @@ func (x *xt) tornTables(ctx context.Context) []nativeTable {
 // emptyTables removes every rule from those of tables that have chains of ours,
 // and base chains that iptables doesn't have; in one transaction that also makes
 // filter drop by default.
-func emptyTables(tables []nativeTable) error {
+func emptyTables(tables []nativeTable) (emptied bool, err error) {
 	conn, err := nftables.New(nftables.AsLasting())
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer conn.CloseLasting()
 	chains, err := conn.ListChains()
 	if err != nil {
-		return err
+		return false, err
 	}
 	ours := map[nativeTable]bool{}
 	for _, c := range chains {
@@ -88,6 +98,7 @@ func emptyTables(tables []nativeTable) error {
 		if !ours[nativeTable{c.Table.Family, c.Table.Name}] {
 			continue
 		}
+		emptied = true
 		conn.FlushChain(c)
 		switch {
 		case c.Hooknum == nil:
@@ -98,5 +109,5 @@ func emptyTables(tables []nativeTable) error {
 			conn.AddChain(&nftables.Chain{Name: c.Name, Table: c.Table, Hooknum: c.Hooknum, Priority: c.Priority, Type: c.Type, Policy: &policy})
 		}
 	}
-	return conn.Flush()
+	return emptied, conn.Flush()
 }
