@@ -39,8 +39,8 @@ type Options struct {
 	// whatever its capabilities, can then change it.
 	Owner bool
 
-	// Run runs the programs of iptables(8). A process whose children are
-	// reaped by its own loop has to give one; nil runs them by os/exec.
+	// Run runs the programs of iptables(8). Without it there is no xtables
+	// backend.
 	Run Runner
 
 	// LockFile is what iptables locks where it can't make /run/xtables.lock, as
@@ -56,13 +56,6 @@ func (o Options) logger() *slog.Logger {
 		return slog.New(slog.DiscardHandler)
 	}
 	return o.Log
-}
-
-func (o Options) runner() Runner {
-	if o.Run == nil {
-		return runPlain
-	}
-	return o.Run
 }
 
 // backend is the seam between the methods of Firewall and a kernel's way to

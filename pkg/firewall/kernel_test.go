@@ -367,6 +367,7 @@ func open(t testing.TB, opts Options) *Firewall {
 	if opts.Backend == "" {
 		opts.Backend = backendInUse()
 	}
+	opts.Run = runPlain
 	f, err := Open(context.Background(), opts)
 	must(t, err)
 	t.Cleanup(func() { f.Close() })

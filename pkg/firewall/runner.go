@@ -1,10 +1,8 @@
 package firewall
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"os/exec"
 	"strings"
 )
 
@@ -19,16 +17,6 @@ type Program struct {
 // Runner runs a program to its end and returns what it wrote. The error says how
 // it ended, if not with status 0. When ctx ends, the program is killed.
 type Runner func(ctx context.Context, p Program) (stdout, stderr []byte, err error)
-
-// runPlain is the Runner of processes that let os/exec wait for their children.
-func runPlain(ctx context.Context, p Program) (stdout, stderr []byte, err error) {
-	cmd := exec.CommandContext(ctx, p.Path, p.Args...)
-	cmd.Env, cmd.Dir, cmd.Stdin = p.Env, "/", bytes.NewReader(p.Stdin)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	err = cmd.Run()
-	return out.Bytes(), errs.Bytes(), err
-}
 
 // run is r with an error that quotes the program.
 func (r Runner) run(ctx context.Context, p Program) ([]byte, error) {

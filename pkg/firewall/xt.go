@@ -36,7 +36,7 @@ func openXT(ctx context.Context, only xtVariant, opts Options, log *slog.Logger)
 	if err != nil {
 		return nil, "", fmt.Errorf("open xtables: %w", err)
 	}
-	tools, err := findTools(ctx, xtDirs(), lockFile(opts.LockFile), opts.runner())
+	tools, err := findTools(ctx, xtDirs(), lockFile(opts.LockFile), opts.Run)
 	if err != nil {
 		return nil, "", err
 	}

@@ -1,6 +1,7 @@
 package firewall
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,16 @@ import (
 	"testing"
 	"time"
 )
+
+// runPlain lets os/exec wait for the program: nothing else waits for children here.
+func runPlain(ctx context.Context, p Program) (stdout, stderr []byte, err error) {
+	cmd := exec.CommandContext(ctx, p.Path, p.Args...)
+	cmd.Env, cmd.Dir, cmd.Stdin = p.Env, "/", bytes.NewReader(p.Stdin)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	return out.Bytes(), errs.Bytes(), err
+}
 
 // onXT is inNamespace once for each variant of iptables.
 func onXT(t *testing.T) bool {

@@ -45,6 +45,9 @@ const xtWait = "10"
 // findTools returns the variants that are installed, the one that plain
 // "iptables" stands for first. lock is the lock file to use, or "".
 func findTools(ctx context.Context, dirs []string, lock string, run Runner) ([]xtTools, error) {
+	if run == nil {
+		return nil, errors.New("find iptables: there is no way to run programs")
+	}
 	env := []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
 	if lock != "" {
 		env = append(env, "XTABLES_LOCKFILE="+lock)
