@@ -244,7 +244,7 @@ func (k *keeper) findUser(context.Context) error {
 	if err != nil {
 		return faultf(exitUsage, "create the user in the image, or name one with --user", "%w", err)
 	}
-	if k.guardUID, err = chooseGuardUID(id.UID); err != nil {
+	if k.guardUID, err = chooseUID("the guard", id.UID); err != nil {
 		return err
 	}
 	if err := privdrop.EnsureAccount(id, privdrop.AccountOptions{}); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/firewall"
+	"github.com/agent-init/agent-init/pkg/session"
 )
 
 // envPrefix starts the name of the environment variable behind each flag:
@@ -27,7 +28,11 @@ type config struct {
 	signalTarget     string
 	logLevel         string
 	unsafeNoFirewall bool
+	session          string // auto, always or never
+	record           string // file, or empty
+	prefix           string // key of the client on the container's terminal
 
+	sessionName      string
 	hostUID, hostGID string
 	assistantCmd     string
 	shell            string
@@ -45,6 +50,9 @@ func configFlags(fs *flag.FlagSet) {
 
 func superviseFlags(fs *flag.FlagSet) {
 	fs.Duration("grace", 10*time.Second, "`TIME` between asking the agent to end and ending it; 0 waits for ever")
+	fs.String("session", "auto", "`WHEN` the agent gets a terminal of its own that can be detached from: auto (if started on a terminal), always or never")
+	fs.String("record", "", "record the session's first window to `FILE`, as an asciicast that root alone can read")
+	fs.String("prefix", session.DefaultPrefix.Name(), "`KEY` that commands to the session begin with: ctrl-] and the like, or none")
 	fs.String("signal-target", "auto", "who gets a forwarded signal: auto, group or child (`TARGET`)")
 	fs.Bool("unsafe-no-firewall", false, "run the agent with an open network; nothing else implies this")
 }
@@ -78,7 +86,9 @@ func readConfig(fs *flag.FlagSet, environ []string) (config, error) {
 		dir: value("config"), user: value("user"), selftest: value("selftest"), backend: value("backend"),
 		signalTarget: value("signal-target"), logLevel: value("log-level"),
 		unsafeNoFirewall: value("unsafe-no-firewall") == "true",
-		hostUID:          env["HOST_UID"], hostGID: env["HOST_GID"],
+		session:          value("session"), record: value("record"), prefix: value("prefix"),
+		sessionName: sessionName(env),
+		hostUID:     env["HOST_UID"], hostGID: env["HOST_GID"],
 		assistantCmd: env["ASSISTANT_CMD"], shell: env["SHELL"],
 		noColor: env["NO_COLOR"] != "",
 		environ: agentEnviron(env),
@@ -94,6 +104,7 @@ func readConfig(fs *flag.FlagSet, environ []string) (config, error) {
 	}{
 		{"selftest", c.selftest, []string{"require", "warn", "off"}},
 		{"backend", c.backend, firewall.Backends()},
+		{"session", c.session, []string{"", "auto", "always", "never"}},
 		{"signal-target", c.signalTarget, []string{"", "auto", "group", "child"}},
 		{"log-level", c.logLevel, []string{"debug", "info", "warn", "error"}},
 	} {
@@ -101,7 +112,31 @@ func readConfig(fs *flag.FlagSet, environ []string) (config, error) {
 			return config{}, faultf(exitUsage, "use one of: "+strings.Join(w.words, " "), "--%s %q is not known", w.flag, w.value)
 		}
 	}
-	return c, nil
+	return c, c.checkSession()
+}
+
+// checkSession checks what is not one of a few words.
+func (c config) checkSession() error {
+	if err := session.CheckName(c.sessionName); err != nil {
+		return faultf(exitUsage, "correct or unset AGENT_SESSION", "the session's name is %q: %w", c.sessionName, err)
+	}
+	if _, err := session.ParsePrefix(c.prefix); c.prefix != "" && err != nil {
+		return faultf(exitUsage, "use --prefix ctrl-] or another control character", "--prefix: %w", err)
+	}
+	if c.record != "" && c.session == "never" {
+		return faultf(exitUsage, "leave out one of the two", "--record records a session, and --session never has none")
+	}
+	return nil
+}
+
+// sessionName is what the environment calls the session.
+func sessionName(env map[string]string) string {
+	for _, v := range []string{"AGENT_SESSION", "TMUX_SESSION"} {
+		if env[v] != "" {
+			return env[v]
+		}
+	}
+	return "agent"
 }
 
 func contains(words []string, w string) bool {

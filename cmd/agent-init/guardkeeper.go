@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -429,16 +430,16 @@ const (
 	guardUIDs     = 64
 )
 
-// chooseGuardUID finds a uid that is nobody's: no account has it, no process
+// chooseUID finds a uid for what is named that is nobody's: no account has it, no process
 // runs under it and it is mapped in this user namespace. It is exempt from
 // nothing but the way to the upstream servers.
-func chooseGuardUID(agent uint32) (uint32, error) {
+func chooseUID(what string, taken ...uint32) (uint32, error) {
 	running, err := runningUIDs()
 	if err != nil {
 		return 0, err
 	}
 	for uid := uint32(firstGuardUID); uid < firstGuardUID+guardUIDs; uid++ {
-		if uid == agent || running[uid] {
+		if slices.Contains(taken, uid) || running[uid] {
 			continue
 		}
 		if _, err := user.LookupId(strconv.Itoa(int(uid))); err == nil {
@@ -452,5 +453,5 @@ func chooseGuardUID(agent uint32) (uint32, error) {
 		}
 	}
 	return 0, faultf(exitPrivilege, "map at least 65536 uids into the container's user namespace",
-		"no uid between %d and %d is free and mapped for the guard", firstGuardUID, firstGuardUID+guardUIDs-1)
+		"no uid between %d and %d is free and mapped for %s", firstGuardUID, firstGuardUID+guardUIDs-1, what)
 }

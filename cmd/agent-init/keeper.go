@@ -44,6 +44,7 @@ type keeper struct {
 	guardUID uint32
 	identity privdrop.Identity // the agent's
 	guard    *guardKeeper
+	sessions *sessionKeeper // nil: no session
 	ledger   *ledger
 	probing  probing
 
@@ -352,6 +353,9 @@ func (k *keeper) recordPolicy(p *policy.Policy, what string) {
 // close leaves the rules in place: nothing opens on the way out.
 func (k *keeper) close() error {
 	var errs []error
+	if k.sessions != nil {
+		k.sessions.stop()
+	}
 	if k.guard != nil {
 		k.guard.stop()
 	}

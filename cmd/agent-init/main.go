@@ -65,12 +65,19 @@ func commands() []command {
 		denyCommand(),
 		grantsCommand(),
 		requestCommand(),
+		attachCommand(),
+		sessionsCommand(),
+		newCommand(),
+		historyCommand(),
+		killWindowCommand(),
 		versionCommand(),
 		guardCommand(),
 		stageCommand(),
 		killCommand(),
 		probeCommand(),
 		keeperCommand(),
+		sessionsServerCommand(),
+		terminalCommand(),
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -65,13 +66,17 @@ func runAgent(ctx context.Context, e environment, c config, args []string) error
 		return err
 	}
 	muted.Store(isTerminal(os.Stderr))
-	agent, err := k.startAgent(e, args, dir)
+	agent, next, err := k.startAgent(e, args, dir)
 	if err != nil {
+		var f *fault
+		if errors.As(err, &f) {
+			return f
+		}
 		return faultf(exitRules, "see agent-init run --log-level debug", "start the agent: %w", err)
 	}
 	close(started)
 	st := k.reaper.Supervise(context.WithoutCancel(ctx), agent, reaper.Options{
-		Signals: signals, Grace: c.grace, Group: signalGroup(c.signalTarget), SignalFallback: k.signalAs,
+		Signals: signals, Grace: c.grace, Group: signalGroup(c.signalTarget), Next: next, SignalFallback: k.signalAs,
 	})
 	k.record(audit.Event{Kind: audit.Session, Verdict: audit.Info, Reason: "agent ended: " + st.String()})
 	k.update(func(s *state) { s.Phase, s.Reason, s.Code = phaseEnded, "the agent ended: "+st.String(), st.Code() })
@@ -110,6 +115,8 @@ func (k *keeper) receiveSignals(received <-chan os.Signal, stop context.CancelCa
 			switch {
 			case sig == syscall.SIGHUP && running && k.fw != nil && !hungUp():
 				go func() { _ = k.reload(context.Background()) }() // its error is in the log and the status
+			case sig == syscall.SIGHUP && running && k.sessions != nil && hungUp():
+				// The container's terminal was lost. The session goes on.
 			case running:
 				agent <- sig
 			case slices.Contains([]os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP}, sig):
@@ -130,19 +137,62 @@ func signalGroup(target string) func(syscall.Signal) bool {
 	return nil // TERM, INT, HUP and QUIT to the group, the others to the child
 }
 
-// startAgent starts the command with no privilege, on the container's terminal.
-func (k *keeper) startAgent(e environment, args []string, dir string) (*reaper.Process, error) {
-	spec := k.agentSpec()
-	spec.Argv, spec.Dir = k.agentCommand(args), dir
-	giveStdio(k.identity.GID)
-	p, err := k.spawn(spawnOptions{
-		spec: spec, stdin: e.stdin, stdout: os.Stdout, stderr: os.Stderr, foreground: true, agent: true,
-	})
+// startAgent starts the command with no privilege: in a session, or on what the
+// container has for standard input and output. With a session, next is for
+// reaper.Options.
+func (k *keeper) startAgent(e environment, args []string, dir string) (agent *reaper.Process, next func() *reaper.Process, err error) {
+	argv := k.agentCommand(args)
+	if k.wantsSession(e) {
+		agent, err = k.startSession(e, argv, dir)
+		if err == nil {
+			next = k.sessions.next
+		}
+	} else {
+		spec := k.agentSpec()
+		spec.Argv, spec.Dir = argv, dir
+		giveStdio(k.identity.GID)
+		agent, err = k.spawn(spawnOptions{
+			spec: spec, stdin: e.stdin, stdout: os.Stdout, stderr: os.Stderr, foreground: true, agent: true,
+		})
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	k.record(audit.Event{Kind: audit.Session, Verdict: audit.Info, PID: agent.Pid(), Comm: argv[0], Reason: "agent started as " + k.identity.Name})
+	return agent, next, nil
+}
+
+// wantsSession: a program that is given its input or output by a pipe is to
+// have just that.
+func (k *keeper) wantsSession(e environment) bool {
+	switch k.config.session {
+	case "always":
+		return true
+	case "auto":
+		return isTerminal(e.stdin) && isTerminal(os.Stdout)
+	}
+	return false
+}
+
+// startSession starts the command in the first window of a session.
+func (k *keeper) startSession(e environment, argv []string, dir string) (*reaper.Process, error) {
+	s, err := newSessionKeeper(k, dir)
 	if err != nil {
 		return nil, err
 	}
-	k.record(audit.Event{Kind: audit.Session, Verdict: audit.Info, PID: p.Pid(), Comm: spec.Argv[0], Reason: "agent started as " + k.identity.Name})
-	return p, nil
+	k.sessions = s
+	var cols, rows uint16
+	if s.console = newConsole(s, e.stdin, os.Stdout); s.console != nil {
+		cols, rows = s.console.size()
+	} else {
+		fmt.Fprintf(os.Stderr, "agent-init: session %q is detached; agent-init attach shows it\n", s.name)
+	}
+	w, err := s.open("", argv, cols, rows, 0)
+	if err != nil {
+		return nil, err
+	}
+	s.start()
+	return w.proc, nil
 }
 
 // agentCommand is the command line, else the policy's, else ASSISTANT_CMD
@@ -155,12 +205,19 @@ func (k *keeper) agentCommand(args []string) []string {
 		return k.policy.Settings().Command
 	case k.config.assistantCmd != "":
 		return []string{"/bin/sh", "-c", k.config.assistantCmd}
-	case k.config.shell != "":
-		return []string{k.config.shell}
-	case k.identity.Shell != "":
-		return []string{k.identity.Shell}
 	}
-	return []string{"/bin/sh"}
+	return []string{k.shell()}
+}
+
+// shell is what a person gets who asks for no command.
+func (k *keeper) shell() string {
+	switch {
+	case k.config.shell != "":
+		return k.config.shell
+	case k.identity.Shell != "":
+		return k.identity.Shell
+	}
+	return "/bin/sh"
 }
 
 // agentSpec is how the agent, and everything that runs like it, is confined.

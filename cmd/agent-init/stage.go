@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strconv"
 	"syscall"
 	"time"
@@ -28,21 +29,39 @@ const (
 	maxSpec   = 4 << 20 // bytes of JSON: the environment can be large
 )
 
+// stageOrder is what the stage is to do.
+type stageOrder struct {
+	Spec     privdrop.Spec `json:"spec"`
+	Terminal bool          `json:"terminal,omitempty"` // make standard input the controlling terminal
+	Front    bool          `json:"front,omitempty"`    // take its foreground, from wherever it is
+}
+
 func stageCommand() command {
 	return command{
 		name: stageName, hidden: true,
 		summary: "drops every privilege and executes a command (started by agent-init itself)",
 		run: func(context.Context, environment, *flag.FlagSet, []string) error {
-			var spec privdrop.Spec
+			var order stageOrder
 			f := os.NewFile(fdStage, "stage")
-			if err := json.NewDecoder(io.LimitReader(f, maxSpec)).Decode(&spec); err != nil {
+			if err := json.NewDecoder(io.LimitReader(f, maxSpec)).Decode(&order); err != nil {
 				return faultf(exitUsage, "use agent-init run or agent-init exec", "the stage is started by agent-init itself")
 			}
 			// The number stays taken if descriptors follow it.
-			if spec.KeepFDs == 0 {
+			if order.Spec.KeepFDs == 0 {
 				f.Close()
 			}
-			return dropFault(privdrop.Exec(spec))
+			if order.Terminal {
+				if err := unix.IoctlSetInt(0, unix.TIOCSCTTY, 0); err != nil {
+					return faultf(exitPrivilege, "use --session never", "take the terminal: %w", err)
+				}
+			}
+			if order.Front {
+				signal.Ignore(unix.SIGTTOU) // or it would stop us; the command gets the default back
+				if err := unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, os.Getpid()); err != nil {
+					return faultf(exitTerminalLost, "", "take the terminal's foreground: %w", err)
+				}
+			}
+			return dropFault(privdrop.Exec(order.Spec))
 		},
 	}
 }
@@ -77,12 +96,14 @@ type spawnOptions struct {
 	stderr     *os.File
 	files      []*os.File // from descriptor 4 on
 	foreground bool
+	front      bool // take the foreground also if it is not ours to give
+	terminal   bool // a session of its own, on the terminal that is stdin
 	agent      bool // part of the tree that is supervised; else a helper of the keeper's
 }
 
 // spawn starts a process that holds no privilege by the time its command runs.
 func (k *keeper) spawn(o spawnOptions) (*reaper.Process, error) {
-	spec, err := memfd("stage", o.spec)
+	spec, err := memfd("stage", stageOrder{o.spec, o.terminal, o.front})
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +122,7 @@ func (k *keeper) spawn(o spawnOptions) (*reaper.Process, error) {
 	return k.reaper.Start(reaper.Command{
 		Path: selfExe, Args: []string{"agent-init", stageName}, Env: []string{}, Dir: "/",
 		Files:      append([]*os.File{std[0], std[1], std[2], spec}, o.files...),
-		Foreground: o.foreground, Helper: !o.agent,
+		Foreground: o.foreground, Setsid: o.terminal, Helper: !o.agent,
 	})
 }
 

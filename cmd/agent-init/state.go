@@ -39,6 +39,7 @@ type state struct {
 	Grants    grantsState    `json:"grants"`
 	SelfTest  *selfTestState `json:"selftest,omitempty"`
 	Audit     auditState     `json:"audit"`
+	Session   sessionState   `json:"session,omitzero"`
 }
 
 type process struct {
@@ -96,6 +97,17 @@ type selfTestState struct {
 	Checks   int       `json:"checks"`
 	Failures []string  `json:"failures,omitempty"`
 	Millis   int64     `json:"ms"`
+}
+
+// sessionState is empty if there is no session.
+type sessionState struct {
+	Name     string `json:"name"`
+	Socket   string `json:"socket"`
+	OK       bool   `json:"ok"` // the server serves
+	UID      uint32 `json:"uid"`
+	Windows  int    `json:"windows"`
+	Attached int    `json:"attached"` // clients
+	Restarts int    `json:"restarts"`
 }
 
 type auditState struct {

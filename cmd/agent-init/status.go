@@ -92,6 +92,9 @@ func (s *state) write(w io.Writer, ok bool, why []string, colour bool) {
 	default:
 		row("self-test", "FAILED %s", ago(s.SelfTest.Time))
 	}
+	if s.Session.Name != "" {
+		row("session", "%s: %d windows, %d clients attached", s.Session.Name, s.Session.Windows, s.Session.Attached)
+	}
 	fault := ""
 	if s.Audit.Fault != "" {
 		fault = " (events are being lost: " + s.Audit.Fault + ")"

@@ -37,6 +37,8 @@
 //	  stdout: false
 //	  max_size: 16MiB           # per file, at least 64KiB
 //	  files: 3                  # 1 to 1000
+//	session:
+//	  clipboard: true           # may be written, by OSC 52
 //
 // A setting is made in one file; lists of several files are joined. Unknown
 // keys are errors, and so are anchors and aliases.

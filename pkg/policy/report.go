@@ -55,6 +55,9 @@ type ReportSettings struct {
 		MaxSize int64 `json:"max_size"`
 		Files   int   `json:"files"`
 	} `json:"log"`
+	Session struct {
+		Clipboard bool `json:"clipboard"`
+	} `json:"session"`
 }
 
 // Report returns the merged policy in a form for machines.
@@ -73,6 +76,7 @@ func (s *Settings) report() (to ReportSettings) {
 	to.SelfTest.Reach, to.SelfTest.Block = orEmpty(s.SelfTest.Reach), orEmpty(s.SelfTest.Block)
 	to.DNS.Upstream, to.DNS.MaxTTL, to.DNS.QPS = orEmpty(s.DNS.Upstream), s.DNS.MaxTTL.String(), s.DNS.QPS
 	to.Limits.AddrsPerName, to.Limits.Leases, to.Limits.NewNames = s.Limits.AddrsPerName, s.Limits.Leases, s.Limits.NewNamesPerWildcardPerMinute
+	to.Session.Clipboard = s.Session.Clipboard
 	to.Log.Stdout, to.Log.MaxSize, to.Log.Files = s.Log.Stdout, s.Log.MaxSize, s.Log.Files
 	return to
 }

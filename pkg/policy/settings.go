@@ -13,6 +13,7 @@ type Settings struct {
 	DNS      DNS
 	Limits   Limits
 	Log      Log
+	Session  Session
 }
 
 // SelfTest adds probes to the self-test. Each is "host:port", over TCP.
@@ -44,10 +45,18 @@ type Log struct {
 	Files   int   // that are kept, the current one included; default 3
 }
 
+// Session is what the programs of a session may do to the terminals of those
+// who look at it.
+type Session struct {
+	Clipboard bool // write the clipboard (OSC 52); default yes. Reading it is never possible
+}
+
 func defaults() Settings {
 	return Settings{
 		DNS:    DNS{MaxTTL: 300 * time.Second, QPS: 200},
 		Limits: Limits{AddrsPerName: 32, Leases: 65536, NewNamesPerWildcardPerMinute: 120},
 		Log:    Log{MaxSize: 16 << 20, Files: 3},
+
+		Session: Session{Clipboard: true},
 	}
 }

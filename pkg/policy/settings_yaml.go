@@ -88,6 +88,10 @@ func (ps *parser) setting(file, key string, v *yaml.Node) {
 				ps.number(file, "log.files", v, 1, 1000, &s.Log.Files)
 			}
 		})
+	case "session":
+		ps.mapping(file, v, key, sectionKeys[key], func(_ string, v *yaml.Node) {
+			ps.boolean(file, "session.clipboard", v, &s.Session.Clipboard)
+		})
 	}
 }
 

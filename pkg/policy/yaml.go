@@ -41,7 +41,7 @@ func (ps *parser) yaml(f File) {
 	})
 }
 
-var rootKeys = []string{"services", "domains", "networks", "deny", "inbound", "user", "command", "env", "selftest", "dns", "limits", "log"}
+var rootKeys = []string{"services", "domains", "networks", "deny", "inbound", "user", "command", "env", "selftest", "dns", "limits", "log", "session"}
 
 // sectionKeys are the keys of those that have keys of their own.
 var sectionKeys = map[string][]string{
@@ -49,6 +49,7 @@ var sectionKeys = map[string][]string{
 	"dns":      {"upstream", "max_ttl", "qps"},
 	"limits":   {"addrs_per_name", "leases", "new_names_per_wildcard_per_minute"},
 	"log":      {"stdout", "max_size", "files"},
+	"session":  {"clipboard"},
 }
 
 // section takes in one key of the file.

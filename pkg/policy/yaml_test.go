@@ -39,6 +39,7 @@ dns:
   qps: 50
 limits: {addrs_per_name: 8, leases: 1000, new_names_per_wildcard_per_minute: 10}
 log: {stdout: true, max_size: 1MiB, files: 5}
+session: {clipboard: false}
 `)
 	want := Settings{
 		Inbound:  []Port{{TCP, 3000}, {UDP, 53}},
@@ -79,6 +80,8 @@ func TestYAMLDefaults(t *testing.T) {
 		DNS:    DNS{MaxTTL: 300 * time.Second, QPS: 200},
 		Limits: Limits{AddrsPerName: 32, Leases: 65536, NewNamesPerWildcardPerMinute: 120},
 		Log:    Log{MaxSize: 16 << 20, Files: 3},
+
+		Session: Session{Clipboard: true},
 	}
 	for _, data := range []string{"", "# nothing\n", "---\n", "null\n", "\ufeff# nothing\r\n", "domains:\ndns:\nenv:\nservices: []\n"} {
 		if got := *parse(t, "p.yaml", data).Settings(); !reflect.DeepEqual(got, want) {
@@ -134,6 +137,7 @@ func TestYAMLErrors(t *testing.T) {
 		{"dns: {qps: many}\n", `p.yaml:1:12: dns.qps is a number from 1 to 1000000: "many"`},
 		{"limits: {lease: 1}\n", `p.yaml:1:10: unknown key: "lease" (did you mean leases?)`},
 		{"limits: {leases: 0}\n", `p.yaml:1:18: limits.leases is a number from 1 to 1000000: "0"`},
+		{"session: {clipboard: off}\n", `p.yaml:1:22: session.clipboard is true or false: "off"`},
 		{"log: {stdout: yes}\n", `p.yaml:1:15: log.stdout is true or false: "yes"`},
 		{"log: {max_size: 1}\n", `p.yaml:1:17: log.max_size is a size of at least 64KiB, as in 16MiB: "1"`},
 		{"log: {max_size: 9999999999G}\n", `p.yaml:1:17: log.max_size is a size of at least 64KiB, as in 16MiB: "9999999999G"`},

@@ -35,6 +35,11 @@ type Options struct {
 	// HUP and QUIT do.
 	Group func(syscall.Signal) bool
 
+	// Next, if not nil, names another process to take main's place when that
+	// has ended of itself: the rest of the tree goes on then, and the status is
+	// that of the last one. If it names none, the rest is ended.
+	Next func() *Process
+
 	// SignalFallback sends sig on our behalf to processes that we may not
 	// signal, which is the case for a root without CAP_KILL: normally by
 	// starting a process under their uid, marked as Helper. Negative numbers
@@ -89,7 +94,7 @@ func (r *Reaper) Supervise(ctx context.Context, main *Process, o Options) Status
 		case <-cancelled:
 			cancelled = nil
 			s.forward(syscall.SIGTERM)
-		case <-main.stopped:
+		case <-s.main.stopped:
 			s.resume.Reset(max(0, resumeRest-time.Since(s.resumed)))
 		case <-s.resume.C:
 			s.unstop()
@@ -97,7 +102,7 @@ func (r *Reaper) Supervise(ctx context.Context, main *Process, o Options) Status
 			if time.Since(s.deadline) > linger {
 				// Without CAP_KILL, an agent can hold up who kills it for us. Then
 				// our own end takes it along, if we are PID 1.
-				s.log.Error("the agent does not die: leaving it", "pid", main.pid)
+				s.log.Error("the agent does not die: leaving it", "pid", s.main.pid)
 				return Status{Signal: syscall.SIGKILL}
 			}
 			if !killing {
@@ -106,10 +111,16 @@ func (r *Reaper) Supervise(ctx context.Context, main *Process, o Options) Status
 			}
 			s.signalTree(syscall.SIGKILL)
 			s.kill.Reset(rekill)
-		case <-main.done:
+		case <-s.main.done:
+			if o.Next != nil && s.terms == 0 {
+				if next := o.Next(); next != nil {
+					s.main = next
+					continue
+				}
+			}
 			s.takeTerminalBack()
 			s.endRest()
-			return main.status
+			return s.main.status
 		}
 	}
 }
@@ -200,17 +211,19 @@ func (s *supervision) continueGroup() {
 func (s *supervision) unstop() {
 	all := processes()
 	var self proc
-	stopped := false
+	var main proc
 	for _, p := range all {
 		if p.pid == os.Getpid() {
 			self = p
 		}
-		stopped = stopped || p.pid == s.main.pid && p.stopped()
+		if p.pid == s.main.pid {
+			main = p
+		}
 	}
-	if !stopped {
+	if !main.stopped() {
 		return // somebody else has resumed it
 	}
-	if !s.isInit && s.terms == 0 && !orphaned(all, self) {
+	if !s.isInit && s.terms == 0 && main.session == self.session && !orphaned(all, self) {
 		s.log.Debug("the agent is suspended: stopping, for the shell to continue")
 		if err := syscall.Kill(0, syscall.SIGSTOP); err != nil {
 			s.log.Warn("cannot stop", "error", err)

@@ -1,0 +1,292 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/session"
+)
+
+const prefixVariable = envPrefix + "PREFIX"
+
+func attachCommand() command {
+	return command{
+		name: "attach", synopsis: "[-r] [WINDOW]",
+		summary: "show a window of the session on this terminal",
+		example: "docker exec -it CONTAINER agent-init attach",
+		flags: func(fs *flag.FlagSet) {
+			fs.Bool("r", false, "only look: nothing that is typed reaches the window")
+			fs.Bool("nested", false, "attach also from inside of a window")
+			fs.String("prefix", "", "`KEY` that commands to the session begin with: ctrl-] (the default) and the like, or none")
+		},
+		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
+			out, ok := e.stdout.(*os.File)
+			switch {
+			case len(args) > 1:
+				return faultf(exitUsage, "agent-init attach [WINDOW]", "one window at a time")
+			case !ok || !isTerminal(e.stdin) || !isTerminal(out):
+				return faultf(exitUsage, "use docker exec -it, kubectl exec -it or ssh -t; agent-init history prints to a file", "attach needs a terminal")
+			}
+			env := environMap(e.env)
+			prefix, err := prefixOf(fs.Lookup("prefix").Value.String(), env)
+			if err != nil {
+				return err
+			}
+			o := session.AttachOptions{Dial: dialSession, In: e.stdin, Out: out, Prefix: prefix, Signals: clientSignals()}
+			o.Request = session.Request{Window: first(args), Read: isSet(fs, "r"), Nested: isSet(fs, "nested"), Plain: env["TERM"] == "dumb"}
+			if inside := env[windowVariable]; inside != "" && !o.Request.Nested {
+				return faultf(exitUsage, "agent-init attach --nested, if that is what you want", "this is window %s of the session already", inside)
+			}
+			return attached(e.stderr, o)
+		},
+	}
+}
+
+// attached shows the window, and says how that ended.
+func attached(w io.Writer, o session.AttachOptions) error {
+	r, err := session.Attach(o)
+	switch {
+	case errors.Is(err, session.ErrRefused):
+		return faultf(exitFailure, "see agent-init sessions", "%w", err)
+	case errors.Is(err, session.ErrLost):
+		return faultf(exitFailure, "agent-init attach, if the session still runs", "%w", err)
+	case err != nil:
+		return err
+	case r.Detached:
+		fmt.Fprintf(w, "[detached from window %s; the session goes on: agent-init attach %[1]s]\n", r.Window)
+		return nil
+	}
+	fmt.Fprintf(w, "[window %s has ended: exit %d]\n", r.Window, r.Code)
+	return status(r.Code)
+}
+
+func first(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
+}
+
+func isSet(fs *flag.FlagSet, name string) bool { return fs.Lookup(name).Value.String() == "true" }
+
+func prefixOf(given string, env map[string]string) (session.Prefix, error) {
+	if given == "" {
+		given = env[prefixVariable]
+	}
+	if given == "" {
+		return session.DefaultPrefix, nil
+	}
+	p, err := session.ParsePrefix(given)
+	if err != nil {
+		return 0, faultf(exitUsage, "use --prefix ctrl-] or another control character", "the prefix key: %w", err)
+	}
+	return p, nil
+}
+
+// clientSignals are those that a client acts on.
+func clientSignals() <-chan os.Signal {
+	c := make(chan os.Signal, 64)
+	signal.Notify(c, unix.SIGWINCH, unix.SIGCONT, unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT)
+	return c
+}
+
+// dialSession connects to the session of this container.
+func dialSession() (*os.File, error) {
+	dir, err := findRuntimeDir()
+	if err != nil {
+		return nil, notRunning(err)
+	}
+	f, err := session.Dial(filepath.Join(string(dir), socketFile))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, faultf(exitFailure, "start the container with -it, or agent-init run --session always", "there is no session")
+	case errors.Is(err, os.ErrPermission):
+		return nil, faultf(exitPrivilege, "use docker exec -u root, or the agent's user", "only root and the agent's user may use the session")
+	case errors.Is(err, unix.ECONNREFUSED):
+		return nil, faultf(exitFailure, "", "the session has ended")
+	}
+	return f, err
+}
+
+// callSession makes a request and returns the answer.
+func callSession(r session.Request, to io.Writer) error {
+	conn, err := dialSession()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := session.Call(conn, r, to); errors.Is(err, session.ErrRefused) {
+		return faultf(exitFailure, "see agent-init sessions", "%w", err)
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+func sessionsCommand() command {
+	return command{
+		name: "sessions", synopsis: "[--json]",
+		summary: "list the session's windows, and who looks at them",
+		example: "agent-init sessions --json | jq '.windows[].name'",
+		flags:   func(fs *flag.FlagSet) { fs.Bool("json", false, "print JSON") },
+		run: func(_ context.Context, e environment, fs *flag.FlagSet, _ []string) error {
+			var b bytes.Buffer
+			if err := callSession(session.Request{Verb: session.VerbList}, &b); err != nil {
+				return err
+			}
+			var i session.Info
+			if err := json.Unmarshal(b.Bytes(), &i); err != nil {
+				return fmt.Errorf("the session's answer: %w", err)
+			}
+			if isSet(fs, "json") {
+				enc := json.NewEncoder(e.stdout)
+				enc.SetIndent("", "  ")
+				return enc.Encode(i)
+			}
+			return writeSessions(e.stdout, i)
+		},
+	}
+}
+
+func writeSessions(to io.Writer, i session.Info) error {
+	fmt.Fprintf(to, "session %s\n", i.Name)
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	for _, x := range i.Windows {
+		fmt.Fprintf(w, "  %d\t%s\t%dx%d\tpid %d\tsince %s\t%s\n", x.ID, x.Name, x.Cols, x.Rows, x.PID, x.Started.Format(time.DateTime), x.Title)
+		for _, c := range x.Clients {
+			who, how := fmt.Sprintf("uid %d, pid %d", c.UID, c.PID), ""
+			if c.PID == 0 {
+				who = "the container's terminal"
+			}
+			if c.Read {
+				how = ", read-only"
+			}
+			if c.Leader {
+				how += ", typed last"
+			}
+			fmt.Fprintf(w, "\tattached: %s\t%dx%d\t\tsince %s\t%s\n", who, c.Cols, c.Rows, c.Attached.Format(time.DateTime), how)
+		}
+	}
+	return w.Flush()
+}
+
+func newCommand() command {
+	return command{
+		name: "new", synopsis: "[NAME] -- [CMD ARG…]",
+		summary: "start a command in a new window, confined as the agent is",
+		example: "agent-init new tests -- npm test",
+		run: func(_ context.Context, e environment, _ *flag.FlagSet, _ []string) error {
+			name, argv, ok := cutCommand(e.args[1:])
+			if !ok {
+				return faultf(exitUsage, "agent-init new [NAME] -- [CMD ARG…]", "the command comes after --")
+			}
+			r := session.Request{Verb: session.VerbNew, Name: name, Argv: argv}
+			var b bytes.Buffer
+			if err := callSession(r, &b); err != nil {
+				return err
+			}
+			var w session.WindowInfo
+			if err := json.Unmarshal(b.Bytes(), &w); err != nil {
+				return fmt.Errorf("the session's answer: %w", err)
+			}
+			fmt.Fprintf(e.stdout, "%d\n", w.ID)
+			return nil
+		},
+	}
+}
+
+// cutCommand reads [NAME] [-- [CMD ARG…]].
+func cutCommand(args []string) (name string, argv []string, ok bool) {
+	before := args
+	for i, a := range args {
+		if a == "--" {
+			before, argv = args[:i], args[i+1:]
+			break
+		}
+	}
+	if len(before) > 1 {
+		return "", nil, false
+	}
+	return first(before), argv, true
+}
+
+func historyCommand() command {
+	return command{
+		name: "history", synopsis: "[--styles] [WINDOW]",
+		summary: "print what a window has shown: its scrollback, and the screen",
+		example: "agent-init history main > log.txt",
+		flags:   func(fs *flag.FlagSet) { fs.Bool("styles", false, "with colours and other attributes") },
+		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
+			if len(args) > 1 {
+				return faultf(exitUsage, "agent-init history [WINDOW]", "one window at a time")
+			}
+			return callSession(session.Request{Verb: session.VerbHistory, Window: first(args), Styles: isSet(fs, "styles")}, e.stdout)
+		},
+	}
+}
+
+func killWindowCommand() command {
+	return command{
+		name: "kill", synopsis: "WINDOW",
+		summary: "end the program of a window",
+		example: "agent-init kill tests",
+		run: func(_ context.Context, _ environment, _ *flag.FlagSet, args []string) error {
+			if len(args) != 1 {
+				return faultf(exitUsage, "agent-init kill WINDOW; agent-init sessions lists them", "which window?")
+			}
+			return callSession(session.Request{Verb: session.VerbKill, Window: args[0]}, io.Discard)
+		},
+	}
+}
+
+// terminalCommand is the client on the container's own terminal.
+func terminalCommand() command {
+	return command{
+		name: terminalName, hidden: true,
+		summary: "shows the session on the container's terminal (started by agent-init itself)",
+		flags:   func(fs *flag.FlagSet) { fs.String("prefix", "", "`KEY` that commands begin with") },
+		run: func(_ context.Context, e environment, fs *flag.FlagSet, _ []string) error {
+			if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+				return err
+			}
+			conn := os.NewFile(fdTerminalSocket, "session")
+			out, ok := e.stdout.(*os.File)
+			if conn == nil || !ok {
+				return faultf(exitUsage, "use agent-init attach", "this client is started by agent-init itself")
+			}
+			prefix, err := prefixOf(fs.Lookup("prefix").Value.String(), nil)
+			if err != nil {
+				return err
+			}
+			_, err = session.Attach(session.AttachOptions{
+				Dial: func() (*os.File, error) { return conn, nil }, In: e.stdin, Out: out, Prefix: prefix, Signals: clientSignals(),
+				Local: true, Again: "Any key brings it back here; elsewhere, docker exec -it CONTAINER agent-init attach does",
+			})
+			switch {
+			case errors.Is(err, session.ErrTerminal):
+				return status(exitTerminalLost)
+			case errors.Is(err, session.ErrLost): // the session has ended, or another client follows
+				return nil
+			}
+			return err
+		},
+	}
+}
+
+const (
+	terminalName     = "__terminal"
+	fdTerminalSocket = 4
+	exitTerminalLost = 3 // of that client: there is nothing to show on any more
+)

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/privdrop"
+	"github.com/agent-init/agent-init/pkg/reaper"
+)
+
+// console keeps a client of the session on the container's own terminal, for
+// as long as that is there. The client runs under the server's uid: it reads
+// what the server sends, and has the terminal and one socket.
+type console struct {
+	sessions *sessionKeeper
+	in, out  *os.File
+	found    unix.Termios // as the terminal was
+
+	mu       sync.Mutex
+	proc     *reaper.Process
+	last     int // pid of the client before
+	attempts int
+	gone     bool // the terminal was lost
+	stopping bool
+}
+
+// newConsole takes the terminal over, if there is one on both files.
+func newConsole(s *sessionKeeper, in, out *os.File) *console {
+	t, err := unix.IoctlGetTermios(int(in.Fd()), unix.TCGETS)
+	if err != nil || !isTerminal(out) {
+		return nil
+	}
+	return &console{sessions: s, in: in, out: out, found: *t}
+}
+
+// size is that of the terminal, or 0.
+func (c *console) size() (cols, rows uint16) {
+	if s, err := unix.IoctlGetWinsize(int(c.in.Fd()), unix.TIOCGWINSZ); err == nil {
+		return s.Col, s.Row
+	}
+	return 0, 0
+}
+
+// connect starts a client of the server behind ch. One of an earlier server
+// ends by itself.
+func (c *console) connect(ch *sessionChannel) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopping || c.gone {
+		return
+	}
+	if c.proc != nil {
+		c.end(c.proc)
+		c.proc = nil
+	}
+	if err := c.start(ch); err != nil {
+		c.sessions.keeper.log.Error("showing the session on the container's terminal", "error", err)
+	}
+}
+
+func (c *console) start(ch *sessionChannel) error {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("socketpair: %w", err)
+	}
+	server, client := os.NewFile(uintptr(fds[0]), "server"), os.NewFile(uintptr(fds[1]), "client")
+	defer server.Close()
+	defer client.Close()
+	if err := ch.send(sessionMessage{op: sopClient}, server); err != nil {
+		return err
+	}
+	c.restore() // an earlier client may have been killed
+	k := c.sessions.keeper
+	c.proc, err = k.spawn(spawnOptions{
+		spec: privdrop.Spec{
+			Identity: c.sessions.identity(), Argv: []string{selfExe, terminalName, "--prefix", k.config.prefix}, Env: []string{}, Dir: "/",
+			Umask: 0o077, KeepFDs: 2, DenyUserNS: true,
+		},
+		stdin: c.in, stdout: c.out, stderr: k.diagnostics(), files: []*os.File{client}, foreground: true, front: c.stillLasts(),
+	})
+	if err != nil {
+		return err
+	}
+	c.last = c.proc.Pid()
+	go c.watch(c.proc, ch)
+	return nil
+}
+
+// stillLasts reports whether the terminal's foreground is still that of a client
+// that has ended.
+func (c *console) stillLasts() bool {
+	pgrp, err := unix.IoctlGetInt(int(c.in.Fd()), unix.TIOCGPGRP)
+	return err == nil && c.last != 0 && pgrp == c.last
+}
+
+// watch starts another client if this one ended while its server lives on.
+func (c *console) watch(p *reaper.Process, ch *sessionChannel) {
+	st := p.Status()
+	c.mu.Lock()
+	c.gone = c.gone || st.Code() == exitTerminalLost
+	again := c.proc == p && !c.stopping && !c.gone && c.attempts < maxConsoles
+	c.attempts++
+	c.mu.Unlock()
+	if !again {
+		return
+	}
+	time.Sleep(consolePause)
+	c.sessions.mu.Lock()
+	same := c.sessions.live == ch && !c.sessions.over
+	c.sessions.mu.Unlock()
+	if same {
+		c.connect(ch)
+	}
+}
+
+const (
+	consolePause = time.Second
+	maxConsoles  = 1000
+)
+
+// end waits for a client that has lost its server, but not for ever.
+func (c *console) end(p *reaper.Process) {
+	for _, sig := range []syscall.Signal{0, unix.SIGTERM, unix.SIGKILL} {
+		if sig != 0 {
+			c.sessions.keeper.kill(p, sig)
+		}
+		select {
+		case <-p.Done():
+			return
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// stop ends the client, and leaves the terminal as it was found.
+func (c *console) stop() {
+	c.mu.Lock()
+	c.stopping = true
+	p := c.proc
+	c.mu.Unlock()
+	if p != nil {
+		c.end(p)
+	}
+	c.restore()
+	if os.Getpid() == 1 {
+		return // nobody is left to whom the terminal could belong
+	}
+	if pgrp, err := unix.IoctlGetInt(int(c.in.Fd()), unix.TIOCGPGRP); err == nil && p != nil && pgrp == p.Pid() {
+		err = unix.IoctlSetPointerInt(int(c.in.Fd()), unix.TIOCSPGRP, unix.Getpgrp())
+		if err != nil && !errors.Is(err, unix.EIO) {
+			c.sessions.keeper.log.Warn("taking the terminal back", "error", err)
+		}
+	}
+}
+
+func (c *console) restore() {
+	_ = unix.IoctlSetTermios(int(c.in.Fd()), unix.TCSETS, &c.found)
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/session"
+)
+
+// The session server's descriptors.
+const (
+	sessionsName     = "__sessions"
+	fdSessionConfig  = 4
+	fdSessionChannel = 5
+	fdSessionSocket  = 6
+)
+
+// sessionConfig is the whole input of the server.
+type sessionConfig struct {
+	Name      string     `json:"name"`
+	AgentUID  uint32     `json:"agent_uid"`
+	Clipboard bool       `json:"clipboard"`
+	LogLevel  slog.Level `json:"log_level"`
+}
+
+func sessionsServerCommand() command {
+	return command{
+		name: sessionsName, hidden: true,
+		summary: "keeps the terminals of a session (started by agent-init itself)",
+		run: func(ctx context.Context, _ environment, _ *flag.FlagSet, _ []string) error {
+			f := os.NewFile(fdSessionConfig, "config")
+			var c sessionConfig
+			if err := json.NewDecoder(io.LimitReader(f, maxSpec)).Decode(&c); err != nil {
+				return faultf(exitUsage, "use agent-init run --session always", "the session server is started by agent-init itself")
+			}
+			f.Close()
+			return runSessions(ctx, c)
+		},
+	}
+}
+
+// sessionServer is the server as the keeper's child.
+type sessionServer struct {
+	channel *sessionChannel
+	server  *session.Server
+	log     *slog.Logger
+}
+
+func runSessions(ctx context.Context, c sessionConfig) error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("make the session server undumpable: %w", err)
+	}
+	debug.SetGCPercent(smallHeap)
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
+	ch, err := openChannel(os.NewFile(fdSessionChannel, "channel"))
+	if err != nil {
+		return err
+	}
+	s := &sessionServer{channel: openSessionChannel(ch), log: log}
+	s.server = session.NewServer(session.Config{Name: c.Name, AgentUID: c.AgentUID, Clipboard: c.Clipboard, Log: log, Host: s.host()})
+	listener, err := inherit(fdSessionSocket, net.FileListener)
+	if err != nil {
+		return err
+	}
+	unixListener, ok := listener.(*net.UnixListener)
+	if !ok {
+		return errors.New("the session's socket is of another kind")
+	}
+	unixListener.SetUnlinkOnClose(false) // the next server listens on it
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() { cancel(s.server.Serve(ctx, unixListener)) }()
+	go func() { cancel(s.serveChannel(ctx)) }()
+	if err := s.channel.send(sessionMessage{op: sopReady}, nil); err != nil {
+		return fmt.Errorf("tell the keeper: %w", err)
+	}
+	<-ctx.Done()
+	if err := context.Cause(ctx); !errors.Is(err, errKeeperGone) {
+		return err
+	}
+	return nil
+}
+
+// host is what the server asks the keeper for.
+func (s *sessionServer) host() session.Host {
+	send := func(m sessionMessage) error {
+		if err := s.channel.send(m, nil); err != nil {
+			return fmt.Errorf("ask the keeper: %w", err)
+		}
+		return nil
+	}
+	tell := func(m sessionMessage) {
+		if err := send(m); err != nil {
+			s.log.Debug("telling the keeper", "error", err)
+		}
+	}
+	return session.Host{
+		Open: func(request uint32, r session.Request) error {
+			return send(sessionMessage{op: sopOpen, arg: uint64(request), cols: uint16(r.Cols), rows: uint16(r.Rows), text: joinCommand(r.Name, r.Argv)})
+		},
+		Kill: func(id uint32) error { return send(sessionMessage{op: sopKill, id: id}) },
+		Note: func(e session.Event) {
+			m := sessionMessage{op: sopEvent, flag: uint8(e.Kind), id: e.Window, uid: e.Peer.UID, pid: uint32(e.Peer.PID)}
+			if e.ReadOnly {
+				m.arg = 1
+			}
+			tell(m)
+		},
+		Changed: func(windows, clients int) {
+			tell(sessionMessage{op: sopPong, arg: uint64(windows), value: int64(clients)})
+		},
+		Full: func() { tell(sessionMessage{op: sopFull}) },
+	}
+}
+
+// serveChannel handles what the keeper sends, until the keeper goes or the
+// session ends.
+func (s *sessionServer) serveChannel(ctx context.Context) error {
+	for {
+		m, file, err := s.channel.receive()
+		if errors.Is(err, errBadMessage) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", errKeeperGone, err)
+		}
+		if done := s.take(ctx, m, file); done {
+			return errKeeperGone
+		}
+	}
+}
+
+// take handles one message. It takes over file.
+func (s *sessionServer) take(ctx context.Context, m sessionMessage, file *os.File) (done bool) {
+	used := false
+	switch m.op {
+	case sopWindow:
+		if used = file != nil; used {
+			err := s.server.Add(session.WindowSpec{ID: m.id, Request: uint32(m.arg), Name: m.text, PID: int(m.pid),
+				Started: time.Unix(0, m.value), Master: file, Again: m.flag != 0})
+			if err != nil {
+				s.log.Error("showing a window", "error", err)
+			}
+		}
+	case sopExited:
+		s.server.Exited(m.id, int(m.value))
+	case sopRefused:
+		s.server.Refused(uint32(m.arg), m.text)
+	case sopClient:
+		if file == nil {
+			break
+		}
+		c, err := net.FileConn(file)
+		if err != nil {
+			break
+		}
+		if conn, ok := c.(*net.UnixConn); ok {
+			go s.server.ServeConn(conn, session.Peer{Local: true})
+		} else {
+			c.Close()
+		}
+	case sopRecord:
+		if used = file != nil; used {
+			s.server.Record(session.RecordSpec{File: file, Begun: time.Unix(0, m.value), Size: int64(m.arg)})
+		}
+	case sopPing:
+		s.host().Changed(s.server.Count())
+	case sopEnd:
+		ctx, cancel := context.WithTimeout(ctx, goodbyeTime)
+		defer cancel()
+		s.server.Shutdown(ctx)
+		done = true
+	}
+	if file != nil && !used {
+		file.Close()
+	}
+	return done
+}
+
+// goodbyeTime is what clients get to take the end of the session.
+const goodbyeTime = 1500 * time.Millisecond

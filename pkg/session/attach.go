@@ -1,0 +1,463 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/session/terminal"
+)
+
+// AttachOptions say how a client shows a window on a terminal.
+type AttachOptions struct {
+	// Dial connects to the server. If the connection breaks, it is called
+	// again, unless the client is Local.
+	Dial    func() (*os.File, error)
+	Request Request // Window, Read, Nested; the rest is filled in
+
+	In, Out *os.File         // the person's terminal
+	Signals <-chan os.Signal // window size changes, and requests to end
+	Prefix  Prefix
+
+	// Local is for the container's own terminal: the client goes on to the
+	// next window when one ends, waits for a key after it was detached, and
+	// draws the screen again when the size has changed, since another terminal
+	// may have taken the place of the first.
+	Local bool
+	Again string // how to come back, for the person
+}
+
+// Result is how an attachment ended.
+type Result struct {
+	Detached bool
+	Code     int // the window's exit code, if it ended
+	Window   string
+}
+
+// Errors of Attach.
+var (
+	// ErrLost is a server that went away and did not come back.
+	ErrLost = errors.New("the connection to the session was lost")
+	// ErrTerminal is a terminal that was hung up.
+	ErrTerminal = errors.New("the terminal was lost")
+	// ErrSignal is a signal that asked to end.
+	ErrSignal = errors.New("ended by a signal")
+)
+
+// How long the client waits.
+const (
+	escapeTime  = 25 * time.Millisecond  // for the rest of a sequence, before it was the key Escape
+	settleTime  = 150 * time.Millisecond // for further changes of size
+	sizeTime    = 200 * time.Millisecond // for a terminal that has no size yet
+	detachTime  = time.Second            // for the server to say goodbye
+	stuckSignal = 500 * time.Millisecond // for a client that is blocked to act on a signal
+	lostTime    = 10 * time.Second       // for a server to come back
+	lostPause   = 100 * time.Millisecond
+)
+
+// maxTyped is how much input waits for a server that does not take it. More is
+// lost, but the prefix key still works.
+const maxTyped = 256 << 10
+
+// Attach shows a window on the terminal until it ends, the person leaves, or
+// something breaks. Whatever happens, the terminal is left as it was found.
+func Attach(o AttachOptions) (Result, error) {
+	a := &attachment{o: o, keys: keys{prefix: o.Prefix}, in: int(o.In.Fd()), out: int(o.Out.Fd()), sock: -1}
+	if err := a.raw(); err != nil {
+		return Result{}, err
+	}
+	defer a.restore()
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return Result{}, fmt.Errorf("pipe: %w", err)
+	}
+	a.wake = pipe[0]
+	stop := make(chan struct{})
+	defer close(stop)
+	go a.watchSignals(pipe[1], stop)
+	err := a.run()
+	a.closeConn()
+	if a.dirty { // the server has not said goodbye
+		a.reset()
+	}
+	return a.result, err
+}
+
+// attachment is one client at work. One goroutine has all of it; it waits in
+// poll(2), so that a key costs no more than it must.
+type attachment struct {
+	o       AttachOptions
+	in, out int
+	sock    int
+	wake    int // signals, one byte each
+	conn    *os.File
+	saved   unix.Termios
+	keys    keys
+
+	typed    []byte // frames that the server has not taken yet
+	frames   incoming
+	buf      []byte
+	result   Result
+	dirty    bool      // the terminal shows a window
+	helping  bool      // it shows the help
+	idle     bool      // Local, and detached
+	leaving  time.Time // when the server was asked to let us go
+	settling time.Time // when the size changed last
+	escape   time.Time // when an unfinished sequence was typed
+	cols     int
+	rows     int
+}
+
+// raw switches the terminal to raw mode (termios(3), cfmakeraw).
+func (a *attachment) raw() error {
+	t, err := unix.IoctlGetTermios(a.in, unix.TCGETS)
+	if err != nil {
+		return fmt.Errorf("the input is no terminal: %w", err)
+	}
+	a.saved = *t
+	return a.makeRaw()
+}
+
+func (a *attachment) makeRaw() error {
+	t := a.saved
+	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
+	t.Oflag &^= unix.OPOST
+	t.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
+	t.Cflag = t.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
+	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
+	if err := unix.IoctlSetTermios(a.in, unix.TCSETS, &t); err != nil {
+		return fmt.Errorf("set the terminal to raw mode: %w", err)
+	}
+	return nil
+}
+
+// restore also forgets what was typed and not read: it may be the terminal's
+// answer to a question of the program's, and a shell would take it for a command.
+func (a *attachment) restore() {
+	_ = unix.IoctlSetTermios(a.in, unix.TCSETSF, &a.saved)
+}
+
+// reset brings a terminal back that shows nobody knows what.
+func (a *attachment) reset() {
+	if a.dirty = false; !a.o.Request.Plain {
+		_ = a.write(resetAny())
+	}
+}
+
+// resetAny brings a terminal back that shows nobody knows what.
+func resetAny() []byte {
+	reset := terminal.New(terminal.Options{Cols: 80, Rows: 24, Scrollback: -1}).Reset()
+	return append(append([]byte(cutOff), reset...), "\x1b[999;1H\r\n"...)
+}
+
+// watchSignals hands signals to the loop. One that asks to end also works if
+// the loop is blocked by a terminal that takes nothing.
+func (a *attachment) watchSignals(pipe int, stop <-chan struct{}) {
+	defer unix.Close(pipe)
+	for {
+		select {
+		case <-stop:
+			return
+		case s := <-a.o.Signals:
+			sig, ok := s.(syscall.Signal)
+			if !ok {
+				continue
+			}
+			_, _ = unix.Write(pipe, []byte{byte(sig)})
+			if !endsClient(sig) {
+				continue
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(stuckSignal):
+				a.restore()
+				signal.Reset(sig)
+				_ = unix.Kill(unix.Getpid(), sig)
+			}
+		}
+	}
+}
+
+func endsClient(sig syscall.Signal) bool {
+	return sig == syscall.SIGTERM || sig == syscall.SIGHUP || sig == syscall.SIGINT || sig == syscall.SIGQUIT
+}
+
+// connect asks the server for the window.
+func (a *attachment) connect() error {
+	conn, err := a.o.Dial()
+	if err != nil {
+		return err
+	}
+	a.closeConn()
+	a.conn, a.sock = conn, int(conn.Fd())
+	if err := unix.SetNonblock(a.sock, true); err != nil {
+		return err
+	}
+	a.frames, a.typed = incoming{}, nil
+	a.hello()
+	return nil
+}
+
+func (a *attachment) closeConn() {
+	if a.conn != nil {
+		a.conn.Close()
+		a.conn, a.sock = nil, -1
+	}
+}
+
+func (a *attachment) hello() {
+	r := a.o.Request
+	r.Version, r.Verb, r.TTY = protocolVersion, VerbAttach, TTYOf(a.in)
+	a.cols, a.rows = a.size()
+	r.Cols, r.Rows = a.cols, a.rows
+	a.leaving, a.helping, a.idle = time.Time{}, false, false
+	a.send(kindHello, encodeJSON(r))
+}
+
+// size asks the terminal. An engine may give it one a little after the start.
+func (a *attachment) size() (cols, rows int) {
+	for deadline := time.Now().Add(sizeTime); ; time.Sleep(sizeTime / 20) {
+		for _, fd := range []int{a.out, a.in} {
+			if s, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ); err == nil && s.Col > 0 && s.Row > 0 {
+				return min(int(s.Col), maxSide), min(int(s.Row), maxSide)
+			}
+		}
+		if time.Now().After(deadline) {
+			return 0, 0
+		}
+	}
+}
+
+// reconnect waits for a server to come back.
+func (a *attachment) reconnect() error {
+	if a.o.Local || !a.leaving.IsZero() {
+		return ErrLost
+	}
+	a.o.Request.Window = a.result.Window
+	for deadline := time.Now().Add(lostTime); time.Now().Before(deadline); time.Sleep(lostPause) {
+		if err := a.connect(); err == nil {
+			return nil
+		}
+	}
+	return ErrLost
+}
+
+func (a *attachment) run() error {
+	if err := a.connect(); err != nil {
+		return err
+	}
+	a.buf = make([]byte, 64<<10)
+	for {
+		fds := [3]unix.PollFd{{Fd: int32(a.in), Events: unix.POLLIN}, {Fd: int32(a.sock), Events: unix.POLLIN}, {Fd: int32(a.wake), Events: unix.POLLIN}}
+		if len(a.typed) > 0 {
+			fds[1].Events |= unix.POLLOUT
+		}
+		if _, err := unix.Poll(fds[:], a.timeout()); err != nil && err != unix.EINTR {
+			return fmt.Errorf("poll: %w", err)
+		}
+		var err error
+		if fds[1].Revents&unix.POLLOUT != 0 {
+			a.flush()
+		}
+		if fds[1].Revents&^unix.POLLOUT != 0 {
+			err = a.fromServer()
+		}
+		if err == nil && fds[0].Revents != 0 {
+			err = a.fromTerminal()
+		}
+		if err == nil && fds[2].Revents != 0 {
+			err = a.fromSignals()
+		}
+		if err == nil {
+			err = a.expired()
+		}
+		if errors.Is(err, io.EOF) {
+			err = a.reconnect()
+		}
+		if errors.Is(err, errFinished) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// errFinished ends the loop: the result says how.
+var errFinished = errors.New("finished")
+
+// timeout is for poll(2), in milliseconds.
+func (a *attachment) timeout() int {
+	wait := time.Duration(-1)
+	for _, t := range []struct {
+		since time.Time
+		after time.Duration
+	}{{a.escape, escapeTime}, {a.settling, settleTime}, {a.leaving, detachTime}} {
+		if t.since.IsZero() {
+			continue
+		}
+		if left := max(0, t.after-time.Since(t.since)); wait < 0 || left < wait {
+			wait = left
+		}
+	}
+	if wait < 0 {
+		return -1
+	}
+	return int((wait + time.Millisecond - 1) / time.Millisecond)
+}
+
+func past(since time.Time, after time.Duration) bool {
+	return !since.IsZero() && time.Since(since) >= after
+}
+
+// expired does what its time has come for.
+func (a *attachment) expired() error {
+	if past(a.escape, escapeTime) {
+		a.escape = time.Time{}
+		a.keys.flush(a.input)
+	}
+	if past(a.settling, settleTime) {
+		a.settling = time.Time{}
+		if a.o.Local && a.dirty && !a.helping {
+			a.send(kindRedraw, nil)
+		}
+	}
+	if past(a.leaving, detachTime) {
+		return a.left()
+	}
+	return nil
+}
+
+func (a *attachment) fromSignals() error {
+	var b [64]byte
+	n, _ := unix.Read(a.wake, b[:])
+	for _, c := range b[:max(n, 0)] {
+		switch sig := syscall.Signal(c); {
+		case sig == syscall.SIGWINCH:
+			if cols, rows := a.size(); cols > 0 && !a.idle {
+				if cols != a.cols || rows != a.rows {
+					a.cols, a.rows = cols, rows
+					a.send(kindResize, encodeSize(cols, rows))
+				}
+				a.settling = time.Now()
+			}
+		case sig == syscall.SIGCONT: // a shell had the terminal meanwhile
+			if err := a.makeRaw(); err != nil {
+				return ErrTerminal
+			}
+			a.send(kindRedraw, nil)
+		case endsClient(sig):
+			return ErrSignal
+		}
+	}
+	return nil
+}
+
+// send queues a frame, and writes what the server takes.
+func (a *attachment) send(k kind, payload []byte) {
+	if k == kindInput && len(a.typed) > maxTyped {
+		return
+	}
+	a.typed = appendFrame(a.typed, k, payload)
+	a.flush()
+}
+
+func (a *attachment) flush() {
+	for len(a.typed) > 0 && a.sock >= 0 {
+		n, err := unix.Write(a.sock, a.typed)
+		if err == unix.EINTR {
+			continue
+		}
+		if n <= 0 || err != nil { // what is final is found by reading
+			return
+		}
+		a.typed = a.typed[n:]
+	}
+	a.typed = a.typed[:0]
+}
+
+// write writes to the terminal, and waits until it has taken all.
+func (a *attachment) write(b []byte) error {
+	for len(b) > 0 {
+		n, err := unix.Write(a.out, b)
+		switch {
+		case err == unix.EINTR:
+		case err == unix.EAGAIN: // somebody made it non-blocking
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(a.out), Events: unix.POLLOUT}}, -1)
+		case err != nil:
+			return ErrTerminal
+		default:
+			b = b[n:]
+		}
+	}
+	return nil
+}
+
+func (a *attachment) input(b []byte) {
+	for len(b) > 0 && !a.o.Request.Read {
+		n := min(len(b), maxInput)
+		a.send(kindInput, b[:n])
+		b = b[n:]
+	}
+}
+
+func (a *attachment) fromTerminal() error {
+	n, err := unix.Read(a.in, a.buf)
+	switch {
+	case err == unix.EINTR || err == unix.EAGAIN:
+		return nil
+	case err != nil || n == 0:
+		return ErrTerminal
+	case a.idle: // a key brings the window back
+		a.hello()
+		return nil
+	case a.helping:
+		if withoutReports(a.buf[:n]) != nil {
+			a.helping = false
+			a.send(kindRedraw, nil)
+		}
+		return nil
+	}
+	a.keys.scan(a.buf[:n], a.input, a.command)
+	if a.escape = (time.Time{}); a.keys.waiting() {
+		a.escape = time.Now()
+	}
+	return nil
+}
+
+// command acts on the key after the prefix.
+func (a *attachment) command(key byte) {
+	switch {
+	case key == 'd':
+		a.leaving = time.Now()
+		a.send(kindDetach, nil)
+	case key == '?' || key == '/': // the same key on many keyboards
+		a.helping = true
+		_ = a.write([]byte(a.help()))
+	case key == 'c' || key == 'n' || key == 'p' || key >= '0' && key <= '9':
+		a.send(kindSwitch, []byte{key})
+	}
+}
+
+func (a *attachment) help() string {
+	p := a.o.Prefix.String()
+	clear := cutOff + "\x1b[?2026l\x1b[m\x1b[2J\x1b[H"
+	if a.o.Request.Plain {
+		clear = "\r\n"
+	}
+	return clear +
+		p + " d    leave; the session goes on\r\n" +
+		p + " c    new window\r\n" +
+		p + " n p  next, previous window\r\n" +
+		p + " 0-9  that window\r\n" +
+		p + " " + p + "  type " + p + "\r\n" +
+		"(" + strconv.Itoa(a.cols) + "x" + strconv.Itoa(a.rows) + ", window " + a.result.Window + "; any key goes back)"
+}

@@ -1,0 +1,70 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrRefused is what errors of requests that the server answered with a
+// refusal unwrap to.
+var ErrRefused = errors.New("refused")
+
+// Dial connects to the server that listens at path. Errors unwrap to those of
+// connect(2).
+func Dial(path string) (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("connect to %s: %w", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// Call sends a request other than VerbAttach and writes the answer to to.
+func Call(conn io.ReadWriter, r Request, to io.Writer) error {
+	r.Version = protocolVersion
+	if err := writeFrame(conn, kindHello, encodeJSON(r)); err != nil {
+		return err
+	}
+	frames := &frameReader{r: conn, fromServer: true}
+	for {
+		k, payload, err := frames.next()
+		if err != nil {
+			return fmt.Errorf("read from the session: %w", err)
+		}
+		switch k {
+		case kindData:
+			if _, err := to.Write(payload); err != nil {
+				return err
+			}
+		case kindDone:
+			return nil
+		case kindError:
+			return refusal(payload)
+		default:
+			return errFrame
+		}
+	}
+}
+
+// refusal is the error for a reason that the server gave. It was the server's
+// to choose, so what a terminal could act on is taken out.
+func refusal(reason []byte) error { return fmt.Errorf("%w: %s", ErrRefused, printable(reason)) }
+
+func printable(b []byte) string {
+	out := make([]rune, 0, len(b))
+	for _, c := range string(b) {
+		if c < ' ' || c >= 0x7f && c < 0xa0 {
+			c = '?'
+		}
+		out = append(out, c)
+	}
+	return string(out)
+}

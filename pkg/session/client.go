@@ -1,0 +1,295 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// Peer is who is at the other end of a connection, as the kernel says.
+type Peer struct {
+	UID   uint32
+	PID   int
+	Local bool // the client on the container's own terminal: PID is 0
+}
+
+// client is a connection to the server.
+type client struct {
+	server *Server
+	peer   Peer
+	queue  *queue
+
+	// The rest belongs to the lock of the window that the client is attached
+	// to, and to the client's own goroutine while it is attached to none.
+	window     *window
+	cols, rows int
+	readOnly   bool
+	plain      *plainer // its terminal knows text only
+	attached   time.Time
+	typed      time.Time // when input last came
+	active     time.Time // when it attached or typed
+	waiting    time.Time // since when the screen is to be drawn
+	fresh      bool      // its terminal shows nothing of ours
+	filter     filter
+	moving     sync.Mutex
+}
+
+// serve handles the connection until it ends.
+func (c *client) serve(conn *net.UnixConn) {
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		err := c.queue.run()
+		if errors.Is(err, errStuck) {
+			c.server.note(Event{Kind: EventPutOut, Peer: c.peer})
+		}
+		c.queue.close()
+	}()
+	err := c.read(conn)
+	if err != nil {
+		c.queue.put(kindError, []byte(err.Error()), false)
+	}
+	c.leave()
+	c.queue.end()
+	// What is queued is written, unless the client takes nothing.
+	select {
+	case <-finished:
+	case <-time.After(stuckAfter):
+	}
+	c.queue.close()
+	<-finished
+}
+
+// read handles what the client sends. Its error is for the client.
+func (c *client) read(conn *net.UnixConn) error {
+	frames := &frameReader{r: conn}
+	patience := helloTime
+	for {
+		if !c.peer.Local {
+			if err := conn.SetReadDeadline(deadline(patience)); err != nil {
+				return nil
+			}
+		}
+		k, payload, err := frames.next()
+		switch {
+		case errors.Is(err, errFrame):
+			return err
+		case err != nil:
+			return nil // it is gone, or has said nothing
+		}
+		patience = 0
+		if k == kindHello {
+			request, err := decodeRequest(payload)
+			if err != nil {
+				return err
+			}
+			if again, err := c.answer(request); err != nil || !again {
+				return err
+			}
+			continue
+		}
+		if err := c.handle(k, payload); err != nil {
+			return err
+		}
+	}
+}
+
+func deadline(d time.Duration) time.Time {
+	if d == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(d)
+}
+
+// handle takes a frame of an attached client.
+func (c *client) handle(k kind, payload []byte) error {
+	c.moving.Lock()
+	w := c.window
+	c.moving.Unlock()
+	switch k {
+	case kindInput:
+		if w != nil {
+			return w.input(c, payload)
+		}
+	case kindResize:
+		cols, rows := decodeSize(payload)
+		if cols > maxSide || rows > maxSide {
+			return errors.New("no terminal has that size")
+		}
+		if w != nil {
+			w.resized(c, cols, rows)
+		}
+	case kindRedraw:
+		if w != nil {
+			c.queue.spoilt()
+		}
+	case kindDetach:
+		c.leave()
+		c.queue.put(kindDone, nil, false)
+	case kindSwitch:
+		if w != nil {
+			return c.move(w, payload[0])
+		}
+	default:
+		return errFrame
+	}
+	return nil
+}
+
+// move shows another window: the next, the previous, one by its number, or a
+// new one.
+func (c *client) move(from *window, where byte) error {
+	var to *window
+	switch {
+	case where == 'c':
+		if c.readOnly {
+			return nil
+		}
+		c.server.open(c, Request{Verb: VerbAttach, Cols: c.cols, Rows: c.rows})
+		return nil
+	case where == 'n' || where == 'p':
+		to = c.server.neighbour(from, where == 'n')
+	case where >= '0' && where <= '9':
+		to, _ = c.server.find(string(where))
+	default:
+		return errFrame
+	}
+	if to != nil && to != from {
+		c.show(to)
+	}
+	return nil
+}
+
+// show attaches the client to w, and to no other.
+func (c *client) show(w *window) {
+	c.moving.Lock()
+	defer c.moving.Unlock()
+	if c.window != nil {
+		c.window.remove(c)
+	}
+	c.window = w
+	if !w.add(c) { // it has just ended
+		c.window = nil
+		c.queue.put(kindEnded, encodeCode(w.code()), false)
+	}
+	c.server.changed()
+}
+
+// refresh draws the screen afresh.
+func (c *client) refresh() {
+	c.moving.Lock()
+	w := c.window
+	c.moving.Unlock()
+	if w == nil {
+		c.queue.drop()
+		return
+	}
+	w.draw(c)
+}
+
+// leave detaches the client.
+func (c *client) leave() {
+	c.moving.Lock()
+	w := c.window
+	c.window = nil
+	c.moving.Unlock()
+	if w != nil && w.remove(c) {
+		c.server.note(Event{Kind: EventDetach, Window: w.id, Peer: c.peer})
+		c.server.changed()
+	}
+}
+
+// answer does what a request asks for. The connection goes on if it attached.
+func (c *client) answer(r Request) (again bool, err error) {
+	s := c.server
+	if r.Verb == VerbAttach {
+		return true, c.attach(r)
+	}
+	switch r.Verb {
+	case VerbList:
+		return false, c.reply(s.info())
+	case VerbNew:
+		s.open(c, r)
+		return true, nil // the answer comes when the keeper has started it
+	}
+	w, err := s.find(r.Window)
+	if err != nil {
+		return false, err
+	}
+	switch r.Verb {
+	case VerbHistory:
+		slots := s.histories[c.peer.UID == 0]
+		select {
+		case slots <- struct{}{}:
+		case <-c.queue.done:
+			return false, nil
+		}
+		defer func() { <-slots }()
+		err = w.history(answerWriter{c.queue}, r.Styles)
+	case VerbKill:
+		s.note(Event{Kind: EventKill, Window: w.id, Peer: c.peer})
+		err = s.config.Host.Kill(w.id)
+	}
+	if err == nil {
+		c.queue.put(kindDone, nil, false)
+	}
+	return false, err
+}
+
+func (c *client) attach(r Request) error {
+	w, err := c.server.find(r.Window)
+	if err != nil {
+		return err
+	}
+	if !r.Nested && c.server.inside(r.TTY) {
+		return errNested
+	}
+	c.leave()
+	c.readOnly, c.cols, c.rows, c.plain = r.Read, r.Cols, r.Rows, nil
+	if r.Plain {
+		c.plain = &plainer{}
+	}
+	c.attached = time.Now()
+	c.server.note(Event{Kind: EventAttach, Window: w.id, Peer: c.peer, ReadOnly: r.Read})
+	c.show(w)
+	return nil
+}
+
+var errNested = fmt.Errorf("this terminal is a window of the session: it would show itself")
+
+// answerWriter sends what is written as the answer to a request, as fast as
+// the client takes it.
+type answerWriter struct{ q *queue }
+
+func (a answerWriter) Write(b []byte) (int, error) {
+	n := 0
+	for n < len(b) {
+		for !a.q.roomy() {
+			select {
+			case <-a.q.done:
+				return n, io.ErrClosedPipe
+			case <-time.After(answerLook):
+			}
+		}
+		piece := b[n:min(len(b), n+maxFromClient)]
+		if !a.q.put(kindData, piece, false) {
+			return n, io.ErrClosedPipe
+		}
+		n += len(piece)
+	}
+	return n, nil
+}
+
+const answerLook = 5 * time.Millisecond
+
+// reply answers with v as JSON.
+func (c *client) reply(v any) error {
+	if _, err := (answerWriter{c.queue}).Write(encodeJSON(v)); err != nil {
+		return nil // it is gone
+	}
+	c.queue.put(kindDone, nil, false)
+	return nil
+}

@@ -1,0 +1,122 @@
+package session
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"syscall"
+	"time"
+)
+
+// input types b into the window for c, which becomes the leader by it. It waits
+// while the program does not read: that holds up c alone.
+func (w *window) input(c *client, b []byte) error {
+	w.mu.Lock()
+	if _, ok := w.clients[c]; !ok || c.readOnly {
+		w.mu.Unlock()
+		return nil
+	}
+	if w.leader != c {
+		// A terminal says some things by itself. The program has them from the
+		// leader's terminal, or did not ask.
+		if b = withoutReports(b); len(b) == 0 {
+			w.mu.Unlock()
+			return nil
+		}
+		w.lead(c)
+		if !w.live(c) {
+			c.queue.spoilt()
+		}
+	}
+	c.typed = time.Now()
+	c.active = c.typed
+	w.mu.Unlock()
+
+	select {
+	case w.typing <- struct{}{}:
+	case <-c.queue.done:
+		return nil
+	case <-w.done:
+		return nil
+	}
+	defer func() { <-w.typing }()
+	for b = b[w.try(b):]; len(b) > 0; {
+		select {
+		case <-c.queue.done:
+			return nil
+		case <-w.done:
+			return nil
+		default:
+		}
+		if err := w.master.SetWriteDeadline(time.Now().Add(typeAtOnce)); err != nil {
+			return nil
+		}
+		n, err := w.master.Write(b)
+		b = b[n:]
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil // the window is about to end
+		}
+	}
+	return nil
+}
+
+const typeAtOnce = 500 * time.Millisecond
+
+// try writes to the program what it takes without waiting.
+func (w *window) try(b []byte) (n int) {
+	_ = w.raw.Write(func(fd uintptr) bool {
+		for n < len(b) {
+			m, err := syscall.Write(int(fd), b[n:])
+			if err == syscall.EINTR {
+				continue
+			}
+			if m <= 0 || err != nil {
+				break
+			}
+			n += m
+		}
+		return true
+	})
+	return n
+}
+
+// withoutReports takes out of input what a terminal sends by itself: answers to
+// questions, and that it got or lost the focus. Keys and the mouse stay.
+func withoutReports(b []byte) []byte {
+	if bytes.IndexByte(b, esc) < 0 {
+		return b
+	}
+	out := make([]byte, 0, len(b))
+	for len(b) > 0 {
+		n, complete := sequence(b)
+		if !complete || !isReport(b[:n]) {
+			out = append(out, b[:n]...)
+		}
+		b = b[n:]
+	}
+	return out
+}
+
+func isReport(seq []byte) bool {
+	if len(seq) < 3 || seq[0] != esc {
+		return false
+	}
+	switch seq[1] {
+	case ']', 'P', '_':
+		return true
+	case '[':
+		switch body, final := seq[2:len(seq)-1], seq[len(seq)-1]; final {
+		case 'I', 'O': // focus
+			return len(body) == 0
+		case 'c', 'n', 'x', 't': // DA, DSR, DECREPTPARM, window reports
+			return true
+		case 'u', 'S': // kitty keyboard, XTSMGRAPHICS
+			return len(body) > 0 && body[0] == '?'
+		case 'R': // CPR; F3 with modifiers is "1;…R"
+			return len(body) > 0 && !bytes.HasPrefix(body, []byte("1;"))
+		case 'y':
+			return bytes.HasSuffix(body, []byte{'$'})
+		}
+	}
+	return false
+}

@@ -1,0 +1,234 @@
+package session
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Prefix is the key that commands to the client begin with: a control
+// character, or 0 for none.
+type Prefix byte
+
+// DefaultPrefix is Ctrl-].
+const DefaultPrefix Prefix = 0x1d
+
+// ParsePrefix reads "ctrl-]", "C-]", "^]" or "none".
+func ParsePrefix(s string) (Prefix, error) {
+	if s == "none" {
+		return 0, nil
+	}
+	key := ""
+	for _, p := range []string{"ctrl-", "ctrl+", "c-", "^"} {
+		if rest, ok := strings.CutPrefix(strings.ToLower(s), p); ok {
+			key = rest
+			break
+		}
+	}
+	if len(key) != 1 {
+		return 0, fmt.Errorf("%q is no key: ctrl-] and the like, or none", s)
+	}
+	c := key[0]
+	if c >= 'a' && c <= 'z' {
+		c -= 0x20
+	}
+	if c < '@' || c > '_' {
+		return 0, fmt.Errorf("%q is no control character", s)
+	}
+	switch p := Prefix(c - '@'); p {
+	case 0, esc, '\r', '\n', '\t', '\b':
+		return 0, errors.New("programs need that key themselves: take another one")
+	default:
+		return p, nil
+	}
+}
+
+// String is how people write it.
+func (p Prefix) String() string {
+	if p == 0 {
+		return "none"
+	}
+	return "Ctrl-" + string(rune(byte(p)+'@'))
+}
+
+// Name is how ParsePrefix reads it.
+func (p Prefix) Name() string { return strings.ToLower(p.String()) }
+
+// code is the key without Ctrl, as CSI u has it.
+func (p Prefix) code() int {
+	c := int(p) + '@'
+	if c >= 'A' && c <= 'Z' {
+		c += 0x20
+	}
+	return c
+}
+
+// keys finds the prefix key, and the key after it, in what a terminal types. It
+// hands on whole characters and sequences only, so that nothing comes between
+// the parts of one; and pasted text as it is.
+type keys struct {
+	prefix   Prefix
+	held     []byte // an unfinished sequence
+	typed    []byte // the prefix as it was typed: the next key is a command
+	pasting  bool
+	released int // the release of this key is not for the program
+}
+
+var (
+	pasteBegins = []byte("\x1b[200~")
+	pasteEnds   = []byte("\x1b[201~")
+)
+
+// scan takes what was typed and calls input with what is for the program, and
+// command with each key that follows the prefix.
+func (k *keys) scan(b []byte, input func([]byte), command func(byte)) {
+	if len(k.held) > 0 {
+		b = append(k.held, b...)
+		k.held = nil
+	}
+	begin := 0 // of what is for the program
+	hand := func(to int) {
+		if to > begin {
+			input(b[begin:to])
+		}
+	}
+	for i := 0; i < len(b); {
+		n, complete := sequence(b[i:])
+		if !complete {
+			hand(i)
+			k.held = bytes.Clone(b[i:])
+			return
+		}
+		seq := b[i : i+n]
+		i += n
+		switch {
+		case bytes.Equal(seq, pasteBegins):
+			k.pasting = true
+		case bytes.Equal(seq, pasteEnds):
+			k.pasting = false
+		case !k.pasting && k.take(seq, input, command, func() { hand(i - n); begin = i }):
+		}
+	}
+	hand(len(b))
+}
+
+// take looks at one key, and reports whether it is not for the program. Before
+// it acts on one it calls flush.
+func (k *keys) take(seq []byte, input func([]byte), command func(byte), flush func()) bool {
+	key, event := decodeKey(seq)
+	if event == keyReleased && key == k.released && key != 0 {
+		flush()
+		return true
+	}
+	isPrefix := k.prefix != 0 && (len(seq) == 1 && seq[0] == byte(k.prefix) || key == ctrl|k.prefix.code())
+	switch {
+	case k.typed == nil:
+		if !isPrefix || event == keyReleased {
+			return false
+		}
+		flush()
+		k.typed, k.released = bytes.Clone(seq), key
+		return true
+	case event == keyReleased || isModifier(key) || isReport(seq) || isMouse(seq):
+		return false // it was not pressed after the prefix
+	}
+	flush()
+	typed := k.typed
+	k.typed, k.released = nil, key
+	switch {
+	case isPrefix:
+		input(typed)
+	case len(seq) == 1:
+		command(seq[0])
+	case key > 0x20 && key < 0x7f:
+		command(byte(key))
+	}
+	return true
+}
+
+// waiting reports whether an unfinished sequence is held: if nothing follows
+// soon, it was the key Escape.
+func (k *keys) waiting() bool { return len(k.held) > 0 }
+
+// flush hands on what is held.
+func (k *keys) flush(input func([]byte)) {
+	held := k.held
+	k.held = nil
+	if len(held) == 0 {
+		return
+	}
+	if k.typed != nil { // Escape after the prefix: it was not meant
+		k.typed = nil
+		return
+	}
+	input(held)
+}
+
+const (
+	ctrl        = 1 << 24 // set in a key that is pressed together with Ctrl
+	keyPressed  = 1
+	keyReleased = 3
+)
+
+// decodeKey reads CSI code;modifiers:event u (kitty's keyboard protocol, also
+// xterm's formatOtherKeys) and CSI 27;modifiers;code ~ (xterm's
+// modifyOtherKeys). The key is 0 for anything else.
+func decodeKey(seq []byte) (key, event int) {
+	if len(seq) < 4 || !bytes.HasPrefix(seq, []byte("\x1b[")) {
+		return 0, 0
+	}
+	fields := strings.Split(string(seq[2:len(seq)-1]), ";")
+	code, modifiers := "", "1"
+	switch final := seq[len(seq)-1]; {
+	case final == 'u':
+		code = fields[0]
+		if len(fields) > 1 {
+			modifiers = fields[1]
+		}
+	case final == '~' && len(fields) == 3 && fields[0] == "27":
+		modifiers, code = fields[1], fields[2]
+	default:
+		return 0, 0
+	}
+	code, _, _ = strings.Cut(code, ":") // the other codes are of other layouts
+	modifiers, kind, _ := strings.Cut(modifiers, ":")
+	key, err := strconv.Atoi(code)
+	if err != nil || key <= 0 || key >= ctrl {
+		return 0, 0
+	}
+	bits := 0
+	if modifiers != "" {
+		if bits, err = strconv.Atoi(modifiers); err != nil {
+			return 0, 0
+		}
+		bits--
+	}
+	switch event = keyPressed; kind {
+	case "", "1", "2":
+	case "3":
+		event = keyReleased
+	default:
+		return 0, 0
+	}
+	const locks = 64 | 128 // Caps and Num
+	switch bits &^ locks {
+	case 0, 1: // Shift: of "?"
+		return key, event
+	case 4:
+		return ctrl | key, event
+	}
+	return 0, 0
+}
+
+// isModifier: Shift, Ctrl and the like have keys of their own in kitty's
+// protocol, if a program asks for that.
+func isModifier(key int) bool {
+	key &^= ctrl
+	return key >= 57441 && key <= 57454 || key >= 57358 && key <= 57360
+}
+
+func isMouse(seq []byte) bool {
+	return bytes.HasPrefix(seq, []byte("\x1b[<")) || bytes.HasPrefix(seq, []byte("\x1b[M"))
+}

@@ -1,0 +1,324 @@
+package session
+
+import (
+	"bytes"
+	"io"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// output gives what the program printed to the model, the record and every
+// client.
+func (w *window) output(b []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, _ = w.term.Write(b)
+	if answers := w.term.Replies(); len(answers) > 0 && (w.leader == nil || !w.live(w.leader) || w.leader.queue.isStale()) {
+		// Nobody's terminal answers. What does not fit at once is not waited for.
+		w.try(answers)
+	}
+	if w.record != nil {
+		w.record.output(b)
+	}
+	for c := range w.clients {
+		switch {
+		case !w.live(c):
+			c.queue.spoilt()
+		case !c.queue.isStale():
+			if w.passing = c.filter.write(w.passing[:0], b); c.plain != nil {
+				w.passing = c.plain.write(w.passing[:0], w.passing)
+			}
+			if len(w.passing) > 0 {
+				c.queue.put(kindOutput, w.passing, true)
+			}
+		}
+	}
+	if cap(w.passing) > 4*readAtOnce {
+		w.passing = nil
+	}
+}
+
+// live reports whether c gets the program's bytes as they are: a terminal of
+// another size is shown the model instead.
+func (w *window) live(c *client) bool {
+	cols, rows := w.term.Size()
+	return c.plain != nil || c.cols == cols && c.rows == rows
+}
+
+// draw shows c the screen as it is, and lets it go on from there.
+func (w *window) draw(c *client) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.clients[c]; !ok {
+		return
+	}
+	// In the middle of a sequence the client would see the rest of it as text.
+	if !w.term.Ground() && time.Since(c.waiting) < groundTime {
+		c.queue.later()
+		return
+	}
+	c.filter = w.filterFor(c)
+	cols, rows := c.cols, c.rows
+	if cols == 0 || rows == 0 {
+		cols, rows = w.term.Size()
+	}
+	if c.plain != nil {
+		*c.plain = plainer{}
+		c.queue.screen(plainScreen(w.term))
+		c.waiting = time.Time{}
+		return
+	}
+	screen := []byte(cutOff)
+	if !c.fresh {
+		screen = append(screen, w.term.Reset()...)
+	}
+	c.queue.screen(append(screen, w.term.Restore(cols, rows)...))
+	c.waiting, c.fresh = time.Time{}, false
+}
+
+const (
+	// cutOff ends whatever sequence the client's terminal may be in the middle of.
+	cutOff = "\x18\x1b\\"
+	// groundTime is how long the end of a sequence is waited for.
+	groundTime = 500 * time.Millisecond
+)
+
+func (w *window) filterFor(c *client) filter {
+	return filter{noClipboard: c.readOnly || !w.server.config.Clipboard, noQueries: c != w.leader}
+}
+
+// add shows the window to c, first as it is, then as it goes on. It returns
+// false if the window has ended.
+func (w *window) add(c *client) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.clients == nil {
+		return false
+	}
+	w.clients[c] = struct{}{}
+	c.active = time.Now()
+	c.queue.put(kindWindow, encodeJSON(w.infoLocked()), false)
+	if !c.readOnly {
+		w.lead(c)
+	}
+	c.waiting = time.Now()
+	c.queue.spoilt()
+	return true
+}
+
+// remove takes c away, and reports whether it was there.
+func (w *window) remove(c *client) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.clients[c]; !ok {
+		return false
+	}
+	delete(w.clients, c)
+	w.reset(c)
+	if w.leader == c {
+		w.leader = nil
+		var next *client
+		for other := range w.clients {
+			if !other.readOnly && (next == nil || other.active.After(next.active)) {
+				next = other
+			}
+		}
+		if next != nil {
+			w.lead(next)
+		}
+	}
+	return true
+}
+
+// reset brings c's terminal back to where a shell, or another window, expects it.
+func (w *window) reset(c *client) {
+	if !c.fresh && c.plain == nil {
+		c.queue.put(kindScreen, append([]byte(cutOff), w.term.Reset()...), false)
+	}
+	c.fresh = true
+}
+
+// lead makes c the leader: its size is the window's, its terminal answers.
+func (w *window) lead(c *client) {
+	if old := w.leader; old != nil {
+		old.filter.noQueries = true
+	}
+	w.leader = c
+	c.filter.noQueries = false
+	w.resize(c.cols, c.rows)
+}
+
+// resize gives the window another size. Clients that have it now get the
+// program's bytes from here on, all others the model.
+func (w *window) resize(cols, rows int) {
+	if oldCols, oldRows := w.term.Size(); cols < 1 || rows < 1 || cols == oldCols && rows == oldRows {
+		return
+	}
+	w.term.Resize(cols, rows)
+	cols, rows = w.term.Size()
+	w.setSize(cols, rows)
+	if w.record != nil {
+		w.record.resize(cols, rows)
+	}
+	for c := range w.clients {
+		if c != w.leader {
+			c.waiting = time.Now()
+			c.queue.spoilt()
+		}
+	}
+}
+
+func (w *window) setSize(cols, rows int) {
+	_ = w.raw.Control(func(fd uintptr) {
+		_ = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Col: uint16(cols), Row: uint16(rows)})
+	})
+}
+
+// resized notes the size of c's terminal.
+func (w *window) resized(c *client, cols, rows int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.clients[c]; !ok {
+		return
+	}
+	c.cols, c.rows = cols, rows
+	if w.leader == c {
+		w.resize(cols, rows)
+		if !w.live(c) { // larger than a window can be
+			c.queue.spoilt()
+		}
+		return
+	}
+	c.waiting = time.Now()
+	c.queue.spoilt()
+}
+
+// repaint makes the program draw its screen again: the model was lost.
+func (w *window) repaint() {
+	w.mu.Lock()
+	cols, rows := w.term.Size()
+	w.mu.Unlock()
+	if rows > 1 {
+		w.setSize(cols, rows-1)
+	} else {
+		w.setSize(cols, rows+1)
+	}
+	time.Sleep(repaintGap) // or the program would find nothing changed
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.setSize(w.term.Size())
+}
+
+const repaintGap = 50 * time.Millisecond
+
+// exit notes that the program has ended. What it printed last is still read.
+func (w *window) exit(status int) {
+	w.mu.Lock()
+	w.exited, w.status = true, status
+	w.mu.Unlock()
+	_ = w.master.SetReadDeadline(time.Now().Add(lastOutput))
+}
+
+func (w *window) hasExited() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.exited
+}
+
+func (w *window) code() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.status
+}
+
+// finish tells every client that the window has ended.
+func (w *window) finish() {
+	defer w.server.finished()
+	w.server.remove(w)
+	w.mu.Lock()
+	clients, status := w.clients, w.status
+	w.clients, w.leader = nil, nil
+	for c := range clients {
+		w.reset(c)
+	}
+	if w.record != nil {
+		w.record.close()
+		w.record = nil
+	}
+	w.mu.Unlock()
+	close(w.done)
+	w.master.Close()
+	for c := range clients {
+		c.moving.Lock()
+		if c.window == w {
+			c.window = nil
+			c.queue.put(kindEnded, encodeCode(status), false)
+		}
+		c.moving.Unlock()
+	}
+	w.server.changed()
+}
+
+// history writes what has scrolled away, and the screen.
+func (w *window) history(to io.Writer, styles bool) error {
+	var b bytes.Buffer
+	w.mu.Lock()
+	err := w.term.History(&b, styles)
+	w.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	_, err = b.WriteTo(to)
+	return err
+}
+
+func (w *window) info() WindowInfo {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.infoLocked()
+}
+
+func (w *window) infoLocked() WindowInfo {
+	cols, rows := w.term.Size()
+	i := WindowInfo{ID: w.id, Name: w.name, Title: w.term.Title(), Cwd: w.term.Cwd(), PID: w.pid, Cols: cols, Rows: rows, Started: w.begun, Clients: []ClientInfo{}}
+	for c := range w.clients {
+		i.Clients = append(i.Clients, ClientInfo{UID: c.peer.UID, PID: c.peer.PID, Attached: c.attached, Typed: c.typed,
+			Read: c.readOnly, Leader: c == w.leader, Cols: c.cols, Rows: c.rows})
+	}
+	return i
+}
+
+// recordTo records the window from now on, beginning with the screen if an
+// earlier record has what led to it.
+func (w *window) recordTo(r *recorder) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	cols, rows := w.term.Size()
+	var screen []byte
+	if w.record != nil {
+		w.record.close()
+		screen = w.term.Restore(cols, rows)
+	} else {
+		go w.flushRecord()
+	}
+	w.record = r
+	r.header(cols, rows, w.server.config.Name, screen)
+}
+
+func (w *window) flushRecord() {
+	tick := time.NewTicker(flushEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-w.done:
+			return
+		}
+		w.mu.Lock()
+		if w.record != nil {
+			w.record.flush()
+		}
+		w.mu.Unlock()
+	}
+}

@@ -1,0 +1,254 @@
+package session
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// maxQueue is how much output waits for a client, in bytes. Beyond it the
+// client has lost its place, and gets the screen when it has caught up.
+const maxQueue = 512 << 10
+
+// maxPending is when a client that reads nothing and goes on asking is put out.
+const maxPending = 8 << 20
+
+// Patience with a client.
+const (
+	stuckAfter  = 10 * time.Second      // without taking a byte: it is put out
+	viewEvery   = 40 * time.Millisecond // between two screens for a client that is shown the model
+	writeAtOnce = 64 << 10
+)
+
+// queue is what waits to be written to a client. Put never waits: it writes
+// what the socket takes, and leaves the rest to run.
+type queue struct {
+	conn *net.UnixConn
+	raw  syscall.RawConn
+	kick chan struct{} // there is something to do for run
+	done chan struct{} // closed when the client is gone
+
+	// refresh draws the screen for a client that lost its place, and puts it
+	// into this queue. It is called without the lock.
+	refresh func()
+
+	mu      sync.Mutex
+	pending []byte
+	busy    bool      // run is writing what was pending
+	stale   bool      // the client has lost its place
+	drawn   time.Time // when the screen was last drawn afresh
+	closed  bool
+	last    bool // close when all is written
+	frame   []byte
+}
+
+func newQueue(conn *net.UnixConn, refresh func()) (*queue, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	return &queue{conn: conn, raw: raw, kick: make(chan struct{}, 1), done: make(chan struct{}), refresh: refresh}, nil
+}
+
+// put queues a frame, and reports whether it was taken. One that may be lost
+// (output) is not, if too much waits already: then the client is stale.
+func (q *queue) put(k kind, payload []byte, mayLose bool) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || q.last {
+		return false
+	}
+	if mayLose && (q.stale || len(q.pending)+len(payload) > maxQueue) {
+		q.spoil()
+		return false
+	}
+	if len(q.pending)+len(payload) > maxPending {
+		q.shut()
+		return false
+	}
+	if len(q.pending) > 0 || q.busy {
+		q.pending = appendFrame(q.pending, k, payload)
+		return true
+	}
+	q.frame = appendFrame(q.frame[:0], k, payload)
+	if n := q.try(q.frame); n < len(q.frame) {
+		q.pending = append(q.pending, q.frame[n:]...)
+		q.wake()
+	}
+	if cap(q.frame) > 2*writeAtOnce {
+		q.frame = nil
+	}
+	return true
+}
+
+// try writes without waiting, and returns how much.
+func (q *queue) try(b []byte) int {
+	written := 0
+	_ = q.raw.Write(func(fd uintptr) bool {
+		for written < len(b) {
+			n, err := syscall.Write(int(fd), b[written:])
+			if err == syscall.EINTR {
+				continue
+			}
+			if n <= 0 || err != nil { // an error that is final is found by run
+				break
+			}
+			written += n
+		}
+		return true
+	})
+	return written
+}
+
+// spoil notes that the client needs the screen afresh.
+func (q *queue) spoil() {
+	if !q.stale {
+		q.stale = true
+		q.wake()
+	}
+}
+
+func (q *queue) spoilt() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.spoil()
+}
+
+// drop forgets that the client needs a screen: it looks at none.
+func (q *queue) drop() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.stale = false
+}
+
+// later puts the drawing off.
+func (q *queue) later() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.drawn = time.Now()
+}
+
+func (q *queue) isStale() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.stale
+}
+
+// screen puts what draws the screen, in frames of what size is needed, and
+// makes the client live again.
+func (q *queue) screen(b []byte) {
+	q.mu.Lock()
+	q.stale, q.drawn = false, time.Now()
+	q.mu.Unlock()
+	for first := true; first || len(b) > 0; first = false {
+		n := min(len(b), maxFromServer)
+		q.put(kindScreen, b[:n], false)
+		b = b[n:]
+	}
+}
+
+func (q *queue) wake() {
+	select {
+	case q.kick <- struct{}{}:
+	default:
+	}
+}
+
+// end writes what is queued, then closes the connection.
+func (q *queue) end() {
+	q.mu.Lock()
+	q.last = true
+	q.mu.Unlock()
+	q.wake()
+}
+
+var errStuck = errors.New("nothing was read for too long")
+
+// run writes until the connection ends, and says why.
+func (q *queue) run() error {
+	var out []byte
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		q.mu.Lock()
+		out, q.pending = q.pending, out[:0]
+		q.busy = len(out) > 0
+		idle := len(out) == 0
+		var wait time.Duration
+		refresh := idle && q.stale && !q.last
+		if refresh {
+			wait = viewEvery - time.Since(q.drawn)
+		}
+		finished := idle && q.last
+		q.mu.Unlock()
+		switch {
+		case finished:
+			return nil
+		case !idle:
+			if err := q.write(out); err != nil {
+				return err
+			}
+			if cap(out) > 2*maxQueue {
+				out = nil
+			}
+			continue
+		case refresh && wait <= 0:
+			q.refresh()
+			continue
+		case !refresh:
+			wait = time.Hour
+		}
+		timer.Reset(wait)
+		select {
+		case <-q.kick:
+		case <-timer.C:
+		case <-q.done:
+			return net.ErrClosed
+		}
+	}
+}
+
+// write writes all of b, as long as the client takes something now and then.
+func (q *queue) write(b []byte) error {
+	for len(b) > 0 {
+		if err := q.conn.SetWriteDeadline(time.Now().Add(stuckAfter)); err != nil {
+			return err
+		}
+		n, err := q.conn.Write(b[:min(len(b), writeAtOnce)])
+		b = b[n:]
+		switch {
+		case err == nil:
+		case errors.Is(err, os.ErrDeadlineExceeded) && n == 0:
+			return errStuck
+		case errors.Is(err, os.ErrDeadlineExceeded):
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// close ends the connection at once. It may be called again.
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.shut()
+}
+
+func (q *queue) shut() {
+	if !q.closed {
+		q.closed = true
+		close(q.done)
+		q.conn.Close()
+	}
+}
+
+// roomy reports whether there is room for more.
+func (q *queue) roomy() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.pending) < maxQueue
+}

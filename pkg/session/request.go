@@ -1,0 +1,146 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// Verb is what a connection is for.
+type Verb string
+
+// The verbs.
+const (
+	VerbAttach  Verb = "attach"  // show a window
+	VerbList    Verb = "list"    // answer with the JSON of an Info
+	VerbNew     Verb = "new"     // start a command in a window; answer with the JSON of its WindowInfo
+	VerbHistory Verb = "history" // answer with what has scrolled away, and the screen
+	VerbKill    Verb = "kill"    // end a window
+)
+
+// Request opens a connection.
+type Request struct {
+	Version int      `json:"version"` // protocolVersion
+	Verb    Verb     `json:"verb"`
+	Window  string   `json:"window,omitempty"` // number or name; empty: the first, for Attach the first that is left
+	Cols    int      `json:"cols,omitempty"`   // of the client's terminal
+	Rows    int      `json:"rows,omitempty"`
+	Read    bool     `json:"read_only,omitempty"`
+	Nested  bool     `json:"nested,omitempty"` // attach also from inside of a window
+	Plain   bool     `json:"plain,omitempty"`  // text only: the terminal knows no escape sequences
+	TTY     TTY      `json:"tty"`              // the client's terminal
+	Name    string   `json:"name,omitempty"`   // New: of the window
+	Argv    []string `json:"argv,omitempty"`   // New: the command; empty: a shell
+	Styles  bool     `json:"styles,omitempty"` // History: with colours
+}
+
+// TTY tells terminals apart: the file system and the device number of one. The
+// zero TTY is none.
+type TTY struct {
+	Dev  uint64 `json:"dev"`
+	Rdev uint64 `json:"rdev"`
+}
+
+// Info describes a session.
+type Info struct {
+	Name    string       `json:"name"`
+	Windows []WindowInfo `json:"windows"`
+}
+
+// WindowInfo describes a window.
+type WindowInfo struct {
+	ID      uint32       `json:"id"`
+	Name    string       `json:"name"`
+	Title   string       `json:"title,omitempty"` // as the program set it, without control characters
+	Cwd     string       `json:"cwd,omitempty"`   // as the shell reported it (OSC 7)
+	PID     int          `json:"pid"`
+	Cols    int          `json:"cols"`
+	Rows    int          `json:"rows"`
+	Started time.Time    `json:"started"`
+	Clients []ClientInfo `json:"clients"`
+}
+
+// ClientInfo describes an attached client.
+type ClientInfo struct {
+	UID      uint32    `json:"uid"`
+	PID      int       `json:"pid"` // 0 for the client on the container's own terminal
+	Attached time.Time `json:"attached"`
+	Typed    time.Time `json:"typed"` // when input last came; zero if none did
+	Read     bool      `json:"read_only,omitempty"`
+	Leader   bool      `json:"leader,omitempty"`
+	Cols     int       `json:"cols"`
+	Rows     int       `json:"rows"`
+}
+
+const (
+	protocolVersion = 1
+	maxArgv         = 16 << 10 // bytes of a command line
+	maxName         = 64
+)
+
+// Size of a terminal that can't be one.
+const maxSide = 4096
+
+// decodeRequest reads a Hello strictly: what it does not know, it refuses.
+func decodeRequest(b []byte) (Request, error) {
+	var r Request
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&r); err != nil {
+		return Request{}, fmt.Errorf("not a request: %w", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return Request{}, errors.New("not a request: more than one value")
+	}
+	return r, r.check()
+}
+
+func (r Request) check() error {
+	if r.Version != protocolVersion {
+		return fmt.Errorf("protocol version %d, not %d: use the agent-init of this container", r.Version, protocolVersion)
+	}
+	switch r.Verb {
+	case VerbAttach, VerbList, VerbNew, VerbHistory, VerbKill:
+	default:
+		return errors.New("unknown request")
+	}
+	if r.Cols < 0 || r.Rows < 0 || r.Cols > maxSide || r.Rows > maxSide {
+		return errors.New("no terminal has that size")
+	}
+	if err := CheckName(r.Name); r.Name != "" && err != nil {
+		return err
+	}
+	n := 0
+	for _, a := range r.Argv {
+		n += len(a) + 1
+		if strings.IndexByte(a, 0) >= 0 {
+			return errors.New("a zero byte in the command")
+		}
+	}
+	if n > maxArgv {
+		return fmt.Errorf("the command has more than %d bytes", maxArgv)
+	}
+	return nil
+}
+
+// CheckName says why a name of a session or a window is none: they are shown
+// on terminals and typed into command lines.
+func CheckName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("an empty name")
+	case len(name) > maxName:
+		return fmt.Errorf("a name has at most %d bytes", maxName)
+	}
+	for i, c := range name {
+		if c > unicode.MaxASCII || !(c == '-' && i > 0 || c == '_' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z') {
+			return fmt.Errorf("a name has letters, digits, dots, underscores and hyphens only, not %q", c)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,422 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Config is what a Server is made of. Host must be complete.
+type Config struct {
+	Name       string // of the session
+	AgentUID   uint32 // who may connect, besides root
+	Scrollback int    // lines kept for each window; 0 means terminal's default
+	Clipboard  bool   // programs may write the clipboard of those who may type (OSC 52)
+	Host       Host
+	Log        *slog.Logger // nil discards
+}
+
+// Host is what the server can't do itself. The functions are called from many
+// goroutines and should not block for long.
+type Host struct {
+	// Open starts a command in a new window, as the programs of the session
+	// are confined. The window comes by Add, or the failure by Refused, with
+	// the same request number.
+	Open func(request uint32, r Request) error
+	// Kill ends the program of a window.
+	Kill func(window uint32) error
+	// Note reports what happened, for the audit log.
+	Note func(Event)
+	// Changed reports how many windows and attached clients there are.
+	Changed func(windows, clients int)
+	// Full reports that the record is larger than it should be. The next one
+	// comes by Record.
+	Full func()
+}
+
+// EventKind says what an Event is about.
+type EventKind uint8
+
+// The kinds of event.
+const (
+	EventAttach EventKind = iota + 1
+	EventDetach
+	EventNew
+	EventKill
+	EventPutOut     // a client that took nothing for too long
+	EventRecordLost // the record can't be written
+)
+
+// Event is something that a client did.
+type Event struct {
+	Kind     EventKind
+	Window   uint32
+	Peer     Peer
+	ReadOnly bool
+}
+
+// WindowSpec describes a window that was started.
+type WindowSpec struct {
+	ID      uint32
+	Request uint32 // of Host.Open that it answers; 0: none
+	Name    string
+	PID     int
+	Started time.Time
+	Master  *os.File // the near side of its terminal; the server takes it over
+	Again   bool     // an earlier server had it: the program has to draw its screen again
+}
+
+// Limits on clients.
+const (
+	maxConnections   = 32 // of root, and of the agent's uid: neither can keep the other out
+	maxWindows       = 16
+	maxOpening       = 4
+	helloTime        = 5 * time.Second // to say what is wanted
+	historiesAtATime = 2
+)
+
+// Server shows windows to clients. Its methods are safe for concurrent use.
+type Server struct {
+	config Config
+	log    *slog.Logger
+
+	mu          sync.Mutex
+	windows     []*window    // by id
+	finishing   int          // windows whose clients may not know yet that they have ended
+	connections map[bool]int // by whether they are root's
+	clients     map[*client]struct{}
+	opening     map[uint32]opening
+	lastRequest uint32
+	recorder    *recorder
+	ended       bool
+	histories   map[bool]chan struct{}
+}
+
+// opening is a client that waits for a window.
+type opening struct {
+	client *client
+	verb   Verb
+}
+
+// NewServer returns a server without windows.
+func NewServer(c Config) *Server {
+	log := c.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	slots := func() chan struct{} { return make(chan struct{}, historiesAtATime) }
+	return &Server{config: c, log: log, connections: map[bool]int{}, clients: map[*client]struct{}{}, opening: map[uint32]opening{},
+		histories: map[bool]chan struct{}{true: slots(), false: slots()}}
+}
+
+// Serve accepts clients until ctx ends or the listener breaks.
+func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	for {
+		conn, err := l.AcceptUnix()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ECONNABORTED):
+			time.Sleep(acceptPause)
+			continue
+		case err != nil:
+			return fmt.Errorf("accept clients: %w", err)
+		}
+		go s.admit(conn)
+	}
+}
+
+const acceptPause = 100 * time.Millisecond
+
+// admit serves a connection if the kernel says that it comes from root or the
+// agent.
+func (s *Server) admit(conn *net.UnixConn) {
+	peer, err := peerOf(conn)
+	if err != nil || peer.UID != 0 && peer.UID != s.config.AgentUID {
+		conn.Close()
+		return
+	}
+	if !s.count(peer.UID == 0, 1) {
+		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+		_ = writeFrame(conn, kindError, []byte("too many clients: detach others first"))
+		conn.Close()
+		return
+	}
+	defer s.count(peer.UID == 0, -1)
+	s.ServeConn(conn, peer)
+}
+
+func (s *Server) count(root bool, n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n > 0 && (s.ended || s.connections[root] >= maxConnections) {
+		return false
+	}
+	s.connections[root] += n
+	return true
+}
+
+func peerOf(conn *net.UnixConn) (Peer, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return Peer{}, err
+	}
+	var cred *unix.Ucred
+	e := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err == nil {
+		err = e
+	}
+	if err != nil {
+		return Peer{}, err
+	}
+	return Peer{UID: cred.Uid, PID: int(cred.Pid)}, nil
+}
+
+// ServeConn serves one client until it has gone. The caller has checked that
+// the peer may.
+func (s *Server) ServeConn(conn *net.UnixConn, peer Peer) {
+	c := &client{server: s, peer: peer, fresh: true}
+	var err error
+	if c.queue, err = newQueue(conn, c.refresh); err != nil {
+		conn.Close()
+		return
+	}
+	s.mu.Lock()
+	s.clients[c] = struct{}{}
+	s.mu.Unlock()
+	c.serve(conn)
+	s.mu.Lock()
+	delete(s.clients, c)
+	s.mu.Unlock()
+}
+
+// Add shows a window that was started.
+func (s *Server) Add(spec WindowSpec) error {
+	w, err := newWindow(s, spec)
+	if err != nil {
+		spec.Master.Close()
+		return err
+	}
+	s.mu.Lock()
+	s.windows = append(s.windows, w)
+	s.finishing++
+	slices.SortFunc(s.windows, func(a, b *window) int { return int(a.id) - int(b.id) })
+	waiting, asked := s.opening[spec.Request]
+	delete(s.opening, spec.Request)
+	record := s.recorder
+	s.mu.Unlock()
+	if w.id == 0 && record != nil {
+		w.recordTo(record)
+	}
+	go w.run()
+	if spec.Again {
+		go w.repaint()
+	}
+	if asked {
+		s.note(Event{Kind: EventNew, Window: w.id, Peer: waiting.client.peer})
+		if waiting.verb == VerbAttach {
+			waiting.client.show(w)
+		} else {
+			_ = waiting.client.reply(w.info())
+			waiting.client.queue.end()
+		}
+	}
+	s.changed()
+	return nil
+}
+
+// Refused says that no window could be opened, and why.
+func (s *Server) Refused(request uint32, why string) {
+	s.mu.Lock()
+	waiting, asked := s.opening[request]
+	delete(s.opening, request)
+	s.mu.Unlock()
+	switch {
+	case !asked:
+	case waiting.verb == VerbAttach:
+		waiting.client.queue.put(kindOutput, []byte{bel}, true)
+	default:
+		waiting.client.queue.put(kindError, []byte(why), false)
+		waiting.client.queue.end()
+	}
+}
+
+// open asks the host for a new window on behalf of c.
+func (s *Server) open(c *client, r Request) {
+	s.mu.Lock()
+	s.lastRequest++
+	request := s.lastRequest
+	full := len(s.windows)+len(s.opening) >= maxWindows || len(s.opening) >= maxOpening
+	s.opening[request] = opening{c, r.Verb}
+	s.mu.Unlock()
+	if full {
+		s.Refused(request, fmt.Sprintf("there are %d windows already: end one first", maxWindows))
+		return
+	}
+	if err := s.config.Host.Open(request, r); err != nil {
+		s.Refused(request, err.Error())
+	}
+}
+
+// Exited says that the program of a window has ended.
+func (s *Server) Exited(id uint32, code int) {
+	s.mu.Lock()
+	i := slices.IndexFunc(s.windows, func(w *window) bool { return w.id == id })
+	var w *window
+	if i >= 0 {
+		w = s.windows[i]
+	}
+	s.mu.Unlock()
+	if w != nil {
+		w.exit(code)
+	}
+}
+
+// Shutdown ends the session for every client, after what they are still to
+// see. It returns when all have got it, or ctx ends.
+func (s *Server) Shutdown(ctx context.Context) {
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	tick := time.NewTicker(answerLook)
+	defer tick.Stop()
+	for begun := time.Now(); ; {
+		s.mu.Lock()
+		windows, clients := s.finishing, len(s.clients)
+		if windows == 0 || time.Since(begun) > 2*lastOutput {
+			for c := range s.clients {
+				c.queue.end()
+			}
+		}
+		s.mu.Unlock()
+		if windows == 0 && clients == 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Record records the first window to a file from now on, and closes the file
+// that it was recorded to before.
+func (s *Server) Record(spec RecordSpec) {
+	r := newRecorder(spec, s.config.Host.Full, func(err error) {
+		s.log.Error("the session is no longer recorded", "error", err)
+		s.note(Event{Kind: EventRecordLost})
+	})
+	s.mu.Lock()
+	s.recorder = r
+	var w *window
+	if len(s.windows) > 0 && s.windows[0].id == 0 {
+		w = s.windows[0]
+	}
+	s.mu.Unlock()
+	if w != nil {
+		w.recordTo(r)
+	}
+}
+
+// find returns the window that a person means by its number or name; by
+// nothing, the first.
+func (s *Server) find(name string) (*window, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.windows {
+		if name == "" || name == fmt.Sprint(w.id) {
+			return w, nil
+		}
+	}
+	for _, w := range s.windows {
+		if name == w.name {
+			return w, nil
+		}
+	}
+	if name == "" {
+		return nil, errors.New("there is no window left")
+	}
+	return nil, fmt.Errorf("there is no window %q", name)
+}
+
+// neighbour returns the window after w, or before.
+func (s *Server) neighbour(w *window, next bool) *window {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, i := len(s.windows), slices.Index(s.windows, w)
+	if i < 0 {
+		return nil
+	}
+	if next {
+		return s.windows[(i+1)%n]
+	}
+	return s.windows[(i+n-1)%n]
+}
+
+func (s *Server) finished() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.finishing--
+}
+
+func (s *Server) remove(w *window) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.windows = slices.DeleteFunc(s.windows, func(other *window) bool { return other == w })
+}
+
+// inside reports whether t is the terminal of one of the windows.
+func (s *Server) inside(t TTY) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return t != TTY{} && slices.ContainsFunc(s.windows, func(w *window) bool { return w.tty == t })
+}
+
+func (s *Server) info() Info {
+	s.mu.Lock()
+	windows := slices.Clone(s.windows)
+	s.mu.Unlock()
+	i := Info{Name: s.config.Name, Windows: []WindowInfo{}}
+	for _, w := range windows {
+		i.Windows = append(i.Windows, w.info())
+	}
+	return i
+}
+
+func (s *Server) note(e Event) { s.config.Host.Note(e) }
+
+// changed tells the host how many windows and clients there are.
+func (s *Server) changed() { s.config.Host.Changed(s.Count()) }
+
+// Count returns how many windows there are, and how many clients are attached.
+func (s *Server) Count() (windows, clients int) {
+	s.mu.Lock()
+	list := slices.Clone(s.windows)
+	s.mu.Unlock()
+	for _, w := range list {
+		w.mu.Lock()
+		clients += len(w.clients)
+		w.mu.Unlock()
+	}
+	return len(list), clients
+}
+
+func encodeJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("session: " + err.Error()) // of our own types
+	}
+	return b
+}

@@ -1,0 +1,145 @@
+package session
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/session/terminal"
+)
+
+// window is a terminal pair with a program on its far side. One goroutine
+// reads what the program prints and gives it to all who are to have it; it
+// waits for the program only.
+type window struct {
+	server *Server
+	id     uint32
+	name   string
+	pid    int
+	begun  time.Time
+	tty    TTY
+	master *os.File
+	raw    syscall.RawConn
+	typing chan struct{} // taken by whoever writes input
+	done   chan struct{} // closed when the window has ended
+
+	mu      sync.Mutex
+	term    *terminal.Terminal
+	clients map[*client]struct{}
+	leader  *client // the client that typed last, of those that may type
+	exited  bool    // the program has ended, with status
+	status  int
+	record  *recorder
+	passing []byte // filtered output, for as long as it is handed on
+}
+
+// lastOutput is how long the rest of the output is waited for after the
+// program has ended, while something else holds its terminal open.
+const lastOutput = 300 * time.Millisecond
+
+func newWindow(s *Server, spec WindowSpec) (*window, error) {
+	// The runtime's poller takes the file, so that a read can be ended.
+	if err := unix.SetNonblock(int(spec.Master.Fd()), true); err != nil {
+		return nil, fmt.Errorf("window %d: %w", spec.ID, err)
+	}
+	fd, err := unix.FcntlInt(spec.Master.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, fmt.Errorf("window %d: %w", spec.ID, err)
+	}
+	spec.Master.Close()
+	master := os.NewFile(uintptr(fd), "terminal")
+	raw, err := master.SyscallConn()
+	if err != nil {
+		master.Close()
+		return nil, fmt.Errorf("window %d: %w", spec.ID, err)
+	}
+	w := &window{
+		server: s, id: spec.ID, name: spec.Name, pid: spec.PID, begun: spec.Started, master: master, raw: raw,
+		typing: make(chan struct{}, 1), done: make(chan struct{}), clients: map[*client]struct{}{}, tty: farSide(fd),
+	}
+	cols, rows := 80, 24
+	if size, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ); err == nil && size.Col > 0 && size.Row > 0 {
+		cols, rows = int(size.Col), int(size.Row)
+	}
+	w.term = terminal.New(terminal.Options{Cols: cols, Rows: rows, Scrollback: s.config.Scrollback})
+	return w, nil
+}
+
+// farSide identifies the terminal that the program has.
+func farSide(master int) TTY {
+	fd, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(master), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+	if errno != 0 {
+		return TTY{}
+	}
+	defer unix.Close(int(fd))
+	return TTYOf(int(fd))
+}
+
+// TTYOf identifies the terminal behind a descriptor, if it is one.
+func TTYOf(fd int) TTY {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return TTY{}
+	}
+	return TTY{Dev: uint64(st.Dev), Rdev: uint64(st.Rdev)}
+}
+
+// run reads until the window has ended.
+func (w *window) run() {
+	defer w.finish()
+	buf := make([]byte, readAtOnce)
+	for {
+		n, err := w.read(buf)
+		if n > 0 {
+			w.output(buf[:n])
+		}
+		if err == nil {
+			continue
+		}
+		// EIO: nobody has the terminal open, but the program may open it again
+		// as long as it lives. Or its time is over.
+		if w.hasExited() {
+			return
+		}
+		time.Sleep(reopen)
+	}
+}
+
+const (
+	readAtOnce = 64 << 10
+	reopen     = 20 * time.Millisecond
+)
+
+// read waits for output, and takes what is there: the kernel gives out 4 KiB
+// at a time at most.
+func (w *window) read(buf []byte) (n int, err error) {
+	e := w.raw.Read(func(fd uintptr) bool {
+		for n < len(buf) {
+			var m int
+			m, err = syscall.Read(int(fd), buf[n:])
+			switch {
+			case err == syscall.EINTR:
+				continue
+			case err == syscall.EAGAIN:
+				err = nil
+				return n > 0
+			case err != nil:
+				return true
+			case m == 0:
+				err = io.EOF
+				return true
+			}
+			n += m
+		}
+		return true
+	})
+	if err == nil {
+		err = e
+	}
+	return n, err
+}
