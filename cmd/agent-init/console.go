@@ -39,6 +39,13 @@ func newConsole(s *sessionKeeper, in, out *os.File) *console {
 	return &console{sessions: s, in: in, out: out, found: *t}
 }
 
+// inBackground reports whether a shell has started us in the background of our
+// terminal.
+func inBackground(tty *os.File) bool {
+	pgrp, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && pgrp != unix.Getpgrp()
+}
+
 // size is that of the terminal, or 0.
 func (c *console) size() (cols, rows uint16) {
 	if s, err := unix.IoctlGetWinsize(int(c.in.Fd()), unix.TIOCGWINSZ); err == nil {

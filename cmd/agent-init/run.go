@@ -169,7 +169,7 @@ func (k *keeper) wantsSession(e environment) bool {
 	case "always":
 		return true
 	case "auto":
-		return isTerminal(e.stdin) && isTerminal(os.Stdout)
+		return isTerminal(e.stdin) && isTerminal(os.Stdout) && !inBackground(e.stdin)
 	}
 	return false
 }

@@ -33,6 +33,7 @@ type filter struct {
 	inner  *filter // inTmux: what the outer terminal gets
 	escape bool    // inTmux: the last byte was ESC
 	passed []byte  // inTmux: what inner let through
+	ending bool    // inHead or inStore: after ESC, which may begin ST
 	depth  int     // of filters around this one
 }
 
@@ -105,6 +106,18 @@ func (f *filter) step(dst []byte, c byte) []byte {
 	if f.state == inTmux {
 		return f.tmux(dst, c)
 	}
+	if f.ending {
+		f.ending = false
+		if c == '\\' { // ST
+			dst, passed := f.finish(dst)
+			f.state, f.held = inText, f.held[:0]
+			if passed {
+				dst = append(dst, esc, c)
+			}
+			return dst
+		}
+		f.state, f.held = inEscape, append(f.held[:0], esc)
+	}
 	if f.c2 {
 		f.c2 = false
 		if c >= 0x80 && c <= 0x9f {
@@ -124,7 +137,11 @@ func (f *filter) step(dst []byte, c byte) []byte {
 	}
 	switch {
 	case c == esc:
-		dst = f.leave(dst)
+		if f.state == inHead || f.state == inStore {
+			f.ending = true
+			return dst
+		}
+		f.leave()
 		f.state, f.held = inEscape, append(f.held[:0], c)
 		return dst
 	case c < 0x80:
@@ -144,27 +161,21 @@ func (f *filter) step(dst []byte, c byte) []byte {
 	return f.data(dst, c)
 }
 
-// leave ends what a control cuts off.
-func (f *filter) leave(dst []byte) []byte {
-	switch f.state {
-	case inEscape, inCSI:
-		dst = append(dst, f.held...)
-	case inHead, inString, inStore, inDrop:
-		dst, _ = f.finish(dst)
-	}
-	f.state, f.held = inText, f.held[:0]
-	return dst
-}
+// leave ends what a control cuts off. What is held of it goes nowhere: had it
+// gone on, a terminal that sees no control here could join it with what follows.
+func (f *filter) leave() { f.state, f.held = inText, f.held[:0] }
 
 // c1 takes a control of the range 0x80 to 0x9f, which is short for ESC and
 // another byte. With utf8, it was written as two bytes.
 func (f *filter) c1(dst []byte, c byte, utf8 bool) []byte {
-	dropped := f.state == inDrop
-	dst = f.leave(dst)
-	if c == 0x9c && dropped { // ST, of the string that is taken out
-		return dst
+	if c == 0x9c && (f.state == inHead || f.state == inStore || f.state == inDrop) { // ST
+		var passed bool
+		if dst, passed = f.finish(dst); !passed {
+			f.leave()
+			return dst
+		}
 	}
-	f.held = f.held[:0]
+	f.leave()
 	if utf8 {
 		f.held = append(f.held, 0xc2)
 	}

@@ -26,10 +26,11 @@ const (
 // queue is what waits to be written to a client. Put never waits: it writes
 // what the socket takes, and leaves the rest to run.
 type queue struct {
-	conn *net.UnixConn
-	raw  syscall.RawConn
-	kick chan struct{} // there is something to do for run
-	done chan struct{} // closed when the client is gone
+	conn     *net.UnixConn
+	raw      syscall.RawConn
+	patience time.Duration
+	kick     chan struct{} // there is something to do for run
+	done     chan struct{} // closed when the client is gone
 
 	// refresh draws the screen for a client that lost its place, and puts it
 	// into this queue. It is called without the lock.
@@ -45,12 +46,15 @@ type queue struct {
 	frame   []byte
 }
 
-func newQueue(conn *net.UnixConn, refresh func()) (*queue, error) {
+func newQueue(conn *net.UnixConn, refresh func(), patience time.Duration) (*queue, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	return &queue{conn: conn, raw: raw, kick: make(chan struct{}, 1), done: make(chan struct{}), refresh: refresh}, nil
+	if patience == 0 {
+		patience = stuckAfter
+	}
+	return &queue{patience: patience, conn: conn, raw: raw, kick: make(chan struct{}, 1), done: make(chan struct{}), refresh: refresh}, nil
 }
 
 // put queues a frame, and reports whether it was taken. One that may be lost
@@ -214,7 +218,7 @@ func (q *queue) run() error {
 // write writes all of b, as long as the client takes something now and then.
 func (q *queue) write(b []byte) error {
 	for len(b) > 0 {
-		if err := q.conn.SetWriteDeadline(time.Now().Add(stuckAfter)); err != nil {
+		if err := q.conn.SetWriteDeadline(time.Now().Add(q.patience)); err != nil {
 			return err
 		}
 		n, err := q.conn.Write(b[:min(len(b), writeAtOnce)])

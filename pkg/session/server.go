@@ -23,6 +23,8 @@ type Config struct {
 	Clipboard  bool   // programs may write the clipboard of those who may type (OSC 52)
 	Host       Host
 	Log        *slog.Logger // nil discards
+
+	patience time.Duration // for tests; 0 means stuckAfter
 }
 
 // Host is what the server can't do itself. The functions are called from many
@@ -188,7 +190,7 @@ func peerOf(conn *net.UnixConn) (Peer, error) {
 func (s *Server) ServeConn(conn *net.UnixConn, peer Peer) {
 	c := &client{server: s, peer: peer, fresh: true}
 	var err error
-	if c.queue, err = newQueue(conn, c.refresh); err != nil {
+	if c.queue, err = newQueue(conn, c.refresh, s.config.patience); err != nil {
 		conn.Close()
 		return
 	}

@@ -43,11 +43,10 @@ type window struct {
 const lastOutput = 300 * time.Millisecond
 
 func newWindow(s *Server, spec WindowSpec) (*window, error) {
-	// The runtime's poller takes the file, so that a read can be ended.
-	if err := unix.SetNonblock(int(spec.Master.Fd()), true); err != nil {
-		return nil, fmt.Errorf("window %d: %w", spec.ID, err)
-	}
 	fd, err := unix.FcntlInt(spec.Master.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err == nil {
+		err = unix.SetNonblock(fd, true) // for the runtime's poller: so a read can be ended
+	}
 	if err != nil {
 		return nil, fmt.Errorf("window %d: %w", spec.ID, err)
 	}
@@ -65,6 +64,8 @@ func newWindow(s *Server, spec WindowSpec) (*window, error) {
 	cols, rows := 80, 24
 	if size, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ); err == nil && size.Col > 0 && size.Row > 0 {
 		cols, rows = int(size.Col), int(size.Row)
+	} else {
+		w.setSize(cols, rows)
 	}
 	w.term = terminal.New(terminal.Options{Cols: cols, Rows: rows, Scrollback: s.config.Scrollback})
 	return w, nil

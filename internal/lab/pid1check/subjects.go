@@ -9,7 +9,7 @@ import (
 // left is the supervision, behind the drop of privileges.
 func AgentInit(binary string) Subject {
 	return Subject{Name: "agent-init", Patience: time.Minute, Argv: func(_ Mode, f Flags) []string {
-		argv := []string{binary, "run", "--unsafe-no-firewall", "--selftest", "off", "--user", "nobody", "--config", "/run/none"}
+		argv := []string{binary, "run", "--unsafe-no-firewall", "--selftest", "off", "--user", "nobody", "--config", "/run/none", "--session", "never"}
 		switch {
 		case f.Grace == Forever:
 			argv = append(argv, "--grace", "0")

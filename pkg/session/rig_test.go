@@ -1,0 +1,322 @@
+package session
+
+import (
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/session/terminal"
+)
+
+// rig is a server with windows whose programs are the tests themselves.
+type rig struct {
+	*testing.T
+	server *Server
+
+	mu     sync.Mutex
+	events []Event
+	opened []Request
+	killed []uint32
+	full   int
+	nextID uint32
+	refuse error
+	onOpen func(request uint32, r Request)
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{T: t}
+	r.server = NewServer(Config{Name: "test", AgentUID: 1000, Clipboard: true, Scrollback: 500, patience: time.Minute, Host: Host{
+		Open: func(request uint32, q Request) error {
+			r.mu.Lock()
+			r.opened = append(r.opened, q)
+			onOpen, refuse := r.onOpen, r.refuse
+			r.mu.Unlock()
+			if refuse == nil && onOpen != nil {
+				go onOpen(request, q)
+			}
+			return refuse
+		},
+		Kill: func(id uint32) error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.killed = append(r.killed, id)
+			return nil
+		},
+		Note: func(e Event) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.events = append(r.events, e)
+		},
+		Changed: func(int, int) {},
+		Full: func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.full++
+		},
+	}})
+	return r
+}
+
+// program is the far side of a window.
+type program struct {
+	*testing.T
+	id  uint32
+	tty *os.File
+	mu  sync.Mutex
+	got strings.Builder
+}
+
+// window adds a window and returns its program, on a terminal in raw mode.
+func (r *rig) window(request uint32) *program {
+	r.Helper()
+	master, tty := mustOpen(r.T)
+	r.mu.Lock()
+	p := &program{T: r.T, id: r.nextID, tty: tty}
+	r.nextID++
+	r.mu.Unlock()
+	if err := r.server.Add(WindowSpec{ID: p.id, Request: request, Name: "w" + string(rune('0'+p.id)), PID: 42, Started: time.Now(), Master: master}); err != nil {
+		r.Fatal(err)
+	}
+	go func() {
+		b := make([]byte, 4096)
+		for {
+			n, err := tty.Read(b)
+			if err != nil {
+				return
+			}
+			p.mu.Lock()
+			p.got.Write(b[:n])
+			p.mu.Unlock()
+		}
+	}()
+	r.Cleanup(func() { r.server.Exited(p.id, 0); tty.Close() })
+	return p
+}
+
+func (p *program) print(s string) {
+	p.Helper()
+	if _, err := p.tty.WriteString(s); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// typed waits until the program has read want, at the end of all input.
+func (p *program) typed(want string) {
+	p.Helper()
+	eventually(p.T, func() bool { return strings.HasSuffix(p.input(), want) }, func() string { return "the program got " + p.input() + ", want " + want })
+}
+
+func (p *program) input() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.got.String()
+}
+
+func (p *program) size() (cols, rows int) {
+	s, err := unix.IoctlGetWinsize(int(p.tty.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		p.Fatal(err)
+	}
+	return int(s.Col), int(s.Row)
+}
+
+// viewer is a client with a terminal: what it is sent is shown on a model.
+type viewer struct {
+	*testing.T
+	conn *net.UnixConn
+
+	mu     sync.Mutex
+	term   *terminal.Terminal
+	raw    []byte
+	frames []frame
+	closed bool
+	err    error
+}
+
+// connect makes a connection of a peer that may.
+func (r *rig) connect(peer Peer) *net.UnixConn {
+	r.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		r.Fatal(err)
+	}
+	ends := make([]*net.UnixConn, 2)
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "pair")
+		c, err := net.FileConn(f)
+		f.Close()
+		if err != nil {
+			r.Fatal(err)
+		}
+		ends[i] = c.(*net.UnixConn)
+	}
+	go r.server.ServeConn(ends[0], peer)
+	r.Cleanup(func() { ends[1].Close() })
+	return ends[1]
+}
+
+func (r *rig) attach(q Request) *viewer {
+	r.Helper()
+	q.Version, q.Verb = protocolVersion, VerbAttach
+	v := &viewer{T: r.T, conn: r.connect(Peer{UID: 1000, PID: 7}), term: terminal.New(terminal.Options{Cols: q.Cols, Rows: q.Rows})}
+	v.send(kindHello, string(encodeJSON(q)))
+	go v.read()
+	return v
+}
+
+func (v *viewer) read() {
+	frames := &frameReader{r: v.conn, fromServer: true}
+	for {
+		k, payload, err := frames.next()
+		v.mu.Lock()
+		if err != nil {
+			v.closed, v.err = true, err
+			v.mu.Unlock()
+			return
+		}
+		if k == kindScreen || k == kindOutput {
+			_, _ = v.term.Write(payload)
+			v.raw = append(v.raw, payload...)
+		}
+		v.frames = append(v.frames, frame{k, string(payload)})
+		v.mu.Unlock()
+	}
+}
+
+func (v *viewer) send(k kind, payload string) {
+	v.Helper()
+	if err := writeFrame(v.conn, k, []byte(payload)); err != nil {
+		v.Error(err)
+	}
+}
+
+// screen is the text that is shown, without empty lines at the end.
+func (v *viewer) screen() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return screenText(v.term)
+}
+
+func screenText(t *terminal.Terminal) string {
+	var lines []string
+	for _, row := range t.Screen() {
+		var b strings.Builder
+		for _, c := range row {
+			b.WriteString(c.Text)
+		}
+		lines = append(lines, strings.TrimRight(b.String(), " "))
+	}
+	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
+}
+
+// shows waits for the screen.
+func (v *viewer) shows(want string) {
+	v.Helper()
+	eventually(v.T, func() bool { return v.screen() == want }, func() string { return "the screen is\n" + v.screen() + "\nwant\n" + want })
+}
+
+// got waits for a frame of a kind and returns its payload.
+func (v *viewer) got(k kind) string {
+	v.Helper()
+	var payload string
+	eventually(v.T, func() bool {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		for _, f := range v.frames {
+			if f.k == k {
+				payload = f.payload
+				return true
+			}
+		}
+		return false
+	}, func() string { return "no frame of kind " + string(k) })
+	return payload
+}
+
+func (v *viewer) output() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return string(v.raw)
+}
+
+func (v *viewer) isClosed() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.closed
+}
+
+func eventually(t *testing.T, ok func() bool, why func() string) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal(why())
+		}
+	}
+}
+
+// call makes a request as the agent.
+func (r *rig) call(q Request) (string, error) {
+	r.Helper()
+	var b strings.Builder
+	err := Call(r.connect(Peer{UID: 1000, PID: 7}), q, &b)
+	return b.String(), err
+}
+
+func (r *rig) list() Info {
+	r.Helper()
+	text, err := r.call(Request{Verb: VerbList})
+	var i Info
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &i)
+	}
+	if err != nil {
+		r.Fatal(err)
+	}
+	return i
+}
+
+func (r *rig) noted(kind EventKind) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, e := range r.events {
+		if e.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+var errNoWindow = errors.New("no window today")
+
+func newModel(cols, rows int) *terminal.Terminal {
+	return terminal.New(terminal.Options{Cols: cols, Rows: rows})
+}
+
+// mustOpen makes a terminal pair whose far side is in raw mode.
+func mustOpen(t *testing.T) (master, tty *os.File) {
+	t.Helper()
+	master, tty, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Lflag &^= unix.ECHO | unix.ICANON | unix.ISIG
+	m.Oflag &^= unix.OPOST
+	m.Iflag = 0
+	if err := unix.IoctlSetTermios(int(tty.Fd()), unix.TCSETS, m); err != nil {
+		t.Fatal(err)
+	}
+	return master, tty
+}
