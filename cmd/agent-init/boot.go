@@ -261,7 +261,7 @@ var keeperCaps = []int{unix.CAP_NET_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID, uni
 
 func (k *keeper) harden(context.Context) error {
 	keep := keeperCaps
-	if strings.HasPrefix(k.fw.Backend(), "xtables") { // iptables opens raw sockets
+	if k.fw != nil && strings.HasPrefix(k.fw.Backend(), "xtables") { // iptables opens raw sockets
 		keep = append(slices.Clone(keep), unix.CAP_NET_RAW)
 	}
 	if err := privdrop.Harden(keep...); err != nil {
