@@ -2,6 +2,7 @@ package firewall
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,7 +34,7 @@ func (x *xt) probe(ctx context.Context) error {
 		}
 	}()
 	for _, p := range parts {
-		if err := x.sets.destroy(p.name); err != nil { // of a probe that was cut short
+		if err := x.clearProbe(ctx, p.name); err != nil {
 			return explain("probe ipset", err)
 		}
 		if err := x.sets.create(p.ipset); err != nil {
@@ -54,6 +56,20 @@ func (x *xt) probe(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// clearProbe removes what a probe that was cut short left of a set, and of the
+// chains that use it.
+func (x *xt) clearProbe(ctx context.Context, name string) error {
+	if err := x.sets.destroy(name); !errors.Is(err, nl.IPSetError(nl.IPSET_ERR_BUSY)) {
+		return err
+	}
+	for _, f := range xtFamilies() {
+		if err := x.removeProbe(ctx, f, false); err != nil {
+			return err
+		}
+	}
+	return x.destroyUnused(name)
 }
 
 // probeSets are sets whose parts are of every type that plans use.
