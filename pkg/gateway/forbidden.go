@@ -17,11 +17,13 @@ type explanation struct {
 	Why   string `json:"reason"`
 	Rule  string `json:"rule,omitempty"`           // that decided
 	Line  string `json:"allowlist_line,omitempty"` // that would allow it
+	Hint  string `json:"hint,omitempty"`
 }
 
 // forbidden is the whole answer to a request that is refused.
 func forbidden(no *refused, p *policy.Policy) []byte {
-	e := explanation{Error: "refused by agent-init", Host: no.name, Port: no.port, Why: no.reason, Rule: no.ruling.source(), Line: remedy(no.ruling, p)}
+	e := explanation{Error: "refused by agent-init", Host: no.name, Port: no.port, Why: no.reason, Rule: no.ruling.source()}
+	e.Line, e.Hint = remedy(no.ruling, p)
 	kind, body := "text/plain; charset=utf-8", e.text()
 	if no.json {
 		// A struct of strings can't fail to marshal.
@@ -50,6 +52,9 @@ func (e explanation) text() []byte {
 	if e.Line != "" {
 		fmt.Fprintf(&b, "allowlist line: %s\n", e.Line)
 	}
+	if e.Hint != "" {
+		fmt.Fprintf(&b, "hint: %s\n", e.Hint)
+	}
 	return b.Bytes()
 }
 
@@ -62,22 +67,16 @@ func printable(s string) string {
 	return q
 }
 
-// remedy is the line of an allowlist that would allow what r refused; none if
-// no line would.
-func remedy(r ruling, p *policy.Policy) string {
-	d := p.Decide(r.name, policy.Port{Proto: policy.TCP, Number: r.port})
-	m := p.Lookup(r.name)
-	port := ":" + strconv.Itoa(int(r.port))
-	usual := r.port == webPort || r.port == tlsPort
+// remedy is the line of an allowlist that would allow what r refused, and a hint
+// as DNS gives it; none if it was not the policy that refused it.
+func remedy(r ruling, p *policy.Policy) (line, hint string) {
+	on := policy.Port{Proto: policy.TCP, Number: r.port}
+	d, m := p.Decide(r.name, on), p.Lookup(r.name)
 	switch {
 	case d.Allowed && r.reason == refusedUpgrade.Error():
-		return m.Name + port + " upgrade"
-	case d.Allowed || d.Rule != nil || r.name == "" || r.reason != d.Reason:
-		return ""
-	case m.Allowed || m.Name != "" && m.Rule == nil && !usual:
-		return m.Name + port
-	case m.Name != "" && m.Rule == nil:
-		return m.Name
+		return m.Name + ":" + strconv.Itoa(int(r.port)) + " upgrade", ""
+	case m.Name == "" || d.Allowed || r.reason != d.Reason:
+		return "", ""
 	}
-	return ""
+	return p.LineFor(r.name, on), policy.Refusal(m.Name, d.Rule)
 }

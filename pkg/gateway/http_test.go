@@ -138,12 +138,12 @@ func (r *rig) raw(b string) string {
 
 func TestHTTPRefusalExplains(t *testing.T) {
 	r := newRig(t, nil)
-	for i, tt := range []struct{ host, why, line, rule string }{
-		{"evil.test", "not in the allowlist", "evil.test", ""},
-		{"tls.test", "allowed by the policy, but not on this port", "tls.test:80", ""},
-		{"no.wild.test", "denied by the policy", "", "allowlist.txt:6"},
-		{"away.test", refusedLease.Error(), "", "allowlist.txt:3"},
-		{"192.0.2.1", "a name can't end in a number: it would be read as an address", "", ""},
+	for i, tt := range []struct{ host, why, line, rule, hint string }{
+		{"evil.test", "not in the allowlist", "evil.test", "", "not in the allowlist: agent-init explain evil.test"},
+		{"tls.test", "allowed by the policy, but not on this port", "tls.test:80", "", "not in the allowlist: agent-init explain tls.test"},
+		{"no.wild.test", "denied by the policy", "", "allowlist.txt:6", "denied by allowlist.txt:6: agent-init explain no.wild.test"},
+		{"away.test", refusedLease.Error(), "", "allowlist.txt:3", ""},
+		{"192.0.2.1", "a name can't end in a number: it would be read as an address", "", "", ""},
 	} {
 		got := r.raw("GET / HTTP/1.1\r\nHost: " + tt.host + "\r\n\r\n")
 		head, body, _ := strings.Cut(got, "\r\n\r\n")
@@ -154,6 +154,9 @@ func TestHTTPRefusalExplains(t *testing.T) {
 		if tt.line != "" {
 			want += "allowlist line: " + tt.line + "\n"
 		}
+		if tt.hint != "" {
+			want += "hint: " + tt.hint + "\n"
+		}
 		if !strings.HasPrefix(head, "HTTP/1.1 403 ") || !strings.Contains(head, "\r\nConnection: close") || body != want {
 			t.Errorf("%s: %s\n\n%s\nwant %s", tt.host, head, body, want)
 		}
@@ -162,7 +165,7 @@ func TestHTTPRefusalExplains(t *testing.T) {
 		got = r.raw("GET / HTTP/1.1\r\nHost: " + tt.host + "\r\nAccept: text/html, application/json;q=0.5\r\n\r\n")
 		_, body, _ = strings.Cut(got, "\r\n\r\n")
 		var e explanation
-		if err := json.Unmarshal([]byte(body), &e); err != nil || e.Host != tt.host || e.Why != tt.why || e.Line != tt.line || e.Rule != tt.rule || e.Port != 80 {
+		if err := json.Unmarshal([]byte(body), &e); err != nil || e.Host != tt.host || e.Why != tt.why || e.Line != tt.line || e.Hint != tt.hint || e.Rule != tt.rule || e.Port != 80 {
 			t.Errorf("%s: %v %+v", tt.host, err, e)
 		}
 		r.event(audit.Connect, 2*i+1)

@@ -67,11 +67,8 @@ func (s *Server) local(addrs []netip.Addr, qtype uint16) *answer {
 // deny refuses name, and records it.
 func (s *Server) deny(name string, rule *policy.Rule, reason string) *answer {
 	s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: shown(name), Rule: cite(rule), Reason: reason})
-	return s.refusal(explain(name))
+	return s.refusal(policy.Refusal(shown(name), rule))
 }
-
-// explain is what a refusal tells the client to do.
-func explain(name string) string { return "not in the allowlist: agent-init explain " + shown(name) }
 
 func (s *Server) refusal(text string) *answer {
 	s.stats.denied.Add(1)
@@ -95,18 +92,18 @@ func (s *Server) unlisted(p *policy.Policy, name string, now time.Time) *answer 
 	}
 	if base == name {
 		if s.searched.has(name, now) {
-			return s.refusal(explain(name))
+			return s.refusal(policy.Refusal(name, nil))
 		}
 		return s.deny(name, nil, reason)
 	}
 	m := p.Lookup(base)
 	if m.Allowed || len(p.Hosts(base)) > 0 {
-		return s.refusal(explain(name)) // and the next query gets its answer
+		return s.refusal(policy.Refusal(name, nil)) // and the next query gets its answer
 	}
 	if s.searched.mark(base, now) {
 		s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: base, Rule: cite(m.Rule), Reason: reason})
 	}
-	return s.refusal(explain(base))
+	return s.refusal(policy.Refusal(base, m.Rule))
 }
 
 // searchDomains returns the domains in the form of a suffix: ".example.com".

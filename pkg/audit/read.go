@@ -1,0 +1,163 @@
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+)
+
+// Lines calls do with every line of the log whose current file is path, oldest
+// first, older files included, until do returns false. What it is given is
+// valid until it returns. A line that is no event, or that is being written, is
+// for the caller to skip.
+func Lines(path string, do func(line []byte) bool) error {
+	older := 0
+	for {
+		if _, err := os.Stat(nth(path, older+1)); err != nil {
+			break
+		}
+		older++
+	}
+	for i := older; i >= 0; i-- {
+		f, err := os.Open(nth(path, i))
+		if errors.Is(err, fs.ErrNotExist) && i > 0 {
+			continue // rotated meanwhile
+		}
+		if err != nil {
+			return fmt.Errorf("read the audit log: %w", err)
+		}
+		more, err := eachLine(bufio.NewReaderSize(f, 4*MaxEncoded), do)
+		f.Close()
+		if err != nil {
+			return fmt.Errorf("read the audit log: %w", err)
+		}
+		if !more {
+			return nil
+		}
+	}
+	return nil
+}
+
+// eachLine calls do with the lines of r that have an end and are no longer than an event.
+func eachLine(r *bufio.Reader, do func([]byte) bool) (more bool, err error) {
+	long := false
+	for {
+		line, err := r.ReadSlice('\n')
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			long = true
+			continue
+		case errors.Is(err, io.EOF):
+			return true, nil
+		case err != nil:
+			return false, err
+		}
+		if !long && !do(line) {
+			return false, nil
+		}
+		long = false
+	}
+}
+
+// followEvery is how often a followed file is looked at.
+const followEvery = 200 * time.Millisecond
+
+// Follow calls do with every line that is appended to the log from now on, until
+// ctx ends. It goes on in the next file when the log is rotated.
+func Follow(ctx context.Context, path string, do func(line []byte)) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("follow the audit log: %w", err)
+	}
+	defer func() { f.Close() }()
+	if _, err := f.Seek(0, io.SeekEnd); err != nil {
+		return fmt.Errorf("follow the audit log: %w", err)
+	}
+	tick := time.NewTicker(followEvery)
+	defer tick.Stop()
+	var rest []byte
+	buf := make([]byte, 64<<10)
+	for {
+		// Whether there is a new file is asked before the old one is read to its
+		// end: nothing is appended to it after that.
+		next, rotated := newer(path, f)
+		for {
+			n, err := f.Read(buf)
+			rest = append(rest, buf[:n]...)
+			for {
+				i := bytes.IndexByte(rest, '\n')
+				if i < 0 {
+					break
+				}
+				do(rest[:i+1])
+				rest = rest[i+1:]
+			}
+			if len(rest) > MaxEncoded {
+				rest = nil // no event
+			}
+			if n == 0 || err != nil {
+				break
+			}
+		}
+		if rotated {
+			f.Close()
+			f, rest = next, nil
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// newer opens the file that follows f, which was path, if f has been rotated.
+func newer(path string, f *os.File) (*os.File, bool) {
+	mine, err := f.Stat()
+	if err != nil {
+		return nil, false
+	}
+	is := func(i int) (same, exists bool) {
+		st, err := os.Stat(nth(path, i))
+		return err == nil && os.SameFile(mine, st), err == nil
+	}
+	if same, exists := is(0); same || !exists {
+		return nil, false
+	}
+	i := 1
+	for {
+		same, exists := is(i)
+		if same {
+			break
+		}
+		if !exists { // it is gone, with those before it
+			next, err := os.Open(nth(path, i-1))
+			return next, err == nil
+		}
+		i++
+	}
+	next, err := os.Open(nth(path, i-1))
+	if err != nil {
+		return nil, false
+	}
+	if same, _ := is(i); !same { // rotated again just now
+		next.Close()
+		return nil, false
+	}
+	return next, true
+}
+
+// nth is the name of a file of the log; 0 is the current one.
+func nth(path string, i int) string {
+	if i == 0 {
+		return path
+	}
+	return fmt.Sprintf("%s.%d", path, i)
+}

@@ -1,0 +1,107 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestLines(t *testing.T) {
+	path := filepath.Join(t.TempDir(), FileName)
+	for name, text := range map[string]string{".2": "a\nb\n", ".1": "c\n" + strings.Repeat("x", 10*MaxEncoded) + "\nd\n", "": "e\nf\ncut o"} {
+		if err := os.WriteFile(path+name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	if err := Lines(path, func(l []byte) bool { got = append(got, strings.TrimSpace(string(l))); return true }); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"a", "b", "c", "d", "e", "f"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	got = nil
+	if err := Lines(path, func(l []byte) bool { got = append(got, string(l)); return len(got) < 3 }); err != nil || len(got) != 3 {
+		t.Errorf("did not stop: %q, %v", got, err)
+	}
+	if err := Lines(path+"x", func([]byte) bool { return true }); err == nil {
+		t.Error("no log, and no error")
+	}
+}
+
+func TestFollow(t *testing.T) {
+	dir := t.TempDir()
+	l, err := Open(Options{Dir: dir, MaxSize: MaxEncoded + 1, Keep: 50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	var mu sync.Mutex
+	var got []uint64
+	started, ended := make(chan struct{}), make(chan error, 1)
+	var once sync.Once
+	go func() {
+		ended <- Follow(ctx, filepath.Join(dir, FileName), func(line []byte) {
+			e, err := Decode(line)
+			if err != nil {
+				t.Errorf("%q: %v", line, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, e.Seq)
+			once.Do(func() { close(started) })
+		})
+	}()
+	// Which line is the first to be seen is a matter of luck, what follows is not.
+	seen := func() (n int, last uint64) {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(got) > 0 {
+			last = got[len(got)-1]
+		}
+		return len(got), last
+	}
+	for i, deadline := 0, time.Now().Add(20*time.Second); ; i++ {
+		l.Write(Event{Kind: Guard, Verdict: Info, Reason: strings.Repeat("x", 100) + fmt.Sprint(i)})
+		if n, _ := seen(); n > 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is followed")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	<-started
+	for i := range 40 {
+		l.Write(Event{Kind: Guard, Verdict: Info, Reason: strings.Repeat("y", 1200)})
+		if i%4 == 3 { // a reader that polls can miss a file that lives shorter than that
+			want := l.seq
+			for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+				if _, last := seen(); last == want {
+					break
+				} else if time.Now().After(deadline) {
+					t.Fatalf("saw %d, not %d", last, want)
+				}
+			}
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for i := 1; i < len(got); i++ {
+		if got[i] != got[i-1]+1 {
+			t.Errorf("after %d comes %d", got[i-1], got[i])
+		}
+	}
+}
