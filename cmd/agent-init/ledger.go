@@ -23,7 +23,8 @@ type ledger struct {
 	total    int // elements
 	names    map[string]*nameLeases
 	elements map[firewall.Element]hold
-	wild     int // elements that wildcard names hold
+	wild     int    // elements that wildcard names hold
+	changes  uint64 // counts what is worth publishing
 	edition  *edition
 	now      func() time.Time
 }
@@ -42,6 +43,7 @@ type nameLeases struct {
 
 type addrLease struct {
 	ports   []policy.Port
+	since   time.Time // the first time, without a gap
 	expires time.Time
 }
 
@@ -90,8 +92,9 @@ func (l *ledger) grant(name string, addrs []netip.Addr, ttl time.Duration) (open
 		if len(ports) == 0 || !l.room(nl, a, len(ports)) {
 			continue
 		}
-		expires := l.now().Add(ttl)
+		since, expires := l.now(), l.now().Add(ttl)
 		if old, ok := nl.addrs[a]; ok {
+			since = old.since
 			l.release(nl, a, old)
 			if old.expires.After(expires) {
 				expires = old.expires // a client was promised as much
@@ -102,7 +105,7 @@ func (l *ledger) grant(name string, addrs []netip.Addr, ttl time.Duration) (open
 				continue // all of them are of this very answer
 			}
 		}
-		nl.addrs[a] = addrLease{ports: ports, expires: expires}
+		nl.addrs[a] = addrLease{ports: ports, since: since, expires: expires}
 		for _, p := range ports {
 			open = append(open, l.hold(nl, element(a, p), expires))
 		}
@@ -124,6 +127,7 @@ func (l *ledger) grant(name string, addrs []netip.Addr, ttl time.Duration) (open
 func (l *ledger) hold(nl *nameLeases, e firewall.Element, expires time.Time) firewall.Lease {
 	h := l.elements[e]
 	h.names++
+	l.changes++
 	if expires.After(h.expires) {
 		h.expires = expires
 	}
@@ -150,6 +154,7 @@ func (l *ledger) room(nl *nameLeases, a netip.Addr, n int) bool {
 // holds any more.
 func (l *ledger) release(nl *nameLeases, a netip.Addr, al addrLease) []firewall.Element {
 	var free []firewall.Element
+	l.changes++
 	for _, p := range al.ports {
 		e := element(a, p)
 		h := l.elements[e]
@@ -258,6 +263,7 @@ func (l *ledger) renew(inUse []firewall.Element, ttl time.Duration) []firewall.L
 			}
 			al.expires = expires
 			nl.addrs[a] = al
+			l.changes++
 			for _, p := range al.ports {
 				e := element(a, p)
 				h := l.elements[e]
@@ -294,7 +300,7 @@ func (l *ledger) adopt(p *policy.Policy) (closed []firewall.Element) {
 			if len(kept) == 0 {
 				continue
 			}
-			nl.addrs[a] = addrLease{ports: kept, expires: al.expires}
+			nl.addrs[a] = addrLease{ports: kept, since: al.since, expires: al.expires}
 			for _, q := range kept {
 				l.hold(nl, element(a, q), al.expires)
 			}

@@ -61,6 +61,7 @@ func (k *keeper) operate(ctx context.Context) {
 	k.publishGrants()
 	k.reloading.Unlock()
 	k.publish()
+	published := k.publishLeases(^uint64(0))
 	tick := time.NewTicker(operateEvery)
 	defer tick.Stop()
 	for {
@@ -69,6 +70,7 @@ func (k *keeper) operate(ctx context.Context) {
 			return
 		case <-tick.C:
 			k.expireGrants(ctx)
+			published = k.publishLeases(published)
 		}
 	}
 }

@@ -16,20 +16,27 @@ const policyFile = "policy.jsonl"
 // publishPolicy writes the policy, and what agents are told about it. It is
 // called with reloading held.
 func (k *keeper) publishPolicy(p *policy.Policy) {
-	if err := k.dir.writeWith(policyFile, 0o644, func(w io.Writer) error { return writeRules(w, p) }); err != nil {
+	k.mu.Lock()
+	head := publishedHead{Version: 1, Dir: k.config.dir, Hosts: k.bundle.Hosts}
+	grants, monitor := k.grants.clone().list, k.state.Monitor
+	k.mu.Unlock()
+	if err := k.dir.writeWith(policyFile, 0o644, func(w io.Writer) error { return writeRules(w, head, p) }); err != nil {
 		k.log.Error("publishing the policy", "error", err)
+	}
+	if err := k.dir.writeWith(readmeFile, 0o644, func(w io.Writer) error { return writeReadme(w, p, grants, monitor) }); err != nil {
+		k.log.Error("publishing what agents are told", "error", err)
 	}
 }
 
 // writeRules writes one rule at a time: the policy may be long.
-func writeRules(w io.Writer, p *policy.Policy) error {
+func writeRules(w io.Writer, head publishedHead, p *policy.Policy) error {
 	b := bufio.NewWriterSize(w, 64<<10)
 	enc := json.NewEncoder(b)
 	enc.SetEscapeHTML(false)
-	var err error
+	err := enc.Encode(head)
 	p.EachRule(func(r policy.ReportRule) {
 		if err == nil {
-			err = enc.Encode(r)
+			err = enc.Encode(publishedRule{Rule: r.Rule, Source: r.Source, Preset: r.Preset})
 		}
 	})
 	if err == nil {

@@ -25,7 +25,8 @@ const (
 type state struct {
 	Version   int            `json:"version"`
 	Phase     phase          `json:"phase"`
-	Mode      string         `json:"mode"` // run, up, sidecar
+	Mode      string         `json:"mode"`              // run, up, sidecar
+	Monitor   bool           `json:"monitor,omitempty"` // --mode monitor: what the policy denies is let through
 	Reason    string         `json:"reason,omitempty"`
 	Code      int            `json:"code,omitempty"` // exit code that goes with a failure
 	Keeper    process        `json:"keeper"`

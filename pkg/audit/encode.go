@@ -80,9 +80,13 @@ func guardMaySay(e Event) error {
 	}
 	switch e.Verdict {
 	case Allow, Deny, Info, Fault:
-		return nil
+	default:
+		return fmt.Errorf("verdict %q", string(e.Verdict))
 	}
-	return fmt.Errorf("verdict %q", string(e.Verdict))
+	if e.Enforce != "" && e.Enforce != Deny {
+		return fmt.Errorf("verdict %q of enforce", string(e.Enforce))
+	}
+	return nil
 }
 
 // traffic says whether k is about a packet, connection or name, which the agent
@@ -99,6 +103,7 @@ func (k Kind) traffic() bool {
 func (e Event) capped() Event {
 	e.Kind = Kind(capText(string(e.Kind), maxWord))
 	e.Verdict = Verdict(capText(string(e.Verdict), maxWord))
+	e.Enforce = Verdict(capText(string(e.Enforce), maxWord))
 	e.Name = capText(e.Name, maxText)
 	e.IP = capText(e.IP, maxWord)
 	e.Proto = capText(e.Proto, maxWord)

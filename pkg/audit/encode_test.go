@@ -24,6 +24,7 @@ func goldenEvents() []Event {
 		{Seq: 8, Time: at, Kind: SelfTest, Verdict: Fault, Reason: "1.1.1.1:443 answered over TCP"},
 		{Seq: 9, Time: at, Kind: Guard, Verdict: Fault, Reason: "exited: signal: killed \u2028\u009b\u202e\xff\x7f"},
 		{Seq: 10, Time: at, Kind: Session, Verdict: Info, PID: 7, Comm: "claude \U0001F600"},
+		{Seq: 11, Time: at, Kind: DNS, Verdict: Allow, Enforce: Deny, Name: "new.example", IP: "192.0.2.1", Reason: "monitor: not in the allowlist"},
 	}
 }
 

@@ -44,6 +44,7 @@ type Event struct {
 	Time       time.Time `json:"time"`
 	Kind       Kind      `json:"event"`
 	Verdict    Verdict   `json:"verdict"`
+	Enforce    Verdict   `json:"enforce,omitempty"` // in monitor mode: what would have been decided, if it is not Verdict
 	Name       string    `json:"name,omitempty"`
 	IP         string    `json:"ip,omitempty"`
 	Port       uint16    `json:"port,omitempty"`

@@ -37,8 +37,8 @@ type Limiter struct {
 }
 
 type class struct {
-	kind    Kind
-	verdict Verdict
+	kind             Kind
+	verdict, enforce Verdict
 }
 
 type key struct {
@@ -115,7 +115,7 @@ func (l *Limiter) Flush() { l.sweep(true) }
 // Record is the Recorder that Limiter is.
 func (l *Limiter) Record(e Event) {
 	e = e.capped()
-	k := key{class: class{e.Kind, e.Verdict}, name: e.Name, ip: e.IP, proto: e.Proto, port: e.Port}
+	k := key{class: class{e.Kind, e.Verdict, e.Enforce}, name: e.Name, ip: e.IP, proto: e.Proto, port: e.Port}
 	if !e.Kind.traffic() {
 		// "guard ended: …" many times hides no "rules changed: …". What
 		// follows the colon may be made up by a guard that was taken over.
@@ -226,7 +226,7 @@ func (l *Limiter) sweep(all bool) {
 	for c, b := range l.classes {
 		if b.held.count > 0 {
 			e := b.held.take()
-			out = append(out, Event{Kind: c.kind, Verdict: c.verdict, Suppressed: e.Suppressed,
+			out = append(out, Event{Kind: c.kind, Verdict: c.verdict, Enforce: c.enforce, Suppressed: e.Suppressed,
 				Reason: "flood: too many different events to show each"})
 		}
 	}

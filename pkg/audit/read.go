@@ -68,9 +68,9 @@ func eachLine(r *bufio.Reader, do func([]byte) bool) (more bool, err error) {
 // followEvery is how often a followed file is looked at.
 const followEvery = 200 * time.Millisecond
 
-// Follow calls do with every line that is appended to the log from now on, until
-// ctx ends. It goes on in the next file when the log is rotated.
-func Follow(ctx context.Context, path string, do func(line []byte)) error {
+// Follow calls do with every line that is appended to the log after it has closed
+// begun, until ctx ends. It goes on in the next file when the log is rotated.
+func Follow(ctx context.Context, path string, begun chan<- struct{}, do func(line []byte)) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("follow the audit log: %w", err)
@@ -79,6 +79,7 @@ func Follow(ctx context.Context, path string, do func(line []byte)) error {
 	if _, err := f.Seek(0, io.SeekEnd); err != nil {
 		return fmt.Errorf("follow the audit log: %w", err)
 	}
+	close(begun)
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	var rest []byte

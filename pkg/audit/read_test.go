@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,10 +45,9 @@ func TestFollow(t *testing.T) {
 	defer stop()
 	var mu sync.Mutex
 	var got []uint64
-	started, ended := make(chan struct{}), make(chan error, 1)
-	var once sync.Once
+	begun, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- Follow(ctx, filepath.Join(dir, FileName), func(line []byte) {
+		ended <- Follow(ctx, filepath.Join(dir, FileName), begun, func(line []byte) {
 			e, err := Decode(line)
 			if err != nil {
 				t.Errorf("%q: %v", line, err)
@@ -57,39 +55,25 @@ func TestFollow(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			got = append(got, e.Seq)
-			once.Do(func() { close(started) })
 		})
 	}()
-	// Which line is the first to be seen is a matter of luck, what follows is not.
-	seen := func() (n int, last uint64) {
+	last := func() uint64 {
 		mu.Lock()
 		defer mu.Unlock()
-		if len(got) > 0 {
-			last = got[len(got)-1]
+		if len(got) == 0 {
+			return 0
 		}
-		return len(got), last
+		return got[len(got)-1]
 	}
-	for i, deadline := 0, time.Now().Add(20*time.Second); ; i++ {
-		l.Write(Event{Kind: Guard, Verdict: Info, Reason: strings.Repeat("x", 100) + fmt.Sprint(i)})
-		if n, _ := seen(); n > 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("nothing is followed")
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	<-started
+	<-begun
 	for i := range 40 {
 		l.Write(Event{Kind: Guard, Verdict: Info, Reason: strings.Repeat("y", 1200)})
-		if i%4 == 3 { // a reader that polls can miss a file that lives shorter than that
-			want := l.seq
-			for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-				if _, last := seen(); last == want {
-					break
-				} else if time.Now().After(deadline) {
-					t.Fatalf("saw %d, not %d", last, want)
-				}
+		if i%7 != 6 { // several rotations between two looks
+			continue
+		}
+		for deadline := time.Now().Add(20 * time.Second); last() != l.seq; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("saw %d, not %d", last(), l.seq)
 			}
 		}
 	}
@@ -99,9 +83,9 @@ func TestFollow(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	for i := 1; i < len(got); i++ {
-		if got[i] != got[i-1]+1 {
-			t.Errorf("after %d comes %d", got[i-1], got[i])
+	for i, seq := range got {
+		if seq != uint64(i+1) {
+			t.Fatalf("line %d is %d", i+1, seq)
 		}
 	}
 }

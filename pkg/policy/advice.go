@@ -55,3 +55,18 @@ func withPort(host string, port Port) string {
 	}
 	return line
 }
+
+// Ports returns the ports on which name may be connected to, in order.
+func (p *Policy) Ports(name string) []Port {
+	name, problem := canonical(name)
+	if problem != "" {
+		return nil
+	}
+	var ports []Port
+	p.allow.eachPort(name, func(port Port) {
+		if p.deny.find(name, port) == nil {
+			ports = append(ports, port)
+		}
+	})
+	return inOrder(ports)
+}

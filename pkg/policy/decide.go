@@ -148,6 +148,11 @@ func (p *Policy) Admit(name string, a netip.Addr) []Port {
 			ports = append(ports, port)
 		}
 	})
+	return inOrder(ports)
+}
+
+// inOrder sorts ports, and leaves each once.
+func inOrder(ports []Port) []Port {
 	slices.SortFunc(ports, func(a, b Port) int {
 		if a.Proto != b.Proto {
 			return int(a.Proto) - int(b.Proto)

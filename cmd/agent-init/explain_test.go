@@ -1,0 +1,147 @@
+package main
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+// publishedWith is what a keeper with this allowlist, log and leases publishes.
+func publishedWith(t *testing.T, list string, log []audit.Event, leases ...nameLease) published {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), audit.FileName)
+	var text []byte
+	for _, e := range log {
+		text = append(append(text, audit.Encode(e)...), '\n')
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.Parse(&policy.Bundle{Files: []policy.File{{Name: "allowlist.txt", Data: []byte(list)}}, Hosts: []byte("10.0.0.9 db.example")}, presets())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return published{policy: p, dir: "/etc/agent-init", state: &state{Audit: auditState{File: file}}, leases: leasesReport{Names: leases}}
+}
+
+func explained(t *testing.T, p published, target string) (explanation, string) {
+	t.Helper()
+	s, err := parseSubject(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := explainSubject(p, s, noon)
+	var b strings.Builder
+	if err := x.write(&b, noon, false); err != nil {
+		t.Fatal(err)
+	}
+	return x, b.String()
+}
+
+func TestExplain(t *testing.T) {
+	uid := uint32(1000)
+	at := func(m int) time.Time { return noon.Add(time.Duration(m) * time.Minute) }
+	p := publishedWith(t, "ok.example\n*.wild.example:8443\n!bad.example\n@github\n10.1.0.0/16:5432\nin.example\ndb.example:5432\nssh.example:22", []audit.Event{
+		{Seq: 1, Time: at(-9), Kind: audit.DNS, Verdict: audit.Deny, Name: "new.example", Reason: "not in the allowlist"},
+		{Seq: 2, Time: at(-8), Kind: audit.DNS, Verdict: audit.Deny, Name: "new.example", Reason: "not in the allowlist", Suppressed: 4},
+		{Seq: 3, Time: at(-7), Kind: audit.Drop, Verdict: audit.Deny, IP: "45.30.0.1", Port: 8443, Proto: "tcp", UID: &uid, PID: 42, Comm: "cu\x1brl"},
+		{Seq: 4, Time: at(-6), Kind: audit.DNS, Verdict: audit.Deny, Name: "in.example", IP: "10.9.9.9", Reason: "stripped from the answer: private"},
+		{Seq: 5, Time: at(-5), Kind: audit.DNS, Verdict: audit.Allow, Name: "ok.example"},
+	}, nameLease{Name: "ok.example", Addrs: []openLease{
+		{Addr: netip.MustParseAddr("45.30.0.10"), On: "80/tcp 443/tcp", Since: at(-3), Expires: at(1)},
+		{Addr: netip.MustParseAddr("45.30.0.11"), On: "80/tcp 443/tcp", Since: at(-30), Expires: at(-1)},
+	}})
+	for target, want := range map[string][]string{
+		"https://OK.example/v1?x=1": {"ok.example 443/tcp: allowed, allowed by the policy", "allowlist.txt:1  ok.example", "server name in the TLS handshake", "45.30.0.10 on 80/tcp 443/tcp", "for 1m more", "!45.30.0.11", "!to allow"},
+		"ok.example":                {"ok.example 80/tcp: allowed", "ok.example 443/tcp: allowed", "the host of each request"},
+		"ok.example:22":             {"22/tcp: denied, allowed by the policy, but not on this port", "add this line to /etc/agent-init/allowlist.txt:\n  ok.example:22\n", "agent-init allow ok.example:22 --for 10m"},
+		"new.example":               {"443/tcp: denied, not in the allowlist", "denied      6 times since", "\n  new.example\n", "(and 4 before it)"},
+		"http://new.example":        {"80/tcp: denied", "!443/tcp", "\n  new.example\n"},
+		"bad.example":               {"denied by the policy", "allowlist.txt:3  !bad.example", "no entry would"},
+		"github.com:443":            {"allowed", "(@github)"},
+		"a.wild.example":            {"a.wild.example 8443/tcp: allowed", "a leased address passes as it is", "none: its addresses open when it is looked up"},
+		"in.example":                {"allowed", "\n  in.example private\n", "agent-init allow 'in.example private'"},
+		"db.example":                {"10.0.0.9, from the hosts file", "its address in the hosts file passes"},
+		"10.1.2.3:5432":             {"10.1.2.3 5432/tcp: allowed", "passes by address and port"},
+		"45.30.0.1:8443":            {"denied", "once since", "\n  45.30.0.1:8443\n", "by cu?rl (42)"},
+		"[2a0f:30::1]:53/udp":       {"2a0f:30::1 53/udp: denied", "\n  [2a0f:30::1]:53/udp\n"},
+		"2a0f:30::1":                {"2a0f:30::1 443/tcp: denied", "2a0f:30::1 80/tcp: denied"},
+		"169.254.169.254":           {"never allowed", "no entry would"},
+		"ssh://git@ssh.example/x":   {"ssh.example 22/tcp: allowed"},
+		"münchen.example":           {"xn--mnchen-3ya.example 443/tcp: denied", "\n  xn--mnchen-3ya.example\n"},
+		"-bad-":                     {"denied", "no entry would"},
+	} {
+		_, got := explained(t, p, target)
+		for _, text := range want {
+			if not, ok := strings.CutPrefix(text, "!"); ok && strings.Contains(got, not) || !ok && !strings.Contains(got, text) {
+				t.Errorf("%s: want %q in\n%s", target, text, got)
+			}
+		}
+		if strings.ContainsAny(got, "\x1b\x00") {
+			t.Errorf("%s: a control character in %q", target, got)
+		}
+	}
+	for _, target := range []string{"a.example:0", "a.example:99999", "a.example:53/sctp", "https://", "https://[::1"} {
+		if s, err := parseSubject(target); err == nil {
+			t.Errorf("%q is %+v", target, s)
+		}
+	}
+}
+
+// TestPublishedPolicy: what everyone can read decides as what is in force.
+func TestPublishedPolicy(t *testing.T) {
+	p := publishedWith(t, "ok.example\n@github\n!gist.github.com\ndb.example:5432\n", nil)
+	path := filepath.Join(t.TempDir(), policyFile)
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writeRules(f, publishedHead{Version: 1, Dir: "/conf", Hosts: []byte("10.0.0.9 db.example")}, p.policy); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	got, dir, err := readRules(path)
+	if err != nil || dir != "/conf" {
+		t.Fatalf("%v, %q", err, dir)
+	}
+	for _, name := range []string{"ok.example", "github.com", "gist.github.com", "db.example", "none.example"} {
+		for _, port := range []policy.Port{https, {Proto: policy.TCP, Number: 5432}} {
+			a, b := p.policy.Decide(name, port), got.Decide(name, port)
+			if a.Allowed != b.Allowed || a.Reason != b.Reason || (a.Rule == nil) != (b.Rule == nil) || a.Rule != nil && a.Rule.Source.String() != b.Rule.Source.String() {
+				t.Errorf("%s %v: %+v and %+v", name, port, a, b)
+			}
+		}
+	}
+	if len(got.Hosts("db.example")) != 1 {
+		t.Error("the hosts file is lost")
+	}
+}
+
+func TestAgentReadme(t *testing.T) {
+	p := publishedWith(t, "ok.example\n!bad.example\n", nil)
+	var b strings.Builder
+	if err := writeReadme(&b, p.policy, []grant{{Kind: grantAllow, Target: "new.example", Expires: noon}, {Kind: grantRequest, Target: "wish.example"}}, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"ok.example                                   # allowlist.txt:1\n", "!bad.example", "`new.example` is allowed until 2026-01-01T12:00:00Z", "agent-init request HOST"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("want %q in\n%s", want, b.String())
+		}
+	}
+	for _, not := range []string{"wish.example", "monitor"} {
+		if strings.Contains(b.String(), not) {
+			t.Errorf("it says %q", not)
+		}
+	}
+	b.Reset()
+	long := publishedWith(t, strings.Repeat("ok.example\n", 3000), nil)
+	if err := writeReadme(&b, long.policy, nil, true); err != nil || b.Len() > 32<<10 || !strings.Contains(b.String(), "and 2800 more") || !strings.Contains(b.String(), "monitor mode") {
+		t.Errorf("%v, %d bytes", err, b.Len())
+	}
+}

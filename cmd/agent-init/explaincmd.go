@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+)
+
+func explainCommand() command {
+	return command{
+		name: "explain", synopsis: "HOST[:PORT]|URL [--json]", mixed: true,
+		summary: "say why something is allowed or denied, and what to do about it",
+		example: "agent-init explain https://api.example.com/v1/items",
+		flags: func(fs *flag.FlagSet) {
+			fs.Bool("json", false, "print the explanation as JSON")
+			fs.String("config", "/etc/agent-init", "`DIR` of the policy, where agent-init does not run")
+		},
+		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
+			if len(args) != 1 {
+				return faultf(exitUsage, "agent-init explain https://api.example.com/", "explain takes one name, address or URL, and %d were given", len(args))
+			}
+			s, err := parseSubject(args[0])
+			if err != nil {
+				return faultf(exitUsage, "give HOST, HOST:PORT or a URL", "%w", err)
+			}
+			p, err := readPublished(value(fs, "config"))
+			if err != nil {
+				return err
+			}
+			now := time.Now()
+			x := explainSubject(p, s, now)
+			if value(fs, "json") == "true" {
+				return printJSON(e.stdout, x)
+			}
+			return x.write(e.stdout, now, colour(e))
+		},
+	}
+}
+
+// write shows the explanation; what it quotes may be the agent's own words.
+func (x explanation) write(out io.Writer, now time.Time, coloured bool) error {
+	w := &screen{w: out}
+	green, red, plain := "", "", ""
+	if coloured {
+		green, red, plain = "\x1b[32m", "\x1b[31m", "\x1b[0m"
+	}
+	for _, v := range x.Ports {
+		verdict := red + "denied" + plain
+		if v.Allowed {
+			verdict = green + "allowed" + plain
+		}
+		w.line("%s %s: %s, %s", clean(x.Target), v.Port, verdict, v.Reason)
+		if v.Rule != "" {
+			rule := v.Rule + "  " + v.Text
+			if v.Preset != "" {
+				rule += "  (@" + v.Preset + ")"
+			}
+			w.row("rule", "%s", rule)
+		}
+		if v.Gate != "" {
+			w.row("checked", "%s", v.Gate)
+		}
+	}
+	if x.Monitor && !x.Allowed {
+		w.row("MONITOR", "it is let through all the same, and logged; --mode enforce would deny it")
+	}
+	for _, a := range x.Hosts {
+		w.row("hosts", "%s, from the hosts file", a)
+	}
+	for _, l := range x.Leases {
+		w.row("lease", "%s on %s, open since %s, for %s more", l.Addr, l.On, ago(l.Since), shortly(l.Expires.Sub(now)))
+	}
+	if x.Allowed && len(x.Leases) == 0 && len(x.Hosts) == 0 && len(x.Ports) > 0 && x.Ports[0].Allowed {
+		w.row("lease", "none: its addresses open when it is looked up")
+	}
+	switch {
+	case x.Unknown != "":
+		w.row("log", "can't be read: %s", x.Unknown)
+	case x.Denied.Count > 0:
+		w.row("denied", "%s since %s; the last:", times(x.Denied.Count), x.Denied.First.Local().Format(time.DateTime))
+		for _, e := range x.Denied.Last {
+			w.line("             %s", eventLine(e))
+		}
+	}
+	if x.ToAllow != nil {
+		w.row("to allow it", "add this line to %s:", x.ToAllow.File)
+		w.line("  %s", x.ToAllow.Line)
+		w.row("for a while", "agent-init allow %s --for 10m    (root)", quoted(x.ToAllow.Line))
+		w.row("to ask", "agent-init request %s --reason …    (the agent)", quoted(x.ToAllow.Line))
+	} else if !x.Allowed {
+		w.row("to allow it", "no entry would: take away what denies it, if anything does")
+	}
+	return w.err
+}
+
+func times(n uint64) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// quoted is an entry as a word of a shell's.
+func quoted(line string) string {
+	for _, c := range line {
+		if c == ' ' || c == '*' || c == '[' {
+			return "'" + line + "'"
+		}
+	}
+	return line
+}
+
+// screen writes lines until one can't be written.
+type screen struct {
+	w   io.Writer
+	err error
+}
+
+func (s *screen) line(format string, args ...any) {
+	if s.err == nil {
+		_, s.err = fmt.Fprintf(s.w, format+"\n", args...)
+	}
+}
+
+func (s *screen) row(name, format string, args ...any) {
+	s.line("  %-11s "+format, append([]any{name}, args...)...)
+}
+
+// eventLine is an event of the audit log in one line for people.
+func eventLine(e audit.Event) string {
+	what := clean(e.Name)
+	if e.IP != "" {
+		at := e.IP
+		if e.Port != 0 {
+			at = fmt.Sprintf("%s %d/%s", e.IP, e.Port, orWord(e.Proto, "tcp"))
+		}
+		if what != "" {
+			what += " "
+		}
+		what += clean(at)
+	}
+	verdict := string(e.Verdict)
+	if e.Enforce != "" {
+		verdict = fmt.Sprintf("%s (enforce: %s)", e.Verdict, e.Enforce)
+	}
+	line := fmt.Sprintf("%s  %-5s %-8s %-40s %s", e.Time.Local().Format("Jan _2 15:04:05"), clean(verdict), clean(string(e.Kind)), what, clean(e.Reason))
+	if e.Rule != "" {
+		line += " [" + clean(e.Rule) + "]"
+	}
+	if who := processOf(e); who != "" {
+		line += " by " + who
+	}
+	if e.Suppressed > 0 {
+		line += fmt.Sprintf(" (and %d before it)", e.Suppressed)
+	}
+	return line
+}
+
+// processOf is who caused an event, as far as it is known.
+func processOf(e audit.Event) string {
+	switch {
+	case e.Comm != "":
+		return fmt.Sprintf("%s (%d)", clean(e.Comm), e.PID)
+	case e.PID != 0 && e.UID != nil:
+		return fmt.Sprintf("pid %d, uid %d", e.PID, *e.UID)
+	case e.PID != 0:
+		return fmt.Sprintf("pid %d", e.PID)
+	case e.UID != nil:
+		return fmt.Sprintf("uid %d", *e.UID)
+	}
+	return ""
+}
+
+func orWord(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}

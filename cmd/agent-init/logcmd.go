@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+)
+
+func logCommand() command {
+	return command{
+		name: "log", synopsis: "[-f] [--denied] [--since TIME] [--json]",
+		summary: "show what was allowed and denied",
+		example: "agent-init log -f --denied",
+		flags: func(fs *flag.FlagSet) {
+			fs.Bool("f", false, "follow: show what is added, until it is interrupted")
+			fs.Bool("denied", false, "only what was denied, or would be in enforce mode")
+			fs.String("since", "", "only what is younger than `TIME`: a duration (10m), start (of agent-init), or RFC 3339")
+			fs.Bool("json", false, "print the lines of the log as they are")
+		},
+		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
+			if len(args) > 0 {
+				return faultf(exitUsage, "agent-init log", "log takes no arguments, and %q was given", args[0])
+			}
+			file, started := auditFile()
+			since, err := sinceTime(value(fs, "since"), started, time.Now())
+			if err != nil {
+				return err
+			}
+			return showLog(ctx, e, logView{
+				file: file, since: since, follow: value(fs, "f") == "true",
+				denied: value(fs, "denied") == "true", json: value(fs, "json") == "true",
+			})
+		},
+	}
+}
+
+// auditFile is where the log is, and since when agent-init runs: zero if it has
+// published nothing.
+func auditFile() (file string, started time.Time) {
+	var s state
+	if dir, err := findRuntimeDir(); err == nil && dir.read(statusFile, &s) == nil && s.Audit.File != "" {
+		return s.Audit.File, s.Started
+	}
+	return filepath.Join(auditDir, audit.FileName), time.Time{}
+}
+
+// sinceTime reads the value of --since.
+func sinceTime(s string, started, now time.Time) (time.Time, error) {
+	switch s {
+	case "":
+		return time.Time{}, nil
+	case "start":
+		return started, nil
+	}
+	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	if t, err := time.Parse(time.RFC3339, s); err == nil {
+		return t, nil
+	}
+	return time.Time{}, faultf(exitUsage, "give a time such as 10m, start, or 2026-01-31T12:00:00Z", "--since %s is not a time", s)
+}
+
+type logView struct {
+	file                 string
+	since                time.Time
+	follow, denied, json bool
+}
+
+func showLog(ctx context.Context, e environment, v logView) error {
+	w := &screen{w: e.stdout}
+	var last uint64
+	show := func(line []byte) bool {
+		event, err := audit.Decode(line)
+		if err != nil || event.Time.Before(v.since) || v.denied && !denied(event) {
+			return w.err == nil
+		}
+		last = event.Seq
+		if v.json {
+			if w.err == nil {
+				_, w.err = w.w.Write(line)
+			}
+			return w.err == nil
+		}
+		w.line("%s", eventLine(event))
+		return w.err == nil
+	}
+	// What is added while the past is read must not be missed: following starts
+	// first, and lines that were shown are left out.
+	lines := make(chan []byte, 4096)
+	followed := make(chan error, 1)
+	if v.follow {
+		var stop context.CancelFunc
+		ctx, stop = signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		begun := make(chan struct{})
+		go func() {
+			followed <- audit.Follow(ctx, v.file, begun, func(line []byte) {
+				select {
+				case lines <- append([]byte(nil), line...):
+				case <-ctx.Done():
+				}
+			})
+		}()
+		select {
+		case <-begun:
+		case err := <-followed:
+			return logFault(err)
+		}
+	}
+	if err := audit.Lines(v.file, show); err != nil {
+		return logFault(err)
+	}
+	for v.follow && w.err == nil {
+		select {
+		case line := <-lines:
+			if event, err := audit.Decode(line); err != nil || event.Seq > last {
+				show(line)
+			}
+		case err := <-followed:
+			return logFault(err)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return w.err
+}
+
+func logFault(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case os.IsPermission(err):
+		return faultf(exitPrivilege, "run it as root, or as the agent", "%w", err)
+	}
+	return faultf(exitFailure, "start the container with agent-init run; agent-init status says where the log is", "%w", err)
+}

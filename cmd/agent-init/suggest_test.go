@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+func suggested(t *testing.T, list string, log ...audit.Event) suggestions {
+	t.Helper()
+	s := newSuggester(publishedWith(t, list, nil))
+	for i, e := range log {
+		if e.Time.IsZero() {
+			e.Time = noon.Add(time.Duration(i) * time.Second)
+		}
+		s.add(e)
+	}
+	return s.result(time.Time{})
+}
+
+func linesOf(r suggestions) (out []string) {
+	for _, g := range r.Lines {
+		out = append(out, fmt.Sprintf("%s %d", g.Line, g.Count))
+	}
+	return out
+}
+
+func dnsDenied(name string) audit.Event {
+	return audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: name, Reason: "not in the allowlist"}
+}
+
+func TestSuggest(t *testing.T) {
+	uid := uint32(1000)
+	let := func(e audit.Event) audit.Event { e.Verdict, e.Enforce = audit.Allow, audit.Deny; return e }
+	for name, tc := range map[string]struct {
+		log  []audit.Event
+		want []string
+	}{
+		"nothing":     {nil, nil},
+		"counts":      {[]audit.Event{dnsDenied("a.new.example"), {Kind: audit.DNS, Verdict: audit.Deny, Name: "a.new.example", Suppressed: 4}}, []string{"a.new.example 6"}},
+		"allowed now": {[]audit.Event{dnsDenied("ok.example")}, nil},
+		"by domain":   {[]audit.Event{dnsDenied("z.b.example"), dnsDenied("x.a.example"), dnsDenied("y.b.example")}, []string{"x.a.example 1", "y.b.example 1", "z.b.example 1"}},
+		"services first, addresses last": {[]audit.Event{{Kind: audit.Drop, Verdict: audit.Deny, IP: "45.30.0.1", Port: 8443, Proto: "tcp"}, dnsDenied("a.example"), dnsDenied("pypi.org")},
+			[]string{"pypi.org 1", "a.example 1", "45.30.0.1:8443 1"}},
+		"a port of an allowed name": {[]audit.Event{{Kind: audit.DNS, Verdict: audit.Allow, Name: "ok.example", IP: "45.30.0.9"}, {Kind: audit.Drop, Verdict: audit.Deny, IP: "45.30.0.9", Port: 22, Proto: "tcp"}},
+			[]string{"ok.example:22 1"}},
+		"over udp":            {[]audit.Event{{Kind: audit.Drop, Verdict: audit.Deny, IP: "2a0f:30::1", Port: 53, Proto: "udp"}}, []string{"[2a0f:30::1]:53/udp 1"}},
+		"private answers":     {[]audit.Event{{Kind: audit.DNS, Verdict: audit.Deny, Name: "ok.example", IP: "10.0.0.1"}}, []string{"ok.example private 1"}},
+		"rebinding":           {[]audit.Event{{Kind: audit.DNS, Verdict: audit.Deny, Name: "ok.example", IP: "127.0.0.1"}}, nil},
+		"pings and metadata":  {[]audit.Event{{Kind: audit.Drop, Verdict: audit.Deny, IP: "45.30.0.1", Proto: "icmp"}, {Kind: audit.Drop, Verdict: audit.Deny, IP: "169.254.169.254", Port: 80, Proto: "tcp"}}, nil},
+		"no names":            {[]audit.Event{dnsDenied("a b.example"), dnsDenied("\x1b[2J.example"), dnsDenied("1.2.3.4"), dnsDenied("")}, nil},
+		"a wrong server name": {[]audit.Event{{Kind: audit.Connect, Verdict: audit.Deny, Name: "new.example", IP: "45.30.0.9", Port: 443, Proto: "tcp"}}, []string{"new.example 1"}},
+		"grants and guards":   {[]audit.Event{{Kind: audit.Grant, Verdict: audit.Deny, Name: "x.example"}, {Kind: audit.Guard, Verdict: audit.Deny, Name: "y.example"}}, nil},
+		"monitor": {[]audit.Event{
+			let(audit.Event{Kind: audit.DNS, Name: "git.example", IP: "45.30.0.7"}),
+			let(audit.Event{Kind: audit.Drop, IP: "45.30.0.7", Port: 22, Proto: "tcp", UID: &uid}),
+			let(audit.Event{Kind: audit.DNS, Name: "typo.example"}),
+			let(audit.Event{Kind: audit.DNS, Name: "web.example", IP: "45.30.0.8"}),
+			let(audit.Event{Kind: audit.Connect, Name: "web.example", IP: "45.30.0.8", Port: 443, Proto: "tcp"}),
+			let(audit.Event{Kind: audit.Drop, IP: "45.30.0.8", Port: 8443, Proto: "tcp"}),
+			{Kind: audit.DNS, Verdict: audit.Allow, Name: "ok.example", IP: "45.30.0.9"},
+		}, []string{"git.example:22 1", "web.example 2", "web.example:8443 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := suggested(t, "ok.example\n!bad.example\n", tc.log...)
+			if got := linesOf(r); !slices.Equal(got, tc.want) {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+			var b strings.Builder
+			if err := r.write(&b); err != nil {
+				t.Fatal(err)
+			}
+			p, err := policy.Parse(&policy.Bundle{Files: []policy.File{{Name: "allowlist.txt", Data: []byte(b.String())}}}, presets())
+			if err != nil || len(p.Warnings()) > 0 {
+				t.Errorf("can't be appended as it is: %v, %v\n%s", err, p, b.String())
+			}
+		})
+	}
+	r := suggested(t, "!bad.example\n", dnsDenied("bad.example"), dnsDenied("bad.example"))
+	if len(r.Lines) != 0 || len(r.Denied) != 1 || r.Denied[0].Count != 2 {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// TestSuggestIsBounded: the agent can make up names without end.
+func TestSuggestIsBounded(t *testing.T) {
+	var log []audit.Event
+	for i := range maxSuggestions + 50 {
+		log = append(log, dnsDenied(fmt.Sprintf("n%d.example", i)))
+	}
+	if r := suggested(t, "", log...); len(r.Lines) != maxSuggestions || r.More != 50 {
+		t.Errorf("%d lines, %d more", len(r.Lines), r.More)
+	}
+}
+
+func TestSuggestWrite(t *testing.T) {
+	r := suggested(t, "", dnsDenied("a.example"), dnsDenied("b.example"))
+	file := filepath.Join(t.TempDir(), "list.txt")
+	if err := os.WriteFile(file, []byte("a.example # mine"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		var out, err strings.Builder
+		if e := r.append(environment{stdout: &out, stderr: &err}, file); e != nil {
+			t.Fatal(e)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(got)), "\n")
+	if len(lines) != 2 || lines[0] != "a.example # mine" || !strings.HasPrefix(lines[1], "b.example ") {
+		t.Errorf("the file is\n%s", got)
+	}
+}
+
+// TestEventLine: what the agent chooses can't make a line look like another.
+func TestEventLine(t *testing.T) {
+	got := eventLine(audit.Event{Time: noon, Kind: audit.DNS, Verdict: audit.Deny, Name: "a\n12:00:00 allow\x1b[2J\u202e\u009b.example", Reason: "x\r", Comm: "c\x07"})
+	if strings.ContainsAny(got, "\n\r\x1b\x07\u202e\u009b") {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+)
+
+func suggestCommand() command {
+	return command{
+		name: "suggest", synopsis: "[--since TIME] [--write FILE] [--json]",
+		summary: "propose allowlist lines for what was denied",
+		example: "agent-init suggest --write /etc/agent-init/allowlist.d/suggested.txt",
+		flags: func(fs *flag.FlagSet) {
+			fs.String("since", "start", "look at what is younger than `TIME`: a duration (10m), start (of agent-init), all, or RFC 3339")
+			fs.String("write", "", "append the lines to `FILE`, but for those that are in it")
+			fs.Bool("json", false, "print the proposals as JSON")
+			fs.String("config", "/etc/agent-init", "`DIR` of the policy, where agent-init does not run")
+		},
+		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
+			if len(args) > 0 {
+				return faultf(exitUsage, "agent-init suggest", "suggest takes no arguments, and %q was given", args[0])
+			}
+			p, err := readPublished(value(fs, "config"))
+			if err != nil {
+				return err
+			}
+			text := value(fs, "since")
+			if text == "all" {
+				text = ""
+			}
+			file, started := auditFile()
+			since, err := sinceTime(text, started, time.Now())
+			if err != nil {
+				return err
+			}
+			s := newSuggester(p)
+			if err := audit.Lines(file, func(line []byte) bool {
+				if event, err := audit.Decode(line); err == nil && !event.Time.Before(since) {
+					s.add(event)
+				}
+				return true
+			}); err != nil {
+				return logFault(err)
+			}
+			r := s.result(since)
+			if to := value(fs, "write"); to != "" {
+				return r.append(e, to)
+			}
+			if value(fs, "json") == "true" {
+				return printJSON(e.stdout, r)
+			}
+			return r.write(e.stdout)
+		},
+	}
+}
+
+// write prints lines that can be appended to an allowlist as they are.
+func (r suggestions) write(out io.Writer) error {
+	w := &screen{w: out}
+	if len(r.Lines) == 0 {
+		w.line("# nothing was denied that a line would allow")
+	} else {
+		w.line("# Read each line before you add it: the agent chose these names.")
+	}
+	group := ""
+	for _, g := range r.Lines {
+		head := g.Group
+		if g.Preset != "" {
+			head = "@" + g.Preset
+		}
+		if head != group {
+			group = head
+			if g.Preset != "" {
+				w.line("\n# the service %s; @%s in place of these lines would allow all of it", g.Preset, g.Preset)
+			} else {
+				w.line("\n# %s", head)
+			}
+		}
+		w.line("%s", g.text())
+	}
+	for i, g := range r.Denied {
+		if i == 0 {
+			w.line("\n# denied by a rule; no line would allow these:")
+		}
+		w.line("# %s", g.text())
+	}
+	if r.More > 0 {
+		w.line("\n# and %d more, which are left out", r.More)
+	}
+	return w.err
+}
+
+func (g suggestion) text() string {
+	s := fmt.Sprintf("%-40s # %s, first %s", g.Line, times(g.Count), g.First.Local().Format(time.DateTime))
+	if g.By != "" {
+		s += " by " + g.By
+	}
+	return s
+}
+
+// append adds the lines to a file, and says which.
+func (r suggestions) append(e environment, path string) error {
+	have := map[string]bool{}
+	old, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return faultf(exitFailure, "give a file that can be written", "%w", err)
+	}
+	for line := range strings.Lines(string(old)) {
+		entry, _, _ := strings.Cut(line, "#")
+		have[strings.TrimSpace(entry)] = true
+	}
+	var b bytes.Buffer
+	if len(old) > 0 && old[len(old)-1] != '\n' {
+		b.WriteByte('\n')
+	}
+	added := 0
+	for _, g := range r.Lines {
+		if !have[g.Line] {
+			fmt.Fprintln(&b, g.text())
+			fmt.Fprintf(e.stdout, "%s\n", g.Line)
+			added++
+		}
+	}
+	if added > 0 {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+		if err == nil {
+			_, err = f.Write(b.Bytes())
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
+			return faultf(exitFailure, "give a file that can be written", "%w", err)
+		}
+	}
+	_, err = fmt.Fprintf(e.stderr, "%d lines added to %s, %d were in it\n", added, path, len(r.Lines)-added)
+	return err
+}
