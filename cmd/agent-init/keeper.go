@@ -55,6 +55,7 @@ type keeper struct {
 
 	reloading  sync.Mutex     // one reload, or change of grants, at a time
 	files      *policy.Bundle // the files of the policy; reloading's own
+	watched    watched        // reloading's own
 	publishing sync.Mutex     // one writer of published files at a time
 
 	controls *net.UnixListener // for root
@@ -236,13 +237,14 @@ func localAddrs() (map[netip.Addr]bool, error) {
 // readPolicy loads the files of the configuration directory.
 func (k *keeper) readPolicy() (*policy.Bundle, *policy.Policy, error) {
 	const remedy = "see agent-init check, and correct the entries"
-	b, err := policy.Read(policy.ReadOptions{Dir: k.config.dir, HostsFile: "/etc/hosts"})
+	k.watched.loaded = filesState(k.config.dir) // before: a change meanwhile is noticed
+	b, err := policy.Read(policy.ReadOptions{Dir: k.config.dir, HostsFile: hostsFile})
 	if err != nil {
 		return nil, nil, readFault(err)
 	}
 	p, err := policy.Parse(b, presets())
 	if err != nil {
-		return nil, nil, faultf(exitPolicy, remedy, "the policy has errors; the agent was not started\n%w", err)
+		return nil, nil, faultf(exitPolicy, remedy, "the policy has errors\n%w", err)
 	}
 	if _, err := k.upstreams(p); err != nil {
 		return nil, nil, err

@@ -71,6 +71,7 @@ func (k *keeper) operate(ctx context.Context) {
 		case <-tick.C:
 			k.expireGrants(ctx)
 			published = k.publishLeases(published)
+			k.watchFiles(ctx)
 		}
 	}
 }

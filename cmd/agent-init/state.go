@@ -145,7 +145,7 @@ func (s *state) healthy(now time.Time) (ok bool, why []string) {
 		bad("the guard is down, names are refused: %s", s.Guard.Fault)
 	}
 	if s.Policy.Fault != "" {
-		bad("the last reload was refused: %s", firstLine(s.Policy.Fault))
+		bad("the last reload was refused, the policy before it is in force: %s", firstFault(s.Policy.Fault))
 	}
 	if s.Grants.Fault != "" {
 		bad("grants that are over could not be ended: %s", firstLine(s.Grants.Fault))
@@ -154,6 +154,19 @@ func (s *state) healthy(now time.Time) (ok bool, why []string) {
 		bad("self-test failed: %s", strings.Join(s.SelfTest.Failures, "; "))
 	}
 	return len(why) == 0, why
+}
+
+// firstFault is the first error of a policy, which stands below a headline.
+func firstFault(s string) string {
+	_, errs, ok := strings.Cut(s, "\n")
+	if !ok {
+		return s
+	}
+	first, rest, more := strings.Cut(errs, "\n")
+	if more {
+		first += fmt.Sprintf(" (and %d more)", 1+strings.Count(rest, "\n"))
+	}
+	return first
 }
 
 func firstLine(s string) string {

@@ -61,7 +61,7 @@ func (s *state) write(w io.Writer, ok bool, why []string, colour bool) {
 	if ok {
 		fmt.Fprintf(w, "%sconfined and healthy%s\n", green, plain)
 	} else {
-		fmt.Fprintf(w, "%snot healthy%s\n", red, plain)
+		fmt.Fprintf(w, "%s%s%s\n", red, s.headline(), plain)
 		for _, line := range why {
 			fmt.Fprintf(w, "  %s\n", line)
 		}
@@ -100,6 +100,17 @@ func (s *state) write(w io.Writer, ok bool, why []string, colour bool) {
 		fault = " (events are being lost: " + s.Audit.Fault + ")"
 	}
 	row("audit", "%s%s", s.Audit.File, fault)
+}
+
+// headline is what a state that is not healthy amounts to.
+func (s *state) headline() string {
+	switch {
+	case s.Phase == phaseOpen || s.Monitor:
+		return "NOT CONFINED"
+	case s.Phase == phaseReady && s.Keeper.alive() && s.Firewall.Fault == "" && (s.SelfTest == nil || s.SelfTest.OK):
+		return "confined, but degraded"
+	}
+	return "not healthy"
 }
 
 func ago(t time.Time) string {

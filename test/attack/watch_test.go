@@ -1,0 +1,66 @@
+package attack
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// TestLabWatch: changed files are taken over by themselves, those of a volume
+// whose links are swapped too; a bad one changes nothing but the status.
+func TestLabWatch(t *testing.T) {
+	l := newLab(t)
+	s := newStreams()
+	l.Web.Handle("ok.test", s)
+	w := startIn(t, l, "ok.test\n", lab.BoxOptions{Files: []lab.File{
+		{Path: "/conf", Dir: true}, {Path: "/conf/..1", Dir: true}, {Path: "/conf/..2", Dir: true}, {Path: "/conf/..3", Dir: true},
+		{Path: "/conf/..1/allowlist.txt", Data: []byte("ok.test\n")},
+		{Path: "/conf/..2/allowlist.txt", Data: []byte("ok2.test\n")},
+		{Path: "/conf/..3/allowlist.txt", Data: []byte("*.com\n")},
+		{Path: "/conf/..data", Link: "..1"},
+		{Path: "/conf/allowlist.txt", Link: "..data/allowlist.txt"},
+	}}, "agent-init", "run", "--config", "/conf", "--", "sleep", "infinity")
+	w.ready()
+	swap := func(to string) {
+		t.Helper()
+		if r := w.root("sh", "-c", "ln -s "+to+" /conf/..new && mv -T /conf/..new /conf/..data"); r.Code != 0 {
+			t.Fatal(r)
+		}
+	}
+	running := w.follow(s, "https://ok.test")
+	swap("..2")
+	if !eventually(20*time.Second, func() bool { return w.poke("http", "https://ok2.test/").OK }) {
+		t.Fatal("the swap is not noticed")
+	}
+	w.cut(s, "https://ok.test", running["https://ok.test"], time.Now())
+	w.blocked("resolve", "ok.test")
+	reloaded := func(e event) bool { return e.Kind == "policy" && strings.HasPrefix(e.Reason, "policy reloaded") }
+	w.audited("the reload", reloaded)
+	swap("..3")
+	if !eventually(20*time.Second, func() bool { _, code := w.status(); return code != 0 }) {
+		t.Fatal("the bad policy does not show")
+	}
+	if s, _ := w.status(); !strings.Contains(fmt.Sprint(s["why"]), "*.com") {
+		t.Errorf("the status does not say why: %v", s["why"])
+	}
+	if r := w.root("agent-init", "status"); !strings.HasPrefix(r.Stdout, "confined, but degraded\n") {
+		t.Errorf("the status is %s", r)
+	}
+	w.audited("the refusal", func(e event) bool {
+		return e.Kind == "policy" && e.Verdict == "fault" && strings.Contains(e.Reason, "*.com")
+	})
+	w.works("http", "https://ok2.test/")
+	swap("..1")
+	if !eventually(20*time.Second, func() bool { _, code := w.status(); return code == 0 }) {
+		t.Fatal("the good policy does not heal it")
+	}
+	w.works("http", "https://ok.test/")
+	w.blocked("resolve", "ok2.test")
+	w.audited("the second reload", func(e event) bool { return reloaded(e) && len(w.audit(reloaded)) > 1 })
+	if n := len(w.audit(reloaded)); n != 2 {
+		t.Errorf("reloaded %d times", n)
+	}
+}
