@@ -38,7 +38,7 @@ func (w *world) unchanged() unchanged {
 	guard, _ := s["guard"].(map[string]any)
 	policy, _ := s["policy"].(map[string]any)
 	u.attempts, u.restarts = policy["attempts"], guard["restarts"]
-	u.files = w.root("sh", "-c", "ls -ln /run/agent-init | sed '/status.json/d;/^total/d'; ls -lnd /run/agent-init /etc/agent-init /var/log/agent-init | cut -c1-10,30-").Stdout
+	u.files = w.root("sh", "-c", "ls -ln /run/agent-init | sed '/status.json/d;/leases.json/d;/^total/d'; ls -lnd /run/agent-init /etc/agent-init /var/log/agent-init | cut -c1-10,30-").Stdout
 	return u
 }
 
