@@ -119,6 +119,8 @@ func (k *keeper) closeForeignFlows(ctx context.Context) error {
 		switch {
 		case e.Addr.IsLoopback(): // the container itself
 			return true
+		case k.config.monitor && policy.Classify(e.Addr) != policy.Never:
+			return true
 		case local[e.Addr]:
 			return slices.Contains(p.Settings().Inbound, port)
 		case slices.ContainsFunc(ups, func(u resolver.Upstream) bool { return u.Addr.Addr().WithZone("") == e.Addr && u.Addr.Port() == e.Port }):

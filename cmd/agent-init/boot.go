@@ -48,6 +48,9 @@ func (k *keeper) steps() []step {
 // boot runs the steps. Its error is a fault that says which of them failed.
 func (k *keeper) boot(ctx context.Context) error {
 	started := time.Now()
+	if k.config.monitor {
+		k.announceMonitor(os.Stderr)
+	}
 	// A start is too short to be worth collecting in. What it leaves behind goes
 	// back to the system while the agent starts.
 	debug.SetGCPercent(-1)
@@ -91,7 +94,7 @@ func newKeeper(c config, mode string, log *slog.Logger) (*keeper, error) {
 		return nil, err
 	}
 	k := &keeper{config: c, log: log, reaper: r, record: audit.Discard}
-	k.state = state{Version: 1, Phase: phaseStarting, Mode: mode, Keeper: self(), Started: time.Now()}
+	k.state = state{Version: 1, Phase: phaseStarting, Mode: mode, Monitor: c.monitor, Keeper: self(), Started: time.Now()}
 	return k, nil
 }
 
@@ -228,6 +231,9 @@ func (k *keeper) loadPolicy(context.Context) error {
 		k.log.Warn(w.Error())
 	}
 	k.recordPolicy(p, "policy loaded")
+	if k.config.monitor {
+		k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "NOT CONFINED: started with --mode monitor"})
+	}
 	return nil
 }
 

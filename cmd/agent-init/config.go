@@ -24,6 +24,7 @@ type config struct {
 	user             string
 	selftest         string // require, warn or off
 	backend          string
+	monitor          bool // --mode monitor
 	grace            time.Duration
 	signalTarget     string
 	logLevel         string
@@ -45,6 +46,7 @@ func configFlags(fs *flag.FlagSet) {
 	fs.String("user", "auto", "`USER` to run the agent as: NAME, UID or UID:GID; auto takes the image's agent user, or the owner of the workspace")
 	fs.String("selftest", "require", "`WHAT` to do if the self-test fails: require (do not start), warn, or off")
 	fs.String("backend", "auto", "packet filter `BACKEND`: "+strings.Join(firewall.Backends(), ", ")+"; auto is nftables if the kernel takes its rules, else xtables")
+	fs.String("mode", "enforce", "`MODE`: enforce, or monitor, which denies no name and no address, and logs what enforce would deny")
 	fs.String("log-level", "warn", "`LEVEL` of diagnostics on stderr: debug, info, warn or error")
 }
 
@@ -84,6 +86,7 @@ func readConfig(fs *flag.FlagSet, environ []string) (config, error) {
 	}
 	c := config{
 		dir: value("config"), user: value("user"), selftest: value("selftest"), backend: value("backend"),
+		monitor:      value("mode") == "monitor",
 		signalTarget: value("signal-target"), logLevel: value("log-level"),
 		unsafeNoFirewall: value("unsafe-no-firewall") == "true",
 		session:          value("session"), record: value("record"), prefix: value("prefix"),
@@ -105,6 +108,7 @@ func readConfig(fs *flag.FlagSet, environ []string) (config, error) {
 		{"selftest", c.selftest, []string{"require", "warn", "off"}},
 		{"backend", c.backend, firewall.Backends()},
 		{"session", c.session, []string{"", "auto", "always", "never"}},
+		{"mode", value("mode"), []string{"enforce", "monitor"}},
 		{"signal-target", c.signalTarget, []string{"", "auto", "group", "child"}},
 		{"log-level", c.logLevel, []string{"debug", "info", "warn", "error"}},
 	} {

@@ -39,6 +39,8 @@ func TestConfigRefusesUnknownWords(t *testing.T) {
 		"selftest flag":    {args: []string{"--selftest", "no"}},
 		"selftest env":     {env: []string{"AGENT_INIT_SELFTEST=0"}},
 		"selftest empty":   {env: []string{"AGENT_INIT_SELFTEST="}},
+		"mode":             {args: []string{"--mode", "off"}},
+		"mode env":         {env: []string{"AGENT_INIT_MODE="}},
 		"backend":          {args: []string{"--backend", "none"}},
 		"signal target":    {args: []string{"--signal-target", "all"}},
 		"log level":        {env: []string{"AGENT_INIT_LOG_LEVEL=loud"}},

@@ -145,9 +145,9 @@ func eventLine(e audit.Event) string {
 	}
 	verdict := string(e.Verdict)
 	if e.Enforce != "" {
-		verdict = fmt.Sprintf("%s (enforce: %s)", e.Verdict, e.Enforce)
+		verdict = "let out" // what enforce would not have done
 	}
-	line := fmt.Sprintf("%s  %-5s %-8s %-40s %s", e.Time.Local().Format("Jan _2 15:04:05"), clean(verdict), clean(string(e.Kind)), what, clean(e.Reason))
+	line := fmt.Sprintf("%s  %-7s %-8s %-40s %s", e.Time.Local().Format("Jan _2 15:04:05"), clean(verdict), clean(string(e.Kind)), what, clean(e.Reason))
 	if e.Rule != "" {
 		line += " [" + clean(e.Rule) + "]"
 	}

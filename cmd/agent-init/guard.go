@@ -49,6 +49,7 @@ type guardConfig struct {
 	Families  int              `json:"families"`  // that there are listeners for
 	LogLevel  slog.Level       `json:"log_level"`
 	AgentUID  uint32           `json:"agent_uid"`
+	Monitor   bool             `json:"monitor"`
 }
 
 func guardCommand() command {
@@ -135,7 +136,7 @@ func runGuard(ctx context.Context, c guardConfig) error {
 		return err
 	}
 	rc := resolver.Config{
-		Policy: g.policy.Load, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admit, Record: limiter.Record, Log: log,
+		Policy: g.policy.Load, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admit, Record: limiter.Record, Log: log, Monitor: c.Monitor,
 	}
 	if rc.Upstreams, err = upstreams(p, c.Servers); err != nil {
 		return err
@@ -144,7 +145,7 @@ func runGuard(ctx context.Context, c guardConfig) error {
 		return err
 	}
 	if g.gate, err = gateway.New(gateway.Config{
-		Policy: g.policy.Load, Held: g.held, Record: limiter.Record, Log: log, Limits: gateway.Limits{Connections: maxRelays},
+		Policy: g.policy.Load, Held: g.held, Monitor: c.Monitor, Record: limiter.Record, Log: log, Limits: gateway.Limits{Connections: maxRelays},
 	}); err != nil {
 		return err
 	}
@@ -373,6 +374,9 @@ func dropEvent(d firewall.Drop) audit.Event {
 	e := audit.Event{
 		Kind: audit.Drop, Verdict: audit.Deny, IP: d.Dst.Addr().String(), Port: d.Dst.Port(),
 		Proto: protocolName(d.Proto), Reason: "no entry allows this address and port",
+	}
+	if d.Prefix == firewall.ObservedPrefix {
+		e.Verdict, e.Enforce, e.Reason = audit.Allow, audit.Deny, "monitor: "+e.Reason
 	}
 	if d.UID >= 0 {
 		uid := uint32(d.UID)

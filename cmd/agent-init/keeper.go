@@ -83,6 +83,7 @@ func (k *keeper) plan(p *policy.Policy) (firewall.Plan, error) {
 		GuardUID: k.guardUID, DropGroup: dropGroup,
 		DNSPort4: k.sockets.dns4, DNSPort6: k.sockets.dns6,
 		GatePort4: k.sockets.gate4, GatePort6: k.sockets.gate6, Gated: []uint16{http.Number, https.Number},
+		Observe: k.config.monitor,
 	}
 	for _, u := range ups {
 		c.Upstreams = append(c.Upstreams, netip.AddrPortFrom(u.Addr.Addr().WithZone(""), u.Addr.Port()))
@@ -91,6 +92,9 @@ func (k *keeper) plan(p *policy.Policy) (firewall.Plan, error) {
 		c.Allow = append(c.Allow, entry(s))
 	}
 	for _, s := range p.Denied() {
+		if c.Observe {
+			break
+		}
 		c.Deny = append(c.Deny, entry(s))
 	}
 	for _, never := range policy.NeverPrefixes() {

@@ -60,7 +60,7 @@ func bringUp(e environment, c config) error {
 	if dir, err := findRuntimeDir(); err == nil {
 		var s state
 		if err := dir.read(statusFile, &s); err == nil && s.Keeper.alive() && s.Phase != phaseFailed {
-			return bringUpAgain(dir, s)
+			return bringUpAgain(dir, s, c)
 		}
 	}
 	// The new keeper reports over a pipe, and closes it when it is done: it
@@ -75,7 +75,7 @@ func bringUp(e environment, c config) error {
 		return err
 	}
 	defer null.Close()
-	arg, err := json.Marshal(keeperArgs{Dir: c.dir, User: c.user, SelfTest: c.selftest, Backend: c.backend, LogLevel: c.logLevel})
+	arg, err := json.Marshal(keeperArgs{Dir: c.dir, User: c.user, SelfTest: c.selftest, Backend: c.backend, LogLevel: c.logLevel, Monitor: c.monitor})
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,10 @@ func bringUp(e environment, c config) error {
 
 // bringUpAgain is an up that finds a keeper at work: it has the policy read
 // again, which changes nothing if that is the same.
-func bringUpAgain(dir runtimeDir, s state) error {
+func bringUpAgain(dir runtimeDir, s state, c config) error {
+	if s.Monitor != c.monitor {
+		return faultf(exitRules, "restart the container to change the mode", "the keeper that runs here is in %s mode, and %s was asked for", modeWord(s.Monitor), modeWord(c.monitor))
+	}
 	if s.Phase == phaseReady {
 		return reload(dir, s)
 	}
@@ -108,7 +111,10 @@ func bringUpAgain(dir runtimeDir, s state) error {
 const keeperName = "__keeper"
 
 // keeperArgs is the configuration on its way to the detached keeper.
-type keeperArgs struct{ Dir, User, SelfTest, Backend, LogLevel string }
+type keeperArgs struct {
+	Dir, User, SelfTest, Backend, LogLevel string
+	Monitor                                bool
+}
 
 type keeperReport struct {
 	Code          int
@@ -134,6 +140,7 @@ func keeperCommand() command {
 				return err
 			}
 			c.dir, c.user, c.selftest, c.backend, c.logLevel = a.Dir, a.User, a.SelfTest, a.Backend, a.LogLevel
+			c.monitor = a.Monitor
 			return keepNetwork(ctx, c, "up", report)
 		},
 	}

@@ -212,6 +212,9 @@ func (k *keeper) selfTestPlan() selftest.Plan {
 			slices.ContainsFunc(knownNames[a.String()], func(name string) bool { return p.Lookup(name).Allowed })
 	}
 	allowedPort := func(a netip.AddrPort) bool { return allowed(a.Addr()) }
+	if k.config.monitor { // it promises less
+		plan.Observed, plan.Denied, plan.DNS, plan.TCP, plan.UDP = true, nil, nil, nil, nil
+	}
 	plan.TCP = slices.DeleteFunc(plan.TCP, allowedPort)
 	plan.UDP = slices.DeleteFunc(plan.UDP, allowedPort)
 	for _, r := range p.Required() {
@@ -230,6 +233,9 @@ func (k *keeper) selfTestPlan() selftest.Plan {
 		}
 	}
 	plan.Reach, plan.Block = targets(p.Settings().SelfTest.Reach), targets(p.Settings().SelfTest.Block)
+	if k.config.monitor {
+		plan.Block = nil
+	}
 	return plan
 }
 

@@ -133,6 +133,9 @@ func (s *state) healthy(now time.Time) (ok bool, why []string) {
 	default:
 		bad("%s: %s", s.Phase, s.Reason)
 	}
+	if s.Monitor {
+		bad("NOT CONFINED: monitor mode lets through what the policy denies, and logs it")
+	}
 	if s.Phase == phaseReady && !s.Keeper.alive() {
 		bad("the keeper is gone; the rules stay as they were")
 	} else if now.Sub(s.Published) > stale {

@@ -63,14 +63,30 @@ func (b *builder) addRefuse() {
 		for _, f := range families() {
 			s := meterSet(f)
 			b.plan.sets = append(b.plan.sets, set{name: s, family: f, kind: meter})
-			ported := log{b.DropGroup, s, true}
+			c.rules = append(c.rules, b.logPorted(f, logPrefix)...)
 			c.rules = append(c.rules,
-				to(ported, matchFamily{f}, matchProto{proto: protoTCP}),
-				to(ported, matchFamily{f}, matchProto{proto: protoUDP}),
-				to(log{b.DropGroup, s, false}, matchFamily{f}, matchProto{protoTCP, true}, matchProto{protoUDP, true}))
+				to(log{b.DropGroup, s, false, logPrefix}, matchFamily{f}, matchProto{protoTCP, true}, matchProto{protoUDP, true}))
 		}
 	}
 	c.rules = append(c.rules, to(count{}), to(reset{}, matchProto{proto: protoTCP}), to(prohibit{}))
+	b.plan.chains = append(b.plan.chains, c)
+}
+
+// logPorted records TCP and UDP.
+func (b *builder) logPorted(f family, text string) []rule {
+	v := log{b.DropGroup, meterSet(f), true, text}
+	return []rule{to(v, matchFamily{f}, matchProto{proto: protoTCP}), to(v, matchFamily{f}, matchProto{proto: protoUDP})}
+}
+
+// addObserve adds the chain that lets out what would be refused.
+func (b *builder) addObserve() {
+	c := chain{name: "observe"}
+	if b.DropGroup != 0 {
+		for _, f := range families() {
+			c.rules = append(c.rules, b.logPorted(f, ObservedPrefix)...)
+		}
+	}
+	c.rules = append(c.rules, to(count{}), to(accept{}))
 	b.plan.chains = append(b.plan.chains, c)
 }
 
@@ -140,13 +156,25 @@ func (b *builder) output() chain {
 		// Where names are looked at, nobody goes out but the guard: not around the
 		// redirection, and not in what is left of a flow of the guard's.
 		for _, port := range b.gated() {
-			add(refuse(matchProto{proto: protoTCP}, matchPort{port}, matchOriginal{}, matchUID{b.GuardUID, true}))
+			around := []match{matchProto{proto: protoTCP}, matchPort{port}, matchOriginal{}, matchUID{b.GuardUID, true}}
+			if !b.Observe {
+				add(refuse(around...))
+				continue
+			}
+			for _, f := range families() {
+				add(refuse(append([]match{matchFamily{f}}, append(around, matchSet{leaseSet(f)})...)...))
+			}
 		}
 		// Established only: what is merely related to a flow, an FTP helper's
 		// data connection for one, has to be allowed by itself.
 		add(to(accept{}, matchState{stateEstablished}))
 		for _, f := range families() {
 			add(to(accept{}, matchFamily{f}, matchSet{leaseSet(f)}))
+		}
+		if b.Observe {
+			for _, p := range []uint8{protoTCP, protoUDP} {
+				add(to(jump{"observe"}, matchProto{proto: p}))
+			}
 		}
 	}
 	add(refuse())

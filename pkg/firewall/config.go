@@ -40,6 +40,11 @@ type Config struct {
 	// Allow may be reached by everyone; Deny by no one, whatever else says.
 	Allow, Deny []Entry
 
+	// Observe lets out over TCP and UDP what no rule allows, and logs its first
+	// packet with ObservedPrefix: to see what Allow lacks. Deny holds, and so
+	// does all that is not about addresses. Nothing implies it.
+	Observe bool
+
 	// Inbound are the ports that may be connected to from outside.
 	Inbound []Entry
 

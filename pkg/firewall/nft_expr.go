@@ -176,7 +176,7 @@ func compileVerdict(v verdict, sets map[string]set) ([]expr.Any, error) {
 			&expr.Limit{Type: expr.LimitTypePkts, Rate: totalRate, Unit: expr.LimitTimeSecond, Burst: totalBurst},
 			&expr.Log{
 				Key:   1<<unix.NFTA_LOG_GROUP | 1<<unix.NFTA_LOG_PREFIX | 1<<unix.NFTA_LOG_SNAPLEN,
-				Group: v.group, Data: []byte(logPrefix), Snaplen: snapLen,
+				Group: v.group, Data: []byte(v.text), Snaplen: snapLen,
 			}), nil
 	}
 	return nil, fmt.Errorf("can't translate %T", v)

@@ -96,6 +96,9 @@ func NewPlan(c Config) (Plan, error) {
 		p.sets = append(p.sets, set{name: leaseSet(f), family: f, kind: leased})
 	}
 	b.addRefuse()
+	if c.Observe && !c.Sealed {
+		b.addObserve()
+	}
 	p.chains = append(p.chains, b.output(), b.input(),
 		chain{name: "forward", hook: "forward", closed: true}, b.postrouting())
 	if !c.Sealed {

@@ -172,6 +172,7 @@ type (
 		group uint16
 		set   string
 		ports bool // the protocol has ports
+		text  string
 	}
 )
 
@@ -190,7 +191,7 @@ func (v log) String() string {
 		port = "dport"
 	}
 	return fmt.Sprintf("update @%s { daddr . l4proto . %s limit rate %d/second burst %d } limit rate %d/second burst %d log group %d prefix %q snaplen %d",
-		v.set, port, dropRate, dropBurst, totalRate, totalBurst, v.group, logPrefix, snapLen)
+		v.set, port, dropRate, dropBurst, totalRate, totalBurst, v.group, v.text, snapLen)
 }
 
 // What reaches the log: dropBurst packets to a destination at once, then
@@ -202,5 +203,9 @@ const (
 	totalBurst = 400
 
 	logPrefix = "agent-init"
-	snapLen   = 128 // bytes of a packet: headers, and little of what they carry
+
+	// ObservedPrefix is Drop.Prefix of what was let out, see Config.Observe.
+	ObservedPrefix = "agent-init-out"
+
+	snapLen = 128 // bytes of a packet: headers, and little of what they carry
 )

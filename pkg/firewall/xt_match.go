@@ -213,6 +213,6 @@ func (r *xtRenderer) log(d xtDraft, v log) []string {
 		"--hashlimit-mode", mode, "--hashlimit-name", fmt.Sprintf("%s%d%s", xtPrefix, r.family, kind),
 		"--hashlimit-htable-max", fmt.Sprint(maxMeter), "--hashlimit-htable-expire", fmt.Sprint(meterLife.Milliseconds()),
 		"-m", "limit", "--limit", fmt.Sprintf("%d/sec", totalRate), "--limit-burst", fmt.Sprint(totalBurst),
-		"-j", "NFLOG", "--nflog-group", fmt.Sprint(v.group), "--nflog-prefix", logPrefix, "--nflog-size", fmt.Sprint(snapLen),
+		"-j", "NFLOG", "--nflog-group", fmt.Sprint(v.group), "--nflog-prefix", v.text, "--nflog-size", fmt.Sprint(snapLen),
 	}
 }

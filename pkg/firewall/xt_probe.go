@@ -103,7 +103,7 @@ func (x *xt) probeTables(f family) ([]xtTable, error) {
 				matchForeign{}, matchSet{name}, matchIn{}),
 			to(drop{}, matchSet{fmt.Sprintf("%s%d", probeName, f+100)}),
 			to(drop{}, matchProto{proto: protoICMP}, matchICMP{3}), to(drop{}, matchProto{proto: protoICMPv6}, matchICMP{135}, matchHopLimit{}),
-			to(drop{}, matchRouted{}), to(log{1, meterSet(f), true}, matchProto{proto: protoTCP}),
+			to(drop{}, matchRouted{}), to(log{1, meterSet(f), true, logPrefix}, matchProto{proto: protoTCP}),
 			to(reset{}, matchProto{proto: protoTCP}), to(prohibit{}),
 		}},
 		{"mangle", []rule{to(drop{}, matchOut{not: true}, matchDst{single(engineDNS())})}},

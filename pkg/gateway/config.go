@@ -24,6 +24,11 @@ type Config struct {
 	// name, concurrently; name is lower case and has no trailing dot.
 	Held func(ctx context.Context, name string, addr netip.AddrPort) (bool, error)
 
+	// Monitor lets a name through that the policy does not allow, or that has no
+	// lease of the address, and records both verdicts. What has no name that
+	// can be judged is refused as ever.
+	Monitor bool
+
 	// Dial connects onward, always to the original destination. Nil is plain
 	// TCP.
 	Dial func(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error)

@@ -238,12 +238,16 @@ func (c *conn) done() {
 
 // record writes the one event of the connection.
 func (c *conn) record() {
-	e := audit.Event{Kind: audit.Connect, Verdict: c.result, Name: c.subj.name, Proto: "tcp", Rule: c.subj.source(), Reason: c.reason}
+	e := audit.Event{Kind: audit.Connect, Verdict: c.result, Enforce: c.subj.enforce, Name: c.subj.name, Proto: "tcp", Rule: c.subj.source(), Reason: c.reason}
 	if by := c.subj.via; by != nil {
 		e.Name, e.Rule = by.Name, by.Source.String()
 	}
 	if c.to.IsValid() {
 		e.IP, e.Port = c.to.Addr().String(), c.to.Port()
+	}
+	if c.subj.enforce != "" {
+		c.reason = c.subj.reason + "; " + c.reason
+		e.Reason = c.reason
 	}
 	out, in := c.out.Load(), c.in.Load()
 	if c.server != nil {

@@ -36,8 +36,9 @@ type ruling struct {
 	port    uint16
 	allowed bool
 	rule    *policy.Rule
-	via     *policy.Rule // of the proxy that a CONNECT is for
-	reason  string       // of the policy, or a refusal
+	via     *policy.Rule  // of the proxy that a CONNECT is for
+	reason  string        // of the policy, or a refusal
+	enforce audit.Verdict // what it would be without Config.Monitor, if it differs
 }
 
 // source is the file and line of the deciding rule.
@@ -72,13 +73,28 @@ func (c *conn) decide(ctx context.Context, raw string, switches bool) ruling {
 	}
 	u := use{name: name, to: c.to, switches: switches}
 	c.claim(u)
-	r := permit(c.s.config.Policy(), u)
-	if !r.allowed {
+	r := c.s.observe(permit(c.s.config.Policy(), u))
+	if !r.allowed || r.enforce != "" {
 		return r
 	}
 	if why := c.leasedTo(ctx, name); why != nil {
 		r.allowed, r.reason = false, why.Error()
 	}
+	return c.s.observe(r)
+}
+
+// observe lets r through in monitor mode, if it is names and addresses that it was
+// refused for.
+func (s *Server) observe(r ruling) ruling {
+	if r.allowed || !s.config.Monitor {
+		return r
+	}
+	for _, other := range []refusal{refusedName, refusedKeeper, refusedUpgrade, refusedConnect} {
+		if r.reason == other.Error() {
+			return r
+		}
+	}
+	r.allowed, r.enforce, r.reason = true, audit.Deny, "monitor: "+r.reason
 	return r
 }
 
@@ -178,7 +194,7 @@ func (s *Server) Recheck() {
 		for _, u := range c.claims() {
 			allowed, ok := known[u]
 			if !ok {
-				allowed = permit(p, u).allowed
+				allowed = s.observe(permit(p, u)).allowed
 				known[u] = allowed
 			}
 			if !allowed && c.end(audit.Deny, refusedRevoked.Error()) {

@@ -124,7 +124,7 @@ func (x *exchange) record(r *request, d ruling) {
 		reason = r.method + ": " + reason
 	}
 	x.c.s.config.Record(audit.Event{
-		Kind: audit.HTTP, Verdict: verdict, Name: d.name, IP: x.c.to.Addr().String(), Port: d.port, Proto: "tcp",
+		Kind: audit.HTTP, Verdict: verdict, Enforce: d.enforce, Name: d.name, IP: x.c.to.Addr().String(), Port: d.port, Proto: "tcp",
 		Rule: d.source(), Reason: reason,
 	})
 }

@@ -30,13 +30,13 @@ func (s *Server) decide(p *policy.Policy, name string, q *query, now time.Time) 
 		return s.local([]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, q.qtype)
 	}
 	m := p.Lookup(name)
-	if !m.Allowed && m.Rule != nil {
+	if !m.Allowed && m.Rule != nil && !s.config.Monitor {
 		return s.deny(name, m.Rule, "denied by a rule")
 	}
 	if addrs := p.Hosts(name); len(addrs) > 0 {
 		return s.local(addrs, q.qtype)
 	}
-	if !m.Allowed {
+	if !m.Allowed && (!s.config.Monitor || reverse(name)) {
 		return s.unlisted(p, name, now)
 	}
 	switch q.qtype {
@@ -80,7 +80,7 @@ func (s *Server) refusal(text string) *answer {
 // for both, and one line in the log is enough.
 func (s *Server) unlisted(p *policy.Policy, name string, now time.Time) *answer {
 	const reason = "not in the allowlist"
-	if strings.HasSuffix(name, ".in-addr.arpa") || strings.HasSuffix(name, ".ip6.arpa") {
+	if reverse(name) {
 		return s.deny(name, nil, "reverse look-ups are not answered")
 	}
 	base := name
@@ -104,6 +104,11 @@ func (s *Server) unlisted(p *policy.Policy, name string, now time.Time) *answer 
 		s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: base, Rule: cite(m.Rule), Reason: reason})
 	}
 	return s.refusal(policy.Refusal(base, m.Rule))
+}
+
+// reverse says whether name stands for an address.
+func reverse(name string) bool {
+	return strings.HasSuffix(name, ".in-addr.arpa") || strings.HasSuffix(name, ".ip6.arpa")
 }
 
 // searchDomains returns the domains in the form of a suffix: ".example.com".

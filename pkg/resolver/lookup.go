@@ -97,13 +97,15 @@ func (s *Server) resolve(ctx context.Context, key, name string, qtype uint16) *a
 	match := p.Lookup(name)
 	var a *answer
 	switch {
-	case !match.Allowed:
+	case !match.Allowed && !s.config.Monitor:
 		return s.deny(name, match.Rule, "not in the allowlist any more")
 	case ctx.Err() != nil:
 		return &answer{rcode: rcodeServFail, ede: dns.ExtendedErrorCodeNotReady, text: "the resolver is stopping"}
 	case err != nil:
 		s.stats.failed.Add(1)
 		a = s.failure(name, match.Rule, dns.ExtendedErrorCodeNetworkError, "no upstream answered", err)
+	case !match.Allowed:
+		a = s.observe(p, match, name, qtype, m)
 	default:
 		a = s.admit(ctx, p, match, name, qtype, m)
 	}
@@ -129,7 +131,7 @@ const maxConsider = 256
 func (s *Server) admit(ctx context.Context, p *policy.Policy, match policy.Match, name string, qtype uint16, m *dns.Msg) *answer {
 	f := follow(m, name, qtype, func(target string) bool {
 		t := p.Lookup(target)
-		if t.Allowed || t.Rule == nil {
+		if t.Allowed || t.Rule == nil || s.config.Monitor {
 			return true
 		}
 		s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: name, Rule: cite(t.Rule),
@@ -147,6 +149,13 @@ func (s *Server) admit(ctx context.Context, p *policy.Policy, match policy.Match
 		addrs = addrs[:min(len(addrs), maxConsider)]
 	}
 	addrs, text := s.strip(p, match, name, addrs)
+	var extra []netip.Addr
+	if s.config.Monitor {
+		extra = s.let(name, match.Rule, "an address that the name may not have", unadmitted(p, name, f.addrs))
+	}
+	if len(addrs) == 0 && len(extra) > 0 {
+		return &answer{addrs: extra, ttl: seconds(max(time.Second, min(f.ttl, set.DNS.MaxTTL)))}
+	}
 	if len(addrs) == 0 {
 		return &answer{ede: dns.ExtendedErrorCodeBlocked, text: text, ttl: seconds(s.denyTTL)}
 	}
@@ -170,7 +179,7 @@ func (s *Server) admit(ctx context.Context, p *policy.Policy, match policy.Match
 	}
 	s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Name: name, IP: addrs[0].String(),
 		Rule: cite(match.Rule), Reason: reason})
-	return &answer{addrs: addrs, ttl: seconds(ttl)}
+	return &answer{addrs: append(addrs, extra...), ttl: seconds(ttl)}
 }
 
 // absent is the answer for a name without addresses of the type.
@@ -196,6 +205,9 @@ func (s *Server) strip(p *policy.Policy, match policy.Match, name string, addrs 
 		// No service is in the DNS under a wrapped address, only attempts are.
 		if !a.Is4In6() && len(p.Admit(name, a)) > 0 {
 			kept = append(kept, a)
+			continue
+		}
+		if s.config.Monitor && letThrough(a) {
 			continue
 		}
 		why := whyStripped(match, a)

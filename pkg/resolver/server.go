@@ -45,6 +45,10 @@ type Config struct {
 	// and every failure; nil discards them. Answers from the cache aren't recorded.
 	Record audit.Recorder
 
+	// Monitor answers for every name, and records both verdicts where the policy
+	// would not. Admit is called for what the policy admits only.
+	Monitor bool
+
 	Log    *slog.Logger // nil discards
 	Limits Limits
 }

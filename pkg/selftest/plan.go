@@ -47,6 +47,10 @@ type Plan struct {
 	Required []Target         `json:"required,omitempty"` // must be reachable
 	Reach    []Target         `json:"reach,omitempty"`    // must be reachable
 
+	// Observed says that names and addresses are let through and logged: the plan
+	// may then do without denied names, and DNS, TCP and UDP servers.
+	Observed bool `json:"observed,omitempty"`
+
 	BlockTimeout time.Duration `json:"block_timeout,omitempty"` // for an answer to what must be blocked; 0: 1 s
 	ReachTimeout time.Duration `json:"reach_timeout,omitempty"` // for each of two tries at what must be reachable; 0: 10 s
 }

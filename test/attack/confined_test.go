@@ -133,6 +133,7 @@ type event struct {
 	Seq        uint64 `json:"seq"`
 	Kind       string `json:"event"`
 	Verdict    string `json:"verdict"`
+	Enforce    string `json:"enforce"`
 	Name       string `json:"name"`
 	IP         string `json:"ip"`
 	Port       uint16 `json:"port"`
