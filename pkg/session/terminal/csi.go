@@ -114,11 +114,16 @@ func (t *Terminal) edit(final byte) bool {
 	n := p.get(0, 1)
 	row := t.scr.rows[c.y]
 	t.sync()
+	if c.pending && (final == 'X' || final == '@' || final == 'P') {
+		return true // the cursor is behind the row
+	}
 	switch final {
 	case 'J':
 		t.eraseDisplay(p.get(0, 0))
+		return true
 	case 'K':
 		t.eraseLine(p.get(0, 0))
+		return true
 	case 'X':
 		row.erase(c.x, min(c.x+n, t.cols), t.cols, t.blank)
 	case '@':
@@ -154,7 +159,11 @@ func (t *Terminal) eraseLine(what int) {
 	row, x := t.scr.rows[t.cur.y], t.cur.x
 	switch what {
 	case 0:
-		row.erase(x, t.cols, t.cols, t.blank)
+		// When the last column has just been written, tmux, kitty, VTE and others don't
+		// erase it, and programs that fill a row and then erase its end expect that.
+		if !t.cur.pending {
+			row.erase(x, t.cols, t.cols, t.blank)
+		}
 	case 1:
 		row.erase(0, x+1, t.cols, t.blank)
 	case 2:
