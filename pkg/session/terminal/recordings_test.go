@@ -1,6 +1,7 @@
 package terminal
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"testing"
 )
+
+var every = flag.Bool("every", false, "restore at every place of the recordings")
 
 // recording is what a real program wrote to a terminal: testdata/NAME-COLSxROWS.
 type recording struct {
@@ -38,8 +41,8 @@ func recordings(t testing.TB) []recording {
 	return out
 }
 
-// TestRecordings restores after each byte of the recordings at which a client could be
-// attached, and goes on with the rest from there.
+// TestRecordings restores at up to 500 places of each recording, at each with -every, and
+// goes on with the rest from there.
 func TestRecordings(t *testing.T) {
 	for _, r := range recordings(t) {
 		t.Run(r.name, func(t *testing.T) {
@@ -48,8 +51,8 @@ func TestRecordings(t *testing.T) {
 			full.Write(r.data)
 			term := New(Options{Cols: r.cols, Rows: r.rows})
 			step := 1
-			if testing.Short() {
-				step = 17
+			if !*every {
+				step += len(r.data) / 500
 			}
 			for i := range r.data {
 				term.Write(r.data[i : i+1])
@@ -58,7 +61,7 @@ func TestRecordings(t *testing.T) {
 				}
 				other := restored(term)
 				compare(t, fmt.Sprintf("restored after %d bytes", i+1), term, other)
-				if i%97 == 0 {
+				if i%(97*step) == 0 {
 					other.Write(r.data[i+1:])
 					compare(t, fmt.Sprintf("went on after %d bytes", i+1), full, other)
 				}

@@ -136,7 +136,7 @@ func (e *restorer) row(r *row, y int, joined, goesOn bool, following *row) {
 			w = 2
 		}
 		next := following.get(0)
-		if x+w < width {
+		if x+w < width && r.get(x+w).text != padding {
 			next = r.get(x + w)
 		}
 		switch {

@@ -236,12 +236,9 @@ func TestTmux(t *testing.T) {
 			for part := 1; part <= 4; part++ {
 				data := r.data[:len(r.data)*part/4]
 				term := New(Options{Cols: r.cols, Rows: r.rows})
-				for n := len(data); ; n-- { // back to where no sequence is cut
-					term = New(Options{Cols: r.cols, Rows: r.rows})
-					if term.Write(data[:n]); term.Ground() {
-						data = data[:n]
-						break
-					}
+				for term.Write(data); !term.Ground(); { // on to where no sequence is cut
+					data = r.data[:len(data)+1]
+					term.Write(data[len(data)-1:])
 				}
 				compareShot(t, fmt.Sprintf("after %d bytes", len(data)), judge(t, tmux, data, r), term)
 				compareShot(t, fmt.Sprintf("restored after %d bytes", len(data)), judge(t, tmux, term.Restore(r.cols, r.rows), r), term)
