@@ -118,13 +118,9 @@ func (f *flow) add(r *row, width int) {
 	}
 	f.fill = r.fill
 	for _, c := range r.cells {
-		if c.text == padding {
-			if f.seen && f.at > len(f.line) {
-				f.at--
-			}
-			continue
+		if c.text != padding {
+			f.line = append(f.line, c)
 		}
-		f.line = append(f.line, c)
 	}
 	if !r.wrapped {
 		f.wrap()
