@@ -97,7 +97,7 @@ func suspendChecks() []Check {
 				quoted[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
 			}
 			jobs(b, strings.Join(quoted, " "), "agent ready")
-			b.expect(b.out, "agent int") // the shell's own lines have it too, further on
+			b.expect(b.out, "agent int")
 			b.write("echo code $?\n")
 			b.contains("code 12")
 		}},
@@ -117,6 +117,7 @@ func jobs(b *box, job, says string) {
 	b.write("fg\n")
 	b.until("the job is in the foreground again", func() bool { return b.foreground() == inner })
 	b.write("\x03")
+	b.until("the shell is in the foreground", func() bool { return b.foreground() == shell })
 }
 
 // notMore wants a signal to arrive, and no other.
