@@ -1,9 +1,9 @@
 // Command bench measures agent-init in the lab: how long a start takes, how fast
 // names are answered, what the name gate costs, how much memory is held, and whether ten thousand orphans
-// are reaped. What can be compared is compared in the same run, and given as a
+// are reaped, beside what other inits cost. What can be compared is compared in the same run, and given as a
 // ratio, since absolute times depend on the machine.
 //
-// Usage: bench [-write FILE] [-only start,dns,gate,memory,orphans]
+// Usage: bench [-write FILE] [-only start,dns,gate,memory,supervision,orphans]
 //
 // It prints a table, and with -write makes docs/benchmarks.md from the same
 // figures. It exits 1 if something could not be measured or a result was wrong
@@ -37,7 +37,8 @@ type section struct {
 
 func sections() []section {
 	return []section{
-		{"start", measureStart}, {"dns", measureDNS}, {"gate", measureGate}, {"memory", measureMemory}, {"orphans", measureOrphans},
+		{"start", measureStart}, {"dns", measureDNS}, {"gate", measureGate}, {"memory", measureMemory},
+		{"supervision", measureSupervision}, {"orphans", measureOrphans},
 	}
 }
 
