@@ -30,7 +30,13 @@ func suspendChecks() []Check {
 			b.signal(syscall.SIGTERM)
 			b.wantExit(9)
 		}},
-		{Name: "no-cont", Text: "no CONT comes with a TERM: nothing was stopped", run: func(t *trial) { notMore(t, syscall.SIGTERM) }},
+		{Name: "no-cont", Text: "no CONT comes with a TERM: nothing was stopped", run: func(t *trial) {
+			b := t.start(options{}, recorder()...)
+			b.expect(b.out, "ready")
+			b.signal(syscall.SIGTERM)
+			b.expect(b.out, "15")
+			b.nothingMore()
+		}},
 		{Name: "cont", Text: "a CONT that the init gets resumes the command", run: func(t *trial) {
 			b := t.start(options{}, sh("trap 'exit 4' USR1; sleep 1000 & echo ready; wait")...)
 			b.expect(b.out, "ready")
@@ -118,19 +124,6 @@ func jobs(b *box, job, says string) {
 	b.until("the job is in the foreground again", func() bool { return b.foreground() == inner })
 	b.write("\x03")
 	b.until("the shell is in the foreground", func() bool { return b.foreground() == shell })
-}
-
-// notMore wants a signal to arrive, and no other.
-func notMore(t *trial, sig syscall.Signal) {
-	b := t.start(options{}, recorder()...)
-	b.expect(b.out, "ready")
-	b.signal(sig)
-	got := b.expect(b.out, "")
-	b.signal(syscall.SIGUSR2)
-	b.wantExit(7)
-	if got = append(got, b.drain(b.out)...); !slices.Equal(got, []string{"15", "12"}) {
-		t.failf("the command got %q", got)
-	}
 }
 
 // stop stops a process that does nothing, and returns when it has been stopped:

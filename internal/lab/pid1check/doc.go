@@ -89,6 +89,7 @@ type Subject struct {
 	// that itself.
 	Drop []string
 
+	Helpers  int           // children of its own, beside the command
 	Patience time.Duration // for a condition to come true
 }
 

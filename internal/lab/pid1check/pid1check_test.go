@@ -36,3 +36,27 @@ func TestKernelConformance(t *testing.T) {
 		}
 	}
 }
+
+// TestKernelConfined runs those checks against the confined agent that the
+// firewall or the guard could have a part in: the guard is another child, and
+// HUP is not the agent's.
+func TestKernelConfined(t *testing.T) {
+	lab.Require(t)
+	subject := Confined(lab.Binary(t))
+	for _, c := range Checks() {
+		switch c.Name {
+		case "exit-code", "no-descriptors", "realtime", "storm", "orphans-signalled", "burst-code", "grace", "rest-asked", "cleans-up",
+			"hang-up", "ctrl-c-once", "given-back", "stops-itself", "job-control", "shell-above":
+		default:
+			continue
+		}
+		for _, m := range c.Modes() {
+			t.Run(c.Name+"/"+strings.ReplaceAll(string(m), " ", "-"), func(t *testing.T) {
+				t.Parallel()
+				if err := Run(subject, m, c); err != nil {
+					t.Errorf("%s: %v", c.Text, err)
+				}
+			})
+		}
+	}
+}

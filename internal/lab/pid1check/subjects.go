@@ -6,10 +6,22 @@ import (
 )
 
 // AgentInit is agent-init at the path binary, without its firewall: what is
-// left is the supervision, behind the drop of privileges.
+// left is the supervision, behind the drop of privileges. The command has the
+// terminal itself: a session would give it another.
 func AgentInit(binary string) Subject {
-	return Subject{Name: "agent-init", Patience: time.Minute, Argv: func(_ Mode, f Flags) []string {
-		argv := []string{binary, "run", "--unsafe-no-firewall", "--selftest", "off", "--user", "nobody", "--config", "/run/none", "--session", "never"}
+	return agentInit("agent-init", binary, "--unsafe-no-firewall")
+}
+
+// Confined is agent-init with its firewall and its guard.
+func Confined(binary string) Subject {
+	s := agentInit("agent-init, confined", binary)
+	s.Helpers = 1
+	return s
+}
+
+func agentInit(name, binary string, options ...string) Subject {
+	return Subject{Name: name, Patience: time.Minute, Argv: func(_ Mode, f Flags) []string {
+		argv := append([]string{binary, "run", "--selftest", "off", "--user", "nobody", "--config", "/run/none", "--session", "never"}, options...)
 		switch {
 		case f.Grace == Forever:
 			argv = append(argv, "--grace", "0")
