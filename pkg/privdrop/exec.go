@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -45,9 +44,6 @@ func Exec(s Spec) error {
 			return fmt.Errorf("enter the working directory as uid %d: %w", s.Identity.UID, err)
 		}
 	}
-	// What the caller ignores for its own sake is not for the command: exec
-	// resets the action of a signal that is caught.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGTSTP)
 	return execute(s.Argv, Environment(s.Env, s.Identity))
 }
 

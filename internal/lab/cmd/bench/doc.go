@@ -36,5 +36,8 @@ const docTail = `
   with a rate limits the server's end (tc-tbf); before that, only the two processors limit client, gate and server together.
 - **Memory.** ` + "`/proc/PID/smaps_rollup`" + `, once all names are resolved, their addresses leased, and five seconds have passed. Resident counts pages
   of the binary that both processes share twice.
+- **Supervision.** A program starts ` + "`/bin/true`" + ` through each init in turns, and waits for its end. agent-init runs without its firewall and guard; it
+  drops all privileges on the way, in a second process of the same binary that becomes the command. Most of what is resident are pages of the binary,
+  which the kernel can drop; "private and dirty" is what is not.
 - **Reaping.** ` + "`internal/lab/cmd/bench/orphans.sh`" + ` is the agent. PID 1 says in its log what it reaps; that is counted, and PID 1's children are looked for in /proc.
 `
