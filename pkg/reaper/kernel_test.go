@@ -203,9 +203,10 @@ func TestKernelTermEndsAStoppedChild(t *testing.T) {
 	for _, k := range kinds {
 		b := start(t, boxOptions{kind: k}, initSpec{Argv: sh(`
 			trap 'wait $c; exit $?' TERM
-			sh -c 'trap "exit 9" TERM; echo ready; kill -STOP $$; while :; do sleep 0.02; done' & c=$!
+			sh -c 'trap "exit 9" TERM; echo ready; kill -STOP $$; while :; do sleep 0.02; done' & c=$!; echo ready
 			while :; do sleep 0.02; done`)})
-		b.out.until(t, "ready")
+		b.out.until(t, "ready") // the one,
+		b.out.until(t, "ready") // and the other
 		b.signal(syscall.SIGTERM)
 		if got := b.exit(); got != 9 {
 			t.Errorf("%s: exit %d", k, got)

@@ -20,9 +20,10 @@ func suspendChecks() []Check {
 		{Name: "stopped-member", Text: "and a process of its group that is stopped", run: func(t *trial) {
 			b := t.start(options{flags: Flags{Target: "group"}}, sh(`
 				trap 'wait $c; exit $?' TERM
-				sh -c 'trap "exit 9" TERM; echo ready; kill -STOP $$; while :; do sleep 0.02; done' & c=$!
+				sh -c 'trap "exit 9" TERM; echo ready; kill -STOP $$; while :; do sleep 0.02; done' & c=$!; echo ready
 				while :; do sleep 0.02; done`)...)
-			b.expect(b.out, "ready")
+			b.expect(b.out, "ready") // the one,
+			b.expect(b.out, "ready") // and the other
 			command := b.command()
 			t.until("the process has stopped", func() bool {
 				return slices.ContainsFunc(processes(), func(p process) bool { return p.ppid == command && p.state == 'T' })
