@@ -33,8 +33,11 @@ func stateOf(t *Terminal) state {
 		Title: t.desc.title, Icon: t.desc.icon, Cwd: t.desc.cwd, Stack: t.desc.stack, Shape: t.desc.shape,
 		Palette: fmt.Sprint(t.desc.palette), Dynamic: fmt.Sprintf("%q", t.desc.dynamic), Progress: t.desc.progress,
 	}
+	s.Cursor.pending = t.restorable(t.scr, t.cur)
+	s.SavedM.pending = t.restorable(t.main, t.main.saved)
 	if t.Alternate() {
 		s.Alt, s.SavedA = lines(t, t.alt), t.alt.saved
+		s.SavedA.pending = t.restorable(t.alt, t.alt.saved)
 	}
 	if len(s.Mouse) == 0 {
 		s.Mouse = nil
@@ -43,6 +46,22 @@ func stateOf(t *Terminal) state {
 		s.Stack = nil
 	}
 	return s
+}
+
+// restorable reports whether a cursor waits to wrap and another terminal's can be brought
+// to that: not if the character in the last column would join the one before it, from
+// which it was kept apart, since it would have to be written again.
+func (t *Terminal) restorable(s *screen, c cursor) bool {
+	r, x := s.rows[c.y], c.x
+	if x > 0 && isWide(r, x-1) {
+		x--
+	}
+	before := x - 1
+	if before > 0 && isWide(r, before-1) {
+		before--
+	}
+	e := restorer{t: t}
+	return c.pending && !(before >= 0 && e.joins(r.get(before), r.get(x)))
 }
 
 // lines writes down a screen's cells, with their styles where these change.

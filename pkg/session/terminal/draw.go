@@ -1,0 +1,100 @@
+package terminal
+
+import (
+	"slices"
+	"unicode/utf8"
+)
+
+// screen draws one screen's rows on an empty screen.
+func (e *restorer) screen(s *screen) {
+	e.above = max(0, e.t.cur.y-e.rows+1)
+	joined := false // the cursor is behind the row before, which this one goes on with
+	for y, r := range s.rows[e.above:min(len(s.rows), e.above+e.rows)] {
+		if !joined {
+			if r.empty() && !r.wrapped {
+				continue
+			}
+			e.put("\x1b[%dH", y+1)
+		}
+		next := e.above + y + 1
+		goesOn := r.wrapped && e.cols == e.t.cols && next < len(s.rows) && y+1 < e.rows
+		following := &row{fill: space}
+		if next < len(s.rows) {
+			following = s.rows[next]
+		}
+		e.row(r, y, joined, goesOn, following)
+		joined = goesOn
+	}
+	for _, p := range slices.Backward(e.later) {
+		e.put("\x1b[%d;%dH", p.y+1, p.x+1)
+		e.cell(p.c)
+	}
+	e.later = nil
+	e.pen(Style{})
+}
+
+// joins reports whether the other terminal would draw two cells as one when they came
+// one after the other, as they did not here.
+func (e *restorer) joins(c, next cell) bool {
+	if c.text < utf8.RuneSelf || next.text < utf8.RuneSelf {
+		return false
+	}
+	first, _ := utf8.DecodeRuneInString(e.t.text(next))
+	return first >= utf8.RuneSelf && joins(e.t.text(c), first)
+}
+
+// startsWide reports whether a row is drawn beginning with what does not fit into one
+// column: not a narrow character that became an emoji by what follows, nor one for which
+// spaces are drawn at first.
+func (e *restorer) startsWide(r *row) bool {
+	first, _ := utf8.DecodeRuneInString(e.t.text(r.get(0)))
+	return isWide(r, 0) && width(first) == 2 && e.t.cols > 2 && !e.joins(r.get(0), r.get(2))
+}
+
+func isWide(r *row, x int) bool { return x+1 < len(r.cells) && r.cells[x+1].text == tail }
+
+// row draws a row: at least one cell if it is joined to the one before, and all if it
+// goes on in the next, so that the other terminal wraps it by itself.
+func (e *restorer) row(r *row, y int, joined, goesOn bool, following *row) {
+	width := min(e.t.cols, e.cols)
+	end := min(len(r.cells), width)
+	if goesOn || r.fill.text != ' ' {
+		end = width
+	}
+	for !goesOn && end > 0 && r.get(end-1) == r.fill && r.fill.text == ' ' {
+		end--
+	}
+	if joined {
+		end = max(end, 1)
+	}
+	for x, w := 0, 1; x < end; x += w {
+		c := r.get(x)
+		if w = 1; isWide(r, x) {
+			w = 2
+		}
+		next := following.get(0)
+		if x+w < width && r.get(x+w).text != padding {
+			next = r.get(x + w)
+		}
+		switch {
+		case w == 2 && x+1 == width:
+			c.text = ' ' // half of it is beyond the edge
+		case c.text == padding && goesOn && e.startsWide(following):
+			continue // the other terminal leaves the column free itself
+		case e.joins(c, next):
+			e.later = append(e.later, placed{x, y, c})
+			c.text = ' '
+			for range w - 1 {
+				e.cell(c)
+			}
+		}
+		e.cell(c)
+		if c.text&cluster != 0 && x+w < end && !goesOn {
+			e.put("\x1b[%dG", x+w+1) // terminals differ in the width of what is composed
+		}
+	}
+	if end < width && r.fill != space {
+		e.pen(e.t.styles.value(r.fill.style))
+		e.put("\x1b[K")
+	}
+}
