@@ -25,6 +25,8 @@ func goldenEvents() []Event {
 		{Seq: 9, Time: at, Kind: Guard, Verdict: Fault, Reason: "exited: signal: killed \u2028\u009b\u202e\xff\x7f"},
 		{Seq: 10, Time: at, Kind: Session, Verdict: Info, PID: 7, Comm: "claude \U0001F600"},
 		{Seq: 11, Time: at, Kind: DNS, Verdict: Allow, Enforce: Deny, Name: "new.example", IP: "192.0.2.1", Reason: "monitor: not in the allowlist"},
+		{Seq: 12, Time: at, Kind: Connect, Verdict: Allow, Name: "ok.example", IP: "192.0.2.1", Port: 443, Proto: "tcp", Rule: "allowlist.txt:1", Reason: "closed",
+			Out: 517, In: 1 << 40, Millis: 12, Suppressed: 3},
 	}
 }
 
@@ -71,7 +73,7 @@ func TestE74Injection(t *testing.T) {
 	for name, s := range long {
 		t.Run(name, func(t *testing.T) {
 			uid := ^uint32(0)
-			e := Event{Seq: ^uint64(0), Time: time.Date(99999, 1, 1, 0, 0, 0, 0, time.UTC), Kind: Kind(s), Verdict: Verdict(s), Name: s, IP: s,
+			e := Event{Seq: ^uint64(0), Out: ^uint64(0), In: ^uint64(0), Millis: ^uint64(0), Time: time.Date(99999, 1, 1, 0, 0, 0, 0, time.UTC), Kind: Kind(s), Verdict: Verdict(s), Name: s, IP: s,
 				Port: 65535, Proto: s, Rule: s, Reason: s, UID: &uid, PID: -1 << 62, Comm: s, Suppressed: ^uint64(0)}
 			line := Encode(e)
 			checkLine(t, line)

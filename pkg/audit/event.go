@@ -54,7 +54,10 @@ type Event struct {
 	UID        *uint32   `json:"uid,omitempty"`
 	PID        int       `json:"pid,omitempty"`
 	Comm       string    `json:"comm,omitempty"`
-	Suppressed uint64    `json:"suppressed,omitempty"` // earlier events of the same kind that have no line of their own
+	Out        uint64    `json:"bytes_out,omitempty"`   // of a connection, those that are suppressed included
+	In         uint64    `json:"bytes_in,omitempty"`    // likewise
+	Millis     uint64    `json:"duration_ms,omitempty"` // of this one connection
+	Suppressed uint64    `json:"suppressed,omitempty"`  // earlier events of the same kind that have no line of their own
 }
 
 // Recorder takes an Event. It is safe for concurrent use and does not block.

@@ -64,10 +64,13 @@ type held struct {
 
 func (h *held) add(e Event) {
 	h.count += 1 + e.Suppressed
+	e.Out += h.last.Out
+	e.In += h.last.In
 	h.last = e
 }
 
-// take returns the last event with the count of those before it.
+// take returns the last event with the count of those before it, and the bytes
+// of all.
 func (h *held) take() Event {
 	e := h.last
 	e.Suppressed = h.count - 1

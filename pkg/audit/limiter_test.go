@@ -221,3 +221,22 @@ func BenchmarkLimiterFlood(b *testing.B) {
 		l.Record(Event{Kind: DNS, Verdict: Deny, Name: fmt.Sprint(i)})
 	}
 }
+
+// The bytes of connections that have no line of their own are in the lines that
+// stand for them.
+func TestLimiterKeepsBytes(t *testing.T) {
+	l, out, c := newTestLimiter()
+	for range 100 {
+		l.Record(Event{Kind: Connect, Verdict: Allow, Name: "ok.example", Out: 3, In: 5})
+	}
+	c.add(keyWindow)
+	l.Flush()
+	var up, down uint64
+	lines := out.take()
+	for _, e := range lines {
+		up, down = up+e.Out, down+e.In
+	}
+	if up != 300 || down != 500 || len(lines) != perKey+1 {
+		t.Errorf("%d lines with %d bytes out, %d in", len(lines), up, down)
+	}
+}

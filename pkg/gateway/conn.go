@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -249,11 +248,10 @@ func (c *conn) record() {
 		c.reason = c.subj.reason + "; " + c.reason
 		e.Reason = c.reason
 	}
-	out, in := c.out.Load(), c.in.Load()
+	e.Out, e.In, e.Millis = uint64(c.out.Load()), uint64(c.in.Load()), uint64(time.Since(c.began).Milliseconds())
 	if c.server != nil {
-		c.s.stats.out.Add(uint64(out))
-		c.s.stats.in.Add(uint64(in))
-		e.Reason = fmt.Sprintf("%s: %d bytes out, %d in, %s", c.reason, out, in, time.Since(c.began).Round(time.Millisecond))
+		c.s.stats.out.Add(e.Out)
+		c.s.stats.in.Add(e.In)
 	} else {
 		c.s.stats.refused.Add(1)
 	}

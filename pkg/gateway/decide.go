@@ -74,7 +74,10 @@ func (c *conn) decide(ctx context.Context, raw string, switches bool) ruling {
 	u := use{name: name, to: c.to, switches: switches}
 	c.claim(u)
 	r := c.s.observe(permit(c.s.config.Policy(), u))
-	if !r.allowed || r.enforce != "" {
+	switch {
+	case r.enforce != "" && switches: // no entry, so none that says upgrade
+		return ruling{name: name, port: u.to.Port(), reason: refusedUpgrade.Error()}
+	case !r.allowed || r.enforce != "":
 		return r
 	}
 	if why := c.leasedTo(ctx, name); why != nil {
@@ -107,7 +110,11 @@ func (c *conn) decideConnect(ctx context.Context, target authority) ruling {
 		case nil:
 			u := use{name: proxy.Name, to: c.to, target: target}
 			c.claim(u)
-			return permit(c.s.config.Policy(), u)
+			r := permit(c.s.config.Policy(), u)
+			if _, err := netip.ParseAddr(target.host); err != nil { // a name
+				r = c.s.observe(r)
+			}
+			return r
 		case refusedLease: // so it is another one
 		default:
 			no.reason = why.Error()

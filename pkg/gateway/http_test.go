@@ -217,7 +217,7 @@ func TestHTTPPipelining(t *testing.T) {
 		t.Errorf("behind the refusal: %v", err)
 	}
 	c.Close()
-	wantReason(t, r.event(audit.Connect, 0), audit.Allow, "closed after a refused request: ")
+	wantReason(t, r.event(audit.Connect, 0), audit.Allow, "closed after a refused request")
 }
 
 // script serves one connection with canned answers, one for each request head.

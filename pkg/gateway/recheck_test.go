@@ -33,7 +33,7 @@ func TestRecheck(t *testing.T) {
 		t.Errorf("another connection noticed: %v", err)
 	}
 	e := r.event(audit.Connect, 0)
-	wantReason(t, e, audit.Deny, "no longer allowed: ")
+	wantReason(t, e, audit.Deny, "no longer allowed")
 	if e.Name != "two.test" {
 		t.Errorf("recorded %+v", e)
 	}

@@ -106,7 +106,7 @@ func TestSwitch(t *testing.T) {
 			if _, err := client.Read(make([]byte, 1)); err != io.EOF {
 				t.Errorf("the end: %v", err)
 			}
-			wantReason(t, r.event(audit.Connect, 0), audit.Allow, "closed: ")
+			wantReason(t, r.event(audit.Connect, 0), audit.Allow, "closed")
 		})
 	}
 }
@@ -387,5 +387,27 @@ func TestProxyClient(t *testing.T) {
 	}
 	if err := talk(tls.Client(c, insecure("ok.test")), "ok.test"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSwitchMonitored: monitor mode opens names, to proxies too, and no way out
+// of HTTP.
+func TestSwitchMonitored(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Monitor = true })
+	r.policy.Store(parsePolicy(t, "proxy.test:80 connect"))
+	r.leases["proxy.test"] = site
+	came := r.far()
+	to := func(target string) string { return "CONNECT " + target + " HTTP/1.1\r\nHost: " + target + "\r\n\r\n" }
+	for _, send := range []string{to("169.254.169.254:80"), to("192.0.2.9:443"), strings.Replace(askSocket, "up.test", "evil.test", 1), strings.Replace(askSocket, "up.test", "proxy.test", 1)} {
+		if got := r.raw(send); !strings.HasPrefix(got, "HTTP/1.1 403 ") {
+			t.Errorf("%q: %q", send, got)
+		}
+	}
+	client := r.connect(siteWeb)
+	say(t, client, to("evil.test:443"))
+	server := <-came
+	reads(t, server, to("evil.test:443"))
+	if e := r.event(audit.HTTP, 4); e.Verdict != audit.Allow || e.Enforce != audit.Deny || e.Name != "evil.test" {
+		t.Errorf("recorded %+v", e)
 	}
 }

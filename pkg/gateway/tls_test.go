@@ -65,7 +65,7 @@ func TestTLSPasses(t *testing.T) {
 		}
 		c.Close()
 		e := r.event(audit.Connect, i)
-		wantReason(t, e, audit.Allow, "closed: ")
+		wantReason(t, e, audit.Allow, "closed")
 		if e.Name != strings.ToLower(tt.name) || e.IP != "192.0.2.1" || e.Port != 443 || e.Rule == "" {
 			t.Errorf("%s: recorded %+v", tt.label, e)
 		}

@@ -141,6 +141,8 @@ type event struct {
 	Rule       string `json:"rule"`
 	Reason     string `json:"reason"`
 	UID        *int64 `json:"uid"`
+	Out        int    `json:"bytes_out"`
+	In         int    `json:"bytes_in"`
 	Suppressed uint64 `json:"suppressed"`
 }
 

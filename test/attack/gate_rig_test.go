@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -109,7 +110,11 @@ func (g *gated) heard(send []byte, flags ...string) lab.Poke {
 }
 
 func (g *gated) bytes(to string, send []byte, flags ...string) []string {
-	return append(append([]string{"tcp", "-hex", hex.EncodeToString(send)}, flags...), to)
+	args := []string{"tcp"}
+	for part := range slices.Chunk(send, 48<<10) { // an argument has 128 KiB
+		args = append(args, "-hex", hex.EncodeToString(part))
+	}
+	return append(append(args, flags...), to)
 }
 
 // extension is one of a ClientHello.

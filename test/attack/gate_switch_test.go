@@ -68,10 +68,7 @@ func TestLabGateUpgrade(t *testing.T) {
 			return
 		}
 		g.lab.Web.Handle("up.test", http.HandlerFunc(webSocketHello))
-		r := g.script(`node --experimental-websocket -e '
-			const s = new WebSocket(process.argv[1])
-			s.onmessage = m => { console.log(m.data); s.close() }
-			s.onerror = e => { console.error(e.message || e); process.exit(1) }' ws://up.test/`)
+		r := g.script(webSocketClient, "ws://up.test/")
 		if r.Code != 0 || r.Stdout != "hello\n" {
 			t.Errorf("%s", r)
 		}

@@ -159,6 +159,36 @@ func TestLabE45Fragments(t *testing.T) {
 		})
 	}
 	g.heard(hello(t, "many.test", nil), "-mptcp")
+
+	// A hello may have 16 MiB; the gate reads 64 KiB of records, however many.
+	padded := func(n int) []byte {
+		return hello(t, "many.test", func(l []extension) []extension { return append(l, extension{21, make([]byte, n)}) })
+	}
+	records := func(h []byte, size int) (out []byte) {
+		for part := range slices.Chunk(h[5:], size) {
+			out = append(out, record16(part)...)
+		}
+		return out
+	}
+	for _, c := range []struct {
+		what string
+		send []byte
+	}{
+		{"64 KiB of hello", records(padded(65000), 1<<14)},
+		{"64 KiB by the headers of its records", records(padded(12000), 1)},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			if len(c.send) <= 64<<10 {
+				t.Fatalf("only %d bytes", len(c.send))
+			}
+			g := g.of(t)
+			a := g.next()
+			g.tap(a, 443, "", echoed)
+			reset(t, g.refused(g.open, toward(a.String()), g.bytes(at(a, 443), c.send)...))
+			g.logged("connect", "deny", a, "", "client hello is too long")
+		})
+	}
+	g.heard(records(padded(48000), 1<<14))
 }
 
 func TestLabE46EncryptedHello(t *testing.T) {

@@ -30,9 +30,11 @@ type sockopt struct {
 
 func (o *options) register(fs *flag.FlagSet, send string) {
 	fs.StringVar(&o.send, "send", send, "what to send")
-	fs.Func("hex", "what to send, in hex", func(s string) error {
+	inHex := ""
+	fs.Func("hex", "what to send, in hex; again: what follows it", func(s string) error {
 		b, err := hex.DecodeString(s)
-		o.send = string(b)
+		inHex += string(b)
+		o.send = inHex
 		return err
 	})
 	fs.DurationVar(&o.timeout, "timeout", 3*time.Second, "time for each step")

@@ -26,7 +26,7 @@
 //	join GROUP IFACE         become a member of a multicast group, for -hold D
 //	relay ADDR TARGET        accepts for -for D and pipes each connection to TARGET
 //
-// tcp, udp and connect take -hex HEX in place of -send TEXT, -opt LEVEL:NAME:VALUE (numbers, setsockopt(2) before
+// tcp, udp and connect take -hex HEX in place of -send TEXT (in parts, if it is longer than an argument may be), -opt LEVEL:NAME:VALUE (numbers, setsockopt(2) before
 // connecting; SO_MARK is 1:36:N; hex… for longer values) and -timeout D.
 //
 // Names:
