@@ -31,6 +31,7 @@ type BoxOptions struct {
 	SysctlRW   bool     // /proc/sys writable, as in a privileged container
 	NoIPv6     bool     // no IPv6 on any link
 	DockerDNS  bool     // user-defined network: resolver at 127.0.0.11 behind NAT rules
+	DockerVia  string   // these made by a variant of iptables, "nft" or "legacy"; empty: without it
 	Resolv     string   // content of /etc/resolv.conf; empty: Upstream4 and Upstream6
 	Hosts      []string // further lines of /etc/hosts
 	Files      []File   // written into the root, over what the machine has
@@ -90,7 +91,7 @@ func (b *Box) start(index int) (err error) {
 	}
 	b.lab.onClose(b.capture.close)
 	if b.opts.DockerDNS {
-		if err := startDockerDNS(b.Net, b.lab.DNS); err != nil {
+		if err := startDockerDNS(b.Net, b.lab.DNS, b.opts.DockerVia); err != nil {
 			return fmt.Errorf("embedded dns: %w", err)
 		}
 	}

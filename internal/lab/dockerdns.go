@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os/exec"
+	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -20,7 +22,7 @@ var embeddedDNS = netip.MustParseAddr("127.0.0.11")
 // network namespace on random ports, behind NAT rules that the engine wrote.
 // It knows the lab's names by itself, so a query to it leaves no packet; the
 // log says Server 127.0.0.11. It ends with the DNS.
-func startDockerDNS(ns *NS, zone *DNS) error {
+func startDockerDNS(ns *NS, zone *DNS, via string) error {
 	pc, err := ns.ListenPacket("udp4", embeddedDNS.String()+":0")
 	if err != nil {
 		return err
@@ -32,7 +34,11 @@ func startDockerDNS(ns *NS, zone *DNS) error {
 	}
 	zone.serveEmbedded(u, l)
 	if err := ns.Do(func() error {
-		return dockerRules(addrPort(u.LocalAddr()).Port(), addrPort(l.Addr()).Port())
+		udp, tcp := addrPort(u.LocalAddr()).Port(), addrPort(l.Addr()).Port()
+		if via != "" {
+			return dockerRulesVia(via, udp, tcp)
+		}
+		return dockerRules(udp, tcp)
 	}); err != nil {
 		return fmt.Errorf("write nat rules: %w", err)
 	}
@@ -46,6 +52,26 @@ func (d *DNS) serveEmbedded(u *net.UDPConn, l net.Listener) {
 	d.embedded = append(d.embedded, u, l)
 	d.wait.Go(func() { d.serveUDP(u, embeddedDNS) })
 	d.wait.Go(func() { d.serveTCP(l, embeddedDNS) })
+}
+
+// dockerRulesVia writes these chains as Docker does, by a variant of iptables.
+func dockerRulesVia(via string, udp, tcp uint16) error {
+	cmd := exec.Command("iptables-"+via+"-restore", "--noflush", "-w")
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(`*nat
+:DOCKER_OUTPUT - [0:0]
+:DOCKER_POSTROUTING - [0:0]
+-I OUTPUT -d 127.0.0.11/32 -j DOCKER_OUTPUT
+-I POSTROUTING -d 127.0.0.11/32 -j DOCKER_POSTROUTING
+-A DOCKER_OUTPUT -d 127.0.0.11/32 -p tcp -m tcp --dport 53 -j DNAT --to-destination 127.0.0.11:%[2]d
+-A DOCKER_OUTPUT -d 127.0.0.11/32 -p udp -m udp --dport 53 -j DNAT --to-destination 127.0.0.11:%[1]d
+-A DOCKER_POSTROUTING -s 127.0.0.11/32 -p tcp -m tcp --sport %[2]d -j SNAT --to-source :53
+-A DOCKER_POSTROUTING -s 127.0.0.11/32 -p udp -m udp --sport %[1]d -j SNAT --to-source :53
+COMMIT
+`, udp, tcp))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", cmd.Path, err, out)
+	}
+	return nil
 }
 
 // dockerRules writes the chains that Docker writes, in the table and under the

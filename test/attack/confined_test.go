@@ -62,6 +62,7 @@ func start(t *testing.T, list string, opts lab.BoxOptions, args ...string) *worl
 func startIn(t *testing.T, l *lab.Lab, list string, opts lab.BoxOptions, args ...string) *world {
 	t.Helper()
 	opts.Binary = lab.Binary(t)
+	opts = withBackend(opts)
 	opts.Files = append([]lab.File{{Path: "/etc/agent-init/allowlist.txt", Data: []byte(list)}}, opts.Files...)
 	w := &world{T: t, lab: l, box: l.NewBox(opts)}
 	w.agent = w.box.Start(lab.Cmd{Args: args})

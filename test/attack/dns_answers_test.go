@@ -23,6 +23,13 @@ func (w *world) leases() map[netip.Addr]time.Duration {
 	w.Helper()
 	out := map[netip.Addr]time.Duration{}
 	err := w.box.Net.Do(func() error {
+		if xtables() {
+			open, err := xtLeases()
+			for ap, ttl := range open {
+				out[ap.Addr()] = max(out[ap.Addr()], ttl)
+			}
+			return err
+		}
 		c, err := nftables.New()
 		if err != nil {
 			return err

@@ -115,7 +115,7 @@ func (w *world) script(text string, args ...string) lab.Result {
 	return w.root(append([]string{"agent-init", "exec", "--", "sh", "-c", text, "sh"}, args...)...)
 }
 
-// rules is everything that nf_tables holds in the box's network namespace, less
+// rules is everything that nf_tables, or iptables with ipset, holds in the box's network namespace, less
 // counters and what comes and goes: leases and the meters of the log.
 func rules(t *testing.T, box *lab.Box) string {
 	t.Helper()
@@ -125,6 +125,9 @@ func rules(t *testing.T, box *lab.Box) string {
 }
 
 func ruleset() (string, error) {
+	if xtables() {
+		return xtRuleset()
+	}
 	c, err := nftables.New()
 	if err != nil {
 		return "", err
@@ -222,6 +225,13 @@ func leased(t *testing.T, box *lab.Box) []netip.AddrPort {
 	t.Helper()
 	var out []netip.AddrPort
 	must(t, box.Net.Do(func() error {
+		if xtables() {
+			open, err := xtLeases()
+			for ap := range open {
+				out = append(out, ap)
+			}
+			return err
+		}
 		c, err := nftables.New()
 		if err != nil {
 			return err
