@@ -56,7 +56,7 @@ func removeXT(ctx context.Context, opts Options, keep xtVariant) error {
 	if err != nil {
 		return explain("look for rules of the xtables backend", err)
 	}
-	tools, err := findTools(ctx, xtDirs(), lockFile(opts.LockFile), opts.Run)
+	tools, err := findTools(ctx, xtDirs(), "", lockFile(opts.LockFile), opts.Run)
 	if err != nil {
 		return fmt.Errorf("rules of the xtables backend are there, and can't be removed: %w", err)
 	}

@@ -36,17 +36,12 @@ func openXT(ctx context.Context, only xtVariant, opts Options, log *slog.Logger)
 	if err != nil {
 		return nil, "", fmt.Errorf("open xtables: %w", err)
 	}
-	tools, err := findTools(ctx, xtDirs(), lockFile(opts.LockFile), opts.Run)
+	tools, err := findTools(ctx, xtDirs(), only, lockFile(opts.LockFile), opts.Run)
 	if err != nil {
 		return nil, "", err
 	}
 	why := "it was asked for"
-	if only != "" {
-		tools = slices.DeleteFunc(tools, func(t xtTools) bool { return t.variant != only })
-		if len(tools) == 0 {
-			return nil, "", fmt.Errorf("find iptables: %w: iptables-%s is not installed in the image", ErrUnsupported, only)
-		}
-	} else {
+	if only == "" {
 		tools, why = preferred(ctx, tools)
 	}
 	sets, err := openIPSets()

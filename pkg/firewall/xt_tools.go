@@ -43,8 +43,9 @@ const xtTimeout = 20 * time.Second
 const xtWait = "10"
 
 // findTools returns the variants that are installed, the one that plain
-// "iptables" stands for first. lock is the lock file to use, or "".
-func findTools(ctx context.Context, dirs []string, lock string, run Runner) ([]xtTools, error) {
+// "iptables" stands for first; if only isn't "", none but that. lock is the lock
+// file to use, or "".
+func findTools(ctx context.Context, dirs []string, only xtVariant, lock string, run Runner) ([]xtTools, error) {
 	if run == nil {
 		return nil, errors.New("find iptables: there is no way to run programs")
 	}
@@ -53,19 +54,24 @@ func findTools(ctx context.Context, dirs []string, lock string, run Runner) ([]x
 		env = append(env, "XTABLES_LOCKFILE="+lock)
 	}
 	var out []xtTools
-	var errs []error
+	var missing error // of the plain names, or of the variant that is asked for
 	for _, suffix := range []string{"", "-nft", "-legacy"} {
 		t, err := toolsNamed(ctx, dirs, suffix, xtTools{env: env, run: run})
 		if err != nil {
-			errs = append(errs, err)
+			if missing == nil || suffix == "-"+string(only) {
+				missing = err
+			}
 			continue
 		}
-		if !hasVariant(out, t.variant) {
+		if !hasVariant(out, t.variant) && (only == "" || t.variant == only) {
 			out = append(out, t)
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("find iptables: %w: install the package iptables in the image: %w", ErrUnsupported, errs[0])
+		if missing == nil {
+			missing = fmt.Errorf("iptables is of the other variant than %s", only)
+		}
+		return nil, fmt.Errorf("find iptables: %w: the image lacks the package iptables, or a part of it: %w", ErrUnsupported, missing)
 	}
 	return out, nil
 }

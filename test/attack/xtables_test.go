@@ -1,0 +1,110 @@
+package attack
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// withRaw are the capabilities that the xtables backend needs.
+func withRaw() []string { return append(lab.DefaultCaps(), "NET_RAW") }
+
+// TestLabXtablesRefusals: what the backend lacks is named, with the remedy.
+func TestLabXtablesRefusals(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	for name, c := range map[string]struct {
+		opts    lab.BoxOptions
+		backend string
+		code    int
+		says    []string
+	}{
+		"no NET_RAW":          {backend: "xtables", code: 77, says: []string{"NET_RAW", "--cap-add=NET_RAW"}},
+		"no iptables":         {opts: lab.BoxOptions{Caps: withRaw(), Tmpfs: []string{"/usr/sbin"}}, backend: "xtables", code: 71, says: []string{"iptables-restore", "package iptables"}},
+		"not that variant":    {opts: lab.BoxOptions{Caps: withRaw(), Tmpfs: []string{"/usr/sbin"}}, backend: "xtables-legacy", code: 71, says: []string{"iptables-legacy-restore"}},
+		"anybody's iptables":  {opts: lab.BoxOptions{Caps: withRaw(), Files: []lab.File{{Path: "/usr/sbin/iptables-legacy-restore", Data: []byte("#!/bin/sh\n"), Mode: 0o777}}}, backend: "xtables-legacy", code: 71, says: []string{"iptables-legacy-restore", "written by others"}},
+		"the agent's program": {opts: lab.BoxOptions{Caps: withRaw(), Files: []lab.File{{Path: "/usr/sbin/ip6tables-nft-save", Data: []byte("#!/bin/sh\n"), Mode: 0o755, UID: lab.AgentUID}, {Path: "/usr/sbin/ip6tables-save", Data: []byte("#!/bin/sh\n"), Mode: 0o755, UID: lab.AgentUID}}}, backend: "xtables-nft", code: 71, says: []string{"written by others"}},
+		"another program":     {opts: lab.BoxOptions{Caps: withRaw(), Files: []lab.File{{Path: "/usr/sbin/iptables-legacy-restore", Data: []byte("#!/bin/sh\necho iptables-restore v1.8.9 '(legacy)'\ncat >/dev/null\n"), Mode: 0o755}}}, backend: "xtables-legacy", code: 71, says: []string{"there"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bind, cmd, ran := canary(t)
+			c.opts.Binary = lab.Binary(t)
+			c.opts.Binds = append(c.opts.Binds, bind)
+			c.opts.Files = append(c.opts.Files, lab.File{Path: "/etc/agent-init/allowlist.txt", Data: []byte("ok.test\n")})
+			box := l.NewBox(c.opts)
+			r := box.Run(lab.Cmd{Args: append([]string{"agent-init", "run", "--backend", c.backend, "--"}, cmd...)})
+			refused(t, r, c.code, c.says...)
+			if ran() {
+				t.Error("the agent ran")
+			}
+		})
+	}
+}
+
+// TestLabXtablesChoice: on a user-defined network the variant is that of the
+// engine's rules; the root may be read-only; and the status says what is in use,
+// why, and what it does less strictly.
+func TestLabXtablesChoice(t *testing.T) {
+	for _, v := range []string{"nft", "legacy"} {
+		t.Run(v, func(t *testing.T) {
+			lab.Require(t)
+			l := lab.New(t, lab.Options{})
+			w := startIn(t, l, allowlist, lab.BoxOptions{Caps: withRaw(), ReadOnly: true, NoNewPrivs: true, DockerDNS: true, DockerVia: v},
+				"agent-init", "run", "--backend", "xtables", "--", "sleep", "infinity")
+			w.ready()
+			w.works("http", "https://ok.test/")
+			w.blocked("tcp", "1.1.1.1:443")
+			w.blocked("resolve", "evil.test")
+			w.sealed(lab.ToAddr("1.1.1.1"))
+			s, code := w.status()
+			fw, _ := s["firewall"].(map[string]any)
+			if code != 0 || fw["backend"] != "xtables-"+v || !strings.Contains(fmt.Sprint(fw["why"]), "engine") || fw["caveats"] == nil {
+				t.Errorf("the status (%d) says of the rules: %v; %v", code, fw, s["why"])
+			}
+			r := w.root("agent-init", "status")
+			for _, text := range []string{"xtables-" + v, "container engine's rules", "weaker: "} {
+				if !strings.Contains(r.Stdout, text) {
+					t.Errorf("the status does not say %q: %s", text, r)
+				}
+			}
+		})
+	}
+}
+
+// TestLabXtablesSwitch: the network namespace may outlive the processes; a start
+// with another backend leaves nothing of the one before, and opens nothing.
+func TestLabXtablesSwitch(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	w := startIn(t, l, allowlist, lab.BoxOptions{Caps: withRaw()}, "sleep", "infinity")
+	for _, b := range []string{"nftables", "xtables-legacy", "nftables", "xtables-nft", "xtables-legacy", "xtables"} {
+		w.box.Kill()
+		w.agent = w.box.Start(lab.Cmd{Args: []string{"agent-init", "run", "--backend", b, "--", "sleep", "infinity"}})
+		w.ready()
+		w.works("http", "https://ok.test/")
+		w.blocked("tcp", "1.1.1.1:443")
+		s, _ := w.status()
+		fw, _ := s["firewall"].(map[string]any)
+		now := fmt.Sprint(fw["backend"])
+		if !strings.HasPrefix(now, b) {
+			t.Errorf("--backend %s: %v", b, fw)
+		}
+		must(t, w.box.Net.Do(func() error {
+			for backend, list := range map[string][]string{
+				"nftables": {"nft", "list", "tables", "inet"}, "xtables-nft": {"iptables-nft-save"}, "xtables-legacy": {"ip6tables-legacy-save"}, "xtables": {"ipset", "list", "-n"},
+			} {
+				out, err := program(list[0], list[1:]...)
+				if err != nil {
+					return err
+				}
+				if ours := strings.Contains(out, "agent-init"); ours != (now == backend || backend == "xtables" && now != "nftables") {
+					t.Errorf("with %s, %v says:\n%s", now, list, out)
+				}
+			}
+			return nil
+		}))
+	}
+	w.sealed(lab.ToAddr("1.1.1.1"))
+}
