@@ -6,6 +6,9 @@ LDFLAGS      = -s -w -X main.version=$(VERSION)
 GO          ?= go
 TOOLS        = $(CURDIR)/.cache/bin
 FUZZTIME    ?= 30s
+# What of the lab is about the packet filter, and so runs over each backend. Parsers of DNS, TLS and HTTP, files, logs
+# and processes are the same code above all of them.
+FILTER_LAB   = ^TestLab(Spine|ExitCode|Works|Inbound|Fault(Guard|Tampering)|Mode(Up|Sidecar|Reload|Containers)|Gate(Direct|Revoke|GuardKilled)|Grant$$|RefusalNetwork|E(05|1[4-79]|2[1-8]|3[0-9]|4[01]|5[67]|6[01]|67F|68|69|7[0-2]))
 BASE_IMAGE  ?= debian:bookworm-slim
 
 export CGO_ENABLED = 0
@@ -31,9 +34,13 @@ test-prepare:
 test-unit:
 	CGO_ENABLED=1 $(GO) test -race -skip '^(TestKernel|TestLab|TestContainer)' ./...
 
-## test-lab: real netfilter, DNS and TLS in network namespaces (needs root)
+## test-lab: real netfilter, DNS and TLS in network namespaces, over each packet filter (needs root)
 test-lab: build
 	CGO_ENABLED=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -race -count=1 -p 1 -timeout 30m -run '^(TestKernel|TestLab)' ./...
+	for backend in xtables-nft xtables-legacy; do \
+		CGO_ENABLED=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init AGENT_INIT_TEST_BACKEND=$$backend \
+			$(GO) test -race -count=1 -timeout 30m -run '$(FILTER_LAB)' ./test/attack || exit 1; \
+	done
 
 ## test-container: the images, in a real engine of the test's own (needs root)
 test-container: build

@@ -34,6 +34,8 @@ debian=$(test/base-image.sh)
 images/claude/fetch.sh >/dev/null
 docker build -q --network=none --build-arg DEBIAN="$debian" -f Dockerfile.base --target debian -t agent-init-test/agent-base "$context"
 docker build -q --network=none --build-arg BASE=agent-init-test/agent-base -t agent-init-test/agent-claude images/claude
+AGENT_INIT_XTABLES_IMAGE=$(test/xtables-image.sh agent-init-test/agent-claude agent-init-test/agent-claude-xtables)
+export AGENT_INIT_XTABLES_IMAGE
 # Layers that nothing refers to any more would pile up: the executable in them is large.
 docker image prune -f >/dev/null
 

@@ -118,6 +118,10 @@ func (k *keeper) checkContainer(ctx context.Context) error {
 		}
 		return faultf(exitPrivilege, "", "%w", err)
 	}
+	// A keeper at work would be disturbed by what comes before the lock.
+	if dir, err := findRuntimeDir(); err == nil && dir.held() {
+		return alreadyKept(dir, unix.EWOULDBLOCK)
+	}
 	// Programs of a pod or of a running devcontainer may listen already; a
 	// container that only now starts has none of its own.
 	shared := k.state.Mode != "run" || os.Getpid() != 1
@@ -169,6 +173,10 @@ func (k *keeper) seal(ctx context.Context) error {
 	return nil
 }
 
+func alreadyKept(dir runtimeDir, err error) *fault {
+	return faultf(exitRules, "it is enough to run agent-init once; agent-init status shows its state", "another agent-init keeps this container already (%s): %w", dir, err)
+}
+
 const auditDir = "/var/log/agent-init"
 
 func (k *keeper) openRuntime(context.Context) error {
@@ -177,7 +185,7 @@ func (k *keeper) openRuntime(context.Context) error {
 		return faultf(exitRules, "mount a tmpfs at /run", "no directory for the runtime state can be written: %w", err)
 	}
 	if k.lock, err = dir.lock(); err != nil {
-		return faultf(exitRules, "it is enough to run agent-init once; agent-init status shows its state", "another agent-init keeps this container already (%s): %w", dir, err)
+		return alreadyKept(dir, err)
 	}
 	k.dir = dir
 	k.publish()

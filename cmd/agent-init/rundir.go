@@ -139,3 +139,13 @@ func (d runtimeDir) lock() (*os.File, error) {
 	}
 	return f, nil
 }
+
+// held says whether another process has the lock.
+func (d runtimeDir) held() bool {
+	f, err := os.OpenFile(filepath.Join(string(d), lockFile), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+}

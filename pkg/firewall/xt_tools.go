@@ -88,29 +88,27 @@ func hasVariant(ts []xtTools, v xtVariant) bool {
 // toolsNamed finds the four programs whose names have a suffix.
 func toolsNamed(ctx context.Context, dirs []string, suffix string, t xtTools) (xtTools, error) {
 	t.restore, t.save = map[family]string{}, map[family]string{}
-	for f, name := range map[family]string{ipv4: "iptables", ipv6: "ip6tables"} {
-		for m, what := range map[*map[family]string]string{&t.restore: "-restore", &t.save: "-save"} {
-			path, err := findProgram(dirs, name+suffix+what)
-			if err != nil {
-				return t, err
-			}
-			(*m)[f] = path
+	for _, f := range families() {
+		name := map[family]string{ipv4: "iptables", ipv6: "ip6tables"}[f] + suffix
+		var err error
+		if t.restore[f], err = findProgram(dirs, name+"-restore"); err != nil {
+			return t, err
 		}
-	}
-	versions := map[family]string{}
-	for f, path := range t.restore {
-		out, err := t.call(ctx, path, nil, "--version")
+		if t.save[f], err = findProgram(dirs, name+"-save"); err != nil {
+			return t, err
+		}
+		out, err := t.call(ctx, t.restore[f], nil, "--version")
 		if err != nil {
 			return t, err
 		}
 		v, version, ok := parseVersion(string(out))
-		if !ok {
-			return t, fmt.Errorf("%s: unknown version %.100q", path, out)
+		switch {
+		case !ok:
+			return t, fmt.Errorf("%s: unknown version %.100q", t.restore[f], out)
+		case f == ipv6 && v != t.variant:
+			return t, fmt.Errorf("iptables%s-restore is %s, and ip6tables%s-restore is %s", suffix, t.variant, suffix, v)
 		}
-		t.variant, t.version, versions[f] = v, version, string(v)
-	}
-	if versions[ipv4] != versions[ipv6] {
-		return t, fmt.Errorf("iptables%s-restore is %s, and ip6tables%s-restore is %s", suffix, versions[ipv4], suffix, versions[ipv6])
+		t.variant, t.version = v, version
 	}
 	return t, nil
 }

@@ -14,6 +14,7 @@ func TestContainer(t *testing.T) {
 	n := newInternet(t, e)
 	t.Run("probes-can-fail", func(t *testing.T) { testProbesCanFail(t, e, n) })
 	t.Run("agent", func(t *testing.T) { testAgent(t, e, n) })
+	t.Run("xtables", func(t *testing.T) { testXtables(t, e, n) })
 	t.Run("lifecycle", func(t *testing.T) { testLifecycle(t, e, n) })
 	t.Run("supervision", func(t *testing.T) { testSupervision(t, e, n) })
 	t.Run("exit-code", func(t *testing.T) { testExitCode(t, e, n) })

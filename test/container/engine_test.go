@@ -22,6 +22,7 @@ import (
 // engine is the private container engine, and the images under test.
 type engine struct {
 	base, claude string // images
+	xtables      string // claude, with iptables
 	netns        string // path of the engine's network namespace
 	serial       atomic.Int64
 }
@@ -36,15 +37,15 @@ func need(t *testing.T) *engine {
 		}
 		t.Skip(what)
 	}
-	e := &engine{base: os.Getenv("AGENT_INIT_IMAGE"), claude: os.Getenv("AGENT_INIT_CLAUDE_IMAGE")}
+	e := &engine{base: os.Getenv("AGENT_INIT_IMAGE"), claude: os.Getenv("AGENT_INIT_CLAUDE_IMAGE"), xtables: os.Getenv("AGENT_INIT_XTABLES_IMAGE")}
 	socket, ok := strings.CutPrefix(os.Getenv("DOCKER_HOST"), "unix://")
 	switch {
 	case os.Geteuid() != 0:
 		lacking("the container tests need root")
 	case !ok:
 		lacking("the container tests need the engine of test/engine.sh: DOCKER_HOST is not set to its socket")
-	case e.base == "" || e.claude == "":
-		lacking("the container tests need AGENT_INIT_IMAGE and AGENT_INIT_CLAUDE_IMAGE")
+	case e.base == "" || e.claude == "" || e.xtables == "":
+		lacking("the container tests need AGENT_INIT_IMAGE, AGENT_INIT_CLAUDE_IMAGE and AGENT_INIT_XTABLES_IMAGE")
 	}
 	pid, err := os.ReadFile(filepath.Join(filepath.Dir(socket), "docker.pid"))
 	if err != nil {
@@ -52,7 +53,7 @@ func need(t *testing.T) *engine {
 	}
 	e.netns = filepath.Join("/proc", strings.TrimSpace(string(pid)), "ns/net")
 	e.mustBeSealedOff(t)
-	for _, image := range []string{e.base, e.claude} {
+	for _, image := range []string{e.base, e.claude, e.xtables} {
 		if r := e.docker("image", "inspect", image); r.code != 0 {
 			t.Fatalf("image %s is not there: %s", image, r.stderr)
 		}

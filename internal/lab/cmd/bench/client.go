@@ -30,6 +30,8 @@ func runClient(what string, n int) int {
 		t, err = alternate(n, func(addr string) error { return fetch(what, addr) })
 	case "hold":
 		err = hold(n)
+	case "loads":
+		out, err = runLoads()
 	default:
 		err = fmt.Errorf("no client %q", what)
 	}
