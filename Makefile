@@ -79,6 +79,12 @@ image: build
 	images/claude/fetch.sh
 	docker build --build-arg BASE=agent-base -t agent-claude images/claude
 
+## man: the man pages, at bin/man, and the completions, at bin/completions
+man: build
+	@mkdir -p bin/man bin/completions
+	bin/agent-init __man bin/man
+	@for s in bash zsh fish; do bin/agent-init completion $$s >bin/completions/agent-init.$$s; done
+
 ## clean: remove what was built
 clean:
 	rm -rf bin .cache
@@ -87,4 +93,4 @@ clean:
 help:
 	@sed -n 's/^## \([a-z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build demo test test-prepare test-unit test-lab test-container lint fuzz bench supervision image clean help
+.PHONY: build demo test test-prepare test-unit test-lab test-container lint fuzz bench supervision image man clean help

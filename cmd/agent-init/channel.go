@@ -71,6 +71,11 @@ type guardStats struct {
 	Relays   uint64 `json:"relays"`   // connections through the name gate, now
 	Passed   uint64 `json:"passed"`   // connections that the gate let through
 	Refused  uint64 `json:"refused"`  // connections that it did not
+
+	Drops      uint64 `json:"drops"`    // refused packets that the kernel told of
+	Leases     uint64 `json:"leases"`   // times that addresses were opened
+	LeaseNanos uint64 `json:"lease_ns"` // and how long that took together
+	AskedNanos uint64 `json:"asked_ns"` // how long upstream servers took together
 }
 
 // wire is the message in memory order; encoding/binary gives it its size.

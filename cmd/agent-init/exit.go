@@ -63,3 +63,17 @@ func report(w io.Writer, err error) int {
 		return exitFailure
 	}
 }
+
+// exitMeanings says what each exit code of agent-init itself means.
+func exitMeanings() [][2]string {
+	return [][2]string{
+		{"CMD's own", "of run and exec: the exit code of the command; 128+n if signal n ended it"},
+		{fmt.Sprint(exitFailure), "status, wait and others: no"},
+		{fmt.Sprint(exitUsage), "the command line is wrong"},
+		{fmt.Sprint(exitSelfTest), "the self-test failed; the agent was not started"},
+		{fmt.Sprint(exitRules), "the kernel refused the rules, or this is not the container's own network"},
+		{fmt.Sprint(exitPrivilege), "a capability is missing, or this is for root"},
+		{fmt.Sprint(exitPolicy), "the policy is wrong, or the agent could write it"},
+		{fmt.Sprintf("%d, %d", exitNoExec, exitNotFound), "the command can't be executed; was not found"},
+	}
+}

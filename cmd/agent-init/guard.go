@@ -93,6 +93,8 @@ type guard struct {
 	known    *known
 	log      *slog.Logger
 
+	drops, leases, leaseNanos atomic.Uint64
+
 	mu      sync.Mutex
 	stop    context.CancelFunc // of the resolving ahead for the present policy
 	ahead   ahead              // how far that goes
@@ -156,7 +158,7 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	go func() { cancel(g.resolver.Serve(ctx, in.udp, in.tcp)) }()
 	go func() { cancel(g.gate.Serve(ctx, in.gate)) }()
 	go func() {
-		err := firewall.ReadDrops(ctx, os.NewFile(fdDrops, "drops"), func(d firewall.Drop) { limiter.Record(dropEvent(d)) })
+		err := firewall.ReadDrops(ctx, os.NewFile(fdDrops, "drops"), func(d firewall.Drop) { g.drops.Add(1); limiter.Record(dropEvent(d)) })
 		if ctx.Err() == nil {
 			// Blind, but no less sealed: the kernel goes on refusing.
 			log.Error("refusals are no longer logged", "error", err)
@@ -224,6 +226,7 @@ func (g *guard) resolveAhead(ctx context.Context, p *policy.Policy, a ahead) {
 
 // admit asks the keeper to lease the addresses and waits for its word.
 func (g *guard) admit(ctx context.Context, name string, addrs []netip.Addr, ttl time.Duration) ([]netip.Addr, error) {
+	defer func(begun time.Time) { g.leases.Add(1); g.leaseNanos.Add(uint64(time.Since(begun))) }(time.Now())
 	var admitted []netip.Addr
 	asked := time.Now()
 	for len(addrs) > 0 {
@@ -367,6 +370,7 @@ func (g *guard) stats() guardStats {
 	return guardStats{
 		Queries: s.Queries, Allowed: s.Allowed, Denied: s.Denied, Cached: s.Cached, Asked: s.Asked, Failed: s.Failed, Stripped: s.Stripped,
 		Relays: uint64(t.Open), Passed: t.Allowed, Refused: t.Refused,
+		Drops: g.drops.Load(), Leases: g.leases.Load(), LeaseNanos: g.leaseNanos.Load(), AskedNanos: s.AskedNanos,
 	}
 }
 

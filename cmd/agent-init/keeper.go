@@ -59,6 +59,7 @@ type keeper struct {
 	publishing sync.Mutex     // one writer of published files at a time
 
 	controls *net.UnixListener // for root
+	metrics  *net.UnixListener // for root
 	requests *os.File          // the agent's, listened to by the guard
 
 	mu     sync.Mutex
@@ -375,7 +376,7 @@ func (k *keeper) close() error {
 		errs = append(errs, k.audit.Close())
 	}
 	if k.controls != nil {
-		k.controls.Close()
+		errs = append(errs, k.controls.Close(), k.metrics.Close())
 	}
 	return errors.Join(errs...)
 }

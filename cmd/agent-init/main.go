@@ -73,12 +73,15 @@ func commands() []command {
 		newCommand(),
 		historyCommand(),
 		killWindowCommand(),
+		metricsCommand(),
 		versionCommand(),
+		completionCommand(),
 		guardCommand(),
 		stageCommand(),
 		killCommand(),
 		probeCommand(),
 		keeperCommand(),
+		manCommand(),
 		sessionsServerCommand(),
 		terminalCommand(),
 	}
@@ -151,26 +154,21 @@ func (c command) help(w io.Writer, fs *flag.FlagSet) {
 		if value != "" {
 			value = " " + value
 		}
-		fmt.Fprintf(w, "  --%s%s\n        %s", f.Name, value, text)
-		if f.DefValue != "" && f.DefValue != "false" {
-			fmt.Fprintf(w, " (default %s)", f.DefValue)
-		}
-		fmt.Fprintln(w)
+		fmt.Fprintf(w, "  %s%s\n        %s%s\n", dashes(f.Name), value, text, defaultOf(f))
 	})
 	if c.example != "" {
 		fmt.Fprintf(w, "\nExample:\n  %s\n", c.example)
 	}
 }
 
+// tagline is what this is, in a line.
+const tagline = "the process that a container trusts an AI coding agent to"
+
 func usage(w io.Writer) {
-	fmt.Fprint(w, `agent-init: the process that a container trusts an AI coding agent to
-
-usage: agent-init COMMAND [flags]
-
-`)
+	fmt.Fprintf(w, "agent-init: %s\n\nusage: agent-init COMMAND [flags]\n\n", tagline)
 	for _, c := range commands() {
 		if !c.hidden {
-			fmt.Fprintf(w, "  %-9s %s\n", c.name, c.summary)
+			fmt.Fprintf(w, "  %-10s %s\n", c.name, c.summary)
 		}
 	}
 	fmt.Fprint(w, `

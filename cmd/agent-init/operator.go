@@ -38,6 +38,9 @@ func (k *keeper) openSockets(context.Context) error {
 		return faultf(exitRules, "mount a tmpfs at /run", "%w", err)
 	}
 	defer l.Close()
+	if k.metrics, err = control.Listen(filepath.Join(string(k.dir), metricsSocket), 0o600); err != nil {
+		return faultf(exitRules, "mount a tmpfs at /run", "%w", err)
+	}
 	if k.requests, err = l.File(); err != nil {
 		return faultf(exitRules, "see agent-init run --log-level debug", "keep the socket for requests: %w", err)
 	}
@@ -56,6 +59,7 @@ func (k *keeper) operate(ctx context.Context) {
 			k.log.Error("grants can no longer be made", "error", err)
 		}
 	}()
+	go k.serveMetrics(k.metrics)
 	k.reloading.Lock()
 	k.publishPolicy(k.policy)
 	k.publishGrants()

@@ -91,7 +91,9 @@ func (s *Server) limit(p *policy.Policy, name string, now time.Time) *answer {
 // resolve asks upstream, admits what was found, and caches it.
 func (s *Server) resolve(ctx context.Context, key, name string, qtype uint16) *answer {
 	s.stats.asked.Add(1)
+	begun := time.Now()
 	m, err := s.exchange(ctx, name, qtype)
+	s.stats.askedNanos.Add(uint64(time.Since(begun)))
 	// The policy may have changed meanwhile. What is in force now decides.
 	p := s.config.Policy()
 	match := p.Lookup(name)

@@ -65,10 +65,12 @@ type Stats struct {
 	Invalid  uint64 `json:"invalid"`  // not a question that can be answered
 	Stripped uint64 `json:"stripped"` // addresses taken out of answers
 	Cache    int    `json:"cache"`    // answers held now
+
+	AskedNanos uint64 `json:"asked_ns"` // how long upstreams took together
 }
 
 type counters struct {
-	queries, allowed, denied, cached, asked, failed, dropped, invalid, stripped atomic.Uint64
+	queries, allowed, denied, cached, asked, failed, dropped, invalid, stripped, askedNanos atomic.Uint64
 }
 
 // Server answers DNS queries by a policy. It is made by New.
@@ -170,6 +172,8 @@ func (s *Server) Stats() Stats {
 		Invalid:  c.invalid.Load(),
 		Stripped: c.stripped.Load(),
 		Cache:    s.cache.len(),
+
+		AskedNanos: c.askedNanos.Load(),
 	}
 }
 

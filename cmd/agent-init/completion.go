@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// What a shell completes is made from the table of commands, as --help is.
+
+func completionCommand() command {
+	return command{
+		name: "completion", synopsis: "bash|zsh|fish",
+		summary: "print the completions of a shell",
+		example: "agent-init completion bash > /usr/share/bash-completion/completions/agent-init",
+		run: func(_ context.Context, e environment, _ *flag.FlagSet, args []string) error {
+			shells := map[string]func(io.Writer) error{"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}
+			if len(args) == 1 && shells[args[0]] != nil {
+				return shells[args[0]](e.stdout)
+			}
+			return faultf(exitUsage, "agent-init completion bash, zsh or fish", "there are completions for bash, zsh and fish, not for %q", strings.Join(args, " "))
+		},
+	}
+}
+
+// words are the arguments that a command takes from a fixed list.
+func (c command) words() string {
+	switch c.name {
+	case "completion":
+		return "bash zsh fish"
+	case "detect":
+		return "npm go apt pip cargo"
+	}
+	return ""
+}
+
+// eachFlag calls do with the flags of c, --help included.
+func (c command) eachFlag(do func(name, value, text string)) {
+	fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
+	if c.flags != nil {
+		c.flags(fs)
+	}
+	fs.VisitAll(func(f *flag.Flag) {
+		value, text := flag.UnquoteUsage(f)
+		do(f.Name, value, text)
+	})
+	do("help", "", "show the flags and an example")
+}
+
+func visible() (list []command) {
+	for _, c := range commands() {
+		if !c.hidden {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+func dashes(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}
+
+func bashCompletion(w io.Writer) error {
+	s := &screen{w: w}
+	s.line("# bash completion for agent-init; made by: agent-init completion bash")
+	s.line("_agent_init() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} words=\n\tif [ \"$COMP_CWORD\" -eq 1 ]; then")
+	var names []string
+	for _, c := range visible() {
+		names = append(names, c.name)
+	}
+	s.line("\t\twords=%q\n\telse\n\t\tcase ${COMP_WORDS[1]} in", strings.Join(names, " "))
+	for _, c := range visible() {
+		list := strings.Fields(c.words())
+		c.eachFlag(func(name, _, _ string) { list = append(list, dashes(name)) })
+		s.line("\t\t%s) words=%q ;;", c.name, strings.Join(list, " "))
+	}
+	s.line("\t\tesac\n\tfi")
+	s.line("\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n}")
+	s.line("complete -o default -F _agent_init agent-init")
+	return s.err
+}
+
+func zshCompletion(w io.Writer) error {
+	s := &screen{w: w}
+	s.line("#compdef agent-init\n# zsh completion for agent-init; made by: agent-init completion zsh")
+	s.line("_agent_init() {\n\tlocal -a commands\n\tcommands=(")
+	for _, c := range visible() {
+		s.line("\t\t%s", shellWord(c.name+":"+strings.ReplaceAll(c.summary, ":", "\\:")))
+	}
+	s.line("\t)\n\tif (( CURRENT == 2 )); then\n\t\t_describe command commands\n\t\treturn\n\tfi\n\tcase ${words[2]} in")
+	for _, c := range visible() {
+		var args []string
+		c.eachFlag(func(name, value, text string) {
+			text = strings.NewReplacer("[", "(", "]", ")").Replace(text)
+			arg := dashes(name) + "[" + text + "]"
+			if value != "" {
+				arg += ":" + value + ":_files"
+			}
+			args = append(args, shellWord(arg))
+		})
+		if list := c.words(); list != "" {
+			args = append(args, shellWord("*:word:("+list+")"))
+		} else {
+			args = append(args, shellWord("*:argument:_files"))
+		}
+		s.line("\t%s)\n\t\t_arguments %s ;;", c.name, strings.Join(args, " \\\n\t\t\t"))
+	}
+	s.line("\tesac\n}\n_agent_init \"$@\"")
+	return s.err
+}
+
+func fishCompletion(w io.Writer) error {
+	s := &screen{w: w}
+	s.line("# fish completion for agent-init; made by: agent-init completion fish")
+	for _, c := range visible() {
+		s.line("complete -c agent-init -n __fish_use_subcommand -f -a %s -d %s", c.name, shellWord(c.summary))
+		seen := fmt.Sprintf("'__fish_seen_subcommand_from %s'", c.name)
+		if list := c.words(); list != "" {
+			s.line("complete -c agent-init -n %s -f -a %s", seen, shellWord(list))
+		}
+		c.eachFlag(func(name, value, text string) {
+			option := "-l " + name
+			if len(name) == 1 {
+				option = "-s " + name
+			}
+			if value != "" {
+				option += " -r"
+			}
+			s.line("complete -c agent-init -n %s %s -d %s", seen, option, shellWord(text))
+		})
+	}
+	return s.err
+}
+
+// shellWord quotes s for any of the shells.
+func shellWord(s string) string {
+	return "'" + strings.ReplaceAll(s, "'", `'"'"'`) + "'"
+}

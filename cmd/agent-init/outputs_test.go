@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	nethttp "net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/control"
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+// goldenState has something in every field.
+func goldenState() state {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	return state{
+		Version: 1, Phase: phaseReady, Mode: "run", Keeper: process{PID: 1, Start: 42}, Started: at, Published: at.Add(time.Hour),
+		Agent:    agentState{User: "agent", UID: 1000},
+		Firewall: firewallState{Backend: "nftables", Verified: at.Add(time.Hour), Repairs: 1},
+		Policy:   policyState{Counts: policy.Counts{Files: 2, Rules: 9, Names: 5, Wildcards: 2, Addresses: 1, Denied: 1, Required: 1}, Attempts: 3, Loaded: at},
+		Guard: guardState{OK: true, UID: 64901, Restarts: 2, Seen: at, Stats: guardStats{Queries: 100, Allowed: 90, Denied: 10, Cached: 50, Asked: 40, Failed: 1,
+			Stripped: 3, Relays: 4, Passed: 70, Refused: 6, Drops: 8, Leases: 40, LeaseNanos: 12_000_000, AskedNanos: 900_000_000}},
+		Leases: leaseState{Names: 5, Elements: 20}, Grants: grantsState{Allowed: 1, Denied: 2, Requests: 3},
+		SelfTest: &selfTestState{OK: true, Time: at, Checks: 60, Millis: 400}, Audit: auditState{File: "/var/log/agent-init/audit.jsonl"},
+	}
+}
+
+// golden compares got with a file of testdata; AGENT_INIT_GOLDEN=write makes it.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if os.Getenv("AGENT_INIT_GOLDEN") == "write" {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(want) {
+		t.Errorf("%s is a public contract; got:\n%s\nwant:\n%s", path, got, want)
+	}
+}
+
+func TestMetricsGolden(t *testing.T) {
+	s := goldenState()
+	s.Keeper = self()
+	var b strings.Builder
+	if err := s.writeMetrics(&b, s.Published); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "metrics.golden.txt", []byte(b.String()))
+	line := regexp.MustCompile(`^(# (HELP|TYPE) agent_init_[a-z_]+ .+|agent_init_[a-z_]+(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? [0-9.]+)$`)
+	typed := map[string]bool{}
+	for sc := bufio.NewScanner(strings.NewReader(b.String())); sc.Scan(); {
+		if !line.MatchString(sc.Text()) {
+			t.Errorf("not in the format: %s", sc.Text())
+		}
+		if f := strings.Fields(sc.Text()); f[1] == "TYPE" {
+			if typed[f[2]] {
+				t.Errorf("%s is there twice", f[2])
+			}
+			typed[f[2]] = true
+		}
+	}
+}
+
+// TestMetricsSocket: what speaks HTTP over a unix socket gets the same.
+func TestMetricsSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "metrics.sock")
+	l, err := control.Listen(path, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	k := &keeper{state: goldenState()}
+	go k.serveMetrics(l)
+	client := nethttp.Client{Transport: &nethttp.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("unix", path) }}}
+	for range 2 {
+		r, err := client.Get("http://agent-init/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(r.Body)
+		r.Body.Close()
+		if err != nil || r.StatusCode != 200 || !strings.Contains(string(body), "agent_init_dns_queries_total{decision=\"deny\"} 10\n") {
+			t.Errorf("%v, %s\n%s", err, r.Status, body)
+		}
+	}
+}
+
+// TestCompletions: every command and every flag is known to every shell, and
+// none that is not for people.
+func TestCompletions(t *testing.T) {
+	for shell, write := range map[string]func(io.Writer) error{"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion} {
+		var b strings.Builder
+		if err := write(&b); err != nil {
+			t.Fatal(err)
+		}
+		text := b.String()
+		for _, c := range commands() {
+			if has := regexp.MustCompile(`(^|[^a-z_-])` + c.name + `([^a-z_-]|$)`).MatchString(text); has == c.hidden {
+				t.Errorf("%s: %s: known: %v", shell, c.name, has)
+			}
+			if c.hidden {
+				continue
+			}
+			c.eachFlag(func(name, _, _ string) {
+				want := dashes(name)
+				if shell == "fish" {
+					want = "-l " + name
+					if len(name) == 1 {
+						want = "-s " + name
+					}
+				}
+				if !strings.Contains(text, want) {
+					t.Errorf("%s: %s %s is not known", shell, c.name, want)
+				}
+			})
+		}
+		if strings.Count(text, "'")%2 != 0 {
+			t.Errorf("%s: a quote is open", shell)
+		}
+	}
+}
+
+// TestManPages: one for each command, from what --help says.
+func TestManPages(t *testing.T) {
+	dir := t.TempDir()
+	if err := manCommand().run(t.Context(), environment{}, nil, []string{dir}); err != nil {
+		t.Fatal(err)
+	}
+	main, err := os.ReadFile(filepath.Join(dir, "agent-init.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range visible() {
+		page, err := os.ReadFile(filepath.Join(dir, "agent-init-"+c.name+".1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{roff(c.summary), roff(c.example)} {
+			if !strings.Contains(string(page), want) {
+				t.Errorf("%s: lacks %q", c.name, want)
+			}
+		}
+		if !strings.Contains(string(main), "agent-init\\-"+roff(c.name)) {
+			t.Errorf("agent-init.1 lacks %s", c.name)
+		}
+		for line := range strings.Lines(string(page)) {
+			if strings.HasPrefix(line, "'") || strings.HasPrefix(line, ".") && !regexp.MustCompile(`^\.(TH|SH|TP|B|BR|I|RI|EX|EE)( |$)`).MatchString(strings.TrimSpace(line)) {
+				t.Errorf("%s: %q would be a request of troff's", c.name, line)
+			}
+		}
+	}
+}
+
+// TestHelp: each command for people has an example, and its summary fits a line.
+func TestHelp(t *testing.T) {
+	for _, c := range visible() {
+		if c.example == "" || len(c.summary) > 90 || c.summary == "" || !strings.HasPrefix(c.example, "agent-init "+c.name) && !strings.Contains(c.example, "agent-init "+c.name) {
+			t.Errorf("%s: summary %q, example %q", c.name, c.summary, c.example)
+		}
+		var b strings.Builder
+		fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
+		if c.flags != nil {
+			c.flags(fs)
+		}
+		c.help(&b, fs)
+		if !strings.Contains(b.String(), "Example:\n") {
+			t.Errorf("%s: no example in --help", c.name)
+		}
+		fs.VisitAll(func(f *flag.Flag) {
+			if f.Usage == "" || strings.Contains(fmt.Sprint(f.Usage), "\n") {
+				t.Errorf("%s --%s: %q", c.name, f.Name, f.Usage)
+			}
+		})
+	}
+}
