@@ -24,6 +24,7 @@ import (
 // step is one thing that must succeed before the agent may start.
 type step struct {
 	name string
+	part string // of the start, as it is shown to a person
 	do   func(context.Context) error
 }
 
@@ -31,17 +32,17 @@ type step struct {
 // sealed stays sealed.
 func (k *keeper) steps() []step {
 	return []step{
-		{"check the container", k.checkContainer},        // nothing has been touched yet
-		{"seal the network", k.seal},                     // from here on nothing leaves; older flows are forgotten
-		{"prepare the runtime directory", k.openRuntime}, // one keeper only; state and audit log
-		{"read the policy", k.loadPolicy},                // trusted files, owned by root
-		{"open the control sockets", k.openSockets},      // nobody is served yet
-		{"find the agent's user", k.findUser},            //
-		{"give up what is not needed", k.harden},         // before anything untrusted runs
-		{"start the guard", k.startGuard},                // it reads the policy while the rules are applied
-		{"apply the rules", k.applyRules},                // one transaction
-		{"wait for the guard", k.awaitGuard},             // names are answered from here on
-		{"prove the confinement", k.proveConfinement},    // from the agent's side, with its credentials
+		{"check the container", "check the container", k.checkContainer},       // nothing has been touched yet
+		{"seal the network", "seal the network", k.seal},                       // from here on nothing leaves; older flows are forgotten
+		{"prepare the runtime directory", "read the policy", k.openRuntime},    // one keeper only; state and audit log
+		{"read the policy", "read the policy", k.loadPolicy},                   // trusted files, owned by root
+		{"open the control sockets", "read the policy", k.openSockets},         // nobody is served yet
+		{"find the agent's user", "read the policy", k.findUser},               //
+		{"give up what is not needed", "read the policy", k.harden},            // before anything untrusted runs
+		{"start the guard", "start the guard", k.startGuard},                   // it reads the policy while the rules are applied
+		{"apply the rules", "apply the rules", k.applyRules},                   // one transaction
+		{"wait for the guard", "wait for the guard", k.awaitGuard},             // names are answered from here on
+		{"prove the confinement", "prove the confinement", k.proveConfinement}, // from the agent's side, with its credentials
 	}
 }
 
@@ -60,7 +61,9 @@ func (k *keeper) boot(ctx context.Context) error {
 	}()
 	for _, s := range k.steps() {
 		begun := time.Now()
+		k.progress.enter(s.part)
 		if err := s.do(ctx); err != nil {
+			k.progress.failed()
 			var f *fault
 			if !errors.As(err, &f) {
 				f = faultf(exitRules, "see agent-init run --log-level debug", "%s: %w", s.name, err)
@@ -74,6 +77,7 @@ func (k *keeper) boot(ctx context.Context) error {
 	go k.operate(context.WithoutCancel(ctx))
 	k.update(func(s *state) { s.Phase = phaseReady })
 	k.publish()
+	k.progress.done("confined, in all")
 	k.log.Info("confined", "took", time.Since(started).Round(10*time.Microsecond))
 	return nil
 }

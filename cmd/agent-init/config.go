@@ -25,6 +25,7 @@ type config struct {
 	selftest         string // require, warn or off
 	backend          string
 	monitor          bool // --mode monitor
+	quiet            bool
 	grace            time.Duration
 	signalTarget     string
 	logLevel         string
@@ -47,6 +48,7 @@ func configFlags(fs *flag.FlagSet) {
 	fs.String("selftest", "require", "`WHAT` to do if the self-test fails: require (do not start), warn, or off")
 	fs.String("backend", "auto", "packet filter `BACKEND`: "+strings.Join(firewall.Backends(), ", ")+"; auto is nftables if the kernel takes its rules, else xtables")
 	fs.String("mode", "enforce", "`MODE`: enforce, or monitor, which denies no name and no address, and logs what enforce would deny")
+	fs.Bool("quiet", false, "show no progress of the start on a terminal")
 	fs.String("log-level", "warn", "`LEVEL` of diagnostics on stderr: debug, info, warn or error")
 }
 
@@ -86,7 +88,7 @@ func readConfig(fs *flag.FlagSet, environ []string) (config, error) {
 	}
 	c := config{
 		dir: value("config"), user: value("user"), selftest: value("selftest"), backend: value("backend"),
-		monitor:      value("mode") == "monitor",
+		monitor: value("mode") == "monitor", quiet: value("quiet") == "true",
 		signalTarget: value("signal-target"), logLevel: value("log-level"),
 		unsafeNoFirewall: value("unsafe-no-firewall") == "true",
 		session:          value("session"), record: value("record"), prefix: value("prefix"),

@@ -30,6 +30,7 @@ const dropGroup = 4100
 type keeper struct {
 	config   config
 	log      *slog.Logger
+	progress *progress // nil: nobody watches the start
 	dir      runtimeDir
 	fw       *firewall.Firewall
 	lock     *os.File // held for as long as this is the keeper

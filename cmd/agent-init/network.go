@@ -87,8 +87,17 @@ func bringUp(e environment, c config) error {
 		return faultf(exitRules, "", "start the keeper: %w", err)
 	}
 	var out keeperReport
-	if err := json.NewDecoder(io.LimitReader(r, 1<<20)).Decode(&out); err != nil {
-		return faultf(exitRules, "see agent-init up --log-level debug", "the keeper ended without a word: %w", err)
+	for reports := json.NewDecoder(io.LimitReader(r, 1<<20)); ; {
+		if err := reports.Decode(&out); err != nil {
+			return faultf(exitRules, "see agent-init up --log-level debug", "the keeper ended without a word: %w", err)
+		}
+		if out.Say == "" {
+			break
+		}
+		if show := newProgress(c, os.Stderr); show != nil {
+			show.say(out.Say)
+		}
+		out.Say = ""
 	}
 	if out.Code != exitOK {
 		return faultf(out.Code, out.Remedy, "%s", out.Cause)
@@ -116,7 +125,10 @@ type keeperArgs struct {
 	Monitor                                bool
 }
 
+// keeperReport is what the detached keeper says to who started it: progress, and
+// in the end how it went.
 type keeperReport struct {
+	Say           string
 	Code          int
 	Cause, Remedy string
 }
@@ -168,6 +180,11 @@ func keepNetwork(ctx context.Context, c config, mode string, out *os.File) error
 			}
 		}
 	}()
+	k.progress = newProgress(c, os.Stderr)
+	if out != nil {
+		said := json.NewEncoder(out)
+		k.progress = &progress{say: func(text string) { _ = said.Encode(keeperReport{Say: text}) }}
+	}
 	err = k.boot(ctx)
 	if out != nil {
 		tellParent(out, err)

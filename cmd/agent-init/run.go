@@ -47,6 +47,7 @@ func runAgent(ctx context.Context, e environment, c config, args []string) error
 		return err
 	}
 	defer k.close()
+	k.progress = newProgress(c, os.Stderr)
 
 	signals := make(chan os.Signal, 1024)
 	ctx, stop := context.WithCancelCause(ctx)

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+)
+
+// progress shows a start to the person who waits for it: a line for each part,
+// at most eight in all, as they pass, each with its time. A nil progress shows
+// nothing.
+type progress struct {
+	say    func(text string)
+	part   string
+	begun  time.Time
+	opened time.Time
+}
+
+// newProgress shows on w, if it is a terminal and nobody asked for silence, or for
+// diagnostics, which say the same.
+func newProgress(c config, w *os.File) *progress {
+	if c.quiet || c.level() < slog.LevelWarn || !isTerminal(w) {
+		return nil
+	}
+	return &progress{say: func(text string) { _, _ = io.WriteString(w, text) }}
+}
+
+// enter begins a step; steps of one part share a line.
+func (p *progress) enter(part string) {
+	if p == nil || part == p.part {
+		return
+	}
+	now := time.Now()
+	if p.opened.IsZero() {
+		p.opened = now
+	}
+	p.close(now)
+	p.part, p.begun = part, now
+	p.say(fmt.Sprintf("agent-init: %-24s ", part))
+}
+
+func (p *progress) close(now time.Time) {
+	if p.part != "" {
+		p.say(fmt.Sprintf("%8s\n", tookText(now.Sub(p.begun))))
+		p.part = ""
+	}
+}
+
+// done ends the last part, and sums up.
+func (p *progress) done(what string) {
+	if p == nil {
+		return
+	}
+	now := time.Now()
+	p.close(now)
+	p.say(fmt.Sprintf("agent-init: %-24s %8s\n", what, tookText(now.Sub(p.opened))))
+}
+
+// failed ends the line of the part that was not done.
+func (p *progress) failed() {
+	if p != nil && p.part != "" {
+		p.say("  failed\n")
+		p.part = ""
+	}
+}
+
+func tookText(d time.Duration) string {
+	if d < 10*time.Second {
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/creack/pty"
+)
+
+// TestProgress: at most eight lines, each with its time, for the steps as they
+// are.
+func TestProgress(t *testing.T) {
+	var b strings.Builder
+	p := &progress{say: func(s string) { b.WriteString(s) }}
+	k := &keeper{}
+	for _, s := range k.steps() {
+		p.enter(s.part)
+	}
+	p.done("confined")
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	if len(lines) > 8 || len(lines) < 5 {
+		t.Errorf("%d lines:\n%s", len(lines), b.String())
+	}
+	form := regexp.MustCompile(`^agent-init: [a-z].{23} +[0-9.]+ m?s$`)
+	for _, l := range lines {
+		if !form.MatchString(l) {
+			t.Errorf("%q", l)
+		}
+	}
+	b.Reset()
+	p = &progress{say: func(s string) { b.WriteString(s) }}
+	p.enter("seal the network")
+	p.failed()
+	if !strings.HasSuffix(b.String(), "failed\n") {
+		t.Errorf("%q", b.String())
+	}
+}
+
+// TestProgressIsForPeople: nothing without a terminal, nothing if it is quiet.
+func TestProgressIsForPeople(t *testing.T) {
+	master, terminal, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	defer terminal.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	for _, tc := range []struct {
+		c    config
+		w    *os.File
+		show bool
+	}{
+		{config{logLevel: "warn"}, terminal, true},
+		{config{logLevel: "warn"}, null, false},
+		{config{logLevel: "warn", quiet: true}, terminal, false},
+		{config{logLevel: "info"}, terminal, false},
+	} {
+		p := newProgress(tc.c, tc.w)
+		if (p != nil) != tc.show {
+			t.Errorf("%+v on %s: %v", tc.c.logLevel, tc.w.Name(), p)
+		}
+		p.enter("a part") // a nil one takes all of it
+		p.failed()
+		p.done("confined")
+	}
+}
