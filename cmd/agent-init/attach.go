@@ -115,7 +115,7 @@ func dialSession() (*os.File, error) {
 	case errors.Is(err, os.ErrPermission):
 		return nil, faultf(exitPrivilege, "use docker exec -u root, or the agent's user", "only root and the agent's user may use the session")
 	case errors.Is(err, unix.ECONNREFUSED):
-		return nil, faultf(exitFailure, "", "the session has ended")
+		return nil, faultf(exitFailure, "agent-init sessions shows whether there is another", "the session has ended")
 	}
 	return f, err
 }

@@ -66,7 +66,7 @@ func (k *keeper) boot(ctx context.Context) error {
 			k.progress.failed()
 			var f *fault
 			if !errors.As(err, &f) {
-				f = faultf(exitRules, "see agent-init run --log-level debug", "%s: %w", s.name, err)
+				f = faultf(exitRules, "start it with --log-level debug, which says more", "%s: %w", s.name, err)
 			}
 			k.fail(f)
 			return f
@@ -120,7 +120,7 @@ func (k *keeper) checkContainer(ctx context.Context) error {
 		if errors.As(err, &missing) {
 			return capabilityFault(missing)
 		}
-		return faultf(exitPrivilege, "", "%w", err)
+		return faultf(exitPrivilege, "report this with the container's run line", "%w", err)
 	}
 	// A keeper at work would be disturbed by what comes before the lock.
 	if dir, err := findRuntimeDir(); err == nil && dir.held() {
@@ -135,7 +135,7 @@ func (k *keeper) checkContainer(ctx context.Context) error {
 	return nil
 }
 
-const kernelRemedy = "agent-init needs a kernel with nf_tables, or with ip_set and the package iptables in the image, for IPv4 and IPv6; see docs/platforms.md"
+const kernelRemedy = "use a kernel with nf_tables, or with ip_set and the package iptables in the image, for IPv4 and IPv6; see docs/platforms.md"
 
 // xtablesLock returns the file that iptables locks on a read-only root. No one
 // but root can open it, in a directory that is root's.
@@ -158,9 +158,9 @@ func (k *keeper) seal(ctx context.Context) error {
 	}
 	switch {
 	case errors.Is(err, firewall.ErrPermission):
-		return faultf(exitPrivilege, "start the container with --cap-add=NET_ADMIN (Kubernetes: securityContext.capabilities.add)", "%w", err)
+		return faultf(exitPrivilege, capabilityFix("NET_ADMIN"), "%w", err)
 	case errors.Is(err, firewall.ErrRaw):
-		return faultf(exitPrivilege, "start the container with --cap-add=NET_RAW (Kubernetes: securityContext.capabilities.add), or use --backend nftables", "%w", err)
+		return faultf(exitPrivilege, capabilityFix("NET_RAW")+"; or use --backend nftables", "%w", err)
 	case err != nil:
 		return faultf(exitRules, kernelRemedy, "seal the network: %w", err)
 	}
@@ -172,7 +172,7 @@ func (k *keeper) seal(ctx context.Context) error {
 	}
 	// While everything is sealed, nothing that is forgotten can come back.
 	if err := fw.FlushConntrack(ctx); err != nil {
-		return faultf(exitRules, "agent-init needs a kernel with nf_conntrack_netlink", "forget older connections: %w", err)
+		return faultf(exitRules, "use a kernel with nf_conntrack_netlink (CONFIG_NF_CT_NETLINK)", "forget older connections: %w", err)
 	}
 	return nil
 }
@@ -297,7 +297,7 @@ func (k *keeper) startGuard(ctx context.Context) error {
 	}
 	// The log of refused packets stays the keeper's while guards come and go.
 	if k.drops, err = firewall.OpenDropLog(dropGroup); err != nil {
-		return faultf(exitRules, "agent-init needs a kernel with nfnetlink_log", "open the log of refused packets: %w", err)
+		return faultf(exitRules, "use a kernel with nfnetlink_log (CONFIG_NETFILTER_NETLINK_LOG)", "open the log of refused packets: %w", err)
 	}
 	k.guard = newGuardKeeper(k)
 	k.guard.start(ctx)
@@ -315,7 +315,7 @@ func (k *keeper) applyRules(ctx context.Context) error {
 	// Rules that an earlier keeper left stay until here: what they let start
 	// since the seal may not be the policy's.
 	if err := k.closeForeignFlows(ctx); err != nil {
-		return faultf(exitRules, "agent-init needs a kernel with nf_conntrack_netlink", "end what the policy does not allow: %w", err)
+		return faultf(exitRules, "use a kernel with nf_conntrack_netlink (CONFIG_NF_CT_NETLINK)", "end what the policy does not allow: %w", err)
 	}
 	return nil
 }
@@ -338,7 +338,7 @@ func (k *keeper) awaitGuard(ctx context.Context) error {
 	if err := k.guard.await(ctx); err != nil {
 		var why string
 		k.update(func(s *state) { why = s.Guard.Fault })
-		return faultf(exitRules, "see agent-init run --log-level debug", "%w (%s)", err, why)
+		return faultf(exitRules, "start it with --log-level debug, which says more", "%w (%s)", err, why)
 	}
 	go k.maintain(context.WithoutCancel(ctx))
 	return nil
@@ -360,7 +360,7 @@ func (k *keeper) proveConfinement(ctx context.Context) error {
 	report, err := k.runSelfTest(ctx)
 	k.probing.end()
 	if err != nil {
-		return faultf(exitSelfTest, "see agent-init run --log-level debug", "the self-test could not be run: %w", err)
+		return faultf(exitSelfTest, "start it with --log-level debug, which says more", "the self-test could not be run: %w", err)
 	}
 	k.noteSelfTest(report)
 	if report.OK {

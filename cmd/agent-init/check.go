@@ -84,7 +84,7 @@ func check(e environment, b *policy.Bundle, effective, asJSON bool) error {
 			r.Policy = &report
 		}
 	case !errors.As(err, &r.Errors):
-		return faultf(exitPolicy, "", "%w", err)
+		return faultf(exitPolicy, "see agent-init check --help", "%w", err)
 	}
 	if asJSON {
 		enc := json.NewEncoder(e.stdout)

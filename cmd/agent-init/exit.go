@@ -59,7 +59,7 @@ func report(w io.Writer, err error) int {
 		}
 		return f.code
 	default:
-		fmt.Fprintf(w, "agent-init: %v\n", err)
+		fmt.Fprintf(w, "agent-init: %v\n  remedy: see agent-init status, or run agent-init doctor as root\n", err)
 		return exitFailure
 	}
 }

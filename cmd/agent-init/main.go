@@ -73,6 +73,7 @@ func commands() []command {
 		newCommand(),
 		historyCommand(),
 		killWindowCommand(),
+		doctorCommand(),
 		metricsCommand(),
 		versionCommand(),
 		completionCommand(),

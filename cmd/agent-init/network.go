@@ -84,12 +84,12 @@ func bringUp(e environment, c config) error {
 	})
 	w.Close()
 	if err != nil {
-		return faultf(exitRules, "", "start the keeper: %w", err)
+		return faultf(exitRules, "mount /proc in the container", "start the keeper: %w", err)
 	}
 	var out keeperReport
 	for reports := json.NewDecoder(io.LimitReader(r, 1<<20)); ; {
 		if err := reports.Decode(&out); err != nil {
-			return faultf(exitRules, "see agent-init up --log-level debug", "the keeper ended without a word: %w", err)
+			return faultf(exitRules, "run it again with --log-level debug, which says more", "the keeper ended without a word: %w", err)
 		}
 		if out.Say == "" {
 			break
@@ -214,7 +214,7 @@ func tellParent(out *os.File, err error) {
 	if err != nil {
 		var f *fault
 		if !errors.As(err, &f) {
-			f = faultf(exitRules, "", "%w", err)
+			f = faultf(exitRules, "see agent-init status", "%w", err)
 		}
 		r = keeperReport{Code: f.code, Cause: f.Error(), Remedy: f.remedy}
 	}

@@ -42,7 +42,7 @@ func (k *keeper) openSockets(context.Context) error {
 		return faultf(exitRules, "mount a tmpfs at /run", "%w", err)
 	}
 	if k.requests, err = l.File(); err != nil {
-		return faultf(exitRules, "see agent-init run --log-level debug", "keep the socket for requests: %w", err)
+		return faultf(exitRules, "start it with --log-level debug, which says more", "keep the socket for requests: %w", err)
 	}
 	return nil
 }

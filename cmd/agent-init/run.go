@@ -73,7 +73,7 @@ func runAgent(ctx context.Context, e environment, c config, args []string) error
 		if errors.As(err, &f) {
 			return f
 		}
-		return faultf(exitRules, "see agent-init run --log-level debug", "start the agent: %w", err)
+		return faultf(exitRules, "start it with --log-level debug, which says more", "start the agent: %w", err)
 	}
 	close(started)
 	st := k.reaper.Supervise(context.WithoutCancel(ctx), agent, reaper.Options{

@@ -58,7 +58,7 @@ func stageCommand() command {
 			if order.Front {
 				signal.Ignore(unix.SIGTTOU) // or it would stop us; the command gets the default back
 				if err := unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, os.Getpid()); err != nil {
-					return faultf(exitTerminalLost, "", "take the terminal's foreground: %w", err)
+					return faultf(exitTerminalLost, "keep the terminal attached, or start the container without -t", "take the terminal's foreground: %w", err)
 				}
 			}
 			return dropFault(privdrop.Exec(order.Spec))
@@ -85,7 +85,7 @@ func dropFault(err error) error {
 }
 
 func capabilityFault(missing *privdrop.CapabilityError) *fault {
-	return faultf(exitPrivilege, "start the container with --cap-add="+missing.Capability+" (Kubernetes: securityContext.capabilities.add)", "%w", missing)
+	return faultf(exitPrivilege, capabilityFix(missing.Capability), "%w", missing)
 }
 
 // spawnOptions say what to start through the stage.
@@ -190,11 +190,11 @@ func killCommand() command {
 		summary: "signals processes of the same uid (started by agent-init itself)",
 		run: func(_ context.Context, _ environment, _ *flag.FlagSet, args []string) error {
 			if len(args) < 2 {
-				return faultf(exitUsage, "", "no signal and pid")
+				return faultf(exitUsage, "this is for agent-init itself", "no signal and pid")
 			}
 			sig, err := strconv.Atoi(args[0])
 			if err != nil {
-				return faultf(exitUsage, "", "not a signal: %q", args[0])
+				return faultf(exitUsage, "this is for agent-init itself", "not a signal: %q", args[0])
 			}
 			var errs []error
 			for _, a := range args[1:] {

@@ -34,11 +34,7 @@ func statusCommand() command {
 			case fs.Lookup("json").Value.String() == "true":
 				enc := json.NewEncoder(e.stdout)
 				enc.SetIndent("", "  ")
-				if err := enc.Encode(struct {
-					Healthy bool     `json:"healthy"`
-					Why     []string `json:"why,omitempty"`
-					*state
-				}{ok, why, &s}); err != nil {
+				if err := enc.Encode(statusReport{ok, why, &s}); err != nil {
 					return err
 				}
 			default:
@@ -50,6 +46,13 @@ func statusCommand() command {
 			return nil
 		},
 	}
+}
+
+// statusReport is what status --json prints. The names of its fields are public.
+type statusReport struct {
+	Healthy bool     `json:"healthy"`
+	Why     []string `json:"why,omitempty"`
+	*state
 }
 
 // write shows the state on one screen.
@@ -69,7 +72,7 @@ func (s *state) write(w io.Writer, ok bool, why []string, colour bool) {
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-10s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	row("mode", "%s, started %s", s.Mode, s.Started.Format(time.RFC3339))
+	row("mode", "%s, %s, started %s", s.Mode, modeWord(s.Monitor), s.Started.Format(time.RFC3339))
 	row("agent", "%s (uid %d)", s.Agent.User, s.Agent.UID)
 	row("rules", "%s, compared with the plan %s, repaired %d times", s.Firewall.Backend, ago(s.Firewall.Verified), s.Firewall.Repairs)
 	row("", "%s", s.Firewall.Why)
@@ -84,6 +87,9 @@ func (s *state) write(w io.Writer, ok bool, why []string, colour bool) {
 	row("guard", "%s (uid %d), restarted %d times; %d queries, %d denied", guard, s.Guard.UID, s.Guard.Restarts, s.Guard.Stats.Queries, s.Guard.Stats.Denied)
 	row("gate", "%d connections now; %d passed, %d refused", s.Guard.Stats.Relays, s.Guard.Stats.Passed, s.Guard.Stats.Refused)
 	row("leases", "%d addresses and ports for %d names", s.Leases.Elements, s.Leases.Names)
+	if g := s.Grants; g.Allowed+g.Denied+g.Requests > 0 {
+		row("grants", "%d allowed, %d denied at run time; %d requests of the agent wait: agent-init grants", g.Allowed, g.Denied, g.Requests)
+	}
 	switch {
 	case s.SelfTest == nil:
 		row("self-test", "not run")

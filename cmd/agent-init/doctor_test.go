@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// wellPatient has nothing wrong.
+func wellPatient(t *testing.T) patient {
+	s := goldenState()
+	s.Keeper, s.Guard.Stats.Failed = self(), 0
+	return patient{
+		now: s.Published, state: &s, bounding: 1<<12 | 1<<7 | 1<<6 | 1<<8, noNewPrivs: true, has: func(string) bool { return false },
+		addrs6: 1, loopback6: true, route6: true, dir: "/etc/agent-init", policy: parsePolicy(t, "domains: [ok.example]"),
+		newest: s.Published.Add(-time.Hour), newestFile: "/etc/hosts", servers: []string{"192.0.2.53:53"},
+	}
+}
+
+func TestDoctorWell(t *testing.T) {
+	d := examine(t.Context(), wellPatient(t))
+	for _, f := range d.Findings {
+		if f.Result != passes || f.Fix != "" || f.Detail == "" {
+			t.Errorf("%+v", f)
+		}
+	}
+	if !d.OK || len(d.Findings) < 12 {
+		t.Errorf("%d findings", len(d.Findings))
+	}
+	data, err := json.MarshalIndent(d, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "doctor.golden.json", append(data, '\n'))
+}
+
+// TestDoctorFinds: each ailment is found, by that name, with a fix.
+func TestDoctorFinds(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ail          func(p *patient)
+		check, level string
+		says, fix    string
+	}{
+		"no NET_ADMIN":    {func(p *patient) { p.bounding &^= 1 << 12 }, "capabilities", fails, "NET_ADMIN is missing", "cap_add: [NET_ADMIN]"},
+		"no SETPCAP":      {func(p *patient) { p.bounding &^= 1 << 8 }, "capabilities", fails, "SETPCAP", "--cap-add=SETPCAP"},
+		"NET_RAW":         {func(p *patient) { p.bounding |= 1 << 13 }, "capabilities", warns, "NET_RAW", "cap_drop: [ALL]"},
+		"privileged":      {func(p *patient) { p.bounding = 1<<41 - 1 }, "capabilities", warns, "SYS_ADMIN", "no --privileged"},
+		"no no-new-privs": {func(p *patient) { p.noNewPrivs = false }, "privileges", warns, "setuid", "allowPrivilegeEscalation: false"},
+		"not running":     {func(p *patient) { p.state = nil }, "agent-init", warns, "has not confined", "agent-init run"},
+		"degraded":        {func(p *patient) { p.state.Policy.Fault = "x\na.txt:1:1: bad" }, "agent-init", fails, "a.txt:1:1: bad", "status"},
+		"monitor":         {func(p *patient) { p.state.Monitor = true }, "agent-init", fails, "NOT CONFINED", "status"},
+		"kernel": {func(p *patient) {
+			p.state = nil
+			p.probe = func(context.Context) (string, error) { return "", errors.New("no nf_tables") }
+		}, "kernel", fails, "no nf_tables", "Linux 5.6"},
+		"host network":       {func(p *patient) { p.network = errors.New("the host's") }, "network", fails, "the host's", "hostNetwork: false"},
+		"legacy tables":      {func(p *patient) { p.legacyTables = []string{"filter"} }, "iptables", warns, "filter", "iptables-legacy"},
+		"no ip6tables":       {func(p *patient) { p.state.Firewall.Backend = "xtables-nft" }, "iptables", fails, "ip6tables is missing", "install iptables"},
+		"no ::1":             {func(p *patient) { p.loopback6 = false }, "IPv6", warns, "half up", "disable_ipv6"},
+		"no route":           {func(p *patient) { p.route6 = false }, "IPv6", warns, "no way out", "disable_ipv6"},
+		"writable policy":    {func(p *patient) { p.policyErr = faultf(78, "chown it", "allowlist.txt: belongs to the agent") }, "policy", fails, "belongs to the agent", "chown it"},
+		"policy in the work": {func(p *patient) { p.dir = "/workspace/.agent-init" }, "policy", fails, "inside the workspace", "/etc/agent-init"},
+		"docker.sock":        {func(p *patient) { p.sockets = []string{"/var/run/docker.sock"} }, "mounts", fails, "root on the machine", "-v /var/run/docker.sock"},
+		"ssh-agent":          {func(p *patient) { p.sockets = []string{"/tmp/ssh-XXX/agent.7"} }, "mounts", warns, "sign in as you", "ssh-add -c"},
+		"clock behind":       {func(p *patient) { p.newest = p.now.Add(time.Hour) }, "clock", fails, "is behind", "clock"},
+		"no DNS server":      {func(p *patient) { p.servers = nil }, "DNS", fails, "no upstream", "--dns"},
+		"broken DNS":         {func(p *patient) { p.state.Guard.Stats.Asked, p.state.Guard.Stats.Failed = 10, 9 }, "DNS", fails, "9 of 10", "dnsConfig"},
+		"intercepted DNS":    {func(p *patient) { p.strippedNames = 2 }, "DNS", warns, "2 names", "private"},
+		"DoH tried":          {func(p *patient) { p.deniedNames = []string{"dns.google", "x.example"} }, "DoH", warns, "dns.google", "turn it off"},
+		"DoH allowed":        {func(p *patient) { p.policy = parsePolicy(t, "domains: [dns.google]") }, "DoH", warns, "policy.yaml:1", "remove it"},
+		"log is lost":        {func(p *patient) { p.state.Audit.Fault = "disk full" }, "audit log", fails, "disk full", "make room"},
+		"log on tmpfs":       {func(p *patient) { p.state.Audit.File = "/dev/shm/agent-init/log/audit.jsonl" }, "audit log", warns, "gone with", "volume"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := wellPatient(t)
+			tc.ail(&p)
+			d := examine(t.Context(), p)
+			for _, f := range d.Findings {
+				if f.Check == tc.check && f.Result == tc.level && strings.Contains(f.Detail, tc.says) && strings.Contains(f.Fix, tc.fix) {
+					if d.OK != (tc.level != fails) {
+						t.Errorf("the verdict is %v", d.OK)
+					}
+					return
+				}
+			}
+			t.Errorf("not found in %+v", d.Findings)
+		})
+	}
+}
+
+func TestMountedSockets(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"docker.sock", "with space.sock"} {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		if err := unix.Bind(fd, &unix.SockaddrUnix{Name: filepath.Join(dir, name)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info := filepath.Join(dir, "mountinfo")
+	text := "36 35 98:0 /x " + dir + "/docker.sock rw - ext4 /dev/a rw\n37 35 98:0 /x " + dir + `/with\040space.sock rw - ext4 /dev/a rw` + "\n38 35 98:0 / " + dir + " rw - ext4 /dev/a rw\nshort\n"
+	if err := os.WriteFile(info, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(mountedSockets(info, map[string]string{"SSH_AUTH_SOCK": dir + "/docker.sock", "DOCKER_HOST": "tcp://x"}), " ")
+	for _, want := range []string{"docker.sock", "with space.sock"} {
+		if strings.Count(got, want) != 1 {
+			t.Errorf("%s: found %q", want, got)
+		}
+	}
+}
+
+func TestStatusGolden(t *testing.T) {
+	s := goldenState()
+	data, err := json.MarshalIndent(statusReport{Healthy: true, state: &s}, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "status.golden.json", append(data, '\n'))
+}
+
+func TestGrantsGolden(t *testing.T) {
+	data, err := json.MarshalIndent(grantsReport{Version: 1, Grants: []grant{
+		{Number: 1, Kind: grantAllow, Target: "a.example", Reason: "why", Made: noon, Expires: noon.Add(time.Minute), PID: 7},
+		{Number: 2, Kind: grantDeny, Target: "b.example", Made: noon},
+		{Number: 3, Kind: grantRequest, Target: "c.example", UID: 1000, PID: 9, Made: noon, Expires: noon.Add(time.Hour), Asked: 2},
+	}}, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "grants.golden.json", append(data, '\n'))
+}
+
+func TestExplainGolden(t *testing.T) {
+	p := publishedWith(t, "ok.example\n", nil)
+	x, _ := explained(t, p, "new.example:443")
+	data, err := json.MarshalIndent(x, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "explain.golden.json", append(data, '\n'))
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// checkIPTables looks for rules that another generation of iptables holds.
+func checkIPTables(_ context.Context, p patient) []finding {
+	backend := ""
+	if p.state != nil {
+		backend = p.state.Firewall.Backend
+	}
+	switch {
+	case strings.HasPrefix(backend, "xtables") && !p.has("ip6tables-restore") && !p.has("ip6tables-nft-restore") && !p.has("ip6tables-legacy-restore"):
+		return fail("iptables", "apt-get install iptables, or use --backend nftables", "ip6tables is missing, and %s needs it for IPv6", backend)
+	case len(p.legacyTables) > 0 && backend != "xtables-legacy":
+		return warn("iptables", "remove the rules of iptables-legacy, or leave them: a drop in either place is final, and neither can open what the other closes",
+			"iptables-legacy has tables here (%s) beside nftables", strings.Join(p.legacyTables, ", "))
+	case backend == "" || backend == "nftables":
+		return pass("iptables", "not needed: nftables holds both families")
+	}
+	return pass("iptables", "both families are there, by %s", backend)
+}
+
+// checkIPv6 finds an IPv6 that is up in part.
+func checkIPv6(_ context.Context, p patient) []finding {
+	const off = "docker: --sysctl net.ipv6.conf.all.disable_ipv6=1; compose: sysctls: [net.ipv6.conf.all.disable_ipv6=1]; kubernetes: securityContext.sysctls of the pod"
+	switch {
+	case p.addrs6 == 0 && !p.loopback6:
+		return pass("IPv6", "off")
+	case !p.loopback6:
+		return warn("IPv6", off+"; or turn it on for lo as well (net.ipv6.conf.lo.disable_ipv6=0)", "half up: the container has addresses, and no ::1: names are not answered over IPv6, and connections of names are refused there")
+	case p.addrs6 > 0 && !p.route6:
+		return warn("IPv6", off+"; or give the network a route", "half up: there are addresses, and no way out: programs that try IPv6 first lose time")
+	case p.addrs6 == 0:
+		return pass("IPv6", "on the loopback only")
+	}
+	return pass("IPv6", "up, and confined like IPv4")
+}
+
+func checkPolicyFiles(_ context.Context, p patient) []finding {
+	if p.policyErr != nil {
+		fix := "see agent-init check"
+		var f *fault
+		if asFault(p.policyErr, &f) && f.remedy != "" {
+			fix = f.remedy
+		}
+		return fail("policy", fix, "%s", firstFault(p.policyErr.Error()))
+	}
+	if under(p.dir, workspace) {
+		return fail("policy", "put it at /etc/agent-init in the image, or mount it there read-only", "%s is inside the workspace, which the agent writes", p.dir)
+	}
+	if n := len(p.policy.Warnings()); n > 0 {
+		return warn("policy", "see agent-init check", "%d warnings, the first: %v", n, p.policy.Warnings()[0])
+	}
+	c := p.policy.Counts()
+	return pass("policy", "root's alone; %d names, %d wildcards, %d addresses, %d denied", c.Names, c.Wildcards, c.Addresses, c.Denied)
+}
+
+func under(dir, parent string) bool {
+	dir = path.Clean(dir)
+	return dir == parent || strings.HasPrefix(dir, parent+"/")
+}
+
+// checkMounts looks for sockets that lead out of the container without a packet.
+func checkMounts(_ context.Context, p patient) []finding {
+	var out []finding
+	for _, s := range p.sockets {
+		name := path.Base(s)
+		switch {
+		case slices.Contains([]string{"docker.sock", "podman.sock", "containerd.sock", "crio.sock", "buildkitd.sock"}, name):
+			out = append(out, fail("mounts", "remove it: docker: -v "+s+":"+s+"; compose: volumes; kubernetes: hostPath", "%s is an engine's socket: who can open it is root on the machine", s)...)
+		case strings.Contains(strings.ToLower(s), "ssh") || name == "agent.sock" || name == "S.gpg-agent":
+			out = append(out, warn("mounts", "remove it, or load only the keys that the agent may use (ssh-add -c asks each time)", "%s is a key agent's socket: the agent can sign in as you, to hosts that the policy allows", s)...)
+		}
+	}
+	if len(out) == 0 {
+		return pass("mounts", "no engine's and no key agent's socket")
+	}
+	return out
+}
+
+// knownResolvers are names that DNS over HTTPS and TLS is served under.
+var knownResolvers = [...]string{
+	"cloudflare-dns.com", "mozilla.cloudflare-dns.com", "chrome.cloudflare-dns.com", "one.one.one.one", "dns.google", "dns.google.com",
+	"dns.quad9.net", "doh.opendns.com", "dns.adguard-dns.com", "doh.cleanbrowsing.org", "dns.nextdns.io", "doh.mullvad.net", "dns.mullvad.net",
+}
+
+// checkEncryptedDNS looks for DNS that goes another way.
+func checkEncryptedDNS(_ context.Context, p patient) []finding {
+	var out []finding
+	if p.policy != nil {
+		for _, name := range knownResolvers {
+			if d := p.policy.Decide(name, https); d.Allowed {
+				out = append(out, warn("DoH", "remove it, unless it is what you want: DNS over HTTPS carries any name, to anyone", "%s allows %s, a public resolver", d.Rule.Source, name)...)
+			}
+		}
+	}
+	var asked []string
+	for _, name := range p.deniedNames {
+		if slices.Contains(knownResolvers[:], name) {
+			asked = append(asked, name)
+		}
+	}
+	if len(asked) > 0 {
+		out = append(out, warn("DoH", "turn it off in the program's settings; names are answered without it", "a program tries to use DNS over HTTPS, and is denied: %s", strings.Join(asked, ", "))...)
+	}
+	if len(out) == 0 {
+		return pass("DoH", "no program tries to use another resolver")
+	}
+	return out
+}
+
+// checkUpstreams looks at how the guard fares with its servers.
+func checkUpstreams(_ context.Context, p patient) []finding {
+	const fix = "give servers that answer: docker: --dns; compose: dns; kubernetes: dnsPolicy and dnsConfig; or dns.upstream in policy.yaml"
+	if len(p.servers) == 0 {
+		return fail("DNS", fix, "there is no upstream server: neither resolv.conf nor dns.upstream names one")
+	}
+	where := fmt.Sprintf("%d upstream servers", len(p.servers))
+	if len(p.servers) == 1 {
+		where = p.servers[0]
+	}
+	if p.state == nil {
+		return pass("DNS", "%s", where)
+	}
+	s := p.state.Guard.Stats
+	switch {
+	case s.Asked >= 3 && s.Failed*2 > s.Asked:
+		return fail("DNS", fix, "%s: %d of %d questions were not answered", where, s.Failed, s.Asked)
+	case p.strippedNames > 0:
+		return warn("DNS", "see agent-init log --denied; if the names are of your own network, add `private` to their entries", "%s: answers for %d names had private or reserved addresses: somebody answers in place of the real servers, or the names are internal",
+			where, p.strippedNames)
+	case s.Failed > 0:
+		return warn("DNS", "see agent-init log", "%s: %d of %d questions were not answered", where, s.Failed, s.Asked)
+	}
+	return pass("DNS", "%s; %d questions, all answered", where, s.Asked)
+}

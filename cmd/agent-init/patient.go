@@ -1,0 +1,238 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/firewall"
+	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/privdrop"
+)
+
+// patient is all that doctor looks at, so that what it makes of it can be tested.
+type patient struct {
+	now           time.Time
+	state         *state // nil: agent-init does not run
+	bounding      uint64 // capabilities
+	noNewPrivs    bool
+	probe         func(context.Context) (backend string, err error)
+	network       error // why it is not the container's own
+	legacyTables  []string
+	has           func(program string) bool
+	addrs6        int // global IPv6 addresses, not of the loopback
+	loopback6     bool
+	route6        bool
+	dir           string
+	policy        *policy.Policy
+	policyErr     error
+	sockets       []string // that are mounted, or named by the agent's environment
+	newest        time.Time
+	newestFile    string
+	servers       []string
+	deniedNames   []string
+	strippedNames int
+}
+
+func readPatient(dir string, env map[string]string) patient {
+	p := patient{now: time.Now(), dir: dir, has: hasProgram, legacyTables: legacyTables()}
+	var agent privdrop.Spec
+	if run, err := findRuntimeDir(); err == nil {
+		var s state
+		if run.read(statusFile, &s) == nil {
+			p.state = &s
+		}
+		if run.read(agentFile, &agent) == nil {
+			env = environMap(agent.Env)
+		}
+	}
+	p.readStatus("/proc/self/status")
+	if p.state == nil || !p.state.Keeper.alive() {
+		p.probe = probeKernel
+	}
+	if p.bounding&(1<<unix.CAP_NET_ADMIN) != 0 {
+		p.network = firewall.CheckNamespace(firewall.NamespaceOptions{Shared: true})
+	}
+	p.readIPv6()
+	groups := append([]uint32{agent.Identity.GID}, agent.Identity.Groups...)
+	b, err := policy.Read(policy.ReadOptions{Dir: dir, HostsFile: hostsFile, AgentUID: agent.Identity.UID, AgentGIDs: groups})
+	if err != nil {
+		p.policyErr = readFault(err)
+	} else if p.policy, err = policy.Parse(b, presets()); err != nil {
+		p.policyErr = faultf(exitPolicy, "see agent-init check", "the policy has errors\n%w", err)
+	}
+	p.readClock(dir)
+	p.readServers()
+	p.sockets = mountedSockets("/proc/self/mountinfo", env)
+	p.readLog()
+	return p
+}
+
+func asFault(err error, f **fault) bool { return errors.As(err, f) }
+
+// readStatus reads proc_pid_status(5). What docker exec starts has the
+// container's bounding set.
+func (p *patient) readStatus(path string) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(data)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch value = strings.TrimSpace(value); key {
+		case "CapBnd":
+			p.bounding, _ = strconv.ParseUint(value, 16, 64)
+		case "NoNewPrivs":
+			p.noNewPrivs = value == "1"
+		}
+	}
+}
+
+func probeKernel(ctx context.Context) (string, error) {
+	fw, err := firewall.Open(ctx, firewall.Options{Backend: "nftables"})
+	if err != nil {
+		return "", err
+	}
+	defer fw.Close()
+	return fw.Backend(), nil
+}
+
+func (p *patient) readIPv6() {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return
+	}
+	for _, a := range addrs {
+		prefix, err := netip.ParsePrefix(a.String())
+		switch {
+		case err != nil || !prefix.Addr().Is6():
+		case prefix.Addr().IsLoopback():
+			p.loopback6 = true
+		case prefix.Addr().IsGlobalUnicast():
+			p.addrs6++
+		}
+	}
+	data, err := os.ReadFile("/proc/net/ipv6_route")
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(data)) {
+		// The default route, by way of something else than the loopback.
+		if f := strings.Fields(line); len(f) >= 10 && strings.Trim(f[0], "0") == "" && f[1] == "00" && f[9] != "lo" {
+			p.route6 = true
+		}
+	}
+}
+
+// legacyTables are the tables that iptables-legacy has made here.
+func legacyTables() (out []string) {
+	for _, f := range []string{"/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"} {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			continue
+		}
+		for _, t := range strings.Fields(string(data)) {
+			if !slices.Contains(out, t) {
+				out = append(out, t)
+			}
+		}
+	}
+	return out
+}
+
+func hasProgram(name string) bool {
+	return slices.ContainsFunc([]string{"/usr/sbin", "/sbin", "/usr/bin", "/bin"}, func(dir string) bool {
+		_, err := os.Stat(filepath.Join(dir, name))
+		return err == nil
+	})
+}
+
+// readClock finds the newest of what was made before now.
+func (p *patient) readClock(dir string) {
+	for _, f := range []string{selfExe, filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "allowlist.txt"), "/etc/resolv.conf", hostsFile} {
+		if st, err := os.Stat(f); err == nil && st.ModTime().After(p.newest) {
+			p.newest, p.newestFile = st.ModTime(), f
+		}
+	}
+}
+
+func (p *patient) readServers() {
+	c, err := readResolvConf("/etc/resolv.conf")
+	if err != nil {
+		c = resolvConf{}
+	}
+	if p.policy == nil { // as far as it is known
+		for _, s := range c.servers {
+			p.servers = append(p.servers, s.String())
+		}
+		return
+	}
+	list, err := upstreams(p.policy, c.servers)
+	if err != nil {
+		return
+	}
+	for _, u := range list {
+		p.servers = append(p.servers, u.Addr.String())
+	}
+}
+
+// wellKnownSockets are where engines are found without a mount of their own.
+var wellKnownSockets = [...]string{"/var/run/docker.sock", "/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock", "/run/crio/crio.sock"}
+
+// mountedSockets are the sockets that were mounted from outside.
+func mountedSockets(mountinfo string, env map[string]string) []string {
+	paths := slices.Clone(wellKnownSockets[:])
+	for _, name := range []string{"SSH_AUTH_SOCK", "DOCKER_HOST"} {
+		if s := strings.TrimPrefix(env[name], "unix://"); strings.HasPrefix(s, "/") {
+			paths = append(paths, s)
+		}
+	}
+	if f, err := os.Open(mountinfo); err == nil {
+		defer f.Close()
+		for sc := bufio.NewScanner(f); sc.Scan(); {
+			if fields := strings.Fields(sc.Text()); len(fields) > 4 { // proc_pid_mountinfo(5)
+				paths = append(paths, strings.NewReplacer(`\040`, " ", `\011`, "\t", `\134`, `\`).Replace(fields[4]))
+			}
+		}
+	}
+	var out []string
+	seen := map[[2]uint64]bool{}
+	for _, path := range paths {
+		var st unix.Stat_t
+		if unix.Stat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK || seen[[2]uint64{st.Dev, st.Ino}] {
+			continue
+		}
+		seen[[2]uint64{st.Dev, st.Ino}] = true
+		out = append(out, path)
+	}
+	return out
+}
+
+// readLog collects what was denied since the start.
+func (p *patient) readLog() {
+	file, started := auditFile()
+	names, stripped := map[string]bool{}, map[string]bool{}
+	_ = audit.Lines(file, func(line []byte) bool { // without a log there is nothing to find in it
+		e, err := audit.Decode(line)
+		if err != nil || e.Time.Before(started) || !denied(e) || e.Kind != audit.DNS || len(names) > 100_000 {
+			return true
+		}
+		names[e.Name] = true
+		if e.IP != "" && e.Verdict == audit.Deny {
+			stripped[e.Name] = true
+		}
+		return true
+	})
+	p.deniedNames, p.strippedNames = sortedKeys(names), len(stripped)
+}

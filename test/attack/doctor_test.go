@@ -1,0 +1,86 @@
+package attack
+
+import (
+	"encoding/json"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// doctor returns what doctor finds that is not well, by check.
+func (w *world) doctor() (ills map[string]string, code int) {
+	w.Helper()
+	r := w.root("agent-init", "doctor", "--json")
+	var d struct {
+		Findings []struct{ Check, Result, Detail, Fix string }
+	}
+	if err := json.Unmarshal([]byte(r.Stdout), &d); err != nil {
+		w.Fatalf("doctor: %v\n%s", err, r)
+	}
+	ills = map[string]string{}
+	for _, f := range d.Findings {
+		if f.Result != "pass" {
+			ills[f.Check] += f.Result + ": " + f.Detail + " | " + f.Fix + "\n"
+		}
+	}
+	return ills, r.Code
+}
+
+// TestLabDoctor: a well container has no ills, and each of these is found.
+func TestLabDoctor(t *testing.T) {
+	lab.Require(t)
+	t.Run("well", func(t *testing.T) {
+		w := confine(t, "ok.test\n", lab.BoxOptions{NoNewPrivs: true})
+		w.works("http", "https://ok.test/")
+		if ills, code := w.doctor(); code != 0 || len(ills) != 0 {
+			t.Errorf("it is ill: %d, %v", code, ills)
+		}
+		if r := w.agentRuns("doctor"); r.Code != 77 || !strings.Contains(r.Stderr, "remedy:") {
+			t.Errorf("as the agent: %s", r)
+		}
+	})
+	t.Run("ill", func(t *testing.T) {
+		sock := filepath.Join(t.TempDir(), "docker.sock")
+		l, err := net.Listen("unix", sock)
+		must(t, err)
+		defer l.Close()
+		w := confine(t, "ok.test\n", lab.BoxOptions{
+			Caps:  append(lab.DefaultCaps(), "NET_RAW"),
+			Binds: []lab.Bind{{Source: filepath.Dir(sock), Target: "/var/run/engine", Writable: true}, {Source: sock, Target: "/etc/docker.sock", Writable: true}},
+		})
+		w.blocked("resolve", "dns.google")
+		must(t, w.box.WriteFile("/etc/agent-init/allowlist.txt", []byte("*.com\n"), 0o644))
+		if !eventually(20*time.Second, func() bool { _, code := w.status(); return code != 0 }) {
+			t.Fatal("the bad policy is not noticed")
+		}
+		ills, code := w.doctor()
+		if code != 1 {
+			t.Errorf("exit code %d", code)
+		}
+		for check, want := range map[string]string{
+			"agent-init": "the last reload was refused", "capabilities": "warn: NET_RAW", "privileges": "no-new-privileges", "policy": "*.com",
+			"mounts": "/etc/docker.sock is an engine's socket", "DoH": "dns.google",
+		} {
+			if !strings.Contains(ills[check], want) {
+				t.Errorf("%s: want %q in %q", check, want, ills[check])
+			}
+		}
+		if len(ills) != 6 {
+			t.Errorf("also found: %v", ills)
+		}
+	})
+	t.Run("before the start", func(t *testing.T) {
+		w := start(t, "ok.test\n", lab.BoxOptions{NoNewPrivs: true}, "sleep", "infinity")
+		before := rules(t, w.box)
+		if ills, code := w.doctor(); code != 0 || len(ills) != 1 || !strings.Contains(ills["agent-init"], "has not confined") {
+			t.Errorf("it is ill: %d, %v", code, ills)
+		}
+		if after := rules(t, w.box); after != before {
+			t.Errorf("doctor has left rules:\n%s", after)
+		}
+	})
+}
