@@ -148,6 +148,9 @@ func eventLine(e audit.Event) string {
 		verdict = "let out" // what enforce would not have done
 	}
 	line := fmt.Sprintf("%s  %-7s %-8s %-40s %s", e.Time.Local().Format("Jan _2 15:04:05"), clean(verdict), clean(string(e.Kind)), what, clean(e.Reason))
+	if e.Out > 0 || e.In > 0 {
+		line += fmt.Sprintf(": %d bytes out, %d in, %v", e.Out, e.In, time.Duration(e.Millis)*time.Millisecond)
+	}
 	if e.Rule != "" {
 		line += " [" + clean(e.Rule) + "]"
 	}

@@ -128,4 +128,8 @@ func TestEventLine(t *testing.T) {
 	if strings.ContainsAny(got, "\n\r\x1b\x07\u202e\u009b") {
 		t.Errorf("%q", got)
 	}
+	got = eventLine(audit.Event{Time: noon, Kind: audit.Connect, Verdict: audit.Allow, Name: "ok.example", Reason: "closed", Out: 517, In: 1234, Millis: 1500})
+	if !strings.HasSuffix(got, "closed: 517 bytes out, 1234 in, 1.5s") {
+		t.Errorf("%q", got)
+	}
 }
