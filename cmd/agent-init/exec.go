@@ -10,10 +10,11 @@ import (
 
 func execCommand() command {
 	return command{
-		name: "exec", synopsis: "-- CMD [ARG…]",
+		name: "exec", synopsis: "[-t] -- CMD [ARG…]",
 		summary: "run a command confined exactly as the agent is",
 		example: "agent-init exec -- git status",
-		run: func(_ context.Context, _ environment, _ *flag.FlagSet, args []string) error {
+		flags:   func(fs *flag.FlagSet) { fs.Bool("t", false, "give the command a terminal of its own, shown on this one") },
+		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			if len(args) == 0 {
 				return faultf(exitUsage, "agent-init exec -- CMD", "no command was given")
 			}
@@ -24,6 +25,9 @@ func execCommand() command {
 			spec.Argv = args
 			if dir, err := os.Getwd(); err == nil {
 				spec.Dir = dir
+			}
+			if isSet(fs, "t") {
+				return execOnTerminal(spec, e.stdin, os.Stdout)
 			}
 			return dropFault(privdrop.Exec(spec))
 		},

@@ -115,7 +115,7 @@ type attachment struct {
 	rows     int
 }
 
-// raw switches the terminal to raw mode (termios(3), cfmakeraw).
+// raw switches the terminal to raw mode.
 func (a *attachment) raw() error {
 	t, err := unix.IoctlGetTermios(a.in, unix.TCGETS)
 	if err != nil {
@@ -126,12 +126,7 @@ func (a *attachment) raw() error {
 }
 
 func (a *attachment) makeRaw() error {
-	t := a.saved
-	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
-	t.Oflag &^= unix.OPOST
-	t.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
-	t.Cflag = t.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
-	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
+	t := Raw(a.saved)
 	if err := unix.IoctlSetTermios(a.in, unix.TCSETS, &t); err != nil {
 		return fmt.Errorf("set the terminal to raw mode: %w", err)
 	}

@@ -66,13 +66,12 @@ func (c *client) serve(conn *net.UnixConn) {
 // read handles what the client sends. Its error is for the client.
 func (c *client) read(conn *net.UnixConn) error {
 	frames := &frameReader{r: conn}
-	patience := helloTime
-	for {
-		if !c.peer.Local {
-			if err := conn.SetReadDeadline(deadline(patience)); err != nil {
-				return nil
-			}
+	if !c.peer.Local {
+		if err := conn.SetReadDeadline(time.Now().Add(helloTime)); err != nil {
+			return nil
 		}
+	}
+	for {
 		k, payload, err := frames.next()
 		switch {
 		case errors.Is(err, errFrame):
@@ -80,8 +79,10 @@ func (c *client) read(conn *net.UnixConn) error {
 		case err != nil:
 			return nil // it is gone, or has said nothing
 		}
-		patience = 0
 		if k == kindHello {
+			if err := conn.SetReadDeadline(time.Time{}); err != nil {
+				return nil
+			}
 			request, err := decodeRequest(payload)
 			if err != nil {
 				return err
@@ -95,13 +96,6 @@ func (c *client) read(conn *net.UnixConn) error {
 			return err
 		}
 	}
-}
-
-func deadline(d time.Duration) time.Time {
-	if d == 0 {
-		return time.Time{}
-	}
-	return time.Now().Add(d)
 }
 
 // handle takes a frame of an attached client.

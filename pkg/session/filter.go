@@ -83,22 +83,58 @@ func (f *filter) write(dst, src []byte) []byte {
 }
 
 // plain is the length of what src begins with that means nothing to us: in
-// text, all but ESC and bytes above ASCII; in a string, nothing that may end it.
+// text, all but ESC and what could be a C1 control; in a string, nothing that may
+// end it.
 func plain(src []byte, inString bool) int {
-	n := bytes.IndexByte(src, esc)
-	if n < 0 {
-		n = len(src)
-	}
-	i := 0
-	for ; !inString && i+8 <= n; i += 8 {
-		if binary.LittleEndian.Uint64(src[i:])&0x8080808080808080 != 0 {
-			break
+	const ones, highs, escs = 0x0101010101010101, 0x8080808080808080, 0x1b1b1b1b1b1b1b1b
+	for i := 0; ; {
+		if !inString { // eight bytes at a time: none is ESC, and none above ASCII
+			for ; i+8 <= len(src); i += 8 {
+				word := binary.LittleEndian.Uint64(src[i:])
+				if x := word ^ escs; (word|(x-ones)&^x)&highs != 0 {
+					break
+				}
+			}
+		}
+		if i == len(src) {
+			return i
+		}
+		switch c := src[i]; {
+		case c == esc || inString && (c < 0x20 || c >= 0x80):
+			return i
+		case c < 0x80:
+			i++
+		default:
+			n := wholeCharacter(src[i:])
+			if n == 0 {
+				return i
+			}
+			i += n
 		}
 	}
-	for i < n && src[i] < 0x80 && !(inString && src[i] < 0x20) {
-		i++
+}
+
+// wholeCharacter is the length of the character of several bytes that b begins
+// with, if it is all there and no C1 control.
+func wholeCharacter(b []byte) int {
+	n := 0
+	switch c := b[0]; {
+	case c >= 0xf0 && c < 0xf8:
+		n = 4
+	case c >= 0xe0 && c < 0xf0:
+		n = 3
+	case c >= 0xc3 && c < 0xe0:
+		n = 2
 	}
-	return i
+	if n > len(b) {
+		return 0
+	}
+	for _, c := range b[min(1, n):n] {
+		if c&0xc0 != 0x80 {
+			return 0
+		}
+	}
+	return n
 }
 
 // step takes one byte: it finds out whether that is a control, or data.

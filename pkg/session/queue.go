@@ -11,7 +11,7 @@ import (
 
 // maxQueue is how much output waits for a client, in bytes. Beyond it the
 // client has lost its place, and gets the screen when it has caught up.
-const maxQueue = 512 << 10
+const maxQueue = 256 << 10
 
 // maxPending is when a client that reads nothing and goes on asking is put out.
 const maxPending = 8 << 20

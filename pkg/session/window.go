@@ -81,15 +81,6 @@ func farSide(master int) TTY {
 	return TTYOf(int(fd))
 }
 
-// TTYOf identifies the terminal behind a descriptor, if it is one.
-func TTYOf(fd int) TTY {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR {
-		return TTY{}
-	}
-	return TTY{Dev: uint64(st.Dev), Rdev: uint64(st.Rdev)}
-}
-
 // run reads until the window has ended.
 func (w *window) run() {
 	defer w.finish()
