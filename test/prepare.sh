@@ -13,7 +13,7 @@ declare -A packages=(
 case ${1:-all} in
   base) need="ip nsenter curl" ;;
   lint) need="shellcheck git" ;;
-  bench) need="ip nsenter curl dnsmasq dnsperf iptables ipset tini dumb-init" ;;
+  bench) need="ip nsenter curl dnsmasq dnsperf iptables ipset tini dumb-init tmux" ;;
   peers) need="tini dumb-init catatonit" ;;
   all) need="ip nsenter curl gcc shellcheck git debootstrap npm iptables ipset nft tmux" ;;
   *) echo "usage: prepare.sh base|lint|bench|peers|all" >&2; exit 64 ;;

@@ -13,7 +13,9 @@ func execCommand() command {
 		name: "exec", synopsis: "[-t] -- CMD [ARG…]",
 		summary: "run a command confined exactly as the agent is",
 		example: "agent-init exec -- git status",
-		flags:   func(fs *flag.FlagSet) { fs.Bool("t", false, "give the command a terminal of its own, shown on this one") },
+		flags: func(fs *flag.FlagSet) {
+			fs.Bool("t", false, "give the command a terminal of its own, shown on this one")
+		},
 		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			if len(args) == 0 {
 				return faultf(exitUsage, "agent-init exec -- CMD", "no command was given")

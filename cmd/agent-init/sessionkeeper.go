@@ -257,6 +257,7 @@ func (s *sessionKeeper) serving(ch *sessionChannel) {
 			s.hand(w, 0, s.served)
 		}
 	}
+	s.tell(sessionMessage{op: sopReady})
 	again := s.served
 	s.served = true
 	if s.over {

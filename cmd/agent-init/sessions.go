@@ -80,8 +80,7 @@ func runSessions(ctx context.Context, c sessionConfig) error {
 	unixListener.SetUnlinkOnClose(false) // the next server listens on it
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go func() { cancel(s.server.Serve(ctx, unixListener)) }()
-	go func() { cancel(s.serveChannel(ctx)) }()
+	go func() { cancel(s.serveChannel(ctx, func() { cancel(s.server.Serve(ctx, unixListener)) })) }()
 	if err := s.channel.send(sessionMessage{op: sopReady}, nil); err != nil {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
@@ -125,8 +124,9 @@ func (s *sessionServer) host() session.Host {
 }
 
 // serveChannel handles what the keeper sends, until the keeper goes or the
-// session ends.
-func (s *sessionServer) serveChannel(ctx context.Context) error {
+// session ends. Clients are served once all windows are there: one that comes
+// back looks for its own.
+func (s *sessionServer) serveChannel(ctx context.Context, serve func()) error {
 	for {
 		m, file, err := s.channel.receive()
 		if errors.Is(err, errBadMessage) {
@@ -134,6 +134,10 @@ func (s *sessionServer) serveChannel(ctx context.Context) error {
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", errKeeperGone, err)
+		}
+		if m.op == sopReady {
+			go serve()
+			continue
 		}
 		if done := s.take(ctx, m, file); done {
 			return errKeeperGone

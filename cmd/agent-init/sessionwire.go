@@ -20,7 +20,7 @@ import (
 type sessionOp uint8
 
 const (
-	sopReady   sessionOp = iota + 1 // server: serving
+	sopReady   sessionOp = iota + 1 // server: there; keeper: that is all there is, serve
 	sopPing                         // keeper: still there?
 	sopPong                         // server: yes; value: windows and clients
 	sopWindow                       // keeper: a window, its terminal beside the message. id, pid, value: when it was started, arg: request; text: name

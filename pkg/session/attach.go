@@ -57,7 +57,8 @@ const (
 	settleTime  = 150 * time.Millisecond // for further changes of size
 	sizeTime    = 200 * time.Millisecond // for a terminal that has no size yet
 	detachTime  = time.Second            // for the server to say goodbye
-	stuckSignal = 500 * time.Millisecond // for a client that is blocked to act on a signal
+	endTime     = 400 * time.Millisecond // for the window to end as well: PID 1 ends all processes together
+	stuckSignal = time.Second            // for a client that is blocked to act on a signal
 	lostTime    = 10 * time.Second       // for a server to come back
 	lostPause   = 100 * time.Millisecond
 )
@@ -109,6 +110,7 @@ type attachment struct {
 	helping  bool      // it shows the help
 	idle     bool      // Local, and detached
 	leaving  time.Time // when the server was asked to let us go
+	ending   time.Time // when a signal asked to end
 	settling time.Time // when the size changed last
 	escape   time.Time // when an unfinished sequence was typed
 	cols     int
@@ -118,6 +120,9 @@ type attachment struct {
 // raw switches the terminal to raw mode.
 func (a *attachment) raw() error {
 	t, err := unix.IoctlGetTermios(a.in, unix.TCGETS)
+	if errors.Is(err, unix.EIO) {
+		return ErrTerminal
+	}
 	if err != nil {
 		return fmt.Errorf("the input is no terminal: %w", err)
 	}
@@ -233,7 +238,7 @@ func (a *attachment) size() (cols, rows int) {
 
 // reconnect waits for a server to come back.
 func (a *attachment) reconnect() error {
-	if a.o.Local || !a.leaving.IsZero() {
+	if a.o.Local || !a.leaving.IsZero() || !a.ending.IsZero() {
 		return ErrLost
 	}
 	a.o.Request.Window = a.result.Window
@@ -295,7 +300,7 @@ func (a *attachment) timeout() int {
 	for _, t := range []struct {
 		since time.Time
 		after time.Duration
-	}{{a.escape, escapeTime}, {a.settling, settleTime}, {a.leaving, detachTime}} {
+	}{{a.escape, escapeTime}, {a.settling, settleTime}, {a.leaving, detachTime}, {a.ending, endTime}} {
 		if t.since.IsZero() {
 			continue
 		}
@@ -325,6 +330,9 @@ func (a *attachment) expired() error {
 			a.send(kindRedraw, nil)
 		}
 	}
+	if past(a.ending, endTime) {
+		return ErrSignal
+	}
 	if past(a.leaving, detachTime) {
 		return a.left()
 	}
@@ -349,6 +357,8 @@ func (a *attachment) fromSignals() error {
 				return ErrTerminal
 			}
 			a.send(kindRedraw, nil)
+		case sig == syscall.SIGTERM && a.ending.IsZero():
+			a.ending = time.Now()
 		case endsClient(sig):
 			return ErrSignal
 		}

@@ -58,6 +58,11 @@ func (w *window) draw(c *client) {
 		c.queue.later()
 		return
 	}
+	w.show(c)
+}
+
+// show puts the screen into c's queue.
+func (w *window) show(c *client) {
 	c.filter = w.filterFor(c)
 	cols, rows := c.cols, c.rows
 	if cols == 0 || rows == 0 {
@@ -240,6 +245,9 @@ func (w *window) finish() {
 	clients, status := w.clients, w.status
 	w.clients, w.leader = nil, nil
 	for c := range clients {
+		if !w.live(c) || c.queue.isStale() { // it has not seen the last of it
+			w.show(c)
+		}
 		w.reset(c)
 	}
 	if w.record != nil {

@@ -83,8 +83,17 @@ func (b *bench) open(argv []string) *terminal {
 
 func (t *terminal) close() {
 	unix.Close(t.fd)
-	_ = t.cmd.Process.Kill()
-	_ = t.cmd.Wait()
+	t.b.end(t.cmd)
+}
+
+// end kills a command and its children. PID 1 of a box among them takes the
+// whole of it along; a session would survive the loss of its terminal.
+func (b *bench) end(cmd *exec.Cmd) {
+	for _, pid := range b.children(cmd.Process.Pid) {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
 }
 
 // read waits for output. It returns nothing when the time is over, and at the
@@ -277,8 +286,7 @@ func (b *bench) measureDetached(file, dir, socket string, attached float64) {
 		out = filepath.Join(dir, fmt.Sprintf("detached-own-%d", i))
 		cmd := b.detached(catting(file, out))
 		own = append(own, b.rate(out))
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		b.end(cmd)
 	}
 	b.report.figure("cat of 100 MB, nobody attached", fmt.Sprintf("%.0f MB/s", median(own)), "≥ attached").met(median(own) >= attached).
 		note("tmux %.0f MB/s", median(other))
@@ -298,7 +306,7 @@ func (b *bench) detached(command string) *exec.Cmd {
 func (b *bench) measureFull(file, dir string) {
 	out := filepath.Join(dir, "full")
 	cmd := b.detached(catting(file, out))
-	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	defer b.end(cmd)
 	b.rate(out)
 	time.Sleep(idleTime)
 	keeper := b.children(cmd.Process.Pid)
