@@ -10,6 +10,8 @@ FUZZTIME    ?= 30s
 # and processes are the same code above all of them.
 FILTER_LAB   = ^TestLab(Spine|ExitCode|Works|Inbound|Fault(Guard|Tampering)|Mode(Up|Sidecar|Reload|Containers)|Gate(Direct|Revoke|GuardKilled)|Grant$$|RefusalNetwork|E(05|1[4-79]|2[1-8]|3[0-9]|4[01]|5[67]|6[01]|67F|68|69|7[0-2]))
 BASE_IMAGE  ?= debian:bookworm-slim
+BUILD_BASE   = docker build -f Dockerfile.base --target debian --build-arg VERSION=$(VERSION)
+AGENTS       = $(patsubst images/%/packages,%,$(wildcard images/*/packages))
 
 export CGO_ENABLED = 0
 
@@ -25,7 +27,7 @@ demo: build
 	@$(GO) run ./internal/lab/cmd/demo
 
 ## test: everything: unit tests, network lab, containers (needs root; installs what it lacks)
-test: test-prepare test-unit test-lab test-container
+test: test-prepare test-unit test-lab test-container test-agents
 
 test-prepare:
 	@test/prepare.sh all
@@ -45,6 +47,10 @@ test-lab: build
 ## test-container: the images, in a real engine of the test's own (needs root)
 test-container: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/container.sh
+
+## test-agents: every agent's image, against the names that it may reach (needs root; gets the agents with npm)
+test-agents: build
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/agents.sh
 
 ## lint: gofmt, vet, staticcheck, shellcheck, and govulncheck where it can be had
 lint: $(TOOLS)/staticcheck
@@ -74,10 +80,26 @@ supervision: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) run ./internal/lab/cmd/pid1check -write docs/supervision.md
 
 ## image: agent-base (Debian) and agent-claude, with the local engine
-image: build
-	docker build -f Dockerfile.base --target debian --build-arg DEBIAN=$(BASE_IMAGE) -t agent-base .
-	images/claude/fetch.sh
-	docker build --build-arg BASE=agent-base -t agent-claude images/claude
+image: image-claude
+
+## image-base: agent-base; image-node, -python, -rust, -go: the same with a language
+image-base: build
+	$(BUILD_BASE) --build-arg DEBIAN=$(BASE_IMAGE) -t agent-base .
+image-node: build
+	$(BUILD_BASE) --build-arg DEBIAN=node:22-bookworm-slim --build-arg DETECT=npm -t agent-node .
+image-python: build
+	$(BUILD_BASE) --build-arg DEBIAN=python:3.13-slim-bookworm --build-arg DETECT=pip -t agent-python .
+image-rust: build
+	$(BUILD_BASE) --build-arg DEBIAN=rust:1-slim-bookworm --build-arg DETECT=cargo -t agent-rust .
+image-go: build
+	$(BUILD_BASE) --build-arg DEBIAN=golang:1.26-bookworm --build-arg DETECT=go -t agent-go .
+
+## image-AGENT: agent-AGENT, for each directory of images: image-claude, image-codex, …
+$(AGENTS:%=image-%): image-%: image-base
+	images/fetch.sh $*
+	docker build -t agent-$* images/$*
+image-gemini image-qwen image-pi: image-node
+image-aider: image-python
 
 ## man: the man pages, at bin/man, and the completions, at bin/completions
 man: build
@@ -91,6 +113,7 @@ clean:
 
 ## help: this list
 help:
-	@sed -n 's/^## \([a-z-]*\): /  \1\t/p' Makefile | expand -t 18
+	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build demo test test-prepare test-unit test-lab test-container lint fuzz bench supervision image man clean help
+.PHONY: build demo test test-prepare test-unit test-lab test-container test-agents lint fuzz bench supervision man clean help image \
+	image-base image-node image-python image-rust image-go $(AGENTS:%=image-%)

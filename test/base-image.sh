@@ -1,27 +1,51 @@
 #!/bin/sh
-# base-image.sh makes the image that the container tests build on, without a registry: a minimal
-# Debian root filesystem from Debian's own archive, imported as agent-init-test/debian:bookworm.
+# base-image.sh makes an image that the container tests build on, without a registry: a minimal Debian
+# root filesystem from the archive that this machine's apt is configured for, imported as
+# agent-init-test/debian:bookworm.
+#
+#   base-image.sh           Debian
+#   base-image.sh python    with Python and pip, as agent-init-test/python:bookworm
 #
 # DOCKER_HOST says which engine (see engine.sh). The root filesystem is kept as a tarball in
-# AGENT_INIT_TEST_CACHE; remove it to have it made anew.
+# AGENT_INIT_TEST_CACHE; remove it to have it made anew. DEBIAN_MIRROR names another archive.
 set -eu
 
 cache=${AGENT_INIT_TEST_CACHE:-${XDG_CACHE_HOME:-/var/cache}/agent-init-test}
-image=agent-init-test/debian:bookworm
-tarball=$cache/debian-bookworm-$(uname -m).tar
+# git, ca-certificates and libcap2-bin are what Dockerfile.base would install: builds under test have no network.
+packages=ca-certificates,git,libcap2-bin
+variant=${1:-debian}
+case $variant in
+debian) ;;
+python) packages=$packages,python3,python3-pip,python3-venv ;;
+*)
+	echo "usage: base-image.sh [python]" >&2
+	exit 64
+	;;
+esac
+image=agent-init-test/$variant:bookworm
+tarball=$cache/$variant-bookworm-$(uname -m).tar
 
 if ! command -v debootstrap >/dev/null; then
 	apt-get update -qq >&2
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap >&2
 fi
 
+# mirror is the archive that apt fetches a stable Debian from: the path of its packages ends with /debian.
+mirror() {
+	# shellcheck disable=SC2016
+	apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | head -n 1
+}
+
 if [ ! -s "$tarball" ]; then
+	from=${DEBIAN_MIRROR:-$(mirror)}
+	[ -n "$from" ] || {
+		echo "base-image.sh: apt knows no Debian archive here; name one as DEBIAN_MIRROR" >&2
+		exit 1
+	}
 	mkdir -p "$cache"
 	root=$(mktemp -d "$cache/rootfs.XXXXXX")
 	trap 'rm -rf "$root" "$tarball.part"' EXIT
-	# git, ca-certificates and libcap2-bin are what Dockerfile.base would install: builds under test have no network.
-	debootstrap --variant=minbase --include=ca-certificates,git,libcap2-bin bookworm "$root" \
-		"${DEBIAN_MIRROR:-http://deb.debian.org/debian}" >"$cache/debootstrap.log" 2>&1 || {
+	debootstrap --variant=minbase --include="$packages" bookworm "$root" "$from" >"$cache/debootstrap.log" 2>&1 || {
 		tail -n 20 "$cache/debootstrap.log" >&2
 		exit 1
 	}

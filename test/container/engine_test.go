@@ -30,22 +30,41 @@ type engine struct {
 // need returns the engine, or skips the test; where AGENT_INIT_MUST_RUN=1 is set it fails instead.
 func need(t *testing.T) *engine {
 	t.Helper()
+	e := needEngine(t)
+	e.claude, e.xtables = os.Getenv("AGENT_INIT_CLAUDE_IMAGE"), os.Getenv("AGENT_INIT_XTABLES_IMAGE")
+	if e.claude == "" || e.xtables == "" {
+		lacking(t, "the container tests need AGENT_INIT_IMAGE, AGENT_INIT_CLAUDE_IMAGE and AGENT_INIT_XTABLES_IMAGE")
+	}
+	e.mustHave(t, e.claude)
+	e.mustHave(t, e.xtables)
+	return e
+}
+
+// lacking skips the test, or fails it where AGENT_INIT_MUST_RUN=1 is set.
+func lacking(t *testing.T, what string) {
+	t.Helper()
+	if os.Getenv("AGENT_INIT_MUST_RUN") == "1" {
+		t.Fatalf("%s, and AGENT_INIT_MUST_RUN=1 forbids to skip", what)
+	}
+	t.Skip(what)
+}
+
+// needEngine is need for a test that wants no other image than the base.
+func needEngine(t *testing.T) *engine {
+	t.Helper()
 	lacking := func(what string) {
 		t.Helper()
-		if os.Getenv("AGENT_INIT_MUST_RUN") == "1" {
-			t.Fatalf("%s, and AGENT_INIT_MUST_RUN=1 forbids to skip", what)
-		}
-		t.Skip(what)
+		lacking(t, what)
 	}
-	e := &engine{base: os.Getenv("AGENT_INIT_IMAGE"), claude: os.Getenv("AGENT_INIT_CLAUDE_IMAGE"), xtables: os.Getenv("AGENT_INIT_XTABLES_IMAGE")}
+	e := &engine{base: os.Getenv("AGENT_INIT_IMAGE")}
 	socket, ok := strings.CutPrefix(os.Getenv("DOCKER_HOST"), "unix://")
 	switch {
 	case os.Geteuid() != 0:
 		lacking("the container tests need root")
 	case !ok:
 		lacking("the container tests need the engine of test/engine.sh: DOCKER_HOST is not set to its socket")
-	case e.base == "" || e.claude == "" || e.xtables == "":
-		lacking("the container tests need AGENT_INIT_IMAGE, AGENT_INIT_CLAUDE_IMAGE and AGENT_INIT_XTABLES_IMAGE")
+	case e.base == "":
+		lacking("the container tests need AGENT_INIT_IMAGE")
 	}
 	pid, err := os.ReadFile(filepath.Join(filepath.Dir(socket), "docker.pid"))
 	if err != nil {
@@ -53,12 +72,15 @@ func need(t *testing.T) *engine {
 	}
 	e.netns = filepath.Join("/proc", strings.TrimSpace(string(pid)), "ns/net")
 	e.mustBeSealedOff(t)
-	for _, image := range []string{e.base, e.claude, e.xtables} {
-		if r := e.docker("image", "inspect", image); r.code != 0 {
-			t.Fatalf("image %s is not there: %s", image, r.stderr)
-		}
-	}
+	e.mustHave(t, e.base)
 	return e
+}
+
+func (e *engine) mustHave(t *testing.T, image string) {
+	t.Helper()
+	if r := e.docker("image", "inspect", image); r.code != 0 {
+		t.Fatalf("image %s is not there: %s", image, r.stderr)
+	}
 }
 
 // mustBeSealedOff stops the test if the engine shares our network namespace, or has an interface that

@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -40,6 +41,8 @@ type internet struct {
 	authority   string // path of the certificate of the authority behind its TLS servers
 	certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	llm         *llm
+	web         http.Handler // answers HTTP, on every name and address
+	everyName   bool         // names that are not in hosts have an address too
 
 	mu       sync.Mutex
 	arrivals []netip.AddrPort // local addresses of all TCP connections and UDP datagrams, but for DNS
@@ -49,7 +52,16 @@ type internet struct {
 // newInternet makes the internet in e's namespace. It is gone when the test is.
 func newInternet(t *testing.T, e *engine) *internet {
 	t.Helper()
-	n := &internet{llm: &llm{}}
+	mux := http.NewServeMux()
+	n := &internet{llm: &llm{}, web: mux}
+	mux.Handle("api.anthropic.com/", n.llm)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "this is %s\n", r.Host) })
+	n.start(t, e)
+	return n
+}
+
+func (n *internet) start(t *testing.T, e *engine) {
+	t.Helper()
 	n.certificate = n.newAuthority(t)
 	err := inside(e.netns, func() error {
 		// Every address that no bridge has is local, but after the bridges: what a container sends ends here.
@@ -66,15 +78,11 @@ func newInternet(t *testing.T, e *engine) *internet {
 	n.serve(t, e.netns, 80, 443, 8080)
 	n.serveUDP(t, e.netns, 443)
 	n.serveDNS(t, e.netns)
-	return n
 }
 
 // serve answers HTTP on every address of a namespace, with TLS on port 443, noting each arrival.
 func (n *internet) serve(t *testing.T, netns string, ports ...int) {
 	t.Helper()
-	mux := http.NewServeMux()
-	mux.Handle("api.anthropic.com/", n.llm)
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "this is %s\n", r.Host) })
 	for _, port := range ports {
 		var l net.Listener
 		err := inside(netns, func() (err error) {
@@ -88,7 +96,7 @@ func (n *internet) serve(t *testing.T, netns string, ports ...int) {
 		if port == 443 {
 			l = tls.NewListener(l, &tls.Config{GetCertificate: n.certificate})
 		}
-		s := &http.Server{Handler: mux, ErrorLog: log.New(io.Discard, "", 0)} // clients hang up as they like
+		s := &http.Server{Handler: n.web, ErrorLog: log.New(io.Discard, "", 0)} // clients hang up as they like
 		go s.Serve(l)
 		t.Cleanup(func() { s.Close() })
 	}
@@ -165,7 +173,11 @@ func (n *internet) answer(w dns.ResponseWriter, q *dns.Msg) {
 	n.queries = append(n.queries, name)
 	n.mu.Unlock()
 	addresses, ok := hosts[name]
-	if !ok {
+	if !ok && n.everyName {
+		// Any address will do, as long as a name keeps it.
+		sum := sha256.Sum256([]byte(name))
+		addresses = []string{netip.AddrFrom4([4]byte{45, sum[0], sum[1], sum[2]}).String()}
+	} else if !ok {
 		m.Rcode = dns.RcodeNameError
 	}
 	for _, s := range addresses {

@@ -2,7 +2,9 @@
 // well enough for agent command lines to be satisfied with it.
 //
 // Anthropic: messages (whole and streamed), count_tokens, models, hello.
-// OpenAI: chat completions and responses (whole and streamed), models.
+// OpenAI: chat completions (under DashScope's path as well) and responses (whole
+// and streamed; not by WebSocket), models.
+// Gemini: generateContent and streamGenerateContent, countTokens.
 // Everything else is a 404 with a JSON error.
 package fakellm
 
@@ -29,7 +31,10 @@ func New() http.Handler {
 		reply(w, object{"input_tokens": 10})
 	})
 	mux.HandleFunc("POST /v1/chat/completions", chat)
+	mux.HandleFunc("POST /compatible-mode/v1/chat/completions", chat)
 	mux.HandleFunc("POST /v1/responses", responses)
+	mux.HandleFunc("GET /v1/responses", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUpgradeRequired) })
+	mux.HandleFunc("POST /v1beta/models/{call}", gemini)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusNotFound)
@@ -144,6 +149,28 @@ func responses(w http.ResponseWriter, r *http.Request) {
 	s.named(object{"type": "response.output_text.delta", "item_id": "msg_lab", "output_index": 0, "content_index": 0, "delta": Text})
 	s.named(object{"type": "response.output_item.done", "output_index": 0, "item": item})
 	s.named(object{"type": "response.completed", "response": whole})
+}
+
+// gemini serves MODEL:METHOD.
+func gemini(w http.ResponseWriter, r *http.Request) {
+	if _, ok := read(w, r); !ok {
+		return
+	}
+	name, method, _ := strings.Cut(r.PathValue("call"), ":")
+	whole := object{"modelVersion": name, "responseId": "lab",
+		"candidates": []any{object{"index": 0, "finishReason": "STOP",
+			"content": object{"role": "model", "parts": []any{object{"text": Text}}}}},
+		"usageMetadata": object{"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}}
+	switch method {
+	case "generateContent":
+		reply(w, whole)
+	case "streamGenerateContent":
+		newStream(w).data(whole)
+	case "countTokens":
+		reply(w, object{"totalTokens": 10})
+	default:
+		http.NotFound(w, r)
+	}
 }
 
 // stream writes server-sent events.

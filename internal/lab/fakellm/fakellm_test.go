@@ -31,6 +31,12 @@ func TestAPI(t *testing.T) {
 		{"POST", "/v1/responses", `{}`, 200, []string{fakellm.Text}},
 		{"POST", "/v1/responses", `{"stream":true}`, 200, []string{"event: response.created", "event: response.output_text.delta",
 			fakellm.Text, "event: response.completed", `"sequence_number":4`}},
+		{"GET", "/v1/responses", "", 426, nil},
+		{"POST", "/compatible-mode/v1/chat/completions", `{}`, 200, []string{fakellm.Text}},
+		{"POST", "/v1beta/models/gemini-x:generateContent", `{}`, 200, []string{fakellm.Text, `"modelVersion":"gemini-x"`}},
+		{"POST", "/v1beta/models/gemini-x:streamGenerateContent?alt=sse", `{}`, 200, []string{"data: ", fakellm.Text, "\n\n"}},
+		{"POST", "/v1beta/models/gemini-x:countTokens", `{}`, 200, []string{`"totalTokens":10`}},
+		{"POST", "/v1beta/models/gemini-x:other", `{}`, 404, nil},
 		{"GET", "/v1/organizations", "", 404, []string{"not_found_error"}},
 	}
 	for _, tt := range tests {

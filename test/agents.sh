@@ -1,0 +1,122 @@
+#!/bin/sh
+# agents.sh builds the image of every agent and tests them all: what each contacts, that its allowlist
+# is neither too short nor too long, and that it answers a prompt while confined. Arguments go to
+# "go test": -run, -v, …
+#
+# AGENTS="claude codex" builds and tests only those. AGENT_INIT_UPDATE=1 writes the table of
+# docs/agents/README.md anew. The agents come from npm; those that don't are built from a stand-in,
+# which shows that the image is made as it should be, and nothing about the agent.
+set -eu
+cd "$(dirname "$0")/.."
+
+AGENT_INIT_TEST_CACHE=${AGENT_INIT_TEST_CACHE:-${XDG_CACHE_HOME:-/var/cache}/agent-init-test}
+export AGENT_INIT_TEST_CACHE
+agents=${AGENTS:-claude codex gemini opencode qwen crush pi copilot goose aider cursor}
+node=22.23.3
+context=$(mktemp -d)
+finish() {
+	rm -r "$context"
+	[ "${KEEP_ENGINE:-}" = 1 ] || test/engine.sh stop
+}
+trap finish EXIT
+trap 'exit 130' INT TERM
+
+mkdir "$context/bin"
+if [ -n "${AGENT_INIT_BIN:-}" ]; then
+	cp "$AGENT_INIT_BIN" "$context/bin/agent-init"
+else
+	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o "$context/bin/agent-init" ./cmd/agent-init
+fi
+
+engine=$(test/engine.sh start)
+export DOCKER_HOST="${engine#DOCKER_HOST=}"
+docker buildx version >/dev/null 2>&1 || export DOCKER_BUILDKIT=0
+
+build() {
+	docker build -q --network=none "$@" >"$context/build.log" 2>&1 || {
+		cat "$context/build.log" >&2
+		exit 1
+	}
+}
+
+base() {
+	build -f Dockerfile.base --target debian "$@" "$context"
+}
+
+debian=$(test/base-image.sh)
+base --build-arg DEBIAN="$debian" -t agent-init-test/agent-base
+
+# with_node is Debian with the Node.js that npm has, and a registry that exists only here.
+with_node() {
+	tarball=$AGENT_INIT_TEST_CACHE/agents/node-$node.tgz
+	mkdir -p "${tarball%/*}" "$context/node"
+	if [ ! -e "$tarball" ]; then
+		packed=$(npm pack --silent --pack-destination "$context" "node-linux-$(uname -m | sed 's/x86_64/x64/; s/aarch64/arm64/')@$node")
+		mv "$context/$packed" "$tarball"
+	fi
+	tar -xzf "$tarball" -C "$context/node" --strip-components=2 package/bin/node
+	echo 'registry=https://npm.example.com/' >"$context/node/npmrc"
+	printf 'FROM %s\nCOPY node /usr/local/bin/node\nCOPY npmrc /etc/npmrc\n' "$debian" >"$context/node/Dockerfile"
+	build -t agent-init-test/node "$context/node"
+	base --build-arg DEBIAN=agent-init-test/node --build-arg DETECT=npm -t agent-init-test/agent-node
+}
+
+with_python() {
+	base --build-arg DEBIAN="$(test/base-image.sh python)" --build-arg DETECT=pip -t agent-init-test/agent-python
+}
+
+# stand_in makes a package that has the form of an agent's, and holds a program that says its version.
+stand_in() {
+	version=$(sed -n 's/^ARG VERSION=//p' "images/$1/Dockerfile")
+	case $(uname -m) in aarch64) platform=arm64 ;; *) platform=x64 ;; esac
+	work=$context/$1-package
+	mkdir -p "$work" "$2/dist"
+	case $1 in
+	crush) program=crush_${version}_Linux/crush ;;
+	cursor) program=dist-package/cursor-agent ;;
+	aider)
+		python3 test/wheel.py "$work" "$version"
+		program=
+		;;
+	esac
+	if [ -n "$program" ]; then
+		mkdir -p "$work/${program%/*}"
+		printf '#!/bin/sh\necho "%s %s, a stand-in"\n' "$1" "$version" >"$work/$program"
+		chmod 0755 "$work/$program"
+	fi
+	file=$1-$platform-$version.tgz
+	(cd "$work" && tar -czf "$2/dist/$file" -- *)
+	(cd "$2/dist" && sha256sum "$file") >"$2/SHA256SUMS"
+}
+
+case " $agents " in *" gemini "* | *" qwen "* | *" pi "*) with_node ;; esac
+case " $agents " in *" aider "*) with_python ;; esac
+
+images=
+real=
+for agent in $agents; do
+	case $agent in
+	gemini | qwen | pi) base=node ;;
+	aider) base=python ;;
+	*) base=base ;;
+	esac
+	dir=images/$agent
+	case $agent in
+	crush | cursor | aider)
+		dir=$context/$agent
+		cp -r "images/$agent" "$dir"
+		rm -rf "$dir/dist"
+		stand_in "$agent" "$dir"
+		;;
+	*)
+		images/fetch.sh "$agent" >/dev/null
+		real="$real $agent"
+		;;
+	esac
+	build --build-arg BASE="agent-init-test/agent-$base" -t "agent-init-test/agent-$agent" "$dir"
+	images="$images $agent"
+done
+docker image prune -f >/dev/null
+
+export AGENT_INIT_MUST_RUN=1 AGENT_INIT_IMAGE=agent-init-test/agent-base AGENT_INIT_AGENTS="$images" AGENT_INIT_AGENTS_REAL="$real"
+go test -count=1 -timeout 40m -run '^TestContainerAgents' "$@" ./test/container

@@ -1,0 +1,124 @@
+package container
+
+import (
+	"net/url"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/lab/fakellm"
+)
+
+// testDrift runs the agent without any wall, as the image is and with the vendor's defaults, and
+// compares what it contacts with its preset: a name that the preset doesn't have fails, and so does one
+// that it calls required and that was not contacted. It returns what was contacted, for each.
+func testDrift(t *testing.T, e *engine, n *internet, a agentSpec, image string) (shipped, vendor []string) {
+	sections := preset(t, a.name)
+	options, command := a.asVendor()
+	n.forget()
+	ask(t, e, n, a, image, nil, a.asShipped())
+	startUp(t, e, n, a, image)
+	shipped = contacted(t, n)
+	n.forget()
+	ask(t, e, n, a, image, options, command)
+	vendor = contacted(t, n)
+	t.Logf("contacts, as the image is: %q", shipped)
+	t.Logf("contacts, with the vendor's defaults: %q", vendor)
+
+	var known []string
+	for _, names := range sections {
+		known = append(known, names...)
+	}
+	for _, name := range args(shipped, vendor) {
+		if name != npmRegistry && !covers(known, name) && name != a.allow {
+			t.Errorf("contacts %s, which allowlist.d/%s.txt doesn't have", name, a.name)
+		}
+	}
+	for _, entry := range sections["required"] {
+		if !slices.ContainsFunc(args(shipped, vendor), func(name string) bool { return covers([]string{entry}, name) }) {
+			t.Errorf("allowlist.d/%s.txt calls %s required, and it was not contacted", a.name, entry)
+		}
+	}
+	// What the image turns off is off.
+	for _, section := range []string{"telemetry", "update"} {
+		for _, name := range shipped {
+			if covers(sections[section], name) && !covers(args(sections["required"], sections["sign-in"]), name) && !loud[a.name+" "+name] {
+				t.Errorf("contacts %s, though the image turns %s off", name, section)
+			}
+		}
+	}
+	return shipped, vendor
+}
+
+// npmRegistry stands for the registry that npm itself has by default: its name is not written down here.
+const npmRegistry = "npm's registry"
+
+// loud are contacts that no documented variable or file turns off; the wall does.
+var loud = map[string]bool{}
+
+// ask has the agent answer one prompt, unconfined.
+func ask(t *testing.T, e *engine, n *internet, a agentSpec, image string, options, command []string) {
+	t.Helper()
+	out := e.docker(args([]string{"run", "--name", e.name(t), "--cap-drop=ALL", "--user=agent", "--entrypoint=" + command[0]},
+		agent(t, n), a.credentials(), options, []string{image}, command[1:])...)
+	if out.code != 0 || !strings.Contains(out.stdout, fakellm.Text) {
+		t.Errorf("%q, unconfined: exit %d\n%s%s", command, out.code, out.stdout, out.stderr)
+	}
+}
+
+// startUp starts the agent with a terminal, unconfined, and gives it some time to ask for names: until
+// it has ended, or asked for nothing for a while. There is nothing that it must do.
+func startUp(t *testing.T, e *engine, n *internet, a agentSpec, image string) {
+	t.Helper()
+	name := e.name(t)
+	e.must(t, args([]string{"run", "-d", "-t", "--name", name, "--cap-drop=ALL", "--user=agent", "--entrypoint=" + a.command()[0]},
+		agent(t, n), a.credentials(), []string{image})...)
+	quiet, last := 0, -1
+	for range 300 {
+		time.Sleep(100 * time.Millisecond)
+		_, queries := n.seen()
+		if quiet++; len(queries) != last {
+			quiet, last = 0, len(queries)
+		}
+		if quiet > 50 || e.docker("inspect", "--format", "{{.State.Running}}", name).stdout == "false\n" {
+			return
+		}
+	}
+}
+
+// contacted are the names that were asked for.
+func contacted(t *testing.T, n *internet) []string {
+	t.Helper()
+	registry := defaultRegistry(t)
+	var names []string
+	_, queries := n.seen()
+	for _, q := range queries {
+		name := strings.TrimSuffix(q, ".")
+		if name == registry {
+			name = npmRegistry
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// defaultRegistry is what npm says if nothing is configured.
+func defaultRegistry(t *testing.T) string {
+	t.Helper()
+	empty := t.TempDir()
+	cmd := exec.Command("npm", "config", "get", "registry", "--userconfig="+empty+"/user", "--globalconfig="+empty+"/global")
+	cmd.Dir = empty
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + cmd.Dir}
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("ask npm for its default registry: %v", err)
+	}
+	u, err := url.Parse(strings.TrimSpace(string(out)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.Hostname()
+}

@@ -1,0 +1,75 @@
+package container
+
+import "strings"
+
+// agentSpec is how an agent is asked one thing, without a person.
+type agentSpec struct {
+	name    string
+	program string   // if it is not the agent's name
+	from    string   // "npm", or what a stand-in takes the place of
+	allow   string   // the provider's entry, where the agent has none of its own
+	env     []string // credentials that the far side takes
+	prompt  []string // after the program
+	quiet   []string // variables of the image that turn something off: unset for the vendor's defaults
+}
+
+const question = "say hello"
+
+// agents are all of them, in the order of the documentation's table.
+func agents() []agentSpec {
+	const anthropic = "ANTHROPIC_API_KEY=sk-ant-test"
+	return []agentSpec{
+		{name: "claude", from: "npm", env: []string{anthropic}, prompt: []string{"-p", question},
+			quiet: []string{"DISABLE_AUTOUPDATER", "DISABLE_UPDATES", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"}},
+		{name: "codex", from: "npm", env: []string{"CODEX_API_KEY=sk-test"}, prompt: []string{"exec", "--skip-git-repo-check", question},
+			quiet: []string{"--enable", "api_key_model_discovery", "--enable", "plugins", "-c", "analytics.enabled=true", "-c", "check_for_update_on_startup=true"}},
+		{name: "gemini", from: "npm", env: []string{"GEMINI_API_KEY=test"}, prompt: []string{"-m", "gemini-2.5-flash", "-p", question},
+			quiet: []string{"/etc/gemini-cli/system-defaults.json"}},
+		{name: "opencode", from: "npm", allow: "api.anthropic.com", env: []string{anthropic},
+			prompt: []string{"run", "-m", "anthropic/claude-sonnet-4-5", question},
+			quiet: []string{"OPENCODE_DISABLE_AUTOUPDATE", "OPENCODE_DISABLE_MODELS_FETCH", "OPENCODE_DISABLE_LSP_DOWNLOAD",
+				"OPENCODE_DISABLE_DEFAULT_PLUGINS", "OPENCODE_DISABLE_SHARE"}},
+		{name: "qwen", from: "npm", env: []string{"OPENAI_API_KEY=sk-test", "OPENAI_MODEL=qwen3-coder-plus",
+			"OPENAI_BASE_URL=https://dashscope.aliyuncs.com/compatible-mode/v1"}, prompt: []string{"--auth-type", "openai", "-p", question},
+			quiet: []string{"/etc/qwen-code/system-defaults.json", "QWEN_USAGE_STATISTICS_ENABLED"}},
+		{name: "crush", from: "GitHub"},
+		{name: "pi", from: "npm", allow: "api.anthropic.com", env: []string{anthropic},
+			prompt: []string{"-p", "--provider", "anthropic", "--model", "claude-sonnet-4-5", question},
+			quiet:  []string{"PI_OFFLINE", "PI_SKIP_VERSION_CHECK", "PI_TELEMETRY"}},
+		{name: "copilot", from: "npm", allow: "api.openai.com", env: []string{"COPILOT_PROVIDER_BASE_URL=https://api.openai.com/v1",
+			"COPILOT_PROVIDER_TYPE=openai", "COPILOT_PROVIDER_API_KEY=sk-test", "COPILOT_MODEL=gpt-4.1"},
+			prompt: []string{"-p", question, "--allow-all-tools"}, quiet: []string{"COPILOT_AUTO_UPDATE"}},
+		{name: "goose", from: "npm", allow: "api.openai.com", env: []string{"GOOSE_PROVIDER=openai", "GOOSE_MODEL=gpt-4.1", "OPENAI_API_KEY=sk-test"},
+			prompt: []string{"run", "--no-session", "-t", question}, quiet: []string{"GOOSE_TELEMETRY_OFF"}},
+		{name: "aider", from: "PyPI"},
+		{name: "cursor", program: "cursor-agent", from: "the vendor"},
+	}
+}
+
+func (a agentSpec) command() []string {
+	if a.program != "" {
+		return []string{a.program}
+	}
+	return []string{a.name}
+}
+
+// asShipped is the command for one prompt, as the image is.
+func (a agentSpec) asShipped() []string { return args(a.command(), a.prompt) }
+
+// asVendor is the same with what the image turns off turned on again: variables are unset, files
+// moved out of the way by the options that go before, and flags added.
+func (a agentSpec) asVendor() (options, command []string) {
+	unset := []string{"env"}
+	var flags []string
+	for _, q := range a.quiet {
+		switch {
+		case strings.HasPrefix(q, "/"):
+			options = append(options, "-v", "/dev/null:"+q+":ro")
+		case q == strings.ToUpper(q):
+			unset = append(unset, "-u", q)
+		default:
+			flags = append(flags, q)
+		}
+	}
+	return options, args(unset, a.command(), flags, a.prompt)
+}

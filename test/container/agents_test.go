@@ -1,0 +1,184 @@
+package container
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/agent-init/agent-init/internal/lab/fakellm"
+)
+
+// TestContainerAgents tests the image of every agent that AGENT_INIT_AGENTS names. The internet is one where
+// every name has an address, and every server speaks the APIs of the models: an agent reaches what it
+// likes, and is seen doing so. Those of AGENT_INIT_AGENTS_REAL are the agents themselves; the
+// others are stand-ins, of which only the image is worth a look.
+func TestContainerAgents(t *testing.T) {
+	e := needEngine(t)
+	built := strings.Fields(os.Getenv("AGENT_INIT_AGENTS"))
+	if len(built) == 0 {
+		lacking(t, "the tests of the agents need their images: test/agents.sh")
+	}
+	n := &internet{everyName: true, web: fakellm.New()}
+	n.start(t, e)
+	real := strings.Fields(os.Getenv("AGENT_INIT_AGENTS_REAL"))
+	var rows []row
+	for _, a := range agents() {
+		if !slices.Contains(built, a.name) {
+			continue
+		}
+		t.Run(a.name, func(t *testing.T) {
+			image := "agent-init-test/agent-" + a.name
+			e.mustHave(t, image)
+			r := row{agent: a, real: slices.Contains(real, a.name), version: e.must(t, "inspect", "--format", `{{index .Config.Labels "org.agent-init.agent.version"}}`, image)}
+			r.imaged = t.Run("image", func(t *testing.T) { testAgentImage(t, e, a, image) })
+			r.versioned = t.Run("version", func(t *testing.T) { testAgentVersion(t, e, a, image, r.version) })
+			if r.real {
+				t.Run("drift", func(t *testing.T) { r.shipped, r.vendor = testDrift(t, e, n, a, image) })
+				r.prompted = t.Run("confined", func(t *testing.T) { r.blocked = testConfinedAgent(t, e, n, a, image) })
+			} else {
+				t.Run("confined", func(t *testing.T) { r.blocked = testConfinedStandIn(t, e, n, a, image) })
+			}
+			rows = append(rows, r)
+		})
+	}
+	t.Run("filter", func(t *testing.T) {
+		for _, name := range built {
+			if got := e.must(t, "images", "-q", "--filter", "label=org.agent-init.agent="+name); got == "" {
+				t.Errorf("no image is found by its label org.agent-init.agent=%s", name)
+			}
+		}
+	})
+	checkTable(t, rows)
+}
+
+// testAgentImage holds what every agent's image promises.
+func testAgentImage(t *testing.T, e *engine, a agentSpec, image string) {
+	program := a.command()[0]
+	volumes := strings.Fields(e.must(t, "inspect", "--format", "{{range $v, $_ := .Config.Volumes}}{{$v}} {{end}}", image))
+	if len(volumes) == 0 {
+		t.Error("no directory for the state is a volume")
+	}
+	for _, check := range []struct{ name, user, script string }{
+		{"no-setuid-no-setgid", "0", `test -z "$(find / -xdev -perm /6000)"`},
+		{"no-file-capability", "0", `test -z "$(find / -xdev -type f -exec getcap {} +)"`},
+		{"no-sudo", "0", `! command -v sudo`},
+		{"agent-can-not-change-itself", "agent", `test -x "$(readlink -f "$(command -v ` + program + `)")" && test -z "$(find /opt /usr/local /etc -xdev -writable ! -type l)"`},
+		{"state-is-the-agents", "agent", `for d in ` + strings.Join(volumes, " ") + `; do touch "$d/x" && test -O "$d" || exit 1; done; touch ~/x`},
+		{"policy", "agent", `agent-init check && agent-init check --effective`},
+	} {
+		t.Run(check.name, func(t *testing.T) {
+			r := e.docker("run", "--name", e.name(t), "--cap-drop=ALL", "--cap-add=DAC_READ_SEARCH", "--network=none",
+				"--user", check.user, "--entrypoint=sh", image, "-c", check.script)
+			if r.code != 0 {
+				t.Errorf("%s\nexit %d\n%s%s", check.script, r.code, r.stdout, r.stderr)
+			}
+		})
+	}
+	for _, label := range []string{"org.opencontainers.image.title", "org.opencontainers.image.version", "org.opencontainers.image.licenses", "org.agent-init.agent"} {
+		if got := e.must(t, "inspect", "--format", fmt.Sprintf("{{index .Config.Labels %q}}", label), image); got == "" || got == "<no value>" {
+			t.Errorf("the label %s is missing", label)
+		}
+	}
+}
+
+func testAgentVersion(t *testing.T, e *engine, a agentSpec, image, version string) {
+	r := e.docker(args([]string{"run", "--name", e.name(t), "--cap-drop=ALL", "--network=none", "--user=agent", "--entrypoint=" + a.command()[0], image, "--version"})...)
+	if r.code != 0 || !strings.Contains(r.stdout, version) {
+		t.Errorf("--version: exit %d, want %s\n%s%s", r.code, version, r.stdout, r.stderr)
+	}
+}
+
+// credentials are the arguments that give an agent what it logs in with.
+func (a agentSpec) credentials() []string {
+	var out []string
+	for _, kv := range a.env {
+		out = append(out, "-e", kv)
+	}
+	return out
+}
+
+// testConfinedAgent has the agent answer one prompt with nothing allowed but what its image allows, and
+// the provider where there is none; and then tries what must be refused.
+func testConfinedAgent(t *testing.T, e *engine, n *internet, a agentSpec, image string) (blocked bool) {
+	n.forget()
+	denied := args(denied4(bridgeGateway), denied6())
+	out := e.docker(args([]string{"run", "--name", e.name(t)}, privileges(), allow(t, a.allow+"\n"), agent(t, n), a.credentials(),
+		[]string{image, "bash", "/test/agent.sh"}, a.asShipped(), []string{"--"}, denied)...)
+	t.Logf("docker run took %v", out.took)
+	r := parseReport(t, out.stdout)
+	if !r.started {
+		t.Fatalf("the agent did not start: exit %d\n%s%s", out.code, out.stdout, out.stderr)
+	}
+	if r.command != "0" || !strings.Contains(out.stdout, fakellm.Text) {
+		t.Errorf("%s ended %q, want 0 and %q\n%s%s", a.name, r.command, fakellm.Text, out.stdout, out.stderr)
+	}
+	return mustBeBlocked(t, n, r, denied, policyOf(t, a))
+}
+
+// testConfinedStandIn tries what must be refused, in the image of a stand-in.
+func testConfinedStandIn(t *testing.T, e *engine, n *internet, a agentSpec, image string) (blocked bool) {
+	n.forget()
+	denied := args(denied4(bridgeGateway), denied6())
+	out := e.docker(args([]string{"run", "--name", e.name(t)}, privileges(), agent(t, n),
+		[]string{image, "bash", "/test/agent.sh"}, a.command(), []string{"--version", "--"}, denied)...)
+	r := parseReport(t, out.stdout)
+	if !r.started || r.command != "0" {
+		t.Fatalf("exit %d\n%s%s", out.code, out.stdout, out.stderr)
+	}
+	return mustBeBlocked(t, n, r, denied, policyOf(t, a))
+}
+
+// mustBeBlocked checks the refusals as the agent saw them, its privileges, and that the far side saw
+// no question for a name that is not allowed.
+func mustBeBlocked(t *testing.T, n *internet, r report, denied []string, allowed func(string) bool) bool {
+	t.Helper()
+	before := t.Failed()
+	t.Run("blocked", func(t *testing.T) {
+		r.mustRefuse(t, denied)
+		r.mustBePowerless(t)
+		_, queries := n.seen()
+		for _, q := range queries {
+			if name := strings.TrimSuffix(q, "."); !allowed(name) {
+				t.Errorf("a question for %s arrived", name)
+			}
+		}
+	})
+	return before || !t.Failed()
+}
+
+// policyOf says which names the agent may ask for.
+func policyOf(t *testing.T, a agentSpec) func(name string) bool {
+	sections := preset(t, a.name)
+	list := args(sections["required"], sections["sign-in"], []string{a.allow, "npm.example.com", "pypi.org", "files.pythonhosted.org"})
+	return func(name string) bool { return covers(list, name) }
+}
+
+// covers says whether an entry of list is about name.
+func covers(list []string, name string) bool {
+	return slices.ContainsFunc(list, func(entry string) bool {
+		base, wild := strings.CutPrefix(entry, "*.")
+		return entry == name || wild && (name == base || strings.HasSuffix(name, "."+base))
+	})
+}
+
+// preset reads the names of a preset by section.
+func preset(t *testing.T, name string) map[string][]string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("../../allowlist.d", name+".txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections, section := map[string][]string{}, ""
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimSpace(strings.TrimPrefix(line, "# "))
+		if s, ok := strings.CutSuffix(line, ":"); ok {
+			section = s
+		} else if entry, _, ok := strings.Cut(line, "  # "); ok {
+			sections[section] = append(sections[section], strings.Fields(entry)[0])
+		}
+	}
+	return sections
+}
