@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	web "net/http"
 	"os"
 	"os/exec"
 	"path"
@@ -17,18 +18,19 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// detectors say where each package manager of this image fetches from. Nothing
-// is asked of the network, and no host is known here but by the image's own
-// configuration, so a corporate mirror is followed.
+// detectors say where each package manager of this image fetches from. They ask
+// nothing of the network, and know no host but by the image's own configuration,
+// so a corporate mirror is followed. GitHub's addresses are the exception.
 func detectors() map[string]func(*image) ([]origin, error) {
 	return map[string]func(*image) ([]origin, error){
 		"npm": detectNpm, "go": detectGo, "apt": detectApt, "pip": detectPip, "cargo": detectCargo,
+		"github-meta": detectGitHubMeta,
 	}
 }
 
 func detectCommand() command {
 	return command{
-		name: "detect", synopsis: "[--private] npm|go|apt|pip|cargo…",
+		name: "detect", synopsis: "[--private] npm|go|apt|pip|cargo|github-meta…",
 		summary: "print allowlist entries from this image's own package-manager configuration",
 		example: "RUN agent-init detect npm >> /etc/agent-init/allowlist.d/npm.txt\n\n" +
 			"Read, in the order that the package manager itself reads them:\n" +
@@ -39,7 +41,9 @@ func detectCommand() command {
 			"  cargo  .cargo/config.toml from here upwards, and that of CARGO_HOME\n" +
 			"What can't be understood is an error, and then nothing is printed. A proxy is printed as a comment: an\n" +
 			"entry for it would open whatever the proxy lets through. A server may name further hosts for the packages\n" +
-			"themselves; the audit log shows them when they are refused.",
+			"themselves; the audit log shows them when they are refused.\n" +
+			"github-meta is no package manager: it fetches the addresses of git at GitHub, for SSH, from\n" +
+			"api.github.com/meta, or takes the built-in copy, the preset @github-meta, if there is no answer.",
 		flags: func(fs *flag.FlagSet) {
 			fs.Bool("private", false, "mark the entries private: the servers have private addresses")
 		},
@@ -54,7 +58,7 @@ func detectCommand() command {
 }
 
 func runDetect(e environment, im *image, private bool, args []string) error {
-	const remedy = "agent-init detect npm|go|apt|pip|cargo"
+	const remedy = "agent-init detect npm|go|apt|pip|cargo|github-meta"
 	if len(args) == 0 {
 		return faultf(exitUsage, remedy, "detect: say which package manager")
 	}
@@ -85,6 +89,8 @@ type image struct {
 	// tool runs a program by its absolute path, with a fixed environment, and
 	// returns its standard output.
 	tool func(path string, args ...string) (string, error)
+	// fetch gets a document of the internet; without an answer, it is errUnreachable.
+	fetch func(url string) ([]byte, error)
 }
 
 func newImage(ctx context.Context, env []string, dir string) *image {
@@ -95,6 +101,7 @@ func newImage(ctx context.Context, env []string, dir string) *image {
 		}
 	}
 	im.home = im.env["HOME"]
+	im.fetch = fetcher(ctx, &web.Client{})
 	im.tool = func(path string, args ...string) (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()

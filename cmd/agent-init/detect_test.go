@@ -21,6 +21,7 @@ func fixture(env string, files ...string) *image {
 			im.env[k] = v
 		}
 	}
+	im.fetch = func(string) ([]byte, error) { return nil, errors.New("a test without the internet") }
 	im.tool = func(path string, args ...string) (string, error) {
 		f, ok := m[strings.TrimPrefix(path, "/")]
 		if !ok || len(f.Data) == 0 {

@@ -16,7 +16,7 @@ import (
 // that it calls required and that was not contacted. It returns what was contacted, for each.
 func testDrift(t *testing.T, e *engine, n *internet, a agentSpec, image string) (shipped, vendor []string) {
 	sections := preset(t, a.name)
-	options, command := a.asVendor()
+	options, command := a.asVendor(t)
 	n.forget()
 	ask(t, e, n, a, image, nil, a.asShipped())
 	startUp(t, e, n, a, image)

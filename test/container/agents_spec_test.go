@@ -1,6 +1,10 @@
 package container
 
-import "strings"
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
 
 // agentSpec is how an agent is asked one thing, without a person.
 type agentSpec struct {
@@ -56,15 +60,20 @@ func (a agentSpec) command() []string {
 // asShipped is the command for one prompt, as the image is.
 func (a agentSpec) asShipped() []string { return args(a.command(), a.prompt) }
 
-// asVendor is the same with what the image turns off turned on again: variables are unset, files
-// moved out of the way by the options that go before, and flags added.
-func (a agentSpec) asVendor() (options, command []string) {
+// asVendor is the same with what the image turns off turned on again: variables are unset, settings
+// emptied by options of the engine, and flags added.
+func (a agentSpec) asVendor(t *testing.T) (options, command []string) {
+	t.Helper()
+	empty, err := filepath.Abs("testdata/empty.json")
+	if err != nil {
+		t.Fatal(err)
+	}
 	unset := []string{"env"}
 	var flags []string
 	for _, q := range a.quiet {
 		switch {
 		case strings.HasPrefix(q, "/"):
-			options = append(options, "-v", "/dev/null:"+q+":ro")
+			options = append(options, "-v", empty+":"+q+":ro")
 		case q == strings.ToUpper(q):
 			unset = append(unset, "-u", q)
 		default:
