@@ -121,7 +121,7 @@ lock() {
 	done <"$agent/packages" >"$work/sums"
 	if [ -s "$work/sums" ]; then
 		cp "$work/sums" "$agent/$sums"
-	elif [ "$kind" != npm-install ]; then
+	elif [ ! -e "$agent/package-lock.json" ]; then
 		fail "version $1 can't be had for any platform"
 	fi
 	sed -i "s/^ARG VERSION=.*/ARG VERSION=$1/" "$agent/Dockerfile"

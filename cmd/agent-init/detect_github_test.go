@@ -41,7 +41,7 @@ func TestDetectGitHubMeta(t *testing.T) {
 		{name: "private", im: answering(`{"git":["10.1.0.0/16"]}`), fails: "no range of public"},
 		{name: "metadata", im: answering(`{"git":["169.254.169.254/32"]}`), fails: "no range of public"},
 		{name: "bits below the mask", im: answering(`{"git":["140.82.112.1/20"]}`), fails: "no range of public"},
-		{name: "mapped", im: answering(`{"git":["::ffff:10.0.0.0/112"]}`), fails: "no range of public"},
+		{name: "mapped", im: answering(`{"git":["::ffff:140.82.112.0/116"]}`), fails: "no range of public"},
 		{name: "an address", im: answering(`{"git":["140.82.112.1"]}`), fails: "no range of public"},
 	})
 }

@@ -11,6 +11,7 @@ import (
 type row struct {
 	agent             agentSpec
 	version           string
+	size              int // of the image, in bytes
 	real              bool
 	imaged, versioned bool
 	prompted, blocked bool
@@ -50,16 +51,20 @@ func (r row) contacts(names []string) string {
 	if !r.real {
 		return "not tried"
 	}
-	return strings.Join(out, " ")
+	return strings.Join(out, ", ")
 }
 
 func (r row) String() string {
-	return fmt.Sprintf("%s %s | %s |", r.stable(), r.contacts(r.shipped), r.contacts(r.vendor))
+	size := "–"
+	if r.real {
+		size = fmt.Sprintf("%d MB", r.size/1e6)
+	}
+	return fmt.Sprintf("%s %s | %s | %s |", r.stable(), size, r.contacts(r.shipped), r.contacts(r.vendor))
 }
 
 // checkTable compares the table of the documentation with what was found, or writes it where
-// AGENT_INIT_UPDATE=1 is set. Which names an agent asks for in one run depends on its timing: these
-// columns are written, and not compared.
+// AGENT_INIT_UPDATE=1 is set. The size depends on the engine, and which names an agent asks for in one run
+// on its timing: these columns are written, and not compared.
 func checkTable(t *testing.T, rows []row) {
 	t.Helper()
 	data, err := os.ReadFile(tableFile)
