@@ -30,7 +30,7 @@ if ! command -v debootstrap >/dev/null; then
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap >&2
 fi
 
-# mirror is the archive that apt fetches a stable Debian from: the path of its packages ends with /debian.
+# mirror is the archive that apt fetches Debian from.
 mirror() {
 	# shellcheck disable=SC2016
 	apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | head -n 1
