@@ -61,7 +61,7 @@ func TestExplain(t *testing.T) {
 		"https://OK.example/v1?x=1": {"ok.example 443/tcp: allowed, allowed by the policy", "allowlist.txt:1  ok.example", "server name in the TLS handshake", "45.30.0.10 on 80/tcp 443/tcp", "for 1m more", "!45.30.0.11", "!to allow"},
 		"ok.example":                {"ok.example 80/tcp: allowed", "ok.example 443/tcp: allowed", "the host of each request"},
 		"ok.example:22":             {"22/tcp: denied, allowed by the policy, but not on this port", "add this line to /etc/agent-init/allowlist.txt:\n  ok.example:22\n", "agent-init allow ok.example:22 --for 10m"},
-		"new.example":               {"443/tcp: denied, not in the allowlist", "denied      6 times since", "\n  new.example\n", "(and 4 before it)"},
+		"new.example":               {"443/tcp: denied, not in the allowlist", "denied       6 times since", "\n  new.example\n", "(and 4 before it)"},
 		"http://new.example":        {"80/tcp: denied", "!443/tcp", "\n  new.example\n"},
 		"bad.example":               {"denied by the policy", "allowlist.txt:3  !bad.example", "no entry would"},
 		"github.com:443":            {"allowed", "(@github)"},

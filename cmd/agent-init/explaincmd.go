@@ -127,7 +127,7 @@ func (s *screen) line(format string, args ...any) {
 }
 
 func (s *screen) row(name, format string, args ...any) {
-	s.line("  %-11s "+format, append([]any{name}, args...)...)
+	s.line("  %-12s "+format, append([]any{name}, args...)...)
 }
 
 // eventLine is an event of the audit log in one line for people.
