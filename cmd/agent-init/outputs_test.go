@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"flag"
 	"fmt"
 	"io"
@@ -87,7 +88,9 @@ func TestMetricsSocket(t *testing.T) {
 	defer l.Close()
 	k := &keeper{state: goldenState()}
 	go k.serveMetrics(l)
-	client := nethttp.Client{Transport: &nethttp.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("unix", path) }}}
+	client := nethttp.Client{Transport: &nethttp.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}}
 	for range 2 {
 		r, err := client.Get("http://agent-init/metrics")
 		if err != nil {
