@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"time"
+
+	"github.com/agent-init/agent-init/pkg/control"
 )
 
 func metricsCommand() command {
@@ -114,6 +117,9 @@ func (k *keeper) serveMetrics(l *net.UnixListener) {
 		}
 		go func() {
 			defer conn.Close()
+			if p, err := control.PeerOf(conn); err != nil || p.UID != uint32(os.Geteuid()) { // root, but for tests
+				return
+			}
 			if conn.SetDeadline(time.Now().Add(metricsTime)) != nil {
 				return
 			}

@@ -114,7 +114,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 
 func (s *Server) serve(ctx context.Context, conn *net.UnixConn, log *slog.Logger) {
 	patience := orDefault(s.Patience, 5*time.Second)
-	peer, err := peerOf(conn)
+	peer, err := PeerOf(conn)
 	if err != nil {
 		log.Warn("who is on the control socket can't be told", "error", err)
 		return
@@ -147,8 +147,8 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn, log *slog.Logger
 	}
 }
 
-// peerOf returns the credentials that the peer had when it connected.
-func peerOf(conn *net.UnixConn) (Peer, error) {
+// PeerOf returns the credentials that the peer had when it connected.
+func PeerOf(conn *net.UnixConn) (Peer, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return Peer{}, err
