@@ -7,6 +7,7 @@ import (
 	"flag"
 	"io"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -100,6 +101,9 @@ func bringUp(e environment, c config) error {
 		out.Say = ""
 	}
 	if out.Code != exitOK {
+		// A next try must not find this one still ending.
+		_ = r.SetReadDeadline(time.Now().Add(endPatience))
+		_, _ = io.Copy(io.Discard, r)
 		return faultf(out.Code, out.Remedy, "%s", out.Cause)
 	}
 	return nil
@@ -116,6 +120,9 @@ func bringUpAgain(dir runtimeDir, s state, c config) error {
 	}
 	return waitReady(time.Now().Add(defaultWait))
 }
+
+// endPatience is how long a keeper that has failed may take to end.
+const endPatience = 5 * time.Second
 
 const keeperName = "__keeper"
 
@@ -141,6 +148,7 @@ func keeperCommand() command {
 		summary: "the detached keeper (started by agent-init up)",
 		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			report := os.NewFile(fdReport, "report")
+			defer runtime.KeepAlive(report) // else it could be closed before the lock is
 			unix.CloseOnExec(fdReport)
 			var a keeperArgs
 			if len(args) != 1 || json.Unmarshal([]byte(args[0]), &a) != nil {
@@ -208,10 +216,13 @@ func (k *keeper) ready() bool {
 	return k.state.Phase == phaseReady
 }
 
+// tellParent says how it went. After a failure the pipe stays open for as long
+// as this process lives, and holds the lock.
 func tellParent(out *os.File, err error) {
-	defer out.Close()
 	var r keeperReport
-	if err != nil {
+	if err == nil {
+		defer out.Close()
+	} else {
 		var f *fault
 		if !errors.As(err, &f) {
 			f = faultf(exitRules, "see agent-init status", "%w", err)
