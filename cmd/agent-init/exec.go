@@ -29,6 +29,9 @@ func execCommand() command {
 				spec.Dir = dir
 			}
 			if isSet(fs, "t") {
+				if term := environMap(e.env)["TERM"]; term != "" { // what it is shown on
+					spec.Env = append(spec.Env, "TERM="+term)
+				}
 				return execOnTerminal(spec, e.stdin, os.Stdout)
 			}
 			return dropFault(privdrop.Exec(spec))

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"sync/atomic"
@@ -223,11 +224,12 @@ func (k *keeper) shell() string {
 
 // agentSpec is how the agent, and everything that runs like it, is confined.
 func (k *keeper) agentSpec() privdrop.Spec {
-	env := k.config.environ
-	if k.policy != nil {
-		for name, value := range k.policy.Settings().Env {
-			env[name] = value
-		}
+	env := maps.Clone(k.config.environ)
+	k.mu.Lock()
+	p := k.policy
+	k.mu.Unlock()
+	if p != nil {
+		maps.Copy(env, p.Settings().Env)
 	}
 	s := privdrop.Spec{Identity: k.identity, Env: environList(env), Dir: workspace}
 	if os.Getpid() != 1 {

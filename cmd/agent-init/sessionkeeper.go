@@ -187,7 +187,9 @@ func (s *sessionKeeper) serve(ctx context.Context) error {
 // spawn runs the server under its own uid. Its whole input is in a memfd.
 func (s *sessionKeeper) spawn(channel *os.File) (*reaper.Process, error) {
 	k := s.keeper
+	k.mu.Lock()
 	clipboard := k.policy == nil || k.policy.Settings().Session.Clipboard
+	k.mu.Unlock()
 	cfg, err := memfd("session-config", sessionConfig{Name: s.name, AgentUID: k.identity.UID, Clipboard: clipboard, LogLevel: k.config.level()})
 	if err != nil {
 		return nil, err

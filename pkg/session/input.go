@@ -28,6 +28,7 @@ func (w *window) input(c *client, b []byte) error {
 			c.queue.spoilt()
 		}
 	}
+	w.known.learn(b, w.term)
 	c.typed = time.Now()
 	c.active = c.typed
 	w.mu.Unlock()

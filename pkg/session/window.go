@@ -35,6 +35,7 @@ type window struct {
 	exited  bool    // the program has ended, with status
 	status  int
 	record  *recorder
+	known   known
 	passing []byte // filtered output, for as long as it is handed on
 }
 

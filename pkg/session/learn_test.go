@@ -1,0 +1,25 @@
+package session
+
+import "testing"
+
+// What the last client's terminal told is answered when there is none.
+func TestLearn(t *testing.T) {
+	r := newRig(t)
+	p := r.window(0)
+	v := r.attach(Request{Cols: 80, Rows: 24})
+	v.got(kindScreen)
+	v.send(kindInput, "\x1b]10;rgb:ffff/eeee/dddd\x1b\\\x1b]11;rgb:10/20/30\x07\x1b[?0u")
+	p.typed("\x1b[?0u")
+	v.send(kindDetach, "")
+	v.got(kindDone)
+	p.print("\x1b]11;?\x1b\\")
+	p.typed("\x1b]11;rgb:1010/2020/3030\x1b\\")
+	p.print("\x1b[?u")
+	p.typed("\x1b[?0u")
+
+	for text, want := range map[string]bool{"ff/00/10": true, "ffff/0000/1010": true, "f/0/1": false, "ff/00": false, "zz/00/10": false, "-f/00/10": false, "": false} {
+		if _, ok := parseColour([]byte(text)); ok != want {
+			t.Errorf("%q: %v", text, ok)
+		}
+	}
+}
