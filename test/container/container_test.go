@@ -17,6 +17,7 @@ func TestContainer(t *testing.T) {
 	t.Run("xtables", func(t *testing.T) { testXtables(t, e, n) })
 	t.Run("lifecycle", func(t *testing.T) { testLifecycle(t, e, n) })
 	t.Run("supervision", func(t *testing.T) { testSupervision(t, e, n) })
+	t.Run("session", func(t *testing.T) { testSession(t, e, n) })
 	t.Run("exit-code", func(t *testing.T) { testExitCode(t, e, n) })
 	t.Run("refusal", func(t *testing.T) { testRefusal(t, e, n) })
 	t.Run("image", func(t *testing.T) { testImage(t, e) })
