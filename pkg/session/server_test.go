@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A client sees the screen as it is, at its own size, and goes on from there.
@@ -52,8 +54,10 @@ func TestReadOnly(t *testing.T) {
 	r := newRig(t)
 	p := r.window(0)
 	v := r.attach(Request{Cols: 80, Rows: 24, Read: true})
-	p.print("hello\x1b]52;c;QUJD\x07")
+	v.got(kindScreen)
+	p.print("\x1b[6n\x1b]52;c;QUJD\x07hello")
 	v.shows("hello")
+	p.typed("R") // by the model: this client's terminal may not answer
 	v.send(kindInput, "rm -rf /\r")
 	v.send(kindResize, string(encodeSize(30, 7)))
 	v.send(kindSwitch, "c")
@@ -61,11 +65,14 @@ func TestReadOnly(t *testing.T) {
 	w.shows("hello")
 	w.send(kindInput, "ok")
 	p.typed("ok")
-	if got := p.input(); got != "ok" {
+	if got := p.input(); got != "\x1b[1;1Rok" {
 		t.Errorf("the program got %q", got)
 	}
 	if strings.Contains(v.output(), "52;c") {
 		t.Error("a read-only client's clipboard was written")
+	}
+	if strings.Contains(v.output(), "\x1b[6n") {
+		t.Error("a read-only client's terminal was asked")
 	}
 	if cols, rows := p.size(); cols != 80 || rows != 24 {
 		t.Errorf("the size became %dx%d", cols, rows)
@@ -189,6 +196,15 @@ func TestStuckClientIsPutOut(t *testing.T) {
 func TestWindowEnds(t *testing.T) {
 	r := newRig(t)
 	p, other := r.window(0), r.window(0)
+	small := r.attach(Request{Cols: 30, Rows: 10})
+	small.got(kindScreen)
+	r.server.mu.Lock()
+	for c := range r.server.clients { // as if it had just been drawn
+		c.queue.mu.Lock()
+		c.queue.drawn = time.Now().Add(time.Hour)
+		c.queue.mu.Unlock()
+	}
+	r.server.mu.Unlock()
 	v, local := r.attach(Request{Cols: 80, Rows: 24}), r.attach(Request{Cols: 80, Rows: 24, Window: "w1"})
 	v.got(kindScreen)
 	p.print(strings.Repeat("y", 50000) + "\x1b[2J\x1b[1;1Hlast words")
@@ -199,6 +215,10 @@ func TestWindowEnds(t *testing.T) {
 	}
 	if !strings.Contains(v.output(), "last words") {
 		t.Error("the last output was lost")
+	}
+	small.got(kindEnded)
+	if !strings.Contains(small.output(), "last words") {
+		t.Error("the last output was lost for a client of another size")
 	}
 	other.print("alive")
 	local.shows("alive")
@@ -407,4 +427,58 @@ func TestProgramThatDoesNotRead(t *testing.T) {
 	v.shows("output goes on")
 	other := r.attach(Request{Cols: 80, Rows: 24, Window: "deaf"})
 	other.shows("output goes on")
+}
+
+// A program may close its terminal and open it again: its window goes on as
+// long as it lives.
+func TestTerminalClosedAndOpenedAgain(t *testing.T) {
+	r := newRig(t)
+	master, tty := mustOpen(t)
+	if err := r.server.Add(WindowSpec{ID: 1, Name: "daemon", Master: master}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.server.Exited(1, 0) })
+	v := r.attach(Request{Cols: 80, Rows: 24})
+	fmt.Fprint(tty, "before")
+	v.shows("before")
+	tty.Close()
+	time.Sleep(3 * reopen) // so that the window sees it closed
+	tty, err := os.OpenFile(tty.Name(), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tty.Close()
+	fmt.Fprint(tty, " and after")
+	v.shows("before and after")
+}
+
+// What a client causes, and does not read, is bounded.
+func TestQueueIsBounded(t *testing.T) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fds[1])
+	f := os.NewFile(uintptr(fds[0]), "pair")
+	conn, err := net.FileConn(f)
+	f.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := newQueue(conn.(*net.UnixConn), func() {}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	piece := make([]byte, 1<<20)
+	n := 0
+	for ; n < 100 && q.put(kindScreen, piece, false); n++ {
+	}
+	if n == 100 {
+		t.Error("it took 100 MiB")
+	}
+	select {
+	case <-q.done:
+	default:
+		t.Error("the client is still there")
+	}
 }
