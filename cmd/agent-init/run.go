@@ -68,7 +68,7 @@ func runAgent(ctx context.Context, e environment, c config, args []string) error
 		return err
 	}
 	muted.Store(isTerminal(os.Stderr))
-	agent, next, err := k.startAgent(e, args, dir)
+	agent, next, err := k.startAgent(ctx, e, args, dir)
 	if err != nil {
 		var f *fault
 		if errors.As(err, &f) {
@@ -142,10 +142,10 @@ func signalGroup(target string) func(syscall.Signal) bool {
 // startAgent starts the command with no privilege: in a session, or on what the
 // container has for standard input and output. With a session, next is for
 // reaper.Options.
-func (k *keeper) startAgent(e environment, args []string, dir string) (agent *reaper.Process, next func() *reaper.Process, err error) {
+func (k *keeper) startAgent(ctx context.Context, e environment, args []string, dir string) (agent *reaper.Process, next func() *reaper.Process, err error) {
 	argv := k.agentCommand(args)
 	if k.wantsSession(e) {
-		agent, err = k.startSession(e, argv, dir)
+		agent, err = k.startSession(ctx, e, argv, dir)
 		if err == nil {
 			next = k.sessions.next
 		}
@@ -177,7 +177,7 @@ func (k *keeper) wantsSession(e environment) bool {
 }
 
 // startSession starts the command in the first window of a session.
-func (k *keeper) startSession(e environment, argv []string, dir string) (*reaper.Process, error) {
+func (k *keeper) startSession(ctx context.Context, e environment, argv []string, dir string) (*reaper.Process, error) {
 	s, err := newSessionKeeper(k, dir)
 	if err != nil {
 		return nil, err
@@ -188,6 +188,13 @@ func (k *keeper) startSession(e environment, argv []string, dir string) (*reaper
 		cols, rows = s.console.size()
 	} else {
 		fmt.Fprintf(os.Stderr, "agent-init: session %q is detached; agent-init attach shows it\n", s.name)
+	}
+	if s.console != nil {
+		w, err := s.openShown(ctx, argv, cols, rows)
+		if err != nil {
+			return nil, err
+		}
+		return w.proc, nil
 	}
 	w, err := s.open("", argv, cols, rows, 0)
 	if err != nil {

@@ -32,6 +32,7 @@ type sessionKeeper struct {
 	console  *console    // nil: there is no terminal of the container's, or it is not ours
 	cancel   context.CancelFunc
 	done     chan struct{}
+	shown    chan struct{} // closed when a client looks at the first window
 
 	mu         sync.Mutex
 	windows    map[uint32]*sessionWindow
@@ -41,6 +42,7 @@ type sessionKeeper struct {
 	served     bool            // there was a server before
 	seen       time.Time       // when the server last said something
 	publishing bool            // soon
+	looked     bool            // shown is closed
 }
 
 const socketFile = "session.sock"
@@ -52,7 +54,7 @@ func newSessionKeeper(k *keeper, dir string) (*sessionKeeper, error) {
 		return nil, err
 	}
 	s := &sessionKeeper{keeper: k, name: k.config.sessionName, dir: dir, term: k.config.environ["TERM"], uid: uid,
-		done: make(chan struct{}), windows: map[uint32]*sessionWindow{}}
+		done: make(chan struct{}), shown: make(chan struct{}), windows: map[uint32]*sessionWindow{}}
 	if k.config.record != "" {
 		if s.record, err = openRecord(k.config.record); err != nil {
 			return nil, err
@@ -306,6 +308,12 @@ func (s *sessionKeeper) openFor(m sessionMessage) {
 
 // counted notes how many windows and clients there are, for the status.
 func (s *sessionKeeper) counted(windows, clients int) {
+	s.mu.Lock()
+	if clients > 0 && !s.looked {
+		s.looked = true
+		close(s.shown)
+	}
+	s.mu.Unlock()
 	changed := false
 	s.keeper.update(func(st *state) {
 		changed = st.Session.Windows != windows || st.Session.Attached != clients
@@ -392,6 +400,16 @@ const sessionPatience = 10 * time.Second
 func (s *sessionKeeper) stop() {
 	s.mu.Lock()
 	s.over = true
+	for _, w := range s.windows {
+		if w.proc == nil {
+			continue
+		}
+		select {
+		case <-w.proc.Done():
+			s.ended(w) // or the session would seem to end before its program
+		default:
+		}
+	}
 	s.tell(sessionMessage{op: sopEnd})
 	live := s.live != nil
 	s.mu.Unlock()

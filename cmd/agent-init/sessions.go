@@ -157,6 +157,8 @@ func (s *sessionServer) take(ctx context.Context, m sessionMessage, file *os.Fil
 				s.log.Error("showing a window", "error", err)
 			}
 		}
+	case sopStarted:
+		s.server.Started(m.id, int(m.pid))
 	case sopExited:
 		s.server.Exited(m.id, int(m.value))
 	case sopRefused:

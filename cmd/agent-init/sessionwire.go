@@ -33,6 +33,7 @@ const (
 	sopFull                         // server: that is full
 	sopEvent                        // server: something for the audit log. flag: what, id: window, uid, pid, arg: read-only
 	sopEnd                          // keeper: the session has ended: say goodbye, and end
+	sopStarted                      // keeper: the program of window id runs, as pid
 )
 
 // sessionMessage is the one shape of every request and reply.
@@ -83,7 +84,7 @@ func decodeSessionMessage(b []byte) (sessionMessage, error) {
 		return sessionMessage{}, err
 	}
 	text := b[sessionHeadSize:]
-	if int(h.Length) != len(text) || len(text) > maxSessionText || h.Op == 0 || h.Op > uint8(sopEnd) {
+	if int(h.Length) != len(text) || len(text) > maxSessionText || h.Op == 0 || h.Op > uint8(sopStarted) {
 		return sessionMessage{}, errors.New("message field out of range")
 	}
 	return sessionMessage{op: sessionOp(h.Op), flag: h.Flag, cols: h.Cols, rows: h.Rows, id: h.ID, uid: h.UID, pid: h.PID,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -21,8 +22,10 @@ import (
 type sessionWindow struct {
 	id      uint32
 	name    string
-	near    *os.File // a duplicate of the server's
-	proc    *reaper.Process
+	argv    []string
+	near    *os.File        // a duplicate of the server's
+	far     *os.File        // until the program has it
+	proc    *reaper.Process // nil until it is started
 	started time.Time
 	killing bool
 }
@@ -30,11 +33,52 @@ type sessionWindow struct {
 // maxSessionWindows bounds what a server may have started at once.
 const maxSessionWindows = 16
 
-// open starts a command in a new window, confined as the agent is.
+// open starts a command in a new window.
 func (s *sessionKeeper) open(name string, argv []string, cols, rows uint16, request uint64) (*sessionWindow, error) {
-	k := s.keeper
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	w, err := s.make(name, argv, cols, rows)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.launch(w); err != nil {
+		s.forget(w)
+		return nil, err
+	}
+	s.hand(w, request, false)
+	return w, nil
+}
+
+// openShown starts a command in a new window once a client looks at it, so that
+// nothing of what it prints is seen as a screen and not as it came, and so that
+// the terminal is there to answer it. It does not wait for ever.
+func (s *sessionKeeper) openShown(ctx context.Context, argv []string, cols, rows uint16) (*sessionWindow, error) {
+	s.mu.Lock()
+	w, err := s.make("", argv, cols, rows)
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	s.start()
+	select {
+	case <-s.shown:
+	case <-time.After(shownWithin):
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.launch(w); err != nil {
+		s.forget(w)
+		return nil, err
+	}
+	s.tell(sessionMessage{op: sopStarted, id: w.id, pid: uint32(w.proc.Pid())})
+	return w, nil
+}
+
+const shownWithin = 3 * time.Second
+
+// make makes a terminal for a command. The lock is held.
+func (s *sessionKeeper) make(name string, argv []string, cols, rows uint16) (*sessionWindow, error) {
 	switch {
 	case s.over:
 		return nil, errors.New("the session has ended")
@@ -48,28 +92,40 @@ func (s *sessionKeeper) open(name string, argv []string, cols, rows uint16, requ
 			name = "window" + strconv.Itoa(int(id))
 		}
 	}
-	near, far, err := openTerminal(k.identity.UID, orDefault(cols, 80), orDefault(rows, 24))
+	near, far, err := openTerminal(s.keeper.identity.UID, orDefault(cols, 80), orDefault(rows, 24))
 	if err != nil {
-		return nil, err
-	}
-	defer far.Close()
-	spec := k.agentSpec()
-	spec.Argv, spec.Dir = argv, s.dir
-	spec.Env = append(spec.Env, "AGENT_SESSION="+s.name, windowVariable+"="+strconv.Itoa(int(id)))
-	if s.term == "" {
-		spec.Env = append(spec.Env, "TERM=xterm-256color", "COLORTERM=truecolor")
-	}
-	proc, err := k.spawn(spawnOptions{spec: spec, stdin: far, stdout: far, stderr: far, terminal: true, agent: true})
-	if err != nil {
-		near.Close()
 		return nil, err
 	}
 	s.nextID++
-	w := &sessionWindow{id: id, name: name, near: near, proc: proc, started: time.Now()}
+	w := &sessionWindow{id: id, name: name, argv: argv, near: near, far: far, started: time.Now()}
 	s.windows[id] = w
-	s.hand(w, request, false)
-	go s.await(w)
 	return w, nil
+}
+
+// launch starts a window's command, confined as the agent is. The lock is held.
+func (s *sessionKeeper) launch(w *sessionWindow) error {
+	k := s.keeper
+	spec := k.agentSpec()
+	spec.Argv, spec.Dir = w.argv, s.dir
+	spec.Env = append(spec.Env, "AGENT_SESSION="+s.name, windowVariable+"="+strconv.Itoa(int(w.id)))
+	if s.term == "" {
+		spec.Env = append(spec.Env, "TERM=xterm-256color", "COLORTERM=truecolor")
+	}
+	proc, err := k.spawn(spawnOptions{spec: spec, stdin: w.far, stdout: w.far, stderr: w.far, terminal: true, agent: true})
+	if err != nil {
+		return err
+	}
+	w.far.Close()
+	w.far, w.proc = nil, proc
+	go s.await(w)
+	return nil
+}
+
+// forget drops a window whose command could not be started. The lock is held.
+func (s *sessionKeeper) forget(w *sessionWindow) {
+	delete(s.windows, w.id)
+	w.near.Close()
+	w.far.Close()
 }
 
 // windowVariable tells a program that it is in a window, and in which.
@@ -88,7 +144,10 @@ func (s *sessionKeeper) hand(w *sessionWindow, request uint64, again bool) {
 	if s.live == nil {
 		return
 	}
-	m := sessionMessage{op: sopWindow, id: w.id, pid: uint32(w.proc.Pid()), value: w.started.UnixNano(), arg: request, text: w.name}
+	m := sessionMessage{op: sopWindow, id: w.id, value: w.started.UnixNano(), arg: request, text: w.name}
+	if w.proc != nil {
+		m.pid = uint32(w.proc.Pid())
+	}
 	if again {
 		m.flag = 1
 	}
@@ -99,9 +158,19 @@ func (s *sessionKeeper) hand(w *sessionWindow, request uint64, again bool) {
 
 // await sees a window's program to its end.
 func (s *sessionKeeper) await(w *sessionWindow) {
-	st := w.proc.Status()
+	<-w.proc.Done()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.ended(w)
+}
+
+// ended takes away a window whose program has ended. It may be called again.
+// The lock is held.
+func (s *sessionKeeper) ended(w *sessionWindow) {
+	if s.windows[w.id] != w {
+		return
+	}
+	st := w.proc.Status()
 	delete(s.windows, w.id)
 	w.near.Close()
 	s.tell(sessionMessage{op: sopExited, id: w.id, value: int64(st.Code())})
@@ -139,7 +208,7 @@ func (s *sessionKeeper) next() *reaper.Process {
 func (s *sessionKeeper) kill(id uint32) {
 	s.mu.Lock()
 	w := s.windows[id]
-	again := w == nil || w.killing
+	again := w == nil || w.proc == nil || w.killing
 	if !again {
 		w.killing = true
 	}

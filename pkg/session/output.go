@@ -14,6 +14,8 @@ func (w *window) output(b []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, _ = w.term.Write(b)
+	w.printed = true
+	w.steered = w.steered || steers(b)
 	if answers := w.term.Replies(); len(answers) > 0 && (w.leader == nil || !w.live(w.leader) || w.leader.queue.isStale()) {
 		// Nobody's terminal answers. What does not fit at once is not waited for.
 		w.try(answers)
@@ -30,6 +32,7 @@ func (w *window) output(b []byte) {
 				w.passing = c.plain.write(w.passing[:0], w.passing)
 			}
 			if len(w.passing) > 0 {
+				c.fresh = c.fresh && !w.steered
 				c.queue.put(kindOutput, w.passing, true)
 			}
 		}
@@ -39,11 +42,24 @@ func (w *window) output(b []byte) {
 	}
 }
 
+// steers reports whether b has anything that a terminal could have to be brought
+// back from: escape sequences, the choice of a character set, or what may be a
+// control of ECMA-48 section 5.3, which UTF-8 begins with 0xc2.
+func steers(b []byte) bool {
+	for _, c := range []byte{0x1b, 0x0e, 0x0f, 0xc2} {
+		if bytes.IndexByte(b, c) >= 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // live reports whether c gets the program's bytes as they are: a terminal of
-// another size is shown the model instead.
+// another size is shown the model instead. One that does not know its size is
+// taken to be right.
 func (w *window) live(c *client) bool {
 	cols, rows := w.term.Size()
-	return c.plain != nil || c.cols == cols && c.rows == rows
+	return c.plain != nil || c.cols == cols && c.rows == rows || c.cols == 0 || c.rows == 0
 }
 
 // draw shows c the screen as it is, and lets it go on from there.
@@ -71,6 +87,13 @@ func (w *window) show(c *client) {
 	if c.plain != nil {
 		*c.plain = plainer{}
 		c.queue.screen(plainScreen(w.term))
+		c.waiting = time.Time{}
+		return
+	}
+	if c.peer.Local && c.fresh && !w.printed {
+		// It is there before the program is. What the terminal shows already may
+		// stay, and a command that prints a line prints just that.
+		c.queue.screen(nil)
 		c.waiting = time.Time{}
 		return
 	}

@@ -71,7 +71,7 @@ type WindowSpec struct {
 	ID      uint32
 	Request uint32 // of Host.Open that it answers; 0: none
 	Name    string
-	PID     int
+	PID     int // 0 until Started says it
 	Started time.Time
 	Master  *os.File // the near side of its terminal; the server takes it over
 	Again   bool     // an earlier server had it: the program has to draw its screen again
@@ -271,18 +271,33 @@ func (s *Server) open(c *client, r Request) {
 	}
 }
 
+// Started says that the program of a window, which was shown before there was
+// one, now runs.
+func (s *Server) Started(id uint32, pid int) {
+	if w := s.window(id); w != nil {
+		w.mu.Lock()
+		w.pid = pid
+		w.mu.Unlock()
+	}
+}
+
 // Exited says that the program of a window has ended.
 func (s *Server) Exited(id uint32, code int) {
-	s.mu.Lock()
-	i := slices.IndexFunc(s.windows, func(w *window) bool { return w.id == id })
-	var w *window
-	if i >= 0 {
-		w = s.windows[i]
-	}
-	s.mu.Unlock()
-	if w != nil {
+	if w := s.window(id); w != nil {
 		w.exit(code)
 	}
+}
+
+// window returns the window of that number, or nil.
+func (s *Server) window(id uint32) *window {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.windows {
+		if w.id == id {
+			return w
+		}
+	}
+	return nil
 }
 
 // Shutdown ends the session for every client, after what they are still to

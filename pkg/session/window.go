@@ -37,6 +37,8 @@ type window struct {
 	record  *recorder
 	known   known
 	passing []byte // filtered output, for as long as it is handed on
+	printed bool   // something
+	steered bool   // more than plain text
 }
 
 // lastOutput is how long the rest of the output is waited for after the
