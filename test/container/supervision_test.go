@@ -51,8 +51,8 @@ func testStdio(t *testing.T, e *engine, start startArgs) {
 	if err != nil || !bytes.Equal(out, data) {
 		t.Errorf("-i: %v, and %d bytes came back of %d", err, len(out), len(data))
 	}
-	// Without -i nobody ever types anything. The terminal is the container's own.
-	r = e.docker(start(e.name(t), "-t", "-e", "AGENT_INIT_SESSION=never", e.base, "sh", "-c", `test -t 0 && test -t 1 && echo terminal >"$(tty)" && exit 43`)...)
+	// Without -i nobody ever types anything.
+	r = e.docker(start(e.name(t), "-t", e.base, "sh", "-c", `test -t 0 && test -t 1 && echo terminal >"$(tty)" && exit 43`)...)
 	if r.code != 43 || !strings.Contains(r.stdout, "terminal\r\n") {
 		t.Errorf("-t: exit %d, %q", r.code, r.stdout+r.stderr)
 	}
