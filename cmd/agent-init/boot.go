@@ -327,7 +327,7 @@ func (k *keeper) putRules(ctx context.Context, plan firewall.Plan, leases []fire
 	}
 	caveats := k.fw.Caveats(plan)
 	for _, c := range caveats {
-		k.log.Warn("the packet filter is weaker than it could be", "backend", k.fw.Backend(), "what", c)
+		k.log.Info("the packet filter is weaker than it could be", "backend", k.fw.Backend(), "what", c)
 	}
 	k.update(func(s *state) { s.Firewall.Caveats = caveats })
 	return nil

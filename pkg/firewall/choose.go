@@ -69,10 +69,11 @@ func (f *Firewall) Caveats(p Plan) []string {
 	if _, ok := f.be.(*xt); !ok {
 		return nil
 	}
+	out := []string{"a root shell of the container has NET_RAW, and could send past the packet filter; with NET_ADMIN it could change the rules until the next comparison"}
 	for _, s := range p.sets {
 		if s.kind == asked {
-			return []string{fmt.Sprintf("for %v after each question of the guard to the container engine's DNS, root may send %d datagrams a second to port 53 of any IPv4 address; and what the engine asks over IPv6 is refused", askedLife, askedRate)}
+			out = append(out, fmt.Sprintf("for %v after each question of the guard to the container engine's DNS, root may send %d datagrams a second to port 53 of any IPv4 address; and what the engine asks over IPv6 is refused", askedLife, askedRate))
 		}
 	}
-	return nil
+	return out
 }

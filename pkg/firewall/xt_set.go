@@ -19,8 +19,8 @@ type ipsetPart struct {
 // the set's name, and what tells it from other parts. The hash that ends the
 // names of static sets is cut to what an ipset's name has room for.
 func partName(set, part string) string {
-	if i := strings.LastIndexByte(set, '-'); i >= 0 && len(set) > i+11 {
-		set = set[:i+11]
+	if i := strings.LastIndexByte(set, '-'); i >= 0 && len(set) > i+10 {
+		set = set[:i+10]
 	}
 	return xtPrefix + set + part
 }
