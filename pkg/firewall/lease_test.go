@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -50,6 +51,34 @@ func TestKernelLease(t *testing.T) {
 			t.Errorf("udp %v: %v, not the peer's refusal", at(a, 7), err)
 		}
 	}
+}
+
+// The kernel's own neighbour discovery goes out, and comes in: without it there is
+// no IPv6. (A process's does not: TestKernelSeal.)
+func TestKernelNeighbours(t *testing.T) {
+	if !onBackends(t) {
+		return
+	}
+	l := newLab(t)
+	l.serve(443)
+	f := open(t, Options{})
+	apply(t, f, Config{DropGroup: group, Allow: []Entry{{single(far6), protoTCP, 443}}})
+	link, err := netlink.LinkByName("eth0")
+	must(t, err)
+	must(t, netlink.LinkSetARPOff(link)) // which forgets every neighbour
+	must(t, netlink.LinkSetARPOn(link))
+	must(t, netlink.RouteReplace(&netlink.Route{Gw: far6.AsSlice()}))
+	l.forget()
+	eventually(t, "IPv6 with neighbours to be found", func() bool { return reach("tcp", at(far6, 443), agentUID) == nil })
+	l.settle()
+	l.wire.mu.Lock()
+	defer l.wire.mu.Unlock()
+	for _, p := range l.wire.ps {
+		if p.proto == protoICMPv6 && len(p.data) > 40 && p.data[40] == 135 {
+			return
+		}
+	}
+	t.Error("proves nothing: no neighbour was asked for")
 }
 
 // E16: a lease ends by itself, and one that is renewed lives on.

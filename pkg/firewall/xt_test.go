@@ -222,6 +222,12 @@ func TestKernelXTTamper(t *testing.T) {
 			ipsetCommand(t, "swap", "x", "agent-init-lease4")
 			ipsetCommand(t, "destroy", "x")
 		}, "defined otherwise", true},
+		{"smaller leases", func() {
+			ipsetCommand(t, "create", "x", "hash:ip,port", "timeout", "60", "maxelem", "500")
+			ipsetCommand(t, "add", "x", other4.String()+",tcp:8443", "timeout", "3600")
+			ipsetCommand(t, "swap", "x", "agent-init-lease4")
+			ipsetCommand(t, "destroy", "x")
+		}, "defined otherwise", false},
 		{"leases of another type", func() {
 			for _, f := range families() {
 				for _, table := range []string{"filter", "nat"} {
