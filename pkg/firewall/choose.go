@@ -34,7 +34,7 @@ func choose(ctx context.Context, opts Options) (be backend, why string, clear fu
 			if word == "auto" {
 				why = "the kernel takes its rules"
 			}
-			return n, why, func() error { return removeXT(ctx, opts, "") }, nil
+			return n, why, func() error { return removeXT(ctx, opts) }, nil
 		}
 		if word == "nftables" || !errors.Is(err, ErrUnsupported) {
 			return nil, "", nil, err
@@ -56,7 +56,7 @@ func choose(ctx context.Context, opts Options) (be backend, why string, clear fu
 		if err := removeNFT(); err != nil {
 			return err
 		}
-		if err := removeXT(ctx, opts, x.tools.variant); err != nil {
+		if err := removeChains(ctx, x.others); err != nil {
 			return err
 		}
 		return x.dropSets(x.mark.plan)

@@ -27,6 +27,8 @@ const (
 	hashNet     = "hash:net"
 )
 
+func ipsetTypes() []string { return []string{hashIPPort, hashNetPort, hashNet} }
+
 // revision returns the revision of a type that Linux has known since 3.18.
 func revision(typ string) uint8 {
 	switch typ {

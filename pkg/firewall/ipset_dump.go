@@ -58,7 +58,7 @@ func (s *ipsets) dump(name string) (*ipsetDump, error) {
 				return nil, ipsetError("list", name, err)
 			}
 		}
-		if d.foreign {
+		if d.family == 0 || !slices.Contains(ipsetTypes(), d.typ) { // entries of another kind
 			continue
 		}
 		if err := d.read(m[nl.IPSET_ATTR_ADT]); err != nil {
@@ -87,7 +87,7 @@ func (d *ipsetDump) header(typ string, m attrs) error {
 	_, d.timed = h[nl.IPSET_ATTR_TIMEOUT]
 	_, masked := h[nl.IPSET_ATTR_NETMASK]
 	fallback := h.uint32(nl.IPSET_ATTR_TIMEOUT)
-	d.foreign = !slices.Contains([]string{hashIPPort, hashNetPort, hashNet}, typ) || d.family == 0 || masked ||
+	d.foreign = !slices.Contains(ipsetTypes(), typ) || d.family == 0 || masked ||
 		h.uint32(nl.IPSET_ATTR_CADT_FLAGS) != 0 || d.timed && fallback != fallbackTTL || d.revision != revision(typ)
 	return nil
 }

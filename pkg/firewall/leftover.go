@@ -40,10 +40,9 @@ func absent(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT)
 }
 
-// removeXT removes the chains of the xtables backend from the tables of every
-// variant but keep, and if that is "", its sets too. Sets are what shows that
-// there is anything.
-func removeXT(ctx context.Context, opts Options, keep xtVariant) error {
+// removeXT removes the chains and sets of the xtables backend, if there are any:
+// the sets show that.
+func removeXT(ctx context.Context, opts Options) error {
 	sets, err := openIPSets()
 	if err != nil {
 		return explain("look for rules of the xtables backend", err)
@@ -60,10 +59,16 @@ func removeXT(ctx context.Context, opts Options, keep xtVariant) error {
 	if err != nil {
 		return fmt.Errorf("rules of the xtables backend are there, and can't be removed: %w", err)
 	}
-	for _, t := range tools {
-		if t.variant == keep {
-			continue
-		}
+	if err := removeChains(ctx, tools); err != nil {
+		return err
+	}
+	x := xt{sets: sets, log: opts.logger()}
+	return explain("remove rules of the xtables backend", x.dropSets(Plan{}))
+}
+
+// removeChains removes our chains from the tables of variants of iptables.
+func removeChains(ctx context.Context, variants []xtTools) error {
+	for _, t := range variants {
 		for _, f := range xtFamilies() {
 			live, err := t.readUsed(ctx, f)
 			if err != nil {
@@ -76,9 +81,5 @@ func removeXT(ctx context.Context, opts Options, keep xtVariant) error {
 			}
 		}
 	}
-	if keep != "" {
-		return nil
-	}
-	x := xt{sets: sets, log: opts.logger()}
-	return explain("remove rules of the xtables backend", x.dropSets(Plan{}))
+	return nil
 }

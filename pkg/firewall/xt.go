@@ -15,12 +15,13 @@ import (
 // its own, and the sets are none of any. So sets are filled before rules use
 // them, and the tables that drop by default come first.
 type xt struct {
-	sets  *ipsets
-	tools xtTools
-	uids  []uidRange
-	log   *slog.Logger
-	mark  xtMark
-	room  map[family]int // of leases that surely fit; see reserve
+	sets   *ipsets
+	tools  xtTools
+	others []xtTools // other variants that are installed
+	uids   []uidRange
+	log    *slog.Logger
+	mark   xtMark
+	room   map[family]int // of leases that surely fit; see reserve
 }
 
 // xtFamilies is the order in which families get their rules.
@@ -36,13 +37,15 @@ func openXT(ctx context.Context, only xtVariant, opts Options, log *slog.Logger)
 	if err != nil {
 		return nil, "", fmt.Errorf("open xtables: %w", err)
 	}
-	tools, err := findTools(ctx, xtDirs(), only, lockFile(opts.LockFile), opts.Run)
+	all, err := findTools(ctx, xtDirs(), only, lockFile(opts.LockFile), opts.Run)
 	if err != nil {
 		return nil, "", err
 	}
-	why := "it was asked for"
+	tools, why := all, "it was asked for"
 	if only == "" {
-		tools, why = preferred(ctx, tools)
+		tools, why = preferred(ctx, all)
+	} else {
+		tools = slices.DeleteFunc(slices.Clone(all), func(t xtTools) bool { return t.variant != only })
 	}
 	sets, err := openIPSets()
 	if err != nil {
@@ -50,7 +53,8 @@ func openXT(ctx context.Context, only xtVariant, opts Options, log *slog.Logger)
 	}
 	var errs []error
 	for i, t := range tools {
-		x := &xt{sets: sets, tools: t, uids: uids, log: log, room: map[family]int{}}
+		others := slices.DeleteFunc(slices.Clone(all), func(o xtTools) bool { return o.variant == t.variant })
+		x := &xt{sets: sets, tools: t, others: others, uids: uids, log: log, room: map[family]int{}}
 		err := x.probe(ctx)
 		if err == nil {
 			if i > 0 {

@@ -43,9 +43,9 @@ const xtTimeout = 20 * time.Second
 const xtWait = "10"
 
 // findTools returns the variants that are installed, the one that plain
-// "iptables" stands for first; if only isn't "", none but that. lock is the lock
-// file to use, or "".
-func findTools(ctx context.Context, dirs []string, only xtVariant, lock string, run Runner) ([]xtTools, error) {
+// "iptables" stands for first; if must isn't "", that one is among them. lock is
+// the lock file to use, or "".
+func findTools(ctx context.Context, dirs []string, must xtVariant, lock string, run Runner) ([]xtTools, error) {
 	if run == nil {
 		return nil, errors.New("find iptables: there is no way to run programs")
 	}
@@ -58,18 +58,18 @@ func findTools(ctx context.Context, dirs []string, only xtVariant, lock string, 
 	for _, suffix := range []string{"", "-nft", "-legacy"} {
 		t, err := toolsNamed(ctx, dirs, suffix, xtTools{env: env, run: run})
 		if err != nil {
-			if missing == nil || suffix == "-"+string(only) {
+			if missing == nil || suffix == "-"+string(must) {
 				missing = err
 			}
 			continue
 		}
-		if !hasVariant(out, t.variant) && (only == "" || t.variant == only) {
+		if !hasVariant(out, t.variant) {
 			out = append(out, t)
 		}
 	}
-	if len(out) == 0 {
+	if len(out) == 0 || must != "" && !hasVariant(out, must) {
 		if missing == nil {
-			missing = fmt.Errorf("iptables is of the other variant than %s", only)
+			missing = fmt.Errorf("iptables is of the other variant than %s", must)
 		}
 		return nil, fmt.Errorf("find iptables: %w: the image lacks the package iptables, or a part of it: %w", ErrUnsupported, missing)
 	}

@@ -22,6 +22,9 @@ const docTail = `
   two shells take without agent-init between them is measured in the same rounds, and subtracted. The allowlists are exact names, one of which is
   ` + "`required`" + `: the self-test resolves it and completes a verified TLS handshake with it. The others are resolved in the background: up to
   a hundred meanwhile, more than that only once the self-test is over.
+- **Backends.** The starts are as above, in turns. A reload adds or removes an address entry, which replaces every rule; what ` + "`agent-init version`" + ` takes to
+  be executed in the box is subtracted. Rules and addresses are loaded by one process in a namespace of its own; go-iptables gets the same rules as
+  iptables-save tells them, for chains that nothing jumps to.
 - **The shell script** (` + "`internal/lab/cmd/bench/init-firewall.sh`" + `) is the usual one of development containers: a ` + "`getent`" + ` for each name, an ` + "`iptables`" + `
   call for each address, then default drop. It proves nothing afterwards, and its addresses never change again. The lab's names have one address in
   each family; real ones have more, and every one more costs the script another call.
