@@ -62,7 +62,10 @@ func onSome(t *testing.T, backends ...string) bool {
 	}
 	name := t.Name()
 	for _, b := range backends {
-		t.Run(b, func(t *testing.T) { again(t, name, onBackend+"="+b) })
+		t.Run(b, func(t *testing.T) {
+			t.Parallel() // most of the time is spent waiting
+			again(t, name, onBackend+"="+b)
+		})
 	}
 	return false
 }
