@@ -24,7 +24,7 @@ func drop(s Spec) error {
 	if err := id.check(); err != nil {
 		return err
 	}
-	filter, err := seccompFilter(s.DenyUserNS)
+	filter, err := seccompFilter(s.DenyUserNS, s.DenyPing)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func dropCapabilities() error {
 // ruled out by the empty bounding set and no_new_privs alone.
 func lockSecurebits() error {
 	err := unix.Prctl(unix.PR_SET_SECUREBITS, securebits, 0, 0, 0)
-	if err == unix.EPERM && onGVisor() {
+	if err == unix.EPERM && OnGVisor() {
 		return nil
 	}
 	if err != nil {
@@ -106,7 +106,9 @@ func lockSecurebits() error {
 	return nil
 }
 
-func onGVisor() bool {
+// OnGVisor says whether the kernel is gVisor's, by what it says of itself. It is
+// for what that does differently, and never for what it is trusted with.
+func OnGVisor() bool {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
 		return false

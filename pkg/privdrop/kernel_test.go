@@ -371,7 +371,7 @@ func TestKernelPokes(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		spec := command("/proc/self/exe")
 		spec.Env = append(spec.Env, roleVariable+"=poke")
-		spec.DenyUserNS = strict
+		spec.DenyUserNS, spec.DenyPing = strict, strict
 		if strict {
 			spec.Argv = append(spec.Argv, "strict")
 		}

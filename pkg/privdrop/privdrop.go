@@ -39,6 +39,10 @@ type Spec struct {
 	// usable otherwise, since tools build their own sandboxes from them.
 	DenyUserNS bool `json:"deny_userns,omitempty"`
 
+	// DenyPing refuses the datagram sockets of ICMP (icmp(7)), for where no packet
+	// filter can tell what they send and get from what the kernel itself does.
+	DenyPing bool `json:"deny_ping,omitempty"`
+
 	// KeepFDs is how many file descriptors from 3 on the command gets. All
 	// others above 2 are closed.
 	KeepFDs int `json:"keep_fds,omitempty"`

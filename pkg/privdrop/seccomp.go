@@ -54,7 +54,7 @@ var mounts = []uint32{
 }
 
 // seccompFilter is the program that decides on every system call of the agent.
-func seccompFilter(denyUserNS bool) ([]unix.SockFilter, error) {
+func seccompFilter(denyUserNS, denyPing bool) ([]unix.SockFilter, error) {
 	var arch uint32
 	switch runtime.GOARCH {
 	case "amd64":
@@ -77,7 +77,7 @@ func seccompFilter(denyUserNS bool) ([]unix.SockFilter, error) {
 			p.when(jumpEqual, nr, deny(r.errno))
 		}
 	}
-	p.call(unix.SYS_SOCKET, socketRules())
+	p.call(unix.SYS_SOCKET, socketRules(denyPing))
 	p.call(unix.SYS_SOCKETPAIR, func(p *program) {
 		p.loadArg(0)
 		p.unless(jumpEqual, unix.AF_UNIX, deny(uintptr(unix.EPERM)))
@@ -108,7 +108,7 @@ func seccompFilter(denyUserNS bool) ([]unix.SockFilter, error) {
 // socketRules lets through unix sockets, TCP and UDP, and of netlink what
 // lists the interfaces. Everything else could reach past the firewall (AF_PACKET,
 // AF_VSOCK), or is surface for nothing.
-func socketRules() func(*program) {
+func socketRules(denyPing bool) func(*program) {
 	return func(p *program) {
 		const family, kind, protocol = 0, 1, 2
 		no := deny(uintptr(unix.EPERM))
@@ -124,8 +124,13 @@ func socketRules() func(*program) {
 				p.loadArg(kind)
 				p.and(^uint32(socketFlags))
 				p.when(jumpEqual, unix.SOCK_STREAM, unix.SECCOMP_RET_ALLOW)
-				p.when(jumpEqual, unix.SOCK_DGRAM, unix.SECCOMP_RET_ALLOW)
-				p.ret(no)
+				p.unless(jumpEqual, unix.SOCK_DGRAM, no)
+				if denyPing {
+					p.loadArg(protocol)
+					p.when(jumpEqual, unix.IPPROTO_ICMP, no)
+					p.when(jumpEqual, unix.IPPROTO_ICMPV6, no)
+				}
+				p.ret(unix.SECCOMP_RET_ALLOW)
 			})
 		}
 		p.ret(no)

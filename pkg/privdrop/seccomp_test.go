@@ -56,11 +56,11 @@ func TestSeccompFilter(t *testing.T) {
 	)
 	eperm, enosys := deny(uintptr(unix.EPERM)), deny(uintptr(unix.ENOSYS))
 	const high = 0xdeadbeef << 32 // the kernel ignores it in an int
-	loose, err := seccompFilter(false)
+	loose, err := seccompFilter(false, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	strict, err := seccompFilter(true)
+	strict, err := seccompFilter(true, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,6 +86,8 @@ func TestSeccompFilter(t *testing.T) {
 		{"unix", unix.SYS_SOCKET, [3]uint64{unix.AF_UNIX, unix.SOCK_RAW, 0}, allow, allow},
 		{"tcp", unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_STREAM | unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC, 0}, allow, allow},
 		{"udp6", unix.SYS_SOCKET, [3]uint64{unix.AF_INET6, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC, 17}, allow, allow},
+		{"ping", unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP}, allow, eperm},
+		{"ping6, high bits", unix.SYS_SOCKET, [3]uint64{unix.AF_INET6, unix.SOCK_DGRAM, high | unix.IPPROTO_ICMPV6}, allow, eperm},
 		{"route netlink", unix.SYS_SOCKET, [3]uint64{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE}, allow, allow},
 		{"netfilter netlink", unix.SYS_SOCKET, [3]uint64{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER}, eperm, eperm},
 		{"E56 raw", unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_RAW, 1}, eperm, eperm},

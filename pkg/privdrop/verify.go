@@ -24,7 +24,7 @@ func verify(s Spec) error {
 	if err != nil {
 		return fmt.Errorf("read the securebits: %w", err)
 	}
-	if bits != securebits && !onGVisor() {
+	if bits != securebits && !OnGVisor() {
 		return fmt.Errorf("the securebits are %#x, not %#x", bits, securebits)
 	}
 	// Now try it.

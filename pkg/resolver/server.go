@@ -33,6 +33,10 @@ type Config struct {
 	// program's query shares one with them. Zero leaves the choice to the kernel.
 	Ephemeral [2]uint16
 
+	// Stream asks over TCP only, for where a packet filter that knows no flows
+	// could not tell a reply over UDP from what anybody sends.
+	Stream bool
+
 	// Search has the search domains of resolv.conf.
 	Search []string
 
@@ -154,6 +158,7 @@ func (s *Server) SetUpstreams(list []Upstream) error {
 	}
 	u := newUpstreams(list)
 	u.leaveFrom(sourcePorts{low: s.config.Ephemeral[0], high: s.config.Ephemeral[1]})
+	u.stream = s.config.Stream
 	s.upstreams.Store(u)
 	return nil
 }

@@ -53,6 +53,7 @@ const maxForged = 8
 // upstreams asks several servers, the first that works.
 type upstreams struct {
 	servers []*server
+	stream  bool          // over TCP only
 	budget  time.Duration // for one question in all
 	first   time.Duration // for one server, in the first round; twice that in the next
 	retry   time.Duration // a failed server is passed over for this long, doubled each time …
@@ -111,7 +112,7 @@ func (u *upstreams) exchange(ctx context.Context, name string, qtype uint16) (*d
 		silent := false
 		for _, i := range u.order(time.Now()) {
 			s := u.servers[i]
-			m, err := s.ask(ctx, name, qtype, wait)
+			m, err := s.ask(ctx, name, qtype, wait, u.stream)
 			if err == nil {
 				s.worked()
 				return m, nil
@@ -182,12 +183,12 @@ func (s *server) failed(now time.Time, retry, most time.Duration) {
 }
 
 // ask asks one server once; a failure code is an error.
-func (s *server) ask(ctx context.Context, name string, qtype uint16, wait time.Duration) (*dns.Msg, error) {
+func (s *server) ask(ctx context.Context, name string, qtype uint16, wait time.Duration, stream bool) (*dns.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	m, err := s.once(ctx, newRequest(name, qtype, true))
+	m, err := s.once(ctx, newRequest(name, qtype, true), stream)
 	if err == nil && (m.Rcode == dns.RcodeFormatError || m.Rcode == dns.RcodeNotImplemented) {
-		m, err = s.once(ctx, newRequest(name, qtype, false)) // it may be older than EDNS
+		m, err = s.once(ctx, newRequest(name, qtype, false), stream) // it may be older than EDNS
 	}
 	if err != nil {
 		return nil, err
@@ -198,8 +199,8 @@ func (s *server) ask(ctx context.Context, name string, qtype uint16, wait time.D
 	return m, nil
 }
 
-func (s *server) once(ctx context.Context, req *dns.Msg) (*dns.Msg, error) {
-	if s.tls == nil {
+func (s *server) once(ctx context.Context, req *dns.Msg, stream bool) (*dns.Msg, error) {
+	if s.tls == nil && !stream {
 		m, err := s.overUDP(ctx, req)
 		if !errors.Is(err, errTruncated) && !errors.Is(err, errForged) {
 			return m, err

@@ -163,6 +163,20 @@ func TestTruncatedAnswerComesOverTCP(t *testing.T) {
 	}
 }
 
+// TestStream: where replies over UDP could not get in, none is asked for.
+func TestStream(t *testing.T) {
+	s := newNameserver(t)
+	s.set(t, "ok.test.", "A", "ok.test. 60 A 192.0.2.9")
+	r := newRigWith(t, func(c *Config) { c.Upstreams, c.Stream = []Upstream{{Addr: s.addr}}, true }, policyOf(t, "", "", "ok.test"))
+	r.exchange = r.upstreams.Load().exchange // as New has made them
+	if rcode, got := r.lookupA("ok.test."); rcode != 0 || !slices.Equal(got, []string{"192.0.2.9"}) {
+		t.Errorf("code %d, %v", rcode, got)
+	}
+	if all, tcp := len(s.received()), s.askedByTCP(); all == 0 || tcp != all {
+		t.Errorf("asked %d times, %d of them over TCP", all, tcp)
+	}
+}
+
 func TestServerWithoutEDNS(t *testing.T) {
 	r, _, servers := several(t, 1)
 	servers[0].script("ok.test.", "A", func(_ dns.ResponseWriter, q *dns.Msg) *dns.Msg {
