@@ -29,6 +29,13 @@ type Config struct {
 	// can be judged is refused as ever.
 	Monitor bool
 
+	// Direct, if set, says whether a connection to addr may pass without a look
+	// inside: because the policy allows the address itself, or, on a port that the
+	// gate can't look into, because the address is leased to a name, which is then
+	// returned. An error refuses the connection. Nil means that the kernel lets
+	// such connections pass by themselves: those that come here are refused.
+	Direct func(ctx context.Context, addr netip.AddrPort) (name string, ok bool, err error)
+
 	// Dial connects onward, always to the original destination. Nil is plain
 	// TCP.
 	Dial func(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error)

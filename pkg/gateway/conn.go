@@ -67,10 +67,13 @@ func (c *conn) serve(ctx context.Context, own netip.AddrPort) {
 		return
 	}
 	var err error
-	switch c.to.Port() {
-	case tlsPort:
+	r, direct := c.direct(ctx)
+	switch {
+	case direct:
+		err = c.serveDirect(ctx, r)
+	case c.to.Port() == tlsPort:
 		err = c.serveTLS(ctx)
-	case webPort:
+	case c.to.Port() == webPort:
 		err = c.serveHTTP(ctx)
 	default:
 		err = refusedPort
@@ -156,6 +159,13 @@ func (c *conn) unclaim() {
 	if len(c.uses) > 1 {
 		c.uses = c.uses[:copy(c.uses, c.uses[1:])]
 	}
+}
+
+// disclaim drops every use: the connection is about to be judged by another one.
+func (c *conn) disclaim() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.uses = nil
 }
 
 // claims returns what the connection is used for.

@@ -12,7 +12,7 @@ import (
 
 // use is something that a connection is used for.
 type use struct {
-	name     string         // whose address it is
+	name     string         // whose address it is; "": the address itself is what is allowed
 	to       netip.AddrPort // the address
 	switches bool           // to another protocol than HTTP
 	target   authority      // if the name is a proxy's: what that is asked for
@@ -144,9 +144,14 @@ func (c *conn) leasedTo(ctx context.Context, name string) error {
 }
 
 // permit is the policy's part: the name, the port, the class of the address, and
-// the words that HTTP needs to become something else.
+// the words that HTTP needs to become something else. Without a name it is about
+// the address itself.
 func permit(p *policy.Policy, u use) ruling {
 	port := policy.Port{Proto: policy.TCP, Number: u.to.Port()}
+	if u.name == "" {
+		d := p.DecideAddr(u.to.Addr(), port)
+		return ruling{port: port.Number, allowed: d.Allowed, rule: d.Rule, reason: d.Reason}
+	}
 	d := p.Decide(u.name, port)
 	r := ruling{name: u.name, port: port.Number, allowed: d.Allowed, rule: d.Rule, reason: d.Reason}
 	switch {

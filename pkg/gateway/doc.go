@@ -33,6 +33,13 @@
 // proxy. An offer of h2c that the policy has no word for is not passed on, and
 // the request goes on without it.
 //
+// # By address
+//
+// Where the kernel can hold no sets of addresses, everything comes here, and
+// Config.Direct tells what may pass by its address alone: entries of the policy
+// that name addresses, and names on ports that can't be looked into, such as 22.
+// Those are relayed unseen.
+//
 // # Known limits
 //
 // What is encrypted can't be seen: a request inside TLS may name another host
