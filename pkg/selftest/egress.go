@@ -7,25 +7,33 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-func connectAddr(a netip.AddrPort) func(context.Context) outcome {
+func (p Plan) connectAddr(a netip.AddrPort) func(context.Context) outcome {
 	return func(ctx context.Context) outcome {
 		var d net.Dialer
 		conn, err := d.DialContext(ctx, "tcp", a.String())
-		if err != nil {
+		relayed := slices.Contains(p.Relayed, a.Port())
+		switch {
+		case relayed && errors.Is(err, unix.ECONNRESET):
+			return blocked(cut)
+		case err != nil:
 			return refusal(err)
 		}
-		conn.Close()
+		defer conn.Close()
+		if relayed {
+			return p.talk(ctx, conn, a)
+		}
 		return answered("over TCP")
 	}
 }
 
 // connectName resolves a name as programs do and tries every address of it.
-func connectName(r *net.Resolver, t Target) func(context.Context) outcome {
+func (p Plan) connectName(r *net.Resolver, t Target) func(context.Context) outcome {
 	return func(ctx context.Context) outcome {
 		addrs, err := r.LookupNetIP(ctx, "ip", t.Name)
 		if err != nil {
@@ -33,7 +41,7 @@ func connectName(r *net.Resolver, t Target) func(context.Context) outcome {
 		}
 		last := unknown(errors.New("no address"))
 		for _, a := range addrs {
-			o := connectAddr(netip.AddrPortFrom(a.Unmap(), t.Port))(ctx)
+			o := p.connectAddr(netip.AddrPortFrom(a.Unmap(), t.Port))(ctx)
 			if o.got == Reachable {
 				return answered("over TCP at %s", a.Unmap())
 			}

@@ -51,6 +51,11 @@ type Plan struct {
 	// may then do without denied names, and DNS, TCP and UDP servers.
 	Observed bool `json:"observed,omitempty"`
 
+	// Relayed are TCP ports on which the wall itself may accept a connection before
+	// it refuses to pass it on. To these, tcp, metadata and block say what a client
+	// of TLS or HTTP says, and must get no answer but the wall's own refusal.
+	Relayed []uint16 `json:"relayed,omitempty"`
+
 	BlockTimeout time.Duration `json:"block_timeout,omitempty"` // for an answer to what must be blocked; 0: 1 s
 	ReachTimeout time.Duration `json:"reach_timeout,omitempty"` // for each of two tries at what must be reachable; 0: 10 s
 }

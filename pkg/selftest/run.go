@@ -86,10 +86,10 @@ func probesOf(p Plan, resolvConf string) []probe {
 	}
 	for _, name := range p.Denied {
 		t := Target{Name: name, Port: 443}
-		block("denied-name", t.String(), "", connectName(resolver, t))
+		block("denied-name", t.String(), "", p.connectName(resolver, t))
 	}
 	for _, a := range p.TCP {
-		block("tcp", a.String(), family(a.Addr()), connectAddr(a))
+		block("tcp", a.String(), family(a.Addr()), p.connectAddr(a))
 	}
 	for _, a := range p.UDP {
 		block("udp", a.String(), family(a.Addr()), sendQUIC(a))
@@ -98,13 +98,13 @@ func probesOf(p Plan, resolvConf string) []probe {
 		block("ping", a.String(), family(a), ping(a))
 	}
 	for _, a := range p.Metadata {
-		block("metadata", a.String(), family(a.Addr()), connectAddr(a))
+		block("metadata", a.String(), family(a.Addr()), p.connectAddr(a))
 	}
 	for _, pp := range privileges() {
 		block(pp.name, pp.target, "", pp.run)
 	}
 	for _, t := range p.Block {
-		block("block", t.String(), "", connectName(resolver, t))
+		block("block", t.String(), "", p.connectName(resolver, t))
 	}
 	reach := func(name string, targets []Target) {
 		for _, t := range targets {

@@ -1,0 +1,129 @@
+package selftest
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// On a relayed port an accepted connection is no proof of anything, and an answer
+// is.
+func TestRelayed(t *testing.T) {
+	forbidden := func(body string) string {
+		return fmt.Sprintf("HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
+	}
+	reset := func(c *net.TCPConn) { c.SetLinger(0) }
+	afterHello := func(then func(c *net.TCPConn)) func(*net.TCPConn) {
+		return func(c *net.TCPConn) {
+			c.Read(make([]byte, 4096))
+			then(c)
+		}
+	}
+	say := func(s string) func(*net.TCPConn) {
+		return afterHello(func(c *net.TCPConn) { io.WriteString(c, s) })
+	}
+	for _, tt := range []struct {
+		what  string
+		http  bool
+		serve func(*net.TCPConn)
+		got   string
+	}{
+		{"tls: reset at once", false, reset, Blocked},
+		{"tls: reset after the hello", false, afterHello(reset), Blocked},
+		{"tls: end of stream", false, afterHello(func(*net.TCPConn) {}), Blocked},
+		{"tls: silence", false, func(c *net.TCPConn) { io.Copy(io.Discard, c) }, Blocked},
+		{"tls: an alert", false, say("\x15\x03\x03\x00\x02\x02\x28"), Reachable},
+		{"tls: anything", false, say("x"), Reachable},
+		{"tls: the wall's words", false, say(forbidden(refusedHere)), Reachable},
+		{"http: reset", true, afterHello(reset), Blocked},
+		{"http: refused by the wall", true, say(forbidden(refusedHere + "\nwhy: not in the allowlist\n")), Blocked},
+		{"http: refused by a server", true, say(forbidden("go away")), Reachable},
+		{"http: the words in a header", true, say("HTTP/1.1 403 Forbidden\r\nX: " + refusedHere + "\r\n\r\n"), Reachable},
+		{"http: an answer with the words", true, say("HTTP/1.1 200 OK\r\n\r\n" + refusedHere), Reachable},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			a := serveRelay(t, tt.serve)
+			p := Plan{Denied: []string{"example.com"}, Relayed: []uint16{a.Port()}}
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			var o outcome
+			if tt.http {
+				conn, err := net.Dial("tcp", a.String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				o = p.talk(ctx, conn, netip.AddrPortFrom(a.Addr(), 80))
+			} else {
+				o = p.connectAddr(a)(ctx)
+			}
+			if o.got != tt.got {
+				t.Errorf("%+v, want %s", o, tt.got)
+			}
+		})
+	}
+}
+
+// Real servers answer.
+func TestRelayedServer(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.NotFoundHandler())
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	var sni atomic.Value
+	s.TLS = &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) { sni.Store(h.ServerName); return nil, nil }}
+	s.StartTLS()
+	defer s.Close()
+	a := netip.MustParseAddrPort(s.Listener.Addr().String())
+	p := Plan{Required: []Target{{Name: "192.0.2.1"}, {Name: "ok.test"}}, Relayed: []uint16{a.Port()}}
+	if o := p.connectAddr(a)(t.Context()); o.got != Reachable {
+		t.Errorf("%+v", o)
+	}
+	if sni.Load() != "ok.test" {
+		t.Errorf("asked for %q", sni.Load())
+	}
+	silent := serveRelay(t, func(c *net.TCPConn) { io.Copy(io.Discard, c) })
+	if o := p.connectAddr(silent)(t.Context()); o.got != Reachable {
+		t.Errorf("accepted on a port that is not relayed: %+v", o)
+	}
+	h := httptest.NewServer(http.NotFoundHandler())
+	defer h.Close()
+	conn, err := net.Dial("tcp", h.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if o := p.talk(t.Context(), conn, netip.MustParseAddrPort("192.0.2.1:80")); o.got != Reachable {
+		t.Errorf("%+v", o)
+	}
+}
+
+// serveRelay accepts connections, has serve treat each, and closes it.
+func serveRelay(t *testing.T, serve func(*net.TCPConn)) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				serve(c.(*net.TCPConn))
+			}()
+		}
+	}()
+	return netip.MustParseAddrPort(l.Addr().String())
+}
