@@ -41,6 +41,13 @@ func choose(ctx context.Context, opts Options) (be backend, why string, clear fu
 		}
 		nftErr = fmt.Errorf("nftables: %w", err)
 	}
+	if err := nfnetlink(); err != nil {
+		r, why, err := openReduced(ctx, word, opts, err)
+		if err != nil {
+			return nil, "", nil, errors.Join(nftErr, err)
+		}
+		return r, why, nil, nil // such a kernel holds nothing of another backend
+	}
 	variant, _ := strings.CutPrefix(strings.TrimPrefix(word, "xtables"), "-")
 	if word == "auto" {
 		variant = ""
@@ -66,6 +73,9 @@ func choose(ctx context.Context, opts Options) (be backend, why string, clear fu
 // Caveats says, in a sentence each, what the backend in use does less strictly
 // than p wants it: with nftables, nothing.
 func (f *Firewall) Caveats(p Plan) []string {
+	if f.reduced != "" {
+		return reducedCaveats()
+	}
 	if _, ok := f.be.(*xt); !ok {
 		return nil
 	}

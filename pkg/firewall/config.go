@@ -14,8 +14,19 @@ type Entry struct {
 // Config is what NewPlan computes a Plan from.
 type Config struct {
 	// Sealed refuses everything but loopback; of the other fields, only
-	// DropGroup counts.
+	// DropGroup and Reduced count.
 	Sealed bool
+
+	// Reduced plans for a kernel that has neither sets, nor a match on connection
+	// tracking, nor a log: gVisor's. See reduced.go for what takes their place.
+	Reduced bool
+
+	// Local are the addresses of this namespace, each with its network: in a
+	// Reduced plan, packets to these stay here. Others ignore it.
+	Local []netip.Prefix
+
+	// AgentUID is the agent's, for a Reduced plan. Others ignore it.
+	AgentUID uint32
 
 	// GuardUID is the only uid that may reach Upstreams. It must not be 0.
 	GuardUID uint32

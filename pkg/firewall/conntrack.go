@@ -165,8 +165,10 @@ func destinations(fs []flow) []Element {
 			out = append(out, f.dst)
 		}
 	}
-	slices.SortFunc(out, func(a, b Element) int {
-		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
-	})
+	slices.SortFunc(out, compareElements)
 	return slices.Compact(out)
+}
+
+func compareElements(a, b Element) int {
+	return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
 }

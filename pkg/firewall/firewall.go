@@ -85,6 +85,8 @@ type Firewall struct {
 	flows *worker      // the only one to use ct
 	last  *Plan        // what was applied; rules' own
 	clear func() error // removes what other backends left; rules' own; nil once it was done
+
+	reduced string // why plans must be reduced; then ct is nil
 }
 
 // Open connects to the kernel and finds out, by a transaction that changes
@@ -97,6 +99,9 @@ func Open(ctx context.Context, opts Options) (*Firewall, error) {
 	be, why, clear, err := choose(ctx, opts)
 	if err != nil {
 		return nil, err
+	}
+	if r, ok := be.(*reducedXT); ok {
+		return &Firewall{log: opts.logger(), be: be, why: why, reduced: r.reason, rules: newWorker(be.lease), flows: newWorker(nil)}, nil
 	}
 	ct, err := openConntrack()
 	if err != nil {
@@ -114,11 +119,15 @@ func (f *Firewall) Backend() string { return f.be.name() }
 // chosen.
 func (f *Firewall) Why() string { return f.why }
 
+// Reduced says, in a few words for people, why plans must have Config.Reduced; ""
+// if they must not.
+func (f *Firewall) Reduced() string { return f.reduced }
+
 // Seal refuses everything but loopback. A table that an earlier process left
 // is kept if its chains drop by default: it is at least as closed as the plan
 // that it held.
 func (f *Firewall) Seal(ctx context.Context) error {
-	p, err := NewPlan(Config{Sealed: true})
+	p, err := NewPlan(Config{Sealed: true, Reduced: f.reduced != ""})
 	if err != nil {
 		return err
 	}
@@ -147,7 +156,7 @@ func (f *Firewall) put(p Plan) error {
 	if len(p.chains) == 0 {
 		return errors.New("apply: an empty plan")
 	}
-	sealed, err := NewPlan(Config{Sealed: true, DropGroup: p.dropGroup})
+	sealed, err := NewPlan(Config{Sealed: true, DropGroup: p.dropGroup, Reduced: p.reduced})
 	if err != nil {
 		return err
 	}
@@ -180,7 +189,7 @@ func (f *Firewall) Lease(ctx context.Context, leases []Lease) error {
 // directions. Elements that aren't leased lose their flows all the same.
 func (f *Firewall) Revoke(ctx context.Context, elements []Element) error {
 	set, err := f.unlease(ctx, elements)
-	if err != nil || len(set) == 0 {
+	if err != nil || len(set) == 0 || f.ct == nil {
 		return err
 	}
 	return f.flows.do(ctx, func() error {
@@ -211,6 +220,9 @@ func (f *Firewall) RevokeAll(ctx context.Context) error {
 // FlushConntrack forgets every flow, so that none that is older than the
 // rules lives on. It spares loopback, and the container engine's DNS.
 func (f *Firewall) FlushConntrack(ctx context.Context) error {
+	if f.ct == nil {
+		return ctx.Err() // each packet is judged by itself, whatever it is part of
+	}
 	return f.flows.do(ctx, func() error {
 		return explain("flush conntrack", f.ct.forget(func(fl flow) bool { return !fl.internal() }))
 	})
@@ -219,6 +231,9 @@ func (f *Firewall) FlushConntrack(ctx context.Context) error {
 // Flows returns the destinations of the TCP and UDP flows that the kernel now
 // tracks, as their first packet named them, each once, sorted.
 func (f *Firewall) Flows(ctx context.Context) ([]Element, error) {
+	if f.ct == nil {
+		return f.guardFlows(ctx)
+	}
 	var out []Element
 	err := f.flows.do(ctx, func() error {
 		fs, err := f.ct.flows()
@@ -261,6 +276,9 @@ func (f *Firewall) Repair(ctx context.Context) error {
 // Watch returns a channel that gets a value soon after anyone else changed
 // rules in this namespace, ours or their own. It is closed when ctx ends.
 func (f *Firewall) Watch(ctx context.Context) (<-chan struct{}, error) {
+	if f.reduced != "" {
+		return nil, errors.New("this kernel tells nobody of changes")
+	}
 	id, err := f.be.portID()
 	if err != nil {
 		return nil, explain("watch the rules", err)
@@ -272,6 +290,9 @@ func (f *Firewall) Watch(ctx context.Context) (<-chan struct{}, error) {
 func (f *Firewall) Close() error {
 	f.rules.close()
 	f.flows.close()
+	if f.ct == nil {
+		return f.be.close()
+	}
 	return errors.Join(f.be.close(), f.ct.conn.Close())
 }
 

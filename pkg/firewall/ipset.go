@@ -48,7 +48,8 @@ const ipsetNameMax = 31
 // set of leases without saying.
 const fallbackTTL = 60
 
-// ipsets speaks to the kernel's sets over two sockets that it keeps: the handle
+// ipsets speaks to the kernel's sets; nil stands for a kernel that has none. It
+// does so over two sockets that it keeps: the handle
 // makes and replaces sets, and conn carries many entries at once, which the
 // handle's library can't.
 type ipsets struct {
@@ -78,6 +79,9 @@ func openIPSets() (*ipsets, error) {
 }
 
 func (s *ipsets) close() error {
+	if s == nil {
+		return nil
+	}
 	s.handle.Close()
 	return s.conn.Close()
 }

@@ -19,6 +19,9 @@ const ipsetListNames = 1 << 1 // IPSET_FLAG_LIST_SETNAME
 
 // names returns the names of the sets that begin with prefix, sorted.
 func (s *ipsets) names(prefix string) ([]string, error) {
+	if s == nil {
+		return nil, nil
+	}
 	flags := appendAttr(nil, nl.IPSET_ATTR_FLAGS|unix.NLA_F_NET_BYTEORDER, 0, 0, 0, ipsetListNames)
 	msgs, err := exchange(s.conn, ipsetMessage(nl.IPSET_CMD_LIST, netlink.Dump, flags))
 	if err != nil {

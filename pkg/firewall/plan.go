@@ -15,6 +15,8 @@ type Plan struct {
 	sets      []set
 	chains    []chain
 	dropGroup uint16
+	reduced   bool
+	guard     uint32 // of a reduced plan: whose connections are all there are
 }
 
 // tableName is the only name that this package claims in the kernel.
@@ -60,7 +62,7 @@ type chain struct {
 // NewPlan computes the rules for c. The error says what in c makes no sense.
 func NewPlan(c Config) (Plan, error) {
 	if c.Sealed {
-		c = Config{Sealed: true, DropGroup: c.DropGroup}
+		c = Config{Sealed: true, DropGroup: c.DropGroup, Reduced: c.Reduced}
 	} else if c.GuardUID == 0 {
 		return Plan{}, fmt.Errorf("the guard needs a uid of its own, not 0")
 	}
@@ -84,6 +86,9 @@ func NewPlan(c Config) (Plan, error) {
 	}
 	for _, p := range never() {
 		deny = append(deny, box{prefix: p})
+	}
+	if c.Reduced {
+		return reducedPlan(c, allow, deny)
 	}
 	p := Plan{dropGroup: c.DropGroup}
 	b := builder{Config: c, plan: &p, deny: map[family]string{}, allow: map[family]string{}}

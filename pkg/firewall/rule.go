@@ -90,10 +90,13 @@ type (
 		uid uint32 // owner of the sending socket
 		not bool   // sent by a process, and by another one's
 	}
-	matchOwned    struct{} // sent by a process, not by the kernel
-	matchForeign  struct{} // from an address that is none of this namespace
-	matchSYN      struct{} // the first segment of a connection; after matchProto
-	matchRouted   struct{} // IPv6, with a routing header
+	matchOwned    struct{}              // sent by a process, not by the kernel
+	matchForeign  struct{}              // from an address that is none of this namespace
+	matchSYN      struct{}              // the first segment of a connection; after matchProto
+	matchOpening  struct{}              // a segment that may open a connection: SYN without ACK; after matchProto
+	matchReset    struct{}              // a segment that ends a connection at once; after matchProto
+	matchSrcPort  struct{ port uint16 } // source port; after matchProto
+	matchRouted   struct{}              // IPv6, with a routing header
 	matchState    struct{ state ctState }
 	matchOriginal struct{}             // in the direction of the flow's first packet
 	matchDNAT     struct{}             // redirected by a NAT rule
@@ -134,6 +137,9 @@ func (m matchUID) String() string {
 func (m matchOwned) String() string    { return "meta skuid >= 0" }
 func (m matchForeign) String() string  { return "fib saddr type != local" }
 func (m matchSYN) String() string      { return "tcp flags & (fin|syn|rst|ack) == syn" }
+func (m matchOpening) String() string  { return "tcp flags & (syn|ack) == syn" }
+func (m matchReset) String() string    { return "tcp flags & rst == rst" }
+func (m matchSrcPort) String() string  { return fmt.Sprintf("th sport %d", m.port) }
 func (m matchRouted) String() string   { return "exthdr rt exists" }
 func (m matchState) String() string    { return "ct state " + m.state.String() }
 func (m matchOriginal) String() string { return "ct direction original" }
@@ -166,6 +172,7 @@ type (
 	count    struct{} // and go on
 	reset    struct{} // refuse by a TCP reset
 	prohibit struct{} // refuse by ICMP, administratively prohibited
+	noPort   struct{} // refuse by ICMP, port unreachable
 	redirect struct{ port uint16 }
 	remember struct{ set string } // the identifier of a DNS query; and go on
 	log      struct {             // to NFLOG, limited per element of set and in total
@@ -183,6 +190,7 @@ func (v jump) String() string     { return "jump " + v.chain }
 func (count) String() string      { return "counter" }
 func (reset) String() string      { return "reject with tcp reset" }
 func (prohibit) String() string   { return "reject with icmpx admin-prohibited" }
+func (noPort) String() string     { return "reject with icmpx port-unreachable" }
 func (v redirect) String() string { return fmt.Sprintf("redirect to :%d", v.port) }
 func (v remember) String() string { return fmt.Sprintf("update @%s { @th,64,16 }", v.set) }
 func (v log) String() string {

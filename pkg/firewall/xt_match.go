@@ -77,6 +77,20 @@ func (r *xtRenderer) match(d xtDraft, m match, v verdict) ([]xtDraft, error) {
 			flags = append([]string{"-m", "tcp"}, flags...)
 		}
 		return one(flags...)
+	case matchSrcPort:
+		if d.proto != protoTCP && d.proto != protoUDP {
+			return nil, fmt.Errorf("a port without tcp or udp: %w", ErrUnsupported)
+		}
+		return one("-m", protoName(d.proto), "--sport", fmt.Sprint(m.port))
+	case matchOpening, matchReset:
+		flags := []string{"--tcp-flags", "SYN,ACK", "SYN"}
+		if m == (matchReset{}) {
+			flags = []string{"--tcp-flags", "RST", "RST"}
+		}
+		if !slices.Contains(d.words, "--dport") && !slices.Contains(d.words, "--sport") {
+			flags = append([]string{"-m", "tcp"}, flags...)
+		}
+		return one(flags...)
 	case matchRouted:
 		return only(ipv6, "-m", "rt")
 	case matchState:
@@ -180,6 +194,11 @@ func (r *xtRenderer) verdict(d xtDraft, v verdict) ([]string, error) {
 			return []string{"-j", "REJECT", "--reject-with", "icmp6-adm-prohibited"}, nil
 		}
 		return []string{"-j", "REJECT", "--reject-with", "icmp-admin-prohibited"}, nil
+	case noPort:
+		if r.family == ipv6 {
+			return []string{"-j", "REJECT", "--reject-with", "icmp6-port-unreachable"}, nil
+		}
+		return []string{"-j", "REJECT", "--reject-with", "icmp-port-unreachable"}, nil
 	case redirect:
 		if d.proto != protoTCP && d.proto != protoUDP {
 			return nil, fmt.Errorf("a redirection without tcp or udp: %w", ErrUnsupported)

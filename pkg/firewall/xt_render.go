@@ -41,7 +41,7 @@ func xtTables(p Plan, f family, uids []uidRange) ([]xtTable, error) {
 		byName[c.name] = c
 	}
 	var out []xtTable
-	for _, name := range []string{"filter", "mangle", "nat"} {
+	for _, name := range []string{"filter", "raw", "mangle", "nat"} {
 		t := xtTable{name: name}
 		r := &xtRenderer{family: f, uids: uids, sets: setsOf(p), table: &t}
 		done := map[string]bool{}
@@ -70,6 +70,8 @@ func xtTableOf(c chain) string {
 	switch {
 	case c.nat:
 		return "nat"
+	case c.hook == "prerouting":
+		return "raw"
 	case c.hook == "postrouting":
 		return "mangle"
 	}

@@ -28,6 +28,7 @@ type xtTools struct {
 	restore map[family]string
 	save    map[family]string
 	env     []string
+	tables  []string // to be asked for one by one, where the kernel doesn't list them
 	run     Runner
 }
 
@@ -167,11 +168,28 @@ func (t xtTools) load(ctx context.Context, f family, text string) error {
 	return err
 }
 
+// listings are the arguments of the calls of iptables-save that together tell of
+// every table.
+func (t xtTools) listings() [][]string {
+	if len(t.tables) == 0 {
+		return [][]string{nil}
+	}
+	var out [][]string
+	for _, name := range t.tables {
+		out = append(out, []string{"-t", name})
+	}
+	return out
+}
+
 // read returns the tables that there are.
 func (t xtTools) read(ctx context.Context, f family) (xtLive, error) {
-	out, err := t.call(ctx, t.save[f], nil)
-	if err != nil {
-		return nil, err
+	var out []byte
+	for _, args := range t.listings() {
+		text, err := t.call(ctx, t.save[f], nil, args...)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, text...)
 	}
 	live, err := parseSave(string(out))
 	if err != nil {

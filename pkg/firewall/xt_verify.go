@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -51,7 +52,11 @@ func tells(given, read []string) error {
 		return fmt.Errorf("%d rules were loaded, and %d are there", len(given), len(read))
 	}
 	for i, g := range given {
-		if a, b := essence(g), essence(read[i]); !slices.Equal(a, b) {
+		a, b := essence(g), essence(read[i])
+		if strings.Contains(read[i], hiddenOwner) {
+			a = slices.DeleteFunc(a, func(s string) bool { return strings.HasPrefix(s, "--uid-owner ") })
+		}
+		if !slices.Equal(a, b) {
 			return fmt.Errorf("rule %d was loaded as %q, and is there as %q", i+1, g, read[i])
 		}
 	}
@@ -70,9 +75,13 @@ func essence(rule string) []string {
 		switch w {
 		case "-p":
 			value = protoNumber(value)
+		case "-d": // of which there is more than one way to write it
+			if p, err := netip.ParsePrefix(value); err == nil {
+				value = p.String()
+			}
 		case "--match-set":
 			value = strings.Join(words[i+1:min(i+3, len(words))], " ")
-		case "-d", "-i", "-o", "-j", "--dport", "--to-ports", "--uid-owner", "--ctstate", "--ctdir", "--src-type", "--tcp-flags",
+		case "-i", "-o", "-j", "--dport", "--sport", "--to-ports", "--uid-owner", "--ctstate", "--ctdir", "--src-type", "--tcp-flags",
 			"--icmp-type", "--icmpv6-type", "--nflog-group", "--name", "--seconds":
 		default:
 			continue

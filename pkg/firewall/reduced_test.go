@@ -1,0 +1,122 @@
+package firewall
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// reducedConfig uses every field that counts in a reduced plan.
+func reducedConfig() Config {
+	entry := func(prefix string, proto uint8, port uint16) Entry {
+		return Entry{netip.MustParsePrefix(prefix), proto, port}
+	}
+	return Config{
+		Reduced: true, GuardUID: 990, AgentUID: 1000, DNSPort4: 41053, DNSPort6: 41054, GatePort4: 41080, GatePort6: 41081,
+		Gated:     []uint16{443, 80, 22, 443},
+		Upstreams: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.53:53"), netip.MustParseAddrPort("[2001:db8::53]:853")},
+		Allow:     []Entry{entry("10.1.0.0/16", 6, 443), entry("10.2.0.0/16", 6, 5432), entry("2001:db8:1::/48", 6, 5432)},
+		Deny:      []Entry{entry("10.1.2.0/24", 0, 0), entry("192.168.0.0/16", 0, 25)},
+		Local: []netip.Prefix{
+			netip.MustParsePrefix("172.17.0.2/16"), netip.MustParsePrefix("127.0.0.1/8"), netip.MustParsePrefix("::1/128"),
+			netip.MustParsePrefix("fe80::2/64"), netip.MustParsePrefix("2001:db8:2::2/64"),
+		},
+	}
+}
+
+func TestReducedPlanGolden(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"reduced":        func(*Config) {},
+		"reduced-sealed": func(c *Config) { c.Sealed = true },
+		"reduced-inbound": func(c *Config) {
+			c.Inbound = []Entry{{Proto: 6, Port: 8080}, {Proto: 6, Port: 3000}, {Proto: 6, Port: 3000}}
+		},
+		"reduced-noipv6": func(c *Config) { c.DNSPort6, c.GatePort6 = 0, 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := reducedConfig()
+			change(&c)
+			p, err := NewPlan(c)
+			must(t, err)
+			file := filepath.Join("testdata", name+".golden")
+			if *update {
+				must(t, os.WriteFile(file, []byte(p.String()), 0o644))
+			}
+			want, err := os.ReadFile(file)
+			must(t, err)
+			if p.String() != string(want) {
+				t.Errorf("the plan is not that of %s (go test -update writes it anew):\n%s", file, p)
+			}
+			for _, s := range [][]Entry{c.Allow, c.Deny, c.Inbound} {
+				slices.Reverse(s)
+			}
+			slices.Reverse(c.Upstreams)
+			slices.Reverse(c.Gated)
+			slices.Reverse(c.Local)
+			if q, err := NewPlan(c); err != nil || q.String() != p.String() {
+				t.Errorf("another order of entries gives another plan (%v)", err)
+			}
+		})
+	}
+}
+
+// TestReducedPlanOpens goes through what may leave: from anyone but the guard only
+// what stays here or on the own links, and from inbound ports what can't open a
+// connection; from the guard only TCP.
+func TestReducedPlanOpens(t *testing.T) {
+	c := reducedConfig()
+	c.Inbound = []Entry{{Proto: 6, Port: 8080}}
+	p, err := NewPlan(c)
+	must(t, err)
+	has := func(r rule, m match) bool { return slices.Contains(r.matches, m) }
+	near := func(m match) bool {
+		d, ok := m.(matchDst)
+		return ok && (d.p.Addr().IsLoopback() || d.p.Addr().IsLinkLocalUnicast() || d.p.Addr().IsLinkLocalMulticast() ||
+			slices.ContainsFunc(c.Local, func(l netip.Prefix) bool { return l.Addr() == d.p.Addr() || l.Masked() == d.p && d.p.Addr().Is6() }))
+	}
+	reply := []match{matchProto{proto: protoTCP}, matchSrcPort{8080}}
+	accepts := 0
+	for _, ch := range p.chains {
+		if ch.nat || ch.hook == "input" || ch.hook == "prerouting" {
+			continue
+		}
+		closed := false // to connections from the inbound port
+		for i, r := range ch.rules {
+			closed = closed || slices.Equal(r.matches, append(slices.Clone(reply), matchOpening{})) && r.verdict == jump{"refuse"}
+			if r.verdict == (jump{"guard"}) && !has(r, matchUID{uid: c.GuardUID}) {
+				t.Errorf("anyone passes for the guard: %s", r)
+			}
+			if r.verdict != (accept{}) {
+				continue
+			}
+			accepts++
+			switch {
+			case ch.name == "guard" && has(r, matchProto{proto: protoTCP}):
+			case ch.name != "guard" && (has(r, matchOut{}) || slices.ContainsFunc(r.matches, near)):
+			case ch.name != "guard" && closed && slices.Equal(r.matches, reply):
+			default:
+				t.Errorf("chain %s, rule %d opens too much: %s", ch.name, i+1, r)
+			}
+		}
+	}
+	if accepts < 10 {
+		t.Errorf("only %d rules accept", accepts)
+	}
+}
+
+func TestReducedPlanErrors(t *testing.T) {
+	ok := netip.MustParsePrefix("10.0.0.0/8")
+	for name, change := range map[string]func(*Config){
+		"no guard":    func(c *Config) { c.GuardUID = 0 },
+		"udp allowed": func(c *Config) { c.Allow = []Entry{{ok, 17, 123}} },
+		"udp inbound": func(c *Config) { c.Inbound = []Entry{{Proto: 17, Port: 53}} },
+	} {
+		c := reducedConfig()
+		change(&c)
+		if _, err := NewPlan(c); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
