@@ -52,6 +52,10 @@ test-container: build
 test-agents: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/agents.sh
 
+## test-gvisor: inside of gVisor, under a runsc that is built once (needs root)
+test-gvisor: build
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/gvisor.sh
+
 ## lint: gofmt, vet, staticcheck, shellcheck, and govulncheck where it can be had
 lint: $(TOOLS)/staticcheck
 	@test/prepare.sh lint
@@ -115,5 +119,5 @@ clean:
 help:
 	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build demo test test-prepare test-unit test-lab test-container test-agents lint fuzz bench supervision man clean help image \
+.PHONY: build demo test test-prepare test-unit test-lab test-container test-agents test-gvisor lint fuzz bench supervision man clean help image \
 	image-base image-node image-python image-rust image-go $(AGENTS:%=image-%)

@@ -164,7 +164,9 @@ func (k *keeper) seal(ctx context.Context) error {
 	case err != nil:
 		return faultf(exitRules, kernelRemedy, "seal the network: %w", err)
 	}
-	k.update(func(s *state) { s.Firewall.Backend, s.Firewall.Why = fw.Backend(), fw.Why() })
+	k.update(func(s *state) {
+		s.Firewall.Backend, s.Firewall.Why, s.Firewall.Reduced = fw.Backend(), fw.Why(), fw.Reduced()
+	})
 	// An earlier keeper of this network namespace may have leased what the
 	// policy no longer allows.
 	if err := fw.RevokeAll(ctx); err != nil {
@@ -296,7 +298,7 @@ func (k *keeper) startGuard(ctx context.Context) error {
 		return err
 	}
 	// The log of refused packets stays the keeper's while guards come and go.
-	if k.drops, err = firewall.OpenDropLog(dropGroup); err != nil {
+	if k.drops, err = k.openDrops(); err != nil {
 		return faultf(exitRules, "use a kernel with nfnetlink_log (CONFIG_NETFILTER_NETLINK_LOG)", "open the log of refused packets: %w", err)
 	}
 	k.guard = newGuardKeeper(k)
@@ -325,7 +327,7 @@ func (k *keeper) putRules(ctx context.Context, plan firewall.Plan, leases []fire
 	if err := k.fw.Apply(ctx, plan, leases); err != nil {
 		return err
 	}
-	caveats := k.fw.Caveats(plan)
+	caveats := append(k.fw.Caveats(plan), k.caveats()...)
 	for _, c := range caveats {
 		k.log.Info("the packet filter is weaker than it could be", "backend", k.fw.Backend(), "what", c)
 	}

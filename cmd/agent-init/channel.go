@@ -26,6 +26,7 @@ const (
 	opHeld                      // guard: is this address leased to this name, on this port? keeper: yes, or err
 	opAhead                     // keeper: resolve ahead as far as the id says, see ahead
 	opPolicy                    // keeper: a new policy, as a memfd beside the message; guard: taken, or not
+	opDirect                    // guard: may this address be connected to, on this port, unseen? keeper: yes, leased to name or by itself, or err
 	opRequest                   // guard: the agent proposes a grant; keeper: its number, or err and why
 )
 

@@ -18,6 +18,7 @@ func TestMessageRoundTrip(t *testing.T) {
 		"lease": {op: opLease, id: 2, name: "api.example.com", ttl: 360 * time.Second,
 			addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}},
 		"longest name": {op: opLease, name: strings.Repeat("a", maxName)},
+		"direct":       {op: opDirect, id: 9, port: 22, addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
 		"held":         {op: opHeld, name: "api.example.com", port: 443, ttl: 7 * time.Second, edition: 1 << 40, addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
 		"stats":        {op: opPong, stats: guardStats{Queries: 1, Allowed: 2, Denied: 3, Cached: 4, Asked: 5, Failed: 6, Stripped: 7}},
 	} {

@@ -50,6 +50,10 @@ type guardConfig struct {
 	LogLevel  slog.Level       `json:"log_level"`
 	AgentUID  uint32           `json:"agent_uid"`
 	Monitor   bool             `json:"monitor"`
+
+	// Reduced says that the kernel can't tell what may pass: the gate takes what
+	// it knows by address only as well, and there is no log of refused packets.
+	Reduced bool `json:"reduced,omitempty"`
 }
 
 func guardCommand() command {
@@ -139,6 +143,7 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	}
 	rc := resolver.Config{
 		Policy: g.policy.Load, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admit, Record: limiter.Record, Log: log, Monitor: c.Monitor,
+		Stream: c.Reduced,
 	}
 	if rc.Upstreams, err = upstreams(p, c.Servers); err != nil {
 		return err
@@ -146,9 +151,13 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	if g.resolver, err = resolver.New(rc); err != nil {
 		return err
 	}
-	if g.gate, err = gateway.New(gateway.Config{
+	gc := gateway.Config{
 		Policy: g.policy.Load, Held: g.held, Monitor: c.Monitor, Record: limiter.Record, Log: log, Limits: gateway.Limits{Connections: maxRelays},
-	}); err != nil {
+	}
+	if c.Reduced {
+		gc.Direct = g.direct
+	}
+	if g.gate, err = gateway.New(gc); err != nil {
 		return err
 	}
 
@@ -158,6 +167,9 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	go func() { cancel(g.resolver.Serve(ctx, in.udp, in.tcp)) }()
 	go func() { cancel(g.gate.Serve(ctx, in.gate)) }()
 	go func() {
+		if c.Reduced {
+			return
+		}
 		err := firewall.ReadDrops(ctx, os.NewFile(fdDrops, "drops"), func(d firewall.Drop) { g.drops.Add(1); limiter.Record(dropEvent(d)) })
 		if ctx.Err() == nil {
 			// Blind, but no less sealed: the kernel goes on refusing.
@@ -275,6 +287,16 @@ func (g *guard) held(ctx context.Context, name string, addr netip.AddrPort) (boo
 	return true, nil
 }
 
+// direct asks the keeper whether addr may be connected to unseen, and if that is
+// for a name's sake, whose.
+func (g *guard) direct(ctx context.Context, addr netip.AddrPort) (string, bool, error) {
+	reply, err := g.ask(ctx, message{op: opDirect, addrs: []netip.Addr{addr.Addr()}, port: addr.Port()})
+	if err != nil {
+		return "", false, fmt.Errorf("ask for the address: %w", err)
+	}
+	return reply.name, !reply.err, nil
+}
+
 func (g *guard) ask(ctx context.Context, m message) (message, error) {
 	answer := make(chan message, 1)
 	g.mu.Lock()
@@ -313,7 +335,7 @@ func (g *guard) serveChannel(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", errKeeperGone, err)
 		}
 		switch m.op {
-		case opLease, opHeld, opRequest:
+		case opLease, opHeld, opDirect, opRequest:
 			g.mu.Lock()
 			answer := g.waiting[m.id]
 			delete(g.waiting, m.id)

@@ -203,7 +203,7 @@ func (g *guardKeeper) spawn(channel, auditEnd *os.File) (*reaper.Process, error)
 	g.given = bundle
 	g.mu.Unlock()
 	cfg, err := memfd("guard-config", guardConfig{
-		Bundle: bundle, Servers: k.resolv.servers, Search: k.resolv.search, Ephemeral: ephemeralPorts(), Families: k.sockets.families(), LogLevel: k.config.level(), AgentUID: k.identity.UID, Monitor: k.config.monitor,
+		Bundle: bundle, Servers: k.resolv.servers, Search: k.resolv.search, Ephemeral: ephemeralPorts(), Families: k.sockets.families(), LogLevel: k.config.level(), AgentUID: k.identity.UID, Monitor: k.config.monitor, Reduced: k.fw.Reduced() != "",
 	})
 	if err != nil {
 		return nil, err
@@ -258,8 +258,12 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *channel) error {
 			g.noteTaken(m.id)
 		case opRequest:
 			go g.serveRequest(ch, m)
-		case opHeld:
-			if err := ch.send(g.keeper.held(m), nil); err != nil {
+		case opHeld, opDirect:
+			answer := g.keeper.held
+			if m.op == opDirect {
+				answer = g.keeper.direct
+			}
+			if err := ch.send(answer(m), nil); err != nil {
 				g.keeper.log.Debug("answering the guard", "error", err)
 			}
 		case opLease:

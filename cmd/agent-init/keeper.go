@@ -87,6 +87,11 @@ func (k *keeper) plan(p *policy.Policy) (firewall.Plan, error) {
 		GatePort4: k.sockets.gate4, GatePort6: k.sockets.gate6, Gated: []uint16{http.Number, https.Number},
 		Observe: k.config.monitor,
 	}
+	if k.fw.Reduced() != "" {
+		if err := k.reduce(&c, p); err != nil {
+			return firewall.Plan{}, err
+		}
+	}
 	for _, u := range ups {
 		c.Upstreams = append(c.Upstreams, netip.AddrPortFrom(u.Addr.Addr().WithZone(""), u.Addr.Port()))
 	}
@@ -145,6 +150,26 @@ func (k *keeper) held(m message) message {
 		var left time.Duration
 		left, reply.edition = k.ledger.leasedTo(m.name, firewall.Element{Addr: m.addrs[0], Proto: uint8(policy.TCP), Port: m.port})
 		reply.err, reply.ttl = left == 0, left
+	}
+	return reply
+}
+
+// direct answers it about what it can't look into: does the policy allow this
+// address by itself, or does the book have it for any name?
+func (k *keeper) direct(m message) message {
+	reply := message{op: opDirect, id: m.id, err: true}
+	if len(m.addrs) != 1 {
+		return reply
+	}
+	k.mu.Lock()
+	p := k.policy
+	k.mu.Unlock()
+	if p.DecideAddr(m.addrs[0], policy.Port{Proto: policy.TCP, Number: m.port}).Allowed {
+		reply.err = false
+		return reply
+	}
+	if name := k.ledger.holder(firewall.Element{Addr: m.addrs[0], Proto: uint8(policy.TCP), Port: m.port}); name != "" {
+		reply.name, reply.err = name, false
 	}
 	return reply
 }

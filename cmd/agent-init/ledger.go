@@ -344,6 +344,23 @@ func (l *ledger) leasedTo(name string, e firewall.Element) (left time.Duration, 
 	return max(0, al.expires.Sub(l.now())), edition
 }
 
+// holder returns a name that has the element open, the first of several; "" if
+// there is none.
+func (l *ledger) holder(e firewall.Element) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first := ""
+	if l.elements[e].names == 0 {
+		return first
+	}
+	for name, nl := range l.names {
+		if (first == "" || name < first) && slices.ContainsFunc(nl.addrs[e.Addr].ports, func(p policy.Port) bool { return element(e.Addr, p) == e }) {
+			first = name
+		}
+	}
+	return first
+}
+
 // holds says whether some name has the element open.
 func (l *ledger) holds(e firewall.Element) bool {
 	l.mu.Lock()

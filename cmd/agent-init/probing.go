@@ -58,5 +58,6 @@ func (p *probing) caused(e audit.Event) bool {
 		return p.names[e.Name]
 	}
 	a, err := netip.ParseAddr(e.IP)
-	return err == nil && e.Kind == audit.Drop && p.addrs[a]
+	atGate := e.Kind == audit.Connect || e.Kind == audit.HTTP // in the reduced form
+	return err == nil && (e.Kind == audit.Drop || atGate) && p.addrs[a]
 }

@@ -239,6 +239,9 @@ func (k *keeper) agentSpec() privdrop.Spec {
 		maps.Copy(env, p.Settings().Env)
 	}
 	s := privdrop.Spec{Identity: k.identity, Env: environList(env), Dir: workspace}
+	if k.fw != nil && k.fw.Reduced() != "" {
+		s.DenyUserNS, s.DenyPing = true, true // see reduced.go
+	}
 	if os.Getpid() != 1 {
 		s.ParentPID = os.Getpid()
 	}

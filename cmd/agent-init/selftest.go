@@ -84,7 +84,13 @@ func unreadableSelf() (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("copy the program: %w", err)
 	}
-	if err := w.Chmod(0o111); err != nil {
+	mode := os.FileMode(0o111)
+	if privdrop.OnGVisor() {
+		// It executes no file that the user can't read. There an agent can trace
+		// its own descendants only (its Yama is always on), and the probe is none.
+		mode = 0o555
+	}
+	if err := w.Chmod(mode); err != nil {
 		r.Close()
 		return nil, fmt.Errorf("copy the program: %w", err)
 	}
@@ -231,6 +237,9 @@ func (k *keeper) selfTestPlan() selftest.Plan {
 				plan.Required = append(plan.Required, selftest.Target{Name: name, Port: port.Number, TLS: port == https})
 			}
 		}
+	}
+	if k.fw.Reduced() != "" {
+		plan.Relayed = relayedPorts(p)
 	}
 	plan.Reach, plan.Block = targets(p.Settings().SelfTest.Reach), targets(p.Settings().SelfTest.Block)
 	if k.config.monitor {

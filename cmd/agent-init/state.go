@@ -59,6 +59,7 @@ type firewallState struct {
 	Backend  string    `json:"backend"`
 	Why      string    `json:"why"`               // it was chosen, and what it runs on
 	Caveats  []string  `json:"caveats,omitempty"` // what it does less strictly than another would
+	Reduced  string    `json:"reduced,omitempty"` // why less is held than elsewhere
 	Verified time.Time `json:"verified"`
 	Repairs  int       `json:"repairs"`
 	Fault    string    `json:"fault,omitempty"`

@@ -74,7 +74,7 @@ func (s *state) write(w io.Writer, ok bool, why []string, colour bool) {
 	}
 	row("mode", "%s, %s, started %s", s.Mode, modeWord(s.Monitor), s.Started.Format(time.RFC3339))
 	row("agent", "%s (uid %d)", s.Agent.User, s.Agent.UID)
-	row("rules", "%s, compared with the plan %s, repaired %d times", s.Firewall.Backend, ago(s.Firewall.Verified), s.Firewall.Repairs)
+	row("rules", "%s, compared with the plan %s, repaired %d times", s.Firewall.form(), ago(s.Firewall.Verified), s.Firewall.Repairs)
 	row("", "%s", s.Firewall.Why)
 	for _, c := range s.Firewall.Caveats {
 		row("", "weaker: %s", c)

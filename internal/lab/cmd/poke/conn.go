@@ -95,11 +95,15 @@ func tcp(args []string) (detail, error) {
 	pause := fs.Duration("pause", time.Millisecond, "with -piece: between pieces")
 	all := fs.Bool("all", false, "read to the end")
 	oneWay := fs.Bool("oneway", false, "with -hold: don't wait for answers")
+	from := fs.Int("from", 0, "source port")
 	a, err := parse(fs, args, 1)
 	if err != nil {
 		return nil, err
 	}
 	d := o.dialer()
+	if *from != 0 {
+		d.LocalAddr = &net.TCPAddr{Port: *from}
+	}
 	d.SetMultipathTCP(*mptcp)
 	c, err := d.Dial("tcp", a[0])
 	if err != nil {
