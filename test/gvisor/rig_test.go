@@ -78,14 +78,7 @@ type options struct {
 	boxing lab.BoxOptions
 }
 
-// boot runs args as PID 1 of a new sandbox.
-func boot(t *testing.T, list string, o options, args ...string) *sandbox {
-	t.Helper()
-	need(t)
-	l := lab.New(t, lab.Options{})
-	return bootIn(t, l, list, o, args...)
-}
-
+// bootIn runs args as PID 1 of a new sandbox.
 func bootIn(t *testing.T, l *lab.Lab, list string, o options, args ...string) *sandbox {
 	t.Helper()
 	s := &sandbox{T: t, lab: l, box: l.NewBox(o.boxing), dir: tempDir(t), done: make(chan struct{}),

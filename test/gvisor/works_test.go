@@ -138,28 +138,13 @@ func TestContainerInbound(t *testing.T) {
 	for _, port := range []string{"3000", "3001"} {
 		must(t, s.background(1000, "poke", "listen", "-for", "10m", "0.0.0.0:"+port))
 	}
-	dial := func(port uint16, limit time.Duration) bool {
-		ctx, cancel := context.WithTimeout(context.Background(), limit)
-		defer cancel()
-		c, err := s.lab.Internet.Dial(ctx, "tcp", netip.AddrPortFrom(s.box.Addr4(), port).String(), netip.AddrPort{})
-		if err != nil {
-			return false
-		}
-		defer c.Close()
-		c.SetDeadline(time.Now().Add(limit))
-		if _, err := c.Write([]byte("hi")); err != nil {
-			return false
-		}
-		n, _ := c.Read(make([]byte, 2))
-		return n > 0
-	}
-	if !s.eventually(func() bool { return dial(3000, 5*time.Second) }) {
+	if !s.eventually(func() bool { return s.reached(3000) }) {
 		t.Error("an inbound port can't be reached")
 	}
 	if !s.eventually(func() bool { return s.poke("tcp", "-send", "hi", "127.0.0.1:3001").OK }) {
 		t.Fatal("nothing listens on 3001")
 	}
-	if dial(3001, 3*time.Second) {
+	if s.reached(3001) {
 		t.Error("a port that is not inbound was reached")
 	}
 	// From the inbound port nothing can be opened.
@@ -169,6 +154,25 @@ func TestContainerInbound(t *testing.T) {
 	}
 	s.sealed(lab.ToAddr("45.30.66.6"))
 	s.sealed(lab.ToAddr("2a0f:30:66::6"))
+}
+
+// reached says whether a port of the box answers somebody outside. Where nothing
+// answers, that takes a while.
+func (s *sandbox) reached(port uint16) bool {
+	const limit = 3 * time.Second
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	c, err := s.lab.Internet.Dial(ctx, "tcp", netip.AddrPortFrom(s.box.Addr4(), port).String(), netip.AddrPort{})
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(limit))
+	if _, err := c.Write([]byte("hi")); err != nil {
+		return false
+	}
+	n, _ := c.Read(make([]byte, 2))
+	return n > 0
 }
 
 // TestContainerReload: what the policy no longer allows ends, and what can't be

@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -10,14 +11,8 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// confine starts agent-init with a command that does nothing, and waits until it
+// confineIn starts agent-init with a command that does nothing, and waits until it
 // has proved itself.
-func confine(t *testing.T, list string, o options) *sandbox {
-	t.Helper()
-	need(t)
-	return confineIn(t, lab.New(t, lab.Options{}), list, o)
-}
-
 func confineIn(t *testing.T, l *lab.Lab, list string, o options) *sandbox {
 	t.Helper()
 	s := bootIn(t, l, list, o, "agent-init", "run", "--", "sleep", "infinity")
@@ -146,6 +141,26 @@ func (s *sandbox) logged(words ...string) bool {
 		}
 	}
 	return false
+}
+
+// listening returns the TCP ports of 127.0.0.1 where something listens.
+func (s *sandbox) listening() []uint16 {
+	s.Helper()
+	var out []uint16
+	for line := range strings.Lines(s.as(0, "cat", "/proc/net/tcp").stdout) {
+		var slot, local, remote, state string
+		var host, port uint32
+		if n, _ := fmt.Sscan(line, &slot, &local, &remote, &state); n < 4 || state != "0A" {
+			continue
+		}
+		if n, _ := fmt.Sscanf(local, "%X:%X", &host, &port); n == 2 && host == 0x0100007f {
+			out = append(out, uint16(port))
+		}
+	}
+	if len(out) < 2 {
+		s.Errorf("the guard listens on %v only", out)
+	}
+	return out
 }
 
 // of is s on the account of a subtest.
