@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,7 +54,7 @@ func openReduced(ctx context.Context, word string, opts Options, cause error) (*
 	if err != nil {
 		return nil, "", err
 	}
-	t := tools[0]
+	t := tools[slices.IndexFunc(tools, func(t xtTools) bool { return t.variant == xtLegacy })]
 	t.tables = reducedTables()
 	r := &reducedXT{xt: &xt{tools: t, log: opts.logger()}, reason: reducedReason(), book: map[Element]time.Time{}}
 	if err := r.probe(ctx); err != nil {
