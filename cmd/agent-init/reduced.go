@@ -108,7 +108,7 @@ func (k *keeper) reduce(c *firewall.Config, p *policy.Policy) error {
 	}
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
-		return faultf(exitRules, "", "list the own addresses: %w", err)
+		return faultf(exitRules, "let netlink sockets be opened in the container (socket(2), AF_NETLINK)", "list the own addresses: %w", err)
 	}
 	for _, a := range addrs {
 		if local, err := netip.ParsePrefix(a.String()); err == nil {
