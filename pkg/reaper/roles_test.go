@@ -28,6 +28,9 @@ func TestMain(m *testing.M) {
 	switch role := os.Getenv(roleVariable); role {
 	case "":
 		early.Release()
+		// What is started here is to ignore nothing, also if this was started by
+		// nohup(1): execve(2) hands on what is ignored, and not what is caught.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 		os.Exit(m.Run())
 	case "init":
 		os.Exit(initRole())

@@ -30,10 +30,22 @@ const (
 	specFD    = 4
 )
 
+// forgetIgnored catches what was ignored when the program was started, under nohup(1) or
+// in the background of a script: execve(2) hands on what is ignored, and not what is caught.
+func forgetIgnored() {
+	caught := make(chan os.Signal, 1) // and never read
+	for sig := syscall.Signal(1); sig < 32; sig++ {
+		if signal.Ignored(sig) {
+			signal.Notify(caught, sig)
+		}
+	}
+}
+
 // Role plays a role in a box and never returns, if the program was started for
-// that; else it does nothing.
+// that; else it sees to it that what is started here ignores no signal.
 func Role() {
 	if len(os.Args) < 3 || os.Args[1] != roleArg {
+		forgetIgnored()
 		return
 	}
 	var err error
