@@ -164,7 +164,7 @@ func checkNoNewPrivs(_ context.Context, p patient) []finding {
 func checkKernel(ctx context.Context, p patient) []finding {
 	switch {
 	case p.state != nil && p.state.Firewall.Backend != "" && p.state.Keeper.alive():
-		return pass("kernel", "holds the rules, by %s", p.state.Firewall.Backend)
+		return pass("kernel", "holds the rules, by %s", p.state.Firewall.form())
 	case p.probe == nil:
 		return nil
 	}

@@ -127,6 +127,7 @@ func (p *patient) readIPv6() {
 	if err != nil {
 		return
 	}
+	p.route6 = len(data) == 0 // gVisor's kernel does not tell of routes
 	for line := range strings.Lines(string(data)) {
 		// The default route, by way of something else than the loopback.
 		if f := strings.Fields(line); len(f) >= 10 && strings.Trim(f[0], "0") == "" && f[1] == "00" && f[9] != "lo" {

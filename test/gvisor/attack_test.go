@@ -194,6 +194,11 @@ func TestContainerAttacks(t *testing.T) {
 		netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("224.0.0.251"), netip.MustParseAddr("255.255.255.255"), netip.MustParseAddr("127.0.0.1")) {
 		s.sealed(lab.ToAddr(a.String()))
 	}
+	for _, p := range s.box.Packets() {
+		if p.EtherType == 0x8888 {
+			t.Errorf("a frame of a packet socket left the box: %s", p)
+		}
+	}
 	s.sealed(lab.Proto(17))
 	s.sealed(lab.Not(lab.Any(lab.Proto(6), lab.Proto(58))))
 	s.sealed(lab.Proto(6), lab.Not(lab.Any(lab.ToPort(6, 443), lab.ToPort(6, 80), lab.ToPort(6, 22), lab.ToPort(6, 53), lab.ToPort(6, 8443))))

@@ -74,7 +74,7 @@ func need(t *testing.T) {
 type options struct {
 	caps   []string
 	files  image
-	noRaw  bool // without --net-raw
+	flags  []string // of runsc, besides the rig's own
 	boxing lab.BoxOptions
 }
 
@@ -91,8 +91,7 @@ func bootIn(t *testing.T, l *lab.Lab, list string, o options, args ...string) *s
 	}
 	o.files[policyDir+"/allowlist.txt"] = list
 	writeBundle(t, s.dir, l.CAFile(), namespace(t, s.box), o.files, o.caps, args)
-	flags := []string{"run", "--bundle", s.dir, "box"}
-	cmd := s.runsc(!o.noRaw, flags...)
+	cmd := s.runsc(append(o.flags, "run", "--bundle", s.dir, "box")...)
 	cmd.Stdout, cmd.Stderr = s.stdout, s.stderr
 	// It ends with this process, however that ends. What the kernel looks at is
 	// the thread.
@@ -109,13 +108,13 @@ func bootIn(t *testing.T, l *lab.Lab, list string, o options, args ...string) *s
 	}()
 	must(t, <-started)
 	t.Cleanup(func() {
-		_ = s.runsc(true, "kill", "--all", "box", "KILL").Run()
+		_ = s.runsc("kill", "--all", "box", "KILL").Run()
 		select {
 		case <-s.done:
 		case <-time.After(patience):
 			t.Errorf("the sandbox does not end")
 		}
-		_ = s.runsc(true, "delete", "--force", "box").Run()
+		_ = s.runsc("delete", "--force", "box").Run()
 		if t.Failed() {
 			t.Logf("agent-init said: %s%s", s.stdout.String(), s.stderr.String())
 		}
@@ -123,14 +122,15 @@ func bootIn(t *testing.T, l *lab.Lab, list string, o options, args ...string) *s
 	return s
 }
 
-// runsc is a command of runsc about this sandbox.
-func (s *sandbox) runsc(raw bool, args ...string) *exec.Cmd {
+// runsc is a command of runsc about this sandbox, behind flags that win over the
+// rig's own.
+func (s *sandbox) runsc(args ...string) *exec.Cmd {
 	global := []string{
 		"--root", filepath.Join(s.dir, "state"), "--platform=systrap", "--network=sandbox", "--ignore-cgroups",
 		// What a process sends has left the sandbox when its system call returns: a
 		// capture that comes later misses nothing.
 		"--qdisc=none",
-		"--overlay2=root:memory", fmt.Sprintf("--net-raw=%t", raw), "--log", filepath.Join(s.dir, "runsc.log"),
+		"--overlay2=root:memory", "--net-raw", "--log", filepath.Join(s.dir, "runsc.log"),
 	}
 	return exec.Command(os.Getenv("AGENT_INIT_RUNSC"), append(global, args...)...)
 }
@@ -154,7 +154,7 @@ func (s *sandbox) as(uid uint32, args ...string) result {
 			exec = append(exec, "--cap", "CAP_"+c)
 		}
 	}
-	cmd := s.runsc(true, append(append(exec, "box"), args...)...)
+	cmd := s.runsc(append(append(exec, "box"), args...)...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	must(s.T, cmd.Start())

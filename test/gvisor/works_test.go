@@ -121,7 +121,7 @@ func TestContainerWorks(t *testing.T) {
 // background starts a command in the sandbox and leaves it running.
 func (s *sandbox) background(uid uint32, args ...string) error {
 	// Without pipes: the command would keep them open.
-	return s.runsc(true, append([]string{"exec", "--detach", "--user", fmt.Sprintf("%d:%d", uid, uid), "box"}, args...)...).Run()
+	return s.runsc(append([]string{"exec", "--detach", "--user", fmt.Sprintf("%d:%d", uid, uid), "box"}, args...)...).Run()
 }
 
 // setPolicy changes the allowlist and has it read again.
