@@ -21,6 +21,8 @@ func TestProbing(t *testing.T) {
 	}{
 		"probed name":       {own, true},
 		"probed address":    {audit.Event{Kind: audit.Drop, Verdict: audit.Deny, IP: "169.254.169.254"}, true},
+		"probed gate":       {audit.Event{Kind: audit.Connect, Verdict: audit.Deny, IP: "1.1.1.1"}, true},
+		"other at the gate": {audit.Event{Kind: audit.Connect, Verdict: audit.Deny, IP: "192.0.2.1"}, false},
 		"another name":      {audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: "evil.example"}, false},
 		"another address":   {audit.Event{Kind: audit.Drop, Verdict: audit.Deny, IP: "192.0.2.1"}, false},
 		"allowed":           {audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Name: "example.com"}, false},

@@ -2,8 +2,6 @@ package firewall
 
 import (
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 )
@@ -40,15 +38,7 @@ func TestReducedPlanGolden(t *testing.T) {
 			change(&c)
 			p, err := NewPlan(c)
 			must(t, err)
-			file := filepath.Join("testdata", name+".golden")
-			if *update {
-				must(t, os.WriteFile(file, []byte(p.String()), 0o644))
-			}
-			want, err := os.ReadFile(file)
-			must(t, err)
-			if p.String() != string(want) {
-				t.Errorf("the plan is not that of %s (go test -update writes it anew):\n%s", file, p)
-			}
+			golden(t, name, p.String())
 			for _, s := range [][]Entry{c.Allow, c.Deny, c.Inbound} {
 				slices.Reverse(s)
 			}
