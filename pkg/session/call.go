@@ -30,14 +30,12 @@ func Dial(path string) (*os.File, error) {
 // Call sends a request other than VerbAttach and writes the answer to to.
 func Call(conn io.ReadWriter, r Request, to io.Writer) error {
 	r.Version = protocolVersion
-	if err := writeFrame(conn, kindHello, encodeJSON(r)); err != nil {
-		return err
-	}
+	wrong := writeFrame(conn, kindHello, encodeJSON(r)) // a server that is full may have answered already
 	frames := &frameReader{r: conn, fromServer: true}
 	for {
 		k, payload, err := frames.next()
 		if err != nil {
-			return fmt.Errorf("read from the session: %w", err)
+			return errors.Join(wrong, fmt.Errorf("read from the session: %w", err))
 		}
 		switch k {
 		case kindData:

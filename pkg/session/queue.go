@@ -11,10 +11,16 @@ import (
 
 // maxQueue is how much output waits for a client, in bytes. Beyond it the
 // client has lost its place, and gets the screen when it has caught up.
-const maxQueue = 256 << 10
+const maxQueue = 1 << 20
 
 // maxPending is when a client that reads nothing and goes on asking is put out.
 const maxPending = 8 << 20
+
+// A flood is more than this many bytes a second, and at once.
+const (
+	floodRate  = 8 << 20
+	floodBurst = 4 << 20
+)
 
 // Patience with a client.
 const (
@@ -41,6 +47,8 @@ type queue struct {
 	busy    bool      // run is writing what was pending
 	stale   bool      // the client has lost its place
 	drawn   time.Time // when the screen was last drawn afresh
+	credit  int       // bytes that may be sent before it counts as a flood
+	paid    time.Time // up to when the credit was given
 	closed  bool
 	last    bool // close when all is written
 	frame   []byte
@@ -65,7 +73,7 @@ func (q *queue) put(k kind, payload []byte, mayLose bool) bool {
 	if q.closed || q.last {
 		return false
 	}
-	if mayLose && (q.stale || len(q.pending)+len(payload) > maxQueue) {
+	if mayLose && (q.stale || len(q.pending)+len(payload) > maxQueue || !q.afford(len(payload))) {
 		q.spoil()
 		return false
 	}
@@ -86,6 +94,20 @@ func (q *queue) put(k kind, payload []byte, mayLose bool) bool {
 		q.frame = nil
 	}
 	return true
+}
+
+// afford takes n bytes from what the client may be sent of a flood: nobody reads
+// what goes by that fast, and the program would wait for it. It is sent the
+// screen now and then.
+func (q *queue) afford(n int) bool {
+	if q.credit -= n; q.credit >= 0 {
+		return true
+	}
+	now := time.Now()
+	elapsed := min(now.Sub(q.paid), floodBurst*time.Second/floodRate)
+	q.credit = int(elapsed*floodRate/time.Second) - n
+	q.paid = now
+	return q.credit >= 0
 }
 
 // try writes without waiting, and returns how much.

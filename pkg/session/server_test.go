@@ -174,6 +174,30 @@ func TestSlowClient(t *testing.T) {
 	slow.shows("the end of it")
 }
 
+// A flood that nobody can read does not hold up the program that prints it, for
+// the sake of a client that would take all of it.
+func TestFlood(t *testing.T) {
+	r := newRig(t)
+	p := r.window(0)
+	v := r.attach(Request{Cols: 80, Rows: 24})
+	v.got(kindScreen)
+	line := strings.Repeat("x", 78) + "\r\n"
+	begun := time.Now()
+	for range 300 {
+		p.print(strings.Repeat(line, 1000))
+	}
+	most := floodBurst + int(time.Since(begun).Seconds()+1)*floodRate
+	p.print("\x1b[2J\x1b[1;1Hthe end")
+	v.shows("the end")
+	if n := len(v.output()); n > most+most/2 { // the screens come on top
+		t.Errorf("the client was sent %d bytes of 24 MB", n)
+	}
+	v.send(kindInput, "x")
+	p.typed("x")
+	p.print(" of it")
+	v.shows("the end of it")
+}
+
 func TestStuckClientIsPutOut(t *testing.T) {
 	r := newRig(t)
 	r.server.config.patience = 100 * time.Millisecond

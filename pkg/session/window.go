@@ -107,18 +107,27 @@ func (w *window) run() {
 
 const (
 	readAtOnce = 64 << 10
+	readLittle = 1 << 10
+	lookAgain  = 16 // times, for more of a large output
 	reopen     = 20 * time.Millisecond
 )
 
 // read waits for output, and takes what is there: the kernel gives out 4 KiB
 // at a time at most.
 func (w *window) read(buf []byte) (n int, err error) {
+	looked := 0
 	e := w.raw.Read(func(fd uintptr) bool {
 		for n < len(buf) {
 			var m int
 			m, err = syscall.Read(int(fd), buf[n:])
 			switch {
 			case err == syscall.EINTR:
+				continue
+			case err == syscall.EAGAIN && n >= readLittle && looked < lookAgain:
+				// The kernel moves the next piece up in a thread of its own.
+				// That takes less time than to go to sleep and wake up.
+				looked++
+				yield()
 				continue
 			case err == syscall.EAGAIN:
 				err = nil
@@ -129,7 +138,9 @@ func (w *window) read(buf []byte) (n int, err error) {
 				err = io.EOF
 				return true
 			}
-			n += m
+			if n += m; m < readLittle { // there is hardly more
+				return true
+			}
 		}
 		return true
 	})
