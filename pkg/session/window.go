@@ -87,11 +87,17 @@ func farSide(master int) TTY {
 // run reads until the window has ended.
 func (w *window) run() {
 	defer w.finish()
+	var f flood
+	defer f.wait()
 	buf := make([]byte, readAtOnce)
 	for {
 		n, err := w.read(buf)
-		if n > 0 {
+		switch {
+		case n == 0:
+		case n < readMuch && f.idle():
 			w.output(buf[:n])
+		default:
+			buf = f.hand(w, buf[:n])
 		}
 		if err == nil {
 			continue
@@ -108,6 +114,7 @@ func (w *window) run() {
 const (
 	readAtOnce = 64 << 10
 	readLittle = 1 << 10
+	readMuch   = 16 << 10
 	lookAgain  = 16 // times, for more of a large output
 	reopen     = 20 * time.Millisecond
 )
