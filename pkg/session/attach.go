@@ -106,8 +106,6 @@ type attachment struct {
 	frames   incoming
 	buf      []byte
 	result   Result
-	byHand   bool      // a key has just gone to the server
-	typedAt  time.Time // when the last one came
 	dirty    bool      // the terminal shows a window
 	helping  bool      // it shows the help
 	idle     bool      // Local, and detached
@@ -261,9 +259,6 @@ func (a *attachment) run() error {
 		fds := [3]unix.PollFd{{Fd: int32(a.in), Events: unix.POLLIN}, {Fd: int32(a.sock), Events: unix.POLLIN}, {Fd: int32(a.wake), Events: unix.POLLIN}}
 		if len(a.typed) > 0 {
 			fds[1].Events |= unix.POLLOUT
-		}
-		if a.byHand {
-			a.awaitEcho(fds[1:2])
 		}
 		if _, err := unix.Poll(fds[:], a.timeout()); err != nil && err != unix.EINTR {
 			return fmt.Errorf("poll: %w", err)
@@ -436,9 +431,6 @@ func (a *attachment) fromTerminal() error {
 		}
 		return nil
 	}
-	now := time.Now()
-	a.byHand = n <= handBytes && now.Sub(a.typedAt) > handApart
-	a.typedAt = now
 	a.keys.scan(a.buf[:n], a.input, a.command)
 	if a.escape = (time.Time{}); a.keys.waiting() {
 		a.escape = time.Now()

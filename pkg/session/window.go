@@ -156,3 +156,6 @@ func (w *window) read(buf []byte) (n int, err error) {
 	}
 	return n, err
 }
+
+// yield lets other processes run that want to (sched_yield(2)).
+func yield() { _, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0) }
