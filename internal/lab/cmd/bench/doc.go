@@ -54,6 +54,8 @@ const docTail = `
 - **A session.** Direct, tmux (its own server, without a configuration) and agent-init run the same command on a terminal of the same size, in turns. An
   echo is that of a cat on a terminal in raw mode, for 900 single bytes 8 ms apart, typed and read by the benchmark at the outer end. The other cat prints lines of
   up to 165 characters, and the shell around it takes the time. agent-init runs as PID 1 of namespaces of its own, without the firewall.
-  The ratios vary with what else the machine does: an echo passes through four processes that have to wake up, and one more than tmux's.
+  Between a key and its echo six processes have to wake up, and tmux needs four: it hands the person's terminal to its server, which agent-init's
+  never gets. How long a process takes to wake up depends on how deep the processors sleep: in other runs on the same machine the ratio was from 0.45 (other work
+  going on) to 1.7 (nothing else).
 - **Reaping.** ` + "`internal/lab/cmd/bench/orphans.sh`" + ` is the agent. PID 1 says in its log what it reaps; that is counted, and PID 1's children are looked for in /proc.
 `
