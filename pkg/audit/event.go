@@ -23,7 +23,7 @@ const (
 	Policy   Kind = "policy"   // a policy was loaded or refused
 	SelfTest Kind = "selftest" // the probes were run
 	Guard    Kind = "guard"    // the guard or the kernel's rules changed state
-	Session  Kind = "session"  // the agent started or ended
+	Session  Kind = "session"  // the agent started or ended; somebody attached to its terminal
 )
 
 // Verdict is what was decided.
