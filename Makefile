@@ -11,6 +11,7 @@ FUZZTIME    ?= 30s
 FILTER_LAB   = ^TestLab(Spine|ExitCode|Works|Inbound|Fault(Guard|Tampering)|Mode(Up|Sidecar|Reload|Containers)|Gate(Direct|Revoke|GuardKilled)|Grant$$|RefusalNetwork|E(05|1[4-79]|2[1-8]|3[0-9]|4[01]|5[67]|6[01]|67F|68|69|7[0-2]))
 BASE_IMAGE  ?= debian:bookworm-slim
 BUILD_BASE   = docker build -f Dockerfile.base --target debian --build-arg VERSION=$(VERSION)
+PLACES       = docker
 AGENTS       = $(patsubst images/%/packages,%,$(wildcard images/*/packages))
 
 export CGO_ENABLED = 0
@@ -27,7 +28,7 @@ demo: build
 	@$(GO) run ./internal/lab/cmd/demo
 
 ## test: everything: unit tests, network lab, containers (needs root; installs what it lacks)
-test: test-prepare test-unit test-lab test-container test-agents
+test: test-prepare test-unit test-lab test-container test-agents test-places
 
 test-prepare:
 	@test/prepare.sh all
@@ -51,6 +52,10 @@ test-container: build
 ## test-agents: every agent's image, against the names that it may reach (needs root; gets the agents with npm)
 test-agents: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/agents.sh
+
+## test-places: where people start agents: plain Docker, devcontainers, Compose, Kubernetes, Podman (needs root)
+test-places: build
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/places.sh $(PLACES)
 
 ## test-gvisor: inside of gVisor, under a runsc that is built once (needs root)
 test-gvisor: build
@@ -119,5 +124,5 @@ clean:
 help:
 	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build demo test test-prepare test-unit test-lab test-container test-agents test-gvisor lint fuzz bench supervision man clean help image \
+.PHONY: build demo test test-prepare test-unit test-lab test-container test-agents test-places test-gvisor lint fuzz bench supervision man clean help image \
 	image-base image-node image-python image-rust image-go $(AGENTS:%=image-%)
