@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/lab/container"
+	"github.com/agent-init/agent-init/internal/netns"
 )
 
 // AgentUID is the uid and gid of the user "agent" in a box's passwd.
@@ -44,7 +45,7 @@ type BoxOptions struct {
 // Start may be called again after its PID 1 has ended: the network namespace
 // stays, the filesystem starts afresh.
 type Box struct {
-	Net *NS
+	Net *netns.NS
 
 	lab     *Lab
 	name    string
@@ -78,10 +79,10 @@ func (b *Box) start(index int) (err error) {
 		b.opts.DockerDNS = s.opts.DockerDNS
 		return nil
 	}
-	if b.Net, err = newNS(); err != nil {
+	if b.Net, err = netns.New(); err != nil {
 		return err
 	}
-	b.lab.onClose(b.Net.close)
+	b.lab.onClose(b.Net.Close)
 	b.plug = newPlug(index, !b.opts.NoIPv6)
 	if err := b.plug.connect(b.lab.Internet, b.Net); err != nil {
 		return err

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/netns"
 )
 
 const (
@@ -34,7 +36,7 @@ type capture struct {
 	next    uint64
 }
 
-func startCapture(internet, box *NS, link string) (*capture, error) {
+func startCapture(internet, box *netns.NS, link string) (*capture, error) {
 	c := &capture{done: make(chan struct{}), marker: -1, marks: make(map[uint64]chan struct{})}
 	if err := internet.Do(func() error {
 		fd, err := packetSocket(link, unix.ETH_P_ALL)
@@ -114,7 +116,7 @@ func (c *capture) read() {
 // barrier returns when all that had left the box before is recorded: it sends
 // a frame along the same way, from each CPU since each has a queue of its own.
 func (c *capture) barrier() error {
-	return onThread(func() error {
+	return netns.OnThread(func() error {
 		var all unix.CPUSet
 		if err := unix.SchedGetaffinity(0, &all); err != nil {
 			return fmt.Errorf("read cpu affinity: %w", err)

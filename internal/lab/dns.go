@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/agent-init/agent-init/internal/netns"
 )
 
 // Query is one message that reached a DNS server of the lab.
@@ -40,7 +42,7 @@ type DNS struct {
 	udp  []*net.UDPConn
 	tcp  []net.Listener
 	wait sync.WaitGroup
-	ns   *NS
+	ns   *netns.NS
 
 	mu      sync.Mutex
 	names   map[string]*name
@@ -55,7 +57,7 @@ type DNS struct {
 	embedded []io.Closer // sockets within boxes
 }
 
-func startDNS(ns *NS, latency time.Duration) (*DNS, error) {
+func startDNS(ns *netns.NS, latency time.Duration) (*DNS, error) {
 	d := &DNS{ns: ns, names: make(map[string]*name), latency: latency,
 		marks: make(map[string]chan struct{}), open: make(map[net.Conn]struct{})}
 	for _, any := range []struct{ network, addr string }{{"4", "0.0.0.0:53"}, {"6", "[::]:53"}} {

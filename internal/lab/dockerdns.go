@@ -13,6 +13,8 @@ import (
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/netns"
 )
 
 // embeddedDNS is the address of the resolver of a user-defined network.
@@ -22,7 +24,7 @@ var embeddedDNS = netip.MustParseAddr("127.0.0.11")
 // network namespace on random ports, behind NAT rules that the engine wrote.
 // It knows the lab's names by itself, so a query to it leaves no packet; the
 // log says Server 127.0.0.11. It ends with the DNS.
-func startDockerDNS(ns *NS, zone *DNS, via string) error {
+func startDockerDNS(ns *netns.NS, zone *DNS, via string) error {
 	pc, err := ns.ListenPacket("udp4", embeddedDNS.String()+":0")
 	if err != nil {
 		return err

@@ -6,31 +6,6 @@ import (
 	"time"
 )
 
-// recorder is a TB that only remembers what was called.
-type recorder struct {
-	TB
-	called string
-}
-
-func (r *recorder) Helper()               {}
-func (r *recorder) Fatalf(string, ...any) { r.called = "fatal" }
-func (r *recorder) Skipf(string, ...any)  { r.called = "skip" }
-
-func TestRequire(t *testing.T) {
-	tests := []struct {
-		root, must bool
-		want       string
-	}{
-		{true, false, ""}, {true, true, ""}, {false, false, "skip"}, {false, true, "fatal"},
-	}
-	for _, tt := range tests {
-		r := &recorder{}
-		if require(r, tt.root, tt.must); r.called != tt.want {
-			t.Errorf("root=%t must=%t: %q, want %q", tt.root, tt.must, r.called, tt.want)
-		}
-	}
-}
-
 const eth = "ffffffffffff020000000001"
 
 func TestParsePacket(t *testing.T) {

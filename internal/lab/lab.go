@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/lab/fakellm"
+	"github.com/agent-init/agent-init/internal/netns"
 )
 
 // Addresses of the DNS servers that a Box's resolv.conf names, and of the
@@ -45,10 +46,10 @@ type Options struct {
 
 // Lab is one internet and the boxes that are joined to it.
 type Lab struct {
-	Internet *NS  // every address is local here
-	DNS      *DNS // all DNS servers of the internet
-	Web      *Web // all HTTP and TLS servers
-	CA       *CA  // signs their certificates
+	Internet *netns.NS // every address is local here
+	DNS      *DNS      // all DNS servers of the internet
+	Web      *Web      // all HTTP and TLS servers
+	CA       *CA       // signs their certificates
 
 	tb      TB
 	dir     string // removed by Close
@@ -90,10 +91,10 @@ func (l *Lab) start(opts Options) (err error) {
 	}
 	l.spawner = newSpawner()
 	l.onClose(l.spawner.close)
-	if l.Internet, err = newNS(); err != nil {
+	if l.Internet, err = netns.New(); err != nil {
 		return err
 	}
-	l.onClose(l.Internet.close)
+	l.onClose(l.Internet.Close)
 	if err := l.Internet.Do(setupInternet); err != nil {
 		return fmt.Errorf("set up the internet: %w", err)
 	}

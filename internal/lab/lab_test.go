@@ -12,6 +12,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/lab"
 	"github.com/agent-init/agent-init/internal/lab/fakellm"
+	"github.com/agent-init/agent-init/internal/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -239,7 +240,7 @@ func TestKernelCloseLeavesNothing(t *testing.T) {
 	p := b.Idle()
 	b.ExecStart(lab.Cmd{Args: []string{"sh", "-c", "sleep 1000 & sleep 1000"}, UID: lab.AgentUID})
 	var inodes []string
-	for _, ns := range []*lab.NS{l.Internet, b.Net} {
+	for _, ns := range []*netns.NS{l.Internet, b.Net} {
 		ino, err := ns.Inode()
 		if err != nil {
 			t.Fatal(err)

@@ -1,6 +1,6 @@
 package lab
 
-import "os"
+import "github.com/agent-init/agent-init/internal/mustrun"
 
 // TB is the part of testing.TB that the lab uses, so that a command can give
 // it another.
@@ -12,26 +12,9 @@ type TB interface {
 	Cleanup(func())
 }
 
-// SkipTB is a TB that can also skip, as testing.TB can.
-type SkipTB interface {
-	TB
-	Skipf(format string, args ...any)
-}
-
-// Require skips the test unless the process is root. Where
-// AGENT_INIT_MUST_RUN=1 is set it fails instead: nothing is skipped unseen.
-func Require(tb SkipTB) {
+// Require skips the test unless the process is root, which the lab needs; where
+// AGENT_INIT_MUST_RUN=1 is set it fails instead.
+func Require(tb mustrun.TB) {
 	tb.Helper()
-	require(tb, os.Geteuid() == 0, os.Getenv("AGENT_INIT_MUST_RUN") == "1")
-}
-
-func require(tb SkipTB, root, must bool) {
-	tb.Helper()
-	switch {
-	case root:
-	case must:
-		tb.Fatalf("the lab needs root, and AGENT_INIT_MUST_RUN=1 forbids to skip")
-	default:
-		tb.Skipf("the lab needs root")
-	}
+	mustrun.Root(tb)
 }

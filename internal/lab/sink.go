@@ -15,6 +15,8 @@ import (
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/netns"
 )
 
 const (
@@ -38,14 +40,14 @@ type sinks struct {
 	udp       []*net.UDPConn
 	wait      sync.WaitGroup
 	claimed   *nftables.Set
-	ns        *NS
+	ns        *netns.NS
 
 	mu     sync.Mutex
 	conns  []*loggedConn
 	closed bool
 }
 
-func startSinks(ns *NS) (*sinks, error) {
+func startSinks(ns *netns.NS) (*sinks, error) {
 	s := &sinks{ns: ns}
 	for _, fam := range []struct{ n, addr string }{{"4", "0.0.0.0"}, {"6", "[::]"}} {
 		addr := fmt.Sprintf("%s:%d", fam.addr, sinkPort)

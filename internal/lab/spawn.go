@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/lab/container"
+	"github.com/agent-init/agent-init/internal/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -69,7 +70,7 @@ func (b *Box) tryStart(c Cmd) (*Process, error) {
 		Binds: append(binds, b.opts.Binds...), Tmpfs: b.opts.Tmpfs, ReadOnly: b.opts.ReadOnly,
 		SysctlRW: b.opts.SysctlRW, Process: proc}
 	p, h := b.prepare(c, b.lab.tool("labbox"), "init")
-	net, err := b.Net.file()
+	net, err := b.Net.File()
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +127,7 @@ func (b *Box) tryExec(c Cmd) (*Process, error) {
 	defer unix.Close(pidfd)
 	p, h := b.prepare(c, container.ToolDir+"/labbox", "exec")
 	err = h.start(proc, func(start func() error) error {
-		return onThread(func() error {
+		return netns.OnThread(func() error {
 			// The mount namespace can be changed only by a task that shares
 			// its filesystem context with no other (setns(2)).
 			if err := unix.Unshare(unix.CLONE_FS); err != nil {

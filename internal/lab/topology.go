@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/netns"
 )
 
 // setupInternet makes every address local ("AnyIP"): a local route for
@@ -68,11 +70,11 @@ func (p *plug) add(net string, bits int) {
 }
 
 // connect makes the veth pair, from the internet's side, and routes to it.
-func (p *plug) connect(internet, box *NS) error {
+func (p *plug) connect(internet, box *netns.NS) error {
 	if err := box.Do(func() error { return boxSysctls(p.ipv6) }); err != nil {
 		return err
 	}
-	if err := internet.Do(func() error { return p.setupHost(box.fd) }); err != nil {
+	if err := internet.Do(func() error { return p.setupHost(box.FD()) }); err != nil {
 		return err
 	}
 	if err := box.Do(p.setupBox); err != nil {

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/netns"
 )
 
 // Request is an HTTP request that reached the lab.
@@ -55,7 +57,7 @@ type Hello struct {
 
 type connKey struct{}
 
-func startWeb(ns *NS, ca *CA, s *sinks) (*Web, error) {
+func startWeb(ns *netns.NS, ca *CA, s *sinks) (*Web, error) {
 	w := &Web{sinks: s, hosts: make(map[string]http.Handler)}
 	conf := ca.ServerConfig()
 	certify := conf.GetCertificate

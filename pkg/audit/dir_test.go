@@ -7,24 +7,14 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-)
 
-// needRoot skips a test that gives files away, but not where all must run.
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() == 0 {
-		return
-	}
-	if os.Getenv("AGENT_INIT_MUST_RUN") == "1" {
-		t.Fatal("needs root")
-	}
-	t.Skip("needs root")
-}
+	"github.com/agent-init/agent-init/internal/mustrun"
+)
 
 // E73: root writes through no link, and to nothing that another could have made.
 func TestE73Planted(t *testing.T) {
 	chown := func(t *testing.T, path string) {
-		needRoot(t)
+		mustrun.Root(t)
 		if err := os.Lchown(path, 1000, 1000); err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/mustrun"
 )
 
 func openSets(t testing.TB) *ipsets {
@@ -202,7 +204,7 @@ func ipsetCommand(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("ipset", args...).CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
-		skip(t, "needs ipset(8)")
+		mustrun.Lacks(t, "needs ipset(8)")
 	}
 	if err != nil {
 		t.Fatalf("ipset %v: %v: %s", args, err, out)

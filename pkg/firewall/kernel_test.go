@@ -19,6 +19,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/mustrun"
 )
 
 // The addresses of the two ends of the only cable, and one behind the far end.
@@ -75,9 +77,7 @@ func backendInUse() string { return os.Getenv(onBackend) }
 // again runs the test of that name in a fresh network namespace.
 func again(t testing.TB, name string, env ...string) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		skip(t, "needs root")
-	}
+	mustrun.Root(t)
 	args := []string{"-test.run=^" + name + "$", "-test.timeout=120s", "-test.v=" + fmt.Sprint(testing.Verbose())}
 	if b, ok := t.(*testing.B); ok {
 		b.StopTimer()
@@ -90,7 +90,7 @@ func again(t testing.TB, name string, env ...string) {
 	defer runtime.UnlockOSThread()
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, unix.EPERM) {
-		skip(t, "can't make a network namespace: %v", err)
+		mustrun.Lacks(t, "can't make a network namespace: %v", err)
 	}
 	if err != nil {
 		t.Fatalf("in a namespace of its own: %v\n%s", err, out)
@@ -102,14 +102,6 @@ func again(t testing.TB, name string, env ...string) {
 	if testing.Verbose() {
 		t.Logf("%s", out)
 	}
-}
-
-func skip(t testing.TB, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("AGENT_INIT_MUST_RUN") == "1" {
-		t.Fatalf("this test must run here: "+format, args...)
-	}
-	t.Skipf(format, args...)
 }
 
 // lab is the namespace of the test, and a peer at the other end of a cable
@@ -435,7 +427,7 @@ func nftScript(t testing.TB, script string) error {
 	cmd.Stdin = strings.NewReader(script)
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
-		skip(t, "needs nft(8)")
+		mustrun.Lacks(t, "needs nft(8)")
 	}
 	if err != nil {
 		err = fmt.Errorf("nft: %w: %s", err, out)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/mustrun"
 )
 
 // runPlain lets os/exec wait for the program: nothing else waits for children here.
@@ -37,7 +39,7 @@ func iptablesOf(t testing.TB, variant string, f family, what string, stdin strin
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
-		skip(t, "needs iptables(8), both variants")
+		mustrun.Lacks(t, "needs iptables(8), both variants")
 	}
 	if err != nil {
 		t.Fatalf("%s %v: %v: %s", name, args, err, out)

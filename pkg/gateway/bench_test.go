@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/netns"
 )
 
 // BenchmarkSetup is the time from connecting to the first byte of the answer,
@@ -61,7 +63,7 @@ func BenchmarkBulk(b *testing.B) { bulk(b, newRig(b, nil), "127.0.0.1:0") }
 // BenchmarkKernelBulk is BenchmarkBulk where the server is in another network
 // namespace, behind a virtual cable, as it would be for a container.
 func BenchmarkKernelBulk(b *testing.B) {
-	inNamespace(b)
+	netns.Enter(b)
 	here, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		b.Fatal(err)

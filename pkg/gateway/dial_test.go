@@ -8,12 +8,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/netns"
 )
 
 // TestKernelDialEnds: a server that never answers is given up when the time is
 // over, or when the connection is no longer wanted.
 func TestKernelDialEnds(t *testing.T) {
-	inNamespace(t)
+	netns.Enter(t)
 	run(t, "", "ip", "link", "set", "lo", "up")
 	run(t, "", "ip", "link", "add", "hole0", "type", "veth", "peer", "name", "hole1")
 	run(t, "", "ip", "addr", "add", "10.78.0.1/24", "dev", "hole0")

@@ -6,55 +6,15 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/agent-init/agent-init/internal/mustrun"
+	"github.com/agent-init/agent-init/internal/netns"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
-
-// needKernel skips a test that can't make a network namespace here. With
-// AGENT_INIT_MUST_RUN=1 it fails instead.
-func needKernel(t testing.TB) {
-	t.Helper()
-	_, err := exec.LookPath("nft")
-	if os.Geteuid() == 0 && err == nil {
-		return
-	}
-	if os.Getenv("AGENT_INIT_MUST_RUN") == "1" {
-		t.Fatal("root and nft are needed, and AGENT_INIT_MUST_RUN=1 forbids to skip")
-	}
-	t.Skip("root and nft are needed")
-}
-
-// inNamespace puts the calling goroutine into a network namespace of its own
-// until the test ends: sockets that it makes itself are there.
-func inNamespace(t testing.TB) {
-	t.Helper()
-	needKernel(t)
-	runtime.LockOSThread()
-	old, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		// The thread stays locked, and dies with its goroutine, if it can't go back.
-		if err := unix.Setns(old, unix.CLONE_NEWNET); err != nil {
-			t.Error(err)
-			return
-		}
-		unix.Close(old)
-		runtime.UnlockOSThread()
-	})
-}
 
 func run(t testing.TB, stdin string, args ...string) {
 	t.Helper()
@@ -68,7 +28,8 @@ func run(t testing.TB, stdin string, args ...string) {
 // TestKernelOriginalDestination has the kernel redirect connections, IPv4 and
 // IPv6, TCP and MPTCP clients, and makes some to the gate itself.
 func TestKernelOriginalDestination(t *testing.T) {
-	inNamespace(t)
+	mustrun.Tool(t, "nft")
+	netns.Enter(t)
 	run(t, "", "ip", "link", "set", "lo", "up")
 	run(t, "", "ip", "addr", "add", "198.51.100.1/32", "dev", "lo")
 	run(t, "", "ip", "addr", "add", "2001:db8:1::1/128", "dev", "lo", "nodad")

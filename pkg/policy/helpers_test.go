@@ -2,7 +2,6 @@ package policy
 
 import (
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 
@@ -46,16 +45,3 @@ func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 func tcp(n uint16) Port { return Port{TCP, n} }
 
 func join(list ...string) string { return strings.Join(list, "\n") }
-
-// needRoot skips a test that has to change owners, or fails it where skipping
-// is not allowed.
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() == 0 {
-		return
-	}
-	if os.Getenv("AGENT_INIT_MUST_RUN") == "1" {
-		t.Fatal("needs root")
-	}
-	t.Skip("needs root")
-}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/mustrun"
 )
 
 const agent = 1000
@@ -16,7 +18,7 @@ const agent = 1000
 // tree makes a directory with a policy, as root would install it.
 func tree(t *testing.T) string {
 	t.Helper()
-	needRoot(t)
+	mustrun.Root(t)
 	dir := filepath.Join(t.TempDir(), "etc")
 	write := func(name, data string) {
 		path := filepath.Join(dir, name)
@@ -67,7 +69,7 @@ func TestRead(t *testing.T) {
 }
 
 func TestReadNothing(t *testing.T) {
-	needRoot(t)
+	mustrun.Root(t)
 	dir := t.TempDir()
 	for _, d := range []string{dir, filepath.Join(dir, "missing")} {
 		if b, err := read(d); err != nil || len(b.Files) != 0 || b.Hosts != nil || b.Warnings != nil {

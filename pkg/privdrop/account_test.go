@@ -10,11 +10,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/mustrun"
 )
 
 // The workspace's owner becomes the agent, unless it is one that must not.
 func TestKernelWorkspaceOwner(t *testing.T) {
-	needsRoot(t)
+	mustrun.Root(t)
 	dir := open(t)
 	link := filepath.Join(open(t), "link")
 	if err := os.Symlink(dir, link); err != nil {
@@ -58,7 +60,7 @@ func ownerOf(t *testing.T, name string) int {
 // The home and its known directories change hands; files, links (E73) and
 // what lies beyond them do not.
 func TestKernelHome(t *testing.T) {
-	needsRoot(t)
+	mustrun.Root(t)
 	root := open(t)
 	home, outside := filepath.Join(root, "agent"), open(t)
 	for _, d := range []string{"", ".config", ".config/deep", "other", ".local"} {
@@ -114,7 +116,7 @@ func TestKernelHome(t *testing.T) {
 
 // A mount in a home, or a home that is one, stays whose it is.
 func TestKernelHomeMounts(t *testing.T) {
-	needsRoot(t)
+	mustrun.Root(t)
 	root := open(t)
 	home := filepath.Join(root, "agent")
 	const private = `set -e; mount --make-rprivate /; `

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/mustrun"
 )
 
 // The test binary plays the stage and the agent: it executes itself with a
@@ -52,17 +54,6 @@ func stageRole() int {
 	return 70
 }
 
-func needsRoot(t testing.TB) {
-	t.Helper()
-	if os.Geteuid() == 0 {
-		return
-	}
-	if os.Getenv("AGENT_INIT_MUST_RUN") == "1" {
-		t.Fatal("needs root")
-	}
-	t.Skip("needs root")
-}
-
 // nobody in the tests: an account that no system has.
 var tester = Identity{UID: 54321, GID: 54322, Groups: []uint32{54323, 54324}, Name: "tester", Home: "/", Shell: "/bin/sh"}
 
@@ -70,7 +61,7 @@ var tester = Identity{UID: 54321, GID: 54322, Groups: []uint32{54323, 54324}, Na
 // files go to the stage from descriptor 3 on.
 func stage(t testing.TB, wrapper []string, spec Spec, extra ...*os.File) (string, int) {
 	t.Helper()
-	needsRoot(t)
+	mustrun.Root(t)
 	text, err := json.Marshal(spec)
 	if err != nil {
 		t.Fatal(err)
@@ -234,7 +225,7 @@ func open(t *testing.T) string {
 
 // E59: a setuid binary gives nothing back.
 func TestKernelE59Setuid(t *testing.T) {
-	needsRoot(t)
+	mustrun.Root(t)
 	file := filepath.Join(open(t), "id")
 	in, err := os.ReadFile("/usr/bin/id")
 	if err != nil {
@@ -405,7 +396,7 @@ func TestKernelTools(t *testing.T) {
 
 // The command dies with its parent across the change of credentials.
 func TestKernelParentDeath(t *testing.T) {
-	needsRoot(t)
+	mustrun.Root(t)
 	spec := command("sh", "-c", "echo ready; exec sleep 1000")
 	spec.ParentPID = 1 // stageRole puts the real one in
 	text, err := json.Marshal(spec)
@@ -441,7 +432,7 @@ func TestKernelParentDeath(t *testing.T) {
 }
 
 func TestKernelHarden(t *testing.T) {
-	needsRoot(t)
+	mustrun.Root(t)
 	binary := filepath.Join(t.TempDir(), "harden")
 	build := exec.Command("go", "build", "-o", binary, "./testdata/harden")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

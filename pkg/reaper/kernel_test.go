@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/mustrun"
 )
 
 // box is a process in the role "init", normally PID 1 of a new namespace.
@@ -41,7 +43,7 @@ type boxOptions struct {
 
 func start(t *testing.T, o boxOptions, spec initSpec) *box {
 	t.Helper()
-	needsRoot(t)
+	mustrun.Root(t)
 	text, err := json.Marshal(spec)
 	if err != nil {
 		t.Fatal(err)

@@ -247,18 +247,6 @@ func waitAll(pids []int) error {
 	return nil
 }
 
-// needsRoot ends the test if it cannot run here.
-func needsRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() == 0 {
-		return
-	}
-	if os.Getenv("AGENT_INIT_MUST_RUN") == "1" {
-		t.Fatal("needs root")
-	}
-	t.Skip("needs root")
-}
-
 // lines reads a process's output in the background.
 type lines struct {
 	c chan string

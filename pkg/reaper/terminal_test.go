@@ -12,12 +12,14 @@ import (
 
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/mustrun"
 )
 
 // terminal opens a pseudo-terminal whose output is read.
 func terminal(t *testing.T) (master, slave *os.File, out *lines) {
 	t.Helper()
-	needsRoot(t)
+	mustrun.Root(t)
 	master, slave, err := pty.Open()
 	if err != nil {
 		t.Fatal(err)

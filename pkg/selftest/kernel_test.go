@@ -6,16 +6,19 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/netns"
 )
 
 // Without any route everything is blocked, and said to be for that reason.
 func TestKernelNoRoute(t *testing.T) {
-	newNetns(t)
+	netns.Enter(t)
 	r := runChild(t, DefaultPlan(deniedName), nobody)
 	wantFailed(t, r)
 	for _, c := range r.Checks {
@@ -167,14 +170,22 @@ func TestKernelNoAnswer(t *testing.T) {
 	fullBacklog(t, p.TCP[0])
 	r := runChild(t, p, nobody)
 	wantFailed(t, r)
-	quiet := 0
+	quiet := []string{"udp " + p.UDP[0].String(), "dns-direct " + p.DNS[0].String() + "/udp", "tcp " + p.TCP[0].String()}
+	refused := 0 // of the others; a machine under load may be late with some, which is silence as well
 	for _, c := range r.Checks {
-		if c.Detail == noAnswer {
-			quiet++
+		switch what := c.Name + " " + c.Target; {
+		case !slices.Contains(quiet, what):
+			if c.Detail == "refused" {
+				refused++
+			}
+		case c.Detail != noAnswer:
+			t.Errorf("%s: %q", what, c.Detail)
+		default:
+			quiet = slices.DeleteFunc(quiet, func(q string) bool { return q == what })
 		}
 	}
-	if quiet != 3 {
-		t.Errorf("%d checks had no answer: %+v", quiet, r.Checks)
+	if len(quiet) > 0 || refused == 0 {
+		t.Errorf("not tried: %q; refused: %d; of %+v", quiet, refused, r.Checks)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/netns"
 )
 
 // A real packet filter in front of a default route, in both ways that one can
@@ -50,7 +52,7 @@ func TestKernelWall(t *testing.T) {
 // would take it.
 func newWalledNetns(t *testing.T, rules [][]expr.Any) {
 	t.Helper()
-	newNetns(t)
+	netns.Enter(t)
 	must := func(err error) {
 		t.Helper()
 		if err != nil {

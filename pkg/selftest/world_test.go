@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,7 +17,8 @@ import (
 
 	"github.com/miekg/dns"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/netns"
 )
 
 // childEnv names the network namespace that a child of the tests must be in.
@@ -49,37 +49,6 @@ func child(ns string) int {
 	return 0
 }
 
-// needRoot skips a test that makes network namespaces, but not where all must run.
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() == 0 {
-		return
-	}
-	if os.Getenv("AGENT_INIT_MUST_RUN") == "1" {
-		t.Fatal("needs root")
-	}
-	t.Skip("needs root")
-}
-
-// newNetns moves the calling goroutine into a network namespace of its own, for
-// as long as it lives: the thread is never given back. What it opens, and the
-// children that it starts, are in there; other goroutines are not.
-func newNetns(t *testing.T) {
-	t.Helper()
-	needRoot(t)
-	runtime.LockOSThread()
-	before, err := os.Readlink("/proc/thread-self/ns/net")
-	if err == nil {
-		err = unix.Unshare(unix.CLONE_NEWNET)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if after, err := os.Readlink("/proc/thread-self/ns/net"); err != nil || after == before {
-		t.Fatalf("still in %s, %v", after, err)
-	}
-}
-
 const (
 	deniedName   = "denied.test"
 	deniedAddr   = "203.0.113.1" // what it resolves to where the guard is broken
@@ -91,7 +60,7 @@ const (
 // so that a closed port refuses at once and a listener is an open way out.
 func newWorld(t *testing.T, p Plan) {
 	t.Helper()
-	newNetns(t)
+	netns.Enter(t)
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
 		err = netlink.LinkSetUp(lo)

@@ -2,7 +2,6 @@ package attack
 
 import (
 	"errors"
-	"os"
 	"os/exec"
 	"testing"
 
@@ -11,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/lab"
+	"github.com/agent-init/agent-init/internal/mustrun"
 )
 
 // tampering is everything that somebody with NET_ADMIN could try at the table.
@@ -174,7 +174,7 @@ func TestLabE68Backends(t *testing.T) {
 	for _, generation := range []string{"legacy", "nft"} {
 		t.Run(generation, func(t *testing.T) {
 			if _, err := exec.LookPath("iptables-" + generation); err != nil {
-				missing(t, err)
+				mustrun.Lacks(t, "%v", err)
 			}
 			l := lab.New(t, lab.Options{})
 			run := func(b *lab.Box, args ...string) {
@@ -211,13 +211,4 @@ func TestLabE68Backends(t *testing.T) {
 			refused(t, r, 70, "ok.test")
 		})
 	}
-}
-
-// missing skips a test for lack of a tool, where that is allowed.
-func missing(t *testing.T, err error) {
-	t.Helper()
-	if os.Getenv("AGENT_INIT_MUST_RUN") == "1" {
-		t.Fatalf("%v, and AGENT_INIT_MUST_RUN=1 forbids to skip", err)
-	}
-	t.Skip(err)
 }

@@ -10,13 +10,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/agent-init/agent-init/internal/mustrun"
+	"github.com/agent-init/agent-init/internal/netns"
 )
 
 // engine is the private container engine, and the images under test.
@@ -43,10 +43,7 @@ func need(t *testing.T) *engine {
 // lacking skips the test, or fails it where AGENT_INIT_MUST_RUN=1 is set.
 func lacking(t *testing.T, what string) {
 	t.Helper()
-	if os.Getenv("AGENT_INIT_MUST_RUN") == "1" {
-		t.Fatalf("%s, and AGENT_INIT_MUST_RUN=1 forbids to skip", what)
-	}
-	t.Skip(what)
+	mustrun.Lacks(t, "%s", what)
 }
 
 // needEngine is need for a test that wants no other image than the base.
@@ -109,23 +106,14 @@ func (e *engine) mustBeSealedOff(t *testing.T) {
 	}
 }
 
-// inside runs fn on a thread in a network namespace. Sockets that fn opens stay there. The thread is
-// never used again.
-func inside(netns string, fn func() error) error {
-	errc := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		f, err := os.Open(netns)
-		if err == nil {
-			defer f.Close()
-			err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
-		}
-		if err == nil {
-			err = fn()
-		}
-		errc <- err
-	}()
-	return <-errc
+// inside runs fn on a thread in the network namespace of that path.
+func inside(path string, fn func() error) error {
+	ns, err := netns.Open(path)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	return ns.Do(fn)
 }
 
 // result is how a command ended.

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/lab"
+	"github.com/agent-init/agent-init/internal/mustrun"
 )
 
 const policyDir = "/etc/agent-init"
@@ -62,10 +63,7 @@ func need(t *testing.T) {
 	lab.Require(t)
 	for _, name := range []string{"AGENT_INIT_RUNSC", "AGENT_INIT_GVISOR_ROOT", "AGENT_INIT_POKE"} {
 		if os.Getenv(name) == "" {
-			if os.Getenv("AGENT_INIT_MUST_RUN") == "1" {
-				t.Fatalf("%s is not set: run test/gvisor.sh", name)
-			}
-			t.Skipf("%s is not set: run test/gvisor.sh", name)
+			mustrun.Lacks(t, "%s is not set: run test/gvisor.sh", name)
 		}
 	}
 }

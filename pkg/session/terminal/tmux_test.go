@@ -9,21 +9,9 @@ import (
 	"strings"
 	"testing"
 	"time"
-)
 
-// needTmux returns tmux's path, or skips the test; where AGENT_INIT_MUST_RUN=1 is set it
-// fails instead.
-func needTmux(t *testing.T) string {
-	t.Helper()
-	path, err := exec.LookPath("tmux")
-	if err != nil {
-		if os.Getenv("AGENT_INIT_MUST_RUN") == "1" {
-			t.Fatalf("%v, and AGENT_INIT_MUST_RUN=1 forbids to skip", err)
-		}
-		t.Skip(err)
-	}
-	return path
-}
+	"github.com/agent-init/agent-init/internal/mustrun"
+)
 
 // shot is what tmux says that a screen shows.
 type shot struct {
@@ -230,7 +218,7 @@ func compareShot(t *testing.T, what string, want shot, got *Terminal) {
 // TestTmux holds the model against tmux: after recorded output of real programs both show
 // the same, and so does a second tmux that got what Restore says.
 func TestTmux(t *testing.T) {
-	tmux := needTmux(t)
+	tmux := mustrun.Tool(t, "tmux")
 	for _, r := range recordings(t) {
 		t.Run(r.name, func(t *testing.T) {
 			for part := 1; part <= 4; part++ {

@@ -1,4 +1,6 @@
-package lab
+// Package netns makes network namespaces, and does things inside of them, for
+// tests and the lab. Nothing that agent-init runs with needs it.
+package netns
 
 import (
 	"context"
@@ -18,19 +20,18 @@ import (
 // a socket or a process in it does.
 type NS struct{ fd int }
 
-// newNS makes an empty namespace.
-func newNS() (*NS, error) {
-	ns := &NS{fd: -1}
-	err := onThread(func() error {
+// New makes an empty namespace.
+func New() (*NS, error) {
+	var ns *NS
+	err := OnThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("unshare network namespace: %w", err)
 		}
-		fd, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return fmt.Errorf("open network namespace: %w", err)
+		here, err := Open(own)
+		if err == nil {
+			ns = here
 		}
-		ns.fd = fd
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -38,16 +39,28 @@ func newNS() (*NS, error) {
 	return ns, nil
 }
 
-// onThread runs fn on an operating system thread that nothing else has used
+// own is the namespace of the thread that opens it.
+const own = "/proc/thread-self/ns/net"
+
+// Open opens the namespace that path stands for, as in /proc/PID/ns/net.
+func Open(path string) (*NS, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open network namespace %s: %w", path, err)
+	}
+	return &NS{fd: fd}, nil
+}
+
+// OnThread runs fn on an operating system thread that nothing else has used
 // and nothing else will: whatever fn does to the thread dies with it.
-func onThread(fn func() error) error {
+func OnThread(fn func() error) error {
 	errc := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
 			// The main thread can't end; while it is held here, the next
 			// goroutine is sure to get another one.
-			errc <- onThread(fn)
+			errc <- OnThread(fn)
 			runtime.UnlockOSThread()
 			return
 		}
@@ -61,7 +74,7 @@ func onThread(fn func() error) error {
 // Do runs fn on a thread inside the namespace. Sockets that fn opens stay
 // there. fn must not start goroutines of which it expects the same.
 func (ns *NS) Do(fn func() error) error {
-	return onThread(func() error {
+	return OnThread(func() error {
 		if err := unix.Setns(ns.fd, unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("enter network namespace: %w", err)
 		}
@@ -134,8 +147,8 @@ func (ns *NS) Inode() (uint64, error) {
 	return st.Ino, nil
 }
 
-// file returns another descriptor of the namespace.
-func (ns *NS) file() (*os.File, error) {
+// File returns another descriptor of the namespace.
+func (ns *NS) File() (*os.File, error) {
 	fd, err := unix.FcntlInt(uintptr(ns.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("duplicate network namespace: %w", err)
@@ -143,7 +156,9 @@ func (ns *NS) file() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "netns"), nil
 }
 
-func (ns *NS) close() error {
+// Close lets go of the namespace, which ends once nothing else is in it. Closing
+// it again, or a nil one, does nothing.
+func (ns *NS) Close() error {
 	if ns == nil || ns.fd < 0 {
 		return nil
 	}
@@ -162,3 +177,7 @@ func shareable(_, _ string, c syscall.RawConn) error {
 	})
 	return errors.Join(err, cerr)
 }
+
+// FD is the namespace's descriptor, as netlink wants it. It is the namespace's own,
+// and ends with it.
+func (ns *NS) FD() int { return ns.fd }
