@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // The guard asks and the keeper answers in messages of one fixed size over a
@@ -139,113 +136,7 @@ func decodeMessage(b []byte) (message, error) {
 	return m, nil
 }
 
-// channel is one end of the pair. Send is safe for concurrent use; Receive is
-// for one goroutine.
-type channel struct {
-	conn *net.UnixConn
-	buf  []byte
-}
+// channel is one end of the pair.
+type channel = seqpacket[message]
 
-// newChannelPair returns the keeper's end, and the guard's as a file to inherit.
-func newChannelPair() (*channel, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("socketpair: %w", err)
-	}
-	theirs := os.NewFile(uintptr(fds[1]), "guard")
-	ours, err := openChannel(os.NewFile(uintptr(fds[0]), "keeper"))
-	if err != nil {
-		theirs.Close()
-		return nil, nil, err
-	}
-	return ours, theirs, nil
-}
-
-// openChannel takes over f.
-func openChannel(f *os.File) (*channel, error) {
-	defer f.Close()
-	c, err := net.FileConn(f)
-	if err != nil {
-		return nil, fmt.Errorf("open channel: %w", err)
-	}
-	u, ok := c.(*net.UnixConn)
-	if !ok {
-		c.Close()
-		return nil, errors.New("open channel: not a unix socket")
-	}
-	return &channel{conn: u, buf: make([]byte, wireSize+1)}, nil
-}
-
-// send gives up after a while: a peer that has stopped reading is a peer that
-// is restarted, and must not hold the sender for ever.
-func (c *channel) send(m message, file *os.File) error {
-	b, err := m.encode()
-	if err != nil {
-		return err
-	}
-	var oob []byte
-	if file != nil {
-		oob = unix.UnixRights(int(file.Fd()))
-	}
-	if err := c.conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
-		return err
-	}
-	_, _, err = c.conn.WriteMsgUnix(b, oob, nil)
-	return err
-}
-
-const sendTimeout = 2 * time.Second
-
-// receive returns the next message, and the file that came with it, if any.
-func (c *channel) receive() (message, *os.File, error) {
-	var oob [64]byte
-	n, oobn, _, _, err := c.conn.ReadMsgUnix(c.buf, oob[:])
-	if err != nil {
-		return message{}, nil, err
-	}
-	if n == 0 && oobn == 0 {
-		return message{}, nil, net.ErrClosed // SOCK_SEQPACKET: the peer is gone
-	}
-	file := receivedFile(oob[:oobn])
-	m, err := decodeMessage(c.buf[:n])
-	if err != nil {
-		if file != nil {
-			file.Close()
-		}
-		return message{}, nil, errBadMessage
-	}
-	return m, file, nil
-}
-
-// errBadMessage is a packet that is not a message. The channel is still usable.
-var errBadMessage = errors.New("malformed message")
-
-// receivedFile takes the first descriptor out of a control message and closes
-// any other: a peer can't fill the table.
-func receivedFile(oob []byte) *os.File {
-	if len(oob) == 0 {
-		return nil
-	}
-	cmsgs, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil
-	}
-	var file *os.File
-	for _, c := range cmsgs {
-		fds, err := unix.ParseUnixRights(&c)
-		if err != nil {
-			continue
-		}
-		for _, fd := range fds {
-			unix.CloseOnExec(fd)
-			if file != nil {
-				unix.Close(fd)
-				continue
-			}
-			file = os.NewFile(uintptr(fd), "received")
-		}
-	}
-	return file
-}
-
-func (c *channel) close() error { return c.conn.Close() }
+func openChannel(conn *net.UnixConn) *channel { return over(conn, wireSize, decodeMessage) }

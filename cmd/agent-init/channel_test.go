@@ -47,18 +47,23 @@ func TestMessageTooLong(t *testing.T) {
 	}
 }
 
-func TestChannelPassesOneFile(t *testing.T) {
-	a, theirs, err := newChannelPair()
+func channelPair(t *testing.T) (a, b *channel) {
+	t.Helper()
+	ours, theirs, err := newPair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer a.close()
-	b, err := openChannel(theirs)
+	conn, err := openPair(theirs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.close()
+	a, b = openChannel(ours), openChannel(conn)
+	t.Cleanup(func() { a.close(); b.close() })
+	return a, b
+}
 
+func TestChannelPassesOneFile(t *testing.T) {
+	a, b := channelPair(t)
 	f, err := memfd("test", "hello")
 	if err != nil {
 		t.Fatal(err)
@@ -84,15 +89,7 @@ func TestChannelPassesOneFile(t *testing.T) {
 // TestChannelHostilePeer sends what no guard sends: packets of other sizes, and
 // more descriptors than one.
 func TestChannelHostilePeer(t *testing.T) {
-	a, theirs, err := newChannelPair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.close()
-	b, err := openChannel(theirs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, b := channelPair(t)
 	for _, size := range []int{1, wireSize - 1, wireSize + 1, 4 * wireSize} {
 		if _, err := b.conn.Write(make([]byte, size)); err != nil {
 			t.Fatal(err)

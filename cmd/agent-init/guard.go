@@ -122,9 +122,11 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	g.policy.Store(p)
 	c.Bundle = nil
 	debug.SetGCPercent(smallHeap)
-	if g.channel, err = openChannel(os.NewFile(fdChannel, "channel")); err != nil {
+	conn, err := openPair(os.NewFile(fdChannel, "channel"))
+	if err != nil {
 		return err
 	}
+	g.channel = openChannel(conn)
 	e, err := openEdition(os.NewFile(fdEdition, "edition"))
 	if err != nil {
 		return err
@@ -472,11 +474,8 @@ type auditSink struct {
 }
 
 func openAuditSink(f *os.File) (*auditSink, error) {
-	c, err := openChannel(f)
-	if err != nil {
-		return nil, err
-	}
-	return &auditSink{conn: c.conn}, nil
+	conn, err := openPair(f)
+	return &auditSink{conn: conn}, err
 }
 
 func (s *auditSink) record(e audit.Event) {

@@ -136,17 +136,18 @@ func (g *guardKeeper) await(ctx context.Context) error {
 
 // serve runs one guard from its start to its end and says why it ended.
 func (g *guardKeeper) serve(ctx context.Context) error {
-	ch, theirs, err := newChannelPair()
+	ours, theirs, err := newPair()
 	if err != nil {
 		return err
 	}
+	ch := openChannel(ours)
 	defer ch.close()
-	auditOurs, auditTheirs, err := newChannelPair()
+	auditOurs, auditTheirs, err := newPair()
 	if err != nil {
 		theirs.Close()
 		return err
 	}
-	defer auditOurs.close()
+	defer auditOurs.Close()
 	proc, err := g.spawn(theirs, auditTheirs)
 	theirs.Close()
 	auditTheirs.Close()
@@ -157,7 +158,7 @@ func (g *guardKeeper) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	reported := make(chan struct{})
-	go func() { g.readAudit(auditOurs.conn); close(reported) }()
+	go func() { g.readAudit(auditOurs); close(reported) }()
 	go func() { cancel(g.readRequests(ctx, ch)) }()
 	go func() { cancel(g.ping(ctx, ch)) }()
 	select {

@@ -140,11 +140,11 @@ var errSessionOver = errors.New("the session has ended")
 
 // serve runs one server from its start to its end, and says why it ended.
 func (s *sessionKeeper) serve(ctx context.Context) error {
-	pair, theirs, err := newChannelPair()
+	ours, theirs, err := newPair()
 	if err != nil {
 		return err
 	}
-	ch := openSessionChannel(pair)
+	ch := openSessionChannel(ours)
 	defer ch.close()
 	proc, err := s.spawn(theirs)
 	theirs.Close()

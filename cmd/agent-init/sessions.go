@@ -63,11 +63,11 @@ func runSessions(ctx context.Context, c sessionConfig) error {
 	}
 	debug.SetGCPercent(smallHeap)
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
-	ch, err := openChannel(os.NewFile(fdSessionChannel, "channel"))
+	conn, err := openPair(os.NewFile(fdSessionChannel, "channel"))
 	if err != nil {
 		return err
 	}
-	s := &sessionServer{channel: openSessionChannel(ch), log: log}
+	s := &sessionServer{channel: openSessionChannel(conn), log: log}
 	s.server = session.NewServer(session.Config{Name: c.Name, AgentUID: c.AgentUID, Clipboard: c.Clipboard, Log: log, Host: s.host()})
 	listener, err := inherit(fdSessionSocket, net.FileListener)
 	if err != nil {

@@ -5,11 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
-	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // The session server asks and the keeper answers in bounded messages over a
@@ -109,52 +105,9 @@ func splitCommand(text string) (name string, argv []string, err error) {
 	return parts[0], parts[1:], nil
 }
 
-// sessionChannel is one end of the pair. Send is safe for concurrent use;
-// receive is for one goroutine.
-type sessionChannel struct {
-	conn *net.UnixConn
-	buf  []byte
-}
+// sessionChannel is one end of the pair.
+type sessionChannel = seqpacket[sessionMessage]
 
-func openSessionChannel(c *channel) *sessionChannel {
-	return &sessionChannel{conn: c.conn, buf: make([]byte, sessionHeadSize+maxSessionText+1)}
+func openSessionChannel(conn *net.UnixConn) *sessionChannel {
+	return over(conn, sessionHeadSize+maxSessionText, decodeSessionMessage)
 }
-
-func (c *sessionChannel) send(m sessionMessage, file *os.File) error {
-	b, err := m.encode()
-	if err != nil {
-		return err
-	}
-	var oob []byte
-	if file != nil {
-		oob = unix.UnixRights(int(file.Fd()))
-	}
-	if err := c.conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
-		return err
-	}
-	_, _, err = c.conn.WriteMsgUnix(b, oob, nil)
-	return err
-}
-
-// receive returns the next message, and the file that came with it, if any.
-func (c *sessionChannel) receive() (sessionMessage, *os.File, error) {
-	var oob [64]byte
-	n, oobn, _, _, err := c.conn.ReadMsgUnix(c.buf, oob[:])
-	if err != nil {
-		return sessionMessage{}, nil, err
-	}
-	if n == 0 && oobn == 0 {
-		return sessionMessage{}, nil, net.ErrClosed // SOCK_SEQPACKET: the peer is gone
-	}
-	file := receivedFile(oob[:oobn])
-	m, err := decodeSessionMessage(c.buf[:n])
-	if err != nil {
-		if file != nil {
-			file.Close()
-		}
-		return sessionMessage{}, nil, errBadMessage
-	}
-	return m, file, nil
-}
-
-func (c *sessionChannel) close() error { return c.conn.Close() }

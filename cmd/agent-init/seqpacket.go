@@ -1,0 +1,131 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// wireMessage is what one packet holds.
+type wireMessage interface{ encode() ([]byte, error) }
+
+// seqpacket is one end of a SOCK_SEQPACKET pair between the keeper and a process
+// of its own: a packet is a message, perhaps with a file beside it. Send is safe
+// for concurrent use; receive is for one goroutine.
+type seqpacket[M wireMessage] struct {
+	conn   *net.UnixConn
+	buf    []byte
+	decode func([]byte) (M, error)
+}
+
+// over speaks M over conn; no message is longer than longest.
+func over[M wireMessage](conn *net.UnixConn, longest int, decode func([]byte) (M, error)) *seqpacket[M] {
+	return &seqpacket[M]{conn: conn, buf: make([]byte, longest+1), decode: decode}
+}
+
+// newPair returns the keeper's end, and the other as a file to inherit.
+func newPair() (*net.UnixConn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("socketpair: %w", err)
+	}
+	theirs := os.NewFile(uintptr(fds[1]), "theirs")
+	ours, err := openPair(os.NewFile(uintptr(fds[0]), "keeper"))
+	if err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return ours, theirs, nil
+}
+
+// openPair takes over f, which was inherited.
+func openPair(f *os.File) (*net.UnixConn, error) {
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("open channel: %w", err)
+	}
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		c.Close()
+		return nil, errors.New("open channel: not a unix socket")
+	}
+	return u, nil
+}
+
+// send gives up after a while: a peer that has stopped reading is a peer that
+// is restarted, and must not hold the sender for ever.
+func (c *seqpacket[M]) send(m M, file *os.File) error {
+	b, err := m.encode()
+	if err != nil {
+		return err
+	}
+	var oob []byte
+	if file != nil {
+		oob = unix.UnixRights(int(file.Fd()))
+	}
+	if err := c.conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+		return err
+	}
+	_, _, err = c.conn.WriteMsgUnix(b, oob, nil)
+	return err
+}
+
+const sendTimeout = 2 * time.Second
+
+// receive returns the next message, and the file that came with it, if any.
+func (c *seqpacket[M]) receive() (m M, file *os.File, err error) {
+	var oob [64]byte
+	n, oobn, _, _, err := c.conn.ReadMsgUnix(c.buf, oob[:])
+	if err != nil {
+		return m, nil, err
+	}
+	if n == 0 && oobn == 0 {
+		return m, nil, net.ErrClosed // SOCK_SEQPACKET: the peer is gone
+	}
+	file = receivedFile(oob[:oobn])
+	if m, err = c.decode(c.buf[:n]); err != nil {
+		if file != nil {
+			file.Close()
+		}
+		return m, nil, errBadMessage
+	}
+	return m, file, nil
+}
+
+// errBadMessage is a packet that is not a message. The channel is still usable.
+var errBadMessage = errors.New("malformed message")
+
+// receivedFile takes the first descriptor out of a control message and closes
+// any other: a peer can't fill the table.
+func receivedFile(oob []byte) *os.File {
+	if len(oob) == 0 {
+		return nil
+	}
+	cmsgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	var file *os.File
+	for _, c := range cmsgs {
+		fds, err := unix.ParseUnixRights(&c)
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+			if file != nil {
+				unix.Close(fd)
+				continue
+			}
+			file = os.NewFile(uintptr(fd), "received")
+		}
+	}
+	return file
+}
+
+func (c *seqpacket[M]) close() error { return c.conn.Close() }
