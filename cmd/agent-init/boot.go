@@ -74,9 +74,11 @@ func (k *keeper) boot(ctx context.Context) error {
 		k.log.Info(s.name, "took", time.Since(begun).Round(10*time.Microsecond))
 	}
 	k.guard.resolveAhead(aheadAll)
-	go k.operate(context.WithoutCancel(ctx))
+	// Whoever hears that it is ready finds everything in its place.
+	published := k.publishAll()
 	k.update(func(s *state) { s.Phase = phaseReady })
 	k.publish()
+	go k.operate(context.WithoutCancel(ctx), published)
 	k.progress.done("confined, in all")
 	k.log.Info("confined", "took", time.Since(started).Round(10*time.Microsecond))
 	return nil

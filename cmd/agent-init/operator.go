@@ -51,8 +51,8 @@ func (k *keeper) openSockets(context.Context) error {
 const operateEvery = time.Second
 
 // operate serves people, and does what they have asked for when its time comes,
-// until ctx ends.
-func (k *keeper) operate(ctx context.Context) {
+// until ctx ends. The leases are published up to that count of changes.
+func (k *keeper) operate(ctx context.Context, published uint64) {
 	go func() {
 		s := control.Server{May: func(uid uint32) bool { return uid == 0 }, Handle: k.serveControl, Log: k.log}
 		if err := s.Serve(ctx, k.controls); err != nil {
@@ -60,12 +60,6 @@ func (k *keeper) operate(ctx context.Context) {
 		}
 	}()
 	go k.serveMetrics(k.metrics)
-	k.reloading.Lock()
-	k.publishPolicy(k.policy)
-	k.publishGrants()
-	k.reloading.Unlock()
-	k.publish()
-	published := k.publishLeases(^uint64(0))
 	tick := time.NewTicker(operateEvery)
 	defer tick.Stop()
 	for {

@@ -6,6 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// publishAll writes what explain, suggest, grants and the agent read, for the
+// first time, and returns how many changes of the leases that holds.
+func (k *keeper) publishAll() uint64 {
+	k.reloading.Lock()
+	defer k.reloading.Unlock()
+	k.publishPolicy(k.policy)
+	k.publishGrants()
+	return k.publishLeases(^uint64(0))
+}
+
 // publishAgent writes how the agent is confined, for agent-init exec. Root
 // alone can read it: the environment holds the agent's keys.
 func (k *keeper) publishAgent() error {
