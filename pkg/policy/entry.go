@@ -37,6 +37,12 @@ func parseEntry(text string, r *Rule) (preset string, f *fault) {
 		}
 		return name, nil
 	}
+	if isPattern(rest) {
+		if rest, f = parsePattern(rest); f != nil {
+			f.at += at
+			return "", f
+		}
+	}
 	if f := parseTarget(rest, r); f != nil {
 		f.at += at
 		return "", f

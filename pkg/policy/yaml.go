@@ -113,6 +113,11 @@ func (ps *parser) each(file string, n *yaml.Node, what string, do func(src Sourc
 		return
 	}
 	for _, item := range n.Content {
+		if host := hostOf(item); host != "" && (what == "domains" || what == "services") {
+			ps.errs.add(Error{Source: at(file, item), Text: host, Suggestion: host + ", for all requests",
+				Message: "rules for single requests can't be held, since TLS is not broken"})
+			continue
+		}
 		text, ok := ps.scalar(file, item, "an item of "+what)
 		if !ok {
 			continue
@@ -129,6 +134,21 @@ func (ps *parser) each(file string, n *yaml.Node, what string, do func(src Sourc
 			do(src, trimmed)
 		}
 	}
+}
+
+// hostOf returns the host, or service, that an item narrows to some requests, as it can be in the policy
+// of a proxy that breaks TLS; "" if it doesn't. To take the host for the item would allow more than was written.
+func hostOf(item *yaml.Node) string {
+	if item.Kind != yaml.MappingNode {
+		return ""
+	}
+	for i := 0; i+1 < len(item.Content); i += 2 {
+		key, value := item.Content[i], item.Content[i+1]
+		if (key.Value == "host" || key.Value == "name") && value.Kind == yaml.ScalarNode {
+			return value.Value
+		}
+	}
+	return ""
 }
 
 // scalar returns the text of a node that must be a plain or quoted value.

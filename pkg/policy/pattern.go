@@ -1,0 +1,78 @@
+package policy
+
+import "strings"
+
+// Lists for proxies (tinyproxy's Filter, for one) hold regular expressions that are searched for in
+// the host. Two kinds of them say exactly what an entry can say: one whole name, and a
+// name with every name below it. Those are taken for that entry. Others match more, or less, than any
+// entry does: nobody but the list's author knows which was meant, so they are errors.
+
+// belowPatterns are the beginnings that stand for a name and every name below it, when an escaped name
+// and $ follow.
+var belowPatterns = [...]string{
+	`(^|\.)`, `(\.|^)`, `^(.*\.)?`, `^(.+\.)?`,
+	`^([^.]+\.)*`, `^([a-zA-Z0-9_-]+\.)*`, `^([A-Za-z0-9_-]+\.)*`, `^([a-z0-9_-]+\.)*`,
+}
+
+// isPattern says whether s has what only a regular expression has.
+func isPattern(s string) bool {
+	return strings.ContainsAny(s, `^$\(|`) && !strings.Contains(s, "://")
+}
+
+// parsePattern returns the target that means what the extended regular expression s means, if there is one.
+func parsePattern(s string) (target string, f *fault) {
+	plain := strings.ReplaceAll(s, "[.]", `\.`)
+	body, anchored := strings.CutSuffix(plain, "$")
+	for _, begin := range belowPatterns {
+		if rest, ok := strings.CutPrefix(body, begin); ok && anchored {
+			if name := literal(rest); name != "" {
+				return "*." + name, nil
+			}
+		}
+	}
+	if rest, ok := strings.CutPrefix(body, "^"); ok && anchored {
+		if name := literal(rest); name != "" {
+			return name, nil
+		}
+	}
+	return "", &fault{0, s, `a pattern can be one whole name, ^api\.example\.com$, or a name and all below it, ^(.*\.)?example\.com$`, probably(plain)}
+}
+
+// literal returns the name that an expression of letters, digits, - and _ between escaped dots stands
+// for, "" if it is another.
+func literal(s string) string {
+	if strings.Contains(strings.ReplaceAll(s, `\.`, ""), ".") {
+		return "" // matches any character
+	}
+	name := strings.ReplaceAll(s, `\.`, ".")
+	if strings.HasPrefix(name, ".") || strings.HasSuffix(name, ".") || strings.ContainsFunc(name, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_' || r == '.')
+	}) {
+		return ""
+	}
+	return name
+}
+
+// probably returns the entry that was probably meant by an expression, or "".
+func probably(s string) string {
+	whole := strings.HasPrefix(s, "^") || !strings.HasSuffix(s, "$")
+	s = strings.TrimSuffix(strings.TrimPrefix(s, "^"), "$")
+	if i := strings.LastIndexAny(s, "*+?)]"); i >= 0 {
+		s, whole = s[i+1:], false
+	}
+	name := strings.ReplaceAll(s, `\`, "")
+	if trimmed := strings.TrimLeft(name, "."); trimmed != name {
+		name, whole = trimmed, false
+	}
+	if !whole {
+		name = "*." + name
+	}
+	var r Rule
+	if f := parseTarget(name, &r); f != nil || !strings.Contains(r.Name, ".") {
+		return ""
+	}
+	if f, _, _ := vet(&r); f != nil {
+		return ""
+	}
+	return name
+}
