@@ -2,6 +2,7 @@
 
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 STATICCHECK  = v0.8.2
+ACTIONLINT   = v1.7.12
 LDFLAGS      = -s -w -X main.version=$(VERSION)
 GO          ?= go
 TOOLS        = $(CURDIR)/.cache/bin
@@ -12,6 +13,7 @@ FILTER_LAB   = ^TestLab(Spine|ExitCode|Works|Inbound|Fault(Guard|Tampering)|Mode
 BASE_IMAGE  ?= debian:bookworm-slim
 BUILD_BASE   = docker build -f Dockerfile.base --target debian --build-arg VERSION=$(VERSION)
 PLACES       = docker
+VARIANTS     = $(shell awk '!/^\#/ {print $$1}' images/variants)
 AGENTS       = $(patsubst images/%/packages,%,$(wildcard images/*/packages))
 
 export CGO_ENABLED = 0
@@ -21,6 +23,21 @@ export CGO_ENABLED = 0
 ## build: the static binary, at bin/agent-init
 build:
 	$(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/agent-init ./cmd/agent-init
+
+## release: the static binaries of both architectures, man pages and completions, with checksums, at bin/release
+release: man
+	@rm -rf bin/release && mkdir -p bin/release
+	@for arch in amd64 arm64; do \
+		GOOS=linux GOARCH=$$arch $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/agent-init-$$arch ./cmd/agent-init && \
+		cp bin/agent-init-$$arch bin/release/agent-init-linux-$$arch || exit 1; \
+	done
+	@tar -C bin --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX -cf - man completions | gzip -9n >bin/release/agent-init-man-completions.tar.gz
+	@cd bin/release && sha256sum agent-init-* >SHA256SUMS
+	@cat bin/release/SHA256SUMS
+
+## reproducible: build the release twice, in two places, and compare
+reproducible:
+	test/reproducible.sh
 
 ## demo: see it work, on this machine, without an engine and without the internet (needs root)
 demo: build
@@ -61,18 +78,23 @@ test-places: build
 test-gvisor: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/gvisor.sh
 
-## lint: gofmt, vet, staticcheck, shellcheck, and govulncheck where it can be had
-lint: $(TOOLS)/staticcheck
+## lint: gofmt, vet, staticcheck, shellcheck, actionlint, and govulncheck where it can be had
+lint: $(TOOLS)/staticcheck $(TOOLS)/actionlint
 	@test/prepare.sh lint
 	@out=$$(git ls-files '*.go' | xargs gofmt -l); if [ -n "$$out" ]; then echo "gofmt would change: $$out"; exit 1; fi
 	$(GO) vet ./...
 	GOARCH=arm64 $(GO) vet ./...
 	$(TOOLS)/staticcheck ./...
 	shellcheck $$(git ls-files '*.sh') .ci/run
+	$(TOOLS)/actionlint
+	@if grep -nE '^[^#]*uses:' .github/workflows/*.yml | grep -vE 'uses: [^@ ]+@[0-9a-f]{40} # v[0-9.]+$$|uses: \./'; then echo "pin these actions by commit"; exit 1; fi
 	@if command -v govulncheck >/dev/null; then govulncheck ./...; else echo "govulncheck: not installed, not run"; fi
 
 $(TOOLS)/staticcheck:
 	GOBIN=$(TOOLS) $(GO) install honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK)
+
+$(TOOLS)/actionlint:
+	GOBIN=$(TOOLS) $(GO) install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT)
 
 ## fuzz: every fuzz target, for FUZZTIME each (30s)
 fuzz:
@@ -94,14 +116,8 @@ image: image-claude
 ## image-base: agent-base; image-node, -python, -rust, -go: the same with a language
 image-base: build
 	$(BUILD_BASE) --build-arg DEBIAN=$(BASE_IMAGE) -t agent-base .
-image-node: build
-	$(BUILD_BASE) --build-arg DEBIAN=node:22-bookworm-slim --build-arg DETECT=npm -t agent-node .
-image-python: build
-	$(BUILD_BASE) --build-arg DEBIAN=python:3.13-slim-bookworm --build-arg DETECT=pip -t agent-python .
-image-rust: build
-	$(BUILD_BASE) --build-arg DEBIAN=rust:1-slim-bookworm --build-arg DETECT=cargo -t agent-rust .
-image-go: build
-	$(BUILD_BASE) --build-arg DEBIAN=golang:1.26-bookworm --build-arg DETECT=go -t agent-go .
+$(VARIANTS:%=image-%): image-%: build
+	set -- $$(awk '$$1 == "$*"' images/variants); $(BUILD_BASE) --build-arg DEBIAN=$$2 --build-arg DETECT=$$3 -t agent-$* .
 
 ## image-AGENT: agent-AGENT, for each directory of images: image-claude, image-codex, …
 $(AGENTS:%=image-%): image-%: image-base
@@ -109,6 +125,10 @@ $(AGENTS:%=image-%): image-%: image-base
 	docker build -t agent-$* images/$*
 image-gemini image-qwen image-pi: image-node
 image-aider: image-python
+
+## publish: every image for every platform that it has, to the registry REGISTRY, as VERSION (needs docker buildx)
+publish:
+	images/publish.sh $(REGISTRY) $(VERSION)
 
 ## man: the man pages, at bin/man, and the completions, at bin/completions
 man: build
@@ -124,5 +144,5 @@ clean:
 help:
 	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build demo test test-prepare test-unit test-lab test-container test-agents test-places test-gvisor lint fuzz bench supervision man clean help image \
-	image-base image-node image-python image-rust image-go $(AGENTS:%=image-%)
+.PHONY: build release reproducible demo test test-prepare test-unit test-lab test-container test-agents test-places test-gvisor lint fuzz bench supervision man publish clean help image \
+	image-base $(VARIANTS:%=image-%) $(AGENTS:%=image-%)
