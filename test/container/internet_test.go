@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -43,6 +44,7 @@ type internet struct {
 	llm         *llm
 	web         http.Handler // answers HTTP, on every name and address
 	everyName   bool         // names that are not in hosts have an address too
+	server      string       // address that answers DNS, if not all do
 
 	mu       sync.Mutex
 	arrivals []netip.AddrPort // local addresses of all TCP connections and UDP datagrams, but for DNS
@@ -52,8 +54,14 @@ type internet struct {
 // newInternet makes the internet in e's namespace. It is gone when the test is.
 func newInternet(t *testing.T, e *engine) *internet {
 	t.Helper()
+	return newInternetWith(t, e, &internet{})
+}
+
+// newInternetWith is newInternet with what n says already.
+func newInternetWith(t *testing.T, e *engine, n *internet) *internet {
+	t.Helper()
 	mux := http.NewServeMux()
-	n := &internet{llm: &llm{}, web: mux}
+	n.llm, n.web = &llm{}, mux
 	mux.Handle("api.anthropic.com/", n.llm)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "this is %s\n", r.Host) })
 	n.start(t, e)
@@ -138,11 +146,11 @@ func (n *internet) serveUDP(t *testing.T, netns string, port uint16) {
 	}()
 }
 
-// serveDNS answers on port 53 of every address, UDP and TCP.
+// serveDNS answers on port 53 of every address or of the one that n names, UDP and TCP.
 func (n *internet) serveDNS(t *testing.T, netns string) {
 	t.Helper()
 	for _, network := range []string{"udp", "tcp"} {
-		s := &dns.Server{Net: network, Addr: "[::]:53", Handler: dns.HandlerFunc(n.answer)}
+		s := &dns.Server{Net: network, Addr: net.JoinHostPort(cmp.Or(n.server, "::"), "53"), Handler: dns.HandlerFunc(n.answer)}
 		err := inside(netns, func() (err error) {
 			if network == "tcp" {
 				s.Listener, err = net.Listen("tcp", s.Addr)
