@@ -44,6 +44,7 @@ if [ ! -s "$tarball" ]; then
 	}
 	mkdir -p "$cache"
 	root=$(mktemp -d "$cache/rootfs.XXXXXX")
+	chmod 0755 "$root" # it becomes the mode of /, and some storage drivers keep that
 	trap 'rm -rf "$root" "$tarball.part"' EXIT
 	debootstrap --variant=minbase --include="$packages" bookworm "$root" "$from" >"$cache/debootstrap.log" 2>&1 || {
 		tail -n 20 "$cache/debootstrap.log" >&2

@@ -13,31 +13,34 @@ func TestContainerPlacesPodman(t *testing.T) {
 	e := needEngine(t)
 	p := newPlace(t)
 	n := p.internet(t)
-	pm := newPodman(t, p, nil, archive(t, e, e.base), e.base)
+	c := newPodman(t, p, nil, archive(t, e, e.base), e.base)
 	// Without agent-init all gets through, and is seen to arrive.
-	t.Run("probes-can-fail", func(t *testing.T) { pm.unconfined(t, n, "10.88.0.1") })
-	t.Run("bridge", func(t *testing.T) { pm.confined(t, n, nil, denied4("10.88.0.1")) })
+	t.Run("probes-can-fail", func(t *testing.T) { c.unconfined(t, n) })
+	t.Run("bridge", func(t *testing.T) { c.confined(t, n, nil, denied4(c.gateway)) })
 	t.Run("user-network", func(t *testing.T) {
 		const subnet, gateway = "10.91.0.0/24", "10.91.0.1"
-		pm.must(t, "network", "create", "--subnet", subnet, "--ipv6", "--subnet", "2001:db8:91::/64", "dual")
-		t.Cleanup(func() { pm.podman("network", "rm", "-f", "dual") })
-		pm.confined(t, n, []string{"--network=dual"}, args(denied4(gateway), denied6()))
-		pm.neighbours(t, n, "dual")
+		c.must(t, "network", "create", "--subnet", subnet, "--ipv6", "--subnet", "2001:db8:91::/64", "dual")
+		t.Cleanup(func() { c.do("network", "rm", "-f", "dual") })
+		c.confined(t, n, []string{"--network=dual"}, args(denied4(gateway), denied6()))
+		c.neighbours(t, n, "dual")
 	})
 	t.Run("read-only", func(t *testing.T) {
-		pm.confined(t, n, []string{"--read-only", "--tmpfs=/tmp", "--tmpfs=/home/agent"}, denied4("10.88.0.1"))
+		c.confined(t, n, []string{"--read-only", "--tmpfs=/tmp", "--tmpfs=/home/agent"}, denied4(c.gateway))
 	})
-	t.Run("lifecycle", func(t *testing.T) { pm.lifecycle(t, n) })
-	t.Run("attacks", func(t *testing.T) { pm.attacks(t, n) })
-	t.Run("refusals", func(t *testing.T) { pm.refusals(t, n) })
+	t.Run("lifecycle", func(t *testing.T) { c.lifecycle(t, n) })
+	t.Run("attacks", func(t *testing.T) { c.attacks(t, n) })
+	t.Run("refusals", func(t *testing.T) { c.refusals(t, n) })
 }
 
 // unconfined shows that the probes of the other tests get through where nothing holds them.
-func (pm *podman) unconfined(t *testing.T, n *internet, gateway string) {
+func (c *tenant) unconfined(t *testing.T, n *internet) {
 	n.forget()
-	targets := denied4(gateway)
-	out := pm.podman(args([]string{"run", "--name", pm.name(t), "--no-healthcheck"}, pm.options(t, n, ""),
-		[]string{"--entrypoint=setpriv", pm.image, "--reuid=1000", "--regid=1000", "--clear-groups", "bash", "/test/agent.sh", "--"}, targets)...)
+	targets := denied4(c.gateway)
+	if c.owner != 0 { // slirp4netns lets nobody to the host's loopback, and nobody is behind the bridge of a rootless engine
+		targets = targets[:len(targets)-1]
+	}
+	out := c.do(args([]string{"run", "--name", c.name(t), "--no-healthcheck"}, c.options(t, n, ""),
+		[]string{"--entrypoint=setpriv", c.image, "--reuid=1000", "--regid=1000", "--clear-groups", "bash", "/test/agent.sh", "--"}, targets)...)
 	r := parseReport(t, out.stdout)
 	for _, target := range targets {
 		if v := r.probes[target].verdict; v != "open" {
@@ -48,17 +51,17 @@ func (pm *podman) unconfined(t *testing.T, n *internet, gateway string) {
 		t.Errorf("seen on the far side: %v, %q", arrivals, queries)
 	}
 	if t.Failed() {
-		t.Logf("podman run: exit %d\n%s%s", out.code, out.stdout, out.stderr)
+		t.Logf("run: exit %d\n%s%s", out.code, out.stdout, out.stderr)
 	}
 }
 
 // confined runs the probes as the agent, and judges by what arrived.
-func (pm *podman) confined(t *testing.T, n *internet, options, denied []string) {
+func (c *tenant) confined(t *testing.T, n *internet, options, denied []string) {
 	t.Helper()
 	n.forget()
 	allowed := target("tcp", "api.anthropic.com", 443)
-	out := pm.podman(args([]string{"run", "--name", pm.name(t)}, pm.options(t, n, "api.anthropic.com required\n"), options,
-		[]string{pm.image, "bash", "/test/agent.sh", "agent-init", "selftest", "--"}, denied, []string{allowed})...)
+	out := c.do(args([]string{"run", "--name", c.name(t)}, c.options(t, n, "api.anthropic.com required\n"), options,
+		[]string{c.image, "bash", "/test/agent.sh", "agent-init", "selftest", "--"}, denied, []string{allowed})...)
 	r := parseReport(t, out.stdout)
 	if !r.started || out.code != 0 || r.command != "0" {
 		t.Fatalf("exit %d, self-test %q\n%s%s", out.code, r.command, out.stdout, out.stderr)
@@ -68,12 +71,12 @@ func (pm *podman) confined(t *testing.T, n *internet, options, denied []string) 
 	}
 	r.mustRefuse(t, denied)
 	r.mustBePowerless(t)
-	pm.onlyAllowed(t, n)
-	t.Logf("podman run took %v, the slowest refusal %v", out.took, r.slowest(denied))
+	c.onlyAllowed(t, n)
+	t.Logf("run took %v, the slowest refusal %v", out.took, r.slowest(denied))
 }
 
 // onlyAllowed checks what arrived on the far side.
-func (pm *podman) onlyAllowed(t *testing.T, n *internet) {
+func (c *tenant) onlyAllowed(t *testing.T, n *internet) {
 	t.Helper()
 	arrivals, queries := n.seen()
 	for _, a := range arrivals {
@@ -91,25 +94,25 @@ func (pm *podman) onlyAllowed(t *testing.T, n *internet) {
 
 // neighbours: a service on the user-defined network is reached by its name, which aardvark-dns knows,
 // and another one is not.
-func (pm *podman) neighbours(t *testing.T, n *internet, network string) {
+func (c *tenant) neighbours(t *testing.T, n *internet, network string) {
 	t.Helper()
 	address, address6 := map[string]string{}, map[string]string{}
 	for _, alias := range []string{"localai", "other"} {
-		name := pm.name(t)
-		pm.must(t, "run", "-d", "--name", name, "--network", network, "--network-alias", alias, "--cap-drop=ALL", "--no-healthcheck",
-			"--entrypoint=sleep", pm.image, "infinity")
-		pid := pm.must(t, "inspect", "--format", "{{.State.Pid}}", name)
+		name := c.name(t)
+		c.must(t, "run", "-d", "--name", name, "--network", network, "--network-alias", alias, "--cap-drop=ALL", "--no-healthcheck",
+			"--entrypoint=sleep", c.image, "infinity")
+		pid := c.must(t, "inspect", "--format", "{{.State.Pid}}", name)
 		for of, field := range map[*map[string]string]string{&address: "IPAddress", &address6: "GlobalIPv6Address"} {
-			(*of)[alias] = pm.must(t, "inspect", "--format", fmt.Sprintf("{{.NetworkSettings.Networks.%s.%s}}", network, field), name)
+			(*of)[alias] = c.must(t, "inspect", "--format", fmt.Sprintf("{{.NetworkSettings.Networks.%s.%s}}", network, field), name)
 		}
 		// The number is the place's: its /proc is what knows it.
-		n.serve(t, fmt.Sprintf("/proc/%d/root/proc/%s/ns/net", pm.pid, pid), 8080)
+		n.serve(t, fmt.Sprintf("/proc/%d/root/proc/%s/ns/net", c.pid, pid), 8080)
 	}
 	n.forget()
 	allowed := target("tcp", "localai", 8080)
 	denied := []string{target("tcp", "other", 8080), target("tcp", address["other"], 8080), target("tcp", address6["other"], 8080), target("tcp", address["localai"], 80)}
-	out := pm.podman(args([]string{"run", "--name", pm.name(t)}, pm.options(t, n, "localai:8080\n"), []string{"--network", network,
-		pm.image, "bash", "/test/agent.sh", "--"}, denied, []string{allowed})...)
+	out := c.do(args([]string{"run", "--name", c.name(t)}, c.options(t, n, "localai:8080\n"), []string{"--network", network,
+		c.image, "bash", "/test/agent.sh", "--"}, denied, []string{allowed})...)
 	r := parseReport(t, out.stdout)
 	if p := r.probes[allowed]; p.verdict != "open" {
 		t.Errorf("the allowed neighbour: %q\n%s%s", p.verdict, out.stdout, out.stderr)
@@ -124,39 +127,39 @@ func (pm *podman) neighbours(t *testing.T, n *internet, network string) {
 }
 
 // lifecycle follows one container through restarts, exec and its end.
-func (pm *podman) lifecycle(t *testing.T, n *internet) {
-	name := pm.name(t)
-	pm.must(t, args([]string{"run", "-d", "--name", name}, pm.options(t, n, "api.anthropic.com required\n"), []string{pm.image, "sleep", "infinity"})...)
-	healthy := func() bool { return pm.podman("exec", name, "agent-init", "status", "--quiet").code == 0 }
+func (c *tenant) lifecycle(t *testing.T, n *internet) {
+	name := c.name(t)
+	c.must(t, args([]string{"run", "-d", "--name", name}, c.options(t, n, "api.anthropic.com required\n"), []string{c.image, "sleep", "infinity"})...)
+	healthy := func() bool { return c.do("exec", name, "agent-init", "status", "--quiet").code == 0 }
 	for _, again := range []string{"", "restart", "start"} {
 		switch again {
 		case "restart":
-			pm.must(t, "restart", name)
+			c.must(t, "restart", name)
 		case "start":
-			if r := pm.podman("stop", name); r.code != 0 {
-				t.Errorf("podman stop: exit %d %s", r.code, r.stderr)
+			if r := c.do("stop", name); r.code != 0 {
+				t.Errorf("stop: exit %d %s", r.code, r.stderr)
 			}
-			if code := pm.must(t, "inspect", "--format", "{{.State.ExitCode}}", name); code != "143" {
+			if code := c.must(t, "inspect", "--format", "{{.State.ExitCode}}", name); code != "143" {
 				t.Errorf("ended %s, want 143: its command was ended by SIGTERM", code)
 			}
-			pm.must(t, "start", name)
+			c.must(t, "start", name)
 		}
 		eventually(t, "status is healthy", within, healthy)
 		n.forget()
 		for _, who := range []string{"1000", "root"} {
-			out := pm.podman(args([]string{"exec", "-u", who, name, "bash", "/test/agent.sh", "--"}, confinedTargets())...)
+			out := c.do(args([]string{"exec", "-u", who, name, "bash", "/test/agent.sh", "--"}, confinedTargets())...)
 			parseReport(t, out.stdout).mustRefuse(t, confinedTargets()[:3]) // there is no IPv6 to be refused
 		}
-		pm.onlyAllowed(t, n)
+		c.onlyAllowed(t, n)
 	}
 }
 
 // attacks are what an agent may try that Podman's defaults leave open: its seccomp profile lets
 // everybody make user namespaces.
-func (pm *podman) attacks(t *testing.T, n *internet) {
-	name := pm.name(t)
-	pm.must(t, args([]string{"run", "-d", "--name", name}, pm.options(t, n, "api.anthropic.com\n"), []string{pm.image, "sleep", "infinity"})...)
-	eventually(t, "status is healthy", within, func() bool { return pm.podman("exec", name, "agent-init", "status", "--quiet").code == 0 })
+func (c *tenant) attacks(t *testing.T, n *internet) {
+	name := c.name(t)
+	c.must(t, args([]string{"run", "-d", "--name", name}, c.options(t, n, "api.anthropic.com\n"), []string{c.image, "sleep", "infinity"})...)
+	eventually(t, "status is healthy", within, func() bool { return c.do("exec", name, "agent-init", "status", "--quiet").code == 0 })
 	n.forget()
 	const out = "exec 3<>/dev/tcp/1.1.1.1/443"
 	for what, script := range map[string]string{
@@ -172,27 +175,27 @@ func (pm *podman) attacks(t *testing.T, n *internet) {
 		"by writing the policy":    "echo example.com >>/etc/agent-init/allowlist.txt",
 		"by another keeper":        "agent-init up",
 	} {
-		r := pm.podman("exec", name, "agent-init", "exec", "--", "timeout", "10", "bash", "-c", script)
+		r := c.do("exec", name, "agent-init", "exec", "--", "timeout", "10", "bash", "-c", script)
 		if r.code == 0 {
 			t.Errorf("%s: it worked: %s%s", what, r.stdout, r.stderr)
 		}
 	}
-	pm.onlyAllowed(t, n)
-	if r := pm.podman("exec", name, "agent-init", "status"); r.code != 0 {
+	c.onlyAllowed(t, n)
+	if r := c.do("exec", name, "agent-init", "status"); r.code != 0 {
 		t.Errorf("after the attacks: exit %d %s%s", r.code, r.stdout, r.stderr)
 	}
 }
 
 // refusals are the starts that must not happen.
-func (pm *podman) refusals(t *testing.T, n *internet) {
-	neighbour := pm.name(t)
-	pm.must(t, "run", "-d", "--name", neighbour, "--cap-drop=ALL", "--no-healthcheck", "--entrypoint=bash", pm.image,
+func (c *tenant) refusals(t *testing.T, n *internet) {
+	neighbour := c.name(t)
+	c.must(t, "run", "-d", "--name", neighbour, "--cap-drop=ALL", "--no-healthcheck", "--entrypoint=bash", c.image,
 		"-c", "exec perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(Listen => 5, LocalPort => 7000) or die $!; sleep'")
-	agents := pm.file(t, "agents.txt", "example.com\n")
+	agents := c.file(t, "agents.txt", "example.com\n")
 	if err := os.Chmod(agents, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]struct {
+	for name, start := range map[string]struct {
 		options []string
 		code    int
 	}{
@@ -202,15 +205,15 @@ func (pm *podman) refusals(t *testing.T, n *internet) {
 		"not root":                      {[]string{"--user=1000"}, 77},
 		"policy that anybody may write": {[]string{"-v", agents + ":/etc/agent-init/allowlist.d/agents.txt:ro"}, 78},
 	} {
-		options := pm.options(t, n, "example.com\n")
+		options := c.options(t, n, "example.com\n")
 		if name == "no capability" {
 			options = slices.DeleteFunc(options, func(o string) bool { return o == "--cap-add=NET_ADMIN" })
-			c.options = nil
+			start.options = nil
 		}
-		out := pm.podman(args([]string{"run", "--name", pm.name(t)}, options, c.options, []string{pm.image, "bash", "/test/agent.sh"})...)
+		out := c.do(args([]string{"run", "--name", c.name(t)}, options, start.options, []string{c.image, "bash", "/test/agent.sh"})...)
 		// On the network of a host that is not this user's, either reason to refuse is right.
-		if out.code != c.code && (name != "host network" || out.code != 77) || strings.Contains(out.stdout, "agent started") || !strings.Contains(out.stderr, "remedy:") {
-			t.Errorf("%s: exit %d, want %d\n%s%s", name, out.code, c.code, out.stdout, out.stderr)
+		if out.code != start.code && (name != "host network" || out.code != 77) || strings.Contains(out.stdout, "agent started") || !strings.Contains(out.stderr, "remedy:") {
+			t.Errorf("%s: exit %d, want %d\n%s%s", name, out.code, start.code, out.stdout, out.stderr)
 		}
 		t.Logf("%s: %s", name, strings.TrimSpace(out.stderr))
 	}

@@ -60,12 +60,23 @@ func newPlace(t *testing.T) *place {
 	t.Cleanup(func() {
 		cmd.Process.Kill() // and with it all that runs there
 		cmd.Wait()
+		removeCgroups()
 	})
 	settled := make([]byte, len("settled\n"))
 	if _, err := out.Read(settled); err != nil {
 		t.Fatalf("a place for the engine: %v", err)
 	}
 	return &place{pid: cmd.Process.Pid, netns: fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid)}
+}
+
+// removeCgroups removes the cgroups that root's Podman leaves, but for those that are in use.
+func removeCgroups() {
+	for _, pattern := range []string{"/sys/fs/cgroup/*/libpod_parent", "/sys/fs/cgroup/libpod_parent"} {
+		parents, _ := filepath.Glob(pattern)
+		for _, p := range parents {
+			run("find", p, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";")
+		}
+	}
 }
 
 // run runs a command there.
@@ -124,7 +135,7 @@ func newUser(t *testing.T) user {
 func (u user) as(env ...string) []string {
 	id := strconv.Itoa(u.uid)
 	return args([]string{"setpriv", "--reuid", id, "--regid", id, "--clear-groups", "env", "-i", "-C", u.home,
-		"HOME=" + u.home, "USER=" + u.name, "XDG_RUNTIME_DIR=" + u.runtime(), "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"}, env)
+		"HOME=" + u.home, "USER=" + u.name, "XDG_RUNTIME_DIR=" + u.runtime(), "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin:/usr/share/docker.io/contrib"}, env) // where Debian has dockerd-rootless.sh
 }
 
 func (u user) runtime() string { return "/run/user/" + strconv.Itoa(u.uid) }
