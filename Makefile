@@ -12,7 +12,7 @@ FUZZTIME    ?= 30s
 FILTER_LAB   = ^TestLab(Spine|ExitCode|Works|Inbound|Fault(Guard|Tampering)|Mode(Up|Sidecar|Reload|Containers)|Gate(Direct|Revoke|GuardKilled)|Grant$$|RefusalNetwork|E(05|1[4-79]|2[1-8]|3[0-9]|4[01]|5[67]|6[01]|67F|68|69|7[0-2]))
 BASE_IMAGE  ?= debian:bookworm-slim
 BUILD_BASE   = docker build -f Dockerfile.base --target debian --build-arg VERSION=$(VERSION)
-PLACES       = docker
+PLACES       = docker podman rootless
 VARIANTS     = $(shell awk '!/^\#/ {print $$1}' images/variants)
 AGENTS       = $(patsubst images/%/packages,%,$(wildcard images/*/packages))
 
