@@ -303,6 +303,9 @@ func (k *keeper) startGuard(ctx context.Context) error {
 	if k.drops, err = k.openDrops(); err != nil {
 		return faultf(exitRules, "use a kernel with nfnetlink_log (CONFIG_NETFILTER_NETLINK_LOG)", "open the log of refused packets: %w", err)
 	}
+	if err := k.openFinding(); err != nil {
+		return err
+	}
 	k.guard = newGuardKeeper(k)
 	k.guard.start(ctx)
 	return nil

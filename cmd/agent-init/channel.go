@@ -24,6 +24,7 @@ const (
 	opAhead                     // keeper: resolve ahead as far as the id says, see ahead
 	opPolicy                    // keeper: a new policy, as a memfd beside the message; guard: taken, or not
 	opDirect                    // guard: may this address be connected to, on this port, unseen? keeper: yes, leased to name or by itself, or err
+	opOwner                     // guard: which process has the socket open whose inode is number? keeper: pid and, as text, its name, or err
 	opRequest                   // guard: the agent proposes a grant; keeper: its number, or err and why
 )
 
@@ -54,7 +55,7 @@ type message struct {
 	text   string
 	uid    uint32
 	pid    int32
-	number uint32 // reply: of the request
+	number uint32 // reply: of the request; of a socket: its inode
 }
 
 // guardStats are the guard's counters, sent with every pong.

@@ -26,6 +26,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/gateway"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/resolver"
+	"github.com/agent-init/agent-init/pkg/sockowner"
 )
 
 // The descriptors that the guard inherits. Number 3 is what started it.
@@ -36,6 +37,7 @@ const (
 	fdDrops
 	fdRequests  // where the agent's requests come in
 	fdEdition   // of the keeper's book
+	fdDiag      // where sockets are looked up, or nothing of use
 	fdListeners // and on: socketsPerFamily for each address family
 )
 
@@ -143,8 +145,12 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	if err != nil {
 		return err
 	}
+	find := audit.Nobody
+	if !c.Reduced {
+		find = newFinder(sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag")), g.ask).find
+	}
 	rc := resolver.Config{
-		Policy: g.policy.Load, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admit, Record: limiter.Record, Log: log, Monitor: c.Monitor,
+		Policy: g.policy.Load, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admit, Record: limiter.Record, Find: find, Log: log, Monitor: c.Monitor,
 		Stream: c.Reduced,
 	}
 	if rc.Upstreams, err = upstreams(p, c.Servers); err != nil {
@@ -154,7 +160,7 @@ func runGuard(ctx context.Context, c guardConfig) error {
 		return err
 	}
 	gc := gateway.Config{
-		Policy: g.policy.Load, Held: g.held, Monitor: c.Monitor, Record: limiter.Record, Log: log, Limits: gateway.Limits{Connections: maxRelays},
+		Policy: g.policy.Load, Held: g.held, Monitor: c.Monitor, Record: limiter.Record, Find: find, Log: log, Limits: gateway.Limits{Connections: maxRelays},
 	}
 	if c.Reduced {
 		gc.Direct = g.direct
@@ -337,7 +343,7 @@ func (g *guard) serveChannel(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", errKeeperGone, err)
 		}
 		switch m.op {
-		case opLease, opHeld, opDirect, opRequest:
+		case opLease, opHeld, opDirect, opOwner, opRequest:
 			g.mu.Lock()
 			answer := g.waiting[m.id]
 			delete(g.waiting, m.id)
@@ -398,6 +404,8 @@ func (g *guard) stats() guardStats {
 	}
 }
 
+// dropEvent names no process: when the kernel's word arrives, the socket of a refused
+// connection is no longer there to be found.
 func dropEvent(d firewall.Drop) audit.Event {
 	e := audit.Event{
 		Kind: audit.Drop, Verdict: audit.Deny, IP: d.Dst.Addr().String(), Port: d.Dst.Port(),

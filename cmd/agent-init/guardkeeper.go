@@ -210,7 +210,7 @@ func (g *guardKeeper) spawn(channel, auditEnd *os.File) (*reaper.Process, error)
 		return nil, err
 	}
 	defer cfg.Close()
-	files := append([]*os.File{cfg, channel, auditEnd, k.drops, k.requests, k.edition.file}, k.sockets.files...)
+	files := append([]*os.File{cfg, channel, auditEnd, k.drops, k.requests, k.edition.file, k.diag}, k.sockets.files...)
 	return k.spawn(spawnOptions{
 		spec: privdrop.Spec{
 			Identity: privdrop.Identity{UID: k.guardUID, GID: k.guardUID, Name: "agent-init-guard", Home: "/", Shell: "/nonexistent"},
@@ -259,6 +259,12 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *channel) error {
 			g.noteTaken(m.id)
 		case opRequest:
 			go g.serveRequest(ch, m)
+		case opOwner:
+			go func() {
+				if err := ch.send(g.keeper.owner(m), nil); err != nil {
+					g.keeper.log.Debug("answering the guard", "error", err)
+				}
+			}()
 		case opHeld, opDirect:
 			answer := g.keeper.held
 			if m.op == opDirect {

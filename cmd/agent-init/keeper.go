@@ -18,6 +18,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
 	"github.com/agent-init/agent-init/pkg/resolver"
+	"github.com/agent-init/agent-init/pkg/sockowner"
 )
 
 // dropGroup is the NFLOG group of refused packets. Groups belong to a network
@@ -48,6 +49,9 @@ type keeper struct {
 	sessions *sessionKeeper // nil: no session
 	ledger   *ledger
 	probing  probing
+	diag     *os.File           // where the guard looks sockets up
+	scanner  *sockowner.Scanner // nil: processes can't be looked at
+	scans    pace
 
 	// leasing is held for reading while a lease goes from the ledger to the
 	// kernel, and for writing while the policy changes: no lease of the old

@@ -48,6 +48,10 @@ type Config struct {
 	// request; nil discards them.
 	Record audit.Recorder
 
+	// Find says who has made a connection that is refused, before it is cut:
+	// behind it, the client may be gone. Nil finds nobody.
+	Find audit.Finder
+
 	Log    *slog.Logger // nil discards
 	Limits Limits
 }
@@ -109,6 +113,9 @@ func (c *Config) setDefaults() error {
 	}
 	if c.Record == nil {
 		c.Record = audit.Discard
+	}
+	if c.Find == nil {
+		c.Find = audit.Nobody
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -41,6 +41,7 @@ type conn struct {
 	over   bool
 	result audit.Verdict
 	reason string
+	by     *audit.Process // who has made it, if that was worth finding out
 }
 
 // newConn returns a conn with one user.
@@ -110,6 +111,9 @@ func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
 	c.mu.Lock()
 	c.subj = r
 	c.mu.Unlock()
+	if r.enforce != "" {
+		c.findOut()
+	}
 	server, err := c.s.config.Dial(ctx, c.to)
 	if err != nil {
 		return nil, &dialError{err}
@@ -215,6 +219,7 @@ func (c *conn) refuse(err error) {
 	)
 	switch {
 	case errors.As(err, &r):
+		c.findOut()
 		c.end(audit.Deny, r.Error())
 	case errors.As(err, &dialing):
 		c.end(audit.Allow, dialing.Error())
@@ -225,6 +230,26 @@ func (c *conn) refuse(err error) {
 	default:
 		c.end(audit.Deny, reasonOf(err))
 	}
+}
+
+// findOut finds who has made the connection, as far as it can be told, and notes it
+// for its event.
+func (c *conn) findOut() *audit.Process {
+	from, ok := c.client.RemoteAddr().(*net.TCPAddr)
+	if !ok || !c.to.IsValid() {
+		return nil
+	}
+	c.mu.Lock()
+	by := c.by
+	c.mu.Unlock()
+	if by != nil {
+		return by
+	}
+	by = c.s.config.Find("tcp", unmap(from.AddrPort()), c.to)
+	c.mu.Lock()
+	c.by = by
+	c.mu.Unlock()
+	return by
 }
 
 // done is called by each user once. The last one records the connection.
@@ -265,5 +290,5 @@ func (c *conn) record() {
 	} else {
 		c.s.stats.refused.Add(1)
 	}
-	c.s.config.Record(e)
+	c.s.config.Record(e.By(c.by))
 }

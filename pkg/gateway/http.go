@@ -123,10 +123,14 @@ func (x *exchange) record(r *request, d ruling) {
 	case r.method != "":
 		reason = r.method + ": " + reason
 	}
+	var by *audit.Process
+	if verdict == audit.Deny || d.enforce != "" {
+		by = x.c.findOut()
+	}
 	x.c.s.config.Record(audit.Event{
 		Kind: audit.HTTP, Verdict: verdict, Enforce: d.enforce, Name: d.name, IP: x.c.to.Addr().String(), Port: d.port, Proto: "tcp",
 		Rule: d.source(), Reason: reason,
-	})
+	}.By(by))
 }
 
 // requests is the direction to the server.

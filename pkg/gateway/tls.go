@@ -19,6 +19,7 @@ func (c *conn) serveTLS(ctx context.Context) error {
 	r := c.decide(ctx, name, false)
 	if !r.allowed {
 		c.subj = r
+		c.findOut()
 		c.end(audit.Deny, r.reason)
 		return nil
 	}

@@ -19,25 +19,25 @@ const localTTL = 60 // seconds, of what is answered from here
 
 // decide returns the answer to a question that no upstream is needed for, or
 // nil if the name may be asked for. Nothing here leaves the process.
-func (s *Server) decide(p *policy.Policy, name string, q *query, now time.Time) *answer {
+func (s *Server) decide(p *policy.Policy, name string, q *query, c client, now time.Time) *answer {
 	if !q.clean {
-		return s.deny(name, nil, "not a host name")
+		return s.deny(c, name, nil, "not a host name")
 	}
 	if name == canary {
-		return s.deny(name, nil, "the browser is told to use this resolver")
+		return s.deny(c, name, nil, "the browser is told to use this resolver")
 	}
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
 		return s.local([]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, q.qtype)
 	}
 	m := p.Lookup(name)
 	if !m.Allowed && m.Rule != nil && !s.config.Monitor {
-		return s.deny(name, m.Rule, "denied by a rule")
+		return s.deny(c, name, m.Rule, "denied by a rule")
 	}
 	if addrs := p.Hosts(name); len(addrs) > 0 {
 		return s.local(addrs, q.qtype)
 	}
 	if !m.Allowed && (!s.config.Monitor || reverse(name)) {
-		return s.unlisted(p, name, now)
+		return s.unlisted(p, name, c, now)
 	}
 	switch q.qtype {
 	case typeA, typeAAAA:
@@ -45,7 +45,7 @@ func (s *Server) decide(p *policy.Policy, name string, q *query, now time.Time) 
 	case typeHTTPS, typeSVCB: // asked for beside every A: not worth a line each
 	default:
 		s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: name, Rule: cite(m.Rule),
-			Reason: "type " + dns.Type(q.qtype).String() + " is not answered, A and AAAA are"})
+			Reason: "type " + dns.Type(q.qtype).String() + " is not answered, A and AAAA are"}.By(c.process(s.config.Find)))
 	}
 	s.stats.allowed.Add(1)
 	return &answer{ttl: localTTL}
@@ -64,9 +64,9 @@ func (s *Server) local(addrs []netip.Addr, qtype uint16) *answer {
 	return a
 }
 
-// deny refuses name, and records it.
-func (s *Server) deny(name string, rule *policy.Rule, reason string) *answer {
-	s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: shown(name), Rule: cite(rule), Reason: reason})
+// deny refuses name to c, and records it.
+func (s *Server) deny(c client, name string, rule *policy.Rule, reason string) *answer {
+	s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: shown(name), Rule: cite(rule), Reason: reason}.By(c.process(s.config.Find)))
 	return s.refusal(policy.Refusal(shown(name), rule))
 }
 
@@ -78,10 +78,10 @@ func (s *Server) refusal(text string) *answer {
 // unlisted refuses a name that nothing in the policy matches. With a search
 // domain behind it, it is the name without that somebody wants; a client asks
 // for both, and one line in the log is enough.
-func (s *Server) unlisted(p *policy.Policy, name string, now time.Time) *answer {
+func (s *Server) unlisted(p *policy.Policy, name string, c client, now time.Time) *answer {
 	const reason = "not in the allowlist"
 	if reverse(name) {
-		return s.deny(name, nil, "reverse look-ups are not answered")
+		return s.deny(c, name, nil, "reverse look-ups are not answered")
 	}
 	base := name
 	for _, domain := range s.config.Search {
@@ -94,14 +94,14 @@ func (s *Server) unlisted(p *policy.Policy, name string, now time.Time) *answer 
 		if s.searched.has(name, now) {
 			return s.refusal(policy.Refusal(name, nil))
 		}
-		return s.deny(name, nil, reason)
+		return s.deny(c, name, nil, reason)
 	}
 	m := p.Lookup(base)
 	if m.Allowed || len(p.Hosts(base)) > 0 {
 		return s.refusal(policy.Refusal(name, nil)) // and the next query gets its answer
 	}
 	if s.searched.mark(base, now) {
-		s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: base, Rule: cite(m.Rule), Reason: reason})
+		s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: base, Rule: cite(m.Rule), Reason: reason}.By(c.process(s.config.Find)))
 	}
 	return s.refusal(policy.Refusal(base, m.Rule))
 }

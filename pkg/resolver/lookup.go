@@ -21,15 +21,20 @@ type lookup struct {
 	waiters []func(*answer)
 }
 
+// asker is a client that waits.
+type asker struct {
+	by *audit.Process // nil: not known
+}
+
 // ask has deliver called with the answer for key, which is made of name and
 // qtype, and joins a lookup that is under way. An answer that is there at once
 // is returned instead. It returns false if there is no place for one more.
-// Questions of clients are limited in rate; our own are not.
-func (s *Server) ask(key, name string, qtype uint16, client bool, deliver func(*answer)) (*answer, bool) {
+// Questions of a client's are limited in rate; our own, without one, are not.
+func (s *Server) ask(key, name string, qtype uint16, client *asker, deliver func(*answer)) (*answer, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l := s.lookups[key]; l != nil {
-		if client && len(l.waiters) >= s.config.Limits.Waiters {
+		if client != nil && len(l.waiters) >= s.config.Limits.Waiters {
 			return nil, false
 		}
 		l.waiters = append(l.waiters, deliver)
@@ -45,10 +50,10 @@ func (s *Server) ask(key, name string, qtype uint16, client bool, deliver func(*
 		s.stats.allowed.Add(1)
 		return &a, true
 	}
-	if s.finished || client && len(s.lookups) >= s.config.Limits.Lookups {
+	if s.finished || client != nil && len(s.lookups) >= s.config.Limits.Lookups {
 		return nil, false
 	}
-	if client {
+	if client != nil {
 		if a := s.limit(p, name, now); a != nil {
 			return a, true
 		}
@@ -56,7 +61,7 @@ func (s *Server) ask(key, name string, qtype uint16, client bool, deliver func(*
 	s.stats.allowed.Add(1)
 	s.lookups[key] = &lookup{waiters: []func(*answer){deliver}}
 	s.work.Go(func() {
-		a := s.resolve(s.life, key, name, qtype)
+		a := s.resolve(s.life, key, name, qtype, client)
 		s.mu.Lock()
 		l := s.lookups[key]
 		delete(s.lookups, key)
@@ -88,8 +93,9 @@ func (s *Server) limit(p *policy.Policy, name string, now time.Time) *answer {
 	return nil
 }
 
-// resolve asks upstream, admits what was found, and caches it.
-func (s *Server) resolve(ctx context.Context, key, name string, qtype uint16) *answer {
+// resolve asks upstream, admits what was found, and caches it. First is who has
+// asked first, nil if no client has.
+func (s *Server) resolve(ctx context.Context, key, name string, qtype uint16, first *asker) *answer {
 	s.stats.asked.Add(1)
 	begun := time.Now()
 	m, err := s.exchange(ctx, name, qtype)
@@ -100,14 +106,14 @@ func (s *Server) resolve(ctx context.Context, key, name string, qtype uint16) *a
 	var a *answer
 	switch {
 	case !match.Allowed && !s.config.Monitor:
-		return s.deny(name, match.Rule, "not in the allowlist any more")
+		return s.deny(client{}, name, match.Rule, "not in the allowlist any more")
 	case ctx.Err() != nil:
 		return &answer{rcode: rcodeServFail, ede: dns.ExtendedErrorCodeNotReady, text: "the resolver is stopping"}
 	case err != nil:
 		s.stats.failed.Add(1)
 		a = s.failure(name, match.Rule, dns.ExtendedErrorCodeNetworkError, "no upstream answered", err)
 	case !match.Allowed:
-		a = s.observe(p, match, name, qtype, m)
+		a = s.observe(p, match, name, qtype, m, first)
 	default:
 		a = s.admit(ctx, p, match, name, qtype, m)
 	}
@@ -153,7 +159,7 @@ func (s *Server) admit(ctx context.Context, p *policy.Policy, match policy.Match
 	addrs, text := s.strip(p, match, name, addrs)
 	var extra []netip.Addr
 	if s.config.Monitor {
-		extra = s.let(name, match.Rule, "an address that the name may not have", unadmitted(p, name, f.addrs))
+		extra = s.let(name, match.Rule, "an address that the name may not have", unadmitted(p, name, f.addrs), nil)
 	}
 	if len(addrs) == 0 && len(extra) > 0 {
 		return &answer{addrs: extra, ttl: seconds(max(time.Second, min(f.ttl, set.DNS.MaxTTL)))}

@@ -20,14 +20,18 @@ import (
 const maxLet = 16
 
 // observe answers for a name that the policy does not allow.
-func (s *Server) observe(p *policy.Policy, match policy.Match, name string, qtype uint16, m *dns.Msg) *answer {
+func (s *Server) observe(p *policy.Policy, match policy.Match, name string, qtype uint16, m *dns.Msg, first *asker) *answer {
+	var by *audit.Process
+	if first != nil {
+		by = first.by
+	}
 	why := "not in the allowlist"
 	if match.Rule != nil {
 		why = "denied by a rule"
 	}
 	f := follow(m, name, qtype, func(string) bool { return true })
 	a := &answer{ttl: seconds(max(time.Second, min(f.ttl, p.Settings().DNS.MaxTTL)))}
-	if a.addrs = s.let(name, match.Rule, why, f.addrs); len(a.addrs) > 0 {
+	if a.addrs = s.let(name, match.Rule, why, f.addrs, by); len(a.addrs) > 0 {
 		return a
 	}
 	if !f.exists {
@@ -35,12 +39,12 @@ func (s *Server) observe(p *policy.Policy, match policy.Match, name string, qtyp
 		why += "; there is no such name"
 	}
 	s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Enforce: audit.Deny, Name: name, Rule: cite(match.Rule),
-		Reason: "monitor: " + why})
+		Reason: "monitor: " + why}.By(by))
 	return a
 }
 
 // let records and returns those of addrs that monitor mode lets through.
-func (s *Server) let(name string, rule *policy.Rule, why string, addrs []netip.Addr) []netip.Addr {
+func (s *Server) let(name string, rule *policy.Rule, why string, addrs []netip.Addr, by *audit.Process) []netip.Addr {
 	var out []netip.Addr
 	for _, a := range addrs {
 		if !letThrough(a) || len(out) == maxLet {
@@ -48,7 +52,7 @@ func (s *Server) let(name string, rule *policy.Rule, why string, addrs []netip.A
 		}
 		out = append(out, a)
 		s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Enforce: audit.Deny, Name: name, IP: a.String(),
-			Rule: cite(rule), Reason: "monitor: " + why})
+			Rule: cite(rule), Reason: "monitor: " + why}.By(by))
 	}
 	return out
 }

@@ -49,6 +49,10 @@ type Config struct {
 	// and every failure; nil discards them. Answers from the cache aren't recorded.
 	Record audit.Recorder
 
+	// Find says who asks for what is refused, before the reply is sent: behind it,
+	// the client may be gone. Nil finds nobody.
+	Find audit.Finder
+
 	// Monitor answers for every name, and records both verdicts where the policy
 	// would not. Admit is called for what the policy admits only.
 	Monitor bool
@@ -115,6 +119,9 @@ func New(c Config) (*Server, error) {
 	}
 	if c.Record == nil {
 		c.Record = audit.Discard
+	}
+	if c.Find == nil {
+		c.Find = audit.Nobody
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -197,6 +204,15 @@ type client struct {
 	answers chan<- []byte
 }
 
+// process is who asks, as far as find can tell. Over TCP, the server knows only the
+// address that the kernel has led the connection to.
+func (c client) process(find audit.Finder) *audit.Process {
+	if !c.from.IsValid() {
+		return nil
+	}
+	return find("udp", c.from, netip.AddrPort{})
+}
+
 // limit is how long a reply to q may be.
 func (c client) limit(q *query) int {
 	if c.answers != nil {
@@ -239,13 +255,17 @@ func (s *Server) handle(pkt []byte, w *scratch, c client) (reply []byte, later b
 		}
 	}
 	name := string(q.name)
-	if a := s.decide(p, name, &q, now); a != nil {
+	if a := s.decide(p, name, &q, c, now); a != nil {
 		return appendReply(w.out[:0], &q, a, a.ttl, 0, c.limit(&q)), false
 	}
 	keep := q
 	keep.question = append([]byte(nil), q.question...)
 	keep.name = nil
-	a, ok := s.ask(string(key), name, q.qtype, true, func(a *answer) {
+	var by *audit.Process
+	if s.config.Monitor && !p.Lookup(name).Allowed {
+		by = c.process(s.config.Find)
+	}
+	a, ok := s.ask(string(key), name, q.qtype, &asker{by}, func(a *answer) {
 		c.send(appendReply(nil, &keep, a, a.ttl, 0, c.limit(&keep)))
 	})
 	if a != nil {

@@ -142,6 +142,8 @@ type event struct {
 	Rule       string `json:"rule"`
 	Reason     string `json:"reason"`
 	UID        *int64 `json:"uid"`
+	PID        int    `json:"pid"`
+	Comm       string `json:"comm"`
 	Out        int    `json:"bytes_out"`
 	In         int    `json:"bytes_in"`
 	Suppressed uint64 `json:"suppressed"`

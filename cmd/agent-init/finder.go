@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/sockowner"
+)
+
+// finder is the guard's audit.Finder. Nothing is decided by what it finds, and
+// what is decided does not wait for it: a refusal is told a moment later, at most.
+// It finds the socket by itself; the keeper looks for the process.
+type finder struct {
+	sockets *sockowner.Finder
+	ask     func(context.Context, message) (message, error)
+	pace    pace
+
+	mu     sync.Mutex
+	rest   time.Time // until then the keeper is not asked
+	recent map[uint32]foundProcess
+}
+
+type foundProcess struct {
+	by    audit.Process
+	until time.Time
+}
+
+// How much foundProcess there is, whatever the agent does.
+const (
+	findBurst   = 100
+	findEvery   = 20 * time.Millisecond // and then one in this time
+	findTime    = 20 * time.Millisecond // that the keeper may take
+	findRest    = 10 * time.Second      // after a keeper that took longer
+	recentFor   = 5 * time.Second
+	maxFindings = 128
+)
+
+func newFinder(sockets *sockowner.Finder, ask func(context.Context, message) (message, error)) *finder {
+	return &finder{sockets: sockets, ask: ask, pace: pace{burst: findBurst, every: findEvery}, recent: map[uint32]foundProcess{}}
+}
+
+func (f *finder) find(network string, local, remote netip.AddrPort) *audit.Process {
+	now := time.Now()
+	if !f.pace.take(now) {
+		return nil
+	}
+	proto := uint8(unix.IPPROTO_TCP)
+	if network == "udp" {
+		proto = unix.IPPROTO_UDP
+	}
+	s, err := f.sockets.Find(proto, local, remote)
+	if err != nil {
+		return nil
+	}
+	p := audit.Process{UID: s.UID}
+	f.mu.Lock()
+	known, ok := f.recent[s.Inode]
+	resting := now.Before(f.rest)
+	f.mu.Unlock()
+	switch {
+	case ok && now.Before(known.until):
+		return &known.by
+	case resting:
+		return &p
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), findTime)
+	defer cancel()
+	r, err := f.ask(ctx, message{op: opOwner, number: s.Inode})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		f.rest = now.Add(findRest)
+	case err == nil && !r.err:
+		p.PID, p.Comm = int(r.pid), r.text
+		if len(f.recent) >= maxFindings {
+			clear(f.recent)
+		}
+		f.recent[s.Inode] = foundProcess{by: p, until: now.Add(recentFor)}
+	}
+	return &p
+}
+
+// openFinding gets what finding takes. It is not worth a start that fails: the log
+// says less then.
+func (k *keeper) openFinding() (err error) {
+	k.scans = pace{burst: 2 * findBurst, every: findEvery / 2}
+	if k.scanner, err = sockowner.NewScanner(k.identity.UID, k.identity.GID); err != nil {
+		k.log.Warn("the log will not name processes", "error", err)
+	}
+	if k.diag, err = sockowner.Open(); err == nil {
+		return nil
+	}
+	k.log.Warn("the log will not name processes", "error", err)
+	k.diag, err = os.Open(os.DevNull) // which answers nothing
+	return err
+}
+
+// owner tells the guard which process of the agent's has a socket open.
+func (k *keeper) owner(m message) message {
+	reply := message{op: opOwner, id: m.id, err: true}
+	if k.scanner == nil || !k.scans.take(time.Now()) {
+		return reply
+	}
+	if p, ok := k.scanner.Holder(m.number); ok {
+		reply.pid, reply.text, reply.err = int32(p.PID), p.Name, false
+	}
+	return reply
+}
