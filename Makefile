@@ -110,6 +110,11 @@ supervision: build
 	@test/prepare.sh peers
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) run ./internal/lab/cmd/pid1check -write docs/supervision.md
 
+## scorecard: docs/scorecard.md: every attack in every setting; IMAGE=foo/bar: what leaks from that image (needs root)
+scorecard: build
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init IMAGE='$(IMAGE)' OPTIONS='$(OPTIONS)' SETUP='$(SETUP)' AS='$(AS)' NETWORK='$(NETWORK)' \
+		ALLOWED='$(or $(ALLOWED),api.anthropic.com)' WILDCARD='$(WILDCARD)' OURS='$(OURS)' test/scorecard.sh
+
 ## image: agent-base (Debian) and agent-claude, with the local engine
 image: image-claude
 
@@ -144,5 +149,5 @@ clean:
 help:
 	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build release reproducible demo test test-prepare test-unit test-lab test-container test-agents test-places test-gvisor lint fuzz bench supervision man publish clean help image \
+.PHONY: build release reproducible demo test test-prepare test-unit test-lab test-container test-agents test-places test-gvisor lint fuzz bench supervision scorecard man publish clean help image \
 	image-base $(VARIANTS:%=image-%) $(AGENTS:%=image-%)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what a task lacks on a Debian machine: prepare.sh base|lint|bench|peers|all
+# Installs what a task lacks on a Debian machine: prepare.sh base|lint|bench|peers|scorecard|all
 # It says what it installs, and does nothing if all is there.
 set -euo pipefail
 
@@ -15,8 +15,9 @@ case ${1:-all} in
   lint) need="shellcheck git" ;;
   bench) need="ip nsenter curl dnsmasq dnsperf iptables ipset tini dumb-init tmux" ;;
   peers) need="tini dumb-init catatonit" ;;
+  scorecard) need="ip nsenter iptables ipset debootstrap" ;;
   all) need="ip nsenter curl gcc shellcheck git debootstrap npm iptables ipset nft tmux python3" ;;
-  *) echo "usage: prepare.sh base|lint|bench|peers|all" >&2; exit 64 ;;
+  *) echo "usage: prepare.sh base|lint|bench|peers|scorecard|all" >&2; exit 64 ;;
 esac
 
 missing=()

@@ -104,22 +104,22 @@ func (b *Box) start(index int) (err error) {
 func (b *Box) Addr4() netip.Addr { return b.plug.addr[0].Addr() }
 
 // Addr6 is the box's global-looking IPv6 address.
-func (b *Box) Addr6() netip.Addr { return b.v6(b.prefixes(), 2) }
+func (b *Box) Addr6() netip.Addr { return b.nth(b.prefixes(), 2) }
 
 // ULA is the box's unique local IPv6 address.
-func (b *Box) ULA() netip.Addr { return b.v6(b.prefixes(), 1) }
+func (b *Box) ULA() netip.Addr { return b.nth(b.prefixes(), 1) }
 
 // Gateway4 is the host end of the box's link, and its default route.
 func (b *Box) Gateway4() netip.Addr { return b.plug.gateway[0] }
 
 // Gateway6 is the same for IPv6.
-func (b *Box) Gateway6() netip.Addr { return b.v6(b.plug.gateway, 1) }
+func (b *Box) Gateway6() netip.Addr { return b.nth(b.plug.gateway, 1) }
 
 // Neighbor4 is another host of the box's own subnet.
-func (b *Box) Neighbor4() netip.Addr { return b.plug.neighbor[0] }
+func (b *Box) Neighbor4() netip.Addr { return b.nth(b.plug.neighbor, 0) }
 
 // Neighbor6 is the same for IPv6.
-func (b *Box) Neighbor6() netip.Addr { return b.v6(b.plug.neighbor, 2) }
+func (b *Box) Neighbor6() netip.Addr { return b.nth(b.plug.neighbor, 2) }
 
 func (b *Box) prefixes() []netip.Addr {
 	var addrs []netip.Addr
@@ -129,7 +129,7 @@ func (b *Box) prefixes() []netip.Addr {
 	return addrs
 }
 
-func (b *Box) v6(addrs []netip.Addr, i int) netip.Addr {
+func (b *Box) nth(addrs []netip.Addr, i int) netip.Addr {
 	if i >= len(addrs) {
 		return netip.Addr{}
 	}

@@ -42,6 +42,9 @@ type Options struct {
 	Latency time.Duration
 	// ToolDir holds ready-built labbox and poke; empty: build them.
 	ToolDir string
+	// Within is the path of a network namespace to make the internet of, in place
+	// of a new one: that of a container engine. See Attach.
+	Within string
 }
 
 // Lab is one internet and the boxes that are joined to it.
@@ -91,11 +94,7 @@ func (l *Lab) start(opts Options) (err error) {
 	}
 	l.spawner = newSpawner()
 	l.onClose(l.spawner.close)
-	if l.Internet, err = netns.New(); err != nil {
-		return err
-	}
-	l.onClose(l.Internet.Close)
-	if err := l.Internet.Do(setupInternet); err != nil {
+	if err := l.startInternet(opts.Within); err != nil {
 		return fmt.Errorf("set up the internet: %w", err)
 	}
 	if l.DNS, err = startDNS(l.Internet, opts.Latency); err != nil {
@@ -117,6 +116,25 @@ func (l *Lab) start(opts Options) (err error) {
 	return nil
 }
 
+func (l *Lab) startInternet(within string) (err error) {
+	if within == "" {
+		if l.Internet, err = netns.New(); err != nil {
+			return err
+		}
+		l.onClose(l.Internet.Close)
+		return l.Internet.Do(setupInternet)
+	}
+	if l.Internet, err = netns.Open(within); err != nil {
+		return err
+	}
+	l.onClose(l.Internet.Close)
+	if err := mustBeAnotherNS(l.Internet); err != nil {
+		return err
+	}
+	l.onClose(func() error { return l.Internet.Do(dropSinkRules) })
+	return l.Internet.Do(setupBorrowed)
+}
+
 func (l *Lab) installTools(from string) (err error) {
 	if from == "" {
 		if from, err = buildTools(); err != nil {
@@ -127,14 +145,15 @@ func (l *Lab) installTools(from string) (err error) {
 		return err
 	}
 	for _, name := range []string{"labbox", "poke"} {
-		if err := linkFile(filepath.Join(from, name), l.tool(name)); err != nil {
+		if err := linkFile(filepath.Join(from, name), l.Tool(name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l *Lab) tool(name string) string { return filepath.Join(l.dir, "tools", name) }
+// Tool is the path of a ready-built tool of the lab, "poke" or "labbox".
+func (l *Lab) Tool(name string) string { return filepath.Join(l.dir, "tools", name) }
 
 // CAFile is the path, on the machine, of the CA's certificate in PEM.
 func (l *Lab) CAFile() string { return filepath.Join(l.dir, "ca.pem") }

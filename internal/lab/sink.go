@@ -22,6 +22,7 @@ import (
 const (
 	sinkPort    = 9 // "discard"; where the ports without a server are redirected to
 	maxReceived = 64 << 10
+	sinkTable   = "lab"
 )
 
 // Conn is a TCP connection that reached a server of the lab.
@@ -81,7 +82,7 @@ func (s *sinks) redirect() error {
 	if err != nil {
 		return err
 	}
-	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "lab"})
+	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: sinkTable})
 	s.claimed = &nftables.Set{Table: table, Name: "claimed", KeyType: nftables.MustConcatSetType(nftables.TypeInetProto, nftables.TypeInetService), Concatenation: true}
 	var elems []nftables.SetElement
 	for _, p := range []struct {

@@ -69,7 +69,7 @@ func (b *Box) tryStart(c Cmd) (*Process, error) {
 	spec := container.Spec{Root: root, Hostname: b.name, Files: b.image(), Mounted: b.etc(),
 		Binds: append(binds, b.opts.Binds...), Tmpfs: b.opts.Tmpfs, ReadOnly: b.opts.ReadOnly,
 		SysctlRW: b.opts.SysctlRW, Process: proc}
-	p, h := b.prepare(c, b.lab.tool("labbox"), "init")
+	p, h := b.prepare(c, b.lab.Tool("labbox"), "init")
 	net, err := b.Net.File()
 	if err != nil {
 		return nil, err

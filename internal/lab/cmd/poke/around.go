@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -91,4 +94,37 @@ func setns(args []string) (detail, error) {
 		return nil, os.NewSyscallError("setns", err)
 	}
 	return nested(a[1:], nil)
+}
+
+// obey runs each operation that standard input names as a child: what one of
+// them does to its process doesn't matter to the next.
+func obey() {
+	in := bufio.NewScanner(os.Stdin)
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
+		var args []string
+		if err := json.Unmarshal(in.Bytes(), &args); err != nil {
+			fmt.Fprintln(os.Stderr, "poke: obey:", err)
+			os.Exit(2)
+		}
+		cmd := exec.Command("/proc/self/exe", args...)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		if err := cmd.Run(); err != nil {
+			fmt.Printf("{\"op\":%q,\"err\":%q}\n", args[0], err.Error()) // one line for each, whatever happens
+		}
+	}
+}
+
+// program runs another program; it did what was wanted if it ended with 0.
+func program(args []string) (detail, error) {
+	a, err := parse(flags("run"), args, 1)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, a[0], a[1:]...)
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	return detail{"output": string(out[:min(len(out), 4096)])}, err
 }

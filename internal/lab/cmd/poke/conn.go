@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -35,6 +36,10 @@ func (o *options) register(fs *flag.FlagSet, send string) {
 		b, err := hex.DecodeString(s)
 		inHex += string(b)
 		o.send = inHex
+		return err
+	})
+	fs.Func("esc", "what to send, with the escapes of a string of Go or C", func(s string) (err error) {
+		o.send, err = strconv.Unquote(`"` + s + `"`)
 		return err
 	})
 	fs.DurationVar(&o.timeout, "timeout", 3*time.Second, "time for each step")

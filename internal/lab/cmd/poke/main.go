@@ -27,7 +27,7 @@
 //	join GROUP IFACE         become a member of a multicast group, for -hold D
 //	relay ADDR TARGET        accepts for -for D and pipes each connection to TARGET
 //
-// tcp, udp and connect take -hex HEX in place of -send TEXT (in parts, if it is longer than an argument may be), -opt LEVEL:NAME:VALUE (numbers, setsockopt(2) before
+// tcp, udp, connect and unix take -esc TEXT (with escapes as in C) and -hex HEX in place of -send TEXT (in parts, if it is longer than an argument may be), -opt LEVEL:NAME:VALUE (numbers, setsockopt(2) before
 // connecting; SO_MARK is 1:36:N; hex… for longer values) and -timeout D.
 //
 // Names:
@@ -69,12 +69,15 @@
 // Around another operation, whose result becomes Detail["result"]:
 //
 //	as UID[:GID] OP…         with these ids; ok if OP could be started
+//	run PROGRAM ARG…         another program; ok if it ended with 0 within 10 s
 //	unshare FLAGS OP…        in new namespaces: user,net,mount,pid,ipc,uts joined by commas
 //	setns PATH OP…           in the namespace of /proc/PID/ns/NAME
 //
-// Not an operation, and without a verdict: becomes the command.
+// Not operations, and without a verdict of their own:
 //
-//	without-netlink PROTO CMD…  where no netlink socket of protocol PROTO can be opened; "all": of none
+//	obey                     does what comes in by standard input, an array of arguments in JSON on each line, until that ends,
+//	                         and prints what each operation prints
+//	without-netlink PROTO CMD…  becomes the command, where no netlink socket of protocol PROTO can be opened; "all": of none
 //
 // A new operation is a func(args) (detail, error) and a line in the table ops.
 package main
@@ -105,7 +108,7 @@ func ops() map[string]op {
 		"ping": ping, "rawip": rawIP, "fragsyn": fragSYN, "fragudp": fragUDP, "packet": packet,
 		"read": readFile, "write": writeFile, "unix": unixSocket, "self": self, "syscall": anySyscall,
 		"setuid": setuid, "setgid": setgid, "kill": kill, "ptrace": ptrace, "vmwrite": vmWrite, "getfd": getFD, "nft": nft,
-		"as": as, "unshare": unshare, "setns": setns, "without-netlink": withoutNetlink,
+		"as": as, "run": program, "unshare": unshare, "setns": setns, "without-netlink": withoutNetlink,
 	}
 }
 
@@ -117,6 +120,10 @@ func usage(format string, args ...any) error {
 }
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == "obey" {
+		obey()
+		return
+	}
 	if len(os.Args) < 2 || ops()[os.Args[1]] == nil {
 		fmt.Fprintln(os.Stderr, "usage: poke OP [flags] ARG…; see the command's documentation")
 		os.Exit(2)

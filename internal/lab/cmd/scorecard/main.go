@@ -1,0 +1,152 @@
+// Command scorecard makes the attacks of the catalogue in containers of all
+// kinds, and prints what arrived on the far side as a table.
+//
+// Without -image it attacks agent-init in each of its modes, over each packet
+// filter and in the images of an engine, and two that show what the table looks
+// like where something is open: a Debian without anything, and a script for
+// iptables. With -image it attacks that one alone.
+//
+// Usage: scorecard [-write FILE] [-image REF [-name NAME] [-options '…'] [-setup CMD -as USER] [-network] [-allowed NAME] [-wildcard ZONE] [-ours]]
+//
+// It exits 1 if an attack leaked where agent-init should have held it, or
+// nothing leaked where nothing is held; with -image, if anything leaked.
+// It needs root and, for containers, the engine of test/engine.sh by DOCKER_HOST;
+// test/scorecard.sh makes both and the images.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/agent-init/agent-init/internal/lab"
+	"github.com/agent-init/agent-init/internal/lab/scorecard"
+)
+
+func main() { os.Exit(run()) }
+
+func run() (code int) {
+	write := flag.String("write", "", "make this `file` from the results (docs/scorecard.md)")
+	boxes := flag.Bool("boxes", true, "attack boxes of the lab, which need no engine")
+	own := imagesFlags()
+	var image scorecard.Image
+	flag.StringVar(&image.Ref, "image", "", "attack this image alone")
+	flag.StringVar(&image.Name, "name", "", "what to call it")
+	options := flag.String("options", "", "options of docker run for it")
+	flag.StringVar(&image.Setup, "setup", "", "command that confines it, as root in the running container")
+	flag.StringVar(&image.User, "as", "1000", "with -setup: who the agent is")
+	flag.BoolVar(&image.Network, "network", false, "on a user-defined network")
+	flag.StringVar(&image.Allowed, "allowed", "api.anthropic.com", "a name that it lets the agent reach")
+	flag.StringVar(&image.Wildcard, "wildcard", "", "a zone that it lets the agent reach all of")
+	flag.BoolVar(&image.Ours, "ours", false, "its entrypoint is agent-init")
+	flag.Parse()
+
+	c := &card{}
+	defer func() {
+		if r := recover(); r != nil && r != any(errStop) {
+			panic(r)
+		}
+		c.clean()
+		if c.failed {
+			code = 1
+		}
+	}()
+	if os.Getuid() != 0 {
+		c.Fatalf("network namespaces need root: sudo make scorecard")
+	}
+	if image.Ref != "" {
+		image.Options = strings.Fields(*options)
+		c.foreign(image, own.peer)
+		return 0
+	}
+	if *boxes {
+		c.boxes()
+	}
+	c.images(own)
+	fmt.Print(scorecard.Table(c.columns))
+	if *write != "" && !c.failed {
+		if err := os.WriteFile(filepath.Clean(*write), []byte(document(c.columns)), 0o644); err != nil {
+			c.Fatalf("%v", err)
+		}
+	}
+	return 0
+}
+
+// foreign attacks one image of somebody's.
+func (c *card) foreign(image scorecard.Image, peer string) {
+	if image.Name == "" {
+		image.Name = image.Ref
+	}
+	netns, err := engineNS()
+	if err != nil {
+		c.Fatalf("%v", err)
+	}
+	if peer == "" {
+		peer = image.Ref
+	}
+	column := scorecard.Column{Title: image.Name}
+	c.attack(&column, func() *scorecard.Setting { return scorecard.InEngine(c, netns, peer, image) })
+	fmt.Print(scorecard.Table([]scorecard.Column{column}))
+	if leaks := scorecard.Leaks(column); leaks != "" {
+		fmt.Printf("\nWhat arrived that should not have:\n\n%s", leaks)
+		c.failed = true
+	}
+}
+
+// attack adds a setting's results to a column, and lets the setting go.
+func (c *card) attack(column *scorecard.Column, place func() *scorecard.Setting) {
+	defer c.clean()
+	s := place()
+	c.Logf("attacking: %s", s.Name)
+	results, err := scorecard.Run(s, scorecard.Attacks())
+	if err != nil {
+		c.Fatalf("%s: %v", s.Name, err)
+	}
+	column.Results = append(column.Results, results)
+	for _, r := range results {
+		switch {
+		case r.Outcome == scorecard.Leaked:
+			c.Logf("%s: %s leaks: %s", s.Name, r.Attack.ID, strings.Join(r.Leaks, "; "))
+		case s.Open && len(r.Attack.Try) > 0 && r.Outcome == scorecard.Blocked:
+			c.Logf("%s: %s leaves no trace here", s.Name, r.Attack.ID)
+		}
+	}
+}
+
+// card is the lab's idea of a test, and what was found so far.
+type card struct {
+	columns  []scorecard.Column
+	cleanups []func()
+	failed   bool
+}
+
+var errStop = errors.New("ended early")
+
+func (c *card) Helper()          {}
+func (c *card) Cleanup(f func()) { c.cleanups = append(c.cleanups, f) }
+func (c *card) Logf(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "scorecard: "+format+"\n", args...)
+}
+func (c *card) Errorf(format string, args ...any) {
+	c.failed = true
+	c.Logf(format, args...)
+}
+func (c *card) Fatalf(format string, args ...any) {
+	c.Errorf(format, args...)
+	panic(errStop)
+}
+
+// clean runs the cleanups, last in first out.
+func (c *card) clean() {
+	for len(c.cleanups) > 0 {
+		last := len(c.cleanups) - 1
+		f := c.cleanups[last]
+		c.cleanups = c.cleanups[:last]
+		f()
+	}
+}
+
+var _ lab.TB = (*card)(nil)

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/agent-init/agent-init/internal/lab"
+	"github.com/agent-init/agent-init/internal/lab/scorecard"
+)
+
+// boxes attacks agent-init in boxes of the lab.
+func (c *card) boxes() {
+	binary := lab.Binary(c)
+	for _, mode := range scorecard.Modes() {
+		column := scorecard.Column{Title: "`" + mode + "`"}
+		for _, backend := range scorecard.Backends() {
+			c.attack(&column, func() *scorecard.Setting { return scorecard.InBox(c, binary, mode, backend) })
+		}
+		c.mustHold(column)
+	}
+}
+
+// ownImages are those that test/scorecard.sh makes.
+type ownImages struct{ base, peer, script, policy string }
+
+func imagesFlags() *ownImages {
+	var o ownImages
+	flag.StringVar(&o.base, "base", "", "`image` with agent-init as its entrypoint")
+	flag.StringVar(&o.peer, "peer", "", "`image` of a plain Debian")
+	flag.StringVar(&o.script, "script", "", "`image` of a Debian that a script for iptables confines")
+	flag.StringVar(&o.policy, "policy", "", "`directory` with the allowlist and the script, to be mounted")
+	return &o
+}
+
+// images attacks containers of an engine.
+func (c *card) images(own *ownImages) {
+	if own.base == "" {
+		c.Logf("no images were named: containers of an engine are left out")
+		return
+	}
+	netns, err := engineNS()
+	if err != nil {
+		c.Fatalf("%v", err)
+	}
+	privileges := []string{"--cap-drop=ALL", "--cap-add=NET_ADMIN", "--cap-add=SETUID", "--cap-add=SETGID", "--cap-add=SETPCAP",
+		"-v", filepath.Join(own.policy, "allowlist.txt") + ":/etc/agent-init/allowlist.txt:ro"}
+	ours := scorecard.Image{Ref: own.base, Options: privileges, Allowed: "api.anthropic.com", Wildcard: "cdn.test", Ours: true}
+	for _, network := range []bool{false, true} {
+		image := ours
+		image.Network, image.Name = network, "Docker, bridge"
+		if network {
+			image.Name = "Docker, own network"
+		}
+		column := scorecard.Column{Title: image.Name}
+		c.attack(&column, func() *scorecard.Setting { return scorecard.InEngine(c, netns, own.peer, image) })
+		c.mustHold(column)
+	}
+	script := scorecard.Column{Title: "a script for iptables (1)"}
+	c.attack(&script, func() *scorecard.Setting {
+		return scorecard.InEngine(c, netns, own.peer, scorecard.Image{Name: "script", Ref: own.script, Allowed: "api.anthropic.com",
+			Options: []string{"--cap-add=NET_ADMIN", "--cap-add=NET_RAW", "-v", filepath.Join(own.policy, "init-firewall.sh") + ":/init-firewall.sh:ro"},
+			Setup:   "bash /init-firewall.sh", User: "1000"})
+	})
+	c.columns = append(c.columns, script)
+	nothing := scorecard.Column{Title: "nothing (2)"}
+	c.attack(&nothing, func() *scorecard.Setting {
+		return scorecard.InEngine(c, netns, own.peer, scorecard.Image{Name: "nothing", Ref: own.peer, Allowed: "api.anthropic.com", Wildcard: "cdn.test", Open: true})
+	})
+	// Some kernels lack a protocol, and some engines refuse a socket. But a table
+	// in which little leaks without confinement says nothing of the others.
+	if n := nothing.Count(scorecard.Leaked); n < 35 {
+		c.Errorf("only %d attacks succeed in a container that nothing confines", n)
+	}
+	c.columns = append(c.columns, nothing)
+}
+
+// mustHold adds a column of agent-init's own.
+func (c *card) mustHold(column scorecard.Column) {
+	if leaks := scorecard.Leaks(column); leaks != "" {
+		c.Errorf("%s leaks:\n%s", column.Title, leaks)
+	}
+	c.columns = append(c.columns, column)
+}
+
+// engineNS is the network namespace of the private engine.
+func engineNS() (string, error) {
+	socket, ok := strings.CutPrefix(os.Getenv("DOCKER_HOST"), "unix://")
+	if !ok {
+		return "", fmt.Errorf("DOCKER_HOST does not name the engine of test/engine.sh: use test/scorecard.sh")
+	}
+	pid, err := os.ReadFile(filepath.Join(filepath.Dir(socket), "docker.pid"))
+	if err != nil {
+		return "", fmt.Errorf("DOCKER_HOST is not the engine of test/engine.sh: %w", err)
+	}
+	return filepath.Join("/proc", strings.TrimSpace(string(pid)), "ns/net"), nil
+}

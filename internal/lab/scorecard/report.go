@@ -1,0 +1,87 @@
+package scorecard
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Column is what became of the attacks in one kind of place. Several settings
+// may share a column: the worst of them is shown.
+type Column struct {
+	Title   string
+	Results [][]Result // of each setting
+}
+
+// cell is the worst that became of attack i.
+func (c Column) cell(i int) (worst Result) {
+	for _, results := range c.Results {
+		if r := results[i]; r.Outcome >= worst.Outcome {
+			worst = r
+		}
+	}
+	return worst
+}
+
+// Count says how many attacks had an outcome.
+func (c Column) Count(o Outcome) (n int) {
+	for i := range Attacks() {
+		if c.cell(i).Outcome == o {
+			n++
+		}
+	}
+	return n
+}
+
+// Table is the scorecard in Markdown.
+func Table(columns []Column) string {
+	var out strings.Builder
+	row := func(cells ...string) { fmt.Fprintf(&out, "| %s |\n", strings.Join(cells, " | ")) }
+	head, line := []string{"", "attack"}, []string{"---", "---"}
+	for _, c := range columns {
+		head, line = append(head, c.Title), append(line, "---")
+	}
+	row(append(head, "more of it in")...)
+	row(append(line, "---")...)
+	for i, a := range Attacks() {
+		cells := []string{a.ID, a.Title}
+		for _, c := range columns {
+			cells = append(cells, c.cell(i).Outcome.String())
+		}
+		var tests []string
+		for _, t := range a.Tests {
+			tests = append(tests, "`"+t+"`")
+		}
+		row(append(cells, strings.Join(tests, ", "))...)
+	}
+	foot := []string{"", "leaks"}
+	for _, c := range columns {
+		foot = append(foot, fmt.Sprintf("%d of %d", c.Count(Leaked), len(Attacks())-c.Count(Untried)))
+	}
+	row(append(foot, "")...)
+	return out.String()
+}
+
+// Advice lists what is open by its nature, and what to do about it.
+func Advice() string {
+	var out strings.Builder
+	for _, a := range Attacks() {
+		if a.Limit != "" {
+			fmt.Fprintf(&out, "- **%s**, %s: %s.\n", a.ID, a.Title, a.Limit)
+		}
+		if a.Elsewhere != "" {
+			fmt.Fprintf(&out, "- **%s**, %s, in `up` and `sidecar` mode: %s.\n", a.ID, a.Title, a.Elsewhere)
+		}
+	}
+	return out.String()
+}
+
+// Leaks lists what arrived, for each attack that leaked.
+func Leaks(c Column) string {
+	var out strings.Builder
+	for i, a := range Attacks() {
+		if r := c.cell(i); r.Outcome == Leaked {
+			fmt.Fprintf(&out, "%s  %s: %s\n", a.ID, a.Title, strings.Join(r.Leaks, "; "))
+		}
+	}
+	return out.String()
+}

@@ -1,0 +1,116 @@
+package scorecard
+
+import (
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"strings"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// Outcome is what became of an attack.
+type Outcome int
+
+// What can become of an attack.
+const (
+	Untried Outcome = iota // not from inside of a running container, or this one lacks what it takes
+	Blocked                // nothing arrived
+	Limited                // it can't be closed, and is said to be open
+	Leaked                 // something arrived
+)
+
+// String is the outcome in the words of the table.
+func (o Outcome) String() string {
+	return [...]string{"–", "blocked", "limit", "**LEAKS**"}[o]
+}
+
+// Result is what became of an attack in a setting.
+type Result struct {
+	Attack  *Attack
+	Outcome Outcome
+	Leaks   []string // what arrived
+	Tried   int      // operations
+}
+
+// Run makes the attacks, one after the other, and judges each by what arrived.
+func Run(s *Setting, attacks []Attack) ([]Result, error) {
+	works, err := s.works()
+	if err != nil {
+		return nil, err
+	}
+	var out []Result
+	for i := range attacks {
+		r, err := s.run(&attacks[i], works)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", attacks[i].ID, err)
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// works says whether what is allowed can be reached at all: without it, attacks
+// that ride on it are not tried.
+func (s *Setting) works() (bool, error) {
+	if s.Allowed == "" {
+		return false, nil
+	}
+	p, err := s.Agent("http", "-insecure", "https://"+s.Allowed+"/")
+	return p.OK || p.Detail["status"] != nil, err
+}
+
+func (s *Setting) run(a *Attack, works bool) (Result, error) {
+	r := Result{Attack: a}
+	values := s.values(a)
+	if !works {
+		for _, name := range []string{"ok", "ok4", "ok6", "sub", "mixed-case", "two-questions"} {
+			values[name] = ""
+		}
+	}
+	s.answer(a, values)
+	s.forget()
+	var said []Said
+	for _, line := range a.Try {
+		args, ok := operation(line, values)
+		if !ok {
+			continue
+		}
+		p, err := s.Agent(args...)
+		if err != nil {
+			return r, fmt.Errorf("%q: %w", args, err)
+		}
+		if p.Op == "run" && strings.Contains(p.Err, exec.ErrNotFound.Error()) {
+			continue // the image lacks the program: nothing was tried
+		}
+		said = append(said, Said{args, p})
+		r.Tried++
+	}
+	if r.Tried == 0 {
+		return r, nil
+	}
+	r.Leaks = s.collect(a, values, said).leaks()
+	switch {
+	case len(r.Leaks) == 0:
+		r.Outcome = Blocked
+	case a.Limit != "", a.Elsewhere != "" && !s.Starts && !s.Open:
+		r.Outcome = Limited
+	default:
+		r.Outcome = Leaked
+	}
+	return r, nil
+}
+
+// answer has the DNS servers know the names that belong to an attack.
+func (s *Setting) answer(a *Attack, values map[string]string) {
+	b := a.bad()
+	own := lab.Answer{Addrs: []netip.Addr{b.v4, b.v6}}
+	s.Lab.DNS.Set(b.name, own)
+	s.Lab.DNS.Set("*."+b.name, own)
+	s.Lab.DNS.Set(b.other, lab.Answer{Addrs: lab.Names()[s.Allowed]})
+	for name, answer := range a.Answers {
+		if name, ok := fill(name, values); ok {
+			s.Lab.DNS.Set(name, answer(s))
+		}
+	}
+}

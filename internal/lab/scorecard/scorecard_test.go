@@ -1,0 +1,111 @@
+package scorecard
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// TestTable: the table is the whole catalogue, in order, and the tests that it
+// names exist.
+func TestTable(t *testing.T) {
+	exists := tests(t, "../../../test/attack")
+	attacks := Attacks()
+	if len(attacks) != 76 {
+		t.Errorf("%d attacks, want 76", len(attacks))
+	}
+	for i, a := range attacks {
+		if want := fmt.Sprintf("E%02d", i+1); a.ID != want {
+			t.Errorf("attack %d is %s, want %s", i, a.ID, want)
+		}
+		if len(a.Try) == 0 && len(a.Tests) == 0 && a.Limit == "" {
+			t.Errorf("%s is neither tried, nor tested, nor said to be open", a.ID)
+		}
+		for _, name := range a.Tests {
+			if !exists[name] {
+				t.Errorf("%s names %s, which is no test", a.ID, name)
+			}
+		}
+	}
+}
+
+// tests are the names of the test functions of a directory.
+func tests(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no tests in %s: %v", dir, err)
+	}
+	names := map[string]bool{}
+	for _, path := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && strings.HasPrefix(fn.Name.Name, "Test") {
+				names[fn.Name.Name] = true
+			}
+		}
+	}
+	return names
+}
+
+func TestOperation(t *testing.T) {
+	values := map[string]string{"bad": "e01.evil.test", "gw6": ""}
+	args, ok := operation(`tcp -esc 'GET {bad}\r\n' '' 1.1.1.1:80`, values)
+	if want := []string{"tcp", "-esc", `GET e01.evil.test\r\n`, "", "1.1.1.1:80"}; !ok || fmt.Sprintf("%q", args) != fmt.Sprintf("%q", want) {
+		t.Errorf("got %q", args)
+	}
+	if _, ok := operation("tcp [{gw6}]:80", values); ok {
+		t.Error("an operation without what it needs")
+	}
+}
+
+// TestLabScorecardCanFail: in a container that nothing confines every attack of
+// the table succeeds, so that one which is held elsewhere was held by something.
+func TestLabScorecardCanFail(t *testing.T) {
+	lab.Require(t)
+	results, err := Run(OpenBox(t), Attacks())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range results {
+		t.Logf("%s %v %v", r.Attack.ID, r.Outcome, r.Leaks)
+		ours := r.Attack.ID == "E60" || r.Attack.ID == "E65" // there is no agent-init in an open box
+		if len(r.Attack.Try) > 0 && !ours && r.Outcome != Leaked && r.Outcome != Limited {
+			t.Errorf("%s proves nothing: it fails without confinement too (%d operations)", r.Attack.ID, r.Tried)
+		}
+	}
+}
+
+// TestLabScorecard: agent-init holds every attack that can be held, in each of
+// its modes. The other packet filters are "make scorecard".
+func TestLabScorecard(t *testing.T) {
+	lab.Require(t)
+	binary := lab.Binary(t)
+	for _, mode := range Modes() {
+		t.Run(mode, func(t *testing.T) {
+			results, err := Run(InBox(t, binary, mode, "nftables"), Attacks())
+			if err != nil {
+				t.Fatal(err)
+			}
+			tried := 0
+			for _, r := range results {
+				tried += min(r.Tried, 1)
+				if r.Outcome == Leaked {
+					t.Errorf("%s, %s: %s", r.Attack.ID, r.Attack.Title, strings.Join(r.Leaks, "; "))
+				}
+			}
+			if tried < 40 {
+				t.Errorf("only %d attacks were tried", tried)
+			}
+		})
+	}
+}

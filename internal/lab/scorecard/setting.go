@@ -1,0 +1,91 @@
+package scorecard
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// Setting is a container that the attacks are made in.
+type Setting struct {
+	Name string
+	Lab  *lab.Lab
+	Box  *lab.Box // its far side
+	// Agent runs one operation of cmd/poke as the agent.
+	Agent func(args ...string) (lab.Poke, error)
+
+	// Allowed is a name that the policy allows on 443 and 80; Wildcard one such
+	// that everything below it is allowed too, or "".
+	Allowed, Wildcard string
+	// Resolver is the DNS server that the container is told of; EngineDNS is
+	// 127.0.0.11 where an engine answers there, else the zero Addr.
+	Resolver, EngineDNS netip.Addr
+	// Ours says that agent-init and its files are in the agent's own container.
+	Ours bool
+	// Starts says that agent-init starts the agent, and doesn't confine its network
+	// only.
+	Starts bool
+	// Open says that nothing confines the agent: attacks have to succeed, or they
+	// prove nothing.
+	Open bool
+}
+
+// bad is what belongs to one attack alone: a name, and addresses.
+type bad struct {
+	name, other string
+	v4, v6      netip.Addr
+}
+
+func (a *Attack) bad() bad {
+	var n byte
+	_, _ = fmt.Sscanf(a.ID, "E%d", &n)
+	return bad{
+		name: fmt.Sprintf("e%02d.evil.test", n), other: fmt.Sprintf("e%02d.other.test", n),
+		v4: netip.AddrFrom4([4]byte{45, 31, n, 1}), v6: netip.MustParseAddr(fmt.Sprintf("2a0f:31:%d::1", n)),
+	}
+}
+
+// values are what {braces} of an attack stand for here; what is empty this
+// setting doesn't have.
+func (s *Setting) values(a *Attack) map[string]string {
+	b := a.bad()
+	ok4, ok6 := s.allowed()
+	v := map[string]string{
+		"bad": b.name, "bad4": b.v4.String(), "bad6": b.v6.String(), // the attack's own
+		"ok": s.Allowed, "ok4": text(ok4), "ok6": text(ok6), // what is allowed
+		"other": b.other, // the attack's own, at the addresses of what is allowed
+		"gw4":   text(s.Box.Gateway4()), "near4": text(s.Box.Neighbor4()),
+		"gw6":      text(s.Box.Gateway6()),
+		"resolver": text(s.Resolver), "engine-dns": text(s.EngineDNS),
+		"hello": clientHello(b.other), "two-questions": twoQuestions(s.Allowed, b.name),
+		"sub": "", "mixed-case": mixedCase(s.Allowed), "n": "{n}", // which poke itself replaces
+		"init": "1", "agent-init": "", "control": "", "metrics": "", "run": "", "policy": "",
+	}
+	if s.Ours {
+		v["agent-init"], v["policy"], v["run"] = "agent-init", "/etc/agent-init/allowlist.txt", "/run/agent-init"
+		v["control"], v["metrics"] = "/run/agent-init/control.sock", "/run/agent-init/metrics.sock"
+	}
+	if s.Wildcard != "" {
+		v["sub"] = fmt.Sprintf("e%s.%s", a.ID[1:], s.Wildcard)
+	}
+	return v
+}
+
+func (s *Setting) allowed() (v4, v6 netip.Addr) {
+	for _, a := range lab.Names()[s.Allowed] {
+		if a.Is4() {
+			v4 = a
+		} else {
+			v6 = a
+		}
+	}
+	return v4, v6
+}
+
+func text(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}

@@ -1,0 +1,72 @@
+package scorecard
+
+import "strings"
+
+// frame is one of an Ethernet type that nobody uses, to everyone.
+const frame = "ffffffffffff02000000000188b66c65616b6c65616b6c65616b6c65616b6c65616b6c65616b6c65616b6c65616b6c65616b6c65616b6c65616b6c65616b"
+
+func localAttacks() []Attack {
+	return []Attack{
+		{ID: "E56", Title: "raw and packet sockets", Won: true,
+			Try:   []string{"socket packet raw 768", "socket packet dgram 768", "socket inet raw icmp", "socket inet6 raw icmpv6", "packet eth0 " + frame},
+			Tests: []string{"TestLabE56RawSockets"}},
+		{ID: "E57", Title: "sockets of other families", Won: true,
+			Try:       []string{"socket vsock stream 0", "socket alg seqpacket 0", "socket key raw 2", "socket netlink raw 12"},
+			Elsewhere: "what sockets there are is up to the agent's container: the engine's own seccomp profile refuses those of virtual machines in its later versions",
+			Tests:     []string{"TestLabE57SocketFamilies"}},
+		{ID: "E58", Title: "unix sockets", Won: true,
+			Try:   []string{"unix {control}", "unix {metrics}", "unix /var/run/docker.sock", "unix /run/containerd/containerd.sock"},
+			Tests: []string{"TestLabE58UnixSockets"}},
+		{ID: "E59", Title: "setuid programs and capabilities of files",
+			Try: []string{"self"}, Judge: mayGain,
+			Elsewhere: "the privileges are those of the agent's container: give it no-new-privileges and no capabilities",
+			Tests:     []string{"TestLabE59SetuidPrograms"}},
+		{ID: "E60", Title: "running agent-init again", Won: true,
+			Try:   []string{"run {agent-init} up", "run {agent-init} run -- true", "run {agent-init} sidecar", "run {agent-init} reload", "run {agent-init} allow {bad}", "run {agent-init} exec -- true"},
+			Tests: []string{"TestLabE60RunAgain", "TestLabE60ForgedStage"}},
+		{ID: "E61", Title: "hostile PATH and environment", Tests: []string{"TestLabE61HostileEnvironment"}},
+		{ID: "E62", Title: "a policy in the workspace", Tests: []string{"TestLabE62PolicyInWorkspace"}},
+		{ID: "E63", Title: "signals and ptrace against PID 1", Won: true,
+			Try:   []string{"kill {init} 0", "ptrace {init}", "vmwrite {init}", "getfd {init} 0"},
+			Tests: []string{"TestLabE63KillAndTrace"}},
+		{ID: "E64", Title: "what /proc shows of PID 1", Won: true,
+			Try:   []string{"read /proc/{init}/environ", "read /proc/{init}/maps", "read /proc/{init}/root/etc/passwd"},
+			Tests: []string{"TestLabE64ProcFiles"}},
+		{ID: "E65", Title: "the control socket", Won: true,
+			Try:   []string{"unix {control}", "write {run}/grants.json", "write {policy}"},
+			Tests: []string{"TestLabE65ControlPlane", "TestLabControlSocket"}},
+		{ID: "E66", Title: "namespaces of one's own, and of others",
+			Try:   []string{"setns /proc/{init}/ns/net tcp {bad4}:443", "unshare user tcp {bad4}:443", "unshare user,net tcp {bad4}:443", "unshare user ping -raw -timeout 500ms {bad4}"},
+			Tests: []string{"TestLabE66Namespaces"}},
+		{ID: "E67", Title: "the packet filter's rules", Won: true,
+			Try:   []string{"nft", "unshare user nft", "write /proc/sys/net/ipv4/ip_forward"},
+			Tests: []string{"TestLabE67Tampering", "TestLabE67ForeignTable"}},
+		{ID: "E68", Title: "legacy and nft rules side by side", Tests: []string{"TestLabE68Backends"}},
+		{ID: "E69", Title: "the moments of the start", Tests: []string{"TestLabE69StartWindow", "TestLabE69FirstMoment"}},
+		{ID: "E70", Title: "errors that open", Tests: []string{"TestLabE70FailOpen", "TestLabE70DeadDNS"}},
+		{ID: "E71", Title: "the end before the agent's", Tests: []string{"TestLabE71Teardown", "TestLabE71KeeperKilled"}},
+		{ID: "E72", Title: "restarts", Tests: []string{"TestLabE72Restarts", "TestLabE72StaleLeases"}},
+		{ID: "E73", Title: "planted links", Tests: []string{"TestLabE73Links"}},
+		{ID: "E74", Title: "forged lines of the log", Tests: []string{"TestLabE74LogInjection"}},
+		{ID: "E75", Title: "a drowned log", Tests: []string{"TestLabE75LogFlood", "TestLabE75LogRotation"}},
+		{ID: "E76", Title: "patterns and times of what is allowed", Limit: "can't be closed: every allowed request can be late by a bit. Allow little, and read the log"},
+	}
+}
+
+// mayGain judges by what the kernel says of the agent: with privileges left to
+// gain and nothing that forbids it, a setuid file is enough.
+func mayGain(e *Evidence) []string {
+	var out []string
+	for _, p := range e.Said {
+		status, _ := p.Detail["status"].(map[string]any)
+		if status["NoNewPrivs"] == "0" && strings.Trim(str(status["CapBnd"]), "0") != "" {
+			out = append(out, "no_new_privs is not set, and there are capabilities to gain")
+		}
+	}
+	return out
+}
+
+func str(v any) string {
+	s, _ := v.(string)
+	return s
+}

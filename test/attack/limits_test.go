@@ -1,0 +1,53 @@
+package attack
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// What can't be closed, in tests that say so by themselves should it ever be,
+// and that the record of it is true.
+
+// TestLabE43AuditSplit: where the name outside of TLS is one and the host inside
+// another, the name outside is what is judged, and what the log says.
+func TestLabE43AuditSplit(t *testing.T) {
+	w := confine(t, allowlist, lab.BoxOptions{})
+	w.works("resolve", "ok.test")
+	ok4, _ := named("ok.test")
+	w.lab.Web.Forget()
+	w.blocked("http", "-h1", "-insecure", "-addr", ok4.String()+":443", "-sni", "evil.test", "-host", "ok.test", "https://ok.test/")
+	if r := w.lab.Web.Requests(); len(r) > 0 {
+		t.Errorf("%d requests arrived, the first of them for %s", len(r), r[0].Host)
+	}
+	w.audited("the name that was refused", func(e event) bool { return e.Kind == "connect" && e.Verdict == "deny" && e.Name == "evil.test" })
+}
+
+// TestLabE51Coalescing: another authority on a connection of HTTP/2 to an
+// allowed name arrives, for TLS is not broken. The log has the name outside, and
+// no other.
+func TestLabE51Coalescing(t *testing.T) {
+	w := confine(t, allowlist, lab.BoxOptions{})
+	w.works("resolve", "ok.test")
+	ok4, _ := named("ok.test")
+	w.lab.Web.Forget()
+	p := w.poke("http", "-insecure", "-addr", ok4.String()+":443", "-sni", "ok.test", "-host", "evil.test", "https://ok.test/")
+	r := w.lab.Web.Requests("evil.test")
+	if !p.OK || len(r) != 1 || r[0].SNI != "ok.test" || r[0].Proto != "HTTP/2.0" {
+		t.Errorf("no longer a limit? %s, %d requests: say so in SECURITY.md", p, len(r))
+	}
+	w.audited("the name outside", func(e event) bool { return e.Kind == "connect" && e.Verdict == "allow" && e.Name == "ok.test" })
+	if wrong := w.audit(func(e event) bool { return e.Name == "evil.test" }); len(wrong) > 0 {
+		t.Errorf("the log has what it can't know: %+v", wrong[0])
+	}
+}
+
+// TestLabE54Upload: what goes to an allowed service goes there. The log has how
+// much it was.
+func TestLabE54Upload(t *testing.T) {
+	w := confine(t, allowlist, lab.BoxOptions{})
+	const size = 1 << 20
+	w.works("http", "-method", "POST", "-size", "1048576", "https://ok.test/upload")
+	w.audited("the connection's bytes", func(e event) bool { return strings.HasPrefix(e.Name, "ok.test") && e.Out >= size })
+}
