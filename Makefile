@@ -10,6 +10,9 @@ FUZZTIME    ?= 30s
 # What of the lab is about the packet filter, and so runs over each backend. Parsers of DNS, TLS and HTTP, files, logs
 # and processes are the same code above all of them.
 FILTER_LAB   = ^TestLab(Spine|ExitCode|Works|Inbound|Fault(Guard|Tampering)|Mode(Up|Sidecar|Reload|Containers)|Gate(Direct|Revoke|GuardKilled)|Grant$$|RefusalNetwork|E(05|1[4-79]|2[1-8]|3[0-9]|4[01]|5[67]|6[01]|67F|68|69|7[0-2]))
+# What of the lab tries the network from inside of a box that is confined already, and so runs in each mode. The
+# privileges of the agent are agent-init's in "run" only.
+MODE_LAB     = ^TestLab(Spine|Works|Inbound|Fault(Guard|Hijack)|Gate|Grant$$|E(0|1|2|3|4|5[0-5]|67F|68|72|7[45])|X[0-9])
 BASE_IMAGE  ?= debian:bookworm-slim
 BUILD_BASE   = docker build -f Dockerfile.base --target debian --build-arg VERSION=$(VERSION)
 PLACES       = docker podman rootless
@@ -45,7 +48,7 @@ demo: build
 	@$(GO) run ./internal/lab/cmd/demo
 
 ## test: everything: unit tests, network lab, containers (needs root; installs what it lacks)
-test: test-prepare test-unit test-lab test-container test-agents test-places
+test: test-prepare test-unit test-lab test-lab-modes test-container test-agents test-places
 
 test-prepare:
 	@test/prepare.sh all
@@ -60,6 +63,13 @@ test-lab: build
 	for backend in xtables-nft xtables-legacy; do \
 		CGO_ENABLED=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init AGENT_INIT_TEST_BACKEND=$$backend \
 			$(GO) test -race -count=1 -timeout 30m -run '$(FILTER_LAB)' ./test/attack || exit 1; \
+	done
+
+## test-lab-modes: the attacks on the network again, where agent-init confines by up and by sidecar (needs root)
+test-lab-modes: build
+	for mode in up sidecar; do \
+		AGENT_INIT_BIN=$(CURDIR)/bin/agent-init AGENT_INIT_TEST_MODE=$$mode \
+			$(GO) test -count=1 -timeout 30m -run '$(MODE_LAB)' ./test/attack || exit 1; \
 	done
 
 ## test-container: the images, in a real engine of the test's own (needs root)
@@ -112,7 +122,7 @@ supervision: build
 
 ## scorecard: docs/scorecard.md: every attack in every setting; IMAGE=foo/bar: what leaks from that image (needs root)
 scorecard: build
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init IMAGE='$(IMAGE)' OPTIONS='$(OPTIONS)' SETUP='$(SETUP)' AS='$(AS)' NETWORK='$(NETWORK)' \
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init IMAGE='$(IMAGE)' OPTIONS='$(OPTIONS)' SETUP='$(SETUP)' AGENT='$(AGENT)' NETWORK='$(NETWORK)' \
 		ALLOWED='$(or $(ALLOWED),api.anthropic.com)' WILDCARD='$(WILDCARD)' OURS='$(OURS)' test/scorecard.sh
 
 ## image: agent-base (Debian) and agent-claude, with the local engine
@@ -149,5 +159,5 @@ clean:
 help:
 	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build release reproducible demo test test-prepare test-unit test-lab test-container test-agents test-places test-gvisor lint fuzz bench supervision scorecard man publish clean help image \
+.PHONY: build release reproducible demo test test-prepare test-unit test-lab test-lab-modes test-container test-agents test-places test-gvisor lint fuzz bench supervision scorecard man publish clean help image \
 	image-base $(VARIANTS:%=image-%) $(AGENTS:%=image-%)

@@ -4,7 +4,7 @@
 #
 #   test/scorecard.sh                write docs/scorecard.md
 #   IMAGE=foo/bar test/scorecard.sh  an image of the engine that this shell uses; see docs/scorecard.md for
-#                                    OPTIONS, SETUP, AS, NETWORK, ALLOWED, WILDCARD, OURS
+#                                    OPTIONS, SETUP, AGENT, NETWORK, ALLOWED, WILDCARD, OURS
 #
 # The binary under test is built from this tree, or is the one that AGENT_INIT_BIN names.
 # KEEP_ENGINE=1 leaves the engine running for the next time.
@@ -47,7 +47,7 @@ if [ -n "${IMAGE:-}" ]; then
 		fi
 		docker load -q -i "$context/image.tar" >/dev/null
 	fi
-	set -- -image "$IMAGE" -peer "$debian" -options "${OPTIONS:-}" -setup "${SETUP:-}" -as "${AS:-1000}" -allowed "${ALLOWED-api.anthropic.com}" \
+	set -- -image "$IMAGE" -peer "$debian" -options "${OPTIONS:-}" -setup "${SETUP:-}" -as "${AGENT:-1000}" -allowed "${ALLOWED-api.anthropic.com}" \
 		-wildcard "${WILDCARD:-}"
 	[ -z "${NETWORK:-}" ] || set -- "$@" -network
 	[ -z "${OURS:-}" ] || set -- "$@" -ours

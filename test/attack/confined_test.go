@@ -21,6 +21,7 @@ type world struct {
 	lab   *lab.Lab
 	box   *lab.Box
 	agent *lab.Process // agent-init, as PID 1
+	other *lab.Box     // in sidecar mode the agent's container, which shares the network
 }
 
 // allowlist is what most attacks are made against: one exact name, one wildcard,
@@ -43,7 +44,7 @@ func confine(t *testing.T, list string, opts lab.BoxOptions) *world {
 // of the list as soon as it starts.
 func confineIn(t *testing.T, l *lab.Lab, list string, opts lab.BoxOptions) *world {
 	t.Helper()
-	w := startIn(t, l, list, opts, "agent-init", "run", "--", "sleep", "infinity")
+	w := startMode(t, l, list, opts)
 	w.ready()
 	w.box.ForgetPackets()
 	w.lab.DNS.Forget()
@@ -83,7 +84,7 @@ func (w *world) root(args ...string) lab.Result { return w.box.Exec(lab.Cmd{Args
 // itself could do, its seccomp filter and empty capability sets included.
 func (w *world) poke(args ...string) lab.Poke {
 	w.Helper()
-	r := w.root(append([]string{"agent-init", "exec", "--", "poke"}, args...)...)
+	r := w.launch(append([]string{"poke"}, args...)...).Wait(0)
 	p, err := lab.ParsePoke(r.Stdout)
 	if err != nil {
 		w.Fatalf("poke %v: %v\n%s", args, err, r)

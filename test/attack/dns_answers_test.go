@@ -404,9 +404,10 @@ func TestLabE15AnswerBeforeRule(t *testing.T) {
 
 	// While nobody can lease, an answer with an address must not come.
 	l.DNS.SetAddrs("frozen.test", "45.30.15.1")
-	must(t, w.agent.Signal(unix.SIGSTOP))
+	keeper := w.keeper()
+	keeper.signal(t, unix.SIGSTOP)
 	p := w.box.Poke(lab.AgentUID, "dns", "-timeout", "4s", at(lab.Upstream4, 53), "frozen.test", "A")
-	must(t, w.agent.Signal(unix.SIGCONT))
+	keeper.signal(t, unix.SIGCONT)
 	if p.Detail["rcode"] != "SERVFAIL" {
 		t.Errorf("with the keeper stopped: want SERVFAIL, got %s", p)
 	}

@@ -112,7 +112,7 @@ func (p inmate) signal(t *testing.T, sig syscall.Signal) {
 // agent runs a script as the agent.
 func (w *world) script(text string, args ...string) lab.Result {
 	w.Helper()
-	return w.root(append([]string{"agent-init", "exec", "--", "sh", "-c", text, "sh"}, args...)...)
+	return w.launch(append([]string{"sh", "-c", text, "sh"}, args...)...).Wait(0)
 }
 
 // rules is everything that nf_tables, or iptables with ipset, holds in the box's network namespace, less

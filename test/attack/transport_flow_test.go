@@ -28,7 +28,7 @@ func (w *world) asAgent(b *lab.Box, args ...string) *lab.Process {
 	w.Helper()
 	args = append([]string{"poke"}, args...)
 	if b == w.box {
-		return b.ExecStart(lab.Cmd{Args: append([]string{"agent-init", "exec", "--"}, args...)})
+		return w.launch(args...)
 	}
 	return b.ExecStart(lab.Cmd{Args: args, UID: lab.AgentUID})
 }

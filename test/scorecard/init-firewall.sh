@@ -32,8 +32,12 @@ iptables -P FORWARD DROP
 iptables -P OUTPUT DROP
 iptables -A OUTPUT -j REJECT --reject-with icmp-admin-prohibited
 
-if timeout 3 bash -c 'exec 3<>/dev/tcp/example.com/443' 2>/dev/null; then
+address() {
+	getent ahostsv4 "$1" | awk 'NR == 1 { print $1 }'
+}
+
+if timeout 3 bash -c "exec 3<>/dev/tcp/$(address example.com)/443" 2>/dev/null; then
 	echo "example.com can be reached" >&2
 	exit 1
 fi
-timeout 3 bash -c 'exec 3<>/dev/tcp/api.anthropic.com/443'
+timeout 3 bash -c "exec 3<>/dev/tcp/$(address api.anthropic.com)/443"

@@ -86,6 +86,9 @@ func (s *Setting) run(a *Attack, works bool) (Result, error) {
 		said = append(said, Said{args, p})
 		r.Tried++
 	}
+	if len(a.Try) == 0 && a.Limit != "" {
+		r.Outcome = Limited // open everywhere, without a trial
+	}
 	if r.Tried == 0 {
 		return r, nil
 	}

@@ -25,7 +25,7 @@ the far side of the container's link. Made by `+"`make scorecard`"+` on %s, with
 
 `+"`run`, `up` and `sidecar`"+` are boxes of the lab, each over nftables, xtables-nft and xtables-legacy. The columns of Docker are `+"`agent-base`"+`
 in an engine, the agent being the container's command. The policy allows `+"`api.anthropic.com`"+` and `+"`*.cdn.test`"+`.
-The tests that are named try more of each attack; `+"`make test-lab`"+` runs them, also over xtables, and in the other modes.
+The tests that are named try more of each attack; `+"`make test-lab`"+` runs them, also over xtables, and `+"`make test-lab-modes`"+` in the other modes.
 
 %s
 (1) A peer for comparison: a script of some forty lines written for this table from the public description of the firewall that the Claude Code
@@ -40,7 +40,7 @@ It is not that project's own script. (2) Debian as it comes. A table that could 
     make scorecard IMAGE=foo/bar OPTIONS='--cap-add=NET_ADMIN' ALLOWED=api.example.com
 
 takes an image from the local engine, runs it with its own entrypoint and the attacker as its command, in an engine without any
-way out and a hostile internet around it, and prints what leaked. `+"`SETUP='command'`"+` and `+"`AS=user`"+` are for images that a command confines after
+way out and a hostile internet around it, and prints what leaked. `+"`SETUP='command'`"+` and `+"`AGENT=user`"+` are for images that a command confines after
 the start; `+"`NETWORK=1`"+` puts it on a user-defined network; `+"`ALLOWED`"+` is a name that its own policy lets the agent reach on port 443, without which the
 attacks that ride on one are not tried; `+"`WILDCARD`"+` a zone.
 `, today(), kernel(), scorecard.Table(columns), scorecard.Advice())
