@@ -21,6 +21,7 @@ type world struct {
 	lab   *lab.Lab
 	box   *lab.Box
 	agent *lab.Process // agent-init, as PID 1
+	mode  string       // "up" or "sidecar"; "" is run
 	other *lab.Box     // in sidecar mode the agent's container, which shares the network
 }
 

@@ -21,12 +21,14 @@ func startMode(t *testing.T, l *lab.Lab, list string, opts lab.BoxOptions) *worl
 		return startIn(t, l, list, opts, "agent-init", "run", "--", "sleep", "infinity")
 	case "up":
 		w := startIn(t, l, list, opts, "sleep", "infinity")
+		w.mode = mode()
 		if r := w.root("agent-init", "up"); r.Code != 0 {
 			t.Fatalf("agent-init up: %s", r)
 		}
 		return w
 	case "sidecar":
 		w := startIn(t, l, list, opts, "agent-init", "sidecar", "--user", fmt.Sprint(lab.AgentUID))
+		w.mode = mode()
 		w.other = l.NewBox(lab.BoxOptions{Share: w.box, Caps: []string{}, NoNewPrivs: true})
 		w.other.Idle()
 		return w
@@ -35,9 +37,9 @@ func startMode(t *testing.T, l *lab.Lab, list string, opts lab.BoxOptions) *worl
 	return nil
 }
 
-// launch starts a program as the agent of the mode.
+// launch starts a program as the agent.
 func (w *world) launch(args ...string) *lab.Process {
-	switch mode() {
+	switch w.mode {
 	case "up":
 		return w.box.ExecStart(lab.Cmd{Args: args, UID: lab.AgentUID})
 	case "sidecar":
