@@ -29,7 +29,8 @@ func startMode(t *testing.T, l *lab.Lab, list string, opts lab.BoxOptions) *worl
 	case "sidecar":
 		w := startIn(t, l, list, opts, "agent-init", "sidecar", "--user", fmt.Sprint(lab.AgentUID))
 		w.mode = mode()
-		w.other = l.NewBox(lab.BoxOptions{Share: w.box, Caps: []string{}, NoNewPrivs: true})
+		w.other = l.NewBox(lab.BoxOptions{Share: w.box, Caps: []string{}, NoNewPrivs: true, Resolv: opts.Resolv, Hosts: opts.Hosts,
+			Env: opts.Env, Files: opts.Files, Binds: opts.Binds, NoIPv6: opts.NoIPv6})
 		w.other.Idle()
 		return w
 	}
