@@ -132,13 +132,20 @@ func (b *grantBook) end(number uint32) (grant, error) {
 // expire takes out what is over.
 func (b *grantBook) expire(now time.Time) (over []grant) {
 	b.list = slices.DeleteFunc(slices.Clone(b.list), func(g grant) bool {
-		end := !g.Expires.IsZero() && !now.Before(g.Expires)
+		end := !g.Expires.IsZero() && past(now, g.Expires)
 		if end {
 			over = append(over, g)
 		}
 		return end
 	})
 	return over
+}
+
+// past says whether t is over by one of two clocks: the monotonic one, which
+// nobody can set back, and the one on the wall, which goes on while the machine
+// sleeps (clock_gettime(2)).
+func past(now, t time.Time) bool {
+	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
 }
 
 func (b *grantBook) find(number uint32) int {

@@ -136,6 +136,6 @@ func (k *keeper) publishGrants() {
 	k.publishing.Lock()
 	defer k.publishing.Unlock()
 	if err := k.dir.write(grantsFile, 0o644, grantsReport{Version: 1, Grants: list}); err != nil {
-		k.log.Error("publishing the grants", "error", err)
+		k.unpublished("the grants", err)
 	}
 }

@@ -79,10 +79,6 @@ func guardCommand() command {
 // maxBundle bounds the policy files together, in bytes of JSON.
 const maxBundle = 256 << 20
 
-// maxRelays are the connections through the name gate at once. Each takes two
-// descriptors and a few KiB.
-const maxRelays = 8192
-
 // smallHeap is the GC percentage of processes with a few MiB of live data: they
 // don't need a heap that doubles.
 const smallHeap = 50
@@ -161,6 +157,10 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	}
 	gc := gateway.Config{
 		Policy: g.policy.Load, Held: g.held, Monitor: c.Monitor, Record: limiter.Record, Find: find, Log: log, Limits: gateway.Limits{Connections: maxRelays},
+	}
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil {
+		gc.Limits.Connections = relays(files.Cur)
 	}
 	if c.Reduced {
 		gc.Direct = g.direct

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -43,12 +44,13 @@ type guardKeeper struct {
 const (
 	guardStartTime = 10 * time.Second // until it serves
 	pingEvery      = time.Second
-	pingPatience   = 5 * time.Second // silence after which it counts as hung
+	pingPatience   = 5 * time.Second // silence after which it counts as hung, see silence
 	minBackoff     = 50 * time.Millisecond
 	maxBackoff     = 5 * time.Second
 	stableAfter    = 30 * time.Second
 	farewellTime   = 300 * time.Millisecond // to write what it has counted, at the end
 	leasesAtOnce   = 64
+	leasesWaiting  = 1024 // more are refused
 )
 
 func newGuardKeeper(k *keeper) *guardKeeper {
@@ -236,6 +238,7 @@ func (g *guardKeeper) end(p *reaper.Process) {
 
 func (g *guardKeeper) readRequests(ctx context.Context, ch *channel) error {
 	slots := make(chan struct{}, leasesAtOnce)
+	var waiting atomic.Int64
 	for {
 		m, file, err := ch.receive()
 		if file != nil {
@@ -274,10 +277,20 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *channel) error {
 				g.keeper.log.Debug("answering the guard", "error", err)
 			}
 		case opLease:
-			slots <- struct{}{}
-			go func() {
+			// Leases may wait for a change of the policy. What the guard sends
+			// besides must be read meanwhile: it is what shows that it lives.
+			lease := func() message {
+				slots <- struct{}{}
 				defer func() { <-slots }()
-				if err := ch.send(g.keeper.lease(ctx, m), nil); err != nil {
+				return g.keeper.lease(ctx, m)
+			}
+			if waiting.Load() >= leasesWaiting {
+				lease = func() message { return message{op: opLease, id: m.id, err: true} }
+			}
+			waiting.Add(1)
+			go func() {
+				defer waiting.Add(-1)
+				if err := ch.send(lease(), nil); err != nil {
 					g.keeper.log.Debug("answering the guard", "error", err)
 				}
 			}()
@@ -310,35 +323,6 @@ func (g *guardKeeper) serving(ch *channel) {
 	}
 	k.publish()
 	g.once.Do(func() { close(g.ready) })
-}
-
-// ping finds a guard that is alive and does nothing: stopped, or hung.
-func (g *guardKeeper) ping(ctx context.Context, ch *channel) error {
-	t := time.NewTicker(pingEvery)
-	defer t.Stop()
-	started := time.Now()
-	for id := uint32(1); ; id++ {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-t.C:
-		}
-		var st guardState
-		g.keeper.update(func(s *state) { st = s.Guard })
-		seen := st.Seen
-		if seen.Before(started) {
-			if time.Since(started) > guardStartTime {
-				return errors.New("the guard did not start in time")
-			}
-			continue
-		}
-		if time.Since(seen) > pingPatience {
-			return fmt.Errorf("the guard did not answer for %v", pingPatience)
-		}
-		if err := ch.send(message{op: opPing, id: id}, nil); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			return fmt.Errorf("ask the guard: %w", err)
-		}
-	}
 }
 
 // push hands the present policy to the guard. A guard that can't take it is

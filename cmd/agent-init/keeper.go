@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -62,6 +63,7 @@ type keeper struct {
 	files      *policy.Bundle // the files of the policy; reloading's own
 	watched    watched        // reloading's own
 	publishing sync.Mutex     // one writer of published files at a time
+	owed       atomic.Bool    // of those, one could not be written
 
 	controls *net.UnixListener // for root
 	metrics  *net.UnixListener // for root
@@ -127,10 +129,11 @@ func (k *keeper) lease(ctx context.Context, m message) message {
 	reply := message{op: opLease, id: m.id}
 	// What was booked reaches the kernel, or is unbooked, also if the guard that
 	// asked has ended meanwhile.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTime)
-	defer cancel()
+	whole := context.WithoutCancel(ctx)
 	k.leasing.RLock()
 	defer k.leasing.RUnlock()
+	ctx, cancel := context.WithTimeout(whole, leaseTime)
+	defer cancel()
 	reply.edition, reply.ttl = k.edition.Load(), leaseTTL(m.ttl)
 	open, admitted := k.ledger.grant(m.name, m.addrs, m.ttl)
 	if len(open) == 0 {
@@ -139,6 +142,8 @@ func (k *keeper) lease(ctx context.Context, m message) message {
 	if err := k.fw.Lease(ctx, open); err != nil {
 		k.log.Error("leasing", "name", m.name, "error", err)
 		k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Name: m.name, Reason: "the kernel refused the lease: " + err.Error()})
+		ctx, cancel := context.WithTimeout(whole, leaseTime) // of the first there may be nothing left
+		defer cancel()
 		k.revoke(ctx, k.ledger.revokeName(m.name))
 		reply.err = true
 		return reply
@@ -223,6 +228,7 @@ func (k *keeper) maintain(ctx context.Context) {
 			k.renew(ctx)
 		case <-attest.C:
 			k.attest(ctx)
+			k.audit.Retry()
 			k.publish()
 		case _, ok := <-changed:
 			if !ok {

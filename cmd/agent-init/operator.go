@@ -60,8 +60,9 @@ func (k *keeper) operate(ctx context.Context, published uint64) {
 		}
 	}()
 	go k.serveMetrics(k.metrics)
-	tick := time.NewTicker(operateEvery)
+	tick, again := time.NewTicker(operateEvery), time.NewTicker(attestEvery)
 	defer tick.Stop()
+	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -70,6 +71,10 @@ func (k *keeper) operate(ctx context.Context, published uint64) {
 			k.expireGrants(ctx)
 			published = k.publishLeases(published)
 			k.watchFiles(ctx)
+		case <-again.C:
+			if k.owed.Swap(false) { // a disk that was full may have room now
+				k.publishAll()
+			}
 		}
 	}
 }

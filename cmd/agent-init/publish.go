@@ -7,11 +7,15 @@ import (
 )
 
 // publishAll writes what explain, suggest, grants and the agent read, for the
-// first time, and returns how many changes of the leases that holds.
+// first time or because it could not be written, and returns how many changes of
+// the leases that holds.
 func (k *keeper) publishAll() uint64 {
 	k.reloading.Lock()
 	defer k.reloading.Unlock()
-	k.publishPolicy(k.policy)
+	k.mu.Lock()
+	p := k.policy
+	k.mu.Unlock()
+	k.publishPolicy(p)
 	k.publishGrants()
 	return k.publishLeases(^uint64(0))
 }
@@ -22,6 +26,12 @@ func (k *keeper) publishAgent() error {
 	spec := k.agentSpec()
 	spec.ParentPID = 0
 	return k.dir.write(agentFile, 0o600, spec)
+}
+
+// unpublished has what could not be written be written later.
+func (k *keeper) unpublished(what string, err error) {
+	k.log.Error("publishing "+what, "error", err)
+	k.owed.Store(true)
 }
 
 // diagnostics is where the guard may write: not on the agent's screen.

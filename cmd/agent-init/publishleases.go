@@ -43,7 +43,7 @@ func (k *keeper) publishLeases(before uint64) uint64 {
 	k.publishing.Lock()
 	defer k.publishing.Unlock()
 	if err := k.dir.write(leasesFile, 0o644, r); err != nil {
-		k.log.Error("publishing the leases", "error", err)
+		k.unpublished("the leases", err)
 	}
 	return now
 }

@@ -21,10 +21,10 @@ func (k *keeper) publishPolicy(p *policy.Policy) {
 	grants, monitor := k.grants.clone().list, k.state.Monitor
 	k.mu.Unlock()
 	if err := k.dir.writeWith(policyFile, 0o644, func(w io.Writer) error { return writeRules(w, head, p) }); err != nil {
-		k.log.Error("publishing the policy", "error", err)
+		k.unpublished("the policy", err)
 	}
 	if err := k.dir.writeWith(readmeFile, 0o644, func(w io.Writer) error { return writeReadme(w, p, grants, monitor) }); err != nil {
-		k.log.Error("publishing what agents are told", "error", err)
+		k.unpublished("what agents are told", err)
 	}
 }
 

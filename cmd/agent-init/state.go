@@ -139,8 +139,10 @@ func (s *state) healthy(now time.Time) (ok bool, why []string) {
 	}
 	if s.Phase == phaseReady && !s.Keeper.alive() {
 		bad("the keeper is gone; the rules stay as they were")
-	} else if now.Sub(s.Published) > stale {
-		bad("the keeper has not reported for %v", now.Sub(s.Published).Round(time.Second))
+	} else if age := now.Sub(s.Published); age > stale {
+		bad("the keeper has not reported for %v", age.Round(time.Second))
+	} else if age < -stale { // how old it is can't be told, until it reports again
+		bad("the keeper has not reported since the clock was set back")
 	}
 	if s.Firewall.Fault != "" {
 		bad("rules differ from the plan: %s", s.Firewall.Fault)
@@ -150,6 +152,9 @@ func (s *state) healthy(now time.Time) (ok bool, why []string) {
 	}
 	if s.Policy.Fault != "" {
 		bad("the last reload was refused, the policy before it is in force: %s", firstFault(s.Policy.Fault))
+	}
+	if s.Audit.Fault != "" {
+		bad("events are being lost: %s", s.Audit.Fault)
 	}
 	if s.Grants.Fault != "" {
 		bad("grants that are over could not be ended: %s", firstLine(s.Grants.Fault))

@@ -7,8 +7,6 @@ import (
 	"os"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // FileName is the name of the current file in the log's directory. Older files
@@ -28,6 +26,7 @@ type Options struct {
 // gap in seq, and are reported as soon as a write succeeds again. It is safe for
 // concurrent use.
 type Log struct {
+	path    string // of dir
 	dir     *os.File
 	maxSize int64
 	keep    int
@@ -36,6 +35,7 @@ type Log struct {
 
 	mu   sync.Mutex
 	file *os.File // nil after a failed rotation, until it can be opened again
+	id   fileID
 	size int64
 	seq  uint64
 	torn bool // the file doesn't end with a newline
@@ -57,7 +57,7 @@ func Open(o Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{dir: dir, maxSize: max(o.MaxSize, MaxEncoded+1), keep: o.Keep, now: time.Now}
+	l := &Log{path: dir.Name(), dir: dir, maxSize: max(o.MaxSize, MaxEncoded+1), keep: o.Keep, now: time.Now}
 	if err := l.open(); err != nil {
 		dir.Close()
 		return nil, err
@@ -103,20 +103,36 @@ func (l *Log) Append(raw []byte) { l.Write(Untrusted(raw)) }
 func (l *Log) Write(e Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lost > 0 {
-		report := Event{Kind: Guard, Verdict: Fault, Suppressed: l.lost,
-			Reason: fmt.Sprintf("%d events could not be written: %v", l.lost, l.err)}
-		if err := l.write(report); err != nil {
-			l.err = err
-			l.seq++ // e's, for the gap
-			l.lost++
-			return
-		}
-		l.lost = 0
+	if l.report(); l.err != nil {
+		l.seq++ // e's, for the gap
+		l.lost++
+		return
 	}
 	if l.err = l.write(e); l.err != nil {
 		l.lost++
 	}
+}
+
+// Retry reports events that were lost, if that can be written now. It is for a
+// time in which nothing happens that would be.
+func (l *Log) Retry() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.report()
+}
+
+// report writes how many events are missing, if any are.
+func (l *Log) report() {
+	if l.lost == 0 {
+		return
+	}
+	report := Event{Kind: Guard, Verdict: Fault, Suppressed: l.lost,
+		Reason: fmt.Sprintf("%d events could not be written: %v", l.lost, l.err)}
+	if err := l.write(report); err != nil {
+		l.err = err
+		return
+	}
+	l.lost, l.err = 0, nil
 }
 
 // write stamps and appends one line. A lost report takes no seq, so that the
@@ -131,78 +147,6 @@ func (l *Log) write(e Event) error {
 	if err == nil {
 		l.mirror.send(line)
 	}
-	return err
-}
-
-func (l *Log) append(line []byte) error {
-	if l.file != nil && l.size+int64(len(line))+1 > l.maxSize {
-		if err := l.rotate(); err != nil {
-			return err
-		}
-	}
-	if l.file == nil {
-		if err := l.open(); err != nil {
-			return err
-		}
-	}
-	if l.torn {
-		line = append([]byte{'\n'}, line...)
-	}
-	n, err := l.file.Write(line)
-	if err != nil {
-		// A full disk can cut a line short: take the part back, or end it.
-		l.torn = l.torn || n > 0
-		if n > 0 && l.file.Truncate(l.size) == nil {
-			l.torn, n = false, 0
-		}
-		l.size += int64(n)
-		return fmt.Errorf("write audit log: %w", err)
-	}
-	l.torn = false
-	l.size += int64(n)
-	return nil
-}
-
-// rotate moves each file to the next number. Without it nothing more is
-// written, since the disk that the log may take is bounded.
-func (l *Log) rotate() error {
-	fd := int(l.dir.Fd())
-	for i := l.keep; i > 0; i-- {
-		err := unix.Renameat(fd, numbered(i-1), fd, numbered(i))
-		if err != nil && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("rotate audit log: %w", err)
-		}
-	}
-	l.closeFile()
-	return nil
-}
-
-func (l *Log) open() error {
-	f, err := openLogFile(l.dir, FileName)
-	if err != nil {
-		return err
-	}
-	st, err := f.Stat()
-	if err != nil {
-		f.Close()
-		return fmt.Errorf("stat %s: %w", f.Name(), err)
-	}
-	l.file, l.size, l.torn = f, st.Size(), false
-	if l.size > 0 {
-		var last [1]byte
-		if _, err := f.ReadAt(last[:], l.size-1); err != nil || last[0] != '\n' {
-			l.torn = true
-		}
-	}
-	return nil
-}
-
-func (l *Log) closeFile() error {
-	if l.file == nil {
-		return nil
-	}
-	err := l.file.Close()
-	l.file = nil
 	return err
 }
 

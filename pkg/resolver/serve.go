@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -102,7 +103,7 @@ func (s *Server) serveTCP(l net.Listener, pool *pool) error {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
-			if failures++; errors.Is(err, net.ErrClosed) || failures > maxReadErrors {
+			if failures++; errors.Is(err, net.ErrClosed) || failures > maxReadErrors && !scarce(err) {
 				return err
 			}
 			time.Sleep(10 * time.Millisecond) // out of descriptors: some will be closed
@@ -115,6 +116,17 @@ func (s *Server) serveTCP(l net.Listener, pool *pool) error {
 			s.serveConn(conn)
 		})
 	}
+}
+
+// scarce says whether err will pass when something else is closed: what is being
+// served goes on meanwhile.
+func scarce(err error) bool {
+	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // maxQuery is how long a query may be: far more than a name and options are.

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// apart is t on a machine whose wall clock is ahead of the monotonic one by so
+// many whole seconds more than it was: it was set, or the machine has slept.
+func apart(t *testing.T, at time.Time, seconds int64) time.Time {
+	t.Helper()
+	out := at
+	// The layout of package time: seconds in bits 30 to 62, beside a flag that says
+	// that there is a monotonic reading.
+	*(*uint64)(unsafe.Pointer(&out)) += uint64(seconds << 30)
+	if out.Sub(at) != 0 || out.Round(0).Sub(at.Round(0)) != time.Duration(seconds)*time.Second {
+		t.Fatal("times are not laid out as this test thinks")
+	}
+	return out
+}
+
+// TestGrantClocks: a grant ends in time whatever happens to the wall clock, and
+// also if the machine sleeps meanwhile, which the monotonic clock doesn't see.
+func TestGrantClocks(t *testing.T) {
+	now := time.Now()
+	for name, c := range map[string]struct {
+		at    time.Time
+		ended bool
+	}{
+		"in time":                      {now.Add(9 * time.Minute), false},
+		"over":                         {now.Add(10 * time.Minute), true},
+		"clock set back":               {apart(t, now.Add(10*time.Minute), -3600), true},
+		"slept for an hour":            {apart(t, now.Add(time.Minute), 3600), true},
+		"clock set back, and not over": {apart(t, now.Add(9*time.Minute), -3600), false},
+	} {
+		var b grantBook
+		if _, _, err := b.put(grantAllow, asker{target: "a.example"}, 0, 10*time.Minute, now); err != nil {
+			t.Fatal(err)
+		}
+		if over := b.expire(c.at); (len(over) > 0) != c.ended {
+			t.Errorf("%s: ended %v, want %t", name, over, c.ended)
+		}
+	}
+}
+
+// TestStatusClocks: a state that is not published any more shows as such, also
+// where the clock of the reader says that it is from the future.
+func TestStatusClocks(t *testing.T) {
+	now := time.Now()
+	for name, c := range map[string]struct {
+		published time.Time
+		healthy   bool
+	}{
+		"just now":                      {now, true},
+		"at the last look":              {now.Add(-attestEvery), true},
+		"too long ago":                  {now.Add(-time.Minute), false},
+		"before the clock was set back": {now.Add(time.Hour), false},
+		"by another clock, nearly":      {now.Add(time.Second), true},
+	} {
+		s := state{Phase: phaseReady, Keeper: self(), Published: c.published.Round(0), Guard: guardState{OK: true}}
+		if ok, why := s.healthy(now); ok != c.healthy {
+			t.Errorf("%s: healthy is %t: %v", name, ok, why)
+		}
+	}
+}
+
+// TestStatusAudit: who loses events is not healthy.
+func TestStatusAudit(t *testing.T) {
+	s := state{Phase: phaseReady, Keeper: self(), Published: time.Now(), Guard: guardState{OK: true}, Audit: auditState{Fault: "disk full"}}
+	if ok, why := s.healthy(time.Now()); ok || len(why) != 1 {
+		t.Errorf("healthy is %t: %v", ok, why)
+	}
+}

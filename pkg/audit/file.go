@@ -1,0 +1,130 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+func (l *Log) append(line []byte) error {
+	if err := l.follow(); err != nil {
+		return err
+	}
+	if l.file != nil && l.size+int64(len(line))+1 > l.maxSize {
+		if err := l.rotate(); err != nil {
+			return err
+		}
+	}
+	if l.file == nil {
+		if err := l.open(); err != nil {
+			return err
+		}
+	}
+	if l.torn {
+		line = append([]byte{'\n'}, line...)
+	}
+	n, err := l.file.Write(line)
+	if err != nil {
+		// A full disk can cut a line short: take the part back, or end it.
+		l.torn = l.torn || n > 0
+		if n > 0 && l.file.Truncate(l.size) == nil {
+			l.torn, n = false, 0
+		}
+		l.size += int64(n)
+		return fmt.Errorf("write audit log: %w", err)
+	}
+	l.torn = false
+	l.size += int64(n)
+	return nil
+}
+
+// rotate moves each file to the next number. Without it nothing more is
+// written, since the disk that the log may take is bounded.
+func (l *Log) rotate() error {
+	fd := int(l.dir.Fd())
+	for i := l.keep; i > 0; i-- {
+		err := unix.Renameat(fd, numbered(i-1), fd, numbered(i))
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("rotate audit log: %w", err)
+		}
+	}
+	l.closeFile()
+	return nil
+}
+
+func (l *Log) open() error {
+	f, err := openLogFile(l.dir, FileName)
+	if errors.Is(err, unix.ENOENT) { // the directory was removed
+		if err = l.reopenDir(); err == nil {
+			f, err = openLogFile(l.dir, FileName)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	st, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return fmt.Errorf("stat %s: %w", f.Name(), err)
+	}
+	l.file, l.id = f, idOf(st.Sys().(*syscall.Stat_t))
+	l.resize(st.Size())
+	return nil
+}
+
+// resize takes note of a size that is not by our own writing.
+func (l *Log) resize(size int64) {
+	l.size, l.torn = size, false
+	if size > 0 {
+		var last [1]byte
+		if _, err := l.file.ReadAt(last[:], size-1); err != nil || last[0] != '\n' {
+			l.torn = true
+		}
+	}
+}
+
+// fileID tells one file from another.
+type fileID struct{ dev, ino uint64 }
+
+func idOf(st *syscall.Stat_t) fileID { return fileID{uint64(st.Dev), st.Ino} }
+
+// follow goes on in the file that readers find, if somebody has removed or
+// replaced the one that is open, or its directory. A file that was cut, as
+// logrotate(8) does with copytruncate, is just smaller.
+func (l *Log) follow() error {
+	if l.file == nil {
+		return nil
+	}
+	var st syscall.Stat_t
+	err := syscall.Lstat(filepath.Join(l.path, FileName), &st)
+	if err == nil && idOf(&st) == l.id {
+		if st.Size != l.size {
+			l.resize(st.Size)
+		}
+		return nil
+	}
+	l.closeFile()
+	return l.reopenDir()
+}
+
+func (l *Log) reopenDir() error {
+	dir, err := openDir(l.path)
+	if err != nil {
+		return err
+	}
+	l.dir.Close()
+	l.dir = dir
+	return nil
+}
+
+func (l *Log) closeFile() error {
+	if l.file == nil {
+		return nil
+	}
+	err := l.file.Close()
+	l.file = nil
+	return err
+}
