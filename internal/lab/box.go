@@ -37,7 +37,7 @@ type BoxOptions struct {
 	Hosts      []string // further lines of /etc/hosts
 	Files      []File   // written into the root, over what the machine has
 	Binds      []Bind
-	Tmpfs      []string // --tmpfs
+	Tmpfs      []string // --tmpfs: PATH, or PATH:OPTIONS as in mount(8)
 	Env        []string // environment of PID 1 and of Exec, besides PATH, HOME and HOSTNAME
 }
 

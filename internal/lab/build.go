@@ -1,7 +1,9 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
+	"hash/fnv"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,13 +40,20 @@ func Binary(tb TB) string {
 }
 
 // build compiles packages of this module into a directory beside the Go build
-// cache, where the linker finds its last result, and returns the directory.
+// cache, where the linker finds its last result, and returns the directory. Each
+// checkout has its own: what another one builds is not under test here.
 func build(packages ...string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = "/var/cache"
 	}
-	dir := filepath.Join(cache, "agent-init-lab")
+	root, err := checkout()
+	if err != nil {
+		return "", err
+	}
+	name := fnv.New64a()
+	name.Write([]byte(root))
+	dir := filepath.Join(cache, "agent-init-lab", fmt.Sprintf("%016x", name.Sum64()))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("make build directory: %w", err)
 	}
@@ -66,6 +75,23 @@ func build(packages ...string) (string, error) {
 		return "", fmt.Errorf("build %v: %v\n%s", packages, err, out)
 	}
 	return dir, nil
+}
+
+// checkout is the directory of this module's go.mod, above the working directory.
+func checkout() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("find the module: %w", err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("find the module: no go.mod above the working directory")
+		}
+		dir = filepath.Dir(dir)
+	}
 }
 
 // linkFile gives dst the content of src at once: a later build that replaces

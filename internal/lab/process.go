@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agent-init/agent-init/internal/lab/container"
 )
 
@@ -233,6 +235,31 @@ func (b *Box) WriteFile(path string, data []byte, mode os.FileMode) error {
 		return err
 	}
 	return root.Chmod(relative(path), mode)
+}
+
+// Remount changes the options of a mount of the running box.
+func (b *Box) Remount(path, options string) error {
+	init := b.running.get()
+	if init == nil {
+		return errors.New("box isn't running")
+	}
+	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", init.Pid()))
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	return onThread(func() error {
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			return fmt.Errorf("unshare filesystem context: %w", err)
+		}
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
+			return fmt.Errorf("enter the box: %w", err)
+		}
+		if err := unix.Mount("", path, "", unix.MS_REMOUNT, options); err != nil {
+			return fmt.Errorf("remount %s: %w", path, err)
+		}
+		return nil
+	})
 }
 
 func (b *Box) root() (*os.Root, error) {

@@ -36,7 +36,7 @@ type Spec struct {
 	Files    []File   // written into the root
 	Mounted  []File   // written elsewhere and bind-mounted, as an engine does with resolv.conf
 	Binds    []Bind   //
-	Tmpfs    []string // further writable tmpfs
+	Tmpfs    []string // further writable tmpfs; options of the mount may follow, after a colon
 	ReadOnly bool     // root filesystem read-only
 	SysctlRW bool     // /proc/sys writable
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,7 +39,8 @@ func setupRoot(spec *Spec) error {
 		return err
 	}
 	for _, d := range spec.Tmpfs {
-		if err := mountNew(root, d, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777"); err != nil {
+		d, opts, _ := strings.Cut(d, ":")
+		if err := mountNew(root, d, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777,"+opts); err != nil {
 			return err
 		}
 	}
@@ -63,7 +65,7 @@ func setupRoot(spec *Spec) error {
 	}
 	if spec.ReadOnly {
 		for _, d := range append(hidden(), ".") {
-			if slices.Contains(spec.Tmpfs, "/"+d) {
+			if slices.ContainsFunc(spec.Tmpfs, func(t string) bool { return t == "/"+d || strings.HasPrefix(t, "/"+d+":") }) {
 				continue
 			}
 			if err := mount("", filepath.Join(root, d), "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
