@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/lab/container"
+	"github.com/agent-init/agent-init/internal/netns"
 )
 
 // Cmd is a command to run in a box.
@@ -248,7 +249,7 @@ func (b *Box) Remount(path, options string) error {
 		return err
 	}
 	defer ns.Close()
-	return onThread(func() error {
+	return netns.OnThread(func() error {
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			return fmt.Errorf("unshare filesystem context: %w", err)
 		}

@@ -1,0 +1,189 @@
+package attack
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// fill leaves no room below a directory: no byte, or no inode.
+func (w *world) fill(dir string, inodes bool) {
+	w.Helper()
+	script := `cat /dev/zero >"$1/fill" 2>/dev/null; true`
+	if inodes {
+		script = `i=0; while touch "$1/fill$i"; do i=$((i+1)); done 2>/dev/null; true`
+	}
+	if r := w.root("sh", "-c", script, "sh", dir); r.Code != 0 {
+		w.Fatal(r)
+	}
+}
+
+func (w *world) empty(dir string) {
+	w.Helper()
+	if r := w.root("sh", "-c", `rm -f "$1"/fill*`, "sh", dir); r.Code != 0 {
+		w.Fatal(r)
+	}
+}
+
+// unhealthy waits until the status says so, for that reason if one is given.
+func (w *world) unhealthy(why string) {
+	w.Helper()
+	var s map[string]any
+	if !eventually(60*time.Second, func() bool {
+		var code int
+		s, code = w.status()
+		return code != 0 && strings.Contains(fmt.Sprint(s["why"]), why)
+	}) {
+		w.Errorf("the status does not say %q: %v", why, s["why"])
+	}
+}
+
+// TestLabFaultLogDisk: a log that can't be written costs events and nothing else.
+// The status says so while it is the case, and the log how many there were.
+func TestLabFaultLogDisk(t *testing.T) {
+	t.Parallel()
+	for name, inodes := range map[string]bool{"full": false, "no inodes": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := confine(t, allowlist, lab.BoxOptions{Tmpfs: []string{"/var/log:mode=0755,size=1m,nr_inodes=64"},
+				Files: []lab.File{settings("log:\n  max_size: 64KiB\n")}})
+			w.fill("/var/log", inodes)
+			refuse := func(n int) { // events of as many names
+				t.Helper()
+				w.poke("dns", "-n", fmt.Sprint(n), "-c", "4", "8.8.8.8:53", "n{n}.evil.test", "A")
+			}
+			for range 4 { // the file has some room up to its page, or is to be rotated
+				refuse(300)
+			}
+			w.unhealthy("events are being lost")
+			w.works("http", "https://ok.test/")
+			w.closed()
+			w.empty("/var/log")
+			w.recovers("the disk was full")
+			var lost uint64
+			if !eventually(20*time.Second, func() bool {
+				lost = 0
+				for _, e := range w.audit(func(e event) bool { return strings.Contains(e.Reason, "events could not be written") }) {
+					lost += e.Suppressed
+				}
+				return lost > 0
+			}) {
+				t.Error("the log does not tell of lost events")
+			}
+			t.Logf("%d events lost", lost)
+			w.blocked("dns", "8.8.8.8:53", "later.evil.test", "A")
+			w.audited("a later event", func(e event) bool { return e.Name == "later.evil.test" })
+		})
+	}
+}
+
+// TestLabFaultRuntimeDisk: without room for what it publishes the keeper goes on.
+// What it could not publish it does when there is room.
+func TestLabFaultRuntimeDisk(t *testing.T) {
+	t.Parallel()
+	for name, inodes := range map[string]bool{"full": false, "no inodes": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t)
+			evilZone(l)
+			w := confineIn(t, l, allowlist, lab.BoxOptions{Tmpfs: []string{"/run:mode=0755,size=1m,nr_inodes=64"}})
+			w.fill("/run", inodes)
+			// A new policy comes into force all the same; what was revoked is shut.
+			must(t, w.box.WriteFile("/etc/agent-init/allowlist.txt", []byte("ok.test\nok2.test\n"), 0o644))
+			if !eventually(30*time.Second, func() bool { return w.poke("http", "https://ok2.test/").OK }) {
+				t.Error("the new policy does not come into force")
+			}
+			w.works("http", "https://ok.test/")
+			w.blocked("tcp", "-timeout", "1s", "45.30.9.9:8443")
+			w.guard().signal(t, 9)
+			if !eventually(30*time.Second, func() bool { return w.poke("http", "https://ok2.test/").OK }) {
+				t.Error("no guard serves")
+			}
+			w.unhealthy("the keeper has not reported")
+			w.closed("ok2.test")
+			w.empty("/run")
+			w.recovers("the disk was full")
+			if !eventually(30*time.Second, func() bool {
+				return w.root("agent-init", "explain", "ok2.test").Code == 0
+			}) {
+				t.Errorf("the new policy is not published: %s", w.root("agent-init", "explain", "ok2.test"))
+			}
+			if !eventually(30*time.Second, func() bool { return slices.Contains(w.published(), "ok2.test") }) {
+				t.Errorf("leases are published for %v only", w.published())
+			}
+			if r := w.setPolicy(allowlist); r.Code != 0 {
+				t.Error(r)
+			}
+			w.blocked("http", "https://ok2.test/")
+		})
+	}
+}
+
+// published are the names of leases.json.
+func (w *world) published() (names []string) {
+	w.Helper()
+	data, err := w.box.ReadFile("/run/agent-init/leases.json")
+	must(w.T, err)
+	var r struct{ Names []struct{ Name string } }
+	must(w.T, json.Unmarshal(data, &r))
+	for _, n := range r.Names {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// TestLabFaultAgentFillsDisk: the agent, which shares the disk, can neither stop
+// the guard's successor nor open anything by leaving no room.
+func TestLabFaultAgentFillsDisk(t *testing.T) {
+	t.Parallel()
+	w := confine(t, allowlist, lab.BoxOptions{ReadOnly: true})
+	if s, _ := w.status(); !strings.Contains(fmt.Sprint(s["audit"]), "/dev/shm/") {
+		t.Fatalf("proves nothing, the agent can't write where the log is: %v", s["audit"])
+	}
+	r := w.root("mount", "-o", "remount,size=1m", "/dev/shm")
+	if r.Code == 0 {
+		t.Fatal("root of the box may mount")
+	}
+	must(t, w.box.Remount("/dev/shm", "size=1m"))
+	w.root("agent-init", "exec", "--", "sh", "-c", "cat /dev/zero >/dev/shm/fill")
+	w.guard().signal(t, 9)
+	if !eventually(30*time.Second, func() bool { return w.poke("http", "https://ok.test/").OK }) {
+		t.Error("no guard serves")
+	}
+	w.unhealthy("")
+	w.closed()
+	w.root("agent-init", "exec", "--", "rm", "/dev/shm/fill")
+	w.recovers("the agent had filled the disk")
+	w.closed()
+}
+
+// TestLabFaultLogRemoved: the log goes on under its name, whatever a person does
+// to the file.
+func TestLabFaultLogRemoved(t *testing.T) {
+	t.Parallel()
+	w := confine(t, allowlist, lab.BoxOptions{})
+	for i, do := range []string{
+		"rm /var/log/agent-init/audit.jsonl", "mv /var/log/agent-init/audit.jsonl /var/log/agent-init/mine",
+		": >/var/log/agent-init/audit.jsonl", "rm -r /var/log/agent-init",
+		"mv /var/log/agent-init /var/log/mine; mkdir /var/log/agent-init",
+		"cp /var/log/agent-init/audit.jsonl /var/log/agent-init/n; mv /var/log/agent-init/n /var/log/agent-init/audit.jsonl",
+	} {
+		if r := w.root("sh", "-c", do); r.Code != 0 {
+			t.Fatal(r)
+		}
+		name := fmt.Sprintf("after%d.evil.test", i)
+		w.blocked("dns", "8.8.8.8:53", name, "A")
+		if !eventually(10*time.Second, func() bool {
+			data, err := w.box.ReadFile("/var/log/agent-init/audit.jsonl")
+			return err == nil && strings.Contains(string(data), name)
+		}) {
+			t.Errorf("not recorded after: %s", do)
+		}
+	}
+	w.recovers("the log was removed")
+}
