@@ -49,6 +49,8 @@ func attachCommand() command {
 			if inside := env[windowVariable]; inside != "" && !o.Request.Nested {
 				return faultf(exitUsage, "agent-init attach --nested, if that is what you want", "this is window %s of the session already", inside)
 			}
+			defer sayIfOpen(e.stderr)
+			sayIfOpen(e.stderr)
 			return attached(e.stderr, o)
 		},
 	}

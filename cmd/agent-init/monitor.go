@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 )
@@ -26,5 +27,37 @@ func (k *keeper) announceMonitor(w io.Writer) {
 		"  Only metadata and reserved addresses stay denied. See agent-init suggest, then use enforce.     ",
 	} {
 		fmt.Fprintf(w, "%s%s%s\n", yellow, line, plain)
+	}
+}
+
+// open says in a word how the agent is let out, "" if it is confined.
+func (s *state) open() string {
+	switch {
+	case s.Phase == phaseOpen:
+		return "no firewall"
+	case s.Monitor:
+		return "monitor"
+	}
+	return ""
+}
+
+// signOfOpen has the agent's shells say so in their prompts: those that take PS1
+// from the environment, and bash as Debian and Ubuntu set it up, which shows
+// debian_chroot.
+func signOfOpen(env map[string]string, how string) {
+	sign := "NOT CONFINED: " + how
+	env["PS1"] = "[" + sign + "] " + cmp.Or(env["PS1"], "$ ")
+	env["debian_chroot"] = sign
+}
+
+// sayIfOpen says so to whoever attaches, and again when they leave.
+func sayIfOpen(w io.Writer) {
+	dir, err := findRuntimeDir()
+	if err != nil {
+		return
+	}
+	var s state
+	if dir.read(statusFile, &s) == nil && s.open() != "" {
+		fmt.Fprintf(w, "[the network is NOT CONFINED: %s]\n", s.open())
 	}
 }

@@ -233,10 +233,13 @@ func (k *keeper) shell() string {
 func (k *keeper) agentSpec() privdrop.Spec {
 	env := maps.Clone(k.config.environ)
 	k.mu.Lock()
-	p := k.policy
+	p, open := k.policy, k.state.open()
 	k.mu.Unlock()
 	if p != nil {
 		maps.Copy(env, p.Settings().Env)
+	}
+	if open != "" {
+		signOfOpen(env, open)
 	}
 	s := privdrop.Spec{Identity: k.identity, Env: environList(env), Dir: workspace}
 	if k.fw != nil && k.fw.Reduced() != "" {

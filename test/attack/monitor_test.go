@@ -32,6 +32,10 @@ func TestLabMonitor(t *testing.T) {
 	if r := w.root("agent-init", "status"); !strings.HasPrefix(r.Stdout, "NOT CONFINED\n") {
 		t.Errorf("the status is %s", r)
 	}
+	// So does the prompt of a shell.
+	if r := w.root("agent-init", "exec", "--", "sh", "-i", "-c", `echo "$PS1|$debian_chroot"`); r.Stdout != "[NOT CONFINED: monitor] $ |NOT CONFINED: monitor\n" {
+		t.Errorf("the prompt is %s", r)
+	}
 	honest := func(w *world) {
 		t.Helper()
 		w.works("http", "https://ok.test/")
