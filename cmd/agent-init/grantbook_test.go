@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -120,10 +121,10 @@ func TestRequests(t *testing.T) {
 
 // TestGrantsNeverLeaveADeniedLease: whatever is granted, denied, ended and
 // reloaded in whichever order, the book of leases holds only what the policy
-// of that moment admits.
+// of that moment admits, over renewals, rules that are made anew, and time.
 func TestGrantsNeverLeaveADeniedLease(t *testing.T) {
 	names := []string{"a.example.com", "b.example.com", "x.cdn.example.net", "y.cdn.example.net"}
-	targets := append([]string{"*.cdn.example.net", "*.example.com:8443", "10.0.0.0/8:443", "198.51.100.0/24", "a.example.com:22", "b.example.com private"}, names...)
+	targets := append([]string{"*.cdn.example.net", "*.example.com:8443", "10.0.0.0/8:443", "198.51.100.0/24", "192.0.2.2", "2001:db8::/32", "a.example.com:22", "b.example.com private"}, names...)
 	pool := addrs("192.0.2.1", "192.0.2.2", "198.51.100.1", "10.0.0.1", "2001:db8::1")
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -132,9 +133,14 @@ func TestGrantsNeverLeaveADeniedLease(t *testing.T) {
 		files := &policy.Bundle{}
 		l := newLedger(parsePolicy(t, ""), newTestEdition())
 		l.now = func() time.Time { return now }
-		kernel := map[firewall.Element]bool{}
-		for step := range 80 {
-			switch r.IntN(6) {
+		kernel := map[firewall.Element]time.Time{} // what is open, until when
+		lease := func(leases []firewall.Lease) {
+			for _, o := range leases {
+				kernel[o.Element] = now.Add(o.TTL)
+			}
+		}
+		for step := range 120 {
+			switch r.IntN(8) {
 			case 0, 1:
 				kind, life, target := grantAllow, time.Duration(1+r.IntN(30))*time.Second, targets[r.IntN(len(targets))]
 				if r.IntN(3) == 0 {
@@ -163,10 +169,16 @@ func TestGrantsNeverLeaveADeniedLease(t *testing.T) {
 				}
 				files = &policy.Bundle{Files: []policy.File{{Name: "allowlist.txt", Data: []byte(strings.Join(lines, "\n"))}}}
 			case 5:
-				open, _ := l.grant(names[r.IntN(len(names))], []netip.Addr{pool[r.IntN(len(pool))]}, time.Hour)
-				for _, o := range open {
-					kernel[o.Element] = true
-				}
+				open, _ := l.grant(names[r.IntN(len(names))], []netip.Addr{pool[r.IntN(len(pool))]}, time.Duration(1+r.IntN(60))*time.Second)
+				lease(open)
+				continue
+			case 6: // connections go on
+				lease(l.renew(slices.Collect(maps.Keys(kernel)), time.Minute))
+				continue
+			case 7: // another kernel, or its rules made anew
+				l.sweep()
+				clear(kernel)
+				lease(l.leases())
 				continue
 			}
 			now = now.Add(time.Duration(r.IntN(10)) * time.Second)
@@ -177,7 +189,13 @@ func TestGrantsNeverLeaveADeniedLease(t *testing.T) {
 			for _, e := range l.adopt(p) {
 				delete(kernel, e)
 			}
-			for e := range kernel {
+			for e, until := range kernel {
+				if now.After(until) {
+					continue
+				}
+				if !l.holds(e) {
+					t.Fatalf("seed %d, step %d: %v is open, and not in the book: nothing would close it", seed, step, e)
+				}
 				if !slices.ContainsFunc(names, func(name string) bool {
 					return p.Lookup(name).Allowed && slices.Contains(p.Admit(name, e.Addr), policy.Port{Proto: policy.Proto(e.Proto), Number: e.Port})
 				}) {

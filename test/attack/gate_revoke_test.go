@@ -283,3 +283,26 @@ func (g *gated) connected(a interface{ String() string }, port uint16, least int
 	}
 	return e
 }
+
+// TestLabRevokeWaitsForTheGuard: a change of the policy is not over before the guard
+// has ended its connections, or has had its time. Cutting their flows first would
+// leave both ends of a connection without a word.
+func TestLabRevokeWaitsForTheGuard(t *testing.T) {
+	l := newLab(t)
+	s := newStreams()
+	l.Web.Handle("ok.test", s)
+	w := confineIn(t, l, "ok.test\n", lab.BoxOptions{})
+	running := w.follow(s, "https://ok.test")
+	w.guard().signal(t, unix.SIGSTOP)
+	began := time.Now()
+	w.did("deny", "ok.test")
+	if took := time.Since(began); took < 600*time.Millisecond {
+		t.Errorf("denied after %v, with a guard that can't have heard of it", took)
+	}
+	w.box.ForgetPackets()
+	w.guard().signal(t, unix.SIGCONT)
+	w.blocked("http", "https://ok.test/")
+	ok4, ok6 := named("ok.test")
+	w.sealed(lab.Any(lab.ToAddr(ok4.String()), lab.ToAddr(ok6.String())))
+	must(t, running["https://ok.test"].Signal(unix.SIGKILL))
+}

@@ -43,12 +43,14 @@ func (w *world) agentRuns(args ...string) lab.Result {
 	return w.root(append([]string{"agent-init", "exec", "--", "agent-init"}, args...)...)
 }
 
-// grants is what agent-init grants --json prints.
-func (w *world) grants() (list []struct {
+// granted is one of what agent-init grants --json prints.
+type granted struct {
 	Number                     int
 	Kind, Target, Reason, Made string
 	UID, Asked                 int
-}) {
+}
+
+func (w *world) grants() (list []granted) {
 	w.Helper()
 	var r struct{ Grants json.RawMessage }
 	if err := json.Unmarshal([]byte(w.did("grants", "--json")), &r); err != nil {
