@@ -50,18 +50,18 @@ func upCommand() command {
 			if err != nil {
 				return err
 			}
-			return bringUp(e, c)
+			return bringUp(ctx, e, c)
 		},
 	}
 }
 
 // bringUp makes sure that a keeper runs: the one there is, or a new one that
 // lives on by itself. It returns once the confinement was proved.
-func bringUp(e environment, c config) error {
+func bringUp(ctx context.Context, e environment, c config) error {
 	if dir, err := findRuntimeDir(); err == nil {
 		var s state
 		if err := dir.read(statusFile, &s); err == nil && s.Keeper.alive() && s.Phase != phaseFailed {
-			return bringUpAgain(dir, s, c)
+			return bringUpAgain(ctx, s, c)
 		}
 	}
 	// The new keeper reports over a pipe, and closes it when it is done: it
@@ -111,12 +111,12 @@ func bringUp(e environment, c config) error {
 
 // bringUpAgain is an up that finds a keeper at work: it has the policy read
 // again, which changes nothing if that is the same.
-func bringUpAgain(dir runtimeDir, s state, c config) error {
+func bringUpAgain(ctx context.Context, s state, c config) error {
 	if s.Monitor != c.monitor {
 		return faultf(exitRules, "restart the container to change the mode", "the keeper that runs here is in %s mode, and %s was asked for", modeWord(s.Monitor), modeWord(c.monitor))
 	}
 	if s.Phase == phaseReady {
-		return reload(dir, s)
+		return reload(ctx)
 	}
 	return waitReady(time.Now().Add(defaultWait))
 }

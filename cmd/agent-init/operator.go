@@ -24,6 +24,7 @@ const (
 	verbDeny    = "deny"
 	verbEnd     = "end"
 	verbRequest = "request"
+	verbReload  = "reload"
 )
 
 // openSockets makes the sockets before there is a guard to serve the second.
@@ -100,6 +101,11 @@ func (k *keeper) serveControl(ctx context.Context, p control.Peer, r control.Req
 		return k.put(ctx, grantDeny, p, r)
 	case verbEnd:
 		return k.end(ctx, p, r)
+	case verbReload:
+		if err := k.reload(ctx); err != nil {
+			return refusal(exitPolicy, "correct it and reload again; the old policy stays in force", "the policy was not reloaded: %w", err)
+		}
+		return control.Reply{OK: true}
 	}
 	return refusal(exitUsage, "use the agent-init command of the same version", "unknown verb %q", r.Verb)
 }

@@ -364,6 +364,38 @@ func TestLabModeContainers(t *testing.T) {
 	}
 }
 
+// TestLabModeNohup: what nohup started reloads all the same, and HUP stays ignored in
+// the agent.
+func TestLabModeNohup(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	w := startIn(t, l, allowlist, lab.BoxOptions{}, "sh", "-c", "trap '' HUP; exec agent-init run -- sleep infinity")
+	w.ready()
+	must(t, w.agent.Signal(unix.SIGHUP))
+	if r := w.setPolicy("ok.test\nnew.test\n"); r.Code != 0 {
+		t.Fatalf("reload: %s", r)
+	}
+	if s, code := w.status(); code != 0 {
+		t.Errorf("not healthy: %v", s["why"])
+	}
+	refused(t, w.setPolicy("*.com\n"), 78, "allowlist.txt:1:1")
+	r := w.box.Exec(lab.Cmd{UID: lab.AgentUID, Args: []string{"agent-init", "reload"}})
+	refused(t, r, 77, "only root")
+
+	side := startIn(t, l, allowlist, lab.BoxOptions{}, "sh", "-c", "trap '' HUP; exec agent-init sidecar")
+	side.ready()
+	side.lab.DNS.SetAddrs("new.test", "45.30.8.8")
+	if p := side.box.Poke(lab.AgentUID, "resolve", "new.test"); p.OK {
+		t.Fatalf("proves nothing: %s", p)
+	}
+	if r := side.setPolicy("new.test\n"); r.Code != 0 {
+		t.Fatalf("reload: %s", r)
+	}
+	if p := side.box.Poke(lab.AgentUID, "resolve", "new.test"); !p.OK {
+		t.Errorf("the new policy does not work: %s", p)
+	}
+}
+
 // setPolicyOrSkip is setPolicy where the file can be written, else a reload.
 func (w *world) setPolicyOrSkip(list string) lab.Result {
 	w.Helper()

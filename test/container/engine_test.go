@@ -89,7 +89,8 @@ func (e *engine) mustBeSealedOff(t *testing.T) {
 	if err != nil {
 		t.Fatalf("read the engine's network namespace: %v", err)
 	}
-	if ours, err := os.Readlink("/proc/self/ns/net"); err != nil || ours == theirs {
+	// Not /proc/self: that is the first thread, which may have been taken by inside.
+	if ours, err := os.Readlink("/proc/thread-self/ns/net"); err != nil || ours == theirs {
 		t.Fatalf("the engine is in this network namespace, %s (%v): start it with test/engine.sh", ours, err)
 	}
 	err = inside(e.netns, func() error {
