@@ -76,9 +76,10 @@ test-lab-modes: build
 test-container: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/container.sh
 
-## test-agents: every agent's image, against the names that it may reach (needs root; gets the agents with npm)
+## test-agents: every agent's image, against the names that it may reach, and their interfaces in a session (needs root; gets the agents with npm)
 test-agents: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/agents.sh
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/screens.sh
 
 ## test-places: where people start agents: plain Docker, devcontainers, Compose, Kubernetes, Podman (needs root)
 test-places: build

@@ -94,15 +94,22 @@ func name(n int) string { return "p" + strconv.Itoa(n) }
 
 // start runs agent-init in a pane, and waits until the session is there.
 func (r *rig) start(cols, rows int, flags, command string) int {
+	return r.startBox(cols, rows, "", flags, command)
+}
+
+// startBox is start with a command that prepares the box and executes what follows.
+func (r *rig) startBox(cols, rows int, prepare, flags, command string) int {
 	r.Helper()
-	n := r.pane(cols, rows, r.runLine(flags, command))
+	n := r.pane(cols, rows, r.runLineIn(prepare, flags, command))
 	r.await()
 	return n
 }
 
-func (r *rig) runLine(flags, command string) string {
-	return fmt.Sprintf("exec 3>&- ; sh -c 'echo $$ >%s/outer; exec unshare -npfm --kill-child sh -c \"$0\" sh \"$@\"' %s %s run --unsafe-no-firewall --user %s:%[4]s --config /run/none --grace 2s %s -- %s 2>>%[1]s/stderr",
-		r.dir, quote(boxScript), r.binary, agentUID, flags, command)
+func (r *rig) runLine(flags, command string) string { return r.runLineIn("", flags, command) }
+
+func (r *rig) runLineIn(prepare, flags, command string) string {
+	return fmt.Sprintf("exec 3>&- ; sh -c 'echo $$ >%s/outer; exec unshare -npfm --kill-child sh -c \"$0\" sh \"$@\"' %s %s %s run --unsafe-no-firewall --user %s:%[5]s --config /run/none --grace 2s %s -- %s 2>>%[1]s/stderr",
+		r.dir, quote(boxScript), prepare, r.binary, agentUID, flags, command)
 }
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
@@ -236,10 +243,18 @@ func (r *rig) hides(n int, text string) {
 
 func (r *rig) eventually(what string, ok func() bool) {
 	r.Helper()
+	if !r.comes(ok) {
+		stderr, _ := os.ReadFile(filepath.Join(r.dir, "stderr"))
+		r.Fatalf("%s\n%s", what, stderr)
+	}
+}
+
+// comes waits for ok, and reports whether it came.
+func (r *rig) comes(ok func() bool) bool {
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			stderr, _ := os.ReadFile(filepath.Join(r.dir, "stderr"))
-			r.Fatalf("%s\n%s", what, stderr)
+			return false
 		}
 	}
+	return true
 }

@@ -48,8 +48,13 @@ func (s *screen) cut(cols, rows, y int) (above int) {
 	return above
 }
 
-// reflow gives the main screen a new size. The cursor c stays on its character.
+// reflow gives the main screen a new size. The cursor c stays on its character. A
+// smaller height takes the rows below it first, as tmux, xterm and Alacritty have it:
+// what is there belongs to a program that draws it again.
 func (t *Terminal) reflow(cols, rows int, c *cursor) {
+	if below := min(len(t.main.rows)-rows, len(t.main.rows)-1-c.y); below > 0 {
+		t.main.rows = t.main.rows[:len(t.main.rows)-below]
+	}
 	used := len(t.main.rows)
 	for used > c.y+1 && t.main.rows[used-1].empty() {
 		used--

@@ -23,6 +23,44 @@ const shotState = "cursor #{cursor_x},#{cursor_y} visible=#{cursor_flag} alterna
 	"app-cursor=#{keypad_cursor_flag} app-keypad=#{keypad_flag} origin=#{origin_flag} wrap=#{wrap_flag} " +
 	"mouse=#{mouse_standard_flag}#{mouse_button_flag}#{mouse_all_flag}#{mouse_sgr_flag}#{mouse_utf8_flag} region=#{scroll_region_upper}-#{scroll_region_lower}"
 
+// TestTmuxResize holds what a resize makes of the screen against tmux. Left out are the sizes
+// where tmux is alone: it takes rows away at the top when lines are wrapped anew, also where
+// there is room below, and gets back what was erased.
+func TestTmuxResize(t *testing.T) {
+	tmux := needTmux(t)
+	for _, r := range recordings(t) {
+		t.Run(r.name, func(t *testing.T) {
+			for part := 1; part <= 2; part++ {
+				data := r.data[:len(r.data)*part/2]
+				for _, by := range [][2]int{{17, 0}, {0, -9}, {11, -4}} {
+					term := New(Options{Cols: r.cols, Rows: r.rows})
+					term.Write(data)
+					if !term.Ground() {
+						continue
+					}
+					cols, rows := r.cols+by[0], r.rows+by[1]
+					term.Resize(cols, rows)
+					shown := ask(t, tmux, data, r, "resize-window", "-x", fmt.Sprint(cols), "-y", fmt.Sprint(rows), ";", "capture-pane", "-p")
+					for y, row := range term.Screen() {
+						var text strings.Builder
+						for _, c := range row {
+							text.WriteString(c.Text)
+						}
+						want := ""
+						if y < len(shown) {
+							want = shown[y]
+						}
+						if got := strings.TrimRight(text.String(), " "); got != strings.TrimRight(want, " ") {
+							t.Errorf("%d bytes, %dx%d: row %d\ntmux  %q\nmodel %q", len(data), cols, rows, y, want, got)
+							break
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
 // judge shows bytes in a pane of tmux. Of each row it says all but the last column: tmux
 // leaves out what was erased at the end of a row, its colour too, unless something was
 // written behind it.

@@ -1,0 +1,39 @@
+#!/bin/sh
+# screens.sh holds the interfaces of real agents in a session against the same agents on a terminal of
+# their own: it gets them from npm, unpacks them, and runs TestContainerAgentScreens. Arguments go to "go test".
+#
+# AGENTS="claude codex" tests only those. No network is there for the agents, and no engine is needed.
+set -eu
+cd "$(dirname "$0")/.."
+
+AGENT_INIT_TEST_CACHE=${AGENT_INIT_TEST_CACHE:-${XDG_CACHE_HOME:-/var/cache}/agent-init-test}
+export AGENT_INIT_TEST_CACHE
+node=22.23.3
+clis=$(mktemp -d)
+trap 'rm -r "$clis"' EXIT
+trap 'exit 130' INT TERM
+chmod 0755 "$clis"
+
+# unpack NAME TARBALL LEVELS
+unpack() {
+	mkdir "$clis/$1"
+	tar -xzf "$2" -C "$clis/$1" --strip-components="$3" --no-same-owner
+}
+
+tarball=$AGENT_INIT_TEST_CACHE/agents/node-$node.tgz
+if [ ! -e "$tarball" ]; then
+	mkdir -p "${tarball%/*}"
+	packed=$(npm pack --silent --pack-destination "$clis" "node-linux-$(uname -m | sed 's/x86_64/x64/; s/aarch64/arm64/')@$node")
+	mv "$clis/$packed" "$tarball"
+fi
+unpack node "$tarball" 1
+for agent in claude codex gemini opencode; do
+	case " ${AGENTS:-$agent} " in *" $agent"*) ;; *) continue ;; esac
+	levels=1
+	[ "$agent" != codex ] || levels=3
+	unpack "$agent" "$(images/fetch.sh "$agent")" "$levels"
+done
+chmod -R u=rwX,go=rX "$clis"
+
+export AGENT_INIT_MUST_RUN=1 AGENT_INIT_AGENT_CLIS="$clis"
+go test -count=1 -timeout 40m -run '^TestContainerAgentScreens' "$@" ./test/session
