@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -107,6 +108,7 @@ type attachment struct {
 	buf      []byte
 	result   Result
 	dirty    bool      // the terminal shows a window
+	traces   []byte    // takes back what the window left there
 	helping  bool      // it shows the help
 	idle     bool      // Local, and detached
 	leaving  time.Time // when the server was asked to let us go
@@ -147,14 +149,9 @@ func (a *attachment) restore() {
 // reset brings a terminal back that shows nobody knows what.
 func (a *attachment) reset() {
 	if a.dirty = false; !a.o.Request.Plain {
-		_ = a.write(resetAny())
+		reset := terminal.New(terminal.Options{Cols: 80, Rows: 24, Scrollback: -1}).Reset()
+		_ = a.write(slices.Concat([]byte(cutOff), reset, a.traces, []byte("\x1b[999;1H\r\n")))
 	}
-}
-
-// resetAny brings a terminal back that shows nobody knows what.
-func resetAny() []byte {
-	reset := terminal.New(terminal.Options{Cols: 80, Rows: 24, Scrollback: -1}).Reset()
-	return append(append([]byte(cutOff), reset...), "\x1b[999;1H\r\n"...)
 }
 
 // watchSignals hands signals to the loop. One that asks to end also works if

@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
 
 // Peer is who is at the other end of a connection, as the kernel says.
@@ -34,6 +36,7 @@ type client struct {
 	waiting    time.Time // since when the screen is to be drawn
 	fresh      bool      // its terminal shows nothing of ours
 	filter     filter
+	traces     terminal.Traces // that it was told of
 	moving     sync.Mutex
 }
 

@@ -21,6 +21,7 @@ const (
 
 	kindScreen kind = 's' // bytes that draw the screen afresh
 	kindOutput kind = 'o' // bytes that go on from there
+	kindTraces kind = 't' // bytes that take back, of what was shown, what a client can't know, should the server be lost
 	kindWindow kind = 'w' // attached to this window: JSON of a WindowInfo
 	kindEnded  kind = 'x' // the window has ended: exit code, 32 bits
 	kindPutOut kind = 'v' // the client is put out: the reason
@@ -64,7 +65,7 @@ func parseHeader(h [headerSize]byte, fromServer bool) (kind, int, error) {
 		low, high = 1, 1
 	case kindDetach, kindRedraw, kindDone:
 		high = 0
-	case kindWindow, kindPutOut, kindError:
+	case kindWindow, kindTraces, kindPutOut, kindError:
 		high = maxFromClient
 	case kindScreen, kindOutput, kindData:
 	default:

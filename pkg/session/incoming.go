@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -82,6 +83,8 @@ func (a *attachment) show(b []byte) error {
 // handle takes a frame that is not for the terminal.
 func (a *attachment) handle(k kind, payload []byte) error {
 	switch k {
+	case kindTraces:
+		a.traces = bytes.Clone(payload)
 	case kindWindow:
 		var w WindowInfo
 		if err := json.Unmarshal(payload, &w); err != nil {

@@ -33,12 +33,21 @@ func (w *window) output(b []byte) {
 			}
 			if len(w.passing) > 0 {
 				c.fresh = c.fresh && !w.steered
+				w.trace(c)
 				c.queue.put(kindOutput, w.passing, true)
 			}
 		}
 	}
 	if cap(w.passing) > 4*readAtOnce {
 		w.passing = nil
+	}
+}
+
+// trace tells c what its terminal is to be rid of, should the server not live to do it.
+func (w *window) trace(c *client) {
+	if t := w.term.Traces(); c.traces != t && c.plain == nil {
+		c.traces = t
+		c.queue.put(kindTraces, t.Undo(), false)
 	}
 }
 
@@ -97,6 +106,7 @@ func (w *window) show(c *client) {
 		c.waiting = time.Time{}
 		return
 	}
+	w.trace(c)
 	screen := []byte(cutOff)
 	if !c.fresh {
 		screen = append(screen, w.term.Reset()...)

@@ -17,7 +17,7 @@ func (t *Terminal) Reset() []byte {
 		}
 	}
 	e.put("\x1b[>4;0m\x1b[>4m\x1b[m\x1b]8;;\x1b\\\x1b(B\x1b)B\x1b*B\x1b+B\x0f\x1b[r")
-	e.undoDescriptions(&t.desc)
+	e.buf = append(e.buf, t.Traces().Undo()...)
 	used := t.cur.y
 	if t.Alternate() {
 		used = t.main.saved.y
@@ -31,20 +31,34 @@ func (t *Terminal) Reset() []byte {
 	return e.buf
 }
 
-// undoDescriptions takes back colours and progress, and the titles' stack.
-func (e *restorer) undoDescriptions(d *descriptions) {
-	for range d.stack {
+// Traces are what programs have left on a terminal that no later program takes back by
+// itself: colours, progress, titles put aside. Two can be compared.
+type Traces struct {
+	touched touched
+	titles  int
+}
+
+// Traces returns what there is to take back by now.
+func (t *Terminal) Traces() Traces {
+	return Traces{t.desc.touched, len(t.desc.stack)}
+}
+
+// Undo returns what takes them back.
+func (t Traces) Undo() []byte {
+	var e restorer
+	for range t.titles {
 		e.put("\x1b[23;0t")
 	}
-	if d.touched.palette {
+	if t.touched.palette {
 		e.put("\x1b]104\x1b\\")
 	}
-	for i, touched := range d.touched.dynamic {
+	for i, touched := range t.touched.dynamic {
 		if touched {
 			e.put("\x1b]%d\x1b\\", 110+i)
 		}
 	}
-	if d.touched.progress {
+	if t.touched.progress {
 		e.put("\x1b]9;4;0\x1b\\")
 	}
+	return e.buf
 }
