@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -255,7 +256,8 @@ func (r *rig) picture(n int, moving, live *regexp.Regexp) picture {
 	}
 	if live != nil {
 		p.cells = p.cells[begins:]
-		for len(p.cells) > 0 && strings.Trim(strings.Join(p.cells[len(p.cells)-1], ""), blank) == "" {
+		last := func() []string { return p.cells[len(p.cells)-1] }
+		for len(p.cells) > 0 && !slices.ContainsFunc(last(), func(c string) bool { return c != blank }) {
 			p.cells = p.cells[:len(p.cells)-1]
 		}
 		// The cursor by its place among these rows.
