@@ -34,7 +34,8 @@ type client struct {
 	typed      time.Time // when input last came
 	active     time.Time // when it attached or typed
 	waiting    time.Time // since when the screen is to be drawn
-	fresh      bool      // its terminal shows nothing of ours
+	fresh      bool      // its terminal shows nothing of ours that would have to be undone
+	used       bool      // it showed another window before, or this one
 	filter     filter
 	traces     terminal.Traces // that it was told of
 	moving     sync.Mutex

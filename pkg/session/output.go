@@ -99,7 +99,7 @@ func (w *window) show(c *client) {
 		c.waiting = time.Time{}
 		return
 	}
-	if c.peer.Local && c.fresh && !w.printed {
+	if c.peer.Local && c.fresh && !c.used && !w.printed {
 		// It is there before the program is. What the terminal shows already may
 		// stay, and a command that prints a line prints just that.
 		c.queue.screen(nil)
@@ -175,6 +175,7 @@ func (w *window) reset(c *client) {
 		c.queue.put(kindScreen, append([]byte(cutOff), w.term.Reset()...), false)
 	}
 	c.fresh = true
+	c.used = c.used || w.printed
 }
 
 // lead makes c the leader: its size is the window's, its terminal answers.

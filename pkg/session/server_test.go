@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
 
 // A client sees the screen as it is, at its own size, and goes on from there.
@@ -310,6 +312,23 @@ func (r *rig) connectNew() {
 }
 
 // A terminal that is a window may not show the session: it would show itself.
+// A window that has shown nothing yet takes the place of one that has.
+func TestSwitchToEmptyWindow(t *testing.T) {
+	r := newRig(t)
+	first := r.window(0)
+	v := &viewer{T: t, conn: r.connect(Peer{Local: true}), term: terminal.New(terminal.Options{Cols: 80, Rows: 24})}
+	v.send(kindHello, string(encodeJSON(Request{Version: protocolVersion, Verb: VerbAttach, Cols: 80, Rows: 24})))
+	go v.read()
+	v.got(kindWindow)
+	first.print("in the first")
+	v.shows("in the first")
+	second := r.window(0)
+	v.send(kindSwitch, "n")
+	v.shows("")
+	second.print("in the second")
+	v.shows("in the second")
+}
+
 func TestNested(t *testing.T) {
 	r := newRig(t)
 	p := r.window(0)
