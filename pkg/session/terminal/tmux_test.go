@@ -27,7 +27,7 @@ const shotState = "cursor #{cursor_x},#{cursor_y} visible=#{cursor_flag} alterna
 // where tmux is alone: it takes rows away at the top when lines are wrapped anew, also where
 // there is room below, and gets back what was erased.
 func TestTmuxResize(t *testing.T) {
-	tmux := needTmux(t)
+	tmux := mustrun.Tool(t, "tmux")
 	for _, r := range recordings(t) {
 		t.Run(r.name, func(t *testing.T) {
 			for part := 1; part <= 2; part++ {
