@@ -114,6 +114,11 @@ func (b *builder) output() chain {
 	// kernel's, and seem to come from where one may not go.
 	add(refuse(matchOwned{}, matchForeign{}))
 
+	// Nor may anyone speak first as the engine's DNS: loopback's addresses are free
+	// to bind to, and connection tracking would take what the guard asks later for
+	// the reply, to be delivered as it is and not to the engine.
+	add(refuse(matchSrc{engineDNS()}, matchOriginal{}))
+
 	// Nor may it ask whom it reaches to send it on (RFC 8754): over IPv6 any
 	// process may add a routing header.
 	add(refuse(matchFamily{ipv6}, matchRouted{}))
@@ -130,7 +135,7 @@ func (b *builder) output() chain {
 	for _, f := range families() {
 		add(refuse(matchFamily{f}, matchOriginal{}, matchSet{b.deny[f]}))
 	}
-	add(refuse(matchDst{single(engineDNS())}, matchOriginal{}))
+	add(refuse(matchDst{single(engineDNS())}))
 
 	// A redirected packet still shows the interface that it would have left
 	// by: hence the second and third rule. Without the match on NAT, a socket
@@ -200,11 +205,13 @@ func (b *builder) upstreams() []rule {
 	for _, u := range slices.Compact(ups) {
 		for _, p := range []uint8{protoUDP, protoTCP} {
 			ms := []match{matchUID{uid: b.GuardUID}, matchDst{single(u.Addr())}, matchProto{proto: p}}
-			if u.Addr() != engineDNS() { // its port is random by now
-				ms = append(ms, matchPort{u.Port()})
+			if u.Addr() == engineDNS() { // its port is random by now
+				out = append(out, to(accept{}, append(ms, matchOriginal{})...))
+				continue
 			}
+			ms = append(ms, matchPort{u.Port()})
 			out = append(out, to(accept{}, ms...))
-			if u.Addr() != engineDNS() && u.Port() != 53 { // those are refused further down
+			if u.Port() != 53 { // those are refused further down
 				out = append(out, refuse(append(ms[1:], matchOriginal{})...))
 			}
 		}

@@ -149,8 +149,11 @@ func parseTuple(b []byte) (src netip.Addr, dst Element, ok bool) {
 }
 
 // internal says whether f never leaves this namespace by rights: it is
-// loopback's, or the container engine's DNS.
+// loopback's, or the container engine's DNS. That one never speaks first.
 func (f flow) internal() bool {
+	if f.src == engineDNS() {
+		return false
+	}
 	if f.dst.Addr == engineDNS() || f.replySrc == engineDNS() {
 		return true
 	}

@@ -76,6 +76,8 @@ func compileMatch(m match, sets map[string]set) ([]expr.Any, error) {
 		return meta(expr.MetaKeyOIF, op, binaryutil.NativeEndian.PutUint32(loIndex)), nil
 	case matchDst:
 		return destination(m.p), nil
+	case matchSrc:
+		return source(m.a), nil
 	case matchProto:
 		op := equal
 		if m.not {
@@ -221,6 +223,16 @@ func destination(p netip.Prefix) []expr.Any {
 			Mask: net.CIDRMask(p.Bits(), int(n)), Xor: make([]byte, n/8)})
 	}
 	return append(out, &expr.Cmp{Op: equal, Register: reg0, Data: p.Addr().AsSlice()})
+}
+
+// source compares the source address, family included, with a.
+func source(a netip.Addr) []expr.Any {
+	load := &expr.Payload{DestRegister: reg0, Base: expr.PayloadBaseNetworkHeader, Offset: 12, Len: 4}
+	if a.Is6() {
+		load.Offset, load.Len = 8, 16
+	}
+	return append(meta(expr.MetaKeyNFPROTO, equal, []byte{nfproto(familyOf(a))}),
+		load, &expr.Cmp{Op: equal, Register: reg0, Data: a.AsSlice()})
 }
 
 func loadDestination(f family) *expr.Payload {

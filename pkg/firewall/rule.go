@@ -79,6 +79,7 @@ type (
 	matchIn     struct{}                 // came in by loopback
 	matchOut    struct{ not bool }       // goes out by loopback
 	matchDst    struct{ p netip.Prefix } // destination, after any NAT
+	matchSrc    struct{ a netip.Addr }   // source, before any NAT
 	matchProto  struct {
 		proto uint8
 		not   bool
@@ -118,6 +119,9 @@ func (m matchDst) String() string {
 		dst = m.p.Addr().String()
 	}
 	return familyOf(m.p.Addr()).header() + " daddr " + dst
+}
+func (m matchSrc) String() string {
+	return familyOf(m.a).header() + " saddr " + m.a.String()
 }
 func (m matchProto) String() string {
 	if m.not {

@@ -2,6 +2,7 @@ package firewall
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -38,6 +39,8 @@ func (r *xtRenderer) match(d xtDraft, m match, v verdict) ([]xtDraft, error) {
 		return one("-o", "lo")
 	case matchDst:
 		return only(familyOf(m.p.Addr()), "-d", m.p.String())
+	case matchSrc:
+		return only(familyOf(m.a), "-s", netip.PrefixFrom(m.a, m.a.BitLen()).String())
 	case matchProto:
 		if m.not {
 			d.notProtos = append(slices.Clone(d.notProtos), m.proto)

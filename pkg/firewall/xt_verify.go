@@ -75,7 +75,7 @@ func essence(rule string) []string {
 		switch w {
 		case "-p":
 			value = protoNumber(value)
-		case "-d": // of which there is more than one way to write it
+		case "-d", "-s": // of which there is more than one way to write it
 			if p, err := netip.ParsePrefix(value); err == nil {
 				value = p.String()
 			}

@@ -331,3 +331,32 @@ func packet(args []string) (detail, error) {
 	}
 	return nil, os.NewSyscallError("sendto", unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: ifi.Index}))
 }
+
+// guess sends a DNS message with each identifier that there is, every one as a
+// flow of its own: to another of the 2^16 addresses that follow.
+func guess(args []string) (detail, error) {
+	a, err := parse(flags("guess"), args, 1)
+	if err != nil {
+		return nil, err
+	}
+	to, err := netip.ParseAddrPort(a[0])
+	if err != nil || !to.Addr().Is4() {
+		return nil, usage("guess needs an IPv4 address and port")
+	}
+	c, err := net.ListenUDP("udp4", nil)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	message := append(make([]byte, 12), "what the agent has to say"...)
+	addr := to.Addr().As4()
+	sent := 0
+	for id := range 1 << 16 {
+		binary.BigEndian.PutUint16(message, uint16(id))
+		binary.BigEndian.PutUint16(addr[2:], uint16(id))
+		if _, err := c.WriteToUDPAddrPort(message, netip.AddrPortFrom(netip.AddrFrom4(addr), to.Port())); err == nil {
+			sent++
+		}
+	}
+	return detail{"sent": sent}, nil
+}

@@ -1,0 +1,92 @@
+package attack
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// Attacks against what was built, beyond the catalogue.
+
+// TestLabX01ForgedAnswer: the engine's DNS is at an address of loopback,
+// 127.0.0.11, which every process may bind to. The agent makes flows from there
+// to every port that the guard could ask from. What the guard asks would be a
+// reply then, which nothing takes to the engine any more, and the agent would
+// say where allowed names are.
+func TestLabX01ForgedAnswer(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	l.DNS.SetAddrs("*.cdn.test", "45.30.0.20")
+	w := confineIn(t, l, allowlist, lab.BoxOptions{DockerDNS: true})
+	const evil = "45.31.1.1"
+	forging := w.asAgent(w.box, "forge", "-for", "8s", "127.0.0.11:53", evil)
+	for i := 0; ; i++ {
+		select {
+		case <-forging.Done():
+		default:
+			name := fmt.Sprintf("n%d.cdn.test", i%50)
+			if p := w.poke("resolve", name); p.OK && fmt.Sprint(p.Detail["addrs"]) != "[45.30.0.20]" {
+				t.Errorf("%s has the address %v", name, p.Detail["addrs"])
+				w.poke("http", "-insecure", "-timeout", "2s", "-addr", evil+":443", "https://"+name+"/")
+				must(t, forging.Signal(unix.SIGKILL))
+			}
+			continue
+		}
+		break
+	}
+	if p, err := lab.ParsePoke(forging.Wait(0).Stdout); err != nil {
+		t.Error(err)
+	} else if p.OK && p.Detail["asked"] != float64(0) {
+		t.Errorf("the agent was asked in place of the engine's DNS: %s", p)
+	}
+	w.sealed(lab.ToAddr(evil))
+	// What is the engine's goes on.
+	w.works("http", "https://ok.test/")
+	w.works("tcp", "-send", "x", "45.30.9.9:8443")
+}
+
+// TestLabX02GuessedIdentifiers: where the engine passes questions on from within
+// this network, as root, whoever else is root may repeat one of the guard's. In
+// a sidecar's network the agent may be root, without any capability. It has the
+// guard ask, and tries all identifiers that there are, each toward a server of
+// its own.
+func TestLabX02GuessedIdentifiers(t *testing.T) {
+	if xtables() {
+		t.Skip("iptables can't remember identifiers, as SECURITY.md says")
+	}
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	l.DNS.SetAddrs("*.cdn.test", "45.30.0.20")
+	w := startIn(t, l, allowlist, lab.BoxOptions{DockerDNS: true}, "agent-init", "sidecar", "--user", fmt.Sprint(lab.AgentUID))
+	agent := l.NewBox(lab.BoxOptions{Share: w.box, Caps: []string{}, NoNewPrivs: true})
+	agent.Idle()
+	w.ready()
+	w.box.ForgetPackets()
+	for i := range 8 {
+		if p := agent.Poke(0, "resolve", fmt.Sprintf("n%d.cdn.test", i)); !p.OK {
+			t.Fatalf("proves nothing: %s", p)
+		}
+	}
+	p := agent.Poke(0, "guess", "45.31.0.0:53")
+	if sent, _ := p.Detail["sent"].(float64); sent < 60000 {
+		t.Errorf("proves nothing, only %v were sent: %s", sent, p)
+	}
+	escaped := w.box.Packets(lab.ToAddr("45.31.0.0/16"))
+	// One guess may be right before the first one that is wrong.
+	if len(escaped) > 1 {
+		id := binary.BigEndian.Uint16(escaped[0].Payload)
+		t.Errorf("%d packets left the box, the first of them with identifier %#x: %s", len(escaped), id, escaped[0])
+	}
+	if n := len(w.box.Packets(lab.ToPort(unix.IPPROTO_UDP, 53))); n > len(escaped) {
+		t.Errorf("%d more packets left the box", n-len(escaped))
+	}
+	// After a while the engine may pass questions on again.
+	if !eventually(30*time.Second, func() bool { return agent.Poke(0, "resolve", "later.cdn.test").OK }) {
+		t.Error("names are not resolved any more")
+	}
+}
