@@ -197,10 +197,10 @@ func (b *builder) upstreams() []rule {
 	})
 	var out []rule
 	if b.engine() {
-		b.plan.sets = append(b.plan.sets, set{name: askedSet, kind: asked})
+		b.plan.sets = append(b.plan.sets, set{name: askedSet, kind: asked}, set{name: guessedSet, kind: guessed})
 		out = append(out,
 			to(remember{askedSet}, matchUID{uid: b.GuardUID}, matchDst{single(engineDNS())}, matchProto{proto: protoUDP}),
-			to(accept{}, forwarded()...))
+			to(accept{}, forwarded()...), guessing())
 	}
 	for _, u := range slices.Compact(ups) {
 		for _, p := range []uint8{protoUDP, protoTCP} {
@@ -228,9 +228,17 @@ func (b *builder) engine() bool {
 // daemon asks outside servers from within this network namespace, as root
 // (libnetwork/resolver.go), and keeps the identifier of the question. So only
 // what the guard has asked a moment ago can pass, and of that only the engine's
-// repetition: the agent never is root, and a root shell would have to guess.
+// repetition: what agent-init starts as the agent never is root. Another root, in
+// a shell or in a container that shares this network, would have to guess, and its
+// first guess that is wrong ends it for a while: the engine never has to.
 func forwarded() []match {
-	return []match{matchUID{uid: 0}, matchProto{proto: protoUDP}, matchPort{53}, matchQuery{askedSet}}
+	return []match{matchUID{uid: 0}, matchProto{proto: protoUDP}, matchPort{53}, matchCalm{guessedSet}, matchQuery{askedSet}}
+}
+
+// guessing notes what forwarded did not match. Root's questions to the engine,
+// which go to loopback, are none.
+func guessing() rule {
+	return to(alarm{guessedSet}, matchUID{uid: 0}, matchProto{proto: protoUDP}, matchPort{53}, matchOut{not: true})
 }
 
 // input decides what may come in. What is refused gets no answer.
@@ -287,7 +295,7 @@ func (b *builder) redirect() chain {
 	add := func(rs ...rule) { c.rules = append(c.rules, rs...) }
 	add(to(leave{}, matchUID{uid: b.GuardUID}))
 	if b.engine() {
-		add(to(leave{}, forwarded()...))
+		add(to(leave{}, forwarded()...), guessing())
 	}
 	dns := map[family]uint16{ipv4: b.DNSPort4, ipv6: b.DNSPort6}
 	gate := map[family]uint16{ipv4: b.GatePort4, ipv6: b.GatePort6}

@@ -136,6 +136,8 @@ func compileMatch(m match, sets map[string]set) ([]expr.Any, error) {
 			return nil, fmt.Errorf("no set %q", m.set)
 		}
 		return append(loadKey(s.family, true), &expr.Lookup{SourceRegister: reg0, SetName: m.set}), nil
+	case matchCalm:
+		return []expr.Any{destinationPort(), &expr.Lookup{SourceRegister: reg0, SetName: m.set, Invert: true}}, nil
 	case matchQuery:
 		return []expr.Any{queryID(), &expr.Lookup{SourceRegister: reg0, SetName: m.set}}, nil
 	}
@@ -166,6 +168,8 @@ func compileVerdict(v verdict, sets map[string]set) ([]expr.Any, error) {
 		}, nil
 	case remember:
 		return []expr.Any{queryID(), &expr.Dynset{SrcRegKey: reg0, SetName: v.set, Operation: unix.NFT_DYNSET_OP_UPDATE}}, nil
+	case alarm:
+		return []expr.Any{destinationPort(), &expr.Dynset{SrcRegKey: reg0, SetName: v.set, Operation: unix.NFT_DYNSET_OP_UPDATE}}, nil
 	case log:
 		s, ok := sets[v.set]
 		if !ok {
@@ -188,6 +192,10 @@ func compileVerdict(v verdict, sets map[string]set) ([]expr.Any, error) {
 // header (RFC 1035, 4.1.1).
 func queryID() *expr.Payload {
 	return &expr.Payload{DestRegister: reg0, Base: expr.PayloadBaseTransportHeader, Offset: 8, Len: 2}
+}
+
+func destinationPort() *expr.Payload {
+	return &expr.Payload{DestRegister: reg0, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
 }
 
 // meta compares what the kernel knows about a packet with value.

@@ -15,6 +15,10 @@ func nftSet(t *nftables.Table, s set) (*nftables.Set, error) {
 		return &nftables.Set{Table: t, Name: s.name, KeyType: nftables.TypeInetService,
 			Dynamic: true, HasTimeout: true, Timeout: askedLife, Size: maxAsked}, nil
 	}
+	if s.kind == guessed {
+		return &nftables.Set{Table: t, Name: s.name, KeyType: nftables.TypeInetService,
+			Dynamic: true, HasTimeout: true, Timeout: guessLife, Size: 1}, nil
+	}
 	addr := nftables.TypeIPAddr
 	if s.family == ipv6 {
 		addr = nftables.TypeIP6Addr

@@ -34,10 +34,11 @@ type set struct {
 type setKind uint8
 
 const (
-	static setKind = iota // boxes, and no others
-	leased                // single elements that expire
-	meter                 // filled by the kernel, to limit what is logged
-	asked                 // filled by the kernel, with identifiers of DNS queries
+	static  setKind = iota // boxes, and no others
+	leased                 // single elements that expire
+	meter                  // filled by the kernel, to limit what is logged
+	asked                  // filled by the kernel, with identifiers of DNS queries
+	guessed                // filled by the kernel, with port 53 while none of them may be repeated
 )
 
 const (
@@ -47,6 +48,8 @@ const (
 
 	maxAsked  = 1 << 12
 	askedLife = 5 * time.Second // as long as engines wait for a server
+
+	guessLife = 30 * time.Second // after an identifier that the guard has not used
 )
 
 // chain is a list of rules; one with a hook is where packets enter.
@@ -150,6 +153,9 @@ func plain(p netip.Prefix) (netip.Prefix, error) {
 // askedSet holds the identifiers of the guard's queries to the engine's DNS.
 const askedSet = "asked"
 
+// guessedSet holds port 53 after somebody used another identifier.
+const guessedSet = "guessed"
+
 func leaseSet(f family) string { return fmt.Sprintf("lease%d", f) }
 func meterSet(f family) string { return fmt.Sprintf("drops%d", f) }
 
@@ -159,7 +165,7 @@ func (p Plan) String() string {
 	fmt.Fprintf(&b, "table inet %s {\n", tableName)
 	for _, s := range p.sets {
 		typ := fmt.Sprintf("ipv%d_addr . inet_proto . inet_service", s.family)
-		if s.kind == asked {
+		if s.kind == asked || s.kind == guessed {
 			typ = "integer, 16 bits"
 		}
 		fmt.Fprintf(&b, "\tset %s { # %s\n", s.name, typ)
@@ -174,6 +180,8 @@ func (p Plan) String() string {
 			fmt.Fprintf(&b, "\t\tflags dynamic,timeout; timeout %v; size %d\n", meterLife, maxMeter)
 		case asked:
 			fmt.Fprintf(&b, "\t\tflags dynamic,timeout; timeout %v; size %d\n", askedLife, maxAsked)
+		case guessed:
+			fmt.Fprintf(&b, "\t\tflags dynamic,timeout; timeout %v; size 1\n", guessLife)
 		}
 		b.WriteString("\t}\n")
 	}

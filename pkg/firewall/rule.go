@@ -103,6 +103,7 @@ type (
 	matchDNAT     struct{}             // redirected by a NAT rule
 	matchSet      struct{ set string } // destination address, protocol and port
 	matchQuery    struct{ set string } // identifier of a DNS query; after matchProto
+	matchCalm     struct{ set string } // destination port that set does not have; after matchProto
 )
 
 func (m matchFamily) String() string { return fmt.Sprintf("meta nfproto ipv%d", m.family) }
@@ -149,6 +150,7 @@ func (m matchState) String() string    { return "ct state " + m.state.String() }
 func (m matchOriginal) String() string { return "ct direction original" }
 func (m matchDNAT) String() string     { return "ct status dnat" }
 func (m matchQuery) String() string    { return "@th,64,16 @" + m.set }
+func (m matchCalm) String() string     { return "th dport != @" + m.set }
 func (m matchSet) String() string      { return "daddr . l4proto . dport @" + m.set }
 
 // ctState is what connection tracking thinks of a packet.
@@ -179,6 +181,7 @@ type (
 	noPort   struct{} // refuse by ICMP, port unreachable
 	redirect struct{ port uint16 }
 	remember struct{ set string } // the identifier of a DNS query; and go on
+	alarm    struct{ set string } // the destination port; and go on
 	log      struct {             // to NFLOG, limited per element of set and in total
 		group uint16
 		set   string
@@ -197,6 +200,7 @@ func (prohibit) String() string   { return "reject with icmpx admin-prohibited" 
 func (noPort) String() string     { return "reject with icmpx port-unreachable" }
 func (v redirect) String() string { return fmt.Sprintf("redirect to :%d", v.port) }
 func (v remember) String() string { return fmt.Sprintf("update @%s { @th,64,16 }", v.set) }
+func (v alarm) String() string    { return fmt.Sprintf("update @%s { th dport }", v.set) }
 func (v log) String() string {
 	port := "0"
 	if v.ports {

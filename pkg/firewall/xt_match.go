@@ -106,6 +106,8 @@ func (r *xtRenderer) match(d xtDraft, m match, v verdict) ([]xtDraft, error) {
 		return r.inSet(d, m.set)
 	case matchQuery:
 		return r.asked(d, v)
+	case matchCalm: // without identifiers, none is known to be wrong
+		return one()
 	}
 	return nil, fmt.Errorf("no match of iptables for %T: %w", m, ErrUnsupported)
 }

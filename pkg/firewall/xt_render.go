@@ -134,6 +134,9 @@ func (d xtDraft) with(words ...string) xtDraft {
 // no packet of the family can match; several, where one of iptables can't say
 // "or".
 func (r *xtRenderer) rule(c *xtChain, ru rule) ([]string, error) {
+	if _, ok := ru.verdict.(alarm); ok { // see matchCalm
+		return nil, nil
+	}
 	drafts := []xtDraft{{}}
 	for _, m := range ru.matches {
 		var next []xtDraft
