@@ -6,7 +6,7 @@ set -euo pipefail
 declare -A packages=(
   [ip]=iproute2 [nsenter]=util-linux [curl]=curl [shellcheck]=shellcheck [gcc]=gcc
   [dnsmasq]=dnsmasq-base [dnsperf]=dnsperf [iptables]=iptables [ipset]=ipset [nft]=nftables
-  [debootstrap]=debootstrap [npm]=npm [git]=git [python3]=python3 [tmux]=tmux
+  [debootstrap]=debootstrap [npm]=npm [git]=git [python3]=python3 [tmux]=tmux [asciinema]=asciinema [sshd]=openssh-server
   [tini]=tini [dumb-init]=dumb-init [catatonit]=catatonit
 )
 
@@ -16,7 +16,7 @@ case ${1:-all} in
   bench) need="ip nsenter curl dnsmasq dnsperf iptables ipset tini dumb-init tmux" ;;
   peers) need="tini dumb-init catatonit" ;;
   scorecard) need="ip nsenter iptables ipset debootstrap" ;;
-  all) need="ip nsenter curl gcc shellcheck git debootstrap npm iptables ipset nft tmux python3" ;;
+  all) need="ip nsenter curl gcc shellcheck git debootstrap npm iptables ipset nft tmux python3 asciinema sshd" ;;
   *) echo "usage: prepare.sh base|lint|bench|peers|scorecard|all" >&2; exit 64 ;;
 esac
 

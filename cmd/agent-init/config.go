@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,7 @@ type config struct {
 	unsafeNoFirewall bool
 	session          string // auto, always or never
 	record           string // file, or empty
+	recordLimit      int64  // bytes
 	prefix           string // key of the client on the container's terminal
 
 	sessionName      string
@@ -55,7 +57,8 @@ func configFlags(fs *flag.FlagSet) {
 func superviseFlags(fs *flag.FlagSet) {
 	fs.Duration("grace", 10*time.Second, "`TIME` between asking the agent to end and ending it; 0 waits for ever")
 	fs.String("session", "auto", "`WHEN` the agent gets a terminal of its own that can be detached from: auto (if started on a terminal), always or never")
-	fs.String("record", "", "record the session's first window to `FILE`, as an asciicast that root alone can read")
+	fs.String("record", "", "record the session to `FILE`, and further windows to FILE.w1 and on, as asciicasts that root alone can read")
+	fs.Int("record-limit", 64, "`MIB` at which a record is put aside for another; four are kept")
 	fs.String("prefix", session.DefaultPrefix.Name(), "`KEY` that commands to the session begin with: ctrl-] and the like, or none")
 	fs.String("signal-target", "auto", "who gets a forwarded signal: auto, group or child (`TARGET`)")
 	fs.Bool("unsafe-no-firewall", false, "run the agent with an open network; nothing else implies this")
@@ -102,6 +105,13 @@ func readConfig(fs *flag.FlagSet, environ []string) (config, error) {
 		if c.grace, err = time.ParseDuration(s); err != nil || c.grace < 0 {
 			return config{}, faultf(exitUsage, "give a time such as 10s", "--grace %s is not a time", s)
 		}
+	}
+	if s := value("record-limit"); s != "" {
+		mib, err := strconv.ParseInt(s, 10, 64)
+		if err != nil || mib < 1 || mib > 1<<20 {
+			return config{}, faultf(exitUsage, "give a number of MiB, such as 64", "--record-limit %s is not a size", s)
+		}
+		c.recordLimit = mib << 20
 	}
 	for _, w := range []struct {
 		flag, value string

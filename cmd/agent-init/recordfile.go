@@ -12,7 +12,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
-// recordFile is where a session is recorded. The keeper opens it, and hands
+// recordFile is where a window is recorded. The keeper opens it, and hands
 // the server a descriptor that can only append.
 type recordFile struct {
 	path  string
@@ -20,12 +20,8 @@ type recordFile struct {
 	begun time.Time
 }
 
-// Records that are kept, besides the present one, and the size at which one is
-// full enough to be taken away.
-const (
-	keptRecords  = 4
-	recordIsFull = 64 << 20
-)
+// keptRecords is how many are kept of each window's place, besides the present one.
+const keptRecords = 4
 
 // openRecord begins a record. One that is there already is kept beside it.
 func openRecord(path string) (*recordFile, error) {
@@ -81,6 +77,13 @@ func (r *recordFile) begin() error {
 	return nil
 }
 
+// close ends the keeper's part in it. A window that is not recorded has none.
+func (r *recordFile) close() {
+	if r != nil {
+		r.file.Close()
+	}
+}
+
 func (r *recordFile) size() int64 {
 	info, err := r.file.Stat()
 	if err != nil {
@@ -89,26 +92,52 @@ func (r *recordFile) size() int64 {
 	return info.Size()
 }
 
-// handRecord gives the server the file. The lock is held.
-func (s *sessionKeeper) handRecord() {
-	m := sessionMessage{op: sopRecord, value: s.record.begun.UnixNano(), arg: uint64(s.record.size())}
-	if err := s.live.send(m, s.record.file); err != nil {
+// recordFor begins the record of a window. The first window's is the file that was
+// named; each of the others takes the lowest place that no window is recorded to, so
+// that there are no more files than windows at once. The lock is held.
+func (s *sessionKeeper) recordFor(id uint32) (*recordFile, uint32, error) {
+	if s.record == nil || id == 0 {
+		return s.record, 0, nil
+	}
+	taken := map[uint32]bool{}
+	for _, w := range s.windows {
+		taken[w.place] = true
+	}
+	place := uint32(1)
+	for taken[place] {
+		place++
+	}
+	r := &recordFile{path: fmt.Sprintf("%s.w%d", s.record.path, place)}
+	if err := r.begin(); err != nil {
+		return nil, 0, fmt.Errorf("record it: %w", err)
+	}
+	return r, place, nil
+}
+
+// handRecord gives the server a window's file. The lock is held.
+func (s *sessionKeeper) handRecord(w *sessionWindow) {
+	if w.record == nil || s.live == nil {
+		return
+	}
+	m := sessionMessage{op: sopRecord, id: w.id, value: w.record.begun.UnixNano(), arg: uint64(w.record.size())}
+	if err := s.live.send(m, w.record.file); err != nil {
 		s.keeper.log.Debug("handing the record to the session server", "error", err)
 	}
 }
 
 // rotateRecord begins another file, if this one is really full: what the
 // server says does not push records out.
-func (s *sessionKeeper) rotateRecord() {
+func (s *sessionKeeper) rotateRecord(id uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.record == nil || s.live == nil || s.record.size() < recordIsFull {
+	w := s.windows[id]
+	if w == nil || w.record == nil || s.live == nil || w.record.size() < s.keeper.config.recordLimit {
 		return
 	}
-	if err := s.record.begin(); err != nil {
+	if err := w.record.begin(); err != nil {
 		s.keeper.log.Error("beginning another record", "error", err)
 		s.keeper.record(audit.Event{Kind: audit.Session, Verdict: audit.Fault, Reason: "cannot begin another record: " + err.Error()})
 		return
 	}
-	s.handRecord()
+	s.handRecord(w)
 }

@@ -28,7 +28,7 @@ type sessionKeeper struct {
 	term     string // TERM of the container
 	uid      uint32 // the server's
 	listener *os.File
-	record   *recordFile // nil: not recorded
+	record   *recordFile // of the first window; nil: nothing is recorded
 	console  *console    // nil: there is no terminal of the container's, or it is not ours
 	cancel   context.CancelFunc
 	done     chan struct{}
@@ -192,7 +192,7 @@ func (s *sessionKeeper) spawn(channel *os.File) (*reaper.Process, error) {
 	k.mu.Lock()
 	clipboard := k.policy == nil || k.policy.Settings().Session.Clipboard
 	k.mu.Unlock()
-	cfg, err := memfd("session-config", sessionConfig{Name: s.name, AgentUID: k.identity.UID, Clipboard: clipboard, LogLevel: k.config.level()})
+	cfg, err := memfd("session-config", sessionConfig{Name: s.name, AgentUID: k.identity.UID, Clipboard: clipboard, RecordLimit: k.config.recordLimit, LogLevel: k.config.level()})
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +239,7 @@ func (s *sessionKeeper) readRequests(_ context.Context, ch *sessionChannel) erro
 		case sopKill:
 			s.kill(m.id)
 		case sopFull:
-			s.rotateRecord()
+			s.rotateRecord(m.id)
 		case sopEvent:
 			s.recordEvent(m)
 		default:
@@ -253,9 +253,6 @@ func (s *sessionKeeper) readRequests(_ context.Context, ch *sessionChannel) erro
 func (s *sessionKeeper) serving(ch *sessionChannel) {
 	s.mu.Lock()
 	s.live = ch
-	if s.record != nil {
-		s.handRecord()
-	}
 	for id := range s.nextID {
 		if w := s.windows[id]; w != nil {
 			s.hand(w, 0, s.served)
@@ -352,7 +349,7 @@ var sessionEvents = map[session.EventKind]string{
 
 func (s *sessionKeeper) recordEvent(m sessionMessage) {
 	if session.EventKind(m.flag) == session.EventRecordLost {
-		s.keeper.record(audit.Event{Kind: audit.Session, Verdict: audit.Fault, Reason: "the record can't be written: it ends here"})
+		s.keeper.record(audit.Event{Kind: audit.Session, Verdict: audit.Fault, Reason: fmt.Sprintf("the record of window %d can't be written: it ends here", m.id)})
 		return
 	}
 	text, ok := sessionEvents[session.EventKind(m.flag)]

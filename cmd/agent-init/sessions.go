@@ -28,10 +28,11 @@ const (
 
 // sessionConfig is the whole input of the server.
 type sessionConfig struct {
-	Name      string     `json:"name"`
-	AgentUID  uint32     `json:"agent_uid"`
-	Clipboard bool       `json:"clipboard"`
-	LogLevel  slog.Level `json:"log_level"`
+	Name        string     `json:"name"`
+	AgentUID    uint32     `json:"agent_uid"`
+	Clipboard   bool       `json:"clipboard"`
+	RecordLimit int64      `json:"record_limit"`
+	LogLevel    slog.Level `json:"log_level"`
 }
 
 func sessionsServerCommand() command {
@@ -55,6 +56,8 @@ type sessionServer struct {
 	channel *sessionChannel
 	server  *session.Server
 	log     *slog.Logger
+
+	recordLimit int64
 }
 
 func runSessions(ctx context.Context, c sessionConfig) error {
@@ -67,7 +70,7 @@ func runSessions(ctx context.Context, c sessionConfig) error {
 	if err != nil {
 		return err
 	}
-	s := &sessionServer{channel: openSessionChannel(conn), log: log}
+	s := &sessionServer{channel: openSessionChannel(conn), log: log, recordLimit: c.RecordLimit}
 	s.server = session.NewServer(session.Config{Name: c.Name, AgentUID: c.AgentUID, Clipboard: c.Clipboard, Log: log, Host: s.host()})
 	listener, err := inherit(fdSessionSocket, net.FileListener)
 	if err != nil {
@@ -119,7 +122,7 @@ func (s *sessionServer) host() session.Host {
 		Changed: func(windows, clients int) {
 			tell(sessionMessage{op: sopPong, arg: uint64(windows), value: int64(clients)})
 		},
-		Full: func() { tell(sessionMessage{op: sopFull}) },
+		Full: func(window uint32) { tell(sessionMessage{op: sopFull, id: window}) },
 	}
 }
 
@@ -178,7 +181,7 @@ func (s *sessionServer) take(ctx context.Context, m sessionMessage, file *os.Fil
 		}
 	case sopRecord:
 		if used = file != nil; used {
-			s.server.Record(session.RecordSpec{File: file, Begun: time.Unix(0, m.value), Size: int64(m.arg)})
+			s.server.Record(session.RecordSpec{Window: m.id, File: file, Begun: time.Unix(0, m.value), Size: int64(m.arg), Limit: s.recordLimit})
 		}
 	case sopPing:
 		s.host().Changed(s.server.Count())

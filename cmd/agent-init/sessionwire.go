@@ -25,8 +25,8 @@ const (
 	sopRefused                      // keeper: request arg can't be done; text: why
 	sopKill                         // server: end window id
 	sopClient                       // keeper: a client of the container's own terminal, its socket beside the message
-	sopRecord                       // keeper: the file to record to, beside the message. value: when it was begun, arg: bytes in it
-	sopFull                         // server: that is full
+	sopRecord                       // keeper: the file to record window id to, beside the message. value: when it was begun, arg: bytes in it
+	sopFull                         // server: that of window id is full
 	sopEvent                        // server: something for the audit log. flag: what, id: window, uid, pid, arg: read-only
 	sopEnd                          // keeper: the session has ended: say goodbye, and end
 	sopStarted                      // keeper: the program of window id runs, as pid

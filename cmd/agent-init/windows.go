@@ -28,6 +28,8 @@ type sessionWindow struct {
 	proc    *reaper.Process // nil until it is started
 	started time.Time
 	killing bool
+	record  *recordFile // nil: not recorded
+	place   uint32      // of the record, among those that are written
 }
 
 // maxSessionWindows bounds what a server may have started at once.
@@ -92,12 +94,17 @@ func (s *sessionKeeper) make(name string, argv []string, cols, rows uint16) (*se
 			name = "window" + strconv.Itoa(int(id))
 		}
 	}
-	near, far, err := openTerminal(s.keeper.identity.UID, orDefault(cols, 80), orDefault(rows, 24))
+	record, place, err := s.recordFor(id)
 	if err != nil {
 		return nil, err
 	}
+	near, far, err := openTerminal(s.keeper.identity.UID, orDefault(cols, 80), orDefault(rows, 24))
+	if err != nil {
+		record.close()
+		return nil, err
+	}
 	s.nextID++
-	w := &sessionWindow{id: id, name: name, argv: argv, near: near, far: far, started: time.Now()}
+	w := &sessionWindow{id: id, name: name, argv: argv, near: near, far: far, started: time.Now(), record: record, place: place}
 	s.windows[id] = w
 	return w, nil
 }
@@ -126,6 +133,7 @@ func (s *sessionKeeper) forget(w *sessionWindow) {
 	delete(s.windows, w.id)
 	w.near.Close()
 	w.far.Close()
+	w.record.close()
 }
 
 // windowVariable tells a program that it is in a window, and in which.
@@ -144,6 +152,7 @@ func (s *sessionKeeper) hand(w *sessionWindow, request uint64, again bool) {
 	if s.live == nil {
 		return
 	}
+	s.handRecord(w)
 	m := sessionMessage{op: sopWindow, id: w.id, value: w.started.UnixNano(), arg: request, text: w.name}
 	if w.proc != nil {
 		m.pid = uint32(w.proc.Pid())
@@ -173,6 +182,7 @@ func (s *sessionKeeper) ended(w *sessionWindow) {
 	st := w.proc.Status()
 	delete(s.windows, w.id)
 	w.near.Close()
+	w.record.close()
 	s.tell(sessionMessage{op: sopExited, id: w.id, value: int64(st.Code())})
 	if len(s.windows) == 0 {
 		s.over = true

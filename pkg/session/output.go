@@ -345,7 +345,7 @@ func (w *window) recordTo(r *recorder) {
 		go w.flushRecord()
 	}
 	w.record = r
-	r.header(cols, rows, w.server.config.Name, screen)
+	r.header(cols, rows, w.server.config.Name+": "+w.name, screen)
 }
 
 func (w *window) flushRecord() {

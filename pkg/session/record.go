@@ -11,14 +11,13 @@ import (
 	"unicode/utf8"
 )
 
-// maxRecord is the size of a record, in bytes, at which the next one is begun.
-const maxRecord = 64 << 20
-
-// RecordSpec describes the file that a session is recorded to.
+// RecordSpec describes the file that a window is recorded to.
 type RecordSpec struct {
-	File  *os.File // for appending; the server takes it over
-	Begun time.Time
-	Size  int64 // bytes that are in it already; 0: it needs a header
+	Window uint32
+	File   *os.File // for appending; the server takes it over
+	Begun  time.Time
+	Size   int64 // bytes that are in it already; 0: it needs a header
+	Limit  int64 // bytes at which Host.Full is told
 }
 
 // recorder writes what a window prints as an asciicast, version 2
@@ -30,7 +29,6 @@ type recorder struct {
 	begun time.Time
 	size  int64
 	limit int64
-	asked bool   // for the next file
 	tail  []byte // the beginning of a character whose end has not come yet
 	line  []byte
 	full  func()
@@ -41,7 +39,7 @@ type recorder struct {
 const flushEvery = time.Second
 
 func newRecorder(spec RecordSpec, full func(), broke func(error)) *recorder {
-	return &recorder{file: spec.File, out: bufio.NewWriterSize(spec.File, 64<<10), begun: spec.Begun, size: spec.Size, limit: maxRecord, full: full, broke: broke}
+	return &recorder{file: spec.File, out: bufio.NewWriterSize(spec.File, 64<<10), begun: spec.Begun, size: spec.Size, limit: spec.Limit, full: full, broke: broke}
 }
 
 // header begins a file, with the screen as it is, if there is one.
@@ -75,8 +73,9 @@ func (r *recorder) output(b []byte) {
 		r.event('o', b[:whole])
 	}
 	r.tail = rest
-	if r.size > r.limit && !r.asked {
-		r.asked = true
+	if r.size > r.limit {
+		r.limit += r.limit/4 + 1 // to ask again, should nothing come of it
+		r.flush()                // who is asked looks at the file
 		r.full()
 	}
 }

@@ -56,7 +56,7 @@ func newRig(t *testing.T) *rig {
 			r.events = append(r.events, e)
 		},
 		Changed: func(int, int) {},
-		Full: func() {
+		Full: func(uint32) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.full++

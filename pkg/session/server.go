@@ -40,9 +40,9 @@ type Host struct {
 	Note func(Event)
 	// Changed reports how many windows and attached clients there are.
 	Changed func(windows, clients int)
-	// Full reports that the record is larger than it should be. The next one
-	// comes by Record.
-	Full func()
+	// Full reports that a window's record is larger than it should be. The next
+	// one comes by Record.
+	Full func(window uint32)
 }
 
 // EventKind says what an Event is about.
@@ -98,7 +98,7 @@ type Server struct {
 	clients     map[*client]struct{}
 	opening     map[uint32]opening
 	lastRequest uint32
-	recorder    *recorder
+	records     map[uint32]RecordSpec // of windows that have yet to come
 	ended       bool
 	histories   map[bool]chan struct{}
 }
@@ -117,7 +117,7 @@ func NewServer(c Config) *Server {
 	}
 	slots := func() chan struct{} { return make(chan struct{}, historiesAtATime) }
 	return &Server{config: c, log: log, connections: map[bool]int{}, clients: map[*client]struct{}{}, opening: map[uint32]opening{},
-		histories: map[bool]chan struct{}{true: slots(), false: slots()}}
+		records: map[uint32]RecordSpec{}, histories: map[bool]chan struct{}{true: slots(), false: slots()}}
 }
 
 // Serve accepts clients until ctx ends or the listener breaks.
@@ -208,6 +208,12 @@ func (s *Server) Add(spec WindowSpec) error {
 	w, err := newWindow(s, spec)
 	if err != nil {
 		spec.Master.Close()
+		s.mu.Lock()
+		if record, ok := s.records[spec.ID]; ok {
+			record.File.Close()
+			delete(s.records, spec.ID)
+		}
+		s.mu.Unlock()
 		return err
 	}
 	s.mu.Lock()
@@ -216,10 +222,11 @@ func (s *Server) Add(spec WindowSpec) error {
 	slices.SortFunc(s.windows, func(a, b *window) int { return int(a.id) - int(b.id) })
 	waiting, asked := s.opening[spec.Request]
 	delete(s.opening, spec.Request)
-	record := s.recorder
+	record, recorded := s.records[spec.ID]
+	delete(s.records, spec.ID)
 	s.mu.Unlock()
-	if w.id == 0 && record != nil {
-		w.recordTo(record)
+	if recorded {
+		w.recordTo(s.newRecorder(record))
 	}
 	go w.run()
 	if spec.Again {
@@ -328,23 +335,24 @@ func (s *Server) Shutdown(ctx context.Context) {
 	}
 }
 
-// Record records the first window to a file from now on, and closes the file
-// that it was recorded to before.
+// Record records a window, which may have yet to come, to a file from now on, and
+// closes the file that it was recorded to before.
 func (s *Server) Record(spec RecordSpec) {
-	r := newRecorder(spec, s.config.Host.Full, func(err error) {
-		s.log.Error("the session is no longer recorded", "error", err)
-		s.note(Event{Kind: EventRecordLost})
+	w := s.window(spec.Window)
+	if w == nil {
+		s.mu.Lock()
+		s.records[spec.Window] = spec
+		s.mu.Unlock()
+		return
+	}
+	w.recordTo(s.newRecorder(spec))
+}
+
+func (s *Server) newRecorder(spec RecordSpec) *recorder {
+	return newRecorder(spec, func() { s.config.Host.Full(spec.Window) }, func(err error) {
+		s.log.Error("the window is no longer recorded", "window", spec.Window, "error", err)
+		s.note(Event{Kind: EventRecordLost, Window: spec.Window})
 	})
-	s.mu.Lock()
-	s.recorder = r
-	var w *window
-	if len(s.windows) > 0 && s.windows[0].id == 0 {
-		w = s.windows[0]
-	}
-	s.mu.Unlock()
-	if w != nil {
-		w.recordTo(r)
-	}
 }
 
 // find returns the window that a person means by its number or name; by

@@ -359,6 +359,7 @@ func TestLabSessionDetachedAndRecorded(t *testing.T) {
 	if !resized {
 		t.Errorf("no resize to 77x20 in the record: %s", data)
 	}
+	r.plays(cast)
 	b := r.attach(77, 20, "root", "", "")
 	r.line(b, "exit 6")
 	r.shows(b, "[exit 6]")
