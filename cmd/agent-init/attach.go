@@ -155,11 +155,17 @@ func sessionsCommand() command {
 			if isSet(fs, "json") {
 				enc := json.NewEncoder(e.stdout)
 				enc.SetIndent("", "  ")
-				return enc.Encode(i)
+				return enc.Encode(sessionsReport{1, i})
 			}
 			return writeSessions(e.stdout, i)
 		},
 	}
+}
+
+// sessionsReport is what sessions --json prints.
+type sessionsReport struct {
+	Version int `json:"version"`
+	session.Info
 }
 
 func writeSessions(to io.Writer, i session.Info) error {

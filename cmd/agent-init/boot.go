@@ -182,7 +182,11 @@ func (k *keeper) seal(ctx context.Context) error {
 }
 
 func alreadyKept(dir runtimeDir, err error) *fault {
-	return faultf(exitRules, "it is enough to run agent-init once; agent-init status shows its state", "another agent-init keeps this container already (%s): %w", dir, err)
+	because := ""
+	if !errors.Is(err, unix.EWOULDBLOCK) {
+		because = ": " + err.Error()
+	}
+	return faultf(exitRules, "it is enough to run agent-init once; agent-init status shows its state", "another agent-init keeps this container already (%s%s)", dir, because)
 }
 
 const auditDir = "/var/log/agent-init"

@@ -31,7 +31,7 @@ func (c command) words() string {
 	case "completion":
 		return "bash zsh fish"
 	case "detect":
-		return "npm go apt pip cargo"
+		return "npm go apt pip cargo github-meta"
 	}
 	return ""
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -134,7 +136,11 @@ func explainSubject(p published, s subject, now time.Time) explanation {
 		e.Allowed = e.Allowed && v.Allowed
 		e.Ports = append(e.Ports, v)
 	}
-	if err := e.Denied.read(p.auditFile(), s); err != nil {
+	err := e.Denied.read(p.auditFile(), s)
+	if p.state == nil && errors.Is(err, fs.ErrNotExist) {
+		err = nil // nothing was ever denied here
+	}
+	if err != nil {
 		e.Unknown = err.Error()
 	}
 	if line := e.lineFor(p.policy, s); line != "" {
@@ -203,7 +209,7 @@ func (d *denials) read(file string, s subject) error {
 			return true
 		}
 		e, err := audit.Decode(line)
-		if err != nil || !denied(e) || s.port.Number != 0 && e.Port != 0 && e.Port != s.port.Number {
+		if err != nil || !denied(e) || e.Kind == audit.Grant || s.port.Number != 0 && e.Port != 0 && e.Port != s.port.Number {
 			return true
 		}
 		if s.addr.IsValid() && e.IP != s.addr.String() || !s.addr.IsValid() && e.Name != s.name {

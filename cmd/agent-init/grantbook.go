@@ -180,4 +180,6 @@ func (b grantBook) over(files *policy.Bundle) *policy.Bundle {
 }
 
 // name is what stands in place of a file where a decision is by this grant.
-func (g grant) name() string { return fmt.Sprintf("grant-%d", g.Number) }
+func (g grant) name() string { return fmt.Sprintf("%s%d", grantPrefix, g.Number) }
+
+const grantPrefix = "grant-"

@@ -351,6 +351,9 @@ func (k *keeper) adopt(ctx context.Context, b *policy.Bundle, p *policy.Policy) 
 	k.mu.Lock()
 	k.bundle, k.policy = b, p
 	k.mu.Unlock()
+	if k.ready() { // explain shows no lease that has just ended
+		k.publishLeases(^uint64(0))
+	}
 	// The guard ends its connections first, since without their flows neither
 	// side would hear of it. It is not waited for longer than a moment.
 	k.guard.awaitTaken(k.guard.push())

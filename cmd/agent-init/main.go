@@ -169,7 +169,7 @@ func usage(w io.Writer) {
 	fmt.Fprintf(w, "agent-init: %s\n\nusage: agent-init COMMAND [flags]\n\n", tagline)
 	for _, c := range commands() {
 		if !c.hidden {
-			fmt.Fprintf(w, "  %-10s %s\n", c.name, c.summary)
+			fmt.Fprintf(w, "  %-11s %s\n", c.name, c.summary)
 		}
 	}
 	fmt.Fprint(w, `

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -121,7 +122,7 @@ func roff(s string) string {
 
 // defaultOf is the default of a flag, as --help and the man page show it.
 func defaultOf(f *flag.Flag) string {
-	if f.DefValue == "" || f.DefValue == "false" {
+	if slices.Contains([]string{"", "false", "0", "0s"}, f.DefValue) {
 		return ""
 	}
 	return fmt.Sprintf(" (default %s)", f.DefValue)

@@ -82,6 +82,7 @@ func (k *keeper) operate(ctx context.Context, published uint64) {
 
 // granted answers allow and deny.
 type granted struct {
+	Version  int      `json:"version"`
 	Grant    grant    `json:"grant"`
 	Replaced []grant  `json:"replaced"`
 	Warnings []string `json:"warnings"`
@@ -122,7 +123,7 @@ func (k *keeper) put(ctx context.Context, kind grantKind, p control.Peer, r cont
 	case life > maxFor:
 		return refusal(exitUsage, "write it into a file of "+k.config.dir, "a grant lasts %s at most", shortly(maxFor))
 	}
-	out := granted{Replaced: []grant{}, Warnings: []string{}}
+	out := granted{Version: 1, Replaced: []grant{}, Warnings: []string{}}
 	err := k.changeGrants(ctx, func(b *grantBook) ([]audit.Event, error) {
 		if !k.ready() {
 			return nil, faultf(exitFailure, "start it again", "the keeper is ending")
@@ -191,7 +192,7 @@ func (k *keeper) end(ctx context.Context, p control.Peer, r control.Request) con
 	if err != nil {
 		return refusalOf(err)
 	}
-	return answer(granted{Grant: ended, Replaced: []grant{}, Warnings: []string{}})
+	return answer(granted{Version: 1, Grant: ended, Replaced: []grant{}, Warnings: []string{}})
 }
 
 // shortly is a time as people write it: 10m, 1h30m.

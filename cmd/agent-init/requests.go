@@ -69,6 +69,7 @@ func (g *guard) openRequests(agentUID uint32) (func(context.Context) error, erro
 
 // proposed answers a request.
 type proposed struct {
+	Version int    `json:"version"`
 	Number  uint32 `json:"number,omitempty"` // 0: there is no need for one
 	Target  string `json:"target"`
 	Allowed string `json:"allowed,omitempty"` // the rule that allows it already
@@ -90,7 +91,10 @@ func (g *guard) propose(ctx context.Context, limit *pace, p control.Peer, r cont
 		return refusal(exitUsage, "ask for a shorter one", "the target is longer than %d bytes", maxName)
 	}
 	if rule := allowedBy(g.policy.Load(), line.Text); rule != nil {
-		return answer(proposed{Target: line.Text, Allowed: rule.Source.String()})
+		return answer(proposed{Version: 1, Target: line.Text, Allowed: rule.Source.String()})
+	}
+	if rule := deniedBy(g.policy.Load(), line.Text); rule != nil {
+		return refusal(exitUsage, "ask for the rule to be taken out", "%s denies it, at %s, and no grant opens that", rule, rule.Source)
 	}
 	got, err := g.ask(ctx, message{op: opRequest, name: line.Text, text: plainText(r.Reason), uid: p.UID, pid: int32(p.PID)})
 	switch {
@@ -99,18 +103,29 @@ func (g *guard) propose(ctx context.Context, limit *pace, p control.Peer, r cont
 	case got.err:
 		return refusal(exitFailure, "wait until a person has looked at them", "%s", got.text)
 	}
-	return answer(proposed{Number: got.number, Target: line.Text})
+	return answer(proposed{Version: 1, Number: got.number, Target: line.Text})
 }
 
 // allowedBy is the rule by which an entry about one name is allowed already.
 func allowedBy(p *policy.Policy, target string) *policy.Rule {
-	host, port, hasPort := strings.Cut(target, ":")
-	if hasPort || strings.ContainsAny(host, "*@/ ") {
-		_ = port
+	if strings.ContainsAny(target, ":*@/ ") {
 		return nil // it may be allowed in part
 	}
-	if d := p.Decide(host, https); d.Allowed {
+	if d := p.Decide(target, https); d.Allowed {
 		return d.Rule
+	}
+	return nil
+}
+
+// deniedBy is the rule by which an entry about one name is denied: what a file
+// denies, a person's grant does not open, and of grants the last word counts.
+func deniedBy(p *policy.Policy, target string) *policy.Rule {
+	host, _, _ := strings.Cut(place(target), ":")
+	if strings.ContainsAny(host, "*@/[") {
+		return nil
+	}
+	if m := p.Lookup(host); !m.Allowed && m.Rule != nil && !strings.HasPrefix(m.Rule.Source.File, grantPrefix) {
+		return m.Rule
 	}
 	return nil
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -60,7 +62,12 @@ func findRuntimeDir() (runtimeDir, error) {
 		}
 		errs = append(errs, err)
 	}
-	return "", errors.Join(errs...)
+	// Of those that are there, what is wrong; else nobody has made any.
+	there := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return errors.Is(err, fs.ErrNotExist) })
+	if len(there) == 0 {
+		return "", fs.ErrNotExist
+	}
+	return "", errors.Join(there...)
 }
 
 func checkRuntimeDir(d string) error {

@@ -7,11 +7,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -138,8 +140,11 @@ func probe(ctx context.Context, e environment, asJSON bool) error {
 	return nil
 }
 
-func notRunning(err error) error {
-	return faultf(exitFailure, "start the container with agent-init run, or run agent-init up", "agent-init has not confined this container: %w", err)
+func notRunning(err error) *fault {
+	if errors.Is(err, fs.ErrNotExist) {
+		return faultf(exitFailure, "start the container with agent-init run, or run agent-init up", "agent-init has not confined this container")
+	}
+	return faultf(exitFailure, "restart the container", "the state of agent-init can't be read: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
 const selfTestTime = time.Minute

@@ -74,7 +74,11 @@ func (s *state) write(w io.Writer, ok bool, why []string, colour bool) {
 	}
 	row("mode", "%s, %s, started %s", s.Mode, modeWord(s.Monitor), s.Started.Format(time.RFC3339))
 	row("agent", "%s (uid %d)", s.Agent.User, s.Agent.UID)
-	row("rules", "%s, compared with the plan %s, repaired %d times", s.Firewall.form(), ago(s.Firewall.Verified), s.Firewall.Repairs)
+	compared := "not compared with the plan again yet"
+	if !s.Firewall.Verified.IsZero() {
+		compared = "compared with the plan " + ago(s.Firewall.Verified)
+	}
+	row("rules", "%s, %s, repaired %d times", s.Firewall.form(), compared, s.Firewall.Repairs)
 	row("", "%s", s.Firewall.Why)
 	for _, c := range s.Firewall.Caveats {
 		row("", "weaker: %s", c)
@@ -172,7 +176,9 @@ func waitReady(deadline time.Time) error {
 			return faultf(exitSelfTest, "start without --unsafe-no-firewall", "the container is not confined")
 		case time.Now().After(deadline):
 			if err != nil {
-				return faultf(exitSelfTest, "start the container with agent-init run, or run agent-init up", "agent-init has not confined this container: %w", err)
+				f := notRunning(err)
+				f.code = exitSelfTest
+				return f
 			}
 			return faultf(exitSelfTest, "see agent-init status", "not ready in time: %s", s.Phase)
 		}

@@ -10,10 +10,10 @@ import (
 // Error is one thing that is wrong, or worth a warning, in one place of a
 // policy file.
 type Error struct {
-	Source     Source
-	Text       string // the offending text, shortened
-	Message    string
-	Suggestion string // what was probably meant, "" if nobody knows
+	Source     Source `json:"source"`
+	Text       string `json:"text,omitempty"` // what is offending, shortened
+	Message    string `json:"message"`
+	Suggestion string `json:"suggestion,omitempty"` // what was probably meant, "" if nobody knows
 }
 
 // Error returns `file:line:col: message: "text" (did you mean …?)`.

@@ -44,8 +44,9 @@ func (p Port) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 // Source is a place in a policy file. Line and Col count from 1, Col in bytes;
 // 0 means unknown or the whole file.
 type Source struct {
-	File      string // as named in the Bundle
-	Line, Col int
+	File string `json:"file"` // as named in the Bundle
+	Line int    `json:"line"`
+	Col  int    `json:"col,omitempty"`
 }
 
 // String returns "file:line", which is how rules are cited.

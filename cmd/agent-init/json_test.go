@@ -1,0 +1,85 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/session"
+)
+
+// goldenOf holds what --json of each command prints.
+var goldenOf = map[string]string{
+	"status":   "testdata/status.golden.json",
+	"selftest": "../../pkg/selftest/testdata/passed.golden.json",
+	"check":    "testdata/check.golden.json",
+	"explain":  "testdata/explain.golden.json",
+	"suggest":  "testdata/suggest.golden.json",
+	"allow":    "testdata/granted.golden.json",
+	"deny":     "testdata/granted.golden.json",
+	"request":  "testdata/proposed.golden.json",
+	"grants":   "testdata/grants.golden.json",
+	"sessions": "testdata/sessions.golden.json",
+	"doctor":   "testdata/doctor.golden.json",
+	"log":      "", // lines of the audit log: pkg/audit/testdata
+}
+
+// TestEveryJSONIsHeld: what programs read has a version, and a file that holds it.
+func TestEveryJSONIsHeld(t *testing.T) {
+	for _, c := range visible() {
+		fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
+		if c.flags != nil {
+			c.flags(fs)
+		}
+		file, held := goldenOf[c.name]
+		if has := fs.Lookup("json") != nil; has != held {
+			t.Errorf("%s: --json: %v, held by a file: %v", c.name, has, held)
+		}
+		if file == "" {
+			continue
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		var v struct {
+			Version int `json:"version"`
+		}
+		if err := json.Unmarshal(data, &v); err != nil || v.Version == 0 {
+			t.Errorf("%s: %s has no version (%v)", c.name, file, err)
+		}
+	}
+}
+
+func TestJSONGolden(t *testing.T) {
+	expires := noon.Add(time.Hour)
+	uid := uint32(1000)
+	bad := checkReport{Version: 1, Errors: policy.ErrorList{
+		{Source: policy.Source{File: "allowlist.txt", Line: 2, Col: 1}, Text: "*.com", Message: "the wildcard covers a public suffix"},
+		{Source: policy.Source{File: "policy.yaml", Line: 3, Col: 5}, Text: "allowed", Message: "unknown key", Suggestion: "domains"},
+	}, Warnings: []policy.Error{{Message: "a warning"}}}
+	for file, v := range map[string]any{
+		"check.golden.json": bad,
+		"suggest.golden.json": suggested(t, "!never.example\n", dnsDenied("a.new.example"), dnsDenied("never.example"),
+			audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: "pypi.org", UID: &uid, PID: 7, Comm: "pip"}),
+		"granted.golden.json": granted{Version: 1, Grant: grant{Number: 2, Kind: grantAllow, Target: "a.example", Reason: "why", PID: 7, Made: noon, Expires: expires},
+			Replaced: []grant{{Number: 1, Kind: grantDeny, Target: "a.example", Made: noon}}, Warnings: []string{"has no effect"}},
+		"proposed.golden.json": proposed{Version: 1, Number: 3, Target: "a.example"},
+		"sessions.golden.json": sessionsReport{1, session.Info{Name: "agent", Windows: []session.WindowInfo{
+			{Name: "claude", Title: "a title", Cwd: "/workspace", PID: 42, Cols: 80, Rows: 24, Started: noon, Clients: []session.ClientInfo{
+				{UID: 1000, PID: 50, Attached: noon, Typed: noon, Read: true},
+			}},
+		}}},
+	} {
+		data, err := json.MarshalIndent(v, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, file, append(data, '\n'))
+	}
+}
