@@ -37,7 +37,10 @@ func makeRuntimeDir() (runtimeDir, error) {
 	var errs []error
 	for _, d := range runtimeDirs {
 		err := os.Mkdir(d, 0o755)
-		if err == nil || errors.Is(err, os.ErrExist) {
+		if errors.Is(err, os.ErrExist) {
+			err = takeRuntimeDir(d)
+		}
+		if err == nil {
 			err = checkRuntimeDir(d)
 		}
 		if err == nil {
@@ -48,6 +51,30 @@ func makeRuntimeDir() (runtimeDir, error) {
 		errs = append(errs, fmt.Errorf("%s: %w", d, err))
 	}
 	return "", errors.Join(errs...)
+}
+
+// takeRuntimeDir takes write permission from all but root, if the directory is
+// root's: volumes of Kubernetes are mounted with mode 777. Nobody can have put
+// anything into one that is empty after that.
+func takeRuntimeDir(d string) error {
+	fd, err := unix.Open(d, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), d)
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Uid != 0 || st.Mode&0o022 == 0 {
+		return err // whose it is, is looked at by checkRuntimeDir
+	}
+	if err := unix.Fchmod(fd, 0o755); err != nil {
+		return fmt.Errorf("can be written by others than root: %w", err)
+	}
+	if names, err := f.Readdirnames(1); err != io.EOF {
+		_ = unix.Fchmod(fd, st.Mode&0o7777) // the next start must not take it either
+		return fmt.Errorf("could be written by others than root, and holds %q already (%v)", names, err)
+	}
+	return nil
 }
 
 // findRuntimeDir finds the directory of the running keeper.

@@ -3,7 +3,7 @@
 set -eu
 
 missing=
-for tool in podman:podman netavark:netavark aardvark-dns:aardvark-dns runc:runc nsenter:util-linux ip:iproute2; do
+for tool in podman:podman catatonit:catatonit netavark:netavark aardvark-dns:aardvark-dns runc:runc nsenter:util-linux ip:iproute2; do
 	PATH=$PATH:/usr/lib/podman command -v "${tool%%:*}" >/dev/null || missing="$missing ${tool##*:}"
 done
 [ -n "$missing" ] || exit 0

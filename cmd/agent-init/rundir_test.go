@@ -1,0 +1,63 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/agent-init/agent-init/internal/mustrun"
+)
+
+// TestKernelTakeRuntimeDir: a volume that is mounted for anybody to write is root's alone afterwards, and
+// one that somebody has used already is refused, however often.
+func TestKernelTakeRuntimeDir(t *testing.T) {
+	if os.Geteuid() != 0 {
+		mustrun.Lacks(t, "directories that belong to root need root")
+	}
+	for name, c := range map[string]struct {
+		mode    os.FileMode
+		owner   int
+		planted bool
+		ok      bool
+	}{
+		"root's own":             {0o755, 0, true, true},
+		"a volume":               {0o777, 0, false, true},
+		"a volume with fsGroup":  {0o777 | os.ModeSetgid, 0, false, true},
+		"a volume, used already": {0o777, 0, true, false},
+		"sticky, used already":   {0o777 | os.ModeSticky, 0, true, false},
+		"the agent's":            {0o755, 1000, false, false},
+		"the agent's, for all":   {0o777, 1000, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "run")
+			must := func(err error) {
+				t.Helper()
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			must(os.Mkdir(dir, 0o755))
+			if c.planted {
+				must(os.WriteFile(filepath.Join(dir, statusFile), []byte("{}"), 0o644))
+			}
+			must(os.Chown(dir, c.owner, c.owner))
+			must(os.Chmod(dir, c.mode))
+			for range 2 {
+				err := takeRuntimeDir(dir)
+				if err == nil {
+					err = checkRuntimeDir(dir)
+				}
+				if (err == nil) != c.ok {
+					t.Errorf("got %v, want ok %v", err, c.ok)
+				}
+			}
+		})
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(t.TempDir(), link); err != nil {
+		t.Fatal(err)
+	}
+	if err := takeRuntimeDir(link); err == nil {
+		t.Error("a link was taken")
+	}
+}
