@@ -32,8 +32,8 @@ var ErrReadOnly = errors.New("file system is read-only")
 
 // EnsureAccount gives id a passwd entry and makes its home directory usable:
 // the directory itself and the ones in it that agents write to are given to
-// id. It goes no deeper, follows no link and does not cross a mount point,
-// whose files may be the host's. Its errors are all worth no more than a
+// id, and the engine's volumes that are mounted in it. It goes no deeper, follows
+// no link and does not cross another mount point, whose files may be the host's. Its errors are all worth no more than a
 // warning; errors.Is finds ErrReadOnly and errors.As a *CapabilityError among
 // them.
 func EnsureAccount(id Identity, o AccountOptions) error {
@@ -145,6 +145,10 @@ func ensureHome(id Identity, root string) error {
 	if rel, err := filepath.Rel(root, home); err != nil || rel == "." || strings.HasPrefix(rel, "..") {
 		return nil // such as /nonexistent or /usr/sbin, which must stay root's
 	}
+	return errors.Join(giveVolumes(id, home), giveHome(id, home))
+}
+
+func giveHome(id Identity, home string) error {
 	if err := os.Mkdir(home, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
 		if errors.Is(err, unix.EROFS) || errors.Is(err, unix.EACCES) {
 			return fmt.Errorf("make %s: %w", home, ErrReadOnly)

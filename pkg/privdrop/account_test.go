@@ -1,10 +1,12 @@
 package privdrop
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,10 +16,17 @@ import (
 	"github.com/agent-init/agent-init/internal/mustrun"
 )
 
-// The workspace's owner becomes the agent, unless it is one that must not.
+// The owner of a workspace that is mounted becomes the agent, unless it is one that must not.
 func TestKernelWorkspaceOwner(t *testing.T) {
 	mustrun.Root(t)
-	dir := open(t)
+	dir, unmounted := open(t), open(t)
+	runtime.LockOSThread() // and never unlocked: the mount ends with the thread
+	if err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount(dir, dir, "", unix.MS_BIND, "")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(unmounted, 501, 20); err != nil {
+		t.Fatal(err)
+	}
 	link := filepath.Join(open(t), "link")
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
@@ -35,6 +44,7 @@ func TestKernelWorkspaceOwner(t *testing.T) {
 		{dir, "777", 501, 20, 777, 777},
 		{link, "", 501, 20, 1000, 1000},
 		{dir + "/none", "", 501, 20, 1000, 1000},
+		{unmounted, "", 501, 20, 1000, 1000},
 	} {
 		if err := os.Chown(dir, c.owner, c.group); err != nil {
 			t.Fatal(err)
@@ -128,6 +138,59 @@ func TestKernelHomeMounts(t *testing.T) {
 	out = inMountNamespace(t, private+`mount -t tmpfs none `+home+`; exec "$0"`, home, root)
 	if !strings.Contains(out, "is a mount") {
 		t.Error(out)
+	}
+}
+
+// A volume of the engine changes hands with all that its owner has in it, also
+// where root may not look into what is closed; directories of the host do not.
+func TestKernelHomeVolumes(t *testing.T) {
+	mustrun.Root(t)
+	root := open(t)
+	home := filepath.Join(root, "agent")
+	for name, owner := range map[string]int{
+		"volumes/state/_data": 1000, "volumes/state/_data/deep": 1000, "volumes/state/_data/deep/er": 1000, "volumes/state/_data/roots": 0,
+		"volumes/fresh/_data": 0, "volumes/full/_data": 0, "volumes/full/_data/x": 0, "volumes/mine/_data": 501, "volumes/mine/_data/x": 1000,
+		"host": 1000, "inner": 1000, "outside": 1000, "agent": 1000, "agent/.cache": 1000, "agent/.config": 0,
+		"agent/.claude": 1000, "agent/.codex": 1000, "agent/.gemini": 1000, "agent/.qwen": 1000, "agent/.host": 1000,
+	} {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chown(path, owner, owner); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(home, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	state := filepath.Join(root, "volumes/state/_data")
+	if err := os.WriteFile(state+"/deep/er/file", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(root+"/outside", state+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{state + "/deep/er/file", state + "/link"} {
+		if err := os.Lchown(name, 1000, 1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script := `set -e; cd ` + root + `; mount --make-rprivate /; mount -t tmpfs none agent/.config
+		for v in state:claude fresh:codex full:gemini mine:qwen; do mount --bind volumes/${v%:*}/_data agent/.${v#*:}; done
+		mount --bind host agent/.host; mkdir volumes/state/_data/deep/mount; mount --bind inner agent/.claude/deep/mount
+		exec setpriv --bounding-set=-dac_override,-dac_read_search,-fowner "$0"`
+	if out := inMountNamespace(t, script, home, root); out != "ok\n" {
+		t.Error(out)
+	}
+	for name, want := range map[string]int{
+		"volumes/state/_data": 501, "volumes/state/_data/deep": 501, "volumes/state/_data/deep/er": 501, "volumes/state/_data/deep/er/file": 501,
+		"volumes/state/_data/link": 501, "volumes/state/_data/roots": 0, "volumes/fresh/_data": 501, "volumes/full/_data": 0, "volumes/full/_data/x": 0,
+		"volumes/mine/_data/x": 1000, "host": 1000, "inner": 1000, "outside": 1000,
+	} {
+		if got := ownerOf(t, filepath.Join(root, name)); got != want {
+			t.Errorf("%s belongs to %d, want %d", name, got, want)
+		}
 	}
 }
 

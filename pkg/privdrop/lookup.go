@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // The agent account, where an image says nothing else.
@@ -31,7 +31,7 @@ type LookupOptions struct {
 	HostUID, HostGID string
 
 	// Workspace is the directory whose owner "auto" takes over if HostUID is
-	// empty; empty means none.
+	// empty and it was mounted; empty means none.
 	Workspace string
 
 	// Reserved are uids that the agent may never have, such as the guard's.
@@ -159,18 +159,20 @@ func (o LookupOptions) hostIDs() (uid, gid uint32, err error) {
 }
 
 // workspaceOwner returns the owner of the workspace, or 0 if it is nobody that
-// the agent can be.
+// the agent can be. A directory of the image itself says nothing about who works
+// in it: only one that was mounted counts.
 func (o LookupOptions) workspaceOwner(hostGID uint32) (uid, gid uint32) {
 	if o.Workspace == "" {
 		return 0, hostGID
 	}
 	// A link could point at a directory of anybody.
-	info, err := os.Lstat(o.Workspace)
-	if err != nil || !info.IsDir() {
+	fd, err := unix.Open(o.Workspace, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
 		return 0, hostGID
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || stat.Uid == 0 || stat.Uid == noID {
+	defer unix.Close(fd)
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil || stat.Uid == 0 || stat.Uid == noID || !mounted(fd) {
 		return 0, hostGID
 	}
 	if slices.Contains(o.Reserved, stat.Uid) {
