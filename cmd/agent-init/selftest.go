@@ -142,7 +142,7 @@ func probe(ctx context.Context, e environment, asJSON bool) error {
 
 func notRunning(err error) *fault {
 	if errors.Is(err, fs.ErrNotExist) {
-		return faultf(exitFailure, "start the container with agent-init run, or run agent-init up", "agent-init has not confined this container")
+		return faultf(exitFailure, `start the container with agent-init run (a devcontainer: "overrideCommand": false), or run agent-init up`, "agent-init has not confined this container")
 	}
 	return faultf(exitFailure, "restart the container", "the state of agent-init can't be read: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 }
