@@ -130,7 +130,12 @@ func (e *engine) docker(args ...string) result {
 }
 
 func run(name string, args ...string) result {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	return runFor(2*time.Minute, name, args...)
+}
+
+// runFor is run with another time to wait.
+func runFor(limit time.Duration, name string, args ...string) result {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.WaitDelay = time.Second
