@@ -3,12 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"strings"
 	"time"
 
@@ -111,9 +108,14 @@ func (g suggestion) text() string {
 // append adds the lines to a file, and says which.
 func (r suggestions) append(e environment, path string) error {
 	have := map[string]bool{}
-	old, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return faultf(exitFailure, "give a file that can be written", "%w", err)
+	f, err := openPlain(path)
+	if err != nil {
+		return faultf(exitFailure, "give a file that can be written, by a path without links", "%w", err)
+	}
+	defer f.Close()
+	old, err := io.ReadAll(f)
+	if err != nil {
+		return faultf(exitFailure, "give a file that can be written, by a path without links", "%w", err)
 	}
 	for line := range strings.Lines(string(old)) {
 		entry, _, _ := strings.Cut(line, "#")
@@ -132,13 +134,8 @@ func (r suggestions) append(e environment, path string) error {
 		}
 	}
 	if added > 0 {
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
-		if err == nil {
-			_, err = f.Write(b.Bytes())
-			err = errors.Join(err, f.Close())
-		}
-		if err != nil {
-			return faultf(exitFailure, "give a file that can be written", "%w", err)
+		if _, err := f.Write(b.Bytes()); err != nil {
+			return faultf(exitFailure, "give a file that can be written, by a path without links", "%w", err)
 		}
 	}
 	_, err = fmt.Fprintf(e.stderr, "%d lines added to %s, %d were in it\n", added, path, len(r.Lines)-added)
