@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
@@ -253,4 +254,33 @@ func nft(args []string) (detail, error) {
 		return out, fmt.Errorf("flush ruleset: %w", err)
 	}
 	return out, nil
+}
+
+// hoard opens connections to a unix socket and holds them.
+func hoard(args []string) (detail, error) {
+	var o options
+	fs := flags("hoard")
+	o.register(fs, "")
+	n := fs.Int("n", 100, "connections")
+	hold := fs.Duration("hold", 5*time.Second, "how long")
+	a, err := parse(fs, args, 1)
+	if err != nil {
+		return nil, err
+	}
+	var failed error
+	open := 0
+	for range *n {
+		c, err := net.DialTimeout("unix", a[0], o.timeout)
+		if err == nil {
+			defer c.Close()
+			_, err = c.Write([]byte(o.send))
+		}
+		if err != nil {
+			failed = err
+			continue
+		}
+		open++
+	}
+	time.Sleep(*hold)
+	return detail{"open": open}, failed
 }

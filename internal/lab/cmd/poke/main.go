@@ -66,6 +66,7 @@
 //	kill PID SIGNAL          ok if the signal was sent
 //	ptrace PID, vmwrite PID  attach; process_vm_writev of nothing much
 //	getfd PID FD             a copy of its descriptor, by pidfd_getfd
+//	hoard PATH               opens -n N connections to a unix socket, sends -esc TEXT on each and holds them for -hold D
 //	nft                      list the nftables rules, then try to flush them; ok if the flush went through
 //
 // Around another operation, whose result becomes Detail["result"]:
@@ -109,7 +110,7 @@ func ops() map[string]op {
 		"resolve": resolve, "dns": query, "http": fetch, "stream": stream, "tls": secure, "upgrade": upgrade,
 		"ping": ping, "rawip": rawIP, "fragsyn": fragSYN, "forge": forge, "guess": guess, "fragudp": fragUDP, "packet": packet,
 		"read": readFile, "write": writeFile, "unix": unixSocket, "self": self, "syscall": anySyscall,
-		"setuid": setuid, "setgid": setgid, "kill": kill, "ptrace": ptrace, "vmwrite": vmWrite, "getfd": getFD, "nft": nft,
+		"setuid": setuid, "setgid": setgid, "kill": kill, "ptrace": ptrace, "vmwrite": vmWrite, "getfd": getFD, "hoard": hoard, "nft": nft,
 		"as": as, "run": program, "unshare": unshare, "setns": setns, "without-netlink": withoutNetlink,
 	}
 }
