@@ -48,7 +48,7 @@ demo: build
 	@$(GO) run ./internal/lab/cmd/demo
 
 ## test: everything: unit tests, network lab, containers (needs root; installs what it lacks)
-test: test-prepare test-unit test-lab test-lab-modes test-container test-agents test-places
+test: test-prepare test-unit test-lab test-lab-modes test-container test-images test-agents test-places
 
 test-prepare:
 	@test/prepare.sh all
@@ -75,6 +75,10 @@ test-lab-modes: build
 ## test-container: the images, in a real engine of the test's own (needs root)
 test-container: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/container.sh
+
+## test-images: the base images: Alpine's target, the languages, the other architecture's binary (needs root)
+test-images: build
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/images.sh
 
 ## test-agents: every agent's image, against the names that it may reach, and their interfaces in a session (needs root; gets the agents with npm)
 test-agents: build
@@ -160,5 +164,5 @@ clean:
 help:
 	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build release reproducible demo test test-prepare test-unit test-lab test-lab-modes test-container test-agents test-places test-gvisor lint fuzz bench supervision scorecard man publish clean help image \
+.PHONY: build release reproducible demo test test-prepare test-unit test-lab test-lab-modes test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard man publish clean help image \
 	image-base $(VARIANTS:%=image-%) $(AGENTS:%=image-%)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # container.sh runs the container tests from nothing: the private engine, an image to build on, the
 # images under test, the tests, and the engine's end. Arguments go to "go test": -run, -v, … The images of
-# the other agents are agents.sh's.
+# the other agents are agents.sh's, the further base images images.sh's.
 #
 # The binary under test is built from this tree, or is the one that AGENT_INIT_BIN names.
 # KEEP_ENGINE=1 leaves the engine running for the next time.
@@ -41,4 +41,4 @@ export AGENT_INIT_XTABLES_IMAGE
 docker image prune -f >/dev/null
 
 export AGENT_INIT_MUST_RUN=1 AGENT_INIT_IMAGE=agent-init-test/agent-base AGENT_INIT_CLAUDE_IMAGE=agent-init-test/agent-claude
-go test -count=1 -timeout 20m -skip '^TestContainer(Agents|Places)' "$@" ./test/container
+go test -count=1 -timeout 20m -skip '^TestContainer(Agents|Images|Places)' "$@" ./test/container

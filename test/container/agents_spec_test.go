@@ -14,7 +14,8 @@ type agentSpec struct {
 	allow   string   // the provider's entry, where the agent has none of its own
 	env     []string // credentials that the far side takes
 	prompt  []string // after the program
-	quiet   []string // variables of the image that turn something off: unset for the vendor's defaults
+	quiet   []string // what turns the vendor's defaults on again: variables to unset, files to empty, flags
+	off     []string // what the image turns off: variables, and settings of files, as FILE: TEXT
 }
 
 const question = "say hello"
@@ -24,28 +25,38 @@ func agents() []agentSpec {
 	const anthropic = "ANTHROPIC_API_KEY=sk-ant-test"
 	return []agentSpec{
 		{name: "claude", from: "npm", env: []string{anthropic}, prompt: []string{"-p", question},
-			quiet: []string{"DISABLE_AUTOUPDATER", "DISABLE_UPDATES", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"}},
+			quiet: []string{"DISABLE_AUTOUPDATER", "DISABLE_UPDATES", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"},
+			off:   []string{"DISABLE_AUTOUPDATER=1", "DISABLE_UPDATES=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"}},
 		{name: "codex", from: "npm", env: []string{"CODEX_API_KEY=sk-test"}, prompt: []string{"exec", "--skip-git-repo-check", question},
-			quiet: []string{"--enable", "api_key_model_discovery", "--enable", "plugins", "-c", "analytics.enabled=true", "-c", "check_for_update_on_startup=true"}},
+			quiet: []string{"--enable", "api_key_model_discovery", "--enable", "plugins", "-c", "analytics.enabled=true", "-c", "check_for_update_on_startup=true"},
+			off:   []string{"/etc/codex/config.toml: check_for_update_on_startup = false", "/etc/codex/config.toml: [analytics]enabled = false"}},
 		{name: "gemini", from: "npm", env: []string{"GEMINI_API_KEY=test"}, prompt: []string{"-m", "gemini-2.5-flash", "-p", question},
-			quiet: []string{"/etc/gemini-cli/system-defaults.json"}},
+			quiet: []string{"/etc/gemini-cli/system-defaults.json"},
+			off:   []string{`/etc/gemini-cli/system-defaults.json: "enableAutoUpdate": false, "enableAutoUpdateNotification": false`, `/etc/gemini-cli/system-defaults.json: "usageStatisticsEnabled": false`}},
 		{name: "opencode", from: "npm", allow: "api.anthropic.com", env: []string{anthropic},
 			prompt: []string{"run", "-m", "anthropic/claude-sonnet-4-5", question},
 			quiet: []string{"OPENCODE_DISABLE_AUTOUPDATE", "OPENCODE_DISABLE_MODELS_FETCH", "OPENCODE_DISABLE_LSP_DOWNLOAD",
-				"OPENCODE_DISABLE_DEFAULT_PLUGINS", "OPENCODE_DISABLE_SHARE"}},
+				"OPENCODE_DISABLE_DEFAULT_PLUGINS", "OPENCODE_DISABLE_SHARE"},
+			off: []string{"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1", "OPENCODE_DISABLE_SHARE=1"}},
 		{name: "qwen", from: "npm", env: []string{"OPENAI_API_KEY=sk-test", "OPENAI_MODEL=qwen3-coder-plus",
 			"OPENAI_BASE_URL=https://dashscope.aliyuncs.com/compatible-mode/v1"}, prompt: []string{"--auth-type", "openai", "-p", question},
-			quiet: []string{"/etc/qwen-code/system-defaults.json", "QWEN_USAGE_STATISTICS_ENABLED"}},
-		{name: "crush", from: "GitHub"},
+			quiet: []string{"/etc/qwen-code/system-defaults.json", "QWEN_USAGE_STATISTICS_ENABLED"},
+			off:   []string{`/etc/qwen-code/system-defaults.json: "enableAutoUpdate": false`, `/etc/qwen-code/system-defaults.json: "usageStatisticsEnabled": false`, "QWEN_USAGE_STATISTICS_ENABLED=false"}},
+		{name: "crush", from: "GitHub",
+			off: []string{"CRUSH_DISABLE_METRICS=1", "DO_NOT_TRACK=1", "CRUSH_DISABLE_PROVIDER_AUTO_UPDATE=1"}},
 		{name: "pi", from: "npm", allow: "api.anthropic.com", env: []string{anthropic},
 			prompt: []string{"-p", "--provider", "anthropic", "--model", "claude-sonnet-4-5", question},
-			quiet:  []string{"PI_OFFLINE", "PI_SKIP_VERSION_CHECK", "PI_TELEMETRY"}},
+			quiet:  []string{"PI_OFFLINE", "PI_SKIP_VERSION_CHECK", "PI_TELEMETRY"},
+			off:    []string{"PI_OFFLINE=1", "PI_SKIP_VERSION_CHECK=1", "PI_TELEMETRY=0"}},
 		{name: "copilot", from: "npm", allow: "api.openai.com", env: []string{"COPILOT_PROVIDER_BASE_URL=https://api.openai.com/v1",
 			"COPILOT_PROVIDER_TYPE=openai", "COPILOT_PROVIDER_API_KEY=sk-test", "COPILOT_MODEL=gpt-4.1"},
-			prompt: []string{"-p", question, "--allow-all-tools"}, quiet: []string{"COPILOT_AUTO_UPDATE"}},
+			prompt: []string{"-p", question, "--allow-all-tools"}, quiet: []string{"COPILOT_AUTO_UPDATE"},
+			off: []string{"COPILOT_AUTO_UPDATE=false"}},
 		{name: "goose", from: "npm", allow: "api.openai.com", env: []string{"GOOSE_PROVIDER=openai", "GOOSE_MODEL=gpt-4.1", "OPENAI_API_KEY=sk-test"},
-			prompt: []string{"run", "--no-session", "-t", question}, quiet: []string{"GOOSE_TELEMETRY_OFF"}},
-		{name: "aider", from: "PyPI"},
+			prompt: []string{"run", "--no-session", "-t", question}, quiet: []string{"GOOSE_TELEMETRY_OFF"},
+			off: []string{"GOOSE_TELEMETRY_OFF=1"}},
+		{name: "aider", from: "PyPI",
+			off: []string{"AIDER_CHECK_UPDATE=false", "AIDER_ANALYTICS=false"}},
 		{name: "cursor", program: "cursor-agent", from: "the vendor"},
 	}
 }

@@ -62,6 +62,62 @@ func (r row) String() string {
 	return fmt.Sprintf("%s %s | %s | %s |", r.stable(), size, r.contacts(r.shipped), r.contacts(r.vendor))
 }
 
+// outcome is what came of an agent in a place.
+func (r row) outcome(prompted, blocked bool) string {
+	switch {
+	case !blocked:
+		return "**not blocked**"
+	case !r.real:
+		return "stand-in, blocked"
+	case !prompted:
+		return "**no answer**"
+	}
+	return "yes"
+}
+
+// checkPlace compares one column of the documentation's table of agents and places with what was found in a test of that place, or
+// writes it where AGENT_INIT_UPDATE=1 is set. The column is the one that has the place's name as its head.
+func checkPlace(t *testing.T, place string, found map[string]string) {
+	t.Helper()
+	data, err := os.ReadFile(tableFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(data), "\n")
+	column := -1
+	for i, line := range lines {
+		cells := strings.Split(line, "|")
+		if !strings.HasPrefix(line, "|") {
+			column = -1
+			continue
+		}
+		for c, cell := range cells {
+			if strings.TrimSpace(cell) == place {
+				column = c
+			}
+		}
+		name := strings.TrimSpace(cells[1])
+		want, ok := found[name]
+		if column < 0 || !ok {
+			continue
+		}
+		delete(found, name)
+		if got := strings.TrimSpace(cells[column]); got != want && os.Getenv("AGENT_INIT_UPDATE") != "1" {
+			t.Errorf("%s says %q of %s in %s, and this run %q (AGENT_INIT_UPDATE=1 writes it)", tableFile, got, name, place, want)
+		}
+		cells[column] = " " + want + " "
+		lines[i] = strings.Join(cells, "|")
+	}
+	for name := range found {
+		t.Errorf("%s has no line for %s with a column %q", tableFile, name, place)
+	}
+	if os.Getenv("AGENT_INIT_UPDATE") == "1" {
+		if err := os.WriteFile(tableFile, []byte(strings.Join(lines, "\n")), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // checkTable compares the table of the documentation with what was found, or writes it where
 // AGENT_INIT_UPDATE=1 is set. The size depends on the engine, and which names an agent asks for in one run
 // on its timing: these columns are written, and not compared.

@@ -25,6 +25,7 @@ func TestContainerAgents(t *testing.T) {
 	n.start(t, e)
 	real := strings.Fields(os.Getenv("AGENT_INIT_AGENTS_REAL"))
 	var rows []row
+	bridge, strict := map[string]string{}, map[string]string{} // what came of each agent, on two ways to run Docker
 	for _, a := range agents() {
 		if !slices.Contains(built, a.name) {
 			continue
@@ -40,10 +41,20 @@ func TestContainerAgents(t *testing.T) {
 			r.versioned = t.Run("version", func(t *testing.T) { testAgentVersion(t, e, a, image, r.version) })
 			if r.real {
 				t.Run("drift", func(t *testing.T) { r.shipped, r.vendor = testDrift(t, e, n, a, image) })
-				r.prompted = t.Run("confined", func(t *testing.T) { r.blocked = testConfinedAgent(t, e, n, a, image) })
+				r.prompted = t.Run("confined", func(t *testing.T) { r.blocked = testConfinedAgent(t, e, n, a, image, onBridge()) })
 			} else {
-				t.Run("confined", func(t *testing.T) { r.blocked = testConfinedStandIn(t, e, n, a, image) })
+				t.Run("confined", func(t *testing.T) { r.blocked = testConfinedStandIn(t, e, n, a, image, onBridge()) })
 			}
+			bridge[a.name] = r.outcome(r.prompted, r.blocked)
+			t.Run("hardened", func(t *testing.T) {
+				var prompted, blocked bool
+				if r.real {
+					prompted = t.Run("confined", func(t *testing.T) { blocked = testConfinedAgent(t, e, n, a, image, hardened(t, e)) })
+				} else {
+					t.Run("confined", func(t *testing.T) { blocked = testConfinedStandIn(t, e, n, a, image, hardened(t, e)) })
+				}
+				strict[a.name] = r.outcome(prompted, blocked)
+			})
 			rows = append(rows, r)
 		})
 	}
@@ -55,7 +66,28 @@ func TestContainerAgents(t *testing.T) {
 		}
 	})
 	checkTable(t, rows)
+	checkPlace(t, "Docker", bridge)
+	checkPlace(t, "Docker: own network, read-only root, no new privileges", strict)
 }
+
+// setting is how a container is run, besides what every run has.
+type setting struct {
+	options []string
+	denied  []string
+}
+
+// onBridge is the engine's default network.
+func onBridge() setting { return setting{denied: args(denied4(bridgeGateway), denied6())} }
+
+// hardened is a user-defined network, which has the engine's own DNS and no IPv6, and a root that can't be written.
+func hardened(t *testing.T, e *engine) setting {
+	network, gateway := newNetwork(t, e)
+	return setting{denied: denied4(gateway), options: []string{"--network", network, "--read-only", "--tmpfs=/tmp",
+		"--tmpfs=/home/agent:uid=1000,gid=1000", "--security-opt=no-new-privileges"}}
+}
+
+// noHelpers is true where nothing could give more privileges, or take the place of agent-init.
+const noHelpers = `for p in sudo doas pkexec tini docker-init dumb-init catatonit; do ! command -v $p || exit 1; done`
 
 // testAgentImage holds what every agent's image promises.
 func testAgentImage(t *testing.T, e *engine, a agentSpec, image string) {
@@ -67,7 +99,7 @@ func testAgentImage(t *testing.T, e *engine, a agentSpec, image string) {
 	for _, check := range []struct{ name, user, script string }{
 		{"no-setuid-no-setgid", "0", `test -z "$(find / -xdev -perm /6000)"`},
 		{"no-file-capability", "0", `test -z "$(find / -xdev -type f -exec getcap {} +)"`},
-		{"no-sudo", "0", `! command -v sudo`},
+		{"no-sudo-and-no-other-init", "0", noHelpers},
 		{"agent-can-not-change-itself", "agent", `test -x "$(readlink -f "$(command -v ` + program + `)")" && test -z "$(find /opt /usr/local /etc -xdev -writable ! -type l)"`},
 		{"state-is-the-agents", "agent", `for d in ` + strings.Join(volumes, " ") + `; do touch "$d/x" && test -O "$d" || exit 1; done; touch ~/x`},
 		{"policy", "agent", `agent-init check && agent-init check --effective`},
@@ -80,7 +112,19 @@ func testAgentImage(t *testing.T, e *engine, a agentSpec, image string) {
 			}
 		})
 	}
-	for _, label := range []string{"org.opencontainers.image.title", "org.opencontainers.image.version", "org.opencontainers.image.licenses", "org.agent-init.agent"} {
+	env := strings.Fields(e.must(t, "inspect", "--format", "{{range .Config.Env}}{{.}} {{end}}", image))
+	for _, off := range a.off {
+		file, setting, isFile := strings.Cut(off, ": ")
+		switch {
+		case isFile && e.docker("run", "--name", e.name(t), "--network=none", "--user=agent", "--entrypoint=sh", image, "-c",
+			fmt.Sprintf("tr -d '\n' <%s | grep -qF -- %q && test ! -w %[1]s", file, setting)).code != 0:
+			t.Errorf("%s does not say %s, or the agent could change it", file, setting)
+		case !isFile && !slices.Contains(env, off):
+			t.Errorf("%s is not in the image's environment: %q", off, env)
+		}
+	}
+	for _, label := range []string{"org.opencontainers.image.title", "org.opencontainers.image.description", "org.opencontainers.image.documentation",
+		"org.opencontainers.image.version", "org.opencontainers.image.licenses", "org.agent-init.agent", "org.agent-init.agent.version", "org.agent-init.base"} {
 		if got := e.must(t, "inspect", "--format", fmt.Sprintf("{{index .Config.Labels %q}}", label), image); got == "" || got == "<no value>" {
 			t.Errorf("the label %s is missing", label)
 		}
@@ -105,11 +149,10 @@ func (a agentSpec) credentials() []string {
 
 // testConfinedAgent has the agent answer one prompt with nothing allowed but what its image allows, and
 // the provider where there is none; and then tries what must be refused.
-func testConfinedAgent(t *testing.T, e *engine, n *internet, a agentSpec, image string) (blocked bool) {
+func testConfinedAgent(t *testing.T, e *engine, n *internet, a agentSpec, image string, s setting) (blocked bool) {
 	n.forget()
-	denied := args(denied4(bridgeGateway), denied6())
-	out := e.docker(args([]string{"run", "--name", e.name(t)}, privileges(), allow(t, a.allow+"\n"), agent(t, n), a.credentials(),
-		[]string{image, "bash", "/test/agent.sh"}, a.asShipped(), []string{"--"}, denied)...)
+	out := e.docker(args([]string{"run", "--name", e.name(t)}, privileges(), s.options, allow(t, a.allow+"\n"), agent(t, n), a.credentials(),
+		[]string{image, "bash", "/test/agent.sh"}, a.asShipped(), []string{"--"}, s.denied)...)
 	t.Logf("docker run took %v", out.took)
 	r := parseReport(t, out.stdout)
 	if !r.started {
@@ -118,20 +161,19 @@ func testConfinedAgent(t *testing.T, e *engine, n *internet, a agentSpec, image 
 	if r.command != "0" || !strings.Contains(out.stdout, fakellm.Text) {
 		t.Errorf("%s ended %q, want 0 and %q\n%s%s", a.name, r.command, fakellm.Text, out.stdout, out.stderr)
 	}
-	return mustBeBlocked(t, n, r, denied, policyOf(t, a))
+	return mustBeBlocked(t, n, r, s.denied, policyOf(t, a))
 }
 
 // testConfinedStandIn tries what must be refused, in the image of a stand-in.
-func testConfinedStandIn(t *testing.T, e *engine, n *internet, a agentSpec, image string) (blocked bool) {
+func testConfinedStandIn(t *testing.T, e *engine, n *internet, a agentSpec, image string, s setting) (blocked bool) {
 	n.forget()
-	denied := args(denied4(bridgeGateway), denied6())
-	out := e.docker(args([]string{"run", "--name", e.name(t)}, privileges(), agent(t, n),
-		[]string{image, "bash", "/test/agent.sh"}, a.command(), []string{"--version", "--"}, denied)...)
+	out := e.docker(args([]string{"run", "--name", e.name(t)}, privileges(), s.options, agent(t, n),
+		[]string{image, "bash", "/test/agent.sh"}, a.command(), []string{"--version", "--"}, s.denied)...)
 	r := parseReport(t, out.stdout)
 	if !r.started || r.command != "0" {
 		t.Fatalf("exit %d\n%s%s", out.code, out.stdout, out.stderr)
 	}
-	return mustBeBlocked(t, n, r, denied, policyOf(t, a))
+	return mustBeBlocked(t, n, r, s.denied, policyOf(t, a))
 }
 
 // mustBeBlocked checks the refusals as the agent saw them, its privileges, and that the far side saw

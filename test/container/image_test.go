@@ -12,6 +12,7 @@ func testImage(t *testing.T, e *engine) {
 		for _, check := range []struct{ name, user, script string }{
 			{"no-setuid-no-setgid", "0", `test -z "$(find / -xdev -perm /6000)"`},
 			{"no-file-capability", "0", `test -z "$(find / -xdev -type f -exec getcap {} +)"`},
+			{"no-sudo-and-no-other-init", "0", noHelpers},
 			{"agent-is-1000", "agent", `test "$(id -u):$(id -g):$(id -G)" = 1000:1000:1000 && test "$PWD" = /workspace && touch /workspace/x ~/x`},
 			{"agent-can-change-nothing-of-ours", "agent", `for f in /usr/local/bin/agent-init /usr/local/bin /etc/agent-init /etc/agent-init/allowlist.d ` +
 				`/run/agent-init /var/log/agent-init /etc/passwd; do test -e $f && test ! -w $f || exit 1; done`},

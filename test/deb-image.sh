@@ -1,0 +1,39 @@
+#!/bin/sh
+# deb-image.sh builds an image that has further Debian packages on top of the one of base-image.sh, without a network at build
+# time, and prints its name:
+#
+#   test/deb-image.sh NEW-IMAGE PACKAGE…
+#
+# What the packages depend on is worked out by this machine's apt from the list of what that root filesystem has. They are kept in
+# AGENT_INIT_TEST_CACHE.
+set -eu
+cd "$(dirname "$0")/.."
+
+cache=${AGENT_INIT_TEST_CACHE:-${XDG_CACHE_HOME:-/var/cache}/agent-init-test}
+new=$1
+shift
+base=$(test/base-image.sh)
+debs=$cache/debs-$(echo "$*" | tr ' ' _)-$(uname -m)
+
+if [ ! -e "$debs/complete" ]; then
+	rm -rf "$debs"
+	mkdir -p "$debs/partial"
+	tar -xOf "$cache/debian-bookworm-$(uname -m).tar" ./var/lib/dpkg/status >"$debs/status"
+	apt-get update -qq >&2
+	apt-get install -qq -y --download-only --no-install-recommends -o Dir::State::status="$debs/status" \
+		-o Dir::Cache::archives="$debs" -o APT::Sandbox::User=root -- "$@" >"$cache/deb-image.log" 2>&1 || {
+		tail -n 20 "$cache/deb-image.log" >&2
+		exit 1
+	}
+	touch "$debs/complete"
+fi
+
+context=$(mktemp -d)
+trap 'rm -r "$context"' EXIT
+cp "$debs"/*.deb "$context"
+printf 'FROM %s\nCOPY *.deb /tmp/debs/\nRUN dpkg -i /tmp/debs/*.deb && rm -r /tmp/debs\n' "$base" >"$context/Dockerfile"
+docker build -q --network=none -t "$new" "$context" >"$context/log" 2>&1 || {
+	tail -n 20 "$context/log" >&2
+	exit 1
+}
+echo "$new"

@@ -1,0 +1,138 @@
+#!/bin/sh
+# images.sh builds and tests the base images that container.sh doesn't: the Alpine target on a root of musl and BusyBox
+# (alpine-root.sh), the variants for languages, each configured for a mirror of its own, and the binary of the other architecture
+# under qemu. Arguments go to "go test": -run, -v, …
+set -eu
+cd "$(dirname "$0")/.."
+
+AGENT_INIT_TEST_CACHE=${AGENT_INIT_TEST_CACHE:-${XDG_CACHE_HOME:-/var/cache}/agent-init-test}
+export AGENT_INIT_TEST_CACHE
+node=22.23.3
+npm=10.9.9
+context=$(mktemp -d)
+finish() {
+	rm -r "$context"
+	[ "${KEEP_ENGINE:-}" = 1 ] || test/engine.sh stop
+}
+trap finish EXIT
+trap 'exit 130' INT TERM
+
+mkdir "$context/bin"
+for arch in amd64 arm64; do
+	CGO_ENABLED=0 GOARCH=$arch go build -trimpath -buildvcs=false -ldflags='-s -w' -o "$context/bin/agent-init-$arch" ./cmd/agent-init
+done
+case $(uname -m) in
+aarch64) machine=arm64 other=x86_64 ;;
+*) machine=amd64 other=aarch64 ;;
+esac
+if [ -n "${AGENT_INIT_BIN:-}" ]; then
+	cp "$AGENT_INIT_BIN" "$context/bin/agent-init"
+else
+	cp "$context/bin/agent-init-$machine" "$context/bin/agent-init"
+fi
+
+engine=$(test/engine.sh start)
+export DOCKER_HOST="${engine#DOCKER_HOST=}"
+docker buildx version >/dev/null 2>&1 || export DOCKER_BUILDKIT=0
+
+build() {
+	docker build -q --network=none "$@" >"$context/build.log" 2>&1 || {
+		cat "$context/build.log" >&2
+		exit 1
+	}
+}
+
+debian=$(test/base-image.sh)
+alpine=$(test/alpine-root.sh)
+base() {
+	build -f Dockerfile.base "$@" "$context"
+}
+
+# variant NAME IMAGE MANAGER [OPTION…]: IMAGE with the files of $context/NAME, whose Dockerfile's lines are read from standard input.
+variant() {
+	name=$1 from=$2 manager=$3
+	shift 3
+	mkdir -p "$context/$name"
+	{
+		echo "FROM $from"
+		cat
+	} >"$context/$name/Dockerfile"
+	build -t "agent-init-test/base-$name" "$context/$name"
+	base --target debian --build-arg DEBIAN="agent-init-test/base-$name" --build-arg DETECT="$manager" -t "agent-init-test/variant-$name"
+}
+
+base --target debian --build-arg DEBIAN="$debian" -t agent-init-test/agent-base
+base --target alpine --build-arg DEBIAN="$debian" --build-arg ALPINE="$alpine" -t agent-init-test/agent-alpine
+images/fetch.sh codex >/dev/null
+build --build-arg BASE=agent-init-test/agent-alpine -t agent-init-test/agent-codex-alpine images/codex
+
+# npm_pack PACKAGE FILE gets a package of npm's, once.
+npm_pack() {
+	[ -e "$AGENT_INIT_TEST_CACHE/agents/$2" ] || {
+		mkdir -p "$AGENT_INIT_TEST_CACHE/agents"
+		packed=$(npm pack --silent --pack-destination "$context" "$1")
+		mv "$context/$packed" "$AGENT_INIT_TEST_CACHE/agents/$2"
+	}
+}
+npm_pack "node-linux-$(uname -m | sed 's/x86_64/x64/; s/aarch64/arm64/')@$node" "node-$node.tgz"
+npm_pack "npm@$npm" "npm-$npm.tgz"
+mkdir -p "$context/node/npm"
+tar -xzf "$AGENT_INIT_TEST_CACHE/agents/node-$node.tgz" -C "$context/node" --strip-components=2 package/bin/node
+tar -xzf "$AGENT_INIT_TEST_CACHE/agents/npm-$npm.tgz" -C "$context/node/npm" --strip-components=1
+echo 'registry=https://npm.corp.example/' >"$context/node/npmrc"
+variant node "$debian" npm <<'END'
+COPY node /usr/local/bin/node
+COPY npm /usr/local/lib/node_modules/npm
+COPY npmrc /usr/local/etc/npmrc
+RUN ln -s ../lib/node_modules/npm/bin/npm-cli.js /usr/local/bin/npm
+END
+
+python=$(test/base-image.sh python)
+variant python "$python" pip <<'END'
+RUN printf '[global]\nindex-url = https://pypi.corp.example/simple\n' >/etc/pip.conf
+END
+
+rust=$(test/deb-image.sh agent-init-test/rust cargo-web)
+mkdir -p "$context/rust"
+cat >"$context/rust/config.toml" <<'END'
+[source.crates-io]
+replace-with = "corp"
+[source.corp]
+registry = "sparse+https://cargo.corp.example/index/"
+END
+variant rust "$rust" cargo <<'END'
+COPY config.toml /.cargo/config.toml
+END
+
+# Go as far as "go get" of a package without imports takes it.
+mkdir -p "$context/go/go/bin"
+root=$(go env GOROOT)
+cp "$root/bin/go" "$context/go/go/bin/"
+cp "$root/go.env" "$root/VERSION" "$context/go/go/"
+cp -r "$root/pkg" "$context/go/go/pkg"
+variant go "$debian" go <<'END'
+COPY go /usr/local/go
+ENV PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    GOTOOLCHAIN=local GOPROXY=https://go.corp.example GOSUMDB=off
+END
+
+variant apt "$debian" apt <<'END'
+RUN rm -rf /etc/apt/sources.list.d/* \
+ && echo 'deb [trusted=yes] https://apt.corp.example/debian bookworm main' >/etc/apt/sources.list
+END
+docker image prune -f >/dev/null
+
+# qemu's user mode, unpacked and not installed: installing it may register it with the kernel, for the whole machine.
+qemu=$AGENT_INIT_TEST_CACHE/qemu-$other-static
+if [ ! -x "$qemu" ]; then
+	(
+		cd "$context"
+		apt-get update -qq >&2
+		apt-get download -qq qemu-user-static >&2
+		dpkg-deb --fsys-tarfile qemu-user-static_*.deb | tar -xf - --strip-components=3 "./usr/bin/qemu-$other-static"
+		mv "qemu-$other-static" "$qemu"
+	)
+fi
+
+export AGENT_INIT_MUST_RUN=1 AGENT_INIT_IMAGE=agent-init-test/agent-base AGENT_INIT_BINARIES="$context/bin" AGENT_INIT_QEMU="$qemu"
+go test -count=1 -timeout 20m -run '^TestContainerImages' "$@" ./test/container
