@@ -3,6 +3,7 @@ package policy
 import (
 	"io/fs"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -66,6 +67,10 @@ func TestPresets(t *testing.T) {
 	}
 }
 
+// sourceForm is what a source of a preset may be; allowlist.d/README.md says what each means.
+var sourceForm = regexp.MustCompile(`^(.+ \(read \d{4}-\d{2}(-\d{2})?\)(;.*)?|.+ \(not read\)|measured with [\d.]+|not measured: .+|` +
+	`the program itself, which has every name in it: [\d.]+|the lists? of providers of .+)$`)
+
 // checkPresetText holds the form of a preset: what it is, its sources, and then
 // sections in a fixed order, active ones first, each line with its reason.
 func checkPresetText(t *testing.T, text string) {
@@ -75,6 +80,17 @@ func checkPresetText(t *testing.T, text string) {
 	head, body, ok := strings.Cut(text, "\n\n")
 	if first, rest, _ := strings.Cut(head, "\n"); !ok || !strings.HasPrefix(first, "# ") || !strings.Contains(rest, "# Source: ") {
 		t.Errorf("does not begin with what it is for, and its source:\n%s", head)
+	}
+	unread := true // none of the sources was looked at
+	for source := range strings.Lines(head) {
+		if source, ok := strings.CutPrefix(strings.TrimSpace(source), "# Source: "); ok {
+			if !sourceForm.MatchString(source) {
+				t.Errorf("a source that doesn't say how it is known: %s", source)
+			}
+			if !strings.HasSuffix(source, "(not read)") && !strings.HasPrefix(source, "not measured") {
+				unread = false
+			}
+		}
 	}
 	at, section, seen := -1, "", map[string]bool{}
 	for i, line := range strings.Split(strings.TrimRight(body, "\n"), "\n") {
@@ -93,6 +109,9 @@ func checkPresetText(t *testing.T, text string) {
 		target, reason, ok := strings.Cut(entry, "  # ")
 		if !ok || strings.TrimSpace(reason) == "" {
 			t.Errorf("line %d of the sections gives no reason: %s", i+1, line)
+		}
+		if unread && !strings.HasSuffix(reason, "not confirmed") {
+			t.Errorf("no source was read, and this line doesn't say that it is not confirmed: %s", line)
 		}
 		if section == "" || commented == active[section] {
 			t.Errorf("in section %q: %s", section, line)

@@ -2,7 +2,9 @@ package container
 
 import (
 	"net/url"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -50,6 +52,32 @@ func testDrift(t *testing.T, e *engine, n *internet, a agentSpec, image string) 
 		}
 	}
 	return shipped, vendor
+}
+
+// testInProgram looks for the names of the agent's preset in what its image is made of, where the preset says that they are all there.
+func testInProgram(t *testing.T, e *engine, a agentSpec, image, version string) {
+	text, err := os.ReadFile(filepath.Join("../../allowlist.d", a.name+".txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const claim = "# Source: the program itself, which has every name in it: "
+	if !strings.Contains(string(text), claim) {
+		return
+	}
+	if !strings.Contains(string(text), claim+version+"\n") {
+		t.Errorf("allowlist.d/%s.txt is of another version than the image, %s", a.name, version)
+	}
+	var names []string
+	for _, entries := range preset(t, a.name) {
+		for _, entry := range entries {
+			names = append(names, strings.TrimPrefix(entry, "*."))
+		}
+	}
+	out := e.docker(args([]string{"run", "--name", e.name(t), "--network=none", "--user=agent", "--entrypoint=sh", image, "-c",
+		`for name; do LC_ALL=C grep -rqaF -e "$name" /opt || echo "$name"; done`, "sh"}, names)...)
+	if out.code != 0 || out.stdout != "" || len(names) == 0 {
+		t.Errorf("of %d names, these are not in the program: exit %d\n%s%s", len(names), out.code, out.stdout, out.stderr)
+	}
 }
 
 // npmRegistry stands for the registry that npm itself has by default: its name is not written down here.

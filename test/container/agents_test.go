@@ -40,6 +40,7 @@ func TestContainerAgents(t *testing.T) {
 			r.imaged = t.Run("image", func(t *testing.T) { testAgentImage(t, e, a, image) })
 			r.versioned = t.Run("version", func(t *testing.T) { testAgentVersion(t, e, a, image, r.version) })
 			if r.real {
+				t.Run("names", func(t *testing.T) { testInProgram(t, e, a, image, r.version) })
 				t.Run("drift", func(t *testing.T) { r.shipped, r.vendor = testDrift(t, e, n, a, image) })
 				r.prompted = t.Run("confined", func(t *testing.T) { r.blocked = testConfinedAgent(t, e, n, a, image, onBridge()) })
 			} else {
