@@ -3,6 +3,7 @@ package container
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -12,6 +13,7 @@ type row struct {
 	agent             agentSpec
 	version           string
 	size              int // of the image, in bytes
+	packed            int // of the package that the image is made of, which is compressed
 	real              bool
 	imaged, versioned bool
 	prompted, blocked bool
@@ -57,7 +59,7 @@ func (r row) contacts(names []string) string {
 func (r row) String() string {
 	size := "–"
 	if r.real {
-		size = fmt.Sprintf("%d MB", r.size/1e6)
+		size = fmt.Sprintf("%d MB, from %d", r.size/1e6, r.packed/1e6)
 	}
 	return fmt.Sprintf("%s %s | %s | %s |", r.stable(), size, r.contacts(r.shipped), r.contacts(r.vendor))
 }
@@ -73,6 +75,40 @@ func (r row) outcome(prompted, blocked bool) string {
 		return "**no answer**"
 	}
 	return "yes"
+}
+
+// size is that of an image, in bytes.
+func (e *engine) size(t *testing.T, image string) (n int) {
+	t.Helper()
+	if _, err := fmt.Sscan(e.must(t, "inspect", "--format", "{{.Size}}", image), &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// compressed is the size of what a registry would send of an image. It takes its time.
+func (e *engine) compressed(t *testing.T, image string) (n int) {
+	t.Helper()
+	r := run("sh", "-c", `docker save "$0" | gzip | wc -c`, image)
+	if _, err := fmt.Sscan(r.stdout, &n); err != nil || r.code != 0 {
+		t.Fatalf("compress %s: exit %d, %v: %s", image, r.code, err, r.stderr)
+	}
+	return n
+}
+
+// packed is the size of the package that images/fetch.sh got for an agent, in bytes.
+func packed(t *testing.T, agent string) (n int) {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join("../../images", agent, "dist", agent+"-*.tgz"))
+	if err != nil || len(found) == 0 {
+		t.Fatalf("the package of %s is not there: %v", agent, err)
+	}
+	for _, name := range found {
+		if st, err := os.Stat(name); err == nil {
+			n = max(n, int(st.Size()))
+		}
+	}
+	return n
 }
 
 // checkPlace compares one column of the documentation's table of agents and places with what was found in a test of that place, or

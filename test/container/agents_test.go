@@ -34,8 +34,9 @@ func TestContainerAgents(t *testing.T) {
 			image := "agent-init-test/agent-" + a.name
 			e.mustHave(t, image)
 			r := row{agent: a, real: slices.Contains(real, a.name), version: e.must(t, "inspect", "--format", `{{index .Config.Labels "org.agent-init.agent.version"}}`, image)}
-			if _, err := fmt.Sscan(e.must(t, "inspect", "--format", "{{.Size}}", image), &r.size); err != nil {
-				t.Fatal(err)
+			r.size = e.size(t, image)
+			if r.real {
+				r.packed = packed(t, a.name)
 			}
 			r.imaged = t.Run("image", func(t *testing.T) { testAgentImage(t, e, a, image) })
 			r.versioned = t.Run("version", func(t *testing.T) { testAgentVersion(t, e, a, image, r.version) })

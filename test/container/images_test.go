@@ -2,6 +2,7 @@ package container
 
 import (
 	"debug/elf"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -33,8 +34,47 @@ func TestContainerImages(t *testing.T) {
 	t.Run("busybox", func(t *testing.T) { testBusyBox(t, e, n) })
 	t.Run("architecture", func(t *testing.T) { testArchitecture(t) })
 	t.Run("per-architecture", func(t *testing.T) { testPerArch(t, e) })
+	t.Run("sizes", func(t *testing.T) { writeSizes(t, e) })
 	for _, l := range languages() {
 		t.Run(l.name, func(t *testing.T) { testLanguage(t, e, n, l) })
+	}
+}
+
+// writeSizes writes the table of sizes in the documentation anew, where AGENT_INIT_UPDATE=1 is set, and otherwise sees that it has a line
+// for each image: sizes differ between machines.
+func writeSizes(t *testing.T, e *engine) {
+	const file, prefix = "../../docs/images.md", "agent-init-test/"
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(data), "\n")
+	for _, row := range []struct {
+		name, image, base string
+		compress          bool
+	}{
+		{"agent-base", "agent-base", "debian:bookworm", true},
+		{"agent-base:alpine", "agent-alpine", "alpine:stand-in", true},
+		{"agent-node", "variant-node", "base-node", false},
+		{"agent-python", "variant-python", "base-python", false},
+		{"agent-go", "variant-go", "base-go", false},
+		{"agent-rust", "variant-rust", "base-rust", false},
+	} {
+		at := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, "| "+row.name+" |") })
+		if at < 0 {
+			t.Errorf("%s has no line for %s", file, row.name)
+		} else if os.Getenv("AGENT_INIT_UPDATE") == "1" {
+			compressed := "–"
+			if row.compress {
+				compressed = fmt.Sprint(e.compressed(t, prefix+row.image) / 1e6)
+			}
+			lines[at] = fmt.Sprintf("| %s | %d | %d | %s |", row.name, e.size(t, prefix+row.image)/1e6, e.size(t, prefix+row.base)/1e6, compressed)
+		}
+	}
+	if os.Getenv("AGENT_INIT_UPDATE") == "1" {
+		if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
