@@ -21,7 +21,7 @@ func TestContainerImages(t *testing.T) {
 	if os.Getenv("AGENT_INIT_BINARIES") == "" {
 		lacking(t, "the tests of the base images need test/images.sh")
 	}
-	model, mirror := fakellm.New(), newRegistry(t)
+	model, mirror := fakellm.New(), newMirrors(t)
 	n := &internet{everyName: true, web: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.Host, ".example") {
 			mirror.ServeHTTP(w, r)

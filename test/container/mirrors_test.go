@@ -17,14 +17,14 @@ import (
 // fromMirror is what the one package of every registry holds.
 const fromMirror = "a thing from the mirror"
 
-// registry is a mirror for every package manager at once: it has one package, "thing" 1.0.0, in the form that each asks for.
+// mirrors is a mirror for every package manager at once: it has one package, "thing" 1.0.0, in the form that each asks for.
 // It doesn't look at the name that it is asked under.
-type registry struct{ npm, wheel, module, crate []byte }
+type mirrors struct{ npm, wheel, module, crate []byte }
 
-func newRegistry(t *testing.T) *registry {
+func newMirrors(t *testing.T) *mirrors {
 	t.Helper()
 	quoted := fmt.Sprintf("%q", fromMirror)
-	return &registry{
+	return &mirrors{
 		npm: tarball(t, map[string]string{
 			"package/package.json": `{"name": "thing", "version": "1.0.0", "main": "index.js"}`,
 			"package/index.js":     "module.exports = " + quoted + "\n",
@@ -46,7 +46,7 @@ func newRegistry(t *testing.T) *registry {
 	}
 }
 
-func (r *registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+func (r *mirrors) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	at := "https://" + q.Host
 	path := q.URL.Path
 	debian, inDebian := strings.CutPrefix(path, "/debian/dists/bookworm/")
