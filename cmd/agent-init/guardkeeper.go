@@ -426,15 +426,19 @@ const (
 )
 
 // chooseUID finds a uid for what is named that is nobody's: no account has it, no process
-// runs under it and it is mapped in this user namespace. It is exempt from
+// runs under it, no socket of this network namespace is owned by it and it is mapped in this user namespace. It is exempt from
 // nothing but the way to the upstream servers.
 func chooseUID(what string, taken ...uint32) (uint32, error) {
 	running, err := runningUIDs()
 	if err != nil {
 		return 0, err
 	}
+	sockets, err := socketUIDs("/proc/self/net")
+	if err != nil {
+		return 0, err
+	}
 	for uid := uint32(firstGuardUID); uid < firstGuardUID+guardUIDs; uid++ {
-		if slices.Contains(taken, uid) || running[uid] {
+		if slices.Contains(taken, uid) || running[uid] || sockets[uid] {
 			continue
 		}
 		if _, err := user.LookupId(strconv.Itoa(int(uid))); err == nil {

@@ -180,6 +180,44 @@ func TestLabModeSidecar(t *testing.T) {
 	refused(t, w.root("agent-init", "sidecar", "true"), 64)
 }
 
+// TestLabModeSidecarUsers: who else lives in the network of a sidecar. Its processes can't be seen, but the
+// guard does not take a uid that owns a socket there, nor the one that the agent was said to have. Whoever
+// takes the guard's uid after that is let to the DNS servers, as SECURITY.md says, and to nobody else.
+func TestLabModeSidecarUsers(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	w := startIn(t, l, allowlist, lab.BoxOptions{}, "sleep", "infinity")
+	agent := l.NewBox(lab.BoxOptions{Share: w.box, Caps: []string{}, NoNewPrivs: true})
+	agent.Idle()
+	const early, said, guard = 64901, 64902, 64903
+	socket := agent.ExecStart(lab.Cmd{UID: early, Args: []string{"poke", "listen", "-for", "1m", "127.0.0.1:7777"}})
+	if !eventually(20*time.Second, func() bool { return agent.Poke(0, "tcp", "127.0.0.1:7777").OK }) {
+		t.Fatal("nobody listens")
+	}
+	w.agent = w.box.ExecStart(lab.Cmd{Args: []string{"agent-init", "sidecar", "--user", fmt.Sprint(said)}})
+	w.ready()
+	if s, _ := w.status(); fmt.Sprint(s["guard"].(map[string]any)["uid"]) != fmt.Sprint(guard) {
+		t.Errorf("the guard is %v, want uid %d", s["guard"], guard)
+	}
+	w.box.ForgetPackets()
+	out := [][]string{{"tcp", "1.1.1.1:443"}, {"tcp", "[2606:4700:4700::1111]:443"}, {"udp", "1.1.1.1:443"}, {"ping", "1.1.1.1"}, {"dns", "8.8.8.8:53", "evil.test", "A"}, {"socket", "packet", "raw", "768"}, {"nft"}}
+	for _, uid := range []uint32{early, said} {
+		for _, op := range append(out, []string{"resolve", "evil.test"}) {
+			if p := agent.Poke(uid, op...); p.OK {
+				t.Errorf("uid %d got through: %v: %s", uid, op, p)
+			}
+		}
+	}
+	w.shut()
+	for _, op := range out {
+		if p := agent.Poke(guard, op...); p.OK {
+			t.Errorf("with the guard's uid, got through: %v: %s", op, p)
+		}
+	}
+	w.upstreamOnlyOr()
+	must(t, socket.Signal(unix.SIGKILL))
+}
+
 // TestLabModeExec: what exec runs is the agent, to the last bit.
 func TestLabModeExec(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{Env: []string{"AGENT_INIT_GRACE=5s", "KEY=for-the-agent"}})
