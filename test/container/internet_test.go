@@ -1,7 +1,6 @@
 package container
 
 import (
-	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -44,7 +43,7 @@ type internet struct {
 	llm         *llm
 	web         http.Handler // answers HTTP, on every name and address
 	everyName   bool         // names that are not in hosts have an address too
-	server      string       // address that answers DNS, if not all do
+	servers     []string     // addresses that answer DNS, if not all do
 
 	mu       sync.Mutex
 	arrivals []netip.AddrPort // local addresses of all TCP connections and UDP datagrams, but for DNS
@@ -146,24 +145,30 @@ func (n *internet) serveUDP(t *testing.T, netns string, port uint16) {
 	}()
 }
 
-// serveDNS answers on port 53 of every address or of the one that n names, UDP and TCP.
+// serveDNS answers on port 53 of every address or of those that n names, UDP and TCP.
 func (n *internet) serveDNS(t *testing.T, netns string) {
 	t.Helper()
-	for _, network := range []string{"udp", "tcp"} {
-		s := &dns.Server{Net: network, Addr: net.JoinHostPort(cmp.Or(n.server, "::"), "53"), Handler: dns.HandlerFunc(n.answer)}
-		err := inside(netns, func() (err error) {
-			if network == "tcp" {
-				s.Listener, err = net.Listen("tcp", s.Addr)
-			} else {
-				s.PacketConn, err = net.ListenPacket("udp", s.Addr)
+	servers := n.servers
+	if len(servers) == 0 {
+		servers = []string{"::"}
+	}
+	for _, address := range servers {
+		for _, network := range []string{"udp", "tcp"} {
+			s := &dns.Server{Net: network, Addr: net.JoinHostPort(address, "53"), Handler: dns.HandlerFunc(n.answer)}
+			err := inside(netns, func() (err error) {
+				if network == "tcp" {
+					s.Listener, err = net.Listen("tcp", s.Addr)
+				} else {
+					s.PacketConn, err = net.ListenPacket("udp", s.Addr)
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatalf("listen in the engine's namespace: %v", err)
 			}
-			return err
-		})
-		if err != nil {
-			t.Fatalf("listen in the engine's namespace: %v", err)
+			go s.ActivateAndServe()
+			t.Cleanup(func() { s.Shutdown() })
 		}
-		go s.ActivateAndServe()
-		t.Cleanup(func() { s.Shutdown() })
 	}
 }
 

@@ -17,6 +17,7 @@ func TestContainerPlacesPodman(t *testing.T) {
 	// Without agent-init all gets through, and is seen to arrive.
 	t.Run("probes-can-fail", func(t *testing.T) { c.unconfined(t, n) })
 	t.Run("bridge", func(t *testing.T) { c.confined(t, n, nil, denied4(c.gateway)) })
+	t.Run("link-local-dns", func(t *testing.T) { c.confined(t, n, []string{"--dns=" + nodeLocal}, denied4(c.gateway)) })
 	t.Run("user-network", func(t *testing.T) {
 		const subnet, gateway = "10.91.0.0/24", "10.91.0.1"
 		c.must(t, "network", "create", "--subnet", subnet, "--ipv6", "--subnet", "2001:db8:91::/64", "dual")
@@ -108,20 +109,23 @@ func (c *tenant) neighbours(t *testing.T, n *internet, network string) {
 		// The number is the place's: its /proc is what knows it.
 		n.serve(t, fmt.Sprintf("/proc/%d/root/proc/%s/ns/net", c.pid, pid), 8080)
 	}
-	n.forget()
 	allowed := target("tcp", "localai", 8080)
 	denied := []string{target("tcp", "other", 8080), target("tcp", address["other"], 8080), target("tcp", address6["other"], 8080), target("tcp", address["localai"], 80)}
-	out := c.do(args([]string{"run", "--name", c.name(t)}, c.options(t, n, "localai:8080\n"), []string{"--network", network,
-		c.image, "bash", "/test/agent.sh", "--"}, denied, []string{allowed})...)
-	r := parseReport(t, out.stdout)
-	if p := r.probes[allowed]; p.verdict != "open" {
-		t.Errorf("the allowed neighbour: %q\n%s%s", p.verdict, out.stdout, out.stderr)
-	}
-	r.mustRefuse(t, denied)
-	arrivals, _ := n.seen()
-	for _, a := range arrivals {
-		if s := a.String(); s != address["localai"]+":8080" && s != "["+address6["localai"]+"]:8080" {
-			t.Errorf("something arrived at %s", s)
+	// By the name that the agent uses, or by the one that a search domain makes of it.
+	for _, list := range []string{"localai:8080\n", "localai.dns.podman:8080 private\n"} {
+		n.forget()
+		out := c.do(args([]string{"run", "--name", c.name(t)}, c.options(t, n, list), []string{"--network", network,
+			c.image, "bash", "/test/agent.sh", "--"}, denied, []string{allowed})...)
+		r := parseReport(t, out.stdout)
+		if p := r.probes[allowed]; p.verdict != "open" {
+			t.Errorf("%q: the neighbour: %q\n%s%s", list, p.verdict, out.stdout, out.stderr)
+		}
+		r.mustRefuse(t, denied)
+		arrivals, _ := n.seen()
+		for _, a := range arrivals {
+			if s := a.String(); s != address["localai"]+":8080" && s != "["+address6["localai"]+"]:8080" {
+				t.Errorf("something arrived at %s", s)
+			}
 		}
 	}
 }

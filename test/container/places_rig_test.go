@@ -24,7 +24,7 @@ type place struct {
 }
 
 // settle makes /run the place's own, and the device that slirp4netns needs open for everybody, as udev
-// has it. DNS is asked of one address, since Podman's own server has port 53 of others. The shell then
+// has it. DNS is asked of two addresses, since Podman's own server has port 53 of others. The shell then
 // reaps what the engines leave to it.
 const settle = `set -e
 mount --make-rprivate /
@@ -37,6 +37,7 @@ mount -t tmpfs -o mode=755 net /dev/net
 mknod -m 666 /dev/net/tun c 10 200
 ip link set lo up
 ip address add 9.9.9.9/32 dev lo
+ip address add 169.254.20.10/32 dev lo
 echo nameserver 9.9.9.9 >/run/resolv.conf
 mount --bind /run/resolv.conf "$(readlink -f /etc/resolv.conf)"
 echo settled
@@ -84,10 +85,13 @@ func (p *place) run(argv ...string) result {
 	return run("nsenter", args([]string{"--target", strconv.Itoa(p.pid), "--net", "--mount", "--pid", "--"}, argv)...)
 }
 
+// nodeLocal is where a node of Kubernetes may have its DNS: an address of a block that nobody else may reach.
+const nodeLocal = "169.254.20.10"
+
 // internet is newInternet for a place.
 func (p *place) internet(t *testing.T) *internet {
 	t.Helper()
-	return newInternetWith(t, &engine{netns: p.netns}, &internet{server: "9.9.9.9"})
+	return newInternetWith(t, &engine{netns: p.netns}, &internet{servers: []string{"9.9.9.9", nodeLocal}})
 }
 
 // user is somebody without a privilege, with a home and a range of subordinate uids.
