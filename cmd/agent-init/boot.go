@@ -89,7 +89,7 @@ func (k *keeper) fail(f *fault) {
 	k.update(func(s *state) { s.Phase, s.Reason, s.Code = phaseFailed, f.Error(), f.code })
 	k.publish()
 	if k.record != nil {
-		k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "not started: " + f.Error()})
+		k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "not started: " + inOneLine(f)})
 	}
 }
 
@@ -369,6 +369,7 @@ func (k *keeper) proveConfinement(ctx context.Context) error {
 	}
 	k.probing.begin(plan)
 	report, err := k.runSelfTest(ctx)
+	k.guard.flush() // or the log would tell of the probes later, as of the agent
 	k.probing.end()
 	if err != nil {
 		return faultf(exitSelfTest, "start it with --log-level debug, which says more", "the self-test could not be run: %w", err)

@@ -21,6 +21,7 @@ type finder struct {
 	sockets *sockowner.Finder
 	ask     func(context.Context, message) (message, error)
 	pace    pace
+	turn    chan struct{} // of asking the keeper, which looks for one at a time
 
 	mu     sync.Mutex
 	rest   time.Time // until then the keeper is not asked
@@ -37,13 +38,13 @@ const (
 	findBurst   = 100
 	findEvery   = 20 * time.Millisecond // and then one in this time
 	findTime    = 20 * time.Millisecond // that the keeper may take
-	findRest    = 10 * time.Second      // after a keeper that took longer
+	findRest    = time.Second           // after a keeper that took longer
 	recentFor   = 5 * time.Second
 	maxFindings = 128
 )
 
 func newFinder(sockets *sockowner.Finder, ask func(context.Context, message) (message, error)) *finder {
-	return &finder{sockets: sockets, ask: ask, pace: pace{burst: findBurst, every: findEvery}, recent: map[uint32]foundProcess{}}
+	return &finder{sockets: sockets, ask: ask, pace: pace{burst: findBurst, every: findEvery}, turn: make(chan struct{}, 1), recent: map[uint32]foundProcess{}}
 }
 
 func (f *finder) find(network string, local, remote netip.AddrPort) *audit.Process {
@@ -68,6 +69,12 @@ func (f *finder) find(network string, local, remote netip.AddrPort) *audit.Proce
 	case ok && now.Before(known.until):
 		return &known.by
 	case resting:
+		return &p
+	}
+	select {
+	case f.turn <- struct{}{}:
+		defer func() { <-f.turn }()
+	case <-time.After(findTime):
 		return &p
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), findTime)

@@ -93,6 +93,7 @@ type guard struct {
 	gate     *gateway.Server
 	servers  []netip.AddrPort // of resolv.conf
 	known    *known
+	flush    func() // what is held back of the log
 	log      *slog.Logger
 
 	drops, leases, leaseNanos atomic.Uint64
@@ -136,6 +137,7 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	}
 	limiter := audit.NewLimiter(sink.record)
 	defer limiter.Flush()
+	g.flush = limiter.Flush
 	go limiter.Run(ctx)
 	in, err := inheritListeners(c.Families)
 	if err != nil {
@@ -353,6 +355,9 @@ func (g *guard) serveChannel(ctx context.Context) error {
 			}
 		case opPing:
 			err = g.channel.send(message{op: opPong, id: m.id, stats: g.stats()}, nil)
+		case opFlush:
+			g.flush()
+			err = g.channel.send(message{op: opFlush, id: m.id}, nil)
 		case opAhead:
 			g.prefetch(ctx, g.policy.Load(), ahead(m.id))
 		case opPolicy:
@@ -473,27 +478,3 @@ func inherit[T any](fd uintptr, open func(*os.File) (T, error)) (T, error) {
 	}
 	return v, nil
 }
-
-// auditSink sends events to the keeper, which owns the file. It never blocks:
-// what does not fit is counted and said with the next event that does.
-type auditSink struct {
-	conn *net.UnixConn
-	lost atomic.Uint64
-}
-
-func openAuditSink(f *os.File) (*auditSink, error) {
-	conn, err := openPair(f)
-	return &auditSink{conn: conn}, err
-}
-
-func (s *auditSink) record(e audit.Event) {
-	e.Suppressed += s.lost.Swap(0)
-	if s.conn.SetWriteDeadline(time.Now().Add(auditPatience)) == nil {
-		if _, err := s.conn.Write(audit.Encode(e)); err == nil {
-			return
-		}
-	}
-	s.lost.Add(e.Suppressed + 1)
-}
-
-const auditPatience = 5 * time.Millisecond

@@ -36,7 +36,7 @@ type guardKeeper struct {
 	live  *channel                 // the channel of the guard that serves now, if any
 	ahead ahead                    // how far guards may resolve ahead
 	given *policy.Bundle           // what the present guard was started with
-	taken map[uint32]chan struct{} // policies on their way to the present guard
+	taken map[uint32]chan struct{} // what the present guard has not answered yet
 	sent  uint32
 }
 
@@ -260,6 +260,8 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *channel) error {
 				return errors.New("the guard could not take the new policy")
 			}
 			g.noteTaken(m.id)
+		case opFlush:
+			g.noteTaken(m.id)
 		case opRequest:
 			go g.serveRequest(ch, m)
 		case opOwner:
@@ -329,19 +331,10 @@ func (g *guardKeeper) serving(ch *channel) {
 // replaced by one that starts with it. What is returned is closed when the guard
 // has it, or is gone; nil if there is none.
 func (g *guardKeeper) push() <-chan struct{} {
-	g.mu.Lock()
-	ch := g.live
+	ch, id, taken := g.expect()
 	if ch == nil {
-		g.mu.Unlock()
 		return nil // the next guard starts with the new policy
 	}
-	g.sent++
-	id, taken := g.sent, make(chan struct{})
-	if g.taken == nil {
-		g.taken = map[uint32]chan struct{}{}
-	}
-	g.taken[id] = taken
-	g.mu.Unlock()
 	k := g.keeper
 	k.mu.Lock()
 	bundle := k.bundle
@@ -356,6 +349,39 @@ func (g *guardKeeper) push() <-chan struct{} {
 		ch.close()
 	}
 	return taken
+}
+
+// expect returns the channel of the guard that serves, nil if none does, and what is
+// closed when it has answered id, or is gone.
+func (g *guardKeeper) expect() (ch *channel, id uint32, taken chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.live == nil {
+		return nil, 0, nil
+	}
+	g.sent++
+	taken = make(chan struct{})
+	if g.taken == nil {
+		g.taken = map[uint32]chan struct{}{}
+	}
+	g.taken[g.sent] = taken
+	return g.live, g.sent, taken
+}
+
+// flush has the guard write down what it holds back of the log, and waits for
+// that, but not for long.
+func (g *guardKeeper) flush() {
+	ch, id, taken := g.expect()
+	if ch == nil {
+		return
+	}
+	if err := ch.send(message{op: opFlush, id: id}, nil); err != nil {
+		return // the guard has ended, with all that it held
+	}
+	select {
+	case <-taken:
+	case <-time.After(takePatience):
+	}
 }
 
 func (g *guardKeeper) noteTaken(id uint32) {

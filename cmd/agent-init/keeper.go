@@ -305,7 +305,7 @@ func (k *keeper) reload(ctx context.Context) error {
 	}
 	if err != nil {
 		k.log.Error("the policy was not reloaded; the old one stays", "error", err)
-		k.record(audit.Event{Kind: audit.Policy, Verdict: audit.Fault, Reason: "reload failed, the old policy stays: " + err.Error()})
+		k.record(audit.Event{Kind: audit.Policy, Verdict: audit.Fault, Reason: "reload failed, the old policy stays: " + inOneLine(err)})
 		k.update(func(s *state) { s.Policy.Fault = err.Error(); s.Policy.Attempts++ })
 	}
 	k.publish()

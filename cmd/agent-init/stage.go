@@ -85,7 +85,7 @@ func dropFault(err error) error {
 }
 
 func capabilityFault(missing *privdrop.CapabilityError) *fault {
-	return faultf(exitPrivilege, capabilityFix(missing.Capability), "%w", missing)
+	return faultf(exitPrivilege, capabilityFix(missing.Capability), "capability %s is missing, which is needed to %s", missing.Capability, missing.Doing)
 }
 
 // spawnOptions say what to start through the stage.

@@ -178,6 +178,9 @@ func firstFault(s string) string {
 	return first
 }
 
+// inOneLine is an error of several lines as the log takes it.
+func inOneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
 	return line

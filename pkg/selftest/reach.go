@@ -86,6 +86,9 @@ func explain(err error, timeout time.Duration) string {
 		case de.IsTimeout:
 			return fmt.Sprintf("no DNS answer within %v", timeout)
 		}
+		if de.Err == "server misbehaving" { // as package net calls SERVFAIL
+			return "its DNS server has no answer (SERVFAIL)"
+		}
 		return "DNS failed: " + de.Err
 	}
 	var he *handshakeError

@@ -3,6 +3,7 @@ package attack
 import (
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/lab"
 )
@@ -194,5 +197,29 @@ func TestLabE75LogRotation(t *testing.T) {
 	}
 	if _, ok := files[auditFile]; !ok {
 		t.Errorf("no current file: %v", os.ErrNotExist)
+	}
+}
+
+// TestLabLogOfTheStart: what the keeper's own self-test provokes is not told as the
+// agent's doing, neither at once nor in a summary at the end.
+func TestLabLogOfTheStart(t *testing.T) {
+	w := startIn(t, newLab(t), allowlist, lab.BoxOptions{
+		Files: []lab.File{{Path: "/etc/agent-init/policy.yaml", Data: []byte("log: {stdout: true}\n")}},
+	}, "agent-init", "run", "--", "sleep", "infinity")
+	w.ready()
+	for i := range 3 { // and what it does do is there
+		w.poke("resolve", fmt.Sprintf("n%d.after.test", i))
+		w.audited("a question", func(e event) bool { return e.Name == fmt.Sprintf("n%d.after.test", i) })
+	}
+	must(t, w.agent.Signal(unix.SIGTERM))
+	w.agent.Wait(0)
+	told := w.agent.Stdout()
+	if !strings.Contains(told, `"event":"selftest"`) || !strings.Contains(told, "agent ended") {
+		t.Fatalf("proves nothing: %s", told)
+	}
+	for line := range strings.Lines(told) {
+		if strings.Contains(line, `"verdict":"deny"`) && !strings.Contains(line, ".after.test") {
+			t.Errorf("the agent has done nothing, and the log has %s", line)
+		}
 	}
 }
