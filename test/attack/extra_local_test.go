@@ -1,8 +1,14 @@
 package attack
 
 import (
+	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/lab"
 )
@@ -34,4 +40,207 @@ func TestLabX03SuggestThroughLink(t *testing.T) {
 	if data, err := w.box.ReadFile("/tmp/f"); err != nil || !strings.Contains(string(data), "evil.test") {
 		t.Errorf("the file holds %q, %v", data, err)
 	}
+}
+
+// TestLabX09SessionServer: the process that the agent's terminal belongs to is as
+// far from the agent as the guard is.
+func TestLabX09SessionServer(t *testing.T) {
+	w := session(t)
+	server := w.sessionServer()
+	pid := fmt.Sprint(server.pid)
+	for _, op := range [][]string{
+		{"kill", pid, "0"}, {"kill", pid, "STOP"}, {"kill", pid, "KILL"}, {"ptrace", pid}, {"vmwrite", pid}, {"getfd", pid, "0"}, {"getfd", pid, "3"},
+		{"read", "/proc/" + pid + "/environ"}, {"read", "/proc/" + pid + "/maps"}, {"write", "/proc/" + pid + "/mem"}, {"read", "/proc/" + pid + "/root/etc/passwd"},
+		{"setns", "/proc/" + pid + "/ns/user", "self"}, {"read", "/proc/" + pid + "/fd/0"}, {"write", "/proc/" + pid + "/oom_score_adj"},
+	} {
+		if p := w.blocked(op...); p.Errno != "EPERM" && p.Errno != "EACCES" {
+			t.Errorf("%v: %s", op, p)
+		}
+	}
+	if now := w.sessionServer(); now.host != server.host || now.state == "T" || now.state == "t" {
+		t.Errorf("it was %+v and is %+v", server, now)
+	}
+	// It has no more of the network than the agent.
+	for _, op := range [][]string{{"tcp", "1.1.1.1:443"}, {"dns", at(lab.Upstream4, 53), "evil.test", "A"}} {
+		if p := w.box.Poke(server.uid, op...); p.OK {
+			t.Errorf("its uid got through: %v: %s", op, p)
+		}
+	}
+	w.sealed(lab.ToAddr("1.1.1.1"))
+	w.unasked("evil.test")
+}
+
+// TestLabX10SessionHoard: connections that say nothing, say half of something, or
+// announce more than there may be, keep no person out.
+func TestLabX10SessionHoard(t *testing.T) {
+	w := session(t)
+	const socket = "/run/agent-init/session.sock"
+	var hoards []*lab.Process
+	for _, text := range []string{``, `\x01\xff\xff\xff\xff`, `\xff\xff\xff\xff\xff\xff\xff\xff`, `{`, `\x00\x00\x00\x00`} {
+		hoards = append(hoards, w.launch("poke", "hoard", "-n", "200", "-hold", "6s", "-esc", text, socket))
+	}
+	for range 10 {
+		if r := w.root("agent-init", "sessions"); r.Code != 0 || !strings.Contains(r.Stdout, "sleep") {
+			t.Errorf("root is kept out: %s", r)
+		}
+	}
+	for _, h := range hoards {
+		h.Wait(0)
+	}
+	if r := w.launch("agent-init", "sessions").Wait(0); r.Code != 0 {
+		t.Errorf("the agent is kept out for good: %s", r)
+	}
+	if s, code := w.status(); code != 0 {
+		t.Errorf("not healthy after it: %v", s["why"])
+	}
+}
+
+// session confines a box whose agent is in a session.
+func session(t *testing.T) *world {
+	t.Helper()
+	lab.Require(t)
+	w := startIn(t, lab.New(t, lab.Options{}), allowlist, lab.BoxOptions{}, "agent-init", "run", "--session", "always", "--", "sleep", "infinity")
+	w.ready()
+	w.box.ForgetPackets()
+	return w
+}
+
+// sessionServer waits for the one session server that there should be.
+func (w *world) sessionServer() inmate {
+	w.Helper()
+	var found []inmate
+	if !eventually(20*time.Second, func() bool {
+		found = slices.DeleteFunc(inmates(w.T, w.agent), func(p inmate) bool { return !strings.HasSuffix(p.args, "__sessions") })
+		return len(found) == 1
+	}) {
+		w.Fatalf("there are %d session servers: %v", len(found), found)
+	}
+	return found[0]
+}
+
+// TestLabX11SocketsFromUserNamespace: who is root in a namespace of its own is the
+// agent to the sockets, which ask the kernel.
+func TestLabX11SocketsFromUserNamespace(t *testing.T) {
+	w := confine(t, allowlist, lab.BoxOptions{})
+	for _, socket := range []string{"control", "metrics"} {
+		path := "/run/agent-init/" + socket + ".sock"
+		if p := w.box.Poke(0, "unix", path); !p.OK {
+			t.Errorf("proves nothing: %s", p)
+		}
+		p := w.works("unshare", "user,mount", "unix", path)
+		if result, _ := p.Detail["result"].(map[string]any); result["ok"] != false || result["errno"] != "EACCES" {
+			t.Errorf("%s: %v", path, p.Detail)
+		}
+	}
+	for _, verb := range []string{"allow", "deny", "grants", "reload"} {
+		p := w.works("unshare", "user", "unix", "-esc", `{\"verb\":\"`+verb+`\",\"target\":\"evil.test\"}\n`, "/run/agent-init/request.sock")
+		result, _ := p.Detail["result"].(map[string]any)
+		detail, _ := result["detail"].(map[string]any)
+		if strings.Contains(fmt.Sprint(detail["received"]), `"ok":true`) {
+			t.Errorf("%s: %v", verb, result)
+		}
+	}
+	w.blocked("resolve", "evil.test")
+	w.unasked("evil.test")
+}
+
+// TestLabX12KillAll: a signal to everybody reaches the agent's own.
+func TestLabX12KillAll(t *testing.T) {
+	w := keepUp(t, allowlist, lab.BoxOptions{})
+	keeper, guard := w.keeper(), w.guard()
+	for _, sig := range []string{"STOP", "HUP", "USR1", "KILL"} {
+		w.box.Poke(lab.AgentUID, "kill", "--", "-1", sig)
+	}
+	if k, g := w.keeper(), w.guard(); k.host != keeper.host || g.host != guard.host || k.state == "T" || g.state == "T" {
+		t.Errorf("the keeper was %+v and is %+v, the guard was %+v and is %+v", keeper, k, guard, g)
+	}
+	if s, code := w.status(); code != 0 {
+		t.Errorf("not healthy after it: %v", s["why"])
+	}
+	w.blocked("tcp", "1.1.1.1:443")
+	w.sealed(lab.ToAddr("1.1.1.1"))
+}
+
+// TestLabX13Syscalls: what goes around sockets, keyrings and namespaces of others
+// is refused by the filter, whatever the kernel has built in.
+func TestLabX13Syscalls(t *testing.T) {
+	w := confine(t, allowlist, lab.BoxOptions{})
+	for name, errno := range map[string]string{
+		"io_uring_setup": "ENOSYS", "keyctl": "EPERM", "add_key": "EPERM", "request_key": "EPERM", "bpf": "EPERM", "perf_event_open": "EPERM",
+		"userfaultfd": "EPERM", "init_module": "EPERM", "finit_module": "EPERM", "delete_module": "EPERM", "kexec_load": "EPERM",
+		"setns": "EPERM", "open_by_handle_at": "EPERM",
+		fmt.Sprint(unix.SYS_CLONE3): "ENOSYS", fmt.Sprint(unix.SYS_IO_URING_ENTER): "ENOSYS", fmt.Sprint(unix.SYS_IO_URING_REGISTER): "ENOSYS",
+	} {
+		if p := w.blocked("syscall", name); p.Errno != errno {
+			t.Errorf("%s: want %s: %s", name, errno, p)
+		}
+	}
+	// The terminal's input queue, TIOCSTI, with the upper half of the argument set.
+	if p := w.blocked("syscall", fmt.Sprint(unix.SYS_IOCTL), "0", fmt.Sprint(1<<32|unix.TIOCSTI), "0"); p.Errno != "EPERM" {
+		t.Errorf("TIOCSTI: %s", p)
+	}
+}
+
+// TestLabX14PlantedState: before up, a program of the agent's takes the places
+// where the state would be, where the root file system can't be written.
+func TestLabX14PlantedState(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	for what, plant := range map[string]string{
+		"a link":      "ln -s /home/agent /dev/shm/agent-init",
+		"a directory": "mkdir -m 777 /dev/shm/agent-init && echo '{}' >/dev/shm/agent-init/status.json",
+	} {
+		w := startIn(t, l, allowlist, lab.BoxOptions{ReadOnly: true}, "sleep", "infinity")
+		if r := w.box.Exec(lab.Cmd{UID: lab.AgentUID, Args: []string{"sh", "-c", plant}}); r.Code != 0 {
+			t.Fatalf("%s: %s", what, r)
+		}
+		r := w.root("agent-init", "up")
+		if r.Code == 0 {
+			t.Errorf("%s: up took it: %s", what, r)
+		}
+		w.box.ForgetPackets()
+		if p := w.box.Poke(lab.AgentUID, "tcp", "1.1.1.1:443"); p.OK {
+			t.Errorf("%s: open: %s", what, p)
+		}
+		if r := w.root("agent-init", "status", "--quiet"); r.Code == 0 {
+			t.Errorf("%s: the agent's state is believed", what)
+		}
+		w.sealed(lab.ToAddr("1.1.1.1"))
+		w.box.Kill()
+	}
+}
+
+// TestLabX15ExecedShell: a shell that an engine's exec starts as the agent's user
+// is not confined by agent-init in its system calls, and the agent may trace it.
+// With no-new-privileges for the container it gains nothing by that: the network
+// is closed to the shell too, and it has no privilege.
+func TestLabX15ExecedShell(t *testing.T) {
+	w := confine(t, allowlist, lab.BoxOptions{NoNewPrivs: true})
+	shell := w.box.ExecStart(lab.Cmd{UID: lab.AgentUID, Args: []string{"sleep", "infinity"}})
+	var pid string
+	if !eventually(10*time.Second, func() bool {
+		for _, p := range inmates(t, w.agent) {
+			if p.host == shell.Pid() || p.uid == lab.AgentUID && p.args == "sleep infinity" && p.pid > 2 {
+				pid = fmt.Sprint(p.pid)
+			}
+		}
+		return pid != ""
+	}) {
+		t.Fatal("the shell is not there")
+	}
+	w.poke("ptrace", pid) // it may succeed
+	plant(t, w.box, w.agent, "/usr/bin/setuid-poke", 0o755|os.ModeSetuid)
+	for _, op := range [][]string{{"tcp", "1.1.1.1:443"}, {"udp", "1.1.1.1:443"}, {"ping", "-timeout", "300ms", "1.1.1.1"}, {"resolve", "evil.test"},
+		{"socket", "packet", "raw", "768"}, {"socket", "inet", "raw", "icmp"}, {"nft"}, {"kill", "1", "0"}, {"setns", "/proc/1/ns/net", "self"},
+		{"read", "/proc/1/environ"}, {"write", "/etc/agent-init/allowlist.txt"}, {"unix", "/run/agent-init/control.sock"}} {
+		for _, program := range []string{"poke", "setuid-poke"} {
+			r := w.box.Exec(lab.Cmd{UID: lab.AgentUID, Args: append([]string{program}, op...)})
+			if p, err := lab.ParsePoke(r.Stdout); err != nil || p.OK {
+				t.Errorf("%s %v: %s", program, op, r)
+			}
+		}
+	}
+	w.sealed(lab.ToAddr("1.1.1.1"))
+	w.unasked("evil.test")
+	must(t, shell.Signal(unix.SIGKILL))
 }

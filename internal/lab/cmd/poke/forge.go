@@ -64,3 +64,27 @@ func forge(args []string) (detail, error) {
 		}
 	}
 }
+
+// prime sends a datagram to an address from every port there is.
+func prime(args []string) (detail, error) {
+	a, err := parse(flags("prime"), args, 1)
+	if err != nil {
+		return nil, err
+	}
+	to, err := net.ResolveUDPAddr("udp", a[0])
+	if err != nil {
+		return nil, usage("%v", err)
+	}
+	sent := 0
+	for port := 1; port < 1<<16; port++ {
+		c, err := net.DialUDP("udp", &net.UDPAddr{Port: port}, to)
+		if err != nil {
+			continue
+		}
+		if _, err := c.Write([]byte("from the agent")); err == nil {
+			sent++
+		}
+		c.Close()
+	}
+	return detail{"sent": sent}, nil
+}
