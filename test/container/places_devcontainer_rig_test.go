@@ -50,7 +50,16 @@ func needDevcontainers(t *testing.T) *devcontainers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() {
+		os.RemoveAll(dir)
+		// What the client has built: in an engine that is the tests' own, its names are nobody else's.
+		for _, pattern := range []string{"vsc-*", "dev_container_feature_content_temp"} {
+			for _, id := range strings.Fields(e.docker("images", "-q", "--filter", "reference="+pattern).stdout) {
+				e.docker("image", "rm", "-f", id)
+			}
+		}
+		e.docker("image", "prune", "-f")
+	})
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +136,7 @@ func (d *devcontainers) publish(t *testing.T) {
 	d.checksum = fmt.Sprintf("%x", sha256.Sum256(program))
 	web := d.n.web.(*http.ServeMux)
 	web.HandleFunc("example.com/agent-init-"+runtime.GOARCH, func(w http.ResponseWriter, _ *http.Request) { w.Write(program) })
-	if r := run(filepath.Join(tree, "images/devcontainer/pack.sh"), d.packed()); r.code != 0 {
+	if r := run(filepath.Join(tree, "images/devcontainer/pack.sh"), d.packed(), "3.2.1"); r.code != 0 {
 		t.Fatalf("pack.sh: exit %d\n%s", r.code, r.stderr)
 	}
 	web.Handle("ghcr.io/", newRegistry())
@@ -188,11 +197,10 @@ func (d *devcontainers) newWorkspace(t *testing.T, owner, uid int) *workspace {
 	return w
 }
 
-// remove removes the containers, volumes and images of the workspace.
+// remove removes the containers and volumes of the workspace.
 func (w *workspace) remove(t *testing.T) {
 	e := w.d.e
 	for _, id := range strings.Fields(e.docker("ps", "-aq", "--filter", "label=devcontainer.local_folder="+w.path).stdout) {
-		image := strings.TrimSpace(e.docker("inspect", "--format", "{{.Image}}", id).stdout)
 		volumes := strings.Fields(e.docker("inspect", "--format", `{{range .Mounts}}{{if eq .Type "volume"}}{{.Name}} {{end}}{{end}}`, id).stdout)
 		if t.Failed() {
 			logs := e.docker("logs", "--tail", "60", id)
@@ -200,9 +208,7 @@ func (w *workspace) remove(t *testing.T) {
 		}
 		e.docker("rm", "-f", "-v", id)
 		e.docker(append([]string{"volume", "rm", "-f"}, volumes...)...)
-		e.docker("image", "rm", "-f", image)
 	}
-	e.docker("image", "prune", "-f")
 }
 
 // write puts a file into the workspace, and gives all of it to the owner.

@@ -69,7 +69,7 @@ func testDevcontainerFailsClosed(t *testing.T, d *devcontainers) {
 			test.change(t, w)
 			d.n.forget()
 			r := w.up()
-			if r.code == 0 || !strings.Contains(r.stdout, `"outcome":"error"`) {
+			if r.code == 0 || strings.Contains(r.stdout, `"outcome":"success"`) { // the client may not live to say "error"
 				t.Errorf("devcontainer up: exit %d, want a failure", r.code)
 			}
 			if !strings.Contains(r.stderr, test.cause) || !strings.Contains(r.stderr, test.remedy) {
