@@ -35,7 +35,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// tests are the names of the test functions of a directory.
+// tests are the names of the tests and fuzz targets of a directory.
 func tests(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
@@ -49,7 +49,7 @@ func tests(t *testing.T, dir string) map[string]bool {
 			t.Fatal(err)
 		}
 		for _, d := range f.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && strings.HasPrefix(fn.Name.Name, "Test") {
+			if fn, ok := d.(*ast.FuncDecl); ok && (strings.HasPrefix(fn.Name.Name, "Test") || strings.HasPrefix(fn.Name.Name, "Fuzz")) {
 				names[fn.Name.Name] = true
 			}
 		}
