@@ -230,9 +230,11 @@ func (b *builder) engine() bool {
 // what the guard has asked a moment ago can pass, and of that only the engine's
 // repetition: what agent-init starts as the agent never is root. Another root, in
 // a shell or in a container that shares this network, would have to guess, and its
-// first guess that is wrong ends it for a while: the engine never has to.
+// first guess that is wrong ends it for a while: the engine never has to. What
+// stays on loopback is nothing that it passes on, and must not tell whether a guess
+// is right.
 func forwarded() []match {
-	return []match{matchUID{uid: 0}, matchProto{proto: protoUDP}, matchPort{53}, matchCalm{guessedSet}, matchQuery{askedSet}}
+	return []match{matchUID{uid: 0}, matchProto{proto: protoUDP}, matchPort{53}, matchOut{not: true}, matchCalm{guessedSet}, matchQuery{askedSet}}
 }
 
 // guessing notes what forwarded did not match. Root's questions to the engine,

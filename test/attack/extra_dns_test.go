@@ -2,10 +2,12 @@ package attack
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/lab"
@@ -70,6 +72,20 @@ func TestLabX02GuessedIdentifiers(t *testing.T) {
 	for i := range 8 {
 		if p := agent.Poke(0, "resolve", fmt.Sprintf("n%d.cdn.test", i)); !p.OK {
 			t.Fatalf("proves nothing: %s", p)
+		}
+	}
+	// A question to the engine itself doesn't tell whether an identifier is known.
+	asked := l.Queries("n7.cdn.test")
+	if len(asked) == 0 {
+		t.Fatal("proves nothing: the engine was not asked")
+	}
+	for _, id := range []uint16{asked[0].Msg.Id, asked[0].Msg.Id + 1} {
+		m := new(dns.Msg).SetQuestion("n0.cdn.test.", dns.TypeA)
+		m.Id = id
+		raw, err := m.Pack()
+		must(t, err)
+		if p := agent.Poke(0, "dns", "-raw", hex.EncodeToString(raw), "127.0.0.11:53"); !p.OK {
+			t.Errorf("identifier %#x is not treated as any: %s", id, p)
 		}
 	}
 	p := agent.Poke(0, "guess", "45.31.0.0:53")
