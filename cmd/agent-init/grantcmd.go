@@ -113,7 +113,7 @@ func (g granted) report(e environment, asJSON bool) error {
 	for _, old := range g.Replaced {
 		fmt.Fprintf(e.stdout, "%d ended: %s %s\n", old.Number, old.Kind, old.Target)
 	}
-	_, err := fmt.Fprintf(e.stdout, "%d: %s %s\n", g.Grant.Number, g.Grant.says(), g.Grant.until(time.Now()))
+	_, err := fmt.Fprintf(e.stdout, "%d: %s %s\n", g.Grant.Number, g.Grant.says(), g.Grant.until(g.Grant.Made))
 	return err
 }
 

@@ -3,9 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -109,6 +112,9 @@ func (g suggestion) text() string {
 func (r suggestions) append(e environment, path string) error {
 	have := map[string]bool{}
 	f, err := openPlain(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return faultf(exitFailure, "make the directory first, or give a file elsewhere", "there is no directory %s", filepath.Dir(path))
+	}
 	if err != nil {
 		return faultf(exitFailure, "give a file that can be written, by a path without links", "%w", err)
 	}
