@@ -31,5 +31,13 @@ if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
   exit 1
 fi
 echo "prepare.sh: installing ${missing[*]}" >&2
+# A server that is installed for a test is started by the test alone.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+  printf '#!/bin/sh\nexit 101\n' >"$policy"
+  chmod 0755 "$policy"
+  trap 'rm -f "$policy"' EXIT
+fi
 apt-get update -qq
 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+case " ${missing[*]} " in *" openssh-server "*) update-rc.d ssh disable >/dev/null 2>&1 || true ;; esac
