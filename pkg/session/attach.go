@@ -84,7 +84,17 @@ func Attach(o AttachOptions) (Result, error) {
 	stop := make(chan struct{})
 	defer close(stop)
 	go a.watchSignals(pipe[1], stop)
-	err := a.run()
+	var err error
+	if a.waiter, err = newWaiter(); err != nil {
+		return Result{}, err
+	}
+	defer a.waiter.close()
+	for _, fd := range []int{a.in, a.wake} {
+		if err := a.waiter.watch(fd, unix.EPOLLIN); err != nil {
+			return Result{}, err
+		}
+	}
+	err = a.run()
 	a.closeConn()
 	if a.dirty { // the server has not said goodbye
 		a.reset()
@@ -92,13 +102,14 @@ func Attach(o AttachOptions) (Result, error) {
 	return a.result, err
 }
 
-// attachment is one client at work. One goroutine has all of it; it waits in
-// poll(2), so that a key costs no more than it must.
+// attachment is one client at work. One goroutine has all of it.
 type attachment struct {
 	o       AttachOptions
 	in, out int
 	sock    int
 	wake    int // signals, one byte each
+	waiter  *waiter
+	asked   uint32 // what the waiter waits for on sock
 	conn    *os.File
 	saved   unix.Termios
 	keys    keys
@@ -194,7 +205,7 @@ func (a *attachment) connect() error {
 		return err
 	}
 	a.closeConn()
-	a.conn, a.sock = conn, int(conn.Fd())
+	a.conn, a.sock, a.asked = conn, int(conn.Fd()), 0
 	if err := unix.SetNonblock(a.sock, true); err != nil {
 		return err
 	}
@@ -253,24 +264,20 @@ func (a *attachment) run() error {
 	}
 	a.buf = make([]byte, 64<<10)
 	for {
-		fds := [3]unix.PollFd{{Fd: int32(a.in), Events: unix.POLLIN}, {Fd: int32(a.sock), Events: unix.POLLIN}, {Fd: int32(a.wake), Events: unix.POLLIN}}
-		if len(a.typed) > 0 {
-			fds[1].Events |= unix.POLLOUT
+		happened, err := a.wait()
+		if err != nil {
+			return err
 		}
-		if _, err := unix.Poll(fds[:], a.timeout()); err != nil && err != unix.EINTR {
-			return fmt.Errorf("poll: %w", err)
-		}
-		var err error
-		if fds[1].Revents&unix.POLLOUT != 0 {
+		if happened.server&unix.EPOLLOUT != 0 {
 			a.flush()
 		}
-		if fds[1].Revents&^unix.POLLOUT != 0 {
+		if happened.server&^unix.EPOLLOUT != 0 {
 			err = a.fromServer()
 		}
-		if err == nil && fds[0].Revents != 0 {
+		if err == nil && happened.terminal != 0 {
 			err = a.fromTerminal()
 		}
-		if err == nil && fds[2].Revents != 0 {
+		if err == nil && happened.signals != 0 {
 			err = a.fromSignals()
 		}
 		if err == nil {
@@ -291,8 +298,38 @@ func (a *attachment) run() error {
 // errFinished ends the loop: the result says how.
 var errFinished = errors.New("finished")
 
-// timeout is for poll(2), in milliseconds.
-func (a *attachment) timeout() int {
+// happened is what there is to do, as events of epoll.
+type happened struct{ terminal, server, signals uint32 }
+
+// wait waits until there is something to do, or the time has come for something.
+func (a *attachment) wait() (h happened, err error) {
+	events := uint32(unix.EPOLLIN)
+	if len(a.typed) > 0 {
+		events |= unix.EPOLLOUT
+	}
+	if a.asked != events {
+		if err := a.waiter.watch(a.sock, events); err != nil {
+			return h, err
+		}
+		a.asked = events
+	}
+	var found [3]unix.EpollEvent
+	n, err := a.waiter.wait(found[:], a.timeout())
+	for _, e := range found[:n] {
+		switch int(e.Fd) {
+		case a.in:
+			h.terminal = e.Events
+		case a.sock:
+			h.server = e.Events
+		case a.wake:
+			h.signals = e.Events
+		}
+	}
+	return h, err
+}
+
+// timeout is how long nothing has to be done; less than 0: for ever.
+func (a *attachment) timeout() time.Duration {
 	wait := time.Duration(-1)
 	for _, t := range []struct {
 		since time.Time
@@ -305,10 +342,7 @@ func (a *attachment) timeout() int {
 			wait = left
 		}
 	}
-	if wait < 0 {
-		return -1
-	}
-	return int((wait + time.Millisecond - 1) / time.Millisecond)
+	return wait
 }
 
 func past(since time.Time, after time.Duration) bool {

@@ -1,0 +1,92 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// waiter waits for several descriptors at once, without blocking a thread: a thread
+// that the runtime has to take its processor from, and give one again, costs a key
+// more than all that is done with it. An epoll instance of its own, which the runtime's
+// poller waits for as for any other file, needs no descriptor to be non-blocking:
+// the terminal's are shared with the shell (epoll(7)).
+type waiter struct {
+	file *os.File
+	raw  syscall.RawConn
+}
+
+func newWaiter() (*waiter, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil { // says to os.NewFile that it can be waited for
+		unix.Close(fd)
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	w := &waiter{file: os.NewFile(uintptr(fd), "epoll")}
+	if w.raw, err = w.file.SyscallConn(); err != nil {
+		w.file.Close()
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	return w, nil
+}
+
+// watch waits for events on fd from now on; 0 forgets it.
+func (w *waiter) watch(fd int, events uint32) error {
+	var err error
+	e := w.raw.Control(func(ep uintptr) {
+		if events == 0 {
+			err = unix.EpollCtl(int(ep), unix.EPOLL_CTL_DEL, fd, nil)
+			return
+		}
+		event := unix.EpollEvent{Events: events, Fd: int32(fd)}
+		if err = unix.EpollCtl(int(ep), unix.EPOLL_CTL_MOD, fd, &event); err == unix.ENOENT {
+			err = unix.EpollCtl(int(ep), unix.EPOLL_CTL_ADD, fd, &event)
+		}
+	})
+	if err == nil {
+		err = e
+	}
+	if err != nil {
+		return fmt.Errorf("epoll: %w", err)
+	}
+	return nil
+}
+
+// wait returns what has happened, or nothing when the time is over; a negative time
+// has no end.
+func (w *waiter) wait(events []unix.EpollEvent, timeout time.Duration) (n int, err error) {
+	var deadline time.Time
+	if timeout >= 0 {
+		deadline = time.Now().Add(timeout)
+	}
+	if err := w.file.SetReadDeadline(deadline); err != nil {
+		return 0, fmt.Errorf("epoll: %w", err)
+	}
+	look := func(ep uintptr) bool {
+		for {
+			if n, err = unix.EpollWait(int(ep), events, 0); err != unix.EINTR {
+				return n > 0 || err != nil
+			}
+		}
+	}
+	e := w.raw.Read(look)
+	if errors.Is(e, os.ErrDeadlineExceeded) {
+		return 0, nil
+	}
+	if err == nil {
+		err = e
+	}
+	if err != nil {
+		return 0, fmt.Errorf("epoll: %w", err)
+	}
+	return n, nil
+}
+
+func (w *waiter) close() { w.file.Close() }
