@@ -51,6 +51,7 @@ func attachCommand() command {
 			}
 			defer sayIfOpen(e.stderr)
 			sayIfOpen(e.stderr)
+			o.Again = comeBack(env, os.Getppid())
 			return attached(e.stderr, o)
 		},
 	}
@@ -67,7 +68,7 @@ func attached(w io.Writer, o session.AttachOptions) error {
 	case err != nil:
 		return err
 	case r.Detached:
-		fmt.Fprintf(w, "[detached from window %s; the session goes on: agent-init attach %[1]s]\n", r.Window)
+		fmt.Fprintf(w, "[detached from window %s; the session goes on: %s %[1]s]\n", r.Window, o.Again)
 		return nil
 	}
 	fmt.Fprintf(w, "[window %s has ended: exit %d]\n", r.Window, r.Code)
@@ -264,7 +265,10 @@ func terminalCommand() command {
 	return command{
 		name: terminalName, hidden: true,
 		summary: "shows the session on the container's terminal (started by agent-init itself)",
-		flags:   func(fs *flag.FlagSet) { fs.String("prefix", "", "`KEY` that commands begin with") },
+		flags: func(fs *flag.FlagSet) {
+			fs.String("prefix", "", "`KEY` that commands begin with")
+			fs.String("again", "", "`COMMAND` that attaches from elsewhere")
+		},
 		run: func(_ context.Context, e environment, fs *flag.FlagSet, _ []string) error {
 			if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 				return err
@@ -280,7 +284,7 @@ func terminalCommand() command {
 			}
 			_, err = session.Attach(session.AttachOptions{
 				Dial: func() (*os.File, error) { return conn, nil }, In: e.stdin, Out: out, Prefix: prefix, Signals: clientSignals(),
-				Local: true, Again: "Any key brings it back here; elsewhere, docker exec -it CONTAINER agent-init attach does",
+				Local: true, Again: "Any key brings it back here; elsewhere, " + fs.Lookup("again").Value.String() + " does",
 			})
 			switch {
 			case errors.Is(err, session.ErrTerminal):

@@ -187,7 +187,7 @@ func (k *keeper) startSession(ctx context.Context, e environment, argv []string,
 	if s.console = newConsole(s, e.stdin, os.Stdout); s.console != nil {
 		cols, rows = s.console.size()
 	} else {
-		fmt.Fprintf(os.Stderr, "agent-init: session %q is detached; agent-init attach shows it\n", s.name)
+		fmt.Fprintf(os.Stderr, "agent-init: session %q is detached; %sagent-init attach shows it\n", s.name, outsideHere(k.config.environ))
 	}
 	if s.console != nil {
 		w, err := s.openShown(ctx, argv, cols, rows)

@@ -298,57 +298,6 @@ func (a *attachment) run() error {
 // errFinished ends the loop: the result says how.
 var errFinished = errors.New("finished")
 
-// happened is what there is to do, as events of epoll.
-type happened struct{ terminal, server, signals uint32 }
-
-// wait waits until there is something to do, or the time has come for something.
-func (a *attachment) wait() (h happened, err error) {
-	events := uint32(unix.EPOLLIN)
-	if len(a.typed) > 0 {
-		events |= unix.EPOLLOUT
-	}
-	if a.asked != events {
-		if err := a.waiter.watch(a.sock, events); err != nil {
-			return h, err
-		}
-		a.asked = events
-	}
-	var found [3]unix.EpollEvent
-	n, err := a.waiter.wait(found[:], a.timeout())
-	for _, e := range found[:n] {
-		switch int(e.Fd) {
-		case a.in:
-			h.terminal = e.Events
-		case a.sock:
-			h.server = e.Events
-		case a.wake:
-			h.signals = e.Events
-		}
-	}
-	return h, err
-}
-
-// timeout is how long nothing has to be done; less than 0: for ever.
-func (a *attachment) timeout() time.Duration {
-	wait := time.Duration(-1)
-	for _, t := range []struct {
-		since time.Time
-		after time.Duration
-	}{{a.escape, escapeTime}, {a.settling, settleTime}, {a.leaving, detachTime}, {a.ending, endTime}} {
-		if t.since.IsZero() {
-			continue
-		}
-		if left := max(0, t.after-time.Since(t.since)); wait < 0 || left < wait {
-			wait = left
-		}
-	}
-	return wait
-}
-
-func past(since time.Time, after time.Duration) bool {
-	return !since.IsZero() && time.Since(since) >= after
-}
-
 // expired does what its time has come for.
 func (a *attachment) expired() error {
 	if past(a.escape, escapeTime) {
