@@ -15,7 +15,7 @@ func TestContainerPlacesKubernetes(t *testing.T) {
 	t.Run("manifests", testManifests)
 	p := newPlace(t)
 	n := p.internet(t)
-	c := newPodman(t, p, nil, archive(t, e, e.base), e.base)
+	c := newPodman(t, p, nil, archive(t, e, e.base, claudeImage(t, e)), e.base)
 	t.Run("entrypoint", func(t *testing.T) {
 		k := c.pod(t, n, "pod.yaml", nil)
 		// Whoever runs a command in the container is confined; the agent is, to the last bit.
@@ -36,6 +36,17 @@ func TestContainerPlacesKubernetes(t *testing.T) {
 		k.holds(t, n)
 		k.pokesAtProcesses(t)
 	})
+	// The manifests' own command, Claude Code with a prompt, in the manifests' own image.
+	for _, manifest := range []string{"pod.yaml", "sidecar.yaml"} {
+		t.Run("claude-in-"+manifest, func(t *testing.T) {
+			claude := *c
+			claude.image = "localhost/" + claudeImage(t, e)
+			n.forget()
+			k := claude.play(t, n, manifest, false, nil)
+			eventually(t, "Claude Code has its answer", within, func() bool { return strings.Contains(c.do("logs", k.agent).stdout, saying) })
+			k.onlyAllowed(t, n)
+		})
+	}
 	t.Run("configmap", func(t *testing.T) { c.playsConfigMap(t, n) })
 }
 
@@ -50,8 +61,15 @@ type pod struct {
 
 const anthropicOnly = "api.anthropic.com required\n"
 
-// pod plays a manifest and waits for its startup probe.
+// pod plays a manifest with an agent that idles, and waits for its startup probe.
 func (c *tenant) pod(t *testing.T, n *internet, manifest string, edit func(object)) *pod {
+	t.Helper()
+	k := c.play(t, n, manifest, true, edit)
+	eventually(t, "the startup probe succeeds", within, k.healthy)
+	return k
+}
+
+func (c *tenant) play(t *testing.T, n *internet, manifest string, idle bool, edit func(object)) *pod {
 	t.Helper()
 	m := readManifest(t, manifest)
 	if edit != nil {
@@ -62,7 +80,7 @@ func (c *tenant) pod(t *testing.T, n *internet, manifest string, edit func(objec
 		t.Fatal(err)
 	}
 	k := &pod{tenant: c, volumes: &volumes{dir: dir}}
-	k.startup = k.forPodman(t, m, c.image, map[string]string{
+	k.startup = k.forPodman(t, m, c.image, idle, map[string]string{
 		"/test/agent.sh": c.copied(t, "testdata/agent.sh"), "/test/ca.pem": c.copied(t, n.authority),
 	})
 	k.policy(t, map[string]string{"allowlist.txt": anthropicOnly, "policy.yaml": "log: {stdout: true}\n"})
@@ -86,7 +104,6 @@ func (c *tenant) pod(t *testing.T, n *internet, manifest string, edit func(objec
 		c.do("pod", "rm", "-f", name)
 	})
 	c.must(t, "kube", "play", c.file(t, manifest, string(data)))
-	eventually(t, "the startup probe succeeds", within, k.healthy)
 	return k
 }
 

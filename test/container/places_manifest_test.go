@@ -56,8 +56,9 @@ type volumes struct {
 // knows no native sidecar ("cannot create an init container that has either of lifecycle, livenessProbe,
 // readinessProbe, or startupProbe set"): it becomes a container like the others. Probes need systemd:
 // the test is the one that asks. Volumes are directories as a kubelet would leave them, so that their owners
-// and modes are those of Kubernetes, and a ConfigMap can change. All else stays as it is.
-func (v *volumes) forPodman(t *testing.T, pod object, image string, mounts map[string]string) (startup []string) {
+// and modes are those of Kubernetes, and a ConfigMap can change. If the agent is to idle it waits to be told
+// what to do. All else stays as it is.
+func (v *volumes) forPodman(t *testing.T, pod object, image string, idle bool, mounts map[string]string) (startup []string) {
 	t.Helper()
 	spec := pod["spec"].(object)
 	for _, vol := range list(spec, "volumes") {
@@ -87,15 +88,16 @@ func (v *volumes) forPodman(t *testing.T, pod object, image string, mounts map[s
 		for _, key := range []string{"restartPolicy", "startupProbe", "readinessProbe", "livenessProbe", "env"} {
 			delete(c, key)
 		}
-		if c["name"] == "agent" {
-			for key := range c { // the agent is one that waits to be told what to do
-				if key == "command" || key == "args" {
-					c[key] = []any{"sleep", "infinity"}
-				}
+		for _, key := range []string{"command", "args"} {
+			if _, ok := c[key]; ok && idle && c["name"] == "agent" {
+				c[key] = []any{"sleep", "infinity"}
 			}
 		}
-		c["image"] = image
-		c["env"] = []any{object{"name": "SSL_CERT_FILE", "value": "/test/ca.pem"}}
+		c["image"], c["imagePullPolicy"] = image, "Never"
+		c["env"] = []any{
+			object{"name": "HOME", "value": "/home/agent"}, object{"name": "ANTHROPIC_API_KEY", "value": "sk-ant-test"},
+			object{"name": "SSL_CERT_FILE", "value": "/test/ca.pem"}, object{"name": "NODE_EXTRA_CA_CERTS", "value": "/test/ca.pem"},
+		}
 		vms := list(c, "volumeMounts")
 		for _, at := range slices.Sorted(maps.Keys(mounts)) {
 			vms = append(vms, object{"name": filepath.Base(at), "mountPath": at, "readOnly": true})

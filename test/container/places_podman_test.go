@@ -13,10 +13,11 @@ func TestContainerPlacesPodman(t *testing.T) {
 	e := needEngine(t)
 	p := newPlace(t)
 	n := p.internet(t)
-	c := newPodman(t, p, nil, archive(t, e, e.base), e.base)
+	c := newPodman(t, p, nil, archive(t, e, e.base, claudeImage(t, e)), e.base)
 	// Without agent-init all gets through, and is seen to arrive.
 	t.Run("probes-can-fail", func(t *testing.T) { c.unconfined(t, n) })
 	t.Run("bridge", func(t *testing.T) { c.confined(t, n, nil, denied4(c.gateway)) })
+	t.Run("claude", func(t *testing.T) { c.saysHello(t, e, n) })
 	t.Run("link-local-dns", func(t *testing.T) { c.confined(t, n, []string{"--dns=" + nodeLocal}, denied4(c.gateway)) })
 	t.Run("user-network", func(t *testing.T) {
 		const subnet, gateway = "10.91.0.0/24", "10.91.0.1"

@@ -19,7 +19,7 @@ func TestContainerPlacesRootless(t *testing.T) {
 	if xtables == "" {
 		lacking(t, "the tests of rootless engines need AGENT_INIT_XTABLES_IMAGE")
 	}
-	images := archive(t, e, e.base, xtables)
+	images := archive(t, e, e.base, xtables, claudeImage(t, e))
 	for name, start := range map[string]func(*testing.T, *place, *user, string, string) *tenant{
 		"podman": newPodman, "docker": newRootlessDocker,
 	} {
@@ -36,6 +36,7 @@ func TestContainerPlacesRootless(t *testing.T) {
 					t.Errorf("the kernel did not take the rules of nftables: %s", status)
 				}
 			})
+			t.Run("claude", func(t *testing.T) { c.saysHello(t, e, n) })
 			t.Run("user-network", func(t *testing.T) {
 				c.must(t, "network", "create", "--subnet", "10.91.0.0/24", "own")
 				t.Cleanup(func() { c.do("network", "rm", "own") })

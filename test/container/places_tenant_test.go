@@ -116,3 +116,41 @@ func (c *tenant) options(t *testing.T, n *internet, list string) []string {
 		"-v", c.copied(t, "testdata/agent.sh") + ":/test/agent.sh:ro", "-v", c.copied(t, n.authority) + ":/test/ca.pem:ro",
 		"-v", c.file(t, fmt.Sprintf("allowlist%d.txt", c.serial.Add(1)), list) + ":/etc/agent-init/allowlist.txt:ro"})
 }
+
+// claudeImage is the image with Claude Code, which test/places.sh builds.
+func claudeImage(t *testing.T, e *engine) string {
+	t.Helper()
+	image := os.Getenv("AGENT_INIT_CLAUDE_IMAGE")
+	if image == "" {
+		lacking(t, "the tests of places need AGENT_INIT_CLAUDE_IMAGE")
+	}
+	e.mustHave(t, image)
+	return image
+}
+
+// saysHello runs Claude Code with a prompt, and then what must be refused, in one container.
+func (c *tenant) saysHello(t *testing.T, e *engine, n *internet) {
+	t.Helper()
+	n.forget()
+	before, denied := n.llm.prompts.Load(), denied4(c.gateway)
+	out := c.do(args([]string{"run", "--name", c.name(t)}, c.options(t, n, "api.anthropic.com required\n"),
+		[]string{"-e", "ANTHROPIC_API_KEY=sk-ant-test", "-e", "NODE_EXTRA_CA_CERTS=/test/ca.pem",
+			strings.Replace(c.image, e.base, claudeImage(t, e), 1), "bash", "/test/agent.sh", "claude", "-p", "say hello", "--"}, denied)...)
+	r := parseReport(t, out.stdout)
+	if r.command != "0" || !strings.Contains(out.stdout, saying) || n.llm.prompts.Load() == before {
+		t.Errorf("claude ended %q, container %d, want 0 and %q\n%s%s", r.command, out.code, saying, out.stdout, out.stderr)
+	}
+	r.mustRefuse(t, denied)
+	// The image's own policy names more than the API.
+	arrivals, queries := n.seen()
+	for _, a := range arrivals {
+		if s := a.String(); !strings.HasPrefix(s, "160.79.104.1") && !strings.HasPrefix(s, "[2607:6bc0::10]") || a.Port() != 443 {
+			t.Errorf("something arrived at %s", s)
+		}
+	}
+	for _, q := range queries {
+		if strings.Contains(q, "example") {
+			t.Errorf("a query for %s arrived", q)
+		}
+	}
+}
