@@ -162,6 +162,9 @@ func giveHome(id Identity, home string) error {
 		if own && errors.Is(err, unix.EACCES) {
 			continue // closed to a root without DAC_OVERRIDE, and id's already
 		}
+		if errors.Is(err, errUsable) {
+			return nil // and what is in it stays whose it is
+		}
 		if err != nil {
 			return fmt.Errorf("give %s to uid %d: %w", filepath.Join(home, name), id.UID, err)
 		}
@@ -204,6 +207,9 @@ func giveDir(home, name string, id Identity) error {
 		return nil
 	}
 	if mounted(fd) {
+		if usable(st, id) {
+			return errUsable
+		}
 		return fmt.Errorf("it is a mount that belongs to uid %d: change its owner outside", st.Uid)
 	}
 	err = unix.Fchownat(fd, "", int(id.UID), int(id.GID), unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW)
@@ -214,6 +220,18 @@ func giveDir(home, name string, id Identity) error {
 		return ErrReadOnly
 	}
 	return err
+}
+
+// errUsable is for a mount of somebody else's that needs no other owner.
+var errUsable = errors.New("a mount that can be written already")
+
+// usable says whether id, who does not own the directory, may all the same put
+// files into it. Volumes of Kubernetes are made so, with fsGroup or without.
+func usable(st unix.Stat_t, id Identity) bool {
+	if st.Gid == id.GID {
+		return st.Mode&0o070 == 0o070
+	}
+	return st.Mode&0o007 == 0o007
 }
 
 // mounted reports whether fd is the root of a mount, or might be: kernels

@@ -135,8 +135,14 @@ func TestKernelHomeMounts(t *testing.T) {
 	if out != "ok\n" {
 		t.Error(out)
 	}
-	out = inMountNamespace(t, private+`mount -t tmpfs none `+home+`; exec "$0"`, home, root)
+	out = inMountNamespace(t, private+`mount -t tmpfs -o mode=755 none `+home+`; exec "$0"`, home, root)
 	if !strings.Contains(out, "is a mount") {
+		t.Error(out)
+	}
+	// One that everybody can write needs nothing, and nothing in it changes hands.
+	h := home + "/.config"
+	out = inMountNamespace(t, private+`mount -t tmpfs -o mode=777 none `+home+`; mkdir `+h+`; chown 7 `+h+`; "$0"; stat -c %u `+h, home, root)
+	if out != home+" 0 <nil>\n7\n" {
 		t.Error(out)
 	}
 }
@@ -230,4 +236,26 @@ func inMountNamespace(t *testing.T, script, home, root string) string {
 		return string(out) + err.Error()
 	}
 	return string(out)
+}
+
+// A volume that the agent can use needs no other owner, and no warning.
+func TestUsable(t *testing.T) {
+	id := Identity{UID: 1000, GID: 1000}
+	for name, c := range map[string]struct {
+		mode uint32
+		gid  uint32
+		want bool
+	}{
+		"everybody's":               {0o777, 0, true},
+		"everybody's, setgid":       {0o2777, 1000, true},
+		"the group's":               {0o2770, 1000, true},
+		"another group's":           {0o2770, 1001, false},
+		"root's":                    {0o755, 0, false},
+		"the group's to read":       {0o750, 1000, false},
+		"everybody's but the group": {0o707, 1000, false},
+	} {
+		if got := usable(unix.Stat_t{Mode: c.mode, Gid: c.gid}, id); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
 }

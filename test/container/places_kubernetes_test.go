@@ -45,6 +45,9 @@ func TestContainerPlacesKubernetes(t *testing.T) {
 			k := claude.play(t, n, manifest, false, nil)
 			eventually(t, "Claude Code has its answer", within, func() bool { return strings.Contains(c.do("logs", k.agent).stdout, saying) })
 			k.onlyAllowed(t, n)
+			if said := c.do("logs", k.keeper); strings.Contains(said.stdout+said.stderr, "WARN") {
+				t.Error("agent-init warns")
+			}
 		})
 	}
 	t.Run("configmap", func(t *testing.T) { c.playsConfigMap(t, n) })
