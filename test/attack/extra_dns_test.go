@@ -106,3 +106,48 @@ func TestLabX02GuessedIdentifiers(t *testing.T) {
 		t.Error("names are not resolved any more")
 	}
 }
+
+// TestLabX16ForgedBeforeUp: the same flows, made before up confines the program
+// that made them: up keeps those of loopback and of the engine, but not these.
+func TestLabX16ForgedBeforeUp(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	l.DNS.SetAddrs("*.cdn.test", "45.30.0.20")
+	w := startIn(t, l, allowlist, lab.BoxOptions{DockerDNS: true}, "sleep", "infinity")
+	const evil = "45.31.16.1"
+	forging := w.box.ExecStart(lab.Cmd{UID: lab.AgentUID, Args: []string{"poke", "forge", "-for", "15s", "127.0.0.11:53", evil}})
+	w.bound(w.box, "udp", 53)
+	if !eventually(10*time.Second, func() bool {
+		p := w.box.Poke(lab.AgentUID, "loop", "-n", "50", "-name", "n{n}.cdn.test", ":9") // by the engine, and by the agent
+		return p.Detail["n"] != float64(0)
+	}) {
+		t.Fatal("proves nothing")
+	}
+	if r := w.root("agent-init", "up"); r.Code != 0 {
+		t.Fatalf("up: %s", r)
+	}
+	w.box.ForgetPackets()
+	resolved := 0
+	for i := 0; ; i++ {
+		select {
+		case <-forging.Done():
+		default:
+			name := fmt.Sprintf("n%d.cdn.test", i%50)
+			p := w.box.Poke(lab.AgentUID, "resolve", name)
+			switch {
+			case p.OK && fmt.Sprint(p.Detail["addrs"]) != "[45.30.0.20]":
+				t.Errorf("%s has the address %v", name, p.Detail["addrs"])
+				must(t, forging.Signal(unix.SIGKILL))
+			case p.OK:
+				resolved++
+			}
+			continue
+		}
+		break
+	}
+	if resolved == 0 {
+		t.Error("the guard's questions are lost in the flows of before")
+	}
+	w.sealed(lab.ToAddr(evil))
+	w.works("http", "https://ok.test/")
+}
