@@ -2,7 +2,6 @@ package container
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -23,6 +22,7 @@ import (
 type engine struct {
 	base, claude string // images
 	xtables      string // claude, with iptables
+	codex, npm   string // of the tests of places
 	netns        string // path of the engine's network namespace
 	serial       atomic.Int64
 }
@@ -135,14 +135,21 @@ func run(name string, args ...string) result {
 
 // runFor is run with another time to wait.
 func runFor(limit time.Duration, name string, args ...string) result {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
+	return finish(exec.Command(name, args...), limit)
+}
+
+// finish runs a command to its end, or for as long as it may take.
+func finish(cmd *exec.Cmd, limit time.Duration) result {
 	cmd.WaitDelay = time.Second
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	begin := time.Now()
-	err := cmd.Run()
+	err := cmd.Start()
+	if err == nil {
+		late := time.AfterFunc(limit, func() { _ = cmd.Process.Kill() })
+		err = cmd.Wait()
+		late.Stop()
+	}
 	r := result{stdout: stdout.String(), stderr: stderr.String(), took: time.Since(begin)}
 	var exit *exec.ExitError
 	switch {

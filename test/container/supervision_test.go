@@ -192,6 +192,12 @@ type client struct {
 
 func (e *engine) terminal(t *testing.T, command []string) *client {
 	t.Helper()
+	return terminalOf(t, exec.Command("docker", command...))
+}
+
+// terminalOf starts any command on a terminal.
+func terminalOf(t *testing.T, cmd *exec.Cmd) *client {
+	t.Helper()
 	master, slave, err := pty.Open()
 	if err != nil {
 		t.Fatal(err)
@@ -200,7 +206,7 @@ func (e *engine) terminal(t *testing.T, command []string) *client {
 	if err := pty.Setsize(master, &pty.Winsize{Rows: 40, Cols: 120}); err != nil {
 		t.Fatal(err)
 	}
-	c := &client{t: t, master: master, exited: make(chan struct{}), cmd: exec.Command("docker", command...)}
+	c := &client{t: t, master: master, exited: make(chan struct{}), cmd: cmd}
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = slave, slave, slave
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := c.cmd.Start(); err != nil {
