@@ -15,7 +15,7 @@ FILTER_LAB   = ^TestLab(Spine|ExitCode|Works|Inbound|Fault(Guard|Tampering)|Mode
 MODE_LAB     = ^TestLab(Spine|Works|Inbound|Fault(Guard|Hijack)|Gate|Grant$$|E(0|1|2|3|4|5[0-5]|67F|68|72|7[45])|X0[124-8])
 BASE_IMAGE  ?= debian:bookworm-slim
 BUILD_BASE   = docker build -f Dockerfile.base --target debian --build-arg VERSION=$(VERSION)
-PLACES       = docker devcontainer podman rootless kubernetes
+PLACES       = docker compose devcontainer podman rootless kubernetes
 VARIANTS     = $(shell awk '!/^\#/ {print $$1}' images/variants)
 AGENTS       = $(patsubst images/%/packages,%,$(wildcard images/*/packages))
 

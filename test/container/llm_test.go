@@ -54,3 +54,18 @@ func (l *llm) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "event: %s\ndata: %s\n\n", kind, event)
 	}
 }
+
+// searchTool is what the search server offers.
+const searchTool = "search_the_lab"
+
+// withSearch answers for searchmcp, an MCP server over HTTP; next answers for every other host.
+func withSearch(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Host != "searchmcp:8000" || r.URL.Path != "/mcp" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc": "2.0", "id": 1, "result": {"tools": [{"name": %q, "inputSchema": {"type": "object"}}]}}`, searchTool)
+	})
+}

@@ -20,5 +20,8 @@ for domain in \
     "registry.corp.example"; do
     echo "Resolving $domain..."
     ips=$(dig +noall +answer A "$domain" | awk '$4 == "A" {print $5}')
+    for ip in $ips; do
+        ipset add allowed-domains "$ip"
+    done
 done
 iptables -P OUTPUT DROP
