@@ -17,18 +17,19 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM
 
-mkdir "$context/bin"
+# What Dockerfile.base is built from has a directory of its own: all of it is sent to the engine each time.
+mkdir -p "$context/base/bin"
 for arch in amd64 arm64; do
-	CGO_ENABLED=0 GOARCH=$arch go build -trimpath -buildvcs=false -ldflags='-s -w' -o "$context/bin/agent-init-$arch" ./cmd/agent-init
+	CGO_ENABLED=0 GOARCH=$arch go build -trimpath -buildvcs=false -ldflags='-s -w' -o "$context/base/bin/agent-init-$arch" ./cmd/agent-init
 done
 case $(uname -m) in
 aarch64) machine=arm64 other=x86_64 ;;
 *) machine=amd64 other=aarch64 ;;
 esac
 if [ -n "${AGENT_INIT_BIN:-}" ]; then
-	cp "$AGENT_INIT_BIN" "$context/bin/agent-init"
+	cp "$AGENT_INIT_BIN" "$context/base/bin/agent-init"
 else
-	cp "$context/bin/agent-init-$machine" "$context/bin/agent-init"
+	cp "$context/base/bin/agent-init-$machine" "$context/base/bin/agent-init"
 fi
 
 engine=$(test/engine.sh start)
@@ -45,7 +46,7 @@ build() {
 debian=$(test/base-image.sh)
 alpine=$(test/alpine-root.sh)
 base() {
-	build -f Dockerfile.base "$@" "$context"
+	build -f Dockerfile.base "$@" "$context/base"
 }
 
 # variant NAME IMAGE MANAGER [OPTION…]: IMAGE with the files of $context/NAME, whose Dockerfile's lines are read from standard input.
@@ -134,5 +135,5 @@ if [ ! -x "$qemu" ]; then
 	)
 fi
 
-export AGENT_INIT_MUST_RUN=1 AGENT_INIT_IMAGE=agent-init-test/agent-base AGENT_INIT_BINARIES="$context/bin" AGENT_INIT_QEMU="$qemu"
+export AGENT_INIT_MUST_RUN=1 AGENT_INIT_IMAGE=agent-init-test/agent-base AGENT_INIT_BINARIES="$context/base/bin" AGENT_INIT_QEMU="$qemu"
 go test -count=1 -timeout 20m -run '^TestContainerImages' "$@" ./test/container
