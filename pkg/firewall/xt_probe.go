@@ -93,11 +93,7 @@ func (x *xt) probeTables(f family) ([]xtTable, error) {
 		sets[s.name] = s
 	}
 	name := fmt.Sprintf("%s%d", probeName, f)
-	var out []xtTable
-	for _, t := range []struct {
-		name  string
-		rules []rule
-	}{
+	return probeTables(xtRenderer{family: f, uids: x.uids, sets: sets}, []probeRules{
 		{"filter", []rule{
 			to(drop{}, matchProto{proto: protoTCP}, matchSYN{}, matchState{stateNew}, matchOriginal{}, matchUID{uid: 1},
 				matchForeign{}, matchSet{name}, matchIn{}),
@@ -108,9 +104,21 @@ func (x *xt) probeTables(f family) ([]xtTable, error) {
 		}},
 		{"mangle", []rule{to(drop{}, matchOut{not: true}, matchDst{single(engineDNS())})}},
 		{"nat", []rule{to(redirect{1}, matchProto{proto: protoUDP}, matchPort{53}, matchUID{uid: 1})}},
-	} {
-		table := xtTable{name: t.name}
-		r := &xtRenderer{family: f, uids: x.uids, sets: sets, table: &table}
+	})
+}
+
+// probeRules are what a probe tries in one table.
+type probeRules struct {
+	table string
+	rules []rule
+}
+
+// probeTables puts them into a chain of each table, as r renders them.
+func probeTables(r xtRenderer, all []probeRules) ([]xtTable, error) {
+	var out []xtTable
+	for _, t := range all {
+		table := xtTable{name: t.table}
+		r.table = &table
 		c := xtChain{name: xtPrefix + probeName}
 		for _, ru := range t.rules {
 			lines, err := r.rule(&c, ru)

@@ -34,32 +34,14 @@ func reducedProbe(f family) ([]xtTable, error) {
 	if f == ipv6 {
 		a = single(never()[5].Addr())
 	}
-	var out []xtTable
-	for _, t := range []struct {
-		name  string
-		rules []rule
-	}{
+	return probeTables(xtRenderer{family: f}, []probeRules{
 		{"filter", []rule{
 			to(drop{}, matchIn{}), to(drop{}, matchOut{}), to(drop{}, matchDst{a}, tcp, matchPort{1}, matchUID{uid: 1}),
 			to(drop{}, tcp, matchSrcPort{1}, matchOpening{}), to(drop{}, tcp, matchReset{}), to(reset{}, tcp), to(noPort{}),
 		}},
 		{"raw", []rule{to(drop{}, tcp, matchPort{1}, matchOpening{}), to(drop{})}},
 		{"nat", []rule{to(leave{}, matchUID{uid: 1}), to(redirect{1}, udp, matchPort{53}), to(redirect{1}, tcp, matchPort{53})}},
-	} {
-		table := xtTable{name: t.name}
-		re := &xtRenderer{family: f, table: &table}
-		c := xtChain{name: xtPrefix + probeName}
-		for _, ru := range t.rules {
-			lines, err := re.rule(&c, ru)
-			if err != nil {
-				return nil, err
-			}
-			c.rules = append(c.rules, lines...)
-		}
-		table.chains = append(table.chains, c)
-		out = append(out, table)
-	}
-	return out, nil
+	})
 }
 
 // probed reads the chains back: gVisor takes some matches and forgets them.
