@@ -152,3 +152,23 @@ func TestRestore(t *testing.T) {
 		}
 	}
 }
+
+// Reset leaves the cursor on the last row that is used, also on a terminal that showed
+// something before it got this one's bytes.
+func TestResetBelowOthers(t *testing.T) {
+	for name, bytes := range map[string]string{
+		"a shell":               "one\r\ntwo\r\n> ",
+		"the alternate screen":  "one\r\ntwo\r\n> \x1b[?1049h\x1b[9;9Hx",
+		"content below":         "one\r\ntwo\r\n> \x1b[2A",
+		"a region, and colours": "one\r\ntwo\r\n\x1b7\x1b[2;9r\x1b8\x1b[31m> ",
+	} {
+		outer, inner := New(Options{Cols: 80, Rows: 24}), New(Options{Cols: 80, Rows: 24})
+		outer.Write([]byte("$ docker run\r\nstarting\r\nstarted\r\n"))
+		outer.Write([]byte(bytes))
+		inner.Write([]byte(bytes))
+		outer.Write(inner.Reset())
+		if outer.cur.y != 5 || outer.cur.x != 0 || outer.cur.pen != (Style{}) || outer.top != 0 || outer.bottom != 23 || outer.Alternate() {
+			t.Errorf("%s: the cursor is at %d,%d, want 0,5; region %d-%d", name, outer.cur.x, outer.cur.y, outer.top, outer.bottom)
+		}
+	}
+}
