@@ -23,6 +23,9 @@
 // --cap-add=…" would give; Exec does what "docker exec" does; Poke runs the
 // attacker's tool (internal/lab/cmd/poke) inside and parses its verdict.
 //
+// The internet can also be made of a namespace that a container engine lives in
+// (Options.Within), and its containers be looked at as boxes (Attach).
+//
 // # Who judges
 //
 // The far side does. Packets returns what really left a box, as seen on the

@@ -35,8 +35,8 @@ type Attack struct {
 	Tests []string // tests of test/attack that try it, and more of it
 }
 
-// Attacks returns the whole catalogue, in order. What may harm what keeps the
-// container confined comes last in each Setting, by Try's own order of IDs.
+// Attacks returns the whole catalogue, in order: what could harm the means by
+// which a container is confined comes after what only tries to get past it.
 func Attacks() []Attack {
 	return slices.Concat(dnsAttacks(), addressAttacks(), webAttacks(), localAttacks())
 }
