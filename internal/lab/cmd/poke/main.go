@@ -39,7 +39,7 @@
 //	http URL                 a request; ok if the status is below 400. -sni, -host, -addr ADDR (connect there),
 //	                         -ca FILE, -insecure, -method, -body, -h1, -size N (body of N bytes)
 //	stream URL               a request whose answer is read to its end and counted; ok if that was orderly
-//	tls ADDR                 TLS connections, -c N at once, all of them open before each asks, and that -n N times;
+//	tls ADDR                 TLS connections, -c N at once, all of them open before each asks, and that -n N times; -shake N: so many handshakes at once;
 //	                         ok if all were answered
 //	upgrade URL              to a protocol that echoes; ok if -n N messages came back
 //

@@ -108,6 +108,7 @@ func secure(args []string) (detail, error) {
 	s.register(fs)
 	n := fs.Int("n", 1, "rounds, which share their sessions")
 	c := fs.Int("c", 1, "connections at once")
+	shake := fs.Int("shake", 0, "of those: handshakes at once; 0 is all")
 	a, err := parse(fs, args, 1)
 	if err != nil {
 		return nil, err
@@ -118,6 +119,9 @@ func secure(args []string) (detail, error) {
 	}
 	conf.ClientSessionCache = tls.NewLRUClientSessionCache(0)
 	r := &round{addr: a[0], conf: conf, versions: map[string]int{}}
+	if *shake > 0 {
+		r.shaking = make(chan struct{}, *shake)
+	}
 	for range *n {
 		r.run(*c)
 	}
@@ -126,8 +130,9 @@ func secure(args []string) (detail, error) {
 
 // round is what came of connections.
 type round struct {
-	addr string
-	conf *tls.Config
+	addr    string
+	conf    *tls.Config
+	shaking chan struct{} // nil: any number
 
 	mu                sync.Mutex
 	versions          map[string]int
@@ -158,6 +163,10 @@ func (r *round) run(c int) {
 }
 
 func (r *round) open() (*tls.Conn, error) {
+	if r.shaking != nil {
+		r.shaking <- struct{}{}
+		defer func() { <-r.shaking }()
+	}
 	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 20 * time.Second}, "tcp", r.addr, r.conf)
 	if err != nil {
 		return nil, err
@@ -173,7 +182,7 @@ func (r *round) open() (*tls.Conn, error) {
 }
 
 func (r *round) ask(conn *tls.Conn) error {
-	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	conn.SetDeadline(time.Now().Add(time.Minute))
 	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", r.conf.ServerName)
 	answer, err := io.ReadAll(conn)
 	if err == nil && !bytes.HasPrefix(answer, []byte("HTTP/1.1 200 ")) {
