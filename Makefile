@@ -72,6 +72,11 @@ test-lab-modes: build
 			$(GO) test -count=1 -timeout 30m -run '$(MODE_LAB)' -skip 'E20|E23Late' ./test/attack || exit 1; \
 	done
 
+## stress: the faults and the load of the lab, for as long as it takes to believe them: half an hour (needs root)
+stress: build
+	AGENT_INIT_STRESS=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -timeout 120m -v -run '^TestLab(Fault|Load)' ./test/attack
+	AGENT_INIT_STRESS=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/container.sh -run '^TestContainer$$/^faults$$' -v
+
 ## test-container: the images, in a real engine of the test's own (needs root)
 test-container: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/container.sh

@@ -26,7 +26,7 @@ func testFaults(t *testing.T, e *engine, n *internet) {
 	}
 	healthy("its start")
 
-	restarts := 10
+	restarts := 6
 	if os.Getenv("AGENT_INIT_STRESS") == "1" {
 		restarts = 50
 	}
