@@ -73,6 +73,7 @@ func (k *keeper) boot(ctx context.Context) error {
 		}
 		k.log.Info(s.name, "took", time.Since(begun).Round(10*time.Microsecond))
 	}
+	spawnThreads()
 	k.guard.resolveAhead(aheadAll)
 	// Whoever hears that it is ready finds everything in its place.
 	published := k.publishAll()

@@ -194,6 +194,7 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	if err := g.channel.send(message{op: opReady}, nil); err != nil {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
+	spawnThreads()
 	<-ctx.Done()
 	if cause := context.Cause(ctx); !errors.Is(cause, errKeeperGone) {
 		return cause

@@ -87,6 +87,7 @@ func runSessions(ctx context.Context, c sessionConfig) error {
 	if err := s.channel.send(sessionMessage{op: sopReady}, nil); err != nil {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
+	spawnThreads()
 	<-ctx.Done()
 	if err := context.Cause(ctx); !errors.Is(err, errKeeperGone) {
 		return err

@@ -151,20 +151,27 @@ func TestLabFaultXtablesLock(t *testing.T) {
 	mustrun.Tool(t, "iptables-legacy")
 	l := newLab(t)
 	evilZone(l)
-	w := confineIn(t, l, allowlist, lab.BoxOptions{Env: []string{"AGENT_INIT_BACKEND=xtables-legacy"}, Caps: append(lab.DefaultCaps(), "NET_RAW")})
+	l.DNS.Set("*.cdn.test", lab.Answer{Func: numbered})
+	w := confineIn(t, l, allowlist, lab.BoxOptions{Env: []string{"AGENT_INIT_BACKEND=xtables-legacy"}, Caps: append(lab.DefaultCaps(), "NET_RAW"),
+		Files: []lab.File{settings("limits:\n  new_names_per_wildcard_per_minute: 10000\n")}})
 	w.works("http", "https://ok.test/")
 	for range often(1, 5) {
 		holder := w.box.ExecStart(labCmd("flock", "-o", "/run/xtables.lock", "-c", "echo held; exec sleep 600"))
 		if !holder.WaitOutput("held", 10*time.Second) {
 			t.Fatalf("the lock is not to be had: %s", holder.Stderr())
 		}
+		// More leases wait for the change than the keeper gives at once.
+		asking := w.box.ExecStart(labCmd("sh", "-c", "sleep 1; agent-init exec -- poke dns -n 300 -c 300 -timeout 15s "+at(google4, 53)+" n{n}.cdn.test A"))
 		// Names take no rule, and so no lock. An UDP port does.
-		if r := w.setPolicy("ok.test\nok2.test\n45.30.9.9:8443\n45.30.9.8:123/udp\n"); r.Code == 0 {
+		if r := w.setPolicy(allowlist + "ok2.test\n45.30.9.8:123/udp\n"); r.Code == 0 {
 			t.Errorf("reloaded without the lock: %s", r)
 		}
 		w.works("http", "https://ok.test/")
 		w.blocked("http", "https://ok2.test/")
 		w.blocked("tcp", "-timeout", "1s", "1.1.1.1:443")
+		if r := asking.Wait(time.Minute); r.TimedOut {
+			t.Errorf("questions are not answered: %s", r)
+		}
 		must(t, holder.Signal(unix.SIGKILL))
 		// The file has changed, and is read again by itself or on demand.
 		if !eventually(60*time.Second, func() bool { return w.root("agent-init", "reload").Code == 0 }) {
