@@ -119,7 +119,8 @@ start() {
 # clear removes what an engine of ours left in $run. A mount that is left there, such as the network
 # namespace of a container on the engine's own network, would keep the whole namespace alive.
 clear() {
-	awk -v under="$run/" 'index($2, under) == 1 {print $2}' /proc/mounts | sort -r | while read -r mount; do
+	# One that kept its containers (--live-restore) has left its data mounted, too.
+	awk -v under="$run/" -v data="$cache/docker" 'index($2, under) == 1 || $2 == data || index($2, data "/") == 1 {print $2}' /proc/mounts | sort -r | while read -r mount; do
 		umount "$mount"
 	done
 	rm -rf "$run"
