@@ -79,9 +79,12 @@ func geminiCLI(ui string, live *regexp.Regexp) agentCLI {
 	}
 }
 
+// cliDir is where the box has the agents.
+const cliDir = "/run/clis"
+
 // homeScript gives the box a home for the agent with the files of a directory, and a
 // /tmp of its own in which only agent-init is.
-const homeScript = `mkdir -p /run/keep && mount --bind %[2]s /run/keep && mount -t tmpfs tmpfs /home && mkdir -p /home/agent/work && cp -r %[1]s/. /home/agent/ &&
+const homeScript = `mkdir -p /run/keep ` + cliDir + ` && mount --bind %[2]s /run/keep && mount --bind %[3]s ` + cliDir + ` && mount -t tmpfs tmpfs /home && mkdir -p /home/agent/work && cp -r %[1]s/. /home/agent/ &&
 chown -R 1000:1000 /home/agent && ip link set lo up && mount -t tmpfs -o mode=1777 tmpfs /tmp && mkdir -p %[2]s && mount --bind /run/keep %[2]s && cd / && exec "$@"`
 
 // needCLIs returns where test/screens.sh has unpacked the agents, or skips the test; where
@@ -130,9 +133,10 @@ func TestContainerAgentScreens(t *testing.T) {
 
 func testScreens(t *testing.T, dir string, c agentCLI) {
 	r := newRig(t)
-	home, script := r.home(dir, c)
-	prepare := quote(fmt.Sprintf(homeScript, home, filepath.Dir(r.binary)))
-	direct := r.pane(120, 40, fmt.Sprintf("unshare -npfm --kill-child sh -c %s sh sh -c %s sh setpriv --reuid=%s --regid=%[3]s --clear-groups -- %s",
+	home, script := r.home(cliDir, c)
+	prepare := quote(fmt.Sprintf(homeScript, home, filepath.Dir(r.binary), dir))
+	// A shell stays above it: --kill-child does not reach what has taken on another uid.
+	direct := r.pane(120, 40, fmt.Sprintf("unshare -npfm --kill-child sh -c %s sh sh -c %s sh sh -c 'setpriv --reuid=%s --regid=%[3]s --clear-groups -- %s; exit $?'",
 		quote(boxScript), prepare, agentUID, script))
 	inside := r.startBox(120, 40, "sh -c "+prepare+" sh", "", script)
 	var live *regexp.Regexp
