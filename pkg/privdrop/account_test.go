@@ -209,10 +209,13 @@ func homeRole() {
 		fmt.Println(err)
 		return
 	}
-	for name, want := range map[string]uint32{home: 501, home + "/.cache": 501, home + "/.config": 0} {
+	for _, c := range []struct { // in this order: the first that is wrong is printed
+		name string
+		want uint32
+	}{{home, 501}, {home + "/.cache", 501}, {home + "/.config", 0}} {
 		var st unix.Stat_t
-		if err := unix.Lstat(name, &st); err != nil || st.Uid != want {
-			fmt.Println(name, st.Uid, err)
+		if err := unix.Lstat(c.name, &st); err != nil || st.Uid != c.want {
+			fmt.Println(c.name, st.Uid, err)
 			return
 		}
 	}

@@ -65,6 +65,10 @@ func withSearch(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		// To the end: a server that closes with something unread resets, and takes its answer back with that.
+		if _, err := io.Copy(io.Discard, io.LimitReader(r.Body, 1<<20)); err != nil {
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"jsonrpc": "2.0", "id": 1, "result": {"tools": [{"name": %q, "inputSchema": {"type": "object"}}]}}`, searchTool)
 	})
