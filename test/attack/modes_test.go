@@ -458,6 +458,7 @@ func TestLabModeUsers(t *testing.T) {
 	workspace := func(uid int) []lab.File {
 		return []lab.File{{Path: "/workspace", Dir: true, UID: uid, GID: uid}}
 	}
+	mounted := []string{"/workspace"} // else it is the image's own, and says nothing about who works in it
 	caps := append(lab.DefaultCaps(), "CHOWN", "DAC_OVERRIDE", "FOWNER")
 	for name, c := range map[string]struct {
 		opts  lab.BoxOptions
@@ -467,9 +468,10 @@ func TestLabModeUsers(t *testing.T) {
 		"the image's":                   {want: "1000 1000 /home/agent"},
 		"by HOST_UID":                   {opts: lab.BoxOptions{Env: []string{"HOST_UID=1234", "HOST_GID=4321"}}, want: "1234 4321 /home/agent"},
 		"by HOST_UID, account changed":  {opts: lab.BoxOptions{Caps: caps, Env: []string{"HOST_UID=1234", "HOST_GID=4321"}}, want: "1234 4321 /home/agent"},
-		"by the workspace":              {opts: lab.BoxOptions{Files: workspace(1777)}, want: "1777 1777 /home/agent"},
-		"HOST_UID before the workspace": {opts: lab.BoxOptions{Files: workspace(1777), Env: []string{"HOST_UID=1234"}}, want: "1234 1234 /home/agent"},
-		"root's workspace":              {opts: lab.BoxOptions{Files: workspace(0)}, want: "1000 1000 /home/agent"},
+		"by the workspace":              {opts: lab.BoxOptions{Tmpfs: mounted, Files: workspace(1777)}, want: "1777 1777 /home/agent"},
+		"HOST_UID before the workspace": {opts: lab.BoxOptions{Tmpfs: mounted, Files: workspace(1777), Env: []string{"HOST_UID=1234"}}, want: "1234 1234 /home/agent"},
+		"root's workspace":              {opts: lab.BoxOptions{Tmpfs: mounted, Files: workspace(0)}, want: "1000 1000 /home/agent"},
+		"the image's own workspace":     {opts: lab.BoxOptions{Files: workspace(1777)}, want: "1000 1000 /home/agent"},
 		"HOST_UID of root":              {opts: lab.BoxOptions{Env: []string{"HOST_UID=0", "HOST_GID=0"}}, want: "1000 1000 /home/agent"},
 		"by a flag":                     {flags: []string{"--user", "1500:1600"}, opts: lab.BoxOptions{Env: []string{"HOST_UID=1234"}}, want: "1500 1600 /home/agent"},
 		"by name":                       {flags: []string{"--user", "nobody"}, want: "65534 65534 /nonexistent"},
