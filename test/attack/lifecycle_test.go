@@ -275,11 +275,12 @@ func TestLabE71KeeperKilled(t *testing.T) {
 			s, _ := w.status()
 			keeper, _ := s["keeper"].(map[string]any)
 			pid := int(keeper["pid"].(float64))
-			i := slices.IndexFunc(inmates(t, w.agent), func(p inmate) bool { return p.pid == pid })
+			all := inmates(t, w.agent)
+			i := slices.IndexFunc(all, func(p inmate) bool { return p.pid == pid })
 			if i < 0 || pid == 1 {
 				t.Fatalf("no keeper beside PID 1: %v", keeper)
 			}
-			inmates(t, w.agent)[i].signal(t, unix.SIGKILL)
+			all[i].signal(t, unix.SIGKILL)
 			if !eventually(10*time.Second, func() bool { return len(guards(t, w.agent)) == 0 }) {
 				t.Errorf("the guard outlives its keeper: %+v", inmates(t, w.agent))
 			}
