@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -141,4 +143,18 @@ func (k *keeper) hostsAllow(p *policy.Policy, e firewall.Element) bool {
 	return slices.ContainsFunc(p.Static(), func(s policy.Static) bool {
 		return s.Prefix.Contains(e.Addr) && uint8(s.Port.Proto) == e.Proto && s.Port.Number == e.Port
 	})
+}
+
+func localAddrs() (map[netip.Addr]bool, error) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list the own addresses: %w", err)
+	}
+	out := map[netip.Addr]bool{}
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			out[p.Addr().Unmap()] = true
+		}
+	}
+	return out, nil
 }

@@ -2,20 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"os/user"
-	"slices"
-	"strconv"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -95,32 +88,6 @@ func (g *guardKeeper) run(ctx context.Context) {
 		case <-time.After(backoff):
 		}
 		backoff = min(2*backoff, maxBackoff)
-	}
-}
-
-// ahead is how far a guard resolves the policy's names before anybody asks.
-type ahead uint32
-
-const (
-	aheadNone  ahead = iota // the rules are not applied yet
-	aheadFirst              // what the self-test needs
-	aheadAll                // the rest must not slow the start down
-)
-
-// resolveAhead lets this guard, and those that follow it, go further.
-func (g *guardKeeper) resolveAhead(a ahead) {
-	g.mu.Lock()
-	g.ahead = a
-	ch := g.live
-	g.mu.Unlock()
-	if ch != nil {
-		g.tellAhead(ch, a)
-	}
-}
-
-func (g *guardKeeper) tellAhead(ch *channel, a ahead) {
-	if err := ch.send(message{op: opAhead, id: uint32(a)}, nil); err != nil {
-		g.keeper.log.Debug("telling the guard to resolve ahead", "error", err)
 	}
 }
 
@@ -236,178 +203,6 @@ func (g *guardKeeper) end(p *reaper.Process) {
 	}
 }
 
-func (g *guardKeeper) readRequests(ctx context.Context, ch *channel) error {
-	slots := make(chan struct{}, leasesAtOnce)
-	var waiting atomic.Int64
-	for {
-		m, file, err := ch.receive()
-		if file != nil {
-			file.Close() // the guard has none to give
-		}
-		if errors.Is(err, errBadMessage) {
-			return errors.New("the guard sent a malformed message")
-		}
-		if err != nil {
-			return fmt.Errorf("the guard closed its channel: %w", err)
-		}
-		switch m.op {
-		case opReady:
-			g.serving(ch)
-		case opPong:
-			g.keeper.update(func(s *state) { s.Guard.Seen, s.Guard.Stats = time.Now(), m.stats })
-		case opPolicy:
-			if m.err {
-				return errors.New("the guard could not take the new policy")
-			}
-			g.noteTaken(m.id)
-		case opFlush:
-			g.noteTaken(m.id)
-		case opRequest:
-			go g.serveRequest(ch, m)
-		case opOwner:
-			go func() {
-				if err := ch.send(g.keeper.owner(m), nil); err != nil {
-					g.keeper.log.Debug("answering the guard", "error", err)
-				}
-			}()
-		case opHeld, opDirect:
-			answer := g.keeper.held
-			if m.op == opDirect {
-				answer = g.keeper.direct
-			}
-			if err := ch.send(answer(m), nil); err != nil {
-				g.keeper.log.Debug("answering the guard", "error", err)
-			}
-		case opLease:
-			// Leases may wait for a change of the policy. What the guard sends
-			// besides must be read meanwhile: it is what shows that it lives.
-			lease := func() message {
-				slots <- struct{}{}
-				defer func() { <-slots }()
-				return g.keeper.lease(ctx, m)
-			}
-			if waiting.Load() >= leasesWaiting {
-				lease = func() message { return message{op: opLease, id: m.id, err: true} }
-			}
-			waiting.Add(1)
-			go func() {
-				defer waiting.Add(-1)
-				if err := ch.send(lease(), nil); err != nil {
-					g.keeper.log.Debug("answering the guard", "error", err)
-				}
-			}()
-		default:
-			return errors.New("the guard sent an unknown request")
-		}
-	}
-}
-
-func (g *guardKeeper) serving(ch *channel) {
-	k := g.keeper
-	k.mu.Lock()
-	present := k.bundle
-	k.mu.Unlock()
-	g.mu.Lock()
-	g.live = ch
-	outdated, ahead := g.given != present, g.ahead
-	g.mu.Unlock()
-	g.tellAhead(ch, ahead)
-	if outdated { // the policy changed while the guard was on its way
-		g.push()
-	}
-	again := false
-	k.update(func(s *state) {
-		again = s.Guard.Restarts > 0
-		s.Guard.OK, s.Guard.Fault, s.Guard.Seen = true, "", time.Now()
-	})
-	if again {
-		k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Info, Reason: "guard serves again"})
-	}
-	k.publish()
-	g.once.Do(func() { close(g.ready) })
-}
-
-// push hands the present policy to the guard. A guard that can't take it is
-// replaced by one that starts with it. What is returned is closed when the guard
-// has it, or is gone; nil if there is none.
-func (g *guardKeeper) push() <-chan struct{} {
-	ch, id, taken := g.expect()
-	if ch == nil {
-		return nil // the next guard starts with the new policy
-	}
-	k := g.keeper
-	k.mu.Lock()
-	bundle := k.bundle
-	k.mu.Unlock()
-	f, err := memfd("policy", bundle)
-	if err == nil {
-		err = ch.send(message{op: opPolicy, id: id}, f)
-		f.Close()
-	}
-	if err != nil {
-		k.log.Warn("the guard is restarted to take the new policy", "error", err)
-		ch.close()
-	}
-	return taken
-}
-
-// expect returns the channel of the guard that serves, nil if none does, and what is
-// closed when it has answered id, or is gone.
-func (g *guardKeeper) expect() (ch *channel, id uint32, taken chan struct{}) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.live == nil {
-		return nil, 0, nil
-	}
-	g.sent++
-	taken = make(chan struct{})
-	if g.taken == nil {
-		g.taken = map[uint32]chan struct{}{}
-	}
-	g.taken[g.sent] = taken
-	return g.live, g.sent, taken
-}
-
-// flush has the guard write down what it holds back of the log, and waits for
-// that, but not for long.
-func (g *guardKeeper) flush() {
-	ch, id, taken := g.expect()
-	if ch == nil {
-		return
-	}
-	if err := ch.send(message{op: opFlush, id: id}, nil); err != nil {
-		return // the guard has ended, with all that it held
-	}
-	select {
-	case <-taken:
-	case <-time.After(takePatience):
-	}
-}
-
-func (g *guardKeeper) noteTaken(id uint32) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if taken := g.taken[id]; taken != nil {
-		close(taken)
-		delete(g.taken, id)
-	}
-}
-
-// takePatience is how long a change of the policy waits for the guard to have
-// it: what is no longer allowed is to end within a second.
-const takePatience = 700 * time.Millisecond
-
-func (g *guardKeeper) awaitTaken(taken <-chan struct{}) {
-	if taken == nil {
-		return
-	}
-	select {
-	case <-taken:
-	case <-time.After(takePatience):
-		g.keeper.log.Warn("the guard is late to take the new policy")
-	}
-}
-
 // readAudit records what the guard reports, which is neither trusted nor
 // unlimited.
 func (g *guardKeeper) readAudit(conn *net.UnixConn) {
@@ -421,62 +216,4 @@ func (g *guardKeeper) readAudit(conn *net.UnixConn) {
 			g.keeper.record(e)
 		}
 	}
-}
-
-// memfd holds v as JSON, sealed against change, at its start.
-func memfd(name string, v any) (*os.File, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return nil, fmt.Errorf("memfd: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), name)
-	err = json.NewEncoder(f).Encode(v)
-	if err == nil {
-		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
-	}
-	if err == nil {
-		_, err = f.Seek(0, 0)
-	}
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("memfd: %w", err)
-	}
-	return f, nil
-}
-
-// The guard's uid is one that no account has: below 65536, so that it exists in
-// the usual user namespaces, and above what distributions hand out.
-const (
-	firstGuardUID = 64901
-	guardUIDs     = 64
-)
-
-// chooseUID finds a uid for what is named that is nobody's: no account has it, no process
-// runs under it, no socket of this network namespace is owned by it and it is mapped in this user namespace. It is exempt from
-// nothing but the way to the upstream servers.
-func chooseUID(what string, taken ...uint32) (uint32, error) {
-	running, err := runningUIDs()
-	if err != nil {
-		return 0, err
-	}
-	sockets, err := socketUIDs("/proc/self/net")
-	if err != nil {
-		return 0, err
-	}
-	for uid := uint32(firstGuardUID); uid < firstGuardUID+guardUIDs; uid++ {
-		if slices.Contains(taken, uid) || running[uid] || sockets[uid] {
-			continue
-		}
-		if _, err := user.LookupId(strconv.Itoa(int(uid))); err == nil {
-			continue
-		}
-		if _, err := user.LookupGroupId(strconv.Itoa(int(uid))); err == nil {
-			continue
-		}
-		if uidMapped(uid) {
-			return uid, nil
-		}
-	}
-	return 0, faultf(exitPrivilege, "map at least 65536 uids into the container's user namespace",
-		"no uid between %d and %d is free and mapped for %s", firstGuardUID, firstGuardUID+guardUIDs-1, what)
 }

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/firewall"
+)
+
+// dropEvent names no process: when the kernel's word arrives, the socket of a refused
+// connection is no longer there to be found.
+func dropEvent(d firewall.Drop) audit.Event {
+	e := audit.Event{
+		Kind: audit.Drop, Verdict: audit.Deny, IP: d.Dst.Addr().String(), Port: d.Dst.Port(),
+		Proto: protocolName(d.Proto), Reason: "no entry allows this address and port",
+	}
+	if d.Prefix == firewall.ObservedPrefix {
+		e.Verdict, e.Enforce, e.Reason = audit.Allow, audit.Deny, "monitor: "+e.Reason
+	}
+	if d.UID >= 0 {
+		uid := uint32(d.UID)
+		e.UID = &uid
+	}
+	return e
+}
+
+// protocolName is the name that a person knows an IP protocol by, else its
+// number (IANA protocol numbers).
+func protocolName(p uint8) string {
+	switch p {
+	case unix.IPPROTO_TCP:
+		return "tcp"
+	case unix.IPPROTO_UDP:
+		return "udp"
+	case unix.IPPROTO_ICMP:
+		return "icmp"
+	case unix.IPPROTO_ICMPV6:
+		return "icmpv6"
+	}
+	return strconv.Itoa(int(p))
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+// serveChannel handles what the keeper sends, until the keeper goes.
+func (g *guard) serveChannel(ctx context.Context) error {
+	for {
+		m, file, err := g.channel.receive()
+		if errors.Is(err, errBadMessage) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", errKeeperGone, err)
+		}
+		switch m.op {
+		case opLease, opHeld, opDirect, opOwner, opRequest:
+			g.mu.Lock()
+			answer := g.waiting[m.id]
+			delete(g.waiting, m.id)
+			g.mu.Unlock()
+			if answer != nil {
+				answer <- m
+			}
+		case opPing:
+			err = g.channel.send(message{op: opPong, id: m.id, stats: g.stats()}, nil)
+		case opFlush:
+			g.flush()
+			err = g.channel.send(message{op: opFlush, id: m.id}, nil)
+		case opAhead:
+			g.prefetch(ctx, g.policy.Load(), ahead(m.id))
+		case opPolicy:
+			err = g.channel.send(message{op: opPolicy, id: m.id, err: g.adopt(ctx, file) != nil}, nil)
+		}
+		if file != nil {
+			file.Close()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (g *guard) adopt(ctx context.Context, file *os.File) error {
+	if file == nil {
+		return errors.New("no policy in the message")
+	}
+	var b policy.Bundle
+	if err := json.NewDecoder(io.LimitReader(file, maxBundle)).Decode(&b); err != nil {
+		return err
+	}
+	p, err := policy.Parse(&b, presets())
+	if err != nil {
+		return err
+	}
+	ups, err := upstreams(p, g.servers)
+	if err != nil {
+		return err
+	}
+	if err := g.resolver.SetUpstreams(ups); err != nil {
+		return err
+	}
+	g.policy.Store(p)
+	g.gate.Recheck()
+	g.mu.Lock()
+	a := g.ahead
+	g.mu.Unlock()
+	g.prefetch(ctx, p, a)
+	return nil
+}
+
+func (g *guard) ask(ctx context.Context, m message) (message, error) {
+	answer := make(chan message, 1)
+	g.mu.Lock()
+	g.nextID++
+	m.id = g.nextID
+	g.waiting[m.id] = answer
+	g.mu.Unlock()
+	defer func() {
+		g.mu.Lock()
+		delete(g.waiting, m.id)
+		g.mu.Unlock()
+	}()
+	if err := g.channel.send(m, nil); err != nil {
+		return message{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	select {
+	case r := <-answer:
+		return r, nil
+	case <-ctx.Done():
+		return message{}, ctx.Err()
+	}
+}
+
+const askTimeout = 5 * time.Second

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// admit asks the keeper to lease the addresses and waits for its word.
+func (g *guard) admit(ctx context.Context, name string, addrs []netip.Addr, ttl time.Duration) ([]netip.Addr, error) {
+	defer func(begun time.Time) { g.leases.Add(1); g.leaseNanos.Add(uint64(time.Since(begun))) }(time.Now())
+	var admitted []netip.Addr
+	asked := time.Now()
+	for len(addrs) > 0 {
+		n := min(len(addrs), maxLeaseAddrs)
+		reply, err := g.ask(ctx, message{op: opLease, name: name, addrs: addrs[:n], ttl: ttl})
+		if err != nil {
+			return nil, fmt.Errorf("lease: %w", err)
+		}
+		if reply.err {
+			return nil, errors.New("the keeper could not lease the address")
+		}
+		for _, a := range reply.addrs {
+			g.noteLease(name, a, reply.edition, asked.Add(reply.ttl))
+		}
+		admitted = append(admitted, reply.addrs...)
+		addrs = addrs[n:]
+	}
+	return admitted, nil
+}
+
+// noteLease remembers a lease that was given, for the ports of the name gate that
+// the keeper has booked with it.
+func (g *guard) noteLease(name string, a netip.Addr, edition uint64, until time.Time) {
+	for _, p := range g.policy.Load().Admit(name, a) {
+		if p == http || p == https {
+			g.known.note(name, netip.AddrPortFrom(a, p.Number), edition, until)
+		}
+	}
+}
+
+// held says whether addr is leased to this very name: it asks the keeper, unless
+// it is known for certain.
+func (g *guard) held(ctx context.Context, name string, addr netip.AddrPort) (bool, error) {
+	if g.known.holds(name, addr) {
+		return true, nil
+	}
+	asked := time.Now()
+	reply, err := g.ask(ctx, message{op: opHeld, name: name, addrs: []netip.Addr{addr.Addr()}, port: addr.Port()})
+	if err != nil {
+		return false, fmt.Errorf("ask for the lease: %w", err)
+	}
+	if reply.err {
+		return false, nil
+	}
+	g.known.note(name, addr, reply.edition, asked.Add(reply.ttl))
+	return true, nil
+}
+
+// direct asks the keeper whether addr may be connected to unseen, and if that is
+// for a name's sake, whose.
+func (g *guard) direct(ctx context.Context, addr netip.AddrPort) (string, bool, error) {
+	reply, err := g.ask(ctx, message{op: opDirect, addrs: []netip.Addr{addr.Addr()}, port: addr.Port()})
+	if err != nil {
+		return "", false, fmt.Errorf("ask for the address: %w", err)
+	}
+	return reply.name, !reply.err, nil
+}

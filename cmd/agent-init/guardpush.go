@@ -1,0 +1,86 @@
+package main
+
+import (
+	"time"
+)
+
+// push hands the present policy to the guard. A guard that can't take it is
+// replaced by one that starts with it. What is returned is closed when the guard
+// has it, or is gone; nil if there is none.
+func (g *guardKeeper) push() <-chan struct{} {
+	ch, id, taken := g.expect()
+	if ch == nil {
+		return nil // the next guard starts with the new policy
+	}
+	k := g.keeper
+	k.mu.Lock()
+	bundle := k.bundle
+	k.mu.Unlock()
+	f, err := memfd("policy", bundle)
+	if err == nil {
+		err = ch.send(message{op: opPolicy, id: id}, f)
+		f.Close()
+	}
+	if err != nil {
+		k.log.Warn("the guard is restarted to take the new policy", "error", err)
+		ch.close()
+	}
+	return taken
+}
+
+// expect returns the channel of the guard that serves, nil if none does, and what is
+// closed when it has answered id, or is gone.
+func (g *guardKeeper) expect() (ch *channel, id uint32, taken chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.live == nil {
+		return nil, 0, nil
+	}
+	g.sent++
+	taken = make(chan struct{})
+	if g.taken == nil {
+		g.taken = map[uint32]chan struct{}{}
+	}
+	g.taken[g.sent] = taken
+	return g.live, g.sent, taken
+}
+
+// flush has the guard write down what it holds back of the log, and waits for
+// that, but not for long.
+func (g *guardKeeper) flush() {
+	ch, id, taken := g.expect()
+	if ch == nil {
+		return
+	}
+	if err := ch.send(message{op: opFlush, id: id}, nil); err != nil {
+		return // the guard has ended, with all that it held
+	}
+	select {
+	case <-taken:
+	case <-time.After(takePatience):
+	}
+}
+
+func (g *guardKeeper) noteTaken(id uint32) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if taken := g.taken[id]; taken != nil {
+		close(taken)
+		delete(g.taken, id)
+	}
+}
+
+// takePatience is how long a change of the policy waits for the guard to have
+// it: what is no longer allowed is to end within a second.
+const takePatience = 700 * time.Millisecond
+
+func (g *guardKeeper) awaitTaken(taken <-chan struct{}) {
+	if taken == nil {
+		return
+	}
+	select {
+	case <-taken:
+	case <-time.After(takePatience):
+		g.keeper.log.Warn("the guard is late to take the new policy")
+	}
+}

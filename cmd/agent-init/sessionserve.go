@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/session"
+)
+
+// readRequests serves what the server asks. It may be anybody's by now: each
+// request is one that the agent could fulfil by itself.
+func (s *sessionKeeper) readRequests(_ context.Context, ch *sessionChannel) error {
+	for {
+		m, file, err := ch.receive()
+		if file != nil {
+			file.Close() // the server has none to give
+		}
+		if errors.Is(err, errBadMessage) {
+			return errors.New("the session server sent a malformed message")
+		}
+		if err != nil {
+			return fmt.Errorf("the session server closed its channel: %w", err)
+		}
+		s.mu.Lock()
+		s.seen = time.Now()
+		s.mu.Unlock()
+		switch m.op {
+		case sopReady:
+			s.serving(ch)
+		case sopPong:
+			s.counted(int(m.arg), int(m.value))
+		case sopOpen:
+			s.openFor(m)
+		case sopKill:
+			s.kill(m.id)
+		case sopFull:
+			s.rotateRecord(m.id)
+		case sopEvent:
+			s.recordEvent(m)
+		default:
+			return errors.New("the session server sent an unknown request")
+		}
+	}
+}
+
+// serving hands over what there is. The lock is held throughout, so that every
+// window is handed over once.
+func (s *sessionKeeper) serving(ch *sessionChannel) {
+	s.mu.Lock()
+	s.live = ch
+	for id := range s.nextID {
+		if w := s.windows[id]; w != nil {
+			s.hand(w, 0, s.served)
+		}
+	}
+	s.tell(sessionMessage{op: sopReady})
+	again := s.served
+	s.served = true
+	if s.over {
+		s.tell(sessionMessage{op: sopEnd})
+	}
+	s.mu.Unlock()
+	s.keeper.update(func(st *state) { st.Session.OK = true })
+	if again {
+		s.keeper.record(audit.Event{Kind: audit.Session, Verdict: audit.Info, Reason: "session server serves again"})
+	}
+	s.keeper.publish()
+	if s.console != nil {
+		s.console.connect(ch)
+	}
+}
+
+// tell sends a message to the server, if there is one. The lock is held.
+func (s *sessionKeeper) tell(m sessionMessage) {
+	if s.live == nil {
+		return
+	}
+	if err := s.live.send(m, nil); err != nil {
+		s.keeper.log.Debug("telling the session server", "error", err)
+	}
+}
+
+func (s *sessionKeeper) openFor(m sessionMessage) {
+	name, argv, err := splitCommand(m.text)
+	if err == nil && name != "" {
+		err = session.CheckName(name)
+	}
+	if err == nil {
+		if len(argv) == 0 {
+			argv = []string{s.keeper.shell()}
+		}
+		_, err = s.open(name, argv, m.cols, m.rows, m.arg)
+	}
+	if err != nil {
+		s.mu.Lock()
+		s.tell(sessionMessage{op: sopRefused, arg: m.arg, text: err.Error()})
+		s.mu.Unlock()
+	}
+}
+
+// counted notes how many windows and clients there are, for the status.
+func (s *sessionKeeper) counted(windows, clients int) {
+	s.mu.Lock()
+	if clients > 0 && !s.looked {
+		s.looked = true
+		close(s.shown)
+	}
+	s.mu.Unlock()
+	changed := false
+	s.keeper.update(func(st *state) {
+		changed = st.Session.Windows != windows || st.Session.Attached != clients
+		st.Session.Windows, st.Session.Attached = windows, clients
+	})
+	if changed {
+		s.publishSoon()
+	}
+}
+
+// publishSoon publishes what has changed, a few times a second at most.
+func (s *sessionKeeper) publishSoon() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.publishing {
+		return
+	}
+	s.publishing = true
+	time.AfterFunc(publishWithin, func() {
+		s.mu.Lock()
+		s.publishing = false
+		s.mu.Unlock()
+		s.keeper.publish()
+	})
+}
+
+const publishWithin = 200 * time.Millisecond
+
+var sessionEvents = map[session.EventKind]string{
+	session.EventAttach: "attached to window %d",
+	session.EventDetach: "detached from window %d",
+	session.EventNew:    "opened window %d",
+	session.EventKill:   "asked to end window %d",
+	session.EventPutOut: "client put out, it took nothing: window %d",
+}
+
+func (s *sessionKeeper) recordEvent(m sessionMessage) {
+	if session.EventKind(m.flag) == session.EventRecordLost {
+		s.keeper.record(audit.Event{Kind: audit.Session, Verdict: audit.Fault, Reason: fmt.Sprintf("the record of window %d can't be written: it ends here", m.id)})
+		return
+	}
+	text, ok := sessionEvents[session.EventKind(m.flag)]
+	if !ok {
+		return
+	}
+	e := audit.Event{Kind: audit.Session, Verdict: audit.Info, UID: &m.uid, PID: int(m.pid), Reason: fmt.Sprintf(text, m.id)}
+	if m.arg != 0 {
+		e.Reason += ", read-only"
+	}
+	if m.pid == 0 {
+		e.Reason += ", from the container's terminal"
+	}
+	s.keeper.record(e)
+}

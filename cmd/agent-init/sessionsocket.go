@@ -1,0 +1,43 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// listenFor makes a listening socket that root and the group gid may connect
+// to. Without CAP_CHOWN, the group is that of the thread that makes it.
+func listenFor(path string, gid uint32) (*os.File, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	bound := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		own, _ := unix.SetfsgidRetGid(int(gid))
+		err := unix.Bind(fd, &unix.SockaddrUnix{Name: path})
+		_ = unix.Setfsgid(own)
+		if now, _ := unix.SetfsgidRetGid(-1); now == own {
+			runtime.UnlockOSThread()
+		}
+		bound <- err
+	}()
+	if err = <-bound; err == nil {
+		err = unix.Chmod(path, 0o660)
+	}
+	if err == nil {
+		err = unix.Listen(fd, 64)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "session"), nil
+}
