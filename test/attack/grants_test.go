@@ -297,6 +297,17 @@ func TestLabControlSocket(t *testing.T) {
 	if r := w.root("sh", "-c", "cd /run/agent-init && stat -c '%F %u %a' control.sock request.sock metrics.sock"); r.Stdout != "socket 0 600\nsocket 0 666\nsocket 0 600\n" {
 		t.Errorf("the sockets are\n%s", r.Stdout)
 	}
+	// If the mode of a socket were wrong, its server would still ask who is there.
+	w.root("chmod", "666", control, "/run/agent-init/metrics.sock")
+	for range 3 { // and grants nothing, see below
+		if p := w.poke("unix", "-send", ask, control); strings.Contains(fmt.Sprint(p.Detail), `"ok":true`) {
+			t.Errorf("the agent is served where it can connect: %s", p)
+		}
+	}
+	if p := w.poke("unix", "-send", "GET / HTTP/1.0\r\n\r\n", "/run/agent-init/metrics.sock"); strings.Contains(fmt.Sprint(p.Detail), "agent_init_") {
+		t.Errorf("the agent is served where it can connect: %s", p)
+	}
+	w.root("chmod", "600", control, "/run/agent-init/metrics.sock")
 	if len(w.grants()) != 0 {
 		t.Errorf("granted: %+v", w.grants())
 	}
