@@ -12,7 +12,7 @@ import (
 // ended it.
 const (
 	exitOK        = 0
-	exitFailure   = 1   // status, wait, selftest: no
+	exitFailure   = 1   // status: no; and what has no code of its own
 	exitUsage     = 64  // EX_USAGE
 	exitSelfTest  = 70  // EX_SOFTWARE: the confinement could not be proved
 	exitRules     = 71  // EX_OSERR: the kernel refused the rules
@@ -68,9 +68,9 @@ func report(w io.Writer, err error) int {
 func exitMeanings() [][2]string {
 	return [][2]string{
 		{"CMD's own", "of run and exec: the exit code of the command; 128+n if signal n ended it"},
-		{fmt.Sprint(exitFailure), "status, wait and others: no"},
+		{fmt.Sprint(exitFailure), "status: not confined, or not healthy; and what has no code of its own"},
 		{fmt.Sprint(exitUsage), "the command line is wrong"},
-		{fmt.Sprint(exitSelfTest), "the self-test failed; the agent was not started"},
+		{fmt.Sprint(exitSelfTest), "the self-test failed, and the agent was not started; wait: not proved"},
 		{fmt.Sprint(exitRules), "the kernel refused the rules, or this is not the container's own network"},
 		{fmt.Sprint(exitPrivilege), "a capability is missing, or this is for root"},
 		{fmt.Sprint(exitPolicy), "the policy is wrong, or the agent could write it"},
