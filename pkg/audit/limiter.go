@@ -3,6 +3,7 @@ package audit
 import (
 	"container/list"
 	"context"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -20,12 +21,15 @@ const (
 
 // Limiter stands before a Recorder and keeps a flood from filling the log: the
 // first few events of a key (kind, verdict, name, address, port, protocol; of
-// events about agent-init itself also how the reason begins) in a minute pass,
-// the others are counted, and the last of them is recorded with the count. Above that each kind and verdict of traffic has a rate limit of its own,
+// events about agent-init itself also the uid and how the reason begins) in a
+// minute pass, the others are counted, and the last of them is recorded with the
+// count. Above that each kind and verdict of traffic has a rate limit of its own,
 // so that a million refusals can't push an allowed connection out of sight.
-// Events that the agent can't cause at will know only the limit per key. Memory
+// Events about agent-init itself know only the limit per key: of those that the
+// agent can cause at will, all that differs is in the rest of the reason. Memory
 // is bounded, and no count is lost: the sum of 1+Suppressed over all that was
-// recorded after Flush is the number of events taken. It is safe for concurrent use.
+// recorded after Flush is the number of events taken, up to the largest number
+// that there is. It is safe for concurrent use.
 type Limiter struct {
 	next Recorder
 	now  func() time.Time
@@ -45,7 +49,33 @@ type key struct {
 	class
 	name, ip, proto string
 	port            uint16
-	what            string // of events about agent-init itself
+
+	// Of events about agent-init itself:
+	what string // see gist
+	uid  int64  // whose doing it was; -1 if that is not said
+}
+
+// keyOf returns what e is limited by.
+func keyOf(e Event) key {
+	k := key{class: class{e.Kind, e.Verdict, e.Enforce}, name: e.Name, ip: e.IP, proto: e.Proto, port: e.Port}
+	if !e.Kind.traffic() {
+		k.what, k.uid = gist(e.Reason), -1
+		if e.UID != nil {
+			k.uid = int64(*e.UID)
+		}
+	}
+	return k
+}
+
+// gist is how a reason begins: "guard ended: …" many times hides no "rules
+// changed: …". What follows a colon may be made up by a guard that was taken over,
+// and numbers count what the agent may open and close as often as it likes, with
+// names of its own behind them: "window 17 (name) ended".
+func gist(reason string) string {
+	if i := strings.IndexAny(reason, ":0123456789"); i >= 0 {
+		return reason[:i]
+	}
+	return reason
 }
 
 // entry is what is remembered about a key in its current window.
@@ -62,11 +92,19 @@ type held struct {
 	last  Event
 }
 
+// add counts e. The guard may claim any numbers, and none of them may make what
+// was counted before vanish: sums stop at the largest.
 func (h *held) add(e Event) {
-	h.count += 1 + e.Suppressed
-	e.Out += h.last.Out
-	e.In += h.last.In
+	h.count = sum(h.count, sum(1, e.Suppressed))
+	e.Out, e.In = sum(e.Out, h.last.Out), sum(e.In, h.last.In)
 	h.last = e
+}
+
+func sum(a, b uint64) uint64 {
+	if a > math.MaxUint64-b {
+		return math.MaxUint64
+	}
+	return a + b
 }
 
 // take returns the last event with the count of those before it, and the bytes
@@ -118,12 +156,7 @@ func (l *Limiter) Flush() { l.sweep(true) }
 // Record is the Recorder that Limiter is.
 func (l *Limiter) Record(e Event) {
 	e = e.capped()
-	k := key{class: class{e.Kind, e.Verdict, e.Enforce}, name: e.Name, ip: e.IP, proto: e.Proto, port: e.Port}
-	if !e.Kind.traffic() {
-		// "guard ended: …" many times hides no "rules changed: …". What
-		// follows the colon may be made up by a guard that was taken over.
-		k.what, _, _ = strings.Cut(e.Reason, ":")
-	}
+	k := keyOf(e)
 	var out []Event
 
 	l.mu.Lock()

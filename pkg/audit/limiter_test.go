@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -97,6 +98,50 @@ func TestLimiterFaultsApart(t *testing.T) {
 	l.Record(Event{Kind: Guard, Verdict: Fault, Reason: "rules changed by somebody else: a chain is gone"})
 	if got := out.take(); len(got) != perKey+1 || !strings.HasPrefix(got[perKey].Reason, "rules changed") {
 		t.Errorf("%d lines: %+v", len(got), got)
+	}
+}
+
+// Windows that the agent opens and closes in a loop, each with a number and a
+// name of its own, take no more lines than any other event, and hide neither
+// others nor what root does.
+func TestLimiterWindows(t *testing.T) {
+	l, out, _ := newTestLimiter()
+	agent, root := uint32(1000), uint32(0)
+	for i := range 1000 {
+		l.Record(Event{Kind: Session, Verdict: Info, UID: &agent, Reason: fmt.Sprintf("opened window %d", i)})
+		l.Record(Event{Kind: Session, Verdict: Info, Reason: fmt.Sprintf("window %d (name-%d) ended: exit status 0", i, i)})
+	}
+	if got := out.take(); len(got) != 2*perKey {
+		t.Errorf("%d lines about windows", len(got))
+	}
+	l.Record(Event{Kind: Session, Verdict: Info, UID: &root, Reason: "opened window 1000"})
+	l.Record(Event{Kind: Session, Verdict: Info, Reason: "agent ended: exit status 0"})
+	if got := out.take(); len(got) != 2 {
+		t.Errorf("hidden: %+v", got)
+	}
+	l.Flush()
+	if got := out.take(); weight(got) != 2000-2*perKey {
+		t.Errorf("lines stand for %d", weight(got))
+	}
+}
+
+// A guard that was taken over may claim any number, which hides nothing.
+func TestLimiterCountsDontOverflow(t *testing.T) {
+	for _, claimed := range []uint64{math.MaxUint64, math.MaxUint64 - 3, math.MaxUint64 / 2} {
+		l, out, _ := newTestLimiter()
+		e := Event{Kind: Connect, Verdict: Allow, Name: "ok.example", Out: math.MaxUint64 / 2, In: 1}
+		for range 2 * perKey {
+			l.Record(e)
+		}
+		out.take()
+		e.Suppressed = claimed
+		l.Record(e)
+		l.Record(e)
+		l.Flush()
+		got := out.take()
+		if len(got) != 1 || got[0].Suppressed < claimed-1 || got[0].Out != math.MaxUint64 || got[0].In != perKey+2 {
+			t.Errorf("claimed %d: %+v", claimed, got)
+		}
 	}
 }
 
