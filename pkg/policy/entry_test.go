@@ -230,3 +230,23 @@ func TestErrorsAreBounded(t *testing.T) {
 		t.Errorf("got %d errors of type %T, the last %v", len(list), err, list[len(list)-1])
 	}
 }
+
+// What is quoted is cut between characters, whatever it consists of: the name of
+// a file may be any bytes.
+func TestShorten(t *testing.T) {
+	for name, tc := range map[string]struct{ text, want string }{
+		"short":              {strings.Repeat("a", 80), strings.Repeat("a", 80)},
+		"long":               {strings.Repeat("a", 81), strings.Repeat("a", 79) + "…"},
+		"within a character": {strings.Repeat("a", 78) + "äöü", strings.Repeat("a", 78) + "…"},
+		"behind a character": {strings.Repeat("a", 77) + "äöü", strings.Repeat("a", 77) + "ä…"},
+		"no character":       {strings.Repeat("\x80", 100), "…"},
+	} {
+		if got := shorten(tc.text); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+	_, err := Parse(&Bundle{Files: []File{{Name: strings.Repeat("\x80", 100) + "\x01"}}}, nil)
+	if err == nil {
+		t.Error("a file of such a name is read")
+	}
+}

@@ -81,9 +81,9 @@ func shorten(s string) string {
 	if len(s) <= limit {
 		return s
 	}
-	s = s[:limit]
-	for len(s) > 0 && !utf8.RuneStart(s[len(s)-1]) {
-		s = s[:len(s)-1]
+	cut := limit - 1
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
 	}
-	return s[:len(s)-1] + "…"
+	return s[:cut] + "…"
 }
