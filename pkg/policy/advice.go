@@ -21,12 +21,11 @@ func Refusal(name string, by *Rule) string {
 }
 
 // LineFor returns the entry that would allow name on port, "" if it is allowed
-// already or no entry would: a rule denies it, or it is not a name.
+// already or no entry would: a rule denies it there, or it is not a name.
 func (p *Policy) LineFor(name string, port Port) string {
-	d := p.Decide(name, port)
 	m := p.Lookup(name)
 	switch {
-	case d.Allowed, d.Rule != nil, m.Name == "", m.Rule != nil && m.Rule.Deny:
+	case m.Name == "", p.Decide(name, port).Rule != nil:
 		return ""
 	case !m.Allowed && port.Proto == TCP && (port.Number == 443 || port.Number == 80):
 		return m.Name
@@ -37,8 +36,7 @@ func (p *Policy) LineFor(name string, port Port) string {
 // LineForAddr is LineFor of an address.
 func (p *Policy) LineForAddr(a netip.Addr, port Port) string {
 	a = a.WithZone("").Unmap()
-	d := p.DecideAddr(a, port)
-	if d.Allowed || d.Rule != nil || Classify(a) > Private {
+	if p.DecideAddr(a, port).Rule != nil || Classify(a) > Private {
 		return ""
 	}
 	host := a.String()

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 )
 
@@ -22,7 +23,7 @@ func TestRefusal(t *testing.T) {
 
 // A line that is proposed allows what it was proposed for.
 func TestLineFor(t *testing.T) {
-	const list = "ok.example\nssh.example:22\n!bad.example\n*.wild.example\n!no.wild.example\n!45.30.0.9\n10.1.0.0/16:80"
+	const list = "ok.example\nssh.example:22\n!bad.example\n*.wild.example\n!no.wild.example\n!45.30.0.9\n10.1.0.0/16:80\nhalf.example:22\n!half.example:22"
 	p := parse(t, "allowlist.txt", list)
 	for _, tc := range []struct {
 		name string
@@ -39,7 +40,10 @@ func TestLineFor(t *testing.T) {
 		{"bad.example", tcp(443), ""},
 		{"no.wild.example", tcp(443), ""},
 		{"a.wild.example", tcp(22), "a.wild.example:22"},
+		{"half.example", tcp(22), ""},
+		{"half.example", tcp(443), "half.example"},
 		{"-.example", tcp(443), ""},
+		{"-.example", tcp(22), ""},
 		{"192.0.2.1", tcp(443), ""},
 	} {
 		got := p.LineFor(tc.name, tc.port)
@@ -70,6 +74,21 @@ func TestLineFor(t *testing.T) {
 		}
 		if got != "" && !parse(t, "allowlist.txt", list+"\n"+got).DecideAddr(addr(tc.addr), tc.port).Allowed {
 			t.Errorf("%s %v: %q does not allow it", tc.addr, tc.port, got)
+		}
+	}
+}
+
+func TestPorts(t *testing.T) {
+	p := parse(t, "allowlist.txt", "ok.a.example\n*.a.example:22\nok.a.example:53/udp\n!ok.a.example:80\nno.example\n!no.example")
+	for name, want := range map[string][]Port{
+		"OK.a.example.":  {tcp(22), tcp(443), {UDP, 53}},
+		"new.a.example":  {tcp(22)},
+		"no.example":     nil,
+		"-.a.example":    nil,
+		"ok.a.example.b": nil,
+	} {
+		if got := p.Ports(name); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
 }
