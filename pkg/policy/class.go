@@ -20,19 +20,6 @@ const (
 	Never
 )
 
-// String returns the class in lower case.
-func (c Class) String() string {
-	switch c {
-	case Public:
-		return "public"
-	case Private:
-		return "private"
-	case Loopback:
-		return "loopback"
-	}
-	return "never"
-}
-
 // Classify returns the class of a. IPv4 addresses wrapped in IPv6 (mapped,
 // compatible, translated, NAT64, 6to4, Teredo) have the class of what is inside.
 // An invalid address is Never.
@@ -52,8 +39,8 @@ func Classify(a netip.Addr) Class {
 }
 
 // NeverPrefixes returns the blocks to which no packet may ever go, whatever the
-// policy says: those of class Never and, wrapped in IPv6, loopback too.
-// Multicast is left out, because IPv6 can't do without it on the link.
+// policy says: those of class Never and, wrapped in IPv6, loopback too. Multicast
+// of IPv6 is left out, because the link can't do without it.
 func NeverPrefixes() []netip.Prefix {
 	var out []netip.Prefix
 	for _, b := range blocks6 {
@@ -62,7 +49,7 @@ func NeverPrefixes() []netip.Prefix {
 		}
 	}
 	for _, b := range blocks4 {
-		if b.class == Never && !b.prefix.Addr().IsMulticast() {
+		if b.class == Never {
 			out = append(out, b.prefix)
 		}
 		if b.class >= Loopback {

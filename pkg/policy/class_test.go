@@ -6,6 +6,11 @@ import (
 	"testing"
 )
 
+// String returns the class in words, for failures to be read.
+func (c Class) String() string {
+	return map[Class]string{Public: "public", Private: "private", Loopback: "loopback", Never: "never"}[c]
+}
+
 func TestClassify(t *testing.T) {
 	for _, tt := range []struct {
 		addr string
@@ -76,7 +81,7 @@ func TestNeverPrefixes(t *testing.T) {
 		}
 		return false
 	}
-	for _, s := range []string{"169.254.169.254", "168.63.129.16", "fd00:ec2::254", "64:ff9b::169.254.169.254", "2002:a9fe:a9fe::1", "64:ff9b::127.0.0.1", "0.0.0.0", "255.255.255.255"} {
+	for _, s := range []string{"169.254.169.254", "168.63.129.16", "fd00:ec2::254", "64:ff9b::169.254.169.254", "2002:a9fe:a9fe::1", "64:ff9b::127.0.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255"} {
 		if !covers(addr(s)) {
 			t.Errorf("%s is not covered", s)
 		}
