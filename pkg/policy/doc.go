@@ -3,14 +3,16 @@
 //
 // A list has one entry per line; # begins a comment:
 //
-//	HOST[:PORT[/PROTO]] [private] [required]
+//	HOST[:PORT[/PROTO]] [private] [required] [upgrade] [connect]
 //
 // HOST is a name, a wildcard *.NAME (NAME and every name below it), an IPv4
 // address or block, or an IPv6 address or block, which stands in brackets if a
 // port follows: [2001:db8::1]:443, [2001:db8::]/32:443. An entry without a port
 // is about 443/tcp and 80/tcp; PROTO is tcp, which goes without saying, or udp.
+// A regular expression that means just a name, or a wildcard, is read as that.
 // private says that the name may resolve to private addresses, required that
-// the self-test must reach it. @NAME stands for all entries of a preset, and !
+// the self-test must reach it, upgrade that HTTP on port 80 may switch to another
+// protocol, connect that the name is an HTTP proxy. @NAME stands for all entries of a preset, and !
 // in front of any of these denies it, on every port if none is given. Deny
 // always wins; the order of entries means nothing.
 //
