@@ -12,10 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// netlinkTimeout bounds the wait for each answer of the kernel, which comes
-// within microseconds.
-const netlinkTimeout = 5 * time.Second
-
 // nftaTableOwner is NFTA_TABLE_OWNER of nf_tables.h.
 const nftaTableOwner = 7
 
@@ -271,82 +267,4 @@ func (r *nftReader) get(typ int, flags netlink.HeaderFlags, data []byte) ([]attr
 		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | typ), Flags: netlink.Request | flags},
 		Data:   append([]byte{byte(nftables.TableFamilyINet), unix.NFNETLINK_V0, 0, 0}, data...),
 	})
-}
-
-// exchange sends m to netfilter and returns the attributes of the answers.
-func exchange(c *netlink.Conn, m netlink.Message) ([]attrs, error) {
-	if err := c.SetDeadline(time.Now().Add(netlinkTimeout)); err != nil {
-		return nil, err
-	}
-	msgs, err := c.Execute(m)
-	if err != nil {
-		return nil, err
-	}
-	var out []attrs
-	for _, m := range msgs {
-		if m.Header.Type == netlink.Error || len(m.Data) < 4 { // an acknowledgement
-			continue
-		}
-		a, err := parseAttrs(m.Data[4:])
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, a)
-	}
-	return out, nil
-}
-
-// attrs are the attributes of one level of a netlink message.
-type attrs map[uint16][]byte
-
-func parseAttrs(b []byte) (attrs, error) {
-	d, err := netlink.NewAttributeDecoder(b)
-	if err != nil {
-		return nil, err
-	}
-	out := attrs{}
-	for d.Next() {
-		out[d.Type()] = d.Bytes()
-	}
-	return out, d.Err()
-}
-
-func (a attrs) uint32(typ uint16) uint32 {
-	if b := a[typ]; len(b) == 4 {
-		return binary.BigEndian.Uint32(b)
-	}
-	return 0
-}
-
-func (a attrs) uint64(typ uint16) uint64 {
-	if b := a[typ]; len(b) == 8 {
-		return binary.BigEndian.Uint64(b)
-	}
-	return 0
-}
-
-func (a attrs) string(typ uint16) string {
-	b := a[typ]
-	for len(b) > 0 && b[len(b)-1] == 0 {
-		b = b[:len(b)-1]
-	}
-	return string(b)
-}
-
-// nested returns the attribute inner of the attribute outer.
-func (a attrs) nested(outer, inner uint16) []byte {
-	m, err := parseAttrs(a[outer])
-	if err != nil {
-		return nil
-	}
-	return m[inner]
-}
-
-// attr returns one attribute that holds a string.
-func attr(typ uint16, value string) []byte {
-	b, err := netlink.MarshalAttributes([]netlink.Attribute{{Type: typ, Data: append([]byte(value), 0)}})
-	if err != nil {
-		panic("firewall: a name too long for netlink: " + value)
-	}
-	return b
 }
