@@ -43,6 +43,16 @@ func (s service) wider() []service {
 	return nil
 }
 
+// ofFamily returns those of boxes whose addresses are of a family.
+func ofFamily(boxes []box, f family) (out []box) {
+	for _, b := range boxes {
+		if familyOf(b.prefix.Addr()) == f {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
 // disjoint returns the boxes of one family that cover what boxes cover, in
 // canonical order, no two of them overlapping.
 func disjoint(boxes []box) []box {

@@ -36,16 +36,10 @@ func engineDNS() netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, 11}) }
 // addStatic adds the set of those boxes that are of family f, and its name to
 // names.
 func (b *builder) addStatic(names map[family]string, name string, f family, boxes []box) {
-	var mine []box
-	for _, x := range boxes {
-		if familyOf(x.prefix.Addr()) == f {
-			mine = append(mine, x)
-		}
-	}
+	mine := disjoint(ofFamily(boxes, f))
 	if len(mine) == 0 {
 		return
 	}
-	mine = disjoint(mine)
 	s := set{name: hashed(name, f, mine), family: f, kind: static, boxes: mine}
 	b.plan.sets = append(b.plan.sets, s)
 	names[f] = s.name
@@ -160,7 +154,7 @@ func (b *builder) output() chain {
 		}
 		// Where names are looked at, nobody goes out but the guard: not around the
 		// redirection, and not in what is left of a flow of the guard's.
-		for _, port := range b.gated() {
+		for _, port := range sorted(b.Gated) {
 			around := []match{matchProto{proto: protoTCP}, matchPort{port}, matchOriginal{}, matchUID{b.GuardUID, true}}
 			if !b.Observe {
 				add(refuse(around...))
@@ -188,13 +182,6 @@ func (b *builder) output() chain {
 
 // upstreams lets the guard, and no other uid, reach its DNS servers.
 func (b *builder) upstreams() []rule {
-	var ups []netip.AddrPort
-	for _, u := range b.Upstreams {
-		ups = append(ups, netip.AddrPortFrom(u.Addr().Unmap().WithZone(""), u.Port()))
-	}
-	slices.SortFunc(ups, func(a, b netip.AddrPort) int {
-		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Port(), b.Port()))
-	})
 	var out []rule
 	if b.engine() {
 		b.plan.sets = append(b.plan.sets, set{name: askedSet, kind: asked}, set{name: guessedSet, kind: guessed})
@@ -202,7 +189,7 @@ func (b *builder) upstreams() []rule {
 			to(remember{askedSet}, matchUID{uid: b.GuardUID}, matchDst{single(engineDNS())}, matchProto{proto: protoUDP}),
 			to(accept{}, forwarded()...), guessing())
 	}
-	for _, u := range slices.Compact(ups) {
+	for _, u := range plainUpstreams(b.Upstreams) {
 		for _, p := range []uint8{protoUDP, protoTCP} {
 			ms := []match{matchUID{uid: b.GuardUID}, matchDst{single(u.Addr())}, matchProto{proto: p}}
 			if u.Addr() == engineDNS() { // its port is random by now
@@ -313,15 +300,26 @@ func (b *builder) redirect() chain {
 		if s, ok := b.allow[f]; ok {
 			add(to(leave{}, matchFamily{f}, matchSet{s}))
 		}
-		for _, port := range b.gated() {
+		for _, port := range sorted(b.Gated) {
 			add(to(redirect{gate[f]}, matchFamily{f}, matchProto{proto: protoTCP}, matchPort{port}, matchSet{leaseSet(f)}))
 		}
 	}
 	return c
 }
 
-func (b *builder) gated() []uint16 {
-	ports := slices.Clone(b.Gated)
+// plainUpstreams are DNS servers as packets show them, each once, in order.
+func plainUpstreams(list []netip.AddrPort) []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, u := range list {
+		out = append(out, netip.AddrPortFrom(u.Addr().Unmap().WithZone(""), u.Port()))
+	}
+	slices.SortFunc(out, netip.AddrPort.Compare)
+	return slices.Compact(out)
+}
+
+// sorted returns ports in order, each once.
+func sorted(ports []uint16) []uint16 {
+	ports = slices.Clone(ports)
 	slices.Sort(ports)
 	return slices.Compact(ports)
 }

@@ -274,7 +274,8 @@ func (f *Firewall) Repair(ctx context.Context) error {
 }
 
 // Watch returns a channel that gets a value soon after anyone else changed
-// rules in this namespace, ours or their own. It is closed when ctx ends.
+// rules in this namespace, ours or their own. It is closed when ctx ends, or when
+// the kernel can't be listened to any more.
 func (f *Firewall) Watch(ctx context.Context) (<-chan struct{}, error) {
 	if f.reduced != "" {
 		return nil, errors.New("this kernel tells nobody of changes")

@@ -32,9 +32,6 @@ func reducedPlan(c Config, allow, deny []box) (Plan, error) {
 			return Plan{}, errors.New("inbound: a reduced plan can let nothing but tcp in")
 		}
 	}
-	for _, p := range never() {
-		deny = append(deny, box{prefix: p})
-	}
 	r := &reducer{Config: c}
 	for _, f := range families() {
 		r.denied = append(r.denied, disjoint(ofFamily(deny, f))...)
@@ -62,15 +59,6 @@ func reducedPlan(c Config, allow, deny []box) (Plan, error) {
 		p.chains = append(p.chains, r.redirect())
 	}
 	return p, nil
-}
-
-func ofFamily(bs []box, f family) (out []box) {
-	for _, b := range bs {
-		if familyOf(b.prefix.Addr()) == f {
-			out = append(out, b)
-		}
-	}
-	return out
 }
 
 // reducer collects a reduced plan.
@@ -126,13 +114,13 @@ func (r *reducer) guard() chain {
 	add := func(rs ...rule) { c.rules = append(c.rules, rs...) }
 	tcp := matchProto{proto: protoTCP}
 	add(to(accept{}, tcp, matchReset{}))
-	for _, u := range r.upstreams() { // before the blocks that no one may reach: clouds put theirs there
+	for _, u := range plainUpstreams(r.Upstreams) { // before the blocks that no one may reach: clouds put theirs there
 		add(to(accept{}, matchDst{single(u.Addr())}, tcp, matchPort{u.Port()}))
 	}
 	for _, b := range r.denied {
 		add(to(drop{}, b.matches()...))
 	}
-	for _, port := range r.gated() {
+	for _, port := range sorted(r.Gated) {
 		add(to(accept{}, tcp, matchPort{port}))
 	}
 	for _, b := range r.allowed {
@@ -209,7 +197,7 @@ func (r *reducer) redirect() chain {
 		if gate[f] == 0 {
 			continue
 		}
-		for _, port := range r.gated() {
+		for _, port := range sorted(r.Gated) {
 			add(to(redirect{gate[f]}, matchFamily{f}, matchProto{proto: protoTCP}, matchPort{port}))
 		}
 		for _, b := range ofFamily(r.allowed, f) {
@@ -271,27 +259,10 @@ func (r *reducer) neighbours() []netip.Prefix {
 	return slices.Compact(out)
 }
 
-func (r *reducer) upstreams() []netip.AddrPort {
-	var out []netip.AddrPort
-	for _, u := range r.Upstreams {
-		out = append(out, netip.AddrPortFrom(u.Addr().Unmap().WithZone(""), u.Port()))
-	}
-	slices.SortFunc(out, netip.AddrPort.Compare)
-	return slices.Compact(out)
-}
-
-func (r *reducer) gated() []uint16 { return sorted(r.Gated) }
-
 func (r *reducer) inbound() []uint16 {
 	var out []uint16
 	for _, e := range r.Inbound {
 		out = append(out, e.Port)
 	}
 	return sorted(out)
-}
-
-func sorted(ports []uint16) []uint16 {
-	ports = slices.Clone(ports)
-	slices.Sort(ports)
-	return slices.Compact(ports)
 }

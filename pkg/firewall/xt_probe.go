@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"regexp"
 	"slices"
@@ -72,14 +73,19 @@ func (x *xt) clearProbe(ctx context.Context, name string) error {
 	return x.destroyUnused(name)
 }
 
+// probeAddr is an address to probe with. Any will do: no packet meets it.
+func probeAddr(f family) netip.Prefix {
+	if f == ipv6 {
+		return single(netip.IPv6Loopback())
+	}
+	return single(engineDNS())
+}
+
 // probeSets are sets whose parts are of every type that plans use.
 func probeSets() []set {
 	var out []set
 	for _, f := range families() {
-		a := single(engineDNS())
-		if f == ipv6 {
-			a = single(never()[5].Addr())
-		}
+		a := probeAddr(f)
 		out = append(out, set{name: fmt.Sprintf("%s%d", probeName, f), family: f, kind: leased},
 			set{name: fmt.Sprintf("%s%d", probeName, f+100), family: f, kind: static, boxes: []box{{prefix: a}, {a, protoTCP, 1}}})
 	}

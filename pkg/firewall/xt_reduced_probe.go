@@ -30,10 +30,7 @@ func (r *reducedXT) probe(ctx context.Context) error {
 
 // reducedProbe returns chains with one of everything, which nothing jumps to.
 func reducedProbe(f family) ([]xtTable, error) {
-	tcp, udp, a := matchProto{proto: protoTCP}, matchProto{proto: protoUDP}, single(engineDNS())
-	if f == ipv6 {
-		a = single(never()[5].Addr())
-	}
+	tcp, udp, a := matchProto{proto: protoTCP}, matchProto{proto: protoUDP}, probeAddr(f)
 	return probeTables(xtRenderer{family: f}, []probeRules{
 		{"filter", []rule{
 			to(drop{}, matchIn{}), to(drop{}, matchOut{}), to(drop{}, matchDst{a}, tcp, matchPort{1}, matchUID{uid: 1}),
