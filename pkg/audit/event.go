@@ -60,7 +60,8 @@ type Event struct {
 	Suppressed uint64    `json:"suppressed,omitempty"`  // earlier events of the same kind that have no line of their own
 }
 
-// Recorder takes an Event. It is safe for concurrent use and does not block.
+// Recorder takes an Event. It is safe for concurrent use, and waits for nothing
+// but the disk.
 type Recorder func(Event)
 
 // Discard is a Recorder that keeps nothing.

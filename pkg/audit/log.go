@@ -22,7 +22,7 @@ type Options struct {
 }
 
 // Log appends events to a file that is rotated by size. It never fails and
-// never waits for a reader: events that can't be written are counted, leave a
+// never waits for a reader, only for the disk, one event after the other: events that can't be written are counted, leave a
 // gap in seq, and are reported as soon as a write succeeds again. It is safe for
 // concurrent use.
 type Log struct {
@@ -84,9 +84,7 @@ func (l *Log) Close() error {
 	defer l.mu.Unlock()
 	l.mirror.close()
 	l.mirror = nil
-	err := errors.Join(l.closeFile(), l.dir.Close())
-	l.maxSize = 0 // every line now calls for a rotation, which fails in a closed directory
-	return err
+	return errors.Join(l.closeFile(), l.dir.Close()) // no file can be opened in a closed directory
 }
 
 // Err says why events are being lost, or nil if the last write succeeded.
@@ -95,9 +93,6 @@ func (l *Log) Err() error {
 	defer l.mu.Unlock()
 	return l.err
 }
-
-// Append records an event that the guard encoded, as Untrusted reads it.
-func (l *Log) Append(raw []byte) { l.Write(Untrusted(raw)) }
 
 // Write records e with the next seq and the current time. It is a Recorder.
 func (l *Log) Write(e Event) {

@@ -55,8 +55,8 @@ func TestLogWrites(t *testing.T) {
 	l := openTest(t, Options{Dir: dir})
 	l.now = func() time.Time { return time.Date(2026, 1, 2, 4, 4, 5, 123456789, time.FixedZone("", 3600)) }
 	l.Write(Event{Seq: 77, Time: time.Unix(1, 0), Kind: Policy, Verdict: Info})
-	l.Append(Encode(Event{Seq: 78, Kind: DNS, Verdict: Deny, Name: "evil.example"}))
-	l.Append([]byte(`{"event":"policy","verdict":"allow"}`))
+	l.Write(Untrusted(Encode(Event{Seq: 78, Kind: DNS, Verdict: Deny, Name: "evil.example"})))
+	l.Write(Untrusted([]byte(`{"event":"policy","verdict":"allow"}`)))
 	raw, err := os.ReadFile(filepath.Join(dir, FileName))
 	if err != nil {
 		t.Fatal(err)

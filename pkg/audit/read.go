@@ -69,7 +69,8 @@ func eachLine(r *bufio.Reader, do func([]byte) bool) (more bool, err error) {
 const followEvery = 200 * time.Millisecond
 
 // Follow calls do with every line that is appended to the log after it has closed
-// begun, until ctx ends. It goes on in the next file when the log is rotated.
+// begun, until ctx ends. It goes on in the next file when the log is rotated, and
+// from its beginning when the file is cut, as logrotate(8) does with copytruncate.
 func Follow(ctx context.Context, path string, begun chan<- struct{}, do func(line []byte)) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -111,12 +112,31 @@ func Follow(ctx context.Context, path string, begun chan<- struct{}, do func(lin
 			f, rest = next, nil
 			continue
 		}
+		if cut(f) {
+			rest = nil
+			continue
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
 	}
+}
+
+// cut says whether f has become shorter than what was read of it. Then it is read
+// from its beginning.
+func cut(f *os.File) bool {
+	st, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	at, err := f.Seek(0, io.SeekCurrent)
+	if err != nil || st.Size() >= at {
+		return false
+	}
+	_, err = f.Seek(0, io.SeekStart)
+	return err == nil
 }
 
 // newer opens the file that follows f, which was path, if f has been rotated.

@@ -65,18 +65,28 @@ func TestFollow(t *testing.T) {
 		}
 		return got[len(got)-1]
 	}
-	<-begun
-	for i := range 40 {
-		l.Write(Event{Kind: Guard, Verdict: Info, Reason: strings.Repeat("y", 1200)})
-		if i%7 != 6 { // several rotations between two looks
-			continue
-		}
+	await := func() {
+		t.Helper()
 		for deadline := time.Now().Add(20 * time.Second); last() != l.seq; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("saw %d, not %d", last(), l.seq)
 			}
 		}
 	}
+	<-begun
+	for i := range 40 {
+		l.Write(Event{Kind: Guard, Verdict: Info, Reason: strings.Repeat("y", 1200)})
+		if i%7 != 6 { // several rotations between two looks
+			continue
+		}
+		await()
+	}
+	await()
+	if err := os.Truncate(filepath.Join(dir, FileName), 0); err != nil {
+		t.Fatal(err)
+	}
+	l.Write(Event{Kind: Guard, Verdict: Info, Reason: "shorter than what was there"})
+	await()
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
