@@ -35,7 +35,7 @@ func Call(ctx context.Context, path string, r Request) (Reply, error) {
 	defer stop()
 	// A server that refuses does not read; its answer is there all the same.
 	_, written := conn.Write(append(line, '\n'))
-	answer, err := bufio.NewReader(limit(conn, MaxReply)).ReadBytes('\n')
+	answer, err := bufio.NewReader(io.LimitReader(conn, MaxReply)).ReadBytes('\n')
 	switch {
 	case ctx.Err() != nil:
 		return Reply{}, fmt.Errorf("ask at %s: %w", path, ctx.Err())
@@ -48,5 +48,3 @@ func Call(ctx context.Context, path string, r Request) (Reply, error) {
 	}
 	return reply, nil
 }
-
-func limit(r io.Reader, n int64) io.Reader { return io.LimitReader(r, n) }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -68,7 +69,8 @@ func Listen(path string, mode os.FileMode) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// Serve answers peers until ctx ends or l is closed. It closes l.
+// Serve answers peers until ctx ends or l is closed. It closes l, and returns when
+// the requests that were read by then have their answers.
 func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	defer l.Close()
 	stop := context.AfterFunc(ctx, func() { l.Close() })
@@ -122,12 +124,15 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn, log *slog.Logger
 	if conn.SetDeadline(time.Now().Add(patience)) != nil {
 		return
 	}
+	// Who has said nothing by the end is not waited for.
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
 	var reply Reply
 	if !s.May(peer.UID) {
 		reply = Reply{Code: 77, Error: fmt.Sprintf("uid %d may not ask for this", peer.UID), Remedy: "run it as root"}
 	} else {
 		// One byte more than a request tells one that is too long.
-		line, err := bufio.NewReaderSize(limit(conn, MaxRequest+1), MaxRequest+1).ReadSlice('\n')
+		line, err := bufio.NewReaderSize(io.LimitReader(conn, MaxRequest+1), MaxRequest+1).ReadSlice('\n')
 		if err != nil && len(line) == 0 {
 			return // it left without a word
 		}

@@ -145,6 +145,40 @@ func TestSilentPeers(t *testing.T) {
 	}
 }
 
+// TestEndWithSilentPeer: who says nothing does not hold up the end, and who has
+// asked gets an answer.
+func TestEndWithSilentPeer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "control.sock")
+	l, err := Listen(path, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &Server{May: me, Patience: time.Hour, Handle: func(ctx context.Context, _ Peer, _ Request) Reply {
+		cancel()
+		<-ctx.Done()
+		return Reply{OK: true}
+	}}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, l) }()
+	silent, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	if reply, err := Call(t.Context(), path, Request{Verb: "allow"}); err != nil || !reply.OK {
+		t.Errorf("asked at the end: %+v, %v", reply, err)
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("a silent peer holds up the end")
+	}
+}
+
 func TestListenReplacesAnOldSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "control.sock")
 	for range 2 {
