@@ -70,6 +70,9 @@ func become(uid, gid uint32) error {
 	if err := unix.Setfsuid(int(uid)); err != nil {
 		return err
 	}
+	if now, err := unix.SetfsgidRetGid(-1); err != nil || uint32(now) != gid {
+		return fmt.Errorf("the file system gid is %d: %w", now, cmp.Or(err, error(unix.EPERM)))
+	}
 	if now, err := unix.SetfsuidRetUid(-1); err != nil || uint32(now) != uid {
 		return fmt.Errorf("the file system uid is %d: %w", now, cmp.Or(err, error(unix.EPERM)))
 	}
