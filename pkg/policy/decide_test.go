@@ -215,7 +215,7 @@ func TestAdmit(t *testing.T) {
 			"10.7.0.0/16:5432", "!10.8.0.0/16", "!198.51.100.1:80", "!198.51.100.2", "many.example:1", "many.example:53/udp",
 			"many.example:3", "!many.example:3", "localhost",
 		))}},
-		Hosts: []byte("127.0.0.1 localhost\n::1\tlocalhost ip6-localhost # loopback\n172.17.0.1  gateway.example Unlisted.example\n169.254.1.1 public.example\nnonsense\n"),
+		Hosts: []byte("127.0.0.1 localhost\n::1\tlocalhost ip6-localhost # loopback\n172.17.0.1  gateway.example Unlisted.example\n169.254.1.1 public.example\nnonsense\n10.9.9.9 no..name -.example\n172.17.0.1 gateway.example\n"),
 	}
 	p, err := Parse(b, nil)
 	if err != nil {
@@ -270,6 +270,11 @@ func TestAdmit(t *testing.T) {
 	if p.Admit("public.example", netip.Addr{}) != nil {
 		t.Error("a name opens no address at all")
 	}
+	for _, name := range []string{"nonsense..", "-.example", "", "169.254.1.1"} {
+		if got := p.Hosts(name); got != nil {
+			t.Errorf("hosts of %q, which is no name: %v", name, got)
+		}
+	}
 	if got := p.Hosts("GATEWAY.example"); !slices.Equal(got, []netip.Addr{addr("172.17.0.1")}) {
 		t.Errorf("hosts: %v", got)
 	}
@@ -297,7 +302,7 @@ func statics(list []Static) []string {
 }
 
 func TestNamesAndRequired(t *testing.T) {
-	p := parse(t, "a.txt", "b.example\nA.example\nb.example:22\n*.w.example\n!no.example\nno.example\nc.example required\n@claude\n@claude\napi.anthropic.com\n192.0.2.1:443 required\n")
+	p := parse(t, "a.txt", "b.example\nA.example\nb.example:22\n*.w.example\n!no.example\nno.example\nc.example required\n@claude\n@claude\napi.anthropic.com\n192.0.2.1:443 required\nc.example required\n")
 	var names, required []string
 	for _, r := range p.Names() {
 		names = append(names, r.Name)
@@ -311,7 +316,7 @@ func TestNamesAndRequired(t *testing.T) {
 	if got := strings.Join(required, " "); got != "c.example api.anthropic.com 192.0.2.1" {
 		t.Errorf("required: %s", got)
 	}
-	want := Counts{Files: 1, Rules: 13, Names: 7, Wildcards: 1, Addresses: 1, Denied: 1, Required: 3}
+	want := Counts{Files: 1, Rules: 14, Names: 7, Wildcards: 1, Addresses: 1, Denied: 1, Required: 3}
 	if got := p.Counts(); got != want {
 		t.Errorf("counts: %+v, want %+v", got, want)
 	}
@@ -326,6 +331,8 @@ func TestContradictions(t *testing.T) {
 		"d.example", "!d.example:80", // only a port
 		"10.1.0.0/16", "!10.0.0.0/8",
 		"10.2.0.0/16", "@claude", "!api.anthropic.com",
+		"!claude.ai",                      // part of a preset
+		"172.16.0.0/15", "!172.16.0.0/16", // only a part
 	))
 	want := join(
 		`a.txt:3:1: has no effect: !*.a.example at a.txt:4 denies it: "a.example"`,
@@ -336,6 +343,35 @@ func TestContradictions(t *testing.T) {
 	)
 	if got := warnings(p); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// What people are told about a decision.
+func TestReasons(t *testing.T) {
+	p := parse(t, "a.txt", "a.example:22\n!b.example\n10.1.0.0/16:80\n!192.0.2.9")
+	for _, tt := range []struct {
+		target, want string
+		port         uint16
+	}{
+		{"a.example", reasonAllowed, 22},
+		{"a.example", reasonPort, 443},
+		{"b.example", reasonDenied, 443},
+		{"c.example", reasonUnlisted, 443},
+		{"-.example", "a label begins or ends with a hyphen", 443},
+		{"10.1.0.1", reasonAllowed, 80},
+		{"10.1.0.1", reasonPrivate, 443},
+		{"192.0.2.8", reasonUnlisted, 443},
+		{"192.0.2.9", reasonDenied, 443},
+		{"127.0.0.1", reasonLoopback, 80},
+		{"169.254.169.254", reasonNever, 80},
+	} {
+		d := p.Decide(tt.target, tcp(tt.port))
+		if a, err := netip.ParseAddr(tt.target); err == nil {
+			d = p.DecideAddr(a, tcp(tt.port))
+		}
+		if d.Reason != tt.want {
+			t.Errorf("%s:%d: %q, want %q", tt.target, tt.port, d.Reason, tt.want)
+		}
 	}
 }
 

@@ -260,7 +260,7 @@ func parsePort(s string) ([]Port, *fault) {
 		}
 	}
 	n, err := strconv.ParseUint(number, 10, 16)
-	if err != nil || n == 0 || number[0] == '+' {
+	if err != nil || n == 0 {
 		return nil, &fault{0, s, "a port is one number from 1 to 65535", ""}
 	}
 	p.Number = uint16(n)

@@ -129,6 +129,9 @@ func TestEntryErrors(t *testing.T) {
 		{"0x7f.1", `f:1:1: an address is written as four decimal numbers: "0x7f.1" (did you mean 127.0.0.1?)`},
 		{"0x7f.1:80", `f:1:1: an address is written as four decimal numbers: "0x7f.1:80" (did you mean 127.0.0.1:80?)`},
 		{"017700000001", `f:1:1: an address is written as four decimal numbers: "017700000001" (did you mean 127.0.0.1?)`},
+		{"1.2.3.4.5.6", `f:1:1: a name can't end in a number: it would be read as an address: "1.2.3.4.5.6"`},
+		{"1.300.3.4", `f:1:1: not a valid address: "1.300.3.4"`},
+		{"*a..b.example", `f:1:1: a * may only be the whole first label: "*a..b.example"`},
 		{"127.1", `f:1:1: an address is written as four decimal numbers: "127.1" (did you mean 127.0.0.1?)`},
 		{"010.0.0.1", `f:1:1: not a valid address: "010.0.0.1" (did you mean 8.0.0.1?)`},
 		{"0xA9FEA9FE", `f:1:1: an address is written as four decimal numbers: "0xA9FEA9FE" (did you mean 169.254.169.254?)`},
@@ -167,6 +170,14 @@ func TestEntryErrors(t *testing.T) {
 		if got := failure(t, "f", tt.entry); got != tt.want {
 			t.Errorf("%q:\n got %s\nwant %s", tt.entry, got, tt.want)
 		}
+	}
+}
+
+// Without presets there is none to take.
+func TestNoPresets(t *testing.T) {
+	_, err := Parse(&Bundle{Files: []File{{Name: "f", Data: []byte("@github")}}}, nil)
+	if err == nil || err.Error() != `f:1:1: unknown preset: "github"` {
+		t.Errorf("got %v", err)
 	}
 }
 
