@@ -1,15 +1,15 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/user"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/agent-init/agent-init/pkg/firewall"
 )
 
 // The guard's uid is one that no account has: below 65536, so that it exists in
@@ -27,7 +27,7 @@ func chooseUID(what string, taken ...uint32) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	sockets, err := socketUIDs("/proc/self/net")
+	sockets, err := firewall.SocketOwners()
 	if err != nil {
 		return 0, err
 	}
@@ -64,37 +64,6 @@ func runningUIDs() (map[uint32]bool, error) {
 			if st, ok := info.Sys().(*syscall.Stat_t); ok {
 				out[st.Uid] = true
 			}
-		}
-	}
-	return out, nil
-}
-
-// socketTables list the sockets of this network namespace, those of containers
-// that share it included, whose processes can't be seen (proc_pid_net(5)).
-var socketTables = [...]string{"tcp", "tcp6", "udp", "udp6", "udplite", "udplite6", "icmp", "icmp6", "raw", "raw6", "packet"}
-
-// socketUIDs are the owners of the sockets in the tables of dir.
-func socketUIDs(dir string) (map[uint32]bool, error) {
-	out := map[uint32]bool{}
-	for _, table := range socketTables {
-		data, err := os.ReadFile(filepath.Join(dir, table))
-		if errors.Is(err, os.ErrNotExist) {
-			continue // the kernel has no such sockets
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list sockets: %w", err)
-		}
-		_, lines, _ := strings.Cut(string(data), "\n")
-		for line := range strings.Lines(lines) {
-			f := strings.Fields(line)
-			if len(f) < 8 {
-				return nil, fmt.Errorf("list sockets: %s: %q", table, line)
-			}
-			uid, err := strconv.ParseUint(f[7], 10, 32)
-			if err != nil {
-				return nil, fmt.Errorf("list sockets: %s: %w", table, err)
-			}
-			out[uint32(uid)] = true
 		}
 	}
 	return out, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 
 	"github.com/mdlayher/netlink"
@@ -54,8 +55,11 @@ type flow struct {
 }
 
 // flows returns every entry. Both families are read at once, since the kernel
-// walks its whole table for each request.
+// walks its whole table for each request, that of all namespaces together.
 func (c *conntrack) flows() ([]flow, error) {
+	if noFlows() {
+		return nil, nil
+	}
 	msgs, err := exchange(c.conn, ctMessage(ctGet, netlink.Dump, unix.AF_UNSPEC, nil))
 	if err != nil {
 		return nil, fmt.Errorf("read conntrack: %w", err)
@@ -67,6 +71,13 @@ func (c *conntrack) flows() ([]flow, error) {
 		}
 	}
 	return out, nil
+}
+
+// noFlows says whether the kernel counts no entry in this namespace, as when a
+// container starts. Where it doesn't count, the table has to be read.
+func noFlows() bool {
+	count, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
+	return err == nil && string(count) == "0\n"
 }
 
 // forget deletes the entries that pick picks.

@@ -1,13 +1,9 @@
 package firewall
 
 import (
-	"bufio"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -20,9 +16,6 @@ import (
 // initialNetNS is the inode of the machine's own network namespace, fixed
 // since Linux 6.18; before, no namespace has it.
 const initialNetNS = 4026531833
-
-// tcpListen is TCP_LISTEN as /proc/net/tcp shows it.
-const tcpListen = "0A"
 
 // NamespaceOptions say what CheckNamespace should accept.
 type NamespaceOptions struct {
@@ -48,7 +41,7 @@ func CheckNamespace(opts NamespaceOptions) error {
 	if opts.Shared {
 		return nil
 	}
-	seen, err := listeners("/proc/net/tcp", "/proc/net/tcp6")
+	seen, err := listeners("/proc/self/net")
 	if err != nil {
 		return fmt.Errorf("look at the network namespace: %w", err)
 	}
@@ -125,54 +118,4 @@ func engineChains() (string, error) {
 func engineChain(name string) bool {
 	return name == "DOCKER" || slices.ContainsFunc([]string{"DOCKER-", "KUBE-", "CNI-", "NETAVARK"},
 		func(prefix string) bool { return strings.HasPrefix(name, prefix) })
-}
-
-// listeners returns the addresses in files like /proc/net/tcp where something
-// listens, but for the container engine's DNS.
-func listeners(files ...string) ([]netip.AddrPort, error) {
-	var out []netip.AddrPort
-	for _, name := range files {
-		f, err := os.Open(name)
-		if errors.Is(err, fs.ErrNotExist) { // the kernel has no IPv6
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		sc := bufio.NewScanner(f)
-		for sc.Scan() {
-			fields := strings.Fields(sc.Text())
-			if len(fields) < 4 || fields[3] != tcpListen {
-				continue
-			}
-			ap, err := parseProcAddr(fields[1])
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
-			}
-			if ap.Addr() != engineDNS() {
-				out = append(out, ap)
-			}
-		}
-		if err := sc.Err(); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
-// parseProcAddr parses an address as /proc/net/tcp has it: words of four
-// bytes, each in the machine's order, and the port.
-func parseProcAddr(s string) (netip.AddrPort, error) {
-	host, port, _ := strings.Cut(s, ":")
-	b, err := hex.DecodeString(host)
-	p, perr := hex.DecodeString(port)
-	if err != nil || perr != nil || len(p) != 2 || len(b) != 4 && len(b) != 16 {
-		return netip.AddrPort{}, fmt.Errorf("%q is no address", s)
-	}
-	for i := 0; i < len(b); i += 4 {
-		binary.NativeEndian.PutUint32(b[i:], binary.BigEndian.Uint32(b[i:]))
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return netip.AddrPortFrom(a.Unmap(), uint16(p[0])<<8|uint16(p[1])), nil
 }

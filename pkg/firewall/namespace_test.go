@@ -3,7 +3,6 @@ package firewall
 import (
 	"errors"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -88,23 +87,5 @@ func TestKernelNoPermission(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
-	}
-}
-
-func TestListeners(t *testing.T) {
-	dir := t.TempDir()
-	v4, v6 := filepath.Join(dir, "tcp"), filepath.Join(dir, "tcp6")
-	head := "  sl  local_address rem_address   st\n"
-	must(t, os.WriteFile(v4, []byte(head+"   0: 0B00007F:9C75 00000000:0000 0A\n   1: 0100007F:1F40 00000000:0000 0A\n   2: 020200C0:0016 010200C0:1234 01\n"), 0o600))
-	must(t, os.WriteFile(v6, []byte(head+"   0: B80D0120000000000000000001000000:01BB 00000000000000000000000000000000:0000 0A\n"), 0o600))
-	got, err := listeners(v4, v6, filepath.Join(dir, "none"))
-	must(t, err)
-	want := []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:8000"), netip.MustParseAddrPort("[2001:db8::1]:443")}
-	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
-		t.Errorf("got %v, not %v", got, want)
-	}
-	must(t, os.WriteFile(v4, []byte("   0: xyz:9C75 00000000:0000 0A\n"), 0o600))
-	if got, err := listeners(v4); err == nil {
-		t.Errorf("nonsense gave %v", got)
 	}
 }

@@ -1,0 +1,129 @@
+package firewall
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// socketTables list the sockets of this network namespace, those of containers
+// that share it included, whose processes can't be seen (proc_pid_net(5)).
+var socketTables = [...]string{"tcp", "tcp6", "udp", "udp6", "udplite", "udplite6", "icmp", "icmp6", "raw", "raw6", "packet"}
+
+// SocketOwners returns the uids that own a socket of this network namespace.
+func SocketOwners() (map[uint32]bool, error) { return socketOwners("/proc/self/net") }
+
+func socketOwners(dir string) (map[uint32]bool, error) {
+	out := map[uint32]bool{}
+	for _, table := range socketTables {
+		sockets, err := readSockets(dir, table, 8)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range sockets {
+			uid, err := strconv.ParseUint(s[7], 10, 32)
+			if err != nil {
+				return nil, fmt.Errorf("list sockets: %s: %w", table, err)
+			}
+			out[uint32(uid)] = true
+		}
+	}
+	return out, nil
+}
+
+// tcpListen is TCP_LISTEN as /proc/net/tcp shows it.
+const tcpListen = "0A"
+
+// listeners returns the TCP addresses where something listens, according to the
+// tables in dir, but for the container engine's DNS.
+func listeners(dir string) ([]netip.AddrPort, error) {
+	var out []netip.AddrPort
+	for _, table := range []string{"tcp", "tcp6"} {
+		sockets, err := readSockets(dir, table, 4)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range sockets {
+			if s[3] != tcpListen {
+				continue
+			}
+			ap, err := parseProcAddr(s[1])
+			if err != nil {
+				return nil, fmt.Errorf("list sockets: %s: %w", table, err)
+			}
+			if ap.Addr() != engineDNS() {
+				out = append(out, ap)
+			}
+		}
+	}
+	return out, nil
+}
+
+// readSockets returns the fields of each line of a table, of which there must be so
+// many; none if the kernel has no such table.
+func readSockets(dir, table string, fields int) ([][]string, error) {
+	if unused(dir, table) {
+		return nil, nil
+	}
+	data, err := os.ReadFile(filepath.Join(dir, table))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list sockets: %w", err)
+	}
+	var out [][]string
+	_, lines, _ := strings.Cut(string(data), "\n")
+	for line := range strings.Lines(lines) {
+		f := strings.Fields(line)
+		if len(f) < fields {
+			return nil, fmt.Errorf("list sockets: %s: %q", table, line)
+		}
+		out = append(out, f)
+	}
+	return out, nil
+}
+
+// unused says whether the kernel's count of this namespace's TCP sockets tells that
+// table is empty. To list none, it walks the whole machine's hash table for
+// milliseconds.
+func unused(dir, table string) bool {
+	counts := map[string]string{"tcp": "sockstat", "tcp6": "sockstat6"}[table]
+	if counts == "" {
+		return false
+	}
+	data, err := os.ReadFile(filepath.Join(dir, counts))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line)
+		if len(f) >= 3 && f[0] == strings.ToUpper(table)+":" {
+			return f[1] == "inuse" && f[2] == "0"
+		}
+	}
+	return false
+}
+
+// parseProcAddr parses an address as /proc/net/tcp has it: words of four
+// bytes, each in the machine's order, and the port.
+func parseProcAddr(s string) (netip.AddrPort, error) {
+	host, port, _ := strings.Cut(s, ":")
+	b, err := hex.DecodeString(host)
+	p, perr := hex.DecodeString(port)
+	if err != nil || perr != nil || len(p) != 2 || len(b) != 4 && len(b) != 16 {
+		return netip.AddrPort{}, fmt.Errorf("%q is no address", s)
+	}
+	for i := 0; i < len(b); i += 4 {
+		binary.NativeEndian.PutUint32(b[i:], binary.BigEndian.Uint32(b[i:]))
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return netip.AddrPortFrom(a.Unmap(), uint16(p[0])<<8|uint16(p[1])), nil
+}

@@ -1,0 +1,105 @@
+package firewall
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// tables makes a directory like /proc/net.
+func tables(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for file, content := range files {
+		must(t, os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600))
+	}
+	return dir
+}
+
+const tcpHead = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+
+func TestSocketOwners(t *testing.T) {
+	line := func(uid string) string {
+		return fmt.Sprintf("   0: 0100007F:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000 %s        0 123 1 ffff 100 0 0 10 0\n", uid)
+	}
+	const packet = "sk               RefCnt Type Proto  Iface R Rmem   User   Inode\nffff888 3      3    0003   2     1 0      64903  456\n"
+	const counts = "sockets: used 3\nTCP: inuse %d orphan 0 tw 0 alloc 10 mem 0\nUDP: inuse 0 mem 0\n"
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string
+		fails bool
+	}{
+		"no tables":     {want: "[]"},
+		"no sockets":    {map[string]string{"tcp": tcpHead}, "[]", false},
+		"of two tables": {map[string]string{"tcp": tcpHead + line(" 1000") + line("64901"), "udp6": tcpHead + line("64902"), "packet": packet}, "[1000 64901 64902 64903]", false},
+		"too short":     {map[string]string{"tcp": tcpHead + "0: 1\n"}, "", true},
+		"no number":     {map[string]string{"raw": tcpHead + line("root")}, "", true},
+		"none in use":   {map[string]string{"tcp": "is not read", "sockstat": fmt.Sprintf(counts, 0), "tcp6": tcpHead + line("7"), "sockstat6": "TCP6: inuse 1\n"}, "[7]", false},
+		"some in use":   {map[string]string{"tcp": tcpHead + line("5"), "sockstat": fmt.Sprintf(counts, 1), "udp": tcpHead + line("6"), "tcp6": "is not read", "sockstat6": "TCP6: inuse 0\n"}, "[5 6]", false},
+		"no count":      {map[string]string{"tcp": tcpHead + line("5"), "sockstat": "sockets: used 0\n"}, "[5]", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			uids, err := socketOwners(tables(t, c.files))
+			if (err != nil) != c.fails {
+				t.Fatalf("got %v", err)
+			}
+			if got := fmt.Sprint(slices.Sorted(maps.Keys(uids))); err == nil && got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// What the kernel counts is what it lists: a socket of either family is found.
+func TestKernelSocketOwners(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	newLab(t)
+	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
+		if uids, err := SocketOwners(); err != nil || len(uids) != 0 {
+			t.Fatalf("with no socket: %v, %v", uids, err)
+		}
+		lis, err := net.Listen("tcp", addr)
+		must(t, err)
+		if uids, err := SocketOwners(); err != nil || !uids[0] {
+			t.Errorf("listening on %s: %v, %v", addr, uids, err)
+		}
+		conn, err := net.Dial("tcp", lis.Addr().String())
+		must(t, err)
+		accepted, err := lis.Accept()
+		must(t, err)
+		lis.Close()
+		if uids, err := SocketOwners(); err != nil || !uids[0] {
+			t.Errorf("connected to %s: %v, %v", addr, uids, err)
+		}
+		for _, c := range []net.Conn{conn, accepted} {
+			must(t, c.(*net.TCPConn).SetLinger(0)) // or it would linger in the table
+			c.Close()
+		}
+	}
+}
+
+func TestListeners(t *testing.T) {
+	const head = "  sl  local_address rem_address   st\n"
+	got, err := listeners(tables(t, map[string]string{
+		"tcp":  head + "   0: 0B00007F:9C75 00000000:0000 0A\n   1: 0100007F:1F40 00000000:0000 0A\n   2: 020200C0:0016 010200C0:1234 01\n",
+		"tcp6": head + "   0: B80D0120000000000000000001000000:01BB 00000000000000000000000000000000:0000 0A\n",
+	}))
+	must(t, err)
+	want := []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:8000"), netip.MustParseAddrPort("[2001:db8::1]:443")}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, not %v", got, want)
+	}
+	if got, err := listeners(t.TempDir()); err != nil || len(got) != 0 {
+		t.Errorf("without tables: %v, %v", got, err)
+	}
+	if got, err := listeners(tables(t, map[string]string{"tcp": head + "   0: xyz:9C75 00000000:0000 0A\n"})); err == nil {
+		t.Errorf("nonsense gave %v", got)
+	}
+}
