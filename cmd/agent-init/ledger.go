@@ -267,9 +267,11 @@ func (l *ledger) renew(inUse []firewall.Element, ttl time.Duration) []firewall.L
 			for _, p := range al.ports {
 				e := element(a, p)
 				h := l.elements[e]
-				h.expires = expires
+				if expires.After(h.expires) { // else another name was promised more
+					h.expires = expires
+				}
 				l.elements[e] = h
-				leases = append(leases, firewall.Lease{Element: e, TTL: ttl})
+				leases = append(leases, firewall.Lease{Element: e, TTL: h.expires.Sub(l.now())})
 			}
 		}
 	}

@@ -163,9 +163,27 @@ func TestLedgerRenewsWhatIsUsed(t *testing.T) {
 	}
 }
 
+// TestLedgerRenewalShortensNothing: where two names share an address, what one of
+// them needs for a little longer is not all that the other was promised.
+func TestLedgerRenewalShortensNothing(t *testing.T) {
+	l, c := newTestLedger(t, "domains: [long.example.com:443, short.example.com:443]")
+	shared := tcp("192.0.2.1", 443)
+	l.grant("long.example.com", addrs("192.0.2.1"), 6*time.Minute)
+	l.grant("short.example.com", addrs("192.0.2.1"), time.Minute)
+	c.now = c.now.Add(30 * time.Second)
+	for _, lease := range l.renew([]firewall.Element{shared}, 2*time.Minute) {
+		if lease.TTL != 330*time.Second {
+			t.Errorf("%v is given %v, and was promised for 5m30s", lease.Element, lease.TTL)
+		}
+	}
+	if got := l.leases(); len(got) != 1 || got[0].TTL != 330*time.Second {
+		t.Errorf("the book has %v", got)
+	}
+}
+
 // TestLedgerNeverHoldsWhatIsDenied: whatever the order of answers, policies and
-// time, the book holds only what the policy in force admits, and its counts add
-// up.
+// time, the book holds only what the policy in force admits, each element for as
+// long as the longest lease of a name on it, and its counts add up.
 func TestLedgerNeverHoldsWhatIsDenied(t *testing.T) {
 	policies := []string{
 		"domains: [a.example.com:443, '*.w.example.net']",
@@ -178,7 +196,9 @@ func TestLedgerNeverHoldsWhatIsDenied(t *testing.T) {
 	current := l.policy
 	names := []string{"a.example.com", "b.example.com", "x.w.example.net", "y.w.example.net", "evil.example.org"}
 	for range 5000 {
-		switch rng.IntN(10) {
+		switch rng.IntN(11) {
+		case 10:
+			l.renew([]firewall.Element{tcp(fmt.Sprintf("192.0.2.%d", rng.IntN(40)), 443)}, time.Minute)
 		case 0:
 			current = parsePolicy(t, policies[rng.IntN(len(policies))])
 			l.adopt(current)
@@ -203,6 +223,9 @@ func TestLedgerNeverHoldsWhatIsDenied(t *testing.T) {
 						t.Fatalf("%s holds %v:%v, which the policy denies", name, a, p)
 					}
 					holds[element(a, p)]++
+					if l.elements[element(a, p)].expires.Before(al.expires) {
+						t.Fatalf("%v ends before its lease for %s", element(a, p), name)
+					}
 					if nl.wildcard {
 						wild++
 					}
