@@ -37,7 +37,7 @@ type guardKeeper struct {
 const (
 	guardStartTime = 10 * time.Second // until it serves
 	pingEvery      = time.Second
-	pingPatience   = 5 * time.Second // silence after which it counts as hung, see silence
+	pingPatience   = 5 * time.Second // after which it counts as hung, see silence
 	minBackoff     = 50 * time.Millisecond
 	maxBackoff     = 5 * time.Second
 	stableAfter    = 30 * time.Second
@@ -214,6 +214,32 @@ func (g *guardKeeper) readAudit(conn *net.UnixConn) {
 		}
 		if e := audit.Untrusted(buf[:n]); !g.keeper.probing.caused(e) {
 			g.keeper.record(e)
+		}
+	}
+}
+
+// ping finds a guard that is alive and does nothing: stopped, or hung.
+func (g *guardKeeper) ping(ctx context.Context, ch *channel) error {
+	t := time.NewTicker(pingEvery)
+	defer t.Stop()
+	quiet := silence{who: "the guard", patience: pingPatience, since: time.Now()}
+	for id := uint32(1); ; id++ {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.C:
+		}
+		var seen time.Time
+		g.keeper.update(func(s *state) { seen = s.Guard.Seen })
+		serves, err := quiet.look(seen)
+		if err != nil {
+			return err
+		}
+		if !serves {
+			continue
+		}
+		if err := ch.send(message{op: opPing, id: id}, nil); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return fmt.Errorf("ask the guard: %w", err)
 		}
 	}
 }

@@ -178,6 +178,7 @@ func (s *sessionKeeper) identity() privdrop.Identity {
 func (s *sessionKeeper) ping(ctx context.Context, ch *sessionChannel) error {
 	t := time.NewTicker(pingEvery)
 	defer t.Stop()
+	quiet := silence{who: "the session server", patience: sessionPatience}
 	s.mu.Lock()
 	s.seen = time.Now()
 	s.mu.Unlock()
@@ -190,8 +191,8 @@ func (s *sessionKeeper) ping(ctx context.Context, ch *sessionChannel) error {
 		s.mu.Lock()
 		seen := s.seen
 		s.mu.Unlock()
-		if time.Since(seen) > sessionPatience {
-			return fmt.Errorf("the session server did not answer for %v", sessionPatience)
+		if _, err := quiet.look(seen); err != nil {
+			return err
 		}
 		if err := ch.send(sessionMessage{op: sopPing}, nil); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return fmt.Errorf("ask the session server: %w", err)

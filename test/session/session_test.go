@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // prompt is a shell whose prompt is known.
@@ -246,6 +247,38 @@ func TestLabSessionServerKilled(t *testing.T) {
 	if out, _ := r.in("root", "status", "--json"); !strings.Contains(out, `"restarts": 1`) {
 		t.Errorf("status: %s", out)
 	}
+}
+
+// A container that was paused for longer than a hung server is given has the same
+// server afterwards, with all that it remembers; a server that hangs by itself is
+// replaced.
+func TestLabSessionPaused(t *testing.T) {
+	r := newRig(t)
+	p := r.start(80, 24, "", prompt)
+	r.line(p, "echo bef''ore")
+	r.shows(p, "before")
+	server := r.child("__sessions")
+	paused := []int{r.keeper(), server, r.child("__terminal")}
+	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
+		for _, pid := range paused {
+			must(t, syscall.Kill(pid, sig))
+		}
+		if sig == syscall.SIGSTOP {
+			time.Sleep(12 * time.Second)
+		}
+	}
+	for range 3 { // looks of the keeper
+		time.Sleep(time.Second)
+		r.line(p, "clear; echo aft''er")
+		r.shows(p, "after")
+	}
+	if now := r.child("__sessions"); now != server {
+		t.Errorf("the server was replaced: %d, was %d", now, server)
+	}
+	must(t, syscall.Kill(server, syscall.SIGSTOP))
+	r.eventually("the hung server stays", func() bool { s := r.child("__sessions"); return s != 0 && s != server })
+	r.line(p, "clear; echo at la''st")
+	r.shows(p, "at last")
 }
 
 // The agent may use its own session, and nothing of what keeps it; nobody else
