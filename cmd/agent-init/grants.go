@@ -117,6 +117,8 @@ type grantsReport struct {
 
 // publishGrants writes the book for everyone to read.
 func (k *keeper) publishGrants() {
+	k.publishing.Lock()
+	defer k.publishing.Unlock()
 	k.mu.Lock()
 	list := k.grants.clone().list
 	s := grantsState{Requests: count(list, true), Fault: k.state.Grants.Fault}
@@ -133,8 +135,6 @@ func (k *keeper) publishGrants() {
 	if list == nil {
 		list = []grant{}
 	}
-	k.publishing.Lock()
-	defer k.publishing.Unlock()
 	if err := k.dir.write(grantsFile, 0o644, grantsReport{Version: 1, Grants: list}); err != nil {
 		k.unpublished("the grants", err)
 	}

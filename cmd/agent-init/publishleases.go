@@ -36,12 +36,12 @@ type openLease struct {
 // publishLeases writes the leases if anything about them has changed since the
 // count of changes before, and returns the present count.
 func (k *keeper) publishLeases(before uint64) uint64 {
+	k.publishing.Lock()
+	defer k.publishing.Unlock()
 	r, now := k.ledger.report(before)
 	if r == nil {
 		return now
 	}
-	k.publishing.Lock()
-	defer k.publishing.Unlock()
 	if err := k.dir.write(leasesFile, 0o644, r); err != nil {
 		k.unpublished("the leases", err)
 	}

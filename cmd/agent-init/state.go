@@ -230,23 +230,25 @@ func (k *keeper) publish() {
 	if k.dir == "" {
 		return
 	}
+	// The copy is taken by who writes, or an older one could be written last.
+	k.publishing.Lock()
+	defer k.publishing.Unlock()
 	names, elements := 0, 0
 	if k.ledger != nil {
 		names, elements = k.ledger.counts()
 	}
+	fault := ""
+	if k.audit != nil {
+		if err := k.audit.Err(); err != nil { // which waits for a disk that is slow
+			fault = err.Error()
+		}
+	}
 	k.mu.Lock()
 	k.state.Published = time.Now()
 	k.state.Leases = leaseState{Names: names, Elements: elements}
-	if k.audit != nil {
-		k.state.Audit.Fault = ""
-		if err := k.audit.Err(); err != nil {
-			k.state.Audit.Fault = err.Error()
-		}
-	}
+	k.state.Audit.Fault = fault
 	s := k.state
 	k.mu.Unlock()
-	k.publishing.Lock()
-	defer k.publishing.Unlock()
 	if err := k.dir.write(statusFile, 0o644, s); err != nil {
 		k.log.Error("publishing the state", "error", err)
 	}
