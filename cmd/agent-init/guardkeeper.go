@@ -43,7 +43,8 @@ const (
 	stableAfter    = 30 * time.Second
 	farewellTime   = 300 * time.Millisecond // to write what it has counted, at the end
 	leasesAtOnce   = 64
-	leasesWaiting  = 1024 // more are refused
+	leasesWaiting  = 1024              // more are refused
+	answersAtOnce  = 4 * leasesWaiting // of all kinds: more are a reason to end the guard
 )
 
 func newGuardKeeper(k *keeper) *guardKeeper {

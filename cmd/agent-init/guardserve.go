@@ -10,19 +10,33 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
+// readRequests serves what the guard asks, until its channel closes. The guard may
+// be somebody else's by now: it can't have more answers under way than are counted
+// here, and a message that it would not send ends it.
 func (g *guardKeeper) readRequests(ctx context.Context, ch *channel) error {
 	slots := make(chan struct{}, leasesAtOnce)
-	var waiting atomic.Int64
+	var leasing, answering atomic.Int64
+	answer := func(reply func() message) {
+		answering.Add(1)
+		go func() {
+			defer answering.Add(-1)
+			if err := ch.send(reply(), nil); err != nil {
+				g.keeper.log.Debug("answering the guard", "error", err)
+			}
+		}()
+	}
 	for {
 		m, file, err := ch.receive()
 		if file != nil {
 			file.Close() // the guard has none to give
 		}
-		if errors.Is(err, errBadMessage) {
+		switch {
+		case errors.Is(err, errBadMessage):
 			return errors.New("the guard sent a malformed message")
-		}
-		if err != nil {
+		case err != nil:
 			return fmt.Errorf("the guard closed its channel: %w", err)
+		case answering.Load() >= answersAtOnce:
+			return errors.New("the guard asks without reading the answers")
 		}
 		switch m.op {
 		case opReady:
@@ -37,39 +51,27 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *channel) error {
 		case opFlush:
 			g.noteTaken(m.id)
 		case opRequest:
-			go g.serveRequest(ch, m)
+			answer(func() message { return g.keeper.requested(m) })
 		case opOwner:
-			go func() {
-				if err := ch.send(g.keeper.owner(m), nil); err != nil {
-					g.keeper.log.Debug("answering the guard", "error", err)
-				}
-			}()
-		case opHeld, opDirect:
-			answer := g.keeper.held
-			if m.op == opDirect {
-				answer = g.keeper.direct
-			}
-			if err := ch.send(answer(m), nil); err != nil {
-				g.keeper.log.Debug("answering the guard", "error", err)
-			}
+			answer(func() message { return g.keeper.owner(m) })
+		case opHeld:
+			answer(func() message { return g.keeper.held(m) })
+		case opDirect:
+			answer(func() message { return g.keeper.direct(m) })
 		case opLease:
 			// Leases may wait for a change of the policy. What the guard sends
 			// besides must be read meanwhile: it is what shows that it lives.
-			lease := func() message {
+			if leasing.Load() >= leasesWaiting {
+				answer(func() message { return message{op: opLease, id: m.id, err: true} })
+				continue
+			}
+			leasing.Add(1)
+			answer(func() message {
+				defer leasing.Add(-1)
 				slots <- struct{}{}
 				defer func() { <-slots }()
 				return g.keeper.lease(ctx, m)
-			}
-			if waiting.Load() >= leasesWaiting {
-				lease = func() message { return message{op: opLease, id: m.id, err: true} }
-			}
-			waiting.Add(1)
-			go func() {
-				defer waiting.Add(-1)
-				if err := ch.send(lease(), nil); err != nil {
-					g.keeper.log.Debug("answering the guard", "error", err)
-				}
-			}()
+			})
 		default:
 			return errors.New("the guard sent an unknown request")
 		}

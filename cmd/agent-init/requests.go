@@ -153,18 +153,14 @@ func checkRequest(m message) error {
 	return nil
 }
 
-// serveRequest books a proposal, and answers the guard.
-func (g *guardKeeper) serveRequest(ch *channel, m message) {
+// requested books a proposal of the guard's, and answers it.
+func (k *keeper) requested(m message) message {
 	reply := message{op: opRequest, id: m.id}
-	number, err := g.keeper.addRequest(m)
-	if err != nil {
-		text := plainText(err.Error())
-		reply.err, reply.text = true, text
+	var err error
+	if reply.number, err = k.addRequest(m); err != nil {
+		reply.err, reply.text = true, plainText(err.Error())
 	}
-	reply.number = number
-	if err := ch.send(reply, nil); err != nil {
-		g.keeper.log.Debug("answering the guard", "error", err)
-	}
+	return reply
 }
 
 // addRequest books what the agent proposes. It opens nothing.

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestGuardFlood: a guard that asks and asks, faster than it is answered, is ended
+// before its questions fill the keeper's memory.
+func TestGuardFlood(t *testing.T) {
+	ours, theirs := channelPair(t)
+	k := &keeper{log: slog.New(slog.DiscardHandler)}
+	for range maxRequests {
+		k.grants.list = append(k.grants.list, grant{Kind: grantRequest})
+	}
+	k.reloading.Lock() // a change of the policy that takes long
+	defer k.reloading.Unlock()
+	ended := make(chan error, 1)
+	go func() { ended <- newGuardKeeper(k).readRequests(t.Context(), ours) }()
+	for range 3 * answersAtOnce {
+		if theirs.send(message{op: opRequest, name: "a.test"}, nil) != nil {
+			break // nobody reads it any more
+		}
+	}
+	select {
+	case err := <-ended:
+		if !strings.Contains(err.Error(), "without reading") {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("each of them waits in the keeper")
+	}
+}
