@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -24,11 +23,11 @@ func checkCommand() command {
 			fs.Bool("json", false, "print errors, warnings and the policy as JSON")
 		},
 		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
-			b, err := bundleOf(fs.Lookup("config").Value.String(), args)
+			b, err := bundleOf(value(fs, "config"), args)
 			if err != nil {
 				return readFault(err)
 			}
-			return check(e, b, fs.Lookup("effective").Value.String() == "true", fs.Lookup("json").Value.String() == "true")
+			return check(e, b, isSet(fs, "effective"), isSet(fs, "json"))
 		},
 	}
 }
@@ -40,7 +39,7 @@ const maxCheckFile = 64 << 20
 // they are in force.
 func bundleOf(dir string, files []string) (*policy.Bundle, error) {
 	if len(files) == 0 {
-		return policy.Read(policy.ReadOptions{Dir: dir, HostsFile: "/etc/hosts"})
+		return policy.Read(policy.ReadOptions{Dir: dir, HostsFile: hostsFile})
 	}
 	b := &policy.Bundle{}
 	for _, name := range files {
@@ -87,9 +86,7 @@ func check(e environment, b *policy.Bundle, effective, asJSON bool) error {
 		return faultf(exitPolicy, "see agent-init check --help", "%w", err)
 	}
 	if asJSON {
-		enc := json.NewEncoder(e.stdout)
-		enc.SetIndent("", "  ")
-		if err := enc.Encode(r); err != nil {
+		if err := printJSON(e.stdout, r); err != nil {
 			return err
 		}
 	} else if err := r.write(e, p, effective); err != nil {

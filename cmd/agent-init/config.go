@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -124,7 +125,7 @@ func readConfig(fs *flag.FlagSet, environ []string) (config, error) {
 		{"signal-target", c.signalTarget, []string{"", "auto", "group", "child"}},
 		{"log-level", c.logLevel, []string{"debug", "info", "warn", "error"}},
 	} {
-		if !contains(w.words, w.value) {
+		if !slices.Contains(w.words, w.value) {
 			return config{}, faultf(exitUsage, "use one of: "+strings.Join(w.words, " "), "--%s %q is not known", w.flag, w.value)
 		}
 	}
@@ -153,15 +154,6 @@ func sessionName(env map[string]string) string {
 		}
 	}
 	return "agent"
-}
-
-func contains(words []string, w string) bool {
-	for _, x := range words {
-		if x == w {
-			return true
-		}
-	}
-	return false
 }
 
 // agentEnviron is the container's environment less what is agent-init's own:

@@ -52,7 +52,7 @@ func detectCommand() command {
 			if err != nil {
 				return faultf(exitFailure, "run it in a directory that exists", "find the working directory: %w", err)
 			}
-			return runDetect(e, newImage(ctx, e.env, dir), flags.Lookup("private").Value.String() == "true", args)
+			return runDetect(e, newImage(ctx, e.env, dir), isSet(flags, "private"), args)
 		},
 	}
 }
@@ -94,12 +94,7 @@ type image struct {
 }
 
 func newImage(ctx context.Context, env []string, dir string) *image {
-	im := &image{files: os.DirFS("/"), env: map[string]string{}, dir: dir}
-	for _, kv := range env {
-		if k, v, ok := strings.Cut(kv, "="); ok {
-			im.env[k] = v
-		}
-	}
+	im := &image{files: os.DirFS("/"), env: environMap(env), dir: dir}
 	im.home = im.env["HOME"]
 	im.fetch = fetcher(ctx, &web.Client{})
 	im.tool = func(path string, args ...string) (string, error) {

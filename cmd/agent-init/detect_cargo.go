@@ -65,12 +65,7 @@ func cargoOrigins(config map[string]setting) ([]origin, error) {
 		return nil, err
 	}
 	origins := []origin{first}
-	var keys []string
-	for key := range config {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	for _, key := range keys {
+	for _, key := range sortedKeys(config) {
 		s := config[key]
 		name, isIndex := strings.CutSuffix(key, ".index")
 		registry, isRegistry := strings.CutPrefix(name, "registries.")

@@ -61,13 +61,8 @@ func detectNpm(im *image) ([]origin, error) {
 		}
 		config["registry"] = setting{strings.TrimSpace(out), "npm config get registry"}
 	}
-	var keys []string
-	for key := range config {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
 	origins := []origin{{url: config["registry"].value, what: "registry", from: config["registry"].from}}
-	for _, key := range keys {
+	for _, key := range sortedKeys(config) {
 		s := config[key]
 		if scope, ok := strings.CutSuffix(key, ":registry"); ok && strings.HasPrefix(scope, "@") {
 			origins = append(origins, origin{url: s.value, what: "registry of " + scope, from: s.from})
@@ -82,12 +77,7 @@ func detectNpm(im *image) ([]origin, error) {
 // npmEnvironment is what npm_config_* sets; npm takes the prefix in either case.
 func npmEnvironment(env map[string]string) map[string]setting {
 	config := map[string]setting{}
-	var names []string
-	for name := range env {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range sortedKeys(env) {
 		if len(name) < 11 || !strings.EqualFold(name[:11], "npm_config_") || env[name] == "" {
 			continue
 		}

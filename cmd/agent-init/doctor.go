@@ -50,7 +50,7 @@ func doctorCommand() command {
 			}
 			d := examine(ctx, readPatient(value(fs, "config"), environMap(e.env)))
 			var err error
-			if value(fs, "json") == "true" {
+			if isSet(fs, "json") {
 				err = printJSON(e.stdout, d)
 			} else {
 				err = d.write(e.stdout, colour(e))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -46,7 +47,7 @@ func checkPolicyFiles(_ context.Context, p patient) []finding {
 	if p.policyErr != nil {
 		fix := "see agent-init check"
 		var f *fault
-		if asFault(p.policyErr, &f) && f.remedy != "" {
+		if errors.As(p.policyErr, &f) && f.remedy != "" {
 			fix = f.remedy
 		}
 		return fail("policy", fix, "%s", firstFault(p.policyErr.Error()))

@@ -132,7 +132,7 @@ func explainSubject(p published, s subject, now time.Time) explanation {
 		e.Hosts = p.policy.Hosts(s.name)
 	}
 	for _, port := range ports {
-		v := judge1(p.policy, s, port, len(e.Hosts) > 0)
+		v := judgePort(p.policy, s, port, len(e.Hosts) > 0)
 		e.Allowed = e.Allowed && v.Allowed
 		e.Ports = append(e.Ports, v)
 	}
@@ -149,7 +149,7 @@ func explainSubject(p published, s subject, now time.Time) explanation {
 	return e
 }
 
-func judge1(p *policy.Policy, s subject, port policy.Port, hosts bool) portVerdict {
+func judgePort(p *policy.Policy, s subject, port policy.Port, hosts bool) portVerdict {
 	d := p.Decide(s.name, port)
 	if s.addr.IsValid() {
 		d = p.DecideAddr(s.addr, port)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -33,7 +34,7 @@ func explainCommand() command {
 			}
 			now := time.Now()
 			x := explainSubject(p, s, now)
-			if value(fs, "json") == "true" {
+			if isSet(fs, "json") {
 				return printJSON(e.stdout, x)
 			}
 			return x.write(e.stdout, now, colour(e))
@@ -136,7 +137,7 @@ func eventLine(e audit.Event) string {
 	if e.IP != "" {
 		at := e.IP
 		if e.Port != 0 {
-			at = fmt.Sprintf("%s %d/%s", e.IP, e.Port, orWord(e.Proto, "tcp"))
+			at = fmt.Sprintf("%s %d/%s", e.IP, e.Port, cmp.Or(e.Proto, "tcp"))
 		}
 		if what != "" {
 			what += " "
@@ -176,11 +177,4 @@ func processOf(e audit.Event) string {
 		return fmt.Sprintf("uid %d", *e.UID)
 	}
 	return ""
-}
-
-func orWord(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }

@@ -100,7 +100,7 @@ func makeGrant(ctx context.Context, e environment, fs *flag.FlagSet, r control.R
 	if err := call(ctx, controlSocket, r, &out); err != nil {
 		return err
 	}
-	return out.report(e, value(fs, "json") == "true")
+	return out.report(e, isSet(fs, "json"))
 }
 
 func (g granted) report(e environment, asJSON bool) error {
@@ -157,7 +157,7 @@ func grantsCommand() command {
 			if err != nil {
 				return faultf(exitUsage, "see agent-init grants", "--end takes the number of a grant")
 			}
-			asJSON := value(fs, "json") == "true"
+			asJSON := isSet(fs, "json")
 			if n != 0 {
 				var out granted
 				if err := call(ctx, controlSocket, control.Request{Verb: verbEnd, Number: uint32(n)}, &out); err != nil {
@@ -240,7 +240,7 @@ func requestCommand() command {
 			if err := call(ctx, requestSocket, r, &out); err != nil {
 				return err
 			}
-			if value(fs, "json") == "true" {
+			if isSet(fs, "json") {
 				return printJSON(e.stdout, out)
 			}
 			if out.Allowed != "" {

@@ -33,8 +33,8 @@ func logCommand() command {
 				return err
 			}
 			return showLog(ctx, e, logView{
-				file: file, since: since, follow: value(fs, "f") == "true",
-				denied: value(fs, "denied") == "true", json: value(fs, "json") == "true",
+				file: file, since: since, follow: isSet(fs, "f"),
+				denied: isSet(fs, "denied"), json: isSet(fs, "json"),
 			})
 		},
 	}

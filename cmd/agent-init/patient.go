@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -78,8 +77,6 @@ func readPatient(dir string, env map[string]string) patient {
 	p.readLog()
 	return p
 }
-
-func asFault(err error, f **fault) bool { return errors.As(err, f) }
 
 // readStatus reads proc_pid_status(5). What docker exec starts has the
 // container's bounding set.

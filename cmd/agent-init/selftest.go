@@ -31,7 +31,7 @@ func selftestCommand() command {
 		example: "agent-init selftest",
 		flags:   func(fs *flag.FlagSet) { fs.Bool("json", false, "print the report as JSON") },
 		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
-			asJSON := fs.Lookup("json").Value.String() == "true"
+			asJSON := isSet(fs, "json")
 			if os.Geteuid() == 0 {
 				return selftestAsAgent(asJSON)
 			}
@@ -107,7 +107,7 @@ func probeCommand() command {
 		summary: "the probes of the self-test (started by agent-init itself)",
 		flags:   func(fs *flag.FlagSet) { fs.Bool("json", false, "") },
 		run: func(ctx context.Context, e environment, fs *flag.FlagSet, _ []string) error {
-			return probe(ctx, e, fs.Lookup("json").Value.String() == "true")
+			return probe(ctx, e, isSet(fs, "json"))
 		},
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -30,11 +29,9 @@ func statusCommand() command {
 			}
 			ok, why := s.healthy(time.Now())
 			switch {
-			case fs.Lookup("quiet").Value.String() == "true":
-			case fs.Lookup("json").Value.String() == "true":
-				enc := json.NewEncoder(e.stdout)
-				enc.SetIndent("", "  ")
-				if err := enc.Encode(statusReport{ok, why, &s}); err != nil {
+			case isSet(fs, "quiet"):
+			case isSet(fs, "json"):
+				if err := printJSON(e.stdout, statusReport{ok, why, &s}); err != nil {
 					return err
 				}
 			default:
@@ -148,7 +145,7 @@ func waitCommand() command {
 		example: "agent-init wait --timeout 1m",
 		flags:   func(fs *flag.FlagSet) { fs.Duration("timeout", defaultWait, "give up after `TIME`") },
 		run: func(_ context.Context, _ environment, fs *flag.FlagSet, _ []string) error {
-			timeout, err := time.ParseDuration(fs.Lookup("timeout").Value.String())
+			timeout, err := time.ParseDuration(value(fs, "timeout"))
 			if err != nil {
 				return err
 			}

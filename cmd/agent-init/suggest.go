@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -38,6 +39,9 @@ type suggestions struct {
 
 // maxSuggestions bounds what one session can propose: the agent chooses names.
 const maxSuggestions = 500
+
+// maxLeftOut bounds how many more are told apart to be counted.
+const maxLeftOut = 100_000
 
 // suggester collects denials.
 type suggester struct {
@@ -147,7 +151,9 @@ func (s *suggester) put(to map[string]*suggestion, line, name string, e audit.Ev
 	g := to[line]
 	if g == nil {
 		if len(to) >= maxSuggestions {
-			s.more[line] = len(s.more) < 100_000
+			if len(s.more) < maxLeftOut {
+				s.more[line] = true
+			}
 			return nil
 		}
 		g = &suggestion{Line: line, First: e.Time, By: processOf(e), Group: groupOf(name), name: name}
@@ -214,11 +220,4 @@ func rank(g suggestion) int {
 	return 0
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

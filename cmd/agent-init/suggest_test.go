@@ -133,3 +133,15 @@ func TestEventLine(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestSuggestBounds: the agent chooses names, and what it can make suggest keep of
+// them has an end.
+func TestSuggestBounds(t *testing.T) {
+	s := newSuggester(publishedWith(t, "ok.example", nil))
+	for i := range maxSuggestions + maxLeftOut + 10 {
+		s.put(s.lines, fmt.Sprintf("n%d.example", i), "", audit.Event{})
+	}
+	if r := s.result(time.Time{}); len(r.Lines) != maxSuggestions || r.More != maxLeftOut {
+		t.Errorf("%d lines, and %d more", len(r.Lines), r.More)
+	}
+}

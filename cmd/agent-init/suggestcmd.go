@@ -56,7 +56,7 @@ func suggestCommand() command {
 			if to := value(fs, "write"); to != "" {
 				return r.append(e, to)
 			}
-			if value(fs, "json") == "true" {
+			if isSet(fs, "json") {
 				return printJSON(e.stdout, r)
 			}
 			return r.write(e.stdout)

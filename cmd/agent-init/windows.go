@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,7 +99,7 @@ func (s *sessionKeeper) make(name string, argv []string, cols, rows uint16) (*se
 	if err != nil {
 		return nil, err
 	}
-	near, far, err := openTerminal(s.keeper.identity.UID, orDefault(cols, 80), orDefault(rows, 24))
+	near, far, err := openTerminal(s.keeper.identity.UID, cmp.Or(cols, 80), cmp.Or(rows, 24))
 	if err != nil {
 		record.close()
 		return nil, err
@@ -138,13 +139,6 @@ func (s *sessionKeeper) forget(w *sessionWindow) {
 
 // windowVariable tells a program that it is in a window, and in which.
 const windowVariable = "AGENT_SESSION_WINDOW"
-
-func orDefault(n, otherwise uint16) uint16 {
-	if n == 0 {
-		return otherwise
-	}
-	return n
-}
 
 // hand gives a window's terminal to the server, if there is one. The lock is
 // held.
