@@ -127,6 +127,6 @@ func (k *keeper) applyPlan(ctx context.Context, plan firewall.Plan, p *policy.Po
 func (k *keeper) recordPolicy(p *policy.Policy, what string) {
 	c := p.Counts()
 	k.record(audit.Event{Kind: audit.Policy, Verdict: audit.Info,
-		Reason: fmt.Sprintf("%s: %d names, %d wildcards, %d addresses, %d denied", what, c.Names, c.Wildcards, c.Addresses, c.Denied)})
+		Reason: fmt.Sprintf("%s: %s", what, sizeOf(c))})
 	k.update(func(s *state) { s.Policy = policyState{Counts: c, Attempts: s.Policy.Attempts + 1, Loaded: time.Now()} })
 }

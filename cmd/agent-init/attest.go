@@ -46,7 +46,7 @@ func (k *keeper) verify(ctx context.Context) error {
 	}
 	foreign, err := k.foreignLeases(ctx)
 	if err == nil && len(foreign) > 0 {
-		err = fmt.Errorf("%d leases that the policy did not give, the first of them %s", len(foreign), foreign[0])
+		err = fmt.Errorf("%s that the policy did not give, the first of them %s", counted(len(foreign), "lease", "leases"), foreign[0])
 	}
 	return err
 }

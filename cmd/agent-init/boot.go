@@ -377,7 +377,7 @@ func (k *keeper) proveConfinement(ctx context.Context) error {
 	}
 	k.noteSelfTest(report)
 	if report.OK {
-		k.record(audit.Event{Kind: audit.SelfTest, Verdict: audit.Info, Reason: fmt.Sprintf("passed: %d checks in %v", len(report.Checks), millis(report.Millis))})
+		k.record(audit.Event{Kind: audit.SelfTest, Verdict: audit.Info, Reason: fmt.Sprintf("passed: %s in %v", counted(len(report.Checks), "check", "checks"), millis(report.Millis))})
 		return nil
 	}
 	failures := report.Failures()

@@ -110,8 +110,8 @@ func (r checkReport) write(e environment, p *policy.Policy, effective bool) erro
 		return p.WriteEffective(e.stdout)
 	}
 	c := r.Counts
-	_, err := fmt.Fprintf(e.stdout, "ok: %d files, %d names, %d wildcards, %d addresses, %d denied, %d required\n",
-		c.Files, c.Names, c.Wildcards, c.Addresses, c.Denied, c.Required)
+	_, err := fmt.Fprintf(e.stdout, "ok: %s, %s, %d required\n",
+		counted(c.Files, "file", "files"), sizeOf(*c), c.Required)
 	return err
 }
 

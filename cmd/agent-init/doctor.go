@@ -93,7 +93,7 @@ func (d diagnosis) write(out io.Writer, coloured bool) error {
 			w.line("        fix: %s", clean(f.Fix))
 		}
 	}
-	w.line("%d passed, %d warnings, %d failed", count[passes], count[warns], count[fails])
+	w.line("%d passed, %s, %d failed", count[passes], counted(count[warns], "warning", "warnings"), count[fails])
 	return w.err
 }
 

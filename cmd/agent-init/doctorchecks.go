@@ -56,10 +56,9 @@ func checkPolicyFiles(_ context.Context, p patient) []finding {
 		return fail("policy", "put it at /etc/agent-init in the image, or mount it there read-only", "%s is inside the workspace, which the agent writes", p.dir)
 	}
 	if n := len(p.policy.Warnings()); n > 0 {
-		return warn("policy", "see agent-init check", "%d warnings, the first: %v", n, p.policy.Warnings()[0])
+		return warn("policy", "see agent-init check", "%s, the first: %v", counted(n, "warning", "warnings"), p.policy.Warnings()[0])
 	}
-	c := p.policy.Counts()
-	return pass("policy", "root's alone; %d names, %d wildcards, %d addresses, %d denied", c.Names, c.Wildcards, c.Addresses, c.Denied)
+	return pass("policy", "root's alone; %s", sizeOf(p.policy.Counts()))
 }
 
 func under(dir, parent string) bool {
@@ -132,12 +131,12 @@ func checkUpstreams(_ context.Context, p patient) []finding {
 	s := p.state.Guard.Stats
 	switch {
 	case s.Asked >= 3 && s.Failed*2 > s.Asked:
-		return fail("DNS", fix, "%s: %d of %d questions were not answered", where, s.Failed, s.Asked)
+		return fail("DNS", fix, "%s: %d of %s got no answer", where, s.Failed, counted(s.Asked, "question", "questions"))
 	case p.strippedNames > 0:
-		return warn("DNS", "see agent-init log --denied; if the names are of your own network, add `private` to their entries", "%s: answers for %d names had private or reserved addresses: somebody answers in place of the real servers, or the names are internal",
-			where, p.strippedNames)
+		return warn("DNS", "see agent-init log --denied; if the names are of your own network, add `private` to their entries", "%s: answers for %s had private or reserved addresses: somebody answers in place of the real servers, or the names are internal",
+			where, counted(p.strippedNames, "name", "names"))
 	case s.Failed > 0:
-		return warn("DNS", "see agent-init log", "%s: %d of %d questions were not answered", where, s.Failed, s.Asked)
+		return warn("DNS", "see agent-init log", "%s: %d of %s got no answer", where, s.Failed, counted(s.Asked, "question", "questions"))
 	}
-	return pass("DNS", "%s; %d questions, all answered", where, s.Asked)
+	return pass("DNS", "%s; %s, all answered", where, counted(s.Asked, "question", "questions"))
 }

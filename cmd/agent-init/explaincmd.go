@@ -98,39 +98,6 @@ func (x explanation) write(out io.Writer, now time.Time, coloured bool) error {
 	return w.err
 }
 
-func times(n uint64) string {
-	if n == 1 {
-		return "once"
-	}
-	return fmt.Sprintf("%d times", n)
-}
-
-// quoted is an entry as a word of a shell's.
-func quoted(line string) string {
-	for _, c := range line {
-		if c == ' ' || c == '*' || c == '[' {
-			return "'" + line + "'"
-		}
-	}
-	return line
-}
-
-// screen writes lines until one can't be written.
-type screen struct {
-	w   io.Writer
-	err error
-}
-
-func (s *screen) line(format string, args ...any) {
-	if s.err == nil {
-		_, s.err = fmt.Fprintf(s.w, format+"\n", args...)
-	}
-}
-
-func (s *screen) row(name, format string, args ...any) {
-	s.line("  %-12s "+format, append([]any{name}, args...)...)
-}
-
 // eventLine is an event of the audit log in one line for people.
 func eventLine(e audit.Event) string {
 	what := clean(e.Name)
@@ -150,7 +117,7 @@ func eventLine(e audit.Event) string {
 	}
 	line := fmt.Sprintf("%s  %-7s %-8s %-40s %s", e.Time.Local().Format("Jan _2 15:04:05"), clean(verdict), clean(string(e.Kind)), what, clean(e.Reason))
 	if e.Out > 0 || e.In > 0 {
-		line += fmt.Sprintf(": %d bytes out, %d in, %v", e.Out, e.In, time.Duration(e.Millis)*time.Millisecond)
+		line += fmt.Sprintf(": %s out, %d in, %v", counted(e.Out, "byte", "bytes"), e.In, time.Duration(e.Millis)*time.Millisecond)
 	}
 	if e.Rule != "" {
 		line += " [" + clean(e.Rule) + "]"

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -115,12 +114,6 @@ func (g granted) report(e environment, asJSON bool) error {
 	}
 	_, err := fmt.Fprintf(e.stdout, "%d: %s %s\n", g.Grant.Number, g.Grant.says(), g.Grant.until(g.Grant.Made))
 	return err
-}
-
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
 }
 
 func (g grant) says() string {

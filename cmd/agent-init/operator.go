@@ -195,17 +195,6 @@ func (k *keeper) end(ctx context.Context, p control.Peer, r control.Request) con
 	return answer(granted{Version: 1, Grant: ended, Replaced: []grant{}, Warnings: []string{}})
 }
 
-// shortly is a time as people write it: 10m, 1h30m.
-func shortly(d time.Duration) string {
-	s := d.Round(time.Second).String()
-	for _, zero := range []string{"m0s", "h0m"} {
-		if len(s) > len(zero) && s[len(s)-len(zero):] == zero {
-			s = s[:len(s)-2]
-		}
-	}
-	return s
-}
-
 func refusal(code int, remedy, format string, args ...any) control.Reply {
 	return control.Reply{Code: code, Error: fmt.Errorf(format, args...).Error(), Remedy: remedy}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -22,28 +21,6 @@ const (
 	requestBurst = 5
 	requestEvery = 10 * time.Second
 )
-
-// pace lets a few through at once, and then one from time to time.
-type pace struct {
-	mu     sync.Mutex
-	burst  int
-	every  time.Duration
-	spent  int
-	filled time.Time
-}
-
-func (p *pace) take(now time.Time) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if n := int(now.Sub(p.filled) / p.every); n > 0 {
-		p.spent, p.filled = max(0, p.spent-n), now
-	}
-	if p.spent >= p.burst {
-		return false
-	}
-	p.spent++
-	return true
-}
 
 // openRequests takes over the socket, and returns what serves it until ctx ends.
 func (g *guard) openRequests(agentUID uint32) (func(context.Context) error, error) {

@@ -165,27 +165,6 @@ func (s *state) healthy(now time.Time) (ok bool, why []string) {
 	return len(why) == 0, why
 }
 
-// firstFault is the first error of a policy, which stands below a headline.
-func firstFault(s string) string {
-	_, errs, ok := strings.Cut(s, "\n")
-	if !ok {
-		return s
-	}
-	first, rest, more := strings.Cut(errs, "\n")
-	if more {
-		first += fmt.Sprintf(" (and %d more)", 1+strings.Count(rest, "\n"))
-	}
-	return first
-}
-
-// inOneLine is an error of several lines as the log takes it.
-func inOneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
-
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(s, "\n")
-	return line
-}
-
 func self() process {
 	start, _ := startTime(os.Getpid())
 	return process{PID: os.Getpid(), Start: start}

@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"time"
 )
 
@@ -75,32 +74,32 @@ func (s *state) write(w io.Writer, ok bool, why []string, colour bool) {
 	if !s.Firewall.Verified.IsZero() {
 		compared = "compared with the plan " + ago(s.Firewall.Verified)
 	}
-	row("rules", "%s, %s, repaired %d times", s.Firewall.form(), compared, s.Firewall.Repairs)
+	row("rules", "%s, %s, repaired %s", s.Firewall.form(), compared, times(s.Firewall.Repairs))
 	row("", "%s", s.Firewall.Why)
 	for _, c := range s.Firewall.Caveats {
 		row("", "weaker: %s", c)
 	}
-	row("policy", "%d names, %d wildcards, %d addresses, %d denied; loaded %s", s.Policy.Names, s.Policy.Wildcards, s.Policy.Addresses, s.Policy.Denied, ago(s.Policy.Loaded))
+	row("policy", "%s; loaded %s", sizeOf(s.Policy.Counts), ago(s.Policy.Loaded))
 	guard := "down"
 	if s.Guard.OK {
 		guard = "up"
 	}
-	row("guard", "%s (uid %d), restarted %d times; %d queries, %d denied", guard, s.Guard.UID, s.Guard.Restarts, s.Guard.Stats.Queries, s.Guard.Stats.Denied)
-	row("gate", "%d connections now; %d passed, %d refused", s.Guard.Stats.Relays, s.Guard.Stats.Passed, s.Guard.Stats.Refused)
-	row("leases", "%d addresses and ports for %d names", s.Leases.Elements, s.Leases.Names)
+	row("guard", "%s (uid %d), restarted %s; %s, %d denied", guard, s.Guard.UID, times(s.Guard.Restarts), counted(s.Guard.Stats.Queries, "query", "queries"), s.Guard.Stats.Denied)
+	row("gate", "%s now; %d passed, %d refused", counted(s.Guard.Stats.Relays, "connection", "connections"), s.Guard.Stats.Passed, s.Guard.Stats.Refused)
+	row("leases", "%s with a port, for %s", counted(s.Leases.Elements, "address", "addresses"), counted(s.Leases.Names, "name", "names"))
 	if g := s.Grants; g.Allowed+g.Denied+g.Requests > 0 {
-		row("grants", "%d allowed, %d denied at run time; %d requests of the agent wait: agent-init grants", g.Allowed, g.Denied, g.Requests)
+		row("grants", "%d allowed, %d denied at run time; waiting: %s of the agent; see agent-init grants", g.Allowed, g.Denied, counted(g.Requests, "request", "requests"))
 	}
 	switch {
 	case s.SelfTest == nil:
 		row("self-test", "not run")
 	case s.SelfTest.OK:
-		row("self-test", "passed %s: %d checks in %d ms", ago(s.SelfTest.Time), s.SelfTest.Checks, s.SelfTest.Millis)
+		row("self-test", "passed %s: %s in %d ms", ago(s.SelfTest.Time), counted(s.SelfTest.Checks, "check", "checks"), s.SelfTest.Millis)
 	default:
 		row("self-test", "FAILED %s", ago(s.SelfTest.Time))
 	}
 	if s.Session.Name != "" {
-		row("session", "%s: %d windows, %d clients attached", s.Session.Name, s.Session.Windows, s.Session.Attached)
+		row("session", "%s: %s, %s attached", s.Session.Name, counted(s.Session.Windows, "window", "windows"), counted(s.Session.Attached, "client", "clients"))
 	}
 	fault := ""
 	if s.Audit.Fault != "" {
@@ -118,22 +117,6 @@ func (s *state) headline() string {
 		return "confined, but degraded"
 	}
 	return "not healthy"
-}
-
-func ago(t time.Time) string {
-	if t.IsZero() {
-		return "never"
-	}
-	return time.Since(t).Round(time.Second).String() + " ago"
-}
-
-// colour is for terminals only, and NO_COLOR (no-color.org) turns it off.
-func colour(e environment) bool {
-	f, ok := e.stdout.(*os.File)
-	if !ok || environMap(e.env)["NO_COLOR"] != "" {
-		return false
-	}
-	return isTerminal(f)
 }
 
 const defaultWait = 30 * time.Second

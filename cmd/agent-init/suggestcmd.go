@@ -144,6 +144,6 @@ func (r suggestions) append(e environment, path string) error {
 			return faultf(exitFailure, "give a file that can be written, by a path without links", "%w", err)
 		}
 	}
-	_, err = fmt.Fprintf(e.stderr, "%d lines added to %s, %d were in it\n", added, path, len(r.Lines)-added)
+	_, err = fmt.Fprintf(e.stderr, "%s added to %s; already in it: %d\n", counted(added, "line", "lines"), path, len(r.Lines)-added)
 	return err
 }

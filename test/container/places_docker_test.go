@@ -78,7 +78,7 @@ func testReadmeRun(t *testing.T, e *engine, n *internet) {
 	c := terminalOf(t, cmd)
 	c.wait("workspace:")
 	id := running()
-	if r := e.docker("exec", id, "agent-init", "status"); r.code != 0 || !strings.Contains(r.stdout, "1 clients") {
+	if r := e.docker("exec", id, "agent-init", "status"); r.code != 0 || !strings.Contains(r.stdout, "1 client attached") {
 		t.Errorf("status: exit %d\n%s%s", r.code, r.stdout, r.stderr)
 	}
 	e.must(t, "stop", id)

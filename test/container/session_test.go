@@ -77,7 +77,7 @@ func testSession(t *testing.T, e *engine, _ *internet) {
 		c.wait("detached")
 		c.wantExit(0)
 		eventually(t, "status says that nobody is attached", time.Minute, func() bool {
-			return strings.Contains(e.docker("exec", name, "agent-init", "status").stdout, "work: 1 windows, 0 clients")
+			return strings.Contains(e.docker("exec", name, "agent-init", "status").stdout, "work: 1 window, 0 clients")
 		})
 		tty := e.terminal(t, []string{"exec", "-it", name, "agent-init", "exec", "-t", "--", "bash", "-c", `tty; id -u; exit 4`})
 		tty.wait("/dev/pts/")
