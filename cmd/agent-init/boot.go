@@ -274,6 +274,12 @@ func (k *keeper) findUser(context.Context) error {
 	if k.guardUID, err = chooseUID("the guard", id.UID); err != nil {
 		return err
 	}
+	if k.guardGroup, err = chooseGroup(k.guardUID, id); err != nil {
+		return faultf(exitRules, "let /proc, /etc/group and /etc/passwd be read by root", "find a group for the guard: %w", err)
+	}
+	for _, c := range k.guardGroup.caveats() {
+		k.log.Warn(c)
+	}
 	if err := privdrop.EnsureAccount(id, privdrop.AccountOptions{}); err != nil {
 		k.log.Warn("the agent's account is incomplete", "error", err)
 	}

@@ -67,7 +67,7 @@ func doctorCommand() command {
 func examine(ctx context.Context, p patient) diagnosis {
 	d := diagnosis{Version: 1, OK: true}
 	for _, check := range []func(context.Context, patient) []finding{
-		checkKeeper, checkCapabilities, checkNoNewPrivs, checkKernel, checkNetwork, checkIPTables, checkIPv6,
+		checkKeeper, checkCapabilities, checkNoNewPrivs, checkGroups, checkKernel, checkNetwork, checkIPTables, checkIPv6,
 		checkPolicyFiles, checkMounts, checkClock, checkUpstreams, checkEncryptedDNS, checkAudit,
 	} {
 		for _, f := range check(ctx, p) {
@@ -159,6 +159,15 @@ func checkNoNewPrivs(_ context.Context, p patient) []finding {
 			"what is started by docker exec can gain privileges by setuid programs; the agent can't")
 	}
 	return pass("privileges", "nothing in this container can gain any (no_new_privs)")
+}
+
+// checkGroups looks at whether there is a group to draw for the guard.
+func checkGroups(_ context.Context, p patient) []finding {
+	if p.groups < fewestGroups {
+		return warn("groups", "map 65536 groups into the container's user namespace (/etc/subgid)",
+			"only %d can be drawn from, of the %d that it takes: the guard is known by its uid alone", p.groups, fewestGroups)
+	}
+	return pass("groups", "enough to draw one for the guard")
 }
 
 func checkKernel(ctx context.Context, p patient) []finding {

@@ -18,7 +18,7 @@ func wellPatient(t *testing.T) patient {
 	s := goldenState()
 	s.Keeper, s.Guard.Stats.Failed = self(), 0
 	return patient{
-		now: s.Published, state: &s, bounding: 1<<12 | 1<<7 | 1<<6 | 1<<8, noNewPrivs: true, has: func(string) bool { return false },
+		now: s.Published, state: &s, bounding: 1<<12 | 1<<7 | 1<<6 | 1<<8, noNewPrivs: true, groups: 65436, has: func(string) bool { return false },
 		addrs6: 1, loopback6: true, route6: true, dir: "/etc/agent-init", policy: parsePolicy(t, "domains: [ok.example]"),
 		newest: s.Published.Add(-time.Hour), newestFile: "/etc/hosts", servers: []string{"192.0.2.53:53"},
 	}
@@ -53,6 +53,7 @@ func TestDoctorFinds(t *testing.T) {
 		"NET_RAW":         {func(p *patient) { p.bounding |= 1 << 13 }, "capabilities", warns, "NET_RAW", "cap_drop: [ALL]"},
 		"privileged":      {func(p *patient) { p.bounding = 1<<41 - 1 }, "capabilities", warns, "SYS_ADMIN", "no --privileged"},
 		"no no-new-privs": {func(p *patient) { p.noNewPrivs = false }, "privileges", warns, "setuid", "allowPrivilegeEscalation: false"},
+		"one group":       {func(p *patient) { p.groups = 1 }, "groups", warns, "uid alone", "subgid"},
 		"not running":     {func(p *patient) { p.state = nil }, "agent-init", warns, "has not confined", "agent-init run"},
 		"degraded":        {func(p *patient) { p.state.Policy.Fault = "x\na.txt:1:1: bad" }, "agent-init", fails, "a.txt:1:1: bad", "status"},
 		"monitor":         {func(p *patient) { p.state.Monitor = true }, "agent-init", fails, "NOT CONFINED", "status"},

@@ -161,7 +161,7 @@ func (g *guardKeeper) serve(ctx context.Context) error {
 	return err
 }
 
-// spawn runs the guard under its own uid. Its whole input is in a memfd.
+// spawn runs the guard under its own uid, in its own group. Its whole input is in a memfd.
 func (g *guardKeeper) spawn(channel, auditEnd *os.File) (*reaper.Process, error) {
 	k := g.keeper
 	if err := k.sockets.accept(); err != nil {
@@ -183,7 +183,7 @@ func (g *guardKeeper) spawn(channel, auditEnd *os.File) (*reaper.Process, error)
 	files := append([]*os.File{cfg, channel, auditEnd, k.drops, k.requests, k.edition.file, k.diag}, k.sockets.files...)
 	return k.spawn(spawnOptions{
 		spec: privdrop.Spec{
-			Identity: privdrop.Identity{UID: k.guardUID, GID: k.guardUID, Name: "agent-init-guard", Home: "/", Shell: "/nonexistent"},
+			Identity: privdrop.Identity{UID: k.guardUID, GID: k.guardGroup.gid, Name: "agent-init-guard", Home: "/", Shell: "/nonexistent"},
 			Argv:     []string{"/proc/self/exe", "guard"}, Env: []string{}, Dir: "/", Umask: 0o077,
 			KeepFDs: len(files) + 1, DenyUserNS: true,
 		},

@@ -26,29 +26,30 @@ const dropGroup = 4100
 // leases that go into them. It reads nothing from the network; what it takes
 // from the guard is of fixed size and judged by its own copy of the policy.
 type keeper struct {
-	config   config
-	log      *slog.Logger
-	progress *progress // nil: nobody watches the start
-	dir      runtimeDir
-	fw       *firewall.Firewall
-	lock     *os.File // held for as long as this is the keeper
-	audit    *audit.Log
-	record   audit.Recorder
-	flush    func() // what the recorder holds back
-	reaper   *reaper.Reaper
-	sockets  *guardSockets
-	drops    *os.File // the log of refused packets
-	edition  *edition // of the ledger
-	resolv   resolvConf
-	guardUID uint32
-	identity privdrop.Identity // the agent's
-	guard    *guardKeeper
-	sessions *sessionKeeper // nil: no session
-	ledger   *ledger
-	probing  probing
-	diag     *os.File           // where the guard looks sockets up
-	scanner  *sockowner.Scanner // nil: processes can't be looked at
-	scans    pace
+	config     config
+	log        *slog.Logger
+	progress   *progress // nil: nobody watches the start
+	dir        runtimeDir
+	fw         *firewall.Firewall
+	lock       *os.File // held for as long as this is the keeper
+	audit      *audit.Log
+	record     audit.Recorder
+	flush      func() // what the recorder holds back
+	reaper     *reaper.Reaper
+	sockets    *guardSockets
+	drops      *os.File // the log of refused packets
+	edition    *edition // of the ledger
+	resolv     resolvConf
+	guardUID   uint32
+	guardGroup guardGroup
+	identity   privdrop.Identity // the agent's
+	guard      *guardKeeper
+	sessions   *sessionKeeper // nil: no session
+	ledger     *ledger
+	probing    probing
+	diag       *os.File           // where the guard looks sockets up
+	scanner    *sockowner.Scanner // nil: processes can't be looked at
+	scans      pace
 
 	// leasing is held for reading while a lease goes from the ledger to the
 	// kernel, and for writing while the policy changes: no lease of the old
@@ -84,10 +85,13 @@ func (k *keeper) plan(p *policy.Policy) (firewall.Plan, error) {
 		return firewall.Plan{}, err
 	}
 	c := firewall.Config{
-		GuardUID: k.guardUID, DropGroup: dropGroup,
+		GuardUID: k.guardUID, AnyGroup: k.guardGroup.any, DropGroup: dropGroup,
 		DNSPort4: k.sockets.dns4, DNSPort6: k.sockets.dns6,
 		GatePort4: k.sockets.gate4, GatePort6: k.sockets.gate6, Gated: []uint16{http.Number, https.Number},
 		Observe: k.config.monitor,
+	}
+	if !c.AnyGroup {
+		c.GuardGID = k.guardGroup.gid
 	}
 	if k.fw.Reduced() != "" {
 		if err := k.reduce(&c, p); err != nil {

@@ -26,6 +26,7 @@ type patient struct {
 	state         *state // nil: agent-init does not run
 	bounding      uint64 // capabilities
 	noNewPrivs    bool
+	groups        uint64 // that the guard's can be drawn from
 	probe         func(context.Context) (backend string, err error)
 	network       error // why it is not the container's own
 	legacyTables  []string
@@ -57,6 +58,9 @@ func readPatient(dir string, env map[string]string) patient {
 		}
 	}
 	p.readStatus("/proc/self/status")
+	if ids, err := mappedIDs("/proc/self/gid_map"); err == nil {
+		p.groups = idCount(drawable(ids))
+	}
 	if p.state == nil || !p.state.Keeper.alive() {
 		p.probe = probeKernel
 	}

@@ -24,10 +24,11 @@ import (
 
 // caveats say what of the agent's is less than elsewhere.
 func (k *keeper) caveats() []string {
-	if k.fw.Reduced() == "" {
-		return nil
+	out := k.guardGroup.caveats()
+	if k.fw.Reduced() != "" {
+		out = append(out, "the agent has no ping sockets and no user namespaces")
 	}
-	return []string{"the agent has no ping sockets and no user namespaces"}
+	return out
 }
 
 // form is the backend as people should see it.

@@ -22,7 +22,7 @@ type sessionKeeper struct {
 	name     string
 	dir      string // where commands start
 	term     string // TERM of the container
-	uid      uint32 // the server's
+	uid, gid uint32 // the server's
 	listener *os.File
 	record   *recordFile // of the first window; nil: nothing is recorded
 	console  *console    // nil: there is no terminal of the container's, or it is not ours
@@ -49,7 +49,11 @@ func newSessionKeeper(k *keeper, dir string) (*sessionKeeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sessionKeeper{keeper: k, name: k.config.sessionName, dir: dir, term: k.config.environ["TERM"], uid: uid,
+	ids, err := mappedIDs("/proc/self/gid_map")
+	if err != nil {
+		return nil, err
+	}
+	s := &sessionKeeper{keeper: k, name: k.config.sessionName, dir: dir, term: k.config.environ["TERM"], uid: uid, gid: ownGroup(ids, uid, k.identity.GID),
 		done: make(chan struct{}), shown: make(chan struct{}), windows: map[uint32]*sessionWindow{}}
 	if k.config.record != "" {
 		if s.record, err = openRecord(k.config.record); err != nil {
@@ -171,7 +175,7 @@ func (s *sessionKeeper) spawn(channel *os.File) (*reaper.Process, error) {
 
 // identity is whom the server and the client on the container's terminal run as.
 func (s *sessionKeeper) identity() privdrop.Identity {
-	return privdrop.Identity{UID: s.uid, GID: s.uid, Name: "agent-init-session", Home: "/", Shell: "/nonexistent"}
+	return privdrop.Identity{UID: s.uid, GID: s.gid, Name: "agent-init-session", Home: "/", Shell: "/nonexistent"}
 }
 
 // ping finds a server that is alive and does nothing: stopped, or hung.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -20,14 +21,17 @@ const (
 )
 
 // chooseUID finds a uid for what is named that is nobody's: no account has it, no process
-// runs under it, no socket of this network namespace is owned by it and it is mapped in this user namespace. It is exempt from
-// nothing but the way to the upstream servers.
+// runs under it, no socket of this network namespace is owned by it and it is mapped in this user namespace.
 func chooseUID(what string, taken ...uint32) (uint32, error) {
-	running, err := runningUIDs()
+	running, _, err := runningIDs()
 	if err != nil {
 		return 0, err
 	}
 	sockets, err := firewall.SocketOwners()
+	if err != nil {
+		return 0, err
+	}
+	ids, err := mappedIDs("/proc/self/uid_map")
 	if err != nil {
 		return 0, err
 	}
@@ -41,7 +45,7 @@ func chooseUID(what string, taken ...uint32) (uint32, error) {
 		if _, err := user.LookupGroupId(strconv.Itoa(int(uid))); err == nil {
 			continue
 		}
-		if uidMapped(uid) {
+		if mapped(uid, ids) {
 			return uid, nil
 		}
 	}
@@ -49,38 +53,51 @@ func chooseUID(what string, taken ...uint32) (uint32, error) {
 		"no uid between %d and %d is free and mapped for %s", firstGuardUID, firstGuardUID+guardUIDs-1, what)
 }
 
-// runningUIDs are the owners of the processes that can be seen.
-func runningUIDs() (map[uint32]bool, error) {
+// runningIDs are the users and groups of the processes that can be seen.
+func runningIDs() (uids, gids map[uint32]bool, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
+		return nil, nil, fmt.Errorf("list processes: %w", err)
 	}
-	out := map[uint32]bool{}
+	uids, gids = map[uint32]bool{}, map[uint32]bool{}
 	for _, e := range entries {
 		if _, err := strconv.Atoi(e.Name()); err != nil {
 			continue
 		}
 		if info, err := e.Info(); err == nil {
 			if st, ok := info.Sys().(*syscall.Stat_t); ok {
-				out[st.Uid] = true
+				uids[st.Uid], gids[st.Gid] = true, true
 			}
 		}
+	}
+	return uids, gids, nil
+}
+
+// idRange is a range of ids.
+type idRange struct{ first, count uint64 }
+
+// mappedIDs are the ids that exist in this user namespace (user_namespaces(7)), as
+// the file of its map has them. A system without such namespaces has every id.
+func mappedIDs(file string) ([]idRange, error) {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return []idRange{{0, 1<<32 - 1}}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the map of ids: %w", err)
+	}
+	var out []idRange
+	for line := range strings.Lines(string(data)) {
+		var r idRange
+		var outside uint64
+		if _, err := fmt.Sscan(line, &r.first, &outside, &r.count); err != nil {
+			return nil, fmt.Errorf("%s has the line %q", file, line)
+		}
+		out = append(out, r)
 	}
 	return out, nil
 }
 
-// uidMapped says whether uid exists in this user namespace
-// (user_namespaces(7)). A system without them has every uid.
-func uidMapped(uid uint32) bool {
-	data, err := os.ReadFile("/proc/self/uid_map")
-	if err != nil {
-		return os.IsNotExist(err)
-	}
-	for line := range strings.Lines(string(data)) {
-		var first, host, count uint64
-		if n, _ := fmt.Sscan(line, &first, &host, &count); n == 3 && uint64(uid) >= first && uint64(uid) < first+count {
-			return true
-		}
-	}
-	return false
+func mapped(id uint32, in []idRange) bool {
+	return slices.ContainsFunc(in, func(r idRange) bool { return uint64(id) >= r.first && uint64(id) < r.first+r.count })
 }

@@ -155,13 +155,15 @@ func (b *builder) output() chain {
 		// Where names are looked at, nobody goes out but the guard: not around the
 		// redirection, and not in what is left of a flow of the guard's.
 		for _, port := range sorted(b.Gated) {
-			around := []match{matchProto{proto: protoTCP}, matchPort{port}, matchOriginal{}, matchUID{b.GuardUID, true}}
-			if !b.Observe {
-				add(refuse(around...))
-				continue
-			}
-			for _, f := range families() {
-				add(refuse(append([]match{matchFamily{f}}, append(around, matchSet{leaseSet(f)})...)...))
+			for _, other := range b.others() {
+				around := []match{matchProto{proto: protoTCP}, matchPort{port}, matchOriginal{}, other}
+				if !b.Observe {
+					add(refuse(around...))
+					continue
+				}
+				for _, f := range families() {
+					add(refuse(append([]match{matchFamily{f}}, append(around, matchSet{leaseSet(f)})...)...))
+				}
 			}
 		}
 		// Established only: what is merely related to a flow, an FTP helper's
@@ -180,18 +182,19 @@ func (b *builder) output() chain {
 	return c
 }
 
-// upstreams lets the guard, and no other uid, reach its DNS servers.
+// upstreams lets the guard, and nobody else, reach its DNS servers.
 func (b *builder) upstreams() []rule {
 	var out []rule
 	if b.engine() {
 		b.plan.sets = append(b.plan.sets, set{name: askedSet, kind: asked}, set{name: guessedSet, kind: guessed})
 		out = append(out,
-			to(remember{askedSet}, matchUID{uid: b.GuardUID}, matchDst{single(engineDNS())}, matchProto{proto: protoUDP}),
+			to(remember{askedSet}, append(b.guardOwned(), matchDst{single(engineDNS())}, matchProto{proto: protoUDP})...),
 			to(accept{}, forwarded()...), guessing())
 	}
 	for _, u := range plainUpstreams(b.Upstreams) {
 		for _, p := range []uint8{protoUDP, protoTCP} {
-			ms := []match{matchUID{uid: b.GuardUID}, matchDst{single(u.Addr())}, matchProto{proto: p}}
+			guards := b.guardOwned()
+			ms := append(guards, matchDst{single(u.Addr())}, matchProto{proto: p})
 			if u.Addr() == engineDNS() { // its port is random by now
 				out = append(out, to(accept{}, append(ms, matchOriginal{})...))
 				continue
@@ -199,7 +202,7 @@ func (b *builder) upstreams() []rule {
 			ms = append(ms, matchPort{u.Port()})
 			out = append(out, to(accept{}, ms...))
 			if u.Port() != 53 { // those are refused further down
-				out = append(out, refuse(append(ms[1:], matchOriginal{})...))
+				out = append(out, refuse(append(ms[len(guards):], matchOriginal{})...))
 			}
 		}
 	}
@@ -282,7 +285,7 @@ func (b *builder) postrouting() chain {
 func (b *builder) redirect() chain {
 	c := chain{name: "to-guard", hook: "output", nat: true, priority: -105}
 	add := func(rs ...rule) { c.rules = append(c.rules, rs...) }
-	add(to(leave{}, matchUID{uid: b.GuardUID}))
+	add(to(leave{}, b.guardOwned()...))
 	if b.engine() {
 		add(to(leave{}, forwarded()...), guessing())
 	}

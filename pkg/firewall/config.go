@@ -28,8 +28,15 @@ type Config struct {
 	// AgentUID is the agent's, for a Reduced plan. Others ignore it.
 	AgentUID uint32
 
-	// GuardUID is the only uid that may reach Upstreams. It must not be 0.
-	GuardUID uint32
+	// GuardUID and GuardGID are the user and the group that the guard makes its
+	// sockets as; only a socket of both may reach Upstreams, or go on from the gate.
+	// They must not be 0. A uid can be had by others who share this network; a group
+	// that is drawn at random is known to them only if they are told.
+	GuardUID, GuardGID uint32
+
+	// AnyGroup has the guard known by GuardUID alone, for user namespaces that have
+	// no group to spare. GuardGID must then be 0. Nothing implies it.
+	AnyGroup bool
 
 	// DNSPort4 and DNSPort6 are the ports on 127.0.0.1 and ::1 where the
 	// guard answers DNS: port 53 of any address is redirected there. 0 means

@@ -54,7 +54,7 @@ func TestKernelDNSRedirect(t *testing.T) {
 	engineAt := netip.MustParseAddrPort("127.0.0.11:53")
 	var f *Firewall
 	c := Config{
-		GuardUID: guardUID, DNSPort4: 4053, DNSPort6: 6053, DropGroup: group,
+		GuardUID: guardUID, GuardGID: guardGID, DNSPort4: 4053, DNSPort6: 6053, DropGroup: group,
 		Upstreams: []netip.AddrPort{engineAt, at(other4, 53), at(other6, 53)},
 		// An entry for port 53 changes nothing.
 		Allow: []Entry{{single(far4), protoUDP, 53}, {single(far4), protoTCP, 443}},
@@ -173,7 +173,7 @@ func TestKernelEngineForwards(t *testing.T) {
 	engineAt := netip.MustParseAddrPort("127.0.0.11:53")
 	engine(t, enginesVariant())
 	f := open(t, Options{})
-	c := Config{GuardUID: guardUID, DNSPort4: 4053, DNSPort6: 6053, DropGroup: group, Upstreams: []netip.AddrPort{engineAt}}
+	c := Config{GuardUID: guardUID, GuardGID: guardGID, DNSPort4: 4053, DNSPort6: 6053, DropGroup: group, Upstreams: []netip.AddrPort{engineAt}}
 	apply(t, f, c)
 
 	mine := func(uid int, ap netip.AddrPort, msg string) bool {

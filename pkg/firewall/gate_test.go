@@ -28,7 +28,7 @@ func TestKernelGate(t *testing.T) {
 	echo(t, netip.MustParseAddrPort("[::1]:6080"), "gate ")
 	f := open(t, Options{})
 	c := Config{
-		GuardUID: guardUID, DropGroup: group, GatePort4: 4080, GatePort6: 6080, Gated: []uint16{80, 443},
+		GuardUID: guardUID, GuardGID: guardGID, DropGroup: group, GatePort4: 4080, GatePort6: 6080, Gated: []uint16{80, 443},
 		Allow: []Entry{{single(other4), protoTCP, 443}, {single(other6), protoTCP, 443}},
 	}
 	apply(t, f, c)
@@ -118,8 +118,8 @@ func as(uid int, f func()) {
 	go func() {
 		defer close(done)
 		runtime.LockOSThread()
-		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); e != 0 {
-			panic(e)
+		if err := become(uid); err != nil {
+			panic(err)
 		}
 		f()
 	}()

@@ -31,6 +31,7 @@ var (
 
 const (
 	guardUID = 990
+	guardGID = 48211
 	agentUID = 1000
 	group    = 7
 )
@@ -332,8 +333,7 @@ func ask(network string, ap netip.AddrPort, uid int, msg string) (got string, er
 	go func() {
 		defer close(done)
 		runtime.LockOSThread()
-		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); e != 0 {
-			err = e
+		if err = become(uid); err != nil {
 			return
 		}
 		var c net.Conn
@@ -374,6 +374,9 @@ func apply(t testing.TB, f *Firewall, c Config, ls ...Lease) {
 	t.Helper()
 	if c.GuardUID == 0 {
 		c.GuardUID = guardUID
+	}
+	if c.GuardGID == 0 && !c.AnyGroup {
+		c.GuardGID = guardGID
 	}
 	p, err := NewPlan(c)
 	must(t, err)

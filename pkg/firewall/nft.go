@@ -74,7 +74,7 @@ func (n *nft) probe() error {
 		}
 	}
 	for _, r := range []rule{
-		to(count{}, matchDst{single(engineDNS())}, matchUID{uid: 1}, matchForeign{}, matchRouted{}, matchState{stateNew}, matchSet{"s"}),
+		to(count{}, matchDst{single(engineDNS())}, matchUID{uid: 1}, matchGID{gid: 1}, matchForeign{}, matchRouted{}, matchState{stateNew}, matchSet{"s"}),
 		to(log{1, "m", true, logPrefix}), to(reset{}, matchProto{proto: protoTCP}), to(prohibit{}),
 	} {
 		es, err := compile(r, sets)

@@ -97,6 +97,12 @@ func compileMatch(m match, sets map[string]set) ([]expr.Any, error) {
 			op = notEqual
 		}
 		return meta(expr.MetaKeySKUID, op, binaryutil.NativeEndian.PutUint32(m.uid)), nil
+	case matchGID:
+		op := equal
+		if m.not {
+			op = notEqual
+		}
+		return meta(expr.MetaKeySKGID, op, binaryutil.NativeEndian.PutUint32(m.gid)), nil
 	case matchOwned:
 		// Loading the uid ends the rule if the packet has no owner.
 		return meta(expr.MetaKeySKUID, expr.CmpOpGte, binaryutil.NativeEndian.PutUint32(0)), nil

@@ -66,8 +66,8 @@ type chain struct {
 func NewPlan(c Config) (Plan, error) {
 	if c.Sealed {
 		c = Config{Sealed: true, DropGroup: c.DropGroup, Reduced: c.Reduced}
-	} else if c.GuardUID == 0 {
-		return Plan{}, fmt.Errorf("the guard needs a uid of its own, not 0")
+	} else if err := c.checkGuard(); err != nil {
+		return Plan{}, err
 	}
 	allow, err := boxesOf(c.Allow, false)
 	if err != nil {

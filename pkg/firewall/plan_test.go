@@ -17,7 +17,7 @@ func TestPlanGolden(t *testing.T) {
 		return Entry{netip.MustParsePrefix(prefix), proto, port}
 	}
 	typical := Config{
-		GuardUID: 990, DNSPort4: 41053, DNSPort6: 41054, DropGroup: 7,
+		GuardUID: 990, GuardGID: 48211, DNSPort4: 41053, DNSPort6: 41054, DropGroup: 7,
 		Upstreams: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.53:53"), netip.MustParseAddrPort("[2001:db8::53]:53")},
 		Allow:     []Entry{entry("10.200.200.1/32", 6, 11434), entry("10.1.0.0/16", 6, 443), entry("2001:db8:1::/48", 6, 443), entry("10.9.9.9/32", 17, 123)},
 	}
@@ -80,16 +80,19 @@ func TestPlanErrors(t *testing.T) {
 	ok := netip.MustParsePrefix("10.0.0.0/8")
 	for name, c := range map[string]Config{
 		"no guard":           {},
-		"allow any port":     {GuardUID: 1, Allow: []Entry{{ok, 6, 0}}},
-		"allow any protocol": {GuardUID: 1, Allow: []Entry{{ok, 0, 443}}},
-		"allow icmp":         {GuardUID: 1, Allow: []Entry{{ok, 1, 443}}},
-		"allow nothing":      {GuardUID: 1, Allow: []Entry{{Proto: 6, Port: 1}}},
-		"deny icmp port":     {GuardUID: 1, Deny: []Entry{{ok, 1, 443}}},
-		"deny nothing":       {GuardUID: 1, Deny: []Entry{{}}},
-		"mixed families":     {GuardUID: 1, Deny: []Entry{{Prefix: netip.MustParsePrefix("::ffff:0.0.0.0/90")}}},
-		"inbound address":    {GuardUID: 1, Inbound: []Entry{{ok, 6, 443}}},
-		"inbound any":        {GuardUID: 1, Inbound: []Entry{{Proto: 6}}},
-		"upstream":           {GuardUID: 1, Upstreams: []netip.AddrPort{{}}},
+		"no group":           {GuardUID: 1},
+		"no uid":             {GuardGID: 1},
+		"a group and any":    {GuardUID: 1, GuardGID: 1, AnyGroup: true},
+		"allow any port":     {GuardUID: 1, GuardGID: 1, Allow: []Entry{{ok, 6, 0}}},
+		"allow any protocol": {GuardUID: 1, GuardGID: 1, Allow: []Entry{{ok, 0, 443}}},
+		"allow icmp":         {GuardUID: 1, GuardGID: 1, Allow: []Entry{{ok, 1, 443}}},
+		"allow nothing":      {GuardUID: 1, GuardGID: 1, Allow: []Entry{{Proto: 6, Port: 1}}},
+		"deny icmp port":     {GuardUID: 1, GuardGID: 1, Deny: []Entry{{ok, 1, 443}}},
+		"deny nothing":       {GuardUID: 1, GuardGID: 1, Deny: []Entry{{}}},
+		"mixed families":     {GuardUID: 1, GuardGID: 1, Deny: []Entry{{Prefix: netip.MustParsePrefix("::ffff:0.0.0.0/90")}}},
+		"inbound address":    {GuardUID: 1, GuardGID: 1, Inbound: []Entry{{ok, 6, 443}}},
+		"inbound any":        {GuardUID: 1, GuardGID: 1, Inbound: []Entry{{Proto: 6}}},
+		"upstream":           {GuardUID: 1, GuardGID: 1, Upstreams: []netip.AddrPort{{}}},
 	} {
 		if _, err := NewPlan(c); err == nil {
 			t.Errorf("%s: no error", name)
@@ -163,7 +166,7 @@ func TestLastAddr(t *testing.T) {
 }
 
 func BenchmarkNewPlan10000(b *testing.B) {
-	c := Config{GuardUID: 1}
+	c := Config{GuardUID: 1, GuardGID: 1}
 	for i := range 10000 {
 		c.Allow = append(c.Allow, Entry{single(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})), 6, 443})
 	}

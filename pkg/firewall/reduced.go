@@ -8,7 +8,7 @@ import (
 )
 
 // A reduced plan is for gVisor, whose packet filter knows addresses, ports,
-// interfaces, the flags of TCP and the uid of a sending socket, and nothing else:
+// interfaces, the flags of TCP and the uid and gid of a sending socket, and nothing else:
 // no sets, so no leases; no state of a connection. Two rules follow from that.
 //
 //   - Nothing but the guard's TCP leaves. What the policy allows is redirected to
@@ -96,7 +96,7 @@ func (r *reducer) output() chain {
 		add(to(accept{}, icmp6, matchDst{p}))
 	}
 
-	add(rule{[]match{matchUID{uid: r.GuardUID}}, jump{"guard"}})
+	add(to(jump{"guard"}, r.guardOwned()...))
 	// Replies of what may be connected to.
 	tcp := matchProto{proto: protoTCP}
 	for _, port := range r.inbound() {
@@ -176,7 +176,7 @@ func (r *reducer) input() chain {
 func (r *reducer) redirect() chain {
 	c := chain{name: "to-guard", hook: "output", nat: true, priority: -105}
 	add := func(rs ...rule) { c.rules = append(c.rules, rs...) }
-	add(to(leave{}, matchUID{uid: r.GuardUID}))
+	add(to(leave{}, r.guardOwned()...))
 	dns := map[family]uint16{ipv4: r.DNSPort4, ipv6: r.DNSPort6}
 	gate := map[family]uint16{ipv4: r.GatePort4, ipv6: r.GatePort6}
 	for _, f := range families() {

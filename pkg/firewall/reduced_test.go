@@ -12,7 +12,7 @@ func reducedConfig() Config {
 		return Entry{netip.MustParsePrefix(prefix), proto, port}
 	}
 	return Config{
-		Reduced: true, GuardUID: 990, AgentUID: 1000, DNSPort4: 41053, DNSPort6: 41054, GatePort4: 41080, GatePort6: 41081,
+		Reduced: true, GuardUID: 990, GuardGID: 48211, AgentUID: 1000, DNSPort4: 41053, DNSPort6: 41054, GatePort4: 41080, GatePort6: 41081,
 		Gated:     []uint16{443, 80, 22, 443},
 		Upstreams: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.53:53"), netip.MustParseAddrPort("[2001:db8::53]:853")},
 		Allow:     []Entry{entry("10.1.0.0/16", 6, 443), entry("10.2.0.0/16", 6, 5432), entry("2001:db8:1::/48", 6, 5432)},
@@ -75,7 +75,7 @@ func TestReducedPlanOpens(t *testing.T) {
 		closed := false // to connections from the inbound port
 		for i, r := range ch.rules {
 			closed = closed || slices.Equal(r.matches, append(slices.Clone(reply), matchOpening{})) && r.verdict == jump{"refuse"}
-			if r.verdict == (jump{"guard"}) && !has(r, matchUID{uid: c.GuardUID}) {
+			if r.verdict == (jump{"guard"}) && !(has(r, matchUID{uid: c.GuardUID}) && has(r, matchGID{gid: c.GuardGID})) {
 				t.Errorf("anyone passes for the guard: %s", r)
 			}
 			if r.verdict != (accept{}) {
@@ -100,6 +100,7 @@ func TestReducedPlanErrors(t *testing.T) {
 	ok := netip.MustParsePrefix("10.0.0.0/8")
 	for name, change := range map[string]func(*Config){
 		"no guard":    func(c *Config) { c.GuardUID = 0 },
+		"no group":    func(c *Config) { c.GuardGID = 0 },
 		"udp allowed": func(c *Config) { c.Allow = []Entry{{ok, 17, 123}} },
 		"udp inbound": func(c *Config) { c.Inbound = []Entry{{Proto: 17, Port: 53}} },
 	} {

@@ -91,6 +91,10 @@ type (
 		uid uint32 // owner of the sending socket
 		not bool   // sent by a process, and by another one's
 	}
+	matchGID struct {
+		gid uint32 // the owner's group, likewise
+		not bool
+	}
 	matchOwned    struct{}              // sent by a process, not by the kernel
 	matchForeign  struct{}              // from an address that is none of this namespace
 	matchSYN      struct{}              // the first segment of a connection; after matchProto
@@ -138,6 +142,12 @@ func (m matchUID) String() string {
 		return fmt.Sprintf("meta skuid != %d", m.uid)
 	}
 	return fmt.Sprintf("meta skuid %d", m.uid)
+}
+func (m matchGID) String() string {
+	if m.not {
+		return fmt.Sprintf("meta skgid != %d", m.gid)
+	}
+	return fmt.Sprintf("meta skgid %d", m.gid)
 }
 func (m matchOwned) String() string    { return "meta skuid >= 0" }
 func (m matchForeign) String() string  { return "fib saddr type != local" }

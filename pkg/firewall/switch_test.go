@@ -120,7 +120,7 @@ func TestKernelXTChoosesVariant(t *testing.T) {
 	newLab(t)
 	echo(t, netip.MustParseAddrPort("127.0.0.1:4053"), "guard ")
 	echo(t, netip.MustParseAddrPort("127.0.0.11:40053"), "engine ")
-	c := Config{GuardUID: guardUID, DNSPort4: 4053, Upstreams: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.11:53")}}
+	c := Config{GuardUID: guardUID, GuardGID: guardGID, DNSPort4: 4053, Upstreams: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.11:53")}}
 	check := func(want string) {
 		t.Helper()
 		for _, network := range []string{"udp", "tcp"} {

@@ -25,7 +25,7 @@ func TestKernelTamper(t *testing.T) {
 		t.Error("verified before anything was applied")
 	}
 	c := Config{
-		GuardUID: guardUID, DropGroup: group, DNSPort4: 1, DNSPort6: 1,
+		GuardUID: guardUID, GuardGID: guardGID, DropGroup: group, DNSPort4: 1, DNSPort6: 1,
 		Upstreams: []netip.AddrPort{at(other4, 53)},
 		Allow:     []Entry{{single(far4), protoTCP, 443}, {netip.MustParsePrefix("2001:db8::/48"), protoTCP, 443}},
 		Inbound:   []Entry{{Proto: protoUDP, Port: 3000}},
@@ -173,7 +173,7 @@ func TestKernelOwner(t *testing.T) {
 	nftScript(t, "flush ruleset")
 	check()
 	second := open(t, Options{Owner: true, Backend: "nftables"})
-	p, err := NewPlan(Config{GuardUID: guardUID})
+	p, err := NewPlan(Config{GuardUID: guardUID, GuardGID: guardGID})
 	must(t, err)
 	if err := second.Seal(ctx); err == nil {
 		t.Error("a second owner sealed")

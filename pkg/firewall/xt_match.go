@@ -70,6 +70,11 @@ func (r *xtRenderer) match(d xtDraft, m match, v verdict) ([]xtDraft, error) {
 		}
 		// Negated, the match takes packets that no process sent as well.
 		return r.owned(d, "-m", "owner", "!", "--uid-owner", fmt.Sprint(m.uid)), nil
+	case matchGID:
+		if !m.not {
+			return one("-m", "owner", "--gid-owner", fmt.Sprint(m.gid))
+		}
+		return r.owned(d, "-m", "owner", "!", "--gid-owner", fmt.Sprint(m.gid)), nil
 	case matchOwned:
 		return r.owned(d), nil
 	case matchForeign:

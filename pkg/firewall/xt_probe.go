@@ -101,7 +101,7 @@ func (x *xt) probeTables(f family) ([]xtTable, error) {
 	name := fmt.Sprintf("%s%d", probeName, f)
 	return probeTables(xtRenderer{family: f, uids: x.uids, sets: sets}, []probeRules{
 		{"filter", []rule{
-			to(drop{}, matchProto{proto: protoTCP}, matchSYN{}, matchState{stateNew}, matchOriginal{}, matchUID{uid: 1},
+			to(drop{}, matchProto{proto: protoTCP}, matchSYN{}, matchState{stateNew}, matchOriginal{}, matchUID{uid: 1}, matchGID{gid: 1},
 				matchForeign{}, matchSet{name}, matchIn{}),
 			to(drop{}, matchSet{fmt.Sprintf("%s%d", probeName, f+100)}),
 			to(drop{}, matchProto{proto: protoICMP}, matchICMP{3}), to(drop{}, matchProto{proto: protoICMPv6}, matchICMP{135}, matchHopLimit{}),
@@ -109,7 +109,7 @@ func (x *xt) probeTables(f family) ([]xtTable, error) {
 			to(reset{}, matchProto{proto: protoTCP}), to(prohibit{}),
 		}},
 		{"mangle", []rule{to(drop{}, matchOut{not: true}, matchDst{single(engineDNS())})}},
-		{"nat", []rule{to(redirect{1}, matchProto{proto: protoUDP}, matchPort{53}, matchUID{uid: 1})}},
+		{"nat", []rule{to(redirect{1}, matchProto{proto: protoUDP}, matchPort{53}, matchUID{uid: 1}, matchGID{gid: 1})}},
 	})
 }
 

@@ -33,11 +33,11 @@ func reducedProbe(f family) ([]xtTable, error) {
 	tcp, udp, a := matchProto{proto: protoTCP}, matchProto{proto: protoUDP}, probeAddr(f)
 	return probeTables(xtRenderer{family: f}, []probeRules{
 		{"filter", []rule{
-			to(drop{}, matchIn{}), to(drop{}, matchOut{}), to(drop{}, matchDst{a}, tcp, matchPort{1}, matchUID{uid: 1}),
+			to(drop{}, matchIn{}), to(drop{}, matchOut{}), to(drop{}, matchDst{a}, tcp, matchPort{1}, matchUID{uid: 1}, matchGID{gid: 1}),
 			to(drop{}, tcp, matchSrcPort{1}, matchOpening{}), to(drop{}, tcp, matchReset{}), to(reset{}, tcp), to(noPort{}),
 		}},
 		{"raw", []rule{to(drop{}, tcp, matchPort{1}, matchOpening{}), to(drop{})}},
-		{"nat", []rule{to(leave{}, matchUID{uid: 1}), to(redirect{1}, udp, matchPort{53}), to(redirect{1}, tcp, matchPort{53})}},
+		{"nat", []rule{to(leave{}, matchUID{uid: 1}, matchGID{gid: 1}), to(redirect{1}, udp, matchPort{53}), to(redirect{1}, tcp, matchPort{53})}},
 	})
 }
 

@@ -165,7 +165,7 @@ func TestKernelXTTamper(t *testing.T) {
 	l.serve(9)
 	f := open(t, Options{})
 	c := Config{
-		GuardUID: guardUID, DropGroup: group, DNSPort4: 1, DNSPort6: 1,
+		GuardUID: guardUID, GuardGID: guardGID, DropGroup: group, DNSPort4: 1, DNSPort6: 1,
 		Upstreams: []netip.AddrPort{at(other4, 53)},
 		Allow:     []Entry{{single(other4), protoTCP, 443}, {netip.MustParsePrefix("2001:db8::/48"), protoTCP, 443}},
 		Inbound:   []Entry{{Proto: protoUDP, Port: 3000}},

@@ -54,7 +54,9 @@ func tells(given, read []string) error {
 	for i, g := range given {
 		a, b := essence(g), essence(read[i])
 		if strings.Contains(read[i], hiddenOwner) {
-			a = slices.DeleteFunc(a, func(s string) bool { return strings.HasPrefix(s, "--uid-owner ") })
+			a = slices.DeleteFunc(a, func(s string) bool {
+				return strings.HasPrefix(s, "--uid-owner ") || strings.HasPrefix(s, "--gid-owner ")
+			})
 		}
 		if !slices.Equal(a, b) {
 			return fmt.Errorf("rule %d was loaded as %q, and is there as %q", i+1, g, read[i])
@@ -81,7 +83,7 @@ func essence(rule string) []string {
 			}
 		case "--match-set":
 			value = strings.Join(words[i+1:min(i+3, len(words))], " ")
-		case "-i", "-o", "-j", "--dport", "--sport", "--to-ports", "--uid-owner", "--ctstate", "--ctdir", "--src-type", "--tcp-flags",
+		case "-i", "-o", "-j", "--dport", "--sport", "--to-ports", "--uid-owner", "--gid-owner", "--ctstate", "--ctdir", "--src-type", "--tcp-flags",
 			"--icmp-type", "--icmpv6-type", "--nflog-group", "--name", "--seconds":
 		default:
 			continue

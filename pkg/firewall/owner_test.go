@@ -1,0 +1,165 @@
+package firewall
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Who has one of the guard's two ids, in place of a uid. Nobody has such uids.
+const (
+	impostor = 1<<20 + iota // the guard's uid, and another group
+	member                  // likewise, with the guard's group as a supplementary one
+	namesake                // the agent's uid, in the guard's group
+)
+
+// become gives the calling thread a uid, and the group that goes with it.
+func become(uid int) error {
+	gid, groups := uid, []uint32(nil)
+	switch uid {
+	case guardUID:
+		gid = guardGID
+	case impostor:
+		uid, gid = guardUID, guardUID
+	case member:
+		uid, gid, groups = guardUID, guardUID, []uint32{guardGID}
+	case namesake:
+		uid, gid = agentUID, guardGID
+	}
+	first := uintptr(unsafe.Pointer(unsafe.SliceData(groups)))
+	if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), first, 0); e != 0 {
+		return e
+	}
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(gid), uintptr(gid), uintptr(gid)); e != 0 {
+		return e
+	}
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); e != 0 {
+		return e
+	}
+	return nil
+}
+
+// TestGuardByBoth: no rule lets a uid pass for the guard without its group, and none
+// asks for a group that is not to count.
+func TestGuardByBoth(t *testing.T) {
+	up := []netip.AddrPort{netip.MustParseAddrPort("127.0.0.11:53"), netip.MustParseAddrPort("192.0.2.53:853")}
+	for name, c := range map[string]Config{
+		"full":    {DNSPort4: 1, DNSPort6: 1, GatePort4: 2, GatePort6: 2, Gated: []uint16{80, 443}, Upstreams: up, DropGroup: 7},
+		"monitor": {DNSPort4: 1, DNSPort6: 1, GatePort4: 2, GatePort6: 2, Gated: []uint16{80, 443}, Upstreams: up, DropGroup: 7, Observe: true},
+		"reduced": {Reduced: true, AgentUID: 1000, DNSPort4: 1, GatePort4: 2, Gated: []uint16{443}, Upstreams: up[1:]},
+	} {
+		c.GuardUID, c.GuardGID = 990, 48211
+		both, err := NewPlan(c)
+		must(t, err)
+		c.GuardGID, c.AnyGroup = 0, true
+		alone, err := NewPlan(c)
+		must(t, err)
+		for text, want := range map[string]bool{both.String(): true, alone.String(): false, xtText(t, both): true, xtText(t, alone): false} {
+			uids, rest := 0, ""
+			for line := range strings.Lines(text) {
+				uid := strings.Contains(line, "skuid 990") || strings.Contains(line, "--uid-owner 990")
+				gid := strings.Contains(line, "skgid 48211") || strings.Contains(line, "--gid-owner 48211")
+				not := strings.Contains(line, "!= 990") || strings.Contains(line, "! --uid-owner 990") || strings.Contains(line, "! --gid-owner 48211") || strings.Contains(line, "!= 48211")
+				refuses := strings.Contains(line, "refuse")
+				if uid && !not && !refuses {
+					uids++
+					if gid != want {
+						t.Errorf("%s: with a group %t: %s", name, want, line)
+					}
+				} else if !gid {
+					rest += line
+				}
+			}
+			if uids < 2 {
+				t.Errorf("%s: only %d rules know the guard", name, uids)
+			}
+			if !want && strings.Contains(text, "48211") {
+				t.Errorf("%s: a group in %s", name, text)
+			}
+		}
+	}
+}
+
+// TestKernelGuardGroup: who has the guard's uid in another group, or its group with
+// another uid, is treated as everybody is: by each rule that is for the guard.
+func TestKernelGuardGroup(t *testing.T) {
+	if !onBackends(t) {
+		return
+	}
+	ctx := context.Background()
+	l := newLab(t)
+	for _, port := range []uint16{53, 443, 8853} {
+		l.serve(port)
+	}
+	echo(t, netip.MustParseAddrPort("127.0.0.1:4053"), "guard ")
+	echo(t, netip.MustParseAddrPort("127.0.0.1:4080"), "gate ")
+	echo(t, netip.MustParseAddrPort("127.0.0.11:40053"), "engine ")
+	engineAt := netip.MustParseAddrPort("127.0.0.11:53")
+	engine(t, enginesVariant())
+	f := open(t, Options{})
+	c := Config{
+		DNSPort4: 4053, GatePort4: 4080, Gated: []uint16{443}, DropGroup: group,
+		Upstreams: []netip.AddrPort{engineAt, at(other4, 53), at(other6, 53), at(other4, 8853), at(other6, 8853)},
+	}
+	for _, observe := range []bool{false, true} {
+		c.Observe = observe
+		apply(t, f, c)
+		must(t, f.Lease(ctx, []Lease{leaseOf(far4, protoTCP, 443, time.Minute), leaseOf(far6, protoTCP, 443, time.Minute)}))
+		l.forget()
+		for _, who := range []int{impostor, member, namesake} {
+			for _, network := range []string{"udp", "tcp"} {
+				for _, ap := range []netip.AddrPort{engineAt, at(other4, 53)} {
+					if got, err := ask(network, ap, who, "q"); got != "guard q" {
+						t.Errorf("%s %v as %d: answer %q, %v; want the guard's", network, ap, who, got, err)
+					}
+				}
+				refused(t, network, netip.MustParseAddrPort("127.0.0.11:40053"), who)
+				refused(t, network, at(other6, 53), who) // nobody answers there over IPv6
+				for _, ap := range []netip.AddrPort{at(other4, 8853), at(other6, 8853)} {
+					refused(t, network, ap, who)
+				}
+			}
+			if got, err := ask("tcp", at(far4, 443), who, "hello"); got != "gate hello" {
+				t.Errorf("as %d: got %q, %v; want the gate", who, got, err)
+			}
+			refused(t, "tcp", at(far6, 443), who) // where there is no gate
+			port := abandonedFlow(t, at(far4, 443))
+			if err := from(port, at(far4, 443), who); err == nil {
+				t.Errorf("as %d, went on in a flow of the guard's", who)
+			}
+		}
+		l.settle()
+		if got := l.wire.arrived("hello from "); len(got) > 0 {
+			t.Errorf("arrived at the peer: %+v", got)
+		}
+		for _, ap := range []netip.AddrPort{at(other4, 53), at(other6, 53), at(other4, 8853), at(other6, 8853)} {
+			reached(t, "udp", ap, guardUID)
+			reached(t, "tcp", ap, guardUID)
+		}
+		if got, err := ask("udp", engineAt, guardUID, "q"); got != "engine q" {
+			t.Errorf("as the guard: answer %q, %v; want the engine's", got, err)
+		}
+		reached(t, "tcp", at(far4, 443), guardUID)
+		reached(t, "tcp", at(far6, 443), guardUID)
+		must(t, f.Verify(ctx))
+	}
+
+	// Where no group counts, the uid is all that it takes.
+	c.Observe, c.AnyGroup = false, true
+	apply(t, f, c)
+	for _, who := range []int{impostor, guardUID} {
+		reached(t, "udp", at(other4, 53), who)
+		reached(t, "tcp", at(far4, 443), who)
+	}
+	refused(t, "tcp", at(far6, 443), namesake)
+	if slices.Contains(strings.Fields(f.last.String()), "skgid") {
+		t.Error("a group counts")
+	}
+	must(t, f.Verify(ctx))
+}
