@@ -29,6 +29,7 @@ type inmate struct {
 	pid   int // in the box
 	host  int // on the machine
 	uid   uint32
+	gid   uint32
 	state string // of proc_pid_stat(5): "T" is stopped
 	args  string
 }
@@ -76,6 +77,9 @@ func readInmate(host int) (inmate, bool) {
 		case "Uid:":
 			uid, _ := strconv.ParseUint(f[1], 10, 32)
 			p.uid = uint32(uid)
+		case "Gid:":
+			gid, _ := strconv.ParseUint(f[1], 10, 32)
+			p.gid = uint32(gid)
 		case "State:":
 			p.state = f[1]
 		}

@@ -182,7 +182,7 @@ func TestLabModeSidecar(t *testing.T) {
 
 // TestLabModeSidecarUsers: who else lives in the network of a sidecar. Its processes can't be seen, but the
 // guard does not take a uid that owns a socket there, nor the one that the agent was said to have. Whoever
-// takes the guard's uid after that is let to the DNS servers, as SECURITY.md says, and to nobody else.
+// takes the guard's uid after that is not in its group, and is let to nobody either.
 func TestLabModeSidecarUsers(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
@@ -209,12 +209,13 @@ func TestLabModeSidecarUsers(t *testing.T) {
 		}
 	}
 	w.shut()
-	for _, op := range out {
+	for _, op := range append(out, []string{"resolve", "evil.test"}) {
 		if p := agent.Poke(guard, op...); p.OK {
 			t.Errorf("with the guard's uid, got through: %v: %s", op, p)
 		}
 	}
-	w.upstreamOnlyOr()
+	w.upstreamOnly()
+	w.unasked("evil.test")
 	must(t, socket.Signal(unix.SIGKILL))
 }
 

@@ -54,8 +54,7 @@ func TestLabE39Marks(t *testing.T) {
 	}
 	w.unasked("evil.test")
 
-	// The guard's uid is out of the agent's reach, and opens nothing but the
-	// upstream servers.
+	// The guard's uid is out of the agent's reach, and opens nothing by itself.
 	id := fmt.Sprint(uid)
 	for _, op := range [][]string{
 		{"setuid", id}, {"setgid", id}, {"as", id, "tcp", target(evil4.String(), 443)}, {"as", id, "udp", "-noreply", lab.Upstream4.String() + ":53"},
@@ -63,11 +62,17 @@ func TestLabE39Marks(t *testing.T) {
 	} {
 		w.blocked(op...)
 	}
-	for _, to := range []string{target(evil4.String(), 443), target(evil6.String(), 443), target(evil4.String(), 53), lab.Upstream4.String() + ":443"} {
+	for _, to := range []string{target(evil4.String(), 443), target(evil6.String(), 443), lab.Upstream4.String() + ":443"} {
 		if p := w.box.Poke(uint32(uid), "tcp", to); p.OK {
 			t.Errorf("the guard's uid reaches %s: %s", to, p)
 		}
 	}
+	for _, args := range [][]string{{"dns", lab.Upstream4.String() + ":53", "evil.test", "A"}, {"dns", "-tcp", target(evil4.String(), 53), "evil.test", "A"}} {
+		if p := w.box.Poke(uint32(uid), args...); p.OK {
+			t.Errorf("the guard's uid was answered: %v: %s", args, p)
+		}
+	}
+	w.unasked("evil.test")
 	w.sealed(notGuards)
 }
 
