@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -161,6 +162,11 @@ func TestReadRefuses(t *testing.T) {
 		{"another ending", nil, func(t *testing.T, dir string) {
 			must(t, os.WriteFile(dir+"/allowlist.d/x.yml", nil, 0o644))
 		}, "x.yml: files in YAML end in .yaml here; rename it"},
+		{"too many", nil, func(t *testing.T, dir string) {
+			for i := range maxFiles {
+				must(t, os.WriteFile(fmt.Sprintf("%s/allowlist.d/%d.txt", dir, i), nil, 0o644))
+			}
+		}, "allowlist.d: more than 1000 files; join some of them"},
 		{"too large", nil, func(t *testing.T, dir string) {
 			must(t, os.Truncate(dir+"/allowlist.txt", maxFile+1))
 		}, "larger than 64 MiB"},

@@ -90,6 +90,25 @@ func TestYAMLDefaults(t *testing.T) {
 	}
 }
 
+func TestYAMLNames(t *testing.T) {
+	const data = `{"domains": ["a.example"]}`
+	for _, name := range []string{"a.yaml", "a.yml", "a.json"} {
+		if got := rules(parse(t, name, data)); len(got) != 1 || got[0] != "a.example" {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	for _, name := range []string{"a.txt", "yaml", "a.yaml.txt"} {
+		failure(t, name, data)
+	}
+}
+
+// A command in one line is the shell's.
+func TestCommandLine(t *testing.T) {
+	if got := parse(t, "p.yaml", "command: npm start -- 'a b'\n").Settings().Command; !slices.Equal(got, []string{"/bin/sh", "-c", "npm start -- 'a b'"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestYAMLErrors(t *testing.T) {
 	for _, tt := range []struct{ data, want string }{
 		{"service: [claude]\n", `p.yaml:1:1: unknown key: "service" (did you mean services?)`},
@@ -125,18 +144,39 @@ func TestYAMLErrors(t *testing.T) {
 		{"user: ''\n", `p.yaml:1:8: a user is NAME, UID or UID:GID`},
 		{"user: [a]\n", `p.yaml:1:7: user must be one value`},
 		{"command: []\n", `p.yaml:1:10: a command is a list of arguments, or one line for the shell`},
+		{"user: a b\n", `p.yaml:1:7: a user is NAME, UID or UID:GID: "a b"`},
+		{"user: a,b\n", `p.yaml:1:7: a user is NAME, UID or UID:GID: "a,b"`},
+		{"command: ' '\n", `p.yaml:1:11: the command is empty: " "`},
+		{"command: \"a\\0b\"\n", `p.yaml:1:11: the command is empty: "a\x00b"`},
+		{"command: [\"\"]\n", `p.yaml:1:12: not a valid argument`},
+		{"command: [a, \"b\\0c\"]\n", `p.yaml:1:15: not a valid argument: "b\x00c"`},
+		{"command: [a, [b]]\n", `p.yaml:1:14: an argument must be one value`},
 		{"command: {}\n", `p.yaml:1:10: a command is a list of arguments, or one line for the shell`},
 		{"env: [A=b]\n", `p.yaml:1:6: env must be a list of key: value`},
 		{"env: {A: null}\n", `p.yaml:1:10: env.A must be one value: "null"`},
 		{"env: {A=B: c}\n", `p.yaml:1:12: not a valid environment variable: "c"`},
 		{"selftest: {raech: []}\n", `p.yaml:1:12: unknown key: "raech" (did you mean reach?)`},
 		{"selftest: {reach: ['*.example.com']}\n", `p.yaml:1:21: a probe is one name or address, with a TCP port if it is not 443: "*.example.com"`},
+		{"selftest: {reach: ['@github']}\n", `p.yaml:1:21: a probe is one name or address, with a TCP port if it is not 443: "@github"`},
+		{"selftest: {reach: ['!a.example']}\n", `p.yaml:1:21: a probe is one name or address, with a TCP port if it is not 443: "!a.example"`},
+		{"selftest: {reach: [a.example private]}\n", `p.yaml:1:20: a probe is one name or address, with a TCP port if it is not 443: "a.example private"`},
+		{"selftest: {reach: [a.example required]}\n", `p.yaml:1:20: a probe is one name or address, with a TCP port if it is not 443: "a.example required"`},
+		{"selftest: {reach: [10.0.0.0/8]}\n", `p.yaml:1:20: a probe is one name or address, with a TCP port if it is not 443: "10.0.0.0/8"`},
+		{"selftest: {reach: ['https://a.example']}\n", `p.yaml:1:21: an entry is a name, not a URL: "https://a.example" (did you mean a.example?)`},
 		{"selftest: {block: [a.example:53/udp]}\n", `p.yaml:1:20: a probe is one name or address, with a TCP port if it is not 443: "a.example:53/udp"`},
 		{"dns: {upstream: [dns.example]}\n", `p.yaml:1:18: a DNS server is given by its address, as in 192.0.2.1 or 192.0.2.1:53: "dns.example"`},
 		{"dns: {upstream: ['tls://192.0.2.1']}\n", `p.yaml:1:19: a server over TLS needs the name of its certificate, as in tls://192.0.2.1#dns.example: "tls://192.0.2.1"`},
 		{"dns: {upstream: [224.0.0.251]}\n", `p.yaml:1:18: not the address of a DNS server: "224.0.0.251"`},
 		{"dns: {max_ttl: 0}\n", `p.yaml:1:16: dns.max_ttl is a time from 1s to 1h0m0s, as in 300s or 5m: "0"`},
 		{"dns: {qps: many}\n", `p.yaml:1:12: dns.qps is a number from 1 to 1000000: "many"`},
+		{"dns: {qps: 1000001}\n", `p.yaml:1:12: dns.qps is a number from 1 to 1000000: "1000001"`},
+		{"dns: {qps: [1]}\n", `p.yaml:1:12: dns.qps must be one value`},
+		{"dns: {max_ttl: [1]}\n", `p.yaml:1:16: dns.max_ttl must be one value`},
+		{"dns: {max_ttl: 61m}\n", `p.yaml:1:16: dns.max_ttl is a time from 1s to 1h0m0s, as in 300s or 5m: "61m"`},
+		{"log: {stdout: [true]}\n", `p.yaml:1:15: log.stdout must be one value`},
+		{"log: {max_size: [1]}\n", `p.yaml:1:17: log.max_size must be one value`},
+		{"log: {max_size: 1X}\n", `p.yaml:1:17: log.max_size is a size of at least 64KiB, as in 16MiB: "1X"`},
+		{"log: {max_size: 64KiBB}\n", `p.yaml:1:17: log.max_size is a size of at least 64KiB, as in 16MiB: "64KiBB"`},
 		{"limits: {lease: 1}\n", `p.yaml:1:10: unknown key: "lease" (did you mean leases?)`},
 		{"limits: {leases: 0}\n", `p.yaml:1:18: limits.leases is a number from 1 to 1000000: "0"`},
 		{"session: {clipboard: off}\n", `p.yaml:1:22: session.clipboard is true or false: "off"`},
@@ -152,11 +192,15 @@ func TestYAMLErrors(t *testing.T) {
 
 func TestSettingsAreMadeOnce(t *testing.T) {
 	_, err := Parse(&Bundle{Files: []File{
-		{Name: "policy.yaml", Data: []byte("user: agent\ninbound: [1]\nenv: {A: b}\n")},
-		{Name: "allowlist.d/a.yaml", Data: []byte("user: agent\ninbound: [2]\nenv: {B: b}\n")},
+		{Name: "policy.yaml", Data: []byte("user: agent\ninbound: [1]\nenv: {A: b}\ncommand: [a]\n")},
+		{Name: "allowlist.d/a.yaml", Data: []byte("user: agent\ninbound: [2]\nenv: {B: b}\ncommand: [b]\n")},
 	}}, nil)
-	if want := `allowlist.d/a.yaml:1:7: already set in policy.yaml:1: "user"`; err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
+	want := join(
+		`allowlist.d/a.yaml:1:7: already set in policy.yaml:1: "user"`,
+		`allowlist.d/a.yaml:4:10: already set in policy.yaml:4: "command"`,
+	)
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
 }
 
