@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,24 +33,32 @@ func (p Plan) connectAddr(a netip.AddrPort) func(context.Context) outcome {
 	}
 }
 
-// connectName resolves a name as programs do and tries every address of it.
+// connectName resolves a name as programs do and tries every address of it, all at
+// once: none may take the time of another, which would then count as blocked
+// without having been tried.
 func (p Plan) connectName(r *net.Resolver, t Target) func(context.Context) outcome {
 	return func(ctx context.Context) outcome {
 		addrs, err := r.LookupNetIP(ctx, "ip", t.Name)
 		if err != nil {
 			return noAddress(err)
 		}
-		last := unknown(errors.New("no address"))
-		for _, a := range addrs {
-			o := p.connectAddr(netip.AddrPortFrom(a.Unmap(), t.Port))(ctx)
+		found := make([]outcome, len(addrs))
+		var wg sync.WaitGroup
+		for i, a := range addrs {
+			wg.Go(func() { found[i] = p.connectAddr(netip.AddrPortFrom(a.Unmap(), t.Port))(ctx) })
+		}
+		wg.Wait()
+		worst := unknown(errors.New("no address"))
+		for i, o := range found {
+			at := addrs[i].Unmap()
 			if o.got == Reachable {
-				return answered("over TCP at %s", a.Unmap())
+				return answered("over TCP at %s", at)
 			}
-			if last.got != Unknown || last.detail == "no address" {
-				last = outcome{o.got, fmt.Sprintf("%s at %s", o.detail, a.Unmap())}
+			if i == 0 || o.got == Unknown {
+				worst = outcome{o.got, fmt.Sprintf("%s at %s", o.detail, at)}
 			}
 		}
-		return last
+		return worst
 	}
 }
 

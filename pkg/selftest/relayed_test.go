@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/miekg/dns"
 )
 
 // On a relayed port an accepted connection is no proof of anything, and an answer
@@ -103,6 +105,52 @@ func TestRelayedServer(t *testing.T) {
 	if o := p.talk(t.Context(), conn, netip.MustParseAddrPort("192.0.2.1:80")); o.got != Reachable {
 		t.Errorf("%+v", o)
 	}
+}
+
+// A server that keeps silent takes no time from the other addresses of a name:
+// each is tried, and one that answers is found out.
+func TestEachAddressIsTried(t *testing.T) {
+	silent := serveRelay(t, func(c *net.TCPConn) { io.Copy(io.Discard, c) })
+	answering := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), silent.Port())
+	listenTCP(t, answering, func(c net.Conn) {
+		c.Read(make([]byte, 4096))
+		io.WriteString(c, "x")
+	})
+	for what, tt := range map[string]struct {
+		addrs []string
+		got   string
+	}{
+		"silent first": {[]string{"127.0.0.1", "127.0.0.2"}, Reachable},
+		"silent last":  {[]string{"127.0.0.2", "127.0.0.1"}, Reachable},
+		"all silent":   {[]string{"127.0.0.1"}, Blocked},
+	} {
+		dnsAt := freeUDP(t)
+		serveDNS(t, "udp", dnsAt, func(q, r *dns.Msg) {
+			for _, addr := range tt.addrs {
+				if q.Question[0].Qtype == dns.TypeA {
+					r.Answer = append(r.Answer, a(q.Question[0].Name, addr))
+				}
+			}
+		})
+		p := Plan{Denied: []string{"example.com"}, Relayed: []uint16{silent.Port()}}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		o := p.connectName(resolverFor([]netip.AddrPort{dnsAt}), Target{Name: "two.test", Port: silent.Port()})(ctx)
+		cancel()
+		if o.got != tt.got {
+			t.Errorf("%s: %+v, want %s", what, o, tt.got)
+		}
+	}
+}
+
+// freeUDP returns a port that nobody has.
+func freeUDP(t *testing.T) netip.AddrPort {
+	t.Helper()
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort()
 }
 
 // serveRelay accepts connections, has serve treat each, and closes it.
