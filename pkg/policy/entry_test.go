@@ -194,6 +194,8 @@ func TestEntryWarnings(t *testing.T) {
 		{"10.0.0.1:80 connect", `f:1:1: connect has no effect here: it is about HTTP on port 80 of a name: "10.0.0.1:80 connect"`},
 		{"a.example upgrade connect", ``},
 		{"10.0.0.0/8", ``},
+		{"2001:db8::a9fe:a900/120", ``}, // no IPv4 is in there
+		{"2002::/15", ``},
 		{"*.example.com", ``},
 		{"*.corp.example", ``},
 	} {

@@ -167,6 +167,8 @@ func TestYAMLErrors(t *testing.T) {
 		{"dns: {upstream: [dns.example]}\n", `p.yaml:1:18: a DNS server is given by its address, as in 192.0.2.1 or 192.0.2.1:53: "dns.example"`},
 		{"dns: {upstream: ['tls://192.0.2.1']}\n", `p.yaml:1:19: a server over TLS needs the name of its certificate, as in tls://192.0.2.1#dns.example: "tls://192.0.2.1"`},
 		{"dns: {upstream: [224.0.0.251]}\n", `p.yaml:1:18: not the address of a DNS server: "224.0.0.251"`},
+		{"dns: {upstream: ['192.0.2.1:0']}\n", `p.yaml:1:19: not the address of a DNS server: "192.0.2.1:0"`},
+		{"dns: {upstream: ['fe80::1%eth0']}\n", `p.yaml:1:19: not the address of a DNS server: "fe80::1%eth0"`},
 		{"dns: {max_ttl: 0}\n", `p.yaml:1:16: dns.max_ttl is a time from 1s to 1h0m0s, as in 300s or 5m: "0"`},
 		{"dns: {qps: many}\n", `p.yaml:1:12: dns.qps is a number from 1 to 1000000: "many"`},
 		{"dns: {qps: 1000001}\n", `p.yaml:1:12: dns.qps is a number from 1 to 1000000: "1000001"`},
