@@ -8,12 +8,13 @@ declare -A packages=(
   [dnsmasq]=dnsmasq-base [dnsperf]=dnsperf [iptables]=iptables [ipset]=ipset [nft]=nftables
   [debootstrap]=debootstrap [npm]=npm [git]=git [python3]=python3 [tmux]=tmux [asciinema]=asciinema [sshd]=openssh-server
   [tini]=tini [dumb-init]=dumb-init [catatonit]=catatonit
+  [squid]=squid [haproxy]=haproxy [mitmdump]=mitmproxy
 )
 
 case ${1:-all} in
   base) need="ip nsenter curl" ;;
   lint) need="shellcheck git" ;;
-  bench) need="ip nsenter curl dnsmasq dnsperf iptables ipset tini dumb-init tmux" ;;
+  bench) need="ip nsenter curl dnsmasq dnsperf iptables ipset tini dumb-init tmux squid haproxy mitmdump" ;;
   peers) need="tini dumb-init catatonit" ;;
   scorecard) need="ip nsenter iptables ipset debootstrap" ;;
   all) need="ip nsenter curl gcc shellcheck git debootstrap npm iptables ipset nft tmux python3 asciinema sshd" ;;

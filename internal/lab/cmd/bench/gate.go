@@ -31,23 +31,13 @@ const (
 )
 
 func measureGate(b *bench) {
-	b.lab.DNS.SetAddrs(gatedName, gatedAddr)
-	b.lab.Web.Handle(gatedName, http.HandlerFunc(serveBulk))
-	self, err := os.Executable()
-	if err != nil {
-		b.Fatalf("%v", err)
-	}
-	list := fmt.Sprintf("%s required\n%s:443\n%s:80\n", gatedName, directAddr, directAddr)
-	box := b.lab.NewBox(lab.BoxOptions{
-		Binary: b.binary,
-		Files:  []lab.File{{Path: "/etc/agent-init/allowlist.txt", Data: []byte(list)}},
-		Binds:  []lab.Bind{{Source: self, Target: clientPath}},
-	})
+	box := b.gatedBox()
 	p := b.runConfined(box)
 	defer box.Kill()
 
 	b.report.heading("The name gate: a connection through it, and one past it")
-	setup := b.client(box, "setup", setupRounds)
+	var setup timing
+	b.client(box, &setup, "setup", setupRounds)
 	added := setup.Gated - setup.Direct
 	b.report.figure("TCP, TLS 1.3 and one answer, past the gate (median)", ms(setup.Direct), "")
 	b.report.figure("  through the gate", ms(setup.Gated), "")
@@ -73,11 +63,33 @@ func measureGate(b *bench) {
 	b.report.figure(fmt.Sprintf("%s idle relays, memory more", thousands(idleRelays)), mib(more), "≤ 60 MiB").met(more <= idleGoal)
 }
 
+// gatedBox is a box whose policy has the server's name, and its other address.
+func (b *bench) gatedBox() *lab.Box {
+	b.serveGated()
+	list := fmt.Sprintf("%s required\n%s:443\n%[2]s:80\n", gatedName, directAddr)
+	return b.lab.NewBox(lab.BoxOptions{Binary: b.binary, Binds: b.clientBind(), Files: []lab.File{{Path: "/etc/agent-init/allowlist.txt", Data: []byte(list)}}})
+}
+
+func (b *bench) serveGated() {
+	b.lab.DNS.SetAddrs(gatedName, gatedAddr)
+	b.lab.Web.Handle(gatedName, http.HandlerFunc(serveBulk))
+}
+
+// clientBind shows this program in a box.
+func (b *bench) clientBind() []lab.Bind {
+	self, err := os.Executable()
+	if err != nil {
+		b.Fatalf("%v", err)
+	}
+	return []lab.Bind{{Source: self, Target: clientPath}}
+}
+
 // bulk compares one stream through the gate and past it. Client, gate and server
 // share the machine: where nothing else limits them, the gate's work is taken
 // from theirs.
 func (b *bench) bulk(box *lab.Box, scheme, limit string) {
-	t := b.client(box, scheme, bulkRounds)
+	var t timing
+	b.client(box, &t, scheme, bulkRounds)
 	share := ratio(t.Direct, t.Gated)
 	b.report.figure(fmt.Sprintf("one %s stream, past the gate", scheme), rate(t.Direct), "").note("%s, %s", mib(bulkBytes), limit)
 	b.report.figure("  through the gate", rate(t.Gated), "")
@@ -114,13 +126,17 @@ func (b *bench) limitLink(rate uint64) {
 // timing is what the client in the box says.
 type timing struct{ Direct, Gated time.Duration }
 
-func (b *bench) client(box *lab.Box, what string, n int) timing {
-	r := box.Exec(lab.Cmd{Timeout: 3 * time.Minute, Args: []string{"agent-init", "exec", "--", clientPath, "-client", what, "-n", strconv.Itoa(n)}})
-	var t timing
-	if err := json.Unmarshal([]byte(r.Stdout), &t); err != nil {
+// client is run as the agent of a confined box; into gets what it found.
+func (b *bench) client(box *lab.Box, into any, what string, n int) {
+	b.found(into, what, box.Exec(lab.Cmd{Timeout: clientTime, Args: []string{"agent-init", "exec", "--", clientPath, "-client", what, "-n", strconv.Itoa(n)}}))
+}
+
+const clientTime = 3 * time.Minute
+
+func (b *bench) found(into any, what string, r lab.Result) {
+	if err := json.Unmarshal([]byte(r.Stdout), into); err != nil {
 		b.Fatalf("client %s: %v: %s", what, err, r)
 	}
-	return t
 }
 
 func rate(d time.Duration) string { return fmt.Sprintf("%.0f MiB/s", bulkBytes/(1<<20)/d.Seconds()) }

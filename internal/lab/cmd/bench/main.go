@@ -3,12 +3,12 @@
 // are reaped, beside what other inits cost. What can be compared is compared in the same run, and given as a
 // ratio, since absolute times depend on the machine.
 //
-// Usage: bench [-write FILE] [-only start,backends,dns,gate,memory,supervision,orphans,session]
+// Usage: bench [-write FILE] [-only start,backends,dns,gate,proxies,memory,supervision,orphans,session]
 //
 // It prints a table, and with -write makes docs/benchmarks.md from the same
 // figures. It exits 1 if something could not be measured or a result was wrong
 // (not if a goal of speed was missed: that the table says). It needs root,
-// dnsperf, dnsmasq, iptables and ipset, and sends no packet out of the lab's
+// dnsperf, dnsmasq, iptables, ipset, tmux and the proxies, and sends no packet out of the lab's
 // namespaces.
 package main
 
@@ -37,8 +37,8 @@ type section struct {
 
 func sections() []section {
 	return []section{
-		{"start", measureStart}, {"backends", measureBackends}, {"dns", measureDNS}, {"gate", measureGate}, {"memory", measureMemory},
-		{"supervision", measureSupervision}, {"orphans", measureOrphans}, {"session", measureSession},
+		{"start", measureStart}, {"backends", measureBackends}, {"dns", measureDNS}, {"gate", measureGate}, {"proxies", measureProxies},
+		{"memory", measureMemory}, {"supervision", measureSupervision}, {"orphans", measureOrphans}, {"session", measureSession},
 	}
 }
 
@@ -47,9 +47,10 @@ func run() (code int) {
 	only := flag.String("only", "", "measure only these `sections`, separated by commas")
 	client := flag.String("client", "", "be the `agent` inside of a box (for bench itself)")
 	rounds := flag.Int("n", 1, "how often, as a client")
+	through := flag.String("through", "", "the `proxy` to go through, as a client")
 	flag.Parse()
 	if *client != "" {
-		return runClient(*client, *rounds)
+		return runClient(*client, *through, *rounds)
 	}
 
 	b := &bench{report: &report{began: time.Now()}}
