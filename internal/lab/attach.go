@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"sync"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
@@ -84,7 +86,14 @@ func (b *Box) attach(pid int, neighbours []netip.Addr) (err error) {
 	if b.Net, err = netns.Open(fmt.Sprintf("/proc/%d/ns/net", pid)); err != nil {
 		return err
 	}
-	b.lab.onClose(b.Net.Close)
+	b.leave = sync.OnceValue(func() error {
+		var err error
+		if b.capture != nil {
+			err = b.capture.close()
+		}
+		return errors.Join(err, b.Net.Close())
+	})
+	b.lab.onClose(b.leave)
 	if err := mustBeAnotherNS(b.Net); err != nil {
 		return err
 	}
@@ -109,8 +118,18 @@ func (b *Box) attach(pid int, neighbours []netip.Addr) (err error) {
 	if b.capture, err = startCapture(b.lab.Internet, b.Net, b.plug.host); err != nil {
 		return fmt.Errorf("capture: %w", err)
 	}
-	b.lab.onClose(b.capture.close)
 	return nil
+}
+
+// Detach lets a container go that Attach made a Box of, before the engine ends it.
+func (b *Box) Detach() {
+	b.lab.tb.Helper()
+	b.lab.mu.Lock()
+	b.lab.boxes = slices.DeleteFunc(b.lab.boxes, func(other *Box) bool { return other == b })
+	b.lab.mu.Unlock()
+	if err := b.leave(); err != nil {
+		b.lab.tb.Errorf("lab: detach %s: %v", b.name, err)
+	}
 }
 
 // read takes the plug of the calling thread's namespace for what it is, and

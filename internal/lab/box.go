@@ -53,6 +53,7 @@ type Box struct {
 	opts    BoxOptions
 	capture *capture
 	running current
+	leave   func() error // of an attached one
 }
 
 // NewBox adds a box to the lab. Nothing runs in it yet.
@@ -110,7 +111,7 @@ func (b *Box) Addr6() netip.Addr { return b.nth(b.prefixes(), 2) }
 func (b *Box) ULA() netip.Addr { return b.nth(b.prefixes(), 1) }
 
 // Gateway4 is the host end of the box's link, and its default route.
-func (b *Box) Gateway4() netip.Addr { return b.plug.gateway[0] }
+func (b *Box) Gateway4() netip.Addr { return b.nth(b.plug.gateway, 0) }
 
 // Gateway6 is the same for IPv6.
 func (b *Box) Gateway6() netip.Addr { return b.nth(b.plug.gateway, 1) }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -148,6 +149,9 @@ func (b *Box) process(c Cmd) (container.Process, error) {
 		}
 	}
 	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + home, "HOSTNAME=" + b.name}
+	if slices.ContainsFunc(b.opts.Env, func(v string) bool { return strings.HasPrefix(v, "PATH=") }) {
+		env = env[1:]
+	}
 	env = append(append(env, b.opts.Env...), c.Env...)
 	return container.Process{Args: c.Args, Env: env, Dir: c.Dir, UID: c.UID, GID: c.GID, Groups: c.Groups,
 		Caps: caps, NoNewPrivs: b.opts.NoNewPrivs, TTY: c.TTY != nil}, nil

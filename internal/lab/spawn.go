@@ -96,6 +96,15 @@ func (b *Box) Exec(c Cmd) Result {
 	return b.ExecStart(c).Wait(c.Timeout)
 }
 
+// TryExec is Exec where the box may have ended, or ends meanwhile.
+func (b *Box) TryExec(c Cmd) (Result, error) {
+	p, err := b.tryExec(c)
+	if err != nil {
+		return Result{}, fmt.Errorf("exec %v: %w", c.Args, err)
+	}
+	return p.Wait(c.Timeout), nil
+}
+
 // ExecStart is Exec without waiting for the end.
 func (b *Box) ExecStart(c Cmd) *Process {
 	b.lab.tb.Helper()

@@ -2,6 +2,7 @@ package scorecard
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -14,9 +15,11 @@ type Attack struct {
 	Title string
 
 	// Try are operations of cmd/poke, each on a line as in a shell, with quotes
-	// but without anything else of a shell's. Empty: it can't be tried from inside
-	// of a running container.
+	// but without anything else of a shell's; with an @ in front, what happens to
+	// the container meanwhile: see Scene.
 	Try []string
+	// Why it is not tried, in a word, if Try is empty.
+	Why string
 	// Watch are further addresses which nothing may arrive at, besides the
 	// attack's own: ADDRESS, or PROTO/ADDRESS/PORT.
 	Watch []string
@@ -27,6 +30,8 @@ type Attack struct {
 	// Answers are given by the DNS servers for the time of the attack, under
 	// names with {braces}.
 	Answers map[string]func(*Setting) lab.Answer
+	// Serve has the web servers serve {sub} by it.
+	Serve func(bad) http.Handler
 
 	// Limit is why it can't be closed, and what to do about it. Elsewhere is the
 	// same for where agent-init does not start the agent: up and sidecar.
@@ -41,12 +46,12 @@ func Attacks() []Attack {
 	return slices.Concat(dnsAttacks(), addressAttacks(), webAttacks(), localAttacks())
 }
 
-// operation is a line of Try for a setting; ok says whether the setting has all
-// that it needs.
-func operation(line string, values map[string]string) (args []string, ok bool) {
-	line, ok = fill(line, values)
-	if !ok {
-		return nil, false
+// operation is a line of Try for a setting; missing is what the setting lacks
+// for it.
+func operation(line string, values map[string]string) (args []string, missing string) {
+	line, missing = fill(line, values)
+	if missing != "" {
+		return nil, missing
 	}
 	var word strings.Builder
 	quoted, open := false, false
@@ -68,18 +73,18 @@ func operation(line string, values map[string]string) (args []string, ok bool) {
 	if open {
 		args = append(args, word.String())
 	}
-	return args, true
+	return args, ""
 }
 
-// fill puts values in for {braces}. It panics on a name that no setting knows,
+// fill puts values in for {braces}; missing is the first that has none. It panics on a name that no setting knows,
 // which is a mistake in the table.
-func fill(line string, values map[string]string) (string, bool) {
+func fill(line string, values map[string]string) (filled, missing string) {
 	var out strings.Builder
 	for {
 		before, rest, found := strings.Cut(line, "{")
 		out.WriteString(before)
 		if !found {
-			return out.String(), true
+			return out.String(), ""
 		}
 		name, after, _ := strings.Cut(rest, "}")
 		value, known := values[name]
@@ -87,7 +92,7 @@ func fill(line string, values map[string]string) (string, bool) {
 			panic(fmt.Sprintf("scorecard: unknown value {%s}", name))
 		}
 		if value == "" {
-			return "", false
+			return "", name
 		}
 		out.WriteString(value)
 		line = after

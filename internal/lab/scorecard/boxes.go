@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/lab"
@@ -17,6 +19,8 @@ const (
 	allowlist    = "api.anthropic.com\n*.cdn.test\n"
 	allowedName  = "api.anthropic.com"
 	allowedBelow = "cdn.test"
+
+	allowlistFile = "/etc/agent-init/allowlist.txt"
 )
 
 // Modes are the ways in which agent-init confines a container.
@@ -25,57 +29,149 @@ func Modes() []string { return []string{"run", "up", "sidecar"} }
 // Backends are the packet filters that it can do so with.
 func Backends() []string { return []string{"nftables", "xtables-nft", "xtables-legacy"} }
 
+// path has programs of the agent's before all others.
+const path = "PATH=/workspace/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 // InBox confines a box of a new lab, in one of Modes by one of Backends.
 func InBox(tb lab.TB, binary, mode, backend string) *Setting {
 	tb.Helper()
-	l := lab.New(tb, lab.Options{})
-	l.DNS.SetAddrs("*."+allowedBelow, "45.30.0.21", "2a0f:30::21")
-	opts := lab.BoxOptions{Binary: binary, NoNewPrivs: true, Caps: lab.DefaultCaps(), Env: []string{"AGENT_INIT_BACKEND=" + backend},
-		Files: []lab.File{{Path: "/etc/agent-init/allowlist.txt", Data: []byte(allowlist)}}}
+	l := newLab(tb)
+	shared := workspace(tb)
+	opts := lab.BoxOptions{Binary: binary, NoNewPrivs: true, Caps: lab.DefaultCaps(), Env: []string{"AGENT_INIT_BACKEND=" + backend, path},
+		Binds: []lab.Bind{shared}, Files: []lab.File{{Path: allowlistFile, Data: []byte(allowlist)}}}
 	if backend != "nftables" {
 		opts.Caps = append(opts.Caps, "NET_RAW")
 	}
 	s := &Setting{Name: mode + ", " + backend, Lab: l, Box: l.NewBox(opts), Allowed: allowedName, Wildcard: allowedBelow,
-		Resolver: lab.Upstream4, Ours: mode != "sidecar", Starts: mode == "run"}
-	var init *lab.Process
+		Resolver: lab.Upstream4, Ours: mode != "sidecar", Starts: mode == "run", Guarded: true, Backend: backend, Workspace: shared.Target}
+	root := func(args ...string) error {
+		if r := s.Box.Exec(lab.Cmd{Args: args}); r.Code != 0 {
+			return fmt.Errorf("%s: %v: %s", s.Name, args, r)
+		}
+		return nil
+	}
+	boot := func() error { return nil }
+	s.Enter = asUser(s.Box, lab.AgentUID)
 	switch mode {
 	case "run":
-		init = s.Box.Start(lab.Cmd{Args: []string{"agent-init", "run", "--", "sleep", "infinity"}})
+		boot = func() error {
+			s.Box.Start(lab.Cmd{Args: []string{"agent-init", "run", "--", "sleep", "infinity"}})
+			return nil
+		}
 		s.Agent = func(args ...string) (lab.Poke, error) {
 			return parse(s.Box.Exec(lab.Cmd{Args: append([]string{"agent-init", "exec", "--", "poke"}, args...), Timeout: time.Minute}))
 		}
+		s.Fresh = freshBox(l, opts, "agent-init", "run", "--")
 	case "up":
-		init = s.Box.Idle()
-		if r := s.Box.Exec(lab.Cmd{Args: []string{"agent-init", "up"}}); r.Code != 0 {
-			tb.Fatalf("agent-init up: %s", r)
+		boot = func() error {
+			s.Box.Idle()
+			return root("agent-init", "up")
 		}
-		s.Agent = asUser(s.Box, lab.AgentUID)
+		s.Agent = s.Enter
 	case "sidecar":
-		init = s.Box.Start(lab.Cmd{Args: []string{"agent-init", "sidecar", "--user", fmt.Sprint(lab.AgentUID)}})
-		beside := l.NewBox(lab.BoxOptions{Share: s.Box, Caps: []string{}, NoNewPrivs: true})
-		beside.Idle()
+		beside := l.NewBox(lab.BoxOptions{Share: s.Box, Caps: []string{}, NoNewPrivs: true, Binds: opts.Binds, Env: []string{path}})
+		boot = func() error {
+			beside.Kill()
+			s.Box.Start(lab.Cmd{Args: []string{"agent-init", "sidecar", "--user", fmt.Sprint(lab.AgentUID)}})
+			beside.Idle()
+			return nil
+		}
 		s.Agent = asUser(beside, lab.AgentUID)
+		s.Enter = nil
 	default:
 		tb.Fatalf("no such mode: %s", mode)
 	}
-	if r := s.Box.Exec(lab.Cmd{Args: []string{"agent-init", "wait", "--timeout", "30s"}}); r.Code != 0 {
-		tb.Fatalf("%s is not ready: %s\n%s%s", s.Name, r, init.Stdout(), init.Stderr())
+	start := func() error {
+		return errors.Join(boot(), root("agent-init", "wait", "--timeout", "30s"))
+	}
+	s.Restart = func() error {
+		s.Box.Kill()
+		return start()
+	}
+	s.Reload = func(list string) error {
+		return errors.Join(s.Box.WriteFile(allowlistFile, []byte(list), 0o644), root("agent-init", "reload"))
+	}
+	s.Log = func() (string, error) {
+		data, err := s.Box.ReadFile("/var/log/agent-init/audit.jsonl")
+		return string(data), err
+	}
+	if err := start(); err != nil {
+		tb.Fatalf("%v", err)
 	}
 	return s
+}
+
+func newLab(tb lab.TB) *lab.Lab {
+	tb.Helper()
+	l := lab.New(tb, lab.Options{})
+	l.DNS.SetAddrs("*."+allowedBelow, "45.30.0.21", "2a0f:30::21")
+	return l
+}
+
+// workspace is a directory of the agent's that outlives its containers.
+func workspace(tb lab.TB) lab.Bind {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "agent-init-lab-workspace-")
+	if err != nil {
+		tb.Fatalf("scorecard: %v", err)
+	}
+	tb.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			tb.Errorf("scorecard: %v", err)
+		}
+	})
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chown(dir, lab.AgentUID, lab.AgentUID)); err != nil {
+		tb.Fatalf("scorecard: %v", err)
+	}
+	return lab.Bind{Source: dir, Target: "/workspace", Writable: true}
+}
+
+// freshBox starts one box after another, by a command that starts an operation.
+func freshBox(l *lab.Lab, opts lab.BoxOptions, start ...string) func([]string, ...string) (lab.Poke, bool, error) {
+	return func(change []string, args ...string) (p lab.Poke, ran bool, err error) {
+		opts := opts
+		opts.Caps, opts.Env = slices.Clone(opts.Caps), slices.Clone(opts.Env)
+		for _, c := range change {
+			if name, is := strings.CutPrefix(c, "--cap-add="); is {
+				opts.Caps = slices.DeleteFunc(opts.Caps, func(other string) bool { return other == name })
+			} else if v, is := strings.CutPrefix(c, "+"); is && v != "-e" {
+				opts.Env = append(opts.Env, v)
+			}
+		}
+		box := l.NewBox(opts)
+		r := box.Run(lab.Cmd{Args: slices.Concat(start, []string{"poke"}, args), Timeout: time.Minute})
+		p, bad := lab.ParsePoke(r.Stdout)
+		if bad == nil {
+			return p, true, nil
+		}
+		if r.TimedOut || r.Code == 0 {
+			return p, false, fmt.Errorf("neither refused nor started: %s", r)
+		}
+		return p, false, nil
+	}
 }
 
 // OpenBox is a box that nothing confines, with root and what an engine gives it
 // for an agent: there attacks have to succeed.
 func OpenBox(tb lab.TB) *Setting {
 	tb.Helper()
-	l := lab.New(tb, lab.Options{})
-	l.DNS.SetAddrs("*."+allowedBelow, "45.30.0.21", "2a0f:30::21")
+	l := newLab(tb)
+	shared := workspace(tb)
 	dir := engineSocket(tb)
-	box := l.NewBox(lab.BoxOptions{DockerDNS: true, Binds: []lab.Bind{{Source: dir, Target: "/run/containerd", Writable: true}}, Caps: []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID",
-		"SETPCAP", "NET_BIND_SERVICE", "NET_RAW", "SYS_CHROOT", "SETFCAP", "NET_ADMIN", "SYS_ADMIN", "SYS_PTRACE"}})
+	opts := lab.BoxOptions{DockerDNS: true, Env: []string{path}, Binds: []lab.Bind{shared, {Source: dir, Target: "/run/containerd", Writable: true}},
+		Caps: []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID",
+			"SETPCAP", "NET_BIND_SERVICE", "NET_RAW", "SYS_CHROOT", "SETFCAP", "NET_ADMIN", "SYS_ADMIN", "SYS_PTRACE"}}
+	box := l.NewBox(opts)
 	box.Idle()
-	return &Setting{Name: "open", Lab: l, Box: box, Allowed: allowedName, Wildcard: allowedBelow, Resolver: lab.Upstream4,
-		EngineDNS: netip.MustParseAddr("127.0.0.11"), Open: true, Agent: asUser(box, 0)}
+	s := &Setting{Name: "open", Lab: l, Box: box, Allowed: allowedName, Wildcard: allowedBelow, Resolver: lab.Upstream4,
+		EngineDNS: netip.MustParseAddr("127.0.0.11"), Open: true, Agent: asUser(box, 0), Workspace: shared.Target}
+	s.Enter, s.Fresh = s.Agent, freshBox(l, opts)
+	s.Restart = func() error {
+		box.Kill()
+		box.Idle()
+		return nil
+	}
+	return s
 }
 
 // engineSocket is a directory with the socket of an engine, as people mount it.
@@ -99,7 +195,11 @@ func engineSocket(tb lab.TB) string {
 
 func asUser(b *lab.Box, uid uint32) func(...string) (lab.Poke, error) {
 	return func(args ...string) (lab.Poke, error) {
-		return parse(b.Exec(lab.Cmd{Args: append([]string{"/usr/local/bin/poke"}, args...), UID: uid, Timeout: time.Minute}))
+		r, err := b.TryExec(lab.Cmd{Args: append([]string{"/usr/local/bin/poke"}, args...), UID: uid, Timeout: time.Minute})
+		if err != nil {
+			return lab.Poke{}, err
+		}
+		return parse(r)
 	}
 }
 

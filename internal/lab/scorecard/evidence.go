@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,6 +35,7 @@ type Evidence struct {
 }
 
 func (s *Setting) forget() {
+	s.past = nil
 	s.Box.ForgetPackets()
 	s.Lab.DNS.Forget()
 	s.Lab.Web.Forget()
@@ -42,7 +44,7 @@ func (s *Setting) forget() {
 
 func (s *Setting) collect(a *Attack, values map[string]string, said []Said) *Evidence {
 	return &Evidence{Setting: s, Attack: a, values: values, Said: said,
-		Packets: s.Box.Packets(lab.Routed), Queries: s.Lab.Queries(), Hellos: s.Lab.Web.Hellos(), Conns: s.Lab.Conns()}
+		Packets: append(slices.Clip(s.past), s.Box.Packets(lab.Routed)...), Queries: s.Lab.Queries(), Hellos: s.Lab.Web.Hellos(), Conns: s.Lab.Conns()}
 }
 
 // leaks says what of the attack arrived, or succeeded; nothing, if it was held.
@@ -61,7 +63,7 @@ func (e *Evidence) leaks() []string {
 			add("a packet of protocol %d to port %d of an address that is not allowed", p.Proto, p.DstPort)
 		}
 		for _, w := range e.Attack.Watch {
-			if w, ok := fill(w, e.values); ok && watched(w, p) {
+			if w, missing := fill(w, e.values); missing == "" && watched(w, p) {
 				add("a packet to %s", w)
 			}
 		}
@@ -79,6 +81,9 @@ func (e *Evidence) leaks() []string {
 		}
 	}
 	for _, c := range e.Conns {
+		if c.Dst.Addr() == bad.v4 || c.Dst.Addr() == bad.v6 {
+			add("a connection to port %d of an address that is not allowed", c.Dst.Port())
+		}
 		if bytes.Contains(c.Received, []byte(bad.name)) || bytes.Contains(c.Received, []byte(bad.other)) {
 			add("bytes that name %s", bad.name)
 		}
@@ -100,6 +105,9 @@ func (e *Evidence) leaks() []string {
 	}
 	return out
 }
+
+// remember keeps what has left the container until now, whose end is near.
+func (s *Setting) remember() { s.past = append(s.past, s.Box.Packets(lab.Routed)...) }
 
 // succeeded is the verdict of an operation, or of the one that it was made around.
 func succeeded(p lab.Poke) bool {

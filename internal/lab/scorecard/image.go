@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -28,9 +27,13 @@ type Image struct {
 	User    string   // who the agent is, if Setup confines it; else it is the container's command
 
 	Allowed, Wildcard string
-	Ours              bool // agent-init is its entrypoint
+	Ours              bool   // agent-init is its entrypoint
+	Policy            string // the directory of its policy, where that is ours to change
+	Workspace         string // see Setting
 	Open              bool
 }
+
+const tool = "/usr/local/bin/poke" // in containers
 
 // InEngine runs the image with its own entrypoint and with cmd/poke as its
 // command, in an engine whose network namespace becomes the lab's internet.
@@ -58,34 +61,16 @@ func InEngine(tb lab.TB, netns, peer string, image Image) *Setting {
 	tb.Cleanup(func() { e.must("rm", "-f", neighbour) })
 	near := netip.MustParseAddr(e.must("inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", neighbour))
 
-	name := e.name("agent")
-	const tool = "/usr/local/bin/poke"
-	args := []string{"run", "-i", "--name", name, "--network", network, "-v", l.Tool("poke") + ":" + tool + ":ro"}
-	args = append(args, image.Options...)
-	s := &Setting{Name: image.Name, Lab: l, Allowed: image.Allowed, Wildcard: image.Wildcard, Resolver: resolver, EngineDNS: embedded,
-		Ours: image.Ours, Starts: image.Ours, Open: image.Open}
-	tb.Cleanup(func() { e.must("rm", "-f", name) })
-	if image.Setup == "" {
-		agent := e.start(append(args, image.Ref, tool, "obey")...)
-		if _, err := agent.do("socket", "unix", "stream", "0"); err != nil { // also waits for the start
-			tb.Fatalf("scorecard: %s does not run its command: %v\n%s", image.Ref, err, agent.said())
-		}
-		s.Agent = agent.do
-	} else {
-		e.must(append([]string{"run", "-d"}, append(args[2:], image.Ref, "sleep", "infinity")...)...)
-		if out, err := e.docker("exec", "-u", "root", name, "sh", "-c", image.Setup); err != nil {
-			tb.Fatalf("scorecard: the set-up of %s fails: %v", image.Ref, err)
-		} else {
-			tb.Logf("%s", strings.TrimSpace(out))
-		}
-		s.Agent = e.start("exec", "-i", "-u", image.User, name, tool, "obey").do
-	}
-	pid, err := strconv.Atoi(e.must("inspect", "--format", "{{.State.Pid}}", name))
-	if err != nil {
+	c := &container{engine: e, name: e.name("agent"), near: near, image: image}
+	c.args = append([]string{"--network", network, "-v", l.Tool("poke") + ":" + tool + ":ro"}, image.Options...)
+	c.Setting = &Setting{Name: image.Name, Lab: l, Allowed: image.Allowed, Wildcard: image.Wildcard, Resolver: resolver, EngineDNS: embedded,
+		Ours: image.Ours, Starts: image.Ours, Guarded: image.Ours, Open: image.Open, Workspace: image.Workspace}
+	c.scene()
+	tb.Cleanup(func() { e.must("rm", "-f", c.name) })
+	if err := c.start(); err != nil {
 		tb.Fatalf("scorecard: %v", err)
 	}
-	s.Box = l.Attach(pid, near)
-	return s
+	return c.Setting
 }
 
 // engine is the client of the private engine, which DOCKER_HOST names.

@@ -45,7 +45,7 @@ func Table(columns []Column) string {
 	for i, a := range Attacks() {
 		cells := []string{a.ID, a.Title}
 		for _, c := range columns {
-			cells = append(cells, c.cell(i).Outcome.String())
+			cells = append(cells, c.cell(i).String())
 		}
 		var tests []string
 		for _, t := range a.Tests {

@@ -31,6 +31,15 @@ type Result struct {
 	Outcome Outcome
 	Leaks   []string // what arrived
 	Tried   int      // operations
+	Why     string   // it was not tried
+}
+
+// String is what became of it in the words of the table.
+func (r Result) String() string {
+	if r.Outcome == Untried && r.Why != "" {
+		return "– " + r.Why
+	}
+	return r.Outcome.String()
 }
 
 // Run makes the attacks, one after the other, and judges each by what arrived.
@@ -61,19 +70,29 @@ func (s *Setting) works() (bool, error) {
 }
 
 func (s *Setting) run(a *Attack, works bool) (Result, error) {
-	r := Result{Attack: a}
+	r := Result{Attack: a, Why: a.Why}
 	values := s.values(a)
 	if !works {
-		for _, name := range []string{"ok", "ok4", "ok6", "sub", "mixed-case", "two-questions"} {
+		for _, name := range []string{"ok", "ok4", "ok6", "sub", "wildcard", "mixed-case", "two-questions"} {
 			values[name] = ""
 		}
+	}
+	steps, why := s.steps(a, values)
+	if why != "" {
+		r.Why = why
 	}
 	s.answer(a, values)
 	s.forget()
 	var said []Said
-	for _, line := range a.Try {
-		args, ok := operation(line, values)
-		if !ok {
+	for _, args := range steps {
+		if event, is := strings.CutPrefix(args[0], "@"); is {
+			before := len(said)
+			if err := s.happen(a, append([]string{event}, args[1:]...), &said); err != nil {
+				return r, fmt.Errorf("%q: %w", args, err)
+			}
+			if event == "fresh" || len(said) > before {
+				r.Tried++
+			}
 			continue
 		}
 		p, err := s.Agent(args...)
@@ -104,6 +123,54 @@ func (s *Setting) run(a *Attack, works bool) (Result, error) {
 	return r, nil
 }
 
+// steps are the operations of an attack for which this setting has all that they
+// need. If it lacks an event the others would prove nothing: then there are none.
+func (s *Setting) steps(a *Attack, values map[string]string) (steps [][]string, why string) {
+	tries := 0
+	for _, line := range a.Try {
+		event := strings.HasPrefix(line, "@")
+		args, missing := operation(line, values)
+		word := lacks(missing)
+		if missing == "" && event {
+			word = s.missing(args[0][1:])
+		}
+		switch {
+		case word == "" && missing == "":
+			steps = append(steps, args)
+			if !event || args[0] == "@fresh" || args[0] == "@raced-restart" {
+				tries++
+			}
+		case event:
+			return nil, word
+		case why == "":
+			why = word
+		}
+	}
+	if tries == 0 {
+		return nil, why // nothing but events
+	}
+	return steps, why
+}
+
+// lacks says in a word what a setting lacks that has no value for a name.
+func lacks(name string) string {
+	switch name {
+	case "":
+		return ""
+	case "sub", "wildcard":
+		return "no wildcard"
+	case "engine-dns":
+		return "no engine's DNS"
+	case "gw6", "ok6":
+		return "no IPv6"
+	case "agent-init", "control", "metrics", "run", "policy":
+		return "not inside"
+	case "workspace":
+		return "no workspace"
+	}
+	return "nothing allowed"
+}
+
 // answer has the DNS servers know the names that belong to an attack.
 func (s *Setting) answer(a *Attack, values map[string]string) {
 	b := a.bad()
@@ -112,8 +179,11 @@ func (s *Setting) answer(a *Attack, values map[string]string) {
 	s.Lab.DNS.Set("*."+b.name, own)
 	s.Lab.DNS.Set(b.other, lab.Answer{Addrs: lab.Names()[s.Allowed]})
 	for name, answer := range a.Answers {
-		if name, ok := fill(name, values); ok {
+		if name, missing := fill(name, values); missing == "" {
 			s.Lab.DNS.Set(name, answer(s))
 		}
+	}
+	if a.Serve != nil && values["sub"] != "" {
+		s.Lab.Web.Handle(values["sub"], a.Serve(b))
 	}
 }

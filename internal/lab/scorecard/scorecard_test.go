@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,8 +25,11 @@ func TestTable(t *testing.T) {
 		if want := fmt.Sprintf("E%02d", i+1); a.ID != want {
 			t.Errorf("attack %d is %s, want %s", i, a.ID, want)
 		}
-		if len(a.Try) == 0 && len(a.Tests) == 0 && a.Limit == "" {
-			t.Errorf("%s is neither tried, nor tested, nor said to be open", a.ID)
+		if len(a.Try) == 0 && (len(a.Tests) == 0 || a.Why == "") && a.Limit == "" {
+			t.Errorf("%s is neither tried, nor said to be open, nor tested with a reason why it isn't tried", a.ID)
+		}
+		for _, line := range slices.Concat(a.Try, a.Watch) {
+			operation(line, (&Setting{Box: &lab.Box{}}).values(&a)) // panics on what no setting knows
 		}
 		for _, name := range a.Tests {
 			if !exists[name] {
@@ -59,12 +63,12 @@ func tests(t *testing.T, dir string) map[string]bool {
 
 func TestOperation(t *testing.T) {
 	values := map[string]string{"bad": "e01.evil.test", "gw6": ""}
-	args, ok := operation(`tcp -esc 'GET {bad}\r\n' '' 1.1.1.1:80`, values)
-	if want := []string{"tcp", "-esc", `GET e01.evil.test\r\n`, "", "1.1.1.1:80"}; !ok || fmt.Sprintf("%q", args) != fmt.Sprintf("%q", want) {
+	args, missing := operation(`tcp -esc 'GET {bad}\r\n' '' 1.1.1.1:80`, values)
+	if want := []string{"tcp", "-esc", `GET e01.evil.test\r\n`, "", "1.1.1.1:80"}; missing != "" || fmt.Sprintf("%q", args) != fmt.Sprintf("%q", want) {
 		t.Errorf("got %q", args)
 	}
-	if _, ok := operation("tcp [{gw6}]:80", values); ok {
-		t.Error("an operation without what it needs")
+	if _, missing := operation("tcp [{gw6}]:80", values); missing != "gw6" {
+		t.Errorf("an operation without what it needs, or %q", missing)
 	}
 }
 
@@ -78,11 +82,16 @@ func TestLabScorecardCanFail(t *testing.T) {
 	}
 	for _, r := range results {
 		t.Logf("%s %v %v", r.Attack.ID, r.Outcome, r.Leaks)
-		ours := r.Attack.ID == "E60" || r.Attack.ID == "E65" // there is no agent-init in an open box
-		if len(r.Attack.Try) > 0 && !ours && r.Outcome != Leaked && r.Outcome != Limited {
+		if len(r.Attack.Try) > 0 && !needsDefence(r.Attack.ID) && r.Outcome != Leaked && r.Outcome != Limited {
 			t.Errorf("%s proves nothing: it fails without confinement too (%d operations)", r.Attack.ID, r.Tried)
 		}
 	}
+}
+
+// needsDefence are the attacks against what an open box doesn't have: agent-init,
+// its log, programs that root starts, and rules that an answer could come before.
+func needsDefence(id string) bool {
+	return slices.Contains([]string{"E15", "E60", "E61", "E65", "E74", "E75"}, id)
 }
 
 // TestLabScorecard: agent-init holds every attack that can be held, in each of
@@ -96,16 +105,35 @@ func TestLabScorecard(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tried := 0
+			tried, fewest := 0, 65
+			if mode == "sidecar" {
+				fewest = 62
+			}
 			for _, r := range results {
 				tried += min(r.Tried, 1)
 				if r.Outcome == Leaked {
 					t.Errorf("%s, %s: %s", r.Attack.ID, r.Attack.Title, strings.Join(r.Leaks, "; "))
 				}
 			}
-			if tried < 40 {
+			if tried < fewest {
 				t.Errorf("only %d attacks were tried", tried)
 			}
 		})
+	}
+}
+
+// TestForgery: the judge of logs knows an honest one from a forged one.
+func TestForgery(t *testing.T) {
+	const honest = `{"seq":1,"event":"dns","name":"a\",\"event\":\"forged"}` + "\n"
+	for text, want := range map[string]int{
+		honest:                   0,
+		honest + `{"seq":2,"eve`: 0, // being written
+		honest + `{"seq":1,"event":"forged","name":"x"}` + "\n":   1,
+		honest + `{"seq":1,"event":"dns","name":"forged"}` + "\n": 1,
+		honest + "GET / HTTP/1.1\n":                               1,
+	} {
+		if got := forgery(text); len(got) != want {
+			t.Errorf("%q: %q", text, got)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package scorecard
 import (
 	"fmt"
 	"net/netip"
+	"sync"
 
 	"github.com/agent-init/agent-init/internal/lab"
 )
@@ -15,6 +16,8 @@ type Setting struct {
 	// Agent runs one operation of cmd/poke as the agent.
 	Agent func(args ...string) (lab.Poke, error)
 
+	Scene
+
 	// Allowed is a name that the policy allows on 443 and 80; Wildcard one such
 	// that everything below it is allowed too, or "".
 	Allowed, Wildcard string
@@ -23,12 +26,21 @@ type Setting struct {
 	Resolver, EngineDNS netip.Addr
 	// Ours says that agent-init and its files are in the agent's own container.
 	Ours bool
+	// Guarded says that agent-init confines it, by which packet filter: Backend.
+	Guarded bool
+	Backend string
+	// Workspace is a directory that outlives the container and belongs to its agent;
+	// "bin" in it comes first in PATH.
+	Workspace string
 	// Starts says that agent-init starts the agent, and doesn't confine its network
 	// only.
 	Starts bool
 	// Open says that nothing confines the agent: attacks have to succeed, or they
 	// prove nothing.
 	Open bool
+
+	mu   sync.Mutex
+	past []lab.Packet // that left the container in an earlier life of its
 }
 
 // bad is what belongs to one attack alone: a name, and addresses.
@@ -59,7 +71,8 @@ func (s *Setting) values(a *Attack) map[string]string {
 		"gw6":      text(s.Box.Gateway6()),
 		"resolver": text(s.Resolver), "engine-dns": text(s.EngineDNS),
 		"hello": clientHello(b.other), "two-questions": twoQuestions(s.Allowed, b.name),
-		"sub": "", "mixed-case": mixedCase(s.Allowed), "n": "{n}", // which poke itself replaces
+		"sub": "", "wildcard": s.Wildcard, "mixed-case": mixedCase(s.Allowed), "n": "{n}", // which poke itself replaces
+		"workspace": s.Workspace, "ech": encryptedHello(b.other),
 		"init": "1", "agent-init": "", "control": "", "metrics": "", "run": "", "policy": "",
 	}
 	if s.Ours {

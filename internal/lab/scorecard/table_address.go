@@ -1,5 +1,7 @@
 package scorecard
 
+import "github.com/agent-init/agent-init/internal/lab"
+
 func addressAttacks() []Attack {
 	return []Attack{
 		{ID: "E21", Title: "an address in place of a name",
@@ -17,7 +19,9 @@ func addressAttacks() []Attack {
 		{ID: "E24", Title: "IPv4 over a socket of IPv6",
 			Try:   []string{"connect inet6 stream tcp [::ffff:{bad4}]:443", "connect -send x inet6 dgram udp [::ffff:{bad4}]:443"},
 			Tests: []string{"TestLabE24MappedSocket"}},
-		{ID: "E25", Title: "IPv6 that can't be filtered", Tests: []string{"TestLabRefusalNoIPv6", "TestLabE70FailOpen"}},
+		{ID: "E25", Title: "IPv6 that can't be filtered", Won: true,
+			Try:   []string{"@fresh +-e +AGENT_INIT_BACKEND=xtables do tcp [{bad6}]:443"},
+			Tests: []string{"TestLabRefusalNoIPv6", "TestLabE70FailOpen"}},
 		{ID: "E26", Title: "another site at an allowed address",
 			Try: []string{"http -insecure -addr {ok4}:443 -sni {other} https://{other}/", "http -addr {ok4}:80 http://{other}/",
 				"http -insecure -addr [{ok6}]:443 -sni {other} https://{other}/"},
@@ -37,12 +41,20 @@ func addressAttacks() []Attack {
 			Try: []string{"rawip 1-254 {bad4}", "rawip 41-50 {bad6}", "connect -timeout 500ms inet stream sctp {bad4}:443",
 				"connect -timeout 500ms -send x inet dgram udplite {bad4}:443", "connect -timeout 500ms inet dccptype dccp {bad4}:443"},
 			Tests: []string{"TestLabE30OtherProtocols"}},
-		{ID: "E31", Title: "an inbound hole for source port 53", Tests: []string{"TestLabE31SourcePort"}},
+		{ID: "E31", Title: "an inbound hole for source port 53",
+			Try:   []string{"spawn e31 recv -for 3s 0.0.0.0:40053", "@send 40053", "collect e31"},
+			Judge: received,
+			Tests: []string{"TestLabE31SourcePort"}},
 		{ID: "E32", Title: "ssh to anywhere",
 			Try:   []string{"tcp -send SSH-2.0-x {bad4}:22", "tcp [{bad6}]:22"},
 			Tests: []string{"TestLabE32SSH"}},
-		{ID: "E33", Title: "a flow that outlives its permission", Tests: []string{"TestLabE33Revoke", "TestLabGateRevoke"}},
-		{ID: "E34", Title: "connections that a helper expects", Tests: []string{"TestLabE34Related"}},
+		{ID: "E33", Title: "a flow that outlives its permission",
+			Try:     []string{"spawn e33 stream -insecure https://{sub}/", "@sleep 500ms", "@reload {ok}", "@sleep 1s", "@forget", "@sleep 500ms", "@reload"},
+			Answers: map[string]func(*Setting) lab.Answer{"{sub}": addresses("45.30.33.1")},
+			Serve:   endless, Judge: livedOn,
+			Tests: []string{"TestLabE33Revoke", "TestLabGateRevoke"}},
+		{ID: "E34", Title: "connections that a helper expects", Why: "needs a helper",
+			Tests: []string{"TestLabE34Related"}},
 		{ID: "E35", Title: "the host behind the gateway",
 			Try:   []string{"tcp {gw4}:22", "tcp {gw4}:80", "tcp {gw4}:2375", "tcp {gw4}:5900", "udp {gw4}:67"},
 			Watch: []string{"{gw4}"},
@@ -67,6 +79,8 @@ func addressAttacks() []Attack {
 		{ID: "E40", Title: "fragments",
 			Try:   []string{"fragudp {bad4}:443", "fragsyn {bad4}:443", "fragsyn -nodefrag {bad4}:443"},
 			Tests: []string{"TestLabE40Fragments"}},
-		{ID: "E41", Title: "a relay inside the container", Tests: []string{"TestLabE41Relay"}},
+		{ID: "E41", Title: "a relay inside the container",
+			Try:   []string{"spawn e41 relay -for 2s 127.0.0.1:40041 {bad4}:443", "@sleep 200ms", "tcp -send {bad} 127.0.0.1:40041"},
+			Tests: []string{"TestLabE41Relay"}},
 	}
 }

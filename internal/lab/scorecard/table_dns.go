@@ -2,6 +2,7 @@ package scorecard
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"strings"
 
@@ -79,13 +80,31 @@ func dnsAttacks() []Attack {
 				return lab.Answer{Addrs: []netip.Addr{netip.MustParseAddr("45.30.0.21")}, Extra: []dns.RR{stray}}
 			}},
 			Tests: []string{"TestLabE11Aliases"}},
-		{ID: "E12", Title: "answers that fill the sets", Tests: []string{"TestLabE12StuffedAnswer"}},
-		{ID: "E13", Title: "odd times to live", Tests: []string{"TestLabE13TTLAbuse"}},
-		{ID: "E14", Title: "an address that was allowed", Tests: []string{"TestLabE14StaleEntry"}},
-		{ID: "E15", Title: "an answer before its rule", Tests: []string{"TestLabE15AnswerBeforeRule"}},
-		{ID: "E16", Title: "leases that are not extended", Tests: []string{"TestLabE16LeaseExtended"}},
-		{ID: "E17", Title: "pooled clients past the lease", Tests: []string{"TestLabE17PooledClient"}},
-		{ID: "E18", Title: "floods and slow clients of the resolver", Tests: []string{"TestLabE18Flood"}},
+		{ID: "E12", Title: "answers that fill the sets",
+			Try:     []string{"dns -tcp {resolver}:53 {sub} A", "loop -n 400 -c 20 -spread 400 -timeout 500ms 45.33.12.1:443", "resolve e12b.{wildcard}"},
+			Answers: map[string]func(*Setting) lab.Answer{"{sub}": many("45.33.12.1", 400)},
+			Judge:   tooMany,
+			Tests:   []string{"TestLabE12StuffedAnswer"}},
+		{ID: "E13", Title: "odd times to live",
+			Try:     []string{"dns {resolver}:53 {sub} A"},
+			Answers: map[string]func(*Setting) lab.Answer{"{sub}": forever},
+			Judge:   pinned,
+			Tests:   []string{"TestLabE13TTLAbuse"}},
+		{ID: "E14", Title: "an address that was allowed", Why: "takes minutes",
+			Tests: []string{"TestLabE14StaleEntry"}},
+		{ID: "E15", Title: "an answer before its rule",
+			Try:     []string{"loop -n 40 -c 2 -name a{n}.{sub} :443"},
+			Answers: map[string]func(*Setting) lab.Answer{"*.{sub}": spread},
+			Judge:   early,
+			Tests:   []string{"TestLabE15AnswerBeforeRule"}},
+		{ID: "E16", Title: "leases that are not extended", Why: "takes minutes",
+			Tests: []string{"TestLabE16LeaseExtended"}},
+		{ID: "E17", Title: "pooled clients past the lease", Why: "takes minutes",
+			Tests: []string{"TestLabE17PooledClient"}},
+		{ID: "E18", Title: "floods and slow clients of the resolver",
+			Try:   []string{"spawn e18 idle -n 300 -hold 2s {resolver}:53", "dns -n 3000 -c 20 {resolver}:53 {ok} A", "resolve {ok}", "collect e18"},
+			Judge: flooded,
+			Tests: []string{"TestLabE18Flood"}},
 		{ID: "E19", Title: "the engine's own DNS",
 			Try:   []string{"dns {engine-dns}:53 c2VjcmV0.{bad} A", "dns -tcp {engine-dns}:53 c2VjcmV0.{bad} A"},
 			Tests: []string{"TestLabE19EngineResolver"}},
@@ -93,6 +112,27 @@ func dnsAttacks() []Attack {
 			Try:   []string{"write -append -data # /etc/resolv.conf", "write -append -data # /etc/hosts", "write -append -data # /etc/nsswitch.conf"},
 			Tests: []string{"TestLabE20ResolverFiles"}},
 	}
+}
+
+// many answers with so many addresses, in order.
+func many(first string, n int) func(*Setting) lab.Answer {
+	return func(*Setting) lab.Answer {
+		a := lab.Answer{Addrs: []netip.Addr{netip.MustParseAddr(first)}}
+		for len(a.Addrs) < n {
+			a.Addrs = append(a.Addrs, a.Addrs[len(a.Addrs)-1].Next())
+		}
+		return a
+	}
+}
+
+// spread gives each question an address that no other has.
+func spread(*Setting) lab.Answer {
+	return lab.Answer{Addrs: many("45.33.15.1", 250)(nil).Addrs, Rotate: 1}
+}
+
+// forever answers with an address that is to be kept for as long as can be said.
+func forever(*Setting) lab.Answer {
+	return lab.Answer{Addrs: []netip.Addr{netip.MustParseAddr("45.30.0.21")}, TTL: math.MaxInt32}
 }
 
 // addresses answers with them, whatever they are.

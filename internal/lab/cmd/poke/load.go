@@ -74,7 +74,12 @@ func loop(args []string) (detail, error) {
 	c := fs.Int("c", 1, "at once")
 	name := fs.String("name", "", "resolve this each time; {n} is replaced by the number")
 	timeout := fs.Duration("timeout", 3*time.Second, "for each")
+	spread := fs.Int("spread", 1, "how many addresses from ADDR on to connect to in turn")
 	a, err := parse(fs, args, 1)
+	if err != nil {
+		return nil, err
+	}
+	to, err := following(a[0], *spread)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +87,7 @@ func loop(args []string) (detail, error) {
 	begin := time.Now()
 	many(*n, *c, func(_, i int) {
 		start := time.Now()
-		err := once(strings.ReplaceAll(*name, "{n}", strconv.Itoa(i)), a[0], *timeout)
+		err := once(strings.ReplaceAll(*name, "{n}", strconv.Itoa(i)), to[i%len(to)], *timeout)
 		outcome := "ok"
 		if err != nil {
 			outcome = err.Error()
@@ -94,6 +99,19 @@ func loop(args []string) (detail, error) {
 		return out, fmt.Errorf("%d of %d failed", t.failed, *n)
 	}
 	return out, nil
+}
+
+// following are addr, and the addresses after it if n is more than one.
+func following(addr string, n int) ([]string, error) {
+	to := []string{addr}
+	for len(to) < n {
+		last, err := netip.ParseAddrPort(to[len(to)-1])
+		if err != nil {
+			return nil, usage("%v", err)
+		}
+		to = append(to, netip.AddrPortFrom(last.Addr().Next(), last.Port()).String())
+	}
+	return to, nil
 }
 
 // once resolves name, if given, and connects to the first address.

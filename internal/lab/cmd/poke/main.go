@@ -16,7 +16,7 @@
 //	connect FAM TYPE PROTO ADDR   socket(2) and connect(2), and -send TEXT: sctp, dccp, udplite, mptcp, v4-mapped…
 //	socket FAM TYPE PROTO    socket(2) only; names (inet, packet, vsock, raw, …) or numbers
 //	loop ADDR                -n N connects, -c at once; -name NAME resolves it each time first (ADDR is then :PORT),
-//	                         "{n}" in NAME is replaced by the number
+//	                         "{n}" in NAME is replaced by the number; -spread N addresses from ADDR on
 //	flood ADDR               -n N datagrams without waiting; ok if all were handed to the kernel; -spread N addresses
 //	idle ADDR                opens -n N TCP connections and holds them for -hold D; ok if all opened
 //	scan HOST PORTS          which of the ports ("1-1024,2375") can be connected to; ok if any. -udp: which answer,
@@ -37,7 +37,7 @@
 //	                         -opcode, -class, -norecurse, -raw HEX (that instead of a query; NAME and TYPE are left out),
 //	                         -n N and -c N: load, "{n}" in NAME is replaced by the number
 //	http URL                 a request; ok if the status is below 400. -sni, -host, -addr ADDR (connect there),
-//	                         -ca FILE, -insecure, -method, -body, -h1, -size N (body of N bytes)
+//	                         -ca FILE, -insecure, -method, -body, -h1, -size N (body of N bytes), -follow (redirects)
 //	stream URL               a request whose answer is read to its end and counted; ok if that was orderly
 //	tls ADDR                 TLS connections, -c N at once, all of them open before each asks, and that -n N times; -shake N: so many handshakes at once;
 //	                         ok if all were answered
@@ -74,6 +74,8 @@
 //
 //	as UID[:GID] OP…         with these ids; ok if OP could be started
 //	run PROGRAM ARG…         another program; ok if it ended with 0 within 10 s
+//	spawn NAME OP…           in a session of its own, without waiting for it
+//	collect NAME             waits for what was spawned, and says how that went
 //	unshare FLAGS OP…        in new namespaces: user,net,mount,pid,ipc,uts joined by commas
 //	setns PATH OP…           in the namespace of /proc/PID/ns/NAME
 //
@@ -112,7 +114,7 @@ func ops() map[string]op {
 		"ping": ping, "rawip": rawIP, "fragsyn": fragSYN, "forge": forge, "prime": prime, "guess": guess, "fragudp": fragUDP, "packet": packet,
 		"read": readFile, "write": writeFile, "unix": unixSocket, "self": self, "syscall": anySyscall,
 		"setuid": setuid, "setgid": setgid, "kill": kill, "ptrace": ptrace, "vmwrite": vmWrite, "getfd": getFD, "hoard": hoard, "nft": nft,
-		"as": as, "run": program, "unshare": unshare, "setns": setns, "without-netlink": withoutNetlink,
+		"spawn": spawn, "collect": collect, "as": as, "run": program, "unshare": unshare, "setns": setns, "without-netlink": withoutNetlink,
 	}
 }
 

@@ -24,6 +24,7 @@ func fetch(args []string) (detail, error) {
 	body := fs.String("body", "", "")
 	size := fs.Int("size", 0, "send a body of so many bytes")
 	h1 := fs.Bool("h1", false, "no HTTP/2")
+	follow := fs.Bool("follow", false, "redirects")
 	timeout := fs.Duration("timeout", 5*time.Second, "in all")
 	a, err := parse(fs, args, 1)
 	if err != nil {
@@ -63,8 +64,10 @@ func fetch(args []string) (detail, error) {
 	if *host != "" {
 		req.Host = *host
 	}
-	client := &http.Client{Transport: transport, Timeout: *timeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := &http.Client{Transport: transport, Timeout: *timeout}
+	if !*follow {
+		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
 	resp, err := client.Do(req)
 	if err != nil {
 		return detail{"remote": remote}, err

@@ -50,6 +50,11 @@ func run() (code int) {
 			panic(r)
 		}
 		c.clean()
+		for _, f := range c.last {
+			if err := f(); err != nil {
+				c.Errorf("%v", err)
+			}
+		}
 		if c.failed {
 			code = 1
 		}
@@ -120,6 +125,7 @@ func (c *card) attack(column *scorecard.Column, place func() *scorecard.Setting)
 type card struct {
 	columns  []scorecard.Column
 	cleanups []func()
+	last     []func() error // after all of them
 	failed   bool
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -45,9 +46,11 @@ func (c *card) images(own *ownImages) {
 	if err != nil {
 		c.Fatalf("%v", err)
 	}
-	privileges := []string{"--cap-drop=ALL", "--cap-add=NET_ADMIN", "--cap-add=SETUID", "--cap-add=SETGID", "--cap-add=SETPCAP",
-		"-v", filepath.Join(own.policy, "allowlist.txt") + ":/etc/agent-init/allowlist.txt:ro"}
-	ours := scorecard.Image{Ref: own.base, Options: privileges, Allowed: "api.anthropic.com", Wildcard: "cdn.test", Ours: true}
+	policy, shared := c.shared(own)
+	privileges := append([]string{"--cap-drop=ALL", "--cap-add=NET_ADMIN", "--cap-add=SETUID", "--cap-add=SETGID", "--cap-add=SETPCAP",
+		"-v", policy + ":/etc/agent-init:ro"}, shared...)
+	ours := scorecard.Image{Ref: own.base, Options: privileges, Allowed: "api.anthropic.com", Wildcard: "cdn.test", Ours: true,
+		Policy: policy, Workspace: "/workspace"}
 	for _, network := range []bool{false, true} {
 		image := ours
 		image.Network, image.Name = network, "Docker, bridge"
@@ -61,20 +64,40 @@ func (c *card) images(own *ownImages) {
 	script := scorecard.Column{Title: "a script for iptables (1)"}
 	c.attack(&script, func() *scorecard.Setting {
 		return scorecard.InEngine(c, netns, own.peer, scorecard.Image{Name: "script", Ref: own.script, Allowed: "api.anthropic.com",
-			Options: []string{"--cap-add=NET_ADMIN", "--cap-add=NET_RAW", "-v", filepath.Join(own.policy, "init-firewall.sh") + ":/init-firewall.sh:ro"},
-			Setup:   "bash /init-firewall.sh", User: "1000"})
+			Options: append([]string{"--cap-add=NET_ADMIN", "--cap-add=NET_RAW", "-v", filepath.Join(own.policy, "init-firewall.sh") + ":/init-firewall.sh:ro"}, shared...),
+			Setup:   "bash /init-firewall.sh", User: "1000", Workspace: "/workspace"})
 	})
 	c.columns = append(c.columns, script)
 	nothing := scorecard.Column{Title: "nothing (2)"}
 	c.attack(&nothing, func() *scorecard.Setting {
-		return scorecard.InEngine(c, netns, own.peer, scorecard.Image{Name: "nothing", Ref: own.peer, Allowed: "api.anthropic.com", Wildcard: "cdn.test", Open: true})
+		return scorecard.InEngine(c, netns, own.peer, scorecard.Image{Name: "nothing", Ref: own.peer, Options: shared,
+			Allowed: "api.anthropic.com", Wildcard: "cdn.test", Workspace: "/workspace", Open: true})
 	})
 	// Some kernels lack a protocol, and some engines refuse a socket. But a table
 	// in which little leaks without confinement says nothing of the others.
-	if n := nothing.Count(scorecard.Leaked); n < 35 {
+	if n := nothing.Count(scorecard.Leaked); n < 55 {
 		c.Errorf("only %d attacks succeed in a container that nothing confines", n)
 	}
 	c.columns = append(c.columns, nothing)
+}
+
+// shared makes the directories that outlive containers: of the policy, and the
+// agent's own, of which programs are taken before all others.
+func (c *card) shared(own *ownImages) (policy string, options []string) {
+	dir, err := os.MkdirTemp("", "agent-init-scorecard-")
+	if err != nil {
+		c.Fatalf("%v", err)
+	}
+	c.last = append(c.last, func() error { return os.RemoveAll(dir) })
+	policy, workspace := filepath.Join(dir, "policy"), filepath.Join(dir, "workspace")
+	list, rerr := os.ReadFile(filepath.Join(own.policy, "allowlist.txt"))
+	err = errors.Join(rerr, os.Chmod(dir, 0o755), os.Mkdir(policy, 0o755), os.Mkdir(workspace, 0o755), os.Chown(workspace, lab.AgentUID, lab.AgentUID),
+		os.WriteFile(filepath.Join(policy, "allowlist.txt"), list, 0o644))
+	if err != nil {
+		c.Fatalf("%v", err)
+	}
+	return policy, []string{"-v", workspace + ":/workspace",
+		"-e", "PATH=/workspace/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 }
 
 // mustHold adds a column of agent-init's own.

@@ -1,0 +1,46 @@
+package scorecard
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+)
+
+// foreign adds rules of somebody else's to the thread's network namespace, or
+// deletes them: everything is accepted, before and after all other tables. Where
+// agent-init's own rules are iptables' of a kind, rules of that kind are left alone.
+func foreign(add bool, backend string) error {
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "foreign"})
+	accept := nftables.ChainPolicyAccept
+	for i, priority := range []int32{-500, 500} {
+		chain := c.AddChain(&nftables.Chain{Table: table, Name: fmt.Sprint("output", i), Type: nftables.ChainTypeFilter,
+			Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityRef(nftables.ChainPriority(priority)), Policy: &accept})
+		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}})
+	}
+	change := "-I"
+	if !add {
+		c.DelTable(table)
+		change = "-D"
+	}
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("change the table: %w", err)
+	}
+	for _, kind := range []string{"nft", "legacy"} {
+		for _, family := range []string{"iptables-", "ip6tables-"} {
+			if strings.HasSuffix(backend, kind) || exec.Command(family+kind, "-w", "-S").Run() != nil {
+				continue // the kernel has no such rules, so nobody can make them
+			}
+			if out, err := exec.Command(family+kind, "-w", change, "OUTPUT", "-j", "ACCEPT").CombinedOutput(); err != nil {
+				return fmt.Errorf("%s%s: %w: %s", family, kind, err, out)
+			}
+		}
+	}
+	return nil
+}
