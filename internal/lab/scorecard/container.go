@@ -69,7 +69,7 @@ func (c *container) scene() {
 	c.Restart = func() error {
 		c.remember()
 		c.Box.Detach()
-		if _, err := c.engine.docker("restart", "-t", "2", c.name); err != nil {
+		if _, err := c.engine.docker("restart", "-t", "1", c.name); err != nil {
 			return err
 		}
 		return c.start()

@@ -42,7 +42,7 @@ func addressAttacks() []Attack {
 				"connect -timeout 500ms -send x inet dgram udplite {bad4}:443", "connect -timeout 500ms inet dccptype dccp {bad4}:443"},
 			Tests: []string{"TestLabE30OtherProtocols"}},
 		{ID: "E31", Title: "an inbound hole for source port 53",
-			Try:   []string{"spawn e31 recv -for 3s 0.0.0.0:40053", "@send 40053", "collect e31"},
+			Try:   []string{"spawn e31 recv -for 2s 0.0.0.0:40053", "@send 40053", "collect e31"},
 			Judge: received,
 			Tests: []string{"TestLabE31SourcePort"}},
 		{ID: "E32", Title: "ssh to anywhere",

@@ -20,8 +20,13 @@ the far side of the container's link. Made by `+"`make scorecard`"+` on %s, with
 - **blocked**: nothing of it arrived, in any of the settings of the column.
 - **LEAKS**: something arrived that the policy does not allow.
 - **limit**: it is open by its nature, and [listed below](#what-is-open).
-- –: not tried there. It is about the start, a change of policy or many servers, so the tests of the lab that are named have it;
-  or the place lacks what it takes: IPv6, the engine's DNS, an allowed wildcard.
+- –: not tried there, and why: what *takes minutes* is about leases that outlive a minute, and *needs a helper* is about a module of the kernel
+  that follows FTP: the tests that are named have them. Else the place lacks what it takes: an allowed wildcard, the engine's own DNS, agent-init
+  in the agent's own container (*not inside*), a way to read its policy again, a log.
+
+An attack may span the start of a container, a restart of it, a change of policy, rules of somebody else's and a shell that comes in from outside.
+Where one can't fail in the last column since it is against agent-init's own, it is shown elsewhere that it can: E61 by the script, E15, E74 and E75 by
+tests and by taking the defence out.
 
 `+"`run`, `up` and `sidecar`"+` are boxes of the lab, each over nftables, xtables-nft and xtables-legacy. The columns of Docker are `+"`agent-base`"+`
 in an engine, the agent being the container's command. The policy allows `+"`api.anthropic.com`"+` and `+"`*.cdn.test`"+`.

@@ -20,7 +20,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/agent-init/agent-init/internal/lab"
 	"github.com/agent-init/agent-init/internal/lab/scorecard"
@@ -28,7 +30,7 @@ import (
 
 func main() { os.Exit(run()) }
 
-func run() (code int) {
+func run() int {
 	write := flag.String("write", "", "make this `file` from the results (docs/scorecard.md)")
 	boxes := flag.Bool("boxes", true, "attack boxes of the lab, which need no engine")
 	own := imagesFlags()
@@ -45,39 +47,83 @@ func run() (code int) {
 	flag.Parse()
 
 	c := &card{}
-	defer func() {
-		if r := recover(); r != nil && r != any(errStop) {
-			panic(r)
+	if !c.lane(func() {
+		if os.Getuid() != 0 {
+			c.Fatalf("network namespaces need root: sudo make scorecard")
 		}
-		c.clean()
-		for _, f := range c.last {
-			if err := f(); err != nil {
-				c.Errorf("%v", err)
-			}
-		}
-		if c.failed {
-			code = 1
-		}
-	}()
-	if os.Getuid() != 0 {
-		c.Fatalf("network namespaces need root: sudo make scorecard")
+	}) {
+		return 1
 	}
 	if image.Ref != "" {
 		image.Options = strings.Fields(*options)
-		c.foreign(image, own.peer)
+		if !c.lane(func() { c.foreign(image, own.peer) }) {
+			return 1
+		}
 		return 0
 	}
-	if *boxes {
-		c.boxes()
+	if !c.all(*boxes, own) {
+		return 1
 	}
-	c.images(own)
 	fmt.Print(scorecard.Table(c.columns))
-	if *write != "" && !c.failed {
+	if *write != "" {
 		if err := os.WriteFile(filepath.Clean(*write), []byte(document(c.columns)), 0o644); err != nil {
-			c.Fatalf("%v", err)
+			c.Logf("%v", err)
+			return 1
 		}
 	}
 	return 0
+}
+
+// all fills the columns, side by side: most of the time something is waited for.
+// The containers of the engine share its one internet, and take turns.
+func (c *card) all(boxes bool, own *ownImages) bool {
+	lanes := []*card{{}}
+	var jobs []func()
+	if boxes {
+		modes := scorecard.Modes()
+		lanes = make([]*card, len(modes)+1)
+		binary := ""
+		if !c.lane(func() { binary = lab.Binary(c) }) {
+			return false
+		}
+		for i, mode := range modes {
+			lanes[i] = &card{}
+			jobs = append(jobs, func() { lanes[i].boxes(binary, mode) })
+		}
+		lanes[len(modes)] = &card{}
+	}
+	last := lanes[len(lanes)-1]
+	jobs = append(jobs, func() { last.images(own) })
+	ok := make([]bool, len(jobs))
+	var wg sync.WaitGroup
+	for i, job := range jobs {
+		wg.Go(func() { ok[i] = lanes[i].lane(job) })
+	}
+	wg.Wait()
+	for _, l := range lanes {
+		c.columns = append(c.columns, l.columns...)
+	}
+	return !slices.Contains(ok, false)
+}
+
+// lane does a job to its end, or to what is fatal to it, and cleans up.
+func (c *card) lane(job func()) bool {
+	func() {
+		defer func() {
+			if r := recover(); r != nil && r != any(errStop) {
+				panic(r)
+			}
+		}()
+		job()
+	}()
+	c.clean()
+	for _, f := range c.last {
+		if err := f(); err != nil {
+			c.Errorf("%v", err)
+		}
+	}
+	c.last = nil
+	return !c.failed
 }
 
 // foreign attacks one image of somebody's.

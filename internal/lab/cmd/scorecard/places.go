@@ -12,16 +12,13 @@ import (
 	"github.com/agent-init/agent-init/internal/lab/scorecard"
 )
 
-// boxes attacks agent-init in boxes of the lab.
-func (c *card) boxes() {
-	binary := lab.Binary(c)
-	for _, mode := range scorecard.Modes() {
-		column := scorecard.Column{Title: "`" + mode + "`"}
-		for _, backend := range scorecard.Backends() {
-			c.attack(&column, func() *scorecard.Setting { return scorecard.InBox(c, binary, mode, backend) })
-		}
-		c.mustHold(column)
+// boxes attacks agent-init in boxes of the lab, in one of its modes.
+func (c *card) boxes(binary, mode string) {
+	column := scorecard.Column{Title: "`" + mode + "`"}
+	for _, backend := range scorecard.Backends() {
+		c.attack(&column, func() *scorecard.Setting { return scorecard.InBox(c, binary, mode, backend) })
 	}
+	c.mustHold(column)
 }
 
 // ownImages are those that test/scorecard.sh makes.

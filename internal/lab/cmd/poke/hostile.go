@@ -1,0 +1,197 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// urgent sends a byte in the midst of others as urgent data (RFC 9293, 3.8.5), which
+// one end may read in its place, and the other not.
+func urgent(args []string) (detail, error) {
+	var o options
+	fs := flags("urgent")
+	o.register(fs, "")
+	at := fs.Int("at", 0, "offset of the urgent byte")
+	a, err := parse(fs, args, 1)
+	if err != nil {
+		return nil, err
+	}
+	if *at < 0 || *at >= len(o.send) {
+		return nil, usage("there is no byte %d to send", *at)
+	}
+	d := o.dialer()
+	c, err := d.Dial("tcp", a[0])
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	for i, part := range []string{o.send[:*at], o.send[*at : *at+1], o.send[*at+1:]} {
+		var serr error
+		if err := raw.Control(func(fd uintptr) {
+			serr = unix.Sendto(int(fd), []byte(part), map[int]int{1: unix.MSG_OOB}[i], nil)
+		}); err != nil || serr != nil {
+			return nil, fmt.Errorf("part %d: %v: %w", i, err, serr)
+		}
+		time.Sleep(20 * time.Millisecond) // else the kernel would gather them
+	}
+	out := detail{}
+	if err := c.SetDeadline(time.Now().Add(o.timeout)); err != nil {
+		return out, err
+	}
+	return out, receive(c, out)
+}
+
+// fastOpen sends data with the very first packet of a connection (RFC 7413), and
+// needs no cookie for that (TCP_FASTOPEN_NO_COOKIE of tcp(7)).
+func fastOpen(args []string) (detail, error) {
+	var o options
+	fs := flags("fastopen")
+	o.register(fs, "poke")
+	a, err := parse(fs, args, 1)
+	if err != nil {
+		return nil, err
+	}
+	to, err := netip.ParseAddrPort(a[0])
+	if err != nil {
+		return nil, usage("%v", err)
+	}
+	family, sa := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
+	if to.Addr().Is4() {
+		family, sa = unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(fd)
+	const noCookie = 34
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, noCookie, 1); err != nil {
+		return nil, os.NewSyscallError("setsockopt", err)
+	}
+	timeout := unix.NsecToTimeval(o.timeout.Nanoseconds())
+	for _, opt := range []int{unix.SO_SNDTIMEO, unix.SO_RCVTIMEO} {
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, opt, &timeout); err != nil {
+			return nil, os.NewSyscallError("setsockopt", err)
+		}
+	}
+	if err := unix.Sendto(fd, []byte(o.send), unix.MSG_FASTOPEN, sa); err != nil {
+		return nil, os.NewSyscallError("sendto", err)
+	}
+	buf := make([]byte, 4096)
+	n, err := unix.Read(fd, buf)
+	if err != nil {
+		return nil, os.NewSyscallError("read", err)
+	}
+	return detail{"received": string(buf[:n])}, nil
+}
+
+// seize tries for a while to bind what others have bound, by every means to share
+// a port (socket(7)).
+func seize(args []string) (detail, error) {
+	fs := flags("seize")
+	period := fs.Duration("for", 2*time.Second, "how long")
+	a, err := parse(fs, args, 1)
+	if err != nil {
+		return nil, err
+	}
+	var ports []int
+	for _, s := range a {
+		n, err := number(s)
+		if err != nil {
+			return nil, err
+		}
+		ports = append(ports, n)
+	}
+	taken, tries := []string{}, 0
+	var last error
+	for end := time.Now().Add(*period); time.Now().Before(end); {
+		for _, port := range ports {
+			for _, sa := range []unix.Sockaddr{&unix.SockaddrInet4{Port: port}, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}},
+				&unix.SockaddrInet6{Port: port}, &unix.SockaddrInet6{Port: port, Addr: netip.IPv6Loopback().As16()}} {
+				for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM} {
+					tries++
+					what := fmt.Sprintf("%+v kind %d", sa, kind)
+					if err := bindShared(sa, kind); err != nil {
+						last = err
+					} else if !strings.Contains(strings.Join(taken, "\n"), what) {
+						taken = append(taken, what)
+					}
+				}
+			}
+		}
+	}
+	if len(taken) == 0 {
+		return detail{"tries": tries}, last
+	}
+	return detail{"tries": tries, "taken": taken}, nil
+}
+
+func bindShared(sa unix.Sockaddr, kind int) error {
+	family := unix.AF_INET
+	if _, is := sa.(*unix.SockaddrInet6); is {
+		family = unix.AF_INET6
+	}
+	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(fd)
+	for _, opt := range []int{unix.SO_REUSEADDR, unix.SO_REUSEPORT} {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, opt, 1); err != nil {
+			return os.NewSyscallError("setsockopt", err)
+		}
+	}
+	if err := unix.Bind(fd, sa); err != nil {
+		return os.NewSyscallError("bind", err)
+	}
+	if kind == unix.SOCK_DGRAM {
+		return nil
+	}
+	return os.NewSyscallError("listen", unix.Listen(fd, 1))
+}
+
+// lock locks files in every way, and looks on, for a while.
+func lock(args []string) (detail, error) {
+	fs := flags("lock")
+	hold := fs.Duration("hold", 5*time.Second, "how long")
+	a, err := parse(fs, args, 1)
+	if err != nil {
+		return nil, err
+	}
+	locked := 0
+	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("inotify_init", err)
+	}
+	defer unix.Close(watch)
+	for _, path := range a {
+		f, err := os.Open(path)
+		if err != nil {
+			continue
+		}
+		defer f.Close()
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			locked++
+		}
+		whole := unix.Flock_t{Type: unix.F_RDLCK}
+		_ = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &whole)
+		_, _ = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
+		_, _ = unix.InotifyAddWatch(watch, path, unix.IN_ALL_EVENTS)
+		_, _ = unix.Mmap(int(f.Fd()), 0, 1, unix.PROT_READ, unix.MAP_SHARED) // until the end of the process
+	}
+	time.Sleep(*hold)
+	if locked == 0 {
+		return detail{"locked": 0}, fmt.Errorf("none of %d files can be locked", len(a))
+	}
+	return detail{"locked": locked}, nil
+}
