@@ -133,7 +133,7 @@ func livedOn(e *Evidence) []string {
 
 // forged finds lines of the log that the agent has written.
 func forged(e *Evidence) []string {
-	text, found, err := e.logWith(e.Attack.bad().name)
+	text, found, err := e.logWith("comm." + e.Attack.bad().name)
 	switch {
 	case err != nil:
 		return []string{"the log can't be read: " + err.Error()}
@@ -152,7 +152,7 @@ func forgery(text string) []string {
 		case !strings.HasSuffix(line, "\n"): // the last one, which is being written
 		case err != nil:
 			return []string{fmt.Sprintf("a torn line in the log: %.80q", line)}
-		case event.Name == "forged" || event.Event == "forged":
+		case event.Name == "forged" || event.Event == "forged" || event.Event == "x":
 			return []string{"a line of the agent's in the log"}
 		}
 	}

@@ -74,7 +74,7 @@ func localAttacks() []Attack {
 			Tests: []string{"TestLabE73Links"}},
 		{ID: "E74", Title: "forged lines of the log", Judge: forged,
 			Try: []string{"@log", `dns {resolver}:53 a","event":"forged","x":".{bad} A`, `tcp -esc 'GET / HTTP/1.1\r\nHost: {bad}\"\x7d\n\x7b\"seq\":1,\"event\":\"forged\",\"name\":\"forged\"\x7d\n\r\n\r\n' {ok4}:80`,
-				`tcp -esc 'GET / HTTP/1.1\r\nHost: {bad}\r\n\r\n' {ok4}:80`},
+				`run sh -c 'f="{workspace}/\",\"event\":\"x"; cp /usr/local/bin/poke "$f"; "$f" resolve comm.{bad}; rm "$f"'`},
 			Tests: []string{"TestLabE74LogInjection"}},
 		{ID: "E75", Title: "a drowned log", Judge: drowned,
 			Try:   []string{"@log", "flood -n 20000 -spread 20000 45.40.0.1:9", "dns -n 5000 -c 8 {resolver}:53 {n}.{bad} A", "resolve after.{bad}"},
