@@ -242,6 +242,7 @@ func (k *keeper) agentSpec() privdrop.Spec {
 		signOfOpen(env, open)
 	}
 	s := privdrop.Spec{Identity: k.identity, Env: environList(env), Dir: workspace}
+	s.DenyUserNS = p != nil && !p.Settings().UserNamespaces
 	if k.fw != nil && k.fw.Reduced() != "" {
 		s.DenyUserNS, s.DenyPing = true, true // see reduced.go
 	}

@@ -3,6 +3,7 @@ package policy
 import (
 	"io/fs"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -133,6 +134,27 @@ func TestPresetErrors(t *testing.T) {
 		`@x:4:1: a preset only allows, and names no other preset: "@y"`)
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+// TestDocumentedDefaults: the settings that docs/policy.md calls the defaults are.
+func TestDocumentedDefaults(t *testing.T) {
+	data, err := os.ReadFile("../../docs/policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(data), "The settings, with their defaults")
+	if !ok {
+		t.Fatal("there are no settings with their defaults")
+	}
+	example := strings.TrimPrefix(strings.Split(rest, "```")[1], "yaml\n")
+	for _, key := range rootKeys {
+		if entries := []string{"services", "domains", "networks", "deny", "user", "command"}; !slices.Contains(entries, key) && !strings.Contains("\n"+example, "\n"+key+":") {
+			t.Errorf("%s is missing", key)
+		}
+	}
+	if got, want := parse(t, "example.yaml", example).Settings().report(), parse(t, "none.yaml", "").Settings().report(); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 

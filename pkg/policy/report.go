@@ -58,6 +58,7 @@ type ReportSettings struct {
 	Session struct {
 		Clipboard bool `json:"clipboard"`
 	} `json:"session"`
+	UserNamespaces bool `json:"user_namespaces"`
 }
 
 // Report returns the merged policy in a form for machines.
@@ -76,7 +77,7 @@ func (s *Settings) report() (to ReportSettings) {
 	to.SelfTest.Reach, to.SelfTest.Block = orEmpty(s.SelfTest.Reach), orEmpty(s.SelfTest.Block)
 	to.DNS.Upstream, to.DNS.MaxTTL, to.DNS.QPS = orEmpty(s.DNS.Upstream), s.DNS.MaxTTL.String(), s.DNS.QPS
 	to.Limits.AddrsPerName, to.Limits.Leases, to.Limits.NewNames = s.Limits.AddrsPerName, s.Limits.Leases, s.Limits.NewNamesPerWildcardPerMinute
-	to.Session.Clipboard = s.Session.Clipboard
+	to.Session.Clipboard, to.UserNamespaces = s.Session.Clipboard, s.UserNamespaces
 	to.Log.Stdout, to.Log.MaxSize, to.Log.Files = s.Log.Stdout, s.Log.MaxSize, s.Log.Files
 	return to
 }

@@ -14,6 +14,8 @@ type Settings struct {
 	Limits   Limits
 	Log      Log
 	Session  Session
+
+	UserNamespaces bool // the agent may make namespaces and mount in them; default yes
 }
 
 // SelfTest adds probes to the self-test. Each is "host:port", over TCP.
@@ -58,5 +60,7 @@ func defaults() Settings {
 		Log:    Log{MaxSize: 16 << 20, Files: 3},
 
 		Session: Session{Clipboard: true},
+
+		UserNamespaces: true,
 	}
 }

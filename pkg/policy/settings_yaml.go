@@ -92,6 +92,8 @@ func (ps *parser) setting(file, key string, v *yaml.Node) {
 		ps.mapping(file, v, key, sectionKeys[key], func(_ string, v *yaml.Node) {
 			ps.boolean(file, "session.clipboard", v, &s.Session.Clipboard)
 		})
+	case "user_namespaces":
+		ps.boolean(file, key, v, &s.UserNamespaces)
 	}
 }
 

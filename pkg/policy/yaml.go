@@ -41,7 +41,7 @@ func (ps *parser) yaml(f File) {
 	})
 }
 
-var rootKeys = []string{"services", "domains", "networks", "deny", "inbound", "user", "command", "env", "selftest", "dns", "limits", "log", "session"}
+var rootKeys = []string{"services", "domains", "networks", "deny", "inbound", "user", "command", "env", "selftest", "dns", "limits", "log", "session", "user_namespaces"}
 
 // sectionKeys are the keys of those that have keys of their own.
 var sectionKeys = map[string][]string{

@@ -40,6 +40,7 @@ dns:
 limits: {addrs_per_name: 8, leases: 1000, new_names_per_wildcard_per_minute: 10}
 log: {stdout: true, max_size: 1MiB, files: 5}
 session: {clipboard: false}
+user_namespaces: false
 `)
 	want := Settings{
 		Inbound:  []Port{{TCP, 3000}, {UDP, 53}},
@@ -82,6 +83,8 @@ func TestYAMLDefaults(t *testing.T) {
 		Log:    Log{MaxSize: 16 << 20, Files: 3},
 
 		Session: Session{Clipboard: true},
+
+		UserNamespaces: true,
 	}
 	for _, data := range []string{"", "# nothing\n", "---\n", "null\n", "\ufeff# nothing\r\n", "domains:\ndns:\nenv:\nservices: []\n"} {
 		if got := *parse(t, "p.yaml", data).Settings(); !reflect.DeepEqual(got, want) {
@@ -181,6 +184,7 @@ func TestYAMLErrors(t *testing.T) {
 		{"log: {max_size: 64KiBB}\n", `p.yaml:1:17: log.max_size is a size of at least 64KiB, as in 16MiB: "64KiBB"`},
 		{"limits: {lease: 1}\n", `p.yaml:1:10: unknown key: "lease" (did you mean leases?)`},
 		{"limits: {leases: 0}\n", `p.yaml:1:18: limits.leases is a number from 1 to 1000000: "0"`},
+		{"user_namespaces: never\n", `p.yaml:1:18: user_namespaces is true or false: "never"`},
 		{"session: {clipboard: off}\n", `p.yaml:1:22: session.clipboard is true or false: "off"`},
 		{"log: {stdout: yes}\n", `p.yaml:1:15: log.stdout is true or false: "yes"`},
 		{"log: {max_size: 1}\n", `p.yaml:1:17: log.max_size is a size of at least 64KiB, as in 16MiB: "1"`},

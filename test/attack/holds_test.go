@@ -105,10 +105,18 @@ func TestLabHolds(t *testing.T) {
 	if guard.uid == server.uid || guard.uid == lab.AgentUID || server.uid == lab.AgentUID {
 		t.Errorf("they share a uid: guard %d, session server %d, agent %d", guard.uid, server.uid, lab.AgentUID)
 	}
+	group := "" // the guard's
 	for who, p := range map[string]inmate{"the guard": guard, "the session server": server} {
 		id := fmt.Sprintf("%[1]d\t%[1]d\t%[1]d\t%[1]d", p.uid)
 		for _, s := range statuses(t, p) {
-			for field, want := range map[string]string{"Uid": id, "Gid": id, "Groups": "", "CapInh": none, "CapPrm": none, "CapEff": none, "CapBnd": none, "CapAmb": none,
+			gid := strings.Fields(s["Gid"])
+			if slices.Contains(gid, "0") || slices.Contains(gid, fmt.Sprint(lab.AgentUID)) || len(slices.Compact(gid)) != 1 {
+				t.Errorf("%s has the groups %q", who, s["Gid"])
+			}
+			if p == guard {
+				group = gid[0]
+			}
+			for field, want := range map[string]string{"Uid": id, "Groups": "", "CapInh": none, "CapPrm": none, "CapEff": none, "CapBnd": none, "CapAmb": none,
 				"NoNewPrivs": "1", "Seccomp": "2"} {
 				if s[field] != want {
 					t.Errorf("%s: %s is %q, want %q", who, field, s[field], want)
@@ -132,13 +140,15 @@ func TestLabHolds(t *testing.T) {
 
 	// The limit of a guard that was taken over: its uid may ask the DNS servers
 	// whatever it likes, and reach nobody else that no name has led to.
-	if p := w.box.Poke(guard.uid, "dns", at(lab.Upstream4, 53), "tunnel.evil.test", "A"); len(w.lab.Queries("tunnel.evil.test")) == 0 {
+	asGuard := fmt.Sprintf("%d:%s", guard.uid, group)
+	if p := w.box.Poke(0, "as", asGuard, "dns", at(lab.Upstream4, 53), "tunnel.evil.test", "A"); len(w.lab.Queries("tunnel.evil.test")) == 0 {
 		t.Errorf("no longer a limit? say so in SECURITY.md: %s", p)
 	}
-	for _, uid := range []uint32{guard.uid, server.uid} {
-		for _, op := range [][]string{{"tcp", "1.1.1.1:443"}, {"udp", "1.1.1.1:53"}, {"dns", "8.8.8.8:53", "evil.test", "A"}, {"tcp", "45.30.66.6:443"}} {
-			if p := w.box.Poke(uid, op...); p.OK {
-				t.Errorf("uid %d got through: %v: %s", uid, op, p)
+	for _, as := range []string{asGuard, fmt.Sprint(guard.uid), fmt.Sprint(server.uid)} {
+		for _, op := range [][]string{{"tcp", "1.1.1.1:443"}, {"udp", "-timeout", "500ms", "1.1.1.1:53"}, {"dns", "-timeout", "500ms", "8.8.8.8:53", "evil.test", "A"}, {"tcp", "45.30.66.6:443"}} {
+			p := w.box.Poke(0, append([]string{"as", as}, op...)...)
+			if result, _ := p.Detail["result"].(map[string]any); !p.OK || result["ok"] != false {
+				t.Errorf("%s got through: %v: %s", as, op, p)
 			}
 		}
 	}
@@ -177,4 +187,19 @@ func looksAt(t *testing.T, pid int, nr uint32) bool {
 		t.Fatalf("the filter of %d: %v", pid, errno)
 	}
 	return slices.ContainsFunc(filter, func(i unix.SockFilter) bool { return i.K == nr && i.Code&7 == unix.BPF_JMP })
+}
+
+// TestLabHoldsNamespaces: an agent that the policy gives no namespaces makes none,
+// and mounts nothing; it can do all else.
+func TestLabHoldsNamespaces(t *testing.T) {
+	ops := [][]string{{"unshare", "user", "self"}, {"unshare", "user,net", "self"}, {"unshare", "user,mount,pid", "self"}}
+	free := confine(t, allowlist, lab.BoxOptions{})
+	held := confine(t, allowlist, lab.BoxOptions{Files: []lab.File{{Path: "/etc/agent-init/policy.yaml", Data: []byte("user_namespaces: false\n")}}})
+	for _, op := range ops {
+		free.works(op...)
+		if p := held.blocked(op...); p.Errno != "EPERM" {
+			t.Errorf("%v: %s", op, p)
+		}
+	}
+	held.works("http", "https://ok.test/")
 }
