@@ -2,7 +2,6 @@ package session
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -39,6 +38,7 @@ type client struct {
 	filter     filter
 	traces     terminal.Traces // that it was told of
 	moving     sync.Mutex
+	gone       bool // belongs to moving: it looks at nothing any more
 }
 
 // serve handles the connection until it ends.
@@ -56,6 +56,9 @@ func (c *client) serve(conn *net.UnixConn) {
 	if err != nil {
 		c.queue.put(kindError, []byte(err.Error()), false)
 	}
+	c.moving.Lock()
+	c.gone = true // a window that it asked for may be on its way
+	c.moving.Unlock()
 	c.leave()
 	c.queue.end()
 	// What is queued is written, unless the client takes nothing.
@@ -165,6 +168,9 @@ func (c *client) move(from *window, where byte) error {
 func (c *client) show(w *window) {
 	c.moving.Lock()
 	defer c.moving.Unlock()
+	if c.gone {
+		return
+	}
 	if c.window != nil {
 		c.window.remove(c)
 	}
@@ -256,7 +262,7 @@ func (c *client) attach(r Request) error {
 	return nil
 }
 
-var errNested = fmt.Errorf("this terminal is a window of the session: it would show itself")
+var errNested = errors.New("this terminal is a window of the session: it would show itself")
 
 // answerWriter sends what is written as the answer to a request, as fast as
 // the client takes it.

@@ -149,24 +149,34 @@ func (s *Server) admit(conn *net.UnixConn) {
 		conn.Close()
 		return
 	}
-	if !s.count(peer.UID == 0, 1) {
+	if why := s.enter(peer.UID == 0); why != "" {
 		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
-		_ = writeFrame(conn, kindError, []byte("too many clients: detach others first"))
+		_ = writeFrame(conn, kindError, []byte(why))
 		conn.Close()
 		return
 	}
-	defer s.count(peer.UID == 0, -1)
+	defer s.exit(peer.UID == 0)
 	s.ServeConn(conn, peer)
 }
 
-func (s *Server) count(root bool, n int) bool {
+// enter counts a connection, or says why there can be no other.
+func (s *Server) enter(root bool) (why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n > 0 && (s.ended || s.connections[root] >= maxConnections) {
-		return false
+	switch {
+	case s.ended:
+		return "the session has ended"
+	case s.connections[root] >= maxConnections:
+		return "too many clients: detach others first"
 	}
-	s.connections[root] += n
-	return true
+	s.connections[root]++
+	return ""
+}
+
+func (s *Server) exit(root bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.connections[root]--
 }
 
 func peerOf(conn *net.UnixConn) (Peer, error) {
@@ -266,11 +276,17 @@ func (s *Server) open(c *client, r Request) {
 	s.mu.Lock()
 	s.lastRequest++
 	request := s.lastRequest
-	full := len(s.windows)+len(s.opening) >= maxWindows || len(s.opening) >= maxOpening
+	why := ""
+	switch {
+	case len(s.windows)+len(s.opening) >= maxWindows:
+		why = fmt.Sprintf("there are %d windows already: end one first", maxWindows)
+	case len(s.opening) >= maxOpening:
+		why = fmt.Sprintf("%d windows are being opened already: try again", maxOpening)
+	}
 	s.opening[request] = opening{c, r.Verb}
 	s.mu.Unlock()
-	if full {
-		s.Refused(request, fmt.Sprintf("there are %d windows already: end one first", maxWindows))
+	if why != "" {
+		s.Refused(request, why)
 		return
 	}
 	if err := s.config.Host.Open(request, r); err != nil {

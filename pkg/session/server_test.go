@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
 
 // A client sees the screen as it is, at its own size, and goes on from there.
@@ -145,205 +143,6 @@ func TestClipboardIsNeverRead(t *testing.T) {
 	}
 }
 
-// A client that reads nothing holds up nobody, and gets the screen as it is
-// when it goes on; if it never does, it is put out.
-func TestSlowClient(t *testing.T) {
-	r := newRig(t)
-	p := r.window(0)
-	conn := r.connect(Peer{UID: 1000, PID: 8})
-	q := Request{Version: protocolVersion, Verb: VerbAttach, Cols: 80, Rows: 24}
-	if err := writeFrame(conn, kindHello, encodeJSON(q)); err != nil {
-		t.Fatal(err)
-	}
-	fast := r.attach(Request{Cols: 80, Rows: 24})
-	fast.got(kindScreen)
-	line := strings.Repeat("x", 78) + "\r\n"
-	for range 40 { // 3 MB: more than any buffer on the way
-		p.print(strings.Repeat(line, 1000))
-	}
-	p.print("\x1b[2J\x1b[1;1Hthe end")
-	fast.shows("the end")
-
-	// It wakes up.
-	slow := &viewer{T: t, conn: conn, term: fast.term}
-	slow.term = newModel(80, 24)
-	go slow.read()
-	slow.shows("the end")
-	if n := len(slow.output()); n > 2<<20 {
-		t.Errorf("the slow client was sent %d bytes", n)
-	}
-	p.print(" of it")
-	slow.shows("the end of it")
-}
-
-// A flood that nobody can read does not hold up the program that prints it, for
-// the sake of a client that would take all of it.
-func TestFlood(t *testing.T) {
-	r := newRig(t)
-	p := r.window(0)
-	v := r.attach(Request{Cols: 80, Rows: 24})
-	v.got(kindScreen)
-	line := strings.Repeat("x", 78) + "\r\n"
-	begun := time.Now()
-	for range 300 {
-		p.print(strings.Repeat(line, 1000))
-	}
-	most := floodBurst + int(time.Since(begun).Seconds()+1)*floodRate
-	p.print("\x1b[2J\x1b[1;1Hthe end")
-	v.shows("the end")
-	if n := len(v.output()); n > most+most/2 { // the screens come on top
-		t.Errorf("the client was sent %d bytes of 24 MB", n)
-	}
-	v.send(kindInput, "x")
-	p.typed("x")
-	p.print(" of it")
-	v.shows("the end of it")
-}
-
-func TestStuckClientIsPutOut(t *testing.T) {
-	r := newRig(t)
-	r.server.config.patience = 100 * time.Millisecond
-	p := r.window(0)
-	conn := r.connect(Peer{UID: 1000, PID: 8})
-	if err := writeFrame(conn, kindHello, encodeJSON(Request{Version: protocolVersion, Verb: VerbAttach, Cols: 80, Rows: 24})); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, func() bool { return len(r.list().Windows[0].Clients) == 1 }, func() string { return "not attached" })
-	for range 40 {
-		p.print(strings.Repeat(strings.Repeat("x", 78)+"\r\n", 500))
-	}
-	eventually(t, func() bool { return len(r.list().Windows[0].Clients) == 0 }, func() string { return "still attached" })
-	if r.noted(EventPutOut) != 1 {
-		t.Errorf("events: %+v", r.events)
-	}
-}
-
-// The end of a window comes after all that its program printed.
-func TestWindowEnds(t *testing.T) {
-	r := newRig(t)
-	p, other := r.window(0), r.window(0)
-	small := r.attach(Request{Cols: 30, Rows: 10})
-	small.got(kindScreen)
-	r.server.mu.Lock()
-	for c := range r.server.clients { // as if it had just been drawn
-		c.queue.mu.Lock()
-		c.queue.drawn = time.Now().Add(time.Hour)
-		c.queue.mu.Unlock()
-	}
-	r.server.mu.Unlock()
-	v, local := r.attach(Request{Cols: 80, Rows: 24}), r.attach(Request{Cols: 80, Rows: 24, Window: "w1"})
-	v.got(kindScreen)
-	p.print(strings.Repeat("y", 50000) + "\x1b[2J\x1b[1;1Hlast words")
-	r.server.Exited(p.id, 7)
-	p.tty.Close()
-	if got := decodeCode([]byte(v.got(kindEnded))); got != 7 {
-		t.Errorf("exit code %d", got)
-	}
-	if !strings.Contains(v.output(), "last words") {
-		t.Error("the last output was lost")
-	}
-	small.got(kindEnded)
-	if !strings.Contains(small.output(), "last words") {
-		t.Error("the last output was lost for a client of another size")
-	}
-	other.print("alive")
-	local.shows("alive")
-	if n := len(r.list().Windows); n != 1 {
-		t.Errorf("%d windows are listed", n)
-	}
-
-	// Something else holds the other one's terminal open.
-	r.server.Exited(other.id, 3)
-	if got := decodeCode([]byte(local.got(kindEnded))); got != 3 {
-		t.Errorf("exit code %d", got)
-	}
-}
-
-func TestWindows(t *testing.T) {
-	r := newRig(t)
-	r.onOpen = func(request uint32, q Request) { r.window(request).print("new window") }
-	first := r.window(0)
-	first.print("window 0")
-	v := r.attach(Request{Cols: 80, Rows: 24})
-	v.shows("window 0")
-	v.send(kindSwitch, "c")
-	v.shows("new window")
-	v.send(kindSwitch, "n")
-	v.shows("window 0")
-	v.send(kindSwitch, "p")
-	v.shows("new window")
-	v.send(kindSwitch, "0")
-	v.shows("window 0")
-	v.send(kindSwitch, "9") // there is none: nothing happens
-	v.send(kindInput, "k")
-	first.typed("k")
-
-	text, err := r.call(Request{Verb: VerbNew, Name: "tests", Argv: []string{"make", "test"}})
-	if err != nil || !strings.Contains(text, `"id":2`) {
-		t.Errorf("new: %s, %v", text, err)
-	}
-	if _, err := r.call(Request{Verb: VerbKill, Window: "w1"}); err != nil || len(r.killed) != 1 || r.killed[0] != 1 {
-		t.Errorf("kill: %v, %v", r.killed, err)
-	}
-	if _, err := r.call(Request{Verb: VerbKill, Window: "nothing"}); !errors.Is(err, ErrRefused) {
-		t.Errorf("kill of nothing: %v", err)
-	}
-	if text, err := r.call(Request{Verb: VerbHistory}); err != nil || !strings.Contains(text, "window 0") {
-		t.Errorf("history: %q, %v", text, err)
-	}
-	r.refuse = errNoWindow
-	if _, err := r.call(Request{Verb: VerbNew}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "no window today") {
-		t.Errorf("refused: %v", err)
-	}
-	r.refuse, r.onOpen = nil, nil // the keeper is slow
-	for range maxOpening {
-		r.connectNew()
-	}
-	eventually(t, func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.opened) >= 3+maxOpening }, func() string { return "not asked" })
-	if _, err := r.call(Request{Verb: VerbNew}); !errors.Is(err, ErrRefused) {
-		t.Errorf("too many at once: %v", err)
-	}
-}
-
-func (r *rig) connectNew() {
-	if err := writeFrame(r.connect(Peer{UID: 1000}), kindHello, encodeJSON(Request{Version: protocolVersion, Verb: VerbNew})); err != nil {
-		r.Error(err)
-	}
-}
-
-// A terminal that is a window may not show the session: it would show itself.
-// A window that has shown nothing yet takes the place of one that has.
-func TestSwitchToEmptyWindow(t *testing.T) {
-	r := newRig(t)
-	first := r.window(0)
-	v := &viewer{T: t, conn: r.connect(Peer{Local: true}), term: terminal.New(terminal.Options{Cols: 80, Rows: 24})}
-	v.send(kindHello, string(encodeJSON(Request{Version: protocolVersion, Verb: VerbAttach, Cols: 80, Rows: 24})))
-	go v.read()
-	v.got(kindWindow)
-	first.print("in the first")
-	v.shows("in the first")
-	second := r.window(0)
-	v.send(kindSwitch, "n")
-	v.shows("")
-	second.print("in the second")
-	v.shows("in the second")
-}
-
-func TestNested(t *testing.T) {
-	r := newRig(t)
-	p := r.window(0)
-	tty := TTYOf(int(p.tty.Fd()))
-	if tty == (TTY{}) {
-		t.Fatal("the program's terminal can't be told")
-	}
-	v := r.attach(Request{Cols: 80, Rows: 24, TTY: tty})
-	if why := v.got(kindError); !strings.Contains(why, "itself") {
-		t.Error(why)
-	}
-	w := r.attach(Request{Cols: 80, Rows: 24, TTY: tty, Nested: true})
-	w.got(kindScreen)
-}
-
 // Hostile clients end alone.
 func TestHostileClients(t *testing.T) {
 	r := newRig(t)
@@ -406,19 +205,19 @@ func TestPeers(t *testing.T) {
 	go func() { served <- r.server.Serve(ctx, l) }()
 	r.server.config.AgentUID = uint32(os.Getuid())
 	for range maxConnections {
-		if !r.server.count(os.Getuid() == 0, 1) {
-			t.Fatal("too few")
+		if why := r.server.enter(os.Getuid() == 0); why != "" {
+			t.Fatal("too few: " + why)
 		}
 	}
 	c, err := Dial(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Call(c, Request{Verb: VerbList}, &strings.Builder{}); !errors.Is(err, ErrRefused) {
+	if err := Call(c, Request{Verb: VerbList}, &strings.Builder{}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "too many") {
 		t.Errorf("one too many: %v", err)
 	}
-	if !r.server.count(os.Getuid() != 0, 1) {
-		t.Error("one uid's connections count for the other")
+	if why := r.server.enter(os.Getuid() != 0); why != "" {
+		t.Error("one uid's connections count for the other: " + why)
 	}
 	stop()
 	if err := <-served; !errors.Is(err, context.Canceled) {
@@ -443,33 +242,9 @@ func TestShutdown(t *testing.T) {
 	if got := decodeCode([]byte(v.got(kindEnded))); got != 5 || !strings.Contains(v.output(), "goodbye") {
 		t.Errorf("exit code %d, output %q", got, v.output())
 	}
-	if r.server.count(true, 1) {
-		t.Error("it takes clients after its end")
+	if why := r.server.enter(true); !strings.Contains(why, "has ended") {
+		t.Errorf("after its end it says %q to clients", why)
 	}
-}
-
-// A program that does not read holds up who types to it, and nobody else.
-func TestProgramThatDoesNotRead(t *testing.T) {
-	r := newRig(t)
-	master, tty := mustOpen(t)
-	if err := r.server.Add(WindowSpec{ID: 9, Name: "deaf", Master: master}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.server.Exited(9, 0); tty.Close() })
-	v := r.attach(Request{Cols: 80, Rows: 24, Window: "deaf"})
-	v.got(kindScreen)
-	go func() {
-		_ = v.conn.SetWriteDeadline(time.Now().Add(10 * time.Second))
-		for range 1000 {
-			if writeFrame(v.conn, kindInput, []byte(strings.Repeat("x", maxInput))) != nil {
-				return
-			}
-		}
-	}()
-	fmt.Fprint(tty, "output goes on")
-	v.shows("output goes on")
-	other := r.attach(Request{Cols: 80, Rows: 24, Window: "deaf"})
-	other.shows("output goes on")
 }
 
 // A program may close its terminal and open it again: its window goes on as
@@ -493,35 +268,4 @@ func TestTerminalClosedAndOpenedAgain(t *testing.T) {
 	defer tty.Close()
 	fmt.Fprint(tty, " and after")
 	v.shows("before and after")
-}
-
-// What a client causes, and does not read, is bounded.
-func TestQueueIsBounded(t *testing.T) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fds[1])
-	f := os.NewFile(uintptr(fds[0]), "pair")
-	conn, err := net.FileConn(f)
-	f.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	q, err := newQueue(conn.(*net.UnixConn), func() {}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	piece := make([]byte, 1<<20)
-	n := 0
-	for ; n < 100 && q.put(kindScreen, piece, false); n++ {
-	}
-	if n == 100 {
-		t.Error("it took 100 MiB")
-	}
-	select {
-	case <-q.done:
-	default:
-		t.Error("the client is still there")
-	}
 }

@@ -1,0 +1,140 @@
+package session
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A client that reads nothing holds up nobody, and gets the screen as it is
+// when it goes on; if it never does, it is put out.
+func TestSlowClient(t *testing.T) {
+	r := newRig(t)
+	p := r.window(0)
+	conn := r.connect(Peer{UID: 1000, PID: 8})
+	q := Request{Version: protocolVersion, Verb: VerbAttach, Cols: 80, Rows: 24}
+	if err := writeFrame(conn, kindHello, encodeJSON(q)); err != nil {
+		t.Fatal(err)
+	}
+	fast := r.attach(Request{Cols: 80, Rows: 24})
+	fast.got(kindScreen)
+	line := strings.Repeat("x", 78) + "\r\n"
+	for range 40 { // 3 MB: more than any buffer on the way
+		p.print(strings.Repeat(line, 1000))
+	}
+	p.print("\x1b[2J\x1b[1;1Hthe end")
+	fast.shows("the end")
+
+	// It wakes up.
+	slow := &viewer{T: t, conn: conn, term: fast.term}
+	slow.term = newModel(80, 24)
+	go slow.read()
+	slow.shows("the end")
+	if n := len(slow.output()); n > 2<<20 {
+		t.Errorf("the slow client was sent %d bytes", n)
+	}
+	p.print(" of it")
+	slow.shows("the end of it")
+}
+
+// A flood that nobody can read does not hold up the program that prints it, for
+// the sake of a client that would take all of it.
+func TestFlood(t *testing.T) {
+	r := newRig(t)
+	p := r.window(0)
+	v := r.attach(Request{Cols: 80, Rows: 24})
+	v.got(kindScreen)
+	line := strings.Repeat("x", 78) + "\r\n"
+	begun := time.Now()
+	for range 300 {
+		p.print(strings.Repeat(line, 1000))
+	}
+	most := floodBurst + int(time.Since(begun).Seconds()+1)*floodRate
+	p.print("\x1b[2J\x1b[1;1Hthe end")
+	v.shows("the end")
+	if n := len(v.output()); n > most+most/2 { // the screens come on top
+		t.Errorf("the client was sent %d bytes of 24 MB", n)
+	}
+	v.send(kindInput, "x")
+	p.typed("x")
+	p.print(" of it")
+	v.shows("the end of it")
+}
+
+func TestStuckClientIsPutOut(t *testing.T) {
+	r := newRig(t)
+	r.server.config.patience = 100 * time.Millisecond
+	p := r.window(0)
+	conn := r.connect(Peer{UID: 1000, PID: 8})
+	if err := writeFrame(conn, kindHello, encodeJSON(Request{Version: protocolVersion, Verb: VerbAttach, Cols: 80, Rows: 24})); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return len(r.list().Windows[0].Clients) == 1 }, func() string { return "not attached" })
+	for range 40 {
+		p.print(strings.Repeat(strings.Repeat("x", 78)+"\r\n", 500))
+	}
+	eventually(t, func() bool { return len(r.list().Windows[0].Clients) == 0 }, func() string { return "still attached" })
+	if r.noted(EventPutOut) != 1 {
+		t.Errorf("events: %+v", r.events)
+	}
+}
+
+// A program that does not read holds up who types to it, and nobody else.
+func TestProgramThatDoesNotRead(t *testing.T) {
+	r := newRig(t)
+	master, tty := mustOpen(t)
+	if err := r.server.Add(WindowSpec{ID: 9, Name: "deaf", Master: master}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.server.Exited(9, 0); tty.Close() })
+	v := r.attach(Request{Cols: 80, Rows: 24, Window: "deaf"})
+	v.got(kindScreen)
+	go func() {
+		_ = v.conn.SetWriteDeadline(time.Now().Add(10 * time.Second))
+		for range 1000 {
+			if writeFrame(v.conn, kindInput, []byte(strings.Repeat("x", maxInput))) != nil {
+				return
+			}
+		}
+	}()
+	fmt.Fprint(tty, "output goes on")
+	v.shows("output goes on")
+	other := r.attach(Request{Cols: 80, Rows: 24, Window: "deaf"})
+	other.shows("output goes on")
+}
+
+// What a client causes, and does not read, is bounded.
+func TestQueueIsBounded(t *testing.T) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fds[1])
+	f := os.NewFile(uintptr(fds[0]), "pair")
+	conn, err := net.FileConn(f)
+	f.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := newQueue(conn.(*net.UnixConn), func() {}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	piece := make([]byte, 1<<20)
+	n := 0
+	for ; n < 100 && q.put(kindScreen, piece, false); n++ {
+	}
+	if n == 100 {
+		t.Error("it took 100 MiB")
+	}
+	select {
+	case <-q.done:
+	default:
+		t.Error("the client is still there")
+	}
+}

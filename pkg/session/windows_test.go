@@ -1,0 +1,162 @@
+package session
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/session/terminal"
+)
+
+// The end of a window comes after all that its program printed.
+func TestWindowEnds(t *testing.T) {
+	r := newRig(t)
+	p, other := r.window(0), r.window(0)
+	small := r.attach(Request{Cols: 30, Rows: 10})
+	small.got(kindScreen)
+	r.server.mu.Lock()
+	for c := range r.server.clients { // as if it had just been drawn
+		c.queue.mu.Lock()
+		c.queue.drawn = time.Now().Add(time.Hour)
+		c.queue.mu.Unlock()
+	}
+	r.server.mu.Unlock()
+	v, local := r.attach(Request{Cols: 80, Rows: 24}), r.attach(Request{Cols: 80, Rows: 24, Window: "w1"})
+	v.got(kindScreen)
+	p.print(strings.Repeat("y", 50000) + "\x1b[2J\x1b[1;1Hlast words")
+	r.server.Exited(p.id, 7)
+	p.tty.Close()
+	if got := decodeCode([]byte(v.got(kindEnded))); got != 7 {
+		t.Errorf("exit code %d", got)
+	}
+	if !strings.Contains(v.output(), "last words") {
+		t.Error("the last output was lost")
+	}
+	small.got(kindEnded)
+	if !strings.Contains(small.output(), "last words") {
+		t.Error("the last output was lost for a client of another size")
+	}
+	other.print("alive")
+	local.shows("alive")
+	if n := len(r.list().Windows); n != 1 {
+		t.Errorf("%d windows are listed", n)
+	}
+
+	// Something else holds the other one's terminal open.
+	r.server.Exited(other.id, 3)
+	if got := decodeCode([]byte(local.got(kindEnded))); got != 3 {
+		t.Errorf("exit code %d", got)
+	}
+}
+
+func TestWindows(t *testing.T) {
+	r := newRig(t)
+	r.onOpen = func(request uint32, q Request) { r.window(request).print("new window") }
+	first := r.window(0)
+	first.print("window 0")
+	v := r.attach(Request{Cols: 80, Rows: 24})
+	v.shows("window 0")
+	v.send(kindSwitch, "c")
+	v.shows("new window")
+	v.send(kindSwitch, "n")
+	v.shows("window 0")
+	v.send(kindSwitch, "p")
+	v.shows("new window")
+	v.send(kindSwitch, "0")
+	v.shows("window 0")
+	v.send(kindSwitch, "9") // there is none: nothing happens
+	v.send(kindInput, "k")
+	first.typed("k")
+
+	text, err := r.call(Request{Verb: VerbNew, Name: "tests", Argv: []string{"make", "test"}})
+	if err != nil || !strings.Contains(text, `"id":2`) {
+		t.Errorf("new: %s, %v", text, err)
+	}
+	if _, err := r.call(Request{Verb: VerbKill, Window: "w1"}); err != nil || len(r.killed) != 1 || r.killed[0] != 1 {
+		t.Errorf("kill: %v, %v", r.killed, err)
+	}
+	if _, err := r.call(Request{Verb: VerbKill, Window: "nothing"}); !errors.Is(err, ErrRefused) {
+		t.Errorf("kill of nothing: %v", err)
+	}
+	if text, err := r.call(Request{Verb: VerbHistory}); err != nil || !strings.Contains(text, "window 0") {
+		t.Errorf("history: %q, %v", text, err)
+	}
+	r.refuse = errNoWindow
+	if _, err := r.call(Request{Verb: VerbNew}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "no window today") {
+		t.Errorf("refused: %v", err)
+	}
+	r.refuse, r.onOpen = nil, nil // the keeper is slow
+	for range maxOpening {
+		r.connectNew()
+	}
+	eventually(t, func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.opened) >= 3+maxOpening }, func() string { return "not asked" })
+	if _, err := r.call(Request{Verb: VerbNew}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "are being opened") {
+		t.Errorf("too many at once: %v", err)
+	}
+}
+
+func (r *rig) connectNew() {
+	if err := writeFrame(r.connect(Peer{UID: 1000}), kindHello, encodeJSON(Request{Version: protocolVersion, Verb: VerbNew})); err != nil {
+		r.Error(err)
+	}
+}
+
+// Who has gone while a window was opened for it is not shown that window: its size
+// would be the window's for good, and its terminal would be asked.
+func TestNewWindowOfClientThatLeft(t *testing.T) {
+	r := newRig(t)
+	r.window(0)
+	v := r.attach(Request{Cols: 80, Rows: 24})
+	v.got(kindScreen)
+	opened := make(chan struct{})
+	r.mu.Lock()
+	r.onOpen = func(request uint32, _ Request) {
+		defer close(opened)
+		v.conn.Close()
+		eventually(t, func() bool { return r.noted(EventDetach) == 1 }, func() string { return "it did not leave" })
+		r.window(request)
+	}
+	r.mu.Unlock()
+	v.send(kindSwitch, "c")
+	<-opened
+	if got := r.list().Windows[1].Clients; len(got) != 0 {
+		t.Errorf("who has gone looks at the new window: %+v", got)
+	}
+	if _, clients := r.server.Count(); clients != 0 {
+		t.Errorf("%d clients", clients)
+	}
+}
+
+// A window that has shown nothing yet takes the place of one that has.
+func TestSwitchToEmptyWindow(t *testing.T) {
+	r := newRig(t)
+	first := r.window(0)
+	v := &viewer{T: t, conn: r.connect(Peer{Local: true}), term: terminal.New(terminal.Options{Cols: 80, Rows: 24})}
+	v.send(kindHello, string(encodeJSON(Request{Version: protocolVersion, Verb: VerbAttach, Cols: 80, Rows: 24})))
+	go v.read()
+	v.got(kindWindow)
+	first.print("in the first")
+	v.shows("in the first")
+	second := r.window(0)
+	v.send(kindSwitch, "n")
+	v.shows("")
+	second.print("in the second")
+	v.shows("in the second")
+}
+
+// A terminal that is a window may not show the session: it would show itself.
+func TestNested(t *testing.T) {
+	r := newRig(t)
+	p := r.window(0)
+	tty := TTYOf(int(p.tty.Fd()))
+	if tty == (TTY{}) {
+		t.Fatal("the program's terminal can't be told")
+	}
+	v := r.attach(Request{Cols: 80, Rows: 24, TTY: tty})
+	if why := v.got(kindError); !strings.Contains(why, "itself") {
+		t.Error(why)
+	}
+	w := r.attach(Request{Cols: 80, Rows: 24, TTY: tty, Nested: true})
+	w.got(kindScreen)
+}
