@@ -86,7 +86,8 @@ func (r *Reaper) Supervise(ctx context.Context, main *Process, o Options) Status
 	defer done()
 	go s.fallback.run(working)
 
-	cancelled, killing := ctx.Done(), false
+	cancelled := ctx.Done()
+	var killing time.Time // since when; not the deadline, over which we may have been paused
 	for {
 		select {
 		case sig := <-o.Signals:
@@ -99,15 +100,15 @@ func (r *Reaper) Supervise(ctx context.Context, main *Process, o Options) Status
 		case <-s.resume.C:
 			s.unstop()
 		case <-s.kill.C:
-			if time.Since(s.deadline) > linger {
+			if !killing.IsZero() && time.Since(killing) > linger {
 				// Without CAP_KILL, an agent can hold up who kills it for us. Then
 				// our own end takes it along, if we are PID 1.
 				s.log.Error("the agent does not die: leaving it", "pid", s.main.pid)
 				return Status{Signal: syscall.SIGKILL}
 			}
-			if !killing {
+			if killing.IsZero() {
 				s.log.Warn("the grace period is over: killing the agent", "grace", o.Grace)
-				killing = true
+				killing = time.Now()
 			}
 			s.signalTree(syscall.SIGKILL)
 			s.kill.Reset(rekill)
