@@ -12,11 +12,9 @@ import (
 // cacheShards keeps readers on different processors out of each other's way.
 const cacheShards = 16
 
-// entry is an answer that was admitted under a policy. Under another policy it
-// is worth nothing: the name may not be allowed any more.
+// entry is an answer that was admitted.
 type entry struct {
 	*answer
-	policy  *policy.Policy
 	expires time.Time
 	turn    atomic.Uint32 // which address goes first
 }
@@ -30,18 +28,23 @@ func (e *entry) remaining(now time.Time) uint32 {
 	return uint32((d + time.Second - 1) / time.Second)
 }
 
-// cache holds a bounded number of entries. When it is full, one of a few looked
-// at goes: an expired one if there is, else any. Which one can't be steered.
+// cache holds a bounded number of entries, all of them admitted under one policy:
+// under another they are worth nothing, since the name may not be allowed any more,
+// and would keep the policy, which may be large, in memory. When it is full, one of
+// a few looked at goes: an expired one if there is, else any. Which one can't be
+// steered.
 type cache struct {
 	seed   maphash.Seed
 	max    int // entries in each shard
+	policy atomic.Pointer[policy.Policy]
 	shards [cacheShards]cacheShard
 }
 
 type cacheShard struct {
-	mu sync.RWMutex
-	m  map[string]*entry
-	_  [32]byte // a cache line of its own
+	mu     sync.RWMutex
+	m      map[string]*entry
+	policy *policy.Policy // of every entry in m
+	_      [24]byte       // a cache line of its own
 }
 
 func newCache(entries int) *cache {
@@ -66,21 +69,40 @@ func (c *cache) get(key []byte, p *policy.Policy, now time.Time) *entry {
 	s := c.shard(key)
 	s.mu.RLock()
 	e := s.m[string(key)]
+	valid := s.policy == p
 	s.mu.RUnlock()
-	if e == nil || e.policy != p || !now.Before(e.expires) {
+	if e == nil || !valid || !now.Before(e.expires) {
 		return nil
 	}
 	return e
 }
 
-func (c *cache) put(key []byte, e *entry, now time.Time) {
+// put keeps e, which was admitted under p, and forgets what was under another.
+func (c *cache) put(key []byte, e *entry, p *policy.Policy, now time.Time) {
+	if c.policy.Swap(p) != p {
+		for i := range c.shards {
+			c.shards[i].mu.Lock()
+			c.shards[i].keepOnly(p)
+			c.shards[i].mu.Unlock()
+		}
+	}
 	s := c.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.keepOnly(p) // others may have put under another policy meanwhile
 	if _, ok := s.m[string(key)]; !ok && len(s.m) >= c.max {
 		s.evict(now)
 	}
 	s.m[string(key)] = e
+}
+
+// keepOnly empties the shard if its entries are of another policy than p. The lock
+// is held.
+func (s *cacheShard) keepOnly(p *policy.Policy) {
+	if s.policy != p {
+		clear(s.m)
+		s.policy = p
+	}
 }
 
 // evict removes an entry. A range over a map starts at a random place.

@@ -2,14 +2,17 @@ package resolver
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/miekg/dns"
 
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 func TestE03TunnelBelowAWildcard(t *testing.T) {
@@ -134,7 +137,7 @@ func TestCacheIsBounded(t *testing.T) {
 	now := time.Now()
 	for i := range 10000 {
 		key := cacheKey(nil, fmt.Appendf(nil, "n%d.test", i), typeA)
-		c.put(key, &entry{answer: &answer{}, expires: now.Add(time.Minute)}, now)
+		c.put(key, &entry{answer: &answer{}, expires: now.Add(time.Minute)}, nil, now)
 		if c.get(key, nil, now) == nil {
 			t.Fatalf("entry %d isn't there", i)
 		}
@@ -142,6 +145,40 @@ func TestCacheIsBounded(t *testing.T) {
 	if n := c.len(); n > most {
 		t.Errorf("%d entries, want at most %d", n, most)
 	}
+}
+
+// Each reload, and each grant, makes a policy. What was cached under an old one is
+// no answer any more, and does not keep it in memory.
+func TestCacheForgetsOldPolicies(t *testing.T) {
+	c := newCache(1024)
+	now := time.Now()
+	key := func(i int) []byte { return cacheKey(nil, fmt.Appendf(nil, "n%d.test", i), typeA) }
+	var old []weak.Pointer[policy.Policy]
+	for i := range 50 {
+		p := new(policy.Policy)
+		old = append(old, weak.Make(p))
+		for j := range 4 {
+			c.put(key(4*i+j), &entry{answer: &answer{}, expires: now.Add(time.Minute)}, p, now)
+		}
+		if c.get(key(4*i), p, now) == nil || i > 0 && c.get(key(4*i-1), p, now) != nil {
+			t.Fatalf("policy %d: an answer of its own is gone, or one of another is there", i)
+		}
+	}
+	if n := c.len(); n != 4 {
+		t.Errorf("%d answers are held", n)
+	}
+	last := new(policy.Policy)
+	if c.get(key(199), last, now) != nil {
+		t.Error("an answer is given under a policy that it was not admitted under")
+	}
+	c.put(key(0), &entry{answer: &answer{}, expires: now.Add(time.Minute)}, last, now)
+	runtime.GC()
+	for i, p := range old {
+		if p.Value() != nil {
+			t.Errorf("policy %d is still in memory", i)
+		}
+	}
+	runtime.KeepAlive(c)
 }
 
 func TestEvictPrefersExpired(t *testing.T) {

@@ -118,7 +118,7 @@ func (s *Server) resolve(ctx context.Context, key, name string, qtype uint16, fi
 		a = s.admit(ctx, p, match, name, qtype, m)
 	}
 	now := time.Now()
-	s.cache.put([]byte(key), &entry{answer: a, policy: p, expires: now.Add(time.Duration(a.ttl) * time.Second)}, now)
+	s.cache.put([]byte(key), &entry{answer: a, expires: now.Add(time.Duration(a.ttl) * time.Second)}, p, now)
 	return a
 }
 
