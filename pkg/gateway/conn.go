@@ -272,9 +272,9 @@ func (c *conn) done() {
 
 // record writes the one event of the connection.
 func (c *conn) record() {
-	e := audit.Event{Kind: audit.Connect, Verdict: c.result, Enforce: c.subj.enforce, Name: c.subj.name, Proto: "tcp", Rule: c.subj.source(), Reason: c.reason}
-	if by := c.subj.via; by != nil {
-		e.Name, e.Rule = by.Name, by.Source.String()
+	e := audit.Event{Kind: audit.Connect, Verdict: c.result, Enforce: c.subj.enforce, Name: c.subj.name, Proto: "tcp", Rule: c.subj.rule.String(), Reason: c.reason}
+	if by := c.subj.via; by.name != "" {
+		e.Name, e.Rule = by.name, by.rule.String()
 	}
 	if c.to.IsValid() {
 		e.IP, e.Port = c.to.Addr().String(), c.to.Port()

@@ -35,18 +35,26 @@ type ruling struct {
 	name    string // as compared, or as it came if it is not valid; of a CONNECT, the target's
 	port    uint16
 	allowed bool
-	rule    *policy.Rule
-	via     *policy.Rule  // of the proxy that a CONNECT is for
+	rule    policy.Source // where the deciding rule is; zero if there is none
+	via     proxy         // that a CONNECT is for
 	reason  string        // of the policy, or a refusal
 	enforce audit.Verdict // what it would be without Config.Monitor, if it differs
 }
 
-// source is the file and line of the deciding rule.
-func (r ruling) source() string {
-	if r.rule == nil {
-		return ""
+// proxy is an HTTP proxy of the policy. Like a ruling it lives as long as its
+// connection and so holds nothing of the policy's, which may be large and is
+// replaced by each reload and grant.
+type proxy struct {
+	name string
+	rule policy.Source
+}
+
+// placeOf is where r is, which may be nil.
+func placeOf(r *policy.Rule) policy.Source {
+	if r == nil {
+		return policy.Source{}
 	}
-	return r.rule.Source.String()
+	return r.Source
 }
 
 // canonical returns name as names are compared, and whether it can be a name.
@@ -105,10 +113,11 @@ func (s *Server) observe(r ruling) ruling {
 // to reach target by it.
 func (c *conn) decideConnect(ctx context.Context, target authority) ruling {
 	no := ruling{name: target.host, port: target.port, reason: refusedConnect.Error()}
-	for _, proxy := range c.s.config.Policy().Proxies() {
-		switch why := c.leasedTo(ctx, proxy.Name); why {
+	for _, rule := range c.s.config.Policy().Proxies() {
+		name := strings.Clone(rule.Name) // else a part of the policy's text
+		switch why := c.leasedTo(ctx, name); why {
 		case nil:
-			u := use{name: proxy.Name, to: c.to, target: target}
+			u := use{name: name, to: c.to, target: target}
 			c.claim(u)
 			r := permit(c.s.config.Policy(), u)
 			if _, err := netip.ParseAddr(target.host); err != nil { // a name
@@ -150,10 +159,10 @@ func permit(p *policy.Policy, u use) ruling {
 	port := policy.Port{Proto: policy.TCP, Number: u.to.Port()}
 	if u.name == "" {
 		d := p.DecideAddr(u.to.Addr(), port)
-		return ruling{port: port.Number, allowed: d.Allowed, rule: d.Rule, reason: d.Reason}
+		return ruling{port: port.Number, allowed: d.Allowed, rule: placeOf(d.Rule), reason: d.Reason}
 	}
 	d := p.Decide(u.name, port)
-	r := ruling{name: u.name, port: port.Number, allowed: d.Allowed, rule: d.Rule, reason: d.Reason}
+	r := ruling{name: u.name, port: port.Number, allowed: d.Allowed, rule: placeOf(d.Rule), reason: d.Reason}
 	switch {
 	case !r.allowed:
 	case !slices.Contains(p.Admit(u.name, u.to.Addr()), port):
@@ -162,7 +171,7 @@ func permit(p *policy.Policy, u use) ruling {
 		return permitConnect(p, u)
 	case u.switches:
 		if rule := p.Upgrades(u.name, port); rule != nil {
-			r.rule = rule
+			r.rule = rule.Source
 		} else {
 			r.allowed, r.reason = false, refusedUpgrade.Error()
 		}
@@ -178,7 +187,7 @@ func permitConnect(p *policy.Policy, u use) ruling {
 	if i < 0 {
 		return no
 	}
-	no.via = p.Proxies()[i]
+	no.via = proxy{u.name, p.Proxies()[i].Source}
 	port := policy.Port{Proto: policy.TCP, Number: u.target.port}
 	var d policy.Decision
 	if a, err := netip.ParseAddr(u.target.host); err == nil {
@@ -192,7 +201,7 @@ func permitConnect(p *policy.Policy, u use) ruling {
 		no.name = name
 		d = p.Decide(name, port)
 	}
-	return ruling{name: no.name, port: port.Number, allowed: d.Allowed, rule: d.Rule, via: no.via, reason: d.Reason}
+	return ruling{name: no.name, port: port.Number, allowed: d.Allowed, rule: placeOf(d.Rule), via: no.via, reason: d.Reason}
 }
 
 // Recheck judges every open connection by the policy that is now in force, and

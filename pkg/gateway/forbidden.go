@@ -22,7 +22,7 @@ type explanation struct {
 
 // forbidden is the whole answer to a request that is refused.
 func forbidden(no *refused, p *policy.Policy) []byte {
-	e := explanation{Error: "refused by agent-init", Host: no.name, Port: no.port, Why: no.reason, Rule: no.ruling.source()}
+	e := explanation{Error: "refused by agent-init", Host: no.name, Port: no.port, Why: no.reason, Rule: no.rule.String()}
 	e.Line, e.Hint = remedy(no.ruling, p)
 	kind, body := "text/plain; charset=utf-8", e.text()
 	if no.json {

@@ -118,8 +118,8 @@ func (x *exchange) record(r *request, d ruling) {
 	switch {
 	case r.offers != nil:
 		reason = r.method + ", upgrade to " + strings.Join(r.offers, ", ") + ": " + reason
-	case d.via != nil:
-		reason = "CONNECT by way of " + d.via.Name + " (" + d.via.Source.String() + "): " + reason
+	case d.via.name != "":
+		reason = "CONNECT by way of " + d.via.name + " (" + d.via.rule.String() + "): " + reason
 	case r.method != "":
 		reason = r.method + ": " + reason
 	}
@@ -129,7 +129,7 @@ func (x *exchange) record(r *request, d ruling) {
 	}
 	x.c.s.config.Record(audit.Event{
 		Kind: audit.HTTP, Verdict: verdict, Enforce: d.enforce, Name: d.name, IP: x.c.to.Addr().String(), Port: d.port, Proto: "tcp",
-		Rule: d.source(), Reason: reason,
+		Rule: d.rule.String(), Reason: reason,
 	}.By(by))
 }
 

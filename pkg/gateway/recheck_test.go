@@ -6,10 +6,13 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 func TestRecheck(t *testing.T) {
@@ -42,6 +45,39 @@ func TestRecheck(t *testing.T) {
 	wantReset(t, stays)
 	if s := r.Stats(); s.Revoked != 2 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestConnectionsHoldNoPolicy: connections live long, and policies come and go.
+func TestConnectionsHoldNoPolicy(t *testing.T) {
+	r := switchRig(t)
+	old := r.policy.Load()
+	var rules []weak.Pointer[policy.Rule]
+	for _, rule := range append(old.Names(), old.Proxies()...) {
+		rules = append(rules, weak.Make(rule))
+	}
+	if len(rules) < 2 {
+		t.Fatal("no rules")
+	}
+	old = nil
+	tls, _ := r.pair("ok.test")
+	came := r.far()
+	tunnel := r.connect(siteWeb)
+	io.WriteString(tunnel, askTunnel)
+	io.WriteString(<-came, tunnelling)
+	reads(t, tunnel, tunnelling)
+	r.policy.Store(parsePolicy(t, "ok.test", "proxy.test:80 connect"))
+	r.Recheck()
+	runtime.GC()
+	for i, rule := range rules {
+		if rule.Value() != nil {
+			t.Errorf("rule %d of the old policy is still in memory", i)
+		}
+	}
+	for _, c := range []*net.TCPConn{tls, tunnel} {
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Errorf("a connection is over: %v", err)
+		}
 	}
 }
 
