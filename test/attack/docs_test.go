@@ -1,0 +1,55 @@
+package attack
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// TestLabDocs types the examples of docs/operating.md one after another, as the
+// agent and as root, and compares what is printed with what stands there: all but
+// numbers, times and the names of months has to be the same.
+func TestLabDocs(t *testing.T) {
+	data, err := os.ReadFile("../../docs/operating.md")
+	must(t, err)
+	w := confine(t, "ok.test\n", lab.BoxOptions{Files: []lab.File{{Path: "/etc/agent-init/allowlist.d", Dir: true}}})
+	for range 2 { // what the first example is about
+		w.poke("dns", at(lab.Upstream4, 53), "registry.example.com", "A")
+		w.audited("the refusal", func(e event) bool { return e.Name == "registry.example.com" })
+	}
+	typed := 0
+	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(string(data), -1) {
+		for _, c := range commandsOf(block[1], 0) {
+			if strings.Contains(c.text, "docker ") {
+				continue
+			}
+			typed++
+			cmd := lab.Cmd{Args: []string{"sh", "-c", "exec 2>&1; " + c.text}, Timeout: time.Minute}
+			if !c.root {
+				cmd.UID = lab.AgentUID
+			}
+			r := w.box.Exec(cmd)
+			if r.Code != 0 {
+				t.Errorf("%s%s: %s", c.prompt(), c.text, r)
+			}
+			if got, want := timeless(r.Stdout), timeless(strings.Join(c.prints, "\n")); len(c.prints) > 0 && got != want {
+				t.Errorf("%s%s\nprints\n%s\nand should\n%s", c.prompt(), c.text, got, want)
+			}
+		}
+	}
+	if typed < 10 {
+		t.Errorf("only %d commands were found", typed)
+	}
+}
+
+// timeless is a text without what differs from day to day, and how it is wrapped.
+func timeless(text string) string {
+	text = regexp.MustCompile(`\b(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b`).ReplaceAllString(text, "MONTH")
+	text = regexp.MustCompile(`\d+`).ReplaceAllString(text, "N")
+	text = regexp.MustCompile(` by \w+ \(N\)`).ReplaceAllString(text, "")
+	return strings.Join(strings.Fields(text), " ")
+}
