@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"io/fs"
 	"os"
 	"path"
@@ -181,6 +182,28 @@ func missingFiles(all []page, files []string) []string {
 func TestDocsFiles(t *testing.T) {
 	if missing := missingFiles(pages(t), tree(t)); len(missing) > 0 {
 		t.Errorf("are not there:\n%s", strings.Join(missing, "\n"))
+	}
+}
+
+// TestDocsJSON: what a page shows as JSON is, line by line or as a whole.
+func TestDocsJSON(t *testing.T) {
+	blocks := 0
+	for _, f := range tree(t) {
+		if !strings.HasSuffix(f, ".md") {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(root, f))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(string(data), -1) {
+			if blocks++; !json.Valid([]byte(m[1])) {
+				t.Errorf("%s: not JSON:\n%s", f, m[1])
+			}
+		}
+	}
+	if blocks < 3 {
+		t.Errorf("found only %d blocks", blocks)
 	}
 }
 

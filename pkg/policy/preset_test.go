@@ -188,4 +188,13 @@ func TestDocumentation(t *testing.T) {
 	if examples < 4 {
 		t.Errorf("only %d examples were found", examples)
 	}
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, ok := strings.Cut(string(readme), "```\napi.anthropic.com ")
+	list, _, closed := strings.Cut(list, "```")
+	if p := parse(t, "readme.txt", "api.anthropic.com "+list); !ok || !closed || len(p.rules) < 10 || len(p.Warnings()) != 0 {
+		t.Errorf("the list of README.md: %d rules, warnings %v", len(p.rules), p.Warnings())
+	}
 }
