@@ -27,7 +27,7 @@ type guardGroup struct {
 const (
 	firstGroup   = 100       // those below are the same in every image
 	lastGroup    = 1<<31 - 1 // some programs take ids for signed numbers
-	fewestGroups = 512       // of less, the right one is soon found by trying
+	fewestGroups = 500       // of less, the right one is soon found by trying
 	overflowID   = 65534     // what an id that is not mapped shows as, unless the system says otherwise
 )
 
@@ -56,7 +56,12 @@ func chooseGroup(guardUID uint32, agent privdrop.Identity) (guardGroup, error) {
 	if gid, ok := drawGroup(drawable(ids), taken); ok {
 		return guardGroup{gid: gid}, nil
 	}
-	return guardGroup{gid: ownGroup(ids, guardUID, agent.GID), any: true}, nil
+	gid := ownGroup(ids, guardUID, agent.GID)
+	if !mapped(gid, ids) {
+		return guardGroup{}, faultf(exitPrivilege, "map at least 65536 groups into the container's user namespace (/etc/subgid)",
+			"neither the agent's group %d nor any other but root's is mapped", agent.GID)
+	}
+	return guardGroup{gid: gid, any: true}, nil
 }
 
 // drawGroup draws a group that is not taken, if there are enough to draw from.
@@ -162,5 +167,5 @@ func (g guardGroup) caveats() []string {
 	if !g.any {
 		return nil
 	}
-	return []string{fmt.Sprintf("the guard is known by its uid alone, since fewer than %d groups are mapped: whoever else gets that uid in this network may ask the DNS servers, and reach leased addresses past the gate", fewestGroups)}
+	return []string{fmt.Sprintf("the guard is known by its uid alone, since fewer than %d groups are mapped: whoever else gets that uid in this network may ask the DNS servers, and reach leased addresses past the gate", firstGroup+fewestGroups)}
 }

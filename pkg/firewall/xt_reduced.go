@@ -119,7 +119,7 @@ func (r *reducedXT) verify(p Plan) error {
 	for _, f := range xtFamilies() {
 		for _, name := range reducedTables() {
 			if now[f][name] != r.loaded[f][name] {
-				return differ([]string{fmt.Sprintf("IPv%d: table %s has rules for other uids", f, name)})
+				return differ([]string{fmt.Sprintf("IPv%d: table %s has rules for other uids or groups", f, name)})
 			}
 		}
 	}

@@ -99,6 +99,7 @@ func guardsUID(t *testing.T, opts lab.BoxOptions) {
 		t.Errorf("the guard is in group %d", first.gid)
 	}
 	impostors("at first", first, first.uid+1)
+	w.audited("who passed for the guard", func(e event) bool { return e.Verdict == "deny" && e.UID != nil && *e.UID == int64(first.uid) })
 	if got := try(first.uid, first.gid); strings.Count(got, "question") < 2 || strings.Count(got, "leak") != 2 {
 		t.Errorf("proves nothing: with both of the guard's ids, there arrived: %s", got)
 	}

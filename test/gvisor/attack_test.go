@@ -144,7 +144,9 @@ func TestContainerAttacks(t *testing.T) {
 	// Other shells in the container are no better off.
 	t.Run("other uids", func(t *testing.T) {
 		s := s.of(t)
-		for _, uid := range []uint32{0, 1000, 2000} {
+		st, _ := s.status()
+		guard := uint32(field(st, "guard.uid").(float64)) // whose group nobody else is in
+		for _, uid := range []uint32{0, 1000, 2000, guard} {
 			for _, args := range [][]string{
 				{"tcp", "-send", "hi", at(evil4, 4444)}, {"tls", "-sni", "ok.test", "-insecure", at(evil4, 443)}, {"udp", at(evil4, 4444)}, {"udp", at(evil6, 4444)},
 				{"ping", evil4.String()}, {"ping", evil6.String()}, {"dns", "8.8.8.8:53", "evil.test", "A"},
@@ -207,7 +209,7 @@ func TestContainerAttacks(t *testing.T) {
 }
 
 // TestContainerTamper: what root does to the rules is noticed and mended, the uids
-// too, which iptables can't show.
+// and groups too, which iptables can't show.
 func TestContainerTamper(t *testing.T) {
 	s := confineIn(t, newLab(t), list, options{})
 	repairs := func() float64 {
@@ -215,12 +217,15 @@ func TestContainerTamper(t *testing.T) {
 		n, _ := field(st, "firewall.repairs").(float64)
 		return n
 	}
+	const passer = `n=$(iptables-legacy -S agent-init-output | grep -n 'agent-init-guard$' | cut -d: -f1) && iptables-legacy -R agent-init-output $((n-1)) `
 	for i, cmd := range []string{
 		"iptables-legacy -P OUTPUT ACCEPT && iptables-legacy -F OUTPUT",
 		"ip6tables-legacy -t nat -F agent-init-to-guard",
 		"iptables-legacy -t raw -F PREROUTING",
 		// The rule that lets the guard out, for the agent: it looks the same.
-		`n=$(iptables-legacy -S agent-init-output | grep -n 'agent-init-guard$' | cut -d: -f1) && iptables-legacy -R agent-init-output $((n-1)) -m owner --uid-owner 1000 -j agent-init-guard`,
+		passer + `-m owner --uid-owner 1000 -m owner --gid-owner 1000 -j agent-init-guard`,
+		// And for the guard's uid in any group of that number.
+		passer + `-m owner --uid-owner 64901 -m owner --gid-owner 64901 -j agent-init-guard`,
 	} {
 		if r := s.as(0, "sh", "-c", cmd); r.code != 0 {
 			t.Fatalf("%s: %s", cmd, r)
