@@ -134,11 +134,33 @@ func files(sockets ...interface{ Close() error }) ([]*os.File, error) {
 	var out []*os.File
 	var errs []error
 	for _, s := range sockets {
-		f, err := s.(interface{ File() (*os.File, error) }).File()
+		f, err := lend(s.(syscall.Conn))
 		s.Close()
 		out, errs = append(out, f), append(errs, err)
 	}
 	return out, errors.Join(errs...)
+}
+
+// lend returns a descriptor of s that is to be used by another process only. It is
+// a blocking one, since the Go runtime's poller watches all that are not: each
+// question to the guard, and each connection, would wake this process up too.
+func lend(s syscall.Conn) (*os.File, error) {
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	if e := raw.Control(func(old uintptr) {
+		if fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0); err == nil {
+			err = unix.SetNonblock(fd, false)
+		}
+	}); e != nil {
+		return nil, e
+	}
+	if fd < 0 {
+		return nil, fmt.Errorf("duplicate a socket: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "lent"), err
 }
 
 func (s *guardSockets) families() int { return len(s.files) / socketsPerFamily }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -56,4 +59,52 @@ func TestGuardSocketsRefuse(t *testing.T) {
 	if _, err := waiting.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("a connection that waited: %v", err)
 	}
+}
+
+// TestLentSocketsAreNotWatched: what comes in on the guard's sockets is not to wake
+// the keeper up.
+func TestLentSocketsAreNotWatched(t *testing.T) {
+	s, err := openGuardSockets(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	watched := polled(t)
+	if len(watched) == 0 {
+		t.Fatal("no descriptor is watched, though a listener is open")
+	}
+	for _, f := range s.files {
+		if fd := int(f.Fd()); watched[fd] {
+			t.Errorf("descriptor %d is watched", fd)
+		}
+		f.Close()
+	}
+}
+
+// polled are the descriptors that this process's epoll instances watch (proc(5),
+// /proc/PID/fdinfo).
+func polled(t *testing.T) map[int]bool {
+	t.Helper()
+	infos, err := filepath.Glob("/proc/self/fdinfo/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[int]bool{}
+	for _, path := range infos {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue // the one that the directory was read by
+		}
+		for line := range strings.Lines(string(data)) {
+			var fd int
+			if _, err := fmt.Sscanf(line, "tfd: %d", &fd); err == nil {
+				out[fd] = true
+			}
+		}
+	}
+	return out
 }

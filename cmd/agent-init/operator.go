@@ -42,7 +42,7 @@ func (k *keeper) openSockets(context.Context) error {
 	if k.metrics, err = control.Listen(filepath.Join(string(k.dir), metricsSocket), 0o600); err != nil {
 		return faultf(exitRules, "mount a tmpfs at /run", "%w", err)
 	}
-	if k.requests, err = l.File(); err != nil {
+	if k.requests, err = lend(l); err != nil {
 		return faultf(exitRules, "start it with --log-level debug, which says more", "keep the socket for requests: %w", err)
 	}
 	return nil

@@ -54,7 +54,8 @@ func OpenDropLog(group uint16) (*os.File, error) {
 	if group == 0 {
 		return nil, errors.New(what + ": group 0 means no log")
 	}
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
+	// A blocking one: the runtime's poller, which wakes a process up, watches all others.
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, explain(what, err)
 	}
@@ -108,7 +109,7 @@ func configureDropLog(fd int, group, typ uint16, value []byte) error {
 	}
 	buf := make([]byte, 1<<16)
 	for {
-		n, _, err := unix.Recvfrom(fd, buf, 0)
+		n, _, err := unix.Recvfrom(fd, buf, unix.MSG_DONTWAIT)
 		if err != nil {
 			return err
 		}
