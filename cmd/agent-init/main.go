@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/agent-init/agent-init/pkg/reaper/early"
 )
@@ -144,7 +145,7 @@ func parseMixed(fs *flag.FlagSet) (args []string, err error) {
 }
 
 func (c command) help(w io.Writer, fs *flag.FlagSet) {
-	fmt.Fprintf(w, "agent-init %s %s\n\n%s\n", c.name, c.synopsis, c.summary)
+	fmt.Fprintf(w, "%s\n\n%s\n", strings.TrimSpace("agent-init "+c.name+" "+c.synopsis), c.summary)
 	first := true
 	fs.VisitAll(func(f *flag.Flag) {
 		if first {
