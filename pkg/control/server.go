@@ -145,7 +145,7 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn, log *slog.Logger
 	}
 	data, err := json.Marshal(reply)
 	if err != nil || len(data) >= MaxReply {
-		data = []byte(`{"ok":false,"code":1,"error":"the answer can't be sent"}`)
+		data = []byte(`{"ok":false,"code":1,"error":"the answer is too long, or none","remedy":"run agent-init status, and report this as a bug"}`)
 	}
 	if conn.SetDeadline(time.Now().Add(patience)) == nil {
 		_, _ = conn.Write(append(data, '\n')) // a peer that has left does not want it

@@ -57,6 +57,19 @@ func TestCall(t *testing.T) {
 	}
 }
 
+// TestReplyTooLong: what the client would not read to its end is not sent.
+func TestReplyTooLong(t *testing.T) {
+	for _, data := range []string{`"` + strings.Repeat("x", MaxReply) + `"`, "no JSON"} {
+		path := serve(t, &Server{May: me, Handle: func(context.Context, Peer, Request) Reply {
+			return Reply{OK: true, Data: []byte(data)}
+		}})
+		reply, err := Call(t.Context(), path, Request{Verb: "grants"})
+		if err != nil || reply.OK || reply.Code != 1 || reply.Error == "" || reply.Remedy == "" {
+			t.Errorf("%.10q: got %.200v, %v", data, reply, err)
+		}
+	}
+}
+
 // TestStrangerIsRefused: nothing that a peer sends is looked at before it is
 // known who it is.
 func TestStrangerIsRefused(t *testing.T) {

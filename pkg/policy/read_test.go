@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -162,6 +163,21 @@ func TestReadRefuses(t *testing.T) {
 		{"another ending", nil, func(t *testing.T, dir string) {
 			must(t, os.WriteFile(dir+"/allowlist.d/x.yml", nil, 0o644))
 		}, "x.yml: files in YAML end in .yaml here; rename it"},
+		{"an access control list", nil, func(t *testing.T, dir string) {
+			// Its mask shows as the bits of the group, which is root's.
+			list := binary.LittleEndian.AppendUint32(nil, 2) // version, linux/posix_acl_xattr.h
+			for _, e := range []struct {
+				tag, perm uint16
+				id        uint32
+			}{{0x01, 6, ^uint32(0)}, {0x02, 6, agent}, {0x04, 4, ^uint32(0)}, {0x10, 6, ^uint32(0)}, {0x20, 4, ^uint32(0)}} {
+				list = binary.LittleEndian.AppendUint16(list, e.tag)
+				list = binary.LittleEndian.AppendUint16(list, e.perm)
+				list = binary.LittleEndian.AppendUint32(list, e.id)
+			}
+			if err := unix.Setxattr(dir+"/allowlist.txt", "system.posix_acl_access", list, 0); err != nil {
+				mustrun.Lacks(t, "the file system has no access control lists: %v", err)
+			}
+		}, "allowlist.txt is writable by way of an access control list"},
 		{"too many", nil, func(t *testing.T, dir string) {
 			for i := range maxFiles {
 				must(t, os.WriteFile(fmt.Sprintf("%s/allowlist.d/%d.txt", dir, i), nil, 0o644))
