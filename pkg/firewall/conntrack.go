@@ -80,36 +80,43 @@ func noFlows() bool {
 	return err == nil && string(count) == "0\n"
 }
 
-// forget deletes the entries that pick picks.
+// forget deletes the entries that pick picks. One that can't be deleted keeps none
+// of the others: the first such error is returned.
 func (c *conntrack) forget(pick func(flow) bool) error {
 	fs, err := c.flows()
 	if err != nil {
 		return err
 	}
+	var failed error
 	for _, f := range fs {
-		if !pick(f) {
-			continue
+		if pick(f) {
+			failed = cmp.Or(failed, c.delete(f))
 		}
-		family := byte(unix.AF_INET)
-		if f.dst.Addr.Is6() {
-			family = unix.AF_INET6
+	}
+	return failed
+}
+
+// delete deletes an entry, which may be gone already.
+func (c *conntrack) delete(f flow) error {
+	family := byte(unix.AF_INET)
+	if f.dst.Addr.Is6() {
+		family = unix.AF_INET6
+	}
+	// The tuple is never empty here; without it the kernel would delete
+	// every entry. The id keeps a successor of the same tuple.
+	list := []netlink.Attribute{{Type: ctaTupleOrig | unix.NLA_F_NESTED, Data: f.raw[ctaTupleOrig]}}
+	for _, typ := range []uint16{ctaZone, ctaID} {
+		if b, ok := f.raw[typ]; ok {
+			list = append(list, netlink.Attribute{Type: typ, Data: b})
 		}
-		// The tuple is never empty here; without it the kernel would delete
-		// every entry. The id keeps a successor of the same tuple.
-		list := []netlink.Attribute{{Type: ctaTupleOrig | unix.NLA_F_NESTED, Data: f.raw[ctaTupleOrig]}}
-		for _, typ := range []uint16{ctaZone, ctaID} {
-			if b, ok := f.raw[typ]; ok {
-				list = append(list, netlink.Attribute{Type: typ, Data: b})
-			}
-		}
-		data, err := netlink.MarshalAttributes(list)
-		if err != nil {
-			return err
-		}
-		_, err = exchange(c.conn, ctMessage(ctDelete, netlink.Acknowledge, family, data))
-		if err != nil && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("delete the flow to %v from conntrack: %w", f.dst, err)
-		}
+	}
+	data, err := netlink.MarshalAttributes(list)
+	if err != nil {
+		return err
+	}
+	_, err = exchange(c.conn, ctMessage(ctDelete, netlink.Acknowledge, family, data))
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("delete the flow to %v from conntrack: %w", f.dst, err)
 	}
 	return nil
 }

@@ -186,15 +186,16 @@ func (f *Firewall) Lease(ctx context.Context, leases []Lease) error {
 }
 
 // Revoke ends the leases of elements, and the flows to them, of both
-// directions. Elements that aren't leased lose their flows all the same.
+// directions. Elements that aren't leased lose their flows all the same. It closes
+// as much as it can: the error tells the first thing that failed in each step.
 func (f *Firewall) Revoke(ctx context.Context, elements []Element) error {
 	set, err := f.unlease(ctx, elements)
-	if err != nil || len(set) == 0 || f.ct == nil {
+	if len(set) == 0 || f.ct == nil {
 		return err
 	}
-	return f.flows.do(ctx, func() error {
+	return errors.Join(err, f.flows.do(ctx, func() error {
 		return explain("revoke", f.ct.forget(func(fl flow) bool { return set[fl.dst] }))
-	})
+	}))
 }
 
 // Leased returns what the kernel holds as leased, with the time that is left

@@ -159,7 +159,36 @@ func contains(es []Element, e Element) bool {
 	return false
 }
 
-// E15: when Lease returns, the way is open, whatever others do meanwhile.
+// refusing is a backend that can't end leases.
+type refusing struct{ backend }
+
+func (refusing) unlease([]Element) error { return unix.EIO }
+
+// A lease that can't be ended keeps no flow alive.
+func TestKernelRevokeCutsAllTheSame(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	ctx := context.Background()
+	l := newLab(t)
+	l.serve(443)
+	f := open(t, Options{})
+	apply(t, f, Config{}, leaseOf(far4, protoTCP, 443, time.Minute))
+	c, err := net.Dial("tcp", at(far4, 443).String())
+	must(t, err)
+	defer c.Close()
+	f.be = refusing{f.be}
+	e := Element{far4, protoTCP, 443}
+	if err := f.Revoke(ctx, []Element{e}); !errors.Is(err, unix.EIO) {
+		t.Errorf("revoked: %v", err)
+	}
+	fs, err := f.Flows(ctx)
+	must(t, err)
+	if contains(fs, e) {
+		t.Errorf("the flow lives on: %v", fs)
+	}
+}
+
 // E72: leases that an earlier process left end, and only they.
 func TestKernelRevokeAll(t *testing.T) {
 	if !onBackends(t) {
@@ -193,6 +222,7 @@ func TestKernelRevokeAll(t *testing.T) {
 	must(t, second.RevokeAll(ctx))
 }
 
+// E15: when Lease returns, the way is open, whatever others do meanwhile.
 func TestKernelLeaseConcurrently(t *testing.T) {
 	if !onBackends(t) {
 		return

@@ -1,6 +1,7 @@
 package firewall
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -45,17 +46,18 @@ func (n *nft) lease(ls []Lease) error {
 // unlease implements backend. An element may expire at any time, so each goes
 // in a transaction of its own if they don't go together.
 func (n *nft) unlease(es []Element) error {
+	var failed error // the first, which keeps none of the others
 	for c := range slices.Chunk(es, chunk) {
 		if n.deleteLeases(c) == nil {
 			continue
 		}
 		for _, e := range c {
 			if err := n.deleteLeases([]Element{e}); err != nil && !errors.Is(err, unix.ENOENT) {
-				return explain("revoke", err)
+				failed = cmp.Or(failed, err)
 			}
 		}
 	}
-	return nil
+	return explain("revoke", failed)
 }
 
 func (n *nft) deleteLeases(es []Element) error {

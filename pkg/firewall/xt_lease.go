@@ -1,6 +1,7 @@
 package firewall
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -74,12 +75,13 @@ func (x *xt) unlease(es []Element) error {
 		f := familyOf(e.Addr)
 		by[f] = append(by[f], ipsetEntry{box: e.box()})
 	}
+	var failed error
 	for f, entries := range by {
 		if err := x.sets.del(leaseIPSet(f), entries); err != nil && !errors.Is(err, unix.ENOENT) {
-			return explain("revoke", err)
+			failed = cmp.Or(failed, err)
 		}
 	}
-	return nil
+	return explain("revoke", failed)
 }
 
 // unleaseAll implements backend.
