@@ -64,10 +64,7 @@ func (k *keeper) boot(ctx context.Context) error {
 		k.progress.enter(s.part)
 		if err := s.do(ctx); err != nil {
 			k.progress.failed()
-			var f *fault
-			if !errors.As(err, &f) {
-				f = faultf(exitRules, "start it with --log-level debug, which says more", "%s: %w", s.name, err)
-			}
+			f := faultOf(err, s.name)
 			k.fail(f)
 			return f
 		}
@@ -89,9 +86,7 @@ func (k *keeper) boot(ctx context.Context) error {
 func (k *keeper) fail(f *fault) {
 	k.update(func(s *state) { s.Phase, s.Reason, s.Code = phaseFailed, f.Error(), f.code })
 	k.publish()
-	if k.record != nil {
-		k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "not started: " + inOneLine(f)})
-	}
+	k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "not started: " + inOneLine(f)})
 }
 
 // newKeeper takes no action on the system but becoming the reaper.

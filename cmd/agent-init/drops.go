@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -8,6 +10,15 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
 )
+
+// readDrops records what the kernel tells of refused packets, until ctx ends.
+func (g *guard) readDrops(ctx context.Context, record audit.Recorder) {
+	err := firewall.ReadDrops(ctx, os.NewFile(fdDrops, "drops"), func(d firewall.Drop) { g.drops.Add(1); record(dropEvent(d)) })
+	if ctx.Err() == nil {
+		// Blind, but no less sealed: the kernel goes on refusing.
+		g.log.Error("refusals are no longer logged", "error", err)
+	}
+}
 
 // dropEvent names no process: when the kernel's word arrives, the socket of a refused
 // connection is no longer there to be found.

@@ -37,6 +37,16 @@ func faultf(code int, remedy, format string, args ...any) *fault {
 	return &fault{code: code, cause: fmt.Errorf(format, args...), remedy: remedy}
 }
 
+// faultOf is the fault that err is, or one of its own for what failed while it was
+// doing that.
+func faultOf(err error, doing string) *fault {
+	var f *fault
+	if errors.As(err, &f) {
+		return f
+	}
+	return faultf(exitRules, "start it with --log-level debug, which says more", "%s: %w", doing, err)
+}
+
 // status carries the exit status of a command that ran: nothing is printed.
 type status int
 

@@ -19,7 +19,6 @@ import (
 
 	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/pkg/audit"
-	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/gateway"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/resolver"
@@ -102,32 +101,16 @@ type guard struct {
 	waiting map[uint32]chan message
 }
 
+// runGuard serves until the keeper goes.
 func runGuard(ctx context.Context, c guardConfig) error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("make the guard undumpable: %w", err)
 	}
-	// Until the policy is read, collecting only takes time.
-	debug.SetGCPercent(-1)
-
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
-	g := &guard{log: log, servers: c.Servers, waiting: map[uint32]chan message{}}
-	p, err := policy.Parse(c.Bundle, presets())
-	if err != nil {
-		return fmt.Errorf("parse the policy: %w", err)
-	}
-	g.policy.Store(p)
-	c.Bundle = nil
-	debug.SetGCPercent(smallHeap)
-	conn, err := openPair(os.NewFile(fdChannel, "channel"))
+	g, err := newGuard(c)
 	if err != nil {
 		return err
 	}
-	g.channel = openChannel(conn)
-	e, err := openEdition(os.NewFile(fdEdition, "edition"))
-	if err != nil {
-		return err
-	}
-	g.known = newKnown(e)
+	c.Bundle = nil // it may be long, and was read
 	sink, err := openAuditSink(os.NewFile(fdAudit, "audit"))
 	if err != nil {
 		return err
@@ -140,31 +123,11 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	if err != nil {
 		return err
 	}
-	find := audit.Nobody
-	if !c.Reduced {
-		find = newFinder(sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag")), g.ask).find
-	}
-	rc := resolver.Config{
-		Policy: g.policy.Load, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admit, Record: limiter.Record, Find: find, Log: log, Monitor: c.Monitor,
-		Stream: c.Reduced,
-	}
-	if rc.Upstreams, err = upstreams(p, c.Servers); err != nil {
+	if err := g.makeServers(c, limiter.Record); err != nil {
 		return err
 	}
-	if g.resolver, err = resolver.New(rc); err != nil {
-		return err
-	}
-	gc := gateway.Config{
-		Policy: g.policy.Load, Held: g.held, Monitor: c.Monitor, Record: limiter.Record, Find: find, Log: log, Limits: gateway.Limits{Connections: maxRelays},
-	}
-	var files unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil {
-		gc.Limits.Connections = relays(files.Cur)
-	}
-	if c.Reduced {
-		gc.Direct = g.direct
-	}
-	if g.gate, err = gateway.New(gc); err != nil {
+	requests, err := g.openRequests(c.AgentUID)
+	if err != nil {
 		return err
 	}
 
@@ -173,21 +136,10 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	go func() { cancel(g.serveChannel(ctx)) }()
 	go func() { cancel(g.resolver.Serve(ctx, in.udp, in.tcp)) }()
 	go func() { cancel(g.gate.Serve(ctx, in.gate)) }()
-	go func() {
-		if c.Reduced {
-			return
-		}
-		err := firewall.ReadDrops(ctx, os.NewFile(fdDrops, "drops"), func(d firewall.Drop) { g.drops.Add(1); limiter.Record(dropEvent(d)) })
-		if ctx.Err() == nil {
-			// Blind, but no less sealed: the kernel goes on refusing.
-			log.Error("refusals are no longer logged", "error", err)
-		}
-	}()
-	requests, err := g.openRequests(c.AgentUID)
-	if err != nil {
-		return err
-	}
 	go func() { cancel(requests(ctx)) }()
+	if !c.Reduced {
+		go g.readDrops(ctx, limiter.Record)
+	}
 	if err := g.channel.send(message{op: opReady}, nil); err != nil {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
@@ -197,6 +149,64 @@ func runGuard(ctx context.Context, c guardConfig) error {
 		return cause
 	}
 	return nil
+}
+
+// newGuard takes over the policy, and what the keeper is reached by.
+func newGuard(c guardConfig) (*guard, error) {
+	// Until the policy is read, collecting only takes time.
+	debug.SetGCPercent(-1)
+	defer debug.SetGCPercent(smallHeap)
+	g := &guard{
+		log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
+		servers: c.Servers, waiting: map[uint32]chan message{},
+	}
+	p, err := policy.Parse(c.Bundle, presets())
+	if err != nil {
+		return nil, fmt.Errorf("parse the policy: %w", err)
+	}
+	g.policy.Store(p)
+	conn, err := openPair(os.NewFile(fdChannel, "channel"))
+	if err != nil {
+		return nil, err
+	}
+	g.channel = openChannel(conn)
+	e, err := openEdition(os.NewFile(fdEdition, "edition"))
+	if err != nil {
+		return nil, err
+	}
+	g.known = newKnown(e)
+	return g, nil
+}
+
+// makeServers makes the resolver and the name gate. Neither serves yet.
+func (g *guard) makeServers(c guardConfig, record audit.Recorder) error {
+	find := audit.Nobody
+	if !c.Reduced {
+		find = newFinder(sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag")), g.ask).find
+	}
+	ups, err := upstreams(g.policy.Load(), c.Servers)
+	if err != nil {
+		return err
+	}
+	g.resolver, err = resolver.New(resolver.Config{
+		Policy: g.policy.Load, Upstreams: ups, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admit, Record: record, Find: find, Log: g.log,
+		Monitor: c.Monitor, Stream: c.Reduced,
+	})
+	if err != nil {
+		return err
+	}
+	gc := gateway.Config{
+		Policy: g.policy.Load, Held: g.held, Monitor: c.Monitor, Record: record, Find: find, Log: g.log, Limits: gateway.Limits{Connections: maxRelays},
+	}
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil {
+		gc.Limits.Connections = relays(files.Cur)
+	}
+	if c.Reduced {
+		gc.Direct = g.direct
+	}
+	g.gate, err = gateway.New(gc)
+	return err
 }
 
 // errKeeperGone ends the guard in peace: nobody could open anything for it.

@@ -39,7 +39,11 @@ func (g *guard) serveChannel(ctx context.Context) error {
 		case opAhead:
 			g.prefetch(ctx, g.policy.Load(), ahead(m.id))
 		case opPolicy:
-			err = g.channel.send(message{op: opPolicy, id: m.id, err: g.adopt(ctx, file) != nil}, nil)
+			refused := g.adopt(ctx, file)
+			if refused != nil {
+				g.log.Error("taking the new policy", "error", refused)
+			}
+			err = g.channel.send(message{op: opPolicy, id: m.id, err: refused != nil}, nil)
 		}
 		if file != nil {
 			file.Close()

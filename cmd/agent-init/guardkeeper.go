@@ -184,7 +184,7 @@ func (g *guardKeeper) spawn(channel, auditEnd *os.File) (*reaper.Process, error)
 	return k.spawn(spawnOptions{
 		spec: privdrop.Spec{
 			Identity: privdrop.Identity{UID: k.guardUID, GID: k.guardGroup.gid, Name: "agent-init-guard", Home: "/", Shell: "/nonexistent"},
-			Argv:     []string{"/proc/self/exe", "guard"}, Env: []string{}, Dir: "/", Umask: 0o077,
+			Argv:     []string{selfExe, "guard"}, Env: []string{}, Dir: "/", Umask: 0o077,
 			KeepFDs: len(files) + 1, DenyUserNS: true,
 		},
 		files: files, stderr: k.diagnostics(),

@@ -124,14 +124,14 @@ func entry(s policy.Static) firewall.Entry {
 }
 
 // close leaves the rules in place: nothing opens on the way out.
-func (k *keeper) close() error {
-	var errs []error
+func (k *keeper) close() {
 	if k.sessions != nil {
 		k.sessions.stop()
 	}
 	if k.guard != nil {
 		k.guard.stop()
 	}
+	var errs []error
 	if k.fw != nil {
 		errs = append(errs, k.fw.Close())
 	}
@@ -142,7 +142,12 @@ func (k *keeper) close() error {
 		errs = append(errs, k.audit.Close())
 	}
 	if k.controls != nil {
-		errs = append(errs, k.controls.Close(), k.metrics.Close())
+		errs = append(errs, k.controls.Close())
 	}
-	return errors.Join(errs...)
+	if k.metrics != nil {
+		errs = append(errs, k.metrics.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		k.log.Warn("ending", "error", err)
+	}
 }

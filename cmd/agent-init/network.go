@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"io"
 	"os"
@@ -223,10 +222,7 @@ func tellParent(out *os.File, err error) {
 	if err == nil {
 		defer out.Close()
 	} else {
-		var f *fault
-		if !errors.As(err, &f) {
-			f = faultf(exitRules, "see agent-init status", "%w", err)
-		}
+		f := faultOf(err, "start the keeper")
 		r = keeperReport{Code: f.code, Cause: f.Error(), Remedy: f.remedy}
 	}
 	_ = json.NewEncoder(out).Encode(r) // the parent may have been killed

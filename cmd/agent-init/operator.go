@@ -104,7 +104,9 @@ func (k *keeper) serveControl(ctx context.Context, p control.Peer, r control.Req
 		return k.end(ctx, p, r)
 	case verbReload:
 		if err := k.reload(ctx); err != nil {
-			return refusal(exitPolicy, "correct it and reload again; the old policy stays in force", "the policy was not reloaded: %w", err)
+			reply := refusalOf(err) // which has its own remedy
+			reply.Error = "the policy was not reloaded, the old one stays in force: " + reply.Error
+			return reply
 		}
 		return control.Reply{OK: true}
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -70,11 +69,9 @@ func runAgent(ctx context.Context, e environment, c config, args []string) error
 	muted.Store(isTerminal(os.Stderr))
 	agent, next, err := k.startAgent(ctx, e, args, dir)
 	if err != nil {
-		var f *fault
-		if errors.As(err, &f) {
-			return f
-		}
-		return faultf(exitRules, "start it with --log-level debug, which says more", "start the agent: %w", err)
+		f := faultOf(err, "start the agent")
+		k.fail(f)
+		return f
 	}
 	close(started)
 	st := k.reaper.Supervise(context.WithoutCancel(ctx), agent, reaper.Options{
@@ -266,15 +263,18 @@ func (k *keeper) bootUnconfined(w io.Writer) error {
 	}
 	ctx := context.Background()
 	k.update(func(s *state) { s.Phase, s.Reason = phaseOpen, "started with --unsafe-no-firewall" })
-	for _, do := range []func(context.Context) error{k.checkRoot, k.openRuntime, k.loadPolicy, k.findUser, k.harden} {
-		if err := do(ctx); err != nil {
-			return err
+	for _, s := range []step{
+		{name: "check the container", do: k.checkRoot}, {name: "prepare the runtime directory", do: k.openRuntime}, {name: "read the policy", do: k.loadPolicy},
+		{name: "find the agent's user", do: k.findUser}, {name: "give up what is not needed", do: k.harden},
+		{name: "publish how the agent is confined", do: func(context.Context) error { return k.publishAgent() }},
+	} {
+		if err := s.do(ctx); err != nil {
+			f := faultOf(err, s.name)
+			k.fail(f)
+			return f
 		}
 	}
 	k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "NOT CONFINED: started with --unsafe-no-firewall"})
-	if err := k.publishAgent(); err != nil {
-		return err
-	}
 	k.publish()
 	return nil
 }
