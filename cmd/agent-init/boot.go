@@ -266,8 +266,10 @@ func (k *keeper) findUser(context.Context) error {
 	if err != nil {
 		return faultf(exitUsage, "create the user in the image, or name one with --user", "%w", err)
 	}
-	if k.guardUID, err = chooseUID("the guard", id.UID); err != nil {
-		return err
+	if k.fw != nil { // else there is no guard
+		if k.guardUID, err = chooseUID("the guard", id.UID); err != nil {
+			return err
+		}
 	}
 	if k.guardGroup, err = chooseGroup(k.guardUID, id); err != nil {
 		return fmt.Errorf("find a group for the guard: %w", err)

@@ -30,6 +30,7 @@ func Harden(keep ...int) error {
 	for _, c := range keep {
 		wanted |= 1 << c
 	}
+	// With the inheritable set, which is left empty, the ambient set goes by itself.
 	left := capSets{effective: have.permitted & wanted, permitted: have.permitted & wanted}
 	header, data := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, left.data()
 	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(header)), uintptr(unsafe.Pointer(data)), 0)
@@ -40,10 +41,6 @@ func Harden(keep ...int) error {
 	}
 	if errno != 0 {
 		return fmt.Errorf("drop capabilities: %w", errno)
-	}
-	_, _, errno = syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0)
-	if errno != 0 && errno != syscall.EINVAL { // kernels before 4.3 have none
-		return fmt.Errorf("clear ambient capabilities: %w", errno)
 	}
 	if now, err := getCaps(); err != nil || now != left {
 		return fmt.Errorf("drop capabilities: they are %x where %x was asked for (%v)", now, left, err)
