@@ -36,12 +36,25 @@ type hold struct {
 	expires time.Time
 }
 
+// nameLeases are the addresses of a name, few enough to be looked through.
 type nameLeases struct {
 	wildcard bool
-	addrs    map[netip.Addr]addrLease
+	addrs    []addrLease
+}
+
+// find returns the place of an address, or -1.
+func (n *nameLeases) find(a netip.Addr) int {
+	return slices.IndexFunc(n.addrs, func(al addrLease) bool { return al.addr == a })
+}
+
+// opens says whether the name has the element open.
+func (n *nameLeases) opens(e firewall.Element) bool {
+	i := n.find(e.Addr)
+	return i >= 0 && slices.Contains(n.addrs[i].ports, policy.Port{Proto: policy.Proto(e.Proto), Number: e.Port})
 }
 
 type addrLease struct {
+	addr    netip.Addr
 	ports   []policy.Port
 	since   time.Time // the first time, without a gap
 	expires time.Time
@@ -81,7 +94,7 @@ func (l *ledger) grant(name string, addrs []netip.Addr, ttl time.Duration) (open
 	ttl = leaseTTL(ttl)
 	nl := l.names[name]
 	if nl == nil {
-		nl = &nameLeases{wildcard: match.Wildcard != nil, addrs: map[netip.Addr]addrLease{}}
+		nl = &nameLeases{wildcard: match.Wildcard != nil, addrs: make([]addrLease, 0, len(addrs))}
 	}
 	var evicted []firewall.Element
 	for _, a := range addrs {
@@ -93,9 +106,10 @@ func (l *ledger) grant(name string, addrs []netip.Addr, ttl time.Duration) (open
 			continue
 		}
 		since, expires := l.now(), l.now().Add(ttl)
-		if old, ok := nl.addrs[a]; ok {
+		if i := nl.find(a); i >= 0 {
+			old := nl.addrs[i]
 			since = old.since
-			l.release(nl, a, old)
+			l.release(nl, i)
 			if old.expires.After(expires) {
 				expires = old.expires // a client was promised as much
 			}
@@ -105,7 +119,7 @@ func (l *ledger) grant(name string, addrs []netip.Addr, ttl time.Duration) (open
 				continue // all of them are of this very answer
 			}
 		}
-		nl.addrs[a] = addrLease{ports: ports, since: since, expires: expires}
+		nl.addrs = append(nl.addrs, addrLease{addr: a, ports: ports, since: since, expires: expires})
 		for _, p := range ports {
 			open = append(open, l.hold(nl, element(a, p), expires))
 		}
@@ -141,7 +155,7 @@ func (l *ledger) hold(nl *nameLeases, e firewall.Element, expires time.Time) fir
 // room says whether n more elements fit. Wildcard names, which an attacker can
 // make up, may fill no more than half.
 func (l *ledger) room(nl *nameLeases, a netip.Addr, n int) bool {
-	if _, renewed := nl.addrs[a]; renewed {
+	if nl.find(a) >= 0 { // it is renewed
 		return true
 	}
 	if len(l.elements)+n > l.total {
@@ -150,13 +164,14 @@ func (l *ledger) room(nl *nameLeases, a netip.Addr, n int) bool {
 	return !nl.wildcard || l.wild+n <= l.total/2
 }
 
-// release takes one address off a name and returns the elements that no name
-// holds any more.
-func (l *ledger) release(nl *nameLeases, a netip.Addr, al addrLease) []firewall.Element {
+// release takes the address at i off a name and returns the elements that no name
+// holds any more. Those behind it move up: who takes several goes from the end.
+func (l *ledger) release(nl *nameLeases, i int) []firewall.Element {
 	var free []firewall.Element
+	al := nl.addrs[i]
 	l.changes++
 	for _, p := range al.ports {
-		e := element(a, p)
+		e := element(al.addr, p)
 		h := l.elements[e]
 		if h.names--; h.names > 0 {
 			l.elements[e] = h
@@ -168,25 +183,22 @@ func (l *ledger) release(nl *nameLeases, a netip.Addr, al addrLease) []firewall.
 	if nl.wildcard {
 		l.wild -= len(al.ports)
 	}
-	delete(nl.addrs, a)
+	nl.addrs = slices.Delete(nl.addrs, i, i+1)
 	return free
 }
 
 func (l *ledger) evictOldest(nl *nameLeases, keep []netip.Addr) []firewall.Element {
-	var oldest netip.Addr
-	for a, al := range nl.addrs {
-		if slices.Contains(keep, a) {
-			continue
-		}
-		if !oldest.IsValid() || al.expires.Before(nl.addrs[oldest].expires) {
-			oldest = a
+	oldest := -1
+	for i, al := range nl.addrs {
+		if !slices.Contains(keep, al.addr) && (oldest < 0 || al.expires.Before(nl.addrs[oldest].expires)) {
+			oldest = i
 		}
 	}
-	if !oldest.IsValid() {
+	if oldest < 0 {
 		return nil
 	}
 	l.edition.Add(1)
-	return l.release(nl, oldest, nl.addrs[oldest])
+	return l.release(nl, oldest)
 }
 
 // revokeName closes a name: its lease failed half-way, or a person said so.
@@ -203,28 +215,30 @@ func (l *ledger) drop(name string) []firewall.Element {
 	}
 	l.edition.Add(1)
 	var free []firewall.Element
-	for a, al := range nl.addrs {
-		free = append(free, l.release(nl, a, al)...)
+	for i := range slices.Backward(nl.addrs) {
+		free = append(free, l.release(nl, i)...)
 	}
 	delete(l.names, name)
 	return free
 }
 
-// sweep forgets what has expired; the kernel has done so by itself.
-func (l *ledger) sweep() {
+// sweep forgets what has expired; the kernel has done so by itself. It returns how
+// much has changed so far.
+func (l *ledger) sweep() (changes uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
 	for name, nl := range l.names {
-		for a, al := range nl.addrs {
+		for i, al := range slices.Backward(nl.addrs) {
 			if now.After(al.expires) {
-				l.release(nl, a, al)
+				l.release(nl, i)
 			}
 		}
 		if len(nl.addrs) == 0 {
 			delete(l.names, name)
 		}
 	}
+	return l.changes
 }
 
 // renewable are the elements that expire within the window.
@@ -234,10 +248,10 @@ func (l *ledger) renewable(within time.Duration) map[firewall.Element]bool {
 	out := map[firewall.Element]bool{}
 	limit := l.now().Add(within)
 	for _, nl := range l.names {
-		for a, al := range nl.addrs {
+		for _, al := range nl.addrs {
 			if al.expires.Before(limit) {
 				for _, p := range al.ports {
-					out[element(a, p)] = true
+					out[element(al.addr, p)] = true
 				}
 			}
 		}
@@ -257,15 +271,14 @@ func (l *ledger) renew(inUse []firewall.Element, ttl time.Duration) []firewall.L
 	expires := l.now().Add(ttl)
 	var leases []firewall.Lease
 	for _, nl := range l.names {
-		for a, al := range nl.addrs {
-			if !used[a] || !al.expires.Before(expires) {
+		for i, al := range nl.addrs {
+			if !used[al.addr] || !al.expires.Before(expires) {
 				continue
 			}
-			al.expires = expires
-			nl.addrs[a] = al
+			nl.addrs[i].expires = expires
 			l.changes++
 			for _, p := range al.ports {
-				e := element(a, p)
+				e := element(al.addr, p)
 				h := l.elements[e]
 				if expires.After(h.expires) { // else another name was promised more
 					h.expires = expires
@@ -289,22 +302,22 @@ func (l *ledger) adopt(p *policy.Policy) (closed []firewall.Element) {
 	l.perName, l.total = limits.AddrsPerName, min(limits.Leases, maxLeases)
 	for name, nl := range l.names {
 		match := p.Lookup(name)
-		for a, al := range nl.addrs {
+		for i, al := range slices.Backward(nl.addrs) {
 			var ports []policy.Port
 			if match.Allowed {
-				ports = p.Admit(name, a)
+				ports = p.Admit(name, al.addr)
 			}
 			kept := slices.DeleteFunc(slices.Clone(al.ports), func(q policy.Port) bool { return !slices.Contains(ports, q) })
 			if len(kept) == len(al.ports) {
 				continue
 			}
-			closed = append(closed, l.release(nl, a, al)...)
+			closed = append(closed, l.release(nl, i)...)
 			if len(kept) == 0 {
 				continue
 			}
-			nl.addrs[a] = addrLease{ports: kept, since: al.since, expires: al.expires}
+			nl.addrs = append(nl.addrs, addrLease{addr: al.addr, ports: kept, since: al.since, expires: al.expires})
 			for _, q := range kept {
-				l.hold(nl, element(a, q), al.expires)
+				l.hold(nl, element(al.addr, q), al.expires)
 			}
 		}
 		if len(nl.addrs) == 0 {
@@ -336,14 +349,10 @@ func (l *ledger) leasedTo(name string, e firewall.Element) (left time.Duration, 
 	defer l.mu.Unlock()
 	edition = l.edition.Load()
 	nl := l.names[l.policy.Lookup(name).Name]
-	if nl == nil {
+	if nl == nil || !nl.opens(e) {
 		return 0, edition
 	}
-	al := nl.addrs[e.Addr]
-	if !slices.ContainsFunc(al.ports, func(p policy.Port) bool { return element(e.Addr, p) == e }) {
-		return 0, edition
-	}
-	return max(0, al.expires.Sub(l.now())), edition
+	return max(0, nl.addrs[nl.find(e.Addr)].expires.Sub(l.now())), edition
 }
 
 // holder returns a name that has the element open, the first of several; "" if
@@ -356,7 +365,7 @@ func (l *ledger) holder(e firewall.Element) string {
 		return first
 	}
 	for name, nl := range l.names {
-		if (first == "" || name < first) && slices.ContainsFunc(nl.addrs[e.Addr].ports, func(p policy.Port) bool { return element(e.Addr, p) == e }) {
+		if (first == "" || name < first) && nl.opens(e) {
 			first = name
 		}
 	}

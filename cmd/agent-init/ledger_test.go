@@ -216,7 +216,8 @@ func TestLedgerNeverHoldsWhatIsDenied(t *testing.T) {
 		}
 		holds, wild := map[firewall.Element]int{}, 0
 		for name, nl := range l.names {
-			for a, al := range nl.addrs {
+			for _, al := range nl.addrs {
+				a := al.addr
 				allowed := current.Admit(name, a)
 				for _, p := range al.ports {
 					if !slices.Contains(allowed, p) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -55,34 +56,36 @@ func (l *ledger) report(before uint64) (*leasesReport, uint64) {
 	if l.changes == before {
 		return nil, before
 	}
-	r := &leasesReport{Version: 1, Names: make([]nameLease, 0, len(l.names))}
-	for name, nl := range l.names {
-		n := nameLease{Name: name}
-		for a, al := range nl.addrs {
-			n.Addrs = append(n.Addrs, openLease{Addr: a, On: portList(al.ports), Since: al.since, Expires: al.expires})
-		}
-		slices.SortFunc(n.Addrs, func(a, b openLease) int { return a.Addr.Compare(b.Addr) })
-		r.Names = append(r.Names, n)
+	type named struct {
+		name  string
+		lasts time.Time
 	}
-	slices.SortFunc(r.Names, func(a, b nameLease) int {
-		if c := b.lasts().Compare(a.lasts()); c != 0 {
-			return c
+	all := make([]named, 0, len(l.names))
+	for name, nl := range l.names {
+		n := named{name: name}
+		for _, al := range nl.addrs {
+			if al.expires.After(n.lasts) {
+				n.lasts = al.expires
+			}
 		}
-		return strings.Compare(a.Name, b.Name)
+		all = append(all, n)
+	}
+	slices.SortFunc(all, func(a, b named) int {
+		return cmp.Or(b.lasts.Compare(a.lasts), strings.Compare(a.name, b.name))
 	})
-	if n := len(r.Names) - maxPublishedNames; n > 0 {
-		r.Names, r.More = r.Names[:maxPublishedNames], n
+	r := &leasesReport{Version: 1, Names: []nameLease{}}
+	if n := len(all) - maxPublishedNames; n > 0 {
+		all, r.More = all[:maxPublishedNames], n
+	}
+	for _, n := range all {
+		lease := nameLease{Name: n.name}
+		for _, al := range l.names[n.name].addrs {
+			lease.Addrs = append(lease.Addrs, openLease{Addr: al.addr, On: portList(al.ports), Since: al.since, Expires: al.expires})
+		}
+		slices.SortFunc(lease.Addrs, func(a, b openLease) int { return a.Addr.Compare(b.Addr) })
+		r.Names = append(r.Names, lease)
 	}
 	return r, l.changes
-}
-
-func (n nameLease) lasts() (t time.Time) {
-	for _, a := range n.Addrs {
-		if a.Expires.After(t) {
-			t = a.Expires
-		}
-	}
-	return t
 }
 
 func portList(ports []policy.Port) string {
