@@ -2,6 +2,7 @@ package firewall
 
 import (
 	"encoding/binary"
+	"errors"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -57,16 +58,34 @@ func discard(c *netlink.Conn) {
 // attrs are the attributes of one level of a netlink message.
 type attrs map[uint16][]byte
 
+// parseAttrs returns the attributes in b, whose bytes they share.
 func parseAttrs(b []byte) (attrs, error) {
-	d, err := netlink.NewAttributeDecoder(b)
-	if err != nil {
-		return nil, err
-	}
 	out := attrs{}
-	for d.Next() {
-		out[d.Type()] = d.Bytes()
+	err := eachAttr(b, func(typ uint16, data []byte) error {
+		out[typ] = data
+		return nil
+	})
+	return out, err
+}
+
+// eachAttr calls do with each attribute of one level of a netlink message
+// (netlink(7), struct nlattr), until it fails.
+func eachAttr(b []byte, do func(typ uint16, data []byte) error) error {
+	for len(b) > 0 {
+		if len(b) < unix.SizeofNlAttr {
+			return errors.New("a netlink attribute was cut short")
+		}
+		size := int(binary.NativeEndian.Uint16(b))
+		typ := binary.NativeEndian.Uint16(b[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
+		if size < unix.SizeofNlAttr || size > len(b) {
+			return errors.New("a netlink attribute has an impossible length")
+		}
+		if err := do(typ, b[unix.SizeofNlAttr:size:size]); err != nil {
+			return err
+		}
+		b = b[min((size+unix.NLA_ALIGNTO-1)&^(unix.NLA_ALIGNTO-1), len(b)):]
 	}
-	return out, d.Err()
+	return nil
 }
 
 func (a attrs) uint32(typ uint16) uint32 {
@@ -92,12 +111,20 @@ func (a attrs) string(typ uint16) string {
 }
 
 // nested returns the attribute inner of the attribute outer.
-func (a attrs) nested(outer, inner uint16) []byte {
-	m, err := parseAttrs(a[outer])
+func (a attrs) nested(outer, inner uint16) []byte { return within(a[outer], inner) }
+
+// within returns the attribute of a type among those in b, nil if it isn't there.
+func within(b []byte, want uint16) (found []byte) {
+	err := eachAttr(b, func(typ uint16, data []byte) error {
+		if typ == want {
+			found = data
+		}
+		return nil
+	})
 	if err != nil {
 		return nil
 	}
-	return m[inner]
+	return found
 }
 
 // attr returns one attribute that holds a string.

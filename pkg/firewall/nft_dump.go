@@ -227,35 +227,58 @@ func setText(flags, keyType, keyLen uint32, timeoutMs uint64, size uint32) liveS
 
 // elements returns what a set holds, keys and ends of ranges together.
 func (r *nftReader) elements(table, name string) (map[string]nftables.SetElement, error) {
+	out := make(map[string]nftables.SetElement)
+	err := r.eachElement(table, name, func(e nftables.SetElement) error {
+		out[elementID(e)] = e
+		return nil
+	})
+	return out, err
+}
+
+// eachElement calls do with each of what a set holds. There may be more than a
+// hundred thousand, so nothing is made of one but what do makes of it.
+func (r *nftReader) eachElement(table, name string, do func(nftables.SetElement) error) error {
 	msgs, err := r.get(unix.NFT_MSG_GETSETELEM, netlink.Dump,
 		append(attr(unix.NFTA_SET_ELEM_LIST_TABLE, table), attr(unix.NFTA_SET_ELEM_LIST_SET, name)...))
 	if err != nil {
-		return nil, fmt.Errorf("read set %s: %w", name, err)
+		return fmt.Errorf("read set %s: %w", name, err)
 	}
-	out := make(map[string]nftables.SetElement)
 	for _, m := range msgs {
-		list, err := netlink.NewAttributeDecoder(m[unix.NFTA_SET_ELEM_LIST_ELEMENTS])
-		if err != nil {
-			return nil, err
-		}
-		for list.Next() {
-			em, err := parseAttrs(list.Bytes())
+		err := eachAttr(m[unix.NFTA_SET_ELEM_LIST_ELEMENTS], func(_ uint16, raw []byte) error {
+			e, err := parseElement(raw)
 			if err != nil {
-				return nil, err
+				return err
 			}
-			e := nftables.SetElement{
-				Key:     em.nested(unix.NFTA_SET_ELEM_KEY, unix.NFTA_DATA_VALUE),
-				KeyEnd:  em.nested(nftables.NFTA_SET_ELEM_KEY_END, unix.NFTA_DATA_VALUE),
-				Timeout: time.Duration(em.uint64(unix.NFTA_SET_ELEM_TIMEOUT)) * time.Millisecond,
-				Expires: time.Duration(em.uint64(unix.NFTA_SET_ELEM_EXPIRATION)) * time.Millisecond,
-			}
-			out[elementID(e)] = e
-		}
-		if err := list.Err(); err != nil {
-			return nil, err
+			return do(e)
+		})
+		if err != nil {
+			return fmt.Errorf("read set %s: %w", name, err)
 		}
 	}
-	return out, nil
+	return nil
+}
+
+func parseElement(raw []byte) (e nftables.SetElement, err error) {
+	millis := func(b []byte) time.Duration {
+		if len(b) != 8 {
+			return 0
+		}
+		return time.Duration(binary.BigEndian.Uint64(b)) * time.Millisecond
+	}
+	err = eachAttr(raw, func(typ uint16, b []byte) error {
+		switch typ {
+		case unix.NFTA_SET_ELEM_KEY:
+			e.Key = within(b, unix.NFTA_DATA_VALUE)
+		case nftables.NFTA_SET_ELEM_KEY_END:
+			e.KeyEnd = within(b, unix.NFTA_DATA_VALUE)
+		case unix.NFTA_SET_ELEM_TIMEOUT:
+			e.Timeout = millis(b)
+		case unix.NFTA_SET_ELEM_EXPIRATION:
+			e.Expires = millis(b)
+		}
+		return nil
+	})
+	return e, err
 }
 
 // elementID tells elements of one set apart.

@@ -92,19 +92,16 @@ func (n *nft) unleaseAll() error {
 func (n *nft) leases() ([]Lease, error) {
 	var out []Lease
 	for _, f := range families() {
-		elements, err := n.read.elements(tableName, leaseSet(f))
+		err := n.read.eachElement(tableName, leaseSet(f), func(e nftables.SetElement) error {
+			l, err := leaseOfKey(e.Key)
+			out = append(out, Lease{l, e.Expires})
+			return err
+		})
 		if errors.Is(err, unix.ENOENT) { // sealed, or no table at all
 			continue
 		}
 		if err != nil {
 			return nil, err
-		}
-		for _, e := range elements {
-			l, err := leaseOfKey(e.Key)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, Lease{l, e.Expires})
 		}
 	}
 	return out, nil
