@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"runtime/debug"
 
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -69,5 +70,8 @@ func (g *guard) resolveAhead(ctx context.Context, p *policy.Policy, a ahead) {
 		if err := g.resolver.Prefetch(ctx, names); err != nil && ctx.Err() == nil {
 			g.log.Info("resolving ahead", "error", err)
 		}
+	}
+	if len(rest) > fewNames { // they leave megabytes behind
+		debug.FreeOSMemory()
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -29,12 +30,15 @@ func (k *keeper) maintain(ctx context.Context) {
 	defer renew.Stop()
 	defer attest.Stop()
 	defer sweep.Stop()
+	var leasing bursts
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-sweep.C:
-			k.ledger.sweep()
+			if leasing.over(k.ledger.sweep()) {
+				go debug.FreeOSMemory()
+			}
 		case <-renew.C:
 			k.renew(ctx)
 		case <-attest.C:
@@ -50,6 +54,25 @@ func (k *keeper) maintain(ctx context.Context) {
 			k.publish()
 		}
 	}
+}
+
+// manyChanges of the book leave megabytes behind, which the runtime would keep
+// for minutes.
+const manyChanges = 1000
+
+// bursts notices the ends of those.
+type bursts struct{ last, told uint64 }
+
+// over takes the count of all changes, now and then, and says whether many have
+// come and no more do.
+func (b *bursts) over(changes uint64) bool {
+	calm := changes == b.last
+	b.last = changes
+	if !calm || changes-b.told < manyChanges {
+		return false
+	}
+	b.told = changes
+	return true
 }
 
 func (k *keeper) renew(ctx context.Context) {
