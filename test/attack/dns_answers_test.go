@@ -405,7 +405,7 @@ func TestLabE15AnswerBeforeRule(t *testing.T) {
 	// While nobody can lease, an answer with an address must not come. There is
 	// none before: the guard may look for the name by itself at any time.
 	keeper := w.keeper()
-	keeper.signal(t, unix.SIGSTOP)
+	keeper.stop(t)
 	l.DNS.SetAddrs("frozen.test", "45.30.15.1")
 	p := w.box.Poke(lab.AgentUID, "dns", "-timeout", "4s", at(lab.Upstream4, 53), "frozen.test", "A")
 	keeper.signal(t, unix.SIGCONT)

@@ -137,7 +137,7 @@ func TestLabFaultGuardStopped(t *testing.T) {
 		w.ready()
 		w.works("http", "https://ok.test/")
 		stopped[who] = w.guard()
-		stopped[who].signal(t, unix.SIGSTOP)
+		stopped[who].stop(t)
 	}
 	for _, w := range worlds {
 		w.blocked("dns", "-timeout", "300ms", "8.8.8.8:53", "evil.test", "A")

@@ -171,7 +171,7 @@ func TestLabGateGuardKilled(t *testing.T) {
 	urls := []string{"https://ok.test", "http://ok.test"}
 	running := w.follow(s, urls...)
 	before := w.guard()
-	before.signal(t, unix.SIGSTOP)
+	before.stop(t)
 	// Redirected to a gate that does nothing: what it would refuse goes nowhere.
 	accepted := w.redirected()
 	waiting := w.asAgent(w.box, "http", "-timeout", "15s", "-insecure", "-addr", at(ok4, 443), "https://shared.test/")
@@ -293,7 +293,7 @@ func TestLabRevokeWaitsForTheGuard(t *testing.T) {
 	l.Web.Handle("ok.test", s)
 	w := confineIn(t, l, "ok.test\n", lab.BoxOptions{})
 	running := w.follow(s, "https://ok.test")
-	w.guard().signal(t, unix.SIGSTOP)
+	w.guard().stop(t)
 	began := time.Now()
 	w.did("deny", "ok.test")
 	if took := time.Since(began); took < 600*time.Millisecond {

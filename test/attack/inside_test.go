@@ -113,6 +113,26 @@ func (p inmate) signal(t *testing.T, sig syscall.Signal) {
 	}
 }
 
+// stop stops the process, and returns once all of its threads stand still: until the
+// one that gets the signal has a processor, the others go on.
+func (p inmate) stop(t *testing.T) {
+	t.Helper()
+	p.signal(t, unix.SIGSTOP)
+	still := func() bool {
+		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.host))
+		for _, thread := range threads {
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/stat", p.host, thread.Name()))
+			if _, after, _ := strings.Cut(string(stat), ") "); err != nil || !strings.HasPrefix(after, "T") {
+				return false
+			}
+		}
+		return err == nil && len(threads) > 0
+	}
+	if !eventually(10*time.Second, still) {
+		t.Fatalf("%d does not stop", p.host)
+	}
+}
+
 // agent runs a script as the agent.
 func (w *world) script(text string, args ...string) lab.Result {
 	w.Helper()
