@@ -198,6 +198,37 @@ func TestSingleFlight(t *testing.T) {
 	}
 }
 
+// Of many who ask the same, only so many wait; what the program asks for itself
+// always may.
+func TestWaitersAreBounded(t *testing.T) {
+	const most = 3
+	r := newRigWith(t, func(c *Config) { c.Limits = Limits{Waiters: most} }, policyOf(t, "", "", "ok.test"))
+	release := make(chan struct{})
+	r.exchange = func(context.Context, string, uint16) (*dns.Msg, error) {
+		<-release
+		return nil, errTimeout
+	}
+	var answered sync.WaitGroup
+	join := func(client *asker) bool {
+		answered.Add(1)
+		a, ok := r.Server.ask(string(cacheKey(nil, []byte("ok.test"), typeA)), "ok.test", typeA, client, func(*answer) { answered.Done() })
+		if a != nil || !ok {
+			answered.Done()
+		}
+		return ok
+	}
+	for i := range 2 * most {
+		if ok := join(&asker{}); ok != (i < most) {
+			t.Errorf("client %d: %v", i+1, ok)
+		}
+	}
+	if !join(nil) {
+		t.Error("a question of our own has no place")
+	}
+	close(release)
+	answered.Wait()
+}
+
 func TestPrefetch(t *testing.T) {
 	p := policyOf(t, "dns: {qps: 1}", "192.0.2.5 hosts.test\n", "a.test", "six.test", "none.test", "hosts.test", "private.test")
 	r := newRigWith(t, func(*Config) {}, p)
