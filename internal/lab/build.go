@@ -39,13 +39,17 @@ func Binary(tb TB) string {
 	return path
 }
 
-// build compiles packages of this module into a directory beside the Go build
-// cache, where the linker finds its last result, and returns the directory. Each
-// checkout has its own: what another one builds is not under test here.
+// build compiles packages of this module into a cache directory, where the linker
+// finds its last result, and returns the directory. Each checkout has its own: what
+// another one builds is not under test here. Root's own cache is below a home that
+// others, as whom the tests run programs too, can't enter.
 func build(packages ...string) (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		cache = "/var/cache"
+	cache := "/var/cache"
+	if os.Geteuid() != 0 || os.Getenv("XDG_CACHE_HOME") != "" {
+		var err error
+		if cache, err = os.UserCacheDir(); err != nil {
+			return "", fmt.Errorf("find a directory to build in: %w", err)
+		}
 	}
 	root, err := checkout()
 	if err != nil {
