@@ -102,6 +102,7 @@ fetch() {
 lock() {
 	work=$(mktemp -d)
 	trap 'rm -rf "$work"' EXIT
+	trap 'exit 130' HUP INT TERM
 	tool=sha512sum sums=SHA512SUMS
 	if [ -e "$agent/SHA256SUMS" ]; then tool=sha256sum sums=SHA256SUMS; fi
 	while read -r platform kind _; do

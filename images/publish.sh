@@ -21,6 +21,7 @@ for arch in amd64 arm64; do
 done
 metadata=$(mktemp)
 trap 'rm "$metadata"' EXIT
+trap 'exit 130' HUP INT TERM
 : >bin/images.sha256
 
 wanted() {

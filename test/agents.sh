@@ -8,29 +8,14 @@
 # which shows that the image is made as it should be, and nothing about the agent.
 set -eu
 cd "$(dirname "$0")/.."
+# shellcheck source=test/with-engine.sh
+. test/with-engine.sh
 
-AGENT_INIT_TEST_CACHE=${AGENT_INIT_TEST_CACHE:-${XDG_CACHE_HOME:-/var/cache}/agent-init-test}
-export AGENT_INIT_TEST_CACHE
 agents=${AGENTS:-claude codex gemini opencode qwen crush pi copilot goose aider cursor}
 node=22.23.3
-context=$(mktemp -d)
-finish() {
-	rm -r "$context"
-	[ "${KEEP_ENGINE:-}" = 1 ] || test/engine.sh stop
-}
-trap finish EXIT
-trap 'exit 130' INT TERM
 
-mkdir "$context/bin"
-if [ -n "${AGENT_INIT_BIN:-}" ]; then
-	cp "$AGENT_INIT_BIN" "$context/bin/agent-init"
-else
-	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o "$context/bin/agent-init" ./cmd/agent-init
-fi
-
-engine=$(test/engine.sh start)
-export DOCKER_HOST="${engine#DOCKER_HOST=}"
-docker buildx version >/dev/null 2>&1 || export DOCKER_BUILDKIT=0
+binary_at "$context/bin/agent-init"
+use_engine
 
 build() {
 	docker build -q --network=none "$@" >"$context/build.log" 2>&1 || {

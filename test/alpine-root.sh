@@ -86,6 +86,7 @@ if [ ! -s "$tarball" ]; then
 	mkdir -p "$cache"
 	work=$(mktemp -d)
 	trap 'rm -rf "$work" "$tarball.part"' EXIT
+	trap 'exit 130' HUP INT TERM
 	(build) >"$cache/alpine-root.log" 2>&1 || {
 		tail -n 20 "$cache/alpine-root.log" >&2
 		exit 1

@@ -45,7 +45,9 @@ if [ ! -s "$tarball" ]; then
 	mkdir -p "$cache"
 	root=$(mktemp -d "$cache/rootfs.XXXXXX")
 	chmod 0755 "$root" # it becomes the mode of /, and some storage drivers keep that
-	trap 'rm -rf "$root" "$tarball.part"' EXIT
+	# debootstrap has file systems mounted in there for a while.
+	trap 'rm -rf --one-file-system "$root" "$tarball.part"' EXIT
+	trap 'exit 130' HUP INT TERM
 	debootstrap --variant=minbase --include="$packages" bookworm "$root" "$from" >"$cache/debootstrap.log" 2>&1 || {
 		tail -n 20 "$cache/debootstrap.log" >&2
 		exit 1

@@ -30,6 +30,7 @@ fi
 
 context=$(mktemp -d)
 trap 'rm -r "$context"' EXIT
+trap 'exit 130' HUP INT TERM
 cp "$debs"/*.deb "$context"
 printf 'FROM %s\nCOPY *.deb /tmp/debs/\nRUN dpkg -i /tmp/debs/*.deb && rm -r /tmp/debs\n' "$base" >"$context/Dockerfile"
 docker build -q --network=none -t "$new" "$context" >"$context/log" 2>&1 || {

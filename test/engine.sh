@@ -104,10 +104,14 @@ start() {
 		--shutdown-timeout=5 \
 		</dev/null >"$log" 2>&1 &
 	child=$!
+	# In a session of its own, it would outlive us, and nobody would know it before it has written its pidfile.
+	trap 'kill "$child" 2>/dev/null; wait "$child"; exit 130' HUP INT TERM
 	tries=0
 	until answering; do
 		tries=$((tries + 1))
 		if ! kill -0 "$child" 2>/dev/null || [ "$tries" -gt 150 ]; then
+			kill "$child" 2>/dev/null || true
+			wait "$child" || true
 			tail -n 20 "$log" >&2
 			fail "the engine did not start; its log is $log"
 		fi

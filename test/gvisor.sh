@@ -12,8 +12,8 @@ version=v0.0.0-20260905035102-160fafc42237 # the branch "go" of gvisor.dev/gviso
 cache=${AGENT_INIT_TEST_CACHE:-${XDG_CACHE_HOME:-/var/cache}/agent-init-test}
 mkdir -p "$cache"
 tools=$(mktemp -d)
-trap 'rm -rf "$tools" "$cache/gvisor-bin.part" "$cache/gvisor-root.part"' EXIT
-trap 'exit 130' INT TERM
+trap 'rm -rf --one-file-system "$tools" "$cache/gvisor-bin.part" "$cache/gvisor-root.part"' EXIT
+trap 'exit 130' HUP INT TERM
 
 runsc=$cache/gvisor-runsc-$version
 if [ ! -x "$runsc" ]; then

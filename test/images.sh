@@ -4,18 +4,11 @@
 # under qemu. Arguments go to "go test": -run, -v, …
 set -eu
 cd "$(dirname "$0")/.."
+# shellcheck source=test/with-engine.sh
+. test/with-engine.sh
 
-AGENT_INIT_TEST_CACHE=${AGENT_INIT_TEST_CACHE:-${XDG_CACHE_HOME:-/var/cache}/agent-init-test}
-export AGENT_INIT_TEST_CACHE
 node=22.23.3
 npm=10.9.9
-context=$(mktemp -d)
-finish() {
-	rm -r "$context"
-	[ "${KEEP_ENGINE:-}" = 1 ] || test/engine.sh stop
-}
-trap finish EXIT
-trap 'exit 130' INT TERM
 
 # What Dockerfile.base is built from has a directory of its own: all of it is sent to the engine each time.
 mkdir -p "$context/base/bin"
@@ -32,9 +25,7 @@ else
 	cp "$context/base/bin/agent-init-$machine" "$context/base/bin/agent-init"
 fi
 
-engine=$(test/engine.sh start)
-export DOCKER_HOST="${engine#DOCKER_HOST=}"
-docker buildx version >/dev/null 2>&1 || export DOCKER_BUILDKIT=0
+use_engine
 
 build() {
 	docker build -q --network=none "$@" >"$context/build.log" 2>&1 || {

@@ -4,33 +4,17 @@
 # test/places/PLACE.sh, where there is one, gets what the place needs, once, and prints it as NAME=VALUE for the tests
 # named TestContainerPlaces… in test/container. GOTESTFLAGS go to "go test": -v, -run is taken.
 #
-# The binary under test is built from this tree, or is the one that AGENT_INIT_BIN names.
-# KEEP_ENGINE=1 leaves the engine running for the next time.
+# AGENT_INIT_BIN, KEEP_ENGINE: see with-engine.sh.
 set -eu
 cd "$(dirname "$0")/.."
+# shellcheck source=test/with-engine.sh
+. test/with-engine.sh
 
 [ $# -gt 0 ] || set -- docker
-AGENT_INIT_TEST_CACHE=${AGENT_INIT_TEST_CACHE:-${XDG_CACHE_HOME:-/var/cache}/agent-init-test}
-export AGENT_INIT_TEST_CACHE
-context=$(mktemp -d)
-finish() {
-	rm -r "$context"
-	[ "${KEEP_ENGINE:-}" = 1 ] || test/engine.sh stop
-}
-trap finish EXIT
-trap 'exit 130' INT TERM
 
-mkdir "$context/bin"
-if [ -n "${AGENT_INIT_BIN:-}" ]; then
-	cp "$AGENT_INIT_BIN" "$context/bin/agent-init"
-else
-	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o "$context/bin/agent-init" ./cmd/agent-init
-fi
+binary_at "$context/bin/agent-init"
 export AGENT_INIT_BIN="$context/bin/agent-init"
-
-engine=$(test/engine.sh start)
-export DOCKER_HOST="${engine#DOCKER_HOST=}"
-docker buildx version >/dev/null 2>&1 || export DOCKER_BUILDKIT=0
+use_engine
 
 debian=$(test/base-image.sh)
 images/fetch.sh claude >/dev/null

@@ -37,7 +37,7 @@ policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then
   printf '#!/bin/sh\nexit 101\n' >"$policy"
   chmod 0755 "$policy"
-  trap 'rm -f "$policy"' EXIT
+  trap 'rm -f "$policy"' EXIT # which bash runs however it ends
 fi
 apt-get update -qq
 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 version=${1:-test}
 work=$(mktemp -d)
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
+trap 'exit 130' HUP INT TERM
 
 # The second directory's name has another length, and its files another time.
 for copy in a another; do

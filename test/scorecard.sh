@@ -6,35 +6,20 @@
 #   IMAGE=foo/bar test/scorecard.sh  an image of the engine that this shell uses; see docs/scorecard.md for
 #                                    OPTIONS, SETUP, AGENT, NETWORK, ALLOWED, WILDCARD, OURS
 #
-# The binary under test is built from this tree, or is the one that AGENT_INIT_BIN names.
-# KEEP_ENGINE=1 leaves the engine running for the next time.
+# AGENT_INIT_BIN, KEEP_ENGINE: see with-engine.sh.
 set -eu
 cd "$(dirname "$0")/.."
+# shellcheck source=test/with-engine.sh
+. test/with-engine.sh
 
-AGENT_INIT_TEST_CACHE=${AGENT_INIT_TEST_CACHE:-${XDG_CACHE_HOME:-/var/cache}/agent-init-test}
-export AGENT_INIT_TEST_CACHE
 test/prepare.sh scorecard
-context=$(mktemp -d)
-finish() {
-	rm -r "$context"
-	[ "${KEEP_ENGINE:-}" = 1 ] || test/engine.sh stop
-}
-trap finish EXIT
-trap 'exit 130' INT TERM
 
-mkdir "$context/bin"
-if [ -n "${AGENT_INIT_BIN:-}" ]; then
-	cp "$AGENT_INIT_BIN" "$context/bin/agent-init"
-else
-	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o "$context/bin/agent-init" ./cmd/agent-init
-fi
+binary_at "$context/bin/agent-init"
 export AGENT_INIT_BIN="$context/bin/agent-init"
 CGO_ENABLED=0 go build -o "$context/scorecard" ./internal/lab/cmd/scorecard
 
 theirs=${DOCKER_HOST:-}
-engine=$(test/engine.sh start)
-export DOCKER_HOST="${engine#DOCKER_HOST=}"
-docker buildx version >/dev/null 2>&1 || export DOCKER_BUILDKIT=0
+use_engine
 debian=$(test/base-image.sh)
 
 if [ -n "${IMAGE:-}" ]; then

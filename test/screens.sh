@@ -11,7 +11,7 @@ export AGENT_INIT_TEST_CACHE
 node=22.23.3
 clis=$(mktemp -d)
 trap 'rm -r "$clis"' EXIT
-trap 'exit 130' INT TERM
+trap 'exit 130' HUP INT TERM
 chmod 0755 "$clis"
 
 # unpack NAME TARBALL LEVELS

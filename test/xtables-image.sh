@@ -23,6 +23,7 @@ fi
 
 context=$(mktemp -d)
 trap 'rm -r "$context"' EXIT
+trap 'exit 130' HUP INT TERM
 cp "$packages"/*.deb "$context"
 cat >"$context/Dockerfile" <<'END'
 ARG BASE

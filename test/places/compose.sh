@@ -9,6 +9,7 @@ compose=v2.40.3
 plugin=$AGENT_INIT_TEST_CACHE/compose-$compose/cli-plugins/docker-compose
 context=$(mktemp -d)
 trap 'chmod -R u+w "$context"; rm -r "$context"' EXIT
+trap 'exit 130' HUP INT TERM
 
 if [ ! -x "$plugin" ]; then
 	# The module excludes versions of others, so "go install module@version" does not take it.

@@ -43,6 +43,7 @@ fi
 image=agent-init-test/existing
 context=$(mktemp -d)
 trap 'rm -r "$context"' EXIT
+trap 'exit 130' HUP INT TERM
 cp "$packages"/*.deb "$context"
 cat >"$context/Dockerfile" <<'END'
 ARG BASE

@@ -10,6 +10,7 @@ npm=10.9.4
 packages=$AGENT_INIT_TEST_CACHE/agents
 context=$(mktemp -d)
 trap 'rm -r "$context"' EXIT
+trap 'exit 130' HUP INT TERM
 
 if ! command -v socat >/dev/null; then
 	apt-get update -qq >&2
