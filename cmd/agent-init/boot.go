@@ -121,7 +121,7 @@ func (k *keeper) checkContainer(ctx context.Context) error {
 		return faultf(exitPrivilege, "report this with the container's run line", "%w", err)
 	}
 	// A keeper at work would be disturbed by what comes before the lock.
-	if dir, err := findRuntimeDir(); err == nil && dir.held() {
+	if dir, err := findRuntimeDir(); err == nil && dir.kept() {
 		return alreadyKept(dir, unix.EWOULDBLOCK)
 	}
 	// Programs of a pod or of a running devcontainer may listen already; a

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -182,4 +183,16 @@ func (d runtimeDir) held() bool {
 	}
 	defer f.Close()
 	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+}
+
+// kept says whether a keeper is at work. One that was killed has the lock for as
+// long as its threads take to end, which is waited for.
+func (d runtimeDir) kept() bool {
+	for deadline := time.Now().Add(endPatience); d.held(); time.Sleep(5 * time.Millisecond) {
+		var s state
+		if err := d.read(statusFile, &s); err != nil || s.Keeper.alive() || time.Now().After(deadline) {
+			return true
+		}
+	}
+	return false
 }
