@@ -32,15 +32,15 @@ func (b *bench) boxOn(backend string) *lab.Box {
 }
 
 func (b *bench) startsByBackend() {
-	bare := &starts{box: b.lab.NewBox(lab.BoxOptions{})}
+	bare := &starts{box: func() *lab.Box { return b.lab.NewBox(lab.BoxOptions{}) }}
 	var kinds []*starts
 	for _, name := range backendNames() {
-		kinds = append(kinds, &starts{label: name, box: b.boxOn(name), args: []string{"agent-init", "run", "--log-level", "info", "--"}})
+		kinds = append(kinds, &starts{label: name, box: func() *lab.Box { return b.boxOn(name) }, args: []string{"agent-init", "run", "--log-level", "info", "--"}})
 	}
 	for range backendRounds {
-		bare.add(b.timed(bare.box, bare.args...))
+		bare.add(b.timed(bare.box(), bare.args...))
 		for _, k := range kinds {
-			k.add(b.timed(k.box, k.args...))
+			k.add(b.timed(k.box(), k.args...))
 		}
 	}
 	shell := median(bare.took)

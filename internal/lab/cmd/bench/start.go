@@ -56,7 +56,7 @@ func (b *bench) timed(box *lab.Box, args ...string) (time.Duration, string) {
 // starts holds the times of one kind of start.
 type starts struct {
 	label string
-	box   *lab.Box
+	box   func() *lab.Box // a fresh one each time, as containers are: nothing is left of the start before
 	args  []string
 
 	took  []time.Duration
@@ -80,11 +80,11 @@ func (s *starts) add(took time.Duration, stderr string) {
 func measureStart(b *bench) {
 	b.lab.DNS.SetLatency(dnsLatency)
 	defer b.lab.DNS.SetLatency(0)
-	bare := &starts{label: "nothing", box: b.lab.NewBox(lab.BoxOptions{})}
+	bare := &starts{label: "nothing", box: func() *lab.Box { return b.lab.NewBox(lab.BoxOptions{}) }}
 	kinds := []*starts{bare}
 	bySize := map[int]*starts{}
 	for _, n := range []int{10, 100, 1000, maxNames} {
-		s := &starts{box: b.confined(n), args: []string{"agent-init", "run", "--log-level", "info", "--"}}
+		s := &starts{box: func() *lab.Box { return b.confined(n) }, args: []string{"agent-init", "run", "--log-level", "info", "--"}}
 		bySize[n] = s
 		kinds = append(kinds, s)
 	}
@@ -92,12 +92,12 @@ func measureStart(b *bench) {
 
 	for round := range startRounds {
 		for _, k := range kinds {
-			k.add(b.timed(k.box, k.args...))
+			k.add(b.timed(k.box(), k.args...))
 		}
 		// The scripts in between, so that all see the same load.
 		if round%(startRounds/scriptRounds) == 0 {
-			script4.add(b.timed(script4.box, script4.args...))
-			script.add(b.timed(script.box, script.args...))
+			script4.add(b.timed(script4.box(), script4.args...))
+			script.add(b.timed(script.box(), script.args...))
 		}
 	}
 
@@ -144,13 +144,15 @@ func (b *bench) script(families string) *starts {
 	for i := range scriptNames {
 		fmt.Fprintln(&names, nameOf(i))
 	}
-	box := b.lab.NewBox(lab.BoxOptions{
-		Caps: append(lab.DefaultCaps(), "NET_RAW"),
-		Files: []lab.File{
-			{Path: "/usr/local/bin/init-firewall.sh", Data: firewallScript, Mode: 0o755},
-			{Path: "/etc/names", Data: []byte(names.String())},
-		},
-	})
+	box := func() *lab.Box {
+		return b.lab.NewBox(lab.BoxOptions{
+			Caps: append(lab.DefaultCaps(), "NET_RAW"),
+			Files: []lab.File{
+				{Path: "/usr/local/bin/init-firewall.sh", Data: firewallScript, Mode: 0o755},
+				{Path: "/etc/names", Data: []byte(names.String())},
+			},
+		})
+	}
 	return &starts{box: box, args: []string{"/usr/local/bin/init-firewall.sh", families}}
 }
 

@@ -60,7 +60,7 @@ func measureSupervision(b *bench) {
 	}
 	var all []spawned
 	if err := json.Unmarshal([]byte(p.Stdout()), &all); err != nil {
-		b.Fatalf("starting inits: %v", err)
+		b.Fatalf("starting inits: %v: %s", err, p.Wait(time.Second))
 	}
 	r := b.report
 	r.heading("Supervision alone, without the firewall: a command through an init, not PID 1")
