@@ -36,7 +36,7 @@ const docTail = `
   (redirected) of dnsmasq's rate. The load was changed to 10 and 50 after that run; runs with it gave 0.65–0.67 and 0.68–0.82.
   The reason was found later: PID 1, which keeps the guard's sockets, had them in its own epoll, and was woken up by the questions as well. In turns
   with the build before, on a machine with a load of 20 to 45 (median of four), an answer took 5.4 µs of CPU and not 6.8 (own port; the guard's and dnsperf's
-  together; dnsmasq's 5.8), and 6.6 and not 7.4 (redirected; dnsmasq's 7.3). In a network namespace without rules, on a quiet machine, the resolver
+  together; dnsmasq's 6.0), and 6.5 and not 8.0 (redirected; dnsmasq's 7.3). In a network namespace without rules, on a quiet machine, the resolver
   alone gave 287,000 answers a second, where dnsmasq gave 220,000. What is left are the rules: a packet over loopback takes its sender 0.7 µs of CPU without
   any, 1.2 with dnsmasq's few, and 1.6 with agent-init's (1.65 and 2.0 redirected). Letting established flows pass first would take 0.3 to 0.4 µs
   off each; it is not done, since the rules before say who may be in such a flow at all. Tried, and not kept: a thread that waits in recvmmsg(2) or
@@ -49,7 +49,7 @@ const docTail = `
   to 1 MiB, so that it wakes up less often; pipes have 1 MiB already), and one processor for the guard. Where there is a processor to
   spare, or a link below some Gbit/s, nothing is lost.
   Of what the gate adds to a connection, a third of the guard's CPU is switching between threads, and a seventh the runtime's monitor; options of sockets are 1 %
-  (perf, 2,000 connections). It takes 13 epoll_pwait(2) and 8 futex(2) (strace -c). One processor for the guard would take 7 % off the added time, and with it
+  (perf, 1,600 connections). It takes 13 epoll_pwait(2) and 8 futex(2) (strace -c). One processor for the guard would take 11 % off the added time (0.32 for 0.35 ms, load 30), and with it
   all that the guard can do at once on larger machines: not kept.
 - **Proxies.** squid, mitmproxy and haproxy are Debian's, with the allowlist that their documentation has for one name (` + "`internal/lab/cmd/bench/proxies.go`" + `), in boxes
   without rules; the gate's box has all of agent-init's. A client that has to ask makes one round trip more. Connections are made by eight clients in
