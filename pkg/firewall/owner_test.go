@@ -162,4 +162,20 @@ func TestKernelGuardGroup(t *testing.T) {
 		t.Error("a group counts")
 	}
 	must(t, f.Verify(ctx))
+
+	// Rules for another group, or for any, are not those of the plan.
+	c.AnyGroup = false
+	apply(t, f, c)
+	other := open(t, Options{})
+	for _, theirs := range []Config{{GuardGID: guardGID + 1}, {AnyGroup: true}} {
+		changed := c
+		changed.GuardGID, changed.AnyGroup = theirs.GuardGID, theirs.AnyGroup
+		apply(t, other, changed)
+		if err := f.Verify(ctx); err == nil || !strings.Contains(err.Error(), "to-guard has other rules") {
+			t.Errorf("with rules for %+v: verify says %v", theirs, err)
+		}
+		must(t, f.Repair(ctx))
+		must(t, f.Verify(ctx))
+		refused(t, "tcp", at(far6, 443), impostor)
+	}
 }
