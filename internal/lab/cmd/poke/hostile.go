@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -104,29 +106,38 @@ func seize(args []string) (detail, error) {
 	if err != nil {
 		return nil, err
 	}
-	var ports []int
+	type place struct {
+		sa   unix.Sockaddr
+		kind int
+	}
+	places := map[string]place{}
 	for _, s := range a {
-		n, err := number(s)
+		table, text, _ := strings.Cut(s, ":")
+		port, err := number(text)
 		if err != nil {
 			return nil, err
 		}
-		ports = append(ports, n)
+		kind := unix.SOCK_STREAM
+		if strings.HasPrefix(table, "udp") {
+			kind = unix.SOCK_DGRAM
+		}
+		if strings.HasSuffix(table, "6") {
+			places[s+" any"] = place{&unix.SockaddrInet6{Port: port}, kind}
+			places[s+" loopback"] = place{&unix.SockaddrInet6{Port: port, Addr: netip.IPv6Loopback().As16()}, kind}
+		} else {
+			places[s+" any"] = place{&unix.SockaddrInet4{Port: port}, kind}
+			places[s+" loopback"] = place{&unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}, kind}
+		}
 	}
-	taken, tries := []string{}, 0
+	taken, tries := map[string]int{}, 0
 	var last error
 	for end := time.Now().Add(*period); time.Now().Before(end); {
-		for _, port := range ports {
-			for _, sa := range []unix.Sockaddr{&unix.SockaddrInet4{Port: port}, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}},
-				&unix.SockaddrInet6{Port: port}, &unix.SockaddrInet6{Port: port, Addr: netip.IPv6Loopback().As16()}} {
-				for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM} {
-					tries++
-					what := fmt.Sprintf("%+v kind %d", sa, kind)
-					if err := bindShared(sa, kind); err != nil {
-						last = err
-					} else if !strings.Contains(strings.Join(taken, "\n"), what) {
-						taken = append(taken, what)
-					}
-				}
+		for what, p := range places {
+			tries++
+			if err := bindShared(p.sa, p.kind); err != nil {
+				last = err
+			} else {
+				taken[what]++
 			}
 		}
 	}
@@ -175,6 +186,13 @@ func lock(args []string) (detail, error) {
 	}
 	defer unix.Close(watch)
 	for _, path := range a {
+		if own, err := os.OpenFile(path, os.O_RDWR, 0); err == nil { // one's own can be leased, so that others wait
+			defer own.Close()
+			if _, err := unix.FcntlInt(own.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err == nil {
+				locked++
+			}
+			continue
+		}
 		f, err := os.Open(path)
 		if err != nil {
 			continue
@@ -194,4 +212,57 @@ func lock(args []string) (detail, error) {
 		return detail{"locked": 0}, fmt.Errorf("none of %d files can be locked", len(a))
 	}
 	return detail{"locked": locked}, nil
+}
+
+// link makes network links that reach from this network namespace into that of
+// another process; ok if any could be made.
+func link(args []string) (detail, error) {
+	a, err := parse(flags("link"), args, 1)
+	if err != nil {
+		return nil, err
+	}
+	pid, err := number(a[0])
+	if err != nil {
+		return nil, err
+	}
+	name := func(s string) netlink.LinkAttrs {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = s
+		return attrs
+	}
+	kit := &netlink.Netkit{LinkAttrs: name("x1"), Mode: netlink.NETKIT_MODE_L3}
+	peer := name("x2")
+	peer.Namespace = netlink.NsPid(pid)
+	kit.SetPeerAttrs(&peer)
+	dummy := &netlink.Dummy{LinkAttrs: name("x3")}
+	tun := &netlink.Tuntap{LinkAttrs: name("x4"), Mode: netlink.TUNTAP_MODE_TUN}
+	made, failed := []string{}, []error{}
+	for what, try := range map[string]func() error{
+		"veth": func() error {
+			return netlink.LinkAdd(&netlink.Veth{LinkAttrs: name("x0"), PeerName: "y0", PeerNamespace: netlink.NsPid(pid)})
+		},
+		"netkit": func() error { return netlink.LinkAdd(kit) },
+		"moved": func() error {
+			if err := netlink.LinkAdd(dummy); err != nil {
+				return err
+			}
+			return netlink.LinkSetNsPid(dummy, pid)
+		},
+		"tun": func() error {
+			if err := netlink.LinkAdd(tun); err != nil {
+				return err
+			}
+			return netlink.LinkSetNsPid(tun, pid)
+		},
+	} {
+		if err := try(); err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", what, err))
+		} else {
+			made = append(made, what)
+		}
+	}
+	if len(made) == 0 {
+		return nil, errors.Join(failed...)
+	}
+	return detail{"made": made}, nil
 }

@@ -29,7 +29,7 @@
 //
 //	urgent ADDR              connect, and send -send TEXT with its byte -at N as urgent data; ok if an answer came
 //	fastopen ADDR            connect with -send TEXT in the first packet; ok if an answer came
-//	seize PORT…              binds them, by every means to share a port, for -for D; ok if any was had
+//	seize TABLE:PORT…        binds them (tcp, tcp6, udp, udp6), by every means to share a port, for -for D; ok if any was had
 //
 // tcp, udp, connect, unix, urgent and fastopen take -esc TEXT (with escapes as in C) and -hex HEX in place of -send TEXT (in parts, if it is longer than an argument may be), -opt LEVEL:NAME:VALUE (numbers, setsockopt(2) before
 // connecting; SO_MARK is 1:36:N; hex… for longer values) and -timeout D.
@@ -71,6 +71,7 @@
 //	kill PID SIGNAL          ok if the signal was sent
 //	ptrace PID, vmwrite PID  attach; process_vm_writev of nothing much
 //	getfd PID FD             a copy of its descriptor, by pidfd_getfd
+//	link PID                 makes links of a network between this namespace and that of the process
 //	lock PATH…               locks files, and watches them, for -hold D; ok if any was locked
 //	hoard PATH               opens -n N connections to a unix socket, sends -esc TEXT on each and holds them for -hold D
 //	nft                      list the nftables rules, then try to flush them; ok if the flush went through
@@ -119,7 +120,7 @@ func ops() map[string]op {
 		"ping": ping, "rawip": rawIP, "fragsyn": fragSYN, "forge": forge, "prime": prime, "guess": guess, "fragudp": fragUDP, "packet": packet,
 		"read": readFile, "write": writeFile, "unix": unixSocket, "self": self, "syscall": anySyscall,
 		"setuid": setuid, "setgid": setgid, "kill": kill, "ptrace": ptrace, "vmwrite": vmWrite, "getfd": getFD, "hoard": hoard, "nft": nft,
-		"urgent": urgent, "fastopen": fastOpen, "seize": seize, "lock": lock, "spawn": spawn, "collect": collect, "as": as, "run": program, "unshare": unshare, "setns": setns, "without-netlink": withoutNetlink,
+		"urgent": urgent, "fastopen": fastOpen, "seize": seize, "lock": lock, "link": link, "spawn": spawn, "collect": collect, "as": as, "run": program, "unshare": unshare, "setns": setns, "without-netlink": withoutNetlink,
 	}
 }
 

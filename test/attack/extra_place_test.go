@@ -1,0 +1,274 @@
+package attack
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/lab"
+	"github.com/agent-init/agent-init/internal/mustrun"
+)
+
+// sought are the addresses that frames of the link ask a neighbour for: by ARP
+// (RFC 826) and by neighbour solicitation (RFC 4861, 4.3).
+func sought(packets []lab.Packet) map[netip.Addr]int {
+	out := map[netip.Addr]int{}
+	for _, p := range packets {
+		switch {
+		case p.EtherType == unix.ETH_P_ARP && len(p.Raw) >= 42 && binary.BigEndian.Uint16(p.Raw[20:]) == 1:
+			out[netip.AddrFrom4([4]byte(p.Raw[38:42]))]++
+		case p.Proto == unix.IPPROTO_ICMPV6 && p.ICMPType == 135 && len(p.Raw) >= 78:
+			out[netip.AddrFrom16([16]byte(p.Raw[62:78]))]++
+		}
+	}
+	return out
+}
+
+// TestLabX22NeighbourQuestions: who wants to send to a neighbour asks the whole
+// link for it first. Which addresses are asked for is data too: of denied ones
+// none may be.
+func TestLabX22NeighbourQuestions(t *testing.T) {
+	w := confine(t, allowlist, lab.BoxOptions{})
+	open := w.beside(lab.BoxOptions{})
+	targets := func(b *lab.Box) (v4, v6 []netip.Addr) {
+		a4, a6 := b.Addr4().As4(), b.ULA().As16()
+		for i := range 20 {
+			a4[3], a6[15] = byte(100+i), byte(100+i)
+			v4, v6 = append(v4, netip.AddrFrom4(a4)), append(v6, netip.AddrFrom16(a6))
+		}
+		return v4, v6
+	}
+	for _, b := range []*lab.Box{open, w.box} {
+		v4, v6 := targets(b)
+		b.ForgetPackets()
+		run := func(args ...string) {
+			t.Helper()
+			verdict(t, w.asAgent(b, args...))
+		}
+		for i, a := range append(v4, v6...) {
+			switch i % 3 {
+			case 0:
+				run("udp", "-noreply", at(a, 9))
+			case 1:
+				run("tcp", "-timeout", "200ms", at(a, 443))
+			default:
+				run("ping", "-timeout", "100ms", a.String())
+			}
+		}
+		found := sought(b.Packets())
+		n := 0
+		for _, a := range append(v4, v6...) {
+			n += min(1, found[a])
+		}
+		if b == open && n < 20 {
+			t.Fatalf("proves nothing: only %d of 40 are asked for: %v", n, found)
+		}
+		if b == w.box && n > 0 {
+			t.Errorf("%d of 40 neighbours are asked for: %v", n, found)
+		}
+	}
+}
+
+// TestLabX23StolenPorts: while there is no guard its ports are nobody else's, by
+// whatever means a port can be shared: what is redirected there must not come to
+// the agent.
+func TestLabX23StolenPorts(t *testing.T) {
+	w := confine(t, allowlist, lab.BoxOptions{})
+	ports := w.lent()
+	if len(ports) != 6 {
+		t.Errorf("the guard's sockets are %v, want DNS over UDP and TCP and the gate, of both families", ports)
+	}
+	thief := w.launch(append([]string{"poke", "seize", "-for", "8s"}, ports...)...)
+	for range 3 {
+		w.guard().signal(t, unix.SIGKILL)
+		w.blocked("resolve", "evil.test")
+		w.blocked("tcp", "1.1.1.1:443")
+	}
+	if p := verdict(t, thief); p.OK || p.Detail["tries"].(float64) < 100 {
+		t.Errorf("ports of the guard's were had: %s", p)
+	}
+	if p := w.poke("seize", "-for", "100ms", "tcp:40023"); !p.OK {
+		t.Errorf("proves nothing: a free port can't be had either: %s", p)
+	}
+	w.recovers("three guards")
+	w.closed()
+}
+
+// lent are the sockets on loopback that others than the agent wait at.
+func (w *world) lent() (ports []string) {
+	w.Helper()
+	for table, state := range map[string]string{"tcp": "0A", "tcp6": "0A", "udp": "07", "udp6": "07"} { // listening; not connected
+		for line := range strings.Lines(w.root("cat", "/proc/net/"+table).Stdout) {
+			f := strings.Fields(line) // see proc_net_tcp.rst
+			if len(f) < 8 || f[3] != state || f[7] == fmt.Sprint(lab.AgentUID) {
+				continue
+			}
+			addr, port, _ := strings.Cut(f[1], ":")
+			if addr == "0100007F" || addr == "00000000000000000000000001000000" {
+				ports = append(ports, table+":0x"+port)
+			}
+		}
+	}
+	return ports
+}
+
+// TestLabX24LockedFiles: whoever may read a file may lock it, lease it and watch
+// it. Nothing of agent-init's waits for those who do.
+func TestLabX24LockedFiles(t *testing.T) {
+	w := confine(t, allowlist, lab.BoxOptions{})
+	files := strings.Fields(w.root("sh", "-c", "find /run/agent-init /var/log/agent-init /etc/agent-init -type f -o -type d; echo /etc/hosts /etc/resolv.conf /etc/passwd /etc").Stdout)
+	if r := w.script("touch /workspace/leased"); r.Code != 0 {
+		t.Fatal(r)
+	}
+	files = append(files, "/workspace/leased")
+	locker := w.launch(append([]string{"poke", "lock", "-hold", "1m"}, files...)...)
+	locked := func() bool { // flocks are known to all
+		data, err := os.ReadFile("/proc/locks")
+		return err == nil && strings.Count(string(data), fmt.Sprintf(" %d ", w.lockOwner("lock"))) > 5
+	}
+	if !eventually(20*time.Second, locked) {
+		t.Fatal("proves nothing: nothing is locked")
+	}
+	for _, cmd := range [][]string{{"status"}, {"reload"}, {"allow", "other.test", "--for", "10m"}, {"deny", "other.test"}, {"grants"}, {"log"}, {"suggest"},
+		{"selftest"}, {"explain", "evil.test"}, {"exec", "--", "true"}} {
+		r := w.box.Exec(lab.Cmd{Args: append([]string{"agent-init"}, cmd...), Timeout: 30 * time.Second})
+		if r.TimedOut || r.Code != 0 && cmd[0] != "explain" {
+			t.Errorf("%v: %s", cmd, r)
+		}
+	}
+	// It is waited for as long as /proc/sys/fs/lease-break-time, unless one doesn't.
+	if r := w.box.Exec(lab.Cmd{Args: []string{"agent-init", "suggest", "--write", "/workspace/leased"}, Timeout: 20 * time.Second}); r.TimedOut {
+		t.Errorf("a lease of the agent's is waited for: %s", r)
+	}
+	w.guard().signal(t, unix.SIGKILL)
+	w.recovers("a guard's end, with all files locked")
+	if r := w.setPolicy("ok.test\n"); r.Code != 0 {
+		t.Errorf("reload: %s", r)
+	}
+	w.blocked("tcp", "45.30.9.9:8443")
+	w.poke("resolve", "x24.evil.test")
+	w.audited("what was refused meanwhile", func(e event) bool { return e.Name == "x24.evil.test" })
+	must(t, locker.Signal(unix.SIGKILL))
+}
+
+// lockOwner is the process of the box that runs an operation of poke, by its
+// number on the machine.
+func (w *world) lockOwner(op string) int {
+	w.Helper()
+	for _, p := range inmates(w.T, w.agent) {
+		if strings.HasPrefix(p.args, "poke "+op+" ") {
+			return p.host
+		}
+	}
+	return -1
+}
+
+// TestLabX25CoreDumps: what the guard and the session server had in memory is in
+// no file after a crash, wherever the machine puts the cores of programs.
+func TestLabX25CoreDumps(t *testing.T) {
+	pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern")
+	must(t, err)
+	if strings.ContainsAny(string(pattern[:1]), "|/") {
+		mustrun.Lacks(t, "cores of this machine go to %q, outside of a container", pattern)
+	}
+	var before unix.Rlimit
+	must(t, unix.Getrlimit(unix.RLIMIT_CORE, &before))
+	must(t, unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}))
+	defer func() { must(t, unix.Setrlimit(unix.RLIMIT_CORE, &before)) }()
+	w := session(t)
+	cores := func() []string {
+		return strings.Fields(w.root("sh", "-c", "find / \\( -path /proc -o -path /sys -o -path /usr \\) -prune -o -name 'core*' -type f -size +64k -newer /etc/hostname -print 2>/dev/null").Stdout)
+	}
+	if r := w.root("bash", "-c", "cd /tmp && ulimit -c unlimited && { sleep 60 & } && kill -SEGV $! ; wait"); len(cores()) == 0 {
+		t.Fatalf("proves nothing: a program leaves no core either: %s", r)
+	}
+	w.root("sh", "-c", "rm -f "+strings.Join(cores(), " "))
+	for range 3 {
+		w.guard().signal(t, unix.SIGSEGV)
+		w.recovers("a crash of the guard")
+	}
+	server := w.sessionServer()
+	server.signal(t, unix.SIGSEGV)
+	if !eventually(20*time.Second, func() bool { return w.sessionServer().host != server.host }) {
+		t.Error("no other session server")
+	}
+	if found := cores(); len(found) > 0 {
+		t.Errorf("memory was written to %v", found)
+	}
+	w.closed()
+}
+
+// TestLabX26LinksAcross: who is root in a namespace of its own can make links
+// there, but none whose other end is in the container's network.
+func TestLabX26LinksAcross(t *testing.T) {
+	w := confine(t, allowlist, lab.BoxOptions{})
+	open := w.lab.NewBox(lab.BoxOptions{Caps: []string{"NET_ADMIN", "SYS_ADMIN"}})
+	open.Idle()
+	if p := open.Poke(0, "unshare", "net", "link", "1"); !strings.Contains(fmt.Sprint(p.Detail), "made:") {
+		t.Fatalf("proves nothing: nobody can: %s", p)
+	}
+	links := func() string { return w.root("cat", "/proc/net/dev").Stdout }
+	names := func(text string) (out []string) {
+		for line := range strings.Lines(text) {
+			if name, _, ok := strings.Cut(line, ":"); ok {
+				out = append(out, strings.TrimSpace(name))
+			}
+		}
+		return out
+	}
+	before := fmt.Sprint(names(links()))
+	for _, flags := range []string{"user", "user,net", "user,net,mount"} {
+		p := w.poke("unshare", flags, "link", "1")
+		if strings.Contains(fmt.Sprint(p.Detail), "made:") {
+			t.Errorf("%s: %s", flags, p)
+		}
+	}
+	for _, op := range [][]string{{"link", "1"}, {"socket", "44", "raw", "0"}, {"read", "/dev/net/tun"}} { // 44 is AF_XDP
+		w.blocked(op...)
+	}
+	w.poke("unshare", "user,net", "socket", "44", "raw", "0") // in a network without a way out it may
+	if after := fmt.Sprint(names(links())); after != before {
+		t.Errorf("the container had the links %s and has %s", before, after)
+	}
+	w.closed()
+}
+
+// TestLabX27FlowFlood: the agent fills the table of flows by what it may send, to
+// loopback. What is full refuses: nothing opens, and afterwards all is well.
+func TestLabX27FlowFlood(t *testing.T) {
+	w := confine(t, allowlist, lab.BoxOptions{})
+	count := func() (n int) {
+		_, err := fmt.Sscan(w.root("cat", "/proc/sys/net/netfilter/nf_conntrack_count").Stdout, &n)
+		must(t, err)
+		return n
+	}
+	var floods []*lab.Process
+	for i := range 4 {
+		floods = append(floods, w.launch("poke", "flood", "-n", "80000", "-spread", "80000", fmt.Sprintf("127.%d.0.1:9", 10+2*i)))
+	}
+	most := 0
+	for _, f := range floods {
+		for flooding := true; flooding; {
+			select {
+			case <-f.Done():
+				flooding = false
+			default:
+			}
+			most = max(most, count())
+			w.blocked("tcp", "-timeout", "1s", "1.1.1.1:443")
+			w.blocked("udp", "-timeout", "100ms", "1.1.1.1:443")
+		}
+	}
+	t.Logf("%d flows at once, of %s", most, w.root("cat", "/proc/sys/net/netfilter/nf_conntrack_max").Stdout)
+	if most < 10000 {
+		t.Errorf("proves nothing: only %d flows", most)
+	}
+	w.recovers("a flood of flows")
+	w.closed()
+}
