@@ -15,7 +15,7 @@ import (
 func stress() bool { return os.Getenv("AGENT_INIT_STRESS") == "1" }
 
 // often is how often a test does something: usually, and under stress.
-func often[T int | time.Duration](usually, stressed T) T {
+func often[T any](usually, stressed T) T {
 	if stress() {
 		return stressed
 	}

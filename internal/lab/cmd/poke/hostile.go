@@ -266,3 +266,42 @@ func link(args []string) (detail, error) {
 	}
 	return detail{"made": made}, nil
 }
+
+// harry sends a signal to every process of agent-init's that it may send one to,
+// as soon as there is one; ok if there was any.
+func harry(args []string) (detail, error) {
+	fs := flags("harry")
+	period := fs.Duration("for", 5*time.Second, "how long")
+	a, err := parse(fs, args, 1)
+	if err != nil {
+		return nil, err
+	}
+	sig := unix.SignalNum("SIG" + a[0])
+	if sig == 0 {
+		return nil, usage("unknown signal %q", a[0])
+	}
+	hit := map[int]bool{}
+	for end := time.Now().Add(*period); time.Now().Before(end); {
+		entries, err := os.ReadDir("/proc")
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			pid, err := number(e.Name())
+			if err != nil || pid == 1 || hit[pid] {
+				continue
+			}
+			line, err := os.ReadFile("/proc/" + e.Name() + "/cmdline")
+			if name, _, _ := strings.Cut(string(line), "\x00"); err != nil || !strings.Contains(name, "agent-init") && !strings.HasPrefix(name, "/proc/self/") {
+				continue
+			}
+			if unix.Kill(pid, sig) == nil {
+				hit[pid] = true
+			}
+		}
+	}
+	if len(hit) == 0 {
+		return nil, errors.New("there was none")
+	}
+	return detail{"hit": len(hit)}, nil
+}

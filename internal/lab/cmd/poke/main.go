@@ -71,6 +71,7 @@
 //	kill PID SIGNAL          ok if the signal was sent
 //	ptrace PID, vmwrite PID  attach; process_vm_writev of nothing much
 //	getfd PID FD             a copy of its descriptor, by pidfd_getfd
+//	harry SIGNAL             sends it to every process of agent-init's that it may, for -for D; ok if there was any
 //	link PID                 makes links of a network between this namespace and that of the process
 //	lock PATH…               locks files, and watches them, for -hold D; ok if any was locked
 //	hoard PATH               opens -n N connections to a unix socket, sends -esc TEXT on each and holds them for -hold D
@@ -120,7 +121,7 @@ func ops() map[string]op {
 		"ping": ping, "rawip": rawIP, "fragsyn": fragSYN, "forge": forge, "prime": prime, "guess": guess, "fragudp": fragUDP, "packet": packet,
 		"read": readFile, "write": writeFile, "unix": unixSocket, "self": self, "syscall": anySyscall,
 		"setuid": setuid, "setgid": setgid, "kill": kill, "ptrace": ptrace, "vmwrite": vmWrite, "getfd": getFD, "hoard": hoard, "nft": nft,
-		"urgent": urgent, "fastopen": fastOpen, "seize": seize, "lock": lock, "link": link, "spawn": spawn, "collect": collect, "as": as, "run": program, "unshare": unshare, "setns": setns, "without-netlink": withoutNetlink,
+		"urgent": urgent, "fastopen": fastOpen, "seize": seize, "lock": lock, "link": link, "harry": harry, "spawn": spawn, "collect": collect, "as": as, "run": program, "unshare": unshare, "setns": setns, "without-netlink": withoutNetlink,
 	}
 }
 
