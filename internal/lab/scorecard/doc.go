@@ -8,7 +8,8 @@
 // and what arrives on the far side for them has leaked. Only where success
 // leaves nothing on the wire is the operation's own word taken for it.
 //
-// What can't be tried from inside of a running container, because it is about
-// the start, the policy's change or many servers, is in the table all the same,
-// with the tests of the lab that try it.
+// Between operations an attack has events: the container ends and starts again,
+// its policy changes, somebody comes in from outside. A Scene says which of them
+// can happen in a setting; where one can't, the attack is not tried there, and the
+// table says why.
 package scorecard
