@@ -9,10 +9,10 @@ import (
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
-// TestLabX28StoppedProbes: the self-test's probes run as the agent's user, who may
+// TestLabX27StoppedProbes: the self-test's probes run as the agent's user, who may
 // send them signals where it lives already, as with up. Killed or stopped they
 // prove nothing: up says so, in time, and the network stays closed.
-func TestLabX28StoppedProbes(t *testing.T) {
+func TestLabX27StoppedProbes(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	l.DNS.SetLatency(500 * time.Millisecond)                                // so that the probes take a while
