@@ -225,13 +225,16 @@ func TestReadReport(t *testing.T) {
 		"empty":            {``, false, true},
 		"torn":             {`{"version":1,"ok":true,"che`, false, true},
 		"two":              {`{"version":1}{"version":1}`, false, true},
-		"far too long":     {strings.Repeat(" ", maxReport+1), false, true},
+		"far too long":     {`{"version":1,"ok":true,"checks":[{"name":"tcp","want":"blocked","got":"blocked","ok":true}]}` + strings.Repeat(" ", maxReport), false, true},
 		"control sequence": {`{"version":1,"ok":true,"checks":[{"name":"tcp","target":"\u001b[2J\u202e","want":"blocked","got":"blocked","ok":true}]}`, true, false},
 	}
 	for name, tt := range tests {
 		r, err := ReadReport(strings.NewReader(tt.json))
 		if (err != nil) != tt.failed || r.OK != tt.ok {
 			t.Errorf("%s: ok %v, %v", name, r.OK, err)
+		}
+		if !r.OK && err == nil && name != "not ok" && len(r.Failures()) == 0 {
+			t.Errorf("%s: it doesn't say what failed", name)
 		}
 		for _, c := range r.Checks {
 			if strings.ContainsAny(c.Target, "\x1b\u202e") {
