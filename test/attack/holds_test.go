@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -62,13 +63,15 @@ func (p inmate) open(t *testing.T) []string {
 	return out
 }
 
-// undumpable fails the test if the kernel lets others of a process's uid look at
-// its memory: it gives /proc/PID to root then (proc(5)).
+// undumpable fails the test unless the kernel soon keeps others of a process's uid
+// from its memory: it gives /proc/PID to root then (proc(5)). A process sees to that
+// by itself, right after it was executed; nobody else has its uid.
 func (p inmate) undumpable(t *testing.T, who string) {
 	t.Helper()
-	var st unix.Stat_t
-	must(t, unix.Stat(fmt.Sprintf("/proc/%d/environ", p.host), &st))
-	if p.uid != 0 && st.Uid != 0 {
+	if !eventually(20*time.Second, func() bool {
+		var st unix.Stat_t
+		return unix.Stat(fmt.Sprintf("/proc/%d/environ", p.host), &st) == nil && st.Uid == 0
+	}) {
 		t.Errorf("%s: can be dumped and traced by its own uid", who)
 	}
 }
@@ -155,16 +158,21 @@ func TestLabHolds(t *testing.T) {
 	w.sealed(lab.ToAddr("1.1.1.1"))
 }
 
-// inmateOf is the process with these arguments.
-func (w *world) inmateOf(args string) inmate {
+// inmateOf waits for the process with these arguments: ready is before the agent
+// has become its command.
+func (w *world) inmateOf(args string) (found inmate) {
 	w.Helper()
-	for _, p := range inmates(w.T, w.agent) {
-		if p.args == args {
-			return p
+	if !eventually(20*time.Second, func() bool {
+		all := inmates(w.T, w.agent)
+		i := slices.IndexFunc(all, func(p inmate) bool { return p.args == args })
+		if i >= 0 {
+			found = all[i]
 		}
+		return i >= 0
+	}) {
+		w.Fatalf("no process %q", args)
 	}
-	w.Fatalf("no process %q", args)
-	return inmate{}
+	return found
 }
 
 // looksAt says whether the seccomp filter of a process compares something with nr.
