@@ -181,6 +181,31 @@ func TestLedgerRenewalShortensNothing(t *testing.T) {
 	}
 }
 
+// TestLedgerLeasedTo: the name gate is told of a lease of that very name, and of none
+// that is over, whenever the book is swept.
+func TestLedgerLeasedTo(t *testing.T) {
+	l, c := newTestLedger(t, "domains: [a.example.com:443, b.example.com:443]")
+	l.grant("a.example.com", addrs("192.0.2.1"), time.Minute)
+	if left, _ := l.leasedTo("a.example.com", tcp("192.0.2.1", 443)); left != time.Minute {
+		t.Errorf("%v left of a minute", left)
+	}
+	for what, left := range map[string]time.Duration{
+		"another name": leftOf(l.leasedTo("b.example.com", tcp("192.0.2.1", 443))),
+		"another port": leftOf(l.leasedTo("a.example.com", tcp("192.0.2.1", 80))),
+		"another host": leftOf(l.leasedTo("a.example.com", tcp("192.0.2.2", 443))),
+	} {
+		if left != 0 {
+			t.Errorf("%s: %v left", what, left)
+		}
+	}
+	c.now = c.now.Add(time.Hour)
+	if left, _ := l.leasedTo("a.example.com", tcp("192.0.2.1", 443)); left != 0 {
+		t.Errorf("%v left of what is over", left)
+	}
+}
+
+func leftOf(left time.Duration, _ uint64) time.Duration { return left }
+
 // TestLedgerNeverHoldsWhatIsDenied: whatever the order of answers, policies and
 // time, the book holds only what the policy in force admits, each element for as
 // long as the longest lease of a name on it, and its counts add up.

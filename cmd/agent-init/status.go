@@ -137,6 +137,24 @@ func waitCommand() command {
 	}
 }
 
+// settled says whether it is known how the start went, and if it didn't go well,
+// why.
+func (s *state) settled() (bool, error) {
+	alive := s.Keeper.alive()
+	switch {
+	case s.Keeper.PID == 1 && !alive:
+		// It was PID 1 before this container was restarted. The present one has
+		// not published anything yet.
+	case s.Phase == phaseReady && alive:
+		return true, nil
+	case s.Phase == phaseFailed:
+		return true, faultf(exitSelfTest, "see agent-init status", "the container is sealed, and not ready: %s", s.Reason)
+	case s.Phase == phaseOpen:
+		return true, faultf(exitSelfTest, "start without --unsafe-no-firewall", "the container is not confined")
+	}
+	return false, nil
+}
+
 const waitStep = 20 * time.Millisecond
 
 // waitReady returns when the keeper says that it is ready, or why it is not.
@@ -147,19 +165,20 @@ func waitReady(deadline time.Time) error {
 		if err == nil {
 			err = dir.read(statusFile, &s)
 		}
-		switch {
-		case err == nil && s.Phase == phaseReady && s.Keeper.alive():
-			return nil
-		case err == nil && s.Phase == phaseFailed:
-			return faultf(exitSelfTest, "see agent-init status", "the container is sealed, and not ready: %s", s.Reason)
-		case err == nil && s.Phase == phaseOpen:
-			return faultf(exitSelfTest, "start without --unsafe-no-firewall", "the container is not confined")
-		case time.Now().After(deadline):
-			if err != nil {
-				f := notRunning(err)
-				f.code = exitSelfTest
-				return f
+		if err == nil {
+			if settled, err := s.settled(); settled {
+				return err
 			}
+		}
+		switch {
+		case !time.Now().After(deadline):
+		case err != nil:
+			f := notRunning(err)
+			f.code = exitSelfTest
+			return f
+		case !s.Keeper.alive():
+			return faultf(exitSelfTest, "see agent-init status", "not ready in time: the keeper is gone, and no other has come")
+		default:
 			return faultf(exitSelfTest, "see agent-init status", "not ready in time: %s", s.Phase)
 		}
 		time.Sleep(waitStep)
