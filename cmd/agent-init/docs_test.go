@@ -20,6 +20,7 @@ const root = "../.."
 // page is a page of the docs, taken apart.
 type page struct {
 	path   string   // from the root
+	text   string   // as it is
 	prose  string   // without blocks of code
 	spans  []string // of code, within the prose
 	blocks []string // lines of the blocks of code
@@ -31,7 +32,7 @@ var (
 )
 
 func parsePage(name, text string) page {
-	p := page{path: name}
+	p := page{path: name, text: text}
 	text = fence.ReplaceAllStringFunc(text, func(block string) string {
 		p.blocks = append(p.blocks, strings.Split(fence.FindStringSubmatch(block)[1], "\n")...)
 		return ""
@@ -188,17 +189,10 @@ func TestDocsFiles(t *testing.T) {
 // TestDocsJSON: what a page shows as JSON is, line by line or as a whole.
 func TestDocsJSON(t *testing.T) {
 	blocks := 0
-	for _, f := range tree(t) {
-		if !strings.HasSuffix(f, ".md") {
-			continue
-		}
-		data, err := os.ReadFile(filepath.Join(root, f))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(string(data), -1) {
+	for _, p := range pages(t) {
+		for _, m := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(p.text, -1) {
 			if blocks++; !json.Valid([]byte(m[1])) {
-				t.Errorf("%s: not JSON:\n%s", f, m[1])
+				t.Errorf("%s: not JSON:\n%s", p.path, m[1])
 			}
 		}
 	}
