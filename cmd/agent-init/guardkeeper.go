@@ -164,9 +164,7 @@ func (g *guardKeeper) serve(ctx context.Context) error {
 // spawn runs the guard under its own uid, in its own group. Its whole input is in a memfd.
 func (g *guardKeeper) spawn(channel, auditEnd *os.File) (*reaper.Process, error) {
 	k := g.keeper
-	if err := k.sockets.accept(); err != nil {
-		return nil, fmt.Errorf("listen for the guard: %w", err)
-	}
+	k.sockets.accept()
 	k.mu.Lock()
 	bundle := k.bundle
 	k.mu.Unlock()

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,6 +21,9 @@ type guardSockets struct {
 	dns4, dns6   uint16 // ports; 0 if there is no such address
 	gate4, gate6 uint16
 	files        []*os.File // socketsPerFamily for each family
+
+	turnedAway []net.Listener // while there is no guard
+	turning    sync.WaitGroup
 }
 
 // socketsPerFamily: DNS over UDP, DNS over TCP, the name gate.
@@ -44,19 +49,20 @@ func openGuardSockets(ctx context.Context) (*guardSockets, error) {
 func (s *guardSockets) open(ctx context.Context, host, family string) (dns, gate uint16, err error) {
 	// Redirected clients may speak MPTCP; the original destination is only to
 	// be had from a plain TCP socket (net/mptcp/sockopt.c).
-	lc := net.ListenConfig{Control: keepPort}
+	var lc net.ListenConfig
 	lc.SetMultipathTCP(false)
+	free := net.JoinHostPort(host, "0")
 	for range 32 {
 		var l, g net.Listener
 		var u net.PacketConn
-		if l, err = listenOnFree(ctx, &lc, host, family); err != nil {
+		if l, err = lc.Listen(ctx, "tcp"+family, free); err != nil {
 			continue
 		}
 		if u, err = lc.ListenPacket(ctx, "udp"+family, l.Addr().String()); err != nil {
 			l.Close()
 			continue
 		}
-		if g, err = listenOnFree(ctx, &lc, host, family); err != nil {
+		if g, err = lc.Listen(ctx, "tcp"+family, free); err != nil {
 			l.Close()
 			u.Close()
 			continue
@@ -71,62 +77,56 @@ func (s *guardSockets) open(ctx context.Context, host, family string) (dns, gate
 	return 0, 0, err
 }
 
-// listenOnFree listens on a free port, by its number: a socket keeps a port that
-// it asked for by number when it stops listening, and no other (tcp_set_state in
-// net/ipv4/tcp.c).
-func listenOnFree(ctx context.Context, lc *net.ListenConfig, host, family string) (net.Listener, error) {
-	l, err := lc.Listen(ctx, "tcp"+family, net.JoinHostPort(host, "0"))
-	if err != nil {
-		return nil, err
+// accept leaves connections to a guard that is about to start.
+func (s *guardSockets) accept() {
+	for _, l := range s.turnedAway {
+		l.Close()
 	}
-	addr := l.Addr().String()
-	l.Close()
-	return lc.Listen(ctx, "tcp"+family, addr)
+	s.turnedAway = nil
+	s.turning.Wait()
 }
 
-// keepPort makes a socket's port its own also while it does not listen: with
-// SO_REUSEADDR, which Go sets, another socket could listen there then.
-func keepPort(_, _ string, c syscall.RawConn) error {
-	var err error
-	if e := c.Control(func(fd uintptr) { err = reuse(int(fd), 0) }); e != nil {
-		return e
-	}
-	return err
-}
-
-func reuse(fd, on int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, on) }
-
-// accept lets connections come in, for a guard that is about to start.
-func (s *guardSockets) accept() error {
-	return s.eachTCP(func(fd int) error {
-		// Connections of the last guard may still be ending on the port.
-		return errors.Join(reuse(fd, 1), unix.Listen(fd, backlog))
-	})
-}
-
-// refuse has connections refused while there is no guard, those that wait
-// included: a client is to know at once. The ports stay ours.
+// refuse resets connections at once while there is no guard, those that wait
+// included. The sockets never stop listening: the kernel lets nobody else have a
+// port that is listened at, whatever options he sets (inet_bind_conflict in
+// net/ipv4/inet_connection_sock.c), while one that does not listen needs
+// SO_REUSEADDR to start again beside the connections of the last guard, and could
+// be had by others for that moment.
 func (s *guardSockets) refuse() error {
-	return s.eachTCP(func(fd int) error {
-		if err := errors.Join(reuse(fd, 0), unix.Shutdown(fd, unix.SHUT_RDWR)); !errors.Is(err, unix.ENOTCONN) {
-			return err
-		}
-		return nil // it did not listen
-	})
-}
-
-// backlog is the kernel's default for net.core.somaxconn.
-const backlog = 4096
-
-func (s *guardSockets) eachTCP(do func(fd int) error) error {
+	if s.turnedAway != nil {
+		return nil
+	}
 	var errs []error
 	for i, f := range s.files {
 		if i%socketsPerFamily == 0 { // UDP: questions may wait
 			continue
 		}
-		errs = append(errs, do(int(f.Fd())))
+		l, err := net.FileListener(f)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		s.turnedAway = append(s.turnedAway, l)
+		s.turning.Go(func() { turnAway(l) })
 	}
 	return errors.Join(errs...)
+}
+
+// turnAway resets each connection that comes in, until l is closed. It waits in Go's
+// poller, and so needs no thread where none can be had.
+func turnAway(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // no descriptor is free
+			time.Sleep(10 * time.Millisecond)
+		default:
+			c.(*net.TCPConn).SetLinger(0)
+			c.Close()
+		}
+	}
 }
 
 // files takes the descriptors out of the sockets and closes those.

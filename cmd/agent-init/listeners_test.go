@@ -11,68 +11,151 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// TestGuardSocketsRefuse: while there is no guard, connections are refused and
-// the ports stay taken; the next guard gets them again.
+// TestGuardSocketsRefuse: while there is no guard, connections are reset, those that
+// wait included; the next guard gets them again.
 func TestGuardSocketsRefuse(t *testing.T) {
+	s := openSockets(t)
+	waiting := dialGuard(t, s.gate4)
+	for range 3 {
+		for range 2 { // a guard may end before it has started
+			if err := s.refuse(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, port := range []uint16{s.dns4, s.gate4} {
+			c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), 5*time.Second)
+			if err == nil { // else it was reset before connect(2) was done
+				err = endOf(c, 5*time.Second)
+				c.Close()
+			}
+			if !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("port %d: %v", port, err)
+			}
+		}
+		s.accept()
+		s.accept()
+		for _, port := range []uint16{s.dns4, s.gate4} {
+			if err := endOf(dialGuard(t, port), 50*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("port %d: %v", port, err)
+			}
+		}
+	}
+	if err := endOf(waiting, 5*time.Second); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a connection that waited: %v", err)
+	}
+}
+
+// TestGuardSocketsStayTaken: nobody else can listen at the guard's ports at any
+// moment, while guards come and go and their connections end on the ports.
+func TestGuardSocketsStayTaken(t *testing.T) {
+	s := openSockets(t)
+	stop, had := make(chan struct{}), make(chan int)
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
+	}}
+	tried := make(chan struct{}, 1)
+	go func() {
+		n := 0
+		for {
+			select {
+			case <-stop:
+				had <- n
+				return
+			default:
+			}
+			for _, host := range []string{"0.0.0.0", "127.0.0.1"} {
+				if l, err := lc.Listen(context.Background(), "tcp4", fmt.Sprintf("%s:%d", host, s.gate4)); err == nil {
+					l.Close()
+					n++
+				}
+			}
+			select {
+			case tried <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	guard, err := net.FileListener(s.files[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer guard.Close()
+	if err := guard.(*net.TCPListener).SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	for range 300 {
+		c := dialGuard(t, s.gate4)
+		g, err := guard.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Close() // this end waits in TIME_WAIT
+		c.Close()
+		if err := s.refuse(); err != nil {
+			t.Fatal(err)
+		}
+		s.accept()
+		<-tried
+	}
+	close(stop)
+	if n := <-had; n != 0 {
+		t.Errorf("the port was had %d times", n)
+	}
+}
+
+func openSockets(t *testing.T) *guardSockets {
+	t.Helper()
 	s, err := openGuardSockets(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
-	dial := func(port uint16) error {
-		c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), 5*time.Second)
-		if err == nil {
-			c.Close()
+	t.Cleanup(func() {
+		s.accept()
+		for _, f := range s.files {
+			f.Close()
 		}
-		return err
-	}
-	waiting, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.gate4))
+	})
+	return s
+}
+
+func dialGuard(t *testing.T, port uint16) net.Conn {
+	t.Helper()
+	c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", port), 5*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 3 {
-		if err := s.refuse(); err != nil {
-			t.Fatal(err)
-		}
-		for _, port := range []uint16{s.dns4, s.gate4} {
-			if err := dial(port); !errors.Is(err, syscall.ECONNREFUSED) {
-				t.Errorf("port %d: %v", port, err)
-			}
-			if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-				l.Close()
-				t.Errorf("port %d was free to take", port)
-			}
-		}
-		if err := s.accept(); err != nil {
-			t.Fatal(err)
-		}
-		for _, port := range []uint16{s.dns4, s.gate4} {
-			if err := dial(port); err != nil {
-				t.Errorf("port %d: %v", port, err)
-			}
-		}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// endOf says how a connection ends within d.
+func endOf(c net.Conn, d time.Duration) error {
+	if err := c.SetReadDeadline(time.Now().Add(d)); err != nil {
+		return err
 	}
-	if err := waiting.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := waiting.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("a connection that waited: %v", err)
-	}
+	_, err := c.Read(make([]byte, 1))
+	return err
 }
 
 // TestLentSocketsAreNotWatched: what comes in on the guard's sockets is not to wake
 // the keeper up.
 func TestLentSocketsAreNotWatched(t *testing.T) {
-	s, err := openGuardSockets(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openSockets(t)
 	own, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer own.Close()
+	for range 2 { // also after a time without a guard
+		if err := s.refuse(); err != nil {
+			t.Fatal(err)
+		}
+		s.accept()
+	}
 	watched := polled(t)
 	if len(watched) == 0 {
 		t.Fatal("no descriptor is watched, though a listener is open")
@@ -81,7 +164,6 @@ func TestLentSocketsAreNotWatched(t *testing.T) {
 		if fd := int(f.Fd()); watched[fd] {
 			t.Errorf("descriptor %d is watched", fd)
 		}
-		f.Close()
 	}
 }
 
