@@ -140,7 +140,7 @@ func callSession(r session.Request, to io.Writer) error {
 
 func sessionsCommand() command {
 	return command{
-		name: "sessions", synopsis: "[--json]",
+		name: "sessions", alone: true, synopsis: "[--json]",
 		summary: "list the session's windows, and who looks at them",
 		example: "agent-init sessions --json | jq '.windows[].name'",
 		flags:   func(fs *flag.FlagSet) { fs.Bool("json", false, "print JSON") },

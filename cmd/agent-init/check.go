@@ -120,7 +120,7 @@ var version = "dev"
 
 func versionCommand() command {
 	return command{
-		name: "version", summary: "show the version",
+		name: "version", alone: true, summary: "show the version",
 		example: "agent-init version",
 		run: func(_ context.Context, e environment, _ *flag.FlagSet, _ []string) error {
 			goVersion := ""

@@ -34,7 +34,7 @@ type diagnosis struct {
 
 func doctorCommand() command {
 	return command{
-		name: "doctor", synopsis: "[--json]",
+		name: "doctor", alone: true, synopsis: "[--json]",
 		summary: "look for what is wrong with this container, and say how to mend it; as root",
 		example: "agent-init doctor",
 		flags: func(fs *flag.FlagSet) {
@@ -42,9 +42,6 @@ func doctorCommand() command {
 			fs.String("config", "/etc/agent-init", "`DIR` of the policy")
 		},
 		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
-			if len(args) > 0 {
-				return faultf(exitUsage, "agent-init doctor", "doctor takes no arguments, and %q was given", args[0])
-			}
 			if os.Geteuid() != 0 {
 				return faultf(exitPrivilege, "run it as root: docker exec -u root", "doctor looks at what only root can see")
 			}

@@ -135,7 +135,7 @@ func (g grant) until(now time.Time) string {
 
 func grantsCommand() command {
 	return command{
-		name: "grants", synopsis: "[--json] [--end NUMBER]",
+		name: "grants", alone: true, synopsis: "[--json] [--end NUMBER]",
 		summary: "show what was allowed, denied and requested at run time",
 		example: "agent-init grants",
 		flags: func(fs *flag.FlagSet) {
@@ -143,9 +143,6 @@ func grantsCommand() command {
 			fs.Uint("end", 0, "end grant `NUMBER` now, or turn down the request with it; as root")
 		},
 		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
-			if len(args) > 0 {
-				return faultf(exitUsage, "agent-init grants", "grants takes no arguments, and %q was given", args[0])
-			}
 			n, err := strconv.ParseUint(value(fs, "end"), 10, 32)
 			if err != nil {
 				return faultf(exitUsage, "see agent-init grants", "--end takes the number of a grant")

@@ -14,7 +14,7 @@ import (
 
 func logCommand() command {
 	return command{
-		name: "log", synopsis: "[-f] [--denied] [--since TIME] [--json]",
+		name: "log", alone: true, synopsis: "[-f] [--denied] [--since TIME] [--json]",
 		summary: "show what was allowed and denied",
 		example: "agent-init log -f --denied",
 		flags: func(fs *flag.FlagSet) {
@@ -24,9 +24,6 @@ func logCommand() command {
 			fs.Bool("json", false, "print the lines of the log as they are")
 		},
 		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
-			if len(args) > 0 {
-				return faultf(exitUsage, "agent-init log", "log takes no arguments, and %q was given", args[0])
-			}
 			file, started := auditFile()
 			since, err := sinceTime(value(fs, "since"), started, time.Now())
 			if err != nil {

@@ -46,6 +46,7 @@ type command struct {
 	takesSignals bool
 	// mixed is for commands whose flags may follow their arguments.
 	mixed bool
+	alone bool // takes no arguments
 	run   func(ctx context.Context, e environment, flags *flag.FlagSet, args []string) error
 	flags func(fs *flag.FlagSet)
 }
@@ -128,6 +129,9 @@ func (c command) invoke(e environment) int {
 	case err != nil:
 		fmt.Fprintf(e.stderr, "agent-init %s: %v\n  remedy: see agent-init %s --help\n", c.name, err, c.name)
 		return exitUsage
+	}
+	if c.alone && len(args) > 0 {
+		return report(e.stderr, faultf(exitUsage, "agent-init "+c.name, "%s takes no arguments, and %q was given", c.name, args[0]))
 	}
 	if !c.takesSignals {
 		early.Release()

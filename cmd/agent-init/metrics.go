@@ -16,13 +16,10 @@ import (
 
 func metricsCommand() command {
 	return command{
-		name:    "metrics",
+		name: "metrics", alone: true,
 		summary: "print counters and states in the text format of Prometheus",
 		example: "agent-init metrics > /var/lib/node_exporter/agent-init.prom",
 		run: func(_ context.Context, e environment, _ *flag.FlagSet, args []string) error {
-			if len(args) > 0 {
-				return faultf(exitUsage, "agent-init metrics", "metrics takes no arguments, and %q was given", args[0])
-			}
 			dir, err := findRuntimeDir()
 			if err != nil {
 				return notRunning(err)

@@ -9,7 +9,7 @@ import (
 
 func reloadCommand() command {
 	return command{
-		name: "reload", summary: "read the policy again; a bad one leaves the old one in force",
+		name: "reload", alone: true, summary: "read the policy again; a bad one leaves the old one in force",
 		example: "agent-init reload",
 		run: func(ctx context.Context, _ environment, _ *flag.FlagSet, _ []string) error {
 			return reload(ctx)

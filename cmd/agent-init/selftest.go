@@ -26,7 +26,7 @@ import (
 
 func selftestCommand() command {
 	return command{
-		name: "selftest", synopsis: "[--json]",
+		name: "selftest", alone: true, synopsis: "[--json]",
 		summary: "prove again, as the agent, what is blocked and what can be reached",
 		example: "agent-init selftest",
 		flags:   func(fs *flag.FlagSet) { fs.Bool("json", false, "print the report as JSON") },

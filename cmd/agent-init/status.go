@@ -10,7 +10,7 @@ import (
 
 func statusCommand() command {
 	return command{
-		name: "status", synopsis: "[--quiet] [--json]",
+		name: "status", alone: true, synopsis: "[--quiet] [--json]",
 		summary: "show whether the container is confined and healthy",
 		example: "agent-init status --quiet && echo healthy",
 		flags: func(fs *flag.FlagSet) {
@@ -57,9 +57,12 @@ func (s *state) write(w io.Writer, ok bool, why []string, colour bool) {
 	if colour {
 		green, red, plain = "\x1b[32m", "\x1b[31m", "\x1b[0m"
 	}
-	if ok {
+	switch {
+	case ok && s.SelfTest == nil: // --selftest off
+		fmt.Fprintf(w, "%sconfined and healthy%s, but not proved: no self-test was run\n", green, plain)
+	case ok:
 		fmt.Fprintf(w, "%sconfined and healthy%s\n", green, plain)
-	} else {
+	default:
 		fmt.Fprintf(w, "%s%s%s\n", red, s.headline(), plain)
 		for _, line := range why {
 			fmt.Fprintf(w, "  %s\n", line)
@@ -123,7 +126,7 @@ const defaultWait = 30 * time.Second
 
 func waitCommand() command {
 	return command{
-		name: "wait", synopsis: "[--timeout 30s]",
+		name: "wait", alone: true, synopsis: "[--timeout 30s]",
 		summary: "block until the container is confined and proved",
 		example: "agent-init wait --timeout 1m",
 		flags:   func(fs *flag.FlagSet) { fs.Duration("timeout", defaultWait, "give up after `TIME`") },

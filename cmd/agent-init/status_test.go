@@ -1,6 +1,9 @@
 package main
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // TestSettled: wait ends when it is known how this start went, and not by how the one
 // before went.
@@ -22,6 +25,22 @@ func TestSettled(t *testing.T) {
 	} {
 		if settled, err := c.state.settled(); settled != c.settled || c.settled && (err == nil) != c.well {
 			t.Errorf("%s: %v, %v", name, settled, err)
+		}
+	}
+}
+
+// TestStatusUnproved: without a self-test nothing is said to be proved.
+func TestStatusUnproved(t *testing.T) {
+	s := goldenState()
+	for proof, want := range map[*selfTestState]string{
+		s.SelfTest: "confined and healthy\n",
+		nil:        "confined and healthy, but not proved: no self-test was run\n",
+	} {
+		s.SelfTest = proof
+		var out strings.Builder
+		s.write(&out, true, nil, false)
+		if !strings.HasPrefix(out.String(), want) {
+			t.Errorf("want %q of\n%s", want, out.String())
 		}
 	}
 }

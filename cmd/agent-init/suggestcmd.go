@@ -17,7 +17,7 @@ import (
 
 func suggestCommand() command {
 	return command{
-		name: "suggest", synopsis: "[--since TIME] [--write FILE] [--json]",
+		name: "suggest", alone: true, synopsis: "[--since TIME] [--write FILE] [--json]",
 		summary: "propose allowlist lines for what was denied",
 		example: "agent-init suggest --write /etc/agent-init/allowlist.d/suggested.txt",
 		flags: func(fs *flag.FlagSet) {
@@ -27,9 +27,6 @@ func suggestCommand() command {
 			fs.String("config", "/etc/agent-init", "`DIR` of the policy, where agent-init does not run")
 		},
 		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
-			if len(args) > 0 {
-				return faultf(exitUsage, "agent-init suggest", "suggest takes no arguments, and %q was given", args[0])
-			}
 			p, err := readPublished(value(fs, "config"))
 			if err != nil {
 				return err
