@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -17,23 +18,13 @@ import (
 // valid until it returns. A line that is no event, or that is being written, is
 // for the caller to skip.
 func Lines(path string, do func(line []byte) bool) error {
-	older := 0
-	for {
-		if _, err := os.Stat(nth(path, older+1)); err != nil {
-			break
-		}
-		older++
+	files, err := openAll(path)
+	defer closeAll(files)
+	if err != nil {
+		return fmt.Errorf("read the audit log: %w", err)
 	}
-	for i := older; i >= 0; i-- {
-		f, err := os.Open(nth(path, i))
-		if errors.Is(err, fs.ErrNotExist) && i > 0 {
-			continue // rotated meanwhile
-		}
-		if err != nil {
-			return fmt.Errorf("read the audit log: %w", err)
-		}
+	for _, f := range slices.Backward(files) {
 		more, err := eachLine(bufio.NewReaderSize(f, 4*MaxEncoded), do)
-		f.Close()
 		if err != nil {
 			return fmt.Errorf("read the audit log: %w", err)
 		}
@@ -42,6 +33,44 @@ func Lines(path string, do func(line []byte) bool) error {
 		}
 	}
 	return nil
+}
+
+// openAll opens the files of a log, newest first. The log may be rotated meanwhile:
+// a file that has become the next one is met again there, and while the files are
+// being renamed one number is missing.
+func openAll(path string) (files []*os.File, err error) {
+	for i, missing := 0, 0; missing < 2; i++ {
+		f, err := os.Open(nth(path, i))
+		if errors.Is(err, fs.ErrNotExist) {
+			missing++
+			continue
+		}
+		if err != nil {
+			return files, err
+		}
+		missing = 0
+		files = slices.DeleteFunc(files, func(g *os.File) bool { return same(f, g) && g.Close() == nil })
+		files = append(files, f)
+	}
+	if len(files) == 0 {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+	}
+	return files, nil
+}
+
+func same(f, g *os.File) bool {
+	a, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := g.Stat()
+	return err == nil && os.SameFile(a, b)
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
 }
 
 // eachLine calls do with the lines of r that have an end and are no longer than an event.

@@ -34,6 +34,49 @@ func TestLines(t *testing.T) {
 	}
 }
 
+// TestLinesRotated: whoever reads while the log is rotated misses nothing that was
+// there when he began but what is thrown away, and gets all once and in order.
+func TestLinesRotated(t *testing.T) {
+	dir := t.TempDir()
+	l, err := Open(Options{Dir: dir, MaxSize: 2 * MaxEncoded, Keep: 200})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	write := func() { l.Write(Event{Kind: Guard, Verdict: Info, Reason: strings.Repeat("y", 1200)}) }
+	for range 50 {
+		write()
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 600 {
+			write()
+		}
+	}()
+	for reading := true; reading; {
+		select {
+		case <-done:
+			reading = false
+		default:
+		}
+		var last uint64
+		if err := Lines(filepath.Join(dir, FileName), func(line []byte) bool {
+			e, err := Decode(line)
+			if err != nil || e.Seq != last+1 {
+				t.Errorf("%d after %d: %v", e.Seq, last, err)
+			}
+			last = e.Seq
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if last < 50 {
+			t.Errorf("%d lines", last)
+		}
+	}
+}
+
 func TestFollow(t *testing.T) {
 	dir := t.TempDir()
 	l, err := Open(Options{Dir: dir, MaxSize: MaxEncoded + 1, Keep: 50})
