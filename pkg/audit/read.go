@@ -11,6 +11,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Lines calls do with every line of the log whose current file is path, oldest
@@ -53,7 +55,7 @@ func openAll(path string) (files []*os.File, err error) {
 		files = append(files, f)
 	}
 	if len(files) == 0 {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+		return nil, &fs.PathError{Op: "open", Path: path, Err: unix.ENOENT}
 	}
 	return files, nil
 }
