@@ -58,6 +58,7 @@ func (k *keeper) boot(ctx context.Context) error {
 	defer func() {
 		debug.SetGCPercent(smallHeap)
 		go debug.FreeOSMemory()
+		settle()
 	}()
 	for _, s := range k.steps() {
 		begun := time.Now()

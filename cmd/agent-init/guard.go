@@ -144,6 +144,7 @@ func runGuard(ctx context.Context, c guardConfig) error {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
 	spawnThreads()
+	settle()
 	<-ctx.Done()
 	if cause := context.Cause(ctx); !errors.Is(cause, errKeeperGone) {
 		return cause

@@ -276,5 +276,6 @@ func (k *keeper) bootUnconfined(w io.Writer) error {
 	}
 	k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "NOT CONFINED: started with --unsafe-no-firewall"})
 	k.publish()
+	settle()
 	return nil
 }

@@ -88,6 +88,7 @@ func runSessions(ctx context.Context, c sessionConfig) error {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
 	spawnThreads()
+	settle()
 	<-ctx.Done()
 	if err := context.Cause(ctx); !errors.Is(err, errKeeperGone) {
 		return err
