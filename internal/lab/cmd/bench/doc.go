@@ -66,7 +66,7 @@ const docTail = `
 - **Memory.** ` + "`/proc/PID/smaps_rollup`" + `, once all names are resolved, their addresses leased, and five seconds have passed. Resident counts pages
   of the binary that both processes share twice.
   Two seconds after a start each process lets go of the pages of the binary that it has run through (` + "`cmd/agent-init/image.go`" + `), and those that are used come back: that
-  took PID 1 and guard from 28.4 to 15.4 MiB, and a supervisor alone from 10.4 to 3.0 MiB. The pages stay in the page cache, and a cgroup is charged the same, until memory is short:
+  took PID 1 and guard from 28.4 to 16.0 MiB, and a supervisor alone from 10.4 to 3.3 MiB. The pages stay in the page cache, and a cgroup is charged the same, until memory is short:
   then, with 300 MiB read in a cgroup of 40 or 50 MiB, 3.5 MiB of them and of others' were left as pages in use where it had been 6.9 MiB, and 1.2 where it had been 8.7 MiB for the supervisor
   (memory.stat, active_file). Most of what is private are the Go runtime's heaps. With 10,000 names the book of leases is the largest part of what is PID 1's own (7 of 12 MiB
   that are in use), and the policy the next (2.5 MiB). In turns with the build before, whose book had a map for each name and which listed leases by way of another: 90 → 60 MiB.
