@@ -164,7 +164,9 @@ func (g *guardKeeper) serve(ctx context.Context) error {
 // spawn runs the guard under its own uid, in its own group. Its whole input is in a memfd.
 func (g *guardKeeper) spawn(channel, auditEnd *os.File) (*reaper.Process, error) {
 	k := g.keeper
-	k.sockets.accept()
+	if err := k.sockets.accept(); err != nil {
+		return nil, fmt.Errorf("listen for the guard: %w", err)
+	}
 	k.mu.Lock()
 	bundle := k.bundle
 	k.mu.Unlock()

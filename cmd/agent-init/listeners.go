@@ -49,20 +49,19 @@ func openGuardSockets(ctx context.Context) (*guardSockets, error) {
 func (s *guardSockets) open(ctx context.Context, host, family string) (dns, gate uint16, err error) {
 	// Redirected clients may speak MPTCP; the original destination is only to
 	// be had from a plain TCP socket (net/mptcp/sockopt.c).
-	var lc net.ListenConfig
+	lc := net.ListenConfig{Control: keepPort}
 	lc.SetMultipathTCP(false)
-	free := net.JoinHostPort(host, "0")
 	for range 32 {
 		var l, g net.Listener
 		var u net.PacketConn
-		if l, err = lc.Listen(ctx, "tcp"+family, free); err != nil {
+		if l, err = listenOnFree(ctx, &lc, host, family); err != nil {
 			continue
 		}
 		if u, err = lc.ListenPacket(ctx, "udp"+family, l.Addr().String()); err != nil {
 			l.Close()
 			continue
 		}
-		if g, err = lc.Listen(ctx, "tcp"+family, free); err != nil {
+		if g, err = listenOnFree(ctx, &lc, host, family); err != nil {
 			l.Close()
 			u.Close()
 			continue
@@ -77,14 +76,52 @@ func (s *guardSockets) open(ctx context.Context, host, family string) (dns, gate
 	return 0, 0, err
 }
 
+// listenOnFree listens on a free port, by its number: a socket keeps a port that
+// it asked for by number when it stops listening, and no other (tcp_set_state in
+// net/ipv4/tcp.c).
+func listenOnFree(ctx context.Context, lc *net.ListenConfig, host, family string) (net.Listener, error) {
+	l, err := lc.Listen(ctx, "tcp"+family, net.JoinHostPort(host, "0"))
+	if err != nil {
+		return nil, err
+	}
+	addr := l.Addr().String()
+	l.Close()
+	return lc.Listen(ctx, "tcp"+family, addr)
+}
+
+// keepPort makes a socket's port its own also if it does not listen, which a guard
+// that was taken over may bring about: with SO_REUSEADDR, which Go sets, another
+// socket could listen there then.
+func keepPort(_, _ string, c syscall.RawConn) error {
+	var err error
+	if e := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 0) }); e != nil {
+		return e
+	}
+	return err
+}
+
 // accept leaves connections to a guard that is about to start.
-func (s *guardSockets) accept() {
+func (s *guardSockets) accept() error {
 	for _, l := range s.turnedAway {
 		l.Close()
 	}
 	s.turnedAway = nil
 	s.turning.Wait()
+	var errs []error
+	for i, f := range s.files {
+		if i%socketsPerFamily == 0 {
+			continue
+		}
+		fd := int(f.Fd())
+		// The last guard may have set or shut down what it was lent. For one that
+		// listens still this changes nothing.
+		errs = append(errs, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0), unix.Listen(fd, backlog))
+	}
+	return errors.Join(errs...)
 }
+
+// backlog is the kernel's default for net.core.somaxconn.
+const backlog = 4096
 
 // refuse resets connections at once while there is no guard, those that wait
 // included. The sockets never stop listening: the kernel lets nobody else have a

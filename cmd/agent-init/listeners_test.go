@@ -36,8 +36,8 @@ func TestGuardSocketsRefuse(t *testing.T) {
 				t.Errorf("port %d: %v", port, err)
 			}
 		}
-		s.accept()
-		s.accept()
+		accept(t, s)
+		accept(t, s)
 		for _, port := range []uint16{s.dns4, s.gate4} {
 			if err := endOf(dialGuard(t, port), 50*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("port %d: %v", port, err)
@@ -98,12 +98,45 @@ func TestGuardSocketsStayTaken(t *testing.T) {
 		if err := s.refuse(); err != nil {
 			t.Fatal(err)
 		}
-		s.accept()
+		accept(t, s)
 		<-tried
 	}
 	close(stop)
 	if n := <-had; n != 0 {
 		t.Errorf("the port was had %d times", n)
+	}
+}
+
+// TestGuardSocketsShutDown: a guard may shut down what it was lent. Nobody else gets
+// the ports, and the next guard listens again.
+func TestGuardSocketsShutDown(t *testing.T) {
+	s := openSockets(t)
+	for range 3 {
+		for _, i := range []int{1, 2} {
+			if err := unix.Shutdown(int(s.files[i].Fd()), unix.SHUT_RDWR); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.refuse(); err != nil {
+			t.Fatal(err)
+		}
+		for _, port := range []uint16{s.dns4, s.gate4} {
+			if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+				l.Close()
+				t.Errorf("port %d was free to take", port)
+			}
+		}
+		accept(t, s)
+		for _, port := range []uint16{s.dns4, s.gate4} {
+			dialGuard(t, port)
+		}
+	}
+}
+
+func accept(t *testing.T, s *guardSockets) {
+	t.Helper()
+	if err := s.accept(); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -114,7 +147,7 @@ func openSockets(t *testing.T) *guardSockets {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		s.accept()
+		_ = s.accept()
 		for _, f := range s.files {
 			f.Close()
 		}
@@ -154,7 +187,7 @@ func TestLentSocketsAreNotWatched(t *testing.T) {
 		if err := s.refuse(); err != nil {
 			t.Fatal(err)
 		}
-		s.accept()
+		accept(t, s)
 	}
 	watched := polled(t)
 	if len(watched) == 0 {
