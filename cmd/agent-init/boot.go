@@ -207,7 +207,7 @@ func (k *keeper) openRuntime(context.Context) error {
 // openAudit falls back to the runtime directory on a read-only root, and says so
 // in the status: such a log is gone with the container.
 func (k *keeper) openAudit(settings policy.Log) error {
-	o := audit.Options{MaxSize: settings.MaxSize, Keep: max(settings.Files-1, 0)}
+	o := audit.Options{MaxSize: settings.MaxSize, Files: settings.Files}
 	if settings.Stdout {
 		o.Mirror = os.Stdout
 	}

@@ -41,11 +41,14 @@ func (l *Log) append(line []byte) error {
 	return nil
 }
 
-// rotate moves each file to the next number. Without it nothing more is
-// written, since the disk that the log may take is bounded.
+// rotate moves each file to the next number, and removes those that are not kept.
+// Without it nothing more is written, since the disk that the log may take is bounded.
 func (l *Log) rotate() error {
 	fd := int(l.dir.Fd())
-	for i := l.keep; i > 0; i-- {
+	if err := l.remove(fd); err != nil {
+		return fmt.Errorf("rotate audit log: %w", err)
+	}
+	for i := l.files - 1; i > 0; i-- {
 		err := unix.Renameat(fd, numbered(i-1), fd, numbered(i))
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("rotate audit log: %w", err)
@@ -53,6 +56,25 @@ func (l *Log) rotate() error {
 	}
 	l.closeFile()
 	return nil
+}
+
+// remove takes away what has no number to move to: the only file, and those of a
+// time when more were kept.
+func (l *Log) remove(fd int) error {
+	if l.files == 1 {
+		if err := unix.Unlinkat(fd, FileName, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+	}
+	for i := l.files; ; i++ {
+		err := unix.Unlinkat(fd, numbered(i), 0)
+		if errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 func (l *Log) open() error {

@@ -17,7 +17,7 @@ const FileName = "audit.jsonl"
 type Options struct {
 	Dir     string    // absolute; made root-owned, 0755, if missing
 	MaxSize int64     // bytes per file; default 16 MiB, at least MaxEncoded+1
-	Keep    int       // older files to keep; default 3
+	Files   int       // kept, the current one included; default 3
 	Mirror  io.Writer // gets a copy of each line; may stall or fail without harm
 }
 
@@ -29,7 +29,7 @@ type Log struct {
 	path    string // of dir
 	dir     *os.File
 	maxSize int64
-	keep    int
+	files   int // that are kept, the current one included
 	mirror  *mirror
 	now     func() time.Time
 
@@ -50,14 +50,14 @@ func Open(o Options) (*Log, error) {
 	if o.MaxSize <= 0 {
 		o.MaxSize = 16 << 20
 	}
-	if o.Keep <= 0 {
-		o.Keep = 3
+	if o.Files <= 0 {
+		o.Files = 3
 	}
 	dir, err := openDir(o.Dir)
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{path: dir.Name(), dir: dir, maxSize: max(o.MaxSize, MaxEncoded+1), keep: o.Keep, now: time.Now}
+	l := &Log{path: dir.Name(), dir: dir, maxSize: max(o.MaxSize, MaxEncoded+1), files: o.Files, now: time.Now}
 	if err := l.open(); err != nil {
 		dir.Close()
 		return nil, err

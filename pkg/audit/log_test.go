@@ -121,7 +121,7 @@ func TestLogContinues(t *testing.T) {
 
 func TestLogRotates(t *testing.T) {
 	dir := t.TempDir()
-	o := Options{Dir: dir, MaxSize: 8 << 10, Keep: 2}
+	o := Options{Dir: dir, MaxSize: 8 << 10, Files: 3}
 	l := openTest(t, o)
 	const n = 1000
 	for i := range n {
@@ -151,11 +151,31 @@ func TestLogRotates(t *testing.T) {
 	}
 }
 
+// As many files are kept as are asked for, one included, and those of a larger
+// number before go.
+func TestLogKeepsFiles(t *testing.T) {
+	dir := t.TempDir()
+	for _, files := range []int{4, 1, 2} {
+		l := openTest(t, Options{Dir: dir, MaxSize: 8 << 10, Files: files})
+		for i := range 1000 {
+			l.Write(Event{Kind: DNS, Verdict: Deny, Name: fmt.Sprint(i)})
+		}
+		l.Close()
+		entries, err := os.ReadDir(dir)
+		if err != nil || len(entries) != files {
+			t.Errorf("%d files, want %d, %v", len(entries), files, err)
+		}
+	}
+	if events := read(t, dir); events[len(events)-1].Seq != 3000 {
+		t.Errorf("last: %+v", events[len(events)-1])
+	}
+}
+
 // E75: a million refusals, through the limiter as the keeper has it, stay in
 // the space of the ring, and the newest events say how many there were.
 func TestE75DiskBounded(t *testing.T) {
 	dir := t.TempDir()
-	l := openTest(t, Options{Dir: dir, MaxSize: 64 << 10, Keep: 2})
+	l := openTest(t, Options{Dir: dir, MaxSize: 64 << 10, Files: 3})
 	lim := NewLimiter(l.Write)
 	for i := range 1_000_000 {
 		lim.Record(Event{Kind: DNS, Verdict: Deny, Name: fmt.Sprintf("%d.evil.example", i)})
@@ -181,7 +201,7 @@ func TestE75DiskBounded(t *testing.T) {
 
 func TestLogConcurrent(t *testing.T) {
 	dir := t.TempDir()
-	l := openTest(t, Options{Dir: dir, MaxSize: 16 << 10, Keep: 15})
+	l := openTest(t, Options{Dir: dir, MaxSize: 16 << 10, Files: 16})
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {

@@ -38,7 +38,7 @@ func TestLines(t *testing.T) {
 // there when he began but what is thrown away, and gets all once and in order.
 func TestLinesRotated(t *testing.T) {
 	dir := t.TempDir()
-	l, err := Open(Options{Dir: dir, MaxSize: 2 * MaxEncoded, Keep: 200})
+	l, err := Open(Options{Dir: dir, MaxSize: 2 * MaxEncoded, Files: 201})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestLinesRotated(t *testing.T) {
 
 func TestFollow(t *testing.T) {
 	dir := t.TempDir()
-	l, err := Open(Options{Dir: dir, MaxSize: MaxEncoded + 1, Keep: 50})
+	l, err := Open(Options{Dir: dir, MaxSize: MaxEncoded + 1, Files: 51})
 	if err != nil {
 		t.Fatal(err)
 	}
