@@ -68,8 +68,7 @@ func readPatient(dir string, env map[string]string) patient {
 		p.network = firewall.CheckNamespace(firewall.NamespaceOptions{Shared: true})
 	}
 	p.readIPv6()
-	groups := append([]uint32{agent.Identity.GID}, agent.Identity.Groups...)
-	b, err := policy.Read(policy.ReadOptions{Dir: dir, HostsFile: hostsFile, AgentUID: agent.Identity.UID, AgentGIDs: groups})
+	b, err := policy.Read(policy.ReadOptions{Dir: dir, HostsFile: hostsFile, AgentUID: agent.Identity.UID})
 	if err != nil {
 		p.policyErr = readFault(err)
 	} else if p.policy, err = policy.Parse(b, presets()); err != nil {

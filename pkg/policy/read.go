@@ -19,10 +19,9 @@ const (
 
 // ReadOptions says where a policy is, and who must not be able to write it.
 type ReadOptions struct {
-	Dir       string   // absolute, for example /etc/agent-init
-	HostsFile string   // absolute, for example /etc/hosts; "" for none
-	AgentUID  uint32   // the agent's uid
-	AgentGIDs []uint32 // all of the agent's groups
+	Dir       string // absolute, for example /etc/agent-init
+	HostsFile string // absolute, for example /etc/hosts; "" for none
+	AgentUID  uint32 // the agent's uid, for messages only; 0 if it is not known
 }
 
 // FileError is a policy file that can't be used.
@@ -39,15 +38,23 @@ func (e *FileError) Error() string {
 
 // Read reads policy.yaml, allowlist.txt and allowlist.d/*.{txt,yaml} of a
 // directory; what is missing is empty. Every file, and every directory and
-// link on the way to it, must belong to root and be out of the agent's reach,
-// else the error is a *FileError. A hosts file that does not hold to that is
+// link on the way to it, must belong to root and be writable by nobody else,
+// whoever the agent is, else the error is a *FileError. A hosts file that does not hold to that is
 // left out, with a warning.
 func Read(o ReadOptions) (*Bundle, error) {
 	if !filepath.IsAbs(o.Dir) {
 		return nil, &FileError{o.Dir, "not an absolute path", "give the directory of the policy from / on"}
 	}
-	w := walker{agentUID: o.AgentUID, agentGIDs: o.AgentGIDs}
+	w := walker{agentUID: o.AgentUID}
 	b := &Bundle{}
+	home, err := w.open(o.Dir, true) // which holds also where no file is
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	default:
+		home.Close()
+	}
 	names := []string{"policy.yaml", "allowlist.txt"}
 	more, err := list(w, o.Dir, b)
 	if err != nil {

@@ -41,8 +41,8 @@ func tree(t *testing.T) string {
 	return dir
 }
 
-func read(dir string, gids ...uint32) (*Bundle, error) {
-	return Read(ReadOptions{Dir: dir, HostsFile: filepath.Join(dir, "hosts"), AgentUID: agent, AgentGIDs: append(gids, agent)})
+func read(dir string) (*Bundle, error) {
+	return Read(ReadOptions{Dir: dir, HostsFile: filepath.Join(dir, "hosts"), AgentUID: agent})
 }
 
 func TestRead(t *testing.T) {
@@ -91,50 +91,64 @@ func TestReadRefuses(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name string
-		gids []uint32
 		do   func(t *testing.T, dir string)
 		want string // in the error
 	}{
-		{"the agent's file", nil, func(t *testing.T, dir string) {
+		{"the agent's file", func(t *testing.T, dir string) {
 			must(t, os.Chown(dir+"/allowlist.txt", agent, 0))
 		}, "allowlist.txt belongs to the agent (uid 1000)"},
-		{"somebody's file", nil, func(t *testing.T, dir string) {
+		{"somebody's file", func(t *testing.T, dir string) {
 			must(t, os.Chown(dir+"/policy.yaml", 1234, 0))
 		}, "policy.yaml belongs to uid 1234, not to root"},
-		{"writable by everyone", nil, func(t *testing.T, dir string) {
+		{"writable by everyone", func(t *testing.T, dir string) {
 			must(t, os.Chmod(dir+"/allowlist.d/20.txt", 0o646))
 		}, "20.txt is writable by everyone (mode 0646)"},
-		{"writable by a group", nil, func(t *testing.T, dir string) {
+		{"writable by a group", func(t *testing.T, dir string) {
 			must(t, os.Chown(dir+"/allowlist.txt", 0, 50))
 			must(t, os.Chmod(dir+"/allowlist.txt", 0o664))
 		}, "allowlist.txt is writable by group 50 (mode 0664)"},
-		{"writable by root's group, and the agent is in it", []uint32{0}, func(t *testing.T, dir string) {
+		{"writable by root's group", func(t *testing.T, dir string) {
 			must(t, os.Chmod(dir+"/allowlist.txt", 0o664))
 		}, "allowlist.txt is writable by group 0 (mode 0664)"},
-		{"the agent's directory", nil, func(t *testing.T, dir string) {
+		{"a directory that root's group writes", func(t *testing.T, dir string) {
+			must(t, os.Chmod(dir+"/allowlist.d", 0o775))
+		}, "allowlist.d is writable by group 0 (mode 0775)"},
+		{"a directory above that root's group writes", func(t *testing.T, dir string) {
+			must(t, os.Chmod(filepath.Dir(dir), 0o775))
+		}, "is writable by group 0 (mode 0775)"},
+		{"a sticky directory, into which what is root's can be moved", func(t *testing.T, dir string) {
+			must(t, os.Chmod(dir+"/allowlist.d", 0o777|os.ModeSticky))
+		}, "allowlist.d is writable by everyone (mode 1777)"},
+		{"a sticky directory without a file", func(t *testing.T, dir string) {
+			must(t, os.RemoveAll(dir+"/policy.yaml"))
+			must(t, os.RemoveAll(dir+"/allowlist.txt"))
+			must(t, os.RemoveAll(dir+"/allowlist.d"))
+			must(t, os.Chmod(dir, 0o777|os.ModeSticky))
+		}, "etc is writable by everyone (mode 1777)"},
+		{"the agent's directory", func(t *testing.T, dir string) {
 			must(t, os.Chown(dir+"/allowlist.d", agent, 0))
 		}, "allowlist.d belongs to the agent"},
-		{"a directory above", nil, func(t *testing.T, dir string) {
+		{"a directory above", func(t *testing.T, dir string) {
 			must(t, os.Chown(filepath.Dir(dir), agent, 0))
 		}, "belongs to the agent"},
-		{"a directory that everyone writes", nil, func(t *testing.T, dir string) {
+		{"a directory that everyone writes", func(t *testing.T, dir string) {
 			must(t, os.Chmod(dir, 0o777))
 		}, "is writable by everyone"},
-		{"a link into the agent's directory", nil, func(t *testing.T, dir string) {
+		{"a link into the agent's directory", func(t *testing.T, dir string) {
 			home := t.TempDir()
 			must(t, os.WriteFile(home+"/x", nil, 0o644))
 			must(t, os.Chown(home, agent, agent))
 			must(t, os.Remove(dir+"/allowlist.txt"))
 			must(t, os.Symlink(home+"/x", dir+"/allowlist.txt"))
 		}, "belongs to the agent"},
-		{"a link by way of the agent's directory", nil, func(t *testing.T, dir string) {
+		{"a link by way of the agent's directory", func(t *testing.T, dir string) {
 			home := t.TempDir()
 			must(t, os.Rename(dir+"/allowlist.txt", dir+"/real"))
 			must(t, os.Symlink(dir+"/real", home+"/link"))
 			must(t, os.Chown(home, agent, agent))
 			must(t, os.Symlink(home+"/link", dir+"/allowlist.txt"))
 		}, "belongs to the agent"},
-		{"the agent's link in a sticky directory", nil, func(t *testing.T, dir string) {
+		{"the agent's link in a sticky directory", func(t *testing.T, dir string) {
 			sticky := t.TempDir()
 			must(t, os.Rename(dir+"/allowlist.txt", dir+"/real"))
 			must(t, os.Symlink(dir+"/real", sticky+"/link"))
@@ -142,28 +156,28 @@ func TestReadRefuses(t *testing.T) {
 			must(t, os.Chmod(sticky, 0o777|os.ModeSticky))
 			must(t, os.Symlink(sticky+"/link", dir+"/allowlist.txt"))
 		}, "link belongs to the agent"},
-		{"a loop of links", nil, func(t *testing.T, dir string) {
+		{"a loop of links", func(t *testing.T, dir string) {
 			must(t, os.Remove(dir+"/allowlist.txt"))
 			must(t, os.Symlink("allowlist.txt", dir+"/allowlist.txt"))
 		}, "the symbolic link leads nowhere"},
-		{"a pipe", nil, func(t *testing.T, dir string) {
+		{"a pipe", func(t *testing.T, dir string) {
 			must(t, os.Remove(dir+"/allowlist.txt"))
 			must(t, unix.Mkfifo(dir+"/allowlist.txt", 0o644))
 		}, "not a regular file"},
-		{"a directory in place of a file", nil, func(t *testing.T, dir string) {
+		{"a directory in place of a file", func(t *testing.T, dir string) {
 			must(t, os.Mkdir(dir+"/allowlist.d/30.txt", 0o755))
 		}, "30.txt: not a regular file"},
-		{"a file in place of a directory", nil, func(t *testing.T, dir string) {
+		{"a file in place of a directory", func(t *testing.T, dir string) {
 			must(t, os.RemoveAll(dir+"/allowlist.d"))
 			must(t, os.WriteFile(dir+"/allowlist.d", nil, 0o644))
 		}, "allowlist.d: not a directory"},
-		{"a dangling link", nil, func(t *testing.T, dir string) {
+		{"a dangling link", func(t *testing.T, dir string) {
 			must(t, os.Symlink("nowhere", dir+"/allowlist.d/30.txt"))
 		}, "30.txt: the symbolic link leads to "},
-		{"another ending", nil, func(t *testing.T, dir string) {
+		{"another ending", func(t *testing.T, dir string) {
 			must(t, os.WriteFile(dir+"/allowlist.d/x.yml", nil, 0o644))
 		}, "x.yml: files in YAML end in .yaml here; rename it"},
-		{"an access control list", nil, func(t *testing.T, dir string) {
+		{"an access control list", func(t *testing.T, dir string) {
 			// Its mask shows as the bits of the group, which is root's.
 			list := binary.LittleEndian.AppendUint32(nil, 2) // version, linux/posix_acl_xattr.h
 			for _, e := range []struct {
@@ -178,19 +192,19 @@ func TestReadRefuses(t *testing.T) {
 				mustrun.Lacks(t, "the file system has no access control lists: %v", err)
 			}
 		}, "allowlist.txt is writable by way of an access control list"},
-		{"too many", nil, func(t *testing.T, dir string) {
+		{"too many", func(t *testing.T, dir string) {
 			for i := range maxFiles {
 				must(t, os.WriteFile(fmt.Sprintf("%s/allowlist.d/%d.txt", dir, i), nil, 0o644))
 			}
 		}, "allowlist.d: more than 1000 files; join some of them"},
-		{"too large", nil, func(t *testing.T, dir string) {
+		{"too large", func(t *testing.T, dir string) {
 			must(t, os.Truncate(dir+"/allowlist.txt", maxFile+1))
 		}, "larger than 64 MiB"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := tree(t)
 			tt.do(t, dir)
-			_, err := read(dir, tt.gids...)
+			_, err := read(dir)
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want …%s…", err, tt.want)
 			}
@@ -234,18 +248,9 @@ func TestReadAccepts(t *testing.T) {
 			t.Errorf("%+v, %v", b, err)
 		}
 	})
-	t.Run("writable by root's group", func(t *testing.T) {
+	t.Run("a sticky directory on the way", func(t *testing.T) {
 		dir := tree(t)
-		if err := os.Chmod(dir+"/allowlist.txt", 0o664); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := read(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("a sticky directory", func(t *testing.T) {
-		dir := tree(t)
-		if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
+		if err := os.Chmod(filepath.Dir(dir), 0o777|os.ModeSticky); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := read(dir); err != nil {

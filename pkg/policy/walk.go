@@ -15,8 +15,7 @@ import (
 // So nobody but root could have put another file in the place, or can while it
 // is being opened. Links as such are fine: volumes of Kubernetes are made of them.
 type walker struct {
-	agentUID  uint32
-	agentGIDs []uint32
+	agentUID uint32 // only to say who it is
 }
 
 // maxLinks is how many links the kernel follows as well, path_resolution(7).
@@ -87,6 +86,9 @@ func (w walker) open(path string, wantDir bool) (*os.File, error) {
 	}
 	if !wantDir {
 		return nil, k.refuse("not a regular file", "remove it")
+	}
+	if bad := w.checkHome(k.dirs[len(k.dirs)-1], path); bad != "" {
+		return nil, k.refuse(bad, "chmod go-w "+path)
 	}
 	return k.reopen(".", unix.O_DIRECTORY, nil)
 }
@@ -184,13 +186,35 @@ func (w walker) check(fd int, path string) string {
 		// In a sticky directory others can't replace what is root's. On a
 		// read-only mount nobody can: volumes of Kubernetes have mode 777.
 		return ""
-	case st.Mode&0o002 != 0:
-		return fmt.Sprintf("%s is writable by everyone (mode %04o)", path, st.Mode&0o7777)
-	case st.Mode&0o020 != 0 && (st.Gid != 0 || slices.Contains(w.agentGIDs, 0)):
-		return fmt.Sprintf("%s is writable by group %d (mode %04o)", path, st.Gid, st.Mode&0o7777)
 	case st.Mode&0o020 != 0 && hasACL(fd):
 		// With an access control list, the group's bits are the list's mask.
 		return path + " is writable by way of an access control list"
+	}
+	return writers(path, &st)
+}
+
+// checkHome says why somebody else than root could put a file into the directory
+// that fd is open on, or "". A sticky directory is no home for a policy: what is
+// root's can be moved into it, and linked, by who may not write it.
+func (w walker) checkHome(fd int, path string) string {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return path + ": " + err.Error()
+	}
+	if readOnly(fd) {
+		return ""
+	}
+	return writers(path, &st)
+}
+
+// writers says who else than root may write by st's mode, or "". Root's own group
+// is no exception: images give it to users that are to have no fixed uid.
+func writers(path string, st *unix.Stat_t) string {
+	switch {
+	case st.Mode&0o002 != 0:
+		return fmt.Sprintf("%s is writable by everyone (mode %04o)", path, st.Mode&0o7777)
+	case st.Mode&0o020 != 0:
+		return fmt.Sprintf("%s is writable by group %d (mode %04o)", path, st.Gid, st.Mode&0o7777)
 	}
 	return ""
 }

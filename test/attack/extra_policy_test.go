@@ -1,0 +1,46 @@
+package attack
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// TestLabX34GroupOfRoot: a policy that group 0 may write is refused in each mode, at
+// the start and after it, whoever the agent is.
+func TestLabX34GroupOfRoot(t *testing.T) {
+	l := newLab(t)
+	// As images for OpenShift have it, whose user has any uid, and group 0.
+	list := []lab.File{{Path: "/etc/agent-init/allowlist.txt", Data: []byte("ok.test\n"), Mode: 0o664}}
+	for _, args := range [][]string{{"run", "--", "echo", "started"}, {"up"}, {"sidecar"}} {
+		t.Run(args[0], func(t *testing.T) {
+			w := startIn(t, l, "", lab.BoxOptions{Files: list}, "sleep", "infinity")
+			refused(t, w.box.Exec(lab.Cmd{Args: append([]string{"agent-init"}, args...)}), 78, "allowlist.txt is writable by group 0 (mode 0664)", "chmod go-w")
+		})
+	}
+	t.Run("reload", func(t *testing.T) {
+		w := startIn(t, l, "ok.test\n", lab.BoxOptions{}, "sleep", "infinity")
+		w.mode = "up"
+		if r := w.root("agent-init", "up"); r.Code != 0 {
+			t.Fatalf("agent-init up: %s", r)
+		}
+		// Somebody makes root's files the group's; the agent, uid 1000 in group 0, writes.
+		if r := w.root("chmod", "g+w", "/etc/agent-init/allowlist.txt"); r.Code != 0 {
+			t.Fatal(r)
+		}
+		r := w.box.Exec(lab.Cmd{UID: lab.AgentUID, Groups: []uint32{0}, Args: []string{"sh", "-c", "echo ok2.test >>/etc/agent-init/allowlist.txt"}})
+		if r.Code != 0 {
+			t.Fatalf("the agent could not write it to begin with: %s", r)
+		}
+		if !eventually(time.Minute, func() bool { _, code := w.status(); return code != 0 }) {
+			t.Fatal("the status does not show it")
+		}
+		w.audited("the refusal", func(e event) bool {
+			return e.Kind == "policy" && e.Verdict == "fault" && strings.Contains(e.Reason, "writable by group 0")
+		})
+		w.blocked("resolve", "ok2.test")
+		w.works("http", "https://ok.test/")
+	})
+}
