@@ -25,7 +25,7 @@ func attachCommand() command {
 	return command{
 		name: "attach", synopsis: "[-r] [WINDOW]",
 		summary: "show a window of the session on this terminal",
-		example: "docker exec -it CONTAINER agent-init attach",
+		example: "docker exec -it CONTAINER /usr/local/bin/agent-init attach",
 		flags: func(fs *flag.FlagSet) {
 			fs.Bool("r", false, "only look: nothing that is typed reaches the window")
 			fs.Bool("nested", false, "attach also from inside of a window")

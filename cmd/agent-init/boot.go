@@ -32,7 +32,8 @@ type step struct {
 // sealed stays sealed.
 func (k *keeper) steps() []step {
 	return []step{
-		{"check the container", "check the container", k.checkContainer},       // nothing has been touched yet
+		{"check the container", "check the container", k.checkContainer}, // nothing has been touched yet
+		{"find who could replace agent-init", "check the container", k.checkProgramPath},
 		{"seal the network", "seal the network", k.seal},                       // from here on nothing leaves; older flows are forgotten
 		{"prepare the runtime directory", "read the policy", k.openRuntime},    // one keeper only; state and audit log
 		{"read the policy", "read the policy", k.loadPolicy},                   // trusted files, owned by root

@@ -14,15 +14,21 @@ import (
 
 func checkCommand() command {
 	return command{
-		name: "check", synopsis: "[--effective] [--json] [FILE…]",
+		name: "check", synopsis: "[--effective] [--json] [--path] [FILE…]",
 		summary: "check policy and allowlist files, without a privilege and without the network",
 		example: "agent-init check --effective allowlist.txt",
 		flags: func(fs *flag.FlagSet) {
 			fs.String("config", "/etc/agent-init", "`DIR` to check if no file is given")
 			fs.Bool("effective", false, "print the merged policy, presets expanded")
 			fs.Bool("json", false, "print errors, warnings and the policy as JSON")
+			fs.Bool("path", false, "check as well that only root can replace this program, or put another one of its name first on PATH")
 		},
 		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
+			if isSet(fs, "path") {
+				if err := programPathFault(environMap(e.env)["PATH"]); err != nil {
+					return err
+				}
+			}
 			b, err := bundleOf(value(fs, "config"), args)
 			if err != nil {
 				return readFault(err)

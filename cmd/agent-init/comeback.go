@@ -23,17 +23,23 @@ func outside(env map[string]string, hostname string, exists func(path string) bo
 	return ""
 }
 
-func outsideHere(env map[string]string) string {
+// attachFromOutside is the command that attaches from outside of the container. It
+// names this program by its path: an engine would look its name up on PATH, as root.
+func attachFromOutside(env map[string]string) string {
 	hostname, _ := os.Hostname()
-	return outside(env, hostname, func(path string) bool { _, err := os.Lstat(path); return err == nil })
+	how := outside(env, hostname, func(path string) bool { _, err := os.Lstat(path); return err == nil })
+	self, err := os.Executable()
+	if how == "" || err != nil {
+		self = programName
+	}
+	return how + self + " attach"
 }
 
 // comeBack is the command that attaches again, for who has left: a process whose parent
 // is in no namespace of ours was started from outside, and there its person is now.
 func comeBack(env map[string]string, parent int) string {
-	command := "agent-init attach"
 	if parent == 0 {
-		command = outsideHere(env) + command
+		return attachFromOutside(env)
 	}
-	return command
+	return programName + " attach"
 }

@@ -86,7 +86,7 @@ func (c *console) start(ch *sessionChannel) error {
 	k := c.sessions.keeper
 	c.proc, err = k.spawn(spawnOptions{
 		spec: privdrop.Spec{
-			Identity: c.sessions.identity(), Argv: []string{selfExe, terminalName, "--prefix", k.config.prefix, "--again", outsideHere(k.config.environ) + "agent-init attach"}, Env: []string{}, Dir: "/",
+			Identity: c.sessions.identity(), Argv: []string{selfExe, terminalName, "--prefix", k.config.prefix, "--again", attachFromOutside(k.config.environ)}, Env: []string{}, Dir: "/",
 			Umask: 0o077, KeepFDs: 2, DenyUserNS: true,
 		},
 		stdin: c.in, stdout: c.out, stderr: k.diagnostics(), files: []*os.File{client}, foreground: true, front: c.stillLasts(),

@@ -64,7 +64,7 @@ func doctorCommand() command {
 func examine(ctx context.Context, p patient) diagnosis {
 	d := diagnosis{Version: 1, OK: true}
 	for _, check := range []func(context.Context, patient) []finding{
-		checkKeeper, checkCapabilities, checkNoNewPrivs, checkGroups, checkKernel, checkNetwork, checkIPTables, checkIPv6,
+		checkKeeper, checkProgram, checkCapabilities, checkNoNewPrivs, checkGroups, checkKernel, checkNetwork, checkIPTables, checkIPv6,
 		checkPolicyFiles, checkMounts, checkClock, checkUpstreams, checkEncryptedDNS, checkAudit,
 	} {
 		for _, f := range check(ctx, p) {
@@ -148,6 +148,15 @@ func checkCapabilities(_ context.Context, p patient) []finding {
 		return pass("capabilities", "NET_ADMIN, SETUID, SETGID and SETPCAP are there")
 	}
 	return out
+}
+
+// checkProgram looks at who could have an engine start something else as root.
+func checkProgram(_ context.Context, p patient) []finding {
+	if p.program == nil {
+		return pass("program", "nobody but root can replace agent-init, or come before it on PATH")
+	}
+	f := faultOf(p.program, "look for this program")
+	return fail("program", f.remedy, "%v", f)
 }
 
 func checkNoNewPrivs(_ context.Context, p patient) []finding {

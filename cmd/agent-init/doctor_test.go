@@ -61,6 +61,7 @@ func TestDoctorFinds(t *testing.T) {
 			p.state = nil
 			p.probe = func(context.Context) (string, error) { return "", errors.New("no nf_tables") }
 		}, "kernel", fails, "no nf_tables", "Linux 5.6"},
+		"hostile PATH":       {func(p *patient) { p.program = faultf(78, pathRemedy, "/go/bin is writable") }, "program", fails, "/go/bin", "ENV PATH="},
 		"host network":       {func(p *patient) { p.network = errors.New("the host's") }, "network", fails, "the host's", "hostNetwork: false"},
 		"legacy tables":      {func(p *patient) { p.legacyTables = []string{"filter"} }, "iptables", warns, "filter", "iptables-legacy"},
 		"no ip6tables":       {func(p *patient) { p.state.Firewall.Backend = "xtables-nft" }, "iptables", fails, "ip6tables is missing", "install iptables"},

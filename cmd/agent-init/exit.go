@@ -83,7 +83,7 @@ func exitMeanings() [][2]string {
 		{fmt.Sprint(exitSelfTest), "the self-test failed, and the agent was not started; wait: not proved"},
 		{fmt.Sprint(exitRules), "the kernel refused the rules, or this is not the container's own network"},
 		{fmt.Sprint(exitPrivilege), "a capability is missing, or this is for root"},
-		{fmt.Sprint(exitPolicy), "the policy is wrong, or the agent could write it"},
+		{fmt.Sprint(exitPolicy), "the policy is wrong, or the agent could write it, or replace agent-init"},
 		{fmt.Sprintf("%d, %d", exitNoExec, exitNotFound), "the command can't be executed; was not found"},
 	}
 }

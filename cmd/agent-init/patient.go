@@ -29,6 +29,7 @@ type patient struct {
 	groups        uint64 // that the guard's can be drawn from
 	probe         func(context.Context) (backend string, err error)
 	network       error // why it is not the container's own
+	program       error // why others than root could replace agent-init
 	legacyTables  []string
 	has           func(program string) bool
 	addrs6        int // global IPv6 addresses, not of the loopback
@@ -46,7 +47,7 @@ type patient struct {
 }
 
 func readPatient(dir string, env map[string]string) patient {
-	p := patient{now: time.Now(), dir: dir, has: hasProgram, legacyTables: legacyTables()}
+	p := patient{now: time.Now(), dir: dir, has: hasProgram, legacyTables: legacyTables(), program: programPathFault(env["PATH"])}
 	var agent privdrop.Spec
 	if run, err := findRuntimeDir(); err == nil {
 		var s state

@@ -184,7 +184,7 @@ func (k *keeper) startSession(ctx context.Context, e environment, argv []string,
 	if s.console = newConsole(s, e.stdin, os.Stdout); s.console != nil {
 		cols, rows = s.console.size()
 	} else {
-		fmt.Fprintf(os.Stderr, "agent-init: session %q is detached; %sagent-init attach shows it\n", s.name, outsideHere(k.config.environ))
+		fmt.Fprintf(os.Stderr, "agent-init: session %q is detached; %s shows it\n", s.name, attachFromOutside(k.config.environ))
 	}
 	if s.console != nil {
 		w, err := s.openShown(ctx, argv, cols, rows)
@@ -264,7 +264,8 @@ func (k *keeper) bootUnconfined(w io.Writer) error {
 	ctx := context.Background()
 	k.update(func(s *state) { s.Phase, s.Reason = phaseOpen, "started with --unsafe-no-firewall" })
 	for _, s := range []step{
-		{name: "check the container", do: k.checkRoot}, {name: "prepare the runtime directory", do: k.openRuntime}, {name: "read the policy", do: k.loadPolicy},
+		{name: "check the container", do: k.checkRoot}, {name: "find who could replace agent-init", do: k.checkProgramPath},
+		{name: "prepare the runtime directory", do: k.openRuntime}, {name: "read the policy", do: k.loadPolicy},
 		{name: "find the agent's user", do: k.findUser}, {name: "give up what is not needed", do: k.harden},
 		{name: "publish how the agent is confined", do: func(context.Context) error { return k.publishAgent() }},
 	} {

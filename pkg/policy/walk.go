@@ -15,7 +15,8 @@ import (
 // So nobody but root could have put another file in the place, or can while it
 // is being opened. Links as such are fine: volumes of Kubernetes are made of them.
 type walker struct {
-	agentUID uint32 // only to say who it is
+	agentUID  uint32 // only to say who it is
+	vacancies bool   // judge a place that is empty as well: nobody but root may fill it
 }
 
 // maxLinks is how many links the kernel follows as well, path_resolution(7).
@@ -110,6 +111,8 @@ func (k *walk) enter(name string) (fd int, st *unix.Stat_t, err error) {
 	here := k.at + name
 	fd, err = unix.Openat(k.dirs[len(k.dirs)-1], name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	switch {
+	case err == unix.ENOENT && k.vacancies:
+		return -1, nil, k.judgeVacancy(here)
 	case err == unix.ENOENT && k.links > 0:
 		return -1, nil, k.refuse("the symbolic link leads to "+here+", which is missing", "remove the link, or put the file there")
 	case err == unix.ENOENT:

@@ -35,7 +35,7 @@ func testImage(t *testing.T, e *engine) {
 	})
 	t.Run("entrypoint", func(t *testing.T) {
 		got := e.must(t, "inspect", "--format", "{{json .Config.Entrypoint}} {{json .Config.Healthcheck.Test}}", e.base)
-		if want := `["agent-init","run","--"] ["CMD","agent-init","status","--quiet"]`; got != want {
+		if want := `["/usr/local/bin/agent-init","run","--"] ["CMD","/usr/local/bin/agent-init","status","--quiet"]`; got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	})

@@ -30,7 +30,7 @@ func exitChecks() []Check {
 			t.start(options{wrap: sh(`echo exit 33 >/run/scratch/x; chmod 755 /run/scratch/x; exec "$0" "$@"`)}, "/run/scratch/x").wantExit(33)
 		}},
 		{Name: "path-search", Text: "what may not be executed is passed over on PATH", run: func(t *trial) {
-			b := t.start(options{env: []string{"PATH=/run/scratch:/usr/bin:/bin"}, wrap: []string{"/bin/sh", "-c", `echo >/run/scratch/true; exec "$0" "$@"`}}, "true")
+			b := t.start(options{env: []string{"PATH=/run/first:/usr/bin:/bin"}, wrap: []string{"/bin/sh", "-c", `mkdir /run/first; echo >/run/first/true; exec "$0" "$@"`}}, "true")
 			b.wantExit(0)
 		}},
 		{Name: "failure-is-told", Text: "a command that cannot be started is named on stderr", run: func(t *trial) {

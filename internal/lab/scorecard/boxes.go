@@ -29,8 +29,9 @@ func Modes() []string { return []string{"run", "up", "sidecar"} }
 // Backends are the packet filters that it can do so with.
 func Backends() []string { return []string{"nftables", "xtables-nft", "xtables-legacy"} }
 
-// path has programs of the agent's before all others.
-const path = "PATH=/workspace/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+// path has programs of the agent's before the system's. agent-init does not start
+// where they come before itself: that is X28.
+const path = "PATH=/usr/local/sbin:/usr/local/bin:/workspace/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // InBox confines a box of a new lab, in one of Modes by one of Backends.
 func InBox(tb lab.TB, binary, mode, backend string) *Setting {
@@ -135,6 +136,8 @@ func freshBox(l *lab.Lab, opts lab.BoxOptions, start ...string) func([]string, .
 			if name, is := strings.CutPrefix(c, "--cap-add="); is {
 				opts.Caps = slices.DeleteFunc(opts.Caps, func(other string) bool { return other == name })
 			} else if v, is := strings.CutPrefix(c, "+"); is && v != "-e" {
+				key, _, _ := strings.Cut(v, "=")
+				opts.Env = slices.DeleteFunc(opts.Env, func(other string) bool { return strings.HasPrefix(other, key+"=") })
 				opts.Env = append(opts.Env, v)
 			}
 		}

@@ -18,12 +18,15 @@ import (
 func TestTable(t *testing.T) {
 	exists := tests(t, "../../../test/attack")
 	attacks := Attacks()
-	if len(attacks) != 76 {
-		t.Errorf("%d attacks, want 76", len(attacks))
+	if len(attacks) < 76 {
+		t.Errorf("%d attacks, want the 76 of the catalogue and what was found later", len(attacks))
 	}
 	for i, a := range attacks {
-		if want := fmt.Sprintf("E%02d", i+1); a.ID != want {
+		if want := fmt.Sprintf("E%02d", i+1); i < 76 && a.ID != want {
 			t.Errorf("attack %d is %s, want %s", i, a.ID, want)
+		}
+		if i > 76 && a.ID <= attacks[i-1].ID || i >= 76 && !strings.HasPrefix(a.ID, "X") {
+			t.Errorf("%s is not after %s", a.ID, attacks[i-1].ID)
 		}
 		if len(a.Try) == 0 && (len(a.Tests) == 0 || a.Why == "") && a.Limit == "" {
 			t.Errorf("%s is neither tried, nor said to be open, nor tested with a reason why it isn't tried", a.ID)

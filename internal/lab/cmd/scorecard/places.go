@@ -79,7 +79,7 @@ func (c *card) images(own *ownImages) {
 }
 
 // shared makes the directories that outlive containers: of the policy, and the
-// agent's own, of which programs are taken before all others.
+// agent's own, of which programs are taken before the system's.
 func (c *card) shared(own *ownImages) (policy string, options []string) {
 	dir, err := os.MkdirTemp("", "agent-init-scorecard-")
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *card) shared(own *ownImages) (policy string, options []string) {
 		c.Fatalf("%v", err)
 	}
 	return policy, []string{"-v", workspace + ":/workspace",
-		"-e", "PATH=/workspace/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+		"-e", "PATH=/usr/local/sbin:/usr/local/bin:/workspace/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 }
 
 // mustHold adds a column of agent-init's own.
