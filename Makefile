@@ -106,6 +106,7 @@ lint: $(TOOLS)/staticcheck $(TOOLS)/actionlint
 	GOARCH=arm64 $(GO) vet ./...
 	$(TOOLS)/staticcheck ./...
 	shellcheck $$(git ls-files '*.sh' ':!:cmd/agent-init/testdata/migrating') .ci/run
+	shellcheck -o check-set-e-suppressed,check-extra-masked-returns test/*.sh test/places/*.sh images/*.sh .ci/run
 	$(TOOLS)/actionlint
 	@if grep -nE '^[^#]*uses:' .github/workflows/*.yml | grep -vE 'uses: [^@ ]+@[0-9a-f]{40} # v[0-9.]+$$|uses: \./'; then echo "pin these actions by commit"; exit 1; fi
 	@if command -v govulncheck >/dev/null; then govulncheck ./...; else echo "govulncheck: not installed, not run"; fi

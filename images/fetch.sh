@@ -24,7 +24,8 @@ need() {
 # line sets kind and spec to what images/AGENT/packages says of a platform.
 line() {
 	found=$(awk -v p="$1" '$1 == p {print $2, $3}' "$agent/packages")
-	[ -n "$found" ] || fail "there is no $agent for $1; there is: $(awk '{print $1}' "$agent/packages" | tr '\n' ' ')"
+	platforms=$(awk '{printf "%s ", $1}' "$agent/packages")
+	[ -n "$found" ] || fail "there is no $agent for $1; there is: $platforms"
 	kind=${found%% *}
 	spec=$(echo "${found#* }" | sed "s/VERSION/$2/g")
 }
@@ -33,7 +34,8 @@ version_of() {
 	sed -n 's/^ARG VERSION=//p' "$agent/Dockerfile"
 }
 
-# get puts one package into the file $file of the directory $1.
+# get puts one package into the file $file of the directory $1. It ends the script itself where something fails: lock asks
+# whether it did, and set -e is off in a function that is asked.
 get() {
 	case $kind in
 	npm)
@@ -57,9 +59,9 @@ get() {
 		;;
 	pip)
 		need pip
-		tree=$(mktemp -d)
+		tree=$(mktemp -d) || fail "mktemp failed"
 		pip download --quiet --only-binary :all: -d "$tree" "$spec" || fail "pip can't get $spec"
-		tar -C "$tree" --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -czf "$1/$file" .
+		tar -C "$tree" --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -czf "$1/$file" . || fail "tar failed"
 		rm -r "$tree"
 		;;
 	*) fail "images/$agent/packages: unknown kind $kind" ;;
@@ -86,6 +88,7 @@ fetch() {
 		ln "$keep/$file" "$agent/dist/$file" 2>/dev/null || cp "$keep/$file" "$agent/dist/$file"
 	fi
 	[ -e "$agent/dist/$file" ] || get "$agent/dist"
+	# shellcheck disable=SC2310 # a question
 	if ! checked "$agent/dist"; then
 		rm -f "$agent/dist/$file"
 		fail "$agent/dist/$file was not what is pinned, and is removed"
@@ -113,7 +116,12 @@ lock() {
 			sed -i "s|\(\"${spec%@*}\": \"\)[^\"]*|\1$1|" "$work/package.json"
 			(cd "$work" && npm install --silent --package-lock-only --ignore-scripts --no-audit --no-fund --omit-lockfile-registry-resolved)
 			cp "$work/package.json" "$work/package-lock.json" "$agent"
-		elif (get "$work") 2>/dev/null; then
+			continue
+		fi
+		got=yes
+		# shellcheck disable=SC2310
+		(get "$work") 2>/dev/null || got=
+		if [ -n "$got" ]; then
 			(cd "$work" && "$tool" "$file")
 			rm "$work/$file"
 		else

@@ -6,6 +6,8 @@
 # agent-base for Debian and Alpine, the variants for languages, and the agents, each with an SBOM and with the record of how it was
 # built. bin/images.sha256 has the digest of each. PUBLISH="agent-base agent-claude" publishes only those, agents on what is
 # in the registry already.
+# wanted is a question, and made to be: set -e is off in what is asked.
+# shellcheck disable=SC2310
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -45,13 +47,15 @@ base() {
 
 # fetched gets what an agent's image is built from for the platforms that it is pinned for, and says which those are.
 fetched() {
-	if [ -n "$(awk '$1 == "any"' "images/$1/packages")" ]; then
+	any=$(awk '$1 == "any"' "images/$1/packages")
+	if [ -n "$any" ]; then
 		images/fetch.sh "$1" >&2
 		echo linux/amd64,linux/arm64
 		return
 	fi
 	# What pip gets is for the machine that it runs on.
-	if [ -z "$(awk '$2 != "pip"' "images/$1/packages")" ]; then
+	other=$(awk '$2 != "pip"' "images/$1/packages")
+	if [ -z "$other" ]; then
 		images/fetch.sh "$1" >&2
 		docker version --format '{{.Client.Os}}/{{.Client.Arch}}'
 		return

@@ -12,7 +12,6 @@ cd "$(dirname "$0")/.."
 . test/with-engine.sh
 
 agents=${AGENTS:-claude codex gemini opencode qwen crush pi copilot goose aider cursor}
-node=22.23.3
 
 binary_at "$context/bin/agent-init"
 use_engine
@@ -33,12 +32,8 @@ base --build-arg DEBIAN="$debian" -t agent-init-test/agent-base
 
 # with_node is Debian with the Node.js that npm has, and a registry that exists only here.
 with_node() {
-	tarball=$AGENT_INIT_TEST_CACHE/agents/node-$node.tgz
-	mkdir -p "${tarball%/*}" "$context/node"
-	if [ ! -e "$tarball" ]; then
-		packed=$(npm pack --silent --pack-destination "$context" "node-linux-$(uname -m | sed 's/x86_64/x64/; s/aarch64/arm64/')@$node")
-		mv "$context/$packed" "$tarball"
-	fi
+	mkdir -p "$context/node"
+	tarball=$(test/npm.sh node)
 	tar -xzf "$tarball" -C "$context/node" --strip-components=2 package/bin/node
 	echo 'registry=https://npm.example.com/' >"$context/node/npmrc"
 	printf 'FROM %s\nCOPY node /usr/local/bin/node\nCOPY npmrc /etc/npmrc\n' "$debian" >"$context/node/Dockerfile"
@@ -47,13 +42,15 @@ with_node() {
 }
 
 with_python() {
-	base --build-arg DEBIAN="$(test/base-image.sh python)" --build-arg DETECT=pip -t agent-init-test/agent-python
+	python=$(test/base-image.sh python)
+	base --build-arg DEBIAN="$python" --build-arg DETECT=pip -t agent-init-test/agent-python
 }
 
 # stand_in makes a package that has the form of an agent's, and holds a program that says its version.
 stand_in() {
 	version=$(sed -n 's/^ARG VERSION=//p' "images/$1/Dockerfile")
-	case $(uname -m) in aarch64) platform=arm64 ;; *) platform=x64 ;; esac
+	machine=$(uname -m)
+	case $machine in aarch64) platform=arm64 ;; *) platform=x64 ;; esac
 	work=$context/$1-package
 	mkdir -p "$work" "$2/dist"
 	case $1 in

@@ -12,43 +12,35 @@ set -eu
 
 cache=${AGENT_INIT_TEST_CACHE:-${XDG_CACHE_HOME:-/var/cache}/agent-init-test}
 # git, ca-certificates and libcap2-bin are what Dockerfile.base would install: builds under test have no network.
-packages=ca-certificates,git,libcap2-bin
+packages="ca-certificates git libcap2-bin"
 variant=${1:-debian}
 case $variant in
 debian) ;;
-python) packages=$packages,python3,python3-pip,python3-venv ;;
+python) packages="$packages python3 python3-pip python3-venv" ;;
 *)
 	echo "usage: base-image.sh [python]" >&2
 	exit 64
 	;;
 esac
+here=${0%/*}
 image=agent-init-test/$variant:bookworm
-tarball=$cache/$variant-bookworm-$(uname -m).tar
+machine=$(uname -m)
+key=$(cat "$0" "$here/debian.sh" | sha256sum | cut -c1-12)
+tarball=$cache/$variant-bookworm-$key-$machine.tar
 
-if ! command -v debootstrap >/dev/null; then
-	apt-get update -qq >&2
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap >&2
-fi
-
-# mirror is the archive that apt fetches Debian from.
-mirror() {
-	# shellcheck disable=SC2016
-	apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | head -n 1
-}
+# One at a time: whoever comes second finds it made.
+mkdir -p "$cache"
+exec 8>"$cache/$variant-bookworm.lock"
+flock 8
 
 if [ ! -s "$tarball" ]; then
-	from=${DEBIAN_MIRROR:-$(mirror)}
-	[ -n "$from" ] || {
-		echo "base-image.sh: apt knows no Debian archive here; name one as DEBIAN_MIRROR" >&2
-		exit 1
-	}
-	mkdir -p "$cache"
 	root=$(mktemp -d "$cache/rootfs.XXXXXX")
 	chmod 0755 "$root" # it becomes the mode of /, and some storage drivers keep that
 	# debootstrap has file systems mounted in there for a while.
 	trap 'rm -rf --one-file-system "$root" "$tarball.part"' EXIT
 	trap 'exit 130' HUP INT TERM
-	debootstrap --variant=minbase --include="$packages" bookworm "$root" "$from" >"$cache/debootstrap.log" 2>&1 || {
+	# shellcheck disable=SC2086 # a list
+	"$here/debian.sh" root "$root" $packages >"$cache/debootstrap.log" 2>&1 || {
 		tail -n 20 "$cache/debootstrap.log" >&2
 		exit 1
 	}

@@ -13,24 +13,27 @@ cache=${AGENT_INIT_TEST_CACHE:-${XDG_CACHE_HOME:-/var/cache}/agent-init-test}
 new=$1
 shift
 base=$(test/base-image.sh)
-debs=$cache/debs-$(echo "$*" | tr ' ' _)-$(uname -m)
+status=$(mktemp)
+context=$(mktemp -d)
+trap 'rm -r "$context" "$status"' EXIT
+trap 'exit 130' HUP INT TERM
+docker run --rm --network=none "$base" cat /var/lib/dpkg/status >"$status"
+key=$({ echo "$*" && cat "$status"; } | sha256sum | cut -c1-12)
+debs=$cache/debs-$key
 
+# One at a time: whoever comes second finds them there.
+mkdir -p "$cache"
+exec 8>"$debs.lock"
+flock 8
 if [ ! -e "$debs/complete" ]; then
 	rm -rf "$debs"
-	mkdir -p "$debs/partial"
-	tar -xOf "$cache/debian-bookworm-$(uname -m).tar" ./var/lib/dpkg/status >"$debs/status"
-	apt-get update -qq >&2
-	apt-get install -qq -y --download-only --no-install-recommends -o Dir::State::status="$debs/status" \
-		-o Dir::Cache::archives="$debs" -o APT::Sandbox::User=root -- "$@" >"$cache/deb-image.log" 2>&1 || {
+	test/debian.sh closure "$debs" "$status" "$@" >"$cache/deb-image.log" 2>&1 || {
 		tail -n 20 "$cache/deb-image.log" >&2
 		exit 1
 	}
 	touch "$debs/complete"
 fi
 
-context=$(mktemp -d)
-trap 'rm -r "$context"' EXIT
-trap 'exit 130' HUP INT TERM
 cp "$debs"/*.deb "$context"
 printf 'FROM %s\nCOPY *.deb /tmp/debs/\nRUN dpkg -i /tmp/debs/*.deb && rm -r /tmp/debs\n' "$base" >"$context/Dockerfile"
 docker build -q --network=none -t "$new" "$context" >"$context/log" 2>&1 || {

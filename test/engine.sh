@@ -12,6 +12,8 @@
 #
 # Images are kept in AGENT_INIT_TEST_CACHE (default: agent-init-test under XDG_CACHE_HOME or
 # /var/cache), so that a second start takes a second.
+# ours and answering are questions, and made to be: set -e is off in what is asked.
+# shellcheck disable=SC2310
 set -eu
 
 cache=${AGENT_INIT_TEST_CACHE:-${XDG_CACHE_HOME:-/var/cache}/agent-init-test}
@@ -19,6 +21,7 @@ run=${AGENT_INIT_TEST_RUN:-/run/agent-init-test}
 socket=$run/docker.sock
 pidfile=$run/docker.pid
 log=$cache/dockerd.log
+here=$(dirname "$0")
 
 # The resolver that the engine's own DNS forwards to. The tests put a server on this address inside
 # the engine's namespace; nothing is sent to the real one.
@@ -43,40 +46,25 @@ answering() {
 }
 
 install_engine() {
-	command -v dockerd >/dev/null && command -v docker >/dev/null && return
-	command -v apt-get >/dev/null || fail "no dockerd and no apt-get to install it with; install Docker"
-	echo "engine.sh: installing docker.io" >&2
-	# The package's own service must not start: only the private engine is wanted.
-	policy=/usr/sbin/policy-rc.d
-	made=
-	if [ ! -e "$policy" ]; then
-		printf '#!/bin/sh\nexit 101\n' >"$policy"
-		chmod 0755 "$policy"
-		made=yes
-	fi
-	rc=0
-	{
-		apt-get update -qq
-		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends docker.io iptables iproute2
-	} >&2 || rc=$?
-	[ -z "$made" ] || rm -f "$policy"
-	[ "$rc" -eq 0 ] || fail "docker.io can't be installed"
+	"$here/debian.sh" install dockerd:docker.io docker:docker.io iptables:iptables ip:iproute2
 }
 
 # mount_cgroups gives the engine the cgroup v1 hierarchies that it needs on a machine that mounted
 # none. A machine with a hierarchy mounted, v1 or v2, is left as it is.
 mount_cgroups() {
 	[ ! -e /sys/fs/cgroup/cgroup.controllers ] || return 0
-	awk '$3 == "cgroup"' /proc/mounts | grep -q . && return
-	awk '$2 == "/sys/fs/cgroup"' /proc/mounts | grep -q . || mount -t tmpfs -o mode=755 cgroup /sys/fs/cgroup
-	awk '!/^#/ && $4 == 1 {print $1}' /proc/cgroups | while read -r name; do
+	! grep -q '^[^ ]* [^ ]* cgroup ' /proc/mounts || return 0
+	grep -q '^[^ ]* /sys/fs/cgroup ' /proc/mounts || mount -t tmpfs -o mode=755 cgroup /sys/fs/cgroup
+	names=$(awk '!/^#/ && $4 == 1 {print $1}' /proc/cgroups)
+	for name in $names; do
 		mkdir -p "/sys/fs/cgroup/$name"
 		mount -t cgroup -o "$name" cgroup "/sys/fs/cgroup/$name" || rmdir "/sys/fs/cgroup/$name"
 	done
 }
 
 start() {
-	[ "$(id -u)" -eq 0 ] || fail "must be root: a container engine is started"
+	user=$(id -u)
+	[ "$user" -eq 0 ] || fail "must be root: a container engine is started"
 	if ours >/dev/null && answering; then
 		echo "DOCKER_HOST=unix://$socket"
 		return

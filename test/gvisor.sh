@@ -22,13 +22,12 @@ if [ ! -x "$runsc" ]; then
 	mv "$cache/gvisor-bin.part/runsc" "$runsc"
 fi
 
-root=$cache/gvisor-root-$(uname -m)
+machine=$(uname -m)
+root=$cache/gvisor-root-$machine
 if [ ! -d "$root" ]; then
-	command -v debootstrap >/dev/null || { apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap; } >&2
 	echo "gvisor.sh: making a root filesystem" >&2
 	mkdir "$cache/gvisor-root.part"
-	debootstrap --variant=minbase --include=ca-certificates,iptables bookworm "$cache/gvisor-root.part" \
-		"${DEBIAN_MIRROR:-http://deb.debian.org/debian}" >"$cache/gvisor-debootstrap.log" 2>&1 || {
+	test/debian.sh root "$cache/gvisor-root.part" ca-certificates iptables >"$cache/gvisor-debootstrap.log" 2>&1 || {
 		tail -n 20 "$cache/gvisor-debootstrap.log" >&2
 		exit 1
 	}

@@ -7,15 +7,13 @@ cd "$(dirname "$0")/.."
 # shellcheck source=test/with-engine.sh
 . test/with-engine.sh
 
-node=22.23.3
-npm=10.9.9
-
 # What Dockerfile.base is built from has a directory of its own: all of it is sent to the engine each time.
 mkdir -p "$context/base/bin"
 for arch in amd64 arm64; do
 	CGO_ENABLED=0 GOARCH=$arch go build -trimpath -buildvcs=false -ldflags='-s -w' -o "$context/base/bin/agent-init-$arch" ./cmd/agent-init
 done
-case $(uname -m) in
+processor=$(uname -m)
+case $processor in
 aarch64) machine=arm64 other=x86_64 ;;
 *) machine=amd64 other=aarch64 ;;
 esac
@@ -58,19 +56,11 @@ base --target alpine --build-arg DEBIAN="$debian" --build-arg ALPINE="$alpine" -
 images/fetch.sh codex >/dev/null
 build --build-arg BASE=agent-init-test/agent-alpine -t agent-init-test/agent-codex-alpine images/codex
 
-# npm_pack PACKAGE FILE gets a package of npm's, once.
-npm_pack() {
-	[ -e "$AGENT_INIT_TEST_CACHE/agents/$2" ] || {
-		mkdir -p "$AGENT_INIT_TEST_CACHE/agents"
-		packed=$(npm pack --silent --pack-destination "$context" "$1")
-		mv "$context/$packed" "$AGENT_INIT_TEST_CACHE/agents/$2"
-	}
-}
-npm_pack "node-linux-$(uname -m | sed 's/x86_64/x64/; s/aarch64/arm64/')@$node" "node-$node.tgz"
-npm_pack "npm@$npm" "npm-$npm.tgz"
+node=$(test/npm.sh node)
+npm=$(test/npm.sh npm)
 mkdir -p "$context/node/npm"
-tar -xzf "$AGENT_INIT_TEST_CACHE/agents/node-$node.tgz" -C "$context/node" --strip-components=2 package/bin/node
-tar -xzf "$AGENT_INIT_TEST_CACHE/agents/npm-$npm.tgz" -C "$context/node/npm" --strip-components=1
+tar -xzf "$node" -C "$context/node" --strip-components=2 package/bin/node
+tar -xzf "$npm" -C "$context/node/npm" --strip-components=1
 echo 'registry=https://npm.corp.example/' >"$context/node/npmrc"
 variant node "$debian" npm <<'END'
 COPY node /usr/local/bin/node
@@ -117,13 +107,10 @@ docker image prune -f >/dev/null
 # qemu's user mode, unpacked and not installed: installing it may register it with the kernel, for the whole machine.
 qemu=$AGENT_INIT_TEST_CACHE/qemu-$other-static
 if [ ! -x "$qemu" ]; then
-	(
-		cd "$context"
-		apt-get update -qq >&2
-		apt-get download -qq qemu-user-static >&2
-		dpkg-deb --fsys-tarfile qemu-user-static_*.deb | tar -xf - --strip-components=3 "./usr/bin/qemu-$other-static"
-		mv "qemu-$other-static" "$qemu"
-	)
+	test/debian.sh download "$context" qemu-user-static
+	dpkg-deb --fsys-tarfile "$context"/qemu-user-static_*.deb >"$context/qemu.tar"
+	tar -xf "$context/qemu.tar" -C "$context" --strip-components=3 "./usr/bin/qemu-$other-static"
+	mv "$context/qemu-$other-static" "$qemu"
 fi
 
 export AGENT_INIT_MUST_RUN=1 AGENT_INIT_IMAGE=agent-init-test/agent-base AGENT_INIT_BINARIES="$context/base/bin" AGENT_INIT_QEMU="$qemu"

@@ -21,24 +21,6 @@ case ${1:-all} in
   *) echo "usage: prepare.sh base|lint|bench|peers|scorecard|all" >&2; exit 64 ;;
 esac
 
-missing=()
-for tool in $need; do
-  PATH=$PATH:/usr/sbin:/sbin command -v "$tool" >/dev/null || missing+=("${packages[$tool]}")
-done
-[ ${#missing[@]} -eq 0 ] && exit 0
-
-if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
-  echo "prepare.sh: please install: ${missing[*]}" >&2
-  exit 1
-fi
-echo "prepare.sh: installing ${missing[*]}" >&2
-# A server that is installed for a test is started by the test alone.
-policy=/usr/sbin/policy-rc.d
-if [ ! -e "$policy" ]; then
-  printf '#!/bin/sh\nexit 101\n' >"$policy"
-  chmod 0755 "$policy"
-  trap 'rm -f "$policy"' EXIT # which bash runs however it ends
-fi
-apt-get update -qq
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-case " ${missing[*]} " in *" openssh-server "*) update-rc.d ssh disable >/dev/null 2>&1 || true ;; esac
+pairs=()
+for tool in $need; do pairs+=("$tool:${packages[$tool]}"); done
+exec "$(dirname "$0")/debian.sh" install "${pairs[@]}"

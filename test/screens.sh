@@ -8,7 +8,6 @@ cd "$(dirname "$0")/.."
 
 AGENT_INIT_TEST_CACHE=${AGENT_INIT_TEST_CACHE:-${XDG_CACHE_HOME:-/var/cache}/agent-init-test}
 export AGENT_INIT_TEST_CACHE
-node=22.23.3
 clis=$(mktemp -d)
 trap 'rm -r "$clis"' EXIT
 trap 'exit 130' HUP INT TERM
@@ -20,18 +19,14 @@ unpack() {
 	tar -xzf "$2" -C "$clis/$1" --strip-components="$3" --no-same-owner
 }
 
-tarball=$AGENT_INIT_TEST_CACHE/agents/node-$node.tgz
-if [ ! -e "$tarball" ]; then
-	mkdir -p "${tarball%/*}"
-	packed=$(npm pack --silent --pack-destination "$clis" "node-linux-$(uname -m | sed 's/x86_64/x64/; s/aarch64/arm64/')@$node")
-	mv "$clis/$packed" "$tarball"
-fi
+tarball=$(test/npm.sh node)
 unpack node "$tarball" 1
 for agent in claude codex gemini opencode; do
 	case " ${AGENTS:-$agent} " in *" $agent"*) ;; *) continue ;; esac
 	levels=1
 	[ "$agent" != codex ] || levels=3
-	unpack "$agent" "$(images/fetch.sh "$agent")" "$levels"
+	package=$(images/fetch.sh "$agent")
+	unpack "$agent" "$package" "$levels"
 done
 chmod -R u=rwX,go=rX "$clis"
 

@@ -9,15 +9,19 @@
 set -eu
 
 cache=${AGENT_INIT_TEST_CACHE:-${XDG_CACHE_HOME:-/var/cache}/agent-init-test}
-packages=$cache/xtables-debs-$(uname -m)
+machine=$(uname -m)
+packages=$cache/xtables-debs-$machine
 
+# One at a time: whoever comes second finds them there.
+mkdir -p "$cache"
+exec 8>"$packages.lock"
+flock 8
 if [ ! -e "$packages/complete" ]; then
 	rm -rf "$packages"
 	mkdir -p "$packages"
-	apt-get update -qq >&2
 	# The machine is Debian 12, as is the image: its packages fit.
-	(cd "$packages" && apt-get download -qq iptables libip4tc2 libip6tc2 libmnl0 libnetfilter-conntrack3 \
-		libnfnetlink0 libnftnl11 libxtables12 netbase >&2)
+	"${0%/*}/debian.sh" download "$packages" iptables libip4tc2 libip6tc2 libmnl0 libnetfilter-conntrack3 \
+		libnfnetlink0 libnftnl11 libxtables12 netbase
 	touch "$packages/complete"
 fi
 

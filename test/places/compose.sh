@@ -13,7 +13,11 @@ trap 'exit 130' HUP INT TERM
 
 if [ ! -x "$plugin" ]; then
 	# The module excludes versions of others, so "go install module@version" does not take it.
-	source=$(cd "$context" && go mod download -json "github.com/docker/compose/v2@$compose" | sed -n 's/^.*"Dir": "\(.*\)".*/\1/p')
+	(cd "$context" && go mod download -json "github.com/docker/compose/v2@$compose") >"$context/module.json" || {
+		cat "$context/module.json" >&2
+		exit 1
+	}
+	source=$(sed -n 's/^.*"Dir": "\(.*\)".*/\1/p' "$context/module.json")
 	cp -r "$source" "$context/compose"
 	chmod -R u+w "$context/compose"
 	(cd "$context/compose" && CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -trimpath -buildvcs=false \
@@ -29,19 +33,19 @@ build() {
 cp -r images/crush "$context/crush"
 rm -rf "$context/crush/dist"
 version=$(sed -n 's/^ARG VERSION=//p' images/crush/Dockerfile)
-case $(uname -m) in aarch64) platform=arm64 ;; *) platform=x64 ;; esac
+machine=$(uname -m)
+case $machine in aarch64) platform=arm64 ;; *) platform=x64 ;; esac
 mkdir -p "$context/crush/dist" "$context/package/crush_Linux"
 install -m 0755 test/container/testdata/crush.sh "$context/package/crush_Linux/crush"
 tar -czf "$context/crush/dist/crush-$platform-$version.tgz" -C "$context/package" crush_Linux
 (cd "$context/crush/dist" && sha256sum ./*.tgz | sed 's|\./||') >"$context/crush/SHA256SUMS"
 build --build-arg BASE="$AGENT_INIT_IMAGE" -t agent-init-test/agent-crush-compose "$context/crush"
 
-packages=$AGENT_INIT_TEST_CACHE/tinyproxy-debs-$(uname -m)
+packages=$AGENT_INIT_TEST_CACHE/tinyproxy-debs-$machine
 if [ ! -e "$packages/complete" ]; then
 	rm -rf "$packages"
 	mkdir -p "$packages"
-	apt-get update -qq >&2
-	(cd "$packages" && apt-get download -qq tinyproxy-bin >&2)
+	test/debian.sh download "$packages" tinyproxy-bin
 	touch "$packages/complete"
 fi
 mkdir "$context/tinyproxy"

@@ -5,21 +5,11 @@ set -eu
 cd "$(dirname "$0")/../.."
 
 test/places/podman.sh
-missing=
-for tool in newuidmap:uidmap slirp4netns:slirp4netns rootlesskit:rootlesskit; do
-	command -v "${tool%%:*}" >/dev/null || missing="$missing ${tool##*:}"
-done
-if [ -n "$missing" ]; then
-	echo "rootless.sh: installing$missing" >&2
-	{
-		apt-get update -qq
-		# shellcheck disable=SC2086 # a list
-		DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y -qq --no-install-recommends $missing
-	} >&2
-fi
+test/debian.sh install newuidmap:uidmap slirp4netns:slirp4netns rootlesskit:rootlesskit
 # The script of Docker's that starts a rootless engine comes with docker.io, which test/engine.sh installs.
 PATH=$PATH:/usr/share/docker.io/contrib command -v dockerd-rootless.sh >/dev/null || {
 	echo "rootless.sh: there is no dockerd-rootless.sh: install Docker's package docker-ce-rootless-extras" >&2
 	exit 1
 }
-echo "AGENT_INIT_XTABLES_IMAGE=$(test/xtables-image.sh agent-init-test/agent-base agent-init-test/agent-base-xtables)"
+image=$(test/xtables-image.sh agent-init-test/agent-base agent-init-test/agent-base-xtables)
+echo "AGENT_INIT_XTABLES_IMAGE=$image"
