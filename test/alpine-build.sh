@@ -8,8 +8,7 @@ cd "$(dirname "$0")"
 here=$PWD
 work=$1
 
-./debian.sh install musl-gcc:musl-tools gcc:gcc make:make bzip2:bzip2 xz:xz-utils
-[ -e /usr/include/stdio.h ] || ./debian.sh install no-tool-of-its-own:libc6-dev
+./debian.sh install musl-gcc:musl-tools gcc:gcc /usr/include/stdio.h:libc6-dev make:make bzip2:bzip2 xz:xz-utils
 mkdir -p "$work/src" "$work/root"
 cd "$work/src"
 "$here/debian.sh" pool main/b/busybox/busybox_1.35.0.orig.tar.bz2 \

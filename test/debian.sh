@@ -2,7 +2,7 @@
 # debian.sh is how the tests get what is Debian's. Each way works where apt was never used, and beside other scripts that
 # use it. Debian's signatures verify what arrives.
 #
-#   debian.sh install TOOL:PACKAGE…         install the packages whose tool is not there; none of their servers starts
+#   debian.sh install TOOL:PACKAGE…         install the packages whose tool, or file, is not there; no server starts
 #   debian.sh archive                       print the archive that apt is configured for; DEBIAN_MIRROR names another
 #   debian.sh root DIR PACKAGE…             a minimal bookworm in DIR, with these packages
 #   debian.sh download DIR PACKAGE…         these packages' files alone, into DIR
@@ -39,7 +39,11 @@ get() {
 install_missing() {
 	missing=
 	for pair; do
-		PATH=$PATH:/usr/sbin:/sbin:/usr/lib/podman command -v "${pair%%:*}" >/dev/null || missing="$missing ${pair##*:}"
+		tool=${pair%%:*}
+		case $tool in
+		/*) [ -e "$tool" ] ;;
+		*) PATH=$PATH:/usr/sbin:/sbin:/usr/lib/podman command -v "$tool" >/dev/null ;;
+		esac || missing="$missing ${pair##*:}"
 	done
 	[ -n "$missing" ] || return 0
 	if [ "$user" -ne 0 ] || ! command -v apt-get >/dev/null; then
@@ -82,9 +86,8 @@ archive() {
 root() {
 	dir=$1
 	shift
-	"$0" install debootstrap:debootstrap
 	keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-	[ -e "$keyring" ] || "$0" install no-tool-of-its-own:debian-archive-keyring
+	"$0" install debootstrap:debootstrap "$keyring:debian-archive-keyring"
 	from=$("$0" archive)
 	packages=$(echo "$*" | tr ' ' ,)
 	PATH=$PATH:/usr/sbin:/sbin debootstrap --variant=minbase --keyring="$keyring" --force-check-gpg --include="$packages" bookworm "$dir" "$from"

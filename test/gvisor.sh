@@ -22,16 +22,21 @@ if [ ! -x "$runsc" ]; then
 	mv "$cache/gvisor-bin.part/runsc" "$runsc"
 fi
 
-machine=$(uname -m)
-root=$cache/gvisor-root-$machine
+tarball=$(test/base-root.sh)
+name=${tarball##*/}
+root=$cache/gvisor-root-${name%.tar}
 if [ ! -d "$root" ]; then
 	echo "gvisor.sh: making a root filesystem" >&2
 	mkdir "$cache/gvisor-root.part"
-	test/debian.sh root "$cache/gvisor-root.part" ca-certificates iptables >"$cache/gvisor-debootstrap.log" 2>&1 || {
-		tail -n 20 "$cache/gvisor-debootstrap.log" >&2
+	tar -xpf "$tarball" -C "$cache/gvisor-root.part"
+	test/debian.sh closure "$cache/gvisor-root.part/tmp/debs" "$cache/gvisor-root.part/var/lib/dpkg/status" iptables
+	# shellcheck disable=SC2016 # for the shell that is started
+	unshare --mount sh -euc 'mount --bind /dev "$1/dev" && chroot "$1" sh -c "dpkg -i /tmp/debs/*.deb"' sh \
+		"$cache/gvisor-root.part" >"$cache/gvisor-root.log" 2>&1 || {
+		tail -n 20 "$cache/gvisor-root.log" >&2
 		exit 1
 	}
-	rm -rf "$cache"/gvisor-root.part/var/cache/apt/archives/*.deb "$cache"/gvisor-root.part/var/lib/apt/lists/*
+	rm -rf "$cache/gvisor-root.part/tmp/debs"
 	# What Dockerfile.base makes for the agent's user.
 	mkdir -p "$cache/gvisor-root.part/home/agent" "$cache/gvisor-root.part/workspace"
 	chown 1000:1000 "$cache/gvisor-root.part/home/agent" "$cache/gvisor-root.part/workspace"

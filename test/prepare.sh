@@ -4,7 +4,7 @@
 set -euo pipefail
 
 declare -A packages=(
-  [ip]=iproute2 [nsenter]=util-linux [curl]=curl [shellcheck]=shellcheck [gcc]=gcc
+  [ip]=iproute2 [nsenter]=util-linux [curl]=curl [shellcheck]=shellcheck [gcc]=gcc [/usr/include/stdio.h]=libc6-dev
   [dnsmasq]=dnsmasq-base [dnsperf]=dnsperf [iptables]=iptables [ipset]=ipset [nft]=nftables
   [debootstrap]=debootstrap [npm]=npm [git]=git [python3]=python3 [tmux]=tmux [asciinema]=asciinema [sshd]=openssh-server
   [tini]=tini [dumb-init]=dumb-init [catatonit]=catatonit
@@ -17,7 +17,7 @@ case ${1:-all} in
   bench) need="ip nsenter curl dnsmasq dnsperf iptables ipset tini dumb-init tmux squid haproxy mitmdump" ;;
   peers) need="tini dumb-init catatonit" ;;
   scorecard) need="ip nsenter iptables ipset debootstrap" ;;
-  all) need="ip nsenter curl gcc shellcheck git debootstrap npm iptables ipset nft tmux python3 asciinema sshd" ;;
+  all) need="ip nsenter curl gcc /usr/include/stdio.h shellcheck git debootstrap npm iptables ipset nft tmux python3 asciinema sshd" ;;
   *) echo "usage: prepare.sh base|lint|bench|peers|scorecard|all" >&2; exit 64 ;;
 esac
 

@@ -1,6 +1,11 @@
 package lab
 
-import "github.com/agent-init/agent-init/internal/mustrun"
+import (
+	"strings"
+	"sync"
+
+	"github.com/agent-init/agent-init/internal/mustrun"
+)
 
 // TB is the part of testing.TB that the lab uses, so that a command can give
 // it another.
@@ -12,9 +17,47 @@ type TB interface {
 	Cleanup(func())
 }
 
-// Require skips the test unless the process is root, which the lab needs; where
-// AGENT_INIT_MUST_RUN=1 is set it fails instead.
+// Require is the beginning of a test that needs the lab. It skips the test
+// unless the process is root; where AGENT_INIT_MUST_RUN=1 is set it fails
+// instead. And it lets the test run beside others (testing.T.Parallel): each lab
+// has namespaces of its own, and its tests wait for most of their time. Subtests
+// run one after another, as they are written.
 func Require(tb mustrun.TB) {
 	tb.Helper()
 	mustrun.Root(tb)
+	decide(tb, func(t parallel) { t.Parallel() })
+}
+
+// Alone is Require for a test that must not run beside others. The reason is for
+// people to read: it names what of the machine the test has for itself.
+func Alone(tb mustrun.TB, reason string) {
+	tb.Helper()
+	if reason == "" {
+		tb.Fatalf("a test that runs alone says why")
+	}
+	decide(tb, func(parallel) {})
+	mustrun.Root(tb)
+}
+
+// parallel is what a *testing.T has besides a TB.
+type parallel interface {
+	Name() string
+	Parallel()
+	Cleanup(func())
+}
+
+// decided has the tests that run beside others or alone, by now: a test may ask
+// more than once, and testing.T must be told no more than once.
+var decided sync.Map
+
+func decide(tb mustrun.TB, do func(parallel)) {
+	t, ok := tb.(parallel)
+	if !ok || strings.Contains(t.Name(), "/") {
+		return
+	}
+	if _, before := decided.LoadOrStore(t, true); before {
+		return
+	}
+	t.Cleanup(func() { decided.Delete(t) })
+	do(t)
 }

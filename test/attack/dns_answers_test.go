@@ -346,7 +346,7 @@ func TestLabE13TTLAbuse(t *testing.T) {
 // TestLabE14StaleEntry waits out a real lease: an address is worth nothing once
 // its name has moved away, unless it was resolved again meanwhile (E16).
 func TestLabE14StaleEntry(t *testing.T) {
-	t.Parallel()
+	lab.Require(t)
 	w := confine(t, "*.cdn.test\n", lab.BoxOptions{})
 	stale, again := netip.MustParseAddr("45.30.14.1"), netip.MustParseAddr("45.30.14.2")
 	w.lab.DNS.Set("stale.cdn.test", lab.Answer{Addrs: []netip.Addr{stale}, TTL: 1})
@@ -437,7 +437,7 @@ func TestLabE16LeaseExtended(t *testing.T) {
 // TestLabE17PooledClient waits out a real lease: a client that keeps a
 // connection open may open more without asking DNS again.
 func TestLabE17PooledClient(t *testing.T) {
-	t.Parallel()
+	lab.Require(t)
 	w := confine(t, "*.cdn.test:8443\n", lab.BoxOptions{})
 	pool, idle := netip.MustParseAddr("45.30.17.1"), netip.MustParseAddr("45.30.17.2")
 	w.lab.DNS.Set("pool.cdn.test", lab.Answer{Addrs: []netip.Addr{pool}, TTL: 1})

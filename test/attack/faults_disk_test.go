@@ -46,7 +46,7 @@ func (w *world) unhealthy(why string) {
 // TestLabFaultLogDisk: a log that can't be written costs events and nothing else.
 // The status says so while it is the case, and the log how many there were.
 func TestLabFaultLogDisk(t *testing.T) {
-	t.Parallel()
+	lab.Require(t)
 	for name, inodes := range map[string]bool{"full": false, "no inodes": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -85,7 +85,7 @@ func TestLabFaultLogDisk(t *testing.T) {
 // TestLabFaultRuntimeDisk: without room for what it publishes the keeper goes on.
 // What it could not publish it does when there is room.
 func TestLabFaultRuntimeDisk(t *testing.T) {
-	t.Parallel()
+	lab.Require(t)
 	for name, inodes := range map[string]bool{"full": false, "no inodes": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -142,7 +142,7 @@ func (w *world) published() (names []string) {
 // TestLabFaultAgentFillsDisk: the agent, which shares the disk, can neither stop
 // the guard's successor nor open anything by leaving no room.
 func TestLabFaultAgentFillsDisk(t *testing.T) {
-	t.Parallel()
+	lab.Require(t)
 	w := confine(t, allowlist, lab.BoxOptions{ReadOnly: true})
 	if s, _ := w.status(); !strings.Contains(fmt.Sprint(s["audit"]), "/dev/shm/") {
 		t.Fatalf("proves nothing, the agent can't write where the log is: %v", s["audit"])
@@ -166,7 +166,7 @@ func TestLabFaultAgentFillsDisk(t *testing.T) {
 // TestLabFaultLogRemoved: the log goes on under its name, whatever a person does
 // to the file.
 func TestLabFaultLogRemoved(t *testing.T) {
-	t.Parallel()
+	lab.Require(t)
 	w := confine(t, allowlist, lab.BoxOptions{})
 	for i, do := range []string{
 		"rm /var/log/agent-init/audit.jsonl", "mv /var/log/agent-init/audit.jsonl /var/log/agent-init/mine",

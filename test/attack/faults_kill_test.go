@@ -78,7 +78,7 @@ func TestLabFaultKilledAtRandom(t *testing.T) {
 // on, as in a container that is paused or on a laptop that was closed, is not
 // taken for broken.
 func TestLabFaultSuspended(t *testing.T) {
-	t.Parallel()
+	lab.Require(t)
 	long := often(8*time.Second, 75*time.Second) // than a hung guard is given; than a lease of TTL 1 lasts
 	for what, stopped := range map[string]func(w *world) []inmate{
 		"keeper": func(w *world) []inmate { return []inmate{w.keeper()} },

@@ -147,7 +147,7 @@ func TestLabFaultSecondNetwork(t *testing.T) {
 // TestLabFaultXtablesLock: another program holds the lock of iptables. What is
 // asked for meanwhile fails, with the old policy in force, or waits; nobody hangs.
 func TestLabFaultXtablesLock(t *testing.T) {
-	t.Parallel()
+	lab.Require(t)
 	mustrun.Tool(t, "iptables-legacy")
 	l := newLab(t)
 	evilZone(l)

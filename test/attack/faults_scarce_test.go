@@ -73,7 +73,7 @@ func (w *world) demand(on bool) {
 // who pays for that, again and again; and if it is the guard that the kernel
 // takes, another one serves.
 func TestLabFaultMemory(t *testing.T) {
-	t.Parallel()
+	lab.Require(t)
 	l := newLab(t)
 	evilZone(l)
 	w := startIn(t, l, allowlist, lab.BoxOptions{}, onDemand("tail /dev/zero; echo >>/tmp/eaten")...)
@@ -99,7 +99,7 @@ func TestLabFaultMemory(t *testing.T) {
 // started too many, there is no guard, and nothing is open; and when there is
 // room the guard comes back.
 func TestLabFaultProcesses(t *testing.T) {
-	t.Parallel()
+	lab.Require(t)
 	l := newLab(t)
 	evilZone(l)
 	w := confineIn(t, l, allowlist, lab.BoxOptions{})
@@ -168,7 +168,7 @@ func TestLabFaultProcesses(t *testing.T) {
 // TestLabFaultDescriptors: with few descriptors fewer connections pass at once,
 // and names are answered all the same.
 func TestLabFaultDescriptors(t *testing.T) {
-	t.Parallel()
+	lab.Require(t)
 	for _, n := range []int{128, 256, 1024} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()

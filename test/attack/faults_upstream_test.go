@@ -33,7 +33,7 @@ func lie(edit func(*dns.Msg)) func(lab.Query) *dns.Msg {
 // error in time, nothing is opened that isn't the name's, denied names are denied
 // as ever, and when the servers are well so is everything.
 func TestLabFaultUpstream(t *testing.T) {
-	t.Parallel()
+	lab.Require(t)
 	var asked atomic.Int64
 	faults := map[string]lab.Answer{
 		"dead":           {Silent: true},

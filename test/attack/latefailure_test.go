@@ -11,7 +11,7 @@ import (
 // agent can't have what was asked for, doesn't go on being called ready.
 func TestLabLateFailure(t *testing.T) {
 	lab.Require(t)
-	t.Parallel()
+	lab.Require(t)
 	w := startIn(t, newLab(t), allowlist, lab.BoxOptions{}, "sleep", "infinity")
 	refused(t, w.root("agent-init", "run", "--session", "always", "--record", "/tmp/session.cast", "--", "echo", "started"), 64, "--record")
 	if s, code := w.status(); s["phase"] != "failed" || code == 0 {

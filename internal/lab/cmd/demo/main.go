@@ -27,8 +27,9 @@ func main() {
 	os.Exit(run())
 }
 
-func run() (code int) {
-	d := &demo{}
+func run() (code int) { return (&demo{agent: agent}).run() }
+
+func (d *demo) run() (code int) {
 	defer func() {
 		if r := recover(); r != nil && r != errStop {
 			panic(r)
@@ -36,7 +37,7 @@ func run() (code int) {
 		for i := len(d.cleanups) - 1; i >= 0; i-- {
 			d.cleanups[i]()
 		}
-		if d.failed {
+		if len(d.failed) > 0 {
 			code = 1
 		}
 	}()
@@ -51,23 +52,26 @@ func (d *demo) show() {
 	began := time.Now()
 	l := lab.New(d, lab.Options{})
 	l.DNS.SetAddrs("docs.ok.test", "45.30.0.10", "2a0f:30::10")
-	box := l.NewBox(lab.BoxOptions{
+	l.DNS.SetAddrs("*.evil.test", "45.30.66.6")
+	opts := lab.BoxOptions{
 		Binary: lab.Binary(d),
 		Files: []lab.File{
 			{Path: "/etc/agent-init/allowlist.txt", Data: []byte(allowlist)},
-			{Path: "/usr/local/bin/demo-agent", Data: agent, Mode: 0o755},
+			{Path: "/usr/local/bin/demo-agent", Data: d.agent, Mode: 0o755},
 		},
 		Env: []string{"ANTHROPIC_API_KEY=sk-ant-demo", "AGENT_INIT_LOG_LEVEL=info"},
-	})
-	fmt.Printf("The policy, /etc/agent-init/allowlist.txt:\n%s\n", indent(allowlist))
-	p := box.Start(lab.Cmd{Args: []string{"agent-init", "run", "--", "demo-agent"}})
-	fmt.Println("The container's PID 1 is: agent-init run -- demo-agent")
-	if !p.WaitOutput("the agent waits", 60*time.Second) {
-		r := p.Wait(time.Second)
-		d.Fatalf("the agent did not come to its end: exit %d\n%s%s", r.Code, r.Stdout, r.Stderr)
 	}
+	_, without := d.tries(l.NewBox(opts), "demo-agent")
+	d.possible(without)
+	l.DNS.Forget()
+
+	fmt.Printf("The policy, /etc/agent-init/allowlist.txt:\n%s\n", indent(allowlist))
+	box := l.NewBox(opts)
+	p, confined := d.tries(box, "agent-init", "run", "--", "demo-agent")
+	fmt.Println("The container's PID 1 is: agent-init run -- demo-agent")
 	fmt.Print(indent(steps(p.Stderr())))
-	fmt.Print(strings.Replace(p.Stdout(), "the agent waits\n", "", 1))
+	fmt.Printf("\nThe agent tries %d things. Without agent-init, in the same container, each of them works:\n", len(confined))
+	d.judge(without, confined)
 
 	fmt.Println("\nThe audit log, /var/log/agent-init/audit.jsonl, in short:")
 	log, err := box.ReadFile("/var/log/agent-init/audit.jsonl")
@@ -141,8 +145,9 @@ func indent(s string) string {
 
 // demo is the lab's idea of a test.
 type demo struct {
+	agent    []byte // the script
 	cleanups []func()
-	failed   bool
+	failed   []string
 }
 
 type stop struct{}
@@ -155,7 +160,7 @@ func (d *demo) Logf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, format+"\n", args...)
 }
 func (d *demo) Errorf(format string, args ...any) {
-	d.failed = true
+	d.failed = append(d.failed, fmt.Sprintf(format, args...))
 	d.Logf("demo: "+format, args...)
 }
 func (d *demo) Fatalf(format string, args ...any) {
