@@ -82,8 +82,11 @@ replace-with = "corp"
 [source.corp]
 registry = "sparse+https://cargo.corp.example/index/"
 END
+# Like the official images of Rust and Go, these begin PATH with a directory that everybody may write.
 variant rust "$rust" cargo <<'END'
 COPY config.toml /.cargo/config.toml
+RUN mkdir -p /usr/local/cargo/bin && chmod -R a+w /usr/local/cargo
+ENV PATH=/usr/local/cargo/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 END
 
 # Go as far as "go get" of a package without imports takes it.
@@ -94,7 +97,8 @@ cp "$root/go.env" "$root/VERSION" "$context/go/go/"
 cp -r "$root/pkg" "$context/go/go/pkg"
 variant go "$debian" go <<'END'
 COPY go /usr/local/go
-ENV PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+RUN mkdir -p /go/bin && chmod -R 1777 /go
+ENV PATH=/go/bin:/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     GOTOOLCHAIN=local GOPROXY=https://go.corp.example GOSUMDB=off
 END
 

@@ -1,10 +1,6 @@
 package container
 
-import (
-	"os"
-	"path/filepath"
-	"testing"
-)
+import "testing"
 
 // testImage checks what is in the images, without running agent-init.
 func testImage(t *testing.T, e *engine) {
@@ -40,53 +36,28 @@ func testImage(t *testing.T, e *engine) {
 		}
 	})
 	t.Run("base-with-a-user-and-privileged-files", func(t *testing.T) { testHostileBase(t, e) })
+	t.Run("base-with-a-writable-directory-first-on-path", func(t *testing.T) { testPathOfBase(t, e) })
 }
 
 // testHostileBase builds Dockerfile.base on an image that has its own uid 1000, setuid programs and
 // file capabilities: the build's own check passes only when all of it is gone.
 func testHostileBase(t *testing.T, e *engine) {
-	binary := filepath.Join(t.TempDir(), "agent-init")
-	holder := e.name(t)
-	e.must(t, "create", "--name", holder, e.base)
-	e.must(t, "cp", holder+":/usr/local/bin/agent-init", binary)
-
-	build := func(name, dockerfile string, files map[string]string, options ...string) {
-		t.Helper()
-		dir := t.TempDir()
-		for path, from := range files {
-			data, err := os.ReadFile(from)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(path)), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(dir, path), data, 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if dockerfile != "" {
-			if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte(dockerfile), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		e.must(t, args([]string{"build", "-q", "--network=none", "-t", name}, options, []string{dir})...)
-		t.Cleanup(func() { e.docker("image", "rm", "-f", name) })
-	}
-	hostile, made := e.unique(t), e.unique(t)
-	build(hostile, "FROM "+e.base+`
+	b := newBuilder(t, e)
+	hostile := b.image(`
 USER root
 RUN userdel agent && useradd --uid 1000 --create-home node && rm -r /workspace \
  && cp /bin/true /usr/local/bin/become && chmod 4755 /usr/local/bin/become \
  && cp /bin/true /usr/local/bin/raw && setcap cap_net_raw+ep /usr/local/bin/raw
 USER node
-`, nil)
+`)
 	if r := e.docker("run", "--rm", "--entrypoint=sh", hostile, "-c", "test -u /usr/local/bin/become && getcap /usr/local/bin/raw | grep -q cap_net_raw"); r.code != 0 {
 		t.Fatalf("the base is not hostile: %s%s", r.stdout, r.stderr)
 	}
-	build(made, "", map[string]string{"Dockerfile.base": "../../Dockerfile.base", "bin/agent-init": binary},
-		"-f", "../../Dockerfile.base", "--target=debian", "--build-arg=DEBIAN="+hostile)
-	r := e.docker("run", "--rm", "--network=none", "--entrypoint=sh", made, "-c",
+	made, r := b.base(hostile)
+	if r.code != 0 {
+		t.Fatalf("exit %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+	r = e.docker("run", "--rm", "--network=none", "--entrypoint=sh", made, "-c",
 		`test -z "$(find / -xdev -perm /6000)" && test -z "$(getcap /usr/local/bin/raw)" && test "$(id -u):$(id -un 1000)" = 0:agent && ! id node`)
 	if r.code != 0 {
 		t.Errorf("exit %d\n%s%s", r.code, r.stdout, r.stderr)

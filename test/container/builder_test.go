@@ -1,0 +1,69 @@
+package container
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// builder makes images with the binary that e.base has.
+type builder struct {
+	*testing.T
+	e      *engine
+	binary string
+}
+
+func newBuilder(t *testing.T, e *engine) *builder {
+	t.Helper()
+	b := &builder{t, e, filepath.Join(t.TempDir(), "agent-init")}
+	holder := e.name(t)
+	e.must(t, "create", "--name", holder, e.base)
+	e.must(t, "cp", holder+":/usr/local/bin/agent-init", b.binary)
+	return b
+}
+
+// image is e.base with further lines of a Dockerfile.
+func (b *builder) image(lines string) string {
+	b.Helper()
+	return b.from(b.e.base, lines)
+}
+
+// from is another image with further lines.
+func (b *builder) from(image, lines string) string {
+	b.Helper()
+	dir, name := b.TempDir(), b.e.unique(b.T)
+	b.write(filepath.Join(dir, "Dockerfile"), []byte("FROM "+image+"\n"+lines))
+	b.e.must(b.T, "build", "-q", "--network=none", "-t", name, dir)
+	b.Cleanup(func() { b.e.docker("image", "rm", "-f", name) })
+	return name
+}
+
+// base tries to make a base image out of another by Dockerfile.base.
+func (b *builder) base(image string) (name string, r result) {
+	b.Helper()
+	dir := b.TempDir()
+	data, err := os.ReadFile(b.binary)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.write(filepath.Join(dir, "bin", "agent-init"), data)
+	dockerfile, err := os.ReadFile("../../Dockerfile.base")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.write(filepath.Join(dir, "Dockerfile.base"), dockerfile)
+	name = b.e.unique(b.T)
+	r = b.e.docker("build", "-q", "--network=none", "-t", name, "-f", "../../Dockerfile.base", "--target=debian", "--build-arg=DEBIAN="+image, dir)
+	b.Cleanup(func() { b.e.docker("image", "rm", "-f", name) })
+	return name, r
+}
+
+func (b *builder) write(path string, data []byte) {
+	b.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		b.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o755); err != nil {
+		b.Fatal(err)
+	}
+}
