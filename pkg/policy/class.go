@@ -21,7 +21,7 @@ const (
 )
 
 // Classify returns the class of a. IPv4 addresses wrapped in IPv6 (mapped,
-// compatible, translated, NAT64, 6to4, Teredo) have the class of what is inside.
+// compatible, translated, NAT64, 6to4) have the class of what is inside.
 // An invalid address is Never.
 func Classify(a netip.Addr) Class {
 	if !a.IsValid() {
@@ -123,13 +123,13 @@ var (
 		{netip.MustParsePrefix("fe80::/10"), Private},
 		{netip.MustParsePrefix("fec0::/10"), Private}, // site-local, RFC 3879
 		{netip.MustParsePrefix("ff00::/8"), Never},
-		{netip.MustParsePrefix("2001::/32"), Public},    // Teredo: by what is inside
+		{teredo, Never}, // any IPv4 address may be inside
 		{netip.MustParsePrefix("2001:2::/48"), Private}, // RFC 5180
 		{netip.MustParsePrefix("2001:10::/28"), Never},  // ORCHID
 		{netip.MustParsePrefix("2001:20::/28"), Never},  // ORCHIDv2
 		{netip.MustParsePrefix("2000::/3"), Public},
 		{netip.MustParsePrefix("64:ff9b::/96"), Public},    // NAT64: by what is inside
-		{netip.MustParsePrefix("64:ff9b:1::/48"), Private}, // NAT64 of the site, RFC 8215
+		{siteNAT64, Private},                               // by what is inside, too
 		{netip.MustParsePrefix("::/96"), Public},           // compatible: by what is inside
 		{netip.MustParsePrefix("::ffff:0:0:0/96"), Public}, // translated: by what is inside
 		{netip.MustParsePrefix("::/0"), Never},             // not assigned to anything
@@ -150,8 +150,7 @@ func embedded(a netip.Addr) []netip.Addr {
 			return []netip.Addr{at(i, i+1, i+2, i+3)}
 		}
 	}
-	switch {
-	case siteNAT64.Contains(a):
+	if siteNAT64.Contains(a) {
 		// The site chooses the length of the prefix, so the address may stand in
 		// any of four places (RFC 6052, 2.2). The places that are not used read
 		// as 0.x.x.x, which says nothing.
@@ -162,13 +161,11 @@ func embedded(a netip.Addr) []netip.Addr {
 			}
 		}
 		return out
-	case teredo.Contains(a): // server, and client inverted
-		return []netip.Addr{at(4, 5, 6, 7), netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]})}
 	}
 	return nil
 }
 
 var (
 	siteNAT64 = netip.MustParsePrefix("64:ff9b:1::/48") // RFC 8215
-	teredo    = netip.MustParsePrefix("2001::/32")      // RFC 4380
+	teredo    = netip.MustParsePrefix("2001::/32")      // RFC 4380: two IPv4 addresses, one of them inverted
 )

@@ -43,7 +43,6 @@ func TestClassifyWrapped(t *testing.T) {
 	for _, inner := range []string{"169.254.169.254", "127.0.0.1", "10.1.2.3", "8.8.8.8", "224.0.0.1", "168.63.129.16", "100.64.1.1"} {
 		a := addr(inner).As4()
 		b := fmt.Sprintf("%02x%02x:%02x%02x", a[0], a[1], a[2], a[3])
-		inverted := fmt.Sprintf("%02x%02x:%02x%02x", ^a[0], ^a[1], ^a[2], ^a[3])
 		want := Classify(addr(inner))
 		for _, wrapped := range []string{
 			"::ffff:" + inner,
@@ -51,8 +50,6 @@ func TestClassifyWrapped(t *testing.T) {
 			"::ffff:0:" + inner,
 			"64:ff9b::" + inner,
 			"2002:" + b + "::1",
-			"2001:0:" + b + "::f7f7:f7f7", // the server; the client is 8.8.8.8
-			"2001:0:808:808::" + inverted, // the client
 		} {
 			if got := Classify(addr(wrapped)); got != want {
 				t.Errorf("%s, which wraps %s, is %v, want %v", wrapped, inner, got, want)
@@ -81,7 +78,7 @@ func TestNeverPrefixes(t *testing.T) {
 		}
 		return false
 	}
-	for _, s := range []string{"169.254.169.254", "168.63.129.16", "fd00:ec2::254", "64:ff9b::169.254.169.254", "2002:a9fe:a9fe::1", "64:ff9b::127.0.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255"} {
+	for _, s := range []string{"169.254.169.254", "168.63.129.16", "fd00:ec2::254", "64:ff9b::169.254.169.254", "2002:a9fe:a9fe::1", "64:ff9b::127.0.0.1", "2001:0:808:808::f7f7:f7f7", "0.0.0.0", "224.0.0.1", "255.255.255.255"} {
 		if !covers(addr(s)) {
 			t.Errorf("%s is not covered", s)
 		}

@@ -138,6 +138,7 @@ func (p *Policy) index() {
 	for _, name := range slices.Sorted(maps.Keys(p.hosts)) {
 		p.indexHost(name)
 	}
+	p.denyWrapped()
 	p.indexNames()
 }
 
@@ -150,6 +151,30 @@ func (p *Policy) indexHost(name string) {
 			r := p.allow.find(name, port)
 			p.hostAddr.add(block, r)
 			p.static = append(p.static, Static{block, port, r})
+		}
+	}
+}
+
+// denyWrapped denies the IPv4 addresses of deny rules wrapped in IPv6 too, where an
+// entry by address opens a block of such: those are judged by the kernel, which
+// can't look inside.
+func (p *Policy) denyWrapped() {
+	plain := p.denied
+	for _, w := range wrappers {
+		if !slices.ContainsFunc(p.static, func(s Static) bool { return s.Prefix.Overlaps(w) }) {
+			continue
+		}
+		for _, d := range plain {
+			if d.Prefix.Addr().Is4() {
+				p.denied = append(p.denied, Static{wrap(w, d.Prefix), d.Port, d.Rule})
+			}
+		}
+	}
+	for _, s := range p.static { // of a site's NAT64, only single addresses are
+		if siteNAT64.Overlaps(s.Prefix) {
+			if by := p.deniedAddr(s.Prefix.Addr(), s.Port); by != nil {
+				p.denied = append(p.denied, Static{s.Prefix, s.Port, by})
+			}
 		}
 	}
 }
@@ -245,7 +270,8 @@ func (p *Policy) Hosts(name string) []netip.Addr {
 // Denied and NeverPrefixes overrule them.
 func (p *Policy) Static() []Static { return p.static }
 
-// Denied returns the addresses that the policy denies.
+// Denied returns the addresses that the policy denies, in every form in which an
+// entry by address would open them.
 func (p *Policy) Denied() []Static { return p.denied }
 
 // Names returns a rule for each exact name that is allowed, in file order.

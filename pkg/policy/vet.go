@@ -93,6 +93,10 @@ func vetPrefix(p netip.Prefix) (f *fault, warning string, drop bool) {
 	}
 	class, partly := classOfPrefix(p)
 	switch {
+	case !p.IsSingleIP() && p.Overlaps(siteNAT64):
+		// Where an IPv4 address stands in it is the site's choice, so no rule for
+		// packets can leave a part out: metadata services, or what is denied.
+		return &fault{text: p.String(), message: "any IPv4 address may be behind this block, denied ones and metadata too: name single addresses"}, "", false
 	case class == Never:
 		return &fault{text: p.String(), message: "metadata, multicast and reserved addresses can't be allowed"}, "", false
 	case class == Loopback:

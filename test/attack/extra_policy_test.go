@@ -1,6 +1,7 @@
 package attack
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -43,4 +44,21 @@ func TestLabX34GroupOfRoot(t *testing.T) {
 		w.blocked("resolve", "ok2.test")
 		w.works("http", "https://ok.test/")
 	})
+}
+
+// TestLabX35DeniedInside: what is denied stays so inside of blocks of IPv6 that carry
+// IPv4, for entries by address, which the kernel holds alone.
+func TestLabX35DeniedInside(t *testing.T) {
+	w := confine(t, "[64:ff9b::]/96:443\n[2002::]/16:443\n!10.0.0.0/8\n!203.0.113.66\n", lab.BoxOptions{})
+	open := w.beside(lab.BoxOptions{})
+	for _, a := range []string{"64:ff9b::10.0.0.1", "64:ff9b::203.0.113.66", "2002:a00:1::1", "2002:cb00:7142::1"} {
+		w.refused(open, toward(netip.MustParseAddr(a).String()), "tcp", target(a, 443))
+		if r := w.root("agent-init", "explain", target(a, 443)); !strings.Contains(r.Stdout, "denied by the policy") {
+			t.Errorf("explain: %s", r)
+		}
+	}
+	w.sealed(notGuards)
+	for _, a := range []string{"64:ff9b::203.0.113.67", "2002:cb00:7143::1"} {
+		w.works("tcp", target(a, 443))
+	}
 }
