@@ -7,7 +7,8 @@
 // the HTTP request heads, and connects onward to that original address (it
 // resolves nothing) only if the name is valid, the policy allows it on that port
 // and the address is leased to that very name. Every byte is handed over
-// unchanged, TLS is not broken, no certificate authority is needed. What fails
+// unchanged but for a few fields of HTTP. TLS is not broken, no certificate
+// authority is needed. What fails
 // the test is reset at once; an HTTP request gets a 403 that says why. Both are
 // recorded.
 //
@@ -18,7 +19,8 @@
 // section 4.1.4), must repeat it. An Encrypted ClientHello extension passes
 // if the outer name does: real ones and GREASE look alike. Port 80 carries
 // HTTP/1.0 and 1.1 in the strictest reading of RFC 9112, so that no two readers
-// can disagree where a request ends or whom it is for. HTTP/2 is refused there,
+// can disagree where a request ends or whom it is for. Nothing follows a request with a
+// body on its connection, because servers may overlook the body. HTTP/2 is refused there,
 // and so are Upgrade and CONNECT, unless the policy has a word for them. Expect:
 // 100-continue is answered by the gate itself and not passed on, because servers
 // disagree about what follows it.
@@ -46,8 +48,7 @@
 // than the hello did (domain fronting), an HTTP/2 client may use one connection
 // for every name of the certificate, and ECH may hide an inner name from all but
 // the provider of an allowed outer one. Where that matters, don't allow names
-// on providers that serve strangers under the same address. A server that
-// breaks RFC 9112 itself may find requests where no one else does.
+// on providers that serve strangers under the same address.
 //
 // A redirected connection is accepted before the server was asked, so a server
 // that refuses connections shows as a reset, not as a refusal to connect.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"time"
 
@@ -93,6 +94,9 @@ func (x *exchange) request(began func()) (*judged, error) {
 		r.offers = nil
 	}
 	text := r.head(c.from.held()[:n])
+	if r.last() {
+		text = closing(text)
+	}
 	c.from.take(n)
 	var d ruling
 	if r.method == "CONNECT" {
@@ -142,8 +146,11 @@ func (x *exchange) requests(r *judged) error {
 		if err != nil {
 			return err
 		}
-		if raw {
+		switch {
+		case raw:
 			return c.from.forward(x.up, untilEnd)
+		case r.last(): // what was sent meanwhile is for another connection
+			return c.from.discard()
 		}
 		r, err = x.request(func() {
 			c.client.SetReadDeadline(time.Now().Add(c.s.config.Limits.HeadTime))
@@ -178,7 +185,7 @@ func (x *exchange) pass(r *judged) (raw bool, err error) {
 		}
 		x.waiting.resume()
 	}
-	if !x.waiting.push(asked{r.method, r.offers}) {
+	if !x.waiting.push(asked{r.method, r.offers, r.last()}) {
 		return false, &writeError{errFinished}
 	}
 	err = write(x.up, r.text)
@@ -232,19 +239,25 @@ func (x *exchange) responses(server *source) error {
 		case r.status == 101:
 			return refusedSwitch
 		}
-		if err := x.respond(server, n, r); err != nil {
+		if err := x.respond(server, n, r, to); err != nil {
 			return err
 		}
 	}
 }
 
 // respond passes one response on, of which the head has n bytes.
-func (x *exchange) respond(server *source, n int, r response) error {
+func (x *exchange) respond(server *source, n int, r response, to asked) error {
 	if r.length == untilEnd {
 		x.waiting.end()
 		return server.forward(x.down, untilEnd)
 	}
-	if err := server.forward(x.down, int64(n)); err != nil {
+	if to.last && !r.interim() {
+		text := closing(server.held()[:n])
+		server.take(n)
+		if err := write(x.down, text); err != nil {
+			return err
+		}
+	} else if err := server.forward(x.down, int64(n)); err != nil {
 		return err
 	}
 	err := forwardBody(server, x.down, r.length)
@@ -256,9 +269,13 @@ func (x *exchange) respond(server *source, n int, r response) error {
 	case err != nil:
 		return err
 	}
-	if !r.interim() {
-		x.waiting.pop()
-		x.c.unclaim()
+	if r.interim() {
+		return nil
+	}
+	x.waiting.pop()
+	x.c.unclaim()
+	if to.last {
+		return io.EOF
 	}
 	return nil
 }

@@ -16,9 +16,11 @@ type message struct {
 	end   int  // offset behind it, in what was passed on
 	whole bool // and not a part of it
 	offer bool // of another protocol
+	last  bool // of its connection
 }
 
-// passed does what the gate does with the requests in in, without judging hosts.
+// passed does what the gate does with the requests in in, without judging hosts, and
+// goes on behind a body.
 func passed(in io.Reader) (out []byte, messages []message) {
 	src := sourceOf(nil)
 	src.feed = in
@@ -35,10 +37,14 @@ func passed(in io.Reader) (out []byte, messages []message) {
 		if r.droppable() {
 			r.offers = nil
 		}
-		b.Write(r.head(src.held()[:n]))
+		head := r.head(src.held()[:n])
+		if r.last() {
+			head = closing(head)
+		}
+		b.Write(head)
 		src.take(n)
 		err = forwardBody(src, &b, r.length)
-		messages = append(messages, message{r.host, b.Len(), err == nil, r.switches()})
+		messages = append(messages, message{r.host, b.Len(), err == nil, r.switches(), r.last()})
 		if err != nil || r.switches() {
 			return b.Bytes(), messages
 		}
@@ -88,6 +94,9 @@ func FuzzRequest(f *testing.F) {
 			}
 			if offer != m.offer {
 				t.Fatalf("net/http sees %v, the gate %v", q.Header, m)
+			}
+			if m.last && !q.Close {
+				t.Fatalf("net/http would wait for another request: %q", out)
 			}
 			want, _ := canonical(m.host)
 			if got, ok := canonical(got); !ok || got != want {

@@ -346,7 +346,7 @@ func TestHTTPExpect(t *testing.T) {
 	io.WriteString(c, "body")
 	c.CloseWrite()
 	io.ReadAll(b)
-	if s := <-got; s != "POST / HTTP/1.1\r\nHost: ok.test\r\nContent-Length: 4\r\n\r\nbody" {
+	if s := <-got; s != "POST / HTTP/1.1\r\nHost: ok.test\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbody" {
 		t.Errorf("the server got %q", s)
 	}
 }
@@ -357,7 +357,7 @@ func TestE50Chunks(t *testing.T) {
 	head := "POST / HTTP/1.1\r\nHost: ok.test\r\nTransfer-Encoding: chunked\r\n\r\n"
 	for _, body := range []string{
 		"5\nEVILx\r\n0\r\n\r\n", "5 \r\nEVILx\r\n0\r\n\r\n", "0x5\r\nEVILx\r\n", "+5\r\nEVILx\r\n", "\r\nEVIL", "g\r\nEVIL",
-		"5;a\rb\r\nEVILx\r\n", "5;a\x00\r\nEVIL", "1000000000000000\r\nEVIL", "5;" + strings.Repeat("a", maxChunkLine) + "\r\nEVIL",
+		"5;a\rb\r\nEVILx\r\n", "5;x /EVIL HTTP/1.1\r\nhello\r\n", "5 ;x\r\nEVILx\r\n", "5;x\t=EVIL\r\n", "5;x=\" /EVIL\"\r\nhello\r\n", "5;x=/EVIL\r\nhello\r\n", "5;a\x00\r\nEVIL", "1000000000000000\r\nEVIL", "5;" + strings.Repeat("a", maxChunkLine) + "\r\nEVIL",
 		"0\r\nHost: EVIL\r\n\r\n", "0\r\nContent-Length: 5\r\nEVIL: x\r\n\r\n", "0\r\n EVIL\r\n\r\n",
 		"0\r\nX: " + strings.Repeat("EVIL", maxTrailer/4) + "\r\n\r\n", "2\r\nabEVIL\r\n0\r\n\r\n", "2\r\nab\nEVIL\r\n",
 		strings.Repeat("1;"+strings.Repeat("a", 200)+"\r\nx\r\n", 30) + "4\r\nEVIL\r\n0\r\n\r\n",

@@ -30,6 +30,7 @@ type pipeline struct {
 type asked struct {
 	method string
 	offers []string // of an upgrade
+	last   bool     // nothing is passed on behind it
 }
 
 func newPipeline(interrupt func()) *pipeline {
