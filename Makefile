@@ -13,6 +13,9 @@ FILTER_LAB   = ^TestLab(Spine|ExitCode|Works|Inbound|Fault(Guard|Tampering)|Mode
 # What of the lab tries the network from inside of a box that is confined already, and so runs in each mode. The
 # privileges of the agent are agent-init's in "run" only; E20 is about files of the agent's own container.
 MODE_LAB     = ^TestLab(Spine|Works|Inbound|Fault(Guard|Hijack)|Gate|Grant$$|E(0|1|2|3|4|5[0-5]|67F|68|72|7[45])|X(0[124-8]|1[89]|2[0-26]))
+LAB          = test-lab-nftables test-lab-xtables-nft test-lab-xtables-legacy test-lab-up test-lab-sidecar
+# How many tests of the lab are under way at once: most of them wait.
+PARALLEL    ?= 6
 BASE_IMAGE  ?= debian:bookworm-slim
 BUILD_BASE   = docker build -f Dockerfile.base --target debian --build-arg VERSION=$(VERSION)
 PLACES       = docker compose devcontainer podman rootless kubernetes
@@ -48,29 +51,39 @@ demo: build
 	@$(GO) run ./internal/lab/cmd/demo
 
 ## test: everything: unit tests, network lab, containers (needs root; installs what it lacks)
-test: test-prepare test-unit test-lab test-lab-modes test-container test-images test-agents test-places
+test:
+	@test/run.sh test-unit $(LAB) test-container test-images test-agents test-places
 
 test-prepare:
 	@test/prepare.sh all
+
+# Compiled once, and not by several at once.
+test-compile: build
+	CGO_ENABLED=1 $(GO) test -race -run '^$$' ./...
+	$(GO) test -run '^$$' ./test/...
 
 ## test-unit: the tests that need no root, with the race detector
 test-unit:
 	CGO_ENABLED=1 $(GO) test -race -skip '^(TestKernel|TestLab|TestContainer)' ./...
 
 ## test-lab: real netfilter, DNS and TLS in network namespaces, over each packet filter (needs root)
-test-lab: build
-	CGO_ENABLED=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -race -count=1 -p 1 -timeout 30m -run '^(TestKernel|TestLab)' ./...
-	for backend in xtables-nft xtables-legacy; do \
-		CGO_ENABLED=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init AGENT_INIT_TEST_BACKEND=$$backend \
-			$(GO) test -race -count=1 -timeout 30m -run '$(FILTER_LAB)' ./test/attack || exit 1; \
-	done
+test-lab: test-lab-nftables test-lab-xtables-nft test-lab-xtables-legacy
+
+# The race detector sees the lab and the packages; the program under test runs on its own, so that one time is enough.
+test-lab-nftables: build
+	CGO_ENABLED=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -race -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m -run '^(TestKernel|TestLab)' ./...
+
+# What of the lab is about the packet filter, over iptables.
+test-lab-xtables-nft test-lab-xtables-legacy: test-lab-%: build
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init AGENT_INIT_TEST_BACKEND=$* \
+		$(GO) test -count=1 -parallel $(PARALLEL) -timeout 60m -run '$(FILTER_LAB)' ./test/attack
 
 ## test-lab-modes: the attacks on the network again, where agent-init confines by up and by sidecar (needs root)
-test-lab-modes: build
-	for mode in up sidecar; do \
-		AGENT_INIT_BIN=$(CURDIR)/bin/agent-init AGENT_INIT_TEST_MODE=$$mode \
-			$(GO) test -count=1 -timeout 30m -run '$(MODE_LAB)' -skip 'E20|E23Late' ./test/attack || exit 1; \
-	done
+test-lab-modes: test-lab-up test-lab-sidecar
+
+test-lab-up test-lab-sidecar: test-lab-%: build
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init AGENT_INIT_TEST_MODE=$* \
+		$(GO) test -count=1 -parallel $(PARALLEL) -timeout 60m -run '$(MODE_LAB)' -skip 'E20|E23Late' ./test/attack
 
 ## stress: the faults and the load of the lab, and an attack, for as long as it takes to believe them: half an hour (needs root)
 stress: build
@@ -170,5 +183,5 @@ clean:
 help:
 	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build stress release reproducible demo test test-prepare test-unit test-lab test-lab-modes test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard man publish clean help image \
+.PHONY: build stress release reproducible demo test test-prepare test-compile test-unit test-lab test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard man publish clean help image \
 	image-base $(VARIANTS:%=image-%) $(AGENTS:%=image-%)

@@ -155,7 +155,7 @@ func (c *capture) mark() error {
 	select {
 	case <-ch:
 		return nil
-	case <-time.After(10 * time.Second):
+	case <-time.After(Patience):
 		return errors.New("marker frame doesn't arrive: capture is deaf")
 	}
 }

@@ -173,7 +173,7 @@ func (d *DNS) barrier() error {
 		}
 		select {
 		case <-ch:
-		case <-time.After(10 * time.Second):
+		case <-time.After(Patience):
 			return errors.New("dns barrier: server doesn't read")
 		}
 	}

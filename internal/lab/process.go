@@ -20,6 +20,11 @@ import (
 	"github.com/agent-init/agent-init/internal/netns"
 )
 
+// Patience is how long is waited for what has to happen before a test fails for
+// want of it. It is no measure of anything: on a loaded machine a test takes longer,
+// and does not fail.
+const Patience = 90 * time.Second
+
 // Cmd is a command to run in a box.
 type Cmd struct {
 	Args     []string
@@ -30,7 +35,7 @@ type Cmd struct {
 	Stdin    string   // what can be read from standard input
 	TTY      *os.File // the slave of a terminal: takes the place of all three descriptors
 
-	// Timeout kills the command; 0 is 30 s. Start has none.
+	// Timeout kills the command; 0 is twice Patience. Start has none.
 	Timeout time.Duration
 }
 
@@ -74,10 +79,10 @@ func (p *Process) Stdout() string { return p.out.String() }
 // Stderr returns what the process has written to standard error so far.
 func (p *Process) Stderr() string { return p.err.String() }
 
-// Wait waits for the end; after timeout (0: 30 s) it kills the process.
+// Wait waits for the end; after timeout (0: twice Patience) it kills the process.
 func (p *Process) Wait(timeout time.Duration) Result {
 	if timeout == 0 {
-		timeout = 30 * time.Second
+		timeout = 2 * Patience
 	}
 	t := time.NewTimer(timeout)
 	defer t.Stop()
@@ -94,9 +99,9 @@ func (p *Process) Wait(timeout time.Duration) Result {
 }
 
 // WaitOutput waits until stdout and stderr together contain text; it reports
-// whether they did before the process ended or timeout passed.
+// whether they did before the process ended or timeout, or Patience, passed.
 func (p *Process) WaitOutput(text string, timeout time.Duration) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), max(timeout, Patience))
 	defer cancel()
 	for {
 		changed := p.out.changed()

@@ -175,7 +175,7 @@ func (b *Box) kill() error {
 	select {
 	case <-p.done:
 		return nil
-	case <-time.After(10 * time.Second):
+	case <-time.After(Patience):
 		return fmt.Errorf("%s doesn't end", b.name)
 	}
 }

@@ -85,7 +85,7 @@ func (p *plug) connect(internet, box *netns.NS) error {
 }
 
 func waitUp(name string) error {
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		link, err := netlink.LinkByName(name)
 		if err != nil {
 			return fmt.Errorf("find link %s: %w", name, err)

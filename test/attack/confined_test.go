@@ -73,7 +73,7 @@ func startIn(t *testing.T, l *lab.Lab, list string, opts lab.BoxOptions, args ..
 
 func (w *world) ready() {
 	w.Helper()
-	if r := w.root("agent-init", "wait", "--timeout", "20s"); r.Code != 0 {
+	if r := w.root("agent-init", "wait", "--timeout", lab.Patience.String()); r.Code != 0 {
 		w.Fatalf("not ready: %s\nagent-init said: %s%s", r, w.agent.Stdout(), w.agent.Stderr())
 	}
 }
@@ -107,7 +107,7 @@ func (w *world) blocked(args ...string) lab.Poke {
 // wanted.
 func (w *world) works(args ...string) lab.Poke {
 	w.Helper()
-	p := w.poke(args...)
+	p := w.poke(append([]string{"-patient"}, args...)...)
 	if !p.OK {
 		w.Errorf("does not work: %v: %s", args, p)
 	}
@@ -203,10 +203,10 @@ func (w *world) status() (map[string]any, int) {
 	return s, r.Code
 }
 
-// eventually tries until ok, or until the time is over. The time is how long a
-// failure takes, and no measure of anything.
+// eventually tries until ok, or until the time is over: limit or lab.Patience, what
+// is longer. The time is how long a failure takes, and no measure of anything.
 func eventually(limit time.Duration, ok func() bool) bool {
-	for deadline := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(max(limit, lab.Patience)); ; time.Sleep(20 * time.Millisecond) {
 		if ok() {
 			return true
 		}

@@ -42,7 +42,7 @@ func (w *world) open(opts lab.BoxOptions) *lab.Box {
 // then its failure elsewhere would prove nothing.
 func (w *world) possible(open *lab.Box, args ...string) lab.Poke {
 	w.Helper()
-	p := open.Poke(lab.AgentUID, args...)
+	p := open.Poke(lab.AgentUID, append([]string{"-patient"}, args...)...)
 	if !p.OK {
 		w.Errorf("fails without agent-init too: %v: %s", args, p)
 	}

@@ -23,7 +23,7 @@ func pace(p lab.Poke) string {
 // test unless each was answered.
 func (w *world) ask(n, c int, name string) lab.Poke {
 	w.Helper()
-	p := w.poke("dns", "-timeout", "5s", "-n", fmt.Sprint(n), "-c", fmt.Sprint(c), at(lab.Upstream4, 53), name, "A")
+	p := w.poke("-patient", "dns", "-n", fmt.Sprint(n), "-c", fmt.Sprint(c), at(lab.Upstream4, 53), name, "A")
 	if !p.OK {
 		w.Errorf("not all were answered: %s", p)
 	}

@@ -92,6 +92,9 @@
 //	                         and prints what each operation prints
 //	without-netlink PROTO CMD…  becomes the command, where no netlink socket of protocol PROTO can be opened; "all": of none
 //
+// "poke -patient OP …" waits a minute wherever OP would wait for less, by default or by its -timeout: for what has to
+// work, however slow the machine is.
+//
 // A new operation is a func(args) (detail, error) and a line in the table ops.
 package main
 
@@ -133,17 +136,21 @@ func usage(format string, args ...any) error {
 }
 
 func main() {
-	if len(os.Args) == 2 && os.Args[1] == "obey" {
+	args := os.Args[1:]
+	if len(args) == 1 && args[0] == "obey" {
 		obey()
 		return
 	}
-	if len(os.Args) < 2 || ops()[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: poke OP [flags] ARG…; see the command's documentation")
+	if patient() {
+		args = args[1:]
+	}
+	if len(args) < 1 || ops()[args[0]] == nil {
+		fmt.Fprintln(os.Stderr, "usage: poke [-patient] OP [flags] ARG…; see the command's documentation")
 		os.Exit(2)
 	}
-	name := os.Args[1]
+	name := args[0]
 	begin := time.Now()
-	d, err := ops()[name](os.Args[2:])
+	d, err := ops()[name](args[1:])
 	result := map[string]any{"op": name, "ok": err == nil, "err": "", "errno": "", "detail": d,
 		"ms": float64(time.Since(begin).Microseconds()) / 1000}
 	if errors.Is(err, errUsage) || errors.Is(err, flag.ErrHelp) {
@@ -168,11 +175,19 @@ func parse(fs *flag.FlagSet, args []string, n int) ([]string, error) {
 	if err := fs.Parse(args); err != nil {
 		return nil, usage("%v", err)
 	}
+	if f := fs.Lookup("timeout"); f != nil && patient() {
+		if given, err := time.ParseDuration(f.Value.String()); err == nil && given < time.Minute {
+			_ = fs.Set("timeout", time.Minute.String())
+		}
+	}
 	if fs.NArg() < n {
 		return nil, usage("%s needs %d arguments", fs.Name(), n)
 	}
 	return fs.Args(), nil
 }
+
+// patient says whether what is tried has to work.
+func patient() bool { return len(os.Args) > 1 && os.Args[1] == "-patient" }
 
 func flags(name string) *flag.FlagSet { return flag.NewFlagSet(name, flag.ContinueOnError) }
 
