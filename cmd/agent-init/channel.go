@@ -25,7 +25,7 @@ const (
 	opPolicy                    // keeper: a new policy, as a memfd beside the message; guard: taken, or not
 	opDirect                    // guard: may this address be connected to, on this port, unseen? keeper: yes, leased to name or by itself, or err
 	opOwner                     // guard: which process has the socket open whose inode is number? keeper: pid and, as text, its name, or err
-	opFlush                     // keeper: write down what you hold back; guard: done
+	opProbing                   // keeper: a self-test begins, its plan as a memfd beside the message, or without one: it has ended; guard: noted
 	opRequest                   // guard: the agent proposes a grant; keeper: its number, or err and why
 )
 

@@ -13,7 +13,12 @@ import (
 
 // readDrops records what the kernel tells of refused packets, until ctx ends.
 func (g *guard) readDrops(ctx context.Context, record audit.Recorder) {
-	err := firewall.ReadDrops(ctx, os.NewFile(fdDrops, "drops"), func(d firewall.Drop) { g.drops.Add(1); record(dropEvent(d)) })
+	err := firewall.ReadDrops(ctx, os.NewFile(fdDrops, "drops"), func(d firewall.Drop) {
+		if !g.probing.triesAddr(d.Dst.Addr()) {
+			g.drops.Add(1)
+		}
+		record(dropEvent(d))
+	})
 	if ctx.Err() == nil {
 		// Blind, but no less sealed: the kernel goes on refusing.
 		g.log.Error("refusals are no longer logged", "error", err)

@@ -103,6 +103,8 @@ type denials struct {
 	Count uint64        `json:"count"`
 	First time.Time     `json:"first,omitzero"`
 	Last  []audit.Event `json:"last"` // the latest, oldest first
+
+	ahead []audit.Event // addresses that the guard took out of an answer before the agent asked
 }
 
 // shownDenials is how many of the last denials are kept.
@@ -136,7 +138,7 @@ func explainSubject(p published, s subject, now time.Time) explanation {
 		e.Allowed = e.Allowed && v.Allowed
 		e.Ports = append(e.Ports, v)
 	}
-	err := e.Denied.read(p.auditFile(), s)
+	err := e.Denied.read(p.auditFile(), s, p.probe)
 	if p.state == nil && errors.Is(err, fs.ErrNotExist) {
 		err = nil // nothing was ever denied here
 	}
@@ -189,7 +191,7 @@ func (e explanation) lineFor(p *policy.Policy, s subject) string {
 		return ""
 	}
 	// It is allowed, but what it resolves to is not.
-	for _, d := range e.Denied.Last {
+	for _, d := range append(e.Denied.ahead, e.Denied.Last...) {
 		a, err := netip.ParseAddr(d.IP)
 		if err == nil && d.Kind == audit.DNS && policy.Classify(a) == policy.Private && len(p.Admit(s.name, a)) == 0 {
 			return s.name + " private"
@@ -199,7 +201,7 @@ func (e explanation) lineFor(p *policy.Policy, s subject) string {
 }
 
 // read collects what the log has about s.
-func (d *denials) read(file string, s subject) error {
+func (d *denials) read(file string, s subject, probe ofProbe) error {
 	want := []byte(s.name)
 	if s.addr.IsValid() {
 		want = []byte(s.addr.String())
@@ -209,7 +211,10 @@ func (d *denials) read(file string, s subject) error {
 			return true
 		}
 		e, err := audit.Decode(line)
-		if err != nil || !denied(e) || e.Kind == audit.Grant || s.port.Number != 0 && e.Port != 0 && e.Port != s.port.Number {
+		if err == nil && e.Asker == audit.ByGuard && e.Kind == audit.DNS && e.IP != "" && e.Name == s.name && len(d.ahead) < shownDenials {
+			d.ahead = append(d.ahead, e)
+		}
+		if err != nil || !probe.theAgents(e) || e.Kind == audit.Grant || s.port.Number != 0 && e.Port != 0 && e.Port != s.port.Number {
 			return true
 		}
 		if s.addr.IsValid() && e.IP != s.addr.String() || !s.addr.IsValid() && e.Name != s.name {

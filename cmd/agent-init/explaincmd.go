@@ -134,6 +134,12 @@ func eventLine(e audit.Event) string {
 // processOf is who caused an event, as far as it is known.
 func processOf(e audit.Event) string {
 	switch {
+	case e.Asker == audit.ByGuard:
+		return "the guard"
+	case e.Asker == audit.BySelfTest:
+		return "the self-test"
+	case e.Asker == audit.ByOutside:
+		return "somebody outside"
 	case e.Comm != "":
 		return fmt.Sprintf("%s (%d)", clean(e.Comm), e.PID)
 	case e.PID != 0 && e.UID != nil:

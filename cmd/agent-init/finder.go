@@ -20,7 +20,8 @@ import (
 type finder struct {
 	sockets *sockowner.Finder
 	ask     func(context.Context, message) (message, error)
-	pace    pace
+	pace    pace          // of refusals
+	slow    pace          // of what is allowed, which must not use up the other
 	turn    chan struct{} // of asking the keeper, which looks for one at a time
 
 	mu     sync.Mutex
@@ -37,6 +38,8 @@ type foundProcess struct {
 const (
 	findBurst   = 100
 	findEvery   = 20 * time.Millisecond // and then one in this time
+	slowBurst   = 50
+	slowEvery   = 100 * time.Millisecond
 	findTime    = 20 * time.Millisecond // that the keeper may take
 	findRest    = time.Second           // after a keeper that took longer
 	recentFor   = 5 * time.Second
@@ -44,12 +47,22 @@ const (
 )
 
 func newFinder(sockets *sockowner.Finder, ask func(context.Context, message) (message, error)) *finder {
-	return &finder{sockets: sockets, ask: ask, pace: pace{burst: findBurst, every: findEvery}, turn: make(chan struct{}, 1), recent: map[uint32]foundProcess{}}
+	return &finder{sockets: sockets, ask: ask, pace: pace{burst: findBurst, every: findEvery}, slow: pace{burst: slowBurst, every: slowEvery}, turn: make(chan struct{}, 1), recent: map[uint32]foundProcess{}}
 }
 
-func (f *finder) find(network string, local, remote netip.AddrPort) *audit.Process {
+// refused finds who is refused something.
+func (f *finder) refused(network string, local, remote netip.AddrPort) *audit.Process {
+	return f.find(&f.pace, network, local, remote)
+}
+
+// allowed finds who is let through.
+func (f *finder) allowed(network string, local, remote netip.AddrPort) *audit.Process {
+	return f.find(&f.slow, network, local, remote)
+}
+
+func (f *finder) find(limit *pace, network string, local, remote netip.AddrPort) *audit.Process {
 	now := time.Now()
-	if !f.pace.take(now) {
+	if !limit.take(now) {
 		return nil
 	}
 	proto := uint8(unix.IPPROTO_TCP)

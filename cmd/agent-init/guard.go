@@ -89,7 +89,7 @@ type guard struct {
 	gate     *gateway.Server
 	servers  []netip.AddrPort // of resolv.conf
 	known    *known
-	flush    func() // what is held back of the log
+	probing  probing
 	log      *slog.Logger
 
 	drops, leases, leaseNanos atomic.Uint64
@@ -117,13 +117,13 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	}
 	limiter := audit.NewLimiter(sink.record)
 	defer limiter.Flush()
-	g.flush = limiter.Flush
 	go limiter.Run(ctx)
 	in, err := inheritListeners(c.Families)
 	if err != nil {
 		return err
 	}
-	if err := g.makeServers(c, limiter.Record); err != nil {
+	record := func(e audit.Event) { limiter.Record(g.probing.mark(e)) }
+	if err := g.makeServers(c, record); err != nil {
 		return err
 	}
 	requests, err := g.openRequests(c.AgentUID)
@@ -138,7 +138,7 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	go func() { cancel(g.gate.Serve(ctx, in.gate)) }()
 	go func() { cancel(requests(ctx)) }()
 	if !c.Reduced {
-		go g.readDrops(ctx, limiter.Record)
+		go g.readDrops(ctx, record)
 	}
 	if err := g.channel.send(message{op: opReady}, nil); err != nil {
 		return fmt.Errorf("tell the keeper: %w", err)
@@ -181,23 +181,26 @@ func newGuard(c guardConfig) (*guard, error) {
 
 // makeServers makes the resolver and the name gate. Neither serves yet.
 func (g *guard) makeServers(c guardConfig, record audit.Recorder) error {
-	find := audit.Nobody
+	find, findAllowed := audit.Nobody, audit.Nobody
 	if !c.Reduced {
-		find = newFinder(sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag")), g.ask).find
+		f := newFinder(sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag")), g.ask)
+		find, findAllowed = f.refused, f.allowed
 	}
 	ups, err := upstreams(g.policy.Load(), c.Servers)
 	if err != nil {
 		return err
 	}
 	g.resolver, err = resolver.New(resolver.Config{
-		Policy: g.policy.Load, Upstreams: ups, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admit, Record: record, Find: find, Log: g.log,
+		Policy: g.policy.Load, Upstreams: ups, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admit, Record: record, Find: find, FindAllowed: findAllowed, Log: g.log,
+		Aside:   g.probing.tries,
 		Monitor: c.Monitor, Stream: c.Reduced,
 	})
 	if err != nil {
 		return err
 	}
 	gc := gateway.Config{
-		Policy: g.policy.Load, Held: g.held, Monitor: c.Monitor, Record: record, Find: find, Log: g.log, Limits: gateway.Limits{Connections: maxRelays},
+		Policy: g.policy.Load, Held: g.held, Monitor: c.Monitor, Record: record, Find: find, FindAllowed: findAllowed, Log: g.log, Limits: gateway.Limits{Connections: maxRelays},
+		Aside: g.probing.triesEither,
 	}
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil {

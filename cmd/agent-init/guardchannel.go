@@ -33,9 +33,11 @@ func (g *guard) serveChannel(ctx context.Context) error {
 			}
 		case opPing:
 			err = g.channel.send(message{op: opPong, id: m.id, stats: g.stats()}, nil)
-		case opFlush:
-			g.flush()
-			err = g.channel.send(message{op: opFlush, id: m.id}, nil)
+		case opProbing:
+			if e := g.probing.adoptPlan(file); e != nil {
+				g.log.Error("taking the plan of the self-test", "error", e)
+			}
+			err = g.channel.send(message{op: opProbing, id: m.id}, nil)
 		case opAhead:
 			g.prefetch(ctx, g.policy.Load(), ahead(m.id))
 		case opPolicy:

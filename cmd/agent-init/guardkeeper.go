@@ -213,9 +213,7 @@ func (g *guardKeeper) readAudit(conn *net.UnixConn) {
 		if err != nil || n == 0 {
 			return
 		}
-		if e := audit.Untrusted(buf[:n]); !g.keeper.probing.caused(e) {
-			g.keeper.record(e)
-		}
+		g.keeper.record(audit.Untrusted(buf[:n]))
 	}
 }
 

@@ -45,22 +45,6 @@ func (g *guardKeeper) expect() (ch *channel, id uint32, taken chan struct{}) {
 	return g.live, g.sent, taken
 }
 
-// flush has the guard write down what it holds back of the log, and waits for
-// that, but not for long.
-func (g *guardKeeper) flush() {
-	ch, id, taken := g.expect()
-	if ch == nil {
-		return
-	}
-	if err := ch.send(message{op: opFlush, id: id}, nil); err != nil {
-		return // the guard has ended, with all that it held
-	}
-	select {
-	case <-taken:
-	case <-time.After(takePatience):
-	}
-}
-
 func (g *guardKeeper) noteTaken(id uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -81,6 +65,6 @@ func (g *guardKeeper) awaitTaken(taken <-chan struct{}) {
 	select {
 	case <-taken:
 	case <-time.After(takePatience):
-		g.keeper.log.Warn("the guard is late to take the new policy")
+		g.keeper.log.Warn("the guard is late to take what it was told")
 	}
 }

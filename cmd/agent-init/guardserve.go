@@ -48,7 +48,7 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *channel) error {
 				return errors.New("the guard could not take the new policy")
 			}
 			g.noteTaken(m.id)
-		case opFlush:
+		case opProbing:
 			g.noteTaken(m.id)
 		case opRequest:
 			answer(func() message { return g.keeper.requested(m) })

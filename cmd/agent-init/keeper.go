@@ -46,7 +46,7 @@ type keeper struct {
 	guard      *guardKeeper
 	sessions   *sessionKeeper // nil: no session
 	ledger     *ledger
-	probing    probing
+	proving    sync.Mutex         // one self-test at a time
 	diag       *os.File           // where the guard looks sockets up
 	scanner    *sockowner.Scanner // nil: processes can't be looked at
 	scans      pace

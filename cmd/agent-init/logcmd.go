@@ -14,12 +14,13 @@ import (
 
 func logCommand() command {
 	return command{
-		name: "log", alone: true, synopsis: "[-f] [--denied] [--since TIME] [--json]",
+		name: "log", alone: true, synopsis: "[-f] [--denied] [--all] [--since TIME] [--json]",
 		summary: "show what was allowed and denied",
 		example: "agent-init log -f --denied",
 		flags: func(fs *flag.FlagSet) {
 			fs.Bool("f", false, "follow: show what is added, until it is interrupted")
 			fs.Bool("denied", false, "only what was denied, or would be in enforce mode")
+			fs.Bool("all", false, "the lines of the self-test as well")
 			fs.String("since", "", "only what is younger than `TIME`: a duration (10m), start (of agent-init), or RFC 3339")
 			fs.Bool("json", false, "print the lines of the log as they are")
 		},
@@ -31,7 +32,7 @@ func logCommand() command {
 			}
 			return showLog(ctx, e, logView{
 				file: file, since: since, follow: isSet(fs, "f"),
-				denied: isSet(fs, "denied"), json: isSet(fs, "json"),
+				denied: isSet(fs, "denied"), all: isSet(fs, "all"), json: isSet(fs, "json"),
 			})
 		},
 	}
@@ -68,6 +69,7 @@ type logView struct {
 	file                 string
 	since                time.Time
 	follow, denied, json bool
+	all                  bool // the self-test's as well
 }
 
 func showLog(ctx context.Context, e environment, v logView) error {
@@ -75,7 +77,7 @@ func showLog(ctx context.Context, e environment, v logView) error {
 	var last uint64
 	show := func(line []byte) bool {
 		event, err := audit.Decode(line)
-		if err != nil || event.Time.Before(v.since) || v.denied && !denied(event) {
+		if err != nil || event.Time.Before(v.since) || v.denied && !denied(event) || !v.all && event.Asker == audit.BySelfTest {
 			return w.err == nil
 		}
 		last = event.Seq

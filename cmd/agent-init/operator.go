@@ -20,11 +20,12 @@ const (
 
 // The verbs of the sockets.
 const (
-	verbAllow   = "allow"
-	verbDeny    = "deny"
-	verbEnd     = "end"
-	verbRequest = "request"
-	verbReload  = "reload"
+	verbAllow    = "allow"
+	verbDeny     = "deny"
+	verbEnd      = "end"
+	verbRequest  = "request"
+	verbReload   = "reload"
+	verbSelfTest = "selftest"
 )
 
 // openSockets makes the sockets before there is a guard to serve the second.
@@ -102,6 +103,8 @@ func (k *keeper) serveControl(ctx context.Context, p control.Peer, r control.Req
 		return k.put(ctx, grantDeny, p, r)
 	case verbEnd:
 		return k.end(ctx, p, r)
+	case verbSelfTest:
+		return k.proveAgain(ctx, p)
 	case verbReload:
 		if err := k.reload(ctx); err != nil {
 			reply := refusalOf(err) // which has its own remedy

@@ -38,11 +38,16 @@ const callTime = 30 * time.Second
 // call asks at one of the sockets of the runtime directory, and reads the answer
 // into out. A refusal is the fault that it says.
 func call(ctx context.Context, socket string, r control.Request, out any) error {
+	return callFor(ctx, callTime, socket, r, out)
+}
+
+// callFor is call by somebody who waits that long.
+func callFor(ctx context.Context, patience time.Duration, socket string, r control.Request, out any) error {
 	dir, err := findRuntimeDir()
 	if err != nil {
 		return notRunning(err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTime)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	reply, err := control.Call(ctx, filepath.Join(string(dir), socket), r)
 	switch {
@@ -51,7 +56,7 @@ func call(ctx context.Context, socket string, r control.Request, out any) error 
 	case errors.Is(err, fs.ErrPermission):
 		return faultf(exitPrivilege, "run it as root (docker exec -u root); the agent can only ask: agent-init request", "only root may change what is allowed")
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		return faultf(exitFailure, "see agent-init status", "nobody answers: agent-init does not run, or is still starting")
+		return faultf(exitFailure, "see agent-init status", "%w", errNobodyAnswers)
 	case err != nil:
 		return faultf(exitFailure, "see agent-init status", "%w", err)
 	case !reply.OK:

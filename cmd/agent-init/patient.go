@@ -224,10 +224,11 @@ func mountedSockets(mountinfo string, env map[string]string) []string {
 // readLog collects what was denied since the start.
 func (p *patient) readLog() {
 	file, started := auditFile()
+	probe := probesOf()
 	names, stripped := map[string]bool{}, map[string]bool{}
 	_ = audit.Lines(file, func(line []byte) bool { // without a log there is nothing to find in it
 		e, err := audit.Decode(line)
-		if err != nil || e.Time.Before(started) || !denied(e) || e.Kind != audit.DNS || len(names) > 100_000 {
+		if err != nil || e.Time.Before(started) || !denied(e) || e.Asker != audit.ByGuard && !probe.theAgents(e) || e.Kind != audit.DNS || len(names) > 100_000 {
 			return true
 		}
 		names[e.Name] = true

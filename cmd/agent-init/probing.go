@@ -1,19 +1,28 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
+	"io"
 	"net/netip"
+	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
-// probing keeps the refusals that the keeper's own self-test provokes out of the
-// audit log, where each start would otherwise look like an attack. Only what the
-// plan tries is left out, and only while it is being tried: the agent can't
-// start a self-test of the keeper's.
+// probing tells what a self-test provokes from what the agent does: each start
+// would otherwise look like an attack, and each self-test of a person's like a
+// wish of the agent's. The keeper says when a self-test begins and ends, so the
+// agent can't say that of its own doings. Only what the plan tries is a probe's,
+// only meanwhile, and only if no other process was found to do it: a probe can't
+// be looked into, so nobody finds it.
 type probing struct {
+	active atomic.Bool // it may have ended; else nobody needs the lock
+
 	mu    sync.Mutex
 	names map[string]bool
 	addrs map[netip.Addr]bool
@@ -30,6 +39,15 @@ func (p *probing) begin(plan selftest.Plan) {
 	for _, name := range plan.Denied {
 		p.names[name] = true
 	}
+	for _, list := range [][]selftest.Target{plan.Block, plan.Required, plan.Reach} {
+		for _, t := range list {
+			if a, err := netip.ParseAddr(t.Name); err == nil {
+				p.addrs[a] = true
+			} else {
+				p.names[t.Name] = true
+			}
+		}
+	}
 	for _, list := range [][]netip.AddrPort{plan.DNS, plan.TCP, plan.UDP, plan.Metadata} {
 		for _, a := range list {
 			p.addrs[a.Addr()] = true
@@ -39,6 +57,7 @@ func (p *probing) begin(plan selftest.Plan) {
 		p.addrs[a] = true
 	}
 	p.until = time.Now().Add(selfTestTime)
+	p.active.Store(true)
 }
 
 func (p *probing) end() {
@@ -47,17 +66,75 @@ func (p *probing) end() {
 	p.until = time.Now().Add(settling)
 }
 
-// caused says whether the self-test is what e is about.
-func (p *probing) caused(e audit.Event) bool {
+// tries says whether a self-test is under way that tries name.
+func (p *probing) tries(name []byte) bool {
+	return p.active.Load() && p.has(func() bool { return p.names[string(name)] })
+}
+
+// triesAddr says whether a self-test is under way that tries a.
+func (p *probing) triesAddr(a netip.Addr) bool {
+	return p.active.Load() && p.has(func() bool { return p.addrs[a.Unmap()] })
+}
+
+// triesEither is both, for a connection to name at a.
+func (p *probing) triesEither(name string, a netip.Addr) bool {
+	return p.active.Load() && p.has(func() bool { return p.names[name] || p.addrs[a.Unmap()] })
+}
+
+func (p *probing) has(look func() bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if e.Verdict != audit.Deny || time.Now().After(p.until) {
+	if time.Now().After(p.until) {
+		p.active.Store(false)
 		return false
 	}
-	if e.Kind == audit.DNS {
-		return p.names[e.Name]
+	return look()
+}
+
+// mark says in e that a probe has caused it, if one has.
+func (p *probing) mark(e audit.Event) audit.Event {
+	if !p.active.Load() || e.Asker != audit.Agent || e.PID != 0 {
+		return e
 	}
 	a, err := netip.ParseAddr(e.IP)
-	atGate := e.Kind == audit.Connect || e.Kind == audit.HTTP // in the reduced form
-	return err == nil && (e.Kind == audit.Drop || atGate) && p.addrs[a]
+	if e.Name != "" && p.tries([]byte(e.Name)) || err == nil && p.triesAddr(a) {
+		e.Asker = audit.BySelfTest
+	}
+	return e
+}
+
+// adoptPlan begins a self-test by the plan in file, or ends it if there is none.
+func (p *probing) adoptPlan(file *os.File) error {
+	if file == nil {
+		p.end()
+		return nil
+	}
+	var plan selftest.Plan
+	if err := json.NewDecoder(io.LimitReader(file, maxBundle)).Decode(&plan); err != nil {
+		return err
+	}
+	p.begin(plan)
+	return nil
+}
+
+// announce tells the guard which self-test begins, or with nil that it has ended,
+// and waits until the guard knows, but not for long.
+func (g *guardKeeper) announce(plan *selftest.Plan) error {
+	ch, id, taken := g.expect()
+	if ch == nil {
+		return errors.New("there is no guard")
+	}
+	var f *os.File
+	if plan != nil {
+		var err error
+		if f, err = memfd("selftest-plan", plan); err != nil {
+			return err
+		}
+		defer f.Close()
+	}
+	if err := ch.send(message{op: opProbing, id: id}, f); err != nil {
+		return err
+	}
+	g.awaitTaken(taken)
+	return nil
 }

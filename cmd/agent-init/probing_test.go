@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -8,34 +9,67 @@ import (
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
+// TestProbing: while a self-test is under way, what it tries is told from what
+// somebody else was seen to do.
 func TestProbing(t *testing.T) {
 	var p probing
 	own := audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: "example.com"}
-	if p.caused(own) {
-		t.Error("hides an event before any self-test")
+	if p.mark(own).Asker != audit.Agent || p.tries([]byte("example.com")) {
+		t.Error("an event before any self-test is a probe's")
 	}
-	p.begin(selftest.DefaultPlan("example.com"))
+	plan := selftest.DefaultPlan("example.com")
+	plan.Required = []selftest.Target{{Name: "llm.example", Port: 443}, {Name: "192.0.2.7", Port: 443}}
+	p.begin(plan)
 	for name, tc := range map[string]struct {
 		event audit.Event
 		want  bool
 	}{
-		"probed name":       {own, true},
-		"probed address":    {audit.Event{Kind: audit.Drop, Verdict: audit.Deny, IP: "169.254.169.254"}, true},
-		"probed gate":       {audit.Event{Kind: audit.Connect, Verdict: audit.Deny, IP: "1.1.1.1"}, true},
-		"other at the gate": {audit.Event{Kind: audit.Connect, Verdict: audit.Deny, IP: "192.0.2.1"}, false},
-		"another name":      {audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: "evil.example"}, false},
-		"another address":   {audit.Event{Kind: audit.Drop, Verdict: audit.Deny, IP: "192.0.2.1"}, false},
-		"allowed":           {audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Name: "example.com"}, false},
-		"fault":             {audit.Event{Kind: audit.Guard, Verdict: audit.Fault}, false},
-		"no address at all": {audit.Event{Kind: audit.Drop, Verdict: audit.Deny}, false},
+		"probed name":            {own, true},
+		"probed address":         {audit.Event{Kind: audit.Drop, Verdict: audit.Deny, IP: "169.254.169.254"}, true},
+		"probed gate":            {audit.Event{Kind: audit.Connect, Verdict: audit.Deny, IP: "1.1.1.1"}, true},
+		"required name":          {audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Name: "llm.example"}, true},
+		"required address":       {audit.Event{Kind: audit.Connect, Verdict: audit.Allow, IP: "192.0.2.7"}, true},
+		"by a process":           {audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: "example.com", PID: 7, Comm: "curl"}, false},
+		"the guard's own":        {audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Name: "llm.example", Asker: audit.ByGuard}, false},
+		"other at the gate":      {audit.Event{Kind: audit.Connect, Verdict: audit.Deny, IP: "192.0.2.1"}, false},
+		"another name":           {audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: "evil.example"}, false},
+		"another address":        {audit.Event{Kind: audit.Drop, Verdict: audit.Deny, IP: "192.0.2.1"}, false},
+		"no address and no name": {audit.Event{Kind: audit.Drop, Verdict: audit.Deny}, false},
 	} {
-		if got := p.caused(tc.event); got != tc.want {
+		if got := p.mark(tc.event).Asker == audit.BySelfTest; got != tc.want {
 			t.Errorf("%s: got %v", name, got)
 		}
 	}
+	if !p.tries([]byte("llm.example")) || !p.triesAddr(netip.MustParseAddr("::ffff:1.1.1.1")) {
+		t.Error("counts a probe")
+	}
 	p.end()
 	p.until = time.Now().Add(-time.Second)
-	if p.caused(own) {
-		t.Error("hides an event after the self-test")
+	if p.mark(own).Asker != audit.Agent || p.tries([]byte("example.com")) {
+		t.Error("an event after the self-test is a probe's")
+	}
+}
+
+// TestOfProbe: what a self-test in a shell of the agent's tried is no wish of the
+// agent's, and the same from another program is.
+func TestOfProbe(t *testing.T) {
+	probe := probesIn(selftest.DefaultPlan("example.com"))
+	for name, tc := range map[string]struct {
+		event audit.Event
+		want  bool
+	}{
+		"by agent-init":    {audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: "example.com", PID: 9, Comm: "agent-init"}, false},
+		"by nobody known":  {audit.Event{Kind: audit.Drop, Verdict: audit.Deny, IP: "1.1.1.1", Port: 443, Proto: "tcp"}, false},
+		"by curl":          {audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: "example.com", PID: 9, Comm: "curl"}, true},
+		"another port":     {audit.Event{Kind: audit.Drop, Verdict: audit.Deny, IP: "1.1.1.1", Port: 22, Proto: "tcp"}, true},
+		"another name":     {audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: "new.example"}, true},
+		"of the self-test": {audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: "x.example", Asker: audit.BySelfTest}, false},
+		"of the guard":     {audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: "x.example", Asker: audit.ByGuard}, false},
+		"from outside":     {audit.Event{Kind: audit.Drop, Verdict: audit.Deny, IP: "192.0.2.1", Asker: audit.ByOutside}, false},
+		"allowed":          {audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Name: "new.example"}, false},
+	} {
+		if got := probe.theAgents(tc.event); got != tc.want {
+			t.Errorf("%s: got %v", name, got)
+		}
 	}
 }

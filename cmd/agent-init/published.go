@@ -35,6 +35,7 @@ type published struct {
 	dir    string // of the policy's files
 	state  *state // nil: no keeper has published any
 	leases leasesReport
+	probe  ofProbe
 }
 
 // readPublished reads what the keeper has published; without one, the files of
@@ -52,7 +53,7 @@ func readPublished(dir string) (published, error) {
 		}
 		return published{policy: p, dir: dir}, nil
 	}
-	out := published{state: &state{}}
+	out := published{state: &state{}, probe: probesOf()}
 	if err := run.read(statusFile, out.state); err != nil {
 		return out, notRunning(err)
 	}

@@ -33,7 +33,7 @@ func selftestCommand() command {
 		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			asJSON := isSet(fs, "json")
 			if os.Geteuid() == 0 {
-				return selftestAsAgent(asJSON)
+				return selftestAsRoot(ctx, e, asJSON)
 			}
 			return probe(ctx, e, asJSON)
 		},
@@ -126,7 +126,10 @@ func probe(ctx context.Context, e environment, asJSON bool) error {
 	if err := dir.read(probesFile, &plan); err != nil {
 		return notRunning(err)
 	}
-	report := selftest.Run(ctx, plan)
+	return showReport(e, selftest.Run(ctx, plan), asJSON)
+}
+
+func showReport(e environment, report selftest.Report, asJSON bool) error {
 	if asJSON {
 		if err := json.NewEncoder(e.stdout).Encode(report); err != nil {
 			return err
@@ -150,7 +153,12 @@ func notRunning(err error) *fault {
 const selfTestTime = time.Minute
 
 // runSelfTest runs the probes in a process that has exactly what the agent has.
-func (k *keeper) runSelfTest(ctx context.Context) (selftest.Report, error) {
+// Beside an agent that runs, nobody sees what it writes but the keeper.
+func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside bool) (selftest.Report, error) {
+	if err := k.guard.announce(&plan); err != nil {
+		k.log.Warn("the log will take the self-test for the agent's doing", "error", err)
+	}
+	defer func() { _ = k.guard.announce(nil) }() // a guard that has ended knows of no self-test
 	r, w, err := os.Pipe()
 	if err != nil {
 		return selftest.Report{}, err
@@ -158,7 +166,10 @@ func (k *keeper) runSelfTest(ctx context.Context) (selftest.Report, error) {
 	defer r.Close()
 	o := spawnOptions{spec: k.agentSpec(), stdout: w, stderr: os.Stderr}
 	o.spec.Argv, o.spec.Dir = []string{selfExe, probeName, "--json"}, "/"
-	if os.Getpid() != 1 { // else there is no agent yet
+	if beside {
+		o.stderr = nil
+	}
+	if beside || os.Getpid() != 1 { // else there is no agent yet
 		exe, err := unreadableSelf()
 		if err != nil {
 			return selftest.Report{}, err
@@ -210,7 +221,9 @@ var knownNames = map[string][]string{
 // selfTestPlan is what the policy promises: nothing that it allows is among
 // what must be blocked.
 func (k *keeper) selfTestPlan() selftest.Plan {
+	k.mu.Lock()
 	p := k.policy
+	k.mu.Unlock()
 	var denied []string
 	for _, name := range notAllowed {
 		if !p.Lookup(name).Allowed {

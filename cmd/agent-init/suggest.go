@@ -46,6 +46,7 @@ const maxLeftOut = 100_000
 // suggester collects denials.
 type suggester struct {
 	policy  *policy.Policy
+	probe   ofProbe
 	names   map[netip.Addr]string // that an address was seen under
 	lines   map[string]*suggestion
 	denied  map[string]*suggestion
@@ -55,7 +56,7 @@ type suggester struct {
 
 func newSuggester(p published) *suggester {
 	s := &suggester{
-		policy: p.policy, names: map[netip.Addr]string{}, lines: map[string]*suggestion{}, denied: map[string]*suggestion{},
+		policy: p.policy, probe: p.probe, names: map[netip.Addr]string{}, lines: map[string]*suggestion{}, denied: map[string]*suggestion{},
 		more: map[string]bool{}, presets: presetPolicies(presets()),
 	}
 	for _, n := range p.leases.Names {
@@ -88,7 +89,7 @@ func (s *suggester) add(e audit.Event) {
 	if err == nil && e.Kind == audit.DNS && e.Name != "" {
 		s.names[a] = e.Name
 	}
-	if !denied(e) {
+	if !s.probe.theAgents(e) {
 		return
 	}
 	port := policy.Port{Proto: policy.TCP, Number: e.Port}

@@ -86,6 +86,11 @@ func guardMaySay(e Event) error {
 	if e.Enforce != "" && e.Enforce != Deny {
 		return fmt.Errorf("verdict %q of enforce", string(e.Enforce))
 	}
+	switch e.Asker {
+	case Agent, ByGuard, BySelfTest, ByOutside:
+	default:
+		return fmt.Errorf("asker %q", string(e.Asker))
+	}
 	return nil
 }
 
@@ -104,6 +109,7 @@ func (e Event) capped() Event {
 	e.Kind = Kind(capText(string(e.Kind), maxWord))
 	e.Verdict = Verdict(capText(string(e.Verdict), maxWord))
 	e.Enforce = Verdict(capText(string(e.Enforce), maxWord))
+	e.Asker = Asker(capText(string(e.Asker), maxWord))
 	e.Name = capText(e.Name, maxText)
 	e.IP = capText(e.IP, maxWord)
 	e.Proto = capText(e.Proto, maxWord)

@@ -37,6 +37,17 @@ const (
 	Fault Verdict = "fault" // something broke; what it guards is sealed
 )
 
+// Asker says on whose behalf something was asked, if not on the agent's.
+type Asker string
+
+// The askers. Counters, explain and suggest know the agent's events alone.
+const (
+	Agent      Asker = ""         // or any other process of the container
+	ByGuard    Asker = "guard"    // the guard itself, which resolves ahead what the policy names
+	BySelfTest Asker = "selftest" // a probe of the self-test
+	ByOutside  Asker = "outside"  // somebody beyond the container's network, who connects to it
+)
+
 // Event is one line of the audit log. Seq and Time are set by Log. A line
 // stands for 1+Suppressed events, so that no count is ever lost.
 type Event struct {
@@ -51,6 +62,7 @@ type Event struct {
 	Proto      string    `json:"proto,omitempty"`
 	Rule       string    `json:"rule,omitempty"` // file:line of the deciding rule
 	Reason     string    `json:"reason,omitempty"`
+	Asker      Asker     `json:"by,omitempty"` // who asked; empty: the agent
 	UID        *uint32   `json:"uid,omitempty"`
 	PID        int       `json:"pid,omitempty"`
 	Comm       string    `json:"comm,omitempty"`

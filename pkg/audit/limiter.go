@@ -20,7 +20,7 @@ const (
 )
 
 // Limiter stands before a Recorder and keeps a flood from filling the log: the
-// first few events of a key (kind, verdict, name, address, port, protocol; of
+// first few events of a key (kind, verdict, asker, name, address, port, protocol; of
 // events about agent-init itself also the uid and how the reason begins) in a
 // minute pass, the others are counted, and the last of them is recorded with the
 // count. Above that each kind and verdict of traffic has a rate limit of its own,
@@ -43,6 +43,7 @@ type Limiter struct {
 type class struct {
 	kind             Kind
 	verdict, enforce Verdict
+	asker            Asker
 }
 
 type key struct {
@@ -57,7 +58,7 @@ type key struct {
 
 // keyOf returns what e is limited by.
 func keyOf(e Event) key {
-	k := key{class: class{e.Kind, e.Verdict, e.Enforce}, name: e.Name, ip: e.IP, proto: e.Proto, port: e.Port}
+	k := key{class: class{e.Kind, e.Verdict, e.Enforce, e.Asker}, name: e.Name, ip: e.IP, proto: e.Proto, port: e.Port}
 	if !e.Kind.traffic() {
 		k.what, k.uid = gist(e.Reason), -1
 		if e.UID != nil {
@@ -262,7 +263,7 @@ func (l *Limiter) sweep(all bool) {
 	for c, b := range l.classes {
 		if b.held.count > 0 {
 			e := b.held.take()
-			out = append(out, Event{Kind: c.kind, Verdict: c.verdict, Enforce: c.enforce, Suppressed: e.Suppressed,
+			out = append(out, Event{Kind: c.kind, Verdict: c.verdict, Enforce: c.enforce, Asker: c.asker, Suppressed: e.Suppressed,
 				Reason: "flood: too many different events to show each"})
 		}
 	}

@@ -49,8 +49,13 @@ type Config struct {
 	Record audit.Recorder
 
 	// Find says who has made a connection that is refused, before it is cut:
-	// behind it, the client may be gone. Nil finds nobody.
-	Find audit.Finder
+	// behind it, the client may be gone. FindAllowed says it of connections that
+	// are passed on, beside them. Nil finds nobody.
+	Find, FindAllowed audit.Finder
+
+	// Aside says that connections to name, or to addr, are not the clients' own doing
+	// now, and not to be counted. Nil counts all.
+	Aside func(name string, addr netip.Addr) bool
 
 	Log    *slog.Logger // nil discards
 	Limits Limits
@@ -116,6 +121,9 @@ func (c *Config) setDefaults() error {
 	}
 	if c.Find == nil {
 		c.Find = audit.Nobody
+	}
+	if c.FindAllowed == nil {
+		c.FindAllowed = audit.Nobody
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

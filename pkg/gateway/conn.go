@@ -41,7 +41,9 @@ type conn struct {
 	over   bool
 	result audit.Verdict
 	reason string
-	by     *audit.Process // who has made it, if that was worth finding out
+	by     *audit.Process // who has made it
+
+	finding sync.WaitGroup // for by, of a connection that is passed on
 }
 
 // newConn returns a conn with one user.
@@ -112,7 +114,9 @@ func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
 	c.subj = r
 	c.mu.Unlock()
 	if r.enforce != "" {
-		c.findOut()
+		c.findOut(c.s.config.Find)
+	} else {
+		c.finding.Go(func() { c.findOut(c.s.config.FindAllowed) })
 	}
 	server, err := c.s.config.Dial(ctx, c.to)
 	if err != nil {
@@ -128,7 +132,9 @@ func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
 		abort(server)
 		return nil, net.ErrClosed
 	}
-	c.s.stats.allowed.Add(1)
+	if !c.aside(r.name) {
+		c.s.stats.allowed.Add(1)
+	}
 	return newSource(server, c.s.buffers)
 }
 
@@ -219,7 +225,7 @@ func (c *conn) refuse(err error) {
 	)
 	switch {
 	case errors.As(err, &r):
-		c.findOut()
+		c.findOut(c.s.config.Find)
 		c.end(audit.Deny, r.Error())
 	case errors.As(err, &dialing):
 		c.end(audit.Allow, dialing.Error())
@@ -234,7 +240,7 @@ func (c *conn) refuse(err error) {
 
 // findOut finds who has made the connection, as far as it can be told, and notes it
 // for its event.
-func (c *conn) findOut() *audit.Process {
+func (c *conn) findOut(find audit.Finder) *audit.Process {
 	from, ok := c.client.RemoteAddr().(*net.TCPAddr)
 	if !ok || !c.to.IsValid() {
 		return nil
@@ -245,11 +251,18 @@ func (c *conn) findOut() *audit.Process {
 	if by != nil {
 		return by
 	}
-	by = c.s.config.Find("tcp", unmap(from.AddrPort()), c.to)
-	c.mu.Lock()
-	c.by = by
-	c.mu.Unlock()
+	by = find("tcp", unmap(from.AddrPort()), c.to)
+	if by != nil { // else somebody may have found it meanwhile
+		c.mu.Lock()
+		c.by = by
+		c.mu.Unlock()
+	}
 	return by
+}
+
+// aside says whether what the connection is used for, under name, is not to be counted.
+func (c *conn) aside(name string) bool {
+	return c.s.config.Aside != nil && c.to.IsValid() && c.s.config.Aside(name, c.to.Addr())
 }
 
 // done is called by each user once. The last one records the connection.
@@ -266,6 +279,7 @@ func (c *conn) done() {
 		c.from.release()
 	}
 	c.s.conns.remove(c)
+	c.finding.Wait()
 	c.record()
 	c.work.Done()
 }
@@ -287,7 +301,7 @@ func (c *conn) record() {
 	if c.server != nil {
 		c.s.stats.out.Add(e.Out)
 		c.s.stats.in.Add(e.In)
-	} else {
+	} else if !c.aside(c.subj.name) {
 		c.s.stats.refused.Add(1)
 	}
 	c.s.config.Record(e.By(c.by))

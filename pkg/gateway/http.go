@@ -117,7 +117,9 @@ func (x *exchange) record(r *request, d ruling) {
 	if d.allowed {
 		verdict, count = audit.Allow, &x.c.s.stats.requests
 	}
-	count.Add(1)
+	if !x.c.aside(d.name) {
+		count.Add(1)
+	}
 	reason := d.reason
 	switch {
 	case r.offers != nil:
@@ -127,10 +129,11 @@ func (x *exchange) record(r *request, d ruling) {
 	case r.method != "":
 		reason = r.method + ": " + reason
 	}
-	var by *audit.Process
+	find := audit.Nobody // of what is allowed, the connection's own event says it
 	if verdict == audit.Deny || d.enforce != "" {
-		by = x.c.findOut()
+		find = x.c.s.config.Find
 	}
+	by := x.c.findOut(find)
 	x.c.s.config.Record(audit.Event{
 		Kind: audit.HTTP, Verdict: verdict, Enforce: d.enforce, Name: d.name, IP: x.c.to.Addr().String(), Port: d.port, Proto: "tcp",
 		Rule: d.rule.String(), Reason: reason,

@@ -19,7 +19,7 @@ func (c *conn) serveTLS(ctx context.Context) error {
 	r := c.decide(ctx, name, false)
 	if !r.allowed {
 		c.subj = r
-		c.findOut()
+		c.findOut(c.s.config.Find)
 		c.end(audit.Deny, r.reason)
 		return nil
 	}

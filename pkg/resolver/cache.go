@@ -15,6 +15,7 @@ const cacheShards = 16
 // entry is an answer that was admitted.
 type entry struct {
 	*answer
+	made    time.Time
 	expires time.Time
 	turn    atomic.Uint32 // which address goes first
 }

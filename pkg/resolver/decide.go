@@ -27,14 +27,14 @@ func (s *Server) decide(p *policy.Policy, name string, q *query, c client, now t
 		return s.deny(c, name, nil, "the browser is told to use this resolver")
 	}
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
-		return s.local([]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, q.qtype)
+		return s.local(c, []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, q.qtype)
 	}
 	m := p.Lookup(name)
 	if !m.Allowed && m.Rule != nil && !s.config.Monitor {
 		return s.deny(c, name, m.Rule, "denied by a rule")
 	}
 	if addrs := p.Hosts(name); len(addrs) > 0 {
-		return s.local(addrs, q.qtype)
+		return s.local(c, addrs, q.qtype)
 	}
 	if !m.Allowed && (!s.config.Monitor || reverse(name)) {
 		return s.unlisted(p, name, c, now)
@@ -47,13 +47,13 @@ func (s *Server) decide(p *policy.Policy, name string, q *query, c client, now t
 		s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: name, Rule: cite(m.Rule),
 			Reason: "type " + dns.Type(q.qtype).String() + " is not answered, A and AAAA are"}.By(c.process(s.config.Find)))
 	}
-	s.stats.allowed.Add(1)
+	c.count.allowed.Add(1)
 	return &answer{ttl: localTTL}
 }
 
 // local answers with those of addrs that the type asks for.
-func (s *Server) local(addrs []netip.Addr, qtype uint16) *answer {
-	s.stats.allowed.Add(1)
+func (s *Server) local(c client, addrs []netip.Addr, qtype uint16) *answer {
+	c.count.allowed.Add(1)
 	a := &answer{ttl: localTTL}
 	for _, addr := range addrs {
 		addr = addr.Unmap().WithZone("")
@@ -66,12 +66,19 @@ func (s *Server) local(addrs []netip.Addr, qtype uint16) *answer {
 
 // deny refuses name to c, and records it.
 func (s *Server) deny(c client, name string, rule *policy.Rule, reason string) *answer {
-	s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: shown(name), Rule: cite(rule), Reason: reason}.By(c.process(s.config.Find)))
-	return s.refusal(policy.Refusal(shown(name), rule))
+	s.recordDenied(c, shown(name), rule, reason)
+	return s.refusal(c, policy.Refusal(shown(name), rule))
 }
 
-func (s *Server) refusal(text string) *answer {
-	s.stats.denied.Add(1)
+// recordDenied writes the line of a look-up that is refused.
+func (s *Server) recordDenied(c client, name string, rule *policy.Rule, reason string) {
+	if !c.again {
+		s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: name, Rule: cite(rule), Reason: reason}.By(c.process(s.config.Find)))
+	}
+}
+
+func (s *Server) refusal(c client, text string) *answer {
+	c.count.denied.Add(1)
 	return &answer{rcode: rcodeNXDomain, ede: dns.ExtendedErrorCodeBlocked, text: text, ttl: seconds(s.denyTTL)}
 }
 
@@ -92,18 +99,18 @@ func (s *Server) unlisted(p *policy.Policy, name string, c client, now time.Time
 	}
 	if base == name {
 		if s.searched.has(name, now) {
-			return s.refusal(policy.Refusal(name, nil))
+			return s.refusal(c, policy.Refusal(name, nil))
 		}
 		return s.deny(c, name, nil, reason)
 	}
 	m := p.Lookup(base)
 	if m.Allowed || len(p.Hosts(base)) > 0 {
-		return s.refusal(policy.Refusal(name, nil)) // and the next query gets its answer
+		return s.refusal(c, policy.Refusal(name, nil)) // and the next query gets its answer
 	}
 	if s.searched.mark(base, now) {
-		s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: base, Rule: cite(m.Rule), Reason: reason}.By(c.process(s.config.Find)))
+		s.recordDenied(c, base, m.Rule, reason)
 	}
-	return s.refusal(policy.Refusal(base, m.Rule))
+	return s.refusal(c, policy.Refusal(base, m.Rule))
 }
 
 // reverse says whether name stands for an address.

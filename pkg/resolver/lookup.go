@@ -19,26 +19,52 @@ import (
 // lookup is one question on its way to an upstream, and who waits for it.
 type lookup struct {
 	waiters []func(*answer)
+	beside  *audit.Event // of the lookup for the other type, which has ended, see told
 }
 
-// asker is a client that waits.
+// asker is who asks a question that goes upstream.
 type asker struct {
-	by *audit.Process // nil: not known
+	client
+	own  bool // the resolver itself, ahead of everybody
+	find audit.Finder
+
+	by   *audit.Process // nil: not known
+	said *audit.Event   // what came of it
+}
+
+// look finds out who asks, while the servers are asked. The result can be taken once.
+func (a *asker) look() <-chan *audit.Process {
+	found := make(chan *audit.Process, 1)
+	if a.own {
+		found <- nil
+		return found
+	}
+	go func() { found <- a.process(a.find) }()
+	return found
+}
+
+// say notes the one event that tells what came of the question.
+func (a *asker) say(e audit.Event) {
+	e = e.By(a.by)
+	if a.own {
+		e.Asker = audit.ByGuard
+	}
+	a.said = &e
 }
 
 // ask has deliver called with the answer for key, which is made of name and
 // qtype, and joins a lookup that is under way. An answer that is there at once
 // is returned instead. It returns false if there is no place for one more.
-// Questions of a client's are limited in rate; our own, without one, are not.
-func (s *Server) ask(key, name string, qtype uint16, client *asker, deliver func(*answer)) (*answer, bool) {
+// Questions of a client's are limited in rate; our own are not, and don't count.
+func (s *Server) ask(key, name string, qtype uint16, who *asker, deliver func(*answer)) (*answer, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l := s.lookups[key]; l != nil {
-		if client != nil && len(l.waiters) >= s.config.Limits.Waiters {
+		if !who.own && len(l.waiters) >= s.config.Limits.Waiters {
 			return nil, false
 		}
 		l.waiters = append(l.waiters, deliver)
-		s.stats.allowed.Add(1)
+		who.count.allowed.Add(1)
 		return nil, true
 	}
 	now := time.Now()
@@ -47,25 +73,29 @@ func (s *Server) ask(key, name string, qtype uint16, client *asker, deliver func
 	if e := s.cache.get([]byte(key), p, now); e != nil {
 		a := *e.answer
 		a.ttl = e.remaining(now)
-		s.stats.allowed.Add(1)
+		who.count.allowed.Add(1)
 		return &a, true
 	}
-	if s.finished || client != nil && len(s.lookups) >= s.config.Limits.Lookups {
+	if s.finished || !who.own && len(s.lookups) >= s.config.Limits.Lookups {
 		return nil, false
 	}
-	if client != nil {
-		if a := s.limit(p, name, now); a != nil {
+	if !who.own {
+		if a := s.limit(who.client, p, name, now); a != nil {
 			return a, true
 		}
 	}
-	s.stats.allowed.Add(1)
+	who.count.allowed.Add(1)
 	s.lookups[key] = &lookup{waiters: []func(*answer){deliver}}
 	s.work.Go(func() {
-		a := s.resolve(s.life, key, name, qtype, client)
+		a := s.resolve(s.life, key, name, qtype, who)
 		s.mu.Lock()
 		l := s.lookups[key]
 		delete(s.lookups, key)
+		lines := s.told(l, name, qtype, who.said)
 		s.mu.Unlock()
+		for _, e := range lines {
+			s.config.Record(e)
+		}
 		for _, deliver := range l.waiters {
 			deliver(a)
 		}
@@ -74,7 +104,7 @@ func (s *Server) ask(key, name string, qtype uint16, client *asker, deliver func
 }
 
 // limit returns the refusal of a question that is one too many, or nil.
-func (s *Server) limit(p *policy.Policy, name string, now time.Time) *answer {
+func (s *Server) limit(c client, p *policy.Policy, name string, now time.Time) *answer {
 	set := p.Settings()
 	if m := p.Lookup(name); m.Wildcard != nil {
 		n := set.Limits.NewNamesPerWildcardPerMinute
@@ -82,7 +112,7 @@ func (s *Server) limit(p *policy.Policy, name string, now time.Time) *answer {
 			text := fmt.Sprintf("rate: more than %d new names a minute below %s", n, m.Wildcard.Target())
 			s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: m.Wildcard.Target(),
 				Rule: cite(m.Wildcard), Reason: text + ", last " + name})
-			return s.refusal(text)
+			return s.refusal(c, text)
 		}
 	}
 	if n := float64(set.DNS.QPS); !s.qps.take(now, 1, n, 2*n) {
@@ -94,38 +124,40 @@ func (s *Server) limit(p *policy.Policy, name string, now time.Time) *answer {
 }
 
 // resolve asks upstream, admits what was found, and caches it. First is who has
-// asked first, nil if no client has.
+// asked first.
 func (s *Server) resolve(ctx context.Context, key, name string, qtype uint16, first *asker) *answer {
 	s.stats.asked.Add(1)
+	found := first.look()
 	begun := time.Now()
 	m, err := s.exchange(ctx, name, qtype)
 	s.stats.askedNanos.Add(uint64(time.Since(begun)))
+	first.by = <-found
 	// The policy may have changed meanwhile. What is in force now decides.
 	p := s.config.Policy()
 	match := p.Lookup(name)
 	var a *answer
 	switch {
 	case !match.Allowed && !s.config.Monitor:
-		return s.deny(client{}, name, match.Rule, "not in the allowlist any more")
+		return s.deny(first.client, name, match.Rule, "not in the allowlist any more")
 	case ctx.Err() != nil:
 		return &answer{rcode: rcodeServFail, ede: dns.ExtendedErrorCodeNotReady, text: "the resolver is stopping"}
 	case err != nil:
 		s.stats.failed.Add(1)
-		a = s.failure(name, match.Rule, dns.ExtendedErrorCodeNetworkError, "no upstream answered", err)
+		a = s.failure(first, name, match.Rule, dns.ExtendedErrorCodeNetworkError, "no upstream answered", err)
 	case !match.Allowed:
 		a = s.observe(p, match, name, qtype, m, first)
 	default:
-		a = s.admit(ctx, p, match, name, qtype, m)
+		a = s.admit(ctx, p, match, name, qtype, m, first)
 	}
 	now := time.Now()
-	s.cache.put([]byte(key), &entry{answer: a, expires: now.Add(time.Duration(a.ttl) * time.Second)}, p, now)
+	s.cache.put([]byte(key), &entry{answer: a, made: now, expires: now.Add(time.Duration(a.ttl) * time.Second)}, p, now)
 	return a
 }
 
 // failure records that something broke and returns SERVFAIL, to be kept for a
 // moment so that a client that retries in a loop does not reach upstream.
-func (s *Server) failure(name string, rule *policy.Rule, ede uint16, what string, err error) *answer {
-	s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Fault, Name: name, Rule: cite(rule),
+func (s *Server) failure(who *asker, name string, rule *policy.Rule, ede uint16, what string, err error) *answer {
+	who.say(audit.Event{Kind: audit.DNS, Verdict: audit.Fault, Name: name, Rule: cite(rule),
 		Reason: what + ": " + strings.ReplaceAll(err.Error(), "\n", "; ")})
 	s.config.Log.Info("name not resolved", "name", name, "cause", what, "err", err)
 	return &answer{rcode: rcodeServFail, ede: ede, text: what, ttl: seconds(s.failTTL)}
@@ -136,18 +168,18 @@ const maxConsider = 256
 
 // admit makes the answer from an upstream's reply: what the policy admits for
 // the name, and then the firewall has let in.
-func (s *Server) admit(ctx context.Context, p *policy.Policy, match policy.Match, name string, qtype uint16, m *dns.Msg) *answer {
+func (s *Server) admit(ctx context.Context, p *policy.Policy, match policy.Match, name string, qtype uint16, m *dns.Msg, who *asker) *answer {
 	f := follow(m, name, qtype, func(target string) bool {
 		t := p.Lookup(target)
 		if t.Allowed || t.Rule == nil || s.config.Monitor {
 			return true
 		}
 		s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: name, Rule: cite(t.Rule),
-			Reason: "an alias of " + target + ", which a rule denies"})
+			Reason: "an alias of " + target + ", which a rule denies"}.By(who.by))
 		return false
 	})
 	if len(f.addrs) == 0 {
-		return s.absent(match, name, qtype, f)
+		return s.absent(match, name, qtype, f, who)
 	}
 	set := p.Settings()
 	most := max(1, set.Limits.AddrsPerName)
@@ -156,10 +188,10 @@ func (s *Server) admit(ctx context.Context, p *policy.Policy, match policy.Match
 		rand.Shuffle(len(addrs), func(i, j int) { addrs[i], addrs[j] = addrs[j], addrs[i] })
 		addrs = addrs[:min(len(addrs), maxConsider)]
 	}
-	addrs, text := s.strip(p, match, name, addrs)
+	addrs, text := s.strip(p, match, name, addrs, who)
 	var extra []netip.Addr
 	if s.config.Monitor {
-		extra = s.let(name, match.Rule, "an address that the name may not have", unadmitted(p, name, f.addrs), nil)
+		extra = s.let(name, match.Rule, "an address that the name may not have", unadmitted(p, name, f.addrs), who.by)
 	}
 	if len(addrs) == 0 && len(extra) > 0 {
 		return &answer{addrs: extra, ttl: seconds(max(time.Second, min(f.ttl, set.DNS.MaxTTL)))}
@@ -173,32 +205,32 @@ func (s *Server) admit(ctx context.Context, p *policy.Policy, match policy.Match
 	defer cancel()
 	open, err := s.config.Admit(ctx, name, slices.Clone(addrs), ttl+s.grace)
 	if err != nil {
-		return s.failure(name, match.Rule, dns.ExtendedErrorCodeOther, "the firewall did not admit the answer", err)
+		return s.failure(who, name, match.Rule, dns.ExtendedErrorCodeOther, "the firewall did not admit the answer", err)
 	}
 	asked := len(addrs)
 	addrs = slices.DeleteFunc(addrs, func(a netip.Addr) bool { return !slices.Contains(open, a) })
 	if len(addrs) == 0 {
-		return s.failure(name, match.Rule, dns.ExtendedErrorCodeOther, "the firewall did not admit the answer",
+		return s.failure(who, name, match.Rule, dns.ExtendedErrorCodeOther, "the firewall did not admit the answer",
 			errors.New("none of its addresses was let in"))
 	}
 	reason := fmt.Sprintf("%s, %d of %d addresses for %d s", dns.Type(qtype), len(addrs), asked, seconds(ttl))
 	if len(f.chain) > 0 {
 		reason += ", by way of " + strings.Join(f.chain, ", ")
 	}
-	s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Name: name, IP: addrs[0].String(),
+	who.say(audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Name: name, IP: addrs[0].String(),
 		Rule: cite(match.Rule), Reason: reason})
 	return &answer{addrs: append(addrs, extra...), ttl: seconds(ttl)}
 }
 
 // absent is the answer for a name without addresses of the type.
-func (s *Server) absent(match policy.Match, name string, qtype uint16, f found) *answer {
+func (s *Server) absent(match policy.Match, name string, qtype uint16, f found, who *asker) *answer {
 	a := &answer{ttl: max(1, seconds(f.ttl))}
 	reason := fmt.Sprintf("%s, no address", dns.Type(qtype))
 	if !f.exists {
 		a.rcode = rcodeNXDomain
 		reason = "the upstream says that there is no such name"
 	}
-	s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Name: name, Rule: cite(match.Rule), Reason: reason})
+	who.say(audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Name: name, Rule: cite(match.Rule), Reason: reason})
 	return a
 }
 
@@ -207,8 +239,15 @@ const shownStripped = 8
 
 // strip returns those of addrs that the policy admits for name, and why the
 // others are not, for the client.
-func (s *Server) strip(p *policy.Policy, match policy.Match, name string, addrs []netip.Addr) (kept []netip.Addr, text string) {
+func (s *Server) strip(p *policy.Policy, match policy.Match, name string, addrs []netip.Addr, who *asker) (kept []netip.Addr, text string) {
 	n := uint64(0)
+	record := func(e audit.Event) {
+		e.Kind, e.Verdict, e.Name, e.Rule = audit.DNS, audit.Deny, name, cite(match.Rule)
+		if who.own {
+			e.Asker = audit.ByGuard
+		}
+		s.config.Record(e.By(who.by))
+	}
 	for _, a := range addrs {
 		// No service is in the DNS under a wrapped address, only attempts are.
 		if !a.Is4In6() && len(p.Admit(name, a)) > 0 {
@@ -223,13 +262,11 @@ func (s *Server) strip(p *policy.Policy, match policy.Match, name string, addrs 
 			text = "no answer is left: " + why
 		}
 		if n++; n <= shownStripped {
-			s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: name, IP: a.String(),
-				Rule: cite(match.Rule), Reason: "stripped from the answer: " + why})
+			record(audit.Event{IP: a.String(), Reason: "stripped from the answer: " + why})
 		}
 	}
 	if n > shownStripped {
-		s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: name, Rule: cite(match.Rule),
-			Reason: "stripped from the answer: further addresses", Suppressed: n - shownStripped - 1})
+		record(audit.Event{Reason: "stripped from the answer: further addresses", Suppressed: n - shownStripped - 1})
 	}
 	s.stats.stripped.Add(n)
 	return kept, text

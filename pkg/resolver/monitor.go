@@ -21,25 +21,21 @@ const maxLet = 16
 
 // observe answers for a name that the policy does not allow.
 func (s *Server) observe(p *policy.Policy, match policy.Match, name string, qtype uint16, m *dns.Msg, first *asker) *answer {
-	var by *audit.Process
-	if first != nil {
-		by = first.by
-	}
 	why := "not in the allowlist"
 	if match.Rule != nil {
 		why = "denied by a rule"
 	}
 	f := follow(m, name, qtype, func(string) bool { return true })
 	a := &answer{ttl: seconds(max(time.Second, min(f.ttl, p.Settings().DNS.MaxTTL)))}
-	if a.addrs = s.let(name, match.Rule, why, f.addrs, by); len(a.addrs) > 0 {
+	if a.addrs = s.let(name, match.Rule, why, f.addrs, first.by); len(a.addrs) > 0 {
 		return a
 	}
 	if !f.exists {
 		a.rcode = rcodeNXDomain
 		why += "; there is no such name"
 	}
-	s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Enforce: audit.Deny, Name: name, Rule: cite(match.Rule),
-		Reason: "monitor: " + why}.By(by))
+	first.say(audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Enforce: audit.Deny, Name: name, Rule: cite(match.Rule),
+		Reason: "monitor: " + why})
 	return a
 }
 

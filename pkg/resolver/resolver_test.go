@@ -218,11 +218,11 @@ func TestWaitersAreBounded(t *testing.T) {
 		return ok
 	}
 	for i := range 2 * most {
-		if ok := join(&asker{}); ok != (i < most) {
+		if ok := join(&asker{client: client{count: &r.uncounted}, find: audit.Nobody}); ok != (i < most) {
 			t.Errorf("client %d: %v", i+1, ok)
 		}
 	}
-	if !join(nil) {
+	if !join(&asker{client: client{count: &r.uncounted}, own: true}) {
 		t.Error("a question of our own has no place")
 	}
 	close(release)

@@ -50,8 +50,13 @@ type Config struct {
 	Record audit.Recorder
 
 	// Find says who asks for what is refused, before the reply is sent: behind it,
-	// the client may be gone. Nil finds nobody.
-	Find audit.Finder
+	// the client may be gone. FindAllowed says it of what is asked upstream. Nil
+	// finds nobody.
+	Find, FindAllowed audit.Finder
+
+	// Aside says that questions about name are not the clients' own doing now, and
+	// not to be counted. Nil counts all.
+	Aside func(name []byte) bool
 
 	// Monitor answers for every name, and records both verdicts where the policy
 	// would not. Admit is called for what the policy admits only.
@@ -63,7 +68,7 @@ type Config struct {
 
 // Stats counts what a Server has done since it was made.
 type Stats struct {
-	Queries  uint64 `json:"queries"`  // messages that were answered or dropped
+	Queries  uint64 `json:"queries"`  // look-ups that were answered or dropped: A and AAAA of a name are one
 	Allowed  uint64 `json:"allowed"`  // answered for an allowed or local name
 	Denied   uint64 `json:"denied"`   // refused
 	Cached   uint64 `json:"cached"`   // of the allowed: from the cache
@@ -90,7 +95,9 @@ type Server struct {
 	wildcards *wildcards
 	qps       bucket
 	searched  seen // names that were recorded when asked for below a search domain
+	pairs     *pairs
 	stats     counters
+	uncounted counters // the same of what does not count, read by nobody
 
 	grace     time.Duration // of a lease, beyond the TTL
 	denyTTL   time.Duration // of a refusal
@@ -123,6 +130,9 @@ func New(c Config) (*Server, error) {
 	if c.Find == nil {
 		c.Find = audit.Nobody
 	}
+	if c.FindAllowed == nil {
+		c.FindAllowed = audit.Nobody
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -131,6 +141,7 @@ func New(c Config) (*Server, error) {
 		config:    c,
 		cache:     newCache(c.Limits.CacheEntries),
 		wildcards: newWildcards(),
+		pairs:     newPairs(),
 		searched:  seen{window: 10 * time.Second},
 		grace:     time.Minute,
 		denyTTL:   5 * time.Second,
@@ -202,6 +213,9 @@ type client struct {
 	conn    *net.UDPConn
 	from    netip.AddrPort
 	answers chan<- []byte
+
+	count *counters // where its question counts
+	again bool      // it is the second of a look-up, which has its line in the log
 }
 
 // process is who asks, as far as find can tell. Over TCP, the server knows only the
@@ -233,24 +247,31 @@ func (c client) send(reply []byte) {
 // handle answers pkt: with a reply in w.out, or later through c if it returns
 // none and true, or not at all.
 func (s *Server) handle(pkt []byte, w *scratch, c client) (reply []byte, later bool) {
-	s.stats.queries.Add(1)
 	var q query
 	rcode, ok := parseQuery(pkt, w.name[:], &q)
-	if !ok {
+	if !ok || rcode != rcodeOK {
+		s.stats.queries.Add(1)
 		s.stats.invalid.Add(1)
+	}
+	if !ok {
 		return nil, false
 	}
 	if rcode != rcodeOK {
-		s.stats.invalid.Add(1)
 		return appendReply(w.out[:0], &q, &answer{rcode: rcode}, 0, 0, c.limit(&q)), false
 	}
 	now := time.Now()
 	p := s.config.Policy()
+	c.again = !s.pairs.first(q.name, q.qtype, now)
+	c.count = &s.stats
+	if c.again || s.config.Aside != nil && s.config.Aside(q.name) {
+		c.count = &s.uncounted
+	}
+	c.count.queries.Add(1)
 	key := cacheKey(w.key[:0], q.name, q.qtype)
 	if q.clean {
 		if e := s.cache.get(key, p, now); e != nil {
-			s.stats.cached.Add(1)
-			s.stats.allowed.Add(1)
+			c.count.cached.Add(1)
+			c.count.allowed.Add(1)
 			return appendReply(w.out[:0], &q, e.answer, e.remaining(now), int(e.turn.Add(1)), c.limit(&q)), false
 		}
 	}
@@ -261,18 +282,18 @@ func (s *Server) handle(pkt []byte, w *scratch, c client) (reply []byte, later b
 	keep := q
 	keep.question = append([]byte(nil), q.question...)
 	keep.name = nil
-	var by *audit.Process
+	find := s.config.FindAllowed
 	if s.config.Monitor && !p.Lookup(name).Allowed {
-		by = c.process(s.config.Find)
+		find = s.config.Find
 	}
-	a, ok := s.ask(string(key), name, q.qtype, &asker{by}, func(a *answer) {
+	a, ok := s.ask(string(key), name, q.qtype, &asker{find: find, client: c}, func(a *answer) {
 		c.send(appendReply(nil, &keep, a, a.ttl, 0, c.limit(&keep)))
 	})
 	if a != nil {
 		return appendReply(w.out[:0], &q, a, a.ttl, 0, c.limit(&q)), false
 	}
 	if !ok {
-		s.stats.dropped.Add(1)
+		c.count.dropped.Add(1)
 	}
 	return nil, ok
 }

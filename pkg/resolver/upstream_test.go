@@ -410,7 +410,7 @@ func FuzzUpstreamReply(f *testing.F) {
 		if binary.BigEndian.Uint16(in) != req.Id {
 			t.Fatal("a reply with another identifier was taken")
 		}
-		a := r.Server.admit(t.Context(), r.policy.Load(), r.policy.Load().Lookup("ok.test"), "ok.test", typeA, m)
+		a := r.Server.admit(t.Context(), r.policy.Load(), r.policy.Load().Lookup("ok.test"), "ok.test", typeA, m, &asker{client: client{count: &r.Server.uncounted}})
 		if len(wrong) > 0 {
 			t.Errorf("leases of %q", wrong)
 			wrong = nil

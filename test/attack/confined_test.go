@@ -143,6 +143,7 @@ type event struct {
 	Proto      string `json:"proto"`
 	Rule       string `json:"rule"`
 	Reason     string `json:"reason"`
+	By         string `json:"by"`
 	UID        *int64 `json:"uid"`
 	PID        int    `json:"pid"`
 	Comm       string `json:"comm"`
@@ -151,8 +152,14 @@ type event struct {
 	Suppressed uint64 `json:"suppressed"`
 }
 
-// audit returns the events that the filter selects.
+// audit returns the events that the filter selects, but for those of self-tests.
 func (w *world) audit(want func(event) bool) []event {
+	w.Helper()
+	return w.auditOf(func(e event) bool { return e.By != "selftest" && want(e) })
+}
+
+// auditOf returns the events that the filter selects, whoever caused them.
+func (w *world) auditOf(want func(event) bool) []event {
 	w.Helper()
 	data, err := w.box.ReadFile("/var/log/agent-init/audit.jsonl")
 	if err != nil {

@@ -1,0 +1,55 @@
+package resolver
+
+import (
+	"strings"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+)
+
+// A look-up is one line in the log: what came of A and AAAA of a name is told together.
+
+// told returns the lines of the log that are due when l has ended with said, nil if
+// that was recorded already. While the question for the other type is under way,
+// its lookup takes this one's word along; if it ended a moment ago, the look-up has
+// its line, unless that tells of no address and said does. The lock is held.
+func (s *Server) told(l *lookup, name string, qtype uint16, said *audit.Event) []audit.Event {
+	other := uint16(typeA)
+	if qtype == typeA {
+		other = typeAAAA
+	}
+	key := cacheKey(nil, []byte(name), other)
+	beside := s.lookups[string(key)]
+	switch {
+	case said == nil && l.beside == nil:
+		return nil
+	case said == nil:
+		return []audit.Event{*l.beside}
+	case l.beside != nil:
+		return joined(*l.beside, *said)
+	case beside != nil && beside.beside == nil:
+		beside.beside = said
+		return nil
+	}
+	now := time.Now()
+	e := s.cache.get(key, s.config.Policy(), now)
+	if e != nil && now.Sub(e.made) < s.pairs.window && said.Verdict == audit.Allow && e.rcode != rcodeServFail && (said.IP == "" || len(e.addrs) > 0) {
+		return nil
+	}
+	return []audit.Event{*said}
+}
+
+// joined is what came of both questions of a look-up: one line if it is the same,
+// and nobody else's.
+func joined(a, b audit.Event) []audit.Event {
+	if a.Verdict != b.Verdict || a.Enforce != b.Enforce || a.Rule != b.Rule || a.Asker != b.Asker || a.PID != b.PID {
+		return []audit.Event{a, b}
+	}
+	if a.IP == "" { // the address tells more
+		a, b = b, a
+	}
+	if a.Reason != b.Reason {
+		a.Reason += "; " + strings.TrimSpace(b.Reason)
+	}
+	return []audit.Event{a}
+}
