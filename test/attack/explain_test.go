@@ -90,7 +90,7 @@ func TestLabLogFollow(t *testing.T) {
 		t.Errorf("what is new is not shown: %s", p.Stdout())
 	}
 	must(t, p.Signal(unix.SIGTERM))
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), lab.Patience)
 	defer cancel()
 	select {
 	case <-p.Done():

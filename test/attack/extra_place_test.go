@@ -126,7 +126,7 @@ func TestLabX24LockedFiles(t *testing.T) {
 		t.Fatal(r)
 	}
 	files = append(files, "/workspace/leased")
-	locker := w.launch(append([]string{"poke", "lock", "-hold", "1m"}, files...)...)
+	locker := w.launch(append([]string{"poke", "lock", "-hold", "10m"}, files...)...)
 	locked := func() bool { // flocks are known to all
 		data, err := os.ReadFile("/proc/locks")
 		return err == nil && strings.Count(string(data), fmt.Sprintf(" %d ", w.lockOwner("lock"))) > 5
@@ -136,13 +136,13 @@ func TestLabX24LockedFiles(t *testing.T) {
 	}
 	for _, cmd := range [][]string{{"status"}, {"reload"}, {"allow", "other.test", "--for", "10m"}, {"deny", "other.test"}, {"grants"}, {"log"}, {"suggest"},
 		{"selftest"}, {"explain", "evil.test"}, {"exec", "--", "true"}} {
-		r := w.box.Exec(lab.Cmd{Args: append([]string{"agent-init"}, cmd...), Timeout: 30 * time.Second})
+		r := w.box.Exec(lab.Cmd{Args: append([]string{"agent-init"}, cmd...), Timeout: lab.Patience})
 		if r.TimedOut || r.Code != 0 && cmd[0] != "explain" {
 			t.Errorf("%v: %s", cmd, r)
 		}
 	}
 	// It is waited for as long as /proc/sys/fs/lease-break-time, unless one doesn't.
-	if r := w.box.Exec(lab.Cmd{Args: []string{"agent-init", "suggest", "--write", "/workspace/leased"}, Timeout: 20 * time.Second}); r.TimedOut {
+	if r := w.box.Exec(lab.Cmd{Args: []string{"agent-init", "suggest", "--write", "/workspace/leased"}, Timeout: 40 * time.Second}); r.TimedOut {
 		t.Errorf("a lease of the agent's is waited for: %s", r)
 	}
 	w.guard().signal(t, unix.SIGKILL)

@@ -68,7 +68,7 @@ func TestLabX05OrphanedData(t *testing.T) {
 	select {
 	case c = <-accepted:
 		defer c.Close()
-	case <-time.After(10 * time.Second):
+	case <-time.After(lab.Patience):
 		t.Fatal("proves nothing: nobody connected")
 	}
 	if r := w.setPolicy("ok.test\n*.cdn.test\n"); r.Code != 0 {

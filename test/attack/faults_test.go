@@ -75,14 +75,14 @@ func TestLabFaultGuardKilled(t *testing.T) {
 				sleep 0.2
 			done >/dev/null 2>&1`}})
 	}
-	for round := range 7 {
+	for round := range 8 {
 		var before []int
 		for _, w := range worlds {
 			g := w.guard()
 			before = append(before, g.host)
 			g.signal(t, unix.SIGKILL)
 		}
-		if round == 6 { // by now the next one takes its time: three seconds
+		if round == 7 { // by now the next one takes its time: five seconds
 			w := worlds[0]
 			if !eventually(2*time.Second, func() bool { return len(guards(t, w.agent)) == 0 }) {
 				t.Error("the guard is there at once, without back-off")

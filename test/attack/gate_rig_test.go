@@ -226,7 +226,7 @@ func (w *world) tap(a netip.Addr, port uint16, greeting string, answer func(got 
 
 func (s *tap) serve(c net.Conn, greeting string, answer func(string) string) {
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(30 * time.Second))
+	c.SetDeadline(time.Now().Add(lab.Patience))
 	_, err := io.WriteString(c, greeting)
 	buf := make([]byte, 64<<10)
 	for err == nil {
@@ -259,7 +259,7 @@ func echoed(got string) string { return got }
 // verdict is that of a poke which was started.
 func verdict(t *testing.T, p *lab.Process) lab.Poke {
 	t.Helper()
-	r := p.Wait(30 * time.Second)
+	r := p.Wait(0)
 	v, err := lab.ParsePoke(r.Stdout)
 	if err != nil {
 		t.Fatal(errors.Join(err, errors.New(r.String())))

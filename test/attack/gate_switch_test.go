@@ -227,7 +227,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no such host", http.StatusBadGateway)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(r.Context(), lab.Patience)
 	defer cancel()
 	far, err := p.lab.Internet.Dial(ctx, "tcp", net.JoinHostPort(a[0].String(), port), zeroAddrPort)
 	if err != nil {

@@ -182,7 +182,7 @@ func TestLabGateEarlyData(t *testing.T) {
 
 func pipeTo(l *lab.Lab, c net.Conn, to string) {
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), lab.Patience)
 	defer cancel()
 	s, err := l.Internet.Dial(ctx, "tcp", to, zeroAddrPort)
 	if err != nil {

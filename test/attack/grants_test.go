@@ -115,7 +115,7 @@ func TestLabGrant(t *testing.T) {
 	// Addresses, with their flows.
 	w.blocked("tcp", "45.30.9.9:8443")
 	w.did("allow", "45.30.9.9:8443")
-	hold := w.asAgent(w.box, "tcp", "-hold", "1m", "45.30.9.9:8443")
+	hold := w.asAgent(w.box, "tcp", "-hold", "10m", "45.30.9.9:8443")
 	if !eventually(10*time.Second, func() bool { return len(w.box.Packets(lab.ToAddr("45.30.9.9"))) > 3 }) {
 		t.Fatalf("the address is not open: %s", hold.Stdout())
 	}
@@ -123,7 +123,7 @@ func TestLabGrant(t *testing.T) {
 	w.box.ForgetPackets()
 	select {
 	case <-hold.Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(lab.Patience):
 		t.Error("the flow outlives its grant")
 	}
 	w.sealed(lab.ToAddr("45.30.9.9"))
@@ -162,7 +162,7 @@ func TestLabGrantEnds(t *testing.T) {
 	w.blocked("http", "https://ok.test/")
 	select {
 	case <-running["https://evil.test"].Done():
-	case <-time.After(20 * time.Second):
+	case <-time.After(lab.Patience):
 		t.Fatal("the grant never ends")
 	}
 	if v := verdict(t, running["https://evil.test"]); v.OK {

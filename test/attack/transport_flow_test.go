@@ -103,10 +103,15 @@ func reusable(_, _ string, c syscall.RawConn) error {
 }
 
 // reach connects to a box from an address of the internet, or from the gateway
-// if that is not valid, and says whether an echo came back.
-func (w *world) reach(from netip.Addr, to netip.AddrPort) bool {
+// if that is not valid, and says whether an echo came back. Where it should, it is
+// waited for.
+func (w *world) reach(from netip.Addr, to netip.AddrPort, should bool) bool {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), 700*time.Millisecond)
+	limit := 700 * time.Millisecond
+	if should {
+		limit = lab.Patience
+	}
+	ctx, cancel := context.WithTimeout(w.Context(), limit)
 	defer cancel()
 	local := netip.AddrPort{}
 	if from.IsValid() {
@@ -117,7 +122,7 @@ func (w *world) reach(from netip.Addr, to netip.AddrPort) bool {
 		return false
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(lab.Patience))
 	_, werr := c.Write([]byte("x"))
 	_, rerr := c.Read(make([]byte, 1))
 	return werr == nil && rerr == nil
@@ -143,14 +148,15 @@ func TestLabInboundPorts(t *testing.T) {
 		} {
 			for _, port := range ports {
 				tries.Go(func() {
-					if got, want := w.reach(tt.from, netip.AddrPortFrom(tt.to, port)), b == open || port == 3000; got != want {
+					want := b == open || port == 3000
+					if got := w.reach(tt.from, netip.AddrPortFrom(tt.to, port), want); got != want {
 						t.Errorf("open box: %t: from %s to port %d: connected: %t", b == open, tt.from, port, got)
 					}
 				})
 			}
 		}
 		tries.Wait()
-		if !w.reach(netip.Addr{}, netip.AddrPortFrom(b.Addr4(), 3000)) {
+		if !w.reach(netip.Addr{}, netip.AddrPortFrom(b.Addr4(), 3000), true) {
 			t.Error("the inbound port is closed by now")
 		}
 	}

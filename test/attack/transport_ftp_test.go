@@ -60,7 +60,7 @@ func TestLabE34Related(t *testing.T) {
 			if (err == nil) != (b == open) {
 				t.Errorf("open box: %t: active: %v", b == open, err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(lab.Patience):
 			t.Fatalf("proves nothing: open box: %t: the server did not come: %s", b == open, got)
 		}
 		// The helper must have done its work, else this shows nothing.
@@ -92,7 +92,7 @@ func (w *world) serveFTP(l net.Listener, active chan<- error) {
 				case lines.Text() == "PASV":
 					fmt.Fprintf(c, "227 Entering Passive Mode (%s,21,179).\r\n", strings.ReplaceAll(server.String(), ".", ","))
 				case strings.HasPrefix(lines.Text(), "PORT "):
-					ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+					ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 					data, err := w.lab.Internet.Dial(ctx, "tcp", netip.AddrPortFrom(client, 5001).String(), netip.AddrPortFrom(server, 20))
 					cancel()
 					if err == nil {

@@ -21,7 +21,7 @@ func TestLabE33Revoke(t *testing.T) {
 	pushed := w.push(8444)
 	stream := func(addr netip.Addr, port uint16) *lab.Process {
 		to := netip.AddrPortFrom(addr, port)
-		p := w.asAgent(w.box, "tcp", "-hold", "1m", "-oneway", to.String())
+		p := w.asAgent(w.box, "tcp", "-hold", "10m", "-oneway", to.String())
 		if !eventually(10*time.Second, func() bool { return w.received(to) > 0 }) {
 			t.Fatalf("no stream to %s", to)
 		}
@@ -38,7 +38,7 @@ func TestLabE33Revoke(t *testing.T) {
 			if r.OK || r.Errno != "ECONNRESET" && r.Errno != "EHOSTUNREACH" && r.Errno != "EPIPE" {
 				t.Errorf("%s: not ended by the revocation: %s", what, r)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(lab.Patience):
 			t.Errorf("%s: outlives its revocation", what)
 		}
 	}

@@ -210,9 +210,11 @@ func args(lists ...[]string) []string {
 	return all
 }
 
-// eventually waits until ok says yes, looking ten times a second.
+// eventually waits until ok says yes, looking ten times a second, for as long as is said or for two minutes. It measures
+// nothing: on a slow machine a test takes longer, and does not fail.
 func eventually(t *testing.T, what string, within time.Duration, ok func() bool) {
 	t.Helper()
+	within = max(within, 2*time.Minute)
 	deadline := time.Now().Add(within)
 	for !ok() {
 		if time.Now().After(deadline) {

@@ -27,7 +27,7 @@ func testCodexLogin(t *testing.T, e *engine) {
 		return e.docker("exec", name, "bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/1455").code == 0
 	})
 
-	browser := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(_ context.Context, network, addr string) (c net.Conn, err error) {
+	browser := &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(_ context.Context, network, addr string) (c net.Conn, err error) {
 		err = inside(e.netns, func() (err error) { c, err = net.Dial(network, addr); return err })
 		return c, err
 	}}}

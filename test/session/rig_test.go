@@ -19,7 +19,7 @@ import (
 
 const (
 	agentUID = "1000"
-	patience = 30 * time.Second
+	patience = lab.Patience
 )
 
 // box is a container without a network, as far as agent-init can tell. The

@@ -175,7 +175,7 @@ func drowned(e *Evidence) []string {
 
 // logWith is the log as soon as it has a text, which is written in its own time.
 func (e *Evidence) logWith(text string) (log string, found bool, err error) {
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(90 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		log, err = e.Setting.Log()
 		if found = strings.Contains(log, text); err != nil || found || time.Now().After(deadline) {
 			return log, found, err

@@ -121,7 +121,11 @@ func program(args []string) (detail, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	limit := 10 * time.Second
+	if patient() {
+		limit = time.Minute
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, a[0], a[1:]...)
 	cmd.WaitDelay = time.Second

@@ -275,7 +275,7 @@ func relay(args []string) (detail, error) {
 		return nil, err
 	}
 	return serve(a[0], *period, func(c net.Conn) {
-		t, err := net.DialTimeout("tcp", a[1], 3*time.Second)
+		t, err := net.DialTimeout("tcp", a[1], time.Minute)
 		if err != nil {
 			return
 		}

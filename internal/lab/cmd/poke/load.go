@@ -191,7 +191,7 @@ func idle(args []string) (detail, error) {
 	var conns []net.Conn
 	for range *n {
 		start := time.Now()
-		c, err := net.DialTimeout("tcp", a[0], 3*time.Second)
+		c, err := net.DialTimeout("tcp", a[0], 20*time.Second)
 		outcome := "ok"
 		if err != nil {
 			outcome = "failed"

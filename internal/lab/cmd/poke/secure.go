@@ -167,7 +167,7 @@ func (r *round) open() (*tls.Conn, error) {
 		r.shaking <- struct{}{}
 		defer func() { <-r.shaking }()
 	}
-	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 20 * time.Second}, "tcp", r.addr, r.conf)
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: time.Minute}, "tcp", r.addr, r.conf)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +210,7 @@ func upgrade(args []string) (detail, error) {
 	if err != nil {
 		return nil, usage("%v", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	port := map[string]string{"http": "80", "https": "443"}[u.Scheme]
 	conn, err := s.dial(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
@@ -218,7 +218,7 @@ func upgrade(args []string) (detail, error) {
 		return nil, err
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	conn.SetDeadline(time.Now().Add(time.Minute))
 	if u.Scheme == "https" {
 		conf, err := s.config()
 		if err != nil {
