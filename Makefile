@@ -13,9 +13,10 @@ FILTER_LAB   = ^TestLab(Spine|ExitCode|Works|Inbound|Fault(Guard|Tampering)|Mode
 # What of the lab tries the network from inside of a box that is confined already, and so runs in each mode. The
 # privileges of the agent are agent-init's in "run" only; E20 is about files of the agent's own container.
 MODE_LAB     = ^TestLab(Spine|Works|Inbound|Fault(Guard|Hijack)|Gate|Grant$$|E(0|1|2|3|4|5[0-5]|67F|68|72|7[45])|X(0[124-8]|1[89]|2[0-26]))
-LAB          = test-lab-nftables test-lab-xtables-nft test-lab-xtables-legacy test-lab-up test-lab-sidecar
+LAB          = test-lab-xtables-nft test-lab-xtables-legacy test-lab-up test-lab-sidecar
 # How many tests of the lab are under way at once: most of them wait.
 PARALLEL    ?= 6
+RACE         = CGO_ENABLED=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -race -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m
 BASE_IMAGE  ?= debian:bookworm-slim
 BUILD_BASE   = docker build -f Dockerfile.base --target debian --build-arg VERSION=$(VERSION)
 PLACES       = docker compose devcontainer podman rootless kubernetes
@@ -52,26 +53,25 @@ demo: build
 
 ## test: everything: unit tests, network lab, containers (needs root; installs what it lacks)
 test:
-	@test/run.sh test-unit $(LAB) test-container test-images test-agents test-places
+	@test/run.sh test-race $(LAB) test-container test-images test-agents test-places
 
 test-prepare:
 	@test/prepare.sh all
-
-# Compiled once, and not by several at once.
-test-compile: build
-	CGO_ENABLED=1 $(GO) test -race -run '^$$' ./...
-	$(GO) test -run '^$$' ./test/...
 
 ## test-unit: the tests that need no root, with the race detector
 test-unit:
 	CGO_ENABLED=1 $(GO) test -race -skip '^(TestKernel|TestLab|TestContainer)' ./...
 
+# Both of the next: what they test is linked once. The longest packages begin first.
+test-race: build
+	$(RACE) -skip '^TestContainer' ./test/attack ./test/session ./internal/lab/... ./...
+
 ## test-lab: real netfilter, DNS and TLS in network namespaces, over each packet filter (needs root)
-test-lab: test-lab-nftables test-lab-xtables-nft test-lab-xtables-legacy
+test-lab: test-lab-nftables $(filter test-lab-xtables-%,$(LAB))
 
 # The race detector sees the lab and the packages; the program under test runs on its own, so that one time is enough.
 test-lab-nftables: build
-	CGO_ENABLED=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -race -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m -run '^(TestKernel|TestLab)' ./...
+	$(RACE) -run '^(TestKernel|TestLab)' ./...
 
 # What of the lab is about the packet filter, over iptables.
 test-lab-xtables-nft test-lab-xtables-legacy: test-lab-%: build
@@ -183,5 +183,5 @@ clean:
 help:
 	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build stress release reproducible demo test test-prepare test-compile test-unit test-lab test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard man publish clean help image \
+.PHONY: build stress release reproducible demo test test-prepare test-unit test-race test-lab test-lab-nftables test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard man publish clean help image \
 	image-base $(VARIANTS:%=image-%) $(AGENTS:%=image-%)

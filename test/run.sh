@@ -11,9 +11,9 @@ cd "$(dirname "$0")/.."
 
 # The targets whose containers share the engine are one stream: the engine's network has room for one internet.
 streams=(
-  "lint test-unit test-gvisor"
-  "test-lab-nftables test-lab-up"
-  "test-lab-xtables-nft test-lab-sidecar test-lab-xtables-legacy"
+  "test-race"
+  "test-lab-xtables-nft test-lab-up test-lab-sidecar test-lab-xtables-legacy"
+  "lint test-gvisor"
   "test-container test-images test-agents test-places scorecard"
 )
 
@@ -79,7 +79,7 @@ KEEP_ENGINE=1 AGENT_INIT_BIN=$PWD/bin/agent-init
 VERSION=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo dev)}
 export KEEP_ENGINE AGENT_INIT_BIN VERSION
 (run test-prepare) &
-(run test-compile) &
+(run build) &
 wait
 
 for stream in "${streams[@]}"; do
@@ -93,7 +93,7 @@ wait
 echo
 echo "seconds  processor's  target"
 failed=()
-for target in test-prepare test-compile $wanted; do
+for target in test-prepare build $wanted; do
   read -r rc took cpu <"$logs/$target.result" || rc=none took=0 cpu=0
   verdict=
   if [ "$rc" != 0 ]; then
