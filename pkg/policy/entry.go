@@ -1,10 +1,14 @@
 package policy
 
 import (
+	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/net/idna"
 )
@@ -19,6 +23,9 @@ type fault struct {
 // @NAME it returns the name of the preset, and of r only Deny is set. It
 // reads what the entry says; what is wise is checked by vet.
 func parseEntry(text string, r *Rule) (preset string, f *fault) {
+	if f := invisible(text); f != nil {
+		return "", f
+	}
 	target, flags := field(text)
 	rest, deny := strings.CutPrefix(target, "!")
 	if deny {
@@ -48,6 +55,22 @@ func parseEntry(text string, r *Rule) (preset string, f *fault) {
 		return "", f
 	}
 	return "", parseFlags(text, len(text)-len(flags), r)
+}
+
+// invisible finds a character that nobody sees, and that a name is compared without
+// (UTS #46 maps such to nothing): what is shown would not be what was written. Joiners
+// are left to IDNA, which knows where they belong.
+func invisible(text string) *fault {
+	const joiners = "\u200c\u200d"
+	for i, c := range text {
+		if c < 0x80 || strings.ContainsRune(joiners, c) {
+			continue
+		}
+		if unicode.In(c, unicode.Cf, unicode.Cc, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) {
+			return &fault{i, text, fmt.Sprintf("a character that can't be seen (U+%04X)", c), text[:i] + text[i+utf8.RuneLen(c):]}
+		}
+	}
+	return nil
 }
 
 // field cuts the first word off s; the rest begins with a word, or is empty.
@@ -151,7 +174,7 @@ func parseAddress(s string, r *Rule) *fault {
 		a, err := netip.ParseAddr(s)
 		switch {
 		case err != nil:
-			return &fault{0, s, "not a valid address", aton(s)}
+			return &fault{0, s, "not a valid address", cmp.Or(aton(s), unbracketed(s))}
 		case a.Is4In6():
 			return &fault{0, s, "an IPv4 address is written as such", a.Unmap().String()}
 		}
@@ -169,6 +192,18 @@ func parseAddress(s string, r *Rule) *fault {
 	}
 	r.Prefix = p
 	return nil
+}
+
+// unbracketed returns an IPv6 address with a port behind it in the form that is read, or "".
+func unbracketed(s string) string {
+	host, port := cutLast(s)
+	if a, err := netip.ParseAddr(host); err != nil || a.Is4() {
+		return ""
+	}
+	if _, f := parsePort(port); f != nil {
+		return ""
+	}
+	return "[" + host + "]:" + port
 }
 
 // bracketed returns an IPv6 block with a port in the form that is read, or "".

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"golang.org/x/net/publicsuffix"
 )
@@ -30,11 +31,49 @@ func vet(r *Rule) (f *fault, warning string, drop bool) {
 	switch {
 	case r.Wildcard:
 		f, warning = vetWildcard(r.Name)
-		return f, warning, false
 	case r.Name == "":
-		return vetPrefix(r.Prefix)
+		f, warning, drop = vetPrefix(r.Prefix)
+		if f == nil && warning == "" && r.Preset == "" {
+			warning = vetAddress(r)
+		}
 	}
-	return nil, "", false
+	return f, warning, drop
+}
+
+// vetAddress warns about a rule that is probably wider than was meant.
+func vetAddress(r *Rule) string {
+	least := 16
+	if r.Prefix.Addr().Is6() {
+		least = 32
+	}
+	class, _ := classOfPrefix(r.Prefix)
+	switch {
+	case r.Prefix.Bits() < least && class == Public:
+		return "a block as wide as this belongs to many, and is reached without a look at names: name smaller ones, or names"
+	case endsInPort(r):
+		host, port := cutLast(r.Prefix.Addr().String())
+		return fmt.Sprintf("this is an address by itself, on ports 443 and 80: for a port write [%s]:%s", host, port)
+	}
+	return ""
+}
+
+// usualPorts are those that a last group which reads like one was meant for.
+var usualPorts = []string{"22", "53", "80", "443", "853", "993", "3000", "3128", "3306", "5000", "5432", "6379", "8000", "8080", "8443", "9000"}
+
+// endsInPort says whether r is an IPv6 address that names no port, and looks as if it did.
+func endsInPort(r *Rule) bool {
+	if !r.Prefix.IsSingleIP() || strings.Contains(r.Text, "[") || len(r.Ports) == 1 {
+		return false
+	}
+	word, _ := field(r.Text)
+	host, port := cutLast(word)
+	return slices.Contains(usualPorts, port) && strings.Contains(host, "::") && !strings.HasSuffix(host, ":")
+}
+
+// cutLast cuts s around its last colon.
+func cutLast(s string) (before, after string) {
+	i := strings.LastIndexByte(s, ':')
+	return s[:max(i, 0)], s[i+1:]
 }
 
 // dropIdle clears the flags that have no effect on r, and returns one of them.
@@ -69,14 +108,20 @@ func vetWildcard(name string) (f *fault, warning string) {
 		case suffix == topLevel(name): // not listed at all
 			return covers, ""
 		}
-		return nil, fmt.Sprintf("anyone can have a name below %s: list the names that the agent needs", name)
+		return nil, fmt.Sprintf(anyone, name)
 	}
 	// Some rules of the list are wildcards themselves: *.kawasaki.jp.
 	if below, icann := publicsuffix.PublicSuffix("a." + name); icann && below == "a."+name {
 		return covers, ""
 	}
+	if ofStrangers(name) {
+		return nil, fmt.Sprintf(anyone, name)
+	}
 	return nil, ""
 }
+
+// anyone is the warning about a name below which strangers are.
+const anyone = "anyone can have a name below %s: list the names that the agent needs"
 
 func topLevel(name string) string {
 	for i := len(name) - 1; i >= 0; i-- {
