@@ -299,6 +299,9 @@ func (k *keeper) harden(context.Context) error {
 	if err := privdrop.Harden(keep...); err != nil {
 		return faultf(exitPrivilege, "report this with the container's run line", "give up capabilities: %w", err)
 	}
+	if c := oomCaveat(); c != "" {
+		k.log.Warn(c)
+	}
 	return nil
 }
 

@@ -89,7 +89,7 @@ func (c *console) start(ch *sessionChannel) error {
 			Identity: c.sessions.identity(), Argv: []string{selfExe, terminalName, "--prefix", k.config.prefix, "--again", attachFromOutside(k.config.environ)}, Env: []string{}, Dir: "/",
 			Umask: 0o077, KeepFDs: 2, DenyUserNS: true,
 		},
-		stdin: c.in, stdout: c.out, stderr: k.diagnostics(), files: []*os.File{client}, foreground: true, front: c.stillLasts(),
+		stdin: c.in, stdout: c.out, stderr: k.diagnostics(), files: []*os.File{client}, foreground: true, front: c.stillLasts(), rank: sessionGoes,
 	})
 	if err != nil {
 		return err

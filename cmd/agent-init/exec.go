@@ -34,6 +34,7 @@ func execCommand() command {
 				}
 				return execOnTerminal(spec, e.stdin, os.Stdout)
 			}
+			_ = goFirst(agentGoes) // as far as the container lets it
 			return dropFault(privdrop.Exec(spec))
 		},
 	}

@@ -187,7 +187,7 @@ func (g *guardKeeper) spawn(channel, auditEnd *os.File) (*reaper.Process, error)
 			Argv:     []string{selfExe, "guard"}, Env: []string{}, Dir: "/", Umask: 0o077,
 			KeepFDs: len(files) + 1, DenyUserNS: true,
 		},
-		files: files, stderr: k.diagnostics(),
+		files: files, stderr: k.diagnostics(), rank: guardGoes,
 	})
 }
 

@@ -169,7 +169,7 @@ func (s *sessionKeeper) spawn(channel *os.File) (*reaper.Process, error) {
 			Identity: s.identity(), Argv: []string{selfExe, sessionsName}, Env: []string{}, Dir: "/", Umask: 0o077,
 			KeepFDs: len(files) + 1, DenyUserNS: true,
 		},
-		files: files, stderr: k.diagnostics(),
+		files: files, stderr: k.diagnostics(), rank: sessionGoes,
 	})
 }
 

@@ -34,6 +34,7 @@ type stageOrder struct {
 	Spec     privdrop.Spec `json:"spec"`
 	Terminal bool          `json:"terminal,omitempty"` // make standard input the controlling terminal
 	Front    bool          `json:"front,omitempty"`    // take its foreground, from wherever it is
+	Rank     oomRank       `json:"rank,omitempty"`     // who goes first where memory is short
 }
 
 func stageCommand() command {
@@ -50,6 +51,7 @@ func stageCommand() command {
 			if order.Spec.KeepFDs == 0 {
 				f.Close()
 			}
+			_ = goFirst(order.Rank) // the keeper has said so if it can't be
 			if order.Terminal {
 				if err := unix.IoctlSetInt(0, unix.TIOCSCTTY, 0); err != nil {
 					return faultf(exitPrivilege, "use --session never", "take the terminal: %w", err)
@@ -99,11 +101,12 @@ type spawnOptions struct {
 	front      bool // take the foreground also if it is not ours to give
 	terminal   bool // a session of its own, on the terminal that is stdin
 	agent      bool // part of the tree that is supervised; else a helper of the keeper's
+	rank       oomRank
 }
 
 // spawn starts a process that holds no privilege by the time its command runs.
 func (k *keeper) spawn(o spawnOptions) (*reaper.Process, error) {
-	spec, err := memfd("stage", stageOrder{o.spec, o.terminal, o.front})
+	spec, err := memfd("stage", stageOrder{o.spec, o.terminal, o.front, o.rank})
 	if err != nil {
 		return nil, err
 	}
