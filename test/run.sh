@@ -39,13 +39,14 @@ finish() {
   streaming=$(jobs -p)
   # shellcheck disable=SC2086 # a list
   [ -z "$streaming" ] || kill $streaming 2>/dev/null || true
-  for file in "$logs"/*.pid; do
-    [ -e "$file" ] || continue
-    group=$(cat "$file")
-    kill -TERM -- "-$group" 2>/dev/null || true
-    for _ in {1..600}; do
-      kill -0 -- "-$group" 2>/dev/null || break
-      sleep 0.1
+  groups=$(cat "$logs"/*.pid 2>/dev/null || true)
+  for signal in TERM KILL; do
+    for group in $groups; do kill "-$signal" -- "-$group" 2>/dev/null || true; done
+    for group in $groups; do
+      for _ in {1..300}; do
+        kill -0 -- "-$group" 2>/dev/null || break
+        sleep 0.1
+      done
     done
   done
   wait
