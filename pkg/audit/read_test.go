@@ -110,7 +110,7 @@ func TestFollow(t *testing.T) {
 	}
 	await := func() {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); last() != l.seq; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); last() != l.seq; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("saw %d, not %d", last(), l.seq)
 			}

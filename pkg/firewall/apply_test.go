@@ -202,7 +202,11 @@ func TestKernelDenyAndInbound(t *testing.T) {
 	l.onPeer(func() {
 		for _, a := range []netip.Addr{near4, near6} {
 			for port, open := range map[uint16]bool{3000: true, 3001: false} {
-				conn, err := net.DialTimeout("tcp", at(a, port).String(), 500*time.Millisecond)
+				limit := 500 * time.Millisecond // where nobody answers
+				if open {
+					limit = answerTime
+				}
+				conn, err := net.DialTimeout("tcp", at(a, port).String(), limit)
 				if err == nil {
 					_, err = ping(conn, "inbound")
 					conn.Close()

@@ -34,7 +34,7 @@ var (
 	siteSSH = netip.AddrPortFrom(site, 22)
 )
 
-const waitTime = 10 * time.Second
+const waitTime = 90 * time.Second
 
 // rig is a Server with a listener for each original destination, and servers
 // behind it.

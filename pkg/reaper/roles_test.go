@@ -269,7 +269,7 @@ func readLines(f *os.File) *lines {
 func (l *lines) until(t *testing.T, prefix string) []string {
 	t.Helper()
 	var got []string
-	timeout := time.After(30 * time.Second)
+	timeout := time.After(time.Minute)
 	for {
 		select {
 		case line, ok := <-l.c:

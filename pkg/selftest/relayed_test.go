@@ -55,7 +55,7 @@ func TestRelayed(t *testing.T) {
 		t.Run(tt.what, func(t *testing.T) {
 			a := serveRelay(t, tt.serve)
 			p := Plan{Denied: []string{"example.com"}, Relayed: []uint16{a.Port()}}
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			var o outcome
 			if tt.http {
@@ -133,7 +133,7 @@ func TestEachAddressIsTried(t *testing.T) {
 			}
 		})
 		p := Plan{Denied: []string{"example.com"}, Relayed: []uint16{silent.Port()}}
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		o := p.connectName(resolverFor([]netip.AddrPort{dnsAt}), Target{Name: "two.test", Port: silent.Port()})(ctx)
 		cancel()
 		if o.got != tt.got {

@@ -255,7 +255,7 @@ func (v *viewer) isClosed() bool {
 
 func eventually(t *testing.T, ok func() bool, why func() string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal(why())
 		}

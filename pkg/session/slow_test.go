@@ -95,7 +95,7 @@ func TestProgramThatDoesNotRead(t *testing.T) {
 	v := r.attach(Request{Cols: 80, Rows: 24, Window: "deaf"})
 	v.got(kindScreen)
 	go func() {
-		_ = v.conn.SetWriteDeadline(time.Now().Add(10 * time.Second))
+		_ = v.conn.SetWriteDeadline(time.Now().Add(time.Minute))
 		for range 1000 {
 			if writeFrame(v.conn, kindInput, []byte(strings.Repeat("x", maxInput))) != nil {
 				return

@@ -97,7 +97,7 @@ func ask(t *testing.T, tmux string, data []byte, r recording, command ...string)
 	run("new-session", "-d", "-x", fmt.Sprint(r.cols), "-y", fmt.Sprint(r.rows),
 		"stty raw -echo; cat "+file+"; exec sleep 1000", ";", "set", "-g", "status", "off", ";", "resize-window", "-x", fmt.Sprint(r.cols), "-y", fmt.Sprint(r.rows))
 	defer run("kill-server")
-	for deadline := time.Now().Add(20 * time.Second); run("display-message", "-p", "#{pane_title}") != "all read\n"; {
+	for deadline := time.Now().Add(time.Minute); run("display-message", "-p", "#{pane_title}") != "all read\n"; {
 		if time.Now().After(deadline) {
 			t.Fatal("tmux does not come to the end of the bytes")
 		}
