@@ -86,6 +86,7 @@ func (k *keeper) boot(ctx context.Context) error {
 
 // fail publishes why there is no agent.
 func (k *keeper) fail(f *fault) {
+	f.remedy = k.launch.spell(f.remedy)
 	k.update(func(s *state) { s.Phase, s.Reason, s.Code = phaseFailed, f.Error(), f.code })
 	k.publish()
 	k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "not started: " + inOneLine(f)})
@@ -97,7 +98,7 @@ func newKeeper(c config, mode string, log *slog.Logger) (*keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &keeper{config: c, log: log, reaper: r, record: audit.Discard}
+	k := &keeper{config: c, launch: launchHere(c.environ), log: log, reaper: r, record: audit.Discard}
 	k.state = state{Version: 1, Phase: phaseStarting, Mode: mode, Monitor: c.monitor, Keeper: self(), Started: time.Now()}
 	return k, nil
 }
@@ -115,13 +116,13 @@ func (k *keeper) checkContainer(ctx context.Context) error {
 		return err
 	}
 	need := append([]int{unix.CAP_NET_ADMIN}, privdrop.ExecCapabilities()...)
-	if err := privdrop.Require(need...); err != nil {
-		var missing *privdrop.CapabilityError
-		if errors.As(err, &missing) {
-			return capabilityFault(missing)
-		}
-		return faultf(exitPrivilege, "report this with the container's run line", "%w", err)
+	if strings.HasPrefix(k.config.backend, "xtables") {
+		need = append(need, unix.CAP_NET_RAW)
 	}
+	if err := k.requireAll(need); err != nil {
+		return err
+	}
+	k.warnOfEngines()
 	// A keeper at work would be disturbed by what comes before the lock.
 	if dir, err := findRuntimeDir(); err == nil && dir.kept() {
 		return alreadyKept(dir, unix.EWOULDBLOCK)
@@ -158,9 +159,9 @@ func (k *keeper) seal(ctx context.Context) error {
 	}
 	switch {
 	case errors.Is(err, firewall.ErrPermission):
-		return faultf(exitPrivilege, capabilityFix("NET_ADMIN"), "%w", err)
+		return faultf(exitPrivilege, k.launch.capabilities("NET_ADMIN"), "%w", err)
 	case errors.Is(err, firewall.ErrRaw):
-		return faultf(exitPrivilege, capabilityFix("NET_RAW")+"; or use --backend nftables", "%w", err)
+		return faultf(exitPrivilege, k.launch.capabilities("NET_RAW")+"; or use --backend nftables", "%w", err)
 	case err != nil:
 		return faultf(exitRules, kernelRemedy, "seal the network: %w", err)
 	}
@@ -391,6 +392,6 @@ func (k *keeper) proveConfinement(ctx context.Context) error {
 		k.log.Warn("the self-test failed; going on because of --selftest warn", "failures", failures)
 		return nil
 	}
-	return faultf(exitSelfTest, "mend what is named, or remove `required` from entries that may be down; --selftest warn starts anyway",
+	return faultf(exitSelfTest, "mend what is named, or take the word required from entries that may be down; to start all the same: --selftest warn",
 		"self-test failed, the agent was not started: %s", strings.Join(failures, "; "))
 }

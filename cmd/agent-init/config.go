@@ -42,6 +42,7 @@ type config struct {
 	assistantCmd     string
 	shell            string
 	noColor          bool
+	strange          []string          // variables that are no settings
 	environ          map[string]string // the container's, for the agent
 }
 
@@ -70,11 +71,14 @@ func superviseFlags(fs *flag.FlagSet) {
 // weaker mode.
 func readConfig(fs *flag.FlagSet, environ []string) (config, error) {
 	env := environMap(environ)
+	strange, err := checkVariables(env)
+	if err != nil {
+		return config{}, err
+	}
 	given := map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	var err error
 	fs.VisitAll(func(f *flag.Flag) {
-		name := envPrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		name := variableOf(f.Name)
 		if v, ok := env[name]; ok && !given[f.Name] && err == nil {
 			if e := fs.Set(f.Name, v); e != nil {
 				err = faultf(exitUsage, "correct or unset "+name, "%s=%q: %w", name, v, e)
@@ -99,7 +103,7 @@ func readConfig(fs *flag.FlagSet, environ []string) (config, error) {
 		sessionName: sessionName(env),
 		hostUID:     env["HOST_UID"], hostGID: env["HOST_GID"],
 		assistantCmd: env["ASSISTANT_CMD"], shell: env["SHELL"],
-		noColor: env["NO_COLOR"] != "",
+		noColor: env["NO_COLOR"] != "", strange: strange,
 		environ: agentEnviron(env),
 	}
 	if s := value("grace"); s != "" {

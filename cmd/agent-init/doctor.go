@@ -119,7 +119,7 @@ func checkKeeper(_ context.Context, p patient) []finding {
 
 // capabilityFix spells a capability in the languages of engines.
 func capabilityFix(name string) string {
-	return fmt.Sprintf("docker: --cap-add=%s; compose: cap_add: [%s]; kubernetes: securityContext: {capabilities: {add: [%s]}}", name, name, name)
+	return byHand.capabilities(name)
 }
 
 func checkCapabilities(_ context.Context, p patient) []finding {

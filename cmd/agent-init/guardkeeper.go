@@ -213,7 +213,9 @@ func (g *guardKeeper) readAudit(conn *net.UnixConn) {
 		if err != nil || n == 0 {
 			return
 		}
-		g.keeper.record(audit.Untrusted(buf[:n]))
+		e := audit.Untrusted(buf[:n])
+		g.keeper.overheard.hear(e)
+		g.keeper.record(e)
 	}
 }
 

@@ -46,7 +46,9 @@ type keeper struct {
 	guard      *guardKeeper
 	sessions   *sessionKeeper // nil: no session
 	ledger     *ledger
-	proving    sync.Mutex         // one self-test at a time
+	proving    sync.Mutex // one self-test at a time
+	overheard  overheard
+	launch     launch
 	diag       *os.File           // where the guard looks sockets up
 	scanner    *sockowner.Scanner // nil: processes can't be looked at
 	scans      pace

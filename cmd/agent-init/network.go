@@ -30,6 +30,7 @@ func sidecarCommand() command {
 			if err != nil {
 				return err
 			}
+			c.sayStrange(e.stderr)
 			return keepNetwork(ctx, c, "sidecar", nil)
 		},
 	}
@@ -49,6 +50,7 @@ func upCommand() command {
 			if err != nil {
 				return err
 			}
+			c.sayStrange(e.stderr)
 			return bringUp(ctx, e, c)
 		},
 	}

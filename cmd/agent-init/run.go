@@ -28,6 +28,7 @@ func runCommand() command {
 			if err != nil {
 				return err
 			}
+			c.sayStrange(e.stderr)
 			return runAgent(ctx, e, c, args)
 		},
 	}

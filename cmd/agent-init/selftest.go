@@ -155,6 +155,7 @@ const selfTestTime = time.Minute
 // runSelfTest runs the probes in a process that has exactly what the agent has.
 // Beside an agent that runs, nobody sees what it writes but the keeper.
 func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside bool) (selftest.Report, error) {
+	k.overheard.about(plan)
 	if err := k.guard.announce(&plan); err != nil {
 		k.log.Warn("the log will take the self-test for the agent's doing", "error", err)
 	}
@@ -197,6 +198,7 @@ func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside boo
 	if decoded != nil {
 		return selftest.Report{}, fmt.Errorf("it ended with %v and no report: %w", st, decoded)
 	}
+	k.overheard.explain(report)
 	// Both must say so: the report is for people, the status is the verdict.
 	report.OK = report.OK && st.Code() == exitOK
 	return report, nil

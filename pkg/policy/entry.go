@@ -94,7 +94,7 @@ func parseFlags(text string, at int, r *Rule) *fault {
 		case strings.ContainsAny(flag, ".:/*@!"):
 			return &fault{at, flag, "one entry per line, and after it only " + strings.Join(flagWords[:], ", "), ""}
 		default:
-			return &fault{at, flag, "unknown flag", nearest(flag, flagWords[:])}
+			return &fault{at, flag, "unknown flag", Nearest(flag, flagWords[:])}
 		}
 		at = len(text) - len(rest)
 	}
@@ -291,7 +291,7 @@ func parsePort(s string) ([]Port, *fault) {
 		case "udp":
 			p.Proto = UDP
 		default:
-			return nil, &fault{0, s, "unknown protocol", nearest(strings.ToLower(proto), []string{"tcp", "udp"})}
+			return nil, &fault{0, s, "unknown protocol", Nearest(strings.ToLower(proto), []string{"tcp", "udp"})}
 		}
 	}
 	n, err := strconv.ParseUint(number, 10, 16)

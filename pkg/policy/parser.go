@@ -144,7 +144,7 @@ func (ps *parser) preset(src Source, name string, deny bool) {
 	}
 	data, ok := ps.readPreset(name)
 	if !ok {
-		ps.errs.add(Error{Source: src, Text: name, Message: "unknown preset", Suggestion: nearest(name, ps.presetNames())})
+		ps.errs.add(Error{Source: src, Text: name, Message: "unknown preset", Suggestion: Nearest(name, ps.presetNames())})
 		return
 	}
 	ps.expanded[key] = true

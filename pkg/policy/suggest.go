@@ -1,7 +1,7 @@
 package policy
 
-// nearest returns the candidate that word was probably meant to be, or "".
-func nearest(word string, candidates []string) string {
+// Nearest returns the candidate that word was probably meant to be, or "".
+func Nearest(word string, candidates []string) string {
 	best, bestAt := "", 3
 	if len(word) < 5 {
 		bestAt = 2

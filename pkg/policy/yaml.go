@@ -95,7 +95,7 @@ func (ps *parser) mapping(file string, n *yaml.Node, what string, known []string
 		case seen[name]:
 			ps.wrong(file, key, "the key is there twice")
 		case known != nil && !slices.Contains(known, name):
-			ps.errs.add(Error{Source: at(file, key), Text: name, Message: "unknown key", Suggestion: nearest(name, known)})
+			ps.errs.add(Error{Source: at(file, key), Text: name, Message: "unknown key", Suggestion: Nearest(name, known)})
 		default:
 			seen[name] = true
 			do(name, value)

@@ -160,7 +160,17 @@ func (s *Server) failure(who *asker, name string, rule *policy.Rule, ede uint16,
 	who.say(audit.Event{Kind: audit.DNS, Verdict: audit.Fault, Name: name, Rule: cite(rule),
 		Reason: what + ": " + strings.ReplaceAll(err.Error(), "\n", "; ")})
 	s.config.Log.Info("name not resolved", "name", name, "cause", what, "err", err)
-	return &answer{rcode: rcodeServFail, ede: ede, text: what, ttl: seconds(s.failTTL)}
+	return &answer{rcode: rcodeServFail, ede: ede, text: what + ": " + brief(err), ttl: seconds(s.failTTL)}
+}
+
+// brief is an error in one short line, for a client.
+func brief(err error) string {
+	const most = 160
+	s := strings.ReplaceAll(err.Error(), "\n", "; ")
+	if len(s) > most {
+		s = s[:most-3] + "..."
+	}
+	return s
 }
 
 // maxConsider is how many addresses of one reply are looked at.
@@ -259,7 +269,7 @@ func (s *Server) strip(p *policy.Policy, match policy.Match, name string, addrs 
 		}
 		why := whyStripped(match, a)
 		if text == "" {
-			text = "no answer is left: " + why
+			text = fmt.Sprintf("no answer is left: %s (%s)", why, a)
 		}
 		if n++; n <= shownStripped {
 			record(audit.Event{IP: a.String(), Reason: "stripped from the answer: " + why})

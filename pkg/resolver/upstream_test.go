@@ -115,7 +115,7 @@ func TestAllUpstreamsFail(t *testing.T) {
 	if m.Rcode != dns.RcodeServerFailure {
 		t.Errorf("answer %v", m)
 	}
-	if c, text := ede(m); c != dns.ExtendedErrorCodeNetworkError || text != "no upstream answered" {
+	if c, text := ede(m); c != dns.ExtendedErrorCodeNetworkError || !strings.HasPrefix(text, "no upstream answered: 127.0.0.1:") || !strings.Contains(text, "SERVFAIL") {
 		t.Errorf("EDE %d %q", c, text)
 	}
 	e := r.recorded(audit.Fault)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"syscall"
 	"time"
 )
@@ -19,19 +20,20 @@ const (
 
 // reachTarget resolves, connects and, for TLS, verifies the certificate against
 // the system's roots (or SSL_CERT_FILE, see crypto/x509). What may pass gets a second try.
-func reachTarget(r *net.Resolver, t Target, timeout time.Duration) func(context.Context) outcome {
+func reachTarget(r *net.Resolver, servers []netip.AddrPort, t Target, timeout time.Duration) func(context.Context) outcome {
 	return func(ctx context.Context) outcome {
 		for try := 1; ; try++ {
 			detail, err := reachOnce(ctx, r, t, timeout)
 			if err == nil {
 				return reachable(detail)
 			}
+			why := func() string { return askWhy(ctx, servers, t.Name) }
 			if try == tries || final(err) {
-				return blocked(explain(err, timeout))
+				return blocked(explain(err, timeout, why))
 			}
 			select {
 			case <-ctx.Done():
-				return blocked(explain(err, timeout))
+				return blocked(explain(err, timeout, why))
 			case <-time.After(tryPause):
 			}
 		}
@@ -76,13 +78,17 @@ func final(err error) bool {
 	return errors.As(err, &de) && de.IsNotFound || errors.As(err, &ce)
 }
 
-// explain says in a few words at which step it failed, and how.
-func explain(err error, timeout time.Duration) string {
+// explain says in a few words at which step it failed, and how. Why asks the DNS
+// server for its reason.
+func explain(err error, timeout time.Duration, why func() string) string {
 	var de *net.DNSError
 	if errors.As(err, &de) {
+		if said := why(); said != "" {
+			return said
+		}
 		switch {
 		case de.IsNotFound:
-			return "the name does not resolve: it is not in the allowlist, or does not exist"
+			return "the name does not resolve, and its DNS server does not say why"
 		case de.IsTimeout:
 			return fmt.Sprintf("no DNS answer within %v", timeout)
 		}

@@ -105,7 +105,7 @@ func TestKernelRequired(t *testing.T) {
 		"plain tcp":   {Target{Name: requiredName, Port: 8080}, func(net.Conn) {}, asGuard, requiredAddr, true},
 		"address":     {Target{Name: requiredAddr, Port: 8080}, func(net.Conn) {}, asGuard, requiredAddr, true},
 		"refused":     {tls443, nil, asGuard, "connection failed: refused", false},
-		"name denied": {Target{Name: "other.test", Port: 443, TLS: true}, nil, asGuard, "the name does not resolve: it is not in the allowlist, or does not exist", false},
+		"name denied": {Target{Name: "other.test", Port: 443, TLS: true}, nil, asGuard, "the name is not resolved: the policy does not allow it", false},
 		"dns fails":   {tls443, nil, func(q, r *dns.Msg) { r.Rcode = dns.RcodeServerFailure }, "its DNS server has no answer (SERVFAIL)", false},
 		"other ca":    {tls443, shake(newAuthority(t).issue(t, requiredName, later)), asGuard, "the certificate of 203.0.113.2 is signed by an authority that this image does not know", false},
 		"other name":  {tls443, shake(ca.issue(t, "evil.test", later)), asGuard, "the certificate of 203.0.113.2 is not valid: x509: certificate is valid for evil.test, not llm.test", false},

@@ -110,7 +110,7 @@ func probesOf(p Plan, resolvConf string) []probe {
 		for _, t := range targets {
 			c := Check{Name: name, Target: t.String(), Want: Reachable}
 			// Each try has p.ReachTimeout; this is only the outer bound.
-			probes = append(probes, probe{c, tries*p.ReachTimeout + tryPause, reachTarget(resolver, t, p.ReachTimeout)})
+			probes = append(probes, probe{c, tries*p.ReachTimeout + tryPause, reachTarget(resolver, system, t, p.ReachTimeout)})
 		}
 	}
 	reach("required", p.Required)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
 )
 
@@ -115,6 +116,36 @@ func TestDefaultPlan(t *testing.T) {
 	}
 	if len(count) != 0 {
 		t.Errorf("also: %v", count)
+	}
+}
+
+// TestWhyNot: the reason is the server's own, and never a choice of two.
+func TestWhyNot(t *testing.T) {
+	reply := func(rcode int, code uint16, text string, addrs ...string) *dns.Msg {
+		m := new(dns.Msg).SetQuestion("llm.test.", dns.TypeA)
+		m.Rcode = rcode
+		for _, s := range addrs {
+			m.Answer = append(m.Answer, a("llm.test", s))
+		}
+		if code != 0 {
+			m.SetEdns0(1232, false)
+			m.IsEdns0().Option = append(m.IsEdns0().Option, &dns.EDNS0_EDE{InfoCode: code, ExtraText: text})
+		}
+		return m
+	}
+	for want, m := range map[string]*dns.Msg{
+		"the name does not exist, say the DNS servers that agent-init asks (NXDOMAIN)": reply(dns.RcodeNameError, 0, ""),
+		"the name exists, and has no address":                                          reply(dns.RcodeSuccess, 0, ""),
+		"the name is not resolved: not in the allowlist: agent-init explain llm.test":  reply(dns.RcodeNameError, dns.ExtendedErrorCodeBlocked, "not in the allowlist: agent-init explain llm.test"),
+		"the name is not resolved: the policy does not allow it":                       reply(dns.RcodeNameError, dns.ExtendedErrorCodeBlocked, ""),
+		"the name is not resolved: no answer is left: a private address (10.0.0.1)":    reply(dns.RcodeSuccess, dns.ExtendedErrorCodeBlocked, "no answer is left: a private address (10.0.0.1)"),
+		"the name is not resolved: no upstream answered: 192.0.2.53:53: no answer":     reply(dns.RcodeServerFailure, dns.ExtendedErrorCodeNetworkError, "no upstream answered: 192.0.2.53:53: no answer"),
+		"the name is not resolved: ?[2Jred":                                            reply(dns.RcodeServerFailure, dns.ExtendedErrorCodeNotReady, "\x1b[2Jred"),
+		"":                                                                             reply(dns.RcodeSuccess, 0, "", "192.0.2.1"),
+	} {
+		if got := whyNot(m); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }
 

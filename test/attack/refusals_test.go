@@ -71,6 +71,8 @@ func TestLabRefusals(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
 	l.DNS.SetAddrs("self.test", "45.30.7.7")
+	l.DNS.SetAddrs("private.test", "10.9.9.9")
+	l.DNS.SetAddrs("null.test", "0.0.0.0")
 	policy := func(text string) []lab.File {
 		return []lab.File{{Path: "/etc/agent-init/policy.yaml", Data: []byte(text)}}
 	}
@@ -88,7 +90,7 @@ func TestLabRefusals(t *testing.T) {
 		"no SETPCAP":            {opts: lab.BoxOptions{Caps: without("SETPCAP")}, code: 77, says: []string{"SETPCAP"}},
 		"no SETUID":             {opts: lab.BoxOptions{Caps: without("SETUID")}, code: 77, says: []string{"SETUID"}},
 		"no SETGID":             {opts: lab.BoxOptions{Caps: without("SETGID")}, code: 77, says: []string{"SETGID"}},
-		"no capability":         {opts: lab.BoxOptions{Caps: []string{}}, code: 77, says: []string{"missing"}},
+		"no capability":         {opts: lab.BoxOptions{Caps: []string{}}, code: 77, says: []string{"missing", "NET_ADMIN", "SETUID", "SETGID", "SETPCAP", "--cap-add=NET_ADMIN --cap-add=SETUID --cap-add=SETGID --cap-add=SETPCAP"}},
 		"not root":              {uid: lab.AgentUID, code: 77, says: []string{"needs root", "uid 1000"}},
 		"no SETPCAP, open":      {opts: lab.BoxOptions{Caps: without("SETPCAP")}, flags: []string{"--unsafe-no-firewall"}, code: 77, says: []string{"SETPCAP"}},
 		"not root, open":        {uid: lab.AgentUID, flags: []string{"--unsafe-no-firewall"}, code: 77, says: []string{"needs root"}},
@@ -102,7 +104,9 @@ func TestLabRefusals(t *testing.T) {
 		"a policy by a link":    {opts: lab.BoxOptions{Files: []lab.File{{Path: "/workspace/list", Data: []byte("evil.test\n")}, {Path: "/etc/agent-init/allowlist.txt", Link: "/workspace/list"}}}, code: 78, says: []string{"/workspace"}},
 		"the workspace":         {flags: []string{"--config", "/workspace"}, opts: lab.BoxOptions{Files: []lab.File{{Path: "/workspace/allowlist.txt", Data: []byte("evil.test\n")}}}, code: 78, says: []string{"/workspace"}},
 		"a relative policy":     {flags: []string{"--config", "etc/agent-init"}, code: 78, says: []string{"absolute"}},
-		"a required name fails": {list: "missing.test required\n", code: 70, says: []string{"missing.test:443"}},
+		"a required name fails": {list: "missing.test required\n", code: 70, says: []string{"missing.test:443", "does not exist", "NXDOMAIN"}},
+		"required, private":     {list: "private.test required\n", code: 70, says: []string{"private.test:443", "a private address: add the word private to the entry to allow it (10.9.9.9)"}},
+		"required, no address":  {list: "null.test required\n", code: 70, says: []string{"null.test:443", "(0.0.0.0)"}},
 		"required, wrong CA":    {list: "ok.test required\n", opts: lab.BoxOptions{Files: []lab.File{{Path: "/etc/ssl/certs/ca-certificates.crt", Data: nil}}, Env: []string{"SSL_CERT_DIR=/nonexistent"}}, code: 70, says: []string{"ok.test:443", "certificate"}},
 		"reach fails":           {opts: lab.BoxOptions{Files: policy("selftest: {reach: [\"ok.test:443\"]}\n")}, code: 70, says: []string{"ok.test:443"}},
 		"block fails":           {list: "ok.test\n", opts: lab.BoxOptions{Files: policy("selftest: {block: [\"ok.test:443\"]}\n")}, code: 70, says: []string{"ok.test:443"}},
@@ -115,6 +119,8 @@ func TestLabRefusals(t *testing.T) {
 		"an unknown mode":       {flags: []string{"--selftest", "maybe"}, code: 64, says: []string{"maybe", "require warn off"}},
 		"an unknown backend":    {flags: []string{"--backend", "ebtables"}, code: 64, says: []string{"ebtables"}},
 		"an unknown variable":   {opts: lab.BoxOptions{Env: []string{"AGENT_INIT_SELFTEST=no"}}, code: 64, says: []string{"no"}},
+		"a misspelt variable":   {opts: lab.BoxOptions{Env: []string{"AGENT_INIT_SELFTST=warn"}}, code: 64, says: []string{"AGENT_INIT_SELFTST", "did you mean AGENT_INIT_SELFTEST?"}},
+		"a port by variable":    {opts: lab.BoxOptions{Env: []string{"AGENT_INIT_INBOUND=3000"}}, code: 64, says: []string{"AGENT_INIT_INBOUND", "inbound: [3000]", "policy.yaml"}},
 		"a variable's nonsense": {opts: lab.BoxOptions{Env: []string{"AGENT_INIT_UNSAFE_NO_FIREWALL=perhaps"}}, code: 64, says: []string{"AGENT_INIT_UNSAFE_NO_FIREWALL"}},
 		"an unknown user":       {flags: []string{"--user", "nobody-here"}, code: 64, says: []string{"nobody-here"}},
 		"root as the user":      {flags: []string{"--user", "root"}, code: 64, says: []string{"uid 0"}},

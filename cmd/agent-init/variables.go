@@ -1,0 +1,59 @@
+package main
+
+import (
+	"flag"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+// serviceVariable is what Kubernetes sets in each container for a service that is
+// called agent-init, or agent-init-something.
+var serviceVariable = regexp.MustCompile(`_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`)
+
+// checkVariables refuses a variable that is meant to be a setting and is none: what
+// it was to change would stay as it is, and nobody would know. Others it returns:
+// they are somebody's own, and the agent does not get them.
+func checkVariables(env map[string]string) (strange []string, err error) {
+	var known []string
+	fs := flag.NewFlagSet("run", flag.ContinueOnError)
+	configFlags(fs)
+	superviseFlags(fs)
+	fs.VisitAll(func(f *flag.Flag) { known = append(known, variableOf(f.Name)) })
+	for _, name := range sortedKeys(env) {
+		switch {
+		case !strings.HasPrefix(name, envPrefix), slices.Contains(known, name), serviceVariable.MatchString(name):
+			continue
+		case name == envPrefix+"INBOUND":
+			return nil, faultf(exitUsage, "write inbound: ["+portIn(env[name])+"] into policy.yaml", "%s is no setting: what may be connected to from outside stands in the policy", name)
+		}
+		if meant := policy.Nearest(name, known); meant != "" {
+			return nil, faultf(exitUsage, "did you mean "+meant+"?", "%s is no setting of agent-init's", name)
+		}
+		strange = append(strange, name)
+	}
+	return strange, nil
+}
+
+// sayStrange says to whoever starts agent-init which variables have no effect.
+func (c config) sayStrange(w io.Writer) {
+	if len(c.strange) > 0 {
+		warning(w, strings.Join(c.strange, ", ")+": no setting of agent-init's, and the agent does not get it", "unset it, or give it another name; agent-init run --help lists the settings")
+	}
+}
+
+// variableOf is the variable behind a flag.
+func variableOf(flag string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// portIn is the port that somebody has written, or one to show how.
+func portIn(s string) string {
+	if n := regexp.MustCompile(`[0-9]+`).FindString(s); n != "" {
+		return n
+	}
+	return "3000"
+}
