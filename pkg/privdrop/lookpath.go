@@ -22,7 +22,7 @@ func LookPath(name, pathEnv, dir string) (string, error) {
 	}
 	if strings.Contains(name, "/") {
 		file := in(dir, name)
-		if errno := executable(file); errno != 0 {
+		if _, errno := executable(file); errno != 0 {
 			return "", &ExecError{name, errno}
 		}
 		return file, nil
@@ -36,10 +36,11 @@ func LookPath(name, pathEnv, dir string) (string, error) {
 		if element == "" { // the working directory
 			file = in(dir, "./"+name)
 		}
-		switch errno := executable(file); errno {
-		case 0:
+		switch there, errno := executable(file); {
+		case errno == 0:
 			return file, nil
-		case syscall.ENOENT, syscall.ENOTDIR:
+		case !there && errno == syscall.EACCES: // a directory that the caller may not enter has nothing for it
+		case errno == syscall.ENOENT || errno == syscall.ENOTDIR:
 		default:
 			failure = errno
 		}
@@ -56,18 +57,19 @@ func in(dir, file string) string {
 	return dir + "/" + file
 }
 
-func executable(file string) syscall.Errno {
+// executable says why a file can't be executed, and whether it was seen at all.
+func executable(file string) (there bool, why syscall.Errno) {
 	var st unix.Stat_t
 	if err := unix.Stat(file, &st); err != nil {
-		return errnoOf(err)
+		return false, errnoOf(err)
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
-		return errnoOf(unix.Access(file, unix.X_OK))
+		return true, errnoOf(unix.Access(file, unix.X_OK))
 	case unix.S_IFDIR:
-		return syscall.EISDIR
+		return true, syscall.EISDIR
 	}
-	return syscall.EACCES
+	return true, syscall.EACCES
 }
 
 func errnoOf(err error) syscall.Errno {
