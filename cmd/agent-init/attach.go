@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -145,13 +147,9 @@ func sessionsCommand() command {
 		example: "agent-init sessions --json | jq '.windows[].name'",
 		flags:   func(fs *flag.FlagSet) { fs.Bool("json", false, "print JSON") },
 		run: func(_ context.Context, e environment, fs *flag.FlagSet, _ []string) error {
-			var b bytes.Buffer
-			if err := callSession(session.Request{Verb: session.VerbList}, &b); err != nil {
+			i, err := listSession()
+			if err != nil {
 				return err
-			}
-			var i session.Info
-			if err := json.Unmarshal(b.Bytes(), &i); err != nil {
-				return fmt.Errorf("the session's answer: %w", err)
 			}
 			if isSet(fs, "json") {
 				enc := json.NewEncoder(e.stdout)
@@ -249,15 +247,58 @@ func historyCommand() command {
 func killWindowCommand() command {
 	return command{
 		name: "kill", synopsis: "WINDOW",
-		summary: "end the program of a window",
+		summary: "end the program of a window, and wait until it has ended",
 		example: "agent-init kill tests",
 		run: func(_ context.Context, _ environment, _ *flag.FlagSet, args []string) error {
 			if len(args) != 1 {
 				return faultf(exitUsage, "agent-init kill WINDOW; agent-init sessions lists them", "which window?")
 			}
-			return callSession(session.Request{Verb: session.VerbKill, Window: args[0]}, io.Discard)
+			return killWindow(args[0])
 		},
 	}
+}
+
+// killWindow has the keeper end a window, and looks until it is gone.
+func killWindow(name string) error {
+	before, err := listSession()
+	if err != nil {
+		return err
+	}
+	if err := callSession(session.Request{Verb: session.VerbKill, Window: name}, io.Discard); err != nil {
+		return err
+	}
+	w := slices.IndexFunc(before.Windows, func(w session.WindowInfo) bool { return w.Name == name || strconv.FormatUint(uint64(w.ID), 10) == name })
+	if w < 0 {
+		return nil // it was started, and ended, meanwhile
+	}
+	same := func(other session.WindowInfo) bool {
+		return other.ID == before.Windows[w].ID && other.Started.Equal(before.Windows[w].Started)
+	}
+	for end := time.Now().Add(killAfter + killPatience); ; time.Sleep(50 * time.Millisecond) {
+		now, err := listSession()
+		if err != nil || !slices.ContainsFunc(now.Windows, same) {
+			return nil // with the last window the session ends
+		}
+		if time.Now().After(end) {
+			return faultf(exitFailure, "end the container: a process that the kernel does not end waits for a device or a file system",
+				"the program of window %s (pid %d) has not ended", name, before.Windows[w].PID)
+		}
+	}
+}
+
+// killPatience is how long a program may take to end once it was told to by KILL.
+const killPatience = 10 * time.Second
+
+// listSession asks for the session's windows.
+func listSession() (i session.Info, err error) {
+	var b bytes.Buffer
+	if err := callSession(session.Request{Verb: session.VerbList}, &b); err != nil {
+		return i, err
+	}
+	if err := json.Unmarshal(b.Bytes(), &i); err != nil {
+		return i, fmt.Errorf("the session's answer: %w", err)
+	}
+	return i, nil
 }
 
 // terminalCommand is the client on the container's own terminal.

@@ -81,7 +81,6 @@ func commands() []command {
 		completionCommand(),
 		guardCommand(),
 		stageCommand(),
-		killCommand(),
 		probeCommand(),
 		keeperCommand(),
 		manCommand(),

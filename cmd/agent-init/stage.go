@@ -5,13 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"strconv"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -142,77 +140,22 @@ func (k *keeper) kill(p *reaper.Process, sig syscall.Signal) {
 	}
 }
 
-// signalAs sends sig to processes of other uids, by a helper that becomes each
-// of those uids: this is how a root without CAP_KILL ends what it started.
+// signalAs sends sig to processes of other uids, as each of those: this is how a
+// root without CAP_KILL ends what it started.
 func (k *keeper) signalAs(pids []int, sig syscall.Signal) error {
-	byUID := map[uint32][]string{}
+	byUID := map[uint32][]int{}
 	for _, pid := range pids {
 		uid, err := ownerOf(max(pid, -pid))
 		if err != nil {
 			continue // it has ended
 		}
-		byUID[uid] = append(byUID[uid], strconv.Itoa(pid))
+		byUID[uid] = append(byUID[uid], pid)
 	}
 	var errs []error
 	for uid, list := range byUID {
-		if uid == 0 {
-			errs = append(errs, unix.EPERM)
-			continue
-		}
-		p, err := k.spawn(spawnOptions{spec: privdrop.Spec{
-			Identity: privdrop.Identity{UID: uid, GID: uid, Name: "agent-init", Home: "/", Shell: "/nonexistent"},
-			Argv:     append([]string{selfExe, killName, strconv.Itoa(int(sig))}, list...), Env: []string{}, Dir: "/", DenyUserNS: true,
-		}})
-		if err == nil {
-			err = helped(p)
-		}
-		errs = append(errs, err)
+		errs = append(errs, privdrop.KillAs(uid, sig, list...))
 	}
 	return errors.Join(errs...)
-}
-
-// helped waits for a helper, but not for ever: it has the uid of those that it
-// is to signal, and they could stop it.
-func helped(p *reaper.Process) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	st, err := p.Wait(ctx)
-	if err == nil && st.Code() != 0 {
-		err = fmt.Errorf("signalling helper: %v", st)
-	}
-	return err
-}
-
-const killName = "__kill"
-
-// killCommand signals processes of its own uid. Whoever may run it could do the
-// same without it.
-func killCommand() command {
-	return command{
-		name: killName, hidden: true, synopsis: "SIGNAL PID…",
-		summary: "signals processes of the same uid (started by agent-init itself)",
-		run: func(_ context.Context, _ environment, _ *flag.FlagSet, args []string) error {
-			if len(args) < 2 {
-				return faultf(exitUsage, "this is for agent-init itself", "no signal and pid")
-			}
-			sig, err := strconv.Atoi(args[0])
-			if err != nil {
-				return faultf(exitUsage, "this is for agent-init itself", "not a signal: %q", args[0])
-			}
-			var errs []error
-			for _, a := range args[1:] {
-				pid, err := strconv.Atoi(a)
-				if err != nil || pid == 0 || pid == 1 || pid == -1 {
-					errs = append(errs, fmt.Errorf("not a pid: %q", a))
-					continue
-				}
-				if err := unix.Kill(pid, syscall.Signal(sig)); err != nil && err != unix.ESRCH {
-					errs = append(errs, err)
-				}
-			}
-			return errors.Join(errs...)
-		},
-	}
 }
 
 func ownerOf(pid int) (uint32, error) {
