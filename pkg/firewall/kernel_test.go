@@ -45,6 +45,9 @@ func inNamespace(t testing.TB) bool {
 	if os.Getenv(inside) == t.Name() {
 		return true
 	}
+	if t, ok := t.(*testing.T); ok {
+		t.Parallel() // most of the time is spent waiting
+	}
 	again(t, t.Name())
 	return false
 }
@@ -63,10 +66,11 @@ func onSome(t *testing.T, backends ...string) bool {
 	if os.Getenv(inside) == t.Name() {
 		return true
 	}
+	t.Parallel() // most of the time is spent waiting
 	name := t.Name()
 	for _, b := range backends {
 		t.Run(b, func(t *testing.T) {
-			t.Parallel() // most of the time is spent waiting
+			t.Parallel()
 			again(t, name, onBackend+"="+b)
 		})
 	}
@@ -79,10 +83,10 @@ func backendInUse() string { return os.Getenv(onBackend) }
 func again(t testing.TB, name string, env ...string) {
 	t.Helper()
 	mustrun.Root(t)
-	args := []string{"-test.run=^" + name + "$", "-test.timeout=120s", "-test.v=" + fmt.Sprint(testing.Verbose())}
+	args := []string{"-test.run=^" + name + "$", "-test.timeout=900s", "-test.v=" + fmt.Sprint(testing.Verbose())}
 	if b, ok := t.(*testing.B); ok {
 		b.StopTimer()
-		args = []string{"-test.run=^$", "-test.bench=^" + name + "$", "-test.timeout=300s"}
+		args = []string{"-test.run=^$", "-test.bench=^" + name + "$", "-test.timeout=900s"}
 	}
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Env = append(append(os.Environ(), inside+"="+name), env...)
