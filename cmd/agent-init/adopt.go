@@ -22,7 +22,7 @@ func (k *keeper) readPolicy() (*policy.Bundle, *policy.Policy, error) {
 	if err != nil {
 		return nil, nil, faultf(exitPolicy, remedy, "the policy has errors\n%w", err)
 	}
-	if _, err := k.upstreams(p); err != nil {
+	if err := k.judgeServers(p); err != nil {
 		return nil, nil, err
 	}
 	return b, p, nil

@@ -203,6 +203,7 @@ func (k *keeper) openRuntime(context.Context) error {
 	if k.resolv, err = readResolvConf("/etc/resolv.conf"); err != nil {
 		k.log.Warn("no upstream DNS servers from resolv.conf", "error", err)
 	}
+	k.resolv = k.chooseServers(k.resolv)
 	return nil
 }
 

@@ -118,6 +118,9 @@ func checkEncryptedDNS(_ context.Context, p patient) []finding {
 // checkUpstreams looks at how the guard fares with its servers.
 func checkUpstreams(_ context.Context, p patient) []finding {
 	const fix = "give servers that answer: docker: --dns; compose: dns; kubernetes: dnsPolicy and dnsConfig; or dns.upstream in policy.yaml"
+	if len(p.servers) == 0 && len(p.passedOver) > 0 {
+		return fail("DNS", fix, "no server of resolv.conf is asked: %s", strings.Join(p.passedOver, "; "))
+	}
 	if len(p.servers) == 0 {
 		return fail("DNS", fix, "there is no upstream server: neither resolv.conf nor dns.upstream names one")
 	}
@@ -132,6 +135,8 @@ func checkUpstreams(_ context.Context, p patient) []finding {
 	switch {
 	case s.Asked >= 3 && s.Failed*2 > s.Asked:
 		return fail("DNS", fix, "%s: %d of %s got no answer", where, s.Failed, counted(s.Asked, "question", "questions"))
+	case len(p.passedOver) > 0:
+		return warn("DNS", fix+"; to vouch for a server of the container itself, name it there with the word local", "%s; not asked: %s", where, strings.Join(p.passedOver, "; "))
 	case p.strippedNames > 0:
 		return warn("DNS", "see agent-init log --denied; if the names are of your own network, add `private` to their entries", "%s: answers for %s had private or reserved addresses: somebody answers in place of the real servers, or the names are internal",
 			where, counted(p.strippedNames, "name", "names"))

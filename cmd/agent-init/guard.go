@@ -49,6 +49,11 @@ type guardConfig struct {
 	AgentUID  uint32           `json:"agent_uid"`
 	Monitor   bool             `json:"monitor"`
 
+	// Shared says that the agent may have any uid, and Engine which sockets are the
+	// engine's DNS server then.
+	Shared bool              `json:"shared,omitempty"`
+	Engine []sockowner.Bound `json:"engine,omitempty"`
+
 	// Reduced says that the kernel can't tell what may pass: the gate takes what
 	// it knows by address only as well, and there is no log of refused packets.
 	Reduced bool `json:"reduced,omitempty"`
@@ -181,10 +186,14 @@ func newGuard(c guardConfig) (*guard, error) {
 
 // makeServers makes the resolver and the name gate. Neither serves yet.
 func (g *guard) makeServers(c guardConfig, record audit.Recorder) error {
-	find, findAllowed := audit.Nobody, audit.Nobody
+	find, findAllowed, sockets := audit.Nobody, audit.Nobody, sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag"))
 	if !c.Reduced {
-		f := newFinder(sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag")), g.ask)
+		f := newFinder(sockets, g.ask)
 		find, findAllowed = f.refused, f.allowed
+	}
+	var believe func(resolver.Upstream) error
+	if c.Shared {
+		believe = believer(sockets, c.Engine)
 	}
 	ups, err := upstreams(g.policy.Load(), c.Servers)
 	if err != nil {
@@ -193,7 +202,7 @@ func (g *guard) makeServers(c guardConfig, record audit.Recorder) error {
 	g.resolver, err = resolver.New(resolver.Config{
 		Policy: g.policy.Load, Upstreams: ups, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admit, Record: record, Find: find, FindAllowed: findAllowed, Log: g.log,
 		Aside:   g.probing.tries,
-		Monitor: c.Monitor, Stream: c.Reduced,
+		Monitor: c.Monitor, Stream: c.Reduced, Believe: believe,
 	})
 	if err != nil {
 		return err

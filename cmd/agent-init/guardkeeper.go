@@ -175,6 +175,7 @@ func (g *guardKeeper) spawn(channel, auditEnd *os.File) (*reaper.Process, error)
 	g.mu.Unlock()
 	cfg, err := memfd("guard-config", guardConfig{
 		Bundle: bundle, Servers: k.resolv.servers, Search: k.resolv.search, Ephemeral: ephemeralPorts(), Families: k.sockets.families(), LogLevel: k.config.level(), AgentUID: k.identity.UID, Monitor: k.config.monitor, Reduced: k.fw.Reduced() != "",
+		Shared: k.shared(), Engine: k.engine,
 	})
 	if err != nil {
 		return nil, err

@@ -40,6 +40,7 @@ type keeper struct {
 	drops      *os.File // the log of refused packets
 	edition    *edition // of the ledger
 	resolv     resolvConf
+	engine     []sockowner.Bound // in a sidecar: the sockets of the engine's DNS server
 	guardUID   uint32
 	guardGroup guardGroup
 	identity   privdrop.Identity // the agent's
@@ -90,7 +91,7 @@ func (k *keeper) plan(p *policy.Policy) (firewall.Plan, error) {
 		GuardUID: k.guardUID, AnyGroup: k.guardGroup.any, DropGroup: dropGroup,
 		DNSPort4: k.sockets.dns4, DNSPort6: k.sockets.dns6,
 		GatePort4: k.sockets.gate4, GatePort6: k.sockets.gate6, Gated: []uint16{http.Number, https.Number},
-		Observe: k.config.monitor,
+		Observe: k.config.monitor, AgentUID: k.identity.UID, AnyAgent: k.shared(), Here: here(p),
 	}
 	if !c.AnyGroup {
 		c.GuardGID = k.guardGroup.gid

@@ -42,6 +42,7 @@ type patient struct {
 	newest        time.Time
 	newestFile    string
 	servers       []string
+	passedOver    []string // servers of resolv.conf that are not asked, and why
 	deniedNames   []string
 	strippedNames int
 }
@@ -173,6 +174,12 @@ func (p *patient) readServers() {
 	c, err := readResolvConf("/etc/resolv.conf")
 	if err != nil {
 		c = resolvConf{}
+	}
+	own, _ := localAddrs()
+	c.passOver(own, "")
+	p.passedOver = c.passedOver
+	if p.state != nil { // agent-init runs, and knows more
+		p.passedOver = p.state.Guard.PassedOver
 	}
 	if p.policy == nil { // as far as it is known
 		for _, s := range c.servers {

@@ -116,7 +116,7 @@ func (k *keeper) reduce(c *firewall.Config, p *policy.Policy) error {
 			c.Local = append(c.Local, local)
 		}
 	}
-	c.Reduced, c.AgentUID, c.Gated, c.DropGroup = true, k.identity.UID, gatedPorts(p), 0
+	c.Reduced, c.Gated, c.DropGroup = true, gatedPorts(p), 0
 	return nil
 }
 

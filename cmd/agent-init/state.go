@@ -79,6 +79,8 @@ type guardState struct {
 	Seen     time.Time  `json:"seen"`
 	Fault    string     `json:"fault,omitempty"`
 	Stats    guardStats `json:"stats"`
+
+	PassedOver []string `json:"passed_over,omitempty"` // DNS servers of resolv.conf that are not asked, and why
 }
 
 type leaseState struct {

@@ -88,6 +88,9 @@ func (s *state) write(w io.Writer, ok bool, why []string, colour bool) {
 		guard = "up"
 	}
 	row("guard", "%s (uid %d), restarted %s; %s, %d denied", guard, s.Guard.UID, times(s.Guard.Restarts), counted(s.Guard.Stats.Queries, "query", "queries"), s.Guard.Stats.Denied)
+	for _, p := range s.Guard.PassedOver {
+		row("", "not asked: %s", p)
+	}
 	row("gate", "%s now; %d passed, %d refused", counted(s.Guard.Stats.Relays, "connection", "connections"), s.Guard.Stats.Passed, s.Guard.Stats.Refused)
 	row("leases", "%s with a port, for %s", counted(s.Leases.Elements, "address", "addresses"), counted(s.Leases.Names, "name", "names"))
 	if g := s.Grants; g.Allowed+g.Denied+g.Requests > 0 {

@@ -17,19 +17,20 @@ import (
 
 // resolvConf is what resolv.conf(5) says that matters to a forwarder.
 type resolvConf struct {
-	servers []netip.AddrPort
-	search  []string
+	servers    []netip.AddrPort
+	search     []string
+	passedOver []string // servers that are not asked, and why
 }
 
 // upstreams are the servers that p names, else those of resolv.conf.
 func upstreams(p *policy.Policy, resolv []netip.AddrPort) ([]resolver.Upstream, error) {
 	var out []resolver.Upstream
 	for _, s := range p.Settings().DNS.Upstream {
-		addr, name, err := policy.ParseUpstream(s)
+		u, err := policy.ParseUpstream(s)
 		if err != nil {
 			return nil, faultf(exitPolicy, "correct dns.upstream in policy.yaml", "dns.upstream: %w", err)
 		}
-		out = append(out, resolver.Upstream{Addr: addr, TLSName: name})
+		out = append(out, resolver.Upstream{Addr: u.Addr, TLSName: u.TLSName})
 	}
 	if len(out) == 0 {
 		for _, a := range resolv {

@@ -285,11 +285,9 @@ func (d *DNS) close() error {
 	for _, l := range d.tcp {
 		errs = append(errs, l.Close())
 	}
+	errs = append(errs, d.EndEngine())
 	d.mu.Lock()
 	d.closed = true
-	for _, c := range d.embedded {
-		errs = append(errs, c.Close())
-	}
 	for c := range d.open {
 		c.Close()
 	}

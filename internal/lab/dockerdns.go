@@ -56,6 +56,19 @@ func (d *DNS) serveEmbedded(u *net.UDPConn, l net.Listener) {
 	d.wait.Go(func() { d.serveTCP(l, embeddedDNS) })
 }
 
+// EndEngine closes the sockets of the engines' DNS within boxes, as the kernel does
+// when an engine ends. Their rules stay.
+func (d *DNS) EndEngine() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for _, c := range d.embedded {
+		errs = append(errs, c.Close())
+	}
+	d.embedded = nil
+	return errors.Join(errs...)
+}
+
 // dockerRulesVia writes these chains as Docker does, by a variant of iptables.
 func dockerRulesVia(via string, udp, tcp uint16) error {
 	cmd := exec.Command("iptables-"+via+"-restore", "--noflush", "-w")

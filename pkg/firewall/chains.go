@@ -112,6 +112,9 @@ func (b *builder) output() chain {
 	// to bind to, and connection tracking would take what the guard asks later for
 	// the reply, to be delivered as it is and not to the engine.
 	add(refuse(matchSrc{engineDNS()}, matchOriginal{}))
+	if !b.Sealed {
+		add(b.answers()...)
+	}
 
 	// Nor may it ask whom it reaches to send it on (RFC 8754): over IPv6 any
 	// process may add a routing header.

@@ -25,8 +25,13 @@ type Config struct {
 	// Reduced plan, packets to these stay here. Others ignore it.
 	Local []netip.Prefix
 
-	// AgentUID is the agent's, for a Reduced plan. Others ignore it.
+	// AgentUID is the agent's: nothing that it sends is the answer of a DNS server.
 	AgentUID uint32
+
+	// AnyAgent says that the agent may have any uid, 0 too, as in a network that
+	// containers share. Then the rules can't tell who answers for the engine's DNS
+	// server: whoever asks it has to.
+	AnyAgent bool
 
 	// GuardUID and GuardGID are the user and the group that the guard makes its
 	// sockets as; only a socket of both may reach Upstreams, or go on from the gate.
@@ -54,6 +59,11 @@ type Config struct {
 
 	// Upstreams are the DNS servers of the guard, over UDP and TCP.
 	Upstreams []netip.AddrPort
+
+	// Here are those of Upstreams that may be addresses of this namespace, besides
+	// the engine's: no process but the agent's is kept from answering there. With
+	// AnyAgent there can be none.
+	Here []netip.AddrPort
 
 	// Allow may be reached by everyone; Deny by no one, whatever else says.
 	Allow, Deny []Entry

@@ -386,6 +386,9 @@ func apply(t testing.TB, f *Firewall, c Config, ls ...Lease) {
 	if c.GuardGID == 0 && !c.AnyGroup {
 		c.GuardGID = guardGID
 	}
+	if c.AgentUID == 0 {
+		c.AgentUID = agentUID
+	}
 	p, err := NewPlan(c)
 	must(t, err)
 	must(t, f.Apply(context.Background(), p, ls))

@@ -103,7 +103,7 @@ func compileMatch(m match, sets map[string]set) ([]expr.Any, error) {
 			op = notEqual
 		}
 		return meta(expr.MetaKeySKGID, op, binaryutil.NativeEndian.PutUint32(m.gid)), nil
-	case matchOwned:
+	case matchOwned, matchHeld:
 		// Loading the uid ends the rule if the packet has no owner.
 		return meta(expr.MetaKeySKUID, expr.CmpOpGte, binaryutil.NativeEndian.PutUint32(0)), nil
 	case matchForeign:
@@ -117,6 +117,16 @@ func compileMatch(m match, sets map[string]set) ([]expr.Any, error) {
 			&expr.Bitwise{SourceRegister: reg0, DestRegister: reg0, Len: 1, Mask: []byte{tcpFIN | tcpSYN | tcpRST | tcpACK}, Xor: []byte{0}},
 			&expr.Cmp{Op: equal, Register: reg0, Data: []byte{tcpSYN}},
 		}, nil
+	case matchReset:
+		return []expr.Any{
+			&expr.Payload{DestRegister: reg0, Base: expr.PayloadBaseTransportHeader, Offset: 13, Len: 1},
+			&expr.Bitwise{SourceRegister: reg0, DestRegister: reg0, Len: 1, Mask: []byte{tcpRST}, Xor: []byte{0}},
+			&expr.Cmp{Op: equal, Register: reg0, Data: []byte{tcpRST}},
+		}, nil
+	case matchSrcPort:
+		return field(expr.PayloadBaseTransportHeader, 0, binaryutil.BigEndian.PutUint16(m.port)), nil
+	case matchAnswer:
+		return answering(m.to), nil
 	case matchRouted:
 		return []expr.Any{
 			&expr.Exthdr{DestRegister: reg0, Type: unix.IPPROTO_ROUTING, Len: 1, Flags: unix.NFT_EXTHDR_F_PRESENT, Op: expr.ExthdrOpIpv6},
@@ -207,6 +217,21 @@ func destinationPort() *expr.Payload {
 // meta compares what the kernel knows about a packet with value.
 func meta(key expr.MetaKey, op expr.CmpOp, value []byte) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: key, Register: reg0}, &expr.Cmp{Op: op, Register: reg0, Data: value}}
+}
+
+// answering asks for the reply direction of a flow that was begun toward a server.
+func answering(server netip.AddrPort) []expr.Any {
+	key := expr.CtKeyDSTIP
+	if server.Addr().Is6() {
+		key = expr.CtKeyDSTIP6
+	}
+	return append(meta(expr.MetaKeyNFPROTO, equal, []byte{nfproto(familyOf(server.Addr()))}),
+		&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg0},
+		&expr.Cmp{Op: equal, Register: reg0, Data: []byte{expr.CtDirReply}},
+		&expr.Ct{Key: key, Register: reg0, Direction: expr.CtDirOriginal},
+		&expr.Cmp{Op: equal, Register: reg0, Data: server.Addr().AsSlice()},
+		&expr.Ct{Key: expr.CtKeyPROTODST, Register: reg0, Direction: expr.CtDirOriginal},
+		&expr.Cmp{Op: equal, Register: reg0, Data: binaryutil.BigEndian.PutUint16(server.Port())})
 }
 
 // field compares bytes of a header with value.

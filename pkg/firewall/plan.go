@@ -87,6 +87,9 @@ func NewPlan(c Config) (Plan, error) {
 			return Plan{}, fmt.Errorf("upstream %d: %v is no address with a port", i, u)
 		}
 	}
+	if len(c.Here) > 0 && (c.AnyAgent || c.Reduced) {
+		return Plan{}, fmt.Errorf("the DNS server %v can't be one of this namespace, where no rule knows the agent", c.Here[0])
+	}
 	for _, p := range never() {
 		deny = append(deny, box{prefix: p})
 	}

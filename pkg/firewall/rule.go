@@ -103,11 +103,13 @@ type (
 	matchSrcPort  struct{ port uint16 } // source port; after matchProto
 	matchRouted   struct{}              // IPv6, with a routing header
 	matchState    struct{ state ctState }
-	matchOriginal struct{}             // in the direction of the flow's first packet
-	matchDNAT     struct{}             // redirected by a NAT rule
-	matchSet      struct{ set string } // destination address, protocol and port
-	matchQuery    struct{ set string } // identifier of a DNS query; after matchProto
-	matchCalm     struct{ set string } // destination port that set does not have; after matchProto
+	matchOriginal struct{}                    // in the direction of the flow's first packet
+	matchAnswer   struct{ to netip.AddrPort } // in the other one, of a flow whose first packet went there, before any NAT
+	matchHeld     struct{}                    // sent by a process that still has the socket open; see its translations
+	matchDNAT     struct{}                    // redirected by a NAT rule
+	matchSet      struct{ set string }        // destination address, protocol and port
+	matchQuery    struct{ set string }        // identifier of a DNS query; after matchProto
+	matchCalm     struct{ set string }        // destination port that set does not have; after matchProto
 )
 
 func (m matchFamily) String() string { return fmt.Sprintf("meta nfproto ipv%d", m.family) }
@@ -158,10 +160,14 @@ func (m matchSrcPort) String() string  { return fmt.Sprintf("th sport %d", m.por
 func (m matchRouted) String() string   { return "exthdr rt exists" }
 func (m matchState) String() string    { return "ct state " + m.state.String() }
 func (m matchOriginal) String() string { return "ct direction original" }
-func (m matchDNAT) String() string     { return "ct status dnat" }
-func (m matchQuery) String() string    { return "@th,64,16 @" + m.set }
-func (m matchCalm) String() string     { return "th dport != @" + m.set }
-func (m matchSet) String() string      { return "daddr . l4proto . dport @" + m.set }
+func (m matchAnswer) String() string {
+	return fmt.Sprintf("ct direction reply ct original %s daddr %s ct original proto-dst %d", familyOf(m.to.Addr()).header(), m.to.Addr(), m.to.Port())
+}
+func (m matchHeld) String() string  { return "meta skuid exists" }
+func (m matchDNAT) String() string  { return "ct status dnat" }
+func (m matchQuery) String() string { return "@th,64,16 @" + m.set }
+func (m matchCalm) String() string  { return "th dport != @" + m.set }
+func (m matchSet) String() string   { return "daddr . l4proto . dport @" + m.set }
 
 // ctState is what connection tracking thinks of a packet.
 type ctState uint8

@@ -16,6 +16,9 @@ func (u uidRange) String() string {
 	return fmt.Sprintf("%d-%d", u.first, u.last)
 }
 
+// maxUID is the last uid there can be: the one after it stands for none.
+const maxUID = 1<<32 - 2
+
 // knownUIDs returns the uids that the user namespace of this process has, which
 // is the network namespace's own in a container: rules can name no others.
 func knownUIDs() ([]uidRange, error) {
@@ -35,7 +38,7 @@ func parseUIDMap(data []byte) ([]uidRange, error) {
 		if _, err := fmt.Sscan(string(line), &inside, &outside, &count); err != nil || count == 0 || inside+count > 1<<32 {
 			return nil, fmt.Errorf("the uid map has the line %q", line)
 		}
-		out = append(out, uidRange{uint32(inside), uint32(min(inside+count-1, 1<<32-2))}) // the last is no uid
+		out = append(out, uidRange{uint32(inside), uint32(min(inside+count-1, maxUID))})
 	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("the user namespace has no uids")

@@ -77,6 +77,11 @@ func (r *xtRenderer) match(d xtDraft, m match, v verdict) ([]xtDraft, error) {
 		return r.owned(d, "-m", "owner", "!", "--gid-owner", fmt.Sprint(m.gid)), nil
 	case matchOwned:
 		return r.owned(d), nil
+	case matchHeld:
+		return r.held(d), nil
+	case matchAnswer:
+		return only(familyOf(m.to.Addr()), "-m", "conntrack", "--ctdir", "REPLY",
+			"--ctorigdst", m.to.Addr().String(), "--ctorigdstport", fmt.Sprint(m.to.Port()))
 	case matchForeign:
 		return one("-m", "addrtype", "!", "--src-type", "LOCAL")
 	case matchSYN:
@@ -134,6 +139,16 @@ func (r *xtRenderer) owned(d xtDraft, more ...string) []xtDraft {
 		out = append(out, d.with(append([]string{"-m", "owner", "--uid-owner", u.String()}, more...)...))
 	}
 	return out
+}
+
+// held asks that a process has the socket open. Where this user namespace has not
+// all uids, that of an engine outside of it is none that a rule can name; then the
+// kernel's own sockets, which have no file, count as well (xt_owner.c).
+func (r *xtRenderer) held(d xtDraft) []xtDraft {
+	if len(r.uids) == 1 && r.uids[0] == (uidRange{0, maxUID}) {
+		return r.owned(d)
+	}
+	return []xtDraft{d.with("-m", "owner", "--socket-exists")}
 }
 
 // inSet asks for any of the ipsets that together are the plan's set.

@@ -105,6 +105,7 @@ func (x *xt) probeTables(f family) ([]xtTable, error) {
 				matchForeign{}, matchSet{name}, matchIn{}),
 			to(drop{}, matchSet{fmt.Sprintf("%s%d", probeName, f+100)}),
 			to(drop{}, matchProto{proto: protoICMP}, matchICMP{3}), to(drop{}, matchProto{proto: protoICMPv6}, matchICMP{135}, matchHopLimit{}),
+			to(drop{}, matchAnswer{netip.AddrPortFrom(probeAddr(f).Addr(), 1)}, matchHeld{}), to(drop{}, matchProto{proto: protoTCP}, matchSrcPort{1}, matchReset{}),
 			to(drop{}, matchRouted{}), to(log{1, meterSet(f), true, logPrefix}, matchProto{proto: protoTCP}),
 			to(reset{}, matchProto{proto: protoTCP}), to(prohibit{}),
 		}},

@@ -77,13 +77,17 @@ func essence(rule string) []string {
 		switch w {
 		case "-p":
 			value = protoNumber(value)
+		case "--ctorigdst":
+			if a, err := netip.ParseAddr(value); err == nil {
+				value = a.String()
+			}
 		case "-d", "-s": // of which there is more than one way to write it
 			if p, err := netip.ParsePrefix(value); err == nil {
 				value = p.String()
 			}
 		case "--match-set":
 			value = strings.Join(words[i+1:min(i+3, len(words))], " ")
-		case "-i", "-o", "-j", "--dport", "--sport", "--to-ports", "--uid-owner", "--gid-owner", "--ctstate", "--ctdir", "--src-type", "--tcp-flags",
+		case "-i", "-o", "-j", "--dport", "--sport", "--to-ports", "--uid-owner", "--gid-owner", "--ctstate", "--ctdir", "--ctorigdstport", "--src-type", "--tcp-flags",
 			"--icmp-type", "--icmpv6-type", "--nflog-group", "--name", "--seconds":
 		default:
 			continue

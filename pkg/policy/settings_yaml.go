@@ -158,16 +158,12 @@ func (ps *parser) probe(src Source, text string, list *[]string) {
 
 // upstream reads a DNS server.
 func (ps *parser) upstream(src Source, text string) {
-	server, name, err := ParseUpstream(text)
+	u, err := ParseUpstream(text)
 	if err != nil {
 		ps.fault(src, &fault{0, text, err.Error(), ""})
 		return
 	}
-	canonical := server.String()
-	if name != "" {
-		canonical = "tls://" + canonical + "#" + name
-	}
-	ps.settings.DNS.Upstream = append(ps.settings.DNS.Upstream, canonical)
+	ps.settings.DNS.Upstream = append(ps.settings.DNS.Upstream, u.String())
 }
 
 func (ps *parser) number(file, key string, v *yaml.Node, low, high int, to *int) {

@@ -6,10 +6,45 @@ import (
 	"strings"
 )
 
+// Upstream is a DNS server of dns.upstream.
+type Upstream struct {
+	Addr    netip.AddrPort
+	TLSName string // over TLS, with a certificate of this name; empty: without
+
+	// Local says that it may be an address of the container's own, where the agent
+	// could answer in its place.
+	Local bool
+}
+
+// String returns u as ParseUpstream reads it.
+func (u Upstream) String() string {
+	s := u.Addr.String()
+	if u.TLSName != "" {
+		s = "tls://" + s + "#" + u.TLSName
+	}
+	if u.Local {
+		s += " local"
+	}
+	return s
+}
+
+// EngineDNS is where container engines put a DNS server into a container's network.
+func EngineDNS() netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, 11}) }
+
 // ParseUpstream reads a DNS server: ADDRESS[:PORT], or tls://ADDRESS[:PORT]#NAME
 // for DNS over TLS with the certificate's name. The port defaults to 53, or 853.
-func ParseUpstream(s string) (server netip.AddrPort, tlsName string, err error) {
-	rest, tls := strings.CutPrefix(s, "tls://")
+// Behind it may stand the word local.
+func ParseUpstream(s string) (Upstream, error) {
+	var u Upstream
+	rest, word, _ := strings.Cut(s, " ")
+	switch strings.TrimSpace(word) {
+	case "":
+	case "local":
+		u.Local = true
+	default:
+		return Upstream{}, errors.New("behind a DNS server only the word local may stand, as in `127.0.0.1:5353 local`")
+	}
+	rest, tls := strings.CutPrefix(rest, "tls://")
 	port := uint16(53)
 	if tls {
 		port = 853
@@ -17,21 +52,25 @@ func ParseUpstream(s string) (server netip.AddrPort, tlsName string, err error) 
 		rest, name, _ = strings.Cut(rest, "#")
 		canon, problem := canonical(name)
 		if problem != "" {
-			return netip.AddrPort{}, "", errors.New("a server over TLS needs the name of its certificate, as in tls://192.0.2.1#dns.example")
+			return Upstream{}, errors.New("a server over TLS needs the name of its certificate, as in tls://192.0.2.1#dns.example")
 		}
-		tlsName = canon
+		u.TLSName = canon
 	}
-	server, err = netip.ParseAddrPort(rest)
+	server, err := netip.ParseAddrPort(rest)
 	if err != nil {
 		a, aerr := netip.ParseAddr(strings.Trim(rest, "[]"))
 		if aerr != nil {
-			return netip.AddrPort{}, "", errors.New("a DNS server is given by its address, as in 192.0.2.1 or 192.0.2.1:53")
+			return Upstream{}, errors.New("a DNS server is given by its address, as in 192.0.2.1 or 192.0.2.1:53")
 		}
 		server = netip.AddrPortFrom(a, port)
 	}
 	a := server.Addr().Unmap()
 	if a.IsMulticast() || a.IsUnspecified() || a.Zone() != "" || server.Port() == 0 {
-		return netip.AddrPort{}, "", errors.New("not the address of a DNS server")
+		return Upstream{}, errors.New("not the address of a DNS server")
 	}
-	return netip.AddrPortFrom(a, server.Port()), tlsName, nil
+	if a.IsLoopback() && a != EngineDNS() && !u.Local {
+		return Upstream{}, errors.New("this is the container itself, where the agent can listen too: if a server of yours does, and not as the agent's user, write the word local behind it")
+	}
+	u.Addr = netip.AddrPortFrom(a, server.Port())
+	return u, nil
 }

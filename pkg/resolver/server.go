@@ -37,6 +37,10 @@ type Config struct {
 	// could not tell a reply over UDP from what anybody sends.
 	Stream bool
 
+	// Believe says why the answer that a server has just given is not to be believed;
+	// nil if it is. Without it, every server is.
+	Believe func(Upstream) error
+
 	// Search has the search domains of resolv.conf.
 	Search []string
 
@@ -176,7 +180,7 @@ func (s *Server) SetUpstreams(list []Upstream) error {
 	}
 	u := newUpstreams(list)
 	u.leaveFrom(sourcePorts{low: s.config.Ephemeral[0], high: s.config.Ephemeral[1]})
-	u.stream = s.config.Stream
+	u.stream, u.believe = s.config.Stream, s.config.Believe
 	s.upstreams.Store(u)
 	return nil
 }

@@ -46,6 +46,11 @@ func (e rcodeError) Error() string {
 	return fmt.Sprintf("answered with code %d", int(e))
 }
 
+func isRcode(err error) bool {
+	_, ok := errors.AsType[rcodeError](err)
+	return ok
+}
+
 // maxForged is how many datagrams that don't fit a question are read before the
 // question is asked again over TCP: somebody is guessing.
 const maxForged = 8
@@ -53,7 +58,8 @@ const maxForged = 8
 // upstreams asks several servers, the first that works.
 type upstreams struct {
 	servers []*server
-	stream  bool          // over TCP only
+	stream  bool // over TCP only
+	believe func(Upstream) error
 	budget  time.Duration // for one question in all
 	first   time.Duration // for one server, in the first round; twice that in the next
 	retry   time.Duration // a failed server is passed over for this long, doubled each time …
@@ -113,6 +119,11 @@ func (u *upstreams) exchange(ctx context.Context, name string, qtype uint16) (*d
 		for _, i := range u.order(time.Now()) {
 			s := u.servers[i]
 			m, err := s.ask(ctx, name, qtype, wait, u.stream)
+			if u.believe != nil && (err == nil || isRcode(err)) {
+				if doubt := u.believe(s.Upstream); doubt != nil {
+					m, err = nil, doubt
+				}
+			}
 			if err == nil {
 				s.worked()
 				return m, nil
@@ -120,7 +131,7 @@ func (u *upstreams) exchange(ctx context.Context, name string, qtype uint16) (*d
 			if ctx.Err() == nil || errs[i] == nil {
 				errs[i] = fmt.Errorf("%v: %w", s, err)
 			}
-			if _, ok := errors.AsType[rcodeError](err); ok {
+			if isRcode(err) {
 				// It works, and may be the only one to know other names.
 				s.worked()
 				continue

@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -38,6 +39,32 @@ func several(t *testing.T, n int) (*rig, *upstreams, []*nameserver) {
 	}
 	r := newRigWith(t, func(c *Config) { c.Upstreams = list }, policyOf(t, "", "", "ok.test"))
 	return r, r.quick(), servers
+}
+
+// TestUpstreamBelieve: what a server answers that is not believed is no answer, not
+// even that it failed, and the next one is asked.
+func TestUpstreamBelieve(t *testing.T) {
+	for name, first := range map[string]func(dns.ResponseWriter, *dns.Msg) *dns.Msg{"an answer": nil, "a failure": code(dns.RcodeRefused)} {
+		_, u, servers := several(t, 2)
+		if first != nil {
+			servers[0].script("ok.test.", "A", first)
+		}
+		doubt := errors.New("somebody else")
+		u.believe = func(s Upstream) error {
+			if s.Addr == servers[0].addr {
+				return doubt
+			}
+			return nil
+		}
+		m, err := u.exchange(context.Background(), "ok.test", dns.TypeA)
+		if err != nil || len(m.Answer) != 1 || !strings.Contains(m.Answer[0].String(), "192.0.2.2") {
+			t.Errorf("%s: got %v, %v", name, m, err)
+		}
+		u.believe = func(Upstream) error { return doubt }
+		if _, err := u.exchange(context.Background(), "ok.test", dns.TypeA); !errors.Is(err, doubt) {
+			t.Errorf("%s: nobody is believed, and yet: %v", name, err)
+		}
+	}
 }
 
 func silent(dns.ResponseWriter, *dns.Msg) *dns.Msg { return nil }

@@ -209,6 +209,8 @@ func parseReplies(b []byte, seq uint32, found *[]diagnosed) (more bool, err erro
 type diagnosed struct {
 	Socket
 	local, remote netip.AddrPort
+	state         uint8
+	cookie        uint64
 }
 
 func parseDiag(b []byte) diagnosed {
@@ -222,6 +224,8 @@ func parseDiag(b []byte) diagnosed {
 		Socket: Socket{UID: binary.NativeEndian.Uint32(b[64:]), Inode: binary.NativeEndian.Uint32(b[68:])},
 		local:  netip.AddrPortFrom(addr(b[8:]), binary.BigEndian.Uint16(b[4:])),
 		remote: netip.AddrPortFrom(addr(b[24:]), binary.BigEndian.Uint16(b[6:])),
+		state:  b[1],
+		cookie: binary.NativeEndian.Uint64(b[44:]),
 	}
 }
 

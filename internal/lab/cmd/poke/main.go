@@ -59,6 +59,8 @@
 //	fragudp ADDR             a UDP datagram of -size N (default 4000) bytes, which the kernel fragments
 //	guess ADDR               a DNS message with each identifier, to ADDR and the 65535 addresses after it
 //	forge ADDR IP            be the DNS server at ADDR of loopback, for -for D, and answer everything with IP
+//	usurp ADDR IP            for -for D, wait until the DNS server at ADDR is gone, be it, and answer everything with IP;
+//	                         port 0: the ports that are bound there now; says "watching" and "seated" on stderr
 //	prime ADDR               a datagram to ADDR from every port
 //	packet IFACE HEX         a frame by AF_PACKET
 //
@@ -121,7 +123,7 @@ func ops() map[string]op {
 		"tcp": tcp, "udp": udp, "connect": connect, "socket": socket, "loop": loop, "flood": flood,
 		"idle": idle, "listen": listen, "relay": relay, "scan": scan, "recv": recv, "join": join,
 		"resolve": resolve, "dns": query, "http": fetch, "stream": stream, "tls": secure, "upgrade": upgrade,
-		"ping": ping, "rawip": rawIP, "fragsyn": fragSYN, "forge": forge, "prime": prime, "guess": guess, "fragudp": fragUDP, "packet": packet,
+		"ping": ping, "rawip": rawIP, "fragsyn": fragSYN, "forge": forge, "usurp": usurp, "prime": prime, "guess": guess, "fragudp": fragUDP, "packet": packet,
 		"read": readFile, "write": writeFile, "unix": unixSocket, "self": self, "syscall": anySyscall,
 		"setuid": setuid, "setgid": setgid, "kill": kill, "ptrace": ptrace, "vmwrite": vmWrite, "getfd": getFD, "hoard": hoard, "nft": nft,
 		"urgent": urgent, "fastopen": fastOpen, "seize": seize, "lock": lock, "link": link, "harry": harry, "spawn": spawn, "collect": collect, "as": as, "run": program, "unshare": unshare, "setns": setns, "without-netlink": withoutNetlink,
