@@ -34,7 +34,7 @@ type conn struct {
 	stop   context.CancelFunc // ends what the judging waits for
 	server *net.TCPConn       // nil until connected
 	uses   []use              // oldest first: what Recheck looks at
-	subj   ruling             // the first
+	first  ruling             // see judge
 	users  int                // goroutines
 	ended  int                // directions that came to their end
 	broken bool               // a write failed: the reader of that socket will see why
@@ -106,13 +106,25 @@ func (c *conn) prepare(own netip.AddrPort) error {
 	return err
 }
 
+// judge notes the first ruling, which is what the event of the connection is about.
+func (c *conn) judge(r ruling) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.first = r
+}
+
+// judgement returns the first ruling.
+func (c *conn) judgement() ruling {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.first
+}
+
 // connect opens the onward connection for what r allowed.
 func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.s.config.Limits.DialTime)
 	defer cancel()
-	c.mu.Lock()
-	c.subj = r
-	c.mu.Unlock()
+	c.judge(r)
 	if r.enforce != "" {
 		c.findOut(c.s.config.Find)
 	} else {
@@ -219,7 +231,7 @@ func abort(conn *net.TCPConn) {
 // refuse ends a connection that is not passed on.
 func (c *conn) refuse(err error) {
 	var (
-		r       refusal
+		r       denial
 		dialing *dialError
 		timeout net.Error
 	)
@@ -286,22 +298,23 @@ func (c *conn) done() {
 
 // record writes the one event of the connection.
 func (c *conn) record() {
-	e := audit.Event{Kind: audit.Connect, Verdict: c.result, Enforce: c.subj.enforce, Name: c.subj.name, Proto: "tcp", Rule: c.subj.rule.String(), Reason: c.reason}
-	if by := c.subj.via; by.name != "" {
+	first := c.judgement()
+	e := audit.Event{Kind: audit.Connect, Verdict: c.result, Enforce: first.enforce, Name: first.name, Proto: "tcp", Rule: first.rule.String(), Reason: c.reason}
+	if by := first.via; by.name != "" {
 		e.Name, e.Rule = by.name, by.rule.String()
 	}
 	if c.to.IsValid() {
 		e.IP, e.Port = c.to.Addr().String(), c.to.Port()
 	}
-	if c.subj.enforce != "" {
-		c.reason = c.subj.reason + "; " + c.reason
+	if first.enforce != "" {
+		c.reason = first.reason() + "; " + c.reason
 		e.Reason = c.reason
 	}
 	e.Out, e.In, e.Millis = uint64(c.out.Load()), uint64(c.in.Load()), uint64(time.Since(c.began).Milliseconds())
 	if c.server != nil {
 		c.s.stats.out.Add(e.Out)
 		c.s.stats.in.Add(e.In)
-	} else if !c.aside(c.subj.name) {
+	} else if !c.aside(first.name) {
 		c.s.stats.refused.Add(1)
 	}
 	c.s.config.Record(e.By(c.by))

@@ -15,6 +15,7 @@ type use struct {
 	name     string         // whose address it is; "": the address itself is what is allowed
 	to       netip.AddrPort // the address
 	switches bool           // to another protocol than HTTP
+	hidden   bool           // there may be another name, in an Encrypted ClientHello
 	target   authority      // if the name is a proxy's: what that is asked for
 }
 
@@ -37,9 +38,40 @@ type ruling struct {
 	allowed bool
 	rule    policy.Source // where the deciding rule is; zero if there is none
 	via     proxy         // that a CONNECT is for
-	reason  string        // of the policy, or a refusal
+	said    string        // by the policy
+	why     refusal       // zero if there is none
 	enforce audit.Verdict // what it would be without Config.Monitor, if it differs
 }
+
+// no returns r as a refusal.
+func (r ruling) no(why refusal) ruling {
+	r.allowed, r.why = false, why
+	return r
+}
+
+// reason is what people read.
+func (r ruling) reason() string {
+	words := r.said
+	if r.why != 0 && r.why != refusedByPolicy {
+		words = r.why.Error()
+	}
+	if r.enforce != "" {
+		return "monitor: " + words
+	}
+	return words
+}
+
+// Error makes a ruling what readers can return.
+func (r ruling) Error() string { return r.reason() }
+
+// denial is an error by which the gate refuses: a refusal, or a ruling.
+type denial interface {
+	error
+	denies()
+}
+
+func (refusal) denies() {}
+func (ruling) denies()  {}
 
 // proxy is an HTTP proxy of the policy. Like a ruling it lives as long as its
 // connection and so holds nothing of the policy's, which may be large and is
@@ -74,22 +106,22 @@ const maxLeased = 16
 // decide says whether c may be used for name, which is claimed by that, and may
 // switch protocols if that is asked for. The lease counts when a name is first
 // used: its end alone ends no connection.
-func (c *conn) decide(ctx context.Context, raw string, switches bool) ruling {
+func (c *conn) decide(ctx context.Context, raw string, switches, hidden bool) ruling {
 	name, ok := canonical(raw)
 	if !ok {
-		return ruling{name: raw, port: c.to.Port(), reason: refusedName.Error()}
+		return ruling{name: raw, port: c.to.Port(), why: refusedName}
 	}
-	u := use{name: name, to: c.to, switches: switches}
+	u := use{name: name, to: c.to, switches: switches, hidden: hidden}
 	c.claim(u)
 	r := c.s.observe(permit(c.s.config.Policy(), u))
 	switch {
 	case r.enforce != "" && switches: // no entry, so none that says upgrade
-		return ruling{name: name, port: u.to.Port(), reason: refusedUpgrade.Error()}
+		return ruling{name: name, port: u.to.Port(), why: refusedUpgrade}
 	case !r.allowed || r.enforce != "":
 		return r
 	}
-	if why := c.leasedTo(ctx, name); why != nil {
-		r.allowed, r.reason = false, why.Error()
+	if why := c.leasedTo(ctx, name); why != 0 {
+		r = r.no(why)
 	}
 	return c.s.observe(r)
 }
@@ -97,26 +129,20 @@ func (c *conn) decide(ctx context.Context, raw string, switches bool) ruling {
 // observe lets r through in monitor mode, if it is names and addresses that it was
 // refused for.
 func (s *Server) observe(r ruling) ruling {
-	if r.allowed || !s.config.Monitor {
-		return r
+	if !r.allowed && s.config.Monitor && r.why.ofNames() {
+		r.allowed, r.enforce = true, audit.Deny
 	}
-	for _, other := range []refusal{refusedName, refusedKeeper, refusedUpgrade, refusedConnect} {
-		if r.reason == other.Error() {
-			return r
-		}
-	}
-	r.allowed, r.enforce, r.reason = true, audit.Deny, "monitor: "+r.reason
 	return r
 }
 
 // decideConnect says whether c leads to a proxy of the policy, and may be used
 // to reach target by it.
 func (c *conn) decideConnect(ctx context.Context, target authority) ruling {
-	no := ruling{name: target.host, port: target.port, reason: refusedConnect.Error()}
+	no := ruling{name: target.host, port: target.port, why: refusedConnect}
 	for _, rule := range c.s.config.Policy().Proxies() {
 		name := strings.Clone(rule.Name) // else a part of the policy's text
 		switch why := c.leasedTo(ctx, name); why {
-		case nil:
+		case 0:
 			u := use{name: name, to: c.to, target: target}
 			c.claim(u)
 			r := permit(c.s.config.Policy(), u)
@@ -126,16 +152,16 @@ func (c *conn) decideConnect(ctx context.Context, target authority) ruling {
 			return r
 		case refusedLease: // so it is another one
 		default:
-			no.reason = why.Error()
+			no.why = why
 		}
 	}
 	return no
 }
 
-// leasedTo returns nil if the address is leased to name, else a refusal.
-func (c *conn) leasedTo(ctx context.Context, name string) error {
+// leasedTo returns zero if the address is leased to name, else a refusal.
+func (c *conn) leasedTo(ctx context.Context, name string) refusal {
 	if slices.Contains(c.leased, name) {
-		return nil
+		return 0
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.s.config.Limits.HeldTime)
 	defer cancel()
@@ -149,7 +175,7 @@ func (c *conn) leasedTo(ctx context.Context, name string) error {
 	case len(c.leased) < maxLeased:
 		c.leased = append(c.leased, name)
 	}
-	return nil
+	return 0
 }
 
 // permit is the policy's part: the name, the port, the class of the address, and
@@ -158,31 +184,38 @@ func (c *conn) leasedTo(ctx context.Context, name string) error {
 func permit(p *policy.Policy, u use) ruling {
 	port := policy.Port{Proto: policy.TCP, Number: u.to.Port()}
 	if u.name == "" {
-		d := p.DecideAddr(u.to.Addr(), port)
-		return ruling{port: port.Number, allowed: d.Allowed, rule: placeOf(d.Rule), reason: d.Reason}
+		return rule(port.Number, p.DecideAddr(u.to.Addr(), port))
 	}
-	d := p.Decide(u.name, port)
-	r := ruling{name: u.name, port: port.Number, allowed: d.Allowed, rule: placeOf(d.Rule), reason: d.Reason}
+	r := rule(port.Number, p.Decide(u.name, port))
+	r.name = u.name
 	switch {
 	case !r.allowed:
 	case !slices.Contains(p.Admit(u.name, u.to.Addr()), port):
-		r.allowed, r.reason = false, refusedAddress.Error()
+		return r.no(refusedAddress)
+	case u.hidden && p.Settings().TLS.RefuseECH:
+		return r.no(refusedECH)
 	case u.target != authority{}:
 		return permitConnect(p, u)
 	case u.switches:
-		if rule := p.Upgrades(u.name, port); rule != nil {
-			r.rule = rule.Source
-		} else {
-			r.allowed, r.reason = false, refusedUpgrade.Error()
+		by := p.Upgrades(u.name, port)
+		if by == nil {
+			return r.no(refusedUpgrade)
 		}
+		r.rule = by.Source
 	}
 	return r
+}
+
+// rule is a decision of the policy as a ruling.
+func rule(port uint16, d policy.Decision) ruling {
+	why, said := decided(d)
+	return ruling{port: port, allowed: d.Allowed, rule: placeOf(d.Rule), why: why, said: said}
 }
 
 // permitConnect is permit for a proxy that may be reached. What the agent asks
 // of it is held to the policy as if there were no proxy.
 func permitConnect(p *policy.Policy, u use) ruling {
-	no := ruling{name: u.target.host, port: u.target.port, reason: refusedConnect.Error()}
+	no := ruling{name: u.target.host, port: u.target.port, why: refusedConnect}
 	i := slices.IndexFunc(p.Proxies(), func(r *policy.Rule) bool { return r.Name == u.name })
 	if i < 0 {
 		return no
@@ -195,13 +228,14 @@ func permitConnect(p *policy.Policy, u use) ruling {
 	} else {
 		name, ok := canonical(u.target.host)
 		if !ok {
-			no.reason = refusedName.Error()
-			return no
+			return no.no(refusedName)
 		}
 		no.name = name
 		d = p.Decide(name, port)
 	}
-	return ruling{name: no.name, port: port.Number, allowed: d.Allowed, rule: placeOf(d.Rule), via: no.via, reason: d.Reason}
+	r := rule(port.Number, d)
+	r.name, r.via = no.name, no.via
+	return r
 }
 
 // Recheck judges every open connection by the policy that is now in force, and

@@ -25,9 +25,9 @@ func (c *conn) direct(ctx context.Context) (ruling, bool) {
 	switch {
 	case err != nil:
 		c.s.config.Log.Warn("the name gate can't ask about an address", "error", err)
-		return ruling{port: c.to.Port(), reason: refusedKeeper.Error()}, true
+		return ruling{port: c.to.Port(), why: refusedKeeper}, true
 	case !ok && r.allowed: // by a policy that is not in force any more
-		r.allowed, r.reason = false, refusedRevoked.Error()
+		r = r.no(refusedRevoked)
 	case !ok:
 	case name != "":
 		c.disclaim()
@@ -42,8 +42,8 @@ func (c *conn) direct(ctx context.Context) (ruling, bool) {
 func (c *conn) serveDirect(ctx context.Context, r ruling) error {
 	c.s.conns.judged(c)
 	if !r.allowed {
-		c.subj = r
-		return refusal(r.reason)
+		c.judge(r)
+		return r
 	}
 	server, err := c.connect(ctx, r)
 	if err != nil {

@@ -17,7 +17,8 @@
 // Port 443 carries TLS that begins with a ClientHello which has exactly one
 // server name; a second ClientHello, which a server may ask for (RFC 8446,
 // section 4.1.4), must repeat it. An Encrypted ClientHello extension passes
-// if the outer name does: real ones and GREASE look alike. Port 80 carries
+// if the outer name does, unless the policy refuses all of them: real ones and GREASE
+// look alike. Port 80 carries
 // HTTP/1.0 and 1.1 in the strictest reading of RFC 9112, so that no two readers
 // can disagree where a request ends or whom it is for. Nothing follows a request with a
 // body on its connection, because servers may overlook the body. HTTP/2 is refused there,

@@ -22,7 +22,7 @@ type explanation struct {
 
 // forbidden is the whole answer to a request that is refused.
 func forbidden(no *refused, p *policy.Policy) []byte {
-	e := explanation{Error: "refused by agent-init", Host: no.name, Port: no.port, Why: no.reason, Rule: no.rule.String()}
+	e := explanation{Error: "refused by agent-init", Host: no.name, Port: no.port, Why: no.reason(), Rule: no.rule.String()}
 	e.Line, e.Hint = remedy(no.ruling, p)
 	kind, body := "text/plain; charset=utf-8", e.text()
 	if no.json {
@@ -73,9 +73,9 @@ func remedy(r ruling, p *policy.Policy) (line, hint string) {
 	on := policy.Port{Proto: policy.TCP, Number: r.port}
 	d, m := p.Decide(r.name, on), p.Lookup(r.name)
 	switch {
-	case d.Allowed && r.reason == refusedUpgrade.Error():
+	case d.Allowed && r.why == refusedUpgrade:
 		return m.Name + ":" + strconv.Itoa(int(r.port)) + " upgrade", ""
-	case m.Name == "" || d.Allowed || r.reason != d.Reason:
+	case m.Name == "" || d.Allowed || r.why != refusedByPolicy:
 		return "", ""
 	}
 	return p.LineFor(r.name, on), policy.Refusal(m.Name, d.Rule)

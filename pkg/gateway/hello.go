@@ -19,6 +19,9 @@ const (
 	messageServerHello = 2
 
 	extensionServerName = 0
+	extensionESNI       = 0xffce // the drafts of what became ECH
+	extensionECHDraft   = 0xfe08 // and up to
+	extensionECH        = 0xfe0d // RFC 9849
 )
 
 // fragment returns the length of the record whose beginning b is; -1 if b must
@@ -44,28 +47,28 @@ func fragment(b []byte) (int, error) {
 }
 
 // readHello reads records from src until they hold one ClientHello, and not a
-// byte more than those records. It returns the records as they came, and the
-// one server name in them. As soon as it is clear that there won't be one,
+// byte more than those records. It returns the records as they came, and what
+// they say. As soon as it is clear that there won't be one,
 // it returns a refusal.
-func readHello(src *source) (raw []byte, name string, err error) {
+func readHello(src *source) (raw []byte, h hello, err error) {
 	var message []byte
 	for {
 		n, err := nextRecord(src)
 		if err != nil {
-			return raw, "", err
+			return raw, hello{}, err
 		}
 		record := src.held()[:recordHeader+n]
 		if record[0] != recordHandshake {
-			return raw, "", refusedNotHello
+			return raw, hello{}, refusedNotHello
 		}
 		if len(raw)+len(record) > maxHello {
-			return raw, "", refusedHelloSize
+			return raw, hello{}, refusedHelloSize
 		}
 		raw = append(raw, record...)
 		message = append(message, record[recordHeader:]...)
 		src.take(len(record))
 		if message[0] != messageClientHello {
-			return raw, "", refusedNotHello
+			return raw, hello{}, refusedNotHello
 		}
 		if len(message) < 4 {
 			continue
@@ -73,13 +76,13 @@ func readHello(src *source) (raw []byte, name string, err error) {
 		size := int(message[1])<<16 | int(message[2])<<8 | int(message[3])
 		switch {
 		case size > maxHello-4:
-			return raw, "", refusedHelloSize
+			return raw, hello{}, refusedHelloSize
 		case len(message) > 4+size:
 			// Nothing may follow in the same record (RFC 8446, section 5.1).
-			return raw, "", refusedHello
+			return raw, hello{}, refusedHello
 		case len(message) == 4+size:
-			name, err := serverName(message[4:])
-			return raw, name, err
+			h, err := parseHello(message[4:])
+			return raw, h, err
 		}
 	}
 }
@@ -105,48 +108,59 @@ func nextRecord(src *source) (int, error) {
 	}
 }
 
-// serverName returns the one host name of a ClientHello's body (RFC 8446,
-// section 4.1.2; RFC 6066, section 3).
-func serverName(hello []byte) (string, error) {
-	c := cursor{b: hello}
+// hello is what the gate has to know about a ClientHello.
+type hello struct {
+	name      string // the one server name
+	encrypted bool   // there may be another one inside (RFC 9849), or none: clients that have none pretend
+}
+
+// parseHello reads a ClientHello's body (RFC 8446, section 4.1.2; RFC 6066, section 3).
+func parseHello(body []byte) (hello, error) {
+	c := cursor{b: body}
 	c.skip(2 + 32) // version, random
 	c.vector8()    // session
 	suites := c.vector16()
 	compression := c.vector8()
 	if c.bad || len(suites) == 0 || len(suites)%2 != 0 || len(compression) == 0 {
-		return "", refusedHello
+		return hello{}, refusedHello
 	}
 	if len(c.b) == 0 {
-		return "", refusedNoSNI
+		return hello{}, refusedNoSNI
 	}
 	extensions := cursor{b: c.vector16()}
 	if c.bad || len(c.b) > 0 {
-		return "", refusedHello
+		return hello{}, refusedHello
 	}
 	var (
 		seen  = make(map[uint16]bool)
 		names []byte
+		found hello
 	)
 	for len(extensions.b) > 0 {
 		kind, data := extensions.uint16(), extensions.vector16()
 		if extensions.bad {
-			return "", refusedHello
+			return hello{}, refusedHello
 		}
 		if seen[kind] {
 			if kind == extensionServerName {
-				return "", refusedManySNI
+				return hello{}, refusedManySNI
 			}
-			return "", refusedHello
+			return hello{}, refusedHello
 		}
 		seen[kind] = true
-		if kind == extensionServerName {
+		switch {
+		case kind == extensionServerName:
 			names = data
+		case kind >= extensionECHDraft && kind <= extensionECH, kind == extensionESNI:
+			found.encrypted = true
 		}
 	}
 	if !seen[extensionServerName] {
-		return "", refusedNoSNI
+		return hello{}, refusedNoSNI
 	}
-	return oneName(names)
+	var err error
+	found.name, err = oneName(names)
+	return found, err
 }
 
 // oneName returns the name of a server_name extension that has exactly one.

@@ -97,7 +97,8 @@ func TestReadHello(t *testing.T) {
 		{"nothing", nil, "", io.EOF},
 		{"half", records(ok, 1<<14)[:40], "", io.ErrUnexpectedEOF},
 	} {
-		raw, name, err := readHello(sourceOf(tt.in))
+		raw, got, err := readHello(sourceOf(tt.in))
+		name := got.name
 		if name != tt.name || err != tt.err {
 			t.Errorf("%s: %q, %v; want %q, %v", tt.label, name, err, tt.name, tt.err)
 		}
@@ -112,7 +113,8 @@ func TestReadHelloOfMostRecords(t *testing.T) {
 	if len(long) > maxHello {
 		t.Fatalf("%d bytes", len(long))
 	}
-	raw, name, err := readHello(sourceOf(long))
+	raw, got, err := readHello(sourceOf(long))
+	name := got.name
 	if err != nil || name != "ok.test" || len(raw) != len(long) {
 		t.Errorf("%q, %v", name, err)
 	}
@@ -135,7 +137,8 @@ func FuzzClientHello(f *testing.F) {
 	f.Add(helloFor(strings.Repeat("a", 256)))
 	f.Add([]byte("SSH-2.0-x\r\n"))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		raw, name, err := readHello(sourceOf(in))
+		raw, got, err := readHello(sourceOf(in))
+		name := got.name
 		if !bytes.HasPrefix(in, raw) {
 			t.Fatal("the bytes were changed")
 		}
@@ -147,9 +150,9 @@ func FuzzClientHello(f *testing.F) {
 		if len(in) < 4096 {
 			slow := sourceOf(nil)
 			slow.feed = &trickle{in}
-			raw2, name2, err2 := readHello(slow)
-			if name2 != name || !bytes.Equal(raw, raw2) && err == nil || (err == nil) != (err2 == nil) {
-				t.Errorf("byte by byte: %q %v, at once: %q %v", name2, err2, name, err)
+			raw2, got2, err2 := readHello(slow)
+			if got2.name != name || !bytes.Equal(raw, raw2) && err == nil || (err == nil) != (err2 == nil) {
+				t.Errorf("byte by byte: %q %v, at once: %q %v", got2.name, err2, name, err)
 			}
 		}
 	})

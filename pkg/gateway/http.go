@@ -31,9 +31,9 @@ func (c *conn) serveHTTP(ctx context.Context) error {
 	if err != nil {
 		var no *refused
 		if errors.As(err, &no) {
-			c.subj = no.ruling
+			c.judge(no.ruling)
 			if x.answer(no) {
-				c.close(audit.Deny, no.reason)
+				c.close(audit.Deny, no.reason())
 			}
 		}
 		return err
@@ -57,14 +57,11 @@ type judged struct {
 	text []byte // of the head, as it is to be passed on
 }
 
-// refused is a request that is not. It unwraps to a refusal.
+// refused is a request that is not, which is an error of its ruling's words.
 type refused struct {
 	*request
 	ruling
 }
-
-func (e *refused) Error() string { return e.reason }
-func (e *refused) Unwrap() error { return refusal(e.reason) }
 
 // request reads a request head and judges it.
 func (x *exchange) request(began func()) (*judged, error) {
@@ -82,7 +79,7 @@ func (x *exchange) request(began func()) (*judged, error) {
 		if r.method == "CONNECT" && len(c.s.config.Policy().Proxies()) == 0 {
 			why = refusedConnect
 		}
-		d := ruling{name: r.host, port: c.to.Port(), reason: why.Error()}
+		d := ruling{name: r.host, port: c.to.Port(), why: why}
 		x.record(r, d)
 		return nil, &refused{r, d}
 	}
@@ -102,7 +99,7 @@ func (x *exchange) request(began func()) (*judged, error) {
 	if r.method == "CONNECT" {
 		d = c.decideConnect(x.ctx, r.target)
 	} else {
-		d = c.decide(x.ctx, r.host, r.switches())
+		d = c.decide(x.ctx, r.host, r.switches(), false)
 	}
 	x.record(r, d)
 	if !d.allowed {
@@ -120,7 +117,7 @@ func (x *exchange) record(r *request, d ruling) {
 	if !x.c.aside(d.name) {
 		count.Add(1)
 	}
-	reason := d.reason
+	reason := d.reason()
 	switch {
 	case r.offers != nil:
 		reason = r.method + ", upgrade to " + strings.Join(r.offers, ", ") + ": " + reason
@@ -290,7 +287,7 @@ const lingerTime = time.Second
 // returns false if the client can't be told.
 func (x *exchange) answer(no *refused) bool {
 	c := x.c
-	if no.reason == refusedNotHTTP.Error() || no.reason == refusedHTTP2.Error() {
+	if no.why == refusedNotHTTP || no.why == refusedHTTP2 {
 		return false // it would not understand
 	}
 	c.client.SetDeadline(time.Now().Add(lingerTime))

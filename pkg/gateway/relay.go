@@ -42,7 +42,7 @@ func (c *conn) direction(run func() error, src *source, dst *net.TCPConn) {
 		}
 	default:
 		var (
-			r       refusal
+			r       denial
 			timeout net.Error
 		)
 		switch {

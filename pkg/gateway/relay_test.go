@@ -24,10 +24,15 @@ import (
 // pair makes a relayed connection and returns both ends of it, past the hello.
 func (r *rig) pair(name string) (client, server *net.TCPConn) {
 	r.t.Helper()
+	return r.pairBy(helloFor(name))
+}
+
+// pairBy is pair by that hello.
+func (r *rig) pairBy(hello []byte) (client, server *net.TCPConn) {
+	r.t.Helper()
 	got := make(chan *net.TCPConn)
 	done := make(chan struct{})
 	r.t.Cleanup(func() { close(done) })
-	hello := helloFor(name)
 	r.server(siteTLS, func(c *net.TCPConn) {
 		c.SetDeadline(time.Now().Add(waitTime))
 		io.ReadFull(c, make([]byte, len(hello)))
@@ -396,7 +401,7 @@ func TestLeaseEndsNoConnection(t *testing.T) {
 	}
 	ask("two.test")
 	rest, err := io.ReadAll(c)
-	if err != nil || !bytes.Contains(rest, []byte(refusedLease)) {
+	if err != nil || !bytes.Contains(rest, []byte(refusedLease.Error())) {
 		t.Errorf("%q, %v", rest, err)
 	}
 }

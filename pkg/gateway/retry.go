@@ -12,13 +12,13 @@ import (
 // name of that one. So until the server has answered, the client's records
 // are looked at as they pass. Encrypted ones pass at once, early data too.
 type retry struct {
-	name string
-	once sync.Once
-	said chan struct{} // closed when the server has answered
-	ask  bool          // for another ClientHello; valid when said is closed
+	hello hello // the first
+	once  sync.Once
+	said  chan struct{} // closed when the server has answered
+	ask   bool          // for another ClientHello; valid when said is closed
 }
 
-func newRetry(name string) *retry { return &retry{name: name, said: make(chan struct{})} }
+func newRetry(h hello) *retry { return &retry{hello: h, said: make(chan struct{})} }
 
 func (w *retry) say(ask bool) {
 	w.once.Do(func() {
@@ -66,11 +66,13 @@ func (w *retry) client(src *source, dst io.Writer) error {
 		if <-w.said; !w.ask {
 			return nil
 		}
-		raw, name, err := readHello(src)
+		raw, second, err := readHello(src)
 		switch {
 		case err != nil:
 			return err
-		case name != w.name:
+		case second.name != w.hello.name:
+			return refusedRetry
+		case second.encrypted && !w.hello.encrypted: // and so was not judged
 			return refusedRetry
 		}
 		return write(dst, raw)

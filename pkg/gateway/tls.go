@@ -10,17 +10,17 @@ import (
 // serveTLS judges a connection by its ClientHello and relays it.
 func (c *conn) serveTLS(ctx context.Context) error {
 	c.client.SetReadDeadline(time.Now().Add(c.s.config.Limits.HelloTime))
-	raw, name, err := readHello(c.from)
+	raw, hello, err := readHello(c.from)
 	if err != nil {
 		return err
 	}
 	c.client.SetReadDeadline(time.Time{})
 	c.s.conns.judged(c)
-	r := c.decide(ctx, name, false)
+	r := c.decide(ctx, hello.name, false, hello.encrypted)
 	if !r.allowed {
-		c.subj = r
+		c.judge(r)
 		c.findOut(c.s.config.Find)
-		c.end(audit.Deny, r.reason)
+		c.end(audit.Deny, r.reason())
 		return nil
 	}
 	server, err := c.connect(ctx, r)
@@ -28,7 +28,7 @@ func (c *conn) serveTLS(ctx context.Context) error {
 		return err
 	}
 	up, down := c.toServer(), c.toClient()
-	w := newRetry(name)
+	w := newRetry(hello)
 	broken := write(up, raw) // at once: to start a goroutine first takes time
 	c.relay(server, func() error {
 		if broken != nil {

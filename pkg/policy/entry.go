@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -80,43 +79,6 @@ func field(s string) (word, rest string) {
 		i++
 	}
 	return s[:i], strings.TrimLeft(s[i:], " \t")
-}
-
-func parseFlags(text string, at int, r *Rule) *fault {
-	for at < len(text) {
-		flag, rest := field(text[at:])
-		switch {
-		case slices.Contains(flagWords[:], flag):
-			if r.Deny {
-				return &fault{at, flag, "a deny entry takes no flags", ""}
-			}
-			r.set(flag)
-		case strings.ContainsAny(flag, ".:/*@!"):
-			return &fault{at, flag, "one entry per line, and after it only " + strings.Join(flagWords[:], ", "), ""}
-		default:
-			return &fault{at, flag, "unknown flag", Nearest(flag, flagWords[:])}
-		}
-		at = len(text) - len(rest)
-	}
-	return nil
-}
-
-// flagWords are the flags in the order in which a Rule is written.
-var flagWords = [...]string{"private", "required", "upgrade", "connect"}
-
-// set notes a flag.
-func (r *Rule) set(flag string) {
-	switch flag {
-	case "private":
-		// An address is what it is: private says something about names only.
-		r.Private = r.Name != ""
-	case "required":
-		r.Required = true
-	case "upgrade":
-		r.Upgrade = true
-	case "connect":
-		r.Connect = true
-	}
 }
 
 // parseTarget reads HOST[:PORT[/PROTO]].

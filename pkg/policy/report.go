@@ -58,6 +58,9 @@ type ReportSettings struct {
 	Session struct {
 		Clipboard bool `json:"clipboard"`
 	} `json:"session"`
+	TLS struct {
+		ECH string `json:"ech"`
+	} `json:"tls"`
 	UserNamespaces bool `json:"user_namespaces"`
 }
 
@@ -78,6 +81,9 @@ func (s *Settings) report() (to ReportSettings) {
 	to.DNS.Upstream, to.DNS.MaxTTL, to.DNS.QPS = orEmpty(s.DNS.Upstream), s.DNS.MaxTTL.String(), s.DNS.QPS
 	to.Limits.AddrsPerName, to.Limits.Leases, to.Limits.NewNames = s.Limits.AddrsPerName, s.Limits.Leases, s.Limits.NewNamesPerWildcardPerMinute
 	to.Session.Clipboard, to.UserNamespaces = s.Session.Clipboard, s.UserNamespaces
+	if to.TLS.ECH = "pass"; s.TLS.RefuseECH {
+		to.TLS.ECH = "refuse"
+	}
 	to.Log.Stdout, to.Log.MaxSize, to.Log.Files = s.Log.Stdout, s.Log.MaxSize, s.Log.Files
 	return to
 }

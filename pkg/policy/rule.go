@@ -115,10 +115,6 @@ func (r *Rule) String() string {
 		}
 	}
 	b.WriteString(target)
-	for i, said := range [len(flagWords)]bool{r.Private, r.Required, r.Upgrade, r.Connect} {
-		if said {
-			b.WriteString(" " + flagWords[i])
-		}
-	}
+	r.writeFlags(&b)
 	return b.String()
 }

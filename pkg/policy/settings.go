@@ -14,6 +14,7 @@ type Settings struct {
 	Limits   Limits
 	Log      Log
 	Session  Session
+	TLS      TLS
 
 	UserNamespaces bool // the agent may make namespaces and mount in them; default yes
 }
@@ -51,6 +52,14 @@ type Log struct {
 // who look at it.
 type Session struct {
 	Clipboard bool // write the clipboard (OSC 52); default yes. Reading it is never possible
+}
+
+// TLS is what the name gate makes of TLS.
+type TLS struct {
+	// RefuseECH refuses every Encrypted ClientHello: what is inside may name another
+	// site than the name outside. Clients that pretend to have one (GREASE, as
+	// browsers do) are refused too; default no.
+	RefuseECH bool
 }
 
 func defaults() Settings {

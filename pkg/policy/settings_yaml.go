@@ -92,9 +92,24 @@ func (ps *parser) setting(file, key string, v *yaml.Node) {
 		ps.mapping(file, v, key, sectionKeys[key], func(_ string, v *yaml.Node) {
 			ps.boolean(file, "session.clipboard", v, &s.Session.Clipboard)
 		})
+	case "tls":
+		ps.mapping(file, v, key, sectionKeys[key], func(_ string, v *yaml.Node) { ps.ech(file, v) })
 	case "user_namespaces":
 		ps.boolean(file, key, v, &s.UserNamespaces)
 	}
+}
+
+// ech reads what to do with an Encrypted ClientHello.
+func (ps *parser) ech(file string, v *yaml.Node) {
+	text, ok := ps.value(file, "tls.ech", v)
+	if !ok {
+		return
+	}
+	if text != "pass" && text != "refuse" {
+		ps.wrong(file, v, "tls.ech is pass or refuse")
+		return
+	}
+	ps.settings.TLS.RefuseECH = text == "refuse"
 }
 
 // value returns the text of a setting that is made once.

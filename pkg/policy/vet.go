@@ -76,19 +76,6 @@ func cutLast(s string) (before, after string) {
 	return s[:max(i, 0)], s[i+1:]
 }
 
-// dropIdle clears the flags that have no effect on r, and returns one of them.
-func (r *Rule) dropIdle() (flag string) {
-	if r.Name != "" && slices.Contains(r.Ports, webPort) {
-		return ""
-	}
-	for i, f := range []*bool{&r.Upgrade, &r.Connect} {
-		if *f {
-			*f, flag = false, flagWords[2+i]
-		}
-	}
-	return flag
-}
-
 // webPort is where HTTP can be read.
 var webPort = Port{TCP, 80}
 

@@ -41,7 +41,7 @@ func (ps *parser) yaml(f File) {
 	})
 }
 
-var rootKeys = []string{"services", "domains", "networks", "deny", "inbound", "user", "command", "env", "selftest", "dns", "limits", "log", "session", "user_namespaces"}
+var rootKeys = []string{"services", "domains", "networks", "deny", "inbound", "user", "command", "env", "selftest", "dns", "limits", "log", "session", "tls", "user_namespaces"}
 
 // sectionKeys are the keys of those that have keys of their own.
 var sectionKeys = map[string][]string{
@@ -50,6 +50,7 @@ var sectionKeys = map[string][]string{
 	"limits":   {"addrs_per_name", "leases", "new_names_per_wildcard_per_minute"},
 	"log":      {"stdout", "max_size", "files"},
 	"session":  {"clipboard"},
+	"tls":      {"ech"},
 }
 
 // section takes in one key of the file.

@@ -62,3 +62,18 @@ func TestLabX35DeniedInside(t *testing.T) {
 		w.works("tcp", target(a, 443))
 	}
 }
+
+// TestLabX57EncryptedHello: a hello that may have another name inside passes by the
+// allowed one outside, unless the policy refuses such.
+func TestLabX57EncryptedHello(t *testing.T) {
+	g := gate(t)
+	with := hello(t, "many.test", func(l []extension) []extension {
+		return append(l, extension{extensionECH, append([]byte{0, 0, 1, 0, 1, 7, 0, 32}, make([]byte, 32+2)...)})
+	})
+	g.heard(with)
+	if r := g.root("sh", "-c", "echo 'tls: {ech: refuse}' >/etc/agent-init/policy.yaml && agent-init reload"); r.Code != 0 {
+		t.Fatal(r)
+	}
+	g.unheard(with, "many.test", "encrypted client hello")
+	g.heard(hello(t, "many.test", nil))
+}
