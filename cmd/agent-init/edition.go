@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -25,20 +26,38 @@ func newEdition() (*edition, error) {
 		return nil, fmt.Errorf("memfd: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "edition")
-	e := &edition{file: f}
+	defer f.Close()
+	e := &edition{}
 	// Memory that another process can cut off would be a way to end this one.
 	err = f.Truncate(int64(os.Getpagesize()))
 	if err == nil {
-		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
-	}
-	if err == nil {
 		err = e.mapped(fd, unix.PROT_READ|unix.PROT_WRITE)
 	}
+	if err == nil {
+		err = sealForever(fd)
+	}
+	// Who gets the descriptor reads, and opens no other: the file is root's alone.
+	if err == nil {
+		err = f.Chmod(0o400)
+	}
+	if err == nil {
+		e.file, err = os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
+	}
 	if err != nil {
-		f.Close()
 		return nil, fmt.Errorf("memory for the guard: %w", err)
 	}
 	return e, nil
+}
+
+// sealForever leaves nobody a way to write to the memory but the mapping that there
+// is; before Linux 5.1, there is only the descriptor's mode against it.
+func sealForever(fd int) error {
+	const size = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, size|unix.F_SEAL_FUTURE_WRITE)
+	if errors.Is(err, unix.EINVAL) {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, size)
+	}
+	return err
 }
 
 // openEdition is the guard's, who takes over f.

@@ -107,6 +107,10 @@ func (b *builder) output() chain {
 	// the reply of an established flow. The resets that refuse below are the
 	// kernel's, and seem to come from where one may not go.
 	add(refuse(matchOwned{}, matchForeign{}))
+	// Nor may what has no owner: sockets that were closed, and those that the kernel
+	// makes for a process, SMC's for one (net/smc). Nothing but resets is left.
+	add(to(drop{}, matchForeign{}, matchProto{proto: protoTCP, not: true}),
+		to(drop{}, matchForeign{}, matchProto{proto: protoTCP}, matchReset{not: true}))
 
 	// Nor may anyone speak first as the engine's DNS: loopback's addresses are free
 	// to bind to, and connection tracking would take what the guard asks later for

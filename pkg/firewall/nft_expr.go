@@ -118,10 +118,14 @@ func compileMatch(m match, sets map[string]set) ([]expr.Any, error) {
 			&expr.Cmp{Op: equal, Register: reg0, Data: []byte{tcpSYN}},
 		}, nil
 	case matchReset:
+		op := equal
+		if m.not {
+			op = notEqual
+		}
 		return []expr.Any{
 			&expr.Payload{DestRegister: reg0, Base: expr.PayloadBaseTransportHeader, Offset: 13, Len: 1},
 			&expr.Bitwise{SourceRegister: reg0, DestRegister: reg0, Len: 1, Mask: []byte{tcpRST}, Xor: []byte{0}},
-			&expr.Cmp{Op: equal, Register: reg0, Data: []byte{tcpRST}},
+			&expr.Cmp{Op: op, Register: reg0, Data: []byte{tcpRST}},
 		}, nil
 	case matchSrcPort:
 		return field(expr.PayloadBaseTransportHeader, 0, binaryutil.BigEndian.PutUint16(m.port)), nil

@@ -99,7 +99,7 @@ type (
 	matchForeign  struct{}              // from an address that is none of this namespace
 	matchSYN      struct{}              // the first segment of a connection; after matchProto
 	matchOpening  struct{}              // a segment that may open a connection: SYN without ACK; after matchProto
-	matchReset    struct{}              // a segment that ends a connection at once; after matchProto
+	matchReset    struct{ not bool }    // a segment that ends a connection at once; after matchProto
 	matchSrcPort  struct{ port uint16 } // source port; after matchProto
 	matchRouted   struct{}              // IPv6, with a routing header
 	matchState    struct{ state ctState }
@@ -151,11 +151,16 @@ func (m matchGID) String() string {
 	}
 	return fmt.Sprintf("meta skgid %d", m.gid)
 }
-func (m matchOwned) String() string    { return "meta skuid >= 0" }
-func (m matchForeign) String() string  { return "fib saddr type != local" }
-func (m matchSYN) String() string      { return "tcp flags & (fin|syn|rst|ack) == syn" }
-func (m matchOpening) String() string  { return "tcp flags & (syn|ack) == syn" }
-func (m matchReset) String() string    { return "tcp flags & rst == rst" }
+func (m matchOwned) String() string   { return "meta skuid >= 0" }
+func (m matchForeign) String() string { return "fib saddr type != local" }
+func (m matchSYN) String() string     { return "tcp flags & (fin|syn|rst|ack) == syn" }
+func (m matchOpening) String() string { return "tcp flags & (syn|ack) == syn" }
+func (m matchReset) String() string {
+	if m.not {
+		return "tcp flags & rst != rst"
+	}
+	return "tcp flags & rst == rst"
+}
 func (m matchSrcPort) String() string  { return fmt.Sprintf("th sport %d", m.port) }
 func (m matchRouted) String() string   { return "exthdr rt exists" }
 func (m matchState) String() string    { return "ct state " + m.state.String() }

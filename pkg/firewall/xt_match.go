@@ -97,8 +97,11 @@ func (r *xtRenderer) match(d xtDraft, m match, v verdict) ([]xtDraft, error) {
 		return one("-m", protoName(d.proto), "--sport", fmt.Sprint(m.port))
 	case matchOpening, matchReset:
 		flags := []string{"--tcp-flags", "SYN,ACK", "SYN"}
-		if m == (matchReset{}) {
+		if r, ok := m.(matchReset); ok {
 			flags = []string{"--tcp-flags", "RST", "RST"}
+			if r.not {
+				flags = append([]string{"!"}, flags...)
+			}
 		}
 		if !slices.Contains(d.words, "--dport") && !slices.Contains(d.words, "--sport") {
 			flags = append([]string{"-m", "tcp"}, flags...)

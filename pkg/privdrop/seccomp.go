@@ -51,7 +51,11 @@ var refused = []struct {
 var mounts = []uint32{
 	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE,
 	unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR,
+	sysOpenTreeAttr,
 }
+
+// sysOpenTreeAttr is open_tree_attr of Linux 6.15, the same number everywhere.
+const sysOpenTreeAttr = 467
 
 // seccompFilter is the program that decides on every system call of the agent.
 func seccompFilter(denyUserNS, denyPing bool) ([]unix.SockFilter, error) {
@@ -87,6 +91,9 @@ func seccompFilter(denyUserNS, denyPing bool) ([]unix.SockFilter, error) {
 		p.loadArg(1)
 		p.when(jumpEqual, unix.TIOCSTI, deny(uintptr(unix.EPERM)))
 		p.when(jumpEqual, unix.TIOCLINUX, deny(uintptr(unix.EPERM)))
+		// Another line discipline, whose module the kernel may load for it. Which one is
+		// in memory, where a filter can't see; terminals begin with the usual one.
+		p.when(jumpEqual, unix.TIOCSETD, deny(uintptr(unix.EPERM)))
 	})
 	if denyUserNS {
 		for _, nr := range mounts {
@@ -105,9 +112,10 @@ func seccompFilter(denyUserNS, denyPing bool) ([]unix.SockFilter, error) {
 	return p, nil
 }
 
-// socketRules lets through unix sockets, TCP and UDP, and of netlink what
-// lists the interfaces. Everything else could reach past the firewall (AF_PACKET,
-// AF_VSOCK), or is surface for nothing.
+// socketRules lets through unix sockets, TCP (MPTCP too), UDP and ping, and of
+// netlink what lists the interfaces. Everything else could reach past the firewall
+// (AF_PACKET, AF_VSOCK), or is surface for nothing. IPPROTO_SMC (Linux 6.11) makes
+// a TCP connection of the kernel's own, which no rule knows as the agent's.
 func socketRules(denyPing bool) func(*program) {
 	return func(p *program) {
 		const family, kind, protocol = 0, 1, 2
@@ -123,14 +131,23 @@ func socketRules(denyPing bool) func(*program) {
 			p.skipUnless(f, func(p *program) {
 				p.loadArg(kind)
 				p.and(^uint32(socketFlags))
-				p.when(jumpEqual, unix.SOCK_STREAM, unix.SECCOMP_RET_ALLOW)
-				p.unless(jumpEqual, unix.SOCK_DGRAM, no)
-				if denyPing {
+				p.skipUnless(unix.SOCK_STREAM, func(p *program) {
 					p.loadArg(protocol)
-					p.when(jumpEqual, unix.IPPROTO_ICMP, no)
-					p.when(jumpEqual, unix.IPPROTO_ICMPV6, no)
+					for _, known := range []uint32{0, unix.IPPROTO_TCP, unix.IPPROTO_MPTCP} {
+						p.when(jumpEqual, known, unix.SECCOMP_RET_ALLOW)
+					}
+					p.ret(no)
+				})
+				p.unless(jumpEqual, unix.SOCK_DGRAM, no)
+				p.loadArg(protocol)
+				datagrams := []uint32{0, unix.IPPROTO_UDP}
+				if !denyPing {
+					datagrams = append(datagrams, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6)
 				}
-				p.ret(unix.SECCOMP_RET_ALLOW)
+				for _, known := range datagrams {
+					p.when(jumpEqual, known, unix.SECCOMP_RET_ALLOW)
+				}
+				p.ret(no)
 			})
 		}
 		p.ret(no)

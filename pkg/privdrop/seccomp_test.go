@@ -88,6 +88,13 @@ func TestSeccompFilter(t *testing.T) {
 		{"udp6", unix.SYS_SOCKET, [3]uint64{unix.AF_INET6, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC, 17}, allow, allow},
 		{"ping", unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP}, allow, eperm},
 		{"ping6, high bits", unix.SYS_SOCKET, [3]uint64{unix.AF_INET6, unix.SOCK_DGRAM, high | unix.IPPROTO_ICMPV6}, allow, eperm},
+		{"mptcp", unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP}, allow, allow},
+		{"tcp by number", unix.SYS_SOCKET, [3]uint64{unix.AF_INET6, unix.SOCK_STREAM, high | unix.IPPROTO_TCP}, allow, allow},
+		{"X43 smc", unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_STREAM, 256}, eperm, eperm},
+		{"X43 smc6, high bits", unix.SYS_SOCKET, [3]uint64{unix.AF_INET6, unix.SOCK_STREAM | unix.SOCK_CLOEXEC, high | 256}, eperm, eperm},
+		{"sctp", unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP}, eperm, eperm},
+		{"udp-lite", unix.SYS_SOCKET, [3]uint64{unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_UDPLITE}, eperm, eperm},
+		{"dgram of 256", unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_DGRAM, 256}, eperm, eperm},
 		{"route netlink", unix.SYS_SOCKET, [3]uint64{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE}, allow, allow},
 		{"netfilter netlink", unix.SYS_SOCKET, [3]uint64{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER}, eperm, eperm},
 		{"E56 raw", unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_RAW, 1}, eperm, eperm},
@@ -114,6 +121,8 @@ func TestSeccompFilter(t *testing.T) {
 		{"TCGETS", unix.SYS_IOCTL, [3]uint64{0, unix.TCGETS}, allow, allow},
 		{"TIOCSTI", unix.SYS_IOCTL, [3]uint64{0, unix.TIOCSTI}, eperm, eperm},
 		{"TIOCSTI, high bits", unix.SYS_IOCTL, [3]uint64{0, high | unix.TIOCSTI}, eperm, eperm},
+		{"TIOCSETD", unix.SYS_IOCTL, [3]uint64{0, unix.TIOCSETD}, eperm, eperm},
+		{"open_tree_attr", 467, [3]uint64{}, allow, eperm},
 		{"TIOCLINUX", unix.SYS_IOCTL, [3]uint64{0, unix.TIOCLINUX}, eperm, eperm},
 	} {
 		for _, v := range []struct {
