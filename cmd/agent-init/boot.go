@@ -133,6 +133,9 @@ func (k *keeper) checkContainer(ctx context.Context) error {
 	if err := firewall.CheckNamespace(firewall.NamespaceOptions{Shared: shared}); err != nil {
 		return faultf(exitRules, "start the container with a network of its own (no --network host); for one that containers share, use agent-init sidecar", "%w", err)
 	}
+	if seen := foreignProcesses("/proc"); seen != "" {
+		return faultf(exitRules, pidRemedy, "the agent could look into processes that are not the container's: %s", seen)
+	}
 	return nil
 }
 

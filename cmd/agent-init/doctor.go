@@ -64,7 +64,7 @@ func doctorCommand() command {
 func examine(ctx context.Context, p patient) diagnosis {
 	d := diagnosis{Version: 1, OK: true}
 	for _, check := range []func(context.Context, patient) []finding{
-		checkKeeper, checkProgram, checkCapabilities, checkNoNewPrivs, checkGroups, checkKernel, checkNetwork, checkIPTables, checkIPv6,
+		checkKeeper, checkProgram, checkCapabilities, checkNoNewPrivs, checkGroups, checkKernel, checkNetwork, checkProcesses, checkIPTables, checkIPv6,
 		checkPolicyFiles, checkMounts, checkClock, checkUpstreams, checkEncryptedDNS, checkAudit,
 	} {
 		for _, f := range check(ctx, p) {
@@ -195,6 +195,13 @@ func checkNetwork(_ context.Context, p patient) []finding {
 		return pass("network", "of the container's own")
 	}
 	return fail("network", "docker: no --network=host; compose: no network_mode: host; kubernetes: hostNetwork: false", "%v", p.network)
+}
+
+func checkProcesses(_ context.Context, p patient) []finding {
+	if p.processes == "" {
+		return pass("processes", "of the container's own")
+	}
+	return fail("processes", pidRemedy, "%s", p.processes)
 }
 
 // checkClock compares with what surely lies in the past: certificates are not

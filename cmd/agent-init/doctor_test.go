@@ -63,6 +63,7 @@ func TestDoctorFinds(t *testing.T) {
 		}, "kernel", fails, "no nf_tables", "Linux 5.6"},
 		"hostile PATH":       {func(p *patient) { p.program = faultf(78, pathRemedy, "/go/bin is writable") }, "program", fails, "/go/bin", "ENV PATH="},
 		"host network":       {func(p *patient) { p.network = errors.New("the host's") }, "network", fails, "the host's", "hostNetwork: false"},
+		"host processes":     {func(p *patient) { p.processes = "the machine's" }, "processes", fails, "the machine's", "hostPID: false"},
 		"legacy tables":      {func(p *patient) { p.legacyTables = []string{"filter"} }, "iptables", warns, "filter", "iptables-legacy"},
 		"no ip6tables":       {func(p *patient) { p.state.Firewall.Backend = "xtables-nft" }, "iptables", fails, "ip6tables is missing", "install iptables"},
 		"no ::1":             {func(p *patient) { p.loopback6 = false }, "IPv6", warns, "half up", "disable_ipv6"},

@@ -28,8 +28,9 @@ type patient struct {
 	noNewPrivs    bool
 	groups        uint64 // that the guard's can be drawn from
 	probe         func(context.Context) (backend string, err error)
-	network       error // why it is not the container's own
-	program       error // why others than root could replace agent-init
+	network       error  // why it is not the container's own
+	processes     string // why they are not the container's own
+	program       error  // why others than root could replace agent-init
 	legacyTables  []string
 	has           func(program string) bool
 	addrs6        int // global IPv6 addresses, not of the loopback
@@ -67,6 +68,7 @@ func readPatient(dir string, env map[string]string) patient {
 		p.probe = probeKernel
 	}
 	if p.bounding&(1<<unix.CAP_NET_ADMIN) != 0 {
+		p.processes = foreignProcesses("/proc")
 		p.network = firewall.CheckNamespace(firewall.NamespaceOptions{Shared: true})
 	}
 	p.readIPv6()

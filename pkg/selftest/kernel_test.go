@@ -41,7 +41,7 @@ func TestKernelRefused(t *testing.T) {
 	for _, c := range r.Checks {
 		want := map[string]string{"dns-system": "NXDOMAIN (blocked)", "dns-direct": "refused", "denied-name": "does not resolve",
 			"tcp": "refused", "udp": "refused", "metadata": "refused", "ping": "not permitted", "raw-socket": "not permitted",
-			"packet-socket": "not permitted", "net-admin": "not permitted", "become-root": "not permitted"}[c.Name]
+			"packet-socket": "not permitted", "net-admin": "not permitted", "become-root": "not permitted", "other-network": "none is seen"}[c.Name]
 		if want != "" && c.Detail != want {
 			t.Errorf("%s %s: %q, want %q", c.Name, c.Target, c.Detail, want)
 		}
@@ -217,7 +217,7 @@ func TestKernelPrivileged(t *testing.T) {
 	newWorld(t, p)
 	serveGuard(t, p)
 	wantFailed(t, runChild(t, p, 0), "raw-socket a raw IPv4 socket", "raw-socket a raw ICMP socket", "raw-socket a raw IPv6 socket",
-		"packet-socket a packet socket", "packet-socket a raw packet socket", "net-admin a packet mark", "become-root a change to uid 0")
+		"packet-socket a packet socket", "packet-socket a raw packet socket", "net-admin a packet mark", "become-root a change to uid 0", "other-network a process of another network")
 }
 
 // The check says what the kernel says, whatever that is here.

@@ -17,6 +17,8 @@
 //	             the socket families that a packet filter does not see whole, or at all
 //	net-admin    a packet mark, as proof that CAP_NET_ADMIN is absent
 //	become-root  a change to uid 0
+//	other-network
+//	             a process of another network that the agent may look into
 //	block        what the policy adds to the above
 //	required     resolved, connected to, and on 443 a verified TLS handshake
 //	reach        what the policy adds to that

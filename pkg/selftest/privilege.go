@@ -23,6 +23,7 @@ func privileges() []privilegeProbe {
 		{"vsock-socket", "a socket to the virtual machine's host", makeSocket(unix.AF_VSOCK, unix.SOCK_STREAM, 0)},
 		{"net-admin", "a packet mark", setMark},
 		{"become-root", "a change to uid 0", becomeRoot},
+		{"other-network", "a process of another network", otherNetworks},
 	}
 }
 

@@ -35,6 +35,8 @@ func title(name string) string {
 		return "network administration"
 	case "become-root":
 		return "becoming root"
+	case "other-network":
+		return "other networks' processes"
 	}
 	return ""
 }

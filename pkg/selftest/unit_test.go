@@ -107,7 +107,7 @@ func TestDefaultPlan(t *testing.T) {
 	}
 	want := map[string]int{"dns-system IPv4": 2, "dns-direct IPv4": 6, "dns-direct IPv6": 4, "denied-name ": 1, "tcp IPv4": 12, "tcp IPv6": 8,
 		"udp IPv4": 3, "udp IPv6": 2, "ping IPv4": 3, "ping IPv6": 2, "metadata IPv4": 3, "metadata IPv6": 1, "raw-socket ": 3,
-		"packet-socket ": 2, "vsock-socket ": 1, "net-admin ": 1, "become-root ": 1}
+		"packet-socket ": 2, "vsock-socket ": 1, "net-admin ": 1, "become-root ": 1, "other-network ": 1}
 	for k, n := range want {
 		if count[k] != n {
 			t.Errorf("%s: %d, want %d", k, count[k], n)

@@ -14,6 +14,8 @@ import (
 // testRefusal checks the starts that must not happen: the exit code, a cause, a remedy, and no agent.
 func testRefusal(t *testing.T, e *engine, n *internet) {
 	neighbour := neighbourName(t, e)
+	another := e.name(t) // whose processes have the agent's uid
+	e.must(t, "run", "-d", "--name", another, "--user=agent", "--entrypoint=sleep", e.base, "infinity")
 	policy := func(content string, mode os.FileMode, uid int) []string {
 		path := filepath.Join(t.TempDir(), "allowlist.txt")
 		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
@@ -40,6 +42,8 @@ func testRefusal(t *testing.T, e *engine, n *internet) {
 		{"no-setpcap", 77, "SETPCAP", args([]string{"--cap-drop=ALL", "--cap-add=NET_ADMIN", "--cap-add=SETUID", "--cap-add=SETGID"}, good())},
 		{"not-root", 77, "", args(privileges(), []string{"--user=1000"}, good())},
 		{"host-network", 71, "network", args(privileges(), []string{"--network=host"}, good())},
+		{"host-processes", 71, "processes", args(privileges(), []string{"--pid=host"}, good())}, // X51
+		{"processes-of-another-network", 70, "may look into process", args(privileges(), []string{"--pid=container:" + another}, good())},
 		{"host-network-powerless", 0, "", args([]string{"--cap-drop=ALL", "--network=host"}, good())},
 		{"network-of-another-container", 71, "network", args(privileges(), []string{"--network=container:" + neighbour}, good())},
 		{"policy-anyone-may-write", 78, "allowlist.txt", args(privileges(), policy("api.anthropic.com\n", 0o666, 0))},
