@@ -14,7 +14,7 @@ import (
 func (k *keeper) readPolicy() (*policy.Bundle, *policy.Policy, error) {
 	const remedy = "see agent-init check, and correct the entries"
 	k.watched.loaded = filesState(k.config.dir) // before: a change meanwhile is noticed
-	b, err := policy.Read(policy.ReadOptions{Dir: k.config.dir, HostsFile: hostsFile})
+	b, err := k.readFiles()
 	if err != nil {
 		return nil, nil, readFault(err)
 	}

@@ -7,10 +7,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // The policy's files are looked at by the clock: a notification (inotify(7)) is
@@ -78,7 +80,37 @@ func (k *keeper) watchFiles(ctx context.Context) {
 	if !due {
 		return
 	}
-	k.log.Info("the policy's files have changed")
-	k.record(audit.Event{Kind: audit.Policy, Verdict: audit.Info, Reason: "files changed in " + k.config.dir})
+	what := k.changedFiles()
+	if what == "" {
+		return
+	}
+	k.log.Info("the policy's files have changed", "files", what)
+	k.record(audit.Event{Kind: audit.Policy, Verdict: audit.Info, Reason: "changed: " + what})
 	_ = k.reload(ctx) // its error is in the log and the status
+}
+
+// changedFiles says which files are others than those in force, or "" if they say the
+// same: a kubelet writes a pod's /etc/hosts anew for each container. A policy that was
+// refused is read again in any case.
+func (k *keeper) changedFiles() string {
+	k.reloading.Lock()
+	defer k.reloading.Unlock()
+	state := filesState(k.config.dir) // before: a change meanwhile is noticed
+	b, err := k.readFiles()
+	k.mu.Lock()
+	refused := k.state.Policy.Fault != ""
+	k.mu.Unlock()
+	if err != nil || refused {
+		return "files in " + k.config.dir
+	}
+	names := b.Differs(k.files)
+	if len(names) == 0 {
+		k.watched.loaded = state
+	}
+	return strings.Join(names, ", ")
+}
+
+// readFiles reads the files of the policy, and the hosts file.
+func (k *keeper) readFiles() (*policy.Bundle, error) {
+	return policy.Read(policy.ReadOptions{Dir: k.config.dir, HostsFile: hostsFile})
 }

@@ -64,3 +64,24 @@ func TestLabWatch(t *testing.T) {
 		t.Errorf("reloaded %d times", n)
 	}
 }
+
+// TestLabWatchSaysTheSame: a file that is written anew with what it had, as a kubelet
+// does with /etc/hosts, is no change of the policy; one with something else is named.
+func TestLabWatchSaysTheSame(t *testing.T) {
+	w := confine(t, "ok.test\n", lab.BoxOptions{})
+	changed := func(e event) bool { return e.Kind == "policy" && strings.HasPrefix(e.Reason, "changed: ") }
+	for _, file := range []string{"/etc/hosts", "/etc/agent-init/allowlist.txt"} {
+		if r := w.root("sh", "-c", "cp "+file+" /tmp/same && sleep 1 && cat /tmp/same >"+file); r.Code != 0 {
+			t.Fatal(r)
+		}
+	}
+	// The order of the looks tells: this change comes after, and is the only one.
+	if r := w.root("sh", "-c", "sleep 4 && echo '45.30.0.1 host.test' >>/etc/hosts"); r.Code != 0 {
+		t.Fatal(r)
+	}
+	w.audited("the change", changed)
+	w.audited("the reload", func(e event) bool { return e.Kind == "policy" && strings.HasPrefix(e.Reason, "policy reloaded") })
+	if all := w.audit(changed); len(all) != 1 || all[0].Reason != "changed: hosts" {
+		t.Errorf("changes: %+v", all)
+	}
+}
