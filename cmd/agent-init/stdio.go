@@ -30,11 +30,24 @@ func giveStdio(gid uint32) {
 				continue
 			}
 			if unix.Fchown(fd, -1, int(gid)) == nil {
-				_ = unix.Fchmod(fd, st.Mode&0o7777|0o060)
+				_ = unix.Fchmod(fd, st.Mode&0o7777|lent(fd, isTTY(fd)))
 			}
 		}
 	}()
 	<-done
+}
+
+// lent are the rights of the agent's group: both on a terminal, and of a pipe only
+// its own end. Who could read what the container says would take lines of ours, the
+// log's among them, away from whom they are for.
+func lent(fd int, terminal bool) uint32 {
+	switch {
+	case terminal:
+		return 0o060
+	case fd == 0:
+		return 0o040
+	}
+	return 0o020
 }
 
 func isTTY(fd int) bool {
