@@ -26,7 +26,7 @@ const prefixVariable = envPrefix + "PREFIX"
 func attachCommand() command {
 	return command{
 		name: "attach", synopsis: "[-r] [WINDOW]",
-		summary: "show a window of the session on this terminal",
+		summary: "show a window of the session on this terminal; Ctrl-] d leaves, Ctrl-] ? helps",
 		example: "docker exec -it CONTAINER /usr/local/bin/agent-init attach",
 		flags: func(fs *flag.FlagSet) {
 			fs.Bool("r", false, "only look: nothing that is typed reaches the window")

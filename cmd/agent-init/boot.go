@@ -79,7 +79,11 @@ func (k *keeper) boot(ctx context.Context) error {
 	k.update(func(s *state) { s.Phase = phaseReady })
 	k.publish()
 	go k.operate(context.WithoutCancel(ctx), published)
-	k.progress.done("confined, in all")
+	if k.config.monitor {
+		k.progress.done("ready, NOT CONFINED")
+	} else {
+		k.progress.done("confined, in all")
+	}
 	k.log.Info("confined", "took", time.Since(started).Round(10*time.Microsecond))
 	return nil
 }

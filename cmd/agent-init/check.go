@@ -14,7 +14,7 @@ import (
 
 func checkCommand() command {
 	return command{
-		name: "check", synopsis: "[--effective] [--json] [--path] [FILE…]",
+		name: "check", synopsis: "[--effective] [--json] [--path] [FILE…|-]",
 		summary: "check policy and allowlist files, without a privilege and without the network",
 		example: "agent-init check --effective allowlist.txt",
 		flags: func(fs *flag.FlagSet) {
@@ -49,7 +49,10 @@ func bundleOf(dir string, files []string) (*policy.Bundle, error) {
 	}
 	b := &policy.Bundle{}
 	for _, name := range files {
-		f, err := os.Open(name)
+		f, err := os.Stdin, error(nil)
+		if name != "-" {
+			f, err = os.Open(name)
+		}
 		if err != nil {
 			return nil, err
 		}

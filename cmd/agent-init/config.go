@@ -130,7 +130,7 @@ func readConfig(fs *flag.FlagSet, environ []string) (config, error) {
 		{"log-level", c.logLevel, []string{"debug", "info", "warn", "error"}},
 	} {
 		if !slices.Contains(w.words, w.value) {
-			return config{}, faultf(exitUsage, "use one of: "+strings.Join(w.words, " "), "--%s %q is not known", w.flag, w.value)
+			return config{}, faultf(exitUsage, "use one of: "+strings.TrimSpace(strings.Join(w.words, " ")), "--%s %q is not known", w.flag, w.value)
 		}
 	}
 	return c, c.checkSession()

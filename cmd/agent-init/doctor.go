@@ -65,7 +65,7 @@ func examine(ctx context.Context, p patient) diagnosis {
 	d := diagnosis{Version: 1, OK: true}
 	for _, check := range []func(context.Context, patient) []finding{
 		checkKeeper, checkProgram, checkCapabilities, checkNoNewPrivs, checkGroups, checkKernel, checkNetwork, checkProcesses, checkIPTables, checkIPv6,
-		checkPolicyFiles, checkMounts, checkClock, checkUpstreams, checkEncryptedDNS, checkAudit,
+		checkPolicyFiles, checkMounts, checkInbound, checkClock, checkUpstreams, checkEncryptedDNS, checkAudit,
 	} {
 		for _, f := range check(ctx, p) {
 			d.Findings = append(d.Findings, f)
@@ -109,7 +109,7 @@ func fail(check, fix, format string, args ...any) []finding {
 // checkKeeper says whether agent-init runs, and is healthy.
 func checkKeeper(_ context.Context, p patient) []finding {
 	if p.state == nil {
-		return warn("agent-init", "agent-init run (as the entrypoint), up or sidecar", "has not confined this container")
+		return fail("agent-init", "agent-init run (as the entrypoint), up or sidecar", "NOT CONFINED: agent-init has not confined this container")
 	}
 	if ok, why := p.state.healthy(p.now); !ok {
 		return fail("agent-init", "see agent-init status", "%s", strings.Join(why, "; "))

@@ -54,7 +54,7 @@ func TestDoctorFinds(t *testing.T) {
 		"privileged":      {func(p *patient) { p.bounding = 1<<41 - 1 }, "capabilities", warns, "SYS_ADMIN", "no --privileged"},
 		"no no-new-privs": {func(p *patient) { p.noNewPrivs = false }, "privileges", warns, "setuid", "allowPrivilegeEscalation: false"},
 		"one group":       {func(p *patient) { p.groups = 1 }, "groups", warns, "uid alone", "subgid"},
-		"not running":     {func(p *patient) { p.state = nil }, "agent-init", warns, "has not confined", "agent-init run"},
+		"not running":     {func(p *patient) { p.state = nil }, "agent-init", fails, "has not confined", "agent-init run"},
 		"degraded":        {func(p *patient) { p.state.Policy.Fault = "x\na.txt:1:1: bad" }, "agent-init", fails, "a.txt:1:1: bad", "status"},
 		"monitor":         {func(p *patient) { p.state.Monitor = true }, "agent-init", fails, "NOT CONFINED", "status"},
 		"kernel": {func(p *patient) {

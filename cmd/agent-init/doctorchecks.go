@@ -40,6 +40,9 @@ func checkIPv6(_ context.Context, p patient) []finding {
 	case p.addrs6 == 0:
 		return pass("IPv6", "on the loopback only")
 	}
+	if p.state.word() != wordConfined || p.state.Monitor {
+		return pass("IPv6", "up, like IPv4")
+	}
 	return pass("IPv6", "up, and confined like IPv4")
 }
 

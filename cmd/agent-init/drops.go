@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strconv"
 
@@ -14,7 +15,7 @@ import (
 // readDrops records what the kernel tells of refused packets, until ctx ends.
 func (g *guard) readDrops(ctx context.Context, record audit.Recorder) {
 	err := firewall.ReadDrops(ctx, os.NewFile(fdDrops, "drops"), func(d firewall.Drop) {
-		if !g.probing.triesAddr(d.Dst.Addr()) {
+		if d.Prefix != firewall.InboundPrefix && !g.probing.triesAddr(d.Dst.Addr()) {
 			g.drops.Add(1)
 		}
 		record(dropEvent(d))
@@ -31,6 +32,10 @@ func dropEvent(d firewall.Drop) audit.Event {
 	e := audit.Event{
 		Kind: audit.Drop, Verdict: audit.Deny, IP: d.Dst.Addr().String(), Port: d.Dst.Port(),
 		Proto: protocolName(d.Proto), Reason: "no entry allows this address and port",
+	}
+	if d.Prefix == firewall.InboundPrefix {
+		e.Asker, e.IP, e.Reason = audit.ByOutside, d.Src.Addr().String(), fmt.Sprintf("a connection from outside; port %d is not in inbound", d.Dst.Port())
+		return e
 	}
 	if d.Prefix == firewall.ObservedPrefix {
 		e.Verdict, e.Enforce, e.Reason = audit.Allow, audit.Deny, "monitor: "+e.Reason

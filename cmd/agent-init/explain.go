@@ -22,6 +22,7 @@ type subject struct {
 	name string
 	addr netip.Addr
 	port policy.Port // zero: not said
+	here bool        // a port of this container, and nothing else
 }
 
 // schemePorts are the ports that URLs leave out.
@@ -30,6 +31,9 @@ var schemePorts = map[string]uint16{"https": 443, "wss": 443, "http": 80, "ws": 
 // parseSubject reads HOST[:PORT[/PROTO]] or a URL.
 func parseSubject(s string) (subject, error) {
 	var out subject
+	if n, err := strconv.ParseUint(s, 10, 16); err == nil && n > 0 {
+		return subject{port: policy.Port{Proto: policy.TCP, Number: uint16(n)}, here: true}, nil
+	}
 	host, port := s, ""
 	if scheme, _, ok := strings.Cut(s, "://"); ok {
 		u, err := url.Parse(s)
@@ -64,6 +68,10 @@ func parseSubject(s string) (subject, error) {
 		return out, nil
 	}
 	out.name = strings.ToLower(strings.TrimSuffix(host, "."))
+	// What is no name can't be asked for, so nothing can be said about it.
+	if line, err := policy.ParseLine(out.name, nil); err != nil || strings.ContainsAny(out.name, "*!@#/ \t") || out.name[0] == '-' || line.Deny {
+		return subject{}, fmt.Errorf("%q is no host name", host)
+	}
 	return out, nil
 }
 
@@ -71,6 +79,7 @@ func parseSubject(s string) (subject, error) {
 type explanation struct {
 	Version int           `json:"version"`
 	Target  string        `json:"target"` // the name or address
+	State   string        `json:"state"`  // confined, or why what follows is not what holds
 	Allowed bool          `json:"allowed"`
 	Monitor bool          `json:"monitor,omitempty"` // what is denied is let through, and logged
 	Ports   []portVerdict `json:"ports"`
@@ -114,6 +123,7 @@ const shownDenials = 3
 func explainSubject(p published, s subject, now time.Time) explanation {
 	e := explanation{Version: 1, Allowed: true, Leases: []openLease{}, Denied: denials{Last: []audit.Event{}}}
 	e.Monitor = p.state != nil && p.state.Monitor
+	e.State = p.state.word()
 	ports := []policy.Port{s.port}
 	if s.addr.IsValid() {
 		e.Target = s.addr.String()
@@ -157,6 +167,9 @@ func judgePort(p *policy.Policy, s subject, port policy.Port, hosts bool) portVe
 		d = p.DecideAddr(s.addr, port)
 	}
 	v := portVerdict{Port: port, Allowed: d.Allowed, Reason: d.Reason}
+	if s.addr.IsLoopback() || s.name == "localhost" || strings.HasSuffix(s.name, ".localhost") {
+		return portVerdict{Port: port, Allowed: true, Reason: "the container's own loopback is free", Gate: "nothing"}
+	}
 	if d.Rule != nil {
 		v.Rule, v.Text, v.Preset = d.Rule.Source.String(), d.Rule.String(), d.Rule.Preset
 	}

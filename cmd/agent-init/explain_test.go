@@ -58,12 +58,12 @@ func TestExplain(t *testing.T) {
 		{Addr: netip.MustParseAddr("45.30.0.11"), On: "80/tcp 443/tcp", Since: at(-30), Expires: at(-1)},
 	}})
 	for target, want := range map[string][]string{
-		"https://OK.example/v1?x=1": {"ok.example 443/tcp: allowed, allowed by the policy", "allowlist.txt:1  ok.example", "server name in the TLS handshake", "45.30.0.10 on 80/tcp 443/tcp", "for 1m more", "!45.30.0.11", "!to allow"},
+		"https://OK.example/v1?x=1": {"ok.example 443/tcp: allowed\n", "allowlist.txt:1  ok.example", "server name in the TLS handshake", "45.30.0.10 on 80/tcp 443/tcp", "for 1m more", "!45.30.0.11", "!to allow"},
 		"ok.example":                {"ok.example 80/tcp: allowed", "ok.example 443/tcp: allowed", "the host of each request"},
-		"ok.example:22":             {"22/tcp: denied, allowed by the policy, but not on this port", "add this line to /etc/agent-init/allowlist.txt:\n  ok.example:22\n", "agent-init allow ok.example:22 --for 10m"},
+		"ok.example:22":             {"22/tcp: denied, the policy allows it on other ports only", "add this line to /etc/agent-init/allowlist.txt:\n  ok.example:22\n", "agent-init allow ok.example:22 --for 10m"},
 		"new.example":               {"443/tcp: denied, not in the allowlist", "denied       6 times since", "\n  new.example\n", "(and 4 before it)"},
 		"http://new.example":        {"80/tcp: denied", "!443/tcp", "\n  new.example\n"},
-		"bad.example":               {"denied by the policy", "allowlist.txt:3  !bad.example", "no entry would"},
+		"bad.example":               {"denied by the policy", "allowlist.txt:3  !bad.example", "take out what denies it, at allowlist.txt:3"},
 		"github.com:443":            {"allowed", "(@github)"},
 		"a.wild.example":            {"a.wild.example 8443/tcp: allowed", "a leased address passes as it is", "none: its addresses open when it is looked up"},
 		"in.example":                {"allowed", "\n  in.example private\n", "agent-init allow 'in.example private'"},
@@ -72,10 +72,12 @@ func TestExplain(t *testing.T) {
 		"45.30.0.1:8443":            {"denied", "once since", "\n  45.30.0.1:8443\n", "by cu?rl (42)"},
 		"[2a0f:30::1]:53/udp":       {"2a0f:30::1 53/udp: denied", "\n  [2a0f:30::1]:53/udp\n"},
 		"2a0f:30::1":                {"2a0f:30::1 443/tcp: denied", "2a0f:30::1 80/tcp: denied"},
-		"169.254.169.254":           {"never allowed", "no entry would"},
+		"169.254.169.254":           {"never allowed", "nothing does: it is never allowed"},
 		"ssh://git@ssh.example/x":   {"ssh.example 22/tcp: allowed"},
 		"münchen.example":           {"xn--mnchen-3ya.example 443/tcp: denied", "\n  xn--mnchen-3ya.example\n"},
-		"-bad-":                     {"denied", "no entry would"},
+		"localhost":                 {"allowed, the container's own loopback is free"},
+		"127.0.0.1:5432":            {"allowed, the container's own loopback is free"},
+		"::1":                       {"allowed, the container's own loopback is free"},
 	} {
 		_, got := explained(t, p, target)
 		for _, text := range want {
@@ -102,12 +104,12 @@ func TestPublishedPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := writeRules(f, publishedHead{Version: 1, Dir: "/conf", Hosts: []byte("10.0.0.9 db.example")}, p.policy); err != nil {
+	if err := writeRules(f, publishedHead{Version: 1, Dir: "/conf", Hosts: []byte("10.0.0.9 db.example"), Inbound: []uint16{3000}}, p.policy); err != nil {
 		t.Fatal(err)
 	}
 	f.Close()
-	got, dir, err := readRules(path)
-	if err != nil || dir != "/conf" {
+	got, dir, inbound, err := readRules(path)
+	if err != nil || dir != "/conf" || len(inbound) != 1 || inbound[0] != 3000 {
 		t.Fatalf("%v, %q", err, dir)
 	}
 	for _, name := range []string{"ok.example", "github.com", "gist.github.com", "db.example", "none.example"} {

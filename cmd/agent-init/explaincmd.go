@@ -13,7 +13,7 @@ import (
 
 func explainCommand() command {
 	return command{
-		name: "explain", synopsis: "HOST[:PORT]|URL [--json]", mixed: true,
+		name: "explain", synopsis: "HOST[:PORT]|URL|PORT [--json]", mixed: true,
 		summary: "say why something is allowed or denied, and what to do about it",
 		example: "agent-init explain https://api.example.com/v1/items",
 		flags: func(fs *flag.FlagSet) {
@@ -26,11 +26,14 @@ func explainCommand() command {
 			}
 			s, err := parseSubject(args[0])
 			if err != nil {
-				return faultf(exitUsage, "give HOST, HOST:PORT or a URL", "%w", err)
+				return faultf(exitUsage, "give HOST, HOST:PORT, a URL, or a PORT of this container", "%w", err)
 			}
 			p, err := readPublished(value(fs, "config"))
 			if err != nil {
 				return err
+			}
+			if s.here {
+				return explainHere(e, p, s.port.Number, isSet(fs, "json"))
 			}
 			now := time.Now()
 			x := explainSubject(p, s, now)
@@ -49,12 +52,19 @@ func (x explanation) write(out io.Writer, now time.Time, coloured bool) error {
 	if coloured {
 		green, red, plain = "\x1b[32m", "\x1b[31m", "\x1b[0m"
 	}
+	if what := unlessConfined[x.State]; what != "" {
+		w.line("%s%s%s", red, what, plain)
+	}
 	for _, v := range x.Ports {
 		verdict := red + "denied" + plain
 		if v.Allowed {
 			verdict = green + "allowed" + plain
 		}
-		w.line("%s %s: %s, %s", clean(x.Target), v.Port, verdict, v.Reason)
+		if v.Allowed && v.Rule != "" { // which says why
+			w.line("%s %s: %s", clean(x.Target), v.Port, verdict)
+		} else {
+			w.line("%s %s: %s, %s", clean(x.Target), v.Port, verdict, v.Reason)
+		}
 		if v.Rule != "" {
 			rule := v.Rule + "  " + v.Text
 			if v.Preset != "" {
@@ -93,9 +103,32 @@ func (x explanation) write(out io.Writer, now time.Time, coloured bool) error {
 		w.row("for a while", "agent-init allow %s --for 10m    (root)", quoted(x.ToAllow.Line))
 		w.row("to ask", "agent-init request %s --reason …    (the agent)", quoted(x.ToAllow.Line))
 	} else if !x.Allowed {
-		w.row("to allow it", "no entry would: take away what denies it, if anything does")
+		w.row("to allow it", "%s", x.way())
 	}
 	return w.err
+}
+
+// way is what to do where no entry would help.
+func (x explanation) way() string {
+	for _, v := range x.Ports {
+		if !v.Allowed && v.Rule != "" {
+			return "take out what denies it, at " + v.Rule
+		}
+	}
+	return "nothing does: it is never allowed"
+}
+
+// explainHere says whether a port of this container is reached from outside.
+func explainHere(e environment, p published, port uint16, asJSON bool) error {
+	var uid uint32
+	if p.state != nil {
+		uid = p.state.Agent.UID
+	}
+	r := explainInbound(port, p.inbound, listeningHere(uid))
+	if asJSON {
+		return printJSON(e.stdout, r)
+	}
+	return r.write(&screen{w: e.stdout}, p.dir)
 }
 
 // eventLine is an event of the audit log in one line for people.

@@ -29,6 +29,9 @@ func allowCommand() command {
 				return err
 			}
 			life, err := grantTime(fs)
+			if err == nil && life == 0 {
+				err = faultf(exitUsage, "give a time such as 10m, 24h at most; for good, write it into a file of the policy", "--for 0: a grant has an end")
+			}
 			if err != nil {
 				return err
 			}
@@ -148,6 +151,11 @@ func grantsCommand() command {
 				return faultf(exitUsage, "see agent-init grants", "--end takes the number of a grant")
 			}
 			asJSON := isSet(fs, "json")
+			ending := false
+			fs.Visit(func(f *flag.Flag) { ending = ending || f.Name == "end" })
+			if ending && n == 0 {
+				return faultf(exitUsage, "see agent-init grants", "--end takes the number of a grant, and there is no number 0")
+			}
 			if n != 0 {
 				var out granted
 				if err := call(ctx, controlSocket, control.Request{Verb: verbEnd, Number: uint32(n)}, &out); err != nil {

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/reaper/early"
 )
 
@@ -96,8 +98,11 @@ func run(e environment) int {
 	}
 	switch e.args[0] {
 	case "help", "-h", "--help", "-help":
-		usage(e.stdout)
-		return exitOK
+		if len(e.args) > 1 && e.args[0] == "help" {
+			e.args = []string{e.args[1], "--help"}
+			break
+		}
+		return shown(e, usage)
 	case "--version":
 		e.args[0] = "version"
 	}
@@ -106,8 +111,29 @@ func run(e environment) int {
 			return c.invoke(e)
 		}
 	}
-	fmt.Fprintf(e.stderr, "agent-init: unknown command %q\n  remedy: see agent-init --help\n", e.args[0])
-	return exitUsage
+	return report(e.stderr, faultf(exitUsage, meant(e.args[0]), "unknown command %q", e.args[0]))
+}
+
+// meant is what to do instead of a command that there is not.
+func meant(word string) string {
+	var names []string
+	for _, c := range commands() {
+		if !c.hidden {
+			names = append(names, c.name)
+		}
+	}
+	if name := policy.Nearest(word, names); name != "" {
+		return "did you mean agent-init " + name + "?"
+	}
+	return "see agent-init --help"
+}
+
+// shown writes a text whole, or says why that failed.
+func shown(e environment, write func(io.Writer)) int {
+	var text bytes.Buffer
+	write(&text)
+	_, err := e.stdout.Write(text.Bytes())
+	return report(e.stderr, err)
 }
 
 func (c command) invoke(e environment) int {
@@ -123,8 +149,7 @@ func (c command) invoke(e environment) int {
 	}
 	switch {
 	case err == flag.ErrHelp:
-		c.help(e.stdout, fs)
-		return exitOK
+		return shown(e, func(w io.Writer) { c.help(w, fs) })
 	case err != nil:
 		fmt.Fprintf(e.stderr, "agent-init %s: %v\n  remedy: see agent-init %s --help\n", c.name, err, c.name)
 		return exitUsage

@@ -59,6 +59,9 @@ func upCommand() command {
 // bringUp makes sure that a keeper runs: the one there is, or a new one that
 // lives on by itself. It returns once the confinement was proved.
 func bringUp(ctx context.Context, e environment, c config) error {
+	if os.Geteuid() != 0 {
+		return faultf(exitPrivilege, "run it as root: docker exec -u root, or sudo in postStartCommand", "agent-init up needs root, and runs as uid %d", os.Geteuid())
+	}
 	if dir, err := findRuntimeDir(); err == nil {
 		var s state
 		if err := dir.read(statusFile, &s); err == nil && s.Keeper.alive() && s.Phase != phaseFailed {

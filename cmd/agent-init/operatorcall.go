@@ -47,6 +47,10 @@ func callFor(ctx context.Context, patience time.Duration, socket string, r contr
 	if err != nil {
 		return notRunning(err)
 	}
+	var s state
+	if dir.read(statusFile, &s) == nil && s.Phase == phaseOpen {
+		return openFault()
+	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	reply, err := control.Call(ctx, filepath.Join(string(dir), socket), r)

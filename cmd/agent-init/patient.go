@@ -46,6 +46,8 @@ type patient struct {
 	passedOver    []string // servers of resolv.conf that are not asked, and why
 	deniedNames   []string
 	strippedNames int
+	listens       []uint16 // ports of the agent's, not on the loopback
+	inbound       []uint16
 }
 
 func readPatient(dir string, env map[string]string) patient {
@@ -77,6 +79,12 @@ func readPatient(dir string, env map[string]string) patient {
 		p.policyErr = readFault(err)
 	} else if p.policy, err = policy.Parse(b, presets()); err != nil {
 		p.policyErr = faultf(exitPolicy, "see agent-init check", "the policy has errors\n%w", err)
+	}
+	if p.state != nil && p.state.Keeper.alive() {
+		p.listens = listeningHere(p.state.Agent.UID)
+		if in, err := readPublished(dir); err == nil {
+			p.inbound = in.inbound
+		}
 	}
 	p.readClock(dir)
 	p.readServers()

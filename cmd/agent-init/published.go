@@ -27,6 +27,8 @@ type publishedHead struct {
 	Version int    `json:"version"`
 	Dir     string `json:"dir"`             // where the files are
 	Hosts   []byte `json:"hosts,omitempty"` // the hosts file that counts
+
+	Inbound []uint16 `json:"inbound,omitempty"` // TCP ports that may be connected to from outside
 }
 
 // published is what everyone can know of the confinement.
@@ -36,6 +38,8 @@ type published struct {
 	state  *state // nil: no keeper has published any
 	leases leasesReport
 	probe  ofProbe
+
+	inbound []uint16
 }
 
 // readPublished reads what the keeper has published; without one, the files of
@@ -43,21 +47,16 @@ type published struct {
 func readPublished(dir string) (published, error) {
 	run, err := findRuntimeDir()
 	if err != nil {
-		b, err := bundleOf(dir, nil)
-		if err != nil {
-			return published{}, readFault(err)
-		}
-		p, err := policy.Parse(b, presets())
-		if err != nil {
-			return published{}, faultf(exitPolicy, "see agent-init check", "the policy has errors\n%w", err)
-		}
-		return published{policy: p, dir: dir}, nil
+		return readOpen(published{}, dir)
 	}
 	out := published{state: &state{}, probe: probesOf()}
 	if err := run.read(statusFile, out.state); err != nil {
 		return out, notRunning(err)
 	}
-	if out.policy, out.dir, err = readRules(filepath.Join(string(run), policyFile)); err != nil {
+	if out.state.Phase == phaseOpen {
+		return readOpen(out, dir)
+	}
+	if out.policy, out.dir, out.inbound, err = readRules(filepath.Join(string(run), policyFile)); err != nil {
 		return out, faultf(exitFailure, "see agent-init status", "the policy in force is not published: %w", err)
 	}
 	if err := run.read(leasesFile, &out.leases); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -66,17 +65,31 @@ func readPublished(dir string) (published, error) {
 	return out, nil
 }
 
+// readOpen reads the files of dir, where nothing holds them.
+func readOpen(out published, dir string) (published, error) {
+	b, err := bundleOf(dir, nil)
+	if err != nil {
+		return published{}, readFault(err)
+	}
+	p, err := policy.Parse(b, presets())
+	if err != nil {
+		return published{}, faultf(exitPolicy, "see agent-init check", "the policy has errors\n%w", err)
+	}
+	out.policy, out.dir, out.inbound = p, dir, inboundOf(p)
+	return out, nil
+}
+
 // readRules reads policy.jsonl.
-func readRules(path string) (*policy.Policy, string, error) {
+func readRules(path string) (*policy.Policy, string, []uint16, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, "", err
+		return nil, "", nil, err
 	}
 	defer f.Close()
 	d := json.NewDecoder(bufio.NewReaderSize(f, 64<<10))
 	var head publishedHead
 	if err := d.Decode(&head); err != nil {
-		return nil, "", fmt.Errorf("read %s: %w", path, err)
+		return nil, "", nil, fmt.Errorf("read %s: %w", path, err)
 	}
 	var rules []policy.ReportRule
 	for {
@@ -86,12 +99,12 @@ func readRules(path string) (*policy.Policy, string, error) {
 			break
 		}
 		if err != nil {
-			return nil, "", fmt.Errorf("read %s: %w", path, err)
+			return nil, "", nil, fmt.Errorf("read %s: %w", path, err)
 		}
 		rules = append(rules, policy.ReportRule{Rule: r.Rule, Source: r.Source, Preset: r.Preset})
 	}
 	p, err := policy.Rebuild(rules, head.Hosts)
-	return p, head.Dir, err
+	return p, head.Dir, head.Inbound, err
 }
 
 // auditFile is where the audit log is, as far as anybody knows.

@@ -17,7 +17,7 @@ const policyFile = "policy.jsonl"
 // called with reloading held.
 func (k *keeper) publishPolicy(p *policy.Policy) {
 	k.mu.Lock()
-	head := publishedHead{Version: 1, Dir: k.config.dir, Hosts: k.bundle.Hosts}
+	head := publishedHead{Version: 1, Dir: k.config.dir, Hosts: k.bundle.Hosts, Inbound: inboundOf(p)}
 	grants, monitor := k.grants.clone().list, k.state.Monitor
 	k.mu.Unlock()
 	if err := k.dir.writeWith(policyFile, 0o644, func(w io.Writer) error { return writeRules(w, head, p) }); err != nil {

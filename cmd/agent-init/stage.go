@@ -74,12 +74,19 @@ func dropFault(err error) error {
 		remedy := "check the command's name and PATH"
 		if code == exitNoExec {
 			remedy = "make the file executable for the agent's user"
+			if st, err := os.Stat(notExecuted.Path); err == nil && st.IsDir() {
+				remedy = "name a program: this is a directory"
+			}
 		}
 		return faultf(code, remedy, "%w", notExecuted)
 	}
 	var missing *privdrop.CapabilityError
 	if errors.As(err, &missing) {
 		return capabilityFault(missing)
+	}
+	var notEntered *privdrop.DirError
+	if errors.As(err, &notEntered) {
+		return faultf(exitPrivilege, "start in a directory that the agent may enter: docker exec -w "+workspace, "%w", notEntered)
 	}
 	return faultf(exitPrivilege, "nothing was started; report this with the container's run line", "drop privileges: %w", err)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -34,7 +35,11 @@ func statusCommand() command {
 					return err
 				}
 			default:
-				s.write(e.stdout, ok, why, colour(e))
+				var screen bytes.Buffer
+				s.write(&screen, ok, why, colour(e))
+				if _, err := e.stdout.Write(screen.Bytes()); err != nil {
+					return err
+				}
 			}
 			if !ok {
 				return status(exitFailure)
@@ -135,8 +140,8 @@ func waitCommand() command {
 		flags:   func(fs *flag.FlagSet) { fs.Duration("timeout", defaultWait, "give up after `TIME`") },
 		run: func(_ context.Context, _ environment, fs *flag.FlagSet, _ []string) error {
 			timeout, err := time.ParseDuration(value(fs, "timeout"))
-			if err != nil {
-				return err
+			if err != nil || timeout < 0 {
+				return faultf(exitUsage, "give a time such as 30s", "--timeout %s is not a time", value(fs, "timeout"))
 			}
 			return waitReady(time.Now().Add(timeout))
 		},

@@ -274,6 +274,12 @@ func (b *builder) input() chain {
 		}
 		add(to(accept{}, ms...))
 	}
+	// Who publishes a port and forgets it here would look for the fault elsewhere.
+	for _, f := range families() {
+		if b.DropGroup != 0 {
+			add(to(log{b.DropGroup, meterSet(f), true, InboundPrefix}, matchFamily{f}, matchState{stateNew}, matchProto{proto: protoTCP}, matchSYN{}))
+		}
+	}
 	return c
 }
 

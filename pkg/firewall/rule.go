@@ -241,6 +241,9 @@ const (
 
 	logPrefix = "agent-init"
 
+	// InboundPrefix is Drop.Prefix of a connection from outside that was refused.
+	InboundPrefix = "agent-init-in"
+
 	// ObservedPrefix is Drop.Prefix of what was let out, see Config.Observe.
 	ObservedPrefix = "agent-init-out"
 

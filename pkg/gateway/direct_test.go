@@ -70,7 +70,7 @@ func TestDirect(t *testing.T) {
 		{"an address, another port", []string{"192.0.2.1:22"}, answer{ok: true}, siteSSH, "", ""},
 		{"a name, another port", []string{"ok.test:22"}, answer{name: "ok.test", ok: true}, siteSSH, "ok.test", ""},
 		{"not leased", []string{"ok.test:22"}, answer{}, siteSSH, "", "not in the allowlist"},
-		{"leased to a name without this port", []string{"ok.test"}, answer{name: "ok.test", ok: true}, siteSSH, "ok.test", "allowed by the policy, but not on this port"},
+		{"leased to a name without this port", []string{"ok.test"}, answer{name: "ok.test", ok: true}, siteSSH, "ok.test", "the policy allows it on other ports only"},
 		{"leased to a name that is denied", []string{"*.test:22", "!ok.test"}, answer{name: "ok.test", ok: true}, siteSSH, "ok.test", "denied by the policy"},
 		{"the keeper knows better", []string{"192.0.2.1:443"}, answer{}, siteTLS, "", refusedRevoked.Error()},
 		{"the keeper can't be asked", []string{"192.0.2.1:443"}, answer{err: errors.New("gone")}, siteTLS, "", refusedKeeper.Error()},

@@ -140,7 +140,7 @@ func TestHTTPRefusalExplains(t *testing.T) {
 	r := newRig(t, nil)
 	for i, tt := range []struct{ host, why, line, rule, hint string }{
 		{"evil.test", "not in the allowlist", "evil.test", "", "not in the allowlist: agent-init explain evil.test"},
-		{"tls.test", "allowed by the policy, but not on this port", "tls.test:80", "", "not in the allowlist: agent-init explain tls.test"},
+		{"tls.test", "the policy allows it on other ports only", "tls.test:80", "", "not in the allowlist: agent-init explain tls.test"},
 		{"no.wild.test", "denied by the policy", "", "allowlist.txt:6", "denied by allowlist.txt:6: agent-init explain no.wild.test"},
 		{"away.test", refusedLease.Error(), "", "allowlist.txt:3", ""},
 		{"192.0.2.1", "a name can't end in a number: it would be read as an address", "", "", ""},

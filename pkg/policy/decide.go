@@ -10,7 +10,7 @@ import (
 const (
 	reasonAllowed  = "allowed by the policy"
 	reasonDenied   = "denied by the policy"
-	reasonPort     = "allowed by the policy, but not on this port"
+	reasonPort     = "the policy allows it on other ports only"
 	reasonUnlisted = "not in the allowlist"
 	reasonLoopback = "loopback is free inside the container, and never reached by way of the policy"
 	reasonNever    = "metadata, multicast and reserved addresses are never allowed"

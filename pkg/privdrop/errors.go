@@ -1,6 +1,7 @@
 package privdrop
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 )
@@ -15,6 +16,20 @@ func (e *CapabilityError) Error() string {
 	return fmt.Sprintf("capability %s is missing, which is needed to %s: start the container with --cap-add=%s",
 		e.Capability, e.Doing, e.Capability)
 }
+
+// DirError says that the working directory can't be entered.
+type DirError struct {
+	Dir string
+	UID uint32
+	Err error
+}
+
+func (e *DirError) Error() string {
+	return fmt.Sprintf("enter the working directory %s as uid %d: %v", e.Dir, e.UID, errors.Unwrap(e.Err))
+}
+
+// Unwrap returns what the kernel said.
+func (e *DirError) Unwrap() error { return e.Err }
 
 // ExecError says that a command could not be executed.
 type ExecError struct {

@@ -41,7 +41,7 @@ func Exec(s Spec) error {
 	}
 	if s.Dir != "" {
 		if err := os.Chdir(s.Dir); err != nil {
-			return fmt.Errorf("enter the working directory as uid %d: %w", s.Identity.UID, err)
+			return &DirError{s.Dir, s.Identity.UID, err}
 		}
 	}
 	return execute(s.Argv, Environment(s.Env, s.Identity))

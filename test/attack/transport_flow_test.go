@@ -160,6 +160,17 @@ func TestLabInboundPorts(t *testing.T) {
 			t.Error("the inbound port is closed by now")
 		}
 	}
+	// Who publishes a port and forgets it in the policy finds it told.
+	refused := w.audited("the refused connections", func(e event) bool { return e.By == "outside" && e.Port == 3001 })
+	if refused.Kind != "drop" || refused.Verdict != "deny" || refused.Reason != "a connection from outside; port 3001 is not in inbound" {
+		t.Errorf("the log: %+v", refused)
+	}
+	if r := w.root("agent-init", "explain", "3001"); !strings.Contains(r.Stdout, "port 3001 listens and is not in inbound") {
+		t.Errorf("explain: %s", r)
+	}
+	if r := w.root("agent-init", "doctor"); !strings.Contains(r.Stdout, "port 3001 listens and is not in inbound") || strings.Contains(r.Stdout, "port 3000 listens") {
+		t.Errorf("doctor: %s", r)
+	}
 	// Neither is the port a way out.
 	w.blocked("udp", "-from", "3003", target(evil4.String(), 3003))
 	w.blocked("connect", "inet", "stream", "0", target(evil4.String(), 3000))

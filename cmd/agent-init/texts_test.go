@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// typed runs a command line.
+func typed(args ...string) (code int, out, errs string) {
+	var o, e bytes.Buffer
+	code = run(environment{args: args, stdin: os.Stdin, stdout: &o, stderr: &e})
+	return code, o.String(), e.String()
+}
+
+// TestNonsenseIsRefused: what can't be meant is said to be wrong, and nothing is
+// said or done about it.
+func TestNonsenseIsRefused(t *testing.T) {
+	for _, args := range [][]string{
+		{"explain", ""}, {"explain", "a b"}, {"explain", "a..b"}, {"explain", "*.example.com"}, {"explain", "--", "--json"},
+		{"explain", "-bad-"}, {"explain", "!x.example"}, {"explain", "x.example required"}, {"explain", "@github"}, {"explain", "10.0.0.0/8"},
+		{"allow", "x.example", "--for", "0"}, {"allow", "x.example", "--for", "-1s"}, {"grants", "--end", "0"}, {"wait", "--timeout", "-1s"},
+		{"statsu"}, {"help", "atach"},
+	} {
+		code, out, errs := typed(args...)
+		if code != exitUsage || out != "" || strings.Count(errs, "\n") != 2 || !strings.Contains(errs, "\n  remedy: ") {
+			t.Errorf("%q: exit code %d\n%s%s", args, code, out, errs)
+		}
+	}
+	for word, want := range map[string]string{"statsu": "did you mean agent-init status?", "atach": "did you mean agent-init attach?", "frobnicate": "see agent-init --help", "__stag": "see agent-init --help"} {
+		if _, _, errs := typed(word); !strings.Contains(errs, want) {
+			t.Errorf("%s: %s", word, errs)
+		}
+	}
+	if code, out, _ := typed("help", "attach"); code != exitOK || !strings.HasPrefix(out, "agent-init attach [-r]") || !strings.Contains(out, "Ctrl-] d leaves") {
+		t.Errorf("help attach: %d\n%s", code, out)
+	}
+}
+
+// TestFullDisk: what can't be written whole is no success.
+func TestFullDisk(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skipf("no /dev/full: %v", err)
+	}
+	defer full.Close()
+	for _, args := range [][]string{{"--help"}, {"help"}, {"status", "--help"}, {"version"}, {"explain", "--help"}, {"completion", "bash"}} {
+		var errs bytes.Buffer
+		if code := run(environment{args: args, stdin: os.Stdin, stdout: full, stderr: &errs}); code == exitOK || !strings.Contains(errs.String(), "no space left") {
+			t.Errorf("%q: %d %s", args, code, errs.String())
+		}
+	}
+}
+
+// TestExplainState: what is published is not told as what holds where it does not.
+func TestExplainState(t *testing.T) {
+	p := publishedWith(t, "ok.example\n", nil)
+	for word, s := range map[string]*state{
+		wordAbsent:   nil,
+		wordOpen:     {Phase: phaseOpen},
+		wordGone:     {Phase: phaseReady, Keeper: process{PID: 1 << 30}},
+		wordStart:    {Phase: phaseFailed},
+		wordConfined: {Phase: phaseReady, Keeper: self()},
+	} {
+		p.state = s
+		x, text := explained(t, p, "evil.example")
+		first, _, _ := strings.Cut(text, "\n")
+		if x.State != word || unlessConfined[word] != "" && first != unlessConfined[word] || word == wordConfined && !strings.HasPrefix(first, "evil.example") {
+			t.Errorf("%s: %s\n%s", word, x.State, text)
+		}
+	}
+}
+
+// TestExplainPort: a port of this container that is published and not let in is
+// told, since whoever connects to it only waits.
+func TestExplainPort(t *testing.T) {
+	for want, tc := range map[string]struct {
+		inbound []uint16
+		listens []uint16
+	}{
+		"port 3000 listens and is not in inbound":                {nil, []uint16{3000}},
+		"port 3000 listens and is in inbound":                    {[]uint16{3000}, []uint16{3000}},
+		"port 3000 is in inbound, and nothing listens on it":     {[]uint16{3000}, nil},
+		"port 3000 is not in inbound, and nothing listens on it": {[]uint16{3002}, []uint16{3001}},
+	} {
+		if r := explainInbound(3000, tc.inbound, tc.listens); r.Reason != want {
+			t.Errorf("%q, want %q", r.Reason, want)
+		}
+	}
+	s, err := parseSubject("3000")
+	if err != nil || !s.here || s.port.Number != 3000 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	found := checkInbound(t.Context(), patient{listens: []uint16{3000, 8080}, inbound: []uint16{8080}})
+	if len(found) != 1 || found[0].Result != warns || !strings.Contains(found[0].Detail, "port 3000 listens and is not in inbound") {
+		t.Errorf("doctor: %+v", found)
+	}
+}
+
+// TestListening: of the agent's sockets, those that somebody else can reach.
+func TestListening(t *testing.T) {
+	if !isLittleEndian {
+		t.Skip("the sample is of a machine that is little-endian")
+	}
+	file := filepath.Join(t.TempDir(), "tcp")
+	const head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+	line := func(at, state, uid string) string {
+		return "   0: " + at + " 00000000:0000 " + state + " 00000000:00000000 00:00000000 00000000  " + uid + "        0 1 1 0\n"
+	}
+	if err := os.WriteFile(file, []byte(head+line("00000000:0BB8", "0A", "1000")+line("0100007F:0BB9", "0A", "1000")+line("00000000:0BBA", "01", "1000")+
+		line("00000000:0BBB", "0A", "64901")+line("00000000000000000000000001000000:0BBC", "0A", "1000")+line("00000000000000000000000000000000:0BBD", "0A", "1000")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := listening(1000, file, "/nonexistent"); !slices.Equal(got, []uint16{3000, 3005}) {
+		t.Errorf("%v", got)
+	}
+}
