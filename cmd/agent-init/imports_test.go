@@ -101,3 +101,30 @@ func judge(dir, imported string) string {
 	}
 	return ""
 }
+
+// TestImportsExec: of the program, only detect, which supervises nothing, starts
+// processes by os/exec.
+func TestImportsExec(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var users []string
+	for _, path := range files {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, spec := range file.Imports {
+			if spec.Path.Value == `"os/exec"` {
+				users = append(users, path)
+			}
+		}
+	}
+	if !slices.Equal(users, []string{"detect.go"}) {
+		t.Errorf("os/exec is imported by %q", users)
+	}
+}

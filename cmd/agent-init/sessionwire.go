@@ -9,7 +9,7 @@ import (
 )
 
 // The session server asks and the keeper answers in bounded messages over a
-// SOCK_SEQPACKET pair: a head of fixed size, and at most 16 KiB of text whose
+// SOCK_SEQPACKET pair: a head of fixed size, and at most maxSessionText of text whose
 // length the packet's must agree with. The keeper looks into the text for
 // nothing but zero bytes.
 
