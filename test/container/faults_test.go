@@ -98,6 +98,12 @@ func testFaults(t *testing.T, e *engine, n *internet) {
 // not; what has to be seen without it is done between.
 func (e *engine) restart(t *testing.T, live bool, meanwhile func()) {
 	t.Helper()
+	e.restartBy(t, live, syscall.SIGTERM, meanwhile)
+}
+
+// restartBy is restart with the signal that ends the engine.
+func (e *engine) restartBy(t *testing.T, live bool, end syscall.Signal, meanwhile func()) {
+	t.Helper()
 	pidfile := filepath.Join(filepath.Dir(strings.TrimPrefix(os.Getenv("DOCKER_HOST"), "unix://")), "docker.pid")
 	text, err := os.ReadFile(pidfile)
 	if err != nil {
@@ -129,7 +135,7 @@ func (e *engine) restart(t *testing.T, live bool, meanwhile func()) {
 		t.Fatal(err)
 	}
 	defer here.Close()
-	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+	if err := syscall.Kill(pid, end); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the engine ends", time.Minute, func() bool {
