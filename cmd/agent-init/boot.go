@@ -102,7 +102,7 @@ func newKeeper(c config, mode string, log *slog.Logger) (*keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &keeper{config: c, launch: launchHere(c.environ), log: log, reaper: r, record: audit.Discard}
+	k := &keeper{config: c, launch: launchHere(c.environ), log: log, reaper: r, record: audit.Discard, budgets: newBudgets()}
 	k.state = state{Version: 1, Phase: phaseStarting, Mode: mode, Monitor: c.monitor, Keeper: self(), Started: time.Now()}
 	return k, nil
 }

@@ -26,6 +26,7 @@ const (
 	opDirect                    // guard: may this address be connected to, on this port, unseen? keeper: yes, leased to name or by itself, or err
 	opOwner                     // guard: which process has the socket open whose inode is number? keeper: pid and, as text, its name, or err
 	opProbing                   // keeper: a self-test begins, its plan as a memfd beside the message, or without one: it has ended; guard: noted
+	opName                      // guard: may one more question go to a server, for this name below a wildcard? keeper: yes, or err
 	opRequest                   // guard: the agent proposes a grant; keeper: its number, or err and why
 )
 

@@ -49,6 +49,9 @@ type guardConfig struct {
 	AgentUID  uint32           `json:"agent_uid"`
 	Monitor   bool             `json:"monitor"`
 
+	// Again says that there was a guard before this one.
+	Again bool `json:"again,omitempty"`
+
 	// Shared says that the agent may have any uid, and Engine which sockets are the
 	// engine's DNS server then.
 	Shared bool              `json:"shared,omitempty"`
@@ -90,6 +93,7 @@ const smallHeap = 50
 type guard struct {
 	policy   atomic.Pointer[policy.Policy]
 	channel  *channel
+	asks     *asks
 	resolver *resolver.Server
 	gate     *gateway.Server
 	servers  []netip.AddrPort // of resolv.conf
@@ -99,11 +103,9 @@ type guard struct {
 
 	drops, leases, leaseNanos atomic.Uint64
 
-	mu      sync.Mutex
-	stop    context.CancelFunc // of the resolving ahead for the present policy
-	ahead   ahead              // how far that goes
-	nextID  uint32
-	waiting map[uint32]chan message
+	mu    sync.Mutex
+	stop  context.CancelFunc // of the resolving ahead for the present policy
+	ahead ahead              // how far that goes
 }
 
 // runGuard serves until the keeper goes.
@@ -164,7 +166,7 @@ func newGuard(c guardConfig) (*guard, error) {
 	defer debug.SetGCPercent(smallHeap)
 	g := &guard{
 		log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
-		servers: c.Servers, waiting: map[uint32]chan message{},
+		servers: c.Servers, asks: newAsks(),
 	}
 	p, err := policy.Parse(c.Bundle, presets())
 	if err != nil {
@@ -202,7 +204,7 @@ func (g *guard) makeServers(c guardConfig, record audit.Recorder) error {
 	g.resolver, err = resolver.New(resolver.Config{
 		Policy: g.policy.Load, Upstreams: ups, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admit, Record: record, Find: find, FindAllowed: findAllowed, Log: g.log,
 		Aside:   g.probing.tries,
-		Monitor: c.Monitor, Stream: c.Reduced, Believe: believe,
+		Monitor: c.Monitor, Stream: c.Reduced, Believe: believe, Spend: g.spend, Again: c.Again,
 	})
 	if err != nil {
 		return err

@@ -23,14 +23,8 @@ func (g *guard) serveChannel(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", errKeeperGone, err)
 		}
 		switch m.op {
-		case opLease, opHeld, opDirect, opOwner, opRequest:
-			g.mu.Lock()
-			answer := g.waiting[m.id]
-			delete(g.waiting, m.id)
-			g.mu.Unlock()
-			if answer != nil {
-				answer <- m
-			}
+		case opLease, opHeld, opDirect, opOwner, opName, opRequest:
+			g.asks.end(m)
 		case opPing:
 			err = g.channel.send(message{op: opPong, id: m.id, stats: g.stats()}, nil)
 		case opProbing:
@@ -85,22 +79,17 @@ func (g *guard) adopt(ctx context.Context, file *os.File) error {
 }
 
 func (g *guard) ask(ctx context.Context, m message) (message, error) {
-	answer := make(chan message, 1)
-	g.mu.Lock()
-	g.nextID++
-	m.id = g.nextID
-	g.waiting[m.id] = answer
-	g.mu.Unlock()
-	defer func() {
-		g.mu.Lock()
-		delete(g.waiting, m.id)
-		g.mu.Unlock()
-	}()
-	if err := g.channel.send(m, nil); err != nil {
-		return message{}, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
+	id, answer, err := g.asks.begin(ctx)
+	if err != nil {
+		return message{}, err
+	}
+	m.id = id
+	if err := g.channel.send(m, nil); err != nil {
+		g.asks.end(message{id: id})
+		return message{}, err
+	}
 	select {
 	case r := <-answer:
 		return r, nil

@@ -43,8 +43,6 @@ const (
 	stableAfter    = 30 * time.Second
 	farewellTime   = 300 * time.Millisecond // to write what it has counted, at the end
 	leasesAtOnce   = 64
-	leasesWaiting  = 1024              // more are refused
-	answersAtOnce  = 4 * leasesWaiting // of all kinds: more are a reason to end the guard
 )
 
 func newGuardKeeper(k *keeper) *guardKeeper {
@@ -171,11 +169,12 @@ func (g *guardKeeper) spawn(channel, auditEnd *os.File) (*reaper.Process, error)
 	bundle := k.bundle
 	k.mu.Unlock()
 	g.mu.Lock()
+	again := g.given != nil
 	g.given = bundle
 	g.mu.Unlock()
 	cfg, err := memfd("guard-config", guardConfig{
 		Bundle: bundle, Servers: k.resolv.servers, Search: k.resolv.search, Ephemeral: ephemeralPorts(), Families: k.sockets.families(), LogLevel: k.config.level(), AgentUID: k.identity.UID, Monitor: k.config.monitor, Reduced: k.fw.Reduced() != "",
-		Shared: k.shared(), Engine: k.engine,
+		Shared: k.shared(), Engine: k.engine, Again: again,
 	})
 	if err != nil {
 		return nil, err

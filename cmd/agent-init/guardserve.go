@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -15,11 +14,10 @@ import (
 // here, and a message that it would not send ends it.
 func (g *guardKeeper) readRequests(ctx context.Context, ch *channel) error {
 	slots := make(chan struct{}, leasesAtOnce)
-	var leasing, answering atomic.Int64
+	places := make(chan struct{}, asksAtOnce)
 	answer := func(reply func() message) {
-		answering.Add(1)
 		go func() {
-			defer answering.Add(-1)
+			defer func() { <-places }()
 			if err := ch.send(reply(), nil); err != nil {
 				g.keeper.log.Debug("answering the guard", "error", err)
 			}
@@ -35,8 +33,13 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *channel) error {
 			return errors.New("the guard sent a malformed message")
 		case err != nil:
 			return fmt.Errorf("the guard closed its channel: %w", err)
-		case answering.Load() >= answersAtOnce:
-			return errors.New("the guard asks without reading the answers")
+		}
+		if m.op.asks() {
+			select {
+			case places <- struct{}{}:
+			case <-time.After(pingPatience):
+				return errors.New("the guard asks without reading the answers")
+			}
 		}
 		switch m.op {
 		case opReady:
@@ -54,6 +57,8 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *channel) error {
 			answer(func() message { return g.keeper.requested(m) })
 		case opOwner:
 			answer(func() message { return g.keeper.owner(m) })
+		case opName:
+			answer(func() message { return g.keeper.mayAsk(m) })
 		case opHeld:
 			answer(func() message { return g.keeper.held(m) })
 		case opDirect:
@@ -61,13 +66,7 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *channel) error {
 		case opLease:
 			// Leases may wait for a change of the policy. What the guard sends
 			// besides must be read meanwhile: it is what shows that it lives.
-			if leasing.Load() >= leasesWaiting {
-				answer(func() message { return message{op: opLease, id: m.id, err: true} })
-				continue
-			}
-			leasing.Add(1)
 			answer(func() message {
-				defer leasing.Add(-1)
 				slots <- struct{}{}
 				defer func() { <-slots }()
 				return g.keeper.lease(ctx, m)

@@ -11,7 +11,8 @@ import (
 // before its questions fill the keeper's memory.
 func TestGuardFlood(t *testing.T) {
 	ours, theirs := channelPair(t)
-	k := &keeper{log: slog.New(slog.DiscardHandler)}
+	k := &keeper{log: slog.New(slog.DiscardHandler), budgets: newBudgets()}
+	k.budgets.requests.burst = 1 << 20 // else they are turned down at once
 	for range maxRequests {
 		k.grants.list = append(k.grants.list, grant{Kind: grantRequest})
 	}
@@ -19,7 +20,7 @@ func TestGuardFlood(t *testing.T) {
 	defer k.reloading.Unlock()
 	ended := make(chan error, 1)
 	go func() { ended <- newGuardKeeper(k).readRequests(t.Context(), ours) }()
-	for range 3 * answersAtOnce {
+	for range 3 * asksAtOnce {
 		if theirs.send(message{op: opRequest, name: "a.test"}, nil) != nil {
 			break // nobody reads it any more
 		}

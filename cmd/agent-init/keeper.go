@@ -47,6 +47,7 @@ type keeper struct {
 	guard      *guardKeeper
 	sessions   *sessionKeeper // nil: no session
 	ledger     *ledger
+	budgets    *budgets
 	proving    sync.Mutex // one self-test at a time
 	overheard  overheard
 	launch     launch

@@ -7,6 +7,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/resolver"
 )
 
 // lease serves one request of the guard: the addresses are open in the kernel
@@ -21,6 +22,9 @@ func (k *keeper) lease(ctx context.Context, m message) message {
 	ctx, cancel := context.WithTimeout(whole, leaseTime)
 	defer cancel()
 	reply.edition, reply.ttl = k.edition.Load(), leaseTTL(m.ttl)
+	if !k.spent(m.name, (*resolver.Budget).Has) {
+		return reply
+	}
 	open, admitted := k.ledger.grant(m.name, m.addrs, m.ttl)
 	if len(open) == 0 {
 		return reply

@@ -145,6 +145,9 @@ func (k *keeper) addRequest(m message) (uint32, error) {
 	if err := checkRequest(m); err != nil {
 		return 0, err
 	}
+	if !k.budgets.requests.take(time.Now()) {
+		return 0, errors.New("too many requests: wait a moment")
+	}
 	k.reloading.Lock()
 	defer k.reloading.Unlock()
 	k.mu.Lock()

@@ -16,6 +16,13 @@ type bucket struct {
 	filled time.Time
 }
 
+// drain empties the bucket.
+func (b *bucket) drain(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tokens, b.filled = 0, now
+}
+
 // take takes n tokens of a bucket that holds full and gains rate in a second;
 // false if there aren't as many. A new bucket is full.
 func (b *bucket) take(now time.Time, n, rate, full float64) bool {
@@ -36,33 +43,49 @@ func (b *bucket) take(now time.Time, n, rate, full float64) bool {
 }
 
 const (
-	knownNames = 256 // names below one wildcard that may be asked for again at no cost
+	knownNames = 256 // names below one wildcard that may be asked for again at a lower cost
 	oddWeight  = 4   // what a name counts that is made to carry data
 	oddName    = 100 // bytes
 	oddLabel   = 50
+
+	// Which of the known names is asked for tells something too, but less than a new
+	// one: so many questions for known names there may be for each new name.
+	againPerNew = 4
 )
 
-// wildcards limits how many new names are asked for below each wildcard, since
-// every new name tells the zone's owner as much as fits in it.
-type wildcards struct {
+// Budget limits how much is asked for below each wildcard, since every question
+// tells the zone's owner something: a new name as much as fits in it, a known one
+// which of them it is. It is safe for concurrent use.
+type Budget struct {
 	seed  maphash.Seed
 	mu    sync.Mutex
 	zones map[string]*zone // by the rule's name; there are only as many as rules
 }
 
 type zone struct {
-	bucket
+	fresh, again  bucket
 	known, before map[uint64]struct{} // hashes of names; two generations
 }
 
-func newWildcards() *wildcards {
-	return &wildcards{seed: maphash.MakeSeed(), zones: make(map[string]*zone)}
+// NewBudget returns a Budget that is full.
+func NewBudget() *Budget {
+	return &Budget{seed: maphash.MakeSeed(), zones: make(map[string]*zone)}
 }
 
-// allow reports whether name, below the wildcard of rule, may be asked for, with
+// Take reports whether name, below the wildcard of rule, may be asked for, with
 // perMinute new names allowed.
-func (w *wildcards) allow(rule, name string, perMinute int, now time.Time) bool {
+func (w *Budget) Take(rule, name string, perMinute int, now time.Time) bool {
+	return w.take(rule, name, perMinute, now, true)
+}
+
+// Has reports whether name was taken before, or else takes it.
+func (w *Budget) Has(rule, name string, perMinute int, now time.Time) bool {
+	return w.take(rule, name, perMinute, now, false)
+}
+
+func (w *Budget) take(rule, name string, perMinute int, now time.Time, again bool) bool {
 	h := maphash.String(w.seed, name)
+	full := float64(perMinute)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	z := w.zones[rule]
@@ -70,14 +93,16 @@ func (w *wildcards) allow(rule, name string, perMinute int, now time.Time) bool 
 		z = &zone{known: make(map[uint64]struct{})}
 		w.zones[rule] = z
 	}
-	if _, ok := z.known[h]; ok {
-		return true
+	_, known := z.known[h]
+	_, before := z.before[h]
+	switch {
+	case (known || before) && again && !z.again.take(now, 1, againPerNew*full/60, againPerNew*full):
+		return false
+	case !known && !before && !z.fresh.take(now, weight(name), full/60, full):
+		return false
 	}
-	if _, ok := z.before[h]; !ok {
-		full := float64(perMinute)
-		if !z.take(now, weight(name), full/60, full) {
-			return false
-		}
+	if known {
+		return true
 	}
 	if len(z.known) >= knownNames {
 		z.before, z.known = z.known, make(map[uint64]struct{})

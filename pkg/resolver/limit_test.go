@@ -50,11 +50,11 @@ func TestE03TunnelBelowAWildcard(t *testing.T) {
 }
 
 func TestWildcardLimit(t *testing.T) {
-	w := newWildcards()
+	w := NewBudget()
 	now := time.Now()
 	allowed := func(names ...string) (n int) {
 		for _, name := range names {
-			if w.allow("cdn.test", name, 10, now) {
+			if w.Take("cdn.test", name, 10, now) {
 				n++
 			}
 		}
@@ -205,5 +205,32 @@ func TestSeenIsBounded(t *testing.T) {
 	}
 	if s.mark("4999", now) || !s.has("4999", now) || !s.mark("4999", now.Add(time.Minute)) {
 		t.Error("the window is wrong")
+	}
+}
+
+// TestBudgetAgain: known names are no free codebook: which of them is asked for
+// counts too.
+func TestBudgetAgain(t *testing.T) {
+	w, now := NewBudget(), time.Unix(1000, 0)
+	const perMinute = 10
+	for i := range perMinute {
+		if !w.Take("cdn.test", string(rune('a'+i))+".cdn.test", perMinute, now) {
+			t.Fatal(i)
+		}
+	}
+	asked := 0
+	for range 100 * perMinute {
+		if w.Take("cdn.test", "a.cdn.test", perMinute, now) {
+			asked++
+		}
+	}
+	if asked != againPerNew*perMinute {
+		t.Errorf("a known name was asked for %d times, want %d", asked, againPerNew*perMinute)
+	}
+	if !w.Has("cdn.test", "a.cdn.test", perMinute, now) || w.Has("cdn.test", "z.cdn.test", perMinute, now) {
+		t.Error("what is known is not told from what is new")
+	}
+	if !w.Take("cdn.test", "b.cdn.test", perMinute, now.Add(time.Minute)) {
+		t.Error("after a minute nothing has come back")
 	}
 }

@@ -108,11 +108,8 @@ func (s *Server) limit(c client, p *policy.Policy, name string, now time.Time) *
 	set := p.Settings()
 	if m := p.Lookup(name); m.Wildcard != nil {
 		n := set.Limits.NewNamesPerWildcardPerMinute
-		if !s.wildcards.allow(m.Wildcard.Name, name, n, now) {
-			text := fmt.Sprintf("rate: more than %d new names a minute below %s", n, m.Wildcard.Target())
-			s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: m.Wildcard.Target(),
-				Rule: cite(m.Wildcard), Reason: text + ", last " + name})
-			return s.refusal(c, text)
+		if !s.wildcards.Take(m.Wildcard.Name, name, n, now) {
+			return s.overspent(c, m.Wildcard, name, n)
 		}
 	}
 	if n := float64(set.DNS.QPS); !s.qps.take(now, 1, n, 2*n) {
@@ -123,9 +120,38 @@ func (s *Server) limit(c client, p *policy.Policy, name string, now time.Time) *
 	return nil
 }
 
+// overspent is the refusal of a name below a wildcard of which too much was asked.
+func (s *Server) overspent(c client, wildcard *policy.Rule, name string, perMinute int) *answer {
+	text := fmt.Sprintf("rate: more than %d new names a minute below %s, or %d questions for others", perMinute, wildcard.Target(), againPerNew*perMinute)
+	s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: wildcard.Target(),
+		Rule: cite(wildcard), Reason: text + ", last " + name})
+	return s.refusal(c, text)
+}
+
+// spend asks whether a name below a wildcard may be asked for, of who counts for
+// longer than this process lives. It returns the refusal, or nil.
+func (s *Server) spend(ctx context.Context, name string, first *asker) *answer {
+	p := s.config.Policy()
+	m := p.Lookup(name)
+	if s.config.Spend == nil || m.Wildcard == nil {
+		return nil
+	}
+	ok, err := s.config.Spend(ctx, name)
+	switch {
+	case err != nil:
+		return s.failure(first, name, m.Rule, dns.ExtendedErrorCodeOther, "nobody says whether it may be asked for", err)
+	case !ok:
+		return s.overspent(first.client, m.Wildcard, name, p.Settings().Limits.NewNamesPerWildcardPerMinute)
+	}
+	return nil
+}
+
 // resolve asks upstream, admits what was found, and caches it. First is who has
 // asked first.
 func (s *Server) resolve(ctx context.Context, key, name string, qtype uint16, first *asker) *answer {
+	if a := s.spend(ctx, name, first); a != nil {
+		return a
+	}
 	s.stats.asked.Add(1)
 	found := first.look()
 	begun := time.Now()

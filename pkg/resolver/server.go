@@ -41,6 +41,15 @@ type Config struct {
 	// nil if it is. Without it, every server is.
 	Believe func(Upstream) error
 
+	// Spend says whether one more question may go upstream for a name below a
+	// wildcard, besides what the Server allows itself: to be asked of who outlives it.
+	// Nil allows all.
+	Spend func(ctx context.Context, name string) (bool, error)
+
+	// Again says that it takes the place of another, whose rates go on: it begins
+	// with nothing saved up.
+	Again bool
+
 	// Search has the search domains of resolv.conf.
 	Search []string
 
@@ -96,7 +105,7 @@ type Server struct {
 	exchange  func(ctx context.Context, name string, qtype uint16) (*dns.Msg, error)
 	upstreams atomic.Pointer[upstreams]
 	cache     *cache
-	wildcards *wildcards
+	wildcards *Budget
 	qps       bucket
 	searched  seen // names that were recorded when asked for below a search domain
 	pairs     *pairs
@@ -144,7 +153,7 @@ func New(c Config) (*Server, error) {
 	s := &Server{
 		config:    c,
 		cache:     newCache(c.Limits.CacheEntries),
-		wildcards: newWildcards(),
+		wildcards: NewBudget(),
 		pairs:     newPairs(),
 		searched:  seen{window: 10 * time.Second},
 		grace:     time.Minute,
@@ -158,6 +167,9 @@ func New(c Config) (*Server, error) {
 	}
 	if err := s.SetUpstreams(c.Upstreams); err != nil {
 		return nil, err
+	}
+	if c.Again {
+		s.qps.drain(time.Now())
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	return s, nil
