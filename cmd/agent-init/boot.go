@@ -111,6 +111,13 @@ func (k *keeper) checkRoot(context.Context) error {
 	if os.Geteuid() == 0 {
 		return nil
 	}
+	if dir, err := findRuntimeDir(); err == nil {
+		var s state
+		if dir.read(statusFile, &s) == nil && s.Keeper.alive() && s.Mode == "run" {
+			return faultf(exitPrivilege, "give the entrypoint the command alone (docker run … IMAGE claude); its flags are variables: -e AGENT_INIT_SESSION=always",
+				"agent-init runs here already, as the container's entrypoint, and has started this as its agent (uid %d)", os.Geteuid())
+		}
+	}
 	return faultf(exitPrivilege, "start the container as root (no --user); agent-init drops to the agent's user itself",
 		"agent-init %s needs root, and runs as uid %d", k.state.Mode, os.Geteuid())
 }

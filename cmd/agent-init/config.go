@@ -57,7 +57,7 @@ func configFlags(fs *flag.FlagSet) {
 }
 
 func superviseFlags(fs *flag.FlagSet) {
-	fs.Duration("grace", 10*time.Second, "`TIME` between asking the agent to end and ending it; 0 waits for ever")
+	fs.Duration("grace", 8*time.Second, "`TIME` between asking the agent to end and ending it; 0 waits for ever")
 	fs.String("session", "auto", "`WHEN` the agent gets a terminal of its own that can be detached from: auto (if started on a terminal), always or never")
 	fs.String("record", "", "record the session to `FILE`, and further windows to FILE.w1 and on, as asciicasts that root alone can read")
 	fs.Int("record-limit", 64, "`MIB` at which a record is put aside for another; four are kept")
@@ -108,7 +108,7 @@ func readConfig(fs *flag.FlagSet, environ []string) (config, error) {
 	}
 	if s := value("grace"); s != "" {
 		if c.grace, err = time.ParseDuration(s); err != nil || c.grace < 0 {
-			return config{}, faultf(exitUsage, "give a time such as 10s", "--grace %s is not a time", s)
+			return config{}, faultf(exitUsage, "give a time such as 8s", "--grace %s is not a time", s)
 		}
 	}
 	if s := value("record-limit"); s != "" {

@@ -118,6 +118,9 @@ func (k *keeper) receiveSignals(received <-chan os.Signal, stop context.CancelCa
 			case sig == syscall.SIGHUP && running && k.sessions != nil && hungUp():
 				// The container's terminal was lost. The session goes on.
 			case running:
+				if sig == syscall.SIGTERM && k.sessions != nil {
+					go k.sessions.hangUp()
+				}
 				agent <- sig
 			case slices.Contains([]os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP}, sig):
 				late = sig

@@ -208,6 +208,23 @@ func (s *sessionKeeper) next() *reaper.Process {
 	return first.proc
 }
 
+// hangUp tells all windows that their terminal goes, as the end of a container does:
+// an interactive shell ignores TERM, and ends at that.
+func (s *sessionKeeper) hangUp() {
+	s.mu.Lock()
+	var all []*sessionWindow
+	for _, w := range s.windows {
+		if w.proc != nil {
+			all = append(all, w)
+		}
+	}
+	s.mu.Unlock()
+	for _, w := range all {
+		s.signal(w, unix.SIGHUP)
+		s.signal(w, unix.SIGCONT)
+	}
+}
+
 // kill ends a window's program: politely, and after a while not.
 func (s *sessionKeeper) kill(id uint32) {
 	s.mu.Lock()

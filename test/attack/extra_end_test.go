@@ -1,0 +1,40 @@
+package attack
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// TestLabEndOfShell: an interactive shell ignores TERM. In a window it ends with its
+// terminal, and the container with it, before anything has to be killed.
+func TestLabEndOfShell(t *testing.T) {
+	lab.Require(t)
+	// What such a shell does about signals, with grace enough to tell a KILL from it.
+	const shell = `trap "" TERM; trap "echo hung up >/tmp/end; exit 7" HUP; echo >/tmp/begun; while :; do sleep 0.1; done`
+	w := startIn(t, newLab(t), allowlist, lab.BoxOptions{}, "agent-init", "run", "--session", "always", "--grace", "10m", "--", "sh", "-c", shell)
+	w.ready()
+	if !eventually(time.Minute, func() bool { _, err := w.box.ReadFile("/tmp/begun"); return err == nil }) {
+		t.Fatal("the shell has not begun")
+	}
+	must(t, w.agent.Signal(unix.SIGTERM))
+	if r := w.agent.Wait(2 * time.Minute); r.Code != 7 {
+		t.Errorf("%s", r)
+	}
+}
+
+// TestLabRunTwice: an image's entrypoint is agent-init run. Who types that as the
+// command gets to read so, and not that the container lacks root.
+func TestLabRunTwice(t *testing.T) {
+	lab.Require(t)
+	w := startIn(t, newLab(t), allowlist, lab.BoxOptions{}, "agent-init", "run", "--", "agent-init", "run", "--session", "always", "--", "true")
+	r := w.agent.Wait(time.Minute)
+	refused(t, r, 77, "runs here already", "AGENT_INIT_SESSION=always")
+	if strings.Contains(r.Stderr, "--user") {
+		t.Errorf("a remedy for something else: %s", r)
+	}
+}
