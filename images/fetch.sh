@@ -84,6 +84,9 @@ fetch() {
 	file=$agent-$platform-$version.tgz
 	keep=${AGENT_INIT_TEST_CACHE:+$AGENT_INIT_TEST_CACHE/agents}
 	mkdir -p "$agent/dist"
+	# One at a time: whoever comes second finds it there.
+	exec 9<"$agent/Dockerfile"
+	! command -v flock >/dev/null || flock 9
 	if [ ! -e "$agent/dist/$file" ] && [ -n "$keep" ] && [ -e "$keep/$file" ]; then
 		ln "$keep/$file" "$agent/dist/$file" 2>/dev/null || cp "$keep/$file" "$agent/dist/$file"
 	fi

@@ -11,7 +11,8 @@
 # "the internet" it puts on addresses of that namespace.
 #
 # Images are kept in AGENT_INIT_TEST_CACHE (default: agent-init-test under XDG_CACHE_HOME or
-# /var/cache), so that a second start takes a second.
+# /var/cache), so that a second start takes a second. AGENT_INIT_TEST_RUN is where it runs: another one
+# there is another engine, with images of its own.
 # ours and answering are questions, and made to be: set -e is off in what is asked.
 # shellcheck disable=SC2310
 set -eu
@@ -20,7 +21,10 @@ cache=${AGENT_INIT_TEST_CACHE:-${XDG_CACHE_HOME:-/var/cache}/agent-init-test}
 run=${AGENT_INIT_TEST_RUN:-/run/agent-init-test}
 socket=$run/docker.sock
 pidfile=$run/docker.pid
-log=$cache/dockerd.log
+name=docker
+[ "$run" = /run/agent-init-test ] || name=docker-$(echo "$run" | cksum | cut -d ' ' -f 1)
+data=$cache/$name
+log=$cache/$name.log
 here=$(dirname "$0")
 
 # The resolver that the engine's own DNS forwards to. The tests put a server on this address inside
@@ -80,7 +84,7 @@ start() {
 		dockerd \
 		--host="unix://$socket" \
 		--pidfile="$pidfile" \
-		--data-root="$cache/docker" \
+		--data-root="$data" \
 		--exec-root="$run/exec" \
 		--containerd-namespace=agent-init-test \
 		--containerd-plugins-namespace=agent-init-test-plugins \
@@ -112,7 +116,7 @@ start() {
 # namespace of a container on the engine's own network, would keep the whole namespace alive.
 clear() {
 	# One that kept its containers (--live-restore) has left its data mounted, too.
-	awk -v under="$run/" -v data="$cache/docker" 'index($2, under) == 1 || $2 == data || index($2, data "/") == 1 {print $2}' /proc/mounts | sort -r | while read -r mount; do
+	awk -v under="$run/" -v data="$data" 'index($2, under) == 1 || $2 == data || index($2, data "/") == 1 {print $2}' /proc/mounts | sort -r | while read -r mount; do
 		umount "$mount"
 	done
 	rm -rf "$run"

@@ -9,12 +9,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# The targets whose containers share the engine are one stream: the engine's network has room for one internet.
+# Each stream with containers has an engine of its own, whose network has room for one internet.
 streams=(
   "test-race"
   "test-lab-xtables-nft test-lab-up test-lab-sidecar test-lab-xtables-legacy"
   "lint test-gvisor"
-  "test-container test-images test-agents test-places scorecard"
+  "test-container test-images test-agents"
+  "test-places scorecard"
 )
 
 for target; do
@@ -28,6 +29,7 @@ done
 wanted=" $* "
 
 began=$SECONDS
+engine=${AGENT_INIT_TEST_RUN:-/run/agent-init-test}
 logs=${AGENT_INIT_TEST_LOGS:-}
 [ -n "$logs" ] || logs=$(mktemp -d)
 mkdir -p "$logs"
@@ -50,7 +52,7 @@ finish() {
     done
   done
   wait
-  test/engine.sh stop >&2 || true
+  for n in "${!streams[@]}"; do AGENT_INIT_TEST_RUN=$engine-$n test/engine.sh stop >&2 || true; done
   [ -n "${AGENT_INIT_TEST_LOGS:-}" ] || rm -rf "$logs"
 }
 trap finish EXIT
@@ -83,10 +85,10 @@ export KEEP_ENGINE AGENT_INIT_BIN VERSION
 (run build) &
 wait
 
-for stream in "${streams[@]}"; do
-  for target in $stream; do
+for n in "${!streams[@]}"; do
+  for target in ${streams[n]}; do
     # In a shell of its own, whose children's time is this target's.
-    case $wanted in *" $target "*) (run "$target") ;; esac
+    case $wanted in *" $target "*) (AGENT_INIT_TEST_RUN=$engine-$n && export AGENT_INIT_TEST_RUN && run "$target") ;; esac
   done &
 done
 wait
