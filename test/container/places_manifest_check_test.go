@@ -45,24 +45,50 @@ func testManifests(t *testing.T) {
 		"agent as the guard":       {"sidecar.yaml", "runAsUser: 1000", "runAsUser: 64901", "64901"},
 		"agent that may gain":      {"sidecar.yaml", "runAsGroup: 1000\n        allowPrivilegeEscalation: false", "runAsGroup: 1000", "allowPrivilegeEscalation"},
 		"agent, uid of the pod's":  {"sidecar.yaml", "        runAsUser: 1000\n", "", "runAsUser"},
+		"no probe holds back":      {"sidecar.yaml", "      startupProbe:\n        exec:\n          command: [/usr/local/bin/agent-init, status]\n        periodSeconds: 1\n        timeoutSeconds: 5\n        failureThreshold: 60\n", "", "needs a startupProbe"},
+		"a probe of nothing":       {"sidecar.yaml", "command: [/usr/local/bin/agent-init, status]", "command: [/bin/true]", "needs a startupProbe"},
+		"agent at the sockets":     {"sidecar.yaml", "        - name: tmp\n          mountPath: /tmp", "        - name: run\n          mountPath: /tmp", "is its alone"},
+		"agent at the policy":      {"sidecar.yaml", "        - name: tmp\n          mountPath: /tmp", "        - name: policy\n          mountPath: /tmp", "no other container may write"},
+		"a part of the node":       {"pod.yaml", "    - name: tmp\n      emptyDir: {}", "    - name: tmp\n      hostPath: {path: /var/run}", "no hostPath"},
+		"host's memory":            {"pod.yaml", "spec:\n", "spec:\n  hostIPC: true\n", "hostIPC"},
+		"host's processes":         {"pod.yaml", "spec:\n", "spec:\n  hostPID: true\n", "hostPID"},
 		"confined, says the label": {"pod.yaml", `agent-init.org/confined: "true"`, `agent-init.org/confined: "no"`, "not asked"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			data, err := os.ReadFile(manifests + c.file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !strings.Contains(string(data), c.old) {
-				t.Fatalf("%s has no %q", c.file, c.old)
-			}
-			path := filepath.Join(t.TempDir(), c.file)
-			if err := os.WriteFile(path, []byte(strings.Replace(string(data), c.old, c.new, 1)), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			path := changed(t, c.file, c.old, c.new)
 			r := run(kubecheck, args(admit, []string{path})...)
 			if r.code == 0 || !strings.Contains(r.stderr, c.says) {
 				t.Errorf("exit %d, want a refusal with %q\n%s%s", r.code, c.says, r.stdout, r.stderr)
 			}
 		})
 	}
+	t.Run("label taken off", func(t *testing.T) {
+		for _, label := range []string{`agent-init.org/confined: "no"`, `x: "y"`} {
+			path := changed(t, "pod.yaml", `agent-init.org/confined: "true"`, label)
+			r := run(kubecheck, args(admit, []string{"-was", manifests + "pod.yaml", path})...)
+			if r.code == 0 || !strings.Contains(r.stderr, "may not be taken off") {
+				t.Errorf("%s: exit %d\n%s%s", label, r.code, r.stdout, r.stderr)
+			}
+		}
+		if r := run(kubecheck, args(admit, []string{"-was", manifests + "pod.yaml", manifests + "pod.yaml"})...); r.code != 0 {
+			t.Errorf("an update that changes nothing: exit %d\n%s%s", r.code, r.stdout, r.stderr)
+		}
+	})
+}
+
+// changed is a copy of a manifest with new in the place of old.
+func changed(t *testing.T, file, old, new string) string {
+	t.Helper()
+	data, err := os.ReadFile(manifests + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(data), old) {
+		t.Fatalf("%s has no %q", file, old)
+	}
+	path := filepath.Join(t.TempDir(), file)
+	if err := os.WriteFile(path, []byte(strings.Replace(string(data), old, new, 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

@@ -88,10 +88,8 @@ func (v *volumes) forPodman(t *testing.T, pod object, image string, idle bool, m
 		for _, key := range []string{"restartPolicy", "startupProbe", "readinessProbe", "livenessProbe", "env"} {
 			delete(c, key)
 		}
-		for _, key := range []string{"command", "args"} {
-			if _, ok := c[key]; ok && idle && c["name"] == "agent" {
-				c[key] = []any{"sleep", "infinity"}
-			}
+		if idle && c["name"] == "agent" { // its args: a command before them hands signals on
+			c["args"] = []any{"sleep", "infinity"}
 		}
 		c["image"], c["imagePullPolicy"] = image, "Never"
 		c["env"] = []any{

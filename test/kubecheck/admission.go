@@ -36,10 +36,11 @@ func newAdmission(doc []byte) (*admission, error) {
 	return &a, err
 }
 
-// judge says why pod is refused.
-func (a *admission) judge(pod *corev1.Pod) error {
+// judge says why pod is refused, which takes the place of old, or is created if there
+// is none. A selector is held against both (admissionregistration.k8s.io/v1, objectSelector).
+func (a *admission) judge(pod, old *corev1.Pod) error {
 	for k, v := range a.policy.Spec.MatchConstraints.ObjectSelector.MatchLabels {
-		if pod.Labels[k] != v {
+		if pod.Labels[k] != v && (old == nil || old.Labels[k] != v) {
 			return fmt.Errorf("not asked: the pod has no label %s: %s", k, v)
 		}
 	}

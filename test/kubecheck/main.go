@@ -3,6 +3,7 @@
 //
 //	kubecheck FILE…                  is each document valid?
 //	kubecheck -admit POLICY FILE…    and does the ValidatingAdmissionPolicy of that file let it in?
+//	kubecheck -admit POLICY -was OLD FILE   in the place of the pod of OLD?
 //
 // It is a module of its own: what it is made of has no place in agent-init's.
 package main
@@ -16,19 +17,21 @@ import (
 	"io"
 	"os"
 
+	corev1 "k8s.io/api/core/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 )
 
 func main() {
 	admit := flag.String("admit", "", "ask the ValidatingAdmissionPolicy in `FILE` too")
+	was := flag.String("was", "", "the pod of `FILE` is what is changed")
 	flag.Parse()
-	if err := run(*admit, flag.Args()); err != nil {
+	if err := run(*admit, *was, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(admit string, files []string) error {
+func run(admit, was string, files []string) error {
 	var gate *admission
 	if admit != "" {
 		docs, err := documents(admit)
@@ -39,6 +42,10 @@ func run(admit string, files []string) error {
 			return fmt.Errorf("%s: %w", admit, err)
 		}
 	}
+	old, err := podOf(was)
+	if err != nil {
+		return err
+	}
 	var errs []error
 	for _, file := range files {
 		docs, err := documents(file)
@@ -48,7 +55,7 @@ func run(admit string, files []string) error {
 		for _, doc := range docs {
 			what, pod, err := check(doc)
 			if gate != nil && pod != nil {
-				err = errors.Join(err, gate.judge(pod))
+				err = errors.Join(err, gate.judge(pod, old))
 			}
 			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: %s: %w", file, what, err))
@@ -58,6 +65,25 @@ func run(admit string, files []string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// podOf is the pod of a file, nil if none is named.
+func podOf(file string) (*corev1.Pod, error) {
+	if file == "" {
+		return nil, nil
+	}
+	docs, err := documents(file)
+	if err != nil {
+		return nil, err
+	}
+	_, pod, err := check(docs[0])
+	if err == nil && pod == nil {
+		err = errors.New("no pod")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return pod, nil
 }
 
 // documents are the YAML documents of a file.
