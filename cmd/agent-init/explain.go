@@ -181,6 +181,8 @@ func judgePort(p *policy.Policy, s subject, port policy.Port, hosts bool) portVe
 		v.Gate = "nothing: its address in the hosts file passes by address and port"
 	case port == https:
 		v.Gate = "the server name in the TLS handshake, and that the address is leased to it"
+	case port == http && d.Rule != nil && d.Rule.Connect:
+		v.Gate = "the host of each request, and not what passes through a tunnel"
 	case port == http:
 		v.Gate = "the host of each request, and that the address is leased to it"
 	default:

@@ -70,6 +70,9 @@ func (b *grantBook) put(kind grantKind, a asker, number uint32, life time.Durati
 			return grant{}, nil, fmt.Errorf("request %d is about %s", number, b.list[i].Target)
 		}
 	}
+	if number != 0 && a.reason == "" { // the agent's own holds
+		a.reason = b.list[b.find(number)].Reason
+	}
 	kept := slices.DeleteFunc(slices.Clone(b.list), func(g grant) bool {
 		same := place(g.Target) == place(a.target)
 		if same && g.Kind != grantRequest {

@@ -136,6 +136,21 @@ func (g grant) until(now time.Time) string {
 	return "for " + shortly(max(0, g.Expires.Sub(now)))
 }
 
+// left is how long g goes on, in a word.
+func (g grant) left(now time.Time) string {
+	switch {
+	case g.Kind == grantRequest:
+		return "waits"
+	case g.Expires.IsZero():
+		return "no end"
+	}
+	d := max(0, g.Expires.Sub(now))
+	if d > time.Hour {
+		d = d.Round(time.Minute)
+	}
+	return shortly(d)
+}
+
 func grantsCommand() command {
 	return command{
 		name: "grants", alone: true, synopsis: "[--json] [--end NUMBER]",
@@ -198,6 +213,7 @@ func (r grantsReport) write(w io.Writer, now time.Time) error {
 		return err
 	}
 	var b strings.Builder
+	fmt.Fprintf(&b, "%4s  %-7s  %-34s  %-9s  %s\n", "NO", "WHAT", "TARGET", "FOR", "BY")
 	asked := uint32(0)
 	for _, g := range r.Grants {
 		who := fmt.Sprintf("uid %d", g.UID)
@@ -207,14 +223,13 @@ func (r grantsReport) write(w io.Writer, now time.Time) error {
 		if g.Kind == grantRequest && asked == 0 {
 			asked = g.Number
 		}
-		fmt.Fprintf(&b, "%4d  %-7s  %-40s  %-20s  %s", g.Number, g.Kind, g.Target, g.until(now), who)
-		if g.Reason != "" {
-			fmt.Fprintf(&b, "  %s", g.Reason)
+		fmt.Fprintf(&b, "%4d  %-7s  %-34s  %-9s  %s\n", g.Number, g.Kind, clean(g.Target), g.left(now), who)
+		if g.Reason != "" { // on a line of its own, which begins like no other
+			fmt.Fprintf(&b, "      because %q\n", clean(g.Reason))
 		}
-		b.WriteByte('\n')
 	}
 	if asked != 0 {
-		fmt.Fprintf(&b, "\ngrant a request: agent-init allow --request %d --for 10m; turn it down: agent-init grants --end %d\n", asked, asked)
+		fmt.Fprintf(&b, "\nto grant a request:   agent-init allow --request %d --for 10m\nto turn it down:      agent-init grants --end %d\n", asked, asked)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -21,7 +23,7 @@ func logCommand() command {
 			fs.Bool("f", false, "follow: show what is added, until it is interrupted")
 			fs.Bool("denied", false, "only what was denied, or would be in enforce mode")
 			fs.Bool("all", false, "the lines of the self-test as well")
-			fs.String("since", "", "only what is younger than `TIME`: a duration (10m), start (of agent-init), or RFC 3339")
+			fs.String("since", "", "only what is younger than `TIME`: a duration (10m, 1d), start (of agent-init), or RFC 3339")
 			fs.Bool("json", false, "print the lines of the log as they are")
 		},
 		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
@@ -58,6 +60,11 @@ func sinceTime(s string, started, now time.Time) (time.Time, error) {
 	}
 	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
 		return now.Add(-d), nil
+	}
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
+			return now.AddDate(0, 0, -int(n)), nil
+		}
 	}
 	if t, err := time.Parse(time.RFC3339, s); err == nil {
 		return t, nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -156,10 +158,34 @@ func (k *keeper) put(ctx context.Context, kind grantKind, p control.Peer, r cont
 	k.mu.Unlock()
 	for _, w := range append(pol.Warnings(), line.Warnings...) {
 		if w.Source.File == out.Grant.name() || w.Source.File == "" {
-			out.Warnings = append(out.Warnings, policy.Error{Message: w.Message, Text: w.Text}.Error())
+			if text := (policy.Error{Message: w.Message, Text: w.Text}).Error(); !slices.Contains(out.Warnings, text) {
+				out.Warnings = append(out.Warnings, text)
+			}
 		}
 	}
+	if kind == grantAllow {
+		out.Warnings = append(out.Warnings, meaningOf(line.Text)...)
+	}
 	return answer(out)
+}
+
+// meaningOf says what an entry opens beyond a name, for the person who grants it.
+func meaningOf(target string) (out []string) {
+	host, words, _ := strings.Cut(target, " ")
+	for _, w := range strings.Fields(words) {
+		switch w {
+		case "private":
+			out = append(out, "private: the name may lead to machines of your own network")
+		case "connect":
+			out = append(out, "connect: the server is a proxy, and what passes through its tunnels is not read")
+		case "upgrade":
+			out = append(out, "upgrade: once the server has agreed, what passes is not read")
+		}
+	}
+	if strings.Contains(host, "/") && !strings.HasSuffix(host, "/udp") && !strings.HasSuffix(host, "/tcp") || strings.Contains(host, "/") && strings.Count(host, "/") > 1 {
+		out = append(out, "a block: each address in it is opened, whatever its name")
+	}
+	return out
 }
 
 // grantLine reads the target of a grant.

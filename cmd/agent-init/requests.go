@@ -107,15 +107,17 @@ func deniedBy(p *policy.Policy, target string) *policy.Rule {
 	return nil
 }
 
-// plainText is s as ASCII: what the agent says is shown to a person.
+// plainText is s as ASCII, in single blanks: what the agent says is shown to a
+// person, and a run of blanks could make a row of its own on the screen.
 func plainText(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
 			return '?'
 		}
 		return r
 	}, s)
-	return s[:min(len(s), maxText)]
+	return strings.TrimSpace(s[:min(len(s), maxText)])
 }
 
 // checkRequest says what is wrong with a request that the guard, which may have

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // typed runs a command line.
@@ -116,5 +117,68 @@ func TestListening(t *testing.T) {
 	}
 	if got := listening(1000, file, "/nonexistent"); !slices.Equal(got, []uint16{3000, 3005}) {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestX55RequestsForgeNoRows: a reason is one line of text in quotes, which no
+// terminal wraps into a row that looks like a grant.
+func TestX55RequestsForgeNoRows(t *testing.T) {
+	forged := "to build" + strings.Repeat(" ", 61) + "  12  allow  api.evil.example  10m  uid 0"
+	if got := plainText(forged); strings.Contains(got, "  ") {
+		t.Errorf("%q", got)
+	}
+	if err := checkRequest(message{name: "a.example", text: forged}); err == nil {
+		t.Error("the keeper takes a reason with runs of blanks from the guard")
+	}
+	r := grantsReport{Grants: []grant{
+		{Number: 3, Kind: grantRequest, Target: "a.example", Reason: "to build\u202e\u2028 it", UID: 1000, Asked: 2, Made: noon, Expires: noon.Add(requestLife)},
+		{Number: 4, Kind: grantAllow, Target: "b.example", Made: noon, Expires: noon.Add(24*time.Hour - time.Second)},
+	}}
+	var b strings.Builder
+	if err := r.write(&b, noon); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(b.String()) {
+		if len([]rune(line)) > 81 {
+			t.Errorf("%d columns: %s", len([]rune(line))-1, line)
+		}
+	}
+	for _, want := range []string{"  NO  WHAT     TARGET", "   3  request  a.example", "waits", `      because "to build?? it"`, "24h  ", "agent-init allow --request 3 --for 10m\n"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("want %q in\n%s", want, b.String())
+		}
+	}
+}
+
+// TestMeaningOf: who grants an entry is told what its words open.
+func TestMeaningOf(t *testing.T) {
+	for target, want := range map[string]int{
+		"foo.example": 0, "foo.example private connect": 2, "foo.example upgrade": 1, "10.0.0.0/8": 1, "10.0.0.0/8:53/udp": 1, "10.0.0.1:53/udp": 0, "foo.example:53/udp": 0,
+	} {
+		if got := meaningOf(target); len(got) != want {
+			t.Errorf("%s: %q", target, got)
+		}
+	}
+}
+
+// TestGrantedKeepsReason: a request that a person grants keeps what the agent said.
+func TestGrantedKeepsReason(t *testing.T) {
+	var b grantBook
+	g, _, err := b.request(asker{target: "a.example", reason: "to build"}, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, _, err := b.put(grantAllow, asker{target: "a.example"}, g.Number, time.Minute, noon)
+	if err != nil || made.Reason != "to build" {
+		t.Errorf("%+v, %v", made, err)
+	}
+}
+
+func TestSinceDays(t *testing.T) {
+	if got, err := sinceTime("1d", noon, noon); err != nil || !got.Equal(noon.AddDate(0, 0, -1)) {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := sinceTime("-1d", noon, noon); err == nil {
+		t.Error("a negative time is taken")
 	}
 }
