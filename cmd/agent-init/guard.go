@@ -94,6 +94,7 @@ type guard struct {
 	policy   atomic.Pointer[policy.Policy]
 	channel  *channel
 	asks     *asks
+	rooted   bool // the certificate authorities were read
 	resolver *resolver.Server
 	gate     *gateway.Server
 	servers  []netip.AddrPort // of resolv.conf
@@ -138,6 +139,9 @@ func runGuard(ctx context.Context, c guardConfig) error {
 		return err
 	}
 
+	if err := g.confine(c.Reduced); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() { cancel(g.serveChannel(ctx)) }()

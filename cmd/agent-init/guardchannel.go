@@ -66,6 +66,9 @@ func (g *guard) adopt(ctx context.Context, file *os.File) error {
 	if err != nil {
 		return err
 	}
+	if overTLS(ups) && !g.rooted {
+		return errRootless
+	}
 	if err := g.resolver.SetUpstreams(ups); err != nil {
 		return err
 	}

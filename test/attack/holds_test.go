@@ -211,3 +211,14 @@ func TestLabHoldsNamespaces(t *testing.T) {
 	}
 	held.works("http", "https://ok.test/")
 }
+
+// TestLabHoldsGuardFilter: the guard has a filter of its own above the one that all
+// unprivileged processes start with: no file, no program, no other process.
+func TestLabHoldsGuardFilter(t *testing.T) {
+	w := confine(t, allowlist, lab.BoxOptions{})
+	status := w.root("cat", fmt.Sprintf("/proc/%d/status", w.guard().pid)).Stdout
+	if !strings.Contains(status, "\nSeccomp_filters:\t2\n") {
+		t.Errorf("the guard has other filters:\n%s", status)
+	}
+	w.works("http", "https://ok.test/")
+}

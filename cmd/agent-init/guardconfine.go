@@ -1,0 +1,39 @@
+package main
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/privdrop"
+	"github.com/agent-init/agent-init/pkg/resolver"
+)
+
+// confine has the guard give up what it needs no more, before it reads anything that
+// is hostile: files by name, programs, other processes, and sockets of its own but
+// TCP and UDP. What it will read of files is read first.
+func (g *guard) confine(reduced bool) error {
+	_ = time.Now().Local().String() // the time zone, for what it says
+	ups, err := upstreams(g.policy.Load(), g.servers)
+	if err != nil {
+		return err
+	}
+	if g.rooted = overTLS(ups); g.rooted {
+		if _, err := x509.SystemCertPool(); err != nil { // which is kept for the process
+			return fmt.Errorf("read the certificate authorities: %w", err)
+		}
+	}
+	if reduced { // gVisor has filters of its own around every process
+		return nil
+	}
+	return privdrop.Serve()
+}
+
+// errRootless has the keeper start another guard, which reads them at its start.
+var errRootless = errors.New("the certificate authorities can't be read any more")
+
+func overTLS(list []resolver.Upstream) bool {
+	return slices.ContainsFunc(list, func(u resolver.Upstream) bool { return u.TLSName != "" })
+}
