@@ -35,7 +35,7 @@ if [ ! -e "$debs/complete" ]; then
 fi
 
 cp "$debs"/*.deb "$context"
-printf 'FROM %s\nCOPY *.deb /tmp/debs/\nRUN dpkg -i /tmp/debs/*.deb && rm -r /tmp/debs\n' "$base" >"$context/Dockerfile"
+printf 'FROM %s\nCOPY *.deb /tmp/debs/\nRUN apt-get install -qq -y --no-install-recommends /tmp/debs/*.deb && rm -r /tmp/debs\n' "$base" >"$context/Dockerfile"
 docker build -q --network=none -t "$new" "$context" >"$context/log" 2>&1 || {
 	tail -n 20 "$context/log" >&2
 	exit 1
