@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 )
 
@@ -113,6 +114,9 @@ func (s *state) write(w io.Writer, ok bool, why []string, colour bool) {
 		row("session", "%s: %s, %s attached", s.Session.Name, counted(s.Session.Windows, "window", "windows"), counted(s.Session.Attached, "client", "clients"))
 	}
 	fault := ""
+	if strings.HasPrefix(s.Audit.File, "/dev/shm/") {
+		fault = " (in memory, which the agent can fill)"
+	}
 	if s.Audit.Fault != "" {
 		fault = " (events are being lost: " + s.Audit.Fault + ")"
 	}
