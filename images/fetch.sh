@@ -34,13 +34,37 @@ version_of() {
 	sed -n 's/^ARG VERSION=//p' "$agent/Dockerfile"
 }
 
+# watched runs what gets a package, which may take minutes and says nothing: on a terminal the seconds are counted.
+watched() {
+	echo "fetch.sh: getting $spec" >&2
+	ticker=
+	if [ -t 2 ]; then
+		(
+			seconds=0
+			while sleep 1 && kill -0 $$ 2>/dev/null; do
+				seconds=$((seconds + 1))
+				printf '\r%d s ' "$seconds" >&2
+			done
+		) >/dev/null &
+		ticker=$!
+	fi
+	rc=0
+	"$@" || rc=$?
+	if [ -n "$ticker" ]; then
+		kill "$ticker"
+		echo >&2
+	fi
+	return "$rc"
+}
+
 # get puts one package into the file $file of the directory $1. It ends the script itself where something fails: lock asks
 # whether it did, and set -e is off in a function that is asked.
+# shellcheck disable=SC2310 # watched returns what its command did
 get() {
 	case $kind in
 	npm)
 		need npm
-		packed=$(npm pack --silent --pack-destination "$1" "$spec") || fail "npm can't get $spec"
+		packed=$(watched npm pack --silent --pack-destination "$1" "$spec") || fail "npm can't get $spec"
 		mv "$1/$packed" "$1/$file"
 		;;
 	npm-install)
@@ -48,19 +72,19 @@ get() {
 		tree=$(mktemp -d)
 		cp "$agent/package.json" "$agent/package-lock.json" "$tree"
 		# Scripts of packages don't run, here or anywhere: none of them is needed.
-		(cd "$tree" && npm install --silent --no-save --ignore-scripts --omit=optional --no-audit --no-fund) || fail "npm can't get $spec"
+		(cd "$tree" && watched npm install --silent --no-save --ignore-scripts --omit=optional --no-audit --no-fund) || fail "npm can't get $spec"
 		cmp -s "$agent/package-lock.json" "$tree/package-lock.json" || fail "npm got something else than $agent/package-lock.json says"
 		tar -C "$tree" --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -czf "$1/$file" node_modules
 		rm -r "$tree"
 		;;
 	url)
 		need curl
-		curl -fsSL --retry 3 -o "$1/$file" "$spec" || fail "$spec can't be had"
+		watched curl -fsSL --retry 3 -o "$1/$file" "$spec" || fail "$spec can't be had"
 		;;
 	pip)
 		need pip
 		tree=$(mktemp -d) || fail "mktemp failed"
-		pip download --quiet --only-binary :all: -d "$tree" "$spec" || fail "pip can't get $spec"
+		watched pip download --quiet --only-binary :all: -d "$tree" "$spec" || fail "pip can't get $spec"
 		tar -C "$tree" --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -czf "$1/$file" . || fail "tar failed"
 		rm -r "$tree"
 		;;
