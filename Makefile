@@ -98,10 +98,9 @@ test-container: build
 test-images: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/images.sh
 
-## test-agents: every agent's image, against the names that it may reach, and their interfaces in a session (needs root; gets the agents with npm)
+## test-agents: every agent's image, on a terminal and without, against the names that it may reach (needs root; gets the agents with npm)
 test-agents: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/agents.sh
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/screens.sh
 
 ## test-places: where people start agents: plain Docker, devcontainers, Compose, Kubernetes, Podman (needs root)
 test-places: build
@@ -155,13 +154,17 @@ image: image-claude
 ## image-base: agent-base; image-node, -python, -rust, -go: the same with a language
 image-base: build
 	$(BUILD_BASE) --build-arg DEBIAN=$(BASE_IMAGE) -t agent-base .
+
+## image-slim: agent-base:slim, without the tools of docs/images.md
+image-slim: build
+	$(BUILD_BASE) --build-arg DEBIAN=$(BASE_IMAGE) --build-arg TOOLS= -t agent-base:slim .
 $(VARIANTS:%=image-%): image-%: build
 	set -- $$(awk '$$1 == "$*"' images/variants); $(BUILD_BASE) --build-arg DEBIAN=$$2 --build-arg DETECT=$$3 -t agent-$* .
 
-## image-AGENT: agent-AGENT, for each directory of images: image-claude, image-codex, …
+## image-AGENT: agent-AGENT, for each directory of images: image-claude, image-codex, …; PROVIDER=api.anthropic.com allows that host
 $(AGENTS:%=image-%): image-%: image-base
 	images/fetch.sh $*
-	docker build -t agent-$* images/$*
+	docker build $(if $(PROVIDER),--build-arg PROVIDER=$(PROVIDER)) -t agent-$* images/$*
 image-gemini image-qwen image-pi: image-node
 image-aider: image-python
 
@@ -184,4 +187,4 @@ help:
 	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 
 .PHONY: build stress release reproducible demo test test-prepare test-unit test-race test-lab test-lab-nftables test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard man publish clean help image \
-	image-base $(VARIANTS:%=image-%) $(AGENTS:%=image-%)
+	image-base image-slim $(VARIANTS:%=image-%) $(AGENTS:%=image-%)

@@ -73,6 +73,7 @@ both=linux/amd64,linux/arm64
 if wanted agent-base; then
 	base agent-base "" $both --target debian
 	base agent-base -alpine $both --target alpine
+	base agent-base -slim $both --target debian --build-arg TOOLS=
 fi
 while read -r variant from manager; do
 	case $variant in \#*) continue ;; esac

@@ -46,7 +46,8 @@ with_python() {
 	base --build-arg DEBIAN="$python" --build-arg DETECT=pip -t agent-init-test/agent-python
 }
 
-# stand_in makes a package that has the form of an agent's, and holds a program that says its version.
+# stand_in makes a package that has the form of an agent's, and holds a program that says its version, or asks a model of what
+# it reads from a terminal.
 stand_in() {
 	version=$(sed -n 's/^ARG VERSION=//p' "images/$1/Dockerfile")
 	machine=$(uname -m)
@@ -63,7 +64,7 @@ stand_in() {
 	esac
 	if [ -n "$program" ]; then
 		mkdir -p "$work/${program%/*}"
-		printf '#!/bin/sh\necho "%s %s, a stand-in"\n' "$1" "$version" >"$work/$program"
+		sed "s/NAME VERSION/$1 $version/" test/stand-in.sh >"$work/$program"
 		chmod 0755 "$work/$program"
 	fi
 	file=$1-$platform-$version.tgz

@@ -8,7 +8,9 @@ cd "$(dirname "$0")"
 cache=${AGENT_INIT_TEST_CACHE:-${XDG_CACHE_HOME:-/var/cache}/agent-init-test}
 image=agent-init-test/alpine:stand-in
 machine=$(uname -m)
-key=$(cat alpine-*.sh apk-stand-in.sh | sha256sum | cut -c1-12)
+# shellcheck disable=SC2016 # a stage of Dockerfile.base, and no variable here
+tools=$(sed -n '/^FROM ${ALPINE} AS alpine$/,/^RUN/s/^ARG TOOLS="\(.*\)"/\1/p' ../Dockerfile.base)
+key=$({ echo "$tools" && cat alpine-*.sh apk-stand-in.sh; } | sha256sum | cut -c1-12)
 tarball=$cache/alpine-$key-$machine.tar
 
 # One at a time: whoever comes second finds it made.
@@ -41,7 +43,8 @@ fill() {
 END
 	chmod 0755 sbin/apk usr/bin/getent
 	# What apk adds is waiting in /stand-in, one directory for each package.
-	for package in bash ca-certificates git libcap-utils; do mkdir -p "stand-in/$package"; done
+	# Of the tools there are names alone: whether Alpine has packages of these names is not seen here.
+	for package in bash ca-certificates git libcap-utils $tools; do mkdir -p "stand-in/$package"; done
 	mkdir -p stand-in/libcap-utils/usr/sbin stand-in/bash/bin stand-in/git/usr/bin
 	cp "$work/getcap" "$work/setcap" stand-in/libcap-utils/usr/sbin/
 	rm -f bin/bash usr/bin/bash

@@ -6,7 +6,9 @@ cd "$(dirname "$0")"
 
 cache=${AGENT_INIT_TEST_CACHE:-${XDG_CACHE_HOME:-/var/cache}/agent-init-test}
 machine=$(uname -m)
-key=$(cat base-root.sh debian.sh | sha256sum | cut -c1-12)
+# shellcheck disable=SC2016 # a stage of Dockerfile.base, and no variable here
+tools=$(sed -n '/^FROM ${DEBIAN} AS debian$/,/^RUN/s/^ARG TOOLS="\(.*\)"/\1/p' ../Dockerfile.base)
+key=$({ echo "$tools" && cat base-root.sh debian.sh; } | sha256sum | cut -c1-12)
 tarball=$cache/debian-bookworm-$key-$machine.tar
 
 # One at a time: whoever comes second finds it made.
@@ -20,7 +22,8 @@ if [ ! -s "$tarball" ]; then
 	trap 'rm -rf --one-file-system "$root" "$tarball.part"' EXIT
 	trap 'exit 130' HUP INT TERM
 	# What Dockerfile.base would install: builds under test have no network.
-	./debian.sh root "$root" ca-certificates git libcap2-bin >"$cache/debootstrap.log" 2>&1 || {
+	# shellcheck disable=SC2086 # a list
+	./debian.sh root "$root" ca-certificates git libcap2-bin $tools >"$cache/debootstrap.log" 2>&1 || {
 		tail -n 20 "$cache/debootstrap.log" >&2
 		exit 1
 	}

@@ -8,24 +8,25 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/agent-init/agent-init/internal/lab/fakellm"
 )
 
 // testDrift runs the agent without any wall, as the image is and with the vendor's defaults, and
 // compares what it contacts with its preset: a name that the preset doesn't have fails, and so does one
-// that it calls required and that was not contacted. It returns what was contacted, for each.
-func testDrift(t *testing.T, e *engine, n *internet, a agentSpec, image string) (shipped, vendor []string) {
+// that it calls required and that was not contacted. onTerminal is what was asked for on a terminal, as the image is. It returns
+// what was contacted, for each.
+func testDrift(t *testing.T, e *engine, n *internet, a agentSpec, image string, onTerminal []string) (shipped, vendor []string) {
 	sections := preset(t, a.name)
 	options, command := a.asVendor(t)
 	n.forget()
 	ask(t, e, n, a, image, nil, a.asShipped())
-	startUp(t, e, n, a, image)
-	shipped = contacted(t, n)
+	_, asked := n.seen()
+	shipped = contacted(t, args(asked, onTerminal))
 	n.forget()
 	ask(t, e, n, a, image, options, command)
-	vendor = contacted(t, n)
+	_, asked = n.seen()
+	vendor = contacted(t, asked)
 	t.Logf("contacts, as the image is: %q", shipped)
 	t.Logf("contacts, with the vendor's defaults: %q", vendor)
 
@@ -93,32 +94,11 @@ func ask(t *testing.T, e *engine, n *internet, a agentSpec, image string, option
 	}
 }
 
-// startUp starts the agent with a terminal, unconfined, and gives it some time to ask for names: until
-// it has ended, or asked for nothing for a while. There is nothing that it must do.
-func startUp(t *testing.T, e *engine, n *internet, a agentSpec, image string) {
-	t.Helper()
-	name := e.name(t)
-	e.must(t, args([]string{"run", "-d", "-t", "--name", name, "--cap-drop=ALL", "--user=agent", "--entrypoint=" + a.command()[0]},
-		agent(t, n), a.credentials(), []string{image})...)
-	quiet, last := 0, -1
-	for range 300 {
-		time.Sleep(100 * time.Millisecond)
-		_, queries := n.seen()
-		if quiet++; len(queries) != last {
-			quiet, last = 0, len(queries)
-		}
-		if quiet > 50 || e.docker("inspect", "--format", "{{.State.Running}}", name).stdout == "false\n" {
-			return
-		}
-	}
-}
-
 // contacted are the names that were asked for.
-func contacted(t *testing.T, n *internet) []string {
+func contacted(t *testing.T, queries []string) []string {
 	t.Helper()
 	registry := defaultRegistry(t)
 	var names []string
-	_, queries := n.seen()
 	for _, q := range queries {
 		name := strings.TrimSuffix(q, ".")
 		if name == registry {

@@ -25,8 +25,10 @@ func agents() []agentSpec {
 	const anthropic = "ANTHROPIC_API_KEY=sk-ant-test"
 	return []agentSpec{
 		{name: "claude", from: "npm", env: []string{anthropic}, prompt: []string{"-p", question},
-			quiet: []string{"DISABLE_AUTOUPDATER", "DISABLE_UPDATES", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"},
-			off:   []string{"DISABLE_AUTOUPDATER=1", "DISABLE_UPDATES=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"}},
+			quiet: []string{"DISABLE_AUTOUPDATER", "DISABLE_UPDATES", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+				"CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL"},
+			off: []string{"DISABLE_AUTOUPDATER=1", "DISABLE_UPDATES=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
+				"CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL=1"}},
 		{name: "codex", from: "npm", env: []string{"CODEX_API_KEY=sk-test"}, prompt: []string{"exec", "--skip-git-repo-check", question},
 			quiet: []string{"--enable", "api_key_model_discovery", "--enable", "plugins", "-c", "analytics.enabled=true", "-c", "check_for_update_on_startup=true"},
 			off:   []string{"/etc/codex/config.toml: check_for_update_on_startup = false", "/etc/codex/config.toml: [analytics]enabled = false"}},
@@ -42,7 +44,7 @@ func agents() []agentSpec {
 			"OPENAI_BASE_URL=https://dashscope.aliyuncs.com/compatible-mode/v1"}, prompt: []string{"--auth-type", "openai", "-p", question},
 			quiet: []string{"/etc/qwen-code/system-defaults.json", "QWEN_USAGE_STATISTICS_ENABLED"},
 			off:   []string{`/etc/qwen-code/system-defaults.json: "enableAutoUpdate": false`, `/etc/qwen-code/system-defaults.json: "usageStatisticsEnabled": false`, "QWEN_USAGE_STATISTICS_ENABLED=false"}},
-		{name: "crush", from: "GitHub",
+		{name: "crush", from: "GitHub", allow: "api.anthropic.com",
 			off: []string{"CRUSH_DISABLE_METRICS=1", "DO_NOT_TRACK=1", "CRUSH_DISABLE_PROVIDER_AUTO_UPDATE=1"}},
 		{name: "pi", from: "npm", allow: "api.anthropic.com", env: []string{anthropic},
 			prompt: []string{"-p", "--provider", "anthropic", "--model", "claude-sonnet-4-5", question},
@@ -55,7 +57,7 @@ func agents() []agentSpec {
 		{name: "goose", from: "npm", allow: "api.openai.com", env: []string{"GOOSE_PROVIDER=openai", "GOOSE_MODEL=gpt-4.1", "OPENAI_API_KEY=sk-test"},
 			prompt: []string{"run", "--no-session", "-t", question}, quiet: []string{"GOOSE_TELEMETRY_OFF"},
 			off: []string{"GOOSE_TELEMETRY_OFF=1"}},
-		{name: "aider", from: "PyPI",
+		{name: "aider", from: "PyPI", allow: "api.anthropic.com",
 			off: []string{"AIDER_CHECK_UPDATE=false", "AIDER_ANALYTICS=false"}},
 		{name: "cursor", program: "cursor-agent", from: "the vendor"},
 	}
@@ -69,7 +71,12 @@ func (a agentSpec) command() []string {
 }
 
 // asShipped is the command for one prompt, as the image is.
-func (a agentSpec) asShipped() []string { return args(a.command(), a.prompt) }
+func (a agentSpec) asShipped() []string {
+	if a.prompt == nil {
+		return args(a.command(), []string{"--version"})
+	}
+	return args(a.command(), a.prompt)
+}
 
 // asVendor is the same with what the image turns off turned on again: variables are unset, settings
 // emptied by options of the engine, and flags added.

@@ -1,10 +1,13 @@
 package container
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -21,7 +24,8 @@ func TestContainerAgents(t *testing.T) {
 	if len(built) == 0 {
 		lacking(t, "the tests of the agents need their images: test/agents.sh")
 	}
-	n := &internet{everyName: true, web: fakellm.New()}
+	heard := &heard{}
+	n := &internet{everyName: true, web: heard.by(fakellm.New())}
 	n.start(t, e)
 	real := strings.Fields(os.Getenv("AGENT_INIT_AGENTS_REAL"))
 	var rows []row
@@ -42,10 +46,14 @@ func TestContainerAgents(t *testing.T) {
 			r.versioned = t.Run("version", func(t *testing.T) { testAgentVersion(t, e, a, image, r.version) })
 			if r.real {
 				t.Run("names", func(t *testing.T) { testInProgram(t, e, a, image, r.version) })
-				t.Run("drift", func(t *testing.T) { r.shipped, r.vendor = testDrift(t, e, n, a, image) })
-				r.prompted = t.Run("confined", func(t *testing.T) { r.blocked = testConfinedAgent(t, e, n, a, image, onBridge()) })
-			} else {
-				t.Run("confined", func(t *testing.T) { r.blocked = testConfinedStandIn(t, e, n, a, image, onBridge()) })
+			}
+			heard.forget()
+			var alone []string
+			answered := t.Run("confined", func(t *testing.T) { alone, r.blocked = testOnTerminal(t, e, n, a, image) })
+			if r.real {
+				r.prompted = answered
+				t.Run("told", func(t *testing.T) { testTold(t, e, a, image, heard) })
+				t.Run("drift", func(t *testing.T) { r.shipped, r.vendor = testDrift(t, e, n, a, image, alone) })
 			}
 			bridge[a.name] = r.outcome(r.prompted, r.blocked)
 			t.Run("hardened", func(t *testing.T) {
@@ -98,38 +106,48 @@ func testAgentImage(t *testing.T, e *engine, a agentSpec, image string) {
 	if len(volumes) == 0 {
 		t.Error("no directory for the state is a volume")
 	}
-	for _, check := range []struct{ name, user, script string }{
-		{"no-setuid-no-setgid", "0", `test -z "$(find / -xdev -perm /6000)"`},
-		{"no-file-capability", "0", `test -z "$(find / -xdev -type f -exec getcap {} +)"`},
-		{"no-sudo-and-no-other-init", "0", noHelpers},
-		{"agent-can-not-change-itself", "agent", `test -x "$(readlink -f "$(command -v ` + program + `)")" && test -z "$(find /opt /usr/local /etc -xdev -writable ! -type l)"`},
-		{"state-is-the-agents", "agent", `for d in ` + strings.Join(volumes, " ") + `; do touch "$d/x" && test -O "$d" || exit 1; done; touch ~/x`},
-		{"policy", "agent", `agent-init check && agent-init check --effective`},
-	} {
-		t.Run(check.name, func(t *testing.T) {
-			r := e.docker("run", "--name", e.name(t), "--cap-drop=ALL", "--cap-add=DAC_READ_SEARCH", "--network=none",
-				"--user", check.user, "--entrypoint=sh", image, "-c", check.script)
-			if r.code != 0 {
-				t.Errorf("%s\nexit %d\n%s%s", check.script, r.code, r.stdout, r.stderr)
-			}
-		})
+	asRoot := map[string]string{
+		"no-setuid-no-setgid":       `test -z "$(find / -xdev -perm /6000)"`,
+		"no-file-capability":        `test -z "$(find / -xdev -type f -exec getcap {} +)"`,
+		"no-sudo-and-no-other-init": noHelpers,
+	}
+	asAgent := map[string]string{
+		"agent-can-not-change-itself": `test -x "$(readlink -f "$(command -v ` + program + `)")" && test -z "$(find /opt /usr/local /etc -xdev -writable ! -type l)"`,
+		"state-is-the-agents":         `for d in ` + strings.Join(volumes, " ") + `; do touch "$d/x" && test -O "$d" || exit 1; done; touch ~/x`,
+		"policy":                      `agent-init check && agent-init check --effective`,
 	}
 	env := strings.Fields(e.must(t, "inspect", "--format", "{{range .Config.Env}}{{.}} {{end}}", image))
 	for _, off := range a.off {
-		file, setting, isFile := strings.Cut(off, ": ")
-		switch {
-		case isFile && e.docker("run", "--name", e.name(t), "--network=none", "--user=agent", "--entrypoint=sh", image, "-c",
-			fmt.Sprintf("tr -d '\n' <%s | grep -qF -- %q && test ! -w %[1]s", file, setting)).code != 0:
-			t.Errorf("%s does not say %s, or the agent could change it", file, setting)
-		case !isFile && !slices.Contains(env, off):
+		if file, setting, isFile := strings.Cut(off, ": "); isFile {
+			asAgent[off] = fmt.Sprintf("tr -d '\n' <%s | grep -qF -- '%s' && test ! -w %[1]s", file, setting)
+		} else if !slices.Contains(env, off) {
 			t.Errorf("%s is not in the image's environment: %q", off, env)
 		}
 	}
+	e.holds(t, image, "0", asRoot)
+	e.holds(t, image, "agent", asAgent)
+	var labels map[string]string
+	if err := json.Unmarshal([]byte(e.must(t, "inspect", "--format", "{{json .Config.Labels}}", image)), &labels); err != nil {
+		t.Fatal(err)
+	}
 	for _, label := range []string{"org.opencontainers.image.title", "org.opencontainers.image.description", "org.opencontainers.image.documentation",
 		"org.opencontainers.image.version", "org.opencontainers.image.licenses", "org.agent-init.agent", "org.agent-init.agent.version", "org.agent-init.base"} {
-		if got := e.must(t, "inspect", "--format", fmt.Sprintf("{{index .Config.Labels %q}}", label), image); got == "" || got == "<no value>" {
+		if labels[label] == "" {
 			t.Errorf("the label %s is missing", label)
 		}
+	}
+}
+
+// holds runs scripts as a user in one container of an image, without agent-init; each has to end with 0.
+func (e *engine) holds(t *testing.T, image, user string, scripts map[string]string) {
+	t.Helper()
+	all := ""
+	for _, name := range slices.Sorted(maps.Keys(scripts)) {
+		all += fmt.Sprintf("( %s ) || echo %s\n", scripts[name], strconv.Quote("does not hold: "+strings.ReplaceAll(name, `"`, "")))
+	}
+	r := e.docker("run", "--name", e.name(t), "--cap-drop=ALL", "--cap-add=DAC_READ_SEARCH", "--network=none", "--user", user, "--entrypoint=sh", image, "-c", all+"echo all were tried")
+	if r.code != 0 || strings.Contains(r.stdout, "does not hold: ") || !strings.Contains(r.stdout, "all were tried") {
+		t.Errorf("%s as %s: exit %d\n%s%s", image, user, r.code, r.stdout, r.stderr)
 	}
 }
 
@@ -149,6 +167,32 @@ func (a agentSpec) credentials() []string {
 	return out
 }
 
+// testOnTerminal has a person work with the agent's image on a terminal, with nothing allowed but what the image allows, and the
+// provider where there is none; then has the agent answer without a terminal, in the same container; and then tries there what
+// must be refused. It returns what the agent asked for where nothing confined it.
+func testOnTerminal(t *testing.T, e *engine, n *internet, a agentSpec, image string) (alone []string, blocked bool) {
+	denied := onBridge().denied
+	screens := a.screens()
+	for i, c := range screens {
+		n.forget()
+		seen := testScreens(t, e, n, a, image, c)
+		alone = append(alone, seen.alone...)
+		if i+1 < len(screens) {
+			seen.end()
+			continue
+		}
+		out := e.docker(args([]string{"exec", seen.inside, "/usr/local/bin/agent-init", "exec", "--", "bash", "/test/agent.sh"},
+			a.asShipped(), []string{"--"}, denied)...)
+		r := parseReport(t, out.stdout)
+		if r.command != "0" || !strings.Contains(out.stdout, a.answer()) {
+			t.Errorf("%s ended %q, want 0 and %q\n%s%s", a.name, r.command, a.answer(), out.stdout, out.stderr)
+		}
+		blocked = mustBeBlocked(t, seen.queries(), r, denied, policyOf(t, a))
+		seen.end()
+	}
+	return alone, blocked
+}
+
 // testConfinedAgent has the agent answer one prompt with nothing allowed but what its image allows, and
 // the provider where there is none; and then tries what must be refused.
 func testConfinedAgent(t *testing.T, e *engine, n *internet, a agentSpec, image string, s setting) (blocked bool) {
@@ -163,7 +207,8 @@ func testConfinedAgent(t *testing.T, e *engine, n *internet, a agentSpec, image 
 	if r.command != "0" || !strings.Contains(out.stdout, fakellm.Text) {
 		t.Errorf("%s ended %q, want 0 and %q\n%s%s", a.name, r.command, fakellm.Text, out.stdout, out.stderr)
 	}
-	return mustBeBlocked(t, n, r, s.denied, policyOf(t, a))
+	_, queries := n.seen()
+	return mustBeBlocked(t, queries, r, s.denied, policyOf(t, a))
 }
 
 // testConfinedStandIn tries what must be refused, in the image of a stand-in.
@@ -175,18 +220,18 @@ func testConfinedStandIn(t *testing.T, e *engine, n *internet, a agentSpec, imag
 	if !r.started || r.command != "0" {
 		t.Fatalf("exit %d\n%s%s", out.code, out.stdout, out.stderr)
 	}
-	return mustBeBlocked(t, n, r, s.denied, policyOf(t, a))
+	_, queries := n.seen()
+	return mustBeBlocked(t, queries, r, s.denied, policyOf(t, a))
 }
 
 // mustBeBlocked checks the refusals as the agent saw them, its privileges, and that the far side saw
 // no question for a name that is not allowed.
-func mustBeBlocked(t *testing.T, n *internet, r report, denied []string, allowed func(string) bool) bool {
+func mustBeBlocked(t *testing.T, queries []string, r report, denied []string, allowed func(string) bool) bool {
 	t.Helper()
 	before := t.Failed()
 	t.Run("blocked", func(t *testing.T) {
 		r.mustRefuse(t, denied)
 		r.mustBePowerless(t)
-		_, queries := n.seen()
 		for _, q := range queries {
 			if name := strings.TrimSuffix(q, "."); !allowed(name) {
 				t.Errorf("a question for %s arrived", name)

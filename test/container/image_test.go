@@ -10,6 +10,9 @@ func testImage(t *testing.T, e *engine) {
 			{"no-file-capability", "0", `test -z "$(find / -xdev -type f -exec getcap {} +)"`},
 			{"no-sudo-and-no-other-init", "0", noHelpers},
 			{"agent-is-1000", "agent", `test "$(id -u):$(id -g):$(id -G)" = 1000:1000:1000 && test "$PWD" = /workspace && touch /workspace/x ~/x`},
+			{"tools", "agent", `for p in curl git jq less make ps rg ssh unzip; do command -v $p || exit 1; done; ps -e && rg --version && curl --version && jq -n 1 && ssh -V`},
+			{"git-identity", "agent", `export GIT_AUTHOR_NAME=Ada GIT_AUTHOR_EMAIL=ada@corp.example GIT_COMMITTER_NAME=Ada GIT_COMMITTER_EMAIL=ada@corp.example
+				cd /workspace && git init -q . && git commit -q --allow-empty -m x && git log --format=%an | grep -x Ada`},
 			{"agent-can-change-nothing-of-ours", "agent", `for f in /usr/local/bin/agent-init /usr/local/bin /etc/agent-init /etc/agent-init/allowlist.d ` +
 				`/run/agent-init /var/log/agent-init /etc/passwd; do test -e $f && test ! -w $f || exit 1; done`},
 		} {

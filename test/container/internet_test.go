@@ -48,6 +48,7 @@ type internet struct {
 	mu       sync.Mutex
 	arrivals []netip.AddrPort // local addresses of all TCP connections and UDP datagrams, but for DNS
 	queries  []string         // names asked for
+	askers   []netip.Addr     // who asked for each
 }
 
 // newInternet makes the internet in e's namespace. It is gone when the test is.
@@ -184,6 +185,7 @@ func (n *internet) answer(w dns.ResponseWriter, q *dns.Msg) {
 	name := dns.CanonicalName(question.Name)
 	n.mu.Lock()
 	n.queries = append(n.queries, name)
+	n.askers = append(n.askers, asker(w.RemoteAddr()))
 	n.mu.Unlock()
 	addresses, ok := hosts[name]
 	if !ok && n.everyName {
@@ -218,7 +220,28 @@ func (n *internet) note(a netip.AddrPort) {
 func (n *internet) forget() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.arrivals, n.queries = nil, nil
+	n.arrivals, n.queries, n.askers = nil, nil, nil
+}
+
+// askedBy returns the names that somebody at an address asked for.
+func (n *internet) askedBy(who netip.Addr) (names []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i, name := range n.queries {
+		if n.askers[i] == who {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// asker is the address that a question came from.
+func asker(from net.Addr) netip.Addr {
+	a, err := netip.ParseAddrPort(from.String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return a.Addr().Unmap()
 }
 
 func (n *internet) seen() (arrivals []netip.AddrPort, queries []string) {

@@ -51,6 +51,7 @@ func TestPublish(t *testing.T) {
 	images := []struct{ tag, platforms, has string }{
 		{"agent-base:1.2.3", both, "--target debian --build-arg PER_ARCH=yes"},
 		{"agent-base:1.2.3-alpine", both, "--target alpine --build-arg PER_ARCH=yes"},
+		{"agent-base:1.2.3-slim", both, "--target debian --build-arg TOOLS= "},
 		{"agent-node:1.2.3", both, "DETECT=npm"},
 		{"agent-python:1.2.3", both, "DETECT=pip"},
 		{"agent-rust:1.2.3", both, "DETECT=cargo"},
@@ -60,7 +61,7 @@ func TestPublish(t *testing.T) {
 		{"agent-aider:1.2.3", amd64, "BASE=registry.example/me/agent-python:1.2.3"},
 		{"agent-goose:1.2.3", amd64, "BASE=registry.example/me/agent-base:1.2.3"},
 	}
-	if want := 6 + len(agents()); len(calls) != want {
+	if want := 7 + len(agents()); len(calls) != want {
 		t.Errorf("%d images are published, want %d:\n%s", len(calls), want, data)
 	}
 	for _, i := range images {

@@ -94,22 +94,15 @@ func name(n int) string { return "p" + strconv.Itoa(n) }
 
 // start runs agent-init in a pane, and waits until the session is there.
 func (r *rig) start(cols, rows int, flags, command string) int {
-	return r.startBox(cols, rows, "", flags, command)
-}
-
-// startBox is start with a command that prepares the box and executes what follows.
-func (r *rig) startBox(cols, rows int, prepare, flags, command string) int {
 	r.Helper()
-	n := r.pane(cols, rows, r.runLineIn(prepare, flags, command))
+	n := r.pane(cols, rows, r.runLine(flags, command))
 	r.await()
 	return n
 }
 
-func (r *rig) runLine(flags, command string) string { return r.runLineIn("", flags, command) }
-
-func (r *rig) runLineIn(prepare, flags, command string) string {
-	return fmt.Sprintf("exec 3>&- ; sh -c 'echo $$ >%s/outer; exec unshare -npfm --kill-child sh -c \"$0\" sh \"$@\"' %s %s %s run --unsafe-no-firewall --user %s:%[5]s --config /run/none --grace 2s %s -- %s 2>>%[1]s/stderr",
-		r.dir, quote(boxScript), prepare, r.binary, agentUID, flags, command)
+func (r *rig) runLine(flags, command string) string {
+	return fmt.Sprintf("exec 3>&- ; sh -c 'echo $$ >%s/outer; exec unshare -npfm --kill-child sh -c \"$0\" sh \"$@\"' %s %s run --unsafe-no-firewall --user %s:%[4]s --config /run/none --grace 2s %s -- %s 2>>%[1]s/stderr",
+		r.dir, quote(boxScript), r.binary, agentUID, flags, command)
 }
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
