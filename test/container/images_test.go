@@ -35,6 +35,7 @@ func TestContainerImages(t *testing.T) {
 	t.Run("architecture", func(t *testing.T) { testArchitecture(t) })
 	t.Run("per-architecture", func(t *testing.T) { testPerArch(t, e) })
 	t.Run("sizes", func(t *testing.T) { writeSizes(t, e) })
+	t.Run("authority", func(t *testing.T) { testAuthority(t, e, n) })
 	for _, l := range languages() {
 		t.Run(l.name, func(t *testing.T) { testLanguage(t, e, n, l) })
 	}
