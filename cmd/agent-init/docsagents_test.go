@@ -43,6 +43,9 @@ func TestDocsAgents(t *testing.T) {
 		}
 		_, allowed, ok := strings.Cut(page, "**Allowlist.** `@"+agent+"`: ")
 		if !ok {
+			if !strings.Contains(page, "\nmake image-"+agent+" PROVIDER=") {
+				t.Errorf("%s: what the page builds allows no provider, and so can't answer", agent)
+			}
 			if len(active) > 0 || !strings.Contains(page, "`@"+agent+"`, in which nothing is active") {
 				t.Errorf("%s: %d lines are active, and the page says something else", agent, len(active))
 			}
