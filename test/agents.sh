@@ -64,7 +64,7 @@ stand_in() {
 	esac
 	if [ -n "$program" ]; then
 		mkdir -p "$work/${program%/*}"
-		sed "s/NAME VERSION/$1 $version/" test/stand-in.sh >"$work/$program"
+		sed "s/NAME VERSION/$1 $version/" test/container/testdata/stand-in.sh >"$work/$program"
 		chmod 0755 "$work/$program"
 	fi
 	file=$1-$platform-$version.tgz

@@ -5,7 +5,7 @@ import sys
 import zipfile
 
 directory, version = sys.argv[1:]
-program = pathlib.Path(__file__).with_name("stand-in.sh").read_text().replace("NAME VERSION", f"aider {version}")
+program = pathlib.Path(__file__).with_name("container").joinpath("testdata/stand-in.sh").read_text().replace("NAME VERSION", f"aider {version}")
 info = f"aider_chat-{version}.dist-info"
 files = {
     "aider_stand_in.py": f"""import subprocess, sys

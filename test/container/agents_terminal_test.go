@@ -35,5 +35,5 @@ func (a agentSpec) screens() []screenSpec {
 	case "goose":
 		return []screenSpec{{ready: "Enter to send", end: "/exit"}}
 	}
-	return []screenSpec{{ready: "stand-in, ready", end: "/exit"}} // see stand_in of test/agents.sh
+	return []screenSpec{{ready: "stand-in, ready", end: "/exit"}} // see testdata/stand-in.sh
 }

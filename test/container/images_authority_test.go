@@ -30,7 +30,7 @@ func testAuthority(t *testing.T, e *engine, n *internet) {
 		t.Fatal(err)
 	}
 	const bundle = "/etc/ssl/certs/ca-certificates.crt"
-	public := e.docker("run", "--name", e.name(t), "--network=none", "--entrypoint=cat", e.base, bundle)
+	public := e.docker("run", "--rm", "--network=none", "--entrypoint=cat", e.base, bundle)
 	both := filepath.Join(t.TempDir(), "bundle.crt")
 	if err := os.WriteFile(both, append([]byte(public.stdout), authority...), 0o644); err != nil {
 		t.Fatal(err)
@@ -39,7 +39,7 @@ func testAuthority(t *testing.T, e *engine, n *internet) {
 	for name, programs := range truststores {
 		image := "agent-init-test/" + name
 		e.mustHave(t, image)
-		own := b.from(image, "USER root\nRUN printf '"+strings.ReplaceAll(string(authority), "\n", `\n`)+"' >/usr/local/share/ca-certificates/corp-ca.crt && update-ca-certificates\n")
+		own := b.from(image, "USER root\nRUN printf '%b' '"+strings.ReplaceAll(string(authority), "\n", `\n`)+"' >/usr/local/share/ca-certificates/corp-ca.crt && update-ca-certificates\n")
 		all := ""
 		for program, script := range programs {
 			all += "( " + script + " ) >/tmp/said 2>&1 && echo trusts-" + program + " || cat /tmp/said\n"
