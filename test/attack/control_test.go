@@ -81,7 +81,7 @@ func TestLabE60RunAgain(t *testing.T) {
 		"doctor":                         "77",
 		"explain evil.test":              "0",
 		"metrics":                        "0",
-		"up --mode monitor":              "71",
+		"up --mode monitor":              "77",
 		"run --mode monitor -- touch /x": "77",
 		"wait --timeout 1s":              "0",
 		"status --quiet":                 "0",

@@ -76,7 +76,7 @@ func TestLabDoctor(t *testing.T) {
 	t.Run("before the start", func(t *testing.T) {
 		w := start(t, "ok.test\n", lab.BoxOptions{NoNewPrivs: true}, "sleep", "infinity")
 		before := rules(t, w.box)
-		if ills, code := w.doctor(); code != 0 || len(ills) != 1 || !strings.Contains(ills["agent-init"], "has not confined") {
+		if ills, code := w.doctor(); code != 1 || len(ills) != 1 || !strings.Contains(ills["agent-init"], "has not confined") {
 			t.Errorf("it is ill: %d, %v", code, ills)
 		}
 		if after := rules(t, w.box); after != before {
