@@ -32,11 +32,20 @@ func (k *keeper) readPolicy() (*policy.Bundle, *policy.Policy, error) {
 // that the new policy denies, then the guard. A policy that can't be read
 // leaves the old one in force.
 func (k *keeper) reload(ctx context.Context) error {
+	taken, err := k.reloadNow(ctx)
+	k.guard.awaitTaken(taken)
+	return err
+}
+
+// reloadNow is reload that leaves waiting for the guard to its caller: a newer change
+// must not wait for that.
+func (k *keeper) reloadNow(ctx context.Context) (taken <-chan struct{}, err error) {
 	k.reloading.Lock()
 	defer k.reloading.Unlock()
 	b, p, err := k.readPolicy()
 	if err == nil {
-		err = k.adoptFiles(ctx, b, p)
+		taken, err = k.adoptFiles(ctx, b, p)
+		k.unadopted.Store(err != nil)
 	}
 	if err != nil {
 		k.log.Error("the policy was not reloaded; the old one stays", "error", err)
@@ -44,44 +53,39 @@ func (k *keeper) reload(ctx context.Context) error {
 		k.update(func(s *state) { s.Policy.Fault = err.Error(); s.Policy.Attempts++ })
 	}
 	k.publish()
-	return err
+	return taken, err
 }
 
 // adoptFiles is adopt of what was read from files, with the grants on top.
-func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy.Policy) error {
+func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy.Policy) (<-chan struct{}, error) {
 	k.mu.Lock()
 	b := k.grants.over(files)
 	k.mu.Unlock()
 	if len(b.Files) > len(files.Files) {
 		var err error
 		if p, err = policy.Parse(b, presets()); err != nil {
-			return fmt.Errorf("join grants and policy: %w", err)
+			return nil, fmt.Errorf("join grants and policy: %w", err)
 		}
 	}
-	err := k.adopt(ctx, b, p)
-	if k.inForce(b) {
-		k.files = files
-		k.recordPolicy(p, "policy reloaded")
-		k.publishPolicy(p)
+	taken, err := k.adopt(ctx, b, p)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	k.files = files
+	k.recordPolicy(p, "policy reloaded")
+	k.publishPolicy(p)
+	return taken, nil
 }
 
-func (k *keeper) inForce(b *policy.Bundle) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.bundle == b
-}
-
-// adopt brings a policy into force, and returns when the guard has it too, or is
-// late. Only an error before that leaves the old one.
-func (k *keeper) adopt(ctx context.Context, b *policy.Bundle, p *policy.Policy) error {
+// adopt brings a policy into force, and hands it to the guard. What is returned is
+// closed when the guard has it, or is gone. An error leaves the old policy.
+func (k *keeper) adopt(ctx context.Context, b *policy.Bundle, p *policy.Policy) (<-chan struct{}, error) {
 	plan, err := k.plan(p)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := k.applyPlan(ctx, plan, p); err != nil {
-		return err
+		return nil, err
 	}
 	k.mu.Lock()
 	k.bundle, k.policy = b, p
@@ -89,17 +93,7 @@ func (k *keeper) adopt(ctx context.Context, b *policy.Bundle, p *policy.Policy) 
 	if k.ready() { // explain shows no lease that has just ended
 		k.publishLeases(^uint64(0))
 	}
-	// The guard ends its connections first, since without their flows neither
-	// side would hear of it. It is not waited for longer than a moment.
-	k.guard.awaitTaken(k.guard.push())
-	if err := k.closeForeignFlows(ctx); err != nil {
-		// Which flows are to end can't be told: so all do.
-		k.log.Error("closing what the policy no longer allows; all connections are closed", "error", err)
-		if err := k.fw.FlushConntrack(ctx); err != nil {
-			return fmt.Errorf("the new policy is in force, but connections of the old one may live on: %w", err)
-		}
-	}
-	return nil
+	return k.guard.push(), nil
 }
 
 func (k *keeper) applyPlan(ctx context.Context, plan firewall.Plan, p *policy.Policy) error {
@@ -109,7 +103,8 @@ func (k *keeper) applyPlan(ctx context.Context, plan firewall.Plan, p *policy.Po
 	old := k.policy
 	k.mu.Unlock()
 	closed := k.ledger.adopt(p)
-	if err := k.fw.Unlease(ctx, closed); err != nil {
+	// This ends flows as well: no packet passes for being part of one.
+	if err := k.fw.Retain(ctx, closed, k.ledger.knows); err != nil {
 		// The kernel keeps its leases when it gets new rules. If some can't be
 		// taken out, none may stay; those of the book are given again.
 		if err := k.fw.RevokeAll(ctx); err != nil {

@@ -3,15 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
-	"github.com/agent-init/agent-init/pkg/policy"
-	"github.com/agent-init/agent-init/pkg/resolver"
 )
 
 // attest compares the live rules with the plan. A difference is recorded,
@@ -51,12 +46,17 @@ func (k *keeper) verify(ctx context.Context) error {
 	return err
 }
 
-// foreignLeases are the kernel's leases that are not in the book.
+// foreignLeases are the kernel's leases that are not in the book, and what it lets go on
+// without one.
 func (k *keeper) foreignLeases(ctx context.Context) ([]firewall.Element, error) {
 	// Nothing is on its way between the book and the kernel meanwhile.
 	k.leasing.Lock()
 	defer k.leasing.Unlock()
 	leases, err := k.fw.Leased(ctx)
+	if err != nil {
+		return nil, err
+	}
+	used, err := k.fw.InUse(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -66,6 +66,11 @@ func (k *keeper) foreignLeases(ctx context.Context) ([]firewall.Element, error) 
 		// after the book's, and what one name evicts runs out.
 		if ending := l.TTL > 0 && l.TTL < lastMoments; !ending && !k.ledger.holds(l.Element) {
 			out = append(out, l.Element)
+		}
+	}
+	for _, u := range used {
+		if k.fw.Reduced() == "" && !k.ledger.knows(u.Element) {
+			out = append(out, u.Element)
 		}
 	}
 	return out, nil
@@ -84,10 +89,7 @@ func (k *keeper) repair(ctx context.Context) error {
 	if err := k.fw.Revoke(ctx, foreign); err != nil {
 		return err
 	}
-	if err := k.leaseAll(ctx); err != nil {
-		return err
-	}
-	return k.closeForeignFlows(ctx)
+	return k.leaseAll(ctx)
 }
 
 // leaseAll gives the kernel every lease of the book.
@@ -95,66 +97,4 @@ func (k *keeper) leaseAll(ctx context.Context) error {
 	k.leasing.RLock()
 	defer k.leasing.RUnlock()
 	return k.fw.Lease(ctx, k.ledger.leases())
-}
-
-// closeForeignFlows ends every connection that the present policy would not let
-// start: those of a shrunk policy, and those that began while somebody had
-// changed the rules.
-func (k *keeper) closeForeignFlows(ctx context.Context) error {
-	if k.fw.Reduced() != "" {
-		return nil // there are none but the guard's, who closes them by itself
-	}
-	flows, err := k.fw.Flows(ctx)
-	if err != nil {
-		return err
-	}
-	k.mu.Lock()
-	p := k.policy
-	k.mu.Unlock()
-	local, err := localAddrs()
-	if err != nil {
-		return err
-	}
-	ups, err := k.upstreams(p)
-	if err != nil {
-		return err
-	}
-	return k.fw.Revoke(ctx, slices.DeleteFunc(flows, func(e firewall.Element) bool {
-		port := policy.Port{Proto: policy.Proto(e.Proto), Number: e.Port}
-		switch {
-		case e.Addr.IsLoopback(): // the container itself
-			return true
-		case k.config.monitor && policy.Classify(e.Addr) != policy.Never:
-			return true
-		case local[e.Addr]:
-			return slices.Contains(p.Settings().Inbound, port)
-		case slices.ContainsFunc(ups, func(u resolver.Upstream) bool { return u.Addr.Addr().WithZone("") == e.Addr && u.Addr.Port() == e.Port }):
-			return true
-		}
-		if d := p.DecideAddr(e.Addr, port); d.Rule != nil {
-			return d.Allowed
-		}
-		return k.ledger.holds(e) || k.hostsAllow(p, e)
-	}))
-}
-
-// hostsAllow says whether an allowed name of the hosts file stands for e.
-func (k *keeper) hostsAllow(p *policy.Policy, e firewall.Element) bool {
-	return slices.ContainsFunc(p.Static(), func(s policy.Static) bool {
-		return s.Prefix.Contains(e.Addr) && uint8(s.Port.Proto) == e.Proto && s.Port.Number == e.Port
-	})
-}
-
-func localAddrs() (map[netip.Addr]bool, error) {
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil, fmt.Errorf("list the own addresses: %w", err)
-	}
-	out := map[netip.Addr]bool{}
-	for _, a := range addrs {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			out[p.Addr().Unmap()] = true
-		}
-	}
-	return out, nil
 }

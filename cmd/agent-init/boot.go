@@ -348,11 +348,6 @@ func (k *keeper) applyRules(ctx context.Context) error {
 	if err := k.putRules(ctx, plan, nil); err != nil {
 		return faultf(exitRules, kernelRemedy, "apply the rules: %w", err)
 	}
-	// Rules that an earlier keeper left stay until here: what they let start
-	// since the seal may not be the policy's.
-	if err := k.closeForeignFlows(ctx); err != nil {
-		return faultf(exitRules, "use a kernel with nf_conntrack_netlink (CONFIG_NF_CT_NETLINK)", "end what the policy does not allow: %w", err)
-	}
 	return nil
 }
 

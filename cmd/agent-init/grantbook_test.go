@@ -173,7 +173,7 @@ func TestGrantsNeverLeaveADeniedLease(t *testing.T) {
 				lease(open)
 				continue
 			case 6: // connections go on
-				lease(l.renew(slices.Collect(maps.Keys(kernel)), time.Minute))
+				lease(l.renew(used(slices.Collect(maps.Keys(kernel))...), time.Hour, time.Minute))
 				continue
 			case 7: // another kernel, or its rules made anew
 				l.sweep()

@@ -15,6 +15,13 @@ import (
 // connections, as a reload does. If that fails, the book stays as it was.
 // change may not keep what it is given.
 func (k *keeper) changeGrants(ctx context.Context, change func(*grantBook) ([]audit.Event, error)) error {
+	taken, err := k.changeGrantsNow(ctx, change)
+	k.guard.awaitTaken(taken)
+	return err
+}
+
+// changeGrantsNow is changeGrants that leaves waiting for the guard to its caller.
+func (k *keeper) changeGrantsNow(ctx context.Context, change func(*grantBook) ([]audit.Event, error)) (<-chan struct{}, error) {
 	k.reloading.Lock()
 	defer k.reloading.Unlock()
 	k.mu.Lock()
@@ -22,15 +29,15 @@ func (k *keeper) changeGrants(ctx context.Context, change func(*grantBook) ([]au
 	k.mu.Unlock()
 	events, err := change(&next)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	b := next.over(k.files)
 	p, err := policy.Parse(b, presets())
 	if err != nil {
-		return fmt.Errorf("join grants and policy: %w", err)
+		return nil, fmt.Errorf("join grants and policy: %w", err)
 	}
-	err = k.adopt(ctx, b, p)
-	if k.inForce(b) {
+	taken, err := k.adopt(ctx, b, p)
+	if err == nil {
 		k.mu.Lock()
 		k.grants = next
 		k.state.Policy.Counts = p.Counts()
@@ -42,7 +49,7 @@ func (k *keeper) changeGrants(ctx context.Context, change func(*grantBook) ([]au
 	}
 	k.publishGrants()
 	k.publish()
-	return err
+	return taken, err
 }
 
 // expireGrants ends what is over. What can't be ended is tried again, and shows

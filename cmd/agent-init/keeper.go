@@ -65,6 +65,7 @@ type keeper struct {
 	watched    watched        // reloading's own
 	publishing sync.Mutex     // one writer of published files at a time
 	owed       atomic.Bool    // of those, one could not be written
+	unadopted  atomic.Bool    // files were read that could not be brought into force: tried again
 
 	controls *net.UnixListener // for root
 	metrics  *net.UnixListener // for root
@@ -89,7 +90,7 @@ func (k *keeper) plan(p *policy.Policy) (firewall.Plan, error) {
 		return firewall.Plan{}, err
 	}
 	c := firewall.Config{
-		GuardUID: k.guardUID, AnyGroup: k.guardGroup.any, DropGroup: dropGroup,
+		GuardUID: k.guardUID, AnyGroup: k.guardGroup.any, GuardZone: k.fw.Zones(), DropGroup: dropGroup,
 		DNSPort4: k.sockets.dns4, DNSPort6: k.sockets.dns6,
 		GatePort4: k.sockets.gate4, GatePort6: k.sockets.gate6, Gated: []uint16{http.Number, https.Number},
 		Observe: k.config.monitor, AgentUID: k.identity.UID, AnyAgent: k.shared(), Here: here(p),

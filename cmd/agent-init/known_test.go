@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/agent-init/agent-init/pkg/firewall"
 )
 
 func newTestEdition() *edition { return &edition{Uint64: new(atomic.Uint64)} }
@@ -124,7 +122,7 @@ func TestEditionOfLedger(t *testing.T) {
 	l.grant("a.example", addrs("192.0.2.2"), time.Hour)
 	changed("a longer lease", false)
 	left("a.example", "192.0.2.2", maxLease)
-	l.renew([]firewall.Element{tcp("192.0.2.1", 443)}, 2*time.Minute)
+	l.renew(used(tcp("192.0.2.1", 443)), time.Hour, 2*time.Minute)
 	changed("renewal", false)
 	left("a.example", "192.0.2.1", 2*time.Minute)
 	l.grant("a.example", addrs("192.0.2.3"), time.Minute)

@@ -23,6 +23,7 @@ type ledger struct {
 	total    int // elements
 	names    map[string]*nameLeases
 	elements map[firewall.Element]hold
+	lapsed   lapsed
 	wild     int    // elements that wildcard names hold
 	changes  uint64 // counts what is worth publishing
 	edition  *edition
@@ -50,21 +51,45 @@ func (n *nameLeases) find(a netip.Addr) int {
 // opens says whether the name has the element open.
 func (n *nameLeases) opens(e firewall.Element) bool {
 	i := n.find(e.Addr)
-	return i >= 0 && slices.Contains(n.addrs[i].ports, policy.Port{Proto: policy.Proto(e.Proto), Number: e.Port})
+	return i >= 0 && n.addrs[i].port(portOf(e)) != nil
 }
 
 type addrLease struct {
-	addr    netip.Addr
-	ports   []policy.Port
-	since   time.Time // the first time, without a gap
+	addr      netip.Addr
+	ports     []portLease
+	since     time.Time // the first time, without a gap
+	confirmed time.Time // the last time that a server named it
+}
+
+// portLease is a port of an address, which is renewed by itself.
+type portLease struct {
+	policy.Port
 	expires time.Time
+}
+
+// port returns the lease of a port, nil if there is none.
+func (a *addrLease) port(p policy.Port) *portLease {
+	if i := slices.IndexFunc(a.ports, func(pl portLease) bool { return pl.Port == p }); i >= 0 {
+		return &a.ports[i]
+	}
+	return nil
+}
+
+// expires is when the last of its ports does.
+func (a *addrLease) expires() (last time.Time) {
+	for _, p := range a.ports {
+		if p.expires.After(last) {
+			last = p.expires
+		}
+	}
+	return last
 }
 
 func newLedger(p *policy.Policy, e *edition) *ledger {
 	limits := p.Settings().Limits
 	return &ledger{
 		policy: p, perName: limits.AddrsPerName, total: min(limits.Leases, maxLeases),
-		names: map[string]*nameLeases{}, elements: map[firewall.Element]hold{}, edition: e, now: time.Now,
+		names: map[string]*nameLeases{}, elements: map[firewall.Element]hold{}, lapsed: lapsed{}, edition: e, now: time.Now,
 	}
 }
 
@@ -105,23 +130,29 @@ func (l *ledger) grant(name string, addrs []netip.Addr, ttl time.Duration) (open
 		if len(ports) == 0 || !l.room(nl, a, len(ports)) {
 			continue
 		}
-		since, expires := l.now(), l.now().Add(ttl)
+		now := l.now()
+		fresh := addrLease{addr: a, since: now, confirmed: now}
+		for _, p := range ports {
+			fresh.ports = append(fresh.ports, portLease{p, now.Add(ttl)})
+		}
 		if i := nl.find(a); i >= 0 {
 			old := nl.addrs[i]
-			since = old.since
+			fresh.since = old.since
 			l.release(nl, i)
-			if old.expires.After(expires) {
-				expires = old.expires // a client was promised as much
+			for i := range fresh.ports {
+				if was := old.port(fresh.ports[i].Port); was != nil && was.expires.After(fresh.ports[i].expires) {
+					fresh.ports[i].expires = was.expires // a client was promised as much
+				}
 			}
 		} else if len(nl.addrs) >= l.perName {
-			evicted = append(evicted, l.evictOldest(nl, admitted)...)
+			evicted = append(evicted, l.evictOldest(name, nl, admitted)...)
 			if len(nl.addrs) >= l.perName {
 				continue // all of them are of this very answer
 			}
 		}
-		nl.addrs = append(nl.addrs, addrLease{addr: a, ports: ports, since: since, expires: expires})
-		for _, p := range ports {
-			open = append(open, l.hold(nl, element(a, p), expires))
+		nl.addrs = append(nl.addrs, fresh)
+		for _, p := range fresh.ports {
+			open = append(open, l.hold(nl, element(a, p.Port), p.expires))
 		}
 		admitted = append(admitted, a)
 	}
@@ -171,26 +202,30 @@ func (l *ledger) release(nl *nameLeases, i int) []firewall.Element {
 	al := nl.addrs[i]
 	l.changes++
 	for _, p := range al.ports {
-		e := element(al.addr, p)
-		h := l.elements[e]
-		if h.names--; h.names > 0 {
-			l.elements[e] = h
-			continue
-		}
-		delete(l.elements, e)
-		free = append(free, e)
-	}
-	if nl.wildcard {
-		l.wild -= len(al.ports)
+		free = append(free, l.unhold(nl, element(al.addr, p.Port))...)
 	}
 	nl.addrs = slices.Delete(nl.addrs, i, i+1)
 	return free
 }
 
-func (l *ledger) evictOldest(nl *nameLeases, keep []netip.Addr) []firewall.Element {
+// unhold books one name less on e, and returns it if that was the last.
+func (l *ledger) unhold(nl *nameLeases, e firewall.Element) []firewall.Element {
+	if nl.wildcard {
+		l.wild--
+	}
+	h := l.elements[e]
+	if h.names--; h.names > 0 {
+		l.elements[e] = h
+		return nil
+	}
+	delete(l.elements, e)
+	return []firewall.Element{e}
+}
+
+func (l *ledger) evictOldest(name string, nl *nameLeases, keep []netip.Addr) []firewall.Element {
 	oldest := -1
 	for i, al := range nl.addrs {
-		if !slices.Contains(keep, al.addr) && (oldest < 0 || al.expires.Before(nl.addrs[oldest].expires)) {
+		if !slices.Contains(keep, al.addr) && (oldest < 0 || al.expires().Before(nl.addrs[oldest].expires())) {
 			oldest = i
 		}
 	}
@@ -198,6 +233,9 @@ func (l *ledger) evictOldest(nl *nameLeases, keep []netip.Addr) []firewall.Eleme
 		return nil
 	}
 	l.edition.Add(1)
+	for _, p := range nl.addrs[oldest].ports {
+		l.lapsed.add(element(nl.addrs[oldest].addr, p.Port), name)
+	}
 	return l.release(nl, oldest)
 }
 
@@ -229,9 +267,18 @@ func (l *ledger) sweep() (changes uint64) {
 	defer l.mu.Unlock()
 	now := l.now()
 	for name, nl := range l.names {
-		for i, al := range slices.Backward(nl.addrs) {
-			if now.After(al.expires) {
-				l.release(nl, i)
+		for i := range slices.Backward(nl.addrs) {
+			al := &nl.addrs[i]
+			over := func(p portLease) bool { return now.After(p.expires) }
+			for _, p := range al.ports {
+				if over(p) {
+					l.lapsed.add(element(al.addr, p.Port), name)
+					l.unhold(nl, element(al.addr, p.Port))
+					l.changes++
+				}
+			}
+			if al.ports = slices.DeleteFunc(al.ports, over); len(al.ports) == 0 {
+				nl.addrs = slices.Delete(nl.addrs, i, i+1)
 			}
 		}
 		if len(nl.addrs) == 0 {
@@ -239,56 +286,6 @@ func (l *ledger) sweep() (changes uint64) {
 		}
 	}
 	return l.changes
-}
-
-// renewable are the elements that expire within the window.
-func (l *ledger) renewable(within time.Duration) map[firewall.Element]bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	out := map[firewall.Element]bool{}
-	limit := l.now().Add(within)
-	for _, nl := range l.names {
-		for _, al := range nl.addrs {
-			if al.expires.Before(limit) {
-				for _, p := range al.ports {
-					out[element(al.addr, p)] = true
-				}
-			}
-		}
-	}
-	return out
-}
-
-// renew extends the leases of the addresses that connections still use, so that
-// a pooled client which reconnects without asking DNS again is not cut off.
-func (l *ledger) renew(inUse []firewall.Element, ttl time.Duration) []firewall.Lease {
-	used := map[netip.Addr]bool{}
-	for _, e := range inUse {
-		used[e.Addr] = true
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	expires := l.now().Add(ttl)
-	var leases []firewall.Lease
-	for _, nl := range l.names {
-		for i, al := range nl.addrs {
-			if !used[al.addr] || !al.expires.Before(expires) {
-				continue
-			}
-			nl.addrs[i].expires = expires
-			l.changes++
-			for _, p := range al.ports {
-				e := element(al.addr, p)
-				h := l.elements[e]
-				if expires.After(h.expires) { // else another name was promised more
-					h.expires = expires
-				}
-				l.elements[e] = h
-				leases = append(leases, firewall.Lease{Element: e, TTL: h.expires.Sub(l.now())})
-			}
-		}
-	}
-	return leases
 }
 
 // adopt changes the policy and returns the elements that it no longer admits.
@@ -300,6 +297,7 @@ func (l *ledger) adopt(p *policy.Policy) (closed []firewall.Element) {
 	l.policy = p
 	limits := p.Settings().Limits
 	l.perName, l.total = limits.AddrsPerName, min(limits.Leases, maxLeases)
+	closed = l.lapsed.adopt(p)
 	for name, nl := range l.names {
 		match := p.Lookup(name)
 		for i, al := range slices.Backward(nl.addrs) {
@@ -307,7 +305,7 @@ func (l *ledger) adopt(p *policy.Policy) (closed []firewall.Element) {
 			if match.Allowed {
 				ports = p.Admit(name, al.addr)
 			}
-			kept := slices.DeleteFunc(slices.Clone(al.ports), func(q policy.Port) bool { return !slices.Contains(ports, q) })
+			kept := slices.DeleteFunc(slices.Clone(al.ports), func(q portLease) bool { return !slices.Contains(ports, q.Port) })
 			if len(kept) == len(al.ports) {
 				continue
 			}
@@ -315,9 +313,10 @@ func (l *ledger) adopt(p *policy.Policy) (closed []firewall.Element) {
 			if len(kept) == 0 {
 				continue
 			}
-			nl.addrs = append(nl.addrs, addrLease{addr: al.addr, ports: kept, since: al.since, expires: al.expires})
+			al.ports = kept
+			nl.addrs = append(nl.addrs, al)
 			for _, q := range kept {
-				l.hold(nl, element(al.addr, q), al.expires)
+				l.hold(nl, element(al.addr, q.Port), q.expires)
 			}
 		}
 		if len(nl.addrs) == 0 {
@@ -352,7 +351,7 @@ func (l *ledger) leasedTo(name string, e firewall.Element) (left time.Duration, 
 	if nl == nil || !nl.opens(e) {
 		return 0, edition
 	}
-	return max(0, nl.addrs[nl.find(e.Addr)].expires.Sub(l.now())), edition
+	return max(0, nl.addrs[nl.find(e.Addr)].port(portOf(e)).expires.Sub(l.now())), edition
 }
 
 // holder returns a name that has the element open, the first of several; "" if
@@ -387,4 +386,8 @@ func (l *ledger) counts() (names, elements int) {
 
 func element(a netip.Addr, p policy.Port) firewall.Element {
 	return firewall.Element{Addr: a, Proto: uint8(p.Proto), Port: p.Number}
+}
+
+func portOf(e firewall.Element) policy.Port {
+	return policy.Port{Proto: policy.Proto(e.Proto), Number: e.Port}
 }

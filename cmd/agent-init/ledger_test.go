@@ -149,10 +149,10 @@ func TestLedgerRenewsWhatIsUsed(t *testing.T) {
 	l.grant("a.example.com", addrs("192.0.2.1"), time.Minute)
 	l.grant("b.example.com", addrs("192.0.2.2"), time.Minute)
 	c.now = c.now.Add(30 * time.Second)
-	if due := l.renewable(45 * time.Second); len(due) != 2 {
-		t.Fatalf("due: %v", due)
+	if early := l.renew(used(tcp("192.0.2.1", 443)), 20*time.Second, 2*time.Minute); len(early) != 0 {
+		t.Fatalf("renewed before it is due: %v", early)
 	}
-	leases := l.renew([]firewall.Element{tcp("192.0.2.1", 443)}, 2*time.Minute)
+	leases := l.renew(used(tcp("192.0.2.1", 443)), 45*time.Second, 2*time.Minute)
 	if len(leases) != 1 || leases[0].Element != tcp("192.0.2.1", 443) || leases[0].TTL != 2*time.Minute {
 		t.Fatalf("renewed %v", leases)
 	}
@@ -171,7 +171,7 @@ func TestLedgerRenewalShortensNothing(t *testing.T) {
 	l.grant("long.example.com", addrs("192.0.2.1"), 6*time.Minute)
 	l.grant("short.example.com", addrs("192.0.2.1"), time.Minute)
 	c.now = c.now.Add(30 * time.Second)
-	for _, lease := range l.renew([]firewall.Element{shared}, 2*time.Minute) {
+	for _, lease := range l.renew(used(shared), time.Hour, 2*time.Minute) {
 		if lease.TTL != 330*time.Second {
 			t.Errorf("%v is given %v, and was promised for 5m30s", lease.Element, lease.TTL)
 		}
@@ -223,7 +223,7 @@ func TestLedgerNeverHoldsWhatIsDenied(t *testing.T) {
 	for range 5000 {
 		switch rng.IntN(11) {
 		case 10:
-			l.renew([]firewall.Element{tcp(fmt.Sprintf("192.0.2.%d", rng.IntN(40)), 443)}, time.Minute)
+			l.renew(used(tcp(fmt.Sprintf("192.0.2.%d", rng.IntN(40)), 443)), time.Hour, time.Minute)
 		case 0:
 			current = parsePolicy(t, policies[rng.IntN(len(policies))])
 			l.adopt(current)
@@ -245,12 +245,12 @@ func TestLedgerNeverHoldsWhatIsDenied(t *testing.T) {
 				a := al.addr
 				allowed := current.Admit(name, a)
 				for _, p := range al.ports {
-					if !slices.Contains(allowed, p) {
+					if !slices.Contains(allowed, p.Port) {
 						t.Fatalf("%s holds %v:%v, which the policy denies", name, a, p)
 					}
-					holds[element(a, p)]++
-					if l.elements[element(a, p)].expires.Before(al.expires) {
-						t.Fatalf("%v ends before its lease for %s", element(a, p), name)
+					holds[element(a, p.Port)]++
+					if l.elements[element(a, p.Port)].expires.Before(p.expires) {
+						t.Fatalf("%v ends before its lease for %s", element(a, p.Port), name)
 					}
 					if nl.wildcard {
 						wild++

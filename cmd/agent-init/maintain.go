@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/firewall"
@@ -15,6 +14,7 @@ const (
 	renewEvery  = 15 * time.Second
 	renewWindow = 45 * time.Second
 	renewFor    = 2 * time.Minute
+	idleFor     = 10 * time.Minute // a connection that is silent for longer goes on, and keeps no address open
 	attestEvery = 10 * time.Second
 	sweepEvery  = time.Second
 )
@@ -75,20 +75,26 @@ func (b *bursts) over(changes uint64) bool {
 	return true
 }
 
+// renew keeps open what answers. That is the kernel's own account, by element: the
+// agent can't add to it, nor can connections to the gate, which lead nowhere else. On
+// gated ports, it is the guard's onward connection that counts.
 func (k *keeper) renew(ctx context.Context) {
-	due := k.ledger.renewable(renewWindow)
-	if len(due) == 0 {
-		return
-	}
-	flows, err := k.fw.Flows(ctx)
+	all, err := k.fw.InUse(ctx)
 	if err != nil {
 		k.log.Warn("looking for leases in use", "error", err)
 		return
 	}
-	flows = slices.DeleteFunc(flows, func(e firewall.Element) bool { return !due[e] })
+	under, busy := make(map[firewall.Element]bool, len(all)), map[firewall.Element]bool{}
+	for _, u := range all {
+		under[u.Element] = true
+		if u.Idle < idleFor {
+			busy[u.Element] = true
+		}
+	}
+	k.ledger.forgetLapsed(under)
 	k.leasing.RLock()
 	defer k.leasing.RUnlock()
-	if leases := k.ledger.renew(flows, renewFor); len(leases) > 0 {
+	if leases := k.ledger.renew(busy, renewWindow, renewFor); len(leases) > 0 {
 		if err := k.fw.Lease(ctx, leases); err != nil {
 			k.log.Warn("renewing leases", "error", err)
 		}

@@ -185,7 +185,8 @@ func keepNetwork(ctx context.Context, c config, mode string, out *os.File) error
 			switch sig {
 			case syscall.SIGHUP:
 				if k.ready() {
-					_ = k.reload(context.WithoutCancel(ctx)) // its error is in the log and the status
+					// By itself, or a signal to end would wait for it. Its error is in the log and the status.
+					go func() { _ = k.reload(context.WithoutCancel(ctx)) }()
 				}
 			case syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT:
 				stop(ending(sig.(syscall.Signal)))

@@ -79,6 +79,9 @@ func (k *keeper) operate(ctx context.Context, published uint64) {
 			if k.owed.Swap(false) { // a disk that was full may have room now
 				k.publishAll()
 			}
+			if k.unadopted.Load() { // so may the kernel
+				_ = k.reload(ctx) // its error is in the log and the status
+			}
 		}
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // leasesFile says which addresses are open for which names, for explain.
@@ -64,8 +62,8 @@ func (l *ledger) report(before uint64) (*leasesReport, uint64) {
 	for name, nl := range l.names {
 		n := named{name: name}
 		for _, al := range nl.addrs {
-			if al.expires.After(n.lasts) {
-				n.lasts = al.expires
+			if al.expires().After(n.lasts) {
+				n.lasts = al.expires()
 			}
 		}
 		all = append(all, n)
@@ -80,7 +78,7 @@ func (l *ledger) report(before uint64) (*leasesReport, uint64) {
 	for _, n := range all {
 		lease := nameLease{Name: n.name}
 		for _, al := range l.names[n.name].addrs {
-			lease.Addrs = append(lease.Addrs, openLease{Addr: al.addr, On: portList(al.ports), Since: al.since, Expires: al.expires})
+			lease.Addrs = append(lease.Addrs, openLease{Addr: al.addr, On: portList(al.ports), Since: al.since, Expires: al.expires()})
 		}
 		slices.SortFunc(lease.Addrs, func(a, b openLease) int { return a.Addr.Compare(b.Addr) })
 		r.Names = append(r.Names, lease)
@@ -88,7 +86,7 @@ func (l *ledger) report(before uint64) (*leasesReport, uint64) {
 	return r, l.changes
 }
 
-func portList(ports []policy.Port) string {
+func portList(ports []portLease) string {
 	words := make([]string, len(ports))
 	for i, p := range ports {
 		words[i] = p.String()

@@ -1,7 +1,6 @@
 package firewall
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 )
@@ -134,7 +133,7 @@ func (b *builder) output() chain {
 	// served by an inbound port. Flows that go out are not: a block that is
 	// newly denied ends them.
 	for _, f := range families() {
-		add(refuse(matchFamily{f}, matchOriginal{}, matchSet{b.deny[f]}))
+		add(refuse(matchFamily{f}, matchOriginal{}, matchSet{set: b.deny[f]}))
 	}
 	add(refuse(matchDst{single(engineDNS())}))
 
@@ -156,7 +155,7 @@ func (b *builder) output() chain {
 		}
 		for _, f := range families() {
 			if s, ok := b.allow[f]; ok {
-				add(to(accept{}, matchFamily{f}, matchSet{s}))
+				add(to(accept{}, matchFamily{f}, matchSet{set: s}))
 			}
 		}
 		// Where names are looked at, nobody goes out but the guard: not around the
@@ -169,15 +168,13 @@ func (b *builder) output() chain {
 					continue
 				}
 				for _, f := range families() {
-					add(refuse(append([]match{matchFamily{f}}, append(around, matchSet{leaseSet(f)})...)...))
+					add(refuse(append([]match{matchFamily{f}}, append(around, matchSet{set: leaseSet(f)})...)...))
 				}
 			}
 		}
-		// Established only: what is merely related to a flow, an FTP helper's
-		// data connection for one, has to be allowed by itself.
-		add(to(accept{}, matchState{stateEstablished}))
+		add(b.goingOn()...)
 		for _, f := range families() {
-			add(to(accept{}, matchFamily{f}, matchSet{leaseSet(f)}))
+			add(to(accept{}, matchFamily{f}, matchSet{set: leaseSet(f)}))
 		}
 		if b.Observe {
 			for _, p := range []uint8{protoTCP, protoUDP} {
@@ -255,7 +252,7 @@ func (b *builder) input() chain {
 	if b.Sealed {
 		return c
 	}
-	add(to(accept{}, matchState{stateEstablished}))
+	add(b.repliesIn()...)
 	// Errors about packets of our flows: path MTU discovery needs them.
 	for _, typ := range []uint8{3, 11} {
 		add(to(accept{}, matchState{stateRelated}, matchProto{proto: protoICMP}, matchICMP{typ}))
@@ -263,9 +260,7 @@ func (b *builder) input() chain {
 	for _, typ := range []uint8{1, 2, 3} {
 		add(to(accept{}, matchState{stateRelated}, icmp6, matchICMP{typ}))
 	}
-	in := slices.Clone(b.Inbound)
-	slices.SortFunc(in, func(a, b Entry) int { return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port)) })
-	for _, e := range slices.Compact(in) {
+	for _, e := range b.inbound() {
 		ms := []match{matchState{stateNew}, matchProto{proto: e.Proto}, matchPort{e.Port}}
 		if e.Proto == protoTCP {
 			// Connection tracking picks up flows in their middle: a revoked one
@@ -314,10 +309,10 @@ func (b *builder) redirect() chain {
 			continue
 		}
 		if s, ok := b.allow[f]; ok {
-			add(to(leave{}, matchFamily{f}, matchSet{s}))
+			add(to(leave{}, matchFamily{f}, matchSet{set: s}))
 		}
 		for _, port := range sorted(b.Gated) {
-			add(to(redirect{gate[f]}, matchFamily{f}, matchProto{proto: protoTCP}, matchPort{port}, matchSet{leaseSet(f)}))
+			add(to(redirect{gate[f]}, matchFamily{f}, matchProto{proto: protoTCP}, matchPort{port}, matchSet{set: leaseSet(f)}))
 		}
 	}
 	return c

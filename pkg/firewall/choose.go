@@ -71,15 +71,19 @@ func choose(ctx context.Context, opts Options) (be backend, why string, clear fu
 }
 
 // Caveats says, in a sentence each, what the backend in use does less strictly
-// than p wants it: with nftables, nothing.
+// than p wants it: with nftables, nothing on most kernels.
 func (f *Firewall) Caveats(p Plan) []string {
 	if f.reduced != "" {
 		return reducedCaveats()
 	}
-	if _, ok := f.be.(*xt); !ok {
-		return nil
+	var out []string
+	if !f.Zones() {
+		out = append(out, "the kernel tracks the guard's connections together with the agent's, which can have DNS questions get lost by sending from every port (it lacks CONFIG_NF_CONNTRACK_ZONES, or xt_CT)")
 	}
-	out := []string{"a root shell of the container has NET_RAW, and could send past the packet filter; with NET_ADMIN it could change the rules until the next comparison"}
+	if _, ok := f.be.(*xt); !ok {
+		return out
+	}
+	out = append(out, "a root shell of the container has NET_RAW, and could send past the packet filter; with NET_ADMIN it could change the rules until the next comparison")
 	for _, s := range p.sets {
 		if s.kind == asked {
 			out = append(out, fmt.Sprintf("for %v after each question of the guard to the container engine's DNS, root may send %d datagrams a second to port 53 of any IPv4 address; and what the engine asks over IPv6 is refused", askedLife, askedRate))

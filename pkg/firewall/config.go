@@ -43,6 +43,10 @@ type Config struct {
 	// no group to spare. GuardGID must then be 0. Nothing implies it.
 	AnyGroup bool
 
+	// GuardZone has the flows that the guard begins tracked apart from all others, so
+	// that nothing the agent sends can be part of one. It needs Firewall.Zones.
+	GuardZone bool
+
 	// DNSPort4 and DNSPort6 are the ports on 127.0.0.1 and ::1 where the
 	// guard answers DNS: port 53 of any address is redirected there. 0 means
 	// that nothing listens in that family: port 53 is then refused.

@@ -54,23 +54,23 @@ type flow struct {
 	raw           attrs
 }
 
-// flows returns every entry. Both families are read at once, since the kernel
-// walks its whole table for each request, that of all namespaces together.
-func (c *conntrack) flows() ([]flow, error) {
+// each calls do with one entry after another, which are never all in memory. Both
+// families are read at once, since the kernel walks its whole table for each
+// request, that of all namespaces together.
+func (c *conntrack) each(do func(flow) error) error {
 	if noFlows() {
-		return nil, nil
+		return nil
 	}
-	msgs, err := exchange(c.conn, ctMessage(ctGet, netlink.Dump, unix.AF_UNSPEC, nil))
-	if err != nil {
-		return nil, fmt.Errorf("read conntrack: %w", err)
-	}
-	var out []flow
-	for _, m := range msgs {
+	err := stream(ctMessage(ctGet, netlink.Dump, unix.AF_UNSPEC, nil), func(m attrs) error {
 		if fl, ok := parseFlow(m); ok {
-			out = append(out, fl)
+			return do(fl)
 		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read conntrack: %w", err)
 	}
-	return out, nil
+	return nil
 }
 
 // noFlows says whether the kernel counts no entry in this namespace, as when a
@@ -83,17 +83,14 @@ func noFlows() bool {
 // forget deletes the entries that pick picks. One that can't be deleted keeps none
 // of the others: the first such error is returned.
 func (c *conntrack) forget(pick func(flow) bool) error {
-	fs, err := c.flows()
-	if err != nil {
-		return err
-	}
 	var failed error
-	for _, f := range fs {
+	err := c.each(func(f flow) error {
 		if pick(f) {
 			failed = cmp.Or(failed, c.delete(f))
 		}
-	}
-	return failed
+		return nil
+	})
+	return cmp.Or(err, failed)
 }
 
 // delete deletes an entry, which may be gone already.
@@ -176,18 +173,6 @@ func (f flow) internal() bool {
 		return true
 	}
 	return f.src.IsLoopback() && f.dst.Addr.IsLoopback() && f.replySrc.IsLoopback()
-}
-
-// destinations returns where the flows that have ports went, each once.
-func destinations(fs []flow) []Element {
-	var out []Element
-	for _, f := range fs {
-		if f.dst.Port != 0 && (f.dst.Proto == protoTCP || f.dst.Proto == protoUDP) {
-			out = append(out, f.dst)
-		}
-	}
-	slices.SortFunc(out, compareElements)
-	return slices.Compact(out)
 }
 
 func compareElements(a, b Element) int {

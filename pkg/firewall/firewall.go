@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Element is one destination: an address, an IP protocol number (6 or 17) and
@@ -62,13 +66,15 @@ func (o Options) logger() *slog.Logger {
 // hold a Plan. Calls come one at a time.
 type backend interface {
 	name() string
+	zones() bool                // it can hold plans with Config.GuardZone
 	portID() (uint32, error)    // the netlink port that changes come from
 	seal(sealed Plan) error     // closed, keeping a table that is closed already
 	apply(p, sealed Plan) error // p, in one step, leases kept; by way of sealed if it must be
 	lease(ls []Lease) error     // adds or extends, all or none of each thousand
-	unlease(es []Element) error // removes; absent ones are fine
+	unlease(es []Element) error // removes, and from what kept returns too; absent ones are fine
 	unleaseAll() error          // removes every one, also without a table
 	leases() ([]Lease, error)   // what is leased now
+	kept() ([]Lease, error)     // what has answered while it was, with what is left of liveFor
 	verify(p Plan) error        // nil if the kernel holds just p
 	close() error
 }
@@ -122,6 +128,9 @@ func (f *Firewall) Why() string { return f.why }
 // Reduced says, in a few words for people, why plans must have Config.Reduced; ""
 // if they must not.
 func (f *Firewall) Reduced() string { return f.reduced }
+
+// Zones says whether plans may have Config.GuardZone.
+func (f *Firewall) Zones() bool { return f.reduced == "" && f.be.zones() }
 
 // Seal refuses everything but loopback. A table that an earlier process left
 // is kept if its chains drop by default: it is at least as closed as the plan
@@ -185,17 +194,64 @@ func (f *Firewall) Lease(ctx context.Context, leases []Lease) error {
 	return f.rules.leaseSoon(ctx, leases)
 }
 
-// Revoke ends the leases of elements, and the flows to them, of both
-// directions. Elements that aren't leased lose their flows all the same. It closes
-// as much as it can: the error tells the first thing that failed in each step.
+// Revoke ends the leases of elements, and what is under way to them: no packet of
+// theirs passes any more, in no direction.
 func (f *Firewall) Revoke(ctx context.Context, elements []Element) error {
-	set, err := f.unlease(ctx, elements)
-	if len(set) == 0 || f.ct == nil {
-		return err
+	gone := make(map[Element]bool, len(elements))
+	for _, e := range elements {
+		e, err := e.clean()
+		if err != nil {
+			return err
+		}
+		gone[e] = true
 	}
-	return errors.Join(err, f.flows.do(ctx, func() error {
-		return explain("revoke", f.ct.forget(func(fl flow) bool { return set[fl.dst] }))
-	}))
+	if len(gone) == 0 {
+		return nil
+	}
+	return f.Retain(ctx, slices.Collect(maps.Keys(gone)), func(e Element) bool { return !gone[e] })
+}
+
+// Retain is Revoke of all elements but those that wanted wants. Those that it surely
+// doesn't are taken out first, before there is a look at all others.
+func (f *Firewall) Retain(ctx context.Context, surplus []Element, wanted func(Element) bool) error {
+	return f.rules.do(ctx, func() error {
+		if len(surplus) > 0 {
+			if err := f.be.unlease(surplus); err != nil && !errors.Is(err, unix.ENOENT) { // sealed
+				return explain("revoke", err)
+			}
+		}
+		return explain("revoke", f.retain(wanted))
+	})
+}
+
+// retainTries is how often retain looks. A packet that is judged while its address
+// is taken out may put it back, for an instant once and again.
+const retainTries = 100
+
+func (f *Firewall) retain(wanted func(Element) bool) error {
+	for range retainTries {
+		leased, err := f.be.leases()
+		if err != nil {
+			return err
+		}
+		kept, err := f.be.kept()
+		if err != nil {
+			return err
+		}
+		surplus := map[Element]bool{}
+		for _, l := range append(leased, kept...) {
+			if !wanted(l.Element) {
+				surplus[l.Element] = true
+			}
+		}
+		if len(surplus) == 0 {
+			return nil
+		}
+		if err := f.be.unlease(slices.Collect(maps.Keys(surplus))); err != nil {
+			return err
+		}
+	}
+	return errors.New("something puts addresses back")
 }
 
 // Leased returns what the kernel holds as leased, with the time that is left
@@ -212,8 +268,8 @@ func (f *Firewall) Leased(ctx context.Context) ([]Lease, error) {
 	return out, nil
 }
 
-// RevokeAll ends every lease that the kernel holds, those of an earlier process
-// too, which Seal and Apply keep. Flows are left alone.
+// RevokeAll is Revoke of every element, those that an earlier process leased too,
+// which Seal and Apply keep.
 func (f *Firewall) RevokeAll(ctx context.Context) error {
 	return f.rules.do(ctx, f.be.unleaseAll)
 }
@@ -229,17 +285,25 @@ func (f *Firewall) FlushConntrack(ctx context.Context) error {
 	})
 }
 
-// Flows returns the destinations of the TCP and UDP flows that the kernel now
-// tracks, as their first packet named them, each once, sorted.
-func (f *Firewall) Flows(ctx context.Context) ([]Element, error) {
-	if f.ct == nil {
+// Use is an element that packets pass to and fro, leased still or no longer.
+type Use struct {
+	Element
+	Idle time.Duration // since it last answered
+}
+
+// InUse returns what has answered while it was leased, and was not revoked since, in
+// the last day.
+func (f *Firewall) InUse(ctx context.Context) ([]Use, error) {
+	if f.reduced != "" {
 		return f.guardFlows(ctx)
 	}
-	var out []Element
-	err := f.flows.do(ctx, func() error {
-		fs, err := f.ct.flows()
-		out = destinations(fs)
-		return explain("list flows", err)
+	var out []Use
+	err := f.rules.do(ctx, func() error {
+		kept, err := f.be.kept()
+		for _, l := range kept {
+			out = append(out, Use{l.Element, max(liveFor-l.TTL, 0)})
+		}
+		return explain("list what is in use", err)
 	})
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/google/nftables"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,7 +18,9 @@ const chunk = 1000
 // goes through one socket, so that the kernel can bind the table to it.
 type nft struct {
 	conn  *nftables.Conn
+	sock  *netlink.Conn // of conn, for what its library can't say
 	read  *nftReader
+	zoned bool                // the kernel has zones
 	flags nftables.TableFlags // of the table, if we create it
 	log   *slog.Logger
 }
@@ -25,11 +28,15 @@ type nft struct {
 // openNFT connects, and asks the kernel to hold and drop what a plan needs in
 // one transaction that changes nothing.
 func openNFT(owner bool, log *slog.Logger) (*nft, error) {
-	conn, err := nftables.New(nftables.AsLasting())
+	n := &nft{log: log}
+	conn, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
+		n.sock = c
+		return nil
+	}))
 	if err != nil {
 		return nil, explain("open netfilter socket", err)
 	}
-	n := &nft{conn: conn, log: log}
+	n.conn = conn
 	if n.read, err = openReader(); err != nil {
 		n.close()
 		return nil, explain("open netfilter socket", err)
@@ -39,6 +46,7 @@ func openNFT(owner bool, log *slog.Logger) (*nft, error) {
 		// is before the kernel ends the other processes of our pid namespace.
 		n.flags = nftables.TableFlagOwner | nftables.TableFlagPersist
 		if err := n.probe(); err == nil {
+			n.zoned = n.probeZone()
 			return n, nil
 		} else if !errors.Is(err, ErrUnsupported) && !errors.Is(err, unix.EINVAL) {
 			n.close()
@@ -51,6 +59,7 @@ func openNFT(owner bool, log *slog.Logger) (*nft, error) {
 		n.close()
 		return nil, err
 	}
+	n.zoned = n.probeZone()
 	return n, nil
 }
 
@@ -61,10 +70,11 @@ func (n *nft) probe() error {
 	sets := map[string]set{
 		"s": {name: "s", family: ipv6, kind: static},
 		"m": {name: "m", family: ipv4, kind: meter},
+		"l": {name: "l", family: ipv6, kind: living},
 	}
 	n.conn.AddTable(t)
 	c := n.conn.AddChain(&nftables.Chain{Name: "probe", Table: t})
-	for _, name := range []string{"m", "s"} {
+	for _, name := range []string{"l", "m", "s"} {
 		ns, err := nftSet(t, sets[name])
 		if err == nil {
 			err = n.conn.AddSet(ns, nil)
@@ -74,8 +84,8 @@ func (n *nft) probe() error {
 		}
 	}
 	for _, r := range []rule{
-		to(count{}, matchDst{single(engineDNS())}, matchUID{uid: 1}, matchGID{gid: 1}, matchForeign{}, matchRouted{}, matchState{stateNew}, matchSet{"s"}),
-		to(log{1, "m", true, logPrefix}), to(reset{}, matchProto{proto: protoTCP}), to(prohibit{}),
+		to(count{}, matchDst{single(engineDNS())}, matchUID{uid: 1}, matchGID{gid: 1}, matchForeign{}, matchRouted{}, matchState{stateNew}, matchSet{set: "s"}),
+		to(keep{"l"}, matchReply{}), to(log{1, "m", true, logPrefix}), to(reset{}, matchProto{proto: protoTCP}), to(prohibit{}),
 	} {
 		es, err := compile(r, sets)
 		if err != nil {
@@ -92,6 +102,8 @@ func (n *nft) probe() error {
 }
 
 func (n *nft) name() string { return "nftables" }
+
+func (n *nft) zones() bool { return n.zoned }
 
 func (n *nft) close() error {
 	err := n.conn.CloseLasting()

@@ -193,8 +193,14 @@ func (n *nft) swap(live *liveTable, p Plan) error {
 	for _, c := range p.chains {
 		chains[c.name] = true
 	}
+	same, zones, err := zoneChains(live, p)
+	if err != nil {
+		return err
+	}
 	for _, name := range slices.Sorted(maps.Keys(live.chains)) {
-		n.conn.FlushChain(&nftables.Chain{Name: name, Table: t})
+		if !same[name] {
+			n.conn.FlushChain(&nftables.Chain{Name: name, Table: t})
+		}
 	}
 	if err := n.addChains(t, p); err != nil {
 		return err
@@ -209,7 +215,15 @@ func (n *nft) swap(live *liveTable, p Plan) error {
 			n.conn.DelSet(&nftables.Set{Name: name, Table: t})
 		}
 	}
-	return explain("apply", n.conn.Flush())
+	if err := n.conn.Flush(); err != nil {
+		return explain("apply", err)
+	}
+	for _, c := range zones {
+		if err := n.addZone(t, c); err != nil {
+			return explain("apply", err)
+		}
+	}
+	return nil
 }
 
 func (n *nft) addSet(t *nftables.Table, s set, boxes []box) error {
@@ -233,6 +247,9 @@ func (n *nft) addChains(t *nftables.Table, p Plan) error {
 	sets := setsOf(p)
 	for _, c := range p.chains {
 		for _, r := range c.rules {
+			if setsZone(r) { // see swap
+				continue
+			}
 			es, err := compile(r, sets)
 			if err != nil {
 				return fmt.Errorf("chain %s: %w", c.name, err)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/nftables"
@@ -123,6 +124,11 @@ func canonical(raw []byte) string {
 		if err != nil {
 			return string(raw)
 		}
+		if m.string(unix.NFTA_EXPR_NAME) == "ct" {
+			if ct, err := parseAttrs(m[unix.NFTA_EXPR_DATA]); err != nil || marksOtherwise(ct) {
+				return string(raw)
+			}
+		}
 		e := knownExpr(m)
 		if e == nil || expr.Unmarshal(byte(nftables.TableFamilyINet), m[unix.NFTA_EXPR_DATA], e) != nil {
 			return string(raw)
@@ -229,6 +235,7 @@ func setText(flags, keyType, keyLen uint32, timeoutMs uint64, size uint32) liveS
 func (r *nftReader) elements(table, name string) (map[string]nftables.SetElement, error) {
 	out := make(map[string]nftables.SetElement)
 	err := r.eachElement(table, name, func(e nftables.SetElement) error {
+		e.Key, e.KeyEnd = slices.Clone(e.Key), slices.Clone(e.KeyEnd)
 		out[elementID(e)] = e
 		return nil
 	})
@@ -236,24 +243,21 @@ func (r *nftReader) elements(table, name string) (map[string]nftables.SetElement
 }
 
 // eachElement calls do with each of what a set holds. There may be more than a
-// hundred thousand, so nothing is made of one but what do makes of it.
+// hundred thousand, so nothing is made of one but what do makes of it, and what it
+// gets is only good until it returns.
 func (r *nftReader) eachElement(table, name string, do func(nftables.SetElement) error) error {
-	msgs, err := r.get(unix.NFT_MSG_GETSETELEM, netlink.Dump,
-		append(attr(unix.NFTA_SET_ELEM_LIST_TABLE, table), attr(unix.NFTA_SET_ELEM_LIST_SET, name)...))
-	if err != nil {
-		return fmt.Errorf("read set %s: %w", name, err)
-	}
-	for _, m := range msgs {
-		err := eachAttr(m[unix.NFTA_SET_ELEM_LIST_ELEMENTS], func(_ uint16, raw []byte) error {
+	err := stream(nftMessage(unix.NFT_MSG_GETSETELEM, netlink.Dump,
+		append(attr(unix.NFTA_SET_ELEM_LIST_TABLE, table), attr(unix.NFTA_SET_ELEM_LIST_SET, name)...)), func(m attrs) error {
+		return eachAttr(m[unix.NFTA_SET_ELEM_LIST_ELEMENTS], func(_ uint16, raw []byte) error {
 			e, err := parseElement(raw)
 			if err != nil {
 				return err
 			}
 			return do(e)
 		})
-		if err != nil {
-			return fmt.Errorf("read set %s: %w", name, err)
-		}
+	})
+	if err != nil {
+		return fmt.Errorf("read set %s: %w", name, err)
 	}
 	return nil
 }
@@ -286,8 +290,12 @@ func elementID(e nftables.SetElement) string { return string(e.Key) + string(e.K
 
 // get sends one request about tables of family inet and returns the answers.
 func (r *nftReader) get(typ int, flags netlink.HeaderFlags, data []byte) ([]attrs, error) {
-	return exchange(r.conn, netlink.Message{
+	return exchange(r.conn, nftMessage(typ, flags, data))
+}
+
+func nftMessage(typ int, flags netlink.HeaderFlags, data []byte) netlink.Message {
+	return netlink.Message{
 		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | typ), Flags: netlink.Request | flags},
 		Data:   append([]byte{byte(nftables.TableFamilyINet), unix.NFNETLINK_V0, 0, 0}, data...),
-	})
+	}
 }

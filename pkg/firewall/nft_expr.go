@@ -112,21 +112,13 @@ func compileMatch(m match, sets map[string]set) ([]expr.Any, error) {
 			&expr.Cmp{Op: notEqual, Register: reg0, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
 		}, nil
 	case matchSYN:
-		return []expr.Any{
-			&expr.Payload{DestRegister: reg0, Base: expr.PayloadBaseTransportHeader, Offset: 13, Len: 1},
-			&expr.Bitwise{SourceRegister: reg0, DestRegister: reg0, Len: 1, Mask: []byte{tcpFIN | tcpSYN | tcpRST | tcpACK}, Xor: []byte{0}},
-			&expr.Cmp{Op: equal, Register: reg0, Data: []byte{tcpSYN}},
-		}, nil
+		return tcpFlags(tcpFIN|tcpSYN|tcpRST|tcpACK, tcpSYN), nil
 	case matchReset:
-		op := equal
+		flags := tcpFlags(tcpRST, tcpRST)
 		if m.not {
-			op = notEqual
+			flags[len(flags)-1] = &expr.Cmp{Op: notEqual, Register: reg0, Data: []byte{tcpRST}}
 		}
-		return []expr.Any{
-			&expr.Payload{DestRegister: reg0, Base: expr.PayloadBaseTransportHeader, Offset: 13, Len: 1},
-			&expr.Bitwise{SourceRegister: reg0, DestRegister: reg0, Len: 1, Mask: []byte{tcpRST}, Xor: []byte{0}},
-			&expr.Cmp{Op: op, Register: reg0, Data: []byte{tcpRST}},
-		}, nil
+		return flags, nil
 	case matchSrcPort:
 		return field(expr.PayloadBaseTransportHeader, 0, binaryutil.BigEndian.PutUint16(m.port)), nil
 	case matchAnswer:
@@ -148,6 +140,11 @@ func compileMatch(m match, sets map[string]set) ([]expr.Any, error) {
 			&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg0},
 			&expr.Cmp{Op: equal, Register: reg0, Data: []byte{expr.CtDirOriginal}},
 		}, nil
+	case matchReply:
+		return []expr.Any{
+			&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg0},
+			&expr.Cmp{Op: equal, Register: reg0, Data: []byte{expr.CtDirReply}},
+		}, nil
 	case matchDNAT:
 		return ctBits(expr.CtKeySTATUS, ipsDstNAT), nil
 	case matchSet:
@@ -155,7 +152,11 @@ func compileMatch(m match, sets map[string]set) ([]expr.Any, error) {
 		if !ok {
 			return nil, fmt.Errorf("no set %q", m.set)
 		}
-		return append(loadKey(s.family, true), &expr.Lookup{SourceRegister: reg0, SetName: m.set}), nil
+		load := loadKey
+		if m.from {
+			load = loadSourceKey
+		}
+		return append(load(s.family, true), &expr.Lookup{SourceRegister: reg0, SetName: m.set}), nil
 	case matchCalm:
 		return []expr.Any{destinationPort(), &expr.Lookup{SourceRegister: reg0, SetName: m.set, Invert: true}}, nil
 	case matchQuery:
@@ -190,6 +191,20 @@ func compileVerdict(v verdict, sets map[string]set) ([]expr.Any, error) {
 		return []expr.Any{queryID(), &expr.Dynset{SrcRegKey: reg0, SetName: v.set, Operation: unix.NFT_DYNSET_OP_UPDATE}}, nil
 	case alarm:
 		return []expr.Any{destinationPort(), &expr.Dynset{SrcRegKey: reg0, SetName: v.set, Operation: unix.NFT_DYNSET_OP_UPDATE}}, nil
+	case zone: // the library leaves the direction out: see nft_zone.go
+		return []expr.Any{
+			&expr.Immediate{Register: reg0, Data: binaryutil.NativeEndian.PutUint16(v.id)},
+			&expr.Ct{Key: expr.CtKeyZONE, Register: reg0, SourceRegister: true},
+		}, nil
+	case keep:
+		s, ok := sets[v.set]
+		if !ok {
+			return nil, fmt.Errorf("no set %q", v.set)
+		}
+		// The kernel goes on to the next rule if the set is full.
+		return append(loadSourceKey(s.family, true),
+			&expr.Dynset{SrcRegKey: reg0, SetName: v.set, Operation: unix.NFT_DYNSET_OP_UPDATE},
+			&expr.Verdict{Kind: expr.VerdictAccept}), nil
 	case log:
 		s, ok := sets[v.set]
 		if !ok {
@@ -270,12 +285,25 @@ func destination(p netip.Prefix) []expr.Any {
 
 // source compares the source address, family included, with a.
 func source(a netip.Addr) []expr.Any {
-	load := &expr.Payload{DestRegister: reg0, Base: expr.PayloadBaseNetworkHeader, Offset: 12, Len: 4}
-	if a.Is6() {
-		load.Offset, load.Len = 8, 16
-	}
 	return append(meta(expr.MetaKeyNFPROTO, equal, []byte{nfproto(familyOf(a))}),
-		load, &expr.Cmp{Op: equal, Register: reg0, Data: a.AsSlice()})
+		loadSource(familyOf(a)), &expr.Cmp{Op: equal, Register: reg0, Data: a.AsSlice()})
+}
+
+// tcpFlags compares those of the flags of a segment that are in mask.
+func tcpFlags(mask, want byte) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: reg0, Base: expr.PayloadBaseTransportHeader, Offset: 13, Len: 1},
+		&expr.Bitwise{SourceRegister: reg0, DestRegister: reg0, Len: 1, Mask: []byte{mask}, Xor: []byte{0}},
+		&expr.Cmp{Op: equal, Register: reg0, Data: []byte{want}},
+	}
+}
+
+func loadSource(f family) *expr.Payload {
+	p := &expr.Payload{DestRegister: reg0, Base: expr.PayloadBaseNetworkHeader, Offset: 12, Len: 4}
+	if f == ipv6 {
+		p.Offset, p.Len = 8, 16
+	}
+	return p
 }
 
 func loadDestination(f family) *expr.Payload {
@@ -289,11 +317,17 @@ func loadDestination(f family) *expr.Payload {
 // loadKey puts the key of a set into the registers from reg0 on: destination,
 // protocol, and port, or 0 if the protocol has none.
 func loadKey(f family, ports bool) []expr.Any {
-	dst := loadDestination(f)
-	next := dst.Len / 4
-	out := []expr.Any{dst, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: word(next)}}
+	return loadEnd(loadDestination(f), 2, ports)
+}
+
+// loadSourceKey is loadKey of where the packet comes from.
+func loadSourceKey(f family, ports bool) []expr.Any { return loadEnd(loadSource(f), 0, ports) }
+
+func loadEnd(addr *expr.Payload, portAt uint32, ports bool) []expr.Any {
+	next := addr.Len / 4
+	out := []expr.Any{addr, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: word(next)}}
 	if ports {
-		return append(out, &expr.Payload{DestRegister: word(next + 1), Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2})
+		return append(out, &expr.Payload{DestRegister: word(next + 1), Base: expr.PayloadBaseTransportHeader, Offset: portAt, Len: 2})
 	}
 	return append(out, &expr.Immediate{Register: word(next + 1), Data: make([]byte, 4)})
 }

@@ -1,10 +1,10 @@
 package firewall
 
 import (
-	"cmp"
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
@@ -43,32 +43,43 @@ func (n *nft) lease(ls []Lease) error {
 	return nil
 }
 
-// unlease implements backend. An element may expire at any time, so each goes
-// in a transaction of its own if they don't go together.
+// unlease implements backend, in one transaction for each thousand elements.
 func (n *nft) unlease(es []Element) error {
-	var failed error // the first, which keeps none of the others
-	for c := range slices.Chunk(es, chunk) {
-		if n.deleteLeases(c) == nil {
-			continue
+	for c := range slices.Chunk(es, chunk/2) {
+		// An element may expire at any time, and to delete one that isn't there
+		// fails them all: so each is added first, which is no error for one that is.
+		err := n.deleteLeases(c, true)
+		if errors.Is(err, unix.ENFILE) { // there is no room to add one
+			err = n.deleteLeases(c, false)
 		}
-		for _, e := range c {
-			if err := n.deleteLeases([]Element{e}); err != nil && !errors.Is(err, unix.ENOENT) {
-				failed = cmp.Or(failed, err)
-			}
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
 		}
 	}
-	return explain("revoke", failed)
+	return nil
 }
 
-func (n *nft) deleteLeases(es []Element) error {
+func (n *nft) deleteLeases(es []Element, add bool) error {
+	by := map[family][]nftables.SetElement{}
 	for _, e := range es {
-		f := familyOf(e.Addr)
-		ns, err := nftSet(n.handle(), set{name: leaseSet(f), family: f, kind: leased})
-		if err != nil {
-			return err
+		ttl := time.Duration(0)
+		if add {
+			ttl = time.Second
 		}
-		if err := n.conn.SetDeleteElements(ns, []nftables.SetElement{leaseElement(e, 0)}); err != nil {
-			return err
+		by[familyOf(e.Addr)] = append(by[familyOf(e.Addr)], leaseElement(e, ttl))
+	}
+	for f, es := range by {
+		for _, s := range []set{{name: leaseSet(f), family: f, kind: leased}, {name: keptSet(f), family: f, kind: living}} {
+			ns, err := nftSet(n.handle(), s)
+			if err != nil {
+				return err
+			}
+			if add {
+				err = n.conn.SetAddElements(ns, es)
+			}
+			if err := errors.Join(err, n.conn.SetDeleteElements(ns, es)); err != nil {
+				return err
+			}
 		}
 	}
 	return n.conn.Flush()
@@ -81,18 +92,25 @@ func (n *nft) unleaseAll() error {
 		return explain("revoke all", err)
 	}
 	for _, f := range families() {
-		if _, ok := live.sets[leaseSet(f)]; ok {
-			n.conn.FlushSet(&nftables.Set{Name: leaseSet(f), Table: n.handle()})
+		for _, name := range []string{leaseSet(f), keptSet(f)} {
+			if _, ok := live.sets[name]; ok {
+				n.conn.FlushSet(&nftables.Set{Name: name, Table: n.handle()})
+			}
 		}
 	}
 	return explain("revoke all", n.conn.Flush())
 }
 
 // leases implements backend.
-func (n *nft) leases() ([]Lease, error) {
+func (n *nft) leases() ([]Lease, error) { return n.timed(leaseSet) }
+
+// kept implements backend.
+func (n *nft) kept() ([]Lease, error) { return n.timed(keptSet) }
+
+func (n *nft) timed(set func(family) string) ([]Lease, error) {
 	var out []Lease
 	for _, f := range families() {
-		err := n.read.eachElement(tableName, leaseSet(f), func(e nftables.SetElement) error {
+		err := n.read.eachElement(tableName, set(f), func(e nftables.SetElement) error {
 			l, err := leaseOfKey(e.Key)
 			out = append(out, Lease{l, e.Expires})
 			return err

@@ -33,6 +33,8 @@ func nftSet(t *nftables.Table, s set) (*nftables.Set, error) {
 		out.Interval = true
 	case leased:
 		out.HasTimeout, out.Size = true, maxLeases
+	case living:
+		out.Dynamic, out.HasTimeout, out.Timeout, out.Size = true, true, liveFor, maxLive
 	case meter:
 		out.Dynamic, out.HasTimeout, out.Timeout, out.Size = true, true, meterLife, maxMeter
 	}

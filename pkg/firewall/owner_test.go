@@ -130,8 +130,9 @@ func TestKernelGuardGroup(t *testing.T) {
 			}
 			refused(t, "tcp", at(far6, 443), who) // where there is no gate
 			port := abandonedFlow(t, at(far4, 443))
-			if err := from(port, at(far4, 443), who); err == nil {
-				t.Errorf("as %d, went on in a flow of the guard's", who)
+			got := askFrom(t, "tcp", port, at(far4, 443), who, "hello from before")
+			if f.Zones() && got != "gate hello from before" || !f.Zones() && strings.Contains(got, "hello") {
+				t.Errorf("as %d, from the port of a flow of the guard's: %s", who, got)
 			}
 		}
 		l.settle()

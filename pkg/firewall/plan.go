@@ -36,6 +36,7 @@ type setKind uint8
 const (
 	static  setKind = iota // boxes, and no others
 	leased                 // single elements that expire
+	living                 // filled by the kernel, with leased elements that have answered
 	meter                  // filled by the kernel, to limit what is logged
 	asked                  // filled by the kernel, with identifiers of DNS queries
 	guessed                // filled by the kernel, with port 53 while none of them may be repeated
@@ -43,6 +44,10 @@ const (
 
 const (
 	maxLeases = 1 << 16 // per family
+
+	maxLive = maxLeases      // per family
+	liveFor = 24 * time.Hour // after the last answer
+
 	maxMeter  = 1 << 12 // destinations whose drops are counted apart, per family
 	meterLife = 10 * time.Second
 
@@ -104,7 +109,7 @@ func NewPlan(c Config) (Plan, error) {
 			continue
 		}
 		b.addStatic(b.allow, "allow", f, allow)
-		p.sets = append(p.sets, set{name: leaseSet(f), family: f, kind: leased})
+		p.sets = append(p.sets, set{name: leaseSet(f), family: f, kind: leased}, set{name: keptSet(f), family: f, kind: living})
 	}
 	b.addRefuse()
 	if c.Observe && !c.Sealed {
@@ -114,6 +119,9 @@ func NewPlan(c Config) (Plan, error) {
 		chain{name: "forward", hook: "forward", closed: true}, b.postrouting())
 	if !c.Sealed {
 		p.chains = append(p.chains, b.redirect())
+	}
+	if c.GuardZone && !c.Sealed {
+		p.chains = append(p.chains, b.zone())
 	}
 	return p, nil
 }
@@ -160,6 +168,7 @@ const askedSet = "asked"
 const guessedSet = "guessed"
 
 func leaseSet(f family) string { return fmt.Sprintf("lease%d", f) }
+func keptSet(f family) string  { return fmt.Sprintf("live%d", f) }
 func meterSet(f family) string { return fmt.Sprintf("drops%d", f) }
 
 // String returns the plan as text, in a language close to that of nft(8).
@@ -179,6 +188,8 @@ func (p Plan) String() string {
 			}
 		case leased:
 			fmt.Fprintf(&b, "\t\tflags timeout; size %d\n", maxLeases)
+		case living:
+			fmt.Fprintf(&b, "\t\tflags dynamic,timeout; timeout %v; size %d\n", liveFor, maxLive)
 		case meter:
 			fmt.Fprintf(&b, "\t\tflags dynamic,timeout; timeout %v; size %d\n", meterLife, maxMeter)
 		case asked:

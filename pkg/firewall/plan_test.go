@@ -40,6 +40,7 @@ func TestPlanGolden(t *testing.T) {
 		"gated":  func(c *Config) { c.GatePort4, c.GatePort6, c.Gated = 41080, 41081, []uint16{443, 80, 443} },
 		"nogate": func(c *Config) { c.GatePort4, c.Gated = 41080, []uint16{443} }, // no IPv6 listener
 		"nolog":  func(c *Config) { c.DropGroup = 0 },
+		"zoned":  func(c *Config) { c.GuardZone = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := typical

@@ -104,12 +104,16 @@ type (
 	matchRouted   struct{}              // IPv6, with a routing header
 	matchState    struct{ state ctState }
 	matchOriginal struct{}                    // in the direction of the flow's first packet
+	matchReply    struct{}                    // in the other direction
 	matchAnswer   struct{ to netip.AddrPort } // in the other one, of a flow whose first packet went there, before any NAT
 	matchHeld     struct{}                    // sent by a process that still has the socket open; see its translations
 	matchDNAT     struct{}                    // redirected by a NAT rule
-	matchSet      struct{ set string }        // destination address, protocol and port
-	matchQuery    struct{ set string }        // identifier of a DNS query; after matchProto
-	matchCalm     struct{ set string }        // destination port that set does not have; after matchProto
+	matchSet      struct {
+		set  string // of addresses, protocols and ports
+		from bool   // where the packet comes from, and not where it goes
+	}
+	matchQuery struct{ set string } // identifier of a DNS query; after matchProto
+	matchCalm  struct{ set string } // destination port that set does not have; after matchProto
 )
 
 func (m matchFamily) String() string { return fmt.Sprintf("meta nfproto ipv%d", m.family) }
@@ -165,6 +169,7 @@ func (m matchSrcPort) String() string  { return fmt.Sprintf("th sport %d", m.por
 func (m matchRouted) String() string   { return "exthdr rt exists" }
 func (m matchState) String() string    { return "ct state " + m.state.String() }
 func (m matchOriginal) String() string { return "ct direction original" }
+func (m matchReply) String() string    { return "ct direction reply" }
 func (m matchAnswer) String() string {
 	return fmt.Sprintf("ct direction reply ct original %s daddr %s ct original proto-dst %d", familyOf(m.to.Addr()).header(), m.to.Addr(), m.to.Port())
 }
@@ -172,7 +177,12 @@ func (m matchHeld) String() string  { return "meta skuid exists" }
 func (m matchDNAT) String() string  { return "ct status dnat" }
 func (m matchQuery) String() string { return "@th,64,16 @" + m.set }
 func (m matchCalm) String() string  { return "th dport != @" + m.set }
-func (m matchSet) String() string   { return "daddr . l4proto . dport @" + m.set }
+func (m matchSet) String() string {
+	if m.from {
+		return "saddr . l4proto . sport @" + m.set
+	}
+	return "daddr . l4proto . dport @" + m.set
+}
 
 // ctState is what connection tracking thinks of a packet.
 type ctState uint8
@@ -203,6 +213,8 @@ type (
 	redirect struct{ port uint16 }
 	remember struct{ set string } // the identifier of a DNS query; and go on
 	alarm    struct{ set string } // the destination port; and go on
+	zone     struct{ id uint16 }  // of the flow that the packet begins; and go on
+	keep     struct{ set string } // where the packet comes from; accept it if it has room there
 	log      struct {             // to NFLOG, limited per element of set and in total
 		group uint16
 		set   string
@@ -222,6 +234,10 @@ func (noPort) String() string     { return "reject with icmpx port-unreachable" 
 func (v redirect) String() string { return fmt.Sprintf("redirect to :%d", v.port) }
 func (v remember) String() string { return fmt.Sprintf("update @%s { @th,64,16 }", v.set) }
 func (v alarm) String() string    { return fmt.Sprintf("update @%s { th dport }", v.set) }
+func (v zone) String() string     { return fmt.Sprintf("ct original zone set %d", v.id) }
+func (v keep) String() string {
+	return fmt.Sprintf("update @%s { saddr . l4proto . sport } accept", v.set)
+}
 func (v log) String() string {
 	port := "0"
 	if v.ports {

@@ -22,6 +22,7 @@ type xt struct {
 	log    *slog.Logger
 	mark   xtMark
 	room   map[family]int // of leases that surely fit; see reserve
+	zoned  bool           // the kernel has zones
 }
 
 // xtFamilies is the order in which families get their rules.
@@ -60,6 +61,7 @@ func openXT(ctx context.Context, only xtVariant, opts Options, log *slog.Logger)
 			if i > 0 {
 				why = fmt.Sprintf("the other variant can't be used: %v", errors.Join(errs...))
 			}
+			x.zoned = x.probeZone(ctx)
 			return x, fmt.Sprintf("iptables %s (%s): %s", t.version, t.variant, why), nil
 		}
 		errs = append(errs, fmt.Errorf("iptables-%s: %w", t.variant, err))
@@ -106,6 +108,8 @@ func preferred(ctx context.Context, tools []xtTools) ([]xtTools, string) {
 }
 
 func (x *xt) name() string { return "xtables-" + string(x.tools.variant) }
+
+func (x *xt) zones() bool { return x.zoned }
 
 func (x *xt) close() error { return x.sets.close() }
 

@@ -1,7 +1,6 @@
 package firewall
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -11,6 +10,10 @@ import (
 
 func leaseIPSet(f family) ipset {
 	return set{name: leaseSet(f), family: f, kind: leased}.ipsets()[0].ipset
+}
+
+func keptIPSet(f family) ipset {
+	return set{name: keptSet(f), family: f, kind: living}.ipsets()[0].ipset
 }
 
 func (e Element) box() box { return box{single(e.Addr), e.Proto, e.Port} }
@@ -68,37 +71,45 @@ func (x *xt) reserve(f family, entries []ipsetEntry) error {
 	return nil
 }
 
-// unlease implements backend.
+// unlease implements backend. Leases go first: what is not leased is not newly kept.
 func (x *xt) unlease(es []Element) error {
 	by := map[family][]ipsetEntry{}
 	for _, e := range es {
 		f := familyOf(e.Addr)
 		by[f] = append(by[f], ipsetEntry{box: e.box()})
 	}
-	var failed error
-	for f, entries := range by {
-		if err := x.sets.del(leaseIPSet(f), entries); err != nil && !errors.Is(err, unix.ENOENT) {
-			failed = cmp.Or(failed, err)
+	for _, set := range []func(family) ipset{leaseIPSet, keptIPSet} {
+		for f, entries := range by {
+			if err := x.sets.del(set(f), entries); err != nil && !errors.Is(err, unix.ENOENT) {
+				return err
+			}
 		}
 	}
-	return explain("revoke", failed)
+	return nil
 }
 
 // unleaseAll implements backend.
 func (x *xt) unleaseAll() error {
-	for _, f := range families() {
-		if err := x.sets.flush(leaseIPSet(f).name); err != nil && !errors.Is(err, unix.ENOENT) {
-			return explain("revoke all", err)
+	for _, set := range []func(family) ipset{leaseIPSet, keptIPSet} {
+		for _, f := range families() {
+			if err := x.sets.flush(set(f).name); err != nil && !errors.Is(err, unix.ENOENT) {
+				return explain("revoke all", err)
+			}
 		}
 	}
 	return nil
 }
 
 // leases implements backend.
-func (x *xt) leases() ([]Lease, error) {
+func (x *xt) leases() ([]Lease, error) { return x.timed(leaseIPSet) }
+
+// kept implements backend.
+func (x *xt) kept() ([]Lease, error) { return x.timed(keptIPSet) }
+
+func (x *xt) timed(set func(family) ipset) ([]Lease, error) {
 	var out []Lease
 	for _, f := range families() {
-		live, err := x.sets.dump(leaseIPSet(f).name)
+		live, err := x.sets.dump(set(f).name)
 		if err != nil {
 			return nil, err
 		}

@@ -113,10 +113,12 @@ func (r *xtRenderer) match(d xtDraft, m match, v verdict) ([]xtDraft, error) {
 		return one("-m", "conntrack", "--ctstate", strings.ToUpper(m.state.String()))
 	case matchOriginal:
 		return one("-m", "conntrack", "--ctdir", "ORIGINAL")
+	case matchReply:
+		return one("-m", "conntrack", "--ctdir", "REPLY")
 	case matchDNAT:
 		return one("-m", "conntrack", "--ctstate", "DNAT")
 	case matchSet:
-		return r.inSet(d, m.set)
+		return r.inSet(d, m)
 	case matchQuery:
 		return r.asked(d, v)
 	case matchCalm: // without identifiers, none is known to be wrong
@@ -155,19 +157,22 @@ func (r *xtRenderer) held(d xtDraft) []xtDraft {
 }
 
 // inSet asks for any of the ipsets that together are the plan's set.
-func (r *xtRenderer) inSet(d xtDraft, name string) ([]xtDraft, error) {
-	s, ok := r.sets[name]
+func (r *xtRenderer) inSet(d xtDraft, m matchSet) ([]xtDraft, error) {
+	s, ok := r.sets[m.set]
 	if !ok {
-		return nil, fmt.Errorf("no set %q", name)
+		return nil, fmt.Errorf("no set %q", m.set)
 	}
 	if s.family != r.family {
 		return nil, nil
 	}
 	var out []xtDraft
 	for _, part := range s.ipsets() {
-		flags := "dst,dst"
-		if part.typ == hashNet {
-			flags = "dst"
+		flags := "dst"
+		if m.from {
+			flags = "src"
+		}
+		if part.typ != hashNet {
+			flags += "," + flags
 		}
 		ds := []xtDraft{d}
 		if part.proto != 0 {
@@ -237,6 +242,10 @@ func (r *xtRenderer) verdict(d xtDraft, v verdict) ([]string, error) {
 			return nil, fmt.Errorf("no list of questions over IPv6: %w", ErrUnsupported)
 		}
 		return []string{"-m", "recent", "--set", "--name", xtAsked, "--mask", "0.0.0.0", "--rdest"}, nil
+	case zone:
+		return []string{"-j", "CT", "--zone-orig", fmt.Sprint(v.id)}, nil
+	case keep: // and the next rule accepts, see rule
+		return []string{"-j", "SET", "--add-set", partName(v.set, ""), "src,src", "--exist", "--timeout", fmt.Sprint(int(liveFor.Seconds()))}, nil
 	case log:
 		return r.log(d, v), nil
 	}

@@ -65,7 +65,7 @@ func (t nativeTable) String() string {
 func (x *xt) tornTables(ctx context.Context) []nativeTable {
 	var out []nativeTable
 	for f, nf := range map[family]nftables.TableFamily{ipv4: nftables.TableFamilyIPv4, ipv6: nftables.TableFamilyIPv6} {
-		for _, name := range []string{"filter", "mangle", "nat"} {
+		for _, name := range []string{"filter", "raw", "mangle", "nat"} {
 			text, err := x.tools.call(ctx, x.tools.save[f], nil, "-t", name)
 			live, perr := parseSave(string(text))
 			if err != nil || perr != nil || live[name] != nil && live[name].torn {

@@ -49,7 +49,11 @@ func (x *xt) probe(ctx context.Context) error {
 		}
 		text := restoreText(tables, nil)
 		err = x.tools.load(ctx, f, text)
-		if e := x.removeProbe(ctx, f, err == nil); err == nil {
+		loaded := []string{"filter", "mangle", "nat"}
+		if err != nil {
+			loaded = nil
+		}
+		if e := x.removeProbe(ctx, f, loaded); err == nil {
 			err = e
 		}
 		if err != nil {
@@ -59,6 +63,24 @@ func (x *xt) probe(ctx context.Context) error {
 	return nil
 }
 
+// probeZone says whether rules can put flows into zones.
+func (x *xt) probeZone(ctx context.Context) bool {
+	for _, f := range xtFamilies() {
+		tables, err := probeTables(xtRenderer{family: f, uids: x.uids}, []probeRules{{"raw", []rule{to(zone{guardZone}, matchUID{uid: 1})}}})
+		if err == nil {
+			err = x.tools.load(ctx, f, restoreText(tables, nil))
+		}
+		if err == nil {
+			err = x.removeProbe(ctx, f, []string{"raw"})
+		}
+		if err != nil {
+			x.log.Debug("flows can't be put into zones", "error", err)
+			return false
+		}
+	}
+	return true
+}
+
 // clearProbe removes what a probe that was cut short left of a set, and of the
 // chains that use it.
 func (x *xt) clearProbe(ctx context.Context, name string) error {
@@ -66,7 +88,7 @@ func (x *xt) clearProbe(ctx context.Context, name string) error {
 		return err
 	}
 	for _, f := range xtFamilies() {
-		if err := x.removeProbe(ctx, f, false); err != nil {
+		if err := x.removeProbe(ctx, f, nil); err != nil {
 			return err
 		}
 	}
@@ -102,11 +124,11 @@ func (x *xt) probeTables(f family) ([]xtTable, error) {
 	return probeTables(xtRenderer{family: f, uids: x.uids, sets: sets}, []probeRules{
 		{"filter", []rule{
 			to(drop{}, matchProto{proto: protoTCP}, matchSYN{}, matchState{stateNew}, matchOriginal{}, matchUID{uid: 1}, matchGID{gid: 1},
-				matchForeign{}, matchSet{name}, matchIn{}),
-			to(drop{}, matchSet{fmt.Sprintf("%s%d", probeName, f+100)}),
+				matchForeign{}, matchSet{set: name}, matchIn{}),
+			to(drop{}, matchSet{set: fmt.Sprintf("%s%d", probeName, f+100)}),
 			to(drop{}, matchProto{proto: protoICMP}, matchICMP{3}), to(drop{}, matchProto{proto: protoICMPv6}, matchICMP{135}, matchHopLimit{}),
 			to(drop{}, matchAnswer{netip.AddrPortFrom(probeAddr(f).Addr(), 1)}, matchHeld{}), to(drop{}, matchProto{proto: protoTCP}, matchSrcPort{1}, matchReset{}),
-			to(drop{}, matchRouted{}), to(log{1, meterSet(f), true, logPrefix}, matchProto{proto: protoTCP}),
+			to(keep{name}, matchReply{}, matchSet{name, true}), to(drop{}, matchRouted{}), to(log{1, meterSet(f), true, logPrefix}, matchProto{proto: protoTCP}),
 			to(reset{}, matchProto{proto: protoTCP}), to(prohibit{}),
 		}},
 		{"mangle", []rule{to(drop{}, matchOut{not: true}, matchDst{single(engineDNS())})}},
@@ -140,11 +162,10 @@ func probeTables(r xtRenderer, all []probeRules) ([]xtTable, error) {
 	return out, nil
 }
 
-// removeProbe removes the chains of a probe from all tables, or if not all were
-// loaded, from those that have it.
-func (x *xt) removeProbe(ctx context.Context, f family, all bool) error {
-	in := []string{"filter", "mangle", "nat"}
-	if !all {
+// removeProbe removes the chains of a probe from these tables, or without any, from
+// those that have it.
+func (x *xt) removeProbe(ctx context.Context, f family, in []string) error {
+	if in == nil {
 		live, err := x.tools.read(ctx, f)
 		if err != nil {
 			return err

@@ -177,15 +177,22 @@ func (r *reducedXT) leases() ([]Lease, error) {
 	return out, nil
 }
 
+// kept implements backend. Nothing is: the guard asks about each connection, and ends
+// its own.
+func (r *reducedXT) kept() ([]Lease, error) { return nil, nil }
+
 // guardFlows returns where the guard is connected to: nobody else is connected to
 // anything outside.
-func (f *Firewall) guardFlows(ctx context.Context) ([]Element, error) {
-	var out []Element
-	err := f.rules.do(ctx, func() (err error) {
+func (f *Firewall) guardFlows(ctx context.Context) ([]Use, error) {
+	var out []Use
+	err := f.rules.do(ctx, func() error {
 		if f.last == nil {
 			return nil
 		}
-		out, err = connectionsOf(f.last.guard)
+		es, err := connectionsOf(f.last.guard)
+		for _, e := range es {
+			out = append(out, Use{Element: e})
+		}
 		return explain("list flows", err)
 	})
 	if err != nil {

@@ -18,7 +18,7 @@ func (r *reducedXT) probe(ctx context.Context) error {
 		if err == nil {
 			err = r.probed(ctx, f, tables)
 		}
-		if e := r.removeProbe(ctx, f, false); err == nil {
+		if e := r.removeProbe(ctx, f, nil); err == nil {
 			err = e
 		}
 		if err != nil {

@@ -49,7 +49,7 @@ func xtTables(p Plan, f family, uids []uidRange) ([]xtTable, error) {
 			if c.hook == "" || xtTableOf(c) != name {
 				continue
 			}
-			if !c.nat && c.priority != 0 || c.nat && c.priority > -100 {
+			if !c.nat && c.priority != 0 && c.priority != beforeTracking || c.nat && c.priority > -100 {
 				return nil, fmt.Errorf("chain %s: iptables has no priority %d: %w", c.name, c.priority, ErrUnsupported)
 			}
 			t.hooks = append(t.hooks, xtHook{strings.ToUpper(c.hook), xtPrefix + c.name, c.closed})
@@ -70,7 +70,7 @@ func xtTableOf(c chain) string {
 	switch {
 	case c.nat:
 		return "nat"
-	case c.hook == "prerouting":
+	case c.hook == "prerouting", c.priority == beforeTracking:
 		return "raw"
 	case c.hook == "postrouting":
 		return "mangle"
@@ -158,6 +158,10 @@ func (r *xtRenderer) rule(c *xtChain, ru rule) ([]string, error) {
 		if line != "" {
 			out = append(out, line)
 		}
+	}
+	if _, ok := ru.verdict.(keep); ok { // whose target goes on to the next rule
+		more, err := r.rule(c, rule{ru.matches, accept{}})
+		return append(out, more...), err
 	}
 	return out, nil
 }

@@ -33,6 +33,8 @@ func (s set) ipsets() []ipsetPart {
 		// The kernel looks for what has expired once a set is about full, part of
 		// it at a time: so it gets room, and the limit is ours to keep.
 		return []ipsetPart{{ipset: ipset{partName(s.name, ""), hashIPPort, s.family, true, 2 * maxLeases}}}
+	case living:
+		return []ipsetPart{{ipset: ipset{partName(s.name, ""), hashIPPort, s.family, true, maxLive}}}
 	case static:
 		return s.staticParts()
 	}

@@ -171,7 +171,7 @@ func TestXTInexpressible(t *testing.T) {
 		{to(drop{}, matchICMP{3}), false},
 		{to(reset{}), false},
 		{to(redirect{1}), false},
-		{to(drop{}, matchSet{"none"}), false},
+		{to(drop{}, matchSet{set: "none"}), false},
 	} {
 		p := Plan{chains: []chain{{name: "c", hook: "output", rules: []rule{x.r}}}}
 		for _, s := range asked {

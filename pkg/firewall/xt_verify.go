@@ -85,10 +85,10 @@ func essence(rule string) []string {
 			if p, err := netip.ParsePrefix(value); err == nil {
 				value = p.String()
 			}
-		case "--match-set":
+		case "--match-set", "--add-set":
 			value = strings.Join(words[i+1:min(i+3, len(words))], " ")
 		case "-i", "-o", "-j", "--dport", "--sport", "--to-ports", "--uid-owner", "--gid-owner", "--ctstate", "--ctdir", "--ctorigdstport", "--src-type", "--tcp-flags",
-			"--icmp-type", "--icmpv6-type", "--nflog-group", "--name", "--seconds":
+			"--zone-orig", "--icmp-type", "--icmpv6-type", "--timeout", "--nflog-group", "--name", "--seconds":
 		default:
 			continue
 		}

@@ -16,13 +16,14 @@ import (
 )
 
 // limit puts all of a box into a control group of its own, of either version
-// (cgroups(7)), and sets a limit of it: "memory" or "pids". What is started in the
+// (cgroups(7)), and sets a limit of it: "memory", "pids" or "cpu"
+// (microseconds of each 100 milliseconds). What is started in the
 // box later has to be put there too.
 func (w *world) limit(controller string, value int) (group string) {
 	w.Helper()
 	// The root of version 2 says which controllers it has.
 	const top = "/sys/fs/cgroup"
-	dir, file := filepath.Join(top, controller), map[string]string{"memory": "memory.limit_in_bytes", "pids": "pids.max"}[controller]
+	dir, file := filepath.Join(top, controller), map[string]string{"memory": "memory.limit_in_bytes", "pids": "pids.max", "cpu": "cpu.cfs_quota_us"}[controller]
 	if _, err := os.Stat(filepath.Join(top, "cgroup.controllers")); err == nil {
 		dir, file = top, controller+".max"
 		must(w.T, os.WriteFile(filepath.Join(top, "cgroup.subtree_control"), []byte("+"+controller), 0))

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/firewall"
+)
+
+func used(es ...firewall.Element) map[firewall.Element]bool {
+	out := map[firewall.Element]bool{}
+	for _, e := range es {
+		out[e] = true
+	}
+	return out
+}
+
+// TestLedgerRenewsThatPort: what answers on one port keeps no other open.
+func TestLedgerRenewsThatPort(t *testing.T) {
+	l, c := newTestLedger(t, "domains: [a.example.com:443, a.example.com:22]")
+	l.grant("a.example.com", addrs("192.0.2.1"), time.Minute)
+	if leases := l.renew(used(tcp("192.0.2.1", 443)), time.Hour, 2*time.Minute); len(leases) != 1 {
+		t.Fatalf("renewed %v", leases)
+	}
+	c.now = c.now.Add(90 * time.Second)
+	l.sweep()
+	if !l.holds(tcp("192.0.2.1", 443)) || l.holds(tcp("192.0.2.1", 22)) {
+		t.Error("the used port is closed, or the unused one is not")
+	}
+}
+
+// TestLedgerRenewalEnds: however much is sent, an address that no server has named for
+// a day is closed to what is new. What is under way may go on while its name is allowed.
+func TestLedgerRenewalEnds(t *testing.T) {
+	l, c := newTestLedger(t, "domains: [a.example.com:443]")
+	e := tcp("192.0.2.1", 443)
+	l.grant("a.example.com", addrs("192.0.2.1"), time.Minute)
+	began := c.now
+	for c.now.Sub(began) < renewedFor-time.Minute {
+		l.renew(used(e), renewWindow, renewFor)
+		c.now = c.now.Add(renewEvery)
+		l.sweep()
+		if !l.holds(e) {
+			t.Fatalf("closed after %v", c.now.Sub(began))
+		}
+	}
+	for c.now.Sub(began) <= renewedFor {
+		l.renew(used(e), renewWindow, renewFor)
+		c.now = c.now.Add(renewEvery)
+		l.sweep()
+	}
+	if l.holds(e) {
+		t.Error("still open after a day")
+	}
+	if !l.knows(e) {
+		t.Error("what is under way would end with the next change, whatever that is")
+	}
+	l.adopt(parsePolicy(t, "domains: [a.example.com:443, b.example.com:443]"))
+	if !l.knows(e) {
+		t.Error("a change of something else ends it")
+	}
+	l.adopt(parsePolicy(t, "domains: [b.example.com:443]"))
+	if l.knows(e) {
+		t.Error("lives on without its name")
+	}
+}
+
+// TestLedgerForgetsLapsed: what nothing is under way to is forgotten, and what is
+// remembered is bounded.
+func TestLedgerForgetsLapsed(t *testing.T) {
+	l, c := newTestLedger(t, "domains: [a.example.com:443]")
+	l.grant("a.example.com", addrs("192.0.2.1", "192.0.2.2"), time.Minute)
+	c.now = c.now.Add(time.Hour)
+	l.sweep()
+	one, two := tcp("192.0.2.1", 443), tcp("192.0.2.2", 443)
+	l.forgetLapsed(used(one))
+	if !l.knows(one) || l.knows(two) {
+		t.Errorf("remembered: %v", l.lapsed)
+	}
+	for range 2 * maxLapsedNames {
+		l.lapsed.add(one, time.Now().String())
+	}
+	if n := len(l.lapsed[one]); n > maxLapsedNames {
+		t.Errorf("%d names", n)
+	}
+}
