@@ -59,15 +59,16 @@ func (k *keeper) reloadNow(ctx context.Context) (taken <-chan struct{}, err erro
 // adoptFiles is adopt of what was read from files, with the grants on top.
 func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy.Policy) (<-chan struct{}, error) {
 	k.mu.Lock()
-	b := k.grants.over(files)
+	grants := k.grants.clone()
 	k.mu.Unlock()
+	b := grants.over(files)
 	if len(b.Files) > len(files.Files) {
 		var err error
 		if p, err = policy.Parse(b, presets()); err != nil {
 			return nil, fmt.Errorf("join grants and policy: %w", err)
 		}
 	}
-	taken, err := k.adopt(ctx, b, p)
+	taken, err := k.adopt(ctx, b, p, grants)
 	if err != nil {
 		return nil, err
 	}
@@ -77,10 +78,10 @@ func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy
 	return taken, nil
 }
 
-// adopt brings a policy into force, and hands it to the guard. What is returned is
+// adopt brings a policy into force, of which grants are a part, and hands it to the guard. What is returned is
 // closed when the guard has it, or is gone. An error leaves the old policy.
-func (k *keeper) adopt(ctx context.Context, b *policy.Bundle, p *policy.Policy) (<-chan struct{}, error) {
-	plan, err := k.plan(p)
+func (k *keeper) adopt(ctx context.Context, b *policy.Bundle, p *policy.Policy, grants grantBook) (<-chan struct{}, error) {
+	plan, err := k.plan(p, grants)
 	if err != nil {
 		return nil, err
 	}

@@ -341,7 +341,7 @@ func (k *keeper) startGuard(ctx context.Context) error {
 }
 
 func (k *keeper) applyRules(ctx context.Context) error {
-	plan, err := k.plan(k.policy)
+	plan, err := k.plan(k.policy, grantBook{})
 	if err != nil {
 		return err
 	}

@@ -186,3 +186,16 @@ func (b grantBook) over(files *policy.Bundle) *policy.Bundle {
 func (g grant) name() string { return fmt.Sprintf("%s%d", grantPrefix, g.Number) }
 
 const grantPrefix = "grant-"
+
+// ends is when a rule does that stands for a grant; zero if it doesn't end.
+func (b grantBook) ends(r *policy.Rule) time.Time {
+	if r == nil {
+		return time.Time{}
+	}
+	for _, g := range b.list {
+		if g.name() == r.Source.File {
+			return g.Expires
+		}
+	}
+	return time.Time{}
+}

@@ -36,7 +36,7 @@ func (k *keeper) changeGrantsNow(ctx context.Context, change func(*grantBook) ([
 	if err != nil {
 		return nil, fmt.Errorf("join grants and policy: %w", err)
 	}
-	taken, err := k.adopt(ctx, b, p)
+	taken, err := k.adopt(ctx, b, p, next)
 	if err == nil {
 		k.mu.Lock()
 		k.grants = next

@@ -84,7 +84,7 @@ func (k *keeper) upstreams(p *policy.Policy) ([]resolver.Upstream, error) {
 }
 
 // plan turns a policy into what the kernel is to hold. No name appears in it.
-func (k *keeper) plan(p *policy.Policy) (firewall.Plan, error) {
+func (k *keeper) plan(p *policy.Policy, grants grantBook) (firewall.Plan, error) {
 	ups, err := k.upstreams(p)
 	if err != nil {
 		return firewall.Plan{}, err
@@ -107,6 +107,10 @@ func (k *keeper) plan(p *policy.Policy) (firewall.Plan, error) {
 		c.Upstreams = append(c.Upstreams, netip.AddrPortFrom(u.Addr.Addr().WithZone(""), u.Addr.Port()))
 	}
 	for _, s := range p.Static() {
+		if end := grants.ends(s.Rule); !end.IsZero() {
+			c.Granted = append(c.Granted, firewall.Grant{Entry: entry(s), Until: end})
+			continue
+		}
 		c.Allow = append(c.Allow, entry(s))
 	}
 	for _, s := range p.Denied() {

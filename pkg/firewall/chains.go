@@ -9,7 +9,8 @@ import (
 type builder struct {
 	Config
 	plan        *Plan
-	deny, allow map[family]string // names of the static sets, if any
+	deny, allow map[family]string   // names of the static sets, if any
+	granted     map[family][]string // and of those that end
 }
 
 // never returns the blocks that no policy opens: RFC 6890's addresses that
@@ -154,7 +155,7 @@ func (b *builder) output() chain {
 			add(refuse(matchProto{proto: p}, matchPort{53}, matchOriginal{}))
 		}
 		for _, f := range families() {
-			if s, ok := b.allow[f]; ok {
+			for _, s := range b.allowed(f) {
 				add(to(accept{}, matchFamily{f}, matchSet{set: s}))
 			}
 		}
@@ -308,7 +309,7 @@ func (b *builder) redirect() chain {
 		if gate[f] == 0 {
 			continue
 		}
-		if s, ok := b.allow[f]; ok {
+		for _, s := range b.allowed(f) {
 			add(to(leave{}, matchFamily{f}, matchSet{set: s}))
 		}
 		for _, port := range sorted(b.Gated) {

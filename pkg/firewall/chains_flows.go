@@ -57,7 +57,7 @@ func (b *builder) repliesIn() []rule {
 		reply := []match{matchFamily{f}, matchReply{}, established}
 		from := func(set string) []match { return append(slices.Clone(reply), matchSet{set, true}) }
 		out = append(out, to(drop{}, from(b.deny[f])...))
-		if s, ok := b.allow[f]; ok {
+		for _, s := range b.allowed(f) {
 			out = append(out, to(accept{}, from(s)...))
 		}
 		out = append(out, to(keep{keptSet(f)}, from(keptSet(f))...), to(keep{keptSet(f)}, from(leaseSet(f))...),

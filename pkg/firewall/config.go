@@ -1,6 +1,9 @@
 package firewall
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // Entry is a set of destinations: the addresses of Prefix, on one port of one
 // IP protocol. In Config.Deny, Proto 0 stands for every protocol and Port 0
@@ -9,6 +12,12 @@ type Entry struct {
 	Prefix netip.Prefix
 	Proto  uint8
 	Port   uint16
+}
+
+// Grant is an Entry of Config.Allow for a time.
+type Grant struct {
+	Entry
+	Until time.Time
 }
 
 // Config is what NewPlan computes a Plan from.
@@ -71,6 +80,10 @@ type Config struct {
 
 	// Allow may be reached by everyone; Deny by no one, whatever else says.
 	Allow, Deny []Entry
+
+	// Granted may be reached by everyone until their time comes, which is the
+	// kernel's to keep: what is under way then ends as well.
+	Granted []Grant
 
 	// Observe lets out over TCP and UDP what no rule allows, and logs its first
 	// packet with ObservedPrefix: to see what Allow lacks. Deny holds, and so

@@ -143,7 +143,8 @@ func (n *nft) fill(live *liveTable, p Plan) error {
 		for _, b := range s.boxes {
 			e := rangeElement(b)
 			want[elementID(e)] = e
-			if _, ok := have[elementID(e)]; !ok {
+			if _, ok := have[elementID(e)]; !ok && !s.ending() {
+				e.Timeout = s.left()
 				missing = append(missing, e)
 			}
 		}

@@ -30,7 +30,7 @@ func nftSet(t *nftables.Table, s set) (*nftables.Set, error) {
 	out := &nftables.Set{Table: t, Name: s.name, KeyType: key, Concatenation: true}
 	switch s.kind {
 	case static:
-		out.Interval = true
+		out.Interval, out.HasTimeout = true, !s.until.IsZero()
 	case leased:
 		out.HasTimeout, out.Size = true, maxLeases
 	case living:

@@ -89,7 +89,7 @@ func (n *nft) differences(live *liveTable, p Plan) ([]string, error) {
 					missing++
 				}
 			}
-			if extra := len(have) - (len(s.boxes) - missing); missing > 0 || extra > 0 {
+			if extra := len(have) - (len(s.boxes) - missing); missing > 0 && !s.ending() || extra > 0 {
 				note("set %s lacks %d elements and has %d foreign ones", name, missing, extra)
 			}
 		}

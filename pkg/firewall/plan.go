@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 )
@@ -28,7 +29,8 @@ type set struct {
 	name   string
 	family family
 	kind   setKind
-	boxes  []box // of static sets
+	boxes  []box     // of static sets
+	until  time.Time // of static sets that end; zero: never
 }
 
 type setKind uint8
@@ -74,6 +76,11 @@ func NewPlan(c Config) (Plan, error) {
 	} else if err := c.checkGuard(); err != nil {
 		return Plan{}, err
 	}
+	if c.Reduced { // the guard ends its connections by itself
+		for _, g := range c.Granted {
+			c.Allow = append(slices.Clip(c.Allow), g.Entry)
+		}
+	}
 	allow, err := boxesOf(c.Allow, false)
 	if err != nil {
 		return Plan{}, fmt.Errorf("allow: %w", err)
@@ -102,7 +109,7 @@ func NewPlan(c Config) (Plan, error) {
 		return reducedPlan(c, allow, deny)
 	}
 	p := Plan{dropGroup: c.DropGroup}
-	b := builder{Config: c, plan: &p, deny: map[family]string{}, allow: map[family]string{}}
+	b := builder{Config: c, plan: &p, deny: map[family]string{}, allow: map[family]string{}, granted: map[family][]string{}}
 	for _, f := range families() {
 		b.addStatic(b.deny, "deny", f, deny)
 		if c.Sealed {
@@ -110,6 +117,11 @@ func NewPlan(c Config) (Plan, error) {
 		}
 		b.addStatic(b.allow, "allow", f, allow)
 		p.sets = append(p.sets, set{name: leaseSet(f), family: f, kind: leased}, set{name: keptSet(f), family: f, kind: living})
+	}
+	if !c.Sealed {
+		if err := b.addGranted(); err != nil {
+			return Plan{}, err
+		}
 	}
 	b.addRefuse()
 	if c.Observe && !c.Sealed {
@@ -183,6 +195,9 @@ func (p Plan) String() string {
 		fmt.Fprintf(&b, "\tset %s { # %s\n", s.name, typ)
 		switch s.kind {
 		case static:
+			if !s.until.IsZero() {
+				fmt.Fprintf(&b, "\t\tflags timeout; until %s\n", s.until.UTC().Format(time.RFC3339Nano))
+			}
 			for _, x := range s.boxes {
 				fmt.Fprintf(&b, "\t\t%s\n", x)
 			}
@@ -222,8 +237,9 @@ func (p Plan) String() string {
 
 // hashed returns a name for a set of boxes that other boxes don't have, so
 // that one can be filled while rules still use another.
-func hashed(name string, f family, boxes []box) string {
+func hashed(name string, f family, boxes []box, more ...any) string {
 	h := sha256.New()
+	fmt.Fprint(h, more...)
 	for _, x := range boxes {
 		fmt.Fprintln(h, x)
 	}

@@ -107,7 +107,7 @@ func (x *xt) makeSets(ctx context.Context, p Plan) error {
 		switch {
 		case live == nil:
 			err = x.newSet(part.ipset, part.entries())
-		case live.is(part.ipset) && (part.timed || same(live, part)):
+		case live.is(part.ipset) && (part.filled() || same(live, part) || part.of.ending()):
 			err = nil
 		case live.is(part.ipset) || live.typ == part.typ && live.family == part.family:
 			err = x.replaceSet(part, live)
@@ -132,7 +132,9 @@ func same(live *ipsetDump, want ipsetPart) bool {
 func (p ipsetPart) entries() []ipsetEntry {
 	var out []ipsetEntry
 	for _, b := range p.boxes {
-		out = append(out, ipsetEntry{box: b})
+		if !p.of.ending() {
+			out = append(out, ipsetEntry{b, p.of.left()})
+		}
 	}
 	return out
 }
@@ -148,7 +150,7 @@ func (x *xt) newSet(d ipset, entries []ipsetEntry) error {
 // using. Leases are kept.
 func (x *xt) replaceSet(part ipsetPart, live *ipsetDump) error {
 	entries := part.entries()
-	if part.timed {
+	if part.timed && part.filled() {
 		for b, ttl := range live.entries {
 			if ttl > 0 {
 				entries = append(entries, ipsetEntry{b, ttl})

@@ -13,6 +13,7 @@ type ipsetPart struct {
 	ipset
 	proto uint8 // for rules to ask for; 0: none
 	boxes []box // of static sets, as the kernel takes them
+	of    set   // those too
 }
 
 // partName returns the name of a part of a set of a plan: "agent-init-",
@@ -53,7 +54,7 @@ func (s set) staticParts() []ipsetPart {
 			b.proto = 0
 		}
 		if parts[key] == nil {
-			parts[key] = &ipsetPart{ipset: ipset{name: partName(s.name, key), typ: typ, family: s.family}, proto: proto}
+			parts[key] = &ipsetPart{ipset: ipset{name: partName(s.name, key), typ: typ, family: s.family, timed: !s.until.IsZero()}, proto: proto, of: s}
 		}
 		p := parts[key]
 		if b.prefix.Bits() == 0 { // which an ipset can't hold
@@ -80,3 +81,6 @@ func (p Plan) ipsets() []ipsetPart {
 	}
 	return out
 }
+
+// filled says whether the kernel fills the set, or leases do.
+func (p ipsetPart) filled() bool { return len(p.boxes) == 0 }

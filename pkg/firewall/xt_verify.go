@@ -223,14 +223,16 @@ func (x *xt) setDifferences(p Plan) ([]string, error) {
 			note("set %s is gone", name)
 		case !live.is(part.ipset):
 			note("set %s is defined otherwise: %s, revision %d, at most %d entries", name, live.typ, live.revision, live.max)
-		case !part.timed && !same(live, part):
+		case !part.filled() && !same(live, part):
 			missing := 0
 			for _, b := range part.boxes {
 				if _, ok := live.entries[b]; !ok {
 					missing++
 				}
 			}
-			note("set %s lacks %d elements and has %d foreign ones", name, missing, len(live.entries)-(len(part.boxes)-missing))
+			if extra := len(live.entries) - (len(part.boxes) - missing); missing > 0 && !part.of.ending() || extra > 0 {
+				note("set %s lacks %d elements and has %d foreign ones", name, missing, extra)
+			}
 		}
 	}
 	return out, nil
