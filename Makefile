@@ -129,6 +129,11 @@ $(TOOLS)/staticcheck:
 $(TOOLS)/actionlint:
 	GOBIN=$(TOOLS) $(GO) install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT)
 
+## oracle: a million mutations of the question for the clipboard, given to a real tmux and a real xterm
+oracle:
+	test/prepare.sh oracle
+	go test -count=1 -v -timeout 60m -run TestOracle ./pkg/session/terminal -xterm -mutations 1000000
+
 ## fuzz: every fuzz target, for FUZZTIME each (30s)
 fuzz:
 	test/fuzz.sh $(FUZZTIME)
@@ -186,5 +191,5 @@ clean:
 help:
 	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build stress release reproducible demo test test-prepare test-unit test-race test-lab test-lab-nftables test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard man publish clean help image \
+.PHONY: build oracle stress release reproducible demo test test-prepare test-unit test-race test-lab test-lab-nftables test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard man publish clean help image \
 	image-base image-slim $(VARIANTS:%=image-%) $(AGENTS:%=image-%)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what a task lacks on a Debian machine: prepare.sh base|lint|bench|peers|scorecard|all
+# Installs what a task lacks on a Debian machine: prepare.sh base|lint|bench|peers|oracle|scorecard|all
 # It says what it installs, and does nothing if all is there.
 set -euo pipefail
 
@@ -8,6 +8,7 @@ declare -A packages=(
   [dnsmasq]=dnsmasq-base [dnsperf]=dnsperf [iptables]=iptables [ipset]=ipset [nft]=nftables
   [debootstrap]=debootstrap [npm]=npm [git]=git [python3]=python3 [tmux]=tmux [asciinema]=asciinema [sshd]=openssh-server
   [tini]=tini [dumb-init]=dumb-init [catatonit]=catatonit
+  [xterm]=xterm [Xvfb]=xvfb [xclip]=xclip
   [squid]=squid [haproxy]=haproxy [mitmdump]=mitmproxy
 )
 
@@ -16,9 +17,10 @@ case ${1:-all} in
   lint) need="shellcheck git" ;;
   bench) need="ip nsenter curl dnsmasq dnsperf iptables ipset tini dumb-init tmux squid haproxy mitmdump" ;;
   peers) need="tini dumb-init catatonit" ;;
+  oracle) need="tmux xterm Xvfb xclip" ;;
   scorecard) need="ip nsenter iptables ipset debootstrap" ;;
   all) need="ip nsenter curl gcc /usr/include/stdio.h shellcheck git debootstrap npm iptables ipset nft tmux python3 asciinema sshd" ;;
-  *) echo "usage: prepare.sh base|lint|bench|peers|scorecard|all" >&2; exit 64 ;;
+  *) echo "usage: prepare.sh base|lint|bench|peers|oracle|scorecard|all" >&2; exit 64 ;;
 esac
 
 pairs=()

@@ -61,7 +61,9 @@ const (
 	endTime     = 400 * time.Millisecond // for the window to end as well: PID 1 ends all processes together
 	stuckSignal = time.Second            // for a client that is blocked to act on a signal
 	lostTime    = 10 * time.Second       // for a server to come back
-	lostPause   = 100 * time.Millisecond
+	lostPause   = 100 * time.Millisecond // before the first try; each further one waits twice as long
+	mostPause   = 2 * time.Second
+	steadyAfter = time.Second // a connection that lives as long was one
 )
 
 // maxTyped is how much input waits for a server that does not take it. More is
@@ -128,6 +130,11 @@ type attachment struct {
 	escape   time.Time // when an unfinished sequence was typed
 	cols     int
 	rows     int
+
+	connected time.Time     // last
+	lost      time.Time     // since when there is no connection
+	lostFirst time.Time     // when the last steady one ended
+	pause     time.Duration // from lost to the next try
 }
 
 // raw switches the terminal to raw mode.
@@ -210,6 +217,7 @@ func (a *attachment) connect() error {
 		return err
 	}
 	a.frames, a.typed = incoming{}, nil
+	a.connected = time.Now()
 	a.hello()
 	return nil
 }
@@ -244,18 +252,33 @@ func (a *attachment) size() (cols, rows int) {
 	}
 }
 
-// reconnect waits for a server to come back.
-func (a *attachment) reconnect() error {
+// disconnected prepares for a server to come back. One that ends each connection at once
+// is not asked again without a pause.
+func (a *attachment) disconnected() error {
 	if a.o.Local || !a.leaving.IsZero() || !a.ending.IsZero() {
 		return ErrLost
 	}
 	a.o.Request.Window = a.result.Window
-	for deadline := time.Now().Add(lostTime); time.Now().Before(deadline); time.Sleep(lostPause) {
-		if err := a.connect(); err == nil {
-			return nil
-		}
+	a.closeConn()
+	a.lost = time.Now()
+	if a.lost.Sub(a.connected) >= steadyAfter || a.lostFirst.IsZero() {
+		a.lostFirst, a.pause = a.lost, 0
 	}
-	return ErrLost
+	a.pause = min(max(2*a.pause, lostPause), mostPause)
+	return nil
+}
+
+// reconnect tries once.
+func (a *attachment) reconnect() error {
+	a.lost = time.Time{}
+	switch err := a.connect(); {
+	case err == nil:
+		return nil
+	case time.Since(a.lostFirst) > lostTime:
+		return ErrLost
+	}
+	a.lost, a.pause = time.Now(), min(2*a.pause, mostPause)
+	return nil
 }
 
 func (a *attachment) run() error {
@@ -284,7 +307,7 @@ func (a *attachment) run() error {
 			err = a.expired()
 		}
 		if errors.Is(err, io.EOF) {
-			err = a.reconnect()
+			err = a.disconnected()
 		}
 		if errors.Is(err, errFinished) {
 			return nil
@@ -309,6 +332,9 @@ func (a *attachment) expired() error {
 		if a.o.Local && a.dirty && !a.helping {
 			a.send(kindRedraw, nil)
 		}
+	}
+	if past(a.lost, a.pause) {
+		return a.reconnect()
 	}
 	if past(a.ending, endTime) {
 		return ErrSignal
@@ -423,6 +449,9 @@ func (a *attachment) command(key byte) {
 	switch {
 	case key == 'd':
 		a.leaving = time.Now()
+		if !a.lost.IsZero() { // nobody has to let us go
+			a.lost, a.leaving = time.Time{}, a.leaving.Add(-detachTime)
+		}
 		a.send(kindDetach, nil)
 	case key == '?' || key == '/': // the same key on many keyboards
 		a.helping = true

@@ -28,14 +28,13 @@ type client struct {
 	window     *window
 	cols, rows int
 	readOnly   bool
-	plain      *plainer // its terminal knows text only
+	plain      bool // its terminal knows text only
 	attached   time.Time
 	typed      time.Time // when input last came
 	active     time.Time // when it attached or typed
-	waiting    time.Time // since when the screen is to be drawn
 	fresh      bool      // its terminal shows nothing of ours that would have to be undone
 	used       bool      // it showed another window before, or this one
-	filter     filter
+	filter     terminal.Filter
 	traces     terminal.Traces // that it was told of
 	moving     sync.Mutex
 	gone       bool // belongs to moving: it looks at nothing any more
@@ -252,10 +251,7 @@ func (c *client) attach(r Request) error {
 		return errNested
 	}
 	c.leave()
-	c.readOnly, c.cols, c.rows, c.plain = r.Read, r.Cols, r.Rows, nil
-	if r.Plain {
-		c.plain = &plainer{}
-	}
+	c.readOnly, c.cols, c.rows, c.plain = r.Read, r.Cols, r.Rows, r.Plain
 	c.attached = time.Now()
 	c.server.note(Event{Kind: EventAttach, Window: w.id, Peer: c.peer, ReadOnly: r.Read})
 	c.show(w)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 )
 
@@ -59,11 +58,13 @@ func (p Prefix) Name() string { return strings.ToLower(p.String()) }
 // code is the key without Ctrl, as CSI u has it.
 func (p Prefix) code() int {
 	c := int(p) + '@'
-	if c >= 'A' && c <= 'Z' {
+	if p.letter() {
 		c += 0x20
 	}
 	return c
 }
+
+func (p Prefix) letter() bool { return p >= 1 && p <= 26 }
 
 // keys finds the prefix key, and the key after it, in what a terminal types. It
 // hands on whole characters and sequences only, so that nothing comes between
@@ -117,33 +118,33 @@ func (k *keys) scan(b []byte, input func([]byte), command func(byte)) {
 // take looks at one key, and reports whether it is not for the program. Before
 // it acts on one it calls flush.
 func (k *keys) take(seq []byte, input func([]byte), command func(byte), flush func()) bool {
-	key, event := decodeKey(seq)
-	if event == keyReleased && key == k.released && key != 0 {
+	key := decodeKey(seq)
+	if key.event == keyReleased && key.code == k.released && key.code != 0 {
 		flush()
 		return true
 	}
-	isPrefix := k.prefix != 0 && (len(seq) == 1 && seq[0] == byte(k.prefix) || key == ctrl|k.prefix.code())
+	isPrefix := k.prefix != 0 && (len(seq) == 1 && seq[0] == byte(k.prefix) || key.types(k.prefix))
 	switch {
 	case k.typed == nil:
-		if !isPrefix || event == keyReleased {
+		if !isPrefix || key.event == keyReleased {
 			return false
 		}
 		flush()
-		k.typed, k.released = bytes.Clone(seq), key
+		k.typed, k.released = bytes.Clone(seq), key.code
 		return true
-	case event == keyReleased || isModifier(key) || isReport(seq) || isMouse(seq):
+	case key.event == keyReleased || isModifier(key.code) || isReport(seq) || isMouse(seq):
 		return false // it was not pressed after the prefix
 	}
 	flush()
 	typed := k.typed
-	k.typed, k.released = nil, key
+	k.typed, k.released = nil, key.code
 	switch {
 	case isPrefix:
 		input(typed)
 	case len(seq) == 1:
 		command(seq[0])
-	case key > 0x20 && key < 0x7f:
-		command(byte(key))
+	case key.character() != 0:
+		command(key.character())
 	}
 	return true
 }
@@ -164,71 +165,4 @@ func (k *keys) flush(input func([]byte)) {
 		return
 	}
 	input(held)
-}
-
-const (
-	ctrl        = 1 << 24 // set in a key that is pressed together with Ctrl
-	keyPressed  = 1
-	keyReleased = 3
-)
-
-// decodeKey reads CSI code;modifiers:event u (kitty's keyboard protocol, also
-// xterm's formatOtherKeys) and CSI 27;modifiers;code ~ (xterm's
-// modifyOtherKeys). The key is 0 for anything else.
-func decodeKey(seq []byte) (key, event int) {
-	if len(seq) < 4 || !bytes.HasPrefix(seq, []byte("\x1b[")) {
-		return 0, 0
-	}
-	fields := strings.Split(string(seq[2:len(seq)-1]), ";")
-	code, modifiers := "", "1"
-	switch final := seq[len(seq)-1]; {
-	case final == 'u':
-		code = fields[0]
-		if len(fields) > 1 {
-			modifiers = fields[1]
-		}
-	case final == '~' && len(fields) == 3 && fields[0] == "27":
-		modifiers, code = fields[1], fields[2]
-	default:
-		return 0, 0
-	}
-	code, _, _ = strings.Cut(code, ":") // the other codes are of other layouts
-	modifiers, kind, _ := strings.Cut(modifiers, ":")
-	key, err := strconv.Atoi(code)
-	if err != nil || key <= 0 || key >= ctrl {
-		return 0, 0
-	}
-	bits := 0
-	if modifiers != "" {
-		if bits, err = strconv.Atoi(modifiers); err != nil {
-			return 0, 0
-		}
-		bits--
-	}
-	switch event = keyPressed; kind {
-	case "", "1", "2":
-	case "3":
-		event = keyReleased
-	default:
-		return 0, 0
-	}
-	const locks = 64 | 128 // Caps and Num
-	switch bits &^ locks {
-	case 0, 1: // Shift: of "?"
-		return key, event
-	case 4:
-		return ctrl | key, event
-	}
-	return 0, 0
-}
-
-// isModifier: Shift, Ctrl and the like have keys of their own in kitty's
-// protocol, if a program asks for that.
-func isModifier(key int) bool {
-	key &^= ctrl
-	return key >= 57441 && key <= 57454 || key >= 57358 && key <= 57360
-}
-
-func isMouse(seq []byte) bool {
-	return bytes.HasPrefix(seq, []byte("\x1b[<")) || bytes.HasPrefix(seq, []byte("\x1b[M"))
 }

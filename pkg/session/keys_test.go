@@ -33,6 +33,17 @@ func TestKeys(t *testing.T) {
 		{"as CSI u with Num Lock", "<d>", []string{"\x1b[93;133ud"}},
 		{"as CSI u, pressed and released", "<d>", []string{"\x1b[93;5:1u\x1b[93;5:3ud"}},
 		{"all keys as CSI u", "<d>", []string{"\x1b[57442;5u\x1b[93;5:1u\x1b[93;5:3u\x1b[100;1:1u\x1b[100;1:3u"[len("\x1b[57442;5u"):]}},
+		{"Ctrl-5, which is Ctrl-] on a German keyboard, as CSI u", "<d>", []string{"\x1b[53;5ud"}},
+		{"Ctrl-5 as modifyOtherKeys", "<d>", []string{"\x1b[27;5;53~d"}},
+		{"Ctrl with AltGr", "<d>", []string{"\x1b[93;7ud"}},
+		{"Ctrl with Shift, where the key needs it", "<d>", []string{"\x1b[56:93;6ud"}},
+		{"a Cyrillic keyboard", "<d>", []string{"\x1b[1098::93;5u\x1b[1074::100u"}},
+		{"? with Shift", "<?>", []string{"\x1b[93;5u\x1b[47:63;2u"}},
+		{"released after Ctrl", "<d>", []string{"\x1b[53;5:1u\x1b[53;1:3ud"}},
+		{"Ctrl-6", "\x1b[54;5u", []string{"\x1b[54;5u"}},
+		{"Ctrl-Alt-5", "\x1b[53;7u", []string{"\x1b[53;7u"}},
+		{"5 without Ctrl", "\x1b[53u", []string{"\x1b[53u"}},
+		{"Super", "\x1b[93;13u", []string{"\x1b[93;13u"}},
 		{"a modifier in between", "\x1b[57441;2u<?>", []string{"\x1b[93;5u\x1b[57441;2u?"}},
 		{"as modifyOtherKeys", "<n>", []string{"\x1b[27;5;93~n"}},
 		{"twice as CSI u sends it so", "\x1b[93;5u", []string{"\x1b[93;5u\x1b[93;5u"}},
@@ -55,6 +66,11 @@ func TestKeys(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s: %q gave %q, want %q", c.name, c.typed, got, c.want)
+		}
+	}
+	for typed, want := range map[string]string{"\x1b[98;5ud": "<d>", "\x1b[98;7ud": "\x1b[98;7ud", "\x1b[98;6ud": "\x1b[98;6ud"} {
+		if got := typeKeys(&keys{prefix: 2}, typed); got != want {
+			t.Errorf("Ctrl-B: %q gave %q, want %q", typed, got, want)
 		}
 	}
 	if got := typeKeys(&keys{}, "\x1dd"); got != "\x1dd" {
@@ -137,7 +153,7 @@ func FuzzKeys(f *testing.F) {
 		if whole != cutUp {
 			t.Fatalf("%q: at once %q, in pieces %q", b, whole, cutUp)
 		}
-		if !bytes.Contains(b, []byte{byte(DefaultPrefix)}) && !bytes.Contains(b, []byte("93")) && whole != string(b) {
+		if !bytes.Contains(b, []byte{byte(DefaultPrefix)}) && !bytes.ContainsAny(b, "u~") && whole != string(b) {
 			t.Fatalf("%q became %q", b, whole)
 		}
 	})

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
 
 // output gives what the program printed to the model, the record and every
@@ -15,7 +17,7 @@ func (w *window) output(b []byte) {
 	defer w.mu.Unlock()
 	_, _ = w.term.Write(b)
 	w.printed = true
-	w.steered = w.steered || steers(b)
+	w.steered = w.steered || Steers(b)
 	if answers := w.term.Replies(); len(answers) > 0 && (w.leader == nil || !w.live(w.leader) || w.leader.queue.isStale()) {
 		// Nobody's terminal answers. What does not fit at once is not waited for.
 		w.try(answers)
@@ -28,10 +30,7 @@ func (w *window) output(b []byte) {
 		case !w.live(c):
 			c.queue.spoilt()
 		case !c.queue.isStale():
-			if w.passing = c.filter.write(w.passing[:0], b); c.plain != nil {
-				w.passing = c.plain.write(w.passing[:0], w.passing)
-			}
-			if len(w.passing) > 0 {
+			if w.passing = c.filter.Write(w.passing[:0], b); len(w.passing) > 0 {
 				c.fresh = c.fresh && !w.steered
 				w.trace(c)
 				c.queue.put(kindOutput, w.passing, true)
@@ -45,16 +44,16 @@ func (w *window) output(b []byte) {
 
 // trace tells c what its terminal is to be rid of, should the server not live to do it.
 func (w *window) trace(c *client) {
-	if t := w.term.Traces(); c.traces != t && c.plain == nil {
+	if t := w.term.Traces(); c.traces != t && !c.plain {
 		c.traces = t
 		c.queue.put(kindTraces, t.Undo(), false)
 	}
 }
 
-// steers reports whether b has anything that a terminal could have to be brought
+// Steers reports whether b has anything that a terminal could have to be brought
 // back from: escape sequences, the choice of a character set, or what may be a
 // control of ECMA-48 section 5.3, which UTF-8 begins with 0xc2.
-func steers(b []byte) bool {
+func Steers(b []byte) bool {
 	for _, c := range []byte{0x1b, 0x0e, 0x0f, 0xc2} {
 		if bytes.IndexByte(b, c) >= 0 {
 			return true
@@ -68,7 +67,7 @@ func steers(b []byte) bool {
 // taken to be right.
 func (w *window) live(c *client) bool {
 	cols, rows := w.term.Size()
-	return c.plain != nil || c.cols == cols && c.rows == rows || c.cols == 0 || c.rows == 0
+	return c.plain || c.cols == cols && c.rows == rows || c.cols == 0 || c.rows == 0
 }
 
 // draw shows c the screen as it is, and lets it go on from there.
@@ -76,11 +75,6 @@ func (w *window) draw(c *client) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, ok := w.clients[c]; !ok {
-		return
-	}
-	// In the middle of a sequence the client would see the rest of it as text.
-	if !w.term.Ground() && time.Since(c.waiting) < groundTime {
-		c.queue.later()
 		return
 	}
 	w.show(c)
@@ -93,17 +87,14 @@ func (w *window) show(c *client) {
 	if cols == 0 || rows == 0 {
 		cols, rows = w.term.Size()
 	}
-	if c.plain != nil {
-		*c.plain = plainer{}
+	if c.plain {
 		c.queue.screen(plainScreen(w.term))
-		c.waiting = time.Time{}
 		return
 	}
 	if c.peer.Local && c.fresh && !c.used && !w.printed {
 		// It is there before the program is. What the terminal shows already may
 		// stay, and a command that prints a line prints just that.
 		c.queue.screen(nil)
-		c.waiting = time.Time{}
 		return
 	}
 	w.trace(c)
@@ -112,18 +103,17 @@ func (w *window) show(c *client) {
 		screen = append(screen, w.term.Reset()...)
 	}
 	c.queue.screen(append(screen, w.term.Restore(cols, rows)...))
-	c.waiting, c.fresh = time.Time{}, false
+	c.fresh = false
 }
 
-const (
-	// cutOff ends whatever sequence the client's terminal may be in the middle of.
-	cutOff = "\x18\x1b\\"
-	// groundTime is how long the end of a sequence is waited for.
-	groundTime = 500 * time.Millisecond
-)
+// cutOff ends whatever sequence the client's terminal may be in the middle of.
+const cutOff = "\x18\x1b\\"
 
-func (w *window) filterFor(c *client) filter {
-	return filter{noClipboard: c.readOnly || !w.server.config.Clipboard, noQueries: c != w.leader}
+// filterFor returns what stands between the program and c's terminal from here on.
+func (w *window) filterFor(c *client) terminal.Filter {
+	f := w.term.Filter()
+	f.Clipboard, f.Questions, f.Plain = !c.readOnly && w.server.config.Clipboard, c == w.leader, c.plain
+	return f
 }
 
 // add shows the window to c, first as it is, then as it goes on. It returns
@@ -140,7 +130,6 @@ func (w *window) add(c *client) bool {
 	if !c.readOnly {
 		w.lead(c)
 	}
-	c.waiting = time.Now()
 	c.queue.spoilt()
 	return true
 }
@@ -171,7 +160,7 @@ func (w *window) remove(c *client) bool {
 
 // reset brings c's terminal back to where a shell, or another window, expects it.
 func (w *window) reset(c *client) {
-	if !c.fresh && c.plain == nil {
+	if !c.fresh && !c.plain {
 		c.queue.put(kindScreen, append([]byte(cutOff), w.term.Reset()...), false)
 	}
 	c.fresh = true
@@ -181,10 +170,10 @@ func (w *window) reset(c *client) {
 // lead makes c the leader: its size is the window's, its terminal answers.
 func (w *window) lead(c *client) {
 	if old := w.leader; old != nil {
-		old.filter.noQueries = true
+		old.filter.Questions = false
 	}
 	w.leader = c
-	c.filter.noQueries = false
+	c.filter.Questions = true
 	w.resize(c.cols, c.rows)
 }
 
@@ -202,7 +191,6 @@ func (w *window) resize(cols, rows int) {
 	}
 	for c := range w.clients {
 		if c != w.leader {
-			c.waiting = time.Now()
 			c.queue.spoilt()
 		}
 	}
@@ -229,7 +217,6 @@ func (w *window) resized(c *client, cols, rows int) {
 		}
 		return
 	}
-	c.waiting = time.Now()
 	c.queue.spoilt()
 }
 
@@ -344,7 +331,7 @@ func (w *window) recordTo(r *recorder) {
 	} else {
 		go w.flushRecord()
 	}
-	w.record = r
+	w.record, r.filter = r, w.term.Filter()
 	r.header(cols, rows, w.server.config.Name+": "+w.name, screen)
 }
 

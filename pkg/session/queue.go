@@ -41,6 +41,8 @@ type queue struct {
 	// refresh draws the screen for a client that lost its place, and puts it
 	// into this queue. It is called without the lock.
 	refresh func()
+	// slots bounds how many screens wait to be taken at a time; nil: it doesn't.
+	slots chan struct{}
 
 	mu      sync.Mutex
 	pending []byte
@@ -150,13 +152,6 @@ func (q *queue) drop() {
 	q.stale = false
 }
 
-// later puts the drawing off.
-func (q *queue) later() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.drawn = time.Now()
-}
-
 func (q *queue) isStale() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -198,6 +193,14 @@ func (q *queue) run() error {
 	var out []byte
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	holding := false // a slot, until the screen is written
+	release := func() {
+		if holding {
+			<-q.slots
+			holding = false
+		}
+	}
+	defer release()
 	for {
 		q.mu.Lock()
 		out, q.pending = q.pending, out[:0]
@@ -210,6 +213,9 @@ func (q *queue) run() error {
 		}
 		finished := idle && q.last
 		q.mu.Unlock()
+		if idle {
+			release()
+		}
 		switch {
 		case finished:
 			return nil
@@ -222,6 +228,14 @@ func (q *queue) run() error {
 			}
 			continue
 		case refresh && wait <= 0:
+			if q.slots != nil {
+				select {
+				case q.slots <- struct{}{}:
+					holding = true
+				case <-q.done:
+					return net.ErrClosed
+				}
+			}
 			q.refresh()
 			continue
 		case !refresh:

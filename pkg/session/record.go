@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 	"unicode/utf8"
+
+	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
 
 // RecordSpec describes the file that a window is recorded to.
@@ -33,6 +35,10 @@ type recorder struct {
 	line  []byte
 	full  func()
 	broke func(error)
+
+	// Who replays a record is asked nothing, and keeps their clipboard.
+	filter terminal.Filter
+	passed []byte
 }
 
 // flushEvery is how long an event stays in memory.
@@ -64,6 +70,20 @@ func (r *recorder) header(cols, rows int, name string, screen []byte) {
 }
 
 func (r *recorder) output(b []byte) {
+	r.passed = r.filter.Write(r.passed[:0], b)
+	r.text(r.passed)
+	if cap(r.passed) > 4*readAtOnce {
+		r.passed = nil
+	}
+	if r.size > r.limit {
+		r.limit += r.limit/4 + 1 // to ask again, should nothing come of it
+		r.flush()                // who is asked looks at the file
+		r.full()
+	}
+}
+
+// text writes what was let through.
+func (r *recorder) text(b []byte) {
 	if len(r.tail) > 0 {
 		b = append(r.tail, b...)
 	}
@@ -73,11 +93,6 @@ func (r *recorder) output(b []byte) {
 		r.event('o', b[:whole])
 	}
 	r.tail = rest
-	if r.size > r.limit {
-		r.limit += r.limit/4 + 1 // to ask again, should nothing come of it
-		r.flush()                // who is asked looks at the file
-		r.full()
-	}
 }
 
 func (r *recorder) resize(cols, rows int) { r.event('r', fmt.Appendf(nil, "%dx%d", cols, rows)) }
@@ -161,6 +176,7 @@ func (r *recorder) flush() {
 
 // close ends the record.
 func (r *recorder) close() {
+	r.text(r.filter.Close(nil))
 	r.flush()
 	r.out = nil
 	r.file.Close()

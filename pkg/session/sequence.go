@@ -6,6 +6,13 @@ import "unicode/utf8"
 // with longer ones, and those may be cut.
 const maxHeld = 4 << 10
 
+const (
+	bel = 0x07
+	can = 0x18
+	sub = 0x1a
+	esc = 0x1b
+)
+
 // sequence is the length of the first thing in what a terminal has typed: a
 // character, a control character, or an escape sequence. If the end of it is
 // not there yet, complete is false. b must not be empty.

@@ -84,6 +84,7 @@ const (
 	maxOpening       = 4
 	helloTime        = 5 * time.Second // to say what is wanted
 	historiesAtATime = 2
+	screensAtATime   = 4 // drawn and not taken yet, of root's clients and of the agent's
 )
 
 // Server shows windows to clients. Its methods are safe for concurrent use.
@@ -101,6 +102,7 @@ type Server struct {
 	records     map[uint32]RecordSpec // of windows that have yet to come
 	ended       bool
 	histories   map[bool]chan struct{}
+	screens     map[bool]chan struct{}
 }
 
 // opening is a client that waits for a window.
@@ -115,9 +117,11 @@ func NewServer(c Config) *Server {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	slots := func() chan struct{} { return make(chan struct{}, historiesAtATime) }
+	slots := func(n int) map[bool]chan struct{} {
+		return map[bool]chan struct{}{true: make(chan struct{}, n), false: make(chan struct{}, n)}
+	}
 	return &Server{config: c, log: log, connections: map[bool]int{}, clients: map[*client]struct{}{}, opening: map[uint32]opening{},
-		records: map[uint32]RecordSpec{}, histories: map[bool]chan struct{}{true: slots(), false: slots()}}
+		records: map[uint32]RecordSpec{}, histories: slots(historiesAtATime), screens: slots(screensAtATime)}
 }
 
 // Serve accepts clients until ctx ends or the listener breaks.
@@ -204,6 +208,7 @@ func (s *Server) ServeConn(conn *net.UnixConn, peer Peer) {
 		conn.Close()
 		return
 	}
+	c.queue.slots = s.screens[peer.UID == 0]
 	s.mu.Lock()
 	s.clients[c] = struct{}{}
 	s.mu.Unlock()

@@ -100,7 +100,7 @@ func (a *attachment) wait() (h happened, err error) {
 	if len(a.typed) > 0 {
 		events |= unix.EPOLLOUT
 	}
-	if a.asked != events {
+	if a.asked != events && a.sock >= 0 {
 		if err := a.waiter.watch(a.sock, events); err != nil {
 			return h, err
 		}
@@ -127,7 +127,7 @@ func (a *attachment) timeout() time.Duration {
 	for _, t := range []struct {
 		since time.Time
 		after time.Duration
-	}{{a.escape, escapeTime}, {a.settling, settleTime}, {a.leaving, detachTime}, {a.ending, endTime}} {
+	}{{a.escape, escapeTime}, {a.settling, settleTime}, {a.leaving, detachTime}, {a.ending, endTime}, {a.lost, a.pause}} {
 		if t.since.IsZero() {
 			continue
 		}

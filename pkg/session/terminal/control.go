@@ -55,6 +55,7 @@ func (t *Terminal) escapeSequence(inter, b byte) {
 			t.index()
 		case 'H':
 			t.tabs[c.x] = true
+			t.desc.touched.tabs = true
 		case 'M':
 			c.pending = false
 			t.reverseIndex()

@@ -2,7 +2,7 @@ package terminal
 
 // controlSequence does what a control sequence with this final byte says.
 func (t *Terminal) controlSequence(final byte) {
-	s := &t.parser
+	s := &t.scan
 	if final == 'b' && s.private == 0 && s.inter == 0 {
 		t.repeat(s.params.get(0, 1))
 		return
@@ -23,6 +23,7 @@ func (t *Terminal) controlSequence(final byte) {
 			t.keys.modify(&s.params)
 		case 'u':
 			t.keys.push(t.Alternate(), s.params.get(0, 0))
+			t.desc.touched.keyboard = t.desc.touched.keyboard || t.Alternate()
 		default:
 			t.identify(final)
 		}
@@ -31,6 +32,7 @@ func (t *Terminal) controlSequence(final byte) {
 	case s.private == '=':
 		if final == 'u' {
 			t.keys.change(t.Alternate(), s.params.get(0, 0), s.params.get(1, 1))
+			t.desc.touched.keyboard = t.desc.touched.keyboard || t.Alternate()
 		} else {
 			t.identify(final)
 		}
@@ -50,7 +52,7 @@ func (t *Terminal) repeat(n int) {
 
 // move does the sequences that move the cursor.
 func (t *Terminal) move(final byte) bool {
-	c, p := &t.cur, &t.parser.params
+	c, p := &t.cur, &t.scan.params
 	n := p.get(0, 1)
 	switch final {
 	case 'A', 'F', 'k':
@@ -110,7 +112,7 @@ func (t *Terminal) moveTo(x, y int) {
 
 // edit does the sequences that erase, insert and delete.
 func (t *Terminal) edit(final byte) bool {
-	c, p := &t.cur, &t.parser.params
+	c, p := &t.cur, &t.scan.params
 	n := p.get(0, 1)
 	row := t.scr.rows[c.y]
 	t.sync()
@@ -144,9 +146,7 @@ func (t *Terminal) edit(final byte) bool {
 		t.scrollUp(n)
 		return true
 	case 'T':
-		if p.n <= 1 { // with five parameters it is mouse highlighting
-			t.scr.scrollDown(t.top, t.bottom, n, t.blank)
-		}
+		t.scr.scrollDown(t.top, t.bottom, n, t.blank)
 		return true
 	default:
 		return false
@@ -193,7 +193,7 @@ func (t *Terminal) eraseDisplay(what int) {
 
 // setting does the sequences that change how the terminal goes on.
 func (t *Terminal) setting(final byte) {
-	c, p := &t.cur, &t.parser.params
+	c, p := &t.cur, &t.scan.params
 	switch final {
 	case 'm':
 		c.pen.apply(p)
@@ -205,6 +205,7 @@ func (t *Terminal) setting(final byte) {
 			t.moveTo(0, 0)
 		}
 	case 'g':
+		t.desc.touched.tabs = true
 		switch p.get(0, 0) {
 		case 0:
 			t.tabs[c.x] = false
@@ -230,7 +231,7 @@ func (t *Terminal) setting(final byte) {
 
 // private does the sequences that begin with CSI ?.
 func (t *Terminal) private(final byte) {
-	p := &t.parser.params
+	p := &t.scan.params
 	switch final {
 	case 'J':
 		t.sync()
@@ -255,7 +256,7 @@ func (t *Terminal) private(final byte) {
 
 // withIntermediate does the sequences that have an intermediate byte.
 func (t *Terminal) withIntermediate(final byte) {
-	s := &t.parser
+	s := &t.scan
 	switch {
 	case s.inter == ' ' && final == 'q' && s.private == 0:
 		t.desc.shape = s.params.get(0, 0)

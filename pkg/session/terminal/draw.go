@@ -76,12 +76,19 @@ func (e *restorer) row(r *row, y int, joined, goesOn bool, following *row) {
 		if x+w < width && r.get(x+w).text != padding {
 			next = r.get(x + w)
 		}
+		joins := e.joins(c, next)
+		if (joins || c.text&cluster != 0 && c.text != padding) && !e.afford(&e.marks, len(e.t.text(c))+markCost, maxMarks) {
+			joins, c.text = false, '?'
+			for range w - 1 {
+				e.cell(c)
+			}
+		}
 		switch {
 		case w == 2 && x+1 == width:
 			c.text = ' ' // half of it is beyond the edge
 		case c.text == padding && goesOn && e.startsWide(following):
 			continue // the other terminal leaves the column free itself
-		case e.joins(c, next):
+		case joins:
 			e.later = append(e.later, placed{x, y, c})
 			c.text = ' '
 			for range w - 1 {

@@ -138,11 +138,17 @@ func (t *Terminal) appendRow(dst []byte, r *row) []byte {
 			cells = cells[:len(cells)-1]
 		}
 	}
-	style := uint32(0)
+	id, pen, links := uint32(0), Style{}, 0
 	for _, c := range cells {
-		if c.style != style {
-			dst = appendStyle(dst, t.styles.value(style), t.styles.value(c.style))
-			style = c.style
+		if c.style != id {
+			to := t.styles.value(c.style)
+			if to.Link != "" && to.Link != pen.Link {
+				if links += len(to.Link); links > maxRowLinks {
+					to.Link = ""
+				}
+			}
+			dst = appendStyle(dst, pen, to)
+			id, pen = c.style, to
 		}
 		if c.text-1 < 0x7f {
 			dst = append(dst, byte(c.text))
@@ -153,18 +159,22 @@ func (t *Terminal) appendRow(dst []byte, r *row) []byte {
 	switch {
 	case r.fill == space:
 	case r.fill.text == ' ':
-		dst = appendStyle(dst, t.styles.value(style), t.styles.value(r.fill.style))
-		style = r.fill.style
+		fill := t.styles.value(r.fill.style)
+		dst = appendStyle(dst, pen, fill)
+		pen = fill
 		dst = append(dst, "\x1b[K"...)
 	default:
-		dst = appendStyle(dst, t.styles.value(style), Style{})
-		style = 0
+		dst = appendStyle(dst, pen, Style{})
+		pen = Style{}
 		for range t.cols - len(cells) {
 			dst = t.appendText(dst, r.fill)
 		}
 	}
-	return appendStyle(dst, t.styles.value(style), Style{})
+	return appendStyle(dst, pen, Style{})
 }
+
+// maxRowLinks is how many bytes of links a row keeps; further ones are text.
+const maxRowLinks = 16 << 10
 
 // History writes what scrolled away and then what the main screen shows, to w, each
 // line ended by "\n", those that were wrapped put together again. With styles it

@@ -26,7 +26,8 @@ const (
 )
 
 // privateNumbers are the DEC private modes that are just remembered, or asked by the
-// code that they concern. Origin mode and the screens are handled by setMode.
+// code that they concern. Origin mode and the screens are handled by setMode. Reset
+// takes all of them back, and a person's terminal is told of no other (isPrivateMode).
 var privateNumbers = [modeCount]int{
 	modeCursorKeys: 1, modeReverseScreen: 5, modeAutowrap: 7, modeAutorepeat: 8, modeBlink: 12, modeCursor: 25,
 	modeKeypad: 66, modeBackarrow: 67, modeFocus: 1004, modeAlternateScroll: 1007, modeUrgent: 1042, modePaste: 2004,

@@ -1,13 +1,10 @@
 package terminal
 
 import (
-	"bytes"
 	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 )
 
 // Bounds on what is remembered of operating system commands.
@@ -35,30 +32,35 @@ type titles struct{ title, icon string }
 type touched struct {
 	palette, title, progress bool
 	dynamic                  [10]bool
+	tabs                     bool
+	keyboard                 bool // that of the alternate screen
 }
 
 // osc does what an operating system command says.
 func (t *Terminal) osc(data []byte) {
-	name, rest, _ := bytes.Cut(data, []byte{';'})
-	number, err := strconv.Atoi(string(name))
-	if err != nil {
+	number, text, ok := command(data)
+	if !ok {
 		return
 	}
 	d := &t.desc
-	text := string(rest)
-	switch {
-	case number == 0:
-		d.title, d.icon, d.touched.title = clean(text), clean(text), true
-	case number == 1:
-		d.icon, d.touched.title = clean(text), true
-	case number == 2:
-		d.title, d.touched.title = clean(text), true
-	case number == 4:
-		t.paletteColors(text)
-	case number == 7:
-		if printable(text) && len(text) <= maxLink {
+	if number == workdir {
+		if len(text) <= maxLink {
 			d.cwd = text
 		}
+		return
+	}
+	if text, _, ok = permitCommand(number, text); !ok {
+		return
+	}
+	switch {
+	case number == 0:
+		d.title, d.icon, d.touched.title = text, text, true
+	case number == 1:
+		d.icon, d.touched.title = text, true
+	case number == 2:
+		d.title, d.touched.title = text, true
+	case number == 4:
+		t.paletteColors(text)
 	case number == 8:
 		t.link(text)
 	case number == 9 && strings.HasPrefix(text, "4;"):
@@ -81,11 +83,7 @@ func (t *Terminal) osc(data []byte) {
 
 // link begins or ends a hyperlink: parameters;URI.
 func (t *Terminal) link(text string) {
-	_, uri, ok := strings.Cut(text, ";")
-	if !ok {
-		return
-	}
-	if uri == "" || !printable(text) || len(text) > maxLink {
+	if text == ";" {
 		text = ""
 	}
 	t.cur.pen.Link = text
@@ -94,35 +92,42 @@ func (t *Terminal) link(text string) {
 
 // progress is OSC 9;4: state;value. State 0 takes it away.
 func (t *Terminal) progress(text string) {
+	t.desc.progress = ""
+	if text[0] != '0' {
+		t.desc.progress = text
+		t.desc.touched.progress = true
+	}
+}
+
+// readProgress reads state;value.
+func readProgress(text string) (string, bool) {
 	state, value, _ := strings.Cut(text, ";")
 	s, err := strconv.Atoi(state)
 	v, err2 := strconv.Atoi(value)
 	if err != nil || s < 0 || s > 4 || value != "" && (err2 != nil || v < 0 || v > 100) {
-		return
+		return "", false
 	}
-	t.desc.progress = ""
-	if s > 0 {
-		t.desc.progress = fmt.Sprintf("%d;%d", s, v)
-		t.desc.touched.progress = true
+	if value == "" {
+		return strconv.Itoa(s), true
 	}
+	return fmt.Sprintf("%d;%d", s, v), true
 }
 
 // paletteColors is OSC 4: pairs of a number and a colour, or ? to ask.
 func (t *Terminal) paletteColors(text string) {
 	fields := strings.Split(text, ";")
 	for i := 0; i+1 < len(fields); i += 2 {
-		n, err := strconv.Atoi(fields[i])
-		switch spec := fields[i+1]; {
-		case err != nil || n < 0 || n > 255:
-		case spec == "?":
-			t.answerColor("4;"+strconv.Itoa(n), t.desc.palette[n], nil)
-		case isColor(spec):
-			if t.desc.palette == nil {
-				t.desc.palette = map[int]string{}
-			}
-			t.desc.palette[n] = spec
-			t.desc.touched.palette = true
+		n, _ := strconv.Atoi(fields[i])
+		spec := fields[i+1]
+		if spec == "?" {
+			t.answerColor("4;"+fields[i], t.desc.palette[n], nil)
+			continue
 		}
+		if t.desc.palette == nil {
+			t.desc.palette = map[int]string{}
+		}
+		t.desc.palette[n] = spec
+		t.desc.touched.palette = true
 	}
 }
 
@@ -132,49 +137,14 @@ func (t *Terminal) dynamicColors(number int, text string) {
 		if number > 19 {
 			return
 		}
-		switch d := &t.desc; {
-		case spec == "?":
+		if d := &t.desc; spec == "?" {
 			t.answerColor(strconv.Itoa(number), d.dynamic[number-10], t.answers.color(number))
-		case isColor(spec):
+		} else {
 			d.dynamic[number-10] = spec
 			d.touched.dynamic[number-10] = true
 		}
 		number++
 	}
-}
-
-// isColor tells names and specifications of colours from anything else; it does not
-// know all names.
-func isColor(spec string) bool {
-	if spec == "" || len(spec) > 40 {
-		return false
-	}
-	for _, b := range []byte(spec) {
-		if !(b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || strings.IndexByte("#:/. ", b) >= 0) {
-			return false
-		}
-	}
-	return true
-}
-
-// clean makes a title of what a program sent: no control characters, valid, bounded.
-func clean(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(s, "\ufffd"))
-	for len(s) > maxTitle {
-		_, n := utf8.DecodeLastRuneInString(s[:maxTitle+1])
-		s = s[:maxTitle+1-n]
-	}
-	return s
-}
-
-// printable reports whether s can be sent again as it is.
-func printable(s string) bool {
-	return utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
 }
 
 // cwdPath returns the path of a file URI.
@@ -183,7 +153,7 @@ func cwdPath(uri string) string {
 	if err != nil || u.Scheme != "file" && u.Scheme != "kitty-shell-cwd" {
 		return ""
 	}
-	return clean(u.Path)
+	return clean(u.Path, maxLink)
 }
 
 // window is CSI t: of it, the titles' stack and the size in cells. Programs can't

@@ -56,7 +56,7 @@ func (t *Terminal) answer(format string, args ...any) {
 
 // identify answers DA1, DA2, DA3 and XTVERSION.
 func (t *Terminal) identify(final byte) {
-	s := &t.parser
+	s := &t.scan
 	switch {
 	case final == 'c' && s.params.get(0, 0) != 0:
 	case final == 'c' && s.private == 0:
@@ -121,7 +121,7 @@ func (t *Terminal) requestMode(number int, private bool) {
 // requestStatus answers DECRQSS for attributes, margins and the cursor's shape, and
 // everything else, XTGETTCAP too, with "unknown".
 func (t *Terminal) requestStatus(data []byte) {
-	if t.parser.inter == '+' {
+	if t.scan.inter == '+' {
 		t.answer("\x1bP0+r\x1b\\")
 		return
 	}

@@ -1,5 +1,7 @@
 package terminal
 
+import "strings"
+
 // Reset returns what brings a client's terminal back to where a shell expects it, with
 // nothing that the programs switched on left on, and the cursor on the last row that
 // the main screen uses. It is right for a terminal that got this one's bytes, wherever
@@ -7,6 +9,9 @@ package terminal
 func (t *Terminal) Reset() []byte {
 	var e restorer
 	e.put("\x1b\\\x1b[?2026l")
+	if t.Alternate() { // it has a keyboard of its own
+		e.keyboard()
+	}
 	e.put("\x1b7\x1b[?1049l") // 1049 restores the cursor, also where nothing is to be left
 	c := t.cur
 	if t.Alternate() {
@@ -20,9 +25,9 @@ func (t *Terminal) Reset() []byte {
 	} else {
 		e.put("\x1b7" + home + "\x1b8")
 	}
-	e.put("\x1b[?9;1000;1001;1002;1003;1005;1006;1015;1016l\x1b[?1004l\x1b[?1007l\x1b[?1042l\x1b[?2004l\x1b[?2027l\x1b[?2031l\x1b[?2048l")
-	e.put("\x1b[?1l\x1b>\x1b[?5l\x1b[?7h\x1b[?8h\x1b[?12l\x1b[?66l\x1b[?67l\x1b[4l\x1b[20l\x1b[?25h\x1b[0 q")
-	e.put("\x1b[<%du\x1b[=0;1u", kittyDepth)
+	e.modesOff()
+	e.put("\x1b[0 q")
+	e.keyboard()
 	for resource, value := range t.keys.modified {
 		if value > 0 && resource != 4 {
 			e.put("\x1b[>%dm", resource)
@@ -47,8 +52,29 @@ func (t *Terminal) Reset() []byte {
 	return e.buf
 }
 
+// modesOff resets every mode that programs may change (isPrivateMode), and those of ANSI.
+func (e *restorer) modesOff() {
+	for mode, number := range privateNumbers {
+		switch {
+		case number == 0 || mode == modeKeypad:
+		case defaultModes&(1<<mode) != 0:
+			e.put("\x1b[?%dh", number)
+		default:
+			e.put("\x1b[?%dl", number)
+		}
+	}
+	for _, number := range mouseModes {
+		e.put("\x1b[?%dl", number)
+	}
+	e.put("\x1b[?66l\x1b>\x1b[4l\x1b[20l")
+}
+
+// keyboard empties the stack of kitty's keyboard protocol for the screen that is shown.
+func (e *restorer) keyboard() { e.put("\x1b[<%du\x1b[=0;1u", kittyDepth) }
+
 // Traces are what programs have left on a terminal that no later program takes back by
-// itself: colours, progress, titles put aside. Two can be compared.
+// itself: colours, progress, titles put aside, tab stops, the keyboard of the screen
+// that is not shown. Two can be compared.
 type Traces struct {
 	touched touched
 	titles  int
@@ -75,6 +101,15 @@ func (t Traces) Undo() []byte {
 	}
 	if t.touched.progress {
 		e.put("\x1b]9;4;0\x1b\\")
+	}
+	if t.touched.tabs {
+		e.put("\x1b7\x1b[3g\r%s", strings.Repeat("\x1b[8C\x1bH", maxCols/8))
+		e.put("\x1b[g\x1b8") // what was to be beyond the last column is there
+	}
+	if t.touched.keyboard {
+		e.put("\x1b7\x1b[?1049h")
+		e.keyboard()
+		e.put("\x1b[?1049l\x1b8")
 	}
 	return e.buf
 }

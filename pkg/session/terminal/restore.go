@@ -43,6 +43,26 @@ type restorer struct {
 	buf        []byte
 	style      Style // the other terminal's pen
 	later      []placed
+
+	links, styles, marks int // bytes of them so far
+}
+
+// Bounds on what Restore says besides the characters: a screen can ask for a thousand
+// times as much as it shows. What comes beyond is drawn without.
+const (
+	maxLinks  = 256 << 10
+	maxStyles = 1 << 20
+	maxMarks  = 1 << 20 // what combines
+	markCost  = 32      // of placing one
+)
+
+// afford takes n bytes from a budget, if it has them.
+func (e *restorer) afford(spent *int, n, limit int) bool {
+	if *spent+n > limit {
+		return false
+	}
+	*spent += n
+	return true
 }
 
 // placed is a cell that is drawn when all others are there.
@@ -61,7 +81,16 @@ func (e *restorer) pen(s Style) {
 }
 
 func (e *restorer) cell(c cell) {
-	e.pen(e.t.styles.value(c.style))
+	s := e.t.styles.value(c.style)
+	if s.Link != "" && s.Link != e.style.Link && !e.afford(&e.links, len(s.Link), maxLinks) {
+		s.Link = ""
+	}
+	if s != e.style && !e.afford(&e.styles, 0, maxStyles) {
+		s = Style{}
+	}
+	before := len(e.buf)
+	e.pen(s)
+	e.styles += len(e.buf) - before - min(len(s.Link), len(e.buf)-before)
 	if c.text == padding {
 		c.text = ' '
 	}
@@ -238,9 +267,6 @@ func (e *restorer) titles() {
 	}
 	if d.touched.title {
 		e.title(titles{d.title, d.icon})
-	}
-	if d.cwd != "" {
-		e.osc(7, d.cwd)
 	}
 	if d.progress != "" {
 		e.osc(9, "4;"+d.progress)

@@ -35,7 +35,7 @@ type Terminal struct {
 
 	last    rune // what REP repeats; 0 if the last thing was no character
 	history history
-	parser  parser
+	scan    scanner
 	replies []byte
 	answers answers
 }

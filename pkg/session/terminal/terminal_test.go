@@ -18,7 +18,7 @@ type state struct {
 	On                         modeSet
 	Mouse                      []int
 	Keys                       keyModes
-	Title, Icon, Cwd           string
+	Title, Icon                string
 	Stack                      []titles
 	Shape                      int
 	Palette, Dynamic, Progress string
@@ -30,7 +30,7 @@ func stateOf(t *Terminal) state {
 		Cursor: t.cur, SavedM: t.main.saved,
 		Top: t.top, Bottom: t.bottom, Tabs: t.tabs,
 		On: t.modes.on &^ (1 << modeSync), Mouse: t.modes.mouse, Keys: t.keys,
-		Title: t.desc.title, Icon: t.desc.icon, Cwd: t.desc.cwd, Stack: t.desc.stack, Shape: t.desc.shape,
+		Title: t.desc.title, Icon: t.desc.icon, Stack: t.desc.stack, Shape: t.desc.shape,
 		Palette: fmt.Sprint(t.desc.palette), Dynamic: fmt.Sprintf("%q", t.desc.dynamic), Progress: t.desc.progress,
 	}
 	s.Cursor.pending = t.restorable(t.scr, t.cur)

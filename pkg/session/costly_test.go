@@ -1,0 +1,84 @@
+package session
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// links fills a screen with cells of two hyperlinks in turns, as long as links may be.
+func links(cols, rows int) string {
+	link := func(c string) string {
+		return "\x1b]8;;http://" + strings.Repeat(c, 2000) + "/\x1b\\" + c
+	}
+	var b strings.Builder
+	b.WriteString("\x1b[H")
+	pair := link("a") + link("b")
+	for range rows {
+		b.WriteString(strings.Repeat(pair, cols/2))
+		b.WriteString("\r\n")
+	}
+	return b.String() + "\x1b]8;;\x1b\\\x1b[1;1Hthe top"
+}
+
+// TestLabX52 attaches to a screen whose every cell has another hyperlink than the one
+// before, at a size of its own: it is shown, and costs the server no more than a screen.
+func TestLabX52(t *testing.T) {
+	r := newRig(t)
+	p := r.window(0)
+	main := r.attach(Request{Cols: 120, Rows: 50})
+	main.got(kindScreen)
+	p.print(links(120, 49))
+	top := func(v *viewer) {
+		t.Helper()
+		eventually(t, func() bool { return strings.HasPrefix(v.screen(), "the top") }, func() string { return "the screen is\n" + v.screen() })
+	}
+	top(main)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	var viewers []*viewer
+	for range 3 {
+		viewers = append(viewers, r.attach(Request{Cols: 110, Rows: 48, Read: true}))
+	}
+	for i, v := range viewers {
+		top(v)
+		if n := len(v.output()); n > 4<<20 {
+			t.Errorf("client %d was sent %d bytes", i, n)
+		}
+		if v.isClosed() {
+			t.Errorf("client %d was put out", i)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 30<<20 {
+		t.Errorf("three attachments took %d MB", n>>20)
+	}
+	if text, err := r.call(Request{Verb: VerbHistory, Styles: true}); err != nil || len(text) > 2<<20 {
+		t.Errorf("the history has %d bytes, %v", len(text), err)
+	}
+}
+
+// A client that is put out as soon as it is connected comes back slower each time.
+func TestLabX52Pause(t *testing.T) {
+	a := &attachment{}
+	var pauses []string
+	for i := range 8 {
+		a.connected = time.Now()
+		if i == 6 {
+			a.connected = time.Now().Add(-2 * steadyAfter)
+		}
+		if err := a.disconnected(); err != nil {
+			t.Fatal(err)
+		}
+		pauses = append(pauses, fmt.Sprint(a.pause))
+	}
+	if got, want := strings.Join(pauses, " "), "100ms 200ms 400ms 800ms 1.6s 2s 100ms 200ms"; got != want {
+		t.Errorf("pauses %s, want %s", got, want)
+	}
+	if wait := a.timeout(); wait < 0 || wait > 200*time.Millisecond {
+		t.Errorf("it waits for %v", wait)
+	}
+}

@@ -1,0 +1,78 @@
+package terminal
+
+import "strconv"
+
+// Bounds on the numbers of a sequence, as xterm and most others have them.
+const (
+	maxParams = 32
+	maxParam  = 65535
+)
+
+// params are the numbers of a control sequence.
+type params struct {
+	v   [maxParams]int32 // -1 where left out
+	sub [maxParams]bool  // came after a colon
+	n   int
+}
+
+// get returns parameter i, or def where it is left out or 0.
+func (p *params) get(i, def int) int {
+	if i < p.n && p.v[i] > 0 {
+		return int(p.v[i])
+	}
+	return def
+}
+
+func (p *params) digit(b byte) {
+	if p.n == 0 {
+		p.n, p.v[0], p.sub[0] = 1, -1, false
+	}
+	if p.n > maxParams {
+		return
+	}
+	v := &p.v[p.n-1]
+	*v = min(max(*v, 0)*10+int32(b-'0'), maxParam)
+}
+
+func (p *params) separator(colon bool) {
+	if p.n == 0 {
+		p.n, p.v[0], p.sub[0] = 1, -1, false
+	}
+	if p.n < maxParams {
+		p.v[p.n], p.sub[p.n] = -1, colon
+	}
+	p.n = min(p.n+1, maxParams+1)
+}
+
+// filter leaves only those that keep says.
+func (p *params) filter(keep func(int) bool) {
+	n := 0
+	for i := range min(p.n, maxParams) {
+		if keep(int(max(p.v[i], 0))) {
+			p.v[n], p.sub[n] = p.v[i], false
+			n++
+		}
+	}
+	p.n = n
+}
+
+// append appends them as they are written.
+func (p *params) append(dst []byte) []byte {
+	for i := range min(p.n, maxParams) {
+		switch {
+		case i == 0:
+		case p.sub[i]:
+			dst = append(dst, ':')
+		default:
+			dst = append(dst, ';')
+		}
+		switch v := p.v[i]; {
+		case v < 0:
+		case v < 10:
+			dst = append(dst, '0'+byte(v))
+		default:
+			dst = strconv.AppendInt(dst, int64(v), 10)
+		}
+	}
+	return dst
+}

@@ -1,0 +1,54 @@
+package terminal
+
+import "bytes"
+
+// Write lets the terminal read p. Sequences and characters may be split anywhere.
+// It never fails. It does no more than a person's terminal may be told.
+func (t *Terminal) Write(p []byte) (int, error) {
+	total := len(p)
+	s := &t.scan
+	for len(p) > 0 {
+		what, n := s.next(p)
+		switch what {
+		case tokText:
+			t.ascii(p[:n])
+		case tokChar:
+			if !isC1(s.r) {
+				t.print(s.r)
+			}
+		case tokControl:
+			if permitC0(s.b) {
+				t.control(s.b)
+			}
+		case tokEscape:
+			if s.permitEscape() {
+				t.escapeSequence(s.inter, s.b)
+			}
+		case tokCSI:
+			if _, ok := s.permitControl(); ok {
+				t.controlSequence(s.b)
+			}
+		case tokString:
+			switch s.kind {
+			case ']':
+				t.osc(s.data)
+			case 'P':
+				t.requestStatus(s.data)
+			}
+		}
+		p = p[n:]
+	}
+	return total, nil
+}
+
+// Ground reports whether the bytes so far end between sequences and characters, so
+// that a client can go on with the raw bytes from here.
+func (t *Terminal) Ground() bool { return t.scan.ready() }
+
+// Filter returns a filter that goes on in the stream where the terminal is, also within
+// a sequence. A string of which a part has been passed on, such as an image, ends there.
+func (t *Terminal) Filter() Filter {
+	f := Filter{scan: t.scan}
+	f.scan.partial, f.scan.data = bytes.Clone(t.scan.partial), bytes.Clone(t.scan.data)
+	return f
+}
