@@ -10,29 +10,39 @@ import (
 
 func execCommand() command {
 	return command{
-		name: "exec", synopsis: "[-t] -- CMD [ARG…]",
+		name: "exec", synopsis: "[-t|-T] -- CMD [ARG…]",
 		summary: "run a command confined exactly as the agent is",
 		example: "agent-init exec -- git status",
 		flags: func(fs *flag.FlagSet) {
-			fs.Bool("t", false, "give the command a terminal of its own, shown on this one")
+			fs.Bool("t", false, "refuse to start without a terminal; hand on what is typed also if the output goes elsewhere")
+			fs.Bool("T", false, "give the command this very terminal: what it leaves behind can read what you type later")
 		},
 		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			if len(args) == 0 {
 				return faultf(exitUsage, "agent-init exec -- CMD", "no command was given")
 			}
-			spec, err := readAgentSpec()
+			if isSet(fs, "t") && isSet(fs, "T") {
+				return faultf(exitUsage, "leave out one of them", "-t and -T contradict each other")
+			}
+			agent, err := readAgent()
 			if err != nil {
 				return err
 			}
+			spec := agent.Spec
 			spec.Argv = args
 			if dir, err := os.Getwd(); err == nil {
 				spec.Dir = dir
 			}
-			if isSet(fs, "t") {
+			own, found := findTerminal([3]*os.File{e.stdin, os.Stdout, os.Stderr}, isSet(fs, "t"))
+			if isSet(fs, "t") && !own.typed {
+				return faultf(exitUsage, "use docker exec -it, or leave out -t", "exec -t needs a terminal")
+			}
+			if found && !isSet(fs, "T") {
 				if term := environMap(e.env)["TERM"]; term != "" { // what it is shown on
 					spec.Env = append(spec.Env, "TERM="+term)
 				}
-				return execOnTerminal(spec, e.stdin, os.Stdout)
+				own.filter.Clipboard, own.filter.Plain = agent.Clipboard, environMap(e.env)["TERM"] == "dumb"
+				return own.exec(spec)
 			}
 			_ = goFirst(agentGoes) // as far as the container lets it
 			return dropFault(privdrop.Exec(spec))
@@ -40,19 +50,29 @@ func execCommand() command {
 	}
 }
 
-// readAgentSpec reads how the agent is confined. Only root may.
-func readAgentSpec() (privdrop.Spec, error) {
-	var spec privdrop.Spec
+// publishedAgent is how the agent is confined, for exec.
+type publishedAgent struct {
+	privdrop.Spec
+	Clipboard bool `json:"clipboard"` // may be written by what programs print
+}
+
+// readAgent reads how the agent is confined. Only root may.
+func readAgent() (agent publishedAgent, err error) {
 	if os.Geteuid() != 0 {
-		return spec, faultf(exitPrivilege, "use docker exec -u root, or run the command itself: this user is confined already",
+		return agent, faultf(exitPrivilege, "use docker exec -u root, or run the command itself: this user is confined already",
 			"only root can become the agent")
 	}
 	dir, err := findRuntimeDir()
 	if err != nil {
-		return spec, notRunning(err)
+		return agent, notRunning(err)
 	}
-	if err := dir.read(agentFile, &spec); err != nil {
-		return spec, notRunning(err)
+	if err := dir.read(agentFile, &agent); err != nil {
+		return agent, notRunning(err)
 	}
-	return spec, nil
+	return agent, nil
+}
+
+func readAgentSpec() (privdrop.Spec, error) {
+	agent, err := readAgent()
+	return agent.Spec, err
 }

@@ -25,7 +25,7 @@ func (k *keeper) publishAll() uint64 {
 func (k *keeper) publishAgent() error {
 	spec := k.agentSpec()
 	spec.ParentPID = 0
-	return k.dir.write(agentFile, 0o600, spec)
+	return k.dir.write(agentFile, 0o600, publishedAgent{spec, k.clipboard()})
 }
 
 // unpublished has what could not be written be written later.

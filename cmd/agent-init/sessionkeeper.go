@@ -152,13 +152,17 @@ func (s *sessionKeeper) serve(ctx context.Context) error {
 	return err
 }
 
+// clipboard reports whether programs may write the clipboard of who looks at them.
+func (k *keeper) clipboard() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.policy == nil || k.policy.Settings().Session.Clipboard
+}
+
 // spawn runs the server under its own uid. Its whole input is in a memfd.
 func (s *sessionKeeper) spawn(channel *os.File) (*reaper.Process, error) {
 	k := s.keeper
-	k.mu.Lock()
-	clipboard := k.policy == nil || k.policy.Settings().Session.Clipboard
-	k.mu.Unlock()
-	cfg, err := memfd("session-config", sessionConfig{Name: s.name, AgentUID: k.identity.UID, Clipboard: clipboard, RecordLimit: k.config.recordLimit, LogLevel: k.config.level()})
+	cfg, err := memfd("session-config", sessionConfig{Name: s.name, AgentUID: k.identity.UID, Clipboard: k.clipboard(), RecordLimit: k.config.recordLimit, LogLevel: k.config.level()})
 	if err != nil {
 		return nil, err
 	}
