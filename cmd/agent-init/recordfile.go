@@ -14,8 +14,12 @@ import (
 
 // recordFile is where a window is recorded. The keeper opens it, and hands
 // the server a descriptor that can only append.
+//
+// The directory is judged once, with all those above it, and kept: whoever may rename
+// one of them later can't have root write somewhere else.
 type recordFile struct {
-	path  string
+	dir   *os.File
+	name  string // in dir
 	file  *os.File
 	begun time.Time
 }
@@ -26,46 +30,53 @@ const keptRecords = 4
 // openRecord begins a record. One that is there already is kept beside it.
 func openRecord(path string) (*recordFile, error) {
 	path, err := filepath.Abs(path)
-	if err == nil {
-		err = checkRuntimeDir(filepath.Dir(path))
-	}
 	if err != nil {
-		return nil, faultf(exitUsage, "name a file in a directory that belongs to root, such as "+auditDir+"/session.cast",
-			"--record %s: %w", path, err)
+		return nil, faultf(exitUsage, "name a file in a directory that only root can write, such as "+auditDir+"/session.cast", "--record: %w", err)
 	}
-	r := &recordFile{path: path}
+	dir, err := audit.OpenDir(filepath.Dir(path))
+	if err != nil {
+		return nil, faultf(exitUsage, "name a file in a directory that only root can write, such as "+auditDir+"/session.cast", "--record %s: %w", path, err)
+	}
+	r := &recordFile{dir: dir, name: filepath.Base(path)}
 	if err := r.begin(); err != nil {
-		return nil, faultf(exitUsage, "name a file in a directory that belongs to root, such as "+auditDir+"/session.cast", "--record: %w", err)
+		dir.Close()
+		return nil, faultf(exitUsage, "name a file in a directory that only root can write, such as "+auditDir+"/session.cast", "--record: %w", err)
 	}
 	return r, nil
 }
 
+func (r *recordFile) path() string { return filepath.Join(r.dir.Name(), r.name) }
+
 // begin moves what is there out of the way, and makes a new file that nobody
 // else can read.
 func (r *recordFile) begin() error {
+	dir := int(r.dir.Fd())
 	var st unix.Stat_t
-	err := unix.Lstat(r.path, &st)
+	err := unix.Fstatat(dir, r.name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 	case err != nil:
-		return fmt.Errorf("%s: %w", r.path, err)
+		return fmt.Errorf("%s: %w", r.path(), err)
 	case st.Mode&unix.S_IFMT != unix.S_IFREG || st.Uid != 0:
-		return fmt.Errorf("%s is not a file of root's", r.path)
+		return fmt.Errorf("%s is not a file of root's", r.path())
 	case st.Size > 0:
-		for n := keptRecords - 1; n > 0; n-- {
-			err := os.Rename(fmt.Sprintf("%s.%d", r.path, n), fmt.Sprintf("%s.%d", r.path, n+1))
-			if err != nil && !errors.Is(err, os.ErrNotExist) {
-				return err
+		for n := keptRecords - 1; n >= 0; n-- {
+			from := r.name
+			if n > 0 {
+				from = fmt.Sprintf("%s.%d", r.name, n)
+			}
+			err := unix.Renameat(dir, from, dir, fmt.Sprintf("%s.%d", r.name, n+1))
+			if err != nil && (n == 0 || !errors.Is(err, unix.ENOENT)) {
+				return fmt.Errorf("put %s aside: %w", filepath.Join(r.dir.Name(), from), err)
 			}
 		}
-		if err := os.Rename(r.path, r.path+".1"); err != nil {
-			return err
-		}
 	}
-	f, err := os.OpenFile(r.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	const flags = unix.O_WRONLY | unix.O_APPEND | unix.O_CREAT | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Openat(dir, r.name, flags, 0o600)
 	if err != nil {
-		return err
+		return fmt.Errorf("make %s: %w", r.path(), err)
 	}
+	f := os.NewFile(uintptr(fd), r.path())
 	if err := f.Chmod(0o600); err != nil {
 		f.Close()
 		return err
@@ -107,7 +118,7 @@ func (s *sessionKeeper) recordFor(id uint32) (*recordFile, uint32, error) {
 	for taken[place] {
 		place++
 	}
-	r := &recordFile{path: fmt.Sprintf("%s.w%d", s.record.path, place)}
+	r := &recordFile{dir: s.record.dir, name: fmt.Sprintf("%s.w%d", s.record.name, place)}
 	if err := r.begin(); err != nil {
 		return nil, 0, fmt.Errorf("record it: %w", err)
 	}

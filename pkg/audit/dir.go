@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openDir opens the directory at path, made root-owned and 0755 where it is
+// OpenDir opens the directory at path, made root-owned and 0755 where it is
 // missing. Each component is opened below the one before it and none may be a
 // symbolic link, so that root never writes where someone else points to.
-func openDir(path string) (*os.File, error) {
+func OpenDir(path string) (*os.File, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("audit directory %q is not an absolute path", path)
 	}

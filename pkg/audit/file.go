@@ -133,7 +133,7 @@ func (l *Log) follow() error {
 }
 
 func (l *Log) reopenDir() error {
-	dir, err := openDir(l.path)
+	dir, err := OpenDir(l.path)
 	if err != nil {
 		return err
 	}

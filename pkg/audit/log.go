@@ -53,7 +53,7 @@ func Open(o Options) (*Log, error) {
 	if o.Files <= 0 {
 		o.Files = 3
 	}
-	dir, err := openDir(o.Dir)
+	dir, err := OpenDir(o.Dir)
 	if err != nil {
 		return nil, err
 	}
