@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -138,55 +137,6 @@ func callSession(r session.Request, to io.Writer) error {
 		return err
 	}
 	return nil
-}
-
-func sessionsCommand() command {
-	return command{
-		name: "sessions", alone: true, synopsis: "[--json]",
-		summary: "list the session's windows, and who looks at them",
-		example: "agent-init sessions --json | jq '.windows[].name'",
-		flags:   func(fs *flag.FlagSet) { fs.Bool("json", false, "print JSON") },
-		run: func(_ context.Context, e environment, fs *flag.FlagSet, _ []string) error {
-			i, err := listSession()
-			if err != nil {
-				return err
-			}
-			if isSet(fs, "json") {
-				enc := json.NewEncoder(e.stdout)
-				enc.SetIndent("", "  ")
-				return enc.Encode(sessionsReport{1, i})
-			}
-			return writeSessions(e.stdout, i)
-		},
-	}
-}
-
-// sessionsReport is what sessions --json prints.
-type sessionsReport struct {
-	Version int `json:"version"`
-	session.Info
-}
-
-func writeSessions(to io.Writer, i session.Info) error {
-	fmt.Fprintf(to, "session %s\n", i.Name)
-	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	for _, x := range i.Windows {
-		fmt.Fprintf(w, "  %d\t%s\t%dx%d\tpid %d\tsince %s\t%s\n", x.ID, x.Name, x.Cols, x.Rows, x.PID, x.Started.Format(time.DateTime), x.Title)
-		for _, c := range x.Clients {
-			who, how := fmt.Sprintf("uid %d, pid %d", c.UID, c.PID), ""
-			if c.PID == 0 {
-				who = "the container's terminal"
-			}
-			if c.Read {
-				how = ", read-only"
-			}
-			if c.Leader {
-				how += ", typed last"
-			}
-			fmt.Fprintf(w, "\tattached: %s\t%dx%d\t\tsince %s\t%s\n", who, c.Cols, c.Rows, c.Attached.Format(time.DateTime), how)
-		}
-	}
-	return w.Flush()
 }
 
 func newCommand() command {

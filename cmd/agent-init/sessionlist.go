@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/session"
+)
+
+func sessionsCommand() command {
+	return command{
+		name: "sessions", alone: true, synopsis: "[--json]",
+		summary: "list the session's windows, and who looks at them",
+		example: "agent-init sessions --json | jq '.windows[].name'",
+		flags:   func(fs *flag.FlagSet) { fs.Bool("json", false, "print JSON") },
+		run: func(_ context.Context, e environment, fs *flag.FlagSet, _ []string) error {
+			i, err := listSession()
+			if err != nil {
+				return err
+			}
+			if isSet(fs, "json") {
+				enc := json.NewEncoder(e.stdout)
+				enc.SetIndent("", "  ")
+				cleanSession(&i)
+				return enc.Encode(sessionsReport{1, i})
+			}
+			return writeSessions(e.stdout, i)
+		},
+	}
+}
+
+// sessionsReport is what sessions --json prints.
+type sessionsReport struct {
+	Version int `json:"version"`
+	session.Info
+}
+
+// maxShownTitle is how many characters of a title are shown.
+const maxShownTitle = 40
+
+// cleanSession takes out of what programs chose whatever could make a line look like
+// another.
+func cleanSession(i *session.Info) {
+	for n := range i.Windows {
+		w := &i.Windows[n]
+		w.Title, w.Cwd = clean(w.Title), clean(w.Cwd)
+	}
+}
+
+// shownTitle is a title in quotes, so that it is not taken for words of ours.
+func shownTitle(title string) string {
+	runes := []rune(clean(title))
+	if len(runes) == 0 {
+		return ""
+	}
+	if len(runes) > maxShownTitle {
+		runes = append(runes[:maxShownTitle-1], '…')
+	}
+	return strconv.QuoteToGraphic(string(runes))
+}
+
+func writeSessions(to io.Writer, i session.Info) error {
+	fmt.Fprintf(to, "session %s\n", clean(i.Name))
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	for _, x := range i.Windows {
+		fmt.Fprintf(w, "  %d\t%s\t%dx%d\tpid %d\tsince %s\t%s\n", x.ID, clean(x.Name), x.Cols, x.Rows, x.PID, x.Started.Format(time.DateTime), shownTitle(x.Title))
+		for _, c := range x.Clients {
+			who, how := fmt.Sprintf("uid %d, pid %d", c.UID, c.PID), ""
+			if c.PID == 0 {
+				who = "the container's terminal"
+			}
+			if c.Read {
+				how = ", read-only"
+			}
+			if c.Leader {
+				how += ", typed last"
+			}
+			fmt.Fprintf(w, "\tattached: %s\t%dx%d\t\tsince %s\t%s\n", who, c.Cols, c.Rows, c.Attached.Format(time.DateTime), how)
+		}
+	}
+	return w.Flush()
+}
