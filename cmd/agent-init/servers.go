@@ -32,7 +32,7 @@ func (k *keeper) chooseServers(c resolvConf) resolvConf {
 	}
 	engine := ""
 	switch {
-	case k.fw != nil && k.fw.Reduced() != "":
+	case k.fw.Reduced() != "":
 		engine = "inside gVisor the engine's server can't be reached"
 	case k.shared():
 		if k.engine, err = socketsOfEngine(); err != nil {
