@@ -24,7 +24,7 @@ func openAuditSink(f *os.File) (*auditSink, error) {
 func (s *auditSink) record(e audit.Event) {
 	e.Suppressed += s.lost.Swap(0)
 	if s.conn.SetWriteDeadline(time.Now().Add(auditPatience)) == nil {
-		if _, err := s.conn.Write(audit.Encode(e)); err == nil {
+		if _, err := s.conn.Write(audit.Pack(e)); err == nil {
 			return
 		}
 	}

@@ -10,8 +10,11 @@ import (
 )
 
 // The guard asks and the keeper answers in messages of one fixed size over a
-// SOCK_SEQPACKET pair, so that the process which holds CAP_NET_ADMIN has no
-// lengths, framing or text to parse: a packet of another size is dropped whole.
+// SOCK_SEQPACKET pair, so that the process which holds CAP_NET_ADMIN has no framing
+// and no syntax to parse: a packet of another size is dropped whole, and a name or a
+// reason is bytes in a field of its own, held against what is canonical. Events for
+// the log come over a second pair, in the same manner (audit.Pack), and the probe's
+// report through a pipe (selftest.Report.Pack). TestNoJSONOfChildren holds this.
 
 type opcode uint8
 

@@ -205,9 +205,9 @@ func (g *guardKeeper) end(p *reaper.Process) {
 }
 
 // readAudit records what the guard reports, which is neither trusted nor
-// unlimited.
+// unlimited: numbers and bounded texts, see audit.Pack.
 func (g *guardKeeper) readAudit(conn *net.UnixConn) {
-	buf := make([]byte, audit.MaxEncoded+1)
+	buf := make([]byte, audit.MaxPacked+1)
 	for {
 		n, err := conn.Read(buf)
 		if err != nil || n == 0 {

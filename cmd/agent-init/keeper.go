@@ -23,8 +23,9 @@ import (
 const dropGroup = 4100
 
 // keeper owns what needs CAP_NET_ADMIN: the kernel's rules, and the book of
-// leases that go into them. It reads nothing from the network; what it takes
-// from the guard is of fixed size and judged by its own copy of the policy.
+// leases that go into them. It reads nothing from the network. What it takes from
+// the guard are numbers and bounded texts in fixed places, see channel.go, judged by
+// its own copy of the policy.
 type keeper struct {
 	config     config
 	log        *slog.Logger

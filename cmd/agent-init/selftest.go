@@ -35,7 +35,11 @@ func selftestCommand() command {
 			if os.Geteuid() == 0 {
 				return selftestAsRoot(ctx, e, asJSON)
 			}
-			return probe(ctx, e, asJSON)
+			report, err := probe(ctx)
+			if err != nil {
+				return err
+			}
+			return showReport(e, report, asJSON)
 		},
 	}
 }
@@ -105,28 +109,46 @@ func probeCommand() command {
 	return command{
 		name: probeName, hidden: true,
 		summary: "the probes of the self-test (started by agent-init itself)",
-		flags:   func(fs *flag.FlagSet) { fs.Bool("json", false, "") },
+		flags: func(fs *flag.FlagSet) {
+			fs.Bool("json", false, "")
+			fs.Bool("packed", false, "")
+		},
 		run: func(ctx context.Context, e environment, fs *flag.FlagSet, _ []string) error {
-			return probe(ctx, e, isSet(fs, "json"))
+			report, err := probe(ctx)
+			if err != nil {
+				return err
+			}
+			if isSet(fs, "packed") {
+				return packReport(e, report)
+			}
+			return showReport(e, report, isSet(fs, "json"))
 		},
 	}
 }
 
-func probe(ctx context.Context, e environment, asJSON bool) error {
+func probe(ctx context.Context) (selftest.Report, error) {
 	// Beside a running agent, which has the same uid, nobody is to write the
 	// report from outside.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("make the probe undumpable: %w", err)
+		return selftest.Report{}, fmt.Errorf("make the probe undumpable: %w", err)
 	}
 	dir, err := findRuntimeDir()
 	if err != nil {
-		return notRunning(err)
+		return selftest.Report{}, notRunning(err)
 	}
 	var plan selftest.Plan
 	if err := dir.read(probesFile, &plan); err != nil {
-		return notRunning(err)
+		return selftest.Report{}, notRunning(err)
 	}
-	return showReport(e, selftest.Run(ctx, plan), asJSON)
+	return selftest.Run(ctx, plan), nil
+}
+
+// packReport is showReport for the keeper, which parses no JSON of a child's.
+func packReport(e environment, report selftest.Report) error {
+	if _, err := e.stdout.Write(report.Pack()); err != nil {
+		return err
+	}
+	return verdictOf(report)
 }
 
 func showReport(e environment, report selftest.Report, asJSON bool) error {
@@ -137,6 +159,11 @@ func showReport(e environment, report selftest.Report, asJSON bool) error {
 	} else if err := report.WriteTable(e.stdout, colour(e)); err != nil {
 		return err
 	}
+	return verdictOf(report)
+}
+
+// verdictOf is the status that a self-test ends with.
+func verdictOf(report selftest.Report) error {
 	if !report.OK {
 		return status(exitSelfTest)
 	}
@@ -166,7 +193,7 @@ func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside boo
 	}
 	defer r.Close()
 	o := spawnOptions{spec: k.agentSpec(), stdout: w, stderr: os.Stderr}
-	o.spec.Argv, o.spec.Dir = []string{selfExe, probeName, "--json"}, "/"
+	o.spec.Argv, o.spec.Dir = []string{selfExe, probeName, "--packed"}, "/"
 	if beside {
 		o.stderr = nil
 	}
@@ -189,7 +216,7 @@ func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside boo
 	if err := r.SetReadDeadline(time.Now().Add(selfTestTime)); err != nil {
 		return selftest.Report{}, err
 	}
-	report, decoded := selftest.ReadReport(io.LimitReader(r, 4<<20))
+	report, decoded := selftest.ReadPacked(r)
 	st, err := p.Wait(ctx)
 	if err != nil {
 		k.kill(p, syscall.SIGKILL)

@@ -60,40 +60,6 @@ func Decode(raw []byte) (Event, error) {
 	return e.capped(), nil
 }
 
-// Untrusted is how the keeper reads an event that the unprivileged guard
-// encoded. What the guard may not say (another kind of event, an unknown
-// verdict, anything that does not decode) becomes a fault of the guard's.
-func Untrusted(raw []byte) Event {
-	e, err := Decode(raw)
-	if err == nil {
-		err = guardMaySay(e)
-	}
-	if err != nil {
-		return Event{Kind: Guard, Verdict: Fault, Reason: "the guard sent an event that was refused: " + err.Error()}
-	}
-	return e
-}
-
-func guardMaySay(e Event) error {
-	if !e.Kind.traffic() {
-		return fmt.Errorf("event kind %q", string(e.Kind))
-	}
-	switch e.Verdict {
-	case Allow, Deny, Info, Fault:
-	default:
-		return fmt.Errorf("verdict %q", string(e.Verdict))
-	}
-	if e.Enforce != "" && e.Enforce != Deny {
-		return fmt.Errorf("verdict %q of enforce", string(e.Enforce))
-	}
-	switch e.Asker {
-	case Agent, ByGuard, BySelfTest, ByOutside:
-	default:
-		return fmt.Errorf("asker %q", string(e.Asker))
-	}
-	return nil
-}
-
 // traffic says whether k is about a packet, connection or name, which the agent
 // can cause at will, rather than about agent-init itself.
 func (k Kind) traffic() bool {

@@ -121,31 +121,6 @@ func TestDecodeStrict(t *testing.T) {
 	}
 }
 
-func TestUntrusted(t *testing.T) {
-	for _, k := range []Kind{DNS, Connect, HTTP, Drop} {
-		in := Event{Kind: k, Verdict: Deny, Name: "evil.example", Suppressed: 3}
-		if got := Untrusted(Encode(in)); got.Kind != k || got.Name != in.Name || got.Suppressed != 3 {
-			t.Errorf("%s: %+v", k, got)
-		}
-	}
-	refused := map[string][]byte{
-		"nothing":     nil,
-		"policy":      Encode(Event{Kind: Policy, Verdict: Info}),
-		"guard":       Encode(Event{Kind: Guard, Verdict: Info}),
-		"grant":       Encode(Event{Kind: Grant, Verdict: Allow}),
-		"bad verdict": Encode(Event{Kind: DNS, Verdict: "maybe"}),
-		"no verdict":  Encode(Event{Kind: DNS}),
-		"unknown":     []byte(`{"event":"dns","verdict":"allow","x\u001b":1}`),
-	}
-	for name, raw := range refused {
-		e := Untrusted(raw)
-		if e.Kind != Guard || e.Verdict != Fault || e.Reason == "" || e.Name != "" {
-			t.Errorf("%s: %+v", name, e)
-		}
-		checkLine(t, Encode(e))
-	}
-}
-
 func FuzzEncode(f *testing.F) {
 	f.Add("evil.example", "not in the allowlist", "curl", int64(0))
 	f.Add("a\",\"verdict\":\"allow\"", "\x1b[2J\r\n", "\u2028\u009b\u202e", int64(1<<62))
@@ -160,17 +135,15 @@ func FuzzEncode(f *testing.F) {
 	})
 }
 
-func FuzzAppend(f *testing.F) {
+func FuzzDecode(f *testing.F) {
 	for _, e := range goldenEvents() {
 		f.Add(Encode(e))
 	}
 	f.Add([]byte(`{"event":"dns","verdict":"allow"}{"event":"policy"}`))
 	f.Add([]byte("{\"event\":\"dns\",\"verdict\":\"allow\",\"name\":\"\xff\u2028\"}"))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		e := Untrusted(raw)
-		if !e.Kind.traffic() && (e.Kind != Guard || e.Verdict != Fault) {
-			t.Errorf("a guard recorded %+v", e)
+		if e, err := Decode(raw); err == nil {
+			checkLine(t, Encode(e))
 		}
-		checkLine(t, Encode(e))
 	})
 }

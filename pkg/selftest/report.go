@@ -1,10 +1,7 @@
 package selftest
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 	"unicode"
@@ -48,36 +45,6 @@ func (r Report) allOK() bool {
 		}
 	}
 	return len(r.Checks) > 0
-}
-
-// maxReport bounds what ReadReport reads, in bytes.
-const maxReport = 4 << 20
-
-// ReadReport reads the JSON of one Report, as a child process printed it. It
-// believes no OK that the checks don't bear out.
-func ReadReport(r io.Reader) (Report, error) {
-	raw, err := io.ReadAll(io.LimitReader(r, maxReport+1))
-	if err != nil {
-		return Report{}, fmt.Errorf("read self-test report: %w", err)
-	}
-	if len(raw) > maxReport {
-		return Report{}, errors.New("self-test report is too long")
-	}
-	var rep Report
-	if err := json.Unmarshal(raw, &rep); err != nil {
-		return Report{}, fmt.Errorf("read self-test report: %v", err)
-	}
-	if rep.Version != Version {
-		return Report{}, fmt.Errorf("self-test report has version %d, not %d", rep.Version, Version)
-	}
-	for i := range rep.Checks {
-		c := &rep.Checks[i]
-		c.Name, c.Target, c.Family, c.Detail = clean(c.Name), clean(c.Target), clean(c.Family), clean(c.Detail)
-		c.Want, c.Got = clean(c.Want), clean(c.Got)
-		c.OK = c.OK && c.Got == c.Want
-	}
-	rep.OK = rep.OK && rep.allOK()
-	return rep, nil
 }
 
 // Failures says in one sentence each what is not as it must be.

@@ -240,41 +240,6 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// The parent believes nothing that the checks don't bear out.
-func TestReadReport(t *testing.T) {
-	tests := map[string]struct {
-		json   string
-		ok     bool
-		failed bool // to be read
-	}{
-		"good":             {`{"version":1,"ok":true,"checks":[{"name":"tcp","want":"blocked","got":"blocked","ok":true}]}`, true, false},
-		"no checks":        {`{"version":1,"ok":true}`, false, false},
-		"a failed check":   {`{"version":1,"ok":true,"checks":[{"name":"tcp","want":"blocked","got":"blocked","ok":false}]}`, false, false},
-		"a dishonest one":  {`{"version":1,"ok":true,"checks":[{"name":"tcp","want":"blocked","got":"reachable","ok":true}]}`, false, false},
-		"not ok":           {`{"version":1,"ok":false,"checks":[{"name":"tcp","want":"blocked","got":"blocked","ok":true}]}`, false, false},
-		"other version":    {`{"version":2,"ok":true,"checks":[{"want":"blocked","got":"blocked","ok":true}]}`, false, true},
-		"empty":            {``, false, true},
-		"torn":             {`{"version":1,"ok":true,"che`, false, true},
-		"two":              {`{"version":1}{"version":1}`, false, true},
-		"far too long":     {`{"version":1,"ok":true,"checks":[{"name":"tcp","want":"blocked","got":"blocked","ok":true}]}` + strings.Repeat(" ", maxReport), false, true},
-		"control sequence": {`{"version":1,"ok":true,"checks":[{"name":"tcp","target":"\u001b[2J\u202e","want":"blocked","got":"blocked","ok":true}]}`, true, false},
-	}
-	for name, tt := range tests {
-		r, err := ReadReport(strings.NewReader(tt.json))
-		if (err != nil) != tt.failed || r.OK != tt.ok {
-			t.Errorf("%s: ok %v, %v", name, r.OK, err)
-		}
-		if !r.OK && err == nil && name != "not ok" && len(r.Failures()) == 0 {
-			t.Errorf("%s: it doesn't say what failed", name)
-		}
-		for _, c := range r.Checks {
-			if strings.ContainsAny(c.Target, "\x1b\u202e") {
-				t.Errorf("%s: %q", name, c.Target)
-			}
-		}
-	}
-}
-
 func TestClean(t *testing.T) {
 	for in, want := range map[string]string{"refused": "refused", "a\x1b[31m\n": "a?[31m?", "\xff\u202e": "??", "é": "é"} {
 		if got := clean(in); got != want {
@@ -284,28 +249,4 @@ func TestClean(t *testing.T) {
 	if got := clean(strings.Repeat("é", 1000)); len(got) > maxText || !strings.HasSuffix(got, "é...") {
 		t.Errorf("%d bytes, %q", len(got), got)
 	}
-}
-
-func FuzzReadReport(f *testing.F) {
-	for _, fail := range []bool{false, true} {
-		raw, err := json.Marshal(testReport(fail))
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(raw)
-	}
-	f.Add([]byte(`{"version":1,"ok":true,"checks":[]}`))
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		r, err := ReadReport(bytes.NewReader(raw))
-		if err != nil {
-			return
-		}
-		if r.OK != (len(r.Failures()) == 0) && r.OK {
-			t.Errorf("ok, but %q", r.Failures())
-		}
-		var b bytes.Buffer
-		if err := r.WriteTable(&b, false); err != nil || strings.ContainsRune(b.String(), '\x1b') {
-			t.Errorf("table %q, %v", b.String(), err)
-		}
-	})
 }

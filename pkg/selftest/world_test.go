@@ -43,7 +43,7 @@ func child(ns string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	if err := json.NewEncoder(os.Stdout).Encode(Run(context.Background(), p)); err != nil {
+	if _, err := os.Stdout.Write(Run(context.Background(), p).Pack()); err != nil {
 		return 1
 	}
 	return 0
@@ -122,7 +122,7 @@ func runChild(t *testing.T, p Plan, uid uint32, env ...string) Report {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("child: %v\n%s", err, msg.String())
 	}
-	r, err := ReadReport(&out)
+	r, err := ReadPacked(&out)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// decoders are all functions that read JSON, and whose it is. The process that holds
+// CAP_NET_ADMIN reads none of a child's: a child is what the agent may have taken
+// over, and a parser is how it would be.
+var decoders = map[string]string{
+	// The keeper, and what starts it.
+	"cmd/agent-init/network.go: bringUp":       "up, which starts a keeper: that keeper's word",
+	"cmd/agent-init/network.go: keeperCommand": "the keeper: its argument, by up",
+	"cmd/agent-init/rundir.go: read":           "anybody: root's files, by the keeper",
+	"pkg/audit/tail.go: seqAtEnd":              "the keeper: the end of its own log",
+	"pkg/control/message.go: ParseRequest":     "the keeper: requests of root's; the guard: the agent's",
+	"pkg/privdrop/wire.go: UnmarshalJSON":      "the stage: the keeper's order",
+
+	// Children, which read what the keeper gives them.
+	"cmd/agent-init/guard.go: guardCommand":             "the guard: the keeper's configuration",
+	"cmd/agent-init/guardchannel.go: adopt":             "the guard: the keeper's policy",
+	"cmd/agent-init/probing.go: adoptPlan":              "the guard: the keeper's plan",
+	"cmd/agent-init/sessions.go: sessionsServerCommand": "the session server: the keeper's configuration",
+	"cmd/agent-init/stage.go: stageCommand":             "the stage: the keeper's order",
+	"pkg/session/request.go: decodeRequest":             "the session server: its clients'",
+
+	// Commands, which end.
+	"cmd/agent-init/attach.go: newCommand":         "a command: the session server's answer",
+	"cmd/agent-init/attach.go: listSession":        "a command: the session server's answer",
+	"cmd/agent-init/detect_github.go: gitPrefixes": "a command",
+	"cmd/agent-init/detect_go.go: askGo":           "a command",
+	"cmd/agent-init/explain.go: read":              "a command: the log",
+	"cmd/agent-init/logcmd.go: showLog":            "a command: the log",
+	"cmd/agent-init/operatorcall.go: callFor":      "a command: the keeper's answer",
+	"cmd/agent-init/patient.go: readLog":           "a command: the log",
+	"cmd/agent-init/published.go: readRules":       "a command: root's files, by the keeper",
+	"cmd/agent-init/suggestcmd.go: suggestCommand": "a command: the log",
+	"pkg/audit/encode.go: Decode":                  "a command: the log",
+	"pkg/control/client.go: Call":                  "a command: the keeper's answer",
+	"pkg/session/incoming.go: handle":              "a command: the session server's",
+}
+
+// TestNoJSONOfChildren walks all sources for what reads JSON: a new place has to be
+// judged, and written down, before it passes.
+func TestNoJSONOfChildren(t *testing.T) {
+	root := filepath.Join("..", "..")
+	var found []string
+	for _, dir := range []string{"cmd", "pkg"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			source, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			name, err := filepath.Rel(root, path)
+			if err != nil {
+				return err
+			}
+			found = append(found, jsonReaders(t, name, source)...)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range found {
+		if decoders[f] == "" {
+			t.Errorf("%s reads JSON; whose? A child's is none of the keeper's to parse (see channel.go, audit.Pack, selftest.Report.Pack)", f)
+		}
+	}
+	for f := range decoders {
+		if !slices.Contains(found, f) {
+			t.Errorf("%s reads no JSON any more: take it out of the list", f)
+		}
+	}
+}
+
+// TestNoJSONOfChildrenNotices shows that the rule can fail.
+func TestNoJSONOfChildrenNotices(t *testing.T) {
+	for body, want := range map[string]int{
+		"json.Unmarshal(b, &v)": 1, "json.NewDecoder(r).Decode(&v)": 1, "audit.Decode(b)": 1,
+		"json.Marshal(v)": 0, "audit.Untrusted(b)": 0, "decode(b)": 0,
+	} {
+		if got := jsonReaders(t, "a.go", []byte("package p\nfunc (k *keeper) f() { go func() { "+body+" }() }\n")); len(got) != want {
+			t.Errorf("%s: %q", body, got)
+		}
+	}
+}
+
+// jsonReaders returns the functions of a file that read JSON.
+func jsonReaders(t *testing.T, name string, source []byte) (out []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), name, source, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, decl := range file.Decls {
+		f, ok := decl.(*ast.FuncDecl)
+		if !ok || f.Body == nil {
+			continue
+		}
+		reads := false
+		ast.Inspect(f.Body, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok && strings.HasPrefix(name, "pkg/audit/") {
+				if f, ok := call.Fun.(*ast.Ident); ok && f.Name == "Decode" {
+					reads = true
+				}
+			}
+			s, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			p, ok := s.X.(*ast.Ident)
+			if ok && (p.Name == "json" && slices.Contains([]string{"Unmarshal", "NewDecoder"}, s.Sel.Name) || p.Name == "audit" && s.Sel.Name == "Decode") {
+				reads = true
+			}
+			return true
+		})
+		if reads {
+			out = append(out, name+": "+f.Name.Name)
+		}
+	}
+	return out
+}

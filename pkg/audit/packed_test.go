@@ -1,0 +1,106 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/binary"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// guardEvents are those of the golden events that a guard may tell of, as they arrive.
+func guardEvents() (out []Event) {
+	for _, e := range goldenEvents() {
+		if e.Kind.traffic() {
+			e.Seq, e.Time = 0, time.Time{} // the keeper's to give
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func TestPackRoundTrip(t *testing.T) {
+	long := strings.Repeat("x", maxText)
+	for _, e := range append(guardEvents(),
+		Event{Kind: DNS, Verdict: Deny, Asker: BySelfTest, Name: long, IP: long[:maxWord], Proto: long[:maxWord], Rule: long[:maxRule], Reason: long, Comm: long[:maxWord]},
+		Event{Kind: Drop, Verdict: Deny, Asker: ByOutside}) {
+		raw := Pack(e)
+		if len(raw) > MaxPacked {
+			t.Errorf("%d bytes, more than %d", len(raw), MaxPacked)
+		}
+		if got := Untrusted(raw); !reflect.DeepEqual(got, e) {
+			t.Errorf("got %+v, want %+v", got, e)
+		}
+	}
+}
+
+// TestUntrusted: what no guard sends is a fault of the guard's, and nothing of it
+// gets into the line.
+func TestUntrusted(t *testing.T) {
+	good := Pack(Event{Kind: DNS, Verdict: Deny, Name: "evil.example", Reason: "not allowed"})
+	with := func(change func(*packedHead, *[]byte)) []byte {
+		var h packedHead
+		if _, err := binary.Decode(good, binary.BigEndian, &h); err != nil {
+			t.Fatal(err)
+		}
+		text := bytes.Clone(good[packedHeadSize:])
+		change(&h, &text)
+		raw, err := binary.Append(nil, binary.BigEndian, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return append(raw, text...)
+	}
+	if e := Untrusted(with(func(*packedHead, *[]byte) {})); e.Kind != DNS || e.Name != "evil.example" {
+		t.Fatalf("%+v", e)
+	}
+	for name, raw := range map[string][]byte{
+		"nothing":        nil,
+		"a torn head":    good[:packedHeadSize-1],
+		"a torn text":    good[:len(good)-1],
+		"a byte more":    append(bytes.Clone(good), 0),
+		"JSON":           Encode(Event{Kind: DNS, Verdict: Deny}),
+		"policy":         Pack(Event{Kind: Policy, Verdict: Info}),
+		"guard":          Pack(Event{Kind: Guard, Verdict: Info}),
+		"grant":          Pack(Event{Kind: Grant, Verdict: Allow}),
+		"bad verdict":    Pack(Event{Kind: DNS, Verdict: "maybe"}),
+		"no verdict":     Pack(Event{Kind: DNS}),
+		"enforced allow": Pack(Event{Kind: DNS, Verdict: Allow, Enforce: Allow}),
+		"bad asker":      Pack(Event{Kind: DNS, Verdict: Allow, Asker: "root"}),
+		"kind 4":         with(func(h *packedHead, _ *[]byte) { h.Kind = 4 }),
+		"verdict 4":      with(func(h *packedHead, _ *[]byte) { h.Verdict = 4 }),
+		"two uids":       with(func(h *packedHead, _ *[]byte) { h.HasUID = 2 }),
+		"a longer text":  with(func(h *packedHead, _ *[]byte) { h.Lengths[0]++ }),
+		"lengths beyond": with(func(h *packedHead, _ *[]byte) { h.Lengths[5] = 0xffff }),
+		"a long word":    with(func(h *packedHead, b *[]byte) { h.Lengths[1] = maxWord + 1; *b = bytes.Repeat([]byte("x"), 200) }),
+		"not UTF-8":      with(func(_ *packedHead, b *[]byte) { (*b)[0] = 0xff }),
+	} {
+		e := Untrusted(raw)
+		if e.Kind != Guard || e.Verdict != Fault || e.Reason == "" || e.Name != "" || strings.Contains(e.Reason, "evil") {
+			t.Errorf("%s: %+v", name, e)
+		}
+		checkLine(t, Encode(e))
+	}
+}
+
+func FuzzUntrusted(f *testing.F) {
+	for _, e := range goldenEvents() {
+		f.Add(Pack(e))
+	}
+	f.Add([]byte(nil))
+	f.Add(make([]byte, packedHeadSize))
+	f.Add(bytes.Repeat([]byte{0xff}, packedHeadSize))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		e := Untrusted(raw)
+		if !e.Kind.traffic() && (e.Kind != Guard || e.Verdict != Fault) {
+			t.Errorf("a guard recorded %+v", e)
+		}
+		checkLine(t, Encode(e))
+		if e.Kind.traffic() {
+			if again := Untrusted(Pack(e)); !reflect.DeepEqual(again, e) {
+				t.Errorf("got %+v, then %+v", e, again)
+			}
+		}
+	})
+}

@@ -1,0 +1,88 @@
+package selftest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestPackedReport(t *testing.T) {
+	for _, fail := range []bool{false, true} {
+		want := testReport(fail)
+		got, err := ReadPacked(bytes.NewReader(want.Pack()))
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v, %v; want %+v", got, err, want)
+		}
+	}
+}
+
+// The parent believes nothing that the checks don't bear out, and reads nothing
+// that no probe writes.
+func TestReadPacked(t *testing.T) {
+	check := Check{Name: "tcp", Target: "a", Want: Blocked, Got: Blocked, OK: true}
+	report := func(ok bool, checks ...Check) []byte { return Report{Version: Version, OK: ok, Checks: checks}.Pack() }
+	change := func(at int, b byte) []byte {
+		raw := report(true, check)
+		raw[at] = b
+		return raw
+	}
+	head := binary.Size(packedReport{})
+	failed, dishonest := check, check
+	failed.OK, dishonest.Got = false, Reachable
+	for name, tt := range map[string]struct {
+		raw    []byte
+		ok     bool
+		failed bool // to be read
+	}{
+		"good":            {report(true, check), true, false},
+		"no checks":       {report(true), false, false},
+		"a failed check":  {report(true, check, failed), false, false},
+		"a dishonest one": {report(true, dishonest), false, false},
+		"not ok":          {report(false, check), false, false},
+		"other version":   {change(3, 2), false, true},
+		"ok 2":            {change(4, 2), false, true},
+		"many checks":     {change(head-4, 0xff), false, true},
+		"a check more":    {change(head-1, 2), false, true},
+		"check ok 2":      {change(head, 2), false, true},
+		"a long text":     {change(head+9, 0xff), false, true},
+		"empty":           {nil, false, true},
+		"torn":            {report(true, check)[:head+20], false, true},
+		"cut":             {report(true, check)[:len(report(true, check))-1], false, true},
+		"two":             {append(report(true, check), report(true, check)...), false, true},
+		"JSON":            {[]byte(strings.Repeat(`{"version":1,"ok":true} `, 20)), false, true},
+	} {
+		r, err := ReadPacked(bytes.NewReader(tt.raw))
+		if (err != nil) != tt.failed || r.OK != tt.ok {
+			t.Errorf("%s: ok %v, %v", name, r.OK, err)
+		}
+		if !r.OK && err == nil && name != "not ok" && len(r.Failures()) == 0 {
+			t.Errorf("%s: it doesn't say what failed", name)
+		}
+	}
+	raw := bytes.Replace(report(true, Check{Name: "tcp", Target: "XXXXXXX", Want: Blocked, Got: Blocked, OK: true}), []byte("XXXXXXX"), []byte("\x1b[2J\u202e"), 1)
+	r, err := ReadPacked(bytes.NewReader(raw))
+	if err != nil || !r.OK || strings.ContainsAny(r.Checks[0].Target, "\x1b\u202e") {
+		t.Errorf("control sequence: %+v, %v", r, err)
+	}
+}
+
+func FuzzReadPacked(f *testing.F) {
+	f.Add(testReport(false).Pack())
+	f.Add(testReport(true).Pack())
+	f.Add(Report{Version: Version, OK: true}.Pack())
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		r, err := ReadPacked(bytes.NewReader(raw))
+		if err != nil {
+			return
+		}
+		if r.OK && len(r.Failures()) > 0 {
+			t.Errorf("ok, but %q", r.Failures())
+		}
+		var b bytes.Buffer
+		if err := r.WriteTable(&b, false); err != nil || strings.ContainsRune(b.String(), '\x1b') {
+			t.Errorf("table %q, %v", b.String(), err)
+		}
+	})
+}
