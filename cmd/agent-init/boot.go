@@ -234,6 +234,11 @@ func (k *keeper) openAudit(settings policy.Log) error {
 		l, err := audit.Open(o)
 		if err == nil {
 			k.audit = l
+			go func() {
+				for range l.Changed() { // who asks for the status is told at once
+					k.publish()
+				}
+			}()
 			limiter := audit.NewLimiter(l.Write)
 			go limiter.Run(context.Background())
 			k.record, k.flush = limiter.Record, limiter.Flush

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -158,7 +159,10 @@ func eventLine(e audit.Event) string {
 	if who := processOf(e); who != "" {
 		line += " by " + who
 	}
-	if e.Suppressed > 0 {
+	switch {
+	case e.Kind == audit.Guard && strings.HasPrefix(e.Reason, audit.Unwritten):
+		line += fmt.Sprintf(" (%d of them)", e.Suppressed)
+	case e.Suppressed > 0:
 		line += fmt.Sprintf(" (and %d before it)", e.Suppressed)
 	}
 	return line

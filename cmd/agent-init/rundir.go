@@ -130,11 +130,14 @@ func (d runtimeDir) write(name string, perm os.FileMode, v any) error {
 func (d runtimeDir) writeWith(name string, perm os.FileMode, fill func(io.Writer) error) error {
 	path := filepath.Join(string(d), name)
 	temp := path + ".new"
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, perm)
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, perm)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	if err = fill(f); err == nil {
+		err = cutBehind(f) // what a spare or an interrupted writer has left
+	}
+	if err == nil {
 		err = f.Chmod(perm) // whatever the umask is
 	}
 	if e := f.Close(); err == nil {
@@ -147,6 +150,25 @@ func (d runtimeDir) writeWith(name string, perm os.FileMode, fill func(io.Writer
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
+}
+
+func cutBehind(f *os.File) error {
+	n, err := f.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return err
+	}
+	return f.Truncate(n)
+}
+
+// spare makes room for the next write of name, of which whoever fills the file system
+// takes nothing. Where there is none to be had, that write may fail.
+func (d runtimeDir) spare(name string, perm os.FileMode, size int64) {
+	f, err := os.OpenFile(filepath.Join(string(d), name+".new"), os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, perm)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	_ = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size)
 }
 
 func (d runtimeDir) read(name string, v any) error {

@@ -232,8 +232,14 @@ func (k *keeper) publish() {
 	k.mu.Unlock()
 	if err := k.dir.write(statusFile, 0o644, s); err != nil {
 		k.log.Error("publishing the state", "error", err)
+		return
 	}
+	// The log may be on the same file system: that it is full has to be published.
+	k.dir.spare(statusFile, 0o644, stateSpare)
 }
+
+// stateSpare is room for a status with long faults in it.
+const stateSpare = 16 << 10
 
 func (k *keeper) noteSelfTest(r selftest.Report) {
 	st := &selfTestState{OK: r.OK, Time: time.Now(), Checks: len(r.Checks), Millis: int64(r.Millis)}

@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/agent-init/agent-init/pkg/audit"
 )
 
 // TestStatusLogInMemory: a log that everybody can leave no room for says so.
@@ -15,5 +17,13 @@ func TestStatusLogInMemory(t *testing.T) {
 		if strings.Contains(b.String(), "which the agent can fill") != want {
 			t.Errorf("%s: %s", file, b.String())
 		}
+	}
+}
+
+// TestLostEventsCountedOnce: the line that tells of lost events says how many, once.
+func TestLostEventsCountedOnce(t *testing.T) {
+	e := audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Suppressed: 108, Reason: audit.Unwritten + ": no space left on device"}
+	if line := eventLine(e); strings.Count(line, "108") != 1 || !strings.HasSuffix(line, " (108 of them)") {
+		t.Error(line)
 	}
 }

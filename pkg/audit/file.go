@@ -26,12 +26,13 @@ func (l *Log) append(line []byte) error {
 	if l.torn {
 		line = append([]byte{'\n'}, line...)
 	}
+	l.reserve(int64(len(line)))
 	n, err := l.file.Write(line)
 	if err != nil {
 		// A full disk can cut a line short: take the part back, or end it.
 		l.torn = l.torn || n > 0
 		if n > 0 && l.file.Truncate(l.size) == nil {
-			l.torn, n = false, 0
+			l.torn, n, l.held = false, 0, 0
 		}
 		l.size += int64(n)
 		return fmt.Errorf("write audit log: %w", err)
@@ -99,7 +100,7 @@ func (l *Log) open() error {
 
 // resize takes note of a size that is not by our own writing.
 func (l *Log) resize(size int64) {
-	l.size, l.torn = size, false
+	l.size, l.torn, l.held = size, false, 0 // what was held back is asked for again
 	if size > 0 {
 		var last [1]byte
 		if _, err := l.file.ReadAt(last[:], size-1); err != nil || last[0] != '\n' {

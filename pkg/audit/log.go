@@ -13,12 +13,16 @@ import (
 // carry a number behind it; ".1" is the youngest.
 const FileName = "audit.jsonl"
 
+// Unwritten is how the reason of an event begins that tells of events which have no
+// line: as many as it calls suppressed, and said there only.
+const Unwritten = "events could not be written"
+
 // Options say where a Log writes. The zero value of each but Dir is its default.
 type Options struct {
 	Dir     string    // absolute; made root-owned, 0755, if missing
 	MaxSize int64     // bytes per file; default 16 MiB, at least MaxEncoded+1
 	Files   int       // kept, the current one included; default 3
-	Mirror  io.Writer // gets a copy of each line; may stall or fail without harm
+	Mirror  io.Writer // gets a copy of each line; may stall or fail, which it is told of when it goes on
 }
 
 // Log appends events to a file that is rotated by size. It never fails and
@@ -32,11 +36,13 @@ type Log struct {
 	files   int // that are kept, the current one included
 	mirror  *mirror
 	now     func() time.Time
+	changed chan struct{}
 
 	mu   sync.Mutex
 	file *os.File // nil after a failed rotation, until it can be opened again
 	id   fileID
 	size int64
+	held int64 // the file has blocks up to here, see reserve; -1: its file system holds none back
 	seq  uint64
 	torn bool // the file doesn't end with a newline
 	lost uint64
@@ -57,7 +63,7 @@ func Open(o Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{path: dir.Name(), dir: dir, maxSize: max(o.MaxSize, MaxEncoded+1), files: o.Files, now: time.Now}
+	l := &Log{path: dir.Name(), dir: dir, maxSize: max(o.MaxSize, MaxEncoded+1), files: o.Files, now: time.Now, changed: make(chan struct{}, 1)}
 	if err := l.open(); err != nil {
 		dir.Close()
 		return nil, err
@@ -105,6 +111,17 @@ func (l *Log) Write(e Event) {
 	}
 	if l.err = l.write(e); l.err != nil {
 		l.lost++
+		l.tell()
+	}
+}
+
+// Changed gets a word whenever Err begins or ends to say something.
+func (l *Log) Changed() <-chan struct{} { return l.changed }
+
+func (l *Log) tell() {
+	select {
+	case l.changed <- struct{}{}:
+	default: // there is a word already
 	}
 }
 
@@ -114,6 +131,10 @@ func (l *Log) Retry() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.report()
+	l.mirror.retry()
+	if l.file != nil {
+		l.reserve(0)
+	}
 }
 
 // report writes how many events are missing, if any are.
@@ -122,12 +143,13 @@ func (l *Log) report() {
 		return
 	}
 	report := Event{Kind: Guard, Verdict: Fault, Suppressed: l.lost,
-		Reason: fmt.Sprintf("%d events could not be written: %v", l.lost, l.err)}
+		Reason: fmt.Sprintf("%s: %v", Unwritten, l.err)}
 	if err := l.write(report); err != nil {
 		l.err = err
 		return
 	}
 	l.lost, l.err = 0, nil
+	l.tell()
 }
 
 // write stamps and appends one line. A lost report takes no seq, so that the

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,10 +16,14 @@ const (
 )
 
 // mirror copies lines to a writer that may block for ever, such as a pipe that
-// nobody reads. Lines that don't fit the queue are left out: seq shows the gap.
-// A nil mirror does nothing.
+// nobody reads, or fail, such as a file on a full disk. Lines that don't fit the
+// queue, or that can't be written, are left out and counted: the next one that can be
+// written stands behind a line that says how many. A nil mirror does nothing.
 type mirror struct {
-	lines chan []byte
+	w     io.Writer
+	lines chan []byte // nil: write the count, if there is one
+	lost  atomic.Uint64
+	torn  bool // the last line was cut short; of the writing goroutine
 	done  chan struct{}
 }
 
@@ -32,14 +37,39 @@ func newMirror(w io.Writer) (*mirror, error) {
 		}
 		w = os.NewFile(uintptr(fd), f.Name())
 	}
-	m := &mirror{lines: make(chan []byte, mirrorQueue), done: make(chan struct{})}
+	m := &mirror{w: w, lines: make(chan []byte, mirrorQueue), done: make(chan struct{})}
 	go func() {
 		defer close(m.done)
 		for line := range m.lines {
-			w.Write(line) // an error is the reader's loss: the file has the line
+			m.copy(line)
 		}
 	}()
 	return m, nil
+}
+
+// Unmirrored is how the reason of a line begins that only a mirror has. It has no
+// seq: the file has a line for each of those events.
+const Unmirrored = "events are in the file and not here"
+
+func (m *mirror) copy(line []byte) {
+	if n := m.lost.Swap(0); n > 0 {
+		e := Event{Time: time.Now(), Kind: Guard, Verdict: Fault, Suppressed: n, Reason: Unmirrored + ": whoever reads this did not in time"}
+		if !m.write(append(Encode(e), '\n')) {
+			m.lost.Add(n)
+		}
+	}
+	if line != nil && !m.write(line) {
+		m.lost.Add(1)
+	}
+}
+
+func (m *mirror) write(line []byte) bool {
+	if m.torn {
+		line = append([]byte{'\n'}, line...)
+	}
+	n, err := m.w.Write(line)
+	m.torn = err != nil && (n > 0 || m.torn)
+	return err == nil
 }
 
 // send must not be called after close.
@@ -50,6 +80,18 @@ func (m *mirror) send(line []byte) {
 	select {
 	case m.lines <- line:
 	default:
+		m.lost.Add(1)
+	}
+}
+
+// retry has the count written in a time in which there are no lines.
+func (m *mirror) retry() {
+	if m == nil || m.lost.Load() == 0 {
+		return
+	}
+	select {
+	case m.lines <- nil:
+	default: // a line will
 	}
 }
 
