@@ -300,10 +300,9 @@ func (k *keeper) findUser(context.Context) error {
 	for _, c := range k.guardGroup.caveats() {
 		k.log.Warn(c)
 	}
-	if err := privdrop.EnsureAccount(id, privdrop.AccountOptions{}); err != nil {
-		k.log.Warn("the agent's account is incomplete", "error", err)
-	}
 	k.identity = id
+	k.warnOfAccount(privdrop.EnsureAccount(id, privdrop.AccountOptions{}))
+	k.warnOfWorkspace(workspace)
 	k.update(func(s *state) { s.Agent = agentState{User: id.Name, UID: id.UID}; s.Guard.UID = k.guardUID })
 	return nil
 }

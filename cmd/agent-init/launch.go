@@ -45,18 +45,25 @@ func launchOf(env map[string]string, exists func(path string) bool) launch {
 // setting is how a setting of agent-init run is spelled, which a person who has
 // started an image can't give as a flag.
 func (l launch) setting(name, value string) string {
-	variable := variableOf(name)
+	if l == byHand {
+		return "--" + name + " " + value
+	}
+	return l.variable(variableOf(name), value)
+}
+
+// variable is how a variable is given to the container.
+func (l launch) variable(name, value string) string {
 	switch l {
 	case byDocker:
-		return fmt.Sprintf("-e %s=%s (compose: environment)", variable, value)
+		return fmt.Sprintf("-e %s=%s (compose: environment)", name, value)
 	case byPodman:
-		return fmt.Sprintf("-e %s=%s", variable, value)
+		return fmt.Sprintf("-e %s=%s", name, value)
 	case byKubernetes:
-		return fmt.Sprintf("env: [{name: %s, value: %q}]", variable, value)
+		return fmt.Sprintf("env: [{name: %s, value: %q}]", name, value)
 	case byDevTool:
-		return fmt.Sprintf(`"containerEnv": {%q: %q}`, variable, value)
+		return fmt.Sprintf(`"containerEnv": {%q: %q}`, name, value)
 	}
-	return "--" + name + " " + value
+	return name + "=" + value
 }
 
 // capabilities is how capabilities are given to the container.
