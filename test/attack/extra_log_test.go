@@ -14,7 +14,7 @@ import (
 // is used up, the status says so at once.
 func TestLabX50LogStarved(t *testing.T) {
 	lab.Require(t)
-	w := confine(t, allowlist, lab.BoxOptions{ReadOnly: true, Files: []lab.File{settings("log:\n  max_size: 512KiB\n")}})
+	w := confine(t, allowlist, lab.BoxOptions{ReadOnly: true, Files: []lab.File{settings("log:\n  max_size: 256KiB\n")}})
 	must(t, w.box.Remount("/dev/shm", "size=1m"))
 	s, _ := w.status()
 	if !strings.Contains(fmt.Sprint(s["audit"]), "/dev/shm/") {
