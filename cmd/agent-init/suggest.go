@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"io/fs"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -23,6 +22,7 @@ type suggestion struct {
 	Count  uint64    `json:"count"`
 	First  time.Time `json:"first"`
 	By     string    `json:"by,omitempty"` // the first process, as far as it is known
+	Or     []string  `json:"or,omitempty"` // other names that the agent may have meant, at the same address
 
 	name     string
 	defaults bool // of a name: without a port
@@ -47,7 +47,7 @@ const maxLeftOut = 100_000
 type suggester struct {
 	policy  *policy.Policy
 	probe   ofProbe
-	names   map[netip.Addr]string // that an address was seen under
+	whose   *whose
 	lines   map[string]*suggestion
 	denied  map[string]*suggestion
 	more    map[string]bool
@@ -55,16 +55,10 @@ type suggester struct {
 }
 
 func newSuggester(p published) *suggester {
-	s := &suggester{
-		policy: p.policy, probe: p.probe, names: map[netip.Addr]string{}, lines: map[string]*suggestion{}, denied: map[string]*suggestion{},
+	return &suggester{
+		policy: p.policy, probe: p.probe, whose: newWhose(p.leases.Names), lines: map[string]*suggestion{}, denied: map[string]*suggestion{},
 		more: map[string]bool{}, presets: presetPolicies(presets()),
 	}
-	for _, n := range p.leases.Names {
-		for _, a := range n.Addrs {
-			s.names[a.Addr] = n.Name
-		}
-	}
-	return s
 }
 
 // presetPolicies are the presets, each as a policy of its own.
@@ -86,9 +80,7 @@ func presetPolicies(files fs.FS) map[string]*policy.Policy {
 // add takes in one event of the log, in order.
 func (s *suggester) add(e audit.Event) {
 	a, err := netip.ParseAddr(e.IP)
-	if err == nil && e.Kind == audit.DNS && e.Name != "" {
-		s.names[a] = e.Name
-	}
+	s.whose.learn(e)
 	if !s.probe.theAgents(e) {
 		return
 	}
@@ -115,8 +107,10 @@ func (s *suggester) add(e audit.Event) {
 		if err != nil || e.Port == 0 || e.Proto != "tcp" && e.Proto != "udp" {
 			return
 		}
-		if name := s.names[a]; name != "" {
-			s.name(name, port, false, e)
+		if name, others := s.whose.of(a); name != "" {
+			if g := s.name(name, port, false, e); g != nil {
+				g.Or = others
+			}
 			return
 		}
 		if line := s.policy.LineForAddr(a, port); line != "" {
@@ -126,19 +120,22 @@ func (s *suggester) add(e audit.Event) {
 }
 
 // name takes in a name that was denied on port; guessed says that nobody knows
-// which port is wanted.
-func (s *suggester) name(name string, port policy.Port, guessed bool, e audit.Event) {
+// which port is wanted. It returns the line that would have allowed it, if there is one.
+func (s *suggester) name(name string, port policy.Port, guessed bool, e audit.Event) *suggestion {
 	m := s.policy.Lookup(name)
 	line := s.policy.LineFor(name, port)
 	switch {
 	case m.Name == "":
 	case line != "":
-		if g := s.take(line, m.Name, e); g != nil && line == m.Name {
+		g := s.take(line, m.Name, e)
+		if g != nil && line == m.Name {
 			g.defaults = g.Count == 1+e.Suppressed && guessed || g.defaults && guessed
 		}
+		return g
 	case m.Rule != nil && m.Rule.Deny:
 		s.put(s.denied, m.Name, m.Name, e)
 	}
+	return nil
 }
 
 func (s *suggester) take(line, name string, e audit.Event) *suggestion {
@@ -158,12 +155,6 @@ func (s *suggester) put(to map[string]*suggestion, line, name string, e audit.Ev
 			return nil
 		}
 		g = &suggestion{Line: line, First: e.Time, By: processOf(e), Group: groupOf(name), name: name}
-		for _, preset := range sortedKeys(s.presets) {
-			if name != "" && s.presets[preset].Lookup(name).Allowed {
-				g.Preset = preset
-				break
-			}
-		}
 		to[line] = g
 	}
 	g.Count += 1 + e.Suppressed
@@ -188,6 +179,7 @@ func groupOf(name string) string {
 // was used on ports that are known is not proposed on the default ones as well.
 func (s *suggester) result(since time.Time) suggestions {
 	out := suggestions{Version: 1, Since: since, Lines: []suggestion{}, Denied: []suggestion{}, More: len(s.more)}
+	choosePresets(s.presets, s.lines)
 	used := map[string]bool{}
 	for _, g := range s.lines {
 		if g.name != "" && g.Line != g.name && strings.Contains(g.Line, ":") {
@@ -220,5 +212,3 @@ func rank(g suggestion) int {
 	}
 	return 0
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -74,7 +75,7 @@ func TestSuggest(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 			var b strings.Builder
-			if err := r.write(&b); err != nil {
+			if err := r.write(&b, noon); err != nil {
 				t.Fatal(err)
 			}
 			p, err := policy.Parse(&policy.Bundle{Files: []policy.File{{Name: "allowlist.txt", Data: []byte(b.String())}}}, presets())
@@ -143,5 +144,69 @@ func TestSuggestBounds(t *testing.T) {
 	}
 	if r := s.result(time.Time{}); len(r.Lines) != maxSuggestions || r.More != maxLeftOut {
 		t.Errorf("%d lines, and %d more", len(r.Lines), r.More)
+	}
+}
+
+// TestSuggestNamesTheService: of services that share names, it is the one that has
+// most of what was denied, and then the one that the domain is called after.
+func TestSuggestNamesTheService(t *testing.T) {
+	for names, want := range map[string]string{
+		"github.com":                                     "github",
+		"github.com api.github.com":                      "github github",
+		"codeload.github.com github.com":                 "github github",
+		"raw.githubusercontent.com":                      "github",
+		"github.com api.githubcopilot.com":               "copilot copilot",
+		"copilot-proxy.githubusercontent.com github.com": "copilot copilot",
+		"api.githubcopilot.com":                          "copilot",
+		"pypi.org github.com":                            "github pypi",
+		"lonely.example":                                 "",
+	} {
+		var log []audit.Event
+		for _, name := range strings.Fields(names) {
+			log = append(log, dnsDenied(name))
+		}
+		var got []string
+		for _, g := range suggested(t, "", log...).Lines {
+			got = append(got, g.Preset)
+		}
+		slices.Sort(got)
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %q, want %q", names, got, want)
+		}
+	}
+}
+
+// TestSuggestWhoseAddress: of the names of one address, it is the one that the agent
+// asked for last. What the guard asks ahead is not the agent's choice.
+func TestSuggestWhoseAddress(t *testing.T) {
+	asks := func(name string, by audit.Asker) audit.Event {
+		return audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Name: name, IP: "45.30.0.9", Asker: by}
+	}
+	ssh := audit.Event{Kind: audit.Drop, Verdict: audit.Deny, IP: "45.30.0.9", Port: 22, Proto: "tcp"}
+	for what, tc := range map[string]struct {
+		log  []audit.Event
+		line string
+		or   []string
+	}{
+		"the agent's":    {[]audit.Event{asks("a.example", audit.Agent), asks("b.example", audit.ByGuard), ssh}, "a.example:22", nil},
+		"the last":       {[]audit.Event{asks("b.example", audit.Agent), asks("a.example", audit.Agent), ssh}, "a.example:22", []string{"b.example"}},
+		"asked again":    {[]audit.Event{asks("a.example", audit.Agent), asks("b.example", audit.Agent), asks("a.example", audit.Agent), ssh}, "a.example:22", []string{"b.example"}},
+		"nobody's":       {[]audit.Event{asks("b.example", audit.ByGuard), asks("a.example", audit.ByGuard), ssh}, "a.example:22", []string{"b.example"}},
+		"no other there": {[]audit.Event{asks("b.example", audit.Agent), ssh}, "b.example:22", nil},
+	} {
+		r := suggested(t, "a.example\nb.example\n", tc.log...)
+		if len(r.Lines) != 1 || r.Lines[0].Line != tc.line || !slices.Equal(r.Lines[0].Or, tc.or) {
+			t.Errorf("%s: %+v, want %s or %s", what, r.Lines, tc.line, tc.or)
+		}
+	}
+	leased := newSuggester(publishedWith(t, "a.example\nb.example\n", nil,
+		nameLease{Name: "a.example", Addrs: []openLease{{Addr: netip.MustParseAddr("45.30.0.9")}}},
+		nameLease{Name: "b.example", Addrs: []openLease{{Addr: netip.MustParseAddr("45.30.0.9")}}}))
+	e := asks("a.example", audit.Agent)
+	e.IP = "45.30.0.8" // the first of its addresses, and the log has no other
+	leased.add(e)
+	leased.add(ssh)
+	if r := leased.result(noon); len(r.Lines) != 1 || r.Lines[0].Line != "a.example:22" || r.Lines[0].Or != nil {
+		t.Errorf("by leases: %+v", r.Lines)
 	}
 }

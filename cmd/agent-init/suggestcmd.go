@@ -56,13 +56,13 @@ func suggestCommand() command {
 			if isSet(fs, "json") {
 				return printJSON(e.stdout, r)
 			}
-			return r.write(e.stdout)
+			return r.write(folded(e, "    # "), time.Now())
 		},
 	}
 }
 
 // write prints lines that can be appended to an allowlist as they are.
-func (r suggestions) write(out io.Writer) error {
+func (r suggestions) write(out io.Writer, now time.Time) error {
 	w := &screen{w: out}
 	if len(r.Lines) == 0 {
 		w.line("# nothing was denied that a line would allow")
@@ -78,18 +78,18 @@ func (r suggestions) write(out io.Writer) error {
 		if head != group {
 			group = head
 			if g.Preset != "" {
-				w.line("\n# the service %s; @%s in place of these lines would allow all of it", g.Preset, g.Preset)
+				w.line("\n# the service %s: @%[1]s in place of these lines allows all of it", g.Preset)
 			} else {
 				w.line("\n# %s", head)
 			}
 		}
-		w.line("%s", g.text())
+		w.line("%s", g.text(now))
 	}
 	for i, g := range r.Denied {
 		if i == 0 {
 			w.line("\n# denied by a rule; no line would allow these:")
 		}
-		w.line("# %s", g.text())
+		w.line("# %s", g.text(now))
 	}
 	if r.More > 0 {
 		w.line("\n# and %d more, which are left out", r.More)
@@ -97,10 +97,13 @@ func (r suggestions) write(out io.Writer) error {
 	return w.err
 }
 
-func (g suggestion) text() string {
-	s := fmt.Sprintf("%-40s # %s, first %s", g.Line, times(g.Count), g.First.Local().Format(time.DateTime))
+func (g suggestion) text(now time.Time) string {
+	s := fmt.Sprintf("%-32s # %s, first %s", g.Line, times(g.Count), moment(g.First, now))
 	if g.By != "" {
 		s += " by " + g.By
+	}
+	if len(g.Or) > 0 {
+		s += "; or " + strings.Join(g.Or, ", ") + ", at the same address"
 	}
 	return s
 }
@@ -131,7 +134,7 @@ func (r suggestions) append(e environment, path string) error {
 	added := 0
 	for _, g := range r.Lines {
 		if !have[g.Line] {
-			fmt.Fprintln(&b, g.text())
+			fmt.Fprintln(&b, g.text(time.Time{})) // it is read on other days
 			fmt.Fprintf(e.stdout, "%s\n", g.Line)
 			added++
 		}

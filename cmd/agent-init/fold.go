@@ -1,0 +1,118 @@
+package main
+
+import (
+	"io"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+// folder breaks lines between words where a terminal would break them within one.
+// Every further part of a line begins with hang.
+type folder struct {
+	w     io.Writer
+	width int
+	hang  string
+	rest  []byte // of a line that has no end yet
+}
+
+// folded is where a command writes for a person: the terminal's width is kept, and a
+// file or a pipe gets the lines as they are, for programs that read line by line.
+func folded(e environment, hang string) io.Writer {
+	f, ok := e.stdout.(*os.File)
+	if !ok {
+		return e.stdout
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil || size.Col == 0 {
+		return e.stdout
+	}
+	return &folder{w: e.stdout, width: max(int(size.Col), 2*len(hang)), hang: hang}
+}
+
+func (f *folder) Write(p []byte) (int, error) {
+	f.rest = append(f.rest, p...)
+	var out strings.Builder
+	for {
+		line, rest, whole := strings.Cut(string(f.rest), "\n")
+		if !whole {
+			break
+		}
+		f.rest = []byte(rest)
+		out.WriteString(fold(line, f.width, f.hang) + "\n")
+	}
+	if _, err := io.WriteString(f.w, out.String()); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// fold breaks a line at blanks so that no part is wider than width. A word that is
+// wider stays whole.
+func fold(line string, width int, hang string) string {
+	var out strings.Builder
+	begun := 0 // where a part may be broken first
+	for columns(line) > width {
+		at := blankBefore(line, begun, width)
+		if at < 0 {
+			break
+		}
+		out.WriteString(strings.TrimRight(line[:at], " ") + "\n")
+		rest := strings.TrimLeft(line[at:], " ")
+		if strings.HasSuffix(hang, "# ") {
+			rest = strings.TrimPrefix(rest, "# ") // a comment goes on as one
+		}
+		line, begun = hang+rest, len(hang)
+	}
+	return out.String() + line
+}
+
+// blankBefore is the last blank, behind a word, by which no more than width columns
+// have passed; if there is none, the first one.
+func blankBefore(line string, begun, width int) int {
+	begun += len(line[begun:]) - len(strings.TrimLeft(line[begun:], " "))
+	last := -1
+	for i := begun; i < len(line); i++ {
+		if line[i] != ' ' || strings.TrimLeft(line[i:], " ") == "" {
+			continue
+		}
+		if columns(line[:i]) > width && last >= 0 {
+			break
+		}
+		last = i
+	}
+	return last
+}
+
+// columns is how many a text takes, colours aside.
+func columns(s string) int {
+	n := 0
+	for s != "" {
+		if rest, ok := strings.CutPrefix(s, "\x1b["); ok {
+			if end := strings.IndexByte(rest, 'm'); end >= 0 {
+				s = rest[end+1:]
+				continue
+			}
+		}
+		_, size := utf8.DecodeRuneInString(s)
+		s = s[size:]
+		n++
+	}
+	return n
+}
+
+// moment is a time as every command shows it to people: the hour of today, and the
+// date where the day, or the year, is another.
+func moment(t, now time.Time) string {
+	t, now = t.Local(), now.Local()
+	switch {
+	case t.Year() != now.Year():
+		return t.Format(time.DateTime)
+	case t.YearDay() != now.YearDay():
+		return t.Format("Jan _2 15:04:05")
+	}
+	return t.Format(time.TimeOnly)
+}
