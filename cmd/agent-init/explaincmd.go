@@ -41,7 +41,7 @@ func explainCommand() command {
 			if isSet(fs, "json") {
 				return printJSON(e.stdout, x)
 			}
-			return x.write(e.stdout, now, colour(e))
+			return x.write(folded(e, strings.Repeat(" ", 15)), now, colour(e))
 		},
 	}
 }
@@ -93,9 +93,9 @@ func (x explanation) write(out io.Writer, now time.Time, coloured bool) error {
 	case x.Unknown != "":
 		w.row("log", "can't be read: %s", x.Unknown)
 	case x.Denied.Count > 0:
-		w.row("denied", "%s since %s; the last:", times(x.Denied.Count), x.Denied.First.Local().Format(time.DateTime))
+		w.row("denied", "%s since %s; the last:", times(x.Denied.Count), moment(x.Denied.First, now))
 		for _, e := range x.Denied.Last {
-			w.line("             %s", eventLine(e))
+			w.line("             %s", eventLine(e, now, coloured))
 		}
 	}
 	if x.ToAllow != nil {
@@ -132,8 +132,15 @@ func explainHere(e environment, p published, port uint16, asJSON bool) error {
 	return r.write(&screen{w: e.stdout}, p.dir)
 }
 
+const letOut = "let out"
+
+// verdictColour is the terminal's: green, red, and yellow for what needs a look.
+func verdictColour(verdict string) string {
+	return map[string]string{string(audit.Allow): "32", string(audit.Deny): "31", string(audit.Fault): "31;1", letOut: "33"}[verdict]
+}
+
 // eventLine is an event of the audit log in one line for people.
-func eventLine(e audit.Event) string {
+func eventLine(e audit.Event, now time.Time, coloured bool) string {
 	what := clean(e.Name)
 	if e.IP != "" {
 		at := e.IP
@@ -147,9 +154,13 @@ func eventLine(e audit.Event) string {
 	}
 	verdict := string(e.Verdict)
 	if e.Enforce != "" {
-		verdict = "let out" // what enforce would not have done
+		verdict = letOut // what enforce would not have done
 	}
-	line := fmt.Sprintf("%s  %-7s %-8s %-40s %s", e.Time.Local().Format("Jan _2 15:04:05"), clean(verdict), clean(string(e.Kind)), what, clean(e.Reason))
+	begin, end := "", ""
+	if code := verdictColour(verdict); coloured && code != "" {
+		begin, end = "\x1b["+code+"m", "\x1b[0m"
+	}
+	line := fmt.Sprintf("%s  %s%-7s%s %-8s %-32s %s", moment(e.Time, now), begin, clean(verdict), end, clean(string(e.Kind)), what, clean(e.Reason))
 	if e.Out > 0 || e.In > 0 {
 		line += fmt.Sprintf(": %s out, %d in, %v", counted(e.Out, "byte", "bytes"), e.In, time.Duration(e.Millis)*time.Millisecond)
 	}

@@ -16,11 +16,12 @@ import (
 
 func logCommand() command {
 	return command{
-		name: "log", alone: true, synopsis: "[-f] [--denied] [--all] [--since TIME] [--json]",
+		name: "log", alone: true, synopsis: "[-f] [-n NUMBER] [--denied] [--all] [--since TIME] [--json]",
 		summary: "show what was allowed and denied",
 		example: "agent-init log -f --denied",
 		flags: func(fs *flag.FlagSet) {
 			fs.Bool("f", false, "follow: show what is added, until it is interrupted")
+			fs.String("n", "", "of the past only the last `NUMBER` lines; with -f it is 10, unless --since is given")
 			fs.Bool("denied", false, "only what was denied, or would be in enforce mode")
 			fs.Bool("all", false, "the lines of the self-test as well")
 			fs.String("since", "", "only what is younger than `TIME`: a duration (10m, 1d), start (of agent-init), or RFC 3339")
@@ -32,8 +33,12 @@ func logCommand() command {
 			if err != nil {
 				return err
 			}
+			last, err := lastLines(value(fs, "n"), isSet(fs, "f") && value(fs, "since") == "")
+			if err != nil {
+				return err
+			}
 			return showLog(ctx, e, logView{
-				file: file, since: since, follow: isSet(fs, "f"),
+				file: file, since: since, last: last, follow: isSet(fs, "f"),
 				denied: isSet(fs, "denied"), all: isSet(fs, "all"), json: isSet(fs, "json"),
 			})
 		},
@@ -48,6 +53,26 @@ func auditFile() (file string, started time.Time) {
 		return s.Audit.File, s.Started
 	}
 	return filepath.Join(auditDir, audit.FileName), time.Time{}
+}
+
+const (
+	allLines   = -1
+	followFrom = 10 // lines, as tail(1) does
+)
+
+// lastLines reads the value of -n; few says that the past matters little.
+func lastLines(s string, few bool) (int, error) {
+	switch {
+	case s == "" && few:
+		return followFrom, nil
+	case s == "":
+		return allLines, nil
+	}
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err != nil {
+		return 0, faultf(exitUsage, "agent-init log -n 20", "-n %s is not a number of lines", s)
+	}
+	return int(n), nil
 }
 
 // sinceTime reads the value of --since.
@@ -75,26 +100,55 @@ func sinceTime(s string, started, now time.Time) (time.Time, error) {
 type logView struct {
 	file                 string
 	since                time.Time
+	last                 int // lines of the past, or allLines
 	follow, denied, json bool
 	all                  bool // the self-test's as well
 }
 
-func showLog(ctx context.Context, e environment, v logView) error {
-	w := &screen{w: e.stdout}
-	var last uint64
-	show := func(line []byte) bool {
-		event, err := audit.Decode(line)
-		if err != nil || event.Time.Before(v.since) || v.denied && !denied(event) || !v.all && event.Asker == audit.BySelfTest {
-			return w.err == nil
+// wants says whether an event is to be shown.
+func (v logView) wants(e audit.Event) bool {
+	return !e.Time.Before(v.since) && (!v.denied || denied(e)) && (v.all || e.Asker != audit.BySelfTest)
+}
+
+// past calls show with the lines that are there, and returns the number of the last.
+func (v logView) past(show func(line []byte, e audit.Event) bool) (seq uint64, err error) {
+	type kept struct {
+		line  []byte
+		event audit.Event
+	}
+	var tail []kept
+	err = audit.Lines(v.file, func(line []byte) bool {
+		e, err := audit.Decode(line)
+		if err != nil || !v.wants(e) {
+			return true
 		}
-		last = event.Seq
+		seq = e.Seq
+		if v.last == allLines {
+			return show(line, e)
+		}
+		tail = append(tail, kept{append([]byte(nil), line...), e})
+		tail = tail[max(0, len(tail)-v.last):]
+		return true
+	})
+	for _, k := range tail {
+		if err == nil && !show(k.line, k.event) {
+			break
+		}
+	}
+	return seq, err
+}
+
+func showLog(ctx context.Context, e environment, v logView) error {
+	w := &screen{w: folded(e, strings.Repeat(" ", 10))}
+	coloured := colour(e)
+	show := func(line []byte, event audit.Event) bool {
 		if v.json {
 			if w.err == nil {
-				_, w.err = w.w.Write(line)
+				_, w.err = e.stdout.Write(line)
 			}
 			return w.err == nil
 		}
-		w.line("%s", eventLine(event))
+		w.line("%s", eventLine(event, time.Now(), coloured))
 		return w.err == nil
 	}
 	// What is added while the past is read must not be missed: following starts
@@ -120,14 +174,15 @@ func showLog(ctx context.Context, e environment, v logView) error {
 			return logFault(err)
 		}
 	}
-	if err := audit.Lines(v.file, show); err != nil {
+	last, err := v.past(show)
+	if err != nil {
 		return logFault(err)
 	}
 	for v.follow && w.err == nil {
 		select {
 		case line := <-lines:
-			if event, err := audit.Decode(line); err != nil || event.Seq > last {
-				show(line)
+			if event, err := audit.Decode(line); err == nil && event.Seq > last && v.wants(event) {
+				show(line, event)
 			}
 		case err := <-followed:
 			return logFault(err)

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/audit"
+)
+
+// TestLogLast: -n shows the end of what would be shown, whatever else the log holds.
+func TestLogLast(t *testing.T) {
+	var log []audit.Event
+	for i := range 30 {
+		e := dnsDenied(fmt.Sprintf("n%d.example", i))
+		e.Seq, e.Time = uint64(i+1), noon.Add(time.Duration(i)*time.Second)
+		if i%2 == 1 {
+			e.Verdict = audit.Allow
+		}
+		log = append(log, e)
+	}
+	file := publishedWith(t, "", log).auditFile()
+	for what, tc := range map[string]struct {
+		view logView
+		want []string
+	}{
+		"the last":        {logView{last: 3}, []string{"n27.", "n28.", "n29."}},
+		"of the denied":   {logView{last: 2, denied: true}, []string{"n26.", "n28."}},
+		"none":            {logView{last: 0}, nil},
+		"more than there": {logView{last: 99, since: noon.Add(28 * time.Second)}, []string{"n28.", "n29."}},
+		"all":             {logView{last: allLines, since: noon.Add(28 * time.Second)}, []string{"n28.", "n29."}},
+		"as JSON":         {logView{last: 1, json: true}, []string{"n29."}},
+	} {
+		tc.view.file = file
+		var b strings.Builder
+		if err := showLog(context.Background(), environment{stdout: &b}, tc.view); err != nil {
+			t.Fatal(what, err)
+		}
+		lines := slices.Collect(strings.Lines(b.String()))
+		if len(lines) != len(tc.want) {
+			t.Errorf("%s: %q", what, lines)
+			continue
+		}
+		for i, want := range tc.want {
+			if !strings.Contains(lines[i], want) || strings.Contains(lines[i], "\x1b") {
+				t.Errorf("%s: %q is not about %s", what, lines[i], want)
+			}
+		}
+	}
+}
+
+func TestLastLines(t *testing.T) {
+	for s, want := range map[string]int{"": allLines, "0": 0, "20": 20} {
+		if got, err := lastLines(s, false); err != nil || got != want {
+			t.Errorf("-n %q: %d, %v", s, got, err)
+		}
+	}
+	if got, err := lastLines("", true); err != nil || got != followFrom {
+		t.Errorf("-f: %d, %v", got, err)
+	}
+	for _, s := range []string{"-1", "x", "1.5", "99999999999"} {
+		if _, err := lastLines(s, true); err == nil {
+			t.Errorf("-n %s is taken", s)
+		}
+	}
+}
+
+// TestEventLineForATerminal: the verdict has a colour, the columns stay where they
+// are, and a line of another day has its date.
+func TestEventLineForATerminal(t *testing.T) {
+	e := dnsDenied("a.example")
+	e.Time = noon
+	plain, coloured := eventLine(e, noon, false), eventLine(e, noon, true)
+	if !strings.Contains(coloured, "\x1b[31mdeny   \x1b[0m") || columns(plain) != columns(coloured) {
+		t.Errorf("%q and %q", plain, coloured)
+	}
+	if want := noon.Local().Format(time.TimeOnly) + "  deny"; !strings.HasPrefix(plain, want) {
+		t.Errorf("%q does not begin with %q", plain, want)
+	}
+	if got, want := eventLine(e, noon.AddDate(0, 0, 2), false), noon.Local().Format("Jan _2 15:04:05  deny"); !strings.HasPrefix(got, want) {
+		t.Errorf("%q does not begin with %q", got, want)
+	}
+}
