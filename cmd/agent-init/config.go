@@ -57,10 +57,10 @@ func configFlags(fs *flag.FlagSet) {
 }
 
 func superviseFlags(fs *flag.FlagSet) {
-	fs.Duration("grace", 8*time.Second, "`TIME` between asking the agent to end and ending it; 0 waits for ever")
+	timeFlag(fs, "grace", 8*time.Second, "`TIME` between asking the agent to end and ending it; 0 waits for ever")
 	fs.String("session", "auto", "`WHEN` the agent gets a terminal of its own that can be detached from: auto (if started on a terminal), always or never")
 	fs.String("record", "", "record the session to `FILE`, and further windows to FILE.w1 and on, as asciicasts that root alone can read")
-	fs.Int("record-limit", 64, "`MIB` at which a record is put aside for another; four are kept")
+	numberFlag(fs, "record-limit", 64, 1<<20, "`MIB` at which a record is put aside for another; four are kept")
 	fs.String("prefix", session.DefaultPrefix.Name(), "`KEY` that commands to the session begin with: ctrl-] and the like, or none")
 	fs.String("signal-target", "auto", "who gets a forwarded signal: auto, group or child (`TARGET`)")
 	fs.Bool("unsafe-no-firewall", false, "run the agent with an open network; nothing else implies this")

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -18,9 +19,9 @@ func allowCommand() command {
 		summary: "allow one entry for a time, at once; as root",
 		example: "agent-init allow registry.example.com --for 30m --reason \"one build\"",
 		flags: func(fs *flag.FlagSet) {
-			fs.Duration("for", defaultFor, "`TIME` after which it ends by itself, 24h at most")
+			timeFlag(fs, "for", defaultFor, "`TIME` after which it ends by itself, 24h at most")
 			fs.String("reason", "", "`TEXT` for the audit log")
-			fs.Uint("request", 0, "grant request `NUMBER` of the agent; TARGET may then be left out")
+			numberFlag(fs, "request", 0, math.MaxUint32, "grant request `NUMBER` of the agent; TARGET may then be left out")
 			fs.Bool("json", false, "print the grant as JSON")
 		},
 		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
@@ -46,7 +47,7 @@ func denyCommand() command {
 		summary: "deny one entry at once, open connections included; as root",
 		example: "agent-init deny paste.example.com --reason \"not needed\"",
 		flags: func(fs *flag.FlagSet) {
-			fs.Duration("for", 0, "`TIME` after which it ends by itself; 0: with the keeper")
+			timeFlag(fs, "for", 0, "`TIME` after which it ends by itself; 0: with the keeper")
 			fs.String("reason", "", "`TEXT` for the audit log")
 			fs.Bool("json", false, "print the grant as JSON")
 		},
@@ -133,7 +134,7 @@ func (g grant) until(now time.Time) string {
 	if g.Expires.IsZero() {
 		return "until the keeper ends"
 	}
-	return "for " + shortly(max(0, g.Expires.Sub(now)))
+	return "for " + roughly(max(0, g.Expires.Sub(now)))
 }
 
 // left is how long g goes on, in a word.
@@ -144,11 +145,7 @@ func (g grant) left(now time.Time) string {
 	case g.Expires.IsZero():
 		return "no end"
 	}
-	d := max(0, g.Expires.Sub(now))
-	if d > time.Hour {
-		d = d.Round(time.Minute)
-	}
-	return shortly(d)
+	return roughly(max(0, g.Expires.Sub(now)))
 }
 
 func grantsCommand() command {
@@ -158,7 +155,7 @@ func grantsCommand() command {
 		example: "agent-init grants",
 		flags: func(fs *flag.FlagSet) {
 			fs.Bool("json", false, "print them as JSON")
-			fs.Uint("end", 0, "end grant `NUMBER` now, or turn down the request with it; as root")
+			numberFlag(fs, "end", 0, math.MaxUint32, "end grant `NUMBER` now, or turn down the request with it; as root")
 		},
 		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			n, err := strconv.ParseUint(value(fs, "end"), 10, 32)

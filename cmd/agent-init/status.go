@@ -141,7 +141,7 @@ func waitCommand() command {
 		name: "wait", alone: true, synopsis: "[--timeout 30s]",
 		summary: "block until the container is confined and proved",
 		example: "agent-init wait --timeout 1m",
-		flags:   func(fs *flag.FlagSet) { fs.Duration("timeout", defaultWait, "give up after `TIME`") },
+		flags:   func(fs *flag.FlagSet) { timeFlag(fs, "timeout", defaultWait, "give up after `TIME`") },
 		run: func(_ context.Context, _ environment, fs *flag.FlagSet, _ []string) error {
 			timeout, err := time.ParseDuration(value(fs, "timeout"))
 			if err != nil || timeout < 0 {

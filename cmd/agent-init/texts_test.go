@@ -182,3 +182,13 @@ func TestSinceDays(t *testing.T) {
 		t.Error("a negative time is taken")
 	}
 }
+
+// TestRoughly: a day that has just begun to pass is a day.
+func TestRoughly(t *testing.T) {
+	g := grant{Kind: grantAllow, Expires: noon.Add(24*time.Hour - time.Millisecond)}
+	for d, want := range map[time.Duration]string{time.Millisecond: "for 24h", time.Second: "for 24h", time.Hour: "for 23h", 23*time.Hour + 50*time.Minute: "for 10m"} {
+		if got := g.until(noon.Add(d)); got != want {
+			t.Errorf("%v later: %q, want %q", d, got, want)
+		}
+	}
+}

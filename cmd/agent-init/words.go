@@ -82,7 +82,20 @@ func firstLine(s string) string {
 
 // shortly is a time as people write it: 10m, 1h30m.
 func shortly(d time.Duration) string {
-	s := d.Round(time.Second).String()
+	return trimmed(d.Round(time.Second))
+}
+
+// roughly is a time in which nobody counts the seconds if it is longer than an hour.
+func roughly(d time.Duration) string {
+	if d > time.Hour {
+		d = d.Round(time.Minute)
+	}
+	return shortly(d)
+}
+
+// trimmed is a time without the zeros at its end.
+func trimmed(d time.Duration) string {
+	s := d.String()
 	for _, zero := range []string{"m0s", "h0m"} {
 		if len(s) > len(zero) && s[len(s)-len(zero):] == zero {
 			s = s[:len(s)-2]
