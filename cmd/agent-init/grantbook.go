@@ -27,7 +27,7 @@ type grant struct {
 	Reason  string    `json:"reason,omitempty"`
 	UID     uint32    `json:"uid"` // who asked
 	PID     int       `json:"pid,omitempty"`
-	Made    time.Time `json:"made"`
+	Made    time.Time `json:"made,omitzero"`
 	Expires time.Time `json:"expires,omitzero"` // zero: it does not
 	Asked   int       `json:"asked,omitempty"`  // of requests: how often
 }

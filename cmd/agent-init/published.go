@@ -89,7 +89,7 @@ func readRules(path string) (*policy.Policy, string, []uint16, error) {
 	d := json.NewDecoder(bufio.NewReaderSize(f, 64<<10))
 	var head publishedHead
 	if err := d.Decode(&head); err != nil {
-		return nil, "", nil, fmt.Errorf("read %s: %w", path, err)
+		return nil, "", nil, fmt.Errorf("read %s: %w", path, causeOf(err))
 	}
 	var rules []policy.ReportRule
 	for {
@@ -99,7 +99,7 @@ func readRules(path string) (*policy.Policy, string, []uint16, error) {
 			break
 		}
 		if err != nil {
-			return nil, "", nil, fmt.Errorf("read %s: %w", path, err)
+			return nil, "", nil, fmt.Errorf("read %s: %w", path, causeOf(err))
 		}
 		rules = append(rules, policy.ReportRule{Rule: r.Rule, Source: r.Source, Preset: r.Preset})
 	}

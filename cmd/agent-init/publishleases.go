@@ -28,8 +28,8 @@ type nameLease struct {
 type openLease struct {
 	Addr    netip.Addr `json:"addr"`
 	On      string     `json:"ports"` // 443/tcp 80/tcp
-	Since   time.Time  `json:"since"`
-	Expires time.Time  `json:"expires"`
+	Since   time.Time  `json:"since,omitzero"`
+	Expires time.Time  `json:"expires,omitzero"`
 }
 
 // publishLeases writes the leases if anything about them has changed since the

@@ -35,7 +35,7 @@ func openRecord(path string) (*recordFile, error) {
 	}
 	dir, err := audit.OpenDir(filepath.Dir(path))
 	if err != nil {
-		return nil, faultf(exitUsage, "name a file in a directory that only root can write, such as "+auditDir+"/session.cast", "--record %s: %w", path, err)
+		return nil, faultf(exitUsage, "name a file in a directory that only root can write, such as "+auditDir+"/session.cast", "--record: %w", err)
 	}
 	r := &recordFile{dir: dir, name: filepath.Base(path)}
 	if err := r.begin(); err != nil {

@@ -49,7 +49,7 @@ func makeRuntimeDir() (runtimeDir, error) {
 				return runtimeDir(d), nil
 			}
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", d, err))
+		errs = append(errs, fmt.Errorf("%s: %w", d, causeOf(err)))
 	}
 	return "", errors.Join(errs...)
 }
@@ -132,7 +132,7 @@ func (d runtimeDir) writeWith(name string, perm os.FileMode, fill func(io.Writer
 	temp := path + ".new"
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, perm)
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", path, causeOf(err))
 	}
 	if err = fill(f); err == nil {
 		err = cutBehind(f) // what a spare or an interrupted writer has left
@@ -147,7 +147,7 @@ func (d runtimeDir) writeWith(name string, perm os.FileMode, fill func(io.Writer
 		err = os.Rename(temp, path)
 	}
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", path, causeOf(err))
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func (d runtimeDir) read(name string, v any) error {
 		return err
 	}
 	if err := json.Unmarshal(data, v); err != nil {
-		return fmt.Errorf("read %s: %w", filepath.Join(string(d), name), err)
+		return fmt.Errorf("read %s: %w", filepath.Join(string(d), name), causeOf(err))
 	}
 	return nil
 }

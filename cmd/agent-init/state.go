@@ -30,8 +30,8 @@ type state struct {
 	Reason    string         `json:"reason,omitempty"`
 	Code      int            `json:"code,omitempty"` // exit code that goes with a failure
 	Keeper    process        `json:"keeper"`
-	Started   time.Time      `json:"started"`
-	Published time.Time      `json:"published"`
+	Started   time.Time      `json:"started,omitzero"`
+	Published time.Time      `json:"published,omitzero"`
 	Agent     agentState     `json:"agent"`
 	Firewall  firewallState  `json:"firewall"`
 	Policy    policyState    `json:"policy"`
@@ -60,7 +60,7 @@ type firewallState struct {
 	Why      string    `json:"why"`               // it was chosen, and what it runs on
 	Caveats  []string  `json:"caveats,omitempty"` // what it does less strictly than another would
 	Reduced  string    `json:"reduced,omitempty"` // why less is held than elsewhere
-	Verified time.Time `json:"verified"`
+	Verified time.Time `json:"verified,omitzero"`
 	Repairs  int       `json:"repairs"`
 	Fault    string    `json:"fault,omitempty"`
 }
@@ -68,7 +68,7 @@ type firewallState struct {
 type policyState struct {
 	policy.Counts
 	Attempts int       `json:"attempts"` // to load it, the first one included
-	Loaded   time.Time `json:"loaded"`
+	Loaded   time.Time `json:"loaded,omitzero"`
 	Fault    string    `json:"fault,omitempty"` // why the last reload was refused
 }
 
@@ -76,7 +76,7 @@ type guardState struct {
 	OK       bool       `json:"ok"`
 	UID      uint32     `json:"uid"`
 	Restarts int        `json:"restarts"`
-	Seen     time.Time  `json:"seen"`
+	Seen     time.Time  `json:"seen,omitzero"`
 	Fault    string     `json:"fault,omitempty"`
 	Stats    guardStats `json:"stats"`
 
@@ -97,7 +97,7 @@ type grantsState struct {
 
 type selfTestState struct {
 	OK       bool      `json:"ok"`
-	Time     time.Time `json:"time"`
+	Time     time.Time `json:"time,omitzero"`
 	Checks   int       `json:"checks"`
 	Failures []string  `json:"failures,omitempty"`
 	Millis   int64     `json:"ms"`

@@ -20,7 +20,7 @@ type suggestion struct {
 	Group  string    `json:"group"` // registrable domain, "addresses", or "names of the network"
 	Preset string    `json:"preset,omitempty"`
 	Count  uint64    `json:"count"`
-	First  time.Time `json:"first"`
+	First  time.Time `json:"first,omitzero"`
 	By     string    `json:"by,omitempty"` // the first process, as far as it is known
 	Or     []string  `json:"or,omitempty"` // other names that the agent may have meant, at the same address
 

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"time"
 	"unicode"
@@ -74,6 +76,15 @@ func firstFault(s string) string {
 
 // inOneLine is an error of several lines as the log takes it.
 func inOneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// causeOf is what an error of a file says beside the file's path, for who names it.
+func causeOf(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
 
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")

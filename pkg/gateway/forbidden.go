@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"strconv"
+	"strings"
 
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -71,6 +73,9 @@ func printable(s string) string {
 // as DNS gives it; none if it was not the policy that refused it.
 func remedy(r ruling, p *policy.Policy) (line, hint string) {
 	on := policy.Port{Proto: policy.TCP, Number: r.port}
+	if a, err := netip.ParseAddr(strings.Trim(r.name, "[]")); err == nil && r.why == refusedByPolicy {
+		return p.LineForAddr(a, on), ""
+	}
 	d, m := p.Decide(r.name, on), p.Lookup(r.name)
 	switch {
 	case d.Allowed && r.why == refusedUpgrade:

@@ -143,7 +143,8 @@ func TestHTTPRefusalExplains(t *testing.T) {
 		{"tls.test", "the policy allows it on other ports only", "tls.test:80", "", "not in the allowlist: agent-init explain tls.test"},
 		{"no.wild.test", "denied by the policy", "", "allowlist.txt:6", "denied by allowlist.txt:6: agent-init explain no.wild.test"},
 		{"away.test", refusedLease.Error(), "", "allowlist.txt:3", ""},
-		{"192.0.2.1", "a name can't end in a number: it would be read as an address", "", "", ""},
+		{"192.0.2.1", "it is an address, and here connections pass by name", "192.0.2.1:80", "", ""},
+		{"192.0.2.1.5", "a name can't end in a number: it would be read as an address", "", "", ""},
 	} {
 		got := r.raw("GET / HTTP/1.1\r\nHost: " + tt.host + "\r\n\r\n")
 		head, body, _ := strings.Cut(got, "\r\n\r\n")

@@ -194,7 +194,7 @@ func TestSwitchRefused(t *testing.T) {
 		{to("evil.test:443"), "not in the allowlist", "evil.test", "evil.test"},
 		{to("evil.test:22"), "not in the allowlist", "evil.test:22", "evil.test"},
 		{to("ok.test:22"), "the policy allows it on other ports only", "ok.test:22", "ok.test"},
-		{to("192.0.2.8:443"), "not in the allowlist", "", "192.0.2.8"},
+		{to("192.0.2.8:443"), "not in the allowlist", "192.0.2.8:443", "192.0.2.8"},
 		{to("169.254.169.254:80"), "metadata", "", "169.254.169.254"},
 		{to("127.0.0.1:443"), "loopback", "", "127.0.0.1"},
 		{to("0x7f.1:443"), "a name can't end in a number", "", "0x7f.1"},

@@ -13,6 +13,7 @@ const (
 	reasonPort     = "the policy allows it on other ports only"
 	reasonUnlisted = "not in the allowlist"
 	reasonLoopback = "loopback is free inside the container, and never reached by way of the policy"
+	reasonAddress  = "it is an address, and here connections pass by name"
 	reasonNever    = "metadata, multicast and reserved addresses are never allowed"
 	reasonPrivate  = "a private address is only allowed by an entry that names it or says private"
 )
@@ -21,8 +22,12 @@ const (
 // those that allow, the most specific is named. What is not a valid name, an
 // address in particular, is not allowed.
 func (p *Policy) Decide(name string, port Port) Decision {
+	said := name
 	name, problem := canonical(name)
 	if problem != "" {
+		if _, err := netip.ParseAddr(strings.Trim(said, "[]")); err == nil {
+			problem = reasonAddress
+		}
 		return Decision{Reason: problem}
 	}
 	if r := p.deny.find(name, port); r != nil {

@@ -15,7 +15,7 @@ const Version = 1
 type Report struct {
 	Version int       `json:"version"`
 	OK      bool      `json:"ok"` // there were checks, and each is OK
-	Started time.Time `json:"started"`
+	Started time.Time `json:"started,omitzero"`
 	Millis  float64   `json:"millis"` // how long it took
 	Checks  []Check   `json:"checks"`
 }

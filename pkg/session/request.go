@@ -61,7 +61,7 @@ type WindowInfo struct {
 	PID     int          `json:"pid"`
 	Cols    int          `json:"cols"`
 	Rows    int          `json:"rows"`
-	Started time.Time    `json:"started"`
+	Started time.Time    `json:"started,omitzero"`
 	Clients []ClientInfo `json:"clients"`
 }
 
@@ -69,8 +69,8 @@ type WindowInfo struct {
 type ClientInfo struct {
 	UID      uint32    `json:"uid"`
 	PID      int       `json:"pid"` // 0 for the client on the container's own terminal
-	Attached time.Time `json:"attached"`
-	Typed    time.Time `json:"typed"` // when input last came; zero if none did
+	Attached time.Time `json:"attached,omitzero"`
+	Typed    time.Time `json:"typed,omitzero"` // when input last came; zero if none did
 	Read     bool      `json:"read_only,omitempty"`
 	Leader   bool      `json:"leader,omitempty"`
 	Cols     int       `json:"cols"`

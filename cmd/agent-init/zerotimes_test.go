@@ -1,0 +1,66 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestNoTimeBeforeTime: what programs read leaves out a time that is not known,
+// instead of saying the year 1.
+func TestNoTimeBeforeTime(t *testing.T) {
+	seen := map[reflect.Type]bool{}
+	times := 0
+	var walk func(reflect.Type)
+	walk = func(in reflect.Type) {
+		for in.Kind() == reflect.Pointer || in.Kind() == reflect.Slice || in.Kind() == reflect.Map {
+			in = in.Elem()
+		}
+		if in.Kind() != reflect.Struct || seen[in] {
+			return
+		}
+		seen[in] = true
+		for i := range in.NumField() {
+			f := in.Field(i)
+			tag := f.Tag.Get("json")
+			switch {
+			case !f.IsExported() && !f.Anonymous || tag == "-":
+			case f.Type == reflect.TypeFor[time.Time]():
+				times++
+				if !strings.Contains(tag, ",omitzero") {
+					t.Errorf("%v.%s may say the year 1", in, f.Name)
+				}
+			default:
+				walk(f.Type)
+			}
+		}
+	}
+	for _, v := range []any{statusReport{}, grantsReport{}, granted{}, proposed{}, suggestions{}, sessionsReport{}, leasesReport{}, instruction{}} {
+		walk(reflect.TypeOf(v))
+	}
+	if times < 10 {
+		t.Errorf("met %d times only", times)
+	}
+}
+
+// TestAPathOnce: who names a file says its path, and the cause does not say it again.
+func TestAPathOnce(t *testing.T) {
+	gone := filepath.Join(t.TempDir(), "gone")
+	_, lost := os.Open(gone)
+	if !errors.Is(causeOf(lost), fs.ErrNotExist) || causeOf(lost).Error() != "no such file or directory" {
+		t.Error(causeOf(lost))
+	}
+	said := map[string]error{}
+	_, said["a record"] = openRecord(filepath.Join(gone, "x.cast"))
+	said["state"] = runtimeDir(gone).write("x.json", 0o600, 1)
+	for what, err := range said {
+		if err == nil || strings.Count(err.Error(), gone) != 1 {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
