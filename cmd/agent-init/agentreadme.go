@@ -54,7 +54,8 @@ A name that is not allowed does not exist (NXDOMAIN), a request on port 80 gets 
 refused at once. Trying again does not help. Instead:
 
     agent-init explain HOST                      # why, and the line that would allow it
-    agent-init request HOST --reason "for what"  # ask a person; agent-init grants shows what became of it
+    agent-init request HOST --reason "for what"  # ask a person
+    agent-init grants                            # what became of it: granted, turned down and why, or waiting
 
 ## What not to try
 

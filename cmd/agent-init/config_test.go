@@ -45,7 +45,7 @@ func TestConfigRefusesUnknownWords(t *testing.T) {
 		"signal target":    {args: []string{"--signal-target", "all"}},
 		"log level":        {env: []string{"AGENT_INIT_LOG_LEVEL=loud"}},
 		"grace":            {env: []string{"AGENT_INIT_GRACE=soon"}},
-		"negative grace":   {args: []string{"--grace", "-1s"}},
+		"negative grace":   {env: []string{"AGENT_INIT_GRACE=-1s"}},
 		"unsafe, not bool": {env: []string{"AGENT_INIT_UNSAFE_NO_FIREWALL=please"}},
 	} {
 		t.Run(name, func(t *testing.T) {

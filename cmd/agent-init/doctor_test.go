@@ -137,6 +137,7 @@ func TestGrantsGolden(t *testing.T) {
 		{Number: 1, Kind: grantAllow, Target: "a.example", Reason: "why", Made: noon, Expires: noon.Add(time.Minute), PID: 7},
 		{Number: 2, Kind: grantDeny, Target: "b.example", Made: noon},
 		{Number: 3, Kind: grantRequest, Target: "c.example", UID: 1000, PID: 9, Made: noon, Expires: noon.Add(time.Hour), Asked: 2},
+		{Number: 4, Kind: grantRequest, Target: "d.example", UID: 1000, PID: 9, Made: noon, Asked: 1, Outcome: outcomeDown, Decided: &decision{noon, 0, "use the mirror"}},
 	}}, "", "  ")
 	if err != nil {
 		t.Fatal(err)

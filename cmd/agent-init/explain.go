@@ -87,6 +87,7 @@ type explanation struct {
 	Hosts   []netip.Addr  `json:"hosts,omitempty"` // addresses of the hosts file
 	Denied  denials       `json:"denied"`
 	ToAllow *instruction  `json:"to_allow,omitempty"`
+	Request *grant        `json:"request,omitempty"` // the agent's last about it
 	Unknown string        `json:"unknown,omitempty"` // why it can't be told whether it was denied
 }
 
@@ -147,6 +148,9 @@ func explainSubject(p published, s subject, now time.Time) explanation {
 		v := judgePort(p.policy, s, port, len(e.Hosts) > 0)
 		e.Allowed = e.Allowed && v.Allowed
 		e.Ports = append(e.Ports, v)
+	}
+	if !e.Allowed {
+		e.Request = requestAbout(p.grants, s)
 	}
 	err := e.Denied.read(p.auditFile(), s, p.probe)
 	if p.state == nil && errors.Is(err, fs.ErrNotExist) {

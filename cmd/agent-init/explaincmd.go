@@ -98,6 +98,9 @@ func (x explanation) write(out io.Writer, now time.Time, coloured bool) error {
 			w.line("             %s", eventLine(e, now, coloured))
 		}
 	}
+	if x.Request != nil {
+		w.row("asked", "%s", x.Request.standing())
+	}
 	if x.ToAllow != nil {
 		w.row("to allow it", "add this line to %s:", x.ToAllow.File)
 		w.line("  %s", x.ToAllow.Line)

@@ -30,12 +30,32 @@ type grant struct {
 	Made    time.Time `json:"made,omitzero"`
 	Expires time.Time `json:"expires,omitzero"` // zero: it does not
 	Asked   int       `json:"asked,omitempty"`  // of requests: how often
+	Outcome outcome   `json:"outcome,omitempty"`
+	Decided *decision `json:"decided,omitempty"`
+}
+
+// outcome is what became of a request.
+type outcome string
+
+const (
+	outcomeGranted outcome = "granted"
+	outcomeDenied  outcome = "denied" // its target was, while it waited
+	outcomeDown    outcome = "turned down"
+	outcomeForgot  outcome = "forgotten" // nobody decided it in time
+)
+
+// decision is who decided a request; there is none of one that was forgotten.
+type decision struct {
+	Time   time.Time `json:"time,omitzero"`
+	UID    uint32    `json:"uid"`
+	Reason string    `json:"reason,omitempty"`
 }
 
 // The bounds of a book.
 const (
 	maxGrants   = 256 // that people made
 	maxRequests = 16  // that wait for a person
+	maxDecided  = 32  // that are remembered: the agent looks what became of its own
 	requestLife = 24 * time.Hour
 	defaultFor  = 10 * time.Minute
 	maxFor      = 24 * time.Hour // what is needed for longer belongs in a file
@@ -43,11 +63,32 @@ const (
 
 // grantBook holds what is granted now, by number. A number is never used twice.
 type grantBook struct {
-	last uint32
-	list []grant
+	last    uint32
+	list    []grant
+	decided []grant // requests, oldest first
 }
 
-func (b grantBook) clone() grantBook { return grantBook{b.last, slices.Clone(b.list)} }
+func (b grantBook) clone() grantBook {
+	return grantBook{b.last, slices.Clone(b.list), slices.Clone(b.decided)}
+}
+
+// decide puts a request aside with what became of it.
+func (b *grantBook) decide(g grant, o outcome, by *decision) {
+	g.Outcome, g.Decided, g.Expires = o, by, time.Time{}
+	b.decided = append(slices.Clone(b.decided), g)
+	b.decided = b.decided[max(0, len(b.decided)-maxDecided):]
+}
+
+// waiting is the request about a target that nobody has decided yet.
+func waiting(list []grant, target string) (grant, bool) {
+	i := slices.IndexFunc(list, func(g grant) bool {
+		return g.Kind == grantRequest && g.Outcome == "" && place(g.Target) == place(target)
+	})
+	if i < 0 {
+		return grant{}, false
+	}
+	return list[i], true
+}
 
 // asker is who asks for what, and why.
 type asker struct {
@@ -70,12 +111,16 @@ func (b *grantBook) put(kind grantKind, a asker, number uint32, life time.Durati
 			return grant{}, nil, fmt.Errorf("request %d is about %s", number, b.list[i].Target)
 		}
 	}
+	given := a.reason
 	if number != 0 && a.reason == "" { // the agent's own holds
 		a.reason = b.list[b.find(number)].Reason
 	}
+	var decided []grant
 	kept := slices.DeleteFunc(slices.Clone(b.list), func(g grant) bool {
 		same := place(g.Target) == place(a.target)
-		if same && g.Kind != grantRequest {
+		if same && g.Kind == grantRequest {
+			decided = append(decided, g)
+		} else if same {
 			replaced = append(replaced, g)
 		}
 		return same
@@ -92,6 +137,13 @@ func (b *grantBook) put(kind grantKind, a asker, number uint32, life time.Durati
 		made.Expires = now.Add(life)
 	}
 	b.list = append(kept, made)
+	for _, g := range decided {
+		became := outcomeGranted
+		if kind == grantDeny {
+			became = outcomeDenied
+		}
+		b.decide(g, became, &decision{now, a.uid, given})
+	}
 	return made, replaced, nil
 }
 
@@ -121,14 +173,17 @@ func (b *grantBook) request(a asker, now time.Time) (g grant, isNew bool, err er
 	return g, true, nil
 }
 
-// end takes one out, whatever it is.
-func (b *grantBook) end(number uint32) (grant, error) {
+// end takes one out, whatever it is: with a request, that is a decision.
+func (b *grantBook) end(number uint32, by decision) (grant, error) {
 	i := b.find(number)
 	if i < 0 {
 		return grant{}, fmt.Errorf("there is no grant or request %d", number)
 	}
 	g := b.list[i]
 	b.list = slices.Delete(slices.Clone(b.list), i, i+1)
+	if g.Kind == grantRequest {
+		b.decide(g, outcomeDown, &by)
+	}
 	return g, nil
 }
 
@@ -141,6 +196,11 @@ func (b *grantBook) expire(now time.Time) (over []grant) {
 		}
 		return end
 	})
+	for _, g := range over {
+		if g.Kind == grantRequest {
+			b.decide(g, outcomeForgot, nil)
+		}
+	}
 	return over
 }
 

@@ -60,10 +60,10 @@ func TestGrantBook(t *testing.T) {
 	if over := b.expire(noon.Add(1000 * time.Hour)); len(over) != 0 {
 		t.Errorf("%+v ended by themselves", over)
 	}
-	if _, err := b.end(4); err == nil {
+	if _, err := b.end(4, decision{}); err == nil {
 		t.Error("what is over can be ended")
 	}
-	if g, err := b.end(2); err != nil || g.Target != "b.example" || len(b.list) != 0 {
+	if g, err := b.end(2, decision{}); err != nil || g.Target != "b.example" || len(b.list) != 0 {
 		t.Errorf("ended %+v, %v", g, err)
 	}
 	if g, _ := mustPut(t, &b, grantAllow, "c.example", time.Minute); g.Number != 5 {
@@ -153,7 +153,7 @@ func TestGrantsNeverLeaveADeniedLease(t *testing.T) {
 				book.expire(now)
 			case 3:
 				if len(book.list) > 0 {
-					if _, err := book.end(book.list[r.IntN(len(book.list))].Number); err != nil {
+					if _, err := book.end(book.list[r.IntN(len(book.list))].Number, decision{}); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -80,7 +80,7 @@ func grantTarget(fs *flag.FlagSet, args []string) (target string, number uint32,
 		return "", 0, err
 	}
 	for _, g := range r.Grants {
-		if g.Number == uint32(n) && g.Kind == grantRequest {
+		if g.Number == uint32(n) && g.Kind == grantRequest && g.Outcome == "" {
 			return g.Target, g.Number, nil
 		}
 	}
@@ -140,6 +140,8 @@ func (g grant) until(now time.Time) string {
 // left is how long g goes on, in a word.
 func (g grant) left(now time.Time) string {
 	switch {
+	case g.Outcome != "":
+		return string(g.Outcome)
 	case g.Kind == grantRequest:
 		return "waits"
 	case g.Expires.IsZero():
@@ -150,11 +152,12 @@ func (g grant) left(now time.Time) string {
 
 func grantsCommand() command {
 	return command{
-		name: "grants", alone: true, synopsis: "[--json] [--end NUMBER]",
+		name: "grants", alone: true, synopsis: "[--json] [--end NUMBER [--reason TEXT]]",
 		summary: "show what was allowed, denied and requested at run time",
 		example: "agent-init grants",
 		flags: func(fs *flag.FlagSet) {
 			fs.Bool("json", false, "print them as JSON")
+			fs.String("reason", "", "`TEXT` for who asked, with --end")
 			numberFlag(fs, "end", 0, math.MaxUint32, "end grant `NUMBER` now, or turn down the request with it; as root")
 		},
 		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
@@ -170,7 +173,7 @@ func grantsCommand() command {
 			}
 			if n != 0 {
 				var out granted
-				if err := call(ctx, controlSocket, control.Request{Verb: verbEnd, Number: uint32(n)}, &out); err != nil {
+				if err := call(ctx, controlSocket, control.Request{Verb: verbEnd, Number: uint32(n), Reason: value(fs, "reason")}, &out); err != nil {
 					return err
 				}
 				if asJSON {
@@ -186,7 +189,7 @@ func grantsCommand() command {
 			if asJSON {
 				return printJSON(e.stdout, r)
 			}
-			return r.write(e.stdout, time.Now())
+			return r.write(folded(e, "      "), time.Now())
 		},
 	}
 }
@@ -210,19 +213,26 @@ func (r grantsReport) write(w io.Writer, now time.Time) error {
 		return err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%4s  %-7s  %-34s  %-9s  %s\n", "NO", "WHAT", "TARGET", "FOR", "BY")
+	fmt.Fprintf(&b, "%4s  %-7s  %-32s  %-11s  %s\n", "NO", "WHAT", "TARGET", "FOR", "BY")
 	asked := uint32(0)
 	for _, g := range r.Grants {
 		who := fmt.Sprintf("uid %d", g.UID)
 		if g.Asked > 1 {
 			who += fmt.Sprintf(", %d times", g.Asked)
 		}
-		if g.Kind == grantRequest && asked == 0 {
+		if g.Kind == grantRequest && g.Outcome == "" && asked == 0 {
 			asked = g.Number
 		}
-		fmt.Fprintf(&b, "%4d  %-7s  %-34s  %-9s  %s\n", g.Number, g.Kind, clean(g.Target), g.left(now), who)
+		fmt.Fprintf(&b, "%4d  %-7s  %-32s  %-11s  %s\n", g.Number, g.Kind, clean(g.Target), g.left(now), who)
 		if g.Reason != "" { // on a line of its own, which begins like no other
 			fmt.Fprintf(&b, "      because %q\n", clean(g.Reason))
+		}
+		if d := g.Decided; d != nil {
+			fmt.Fprintf(&b, "      %s by uid %d, %s", g.Outcome, d.UID, moment(d.Time, now))
+			if d.Reason != "" {
+				fmt.Fprintf(&b, ": %q", clean(d.Reason))
+			}
+			b.WriteByte('\n')
 		}
 	}
 	if asked != 0 {

@@ -82,7 +82,7 @@ func (k *keeper) endGrants(ctx context.Context) {
 	err := k.changeGrants(ctx, func(b *grantBook) (events []audit.Event, _ error) {
 		for _, g := range b.clone().list {
 			if g.Kind == grantAllow {
-				if _, err := b.end(g.Number); err != nil {
+				if _, err := b.end(g.Number, decision{}); err != nil {
 					return nil, err
 				}
 				events = append(events, g.event(audit.Info, "ended with the keeper", nil))
@@ -127,7 +127,8 @@ func (k *keeper) publishGrants() {
 	k.publishing.Lock()
 	defer k.publishing.Unlock()
 	k.mu.Lock()
-	list := k.grants.clone().list
+	book := k.grants.clone()
+	list, decided := book.list, book.decided
 	s := grantsState{Requests: count(list, true), Fault: k.state.Grants.Fault}
 	for _, g := range list {
 		switch g.Kind {
@@ -139,9 +140,7 @@ func (k *keeper) publishGrants() {
 	}
 	k.state.Grants = s
 	k.mu.Unlock()
-	if list == nil {
-		list = []grant{}
-	}
+	list = append(append([]grant{}, list...), decided...)
 	if err := k.dir.write(grantsFile, 0o644, grantsReport{Version: 1, Grants: list}); err != nil {
 		k.unpublished("the grants", err)
 	}

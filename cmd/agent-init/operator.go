@@ -214,7 +214,7 @@ func grantLine(kind grantKind, target string) (policy.Line, control.Reply) {
 func (k *keeper) end(ctx context.Context, p control.Peer, r control.Request) control.Reply {
 	var ended grant
 	err := k.changeGrants(ctx, func(b *grantBook) (_ []audit.Event, err error) {
-		if ended, err = b.end(r.Number); err != nil {
+		if ended, err = b.end(r.Number, decision{time.Now(), p.UID, r.Reason}); err != nil {
 			return nil, &fault{code: exitUsage, cause: err, remedy: "see agent-init grants"}
 		}
 		what := "ended by a person"

@@ -39,6 +39,7 @@ type published struct {
 	leases leasesReport
 	probe  ofProbe
 
+	grants  []grant
 	inbound []uint16
 }
 
@@ -62,6 +63,11 @@ func readPublished(dir string) (published, error) {
 	if err := run.read(leasesFile, &out.leases); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return out, faultf(exitFailure, "see agent-init status", "the leases are not published: %w", err)
 	}
+	var g grantsReport
+	if err := run.read(grantsFile, &g); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return out, faultf(exitFailure, "see agent-init status", "the grants are not published: %w", err)
+	}
+	out.grants = g.Grants
 	return out, nil
 }
 
