@@ -69,7 +69,7 @@ func attached(w io.Writer, o session.AttachOptions) error {
 	case err != nil:
 		return err
 	case r.Detached:
-		fmt.Fprintf(w, "[detached from window %s; the session goes on: %s %[1]s]\n", r.Window, o.Again)
+		fmt.Fprintf(w, "[detached from window %s; the session goes on. To come back:]\n  %s %[1]s\n", r.Window, o.Again)
 		return nil
 	}
 	fmt.Fprintf(w, "[window %s has ended: exit %d]\n", r.Window, r.Code)
@@ -275,7 +275,7 @@ func terminalCommand() command {
 			}
 			_, err = session.Attach(session.AttachOptions{
 				Dial: func() (*os.File, error) { return conn, nil }, In: e.stdin, Out: out, Prefix: prefix, Signals: clientSignals(),
-				Local: true, Again: "Any key brings it back here; elsewhere, " + fs.Lookup("again").Value.String() + " does",
+				Local: true, Again: "Any key brings it back here; elsewhere:]\r\n  " + fs.Lookup("again").Value.String(),
 			})
 			switch {
 			case errors.Is(err, session.ErrTerminal):

@@ -194,11 +194,32 @@ func (c command) help(w io.Writer, fs *flag.FlagSet) {
 // tagline is what this is, in a line.
 const tagline = "the process that a container trusts an AI coding agent to"
 
+// sections are the parts of the help, by what a person is about to do.
+func sections() []section {
+	return []section{
+		{"Run", []string{"run", "exec", "up", "sidecar", "wait"}},
+		{"Look", []string{"status", "explain", "log", "suggest", "doctor", "selftest", "metrics"}},
+		{"Decide", []string{"allow", "deny", "grants", "request", "reload"}},
+		{"Sessions", []string{"attach", "sessions", "new", "history", "kill"}},
+		{"Set up", []string{"check", "detect", "completion", "version"}},
+	}
+}
+
+type section struct {
+	title    string
+	commands []string
+}
+
 func usage(w io.Writer) {
-	fmt.Fprintf(w, "agent-init: %s\n\nusage: agent-init COMMAND [flags]\n\n", tagline)
+	summaries := map[string]string{}
 	for _, c := range commands() {
-		if !c.hidden {
-			fmt.Fprintf(w, "  %-11s %s\n", c.name, c.summary)
+		summaries[c.name] = c.summary
+	}
+	fmt.Fprintf(w, "agent-init: %s\n\nusage: agent-init COMMAND [flags]\n", tagline)
+	for _, s := range sections() {
+		fmt.Fprintf(w, "\n%s:\n", s.title)
+		for _, name := range s.commands {
+			fmt.Fprintln(w, fold(fmt.Sprintf("  %-11s %s", name, summaries[name]), 80, strings.Repeat(" ", 14)))
 		}
 	}
 	fmt.Fprint(w, `

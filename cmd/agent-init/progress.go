@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"os"
 	"time"
+
+	"github.com/agent-init/agent-init/pkg/session"
 )
 
 // progress shows a start to the person who waits for it: a line for each part,
@@ -16,6 +18,7 @@ type progress struct {
 	part   string
 	begun  time.Time
 	opened time.Time
+	keys   string // what the last line says of the session's
 }
 
 // newProgress shows on w, if it is a terminal and nobody asked for silence, or for
@@ -55,7 +58,16 @@ func (p *progress) done(what string) {
 	}
 	now := time.Now()
 	p.close(now)
-	p.say(fmt.Sprintf("agent-init: %-24s %8s\n", what, tookText(now.Sub(p.opened))))
+	p.say(fmt.Sprintf("agent-init: %-24s %8s%s\n", what, tookText(now.Sub(p.opened)), p.keys))
+}
+
+// keysHint says how a person gets at the keys of the session, if there is one for it.
+func keysHint(prefix string) string {
+	key, err := session.ParsePrefix(prefix)
+	if err != nil || key == 0 {
+		return ""
+	}
+	return fmt.Sprintf("   %s ? shows the keys", key)
 }
 
 // failed ends the line of the part that was not done.

@@ -48,7 +48,9 @@ func runAgent(ctx context.Context, e environment, c config, args []string) error
 		return err
 	}
 	defer k.close()
-	k.progress = newProgress(c, os.Stderr)
+	if k.progress = newProgress(c, os.Stderr); k.progress != nil && k.wantsSession(e) {
+		k.progress.keys = keysHint(c.prefix)
+	}
 
 	signals := make(chan os.Signal, 1024)
 	ctx, stop := context.WithCancelCause(ctx)

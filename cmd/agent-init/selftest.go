@@ -156,7 +156,7 @@ func showReport(e environment, report selftest.Report, asJSON bool) error {
 		if err := json.NewEncoder(e.stdout).Encode(report); err != nil {
 			return err
 		}
-	} else if err := report.WriteTable(e.stdout, colour(e)); err != nil {
+	} else if err := report.WriteTable(folded(e, strings.Repeat(" ", 6)), colour(e)); err != nil {
 		return err
 	}
 	return verdictOf(report)

@@ -30,7 +30,7 @@ func sessionsCommand() command {
 				cleanSession(&i)
 				return enc.Encode(sessionsReport{1, i})
 			}
-			return writeSessions(e.stdout, i)
+			return writeSessions(folded(e, "      "), i, time.Now())
 		},
 	}
 }
@@ -65,11 +65,12 @@ func shownTitle(title string) string {
 	return strconv.QuoteToGraphic(string(runes))
 }
 
-func writeSessions(to io.Writer, i session.Info) error {
+func writeSessions(to io.Writer, i session.Info, now time.Time) error {
 	fmt.Fprintf(to, "session %s\n", clean(i.Name))
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "  NO\tNAME\tSIZE\tPROCESS\tSINCE\tTITLE\n")
 	for _, x := range i.Windows {
-		fmt.Fprintf(w, "  %d\t%s\t%dx%d\tpid %d\tsince %s\t%s\n", x.ID, clean(x.Name), x.Cols, x.Rows, x.PID, x.Started.Format(time.DateTime), shownTitle(x.Title))
+		fmt.Fprintf(w, "  %d\t%s\t%s\tpid %d\t%s\t%s\n", x.ID, clean(x.Name), sized(x.Cols, x.Rows), x.PID, moment(x.Started, now), shownTitle(x.Title))
 		for _, c := range x.Clients {
 			who, how := fmt.Sprintf("uid %d, pid %d", c.UID, c.PID), ""
 			if c.PID == 0 {
@@ -78,11 +79,19 @@ func writeSessions(to io.Writer, i session.Info) error {
 			if c.Read {
 				how = ", read-only"
 			}
-			if c.Leader {
+			if c.Leader && len(x.Clients) > 1 {
 				how += ", typed last"
 			}
-			fmt.Fprintf(w, "\tattached: %s\t%dx%d\t\tsince %s\t%s\n", who, c.Cols, c.Rows, c.Attached.Format(time.DateTime), how)
+			fmt.Fprintf(w, "\tattached: %s%s\t%s\t\t%s\t\n", who, how, sized(c.Cols, c.Rows), moment(c.Attached, now))
 		}
 	}
 	return w.Flush()
+}
+
+// sized is the size of a terminal, if it has said one.
+func sized(cols, rows int) string {
+	if cols == 0 || rows == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%dx%d", cols, rows)
 }

@@ -19,7 +19,7 @@ func TestSessionsTitle(t *testing.T) {
 	} {
 		var b strings.Builder
 		i := session.Info{Name: "agent", Windows: []session.WindowInfo{{ID: 3, Name: "w", Title: title, Cwd: title, Started: time.Unix(0, 0)}}}
-		if err := writeSessions(&b, i); err != nil {
+		if err := writeSessions(&b, i, noon); err != nil {
 			t.Fatal(err)
 		}
 		lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")

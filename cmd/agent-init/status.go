@@ -38,7 +38,7 @@ func statusCommand() command {
 			default:
 				var screen bytes.Buffer
 				s.write(&screen, ok, why, colour(e))
-				if _, err := e.stdout.Write(screen.Bytes()); err != nil {
+				if _, err := folded(e, strings.Repeat(" ", 11)).Write(screen.Bytes()); err != nil {
 					return err
 				}
 			}
@@ -77,7 +77,7 @@ func (s *state) write(w io.Writer, ok bool, why []string, colour bool) {
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-10s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	row("mode", "%s, %s, started %s", s.Mode, modeWord(s.Monitor), s.Started.Format(time.RFC3339))
+	row("mode", "%s, %s, started %s", s.Mode, modeWord(s.Monitor), moment(s.Started, time.Now()))
 	row("agent", "%s (uid %d)", s.Agent.User, s.Agent.UID)
 	compared := "not compared with the plan again yet"
 	if !s.Firewall.Verified.IsZero() {

@@ -32,7 +32,7 @@ type AttachOptions struct {
 	// draws the screen again when the size has changed, since another terminal
 	// may have taken the place of the first.
 	Local bool
-	Again string // how to come back, for the person
+	Again string // how to come back, for the person; of a Local one, with the bracket that ends the note
 }
 
 // Result is how an attachment ended.

@@ -129,5 +129,5 @@ func (a *attachment) left() error {
 	}
 	a.idle = true
 	a.o.Request.Window = a.result.Window
-	return a.write([]byte("\r\n[detached; the session goes on. " + a.o.Again + "]\r\n"))
+	return a.write([]byte("\r\n[detached; the session goes on. " + a.o.Again + "\r\n"))
 }

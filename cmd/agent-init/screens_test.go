@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/agent-init/agent-init/pkg/session"
+)
+
+// TestHelpIsWhole: each command stands in one section of the help, and no line is
+// wider than a terminal.
+func TestHelpIsWhole(t *testing.T) {
+	var listed []string
+	for _, s := range sections() {
+		listed = append(listed, s.commands...)
+	}
+	for _, c := range commands() {
+		n := 0
+		for _, name := range listed {
+			if name == c.name {
+				n++
+			}
+		}
+		if want := map[bool]int{true: 0, false: 1}[c.hidden]; n != want {
+			t.Errorf("%s is listed %d times", c.name, n)
+		}
+	}
+	var b bytes.Buffer
+	usage(&b)
+	for line := range strings.Lines(b.String()) {
+		if columns(line) > 81 {
+			t.Errorf("%d columns: %s", columns(line)-1, line)
+		}
+	}
+	if strings.Count(b.String(), "\n\n") < 6 {
+		t.Errorf("no sections:\n%s", b.String())
+	}
+}
+
+// TestSessionsTable has a header, and says nothing of a client's size that it does
+// not know, nor who typed last where there is one client only.
+func TestSessionsTable(t *testing.T) {
+	at := noon.Local()
+	client := session.ClientInfo{UID: 1000, PID: 50, Attached: at, Leader: true}
+	window := session.WindowInfo{Name: "main", Title: "a title", PID: 42, Cols: 80, Rows: 24, Started: at, Clients: []session.ClientInfo{client}}
+	table := func() []string {
+		var b strings.Builder
+		if err := writeSessions(&b, session.Info{Name: "agent", Windows: []session.WindowInfo{window}}, noon); err != nil {
+			t.Fatal(err)
+		}
+		return slices.Collect(strings.Lines(b.String()))
+	}
+	lines := table()
+	if len(lines) != 4 || !strings.Contains(lines[1], "NO  NAME") || strings.Index(lines[1], "SIZE") != strings.Index(lines[2], "80x24") {
+		t.Errorf("%q", lines)
+	}
+	if all := strings.Join(lines, ""); strings.Contains(all, "0x0") || strings.Contains(all, "typed last") || !strings.Contains(all, "attached: uid 1000, pid 50") {
+		t.Errorf("%s", all)
+	}
+	window.Clients = append(window.Clients, session.ClientInfo{PID: 0, Cols: 100, Rows: 30, Attached: at, Read: true})
+	all := strings.Join(table(), "")
+	for _, want := range []string{"pid 50, typed last", "the container's terminal, read-only", "100x30"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("want %q in\n%s", want, all)
+		}
+	}
+}
+
+// TestKeysHint: a start on a terminal says how the session is left.
+func TestKeysHint(t *testing.T) {
+	for prefix, want := range map[string]string{"ctrl-]": "   Ctrl-] ? shows the keys", "ctrl-b": "   Ctrl-B ? shows the keys", "none": ""} {
+		if got := keysHint(prefix); got != want {
+			t.Errorf("%s: %q", prefix, got)
+		}
+	}
+	var b strings.Builder
+	p := &progress{say: func(s string) { b.WriteString(s) }, keys: keysHint("ctrl-]")}
+	p.enter("seal the network")
+	p.done("confined, in all")
+	if lines := strings.Split(b.String(), "\n"); !strings.HasSuffix(lines[1], "Ctrl-] ? shows the keys") || columns(lines[1]) > 80 {
+		t.Errorf("%q", lines)
+	}
+}
