@@ -66,7 +66,10 @@ func (k *keeper) boot(ctx context.Context) error {
 		k.progress.enter(s.part)
 		if err := s.do(ctx); err != nil {
 			k.progress.failed()
-			f := faultOf(err, s.name)
+			f := scarce(k.launch, err, s.name)
+			if f == nil {
+				f = faultOf(err, s.name)
+			}
 			k.fail(f)
 			return f
 		}
@@ -98,11 +101,15 @@ func (k *keeper) fail(f *fault) {
 
 // newKeeper takes no action on the system but becoming the reaper.
 func newKeeper(c config, mode string, log *slog.Logger) (*keeper, error) {
+	here := launchHere(c.environ)
+	if err := checkLimits(here); err != nil {
+		return nil, err
+	}
 	r, err := reaper.New(log)
 	if err != nil {
 		return nil, err
 	}
-	k := &keeper{config: c, launch: launchHere(c.environ), log: log, reaper: r, record: audit.Discard, budgets: newBudgets()}
+	k := &keeper{config: c, launch: here, log: log, reaper: r, record: audit.Discard, budgets: newBudgets()}
 	k.state = state{Version: 1, Phase: phaseStarting, Mode: mode, Monitor: c.monitor, Keeper: self(), Started: time.Now()}
 	return k, nil
 }

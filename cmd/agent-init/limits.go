@@ -1,0 +1,103 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a start takes at its height, and a session beside it. Measured: a start
+// without a session had 31 tasks of ours when it was done, and failed with 32; it
+// failed with 32 files.
+const (
+	leastTasks = 40
+	leastFiles = 64
+)
+
+// checkLimits says which limit is too low before it is met somewhere on the way: the
+// Go runtime ends a process that gets no thread, with a traceback in place of a cause.
+func checkLimits(l launch) error {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil && files.Cur < leastFiles {
+		return tooFewFiles(l, files.Cur)
+	}
+	if room, most, known := roomForTasks(cgroupDir); known && room < leastTasks {
+		return tooFewTasks(l, room, most)
+	}
+	return nil
+}
+
+const cgroupDir = "/sys/fs/cgroup"
+
+// roomForTasks is how many more processes and threads the container may have, of how
+// many, by the pids controller (Documentation/admin-guide/cgroup-v2.rst) of either
+// version. What is counted already includes this process.
+func roomForTasks(root string) (room, most uint64, known bool) {
+	number := func(path string) (uint64, bool) {
+		data, err := os.ReadFile(path)
+		n, bad := strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
+		return n, err == nil && bad == nil // max: there is no limit
+	}
+	for _, dir := range []string{root, filepath.Join(root, "pids")} {
+		most, limited := number(filepath.Join(dir, "pids.max"))
+		used, counted := number(filepath.Join(dir, "pids.current"))
+		if limited && counted {
+			return most - min(most, used), most, true
+		}
+	}
+	return 0, 0, false
+}
+
+func tooFewTasks(l launch, room, most uint64) *fault {
+	return faultf(exitPrivilege, l.raise(moreTasks()),
+		"the container may have %d processes and threads, which leaves %d, and agent-init needs %d", most, room, leastTasks)
+}
+
+func tooFewFiles(l launch, most uint64) *fault {
+	return faultf(exitPrivilege, l.raise(moreFiles()),
+		"a process of the container may have %d open files, and agent-init needs %d", most, leastFiles)
+}
+
+// scarce is the fault of an error that a limit has caused, nil if none has.
+func scarce(l launch, err error, doing string) *fault {
+	var f *fault
+	switch {
+	case errors.As(err, &f): // it knows better
+		return nil
+	case errors.Is(err, unix.EMFILE):
+		return faultf(exitRules, l.raise(moreFiles()), "%s: %w", doing, err)
+	case errors.Is(err, unix.EAGAIN): // of fork(2), clone(2)
+		return faultf(exitRules, l.raise(moreTasks()), "%s: %w", doing, err)
+	}
+	return nil
+}
+
+// higher is how a limit is raised, in the words of what starts containers.
+type higher struct{ option, compose, kubernetes string }
+
+func moreTasks() higher {
+	return higher{"--pids-limit=256", "pids_limit: 256", "podPidsLimit in the kubelet's configuration"}
+}
+
+func moreFiles() higher {
+	return higher{"--ulimit=nofile=1024", "ulimits: {nofile: 1024}", "LimitNOFILE of the container runtime's service"}
+}
+
+// raise says how, and not lower: the agent's own processes need room as well.
+func (l launch) raise(h higher) string {
+	switch l {
+	case byDocker:
+		return "docker run " + h.option + ", or more (compose: " + h.compose + ")"
+	case byPodman:
+		return "podman run " + h.option + ", or more"
+	case byKubernetes:
+		return "raise " + h.kubernetes
+	case byDevTool:
+		return `"runArgs": ["` + h.option + `"] in devcontainer.json, or more`
+	}
+	return "raise the limit: docker: " + h.option + "; compose: " + h.compose + "; kubernetes: " + h.kubernetes
+}
