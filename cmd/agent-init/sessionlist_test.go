@@ -23,7 +23,7 @@ func TestSessionsTitle(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
-		if len(lines) != 2 || !strings.HasSuffix(lines[1], want) {
+		if len(lines) != 3 || !strings.HasSuffix(lines[2], want) {
 			t.Errorf("%q is shown as %q, want %q at the end", title, lines, want)
 		}
 		cleanSession(&i)
