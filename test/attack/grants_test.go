@@ -48,6 +48,7 @@ type granted struct {
 	Number                     int
 	Kind, Target, Reason, Made string
 	UID, Asked                 int
+	Outcome                    string
 }
 
 func (w *world) grants() (list []granted) {
@@ -226,7 +227,8 @@ func TestLabRequest(t *testing.T) {
 		t.Errorf("it says %q", out)
 	}
 	w.works("http", "https://evil.test/")
-	if g := w.grants(); len(g) != 1 || g[0].Kind != "allow" || g[0].Number != 1 || g[0].UID != 0 {
+	// Who asked finds what became of it.
+	if g := w.grants(); len(g) != 2 || g[0].Kind != "allow" || g[0].Number != 1 || g[0].UID != 0 || g[1].Kind != "request" || g[1].Outcome != "granted" {
 		t.Errorf("the grants are %+v", g)
 	}
 }
