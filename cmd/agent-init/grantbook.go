@@ -79,17 +79,6 @@ func (b *grantBook) decide(g grant, o outcome, by *decision) {
 	b.decided = b.decided[max(0, len(b.decided)-maxDecided):]
 }
 
-// waiting is the request about a target that nobody has decided yet.
-func waiting(list []grant, target string) (grant, bool) {
-	i := slices.IndexFunc(list, func(g grant) bool {
-		return g.Kind == grantRequest && g.Outcome == "" && place(g.Target) == place(target)
-	})
-	if i < 0 {
-		return grant{}, false
-	}
-	return list[i], true
-}
-
 // asker is who asks for what, and why.
 type asker struct {
 	target string // canonical, see policy.ParseLine
