@@ -32,9 +32,12 @@ func (b *builder) answers() []rule {
 			// here, a service mesh's for one. The guard's own answers to those that ask such
 			// a server, and are led to it, are of such flows too.
 			led := []match{matchProto{proto: p}, matchAnswer{u}}
-			if mine {
+			switch {
+			case mine:
 				out = append(out, to(jump{answersName}, from...))
-			} else {
+			case p == protoTCP: // the resets of our own refusals seem to come from there
+				out = append(out, refuse(append(from, matchReset{not: true})...))
+			default:
 				out = append(out, refuse(from...))
 			}
 			if !b.AnyAgent {

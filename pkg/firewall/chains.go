@@ -177,6 +177,7 @@ func (b *builder) output() chain {
 		for _, f := range families() {
 			add(to(accept{}, matchFamily{f}, matchSet{set: leaseSet(f)}))
 		}
+		add(b.ended()...)
 		if b.Observe {
 			for _, p := range []uint8{protoTCP, protoUDP} {
 				add(to(jump{"observe"}, matchProto{proto: p}))

@@ -38,6 +38,16 @@ func (b *builder) goingOn() []rule {
 	return out
 }
 
+// ended drops what the guard still sends on a connection that is no longer allowed. The
+// reset of a refusal would end it here, before the guard has told the server.
+func (b *builder) ended() []rule {
+	var out []rule
+	for _, port := range sorted(b.Gated) {
+		out = append(out, to(drop{}, append(b.guardOwned(), matchOriginal{}, matchState{stateEstablished}, matchProto{proto: protoTCP}, matchPort{port})...))
+	}
+	return out
+}
+
 // repliesIn lets in what belongs to flows that may go on. What is merely related to a
 // flow, an FTP helper's data connection for one, has to be allowed by itself.
 func (b *builder) repliesIn() []rule {

@@ -332,7 +332,12 @@ func reach(network string, ap netip.AddrPort, uid int) error {
 func mark(uid int) string { return fmt.Sprintf("hello from %d", uid) }
 
 // ask sends a message as a uid and returns the answer.
-func ask(network string, ap netip.AddrPort, uid int, msg string) (got string, err error) {
+func ask(network string, ap netip.AddrPort, uid int, msg string) (string, error) {
+	return askFor(answerTime, network, ap, uid, msg)
+}
+
+// askFor is ask that waits for so long.
+func askFor(wait time.Duration, network string, ap netip.AddrPort, uid int, msg string) (got string, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -341,9 +346,9 @@ func ask(network string, ap netip.AddrPort, uid int, msg string) (got string, er
 			return
 		}
 		var c net.Conn
-		if c, err = net.DialTimeout(network, ap.String(), answerTime); err == nil {
+		if c, err = net.DialTimeout(network, ap.String(), wait); err == nil {
 			defer c.Close()
-			got, err = ping(c, msg)
+			got, err = pingFor(wait, c, msg)
 		}
 	}()
 	<-done
@@ -354,8 +359,10 @@ func ask(network string, ap netip.AddrPort, uid int, msg string) (got string, er
 // fraction of it, on however slow a machine.
 const answerTime = 10 * time.Second
 
-func ping(c net.Conn, msg string) (string, error) {
-	c.SetDeadline(time.Now().Add(answerTime))
+func ping(c net.Conn, msg string) (string, error) { return pingFor(answerTime, c, msg) }
+
+func pingFor(wait time.Duration, c net.Conn, msg string) (string, error) {
+	c.SetDeadline(time.Now().Add(wait))
 	if _, err := c.Write([]byte(msg)); err != nil {
 		return "", err
 	}
