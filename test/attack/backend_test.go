@@ -85,7 +85,7 @@ func xtRuleset() (string, error) {
 	var sets []string
 	for line := range strings.Lines(text) {
 		line, _, _ = strings.Cut(strings.TrimSpace(line), " hashsize ") // and what is random
-		switch leases := strings.Contains(line, "-lease"); {
+		switch leases := strings.Contains(line, "-lease") || strings.Contains(line, "-live"); {
 		case strings.HasPrefix(line, "create "):
 			sets = append(sets, "set "+strings.Replace(line[len("create "):], "agent-init-", "agent-init ", 1))
 		case !leases:

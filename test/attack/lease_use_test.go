@@ -15,7 +15,6 @@ import (
 // TestLabX36PokedLease waits out a real lease: connections that lead to the gate, and
 // no further, keep no address. It may be somebody else's by then.
 func TestLabX36PokedLease(t *testing.T) {
-	t.Parallel()
 	w := confine(t, "*.cdn.test:443\n*.cdn.test:22\n", lab.BoxOptions{})
 	stale := netip.MustParseAddr("45.30.36.1")
 	w.lab.DNS.Set("poked.cdn.test", lab.Answer{Addrs: []netip.Addr{stale}, TTL: 1})

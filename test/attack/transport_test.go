@@ -203,9 +203,9 @@ func TestLabE23LateIPv6(t *testing.T) {
 		must(t, w.lab.Internet.Do(func() error { return addIPv6(fmt.Sprintf("veth%d", i), "fe80::1/64") }))
 		must(t, b.Net.Do(func() error { return addIPv6("eth0", "fe80::2/64") }))
 	}
-	w.refused(open, lab.ToAddr("fe80::1"), "tcp", "-timeout", "500ms", "[fe80::1%eth0]:443") // loopback, which would say no, is still without IPv6
+	w.refused(open, lab.ToAddr("fe80::1"), "tcp", "-timeout", "5s", "[fe80::1%eth0]:443") // loopback, which would say no, is still without IPv6
 	w.refused(open, lab.ToAddr("fe80::1"), "udp", "[fe80::1%eth0]:4433")
-	w.refused(open, lab.ToAddr("fe80::1"), "ping", "-timeout", "500ms", "fe80::1%eth0")
+	w.refused(open, lab.ToAddr("fe80::1"), "ping", "-timeout", "5s", "fe80::1%eth0")
 	w.sealed(notGuards)
 }
 
