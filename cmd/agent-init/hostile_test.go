@@ -38,6 +38,7 @@ var decoders = map[string]string{
 	"cmd/agent-init/detect_go.go: askGo":           "a command",
 	"cmd/agent-init/explain.go: read":              "a command: the log",
 	"cmd/agent-init/logcmd.go: past":               "a command: the log",
+	"cmd/agent-init/logcmd.go: showLog":            "a command: the log",
 	"cmd/agent-init/operatorcall.go: callFor":      "a command: the keeper's answer",
 	"cmd/agent-init/patient.go: readLog":           "a command: the log",
 	"cmd/agent-init/published.go: readRules":       "a command: root's files, by the keeper",
