@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -208,21 +209,35 @@ func (s *sessionKeeper) next() *reaper.Process {
 	return first.proc
 }
 
-// hangUp tells all windows that their terminal goes, as the end of a container does:
-// an interactive shell ignores TERM, and ends at that.
+// hangUp tells the windows whose program ignores TERM that their terminal goes, as the
+// end of a container does: an interactive shell ends at that. Other programs have been
+// asked to end already, and may need their time.
 func (s *sessionKeeper) hangUp() {
 	s.mu.Lock()
-	var all []*sessionWindow
+	var deaf []*sessionWindow
 	for _, w := range s.windows {
-		if w.proc != nil {
-			all = append(all, w)
+		if w.proc != nil && ignoresTERM(w.proc.Pid()) {
+			deaf = append(deaf, w)
 		}
 	}
 	s.mu.Unlock()
-	for _, w := range all {
+	for _, w := range deaf {
 		s.signal(w, unix.SIGHUP)
 		s.signal(w, unix.SIGCONT)
 	}
+}
+
+// ignoresTERM says whether a process that still runs has TERM ignored (SigIgn in
+// proc_pid_status(5)).
+func ignoresTERM(pid int) bool {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return false // it has ended
+	}
+	_, mask, _ := strings.Cut(string(status), "\nSigIgn:\t")
+	mask, _, _ = strings.Cut(mask, "\n")
+	bits, err := strconv.ParseUint(mask, 16, 64)
+	return err == nil && bits&(1<<(unix.SIGTERM-1)) != 0
 }
 
 // kill ends a window's program: politely, and after a while not.

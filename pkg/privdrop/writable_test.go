@@ -6,11 +6,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/mustrun"
 )
 
 func TestMayWrite(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root")
+		mustrun.Lacks(t, "needs root")
 	}
 	dir := t.TempDir()
 	for p := dir; p != "/tmp" && p != "/"; p = p[:lastSlash(p)] {
