@@ -55,6 +55,7 @@ func TestLabE73Links(t *testing.T) {
 	theirs := func(path string) lab.File {
 		return lab.File{Path: path, Dir: true, UID: lab.AgentUID, GID: lab.AgentUID}
 	}
+	theirsOf := func(uid int, path string) lab.File { return lab.File{Path: path, Dir: true, UID: uid, GID: uid} }
 	ours := func(path string) lab.File { return lab.File{Path: path, Dir: true} }
 	for name, c := range map[string]struct {
 		files []lab.File
@@ -82,7 +83,7 @@ func TestLabE73Links(t *testing.T) {
 			opts := lab.BoxOptions{
 				Caps:  append(lab.DefaultCaps(), "CHOWN", "FOWNER", "DAC_OVERRIDE"), // a root that could do much harm
 				Binds: []lab.Bind{bind},
-				Files: append(c.files, lab.File{Path: "/etc/passwd", Data: []byte("root:x:0:0::/root:/bin/sh\nsecond:x:1001:1001::/home/second:/bin/sh\n")}),
+				Files: append(c.files, theirsOf(1001, "/workspace"), lab.File{Path: "/etc/passwd", Data: []byte("root:x:0:0::/root:/bin/sh\nsecond:x:1001:1001::/home/second:/bin/sh\n")}),
 			}
 			w := startIn(t, l, allowlist, opts, "agent-init", "run", "--user", "second", "--", "sh", "-c", "echo started; exec sleep infinity")
 			if c.code != 0 {

@@ -182,7 +182,7 @@ func TestLabLoadPolicy(t *testing.T) {
 		}
 		t.Logf("%d lines within %v", n, time.Since(begun).Round(time.Millisecond))
 		w.works("http", "https://ok.test/")
-		if p := w.poke("http", "https://ok2.test/"); p.OK != (i%2 == 1) {
+		if p := w.poke("http", "-timeout", "60s", "https://ok2.test/"); p.OK != (i%2 == 1) {
 			t.Errorf("reload %d: %s", i, p)
 		}
 	}

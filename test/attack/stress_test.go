@@ -45,7 +45,7 @@ func (w *world) footprint(what string, host int) footprint {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", host))
 	must(w.T, err)
 	for line := range strings.Lines(string(status)) {
-		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "VmRSS:" {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "RssAnon:" {
 			f.kib, err = strconv.Atoi(fields[1])
 			must(w.T, err)
 		}
