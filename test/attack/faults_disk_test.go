@@ -30,19 +30,6 @@ func (w *world) empty(dir string) {
 	}
 }
 
-// unhealthy waits until the status says so, for that reason if one is given.
-func (w *world) unhealthy(why string) {
-	w.Helper()
-	var s map[string]any
-	if !eventually(60*time.Second, func() bool {
-		var code int
-		s, code = w.status()
-		return code != 0 && strings.Contains(fmt.Sprint(s["why"]), why)
-	}) {
-		w.Errorf("the status does not say %q: %v", why, s["why"])
-	}
-}
-
 // TestLabFaultLogDisk: a log that can't be written costs events and nothing else.
 // The status says so while it is the case, and the log how many there were.
 func TestLabFaultLogDisk(t *testing.T) {

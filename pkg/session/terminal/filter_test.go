@@ -278,28 +278,26 @@ func refused(out string) string {
 	if !utf8.ValidString(out) {
 		return "is no UTF-8"
 	}
-	for level := range 5 { // each with what tmux would hand to the one outside
-		var rest strings.Builder
-		for {
-			before, after, ok := strings.Cut(out, "\x1bPtmux;")
-			rest.WriteString(before)
-			if !ok {
-				break
-			}
-			end := 0
-			for end < len(after) && !(after[end] == 0x1b && after[end+1] != 0x1b) {
-				if end++; after[end-1] == 0x1b {
-					end++
-				}
-			}
-			if why := refused(strings.ReplaceAll(after[:end], "\x1b\x1b", "\x1b")); why != "" {
-				return fmt.Sprintf("%d levels out: %s", level+1, why)
-			}
-			out = after[end+2:]
+	// What tmux would hand to the terminal outside.
+	var rest strings.Builder
+	for {
+		before, after, ok := strings.Cut(out, "\x1bPtmux;")
+		rest.WriteString(before)
+		if !ok {
+			break
 		}
-		out = rest.String()
-		break
+		end := 0
+		for end < len(after) && !(after[end] == 0x1b && after[end+1] != 0x1b) {
+			if end++; after[end-1] == 0x1b {
+				end++
+			}
+		}
+		if why := refused(strings.ReplaceAll(after[:end], "\x1b\x1b", "\x1b")); why != "" {
+			return "outside of tmux: " + why
+		}
+		out = after[end+2:]
 	}
+	out = rest.String()
 	if !mayPass.MatchString(out) {
 		return "has what is on no list"
 	}
