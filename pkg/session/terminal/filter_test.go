@@ -2,7 +2,6 @@ package terminal
 
 import (
 	"encoding/base64"
-	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
