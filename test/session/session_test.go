@@ -118,6 +118,7 @@ func TestLabSessionSizes(t *testing.T) {
 func TestLabSessionWindows(t *testing.T) {
 	r := newRig(t)
 	p := r.start(80, 24, "", prompt)
+	r.shows(p, ">") // before, the terminal would echo the prefix key by itself
 	r.line(p, "echo in the first")
 	if id := strings.TrimSpace(r.must(agentUID, "new", "second", "--", "env", "PS1=2> ", "sh")); id != "1" {
 		t.Errorf("the new window is %q", id)
