@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/mustrun"
 )
 
 // typed runs a command line.
@@ -104,7 +106,7 @@ func TestExplainPort(t *testing.T) {
 // TestListening: of the agent's sockets, those that somebody else can reach.
 func TestListening(t *testing.T) {
 	if !isLittleEndian {
-		t.Skip("the sample is of a machine that is little-endian")
+		mustrun.Lacks(t, "the sample is of a machine that is little-endian")
 	}
 	file := filepath.Join(t.TempDir(), "tcp")
 	const head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
