@@ -50,7 +50,7 @@ const otherRegistry = "registry.other.example"
 func testLanguage(t *testing.T, e *engine, n *internet, l language) {
 	image := "agent-init-test/variant-" + l.name
 	e.mustHave(t, image)
-	client := args(agent(t, n), []string{"-e", "OTHER=https://" + otherRegistry, "-e", "PIP_CERT=/test/ca.pem", "-e", "CARGO_HTTP_CAINFO=/test/ca.pem",
+	client := args(agent(t, n), []string{"-e", "OTHER=https://" + otherRegistry, "-e", "REQUESTS_CA_BUNDLE=/test/ca.pem", "-e", "CARGO_HTTP_CAINFO=/test/ca.pem",
 		"-e", "CARGO_NET_RETRY=0", "-e", "PIP_NO_CACHE_DIR=1"})
 
 	n.forget()
