@@ -42,14 +42,14 @@ func endChecks() []Check {
 			b.wantExit(5)
 		}},
 		{Name: "rest-asked", Text: "what the command leaves behind gets a TERM, and time to act on it", run: func(t *trial) { rest(t, Flags{}) }},
-		{Name: "rest-asked-grace-0", Text: "with --grace 0 too", run: func(t *trial) { rest(t, Flags{Grace: Forever}) }},
-		{Name: "rest-killed", Text: "what ignores that is killed, and the command's exit code is kept", run: func(t *trial) {
+		{Name: "rest-asked-grace-0", Text: "with --grace 0, what the command leaves behind gets a TERM and time too", run: func(t *trial) { rest(t, Flags{Grace: Forever}) }},
+		{Name: "rest-killed", Text: "what ignores that TERM is killed, and the command's exit code is kept", run: func(t *trial) {
 			b := t.start(options{}, sh(`setsid sh -c "`+stubborn+`echo ready; while :; do sleep 1; done" & sleep 0.3; exit 6`)...)
 			b.expect(b.out, "ready")
 			b.wantExit(6)
 			b.drain(b.out)
 		}},
-		{Name: "rest-stopped", Text: "a stopped process among them is resumed for its TERM", run: func(t *trial) {
+		{Name: "rest-stopped", Text: "a stopped process that the command leaves behind is resumed for its TERM", run: func(t *trial) {
 			b := t.start(options{}, sh(`setsid sh -c 'trap "echo polite end; exit" TERM; echo ready; kill -STOP $$; while :; do sleep 0.02; done' & sleep 0.5; exit 6`)...)
 			b.expect(b.out, "ready")
 			b.wantExit(6)

@@ -20,10 +20,10 @@ func exitChecks() []Check {
 			}
 		}},
 		{Name: "not-found", Text: "127 if the command is not found", run: exits(127, "no-such-command")},
-		{Name: "not-found-path", Text: "127 if its path leads through a file", run: exits(127, "/etc/passwd/x")},
-		{Name: "not-executable", Text: "126 if it may not be executed", run: exits(126, "/etc/passwd")},
-		{Name: "directory", Text: "126 if it is a directory", run: exits(126, "/etc")},
-		{Name: "exec-format", Text: "126 if the kernel cannot execute it", run: func(t *trial) {
+		{Name: "not-found-path", Text: "127 if the command's path leads through a file", run: exits(127, "/etc/passwd/x")},
+		{Name: "not-executable", Text: "126 if the command may not be executed", run: exits(126, "/etc/passwd")},
+		{Name: "directory", Text: "126 if the command is a directory", run: exits(126, "/etc")},
+		{Name: "exec-format", Text: "126 if the kernel cannot execute the command", run: func(t *trial) {
 			t.start(options{wrap: sh(`printf '\177ELF\0\0nothing' >/run/scratch/x; chmod 755 /run/scratch/x; exec "$0" "$@"`)}, "/run/scratch/x").wantExit(126)
 		}},
 		{Name: "no-interpreter", Text: "a script without #! runs, as from a shell", run: func(t *trial) {

@@ -24,22 +24,22 @@ func signalChecks() []Check {
 				syscall.SIGTERM, syscall.SIGSTKFLT, syscall.SIGCONT, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGVTALRM, syscall.SIGWINCH,
 				syscall.SIGIO, syscall.SIGPWR})
 		}},
-		{Name: "realtime", Text: "so are the realtime signals", run: func(t *trial) {
+		{Name: "realtime", Text: "the realtime signals are forwarded", run: func(t *trial) {
 			var list []syscall.Signal
 			for n := syscall.Signal(35); n <= 64; n++ {
 				list = append(list, n)
 			}
 			forwarded(t, list)
 		}},
-		{Name: "chld", Text: "CHLD is not", run: func(t *trial) { notForwarded(t, syscall.SIGCHLD) }},
-		{Name: "urg-prof", Text: "URG, PROF and 34 are", run: func(t *trial) {
+		{Name: "chld", Text: "CHLD is not forwarded", run: func(t *trial) { notForwarded(t, syscall.SIGCHLD) }},
+		{Name: "urg-prof", Text: "URG, PROF and 34 are forwarded", run: func(t *trial) {
 			b := t.start(options{}, listening("trap 'echo urg' URG; trap 'echo prof' PROF; trap 'echo 34' 34;")...)
 			b.expect(b.out, "ready")
 			for sig, name := range map[syscall.Signal]string{syscall.SIGURG: "urg", syscall.SIGPROF: "prof", 34: "34"} {
 				b.signal(sig)
 				b.expect(b.out, name)
 			}
-		}, Differs: "URG is what the Go runtime interrupts its own threads with, hundreds of times a second, and it hands PROF and 34 to nobody. No agent listens for them"},
+		}, Differs: "the Go runtime interrupts its own threads with URG, hundreds of times a second. It hands PROF and 34 to nobody. No agent listens for these signals"},
 		{Name: "faults", Text: "SEGV, ILL, BUS, FPE, ABRT, TRAP and SYS that somebody sends do not end the init", run: func(t *trial) {
 			b := t.start(options{}, listening("trap : SEGV ILL BUS FPE ABRT TRAP SYS; trap 'exit 9' USR2;")...)
 			b.expect(b.out, "ready")
@@ -49,8 +49,8 @@ func signalChecks() []Check {
 			b.signal(syscall.SIGUSR2)
 			b.wantExit(9)
 		}},
-		{Name: "faults-forwarded", Text: "they are forwarded like any other", run: func(t *trial) { forwarded(t, faults) }},
-		{Name: "storm", Text: "thousands of signals in a row neither end it nor stop it", run: func(t *trial) {
+		{Name: "faults-forwarded", Text: "these signals are forwarded like any other", run: func(t *trial) { forwarded(t, faults) }},
+		{Name: "storm", Text: "thousands of signals in a row neither end nor stop the init", run: func(t *trial) {
 			b := t.start(options{}, recorder()...)
 			b.expect(b.out, "ready")
 			for range 3000 {
@@ -119,11 +119,11 @@ func targetChecks() []Check {
 				target(t, Flags{}, sig, "parent "+sig)
 			}
 		}},
-		{Name: "target-group", Text: "--signal-target group: all of them reach the group", run: func(t *trial) {
+		{Name: "target-group", Text: "--signal-target group: all signals reach the group", run: func(t *trial) {
 			target(t, Flags{Target: "group"}, "USR1", "child USR1", "parent USR1")
 			target(t, Flags{Target: "group"}, "TERM", "child TERM", "parent TERM")
 		}},
-		{Name: "target-child", Text: "--signal-target child: none does", run: func(t *trial) {
+		{Name: "target-child", Text: "--signal-target child: no signal reaches the group", run: func(t *trial) {
 			target(t, Flags{Target: "child"}, "USR1", "parent USR1")
 			target(t, Flags{Target: "child"}, "INT", "parent INT")
 		}},

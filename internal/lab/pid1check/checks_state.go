@@ -21,7 +21,7 @@ func stateChecks() []Check {
 				t.failf("the init's child is %q (%v)", name, err)
 			}
 		}},
-		{Name: "own-group", Text: "it leads a process group of its own", run: func(t *trial) {
+		{Name: "own-group", Text: "the command leads a process group of its own", run: func(t *trial) {
 			b := t.start(options{}, sh("echo ready; exec sleep 1000")...)
 			b.expect(b.out, "ready")
 			for _, p := range processes() {
@@ -30,23 +30,23 @@ func stateChecks() []Check {
 				}
 			}
 		}},
-		{Name: "clean-signals", Text: "no signal is blocked, ignored or caught in it that was not in the init", run: func(t *trial) {
+		{Name: "clean-signals", Text: "no signal is blocked, ignored or caught in the command that was not so in the init", run: func(t *trial) {
 			for name, mask := range signalState(t, options{}) {
 				if mask != 0 {
 					t.failf("%s: %x", name, mask)
 				}
 			}
 		}},
-		{Name: "nohup", Text: "a HUP that the init was started to ignore (nohup) stays ignored in it", run: func(t *trial) {
+		{Name: "nohup", Text: "a HUP that the init was started to ignore (nohup) stays ignored in the command", run: func(t *trial) {
 			ignored(t, syscall.SIGHUP)
 		}},
-		{Name: "ignored-int", Text: "so does an INT (started in the background by a script)", run: func(t *trial) { ignored(t, syscall.SIGINT) }},
-		{Name: "ignored-quit", Text: "so does any other, such as QUIT", run: func(t *trial) { ignored(t, syscall.SIGQUIT) },
+		{Name: "ignored-int", Text: "an ignored INT stays ignored (started in the background by a script)", run: func(t *trial) { ignored(t, syscall.SIGINT) }},
+		{Name: "ignored-quit", Text: "any other ignored signal stays ignored, such as QUIT", run: func(t *trial) { ignored(t, syscall.SIGQUIT) },
 			Differs: "the Go runtime handles all but HUP and INT before any code of ours runs. Engines start containers with nothing ignored"},
-		{Name: "blocked-usr1", Text: "a signal that the init was started with blocked stays blocked in it", run: func(t *trial) {
+		{Name: "blocked-usr1", Text: "a signal that the init was started with blocked stays blocked in the command", run: func(t *trial) {
 			blocked(t, syscall.SIGUSR1)
 		}},
-		{Name: "blocked-term", Text: "so does TERM", run: func(t *trial) { blocked(t, syscall.SIGTERM) },
+		{Name: "blocked-term", Text: "a blocked TERM stays blocked", run: func(t *trial) { blocked(t, syscall.SIGTERM) },
 			Differs: "the Go runtime unblocks HUP, INT, QUIT, ABRT and TERM. Engines start containers with nothing blocked"},
 		{Name: "arguments", Text: "arguments arrive as they are: empty ones, options, bytes that are not UTF-8", run: func(t *trial) {
 			odd := "--grace=\xff\xfe"
@@ -56,14 +56,14 @@ func stateChecks() []Check {
 				t.failf("%q, want %q", got, want)
 			}
 		}},
-		{Name: "environment", Text: "so do variables, also of a megabyte in all", run: environment},
+		{Name: "environment", Text: "environment variables arrive as they are, also of a megabyte in all", run: environment},
 		{Name: "directory-kept", Text: "the working directory is kept", run: func(t *trial) {
 			b := t.start(options{wrap: sh(`cd /usr/share; exec "$0" "$@"`)}, "/bin/pwd")
 			if got := b.last(b.out, ""); got != "/usr/share" {
 				t.failf("%q", got)
 			}
 		}},
-		{Name: "directory-gone", Text: "one that was deleted is no reason not to start", run: func(t *trial) {
+		{Name: "directory-gone", Text: "the command starts in a working directory that was deleted", run: func(t *trial) {
 			t.start(options{wrap: sh(`mkdir /run/scratch/d; cd /run/scratch/d; rmdir /run/scratch/d; exec "$0" "$@"`)}, sh("exit 5")...).wantExit(5)
 		}},
 		{Name: "directory-not-pinned", Text: "the init itself holds no directory: a volume can be unmounted", run: func(t *trial) {
@@ -82,7 +82,7 @@ func stateChecks() []Check {
 				t.failf("%q", got)
 			}
 		}},
-		{Name: "core-limit", Text: "so is that of core dumps", run: func(t *trial) {
+		{Name: "core-limit", Text: "the limit of core dumps is kept", run: func(t *trial) {
 			b := t.start(options{wrap: sh(`ulimit -c 100; exec "$0" "$@"`)}, sh("ulimit -c")...)
 			if got := b.last(b.out, ""); got != "100" {
 				t.failf("%q", got)
@@ -93,19 +93,19 @@ func stateChecks() []Check {
 			if got := b.last(b.out, ""); got != "321" {
 				t.failf("%q", got)
 			}
-		}, Differs: "where memory is short, the agent's processes are to go before the process that keeps the rules: theirs is 500 higher"},
-		{Name: "no-descriptors", Text: "it gets no file descriptor that was not given", run: func(t *trial) {
+		}, Differs: "the agent's score is 500 higher. Where memory is short, its processes are to go before the process that keeps the rules"},
+		{Name: "no-descriptors", Text: "the command gets no file descriptor that was not given", run: func(t *trial) {
 			b := t.start(options{}, sh("ls /proc/self/fd | tr '\n' ' '; echo")...)
 			if got := b.last(b.out, ""); got != "0 1 2 3 " { // 3 is the directory that ls reads
 				t.failf("%q", got)
 			}
 		}},
-		{Name: "descriptors-passed", Text: "it gets those that were (socket activation)", run: func(t *trial) {
+		{Name: "descriptors-passed", Text: "the command gets the file descriptors that were given (socket activation)", run: func(t *trial) {
 			t.start(options{wrap: sh(`exec 7</etc/passwd; exec "$0" "$@"`)}, sh("test -e /proc/self/fd/7")...).wantExit(0)
-		}, Differs: "the agent inherits 0, 1 and 2 and nothing else: what is open may be the host's"},
+		}, Differs: "the agent inherits descriptors 0, 1 and 2 and nothing else. Another open descriptor may be the host's"},
 		{Name: "stdin", Text: "standard input is the command's alone: a megabyte arrives whole, then its end", run: stdin},
-		{Name: "stdin-null", Text: "without -i, it ends at once", run: func(t *trial) { t.start(options{}, sh("! read -r _")...).wantExit(0) }},
-		{Name: "stdio-closed", Text: "closed standard descriptors are no reason not to start", run: func(t *trial) {
+		{Name: "stdin-null", Text: "without -i, standard input ends at once", run: func(t *trial) { t.start(options{}, sh("! read -r _")...).wantExit(0) }},
+		{Name: "stdio-closed", Text: "the command starts with closed standard descriptors", run: func(t *trial) {
 			for _, closed := range []string{"<&-", ">&- 2>&-", "<&- >&- 2>&-"} {
 				t.start(options{wrap: sh(`exec "$0" "$@" ` + closed)}, sh("exit 21")...).wantExit(21)
 			}

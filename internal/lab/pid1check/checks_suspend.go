@@ -17,7 +17,7 @@ func suspendChecks() []Check {
 			b.signal(syscall.SIGTERM)
 			b.wantExit(143)
 		}},
-		{Name: "stopped-member", Text: "and a process of its group that is stopped", run: func(t *trial) {
+		{Name: "stopped-member", Text: "a TERM ends a stopped process of the command's group", run: func(t *trial) {
 			b := t.start(options{flags: Flags{Target: "group"}}, sh(`
 				trap 'wait $c; exit $?' TERM
 				sh -c 'trap "exit 9" TERM; echo ready; kill -STOP $$; while :; do sleep 0.02; done' & c=$!; echo ready
@@ -31,7 +31,7 @@ func suspendChecks() []Check {
 			b.signal(syscall.SIGTERM)
 			b.wantExit(9)
 		}},
-		{Name: "no-cont", Text: "no CONT comes with a TERM: nothing was stopped", run: func(t *trial) {
+		{Name: "no-cont", Text: "no CONT comes with a TERM if nothing was stopped", run: func(t *trial) {
 			b := t.start(options{}, recorder()...)
 			b.expect(b.out, "ready")
 			b.signal(syscall.SIGTERM)
@@ -53,7 +53,7 @@ func suspendChecks() []Check {
 			b.signal(syscall.SIGUSR1)
 			b.wantExit(4)
 		}},
-		{Name: "ttin-ttou", Text: "nor does a TTIN or a TTOU stop it", run: func(t *trial) {
+		{Name: "ttin-ttou", Text: "a TTIN or a TTOU does not stop the init", run: func(t *trial) {
 			b := t.start(options{}, sh("trap 'exit 4' USR1; echo ready; while :; do sleep 0.02; done")...)
 			b.expect(b.out, "ready")
 			b.signal(syscall.SIGTTIN)
@@ -66,7 +66,7 @@ func suspendChecks() []Check {
 			b.expect(b.out, "resumed")
 			b.wantExit(4)
 		}},
-		{Name: "suspends-itself", Text: "so does an agent in raw mode that takes ^Z for a wish to be suspended", run: func(t *trial) {
+		{Name: "suspends-itself", Text: "an agent in raw mode that suspends itself on ^Z goes on", run: func(t *trial) {
 			for _, who := range []string{"$$", "0"} {
 				b := t.start(options{terminal: true}, sh(`stty raw -echo; printf 'ready\n'; dd bs=1 count=1 2>/dev/null | od -An -c | tr -d ' '; stty sane
 					kill -TSTP `+who+`; stty raw -echo; printf 'resumed\n'; exit 4`)...)

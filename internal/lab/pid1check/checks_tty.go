@@ -17,7 +17,7 @@ func terminalChecks() []Check {
 			b.expect(b.out, "got line")
 			b.wantExit(0)
 		}},
-		{Name: "tty-redirected", Text: "also if standard input is not the terminal", run: func(t *trial) {
+		{Name: "tty-redirected", Text: "the group has the terminal also if standard input is not the terminal", run: func(t *trial) {
 			b := t.start(options{terminal: true, redirected: true}, sh(`exec </dev/tty; stty -echo; echo ready; read -r x; echo "got $x"`)...)
 			b.expect(b.out, "ready")
 			b.write("line\n")
