@@ -51,9 +51,14 @@ demo: build
 	@test/prepare.sh base
 	@$(GO) run ./internal/lab/cmd/demo
 
-## test: everything: unit tests, network lab, containers (needs root; installs what it lacks)
+## test: unit tests, the network lab, Claude Code in a container and in a devcontainer (needs root; installs what it lacks)
 test:
-	@test/run.sh test-race $(LAB) test-container test-images test-agents test-places
+	@test/run.sh "test-race" "test-claude test-devcontainer"
+
+## test-all: everything, as .ci/run does: each packet filter, mode, image, agent and place, gVisor, lint (needs root)
+test-all:
+	@test/run.sh "test-race" "test-lab-xtables-nft test-lab-up test-lab-sidecar test-lab-xtables-legacy" "lint test-gvisor" \
+		"test-container test-images test-agents" "test-places scorecard"
 
 test-prepare:
 	@test/prepare.sh all
@@ -93,6 +98,13 @@ stress: build
 ## test-container: the images, in a real engine of the test's own (needs root)
 test-container: build
 	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/container.sh
+
+# Of the images and places, what make test tries.
+test-claude: build
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/container.sh -run '^TestContainer$$/^(probes-can-fail|agent)$$'
+
+test-devcontainer: build
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init PART=template test/places.sh devcontainer
 
 ## test-images: the base images: Alpine's target, the languages, the other architecture's binary (needs root)
 test-images: build
@@ -191,5 +203,5 @@ clean:
 help:
 	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build oracle stress release reproducible demo test test-prepare test-unit test-race test-lab test-lab-nftables test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard man publish clean help image \
+.PHONY: build oracle stress release reproducible demo test test-all test-claude test-devcontainer test-prepare test-unit test-race test-lab test-lab-nftables test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard man publish clean help image \
 	image-base image-slim $(VARIANTS:%=image-%) $(AGENTS:%=image-%)

@@ -2,7 +2,7 @@
 # places.sh runs the tests of the places that people start agents in, each with its own client: places.sh [PLACE…].
 #
 # test/places/PLACE.sh, where there is one, gets what the place needs, once, and prints it as NAME=VALUE for the tests
-# named TestContainerPlaces… in test/container. GOTESTFLAGS go to "go test": -v, -run is taken.
+# named TestContainerPlaces… in test/container. GOTESTFLAGS go to "go test": -v, -run is taken. PART is one subtest.
 #
 # AGENT_INIT_BIN, KEEP_ENGINE: see with-engine.sh.
 set -eu
@@ -37,4 +37,4 @@ done
 pattern=$(printf '%s|' "$@")
 # GOTESTFLAGS is a list.
 # shellcheck disable=SC2086
-go test -count=1 -timeout 40m -run "^(?i:TestContainerPlaces(${pattern%|}))" ${GOTESTFLAGS:-} ./test/container
+go test -count=1 -timeout 40m -run "^(?i:TestContainerPlaces(${pattern%|}))${PART:+/^$PART\$}" ${GOTESTFLAGS:-} ./test/container

@@ -1,44 +1,29 @@
 #!/usr/bin/env bash
-# run.sh runs targets of the Makefile that test, all of them or those that are named, some beside others, and says how each
-# went: run.sh [TARGET…]
+# run.sh runs targets of the Makefile that test, and says how each went: run.sh STREAM…
 #
-# Most of the lab's time is spent waiting, most of the images' on building: beside one another they take half as long.
-# Within a stream one target comes after another, in the order of the list below. A target that fails stops no other.
-# In the end stand the time of each, the slowest tests, and what the failed tests printed. AGENT_INIT_TEST_LOGS names a
-# directory that keeps all of what was printed.
+# A stream is a list of targets: they come one after another, beside those of the other streams. Most of the lab's time is
+# spent waiting, most of the images' on building: beside one another they take half as long. A target that fails stops no
+# other. In the end stand the time of each, the slowest tests, the peak of memory, and what the failed tests printed.
+# AGENT_INIT_TEST_LOGS names a directory that keeps all of what was printed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Each stream with containers has an engine of its own, whose network has room for one internet.
-streams=(
-  "test-race"
-  "test-lab-xtables-nft test-lab-up test-lab-sidecar test-lab-xtables-legacy"
-  "lint test-gvisor"
-  "test-container test-images test-agents"
-  "test-places scorecard"
-)
-
-for target; do
-  case " ${streams[*]} " in *" $target "*) ;; *)
-    echo "run.sh: no such target: $target; there is: ${streams[*]}" >&2
-    exit 64
-    ;;
-  esac
-done
-[ $# -gt 0 ] || set -- "${streams[@]}"
-wanted=" $* "
+streams=("$@")
+read -ra targets <<<"$*"
+[ ${#targets[@]} -gt 0 ] || { echo "usage: run.sh STREAM…" >&2; exit 64; }
 
 began=$SECONDS
 engine=${AGENT_INIT_TEST_RUN:-/run/agent-init-test}
 logs=${AGENT_INIT_TEST_LOGS:-}
 [ -n "$logs" ] || logs=$(mktemp -d)
 mkdir -p "$logs"
-rm -f "$logs"/*.{log,pid,times,result}
+rm -f "$logs"/*.{log,pid,times,result} "$logs/memory"
 
 # Each target is a process group of its own, so that all of it can be ended.
 finish() {
   trap '' HUP INT TERM
-  streaming=$(jobs -p)
+  streaming=$(jobs -p) # and what watches memory
   # shellcheck disable=SC2086 # a list
   [ -z "$streaming" ] || kill $streaming 2>/dev/null || true
   groups=$(cat "$logs"/*.pid 2>/dev/null || true)
@@ -60,9 +45,34 @@ trap 'exit 130' HUP INT TERM
 
 say() { printf '[%4d s] %s\n' "$((SECONDS - began))" "$*"; }
 
+# Targets, and before them the build and what is installed.
+of=$((${#targets[@]} + 2))
+
+# watch notes the peak of memory in use, in MiB, and tells each minute what is under way.
+watch() {
+  local peak=0 used last=$SECONDS running pid target passed
+  while sleep 1; do
+    used=$(awk '/^MemTotal:/ {t = $2} /^MemAvailable:/ {printf "%d", (t - $2) / 1024}' /proc/meminfo)
+    if [ "$used" -gt "$peak" ]; then
+      peak=$used
+      echo "$peak" >"$logs/memory"
+    fi
+    [ $((SECONDS - last)) -ge 60 ] || continue
+    last=$SECONDS
+    running=
+    for pid in "$logs"/*.pid; do
+      [ -e "$pid" ] || continue
+      target=$(basename "$pid" .pid)
+      passed=$(grep -c '^ *--- PASS' "$logs/$target.log" || true)
+      running+=" $target ($passed tests passed)"
+    done
+    say "under way:$running"
+  done
+}
+
 # run TARGET: its output is kept, its time and its end are noted.
 run() {
-  local from=$SECONDS rc=0
+  local from=$SECONDS rc=0 verdict results
   say "$1 begins"
   setsid make --no-print-directory "$1" </dev/null >"$logs/$1.log" 2>&1 &
   echo $! >"$logs/$1.pid"
@@ -73,30 +83,41 @@ run() {
   times >"$logs/$1.times"
   cpu=$(awk 'NR == 2 {for (i = 1; i <= 2; i++) {split($i, t, /[ms]/); sum += t[1] * 60 + t[2]}; printf "%.0f", sum}' "$logs/$1.times")
   echo "$rc $((SECONDS - from)) $cpu" >"$logs/$1.result"
-  if [ "$rc" -eq 0 ]; then say "$1 passed, $((SECONDS - from)) s"; else say "$1 FAILED ($rc), $((SECONDS - from)) s"; fi
+  if [ "$rc" -eq 0 ]; then verdict=passed; else verdict="FAILED ($rc)"; fi
+  results=("$logs"/*.result)
+  say "$1 $verdict, $((SECONDS - from)) s: ${#results[@]} of $of have ended"
 }
 
 # What several of them need is made once, before.
 KEEP_ENGINE=1 AGENT_INIT_BIN=$PWD/bin/agent-init
 # The same all the time, so that none of them builds the program again while others run it.
 VERSION=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo dev)}
-export KEEP_ENGINE AGENT_INIT_BIN VERSION
+# -v is for the list of the slowest.
+GOFLAGS="$(go env GOFLAGS) -v"
+export KEEP_ENGINE AGENT_INIT_BIN VERSION GOFLAGS
+watch &
+watching=$!
 (run test-prepare) &
+preparing=$!
 (run build) &
-wait
+wait $preparing $!
 
+streaming=()
 for n in "${!streams[@]}"; do
   for target in ${streams[n]}; do
     # In a shell of its own, whose children's time is this target's.
-    case $wanted in *" $target "*) (AGENT_INIT_TEST_RUN=$engine-$n && export AGENT_INIT_TEST_RUN && run "$target") ;; esac
+    (AGENT_INIT_TEST_RUN=$engine-$n && export AGENT_INIT_TEST_RUN && run "$target")
   done &
+  streaming+=($!)
 done
-wait
+wait "${streaming[@]}"
+kill $watching
+wait $watching || true
 
 echo
 echo "seconds  processor's  target"
 failed=()
-for target in test-prepare build $wanted; do
+for target in test-prepare build "${targets[@]}"; do
   read -r rc took cpu <"$logs/$target.result" || rc=none took=0 cpu=0
   verdict=
   if [ "$rc" != 0 ]; then
@@ -105,7 +126,7 @@ for target in test-prepare build $wanted; do
   fi
   printf '%7d  %11d  %s%s\n' "$took" "$cpu" "$target" "$verdict"
 done
-say "all of them"
+say "all of them; memory in use on this machine, at most: $(cat "$logs/memory" || true) MiB"
 awk -f test/report.awk "$logs"/*.log
 for target in ${failed[@]+"${failed[@]}"}; do
   printf '\n== the end of %s:\n' "$target"
