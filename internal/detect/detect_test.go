@@ -1,0 +1,289 @@
+package detect
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// fixture is an image of a few files. Files are given as "PATH\nCONTENT".
+func fixture(env string, files ...string) *image {
+	m := fstest.MapFS{}
+	for _, f := range files {
+		name, data, _ := strings.Cut(f, "\n")
+		m[strings.TrimPrefix(name, "/")] = &fstest.MapFile{Data: []byte(data), Mode: 0o755}
+	}
+	im := &image{files: m, env: map[string]string{}, dir: "/workspace/app", home: "/home/u"}
+	for _, kv := range strings.Split(env, "\n") {
+		if k, v, ok := strings.Cut(kv, "="); ok {
+			im.env[k] = v
+		}
+	}
+	im.fetch = func(string) ([]byte, error) { return nil, errors.New("a test without the internet") }
+	im.tool = func(path string, args ...string) (string, error) {
+		f, ok := m[strings.TrimPrefix(path, "/")]
+		if !ok || len(f.Data) == 0 {
+			return "", errors.New("exit status 1")
+		}
+		return string(f.Data), nil // a program's content is what it says
+	}
+	return im
+}
+
+// detected is what detect prints, without its first line, or what it complains of.
+func detected(im *image, manager string) (string, error) {
+	out, err := im.entries(manager, false)
+	_, body, _ := strings.Cut(out, "\n")
+	return body, err
+}
+
+type detectTest struct {
+	name  string
+	im    *image
+	want  string // without the last line end
+	fails string // part of the error
+}
+
+func runDetectTests(t *testing.T, manager string, tests []detectTest) {
+	t.Helper()
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := detected(test.im, manager)
+			if test.fails != "" {
+				if err == nil || !strings.Contains(err.Error(), test.fails) {
+					t.Fatalf("error %v, want %q", err, test.fails)
+				}
+				if got != "" {
+					t.Errorf("an error, and still %q", got)
+				}
+				return
+			}
+			if err != nil || strings.TrimSuffix(got, "\n") != test.want {
+				t.Errorf("%v\ngot\n%s\nwant\n%s", err, got, test.want)
+			}
+		})
+	}
+}
+
+func TestDetectNpm(t *testing.T) {
+	runDetectTests(t, "npm", []detectTest{
+		{name: "default", im: fixture("", "/usr/bin/npm\nhttps://npm.example/\n"),
+			want: "npm.example  # registry, npm config get registry"},
+		{name: "not installed", im: fixture(""), fails: "not installed"},
+		{name: "npm fails", im: fixture("", "/usr/bin/npm\n"), fails: "ask npm"},
+		{name: "npm says nonsense", im: fixture("", "/usr/bin/npm\nundefined\n"), fails: "registry: not a URL"},
+		{name: "precedence", im: fixture("",
+			"/workspace/app/.npmrc\n; mine\nregistry=https://project.example/\n",
+			"/home/u/.npmrc\nregistry=https://user.example/\n@corp:registry=https://user.example:8443/npm/\n",
+			"/usr/local/bin/node\n", "/usr/local/etc/npmrc\n@corp:registry=https://late.example/\n@other:registry=http://other.example\n",
+			"/etc/npmrc\n@last:registry = \"https://last.example/\"\n"),
+			want: "project.example  # registry, /workspace/app/.npmrc:2\n" +
+				"user.example:8443  # registry of @corp, /home/u/.npmrc:2\n" +
+				"last.example  # registry of @last, /etc/npmrc:1\n" +
+				"other.example  # registry of @other, /usr/local/etc/npmrc:2"},
+		{name: "environment first", im: fixture("NPM_CONFIG_REGISTRY=https://env.example\nnpm_config_@corp:registry=https://corp.example",
+			"/home/u/.npmrc\nregistry=https://user.example/\n"),
+			want: "env.example  # registry, variable NPM_CONFIG_REGISTRY\ncorp.example  # registry of @corp, variable npm_config_@corp:registry"},
+		{name: "project above", im: fixture("", "/workspace/package.json\n{}", "/workspace/.npmrc\nregistry=https://above.example\n",
+			"/workspace/app/.npmrc\nregistry=https://below.example\n"),
+			want: "above.example  # registry, /workspace/.npmrc:1"},
+		{name: "other files", im: fixture("NPM_CONFIG_USERCONFIG=/x/user\nnpm_config_globalconfig=/x/global",
+			"/x/user\n@a:registry=https://a.example\n", "/x/global\nregistry=https://g.example\n", "/home/u/.npmrc\nregistry=https://no.example\n"),
+			want: "g.example  # registry, /x/global:1\na.example  # registry of @a, /x/user:1"},
+		{name: "credentials", im: fixture("", "/home/u/.npmrc\nregistry=https://user:s3cret@npm.example/\n//npm.example/:_authToken=s3cret\n"),
+			want: "npm.example  # registry, /home/u/.npmrc:1"},
+		{name: "credentials in what is wrong", im: fixture("", "/home/u/.npmrc\nregistry=https://user:s3cret@np m.example/\n"), fails: "not a URL"},
+		{name: "variables", im: fixture("HOST=npm.example", "/home/u/.npmrc\nregistry=https://${HOST}/${NONE?}\n"),
+			want: "npm.example  # registry, /home/u/.npmrc:1"},
+		{name: "unset variable", im: fixture("", "/home/u/.npmrc\nregistry=https://${HOST}/\n"), fails: "/home/u/.npmrc:1: registry: the variable HOST is not set"},
+		{name: "section", im: fixture("", "/home/u/.npmrc\n[x]\nregistry=https://no.example/\n"), fails: "not installed"},
+		{name: "loopback", im: fixture("", "/home/u/.npmrc\nregistry=http://localhost:4873\n"), want: "# note: nothing to allow: registry, /home/u/.npmrc:1"},
+		{name: "loopback address", im: fixture("", "/home/u/.npmrc\nregistry=http://127.0.0.2:4873\n@a:registry=http://[::ffff:127.0.0.1]/\n"),
+			want: "# note: nothing to allow: registry, /home/u/.npmrc:1\n# note: nothing to allow: registry of @a, /home/u/.npmrc:2"},
+		{name: "too large", im: fixture("", "/home/u/.npmrc\n"+strings.Repeat("#", maxDetectFile+1)), fails: "larger than"},
+		{name: "address", im: fixture("", "/home/u/.npmrc\nregistry=http://10.1.2.3:4873\n@v6:registry=http://[2001:db8::1]:4873\n"),
+			want: "10.1.2.3:4873  # registry, /home/u/.npmrc:1\n[2001:db8::1]:4873  # registry of @v6, /home/u/.npmrc:2"},
+		{name: "proxy", im: fixture("http_proxy=proxy.example:3128", "/home/u/.npmrc\nregistry=https://npm.example\nhttps-proxy=http://p.example:3128/\nproxy=null\n"),
+			want: "npm.example  # registry, /home/u/.npmrc:1\n# p.example:3128  # proxy, /home/u/.npmrc:2\n# proxy.example:3128  # proxy, variable http_proxy"},
+		{name: "bad port", im: fixture("", "/home/u/.npmrc\nregistry=https://npm.example:70000\n"), fails: "port"},
+		{name: "no port", im: fixture("", "/home/u/.npmrc\nregistry=https://npm.example:/\n"), fails: "port"},
+		{name: "other scheme", im: fixture("", "/home/u/.npmrc\nregistry=s3://bucket/\n"), fails: `scheme "s3"`},
+		{name: "public suffix", im: fixture("", "/home/u/.npmrc\nregistry=https://*.com/\n"), fails: "no host name"},
+		{name: "metadata", im: fixture("", "/home/u/.npmrc\nregistry=http://169.254.169.254/\n"), fails: "/home/u/.npmrc:1: "},
+	})
+}
+
+func TestDetectGo(t *testing.T) {
+	const tool = "/usr/local/go/bin/go\n" + `{"GOPROXY":"https://p.example,direct","GOSUMDB":"sum.example"}`
+	const direct = "# note: GOPROXY holds direct: what no proxy has is fetched from the host in the module's name; allow those hosts, "
+	runDetectTests(t, "go", []detectTest{
+		{name: "go env", im: fixture("", tool),
+			want: "p.example  # GOPROXY, go env GOPROXY\n" + direct + "go env GOPROXY\nsum.example  # GOSUMDB, go env GOSUMDB"},
+		{name: "environment", im: fixture("GOPROXY=https://u:s3cret@corp.example:8443/x|off\nGOSUMDB=off", tool),
+			want: "corp.example:8443  # GOPROXY, variable GOPROXY\n# note: GOPROXY ends with off: nothing is fetched but from the proxies before it, variable GOPROXY"},
+		{name: "GOENV and go.env without go", im: fixture("", "/home/u/.config/go/env\nGOPROXY=corp.example\n", "/usr/local/go/go.env\n# x\nGOPROXY=https://no.example\nGOSUMDB=sum.example+abc https://db.example/x\n"),
+			want: "corp.example  # GOPROXY, /home/u/.config/go/env:1\ndb.example  # GOSUMDB, /usr/local/go/go.env:3"},
+		{name: "private", im: fixture("GOPROXY=https://p.example\nGOSUMDB=off\nGOPRIVATE=git.corp.example/*,*.int.example,git.corp.example/x"),
+			want: "p.example  # GOPROXY, variable GOPROXY\ngit.corp.example  # GOPRIVATE: fetched directly, variable GOPRIVATE\n*.int.example  # GOPRIVATE: fetched directly, variable GOPRIVATE"},
+		{name: "GONOPROXY wins", im: fixture("GOPROXY=https://p.example\nGOSUMDB=off\nGOPRIVATE=git.corp.example\nGONOPROXY=none"),
+			want: "p.example  # GOPROXY, variable GOPROXY"},
+		{name: "pattern", im: fixture("GOPROXY=https://p.example\nGOPRIVATE=git?.corp.example"), fails: "no entry can express"},
+		{name: "everything private", im: fixture("GOPROXY=https://p.example\nGOPRIVATE=*"), fails: "no entry can express"},
+		{name: "file", im: fixture("GOPROXY=file:///srv/mod\nGOSUMDB=off"), want: "# note: nothing to allow: GOPROXY, variable GOPROXY"},
+		{name: "nothing", im: fixture(""), fails: "not installed"},
+		{name: "go fails", im: fixture("", "/usr/bin/go\n"), fails: "ask go"},
+		{name: "sum with too much", im: fixture("GOPROXY=off\nGOSUMDB=a b c"), fails: "more than a name"},
+	})
+}
+
+func TestDetectApt(t *testing.T) {
+	const config = "/usr/bin/apt-config\nDir \"/\";\nDir::Etc \"etc/apt\";\n"
+	runDetectTests(t, "apt", []detectTest{
+		{name: "one line each", im: fixture("", config,
+			"/etc/apt/sources.list\n# x\ndeb http://deb.example/debian bookworm main\ndeb-src [arch=amd64 signed-by=/x] https://deb.example:8443/debian bookworm main # y\n"+
+				"deb cdrom:[Debian GNU/Linux 12]/ bookworm main\n"),
+			want: "deb.example  # packages, /etc/apt/sources.list:2\ndeb.example:8443  # packages, /etc/apt/sources.list:3\n# note: nothing to allow: packages, /etc/apt/sources.list:4"},
+		{name: "deb822", im: fixture("", config, "/etc/apt/sources.list.d/a.sources\n# x\nTypes: deb deb-src\nURIs: http://a.example/debian\n https://b.example/\nSuites: stable\nSigned-By:\n -----BEGIN\n http://no.example\n\n"+
+			"Types: deb\nEnabled: no\nURIs: http://off.example\n\nTYPES: deb\nuris: http://c.example\n"),
+			want: "a.example  # packages, /etc/apt/sources.list.d/a.sources:3\nb.example  # packages, /etc/apt/sources.list.d/a.sources:4\nc.example  # packages, /etc/apt/sources.list.d/a.sources:15"},
+		{name: "names that apt reads", im: fixture("", config, "/etc/apt/sources.list.d/a.list\ndeb http://a.example x\n", "/etc/apt/sources.list.d/b.list.save\ndeb http://b.example x\n", "/etc/apt/sources.list.d/c d.list\ndeb http://c.example x\n"),
+			want: "a.example  # packages, /etc/apt/sources.list.d/a.list:1"},
+		{name: "mirrors of a file", im: fixture("", config, "/etc/apt/sources.list\ndeb mirror+file:/etc/apt/m.list x y\n", "/etc/apt/m.list\nhttp://one.example/\tpriority:1\nhttps://two.example/ arch:amd64\n"),
+			want: "one.example  # packages, /etc/apt/m.list:1\ntwo.example  # packages, /etc/apt/m.list:2"},
+		{name: "mirrors of a server", im: fixture("", config, "/etc/apt/sources.list\ndeb mirror+http://m.example/list x\n"), fails: "named by a server"},
+		{name: "missing mirrors", im: fixture("", config, "/etc/apt/sources.list\ndeb mirror+file:/m x\n"), fails: "is missing"},
+		{name: "elsewhere", im: fixture("", "/usr/bin/apt-config\nDir \"/\";\nDir::Etc \"etc/apt\";\nDir::Etc::sourcelist \"/opt/my.list\";\nDir::Etc::SourceParts \"parts\";\n",
+			"/opt/my.list\ndeb http://my.example x\n", "/etc/apt/parts/p.list\ndeb http://p.example x\n", "/etc/apt/sources.list\ndeb http://no.example x\n"),
+			want: "my.example  # packages, /opt/my.list:1\np.example  # packages, /etc/apt/parts/p.list:1"},
+		{name: "proxies", im: fixture("", config+"Acquire::http::Proxy \"http://u:s3cret@proxy.example:3142\";\nAcquire::http::Proxy::deb.example \"DIRECT\";\nAcquire::http::Proxy-Auto-Detect \"/bin/x\";\n",
+			"/etc/apt/sources.list\ndeb http://deb.example x\n"),
+			want: "deb.example  # packages, /etc/apt/sources.list:1\n# proxy.example:3142  # proxy, apt-config dump: Acquire::http::Proxy\n# note: a program chooses a proxy, apt-config dump: Acquire::http::Proxy-Auto-Detect"},
+		{name: "no apt", im: fixture("", "/etc/apt/sources.list\ndeb http://a.example x\n"), fails: "no apt"},
+		{name: "no source", im: fixture("", config), fails: "no source of packages"},
+		{name: "not a source", im: fixture("", config, "/etc/apt/sources.list\nrpm http://a.example x\n"), fails: "neither deb nor deb-src"},
+		{name: "no suite", im: fixture("", config, "/etc/apt/sources.list\ndeb http://a.example\n"), fails: "a URI and a suite"},
+		{name: "open options", im: fixture("", config, "/etc/apt/sources.list\ndeb [a=b http://a.example x\n"), fails: "without ]"},
+		{name: "no URIs", im: fixture("", config, "/etc/apt/sources.list.d/a.sources\nTypes: deb\nSuites: x\n"), fails: "no URIs"},
+		{name: "not a field", im: fixture("", config, "/etc/apt/sources.list.d/a.sources\nTypes\n"), fails: "neither a field"},
+		{name: "variable as host", im: fixture("", config, "/etc/apt/sources.list\ndeb http://$(ARCH).example x\n"), fails: "/etc/apt/sources.list:1: "},
+		{name: "tor", im: fixture("", config, "/etc/apt/sources.list\ndeb tor+http://a.example x\n"), fails: "scheme"},
+	})
+}
+
+func TestDetectPip(t *testing.T) {
+	runDetectTests(t, "pip", []detectTest{
+		{name: "default", im: fixture("", "/usr/bin/pip3\n"), want: "@pypi  # index, pip's default: nothing sets another"},
+		{name: "not installed", im: fixture(""), fails: "not installed"},
+		{name: "precedence", im: fixture("VIRTUAL_ENV=/venv", "/etc/pip.conf\n[global]\nindex-url = https://system.example/simple\nextra-index-url =\n    https://one.example/simple\n    https://u:s3cret@two.example:8443/simple\n",
+			"/home/u/.config/pip/pip.conf\n[global]\nindex_url: https://user.example/\n", "/venv/pip.conf\n[install]\nindex-url=https://venv.example\n"),
+			want: "user.example  # index url, /home/u/.config/pip/pip.conf:2\none.example  # extra index url, /etc/pip.conf:3\ntwo.example:8443  # extra index url, /etc/pip.conf:3\nvenv.example  # index url, /venv/pip.conf:2"},
+		{name: "environment wins", im: fixture("PIP_INDEX_URL=https://env.example\nPIP_EXTRA_INDEX_URL=https://a.example https://b.example", "/etc/pip.conf\n[install]\nindex-url = https://no.example\n"),
+			want: "env.example  # index url, variable PIP_INDEX_URL\na.example  # extra index url, variable PIP_EXTRA_INDEX_URL\nb.example  # extra index url, variable PIP_EXTRA_INDEX_URL"},
+		{name: "system directories", im: fixture("XDG_CONFIG_DIRS=/first:/second", "/first/pip/pip.conf\n[global]\nindex-url = https://first.example\n", "/second/pip/pip.conf\n[global]\nindex-url = https://no.example\n"),
+			want: "first.example  # index url, /first/pip/pip.conf:2"},
+		{name: "config file", im: fixture("PIP_CONFIG_FILE=/x.conf", "/x.conf\n[global]\nindex-url = https://x.example\n", "/home/u/.pip/pip.conf\n[global]\nindex-url = https://no.example\n"),
+			want: "x.example  # index url, /x.conf:2"},
+		{name: "no files", im: fixture("PIP_CONFIG_FILE=/dev/null", "/usr/bin/pip\n", "/etc/pip.conf\n[global]\nindex-url = https://no.example\n"),
+			want: "@pypi  # index, pip's default: nothing sets another"},
+		{name: "no index", im: fixture("", "/etc/pip.conf\n[global]\nno-index = true\nindex-url = https://no.example\nfind-links = /wheels https://links.example/\n"),
+			want: "# note: no index is used, /etc/pip.conf:2\n# note: nothing to allow: find links, /etc/pip.conf:4\nlinks.example  # find links, /etc/pip.conf:4"},
+		{name: "proxy", im: fixture("", "/etc/pip.conf\n[global]\nindex-url = https://a.example\nproxy = u:s3cret@p.example:3128\n"),
+			want: "a.example  # index url, /etc/pip.conf:2\n# p.example:3128  # proxy, /etc/pip.conf:3"},
+		{name: "no section", im: fixture("", "/etc/pip.conf\nindex-url = https://a.example\n"), fails: "/etc/pip.conf:1: neither"},
+		{name: "continues nothing", im: fixture("", "/etc/pip.conf\n[global]\n  x\n"), fails: "continues nothing"},
+		{name: "no URL", im: fixture("", "/etc/pip.conf\n[global]\nindex-url = a.example\n"), fails: "not a URL"},
+	})
+}
+
+func TestDetectCargo(t *testing.T) {
+	runDetectTests(t, "cargo", []detectTest{
+		{name: "default", im: fixture("", "/usr/bin/cargo\n"), want: "@crates  # crates.io, cargo's default: nothing replaces it"},
+		{name: "not installed", im: fixture(""), fails: "not installed"},
+		{name: "replaced", im: fixture("", "/home/u/.cargo/config.toml\n[source.crates-io]\nreplace-with = 'a'\n[source.\"a\"]\nreplace-with = \"b\"\n[source.b]\nregistry = \"sparse+https://u:s3cret@mirror.example:8443/index/\"\n"),
+			want: "mirror.example:8443  # source b, /home/u/.cargo/config.toml:6"},
+		{name: "nearest wins", im: fixture("CARGO_HOME=/cargo", "/workspace/.cargo/config.toml\n[registries]\nour = { index = \"https://near.example/git\" }\n",
+			"/cargo/config.toml\nregistries.our.index = \"https://far.example\"\nregistries.far.index = \"ssh://git@git.example/index\"\n"),
+			want: "@crates  # crates.io, cargo's default: nothing replaces it\ngit.example:22  # registry far, /cargo/config.toml:2\nnear.example  # registry our, /workspace/.cargo/config.toml:2"},
+		{name: "environment", im: fixture("CARGO_REGISTRIES_MY_REG_INDEX=sparse+https://env.example/"),
+			want: "@crates  # crates.io, cargo's default: nothing replaces it\nenv.example  # registry my-reg, variable CARGO_REGISTRIES_MY_REG_INDEX"},
+		{name: "replaced by a registry", im: fixture("", "/home/u/.cargo/config.toml\nsource.crates-io.replace-with=\"r\"\n[registries.r]\nindex=\"sparse+https://r.example/\"\n"),
+			want: "r.example  # source r, /home/u/.cargo/config.toml:3; registry r, /home/u/.cargo/config.toml:3"},
+		{name: "vendored", im: fixture("", "/workspace/app/.cargo/config.toml\n[source.crates-io]\nreplace-with = \"v\"\n[source.v]\ndirectory = \"vendor\"\n"),
+			want: "# note: source v is a directory, /workspace/app/.cargo/config.toml:4"},
+		{name: "proxy", im: fixture("", "/home/u/.cargo/config\n[http]\nproxy = \"p.example:3128\"\n"),
+			want: "@crates  # crates.io, cargo's default: nothing replaces it\n# p.example:3128  # proxy, /home/u/.cargo/config:2"},
+		{name: "other values", im: fixture("", "/home/u/.cargo/config.toml\n# x\n[build]\njobs = 4 # y\nrustflags = [\n  \"-C\", # z\n  'a]b',\n]\n[env]\nA = \"\"\"\nx\n\"y\" \\\n  z\"\"\"\nB = { value = \"b\", force = true }\n[[x]]\na = 1979-05-27\n[[x]]\na = 1\n[registries.\"q.r\"]\nindex = \"https://\\u0071.example\"\n"),
+			want: "@crates  # crates.io, cargo's default: nothing replaces it\nq.example  # registry q.r, /home/u/.cargo/config.toml:19"},
+		{name: "replaced thrice", im: fixture("", "/home/u/.cargo/config.toml\nsource.crates-io.replace-with=\"a\"\nsource.a.replace-with=\"b\"\nsource.b.replace-with=\"c\"\nsource.c.registry=\"https://c.example\"\n"),
+			want: "c.example  # source c, /home/u/.cargo/config.toml:4"},
+		{name: "marks at the end", im: fixture("", "/home/u/.cargo/config.toml\na = \"\"\"x\"\"\"\"\"\nb = '''y''''\nhttp.proxy = \"p.example\"\n"),
+			want: "@crates  # crates.io, cargo's default: nothing replaces it\n# p.example  # proxy, /home/u/.cargo/config.toml:3"},
+		{name: "circle", im: fixture("", "/home/u/.cargo/config.toml\nsource.crates-io.replace-with=\"a\"\nsource.a.replace-with=\"crates-io\"\n"), fails: "circle"},
+		{name: "undefined", im: fixture("", "/home/u/.cargo/config.toml\nsource.crates-io.replace-with=\"a\"\n"), fails: "nowhere defined"},
+		{name: "include", im: fixture("", "/home/u/.cargo/config.toml\ninclude = \"x.toml\"\n"), fails: "include"},
+		{name: "not TOML", im: fixture("", "/home/u/.cargo/config.toml\n[http\n"), fails: "/home/u/.cargo/config.toml:1: a table's name without ]"},
+		{name: "open string", im: fixture("", "/home/u/.cargo/config.toml\n[http]\nproxy = \"a\n"), fails: "config.toml:2: a string without its end"},
+		{name: "twice", im: fixture("", "/home/u/.cargo/config.toml\n[http]\nproxy = \"a\"\nproxy = \"b\"\n"), fails: "twice"},
+	})
+}
+
+// A long configuration takes a time in proportion to its length.
+func TestDetectMuch(t *testing.T) {
+	many := strings.Repeat("deb http://a.example x\ndeb cdrom:[x]/ x\n", 20000)
+	got, err := detected(fixture("", "/usr/bin/apt-config\nDir \"/\";\n", "/etc/apt/sources.list\n"+many), "apt")
+	if err != nil || strings.Count(got, "a.example") != 1 || strings.Count(got, "; packages") != maxReasons-1 {
+		t.Errorf("%v, %d bytes", err, len(got))
+	}
+}
+
+func TestDetectPrivate(t *testing.T) {
+	im := fixture("npm_config_registry=https://a.example", "/usr/bin/pip\n")
+	for manager, want := range map[string]string{
+		"npm": "# agent-init detect npm\na.example private  # registry, variable npm_config_registry\n",
+		"pip": "# agent-init detect pip\n@pypi  # index, pip's default: nothing sets another\n",
+	} {
+		if got, err := im.entries(manager, true); err != nil || got != want {
+			t.Errorf("%v\ngot\n%s\nwant\n%s", err, got, want)
+		}
+	}
+}
+
+// Whatever a configuration holds, detect prints valid entries and comments, or
+// complains; and it never tells a password.
+func FuzzDetect(f *testing.F) {
+	files := []string{"/home/u/.npmrc", "/home/u/.config/go/env", "/etc/apt/sources.list", "/etc/apt/sources.list.d/a.sources", "/etc/pip.conf", "/home/u/.cargo/config.toml"}
+	managers := []string{"npm", "go", "apt", "apt", "pip", "cargo"}
+	for i, seed := range []string{
+		"registry=https://u:s3cret@a.example:8443/\n@b:registry=${HOST?}\n", "GOPROXY=https://a.example|direct\nGOPRIVATE=*.b.example/x\n",
+		"deb [a=b] http://a.example:80/x y z\n", "Types: deb\nURIs: https://a.example\n http://b.example\n\n",
+		"[global]\nindex-url=https://a.example\nextra-index-url=\n  https://b.example\n",
+		"[source.crates-io]\nreplace-with=\"a\"\n[source.'a']\nregistry='''sparse+https://a.example'''\n[x]\ny=[{a=1},2]\nz=\"\\u0041\\\\\"\n",
+		"registry=https://a.example\rb\n", "[registries]\n\"\\n!evil\" = {index=\"https://a.example\"}\n",
+	} {
+		f.Add(uint8(i), seed)
+	}
+	f.Fuzz(func(t *testing.T, which uint8, data string) {
+		i := int(which) % len(files)
+		im := fixture("", files[i]+"\n"+data, "/usr/bin/apt-config\nDir \"/\";\n", "/usr/bin/pip\n", "/usr/bin/cargo\n")
+		got, err := detected(im, managers[i])
+		if err != nil {
+			got += err.Error()
+		} else if _, bad := badEntry(got); bad != nil {
+			t.Errorf("not valid: %v\n%s", bad, got)
+		}
+		if err == nil {
+			for _, line := range strings.Split(strings.TrimSuffix(got, "\n"), "\n") {
+				if line != "" && line[0] != '#' && !strings.Contains(line, "  # ") {
+					t.Errorf("a line without a reason: %q", line)
+				}
+				if strings.HasPrefix(line, "!") {
+					t.Errorf("a denial: %q", line)
+				}
+			}
+		}
+		if strings.Contains(data, "//u:s3cret@") && strings.Count(data, "s3cret") == 1 && strings.Contains(got, "s3cret") {
+			t.Errorf("tells the password: %s", got)
+		}
+	})
+}
