@@ -13,7 +13,7 @@ import (
 // readPolicy loads the files of the configuration directory.
 func (k *keeper) readPolicy() (*policy.Bundle, *policy.Policy, error) {
 	const remedy = "see agent-init check, and correct the entries"
-	k.watched.loaded = filesState(k.config.dir) // before: a change meanwhile is noticed
+	k.watched.loaded = filesState(k.config.dir, hostsOf(k.state.Mode)) // before: a change meanwhile is noticed
 	b, err := k.readFiles()
 	if err != nil {
 		return nil, nil, readFault(err)

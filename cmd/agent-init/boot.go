@@ -161,8 +161,8 @@ const kernelRemedy = "use a kernel with nf_tables, or with ip_set and the packag
 
 // xtablesLock returns the file that iptables locks on a read-only root. No one
 // but root can open it, in a directory that is root's.
-func xtablesLock() string {
-	dir, err := makeRuntimeDir()
+func xtablesLock(mode string) string {
+	dir, err := makeRuntimeDir(mode)
 	if err != nil { // then the start ends at its next step
 		return ""
 	}
@@ -173,7 +173,7 @@ func (k *keeper) seal(ctx context.Context) error {
 	// The table outlives the process only if PID 1 can't be outlived: in the
 	// other modes a later keeper must be able to take it over.
 	owner := k.state.Mode == "run" && os.Getpid() == 1
-	fw, err := firewall.Open(ctx, firewall.Options{Backend: k.config.backend, Owner: owner, Run: k.runProgram, LockFile: xtablesLock(), Log: k.log})
+	fw, err := firewall.Open(ctx, firewall.Options{Backend: k.config.backend, Owner: owner, Run: k.runProgram, LockFile: xtablesLock(k.state.Mode), Log: k.log})
 	if err == nil {
 		k.fw = fw
 		err = fw.Seal(ctx)
@@ -212,9 +212,9 @@ func alreadyKept(dir runtimeDir, err error) *fault {
 const auditDir = "/var/log/agent-init"
 
 func (k *keeper) openRuntime(context.Context) error {
-	dir, err := makeRuntimeDir()
+	dir, err := makeRuntimeDir(k.state.Mode)
 	if err != nil {
-		return faultf(exitRules, "mount a tmpfs at /run", "no directory for the runtime state can be written: %w", err)
+		return faultf(exitRules, "mount a tmpfs at /run (docker: --tmpfs /run; kubernetes: an emptyDir at /run/agent-init, of this container alone)", "no directory for the runtime state can be written: %w", err)
 	}
 	if k.lock, err = dir.lock(); err != nil {
 		return alreadyKept(dir, err)

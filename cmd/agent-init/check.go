@@ -45,7 +45,7 @@ const maxCheckFile = 64 << 20
 // they are in force.
 func bundleOf(dir string, files []string) (*policy.Bundle, error) {
 	if len(files) == 0 {
-		return policy.Read(policy.ReadOptions{Dir: dir, HostsFile: hostsFile})
+		return policy.Read(policy.ReadOptions{Dir: dir, HostsFile: hostsOf("")})
 	}
 	b := &policy.Bundle{}
 	for _, name := range files {

@@ -74,7 +74,11 @@ func readPatient(dir string, env map[string]string) patient {
 		p.network = firewall.CheckNamespace(firewall.NamespaceOptions{Shared: true})
 	}
 	p.readIPv6()
-	b, err := policy.Read(policy.ReadOptions{Dir: dir, HostsFile: hostsFile, AgentUID: agent.Identity.UID})
+	mode := ""
+	if p.state != nil {
+		mode = p.state.Mode
+	}
+	b, err := policy.Read(policy.ReadOptions{Dir: dir, HostsFile: hostsOf(mode), AgentUID: agent.Identity.UID})
 	if err != nil {
 		p.policyErr = readFault(err)
 	} else if p.policy, err = policy.Parse(b, presets()); err != nil {
@@ -173,7 +177,7 @@ func hasProgram(name string) bool {
 
 // readClock finds the newest of what was made before now.
 func (p *patient) readClock(dir string) {
-	for _, f := range []string{selfExe, filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "allowlist.txt"), "/etc/resolv.conf", hostsFile} {
+	for _, f := range []string{selfExe, filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "allowlist.txt"), "/etc/resolv.conf", "/etc/hosts"} {
 		if st, err := os.Stat(f); err == nil && st.ModTime().After(p.newest) {
 			p.newest, p.newestFile = st.ModTime(), f
 		}

@@ -33,10 +33,15 @@ type runtimeDir string
 
 // makeRuntimeDir makes the directory, or takes one that is already root's. A
 // directory or link that anyone else has put there is refused: what is read
-// from it is trusted.
-func makeRuntimeDir() (runtimeDir, error) {
+// from it is trusted. The containers of a pod share /dev/shm, and the agent may be
+// root in one of them: a sidecar keeps nothing there.
+func makeRuntimeDir(mode string) (runtimeDir, error) {
 	var errs []error
-	for _, d := range runtimeDirs {
+	dirs := runtimeDirs[:]
+	if mode == "sidecar" {
+		dirs = dirs[:1]
+	}
+	for _, d := range dirs {
 		err := os.Mkdir(d, 0o755)
 		if errors.Is(err, os.ErrExist) {
 			err = takeRuntimeDir(d)

@@ -24,7 +24,7 @@ const maxWatched = 2000
 
 // filesState is a digest of all that tells one version of the policy's files from
 // another, behind every link: inode, size, times, mode and owner.
-func filesState(dir string) uint64 {
+func filesState(dir, hosts string) uint64 {
 	h := fnv.New64a()
 	look := func(path string) {
 		var st unix.Stat_t
@@ -36,7 +36,9 @@ func filesState(dir string) uint64 {
 	}
 	look(filepath.Join(dir, "policy.yaml"))
 	look(filepath.Join(dir, "allowlist.txt"))
-	look(hostsFile)
+	if hosts != "" {
+		look(hosts)
+	}
 	list := filepath.Join(dir, "allowlist.d")
 	d, err := os.Open(list)
 	if err != nil {
@@ -55,7 +57,15 @@ func filesState(dir string) uint64 {
 	return h.Sum64()
 }
 
-const hostsFile = "/etc/hosts"
+// hostsOf is the hosts file that counts in a mode. Containers that share a network are
+// given one file by a kubelet, and by Docker's option container, which root of any of
+// them writes. The agent may be root beside a sidecar, so that none counts there.
+func hostsOf(mode string) string {
+	if mode == "sidecar" {
+		return ""
+	}
+	return "/etc/hosts"
+}
 
 // watched decides when changed files are read.
 type watched struct {
@@ -73,7 +83,7 @@ func (w *watched) due(now uint64) bool {
 
 // watchFiles reads the policy again if its files have changed.
 func (k *keeper) watchFiles(ctx context.Context) {
-	now := filesState(k.config.dir)
+	now := filesState(k.config.dir, hostsOf(k.state.Mode))
 	k.reloading.Lock()
 	due := k.watched.due(now)
 	k.reloading.Unlock()
@@ -95,7 +105,7 @@ func (k *keeper) watchFiles(ctx context.Context) {
 func (k *keeper) changedFiles() string {
 	k.reloading.Lock()
 	defer k.reloading.Unlock()
-	state := filesState(k.config.dir) // before: a change meanwhile is noticed
+	state := filesState(k.config.dir, hostsOf(k.state.Mode)) // before: a change meanwhile is noticed
 	b, err := k.readFiles()
 	k.mu.Lock()
 	refused := k.state.Policy.Fault != ""
@@ -110,7 +120,7 @@ func (k *keeper) changedFiles() string {
 	return strings.Join(names, ", ")
 }
 
-// readFiles reads the files of the policy, and the hosts file.
+// readFiles reads the files of the policy, and the hosts file where it counts.
 func (k *keeper) readFiles() (*policy.Bundle, error) {
-	return policy.Read(policy.ReadOptions{Dir: k.config.dir, HostsFile: hostsFile})
+	return policy.Read(policy.ReadOptions{Dir: k.config.dir, HostsFile: hostsOf(k.state.Mode)})
 }

@@ -31,7 +31,7 @@ func TestFilesState(t *testing.T) {
 	write("..2/allowlist.txt", "b.example\n")
 	must(os.Symlink("..1", filepath.Join(dir, "..data")))
 	must(os.Symlink("..data/allowlist.txt", filepath.Join(dir, "allowlist.txt")))
-	last := filesState(dir)
+	last := filesState(dir, "/etc/hosts")
 	for _, step := range []struct {
 		what    string
 		do      func()
@@ -58,7 +58,7 @@ func TestFilesState(t *testing.T) {
 		{"nothing again", func() {}, false},
 	} {
 		step.do()
-		now := filesState(dir)
+		now := filesState(dir, "/etc/hosts")
 		if (now != last) != step.changed {
 			t.Errorf("%s: seen as a change: %v", step.what, now != last)
 		}

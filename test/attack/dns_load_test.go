@@ -115,8 +115,10 @@ func portsOf(t *testing.T, box *lab.Box, path string, addr netip.Addr) []uint16 
 	return ports
 }
 
-// TestLabE20ResolverFiles: nobody but root writes them, and nothing hangs on
-// what they say once agent-init runs.
+// TestLabE20ResolverFiles: nobody but root writes them, and nothing hangs on what they
+// say once agent-init runs. Of /etc/hosts that holds where others may write it; what
+// root alone writes there is taken over as the policy is (TestLabWatchSaysTheSame), but
+// not where containers share it (TestLabX58SharedHosts).
 func TestLabE20ResolverFiles(t *testing.T) {
 	w := confine(t, "ok.test\n", lab.BoxOptions{})
 	evilZone(w.lab)
@@ -149,4 +151,19 @@ func TestLabE20ResolverFiles(t *testing.T) {
 	ok4, _ := named("ok.test")
 	w.works("dns", at(google4, 53), "ok.test", "A")
 	w.works("tcp", at(ok4, 443))
+
+	// A mount that is the agent's to write: an allowed name at an address of the agent's.
+	if r := w.root("chmod", "0666", "/etc/hosts"); r.Code != 0 {
+		t.Fatal(r)
+	}
+	w.works("write", "-append", "-data", evil4.String()+" ok.test\n", "/etc/hosts")
+	if r := w.root("agent-init", "reload"); r.Code != 0 {
+		t.Errorf("reload: %s", r)
+	}
+	w.blocked("tcp", at(evil4, 443))
+	w.blocked("http", "-insecure", "-addr", at(evil4, 443), "https://ok.test/")
+	if p := w.works("dns", at(google4, 53), "ok.test", "A"); !slices.Equal(values(p, "addrs"), []string{ok4.String()}) {
+		t.Errorf("the agent's file is believed: %s", p)
+	}
+	w.sealed(lab.ToAddr(evil4.String()))
 }
