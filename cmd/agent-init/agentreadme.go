@@ -9,9 +9,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// readmeFile is what an agent is told about where it is.
-const readmeFile = "README.md"
-
 // maxReadmeRules is how many rules it lists.
 const maxReadmeRules = 200
 

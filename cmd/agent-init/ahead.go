@@ -1,12 +1,5 @@
 package main
 
-import (
-	"context"
-	"runtime/debug"
-
-	"github.com/agent-init/agent-init/pkg/policy"
-)
-
 // ahead is how far a guard resolves the policy's names before anybody asks.
 type ahead uint32
 
@@ -15,63 +8,3 @@ const (
 	aheadFirst              // what the self-test needs
 	aheadAll                // the rest must not slow the start down
 )
-
-// resolveAhead lets this guard, and those that follow it, go further.
-func (g *guardKeeper) resolveAhead(a ahead) {
-	g.mu.Lock()
-	g.ahead = a
-	ch := g.live
-	g.mu.Unlock()
-	if ch != nil {
-		g.tellAhead(ch, a)
-	}
-}
-
-func (g *guardKeeper) tellAhead(ch *channel, a ahead) {
-	if err := ch.send(message{op: opAhead, id: uint32(a)}, nil); err != nil {
-		g.keeper.log.Debug("telling the guard to resolve ahead", "error", err)
-	}
-}
-
-// prefetch begins to resolve the names that the policy spells out, as far as
-// the keeper lets it, and leaves those of an earlier policy.
-func (g *guard) prefetch(ctx context.Context, p *policy.Policy, a ahead) {
-	ctx, stop := context.WithCancel(ctx)
-	g.mu.Lock()
-	g.ahead = a
-	if g.stop != nil {
-		g.stop()
-	}
-	g.stop = stop
-	g.mu.Unlock()
-	if a != aheadNone {
-		go g.resolveAhead(ctx, p, a)
-	}
-}
-
-// fewNames are resolved at once: they don't slow the start down.
-const fewNames = 100
-
-// resolveAhead takes the required names first, so that the agent finds them
-// leased.
-func (g *guard) resolveAhead(ctx context.Context, p *policy.Policy, a ahead) {
-	var first, rest []string
-	for _, r := range p.Names() {
-		if r.Required {
-			first = append(first, r.Name)
-		} else {
-			rest = append(rest, r.Name)
-		}
-	}
-	if a == aheadFirst && len(rest) > fewNames {
-		rest = nil
-	}
-	for _, names := range [][]string{first, rest} {
-		if err := g.resolver.Prefetch(ctx, names); err != nil && ctx.Err() == nil {
-			g.log.Info("resolving ahead", "error", err)
-		}
-	}
-	if len(rest) > fewNames { // they leave megabytes behind
-		debug.FreeOSMemory()
-	}
-}

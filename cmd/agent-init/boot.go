@@ -93,7 +93,7 @@ func (k *keeper) boot(ctx context.Context) error {
 
 // fail publishes why there is no agent.
 func (k *keeper) fail(f *fault) {
-	f.remedy = k.launch.spell(f.remedy)
+	f.remedy = k.launch.spell(f.remedy, isSetting)
 	k.update(func(s *state) { s.Phase, s.Reason, s.Code = phaseFailed, f.Error(), f.code })
 	k.publish()
 	k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "not started: " + inOneLine(f)})
@@ -209,8 +209,6 @@ func alreadyKept(dir runtimeDir, err error) *fault {
 	return faultf(exitRules, "it is enough to run agent-init once; agent-init status shows its state", "another agent-init keeps this container already (%s%s)", dir, because)
 }
 
-const auditDir = "/var/log/agent-init"
-
 func (k *keeper) openRuntime(context.Context) error {
 	dir, err := makeRuntimeDir(k.state.Mode)
 	if err != nil {
@@ -282,8 +280,6 @@ func (k *keeper) loadPolicy(context.Context) error {
 	}
 	return nil
 }
-
-const workspace = "/workspace"
 
 func (k *keeper) findUser(context.Context) error {
 	spec := k.config.user

@@ -146,3 +146,17 @@ func decodeMessage(b []byte) (message, error) {
 type channel = seqpacket[message]
 
 func openChannel(conn *net.UnixConn) *channel { return over(conn, wireSize, decodeMessage) }
+
+// asksAtOnce are the questions of the guard's that the keeper has not answered. The
+// guard waits before it asks more. One that doesn't is none of ours: it is not read
+// from any more, and then ended.
+const asksAtOnce = 512
+
+// asks says whether the guard waits for an answer.
+func (o opcode) asks() bool {
+	switch o {
+	case opLease, opHeld, opDirect, opOwner, opName, opRequest:
+		return true
+	}
+	return false
+}

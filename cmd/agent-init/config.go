@@ -16,10 +16,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/session"
 )
 
-// envPrefix starts the name of the environment variable behind each flag:
-// --config is AGENT_INIT_CONFIG. None of them reaches the agent.
-const envPrefix = "AGENT_INIT_"
-
 // config is what flags and environment say. A flag wins over the environment.
 type config struct {
 	dir              string

@@ -41,7 +41,7 @@ func explainCommand() command {
 			if isSet(fs, "json") {
 				return printJSON(e.stdout, x)
 			}
-			return x.write(folded(e, strings.Repeat(" ", 15)), now, colour(e))
+			return x.write(folded(e.stdout, strings.Repeat(" ", 15)), now, colour(e))
 		},
 	}
 }

@@ -21,16 +21,16 @@ type folder struct {
 
 // folded is where a command writes for a person: the terminal's width is kept, and a
 // file or a pipe gets the lines as they are, for programs that read line by line.
-func folded(e environment, hang string) io.Writer {
-	f, ok := e.stdout.(*os.File)
+func folded(w io.Writer, hang string) io.Writer {
+	f, ok := w.(*os.File)
 	if !ok {
-		return e.stdout
+		return w
 	}
 	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	if err != nil || size.Col == 0 {
-		return e.stdout
+		return w
 	}
-	return &folder{w: e.stdout, width: max(int(size.Col), 2*len(hang)), hang: hang}
+	return &folder{w: w, width: max(int(size.Col), 2*len(hang)), hang: hang}
 }
 
 func (f *folder) Write(p []byte) (int, error) {

@@ -248,3 +248,9 @@ func (b grantBook) ends(r *policy.Rule) time.Time {
 	}
 	return time.Time{}
 }
+
+// grantsReport is what grants.json holds, and grants --json prints.
+type grantsReport struct {
+	Version int     `json:"version"`
+	Grants  []grant `json:"grants"`
+}

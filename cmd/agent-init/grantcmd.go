@@ -189,7 +189,7 @@ func grantsCommand() command {
 			if asJSON {
 				return printJSON(e.stdout, r)
 			}
-			return r.write(folded(e, "      "), time.Now())
+			return r.write(folded(e.stdout, "      "), time.Now())
 		},
 	}
 }

@@ -114,14 +114,6 @@ func (g grant) event(v audit.Verdict, what string, by *control.Peer) audit.Event
 	return e
 }
 
-const grantsFile = "grants.json"
-
-// grantsReport is what grants.json holds, and grants --json prints.
-type grantsReport struct {
-	Version int     `json:"version"`
-	Grants  []grant `json:"grants"`
-}
-
 // publishGrants writes the book for everyone to read.
 func (k *keeper) publishGrants() {
 	k.publishing.Lock()

@@ -68,3 +68,20 @@ func (g *guardKeeper) awaitTaken(taken <-chan struct{}) {
 		g.keeper.log.Warn("the guard is late to take what it was told")
 	}
 }
+
+// resolveAhead lets this guard, and those that follow it, go further.
+func (g *guardKeeper) resolveAhead(a ahead) {
+	g.mu.Lock()
+	g.ahead = a
+	ch := g.live
+	g.mu.Unlock()
+	if ch != nil {
+		g.tellAhead(ch, a)
+	}
+}
+
+func (g *guardKeeper) tellAhead(ch *channel, a ahead) {
+	if err := ch.send(message{op: opAhead, id: uint32(a)}, nil); err != nil {
+		g.keeper.log.Debug("telling the guard to resolve ahead", "error", err)
+	}
+}

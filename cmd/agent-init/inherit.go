@@ -1,9 +1,7 @@
 package main
 
 import (
-	"fmt"
 	"net"
-	"os"
 )
 
 // inherited are the keeper's listening sockets.
@@ -31,14 +29,4 @@ func inheritListeners(families int) (in inherited, err error) {
 		in.udp, in.tcp, in.gate = append(in.udp, u), append(in.tcp, t), append(in.gate, g)
 	}
 	return in, nil
-}
-
-func inherit[T any](fd uintptr, open func(*os.File) (T, error)) (T, error) {
-	f := os.NewFile(fd, "inherited")
-	defer f.Close()
-	v, err := open(f)
-	if err != nil {
-		return v, fmt.Errorf("inherit socket %d: %w", fd, err)
-	}
-	return v, nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"regexp"
@@ -86,19 +85,51 @@ func (l launch) capabilities(names ...string) string {
 // flagWithValue is a flag in a sentence. A dot that follows ends the sentence.
 var flagWithValue = regexp.MustCompile(`--([a-z][a-z-]*) ([a-z0-9]+)`)
 
-// spell puts the flags of run that a remedy names into the words of l.
-func (l launch) spell(remedy string) string {
+// spell puts the flags that a remedy names into the words of l, if they are settings.
+func (l launch) spell(remedy string, isSetting func(flag string) bool) string {
 	if l == byHand {
 		return remedy
 	}
-	fs := flag.NewFlagSet("run", flag.ContinueOnError)
-	configFlags(fs)
-	superviseFlags(fs)
 	return flagWithValue.ReplaceAllStringFunc(remedy, func(s string) string {
 		m := flagWithValue.FindStringSubmatch(s)
-		if fs.Lookup(m[1]) == nil {
+		if !isSetting(m[1]) {
 			return s
 		}
 		return l.setting(m[1], m[2])
 	})
 }
+
+// higher is how a limit is raised, in the words of what starts containers.
+type higher struct{ option, compose, kubernetes string }
+
+func moreTasks() higher {
+	return higher{"--pids-limit=256", "pids_limit: 256", "podPidsLimit in the kubelet's configuration"}
+}
+
+func moreFiles() higher {
+	return higher{"--ulimit=nofile=1024", "ulimits: {nofile: 1024}", "LimitNOFILE of the container runtime's service"}
+}
+
+// raise says how, and not lower: the agent's own processes need room as well.
+func (l launch) raise(h higher) string {
+	switch l {
+	case byDocker:
+		return "docker run " + h.option + ", or more (compose: " + h.compose + ")"
+	case byPodman:
+		return "podman run " + h.option + ", or more"
+	case byKubernetes:
+		return "raise " + h.kubernetes
+	case byDevTool:
+		return `"runArgs": ["` + h.option + `"] in devcontainer.json, or more`
+	}
+	return "raise the limit: docker: " + h.option + "; compose: " + h.compose + "; kubernetes: " + h.kubernetes
+}
+
+// variableOf is the variable behind a flag.
+func variableOf(flag string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// envPrefix starts the name of the environment variable behind each flag:
+// --config is AGENT_INIT_CONFIG. None of them reaches the agent.
+const envPrefix = "AGENT_INIT_"

@@ -6,6 +6,14 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall"
 )
 
+// Renewal looks ahead further than it sleeps, so that no lease in use can end
+// between two looks.
+const (
+	renewEvery  = 15 * time.Second
+	renewWindow = 45 * time.Second
+	renewFor    = 2 * time.Minute
+)
+
 // renew extends the leases of elements that connections still use and that end
 // within the window, so that a pooled client which reconnects without asking DNS
 // again is not cut off. It does so for a day after a server has named the address for

@@ -75,29 +75,3 @@ func scarce(l launch, err error, doing string) *fault {
 	}
 	return nil
 }
-
-// higher is how a limit is raised, in the words of what starts containers.
-type higher struct{ option, compose, kubernetes string }
-
-func moreTasks() higher {
-	return higher{"--pids-limit=256", "pids_limit: 256", "podPidsLimit in the kubelet's configuration"}
-}
-
-func moreFiles() higher {
-	return higher{"--ulimit=nofile=1024", "ulimits: {nofile: 1024}", "LimitNOFILE of the container runtime's service"}
-}
-
-// raise says how, and not lower: the agent's own processes need room as well.
-func (l launch) raise(h higher) string {
-	switch l {
-	case byDocker:
-		return "docker run " + h.option + ", or more (compose: " + h.compose + ")"
-	case byPodman:
-		return "podman run " + h.option + ", or more"
-	case byKubernetes:
-		return "raise " + h.kubernetes
-	case byDevTool:
-		return `"runArgs": ["` + h.option + `"] in devcontainer.json, or more`
-	}
-	return "raise the limit: docker: " + h.option + "; compose: " + h.compose + "; kubernetes: " + h.kubernetes
-}

@@ -139,7 +139,7 @@ func (v logView) past(show func(line []byte, e audit.Event) bool) (seq uint64, e
 }
 
 func showLog(ctx context.Context, e environment, v logView) error {
-	w := &screen{w: folded(e, strings.Repeat(" ", 10))}
+	w := &screen{w: folded(e.stdout, strings.Repeat(" ", 10))}
 	coloured := colour(e)
 	show := func(line []byte, event audit.Event) bool {
 		if v.json {

@@ -226,3 +226,12 @@ func usage(w io.Writer) {
 agent-init COMMAND --help shows the flags and an example.
 `)
 }
+
+// colour is for terminals only, and NO_COLOR (no-color.org) turns it off.
+func colour(e environment) bool {
+	f, ok := e.stdout.(*os.File)
+	if !ok || environMap(e.env)["NO_COLOR"] != "" {
+		return false
+	}
+	return isTerminal(f)
+}

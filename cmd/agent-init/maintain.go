@@ -8,15 +8,9 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall"
 )
 
-// Renewal looks ahead further than it sleeps, so that no lease in use can end
-// between two looks.
 const (
-	renewEvery  = 15 * time.Second
-	renewWindow = 45 * time.Second
-	renewFor    = 2 * time.Minute
-	idleFor     = 10 * time.Minute // a connection that is silent for longer goes on, and keeps no address open
-	attestEvery = 10 * time.Second
-	sweepEvery  = time.Second
+	idleFor    = 10 * time.Minute // a connection that is silent for longer goes on, and keeps no address open
+	sweepEvery = time.Second
 )
 
 // maintain keeps leases that are in use, forgets the others, and holds the live

@@ -28,3 +28,13 @@ func memfd(name string, v any) (*os.File, error) {
 	}
 	return f, nil
 }
+
+func inherit[T any](fd uintptr, open func(*os.File) (T, error)) (T, error) {
+	f := os.NewFile(fd, "inherited")
+	defer f.Close()
+	v, err := open(f)
+	if err != nil {
+		return v, fmt.Errorf("inherit socket %d: %w", fd, err)
+	}
+	return v, nil
+}

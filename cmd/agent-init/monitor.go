@@ -9,13 +9,6 @@ import (
 // Monitor mode is chosen by the flag alone: no file, no grant and no failure
 // leads to it, and a keeper that runs does not change its mode.
 
-func modeWord(monitor bool) string {
-	if monitor {
-		return "monitor"
-	}
-	return "enforce"
-}
-
 // announceMonitor says so where nobody can miss it, also with --quiet.
 func (k *keeper) announceMonitor(w io.Writer) {
 	yellow, plain := "\x1b[1;43;30m", "\x1b[0m"
@@ -28,17 +21,6 @@ func (k *keeper) announceMonitor(w io.Writer) {
 	} {
 		fmt.Fprintf(w, "%s%s%s\n", yellow, line, plain)
 	}
-}
-
-// open says in a word how the agent is let out, "" if it is confined.
-func (s *state) open() string {
-	switch {
-	case s.Phase == phaseOpen:
-		return "no firewall"
-	case s.Monitor:
-		return "monitor"
-	}
-	return ""
 }
 
 // signOfOpen has the agent's shells say so in their prompts: those that take PS1

@@ -125,9 +125,6 @@ func bringUpAgain(ctx context.Context, s state, c config) error {
 	return waitReady(time.Now().Add(defaultWait))
 }
 
-// endPatience is how long a keeper that has failed may take to end.
-const endPatience = 5 * time.Second
-
 const keeperName = "__keeper"
 
 // keeperArgs is the configuration on its way to the detached keeper.

@@ -13,23 +13,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// The sockets of the runtime directory. Root talks to the keeper; the agent can
-// talk to the guard only, which holds no privilege, and can only propose.
-const (
-	controlSocket = "control.sock"
-	requestSocket = "request.sock"
-)
-
-// The verbs of the sockets.
-const (
-	verbAllow    = "allow"
-	verbDeny     = "deny"
-	verbEnd      = "end"
-	verbRequest  = "request"
-	verbReload   = "reload"
-	verbSelfTest = "selftest"
-)
-
 // openSockets makes the sockets before there is a guard to serve the second.
 func (k *keeper) openSockets(context.Context) error {
 	var err error

@@ -59,7 +59,7 @@ func TestMetricsGolden(t *testing.T) {
 	s := goldenState()
 	s.Keeper = self()
 	var b strings.Builder
-	if err := s.writeMetrics(&b, s.Published); err != nil {
+	if err := s.writeMetrics(&b, version, s.Published); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "metrics.golden.txt", []byte(b.String()))

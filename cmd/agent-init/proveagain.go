@@ -58,3 +58,7 @@ func selftestAsRoot(ctx context.Context, e environment, asJSON bool) error {
 }
 
 var errNobodyAnswers = errors.New("nobody answers: agent-init does not run, or is still starting")
+
+func millis(ms float64) time.Duration {
+	return time.Duration(ms * float64(time.Millisecond)).Round(time.Millisecond)
+}

@@ -2,8 +2,9 @@ package main
 
 import (
 	"os"
+	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
 // publishAll writes what explain, suggest, grants and the agent read, for the
@@ -42,7 +43,53 @@ func (k *keeper) diagnostics() *os.File {
 	return os.Stderr
 }
 
-func isTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+// update changes the state under its lock.
+func (k *keeper) update(f func(*state)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f(&k.state)
+}
+
+// publish writes the state for everyone. A disk that can't be written does not
+// stop the keeper: readers see that the file is old.
+func (k *keeper) publish() {
+	if k.dir == "" {
+		return
+	}
+	// The copy is taken by who writes, or an older one could be written last.
+	k.publishing.Lock()
+	defer k.publishing.Unlock()
+	names, elements := 0, 0
+	if k.ledger != nil {
+		names, elements = k.ledger.counts()
+	}
+	fault := ""
+	if k.audit != nil {
+		if err := k.audit.Err(); err != nil { // which waits for a disk that is slow
+			fault = err.Error()
+		}
+	}
+	k.mu.Lock()
+	k.state.Published = time.Now()
+	k.state.Leases = leaseState{Names: names, Elements: elements}
+	k.state.Audit.Fault = fault
+	s := k.state
+	k.mu.Unlock()
+	if err := k.dir.write(statusFile, 0o644, s); err != nil {
+		k.log.Error("publishing the state", "error", err)
+		return
+	}
+	// The log may be on the same file system: that it is full has to be published.
+	k.dir.spare(statusFile, 0o644, stateSpare)
+}
+
+// stateSpare is room for a status with long faults in it.
+const stateSpare = 16 << 10
+
+func (k *keeper) noteSelfTest(r selftest.Report) {
+	st := &selfTestState{OK: r.OK, Time: time.Now(), Checks: len(r.Checks), Millis: int64(r.Millis)}
+	if !r.OK {
+		st.Failures = r.Failures()
+	}
+	k.update(func(s *state) { s.SelfTest = st })
 }

@@ -1,35 +1,14 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
-
-// publishedRule is one line of policy.jsonl, but for the first, which is a
-// publishedHead.
-type publishedRule struct {
-	Rule   string `json:"rule"` // as a line of a policy file
-	Source string `json:"source"`
-	Preset string `json:"preset,omitempty"`
-}
-
-type publishedHead struct {
-	Version int    `json:"version"`
-	Dir     string `json:"dir"`             // where the files are
-	Hosts   []byte `json:"hosts,omitempty"` // the hosts file that counts
-
-	Inbound []uint16 `json:"inbound,omitempty"` // TCP ports that may be connected to from outside
-}
 
 // published is what everyone can know of the confinement.
 type published struct {
@@ -83,34 +62,6 @@ func readOpen(out published, dir string) (published, error) {
 	}
 	out.policy, out.dir, out.inbound = p, dir, inboundOf(p)
 	return out, nil
-}
-
-// readRules reads policy.jsonl.
-func readRules(path string) (*policy.Policy, string, []uint16, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, "", nil, err
-	}
-	defer f.Close()
-	d := json.NewDecoder(bufio.NewReaderSize(f, 64<<10))
-	var head publishedHead
-	if err := d.Decode(&head); err != nil {
-		return nil, "", nil, fmt.Errorf("read %s: %w", path, causeOf(err))
-	}
-	var rules []policy.ReportRule
-	for {
-		var r publishedRule
-		err := d.Decode(&r)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, "", nil, fmt.Errorf("read %s: %w", path, causeOf(err))
-		}
-		rules = append(rules, policy.ReportRule{Rule: r.Rule, Source: r.Source, Preset: r.Preset})
-	}
-	p, err := policy.Rebuild(rules, head.Hosts)
-	return p, head.Dir, head.Inbound, err
 }
 
 // auditFile is where the audit log is, as far as anybody knows.

@@ -31,14 +31,6 @@ func (k *keeper) caveats() []string {
 	return out
 }
 
-// form is the backend as people should see it.
-func (f firewallState) form() string {
-	if f.Reduced == "" {
-		return f.Backend
-	}
-	return fmt.Sprintf("%s (reduced: %s)", f.Backend, f.Reduced)
-}
-
 // reducible says what of p no reduced form can hold.
 func reducible(p *policy.Policy) error {
 	var out []string

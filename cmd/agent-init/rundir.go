@@ -25,6 +25,10 @@ const (
 	statusFile = "status.json"
 	probesFile = "selftest.json"
 	agentFile  = "agent.json"
+	grantsFile = "grants.json"
+	leasesFile = "leases.json"  // which addresses are open for which names
+	policyFile = "policy.jsonl" // the policy in force, without the settings
+	readmeFile = "README.md"    // what an agent is told about where it is
 	lockFile   = "keeper.lock"
 )
 
@@ -223,3 +227,12 @@ func (d runtimeDir) kept() bool {
 	}
 	return false
 }
+
+// endPatience is how long a keeper that has failed may take to end.
+const endPatience = 5 * time.Second
+
+// auditDir is where the audit log is, unless the root file system is read-only.
+const auditDir = "/var/log/agent-init"
+
+// workspace is where the agent's work is.
+const workspace = "/workspace"

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // screen writes lines until one can't be written.
@@ -23,17 +25,13 @@ func (s *screen) row(name, format string, args ...any) {
 	s.line("  %-12s "+format, append([]any{name}, args...)...)
 }
 
-// colour is for terminals only, and NO_COLOR (no-color.org) turns it off.
-func colour(e environment) bool {
-	f, ok := e.stdout.(*os.File)
-	if !ok || environMap(e.env)["NO_COLOR"] != "" {
-		return false
-	}
-	return isTerminal(f)
-}
-
 func printJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
+}
+
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
 }

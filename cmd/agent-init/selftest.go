@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -156,7 +155,7 @@ func showReport(e environment, report selftest.Report, asJSON bool) error {
 		if err := json.NewEncoder(e.stdout).Encode(report); err != nil {
 			return err
 		}
-	} else if err := report.WriteTable(folded(e, strings.Repeat(" ", 6)), colour(e)); err != nil {
+	} else if err := report.WriteTable(folded(e.stdout, strings.Repeat(" ", 6)), colour(e)); err != nil {
 		return err
 	}
 	return verdictOf(report)
@@ -168,13 +167,6 @@ func verdictOf(report selftest.Report) error {
 		return status(exitSelfTest)
 	}
 	return nil
-}
-
-func notRunning(err error) *fault {
-	if errors.Is(err, fs.ErrNotExist) {
-		return faultf(exitFailure, `start the container with agent-init run (a devcontainer: "overrideCommand": false), or run agent-init up`, "agent-init has not confined this container")
-	}
-	return faultf(exitFailure, "restart the container", "the state of agent-init can't be read: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
 const selfTestTime = time.Minute

@@ -41,8 +41,6 @@ type sessionKeeper struct {
 	looked     bool            // shown is closed
 }
 
-const socketFile = "session.sock"
-
 // newSessionKeeper makes the listening socket. Nothing runs yet.
 func newSessionKeeper(k *keeper, dir string) (*sessionKeeper, error) {
 	uid, err := chooseUID("the session server", k.identity.UID, k.guardUID)

@@ -30,7 +30,7 @@ func sessionsCommand() command {
 				cleanSession(&i)
 				return enc.Encode(sessionsReport{1, i})
 			}
-			return writeSessions(folded(e, "      "), i, time.Now())
+			return writeSessions(folded(e.stdout, "      "), i, time.Now())
 		},
 	}
 }

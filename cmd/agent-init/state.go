@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/policy"
-	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
 // phase is how far the keeper has come.
@@ -119,6 +118,9 @@ type auditState struct {
 	Fault string `json:"fault,omitempty"`
 }
 
+// attestEvery is how often the keeper holds the rules against the plan, and publishes.
+const attestEvery = 10 * time.Second
+
 // stale is how old a publication may be before its keeper counts as hung: it
 // publishes with every attestation.
 const stale = 3*attestEvery + 5*time.Second
@@ -198,57 +200,26 @@ func startTime(pid int) (uint64, error) {
 	return start, err
 }
 
-// update changes the state under its lock.
-func (k *keeper) update(f func(*state)) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	f(&k.state)
+// sizeOf is how much a policy holds.
+func sizeOf(c policy.Counts) string {
+	return fmt.Sprintf("%s, %s, %s, %d denied", counted(c.Names, "name", "names"), counted(c.Wildcards, "wildcard", "wildcards"), counted(c.Addresses, "address", "addresses"), c.Denied)
 }
 
-// publish writes the state for everyone. A disk that can't be written does not
-// stop the keeper: readers see that the file is old.
-func (k *keeper) publish() {
-	if k.dir == "" {
-		return
+// form is the backend as people should see it.
+func (f firewallState) form() string {
+	if f.Reduced == "" {
+		return f.Backend
 	}
-	// The copy is taken by who writes, or an older one could be written last.
-	k.publishing.Lock()
-	defer k.publishing.Unlock()
-	names, elements := 0, 0
-	if k.ledger != nil {
-		names, elements = k.ledger.counts()
-	}
-	fault := ""
-	if k.audit != nil {
-		if err := k.audit.Err(); err != nil { // which waits for a disk that is slow
-			fault = err.Error()
-		}
-	}
-	k.mu.Lock()
-	k.state.Published = time.Now()
-	k.state.Leases = leaseState{Names: names, Elements: elements}
-	k.state.Audit.Fault = fault
-	s := k.state
-	k.mu.Unlock()
-	if err := k.dir.write(statusFile, 0o644, s); err != nil {
-		k.log.Error("publishing the state", "error", err)
-		return
-	}
-	// The log may be on the same file system: that it is full has to be published.
-	k.dir.spare(statusFile, 0o644, stateSpare)
+	return fmt.Sprintf("%s (reduced: %s)", f.Backend, f.Reduced)
 }
 
-// stateSpare is room for a status with long faults in it.
-const stateSpare = 16 << 10
-
-func (k *keeper) noteSelfTest(r selftest.Report) {
-	st := &selfTestState{OK: r.OK, Time: time.Now(), Checks: len(r.Checks), Millis: int64(r.Millis)}
-	if !r.OK {
-		st.Failures = r.Failures()
+// open says in a word how the agent is let out, "" if it is confined.
+func (s *state) open() string {
+	switch {
+	case s.Phase == phaseOpen:
+		return "no firewall"
+	case s.Monitor:
+		return "monitor"
 	}
-	k.update(func(s *state) { s.SelfTest = st })
-}
-
-func millis(ms float64) time.Duration {
-	return time.Duration(ms * float64(time.Millisecond)).Round(time.Millisecond)
+	return ""
 }

@@ -1,5 +1,11 @@
 package main
 
+import (
+	"errors"
+	"io/fs"
+	"strings"
+)
+
 // The words for how far what is published can be relied on.
 const (
 	wordConfined = "confined"
@@ -35,4 +41,11 @@ func (s *state) word() string {
 // openFault is the fault of what can't be done where the network is open.
 func openFault() *fault {
 	return faultf(exitFailure, "start without --unsafe-no-firewall", "NOT CONFINED: the container was started with an open network, and nothing is allowed, denied or logged")
+}
+
+func notRunning(err error) *fault {
+	if errors.Is(err, fs.ErrNotExist) {
+		return faultf(exitFailure, `start the container with agent-init run (a devcontainer: "overrideCommand": false), or run agent-init up`, "agent-init has not confined this container")
+	}
+	return faultf(exitFailure, "restart the container", "the state of agent-init can't be read: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 }

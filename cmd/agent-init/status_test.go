@@ -5,26 +5,15 @@ import (
 	"testing"
 )
 
-// TestSettled: wait ends when it is known how this start went, and not by how the one
-// before went.
-func TestSettled(t *testing.T) {
-	gone, before := process{PID: self().PID, Start: 1}, process{PID: 1, Start: 1}
-	for name, c := range map[string]struct {
-		state         state
-		settled, well bool
-	}{
-		"ready":                       {state{Phase: phaseReady, Keeper: self()}, true, true},
-		"starting":                    {state{Phase: phaseStarting, Keeper: self()}, false, false},
-		"failed, and still there":     {state{Phase: phaseFailed, Keeper: self()}, true, false},
-		"failed, in the background":   {state{Phase: phaseFailed, Keeper: gone}, true, false},
-		"unconfined":                  {state{Phase: phaseOpen, Keeper: self()}, true, false},
-		"was ready":                   {state{Phase: phaseReady, Keeper: gone}, false, false},
-		"ready before a restart":      {state{Phase: phaseReady, Keeper: before}, false, false},
-		"failed before a restart":     {state{Phase: phaseFailed, Keeper: before}, false, false},
-		"unconfined before a restart": {state{Phase: phaseOpen, Keeper: before}, false, false},
-	} {
-		if settled, err := c.state.settled(); settled != c.settled || c.settled && (err == nil) != c.well {
-			t.Errorf("%s: %v, %v", name, settled, err)
+// TestStatusLogInMemory: a log that everybody can leave no room for says so.
+func TestStatusLogInMemory(t *testing.T) {
+	for file, want := range map[string]bool{"/dev/shm/agent-init/log/audit.jsonl": true, "/var/log/agent-init/audit.jsonl": false} {
+		s := goldenState()
+		s.Audit.File = file
+		var b strings.Builder
+		s.write(&b, true, nil, false)
+		if strings.Contains(b.String(), "which the agent can fill") != want {
+			t.Errorf("%s: %s", file, b.String())
 		}
 	}
 }

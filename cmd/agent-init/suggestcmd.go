@@ -56,7 +56,7 @@ func suggestCommand() command {
 			if isSet(fs, "json") {
 				return printJSON(e.stdout, r)
 			}
-			return r.write(folded(e, "    # "), time.Now())
+			return r.write(folded(e.stdout, "    # "), time.Now())
 		},
 	}
 }

@@ -19,10 +19,7 @@ var serviceVariable = regexp.MustCompile(`_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|_P
 // they are somebody's own, and the agent does not get them.
 func checkVariables(env map[string]string) (strange []string, err error) {
 	var known []string
-	fs := flag.NewFlagSet("run", flag.ContinueOnError)
-	configFlags(fs)
-	superviseFlags(fs)
-	fs.VisitAll(func(f *flag.Flag) { known = append(known, variableOf(f.Name)) })
+	settings().VisitAll(func(f *flag.Flag) { known = append(known, variableOf(f.Name)) })
 	for _, name := range sortedKeys(env) {
 		switch {
 		case !strings.HasPrefix(name, envPrefix), slices.Contains(known, name), serviceVariable.MatchString(name):
@@ -38,16 +35,22 @@ func checkVariables(env map[string]string) (strange []string, err error) {
 	return strange, nil
 }
 
+// settings are the flags of run.
+func settings() *flag.FlagSet {
+	fs := flag.NewFlagSet("run", flag.ContinueOnError)
+	configFlags(fs)
+	superviseFlags(fs)
+	return fs
+}
+
+// isSetting says whether run has such a flag.
+func isSetting(flag string) bool { return settings().Lookup(flag) != nil }
+
 // sayStrange says to whoever starts agent-init which variables have no effect.
 func (c config) sayStrange(w io.Writer) {
 	if len(c.strange) > 0 {
 		warning(w, strings.Join(c.strange, ", ")+": no setting of agent-init's, and the agent does not get it", "unset it, or give it another name; agent-init run --help lists the settings")
 	}
-}
-
-// variableOf is the variable behind a flag.
-func variableOf(flag string) string {
-	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
 // portIn is the port that somebody has written, or one to show how.

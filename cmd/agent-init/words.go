@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-
-	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // Words for people, wherever they are said.
@@ -30,11 +28,6 @@ func counted[N int | uint64](n N, one, more string) string {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, more)
-}
-
-// sizeOf is how much a policy holds.
-func sizeOf(c policy.Counts) string {
-	return fmt.Sprintf("%s, %s, %s, %d denied", counted(c.Names, "name", "names"), counted(c.Wildcards, "wildcard", "wildcards"), counted(c.Addresses, "address", "addresses"), c.Denied)
 }
 
 func times[N int | uint64](n N) string {

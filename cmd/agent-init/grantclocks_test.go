@@ -43,32 +43,3 @@ func TestGrantClocks(t *testing.T) {
 		}
 	}
 }
-
-// TestStatusClocks: a state that is not published any more shows as such, also
-// where the clock of the reader says that it is from the future.
-func TestStatusClocks(t *testing.T) {
-	now := time.Now()
-	for name, c := range map[string]struct {
-		published time.Time
-		healthy   bool
-	}{
-		"just now":                      {now, true},
-		"at the last look":              {now.Add(-attestEvery), true},
-		"too long ago":                  {now.Add(-time.Minute), false},
-		"before the clock was set back": {now.Add(time.Hour), false},
-		"by another clock, nearly":      {now.Add(time.Second), true},
-	} {
-		s := state{Phase: phaseReady, Keeper: self(), Published: c.published.Round(0), Guard: guardState{OK: true}}
-		if ok, why := s.healthy(now); ok != c.healthy {
-			t.Errorf("%s: healthy is %t: %v", name, ok, why)
-		}
-	}
-}
-
-// TestStatusAudit: who loses events is not healthy.
-func TestStatusAudit(t *testing.T) {
-	s := state{Phase: phaseReady, Keeper: self(), Published: time.Now(), Guard: guardState{OK: true}, Audit: auditState{Fault: "disk full"}}
-	if ok, why := s.healthy(time.Now()); ok || len(why) != 1 {
-		t.Errorf("healthy is %t: %v", ok, why)
-	}
-}

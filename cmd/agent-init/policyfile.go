@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+// writeRules writes the policy in force, for everyone to read: one rule per line, in
+// JSON, without the settings, which may hold what the agent's own environment does.
+// It writes one rule at a time: the policy may be long.
+func writeRules(w io.Writer, head publishedHead, p *policy.Policy) error {
+	b := bufio.NewWriterSize(w, 64<<10)
+	enc := json.NewEncoder(b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(head)
+	p.EachRule(func(r policy.ReportRule) {
+		if err == nil {
+			err = enc.Encode(publishedRule{Rule: r.Rule, Source: r.Source, Preset: r.Preset})
+		}
+	})
+	if err == nil {
+		err = b.Flush()
+	}
+	return err
+}
+
+// publishedRule is one line of policy.jsonl, but for the first, which is a
+// publishedHead.
+type publishedRule struct {
+	Rule   string `json:"rule"` // as a line of a policy file
+	Source string `json:"source"`
+	Preset string `json:"preset,omitempty"`
+}
+
+type publishedHead struct {
+	Version int    `json:"version"`
+	Dir     string `json:"dir"`             // where the files are
+	Hosts   []byte `json:"hosts,omitempty"` // the hosts file that counts
+
+	Inbound []uint16 `json:"inbound,omitempty"` // TCP ports that may be connected to from outside
+}
+
+// readRules reads policy.jsonl.
+func readRules(path string) (*policy.Policy, string, []uint16, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	defer f.Close()
+	d := json.NewDecoder(bufio.NewReaderSize(f, 64<<10))
+	var head publishedHead
+	if err := d.Decode(&head); err != nil {
+		return nil, "", nil, fmt.Errorf("read %s: %w", path, causeOf(err))
+	}
+	var rules []policy.ReportRule
+	for {
+		var r publishedRule
+		err := d.Decode(&r)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, "", nil, fmt.Errorf("read %s: %w", path, causeOf(err))
+		}
+		rules = append(rules, policy.ReportRule{Rule: r.Rule, Source: r.Source, Preset: r.Preset})
+	}
+	p, err := policy.Rebuild(rules, head.Hosts)
+	return p, head.Dir, head.Inbound, err
+}

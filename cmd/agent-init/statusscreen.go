@@ -1,0 +1,117 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// statusReport is what status --json prints. The names of its fields are public.
+type statusReport struct {
+	Healthy bool     `json:"healthy"`
+	Why     []string `json:"why,omitempty"`
+	*state
+}
+
+// write shows the state on one screen.
+func (s *state) write(w io.Writer, ok bool, why []string, colour bool) {
+	green, red, plain := "", "", ""
+	if colour {
+		green, red, plain = "\x1b[32m", "\x1b[31m", "\x1b[0m"
+	}
+	switch {
+	case ok && s.SelfTest == nil: // --selftest off
+		fmt.Fprintf(w, "%sconfined and healthy%s, but not proved: no self-test was run\n", green, plain)
+	case ok:
+		fmt.Fprintf(w, "%sconfined and healthy%s\n", green, plain)
+	default:
+		fmt.Fprintf(w, "%s%s%s\n", red, s.headline(), plain)
+		for _, line := range why {
+			fmt.Fprintf(w, "  %s\n", line)
+		}
+	}
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%-10s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	row("mode", "%s, %s, started %s", s.Mode, modeWord(s.Monitor), moment(s.Started, time.Now()))
+	row("agent", "%s (uid %d)", s.Agent.User, s.Agent.UID)
+	compared := "not compared with the plan again yet"
+	if !s.Firewall.Verified.IsZero() {
+		compared = "compared with the plan " + ago(s.Firewall.Verified)
+	}
+	row("rules", "%s, %s, repaired %s", s.Firewall.form(), compared, times(s.Firewall.Repairs))
+	row("", "%s", s.Firewall.Why)
+	for _, c := range s.Firewall.Caveats {
+		row("", "weaker: %s", c)
+	}
+	row("policy", "%s; loaded %s", sizeOf(s.Policy.Counts), ago(s.Policy.Loaded))
+	guard := "down"
+	if s.Guard.OK {
+		guard = "up"
+	}
+	row("guard", "%s (uid %d), restarted %s; %s, %d denied", guard, s.Guard.UID, times(s.Guard.Restarts), counted(s.Guard.Stats.Queries, "query", "queries"), s.Guard.Stats.Denied)
+	for _, p := range s.Guard.PassedOver {
+		row("", "not asked: %s", p)
+	}
+	row("gate", "%s now; %d passed, %d refused", counted(s.Guard.Stats.Relays, "connection", "connections"), s.Guard.Stats.Passed, s.Guard.Stats.Refused)
+	row("leases", "%s with a port, for %s", counted(s.Leases.Elements, "address", "addresses"), counted(s.Leases.Names, "name", "names"))
+	if g := s.Grants; g.Allowed+g.Denied+g.Requests > 0 {
+		row("grants", "%d allowed, %d denied at run time; waiting: %s of the agent; see agent-init grants", g.Allowed, g.Denied, counted(g.Requests, "request", "requests"))
+	}
+	switch {
+	case s.SelfTest == nil:
+		row("self-test", "not run")
+	case s.SelfTest.OK:
+		row("self-test", "passed %s: %s in %d ms", ago(s.SelfTest.Time), counted(s.SelfTest.Checks, "check", "checks"), s.SelfTest.Millis)
+	default:
+		row("self-test", "FAILED %s", ago(s.SelfTest.Time))
+	}
+	if s.Session.Name != "" {
+		row("session", "%s: %s, %s attached", s.Session.Name, counted(s.Session.Windows, "window", "windows"), counted(s.Session.Attached, "client", "clients"))
+	}
+	fault := ""
+	if strings.HasPrefix(s.Audit.File, "/dev/shm/") {
+		fault = " (in memory, which the agent can fill)"
+	}
+	if s.Audit.Fault != "" {
+		fault = " (events are being lost: " + s.Audit.Fault + ")"
+	}
+	row("audit", "%s%s", s.Audit.File, fault)
+}
+
+// headline is what a state that is not healthy amounts to.
+func (s *state) headline() string {
+	switch {
+	case s.Phase == phaseOpen || s.Monitor:
+		return "NOT CONFINED"
+	case s.Phase == phaseReady && s.Keeper.alive() && s.Firewall.Fault == "" && (s.SelfTest == nil || s.SelfTest.OK):
+		return "confined, but degraded"
+	}
+	return "not healthy"
+}
+
+// settled says whether it is known how the start went, and if it didn't go well,
+// why.
+func (s *state) settled() (bool, error) {
+	alive := s.Keeper.alive()
+	switch {
+	case s.Keeper.PID == 1 && !alive:
+		// It was PID 1 before this container was restarted. The present one has
+		// not published anything yet.
+	case s.Phase == phaseReady && alive:
+		return true, nil
+	case s.Phase == phaseFailed:
+		return true, faultf(exitSelfTest, "see agent-init status", "the container is sealed, and not ready: %s", s.Reason)
+	case s.Phase == phaseOpen:
+		return true, faultf(exitSelfTest, "start without --unsafe-no-firewall", "the container is not confined")
+	}
+	return false, nil
+}
+
+func modeWord(monitor bool) string {
+	if monitor {
+		return "monitor"
+	}
+	return "enforce"
+}
