@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -20,7 +21,7 @@ func (k *keeper) readPolicy() (*policy.Bundle, *policy.Policy, error) {
 	}
 	p, err := policy.Parse(b, presets())
 	if err != nil {
-		return nil, nil, faultf(exitPolicy, remedy, "the policy has errors\n%w", err)
+		return nil, nil, fault.New(fault.Policy, remedy, "the policy has errors\n%w", err)
 	}
 	if err := k.judgeServers(p); err != nil {
 		return nil, nil, err

@@ -17,10 +17,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/session"
 )
 
-const prefixVariable = envPrefix + "PREFIX"
+const prefixVariable = fault.EnvPrefix + "PREFIX"
 
 func attachCommand() command {
 	return command{
@@ -36,9 +37,9 @@ func attachCommand() command {
 			out, ok := e.stdout.(*os.File)
 			switch {
 			case len(args) > 1:
-				return faultf(exitUsage, "agent-init attach [WINDOW]", "one window at a time")
+				return fault.New(fault.Usage, "agent-init attach [WINDOW]", "one window at a time")
 			case !ok || !isTerminal(e.stdin) || !isTerminal(out):
-				return faultf(exitUsage, "use docker exec -it, kubectl exec -it or ssh -t; agent-init history prints to a file", "attach needs a terminal")
+				return fault.New(fault.Usage, "use docker exec -it, kubectl exec -it or ssh -t; agent-init history prints to a file", "attach needs a terminal")
 			}
 			env := environMap(e.env)
 			prefix, err := prefixOf(fs.Lookup("prefix").Value.String(), env)
@@ -48,7 +49,7 @@ func attachCommand() command {
 			o := session.AttachOptions{Dial: dialSession, In: e.stdin, Out: out, Prefix: prefix, Signals: clientSignals()}
 			o.Request = session.Request{Window: first(args), Read: isSet(fs, "r"), Nested: isSet(fs, "nested"), Plain: env["TERM"] == "dumb"}
 			if inside := env[windowVariable]; inside != "" && !o.Request.Nested {
-				return faultf(exitUsage, "agent-init attach --nested, if that is what you want", "this is window %s of the session already", inside)
+				return fault.New(fault.Usage, "agent-init attach --nested, if that is what you want", "this is window %s of the session already", inside)
 			}
 			defer sayIfOpen(e.stderr)
 			sayIfOpen(e.stderr)
@@ -63,9 +64,9 @@ func attached(w io.Writer, o session.AttachOptions) error {
 	r, err := session.Attach(o)
 	switch {
 	case errors.Is(err, session.ErrRefused):
-		return faultf(exitFailure, "see agent-init sessions", "%w", err)
+		return fault.New(fault.Failure, "see agent-init sessions", "%w", err)
 	case errors.Is(err, session.ErrLost):
-		return faultf(exitFailure, "agent-init attach, if the session still runs", "%w", err)
+		return fault.New(fault.Failure, "agent-init attach, if the session still runs", "%w", err)
 	case err != nil:
 		return err
 	case r.Detached:
@@ -73,7 +74,7 @@ func attached(w io.Writer, o session.AttachOptions) error {
 		return nil
 	}
 	fmt.Fprintf(w, "[window %s has ended: exit %d]\n", r.Window, r.Code)
-	return status(r.Code)
+	return fault.Status(r.Code)
 }
 
 func first(args []string) string {
@@ -94,7 +95,7 @@ func prefixOf(given string, env map[string]string) (session.Prefix, error) {
 	}
 	p, err := session.ParsePrefix(given)
 	if err != nil {
-		return 0, faultf(exitUsage, "use --prefix ctrl-] or another control character", "the prefix key: %w", err)
+		return 0, fault.New(fault.Usage, "use --prefix ctrl-] or another control character", "the prefix key: %w", err)
 	}
 	return p, nil
 }
@@ -115,11 +116,11 @@ func dialSession() (*os.File, error) {
 	f, err := session.Dial(filepath.Join(string(dir), socketFile))
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return nil, faultf(exitFailure, "start the container with -it, or agent-init run --session always", "there is no session")
+		return nil, fault.New(fault.Failure, "start the container with -it, or agent-init run --session always", "there is no session")
 	case errors.Is(err, os.ErrPermission):
-		return nil, faultf(exitPrivilege, "use docker exec -u root, or the agent's user", "only root and the agent's user may use the session")
+		return nil, fault.New(fault.Privilege, "use docker exec -u root, or the agent's user", "only root and the agent's user may use the session")
 	case errors.Is(err, unix.ECONNREFUSED):
-		return nil, faultf(exitFailure, "agent-init sessions shows whether there is another", "the session has ended")
+		return nil, fault.New(fault.Failure, "agent-init sessions shows whether there is another", "the session has ended")
 	}
 	return f, err
 }
@@ -132,7 +133,7 @@ func callSession(r session.Request, to io.Writer) error {
 	}
 	defer conn.Close()
 	if err := session.Call(conn, r, to); errors.Is(err, session.ErrRefused) {
-		return faultf(exitFailure, "see agent-init sessions", "%w", err)
+		return fault.New(fault.Failure, "see agent-init sessions", "%w", err)
 	} else if err != nil {
 		return err
 	}
@@ -147,7 +148,7 @@ func newCommand() command {
 		run: func(_ context.Context, e environment, _ *flag.FlagSet, _ []string) error {
 			name, argv, ok := cutCommand(e.args[1:])
 			if !ok {
-				return faultf(exitUsage, "agent-init new [NAME] -- [CMD ARG…]", "the command comes after --")
+				return fault.New(fault.Usage, "agent-init new [NAME] -- [CMD ARG…]", "the command comes after --")
 			}
 			r := session.Request{Verb: session.VerbNew, Name: name, Argv: argv}
 			var b bytes.Buffer
@@ -187,7 +188,7 @@ func historyCommand() command {
 		flags:   func(fs *flag.FlagSet) { fs.Bool("styles", false, "with colours and other attributes") },
 		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			if len(args) > 1 {
-				return faultf(exitUsage, "agent-init history [WINDOW]", "one window at a time")
+				return fault.New(fault.Usage, "agent-init history [WINDOW]", "one window at a time")
 			}
 			return callSession(session.Request{Verb: session.VerbHistory, Window: first(args), Styles: isSet(fs, "styles")}, e.stdout)
 		},
@@ -201,7 +202,7 @@ func killWindowCommand() command {
 		example: "agent-init kill tests",
 		run: func(_ context.Context, _ environment, _ *flag.FlagSet, args []string) error {
 			if len(args) != 1 {
-				return faultf(exitUsage, "agent-init kill WINDOW; agent-init sessions lists them", "which window?")
+				return fault.New(fault.Usage, "agent-init kill WINDOW; agent-init sessions lists them", "which window?")
 			}
 			return killWindow(args[0])
 		},
@@ -230,7 +231,7 @@ func killWindow(name string) error {
 			return nil // with the last window the session ends
 		}
 		if time.Now().After(end) {
-			return faultf(exitFailure, "end the container: a process that the kernel does not end waits for a device or a file system",
+			return fault.New(fault.Failure, "end the container: a process that the kernel does not end waits for a device or a file system",
 				"the program of window %s (pid %d) has not ended", name, before.Windows[w].PID)
 		}
 	}
@@ -267,7 +268,7 @@ func terminalCommand() command {
 			conn := os.NewFile(fdTerminalSocket, "session")
 			out, ok := e.stdout.(*os.File)
 			if conn == nil || !ok {
-				return faultf(exitUsage, "use agent-init attach", "this client is started by agent-init itself")
+				return fault.New(fault.Usage, "use agent-init attach", "this client is started by agent-init itself")
 			}
 			prefix, err := prefixOf(fs.Lookup("prefix").Value.String(), nil)
 			if err != nil {
@@ -279,7 +280,7 @@ func terminalCommand() command {
 			})
 			switch {
 			case errors.Is(err, session.ErrTerminal):
-				return status(exitTerminalLost)
+				return fault.Status(exitTerminalLost)
 			case errors.Is(err, session.ErrLost): // the session has ended, or another client follows
 				return nil
 			}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -68,7 +69,7 @@ func (k *keeper) boot(ctx context.Context) error {
 			k.progress.failed()
 			f := scarce(k.launch, err, s.name)
 			if f == nil {
-				f = faultOf(err, s.name)
+				f = fault.Of(err, s.name)
 			}
 			k.fail(f)
 			return f
@@ -92,16 +93,16 @@ func (k *keeper) boot(ctx context.Context) error {
 }
 
 // fail publishes why there is no agent.
-func (k *keeper) fail(f *fault) {
-	f.remedy = k.launch.spell(f.remedy, isSetting)
-	k.update(func(s *state) { s.Phase, s.Reason, s.Code = phaseFailed, f.Error(), f.code })
+func (k *keeper) fail(f *fault.Fault) {
+	f.Remedy = k.launch.Spell(f.Remedy, isSetting)
+	k.update(func(s *state) { s.Phase, s.Reason, s.Code = phaseFailed, f.Error(), f.Code })
 	k.publish()
 	k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "not started: " + inOneLine(f)})
 }
 
 // newKeeper takes no action on the system but becoming the reaper.
 func newKeeper(c config, mode string, log *slog.Logger) (*keeper, error) {
-	here := launchHere(c.environ)
+	here := fault.LaunchHere(c.environ)
 	if err := checkLimits(here); err != nil {
 		return nil, err
 	}
@@ -121,11 +122,11 @@ func (k *keeper) checkRoot(context.Context) error {
 	if dir, err := findRuntimeDir(); err == nil {
 		var s state
 		if dir.read(statusFile, &s) == nil && s.Keeper.alive() && s.Mode == "run" {
-			return faultf(exitPrivilege, "give the entrypoint the command alone (docker run … IMAGE claude); its flags are variables: -e AGENT_INIT_SESSION=always",
+			return fault.New(fault.Privilege, "give the entrypoint the command alone (docker run … IMAGE claude); its flags are variables: -e AGENT_INIT_SESSION=always",
 				"agent-init runs here already, as the container's entrypoint, and has started this as its agent (uid %d)", os.Geteuid())
 		}
 	}
-	return faultf(exitPrivilege, "start the container as root (no --user); agent-init drops to the agent's user itself",
+	return fault.New(fault.Privilege, "start the container as root (no --user); agent-init drops to the agent's user itself",
 		"agent-init %s needs root, and runs as uid %d", k.state.Mode, os.Geteuid())
 }
 
@@ -149,10 +150,10 @@ func (k *keeper) checkContainer(ctx context.Context) error {
 	// container that only now starts has none of its own.
 	shared := k.state.Mode != "run" || os.Getpid() != 1
 	if err := firewall.CheckNamespace(firewall.NamespaceOptions{Shared: shared}); err != nil {
-		return faultf(exitRules, "start the container with a network of its own (no --network host); for one that containers share, use agent-init sidecar", "%w", err)
+		return fault.New(fault.Rules, "start the container with a network of its own (no --network host); for one that containers share, use agent-init sidecar", "%w", err)
 	}
 	if seen := foreignProcesses("/proc"); seen != "" {
-		return faultf(exitRules, pidRemedy, "the agent could look into processes that are not the container's: %s", seen)
+		return fault.New(fault.Rules, pidRemedy, "the agent could look into processes that are not the container's: %s", seen)
 	}
 	return nil
 }
@@ -180,11 +181,11 @@ func (k *keeper) seal(ctx context.Context) error {
 	}
 	switch {
 	case errors.Is(err, firewall.ErrPermission):
-		return faultf(exitPrivilege, k.launch.capabilities("NET_ADMIN"), "%w", err)
+		return fault.New(fault.Privilege, k.launch.Capabilities("NET_ADMIN"), "%w", err)
 	case errors.Is(err, firewall.ErrRaw):
-		return faultf(exitPrivilege, k.launch.capabilities("NET_RAW")+"; or use --backend nftables", "%w", err)
+		return fault.New(fault.Privilege, k.launch.Capabilities("NET_RAW")+"; or use --backend nftables", "%w", err)
 	case err != nil:
-		return faultf(exitRules, kernelRemedy, "seal the network: %w", err)
+		return fault.New(fault.Rules, kernelRemedy, "seal the network: %w", err)
 	}
 	k.update(func(s *state) {
 		s.Firewall.Backend, s.Firewall.Why, s.Firewall.Reduced = fw.Backend(), fw.Why(), fw.Reduced()
@@ -192,27 +193,27 @@ func (k *keeper) seal(ctx context.Context) error {
 	// An earlier keeper of this network namespace may have leased what the
 	// policy no longer allows.
 	if err := fw.RevokeAll(ctx); err != nil {
-		return faultf(exitRules, "report this with the container's run line", "end older leases: %w", err)
+		return fault.New(fault.Rules, "report this with the container's run line", "end older leases: %w", err)
 	}
 	// While everything is sealed, nothing that is forgotten can come back.
 	if err := fw.FlushConntrack(ctx); err != nil {
-		return faultf(exitRules, "use a kernel with nf_conntrack_netlink (CONFIG_NF_CT_NETLINK)", "forget older connections: %w", err)
+		return fault.New(fault.Rules, "use a kernel with nf_conntrack_netlink (CONFIG_NF_CT_NETLINK)", "forget older connections: %w", err)
 	}
 	return nil
 }
 
-func alreadyKept(dir runtimeDir, err error) *fault {
+func alreadyKept(dir runtimeDir, err error) *fault.Fault {
 	because := ""
 	if !errors.Is(err, unix.EWOULDBLOCK) {
 		because = ": " + err.Error()
 	}
-	return faultf(exitRules, "it is enough to run agent-init once; agent-init status shows its state", "another agent-init keeps this container already (%s%s)", dir, because)
+	return fault.New(fault.Rules, "it is enough to run agent-init once; agent-init status shows its state", "another agent-init keeps this container already (%s%s)", dir, because)
 }
 
 func (k *keeper) openRuntime(context.Context) error {
 	dir, err := makeRuntimeDir(k.state.Mode)
 	if err != nil {
-		return faultf(exitRules, "mount a tmpfs at /run (docker: --tmpfs /run; kubernetes: an emptyDir at /run/agent-init, of this container alone)", "no directory for the runtime state can be written: %w", err)
+		return fault.New(fault.Rules, "mount a tmpfs at /run (docker: --tmpfs /run; kubernetes: an emptyDir at /run/agent-init, of this container alone)", "no directory for the runtime state can be written: %w", err)
 	}
 	if k.lock, err = dir.lock(); err != nil {
 		return alreadyKept(dir, err)
@@ -252,7 +253,7 @@ func (k *keeper) openAudit(settings policy.Log) error {
 		}
 		errs = append(errs, err)
 	}
-	return faultf(exitRules, "mount a directory that belongs to root at "+auditDir, "no audit log can be written: %w", errors.Join(errs...))
+	return fault.New(fault.Rules, "mount a directory that belongs to root at "+auditDir, "no audit log can be written: %w", errors.Join(errs...))
 }
 
 func (k *keeper) loadPolicy(context.Context) error {
@@ -290,7 +291,7 @@ func (k *keeper) findUser(context.Context) error {
 		Spec: spec, HostUID: k.config.hostUID, HostGID: k.config.hostGID, Workspace: workspace, Log: k.log,
 	})
 	if err != nil {
-		return faultf(exitUsage, "create the user in the image, or name one with --user", "%w", err)
+		return fault.New(fault.Usage, "create the user in the image, or name one with --user", "%w", err)
 	}
 	if k.fw != nil { // else there is no guard
 		if k.guardUID, err = chooseUID("the guard", id.UID); err != nil {
@@ -320,7 +321,7 @@ func (k *keeper) harden(context.Context) error {
 		keep = append(slices.Clone(keep), unix.CAP_NET_RAW)
 	}
 	if err := privdrop.Harden(keep...); err != nil {
-		return faultf(exitPrivilege, "report this with the container's run line", "give up capabilities: %w", err)
+		return fault.New(fault.Privilege, "report this with the container's run line", "give up capabilities: %w", err)
 	}
 	if c := oomCaveat(); c != "" {
 		k.log.Warn(c)
@@ -337,7 +338,7 @@ func (k *keeper) startGuard(ctx context.Context) error {
 	}
 	// The log of refused packets stays the keeper's while guards come and go.
 	if k.drops, err = k.openDrops(); err != nil {
-		return faultf(exitRules, "use a kernel with nfnetlink_log (CONFIG_NETFILTER_NETLINK_LOG)", "open the log of refused packets: %w", err)
+		return fault.New(fault.Rules, "use a kernel with nfnetlink_log (CONFIG_NETFILTER_NETLINK_LOG)", "open the log of refused packets: %w", err)
 	}
 	if err := k.openFinding(); err != nil {
 		return err
@@ -353,7 +354,7 @@ func (k *keeper) applyRules(ctx context.Context) error {
 		return err
 	}
 	if err := k.putRules(ctx, plan, nil); err != nil {
-		return faultf(exitRules, kernelRemedy, "apply the rules: %w", err)
+		return fault.New(fault.Rules, kernelRemedy, "apply the rules: %w", err)
 	}
 	return nil
 }
@@ -376,7 +377,7 @@ func (k *keeper) awaitGuard(ctx context.Context) error {
 	if err := k.guard.await(ctx); err != nil {
 		var why string
 		k.update(func(s *state) { why = s.Guard.Fault })
-		return faultf(exitRules, "start it with --log-level debug, which says more", "%w (%s)", err, why)
+		return fault.New(fault.Rules, "start it with --log-level debug, which says more", "%w (%s)", err, why)
 	}
 	go k.maintain(context.WithoutCancel(ctx))
 	return nil
@@ -396,7 +397,7 @@ func (k *keeper) proveConfinement(ctx context.Context) error {
 	}
 	report, err := k.runSelfTest(ctx, plan, false)
 	if err != nil {
-		return faultf(exitSelfTest, "start it with --log-level debug, which says more", "the self-test could not be run: %w", err)
+		return fault.New(fault.SelfTest, "start it with --log-level debug, which says more", "the self-test could not be run: %w", err)
 	}
 	k.noteSelfTest(report)
 	if report.OK {
@@ -409,6 +410,6 @@ func (k *keeper) proveConfinement(ctx context.Context) error {
 		k.log.Warn("the self-test failed; going on because of --selftest warn", "failures", failures)
 		return nil
 	}
-	return faultf(exitSelfTest, "mend what is named, or take the word required from entries that may be down; to start all the same: --selftest warn",
+	return fault.New(fault.SelfTest, "mend what is named, or take the word required from entries that may be down; to start all the same: --selftest warn",
 		"self-test failed, the agent was not started: %s", strings.Join(failures, "; "))
 }

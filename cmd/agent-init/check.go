@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime/debug"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -92,7 +93,7 @@ func check(e environment, b *policy.Bundle, effective, asJSON bool) error {
 			r.Policy = &report
 		}
 	case !errors.As(err, &r.Errors):
-		return faultf(exitPolicy, "see agent-init check --help", "%w", err)
+		return fault.New(fault.Policy, "see agent-init check --help", "%w", err)
 	}
 	if asJSON {
 		if err := printJSON(e.stdout, r); err != nil {
@@ -102,7 +103,7 @@ func check(e environment, b *policy.Bundle, effective, asJSON bool) error {
 		return err
 	}
 	if !r.OK {
-		return status(exitPolicy)
+		return fault.Status(fault.Policy)
 	}
 	return nil
 }
@@ -146,7 +147,7 @@ func versionCommand() command {
 func readFault(err error) error {
 	var file *policy.FileError
 	if errors.As(err, &file) {
-		return faultf(exitPolicy, file.Remedy, "%s: %s", file.Path, file.Cause)
+		return fault.New(fault.Policy, file.Remedy, "%s: %s", file.Path, file.Cause)
 	}
-	return faultf(exitPolicy, "check the path", "read the policy: %w", err)
+	return fault.New(fault.Policy, "check the path", "read the policy: %w", err)
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/agent-init/agent-init/internal/fault"
 )
 
 // What a shell completes is made from the table of commands, as --help is.
@@ -20,7 +22,7 @@ func completionCommand() command {
 			if len(args) == 1 && shells[args[0]] != nil {
 				return shells[args[0]](e.stdout)
 			}
-			return faultf(exitUsage, "agent-init completion bash, zsh or fish", "there are completions for bash, zsh and fish, not for %q", strings.Join(args, " "))
+			return fault.New(fault.Usage, "agent-init completion bash, zsh or fish", "there are completions for bash, zsh and fish, not for %q", strings.Join(args, " "))
 		},
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/session"
 )
@@ -74,10 +75,10 @@ func readConfig(fs *flag.FlagSet, environ []string) (config, error) {
 	given := map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	fs.VisitAll(func(f *flag.Flag) {
-		name := variableOf(f.Name)
+		name := fault.VariableOf(f.Name)
 		if v, ok := env[name]; ok && !given[f.Name] && err == nil {
 			if e := fs.Set(f.Name, v); e != nil {
-				err = faultf(exitUsage, "correct or unset "+name, "%s=%q: %w", name, v, e)
+				err = fault.New(fault.Usage, "correct or unset "+name, "%s=%q: %w", name, v, e)
 			}
 		}
 	})
@@ -104,13 +105,13 @@ func readConfig(fs *flag.FlagSet, environ []string) (config, error) {
 	}
 	if s := value("grace"); s != "" {
 		if c.grace, err = time.ParseDuration(s); err != nil || c.grace < 0 {
-			return config{}, faultf(exitUsage, "give a time such as 8s", "--grace %s is not a time", s)
+			return config{}, fault.New(fault.Usage, "give a time such as 8s", "--grace %s is not a time", s)
 		}
 	}
 	if s := value("record-limit"); s != "" {
 		mib, err := strconv.ParseInt(s, 10, 64)
 		if err != nil || mib < 1 || mib > 1<<20 {
-			return config{}, faultf(exitUsage, "give a number of MiB, such as 64", "--record-limit %s is not a size", s)
+			return config{}, fault.New(fault.Usage, "give a number of MiB, such as 64", "--record-limit %s is not a size", s)
 		}
 		c.recordLimit = mib << 20
 	}
@@ -126,7 +127,7 @@ func readConfig(fs *flag.FlagSet, environ []string) (config, error) {
 		{"log-level", c.logLevel, []string{"debug", "info", "warn", "error"}},
 	} {
 		if !slices.Contains(w.words, w.value) {
-			return config{}, faultf(exitUsage, "use one of: "+strings.TrimSpace(strings.Join(w.words, " ")), "--%s %q is not known", w.flag, w.value)
+			return config{}, fault.New(fault.Usage, "use one of: "+strings.TrimSpace(strings.Join(w.words, " ")), "--%s %q is not known", w.flag, w.value)
 		}
 	}
 	return c, c.checkSession()
@@ -135,13 +136,13 @@ func readConfig(fs *flag.FlagSet, environ []string) (config, error) {
 // checkSession checks what is not one of a few words.
 func (c config) checkSession() error {
 	if err := session.CheckName(c.sessionName); err != nil {
-		return faultf(exitUsage, "correct or unset AGENT_SESSION", "the session's name is %q: %w", c.sessionName, err)
+		return fault.New(fault.Usage, "correct or unset AGENT_SESSION", "the session's name is %q: %w", c.sessionName, err)
 	}
 	if _, err := session.ParsePrefix(c.prefix); c.prefix != "" && err != nil {
-		return faultf(exitUsage, "use --prefix ctrl-] or another control character", "--prefix: %w", err)
+		return fault.New(fault.Usage, "use --prefix ctrl-] or another control character", "--prefix: %w", err)
 	}
 	if c.record != "" && c.session == "never" {
-		return faultf(exitUsage, "leave out one of the two", "--record records a session, and --session never has none")
+		return fault.New(fault.Usage, "leave out one of the two", "--record records a session, and --session never has none")
 	}
 	return nil
 }
@@ -161,7 +162,7 @@ func sessionName(env map[string]string) string {
 func agentEnviron(env map[string]string) map[string]string {
 	out := maps.Clone(env)
 	for k := range out {
-		if strings.HasPrefix(k, envPrefix) {
+		if strings.HasPrefix(k, fault.EnvPrefix) {
 			delete(out, k)
 		}
 	}

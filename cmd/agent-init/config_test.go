@@ -5,6 +5,8 @@ import (
 	"flag"
 	"testing"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/fault"
 )
 
 func parseConfig(t *testing.T, args, env []string) (config, error) {
@@ -50,8 +52,8 @@ func TestConfigRefusesUnknownWords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parseConfig(t, tc.args, tc.env)
-			var f *fault
-			if !errors.As(err, &f) || f.code != exitUsage || f.remedy == "" {
+			var f *fault.Fault
+			if !errors.As(err, &f) || f.Code != fault.Usage || f.Remedy == "" {
 				t.Errorf("got %v", err)
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/detect"
+	"github.com/agent-init/agent-init/internal/fault"
 )
 
 func detectCommand() command {
@@ -32,7 +33,7 @@ func detectCommand() command {
 		run: func(ctx context.Context, e environment, flags *flag.FlagSet, args []string) error {
 			dir, err := os.Getwd()
 			if err != nil {
-				return faultf(exitFailure, "run it in a directory that exists", "find the working directory: %w", err)
+				return fault.New(fault.Failure, "run it in a directory that exists", "find the working directory: %w", err)
 			}
 			return runDetect(ctx, e, dir, isSet(flags, "private"), args)
 		},
@@ -43,16 +44,16 @@ func detectCommand() command {
 func runDetect(ctx context.Context, e environment, dir string, private bool, args []string) error {
 	const remedy = "agent-init detect npm|go|apt|pip|cargo|github-meta"
 	if len(args) == 0 {
-		return faultf(exitUsage, remedy, "detect: say which package manager")
+		return fault.New(fault.Usage, remedy, "detect: say which package manager")
 	}
 	var out strings.Builder
 	for _, arg := range args {
 		if !detect.Known(arg) {
-			return faultf(exitUsage, remedy, "detect: unknown package manager %q", arg)
+			return fault.New(fault.Usage, remedy, "detect: unknown package manager %q", arg)
 		}
 		entries, err := detect.Entries(ctx, environMap(e.env), dir, arg, private)
 		if err != nil {
-			return faultf(exitPolicy, "correct the configuration, or write the entries by hand", "detect %s: %w", arg, err)
+			return fault.New(fault.Policy, "correct the configuration, or write the entries by hand", "detect %s: %w", arg, err)
 		}
 		out.WriteString(entries)
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/agent-init/agent-init/internal/fault"
 )
 
 // TestDetect: all is printed that was asked for, or nothing, and a fault has its code and a remedy.
@@ -20,15 +22,15 @@ func TestDetect(t *testing.T) {
 		args []string
 		code int
 	}{
-		{"/dev/null", nil, exitUsage},
-		{"/dev/null", []string{"yarn"}, exitUsage},
-		{"/dev/null", []string{"npm", "--private"}, exitUsage},
-		{filepath.Join(home, "wrong.conf"), []string{"cargo", "pip"}, exitPolicy},
+		{"/dev/null", nil, fault.Usage},
+		{"/dev/null", []string{"yarn"}, fault.Usage},
+		{"/dev/null", []string{"npm", "--private"}, fault.Usage},
+		{filepath.Join(home, "wrong.conf"), []string{"cargo", "pip"}, fault.Policy},
 	} {
 		var out bytes.Buffer
 		e := environment{stdout: &out, env: []string{"HOME=" + home, "PIP_CONFIG_FILE=" + tc.pip, "npm_config_registry=https://a.example", "CARGO_REGISTRIES_A_INDEX=https://b.example"}}
-		var f *fault
-		if err := runDetect(t.Context(), e, home, false, tc.args); !errors.As(err, &f) || f.code != tc.code || f.remedy == "" || out.Len() > 0 {
+		var f *fault.Fault
+		if err := runDetect(t.Context(), e, home, false, tc.args); !errors.As(err, &f) || f.Code != tc.code || f.Remedy == "" || out.Len() > 0 {
 			t.Errorf("%q: %v, want a fault of code %d\n%s", tc.args, err, tc.code, &out)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
@@ -128,7 +129,7 @@ func TestDocsEnvironment(t *testing.T) {
 	flags := map[string]bool{}
 	for _, c := range visible() {
 		c.eachFlag(func(name, _, _ string) {
-			flags[envPrefix+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))] = true
+			flags[fault.EnvPrefix+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))] = true
 		})
 	}
 	for _, p := range pages(t) {
@@ -217,7 +218,7 @@ func TestDocsExitCodes(t *testing.T) {
 		return found
 	}
 	var want []string
-	for _, m := range exitMeanings() {
+	for _, m := range fault.Meanings() {
 		want = append(want, m[0])
 	}
 	if got := numbers(table(t, "README.md", "exit code")); !slices.Equal(got, numbers(want)) {

@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/fault"
 )
 
 // finding is one line of doctor's. The names of its fields in JSON are public.
@@ -43,7 +45,7 @@ func doctorCommand() command {
 		},
 		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			if os.Geteuid() != 0 {
-				return faultf(exitPrivilege, "run it as root: docker exec -u root", "doctor looks at what only root can see")
+				return fault.New(fault.Privilege, "run it as root: docker exec -u root", "doctor looks at what only root can see")
 			}
 			d := examine(ctx, readPatient(value(fs, "config"), environMap(e.env)))
 			var err error
@@ -53,7 +55,7 @@ func doctorCommand() command {
 				err = d.write(e.stdout, colour(e))
 			}
 			if err == nil && !d.OK {
-				return status(exitFailure)
+				return fault.Status(fault.Failure)
 			}
 			return err
 		},
@@ -119,7 +121,7 @@ func checkKeeper(_ context.Context, p patient) []finding {
 
 // capabilityFix spells a capability in the languages of engines.
 func capabilityFix(name string) string {
-	return byHand.capabilities(name)
+	return fault.ByHand.Capabilities(name)
 }
 
 func checkCapabilities(_ context.Context, p patient) []finding {
@@ -155,8 +157,8 @@ func checkProgram(_ context.Context, p patient) []finding {
 	if p.program == nil {
 		return pass("program", "nobody but root can replace agent-init, or come before it on PATH")
 	}
-	f := faultOf(p.program, "look for this program")
-	return fail("program", f.remedy, "%v", f)
+	f := fault.Of(p.program, "look for this program")
+	return fail("program", f.Remedy, "%v", f)
 }
 
 func checkNoNewPrivs(_ context.Context, p patient) []finding {

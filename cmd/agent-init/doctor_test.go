@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/fault"
 )
 
 // wellPatient has nothing wrong.
@@ -61,14 +63,14 @@ func TestDoctorFinds(t *testing.T) {
 			p.state = nil
 			p.probe = func(context.Context) (string, error) { return "", errors.New("no nf_tables") }
 		}, "kernel", fails, "no nf_tables", "Linux 5.6"},
-		"hostile PATH":       {func(p *patient) { p.program = faultf(78, pathRemedy, "/go/bin is writable") }, "program", fails, "/go/bin", "ENV PATH="},
+		"hostile PATH":       {func(p *patient) { p.program = fault.New(78, pathRemedy, "/go/bin is writable") }, "program", fails, "/go/bin", "ENV PATH="},
 		"host network":       {func(p *patient) { p.network = errors.New("the host's") }, "network", fails, "the host's", "hostNetwork: false"},
 		"host processes":     {func(p *patient) { p.processes = "the machine's" }, "processes", fails, "the machine's", "hostPID: false"},
 		"legacy tables":      {func(p *patient) { p.legacyTables = []string{"filter"} }, "iptables", warns, "filter", "iptables-legacy"},
 		"no ip6tables":       {func(p *patient) { p.state.Firewall.Backend = "xtables-nft" }, "iptables", fails, "ip6tables is missing", "install iptables"},
 		"no ::1":             {func(p *patient) { p.loopback6 = false }, "IPv6", warns, "half up", "disable_ipv6"},
 		"no route":           {func(p *patient) { p.route6 = false }, "IPv6", warns, "no way out", "disable_ipv6"},
-		"writable policy":    {func(p *patient) { p.policyErr = faultf(78, "chown it", "allowlist.txt: belongs to the agent") }, "policy", fails, "belongs to the agent", "chown it"},
+		"writable policy":    {func(p *patient) { p.policyErr = fault.New(78, "chown it", "allowlist.txt: belongs to the agent") }, "policy", fails, "belongs to the agent", "chown it"},
 		"policy in the work": {func(p *patient) { p.dir = "/workspace/.agent-init" }, "policy", fails, "inside the workspace", "/etc/agent-init"},
 		"docker.sock":        {func(p *patient) { p.sockets = []string{"/var/run/docker.sock"} }, "mounts", fails, "root on the machine", "-v /var/run/docker.sock"},
 		"ssh-agent":          {func(p *patient) { p.sockets = []string{"/tmp/ssh-XXX/agent.7"} }, "mounts", warns, "sign in as you", "ssh-add -c"},

@@ -7,6 +7,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/agent-init/agent-init/internal/fault"
 )
 
 // checkIPTables looks for rules that another generation of iptables holds.
@@ -49,9 +51,9 @@ func checkIPv6(_ context.Context, p patient) []finding {
 func checkPolicyFiles(_ context.Context, p patient) []finding {
 	if p.policyErr != nil {
 		fix := "see agent-init check"
-		var f *fault
-		if errors.As(p.policyErr, &f) && f.remedy != "" {
-			fix = f.remedy
+		var f *fault.Fault
+		if errors.As(p.policyErr, &f) && f.Remedy != "" {
+			fix = f.Remedy
 		}
 		return fail("policy", fix, "%s", firstFault(p.policyErr.Error()))
 	}

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
@@ -19,10 +20,10 @@ func execCommand() command {
 		},
 		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			if len(args) == 0 {
-				return faultf(exitUsage, "agent-init exec -- CMD", "no command was given")
+				return fault.New(fault.Usage, "agent-init exec -- CMD", "no command was given")
 			}
 			if isSet(fs, "t") && isSet(fs, "T") {
-				return faultf(exitUsage, "leave out one of them", "-t and -T contradict each other")
+				return fault.New(fault.Usage, "leave out one of them", "-t and -T contradict each other")
 			}
 			agent, err := readAgent()
 			if err != nil {
@@ -35,7 +36,7 @@ func execCommand() command {
 			}
 			own, found := findTerminal([3]*os.File{e.stdin, os.Stdout, os.Stderr}, isSet(fs, "t"))
 			if isSet(fs, "t") && !own.typed {
-				return faultf(exitUsage, "use docker exec -it, or leave out -t", "exec -t needs a terminal")
+				return fault.New(fault.Usage, "use docker exec -it, or leave out -t", "exec -t needs a terminal")
 			}
 			if found && !isSet(fs, "T") {
 				if term := environMap(e.env)["TERM"]; term != "" { // what it is shown on
@@ -59,7 +60,7 @@ type publishedAgent struct {
 // readAgent reads how the agent is confined. Only root may.
 func readAgent() (agent publishedAgent, err error) {
 	if os.Geteuid() != 0 {
-		return agent, faultf(exitPrivilege, "use docker exec -u root, or run the command itself: this user is confined already",
+		return agent, fault.New(fault.Privilege, "use docker exec -u root, or run the command itself: this user is confined already",
 			"only root can become the agent")
 	}
 	dir, err := findRuntimeDir()

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/session"
 	"github.com/agent-init/agent-init/pkg/session/terminal"
@@ -111,12 +112,12 @@ func (o *ownTerminal) exec(spec privdrop.Spec) error {
 	close(signals)
 	<-ended
 	if w, ok := st.Sys().(syscall.WaitStatus); ok && w.Signaled() {
-		return status(128 + int(w.Signal()))
+		return fault.Status(128 + int(w.Signal()))
 	}
-	if st.ExitCode() == exitOK {
+	if st.ExitCode() == fault.OK {
 		return nil
 	}
-	return status(st.ExitCode())
+	return fault.Status(st.ExitCode())
 }
 
 // lastShown is how long output is waited for after the command has ended.

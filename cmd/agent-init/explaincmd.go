@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
@@ -23,11 +24,11 @@ func explainCommand() command {
 		},
 		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			if len(args) != 1 {
-				return faultf(exitUsage, "agent-init explain https://api.example.com/", "explain takes one name, address or URL, and %d were given", len(args))
+				return fault.New(fault.Usage, "agent-init explain https://api.example.com/", "explain takes one name, address or URL, and %d were given", len(args))
 			}
 			s, err := parseSubject(args[0])
 			if err != nil {
-				return faultf(exitUsage, "give HOST, HOST:PORT, a URL, or a PORT of this container", "%w", err)
+				return fault.New(fault.Usage, "give HOST, HOST:PORT, a URL, or a PORT of this container", "%w", err)
 			}
 			p, err := readPublished(value(fs, "config"))
 			if err != nil {

@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,29 +20,21 @@ import (
 // They are read together in testdata/faults.golden.txt.
 func TestFaults(t *testing.T) {
 	fset := token.NewFileSet()
-	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var all []string
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
+	for _, name := range programSources(t) {
 		file, err := parser.ParseFile(fset, name, nil, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			call, ok := n.(*ast.CallExpr)
-			if !ok {
-				return true
-			}
-			f, ok := call.Fun.(*ast.Ident)
-			if !ok || f.Name != "faultf" && f.Name != "refusal" || len(call.Args) < 3 {
+			if !ok || !makesFault(file.Name.Name, call) {
 				return true
 			}
 			code, remedy, cause := source(t, fset, call.Args[0]), source(t, fset, call.Args[1]), source(t, fset, call.Args[2])
+			if kind := strings.TrimPrefix(code, "fault."); kind != code || file.Name.Name == "fault" && ast.IsExported(code) {
+				code = "exit" + kind
+			}
 			all = append(all, fmt.Sprintf("%-14s %s\n%-14s   remedy: %s", code, cause, "", remedy))
 			at := fset.Position(call.Pos())
 			judgeFault(t, fmt.Sprintf("%s:%d", name, at.Line), cause, remedy, call.Args[1])
@@ -50,6 +43,41 @@ func TestFaults(t *testing.T) {
 	}
 	slices.Sort(all)
 	golden(t, "faults.golden.txt", []byte(strings.Join(slices.Compact(all), "\n")+"\n"))
+}
+
+// makesFault says whether a call makes a fault, or refuses with one.
+func makesFault(pkg string, call *ast.CallExpr) bool {
+	if len(call.Args) < 3 {
+		return false
+	}
+	switch f := call.Fun.(type) {
+	case *ast.Ident:
+		return f.Name == "refusal" || pkg == "fault" && f.Name == "New"
+	case *ast.SelectorExpr:
+		of, ok := f.X.(*ast.Ident)
+		return ok && of.Name == "fault" && f.Sel.Name == "New"
+	}
+	return false
+}
+
+// programSources are the files that the program is made of, but for what it is built on.
+func programSources(t *testing.T) (files []string) {
+	t.Helper()
+	for _, dir := range []string{"cmd", "internal"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
+			switch {
+			case err == nil && d.IsDir() && slices.Contains(testOnly, d.Name()):
+				return fs.SkipDir
+			case err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go"):
+				files = append(files, path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
 }
 
 // judgeFault holds an error to: one line of cause, in lower case and without a

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/control"
 )
 
@@ -31,7 +32,7 @@ func allowCommand() command {
 			}
 			life, err := grantTime(fs)
 			if err == nil && life == 0 {
-				err = faultf(exitUsage, "give a time such as 10m, 24h at most; for good, write it into a file of the policy", "--for 0: a grant has an end")
+				err = fault.New(fault.Usage, "give a time such as 10m, 24h at most; for good, write it into a file of the policy", "--for 0: a grant has an end")
 			}
 			if err != nil {
 				return err
@@ -53,7 +54,7 @@ func denyCommand() command {
 		},
 		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			if len(args) != 1 {
-				return faultf(exitUsage, "agent-init deny TARGET", "deny takes one target, and %d were given", len(args))
+				return fault.New(fault.Usage, "agent-init deny TARGET", "deny takes one target, and %d were given", len(args))
 			}
 			life, err := grantTime(fs)
 			if err != nil {
@@ -69,9 +70,9 @@ func grantTarget(fs *flag.FlagSet, args []string) (target string, number uint32,
 	n, err := strconv.ParseUint(value(fs, "request"), 10, 32)
 	switch {
 	case err != nil:
-		return "", 0, faultf(exitUsage, "see agent-init grants", "--request takes the number of a request")
+		return "", 0, fault.New(fault.Usage, "see agent-init grants", "--request takes the number of a request")
 	case len(args) > 1 || len(args) == 0 && n == 0:
-		return "", 0, faultf(exitUsage, "agent-init allow TARGET, or agent-init allow --request NUMBER", "allow takes one target, and %d were given", len(args))
+		return "", 0, fault.New(fault.Usage, "agent-init allow TARGET, or agent-init allow --request NUMBER", "allow takes one target, and %d were given", len(args))
 	case len(args) == 1:
 		return args[0], uint32(n), nil
 	}
@@ -84,13 +85,13 @@ func grantTarget(fs *flag.FlagSet, args []string) (target string, number uint32,
 			return g.Target, g.Number, nil
 		}
 	}
-	return "", 0, faultf(exitUsage, "see agent-init grants", "there is no request %d", n)
+	return "", 0, fault.New(fault.Usage, "see agent-init grants", "there is no request %d", n)
 }
 
 func grantTime(fs *flag.FlagSet) (seconds int64, err error) {
 	d, err := time.ParseDuration(value(fs, "for"))
 	if err != nil || d < 0 || d > 0 && d < time.Second {
-		return 0, faultf(exitUsage, "give a time such as 10m or 2h", "--for %s is not a time", value(fs, "for"))
+		return 0, fault.New(fault.Usage, "give a time such as 10m or 2h", "--for %s is not a time", value(fs, "for"))
 	}
 	return int64(d / time.Second), nil
 }
@@ -163,13 +164,13 @@ func grantsCommand() command {
 		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			n, err := strconv.ParseUint(value(fs, "end"), 10, 32)
 			if err != nil {
-				return faultf(exitUsage, "see agent-init grants", "--end takes the number of a grant")
+				return fault.New(fault.Usage, "see agent-init grants", "--end takes the number of a grant")
 			}
 			asJSON := isSet(fs, "json")
 			ending := false
 			fs.Visit(func(f *flag.Flag) { ending = ending || f.Name == "end" })
 			if ending && n == 0 {
-				return faultf(exitUsage, "see agent-init grants", "--end takes the number of a grant, and there is no number 0")
+				return fault.New(fault.Usage, "see agent-init grants", "--end takes the number of a grant, and there is no number 0")
 			}
 			if n != 0 {
 				var out granted
@@ -253,7 +254,7 @@ func requestCommand() command {
 		},
 		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			if len(args) != 1 {
-				return faultf(exitUsage, "agent-init request TARGET", "request takes one target, and %d were given", len(args))
+				return fault.New(fault.Usage, "agent-init request TARGET", "request takes one target, and %d were given", len(args))
 			}
 			var out proposed
 			r := control.Request{Verb: verbRequest, Target: args[0], Reason: value(fs, "reason")}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/allowlist.d"
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/gateway"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -72,7 +73,7 @@ func guardCommand() command {
 			f := os.NewFile(fdConfig, "config")
 			var c guardConfig
 			if err := json.NewDecoder(io.LimitReader(f, maxBundle)).Decode(&c); err != nil {
-				return faultf(exitUsage, "use agent-init run, up or sidecar", "the guard is started by agent-init itself")
+				return fault.New(fault.Usage, "use agent-init run, up or sidecar", "the guard is started by agent-init itself")
 			}
 			f.Close()
 			return runGuard(ctx, c)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
@@ -58,7 +59,7 @@ func chooseGroup(guardUID uint32, agent privdrop.Identity) (guardGroup, error) {
 	}
 	gid := ownGroup(ids, guardUID, agent.GID)
 	if !mapped(gid, ids) {
-		return guardGroup{}, faultf(exitPrivilege, "map at least 65536 groups into the container's user namespace (/etc/subgid)",
+		return guardGroup{}, fault.New(fault.Privilege, "map at least 65536 groups into the container's user namespace (/etc/subgid)",
 			"neither the agent's group %d nor any other but root's is mapped", agent.GID)
 	}
 	return guardGroup{gid: gid, any: true}, nil

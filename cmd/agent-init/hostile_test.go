@@ -41,7 +41,7 @@ var decoders = map[string]string{
 	"cmd/agent-init/logcmd.go: showLog":            "a command: the log",
 	"cmd/agent-init/operatorcall.go: callFor":      "a command: the keeper's answer",
 	"cmd/agent-init/patient.go: readLog":           "a command: the log",
-	"cmd/agent-init/policyfile.go: readRules":       "a command: root's files, by the keeper",
+	"cmd/agent-init/policyfile.go: readRules":      "a command: root's files, by the keeper",
 	"cmd/agent-init/suggestcmd.go: suggestCommand": "a command: the log",
 	"pkg/audit/encode.go: Decode":                  "a command: the log",
 	"pkg/control/client.go: Call":                  "a command: the keeper's answer",

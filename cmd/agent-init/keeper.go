@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -51,7 +52,7 @@ type keeper struct {
 	budgets    *budgets
 	proving    sync.Mutex // one self-test at a time
 	overheard  overheard
-	launch     launch
+	launch     fault.Launch
 	diag       *os.File           // where the guard looks sockets up
 	scanner    *sockowner.Scanner // nil: processes can't be looked at
 	scans      pace

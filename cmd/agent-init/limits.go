@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/fault"
 )
 
 // What a start takes at its height, and a session beside it. Measured: a start
@@ -20,7 +22,7 @@ const (
 
 // checkLimits says which limit is too low before it is met somewhere on the way: the
 // Go runtime ends a process that gets no thread, with a traceback in place of a cause.
-func checkLimits(l launch) error {
+func checkLimits(l fault.Launch) error {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil && files.Cur < leastFiles {
 		return tooFewFiles(l, files.Cur)
@@ -52,26 +54,26 @@ func roomForTasks(root string) (room, most uint64, known bool) {
 	return 0, 0, false
 }
 
-func tooFewTasks(l launch, room, most uint64) *fault {
-	return faultf(exitPrivilege, l.raise(moreTasks()),
+func tooFewTasks(l fault.Launch, room, most uint64) *fault.Fault {
+	return fault.New(fault.Privilege, l.MoreTasks(),
 		"the container may have %d processes and threads, which leaves %d, and agent-init needs %d", most, room, leastTasks)
 }
 
-func tooFewFiles(l launch, most uint64) *fault {
-	return faultf(exitPrivilege, l.raise(moreFiles()),
+func tooFewFiles(l fault.Launch, most uint64) *fault.Fault {
+	return fault.New(fault.Privilege, l.MoreFiles(),
 		"a process of the container may have %d open files, and agent-init needs %d", most, leastFiles)
 }
 
 // scarce is the fault of an error that a limit has caused, nil if none has.
-func scarce(l launch, err error, doing string) *fault {
-	var f *fault
+func scarce(l fault.Launch, err error, doing string) *fault.Fault {
+	var f *fault.Fault
 	switch {
 	case errors.As(err, &f): // it knows better
 		return nil
 	case errors.Is(err, unix.EMFILE):
-		return faultf(exitRules, l.raise(moreFiles()), "%s: %w", doing, err)
+		return fault.New(fault.Rules, l.MoreFiles(), "%s: %w", doing, err)
 	case errors.Is(err, unix.EAGAIN): // of fork(2), clone(2)
-		return faultf(exitRules, l.raise(moreTasks()), "%s: %w", doing, err)
+		return fault.New(fault.Rules, l.MoreTasks(), "%s: %w", doing, err)
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/fault"
 )
 
 // TestRoomForTasks reads the pids controller of both versions of cgroups.
@@ -46,17 +48,17 @@ func TestRoomForTasks(t *testing.T) {
 // words of what has started the container.
 func TestScarce(t *testing.T) {
 	for err, option := range map[error]string{unix.EMFILE: "nofile", unix.EAGAIN: "pids"} {
-		for _, l := range []launch{byHand, byDocker, byPodman, byDevTool} {
+		for _, l := range []fault.Launch{fault.ByHand, fault.ByDocker, fault.ByPodman, fault.ByDevTool} {
 			f := scarce(l, fmt.Errorf("socket: %w", err), "start the guard")
-			if f == nil || !strings.Contains(strings.ToLower(f.remedy), option) || strings.Contains(f.remedy, "log-level") || !strings.HasPrefix(f.Error(), "start the guard: socket: ") {
+			if f == nil || !strings.Contains(strings.ToLower(f.Remedy), option) || strings.Contains(f.Remedy, "log-level") || !strings.HasPrefix(f.Error(), "start the guard: socket: ") {
 				t.Errorf("%v by %q: %v", err, l, f)
 			}
 		}
 	}
-	if f := scarce(byHand, faultf(exitPolicy, "mend it", "wrong: %w", unix.EMFILE), "read the policy"); f != nil {
+	if f := scarce(fault.ByHand, fault.New(fault.Policy, "mend it", "wrong: %w", unix.EMFILE), "read the policy"); f != nil {
 		t.Errorf("a cause that is known is replaced by %v", f)
 	}
-	if f := scarce(byHand, unix.EPERM, "seal"); f != nil {
+	if f := scarce(fault.ByHand, unix.EPERM, "seal"); f != nil {
 		t.Errorf("EPERM is no limit: %v", f)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
@@ -70,7 +71,7 @@ func lastLines(s string, few bool) (int, error) {
 	}
 	n, err := strconv.ParseUint(s, 10, 31)
 	if err != nil {
-		return 0, faultf(exitUsage, "agent-init log -n 20", "-n %s is not a number of lines", s)
+		return 0, fault.New(fault.Usage, "agent-init log -n 20", "-n %s is not a number of lines", s)
 	}
 	return int(n), nil
 }
@@ -94,7 +95,7 @@ func sinceTime(s string, started, now time.Time) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, s); err == nil {
 		return t, nil
 	}
-	return time.Time{}, faultf(exitUsage, "give a time such as 10m, start, or 2026-01-31T12:00:00Z", "--since %s is not a time", s)
+	return time.Time{}, fault.New(fault.Usage, "give a time such as 10m, start, or 2026-01-31T12:00:00Z", "--since %s is not a time", s)
 }
 
 type logView struct {
@@ -198,7 +199,7 @@ func logFault(err error) error {
 	case err == nil:
 		return nil
 	case os.IsPermission(err):
-		return faultf(exitPrivilege, "run it as root, or as the agent", "%w", err)
+		return fault.New(fault.Privilege, "run it as root, or as the agent", "%w", err)
 	}
-	return faultf(exitFailure, "start the container with agent-init run; agent-init status says where the log is", "%w", err)
+	return fault.New(fault.Failure, "start the container with agent-init run; agent-init status says where the log is", "%w", err)
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/reaper/early"
 )
@@ -94,7 +95,7 @@ func commands() []command {
 func run(e environment) int {
 	if len(e.args) == 0 {
 		usage(e.stderr)
-		return exitUsage
+		return fault.Usage
 	}
 	switch e.args[0] {
 	case "help", "-h", "--help", "-help":
@@ -111,7 +112,7 @@ func run(e environment) int {
 			return c.invoke(e)
 		}
 	}
-	return report(e.stderr, faultf(exitUsage, meant(e.args[0]), "unknown command %q", e.args[0]))
+	return fault.Report(e.stderr, fault.New(fault.Usage, meant(e.args[0]), "unknown command %q", e.args[0]))
 }
 
 // meant is what to do instead of a command that there is not.
@@ -133,7 +134,7 @@ func shown(e environment, write func(io.Writer)) int {
 	var text bytes.Buffer
 	write(&text)
 	_, err := e.stdout.Write(text.Bytes())
-	return report(e.stderr, err)
+	return fault.Report(e.stderr, err)
 }
 
 func (c command) invoke(e environment) int {
@@ -152,15 +153,15 @@ func (c command) invoke(e environment) int {
 		return shown(e, func(w io.Writer) { c.help(w, fs) })
 	case err != nil:
 		fmt.Fprintf(e.stderr, "agent-init %s: %v\n  remedy: see agent-init %s --help\n", c.name, err, c.name)
-		return exitUsage
+		return fault.Usage
 	}
 	if c.alone && len(args) > 0 {
-		return report(e.stderr, faultf(exitUsage, "agent-init "+c.name, "%s takes no arguments, and %q was given", c.name, args[0]))
+		return fault.Report(e.stderr, fault.New(fault.Usage, "agent-init "+c.name, "%s takes no arguments, and %q was given", c.name, args[0]))
 	}
 	if !c.takesSignals {
 		early.Release()
 	}
-	return report(e.stderr, c.run(context.Background(), e, fs, args))
+	return fault.Report(e.stderr, c.run(context.Background(), e, fs, args))
 }
 
 // parseMixed goes on behind each argument, and returns the arguments.

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/agent-init/agent-init/internal/fault"
 )
 
 // TestSurplusArguments: what a command would ignore is said to be wrong.
@@ -17,7 +19,7 @@ func TestSurplusArguments(t *testing.T) {
 		n++
 		var out, errs bytes.Buffer
 		code := run(environment{args: []string{c.name, "surplus"}, stdin: os.Stdin, stdout: &out, stderr: &errs})
-		if code != exitUsage || out.Len() > 0 || !strings.Contains(errs.String(), `"surplus" was given`) || !strings.Contains(errs.String(), "remedy: agent-init "+c.name) {
+		if code != fault.Usage || out.Len() > 0 || !strings.Contains(errs.String(), `"surplus" was given`) || !strings.Contains(errs.String(), "remedy: agent-init "+c.name) {
 			t.Errorf("%s: exit code %d\n%s%s", c.name, code, &out, &errs)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/agent-init/agent-init/internal/fault"
 )
 
 const manName = "__man"
@@ -21,7 +23,7 @@ func manCommand() command {
 		summary: "writes the man pages (for make man)",
 		run: func(_ context.Context, _ environment, _ *flag.FlagSet, args []string) error {
 			if len(args) != 1 {
-				return faultf(exitUsage, "make man", "no directory was given")
+				return fault.New(fault.Usage, "make man", "no directory was given")
 			}
 			if err := writePage(args[0], "agent-init", mainPage); err != nil {
 				return err
@@ -58,7 +60,7 @@ func mainPage(w io.Writer) error {
 		s.line(".TP\n.BR agent-init\\-%s (1)\n%s", roff(c.name), roff(c.summary))
 	}
 	s.line(".SH EXIT STATUS")
-	for _, x := range exitMeanings() {
+	for _, x := range fault.Meanings() {
 		s.line(".TP\n.B %s\n%s", roff(x[0]), roff(x[1]))
 	}
 	s.line(".SH FILES")

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -120,7 +121,7 @@ func TestMigrating(t *testing.T) {
 func effectiveOf(t *testing.T, file string) *policy.Policy {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	if code := run(environment{args: []string{"check", "--effective", file}, stdout: &stdout, stderr: &stderr}); code != exitOK {
+	if code := run(environment{args: []string{"check", "--effective", file}, stdout: &stdout, stderr: &stderr}); code != fault.OK {
 		t.Fatalf("check: exit %d\n%s", code, stderr.String())
 	}
 	p, err := policy.Parse(&policy.Bundle{Files: []policy.File{{Name: "effective.txt", Data: stdout.Bytes()}}}, nil)
@@ -164,8 +165,8 @@ func TestMigratingRefusals(t *testing.T) {
 	} {
 		var stdout, stderr bytes.Buffer
 		path := filepath.Join("testdata/migrating", file)
-		if code := run(environment{args: []string{"check", path}, stdout: &stdout, stderr: &stderr}); code != exitPolicy {
-			t.Errorf("%s: exit %d, want %d", file, code, exitPolicy)
+		if code := run(environment{args: []string{"check", path}, stdout: &stdout, stderr: &stderr}); code != fault.Policy {
+			t.Errorf("%s: exit %d, want %d", file, code, fault.Policy)
 		}
 		for _, w := range want {
 			if !strings.Contains(stderr.String(), fmt.Sprintf("%s:%s", path, w)) {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/reaper/early"
 )
 
@@ -24,7 +25,7 @@ func sidecarCommand() command {
 		flags:   configFlags,
 		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			if len(args) > 0 {
-				return faultf(exitUsage, "start the agent in its own container", "sidecar runs no command, and %q was given", args[0])
+				return fault.New(fault.Usage, "start the agent in its own container", "sidecar runs no command, and %q was given", args[0])
 			}
 			c, err := readConfig(fs, e.env)
 			if err != nil {
@@ -44,7 +45,7 @@ func upCommand() command {
 		flags:   configFlags,
 		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			if len(args) > 0 {
-				return faultf(exitUsage, "use agent-init run to start a command", "up runs no command, and %q was given", args[0])
+				return fault.New(fault.Usage, "use agent-init run to start a command", "up runs no command, and %q was given", args[0])
 			}
 			c, err := readConfig(fs, e.env)
 			if err != nil {
@@ -60,7 +61,7 @@ func upCommand() command {
 // lives on by itself. It returns once the confinement was proved.
 func bringUp(ctx context.Context, e environment, c config) error {
 	if os.Geteuid() != 0 {
-		return faultf(exitPrivilege, "run it as root: docker exec -u root, or sudo in postStartCommand", "agent-init up needs root, and runs as uid %d", os.Geteuid())
+		return fault.New(fault.Privilege, "run it as root: docker exec -u root, or sudo in postStartCommand", "agent-init up needs root, and runs as uid %d", os.Geteuid())
 	}
 	if dir, err := findRuntimeDir(); err == nil {
 		var s state
@@ -89,12 +90,12 @@ func bringUp(ctx context.Context, e environment, c config) error {
 	})
 	w.Close()
 	if err != nil {
-		return faultf(exitRules, "mount /proc in the container", "start the keeper: %w", err)
+		return fault.New(fault.Rules, "mount /proc in the container", "start the keeper: %w", err)
 	}
 	var out keeperReport
 	for reports := json.NewDecoder(io.LimitReader(r, 1<<20)); ; {
 		if err := reports.Decode(&out); err != nil {
-			return faultf(exitRules, "run it again with --log-level debug, which says more", "the keeper ended without a word: %w", err)
+			return fault.New(fault.Rules, "run it again with --log-level debug, which says more", "the keeper ended without a word: %w", err)
 		}
 		if out.Say == "" {
 			break
@@ -104,11 +105,11 @@ func bringUp(ctx context.Context, e environment, c config) error {
 		}
 		out.Say = ""
 	}
-	if out.Code != exitOK {
+	if out.Code != fault.OK {
 		// A next try must not find this one still ending.
 		_ = r.SetReadDeadline(time.Now().Add(endPatience))
 		_, _ = io.Copy(io.Discard, r)
-		return faultf(out.Code, out.Remedy, "%s", out.Cause)
+		return fault.New(out.Code, out.Remedy, "%s", out.Cause)
 	}
 	return nil
 }
@@ -117,7 +118,7 @@ func bringUp(ctx context.Context, e environment, c config) error {
 // again, which changes nothing if that is the same.
 func bringUpAgain(ctx context.Context, s state, c config) error {
 	if s.Monitor != c.monitor {
-		return faultf(exitRules, "restart the container to change the mode", "the keeper that runs here is in %s mode, and %s was asked for", modeWord(s.Monitor), modeWord(c.monitor))
+		return fault.New(fault.Rules, "restart the container to change the mode", "the keeper that runs here is in %s mode, and %s was asked for", modeWord(s.Monitor), modeWord(c.monitor))
 	}
 	if s.Phase == phaseReady {
 		return reload(ctx)
@@ -153,7 +154,7 @@ func keeperCommand() command {
 			unix.CloseOnExec(fdReport)
 			var a keeperArgs
 			if len(args) != 1 || json.Unmarshal([]byte(args[0]), &a) != nil {
-				return faultf(exitUsage, "use agent-init up", "the keeper is started by agent-init itself")
+				return fault.New(fault.Usage, "use agent-init up", "the keeper is started by agent-init itself")
 			}
 			configFlags(fs)
 			c, err := readConfig(fs, e.env)
@@ -201,7 +202,7 @@ func keepNetwork(ctx context.Context, c config, mode string, out *os.File) error
 	}
 	if err != nil {
 		if ended := endedBy(ctx); ended != 0 {
-			return status(128 + int(ended))
+			return fault.Status(128 + int(ended))
 		}
 		return err
 	}
@@ -225,8 +226,8 @@ func tellParent(out *os.File, err error) {
 	if err == nil {
 		defer out.Close()
 	} else {
-		f := faultOf(err, "start the keeper")
-		r = keeperReport{Code: f.code, Cause: f.Error(), Remedy: f.remedy}
+		f := fault.Of(err, "start the keeper")
+		r = keeperReport{Code: f.Code, Cause: f.Error(), Remedy: f.Remedy}
 	}
 	_ = json.NewEncoder(out).Encode(r) // the parent may have been killed
 }

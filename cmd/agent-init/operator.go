@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -17,19 +18,19 @@ import (
 func (k *keeper) openSockets(context.Context) error {
 	var err error
 	if k.controls, err = control.Listen(filepath.Join(string(k.dir), controlSocket), 0o600); err != nil {
-		return faultf(exitRules, "mount a tmpfs at /run", "%w", err)
+		return fault.New(fault.Rules, "mount a tmpfs at /run", "%w", err)
 	}
 	// Everyone may connect; whose request counts is for the guard to see.
 	l, err := control.Listen(filepath.Join(string(k.dir), requestSocket), 0o666)
 	if err != nil {
-		return faultf(exitRules, "mount a tmpfs at /run", "%w", err)
+		return fault.New(fault.Rules, "mount a tmpfs at /run", "%w", err)
 	}
 	defer l.Close()
 	if k.metrics, err = control.Listen(filepath.Join(string(k.dir), metricsSocket), 0o600); err != nil {
-		return faultf(exitRules, "mount a tmpfs at /run", "%w", err)
+		return fault.New(fault.Rules, "mount a tmpfs at /run", "%w", err)
 	}
 	if k.requests, err = lend(l); err != nil {
-		return faultf(exitRules, "start it with --log-level debug, which says more", "keep the socket for requests: %w", err)
+		return fault.New(fault.Rules, "start it with --log-level debug, which says more", "keep the socket for requests: %w", err)
 	}
 	return nil
 }
@@ -80,7 +81,7 @@ type granted struct {
 // serveControl does what root asks for.
 func (k *keeper) serveControl(ctx context.Context, p control.Peer, r control.Request) control.Reply {
 	if !k.ready() {
-		return refusal(exitFailure, "wait until agent-init wait succeeds", "the container is not confined yet")
+		return refusal(fault.Failure, "wait until agent-init wait succeeds", "the container is not confined yet")
 	}
 	// What was begun is carried through, also if the person has left.
 	ctx = context.WithoutCancel(ctx)
@@ -101,7 +102,7 @@ func (k *keeper) serveControl(ctx context.Context, p control.Peer, r control.Req
 		}
 		return control.Reply{OK: true}
 	}
-	return refusal(exitUsage, "use the agent-init command of the same version", "unknown verb %q", r.Verb)
+	return refusal(fault.Usage, "use the agent-init command of the same version", "unknown verb %q", r.Verb)
 }
 
 func (k *keeper) put(ctx context.Context, kind grantKind, p control.Peer, r control.Request) control.Reply {
@@ -114,17 +115,17 @@ func (k *keeper) put(ctx context.Context, kind grantKind, p control.Peer, r cont
 	case kind == grantAllow && life == 0:
 		life = defaultFor
 	case life > maxFor:
-		return refusal(exitUsage, "write it into a file of "+k.config.dir, "a grant lasts %s at most", shortly(maxFor))
+		return refusal(fault.Usage, "write it into a file of "+k.config.dir, "a grant lasts %s at most", shortly(maxFor))
 	}
 	out := granted{Version: 1, Replaced: []grant{}, Warnings: []string{}}
 	err := k.changeGrants(ctx, func(b *grantBook) ([]audit.Event, error) {
 		if !k.ready() {
-			return nil, faultf(exitFailure, "start it again", "the keeper is ending")
+			return nil, fault.New(fault.Failure, "start it again", "the keeper is ending")
 		}
 		a := asker{target: line.Text, reason: r.Reason, uid: p.UID, pid: p.PID}
 		g, replaced, err := b.put(kind, a, r.Number, life, time.Now())
 		if err != nil {
-			return nil, &fault{code: exitUsage, cause: err, remedy: "see agent-init grants"}
+			return nil, &fault.Fault{Code: fault.Usage, Cause: err, Remedy: "see agent-init grants"}
 		}
 		out.Grant, out.Replaced = g, append(out.Replaced, replaced...)
 		what, verdict := "denied until the keeper ends", audit.Deny
@@ -182,11 +183,11 @@ func grantLine(kind grantKind, target string) (policy.Line, control.Reply) {
 	line, err := policy.ParseLine(target, presets())
 	switch {
 	case err != nil:
-		return line, refusal(exitUsage, "TARGET is an entry as in a policy file: api.example.com, *.example.com, 192.0.2.1:8080, @github", "%w", err)
+		return line, refusal(fault.Usage, "TARGET is an entry as in a policy file: api.example.com, *.example.com, 192.0.2.1:8080, @github", "%w", err)
 	case line.Deny && kind == grantAllow:
-		return line, refusal(exitUsage, "agent-init deny", "%s denies", line.Text)
+		return line, refusal(fault.Usage, "agent-init deny", "%s denies", line.Text)
 	case line.Required:
-		return line, refusal(exitUsage, "leave the word out", "required is for the self-test at the start")
+		return line, refusal(fault.Usage, "leave the word out", "required is for the self-test at the start")
 	}
 	if line.Deny {
 		line.Text = line.Text[1:]
@@ -198,7 +199,7 @@ func (k *keeper) end(ctx context.Context, p control.Peer, r control.Request) con
 	var ended grant
 	err := k.changeGrants(ctx, func(b *grantBook) (_ []audit.Event, err error) {
 		if ended, err = b.end(r.Number, decision{time.Now(), p.UID, r.Reason}); err != nil {
-			return nil, &fault{code: exitUsage, cause: err, remedy: "see agent-init grants"}
+			return nil, &fault.Fault{Code: fault.Usage, Cause: err, Remedy: "see agent-init grants"}
 		}
 		what := "ended by a person"
 		if ended.Kind == grantRequest {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/mustrun"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/control"
@@ -35,7 +36,7 @@ func TestKernelReloadRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := k.serveControl(t.Context(), control.Peer{}, control.Request{Verb: verbReload})
-			if r.OK || r.Code != exitPolicy || !strings.Contains(r.Error, "the old one stays in force") || !strings.Contains(r.Error, c.cause) || !strings.Contains(r.Remedy, c.remedy) {
+			if r.OK || r.Code != fault.Policy || !strings.Contains(r.Error, "the old one stays in force") || !strings.Contains(r.Error, c.cause) || !strings.Contains(r.Remedy, c.remedy) {
 				t.Errorf("%+v", r)
 			}
 		})

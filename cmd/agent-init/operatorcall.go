@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/control"
 )
 
@@ -24,11 +25,11 @@ func answer(v any) control.Reply {
 
 // refusalOf is the reply for an error.
 func refusalOf(err error) control.Reply {
-	var f *fault
+	var f *fault.Fault
 	if errors.As(err, &f) {
-		return control.Reply{Code: f.code, Error: f.Error(), Remedy: f.remedy}
+		return control.Reply{Code: f.Code, Error: f.Error(), Remedy: f.Remedy}
 	}
-	return control.Reply{Code: exitRules, Error: err.Error(), Remedy: "see agent-init status; what was in force before stays"}
+	return control.Reply{Code: fault.Rules, Error: err.Error(), Remedy: "see agent-init status; what was in force before stays"}
 }
 
 // callTime is how long a person waits for the keeper: it may have to apply a
@@ -56,15 +57,15 @@ func callFor(ctx context.Context, patience time.Duration, socket string, r contr
 	reply, err := control.Call(ctx, filepath.Join(string(dir), socket), r)
 	switch {
 	case errors.Is(err, control.ErrBounds):
-		return faultf(exitUsage, "shorten it, and leave control characters out", "%w", err)
+		return fault.New(fault.Usage, "shorten it, and leave control characters out", "%w", err)
 	case errors.Is(err, fs.ErrPermission):
-		return faultf(exitPrivilege, "run it as root (docker exec -u root); the agent can only ask: agent-init request", "only root may change what is allowed")
+		return fault.New(fault.Privilege, "run it as root (docker exec -u root); the agent can only ask: agent-init request", "only root may change what is allowed")
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		return faultf(exitFailure, "see agent-init status", "%w", errNobodyAnswers)
+		return fault.New(fault.Failure, "see agent-init status", "%w", errNobodyAnswers)
 	case err != nil:
-		return faultf(exitFailure, "see agent-init status", "%w", err)
+		return fault.New(fault.Failure, "see agent-init status", "%w", err)
 	case !reply.OK:
-		return faultf(reply.Code, reply.Remedy, "%s", reply.Error)
+		return fault.New(reply.Code, reply.Remedy, "%s", reply.Error)
 	case out == nil:
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
@@ -19,7 +20,7 @@ func (k *keeper) warnOfAccount(err error) {
 	switch {
 	case errors.As(err, &missing):
 		warning(os.Stderr, fmt.Sprintf("the agent's home does not belong to it (uid %d), and can't be given to it: capability %s is missing", k.identity.UID, missing.Capability),
-			k.launch.capabilities(missing.Capability))
+			k.launch.Capabilities(missing.Capability))
 	case errors.Is(err, privdrop.ErrReadOnly):
 		k.log.Warn("the agent's account is incomplete", "error", inOneLine(err)) // which most programs do without
 	default:
@@ -42,13 +43,13 @@ func (k *keeper) warnOfWorkspace(dir string) {
 }
 
 // unwritable says why uid can't write in dir, which is owner's, and what to do.
-func unwritable(l launch, dir string, uid, owner uint32, hostUID string) (cause, remedy string) {
+func unwritable(l fault.Launch, dir string, uid, owner uint32, hostUID string) (cause, remedy string) {
 	cause = fmt.Sprintf("the agent can't write in %s: it belongs to uid %d, and the agent is uid %d", dir, owner, uid)
 	if hostUID != "" {
 		cause += ", by HOST_UID=" + hostUID
 	}
 	hand := fmt.Sprintf("give the directory to the agent, on the host: chown -R %d DIR", uid)
-	if l == byKubernetes {
+	if l == fault.ByKubernetes {
 		hand = fmt.Sprintf("securityContext: {fsGroup: %d} in the pod, for its volume", uid)
 	}
 	if owner == 0 || owner == uid { // the agent is never root; or its own may not write
@@ -57,5 +58,5 @@ func unwritable(l launch, dir string, uid, owner uint32, hostUID string) (cause,
 		}
 		return cause, hand
 	}
-	return cause, l.variable("HOST_UID", fmt.Sprint(owner)) + ", which makes the agent that user; or " + hand
+	return cause, l.Variable("HOST_UID", fmt.Sprint(owner)) + ", which makes the agent that user; or " + hand
 }

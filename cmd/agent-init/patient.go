@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -82,7 +83,7 @@ func readPatient(dir string, env map[string]string) patient {
 	if err != nil {
 		p.policyErr = readFault(err)
 	} else if p.policy, err = policy.Parse(b, presets()); err != nil {
-		p.policyErr = faultf(exitPolicy, "see agent-init check", "the policy has errors\n%w", err)
+		p.policyErr = fault.New(fault.Policy, "see agent-init check", "the policy has errors\n%w", err)
 	}
 	if p.state != nil && p.state.Keeper.alive() {
 		p.listens = listeningHere(p.state.Agent.UID)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -39,10 +40,10 @@ func (k *keeper) checkProgramPath(context.Context) error {
 func programPathFault(path string) error {
 	self, err := os.Readlink(selfExe)
 	if err != nil {
-		return faultf(exitPolicy, "mount /proc in the container", "find this program's own file: %w", err)
+		return fault.New(fault.Policy, "mount /proc in the container", "find this program's own file: %w", err)
 	}
 	if err := policy.CheckProgram(self); err != nil {
-		return faultf(exitPolicy, "install it where only root can write: chown root:root "+self+" && chmod go-w "+self,
+		return fault.New(fault.Policy, "install it where only root can write: chown root:root "+self+" && chmod go-w "+self,
 			"this program could be replaced by others than root: %s", programCause(err))
 	}
 	for _, path := range []string{path, containerPath("/proc/1")} {
@@ -60,14 +61,14 @@ func judgePath(path string) error {
 	}
 	for _, dir := range filepath.SplitList(path) {
 		if !filepath.IsAbs(dir) {
-			return faultf(exitPolicy, pathRemedy, "PATH has %q before the directory of agent-init: programs are then looked for wherever one is", dir)
+			return fault.New(fault.Policy, pathRemedy, "PATH has %q before the directory of agent-init: programs are then looked for wherever one is", dir)
 		}
 		err := policy.CheckProgram(filepath.Join(dir, programName))
 		switch {
 		case err == nil:
 			return nil
 		case !errors.Is(err, fs.ErrNotExist):
-			return faultf(exitPolicy, pathRemedy, "an engine that looks agent-init up as root, on PATH, looks into %s first, and there others can put a program of that name: %s", dir, programCause(err))
+			return fault.New(fault.Policy, pathRemedy, "an engine that looks agent-init up as root, on PATH, looks into %s first, and there others can put a program of that name: %s", dir, programCause(err))
 		}
 	}
 	return nil

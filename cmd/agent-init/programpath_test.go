@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/mustrun"
 )
 
@@ -37,11 +38,11 @@ func TestJudgePath(t *testing.T) {
 		empty + ":" + everyones + "/x:" + ours: "mode 1777",
 	} {
 		err := judgePath(path)
-		var f *fault
+		var f *fault.Fault
 		switch {
 		case want == "" && err != nil:
 			t.Errorf("%s: %v", path, err)
-		case want != "" && (!errors.As(err, &f) || f.code != exitPolicy || !strings.Contains(err.Error(), want) || f.remedy != pathRemedy):
+		case want != "" && (!errors.As(err, &f) || f.Code != fault.Policy || !strings.Contains(err.Error(), want) || f.Remedy != pathRemedy):
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}

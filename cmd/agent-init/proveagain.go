@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/selftest"
@@ -17,7 +18,7 @@ import (
 // makes no container unhealthy.
 func (k *keeper) proveAgain(ctx context.Context, p control.Peer) control.Reply {
 	if !k.proving.TryLock() {
-		return refusal(exitFailure, "wait until it has ended", "another self-test is under way")
+		return refusal(fault.Failure, "wait until it has ended", "another self-test is under way")
 	}
 	defer k.proving.Unlock()
 	plan := k.selfTestPlan()
@@ -26,7 +27,7 @@ func (k *keeper) proveAgain(ctx context.Context, p control.Peer) control.Reply {
 	}
 	report, err := k.runSelfTest(ctx, plan, true)
 	if err != nil {
-		return refusal(exitSelfTest, "see agent-init status", "the self-test could not be run: %w", err)
+		return refusal(fault.SelfTest, "see agent-init status", "the self-test could not be run: %w", err)
 	}
 	e := audit.Event{Kind: audit.SelfTest, Verdict: audit.Info, UID: &p.UID, PID: p.PID, Reason: "passed again: " + sizeOfReport(report)}
 	if !report.OK {

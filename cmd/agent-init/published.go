@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -37,14 +38,14 @@ func readPublished(dir string) (published, error) {
 		return readOpen(out, dir)
 	}
 	if out.policy, out.dir, out.inbound, err = readRules(filepath.Join(string(run), policyFile)); err != nil {
-		return out, faultf(exitFailure, "see agent-init status", "the policy in force is not published: %w", err)
+		return out, fault.New(fault.Failure, "see agent-init status", "the policy in force is not published: %w", err)
 	}
 	if err := run.read(leasesFile, &out.leases); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return out, faultf(exitFailure, "see agent-init status", "the leases are not published: %w", err)
+		return out, fault.New(fault.Failure, "see agent-init status", "the leases are not published: %w", err)
 	}
 	var g grantsReport
 	if err := run.read(grantsFile, &g); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return out, faultf(exitFailure, "see agent-init status", "the grants are not published: %w", err)
+		return out, fault.New(fault.Failure, "see agent-init status", "the grants are not published: %w", err)
 	}
 	out.grants = g.Grants
 	return out, nil
@@ -58,7 +59,7 @@ func readOpen(out published, dir string) (published, error) {
 	}
 	p, err := policy.Parse(b, presets())
 	if err != nil {
-		return published{}, faultf(exitPolicy, "see agent-init check", "the policy has errors\n%w", err)
+		return published{}, fault.New(fault.Policy, "see agent-init check", "the policy has errors\n%w", err)
 	}
 	out.policy, out.dir, out.inbound = p, dir, inboundOf(p)
 	return out, nil

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -94,14 +95,14 @@ func relayedPorts(p *policy.Policy) []uint16 {
 // reduce makes c the configuration of a reduced plan, if p can be held by one.
 func (k *keeper) reduce(c *firewall.Config, p *policy.Policy) error {
 	if k.config.monitor {
-		return faultf(exitUsage, "start with --mode enforce, or use another runtime", "gVisor's packet filter can't log what it would refuse, which --mode monitor is for")
+		return fault.New(fault.Usage, "start with --mode enforce, or use another runtime", "gVisor's packet filter can't log what it would refuse, which --mode monitor is for")
 	}
 	if err := reducible(p); err != nil {
-		return faultf(exitPolicy, "take these entries out, or use another runtime than gVisor", "the policy can't be kept here\n%w", err)
+		return fault.New(fault.Policy, "take these entries out, or use another runtime than gVisor", "the policy can't be kept here\n%w", err)
 	}
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
-		return faultf(exitRules, "let netlink sockets be opened in the container (socket(2), AF_NETLINK)", "list the own addresses: %w", err)
+		return fault.New(fault.Rules, "let netlink sockets be opened in the container (socket(2), AF_NETLINK)", "list the own addresses: %w", err)
 	}
 	for _, a := range addrs {
 		if local, err := netip.ParsePrefix(a.String()); err == nil {

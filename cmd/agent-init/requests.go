@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -55,30 +56,30 @@ type proposed struct {
 // propose hands a well-formed proposal to the keeper.
 func (g *guard) propose(ctx context.Context, limit *pace, p control.Peer, r control.Request) control.Reply {
 	if r.Verb != verbRequest {
-		return refusal(exitPrivilege, "a person does this as root", "only request is served here")
+		return refusal(fault.Privilege, "a person does this as root", "only request is served here")
 	}
 	if !limit.take(time.Now()) {
-		return refusal(exitFailure, "wait a minute, and ask for what is needed only", "too many requests")
+		return refusal(fault.Failure, "wait a minute, and ask for what is needed only", "too many requests")
 	}
 	line, reply := grantLine(grantAllow, r.Target)
 	if !reply.OK {
 		return reply
 	}
 	if len(line.Text) > maxName {
-		return refusal(exitUsage, "ask for a shorter one", "the target is longer than %d bytes", maxName)
+		return refusal(fault.Usage, "ask for a shorter one", "the target is longer than %d bytes", maxName)
 	}
 	if rule := allowedBy(g.policy.Load(), line.Text); rule != nil {
 		return answer(proposed{Version: 1, Target: line.Text, Allowed: rule.Source.String()})
 	}
 	if rule := deniedBy(g.policy.Load(), line.Text); rule != nil {
-		return refusal(exitUsage, "ask for the rule to be taken out", "%s denies it, at %s, and no grant opens that", rule, rule.Source)
+		return refusal(fault.Usage, "ask for the rule to be taken out", "%s denies it, at %s, and no grant opens that", rule, rule.Source)
 	}
 	got, err := g.ask(ctx, message{op: opRequest, name: line.Text, text: plainText(r.Reason), uid: p.UID, pid: int32(p.PID)})
 	switch {
 	case err != nil:
-		return refusal(exitFailure, "try again", "the keeper did not answer")
+		return refusal(fault.Failure, "try again", "the keeper did not answer")
 	case got.err:
-		return refusal(exitFailure, "wait until a person has looked at them", "%s", got.text)
+		return refusal(fault.Failure, "wait until a person has looked at them", "%s", got.text)
 	}
 	return answer(proposed{Version: 1, Number: got.number, Target: line.Text})
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
@@ -64,7 +65,7 @@ func runAgent(ctx context.Context, e environment, c config, args []string) error
 		err = k.boot(ctx)
 	}
 	if ended := endedBy(ctx); ended != 0 {
-		return status(128 + int(ended))
+		return fault.Status(128 + int(ended))
 	}
 	if err != nil {
 		return err
@@ -72,7 +73,7 @@ func runAgent(ctx context.Context, e environment, c config, args []string) error
 	muted.Store(isTerminal(os.Stderr))
 	agent, next, err := k.startAgent(ctx, e, args, dir)
 	if err != nil {
-		f := faultOf(err, "start the agent")
+		f := fault.Of(err, "start the agent")
 		k.fail(f)
 		return f
 	}
@@ -83,7 +84,7 @@ func runAgent(ctx context.Context, e environment, c config, args []string) error
 	k.record(audit.Event{Kind: audit.Session, Verdict: audit.Info, Reason: "agent ended: " + st.String()})
 	k.update(func(s *state) { s.Phase, s.Reason, s.Code = phaseEnded, "the agent ended: "+st.String(), st.Code() })
 	k.publish()
-	return status(st.Code())
+	return fault.Status(st.Code())
 }
 
 // ending is the cause of a start that a signal cut short.
@@ -276,7 +277,7 @@ func (k *keeper) bootUnconfined(w io.Writer) error {
 		{name: "publish how the agent is confined", do: func(context.Context) error { return k.publishAgent() }},
 	} {
 		if err := s.do(ctx); err != nil {
-			f := faultOf(err, s.name)
+			f := fault.Of(err, s.name)
 			k.fail(f)
 			return f
 		}

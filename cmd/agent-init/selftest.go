@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/selftest"
@@ -164,7 +165,7 @@ func showReport(e environment, report selftest.Report, asJSON bool) error {
 // verdictOf is the status that a self-test ends with.
 func verdictOf(report selftest.Report) error {
 	if !report.OK {
-		return status(exitSelfTest)
+		return fault.Status(fault.SelfTest)
 	}
 	return nil
 }
@@ -219,7 +220,7 @@ func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside boo
 	}
 	k.overheard.explain(report)
 	// Both must say so: the report is for people, the status is the verdict.
-	report.OK = report.OK && st.Code() == exitOK
+	report.OK = report.OK && st.Code() == fault.OK
 	return report, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/resolver"
 	"github.com/agent-init/agent-init/pkg/sockowner"
@@ -100,7 +101,7 @@ func (k *keeper) judgeServers(p *policy.Policy) error {
 		return nil
 	}
 	if len(p.Settings().DNS.Upstream) == 0 && len(k.resolv.servers) == 0 && len(k.resolv.passedOver) > 0 {
-		return faultf(exitPolicy, "name a server outside of the container in dns.upstream (docker: --dns; compose: dns; kubernetes: dnsConfig)",
+		return fault.New(fault.Policy, "name a server outside of the container in dns.upstream (docker: --dns; compose: dns; kubernetes: dnsConfig)",
 			"no DNS server of resolv.conf is asked: %s", strings.Join(k.resolv.passedOver, "; "))
 	}
 	own, err := localAddrs()
@@ -110,21 +111,21 @@ func (k *keeper) judgeServers(p *policy.Policy) error {
 	for _, text := range p.Settings().DNS.Upstream {
 		u, err := policy.ParseUpstream(text)
 		if err != nil {
-			return faultf(exitPolicy, "correct dns.upstream in policy.yaml", "dns.upstream: %w", err)
+			return fault.New(fault.Policy, "correct dns.upstream in policy.yaml", "dns.upstream: %w", err)
 		}
 		a := u.Addr.Addr()
 		switch {
 		case u.Local && k.shared():
-			return faultf(exitPolicy, "name a server outside of the pod in dns.upstream, or use agent-init run",
+			return fault.New(fault.Policy, "name a server outside of the pod in dns.upstream, or use agent-init run",
 				"dns.upstream: %s: in a network that containers share, the agent may have any uid, and so answer in the server's place", text)
 		case u.Local && k.fw.Reduced() != "":
-			return faultf(exitPolicy, "name a server outside of the container in dns.upstream, or use another runtime",
+			return fault.New(fault.Policy, "name a server outside of the container in dns.upstream, or use another runtime",
 				"dns.upstream: %s: inside gVisor a server of the container itself can't be told from the agent", text)
 		case a == policy.EngineDNS() && k.shared() && len(k.engine) == 0:
 			_, err := socketsOfEngine()
-			return faultf(exitPolicy, "name a server outside of the container in dns.upstream", "dns.upstream: %s: %w", text, err)
+			return fault.New(fault.Policy, "name a server outside of the container in dns.upstream", "dns.upstream: %s: %w", text, err)
 		case own[a] && !a.IsLoopback() && !u.Local:
-			return faultf(exitPolicy, "if a server of yours listens there, and not as the agent's user, write the word local behind it",
+			return fault.New(fault.Policy, "if a server of yours listens there, and not as the agent's user, write the word local behind it",
 				"dns.upstream: %s is an address of this container, where the agent can listen too", text)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
@@ -59,7 +60,7 @@ func newSessionKeeper(k *keeper, dir string) (*sessionKeeper, error) {
 		}
 	}
 	if s.listener, err = listenFor(filepath.Join(string(k.dir), socketFile), k.identity.GID); err != nil {
-		return nil, faultf(exitRules, "use --session never", "make the session's socket: %w", err)
+		return nil, fault.New(fault.Rules, "use --session never", "make the session's socket: %w", err)
 	}
 	return s, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/session"
 )
 
@@ -43,7 +44,7 @@ func sessionsServerCommand() command {
 			f := os.NewFile(fdSessionConfig, "config")
 			var c sessionConfig
 			if err := json.NewDecoder(io.LimitReader(f, maxSpec)).Decode(&c); err != nil {
-				return faultf(exitUsage, "use agent-init run --session always", "the session server is started by agent-init itself")
+				return fault.New(fault.Usage, "use agent-init run --session always", "the session server is started by agent-init itself")
 			}
 			f.Close()
 			return runSessions(ctx, c)

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
@@ -43,7 +44,7 @@ func stageCommand() command {
 			var order stageOrder
 			f := os.NewFile(fdStage, "stage")
 			if err := json.NewDecoder(io.LimitReader(f, maxSpec)).Decode(&order); err != nil {
-				return faultf(exitUsage, "use agent-init run or agent-init exec", "the stage is started by agent-init itself")
+				return fault.New(fault.Usage, "use agent-init run or agent-init exec", "the stage is started by agent-init itself")
 			}
 			// The number stays taken if descriptors follow it.
 			if order.Spec.KeepFDs == 0 {
@@ -52,13 +53,13 @@ func stageCommand() command {
 			_ = goFirst(order.Rank) // the keeper has said so if it can't be
 			if order.Terminal {
 				if err := unix.IoctlSetInt(0, unix.TIOCSCTTY, 0); err != nil {
-					return faultf(exitPrivilege, "use --session never", "take the terminal: %w", err)
+					return fault.New(fault.Privilege, "use --session never", "take the terminal: %w", err)
 				}
 			}
 			if order.Front {
 				signal.Ignore(unix.SIGTTOU) // or it would stop us; the command gets the default back
 				if err := unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, os.Getpid()); err != nil {
-					return faultf(exitTerminalLost, "keep the terminal attached, or start the container without -t", "take the terminal's foreground: %w", err)
+					return fault.New(exitTerminalLost, "keep the terminal attached, or start the container without -t", "take the terminal's foreground: %w", err)
 				}
 			}
 			return dropFault(privdrop.Exec(order.Spec))
@@ -72,13 +73,13 @@ func dropFault(err error) error {
 	if errors.As(err, &notExecuted) {
 		code := notExecuted.ExitCode()
 		remedy := "check the command's name and PATH"
-		if code == exitNoExec {
+		if code == fault.NoExec {
 			remedy = "make the file executable for the agent's user"
 			if st, err := os.Stat(notExecuted.Path); err == nil && st.IsDir() {
 				remedy = "name a program: this is a directory"
 			}
 		}
-		return faultf(code, remedy, "%w", notExecuted)
+		return fault.New(code, remedy, "%w", notExecuted)
 	}
 	var missing *privdrop.CapabilityError
 	if errors.As(err, &missing) {
@@ -86,13 +87,13 @@ func dropFault(err error) error {
 	}
 	var notEntered *privdrop.DirError
 	if errors.As(err, &notEntered) {
-		return faultf(exitPrivilege, "start in a directory that the agent may enter: docker exec -w "+workspace, "%w", notEntered)
+		return fault.New(fault.Privilege, "start in a directory that the agent may enter: docker exec -w "+workspace, "%w", notEntered)
 	}
-	return faultf(exitPrivilege, "nothing was started; report this with the container's run line", "drop privileges: %w", err)
+	return fault.New(fault.Privilege, "nothing was started; report this with the container's run line", "drop privileges: %w", err)
 }
 
-func capabilityFault(missing *privdrop.CapabilityError) *fault {
-	return faultf(exitPrivilege, capabilityFix(missing.Capability), "capability %s is missing, which is needed to %s", missing.Capability, missing.Doing)
+func capabilityFault(missing *privdrop.CapabilityError) *fault.Fault {
+	return fault.New(fault.Privilege, capabilityFix(missing.Capability), "capability %s is missing, which is needed to %s", missing.Capability, missing.Doing)
 }
 
 // spawnOptions say what to start through the stage.

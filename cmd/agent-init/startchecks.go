@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
@@ -25,16 +26,16 @@ func (k *keeper) requireAll(need []int) error {
 			names = append(names, missing.Capability)
 			reasons = append(reasons, missing.Capability+" to "+missing.Doing)
 		default:
-			return faultf(exitPrivilege, "report this with the container's run line", "%w", err)
+			return fault.New(fault.Privilege, "report this with the container's run line", "%w", err)
 		}
 	}
 	switch len(names) {
 	case 0:
 		return nil
 	case 1:
-		return faultf(exitPrivilege, k.launch.capabilities(names...), "a capability is missing: %s", reasons[0])
+		return fault.New(fault.Privilege, k.launch.Capabilities(names...), "a capability is missing: %s", reasons[0])
 	}
-	return faultf(exitPrivilege, k.launch.capabilities(names...), "%d capabilities are missing: %s", len(names), strings.Join(reasons, ", "))
+	return fault.New(fault.Privilege, k.launch.Capabilities(names...), "%d capabilities are missing: %s", len(names), strings.Join(reasons, ", "))
 }
 
 // engineSockets are the names of sockets behind which somebody starts containers.

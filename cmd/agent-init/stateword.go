@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io/fs"
 	"strings"
+
+	"github.com/agent-init/agent-init/internal/fault"
 )
 
 // The words for how far what is published can be relied on.
@@ -39,13 +41,13 @@ func (s *state) word() string {
 }
 
 // openFault is the fault of what can't be done where the network is open.
-func openFault() *fault {
-	return faultf(exitFailure, "start without --unsafe-no-firewall", "NOT CONFINED: the container was started with an open network, and nothing is allowed, denied or logged")
+func openFault() *fault.Fault {
+	return fault.New(fault.Failure, "start without --unsafe-no-firewall", "NOT CONFINED: the container was started with an open network, and nothing is allowed, denied or logged")
 }
 
-func notRunning(err error) *fault {
+func notRunning(err error) *fault.Fault {
 	if errors.Is(err, fs.ErrNotExist) {
-		return faultf(exitFailure, `start the container with agent-init run (a devcontainer: "overrideCommand": false), or run agent-init up`, "agent-init has not confined this container")
+		return fault.New(fault.Failure, `start the container with agent-init run (a devcontainer: "overrideCommand": false), or run agent-init up`, "agent-init has not confined this container")
 	}
-	return faultf(exitFailure, "restart the container", "the state of agent-init can't be read: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	return fault.New(fault.Failure, "restart the container", "the state of agent-init can't be read: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 }

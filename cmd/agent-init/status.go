@@ -6,6 +6,8 @@ import (
 	"flag"
 	"strings"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/fault"
 )
 
 func statusCommand() command {
@@ -41,7 +43,7 @@ func statusCommand() command {
 				}
 			}
 			if !ok {
-				return status(exitFailure)
+				return fault.Status(fault.Failure)
 			}
 			return nil
 		},
@@ -59,7 +61,7 @@ func waitCommand() command {
 		run: func(_ context.Context, _ environment, fs *flag.FlagSet, _ []string) error {
 			timeout, err := time.ParseDuration(value(fs, "timeout"))
 			if err != nil || timeout < 0 {
-				return faultf(exitUsage, "give a time such as 30s", "--timeout %s is not a time", value(fs, "timeout"))
+				return fault.New(fault.Usage, "give a time such as 30s", "--timeout %s is not a time", value(fs, "timeout"))
 			}
 			return waitReady(time.Now().Add(timeout))
 		},
@@ -85,12 +87,12 @@ func waitReady(deadline time.Time) error {
 		case !time.Now().After(deadline):
 		case err != nil:
 			f := notRunning(err)
-			f.code = exitSelfTest
+			f.Code = fault.SelfTest
 			return f
 		case !s.Keeper.alive():
-			return faultf(exitSelfTest, "see agent-init status", "not ready in time: the keeper is gone, and no other has come")
+			return fault.New(fault.SelfTest, "see agent-init status", "not ready in time: the keeper is gone, and no other has come")
 		default:
-			return faultf(exitSelfTest, "see agent-init status", "not ready in time: %s", s.Phase)
+			return fault.New(fault.SelfTest, "see agent-init status", "not ready in time: %s", s.Phase)
 		}
 		time.Sleep(waitStep)
 	}

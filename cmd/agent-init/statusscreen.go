@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/fault"
 )
 
 // statusReport is what status --json prints. The names of its fields are public.
@@ -102,9 +104,9 @@ func (s *state) settled() (bool, error) {
 	case s.Phase == phaseReady && alive:
 		return true, nil
 	case s.Phase == phaseFailed:
-		return true, faultf(exitSelfTest, "see agent-init status", "the container is sealed, and not ready: %s", s.Reason)
+		return true, fault.New(fault.SelfTest, "see agent-init status", "the container is sealed, and not ready: %s", s.Reason)
 	case s.Phase == phaseOpen:
-		return true, faultf(exitSelfTest, "start without --unsafe-no-firewall", "the container is not confined")
+		return true, fault.New(fault.SelfTest, "start without --unsafe-no-firewall", "the container is not confined")
 	}
 	return false, nil
 }

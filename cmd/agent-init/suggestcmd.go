@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
@@ -113,15 +114,15 @@ func (r suggestions) append(e environment, path string) error {
 	have := map[string]bool{}
 	f, err := openPlain(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return faultf(exitFailure, "make the directory first, or give a file elsewhere", "there is no directory %s", filepath.Dir(path))
+		return fault.New(fault.Failure, "make the directory first, or give a file elsewhere", "there is no directory %s", filepath.Dir(path))
 	}
 	if err != nil {
-		return faultf(exitFailure, "give a file that can be written, by a path without links", "%w", err)
+		return fault.New(fault.Failure, "give a file that can be written, by a path without links", "%w", err)
 	}
 	defer f.Close()
 	old, err := io.ReadAll(f)
 	if err != nil {
-		return faultf(exitFailure, "give a file that can be written, by a path without links", "%w", err)
+		return fault.New(fault.Failure, "give a file that can be written, by a path without links", "%w", err)
 	}
 	for line := range strings.Lines(string(old)) {
 		entry, _, _ := strings.Cut(line, "#")
@@ -141,7 +142,7 @@ func (r suggestions) append(e environment, path string) error {
 	}
 	if added > 0 {
 		if _, err := f.Write(b.Bytes()); err != nil {
-			return faultf(exitFailure, "give a file that can be written, by a path without links", "%w", err)
+			return fault.New(fault.Failure, "give a file that can be written, by a path without links", "%w", err)
 		}
 	}
 	_, err = fmt.Fprintf(e.stderr, "%s added to %s; already in it: %d\n", counted(added, "line", "lines"), path, len(r.Lines)-added)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/mustrun"
 )
 
@@ -29,7 +30,7 @@ func TestNonsenseIsRefused(t *testing.T) {
 		{"statsu"}, {"help", "atach"},
 	} {
 		code, out, errs := typed(args...)
-		if code != exitUsage || out != "" || strings.Count(errs, "\n") != 2 || !strings.Contains(errs, "\n  remedy: ") {
+		if code != fault.Usage || out != "" || strings.Count(errs, "\n") != 2 || !strings.Contains(errs, "\n  remedy: ") {
 			t.Errorf("%q: exit code %d\n%s%s", args, code, out, errs)
 		}
 	}
@@ -38,7 +39,7 @@ func TestNonsenseIsRefused(t *testing.T) {
 			t.Errorf("%s: %s", word, errs)
 		}
 	}
-	if code, out, _ := typed("help", "attach"); code != exitOK || !strings.HasPrefix(out, "agent-init attach [-r]") || !strings.Contains(out, "Ctrl-] d leaves") {
+	if code, out, _ := typed("help", "attach"); code != fault.OK || !strings.HasPrefix(out, "agent-init attach [-r]") || !strings.Contains(out, "Ctrl-] d leaves") {
 		t.Errorf("help attach: %d\n%s", code, out)
 	}
 }
@@ -52,7 +53,7 @@ func TestFullDisk(t *testing.T) {
 	defer full.Close()
 	for _, args := range [][]string{{"--help"}, {"help"}, {"status", "--help"}, {"version"}, {"explain", "--help"}, {"completion", "bash"}} {
 		var errs bytes.Buffer
-		if code := run(environment{args: args, stdin: os.Stdin, stdout: full, stderr: &errs}); code == exitOK || !strings.Contains(errs.String(), "no space left") {
+		if code := run(environment{args: args, stdin: os.Stdin, stdout: full, stderr: &errs}); code == fault.OK || !strings.Contains(errs.String(), "no space left") {
 			t.Errorf("%q: %d %s", args, code, errs.String())
 		}
 	}

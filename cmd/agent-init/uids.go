@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/firewall"
 )
 
@@ -49,7 +50,7 @@ func chooseUID(what string, taken ...uint32) (uint32, error) {
 			return uid, nil
 		}
 	}
-	return 0, faultf(exitPrivilege, "map at least 65536 uids into the container's user namespace",
+	return 0, fault.New(fault.Privilege, "map at least 65536 uids into the container's user namespace",
 		"no uid between %d and %d is free and mapped for %s", firstGuardUID, firstGuardUID+guardUIDs-1, what)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/resolver"
 )
@@ -28,7 +29,7 @@ func upstreams(p *policy.Policy, resolv []netip.AddrPort) ([]resolver.Upstream, 
 	for _, s := range p.Settings().DNS.Upstream {
 		u, err := policy.ParseUpstream(s)
 		if err != nil {
-			return nil, faultf(exitPolicy, "correct dns.upstream in policy.yaml", "dns.upstream: %w", err)
+			return nil, fault.New(fault.Policy, "correct dns.upstream in policy.yaml", "dns.upstream: %w", err)
 		}
 		out = append(out, resolver.Upstream{Addr: u.Addr, TLSName: u.TLSName})
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -19,16 +20,16 @@ var serviceVariable = regexp.MustCompile(`_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|_P
 // they are somebody's own, and the agent does not get them.
 func checkVariables(env map[string]string) (strange []string, err error) {
 	var known []string
-	settings().VisitAll(func(f *flag.Flag) { known = append(known, variableOf(f.Name)) })
+	settings().VisitAll(func(f *flag.Flag) { known = append(known, fault.VariableOf(f.Name)) })
 	for _, name := range sortedKeys(env) {
 		switch {
-		case !strings.HasPrefix(name, envPrefix), slices.Contains(known, name), serviceVariable.MatchString(name):
+		case !strings.HasPrefix(name, fault.EnvPrefix), slices.Contains(known, name), serviceVariable.MatchString(name):
 			continue
-		case name == envPrefix+"INBOUND":
-			return nil, faultf(exitUsage, "write inbound: ["+portIn(env[name])+"] into policy.yaml", "%s is no setting: what may be connected to from outside stands in the policy", name)
+		case name == fault.EnvPrefix+"INBOUND":
+			return nil, fault.New(fault.Usage, "write inbound: ["+portIn(env[name])+"] into policy.yaml", "%s is no setting: what may be connected to from outside stands in the policy", name)
 		}
 		if meant := policy.Nearest(name, known); meant != "" {
-			return nil, faultf(exitUsage, "did you mean "+meant+"?", "%s is no setting of agent-init's", name)
+			return nil, fault.New(fault.Usage, "did you mean "+meant+"?", "%s is no setting of agent-init's", name)
 		}
 		strange = append(strange, name)
 	}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"testing"
+
+	"github.com/agent-init/agent-init/internal/fault"
 )
 
 // TestVariables: a variable that would change nothing stops the start, and what
@@ -23,11 +25,11 @@ func TestVariables(t *testing.T) {
 		"AGENT_INIT_TOKEN":                 "strange",
 	} {
 		strange, err := checkVariables(map[string]string{name: "3000"})
-		switch f, ok := err.(*fault); {
+		switch f, ok := err.(*fault.Fault); {
 		case want == "strange" && err == nil && len(strange) == 1:
 		case want == "" && err != nil:
 			t.Errorf("%s: %v", name, err)
-		case want != "" && (!ok || f.code != exitUsage || f.remedy != want):
+		case want != "" && (!ok || f.Code != fault.Usage || f.Remedy != want):
 			t.Errorf("%s: %+v", name, err)
 		}
 	}

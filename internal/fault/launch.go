@@ -1,4 +1,4 @@
-package main
+package fault
 
 import (
 	"fmt"
@@ -7,76 +7,77 @@ import (
 	"strings"
 )
 
-// launch is what has started this container, by the marks that it leaves inside:
+// Launch is what has started this container, by the marks that it leaves inside:
 // a remedy is to be in the words of who reads it.
-type launch string
+type Launch string
 
 const (
-	byHand       launch = "" // the command line was typed here, or nothing is known
-	byDocker     launch = "docker"
-	byPodman     launch = "podman"
-	byKubernetes launch = "kubernetes"
-	byDevTool    launch = "devcontainer"
+	ByHand       Launch = "" // the command line was typed here, or nothing is known
+	ByDocker     Launch = "docker"
+	ByPodman     Launch = "podman"
+	ByKubernetes Launch = "kubernetes"
+	ByDevTool    Launch = "devcontainer"
 )
 
-// launchHere says what has started this process.
-func launchHere(env map[string]string) launch {
+// LaunchHere says what has started this process.
+func LaunchHere(env map[string]string) Launch {
 	if os.Getpid() != 1 {
-		return byHand
+		return ByHand
 	}
-	return launchOf(env, func(path string) bool { _, err := os.Lstat(path); return err == nil })
+	return LaunchOf(env, func(path string) bool { _, err := os.Lstat(path); return err == nil })
 }
 
-func launchOf(env map[string]string, exists func(path string) bool) launch {
+// LaunchOf says what has started a container with that environment, and such files.
+func LaunchOf(env map[string]string, exists func(path string) bool) Launch {
 	switch {
 	case env["REMOTE_CONTAINERS"] != "" || env["DEVCONTAINER"] != "" || env["CODESPACES"] != "":
-		return byDevTool
+		return ByDevTool
 	case env["KUBERNETES_SERVICE_HOST"] != "":
-		return byKubernetes
+		return ByKubernetes
 	case exists("/run/.containerenv"):
-		return byPodman
+		return ByPodman
 	case exists("/.dockerenv"):
-		return byDocker
+		return ByDocker
 	}
-	return byHand
+	return ByHand
 }
 
 // setting is how a setting of agent-init run is spelled, which a person who has
 // started an image can't give as a flag.
-func (l launch) setting(name, value string) string {
-	if l == byHand {
+func (l Launch) setting(name, value string) string {
+	if l == ByHand {
 		return "--" + name + " " + value
 	}
-	return l.variable(variableOf(name), value)
+	return l.Variable(VariableOf(name), value)
 }
 
-// variable is how a variable is given to the container.
-func (l launch) variable(name, value string) string {
+// Variable is how a variable is given to the container.
+func (l Launch) Variable(name, value string) string {
 	switch l {
-	case byDocker:
+	case ByDocker:
 		return fmt.Sprintf("-e %s=%s (compose: environment)", name, value)
-	case byPodman:
+	case ByPodman:
 		return fmt.Sprintf("-e %s=%s", name, value)
-	case byKubernetes:
+	case ByKubernetes:
 		return fmt.Sprintf("env: [{name: %s, value: %q}]", name, value)
-	case byDevTool:
+	case ByDevTool:
 		return fmt.Sprintf(`"containerEnv": {%q: %q}`, name, value)
 	}
 	return name + "=" + value
 }
 
-// capabilities is how capabilities are given to the container.
-func (l launch) capabilities(names ...string) string {
+// Capabilities is how capabilities are given to the container.
+func (l Launch) Capabilities(names ...string) string {
 	list := strings.Join(names, ", ")
 	docker := "--cap-add=" + strings.Join(names, " --cap-add=")
 	switch l {
-	case byDocker:
+	case ByDocker:
 		return fmt.Sprintf("docker run %s (compose: cap_add: [%s])", docker, list)
-	case byPodman:
+	case ByPodman:
 		return "podman run " + docker
-	case byKubernetes:
+	case ByKubernetes:
 		return fmt.Sprintf("securityContext: {capabilities: {add: [%s]}}", list)
-	case byDevTool:
+	case ByDevTool:
 		return fmt.Sprintf(`"capAdd": ["%s"] in devcontainer.json`, strings.Join(names, `", "`))
 	}
 	return fmt.Sprintf("docker: %s; compose: cap_add: [%s]; kubernetes: securityContext: {capabilities: {add: [%s]}}", docker, list, list)
@@ -85,9 +86,9 @@ func (l launch) capabilities(names ...string) string {
 // flagWithValue is a flag in a sentence. A dot that follows ends the sentence.
 var flagWithValue = regexp.MustCompile(`--([a-z][a-z-]*) ([a-z0-9]+)`)
 
-// spell puts the flags that a remedy names into the words of l, if they are settings.
-func (l launch) spell(remedy string, isSetting func(flag string) bool) string {
-	if l == byHand {
+// Spell puts the flags that a remedy names into the words of l, if they are settings.
+func (l Launch) Spell(remedy string, isSetting func(flag string) bool) string {
+	if l == ByHand {
 		return remedy
 	}
 	return flagWithValue.ReplaceAllStringFunc(remedy, func(s string) string {
@@ -102,34 +103,36 @@ func (l launch) spell(remedy string, isSetting func(flag string) bool) string {
 // higher is how a limit is raised, in the words of what starts containers.
 type higher struct{ option, compose, kubernetes string }
 
-func moreTasks() higher {
-	return higher{"--pids-limit=256", "pids_limit: 256", "podPidsLimit in the kubelet's configuration"}
+// MoreTasks says how more processes and threads are allowed.
+func (l Launch) MoreTasks() string {
+	return l.raise(higher{"--pids-limit=256", "pids_limit: 256", "podPidsLimit in the kubelet's configuration"})
 }
 
-func moreFiles() higher {
-	return higher{"--ulimit=nofile=1024", "ulimits: {nofile: 1024}", "LimitNOFILE of the container runtime's service"}
+// MoreFiles says how more open files are allowed.
+func (l Launch) MoreFiles() string {
+	return l.raise(higher{"--ulimit=nofile=1024", "ulimits: {nofile: 1024}", "LimitNOFILE of the container runtime's service"})
 }
 
 // raise says how, and not lower: the agent's own processes need room as well.
-func (l launch) raise(h higher) string {
+func (l Launch) raise(h higher) string {
 	switch l {
-	case byDocker:
+	case ByDocker:
 		return "docker run " + h.option + ", or more (compose: " + h.compose + ")"
-	case byPodman:
+	case ByPodman:
 		return "podman run " + h.option + ", or more"
-	case byKubernetes:
+	case ByKubernetes:
 		return "raise " + h.kubernetes
-	case byDevTool:
+	case ByDevTool:
 		return `"runArgs": ["` + h.option + `"] in devcontainer.json, or more`
 	}
 	return "raise the limit: docker: " + h.option + "; compose: " + h.compose + "; kubernetes: " + h.kubernetes
 }
 
-// variableOf is the variable behind a flag.
-func variableOf(flag string) string {
-	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+// VariableOf is the variable behind a flag.
+func VariableOf(flag string) string {
+	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// envPrefix starts the name of the environment variable behind each flag:
+// EnvPrefix starts the name of the environment variable behind each flag:
 // --config is AGENT_INIT_CONFIG. None of them reaches the agent.
-const envPrefix = "AGENT_INIT_"
+const EnvPrefix = "AGENT_INIT_"

@@ -1,0 +1,91 @@
+// Package fault has what a command ends with: an exit code, one cause and one remedy.
+package fault
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Exit codes of agent-init itself (sysexits.h where one fits). Everything else
+// is the status of the command that it ran: its exit code, or 128+n if signal n
+// ended it.
+const (
+	OK        = 0
+	Failure   = 1   // status: no; and what has no code of its own
+	Usage     = 64  // EX_USAGE
+	SelfTest  = 70  // EX_SOFTWARE: the confinement could not be proved
+	Rules     = 71  // EX_OSERR: the kernel refused the rules
+	Privilege = 77  // EX_NOPERM: a capability is missing
+	Policy    = 78  // EX_CONFIG: bad policy or allowlist
+	NoExec    = 126 // the command is not executable
+	NotFound  = 127 // the command was not found
+)
+
+// Fault is an error that ends a command: what went wrong, what to do about it,
+// and the exit code that tells a script the same.
+type Fault struct {
+	Code   int
+	Cause  error
+	Remedy string
+}
+
+func (f *Fault) Error() string { return f.Cause.Error() }
+func (f *Fault) Unwrap() error { return f.Cause }
+
+// New makes a fault. The cause is formatted as by fmt.Errorf.
+func New(code int, remedy, format string, args ...any) *Fault {
+	return &Fault{Code: code, Cause: fmt.Errorf(format, args...), Remedy: remedy}
+}
+
+// Of is the fault that err is, or one of its own for what failed while it was
+// doing that.
+func Of(err error, doing string) *Fault {
+	var f *Fault
+	if errors.As(err, &f) {
+		return f
+	}
+	return New(Rules, "start it with --log-level debug, which says more", "%s: %w", doing, err)
+}
+
+// Status carries the exit status of a command that ran: nothing is printed.
+type Status int
+
+func (s Status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// Report writes err for a person, one cause and one remedy, and returns the
+// exit code that it stands for.
+func Report(w io.Writer, err error) int {
+	var st Status
+	var f *Fault
+	switch {
+	case err == nil:
+		return OK
+	case errors.As(err, &st):
+		return int(st)
+	case errors.As(err, &f):
+		fmt.Fprintf(w, "agent-init: %s\n", strings.TrimRight(f.Error(), "\n"))
+		if f.Remedy != "" {
+			fmt.Fprintf(w, "  remedy: %s\n", f.Remedy)
+		}
+		return f.Code
+	default:
+		fmt.Fprintf(w, "agent-init: %v\n  remedy: see agent-init status, or run agent-init doctor as root\n", err)
+		return Failure
+	}
+}
+
+// Meanings says what each exit code of agent-init itself means.
+func Meanings() [][2]string {
+	return [][2]string{
+		{"CMD's own", "of run and exec: the exit code of the command; 128+n if signal n ended it"},
+		{fmt.Sprint(Failure), "status: not confined, or not healthy; and what has no code of its own"},
+		{fmt.Sprint(Usage), "the command line is wrong"},
+		{fmt.Sprint(SelfTest), "the self-test failed, and the agent was not started; wait: not proved"},
+		{fmt.Sprint(Rules), "the kernel refused the rules, or this is not the container's own network"},
+		{fmt.Sprint(Privilege), "a capability is missing, or this is for root"},
+		{fmt.Sprint(Policy), "the policy is wrong, or the agent could write it, or replace agent-init"},
+		{fmt.Sprintf("%d, %d", NoExec, NotFound), "the command can't be executed; was not found"},
+	}
+}
