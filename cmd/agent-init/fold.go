@@ -5,8 +5,8 @@ import (
 	"os"
 	"strings"
 	"time"
-	"unicode/utf8"
 
+	"github.com/clipperhouse/displaywidth"
 	"golang.org/x/sys/unix"
 )
 
@@ -87,7 +87,7 @@ func blankBefore(line string, begun, width int) int {
 	return last
 }
 
-// columns is how many a text takes, colours aside.
+// columns is how many a text takes, colours aside. A character may take two, or none.
 func columns(s string) int {
 	n := 0
 	for s != "" {
@@ -97,9 +97,11 @@ func columns(s string) int {
 				continue
 			}
 		}
-		_, size := utf8.DecodeRuneInString(s)
-		s = s[size:]
-		n++
+		end := strings.IndexByte(s[1:], '\x1b') + 1
+		if end == 0 {
+			end = len(s)
+		}
+		n, s = n+displaywidth.String(s[:end]), s[end:]
 	}
 	return n
 }

@@ -2,6 +2,7 @@ package control
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,11 +41,21 @@ func Call(ctx context.Context, path string, r Request) (Reply, error) {
 	case ctx.Err() != nil:
 		return Reply{}, fmt.Errorf("ask at %s: %w", path, ctx.Err())
 	case err != nil:
-		return Reply{}, fmt.Errorf("ask at %s: no answer: %w", path, errors.Join(written, err))
+		return Reply{}, fmt.Errorf("ask at %s: no answer: %w", path, withoutAddress(cmp.Or(written, err)))
 	}
 	var reply Reply
 	if err := json.Unmarshal(answer, &reply); err != nil {
 		return Reply{}, fmt.Errorf("ask at %s: %w", path, err)
 	}
 	return reply, nil
+}
+
+// withoutAddress is err without the socket's path, which an error of a connection's
+// repeats in each operation.
+func withoutAddress(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
 }

@@ -57,6 +57,33 @@ func TestCall(t *testing.T) {
 	}
 }
 
+// TestCallSaysWhereOnce: an error of a connection is one line, and has its path once.
+func TestCallSaysWhereOnce(t *testing.T) {
+	for name, serve := range map[string]func(net.Conn){
+		"not read":  func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }, // closed with data in it: a reset
+		"shut":      func(c net.Conn) { _ = c.(*net.UnixConn).CloseRead() },
+		"half said": func(c net.Conn) { _, _ = c.Write([]byte(`{"ok":tr`)) },
+		"no JSON":   func(c net.Conn) { _, _ = c.Write([]byte("ok\n")) },
+	} {
+		path := filepath.Join(t.TempDir(), "s")
+		l, err := net.Listen("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			if c, err := l.Accept(); err == nil {
+				serve(c)
+				c.Close()
+			}
+		}()
+		_, err = Call(t.Context(), path, Request{Verb: "grants"})
+		if err == nil || strings.Count(err.Error(), path) != 1 || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", name, err)
+		}
+		l.Close()
+	}
+}
+
 // TestReplyTooLong: what the client would not read to its end is not sent.
 func TestReplyTooLong(t *testing.T) {
 	for _, data := range []string{`"` + strings.Repeat("x", MaxReply) + `"`, "no JSON"} {
