@@ -52,6 +52,15 @@ variant() {
 }
 
 base --target debian --build-arg DEBIAN="$debian" -t agent-init-test/agent-base
+
+# A Debian without the tools, as "make image-slim" has it.
+mkdir -p "$context/slim"
+# shellcheck disable=SC2016 # a stage of Dockerfile.base, and no variable here
+tools=$(sed -n '/^FROM ${DEBIAN} AS debian$/,/^RUN/s/^ARG TOOLS="\(.*\)"/\1/p' Dockerfile.base)
+printf 'FROM %s\nRUN dpkg --purge %s\n' "$debian" "$tools" >"$context/slim/Dockerfile"
+build -t agent-init-test/base-slim "$context/slim"
+base --target debian --build-arg DEBIAN=agent-init-test/base-slim --build-arg TOOLS= -t agent-init-test/agent-slim
+
 base --target alpine --build-arg DEBIAN="$debian" --build-arg ALPINE="$alpine" -t agent-init-test/agent-alpine
 images/fetch.sh codex >/dev/null
 build --build-arg BASE=agent-init-test/agent-alpine -t agent-init-test/agent-codex-alpine images/codex

@@ -20,7 +20,7 @@ func TestFold(t *testing.T) {
 		{"averyverylongword and more", "  ", "averyverylongword\n  and\n  more", 8},
 		{"\x1b[31mdeny\x1b[0m evil", "  ", "\x1b[31mdeny\x1b[0m evil", 9},
 		{"a.example      # refused often", "  # ", "a.example\n  # refused\n  # often", 14},
-		{"allowed 例え.jp and more", "  ", "allowed\n  例え.jp\n  and more", 11},        // two columns each
+		{"allowed 例え.jp and more", "  ", "allowed\n  例え.jp\n  and more", 11},           // two columns each
 		{"e\u0301e\u0301e\u0301 two words", "", "e\u0301e\u0301e\u0301 two\nwords", 7}, // what combines takes none
 		{"ends in blanks      ", "  ", "ends in\n  blanks      ", 10},
 	} {

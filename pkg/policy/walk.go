@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -121,8 +122,9 @@ func (k *walk) enter(name string) (fd int, st *unix.Stat_t, err error) {
 		return -1, nil, k.refuse(here+": "+err.Error(), "make it readable by root")
 	}
 	if bad := k.check(fd, here); bad != "" {
+		remedy := mend(fd, here, filepath.Dir(k.path))
 		unix.Close(fd)
-		return -1, nil, k.refuse(bad, fmt.Sprintf("chown root:root %s && chmod go-w %s, or mount the policy read-only from a place that is root's", here, here))
+		return -1, nil, k.refuse(bad, remedy)
 	}
 	st = new(unix.Stat_t)
 	if err := unix.Fstat(fd, st); err != nil {
@@ -130,6 +132,16 @@ func (k *walk) enter(name string) (fd int, st *unix.Stat_t, err error) {
 		return -1, nil, k.refuse(here+": "+err.Error(), "check the file system that it is on")
 	}
 	return fd, st, nil
+}
+
+// mend says how what fd is open on, at path, is made root's alone. A checkout under
+// umask 002 has many such files at once, and COPY keeps their mode.
+func mend(fd int, path, dir string) string {
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) == nil && st.Uid == 0 {
+		return fmt.Sprintf("chmod go-w %s (in a Dockerfile, for all of them: RUN chmod -R go-w %s)", path, dir)
+	}
+	return fmt.Sprintf("chown root:root %s && chmod go-w %s, or mount the policy read-only from a place that is root's", path, path)
 }
 
 // follow puts what a link says in the place of its name.
@@ -211,7 +223,8 @@ func (w walker) checkHome(fd int, path string) string {
 }
 
 // writers says who else than root may write by st's mode, or "". Root's own group
-// is no exception: images give it to users that are to have no fixed uid.
+// is no exception, in no mode: images give it to users that are to have no fixed uid,
+// and an engine gives it to every uid that it is told and that has no account.
 func writers(path string, st *unix.Stat_t) string {
 	switch {
 	case st.Mode&0o002 != 0:

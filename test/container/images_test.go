@@ -34,6 +34,7 @@ func TestContainerImages(t *testing.T) {
 	t.Run("busybox", func(t *testing.T) { testBusyBox(t, e, n) })
 	t.Run("architecture", func(t *testing.T) { testArchitecture(t) })
 	t.Run("per-architecture", func(t *testing.T) { testPerArch(t, e) })
+	t.Run("slim", func(t *testing.T) { testSlim(t, e) })
 	t.Run("sizes", func(t *testing.T) { writeSizes(t, e) })
 	t.Run("authority", func(t *testing.T) { testAuthority(t, e, n) })
 	for _, l := range languages() {

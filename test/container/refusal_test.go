@@ -47,9 +47,12 @@ func testRefusal(t *testing.T, e *engine, n *internet) {
 		{"host-network-powerless", 0, "", args([]string{"--cap-drop=ALL", "--network=host"}, good())},
 		{"network-of-another-container", 71, "network", args(privileges(), []string{"--network=container:" + neighbour}, good())},
 		{"policy-anyone-may-write", 78, "allowlist.txt", args(privileges(), policy("api.anthropic.com\n", 0o666, 0))},
+		{"policy-of-the-group-of-root", 78, "RUN chmod -R go-w /etc/agent-init", args(privileges(), policy("api.anthropic.com\n", 0o664, 0))},
 		{"policy-of-the-agent", 78, "allowlist.txt", args(privileges(), policy("api.anthropic.com\n", 0o644, 1000))},
 		{"bad-policy", 78, "allowlist.txt:2", args(privileges(), policy("api.anthropic.com\n*.com\n", 0o644, 0))},
 		{"required-is-not-there", 70, "nowhere.example.org", args(privileges(), policy("nowhere.example.org required\n", 0o644, 0))},
+		{"few-processes", 77, "the container may have 20 processes and threads", args(privileges(), []string{"--pids-limit=20"}, good())},
+		{"few-files", 77, "may have 40 open files", args(privileges(), []string{"--ulimit=nofile=40:40"}, good())},
 		{"unknown-mode", 64, "selftest", args(privileges(), []string{"-e", "AGENT_INIT_SELFTEST=never"}, good())},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -74,6 +77,25 @@ func testRefusal(t *testing.T, e *engine, n *internet) {
 			}
 		})
 	}
+
+	// Why root's own group may write no policy: the engine gives it to who has no account.
+	t.Run("uid-without-an-account", func(t *testing.T) {
+		name := e.name(t)
+		e.must(t, args([]string{"run", "-d", "--name", name}, privileges(), []string{e.base, "sleep", "infinity"})...)
+		script := "test $(id -g) = 0 && for f in $(find /etc/agent-init /run/agent-init /var/log/agent-init); do test ! -w $f || exit 1; done"
+		if r := e.docker("exec", "-u", "501", name, "sh", "-c", script); r.code != 0 {
+			t.Errorf("exit %d\n%s%s", r.code, r.stdout, r.stderr)
+		}
+	})
+
+	// The limits that are said to suffice do, with a little for the agent.
+	t.Run("least-limits", func(t *testing.T) {
+		out := e.docker(args([]string{"run", "--name", e.name(t), "--pids-limit=64", "--ulimit=nofile=64:64"}, privileges(), good(),
+			[]string{e.base, "echo", "agent started"})...)
+		if out.code != 0 || !strings.Contains(out.stdout, "agent started") {
+			t.Errorf("exit %d\n%s%s", out.code, out.stdout, out.stderr)
+		}
+	})
 
 	// The one way around is asked for by name, and is loud.
 	t.Run("unsafe-no-firewall", func(t *testing.T) {
