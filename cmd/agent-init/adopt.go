@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -50,7 +51,7 @@ func (k *keeper) reloadNow(ctx context.Context) (taken <-chan struct{}, err erro
 	}
 	if err != nil {
 		k.log.Error("the policy was not reloaded; the old one stays", "error", err)
-		k.record(audit.Event{Kind: audit.Policy, Verdict: audit.Fault, Reason: "reload failed, the old policy stays: " + inOneLine(err)})
+		k.record(audit.Event{Kind: audit.Policy, Verdict: audit.Fault, Reason: "reload failed, the old policy stays: " + text.InOneLine(err)})
 		k.update(func(s *state) { s.Policy.Fault = err.Error(); s.Policy.Attempts++ })
 	}
 	k.publish()

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/session"
 )
 
@@ -38,7 +39,7 @@ func attachCommand() command {
 			switch {
 			case len(args) > 1:
 				return fault.New(fault.Usage, "agent-init attach [WINDOW]", "one window at a time")
-			case !ok || !isTerminal(e.stdin) || !isTerminal(out):
+			case !ok || !text.IsTerminal(e.stdin) || !text.IsTerminal(out):
 				return fault.New(fault.Usage, "use docker exec -it, kubectl exec -it or ssh -t; agent-init history prints to a file", "attach needs a terminal")
 			}
 			env := environMap(e.env)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
 )
@@ -41,7 +42,7 @@ func (k *keeper) verify(ctx context.Context) error {
 	}
 	foreign, err := k.foreignLeases(ctx)
 	if err == nil && len(foreign) > 0 {
-		err = fmt.Errorf("%s that the policy did not give, the first of them %s", counted(len(foreign), "lease", "leases"), foreign[0])
+		err = fmt.Errorf("%s that the policy did not give, the first of them %s", text.Counted(len(foreign), "lease", "leases"), foreign[0])
 	}
 	return err
 }

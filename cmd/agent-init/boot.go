@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -97,7 +98,7 @@ func (k *keeper) fail(f *fault.Fault) {
 	f.Remedy = k.launch.Spell(f.Remedy, isSetting)
 	k.update(func(s *state) { s.Phase, s.Reason, s.Code = phaseFailed, f.Error(), f.Code })
 	k.publish()
-	k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "not started: " + inOneLine(f)})
+	k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "not started: " + text.InOneLine(f)})
 }
 
 // newKeeper takes no action on the system but becoming the reaper.

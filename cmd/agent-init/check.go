@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -96,7 +97,7 @@ func check(e environment, b *policy.Bundle, effective, asJSON bool) error {
 		return fault.New(fault.Policy, "see agent-init check --help", "%w", err)
 	}
 	if asJSON {
-		if err := printJSON(e.stdout, r); err != nil {
+		if err := text.JSON(e.stdout, r); err != nil {
 			return err
 		}
 	} else if err := r.write(e, p, effective); err != nil {
@@ -121,7 +122,7 @@ func (r checkReport) write(e environment, p *policy.Policy, effective bool) erro
 	}
 	c := r.Counts
 	_, err := fmt.Fprintf(e.stdout, "ok: %s, %s, %d required\n",
-		counted(c.Files, "file", "files"), sizeOf(*c), c.Required)
+		text.Counted(c.Files, "file", "files"), sizeOf(*c), c.Required)
 	return err
 }
 

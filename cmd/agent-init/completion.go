@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 )
 
 // What a shell completes is made from the table of commands, as --help is.
@@ -68,33 +69,33 @@ func dashes(name string) string {
 }
 
 func bashCompletion(w io.Writer) error {
-	s := &screen{w: w}
-	s.line("# bash completion for agent-init; made by: agent-init completion bash")
-	s.line("_agent_init() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} words=\n\tif [ \"$COMP_CWORD\" -eq 1 ]; then")
+	s := &text.Screen{W: w}
+	s.Line("# bash completion for agent-init; made by: agent-init completion bash")
+	s.Line("_agent_init() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} words=\n\tif [ \"$COMP_CWORD\" -eq 1 ]; then")
 	var names []string
 	for _, c := range visible() {
 		names = append(names, c.name)
 	}
-	s.line("\t\twords=%q\n\telse\n\t\tcase ${COMP_WORDS[1]} in", strings.Join(names, " "))
+	s.Line("\t\twords=%q\n\telse\n\t\tcase ${COMP_WORDS[1]} in", strings.Join(names, " "))
 	for _, c := range visible() {
 		list := strings.Fields(c.words())
 		c.eachFlag(func(name, _, _ string) { list = append(list, dashes(name)) })
-		s.line("\t\t%s) words=%q ;;", c.name, strings.Join(list, " "))
+		s.Line("\t\t%s) words=%q ;;", c.name, strings.Join(list, " "))
 	}
-	s.line("\t\tesac\n\tfi")
-	s.line("\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n}")
-	s.line("complete -o default -F _agent_init agent-init")
-	return s.err
+	s.Line("\t\tesac\n\tfi")
+	s.Line("\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n}")
+	s.Line("complete -o default -F _agent_init agent-init")
+	return s.Err
 }
 
 func zshCompletion(w io.Writer) error {
-	s := &screen{w: w}
-	s.line("#compdef agent-init\n# zsh completion for agent-init; made by: agent-init completion zsh")
-	s.line("_agent_init() {\n\tlocal -a commands\n\tcommands=(")
+	s := &text.Screen{W: w}
+	s.Line("#compdef agent-init\n# zsh completion for agent-init; made by: agent-init completion zsh")
+	s.Line("_agent_init() {\n\tlocal -a commands\n\tcommands=(")
 	for _, c := range visible() {
-		s.line("\t\t%s", shellWord(c.name+":"+strings.ReplaceAll(c.summary, ":", "\\:")))
+		s.Line("\t\t%s", shellWord(c.name+":"+strings.ReplaceAll(c.summary, ":", "\\:")))
 	}
-	s.line("\t)\n\tif (( CURRENT == 2 )); then\n\t\t_describe command commands\n\t\treturn\n\tfi\n\tcase ${words[2]} in")
+	s.Line("\t)\n\tif (( CURRENT == 2 )); then\n\t\t_describe command commands\n\t\treturn\n\tfi\n\tcase ${words[2]} in")
 	for _, c := range visible() {
 		var args []string
 		c.eachFlag(func(name, value, text string) {
@@ -110,20 +111,20 @@ func zshCompletion(w io.Writer) error {
 		} else {
 			args = append(args, shellWord("*:argument:_files"))
 		}
-		s.line("\t%s)\n\t\t_arguments %s ;;", c.name, strings.Join(args, " \\\n\t\t\t"))
+		s.Line("\t%s)\n\t\t_arguments %s ;;", c.name, strings.Join(args, " \\\n\t\t\t"))
 	}
-	s.line("\tesac\n}\n_agent_init \"$@\"")
-	return s.err
+	s.Line("\tesac\n}\n_agent_init \"$@\"")
+	return s.Err
 }
 
 func fishCompletion(w io.Writer) error {
-	s := &screen{w: w}
-	s.line("# fish completion for agent-init; made by: agent-init completion fish")
+	s := &text.Screen{W: w}
+	s.Line("# fish completion for agent-init; made by: agent-init completion fish")
 	for _, c := range visible() {
-		s.line("complete -c agent-init -n __fish_use_subcommand -f -a %s -d %s", c.name, shellWord(c.summary))
+		s.Line("complete -c agent-init -n __fish_use_subcommand -f -a %s -d %s", c.name, shellWord(c.summary))
 		seen := fmt.Sprintf("'__fish_seen_subcommand_from %s'", c.name)
 		if list := c.words(); list != "" {
-			s.line("complete -c agent-init -n %s -f -a %s", seen, shellWord(list))
+			s.Line("complete -c agent-init -n %s -f -a %s", seen, shellWord(list))
 		}
 		c.eachFlag(func(name, value, text string) {
 			option := "-l " + name
@@ -133,10 +134,10 @@ func fishCompletion(w io.Writer) error {
 			if value != "" {
 				option += " -r"
 			}
-			s.line("complete -c agent-init -n %s %s -d %s", seen, option, shellWord(text))
+			s.Line("complete -c agent-init -n %s %s -d %s", seen, option, shellWord(text))
 		})
 	}
-	return s.err
+	return s.Err
 }
 
 // shellWord quotes s for any of the shells.

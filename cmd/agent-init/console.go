@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
@@ -33,7 +34,7 @@ type console struct {
 // newConsole takes the terminal over, if there is one on both files.
 func newConsole(s *sessionKeeper, in, out *os.File) *console {
 	t, err := unix.IoctlGetTermios(int(in.Fd()), unix.TCGETS)
-	if err != nil || !isTerminal(out) {
+	if err != nil || !text.IsTerminal(out) {
 		return nil
 	}
 	return &console{sessions: s, in: in, out: out, found: *t}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 )
 
 // finding is one line of doctor's. The names of its fields in JSON are public.
@@ -50,7 +51,7 @@ func doctorCommand() command {
 			d := examine(ctx, readPatient(value(fs, "config"), environMap(e.env)))
 			var err error
 			if isSet(fs, "json") {
-				err = printJSON(e.stdout, d)
+				err = text.JSON(e.stdout, d)
 			} else {
 				err = d.write(e.stdout, colour(e))
 			}
@@ -78,7 +79,7 @@ func examine(ctx context.Context, p patient) diagnosis {
 }
 
 func (d diagnosis) write(out io.Writer, coloured bool) error {
-	w := &screen{w: out}
+	w := &text.Screen{W: out}
 	colours := map[string]string{passes: "\x1b[32m", warns: "\x1b[33m", fails: "\x1b[31m"}
 	count := map[string]int{}
 	for _, f := range d.Findings {
@@ -87,13 +88,13 @@ func (d diagnosis) write(out io.Writer, coloured bool) error {
 		if coloured {
 			word = colours[word] + word + "\x1b[0m"
 		}
-		w.line("%s  %-13s %s", word, f.Check, clean(strings.ReplaceAll(f.Detail, "\n", "; ")))
+		w.Line("%s  %-13s %s", word, f.Check, text.Clean(strings.ReplaceAll(f.Detail, "\n", "; ")))
 		if f.Fix != "" {
-			w.line("        fix: %s", clean(f.Fix))
+			w.Line("        fix: %s", text.Clean(f.Fix))
 		}
 	}
-	w.line("%d passed, %s, %d failed", count[passes], counted(count[warns], "warning", "warnings"), count[fails])
-	return w.err
+	w.Line("%d passed, %s, %d failed", count[passes], text.Counted(count[warns], "warning", "warnings"), count[fails])
+	return w.Err
 }
 
 func pass(check, format string, args ...any) []finding {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 )
 
 // checkIPTables looks for rules that another generation of iptables holds.
@@ -55,13 +56,13 @@ func checkPolicyFiles(_ context.Context, p patient) []finding {
 		if errors.As(p.policyErr, &f) && f.Remedy != "" {
 			fix = f.Remedy
 		}
-		return fail("policy", fix, "%s", firstFault(p.policyErr.Error()))
+		return fail("policy", fix, "%s", text.FirstFault(p.policyErr.Error()))
 	}
 	if under(p.dir, workspace) {
 		return fail("policy", "put it at /etc/agent-init in the image, or mount it there read-only", "%s is inside the workspace, which the agent writes", p.dir)
 	}
 	if n := len(p.policy.Warnings()); n > 0 {
-		return warn("policy", "see agent-init check", "%s, the first: %v", counted(n, "warning", "warnings"), p.policy.Warnings()[0])
+		return warn("policy", "see agent-init check", "%s, the first: %v", text.Counted(n, "warning", "warnings"), p.policy.Warnings()[0])
 	}
 	return pass("policy", "root's alone; %s", sizeOf(p.policy.Counts()))
 }
@@ -139,14 +140,14 @@ func checkUpstreams(_ context.Context, p patient) []finding {
 	s := p.state.Guard.Stats
 	switch {
 	case s.Asked >= 3 && s.Failed*2 > s.Asked:
-		return fail("DNS", fix, "%s: %d of %s got no answer", where, s.Failed, counted(s.Asked, "question", "questions"))
+		return fail("DNS", fix, "%s: %d of %s got no answer", where, s.Failed, text.Counted(s.Asked, "question", "questions"))
 	case len(p.passedOver) > 0:
 		return warn("DNS", fix+"; to vouch for a server of the container itself, name it there with the word local", "%s; not asked: %s", where, strings.Join(p.passedOver, "; "))
 	case p.strippedNames > 0:
 		return warn("DNS", "see agent-init log --denied; if the names are of your own network, add `private` to their entries", "%s: answers for %s had private or reserved addresses: somebody answers in place of the real servers, or the names are internal",
-			where, counted(p.strippedNames, "name", "names"))
+			where, text.Counted(p.strippedNames, "name", "names"))
 	case s.Failed > 0:
-		return warn("DNS", "see agent-init log", "%s: %d of %s got no answer", where, s.Failed, counted(s.Asked, "question", "questions"))
+		return warn("DNS", "see agent-init log", "%s: %d of %s got no answer", where, s.Failed, text.Counted(s.Asked, "question", "questions"))
 	}
-	return pass("DNS", "%s; %s, all answered", where, counted(s.Asked, "question", "questions"))
+	return pass("DNS", "%s; %s, all answered", where, text.Counted(s.Asked, "question", "questions"))
 }

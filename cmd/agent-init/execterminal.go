@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/session"
 	"github.com/agent-init/agent-init/pkg/session/terminal"
@@ -40,7 +41,7 @@ type ownTerminal struct {
 func findTerminal(std [3]*os.File, forced bool) (_ *ownTerminal, found bool) {
 	o := &ownTerminal{std: std, filter: terminal.Filter{Questions: true}}
 	for _, f := range []*os.File{std[1], std[2], std[0]} {
-		if o.out == nil && isTerminal(f) {
+		if o.out == nil && text.IsTerminal(f) {
 			o.out = f
 		}
 	}
@@ -50,8 +51,8 @@ func findTerminal(std [3]*os.File, forced bool) (_ *ownTerminal, found bool) {
 		tty.Close()
 	}
 	o.in = o.out
-	if isTerminal(std[0]) {
-		o.in, o.typed = std[0], forced || isTerminal(std[1])
+	if text.IsTerminal(std[0]) {
+		o.in, o.typed = std[0], forced || text.IsTerminal(std[1])
 	}
 	return o, o.out != nil
 }
@@ -134,14 +135,14 @@ func (o *ownTerminal) start(spec privdrop.Spec, far *os.File) (*os.Process, erro
 	files := []*os.File{o.std[0], o.std[1], o.std[2], order, far}
 	for i, f := range o.std {
 		switch {
-		case i == 0 && isTerminal(f) && !o.typed: // it would wait for ever
+		case i == 0 && text.IsTerminal(f) && !o.typed: // it would wait for ever
 			null, err := os.Open(os.DevNull)
 			if err != nil {
 				return nil, err
 			}
 			defer null.Close()
 			files[0] = null
-		case isTerminal(f):
+		case text.IsTerminal(f):
 			files[i] = far
 		}
 	}

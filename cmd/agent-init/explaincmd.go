@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
@@ -40,22 +41,22 @@ func explainCommand() command {
 			now := time.Now()
 			x := explainSubject(p, s, now)
 			if isSet(fs, "json") {
-				return printJSON(e.stdout, x)
+				return text.JSON(e.stdout, x)
 			}
-			return x.write(folded(e.stdout, strings.Repeat(" ", 15)), now, colour(e))
+			return x.write(text.Folded(e.stdout, strings.Repeat(" ", 15)), now, colour(e))
 		},
 	}
 }
 
 // write shows the explanation; what it quotes may be the agent's own words.
 func (x explanation) write(out io.Writer, now time.Time, coloured bool) error {
-	w := &screen{w: out}
+	w := &text.Screen{W: out}
 	green, red, plain := "", "", ""
 	if coloured {
 		green, red, plain = "\x1b[32m", "\x1b[31m", "\x1b[0m"
 	}
 	if what := unlessConfined[x.State]; what != "" {
-		w.line("%s%s%s", red, what, plain)
+		w.Line("%s%s%s", red, what, plain)
 	}
 	for _, v := range x.Ports {
 		verdict := red + "denied" + plain
@@ -63,54 +64,54 @@ func (x explanation) write(out io.Writer, now time.Time, coloured bool) error {
 			verdict = green + "allowed" + plain
 		}
 		if v.Allowed && v.Rule != "" { // which says why
-			w.line("%s %s: %s", clean(x.Target), v.Port, verdict)
+			w.Line("%s %s: %s", text.Clean(x.Target), v.Port, verdict)
 		} else {
-			w.line("%s %s: %s, %s", clean(x.Target), v.Port, verdict, v.Reason)
+			w.Line("%s %s: %s, %s", text.Clean(x.Target), v.Port, verdict, v.Reason)
 		}
 		if v.Rule != "" {
 			rule := v.Rule + "  " + v.Text
 			if v.Preset != "" {
 				rule += "  (@" + v.Preset + ")"
 			}
-			w.row("rule", "%s", rule)
+			w.Row("rule", "%s", rule)
 		}
 		if v.Gate != "" {
-			w.row("checked", "%s", v.Gate)
+			w.Row("checked", "%s", v.Gate)
 		}
 	}
 	if x.Monitor && !x.Allowed {
-		w.row("MONITOR", "it is let through all the same, and logged; --mode enforce would deny it")
+		w.Row("MONITOR", "it is let through all the same, and logged; --mode enforce would deny it")
 	}
 	for _, a := range x.Hosts {
-		w.row("hosts", "%s, from the hosts file", a)
+		w.Row("hosts", "%s, from the hosts file", a)
 	}
 	for _, l := range x.Leases {
-		w.row("lease", "%s on %s, open since %s, for %s more", l.Addr, l.On, ago(l.Since), shortly(l.Expires.Sub(now)))
+		w.Row("lease", "%s on %s, open since %s, for %s more", l.Addr, l.On, text.Ago(l.Since), text.Shortly(l.Expires.Sub(now)))
 	}
 	if x.Allowed && len(x.Leases) == 0 && len(x.Hosts) == 0 && len(x.Ports) > 0 && x.Ports[0].Allowed {
-		w.row("lease", "none: its addresses open when it is looked up")
+		w.Row("lease", "none: its addresses open when it is looked up")
 	}
 	switch {
 	case x.Unknown != "":
-		w.row("log", "can't be read: %s", x.Unknown)
+		w.Row("log", "can't be read: %s", x.Unknown)
 	case x.Denied.Count > 0:
-		w.row("denied", "%s since %s; the last:", times(x.Denied.Count), moment(x.Denied.First, now))
+		w.Row("denied", "%s since %s; the last:", text.Times(x.Denied.Count), text.Moment(x.Denied.First, now))
 		for _, e := range x.Denied.Last {
-			w.line("             %s", eventLine(e, now, coloured))
+			w.Line("             %s", eventLine(e, now, coloured))
 		}
 	}
 	if x.Request != nil {
-		w.row("asked", "%s", x.Request.standing())
+		w.Row("asked", "%s", x.Request.standing())
 	}
 	if x.ToAllow != nil {
-		w.row("to allow it", "add this line to %s:", x.ToAllow.File)
-		w.line("  %s", x.ToAllow.Line)
-		w.row("for a while", "agent-init allow %s --for 10m    (root)", quoted(x.ToAllow.Line))
-		w.row("to ask", "agent-init request %s --reason …    (the agent)", quoted(x.ToAllow.Line))
+		w.Row("to allow it", "add this line to %s:", x.ToAllow.File)
+		w.Line("  %s", x.ToAllow.Line)
+		w.Row("for a while", "agent-init allow %s --for 10m    (root)", text.Quoted(x.ToAllow.Line))
+		w.Row("to ask", "agent-init request %s --reason …    (the agent)", text.Quoted(x.ToAllow.Line))
 	} else if !x.Allowed {
-		w.row("to allow it", "%s", x.way())
+		w.Row("to allow it", "%s", x.way())
 	}
-	return w.err
+	return w.Err
 }
 
 // way is what to do where no entry would help.
@@ -131,9 +132,9 @@ func explainHere(e environment, p published, port uint16, asJSON bool) error {
 	}
 	r := explainInbound(port, p.inbound, listeningHere(uid))
 	if asJSON {
-		return printJSON(e.stdout, r)
+		return text.JSON(e.stdout, r)
 	}
-	return r.write(&screen{w: e.stdout}, p.dir)
+	return r.write(&text.Screen{W: e.stdout}, p.dir)
 }
 
 const letOut = "let out"
@@ -145,7 +146,7 @@ func verdictColour(verdict string) string {
 
 // eventLine is an event of the audit log in one line for people.
 func eventLine(e audit.Event, now time.Time, coloured bool) string {
-	what := clean(e.Name)
+	what := text.Clean(e.Name)
 	if e.IP != "" {
 		at := e.IP
 		if e.Port != 0 {
@@ -154,7 +155,7 @@ func eventLine(e audit.Event, now time.Time, coloured bool) string {
 		if what != "" {
 			what += " "
 		}
-		what += clean(at)
+		what += text.Clean(at)
 	}
 	verdict := string(e.Verdict)
 	if e.Enforce != "" {
@@ -164,12 +165,12 @@ func eventLine(e audit.Event, now time.Time, coloured bool) string {
 	if code := verdictColour(verdict); coloured && code != "" {
 		begin, end = "\x1b["+code+"m", "\x1b[0m"
 	}
-	line := fmt.Sprintf("%s  %s%-7s%s %-8s %-32s %s", moment(e.Time, now), begin, clean(verdict), end, clean(string(e.Kind)), what, clean(e.Reason))
+	line := fmt.Sprintf("%s  %s%-7s%s %-8s %-32s %s", text.Moment(e.Time, now), begin, text.Clean(verdict), end, text.Clean(string(e.Kind)), what, text.Clean(e.Reason))
 	if e.Out > 0 || e.In > 0 {
-		line += fmt.Sprintf(": %s out, %d in, %v", counted(e.Out, "byte", "bytes"), e.In, time.Duration(e.Millis)*time.Millisecond)
+		line += fmt.Sprintf(": %s out, %d in, %v", text.Counted(e.Out, "byte", "bytes"), e.In, time.Duration(e.Millis)*time.Millisecond)
 	}
 	if e.Rule != "" {
-		line += " [" + clean(e.Rule) + "]"
+		line += " [" + text.Clean(e.Rule) + "]"
 	}
 	if who := processOf(e); who != "" {
 		line += " by " + who
@@ -193,7 +194,7 @@ func processOf(e audit.Event) string {
 	case e.Asker == audit.ByOutside:
 		return "somebody outside"
 	case e.Comm != "":
-		return fmt.Sprintf("%s (%d)", clean(e.Comm), e.PID)
+		return fmt.Sprintf("%s (%d)", text.Clean(e.Comm), e.PID)
 	case e.PID != 0 && e.UID != nil:
 		return fmt.Sprintf("pid %d, uid %d", e.PID, *e.UID)
 	case e.PID != 0:

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/agent-init/agent-init/internal/text"
 )
 
 // requestAbout is the last request of the agent's about s: one that waits goes
@@ -45,11 +47,11 @@ func isAbout(target string, s subject) bool {
 // standing is what became of a request, for whoever asks about its target.
 func (g grant) standing() string {
 	if g.Outcome == "" {
-		return fmt.Sprintf("request %d, for %s, waits: agent-init allow --request %[1]d --for 10m    (root)", g.Number, clean(g.Target))
+		return fmt.Sprintf("request %d, for %s, waits: agent-init allow --request %[1]d --for 10m    (root)", g.Number, text.Clean(g.Target))
 	}
-	text := fmt.Sprintf("request %d, for %s, was %s", g.Number, clean(g.Target), g.Outcome)
+	words := fmt.Sprintf("request %d, for %s, was %s", g.Number, text.Clean(g.Target), g.Outcome)
 	if g.Decided != nil && g.Decided.Reason != "" {
-		text += fmt.Sprintf(": %q", clean(g.Decided.Reason))
+		words += fmt.Sprintf(": %q", text.Clean(g.Decided.Reason))
 	}
-	return text
+	return words
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/text"
 )
 
 // timeValue is a time that a flag takes: as Go writes it, and in days, which a person
@@ -18,7 +20,7 @@ func timeFlag(fs *flag.FlagSet, name string, preset time.Duration, usage string)
 	fs.Var(&s, name, usage)
 }
 
-func (s *timeValue) String() string { return trimmed(time.Duration(*s)) }
+func (s *timeValue) String() string { return text.Trimmed(time.Duration(*s)) }
 
 func (s *timeValue) Set(text string) error {
 	d, err := parseTime(text)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/control"
 )
 
@@ -112,7 +113,7 @@ func (g granted) report(e environment, asJSON bool) error {
 		fmt.Fprintf(e.stderr, "warning: %s\n", w)
 	}
 	if asJSON {
-		return printJSON(e.stdout, g)
+		return text.JSON(e.stdout, g)
 	}
 	for _, old := range g.Replaced {
 		fmt.Fprintf(e.stdout, "%d ended: %s %s\n", old.Number, old.Kind, old.Target)
@@ -135,7 +136,7 @@ func (g grant) until(now time.Time) string {
 	if g.Expires.IsZero() {
 		return "until the keeper ends"
 	}
-	return "for " + roughly(max(0, g.Expires.Sub(now)))
+	return "for " + text.Roughly(max(0, g.Expires.Sub(now)))
 }
 
 // left is how long g goes on, in a word.
@@ -148,7 +149,7 @@ func (g grant) left(now time.Time) string {
 	case g.Expires.IsZero():
 		return "no end"
 	}
-	return roughly(max(0, g.Expires.Sub(now)))
+	return text.Roughly(max(0, g.Expires.Sub(now)))
 }
 
 func grantsCommand() command {
@@ -178,7 +179,7 @@ func grantsCommand() command {
 					return err
 				}
 				if asJSON {
-					return printJSON(e.stdout, out)
+					return text.JSON(e.stdout, out)
 				}
 				_, err = fmt.Fprintf(e.stdout, "%d ended: %s %s\n", out.Grant.Number, out.Grant.Kind, out.Grant.Target)
 				return err
@@ -188,9 +189,9 @@ func grantsCommand() command {
 				return err
 			}
 			if asJSON {
-				return printJSON(e.stdout, r)
+				return text.JSON(e.stdout, r)
 			}
-			return r.write(folded(e.stdout, "      "), time.Now())
+			return r.write(text.Folded(e.stdout, "      "), time.Now())
 		},
 	}
 }
@@ -224,14 +225,14 @@ func (r grantsReport) write(w io.Writer, now time.Time) error {
 		if g.Kind == grantRequest && g.Outcome == "" && asked == 0 {
 			asked = g.Number
 		}
-		fmt.Fprintf(&b, "%4d  %-7s  %-32s  %-11s  %s\n", g.Number, g.Kind, clean(g.Target), g.left(now), who)
+		fmt.Fprintf(&b, "%4d  %-7s  %-32s  %-11s  %s\n", g.Number, g.Kind, text.Clean(g.Target), g.left(now), who)
 		if g.Reason != "" { // on a line of its own, which begins like no other
-			fmt.Fprintf(&b, "      because %q\n", clean(g.Reason))
+			fmt.Fprintf(&b, "      because %q\n", text.Clean(g.Reason))
 		}
 		if d := g.Decided; d != nil {
-			fmt.Fprintf(&b, "      %s by uid %d, %s", g.Outcome, d.UID, moment(d.Time, now))
+			fmt.Fprintf(&b, "      %s by uid %d, %s", g.Outcome, d.UID, text.Moment(d.Time, now))
 			if d.Reason != "" {
-				fmt.Fprintf(&b, ": %q", clean(d.Reason))
+				fmt.Fprintf(&b, ": %q", text.Clean(d.Reason))
 			}
 			b.WriteByte('\n')
 		}
@@ -262,7 +263,7 @@ func requestCommand() command {
 				return err
 			}
 			if isSet(fs, "json") {
-				return printJSON(e.stdout, out)
+				return text.JSON(e.stdout, out)
 			}
 			if out.Allowed != "" {
 				_, err := fmt.Fprintf(e.stdout, "%s is allowed already, by %s\n", out.Target, out.Allowed)

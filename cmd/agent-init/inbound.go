@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -50,17 +51,17 @@ func explainInbound(port uint16, inbound []uint16, listens []uint16) inboundRepo
 }
 
 // write shows it in the form of an explanation.
-func (r inboundReport) write(w *screen, dir string) error {
+func (r inboundReport) write(w *text.Screen, dir string) error {
 	verdict := "denied"
 	if r.Allowed {
 		verdict = "allowed"
 	}
-	w.line("from outside to %d/tcp: %s, %s", r.Port, verdict, r.Reason)
+	w.Line("from outside to %d/tcp: %s, %s", r.Port, verdict, r.Reason)
 	if !r.Allowed {
-		w.row("to allow it", "add this line to %s/policy.yaml:", dir)
-		w.line("  inbound: [%d]", r.Port)
+		w.Row("to allow it", "add this line to %s/policy.yaml:", dir)
+		w.Line("  inbound: [%d]", r.Port)
 	}
-	return w.err
+	return w.Err
 }
 
 // listening are the TCP ports that sockets of uid accept connections on, from

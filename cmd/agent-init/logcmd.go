@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
@@ -140,17 +141,17 @@ func (v logView) past(show func(line []byte, e audit.Event) bool) (seq uint64, e
 }
 
 func showLog(ctx context.Context, e environment, v logView) error {
-	w := &screen{w: folded(e.stdout, strings.Repeat(" ", 10))}
+	w := &text.Screen{W: text.Folded(e.stdout, strings.Repeat(" ", 10))}
 	coloured := colour(e)
 	show := func(line []byte, event audit.Event) bool {
 		if v.json {
-			if w.err == nil {
-				_, w.err = e.stdout.Write(line)
+			if w.Err == nil {
+				_, w.Err = e.stdout.Write(line)
 			}
-			return w.err == nil
+			return w.Err == nil
 		}
-		w.line("%s", eventLine(event, time.Now(), coloured))
-		return w.err == nil
+		w.Line("%s", eventLine(event, time.Now(), coloured))
+		return w.Err == nil
 	}
 	// What is added while the past is read must not be missed: following starts
 	// first, and lines that were shown are left out.
@@ -179,7 +180,7 @@ func showLog(ctx context.Context, e environment, v logView) error {
 	if err != nil {
 		return logFault(err)
 	}
-	for v.follow && w.err == nil {
+	for v.follow && w.Err == nil {
 		select {
 		case line := <-lines:
 			if event, err := audit.Decode(line); err == nil && event.Seq > last && v.wants(event) {
@@ -191,7 +192,7 @@ func showLog(ctx context.Context, e environment, v logView) error {
 			return nil
 		}
 	}
-	return w.err
+	return w.Err
 }
 
 func logFault(err error) error {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
@@ -74,7 +75,7 @@ func TestEventLineForATerminal(t *testing.T) {
 	e := dnsDenied("a.example")
 	e.Time = noon
 	plain, coloured := eventLine(e, noon, false), eventLine(e, noon, true)
-	if !strings.Contains(coloured, "\x1b[31mdeny   \x1b[0m") || columns(plain) != columns(coloured) {
+	if !strings.Contains(coloured, "\x1b[31mdeny   \x1b[0m") || text.Columns(plain) != text.Columns(coloured) {
 		t.Errorf("%q and %q", plain, coloured)
 	}
 	if want := noon.Local().Format(time.TimeOnly) + "  deny"; !strings.HasPrefix(plain, want) {

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/reaper/early"
 )
@@ -220,7 +221,7 @@ func usage(w io.Writer) {
 	for _, s := range sections() {
 		fmt.Fprintf(w, "\n%s:\n", s.title)
 		for _, name := range s.commands {
-			fmt.Fprintln(w, fold(fmt.Sprintf("  %-11s %s", name, summaries[name]), 80, strings.Repeat(" ", 14)))
+			fmt.Fprintln(w, text.Fold(fmt.Sprintf("  %-11s %s", name, summaries[name]), 80, strings.Repeat(" ", 14)))
 		}
 	}
 	fmt.Fprint(w, `
@@ -234,5 +235,5 @@ func colour(e environment) bool {
 	if !ok || environMap(e.env)["NO_COLOR"] != "" {
 		return false
 	}
-	return isTerminal(f)
+	return text.IsTerminal(f)
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 )
 
 const manName = "__man"
@@ -51,19 +52,19 @@ func writePage(dir, name string, fill func(io.Writer) error) error {
 }
 
 func mainPage(w io.Writer) error {
-	s := &screen{w: w}
-	s.line(".TH AGENT-INIT 1 \"\" \"agent-init %s\"", roff(version))
-	s.line(".SH NAME\nagent-init \\- %s", roff(tagline))
-	s.line(".SH SYNOPSIS\n.B agent-init\n.I COMMAND\n.RI [ flags ]")
-	s.line(".SH COMMANDS")
+	s := &text.Screen{W: w}
+	s.Line(".TH AGENT-INIT 1 \"\" \"agent-init %s\"", roff(version))
+	s.Line(".SH NAME\nagent-init \\- %s", roff(tagline))
+	s.Line(".SH SYNOPSIS\n.B agent-init\n.I COMMAND\n.RI [ flags ]")
+	s.Line(".SH COMMANDS")
 	for _, c := range visible() {
-		s.line(".TP\n.BR agent-init\\-%s (1)\n%s", roff(c.name), roff(c.summary))
+		s.Line(".TP\n.BR agent-init\\-%s (1)\n%s", roff(c.name), roff(c.summary))
 	}
-	s.line(".SH EXIT STATUS")
+	s.Line(".SH EXIT STATUS")
 	for _, x := range fault.Meanings() {
-		s.line(".TP\n.B %s\n%s", roff(x[0]), roff(x[1]))
+		s.Line(".TP\n.B %s\n%s", roff(x[0]), roff(x[1]))
 	}
-	s.line(".SH FILES")
+	s.Line(".SH FILES")
 	for _, f := range [][2]string{
 		{"/etc/agent-init/policy.yaml", "settings and entries"},
 		{"/etc/agent-init/allowlist.txt", "one entry per line"},
@@ -71,16 +72,16 @@ func mainPage(w io.Writer) error {
 		{"/run/agent-init/", "the published state; README.md in it is for agents"},
 		{"/var/log/agent-init/audit.jsonl", "the audit log"},
 	} {
-		s.line(".TP\n.I %s\n%s", roff(f[0]), roff(f[1]))
+		s.Line(".TP\n.I %s\n%s", roff(f[0]), roff(f[1]))
 	}
-	return s.err
+	return s.Err
 }
 
 func (c command) page(w io.Writer) error {
-	s := &screen{w: w}
-	s.line(".TH AGENT-INIT-%s 1 \"\" \"agent-init %s\"", roff(strings.ToUpper(c.name)), roff(version))
-	s.line(".SH NAME\nagent-init\\-%s \\- %s", roff(c.name), roff(c.summary))
-	s.line(".SH SYNOPSIS\n.B agent-init %s\n%s", roff(c.name), roff(c.synopsis))
+	s := &text.Screen{W: w}
+	s.Line(".TH AGENT-INIT-%s 1 \"\" \"agent-init %s\"", roff(strings.ToUpper(c.name)), roff(version))
+	s.Line(".SH NAME\nagent-init\\-%s \\- %s", roff(c.name), roff(c.summary))
+	s.Line(".SH SYNOPSIS\n.B agent-init %s\n%s", roff(c.name), roff(c.synopsis))
 	fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
 	if c.flags != nil {
 		c.flags(fs)
@@ -88,17 +89,17 @@ func (c command) page(w io.Writer) error {
 	first := true
 	fs.VisitAll(func(f *flag.Flag) {
 		if first {
-			s.line(".SH OPTIONS")
+			s.Line(".SH OPTIONS")
 			first = false
 		}
 		value, text := flag.UnquoteUsage(f)
-		s.line(".TP\n.BR %s \" \" %s\n%s", roff(dashes(f.Name)), roff(value), roff(text+defaultOf(f)))
+		s.Line(".TP\n.BR %s \" \" %s\n%s", roff(dashes(f.Name)), roff(value), roff(text+defaultOf(f)))
 	})
 	if c.example != "" {
-		s.line(".SH EXAMPLE\n.EX\n%s\n.EE", roff(c.example))
+		s.Line(".SH EXAMPLE\n.EX\n%s\n.EE", roff(c.example))
 	}
-	s.line(".SH SEE ALSO\n.BR agent-init (1)")
-	return s.err
+	s.Line(".SH SEE ALSO\n.BR agent-init (1)")
+	return s.Err
 }
 
 // roff escapes what troff would read as its own.

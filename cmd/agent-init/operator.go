@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -115,7 +116,7 @@ func (k *keeper) put(ctx context.Context, kind grantKind, p control.Peer, r cont
 	case kind == grantAllow && life == 0:
 		life = defaultFor
 	case life > maxFor:
-		return refusal(fault.Usage, "write it into a file of "+k.config.dir, "a grant lasts %s at most", shortly(maxFor))
+		return refusal(fault.Usage, "write it into a file of "+k.config.dir, "a grant lasts %s at most", text.Shortly(maxFor))
 	}
 	out := granted{Version: 1, Replaced: []grant{}, Warnings: []string{}}
 	err := k.changeGrants(ctx, func(b *grantBook) ([]audit.Event, error) {
@@ -130,10 +131,10 @@ func (k *keeper) put(ctx context.Context, kind grantKind, p control.Peer, r cont
 		out.Grant, out.Replaced = g, append(out.Replaced, replaced...)
 		what, verdict := "denied until the keeper ends", audit.Deny
 		if life > 0 {
-			what = "denied for " + shortly(life)
+			what = "denied for " + text.Shortly(life)
 		}
 		if kind == grantAllow {
-			what, verdict = "allowed for "+shortly(life), audit.Allow
+			what, verdict = "allowed for "+text.Shortly(life), audit.Allow
 		}
 		return []audit.Event{g.event(verdict, what, &p)}, nil
 	})

@@ -4,6 +4,7 @@ import (
 	"net"
 	"sync"
 
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
@@ -48,7 +49,7 @@ func (o *overheard) explain(r selftest.Report) {
 		c := &r.Checks[i]
 		host, _, err := net.SplitHostPort(c.Target)
 		if err == nil && !c.OK && c.Want == selftest.Reachable && o.reasons[host] != "" {
-			c.Detail += "; the name gate says: " + clean(o.reasons[host])
+			c.Detail += "; the name gate says: " + text.Clean(o.reasons[host])
 		}
 	}
 }

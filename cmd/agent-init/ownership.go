@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
@@ -22,9 +23,9 @@ func (k *keeper) warnOfAccount(err error) {
 		warning(os.Stderr, fmt.Sprintf("the agent's home does not belong to it (uid %d), and can't be given to it: capability %s is missing", k.identity.UID, missing.Capability),
 			k.launch.Capabilities(missing.Capability))
 	case errors.Is(err, privdrop.ErrReadOnly):
-		k.log.Warn("the agent's account is incomplete", "error", inOneLine(err)) // which most programs do without
+		k.log.Warn("the agent's account is incomplete", "error", text.InOneLine(err)) // which most programs do without
 	default:
-		warning(os.Stderr, "the agent's account is incomplete: "+inOneLine(err), "make the home and the entry of uid "+fmt.Sprint(k.identity.UID)+" in the image")
+		warning(os.Stderr, "the agent's account is incomplete: "+text.InOneLine(err), "make the home and the entry of uid "+fmt.Sprint(k.identity.UID)+" in the image")
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/text"
 )
 
 const pidRemedy = "give the container processes of its own: docker: no --pid=host, nor that of a container with another network;" +
@@ -48,5 +50,5 @@ func commOf(proc string) string {
 	if err != nil {
 		return "unknown"
 	}
-	return clean(string(bytes.TrimSpace(data)))
+	return text.Clean(string(bytes.TrimSpace(data)))
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -56,7 +57,7 @@ func readRules(path string) (*policy.Policy, string, []uint16, error) {
 	d := json.NewDecoder(bufio.NewReaderSize(f, 64<<10))
 	var head publishedHead
 	if err := d.Decode(&head); err != nil {
-		return nil, "", nil, fmt.Errorf("read %s: %w", path, causeOf(err))
+		return nil, "", nil, fmt.Errorf("read %s: %w", path, text.CauseOf(err))
 	}
 	var rules []policy.ReportRule
 	for {
@@ -66,7 +67,7 @@ func readRules(path string) (*policy.Policy, string, []uint16, error) {
 			break
 		}
 		if err != nil {
-			return nil, "", nil, fmt.Errorf("read %s: %w", path, causeOf(err))
+			return nil, "", nil, fmt.Errorf("read %s: %w", path, text.CauseOf(err))
 		}
 		rules = append(rules, policy.ReportRule{Rule: r.Rule, Source: r.Source, Preset: r.Preset})
 	}

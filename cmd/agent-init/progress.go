@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/session"
 )
 
@@ -24,7 +25,7 @@ type progress struct {
 // newProgress shows on w, if it is a terminal and nobody asked for silence, or for
 // diagnostics, which say the same.
 func newProgress(c config, w *os.File) *progress {
-	if c.quiet || c.level() < slog.LevelWarn || !isTerminal(w) {
+	if c.quiet || c.level() < slog.LevelWarn || !text.IsTerminal(w) {
 		return nil
 	}
 	return &progress{say: func(text string) { _, _ = io.WriteString(w, text) }}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/selftest"
@@ -38,7 +39,7 @@ func (k *keeper) proveAgain(ctx context.Context, p control.Peer) control.Reply {
 }
 
 func sizeOfReport(r selftest.Report) string {
-	return fmt.Sprintf("%s in %v", counted(len(r.Checks), "check", "checks"), millis(r.Millis))
+	return fmt.Sprintf("%s in %v", text.Counted(len(r.Checks), "check", "checks"), millis(r.Millis))
 }
 
 // proveTime is how long a person waits for a self-test.

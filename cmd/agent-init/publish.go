@@ -4,6 +4,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
@@ -37,7 +38,7 @@ func (k *keeper) unpublished(what string, err error) {
 
 // diagnostics is where the guard may write: not on the agent's screen.
 func (k *keeper) diagnostics() *os.File {
-	if k.state.Mode == "run" && isTerminal(os.Stderr) {
+	if k.state.Mode == "run" && text.IsTerminal(os.Stderr) {
 		return nil
 	}
 	return os.Stderr

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
@@ -70,7 +71,7 @@ func runAgent(ctx context.Context, e environment, c config, args []string) error
 	if err != nil {
 		return err
 	}
-	muted.Store(isTerminal(os.Stderr))
+	muted.Store(text.IsTerminal(os.Stderr))
 	agent, next, err := k.startAgent(ctx, e, args, dir)
 	if err != nil {
 		f := fault.Of(err, "start the agent")
@@ -175,7 +176,7 @@ func (k *keeper) wantsSession(e environment) bool {
 	case "always":
 		return true
 	case "auto":
-		return isTerminal(e.stdin) && isTerminal(os.Stdout) && !inBackground(e.stdin)
+		return text.IsTerminal(e.stdin) && text.IsTerminal(os.Stdout) && !inBackground(e.stdin)
 	}
 	return false
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/text"
 )
 
 // runtimeDirs are where the keeper publishes its state, the first that can be
@@ -58,7 +60,7 @@ func makeRuntimeDir(mode string) (runtimeDir, error) {
 				return runtimeDir(d), nil
 			}
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", d, causeOf(err)))
+		errs = append(errs, fmt.Errorf("%s: %w", d, text.CauseOf(err)))
 	}
 	return "", errors.Join(errs...)
 }
@@ -141,7 +143,7 @@ func (d runtimeDir) writeWith(name string, perm os.FileMode, fill func(io.Writer
 	temp := path + ".new"
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, perm)
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, causeOf(err))
+		return fmt.Errorf("write %s: %w", path, text.CauseOf(err))
 	}
 	if err = fill(f); err == nil {
 		err = cutBehind(f) // what a spare or an interrupted writer has left
@@ -156,7 +158,7 @@ func (d runtimeDir) writeWith(name string, perm os.FileMode, fill func(io.Writer
 		err = os.Rename(temp, path)
 	}
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, causeOf(err))
+		return fmt.Errorf("write %s: %w", path, text.CauseOf(err))
 	}
 	return nil
 }
@@ -186,7 +188,7 @@ func (d runtimeDir) read(name string, v any) error {
 		return err
 	}
 	if err := json.Unmarshal(data, v); err != nil {
-		return fmt.Errorf("read %s: %w", filepath.Join(string(d), name), causeOf(err))
+		return fmt.Errorf("read %s: %w", filepath.Join(string(d), name), text.CauseOf(err))
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/session"
 )
 
@@ -30,8 +31,8 @@ func TestHelpIsWhole(t *testing.T) {
 	var b bytes.Buffer
 	usage(&b)
 	for line := range strings.Lines(b.String()) {
-		if columns(line) > 81 {
-			t.Errorf("%d columns: %s", columns(line)-1, line)
+		if text.Columns(line) > 81 {
+			t.Errorf("%d columns: %s", text.Columns(line)-1, line)
 		}
 	}
 	if strings.Count(b.String(), "\n\n") < 6 {
@@ -79,7 +80,7 @@ func TestKeysHint(t *testing.T) {
 	p := &progress{say: func(s string) { b.WriteString(s) }, keys: keysHint("ctrl-]")}
 	p.enter("seal the network")
 	p.done("confined, in all")
-	if lines := strings.Split(b.String(), "\n"); !strings.HasSuffix(lines[1], "Ctrl-] ? shows the keys") || columns(lines[1]) > 80 {
+	if lines := strings.Split(b.String(), "\n"); !strings.HasSuffix(lines[1], "Ctrl-] ? shows the keys") || text.Columns(lines[1]) > 80 {
 		t.Errorf("%q", lines)
 	}
 }

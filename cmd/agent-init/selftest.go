@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/selftest"
@@ -156,7 +157,7 @@ func showReport(e environment, report selftest.Report, asJSON bool) error {
 		if err := json.NewEncoder(e.stdout).Encode(report); err != nil {
 			return err
 		}
-	} else if err := report.WriteTable(folded(e.stdout, strings.Repeat(" ", 6)), colour(e)); err != nil {
+	} else if err := report.WriteTable(text.Folded(e.stdout, strings.Repeat(" ", 6)), colour(e)); err != nil {
 		return err
 	}
 	return verdictOf(report)

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/session"
 )
 
@@ -30,7 +31,7 @@ func sessionsCommand() command {
 				cleanSession(&i)
 				return enc.Encode(sessionsReport{1, i})
 			}
-			return writeSessions(folded(e.stdout, "      "), i, time.Now())
+			return writeSessions(text.Folded(e.stdout, "      "), i, time.Now())
 		},
 	}
 }
@@ -49,13 +50,13 @@ const maxShownTitle = 40
 func cleanSession(i *session.Info) {
 	for n := range i.Windows {
 		w := &i.Windows[n]
-		w.Title, w.Cwd = clean(w.Title), clean(w.Cwd)
+		w.Title, w.Cwd = text.Clean(w.Title), text.Clean(w.Cwd)
 	}
 }
 
 // shownTitle is a title in quotes, so that it is not taken for words of ours.
 func shownTitle(title string) string {
-	runes := []rune(clean(title))
+	runes := []rune(text.Clean(title))
 	if len(runes) == 0 {
 		return ""
 	}
@@ -66,11 +67,11 @@ func shownTitle(title string) string {
 }
 
 func writeSessions(to io.Writer, i session.Info, now time.Time) error {
-	fmt.Fprintf(to, "session %s\n", clean(i.Name))
+	fmt.Fprintf(to, "session %s\n", text.Clean(i.Name))
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "  NO\tNAME\tSIZE\tPROCESS\tSINCE\tTITLE\n")
 	for _, x := range i.Windows {
-		fmt.Fprintf(w, "  %d\t%s\t%s\tpid %d\t%s\t%s\n", x.ID, clean(x.Name), sized(x.Cols, x.Rows), x.PID, moment(x.Started, now), shownTitle(x.Title))
+		fmt.Fprintf(w, "  %d\t%s\t%s\tpid %d\t%s\t%s\n", x.ID, text.Clean(x.Name), sized(x.Cols, x.Rows), x.PID, text.Moment(x.Started, now), shownTitle(x.Title))
 		for _, c := range x.Clients {
 			who, how := fmt.Sprintf("uid %d, pid %d", c.UID, c.PID), ""
 			if c.PID == 0 {
@@ -82,7 +83,7 @@ func writeSessions(to io.Writer, i session.Info, now time.Time) error {
 			if c.Leader && len(x.Clients) > 1 {
 				how += ", typed last"
 			}
-			fmt.Fprintf(w, "\tattached: %s%s\t%s\t\t%s\t\n", who, how, sized(c.Cols, c.Rows), moment(c.Attached, now))
+			fmt.Fprintf(w, "\tattached: %s%s\t%s\t\t%s\t\n", who, how, sized(c.Cols, c.Rows), text.Moment(c.Attached, now))
 		}
 	}
 	return w.Flush()

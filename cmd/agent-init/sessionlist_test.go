@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/session"
 )
 
@@ -27,7 +28,7 @@ func TestSessionsTitle(t *testing.T) {
 			t.Errorf("%q is shown as %q, want %q at the end", title, lines, want)
 		}
 		cleanSession(&i)
-		if w := i.Windows[0]; w.Title != clean(title) || w.Cwd != clean(title) {
+		if w := i.Windows[0]; w.Title != text.Clean(title) || w.Cwd != text.Clean(title) {
 			t.Errorf("%q in JSON: %q and %q", title, w.Title, w.Cwd)
 		}
 	}

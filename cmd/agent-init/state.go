@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -155,13 +156,13 @@ func (s *state) healthy(now time.Time) (ok bool, why []string) {
 		bad("the guard is down, names are refused: %s", s.Guard.Fault)
 	}
 	if s.Policy.Fault != "" {
-		bad("the last reload was refused, the policy before it is in force: %s", firstFault(s.Policy.Fault))
+		bad("the last reload was refused, the policy before it is in force: %s", text.FirstFault(s.Policy.Fault))
 	}
 	if s.Audit.Fault != "" {
 		bad("events are being lost: %s", s.Audit.Fault)
 	}
 	if s.Grants.Fault != "" {
-		bad("grants that are over could not be ended: %s", firstLine(s.Grants.Fault))
+		bad("grants that are over could not be ended: %s", text.FirstLine(s.Grants.Fault))
 	}
 	if s.SelfTest != nil && !s.SelfTest.OK {
 		bad("self-test failed: %s", strings.Join(s.SelfTest.Failures, "; "))
@@ -202,7 +203,7 @@ func startTime(pid int) (uint64, error) {
 
 // sizeOf is how much a policy holds.
 func sizeOf(c policy.Counts) string {
-	return fmt.Sprintf("%s, %s, %s, %d denied", counted(c.Names, "name", "names"), counted(c.Wildcards, "wildcard", "wildcards"), counted(c.Addresses, "address", "addresses"), c.Denied)
+	return fmt.Sprintf("%s, %s, %s, %d denied", text.Counted(c.Names, "name", "names"), text.Counted(c.Wildcards, "wildcard", "wildcards"), text.Counted(c.Addresses, "address", "addresses"), c.Denied)
 }
 
 // form is the backend as people should see it.

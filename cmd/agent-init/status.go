@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 )
 
 func statusCommand() command {
@@ -32,13 +33,13 @@ func statusCommand() command {
 			switch {
 			case isSet(fs, "quiet"):
 			case isSet(fs, "json"):
-				if err := printJSON(e.stdout, statusReport{ok, why, &s}); err != nil {
+				if err := text.JSON(e.stdout, statusReport{ok, why, &s}); err != nil {
 					return err
 				}
 			default:
 				var screen bytes.Buffer
 				s.write(&screen, ok, why, colour(e))
-				if _, err := folded(e.stdout, strings.Repeat(" ", 11)).Write(screen.Bytes()); err != nil {
+				if _, err := text.Folded(e.stdout, strings.Repeat(" ", 11)).Write(screen.Bytes()); err != nil {
 					return err
 				}
 			}

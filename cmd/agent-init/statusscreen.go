@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 )
 
 // statusReport is what status --json prints. The names of its fields are public.
@@ -36,41 +37,41 @@ func (s *state) write(w io.Writer, ok bool, why []string, colour bool) {
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-10s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	row("mode", "%s, %s, started %s", s.Mode, modeWord(s.Monitor), moment(s.Started, time.Now()))
+	row("mode", "%s, %s, started %s", s.Mode, modeWord(s.Monitor), text.Moment(s.Started, time.Now()))
 	row("agent", "%s (uid %d)", s.Agent.User, s.Agent.UID)
 	compared := "not compared with the plan again yet"
 	if !s.Firewall.Verified.IsZero() {
-		compared = "compared with the plan " + ago(s.Firewall.Verified)
+		compared = "compared with the plan " + text.Ago(s.Firewall.Verified)
 	}
-	row("rules", "%s, %s, repaired %s", s.Firewall.form(), compared, times(s.Firewall.Repairs))
+	row("rules", "%s, %s, repaired %s", s.Firewall.form(), compared, text.Times(s.Firewall.Repairs))
 	row("", "%s", s.Firewall.Why)
 	for _, c := range s.Firewall.Caveats {
 		row("", "weaker: %s", c)
 	}
-	row("policy", "%s; loaded %s", sizeOf(s.Policy.Counts), ago(s.Policy.Loaded))
+	row("policy", "%s; loaded %s", sizeOf(s.Policy.Counts), text.Ago(s.Policy.Loaded))
 	guard := "down"
 	if s.Guard.OK {
 		guard = "up"
 	}
-	row("guard", "%s (uid %d), restarted %s; %s, %d denied", guard, s.Guard.UID, times(s.Guard.Restarts), counted(s.Guard.Stats.Queries, "query", "queries"), s.Guard.Stats.Denied)
+	row("guard", "%s (uid %d), restarted %s; %s, %d denied", guard, s.Guard.UID, text.Times(s.Guard.Restarts), text.Counted(s.Guard.Stats.Queries, "query", "queries"), s.Guard.Stats.Denied)
 	for _, p := range s.Guard.PassedOver {
 		row("", "not asked: %s", p)
 	}
-	row("gate", "%s now; %d passed, %d refused", counted(s.Guard.Stats.Relays, "connection", "connections"), s.Guard.Stats.Passed, s.Guard.Stats.Refused)
-	row("leases", "%s with a port, for %s", counted(s.Leases.Elements, "address", "addresses"), counted(s.Leases.Names, "name", "names"))
+	row("gate", "%s now; %d passed, %d refused", text.Counted(s.Guard.Stats.Relays, "connection", "connections"), s.Guard.Stats.Passed, s.Guard.Stats.Refused)
+	row("leases", "%s with a port, for %s", text.Counted(s.Leases.Elements, "address", "addresses"), text.Counted(s.Leases.Names, "name", "names"))
 	if g := s.Grants; g.Allowed+g.Denied+g.Requests > 0 {
-		row("grants", "%d allowed, %d denied at run time; waiting: %s of the agent; see agent-init grants", g.Allowed, g.Denied, counted(g.Requests, "request", "requests"))
+		row("grants", "%d allowed, %d denied at run time; waiting: %s of the agent; see agent-init grants", g.Allowed, g.Denied, text.Counted(g.Requests, "request", "requests"))
 	}
 	switch {
 	case s.SelfTest == nil:
 		row("self-test", "not run")
 	case s.SelfTest.OK:
-		row("self-test", "passed %s: %s in %d ms", ago(s.SelfTest.Time), counted(s.SelfTest.Checks, "check", "checks"), s.SelfTest.Millis)
+		row("self-test", "passed %s: %s in %d ms", text.Ago(s.SelfTest.Time), text.Counted(s.SelfTest.Checks, "check", "checks"), s.SelfTest.Millis)
 	default:
-		row("self-test", "FAILED %s", ago(s.SelfTest.Time))
+		row("self-test", "FAILED %s", text.Ago(s.SelfTest.Time))
 	}
 	if s.Session.Name != "" {
-		row("session", "%s: %s, %s attached", s.Session.Name, counted(s.Session.Windows, "window", "windows"), counted(s.Session.Attached, "client", "clients"))
+		row("session", "%s: %s, %s attached", s.Session.Name, text.Counted(s.Session.Windows, "window", "windows"), text.Counted(s.Session.Attached, "client", "clients"))
 	}
 	fault := ""
 	if strings.HasPrefix(s.Audit.File, "/dev/shm/") {

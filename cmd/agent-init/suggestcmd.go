@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
@@ -32,12 +33,12 @@ func suggestCommand() command {
 			if err != nil {
 				return err
 			}
-			text := value(fs, "since")
-			if text == "all" {
-				text = ""
+			words := value(fs, "since")
+			if words == "all" {
+				words = ""
 			}
 			file, started := auditFile()
-			since, err := sinceTime(text, started, time.Now())
+			since, err := sinceTime(words, started, time.Now())
 			if err != nil {
 				return err
 			}
@@ -55,20 +56,20 @@ func suggestCommand() command {
 				return r.append(e, to)
 			}
 			if isSet(fs, "json") {
-				return printJSON(e.stdout, r)
+				return text.JSON(e.stdout, r)
 			}
-			return r.write(folded(e.stdout, "    # "), time.Now())
+			return r.write(text.Folded(e.stdout, "    # "), time.Now())
 		},
 	}
 }
 
 // write prints lines that can be appended to an allowlist as they are.
 func (r suggestions) write(out io.Writer, now time.Time) error {
-	w := &screen{w: out}
+	w := &text.Screen{W: out}
 	if len(r.Lines) == 0 {
-		w.line("# nothing was denied that a line would allow")
+		w.Line("# nothing was denied that a line would allow")
 	} else {
-		w.line("# Read each line before you add it: the agent chose these names.")
+		w.Line("# Read each line before you add it: the agent chose these names.")
 	}
 	group := ""
 	for _, g := range r.Lines {
@@ -79,27 +80,27 @@ func (r suggestions) write(out io.Writer, now time.Time) error {
 		if head != group {
 			group = head
 			if g.Preset != "" {
-				w.line("\n# the service %s: @%[1]s in place of these lines allows all of it", g.Preset)
+				w.Line("\n# the service %s: @%[1]s in place of these lines allows all of it", g.Preset)
 			} else {
-				w.line("\n# %s", head)
+				w.Line("\n# %s", head)
 			}
 		}
-		w.line("%s", g.text(now))
+		w.Line("%s", g.text(now))
 	}
 	for i, g := range r.Denied {
 		if i == 0 {
-			w.line("\n# denied by a rule; no line would allow these:")
+			w.Line("\n# denied by a rule; no line would allow these:")
 		}
-		w.line("# %s", g.text(now))
+		w.Line("# %s", g.text(now))
 	}
 	if r.More > 0 {
-		w.line("\n# and %d more, which are left out", r.More)
+		w.Line("\n# and %d more, which are left out", r.More)
 	}
-	return w.err
+	return w.Err
 }
 
 func (g suggestion) text(now time.Time) string {
-	s := fmt.Sprintf("%-32s # %s, first %s", g.Line, times(g.Count), moment(g.First, now))
+	s := fmt.Sprintf("%-32s # %s, first %s", g.Line, text.Times(g.Count), text.Moment(g.First, now))
 	if g.By != "" {
 		s += " by " + g.By
 	}
@@ -145,6 +146,6 @@ func (r suggestions) append(e environment, path string) error {
 			return fault.New(fault.Failure, "give a file that can be written, by a path without links", "%w", err)
 		}
 	}
-	_, err = fmt.Fprintf(e.stderr, "%s added to %s; already in it: %d\n", counted(added, "line", "lines"), path, len(r.Lines)-added)
+	_, err = fmt.Fprintf(e.stderr, "%s added to %s; already in it: %d\n", text.Counted(added, "line", "lines"), path, len(r.Lines)-added)
 	return err
 }

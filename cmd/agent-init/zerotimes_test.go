@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/text"
 )
 
 // TestNoTimeBeforeTime: what programs read leaves out a time that is not known,
@@ -52,8 +54,8 @@ func TestNoTimeBeforeTime(t *testing.T) {
 func TestAPathOnce(t *testing.T) {
 	gone := filepath.Join(t.TempDir(), "gone")
 	_, lost := os.Open(gone)
-	if !errors.Is(causeOf(lost), fs.ErrNotExist) || causeOf(lost).Error() != "no such file or directory" {
-		t.Error(causeOf(lost))
+	if !errors.Is(text.CauseOf(lost), fs.ErrNotExist) || text.CauseOf(lost).Error() != "no such file or directory" {
+		t.Error(text.CauseOf(lost))
 	}
 	said := map[string]error{}
 	said["state"] = runtimeDir(gone).write("x.json", 0o600, 1)

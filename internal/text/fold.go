@@ -1,4 +1,4 @@
-package main
+package text
 
 import (
 	"io"
@@ -19,9 +19,9 @@ type folder struct {
 	rest  []byte // of a line that has no end yet
 }
 
-// folded is where a command writes for a person: the terminal's width is kept, and a
+// Folded is where a command writes for a person: the terminal's width is kept, and a
 // file or a pipe gets the lines as they are, for programs that read line by line.
-func folded(w io.Writer, hang string) io.Writer {
+func Folded(w io.Writer, hang string) io.Writer {
 	f, ok := w.(*os.File)
 	if !ok {
 		return w
@@ -42,7 +42,7 @@ func (f *folder) Write(p []byte) (int, error) {
 			break
 		}
 		f.rest = []byte(rest)
-		out.WriteString(fold(line, f.width, f.hang) + "\n")
+		out.WriteString(Fold(line, f.width, f.hang) + "\n")
 	}
 	if _, err := io.WriteString(f.w, out.String()); err != nil {
 		return 0, err
@@ -50,12 +50,12 @@ func (f *folder) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// fold breaks a line at blanks so that no part is wider than width. A word that is
+// Fold breaks a line at blanks so that no part is wider than width. A word that is
 // wider stays whole.
-func fold(line string, width int, hang string) string {
+func Fold(line string, width int, hang string) string {
 	var out strings.Builder
 	begun := 0 // where a part may be broken first
-	for columns(line) > width {
+	for Columns(line) > width {
 		at := blankBefore(line, begun, width)
 		if at < 0 {
 			break
@@ -79,7 +79,7 @@ func blankBefore(line string, begun, width int) int {
 		if line[i] != ' ' || strings.TrimLeft(line[i:], " ") == "" {
 			continue
 		}
-		if columns(line[:i]) > width && last >= 0 {
+		if Columns(line[:i]) > width && last >= 0 {
 			break
 		}
 		last = i
@@ -87,8 +87,8 @@ func blankBefore(line string, begun, width int) int {
 	return last
 }
 
-// columns is how many a text takes, colours aside. A character may take two, or none.
-func columns(s string) int {
+// Columns is how many a text takes, colours aside. A character may take two, or none.
+func Columns(s string) int {
 	n := 0
 	for s != "" {
 		if rest, ok := strings.CutPrefix(s, "\x1b["); ok {
@@ -106,9 +106,9 @@ func columns(s string) int {
 	return n
 }
 
-// moment is a time as every command shows it to people: the hour of today, and the
+// Moment is a time as every command shows it to people: the hour of today, and the
 // date where the day, or the year, is another.
-func moment(t, now time.Time) string {
+func Moment(t, now time.Time) string {
 	t, now = t.Local(), now.Local()
 	switch {
 	case t.Year() != now.Year():

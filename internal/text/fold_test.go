@@ -1,4 +1,4 @@
-package main
+package text
 
 import (
 	"strings"
@@ -24,7 +24,7 @@ func TestFold(t *testing.T) {
 		{"e\u0301e\u0301e\u0301 two words", "", "e\u0301e\u0301e\u0301 two\nwords", 7}, // what combines takes none
 		{"ends in blanks      ", "  ", "ends in\n  blanks      ", 10},
 	} {
-		if got := fold(tc.line, tc.width, tc.hang); got != tc.want {
+		if got := Fold(tc.line, tc.width, tc.hang); got != tc.want {
 			t.Errorf("%q in %d columns is\n%q, want\n%q", tc.line, tc.width, got, tc.want)
 		}
 	}
@@ -50,11 +50,11 @@ func TestMoment(t *testing.T) {
 	for before, want := range map[time.Duration]string{
 		time.Hour: "14:00:00", 16 * time.Hour: "Mar  1 23:00:00", 70 * 24 * time.Hour: "2025-12-22 15:00:00",
 	} {
-		if got := moment(now.Add(-before), now); got != want {
+		if got := Moment(now.Add(-before), now); got != want {
 			t.Errorf("%v before: %q, want %q", before, got, want)
 		}
 	}
-	if got := moment(now, now.AddDate(1, 0, 0)); got != "2026-03-02 15:00:00" {
+	if got := Moment(now, now.AddDate(1, 0, 0)); got != "2026-03-02 15:00:00" {
 		t.Error(got)
 	}
 }
