@@ -32,33 +32,48 @@ func (c Column) Count(o Outcome) (n int) {
 	return n
 }
 
-// Table is the scorecard in Markdown.
-func Table(columns []Column) string {
+// Table is the scorecard in Markdown, with or without the tests that try more of
+// each attack.
+func Table(columns []Column, tests bool) string {
 	var out strings.Builder
 	row := func(cells ...string) { fmt.Fprintf(&out, "| %s |\n", strings.Join(cells, " | ")) }
 	head, line := []string{"", "attack"}, []string{"---", "---"}
 	for _, c := range columns {
 		head, line = append(head, c.Title), append(line, "---")
 	}
-	row(append(head, "more of it in")...)
-	row(append(line, "---")...)
+	if tests {
+		head, line = append(head, "more of it in"), append(line, "---")
+	}
+	row(head...)
+	row(line...)
 	for i, a := range Attacks() {
 		cells := []string{a.ID, a.Title}
 		for _, c := range columns {
 			cells = append(cells, c.cell(i).String())
 		}
-		var tests []string
-		for _, t := range a.Tests {
-			tests = append(tests, "`"+t+"`")
+		if tests {
+			cells = append(cells, quoted(a.Tests))
 		}
-		row(append(cells, strings.Join(tests, ", "))...)
+		row(cells...)
 	}
 	foot := []string{"", "leaks"}
 	for _, c := range columns {
 		foot = append(foot, fmt.Sprintf("%d of %d", c.Count(Leaked), len(Attacks())-c.Count(Untried)))
 	}
-	row(append(foot, "")...)
+	if tests {
+		foot = append(foot, "")
+	}
+	row(foot...)
 	return out.String()
+}
+
+// quoted lists names as code.
+func quoted(names []string) string {
+	var list []string
+	for _, n := range names {
+		list = append(list, "`"+n+"`")
+	}
+	return strings.Join(list, ", ")
 }
 
 // Advice lists what is open by its nature, and what to do about it.
@@ -66,13 +81,18 @@ func Advice() string {
 	var out strings.Builder
 	for _, a := range Attacks() {
 		if a.Limit != "" {
-			fmt.Fprintf(&out, "- **%s**, %s: %s.\n", a.ID, a.Title, a.Limit)
+			fmt.Fprintf(&out, "- **%s**, %s.%s\n", a.ID, a.Title, lines(a.Limit))
 		}
 		if a.Elsewhere != "" {
-			fmt.Fprintf(&out, "- **%s**, %s, in `up` and `sidecar` mode: %s.\n", a.ID, a.Title, a.Elsewhere)
+			fmt.Fprintf(&out, "- **%s**, %s, in `up` and `sidecar` mode.%s\n", a.ID, a.Title, lines(a.Elsewhere))
 		}
 	}
 	return out.String()
+}
+
+// lines gives each sentence a line of a list's.
+func lines(text string) string {
+	return strings.ReplaceAll(" "+text, ". ", ".\n  ")
 }
 
 // Leaks lists what arrived, for each attack that leaked.

@@ -6,7 +6,7 @@ func webAttacks() []Attack {
 	return []Attack{
 		{ID: "E42", Title: "another host inside the TLS of an allowed one (fronting)",
 			Try:   []string{"http -insecure -h1 -addr {ok4}:443 -sni {ok} -host {bad} https://{ok}/"},
-			Limit: "can't be seen without breaking TLS: don't allow names on providers that serve strangers at the same front",
+			Limit: "It can't be seen without breaking TLS. Don't allow names on providers that serve strangers at the same front.",
 			Tests: []string{"TestLabE42FrontingKnown"}},
 		{ID: "E43", Title: "an allowed host inside the TLS of another",
 			Try:   []string{"http -insecure -h1 -addr {ok4}:443 -sni {other} -host {ok} https://{ok}/", "http -insecure -addr {bad4}:443 -sni {ok} https://{ok}/"},
@@ -40,7 +40,7 @@ func webAttacks() []Attack {
 			Tests: []string{"TestLabE50Smuggling"}},
 		{ID: "E51", Title: "several hosts on one connection of HTTP/2",
 			Try:   []string{"http -insecure -addr {ok4}:443 -sni {ok} -host {bad} https://{ok}/"},
-			Limit: "as for fronting: it is inside of TLS",
+			Limit: "As with fronting, it is inside of TLS.",
 			Tests: []string{"TestLabE51Coalescing"}},
 		{ID: "E52", Title: "upgrades to other protocols on 80",
 			Try: []string{`tcp -esc 'GET / HTTP/1.1\r\nHost: {ok}\r\nConnection: Upgrade\r\nUpgrade: {bad}\r\n\r\n' {ok4}:80`,
@@ -61,7 +61,7 @@ func webAttacks() []Attack {
 				}
 				return nil
 			},
-			Limit: "what an allowed service does with data is out of sight: allow no service where strangers can read what the agent may write",
+			Limit: "What an allowed service does with data is out of sight. Allow no service where strangers can read what the agent may write.",
 			Tests: []string{"TestLabE54Upload"}},
 		{ID: "E55", Title: "redirects to other hosts",
 			Try:   []string{"http -follow -insecure https://{sub}/", "http -follow http://{sub}/"},

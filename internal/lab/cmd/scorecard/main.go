@@ -64,9 +64,17 @@ func run() int {
 	if !c.all(*boxes, own) {
 		return 1
 	}
-	fmt.Print(scorecard.Table(c.columns))
+	fmt.Print(scorecard.Table(c.columns, true))
 	if *write != "" {
-		if err := os.WriteFile(filepath.Clean(*write), []byte(document(c.columns)), 0o644); err != nil {
+		modes := 0
+		if *boxes {
+			modes = len(scorecard.Modes())
+		}
+		page, err := document(c.columns[:modes], c.columns[modes:])
+		if err == nil {
+			err = os.WriteFile(filepath.Clean(*write), []byte(page), 0o644)
+		}
+		if err != nil {
 			c.Logf("%v", err)
 			return 1
 		}
@@ -140,7 +148,7 @@ func (c *card) foreign(image scorecard.Image, peer string) {
 	}
 	column := scorecard.Column{Title: image.Name}
 	c.attack(&column, func() *scorecard.Setting { return scorecard.InEngine(c, netns, peer, image) })
-	fmt.Print(scorecard.Table([]scorecard.Column{column}))
+	fmt.Print(scorecard.Table([]scorecard.Column{column}, true))
 	if leaks := scorecard.Leaks(column); leaks != "" {
 		fmt.Printf("\nWhat arrived that should not have:\n\n%s", leaks)
 		c.failed = true
