@@ -12,6 +12,7 @@ import (
 // linesDone are the pages whose lines are held to 120 columns.
 var linesDone = []string{
 	"CONTRIBUTING.md",
+	"README.md",
 	"docs/agents/README.md",
 	"docs/agents/aider.md",
 	"docs/agents/claude.md",
