@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
@@ -17,7 +18,7 @@ type auditSink struct {
 }
 
 func openAuditSink(f *os.File) (*auditSink, error) {
-	conn, err := openPair(f)
+	conn, err := wire.OpenPair(f)
 	return &auditSink{conn: conn}, err
 }
 

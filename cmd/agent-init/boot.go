@@ -16,6 +16,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -78,7 +79,7 @@ func (k *keeper) boot(ctx context.Context) error {
 		k.log.Info(s.name, "took", time.Since(begun).Round(10*time.Microsecond))
 	}
 	spawnThreads()
-	k.guard.resolveAhead(aheadAll)
+	k.guard.resolveAhead(wire.AheadAll)
 	// Whoever hears that it is ready finds everything in its place.
 	published := k.publishAll()
 	k.update(func(s *state) { s.Phase = phaseReady })
@@ -269,7 +270,7 @@ func (k *keeper) loadPolicy(context.Context) error {
 	if err != nil {
 		return err
 	}
-	if k.edition, err = newEdition(); err != nil {
+	if k.edition, err = wire.NewEdition(); err != nil {
 		return err
 	}
 	k.files, k.bundle, k.policy, k.ledger = b, b, p, newLedger(p, k.edition)
@@ -374,7 +375,7 @@ func (k *keeper) putRules(ctx context.Context, plan firewall.Plan, leases []fire
 }
 
 func (k *keeper) awaitGuard(ctx context.Context) error {
-	k.guard.resolveAhead(aheadFirst)
+	k.guard.resolveAhead(wire.AheadFirst)
 	if err := k.guard.await(ctx); err != nil {
 		var why string
 		k.update(func(s *state) { why = s.Guard.Fault })

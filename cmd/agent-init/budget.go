@@ -3,6 +3,7 @@ package main
 import (
 	"time"
 
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/resolver"
 )
 
@@ -13,16 +14,16 @@ import (
 // budgets are the keeper's, of all guards together.
 type budgets struct {
 	names    *resolver.Budget // below wildcards
-	requests pace
+	requests wire.Pace
 }
 
 func newBudgets() *budgets {
-	return &budgets{names: resolver.NewBudget(), requests: pace{burst: requestBurst, every: requestEvery}}
+	return &budgets{names: resolver.NewBudget(), requests: wire.Pace{Burst: requestBurst, Every: requestEvery}}
 }
 
 // mayAsk serves the guard, which asks before each question below a wildcard.
-func (k *keeper) mayAsk(m message) message {
-	return message{op: opName, id: m.id, err: !k.spent(m.name, (*resolver.Budget).Take)}
+func (k *keeper) mayAsk(m wire.Message) wire.Message {
+	return wire.Message{Op: wire.OpName, ID: m.ID, Err: !k.spent(m.Name, (*resolver.Budget).Take)}
 }
 
 // spent says whether the budget of the wildcard that name is below has it, by how.

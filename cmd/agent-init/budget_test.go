@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/resolver"
 )
@@ -16,7 +17,7 @@ import (
 func TestAsksBounded(t *testing.T) {
 	a := newAsks()
 	var ids []uint32
-	for range asksAtOnce {
+	for range wire.AsksAtOnce {
 		id, _, err := a.begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -29,18 +30,18 @@ func TestAsksBounded(t *testing.T) {
 		t.Fatalf("one more than that is asked: %v", err)
 	}
 	for range 3 { // what was not asked, or was answered, frees nothing
-		a.end(message{id: 1 << 31})
-		a.end(message{id: ids[0]})
+		a.end(wire.Message{ID: 1 << 31})
+		a.end(wire.Message{ID: ids[0]})
 	}
-	if n := len(a.places); n != asksAtOnce-1 {
+	if n := len(a.places); n != wire.AsksAtOnce-1 {
 		t.Errorf("%d places are taken", n)
 	}
 	id, answer, err := a.begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.end(message{id: id, err: true})
-	if m := <-answer; !m.err {
+	a.end(wire.Message{ID: id, Err: true})
+	if m := <-answer; !m.Err {
 		t.Errorf("another answer: %+v", m)
 	}
 }
@@ -56,9 +57,9 @@ func TestBudgetOutlivesGuards(t *testing.T) {
 	k := &keeper{policy: p, budgets: newBudgets()}
 	asked := 0
 	for i := range 5 * most {
-		if m := k.mayAsk(message{id: 7, name: fmt.Sprintf("n%d.wild.test", i)}); m.op != opName || m.id != 7 {
+		if m := k.mayAsk(wire.Message{ID: 7, Name: fmt.Sprintf("n%d.wild.test", i)}); m.Op != wire.OpName || m.ID != 7 {
 			t.Fatalf("answered by %+v", m)
-		} else if !m.err {
+		} else if !m.Err {
 			asked++
 		}
 	}
@@ -77,7 +78,7 @@ func TestBudgetOutlivesGuards(t *testing.T) {
 	if !k.spent("n0.wild.test", (*resolver.Budget).Has) {
 		t.Error("a name that was asked for can't be leased")
 	}
-	if k.mayAsk(message{name: "ok.test"}).err {
+	if k.mayAsk(wire.Message{Name: "ok.test"}).Err {
 		t.Error("an exact name has a budget")
 	}
 }

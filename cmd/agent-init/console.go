@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
@@ -57,7 +58,7 @@ func (c *console) size() (cols, rows uint16) {
 
 // connect starts a client of the server behind ch. One of an earlier server
 // ends by itself.
-func (c *console) connect(ch *sessionChannel) {
+func (c *console) connect(ch *wire.SessionChannel) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopping || c.gone {
@@ -72,7 +73,7 @@ func (c *console) connect(ch *sessionChannel) {
 	}
 }
 
-func (c *console) start(ch *sessionChannel) error {
+func (c *console) start(ch *wire.SessionChannel) error {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("socketpair: %w", err)
@@ -80,7 +81,7 @@ func (c *console) start(ch *sessionChannel) error {
 	server, client := os.NewFile(uintptr(fds[0]), "server"), os.NewFile(uintptr(fds[1]), "client")
 	defer server.Close()
 	defer client.Close()
-	if err := ch.send(sessionMessage{op: sopClient}, server); err != nil {
+	if err := ch.Send(wire.SessionMessage{Op: wire.SopClient}, server); err != nil {
 		return err
 	}
 	c.restore() // an earlier client may have been killed
@@ -108,7 +109,7 @@ func (c *console) stillLasts() bool {
 }
 
 // watch starts another client if this one ended while its server lives on.
-func (c *console) watch(p *reaper.Process, ch *sessionChannel) {
+func (c *console) watch(p *reaper.Process, ch *wire.SessionChannel) {
 	st := p.Status()
 	c.mu.Lock()
 	c.gone = c.gone || st.Code() == exitTerminalLost

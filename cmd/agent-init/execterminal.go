@@ -12,6 +12,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/session"
 	"github.com/agent-init/agent-init/pkg/session/terminal"
@@ -127,7 +128,7 @@ const lastShown = 300 * time.Millisecond
 // start starts the command. In place of each terminal that we have it has its own,
 // which is its controlling terminal too.
 func (o *ownTerminal) start(spec privdrop.Spec, far *os.File) (*os.Process, error) {
-	order, err := memfd("stage", stageOrder{Spec: spec})
+	order, err := wire.Memfd("stage", stageOrder{Spec: spec})
 	if err != nil {
 		return nil, err
 	}

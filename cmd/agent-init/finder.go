@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
@@ -19,9 +20,9 @@ import (
 // It finds the socket by itself; the keeper looks for the process.
 type finder struct {
 	sockets *sockowner.Finder
-	ask     func(context.Context, message) (message, error)
-	pace    pace          // of refusals
-	slow    pace          // of what is allowed, which must not use up the other
+	ask     func(context.Context, wire.Message) (wire.Message, error)
+	pace    wire.Pace     // of refusals
+	slow    wire.Pace     // of what is allowed, which must not use up the other
 	turn    chan struct{} // of asking the keeper, which looks for one at a time
 
 	mu     sync.Mutex
@@ -46,8 +47,8 @@ const (
 	maxFindings = 128
 )
 
-func newFinder(sockets *sockowner.Finder, ask func(context.Context, message) (message, error)) *finder {
-	return &finder{sockets: sockets, ask: ask, pace: pace{burst: findBurst, every: findEvery}, slow: pace{burst: slowBurst, every: slowEvery}, turn: make(chan struct{}, 1), recent: map[uint32]foundProcess{}}
+func newFinder(sockets *sockowner.Finder, ask func(context.Context, wire.Message) (wire.Message, error)) *finder {
+	return &finder{sockets: sockets, ask: ask, pace: wire.Pace{Burst: findBurst, Every: findEvery}, slow: wire.Pace{Burst: slowBurst, Every: slowEvery}, turn: make(chan struct{}, 1), recent: map[uint32]foundProcess{}}
 }
 
 // refused finds who is refused something.
@@ -60,9 +61,9 @@ func (f *finder) allowed(network string, local, remote netip.AddrPort) *audit.Pr
 	return f.find(&f.slow, network, local, remote)
 }
 
-func (f *finder) find(limit *pace, network string, local, remote netip.AddrPort) *audit.Process {
+func (f *finder) find(limit *wire.Pace, network string, local, remote netip.AddrPort) *audit.Process {
 	now := time.Now()
-	if !limit.take(now) {
+	if !limit.Take(now) {
 		return nil
 	}
 	proto := uint8(unix.IPPROTO_TCP)
@@ -92,14 +93,14 @@ func (f *finder) find(limit *pace, network string, local, remote netip.AddrPort)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), findTime)
 	defer cancel()
-	r, err := f.ask(ctx, message{op: opOwner, number: s.Inode})
+	r, err := f.ask(ctx, wire.Message{Op: wire.OpOwner, Number: s.Inode})
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		f.rest = now.Add(findRest)
-	case err == nil && !r.err:
-		p.PID, p.Comm = int(r.pid), r.text
+	case err == nil && !r.Err:
+		p.PID, p.Comm = int(r.PID), r.Text
 		if len(f.recent) >= maxFindings {
 			clear(f.recent)
 		}
@@ -115,7 +116,7 @@ func (k *keeper) openFinding() (err error) {
 		k.diag, err = os.Open(os.DevNull)
 		return err
 	}
-	k.scans = pace{burst: 2 * findBurst, every: findEvery / 2}
+	k.scans = wire.Pace{Burst: 2 * findBurst, Every: findEvery / 2}
 	if k.scanner, err = sockowner.NewScanner(k.identity.UID, k.identity.GID); err != nil {
 		k.log.Warn("the log will not name processes", "error", err)
 	}
@@ -128,13 +129,13 @@ func (k *keeper) openFinding() (err error) {
 }
 
 // owner tells the guard which process of the agent's has a socket open.
-func (k *keeper) owner(m message) message {
-	reply := message{op: opOwner, id: m.id, err: true}
-	if k.scanner == nil || !k.scans.take(time.Now()) {
+func (k *keeper) owner(m wire.Message) wire.Message {
+	reply := wire.Message{Op: wire.OpOwner, ID: m.ID, Err: true}
+	if k.scanner == nil || !k.scans.Take(time.Now()) {
 		return reply
 	}
-	if p, ok := k.scanner.Holder(m.number); ok {
-		reply.pid, reply.text, reply.err = int32(p.PID), p.Name, false
+	if p, ok := k.scanner.Holder(m.Number); ok {
+		reply.PID, reply.Text, reply.Err = int32(p.PID), p.Name, false
 	}
 	return reply
 }

@@ -11,11 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
-
-var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func mustPut(t *testing.T, b *grantBook, kind grantKind, target string, life time.Duration) (grant, []grant) {
 	t.Helper()
@@ -207,10 +206,10 @@ func TestGrantsNeverLeaveADeniedLease(t *testing.T) {
 }
 
 func TestPace(t *testing.T) {
-	p := &pace{burst: 3, every: time.Second}
+	p := &wire.Pace{Burst: 3, Every: time.Second}
 	now, passed := noon, 0
 	for range 10 {
-		if p.take(now) {
+		if p.Take(now) {
 			passed++
 		}
 	}
@@ -220,7 +219,7 @@ func TestPace(t *testing.T) {
 	passed = 0
 	for range 100 {
 		now = now.Add(100 * time.Millisecond)
-		if p.take(now) {
+		if p.Take(now) {
 			passed++
 		}
 	}
@@ -232,13 +231,13 @@ func TestPace(t *testing.T) {
 // TestCheckRequest: the keeper takes from the guard only what can be shown to a
 // person as it is.
 func TestCheckRequest(t *testing.T) {
-	for _, m := range []message{{name: ""}, {name: "a\nb"}, {name: "é.example"}, {name: "a.example # x"}, {name: "!a.example"}, {name: "A.example"},
-		{name: "a.example", text: "\x1b[2J"}, {name: "a.example", text: "é"}} {
+	for _, m := range []wire.Message{{Name: ""}, {Name: "a\nb"}, {Name: "é.example"}, {Name: "a.example # x"}, {Name: "!a.example"}, {Name: "A.example"},
+		{Name: "a.example", Text: "\x1b[2J"}, {Name: "a.example", Text: "é"}} {
 		if checkRequest(m) == nil {
 			t.Errorf("%+v is taken", m)
 		}
 	}
-	if err := checkRequest(message{name: "[2001:db8::1]:53/udp private", text: "why not?"}); err != nil {
+	if err := checkRequest(wire.Message{Name: "[2001:db8::1]:53/udp private", Text: "why not?"}); err != nil {
 		t.Error(err)
 	}
 }
@@ -248,7 +247,7 @@ func FuzzPlainText(f *testing.F) {
 	f.Add(strings.Repeat("é", 300))
 	f.Fuzz(func(t *testing.T, s string) {
 		got := plainText(s)
-		if len(got) > maxText || checkRequest(message{name: "a.example", text: got}) != nil {
+		if len(got) > wire.MaxText || checkRequest(wire.Message{Name: "a.example", Text: got}) != nil {
 			t.Errorf("%q becomes %q", s, got)
 		}
 	})

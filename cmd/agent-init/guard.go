@@ -19,6 +19,7 @@ import (
 
 	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/gateway"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -93,7 +94,7 @@ const smallHeap = 50
 // an address it must ask the keeper.
 type guard struct {
 	policy   atomic.Pointer[policy.Policy]
-	channel  *channel
+	channel  *wire.GuardChannel
 	asks     *asks
 	rooted   bool // the certificate authorities were read
 	resolver *resolver.Server
@@ -107,7 +108,7 @@ type guard struct {
 
 	mu    sync.Mutex
 	stop  context.CancelFunc // of the resolving ahead for the present policy
-	ahead ahead              // how far that goes
+	ahead wire.Ahead         // how far that goes
 }
 
 // runGuard serves until the keeper goes.
@@ -152,7 +153,7 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	if !c.Reduced {
 		go g.readDrops(ctx, record)
 	}
-	if err := g.channel.send(message{op: opReady}, nil); err != nil {
+	if err := g.channel.Send(wire.Message{Op: wire.OpReady}, nil); err != nil {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
 	spawnThreads()
@@ -178,12 +179,12 @@ func newGuard(c guardConfig) (*guard, error) {
 		return nil, fmt.Errorf("parse the policy: %w", err)
 	}
 	g.policy.Store(p)
-	conn, err := openPair(os.NewFile(fdChannel, "channel"))
+	conn, err := wire.OpenPair(os.NewFile(fdChannel, "channel"))
 	if err != nil {
 		return nil, err
 	}
-	g.channel = openChannel(conn)
-	e, err := openEdition(os.NewFile(fdEdition, "edition"))
+	g.channel = wire.OpenGuard(conn)
+	e, err := wire.OpenEdition(os.NewFile(fdEdition, "edition"))
 	if err != nil {
 		return nil, err
 	}
@@ -234,9 +235,9 @@ var errKeeperGone = errors.New("the keeper is gone")
 
 func presets() fs.FS { return allowlist.Files }
 
-func (g *guard) stats() guardStats {
+func (g *guard) stats() wire.Stats {
 	s, t := g.resolver.Stats(), g.gate.Stats()
-	return guardStats{
+	return wire.Stats{
 		Queries: s.Queries, Allowed: s.Allowed, Denied: s.Denied, Cached: s.Cached, Asked: s.Asked, Failed: s.Failed, Stripped: s.Stripped,
 		Relays: uint64(t.Open), Passed: t.Allowed, Refused: t.Refused,
 		Drops: g.drops.Load(), Leases: g.leases.Load(), LeaseNanos: g.leaseNanos.Load(), AskedNanos: s.AskedNanos,

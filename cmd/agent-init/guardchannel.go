@@ -9,37 +9,38 @@ import (
 	"os"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // serveChannel handles what the keeper sends, until the keeper goes.
 func (g *guard) serveChannel(ctx context.Context) error {
 	for {
-		m, file, err := g.channel.receive()
-		if errors.Is(err, errBadMessage) {
+		m, file, err := g.channel.Receive()
+		if errors.Is(err, wire.ErrMalformed) {
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", errKeeperGone, err)
 		}
-		switch m.op {
-		case opLease, opHeld, opDirect, opOwner, opName, opRequest:
+		switch m.Op {
+		case wire.OpLease, wire.OpHeld, wire.OpDirect, wire.OpOwner, wire.OpName, wire.OpRequest:
 			g.asks.end(m)
-		case opPing:
-			err = g.channel.send(message{op: opPong, id: m.id, stats: g.stats()}, nil)
-		case opProbing:
+		case wire.OpPing:
+			err = g.channel.Send(wire.Message{Op: wire.OpPong, ID: m.ID, Stats: g.stats()}, nil)
+		case wire.OpProbing:
 			if e := g.probing.adoptPlan(file); e != nil {
 				g.log.Error("taking the plan of the self-test", "error", e)
 			}
-			err = g.channel.send(message{op: opProbing, id: m.id}, nil)
-		case opAhead:
-			g.prefetch(ctx, g.policy.Load(), ahead(m.id))
-		case opPolicy:
+			err = g.channel.Send(wire.Message{Op: wire.OpProbing, ID: m.ID}, nil)
+		case wire.OpAhead:
+			g.prefetch(ctx, g.policy.Load(), wire.Ahead(m.ID))
+		case wire.OpPolicy:
 			refused := g.adopt(ctx, file)
 			if refused != nil {
 				g.log.Error("taking the new policy", "error", refused)
 			}
-			err = g.channel.send(message{op: opPolicy, id: m.id, err: refused != nil}, nil)
+			err = g.channel.Send(wire.Message{Op: wire.OpPolicy, ID: m.ID, Err: refused != nil}, nil)
 		}
 		if file != nil {
 			file.Close()
@@ -81,23 +82,23 @@ func (g *guard) adopt(ctx context.Context, file *os.File) error {
 	return nil
 }
 
-func (g *guard) ask(ctx context.Context, m message) (message, error) {
+func (g *guard) ask(ctx context.Context, m wire.Message) (wire.Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	id, answer, err := g.asks.begin(ctx)
 	if err != nil {
-		return message{}, err
+		return wire.Message{}, err
 	}
-	m.id = id
-	if err := g.channel.send(m, nil); err != nil {
-		g.asks.end(message{id: id})
-		return message{}, err
+	m.ID = id
+	if err := g.channel.Send(m, nil); err != nil {
+		g.asks.end(wire.Message{ID: id})
+		return wire.Message{}, err
 	}
 	select {
 	case r := <-answer:
 		return r, nil
 	case <-ctx.Done():
-		return message{}, ctx.Err()
+		return wire.Message{}, ctx.Err()
 	}
 }
 

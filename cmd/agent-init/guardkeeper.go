@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/privdrop"
@@ -26,8 +27,8 @@ type guardKeeper struct {
 	done   chan struct{}
 
 	mu    sync.Mutex
-	live  *channel                 // the channel of the guard that serves now, if any
-	ahead ahead                    // how far guards may resolve ahead
+	live  *wire.GuardChannel       // the channel of the guard that serves now, if any
+	ahead wire.Ahead               // how far guards may resolve ahead
 	given *policy.Bundle           // what the present guard was started with
 	taken map[uint32]chan struct{} // what the present guard has not answered yet
 	sent  uint32
@@ -104,13 +105,13 @@ func (g *guardKeeper) await(ctx context.Context) error {
 
 // serve runs one guard from its start to its end and says why it ended.
 func (g *guardKeeper) serve(ctx context.Context) error {
-	ours, theirs, err := newPair()
+	ours, theirs, err := wire.Pair()
 	if err != nil {
 		return err
 	}
-	ch := openChannel(ours)
-	defer ch.close()
-	auditOurs, auditTheirs, err := newPair()
+	ch := wire.OpenGuard(ours)
+	defer ch.Close()
+	auditOurs, auditTheirs, err := wire.Pair()
 	if err != nil {
 		theirs.Close()
 		return err
@@ -143,7 +144,7 @@ func (g *guardKeeper) serve(ctx context.Context) error {
 	}
 	g.mu.Unlock()
 	// A guard whose channel is closed ends by itself, and flushes its counts.
-	ch.close()
+	ch.Close()
 	select {
 	case <-proc.Done():
 	case <-time.After(farewellTime):
@@ -172,7 +173,7 @@ func (g *guardKeeper) spawn(channel, auditEnd *os.File) (*reaper.Process, error)
 	again := g.given != nil
 	g.given = bundle
 	g.mu.Unlock()
-	cfg, err := memfd("guard-config", guardConfig{
+	cfg, err := wire.Memfd("guard-config", guardConfig{
 		Bundle: bundle, Servers: k.resolv.servers, Search: k.resolv.search, Ephemeral: ephemeralPorts(), Families: k.sockets.families(), LogLevel: k.config.level(), AgentUID: k.identity.UID, Monitor: k.config.monitor, Reduced: k.fw.Reduced() != "",
 		Shared: k.shared(), Engine: k.engine, Again: again,
 	})
@@ -180,7 +181,7 @@ func (g *guardKeeper) spawn(channel, auditEnd *os.File) (*reaper.Process, error)
 		return nil, err
 	}
 	defer cfg.Close()
-	files := append([]*os.File{cfg, channel, auditEnd, k.drops, k.requests, k.edition.file, k.diag}, k.sockets.files...)
+	files := append([]*os.File{cfg, channel, auditEnd, k.drops, k.requests, k.edition.File, k.diag}, k.sockets.files...)
 	return k.spawn(spawnOptions{
 		spec: privdrop.Spec{
 			Identity: privdrop.Identity{UID: k.guardUID, GID: k.guardGroup.gid, Name: "agent-init-guard", Home: "/", Shell: "/nonexistent"},
@@ -220,7 +221,7 @@ func (g *guardKeeper) readAudit(conn *net.UnixConn) {
 }
 
 // ping finds a guard that is alive and does nothing: stopped, or hung.
-func (g *guardKeeper) ping(ctx context.Context, ch *channel) error {
+func (g *guardKeeper) ping(ctx context.Context, ch *wire.GuardChannel) error {
 	t := time.NewTicker(pingEvery)
 	defer t.Stop()
 	quiet := silence{who: "the guard", patience: pingPatience, since: time.Now()}
@@ -239,7 +240,7 @@ func (g *guardKeeper) ping(ctx context.Context, ch *channel) error {
 		if !serves {
 			continue
 		}
-		if err := ch.send(message{op: opPing, id: id}, nil); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := ch.Send(wire.Message{Op: wire.OpPing, ID: id}, nil); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return fmt.Errorf("ask the guard: %w", err)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/wire"
 )
 
 // admit asks the keeper to lease the addresses and waits for its word.
@@ -14,18 +16,18 @@ func (g *guard) admit(ctx context.Context, name string, addrs []netip.Addr, ttl 
 	var admitted []netip.Addr
 	asked := time.Now()
 	for len(addrs) > 0 {
-		n := min(len(addrs), maxLeaseAddrs)
-		reply, err := g.ask(ctx, message{op: opLease, name: name, addrs: addrs[:n], ttl: ttl})
+		n := min(len(addrs), wire.MaxLeaseAddrs)
+		reply, err := g.ask(ctx, wire.Message{Op: wire.OpLease, Name: name, Addrs: addrs[:n], TTL: ttl})
 		if err != nil {
 			return nil, fmt.Errorf("lease: %w", err)
 		}
-		if reply.err {
+		if reply.Err {
 			return nil, errors.New("the keeper could not lease the address")
 		}
-		for _, a := range reply.addrs {
-			g.noteLease(name, a, reply.edition, asked.Add(reply.ttl))
+		for _, a := range reply.Addrs {
+			g.noteLease(name, a, reply.Edition, asked.Add(reply.TTL))
 		}
-		admitted = append(admitted, reply.addrs...)
+		admitted = append(admitted, reply.Addrs...)
 		addrs = addrs[n:]
 	}
 	return admitted, nil
@@ -48,23 +50,23 @@ func (g *guard) held(ctx context.Context, name string, addr netip.AddrPort) (boo
 		return true, nil
 	}
 	asked := time.Now()
-	reply, err := g.ask(ctx, message{op: opHeld, name: name, addrs: []netip.Addr{addr.Addr()}, port: addr.Port()})
+	reply, err := g.ask(ctx, wire.Message{Op: wire.OpHeld, Name: name, Addrs: []netip.Addr{addr.Addr()}, Port: addr.Port()})
 	if err != nil {
 		return false, fmt.Errorf("ask for the lease: %w", err)
 	}
-	if reply.err {
+	if reply.Err {
 		return false, nil
 	}
-	g.known.note(name, addr, reply.edition, asked.Add(reply.ttl))
+	g.known.note(name, addr, reply.Edition, asked.Add(reply.TTL))
 	return true, nil
 }
 
 // direct asks the keeper whether addr may be connected to unseen, and if that is
 // for a name's sake, whose.
 func (g *guard) direct(ctx context.Context, addr netip.AddrPort) (string, bool, error) {
-	reply, err := g.ask(ctx, message{op: opDirect, addrs: []netip.Addr{addr.Addr()}, port: addr.Port()})
+	reply, err := g.ask(ctx, wire.Message{Op: wire.OpDirect, Addrs: []netip.Addr{addr.Addr()}, Port: addr.Port()})
 	if err != nil {
 		return "", false, fmt.Errorf("ask for the address: %w", err)
 	}
-	return reply.name, !reply.err, nil
+	return reply.Name, !reply.Err, nil
 }

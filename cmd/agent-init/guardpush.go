@@ -2,6 +2,8 @@ package main
 
 import (
 	"time"
+
+	"github.com/agent-init/agent-init/internal/wire"
 )
 
 // push hands the present policy to the guard. A guard that can't take it is
@@ -16,21 +18,21 @@ func (g *guardKeeper) push() <-chan struct{} {
 	k.mu.Lock()
 	bundle := k.bundle
 	k.mu.Unlock()
-	f, err := memfd("policy", bundle)
+	f, err := wire.Memfd("policy", bundle)
 	if err == nil {
-		err = ch.send(message{op: opPolicy, id: id}, f)
+		err = ch.Send(wire.Message{Op: wire.OpPolicy, ID: id}, f)
 		f.Close()
 	}
 	if err != nil {
 		k.log.Warn("the guard is restarted to take the new policy", "error", err)
-		ch.close()
+		ch.Close()
 	}
 	return taken
 }
 
 // expect returns the channel of the guard that serves, nil if none does, and what is
 // closed when it has answered id, or is gone.
-func (g *guardKeeper) expect() (ch *channel, id uint32, taken chan struct{}) {
+func (g *guardKeeper) expect() (ch *wire.GuardChannel, id uint32, taken chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.live == nil {
@@ -70,7 +72,7 @@ func (g *guardKeeper) awaitTaken(taken <-chan struct{}) {
 }
 
 // resolveAhead lets this guard, and those that follow it, go further.
-func (g *guardKeeper) resolveAhead(a ahead) {
+func (g *guardKeeper) resolveAhead(a wire.Ahead) {
 	g.mu.Lock()
 	g.ahead = a
 	ch := g.live
@@ -80,8 +82,8 @@ func (g *guardKeeper) resolveAhead(a ahead) {
 	}
 }
 
-func (g *guardKeeper) tellAhead(ch *channel, a ahead) {
-	if err := ch.send(message{op: opAhead, id: uint32(a)}, nil); err != nil {
+func (g *guardKeeper) tellAhead(ch *wire.GuardChannel, a wire.Ahead) {
+	if err := ch.Send(wire.Message{Op: wire.OpAhead, ID: uint32(a)}, nil); err != nil {
 		g.keeper.log.Debug("telling the guard to resolve ahead", "error", err)
 	}
 }

@@ -78,7 +78,7 @@ func TestNoJSONOfChildren(t *testing.T) {
 	}
 	for _, f := range found {
 		if decoders[f] == "" {
-			t.Errorf("%s reads JSON; whose? A child's is none of the keeper's to parse (see channel.go, audit.Pack, selftest.Report.Pack)", f)
+			t.Errorf("%s reads JSON; whose? A child's is none of the keeper's to parse (see internal/wire, audit.Pack, selftest.Report.Pack)", f)
 		}
 	}
 	for f := range decoders {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"net"
+
+	"github.com/agent-init/agent-init/internal/wire"
 )
 
 // inherited are the keeper's listening sockets.
@@ -14,15 +16,15 @@ type inherited struct {
 func inheritListeners(families int) (in inherited, err error) {
 	for i := range families {
 		fd := uintptr(fdListeners + socketsPerFamily*i)
-		u, err := inherit(fd, net.FilePacketConn)
+		u, err := wire.Inherit(fd, net.FilePacketConn)
 		if err != nil {
 			return in, err
 		}
-		t, err := inherit(fd+1, net.FileListener)
+		t, err := wire.Inherit(fd+1, net.FileListener)
 		if err != nil {
 			return in, err
 		}
-		g, err := inherit(fd+2, net.FileListener)
+		g, err := wire.Inherit(fd+2, net.FileListener)
 		if err != nil {
 			return in, err
 		}

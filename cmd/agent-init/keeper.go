@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -25,7 +26,7 @@ const dropGroup = 4100
 
 // keeper owns what needs CAP_NET_ADMIN: the kernel's rules, and the book of
 // leases that go into them. It reads nothing from the network. What it takes from
-// the guard are numbers and bounded texts in fixed places, see channel.go, judged by
+// the guard are numbers and bounded texts in fixed places, see internal/wire, judged by
 // its own copy of the policy.
 type keeper struct {
 	config     config
@@ -39,8 +40,8 @@ type keeper struct {
 	flush      func() // what the recorder holds back
 	reaper     *reaper.Reaper
 	sockets    *guardSockets
-	drops      *os.File // the log of refused packets
-	edition    *edition // of the ledger
+	drops      *os.File      // the log of refused packets
+	edition    *wire.Edition // of the ledger
 	resolv     resolvConf
 	engine     []sockowner.Bound // in a sidecar: the sockets of the engine's DNS server
 	guardUID   uint32
@@ -55,7 +56,7 @@ type keeper struct {
 	launch     fault.Launch
 	diag       *os.File           // where the guard looks sockets up
 	scanner    *sockowner.Scanner // nil: processes can't be looked at
-	scans      pace
+	scans      wire.Pace
 
 	// leasing is held for reading while a lease goes from the ledger to the
 	// kernel, and for writing while the policy changes: no lease of the old

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/wire"
 )
 
 // maxKnown is how many leases the guard remembers. When there are more, it begins
@@ -14,7 +16,7 @@ const maxKnown = 8192
 // for each connection. What is in it was in the book under this very edition, and
 // for at least as long. Safe for concurrent use.
 type known struct {
-	edition *edition
+	edition *wire.Edition
 	now     func() time.Time
 
 	mu     sync.Mutex
@@ -31,7 +33,7 @@ type knownUntil struct {
 	until   time.Time
 }
 
-func newKnown(e *edition) *known {
+func newKnown(e *wire.Edition) *known {
 	return &known{edition: e, now: time.Now, leases: map[knownLease]knownUntil{}}
 }
 

@@ -4,24 +4,23 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-func newTestEdition() *edition { return &edition{Uint64: new(atomic.Uint64)} }
+	"github.com/agent-init/agent-init/internal/wire"
+)
 
 // TestEdition: the guard sees at once what the keeper writes, and can neither
 // write it nor cut it off.
 func TestEdition(t *testing.T) {
-	ours, err := newEdition()
+	ours, err := wire.NewEdition()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ours.file.Close()
-	fd, err := unix.Dup(int(ours.file.Fd()))
+	defer ours.File.Close()
+	fd, err := unix.Dup(int(ours.File.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +28,7 @@ func TestEdition(t *testing.T) {
 	if err := f.Truncate(0); err == nil {
 		t.Fatal("the memory can be cut off")
 	}
-	theirs, err := openEdition(f)
+	theirs, err := wire.OpenEdition(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +38,7 @@ func TestEdition(t *testing.T) {
 			t.Errorf("the guard reads %d, the keeper wrote %d", got, want)
 		}
 	}
-	if _, err := openEdition(mustTemp(t)); err == nil {
+	if _, err := wire.OpenEdition(mustTemp(t)); err == nil {
 		t.Error("an empty file is taken for memory")
 	}
 }

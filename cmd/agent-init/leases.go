@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -12,8 +13,8 @@ import (
 
 // lease serves one request of the guard: the addresses are open in the kernel
 // before the answer is sent.
-func (k *keeper) lease(ctx context.Context, m message) message {
-	reply := message{op: opLease, id: m.id}
+func (k *keeper) lease(ctx context.Context, m wire.Message) wire.Message {
+	reply := wire.Message{Op: wire.OpLease, ID: m.ID}
 	// What was booked reaches the kernel, or is unbooked, also if the guard that
 	// asked has ended meanwhile.
 	whole := context.WithoutCancel(ctx)
@@ -21,54 +22,54 @@ func (k *keeper) lease(ctx context.Context, m message) message {
 	defer k.leasing.RUnlock()
 	ctx, cancel := context.WithTimeout(whole, leaseTime)
 	defer cancel()
-	reply.edition, reply.ttl = k.edition.Load(), leaseTTL(m.ttl)
-	if !k.spent(m.name, (*resolver.Budget).Has) {
+	reply.Edition, reply.TTL = k.edition.Load(), leaseTTL(m.TTL)
+	if !k.spent(m.Name, (*resolver.Budget).Has) {
 		return reply
 	}
-	open, admitted := k.ledger.grant(m.name, m.addrs, m.ttl)
+	open, admitted := k.ledger.grant(m.Name, m.Addrs, m.TTL)
 	if len(open) == 0 {
 		return reply
 	}
 	if err := k.fw.Lease(ctx, open); err != nil {
-		k.log.Error("leasing", "name", m.name, "error", err)
-		k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Name: m.name, Reason: "the kernel refused the lease: " + err.Error()})
+		k.log.Error("leasing", "name", m.Name, "error", err)
+		k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Name: m.Name, Reason: "the kernel refused the lease: " + err.Error()})
 		ctx, cancel := context.WithTimeout(whole, leaseTime) // of the first there may be nothing left
 		defer cancel()
-		k.revoke(ctx, k.ledger.revokeName(m.name))
-		reply.err = true
+		k.revoke(ctx, k.ledger.revokeName(m.Name))
+		reply.Err = true
 		return reply
 	}
-	reply.addrs = admitted
+	reply.Addrs = admitted
 	return reply
 }
 
 // held answers the name gate: does the book have this address for this name?
-func (k *keeper) held(m message) message {
-	reply := message{op: opHeld, id: m.id, err: true}
-	if len(m.addrs) == 1 {
+func (k *keeper) held(m wire.Message) wire.Message {
+	reply := wire.Message{Op: wire.OpHeld, ID: m.ID, Err: true}
+	if len(m.Addrs) == 1 {
 		var left time.Duration
-		left, reply.edition = k.ledger.leasedTo(m.name, firewall.Element{Addr: m.addrs[0], Proto: uint8(policy.TCP), Port: m.port})
-		reply.err, reply.ttl = left == 0, left
+		left, reply.Edition = k.ledger.leasedTo(m.Name, firewall.Element{Addr: m.Addrs[0], Proto: uint8(policy.TCP), Port: m.Port})
+		reply.Err, reply.TTL = left == 0, left
 	}
 	return reply
 }
 
 // direct answers it about what it can't look into: does the policy allow this
 // address by itself, or does the book have it for any name?
-func (k *keeper) direct(m message) message {
-	reply := message{op: opDirect, id: m.id, err: true}
-	if len(m.addrs) != 1 {
+func (k *keeper) direct(m wire.Message) wire.Message {
+	reply := wire.Message{Op: wire.OpDirect, ID: m.ID, Err: true}
+	if len(m.Addrs) != 1 {
 		return reply
 	}
 	k.mu.Lock()
 	p := k.policy
 	k.mu.Unlock()
-	if p.DecideAddr(m.addrs[0], policy.Port{Proto: policy.TCP, Number: m.port}).Allowed {
-		reply.err = false
+	if p.DecideAddr(m.Addrs[0], policy.Port{Proto: policy.TCP, Number: m.Port}).Allowed {
+		reply.Err = false
 		return reply
 	}
-	if name := k.ledger.holder(firewall.Element{Addr: m.addrs[0], Proto: uint8(policy.TCP), Port: m.port}); name != "" {
-		reply.name, reply.err = name, false
+	if name := k.ledger.holder(firewall.Element{Addr: m.Addrs[0], Proto: uint8(policy.TCP), Port: m.Port}); name != "" {
+		reply.Name, reply.Err = name, false
 	}
 	return reply
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -26,7 +27,7 @@ type ledger struct {
 	lapsed   lapsed
 	wild     int    // elements that wildcard names hold
 	changes  uint64 // counts what is worth publishing
-	edition  *edition
+	edition  *wire.Edition
 	now      func() time.Time
 }
 
@@ -85,7 +86,7 @@ func (a *addrLease) expires() (last time.Time) {
 	return last
 }
 
-func newLedger(p *policy.Policy, e *edition) *ledger {
+func newLedger(p *policy.Policy, e *wire.Edition) *ledger {
 	limits := p.Settings().Limits
 	return &ledger{
 		policy: p, perName: limits.AddrsPerName, total: min(limits.Leases, maxLeases),

@@ -9,17 +9,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/firewall"
-	"github.com/agent-init/agent-init/pkg/policy"
 )
-
-func parsePolicy(t testing.TB, text string) *policy.Policy {
-	t.Helper()
-	p, err := policy.Parse(&policy.Bundle{Files: []policy.File{{Name: "policy.yaml", Data: []byte(text)}}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
 
 // clock stands still until a test moves it.
 type clock struct{ now time.Time }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -27,7 +28,7 @@ func goldenState() state {
 		Agent:    agentState{User: "agent", UID: 1000},
 		Firewall: firewallState{Backend: "nftables", Verified: at.Add(time.Hour), Repairs: 1},
 		Policy:   policyState{Counts: policy.Counts{Files: 2, Rules: 9, Names: 5, Wildcards: 2, Addresses: 1, Denied: 1, Required: 1}, Attempts: 3, Loaded: at},
-		Guard: guardState{OK: true, UID: 64901, Restarts: 2, Seen: at, Stats: guardStats{Queries: 100, Allowed: 90, Denied: 10, Cached: 50, Asked: 40, Failed: 1,
+		Guard: guardState{OK: true, UID: 64901, Restarts: 2, Seen: at, Stats: wire.Stats{Queries: 100, Allowed: 90, Denied: 10, Cached: 50, Asked: 40, Failed: 1,
 			Stripped: 3, Relays: 4, Passed: 70, Refused: 6, Drops: 8, Leases: 40, LeaseNanos: 12_000_000, AskedNanos: 900_000_000}},
 		Leases: leaseState{Names: 5, Elements: 20}, Grants: grantsState{Allowed: 1, Denied: 2, Requests: 3},
 		SelfTest: &selfTestState{OK: true, Time: at, Checks: 60, Millis: 400}, Audit: auditState{File: "/var/log/agent-init/audit.jsonl"},

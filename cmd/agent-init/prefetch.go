@@ -4,12 +4,13 @@ import (
 	"context"
 	"runtime/debug"
 
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // prefetch begins to resolve the names that the policy spells out, as far as
 // the keeper lets it, and leaves those of an earlier policy.
-func (g *guard) prefetch(ctx context.Context, p *policy.Policy, a ahead) {
+func (g *guard) prefetch(ctx context.Context, p *policy.Policy, a wire.Ahead) {
 	ctx, stop := context.WithCancel(ctx)
 	g.mu.Lock()
 	g.ahead = a
@@ -18,7 +19,7 @@ func (g *guard) prefetch(ctx context.Context, p *policy.Policy, a ahead) {
 	}
 	g.stop = stop
 	g.mu.Unlock()
-	if a != aheadNone {
+	if a != wire.AheadNone {
 		go g.resolveAhead(ctx, p, a)
 	}
 }
@@ -28,7 +29,7 @@ const fewNames = 100
 
 // resolveAhead takes the required names first, so that the agent finds them
 // leased.
-func (g *guard) resolveAhead(ctx context.Context, p *policy.Policy, a ahead) {
+func (g *guard) resolveAhead(ctx context.Context, p *policy.Policy, a wire.Ahead) {
 	var first, rest []string
 	for _, r := range p.Names() {
 		if r.Required {
@@ -37,7 +38,7 @@ func (g *guard) resolveAhead(ctx context.Context, p *policy.Policy, a ahead) {
 			rest = append(rest, r.Name)
 		}
 	}
-	if a == aheadFirst && len(rest) > fewNames {
+	if a == wire.AheadFirst && len(rest) > fewNames {
 		rest = nil
 	}
 	for _, names := range [][]string{first, rest} {

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
@@ -127,12 +128,12 @@ func (g *guardKeeper) announce(plan *selftest.Plan) error {
 	var f *os.File
 	if plan != nil {
 		var err error
-		if f, err = memfd("selftest-plan", plan); err != nil {
+		if f, err = wire.Memfd("selftest-plan", plan); err != nil {
 			return err
 		}
 		defer f.Close()
 	}
-	if err := ch.send(message{op: opProbing, id: id}, f); err != nil {
+	if err := ch.Send(wire.Message{Op: wire.OpProbing, ID: id}, f); err != nil {
 		return err
 	}
 	g.awaitTaken(taken)

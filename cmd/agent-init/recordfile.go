@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
@@ -131,8 +132,8 @@ func (s *sessionKeeper) handRecord(w *sessionWindow) {
 	if w.record == nil || s.live == nil {
 		return
 	}
-	m := sessionMessage{op: sopRecord, id: w.id, value: w.record.begun.UnixNano(), arg: uint64(w.record.size())}
-	if err := s.live.send(m, w.record.file); err != nil {
+	m := wire.SessionMessage{Op: wire.SopRecord, ID: w.id, Value: w.record.begun.UnixNano(), Arg: uint64(w.record.size())}
+	if err := s.live.Send(m, w.record.file); err != nil {
 		s.keeper.log.Debug("handing the record to the session server", "error", err)
 	}
 }

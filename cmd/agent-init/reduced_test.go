@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -64,16 +65,16 @@ func TestDirect(t *testing.T) {
 		{"169.254.169.254:80", false, ""},
 	} {
 		to := netip.MustParseAddrPort(tt.to)
-		r := k.direct(message{op: opDirect, id: 7, addrs: []netip.Addr{to.Addr()}, port: to.Port()})
-		if r.op != opDirect || r.id != 7 || r.err == tt.ok || r.name != tt.name {
+		r := k.direct(wire.Message{Op: wire.OpDirect, ID: 7, Addrs: []netip.Addr{to.Addr()}, Port: to.Port()})
+		if r.Op != wire.OpDirect || r.ID != 7 || r.Err == tt.ok || r.Name != tt.name {
 			t.Errorf("%s: %+v, want %v %q", tt.to, r, tt.ok, tt.name)
 		}
 	}
-	if r := k.direct(message{op: opDirect, port: 5432}); !r.err {
+	if r := k.direct(wire.Message{Op: wire.OpDirect, Port: 5432}); !r.Err {
 		t.Error("a question without an address got a yes")
 	}
 	k.ledger.adopt(parseList(t, "ok.test"))
-	if r := k.direct(message{op: opDirect, addrs: []netip.Addr{addr}, port: 22}); !r.err {
+	if r := k.direct(wire.Message{Op: wire.OpDirect, Addrs: []netip.Addr{addr}, Port: 22}); !r.Err {
 		t.Error("a revoked lease still opens")
 	}
 	if got := k.ledger.holder(firewall.Element{Addr: addr, Proto: 6, Port: 443}); got != "ok.test" {

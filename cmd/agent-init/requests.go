@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -25,7 +26,7 @@ const (
 
 // openRequests takes over the socket, and returns what serves it until ctx ends.
 func (g *guard) openRequests(agentUID uint32) (func(context.Context) error, error) {
-	l, err := inherit(fdRequests, net.FileListener)
+	l, err := wire.Inherit(fdRequests, net.FileListener)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +35,7 @@ func (g *guard) openRequests(agentUID uint32) (func(context.Context) error, erro
 		return nil, errors.New("inherit the socket for requests: not a unix socket")
 	}
 	u.SetUnlinkOnClose(false)
-	limit := &pace{burst: requestBurst, every: requestEvery}
+	limit := &wire.Pace{Burst: requestBurst, Every: requestEvery}
 	s := control.Server{
 		May: func(uid uint32) bool { return uid == agentUID || uid == 0 },
 		Handle: func(ctx context.Context, p control.Peer, r control.Request) control.Reply {
@@ -54,19 +55,19 @@ type proposed struct {
 }
 
 // propose hands a well-formed proposal to the keeper.
-func (g *guard) propose(ctx context.Context, limit *pace, p control.Peer, r control.Request) control.Reply {
+func (g *guard) propose(ctx context.Context, limit *wire.Pace, p control.Peer, r control.Request) control.Reply {
 	if r.Verb != verbRequest {
 		return refusal(fault.Privilege, "a person does this as root", "only request is served here")
 	}
-	if !limit.take(time.Now()) {
+	if !limit.Take(time.Now()) {
 		return refusal(fault.Failure, "wait a minute, and ask for what is needed only", "too many requests")
 	}
 	line, reply := grantLine(grantAllow, r.Target)
 	if !reply.OK {
 		return reply
 	}
-	if len(line.Text) > maxName {
-		return refusal(fault.Usage, "ask for a shorter one", "the target is longer than %d bytes", maxName)
+	if len(line.Text) > wire.MaxName {
+		return refusal(fault.Usage, "ask for a shorter one", "the target is longer than %d bytes", wire.MaxName)
 	}
 	if rule := allowedBy(g.policy.Load(), line.Text); rule != nil {
 		return answer(proposed{Version: 1, Target: line.Text, Allowed: rule.Source.String()})
@@ -74,14 +75,14 @@ func (g *guard) propose(ctx context.Context, limit *pace, p control.Peer, r cont
 	if rule := deniedBy(g.policy.Load(), line.Text); rule != nil {
 		return refusal(fault.Usage, "ask for the rule to be taken out", "%s denies it, at %s, and no grant opens that", rule, rule.Source)
 	}
-	got, err := g.ask(ctx, message{op: opRequest, name: line.Text, text: plainText(r.Reason), uid: p.UID, pid: int32(p.PID)})
+	got, err := g.ask(ctx, wire.Message{Op: wire.OpRequest, Name: line.Text, Text: plainText(r.Reason), UID: p.UID, PID: int32(p.PID)})
 	switch {
 	case err != nil:
 		return refusal(fault.Failure, "try again", "the keeper did not answer")
-	case got.err:
-		return refusal(fault.Failure, "wait until a person has looked at them", "%s", got.text)
+	case got.Err:
+		return refusal(fault.Failure, "wait until a person has looked at them", "%s", got.Text)
 	}
-	return answer(proposed{Version: 1, Number: got.number, Target: line.Text})
+	return answer(proposed{Version: 1, Number: got.Number, Target: line.Text})
 }
 
 // allowedBy is the rule by which an entry about one name is allowed already.
@@ -118,50 +119,50 @@ func plainText(s string) string {
 		}
 		return r
 	}, s)
-	return strings.TrimSpace(s[:min(len(s), maxText)])
+	return strings.TrimSpace(s[:min(len(s), wire.MaxText)])
 }
 
 // checkRequest says what is wrong with a request that the guard, which may have
 // been taken over, has sent.
-func checkRequest(m message) error {
-	if m.name == "" || strings.Trim(m.name, "abcdefghijklmnopqrstuvwxyz0123456789.*-_:[]/@ ") != "" {
+func checkRequest(m wire.Message) error {
+	if m.Name == "" || strings.Trim(m.Name, "abcdefghijklmnopqrstuvwxyz0123456789.*-_:[]/@ ") != "" {
 		return errors.New("not the target of a request")
 	}
-	if plainText(m.text) != m.text {
+	if plainText(m.Text) != m.Text {
 		return errors.New("not the reason of a request")
 	}
 	return nil
 }
 
 // requested books a proposal of the guard's, and answers it.
-func (k *keeper) requested(m message) message {
-	reply := message{op: opRequest, id: m.id}
+func (k *keeper) requested(m wire.Message) wire.Message {
+	reply := wire.Message{Op: wire.OpRequest, ID: m.ID}
 	var err error
-	if reply.number, err = k.addRequest(m); err != nil {
-		reply.err, reply.text = true, plainText(err.Error())
+	if reply.Number, err = k.addRequest(m); err != nil {
+		reply.Err, reply.Text = true, plainText(err.Error())
 	}
 	return reply
 }
 
 // addRequest books what the agent proposes. It opens nothing.
-func (k *keeper) addRequest(m message) (uint32, error) {
+func (k *keeper) addRequest(m wire.Message) (uint32, error) {
 	if err := checkRequest(m); err != nil {
 		return 0, err
 	}
-	if !k.budgets.requests.take(time.Now()) {
+	if !k.budgets.requests.Take(time.Now()) {
 		return 0, errors.New("too many requests: wait a moment")
 	}
 	k.reloading.Lock()
 	defer k.reloading.Unlock()
 	k.mu.Lock()
-	g, isNew, err := k.grants.request(asker{target: m.name, reason: m.text, uid: m.uid, pid: int(m.pid)}, time.Now())
+	g, isNew, err := k.grants.request(asker{target: m.Name, reason: m.Text, uid: m.UID, pid: int(m.PID)}, time.Now())
 	k.mu.Unlock()
 	if err != nil {
 		return 0, err
 	}
 	if isNew {
 		k.log.Warn("the agent asks for a grant", "target", g.Target, "number", g.Number)
-		k.record(g.event(audit.Info, "requested by the agent", &control.Peer{UID: m.uid, PID: int(m.pid)}))
+		k.record(g.event(audit.Info, "requested by the agent", &control.Peer{UID: m.UID, PID: int(m.PID)}))
 	}
 	k.publishGrants()
 	k.publish()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
@@ -34,12 +35,12 @@ type sessionKeeper struct {
 	mu         sync.Mutex
 	windows    map[uint32]*sessionWindow
 	nextID     uint32
-	over       bool            // the last window has ended
-	live       *sessionChannel // of the server that serves now
-	served     bool            // there was a server before
-	seen       time.Time       // when the server last said something
-	publishing bool            // soon
-	looked     bool            // shown is closed
+	over       bool                 // the last window has ended
+	live       *wire.SessionChannel // of the server that serves now
+	served     bool                 // there was a server before
+	seen       time.Time            // when the server last said something
+	publishing bool                 // soon
+	looked     bool                 // shown is closed
 }
 
 // newSessionKeeper makes the listening socket. Nothing runs yet.
@@ -105,12 +106,12 @@ var errSessionOver = errors.New("the session has ended")
 
 // serve runs one server from its start to its end, and says why it ended.
 func (s *sessionKeeper) serve(ctx context.Context) error {
-	ours, theirs, err := newPair()
+	ours, theirs, err := wire.Pair()
 	if err != nil {
 		return err
 	}
-	ch := openSessionChannel(ours)
-	defer ch.close()
+	ch := wire.OpenSession(ours)
+	defer ch.Close()
 	proc, err := s.spawn(theirs)
 	theirs.Close()
 	if err != nil {
@@ -131,7 +132,7 @@ func (s *sessionKeeper) serve(ctx context.Context) error {
 	over := s.over
 	s.mu.Unlock()
 	if !over {
-		ch.close()
+		ch.Close()
 	}
 	select {
 	case <-proc.Done():
@@ -161,7 +162,7 @@ func (k *keeper) clipboard() bool {
 // spawn runs the server under its own uid. Its whole input is in a memfd.
 func (s *sessionKeeper) spawn(channel *os.File) (*reaper.Process, error) {
 	k := s.keeper
-	cfg, err := memfd("session-config", sessionConfig{Name: s.name, AgentUID: k.identity.UID, Clipboard: k.clipboard(), RecordLimit: k.config.recordLimit, LogLevel: k.config.level()})
+	cfg, err := wire.Memfd("session-config", sessionConfig{Name: s.name, AgentUID: k.identity.UID, Clipboard: k.clipboard(), RecordLimit: k.config.recordLimit, LogLevel: k.config.level()})
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +183,7 @@ func (s *sessionKeeper) identity() privdrop.Identity {
 }
 
 // ping finds a server that is alive and does nothing: stopped, or hung.
-func (s *sessionKeeper) ping(ctx context.Context, ch *sessionChannel) error {
+func (s *sessionKeeper) ping(ctx context.Context, ch *wire.SessionChannel) error {
 	t := time.NewTicker(pingEvery)
 	defer t.Stop()
 	quiet := silence{who: "the session server", patience: sessionPatience}
@@ -201,7 +202,7 @@ func (s *sessionKeeper) ping(ctx context.Context, ch *sessionChannel) error {
 		if _, err := quiet.look(seen); err != nil {
 			return err
 		}
-		if err := ch.send(sessionMessage{op: sopPing}, nil); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := ch.Send(wire.SessionMessage{Op: wire.SopPing}, nil); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return fmt.Errorf("ask the session server: %w", err)
 		}
 	}
@@ -223,7 +224,7 @@ func (s *sessionKeeper) stop() {
 		default:
 		}
 	}
-	s.tell(sessionMessage{op: sopEnd})
+	s.tell(wire.SessionMessage{Op: wire.SopEnd})
 	live := s.live != nil
 	s.mu.Unlock()
 	if s.cancel == nil { // it was never started

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/session"
 )
 
@@ -54,7 +55,7 @@ func sessionsServerCommand() command {
 
 // sessionServer is the server as the keeper's child.
 type sessionServer struct {
-	channel *sessionChannel
+	channel *wire.SessionChannel
 	server  *session.Server
 	log     *slog.Logger
 
@@ -67,13 +68,13 @@ func runSessions(ctx context.Context, c sessionConfig) error {
 	}
 	debug.SetGCPercent(smallHeap)
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
-	conn, err := openPair(os.NewFile(fdSessionChannel, "channel"))
+	conn, err := wire.OpenPair(os.NewFile(fdSessionChannel, "channel"))
 	if err != nil {
 		return err
 	}
-	s := &sessionServer{channel: openSessionChannel(conn), log: log, recordLimit: c.RecordLimit}
+	s := &sessionServer{channel: wire.OpenSession(conn), log: log, recordLimit: c.RecordLimit}
 	s.server = session.NewServer(session.Config{Name: c.Name, AgentUID: c.AgentUID, Clipboard: c.Clipboard, Log: log, Host: s.host()})
-	listener, err := inherit(fdSessionSocket, net.FileListener)
+	listener, err := wire.Inherit(fdSessionSocket, net.FileListener)
 	if err != nil {
 		return err
 	}
@@ -85,7 +86,7 @@ func runSessions(ctx context.Context, c sessionConfig) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() { cancel(s.serveChannel(ctx, func() { cancel(s.server.Serve(ctx, unixListener)) })) }()
-	if err := s.channel.send(sessionMessage{op: sopReady}, nil); err != nil {
+	if err := s.channel.Send(wire.SessionMessage{Op: wire.SopReady}, nil); err != nil {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
 	spawnThreads()
@@ -99,33 +100,33 @@ func runSessions(ctx context.Context, c sessionConfig) error {
 
 // host is what the server asks the keeper for.
 func (s *sessionServer) host() session.Host {
-	send := func(m sessionMessage) error {
-		if err := s.channel.send(m, nil); err != nil {
+	send := func(m wire.SessionMessage) error {
+		if err := s.channel.Send(m, nil); err != nil {
 			return fmt.Errorf("ask the keeper: %w", err)
 		}
 		return nil
 	}
-	tell := func(m sessionMessage) {
+	tell := func(m wire.SessionMessage) {
 		if err := send(m); err != nil {
 			s.log.Debug("telling the keeper", "error", err)
 		}
 	}
 	return session.Host{
 		Open: func(request uint32, r session.Request) error {
-			return send(sessionMessage{op: sopOpen, arg: uint64(request), cols: uint16(r.Cols), rows: uint16(r.Rows), text: joinCommand(r.Name, r.Argv)})
+			return send(wire.SessionMessage{Op: wire.SopOpen, Arg: uint64(request), Cols: uint16(r.Cols), Rows: uint16(r.Rows), Text: wire.JoinCommand(r.Name, r.Argv)})
 		},
-		Kill: func(id uint32) error { return send(sessionMessage{op: sopKill, id: id}) },
+		Kill: func(id uint32) error { return send(wire.SessionMessage{Op: wire.SopKill, ID: id}) },
 		Note: func(e session.Event) {
-			m := sessionMessage{op: sopEvent, flag: uint8(e.Kind), id: e.Window, uid: e.Peer.UID, pid: uint32(e.Peer.PID)}
+			m := wire.SessionMessage{Op: wire.SopEvent, Flag: uint8(e.Kind), ID: e.Window, UID: e.Peer.UID, PID: uint32(e.Peer.PID)}
 			if e.ReadOnly {
-				m.arg = 1
+				m.Arg = 1
 			}
 			tell(m)
 		},
 		Changed: func(windows, clients int) {
-			tell(sessionMessage{op: sopPong, arg: uint64(windows), value: int64(clients)})
+			tell(wire.SessionMessage{Op: wire.SopPong, Arg: uint64(windows), Value: int64(clients)})
 		},
-		Full: func(window uint32) { tell(sessionMessage{op: sopFull, id: window}) },
+		Full: func(window uint32) { tell(wire.SessionMessage{Op: wire.SopFull, ID: window}) },
 	}
 }
 
@@ -134,14 +135,14 @@ func (s *sessionServer) host() session.Host {
 // back looks for its own.
 func (s *sessionServer) serveChannel(ctx context.Context, serve func()) error {
 	for {
-		m, file, err := s.channel.receive()
-		if errors.Is(err, errBadMessage) {
+		m, file, err := s.channel.Receive()
+		if errors.Is(err, wire.ErrMalformed) {
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", errKeeperGone, err)
 		}
-		if m.op == sopReady {
+		if m.Op == wire.SopReady {
 			go serve()
 			continue
 		}
@@ -152,24 +153,24 @@ func (s *sessionServer) serveChannel(ctx context.Context, serve func()) error {
 }
 
 // take handles one message. It takes over file.
-func (s *sessionServer) take(ctx context.Context, m sessionMessage, file *os.File) (done bool) {
+func (s *sessionServer) take(ctx context.Context, m wire.SessionMessage, file *os.File) (done bool) {
 	used := false
-	switch m.op {
-	case sopWindow:
+	switch m.Op {
+	case wire.SopWindow:
 		if used = file != nil; used {
-			err := s.server.Add(session.WindowSpec{ID: m.id, Request: uint32(m.arg), Name: m.text, PID: int(m.pid),
-				Started: time.Unix(0, m.value), Master: file, Again: m.flag != 0})
+			err := s.server.Add(session.WindowSpec{ID: m.ID, Request: uint32(m.Arg), Name: m.Text, PID: int(m.PID),
+				Started: time.Unix(0, m.Value), Master: file, Again: m.Flag != 0})
 			if err != nil {
 				s.log.Error("showing a window", "error", err)
 			}
 		}
-	case sopStarted:
-		s.server.Started(m.id, int(m.pid))
-	case sopExited:
-		s.server.Exited(m.id, int(m.value))
-	case sopRefused:
-		s.server.Refused(uint32(m.arg), m.text)
-	case sopClient:
+	case wire.SopStarted:
+		s.server.Started(m.ID, int(m.PID))
+	case wire.SopExited:
+		s.server.Exited(m.ID, int(m.Value))
+	case wire.SopRefused:
+		s.server.Refused(uint32(m.Arg), m.Text)
+	case wire.SopClient:
 		if file == nil {
 			break
 		}
@@ -182,13 +183,13 @@ func (s *sessionServer) take(ctx context.Context, m sessionMessage, file *os.Fil
 		} else {
 			c.Close()
 		}
-	case sopRecord:
+	case wire.SopRecord:
 		if used = file != nil; used {
-			s.server.Record(session.RecordSpec{Window: m.id, File: file, Begun: time.Unix(0, m.value), Size: int64(m.arg), Limit: s.recordLimit})
+			s.server.Record(session.RecordSpec{Window: m.ID, File: file, Begun: time.Unix(0, m.Value), Size: int64(m.Arg), Limit: s.recordLimit})
 		}
-	case sopPing:
+	case wire.SopPing:
 		s.host().Changed(s.server.Count())
-	case sopEnd:
+	case wire.SopEnd:
 		ctx, cancel := context.WithTimeout(ctx, goodbyeTime)
 		defer cancel()
 		s.server.Shutdown(ctx)

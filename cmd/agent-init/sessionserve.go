@@ -6,19 +6,20 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/session"
 )
 
 // readRequests serves what the server asks. It may be anybody's by now: each
 // request is one that the agent could fulfil by itself.
-func (s *sessionKeeper) readRequests(_ context.Context, ch *sessionChannel) error {
+func (s *sessionKeeper) readRequests(_ context.Context, ch *wire.SessionChannel) error {
 	for {
-		m, file, err := ch.receive()
+		m, file, err := ch.Receive()
 		if file != nil {
 			file.Close() // the server has none to give
 		}
-		if errors.Is(err, errBadMessage) {
+		if errors.Is(err, wire.ErrMalformed) {
 			return errors.New("the session server sent a malformed message")
 		}
 		if err != nil {
@@ -27,18 +28,18 @@ func (s *sessionKeeper) readRequests(_ context.Context, ch *sessionChannel) erro
 		s.mu.Lock()
 		s.seen = time.Now()
 		s.mu.Unlock()
-		switch m.op {
-		case sopReady:
+		switch m.Op {
+		case wire.SopReady:
 			s.serving(ch)
-		case sopPong:
-			s.counted(int(m.arg), int(m.value))
-		case sopOpen:
+		case wire.SopPong:
+			s.counted(int(m.Arg), int(m.Value))
+		case wire.SopOpen:
 			s.openFor(m)
-		case sopKill:
-			s.kill(m.id)
-		case sopFull:
-			s.rotateRecord(m.id)
-		case sopEvent:
+		case wire.SopKill:
+			s.kill(m.ID)
+		case wire.SopFull:
+			s.rotateRecord(m.ID)
+		case wire.SopEvent:
 			s.recordEvent(m)
 		default:
 			return errors.New("the session server sent an unknown request")
@@ -48,7 +49,7 @@ func (s *sessionKeeper) readRequests(_ context.Context, ch *sessionChannel) erro
 
 // serving hands over what there is. The lock is held throughout, so that every
 // window is handed over once.
-func (s *sessionKeeper) serving(ch *sessionChannel) {
+func (s *sessionKeeper) serving(ch *wire.SessionChannel) {
 	s.mu.Lock()
 	s.live = ch
 	for id := range s.nextID {
@@ -56,11 +57,11 @@ func (s *sessionKeeper) serving(ch *sessionChannel) {
 			s.hand(w, 0, s.served)
 		}
 	}
-	s.tell(sessionMessage{op: sopReady})
+	s.tell(wire.SessionMessage{Op: wire.SopReady})
 	again := s.served
 	s.served = true
 	if s.over {
-		s.tell(sessionMessage{op: sopEnd})
+		s.tell(wire.SessionMessage{Op: wire.SopEnd})
 	}
 	s.mu.Unlock()
 	s.keeper.update(func(st *state) { st.Session.OK = true })
@@ -74,17 +75,17 @@ func (s *sessionKeeper) serving(ch *sessionChannel) {
 }
 
 // tell sends a message to the server, if there is one. The lock is held.
-func (s *sessionKeeper) tell(m sessionMessage) {
+func (s *sessionKeeper) tell(m wire.SessionMessage) {
 	if s.live == nil {
 		return
 	}
-	if err := s.live.send(m, nil); err != nil {
+	if err := s.live.Send(m, nil); err != nil {
 		s.keeper.log.Debug("telling the session server", "error", err)
 	}
 }
 
-func (s *sessionKeeper) openFor(m sessionMessage) {
-	name, argv, err := splitCommand(m.text)
+func (s *sessionKeeper) openFor(m wire.SessionMessage) {
+	name, argv, err := wire.SplitCommand(m.Text)
 	if err == nil && name != "" {
 		err = session.CheckName(name)
 	}
@@ -92,11 +93,11 @@ func (s *sessionKeeper) openFor(m sessionMessage) {
 		if len(argv) == 0 {
 			argv = []string{s.keeper.shell()}
 		}
-		_, err = s.open(name, argv, m.cols, m.rows, m.arg)
+		_, err = s.open(name, argv, m.Cols, m.Rows, m.Arg)
 	}
 	if err != nil {
 		s.mu.Lock()
-		s.tell(sessionMessage{op: sopRefused, arg: m.arg, text: err.Error()})
+		s.tell(wire.SessionMessage{Op: wire.SopRefused, Arg: m.Arg, Text: err.Error()})
 		s.mu.Unlock()
 	}
 }
@@ -145,20 +146,20 @@ var sessionEvents = map[session.EventKind]string{
 	session.EventPutOut: "client put out, it took nothing: window %d",
 }
 
-func (s *sessionKeeper) recordEvent(m sessionMessage) {
-	if session.EventKind(m.flag) == session.EventRecordLost {
-		s.keeper.record(audit.Event{Kind: audit.Session, Verdict: audit.Fault, Reason: fmt.Sprintf("the record of window %d can't be written: it ends here", m.id)})
+func (s *sessionKeeper) recordEvent(m wire.SessionMessage) {
+	if session.EventKind(m.Flag) == session.EventRecordLost {
+		s.keeper.record(audit.Event{Kind: audit.Session, Verdict: audit.Fault, Reason: fmt.Sprintf("the record of window %d can't be written: it ends here", m.ID)})
 		return
 	}
-	text, ok := sessionEvents[session.EventKind(m.flag)]
+	text, ok := sessionEvents[session.EventKind(m.Flag)]
 	if !ok {
 		return
 	}
-	e := audit.Event{Kind: audit.Session, Verdict: audit.Info, UID: &m.uid, PID: int(m.pid), Reason: fmt.Sprintf(text, m.id)}
-	if m.arg != 0 {
+	e := audit.Event{Kind: audit.Session, Verdict: audit.Info, UID: &m.UID, PID: int(m.PID), Reason: fmt.Sprintf(text, m.ID)}
+	if m.Arg != 0 {
 		e.Reason += ", read-only"
 	}
-	if m.pid == 0 {
+	if m.PID == 0 {
 		e.Reason += ", from the container's terminal"
 	}
 	s.keeper.record(e)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
@@ -112,7 +113,7 @@ type spawnOptions struct {
 
 // spawn starts a process that holds no privilege by the time its command runs.
 func (k *keeper) spawn(o spawnOptions) (*reaper.Process, error) {
-	spec, err := memfd("stage", stageOrder{o.spec, o.terminal, o.front, o.rank})
+	spec, err := wire.Memfd("stage", stageOrder{o.spec, o.terminal, o.front, o.rank})
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -78,7 +79,7 @@ type guardState struct {
 	Restarts int        `json:"restarts"`
 	Seen     time.Time  `json:"seen,omitzero"`
 	Fault    string     `json:"fault,omitempty"`
-	Stats    guardStats `json:"stats"`
+	Stats    wire.Stats `json:"stats"`
 
 	PassedOver []string `json:"passed_over,omitempty"` // DNS servers of resolv.conf that are not asked, and why
 }

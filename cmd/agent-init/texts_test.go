@@ -11,6 +11,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/mustrun"
+	"github.com/agent-init/agent-init/internal/wire"
 )
 
 // typed runs a command line.
@@ -130,7 +131,7 @@ func TestX55RequestsForgeNoRows(t *testing.T) {
 	if got := plainText(forged); strings.Contains(got, "  ") {
 		t.Errorf("%q", got)
 	}
-	if err := checkRequest(message{name: "a.example", text: forged}); err == nil {
+	if err := checkRequest(wire.Message{Name: "a.example", Text: forged}); err == nil {
 		t.Error("the keeper takes a reason with runs of blanks from the guard")
 	}
 	r := grantsReport{Grants: []grant{

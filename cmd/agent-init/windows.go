@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/reaper"
 	"github.com/agent-init/agent-init/pkg/session"
@@ -75,7 +76,7 @@ func (s *sessionKeeper) openShown(ctx context.Context, argv []string, cols, rows
 		s.forget(w)
 		return nil, err
 	}
-	s.tell(sessionMessage{op: sopStarted, id: w.id, pid: uint32(w.proc.Pid())})
+	s.tell(wire.SessionMessage{Op: wire.SopStarted, ID: w.id, PID: uint32(w.proc.Pid())})
 	return w, nil
 }
 
@@ -148,14 +149,14 @@ func (s *sessionKeeper) hand(w *sessionWindow, request uint64, again bool) {
 		return
 	}
 	s.handRecord(w)
-	m := sessionMessage{op: sopWindow, id: w.id, value: w.started.UnixNano(), arg: request, text: w.name}
+	m := wire.SessionMessage{Op: wire.SopWindow, ID: w.id, Value: w.started.UnixNano(), Arg: request, Text: w.name}
 	if w.proc != nil {
-		m.pid = uint32(w.proc.Pid())
+		m.PID = uint32(w.proc.Pid())
 	}
 	if again {
-		m.flag = 1
+		m.Flag = 1
 	}
-	if err := s.live.send(m, w.near); err != nil {
+	if err := s.live.Send(m, w.near); err != nil {
 		s.keeper.log.Debug("handing a window to the session server", "error", err)
 	}
 }
@@ -178,7 +179,7 @@ func (s *sessionKeeper) ended(w *sessionWindow) {
 	delete(s.windows, w.id)
 	w.near.Close()
 	w.record.close()
-	s.tell(sessionMessage{op: sopExited, id: w.id, value: int64(st.Code())})
+	s.tell(wire.SessionMessage{Op: wire.SopExited, ID: w.id, Value: int64(st.Code())})
 	if len(s.windows) == 0 {
 		s.over = true
 	}

@@ -1,4 +1,4 @@
-package main
+package wire
 
 import (
 	"net/netip"
@@ -12,22 +12,22 @@ import (
 )
 
 func TestMessageRoundTrip(t *testing.T) {
-	for name, m := range map[string]message{
-		"ping":  {op: opPing, id: 7},
-		"error": {op: opLease, id: 1 << 31, err: true},
-		"lease": {op: opLease, id: 2, name: "api.example.com", ttl: 360 * time.Second,
-			addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}},
-		"longest name": {op: opLease, name: strings.Repeat("a", maxName)},
-		"direct":       {op: opDirect, id: 9, port: 22, addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
-		"held":         {op: opHeld, name: "api.example.com", port: 443, ttl: 7 * time.Second, edition: 1 << 40, addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
-		"stats":        {op: opPong, stats: guardStats{Queries: 1, Allowed: 2, Denied: 3, Cached: 4, Asked: 5, Failed: 6, Stripped: 7}},
+	for name, m := range map[string]Message{
+		"ping":  {Op: OpPing, ID: 7},
+		"error": {Op: OpLease, ID: 1 << 31, Err: true},
+		"lease": {Op: OpLease, ID: 2, Name: "api.example.com", TTL: 360 * time.Second,
+			Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}},
+		"longest name": {Op: OpLease, Name: strings.Repeat("a", MaxName)},
+		"direct":       {Op: OpDirect, ID: 9, Port: 22, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
+		"held":         {Op: OpHeld, Name: "api.example.com", Port: 443, TTL: 7 * time.Second, Edition: 1 << 40, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
+		"stats":        {Op: OpPong, Stats: Stats{Queries: 1, Allowed: 2, Denied: 3, Cached: 4, Asked: 5, Failed: 6, Stripped: 7}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, err := m.encode()
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := decodeMessage(b)
+			got, err := decodeGuard(b)
 			if err != nil || !reflect.DeepEqual(got, m) {
 				t.Errorf("got %+v, %v; want %+v", got, err, m)
 			}
@@ -36,44 +36,29 @@ func TestMessageRoundTrip(t *testing.T) {
 }
 
 func TestMessageTooLong(t *testing.T) {
-	for _, m := range []message{
-		{op: opLease, name: strings.Repeat("a", maxName+1)},
-		{op: opLease, addrs: make([]netip.Addr, maxLeaseAddrs+1)},
-		{op: opRequest, text: strings.Repeat("a", maxText+1)},
+	for _, m := range []Message{
+		{Op: OpLease, Name: strings.Repeat("a", MaxName+1)},
+		{Op: OpLease, Addrs: make([]netip.Addr, MaxLeaseAddrs+1)},
+		{Op: OpRequest, Text: strings.Repeat("a", MaxText+1)},
 	} {
 		if _, err := m.encode(); err == nil {
-			t.Errorf("%d addresses, name of %d bytes: no error", len(m.addrs), len(m.name))
+			t.Errorf("%d addresses, name of %d bytes: no error", len(m.Addrs), len(m.Name))
 		}
 	}
 }
 
-func channelPair(t *testing.T) (a, b *channel) {
-	t.Helper()
-	ours, theirs, err := newPair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := openPair(theirs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, b = openChannel(ours), openChannel(conn)
-	t.Cleanup(func() { a.close(); b.close() })
-	return a, b
-}
-
 func TestChannelPassesOneFile(t *testing.T) {
 	a, b := channelPair(t)
-	f, err := memfd("test", "hello")
+	f, err := Memfd("test", "hello")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := a.send(message{op: opPolicy, id: 3}, f); err != nil {
+	if err := a.Send(Message{Op: OpPolicy, ID: 3}, f); err != nil {
 		t.Fatal(err)
 	}
-	m, got, err := b.receive()
-	if err != nil || m.op != opPolicy || m.id != 3 || got == nil {
+	m, got, err := b.Receive()
+	if err != nil || m.Op != OpPolicy || m.ID != 3 || got == nil {
 		t.Fatalf("got %+v, file %v, %v", m, got, err)
 	}
 	defer got.Close()
@@ -94,12 +79,12 @@ func TestChannelHostilePeer(t *testing.T) {
 		if _, err := b.conn.Write(make([]byte, size)); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := a.receive(); err != errBadMessage {
-			t.Errorf("%d bytes: got %v, want %v", size, err, errBadMessage)
+		if _, _, err := a.Receive(); err != ErrMalformed {
+			t.Errorf("%d bytes: got %v, want %v", size, err, ErrMalformed)
 		}
 	}
 	fds := []int{int(os.Stdin.Fd()), int(os.Stdin.Fd()), int(os.Stdin.Fd())}
-	packet, err := message{op: opReady}.encode()
+	packet, err := Message{Op: OpReady}.encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +92,7 @@ func TestChannelHostilePeer(t *testing.T) {
 	if _, _, err := b.conn.WriteMsgUnix(packet, unix.UnixRights(fds...), nil); err != nil {
 		t.Fatal(err)
 	}
-	_, file, err := a.receive()
+	_, file, err := a.Receive()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,8 +102,8 @@ func TestChannelHostilePeer(t *testing.T) {
 	if after := openFiles(t); after != before {
 		t.Errorf("%d files open, %d before: the peer can fill the table", after, before)
 	}
-	b.close()
-	if _, _, err := a.receive(); err == nil || err == errBadMessage {
+	b.Close()
+	if _, _, err := a.Receive(); err == nil || err == ErrMalformed {
 		t.Errorf("after the peer's end: got %v", err)
 	}
 }
@@ -133,7 +118,7 @@ func openFiles(t *testing.T) int {
 }
 
 func FuzzDecodeMessage(f *testing.F) {
-	for _, m := range []message{{op: opPing}, {op: opLease, name: "a.example", addrs: []netip.Addr{netip.MustParseAddr("::1")}}} {
+	for _, m := range []Message{{Op: OpPing}, {Op: OpLease, Name: "a.example", Addrs: []netip.Addr{netip.MustParseAddr("::1")}}} {
 		b, err := m.encode()
 		if err != nil {
 			f.Fatal(err)
@@ -141,12 +126,12 @@ func FuzzDecodeMessage(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := decodeMessage(b)
+		m, err := decodeGuard(b)
 		if err != nil {
 			return
 		}
-		if len(m.name) > maxName || len(m.addrs) > maxLeaseAddrs {
-			t.Fatalf("out of bounds: %d %d", len(m.name), len(m.addrs))
+		if len(m.Name) > MaxName || len(m.Addrs) > MaxLeaseAddrs {
+			t.Fatalf("out of bounds: %d %d", len(m.Name), len(m.Addrs))
 		}
 		if _, err := m.encode(); err != nil {
 			t.Fatalf("not to be encoded again: %v", err)

@@ -1,4 +1,6 @@
-package main
+// Package wire is what the processes of this binary say to each other: messages of
+// fixed size over pairs of sockets, and files in memory.
+package wire
 
 import (
 	"errors"
@@ -10,31 +12,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wireMessage is what one packet holds.
-type wireMessage interface{ encode() ([]byte, error) }
+// packet is what one packet holds.
+type packet interface{ encode() ([]byte, error) }
 
-// seqpacket is one end of a SOCK_SEQPACKET pair between the keeper and a process
+// Channel is one end of a SOCK_SEQPACKET pair between the keeper and a process
 // of its own: a packet is a message, perhaps with a file beside it. Send is safe
 // for concurrent use; receive is for one goroutine.
-type seqpacket[M wireMessage] struct {
+type Channel[M packet] struct {
 	conn   *net.UnixConn
 	buf    []byte
 	decode func([]byte) (M, error)
 }
 
-// over speaks M over conn; no message is longer than longest.
-func over[M wireMessage](conn *net.UnixConn, longest int, decode func([]byte) (M, error)) *seqpacket[M] {
-	return &seqpacket[M]{conn: conn, buf: make([]byte, longest+1), decode: decode}
+// Over speaks M over conn; no message is longer than longest.
+func Over[M packet](conn *net.UnixConn, longest int, decode func([]byte) (M, error)) *Channel[M] {
+	return &Channel[M]{conn: conn, buf: make([]byte, longest+1), decode: decode}
 }
 
-// newPair returns the keeper's end, and the other as a file to inherit.
-func newPair() (*net.UnixConn, *os.File, error) {
+// Pair returns the keeper's end, and the other as a file to inherit.
+func Pair() (*net.UnixConn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("socketpair: %w", err)
 	}
 	theirs := os.NewFile(uintptr(fds[1]), "theirs")
-	ours, err := openPair(os.NewFile(uintptr(fds[0]), "keeper"))
+	ours, err := OpenPair(os.NewFile(uintptr(fds[0]), "keeper"))
 	if err != nil {
 		theirs.Close()
 		return nil, nil, err
@@ -42,8 +44,8 @@ func newPair() (*net.UnixConn, *os.File, error) {
 	return ours, theirs, nil
 }
 
-// openPair takes over f, which was inherited.
-func openPair(f *os.File) (*net.UnixConn, error) {
+// OpenPair takes over f, which was inherited.
+func OpenPair(f *os.File) (*net.UnixConn, error) {
 	defer f.Close()
 	c, err := net.FileConn(f)
 	if err != nil {
@@ -57,9 +59,9 @@ func openPair(f *os.File) (*net.UnixConn, error) {
 	return u, nil
 }
 
-// send gives up after a while: a peer that has stopped reading is a peer that
+// Send gives up after a while: a peer that has stopped reading is a peer that
 // is restarted, and must not hold the sender for ever.
-func (c *seqpacket[M]) send(m M, file *os.File) error {
+func (c *Channel[M]) Send(m M, file *os.File) error {
 	b, err := m.encode()
 	if err != nil {
 		return err
@@ -77,8 +79,8 @@ func (c *seqpacket[M]) send(m M, file *os.File) error {
 
 const sendTimeout = 2 * time.Second
 
-// receive returns the next message, and the file that came with it, if any.
-func (c *seqpacket[M]) receive() (m M, file *os.File, err error) {
+// Receive returns the next message, and the file that came with it, if any.
+func (c *Channel[M]) Receive() (m M, file *os.File, err error) {
 	var oob [64]byte
 	n, oobn, _, _, err := c.conn.ReadMsgUnix(c.buf, oob[:])
 	if err != nil {
@@ -92,13 +94,13 @@ func (c *seqpacket[M]) receive() (m M, file *os.File, err error) {
 		if file != nil {
 			file.Close()
 		}
-		return m, nil, errBadMessage
+		return m, nil, ErrMalformed
 	}
 	return m, file, nil
 }
 
-// errBadMessage is a packet that is not a message. The channel is still usable.
-var errBadMessage = errors.New("malformed message")
+// ErrMalformed is a packet that is not a message. The channel is still usable.
+var ErrMalformed = errors.New("malformed message")
 
 // receivedFile takes the first descriptor out of a control message and closes
 // any other: a peer can't fill the table.
@@ -128,4 +130,5 @@ func receivedFile(oob []byte) *os.File {
 	return file
 }
 
-func (c *seqpacket[M]) close() error { return c.conn.Close() }
+// Close closes this end.
+func (c *Channel[M]) Close() error { return c.conn.Close() }

@@ -1,4 +1,4 @@
-package main
+package wire
 
 import (
 	"errors"
@@ -14,15 +14,15 @@ import (
 // TestEditionSealed: whoever gets the descriptor reads what the keeper writes, and
 // has no way to write, to cut it off, or to undo that.
 func TestEditionSealed(t *testing.T) {
-	e, err := newEdition()
+	e, err := NewEdition()
 	if err != nil {
 		t.Fatal(err)
 	}
-	fd, err := unix.Dup(int(e.file.Fd()))
+	fd, err := unix.Dup(int(e.File.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := openEdition(os.NewFile(uintptr(fd), "edition"))
+	theirs, err := OpenEdition(os.NewFile(uintptr(fd), "edition"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestEditionSealed(t *testing.T) {
 	if n := theirs.Load(); n != 1 {
 		t.Errorf("the guard reads %d", n)
 	}
-	again, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", e.file.Fd()), os.O_RDWR, 0) // which only root can
+	again, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", e.File.Fd()), os.O_RDWR, 0) // which only root can
 	if os.Geteuid() != 0 {
 		mustrun.Lacks(t, "only root can open it once more")
 	}
@@ -38,10 +38,10 @@ func TestEditionSealed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	if st, err := e.file.Stat(); err != nil || st.Mode().Perm() != 0o400 {
+	if st, err := e.File.Stat(); err != nil || st.Mode().Perm() != 0o400 {
 		t.Errorf("others can open it once more: %v, %v", st.Mode(), err)
 	}
-	if _, err := unix.Pwrite(int(e.file.Fd()), []byte{9}, 0); !errors.Is(err, unix.EBADF) {
+	if _, err := unix.Pwrite(int(e.File.Fd()), []byte{9}, 0); !errors.Is(err, unix.EBADF) {
 		t.Errorf("write by the descriptor that the guard gets: %v", err)
 	}
 	own := int(again.Fd())

@@ -1,4 +1,4 @@
-package main
+package wire
 
 import (
 	"encoding/json"
@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memfd holds v as JSON, sealed against change, at its start.
-func memfd(name string, v any) (*os.File, error) {
+// Memfd holds v as JSON, sealed against change, at its start.
+func Memfd(name string, v any) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("memfd: %w", err)
@@ -29,7 +29,8 @@ func memfd(name string, v any) (*os.File, error) {
 	return f, nil
 }
 
-func inherit[T any](fd uintptr, open func(*os.File) (T, error)) (T, error) {
+// Inherit opens a descriptor that the process was started with, and closes it.
+func Inherit[T any](fd uintptr, open func(*os.File) (T, error)) (T, error) {
 	f := os.NewFile(fd, "inherited")
 	defer f.Close()
 	v, err := open(f)

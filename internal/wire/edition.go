@@ -1,4 +1,4 @@
-package main
+package wire
 
 import (
 	"errors"
@@ -10,24 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// edition counts how often the book of leases has lost something before its
+// Edition counts how often the book of leases has lost something before its
 // time. It is one word of memory that the keeper writes and the guard reads: what
 // the guard remembers of the book is void as soon as the keeper strikes anything
 // out, without a message that could be late or lost.
-type edition struct {
+type Edition struct {
 	*atomic.Uint64
-	file *os.File // that the memory belongs to; the keeper's
+	File *os.File // that the memory belongs to; the keeper's
 }
 
-// newEdition is the keeper's.
-func newEdition() (*edition, error) {
+// NewEdition is the keeper's.
+func NewEdition() (*Edition, error) {
 	fd, err := unix.MemfdCreate("edition", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("memfd: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "edition")
 	defer f.Close()
-	e := &edition{}
+	e := &Edition{}
 	// Memory that another process can cut off would be a way to end this one.
 	err = f.Truncate(int64(os.Getpagesize()))
 	if err == nil {
@@ -41,7 +41,7 @@ func newEdition() (*edition, error) {
 		err = f.Chmod(0o400)
 	}
 	if err == nil {
-		e.file, err = os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
+		e.File, err = os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("memory for the guard: %w", err)
@@ -60,10 +60,10 @@ func sealForever(fd int) error {
 	return err
 }
 
-// openEdition is the guard's, who takes over f.
-func openEdition(f *os.File) (*edition, error) {
+// OpenEdition is the guard's, who takes over f.
+func OpenEdition(f *os.File) (*Edition, error) {
 	defer f.Close()
-	e := &edition{}
+	e := &Edition{}
 	if err := e.mapped(int(f.Fd()), unix.PROT_READ); err != nil {
 		return nil, fmt.Errorf("memory of the keeper: %w", err)
 	}
@@ -71,7 +71,7 @@ func openEdition(f *os.File) (*edition, error) {
 }
 
 // mapped maps the word for as long as the process lives.
-func (e *edition) mapped(fd, prot int) error {
+func (e *Edition) mapped(fd, prot int) error {
 	b, err := unix.Mmap(fd, 0, os.Getpagesize(), prot, unix.MAP_SHARED)
 	if err != nil {
 		return err

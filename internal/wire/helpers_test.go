@@ -1,0 +1,18 @@
+package wire
+
+import "testing"
+
+func channelPair(t *testing.T) (a, b *GuardChannel) {
+	t.Helper()
+	ours, theirs, err := Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := OpenPair(theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b = OpenGuard(ours), OpenGuard(conn)
+	t.Cleanup(func() { a.Close(); b.Close() })
+	return a, b
+}
