@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
@@ -52,7 +53,7 @@ func (k *keeper) reloadNow(ctx context.Context) (taken <-chan struct{}, err erro
 	if err != nil {
 		k.log.Error("the policy was not reloaded; the old one stays", "error", err)
 		k.record(audit.Event{Kind: audit.Policy, Verdict: audit.Fault, Reason: "reload failed, the old policy stays: " + text.InOneLine(err)})
-		k.update(func(s *state) { s.Policy.Fault = err.Error(); s.Policy.Attempts++ })
+		k.update(func(s *state.State) { s.Policy.Fault = err.Error(); s.Policy.Attempts++ })
 	}
 	k.publish()
 	return taken, err
@@ -125,6 +126,8 @@ func (k *keeper) applyPlan(ctx context.Context, plan firewall.Plan, p *policy.Po
 func (k *keeper) recordPolicy(p *policy.Policy, what string) {
 	c := p.Counts()
 	k.record(audit.Event{Kind: audit.Policy, Verdict: audit.Info,
-		Reason: fmt.Sprintf("%s: %s", what, sizeOf(c))})
-	k.update(func(s *state) { s.Policy = policyState{Counts: c, Attempts: s.Policy.Attempts + 1, Loaded: time.Now()} })
+		Reason: fmt.Sprintf("%s: %s", what, state.SizeOf(c))})
+	k.update(func(s *state.State) {
+		s.Policy = state.Policy{Counts: c, Attempts: s.Policy.Attempts + 1, Loaded: time.Now()}
+	})
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/session"
 )
@@ -110,11 +111,11 @@ func clientSignals() <-chan os.Signal {
 
 // dialSession connects to the session of this container.
 func dialSession() (*os.File, error) {
-	dir, err := findRuntimeDir()
+	dir, err := state.Find()
 	if err != nil {
-		return nil, notRunning(err)
+		return nil, state.NotRunning(err)
 	}
-	f, err := session.Dial(filepath.Join(string(dir), socketFile))
+	f, err := session.Dial(filepath.Join(string(dir), state.SessionSocket))
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, fault.New(fault.Failure, "start the container with -it, or agent-init run --session always", "there is no session")

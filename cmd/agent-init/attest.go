@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
@@ -15,7 +16,7 @@ import (
 func (k *keeper) attest(ctx context.Context) {
 	err := k.verify(ctx)
 	if err == nil {
-		k.update(func(s *state) { s.Firewall.Fault, s.Firewall.Verified = "", time.Now() })
+		k.update(func(s *state.State) { s.Firewall.Fault, s.Firewall.Verified = "", time.Now() })
 		return
 	}
 	if ctx.Err() != nil {
@@ -23,17 +24,17 @@ func (k *keeper) attest(ctx context.Context) {
 	}
 	k.log.Error("the live rules differ from the plan", "difference", err)
 	k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "rules changed by somebody else: " + err.Error()})
-	k.update(func(s *state) { s.Firewall.Fault = err.Error(); s.Firewall.Repairs++ })
+	k.update(func(s *state.State) { s.Firewall.Fault = err.Error(); s.Firewall.Repairs++ })
 	if err = k.repair(ctx); err == nil {
 		err = k.verify(ctx)
 	}
 	if err != nil {
 		k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "rules could not be repaired: " + err.Error()})
-		k.update(func(s *state) { s.Firewall.Fault = err.Error() })
+		k.update(func(s *state.State) { s.Firewall.Fault = err.Error() })
 		return
 	}
 	k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Info, Reason: "rules repaired"})
-	k.update(func(s *state) { s.Firewall.Fault, s.Firewall.Verified = "", time.Now() })
+	k.update(func(s *state.State) { s.Firewall.Fault, s.Firewall.Verified = "", time.Now() })
 }
 
 func (k *keeper) verify(ctx context.Context) error {

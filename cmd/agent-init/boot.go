@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -82,7 +83,7 @@ func (k *keeper) boot(ctx context.Context) error {
 	k.guard.resolveAhead(wire.AheadAll)
 	// Whoever hears that it is ready finds everything in its place.
 	published := k.publishAll()
-	k.update(func(s *state) { s.Phase = phaseReady })
+	k.update(func(s *state.State) { s.Phase = state.PhaseReady })
 	k.publish()
 	go k.operate(context.WithoutCancel(ctx), published)
 	if k.config.monitor {
@@ -97,7 +98,7 @@ func (k *keeper) boot(ctx context.Context) error {
 // fail publishes why there is no agent.
 func (k *keeper) fail(f *fault.Fault) {
 	f.Remedy = k.launch.Spell(f.Remedy, isSetting)
-	k.update(func(s *state) { s.Phase, s.Reason, s.Code = phaseFailed, f.Error(), f.Code })
+	k.update(func(s *state.State) { s.Phase, s.Reason, s.Code = state.PhaseFailed, f.Error(), f.Code })
 	k.publish()
 	k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "not started: " + text.InOneLine(f)})
 }
@@ -113,7 +114,7 @@ func newKeeper(c config, mode string, log *slog.Logger) (*keeper, error) {
 		return nil, err
 	}
 	k := &keeper{config: c, launch: here, log: log, reaper: r, record: audit.Discard, budgets: newBudgets()}
-	k.state = state{Version: 1, Phase: phaseStarting, Mode: mode, Monitor: c.monitor, Keeper: self(), Started: time.Now()}
+	k.state = state.State{Version: 1, Phase: state.PhaseStarting, Mode: mode, Monitor: c.monitor, Keeper: state.Self(), Started: time.Now()}
 	return k, nil
 }
 
@@ -121,9 +122,9 @@ func (k *keeper) checkRoot(context.Context) error {
 	if os.Geteuid() == 0 {
 		return nil
 	}
-	if dir, err := findRuntimeDir(); err == nil {
-		var s state
-		if dir.read(statusFile, &s) == nil && s.Keeper.alive() && s.Mode == "run" {
+	if dir, err := state.Find(); err == nil {
+		var s state.State
+		if dir.Read(state.StatusFile, &s) == nil && s.Keeper.Alive() && s.Mode == "run" {
 			return fault.New(fault.Privilege, "give the entrypoint the command alone (docker run … IMAGE claude); its flags are variables: -e AGENT_INIT_SESSION=always",
 				"agent-init runs here already, as the container's entrypoint, and has started this as its agent (uid %d)", os.Geteuid())
 		}
@@ -145,7 +146,7 @@ func (k *keeper) checkContainer(ctx context.Context) error {
 	}
 	k.warnOfEngines()
 	// A keeper at work would be disturbed by what comes before the lock.
-	if dir, err := findRuntimeDir(); err == nil && dir.kept() {
+	if dir, err := state.Find(); err == nil && dir.Kept() {
 		return alreadyKept(dir, unix.EWOULDBLOCK)
 	}
 	// Programs of a pod or of a running devcontainer may listen already; a
@@ -165,7 +166,7 @@ const kernelRemedy = "use a kernel with nf_tables, or with ip_set and the packag
 // xtablesLock returns the file that iptables locks on a read-only root. No one
 // but root can open it, in a directory that is root's.
 func xtablesLock(mode string) string {
-	dir, err := makeRuntimeDir(mode)
+	dir, err := state.Make(mode)
 	if err != nil { // then the start ends at its next step
 		return ""
 	}
@@ -189,7 +190,7 @@ func (k *keeper) seal(ctx context.Context) error {
 	case err != nil:
 		return fault.New(fault.Rules, kernelRemedy, "seal the network: %w", err)
 	}
-	k.update(func(s *state) {
+	k.update(func(s *state.State) {
 		s.Firewall.Backend, s.Firewall.Why, s.Firewall.Reduced = fw.Backend(), fw.Why(), fw.Reduced()
 	})
 	// An earlier keeper of this network namespace may have leased what the
@@ -204,7 +205,7 @@ func (k *keeper) seal(ctx context.Context) error {
 	return nil
 }
 
-func alreadyKept(dir runtimeDir, err error) *fault.Fault {
+func alreadyKept(dir state.Dir, err error) *fault.Fault {
 	because := ""
 	if !errors.Is(err, unix.EWOULDBLOCK) {
 		because = ": " + err.Error()
@@ -213,11 +214,11 @@ func alreadyKept(dir runtimeDir, err error) *fault.Fault {
 }
 
 func (k *keeper) openRuntime(context.Context) error {
-	dir, err := makeRuntimeDir(k.state.Mode)
+	dir, err := state.Make(k.state.Mode)
 	if err != nil {
 		return fault.New(fault.Rules, "mount a tmpfs at /run (docker: --tmpfs /run; kubernetes: an emptyDir at /run/agent-init, of this container alone)", "no directory for the runtime state can be written: %w", err)
 	}
-	if k.lock, err = dir.lock(); err != nil {
+	if k.lock, err = dir.Lock(); err != nil {
 		return alreadyKept(dir, err)
 	}
 	k.dir = dir
@@ -237,7 +238,7 @@ func (k *keeper) openAudit(settings policy.Log) error {
 		o.Mirror = os.Stdout
 	}
 	var errs []error
-	for _, dir := range []string{auditDir, string(k.dir) + "/log"} {
+	for _, dir := range []string{state.AuditDir, string(k.dir) + "/log"} {
 		o.Dir = dir
 		l, err := audit.Open(o)
 		if err == nil {
@@ -250,12 +251,12 @@ func (k *keeper) openAudit(settings policy.Log) error {
 			limiter := audit.NewLimiter(l.Write)
 			go limiter.Run(context.Background())
 			k.record, k.flush = limiter.Record, limiter.Flush
-			k.update(func(s *state) { s.Audit.File = dir + "/" + audit.FileName })
+			k.update(func(s *state.State) { s.Audit.File = dir + "/" + audit.FileName })
 			return nil
 		}
 		errs = append(errs, err)
 	}
-	return fault.New(fault.Rules, "mount a directory that belongs to root at "+auditDir, "no audit log can be written: %w", errors.Join(errs...))
+	return fault.New(fault.Rules, "mount a directory that belongs to root at "+state.AuditDir, "no audit log can be written: %w", errors.Join(errs...))
 }
 
 func (k *keeper) loadPolicy(context.Context) error {
@@ -290,7 +291,7 @@ func (k *keeper) findUser(context.Context) error {
 		spec = u
 	}
 	id, err := privdrop.Lookup(privdrop.LookupOptions{
-		Spec: spec, HostUID: k.config.hostUID, HostGID: k.config.hostGID, Workspace: workspace, Log: k.log,
+		Spec: spec, HostUID: k.config.hostUID, HostGID: k.config.hostGID, Workspace: state.Workspace, Log: k.log,
 	})
 	if err != nil {
 		return fault.New(fault.Usage, "create the user in the image, or name one with --user", "%w", err)
@@ -308,8 +309,8 @@ func (k *keeper) findUser(context.Context) error {
 	}
 	k.identity = id
 	k.warnOfAccount(privdrop.EnsureAccount(id, privdrop.AccountOptions{}))
-	k.warnOfWorkspace(workspace)
-	k.update(func(s *state) { s.Agent = agentState{User: id.Name, UID: id.UID}; s.Guard.UID = k.guardUID })
+	k.warnOfWorkspace(state.Workspace)
+	k.update(func(s *state.State) { s.Agent = state.Agent{User: id.Name, UID: id.UID}; s.Guard.UID = k.guardUID })
 	return nil
 }
 
@@ -370,7 +371,7 @@ func (k *keeper) putRules(ctx context.Context, plan firewall.Plan, leases []fire
 	for _, c := range caveats {
 		k.log.Info("the packet filter is weaker than it could be", "backend", k.fw.Backend(), "what", c)
 	}
-	k.update(func(s *state) { s.Firewall.Caveats = caveats })
+	k.update(func(s *state.State) { s.Firewall.Caveats = caveats })
 	return nil
 }
 
@@ -378,7 +379,7 @@ func (k *keeper) awaitGuard(ctx context.Context) error {
 	k.guard.resolveAhead(wire.AheadFirst)
 	if err := k.guard.await(ctx); err != nil {
 		var why string
-		k.update(func(s *state) { why = s.Guard.Fault })
+		k.update(func(s *state.State) { why = s.Guard.Fault })
 		return fault.New(fault.Rules, "start it with --log-level debug, which says more", "%w (%s)", err, why)
 	}
 	go k.maintain(context.WithoutCancel(ctx))
@@ -387,7 +388,7 @@ func (k *keeper) awaitGuard(ctx context.Context) error {
 
 func (k *keeper) proveConfinement(ctx context.Context) error {
 	plan := k.selfTestPlan()
-	if err := k.dir.write(probesFile, 0o644, plan); err != nil {
+	if err := k.dir.Write(state.ProbesFile, 0o644, plan); err != nil {
 		return err
 	}
 	if err := k.publishAgent(); err != nil {

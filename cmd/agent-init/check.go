@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -122,7 +123,7 @@ func (r checkReport) write(e environment, p *policy.Policy, effective bool) erro
 	}
 	c := r.Counts
 	_, err := fmt.Fprintf(e.stdout, "ok: %s, %s, %d required\n",
-		text.Counted(c.Files, "file", "files"), sizeOf(*c), c.Required)
+		text.Counted(c.Files, "file", "files"), state.SizeOf(*c), c.Required)
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 )
 
@@ -114,7 +115,7 @@ func checkKeeper(_ context.Context, p patient) []finding {
 	if p.state == nil {
 		return fail("agent-init", "agent-init run (as the entrypoint), up or sidecar", "NOT CONFINED: agent-init has not confined this container")
 	}
-	if ok, why := p.state.healthy(p.now); !ok {
+	if ok, why := p.state.Healthy(p.now); !ok {
 		return fail("agent-init", "see agent-init status", "%s", strings.Join(why, "; "))
 	}
 	return pass("agent-init", "confined and healthy, %s by %s", p.state.Mode, p.state.Firewall.Backend)
@@ -181,8 +182,8 @@ func checkGroups(_ context.Context, p patient) []finding {
 
 func checkKernel(ctx context.Context, p patient) []finding {
 	switch {
-	case p.state != nil && p.state.Firewall.Backend != "" && p.state.Keeper.alive():
-		return pass("kernel", "holds the rules, by %s", p.state.Firewall.form())
+	case p.state != nil && p.state.Firewall.Backend != "" && p.state.Keeper.Alive():
+		return pass("kernel", "holds the rules, by %s", p.state.Firewall.Form())
 	case p.probe == nil:
 		return nil
 	}
@@ -227,8 +228,8 @@ func checkAudit(_ context.Context, p patient) []finding {
 	if p.state.Audit.Fault != "" {
 		return fail("audit log", "make room on the file system of "+p.state.Audit.File, "events are being lost: %s", p.state.Audit.Fault)
 	}
-	if !strings.HasPrefix(p.state.Audit.File, auditDir) {
-		return warn("audit log", "mount a volume that belongs to root at "+auditDir, "%s is gone with the container", p.state.Audit.File)
+	if !strings.HasPrefix(p.state.Audit.File, state.AuditDir) {
+		return warn("audit log", "mount a volume that belongs to root at "+state.AuditDir, "%s is gone with the container", p.state.Audit.File)
 	}
 	return pass("audit log", "%s", p.state.Audit.File)
 }

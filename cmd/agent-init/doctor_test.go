@@ -13,12 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 )
 
 // wellPatient has nothing wrong.
 func wellPatient(t *testing.T) patient {
 	s := goldenState()
-	s.Keeper, s.Guard.Stats.Failed = self(), 0
+	s.Keeper, s.Guard.Stats.Failed = state.Self(), 0
 	return patient{
 		now: s.Published, state: &s, bounding: 1<<12 | 1<<7 | 1<<6 | 1<<8, noNewPrivs: true, groups: 65436, has: func(string) bool { return false },
 		addrs6: 1, loopback6: true, route6: true, dir: "/etc/agent-init", policy: parsePolicy(t, "domains: [ok.example]"),
@@ -127,7 +128,7 @@ func TestMountedSockets(t *testing.T) {
 
 func TestStatusGolden(t *testing.T) {
 	s := goldenState()
-	data, err := json.MarshalIndent(statusReport{Healthy: true, state: &s}, "", "  ")
+	data, err := json.MarshalIndent(state.Report{Healthy: true, State: &s}, "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 )
 
@@ -43,7 +44,7 @@ func checkIPv6(_ context.Context, p patient) []finding {
 	case p.addrs6 == 0:
 		return pass("IPv6", "on the loopback only")
 	}
-	if p.state.word() != wordConfined || p.state.Monitor {
+	if p.state.Word() != state.WordConfined || p.state.Monitor {
 		return pass("IPv6", "up, like IPv4")
 	}
 	return pass("IPv6", "up, and confined like IPv4")
@@ -58,13 +59,13 @@ func checkPolicyFiles(_ context.Context, p patient) []finding {
 		}
 		return fail("policy", fix, "%s", text.FirstFault(p.policyErr.Error()))
 	}
-	if under(p.dir, workspace) {
+	if under(p.dir, state.Workspace) {
 		return fail("policy", "put it at /etc/agent-init in the image, or mount it there read-only", "%s is inside the workspace, which the agent writes", p.dir)
 	}
 	if n := len(p.policy.Warnings()); n > 0 {
 		return warn("policy", "see agent-init check", "%s, the first: %v", text.Counted(n, "warning", "warnings"), p.policy.Warnings()[0])
 	}
-	return pass("policy", "root's alone; %s", sizeOf(p.policy.Counts()))
+	return pass("policy", "root's alone; %s", state.SizeOf(p.policy.Counts()))
 }
 
 func under(dir, parent string) bool {

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
@@ -63,12 +64,12 @@ func readAgent() (agent publishedAgent, err error) {
 		return agent, fault.New(fault.Privilege, "use docker exec -u root, or run the command itself: this user is confined already",
 			"only root can become the agent")
 	}
-	dir, err := findRuntimeDir()
+	dir, err := state.Find()
 	if err != nil {
-		return agent, notRunning(err)
+		return agent, state.NotRunning(err)
 	}
-	if err := dir.read(agentFile, &agent); err != nil {
-		return agent, notRunning(err)
+	if err := dir.Read(state.AgentFile, &agent); err != nil {
+		return agent, state.NotRunning(err)
 	}
 	return agent, nil
 }

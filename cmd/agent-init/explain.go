@@ -124,7 +124,7 @@ const shownDenials = 3
 func explainSubject(p published, s subject, now time.Time) explanation {
 	e := explanation{Version: 1, Allowed: true, Leases: []openLease{}, Denied: denials{Last: []audit.Event{}}}
 	e.Monitor = p.state != nil && p.state.Monitor
-	e.State = p.state.word()
+	e.State = p.state.Word()
 	ports := []policy.Port{s.port}
 	if s.addr.IsValid() {
 		e.Target = s.addr.String()

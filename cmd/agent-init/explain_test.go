@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -27,7 +28,7 @@ func publishedWith(t *testing.T, list string, log []audit.Event, leases ...nameL
 	if err != nil {
 		t.Fatal(err)
 	}
-	return published{policy: p, dir: "/etc/agent-init", state: &state{Audit: auditState{File: file}}, leases: leasesReport{Names: leases}}
+	return published{policy: p, dir: "/etc/agent-init", state: &state.State{Audit: state.Audit{File: file}}, leases: leasesReport{Names: leases}}
 }
 
 func explained(t *testing.T, p published, target string) (explanation, string) {
@@ -99,16 +100,16 @@ func TestExplain(t *testing.T) {
 // TestPublishedPolicy: what everyone can read decides as what is in force.
 func TestPublishedPolicy(t *testing.T) {
 	p := publishedWith(t, "ok.example\n@github\n!gist.github.com\ndb.example:5432\n", nil)
-	path := filepath.Join(t.TempDir(), policyFile)
+	path := filepath.Join(t.TempDir(), state.PolicyFile)
 	f, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := writeRules(f, publishedHead{Version: 1, Dir: "/conf", Hosts: []byte("10.0.0.9 db.example"), Inbound: []uint16{3000}}, p.policy); err != nil {
+	if err := state.WriteRules(f, state.PublishedHead{Version: 1, Dir: "/conf", Hosts: []byte("10.0.0.9 db.example"), Inbound: []uint16{3000}}, p.policy); err != nil {
 		t.Fatal(err)
 	}
 	f.Close()
-	got, dir, inbound, err := readRules(path)
+	got, dir, inbound, err := state.ReadRules(path)
 	if err != nil || dir != "/conf" || len(inbound) != 1 || inbound[0] != 3000 {
 		t.Fatalf("%v, %q", err, dir)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
@@ -55,7 +56,7 @@ func (x explanation) write(out io.Writer, now time.Time, coloured bool) error {
 	if coloured {
 		green, red, plain = "\x1b[32m", "\x1b[31m", "\x1b[0m"
 	}
-	if what := unlessConfined[x.State]; what != "" {
+	if what := state.UnlessConfined[x.State]; what != "" {
 		w.Line("%s%s%s", red, what, plain)
 	}
 	for _, v := range x.Ports {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/control"
 )
@@ -38,7 +39,7 @@ func allowCommand() command {
 			if err != nil {
 				return err
 			}
-			return makeGrant(ctx, e, fs, control.Request{Verb: verbAllow, Target: target, Number: number, Seconds: life})
+			return makeGrant(ctx, e, fs, control.Request{Verb: state.VerbAllow, Target: target, Number: number, Seconds: life})
 		},
 	}
 }
@@ -61,7 +62,7 @@ func denyCommand() command {
 			if err != nil {
 				return err
 			}
-			return makeGrant(ctx, e, fs, control.Request{Verb: verbDeny, Target: args[0], Seconds: life})
+			return makeGrant(ctx, e, fs, control.Request{Verb: state.VerbDeny, Target: args[0], Seconds: life})
 		},
 	}
 }
@@ -102,7 +103,7 @@ func value(fs *flag.FlagSet, name string) string { return fs.Lookup(name).Value.
 func makeGrant(ctx context.Context, e environment, fs *flag.FlagSet, r control.Request) error {
 	r.Reason = value(fs, "reason")
 	var out granted
-	if err := call(ctx, controlSocket, r, &out); err != nil {
+	if err := call(ctx, state.ControlSocket, r, &out); err != nil {
 		return err
 	}
 	return out.report(e, isSet(fs, "json"))
@@ -175,7 +176,7 @@ func grantsCommand() command {
 			}
 			if n != 0 {
 				var out granted
-				if err := call(ctx, controlSocket, control.Request{Verb: verbEnd, Number: uint32(n), Reason: value(fs, "reason")}, &out); err != nil {
+				if err := call(ctx, state.ControlSocket, control.Request{Verb: state.VerbEnd, Number: uint32(n), Reason: value(fs, "reason")}, &out); err != nil {
 					return err
 				}
 				if asJSON {
@@ -198,12 +199,12 @@ func grantsCommand() command {
 
 func readGrants() (grantsReport, error) {
 	var r grantsReport
-	dir, err := findRuntimeDir()
+	dir, err := state.Find()
 	if err == nil {
-		err = dir.read(grantsFile, &r)
+		err = dir.Read(state.GrantsFile, &r)
 	}
 	if err != nil {
-		return r, notRunning(err)
+		return r, state.NotRunning(err)
 	}
 	return r, nil
 }
@@ -258,8 +259,8 @@ func requestCommand() command {
 				return fault.New(fault.Usage, "agent-init request TARGET", "request takes one target, and %d were given", len(args))
 			}
 			var out proposed
-			r := control.Request{Verb: verbRequest, Target: args[0], Reason: value(fs, "reason")}
-			if err := call(ctx, requestSocket, r, &out); err != nil {
+			r := control.Request{Verb: state.VerbRequest, Target: args[0], Reason: value(fs, "reason")}
+			if err := call(ctx, state.RequestSocket, r, &out); err != nil {
 				return err
 			}
 			if isSet(fs, "json") {

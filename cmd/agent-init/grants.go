@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -73,7 +74,7 @@ func (k *keeper) expireGrants(ctx context.Context) {
 		k.log.Error("ending grants", "error", err)
 		k.record(audit.Event{Kind: audit.Grant, Verdict: audit.Fault, Reason: "a grant could not be ended: " + fault})
 	}
-	k.update(func(s *state) { s.Grants.Fault = fault })
+	k.update(func(s *state.State) { s.Grants.Fault = fault })
 }
 
 // endGrants is for a keeper that ends while the rules stay: nobody would end
@@ -121,7 +122,7 @@ func (k *keeper) publishGrants() {
 	k.mu.Lock()
 	book := k.grants.clone()
 	list, decided := book.list, book.decided
-	s := grantsState{Requests: count(list, true), Fault: k.state.Grants.Fault}
+	s := state.Grants{Requests: count(list, true), Fault: k.state.Grants.Fault}
 	for _, g := range list {
 		switch g.Kind {
 		case grantAllow:
@@ -133,7 +134,7 @@ func (k *keeper) publishGrants() {
 	k.state.Grants = s
 	k.mu.Unlock()
 	list = append(append([]grant{}, list...), decided...)
-	if err := k.dir.write(grantsFile, 0o644, grantsReport{Version: 1, Grants: list}); err != nil {
+	if err := k.dir.Write(state.GrantsFile, 0o644, grantsReport{Version: 1, Grants: list}); err != nil {
 		k.unpublished("the grants", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -80,7 +81,7 @@ func (g *guardKeeper) run(ctx context.Context) {
 		}
 		g.keeper.log.Error("the guard ended; all is refused until the next one serves", "error", err, "restart_in", backoff)
 		g.keeper.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: fmt.Sprintf("guard ended: %v; restart in %v", err, backoff)})
-		g.keeper.update(func(s *state) { s.Guard.OK, s.Guard.Fault = false, err.Error(); s.Guard.Restarts++ })
+		g.keeper.update(func(s *state.State) { s.Guard.OK, s.Guard.Fault = false, err.Error(); s.Guard.Restarts++ })
 		g.keeper.publish()
 		select {
 		case <-ctx.Done():
@@ -232,7 +233,7 @@ func (g *guardKeeper) ping(ctx context.Context, ch *wire.GuardChannel) error {
 		case <-t.C:
 		}
 		var seen time.Time
-		g.keeper.update(func(s *state) { seen = s.Guard.Seen })
+		g.keeper.update(func(s *state.State) { seen = s.Guard.Seen })
 		serves, err := quiet.look(seen)
 		if err != nil {
 			return err

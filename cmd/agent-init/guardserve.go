@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
@@ -46,7 +47,7 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *wire.GuardChannel) e
 		case wire.OpReady:
 			g.serving(ch)
 		case wire.OpPong:
-			g.keeper.update(func(s *state) { s.Guard.Seen, s.Guard.Stats = time.Now(), m.Stats })
+			g.keeper.update(func(s *state.State) { s.Guard.Seen, s.Guard.Stats = time.Now(), m.Stats })
 		case wire.OpPolicy:
 			if m.Err {
 				return errors.New("the guard could not take the new policy")
@@ -92,7 +93,7 @@ func (g *guardKeeper) serving(ch *wire.GuardChannel) {
 		g.push()
 	}
 	again := false
-	k.update(func(s *state) {
+	k.update(func(s *state.State) {
 		again = s.Guard.Restarts > 0
 		s.Guard.OK, s.Guard.Fault, s.Guard.Seen = true, "", time.Now()
 	})

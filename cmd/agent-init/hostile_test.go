@@ -18,7 +18,7 @@ var decoders = map[string]string{
 	// The keeper, and what starts it.
 	"cmd/agent-init/network.go: bringUp":       "up, which starts a keeper: that keeper's word",
 	"cmd/agent-init/network.go: keeperCommand": "the keeper: its argument, by up",
-	"cmd/agent-init/rundir.go: read":           "anybody: root's files, by the keeper",
+	"internal/state/dir.go: Read":              "anybody: root's files, by the keeper",
 	"pkg/audit/tail.go: seqAtEnd":              "the keeper: the end of its own log",
 	"pkg/control/message.go: ParseRequest":     "the keeper: requests of root's; the guard: the agent's",
 	"pkg/privdrop/wire.go: UnmarshalJSON":      "the stage: the keeper's order",
@@ -41,7 +41,7 @@ var decoders = map[string]string{
 	"cmd/agent-init/logcmd.go: showLog":            "a command: the log",
 	"cmd/agent-init/operatorcall.go: callFor":      "a command: the keeper's answer",
 	"cmd/agent-init/patient.go: readLog":           "a command: the log",
-	"cmd/agent-init/policyfile.go: readRules":      "a command: root's files, by the keeper",
+	"internal/state/policyfile.go: ReadRules":      "a command: root's files, by the keeper",
 	"cmd/agent-init/suggestcmd.go: suggestCommand": "a command: the log",
 	"pkg/audit/encode.go: Decode":                  "a command: the log",
 	"pkg/control/client.go: Call":                  "a command: the keeper's answer",

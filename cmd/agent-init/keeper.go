@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
@@ -32,7 +33,7 @@ type keeper struct {
 	config     config
 	log        *slog.Logger
 	progress   *progress // nil: nobody watches the start
-	dir        runtimeDir
+	dir        state.Dir
 	fw         *firewall.Firewall
 	lock       *os.File // held for as long as this is the keeper
 	audit      *audit.Log
@@ -78,7 +79,7 @@ type keeper struct {
 	bundle *policy.Bundle // files and grants
 	policy *policy.Policy // of the bundle
 	grants grantBook      // changed under reloading only
-	state  state
+	state  state.State
 }
 
 // upstreams are the servers that the guard may ask.

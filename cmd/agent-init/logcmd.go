@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
@@ -50,11 +51,11 @@ func logCommand() command {
 // auditFile is where the log is, and since when agent-init runs: zero if it has
 // published nothing.
 func auditFile() (file string, started time.Time) {
-	var s state
-	if dir, err := findRuntimeDir(); err == nil && dir.read(statusFile, &s) == nil && s.Audit.File != "" {
+	var s state.State
+	if dir, err := state.Find(); err == nil && dir.Read(state.StatusFile, &s) == nil && s.Audit.File != "" {
 		return s.Audit.File, s.Started
 	}
-	return filepath.Join(auditDir, audit.FileName), time.Time{}
+	return filepath.Join(state.AuditDir, audit.FileName), time.Time{}
 }
 
 const (

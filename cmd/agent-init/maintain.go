@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/firewall"
 )
 
@@ -20,7 +21,7 @@ func (k *keeper) maintain(ctx context.Context) {
 	if err != nil {
 		k.log.Warn("rule changes are noticed by the clock only", "error", err)
 	}
-	renew, attest, sweep := time.NewTicker(renewEvery), time.NewTicker(attestEvery), time.NewTicker(sweepEvery)
+	renew, attest, sweep := time.NewTicker(renewEvery), time.NewTicker(state.AttestEvery), time.NewTicker(sweepEvery)
 	defer renew.Stop()
 	defer attest.Stop()
 	defer sweep.Stop()

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/control"
 )
 
@@ -20,15 +21,15 @@ func metricsCommand() command {
 		summary: "print counters and states in the text format of Prometheus",
 		example: "agent-init metrics > /var/lib/node_exporter/agent-init.prom",
 		run: func(_ context.Context, e environment, _ *flag.FlagSet, args []string) error {
-			dir, err := findRuntimeDir()
+			dir, err := state.Find()
 			if err != nil {
-				return notRunning(err)
+				return state.NotRunning(err)
 			}
-			var s state
-			if err := dir.read(statusFile, &s); err != nil {
-				return notRunning(err)
+			var s state.State
+			if err := dir.Read(state.StatusFile, &s); err != nil {
+				return state.NotRunning(err)
 			}
-			return s.writeMetrics(e.stdout, version, time.Now())
+			return s.WriteMetrics(e.stdout, version, time.Now())
 		},
 	}
 }
@@ -66,7 +67,7 @@ func (k *keeper) serveMetrics(l *net.UnixListener) {
 			s := k.state
 			k.mu.Unlock()
 			var body strings.Builder
-			if s.writeMetrics(&body, version, time.Now()) == nil {
+			if s.WriteMetrics(&body, version, time.Now()) == nil {
 				fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", body.Len(), body.String())
 			}
 		}()

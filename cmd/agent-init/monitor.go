@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+
+	"github.com/agent-init/agent-init/internal/state"
 )
 
 // Monitor mode is chosen by the flag alone: no file, no grant and no failure
@@ -34,12 +36,12 @@ func signOfOpen(env map[string]string, how string) {
 
 // sayIfOpen says so to whoever attaches, and again when they leave.
 func sayIfOpen(w io.Writer) {
-	dir, err := findRuntimeDir()
+	dir, err := state.Find()
 	if err != nil {
 		return
 	}
-	var s state
-	if dir.read(statusFile, &s) == nil && s.open() != "" {
-		fmt.Fprintf(w, "[the network is NOT CONFINED: %s]\n", s.open())
+	var s state.State
+	if dir.Read(state.StatusFile, &s) == nil && s.Open() != "" {
+		fmt.Fprintf(w, "[the network is NOT CONFINED: %s]\n", s.Open())
 	}
 }

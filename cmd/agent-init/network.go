@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/reaper/early"
 )
 
@@ -63,9 +64,9 @@ func bringUp(ctx context.Context, e environment, c config) error {
 	if os.Geteuid() != 0 {
 		return fault.New(fault.Privilege, "run it as root: docker exec -u root, or sudo in postStartCommand", "agent-init up needs root, and runs as uid %d", os.Geteuid())
 	}
-	if dir, err := findRuntimeDir(); err == nil {
-		var s state
-		if err := dir.read(statusFile, &s); err == nil && s.Keeper.alive() && s.Phase != phaseFailed {
+	if dir, err := state.Find(); err == nil {
+		var s state.State
+		if err := dir.Read(state.StatusFile, &s); err == nil && s.Keeper.Alive() && s.Phase != state.PhaseFailed {
 			return bringUpAgain(ctx, s, c)
 		}
 	}
@@ -107,7 +108,7 @@ func bringUp(ctx context.Context, e environment, c config) error {
 	}
 	if out.Code != fault.OK {
 		// A next try must not find this one still ending.
-		_ = r.SetReadDeadline(time.Now().Add(endPatience))
+		_ = r.SetReadDeadline(time.Now().Add(state.EndPatience))
 		_, _ = io.Copy(io.Discard, r)
 		return fault.New(out.Code, out.Remedy, "%s", out.Cause)
 	}
@@ -116,11 +117,11 @@ func bringUp(ctx context.Context, e environment, c config) error {
 
 // bringUpAgain is an up that finds a keeper at work: it has the policy read
 // again, which changes nothing if that is the same.
-func bringUpAgain(ctx context.Context, s state, c config) error {
+func bringUpAgain(ctx context.Context, s state.State, c config) error {
 	if s.Monitor != c.monitor {
-		return fault.New(fault.Rules, "restart the container to change the mode", "the keeper that runs here is in %s mode, and %s was asked for", modeWord(s.Monitor), modeWord(c.monitor))
+		return fault.New(fault.Rules, "restart the container to change the mode", "the keeper that runs here is in %s mode, and %s was asked for", state.ModeWord(s.Monitor), state.ModeWord(c.monitor))
 	}
-	if s.Phase == phaseReady {
+	if s.Phase == state.PhaseReady {
 		return reload(ctx)
 	}
 	return waitReady(time.Now().Add(defaultWait))
@@ -207,7 +208,9 @@ func keepNetwork(ctx context.Context, c config, mode string, out *os.File) error
 		return err
 	}
 	<-ctx.Done()
-	k.update(func(s *state) { s.Phase, s.Reason = phaseEnded, "the keeper was told to end; the rules stay" })
+	k.update(func(s *state.State) {
+		s.Phase, s.Reason = state.PhaseEnded, "the keeper was told to end; the rules stay"
+	})
 	k.endGrants(context.WithoutCancel(ctx))
 	k.publish()
 	return nil
@@ -216,7 +219,7 @@ func keepNetwork(ctx context.Context, c config, mode string, out *os.File) error
 func (k *keeper) ready() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.state.Phase == phaseReady
+	return k.state.Phase == state.PhaseReady
 }
 
 // tellParent says how it went. After a failure the pipe stays open for as long

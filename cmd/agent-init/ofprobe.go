@@ -3,6 +3,7 @@ package main
 import (
 	"net/netip"
 
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
@@ -15,12 +16,12 @@ type ofProbe func(audit.Event) bool
 
 // probesOf reads the published plan.
 func probesOf() ofProbe {
-	dir, err := findRuntimeDir()
+	dir, err := state.Find()
 	if err != nil {
 		return nil
 	}
 	var plan selftest.Plan
-	if dir.read(probesFile, &plan) != nil {
+	if dir.Read(state.ProbesFile, &plan) != nil {
 		return nil
 	}
 	return probesIn(plan)

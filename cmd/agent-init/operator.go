@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/control"
@@ -18,16 +19,16 @@ import (
 // openSockets makes the sockets before there is a guard to serve the second.
 func (k *keeper) openSockets(context.Context) error {
 	var err error
-	if k.controls, err = control.Listen(filepath.Join(string(k.dir), controlSocket), 0o600); err != nil {
+	if k.controls, err = control.Listen(filepath.Join(string(k.dir), state.ControlSocket), 0o600); err != nil {
 		return fault.New(fault.Rules, "mount a tmpfs at /run", "%w", err)
 	}
 	// Everyone may connect; whose request counts is for the guard to see.
-	l, err := control.Listen(filepath.Join(string(k.dir), requestSocket), 0o666)
+	l, err := control.Listen(filepath.Join(string(k.dir), state.RequestSocket), 0o666)
 	if err != nil {
 		return fault.New(fault.Rules, "mount a tmpfs at /run", "%w", err)
 	}
 	defer l.Close()
-	if k.metrics, err = control.Listen(filepath.Join(string(k.dir), metricsSocket), 0o600); err != nil {
+	if k.metrics, err = control.Listen(filepath.Join(string(k.dir), state.MetricsSocket), 0o600); err != nil {
 		return fault.New(fault.Rules, "mount a tmpfs at /run", "%w", err)
 	}
 	if k.requests, err = lend(l); err != nil {
@@ -49,7 +50,7 @@ func (k *keeper) operate(ctx context.Context, published uint64) {
 		}
 	}()
 	go k.serveMetrics(k.metrics)
-	tick, again := time.NewTicker(operateEvery), time.NewTicker(attestEvery)
+	tick, again := time.NewTicker(operateEvery), time.NewTicker(state.AttestEvery)
 	defer tick.Stop()
 	defer again.Stop()
 	for {
@@ -87,15 +88,15 @@ func (k *keeper) serveControl(ctx context.Context, p control.Peer, r control.Req
 	// What was begun is carried through, also if the person has left.
 	ctx = context.WithoutCancel(ctx)
 	switch r.Verb {
-	case verbAllow:
+	case state.VerbAllow:
 		return k.put(ctx, grantAllow, p, r)
-	case verbDeny:
+	case state.VerbDeny:
 		return k.put(ctx, grantDeny, p, r)
-	case verbEnd:
+	case state.VerbEnd:
 		return k.end(ctx, p, r)
-	case verbSelfTest:
+	case state.VerbSelfTest:
 		return k.proveAgain(ctx, p)
-	case verbReload:
+	case state.VerbReload:
 		if err := k.reload(ctx); err != nil {
 			reply := refusalOf(err) // which has its own remedy
 			reply.Error = "the policy was not reloaded, the old one stays in force: " + reply.Error

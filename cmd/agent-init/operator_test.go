@@ -9,6 +9,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/mustrun"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/control"
 )
@@ -26,8 +27,8 @@ func TestKernelReloadRefused(t *testing.T) {
 		"anybody's to write": {"ok.example\n", 0o666, "allowlist.txt", "chmod"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := &keeper{dir: runtimeDir(t.TempDir()), log: slog.New(slog.DiscardHandler), record: audit.Discard, config: config{dir: t.TempDir()}}
-			k.state.Phase = phaseReady
+			k := &keeper{dir: state.Dir(t.TempDir()), log: slog.New(slog.DiscardHandler), record: audit.Discard, config: config{dir: t.TempDir()}}
+			k.state.Phase = state.PhaseReady
 			file := filepath.Join(k.config.dir, "allowlist.txt")
 			if err := os.WriteFile(file, []byte(c.text), c.mode); err != nil {
 				t.Fatal(err)
@@ -35,7 +36,7 @@ func TestKernelReloadRefused(t *testing.T) {
 			if err := os.Chmod(file, c.mode); err != nil {
 				t.Fatal(err)
 			}
-			r := k.serveControl(t.Context(), control.Peer{}, control.Request{Verb: verbReload})
+			r := k.serveControl(t.Context(), control.Peer{}, control.Request{Verb: state.VerbReload})
 			if r.OK || r.Code != fault.Policy || !strings.Contains(r.Error, "the old one stays in force") || !strings.Contains(r.Error, c.cause) || !strings.Contains(r.Remedy, c.remedy) {
 				t.Errorf("%+v", r)
 			}

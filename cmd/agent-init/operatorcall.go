@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/control"
 )
 
@@ -44,13 +45,13 @@ func call(ctx context.Context, socket string, r control.Request, out any) error 
 
 // callFor is call by somebody who waits that long.
 func callFor(ctx context.Context, patience time.Duration, socket string, r control.Request, out any) error {
-	dir, err := findRuntimeDir()
+	dir, err := state.Find()
 	if err != nil {
-		return notRunning(err)
+		return state.NotRunning(err)
 	}
-	var s state
-	if dir.read(statusFile, &s) == nil && s.Phase == phaseOpen {
-		return openFault()
+	var s state.State
+	if dir.Read(state.StatusFile, &s) == nil && s.Phase == state.PhaseOpen {
+		return state.Unconfined()
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -15,23 +15,24 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // goldenState has something in every field.
-func goldenState() state {
+func goldenState() state.State {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	return state{
-		Version: 1, Phase: phaseReady, Mode: "run", Keeper: process{PID: 1, Start: 42}, Started: at, Published: at.Add(time.Hour),
-		Agent:    agentState{User: "agent", UID: 1000},
-		Firewall: firewallState{Backend: "nftables", Verified: at.Add(time.Hour), Repairs: 1},
-		Policy:   policyState{Counts: policy.Counts{Files: 2, Rules: 9, Names: 5, Wildcards: 2, Addresses: 1, Denied: 1, Required: 1}, Attempts: 3, Loaded: at},
-		Guard: guardState{OK: true, UID: 64901, Restarts: 2, Seen: at, Stats: wire.Stats{Queries: 100, Allowed: 90, Denied: 10, Cached: 50, Asked: 40, Failed: 1,
+	return state.State{
+		Version: 1, Phase: state.PhaseReady, Mode: "run", Keeper: state.Process{PID: 1, Start: 42}, Started: at, Published: at.Add(time.Hour),
+		Agent:    state.Agent{User: "agent", UID: 1000},
+		Firewall: state.Firewall{Backend: "nftables", Verified: at.Add(time.Hour), Repairs: 1},
+		Policy:   state.Policy{Counts: policy.Counts{Files: 2, Rules: 9, Names: 5, Wildcards: 2, Addresses: 1, Denied: 1, Required: 1}, Attempts: 3, Loaded: at},
+		Guard: state.Guard{OK: true, UID: 64901, Restarts: 2, Seen: at, Stats: wire.Stats{Queries: 100, Allowed: 90, Denied: 10, Cached: 50, Asked: 40, Failed: 1,
 			Stripped: 3, Relays: 4, Passed: 70, Refused: 6, Drops: 8, Leases: 40, LeaseNanos: 12_000_000, AskedNanos: 900_000_000}},
-		Leases: leaseState{Names: 5, Elements: 20}, Grants: grantsState{Allowed: 1, Denied: 2, Requests: 3},
-		SelfTest: &selfTestState{OK: true, Time: at, Checks: 60, Millis: 400}, Audit: auditState{File: "/var/log/agent-init/audit.jsonl"},
+		Leases: state.Leases{Names: 5, Elements: 20}, Grants: state.Grants{Allowed: 1, Denied: 2, Requests: 3},
+		SelfTest: &state.SelfTest{OK: true, Time: at, Checks: 60, Millis: 400}, Audit: state.Audit{File: "/var/log/agent-init/audit.jsonl"},
 	}
 }
 
@@ -58,9 +59,9 @@ func golden(t *testing.T, name string, got []byte) {
 
 func TestMetricsGolden(t *testing.T) {
 	s := goldenState()
-	s.Keeper = self()
+	s.Keeper = state.Self()
 	var b strings.Builder
-	if err := s.writeMetrics(&b, version, s.Published); err != nil {
+	if err := s.WriteMetrics(&b, version, s.Published); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "metrics.golden.txt", []byte(b.String()))

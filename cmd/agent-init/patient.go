@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -24,8 +25,8 @@ import (
 // patient is all that doctor looks at, so that what it makes of it can be tested.
 type patient struct {
 	now           time.Time
-	state         *state // nil: agent-init does not run
-	bounding      uint64 // capabilities
+	state         *state.State // nil: agent-init does not run
+	bounding      uint64       // capabilities
 	noNewPrivs    bool
 	groups        uint64 // that the guard's can be drawn from
 	probe         func(context.Context) (backend string, err error)
@@ -54,12 +55,12 @@ type patient struct {
 func readPatient(dir string, env map[string]string) patient {
 	p := patient{now: time.Now(), dir: dir, has: hasProgram, legacyTables: legacyTables(), program: programPathFault(env["PATH"])}
 	var agent privdrop.Spec
-	if run, err := findRuntimeDir(); err == nil {
-		var s state
-		if run.read(statusFile, &s) == nil {
+	if run, err := state.Find(); err == nil {
+		var s state.State
+		if run.Read(state.StatusFile, &s) == nil {
 			p.state = &s
 		}
-		if run.read(agentFile, &agent) == nil {
+		if run.Read(state.AgentFile, &agent) == nil {
 			env = environMap(agent.Env)
 		}
 	}
@@ -67,7 +68,7 @@ func readPatient(dir string, env map[string]string) patient {
 	if ids, err := mappedIDs("/proc/self/gid_map"); err == nil {
 		p.groups = idCount(drawable(ids))
 	}
-	if p.state == nil || !p.state.Keeper.alive() {
+	if p.state == nil || !p.state.Keeper.Alive() {
 		p.probe = probeKernel
 	}
 	if p.bounding&(1<<unix.CAP_NET_ADMIN) != 0 {
@@ -85,7 +86,7 @@ func readPatient(dir string, env map[string]string) patient {
 	} else if p.policy, err = policy.Parse(b, presets()); err != nil {
 		p.policyErr = fault.New(fault.Policy, "see agent-init check", "the policy has errors\n%w", err)
 	}
-	if p.state != nil && p.state.Keeper.alive() {
+	if p.state != nil && p.state.Keeper.Alive() {
 		p.listens = listeningHere(p.state.Agent.UID)
 		if in, err := readPublished(dir); err == nil {
 			p.inbound = in.inbound

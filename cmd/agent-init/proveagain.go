@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/control"
@@ -23,7 +24,7 @@ func (k *keeper) proveAgain(ctx context.Context, p control.Peer) control.Reply {
 	}
 	defer k.proving.Unlock()
 	plan := k.selfTestPlan()
-	if err := k.dir.write(probesFile, 0o644, plan); err != nil {
+	if err := k.dir.Write(state.ProbesFile, 0o644, plan); err != nil {
 		return refusalOf(err)
 	}
 	report, err := k.runSelfTest(ctx, plan, true)
@@ -49,7 +50,7 @@ const proveTime = selfTestTime + 10*time.Second
 // does. Without a keeper that serves, nobody counts, and they are run right here.
 func selftestAsRoot(ctx context.Context, e environment, asJSON bool) error {
 	var report selftest.Report
-	err := callFor(ctx, proveTime, controlSocket, control.Request{Verb: verbSelfTest}, &report)
+	err := callFor(ctx, proveTime, state.ControlSocket, control.Request{Verb: state.VerbSelfTest}, &report)
 	if errors.Is(err, errNobodyAnswers) {
 		return selftestAsAgent(asJSON)
 	}

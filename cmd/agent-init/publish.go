@@ -4,6 +4,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
@@ -27,7 +28,7 @@ func (k *keeper) publishAll() uint64 {
 func (k *keeper) publishAgent() error {
 	spec := k.agentSpec()
 	spec.ParentPID = 0
-	return k.dir.write(agentFile, 0o600, publishedAgent{spec, k.clipboard()})
+	return k.dir.Write(state.AgentFile, 0o600, publishedAgent{spec, k.clipboard()})
 }
 
 // unpublished has what could not be written be written later.
@@ -45,7 +46,7 @@ func (k *keeper) diagnostics() *os.File {
 }
 
 // update changes the state under its lock.
-func (k *keeper) update(f func(*state)) {
+func (k *keeper) update(f func(*state.State)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	f(&k.state)
@@ -72,25 +73,25 @@ func (k *keeper) publish() {
 	}
 	k.mu.Lock()
 	k.state.Published = time.Now()
-	k.state.Leases = leaseState{Names: names, Elements: elements}
+	k.state.Leases = state.Leases{Names: names, Elements: elements}
 	k.state.Audit.Fault = fault
 	s := k.state
 	k.mu.Unlock()
-	if err := k.dir.write(statusFile, 0o644, s); err != nil {
+	if err := k.dir.Write(state.StatusFile, 0o644, s); err != nil {
 		k.log.Error("publishing the state", "error", err)
 		return
 	}
 	// The log may be on the same file system: that it is full has to be published.
-	k.dir.spare(statusFile, 0o644, stateSpare)
+	k.dir.Spare(state.StatusFile, 0o644, stateSpare)
 }
 
 // stateSpare is room for a status with long faults in it.
 const stateSpare = 16 << 10
 
 func (k *keeper) noteSelfTest(r selftest.Report) {
-	st := &selfTestState{OK: r.OK, Time: time.Now(), Checks: len(r.Checks), Millis: int64(r.Millis)}
+	st := &state.SelfTest{OK: r.OK, Time: time.Now(), Checks: len(r.Checks), Millis: int64(r.Millis)}
 	if !r.OK {
 		st.Failures = r.Failures()
 	}
-	k.update(func(s *state) { s.SelfTest = st })
+	k.update(func(s *state.State) { s.SelfTest = st })
 }

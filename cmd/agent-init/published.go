@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -14,8 +15,8 @@ import (
 // published is what everyone can know of the confinement.
 type published struct {
 	policy *policy.Policy
-	dir    string // of the policy's files
-	state  *state // nil: no keeper has published any
+	dir    string       // of the policy's files
+	state  *state.State // nil: no keeper has published any
 	leases leasesReport
 	probe  ofProbe
 
@@ -26,25 +27,25 @@ type published struct {
 // readPublished reads what the keeper has published; without one, the files of
 // dir.
 func readPublished(dir string) (published, error) {
-	run, err := findRuntimeDir()
+	run, err := state.Find()
 	if err != nil {
 		return readOpen(published{}, dir)
 	}
-	out := published{state: &state{}, probe: probesOf()}
-	if err := run.read(statusFile, out.state); err != nil {
-		return out, notRunning(err)
+	out := published{state: &state.State{}, probe: probesOf()}
+	if err := run.Read(state.StatusFile, out.state); err != nil {
+		return out, state.NotRunning(err)
 	}
-	if out.state.Phase == phaseOpen {
+	if out.state.Phase == state.PhaseOpen {
 		return readOpen(out, dir)
 	}
-	if out.policy, out.dir, out.inbound, err = readRules(filepath.Join(string(run), policyFile)); err != nil {
+	if out.policy, out.dir, out.inbound, err = state.ReadRules(filepath.Join(string(run), state.PolicyFile)); err != nil {
 		return out, fault.New(fault.Failure, "see agent-init status", "the policy in force is not published: %w", err)
 	}
-	if err := run.read(leasesFile, &out.leases); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := run.Read(state.LeasesFile, &out.leases); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return out, fault.New(fault.Failure, "see agent-init status", "the leases are not published: %w", err)
 	}
 	var g grantsReport
-	if err := run.read(grantsFile, &g); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := run.Read(state.GrantsFile, &g); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return out, fault.New(fault.Failure, "see agent-init status", "the grants are not published: %w", err)
 	}
 	out.grants = g.Grants
@@ -70,7 +71,7 @@ func (p published) auditFile() string {
 	if p.state != nil && p.state.Audit.File != "" {
 		return p.state.Audit.File
 	}
-	return filepath.Join(auditDir, audit.FileName)
+	return filepath.Join(state.AuditDir, audit.FileName)
 }
 
 // leasesOf are the leases that name has now.

@@ -1,5 +1,7 @@
 package main
 
+import "github.com/agent-init/agent-init/internal/state"
+
 // publishLeases writes the leases if anything about them has changed since the
 // count of changes before, and returns the present count.
 func (k *keeper) publishLeases(before uint64) uint64 {
@@ -9,7 +11,7 @@ func (k *keeper) publishLeases(before uint64) uint64 {
 	if r == nil {
 		return now
 	}
-	if err := k.dir.write(leasesFile, 0o644, r); err != nil {
+	if err := k.dir.Write(state.LeasesFile, 0o644, r); err != nil {
 		k.unpublished("the leases", err)
 	}
 	return now

@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -10,13 +11,13 @@ import (
 // called with reloading held.
 func (k *keeper) publishPolicy(p *policy.Policy) {
 	k.mu.Lock()
-	head := publishedHead{Version: 1, Dir: k.config.dir, Hosts: k.bundle.Hosts, Inbound: inboundOf(p)}
+	head := state.PublishedHead{Version: 1, Dir: k.config.dir, Hosts: k.bundle.Hosts, Inbound: inboundOf(p)}
 	grants, monitor := k.grants.clone().list, k.state.Monitor
 	k.mu.Unlock()
-	if err := k.dir.writeWith(policyFile, 0o644, func(w io.Writer) error { return writeRules(w, head, p) }); err != nil {
+	if err := k.dir.WriteWith(state.PolicyFile, 0o644, func(w io.Writer) error { return state.WriteRules(w, head, p) }); err != nil {
 		k.unpublished("the policy", err)
 	}
-	if err := k.dir.writeWith(readmeFile, 0o644, func(w io.Writer) error { return writeReadme(w, p, grants, monitor) }); err != nil {
+	if err := k.dir.WriteWith(state.ReadmeFile, 0o644, func(w io.Writer) error { return writeReadme(w, p, grants, monitor) }); err != nil {
 		k.unpublished("what agents are told", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
@@ -33,16 +34,16 @@ const keptRecords = 4
 func openRecord(path string) (*recordFile, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return nil, fault.New(fault.Usage, "name a file in a directory that only root can write, such as "+auditDir+"/session.cast", "--record: %w", err)
+		return nil, fault.New(fault.Usage, "name a file in a directory that only root can write, such as "+state.AuditDir+"/session.cast", "--record: %w", err)
 	}
 	dir, err := audit.OpenDir(filepath.Dir(path))
 	if err != nil {
-		return nil, fault.New(fault.Usage, "name a file in a directory that only root can write, such as "+auditDir+"/session.cast", "--record: %w", err)
+		return nil, fault.New(fault.Usage, "name a file in a directory that only root can write, such as "+state.AuditDir+"/session.cast", "--record: %w", err)
 	}
 	r := &recordFile{dir: dir, name: filepath.Base(path)}
 	if err := r.begin(); err != nil {
 		dir.Close()
-		return nil, fault.New(fault.Usage, "name a file in a directory that only root can write, such as "+auditDir+"/session.cast", "--record: %w", err)
+		return nil, fault.New(fault.Usage, "name a file in a directory that only root can write, such as "+state.AuditDir+"/session.cast", "--record: %w", err)
 	}
 	return r, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/control"
 )
 
@@ -21,5 +22,5 @@ func reloadCommand() command {
 // asks over root's socket, not with a signal: a keeper that nohup(1) started ignores
 // HUP, so that what it starts does.
 func reload(ctx context.Context) error {
-	return call(ctx, controlSocket, control.Request{Verb: verbReload}, nil)
+	return call(ctx, state.ControlSocket, control.Request{Verb: state.VerbReload}, nil)
 }

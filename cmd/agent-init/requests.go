@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/control"
@@ -56,7 +57,7 @@ type proposed struct {
 
 // propose hands a well-formed proposal to the keeper.
 func (g *guard) propose(ctx context.Context, limit *wire.Pace, p control.Peer, r control.Request) control.Reply {
-	if r.Verb != verbRequest {
+	if r.Verb != state.VerbRequest {
 		return refusal(fault.Privilege, "a person does this as root", "only request is served here")
 	}
 	if !limit.Take(time.Now()) {

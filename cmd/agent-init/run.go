@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/privdrop"
@@ -83,7 +84,9 @@ func runAgent(ctx context.Context, e environment, c config, args []string) error
 		Signals: signals, Grace: c.grace, Group: signalGroup(c.signalTarget), Next: next, SignalFallback: k.signalAs,
 	})
 	k.record(audit.Event{Kind: audit.Session, Verdict: audit.Info, Reason: "agent ended: " + st.String()})
-	k.update(func(s *state) { s.Phase, s.Reason, s.Code = phaseEnded, "the agent ended: "+st.String(), st.Code() })
+	k.update(func(s *state.State) {
+		s.Phase, s.Reason, s.Code = state.PhaseEnded, "the agent ended: "+st.String(), st.Code()
+	})
 	k.publish()
 	return fault.Status(st.Code())
 }
@@ -238,7 +241,7 @@ func (k *keeper) shell() string {
 func (k *keeper) agentSpec() privdrop.Spec {
 	env := maps.Clone(k.config.environ)
 	k.mu.Lock()
-	p, open := k.policy, k.state.open()
+	p, open := k.policy, k.state.Open()
 	k.mu.Unlock()
 	if p != nil {
 		maps.Copy(env, p.Settings().Env)
@@ -246,7 +249,7 @@ func (k *keeper) agentSpec() privdrop.Spec {
 	if open != "" {
 		signOfOpen(env, open)
 	}
-	s := privdrop.Spec{Identity: k.identity, Env: environList(env), Dir: workspace}
+	s := privdrop.Spec{Identity: k.identity, Env: environList(env), Dir: state.Workspace}
 	s.DenyUserNS = p != nil && !p.Settings().UserNamespaces
 	if k.fw != nil && k.fw.Reduced() != "" {
 		s.DenyUserNS, s.DenyPing = true, true // see reduced.go
@@ -270,7 +273,7 @@ func (k *keeper) bootUnconfined(w io.Writer) error {
 		fmt.Fprintf(w, "%s%s%s\n", red, line, plain)
 	}
 	ctx := context.Background()
-	k.update(func(s *state) { s.Phase, s.Reason = phaseOpen, "started with --unsafe-no-firewall" })
+	k.update(func(s *state.State) { s.Phase, s.Reason = state.PhaseOpen, "started with --unsafe-no-firewall" })
 	for _, s := range []step{
 		{name: "check the container", do: k.checkRoot}, {name: "find who could replace agent-init", do: k.checkProgramPath},
 		{name: "prepare the runtime directory", do: k.openRuntime}, {name: "read the policy", do: k.loadPolicy},

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/privdrop"
@@ -133,13 +134,13 @@ func probe(ctx context.Context) (selftest.Report, error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return selftest.Report{}, fmt.Errorf("make the probe undumpable: %w", err)
 	}
-	dir, err := findRuntimeDir()
+	dir, err := state.Find()
 	if err != nil {
-		return selftest.Report{}, notRunning(err)
+		return selftest.Report{}, state.NotRunning(err)
 	}
 	var plan selftest.Plan
-	if err := dir.read(probesFile, &plan); err != nil {
-		return selftest.Report{}, notRunning(err)
+	if err := dir.Read(state.ProbesFile, &plan); err != nil {
+		return selftest.Report{}, state.NotRunning(err)
 	}
 	return selftest.Run(ctx, plan), nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/resolver"
 	"github.com/agent-init/agent-init/pkg/sockowner"
@@ -44,7 +45,7 @@ func (k *keeper) chooseServers(c resolvConf) resolvConf {
 	for _, s := range c.passedOver {
 		k.log.Warn("a DNS server of resolv.conf is not asked", "server", s)
 	}
-	k.update(func(s *state) { s.Guard.PassedOver = c.passedOver })
+	k.update(func(s *state.State) { s.Guard.PassedOver = c.passedOver })
 	return c
 }
 

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agent-init/agent-init/internal/mustrun"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/resolver"
 	"github.com/agent-init/agent-init/pkg/sockowner"
-
-	"github.com/agent-init/agent-init/internal/mustrun"
 )
 
 func TestPassOver(t *testing.T) {
@@ -76,7 +76,7 @@ func TestJudgeServers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k := &keeper{state: state{Mode: tc.mode}, log: slog.New(slog.DiscardHandler), fw: &firewall.Firewall{}}
+		k := &keeper{state: state.State{Mode: tc.mode}, log: slog.New(slog.DiscardHandler), fw: &firewall.Firewall{}}
 		if err := k.judgeServers(p); (err == nil) != tc.ok {
 			t.Errorf("%s: %s: %v", tc.mode, tc.upstream, err)
 		}

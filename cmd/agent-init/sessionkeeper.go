@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/privdrop"
@@ -60,7 +61,7 @@ func newSessionKeeper(k *keeper, dir string) (*sessionKeeper, error) {
 			return nil, err
 		}
 	}
-	if s.listener, err = listenFor(filepath.Join(string(k.dir), socketFile), k.identity.GID); err != nil {
+	if s.listener, err = listenFor(filepath.Join(string(k.dir), state.SessionSocket), k.identity.GID); err != nil {
 		return nil, fault.New(fault.Rules, "use --session never", "make the session's socket: %w", err)
 	}
 	return s, nil
@@ -70,8 +71,8 @@ func newSessionKeeper(k *keeper, dir string) (*sessionKeeper, error) {
 func (s *sessionKeeper) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
-	s.keeper.update(func(st *state) {
-		st.Session = sessionState{Name: s.name, Socket: filepath.Join(string(s.keeper.dir), socketFile), UID: s.uid}
+	s.keeper.update(func(st *state.State) {
+		st.Session = state.Session{Name: s.name, Socket: filepath.Join(string(s.keeper.dir), state.SessionSocket), UID: s.uid}
 	})
 	go s.run(ctx)
 }
@@ -91,7 +92,7 @@ func (s *sessionKeeper) run(ctx context.Context) {
 		}
 		s.keeper.log.Error("the session server ended; the programs go on", "error", err, "restart_in", backoff)
 		s.keeper.record(audit.Event{Kind: audit.Session, Verdict: audit.Fault, Reason: fmt.Sprintf("session server ended: %v; restart in %v", err, backoff)})
-		s.keeper.update(func(st *state) { st.Session.OK, st.Session.Attached = false, 0; st.Session.Restarts++ })
+		s.keeper.update(func(st *state.State) { st.Session.OK, st.Session.Attached = false, 0; st.Session.Restarts++ })
 		s.keeper.publish()
 		select {
 		case <-ctx.Done():
@@ -242,5 +243,5 @@ func (s *sessionKeeper) stop() {
 		s.console.stop()
 	}
 	s.listener.Close()
-	_ = os.Remove(filepath.Join(string(s.keeper.dir), socketFile))
+	_ = os.Remove(filepath.Join(string(s.keeper.dir), state.SessionSocket))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/session"
@@ -64,7 +65,7 @@ func (s *sessionKeeper) serving(ch *wire.SessionChannel) {
 		s.tell(wire.SessionMessage{Op: wire.SopEnd})
 	}
 	s.mu.Unlock()
-	s.keeper.update(func(st *state) { st.Session.OK = true })
+	s.keeper.update(func(st *state.State) { st.Session.OK = true })
 	if again {
 		s.keeper.record(audit.Event{Kind: audit.Session, Verdict: audit.Info, Reason: "session server serves again"})
 	}
@@ -111,7 +112,7 @@ func (s *sessionKeeper) counted(windows, clients int) {
 	}
 	s.mu.Unlock()
 	changed := false
-	s.keeper.update(func(st *state) {
+	s.keeper.update(func(st *state.State) {
 		changed = st.Session.Windows != windows || st.Session.Attached != clients
 		st.Session.Windows, st.Session.Attached = windows, clients
 	})

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
@@ -88,7 +89,7 @@ func dropFault(err error) error {
 	}
 	var notEntered *privdrop.DirError
 	if errors.As(err, &notEntered) {
-		return fault.New(fault.Privilege, "start in a directory that the agent may enter: docker exec -w "+workspace, "%w", notEntered)
+		return fault.New(fault.Privilege, "start in a directory that the agent may enter: docker exec -w "+state.Workspace, "%w", notEntered)
 	}
 	return fault.New(fault.Privilege, "nothing was started; report this with the container's run line", "drop privileges: %w", err)
 }

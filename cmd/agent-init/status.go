@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 )
 
@@ -21,24 +22,24 @@ func statusCommand() command {
 			fs.Bool("json", false, "print the state as JSON")
 		},
 		run: func(_ context.Context, e environment, fs *flag.FlagSet, _ []string) error {
-			dir, err := findRuntimeDir()
+			dir, err := state.Find()
 			if err != nil {
-				return notRunning(err)
+				return state.NotRunning(err)
 			}
-			var s state
-			if err := dir.read(statusFile, &s); err != nil {
-				return notRunning(err)
+			var s state.State
+			if err := dir.Read(state.StatusFile, &s); err != nil {
+				return state.NotRunning(err)
 			}
-			ok, why := s.healthy(time.Now())
+			ok, why := s.Healthy(time.Now())
 			switch {
 			case isSet(fs, "quiet"):
 			case isSet(fs, "json"):
-				if err := text.JSON(e.stdout, statusReport{ok, why, &s}); err != nil {
+				if err := text.JSON(e.stdout, state.Report{Healthy: ok, Why: why, State: &s}); err != nil {
 					return err
 				}
 			default:
 				var screen bytes.Buffer
-				s.write(&screen, ok, why, colour(e))
+				s.Write(&screen, ok, why, colour(e))
 				if _, err := text.Folded(e.stdout, strings.Repeat(" ", 11)).Write(screen.Bytes()); err != nil {
 					return err
 				}
@@ -74,23 +75,23 @@ const waitStep = 20 * time.Millisecond
 // waitReady returns when the keeper says that it is ready, or why it is not.
 func waitReady(deadline time.Time) error {
 	for {
-		var s state
-		dir, err := findRuntimeDir()
+		var s state.State
+		dir, err := state.Find()
 		if err == nil {
-			err = dir.read(statusFile, &s)
+			err = dir.Read(state.StatusFile, &s)
 		}
 		if err == nil {
-			if settled, err := s.settled(); settled {
+			if settled, err := s.Settled(); settled {
 				return err
 			}
 		}
 		switch {
 		case !time.Now().After(deadline):
 		case err != nil:
-			f := notRunning(err)
+			f := state.NotRunning(err)
 			f.Code = fault.SelfTest
 			return f
-		case !s.Keeper.alive():
+		case !s.Keeper.Alive():
 			return fault.New(fault.SelfTest, "see agent-init status", "not ready in time: the keeper is gone, and no other has come")
 		default:
 			return fault.New(fault.SelfTest, "see agent-init status", "not ready in time: %s", s.Phase)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
@@ -113,7 +114,7 @@ func (g suggestion) text(now time.Time) string {
 // append adds the lines to a file, and says which.
 func (r suggestions) append(e environment, path string) error {
 	have := map[string]bool{}
-	f, err := openPlain(path)
+	f, err := state.OpenPlain(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fault.New(fault.Failure, "make the directory first, or give a file elsewhere", "there is no directory %s", filepath.Dir(path))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/mustrun"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 )
 
@@ -63,17 +64,17 @@ func TestFullDisk(t *testing.T) {
 // TestExplainState: what is published is not told as what holds where it does not.
 func TestExplainState(t *testing.T) {
 	p := publishedWith(t, "ok.example\n", nil)
-	for word, s := range map[string]*state{
-		wordAbsent:   nil,
-		wordOpen:     {Phase: phaseOpen},
-		wordGone:     {Phase: phaseReady, Keeper: process{PID: 1 << 30}},
-		wordStart:    {Phase: phaseFailed},
-		wordConfined: {Phase: phaseReady, Keeper: self()},
+	for word, s := range map[string]*state.State{
+		state.WordAbsent:   nil,
+		state.WordOpen:     {Phase: state.PhaseOpen},
+		state.WordGone:     {Phase: state.PhaseReady, Keeper: state.Process{PID: 1 << 30}},
+		state.WordStart:    {Phase: state.PhaseFailed},
+		state.WordConfined: {Phase: state.PhaseReady, Keeper: state.Self()},
 	} {
 		p.state = s
 		x, text := explained(t, p, "evil.example")
 		first, _, _ := strings.Cut(text, "\n")
-		if x.State != word || unlessConfined[word] != "" && first != unlessConfined[word] || word == wordConfined && !strings.HasPrefix(first, "evil.example") {
+		if x.State != word || state.UnlessConfined[word] != "" && first != state.UnlessConfined[word] || word == state.WordConfined && !strings.HasPrefix(first, "evil.example") {
 			t.Errorf("%s: %s\n%s", word, x.State, text)
 		}
 	}

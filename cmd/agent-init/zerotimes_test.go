@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 )
 
@@ -42,7 +43,7 @@ func TestNoTimeBeforeTime(t *testing.T) {
 			}
 		}
 	}
-	for _, v := range []any{statusReport{}, grantsReport{}, granted{}, proposed{}, suggestions{}, sessionsReport{}, leasesReport{}, instruction{}} {
+	for _, v := range []any{state.Report{}, grantsReport{}, granted{}, proposed{}, suggestions{}, sessionsReport{}, leasesReport{}, instruction{}} {
 		walk(reflect.TypeOf(v))
 	}
 	if times < 10 {
@@ -58,8 +59,8 @@ func TestAPathOnce(t *testing.T) {
 		t.Error(text.CauseOf(lost))
 	}
 	said := map[string]error{}
-	said["state"] = runtimeDir(gone).write("x.json", 0o600, 1)
-	_, _, _, said["the policy"] = readRules(filepath.Join(gone, policyFile))
+	said["state"] = state.Dir(gone).Write("x.json", 0o600, 1)
+	_, _, _, said["the policy"] = state.ReadRules(filepath.Join(gone, state.PolicyFile))
 	for what, err := range said {
 		if err == nil || strings.Count(err.Error(), gone) != 1 {
 			t.Errorf("%s: %v", what, err)

@@ -1,4 +1,4 @@
-package main
+package state
 
 import (
 	"bufio"
@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// writeMetrics writes the state in the text format of Prometheus. The names are
+// WriteMetrics writes the state in the text format of Prometheus. The names are
 // public.
-func (s *state) writeMetrics(w io.Writer, version string, now time.Time) error {
+func (s *State) WriteMetrics(w io.Writer, version string, now time.Time) error {
 	b := bufio.NewWriter(w)
 	metric := func(name, kind, help string, values ...any) {
 		fmt.Fprintf(b, "# HELP agent_init_%s %s\n# TYPE agent_init_%s %s\n", name, help, name, kind)
@@ -18,7 +18,7 @@ func (s *state) writeMetrics(w io.Writer, version string, now time.Time) error {
 		}
 	}
 	one := func(name, kind, help string, value any) { metric(name, kind, help, "", value) }
-	healthy, _ := s.healthy(now)
+	healthy, _ := s.Healthy(now)
 	g := s.Guard.Stats
 	metric("info", "gauge", "What runs.", fmt.Sprintf("{version=%q,mode=%q,backend=%q}", version, s.Mode, s.Firewall.Backend), 1)
 	one("healthy", "gauge", "1 if the container is confined and all parts work.", number(healthy))

@@ -1,4 +1,4 @@
-package main
+package state
 
 import (
 	"fmt"
@@ -15,48 +15,51 @@ import (
 type phase string
 
 const (
-	phaseStarting phase = "starting" // sealed, not yet proved
-	phaseReady    phase = "ready"    // confined and proved
-	phaseFailed   phase = "failed"   // sealed, and the agent was not started
-	phaseEnded    phase = "ended"    // the keeper has gone; the rules stay
-	phaseOpen     phase = "unconfined"
+	PhaseStarting phase = "starting" // sealed, not yet proved
+	PhaseReady    phase = "ready"    // confined and proved
+	PhaseFailed   phase = "failed"   // sealed, and the agent was not started
+	PhaseEnded    phase = "ended"    // the keeper has gone; the rules stay
+	PhaseOpen     phase = "unconfined"
 )
 
-// state is what the keeper publishes in status.json, for everyone to read.
-type state struct {
-	Version   int            `json:"version"`
-	Phase     phase          `json:"phase"`
-	Mode      string         `json:"mode"`              // run, up, sidecar
-	Monitor   bool           `json:"monitor,omitempty"` // --mode monitor: what the policy denies is let through
-	Reason    string         `json:"reason,omitempty"`
-	Code      int            `json:"code,omitempty"` // exit code that goes with a failure
-	Keeper    process        `json:"keeper"`
-	Started   time.Time      `json:"started,omitzero"`
-	Published time.Time      `json:"published,omitzero"`
-	Agent     agentState     `json:"agent"`
-	Firewall  firewallState  `json:"firewall"`
-	Policy    policyState    `json:"policy"`
-	Guard     guardState     `json:"guard"`
-	Leases    leaseState     `json:"leases"`
-	Grants    grantsState    `json:"grants"`
-	SelfTest  *selfTestState `json:"selftest,omitempty"`
-	Audit     auditState     `json:"audit"`
-	Session   sessionState   `json:"session,omitzero"`
+// State is what the keeper publishes in status.json, for everyone to read.
+type State struct {
+	Version   int       `json:"version"`
+	Phase     phase     `json:"phase"`
+	Mode      string    `json:"mode"`              // run, up, sidecar
+	Monitor   bool      `json:"monitor,omitempty"` // --mode monitor: what the policy denies is let through
+	Reason    string    `json:"reason,omitempty"`
+	Code      int       `json:"code,omitempty"` // exit code that goes with a failure
+	Keeper    Process   `json:"keeper"`
+	Started   time.Time `json:"started,omitzero"`
+	Published time.Time `json:"published,omitzero"`
+	Agent     Agent     `json:"agent"`
+	Firewall  Firewall  `json:"firewall"`
+	Policy    Policy    `json:"policy"`
+	Guard     Guard     `json:"guard"`
+	Leases    Leases    `json:"leases"`
+	Grants    Grants    `json:"grants"`
+	SelfTest  *SelfTest `json:"selftest,omitempty"`
+	Audit     Audit     `json:"audit"`
+	Session   Session   `json:"session,omitzero"`
 }
 
-type process struct {
+// Process tells a process from a later one of the same pid.
+type Process struct {
 	PID int `json:"pid"`
 	// Start is the process's start time in clock ticks (proc(5), field 22):
 	// with it, a pid that was used again is told apart.
 	Start uint64 `json:"start"`
 }
 
-type agentState struct {
+// Agent is whom the keeper runs commands as.
+type Agent struct {
 	User string `json:"user"`
 	UID  uint32 `json:"uid"`
 }
 
-type firewallState struct {
+// Firewall is what holds the rules, and whether they are as planned.
+type Firewall struct {
 	Backend  string    `json:"backend"`
 	Why      string    `json:"why"`               // it was chosen, and what it runs on
 	Caveats  []string  `json:"caveats,omitempty"` // what it does less strictly than another would
@@ -66,14 +69,16 @@ type firewallState struct {
 	Fault    string    `json:"fault,omitempty"`
 }
 
-type policyState struct {
+// Policy is how much is in force, and since when.
+type Policy struct {
 	policy.Counts
 	Attempts int       `json:"attempts"` // to load it, the first one included
 	Loaded   time.Time `json:"loaded,omitzero"`
 	Fault    string    `json:"fault,omitempty"` // why the last reload was refused
 }
 
-type guardState struct {
+// Guard is how the guard does.
+type Guard struct {
 	OK       bool       `json:"ok"`
 	UID      uint32     `json:"uid"`
 	Restarts int        `json:"restarts"`
@@ -84,19 +89,22 @@ type guardState struct {
 	PassedOver []string `json:"passed_over,omitempty"` // DNS servers of resolv.conf that are not asked, and why
 }
 
-type leaseState struct {
+// Leases is how much is open by name.
+type Leases struct {
 	Names    int `json:"names"`
 	Elements int `json:"elements"`
 }
 
-type grantsState struct {
+// Grants is how much was granted at run time.
+type Grants struct {
 	Allowed  int    `json:"allowed"`
 	Denied   int    `json:"denied"`
 	Requests int    `json:"requests"`        // that wait for a person
 	Fault    string `json:"fault,omitempty"` // why those that are over could not be ended
 }
 
-type selfTestState struct {
+// SelfTest is how the last self-test went.
+type SelfTest struct {
 	OK       bool      `json:"ok"`
 	Time     time.Time `json:"time,omitzero"`
 	Checks   int       `json:"checks"`
@@ -104,8 +112,8 @@ type selfTestState struct {
 	Millis   int64     `json:"ms"`
 }
 
-// sessionState is empty if there is no session.
-type sessionState struct {
+// Session is empty if there is no session.
+type Session struct {
 	Name     string `json:"name"`
 	Socket   string `json:"socket"`
 	OK       bool   `json:"ok"` // the server serves
@@ -115,27 +123,28 @@ type sessionState struct {
 	Restarts int    `json:"restarts"`
 }
 
-type auditState struct {
+// Audit is where the log is, and whether it can be written.
+type Audit struct {
 	File  string `json:"file"`
 	Fault string `json:"fault,omitempty"`
 }
 
-// attestEvery is how often the keeper holds the rules against the plan, and publishes.
-const attestEvery = 10 * time.Second
+// AttestEvery is how often the keeper holds the rules against the plan, and publishes.
+const AttestEvery = 10 * time.Second
 
 // stale is how old a publication may be before its keeper counts as hung: it
 // publishes with every attestation.
-const stale = 3*attestEvery + 5*time.Second
+const stale = 3*AttestEvery + 5*time.Second
 
-// healthy says whether the container is confined and all parts work; if not,
+// Healthy says whether the container is confined and all parts work; if not,
 // why, in one line each.
-func (s *state) healthy(now time.Time) (ok bool, why []string) {
+func (s *State) Healthy(now time.Time) (ok bool, why []string) {
 	bad := func(format string, args ...any) { why = append(why, fmt.Sprintf(format, args...)) }
 	switch s.Phase {
-	case phaseReady:
-	case phaseOpen:
+	case PhaseReady:
+	case PhaseOpen:
 		bad("NOT CONFINED: started with --unsafe-no-firewall")
-	case phaseStarting:
+	case PhaseStarting:
 		bad("starting: sealed, not yet proved")
 	default:
 		bad("%s: %s", s.Phase, s.Reason)
@@ -143,7 +152,7 @@ func (s *state) healthy(now time.Time) (ok bool, why []string) {
 	if s.Monitor {
 		bad("NOT CONFINED: monitor mode lets through what the policy denies, and logs it")
 	}
-	if s.Phase == phaseReady && !s.Keeper.alive() {
+	if s.Phase == PhaseReady && !s.Keeper.Alive() {
 		bad("the keeper is gone; the rules stay as they were")
 	} else if age := now.Sub(s.Published); age > stale {
 		bad("the keeper has not reported for %v", age.Round(time.Second))
@@ -153,7 +162,7 @@ func (s *state) healthy(now time.Time) (ok bool, why []string) {
 	if s.Firewall.Fault != "" {
 		bad("rules differ from the plan: %s", s.Firewall.Fault)
 	}
-	if s.Phase == phaseReady && !s.Guard.OK {
+	if s.Phase == PhaseReady && !s.Guard.OK {
 		bad("the guard is down, names are refused: %s", s.Guard.Fault)
 	}
 	if s.Policy.Fault != "" {
@@ -171,12 +180,14 @@ func (s *state) healthy(now time.Time) (ok bool, why []string) {
 	return len(why) == 0, why
 }
 
-func self() process {
+// Self is this process.
+func Self() Process {
 	start, _ := startTime(os.Getpid())
-	return process{PID: os.Getpid(), Start: start}
+	return Process{PID: os.Getpid(), Start: start}
 }
 
-func (p process) alive() bool {
+// Alive says whether the process still runs.
+func (p Process) Alive() bool {
 	start, err := startTime(p.PID)
 	return err == nil && start == p.Start
 }
@@ -202,23 +213,23 @@ func startTime(pid int) (uint64, error) {
 	return start, err
 }
 
-// sizeOf is how much a policy holds.
-func sizeOf(c policy.Counts) string {
+// SizeOf is how much a policy holds.
+func SizeOf(c policy.Counts) string {
 	return fmt.Sprintf("%s, %s, %s, %d denied", text.Counted(c.Names, "name", "names"), text.Counted(c.Wildcards, "wildcard", "wildcards"), text.Counted(c.Addresses, "address", "addresses"), c.Denied)
 }
 
-// form is the backend as people should see it.
-func (f firewallState) form() string {
+// Form is the backend as people should see it.
+func (f Firewall) Form() string {
 	if f.Reduced == "" {
 		return f.Backend
 	}
 	return fmt.Sprintf("%s (reduced: %s)", f.Backend, f.Reduced)
 }
 
-// open says in a word how the agent is let out, "" if it is confined.
-func (s *state) open() string {
+// Open says in a word how the agent is let out, "" if it is confined.
+func (s *State) Open() string {
 	switch {
-	case s.Phase == phaseOpen:
+	case s.Phase == PhaseOpen:
 		return "no firewall"
 	case s.Monitor:
 		return "monitor"

@@ -1,4 +1,5 @@
-package main
+// Package state is what the keeper publishes in /run/agent-init, and who may read it.
+package state
 
 import (
 	"encoding/json"
@@ -24,24 +25,24 @@ var runtimeDirs = [...]string{"/run/agent-init", "/dev/shm/agent-init"}
 // The published files. All are written by root alone; agent.json holds the
 // agent's environment and can be read by root alone too.
 const (
-	statusFile = "status.json"
-	probesFile = "selftest.json"
-	agentFile  = "agent.json"
-	grantsFile = "grants.json"
-	leasesFile = "leases.json"  // which addresses are open for which names
-	policyFile = "policy.jsonl" // the policy in force, without the settings
-	readmeFile = "README.md"    // what an agent is told about where it is
+	StatusFile = "status.json"
+	ProbesFile = "selftest.json"
+	AgentFile  = "agent.json"
+	GrantsFile = "grants.json"
+	LeasesFile = "leases.json"  // which addresses are open for which names
+	PolicyFile = "policy.jsonl" // the policy in force, without the settings
+	ReadmeFile = "README.md"    // what an agent is told about where it is
 	lockFile   = "keeper.lock"
 )
 
-// runtimeDir is the keeper's published state.
-type runtimeDir string
+// Dir is the keeper's published state.
+type Dir string
 
-// makeRuntimeDir makes the directory, or takes one that is already root's. A
+// Make makes the directory, or takes one that is already root's. A
 // directory or link that anyone else has put there is refused: what is read
 // from it is trusted. The containers of a pod share /dev/shm, and the agent may be
 // root in one of them: a sidecar keeps nothing there.
-func makeRuntimeDir(mode string) (runtimeDir, error) {
+func Make(mode string) (Dir, error) {
 	var errs []error
 	dirs := runtimeDirs[:]
 	if mode == "sidecar" {
@@ -50,14 +51,14 @@ func makeRuntimeDir(mode string) (runtimeDir, error) {
 	for _, d := range dirs {
 		err := os.Mkdir(d, 0o755)
 		if errors.Is(err, os.ErrExist) {
-			err = takeRuntimeDir(d)
+			err = takeDir(d)
 		}
 		if err == nil {
-			err = checkRuntimeDir(d)
+			err = checkDir(d)
 		}
 		if err == nil {
 			if err = unix.Access(d, unix.W_OK); err == nil {
-				return runtimeDir(d), nil
+				return Dir(d), nil
 			}
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", d, text.CauseOf(err)))
@@ -65,10 +66,10 @@ func makeRuntimeDir(mode string) (runtimeDir, error) {
 	return "", errors.Join(errs...)
 }
 
-// takeRuntimeDir takes write permission from all but root, if the directory is
+// takeDir takes write permission from all but root, if the directory is
 // root's: volumes of Kubernetes are mounted with mode 777. Nobody can have put
 // anything into one that is empty after that.
-func takeRuntimeDir(d string) error {
+func takeDir(d string) error {
 	fd, err := unix.Open(d, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -89,14 +90,14 @@ func takeRuntimeDir(d string) error {
 	return nil
 }
 
-// findRuntimeDir finds the directory of the running keeper.
-func findRuntimeDir() (runtimeDir, error) {
+// Find finds the directory of the running keeper.
+func Find() (Dir, error) {
 	var errs []error
 	for _, d := range runtimeDirs {
-		err := checkRuntimeDir(d)
+		err := checkDir(d)
 		if err == nil {
-			if _, err = os.Stat(filepath.Join(d, statusFile)); err == nil {
-				return runtimeDir(d), nil
+			if _, err = os.Stat(filepath.Join(d, StatusFile)); err == nil {
+				return Dir(d), nil
 			}
 		}
 		errs = append(errs, err)
@@ -109,7 +110,7 @@ func findRuntimeDir() (runtimeDir, error) {
 	return "", errors.Join(there...)
 }
 
-func checkRuntimeDir(d string) error {
+func checkDir(d string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(d, &st); err != nil {
 		return err
@@ -125,20 +126,20 @@ func checkRuntimeDir(d string) error {
 	return nil
 }
 
-// write replaces one file as a whole, so that no reader sees half of it.
-func (d runtimeDir) write(name string, perm os.FileMode, v any) error {
+// Write replaces one file as a whole, so that no reader sees half of it.
+func (d Dir) Write(name string, perm os.FileMode, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return err
 	}
-	return d.writeWith(name, perm, func(w io.Writer) error {
+	return d.WriteWith(name, perm, func(w io.Writer) error {
 		_, err := w.Write(append(data, '\n'))
 		return err
 	})
 }
 
-// writeWith is write of what fill writes.
-func (d runtimeDir) writeWith(name string, perm os.FileMode, fill func(io.Writer) error) error {
+// WriteWith is write of what fill writes.
+func (d Dir) WriteWith(name string, perm os.FileMode, fill func(io.Writer) error) error {
 	path := filepath.Join(string(d), name)
 	temp := path + ".new"
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, perm)
@@ -171,9 +172,9 @@ func cutBehind(f *os.File) error {
 	return f.Truncate(n)
 }
 
-// spare makes room for the next write of name, of which whoever fills the file system
+// Spare makes room for the next write of name, of which whoever fills the file system
 // takes nothing. Where there is none to be had, that write may fail.
-func (d runtimeDir) spare(name string, perm os.FileMode, size int64) {
+func (d Dir) Spare(name string, perm os.FileMode, size int64) {
 	f, err := os.OpenFile(filepath.Join(string(d), name+".new"), os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, perm)
 	if err != nil {
 		return
@@ -182,7 +183,8 @@ func (d runtimeDir) spare(name string, perm os.FileMode, size int64) {
 	_ = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size)
 }
 
-func (d runtimeDir) read(name string, v any) error {
+// Read reads one file into v.
+func (d Dir) Read(name string, v any) error {
 	data, err := os.ReadFile(filepath.Join(string(d), name))
 	if err != nil {
 		return err
@@ -193,10 +195,10 @@ func (d runtimeDir) read(name string, v any) error {
 	return nil
 }
 
-// lock makes the caller the only keeper of this container, for as long as it
+// Lock makes the caller the only keeper of this container, for as long as it
 // lives. The file can't be opened by the agent, which could hold the lock
 // itself otherwise.
-func (d runtimeDir) lock() (*os.File, error) {
+func (d Dir) Lock() (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(string(d), lockFile), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
@@ -209,7 +211,7 @@ func (d runtimeDir) lock() (*os.File, error) {
 }
 
 // held says whether another process has the lock.
-func (d runtimeDir) held() bool {
+func (d Dir) held() bool {
 	f, err := os.OpenFile(filepath.Join(string(d), lockFile), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return false
@@ -218,23 +220,23 @@ func (d runtimeDir) held() bool {
 	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
-// kept says whether a keeper is at work. One that was killed has the lock for as
+// Kept says whether a keeper is at work. One that was killed has the lock for as
 // long as its threads take to end, which is waited for.
-func (d runtimeDir) kept() bool {
-	for deadline := time.Now().Add(endPatience); d.held(); time.Sleep(5 * time.Millisecond) {
-		var s state
-		if err := d.read(statusFile, &s); err != nil || s.Keeper.alive() || time.Now().After(deadline) {
+func (d Dir) Kept() bool {
+	for deadline := time.Now().Add(EndPatience); d.held(); time.Sleep(5 * time.Millisecond) {
+		var s State
+		if err := d.Read(StatusFile, &s); err != nil || s.Keeper.Alive() || time.Now().After(deadline) {
 			return true
 		}
 	}
 	return false
 }
 
-// endPatience is how long a keeper that has failed may take to end.
-const endPatience = 5 * time.Second
+// EndPatience is how long a keeper that has failed may take to end.
+const EndPatience = 5 * time.Second
 
-// auditDir is where the audit log is, unless the root file system is read-only.
-const auditDir = "/var/log/agent-init"
+// AuditDir is where the audit log is, unless the root file system is read-only.
+const AuditDir = "/var/log/agent-init"
 
-// workspace is where the agent's work is.
-const workspace = "/workspace"
+// Workspace is where the agent's work is.
+const Workspace = "/workspace"

@@ -1,4 +1,4 @@
-package main
+package state
 
 import (
 	"fmt"
@@ -10,15 +10,15 @@ import (
 	"github.com/agent-init/agent-init/internal/text"
 )
 
-// statusReport is what status --json prints. The names of its fields are public.
-type statusReport struct {
+// Report is what status --json prints. The names of its fields are public.
+type Report struct {
 	Healthy bool     `json:"healthy"`
 	Why     []string `json:"why,omitempty"`
-	*state
+	*State
 }
 
-// write shows the state on one screen.
-func (s *state) write(w io.Writer, ok bool, why []string, colour bool) {
+// Write shows the state on one screen.
+func (s *State) Write(w io.Writer, ok bool, why []string, colour bool) {
 	green, red, plain := "", "", ""
 	if colour {
 		green, red, plain = "\x1b[32m", "\x1b[31m", "\x1b[0m"
@@ -37,18 +37,18 @@ func (s *state) write(w io.Writer, ok bool, why []string, colour bool) {
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-10s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	row("mode", "%s, %s, started %s", s.Mode, modeWord(s.Monitor), text.Moment(s.Started, time.Now()))
+	row("mode", "%s, %s, started %s", s.Mode, ModeWord(s.Monitor), text.Moment(s.Started, time.Now()))
 	row("agent", "%s (uid %d)", s.Agent.User, s.Agent.UID)
 	compared := "not compared with the plan again yet"
 	if !s.Firewall.Verified.IsZero() {
 		compared = "compared with the plan " + text.Ago(s.Firewall.Verified)
 	}
-	row("rules", "%s, %s, repaired %s", s.Firewall.form(), compared, text.Times(s.Firewall.Repairs))
+	row("rules", "%s, %s, repaired %s", s.Firewall.Form(), compared, text.Times(s.Firewall.Repairs))
 	row("", "%s", s.Firewall.Why)
 	for _, c := range s.Firewall.Caveats {
 		row("", "weaker: %s", c)
 	}
-	row("policy", "%s; loaded %s", sizeOf(s.Policy.Counts), text.Ago(s.Policy.Loaded))
+	row("policy", "%s; loaded %s", SizeOf(s.Policy.Counts), text.Ago(s.Policy.Loaded))
 	guard := "down"
 	if s.Guard.OK {
 		guard = "up"
@@ -84,35 +84,36 @@ func (s *state) write(w io.Writer, ok bool, why []string, colour bool) {
 }
 
 // headline is what a state that is not healthy amounts to.
-func (s *state) headline() string {
+func (s *State) headline() string {
 	switch {
-	case s.Phase == phaseOpen || s.Monitor:
+	case s.Phase == PhaseOpen || s.Monitor:
 		return "NOT CONFINED"
-	case s.Phase == phaseReady && s.Keeper.alive() && s.Firewall.Fault == "" && (s.SelfTest == nil || s.SelfTest.OK):
+	case s.Phase == PhaseReady && s.Keeper.Alive() && s.Firewall.Fault == "" && (s.SelfTest == nil || s.SelfTest.OK):
 		return "confined, but degraded"
 	}
 	return "not healthy"
 }
 
-// settled says whether it is known how the start went, and if it didn't go well,
+// Settled says whether it is known how the start went, and if it didn't go well,
 // why.
-func (s *state) settled() (bool, error) {
-	alive := s.Keeper.alive()
+func (s *State) Settled() (bool, error) {
+	alive := s.Keeper.Alive()
 	switch {
 	case s.Keeper.PID == 1 && !alive:
 		// It was PID 1 before this container was restarted. The present one has
 		// not published anything yet.
-	case s.Phase == phaseReady && alive:
+	case s.Phase == PhaseReady && alive:
 		return true, nil
-	case s.Phase == phaseFailed:
+	case s.Phase == PhaseFailed:
 		return true, fault.New(fault.SelfTest, "see agent-init status", "the container is sealed, and not ready: %s", s.Reason)
-	case s.Phase == phaseOpen:
+	case s.Phase == PhaseOpen:
 		return true, fault.New(fault.SelfTest, "start without --unsafe-no-firewall", "the container is not confined")
 	}
 	return false, nil
 }
 
-func modeWord(monitor bool) string {
+// ModeWord is the mode as --mode has it.
+func ModeWord(monitor bool) string {
 	if monitor {
 		return "monitor"
 	}

@@ -1,4 +1,4 @@
-package main
+package state
 
 import (
 	"os"
@@ -38,14 +38,14 @@ func TestKernelTakeRuntimeDir(t *testing.T) {
 			}
 			must(os.Mkdir(dir, 0o755))
 			if c.planted {
-				must(os.WriteFile(filepath.Join(dir, statusFile), []byte("{}"), 0o644))
+				must(os.WriteFile(filepath.Join(dir, StatusFile), []byte("{}"), 0o644))
 			}
 			must(os.Chown(dir, c.owner, c.owner))
 			must(os.Chmod(dir, c.mode))
 			for range 2 {
-				err := takeRuntimeDir(dir)
+				err := takeDir(dir)
 				if err == nil {
-					err = checkRuntimeDir(dir)
+					err = checkDir(dir)
 				}
 				if (err == nil) != c.ok {
 					t.Errorf("got %v, want ok %v", err, c.ok)
@@ -57,7 +57,7 @@ func TestKernelTakeRuntimeDir(t *testing.T) {
 	if err := os.Symlink(t.TempDir(), link); err != nil {
 		t.Fatal(err)
 	}
-	if err := takeRuntimeDir(link); err == nil {
+	if err := takeDir(link); err == nil {
 		t.Error("a link was taken")
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package state
 
 import (
 	"os"
@@ -28,7 +28,7 @@ func TestOpenPlain(t *testing.T) {
 		"plain": true, "new": true, "real/new": true,
 		"linked/new": false, "link": false, "hard": false, "fifo": false, "real": false, "plain/x": false, "none/x": false,
 	} {
-		f, err := openPlain(at(name))
+		f, err := OpenPlain(at(name))
 		if (err == nil) != ok {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -1,4 +1,4 @@
-package main
+package state
 
 import (
 	"bufio"
@@ -12,10 +12,10 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// writeRules writes the policy in force, for everyone to read: one rule per line, in
+// WriteRules writes the policy in force, for everyone to read: one rule per line, in
 // JSON, without the settings, which may hold what the agent's own environment does.
 // It writes one rule at a time: the policy may be long.
-func writeRules(w io.Writer, head publishedHead, p *policy.Policy) error {
+func WriteRules(w io.Writer, head PublishedHead, p *policy.Policy) error {
 	b := bufio.NewWriterSize(w, 64<<10)
 	enc := json.NewEncoder(b)
 	enc.SetEscapeHTML(false)
@@ -39,7 +39,8 @@ type publishedRule struct {
 	Preset string `json:"preset,omitempty"`
 }
 
-type publishedHead struct {
+// PublishedHead is the first line of policy.jsonl.
+type PublishedHead struct {
 	Version int    `json:"version"`
 	Dir     string `json:"dir"`             // where the files are
 	Hosts   []byte `json:"hosts,omitempty"` // the hosts file that counts
@@ -47,15 +48,15 @@ type publishedHead struct {
 	Inbound []uint16 `json:"inbound,omitempty"` // TCP ports that may be connected to from outside
 }
 
-// readRules reads policy.jsonl.
-func readRules(path string) (*policy.Policy, string, []uint16, error) {
+// ReadRules reads policy.jsonl.
+func ReadRules(path string) (*policy.Policy, string, []uint16, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, "", nil, err
 	}
 	defer f.Close()
 	d := json.NewDecoder(bufio.NewReaderSize(f, 64<<10))
-	var head publishedHead
+	var head PublishedHead
 	if err := d.Decode(&head); err != nil {
 		return nil, "", nil, fmt.Errorf("read %s: %w", path, text.CauseOf(err))
 	}
