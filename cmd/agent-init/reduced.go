@@ -16,7 +16,7 @@ import (
 
 // The reduced form is for kernels that hold neither sets nor states: gVisor's.
 // There everything that the policy may allow goes to the guard, which asks the
-// keeper's book and connects onward; see pkg/firewall/reduced.go. What can't be
+// keeper's book and connects onward; see pkg/firewall/internal/plan/reduced.go. What can't be
 // held that way is refused when the policy is read.
 //
 // The agent gets no ping sockets, since no rule tells an echo from neighbour

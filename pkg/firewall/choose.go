@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
+	"github.com/agent-init/agent-init/pkg/firewall/internal/nft"
+	"github.com/agent-init/agent-init/pkg/firewall/internal/xtables"
 )
 
 // Backends returns the words that Options.Backend may be. "auto" is nftables if
@@ -29,20 +33,20 @@ func choose(ctx context.Context, opts Options) (be backend, why string, clear fu
 	why = "it was asked for"
 	var nftErr error
 	if word == "auto" || word == "nftables" {
-		n, err := openNFT(opts.Owner, opts.logger())
+		n, err := nft.Open(opts.Owner, opts.logger())
 		if err == nil {
 			if word == "auto" {
 				why = "the kernel takes its rules"
 			}
-			return n, why, func() error { return removeXT(ctx, opts) }, nil
+			return n, why, func() error { return xtables.Remove(ctx, opts.programs()) }, nil
 		}
 		if word == "nftables" || !errors.Is(err, ErrUnsupported) {
 			return nil, "", nil, err
 		}
 		nftErr = fmt.Errorf("nftables: %w", err)
 	}
-	if err := nfnetlink(); err != nil {
-		r, why, err := openReduced(ctx, word, opts, err)
+	if err := nfnetlink.Supported(); err != nil {
+		r, why, err := xtables.OpenReduced(ctx, word, opts.programs(), err)
 		if err != nil {
 			return nil, "", nil, errors.Join(nftErr, err)
 		}
@@ -52,7 +56,7 @@ func choose(ctx context.Context, opts Options) (be backend, why string, clear fu
 	if word == "auto" {
 		variant = ""
 	}
-	x, why, err := openXT(ctx, xtVariant(variant), opts, opts.logger())
+	x, why, err := xtables.Open(ctx, xtables.Variant(variant), opts.programs())
 	if err != nil {
 		return nil, "", nil, errors.Join(nftErr, err)
 	}
@@ -60,13 +64,10 @@ func choose(ctx context.Context, opts Options) (be backend, why string, clear fu
 		why += "; " + strings.ReplaceAll(nftErr.Error(), "\n", " ")
 	}
 	return x, why, func() error {
-		if err := removeNFT(); err != nil {
+		if err := nft.Remove(); err != nil {
 			return err
 		}
-		if err := removeChains(ctx, x.others); err != nil {
-			return err
-		}
-		return x.dropSets(x.mark.plan)
+		return x.RemoveOthers(ctx)
 	}, nil
 }
 
@@ -74,20 +75,11 @@ func choose(ctx context.Context, opts Options) (be backend, why string, clear fu
 // than p wants it: with nftables, nothing on most kernels.
 func (f *Firewall) Caveats(p Plan) []string {
 	if f.reduced != "" {
-		return reducedCaveats()
+		return f.be.Caveats(p)
 	}
 	var out []string
 	if !f.Zones() {
 		out = append(out, "the kernel tracks the guard's connections together with the agent's, which can have DNS questions get lost by sending from every port (it lacks CONFIG_NF_CONNTRACK_ZONES, or xt_CT)")
 	}
-	if _, ok := f.be.(*xt); !ok {
-		return out
-	}
-	out = append(out, "a root shell of the container has NET_RAW, and could send past the packet filter; with NET_ADMIN it could change the rules until the next comparison")
-	for _, s := range p.sets {
-		if s.kind == asked {
-			out = append(out, fmt.Sprintf("for %v after each question of the guard to the container engine's DNS, root may send %d datagrams a second to port 53 of any IPv4 address; and what the engine asks over IPv6 is refused", askedLife, askedRate))
-		}
-	}
-	return out
+	return append(out, f.be.Caveats(p)...)
 }

@@ -11,6 +11,9 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
+	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
 // From nfnetlink_conntrack.h.
@@ -51,7 +54,7 @@ func openConntrack() (*conntrack, error) {
 type flow struct {
 	src, replySrc netip.Addr
 	dst           Element
-	raw           attrs
+	raw           nfnetlink.Attrs
 }
 
 // each calls do with one entry after another, which are never all in memory. Both
@@ -61,7 +64,7 @@ func (c *conntrack) each(do func(flow) error) error {
 	if noFlows() {
 		return nil
 	}
-	err := stream(ctMessage(ctGet, netlink.Dump, unix.AF_UNSPEC, nil), func(m attrs) error {
+	err := nfnetlink.Stream(ctMessage(ctGet, netlink.Dump, unix.AF_UNSPEC, nil), func(m nfnetlink.Attrs) error {
 		if fl, ok := parseFlow(m); ok {
 			return do(fl)
 		}
@@ -111,7 +114,7 @@ func (c *conntrack) delete(f flow) error {
 	if err != nil {
 		return err
 	}
-	_, err = exchange(c.conn, ctMessage(ctDelete, netlink.Acknowledge, family, data))
+	_, err = nfnetlink.Exchange(c.conn, ctMessage(ctDelete, netlink.Acknowledge, family, data))
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("delete the flow to %v from conntrack: %w", f.dst, err)
 	}
@@ -125,7 +128,7 @@ func ctMessage(typ int, flags netlink.HeaderFlags, family byte, data []byte) net
 	}
 }
 
-func parseFlow(m attrs) (flow, bool) {
+func parseFlow(m nfnetlink.Attrs) (flow, bool) {
 	f := flow{raw: m}
 	src, dst, ok := parseTuple(m[ctaTupleOrig])
 	if !ok {
@@ -139,15 +142,15 @@ func parseFlow(m attrs) (flow, bool) {
 }
 
 func parseTuple(b []byte) (src netip.Addr, dst Element, ok bool) {
-	tuple, err := parseAttrs(b)
+	tuple, err := nfnetlink.ParseAttrs(b)
 	if err != nil {
 		return src, dst, false
 	}
-	ip, err := parseAttrs(tuple[ctaTupleIP])
+	ip, err := nfnetlink.ParseAttrs(tuple[ctaTupleIP])
 	if err != nil {
 		return src, dst, false
 	}
-	proto, err := parseAttrs(tuple[ctaTupleProto])
+	proto, err := nfnetlink.ParseAttrs(tuple[ctaTupleProto])
 	if err != nil {
 		return src, dst, false
 	}
@@ -166,10 +169,10 @@ func parseTuple(b []byte) (src netip.Addr, dst Element, ok bool) {
 // internal says whether f never leaves this namespace by rights: it is
 // loopback's, or the container engine's DNS. That one never speaks first.
 func (f flow) internal() bool {
-	if f.src == engineDNS() {
+	if f.src == plan.EngineDNS() {
 		return false
 	}
-	if f.dst.Addr == engineDNS() || f.replySrc == engineDNS() {
+	if f.dst.Addr == plan.EngineDNS() || f.replySrc == plan.EngineDNS() {
 		return true
 	}
 	return f.src.IsLoopback() && f.dst.Addr.IsLoopback() && f.replySrc.IsLoopback()

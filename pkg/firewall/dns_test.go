@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
 // engine makes these NAT rules by a variant of iptables, or if that is "nftables",
@@ -16,7 +18,7 @@ func engine(t testing.TB, variant string) {
 		must(t, nftScript(t, engineRules))
 		return
 	}
-	iptablesOf(t, variant, ipv4, "-restore", `*nat
+	iptablesOf(t, variant, plan.IPv4, "-restore", `*nat
 :DOCKER_OUTPUT - [0:0]
 -I OUTPUT 1 -d 127.0.0.11/32 -j DOCKER_OUTPUT
 -A DOCKER_OUTPUT -d 127.0.0.11/32 -p tcp -m tcp --dport 53 -j DNAT --to-destination 127.0.0.11:40053
@@ -57,7 +59,7 @@ func TestKernelDNSRedirect(t *testing.T) {
 		GuardUID: guardUID, GuardGID: guardGID, DNSPort4: 4053, DNSPort6: 6053, DropGroup: group,
 		Upstreams: []netip.AddrPort{engineAt, at(other4, 53), at(other6, 53)},
 		// An entry for port 53 changes nothing.
-		Allow: []Entry{{single(far4), protoUDP, 53}, {single(far4), protoTCP, 443}},
+		Allow: []Entry{{Prefix: plan.Single(far4), Proto: plan.ProtoUDP, Port: 53}, {Prefix: plan.Single(far4), Proto: plan.ProtoTCP, Port: 443}},
 	}
 	check := func(t *testing.T) {
 		t.Helper()
@@ -65,7 +67,7 @@ func TestKernelDNSRedirect(t *testing.T) {
 			wayEnds(t, f)
 			l.forget()
 		}
-		must(t, f.Lease(ctx, []Lease{leaseOf(far6, protoUDP, 53, time.Minute)}))
+		must(t, f.Lease(ctx, []Lease{leaseOf(far6, plan.ProtoUDP, 53, time.Minute)}))
 		for _, network := range []string{"udp", "tcp"} {
 			for _, uid := range []int{0, agentUID} {
 				for _, ap := range []netip.AddrPort{
@@ -102,8 +104,8 @@ func TestKernelDNSRedirect(t *testing.T) {
 	} else {
 		// The engine's come ahead of ours, until that is noticed: then names
 		// can't be asked for, by anyone but the guard.
-		iptables(t, ipv4, "-t", "nat", "-D", "OUTPUT", "-d", "127.0.0.11", "-j", "DOCKER_OUTPUT")
-		iptables(t, ipv4, "-t", "nat", "-F", "DOCKER_OUTPUT")
+		iptables(t, plan.IPv4, "-t", "nat", "-D", "OUTPUT", "-d", "127.0.0.11", "-j", "DOCKER_OUTPUT")
+		iptables(t, plan.IPv4, "-t", "nat", "-F", "DOCKER_OUTPUT")
 		engine(t, enginesVariant())
 		refused(t, "udp", engineAt, agentUID)
 		refused(t, "tcp", engineAt, 0)
@@ -257,17 +259,17 @@ func TestKernelFlushConntrack(t *testing.T) {
 	f := open(t, Options{})
 	must(t, f.FlushConntrack(ctx))
 	want := map[Element]bool{
-		{netip.MustParseAddr("127.0.0.11"), protoUDP, 53}:  true,
-		{netip.MustParseAddr("127.0.0.1"), protoUDP, 8000}: true,
+		{Addr: netip.MustParseAddr("127.0.0.11"), Proto: plan.ProtoUDP, Port: 53}:  true,
+		{Addr: netip.MustParseAddr("127.0.0.1"), Proto: plan.ProtoUDP, Port: 8000}: true,
 	}
 	fs := flowsOf(t, f)
 	// The last segments of a connection that ends begin a flow anew where, as
 	// here, nothing is sealed.
-	if slices.Contains(fs, Element{far6, protoTCP, 443}) {
+	if slices.Contains(fs, Element{Addr: far6, Proto: plan.ProtoTCP, Port: 443}) {
 		eventually(t, "no more segments", func() bool {
 			must(t, f.FlushConntrack(ctx))
 			fs = flowsOf(t, f)
-			return !slices.Contains(fs, Element{far6, protoTCP, 443})
+			return !slices.Contains(fs, Element{Addr: far6, Proto: plan.ProtoTCP, Port: 443})
 		})
 	}
 	for _, e := range fs {

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
+	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
 // From nfnetlink_log.h.
@@ -57,12 +60,12 @@ func OpenDropLog(group uint16) (*os.File, error) {
 	// A blocking one: the runtime's poller, which wakes a process up, watches all others.
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
-		return nil, explain(what, err)
+		return nil, nfnetlink.Explain(what, err)
 	}
 	f := os.NewFile(uintptr(fd), "nflog")
 	if err := bindDropLog(fd, group); err != nil {
 		f.Close()
-		return nil, explain(what, err)
+		return nil, nfnetlink.Explain(what, err)
 	}
 	return f, nil
 }
@@ -74,7 +77,7 @@ func bindDropLog(fd int, group uint16) error {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, dropBuffer); err != nil {
 		return err
 	}
-	mode := append(binary.BigEndian.AppendUint32(nil, snapLen), nfulnlCopyPacket, 0)
+	mode := append(binary.BigEndian.AppendUint32(nil, plan.SnapLen), nfulnlCopyPacket, 0)
 	for _, a := range []struct {
 		typ   uint16
 		value []byte

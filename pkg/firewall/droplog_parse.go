@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
+	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
 // Attributes of a packet that NFLOG tells of, from nfnetlink_log.h.
@@ -47,7 +50,7 @@ func parseDrop(b []byte) (Drop, bool) {
 		case typ == nfulaTimestamp && len(v) == 16:
 			d.Time = time.Unix(int64(binary.BigEndian.Uint64(v)), int64(binary.BigEndian.Uint64(v[8:]))*1000)
 		case typ == nfulaPrefix:
-			d.Prefix = attrs{typ: v}.string(typ)
+			d.Prefix = nfnetlink.Attrs{typ: v}.String(typ)
 		case typ == nfulaUID && len(v) == 4:
 			d.UID = int64(binary.BigEndian.Uint32(v))
 		case typ == nfulaPayload:
@@ -121,11 +124,11 @@ func (d *Drop) transport(src, dst netip.Addr, b []byte, first bool) {
 	var sport, dport uint16
 	if first {
 		switch d.Proto {
-		case protoTCP, protoUDP, unix.IPPROTO_UDPLITE, unix.IPPROTO_SCTP, unix.IPPROTO_DCCP:
+		case plan.ProtoTCP, plan.ProtoUDP, unix.IPPROTO_UDPLITE, unix.IPPROTO_SCTP, unix.IPPROTO_DCCP:
 			if len(b) >= 4 {
 				sport, dport = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
 			}
-		case protoICMP, protoICMPv6:
+		case plan.ProtoICMP, plan.ProtoICMPv6:
 			if len(b) >= 1 {
 				d.ICMPType = b[0]
 			}

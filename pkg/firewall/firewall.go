@@ -3,35 +3,17 @@ package firewall
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
+	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
+	"github.com/agent-init/agent-init/pkg/firewall/internal/xtables"
 )
-
-// Element is one destination: an address, an IP protocol number (6 or 17) and
-// a port.
-type Element struct {
-	Addr  netip.Addr
-	Proto uint8
-	Port  uint16
-}
-
-// String returns, for example, "tcp 192.0.2.1:443".
-func (e Element) String() string {
-	return fmt.Sprintf("%s %s", protoName(e.Proto), netip.AddrPortFrom(e.Addr, e.Port))
-}
-
-// Lease is an Element that may be reached for TTL from now on. The kernel
-// counts in milliseconds; TTL is rounded up to at least a second.
-type Lease struct {
-	Element
-	TTL time.Duration
-}
 
 // Options say how to open a Firewall.
 type Options struct {
@@ -62,21 +44,27 @@ func (o Options) logger() *slog.Logger {
 	return o.Log
 }
 
+func (o Options) programs() xtables.Options {
+	return xtables.Options{Run: o.Run, LockFile: o.LockFile, Log: o.logger()}
+}
+
 // backend is the seam between the methods of Firewall and a kernel's way to
 // hold a Plan. Calls come one at a time.
 type backend interface {
-	name() string
-	zones() bool                // it can hold plans with Config.GuardZone
-	portID() (uint32, error)    // the netlink port that changes come from
-	seal(sealed Plan) error     // closed, keeping a table that is closed already
-	apply(p, sealed Plan) error // p, in one step, leases kept; by way of sealed if it must be
-	lease(ls []Lease) error     // adds or extends, all or none of each thousand
-	unlease(es []Element) error // removes, and from what kept returns too; absent ones are fine
-	unleaseAll() error          // removes every one, also without a table
-	leases() ([]Lease, error)   // what is leased now
-	kept() ([]Lease, error)     // what has answered while it was, with what is left of liveFor
-	verify(p Plan) error        // nil if the kernel holds just p
-	close() error
+	Name() string
+	Zones() bool                // it can hold plans with Config.GuardZone
+	PortID() (uint32, error)    // the netlink port that changes come from
+	Seal(sealed Plan) error     // closed, keeping a table that is closed already
+	Apply(p, sealed Plan) error // p, in one step, leases kept; by way of sealed if it must be
+	Lease(ls []Lease) error     // adds or extends, all or none of each thousand
+	Unlease(es []Element) error // removes, and from what kept returns too; absent ones are fine
+	UnleaseAll() error          // removes every one, also without a table
+	Leases() ([]Lease, error)   // what is leased now
+	Kept() ([]Lease, error)     // what has answered while it was, with what is left of plan.LiveFor
+	Verify(p Plan) error        // nil if the kernel holds just p
+	Caveats(p Plan) []string    // what it does less strictly than p wants it, in a sentence each
+	Reduced() string            // why plans must be reduced; "" if they must not
+	Close() error
 }
 
 // Firewall is the live rules of this network namespace. Its methods are safe
@@ -106,20 +94,20 @@ func Open(ctx context.Context, opts Options) (*Firewall, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r, ok := be.(*reducedXT); ok {
-		return &Firewall{log: opts.logger(), be: be, why: why, reduced: r.reason, rules: newWorker(be.lease), flows: newWorker(nil)}, nil
+	if reason := be.Reduced(); reason != "" {
+		return &Firewall{log: opts.logger(), be: be, why: why, reduced: reason, rules: newWorker(be.Lease), flows: newWorker(nil)}, nil
 	}
 	ct, err := openConntrack()
 	if err != nil {
-		be.close()
-		return nil, explain("open conntrack socket", err)
+		be.Close()
+		return nil, nfnetlink.Explain("open conntrack socket", err)
 	}
-	return &Firewall{log: opts.logger(), be: be, why: why, clear: clear, ct: ct, rules: newWorker(be.lease), flows: newWorker(nil)}, nil
+	return &Firewall{log: opts.logger(), be: be, why: why, clear: clear, ct: ct, rules: newWorker(be.Lease), flows: newWorker(nil)}, nil
 }
 
 // Backend returns the name of the backend in use: "nftables", "xtables-nft" or
 // "xtables-legacy".
-func (f *Firewall) Backend() string { return f.be.name() }
+func (f *Firewall) Backend() string { return f.be.Name() }
 
 // Why says, in a few words for people, what the backend runs on and why it was
 // chosen.
@@ -130,7 +118,7 @@ func (f *Firewall) Why() string { return f.why }
 func (f *Firewall) Reduced() string { return f.reduced }
 
 // Zones says whether plans may have Config.GuardZone.
-func (f *Firewall) Zones() bool { return f.reduced == "" && f.be.zones() }
+func (f *Firewall) Zones() bool { return f.reduced == "" && f.be.Zones() }
 
 // Seal refuses everything but loopback. A table that an earlier process left
 // is kept if its chains drop by default: it is at least as closed as the plan
@@ -140,14 +128,14 @@ func (f *Firewall) Seal(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return f.rules.do(ctx, func() error { return f.be.seal(p) })
+	return f.rules.do(ctx, func() error { return f.be.Seal(p) })
 }
 
 // Apply replaces the rules by those of p in one step, keeps the leases that
 // the kernel holds, and adds leases. It changes nothing if the kernel holds p
 // already.
 func (f *Firewall) Apply(ctx context.Context, p Plan, leases []Lease) error {
-	leases, err := cleanLeases(leases)
+	leases, err := plan.CleanLeases(leases)
 	if err != nil {
 		return err
 	}
@@ -156,20 +144,20 @@ func (f *Firewall) Apply(ctx context.Context, p Plan, leases []Lease) error {
 			return err
 		}
 		f.last = &p
-		return f.be.lease(leases)
+		return f.be.Lease(leases)
 	})
 }
 
 // put brings p into the kernel.
 func (f *Firewall) put(p Plan) error {
-	if len(p.chains) == 0 {
+	if len(p.Chains) == 0 {
 		return errors.New("apply: an empty plan")
 	}
-	sealed, err := NewPlan(Config{Sealed: true, DropGroup: p.dropGroup, Reduced: p.reduced})
+	sealed, err := NewPlan(Config{Sealed: true, DropGroup: p.DropGroup, Reduced: p.Reduced})
 	if err != nil {
 		return err
 	}
-	if err := f.be.apply(p, sealed); err != nil {
+	if err := f.be.Apply(p, sealed); err != nil {
 		return err
 	}
 	// Until here what another backend left was in force as well, and only what
@@ -187,7 +175,7 @@ func (f *Firewall) put(p Plan) error {
 // the kernel has confirmed. Elements that are leased already are extended, or
 // shortened. It fails if no plan with leases was applied before.
 func (f *Firewall) Lease(ctx context.Context, leases []Lease) error {
-	leases, err := cleanLeases(leases)
+	leases, err := plan.CleanLeases(leases)
 	if err != nil || len(leases) == 0 {
 		return err
 	}
@@ -199,7 +187,7 @@ func (f *Firewall) Lease(ctx context.Context, leases []Lease) error {
 func (f *Firewall) Revoke(ctx context.Context, elements []Element) error {
 	gone := make(map[Element]bool, len(elements))
 	for _, e := range elements {
-		e, err := e.clean()
+		e, err := e.Clean()
 		if err != nil {
 			return err
 		}
@@ -216,11 +204,11 @@ func (f *Firewall) Revoke(ctx context.Context, elements []Element) error {
 func (f *Firewall) Retain(ctx context.Context, surplus []Element, wanted func(Element) bool) error {
 	return f.rules.do(ctx, func() error {
 		if len(surplus) > 0 {
-			if err := f.be.unlease(surplus); err != nil && !errors.Is(err, unix.ENOENT) { // sealed
-				return explain("revoke", err)
+			if err := f.be.Unlease(surplus); err != nil && !errors.Is(err, unix.ENOENT) { // sealed
+				return nfnetlink.Explain("revoke", err)
 			}
 		}
-		return explain("revoke", f.retain(wanted))
+		return nfnetlink.Explain("revoke", f.retain(wanted))
 	})
 }
 
@@ -230,11 +218,11 @@ const retainTries = 100
 
 func (f *Firewall) retain(wanted func(Element) bool) error {
 	for range retainTries {
-		leased, err := f.be.leases()
+		leased, err := f.be.Leases()
 		if err != nil {
 			return err
 		}
-		kept, err := f.be.kept()
+		kept, err := f.be.Kept()
 		if err != nil {
 			return err
 		}
@@ -247,7 +235,7 @@ func (f *Firewall) retain(wanted func(Element) bool) error {
 		if len(surplus) == 0 {
 			return nil
 		}
-		if err := f.be.unlease(slices.Collect(maps.Keys(surplus))); err != nil {
+		if err := f.be.Unlease(slices.Collect(maps.Keys(surplus))); err != nil {
 			return err
 		}
 	}
@@ -259,8 +247,8 @@ func (f *Firewall) retain(wanted func(Element) bool) error {
 func (f *Firewall) Leased(ctx context.Context) ([]Lease, error) {
 	var out []Lease
 	err := f.rules.do(ctx, func() (err error) {
-		out, err = f.be.leases()
-		return explain("list leases", err)
+		out, err = f.be.Leases()
+		return nfnetlink.Explain("list leases", err)
 	})
 	if err != nil {
 		return nil, err
@@ -271,7 +259,7 @@ func (f *Firewall) Leased(ctx context.Context) ([]Lease, error) {
 // RevokeAll is Revoke of every element, those that an earlier process leased too,
 // which Seal and Apply keep.
 func (f *Firewall) RevokeAll(ctx context.Context) error {
-	return f.rules.do(ctx, f.be.unleaseAll)
+	return f.rules.do(ctx, f.be.UnleaseAll)
 }
 
 // FlushConntrack forgets every flow, so that none that is older than the
@@ -281,7 +269,7 @@ func (f *Firewall) FlushConntrack(ctx context.Context) error {
 		return ctx.Err() // each packet is judged by itself, whatever it is part of
 	}
 	return f.flows.do(ctx, func() error {
-		return explain("flush conntrack", f.ct.forget(func(fl flow) bool { return !fl.internal() }))
+		return nfnetlink.Explain("flush conntrack", f.ct.forget(func(fl flow) bool { return !fl.internal() }))
 	})
 }
 
@@ -299,11 +287,11 @@ func (f *Firewall) InUse(ctx context.Context) ([]Use, error) {
 	}
 	var out []Use
 	err := f.rules.do(ctx, func() error {
-		kept, err := f.be.kept()
+		kept, err := f.be.Kept()
 		for _, l := range kept {
-			out = append(out, Use{l.Element, max(liveFor-l.TTL, 0)})
+			out = append(out, Use{l.Element, max(plan.LiveFor-l.TTL, 0)})
 		}
-		return explain("list what is in use", err)
+		return nfnetlink.Explain("list what is in use", err)
 	})
 	if err != nil {
 		return nil, err
@@ -320,10 +308,10 @@ func (f *Firewall) Verify(ctx context.Context) error {
 		}
 		// Someone's change during the listing may make it look torn; one
 		// that lasts is seen again.
-		if f.be.verify(*f.last) == nil {
+		if f.be.Verify(*f.last) == nil {
 			return nil
 		}
-		return f.be.verify(*f.last)
+		return f.be.Verify(*f.last)
 	})
 }
 
@@ -345,9 +333,9 @@ func (f *Firewall) Watch(ctx context.Context) (<-chan struct{}, error) {
 	if f.reduced != "" {
 		return nil, errors.New("this kernel tells nobody of changes")
 	}
-	id, err := f.be.portID()
+	id, err := f.be.PortID()
 	if err != nil {
-		return nil, explain("watch the rules", err)
+		return nil, nfnetlink.Explain("watch the rules", err)
 	}
 	return watch(ctx, id)
 }
@@ -357,28 +345,7 @@ func (f *Firewall) Close() error {
 	f.rules.close()
 	f.flows.close()
 	if f.ct == nil {
-		return f.be.close()
+		return f.be.Close()
 	}
-	return errors.Join(f.be.close(), f.ct.conn.Close())
-}
-
-// clean returns e as the kernel knows it, or an error if e can't be leased.
-func (e Element) clean() (Element, error) {
-	e.Addr = e.Addr.Unmap().WithZone("")
-	if !e.Addr.IsValid() || e.Port == 0 || e.Proto != protoTCP && e.Proto != protoUDP {
-		return e, fmt.Errorf("%v: want an address, tcp or udp, and a port", e)
-	}
-	return e, nil
-}
-
-func cleanLeases(ls []Lease) ([]Lease, error) {
-	out := make([]Lease, 0, len(ls))
-	for _, l := range ls {
-		e, err := l.Element.clean()
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, Lease{e, l.TTL})
-	}
-	return out, nil
+	return errors.Join(f.be.Close(), f.ct.conn.Close())
 }

@@ -21,6 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/mustrun"
+
+	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
 // The addresses of the two ends of the only cable, and one behind the far end.
@@ -288,7 +290,7 @@ func (w *wire) arrived(mark string) []packet {
 	defer w.mu.Unlock()
 	var out []packet
 	for _, p := range w.ps {
-		discovery := p.proto == protoICMPv6 && len(p.data) > 40 && p.data[40] >= 133 && p.data[40] <= 136
+		discovery := p.proto == plan.ProtoICMPv6 && len(p.data) > 40 && p.data[40] >= 133 && p.data[40] <= 136
 		if mark == "" && !discovery || mark != "" && bytes.Contains(p.data, []byte(mark)) {
 			out = append(out, p)
 		}
@@ -377,7 +379,9 @@ func open(t testing.TB, opts Options) *Firewall {
 	if opts.Backend == "" {
 		opts.Backend = backendInUse()
 	}
-	opts.Run = runPlain
+	if opts.Run == nil {
+		opts.Run = runPlain
+	}
 	f, err := Open(context.Background(), opts)
 	must(t, err)
 	t.Cleanup(func() { f.Close() })
@@ -403,7 +407,7 @@ func apply(t testing.TB, f *Firewall, c Config, ls ...Lease) {
 }
 
 func leaseOf(a netip.Addr, proto uint8, port uint16, ttl time.Duration) Lease {
-	return Lease{Element{a, proto, port}, ttl}
+	return Lease{Element: Element{Addr: a, Proto: proto, Port: port}, TTL: ttl}
 }
 
 func must(t testing.TB, err error) {
@@ -436,7 +440,7 @@ func raw(t testing.TB, proto int, dst netip.Addr, payload []byte) error {
 	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, proto)
 	must(t, err)
 	defer unix.Close(fd)
-	if family == unix.AF_INET6 && proto == protoICMPv6 {
+	if family == unix.AF_INET6 && proto == plan.ProtoICMPv6 {
 		must(t, unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, 255))
 	}
 	return unix.Sendto(fd, payload, 0, sa)

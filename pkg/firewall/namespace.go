@@ -11,6 +11,8 @@ import (
 	mdlayher "github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
 )
 
 // initialNetNS is the inode of the machine's own network namespace, fixed
@@ -32,7 +34,7 @@ func CheckNamespace(opts NamespaceOptions) error {
 	for _, check := range []func() (string, error){initialNamespace, bridges, engineChains} {
 		seen, err := check()
 		if err != nil {
-			return explain("look at the network namespace", err)
+			return nfnetlink.Explain("look at the network namespace", err)
 		}
 		if seen != "" {
 			return fmt.Errorf("%w: this is not the container's own network: %s", ErrUnsupported, seen)
@@ -87,7 +89,7 @@ func bridges() (string, error) {
 // engineChains looks for the rules by which container engines route between
 // other namespaces, made by nf_tables or by iptables on top of it.
 func engineChains() (string, error) {
-	if nfnetlink() != nil { // a sandbox's kernel of its own, which no engine routes by
+	if nfnetlink.Supported() != nil { // a sandbox's kernel of its own, which no engine routes by
 		return "", nil
 	}
 	conn, err := mdlayher.Dial(unix.NETLINK_NETFILTER, nil)
@@ -95,18 +97,18 @@ func engineChains() (string, error) {
 		return "", err
 	}
 	defer conn.Close()
-	msgs, err := exchange(conn, mdlayher.Message{
+	msgs, err := nfnetlink.Exchange(conn, mdlayher.Message{
 		Header: mdlayher.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN, Flags: mdlayher.Request | mdlayher.Dump},
 		Data:   []byte{unix.NFPROTO_UNSPEC, unix.NFNETLINK_V0, 0, 0},
 	})
-	if absent(err) { // a kernel without nf_tables
+	if nfnetlink.Absent(err) { // a kernel without nf_tables
 		return "", nil
 	}
 	if err != nil {
 		return "", fmt.Errorf("list chains: %w", err)
 	}
 	for _, m := range msgs {
-		if name := m.string(unix.NFTA_CHAIN_NAME); engineChain(name) {
+		if name := m.String(unix.NFTA_CHAIN_NAME); engineChain(name) {
 			return "there is a rule chain of a container engine, " + name, nil
 		}
 	}

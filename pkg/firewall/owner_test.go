@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
 // Who has one of the guard's two ids, in place of a uid. Nobody has such uids.
@@ -45,47 +47,6 @@ func become(uid int) error {
 	return nil
 }
 
-// TestGuardByBoth: no rule lets a uid pass for the guard without its group, and none
-// asks for a group that is not to count.
-func TestGuardByBoth(t *testing.T) {
-	up := []netip.AddrPort{netip.MustParseAddrPort("127.0.0.11:53"), netip.MustParseAddrPort("192.0.2.53:853")}
-	for name, c := range map[string]Config{
-		"full":    {DNSPort4: 1, DNSPort6: 1, GatePort4: 2, GatePort6: 2, Gated: []uint16{80, 443}, Upstreams: up, DropGroup: 7},
-		"monitor": {DNSPort4: 1, DNSPort6: 1, GatePort4: 2, GatePort6: 2, Gated: []uint16{80, 443}, Upstreams: up, DropGroup: 7, Observe: true},
-		"reduced": {Reduced: true, AgentUID: 1000, DNSPort4: 1, GatePort4: 2, Gated: []uint16{443}, Upstreams: up[1:]},
-	} {
-		c.GuardUID, c.GuardGID = 990, 48211
-		both, err := NewPlan(c)
-		must(t, err)
-		c.GuardGID, c.AnyGroup = 0, true
-		alone, err := NewPlan(c)
-		must(t, err)
-		for text, want := range map[string]bool{both.String(): true, alone.String(): false, xtText(t, both): true, xtText(t, alone): false} {
-			uids, rest := 0, ""
-			for line := range strings.Lines(text) {
-				uid := strings.Contains(line, "skuid 990") || strings.Contains(line, "--uid-owner 990")
-				gid := strings.Contains(line, "skgid 48211") || strings.Contains(line, "--gid-owner 48211")
-				not := strings.Contains(line, "!= 990") || strings.Contains(line, "! --uid-owner 990") || strings.Contains(line, "! --gid-owner 48211") || strings.Contains(line, "!= 48211")
-				refuses := strings.Contains(line, "refuse")
-				if uid && !not && !refuses {
-					uids++
-					if gid != want {
-						t.Errorf("%s: with a group %t: %s", name, want, line)
-					}
-				} else if !gid {
-					rest += line
-				}
-			}
-			if uids < 2 {
-				t.Errorf("%s: only %d rules know the guard", name, uids)
-			}
-			if !want && strings.Contains(text, "48211") {
-				t.Errorf("%s: a group in %s", name, text)
-			}
-		}
-	}
-}
-
 // TestKernelGuardGroup: who has the guard's uid in another group, or its group with
 // another uid, is treated as everybody is: by each rule that is for the guard.
 func TestKernelGuardGroup(t *testing.T) {
@@ -110,7 +71,7 @@ func TestKernelGuardGroup(t *testing.T) {
 	for _, observe := range []bool{false, true} {
 		c.Observe = observe
 		apply(t, f, c)
-		must(t, f.Lease(ctx, []Lease{leaseOf(far4, protoTCP, 443, time.Minute), leaseOf(far6, protoTCP, 443, time.Minute)}))
+		must(t, f.Lease(ctx, []Lease{leaseOf(far4, plan.ProtoTCP, 443, time.Minute), leaseOf(far6, plan.ProtoTCP, 443, time.Minute)}))
 		l.forget()
 		for _, who := range []int{impostor, member, namesake} {
 			for _, network := range []string{"udp", "tcp"} {

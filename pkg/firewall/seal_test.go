@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
 // E21, E23, E28–E32, E38, E69: sealed, nothing of any kind gets out or in, for
@@ -79,7 +81,7 @@ func everyProtocol(t *testing.T) {
 			// An ICMP echo, or an ICMPv6 neighbour solicitation with its
 			// message where an option would be (E29).
 			head := []byte{8, 0, 0, 0, 0, 1, 0, 1}
-			if proto == protoICMPv6 {
+			if proto == plan.ProtoICMPv6 {
 				head = append([]byte{135, 0, 0, 0, 0, 0, 0, 0}, a.AsSlice()...)
 			}
 			raw(t, proto, a, append(head, "tunnel"...))
@@ -147,7 +149,7 @@ func TestKernelSealAgain(t *testing.T) {
 	l := newLab(t)
 	l.serve(443)
 	f := open(t, Options{})
-	apply(t, f, Config{Allow: []Entry{{single(far4), protoTCP, 443}}})
+	apply(t, f, Config{Allow: []Entry{{Prefix: plan.Single(far4), Proto: plan.ProtoTCP, Port: 443}}})
 	reached(t, "tcp", at(far4, 443), agentUID)
 	must(t, f.Seal(ctx))
 	reached(t, "tcp", at(far4, 443), agentUID) // as closed as it was
@@ -157,15 +159,19 @@ func TestKernelSealAgain(t *testing.T) {
 	}
 	if backendInUse() != "nftables" {
 		undo = []func(){
-			func() { iptables(t, ipv4, "-P", "OUTPUT", "ACCEPT") },
-			func() { iptables(t, ipv6, "-P", "FORWARD", "ACCEPT") },
-			func() { iptables(t, ipv4, "-I", "OUTPUT", "-j", "ACCEPT") },
-			func() { iptables(t, ipv4, "-D", "agent-init-output", lastRule(t, ipv4, "agent-init-output")) },
-			func() { iptables(t, ipv4, "-F"); iptables(t, ipv4, "-X"); iptables(t, ipv4, "-P", "OUTPUT", "ACCEPT") },
+			func() { iptables(t, plan.IPv4, "-P", "OUTPUT", "ACCEPT") },
+			func() { iptables(t, plan.IPv6, "-P", "FORWARD", "ACCEPT") },
+			func() { iptables(t, plan.IPv4, "-I", "OUTPUT", "-j", "ACCEPT") },
+			func() { iptables(t, plan.IPv4, "-D", "agent-init-output", lastRule(t, plan.IPv4, "agent-init-output")) },
+			func() {
+				iptables(t, plan.IPv4, "-F")
+				iptables(t, plan.IPv4, "-X")
+				iptables(t, plan.IPv4, "-P", "OUTPUT", "ACCEPT")
+			},
 		}
 	}
 	for _, change := range undo {
-		apply(t, f, Config{Allow: []Entry{{single(far4), protoTCP, 443}}})
+		apply(t, f, Config{Allow: []Entry{{Prefix: plan.Single(far4), Proto: plan.ProtoTCP, Port: 443}}})
 		change()
 		must(t, f.Seal(ctx))
 		refused(t, "tcp", at(far4, 443), agentUID)

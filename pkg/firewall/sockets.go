@@ -2,6 +2,7 @@ package firewall
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
+	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
 // tcpEstablished is TCP_ESTABLISHED as /proc/net/tcp shows it.
@@ -56,7 +60,27 @@ func parseConnections(r io.Reader, uid uint32) ([]Element, error) {
 		if remote.Addr().IsLoopback() || local.Addr().IsLoopback() || remote.Addr() == local.Addr() {
 			continue
 		}
-		out = append(out, Element{remote.Addr(), protoTCP, remote.Port()})
+		out = append(out, Element{Addr: remote.Addr(), Proto: plan.ProtoTCP, Port: remote.Port()})
 	}
 	return out, sc.Err()
+}
+
+// guardFlows returns where the guard is connected to: nobody else is connected to
+// anything outside.
+func (f *Firewall) guardFlows(ctx context.Context) ([]Use, error) {
+	var out []Use
+	err := f.rules.do(ctx, func() error {
+		if f.last == nil {
+			return nil
+		}
+		es, err := connectionsOf(f.last.Guard)
+		for _, e := range es {
+			out = append(out, Use{Element: e})
+		}
+		return nfnetlink.Explain("list flows", err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }

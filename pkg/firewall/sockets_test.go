@@ -22,8 +22,8 @@ const procTCP = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->w
 func TestParseConnections(t *testing.T) {
 	got, err := parseConnections(strings.NewReader(procTCP), 64901)
 	must(t, err)
-	ssh := Element{netip.MustParseAddr("45.30.0.10"), 6, 444}
-	want := []Element{ssh, {netip.MustParseAddr("2a0f:30::10"), 6, 444}, ssh}
+	ssh := Element{Addr: netip.MustParseAddr("45.30.0.10"), Proto: 6, Port: 444}
+	want := []Element{ssh, {Addr: netip.MustParseAddr("2a0f:30::10"), Proto: 6, Port: 444}, ssh}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
 // socketTables list the sockets of this network namespace, those of containers
@@ -58,7 +60,7 @@ func listeners(dir string) ([]netip.AddrPort, error) {
 			if err != nil {
 				return nil, fmt.Errorf("list sockets: %s: %w", table, err)
 			}
-			if ap.Addr() != engineDNS() {
+			if ap.Addr() != plan.EngineDNS() {
 				out = append(out, ap)
 			}
 		}

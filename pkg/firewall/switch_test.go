@@ -3,6 +3,7 @@ package firewall
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -10,6 +11,10 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/mustrun"
+
+	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
 // A restart with another backend leaves nothing of the first, and lets nothing
@@ -23,7 +28,7 @@ func TestKernelSwitchBackend(t *testing.T) {
 	l.serve(443)
 	l.serve(9)
 	c := Config{DropGroup: group, GatePort4: 1, Gated: []uint16{80}, DNSPort4: 2,
-		Allow: []Entry{{single(other4), protoUDP, 443}, {single(other6), protoUDP, 443}}, Deny: []Entry{{Prefix: single(far4)}}}
+		Allow: []Entry{{Prefix: plan.Single(other4), Proto: plan.ProtoUDP, Port: 443}, {Prefix: plan.Single(other6), Proto: plan.ProtoUDP, Port: 443}}, Deny: []Entry{{Prefix: plan.Single(far4)}}}
 
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -57,7 +62,7 @@ func TestKernelSwitchBackend(t *testing.T) {
 				flood(at(a, 9))
 			}
 		}
-		apply(t, f, c, leaseOf(other4, protoTCP, 443, time.Hour))
+		apply(t, f, c, leaseOf(other4, plan.ProtoTCP, 443, time.Hour))
 		must(t, f.Verify(ctx))
 		if f.Backend() != name {
 			t.Errorf("the backend is %s, not %s", f.Backend(), name)
@@ -97,15 +102,15 @@ func leftovers(t *testing.T, name string) {
 		t.Errorf("%s: nft has:\n%s", name, out)
 	}
 	for _, v := range []string{"nft", "legacy"} {
-		for _, f := range families() {
+		for _, f := range plan.Families() {
 			out := iptablesOf(t, v, f, "-save", "")
 			ours := name == "xtables-"+v
-			if strings.Contains(out, xtPrefix) != ours || strings.Contains(out, "OUTPUT DROP") != ours {
+			if strings.Contains(out, prefixXT) != ours || strings.Contains(out, "OUTPUT DROP") != ours {
 				t.Errorf("%s: iptables-%s has:\n%s", name, v, out)
 			}
 		}
 	}
-	if got := strings.Contains(ipsetCommand(t, "list", "-n"), xtPrefix); got != (name != "nftables") {
+	if got := strings.Contains(ipsetCommand(t, "list", "-n"), prefixXT); got != (name != "nftables") {
 		t.Errorf("%s: ipset has:\n%s", name, ipsetCommand(t, "list", "-n"))
 	}
 }
@@ -159,8 +164,24 @@ func TestKernelXTChoosesVariant(t *testing.T) {
 			t.Errorf("mixed: the agent got %q, %v", got, err)
 		}
 		apply(t, open(t, Options{Backend: "nftables"}), c)
-		iptablesOf(t, v, ipv4, "", "", "-t", "nat", "-F")
-		iptablesOf(t, v, ipv4, "", "", "-t", "nat", "-X")
+		iptablesOf(t, v, plan.IPv4, "", "", "-t", "nat", "-F")
+		iptablesOf(t, v, plan.IPv4, "", "", "-t", "nat", "-X")
 		must(t, nftScript(t, "delete table inet agent-init"))
 	}
 }
+
+// ipsetCommand runs ipset(8), as someone else would.
+func ipsetCommand(t testing.TB, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("ipset", args...).CombinedOutput()
+	if errors.Is(err, exec.ErrNotFound) {
+		mustrun.Lacks(t, "needs ipset(8)")
+	}
+	if err != nil {
+		t.Fatalf("ipset %v: %v: %s", args, err, out)
+	}
+	return string(out)
+}
+
+// prefixXT is what the names of our chains and sets of iptables begin with.
+const prefixXT = "agent-init-"

@@ -7,6 +7,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
 )
 
 // settle is how long a change of rules may go on before Watch tells of it.
@@ -17,11 +19,11 @@ const settle = 50 * time.Millisecond
 func watch(ctx context.Context, self uint32) (<-chan struct{}, error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
-		return nil, explain("watch the rules", err)
+		return nil, nfnetlink.Explain("watch the rules", err)
 	}
 	if err := conn.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
 		conn.Close()
-		return nil, explain("watch the rules", err)
+		return nil, nfnetlink.Explain("watch the rules", err)
 	}
 	changes := make(chan struct{}, 1)
 	stop := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })

@@ -79,6 +79,10 @@ func (w *worker) loop() {
 	}
 }
 
+// maxGathered is how many leases are done at once: what a backend puts into one
+// transaction.
+const maxGathered = 1000
+
 // step does j and, if j is a lease, the leases that wait behind it. It returns
 // the first job behind these that is none.
 func (w *worker) step(j job) (next *job) {
@@ -92,7 +96,7 @@ func (w *worker) step(j job) (next *job) {
 	batch := []job{j}
 	all := append([]Lease(nil), j.leases...)
 gather:
-	for len(all) < chunk {
+	for len(all) < maxGathered {
 		select {
 		case k := <-w.jobs:
 			if k.run != nil {

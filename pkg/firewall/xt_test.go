@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/mustrun"
+
+	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
 // runPlain lets os/exec wait for the program: nothing else waits for children here.
@@ -32,9 +34,9 @@ func onXT(t *testing.T) bool {
 }
 
 // iptablesOf runs a program of a variant, as someone else with NET_ADMIN would.
-func iptablesOf(t testing.TB, variant string, f family, what string, stdin string, args ...string) string {
+func iptablesOf(t testing.TB, variant string, f plan.Family, what string, stdin string, args ...string) string {
 	t.Helper()
-	name := map[family]string{ipv4: "iptables-", ipv6: "ip6tables-"}[f] + variant + what
+	name := map[plan.Family]string{plan.IPv4: "iptables-", plan.IPv6: "ip6tables-"}[f] + variant + what
 	cmd := exec.Command(name, args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
@@ -48,7 +50,7 @@ func iptablesOf(t testing.TB, variant string, f family, what string, stdin strin
 }
 
 // iptables runs the variant that the backend in use is on.
-func iptables(t testing.TB, f family, args ...string) string {
+func iptables(t testing.TB, f plan.Family, args ...string) string {
 	t.Helper()
 	return iptablesOf(t, variantInUse(), f, "", "", append([]string{"-w"}, args...)...)
 }
@@ -56,7 +58,7 @@ func iptables(t testing.TB, f family, args ...string) string {
 func variantInUse() string { return strings.TrimPrefix(backendInUse(), "xtables-") }
 
 // lastRule returns the number of the last rule of a chain of filter.
-func lastRule(t testing.TB, f family, chain string) string {
+func lastRule(t testing.TB, f plan.Family, chain string) string {
 	t.Helper()
 	return fmt.Sprint(strings.Count(iptables(t, f, "-S", chain), "\n-A "))
 }
@@ -65,7 +67,7 @@ func lastRule(t testing.TB, f family, chain string) string {
 func shown(t testing.TB) string {
 	t.Helper()
 	var out []string
-	for _, f := range families() {
+	for _, f := range plan.Families() {
 		for line := range strings.Lines(iptablesOf(t, variantInUse(), f, "-save", "")) {
 			if line[0] == ':' {
 				line, _, _ = strings.Cut(line, "[")
@@ -93,7 +95,7 @@ func TestKernelXTApplyAgain(t *testing.T) {
 	}
 	ctx := context.Background()
 	engine(t, variantInUse())
-	for _, f := range families() {
+	for _, f := range plan.Families() {
 		iptables(t, f, "-N", "foreign")
 		iptables(t, f, "-A", "foreign", "-p", "tcp", "-j", "ACCEPT")
 		iptables(t, f, "-A", "OUTPUT", "-j", "foreign")
@@ -103,7 +105,7 @@ func TestKernelXTApplyAgain(t *testing.T) {
 	theirs := func(s string) string {
 		var out []string
 		for line := range strings.Lines(s) {
-			if !strings.Contains(line, xtPrefix) && strings.HasPrefix(line, "-A ") || strings.Contains(line, " foreign ") {
+			if !strings.Contains(line, prefixXT) && strings.HasPrefix(line, "-A ") || strings.Contains(line, " foreign ") {
 				out = append(out, line)
 			}
 		}
@@ -111,18 +113,18 @@ func TestKernelXTApplyAgain(t *testing.T) {
 		return strings.Join(out, "")
 	}
 	before := theirs(shown(t))
-	f := open(t, Options{})
-	a := Config{DropGroup: group, DNSPort4: 1, Allow: []Entry{{single(far4), protoTCP, 443}}}
-	b := Config{DNSPort6: 2, Deny: []Entry{{Prefix: single(far4)}, {single(far6), protoTCP, 0}}}
-	apply(t, f, a, leaseOf(far6, protoTCP, 1, time.Hour))
-	first := shown(t)
 	runs := 0
-	f.be.(*xt).tools.run = func(ctx context.Context, p Program) ([]byte, []byte, error) {
+	f := open(t, Options{Run: func(ctx context.Context, p Program) ([]byte, []byte, error) {
 		if !strings.HasSuffix(p.Path, "-save") {
 			runs++
 		}
 		return runPlain(ctx, p)
-	}
+	}})
+	a := Config{DropGroup: group, DNSPort4: 1, Allow: []Entry{{Prefix: plan.Single(far4), Proto: plan.ProtoTCP, Port: 443}}}
+	b := Config{DNSPort6: 2, Deny: []Entry{{Prefix: plan.Single(far4)}, {Prefix: plan.Single(far6), Proto: plan.ProtoTCP, Port: 0}}}
+	apply(t, f, a, leaseOf(far6, plan.ProtoTCP, 1, time.Hour))
+	first := shown(t)
+	runs = 0
 	for range 50 {
 		apply(t, f, a)
 	}
@@ -167,22 +169,20 @@ func TestKernelXTTamper(t *testing.T) {
 	c := Config{
 		GuardUID: guardUID, GuardGID: guardGID, DropGroup: group, DNSPort4: 1, DNSPort6: 1,
 		Upstreams: []netip.AddrPort{at(other4, 53)},
-		Allow:     []Entry{{single(other4), protoTCP, 443}, {netip.MustParsePrefix("2001:db8::/48"), protoTCP, 443}},
-		Inbound:   []Entry{{Proto: protoUDP, Port: 3000}},
+		Allow:     []Entry{{Prefix: plan.Single(other4), Proto: plan.ProtoTCP, Port: 443}, {Prefix: netip.MustParsePrefix("2001:db8::/48"), Proto: plan.ProtoTCP, Port: 443}},
+		Inbound:   []Entry{{Proto: plan.ProtoUDP, Port: 3000}},
 	}
-	iptables(t, ipv4, "-A", "OUTPUT", "-j", "ACCEPT")
-	apply(t, f, c, leaseOf(other4, protoTCP, 8443, time.Hour))
+	iptables(t, plan.IPv4, "-A", "OUTPUT", "-j", "ACCEPT")
+	apply(t, f, c, leaseOf(other4, plan.ProtoTCP, 8443, time.Hour))
 	must(t, f.Verify(ctx))
 	refused(t, "udp", at(far4, 9), 0)
-	p, err := NewPlan(c)
-	must(t, err)
 	var deny, allow string
-	for _, s := range p.ipsets() {
+	for _, name := range strings.Fields(ipsetCommand(t, "list", "-n")) {
 		switch {
-		case strings.Contains(s.name, "deny4"):
-			deny = s.name
-		case strings.Contains(s.name, "allow6"):
-			allow = s.name
+		case strings.Contains(name, "deny4"):
+			deny = name
+		case strings.Contains(name, "allow6"):
+			allow = name
 		}
 	}
 	type change struct {
@@ -192,28 +192,28 @@ func TestKernelXTTamper(t *testing.T) {
 		leases bool // are lost
 	}
 	sets := func(args ...string) func() { return func() { ipsetCommand(t, args...) } }
-	rules := func(f family, args ...string) func() { return func() { iptables(t, f, args...) } }
+	rules := func(f plan.Family, args ...string) func() { return func() { iptables(t, f, args...) } }
 	changes := []change{
-		{"ahead of ours", rules(ipv4, "-I", "OUTPUT", "-j", "ACCEPT"), "-D OUTPUT 2", false},
-		{"ahead of ours, IPv6", rules(ipv6, "-I", "INPUT", "-j", "ACCEPT"), "-D INPUT 2", false},
-		{"ahead of ours, NAT", rules(ipv4, "-t", "nat", "-I", "OUTPUT", "-p", "udp", "-j", "ACCEPT"), "table nat", false},
-		{"into ours", rules(ipv4, "-I", "agent-init-output", "-j", "ACCEPT"), "agent-init-output has other rules", false},
-		{"over ours", rules(ipv6, "-R", "agent-init-output", "1", "-j", "ACCEPT"), "first difference at rule 1", false},
-		{"out of ours", rules(ipv4, "-D", "agent-init-input", "1"), "agent-init-input has other rules", false},
-		{"no jump", rules(ipv4, "-D", "OUTPUT", "-j", "agent-init-output"), "-I OUTPUT 1", false},
-		{"another jump", rules(ipv4, "-A", "OUTPUT", "-j", "agent-init-refuse"), "is needed in table filter", false},
-		{"policy", rules(ipv4, "-P", "OUTPUT", "ACCEPT"), "policy ACCEPT", false},
-		{"policy, IPv6", rules(ipv6, "-P", "FORWARD", "ACCEPT"), "policy ACCEPT", false},
-		{"a chain", rules(ipv4, "-N", "agent-init-extra"), "agent-init-extra is foreign", false},
-		{"flush", rules(ipv4, "-F"), "has other rules", false},
+		{"ahead of ours", rules(plan.IPv4, "-I", "OUTPUT", "-j", "ACCEPT"), "-D OUTPUT 2", false},
+		{"ahead of ours, IPv6", rules(plan.IPv6, "-I", "INPUT", "-j", "ACCEPT"), "-D INPUT 2", false},
+		{"ahead of ours, NAT", rules(plan.IPv4, "-t", "nat", "-I", "OUTPUT", "-p", "udp", "-j", "ACCEPT"), "table nat", false},
+		{"into ours", rules(plan.IPv4, "-I", "agent-init-output", "-j", "ACCEPT"), "agent-init-output has other rules", false},
+		{"over ours", rules(plan.IPv6, "-R", "agent-init-output", "1", "-j", "ACCEPT"), "first difference at rule 1", false},
+		{"out of ours", rules(plan.IPv4, "-D", "agent-init-input", "1"), "agent-init-input has other rules", false},
+		{"no jump", rules(plan.IPv4, "-D", "OUTPUT", "-j", "agent-init-output"), "-I OUTPUT 1", false},
+		{"another jump", rules(plan.IPv4, "-A", "OUTPUT", "-j", "agent-init-refuse"), "is needed in table filter", false},
+		{"policy", rules(plan.IPv4, "-P", "OUTPUT", "ACCEPT"), "policy ACCEPT", false},
+		{"policy, IPv6", rules(plan.IPv6, "-P", "FORWARD", "ACCEPT"), "policy ACCEPT", false},
+		{"a chain", rules(plan.IPv4, "-N", "agent-init-extra"), "agent-init-extra is foreign", false},
+		{"flush", rules(plan.IPv4, "-F"), "has other rules", false},
 		{"all", func() {
 			for _, table := range []string{"filter", "nat", "mangle"} {
-				iptables(t, ipv4, "-t", table, "-F")
-				iptables(t, ipv4, "-t", table, "-X")
+				iptables(t, plan.IPv4, "-t", table, "-F")
+				iptables(t, plan.IPv4, "-t", table, "-X")
 			}
-			iptables(t, ipv4, "-P", "OUTPUT", "ACCEPT")
+			iptables(t, plan.IPv4, "-P", "OUTPUT", "ACCEPT")
 		}, "is gone", false},
-		{"mangle", rules(ipv6, "-t", "mangle", "-F", "agent-init-postrouting"), "agent-init-postrouting has other rules", false},
+		{"mangle", rules(plan.IPv6, "-t", "mangle", "-F", "agent-init-postrouting"), "agent-init-postrouting has other rules", false},
 		{"less denied", sets("del", deny, "169.254.0.0/16"), "lacks 1", false},
 		{"nothing denied", sets("flush", deny), "lacks 5", false},
 		{"not denied", sets("-exist", "add", deny, "169.254.1.0/24", "nomatch"), "flags", false},
@@ -231,7 +231,7 @@ func TestKernelXTTamper(t *testing.T) {
 			ipsetCommand(t, "destroy", "x")
 		}, "defined otherwise", false},
 		{"leases of another type", func() {
-			for _, f := range families() {
+			for _, f := range plan.Families() {
 				for _, table := range []string{"filter", "nat"} {
 					iptables(t, f, "-t", table, "-F")
 				}
@@ -242,12 +242,12 @@ func TestKernelXTTamper(t *testing.T) {
 		}, "are not the plan's", true},
 		{"used leases of another type", func() {
 			for _, table := range []string{"filter", "nat"} {
-				iptables(t, ipv4, "-t", table, "-F")
+				iptables(t, plan.IPv4, "-t", table, "-F")
 			}
 			time.Sleep(100 * time.Millisecond)
 			ipsetCommand(t, "destroy", "agent-init-lease4")
 			ipsetCommand(t, "create", "agent-init-lease4", "hash:net")
-			iptables(t, ipv4, "-A", "agent-init-output", "-m", "set", "--match-set", "agent-init-lease4", "dst", "-j", "ACCEPT")
+			iptables(t, plan.IPv4, "-A", "agent-init-output", "-m", "set", "--match-set", "agent-init-lease4", "dst", "-j", "ACCEPT")
 		}, "are not the plan's", true},
 	}
 	if variantInUse() == "nft" {
@@ -276,6 +276,6 @@ func TestKernelXTTamper(t *testing.T) {
 		if !x.leases && len(leases) != 1 {
 			t.Errorf("%s: the leases are %v", x.what, leases)
 		}
-		must(t, f.Lease(ctx, []Lease{leaseOf(other4, protoTCP, 8443, time.Hour)}))
+		must(t, f.Lease(ctx, []Lease{leaseOf(other4, plan.ProtoTCP, 8443, time.Hour)}))
 	}
 }

@@ -1,0 +1,129 @@
+package nft
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
+	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
+)
+
+// Lease implements backend: each element is added, deleted and added in one
+// transaction, since before Linux 6.12 adding an element again left its time
+// as it was.
+func (n *Backend) Lease(ls []plan.Lease) error {
+	last := make(map[plan.Element]plan.Lease, len(ls))
+	for _, l := range ls {
+		if old, ok := last[l.Element]; !ok || l.TTL > old.TTL {
+			last[l.Element] = l
+		}
+	}
+	todo := slices.Collect(maps.Values(last))
+	for c := range slices.Chunk(todo, chunk) {
+		by := map[plan.Family][]nftables.SetElement{}
+		for _, l := range c {
+			f := plan.FamilyOf(l.Addr)
+			by[f] = append(by[f], leaseElement(l.Element, max(l.TTL, 1)))
+		}
+		for f, es := range by {
+			ns, err := nftSet(n.handle(), plan.Set{Name: plan.LeaseSet(f), Family: f, Kind: plan.Leased})
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(n.conn.SetAddElements(ns, es), n.conn.SetDeleteElements(ns, es), n.conn.SetAddElements(ns, es)); err != nil {
+				return err
+			}
+		}
+		if err := n.conn.Flush(); err != nil {
+			return nfnetlink.Explain("lease", err)
+		}
+	}
+	return nil
+}
+
+// Unlease implements backend, in one transaction for each thousand elements.
+func (n *Backend) Unlease(es []plan.Element) error {
+	for c := range slices.Chunk(es, chunk/2) {
+		// An element may expire at any time, and to delete one that isn't there
+		// fails them all: so each is added first, which is no error for one that is.
+		err := n.deleteLeases(c, true)
+		if errors.Is(err, unix.ENFILE) { // there is no room to add one
+			err = n.deleteLeases(c, false)
+		}
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *Backend) deleteLeases(es []plan.Element, add bool) error {
+	by := map[plan.Family][]nftables.SetElement{}
+	for _, e := range es {
+		ttl := time.Duration(0)
+		if add {
+			ttl = time.Second
+		}
+		by[plan.FamilyOf(e.Addr)] = append(by[plan.FamilyOf(e.Addr)], leaseElement(e, ttl))
+	}
+	for f, es := range by {
+		for _, s := range []plan.Set{{Name: plan.LeaseSet(f), Family: f, Kind: plan.Leased}, {Name: plan.KeptSet(f), Family: f, Kind: plan.Living}} {
+			ns, err := nftSet(n.handle(), s)
+			if err != nil {
+				return err
+			}
+			if add {
+				err = n.conn.SetAddElements(ns, es)
+			}
+			if err := errors.Join(err, n.conn.SetDeleteElements(ns, es)); err != nil {
+				return err
+			}
+		}
+	}
+	return n.conn.Flush()
+}
+
+// UnleaseAll implements backend.
+func (n *Backend) UnleaseAll() error {
+	live, err := n.read.table(plan.TableName)
+	if err != nil || live == nil {
+		return nfnetlink.Explain("revoke all", err)
+	}
+	for _, f := range plan.Families() {
+		for _, name := range []string{plan.LeaseSet(f), plan.KeptSet(f)} {
+			if _, ok := live.sets[name]; ok {
+				n.conn.FlushSet(&nftables.Set{Name: name, Table: n.handle()})
+			}
+		}
+	}
+	return nfnetlink.Explain("revoke all", n.conn.Flush())
+}
+
+// Leases implements backend.
+func (n *Backend) Leases() ([]plan.Lease, error) { return n.timed(plan.LeaseSet) }
+
+// Kept implements backend.
+func (n *Backend) Kept() ([]plan.Lease, error) { return n.timed(plan.KeptSet) }
+
+func (n *Backend) timed(set func(plan.Family) string) ([]plan.Lease, error) {
+	var out []plan.Lease
+	for _, f := range plan.Families() {
+		err := n.read.eachElement(plan.TableName, set(f), func(e nftables.SetElement) error {
+			l, err := leaseOfKey(e.Key)
+			out = append(out, plan.Lease{Element: l, TTL: e.Expires})
+			return err
+		})
+		if errors.Is(err, unix.ENOENT) { // sealed, or no table at all
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}

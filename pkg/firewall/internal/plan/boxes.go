@@ -1,0 +1,166 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// Box is one element of a set: a range of addresses, of protocols and of
+// ports. The kernel refuses elements that overlap, so a set's boxes never do.
+type Box struct {
+	Prefix netip.Prefix
+	Proto  uint8  // 0 stands for every protocol
+	Port   uint16 // 0 stands for every port
+}
+
+func (b Box) String() string {
+	proto, port := "any", "any"
+	if b.Proto != 0 {
+		proto = ProtoName(b.Proto)
+	}
+	if b.Port != 0 {
+		port = fmt.Sprint(b.Port)
+	}
+	return fmt.Sprintf("%s . %s . %s", b.Prefix, proto, port)
+}
+
+// service is the part of a box that isn't its addresses.
+type service struct {
+	proto uint8
+	port  uint16
+}
+
+// wider returns the services that contain s, the widest first, without s.
+func (s service) wider() []service {
+	switch {
+	case s.port != 0:
+		return []service{{}, {proto: s.proto}}
+	case s.proto != 0:
+		return []service{{}}
+	}
+	return nil
+}
+
+// ofFamily returns those of boxes whose addresses are of a family.
+func ofFamily(boxes []Box, f Family) (out []Box) {
+	for _, b := range boxes {
+		if FamilyOf(b.Prefix.Addr()) == f {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// disjoint returns the boxes of one family that cover what boxes cover, in
+// canonical order, no two of them overlapping.
+func disjoint(boxes []Box) []Box {
+	by := make(map[service][]netip.Prefix)
+	for _, b := range boxes {
+		s := service{b.Proto, b.Port}
+		by[s] = append(by[s], b.Prefix)
+	}
+	var services []service
+	for s, ps := range by {
+		services = append(services, s)
+		by[s] = outermost(ps)
+	}
+	// Services without a port first: what they cover is taken out of the
+	// others, which are their only possible overlaps.
+	slices.SortFunc(services, func(a, b service) int {
+		return cmp.Or(cmp.Compare(a.port, b.port), cmp.Compare(a.proto, b.proto))
+	})
+	var out []Box
+	for _, s := range services {
+		ps := by[s]
+		for _, w := range s.wider() {
+			ps = without(ps, by[w])
+		}
+		by[s] = ps
+		for _, p := range ps {
+			out = append(out, Box{p, s.proto, s.port})
+		}
+	}
+	slices.SortFunc(out, func(a, b Box) int {
+		return cmp.Or(a.Prefix.Addr().Compare(b.Prefix.Addr()), cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()),
+			cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
+	})
+	return out
+}
+
+// outermost returns ps, sorted, without those that lie in another.
+func outermost(ps []netip.Prefix) []netip.Prefix {
+	ps = slices.Clone(ps)
+	slices.SortFunc(ps, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	out := ps[:0]
+	for _, p := range ps {
+		if len(out) > 0 && out[len(out)-1].Contains(p.Addr()) {
+			continue
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// without returns what of ps doesn't lie in holes. Both are sorted and free of
+// overlaps, and so is the result.
+func without(ps, holes []netip.Prefix) []netip.Prefix {
+	if len(holes) == 0 {
+		return ps
+	}
+	var out []netip.Prefix
+	for _, p := range ps {
+		// The first hole that doesn't begin before p; the one before it may
+		// still contain p.
+		i, _ := slices.BinarySearchFunc(holes, p.Addr(), func(h netip.Prefix, a netip.Addr) int { return h.Addr().Compare(a) })
+		if i > 0 && holes[i-1].Contains(p.Addr()) || i < len(holes) && holes[i].Bits() <= p.Bits() && holes[i].Contains(p.Addr()) {
+			continue
+		}
+		j := i
+		for j < len(holes) && p.Contains(holes[j].Addr()) {
+			j++
+		}
+		out = append(out, punch(p, holes[i:j])...)
+	}
+	return out
+}
+
+// punch returns p without holes, all of which lie in it.
+func punch(p netip.Prefix, holes []netip.Prefix) []netip.Prefix {
+	if len(holes) == 0 {
+		return []netip.Prefix{p}
+	}
+	if holes[0] == p {
+		return nil
+	}
+	low, high := Halves(p)
+	n := 0
+	for n < len(holes) && low.Contains(holes[n].Addr()) {
+		n++
+	}
+	return append(punch(low, holes[:n]), punch(high, holes[n:])...)
+}
+
+// Halves splits p, which holds more than one address.
+func Halves(p netip.Prefix) (low, high netip.Prefix) {
+	bits := p.Bits() + 1
+	b := p.Addr().AsSlice()
+	b[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
+	upper, _ := netip.AddrFromSlice(b)
+	return netip.PrefixFrom(p.Addr(), bits), netip.PrefixFrom(upper, bits)
+}
+
+// LastAddr returns the highest address of p.
+func LastAddr(p netip.Prefix) netip.Addr {
+	b := p.Addr().AsSlice()
+	for i := range b {
+		if n := p.Bits() - 8*i; n < 8 {
+			b[i] |= 0xff >> max(n, 0)
+		}
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}

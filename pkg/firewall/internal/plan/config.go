@@ -1,0 +1,98 @@
+package plan
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Entry is a set of destinations: the addresses of Prefix, on one port of one
+// IP protocol. In Config.Deny, Proto 0 stands for every protocol and Port 0
+// for every port. In Config.Inbound, Prefix is unset.
+type Entry struct {
+	Prefix netip.Prefix
+	Proto  uint8
+	Port   uint16
+}
+
+// Grant is an Entry of Config.Allow for a time.
+type Grant struct {
+	Entry
+	Until time.Time
+}
+
+// Config is what New computes a Plan from.
+type Config struct {
+	// Sealed refuses everything but loopback; of the other fields, only
+	// DropGroup and Reduced count.
+	Sealed bool
+
+	// Reduced plans for a kernel that has neither sets, nor a match on connection
+	// tracking, nor a log: gVisor's. See reduced.go for what takes their place.
+	Reduced bool
+
+	// Local are the addresses of this namespace, each with its network: in a
+	// Reduced plan, packets to these stay here. Others ignore it.
+	Local []netip.Prefix
+
+	// AgentUID is the agent's: nothing that it sends is the answer of a DNS server.
+	AgentUID uint32
+
+	// AnyAgent says that the agent may have any uid, 0 too, as in a network that
+	// containers share. Then the rules can't tell who answers for the engine's DNS
+	// server: whoever asks it has to.
+	AnyAgent bool
+
+	// GuardUID and GuardGID are the user and the group that the guard makes its
+	// sockets as; only a socket of both may reach Upstreams, or go on from the gate.
+	// They must not be 0. A uid can be had by others who share this network; a group
+	// that is drawn at random is known to them only if they are told.
+	GuardUID, GuardGID uint32
+
+	// AnyGroup has the guard known by GuardUID alone, for user namespaces that have
+	// no group to spare. GuardGID must then be 0. Nothing implies it.
+	AnyGroup bool
+
+	// GuardZone has the flows that the guard begins tracked apart from all others, so
+	// that nothing the agent sends can be part of one. It needs Firewall.Zones.
+	GuardZone bool
+
+	// DNSPort4 and DNSPort6 are the ports on 127.0.0.1 and ::1 where the
+	// guard answers DNS: port 53 of any address is redirected there. 0 means
+	// that nothing listens in that family: port 53 is then refused.
+	DNSPort4, DNSPort6 uint16
+
+	// GatePort4 and GatePort6 are the ports on 127.0.0.1 and ::1 where the
+	// guard looks at the names inside connections: TCP to a leased address on
+	// one of Gated is redirected there, and only the guard goes on from there.
+	// Where nothing listens (0), such connections are refused.
+	GatePort4, GatePort6 uint16
+
+	// Gated are TCP ports. Destinations of Allow don't pass the gate.
+	Gated []uint16
+
+	// Upstreams are the DNS servers of the guard, over UDP and TCP.
+	Upstreams []netip.AddrPort
+
+	// Here are those of Upstreams that may be addresses of this namespace, besides
+	// the engine's: no process but the agent's is kept from answering there. With
+	// AnyAgent there can be none.
+	Here []netip.AddrPort
+
+	// Allow may be reached by everyone; Deny by no one, whatever else says.
+	Allow, Deny []Entry
+
+	// Granted may be reached by everyone until their time comes, which is the
+	// kernel's to keep: what is under way then ends as well.
+	Granted []Grant
+
+	// Observe lets out over TCP and UDP what no rule allows, and logs its first
+	// packet with ObservedPrefix: to see what Allow lacks. Deny holds, and so
+	// does all that is not about addresses. Nothing implies it.
+	Observe bool
+
+	// Inbound are the ports that may be connected to from outside.
+	Inbound []Entry
+
+	// DropGroup is the NFLOG group that gets what is refused. 0 means none.
+	DropGroup uint16
+}

@@ -1,0 +1,239 @@
+package xtables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
+	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
+)
+
+// Seal implements backend.
+func (x *Backend) Seal(sealed plan.Plan) error {
+	ctx := context.Background()
+	if live, err := x.read(ctx); err == nil && shut(live) { // what can't be read is put right by put
+		return nil
+	}
+	return nfnetlink.Explain("seal", x.put(ctx, sealed))
+}
+
+// shut says whether the tables drop by default: by their policies, and at the
+// end of our chains, which come first.
+func shut(live map[plan.Family]xtLive) bool {
+	for _, f := range xtFamilies() {
+		t := live[f]["filter"]
+		if t == nil || t.torn {
+			return false
+		}
+		for _, h := range closedHooks() {
+			own := t.rules[h.chain]
+			if t.policies[h.builtin] != "DROP" || len(t.rules[h.builtin]) == 0 || t.rules[h.builtin][0] != h.jump() ||
+				len(own) == 0 || own[len(own)-1] != "-j DROP" {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func closedHooks() []xtHook {
+	return []xtHook{
+		{"OUTPUT", xtPrefix + "output", true}, {"INPUT", xtPrefix + "input", true}, {"FORWARD", xtPrefix + "forward", true},
+	}
+}
+
+// Apply implements backend.
+func (x *Backend) Apply(p, _ plan.Plan) error {
+	ctx := context.Background()
+	if x.mark.text == p.String() {
+		if diffs, err := x.differences(ctx, p); err == nil && len(diffs) == 0 {
+			return nil
+		}
+	}
+	return nfnetlink.Explain("apply", x.put(ctx, p))
+}
+
+// put brings p into the kernel: sets that are used, rules, and then what is no
+// longer used goes.
+func (x *Backend) put(ctx context.Context, p plan.Plan) error {
+	want, err := x.render(p)
+	if err != nil { // before anything is changed
+		return err
+	}
+	if err := x.makeSets(ctx, p); err != nil {
+		return err
+	}
+	if err := x.load(ctx, want); err != nil {
+		return err
+	}
+	live, err := x.read(ctx)
+	if err != nil {
+		return err
+	}
+	if err := x.note(p, want, live); err != nil {
+		return err
+	}
+	return x.dropSets(p)
+}
+
+// load makes the tables what want says.
+func (x *Backend) load(ctx context.Context, want map[plan.Family][]xtTable) error {
+	live, err := x.readable(ctx)
+	if err != nil {
+		return err
+	}
+	for _, f := range xtFamilies() {
+		text := restoreText(want[f], live[f])
+		if err := x.tools.load(ctx, f, text); err != nil {
+			return fmt.Errorf("%w%s", err, blamed(text, err))
+		}
+	}
+	return nil
+}
+
+// makeSets makes sure of every set of p. Those of static entries have names that
+// tell what they hold, so that rules in force don't see them change; one that
+// somebody has changed is replaced in one step.
+func (x *Backend) makeSets(ctx context.Context, p plan.Plan) error {
+	for _, part := range partsOfAll(p) {
+		live, err := x.sets.dump(part.name)
+		if err != nil {
+			// It may hold what can't be read, since it isn't ours.
+			live = &ipsetDump{foreign: true}
+		}
+		switch {
+		case live == nil:
+			err = x.newSet(part.ipset, part.entries())
+		case live.is(part.ipset) && (part.filled() || same(live, part) || part.of.Ending()):
+			err = nil
+		case live.is(part.ipset) || live.typ == part.typ && live.family == part.family:
+			err = x.replaceSet(part, live)
+		default:
+			err = x.remakeSet(ctx, part)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// same says whether live holds just the entries of a static set.
+func same(live *ipsetDump, want ipsetPart) bool {
+	if len(live.entries) != len(want.boxes) {
+		return false
+	}
+	return !slices.ContainsFunc(want.boxes, func(b plan.Box) bool { _, ok := live.entries[b]; return !ok })
+}
+
+func (p ipsetPart) entries() []ipsetEntry {
+	var out []ipsetEntry
+	for _, b := range p.boxes {
+		if !p.of.Ending() {
+			out = append(out, ipsetEntry{b, p.of.Left()})
+		}
+	}
+	return out
+}
+
+func (x *Backend) newSet(d ipset, entries []ipsetEntry) error {
+	if err := x.sets.create(d); err != nil {
+		return err
+	}
+	return x.sets.add(d, entries)
+}
+
+// replaceSet puts a set in the place of one of the same type, which rules go on
+// using. Leases are kept.
+func (x *Backend) replaceSet(part ipsetPart, live *ipsetDump) error {
+	entries := part.entries()
+	if part.timed && part.filled() {
+		for b, ttl := range live.entries {
+			if ttl > 0 {
+				entries = append(entries, ipsetEntry{b, ttl})
+			}
+		}
+	}
+	d := part.ipset
+	d.name = xtPrefix + "new"
+	if err := x.sets.destroy(d.name); err != nil { // of one that was cut short
+		return err
+	}
+	if err := x.newSet(d, entries); err != nil {
+		return err
+	}
+	if err := x.sets.swap(d.name, part.name); err != nil {
+		return err
+	}
+	return x.sets.destroy(d.name)
+}
+
+// remakeSet removes a set that can't be replaced in place. If our rules use it,
+// nothing passes until the right ones are loaded.
+func (x *Backend) remakeSet(ctx context.Context, part ipsetPart) error {
+	if err := x.sets.destroy(part.name); err != nil {
+		if !errors.Is(err, nl.IPSetError(nl.IPSET_ERR_BUSY)) {
+			return err
+		}
+		nothing := map[plan.Family][]xtTable{}
+		for _, f := range xtFamilies() {
+			t := xtTable{name: "filter", hooks: closedHooks()}
+			for _, h := range t.hooks {
+				t.chains = append(t.chains, xtChain{h.chain, []string{"-j DROP"}})
+			}
+			nothing[f] = []xtTable{t}
+		}
+		if err := x.load(ctx, nothing); err != nil {
+			return err
+		}
+		if err := x.sets.destroy(part.name); err != nil {
+			return err
+		}
+	}
+	return x.newSet(part.ipset, part.entries())
+}
+
+// dropSets removes the sets that p doesn't use. One that is still used is left
+// to be noticed: it is by rules that aren't these.
+func (x *Backend) dropSets(p plan.Plan) error {
+	names, err := x.sets.names(xtPrefix)
+	if err != nil {
+		return err
+	}
+	wanted := partsOfAll(p)
+	for _, name := range names {
+		if slices.ContainsFunc(wanted, func(w ipsetPart) bool { return w.name == name }) {
+			continue
+		}
+		if err := x.destroyUnused(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// destroyUnused removes a set. The kernel lets go of what replaced rules used
+// only a moment after it has answered, in the variant on nf_tables.
+func (x *Backend) destroyUnused(name string) error {
+	var err error
+	for end := time.Now().Add(time.Second); ; time.Sleep(time.Millisecond) {
+		err = x.sets.destroy(name)
+		if !errors.Is(err, nl.IPSetError(nl.IPSET_ERR_BUSY)) || time.Now().After(end) {
+			break
+		}
+	}
+	if errors.Is(err, nl.IPSetError(nl.IPSET_ERR_BUSY)) {
+		x.log.Debug("a set is still used", "set", name)
+		return nil
+	}
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}

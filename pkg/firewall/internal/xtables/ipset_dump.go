@@ -1,0 +1,147 @@
+package xtables
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
+	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
+)
+
+// From ip_set.h.
+const ipsetListNames = 1 << 1 // IPSET_FLAG_LIST_SETNAME
+
+// names returns the names of the sets that begin with prefix, sorted.
+func (s *ipsets) names(prefix string) ([]string, error) {
+	if s == nil {
+		return nil, nil
+	}
+	flags := appendAttr(nil, nl.IPSET_ATTR_FLAGS|unix.NLA_F_NET_BYTEORDER, 0, 0, 0, ipsetListNames)
+	msgs, err := nfnetlink.Exchange(s.conn, ipsetMessage(nl.IPSET_CMD_LIST, netlink.Dump, flags))
+	if err != nil {
+		return nil, fmt.Errorf("list ipsets: %w", err)
+	}
+	var out []string
+	for _, m := range msgs {
+		if name := m.String(nl.IPSET_ATTR_SETNAME); strings.HasPrefix(name, prefix) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// ipsetDump is a set as the kernel has it.
+type ipsetDump struct {
+	ipset
+	revision uint8
+	foreign  bool // it has what none of ours has
+	entries  map[plan.Box]time.Duration
+}
+
+// dump returns a set, or nil if there is none of that name.
+func (s *ipsets) dump(name string) (*ipsetDump, error) {
+	msgs, err := nfnetlink.Exchange(s.conn, ipsetMessage(nl.IPSET_CMD_LIST, netlink.Dump, nfnetlink.Attr(nl.IPSET_ATTR_SETNAME, name)))
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, ipsetError("list", name, err)
+	}
+	d := &ipsetDump{ipset: ipset{name: name}, entries: map[plan.Box]time.Duration{}}
+	for _, m := range msgs {
+		if typ, ok := m[nl.IPSET_ATTR_TYPENAME]; ok {
+			if err := d.header(strings.TrimRight(string(typ), "\x00"), m); err != nil {
+				return nil, ipsetError("list", name, err)
+			}
+		}
+		if d.family == 0 || !slices.Contains(ipsetTypes(), d.typ) { // entries of another kind
+			continue
+		}
+		if err := d.read(m[nl.IPSET_ATTR_ADT]); err != nil {
+			return nil, ipsetError("list", name, err)
+		}
+	}
+	return d, nil
+}
+
+func (d *ipsetDump) header(typ string, m nfnetlink.Attrs) error {
+	d.typ = typ
+	if b := m[nl.IPSET_ATTR_REVISION]; len(b) == 1 {
+		d.revision = b[0]
+	}
+	switch b := m[nl.IPSET_ATTR_FAMILY]; {
+	case len(b) == 1 && b[0] == unix.AF_INET:
+		d.family = plan.IPv4
+	case len(b) == 1 && b[0] == unix.AF_INET6:
+		d.family = plan.IPv6
+	}
+	h, err := nfnetlink.ParseAttrs(m[nl.IPSET_ATTR_DATA])
+	if err != nil {
+		return err
+	}
+	d.max = h.Uint32(nl.IPSET_ATTR_MAXELEM)
+	_, d.timed = h[nl.IPSET_ATTR_TIMEOUT]
+	_, masked := h[nl.IPSET_ATTR_NETMASK]
+	fallback := h.Uint32(nl.IPSET_ATTR_TIMEOUT)
+	d.foreign = !slices.Contains(ipsetTypes(), typ) || d.family == 0 || masked ||
+		h.Uint32(nl.IPSET_ATTR_CADT_FLAGS) != 0 || d.timed && fallback != fallbackTTL || d.revision != revision(typ)
+	return nil
+}
+
+// is says whether the set is defined as want.
+func (d *ipsetDump) is(want ipset) bool { return !d.foreign && d.ipset == want }
+
+// read adds the entries of one message.
+func (d *ipsetDump) read(adt []byte) error {
+	list, err := netlink.NewAttributeDecoder(adt)
+	if err != nil {
+		return err
+	}
+	for list.Next() {
+		m, err := nfnetlink.ParseAttrs(list.Bytes())
+		if err != nil {
+			return err
+		}
+		b, err := d.box(m)
+		if err != nil {
+			return err
+		}
+		d.entries[b] = time.Duration(m.Uint32(nl.IPSET_ATTR_TIMEOUT)) * time.Second
+	}
+	return list.Err()
+}
+
+func (d *ipsetDump) box(m nfnetlink.Attrs) (plan.Box, error) {
+	raw := m.Nested(nl.IPSET_ATTR_IP, nl.IPSET_ATTR_IPADDR_IPV4)
+	if d.family == plan.IPv6 {
+		raw = m.Nested(nl.IPSET_ATTR_IP, nl.IPSET_ATTR_IPADDR_IPV6)
+	}
+	a, ok := netip.AddrFromSlice(raw)
+	if !ok {
+		return plan.Box{}, fmt.Errorf("an entry has the address %x", raw)
+	}
+	b := plan.Box{Prefix: plan.Single(a)}
+	if c := m[nl.IPSET_ATTR_CIDR]; len(c) == 1 {
+		b.Prefix = netip.PrefixFrom(a, int(c[0]))
+	}
+	if p := m[nl.IPSET_ATTR_PROTO]; len(p) == 1 {
+		b.Proto = p[0]
+	}
+	if p := m[nl.IPSET_ATTR_PORT]; len(p) == 2 {
+		b.Port = binary.BigEndian.Uint16(p)
+	}
+	if flags := m.Uint32(nl.IPSET_ATTR_CADT_FLAGS); flags != 0 { // "nomatch": an entry that says no
+		return plan.Box{}, fmt.Errorf("an entry has the flags %#x", flags)
+	}
+	return b, nil
+}

@@ -1,0 +1,164 @@
+package xtables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
+	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
+)
+
+// reducedXT is the backend of a kernel that has nothing but the tables of
+// iptables-legacy, and those in part: gVisor's. It holds reduced plans only.
+// Leases are no matter of its rules: whoever makes connections has to look them up.
+type reducedXT struct {
+	*Backend
+	reason string
+	loaded map[plan.Family]map[string]string // what the tables held right after they were loaded; see xtEntries
+	book   map[plan.Element]time.Time        // leases, and when they end
+}
+
+// reducedTables are the tables that gVisor has rules in. It doesn't list them.
+func reducedTables() []string { return []string{"filter", "raw", "nat"} }
+
+// hiddenOwner is what iptables shows of a uid that gVisor tells it in a form of
+// long ago.
+const hiddenOwner = "owner [unsupported revision]"
+
+// OpenReduced opens the backend that word asks for. cause is the error of nfnetlink.
+func OpenReduced(ctx context.Context, word string, opts Options, cause error) (*reducedXT, string, error) {
+	if word == "xtables-nft" {
+		return nil, "", fmt.Errorf("iptables-nft: %w: the kernel has no nf_tables: %w", nfnetlink.ErrUnsupported, cause)
+	}
+	if err := rawSocket(); err != nil {
+		return nil, "", err
+	}
+	tools, err := findTools(ctx, xtDirs(), xtLegacy, lockFile(opts.LockFile), opts.Run)
+	if err != nil {
+		return nil, "", err
+	}
+	t := tools[slices.IndexFunc(tools, func(t xtTools) bool { return t.variant == xtLegacy })]
+	t.tables = reducedTables()
+	r := &reducedXT{Backend: &Backend{tools: t, log: opts.Log}, reason: reducedReason(), book: map[plan.Element]time.Time{}}
+	if err := r.probe(ctx); err != nil {
+		return nil, "", err
+	}
+	return r, fmt.Sprintf("iptables %s (%s): the kernel takes nothing else: %v", t.version, t.variant, cause), nil
+}
+
+// reducedReason is for people only: nothing depends on it.
+func reducedReason() string {
+	var u unix.Utsname
+	if unix.Uname(&u) == nil && strings.Contains(unix.ByteSliceToString(u.Release[:]), "gvisor") {
+		return "gVisor"
+	}
+	return "no nfnetlink"
+}
+
+// Seal implements backend.
+func (r *reducedXT) Seal(sealed plan.Plan) error {
+	if !sealed.Reduced {
+		return errNotReduced
+	}
+	return r.Backend.Seal(sealed)
+}
+
+var errNotReduced = errors.New("this kernel can hold reduced plans only (Config.Reduced)")
+
+// Apply implements backend.
+func (r *reducedXT) Apply(p, _ plan.Plan) error {
+	if !p.Reduced {
+		return errNotReduced
+	}
+	if r.mark.text == p.String() && r.Verify(p) == nil {
+		return nil
+	}
+	if err := r.put(context.Background(), p); err != nil {
+		return nfnetlink.Explain("apply", err)
+	}
+	loaded, err := r.entries()
+	r.loaded = loaded
+	return nfnetlink.Explain("apply", err)
+}
+
+// Verify implements backend. What iptables can't show is compared with what was
+// there right after the plan was loaded.
+func (r *reducedXT) Verify(p plan.Plan) error {
+	if err := r.Backend.Verify(p); err != nil {
+		return err
+	}
+	now, err := r.entries()
+	if err != nil {
+		return nfnetlink.Explain("verify", err)
+	}
+	for _, f := range xtFamilies() {
+		for _, name := range reducedTables() {
+			if now[f][name] != r.loaded[f][name] {
+				return plan.Differ([]string{fmt.Sprintf("IPv%d: table %s has rules for other uids or groups", f, name)})
+			}
+		}
+	}
+	return nil
+}
+
+func (r *reducedXT) entries() (map[plan.Family]map[string]string, error) {
+	out := map[plan.Family]map[string]string{}
+	for _, f := range xtFamilies() {
+		out[f] = map[string]string{}
+		for _, name := range reducedTables() {
+			es, err := xtEntries(f, name)
+			if err != nil {
+				return nil, fmt.Errorf("read table %s of IPv%d: %w", name, f, err)
+			}
+			out[f][name] = es
+		}
+	}
+	return out, nil
+}
+
+// Lease implements backend.
+func (r *reducedXT) Lease(ls []plan.Lease) error {
+	now := time.Now()
+	maps.DeleteFunc(r.book, func(_ plan.Element, end time.Time) bool { return !end.After(now) })
+	for _, l := range ls {
+		r.book[l.Element] = now.Add(max(l.TTL, time.Second))
+	}
+	return nil
+}
+
+// Unlease implements backend.
+func (r *reducedXT) Unlease(es []plan.Element) error {
+	for _, e := range es {
+		delete(r.book, e)
+	}
+	return nil
+}
+
+// UnleaseAll implements backend.
+func (r *reducedXT) UnleaseAll() error {
+	clear(r.book)
+	return nil
+}
+
+// Leases implements backend.
+func (r *reducedXT) Leases() ([]plan.Lease, error) {
+	now := time.Now()
+	var out []plan.Lease
+	for e, end := range r.book {
+		if end.After(now) {
+			out = append(out, plan.Lease{Element: e, TTL: end.Sub(now)})
+		}
+	}
+	return out, nil
+}
+
+// Kept implements backend. Nothing is: the guard asks about each connection, and ends
+// its own.
+func (r *reducedXT) Kept() ([]plan.Lease, error) { return nil, nil }

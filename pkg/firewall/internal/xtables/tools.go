@@ -1,0 +1,202 @@
+package xtables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
+	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
+)
+
+// Variant tells the two implementations of iptables(8) apart: on kernel tables
+// of its own, or on nf_tables.
+type Variant string
+
+const (
+	xtLegacy Variant = "legacy"
+	xtNFT    Variant = "nft"
+)
+
+// xtTools are the programs of one variant.
+type xtTools struct {
+	variant Variant
+	version string
+	restore map[plan.Family]string
+	save    map[plan.Family]string
+	env     []string
+	tables  []string // to be asked for one by one, where the kernel doesn't list them
+	run     Runner
+}
+
+// xtDirs are where programs are looked for. What an environment says may be
+// anyone's idea.
+func xtDirs() []string { return []string{"/usr/sbin", "/sbin", "/usr/bin", "/bin"} }
+
+// xtTimeout is how long a program may take. It waits for the lock of another
+// iptables, which is the longest part by far.
+const xtTimeout = 20 * time.Second
+
+// xtWait is how long, in seconds, a program waits for that lock.
+const xtWait = "10"
+
+// findTools returns the variants that are installed, the one that plain
+// "iptables" stands for first; if must isn't "", that one is among them. lock is
+// the lock file to use, or "".
+func findTools(ctx context.Context, dirs []string, must Variant, lock string, run Runner) ([]xtTools, error) {
+	if run == nil {
+		return nil, errors.New("find iptables: there is no way to run programs")
+	}
+	env := []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
+	if lock != "" {
+		env = append(env, "XTABLES_LOCKFILE="+lock)
+	}
+	var out []xtTools
+	var missing error // of the plain names, or of the variant that is asked for
+	for _, suffix := range []string{"", "-nft", "-legacy"} {
+		t, err := toolsNamed(ctx, dirs, suffix, xtTools{env: env, run: run})
+		if err != nil {
+			if missing == nil || suffix == "-"+string(must) {
+				missing = err
+			}
+			continue
+		}
+		if !hasVariant(out, t.variant) {
+			out = append(out, t)
+		}
+	}
+	if len(out) == 0 || must != "" && !hasVariant(out, must) {
+		if missing == nil {
+			missing = fmt.Errorf("iptables is of the other variant than %s", must)
+		}
+		return nil, fmt.Errorf("find iptables: %w: the image lacks the package iptables, or a part of it: %w", nfnetlink.ErrUnsupported, missing)
+	}
+	return out, nil
+}
+
+func hasVariant(ts []xtTools, v Variant) bool {
+	for _, t := range ts {
+		if t.variant == v {
+			return true
+		}
+	}
+	return false
+}
+
+// toolsNamed finds the four programs whose names have a suffix.
+func toolsNamed(ctx context.Context, dirs []string, suffix string, t xtTools) (xtTools, error) {
+	t.restore, t.save = map[plan.Family]string{}, map[plan.Family]string{}
+	for _, f := range plan.Families() {
+		name := map[plan.Family]string{plan.IPv4: "iptables", plan.IPv6: "ip6tables"}[f] + suffix
+		var err error
+		if t.restore[f], err = findProgram(dirs, name+"-restore"); err != nil {
+			return t, err
+		}
+		if t.save[f], err = findProgram(dirs, name+"-save"); err != nil {
+			return t, err
+		}
+		out, err := t.call(ctx, t.restore[f], nil, "--version")
+		if err != nil {
+			return t, err
+		}
+		v, version, ok := parseVersion(string(out))
+		switch {
+		case !ok:
+			return t, fmt.Errorf("%s: unknown version %.100q", t.restore[f], out)
+		case f == plan.IPv6 && v != t.variant:
+			return t, fmt.Errorf("iptables%s-restore is %s, and ip6tables%s-restore is %s", suffix, t.variant, suffix, v)
+		}
+		t.variant, t.version = v, version
+	}
+	return t, nil
+}
+
+// parseVersion parses what programs say of themselves, such as "iptables-restore
+// v1.8.9 (nf_tables)". Before 1.8 there was one variant, without a word for it.
+func parseVersion(s string) (v Variant, version string, ok bool) {
+	m := regexp.MustCompile(`v(\d+\.\d+(?:\.\d+)?)(?: \((\w+)\))?`).FindStringSubmatch(s)
+	if m == nil {
+		return "", "", false
+	}
+	switch m[2] {
+	case "nf_tables":
+		return xtNFT, m[1], true
+	case "legacy", "":
+		return xtLegacy, m[1], true
+	}
+	return "", "", false
+}
+
+// findProgram looks for a program in dirs. One that others than root could
+// change is none of ours to run.
+func findProgram(dirs []string, name string) (string, error) {
+	for _, d := range dirs {
+		path := filepath.Join(d, name)
+		real, err := filepath.EvalSymlinks(path)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(real, &st); err != nil {
+			return "", fmt.Errorf("%s: %w", path, err)
+		}
+		if st.Uid != 0 || st.Mode&0o022 != 0 || st.Mode&unix.S_IFMT != unix.S_IFREG {
+			return "", fmt.Errorf("%s (%s) can be written by others than root", path, real)
+		}
+		return path, nil
+	}
+	return "", fmt.Errorf("there is no %s in %v", name, dirs)
+}
+
+// call runs one of the programs.
+func (t xtTools) call(ctx context.Context, path string, stdin []byte, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, xtTimeout)
+	defer cancel()
+	return t.run.run(ctx, Program{Path: path, Args: args, Env: t.env, Stdin: stdin})
+}
+
+// load has the kernel take text, one transaction for each table in it, and keep
+// what text doesn't name.
+func (t xtTools) load(ctx context.Context, f plan.Family, text string) error {
+	_, err := t.call(ctx, t.restore[f], []byte(text), "--noflush", "-w", xtWait)
+	return err
+}
+
+// listings are the arguments of the calls of iptables-save that together tell of
+// every table.
+func (t xtTools) listings() [][]string {
+	if len(t.tables) == 0 {
+		return [][]string{nil}
+	}
+	var out [][]string
+	for _, name := range t.tables {
+		out = append(out, []string{"-t", name})
+	}
+	return out
+}
+
+// read returns the tables that there are.
+func (t xtTools) read(ctx context.Context, f plan.Family) (xtLive, error) {
+	var out []byte
+	for _, args := range t.listings() {
+		text, err := t.call(ctx, t.save[f], nil, args...)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, text...)
+	}
+	live, err := parseSave(string(out))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", t.save[f], err)
+	}
+	return live, nil
+}

@@ -1,0 +1,156 @@
+package xtables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
+	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
+)
+
+// Backend is the backend of ipsets and of iptables-restore(8). Of a plan it holds the
+// same as nft does, in more steps: each table of each family is a transaction of
+// its own, and the sets are none of any. So sets are filled before rules use
+// them, and the tables that drop by default come first.
+type Backend struct {
+	sets   *ipsets
+	tools  xtTools
+	others []xtTools // other variants that are installed
+	uids   []uidRange
+	log    *slog.Logger
+	mark   xtMark
+	room   map[plan.Family]int // of leases that surely fit; see reserve
+	zoned  bool                // the kernel has zones
+}
+
+// xtFamilies is the order in which families get their rules.
+func xtFamilies() []plan.Family { return []plan.Family{plan.IPv6, plan.IPv4} }
+
+// Options say how programs are run.
+type Options struct {
+	Run      Runner
+	LockFile string // what iptables locks where it can't make /run/xtables.lock
+	Log      *slog.Logger
+}
+
+// Open opens the backend on the best of the variants that are installed, or on
+// the one that is asked for. It says why that is the best.
+func Open(ctx context.Context, only Variant, opts Options) (*Backend, string, error) {
+	if err := rawSocket(); err != nil {
+		return nil, "", err
+	}
+	uids, err := knownUIDs()
+	if err != nil {
+		return nil, "", fmt.Errorf("open xtables: %w", err)
+	}
+	all, err := findTools(ctx, xtDirs(), only, lockFile(opts.LockFile), opts.Run)
+	if err != nil {
+		return nil, "", err
+	}
+	tools, why := all, "it was asked for"
+	if only == "" {
+		tools, why = preferred(ctx, all)
+	} else {
+		tools = slices.DeleteFunc(slices.Clone(all), func(t xtTools) bool { return t.variant != only })
+	}
+	sets, err := openIPSets()
+	if err != nil {
+		return nil, "", nfnetlink.Explain("open netfilter socket", err)
+	}
+	var errs []error
+	for i, t := range tools {
+		others := slices.DeleteFunc(slices.Clone(all), func(o xtTools) bool { return o.variant == t.variant })
+		x := &Backend{sets: sets, tools: t, others: others, uids: uids, log: opts.Log, room: map[plan.Family]int{}}
+		err := x.probe(ctx)
+		if err == nil {
+			if i > 0 {
+				why = fmt.Sprintf("the other variant can't be used: %v", errors.Join(errs...))
+			}
+			x.zoned = x.probeZone(ctx)
+			return x, fmt.Sprintf("iptables %s (%s): %s", t.version, t.variant, why), nil
+		}
+		errs = append(errs, fmt.Errorf("iptables-%s: %w", t.variant, err))
+	}
+	sets.close()
+	return nil, "", fmt.Errorf("probe xtables: %w", errors.Join(errs...))
+}
+
+// rawSocket makes sure of the capability that iptables can't do without: it
+// opens raw sockets to speak to the kernel.
+func rawSocket() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("open a raw socket: %w", nfnetlink.ErrRaw)
+	}
+	if err != nil {
+		return fmt.Errorf("open a raw socket: %w", err)
+	}
+	return unix.Close(fd)
+}
+
+// preferred puts the variant first whose tables hold the NAT rules of a
+// container engine: at the same priority, the tables that came last would win, so
+// ours have to be the same. Then come those that an earlier process of ours used.
+func preferred(ctx context.Context, tools []xtTools) ([]xtTools, string) {
+	if len(tools) == 1 {
+		return tools, "it is the variant that is installed"
+	}
+	for _, look := range []struct {
+		why string
+		at  func(xtLive) bool
+	}{
+		{"the container engine's rules are in its tables", holdsEngine},
+		{"rules of ours are in its tables", func(l xtLive) bool { return l["filter"].ours() != nil }},
+	} {
+		for i, t := range tools {
+			live, err := t.readUsed(ctx, plan.IPv4)
+			if err == nil && look.at(live) { // the probe finds out about those that can't be read
+				return append([]xtTools{t}, slices.Delete(slices.Clone(tools), i, i+1)...), look.why
+			}
+		}
+	}
+	return tools, "iptables is that one here"
+}
+
+// Name implements backend.
+func (x *Backend) Name() string { return "xtables-" + string(x.tools.variant) }
+
+// Zones implements backend.
+func (x *Backend) Zones() bool { return x.zoned }
+
+// Close implements backend.
+func (x *Backend) Close() error { return x.sets.close() }
+
+// PortID is that of nobody: what changes the tables is another process each time.
+func (x *Backend) PortID() (uint32, error) { return 0, nil }
+
+// read returns the tables of both families.
+func (x *Backend) read(ctx context.Context) (map[plan.Family]xtLive, error) {
+	out := map[plan.Family]xtLive{}
+	for _, f := range xtFamilies() {
+		live, err := x.tools.read(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		out[f] = live
+	}
+	return out, nil
+}
+
+// render returns the tables that p wants, for both families.
+func (x *Backend) render(p plan.Plan) (map[plan.Family][]xtTable, error) {
+	out := map[plan.Family][]xtTable{}
+	for _, f := range xtFamilies() {
+		tables, err := xtTables(p, f, x.uids)
+		if err != nil {
+			return nil, fmt.Errorf("IPv%d: %w", f, err)
+		}
+		out[f] = tables
+	}
+	return out, nil
+}
