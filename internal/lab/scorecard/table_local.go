@@ -23,7 +23,7 @@ func localAttacks() []Attack {
 			Tests: []string{"TestLabE58UnixSockets"}},
 		{ID: "E59", Title: "setuid programs and capabilities of files",
 			Try: []string{"self"}, Judge: mayGain,
-			Elsewhere: "The agent's container sets the privileges. Give it no-new-privileges and no capabilities.",
+			Elsewhere: "The agent's container sets them. Give it no-new-privileges and no capabilities.",
 			Tests:     []string{"TestLabE59SetuidPrograms"}},
 		{ID: "E60", Title: "running agent-init again", Won: true,
 			Try:   []string{"run {agent-init} up", "run {agent-init} run -- true", "run {agent-init} sidecar", "run {agent-init} reload", "run {agent-init} allow {bad}", "run {agent-init} exec -- true"},
