@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -18,6 +19,9 @@ type entry struct {
 	made    time.Time
 	expires time.Time
 	turn    atomic.Uint32 // which address goes first
+
+	alone bool        // it has a line in the log to itself; this and asker are told's
+	asker audit.Asker // that the line names
 }
 
 // remaining is the TTL that is left at now, rounded up; zero once expired.

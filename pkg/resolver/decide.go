@@ -73,7 +73,7 @@ func (s *Server) deny(c client, name string, rule *policy.Rule, reason string) *
 // recordDenied writes the line of a look-up that is refused.
 func (s *Server) recordDenied(c client, name string, rule *policy.Rule, reason string) {
 	if !c.again {
-		s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: name, Rule: cite(rule), Reason: reason}.By(c.process(s.config.Find)))
+		s.config.Record(c.mark(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: name, Rule: cite(rule), Reason: reason}).By(c.process(s.config.Find)))
 	}
 }
 

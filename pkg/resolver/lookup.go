@@ -25,7 +25,6 @@ type lookup struct {
 // asker is who asks a question that goes upstream.
 type asker struct {
 	client
-	own  bool // the resolver itself, ahead of everybody
 	find audit.Finder
 
 	by   *audit.Process // nil: not known
@@ -45,10 +44,7 @@ func (a *asker) look() <-chan *audit.Process {
 
 // say notes the one event that tells what came of the question.
 func (a *asker) say(e audit.Event) {
-	e = e.By(a.by)
-	if a.own {
-		e.Asker = audit.ByGuard
-	}
+	e = a.mark(e).By(a.by)
 	a.said = &e
 }
 
@@ -123,8 +119,8 @@ func (s *Server) limit(c client, p *policy.Policy, name string, now time.Time) *
 // overspent is the refusal of a name below a wildcard of which too much was asked.
 func (s *Server) overspent(c client, wildcard *policy.Rule, name string, perMinute int) *answer {
 	text := fmt.Sprintf("rate: more than %d new names a minute below %s, or %d questions for others", perMinute, wildcard.Target(), againPerNew*perMinute)
-	s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: wildcard.Target(),
-		Rule: cite(wildcard), Reason: text + ", last " + name})
+	s.config.Record(c.mark(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: wildcard.Target(),
+		Rule: cite(wildcard), Reason: text + ", last " + name}))
 	return s.refusal(c, text)
 }
 
@@ -210,8 +206,8 @@ func (s *Server) admit(ctx context.Context, p *policy.Policy, match policy.Match
 		if t.Allowed || t.Rule == nil || s.config.Monitor {
 			return true
 		}
-		s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: name, Rule: cite(t.Rule),
-			Reason: "an alias of " + target + ", which a rule denies"}.By(who.by))
+		s.config.Record(who.mark(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: name, Rule: cite(t.Rule),
+			Reason: "an alias of " + target + ", which a rule denies"}).By(who.by))
 		return false
 	})
 	if len(f.addrs) == 0 {
@@ -227,7 +223,7 @@ func (s *Server) admit(ctx context.Context, p *policy.Policy, match policy.Match
 	addrs, text := s.strip(p, match, name, addrs, who)
 	var extra []netip.Addr
 	if s.config.Monitor {
-		extra = s.let(name, match.Rule, "an address that the name may not have", unadmitted(p, name, f.addrs), who.by)
+		extra = s.let(name, match.Rule, "an address that the name may not have", unadmitted(p, name, f.addrs), who)
 	}
 	if len(addrs) == 0 && len(extra) > 0 {
 		return &answer{addrs: extra, ttl: seconds(max(time.Second, min(f.ttl, set.DNS.MaxTTL)))}
@@ -279,10 +275,7 @@ func (s *Server) strip(p *policy.Policy, match policy.Match, name string, addrs 
 	n := uint64(0)
 	record := func(e audit.Event) {
 		e.Kind, e.Verdict, e.Name, e.Rule = audit.DNS, audit.Deny, name, cite(match.Rule)
-		if who.own {
-			e.Asker = audit.ByGuard
-		}
-		s.config.Record(e.By(who.by))
+		s.config.Record(who.mark(e).By(who.by))
 	}
 	for _, a := range addrs {
 		// No service is in the DNS under a wrapped address, only attempts are.

@@ -27,7 +27,7 @@ func (s *Server) observe(p *policy.Policy, match policy.Match, name string, qtyp
 	}
 	f := follow(m, name, qtype, func(string) bool { return true })
 	a := &answer{ttl: seconds(max(time.Second, min(f.ttl, p.Settings().DNS.MaxTTL)))}
-	if a.addrs = s.let(name, match.Rule, why, f.addrs, first.by); len(a.addrs) > 0 {
+	if a.addrs = s.let(name, match.Rule, why, f.addrs, first); len(a.addrs) > 0 {
 		return a
 	}
 	if !f.exists {
@@ -40,15 +40,15 @@ func (s *Server) observe(p *policy.Policy, match policy.Match, name string, qtyp
 }
 
 // let records and returns those of addrs that monitor mode lets through.
-func (s *Server) let(name string, rule *policy.Rule, why string, addrs []netip.Addr, by *audit.Process) []netip.Addr {
+func (s *Server) let(name string, rule *policy.Rule, why string, addrs []netip.Addr, who *asker) []netip.Addr {
 	var out []netip.Addr
 	for _, a := range addrs {
 		if !letThrough(a) || len(out) == maxLet {
 			continue
 		}
 		out = append(out, a)
-		s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Enforce: audit.Deny, Name: name, IP: a.String(),
-			Rule: cite(rule), Reason: "monitor: " + why}.By(by))
+		s.config.Record(who.mark(audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Enforce: audit.Deny, Name: name, IP: a.String(),
+			Rule: cite(rule), Reason: "monitor: " + why}).By(who.by))
 	}
 	return out
 }

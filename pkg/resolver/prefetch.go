@@ -49,7 +49,7 @@ func (s *Server) prefetch(ctx context.Context, name string) error {
 	got := make(chan *answer, 2)
 	for _, qtype := range []uint16{typeA, typeAAAA} {
 		key := string(cacheKey(nil, []byte(name), qtype))
-		a, ok := s.ask(key, name, qtype, &asker{client: client{count: &s.uncounted}, own: true}, func(a *answer) { got <- a })
+		a, ok := s.ask(key, name, qtype, &asker{client: client{count: &s.uncounted, own: true}}, func(a *answer) { got <- a })
 		switch {
 		case !ok:
 			return fmt.Errorf("%s: the resolver has stopped", name)

@@ -222,7 +222,7 @@ func TestWaitersAreBounded(t *testing.T) {
 			t.Errorf("client %d: %v", i+1, ok)
 		}
 	}
-	if !join(&asker{client: client{count: &r.uncounted}, own: true}) {
+	if !join(&asker{client: client{count: &r.uncounted, own: true}}) {
 		t.Error("a question of our own has no place")
 	}
 	close(release)

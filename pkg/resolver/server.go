@@ -232,6 +232,15 @@ type client struct {
 
 	count *counters // where its question counts
 	again bool      // it is the second of a look-up, which has its line in the log
+	own   bool      // it is the resolver itself, ahead of everybody
+}
+
+// mark says in e who has asked.
+func (c client) mark(e audit.Event) audit.Event {
+	if c.own {
+		e.Asker = audit.ByGuard
+	}
+	return e
 }
 
 // process is who asks, as far as find can tell. Over TCP, the server knows only the

@@ -12,7 +12,8 @@ import (
 // told returns the lines of the log that are due when l has ended with said, nil if
 // that was recorded already. While the question for the other type is under way,
 // its lookup takes this one's word along; if it ended a moment ago, the look-up has
-// its line, unless that tells of no address and said does. The lock is held.
+// its line, unless that tells of no address and said does. A line is for one of each
+// type: the next question begins another look-up. The lock is held.
 func (s *Server) told(l *lookup, name string, qtype uint16, said *audit.Event) []audit.Event {
 	other := uint16(typeA)
 	if qtype == typeA {
@@ -31,10 +32,15 @@ func (s *Server) told(l *lookup, name string, qtype uint16, said *audit.Event) [
 		beside.beside = said
 		return nil
 	}
-	now := time.Now()
-	e := s.cache.get(key, s.config.Policy(), now)
-	if e != nil && now.Sub(e.made) < s.pairs.window && said.Verdict == audit.Allow && e.rcode != rcodeServFail && (said.IP == "" || len(e.addrs) > 0) {
+	now, p := time.Now(), s.config.Policy()
+	e := s.cache.get(key, p, now)
+	if e != nil && e.alone && e.asker == said.Asker && now.Sub(e.made) < s.pairs.window &&
+		said.Verdict == audit.Allow && e.rcode != rcodeServFail && (said.IP == "" || len(e.addrs) > 0) {
+		e.alone = false
 		return nil
+	}
+	if own := s.cache.get(cacheKey(nil, []byte(name), qtype), p, now); own != nil {
+		own.alone, own.asker = true, said.Asker
 	}
 	return []audit.Event{*said}
 }
