@@ -20,7 +20,7 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *wire.GuardChannel) e
 	answer := func(reply func() wire.Message) {
 		go func() {
 			defer func() { <-places }()
-			if err := ch.Send(reply(), nil); err != nil {
+			if err := ch.Deliver(reply()); err != nil {
 				g.keeper.log.Debug("answering the guard", "error", err)
 			}
 		}()

@@ -36,3 +36,42 @@ func TestGuardFlood(t *testing.T) {
 		t.Error("each of them waits in the keeper")
 	}
 }
+
+// TestGuardLateReader: a guard that is kept from reading for longer than a message may
+// take has each of its answers all the same, since it holds a place for each.
+func TestGuardLateReader(t *testing.T) {
+	t.Parallel()
+	ours, theirs := ChannelPair(t)
+	k := &keeper{log: slog.New(slog.DiscardHandler), budgets: newBudgets()}
+	ended := make(chan error, 1)
+	go func() { ended <- newGuardKeeper(k).readRequests(t.Context(), ours) }()
+	for id := range uint32(wire.AsksAtOnce) {
+		if err := theirs.Send(wire.Message{Op: wire.OpOwner, ID: id}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(5 * time.Second) // a message may take two
+	answered := make(chan uint32)
+	go func() {
+		for range wire.AsksAtOnce {
+			m, _, err := theirs.Receive()
+			if err != nil {
+				return
+			}
+			answered <- m.ID
+		}
+	}()
+	for n := range wire.AsksAtOnce {
+		select {
+		case <-answered:
+		case <-time.After(time.Minute):
+			t.Fatalf("%d of %d questions were answered", n, wire.AsksAtOnce)
+		}
+	}
+	theirs.Close()
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Error("the keeper does not notice that the guard has gone")
+	}
+}

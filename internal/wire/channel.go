@@ -79,6 +79,17 @@ func (c *Channel[M]) Send(m M, file *os.File) error {
 
 const sendTimeout = 2 * time.Second
 
+// Deliver sends m until the peer takes it, or the channel ends: a peer that holds a
+// place for an answer (AsksAtOnce) would hold it for good if that were lost. Whoever uses it
+// has to find a peer that takes nothing any more, and close the channel.
+func (c *Channel[M]) Deliver(m M) error {
+	for {
+		if err := c.Send(m, nil); !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+	}
+}
+
 // Receive returns the next message, and the file that came with it, if any.
 func (c *Channel[M]) Receive() (m M, file *os.File, err error) {
 	var oob [64]byte
