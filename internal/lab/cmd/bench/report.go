@@ -77,7 +77,7 @@ func (r *report) markdown() string {
 	var w strings.Builder
 	w.WriteString(docHead)
 	for _, g := range r.groups {
-		fmt.Fprintf(&w, "\n## %s\n\n| figure | measured | goal | | |\n|---|---:|---|---|---|\n", g.title)
+		fmt.Fprintf(&w, "\n## %s\n\n| figure | measured | goal | verdict | range or details |\n|---|---:|---|---|---|\n", g.title)
 		for _, f := range g.figures {
 			c := f.cells()
 			if f.verdict == "MISSED" {
