@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 
 agents=${AGENTS:-claude codex gemini opencode qwen crush pi copilot goose aider cursor}
 
-binary_at "$context/bin/agent-init"
+base_context "$context"
 use_engine
 
 build() {

@@ -9,8 +9,7 @@ cd "$(dirname "$0")/.."
 # shellcheck source=test/with-engine.sh
 . test/with-engine.sh
 
-# The binary is all of the repository that the base image takes.
-binary_at "$context/bin/agent-init"
+base_context "$context"
 use_engine
 debian=$(test/base-image.sh)
 images/fetch.sh claude >/dev/null

@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 
 [ $# -gt 0 ] || set -- docker
 
-binary_at "$context/bin/agent-init"
+base_context "$context"
 export AGENT_INIT_BIN="$context/bin/agent-init"
 use_engine
 

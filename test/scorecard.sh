@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 
 test/prepare.sh scorecard
 
-binary_at "$context/bin/agent-init"
+base_context "$context"
 export AGENT_INIT_BIN="$context/bin/agent-init"
 CGO_ENABLED=0 go build -o "$context/scorecard" ./internal/lab/cmd/scorecard
 

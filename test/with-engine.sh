@@ -13,6 +13,13 @@ finish() {
 trap finish EXIT
 trap 'exit 130' HUP INT TERM
 
+# base_context makes what Dockerfile.base takes of this tree in a directory, with the binary under test.
+base_context() {
+	mkdir -p "$1/images"
+	cp images/agent.sh "$1/images"
+	binary_at "$1/bin/agent-init"
+}
+
 # binary_at puts the binary under test where it says.
 binary_at() {
 	mkdir -p "${1%/*}"

@@ -47,11 +47,13 @@ func (b *builder) base(image string) (name string, r result) {
 		b.Fatal(err)
 	}
 	b.write(filepath.Join(dir, "bin", "agent-init"), data)
-	dockerfile, err := os.ReadFile("../../Dockerfile.base")
-	if err != nil {
-		b.Fatal(err)
+	for _, file := range []string{"Dockerfile.base", "images/agent.sh"} {
+		data, err := os.ReadFile(filepath.Join("../..", file))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.write(filepath.Join(dir, file), data)
 	}
-	b.write(filepath.Join(dir, "Dockerfile.base"), dockerfile)
 	name = b.e.unique(b.T)
 	r = b.e.docker("build", "-q", "--network=none", "-t", name, "-f", "../../Dockerfile.base", "--target=debian", "--build-arg=DEBIAN="+image, dir)
 	b.Cleanup(func() { b.e.docker("image", "rm", "-f", name) })
