@@ -179,11 +179,10 @@ $(VARIANTS:%=image-%): image-%: build
 	set -- $$(awk '$$1 == "$*"' images/variants); $(BUILD_BASE) --build-arg DEBIAN=$$2 --build-arg DETECT=$$3 -t agent-$* .
 
 ## image-AGENT: agent-AGENT, for each directory of images: image-claude, image-codex, …; PROVIDER=api.anthropic.com allows that host
-$(AGENTS:%=image-%): image-%: image-base
+$(AGENTS:%=image-%): image-%:
 	images/fetch.sh $*
 	docker build $(if $(PROVIDER),--build-arg PROVIDER=$(PROVIDER)) -t agent-$* images/$*
-image-gemini image-qwen image-pi: image-node
-image-aider: image-python
+$(foreach agent,$(AGENTS),$(eval image-$(agent): image-$(shell sed -n 's/^ARG BASE=agent-//p' images/$(agent)/Dockerfile)))
 
 ## publish: every image for every platform that it has, to the registry REGISTRY, as VERSION (needs docker buildx)
 publish:

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 # shellcheck source=test/with-engine.sh
 . test/with-engine.sh
 
-agents=${AGENTS:-claude codex gemini opencode qwen crush pi copilot goose aider cursor}
+agents=${AGENTS:-$(for packages in images/*/packages; do basename "${packages%/packages}"; done)}
 
 base_context "$context"
 use_engine
@@ -72,16 +72,17 @@ stand_in() {
 	(cd "$2/dist" && sha256sum "$file") >"$2/SHA256SUMS"
 }
 
-case " $agents " in *" gemini "* | *" qwen "* | *" pi "*) with_node ;; esac
-case " $agents " in *" aider "*) with_python ;; esac
-
 images=
 real=
+bases=
 for agent in $agents; do
-	case $agent in
-	gemini | qwen | pi) base=node ;;
-	aider) base=python ;;
-	*) base=base ;;
+	base=$(sed -n 's/^ARG BASE=agent-//p' "images/$agent/Dockerfile")
+	case " $bases base " in
+	*" $base "*) ;;
+	*)
+		"with_$base"
+		bases="$bases $base"
+		;;
 	esac
 	dir=images/$agent
 	case $agent in
