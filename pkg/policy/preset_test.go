@@ -148,7 +148,7 @@ func TestDocumentedDefaults(t *testing.T) {
 		t.Fatal("there are no settings with their defaults")
 	}
 	example := strings.TrimPrefix(strings.Split(rest, "```")[1], "yaml\n")
-	for _, key := range rootKeys {
+	for _, key := range names(keys()) {
 		if entries := []string{"services", "domains", "networks", "deny", "user", "command"}; !slices.Contains(entries, key) && !strings.Contains("\n"+example, "\n"+key+":") {
 			t.Errorf("%s is missing", key)
 		}

@@ -23,9 +23,13 @@ func TestSchema(t *testing.T) {
 	if err := json.Unmarshal(data, &root); err != nil {
 		t.Fatal(err)
 	}
-	var keys []string
+	var found []string
+	sections := map[string][]key{}
+	for _, k := range keys() {
+		sections[k.name] = k.keys
+	}
 	for key, raw := range root.Properties {
-		keys = append(keys, key)
+		found = append(found, key)
 		var sub node
 		if err := json.Unmarshal(raw, &sub); err != nil {
 			t.Fatal(err)
@@ -50,12 +54,12 @@ func TestSchema(t *testing.T) {
 				t.Errorf("%s.%s: the schema's default %s gives %s, not %s", key, name, value, got, want)
 			}
 		}
-		if got, want := slices.Sorted(maps.Keys(sub.Properties)), slices.Sorted(slices.Values(sectionKeys[key])); !slices.Equal(got, want) {
+		if got, want := slices.Sorted(maps.Keys(sub.Properties)), slices.Sorted(slices.Values(names(sections[key]))); !slices.Equal(got, want) {
 			t.Errorf("%s: the schema has %q, the parser %q", key, got, want)
 		}
 	}
-	slices.Sort(keys)
-	if want := slices.Sorted(slices.Values(rootKeys)); !slices.Equal(keys, want) {
-		t.Errorf("the schema has %q, the parser %q", keys, want)
+	slices.Sort(found)
+	if want := slices.Sorted(slices.Values(names(keys()))); !slices.Equal(found, want) {
+		t.Errorf("the schema has %q, the parser %q", found, want)
 	}
 }

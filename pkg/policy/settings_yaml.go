@@ -9,104 +9,60 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// setting takes in one key of a file that is not about rules. A setting is made
-// once, in one file; lists of several files are joined.
-func (ps *parser) setting(file, key string, v *yaml.Node) {
-	s := &ps.settings
-	switch key {
-	case "inbound":
-		ps.each(file, v, key, func(src Source, text string) {
-			p, f := parsePort(text)
-			if f != nil {
-				ps.fault(src, f)
-				return
-			}
-			s.Inbound = append(s.Inbound, p...)
-		})
-	case "user":
-		if text, ok := ps.value(file, key, v); ok {
-			if text == "" || strings.ContainsAny(text, " \t\r\n\x00,/") {
-				ps.wrong(file, v, "a user is NAME, UID or UID:GID")
-				return
-			}
-			s.User = text
-		}
-	case "command":
-		ps.command(file, v)
-	case "env":
-		ps.mapping(file, v, key, nil, func(name string, v *yaml.Node) {
-			text, ok := ps.value(file, "env."+name, v)
-			switch {
-			case !ok:
-			case name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(text, 0):
-				ps.wrong(file, v, "not a valid environment variable")
-			default:
-				if s.Env == nil {
-					s.Env = map[string]string{}
-				}
-				s.Env[name] = text
-			}
-		})
-	case "selftest":
-		ps.mapping(file, v, key, sectionKeys[key], func(name string, v *yaml.Node) {
-			list := &s.SelfTest.Reach
-			if name == "block" {
-				list = &s.SelfTest.Block
-			}
-			ps.each(file, v, "selftest."+name, func(src Source, text string) { ps.probe(src, text, list) })
-		})
-	case "dns":
-		ps.mapping(file, v, key, sectionKeys[key], func(name string, v *yaml.Node) {
-			switch name {
-			case "upstream":
-				ps.each(file, v, "dns.upstream", ps.upstream)
-			case "max_ttl":
-				ps.duration(file, "dns.max_ttl", v, time.Second, time.Hour, &s.DNS.MaxTTL)
-			case "qps":
-				ps.number(file, "dns.qps", v, 1, 1_000_000, &s.DNS.QPS)
-			}
-		})
-	case "limits":
-		ps.mapping(file, v, key, sectionKeys[key], func(name string, v *yaml.Node) {
-			switch name {
-			case "addrs_per_name":
-				ps.number(file, "limits."+name, v, 1, 1024, &s.Limits.AddrsPerName)
-			case "leases":
-				ps.number(file, "limits."+name, v, 1, 1_000_000, &s.Limits.Leases)
-			case "new_names_per_wildcard_per_minute":
-				ps.number(file, "limits."+name, v, 1, 1_000_000, &s.Limits.NewNamesPerWildcardPerMinute)
-			}
-		})
-	case "log":
-		ps.mapping(file, v, key, sectionKeys[key], func(name string, v *yaml.Node) {
-			switch name {
-			case "stdout":
-				ps.boolean(file, "log.stdout", v, &s.Log.Stdout)
-			case "max_size":
-				ps.size(file, "log.max_size", v, 64<<10, 1<<40, &s.Log.MaxSize)
-			case "files":
-				ps.number(file, "log.files", v, 1, 1000, &s.Log.Files)
-			}
-		})
-	case "session":
-		ps.mapping(file, v, key, sectionKeys[key], func(_ string, v *yaml.Node) {
-			ps.boolean(file, "session.clipboard", v, &s.Session.Clipboard)
-		})
-	case "tls":
-		ps.mapping(file, v, key, sectionKeys[key], func(_ string, v *yaml.Node) { ps.ech(file, v) })
-	case "user_namespaces":
-		ps.boolean(file, key, v, &s.UserNamespaces)
+// network reads an address or a block.
+func (ps *parser) network(src Source, text string) {
+	var r Rule
+	if preset, f := parseEntry(text, &r); f == nil && (preset != "" || r.Name != "") {
+		ps.fault(src, &fault{0, text, "networks are addresses; names stand under domains", ""})
+		return
+	}
+	ps.entry(src, text, false)
+}
+
+func (ps *parser) inbound(src Source, text string) {
+	p, f := parsePort(text)
+	if f != nil {
+		ps.fault(src, f)
+		return
+	}
+	ps.settings.Inbound = append(ps.settings.Inbound, p...)
+}
+
+func (ps *parser) user(file, name string, v *yaml.Node) {
+	text, ok := ps.value(file, name, v)
+	switch {
+	case !ok:
+	case text == "" || strings.ContainsAny(text, " \t\r\n\x00,/"):
+		ps.wrong(file, v, "a user is NAME, UID or UID:GID")
+	default:
+		ps.settings.User = text
 	}
 }
 
+func (ps *parser) env(file, name string, v *yaml.Node) {
+	ps.mapping(file, v, name, nil, func(variable string, v *yaml.Node) {
+		text, ok := ps.value(file, name+"."+variable, v)
+		switch {
+		case !ok:
+		case variable == "" || strings.ContainsAny(variable, "=\x00") || strings.ContainsRune(text, 0):
+			ps.wrong(file, v, "not a valid environment variable")
+		default:
+			if ps.settings.Env == nil {
+				ps.settings.Env = map[string]string{}
+			}
+			ps.settings.Env[variable] = text
+		}
+	})
+}
+
 // ech reads what to do with an Encrypted ClientHello.
-func (ps *parser) ech(file string, v *yaml.Node) {
-	text, ok := ps.value(file, "tls.ech", v)
+func (ps *parser) ech(file, name string, v *yaml.Node) {
+	text, ok := ps.value(file, name, v)
 	if !ok {
 		return
 	}
 	if text != "pass" && text != "refuse" {
-		ps.wrong(file, v, "tls.ech is pass or refuse")
+		ps.wrong(file, v, name+" is pass or refuse")
 		return
 	}
 	ps.settings.TLS.RefuseECH = text == "refuse"

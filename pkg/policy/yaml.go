@@ -36,46 +36,7 @@ func (ps *parser) yaml(f File) {
 		return
 	}
 	root := doc.Content[0]
-	ps.mapping(f.Name, root, "the file", rootKeys, func(key string, value *yaml.Node) {
-		ps.section(f.Name, key, value)
-	})
-}
-
-var rootKeys = []string{"services", "domains", "networks", "deny", "inbound", "user", "command", "env", "selftest", "dns", "limits", "log", "session", "tls", "user_namespaces"}
-
-// sectionKeys are the keys of those that have keys of their own.
-var sectionKeys = map[string][]string{
-	"selftest": {"reach", "block"},
-	"dns":      {"upstream", "max_ttl", "qps"},
-	"limits":   {"addrs_per_name", "leases", "new_names_per_wildcard_per_minute"},
-	"log":      {"stdout", "max_size", "files"},
-	"session":  {"clipboard"},
-	"tls":      {"ech"},
-}
-
-// section takes in one key of the file.
-func (ps *parser) section(file, key string, v *yaml.Node) {
-	switch key {
-	case "services":
-		ps.each(file, v, key, func(src Source, text string) {
-			ps.preset(src, strings.TrimPrefix(text, "@"), false)
-		})
-	case "domains":
-		ps.each(file, v, key, func(src Source, text string) { ps.entry(src, text, false) })
-	case "deny":
-		ps.each(file, v, key, func(src Source, text string) { ps.entry(src, text, true) })
-	case "networks":
-		ps.each(file, v, key, func(src Source, text string) {
-			var r Rule
-			if preset, f := parseEntry(text, &r); f == nil && (preset != "" || r.Name != "") {
-				ps.fault(src, &fault{0, text, "networks are addresses; names stand under domains", ""})
-				return
-			}
-			ps.entry(src, text, false)
-		})
-	default:
-		ps.setting(file, key, v)
-	}
+	ps.section(f.Name, "", root, keys())
 }
 
 // mapping calls do with each known key of a mapping and its value.
