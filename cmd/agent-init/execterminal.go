@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,6 +34,7 @@ type ownTerminal struct {
 	near, relay *os.File      // our side of the command's terminal; relay is a duplicate that a read can be ended on
 	found       *unix.Termios // the person's, as it was
 	copying     bool          // what is typed is being handed on
+	heard       atomic.Bool   // and the command runs: it gets what the terminal answers
 }
 
 // findTerminal finds the terminal that a command would have: by any of its first three
@@ -40,7 +42,7 @@ type ownTerminal struct {
 // typed is for the command if it shows something there, or if forced: otherwise another
 // program of a pipeline may wait for it.
 func findTerminal(std [3]*os.File, forced bool) (_ *ownTerminal, found bool) {
-	o := &ownTerminal{std: std, filter: terminal.Filter{Questions: true}}
+	o := &ownTerminal{std: std}
 	for _, f := range []*os.File{std[1], std[2], std[0]} {
 		if o.out == nil && text.IsTerminal(f) {
 			o.out = f
@@ -97,6 +99,7 @@ func (o *ownTerminal) exec(spec privdrop.Spec) error {
 	ended := make(chan struct{})
 	go o.forward(signals, p, ended)
 	st, err := p.Wait()
+	o.heard.Store(false)
 	far.Close() // until now, since a program that has it by name alone holds nothing open
 	if err != nil {
 		return fmt.Errorf("wait for %s: %w", spec.Argv[0], err)
@@ -167,6 +170,7 @@ func (o *ownTerminal) takeInput() {
 		return
 	}
 	o.copying = true
+	o.heard.Store(true)
 	go func() { _, _ = io.Copy(o.relay, o.in) }()
 }
 
@@ -201,6 +205,7 @@ func (o *ownTerminal) show(cols, rows int) {
 	var passed []byte
 	for b := make([]byte, 64<<10); ; {
 		n, err := o.relay.Read(b)
+		o.filter.Questions = o.heard.Load() // else a shell would get the answer
 		passed = o.filter.Write(passed[:0], b[:n])
 		_, _ = model.Write(passed)
 		steered = steered || session.Steers(passed)

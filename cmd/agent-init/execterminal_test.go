@@ -1,0 +1,45 @@
+package main
+
+import (
+	"io"
+	"os"
+	"testing"
+)
+
+// TestExecQuestions: a person's terminal is asked only while its answers go to the
+// command. With its input from elsewhere, from the background, and when the command has
+// ended, they would be typed into the person's shell.
+func TestExecQuestions(t *testing.T) {
+	const questions = "\x1b[c\x1b[6n\x1b]11;?\x07"
+	for _, heard := range []bool{true, false} {
+		relay, printed, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown, out, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := &ownTerminal{out: out, relay: relay}
+		o.heard.Store(heard)
+		if _, err := printed.WriteString("a" + questions + "b"); err != nil {
+			t.Fatal(err)
+		}
+		printed.Close()
+		o.show(80, 24)
+		out.Close()
+		got, err := io.ReadAll(shown)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := "ab"
+		if heard {
+			want = "a" + questions + "b"
+		}
+		if len(got) < len(want) || string(got[:len(want)]) != want {
+			t.Errorf("with its answers heard: %v, the terminal gets %q, want %q and what takes it back", heard, got, want)
+		}
+		relay.Close()
+		shown.Close()
+	}
+}
