@@ -18,6 +18,11 @@ var closed = append([]uint32{
 	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_GETFD,
 	unix.SYS_KILL, unix.SYS_TKILL, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_RT_TGSIGQUEUEINFO, unix.SYS_PIDFD_SEND_SIGNAL,
 	unix.SYS_LISTEN, unix.SYS_SOCKETPAIR,
+
+	// What changes a file by its name without opening it, or watches one.
+	unix.SYS_TRUNCATE, unix.SYS_UTIMENSAT, unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR,
+	unix.SYS_FCHMODAT2, unix.SYS_SETXATTRAT, unix.SYS_REMOVEXATTRAT, unix.SYS_INOTIFY_ADD_WATCH,
+	unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK, // POSIX message queues
 }, closedHere...)
 
 // serveFilter is the program of Serve, for a process of that pid.
