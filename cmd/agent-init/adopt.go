@@ -106,18 +106,18 @@ func (k *keeper) applyPlan(ctx context.Context, plan firewall.Plan, p *policy.Po
 	k.mu.Lock()
 	old := k.policy
 	k.mu.Unlock()
-	closed := k.ledger.adopt(p)
+	closed := k.ledger.Adopt(p)
 	// This ends flows as well: no packet passes for being part of one.
-	if err := k.fw.Retain(ctx, closed, k.ledger.knows); err != nil {
+	if err := k.fw.Retain(ctx, closed, k.ledger.Knows); err != nil {
 		// The kernel keeps its leases when it gets new rules. If some can't be
 		// taken out, none may stay; those of the book are given again.
 		if err := k.fw.RevokeAll(ctx); err != nil {
-			k.ledger.adopt(old)
+			k.ledger.Adopt(old)
 			return fmt.Errorf("end the leases that the policy no longer allows: %w", err)
 		}
 	}
-	if err := k.putRules(ctx, plan, k.ledger.leases()); err != nil {
-		k.ledger.adopt(old)
+	if err := k.putRules(ctx, plan, k.ledger.Leases()); err != nil {
+		k.ledger.Adopt(old)
 		return fmt.Errorf("apply the rules: %w", err)
 	}
 	return nil

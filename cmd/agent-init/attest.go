@@ -66,12 +66,12 @@ func (k *keeper) foreignLeases(ctx context.Context) ([]firewall.Element, error) 
 	for _, l := range leases {
 		// The last moments are left out: the kernel's clock starts a little
 		// after the book's, and what one name evicts runs out.
-		if ending := l.TTL > 0 && l.TTL < lastMoments; !ending && !k.ledger.holds(l.Element) {
+		if ending := l.TTL > 0 && l.TTL < lastMoments; !ending && !k.ledger.Holds(l.Element) {
 			out = append(out, l.Element)
 		}
 	}
 	for _, u := range used {
-		if k.fw.Reduced() == "" && !k.ledger.knows(u.Element) {
+		if k.fw.Reduced() == "" && !k.ledger.Knows(u.Element) {
 			out = append(out, u.Element)
 		}
 	}
@@ -98,5 +98,5 @@ func (k *keeper) repair(ctx context.Context) error {
 func (k *keeper) leaseAll(ctx context.Context) error {
 	k.leasing.RLock()
 	defer k.leasing.RUnlock()
-	return k.fw.Lease(ctx, k.ledger.leases())
+	return k.fw.Lease(ctx, k.ledger.Leases())
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/wire"
@@ -274,7 +275,7 @@ func (k *keeper) loadPolicy(context.Context) error {
 	if k.edition, err = wire.NewEdition(); err != nil {
 		return err
 	}
-	k.files, k.bundle, k.policy, k.ledger = b, b, p, newLedger(p, k.edition)
+	k.files, k.bundle, k.policy, k.ledger = b, b, p, lease.New(p, k.edition)
 	for _, w := range p.Warnings() {
 		k.log.Warn(w.Error())
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -77,18 +78,18 @@ func parseSubject(s string) (subject, error) {
 
 // explanation is what explain --json prints.
 type explanation struct {
-	Version int           `json:"version"`
-	Target  string        `json:"target"` // the name or address
-	State   string        `json:"state"`  // confined, or why what follows is not what holds
-	Allowed bool          `json:"allowed"`
-	Monitor bool          `json:"monitor,omitempty"` // what is denied is let through, and logged
-	Ports   []portVerdict `json:"ports"`
-	Leases  []openLease   `json:"leases"`
-	Hosts   []netip.Addr  `json:"hosts,omitempty"` // addresses of the hosts file
-	Denied  denials       `json:"denied"`
-	ToAllow *instruction  `json:"to_allow,omitempty"`
-	Request *grant        `json:"request,omitempty"` // the agent's last about it
-	Unknown string        `json:"unknown,omitempty"` // why it can't be told whether it was denied
+	Version int             `json:"version"`
+	Target  string          `json:"target"` // the name or address
+	State   string          `json:"state"`  // confined, or why what follows is not what holds
+	Allowed bool            `json:"allowed"`
+	Monitor bool            `json:"monitor,omitempty"` // what is denied is let through, and logged
+	Ports   []portVerdict   `json:"ports"`
+	Leases  []lease.Address `json:"leases"`
+	Hosts   []netip.Addr    `json:"hosts,omitempty"` // addresses of the hosts file
+	Denied  denials         `json:"denied"`
+	ToAllow *instruction    `json:"to_allow,omitempty"`
+	Request *grant          `json:"request,omitempty"` // the agent's last about it
+	Unknown string          `json:"unknown,omitempty"` // why it can't be told whether it was denied
 }
 
 // portVerdict is the decision about one port.
@@ -122,7 +123,7 @@ const shownDenials = 3
 
 // explainSubject judges s by what is published.
 func explainSubject(p published, s subject, now time.Time) explanation {
-	e := explanation{Version: 1, Allowed: true, Leases: []openLease{}, Denied: denials{Last: []audit.Event{}}}
+	e := explanation{Version: 1, Allowed: true, Leases: []lease.Address{}, Denied: denials{Last: []audit.Event{}}}
 	e.Monitor = p.state != nil && p.state.Monitor
 	e.State = p.state.Word()
 	ports := []policy.Port{s.port}

@@ -8,13 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // publishedWith is what a keeper with this allowlist, log and leases publishes.
-func publishedWith(t *testing.T, list string, log []audit.Event, leases ...nameLease) published {
+func publishedWith(t *testing.T, list string, log []audit.Event, leases ...lease.Name) published {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), audit.FileName)
 	var text []byte
@@ -28,7 +29,7 @@ func publishedWith(t *testing.T, list string, log []audit.Event, leases ...nameL
 	if err != nil {
 		t.Fatal(err)
 	}
-	return published{policy: p, dir: "/etc/agent-init", state: &state.State{Audit: state.Audit{File: file}}, leases: leasesReport{Names: leases}}
+	return published{policy: p, dir: "/etc/agent-init", state: &state.State{Audit: state.Audit{File: file}}, leases: lease.Report{Names: leases}}
 }
 
 func explained(t *testing.T, p published, target string) (explanation, string) {
@@ -54,7 +55,7 @@ func TestExplain(t *testing.T) {
 		{Seq: 3, Time: at(-7), Kind: audit.Drop, Verdict: audit.Deny, IP: "45.30.0.1", Port: 8443, Proto: "tcp", UID: &uid, PID: 42, Comm: "cu\x1brl"},
 		{Seq: 4, Time: at(-6), Kind: audit.DNS, Verdict: audit.Deny, Name: "in.example", IP: "10.9.9.9", Reason: "stripped from the answer: private"},
 		{Seq: 5, Time: at(-5), Kind: audit.DNS, Verdict: audit.Allow, Name: "ok.example"},
-	}, nameLease{Name: "ok.example", Addrs: []openLease{
+	}, lease.Name{Name: "ok.example", Addrs: []lease.Address{
 		{Addr: netip.MustParseAddr("45.30.0.10"), On: "80/tcp 443/tcp", Since: at(-3), Expires: at(1)},
 		{Addr: netip.MustParseAddr("45.30.0.11"), On: "80/tcp 443/tcp", Since: at(-30), Expires: at(-1)},
 	}})

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
-
-	"github.com/agent-init/agent-init/internal/text"
 )
 
 // requestAbout is the last request of the agent's about s: one that waits goes
@@ -42,16 +39,4 @@ func isAbout(target string, s subject) bool {
 	host, _, _ = strings.Cut(host, ":")
 	base, wild := strings.CutPrefix(host, "*.")
 	return s.name == base || wild && strings.HasSuffix(s.name, "."+base)
-}
-
-// standing is what became of a request, for whoever asks about its target.
-func (g grant) standing() string {
-	if g.Outcome == "" {
-		return fmt.Sprintf("request %d, for %s, waits: agent-init allow --request %[1]d --for 10m    (root)", g.Number, text.Clean(g.Target))
-	}
-	words := fmt.Sprintf("request %d, for %s, was %s", g.Number, text.Clean(g.Target), g.Outcome)
-	if g.Decided != nil && g.Decided.Reason != "" {
-		words += fmt.Sprintf(": %q", text.Clean(g.Decided.Reason))
-	}
-	return words
 }

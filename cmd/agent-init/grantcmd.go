@@ -4,10 +4,8 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
@@ -106,51 +104,7 @@ func makeGrant(ctx context.Context, e environment, fs *flag.FlagSet, r control.R
 	if err := call(ctx, state.ControlSocket, r, &out); err != nil {
 		return err
 	}
-	return out.report(e, isSet(fs, "json"))
-}
-
-func (g granted) report(e environment, asJSON bool) error {
-	for _, w := range g.Warnings {
-		fmt.Fprintf(e.stderr, "warning: %s\n", w)
-	}
-	if asJSON {
-		return text.JSON(e.stdout, g)
-	}
-	for _, old := range g.Replaced {
-		fmt.Fprintf(e.stdout, "%d ended: %s %s\n", old.Number, old.Kind, old.Target)
-	}
-	_, err := fmt.Fprintf(e.stdout, "%d: %s %s\n", g.Grant.Number, g.Grant.says(), g.Grant.until(g.Grant.Made))
-	return err
-}
-
-func (g grant) says() string {
-	switch g.Kind {
-	case grantAllow:
-		return "allowed " + g.Target
-	case grantDeny:
-		return "denied " + g.Target
-	}
-	return "requested " + g.Target
-}
-
-func (g grant) until(now time.Time) string {
-	if g.Expires.IsZero() {
-		return "until the keeper ends"
-	}
-	return "for " + text.Roughly(max(0, g.Expires.Sub(now)))
-}
-
-// left is how long g goes on, in a word.
-func (g grant) left(now time.Time) string {
-	switch {
-	case g.Outcome != "":
-		return string(g.Outcome)
-	case g.Kind == grantRequest:
-		return "waits"
-	case g.Expires.IsZero():
-		return "no end"
-	}
-	return text.Roughly(max(0, g.Expires.Sub(now)))
+	return reportGranted(e, out, isSet(fs, "json"))
 }
 
 func grantsCommand() command {
@@ -209,42 +163,6 @@ func readGrants() (grantsReport, error) {
 	return r, nil
 }
 
-// write shows the grants as a table, and how to turn a request into one.
-func (r grantsReport) write(w io.Writer, now time.Time) error {
-	if len(r.Grants) == 0 {
-		_, err := fmt.Fprintln(w, "nothing was granted or requested at run time")
-		return err
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%4s  %-7s  %-32s  %-11s  %s\n", "NO", "WHAT", "TARGET", "FOR", "BY")
-	asked := uint32(0)
-	for _, g := range r.Grants {
-		who := fmt.Sprintf("uid %d", g.UID)
-		if g.Asked > 1 {
-			who += fmt.Sprintf(", %d times", g.Asked)
-		}
-		if g.Kind == grantRequest && g.Outcome == "" && asked == 0 {
-			asked = g.Number
-		}
-		fmt.Fprintf(&b, "%4d  %-7s  %-32s  %-11s  %s\n", g.Number, g.Kind, text.Clean(g.Target), g.left(now), who)
-		if g.Reason != "" { // on a line of its own, which begins like no other
-			fmt.Fprintf(&b, "      because %q\n", text.Clean(g.Reason))
-		}
-		if d := g.Decided; d != nil {
-			fmt.Fprintf(&b, "      %s by uid %d, %s", g.Outcome, d.UID, text.Moment(d.Time, now))
-			if d.Reason != "" {
-				fmt.Fprintf(&b, ": %q", text.Clean(d.Reason))
-			}
-			b.WriteByte('\n')
-		}
-	}
-	if asked != 0 {
-		fmt.Fprintf(&b, "\nto grant a request:   agent-init allow --request %d --for 10m\nto turn it down:      agent-init grants --end %d\n", asked, asked)
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
 func requestCommand() command {
 	return command{
 		name: "request", synopsis: "TARGET [--reason TEXT]", mixed: true,
@@ -274,4 +192,19 @@ func requestCommand() command {
 			return err
 		},
 	}
+}
+
+// reportGranted says what was granted.
+func reportGranted(e environment, g granted, asJSON bool) error {
+	for _, w := range g.Warnings {
+		fmt.Fprintf(e.stderr, "warning: %s\n", w)
+	}
+	if asJSON {
+		return text.JSON(e.stdout, g)
+	}
+	for _, old := range g.Replaced {
+		fmt.Fprintf(e.stdout, "%d ended: %s %s\n", old.Number, old.Kind, old.Target)
+	}
+	_, err := fmt.Fprintf(e.stdout, "%d: %s %s\n", g.Grant.Number, g.Grant.says(), g.Grant.until(g.Grant.Made))
+	return err
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/audit"
-	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -100,20 +99,6 @@ func (k *keeper) endGrants(ctx context.Context) {
 }
 
 var errNothingToEnd = errors.New("no grants")
-
-// event is the line of the audit log about what happened to g, by whom; nil is
-// agent-init itself.
-func (g grant) event(v audit.Verdict, what string, by *control.Peer) audit.Event {
-	e := audit.Event{Kind: audit.Grant, Verdict: v, Name: g.Target, Rule: g.name() + ":1", Reason: what}
-	if by != nil {
-		uid := by.UID
-		e.UID, e.PID = &uid, by.PID
-	}
-	if g.Reason != "" {
-		e.Reason += ": " + g.Reason
-	}
-	return e
-}
 
 // publishGrants writes the book for everyone to read.
 func (k *keeper) publishGrants() {

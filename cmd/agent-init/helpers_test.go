@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/netip"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,4 +36,12 @@ func parsePolicy(t testing.TB, text string) *policy.Policy {
 		t.Fatal(err)
 	}
 	return p
+}
+
+func addrs(list ...string) []netip.Addr {
+	var out []netip.Addr
+	for _, s := range list {
+		out = append(out, netip.MustParseAddr(s))
+	}
+	return out
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -50,7 +51,7 @@ type keeper struct {
 	identity   privdrop.Identity // the agent's
 	guard      *guardKeeper
 	sessions   *sessionKeeper // nil: no session
-	ledger     *ledger
+	ledger     *lease.Ledger
 	budgets    *budgets
 	proving    sync.Mutex // one self-test at a time
 	overheard  overheard

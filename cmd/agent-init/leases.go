@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
@@ -22,11 +23,11 @@ func (k *keeper) lease(ctx context.Context, m wire.Message) wire.Message {
 	defer k.leasing.RUnlock()
 	ctx, cancel := context.WithTimeout(whole, leaseTime)
 	defer cancel()
-	reply.Edition, reply.TTL = k.edition.Load(), leaseTTL(m.TTL)
+	reply.Edition, reply.TTL = k.edition.Load(), lease.TTL(m.TTL)
 	if !k.spent(m.Name, (*resolver.Budget).Has) {
 		return reply
 	}
-	open, admitted := k.ledger.grant(m.Name, m.Addrs, m.TTL)
+	open, admitted := k.ledger.Lease(m.Name, m.Addrs, m.TTL)
 	if len(open) == 0 {
 		return reply
 	}
@@ -35,7 +36,7 @@ func (k *keeper) lease(ctx context.Context, m wire.Message) wire.Message {
 		k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Name: m.Name, Reason: "the kernel refused the lease: " + err.Error()})
 		ctx, cancel := context.WithTimeout(whole, leaseTime) // of the first there may be nothing left
 		defer cancel()
-		k.revoke(ctx, k.ledger.revokeName(m.Name))
+		k.revoke(ctx, k.ledger.RevokeName(m.Name))
 		reply.Err = true
 		return reply
 	}
@@ -48,7 +49,7 @@ func (k *keeper) held(m wire.Message) wire.Message {
 	reply := wire.Message{Op: wire.OpHeld, ID: m.ID, Err: true}
 	if len(m.Addrs) == 1 {
 		var left time.Duration
-		left, reply.Edition = k.ledger.leasedTo(m.Name, firewall.Element{Addr: m.Addrs[0], Proto: uint8(policy.TCP), Port: m.Port})
+		left, reply.Edition = k.ledger.LeasedTo(m.Name, firewall.Element{Addr: m.Addrs[0], Proto: uint8(policy.TCP), Port: m.Port})
 		reply.Err, reply.TTL = left == 0, left
 	}
 	return reply
@@ -68,7 +69,7 @@ func (k *keeper) direct(m wire.Message) wire.Message {
 		reply.Err = false
 		return reply
 	}
-	if name := k.ledger.holder(firewall.Element{Addr: m.Addrs[0], Proto: uint8(policy.TCP), Port: m.Port}); name != "" {
+	if name := k.ledger.Holder(firewall.Element{Addr: m.Addrs[0], Proto: uint8(policy.TCP), Port: m.Port}); name != "" {
 		reply.Name, reply.Err = name, false
 	}
 	return reply

@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/firewall"
 )
@@ -21,7 +22,7 @@ func (k *keeper) maintain(ctx context.Context) {
 	if err != nil {
 		k.log.Warn("rule changes are noticed by the clock only", "error", err)
 	}
-	renew, attest, sweep := time.NewTicker(renewEvery), time.NewTicker(state.AttestEvery), time.NewTicker(sweepEvery)
+	renew, attest, sweep := time.NewTicker(lease.RenewEvery), time.NewTicker(state.AttestEvery), time.NewTicker(sweepEvery)
 	defer renew.Stop()
 	defer attest.Stop()
 	defer sweep.Stop()
@@ -31,7 +32,7 @@ func (k *keeper) maintain(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-sweep.C:
-			if leasing.over(k.ledger.sweep()) {
+			if leasing.over(k.ledger.Sweep()) {
 				go debug.FreeOSMemory()
 			}
 		case <-renew.C:
@@ -86,10 +87,10 @@ func (k *keeper) renew(ctx context.Context) {
 			busy[u.Element] = true
 		}
 	}
-	k.ledger.forgetLapsed(under)
+	k.ledger.ForgetLapsed(under)
 	k.leasing.RLock()
 	defer k.leasing.RUnlock()
-	if leases := k.ledger.renew(busy, renewWindow, renewFor); len(leases) > 0 {
+	if leases := k.ledger.Renew(busy, lease.RenewWindow, lease.RenewFor); len(leases) > 0 {
 		if err := k.fw.Lease(ctx, leases); err != nil {
 			k.log.Warn("renewing leases", "error", err)
 		}

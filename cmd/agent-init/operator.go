@@ -72,14 +72,6 @@ func (k *keeper) operate(ctx context.Context, published uint64) {
 	}
 }
 
-// granted answers allow and deny.
-type granted struct {
-	Version  int      `json:"version"`
-	Grant    grant    `json:"grant"`
-	Replaced []grant  `json:"replaced"`
-	Warnings []string `json:"warnings"`
-}
-
 // serveControl does what root asks for.
 func (k *keeper) serveControl(ctx context.Context, p control.Peer, r control.Request) control.Reply {
 	if !k.ready() {

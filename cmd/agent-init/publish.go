@@ -63,7 +63,7 @@ func (k *keeper) publish() {
 	defer k.publishing.Unlock()
 	names, elements := 0, 0
 	if k.ledger != nil {
-		names, elements = k.ledger.counts()
+		names, elements = k.ledger.Counts()
 	}
 	fault := ""
 	if k.audit != nil {

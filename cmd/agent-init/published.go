@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -17,7 +18,7 @@ type published struct {
 	policy *policy.Policy
 	dir    string       // of the policy's files
 	state  *state.State // nil: no keeper has published any
-	leases leasesReport
+	leases lease.Report
 	probe  ofProbe
 
 	grants  []grant
@@ -75,7 +76,7 @@ func (p published) auditFile() string {
 }
 
 // leasesOf are the leases that name has now.
-func (p published) leasesOf(name string, now time.Time) (out []openLease) {
+func (p published) leasesOf(name string, now time.Time) (out []lease.Address) {
 	for _, n := range p.leases.Names {
 		if n.Name != name {
 			continue

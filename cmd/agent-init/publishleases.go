@@ -7,7 +7,7 @@ import "github.com/agent-init/agent-init/internal/state"
 func (k *keeper) publishLeases(before uint64) uint64 {
 	k.publishing.Lock()
 	defer k.publishing.Unlock()
-	r, now := k.ledger.report(before)
+	r, now := k.ledger.Report(before)
 	if r == nil {
 		return now
 	}

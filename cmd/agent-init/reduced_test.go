@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -45,10 +46,10 @@ func TestGatedPorts(t *testing.T) {
 // The keeper judges by its own policy and its own book.
 func TestDirect(t *testing.T) {
 	k := &keeper{policy: parseList(t, "github.com:22\nok.test\n10.0.0.0/8:5432\n!10.9.0.0/16")}
-	k.ledger = newLedger(k.policy, newTestEdition())
+	k.ledger = lease.New(k.policy, newTestEdition())
 	addr := netip.MustParseAddr("192.0.2.1")
-	k.ledger.grant("github.com", []netip.Addr{addr}, maxLease)
-	k.ledger.grant("ok.test", []netip.Addr{addr}, maxLease)
+	k.ledger.Lease("github.com", []netip.Addr{addr}, lease.MaxLease)
+	k.ledger.Lease("ok.test", []netip.Addr{addr}, lease.MaxLease)
 	for _, tt := range []struct {
 		to   string
 		ok   bool
@@ -73,11 +74,11 @@ func TestDirect(t *testing.T) {
 	if r := k.direct(wire.Message{Op: wire.OpDirect, Port: 5432}); !r.Err {
 		t.Error("a question without an address got a yes")
 	}
-	k.ledger.adopt(parseList(t, "ok.test"))
+	k.ledger.Adopt(parseList(t, "ok.test"))
 	if r := k.direct(wire.Message{Op: wire.OpDirect, Addrs: []netip.Addr{addr}, Port: 22}); !r.Err {
 		t.Error("a revoked lease still opens")
 	}
-	if got := k.ledger.holder(firewall.Element{Addr: addr, Proto: 6, Port: 443}); got != "ok.test" {
+	if got := k.ledger.Holder(firewall.Element{Addr: addr, Proto: 6, Port: 443}); got != "ok.test" {
 		t.Errorf("the other name lost its lease: %q", got)
 	}
 }

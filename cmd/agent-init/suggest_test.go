@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -200,8 +201,8 @@ func TestSuggestWhoseAddress(t *testing.T) {
 		}
 	}
 	leased := newSuggester(publishedWith(t, "a.example\nb.example\n", nil,
-		nameLease{Name: "a.example", Addrs: []openLease{{Addr: netip.MustParseAddr("45.30.0.9")}}},
-		nameLease{Name: "b.example", Addrs: []openLease{{Addr: netip.MustParseAddr("45.30.0.9")}}}))
+		lease.Name{Name: "a.example", Addrs: []lease.Address{{Addr: netip.MustParseAddr("45.30.0.9")}}},
+		lease.Name{Name: "b.example", Addrs: []lease.Address{{Addr: netip.MustParseAddr("45.30.0.9")}}}))
 	e := asks("a.example", audit.Agent)
 	e.IP = "45.30.0.8" // the first of its addresses, and the log has no other
 	leased.add(e)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -18,7 +19,7 @@ type whose struct {
 	count int
 }
 
-func newWhose(leases []nameLease) *whose {
+func newWhose(leases []lease.Name) *whose {
 	w := &whose{names: map[netip.Addr][]string{}, asked: map[string]int{}}
 	for _, n := range leases {
 		for _, a := range n.Addrs {

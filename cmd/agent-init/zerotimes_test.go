@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 )
@@ -43,7 +44,7 @@ func TestNoTimeBeforeTime(t *testing.T) {
 			}
 		}
 	}
-	for _, v := range []any{state.Report{}, grantsReport{}, granted{}, proposed{}, suggestions{}, sessionsReport{}, leasesReport{}, instruction{}} {
+	for _, v := range []any{state.Report{}, grantsReport{}, granted{}, proposed{}, suggestions{}, sessionsReport{}, lease.Report{}, instruction{}} {
 		walk(reflect.TypeOf(v))
 	}
 	if times < 10 {

@@ -1,4 +1,5 @@
-package main
+// Package lease keeps the book of leases: who holds which address until when.
+package lease
 
 import (
 	"net/netip"
@@ -11,13 +12,13 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// ledger is the keeper's book of leases: which addresses are open, for which
+// Ledger is the keeper's book of leases: which addresses are open, for which
 // names, until when. The kernel's sets know addresses only; the ledger is what
 // lets a name that leaves the policy take its addresses along.
 //
 // It never asks the guard what a name may open: its own policy says so. Safe
 // for concurrent use.
-type ledger struct {
+type Ledger struct {
 	mu       sync.Mutex
 	policy   *policy.Policy
 	perName  int // addresses
@@ -28,7 +29,7 @@ type ledger struct {
 	wild     int    // elements that wildcard names hold
 	changes  uint64 // counts what is worth publishing
 	edition  *wire.Edition
-	now      func() time.Time
+	Now      func() time.Time
 }
 
 // hold is an element in the kernel: how many names have it open, and until when
@@ -86,30 +87,31 @@ func (a *addrLease) expires() (last time.Time) {
 	return last
 }
 
-func newLedger(p *policy.Policy, e *wire.Edition) *ledger {
+// New makes an empty ledger. The edition moves whenever a lease is struck out before its time.
+func New(p *policy.Policy, e *wire.Edition) *Ledger {
 	limits := p.Settings().Limits
-	return &ledger{
+	return &Ledger{
 		policy: p, perName: limits.AddrsPerName, total: min(limits.Leases, maxLeases),
-		names: map[string]*nameLeases{}, elements: map[firewall.Element]hold{}, lapsed: lapsed{}, edition: e, now: time.Now,
+		names: map[string]*nameLeases{}, elements: map[firewall.Element]hold{}, lapsed: lapsed{}, edition: e, Now: time.Now,
 	}
 }
 
 // maxLeases is what the kernel's set of one family holds.
 const maxLeases = 65536
 
-// maxLease bounds what the guard may ask for: a lease that lives longer would
+// MaxLease bounds what the guard may ask for: a lease that lives longer would
 // outlive every TTL that the resolver hands out.
-const maxLease = 15 * time.Minute
+const MaxLease = 15 * time.Minute
 
-// leaseTTL is how long a lease lasts that is asked for with a TTL, if nothing
+// TTL is how long a lease lasts that is asked for with a TTL, if nothing
 // strikes it out.
-func leaseTTL(ttl time.Duration) time.Duration { return min(max(ttl, time.Second), maxLease) }
+func TTL(ttl time.Duration) time.Duration { return min(max(ttl, time.Second), MaxLease) }
 
-// grant books addrs for name. It returns the leases to give in the kernel and
+// Lease books addrs for name. It returns the leases to give in the kernel and
 // the addresses that were admitted. A name stays within its own share by letting
 // its oldest addresses run out, so one name's answers never cost another name
 // its lease; connections that are open to those addresses live on.
-func (l *ledger) grant(name string, addrs []netip.Addr, ttl time.Duration) (open []firewall.Lease, admitted []netip.Addr) {
+func (l *Ledger) Lease(name string, addrs []netip.Addr, ttl time.Duration) (open []firewall.Lease, admitted []netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	match := l.policy.Lookup(name)
@@ -117,7 +119,7 @@ func (l *ledger) grant(name string, addrs []netip.Addr, ttl time.Duration) (open
 		return nil, nil
 	}
 	name = match.Name
-	ttl = leaseTTL(ttl)
+	ttl = TTL(ttl)
 	nl := l.names[name]
 	if nl == nil {
 		nl = &nameLeases{wildcard: match.Wildcard != nil, addrs: make([]addrLease, 0, len(addrs))}
@@ -131,7 +133,7 @@ func (l *ledger) grant(name string, addrs []netip.Addr, ttl time.Duration) (open
 		if len(ports) == 0 || !l.room(nl, a, len(ports)) {
 			continue
 		}
-		now := l.now()
+		now := l.Now()
 		fresh := addrLease{addr: a, since: now, confirmed: now}
 		for _, p := range ports {
 			fresh.ports = append(fresh.ports, portLease{p, now.Add(ttl)})
@@ -170,7 +172,7 @@ func (l *ledger) grant(name string, addrs []netip.Addr, ttl time.Duration) (open
 
 // hold books one more name on e. An element that several names share lives as
 // long as the longest of their leases.
-func (l *ledger) hold(nl *nameLeases, e firewall.Element, expires time.Time) firewall.Lease {
+func (l *Ledger) hold(nl *nameLeases, e firewall.Element, expires time.Time) firewall.Lease {
 	h := l.elements[e]
 	h.names++
 	l.changes++
@@ -181,12 +183,12 @@ func (l *ledger) hold(nl *nameLeases, e firewall.Element, expires time.Time) fir
 	if nl.wildcard {
 		l.wild++
 	}
-	return firewall.Lease{Element: e, TTL: h.expires.Sub(l.now())}
+	return firewall.Lease{Element: e, TTL: h.expires.Sub(l.Now())}
 }
 
 // room says whether n more elements fit. Wildcard names, which an attacker can
 // make up, may fill no more than half.
-func (l *ledger) room(nl *nameLeases, a netip.Addr, n int) bool {
+func (l *Ledger) room(nl *nameLeases, a netip.Addr, n int) bool {
 	if nl.find(a) >= 0 { // it is renewed
 		return true
 	}
@@ -198,7 +200,7 @@ func (l *ledger) room(nl *nameLeases, a netip.Addr, n int) bool {
 
 // release takes the address at i off a name and returns the elements that no name
 // holds any more. Those behind it move up: who takes several goes from the end.
-func (l *ledger) release(nl *nameLeases, i int) []firewall.Element {
+func (l *Ledger) release(nl *nameLeases, i int) []firewall.Element {
 	var free []firewall.Element
 	al := nl.addrs[i]
 	l.changes++
@@ -210,7 +212,7 @@ func (l *ledger) release(nl *nameLeases, i int) []firewall.Element {
 }
 
 // unhold books one name less on e, and returns it if that was the last.
-func (l *ledger) unhold(nl *nameLeases, e firewall.Element) []firewall.Element {
+func (l *Ledger) unhold(nl *nameLeases, e firewall.Element) []firewall.Element {
 	if nl.wildcard {
 		l.wild--
 	}
@@ -223,7 +225,7 @@ func (l *ledger) unhold(nl *nameLeases, e firewall.Element) []firewall.Element {
 	return []firewall.Element{e}
 }
 
-func (l *ledger) evictOldest(name string, nl *nameLeases, keep []netip.Addr) []firewall.Element {
+func (l *Ledger) evictOldest(name string, nl *nameLeases, keep []netip.Addr) []firewall.Element {
 	oldest := -1
 	for i, al := range nl.addrs {
 		if !slices.Contains(keep, al.addr) && (oldest < 0 || al.expires().Before(nl.addrs[oldest].expires())) {
@@ -240,14 +242,14 @@ func (l *ledger) evictOldest(name string, nl *nameLeases, keep []netip.Addr) []f
 	return l.release(nl, oldest)
 }
 
-// revokeName closes a name: its lease failed half-way, or a person said so.
-func (l *ledger) revokeName(name string) []firewall.Element {
+// RevokeName closes a name: its lease failed half-way, or a person said so.
+func (l *Ledger) RevokeName(name string) []firewall.Element {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.drop(l.policy.Lookup(name).Name)
 }
 
-func (l *ledger) drop(name string) []firewall.Element {
+func (l *Ledger) drop(name string) []firewall.Element {
 	nl := l.names[name]
 	if nl == nil {
 		return nil
@@ -261,12 +263,12 @@ func (l *ledger) drop(name string) []firewall.Element {
 	return free
 }
 
-// sweep forgets what has expired; the kernel has done so by itself. It returns how
+// Sweep forgets what has expired; the kernel has done so by itself. It returns how
 // much has changed so far.
-func (l *ledger) sweep() (changes uint64) {
+func (l *Ledger) Sweep() (changes uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.now()
+	now := l.Now()
 	for name, nl := range l.names {
 		for i := range slices.Backward(nl.addrs) {
 			al := &nl.addrs[i]
@@ -289,9 +291,9 @@ func (l *ledger) sweep() (changes uint64) {
 	return l.changes
 }
 
-// adopt changes the policy and returns the elements that it no longer admits.
+// Adopt changes the policy and returns the elements that it no longer admits.
 // What it admits still, it keeps, with the ports of the new policy.
-func (l *ledger) adopt(p *policy.Policy) (closed []firewall.Element) {
+func (l *Ledger) Adopt(p *policy.Policy) (closed []firewall.Element) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.edition.Add(1)
@@ -327,12 +329,12 @@ func (l *ledger) adopt(p *policy.Policy) (closed []firewall.Element) {
 	return slices.DeleteFunc(closed, func(e firewall.Element) bool { return l.elements[e].names > 0 })
 }
 
-// leases are all live elements with the time that they have left: what a
+// Leases are all live elements with the time that they have left: what a
 // rebuilt table must hold.
-func (l *ledger) leases() []firewall.Lease {
+func (l *Ledger) Leases() []firewall.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.now()
+	now := l.Now()
 	out := make([]firewall.Lease, 0, len(l.elements))
 	for e, h := range l.elements {
 		if ttl := h.expires.Sub(now); ttl > 0 {
@@ -342,9 +344,9 @@ func (l *ledger) leases() []firewall.Lease {
 	return out
 }
 
-// leasedTo says for how long this very name still has the element open; 0 if it
+// LeasedTo says for how long this very name still has the element open; 0 if it
 // has not. It is not to be struck out of this edition, which goes with the answer.
-func (l *ledger) leasedTo(name string, e firewall.Element) (left time.Duration, edition uint64) {
+func (l *Ledger) LeasedTo(name string, e firewall.Element) (left time.Duration, edition uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	edition = l.edition.Load()
@@ -352,12 +354,12 @@ func (l *ledger) leasedTo(name string, e firewall.Element) (left time.Duration, 
 	if nl == nil || !nl.opens(e) {
 		return 0, edition
 	}
-	return max(0, nl.addrs[nl.find(e.Addr)].port(portOf(e)).expires.Sub(l.now())), edition
+	return max(0, nl.addrs[nl.find(e.Addr)].port(portOf(e)).expires.Sub(l.Now())), edition
 }
 
-// holder returns a name that has the element open, the first of several; "" if
+// Holder returns a name that has the element open, the first of several; "" if
 // there is none.
-func (l *ledger) holder(e firewall.Element) string {
+func (l *Ledger) Holder(e firewall.Element) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	first := ""
@@ -372,14 +374,15 @@ func (l *ledger) holder(e firewall.Element) string {
 	return first
 }
 
-// holds says whether some name has the element open.
-func (l *ledger) holds(e firewall.Element) bool {
+// Holds says whether some name has the element open.
+func (l *Ledger) Holds(e firewall.Element) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.elements[e].names > 0
 }
 
-func (l *ledger) counts() (names, elements int) {
+// Counts is how many names have leases, and how many elements are open.
+func (l *Ledger) Counts() (names, elements int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.names), len(l.elements)

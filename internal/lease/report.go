@@ -1,4 +1,4 @@
-package main
+package lease
 
 import (
 	"cmp"
@@ -11,26 +11,29 @@ import (
 // maxPublishedNames is how many names it holds, those that last longest.
 const maxPublishedNames = 1000
 
-type leasesReport struct {
-	Version int         `json:"version"`
-	Names   []nameLease `json:"names"`
-	More    int         `json:"more,omitempty"` // names that are left out
+// Report is what is published of the ledger.
+type Report struct {
+	Version int    `json:"version"`
+	Names   []Name `json:"names"`
+	More    int    `json:"more,omitempty"` // names that are left out
 }
 
-type nameLease struct {
-	Name  string      `json:"name"`
-	Addrs []openLease `json:"addrs"`
+// Name is a name with its open addresses.
+type Name struct {
+	Name  string    `json:"name"`
+	Addrs []Address `json:"addrs"`
 }
 
-type openLease struct {
+// Address is an open address.
+type Address struct {
 	Addr    netip.Addr `json:"addr"`
 	On      string     `json:"ports"` // 443/tcp 80/tcp
 	Since   time.Time  `json:"since,omitzero"`
 	Expires time.Time  `json:"expires,omitzero"`
 }
 
-// report is nil if there is nothing new.
-func (l *ledger) report(before uint64) (*leasesReport, uint64) {
+// Report is nil if there is nothing new.
+func (l *Ledger) Report(before uint64) (*Report, uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.changes == before {
@@ -53,16 +56,16 @@ func (l *ledger) report(before uint64) (*leasesReport, uint64) {
 	slices.SortFunc(all, func(a, b named) int {
 		return cmp.Or(b.lasts.Compare(a.lasts), strings.Compare(a.name, b.name))
 	})
-	r := &leasesReport{Version: 1, Names: []nameLease{}}
+	r := &Report{Version: 1, Names: []Name{}}
 	if n := len(all) - maxPublishedNames; n > 0 {
 		all, r.More = all[:maxPublishedNames], n
 	}
 	for _, n := range all {
-		lease := nameLease{Name: n.name}
+		lease := Name{Name: n.name}
 		for _, al := range l.names[n.name].addrs {
-			lease.Addrs = append(lease.Addrs, openLease{Addr: al.addr, On: portList(al.ports), Since: al.since, Expires: al.expires()})
+			lease.Addrs = append(lease.Addrs, Address{Addr: al.addr, On: portList(al.ports), Since: al.since, Expires: al.expires()})
 		}
-		slices.SortFunc(lease.Addrs, func(a, b openLease) int { return a.Addr.Compare(b.Addr) })
+		slices.SortFunc(lease.Addrs, func(a, b Address) int { return a.Addr.Compare(b.Addr) })
 		r.Names = append(r.Names, lease)
 	}
 	return r, l.changes

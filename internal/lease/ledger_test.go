@@ -1,4 +1,4 @@
-package main
+package lease
 
 import (
 	"fmt"
@@ -12,21 +12,13 @@ import (
 )
 
 // clock stands still until a test moves it.
-type clock struct{ now time.Time }
+type clock struct{ Now time.Time }
 
-func newTestLedger(t testing.TB, text string) (*ledger, *clock) {
-	c := &clock{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-	l := newLedger(parsePolicy(t, text), newTestEdition())
-	l.now = func() time.Time { return c.now }
+func newTestLedger(t testing.TB, text string) (*Ledger, *clock) {
+	c := &clock{Now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	l := New(parsePolicy(t, text), newTestEdition())
+	l.Now = func() time.Time { return c.Now }
 	return l, c
-}
-
-func addrs(list ...string) []netip.Addr {
-	var out []netip.Addr
-	for _, s := range list {
-		out = append(out, netip.MustParseAddr(s))
-	}
-	return out
 }
 
 func tcp(addr string, port uint16) firewall.Element {
@@ -54,14 +46,14 @@ func TestLedgerGrant(t *testing.T) {
 		"only the good of a mix": {"api.example.com", addrs("127.0.0.1", "203.0.113.2"), []firewall.Element{tcp("203.0.113.2", 80), tcp("203.0.113.2", 443)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			open, admitted := l.grant(tc.name, tc.addrs, time.Minute)
+			open, admitted := l.Lease(tc.name, tc.addrs, time.Minute)
 			var got []firewall.Element
 			for _, o := range open {
 				got = append(got, o.Element)
 				if !slices.Contains(admitted, o.Addr) {
 					t.Errorf("opens %v, and does not say so", o.Addr)
 				}
-				if !l.holds(o.Element) {
+				if !l.Holds(o.Element) {
 					t.Errorf("opens %v without booking it", o.Element)
 				}
 			}
@@ -77,25 +69,25 @@ func TestLedgerGrant(t *testing.T) {
 // only, and wildcard names together never take the room of the others.
 func TestLedgerShares(t *testing.T) {
 	l, c := newTestLedger(t, "domains: [ok.example.com:443, '*.wild.example.net:443']\nlimits: {leases: 1000}")
-	if _, admitted := l.grant("ok.example.com", addrs("192.0.2.1"), time.Minute); len(admitted) != 1 {
+	if _, admitted := l.Lease("ok.example.com", addrs("192.0.2.1"), time.Minute); len(admitted) != 1 {
 		t.Fatal("the honest name has no lease")
 	}
 	for i := range 3000 {
 		a := netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)})
-		l.grant(fmt.Sprintf("n%d.wild.example.net", i), []netip.Addr{a}, time.Minute)
+		l.Lease(fmt.Sprintf("n%d.wild.example.net", i), []netip.Addr{a}, time.Minute)
 	}
-	if _, n := l.counts(); n > 501 {
+	if _, n := l.Counts(); n > 501 {
 		t.Errorf("%d elements, wildcards may take 500", n)
 	}
-	if _, admitted := l.grant("ok.example.com", addrs("192.0.2.2"), time.Minute); len(admitted) != 1 {
+	if _, admitted := l.Lease("ok.example.com", addrs("192.0.2.2"), time.Minute); len(admitted) != 1 {
 		t.Error("wildcard names pushed an exact name out")
 	}
 
 	// Many addresses for one name: the oldest give way.
 	perName := l.perName
 	for i := range 3 * perName {
-		c.now = c.now.Add(time.Millisecond)
-		_, admitted := l.grant("ok.example.com", []netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})}, time.Minute)
+		c.Now = c.Now.Add(time.Millisecond)
+		_, admitted := l.Lease("ok.example.com", []netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})}, time.Minute)
 		if len(admitted) != 1 {
 			t.Fatalf("address %d was refused", i)
 		}
@@ -107,7 +99,7 @@ func TestLedgerShares(t *testing.T) {
 	for i := range many {
 		many[i] = netip.AddrFrom4([4]byte{203, 1, byte(i >> 8), byte(i)})
 	}
-	if _, admitted := l.grant("ok.example.com", many, time.Minute); len(admitted) != perName {
+	if _, admitted := l.Lease("ok.example.com", many, time.Minute); len(admitted) != perName {
 		t.Errorf("%d of a stuffed answer were admitted, limit %d", len(admitted), perName)
 	}
 }
@@ -116,39 +108,39 @@ func TestLedgerShares(t *testing.T) {
 // take the address along.
 func TestLedgerSharedAddress(t *testing.T) {
 	l, c := newTestLedger(t, "domains: [a.example.com:443, b.example.com:443]")
-	l.grant("a.example.com", addrs("192.0.2.1"), time.Minute)
-	open, _ := l.grant("b.example.com", addrs("192.0.2.1"), time.Second)
+	l.Lease("a.example.com", addrs("192.0.2.1"), time.Minute)
+	open, _ := l.Lease("b.example.com", addrs("192.0.2.1"), time.Second)
 	if len(open) != 1 || open[0].TTL != time.Minute {
 		t.Errorf("the shorter lease shortens the longer: %v", open)
 	}
-	if closed := l.adopt(parsePolicy(t, "domains: [b.example.com:443]")); len(closed) != 0 {
+	if closed := l.Adopt(parsePolicy(t, "domains: [b.example.com:443]")); len(closed) != 0 {
 		t.Errorf("closed %v, which b.example.com still holds", closed)
 	}
-	if closed := l.adopt(parsePolicy(t, "domains: []")); !slices.Equal(closed, []firewall.Element{tcp("192.0.2.1", 443)}) {
+	if closed := l.Adopt(parsePolicy(t, "domains: []")); !slices.Equal(closed, []firewall.Element{tcp("192.0.2.1", 443)}) {
 		t.Errorf("closed %v", closed)
 	}
-	c.now = c.now.Add(time.Hour)
-	l.sweep()
-	if names, elements := l.counts(); names+elements != 0 {
+	c.Now = c.Now.Add(time.Hour)
+	l.Sweep()
+	if names, elements := l.Counts(); names+elements != 0 {
 		t.Errorf("%d names and %d elements left", names, elements)
 	}
 }
 
 func TestLedgerRenewsWhatIsUsed(t *testing.T) {
 	l, c := newTestLedger(t, "domains: [a.example.com:443, b.example.com:443]")
-	l.grant("a.example.com", addrs("192.0.2.1"), time.Minute)
-	l.grant("b.example.com", addrs("192.0.2.2"), time.Minute)
-	c.now = c.now.Add(30 * time.Second)
-	if early := l.renew(used(tcp("192.0.2.1", 443)), 20*time.Second, 2*time.Minute); len(early) != 0 {
+	l.Lease("a.example.com", addrs("192.0.2.1"), time.Minute)
+	l.Lease("b.example.com", addrs("192.0.2.2"), time.Minute)
+	c.Now = c.Now.Add(30 * time.Second)
+	if early := l.Renew(used(tcp("192.0.2.1", 443)), 20*time.Second, 2*time.Minute); len(early) != 0 {
 		t.Fatalf("renewed before it is due: %v", early)
 	}
-	leases := l.renew(used(tcp("192.0.2.1", 443)), 45*time.Second, 2*time.Minute)
+	leases := l.Renew(used(tcp("192.0.2.1", 443)), 45*time.Second, 2*time.Minute)
 	if len(leases) != 1 || leases[0].Element != tcp("192.0.2.1", 443) || leases[0].TTL != 2*time.Minute {
 		t.Fatalf("renewed %v", leases)
 	}
-	c.now = c.now.Add(45 * time.Second)
-	l.sweep()
-	if !l.holds(tcp("192.0.2.1", 443)) || l.holds(tcp("192.0.2.2", 443)) {
+	c.Now = c.Now.Add(45 * time.Second)
+	l.Sweep()
+	if !l.Holds(tcp("192.0.2.1", 443)) || l.Holds(tcp("192.0.2.2", 443)) {
 		t.Error("the used lease is gone, or the unused one is not")
 	}
 }
@@ -158,15 +150,15 @@ func TestLedgerRenewsWhatIsUsed(t *testing.T) {
 func TestLedgerRenewalShortensNothing(t *testing.T) {
 	l, c := newTestLedger(t, "domains: [long.example.com:443, short.example.com:443]")
 	shared := tcp("192.0.2.1", 443)
-	l.grant("long.example.com", addrs("192.0.2.1"), 6*time.Minute)
-	l.grant("short.example.com", addrs("192.0.2.1"), time.Minute)
-	c.now = c.now.Add(30 * time.Second)
-	for _, lease := range l.renew(used(shared), time.Hour, 2*time.Minute) {
+	l.Lease("long.example.com", addrs("192.0.2.1"), 6*time.Minute)
+	l.Lease("short.example.com", addrs("192.0.2.1"), time.Minute)
+	c.Now = c.Now.Add(30 * time.Second)
+	for _, lease := range l.Renew(used(shared), time.Hour, 2*time.Minute) {
 		if lease.TTL != 330*time.Second {
 			t.Errorf("%v is given %v, and was promised for 5m30s", lease.Element, lease.TTL)
 		}
 	}
-	if got := l.leases(); len(got) != 1 || got[0].TTL != 330*time.Second {
+	if got := l.Leases(); len(got) != 1 || got[0].TTL != 330*time.Second {
 		t.Errorf("the book has %v", got)
 	}
 }
@@ -175,21 +167,21 @@ func TestLedgerRenewalShortensNothing(t *testing.T) {
 // that is over, whenever the book is swept.
 func TestLedgerLeasedTo(t *testing.T) {
 	l, c := newTestLedger(t, "domains: [a.example.com:443, b.example.com:443]")
-	l.grant("a.example.com", addrs("192.0.2.1"), time.Minute)
-	if left, _ := l.leasedTo("a.example.com", tcp("192.0.2.1", 443)); left != time.Minute {
+	l.Lease("a.example.com", addrs("192.0.2.1"), time.Minute)
+	if left, _ := l.LeasedTo("a.example.com", tcp("192.0.2.1", 443)); left != time.Minute {
 		t.Errorf("%v left of a minute", left)
 	}
 	for what, left := range map[string]time.Duration{
-		"another name": leftOf(l.leasedTo("b.example.com", tcp("192.0.2.1", 443))),
-		"another port": leftOf(l.leasedTo("a.example.com", tcp("192.0.2.1", 80))),
-		"another host": leftOf(l.leasedTo("a.example.com", tcp("192.0.2.2", 443))),
+		"another name": leftOf(l.LeasedTo("b.example.com", tcp("192.0.2.1", 443))),
+		"another port": leftOf(l.LeasedTo("a.example.com", tcp("192.0.2.1", 80))),
+		"another host": leftOf(l.LeasedTo("a.example.com", tcp("192.0.2.2", 443))),
 	} {
 		if left != 0 {
 			t.Errorf("%s: %v left", what, left)
 		}
 	}
-	c.now = c.now.Add(time.Hour)
-	if left, _ := l.leasedTo("a.example.com", tcp("192.0.2.1", 443)); left != 0 {
+	c.Now = c.Now.Add(time.Hour)
+	if left, _ := l.LeasedTo("a.example.com", tcp("192.0.2.1", 443)); left != 0 {
 		t.Errorf("%v left of what is over", left)
 	}
 }
@@ -213,21 +205,21 @@ func TestLedgerNeverHoldsWhatIsDenied(t *testing.T) {
 	for range 5000 {
 		switch rng.IntN(11) {
 		case 10:
-			l.renew(used(tcp(fmt.Sprintf("192.0.2.%d", rng.IntN(40)), 443)), time.Hour, time.Minute)
+			l.Renew(used(tcp(fmt.Sprintf("192.0.2.%d", rng.IntN(40)), 443)), time.Hour, time.Minute)
 		case 0:
 			current = parsePolicy(t, policies[rng.IntN(len(policies))])
-			l.adopt(current)
+			l.Adopt(current)
 		case 1:
-			c.now = c.now.Add(time.Duration(rng.IntN(90)) * time.Second)
-			l.sweep()
+			c.Now = c.Now.Add(time.Duration(rng.IntN(90)) * time.Second)
+			l.Sweep()
 		case 2:
-			l.revokeName(names[rng.IntN(len(names))])
+			l.RevokeName(names[rng.IntN(len(names))])
 		default:
 			a := netip.AddrFrom4([4]byte{192, 0, 2, byte(rng.IntN(40))})
 			if rng.IntN(4) == 0 {
 				a = netip.AddrFrom4([4]byte{10, 0, 0, byte(rng.IntN(4))})
 			}
-			l.grant(names[rng.IntN(len(names))], []netip.Addr{a}, time.Duration(rng.IntN(120))*time.Second)
+			l.Lease(names[rng.IntN(len(names))], []netip.Addr{a}, time.Duration(rng.IntN(120))*time.Second)
 		}
 		holds, wild := map[firewall.Element]int{}, 0
 		for name, nl := range l.names {

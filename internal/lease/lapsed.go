@@ -1,4 +1,4 @@
-package main
+package lease
 
 import (
 	"slices"
@@ -40,16 +40,16 @@ func (s lapsed) adopt(p *policy.Policy) (closed []firewall.Element) {
 	return closed
 }
 
-// knows says whether some name has the element open, or had it and may keep what is
+// Knows says whether some name has the element open, or had it and may keep what is
 // under way there.
-func (l *ledger) knows(e firewall.Element) bool {
+func (l *Ledger) Knows(e firewall.Element) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.elements[e].names > 0 || len(l.lapsed[e]) > 0
 }
 
-// forgetLapsed forgets those that nothing is under way to.
-func (l *ledger) forgetLapsed(used map[firewall.Element]bool) {
+// ForgetLapsed forgets those that nothing is under way to.
+func (l *Ledger) ForgetLapsed(used map[firewall.Element]bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for e := range l.lapsed {

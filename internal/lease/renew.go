@@ -1,4 +1,4 @@
-package main
+package lease
 
 import (
 	"time"
@@ -9,19 +9,19 @@ import (
 // Renewal looks ahead further than it sleeps, so that no lease in use can end
 // between two looks.
 const (
-	renewEvery  = 15 * time.Second
-	renewWindow = 45 * time.Second
-	renewFor    = 2 * time.Minute
+	RenewEvery  = 15 * time.Second
+	RenewWindow = 45 * time.Second
+	RenewFor    = 2 * time.Minute
 )
 
-// renew extends the leases of elements that connections still use and that end
+// Renew extends the leases of elements that connections still use and that end
 // within the window, so that a pooled client which reconnects without asking DNS
 // again is not cut off. It does so for a day after a server has named the address for
 // the last time: by then it may be somebody else's.
-func (l *ledger) renew(used map[firewall.Element]bool, within, ttl time.Duration) []firewall.Lease {
+func (l *Ledger) Renew(used map[firewall.Element]bool, within, ttl time.Duration) []firewall.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.now()
+	now := l.Now()
 	var leases []firewall.Lease
 	for _, nl := range l.names {
 		for i := range nl.addrs {

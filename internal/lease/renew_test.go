@@ -1,4 +1,4 @@
-package main
+package lease
 
 import (
 	"testing"
@@ -18,13 +18,13 @@ func used(es ...firewall.Element) map[firewall.Element]bool {
 // TestLedgerRenewsThatPort: what answers on one port keeps no other open.
 func TestLedgerRenewsThatPort(t *testing.T) {
 	l, c := newTestLedger(t, "domains: [a.example.com:443, a.example.com:22]")
-	l.grant("a.example.com", addrs("192.0.2.1"), time.Minute)
-	if leases := l.renew(used(tcp("192.0.2.1", 443)), time.Hour, 2*time.Minute); len(leases) != 1 {
+	l.Lease("a.example.com", addrs("192.0.2.1"), time.Minute)
+	if leases := l.Renew(used(tcp("192.0.2.1", 443)), time.Hour, 2*time.Minute); len(leases) != 1 {
 		t.Fatalf("renewed %v", leases)
 	}
-	c.now = c.now.Add(90 * time.Second)
-	l.sweep()
-	if !l.holds(tcp("192.0.2.1", 443)) || l.holds(tcp("192.0.2.1", 22)) {
+	c.Now = c.Now.Add(90 * time.Second)
+	l.Sweep()
+	if !l.Holds(tcp("192.0.2.1", 443)) || l.Holds(tcp("192.0.2.1", 22)) {
 		t.Error("the used port is closed, or the unused one is not")
 	}
 }
@@ -34,33 +34,33 @@ func TestLedgerRenewsThatPort(t *testing.T) {
 func TestLedgerRenewalEnds(t *testing.T) {
 	l, c := newTestLedger(t, "domains: [a.example.com:443]")
 	e := tcp("192.0.2.1", 443)
-	l.grant("a.example.com", addrs("192.0.2.1"), time.Minute)
-	began := c.now
-	for c.now.Sub(began) < renewedFor-time.Minute {
-		l.renew(used(e), renewWindow, renewFor)
-		c.now = c.now.Add(renewEvery)
-		l.sweep()
-		if !l.holds(e) {
-			t.Fatalf("closed after %v", c.now.Sub(began))
+	l.Lease("a.example.com", addrs("192.0.2.1"), time.Minute)
+	began := c.Now
+	for c.Now.Sub(began) < renewedFor-time.Minute {
+		l.Renew(used(e), RenewWindow, RenewFor)
+		c.Now = c.Now.Add(RenewEvery)
+		l.Sweep()
+		if !l.Holds(e) {
+			t.Fatalf("closed after %v", c.Now.Sub(began))
 		}
 	}
-	for c.now.Sub(began) <= renewedFor {
-		l.renew(used(e), renewWindow, renewFor)
-		c.now = c.now.Add(renewEvery)
-		l.sweep()
+	for c.Now.Sub(began) <= renewedFor {
+		l.Renew(used(e), RenewWindow, RenewFor)
+		c.Now = c.Now.Add(RenewEvery)
+		l.Sweep()
 	}
-	if l.holds(e) {
+	if l.Holds(e) {
 		t.Error("still open after a day")
 	}
-	if !l.knows(e) {
+	if !l.Knows(e) {
 		t.Error("what is under way would end with the next change, whatever that is")
 	}
-	l.adopt(parsePolicy(t, "domains: [a.example.com:443, b.example.com:443]"))
-	if !l.knows(e) {
+	l.Adopt(parsePolicy(t, "domains: [a.example.com:443, b.example.com:443]"))
+	if !l.Knows(e) {
 		t.Error("a change of something else ends it")
 	}
-	l.adopt(parsePolicy(t, "domains: [b.example.com:443]"))
-	if l.knows(e) {
+	l.Adopt(parsePolicy(t, "domains: [b.example.com:443]"))
+	if l.Knows(e) {
 		t.Error("lives on without its name")
 	}
 }
@@ -69,12 +69,12 @@ func TestLedgerRenewalEnds(t *testing.T) {
 // remembered is bounded.
 func TestLedgerForgetsLapsed(t *testing.T) {
 	l, c := newTestLedger(t, "domains: [a.example.com:443]")
-	l.grant("a.example.com", addrs("192.0.2.1", "192.0.2.2"), time.Minute)
-	c.now = c.now.Add(time.Hour)
-	l.sweep()
+	l.Lease("a.example.com", addrs("192.0.2.1", "192.0.2.2"), time.Minute)
+	c.Now = c.Now.Add(time.Hour)
+	l.Sweep()
 	one, two := tcp("192.0.2.1", 443), tcp("192.0.2.2", 443)
-	l.forgetLapsed(used(one))
-	if !l.knows(one) || l.knows(two) {
+	l.ForgetLapsed(used(one))
+	if !l.Knows(one) || l.Knows(two) {
 		t.Errorf("remembered: %v", l.lapsed)
 	}
 	for range 2 * maxLapsedNames {
