@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -62,9 +63,9 @@ func (k *keeper) reloadNow(ctx context.Context) (taken <-chan struct{}, err erro
 // adoptFiles is adopt of what was read from files, with the grants on top.
 func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy.Policy) (<-chan struct{}, error) {
 	k.mu.Lock()
-	grants := k.grants.clone()
+	grants := k.grants.Clone()
 	k.mu.Unlock()
-	b := grants.over(files)
+	b := grants.Over(files)
 	if len(b.Files) > len(files.Files) {
 		var err error
 		if p, err = policy.Parse(b, presets()); err != nil {
@@ -83,7 +84,7 @@ func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy
 
 // adopt brings a policy into force, of which grants are a part, and hands it to the guard. What is returned is
 // closed when the guard has it, or is gone. An error leaves the old policy.
-func (k *keeper) adopt(ctx context.Context, b *policy.Bundle, p *policy.Policy, grants grantBook) (<-chan struct{}, error) {
+func (k *keeper) adopt(ctx context.Context, b *policy.Bundle, p *policy.Policy, grants grant.Book) (<-chan struct{}, error) {
 	plan, err := k.plan(p, grants)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -14,7 +15,7 @@ const maxReadmeRules = 200
 
 // writeReadme writes for the agent, a program that reads: what it can reach, and
 // what is a waste of its time.
-func writeReadme(w io.Writer, p *policy.Policy, grants []grant, monitor bool) error {
+func writeReadme(w io.Writer, p *policy.Policy, grants []grant.Grant, monitor bool) error {
 	b := bufio.NewWriter(w)
 	b.WriteString(`# This container's network is confined by agent-init
 
@@ -40,7 +41,7 @@ the network: don't work around it, ask.
 	}
 	b.WriteString("```\n\nA name without a port is reached on 443 and 80, over TCP. `*.` covers the name and all below it; `!` denies.\n\n")
 	for _, g := range grants {
-		if g.Kind == grantAllow {
+		if g.Kind == grant.Allow {
 			fmt.Fprintf(b, "- `%s` is allowed until %s.\n", g.Target, g.Expires.UTC().Format(time.RFC3339))
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
@@ -353,7 +354,7 @@ func (k *keeper) startGuard(ctx context.Context) error {
 }
 
 func (k *keeper) applyRules(ctx context.Context) error {
-	plan, err := k.plan(k.policy, grantBook{})
+	plan, err := k.plan(k.policy, grant.Book{})
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/state"
 )
 
@@ -136,11 +137,11 @@ func TestStatusGolden(t *testing.T) {
 }
 
 func TestGrantsGolden(t *testing.T) {
-	data, err := json.MarshalIndent(grantsReport{Version: 1, Grants: []grant{
-		{Number: 1, Kind: grantAllow, Target: "a.example", Reason: "why", Made: noon, Expires: noon.Add(time.Minute), PID: 7},
-		{Number: 2, Kind: grantDeny, Target: "b.example", Made: noon},
-		{Number: 3, Kind: grantRequest, Target: "c.example", UID: 1000, PID: 9, Made: noon, Expires: noon.Add(time.Hour), Asked: 2},
-		{Number: 4, Kind: grantRequest, Target: "d.example", UID: 1000, PID: 9, Made: noon, Asked: 1, Outcome: outcomeDown, Decided: &decision{noon, 0, "use the mirror"}},
+	data, err := json.MarshalIndent(grant.Report{Version: 1, Grants: []grant.Grant{
+		{Number: 1, Kind: grant.Allow, Target: "a.example", Reason: "why", Made: noon, Expires: noon.Add(time.Minute), PID: 7},
+		{Number: 2, Kind: grant.Deny, Target: "b.example", Made: noon},
+		{Number: 3, Kind: grant.Request, Target: "c.example", UID: 1000, PID: 9, Made: noon, Expires: noon.Add(time.Hour), Asked: 2},
+		{Number: 4, Kind: grant.Request, Target: "d.example", UID: 1000, PID: 9, Made: noon, Asked: 1, Outcome: grant.OutcomeDown, Decided: &grant.Decision{Time: noon, UID: 0, Reason: "use the mirror"}},
 	}}, "", "  ")
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -88,7 +89,7 @@ type explanation struct {
 	Hosts   []netip.Addr    `json:"hosts,omitempty"` // addresses of the hosts file
 	Denied  denials         `json:"denied"`
 	ToAllow *instruction    `json:"to_allow,omitempty"`
-	Request *grant          `json:"request,omitempty"` // the agent's last about it
+	Request *grant.Grant    `json:"request,omitempty"` // the agent's last about it
 	Unknown string          `json:"unknown,omitempty"` // why it can't be told whether it was denied
 }
 

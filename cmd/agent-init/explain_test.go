@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -130,7 +131,7 @@ func TestPublishedPolicy(t *testing.T) {
 func TestAgentReadme(t *testing.T) {
 	p := publishedWith(t, "ok.example\n!bad.example\n", nil)
 	var b strings.Builder
-	if err := writeReadme(&b, p.policy, []grant{{Kind: grantAllow, Target: "new.example", Expires: noon}, {Kind: grantRequest, Target: "wish.example"}}, false); err != nil {
+	if err := writeReadme(&b, p.policy, []grant.Grant{{Kind: grant.Allow, Target: "new.example", Expires: noon}, {Kind: grant.Request, Target: "wish.example"}}, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"ok.example                                   # allowlist.txt:1\n", "!bad.example", "`new.example` is allowed until 2026-01-01T12:00:00Z", "agent-init request HOST"} {

@@ -102,7 +102,7 @@ func (x explanation) write(out io.Writer, now time.Time, coloured bool) error {
 		}
 	}
 	if x.Request != nil {
-		w.Row("asked", "%s", x.Request.standing())
+		w.Row("asked", "%s", x.Request.Standing())
 	}
 	if x.ToAllow != nil {
 		w.Row("to allow it", "add this line to %s:", x.ToAllow.File)

@@ -4,19 +4,21 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/agent-init/agent-init/internal/grant"
 )
 
 // TestExplainKnowsRequests: who looks why something is denied is told of a request.
 func TestExplainKnowsRequests(t *testing.T) {
 	p := publishedWith(t, "ok.example", nil)
-	p.grants = []grant{
-		{Number: 1, Kind: grantRequest, Target: "new.example:22"},
-		{Number: 2, Kind: grantRequest, Target: "*.wild.example"},
-		{Number: 3, Kind: grantRequest, Target: "192.0.2.7:5432"},
-		{Number: 4, Kind: grantRequest, Target: "old.example", Outcome: outcomeDown, Decided: &decision{noon, 0, "no"}},
-		{Number: 5, Kind: grantAllow, Target: "never.example"},
-		{Number: 6, Kind: grantRequest, Target: "new.example", Outcome: outcomeDown, Decided: &decision{noon, 0, "no"}},
-		{Number: 7, Kind: grantRequest, Target: "ok.example", Outcome: outcomeGranted, Decided: &decision{noon, 0, ""}},
+	p.grants = []grant.Grant{
+		{Number: 1, Kind: grant.Request, Target: "new.example:22"},
+		{Number: 2, Kind: grant.Request, Target: "*.wild.example"},
+		{Number: 3, Kind: grant.Request, Target: "192.0.2.7:5432"},
+		{Number: 4, Kind: grant.Request, Target: "old.example", Outcome: grant.OutcomeDown, Decided: &grant.Decision{Time: noon, UID: 0, Reason: "no"}},
+		{Number: 5, Kind: grant.Allow, Target: "never.example"},
+		{Number: 6, Kind: grant.Request, Target: "new.example", Outcome: grant.OutcomeDown, Decided: &grant.Decision{Time: noon, UID: 0, Reason: "no"}},
+		{Number: 7, Kind: grant.Request, Target: "ok.example", Outcome: grant.OutcomeGranted, Decided: &grant.Decision{Time: noon, UID: 0, Reason: ""}},
 	}
 	for target, want := range map[string]string{
 		"new.example": "request 1, for new.example:22, waits: agent-init allow --request 1", "a.wild.example": "request 2,", "wild.example": "request 2,",

@@ -4,14 +4,16 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/agent-init/agent-init/internal/grant"
 )
 
 // requestAbout is the last request of the agent's about s: one that waits goes
 // before those that were decided.
-func requestAbout(grants []grant, s subject) *grant {
-	var found *grant
+func requestAbout(grants []grant.Grant, s subject) *grant.Grant {
+	var found *grant.Grant
 	for _, g := range slices.Backward(grants) {
-		if g.Kind != grantRequest || !isAbout(g.Target, s) {
+		if g.Kind != grant.Request || !isAbout(g.Target, s) {
 			continue
 		}
 		if g.Outcome == "" {
@@ -26,7 +28,7 @@ func requestAbout(grants []grant, s subject) *grant {
 
 // isAbout says whether an entry names s, on whatever port.
 func isAbout(target string, s subject) bool {
-	host := place(target)
+	host := grant.Place(target)
 	if s.addr.IsValid() {
 		if a, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
 			return a == s.addr

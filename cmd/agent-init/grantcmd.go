@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/control"
@@ -20,7 +21,7 @@ func allowCommand() command {
 		summary: "allow one entry for a time, at once; as root",
 		example: "agent-init allow registry.example.com --for 30m --reason \"one build\"",
 		flags: func(fs *flag.FlagSet) {
-			timeFlag(fs, "for", defaultFor, "`TIME` after which it ends by itself, 24h at most")
+			timeFlag(fs, "for", grant.DefaultFor, "`TIME` after which it ends by itself, 24h at most")
 			fs.String("reason", "", "`TEXT` for the audit log")
 			numberFlag(fs, "request", 0, math.MaxUint32, "grant request `NUMBER` of the agent; TARGET may then be left out")
 			fs.Bool("json", false, "print the grant as JSON")
@@ -81,7 +82,7 @@ func grantTarget(fs *flag.FlagSet, args []string) (target string, number uint32,
 		return "", 0, err
 	}
 	for _, g := range r.Grants {
-		if g.Number == uint32(n) && g.Kind == grantRequest && g.Outcome == "" {
+		if g.Number == uint32(n) && g.Kind == grant.Request && g.Outcome == "" {
 			return g.Target, g.Number, nil
 		}
 	}
@@ -100,7 +101,7 @@ func value(fs *flag.FlagSet, name string) string { return fs.Lookup(name).Value.
 
 func makeGrant(ctx context.Context, e environment, fs *flag.FlagSet, r control.Request) error {
 	r.Reason = value(fs, "reason")
-	var out granted
+	var out grant.Granted
 	if err := call(ctx, state.ControlSocket, r, &out); err != nil {
 		return err
 	}
@@ -129,7 +130,7 @@ func grantsCommand() command {
 				return fault.New(fault.Usage, "see agent-init grants", "--end takes the number of a grant, and there is no number 0")
 			}
 			if n != 0 {
-				var out granted
+				var out grant.Granted
 				if err := call(ctx, state.ControlSocket, control.Request{Verb: state.VerbEnd, Number: uint32(n), Reason: value(fs, "reason")}, &out); err != nil {
 					return err
 				}
@@ -146,13 +147,13 @@ func grantsCommand() command {
 			if asJSON {
 				return text.JSON(e.stdout, r)
 			}
-			return r.write(text.Folded(e.stdout, "      "), time.Now())
+			return r.Write(text.Folded(e.stdout, "      "), time.Now())
 		},
 	}
 }
 
-func readGrants() (grantsReport, error) {
-	var r grantsReport
+func readGrants() (grant.Report, error) {
+	var r grant.Report
 	dir, err := state.Find()
 	if err == nil {
 		err = dir.Read(state.GrantsFile, &r)
@@ -195,7 +196,7 @@ func requestCommand() command {
 }
 
 // reportGranted says what was granted.
-func reportGranted(e environment, g granted, asJSON bool) error {
+func reportGranted(e environment, g grant.Granted, asJSON bool) error {
 	for _, w := range g.Warnings {
 		fmt.Fprintf(e.stderr, "warning: %s\n", w)
 	}
@@ -205,6 +206,6 @@ func reportGranted(e environment, g granted, asJSON bool) error {
 	for _, old := range g.Replaced {
 		fmt.Fprintf(e.stdout, "%d ended: %s %s\n", old.Number, old.Kind, old.Target)
 	}
-	_, err := fmt.Fprintf(e.stdout, "%d: %s %s\n", g.Grant.Number, g.Grant.says(), g.Grant.until(g.Grant.Made))
+	_, err := fmt.Fprintf(e.stdout, "%d: %s %s\n", g.Grant.Number, g.Grant.Says(), g.Grant.Until(g.Grant.Made))
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -23,7 +24,7 @@ func TestGrantsNeverLeaveADeniedLease(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		now := noon
-		var book grantBook
+		var book grant.Book
 		files := &policy.Bundle{}
 		l := lease.New(parsePolicy(t, ""), newTestEdition())
 		l.Now = func() time.Time { return now }
@@ -36,18 +37,18 @@ func TestGrantsNeverLeaveADeniedLease(t *testing.T) {
 		for step := range 120 {
 			switch r.IntN(8) {
 			case 0, 1:
-				kind, life, target := grantAllow, time.Duration(1+r.IntN(30))*time.Second, targets[r.IntN(len(targets))]
+				kind, life, target := grant.Allow, time.Duration(1+r.IntN(30))*time.Second, targets[r.IntN(len(targets))]
 				if r.IntN(3) == 0 {
-					kind, target = grantDeny, place(target)
+					kind, target = grant.Deny, grant.Place(target)
 				}
-				if _, _, err := book.put(kind, asker{target: target}, 0, life, now); err != nil {
+				if _, _, err := book.Put(kind, grant.Asker{Target: target}, 0, life, now); err != nil {
 					t.Fatal(err)
 				}
 			case 2:
-				book.expire(now)
+				book.Expire(now)
 			case 3:
-				if len(book.list) > 0 {
-					if _, err := book.end(book.list[r.IntN(len(book.list))].Number, decision{}); err != nil {
+				if len(book.List) > 0 {
+					if _, err := book.End(book.List[r.IntN(len(book.List))].Number, grant.Decision{}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -58,7 +59,7 @@ func TestGrantsNeverLeaveADeniedLease(t *testing.T) {
 					case 0:
 						lines = append(lines, target)
 					case 1:
-						lines = append(lines, "!"+place(target))
+						lines = append(lines, "!"+grant.Place(target))
 					}
 				}
 				files = &policy.Bundle{Files: []policy.File{{Name: "allowlist.txt", Data: []byte(strings.Join(lines, "\n"))}}}
@@ -80,7 +81,7 @@ func TestGrantsNeverLeaveADeniedLease(t *testing.T) {
 				continue
 			}
 			now = now.Add(time.Duration(r.IntN(10)) * time.Second)
-			p, err := policy.Parse(book.over(files), presets())
+			p, err := policy.Parse(book.Over(files), presets())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -14,24 +15,24 @@ import (
 // changeGrants brings a changed book into force: kernel, guard and live
 // connections, as a reload does. If that fails, the book stays as it was.
 // change may not keep what it is given.
-func (k *keeper) changeGrants(ctx context.Context, change func(*grantBook) ([]audit.Event, error)) error {
+func (k *keeper) changeGrants(ctx context.Context, change func(*grant.Book) ([]audit.Event, error)) error {
 	taken, err := k.changeGrantsNow(ctx, change)
 	k.guard.awaitTaken(taken)
 	return err
 }
 
 // changeGrantsNow is changeGrants that leaves waiting for the guard to its caller.
-func (k *keeper) changeGrantsNow(ctx context.Context, change func(*grantBook) ([]audit.Event, error)) (<-chan struct{}, error) {
+func (k *keeper) changeGrantsNow(ctx context.Context, change func(*grant.Book) ([]audit.Event, error)) (<-chan struct{}, error) {
 	k.reloading.Lock()
 	defer k.reloading.Unlock()
 	k.mu.Lock()
-	next := k.grants.clone()
+	next := k.grants.Clone()
 	k.mu.Unlock()
 	events, err := change(&next)
 	if err != nil {
 		return nil, err
 	}
-	b := next.over(k.files)
+	b := next.Over(k.files)
 	p, err := policy.Parse(b, presets())
 	if err != nil {
 		return nil, fmt.Errorf("join grants and policy: %w", err)
@@ -56,14 +57,14 @@ func (k *keeper) changeGrantsNow(ctx context.Context, change func(*grantBook) ([
 // in the status until it is.
 func (k *keeper) expireGrants(ctx context.Context) {
 	k.mu.Lock()
-	look := k.grants.clone()
+	look := k.grants.Clone()
 	k.mu.Unlock()
-	if len(look.expire(time.Now())) == 0 {
+	if len(look.Expire(time.Now())) == 0 {
 		return
 	}
-	err := k.changeGrants(ctx, func(b *grantBook) (events []audit.Event, _ error) {
-		for _, g := range b.expire(time.Now()) {
-			events = append(events, g.event(audit.Info, "expired", nil))
+	err := k.changeGrants(ctx, func(b *grant.Book) (events []audit.Event, _ error) {
+		for _, g := range b.Expire(time.Now()) {
+			events = append(events, g.Event(audit.Info, "expired", nil))
 		}
 		return events, nil
 	})
@@ -79,13 +80,13 @@ func (k *keeper) expireGrants(ctx context.Context) {
 // endGrants is for a keeper that ends while the rules stay: nobody would end
 // its grants.
 func (k *keeper) endGrants(ctx context.Context) {
-	err := k.changeGrants(ctx, func(b *grantBook) (events []audit.Event, _ error) {
-		for _, g := range b.clone().list {
-			if g.Kind == grantAllow {
-				if _, err := b.end(g.Number, decision{}); err != nil {
+	err := k.changeGrants(ctx, func(b *grant.Book) (events []audit.Event, _ error) {
+		for _, g := range b.Clone().List {
+			if g.Kind == grant.Allow {
+				if _, err := b.End(g.Number, grant.Decision{}); err != nil {
 					return nil, err
 				}
-				events = append(events, g.event(audit.Info, "ended with the keeper", nil))
+				events = append(events, g.Event(audit.Info, "ended with the keeper", nil))
 			}
 		}
 		if len(events) == 0 {
@@ -105,21 +106,21 @@ func (k *keeper) publishGrants() {
 	k.publishing.Lock()
 	defer k.publishing.Unlock()
 	k.mu.Lock()
-	book := k.grants.clone()
-	list, decided := book.list, book.decided
-	s := state.Grants{Requests: count(list, true), Fault: k.state.Grants.Fault}
+	book := k.grants.Clone()
+	list, decided := book.List, book.Decided
+	s := state.Grants{Requests: grant.Count(list, true), Fault: k.state.Grants.Fault}
 	for _, g := range list {
 		switch g.Kind {
-		case grantAllow:
+		case grant.Allow:
 			s.Allowed++
-		case grantDeny:
+		case grant.Deny:
 			s.Denied++
 		}
 	}
 	k.state.Grants = s
 	k.mu.Unlock()
-	list = append(append([]grant{}, list...), decided...)
-	if err := k.dir.Write(state.GrantsFile, 0o644, grantsReport{Version: 1, Grants: list}); err != nil {
+	list = append(append([]grant.Grant{}, list...), decided...)
+	if err := k.dir.Write(state.GrantsFile, 0o644, grant.Report{Version: 1, Grants: list}); err != nil {
 		k.unpublished("the grants", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/wire"
 )
 
@@ -15,8 +16,8 @@ func TestGuardFlood(t *testing.T) {
 	ours, theirs := ChannelPair(t)
 	k := &keeper{log: slog.New(slog.DiscardHandler), budgets: newBudgets()}
 	k.budgets.requests.Burst = 1 << 20 // else they are turned down at once
-	for range maxRequests {
-		k.grants.list = append(k.grants.list, grant{Kind: grantRequest})
+	for range grant.MaxRequests {
+		k.grants.List = append(k.grants.List, grant.Grant{Kind: grant.Request})
 	}
 	k.reloading.Lock() // a change of the policy that takes long
 	defer k.reloading.Unlock()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/session"
@@ -67,8 +68,8 @@ func TestJSONGolden(t *testing.T) {
 		"check.golden.json": bad,
 		"suggest.golden.json": suggested(t, "!never.example\n", dnsDenied("a.new.example"), dnsDenied("never.example"),
 			audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: "pypi.org", UID: &uid, PID: 7, Comm: "pip"}),
-		"granted.golden.json": granted{Version: 1, Grant: grant{Number: 2, Kind: grantAllow, Target: "a.example", Reason: "why", PID: 7, Made: noon, Expires: expires},
-			Replaced: []grant{{Number: 1, Kind: grantDeny, Target: "a.example", Made: noon}}, Warnings: []string{"has no effect"}},
+		"granted.golden.json": grant.Granted{Version: 1, Grant: grant.Grant{Number: 2, Kind: grant.Allow, Target: "a.example", Reason: "why", PID: 7, Made: noon, Expires: expires},
+			Replaced: []grant.Grant{{Number: 1, Kind: grant.Deny, Target: "a.example", Made: noon}}, Warnings: []string{"has no effect"}},
 		"proposed.golden.json": proposed{Version: 1, Number: 3, Target: "a.example"},
 		"sessions.golden.json": sessionsReport{1, session.Info{Name: "agent", Windows: []session.WindowInfo{
 			{Name: "claude", Title: "a title", Cwd: "/workspace", PID: 42, Cols: 80, Rows: 24, Started: noon, Clients: []session.ClientInfo{

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
@@ -79,7 +80,7 @@ type keeper struct {
 	mu     sync.Mutex
 	bundle *policy.Bundle // files and grants
 	policy *policy.Policy // of the bundle
-	grants grantBook      // changed under reloading only
+	grants grant.Book     // changed under reloading only
 	state  state.State
 }
 
@@ -89,7 +90,7 @@ func (k *keeper) upstreams(p *policy.Policy) ([]resolver.Upstream, error) {
 }
 
 // plan turns a policy into what the kernel is to hold. No name appears in it.
-func (k *keeper) plan(p *policy.Policy, grants grantBook) (firewall.Plan, error) {
+func (k *keeper) plan(p *policy.Policy, grants grant.Book) (firewall.Plan, error) {
 	ups, err := k.upstreams(p)
 	if err != nil {
 		return firewall.Plan{}, err
@@ -112,7 +113,7 @@ func (k *keeper) plan(p *policy.Policy, grants grantBook) (firewall.Plan, error)
 		c.Upstreams = append(c.Upstreams, netip.AddrPortFrom(u.Addr.Addr().WithZone(""), u.Addr.Port()))
 	}
 	for _, s := range p.Static() {
-		if end := grants.ends(s.Rule); !end.IsZero() {
+		if end := grants.Ends(s.Rule); !end.IsZero() {
 			c.Granted = append(c.Granted, firewall.Grant{Entry: entry(s), Until: end})
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -81,9 +82,9 @@ func (k *keeper) serveControl(ctx context.Context, p control.Peer, r control.Req
 	ctx = context.WithoutCancel(ctx)
 	switch r.Verb {
 	case state.VerbAllow:
-		return k.put(ctx, grantAllow, p, r)
+		return k.put(ctx, grant.Allow, p, r)
 	case state.VerbDeny:
-		return k.put(ctx, grantDeny, p, r)
+		return k.put(ctx, grant.Deny, p, r)
 	case state.VerbEnd:
 		return k.end(ctx, p, r)
 	case state.VerbSelfTest:
@@ -99,25 +100,25 @@ func (k *keeper) serveControl(ctx context.Context, p control.Peer, r control.Req
 	return refusal(fault.Usage, "use the agent-init command of the same version", "unknown verb %q", r.Verb)
 }
 
-func (k *keeper) put(ctx context.Context, kind grantKind, p control.Peer, r control.Request) control.Reply {
+func (k *keeper) put(ctx context.Context, kind grant.Kind, p control.Peer, r control.Request) control.Reply {
 	line, reply := grantLine(kind, r.Target)
 	if !reply.OK {
 		return reply
 	}
 	life := time.Duration(r.Seconds) * time.Second
 	switch {
-	case kind == grantAllow && life == 0:
-		life = defaultFor
-	case life > maxFor:
-		return refusal(fault.Usage, "write it into a file of "+k.config.dir, "a grant lasts %s at most", text.Shortly(maxFor))
+	case kind == grant.Allow && life == 0:
+		life = grant.DefaultFor
+	case life > grant.MaxFor:
+		return refusal(fault.Usage, "write it into a file of "+k.config.dir, "a grant lasts %s at most", text.Shortly(grant.MaxFor))
 	}
-	out := granted{Version: 1, Replaced: []grant{}, Warnings: []string{}}
-	err := k.changeGrants(ctx, func(b *grantBook) ([]audit.Event, error) {
+	out := grant.Granted{Version: 1, Replaced: []grant.Grant{}, Warnings: []string{}}
+	err := k.changeGrants(ctx, func(b *grant.Book) ([]audit.Event, error) {
 		if !k.ready() {
 			return nil, fault.New(fault.Failure, "start it again", "the keeper is ending")
 		}
-		a := asker{target: line.Text, reason: r.Reason, uid: p.UID, pid: p.PID}
-		g, replaced, err := b.put(kind, a, r.Number, life, time.Now())
+		a := grant.Asker{Target: line.Text, Reason: r.Reason, UID: p.UID, PID: p.PID}
+		g, replaced, err := b.Put(kind, a, r.Number, life, time.Now())
 		if err != nil {
 			return nil, &fault.Fault{Code: fault.Usage, Cause: err, Remedy: "see agent-init grants"}
 		}
@@ -126,10 +127,10 @@ func (k *keeper) put(ctx context.Context, kind grantKind, p control.Peer, r cont
 		if life > 0 {
 			what = "denied for " + text.Shortly(life)
 		}
-		if kind == grantAllow {
+		if kind == grant.Allow {
 			what, verdict = "allowed for "+text.Shortly(life), audit.Allow
 		}
-		return []audit.Event{g.event(verdict, what, &p)}, nil
+		return []audit.Event{g.Event(verdict, what, &p)}, nil
 	})
 	if err != nil {
 		return refusalOf(err)
@@ -138,13 +139,13 @@ func (k *keeper) put(ctx context.Context, kind grantKind, p control.Peer, r cont
 	pol := k.policy
 	k.mu.Unlock()
 	for _, w := range append(pol.Warnings(), line.Warnings...) {
-		if w.Source.File == out.Grant.name() || w.Source.File == "" {
+		if w.Source.File == out.Grant.Name() || w.Source.File == "" {
 			if text := (policy.Error{Message: w.Message, Text: w.Text}).Error(); !slices.Contains(out.Warnings, text) {
 				out.Warnings = append(out.Warnings, text)
 			}
 		}
 	}
-	if kind == grantAllow {
+	if kind == grant.Allow {
 		out.Warnings = append(out.Warnings, meaningOf(line.Text)...)
 	}
 	return answer(out)
@@ -170,15 +171,15 @@ func meaningOf(target string) (out []string) {
 }
 
 // grantLine reads the target of a grant.
-func grantLine(kind grantKind, target string) (policy.Line, control.Reply) {
-	if kind == grantDeny && (target == "" || target[0] != '!') {
+func grantLine(kind grant.Kind, target string) (policy.Line, control.Reply) {
+	if kind == grant.Deny && (target == "" || target[0] != '!') {
 		target = "!" + target
 	}
 	line, err := policy.ParseLine(target, presets())
 	switch {
 	case err != nil:
 		return line, refusal(fault.Usage, "TARGET is an entry as in a policy file: api.example.com, *.example.com, 192.0.2.1:8080, @github", "%w", err)
-	case line.Deny && kind == grantAllow:
+	case line.Deny && kind == grant.Allow:
 		return line, refusal(fault.Usage, "agent-init deny", "%s denies", line.Text)
 	case line.Required:
 		return line, refusal(fault.Usage, "leave the word out", "required is for the self-test at the start")
@@ -190,21 +191,21 @@ func grantLine(kind grantKind, target string) (policy.Line, control.Reply) {
 }
 
 func (k *keeper) end(ctx context.Context, p control.Peer, r control.Request) control.Reply {
-	var ended grant
-	err := k.changeGrants(ctx, func(b *grantBook) (_ []audit.Event, err error) {
-		if ended, err = b.end(r.Number, decision{time.Now(), p.UID, r.Reason}); err != nil {
+	var ended grant.Grant
+	err := k.changeGrants(ctx, func(b *grant.Book) (_ []audit.Event, err error) {
+		if ended, err = b.End(r.Number, grant.Decision{Time: time.Now(), UID: p.UID, Reason: r.Reason}); err != nil {
 			return nil, &fault.Fault{Code: fault.Usage, Cause: err, Remedy: "see agent-init grants"}
 		}
 		what := "ended by a person"
-		if ended.Kind == grantRequest {
+		if ended.Kind == grant.Request {
 			what = "turned down by a person"
 		}
-		return []audit.Event{ended.event(audit.Info, what, &p)}, nil
+		return []audit.Event{ended.Event(audit.Info, what, &p)}, nil
 	})
 	if err != nil {
 		return refusalOf(err)
 	}
-	return answer(granted{Version: 1, Grant: ended, Replaced: []grant{}, Warnings: []string{}})
+	return answer(grant.Granted{Version: 1, Grant: ended, Replaced: []grant.Grant{}, Warnings: []string{}})
 }
 
 func refusal(code int, remedy, format string, args ...any) control.Reply {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -21,7 +22,7 @@ type published struct {
 	leases lease.Report
 	probe  ofProbe
 
-	grants  []grant
+	grants  []grant.Grant
 	inbound []uint16
 }
 
@@ -45,7 +46,7 @@ func readPublished(dir string) (published, error) {
 	if err := run.Read(state.LeasesFile, &out.leases); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return out, fault.New(fault.Failure, "see agent-init status", "the leases are not published: %w", err)
 	}
-	var g grantsReport
+	var g grant.Report
 	if err := run.Read(state.GrantsFile, &g); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return out, fault.New(fault.Failure, "see agent-init status", "the grants are not published: %w", err)
 	}

@@ -12,7 +12,7 @@ import (
 func (k *keeper) publishPolicy(p *policy.Policy) {
 	k.mu.Lock()
 	head := state.PublishedHead{Version: 1, Dir: k.config.dir, Hosts: k.bundle.Hosts, Inbound: inboundOf(p)}
-	grants, monitor := k.grants.clone().list, k.state.Monitor
+	grants, monitor := k.grants.Clone().List, k.state.Monitor
 	k.mu.Unlock()
 	if err := k.dir.WriteWith(state.PolicyFile, 0o644, func(w io.Writer) error { return state.WriteRules(w, head, p) }); err != nil {
 		k.unpublished("the policy", err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -63,7 +64,7 @@ func (g *guard) propose(ctx context.Context, limit *wire.Pace, p control.Peer, r
 	if !limit.Take(time.Now()) {
 		return refusal(fault.Failure, "wait a minute, and ask for what is needed only", "too many requests")
 	}
-	line, reply := grantLine(grantAllow, r.Target)
+	line, reply := grantLine(grant.Allow, r.Target)
 	if !reply.OK {
 		return reply
 	}
@@ -100,11 +101,11 @@ func allowedBy(p *policy.Policy, target string) *policy.Rule {
 // deniedBy is the rule by which an entry about one name is denied: what a file
 // denies, a person's grant does not open, and of grants the last word counts.
 func deniedBy(p *policy.Policy, target string) *policy.Rule {
-	host, _, _ := strings.Cut(place(target), ":")
+	host, _, _ := strings.Cut(grant.Place(target), ":")
 	if strings.ContainsAny(host, "*@/[") {
 		return nil
 	}
-	if m := p.Lookup(host); !m.Allowed && m.Rule != nil && !strings.HasPrefix(m.Rule.Source.File, grantPrefix) {
+	if m := p.Lookup(host); !m.Allowed && m.Rule != nil && !strings.HasPrefix(m.Rule.Source.File, grant.Prefix) {
 		return m.Rule
 	}
 	return nil
@@ -156,14 +157,14 @@ func (k *keeper) addRequest(m wire.Message) (uint32, error) {
 	k.reloading.Lock()
 	defer k.reloading.Unlock()
 	k.mu.Lock()
-	g, isNew, err := k.grants.request(asker{target: m.Name, reason: m.Text, uid: m.UID, pid: int(m.PID)}, time.Now())
+	g, isNew, err := k.grants.Request(grant.Asker{Target: m.Name, Reason: m.Text, UID: m.UID, PID: int(m.PID)}, time.Now())
 	k.mu.Unlock()
 	if err != nil {
 		return 0, err
 	}
 	if isNew {
 		k.log.Warn("the agent asks for a grant", "target", g.Target, "number", g.Number)
-		k.record(g.event(audit.Info, "requested by the agent", &control.Peer{UID: m.UID, PID: int(m.PID)}))
+		k.record(g.Event(audit.Info, "requested by the agent", &control.Peer{UID: m.UID, PID: int(m.PID)}))
 	}
 	k.publishGrants()
 	k.publish()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/mustrun"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
@@ -135,12 +136,12 @@ func TestX55RequestsForgeNoRows(t *testing.T) {
 	if err := checkRequest(wire.Message{Name: "a.example", Text: forged}); err == nil {
 		t.Error("the keeper takes a reason with runs of blanks from the guard")
 	}
-	r := grantsReport{Grants: []grant{
-		{Number: 3, Kind: grantRequest, Target: "a.example", Reason: "to build\u202e\u2028 it", UID: 1000, Asked: 2, Made: noon, Expires: noon.Add(requestLife)},
-		{Number: 4, Kind: grantAllow, Target: "b.example", Made: noon, Expires: noon.Add(24*time.Hour - time.Second)},
+	r := grant.Report{Grants: []grant.Grant{
+		{Number: 3, Kind: grant.Request, Target: "a.example", Reason: "to build\u202e\u2028 it", UID: 1000, Asked: 2, Made: noon, Expires: noon.Add(grant.RequestLife)},
+		{Number: 4, Kind: grant.Allow, Target: "b.example", Made: noon, Expires: noon.Add(24*time.Hour - time.Second)},
 	}}
 	var b strings.Builder
-	if err := r.write(&b, noon); err != nil {
+	if err := r.Write(&b, noon); err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(b.String()) {
@@ -168,12 +169,12 @@ func TestMeaningOf(t *testing.T) {
 
 // TestGrantedKeepsReason: a request that a person grants keeps what the agent said.
 func TestGrantedKeepsReason(t *testing.T) {
-	var b grantBook
-	g, _, err := b.request(asker{target: "a.example", reason: "to build"}, noon)
+	var b grant.Book
+	g, _, err := b.Request(grant.Asker{Target: "a.example", Reason: "to build"}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, _, err := b.put(grantAllow, asker{target: "a.example"}, g.Number, time.Minute, noon)
+	made, _, err := b.Put(grant.Allow, grant.Asker{Target: "a.example"}, g.Number, time.Minute, noon)
 	if err != nil || made.Reason != "to build" {
 		t.Errorf("%+v, %v", made, err)
 	}
@@ -190,9 +191,9 @@ func TestSinceDays(t *testing.T) {
 
 // TestRoughly: a day that has just begun to pass is a day.
 func TestRoughly(t *testing.T) {
-	g := grant{Kind: grantAllow, Expires: noon.Add(24*time.Hour - time.Millisecond)}
+	g := grant.Grant{Kind: grant.Allow, Expires: noon.Add(24*time.Hour - time.Millisecond)}
 	for d, want := range map[time.Duration]string{time.Millisecond: "for 24h", time.Second: "for 24h", time.Hour: "for 23h", 23*time.Hour + 50*time.Minute: "for 10m"} {
-		if got := g.until(noon.Add(d)); got != want {
+		if got := g.Until(noon.Add(d)); got != want {
 			t.Errorf("%v later: %q, want %q", d, got, want)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
@@ -44,7 +45,7 @@ func TestNoTimeBeforeTime(t *testing.T) {
 			}
 		}
 	}
-	for _, v := range []any{state.Report{}, grantsReport{}, granted{}, proposed{}, suggestions{}, sessionsReport{}, lease.Report{}, instruction{}} {
+	for _, v := range []any{state.Report{}, grant.Report{}, grant.Granted{}, proposed{}, suggestions{}, sessionsReport{}, lease.Report{}, instruction{}} {
 		walk(reflect.TypeOf(v))
 	}
 	if times < 10 {

@@ -1,4 +1,4 @@
-package main
+package grant
 
 import (
 	"testing"
@@ -34,11 +34,11 @@ func TestGrantClocks(t *testing.T) {
 		"slept for an hour":            {apart(t, now.Add(time.Minute), 3600), true},
 		"clock set back, and not over": {apart(t, now.Add(9*time.Minute), -3600), false},
 	} {
-		var b grantBook
-		if _, _, err := b.put(grantAllow, asker{target: "a.example"}, 0, 10*time.Minute, now); err != nil {
+		var b Book
+		if _, _, err := b.Put(Allow, Asker{Target: "a.example"}, 0, 10*time.Minute, now); err != nil {
 			t.Fatal(err)
 		}
-		if over := b.expire(c.at); (len(over) > 0) != c.ended {
+		if over := b.Expire(c.at); (len(over) > 0) != c.ended {
 			t.Errorf("%s: ended %v, want %t", name, over, c.ended)
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package grant
 
 import (
 	"fmt"
@@ -9,19 +9,19 @@ import (
 	"github.com/agent-init/agent-init/internal/text"
 )
 
-// says is what was decided, or asked for.
-func (g grant) says() string {
+// Says is what was decided, or asked for.
+func (g Grant) Says() string {
 	switch g.Kind {
-	case grantAllow:
+	case Allow:
 		return "allowed " + g.Target
-	case grantDeny:
+	case Deny:
 		return "denied " + g.Target
 	}
 	return "requested " + g.Target
 }
 
-// until is how long g is to last.
-func (g grant) until(now time.Time) string {
+// Until is how long g is to last.
+func (g Grant) Until(now time.Time) string {
 	if g.Expires.IsZero() {
 		return "until the keeper ends"
 	}
@@ -29,11 +29,11 @@ func (g grant) until(now time.Time) string {
 }
 
 // left is how long g goes on, in a word.
-func (g grant) left(now time.Time) string {
+func (g Grant) left(now time.Time) string {
 	switch {
 	case g.Outcome != "":
 		return string(g.Outcome)
-	case g.Kind == grantRequest:
+	case g.Kind == Request:
 		return "waits"
 	case g.Expires.IsZero():
 		return "no end"
@@ -41,8 +41,8 @@ func (g grant) left(now time.Time) string {
 	return text.Roughly(max(0, g.Expires.Sub(now)))
 }
 
-// write shows the grants as a table, and how to turn a request into one.
-func (r grantsReport) write(w io.Writer, now time.Time) error {
+// Write shows the grants as a table, and how to turn a request into one.
+func (r Report) Write(w io.Writer, now time.Time) error {
 	if len(r.Grants) == 0 {
 		_, err := fmt.Fprintln(w, "nothing was granted or requested at run time")
 		return err
@@ -55,7 +55,7 @@ func (r grantsReport) write(w io.Writer, now time.Time) error {
 		if g.Asked > 1 {
 			who += fmt.Sprintf(", %d times", g.Asked)
 		}
-		if g.Kind == grantRequest && g.Outcome == "" && asked == 0 {
+		if g.Kind == Request && g.Outcome == "" && asked == 0 {
 			asked = g.Number
 		}
 		fmt.Fprintf(&b, "%4d  %-7s  %-32s  %-11s  %s\n", g.Number, g.Kind, text.Clean(g.Target), g.left(now), who)
@@ -77,8 +77,8 @@ func (r grantsReport) write(w io.Writer, now time.Time) error {
 	return err
 }
 
-// standing is what became of a request, for whoever asks about its target.
-func (g grant) standing() string {
+// Standing is what became of a request, for whoever asks about its target.
+func (g Grant) Standing() string {
 	if g.Outcome == "" {
 		return fmt.Sprintf("request %d, for %s, waits: agent-init allow --request %[1]d --for 10m    (root)", g.Number, text.Clean(g.Target))
 	}
@@ -89,10 +89,10 @@ func (g grant) standing() string {
 	return words
 }
 
-// granted answers allow and deny: the grant that was made, and what it took the place of.
-type granted struct {
+// Granted answers allow and deny: the grant that was made, and what it took the place of.
+type Granted struct {
 	Version  int      `json:"version"`
-	Grant    grant    `json:"grant"`
-	Replaced []grant  `json:"replaced"`
+	Grant    Grant    `json:"grant"`
+	Replaced []Grant  `json:"replaced"`
 	Warnings []string `json:"warnings"`
 }

@@ -1,4 +1,4 @@
-package main
+package grant
 
 import (
 	"strings"
@@ -7,12 +7,12 @@ import (
 )
 
 func TestGrantsShowDecisions(t *testing.T) {
-	r := grantsReport{Grants: []grant{
-		{Number: 4, Kind: grantRequest, Target: "b.example", Reason: "to lint", UID: 1000, Asked: 1, Made: noon, Outcome: outcomeDown, Decided: &decision{noon, 0, "use\u202e the mirror"}},
-		{Number: 5, Kind: grantRequest, Target: "c.example", UID: 1000, Asked: 1, Made: noon, Outcome: outcomeForgot},
+	r := Report{Grants: []Grant{
+		{Number: 4, Kind: Request, Target: "b.example", Reason: "to lint", UID: 1000, Asked: 1, Made: noon, Outcome: OutcomeDown, Decided: &Decision{noon, 0, "use\u202e the mirror"}},
+		{Number: 5, Kind: Request, Target: "c.example", UID: 1000, Asked: 1, Made: noon, Outcome: OutcomeForgot},
 	}}
 	var b strings.Builder
-	if err := r.write(&b, noon); err != nil {
+	if err := r.Write(&b, noon); err != nil {
 		t.Fatal(err)
 	}
 	at := noon.Local().Format(time.TimeOnly)

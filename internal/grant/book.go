@@ -1,0 +1,262 @@
+// Package grant keeps the book of what was granted and asked for at run time.
+package grant
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+// Kind is what a grant does.
+type Kind string
+
+const (
+	Allow   Kind = "allow"   // by a person, for a time
+	Deny    Kind = "deny"    // by a person
+	Request Kind = "request" // by the agent: changes nothing until a person says so
+)
+
+// Grant is what a person, or the agent, has asked for at run time. The names of
+// its fields in JSON are public.
+type Grant struct {
+	Number  uint32    `json:"number"`
+	Kind    Kind      `json:"kind"`
+	Target  string    `json:"target"` // an entry of a policy, without ! in front
+	Reason  string    `json:"reason,omitempty"`
+	UID     uint32    `json:"uid"` // who asked
+	PID     int       `json:"pid,omitempty"`
+	Made    time.Time `json:"made,omitzero"`
+	Expires time.Time `json:"expires,omitzero"` // zero: it does not
+	Asked   int       `json:"asked,omitempty"`  // of requests: how often
+	Outcome Outcome   `json:"outcome,omitempty"`
+	Decided *Decision `json:"decided,omitempty"`
+}
+
+// Outcome is what became of a request.
+type Outcome string
+
+const (
+	OutcomeGranted Outcome = "granted"
+	OutcomeDenied  Outcome = "denied" // its target was, while it waited
+	OutcomeDown    Outcome = "turned down"
+	OutcomeForgot  Outcome = "forgotten" // nobody decided it in time
+)
+
+// Decision is who decided a request; there is none of one that was forgotten.
+type Decision struct {
+	Time   time.Time `json:"time,omitzero"`
+	UID    uint32    `json:"uid"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+// The bounds of a book.
+const (
+	maxGrants   = 256 // that people made
+	MaxRequests = 16  // that wait for a person
+	maxDecided  = 32  // that are remembered: the agent looks what became of its own
+	RequestLife = 24 * time.Hour
+	DefaultFor  = 10 * time.Minute
+	MaxFor      = 24 * time.Hour // what is needed for longer belongs in a file
+)
+
+// Book holds what is granted now, by number. A number is never used twice.
+type Book struct {
+	last    uint32
+	List    []Grant
+	Decided []Grant // requests, oldest first
+}
+
+// Clone is a book that changes for itself.
+func (b Book) Clone() Book {
+	return Book{b.last, slices.Clone(b.List), slices.Clone(b.Decided)}
+}
+
+// decide puts a request aside with what became of it.
+func (b *Book) decide(g Grant, o Outcome, by *Decision) {
+	g.Outcome, g.Decided, g.Expires = o, by, time.Time{}
+	b.Decided = append(slices.Clone(b.Decided), g)
+	b.Decided = b.Decided[max(0, len(b.Decided)-maxDecided):]
+}
+
+// Asker is who asks for what, and why.
+type Asker struct {
+	Target string // canonical, see policy.ParseLine
+	Reason string
+	UID    uint32
+	PID    int
+}
+
+// Put books a grant of a person's in place of what was said about the same
+// target before: the last word counts. With number it takes the place of that
+// request.
+func (b *Book) Put(kind Kind, a Asker, number uint32, life time.Duration, now time.Time) (made Grant, replaced []Grant, err error) {
+	if number != 0 {
+		i := b.find(number)
+		if i < 0 || b.List[i].Kind != Request {
+			return Grant{}, nil, fmt.Errorf("there is no request %d", number)
+		}
+		if b.List[i].Target != a.Target {
+			return Grant{}, nil, fmt.Errorf("request %d is about %s", number, b.List[i].Target)
+		}
+	}
+	given := a.Reason
+	if number != 0 && a.Reason == "" { // the agent's own holds
+		a.Reason = b.List[b.find(number)].Reason
+	}
+	var decided []Grant
+	kept := slices.DeleteFunc(slices.Clone(b.List), func(g Grant) bool {
+		same := Place(g.Target) == Place(a.Target)
+		if same && g.Kind == Request {
+			decided = append(decided, g)
+		} else if same {
+			replaced = append(replaced, g)
+		}
+		return same
+	})
+	if Count(kept, false) >= maxGrants {
+		return Grant{}, nil, fmt.Errorf("there are %d grants already", maxGrants)
+	}
+	made = Grant{Number: number, Kind: kind, Target: a.Target, Reason: a.Reason, UID: a.UID, PID: a.PID, Made: now}
+	if number == 0 {
+		b.last++
+		made.Number = b.last
+	}
+	if life > 0 {
+		made.Expires = now.Add(life)
+	}
+	b.List = append(kept, made)
+	for _, g := range decided {
+		became := OutcomeGranted
+		if kind == Deny {
+			became = OutcomeDenied
+		}
+		b.decide(g, became, &Decision{now, a.UID, given})
+	}
+	return made, replaced, nil
+}
+
+// Place is what a target is about, without flags.
+func Place(target string) string {
+	host, _, _ := strings.Cut(target, " ")
+	return host
+}
+
+// ErrTooMany is why a request is not booked.
+var ErrTooMany = errors.New("too many requests wait for a person already")
+
+// Request books a proposal of the agent's. One that was made before is counted.
+func (b *Book) Request(a Asker, now time.Time) (g Grant, isNew bool, err error) {
+	for i := range b.List {
+		if r := &b.List[i]; r.Kind == Request && r.Target == a.Target {
+			r.Asked++
+			return *r, false, nil
+		}
+	}
+	if Count(b.List, true) >= MaxRequests {
+		return Grant{}, false, ErrTooMany
+	}
+	b.last++
+	g = Grant{Number: b.last, Kind: Request, Target: a.Target, Reason: a.Reason, UID: a.UID, PID: a.PID,
+		Made: now, Expires: now.Add(RequestLife), Asked: 1}
+	b.List = append(b.List, g)
+	return g, true, nil
+}
+
+// End takes one out, whatever it is: with a request, that is a decision.
+func (b *Book) End(number uint32, by Decision) (Grant, error) {
+	i := b.find(number)
+	if i < 0 {
+		return Grant{}, fmt.Errorf("there is no grant or request %d", number)
+	}
+	g := b.List[i]
+	b.List = slices.Delete(slices.Clone(b.List), i, i+1)
+	if g.Kind == Request {
+		b.decide(g, OutcomeDown, &by)
+	}
+	return g, nil
+}
+
+// Expire takes out what is over.
+func (b *Book) Expire(now time.Time) (over []Grant) {
+	b.List = slices.DeleteFunc(slices.Clone(b.List), func(g Grant) bool {
+		end := !g.Expires.IsZero() && past(now, g.Expires)
+		if end {
+			over = append(over, g)
+		}
+		return end
+	})
+	for _, g := range over {
+		if g.Kind == Request {
+			b.decide(g, OutcomeForgot, nil)
+		}
+	}
+	return over
+}
+
+// past says whether t is over by one of two clocks: the monotonic one, which
+// nobody can set back, and the one on the wall, which goes on while the machine
+// sleeps (clock_gettime(2)).
+func past(now, t time.Time) bool {
+	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
+}
+
+func (b *Book) find(number uint32) int {
+	return slices.IndexFunc(b.List, func(g Grant) bool { return g.Number == number })
+}
+
+// Count is how many requests there are, or how many grants.
+func Count(list []Grant, requests bool) (n int) {
+	for _, g := range list {
+		if (g.Kind == Request) == requests {
+			n++
+		}
+	}
+	return n
+}
+
+// Over returns files with the grants behind them: each is a file of its own,
+// so that decisions cite it as grant-7:1. Requests are in none.
+func (b Book) Over(files *policy.Bundle) *policy.Bundle {
+	out := *files
+	out.Files = slices.Clone(files.Files)
+	for _, g := range b.List {
+		line := g.Target
+		switch g.Kind {
+		case Request:
+			continue
+		case Deny:
+			line = "!" + line
+		}
+		out.Files = append(out.Files, policy.File{Name: g.Name(), Data: []byte(line + "\n")})
+	}
+	return &out
+}
+
+// Name is what stands in place of a file where a decision is by this grant.
+func (g Grant) Name() string { return fmt.Sprintf("%s%d", Prefix, g.Number) }
+
+// Prefix begins what stands in place of a file's name where a decision is by a grant.
+const Prefix = "grant-"
+
+// Ends is when a rule does that stands for a grant; zero if it doesn't end.
+func (b Book) Ends(r *policy.Rule) time.Time {
+	if r == nil {
+		return time.Time{}
+	}
+	for _, g := range b.List {
+		if g.Name() == r.Source.File {
+			return g.Expires
+		}
+	}
+	return time.Time{}
+}
+
+// Report is what grants.json holds, and grants --json prints.
+type Report struct {
+	Version int     `json:"version"`
+	Grants  []Grant `json:"grants"`
+}

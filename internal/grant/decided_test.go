@@ -1,0 +1,73 @@
+package grant
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+func ask(t *testing.T, b *Book, target string) Grant {
+	t.Helper()
+	g, _, err := b.Request(Asker{Target: target, Reason: "to build", UID: 1000}, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// TestDecidedRequestsStay: who asked finds what became of it, by whom and why.
+func TestDecidedRequestsStay(t *testing.T) {
+	var b Book
+	granted, down, denied, forgotten := ask(t, &b, "a.example"), ask(t, &b, "b.example"), ask(t, &b, "c.example"), ask(t, &b, "d.example")
+	if _, _, err := b.Put(Allow, Asker{Target: "a.example", Reason: "one build"}, granted.Number, time.Minute, noon); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.End(down.Number, Decision{noon, 0, "use the mirror"}); err != nil {
+		t.Fatal(err)
+	}
+	mustPut(t, &b, Deny, "c.example", 0)
+	if _, err := b.End(down.Number, Decision{}); err == nil {
+		t.Error("a request is decided twice")
+	}
+	b.Expire(noon.Add(RequestLife))
+	want := []struct {
+		number uint32
+		became Outcome
+		why    string
+	}{{granted.Number, OutcomeGranted, "one build"}, {down.Number, OutcomeDown, "use the mirror"}, {denied.Number, OutcomeDenied, ""}, {forgotten.Number, OutcomeForgot, ""}}
+	if len(b.Decided) != len(want) {
+		t.Fatalf("remembered: %+v", b.Decided)
+	}
+	for i, w := range want {
+		g := b.Decided[i]
+		if g.Number != w.number || g.Outcome != w.became || g.Reason != "to build" || g.Decided != nil && g.Decided.Reason != w.why || (g.Decided == nil) != (w.became == OutcomeForgot) {
+			t.Errorf("got %+v, %+v, want %+v", g, g.Decided, w)
+		}
+	}
+	if got := filesOf(Book{List: append(b.List, b.Decided...)}); strings.Contains(strings.Join(got, " "), "b.example") {
+		t.Errorf("a request that was turned down is in force: %q", got)
+	}
+	if again := ask(t, &b, "b.example"); again.Number == down.Number {
+		t.Error("a request that was turned down can't be made again")
+	}
+}
+
+// TestDecidedRequestsAreFew: the agent asks for as long as it likes.
+func TestDecidedRequestsAreFew(t *testing.T) {
+	var b Book
+	for i := range 3 * maxDecided {
+		g := ask(t, &b, fmt.Sprintf("n%d.example", i))
+		if _, err := b.End(g.Number, Decision{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(b.Decided) != maxDecided || b.Decided[maxDecided-1].Target != fmt.Sprintf("n%d.example", 3*maxDecided-1) {
+		t.Errorf("%d are remembered, the last is %+v", len(b.Decided), b.Decided[len(b.Decided)-1])
+	}
+	before := b.Clone()
+	g := ask(t, &b, "x.example")
+	if _, err := b.End(g.Number, Decision{}); err != nil || before.Decided[maxDecided-1].Target == "x.example" {
+		t.Error("a change shows in a book that was kept", err)
+	}
+}
