@@ -59,7 +59,7 @@ func superviseFlags(fs *flag.FlagSet) {
 	fs.String("record", "", "record the session to `FILE`, and further windows to FILE.w1 and on, as asciicasts that root alone can read")
 	numberFlag(fs, "record-limit", 64, 1<<20, "`MIB` at which a record is put aside for another; four are kept")
 	fs.String("prefix", session.DefaultPrefix.Name(), "`KEY` that commands to the session begin with: ctrl-] and the like, or none")
-	fs.String("signal-target", "auto", "who gets a forwarded signal: auto, group or child (`TARGET`)")
+	fs.String("signal-target", "auto", "`TARGET` that gets a forwarded signal: auto, group or child")
 	fs.Bool("unsafe-no-firewall", false, "run the agent with an open network; nothing else implies this")
 }
 

@@ -1,7 +1,7 @@
-// Command agent-init is the process that a container trusts an AI coding agent
-// to: it seals the network, answers DNS for the names of an allowlist and for
-// no others, proves the result from the agent's side, drops every privilege and
-// supervises the agent.
+// Command agent-init is the init process (PID 1) for containers that run AI
+// coding agents. It seals the network, answers DNS for the names of an allowlist
+// and for no others, and proves the result from the agent's side. Then it drops
+// every privilege that it doesn't need, and supervises the agent.
 package main
 
 import (
@@ -194,7 +194,7 @@ func (c command) help(w io.Writer, fs *flag.FlagSet) {
 }
 
 // tagline is what this is, in a line.
-const tagline = "the process that a container trusts an AI coding agent to"
+const tagline = "the init process (PID 1) for containers that run AI coding agents"
 
 // sections are the parts of the help, by what a person is about to do.
 func sections() []section {
