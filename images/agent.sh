@@ -5,8 +5,8 @@
 #       checks /dist/AGENT-PLATFORM-VERSION.tgz against /dist/SHA*SUMS, and unpacks it to /opt/AGENT, without the first
 #       STRIP (1) parts of its paths. PROGRAM is the executable there.
 #   agent.sh install AGENT COMMAND PROGRAM STATE…
-#       makes /usr/local/bin/COMMAND lead to /opt/AGENT/PROGRAM, judges the allowlist that was copied, with the entry of
-#       the variable PROVIDER added to it, and makes the directories STATE of the agent's home.
+#       makes /usr/local/bin/COMMAND lead to /opt/AGENT/PROGRAM, writes an allowlist of the agent's preset and of the entry
+#       in the variable PROVIDER, and makes the directories STATE of the agent's home.
 #
 # PLATFORM is any, or x64 or arm64, followed by -musl on Alpine if there is such a package.
 set -eu
@@ -65,8 +65,10 @@ install() {
 	agent=$1 command=$2 program=$3
 	shift 3
 	allowlist=/etc/agent-init/allowlist.d/$agent.txt
-	chmod 0644 "$allowlist"
+	echo "# What $agent needs. The provider of a model of your choice goes below it, or into --build-arg PROVIDER=HOST." >"$allowlist"
+	echo "@$agent" >>"$allowlist"
 	[ -z "${PROVIDER:-}" ] || echo "$PROVIDER  # the provider, from the build" >>"$allowlist"
+	chmod 0644 "$allowlist"
 	/usr/local/bin/agent-init check "$allowlist"
 	ln -s "/opt/$agent/$program" "/usr/local/bin/$command"
 	for state; do

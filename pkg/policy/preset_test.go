@@ -3,6 +3,7 @@ package policy
 import (
 	"io/fs"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -31,13 +32,27 @@ func TestPresets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	have := " " + strings.Join(files, " ") + " "
-	for _, name := range strings.Fields(`claude codex gemini opencode qwen crush pi copilot goose aider cursor
-		github pypi crates ubuntu alpine maven rubygems docker ghcr huggingface vscode jetbrains bedrock vertex azure-openai
-		langdock openrouter mistral deepseek groq xai atlassian localai github-meta`) {
-		if !strings.Contains(have, " "+name+".txt ") {
-			t.Errorf("there is no preset %s", name)
-		}
+	doc, err := os.ReadFile("../../docs/policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, listed, _ := strings.Cut(string(doc), "**Presets**")
+	listed, _, _ = strings.Cut(listed, "`!@NAME`")
+	_, listed, _ = strings.Cut(listed, "\n- ")
+	var documented []string
+	for _, m := range regexp.MustCompile("`([a-z0-9-]+)`").FindAllStringSubmatch(listed, -1) {
+		documented = append(documented, m[1]+".txt")
+	}
+	agents, err := filepath.Glob("../../images/*/packages")
+	if err != nil || len(agents) == 0 {
+		t.Fatalf("%d agents, %v", len(agents), err)
+	}
+	for _, agent := range agents {
+		documented = append(documented, filepath.Base(filepath.Dir(agent))+".txt")
+	}
+	slices.Sort(documented)
+	if !slices.Equal(documented, files) {
+		t.Errorf("docs/policy.md and images have the presets %q, and there are %q", documented, files)
 	}
 	for _, file := range files {
 		name := strings.TrimSuffix(file, ".txt")
