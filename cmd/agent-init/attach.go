@@ -21,6 +21,7 @@ import (
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/session"
+	"github.com/agent-init/agent-init/pkg/session/attach"
 )
 
 const prefixVariable = fault.EnvPrefix + "PREFIX"
@@ -48,7 +49,7 @@ func attachCommand() command {
 			if err != nil {
 				return err
 			}
-			o := session.AttachOptions{Dial: dialSession, In: e.stdin, Out: out, Prefix: prefix, Signals: clientSignals()}
+			o := attach.Options{Dial: dialSession, In: e.stdin, Out: out, Prefix: prefix, Signals: clientSignals()}
 			o.Request = session.Request{Window: first(args), Read: isSet(fs, "r"), Nested: isSet(fs, "nested"), Plain: env["TERM"] == "dumb"}
 			if inside := env[windowVariable]; inside != "" && !o.Request.Nested {
 				return fault.New(fault.Usage, "agent-init attach --nested, if that is what you want", "this is window %s of the session already", inside)
@@ -62,12 +63,12 @@ func attachCommand() command {
 }
 
 // attached shows the window, and says how that ended.
-func attached(w io.Writer, o session.AttachOptions) error {
-	r, err := session.Attach(o)
+func attached(w io.Writer, o attach.Options) error {
+	r, err := attach.Run(o)
 	switch {
-	case errors.Is(err, session.ErrRefused):
+	case errors.Is(err, attach.ErrRefused):
 		return fault.New(fault.Failure, "see agent-init sessions", "%w", err)
-	case errors.Is(err, session.ErrLost):
+	case errors.Is(err, attach.ErrLost):
 		return fault.New(fault.Failure, "agent-init attach, if the session still runs", "%w", err)
 	case err != nil:
 		return err
@@ -88,14 +89,14 @@ func first(args []string) string {
 
 func isSet(fs *flag.FlagSet, name string) bool { return fs.Lookup(name).Value.String() == "true" }
 
-func prefixOf(given string, env map[string]string) (session.Prefix, error) {
+func prefixOf(given string, env map[string]string) (attach.Prefix, error) {
 	if given == "" {
 		given = env[prefixVariable]
 	}
 	if given == "" {
-		return session.DefaultPrefix, nil
+		return attach.DefaultPrefix, nil
 	}
-	p, err := session.ParsePrefix(given)
+	p, err := attach.ParsePrefix(given)
 	if err != nil {
 		return 0, fault.New(fault.Usage, "use --prefix ctrl-] or another control character", "the prefix key: %w", err)
 	}
@@ -115,7 +116,7 @@ func dialSession() (*os.File, error) {
 	if err != nil {
 		return nil, state.NotRunning(err)
 	}
-	f, err := session.Dial(filepath.Join(string(dir), state.SessionSocket))
+	f, err := attach.Dial(filepath.Join(string(dir), state.SessionSocket))
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, fault.New(fault.Failure, "start the container with -it, or agent-init run --session always", "there is no session")
@@ -134,7 +135,7 @@ func callSession(r session.Request, to io.Writer) error {
 		return err
 	}
 	defer conn.Close()
-	if err := session.Call(conn, r, to); errors.Is(err, session.ErrRefused) {
+	if err := attach.Call(conn, r, to); errors.Is(err, attach.ErrRefused) {
 		return fault.New(fault.Failure, "see agent-init sessions", "%w", err)
 	} else if err != nil {
 		return err
@@ -276,14 +277,14 @@ func terminalCommand() command {
 			if err != nil {
 				return err
 			}
-			_, err = session.Attach(session.AttachOptions{
+			_, err = attach.Run(attach.Options{
 				Dial: func() (*os.File, error) { return conn, nil }, In: e.stdin, Out: out, Prefix: prefix, Signals: clientSignals(),
 				Local: true, Again: "Any key brings it back here; elsewhere:]\r\n  " + fs.Lookup("again").Value.String(),
 			})
 			switch {
-			case errors.Is(err, session.ErrTerminal):
+			case errors.Is(err, attach.ErrTerminal):
 				return fault.Status(exitTerminalLost)
-			case errors.Is(err, session.ErrLost): // the session has ended, or another client follows
+			case errors.Is(err, attach.ErrLost): // the session has ended, or another client follows
 				return nil
 			}
 			return err

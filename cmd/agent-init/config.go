@@ -15,6 +15,7 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/session"
+	"github.com/agent-init/agent-init/pkg/session/attach"
 )
 
 // config is what flags and environment say. A flag wins over the environment.
@@ -58,7 +59,7 @@ func superviseFlags(fs *flag.FlagSet) {
 	fs.String("session", "auto", "`WHEN` the agent gets a terminal of its own that can be detached from: auto (if started on a terminal), always or never")
 	fs.String("record", "", "record the session to `FILE`, and further windows to FILE.w1 and on, as asciicasts that root alone can read")
 	numberFlag(fs, "record-limit", 64, 1<<20, "`MIB` at which a record is put aside for another; four are kept")
-	fs.String("prefix", session.DefaultPrefix.Name(), "`KEY` that commands to the session begin with: ctrl-] and the like, or none")
+	fs.String("prefix", attach.DefaultPrefix.Name(), "`KEY` that commands to the session begin with: ctrl-] and the like, or none")
 	fs.String("signal-target", "auto", "`TARGET` that gets a forwarded signal: auto, group or child")
 	fs.Bool("unsafe-no-firewall", false, "run the agent with an open network; nothing else implies this")
 }
@@ -138,7 +139,7 @@ func (c config) checkSession() error {
 	if err := session.CheckName(c.sessionName); err != nil {
 		return fault.New(fault.Usage, "correct or unset AGENT_SESSION", "the session's name is %q: %w", c.sessionName, err)
 	}
-	if _, err := session.ParsePrefix(c.prefix); c.prefix != "" && err != nil {
+	if _, err := attach.ParsePrefix(c.prefix); c.prefix != "" && err != nil {
 		return fault.New(fault.Usage, "use --prefix ctrl-] or another control character", "--prefix: %w", err)
 	}
 	if c.record != "" && c.session == "never" {

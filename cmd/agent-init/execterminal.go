@@ -16,6 +16,7 @@ import (
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/session"
+	"github.com/agent-init/agent-init/pkg/session/attach"
 	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
 
@@ -165,7 +166,7 @@ func (o *ownTerminal) takeInput() {
 	if group, err := unix.IoctlGetInt(int(o.in.Fd()), unix.TIOCGPGRP); !o.typed || err == nil && group != unix.Getpgrp() {
 		return
 	}
-	raw := session.Raw(*o.found)
+	raw := attach.Raw(*o.found)
 	if err := unix.IoctlSetTermios(int(o.in.Fd()), unix.TCSETS, &raw); err != nil || o.copying {
 		return
 	}

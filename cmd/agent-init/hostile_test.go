@@ -24,12 +24,12 @@ var decoders = map[string]string{
 	"pkg/privdrop/wire.go: UnmarshalJSON":      "the stage: the keeper's order",
 
 	// Children, which read what the keeper gives them.
-	"cmd/agent-init/guard.go: guardCommand":             "the guard: the keeper's configuration",
-	"cmd/agent-init/guardchannel.go: adopt":             "the guard: the keeper's policy",
-	"cmd/agent-init/probing.go: adoptPlan":              "the guard: the keeper's plan",
-	"cmd/agent-init/sessions.go: sessionsServerCommand": "the session server: the keeper's configuration",
-	"cmd/agent-init/stage.go: stageCommand":             "the stage: the keeper's order",
-	"pkg/session/request.go: decodeRequest":             "the session server: its clients'",
+	"cmd/agent-init/guard.go: guardCommand":                   "the guard: the keeper's configuration",
+	"cmd/agent-init/guardchannel.go: adopt":                   "the guard: the keeper's policy",
+	"cmd/agent-init/probing.go: adoptPlan":                    "the guard: the keeper's plan",
+	"cmd/agent-init/sessions.go: sessionsServerCommand":       "the session server: the keeper's configuration",
+	"cmd/agent-init/stage.go: stageCommand":                   "the stage: the keeper's order",
+	"pkg/session/internal/protocol/request.go: DecodeRequest": "the session server: its clients'",
 
 	// Commands, which end.
 	"cmd/agent-init/attach.go: newCommand":         "a command: the session server's answer",
@@ -45,7 +45,7 @@ var decoders = map[string]string{
 	"cmd/agent-init/suggestcmd.go: suggestCommand": "a command: the log",
 	"pkg/audit/encode.go: Decode":                  "a command: the log",
 	"pkg/control/client.go: Call":                  "a command: the keeper's answer",
-	"pkg/session/incoming.go: handle":              "a command: the session server's",
+	"pkg/session/attach/incoming.go: handle":       "a command: the session server's",
 }
 
 // TestNoJSONOfChildren walks all sources for what reads JSON: a new place has to be

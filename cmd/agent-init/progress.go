@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/text"
-	"github.com/agent-init/agent-init/pkg/session"
+	"github.com/agent-init/agent-init/pkg/session/attach"
 )
 
 // progress shows a start to the person who waits for it: a line for each part,
@@ -64,7 +64,7 @@ func (p *progress) done(what string) {
 
 // keysHint says how a person gets at the keys of the session, if there is one for it.
 func keysHint(prefix string) string {
-	key, err := session.ParsePrefix(prefix)
+	key, err := attach.ParsePrefix(prefix)
 	if err != nil || key == 0 {
 		return ""
 	}

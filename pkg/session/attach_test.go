@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/creack/pty"
+
+	"github.com/agent-init/agent-init/pkg/session/attach"
 )
 
 // A client whose server is lost takes back what programs did to the terminal: what
@@ -47,7 +49,7 @@ func TestServerLost(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		_, err := Attach(AttachOptions{Dial: func() (*os.File, error) { return file, nil }, In: tty, Out: tty, Local: true, Prefix: DefaultPrefix})
+		_, err := attach.Run(attach.Options{Dial: func() (*os.File, error) { return file, nil }, In: tty, Out: tty, Local: true, Prefix: attach.DefaultPrefix})
 		ended <- err
 	}()
 	p.print("\x1b[?1003h\x1b]2;first\x07\x1b[22;0t\x1b[22;0t\x1b]4;3;#123456\x07\x1b]11;#102030\x07\x1b]9;4;1;50\x07there it is")
@@ -61,7 +63,7 @@ func TestServerLost(t *testing.T) {
 	if err := conn.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-ended; !errors.Is(err, ErrLost) && !errors.Is(err, io.EOF) {
+	if err := <-ended; !errors.Is(err, attach.ErrLost) && !errors.Is(err, io.EOF) {
 		t.Errorf("ended with %v", err)
 	}
 	for _, want := range []string{"\x1b[?1000l", "\x1b]104\x1b\\", "\x1b]111\x1b\\", "\x1b]9;4;0\x1b\\", "\x1b[23;0t\x1b[23;0t"} {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/session/terminal"
+
+	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
 )
 
 // Peer is who is at the other end of a connection, as the kernel says.
@@ -53,7 +55,7 @@ func (c *client) serve(conn *net.UnixConn) {
 	}()
 	err := c.read(conn)
 	if err != nil {
-		c.queue.put(kindError, []byte(err.Error()), false)
+		c.queue.put(protocol.KindError, []byte(err.Error()), false)
 	}
 	c.moving.Lock()
 	c.gone = true // a window that it asked for may be on its way
@@ -71,25 +73,25 @@ func (c *client) serve(conn *net.UnixConn) {
 
 // read handles what the client sends. Its error is for the client.
 func (c *client) read(conn *net.UnixConn) error {
-	frames := &frameReader{r: conn}
+	frames := &protocol.FrameReader{R: conn}
 	if !c.peer.Local {
 		if err := conn.SetReadDeadline(time.Now().Add(helloTime)); err != nil {
 			return nil
 		}
 	}
 	for {
-		k, payload, err := frames.next()
+		k, payload, err := frames.Next()
 		switch {
-		case errors.Is(err, errFrame):
+		case errors.Is(err, protocol.ErrFrame):
 			return err
 		case err != nil:
 			return nil // it is gone, or has said nothing
 		}
-		if k == kindHello {
+		if k == protocol.KindHello {
 			if err := conn.SetReadDeadline(time.Time{}); err != nil {
 				return nil
 			}
-			request, err := decodeRequest(payload)
+			request, err := protocol.DecodeRequest(payload)
 			if err != nil {
 				return err
 			}
@@ -105,36 +107,36 @@ func (c *client) read(conn *net.UnixConn) error {
 }
 
 // handle takes a frame of an attached client.
-func (c *client) handle(k kind, payload []byte) error {
+func (c *client) handle(k protocol.Kind, payload []byte) error {
 	c.moving.Lock()
 	w := c.window
 	c.moving.Unlock()
 	switch k {
-	case kindInput:
+	case protocol.KindInput:
 		if w != nil {
 			return w.input(c, payload)
 		}
-	case kindResize:
-		cols, rows := decodeSize(payload)
-		if cols > maxSide || rows > maxSide {
+	case protocol.KindResize:
+		cols, rows := protocol.DecodeSize(payload)
+		if cols > protocol.MaxSide || rows > protocol.MaxSide {
 			return errors.New("no terminal has that size")
 		}
 		if w != nil {
 			w.resized(c, cols, rows)
 		}
-	case kindRedraw:
+	case protocol.KindRedraw:
 		if w != nil {
 			c.queue.spoilt()
 		}
-	case kindDetach:
+	case protocol.KindDetach:
 		c.leave()
-		c.queue.put(kindDone, nil, false)
-	case kindSwitch:
+		c.queue.put(protocol.KindDone, nil, false)
+	case protocol.KindSwitch:
 		if w != nil {
 			return c.move(w, payload[0])
 		}
 	default:
-		return errFrame
+		return protocol.ErrFrame
 	}
 	return nil
 }
@@ -148,14 +150,14 @@ func (c *client) move(from *window, where byte) error {
 		if c.readOnly {
 			return nil
 		}
-		c.server.open(c, Request{Verb: VerbAttach, Cols: c.cols, Rows: c.rows})
+		c.server.open(c, Request{Verb: protocol.VerbAttach, Cols: c.cols, Rows: c.rows})
 		return nil
 	case where == 'n' || where == 'p':
 		to = c.server.neighbour(from, where == 'n')
 	case where >= '0' && where <= '9':
 		to, _ = c.server.find(string(where))
 	default:
-		return errFrame
+		return protocol.ErrFrame
 	}
 	if to != nil && to != from {
 		c.show(to)
@@ -176,7 +178,7 @@ func (c *client) show(w *window) {
 	c.window = w
 	if !w.add(c) { // it has just ended
 		c.window = nil
-		c.queue.put(kindEnded, encodeCode(w.code()), false)
+		c.queue.put(protocol.KindEnded, protocol.EncodeCode(w.code()), false)
 	}
 	c.server.changed()
 }
@@ -208,7 +210,7 @@ func (c *client) leave() {
 // answer does what a request asks for. The connection goes on if it attached.
 func (c *client) answer(r Request) (again bool, err error) {
 	s := c.server
-	if r.Verb == VerbAttach {
+	if r.Verb == protocol.VerbAttach {
 		return true, c.attach(r)
 	}
 	switch r.Verb {
@@ -237,7 +239,7 @@ func (c *client) answer(r Request) (again bool, err error) {
 		err = s.config.Host.Kill(w.id)
 	}
 	if err == nil {
-		c.queue.put(kindDone, nil, false)
+		c.queue.put(protocol.KindDone, nil, false)
 	}
 	return false, err
 }
@@ -274,8 +276,8 @@ func (a answerWriter) Write(b []byte) (int, error) {
 			case <-time.After(answerLook):
 			}
 		}
-		piece := b[n:min(len(b), n+maxFromClient)]
-		if !a.q.put(kindData, piece, false) {
+		piece := b[n:min(len(b), n+protocol.MaxFromClient)]
+		if !a.q.put(protocol.KindData, piece, false) {
 			return n, io.ErrClosedPipe
 		}
 		n += len(piece)
@@ -287,9 +289,9 @@ const answerLook = 5 * time.Millisecond
 
 // reply answers with v as JSON.
 func (c *client) reply(v any) error {
-	if _, err := (answerWriter{c.queue}).Write(encodeJSON(v)); err != nil {
+	if _, err := (answerWriter{c.queue}).Write(protocol.EncodeJSON(v)); err != nil {
 		return nil // it is gone
 	}
-	c.queue.put(kindDone, nil, false)
+	c.queue.put(protocol.KindDone, nil, false)
 	return nil
 }

@@ -1,11 +1,11 @@
 package session
 
 import (
-	"fmt"
 	"runtime"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
 )
 
 // links fills a screen with cells of two hyperlinks in turns, as long as links may be.
@@ -29,7 +29,7 @@ func TestLabX52(t *testing.T) {
 	r := newRig(t)
 	p := r.window(0)
 	main := r.attach(Request{Cols: 120, Rows: 50})
-	main.got(kindScreen)
+	main.got(protocol.KindScreen)
 	p.print(links(120, 49))
 	top := func(v *viewer) {
 		t.Helper()
@@ -58,27 +58,5 @@ func TestLabX52(t *testing.T) {
 	}
 	if text, err := r.call(Request{Verb: VerbHistory, Styles: true}); err != nil || len(text) > 2<<20 {
 		t.Errorf("the history has %d bytes, %v", len(text), err)
-	}
-}
-
-// A client that is put out as soon as it is connected comes back slower each time.
-func TestLabX52Pause(t *testing.T) {
-	a := &attachment{}
-	var pauses []string
-	for i := range 8 {
-		a.connected = time.Now()
-		if i == 6 {
-			a.connected = time.Now().Add(-2 * steadyAfter)
-		}
-		if err := a.disconnected(); err != nil {
-			t.Fatal(err)
-		}
-		pauses = append(pauses, fmt.Sprint(a.pause))
-	}
-	if got, want := strings.Join(pauses, " "), "100ms 200ms 400ms 800ms 1.6s 2s 100ms 200ms"; got != want {
-		t.Errorf("pauses %s, want %s", got, want)
-	}
-	if wait := a.timeout(); wait < 0 || wait > 200*time.Millisecond {
-		t.Errorf("it waits for %v", wait)
 	}
 }

@@ -1,5 +1,5 @@
 // Package session keeps terminals alive while nobody looks at them: a Server
-// with a window for each, and the client that shows one.
+// with a window for each. The client that shows one is package attach.
 //
 // The Server runs without any privilege. It reads what two hostile sides
 // write, the programs in the windows and the clients, and is built so that

@@ -1,11 +1,12 @@
 package session
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
 )
 
 // input types b into the window for c, which becomes the leader by it. It waits
@@ -19,7 +20,7 @@ func (w *window) input(c *client, b []byte) error {
 	if w.leader != c {
 		// A terminal says some things by itself. The program has them from the
 		// leader's terminal, or did not ask.
-		if b = withoutReports(b); len(b) == 0 {
+		if b = protocol.WithoutReports(b); len(b) == 0 {
 			w.mu.Unlock()
 			return nil
 		}
@@ -79,45 +80,4 @@ func (w *window) try(b []byte) (n int) {
 		return true
 	})
 	return n
-}
-
-// withoutReports takes out of input what a terminal sends by itself: answers to
-// questions, and that it got or lost the focus. Keys and the mouse stay.
-func withoutReports(b []byte) []byte {
-	if bytes.IndexByte(b, esc) < 0 {
-		return b
-	}
-	out := make([]byte, 0, len(b))
-	for len(b) > 0 {
-		n, complete := sequence(b)
-		if !complete || !isReport(b[:n]) {
-			out = append(out, b[:n]...)
-		}
-		b = b[n:]
-	}
-	return out
-}
-
-func isReport(seq []byte) bool {
-	if len(seq) < 3 || seq[0] != esc {
-		return false
-	}
-	switch seq[1] {
-	case ']', 'P', '_':
-		return true
-	case '[':
-		switch body, final := seq[2:len(seq)-1], seq[len(seq)-1]; final {
-		case 'I', 'O': // focus
-			return len(body) == 0
-		case 'c', 'n', 'x', 't': // DA, DSR, DECREPTPARM, window reports
-			return true
-		case 'u', 'S': // kitty keyboard, XTSMGRAPHICS
-			return len(body) > 0 && body[0] == '?'
-		case 'R': // CPR; F3 with modifiers is "1;…R"
-			return len(body) > 0 && !bytes.HasPrefix(body, []byte("1;"))
-		case 'y':
-			return bytes.HasSuffix(body, []byte{'$'})
-		}
-	}
-	return false
 }

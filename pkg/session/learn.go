@@ -5,18 +5,20 @@ import (
 	"fmt"
 
 	"github.com/agent-init/agent-init/pkg/session/terminal"
+
+	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
 )
 
 // learn takes from a terminal's answers what the model can't know by itself,
 // for programs that ask while nobody looks: the colours (OSC 10 and 11), and
 // whether there is a kitty keyboard.
 func (k *known) learn(b []byte, t *terminal.Terminal) {
-	if bytes.IndexByte(b, esc) < 0 {
+	if bytes.IndexByte(b, protocol.Esc) < 0 {
 		return
 	}
 	for len(b) > 0 {
-		n, complete := sequence(b)
-		if complete && n > 4 && b[0] == esc {
+		n, complete := protocol.Sequence(b)
+		if complete && n > 4 && b[0] == protocol.Esc {
 			k.answer(b[:n], t)
 		}
 		b = b[n:]

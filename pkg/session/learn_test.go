@@ -1,17 +1,21 @@
 package session
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+)
 
 // What the last client's terminal told is answered when there is none.
 func TestLearn(t *testing.T) {
 	r := newRig(t)
 	p := r.window(0)
 	v := r.attach(Request{Cols: 80, Rows: 24})
-	v.got(kindScreen)
-	v.send(kindInput, "\x1b]10;rgb:ffff/eeee/dddd\x1b\\\x1b]11;rgb:10/20/30\x07\x1b[?0u")
+	v.got(protocol.KindScreen)
+	v.send(protocol.KindInput, "\x1b]10;rgb:ffff/eeee/dddd\x1b\\\x1b]11;rgb:10/20/30\x07\x1b[?0u")
 	p.typed("\x1b[?0u")
-	v.send(kindDetach, "")
-	v.got(kindDone)
+	v.send(protocol.KindDetach, "")
+	v.got(protocol.KindDone)
 	p.print("\x1b]11;?\x1b\\")
 	p.typed("\x1b]11;rgb:1010/2020/3030\x1b\\")
 	p.print("\x1b[?u")

@@ -8,6 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/pkg/session/terminal"
+
+	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
 )
 
 // output gives what the program printed to the model, the record and every
@@ -33,7 +35,7 @@ func (w *window) output(b []byte) {
 			if w.passing = c.filter.Write(w.passing[:0], b); len(w.passing) > 0 {
 				c.fresh = c.fresh && !w.steered
 				w.trace(c)
-				c.queue.put(kindOutput, w.passing, true)
+				c.queue.put(protocol.KindOutput, w.passing, true)
 			}
 		}
 	}
@@ -46,7 +48,7 @@ func (w *window) output(b []byte) {
 func (w *window) trace(c *client) {
 	if t := w.term.Traces(); c.traces != t && !c.plain {
 		c.traces = t
-		c.queue.put(kindTraces, t.Undo(), false)
+		c.queue.put(protocol.KindTraces, t.Undo(), false)
 	}
 }
 
@@ -98,16 +100,13 @@ func (w *window) show(c *client) {
 		return
 	}
 	w.trace(c)
-	screen := []byte(cutOff)
+	screen := []byte(protocol.CutOff)
 	if !c.fresh {
 		screen = append(screen, w.term.Reset()...)
 	}
 	c.queue.screen(append(screen, w.term.Restore(cols, rows)...))
 	c.fresh = false
 }
-
-// cutOff ends whatever sequence the client's terminal may be in the middle of.
-const cutOff = "\x18\x1b\\"
 
 // filterFor returns what stands between the program and c's terminal from here on.
 func (w *window) filterFor(c *client) terminal.Filter {
@@ -126,7 +125,7 @@ func (w *window) add(c *client) bool {
 	}
 	w.clients[c] = struct{}{}
 	c.active = time.Now()
-	c.queue.put(kindWindow, encodeJSON(w.infoLocked()), false)
+	c.queue.put(protocol.KindWindow, protocol.EncodeJSON(w.infoLocked()), false)
 	if !c.readOnly {
 		w.lead(c)
 	}
@@ -161,7 +160,7 @@ func (w *window) remove(c *client) bool {
 // reset brings c's terminal back to where a shell, or another window, expects it.
 func (w *window) reset(c *client) {
 	if !c.fresh && !c.plain {
-		c.queue.put(kindScreen, append([]byte(cutOff), w.term.Reset()...), false)
+		c.queue.put(protocol.KindScreen, append([]byte(protocol.CutOff), w.term.Reset()...), false)
 	}
 	c.fresh = true
 	c.used = c.used || w.printed
@@ -282,7 +281,7 @@ func (w *window) finish() {
 		c.moving.Lock()
 		if c.window == w {
 			c.window = nil
-			c.queue.put(kindEnded, encodeCode(status), false)
+			c.queue.put(protocol.KindEnded, protocol.EncodeCode(status), false)
 		}
 		c.moving.Unlock()
 	}

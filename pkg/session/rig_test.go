@@ -14,6 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/pkg/session/terminal"
+
+	"github.com/agent-init/agent-init/pkg/session/attach"
+	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
 )
 
 // rig is a server with windows whose programs are the tests themselves.
@@ -128,6 +131,12 @@ func (p *program) size() (cols, rows int) {
 	return int(s.Col), int(s.Row)
 }
 
+// got is a frame that came.
+type got struct {
+	k       protocol.Kind
+	payload string
+}
+
 // viewer is a client with a terminal: what it is sent is shown on a model.
 type viewer struct {
 	*testing.T
@@ -136,7 +145,7 @@ type viewer struct {
 	mu     sync.Mutex
 	term   *terminal.Terminal
 	raw    []byte
-	frames []frame
+	frames []got
 	closed bool
 	err    error
 }
@@ -165,35 +174,35 @@ func (r *rig) connect(peer Peer) *net.UnixConn {
 
 func (r *rig) attach(q Request) *viewer {
 	r.Helper()
-	q.Version, q.Verb = protocolVersion, VerbAttach
+	q.Version, q.Verb = protocol.Version, protocol.VerbAttach
 	v := &viewer{T: r.T, conn: r.connect(Peer{UID: 1000, PID: 7}), term: terminal.New(terminal.Options{Cols: q.Cols, Rows: q.Rows})}
-	v.send(kindHello, string(encodeJSON(q)))
+	v.send(protocol.KindHello, string(protocol.EncodeJSON(q)))
 	go v.read()
 	return v
 }
 
 func (v *viewer) read() {
-	frames := &frameReader{r: v.conn, fromServer: true}
+	frames := &protocol.FrameReader{R: v.conn, FromServer: true}
 	for {
-		k, payload, err := frames.next()
+		k, payload, err := frames.Next()
 		v.mu.Lock()
 		if err != nil {
 			v.closed, v.err = true, err
 			v.mu.Unlock()
 			return
 		}
-		if k == kindScreen || k == kindOutput {
+		if k == protocol.KindScreen || k == protocol.KindOutput {
 			_, _ = v.term.Write(payload)
 			v.raw = append(v.raw, payload...)
 		}
-		v.frames = append(v.frames, frame{k, string(payload)})
+		v.frames = append(v.frames, got{k, string(payload)})
 		v.mu.Unlock()
 	}
 }
 
-func (v *viewer) send(k kind, payload string) {
+func (v *viewer) send(k protocol.Kind, payload string) {
 	v.Helper()
-	if err := writeFrame(v.conn, k, []byte(payload)); err != nil {
+	if err := protocol.WriteFrame(v.conn, k, []byte(payload)); err != nil {
 		v.Error(err)
 	}
 }
@@ -224,7 +233,7 @@ func (v *viewer) shows(want string) {
 }
 
 // got waits for a frame of a kind and returns its payload.
-func (v *viewer) got(k kind) string {
+func (v *viewer) got(k protocol.Kind) string {
 	v.Helper()
 	var payload string
 	eventually(v.T, func() bool {
@@ -266,7 +275,7 @@ func eventually(t *testing.T, ok func() bool, why func() string) {
 func (r *rig) call(q Request) (string, error) {
 	r.Helper()
 	var b strings.Builder
-	err := Call(r.connect(Peer{UID: 1000, PID: 7}), q, &b)
+	err := attach.Call(r.connect(Peer{UID: 1000, PID: 7}), q, &b)
 	return b.String(), err
 }
 

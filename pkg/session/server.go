@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
 )
 
 // Config is what a Server is made of. Host must be complete.
@@ -108,7 +109,7 @@ type Server struct {
 // opening is a client that waits for a window.
 type opening struct {
 	client *client
-	verb   Verb
+	verb   protocol.Verb
 }
 
 // NewServer returns a server without windows.
@@ -155,7 +156,7 @@ func (s *Server) admit(conn *net.UnixConn) {
 	}
 	if why := s.enter(peer.UID == 0); why != "" {
 		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
-		_ = writeFrame(conn, kindError, []byte(why))
+		_ = protocol.WriteFrame(conn, protocol.KindError, []byte(why))
 		conn.Close()
 		return
 	}
@@ -249,7 +250,7 @@ func (s *Server) Add(spec WindowSpec) error {
 	}
 	if asked {
 		s.note(Event{Kind: EventNew, Window: w.id, Peer: waiting.client.peer})
-		if waiting.verb == VerbAttach {
+		if waiting.verb == protocol.VerbAttach {
 			waiting.client.show(w)
 		} else {
 			_ = waiting.client.reply(w.info())
@@ -268,10 +269,10 @@ func (s *Server) Refused(request uint32, why string) {
 	s.mu.Unlock()
 	switch {
 	case !asked:
-	case waiting.verb == VerbAttach:
-		waiting.client.queue.put(kindOutput, []byte{bel}, true)
+	case waiting.verb == protocol.VerbAttach:
+		waiting.client.queue.put(protocol.KindOutput, []byte{protocol.Bel}, true)
 	default:
-		waiting.client.queue.put(kindError, []byte(why), false)
+		waiting.client.queue.put(protocol.KindError, []byte(why), false)
 		waiting.client.queue.end()
 	}
 }
@@ -424,10 +425,10 @@ func (s *Server) remove(w *window) {
 }
 
 // inside reports whether t is the terminal of one of the windows.
-func (s *Server) inside(t TTY) bool {
+func (s *Server) inside(t protocol.TTY) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return t != TTY{} && slices.ContainsFunc(s.windows, func(w *window) bool { return w.tty == t })
+	return t != protocol.TTY{} && slices.ContainsFunc(s.windows, func(w *window) bool { return w.tty == t })
 }
 
 func (s *Server) info() Info {
@@ -457,12 +458,4 @@ func (s *Server) Count() (windows, clients int) {
 		w.mu.Unlock()
 	}
 	return len(list), clients
-}
-
-func encodeJSON(v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic("session: " + err.Error()) // of our own types
-	}
-	return b
 }

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/session/attach"
+	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
 )
 
 // A client sees the screen as it is, at its own size, and goes on from there.
@@ -33,10 +36,10 @@ func TestAttachRestores(t *testing.T) {
 	if !strings.Contains(v.output(), "\x1b]8;;http://x/\x1b\\link\x1b]8;;\x1b\\\x1b_Gf=100;AA\x1b\\") {
 		t.Error("the bytes did not pass as they are")
 	}
-	v.send(kindInput, "typed")
+	v.send(protocol.KindInput, "typed")
 	p.typed("typed")
-	v.send(kindDetach, "")
-	v.got(kindDone)
+	v.send(protocol.KindDetach, "")
+	v.got(protocol.KindDone)
 	v.mu.Lock()
 	if v.term.Mode(2004) {
 		t.Error("bracketed paste is left on")
@@ -54,16 +57,16 @@ func TestReadOnly(t *testing.T) {
 	r := newRig(t)
 	p := r.window(0)
 	v := r.attach(Request{Cols: 80, Rows: 24, Read: true})
-	v.got(kindScreen)
+	v.got(protocol.KindScreen)
 	p.print("\x1b[6n\x1b]52;c;QUJD\x07hello")
 	v.shows("hello")
 	p.typed("R") // by the model: this client's terminal may not answer
-	v.send(kindInput, "rm -rf /\r")
-	v.send(kindResize, string(encodeSize(30, 7)))
-	v.send(kindSwitch, "c")
+	v.send(protocol.KindInput, "rm -rf /\r")
+	v.send(protocol.KindResize, string(protocol.EncodeSize(30, 7)))
+	v.send(protocol.KindSwitch, "c")
 	w := r.attach(Request{Cols: 80, Rows: 24})
 	w.shows("hello")
-	w.send(kindInput, "ok")
+	w.send(protocol.KindInput, "ok")
 	p.typed("ok")
 	if got := p.input(); got != "\x1b[1;1Rok" {
 		t.Errorf("the program got %q", got)
@@ -93,14 +96,14 @@ func TestTwoSizes(t *testing.T) {
 	p.print("\x1b[2J\x1b[1;1Htop\x1b[8;36Hright")
 	large.shows("top\n\n\n\n\n\n\n" + strings.Repeat(" ", 35) + "right")
 	small := r.attach(Request{Cols: 20, Rows: 4})
-	small.got(kindWindow)
+	small.got(protocol.KindWindow)
 	eventually(t, func() bool { c, rows := p.size(); return c == 20 && rows == 4 }, func() string { return "not the size of the last" })
 	p.print("\x1b[2J\x1b[1;1Hsmall")
 	small.shows("small")
 	large.shows("small")
-	large.send(kindInput, "\x1b[I") // a report is not typing
-	large.send(kindInput, "\x1b[?62c")
-	large.send(kindInput, "x")
+	large.send(protocol.KindInput, "\x1b[I") // a report is not typing
+	large.send(protocol.KindInput, "\x1b[?62c")
+	large.send(protocol.KindInput, "x")
 	p.typed("x")
 	if got := p.input(); got != "x" {
 		t.Errorf("reports of a terminal that does not lead came through: %q", got)
@@ -117,9 +120,9 @@ func TestOneAnswer(t *testing.T) {
 	p.print("\x1b[6n")
 	p.typed("\x1b[1;1R")
 	first := r.attach(Request{Cols: 80, Rows: 24})
-	first.got(kindScreen)
+	first.got(protocol.KindScreen)
 	second := r.attach(Request{Cols: 80, Rows: 24})
-	second.got(kindScreen)
+	second.got(protocol.KindScreen)
 	p.print("\x1b[csentinel")
 	second.shows("sentinel")
 	first.shows("sentinel")
@@ -135,7 +138,7 @@ func TestClipboardIsNeverRead(t *testing.T) {
 	r := newRig(t)
 	p := r.window(0)
 	v := r.attach(Request{Cols: 80, Rows: 24})
-	v.got(kindScreen)
+	v.got(protocol.KindScreen)
 	p.print("a\x1b]52;c;?\x07b\x1b]52;c;QUJD\x07c")
 	v.shows("abc")
 	if out := v.output(); strings.Contains(out, "52;c;?") || !strings.Contains(out, "\x1b]52;c;QUJD\x07") {
@@ -148,16 +151,16 @@ func TestHostileClients(t *testing.T) {
 	r := newRig(t)
 	p := r.window(0)
 	v := r.attach(Request{Cols: 80, Rows: 24})
-	v.got(kindScreen)
-	hello := encodeJSON(Request{Version: protocolVersion, Verb: VerbAttach, Cols: 80, Rows: 24})
+	v.got(protocol.KindScreen)
+	hello := protocol.EncodeJSON(Request{Version: protocol.Version, Verb: protocol.VerbAttach, Cols: 80, Rows: 24})
 	for name, b := range map[string][]byte{
 		"nonsense":        []byte("GET / HTTP/1.1\r\n\r\n"),
-		"a huge frame":    appendHeader(nil, kindInput, 1<<31),
-		"no hello":        appendFrame(nil, kindSwitch, []byte("Q")),
-		"a bad hello":     appendFrame(nil, kindHello, []byte(`{"version":1,"verb":"attach","cols":999999}`)),
-		"a bad size":      append(appendFrame(nil, kindHello, hello), appendFrame(nil, kindResize, []byte{0xff, 0xff, 0xff, 0xff})...),
-		"a server's word": append(appendFrame(nil, kindHello, hello), appendFrame(nil, kindEnded, encodeCode(1))...),
-		"a bad window":    append(appendFrame(nil, kindHello, hello), appendFrame(nil, kindSwitch, []byte("\xff"))...),
+		"a huge frame":    protocol.AppendHeader(nil, protocol.KindInput, 1<<31),
+		"no hello":        protocol.AppendFrame(nil, protocol.KindSwitch, []byte("Q")),
+		"a bad hello":     protocol.AppendFrame(nil, protocol.KindHello, []byte(`{"version":1,"verb":"attach","cols":999999}`)),
+		"a bad size":      append(protocol.AppendFrame(nil, protocol.KindHello, hello), protocol.AppendFrame(nil, protocol.KindResize, []byte{0xff, 0xff, 0xff, 0xff})...),
+		"a server's word": append(protocol.AppendFrame(nil, protocol.KindHello, hello), protocol.AppendFrame(nil, protocol.KindEnded, protocol.EncodeCode(1))...),
+		"a bad window":    append(protocol.AppendFrame(nil, protocol.KindHello, hello), protocol.AppendFrame(nil, protocol.KindSwitch, []byte("\xff"))...),
 	} {
 		c := r.connect(Peer{UID: 1000, PID: 9})
 		if _, err := c.Write(b); err != nil && name != "nonsense" {
@@ -174,17 +177,17 @@ func TestHostileClients(t *testing.T) {
 	// One that changes windows and asks for screens for ever, and reads nothing.
 	r.window(0)
 	flood := r.connect(Peer{UID: 1000, PID: 10})
-	many := appendFrame(nil, kindHello, hello)
+	many := protocol.AppendFrame(nil, protocol.KindHello, hello)
 	for range 2000 {
-		many = appendFrame(appendFrame(many, kindSwitch, []byte("n")), kindRedraw, nil)
+		many = protocol.AppendFrame(protocol.AppendFrame(many, protocol.KindSwitch, []byte("n")), protocol.KindRedraw, nil)
 	}
 	_ = flood.SetWriteDeadline(time.Now().Add(time.Minute))
 	for range 50 {
-		if _, err := flood.Write(many[headerSize+len(hello):]); err != nil {
+		if _, err := flood.Write(many[protocol.HeaderSize+len(hello):]); err != nil {
 			break
 		}
 	}
-	v.send(kindInput, "still here")
+	v.send(protocol.KindInput, "still here")
 	p.typed("still here")
 	p.print("and here")
 	v.shows("and here")
@@ -209,11 +212,11 @@ func TestPeers(t *testing.T) {
 			t.Fatal("too few: " + why)
 		}
 	}
-	c, err := Dial(path)
+	c, err := attach.Dial(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Call(c, Request{Verb: VerbList}, &strings.Builder{}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "too many") {
+	if err := attach.Call(c, Request{Verb: VerbList}, &strings.Builder{}); !errors.Is(err, attach.ErrRefused) || !strings.Contains(err.Error(), "too many") {
 		t.Errorf("one too many: %v", err)
 	}
 	if why := r.server.enter(os.Getuid() != 0); why != "" {
@@ -229,7 +232,7 @@ func TestShutdown(t *testing.T) {
 	r := newRig(t)
 	p := r.window(0)
 	v := r.attach(Request{Cols: 80, Rows: 24})
-	v.got(kindScreen)
+	v.got(protocol.KindScreen)
 	p.print("goodbye")
 	r.server.Exited(p.id, 5)
 	p.tty.Close()
@@ -239,7 +242,7 @@ func TestShutdown(t *testing.T) {
 	if ctx.Err() != nil {
 		t.Error("it took for ever")
 	}
-	if got := decodeCode([]byte(v.got(kindEnded))); got != 5 || !strings.Contains(v.output(), "goodbye") {
+	if got := protocol.DecodeCode([]byte(v.got(protocol.KindEnded))); got != 5 || !strings.Contains(v.output(), "goodbye") {
 		t.Errorf("exit code %d, output %q", got, v.output())
 	}
 	if why := r.server.enter(true); !strings.Contains(why, "has ended") {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
 )
 
 // A client that reads nothing holds up nobody, and gets the screen as it is
@@ -17,12 +19,12 @@ func TestSlowClient(t *testing.T) {
 	r := newRig(t)
 	p := r.window(0)
 	conn := r.connect(Peer{UID: 1000, PID: 8})
-	q := Request{Version: protocolVersion, Verb: VerbAttach, Cols: 80, Rows: 24}
-	if err := writeFrame(conn, kindHello, encodeJSON(q)); err != nil {
+	q := Request{Version: protocol.Version, Verb: protocol.VerbAttach, Cols: 80, Rows: 24}
+	if err := protocol.WriteFrame(conn, protocol.KindHello, protocol.EncodeJSON(q)); err != nil {
 		t.Fatal(err)
 	}
 	fast := r.attach(Request{Cols: 80, Rows: 24})
-	fast.got(kindScreen)
+	fast.got(protocol.KindScreen)
 	line := strings.Repeat("x", 78) + "\r\n"
 	for range 40 { // 3 MB: more than any buffer on the way
 		p.print(strings.Repeat(line, 1000))
@@ -48,7 +50,7 @@ func TestFlood(t *testing.T) {
 	r := newRig(t)
 	p := r.window(0)
 	v := r.attach(Request{Cols: 80, Rows: 24})
-	v.got(kindScreen)
+	v.got(protocol.KindScreen)
 	line := strings.Repeat("x", 78) + "\r\n"
 	begun := time.Now()
 	for range 300 {
@@ -60,7 +62,7 @@ func TestFlood(t *testing.T) {
 	if n := len(v.output()); n > most+most/2 { // the screens come on top
 		t.Errorf("the client was sent %d bytes of 24 MB", n)
 	}
-	v.send(kindInput, "x")
+	v.send(protocol.KindInput, "x")
 	p.typed("x")
 	p.print(" of it")
 	v.shows("the end of it")
@@ -71,7 +73,7 @@ func TestStuckClientIsPutOut(t *testing.T) {
 	r.server.config.patience = 100 * time.Millisecond
 	p := r.window(0)
 	conn := r.connect(Peer{UID: 1000, PID: 8})
-	if err := writeFrame(conn, kindHello, encodeJSON(Request{Version: protocolVersion, Verb: VerbAttach, Cols: 80, Rows: 24})); err != nil {
+	if err := protocol.WriteFrame(conn, protocol.KindHello, protocol.EncodeJSON(Request{Version: protocol.Version, Verb: protocol.VerbAttach, Cols: 80, Rows: 24})); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() bool { return len(r.list().Windows[0].Clients) == 1 }, func() string { return "not attached" })
@@ -93,11 +95,11 @@ func TestProgramThatDoesNotRead(t *testing.T) {
 	}
 	t.Cleanup(func() { r.server.Exited(9, 0); tty.Close() })
 	v := r.attach(Request{Cols: 80, Rows: 24, Window: "deaf"})
-	v.got(kindScreen)
+	v.got(protocol.KindScreen)
 	go func() {
 		_ = v.conn.SetWriteDeadline(time.Now().Add(time.Minute))
 		for range 1000 {
-			if writeFrame(v.conn, kindInput, []byte(strings.Repeat("x", maxInput))) != nil {
+			if protocol.WriteFrame(v.conn, protocol.KindInput, []byte(strings.Repeat("x", protocol.MaxInput))) != nil {
 				return
 			}
 		}
@@ -127,7 +129,7 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 	piece := make([]byte, 1<<20)
 	n := 0
-	for ; n < 100 && q.put(kindScreen, piece, false); n++ {
+	for ; n < 100 && q.put(protocol.KindScreen, piece, false); n++ {
 	}
 	if n == 100 {
 		t.Error("it took 100 MiB")

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
 	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
 
@@ -22,7 +23,7 @@ type window struct {
 	name   string
 	pid    int
 	begun  time.Time
-	tty    TTY
+	tty    protocol.TTY
 	master *os.File
 	raw    syscall.RawConn
 	typing chan struct{} // taken by whoever writes input
@@ -75,13 +76,13 @@ func newWindow(s *Server, spec WindowSpec) (*window, error) {
 }
 
 // farSide identifies the terminal that the program has.
-func farSide(master int) TTY {
+func farSide(master int) protocol.TTY {
 	fd, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(master), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
 	if errno != 0 {
-		return TTY{}
+		return protocol.TTY{}
 	}
 	defer unix.Close(int(fd))
-	return TTYOf(int(fd))
+	return protocol.TTYOf(int(fd))
 }
 
 // run reads until the window has ended.

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/session/terminal"
+
+	"github.com/agent-init/agent-init/pkg/session/attach"
+	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
 )
 
 // The end of a window comes after all that its program printed.
@@ -14,7 +17,7 @@ func TestWindowEnds(t *testing.T) {
 	r := newRig(t)
 	p, other := r.window(0), r.window(0)
 	small := r.attach(Request{Cols: 30, Rows: 10})
-	small.got(kindScreen)
+	small.got(protocol.KindScreen)
 	r.server.mu.Lock()
 	for c := range r.server.clients { // as if it had just been drawn
 		c.queue.mu.Lock()
@@ -23,17 +26,17 @@ func TestWindowEnds(t *testing.T) {
 	}
 	r.server.mu.Unlock()
 	v, local := r.attach(Request{Cols: 80, Rows: 24}), r.attach(Request{Cols: 80, Rows: 24, Window: "w1"})
-	v.got(kindScreen)
+	v.got(protocol.KindScreen)
 	p.print(strings.Repeat("y", 50000) + "\x1b[2J\x1b[1;1Hlast words")
 	r.server.Exited(p.id, 7)
 	p.tty.Close()
-	if got := decodeCode([]byte(v.got(kindEnded))); got != 7 {
+	if got := protocol.DecodeCode([]byte(v.got(protocol.KindEnded))); got != 7 {
 		t.Errorf("exit code %d", got)
 	}
 	if !strings.Contains(v.output(), "last words") {
 		t.Error("the last output was lost")
 	}
-	small.got(kindEnded)
+	small.got(protocol.KindEnded)
 	if !strings.Contains(small.output(), "last words") {
 		t.Error("the last output was lost for a client of another size")
 	}
@@ -45,7 +48,7 @@ func TestWindowEnds(t *testing.T) {
 
 	// Something else holds the other one's terminal open.
 	r.server.Exited(other.id, 3)
-	if got := decodeCode([]byte(local.got(kindEnded))); got != 3 {
+	if got := protocol.DecodeCode([]byte(local.got(protocol.KindEnded))); got != 3 {
 		t.Errorf("exit code %d", got)
 	}
 }
@@ -57,16 +60,16 @@ func TestWindows(t *testing.T) {
 	first.print("window 0")
 	v := r.attach(Request{Cols: 80, Rows: 24})
 	v.shows("window 0")
-	v.send(kindSwitch, "c")
+	v.send(protocol.KindSwitch, "c")
 	v.shows("new window")
-	v.send(kindSwitch, "n")
+	v.send(protocol.KindSwitch, "n")
 	v.shows("window 0")
-	v.send(kindSwitch, "p")
+	v.send(protocol.KindSwitch, "p")
 	v.shows("new window")
-	v.send(kindSwitch, "0")
+	v.send(protocol.KindSwitch, "0")
 	v.shows("window 0")
-	v.send(kindSwitch, "9") // there is none: nothing happens
-	v.send(kindInput, "k")
+	v.send(protocol.KindSwitch, "9") // there is none: nothing happens
+	v.send(protocol.KindInput, "k")
 	first.typed("k")
 
 	text, err := r.call(Request{Verb: VerbNew, Name: "tests", Argv: []string{"make", "test"}})
@@ -76,14 +79,14 @@ func TestWindows(t *testing.T) {
 	if _, err := r.call(Request{Verb: VerbKill, Window: "w1"}); err != nil || len(r.killed) != 1 || r.killed[0] != 1 {
 		t.Errorf("kill: %v, %v", r.killed, err)
 	}
-	if _, err := r.call(Request{Verb: VerbKill, Window: "nothing"}); !errors.Is(err, ErrRefused) {
+	if _, err := r.call(Request{Verb: VerbKill, Window: "nothing"}); !errors.Is(err, attach.ErrRefused) {
 		t.Errorf("kill of nothing: %v", err)
 	}
 	if text, err := r.call(Request{Verb: VerbHistory}); err != nil || !strings.Contains(text, "window 0") {
 		t.Errorf("history: %q, %v", text, err)
 	}
 	r.refuse = errNoWindow
-	if _, err := r.call(Request{Verb: VerbNew}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "no window today") {
+	if _, err := r.call(Request{Verb: VerbNew}); !errors.Is(err, attach.ErrRefused) || !strings.Contains(err.Error(), "no window today") {
 		t.Errorf("refused: %v", err)
 	}
 	r.refuse, r.onOpen = nil, nil // the keeper is slow
@@ -91,13 +94,13 @@ func TestWindows(t *testing.T) {
 		r.connectNew()
 	}
 	eventually(t, func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.opened) >= 3+maxOpening }, func() string { return "not asked" })
-	if _, err := r.call(Request{Verb: VerbNew}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "are being opened") {
+	if _, err := r.call(Request{Verb: VerbNew}); !errors.Is(err, attach.ErrRefused) || !strings.Contains(err.Error(), "are being opened") {
 		t.Errorf("too many at once: %v", err)
 	}
 }
 
 func (r *rig) connectNew() {
-	if err := writeFrame(r.connect(Peer{UID: 1000}), kindHello, encodeJSON(Request{Version: protocolVersion, Verb: VerbNew})); err != nil {
+	if err := protocol.WriteFrame(r.connect(Peer{UID: 1000}), protocol.KindHello, protocol.EncodeJSON(Request{Version: protocol.Version, Verb: VerbNew})); err != nil {
 		r.Error(err)
 	}
 }
@@ -108,7 +111,7 @@ func TestNewWindowOfClientThatLeft(t *testing.T) {
 	r := newRig(t)
 	r.window(0)
 	v := r.attach(Request{Cols: 80, Rows: 24})
-	v.got(kindScreen)
+	v.got(protocol.KindScreen)
 	opened := make(chan struct{})
 	r.mu.Lock()
 	r.onOpen = func(request uint32, _ Request) {
@@ -118,7 +121,7 @@ func TestNewWindowOfClientThatLeft(t *testing.T) {
 		r.window(request)
 	}
 	r.mu.Unlock()
-	v.send(kindSwitch, "c")
+	v.send(protocol.KindSwitch, "c")
 	<-opened
 	if got := r.list().Windows[1].Clients; len(got) != 0 {
 		t.Errorf("who has gone looks at the new window: %+v", got)
@@ -133,13 +136,13 @@ func TestSwitchToEmptyWindow(t *testing.T) {
 	r := newRig(t)
 	first := r.window(0)
 	v := &viewer{T: t, conn: r.connect(Peer{Local: true}), term: terminal.New(terminal.Options{Cols: 80, Rows: 24})}
-	v.send(kindHello, string(encodeJSON(Request{Version: protocolVersion, Verb: VerbAttach, Cols: 80, Rows: 24})))
+	v.send(protocol.KindHello, string(protocol.EncodeJSON(Request{Version: protocol.Version, Verb: protocol.VerbAttach, Cols: 80, Rows: 24})))
 	go v.read()
-	v.got(kindWindow)
+	v.got(protocol.KindWindow)
 	first.print("in the first")
 	v.shows("in the first")
 	second := r.window(0)
-	v.send(kindSwitch, "n")
+	v.send(protocol.KindSwitch, "n")
 	v.shows("")
 	second.print("in the second")
 	v.shows("in the second")
@@ -149,14 +152,14 @@ func TestSwitchToEmptyWindow(t *testing.T) {
 func TestNested(t *testing.T) {
 	r := newRig(t)
 	p := r.window(0)
-	tty := TTYOf(int(p.tty.Fd()))
-	if tty == (TTY{}) {
+	tty := protocol.TTYOf(int(p.tty.Fd()))
+	if tty == (protocol.TTY{}) {
 		t.Fatal("the program's terminal can't be told")
 	}
 	v := r.attach(Request{Cols: 80, Rows: 24, TTY: tty})
-	if why := v.got(kindError); !strings.Contains(why, "itself") {
+	if why := v.got(protocol.KindError); !strings.Contains(why, "itself") {
 		t.Error(why)
 	}
 	w := r.attach(Request{Cols: 80, Rows: 24, TTY: tty, Nested: true})
-	w.got(kindScreen)
+	w.got(protocol.KindScreen)
 }

@@ -1,4 +1,4 @@
-package session
+package attach
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
 )
 
 // ErrRefused is what errors of requests that the server answered with a
@@ -28,26 +30,26 @@ func Dial(path string) (*os.File, error) {
 }
 
 // Call sends a request other than VerbAttach and writes the answer to to.
-func Call(conn io.ReadWriter, r Request, to io.Writer) error {
-	r.Version = protocolVersion
-	wrong := writeFrame(conn, kindHello, encodeJSON(r)) // a server that is full may have answered already
-	frames := &frameReader{r: conn, fromServer: true}
+func Call(conn io.ReadWriter, r protocol.Request, to io.Writer) error {
+	r.Version = protocol.Version
+	wrong := protocol.WriteFrame(conn, protocol.KindHello, protocol.EncodeJSON(r)) // a server that is full may have answered already
+	frames := &protocol.FrameReader{R: conn, FromServer: true}
 	for {
-		k, payload, err := frames.next()
+		k, payload, err := frames.Next()
 		if err != nil {
 			return errors.Join(wrong, fmt.Errorf("read from the session: %w", err))
 		}
 		switch k {
-		case kindData:
+		case protocol.KindData:
 			if _, err := to.Write(payload); err != nil {
 				return err
 			}
-		case kindDone:
+		case protocol.KindDone:
 			return nil
-		case kindError:
+		case protocol.KindError:
 			return refusal(payload)
 		default:
-			return errFrame
+			return protocol.ErrFrame
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package session
+package protocol
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"golang.org/x/sys/unix"
 )
 
 // Verb is what a connection is for.
@@ -25,7 +27,7 @@ const (
 
 // Request opens a connection.
 type Request struct {
-	Version int      `json:"version"` // protocolVersion
+	Version int      `json:"version"` // Version
 	Verb    Verb     `json:"verb"`
 	Window  string   `json:"window,omitempty"` // number or name; empty: the first, for Attach the first that is left
 	Cols    int      `json:"cols,omitempty"`   // of the client's terminal
@@ -78,16 +80,16 @@ type ClientInfo struct {
 }
 
 const (
-	protocolVersion = 1
-	maxArgv         = 16 << 10 // bytes of a command line
-	maxName         = 64
+	Version = 1
+	maxArgv = 16 << 10 // bytes of a command line
+	maxName = 64
 )
 
 // Size of a terminal that can't be one.
-const maxSide = 4096
+const MaxSide = 4096
 
-// decodeRequest reads a Hello strictly: what it does not know, it refuses.
-func decodeRequest(b []byte) (Request, error) {
+// DecodeRequest reads a Hello strictly: what it does not know, it refuses.
+func DecodeRequest(b []byte) (Request, error) {
 	var r Request
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
@@ -101,15 +103,15 @@ func decodeRequest(b []byte) (Request, error) {
 }
 
 func (r Request) check() error {
-	if r.Version != protocolVersion {
-		return fmt.Errorf("protocol version %d, not %d: use the agent-init of this container", r.Version, protocolVersion)
+	if r.Version != Version {
+		return fmt.Errorf("protocol version %d, not %d: use the agent-init of this container", r.Version, Version)
 	}
 	switch r.Verb {
 	case VerbAttach, VerbList, VerbNew, VerbHistory, VerbKill:
 	default:
 		return errors.New("unknown request")
 	}
-	if r.Cols < 0 || r.Rows < 0 || r.Cols > maxSide || r.Rows > maxSide {
+	if r.Cols < 0 || r.Rows < 0 || r.Cols > MaxSide || r.Rows > MaxSide {
 		return errors.New("no terminal has that size")
 	}
 	if err := CheckName(r.Name); r.Name != "" && err != nil {
@@ -143,4 +145,22 @@ func CheckName(name string) error {
 		}
 	}
 	return nil
+}
+
+// TTYOf identifies the terminal behind a descriptor, if it is one.
+func TTYOf(fd int) TTY {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return TTY{}
+	}
+	return TTY{Dev: uint64(st.Dev), Rdev: uint64(st.Rdev)}
+}
+
+// EncodeJSON encodes a value of ours.
+func EncodeJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("session: " + err.Error()) // of our own types
+	}
+	return b
 }

@@ -1,4 +1,4 @@
-package session
+package attach
 
 import (
 	"errors"
@@ -14,14 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/pkg/session/terminal"
+
+	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
 )
 
-// AttachOptions say how a client shows a window on a terminal.
-type AttachOptions struct {
+// Options say how a client shows a window on a terminal.
+type Options struct {
 	// Dial connects to the server. If the connection breaks, it is called
 	// again, unless the client is Local.
 	Dial    func() (*os.File, error)
-	Request Request // Window, Read, Nested; the rest is filled in
+	Request protocol.Request // Window, Read, Nested; the rest is filled in
 
 	In, Out *os.File         // the person's terminal
 	Signals <-chan os.Signal // window size changes, and requests to end
@@ -70,9 +72,9 @@ const (
 // lost, but the prefix key still works.
 const maxTyped = 256 << 10
 
-// Attach shows a window on the terminal until it ends, the person leaves, or
+// Run shows a window on the terminal until it ends, the person leaves, or
 // something breaks. Whatever happens, the terminal is left as it was found.
-func Attach(o AttachOptions) (Result, error) {
+func Run(o Options) (Result, error) {
 	a := &attachment{o: o, keys: keys{prefix: o.Prefix}, in: int(o.In.Fd()), out: int(o.Out.Fd()), sock: -1}
 	if err := a.raw(); err != nil {
 		return Result{}, err
@@ -106,7 +108,7 @@ func Attach(o AttachOptions) (Result, error) {
 
 // attachment is one client at work. One goroutine has all of it.
 type attachment struct {
-	o       AttachOptions
+	o       Options
 	in, out int
 	sock    int
 	wake    int // signals, one byte each
@@ -168,7 +170,7 @@ func (a *attachment) restore() {
 func (a *attachment) reset() {
 	if a.dirty = false; !a.o.Request.Plain {
 		reset := terminal.New(terminal.Options{Cols: 80, Rows: 24, Scrollback: -1}).Reset()
-		_ = a.write(slices.Concat([]byte(cutOff), reset, a.traces, []byte("\x1b[999;1H\r\n")))
+		_ = a.write(slices.Concat([]byte(protocol.CutOff), reset, a.traces, []byte("\x1b[999;1H\r\n")))
 	}
 }
 
@@ -231,11 +233,11 @@ func (a *attachment) closeConn() {
 
 func (a *attachment) hello() {
 	r := a.o.Request
-	r.Version, r.Verb, r.TTY = protocolVersion, VerbAttach, TTYOf(a.in)
+	r.Version, r.Verb, r.TTY = protocol.Version, protocol.VerbAttach, protocol.TTYOf(a.in)
 	a.cols, a.rows = a.size()
 	r.Cols, r.Rows = a.cols, a.rows
 	a.leaving, a.helping, a.idle = time.Time{}, false, false
-	a.send(kindHello, encodeJSON(r))
+	a.send(protocol.KindHello, protocol.EncodeJSON(r))
 }
 
 // size asks the terminal. An engine may give it one a little after the start.
@@ -243,7 +245,7 @@ func (a *attachment) size() (cols, rows int) {
 	for deadline := time.Now().Add(sizeTime); ; time.Sleep(sizeTime / 20) {
 		for _, fd := range []int{a.out, a.in} {
 			if s, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ); err == nil && s.Col > 0 && s.Row > 0 {
-				return min(int(s.Col), maxSide), min(int(s.Row), maxSide)
+				return min(int(s.Col), protocol.MaxSide), min(int(s.Row), protocol.MaxSide)
 			}
 		}
 		if time.Now().After(deadline) {
@@ -330,7 +332,7 @@ func (a *attachment) expired() error {
 	if past(a.settling, settleTime) {
 		a.settling = time.Time{}
 		if a.o.Local && a.dirty && !a.helping {
-			a.send(kindRedraw, nil)
+			a.send(protocol.KindRedraw, nil)
 		}
 	}
 	if past(a.lost, a.pause) {
@@ -354,7 +356,7 @@ func (a *attachment) fromSignals() error {
 			if cols, rows := a.size(); cols > 0 && !a.idle {
 				if cols != a.cols || rows != a.rows {
 					a.cols, a.rows = cols, rows
-					a.send(kindResize, encodeSize(cols, rows))
+					a.send(protocol.KindResize, protocol.EncodeSize(cols, rows))
 				}
 				a.settling = time.Now()
 			}
@@ -362,7 +364,7 @@ func (a *attachment) fromSignals() error {
 			if err := a.makeRaw(); err != nil {
 				return ErrTerminal
 			}
-			a.send(kindRedraw, nil)
+			a.send(protocol.KindRedraw, nil)
 		case sig == syscall.SIGTERM && a.ending.IsZero():
 			a.ending = time.Now()
 		case endsClient(sig):
@@ -373,11 +375,11 @@ func (a *attachment) fromSignals() error {
 }
 
 // send queues a frame, and writes what the server takes.
-func (a *attachment) send(k kind, payload []byte) {
-	if k == kindInput && len(a.typed) > maxTyped {
+func (a *attachment) send(k protocol.Kind, payload []byte) {
+	if k == protocol.KindInput && len(a.typed) > maxTyped {
 		return
 	}
-	a.typed = appendFrame(a.typed, k, payload)
+	a.typed = protocol.AppendFrame(a.typed, k, payload)
 	a.flush()
 }
 
@@ -414,8 +416,8 @@ func (a *attachment) write(b []byte) error {
 
 func (a *attachment) input(b []byte) {
 	for len(b) > 0 && !a.o.Request.Read {
-		n := min(len(b), maxInput)
-		a.send(kindInput, b[:n])
+		n := min(len(b), protocol.MaxInput)
+		a.send(protocol.KindInput, b[:n])
 		b = b[n:]
 	}
 }
@@ -431,9 +433,9 @@ func (a *attachment) fromTerminal() error {
 		a.hello()
 		return nil
 	case a.helping:
-		if withoutReports(a.buf[:n]) != nil {
+		if protocol.WithoutReports(a.buf[:n]) != nil {
 			a.helping = false
-			a.send(kindRedraw, nil)
+			a.send(protocol.KindRedraw, nil)
 		}
 		return nil
 	}
@@ -452,18 +454,18 @@ func (a *attachment) command(key byte) {
 		if !a.lost.IsZero() { // nobody has to let us go
 			a.lost, a.leaving = time.Time{}, a.leaving.Add(-detachTime)
 		}
-		a.send(kindDetach, nil)
+		a.send(protocol.KindDetach, nil)
 	case key == '?' || key == '/': // the same key on many keyboards
 		a.helping = true
 		_ = a.write([]byte(a.help()))
 	case key == 'c' || key == 'n' || key == 'p' || key >= '0' && key <= '9':
-		a.send(kindSwitch, []byte{key})
+		a.send(protocol.KindSwitch, []byte{key})
 	}
 }
 
 func (a *attachment) help() string {
 	p := a.o.Prefix.String()
-	clear := cutOff + "\x1b[?2026l\x1b[m\x1b[2J\x1b[H"
+	clear := protocol.CutOff + "\x1b[?2026l\x1b[m\x1b[2J\x1b[H"
 	if a.o.Request.Plain {
 		clear = "\r\n"
 	}

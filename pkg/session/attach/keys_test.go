@@ -1,9 +1,11 @@
-package session
+package attach
 
 import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
 )
 
 // type1 feeds k pieces and returns what the program gets, with commands in
@@ -87,7 +89,7 @@ func TestKeysWhole(t *testing.T) {
 		input := func(b []byte) {
 			all = append(all, b...)
 			for len(b) > 0 {
-				n, complete := sequence(b)
+				n, complete := protocol.Sequence(b)
 				if !complete {
 					t.Errorf("cut at %d: %q is not complete", cut, b)
 				}
@@ -118,18 +120,6 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-func TestWithoutReports(t *testing.T) {
-	for typed, want := range map[string]string{
-		"abc": "abc", "\x1b[I": "", "\x1b[O": "", "a\x1b[?62;22cb": "ab", "\x1b[12;40R": "", "\x1b[1;5R": "\x1b[1;5R",
-		"\x1b]11;rgb:0/0/0\x07": "", "\x1bP>|x\x1b\\": "", "\x1b[A": "\x1b[A", "\x1b[?1u": "", "\x1b[97;5u": "\x1b[97;5u",
-		"\x1b[<0;1;1M": "\x1b[<0;1;1M", "\x1b_Gi=1;OK\x1b\\": "", "\x1b[?2026;2$y": "", "\x1b": "\x1b",
-	} {
-		if got := withoutReports([]byte(typed)); string(got) != want {
-			t.Errorf("%q: %q", typed, got)
-		}
-	}
-}
-
 // FuzzKeys: however input is cut, the program gets the same, and without a
 // prefix it gets all of it.
 func FuzzKeys(f *testing.F) {
@@ -146,7 +136,7 @@ func FuzzKeys(f *testing.F) {
 		if got := typeKeys(&keys{}, pieces...); got != string(b) {
 			t.Fatalf("%q became %q", b, got)
 		}
-		if len(b) > maxHeld {
+		if len(b) > protocol.MaxHeld {
 			return // beyond that a sequence is cut where it comes
 		}
 		whole, cutUp := typeKeys(&keys{prefix: DefaultPrefix}, string(b)), typeKeys(&keys{prefix: DefaultPrefix}, pieces...)

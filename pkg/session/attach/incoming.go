@@ -1,4 +1,4 @@
-package session
+package attach
 
 import (
 	"bytes"
@@ -8,30 +8,32 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
 )
 
 // incoming is the stream of frames from the server, read in pieces: what the
 // terminal is to show goes there before the whole frame has come.
 type incoming struct {
-	header [headerSize]byte
+	header [protocol.HeaderSize]byte
 	have   int // bytes of the header
-	kind   kind
+	kind   protocol.Kind
 	left   int    // bytes of the payload that are still to come
 	small  []byte // the payload of a frame that is not for the terminal
 }
 
 // feed takes bytes of the stream. It calls show with what is for the terminal
 // and handle with other frames as they are complete.
-func (f *incoming) feed(b []byte, show func([]byte) error, handle func(kind, []byte) error) error {
+func (f *incoming) feed(b []byte, show func([]byte) error, handle func(protocol.Kind, []byte) error) error {
 	for len(b) > 0 {
-		if f.have < headerSize {
+		if f.have < protocol.HeaderSize {
 			n := copy(f.header[f.have:], b)
 			f.have += n
-			if b = b[n:]; f.have < headerSize {
+			if b = b[n:]; f.have < protocol.HeaderSize {
 				return nil
 			}
 			var err error
-			if f.kind, f.left, err = parseHeader(f.header, true); err != nil {
+			if f.kind, f.left, err = protocol.ParseHeader(f.header, true); err != nil {
 				return err
 			}
 			f.small = f.small[:0]
@@ -39,7 +41,7 @@ func (f *incoming) feed(b []byte, show func([]byte) error, handle func(kind, []b
 		piece := b[:min(f.left, len(b))]
 		b = b[len(piece):]
 		f.left -= len(piece)
-		shown := f.kind == kindScreen || f.kind == kindOutput
+		shown := f.kind == protocol.KindScreen || f.kind == protocol.KindOutput
 		if shown {
 			if err := show(piece); err != nil {
 				return err
@@ -60,7 +62,7 @@ func (f *incoming) feed(b []byte, show func([]byte) error, handle func(kind, []b
 	return nil
 }
 
-// fromServer handles what the server has sent. io.EOF is its end.
+// FromServer handles what the server has sent. io.EOF is its end.
 func (a *attachment) fromServer() error {
 	n, err := unix.Read(a.sock, a.buf)
 	switch {
@@ -81,19 +83,19 @@ func (a *attachment) show(b []byte) error {
 }
 
 // handle takes a frame that is not for the terminal.
-func (a *attachment) handle(k kind, payload []byte) error {
+func (a *attachment) handle(k protocol.Kind, payload []byte) error {
 	switch k {
-	case kindTraces:
+	case protocol.KindTraces:
 		a.traces = bytes.Clone(payload)
-	case kindWindow:
-		var w WindowInfo
+	case protocol.KindWindow:
+		var w protocol.WindowInfo
 		if err := json.Unmarshal(payload, &w); err != nil {
-			return errFrame
+			return protocol.ErrFrame
 		}
 		a.result.Window = fmt.Sprint(w.ID)
 		a.helping = false
-	case kindEnded:
-		a.dirty, a.result.Code = false, decodeCode(payload)
+	case protocol.KindEnded:
+		a.dirty, a.result.Code = false, protocol.DecodeCode(payload)
 		if !a.o.Local {
 			return errFinished
 		}
@@ -101,18 +103,18 @@ func (a *attachment) handle(k kind, payload []byte) error {
 		if !a.idle {
 			a.hello() // to a window that is left
 		}
-	case kindDone: // we have left
+	case protocol.KindDone: // we have left
 		if !a.leaving.IsZero() {
 			a.dirty = false
 			return a.left()
 		}
-	case kindPutOut, kindError:
+	case protocol.KindPutOut, protocol.KindError:
 		if a.o.Local && a.result.Window != "" { // no window is left
 			return errFinished
 		}
 		return refusal(payload)
 	default:
-		return errFrame
+		return protocol.ErrFrame
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package session
+package protocol
 
 import (
 	"bytes"
@@ -11,15 +11,15 @@ import (
 
 // frame is what a reader got.
 type frame struct {
-	k       kind
+	k       Kind
 	payload string
 }
 
 func readAll(r io.Reader, fromServer bool) ([]frame, error) {
-	f := &frameReader{r: r, fromServer: fromServer}
+	f := &FrameReader{R: r, FromServer: fromServer}
 	var all []frame
 	for {
-		k, payload, err := f.next()
+		k, payload, err := f.Next()
 		if err != nil {
 			return all, err
 		}
@@ -28,11 +28,11 @@ func readAll(r io.Reader, fromServer bool) ([]frame, error) {
 }
 
 func TestFrames(t *testing.T) {
-	long := strings.Repeat("x", maxFromClient)
+	long := strings.Repeat("x", MaxFromClient)
 	var b []byte
-	want := []frame{{kindHello, "{}"}, {kindInput, "a"}, {kindInput, long}, {kindDetach, ""}, {kindResize, string(encodeSize(80, 24))}, {kindSwitch, "n"}}
+	want := []frame{{KindHello, "{}"}, {KindInput, "a"}, {KindInput, long}, {KindDetach, ""}, {KindResize, string(EncodeSize(80, 24))}, {KindSwitch, "n"}}
 	for _, f := range want {
-		b = appendFrame(b, f.k, []byte(f.payload))
+		b = AppendFrame(b, f.k, []byte(f.payload))
 	}
 	for name, r := range map[string]io.Reader{"at once": bytes.NewReader(b), "byte by byte": iotest.OneByteReader(bytes.NewReader(b)), "halves": iotest.HalfReader(bytes.NewReader(b))} {
 		got, err := readAll(r, false)
@@ -46,20 +46,20 @@ func TestFrames(t *testing.T) {
 		}
 	}
 	for name, b := range map[string][]byte{
-		"unknown":       appendFrame(nil, 'Q', nil),
-		"server's":      appendFrame(nil, kindOutput, []byte("x")),
-		"too long":      appendHeader(nil, kindInput, maxFromClient+1),
-		"huge":          appendHeader(nil, kindInput, 1<<32-1),
-		"empty input":   appendFrame(nil, kindInput, nil),
-		"wrong size":    appendFrame(nil, kindResize, []byte("xxx")),
-		"detach, more":  appendFrame(nil, kindDetach, []byte("x")),
-		"switch, twice": appendFrame(nil, kindSwitch, []byte("nn")),
+		"unknown":       AppendFrame(nil, 'Q', nil),
+		"server's":      AppendFrame(nil, KindOutput, []byte("x")),
+		"too long":      AppendHeader(nil, KindInput, MaxFromClient+1),
+		"huge":          AppendHeader(nil, KindInput, 1<<32-1),
+		"empty input":   AppendFrame(nil, KindInput, nil),
+		"wrong size":    AppendFrame(nil, KindResize, []byte("xxx")),
+		"detach, more":  AppendFrame(nil, KindDetach, []byte("x")),
+		"switch, twice": AppendFrame(nil, KindSwitch, []byte("nn")),
 	} {
-		if _, err := readAll(bytes.NewReader(b), false); !errors.Is(err, errFrame) {
+		if _, err := readAll(bytes.NewReader(b), false); !errors.Is(err, ErrFrame) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := readAll(bytes.NewReader(appendHeader(nil, kindInput, 3)), false); err != io.ErrUnexpectedEOF {
+	if _, err := readAll(bytes.NewReader(AppendHeader(nil, KindInput, 3)), false); err != io.ErrUnexpectedEOF {
 		t.Errorf("cut short: %v", err)
 	}
 }
@@ -80,7 +80,7 @@ func TestRequests(t *testing.T) {
 		`{"version":1,"verb":"new","argv":["` + strings.Repeat("x", maxArgv) + `"]}`: false,
 		`nonsense`: false,
 	} {
-		if _, err := decodeRequest([]byte(text)); (err == nil) != ok {
+		if _, err := DecodeRequest([]byte(text)); (err == nil) != ok {
 			t.Errorf("%.60s: %v", text, err)
 		}
 	}
@@ -89,10 +89,10 @@ func TestRequests(t *testing.T) {
 // FuzzClientMessage: whatever a client sends, the server reads it in bounded
 // memory, the same way however it is cut, and takes requests that are valid only.
 func FuzzClientMessage(f *testing.F) {
-	f.Add(appendFrame(nil, kindHello, []byte(`{"version":1,"verb":"attach","cols":80,"rows":24,"tty":{"dev":0,"rdev":0}}`)), 3)
-	f.Add(appendFrame(appendFrame(nil, kindInput, []byte("ls\r")), kindSwitch, []byte("n")), 1)
-	f.Add(appendHeader(nil, kindInput, 1<<32-1), 2)
-	f.Add(appendFrame(nil, kindHello, []byte(`{"version":1,"verb":"new","argv":["\u0000"]}`)), 7)
+	f.Add(AppendFrame(nil, KindHello, []byte(`{"version":1,"verb":"attach","cols":80,"rows":24,"tty":{"dev":0,"rdev":0}}`)), 3)
+	f.Add(AppendFrame(AppendFrame(nil, KindInput, []byte("ls\r")), KindSwitch, []byte("n")), 1)
+	f.Add(AppendHeader(nil, KindInput, 1<<32-1), 2)
+	f.Add(AppendFrame(nil, KindHello, []byte(`{"version":1,"verb":"new","argv":["\u0000"]}`)), 7)
 	f.Fuzz(func(t *testing.T, b []byte, cut int) {
 		whole, err := readAll(bytes.NewReader(b), false)
 		pieces, err2 := readAll(&cutReader{b, max(1, cut&0xff)}, false)
@@ -100,47 +100,19 @@ func FuzzClientMessage(f *testing.F) {
 			t.Fatalf("at once %d frames (%v), in pieces %d (%v)", len(whole), err, len(pieces), err2)
 		}
 		for i, fr := range whole {
-			if fr != pieces[i] || len(fr.payload) > maxFromClient {
+			if fr != pieces[i] || len(fr.payload) > MaxFromClient {
 				t.Fatalf("frame %d: %q and %q", i, fr, pieces[i])
 			}
-			if fr.k != kindHello {
+			if fr.k != KindHello {
 				continue
 			}
-			r, err := decodeRequest([]byte(fr.payload))
+			r, err := DecodeRequest([]byte(fr.payload))
 			if err != nil {
 				continue
 			}
-			if again, err := decodeRequest(encodeJSON(r)); err != nil || string(encodeJSON(again)) != string(encodeJSON(r)) {
+			if again, err := DecodeRequest(EncodeJSON(r)); err != nil || string(EncodeJSON(again)) != string(EncodeJSON(r)) {
 				t.Fatalf("%+v became %+v (%v)", r, again, err)
 			}
-		}
-	})
-}
-
-// FuzzServerMessage: whatever the server sends, a client shows the same however
-// it is cut.
-func FuzzServerMessage(f *testing.F) {
-	f.Add(appendFrame(appendFrame(nil, kindOutput, []byte("hello")), kindEnded, encodeCode(3)), 2)
-	f.Add(appendFrame(nil, kindWindow, []byte(`{"id":1}`)), 1)
-	f.Add(appendHeader(nil, kindScreen, maxFromServer+1), 5)
-	f.Fuzz(func(t *testing.T, b []byte, cut int) {
-		feed := func(step int) (shown []byte, handled []frame, err error) {
-			var in incoming
-			for rest := b; len(rest) > 0 && err == nil; rest = rest[min(step, len(rest)):] {
-				err = in.feed(rest[:min(step, len(rest))], func(p []byte) error {
-					shown = append(shown, p...)
-					return nil
-				}, func(k kind, p []byte) error {
-					handled = append(handled, frame{k, string(p)})
-					return nil
-				})
-			}
-			return shown, handled, err
-		}
-		shown, handled, err := feed(max(1, len(b)))
-		shown2, handled2, err2 := feed(max(1, cut&0xff))
-		if !bytes.Equal(shown, shown2) || len(handled) != len(handled2) || (err == nil) != (err2 == nil) {
-			t.Fatalf("at once %q %q %v, in pieces %q %q %v", shown, handled, err, shown2, handled2, err2)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package session
+package attach
 
 import "golang.org/x/sys/unix"
 
@@ -11,13 +11,4 @@ func Raw(t unix.Termios) unix.Termios {
 	t.Cflag = t.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
 	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
 	return t
-}
-
-// TTYOf identifies the terminal behind a descriptor, if it is one.
-func TTYOf(fd int) TTY {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR {
-		return TTY{}
-	}
-	return TTY{Dev: uint64(st.Dev), Rdev: uint64(st.Rdev)}
 }
