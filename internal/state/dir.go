@@ -56,6 +56,9 @@ func Make(mode string) (Dir, error) {
 		if err == nil {
 			err = checkDir(d)
 		}
+		if err == nil && mode != "sidecar" { // the agent's container has another /run
+			err = checkAbove(d)
+		}
 		if err == nil {
 			if err = unix.Access(d, unix.W_OK); err == nil {
 				return Dir(d), nil
@@ -108,6 +111,21 @@ func Find() (Dir, error) {
 		return "", fs.ErrNotExist
 	}
 	return "", errors.Join(there...)
+}
+
+// checkAbove says whether somebody else than root could move d away, and the sockets
+// in it with which root decides: an agent may be in root's group, which may write /run
+// in images that are made for users without a fixed uid.
+func checkAbove(d string) error {
+	above := filepath.Dir(d)
+	var st unix.Stat_t
+	if err := unix.Stat(above, &st); err != nil {
+		return err
+	}
+	if st.Uid != 0 || st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0 {
+		return fmt.Errorf("%s can be written by others than root (uid %d, mode %04o)", above, st.Uid, st.Mode&0o7777)
+	}
+	return nil
 }
 
 func checkDir(d string) error {

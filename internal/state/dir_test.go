@@ -61,3 +61,27 @@ func TestKernelTakeRuntimeDir(t *testing.T) {
 		t.Error("a link was taken")
 	}
 }
+
+// TestKernelAbove: a directory that others than root could move away is none to
+// publish in.
+func TestKernelAbove(t *testing.T) {
+	mustrun.Root(t)
+	for _, c := range []struct {
+		mode       os.FileMode
+		owner, gid int
+		ok         bool
+	}{
+		{0o755, 0, 0, true}, {0o775, 0, 0, false}, {0o777, 0, 0, false}, {0o777 | os.ModeSticky, 0, 0, true},
+		{0o775 | os.ModeSticky, 0, 0, true}, {0o775, 0, 1000, false}, {0o755, 1000, 0, false},
+	} {
+		above := filepath.Join(t.TempDir(), "run")
+		for _, err := range []error{os.Mkdir(above, 0o755), os.Chown(above, c.owner, c.gid), os.Chmod(above, c.mode)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := checkAbove(filepath.Join(above, "agent-init")); (err == nil) != c.ok {
+			t.Errorf("below %v of %d:%d: %v", c.mode, c.owner, c.gid, err)
+		}
+	}
+}

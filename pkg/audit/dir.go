@@ -71,7 +71,9 @@ func openBelow(parent *os.File, name string) (*os.File, error) {
 
 // ownDir checks that nobody but root (or the user of this process, in tests)
 // can change what dir holds. An ancestor may be sticky, as /tmp is, or writable
-// by a group, as /var/log is on some systems: its entries are checked in turn.
+// by a group, as /var/log is on some systems: its entries are checked in turn. Not
+// by root's own: images give it to users that are to have no fixed uid, and so to
+// agents, who could then move away what is in there.
 func ownDir(dir *os.File, ancestor bool) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
@@ -80,7 +82,8 @@ func ownDir(dir *os.File, ancestor bool) error {
 	if !trusted(st.Uid) {
 		return fmt.Errorf("directory %s belongs to uid %d, not to root", dir.Name(), st.Uid)
 	}
-	if ancestor && (st.Mode&unix.S_IWOTH == 0 || st.Mode&unix.S_ISVTX != 0) {
+	shared := st.Mode&unix.S_IWOTH != 0 || st.Mode&unix.S_IWGRP != 0 && st.Gid == 0
+	if ancestor && (!shared || st.Mode&unix.S_ISVTX != 0) {
 		return nil
 	}
 	if st.Mode&(unix.S_IWGRP|unix.S_IWOTH) != 0 {

@@ -134,3 +134,30 @@ func TestE73RotationKeepsVictim(t *testing.T) {
 		t.Error(l.Err())
 	}
 }
+
+// TestOpenDirBelowRootsGroup: who is in root's group, as agents of some images are,
+// could move the log's directory away from a place that this group may write.
+func TestOpenDirBelowRootsGroup(t *testing.T) {
+	mustrun.Root(t)
+	for _, c := range []struct {
+		mode    os.FileMode
+		gid     int
+		refused bool
+	}{
+		{0o755, 0, false}, {0o775, 0, true}, {0o775 | os.ModeSticky, 0, false}, {0o775, 4, false}, {0o777, 4, true},
+	} {
+		above := filepath.Join(t.TempDir(), "log")
+		for _, err := range []error{os.Mkdir(above, 0o755), os.Chown(above, 0, c.gid), os.Chmod(above, c.mode)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		d, err := OpenDir(filepath.Join(above, "agent-init"))
+		if (err != nil) != c.refused {
+			t.Errorf("below %v of group %d: %v", c.mode, c.gid, err)
+		}
+		if err == nil {
+			d.Close()
+		}
+	}
+}
