@@ -29,3 +29,36 @@ func TestLabDemo(t *testing.T) {
 		}
 	}
 }
+
+// TestEvents: the log's lines fit a terminal, with their ports whole, and are what the
+// agent did.
+func TestEvents(t *testing.T) {
+	got := events(`{"event":"drop","verdict":"deny","ip":"2606:4700:4700::1111","port":443,"proto":"tcp","reason":"no entry allows this address and port"}
+{"event":"drop","verdict":"deny","ip":"8.8.8.8","proto":"icmp","by":"selftest"}
+{"event":"dns","verdict":"allow","name":"docs.ok.test","rule":"allowlist.txt:2","reason":"x"}
+`)
+	want := `deny  tcp [2606:4700:4700::1111]:443   no entry allows this address and port
+allow dns docs.ok.test                 allowlist.txt:2
+`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	for line := range strings.Lines(got) {
+		if len(line) > 79 {
+			t.Errorf("%d columns: %s", len(line), line)
+		}
+	}
+}
+
+func TestRow(t *testing.T) {
+	for said, end := range map[string]string{
+		"curl: (6) Could not resolve host: evil.test": "  Could not resolve host:…",
+		"no answer: NXDOMAIN":                         "  no answer: NXDOMAIN",
+		"curl: (28) Timeout":                          "  Timeout",
+	} {
+		row := try{what: "data in a DNS query, to 8.8.8.8", took: "8", said: said}.row("refused")
+		if !strings.HasSuffix(row, end) || len([]rune(row)) > 78 {
+			t.Errorf("%q", row)
+		}
+	}
+}

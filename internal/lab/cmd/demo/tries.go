@@ -52,9 +52,22 @@ func (d *demo) judge(without, confined []try) {
 	}
 	verdict := map[bool]string{true: "allowed", false: "refused"}
 	for _, t := range confined {
-		fmt.Printf("  %-42s %-8s %5s ms  %.60s\n", t.what, verdict[t.worked], t.took, t.said)
+		fmt.Println(t.row(verdict[t.worked]))
 		if t.worked != t.may {
 			d.Errorf("%q is %s, and should be %s", t.what, verdict[t.worked], verdict[t.may])
 		}
 	}
+}
+
+// row is a line of at most 78 columns. What curl says begins with its name and number.
+func (t try) row(verdict string) string {
+	said := t.said
+	if rest, ok := strings.CutPrefix(said, "curl: "); ok {
+		_, said, _ = strings.Cut(rest, " ")
+	}
+	row := []rune(fmt.Sprintf("  %-34s %-7s %4s ms  %s", t.what, verdict, t.took, said))
+	if len(row) > 78 {
+		row = append(row[:77], '…')
+	}
+	return string(row)
 }
