@@ -149,7 +149,7 @@ func versionCommand() command {
 func readFault(err error) error {
 	var file *policy.FileError
 	if errors.As(err, &file) {
-		return fault.New(fault.Policy, file.Remedy, "%s: %s", file.Path, file.Cause)
+		return fault.New(fault.Policy, file.Remedy, "%s", file.What())
 	}
 	return fault.New(fault.Policy, "check the path", "read the policy: %w", err)
 }

@@ -32,8 +32,14 @@ type FileError struct {
 }
 
 // Error returns "path: cause; remedy".
-func (e *FileError) Error() string {
-	return e.Path + ": " + e.Cause + "; " + e.Remedy
+func (e *FileError) Error() string { return e.What() + "; " + e.Remedy }
+
+// What is "path: cause", with the path once where the cause begins with it.
+func (e *FileError) What() string {
+	if strings.HasPrefix(e.Cause, e.Path+" ") || strings.HasPrefix(e.Cause, e.Path+": ") {
+		return e.Cause
+	}
+	return e.Path + ": " + e.Cause
 }
 
 // Read reads policy.yaml, allowlist.txt and allowlist.d/*.{txt,yaml} of a

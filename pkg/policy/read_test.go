@@ -209,8 +209,8 @@ func TestReadRefuses(t *testing.T) {
 				t.Errorf("got %v, want …%s…", err, tt.want)
 			}
 			var file *FileError
-			if errors.As(err, &file) && (file.Cause == "" || file.Remedy == "") {
-				t.Errorf("no cause or no remedy: %+v", file)
+			if errors.As(err, &file) && (file.Cause == "" || file.Remedy == "" || strings.Count(file.What(), file.Path) != 1) {
+				t.Errorf("no cause, no remedy, or the path not once: %+v", file)
 			}
 		})
 	}

@@ -129,7 +129,9 @@ func runChild(t *testing.T, p Plan, uid uint32, env ...string) Report {
 	return r
 }
 
-const nobody = 61999 // as whom nothing else runs here: a process of another network would be seen
+// nobody is as whom nothing else runs here, and no other run of these tests: a process
+// of another network would be seen.
+var nobody = uint32(1<<20 + os.Getpid())
 
 // failed lists the checks that failed as "name target".
 func failed(r Report) []string {
