@@ -2,8 +2,10 @@ package container
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -112,84 +114,95 @@ func packed(t *testing.T, agent string) (n int) {
 	return n
 }
 
-// checkPlace compares one column of the documentation's table of agents and places with what was found in a test of that place, or
-// writes it where AGENT_INIT_UPDATE=1 is set. The column is the one that has the place's name as its head.
-func checkPlace(t *testing.T, place string, found map[string]string) {
+// tableLines returns where the rows of the table begin that has such a header, and where they end.
+func tableLines(t *testing.T, lines []string, header string) (begin, end int) {
 	t.Helper()
-	data, err := os.ReadFile(tableFile)
-	if err != nil {
-		t.Fatal(err)
+	at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "|") && strings.Contains(l, header) })
+	if at < 0 {
+		t.Fatalf("%s has no table with %q", tableFile, header)
 	}
-	lines := strings.Split(string(data), "\n")
-	column := -1
-	for i, line := range lines {
-		cells := strings.Split(line, "|")
-		if !strings.HasPrefix(line, "|") {
-			column = -1
-			continue
-		}
-		for c, cell := range cells {
-			if strings.TrimSpace(cell) == place {
-				column = c
-			}
-		}
-		name := strings.TrimSpace(cells[1])
-		want, ok := found[name]
-		if column < 0 || !ok {
-			continue
-		}
-		delete(found, name)
-		if got := strings.TrimSpace(cells[column]); got != want && os.Getenv("AGENT_INIT_UPDATE") != "1" {
-			t.Errorf("%s says %q of %s in %s, and this run %q (AGENT_INIT_UPDATE=1 writes it)", tableFile, got, name, place, want)
-		}
-		cells[column] = " " + want + " "
-		lines[i] = strings.Join(cells, "|")
+	n := slices.IndexFunc(lines[at:], func(l string) bool { return !strings.HasPrefix(l, "|") })
+	if n < 0 {
+		t.Fatalf("%s: the table with %q has no end", tableFile, header)
 	}
-	for name := range found {
-		t.Errorf("%s has no line for %s with a column %q", tableFile, name, place)
-	}
-	if os.Getenv("AGENT_INIT_UPDATE") == "1" {
-		if err := os.WriteFile(tableFile, []byte(strings.Join(lines, "\n")), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return at + 2, at + n
 }
 
-// checkTable compares the first table of the documentation with what was found, or writes both where
-// AGENT_INIT_UPDATE=1 is set. The size depends on the engine, and which names an agent asks for in one run
-// on its timing: the second table, which has these, is written and not compared.
-func checkTable(t *testing.T, rows []row) {
+// editTables has its caller read or change the lines of the documentation's tables, and writes them where
+// AGENT_INIT_UPDATE=1 is set.
+func editTables(t *testing.T, edit func(lines []string, update bool) []string) {
 	t.Helper()
 	data, err := os.ReadFile(tableFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	update := os.Getenv("AGENT_INIT_UPDATE") == "1"
-	lines := strings.Split(string(data), "\n")
-	for _, r := range rows {
-		tables := 0
-		for i, line := range lines {
-			if !strings.HasPrefix(line, "| ["+r.agent.name+"](") {
+	lines := edit(strings.Split(string(data), "\n"), update)
+	if !update {
+		return
+	}
+	if err := os.WriteFile(tableFile, []byte(strings.Join(lines, "\n")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkPlace compares one column of the table of agents and places with what was found in a test of that place, or
+// writes it where AGENT_INIT_UPDATE=1 is set. The column is the one that has the place's name as its head.
+func checkPlace(t *testing.T, place string, found map[string]string) {
+	t.Helper()
+	editTables(t, func(lines []string, update bool) []string {
+		begin, end := tableLines(t, lines, "| "+place+" |")
+		head := strings.Split(lines[begin-2], "|")
+		column := slices.IndexFunc(head, func(c string) bool { return strings.TrimSpace(c) == place })
+		for _, name := range slices.Sorted(maps.Keys(found)) {
+			want := found[name]
+			at := slices.IndexFunc(lines[begin:end], func(l string) bool { return strings.HasPrefix(l, "| "+name+" |") })
+			if at < 0 && !update {
+				t.Errorf("%s has no line for %s with a column %q", tableFile, name, place)
 				continue
 			}
-			tables++
-			found := r.stable()
-			if tables == 2 {
-				found = r.changing()
+			if at < 0 {
+				at = end - begin
+				lines = slices.Insert(lines, end, "| "+name+strings.Repeat(" | not tried", len(head)-3)+" |")
+				end++
 			}
-			if update {
-				lines[i] = found
-			} else if tables == 1 && line != found {
-				t.Errorf("%s says\n%s\nand this run\n%s\n(AGENT_INIT_UPDATE=1 writes it)", tableFile, line, found)
+			cells := strings.Split(lines[begin+at], "|")
+			if got := strings.TrimSpace(cells[column]); got != want && !update {
+				t.Errorf("%s says %q of %s in %s, and this run %q (AGENT_INIT_UPDATE=1 writes it)", tableFile, got, name, place, want)
+			}
+			cells[column] = " " + want + " "
+			lines[begin+at] = strings.Join(cells, "|")
+		}
+		return lines
+	})
+}
+
+// checkTable compares the first table of agents with what was found, or writes both where AGENT_INIT_UPDATE=1 is
+// set. The size depends on the engine, and which names an agent asks for in one run on its timing: the second
+// table, which has these, is written and not compared.
+func checkTable(t *testing.T, rows []row) {
+	t.Helper()
+	editTables(t, func(lines []string, update bool) []string {
+		for _, table := range []struct {
+			header   string
+			line     func(row) string
+			compared bool
+		}{{"| version |", row.stable, true}, {"| size |", row.changing, false}} {
+			for _, r := range rows {
+				begin, end := tableLines(t, lines, table.header)
+				at := slices.IndexFunc(lines[begin:end], func(l string) bool { return strings.HasPrefix(l, "| ["+r.agent.name+"](") })
+				switch want := table.line(r); {
+				case update && at < 0:
+					lines = slices.Insert(lines, end, want)
+				case update:
+					lines[begin+at] = want
+				case at < 0:
+					t.Errorf("%s has no line for %s beside %q", tableFile, r.agent.name, table.header)
+				case table.compared && lines[begin+at] != want:
+					t.Errorf("%s says\n%s\nand this run\n%s\n(AGENT_INIT_UPDATE=1 writes it)", tableFile, lines[begin+at], want)
+				}
 			}
 		}
-		if tables != 2 {
-			t.Errorf("%s has %d lines for %s, and should have one in each of two tables", tableFile, tables, r.agent.name)
-		}
-	}
-	if update {
-		if err := os.WriteFile(tableFile, []byte(strings.Join(lines, "\n")), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+		return lines
+	})
 }
