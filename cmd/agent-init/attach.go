@@ -283,7 +283,7 @@ func terminalCommand() command {
 			})
 			switch {
 			case errors.Is(err, attach.ErrTerminal):
-				return fault.Status(exitTerminalLost)
+				return fault.Status(fault.TerminalLost)
 			case errors.Is(err, attach.ErrLost): // the session has ended, or another client follows
 				return nil
 			}
@@ -295,5 +295,4 @@ func terminalCommand() command {
 const (
 	terminalName     = "__terminal"
 	fdTerminalSocket = 4
-	exitTerminalLost = 3 // of that client: there is nothing to show on any more
 )

@@ -17,6 +17,7 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/lease"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/wire"
@@ -63,9 +64,9 @@ func (k *keeper) boot(ctx context.Context) error {
 	// back to the system while the agent starts.
 	debug.SetGCPercent(-1)
 	defer func() {
-		debug.SetGCPercent(smallHeap)
+		debug.SetGCPercent(stage.SmallHeap)
 		go debug.FreeOSMemory()
-		settle()
+		stage.Settle()
 	}()
 	for _, s := range k.steps() {
 		begun := time.Now()
@@ -81,7 +82,7 @@ func (k *keeper) boot(ctx context.Context) error {
 		}
 		k.log.Info(s.name, "took", time.Since(begun).Round(10*time.Microsecond))
 	}
-	spawnThreads()
+	stage.SpawnThreads()
 	k.guard.resolveAhead(wire.AheadAll)
 	// Whoever hears that it is ready finds everything in its place.
 	published := k.publishAll()
@@ -293,25 +294,25 @@ func (k *keeper) findUser(context.Context) error {
 		spec = u
 	}
 	id, err := privdrop.Lookup(privdrop.LookupOptions{
-		Spec: spec, HostUID: k.config.hostUID, HostGID: k.config.hostGID, Workspace: state.Workspace, Log: k.log,
+		Spec: spec, HostUID: k.config.hostUID, HostGID: k.config.hostGID, Workspace: stage.Workspace, Log: k.log,
 	})
 	if err != nil {
 		return fault.New(fault.Usage, "create the user in the image, or name one with --user", "%w", err)
 	}
 	if k.fw != nil { // else there is no guard
-		if k.guardUID, err = chooseUID("the guard", id.UID); err != nil {
+		if k.guardUID, err = stage.ChooseUID("the guard", id.UID); err != nil {
 			return err
 		}
 	}
-	if k.guardGroup, err = chooseGroup(k.guardUID, id); err != nil {
+	if k.guardGroup, err = stage.ChooseGroup(k.guardUID, id); err != nil {
 		return fmt.Errorf("find a group for the guard: %w", err)
 	}
-	for _, c := range k.guardGroup.caveats() {
+	for _, c := range k.guardGroup.Caveats() {
 		k.log.Warn(c)
 	}
 	k.identity = id
 	k.warnOfAccount(privdrop.EnsureAccount(id, privdrop.AccountOptions{}))
-	k.warnOfWorkspace(state.Workspace)
+	k.warnOfWorkspace(stage.Workspace)
 	k.update(func(s *state.State) { s.Agent = state.Agent{User: id.Name, UID: id.UID}; s.Guard.UID = k.guardUID })
 	return nil
 }
@@ -328,7 +329,7 @@ func (k *keeper) harden(context.Context) error {
 	if err := privdrop.Harden(keep...); err != nil {
 		return fault.New(fault.Privilege, "report this with the container's run line", "give up capabilities: %w", err)
 	}
-	if c := oomCaveat(); c != "" {
+	if c := stage.OomCaveat(); c != "" {
 		k.log.Warn(c)
 	}
 	return nil

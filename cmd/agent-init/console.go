@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/privdrop"
@@ -86,12 +88,12 @@ func (c *console) start(ch *wire.SessionChannel) error {
 	}
 	c.restore() // an earlier client may have been killed
 	k := c.sessions.keeper
-	c.proc, err = k.spawn(spawnOptions{
-		spec: privdrop.Spec{
-			Identity: c.sessions.identity(), Argv: []string{selfExe, terminalName, "--prefix", k.config.prefix, "--again", attachFromOutside(k.config.environ)}, Env: []string{}, Dir: "/",
+	c.proc, err = stage.Spawn(k.reaper, stage.Options{
+		Spec: privdrop.Spec{
+			Identity: c.sessions.identity(), Argv: []string{stage.Self, terminalName, "--prefix", k.config.prefix, "--again", attachFromOutside(k.config.environ)}, Env: []string{}, Dir: "/",
 			Umask: 0o077, KeepFDs: 2, DenyUserNS: true,
 		},
-		stdin: c.in, stdout: c.out, stderr: k.diagnostics(), files: []*os.File{client}, foreground: true, front: c.stillLasts(), rank: sessionGoes,
+		Stdin: c.in, Stdout: c.out, Stderr: k.diagnostics(), Files: []*os.File{client}, Foreground: true, Front: c.stillLasts(), Rank: stage.SessionGoes,
 	})
 	if err != nil {
 		return err
@@ -112,7 +114,7 @@ func (c *console) stillLasts() bool {
 func (c *console) watch(p *reaper.Process, ch *wire.SessionChannel) {
 	st := p.Status()
 	c.mu.Lock()
-	c.gone = c.gone || st.Code() == exitTerminalLost
+	c.gone = c.gone || st.Code() == fault.TerminalLost
 	again := c.proc == p && !c.stopping && !c.gone && c.attempts < maxConsoles
 	c.attempts++
 	c.mu.Unlock()
@@ -137,7 +139,7 @@ const (
 func (c *console) end(p *reaper.Process) {
 	for _, sig := range []syscall.Signal{0, unix.SIGTERM, unix.SIGKILL} {
 		if sig != 0 {
-			c.sessions.keeper.kill(p, sig)
+			stage.Kill(c.sessions.keeper.log, p, sig)
 		}
 		select {
 		case <-p.Done():

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 )
@@ -121,11 +122,6 @@ func checkKeeper(_ context.Context, p patient) []finding {
 	return pass("agent-init", "confined and healthy, %s by %s", p.state.Mode, p.state.Firewall.Backend)
 }
 
-// capabilityFix spells a capability in the languages of engines.
-func capabilityFix(name string) string {
-	return fault.ByHand.Capabilities(name)
-}
-
 func checkCapabilities(_ context.Context, p patient) []finding {
 	var out []finding
 	for _, c := range []struct {
@@ -137,7 +133,7 @@ func checkCapabilities(_ context.Context, p patient) []finding {
 		{6, "SETGID", "to set the agent's groups"}, {8, "SETPCAP", "to take all capabilities from the agent"},
 	} {
 		if p.bounding&(1<<c.bit) == 0 {
-			out = append(out, fail("capabilities", capabilityFix(c.name), "%s is missing, %s", c.name, c.why)...)
+			out = append(out, fail("capabilities", stage.CapabilityFix(c.name), "%s is missing, %s", c.name, c.why)...)
 		}
 	}
 	const rest = "docker: --cap-drop=ALL; compose: cap_drop: [ALL]; kubernetes: securityContext: {capabilities: {drop: [ALL]}}; then add the four that are needed"
@@ -173,9 +169,9 @@ func checkNoNewPrivs(_ context.Context, p patient) []finding {
 
 // checkGroups looks at whether there is a group to draw for the guard.
 func checkGroups(_ context.Context, p patient) []finding {
-	if p.groups < fewestGroups {
+	if p.groups < stage.FewestGroups {
 		return warn("groups", "map 65536 groups into the container's user namespace (/etc/subgid)",
-			"only %d can be drawn from, of the %d that it takes: the guard is known by its uid alone", p.groups, fewestGroups)
+			"only %d can be drawn from, of the %d that it takes: the guard is known by its uid alone", p.groups, stage.FewestGroups)
 	}
 	return pass("groups", "enough to draw one for the guard")
 }
@@ -189,7 +185,7 @@ func checkKernel(ctx context.Context, p patient) []finding {
 	}
 	name, err := p.probe(ctx)
 	if err != nil {
-		return fail("kernel", "use a kernel with nf_tables (Linux 5.6 or later), and "+capabilityFix("NET_ADMIN"), "can't hold the rules: %v", err)
+		return fail("kernel", "use a kernel with nf_tables (Linux 5.6 or later), and "+stage.CapabilityFix("NET_ADMIN"), "can't hold the rules: %v", err)
 	}
 	return pass("kernel", "can hold the rules, by %s", name)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 )
@@ -59,7 +60,7 @@ func checkPolicyFiles(_ context.Context, p patient) []finding {
 		}
 		return fail("policy", fix, "%s", text.FirstFault(p.policyErr.Error()))
 	}
-	if under(p.dir, state.Workspace) {
+	if under(p.dir, stage.Workspace) {
 		return fail("policy", "put it at /etc/agent-init in the image, or mount it there read-only", "%s is inside the workspace, which the agent writes", p.dir)
 	}
 	if n := len(p.policy.Warnings()); n > 0 {

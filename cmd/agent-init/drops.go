@@ -8,13 +8,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
 )
 
 // readDrops records what the kernel tells of refused packets, until ctx ends.
 func (g *guard) readDrops(ctx context.Context, record audit.Recorder) {
-	err := firewall.ReadDrops(ctx, os.NewFile(fdDrops, "drops"), func(d firewall.Drop) {
+	err := firewall.ReadDrops(ctx, os.NewFile(stage.FDDrops, "drops"), func(d firewall.Drop) {
 		if d.Prefix != firewall.InboundPrefix && !g.probing.triesAddr(d.Dst.Addr()) {
 			g.drops.Add(1)
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 )
@@ -26,7 +27,7 @@ func execCommand() command {
 			if isSet(fs, "t") && isSet(fs, "T") {
 				return fault.New(fault.Usage, "leave out one of them", "-t and -T contradict each other")
 			}
-			agent, err := readAgent()
+			agent, err := state.ReadAgent()
 			if err != nil {
 				return err
 			}
@@ -46,35 +47,8 @@ func execCommand() command {
 				own.filter.Clipboard, own.filter.Plain = agent.Clipboard, environMap(e.env)["TERM"] == "dumb"
 				return own.exec(spec)
 			}
-			_ = goFirst(agentGoes) // as far as the container lets it
-			return dropFault(privdrop.Exec(spec))
+			_ = stage.GoFirst(stage.AgentGoes) // as far as the container lets it
+			return stage.DropFault(privdrop.Exec(spec))
 		},
 	}
-}
-
-// publishedAgent is how the agent is confined, for exec.
-type publishedAgent struct {
-	privdrop.Spec
-	Clipboard bool `json:"clipboard"` // may be written by what programs print
-}
-
-// readAgent reads how the agent is confined. Only root may.
-func readAgent() (agent publishedAgent, err error) {
-	if os.Geteuid() != 0 {
-		return agent, fault.New(fault.Privilege, "use docker exec -u root, or run the command itself: this user is confined already",
-			"only root can become the agent")
-	}
-	dir, err := state.Find()
-	if err != nil {
-		return agent, state.NotRunning(err)
-	}
-	if err := dir.Read(state.AgentFile, &agent); err != nil {
-		return agent, state.NotRunning(err)
-	}
-	return agent, nil
-}
-
-func readAgentSpec() (privdrop.Spec, error) {
-	agent, err := readAgent()
-	return agent.Spec, err
 }

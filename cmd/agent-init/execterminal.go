@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/privdrop"
@@ -132,7 +133,7 @@ const lastShown = 300 * time.Millisecond
 // start starts the command. In place of each terminal that we have it has its own,
 // which is its controlling terminal too.
 func (o *ownTerminal) start(spec privdrop.Spec, far *os.File) (*os.Process, error) {
-	order, err := wire.Memfd("stage", stageOrder{Spec: spec})
+	order, err := wire.Memfd("stage", stage.Order{Spec: spec})
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +152,7 @@ func (o *ownTerminal) start(spec privdrop.Spec, far *os.File) (*os.Process, erro
 			files[i] = far
 		}
 	}
-	p, err := os.StartProcess(selfExe, []string{"agent-init", stageName}, &os.ProcAttr{
+	p, err := os.StartProcess(stage.Self, []string{"agent-init", stage.Name}, &os.ProcAttr{
 		Dir: "/", Env: []string{}, Files: files, Sys: &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: len(files) - 1},
 	})
 	if err != nil {

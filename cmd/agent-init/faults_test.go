@@ -89,7 +89,7 @@ func judgeFault(t *testing.T, at, cause, remedy string, remedyExpr ast.Expr) {
 			t.Errorf("%s: the %s ends with a full stop: %s", at, what, s)
 		}
 		first, _, _ := strings.Cut(strings.TrimPrefix(s, "%"), " ")
-		if r := []rune(first); len(r) > 1 && unicode.IsUpper(r[0]) && unicode.IsLower(r[1]) {
+		if r := []rune(first); len(r) > 1 && unicode.IsUpper(r[0]) && unicode.IsLower(r[1]) && !strings.Contains(first, "(") {
 			t.Errorf("%s: the %s begins like a sentence: %s", at, what, s)
 		}
 	}

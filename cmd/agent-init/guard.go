@@ -19,6 +19,7 @@ import (
 
 	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/gateway"
@@ -27,43 +28,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
 
-// The descriptors that the guard inherits. Number 3 is what started it.
-const (
-	fdConfig = 4 + iota
-	fdChannel
-	fdAudit
-	fdDrops
-	fdRequests  // where the agent's requests come in
-	fdEdition   // of the keeper's book
-	fdDiag      // where sockets are looked up, or nothing of use
-	fdListeners // and on: socketsPerFamily for each address family
-)
-
-// guardConfig is all that the guard is told, through a memfd: it opens no file
-// and reads no variable.
-type guardConfig struct {
-	Bundle    *policy.Bundle   `json:"bundle"`
-	Servers   []netip.AddrPort `json:"servers"` // of resolv.conf
-	Search    []string         `json:"search"`
-	Ephemeral [2]uint16        `json:"ephemeral"` // first and last port that sockets get by themselves
-	Families  int              `json:"families"`  // that there are listeners for
-	LogLevel  slog.Level       `json:"log_level"`
-	AgentUID  uint32           `json:"agent_uid"`
-	Monitor   bool             `json:"monitor"`
-
-	// Again says that there was a guard before this one.
-	Again bool `json:"again,omitempty"`
-
-	// Shared says that the agent may have any uid, and Engine which sockets are the
-	// engine's DNS server then.
-	Shared bool              `json:"shared,omitempty"`
-	Engine []sockowner.Bound `json:"engine,omitempty"`
-
-	// Reduced says that the kernel can't tell what may pass: the gate takes what
-	// it knows by address only as well, and there is no log of refused packets.
-	Reduced bool `json:"reduced,omitempty"`
-}
-
 func guardCommand() command {
 	return command{
 		name: "guard", hidden: true,
@@ -71,9 +35,9 @@ func guardCommand() command {
 		run: func(ctx context.Context, e environment, _ *flag.FlagSet, args []string) error {
 			// Without the descriptors there is nothing to do: a person
 			// or the agent has typed the command.
-			f := os.NewFile(fdConfig, "config")
-			var c guardConfig
-			if err := json.NewDecoder(io.LimitReader(f, maxBundle)).Decode(&c); err != nil {
+			f := os.NewFile(stage.FDConfig, "config")
+			var c stage.GuardConfig
+			if err := json.NewDecoder(io.LimitReader(f, stage.MaxBundle)).Decode(&c); err != nil {
 				return fault.New(fault.Usage, "use agent-init run, up or sidecar", "the guard is started by agent-init itself")
 			}
 			f.Close()
@@ -81,13 +45,6 @@ func guardCommand() command {
 		},
 	}
 }
-
-// maxBundle bounds the policy files together, in bytes of JSON.
-const maxBundle = 256 << 20
-
-// smallHeap is the GC percentage of processes with a few MiB of live data: they
-// don't need a heap that doubles.
-const smallHeap = 50
 
 // guard is the process that reads what the network and the agent send: it
 // answers DNS and reads the kernel's refusals. It holds no capability; to open
@@ -112,7 +69,7 @@ type guard struct {
 }
 
 // runGuard serves until the keeper goes.
-func runGuard(ctx context.Context, c guardConfig) error {
+func runGuard(ctx context.Context, c stage.GuardConfig) error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("make the guard undumpable: %w", err)
 	}
@@ -121,7 +78,7 @@ func runGuard(ctx context.Context, c guardConfig) error {
 		return err
 	}
 	c.Bundle = nil // it may be long, and was read
-	sink, err := openAuditSink(os.NewFile(fdAudit, "audit"))
+	sink, err := openAuditSink(os.NewFile(stage.FDAudit, "audit"))
 	if err != nil {
 		return err
 	}
@@ -156,20 +113,20 @@ func runGuard(ctx context.Context, c guardConfig) error {
 	if err := g.channel.Send(wire.Message{Op: wire.OpReady}, nil); err != nil {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
-	spawnThreads()
-	settle()
+	stage.SpawnThreads()
+	stage.Settle()
 	<-ctx.Done()
-	if cause := context.Cause(ctx); !errors.Is(cause, errKeeperGone) {
+	if cause := context.Cause(ctx); !errors.Is(cause, stage.ErrKeeperGone) {
 		return cause
 	}
 	return nil
 }
 
 // newGuard takes over the policy, and what the keeper is reached by.
-func newGuard(c guardConfig) (*guard, error) {
+func newGuard(c stage.GuardConfig) (*guard, error) {
 	// Until the policy is read, collecting only takes time.
 	debug.SetGCPercent(-1)
-	defer debug.SetGCPercent(smallHeap)
+	defer debug.SetGCPercent(stage.SmallHeap)
 	g := &guard{
 		log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
 		servers: c.Servers, asks: newAsks(),
@@ -179,12 +136,12 @@ func newGuard(c guardConfig) (*guard, error) {
 		return nil, fmt.Errorf("parse the policy: %w", err)
 	}
 	g.policy.Store(p)
-	conn, err := wire.OpenPair(os.NewFile(fdChannel, "channel"))
+	conn, err := wire.OpenPair(os.NewFile(stage.FDChannel, "channel"))
 	if err != nil {
 		return nil, err
 	}
 	g.channel = wire.OpenGuard(conn)
-	e, err := wire.OpenEdition(os.NewFile(fdEdition, "edition"))
+	e, err := wire.OpenEdition(os.NewFile(stage.FDEdition, "edition"))
 	if err != nil {
 		return nil, err
 	}
@@ -193,8 +150,8 @@ func newGuard(c guardConfig) (*guard, error) {
 }
 
 // makeServers makes the resolver and the name gate. Neither serves yet.
-func (g *guard) makeServers(c guardConfig, record audit.Recorder) error {
-	find, findAllowed, sockets := audit.Nobody, audit.Nobody, sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag"))
+func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
+	find, findAllowed, sockets := audit.Nobody, audit.Nobody, sockowner.NewFinder(os.NewFile(stage.FDDiag, "sock_diag"))
 	if !c.Reduced {
 		f := newFinder(sockets, g.ask)
 		find, findAllowed = f.refused, f.allowed
@@ -229,9 +186,6 @@ func (g *guard) makeServers(c guardConfig, record audit.Recorder) error {
 	g.gate, err = gateway.New(gc)
 	return err
 }
-
-// errKeeperGone ends the guard in peace: nobody could open anything for it.
-var errKeeperGone = errors.New("the keeper is gone")
 
 func presets() fs.FS { return allowlist.Files }
 

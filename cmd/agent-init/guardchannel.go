@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -21,7 +22,7 @@ func (g *guard) serveChannel(ctx context.Context) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", errKeeperGone, err)
+			return fmt.Errorf("%w: %w", stage.ErrKeeperGone, err)
 		}
 		switch m.Op {
 		case wire.OpLease, wire.OpHeld, wire.OpDirect, wire.OpOwner, wire.OpName, wire.OpRequest:
@@ -56,7 +57,7 @@ func (g *guard) adopt(ctx context.Context, file *os.File) error {
 		return errors.New("no policy in the message")
 	}
 	var b policy.Bundle
-	if err := json.NewDecoder(io.LimitReader(file, maxBundle)).Decode(&b); err != nil {
+	if err := json.NewDecoder(io.LimitReader(file, stage.MaxBundle)).Decode(&b); err != nil {
 		return err
 	}
 	p, err := policy.Parse(&b, presets())

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -35,17 +36,7 @@ type guardKeeper struct {
 	sent  uint32
 }
 
-// How a guard is judged, and how soon its successor comes.
-const (
-	guardStartTime = 10 * time.Second // until it serves
-	pingEvery      = time.Second
-	pingPatience   = 5 * time.Second // after which it counts as hung, see silence
-	minBackoff     = 50 * time.Millisecond
-	maxBackoff     = 5 * time.Second
-	stableAfter    = 30 * time.Second
-	farewellTime   = 300 * time.Millisecond // to write what it has counted, at the end
-	leasesAtOnce   = 64
-)
+const leasesAtOnce = 64
 
 func newGuardKeeper(k *keeper) *guardKeeper {
 	return &guardKeeper{keeper: k, ready: make(chan struct{}), done: make(chan struct{})}
@@ -62,22 +53,22 @@ func (g *guardKeeper) stop() {
 	g.cancel()
 	select {
 	case <-g.done:
-	case <-time.After(2 * farewellTime):
+	case <-time.After(2 * stage.FarewellTime):
 	}
 }
 
 // run starts guards, one after another, until ctx ends.
 func (g *guardKeeper) run(ctx context.Context) {
 	defer close(g.done)
-	backoff := minBackoff
+	backoff := stage.MinBackoff
 	for {
 		started := time.Now()
 		err := g.serve(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(started) > stableAfter {
-			backoff = minBackoff
+		if time.Since(started) > stage.StableAfter {
+			backoff = stage.MinBackoff
 		}
 		g.keeper.log.Error("the guard ended; all is refused until the next one serves", "error", err, "restart_in", backoff)
 		g.keeper.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: fmt.Sprintf("guard ended: %v; restart in %v", err, backoff)})
@@ -88,13 +79,13 @@ func (g *guardKeeper) run(ctx context.Context) {
 			return
 		case <-time.After(backoff):
 		}
-		backoff = min(2*backoff, maxBackoff)
+		backoff = min(2*backoff, stage.MaxBackoff)
 	}
 }
 
 // await blocks until the first guard serves.
 func (g *guardKeeper) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, guardStartTime)
+	ctx, cancel := context.WithTimeout(ctx, stage.GuardStartTime)
 	defer cancel()
 	select {
 	case <-g.ready:
@@ -148,7 +139,7 @@ func (g *guardKeeper) serve(ctx context.Context) error {
 	ch.Close()
 	select {
 	case <-proc.Done():
-	case <-time.After(farewellTime):
+	case <-time.After(stage.FarewellTime):
 	}
 	g.end(proc)
 	if err := g.keeper.sockets.refuse(); err != nil {
@@ -156,7 +147,7 @@ func (g *guardKeeper) serve(ctx context.Context) error {
 	}
 	select {
 	case <-reported:
-	case <-time.After(farewellTime):
+	case <-time.After(stage.FarewellTime):
 	}
 	return err
 }
@@ -174,7 +165,7 @@ func (g *guardKeeper) spawn(channel, auditEnd *os.File) (*reaper.Process, error)
 	again := g.given != nil
 	g.given = bundle
 	g.mu.Unlock()
-	cfg, err := wire.Memfd("guard-config", guardConfig{
+	cfg, err := wire.Memfd("guard-config", stage.GuardConfig{
 		Bundle: bundle, Servers: k.resolv.servers, Search: k.resolv.search, Ephemeral: ephemeralPorts(), Families: k.sockets.families(), LogLevel: k.config.level(), AgentUID: k.identity.UID, Monitor: k.config.monitor, Reduced: k.fw.Reduced() != "",
 		Shared: k.shared(), Engine: k.engine, Again: again,
 	})
@@ -183,13 +174,13 @@ func (g *guardKeeper) spawn(channel, auditEnd *os.File) (*reaper.Process, error)
 	}
 	defer cfg.Close()
 	files := append([]*os.File{cfg, channel, auditEnd, k.drops, k.requests, k.edition.File, k.diag}, k.sockets.files...)
-	return k.spawn(spawnOptions{
-		spec: privdrop.Spec{
-			Identity: privdrop.Identity{UID: k.guardUID, GID: k.guardGroup.gid, Name: "agent-init-guard", Home: "/", Shell: "/nonexistent"},
-			Argv:     []string{selfExe, "guard"}, Env: []string{}, Dir: "/", Umask: 0o077,
+	return stage.Spawn(k.reaper, stage.Options{
+		Spec: privdrop.Spec{
+			Identity: privdrop.Identity{UID: k.guardUID, GID: k.guardGroup.GID, Name: "agent-init-guard", Home: "/", Shell: "/nonexistent"},
+			Argv:     []string{stage.Self, "guard"}, Env: []string{}, Dir: "/", Umask: 0o077,
 			KeepFDs: len(files) + 1, DenyUserNS: true,
 		},
-		files: files, stderr: k.diagnostics(), rank: guardGoes,
+		Files: files, Stderr: k.diagnostics(), Rank: stage.GuardGoes,
 	})
 }
 
@@ -197,7 +188,7 @@ func (g *guardKeeper) spawn(channel, auditEnd *os.File) (*reaper.Process, error)
 // stopped or hung.
 func (g *guardKeeper) end(p *reaper.Process) {
 	for {
-		g.keeper.kill(p, syscall.SIGKILL)
+		stage.Kill(g.keeper.log, p, syscall.SIGKILL)
 		select {
 		case <-p.Done():
 			return
@@ -223,9 +214,9 @@ func (g *guardKeeper) readAudit(conn *net.UnixConn) {
 
 // ping finds a guard that is alive and does nothing: stopped, or hung.
 func (g *guardKeeper) ping(ctx context.Context, ch *wire.GuardChannel) error {
-	t := time.NewTicker(pingEvery)
+	t := time.NewTicker(stage.PingEvery)
 	defer t.Stop()
-	quiet := silence{who: "the guard", patience: pingPatience, since: time.Now()}
+	quiet := stage.Silence{Who: "the guard", Patience: stage.PingPatience, Since: time.Now()}
 	for id := uint32(1); ; id++ {
 		select {
 		case <-ctx.Done():
@@ -234,7 +225,7 @@ func (g *guardKeeper) ping(ctx context.Context, ch *wire.GuardChannel) error {
 		}
 		var seen time.Time
 		g.keeper.update(func(s *state.State) { seen = s.Guard.Seen })
-		serves, err := quiet.look(seen)
+		serves, err := quiet.Look(seen)
 		if err != nil {
 			return err
 		}

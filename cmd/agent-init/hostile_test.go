@@ -28,7 +28,7 @@ var decoders = map[string]string{
 	"cmd/agent-init/guardchannel.go: adopt":                   "the guard: the keeper's policy",
 	"cmd/agent-init/probing.go: adoptPlan":                    "the guard: the keeper's plan",
 	"cmd/agent-init/sessions.go: sessionsServerCommand":       "the session server: the keeper's configuration",
-	"cmd/agent-init/stage.go: stageCommand":                   "the stage: the keeper's order",
+	"internal/stage/stage.go: Run":                            "the stage: the keeper's order",
 	"pkg/session/internal/protocol/request.go: DecodeRequest": "the session server: its clients'",
 
 	// Commands, which end.

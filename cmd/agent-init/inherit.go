@@ -3,6 +3,7 @@ package main
 import (
 	"net"
 
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/wire"
 )
 
@@ -15,7 +16,7 @@ type inherited struct {
 
 func inheritListeners(families int) (in inherited, err error) {
 	for i := range families {
-		fd := uintptr(fdListeners + socketsPerFamily*i)
+		fd := uintptr(stage.FDListeners + socketsPerFamily*i)
 		u, err := wire.Inherit(fd, net.FilePacketConn)
 		if err != nil {
 			return in, err

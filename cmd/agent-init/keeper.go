@@ -12,6 +12,7 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/lease"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -48,7 +49,7 @@ type keeper struct {
 	resolv     resolvConf
 	engine     []sockowner.Bound // in a sidecar: the sockets of the engine's DNS server
 	guardUID   uint32
-	guardGroup guardGroup
+	guardGroup stage.Group
 	identity   privdrop.Identity // the agent's
 	guard      *guardKeeper
 	sessions   *sessionKeeper // nil: no session
@@ -96,13 +97,13 @@ func (k *keeper) plan(p *policy.Policy, grants grant.Book) (firewall.Plan, error
 		return firewall.Plan{}, err
 	}
 	c := firewall.Config{
-		GuardUID: k.guardUID, AnyGroup: k.guardGroup.any, GuardZone: k.fw.Zones(), DropGroup: dropGroup,
+		GuardUID: k.guardUID, AnyGroup: k.guardGroup.Any, GuardZone: k.fw.Zones(), DropGroup: dropGroup,
 		DNSPort4: k.sockets.dns4, DNSPort6: k.sockets.dns6,
 		GatePort4: k.sockets.gate4, GatePort6: k.sockets.gate6, Gated: []uint16{http.Number, https.Number},
 		Observe: k.config.monitor, AgentUID: k.identity.UID, AnyAgent: k.shared(), Here: here(p),
 	}
 	if !c.AnyGroup {
-		c.GuardGID = k.guardGroup.gid
+		c.GuardGID = k.guardGroup.GID
 	}
 	if k.fw.Reduced() != "" {
 		if err := k.reduce(&c, p); err != nil {

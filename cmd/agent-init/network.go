@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/reaper/early"
 )
@@ -86,7 +87,7 @@ func bringUp(ctx context.Context, e environment, c config) error {
 	if err != nil {
 		return err
 	}
-	_, err = os.StartProcess(selfExe, []string{"agent-init", keeperName, string(arg)}, &os.ProcAttr{
+	_, err = os.StartProcess(stage.Self, []string{"agent-init", keeperName, string(arg)}, &os.ProcAttr{
 		Dir: "/", Env: e.env, Files: []*os.File{null, null, null, w}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	w.Close()

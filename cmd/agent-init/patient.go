@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
@@ -65,8 +66,8 @@ func readPatient(dir string, env map[string]string) patient {
 		}
 	}
 	p.readStatus("/proc/self/status")
-	if ids, err := mappedIDs("/proc/self/gid_map"); err == nil {
-		p.groups = idCount(drawable(ids))
+	if ids, err := stage.MappedIDs("/proc/self/gid_map"); err == nil {
+		p.groups = stage.CountIDs(stage.Drawable(ids))
 	}
 	if p.state == nil || !p.state.Keeper.Alive() {
 		p.probe = probeKernel
@@ -179,7 +180,7 @@ func hasProgram(name string) bool {
 
 // readClock finds the newest of what was made before now.
 func (p *patient) readClock(dir string) {
-	for _, f := range []string{selfExe, filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "allowlist.txt"), "/etc/resolv.conf", "/etc/hosts"} {
+	for _, f := range []string{stage.Self, filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "allowlist.txt"), "/etc/resolv.conf", "/etc/hosts"} {
 		if st, err := os.Stat(f); err == nil && st.ModTime().After(p.newest) {
 			p.newest, p.newestFile = st.ModTime(), f
 		}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/selftest"
@@ -111,7 +112,7 @@ func (p *probing) adoptPlan(file *os.File) error {
 		return nil
 	}
 	var plan selftest.Plan
-	if err := json.NewDecoder(io.LimitReader(file, maxBundle)).Decode(&plan); err != nil {
+	if err := json.NewDecoder(io.LimitReader(file, stage.MaxBundle)).Decode(&plan); err != nil {
 		return err
 	}
 	p.begin(plan)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -38,7 +39,7 @@ func (k *keeper) checkProgramPath(context.Context) error {
 // programPathFault judges this program's own file, the PATH that is given, and the
 // one that the container was started with.
 func programPathFault(path string) error {
-	self, err := os.Readlink(selfExe)
+	self, err := os.Readlink(stage.Self)
 	if err != nil {
 		return fault.New(fault.Policy, "mount /proc in the container", "find this program's own file: %w", err)
 	}

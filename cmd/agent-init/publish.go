@@ -28,7 +28,7 @@ func (k *keeper) publishAll() uint64 {
 func (k *keeper) publishAgent() error {
 	spec := k.agentSpec()
 	spec.ParentPID = 0
-	return k.dir.Write(state.AgentFile, 0o600, publishedAgent{spec, k.clipboard()})
+	return k.dir.Write(state.AgentFile, 0o600, state.Confined{Spec: spec, Clipboard: k.clipboard()})
 }
 
 // unpublished has what could not be written be written later.

@@ -25,7 +25,7 @@ import (
 
 // caveats say what of the agent's is less than elsewhere.
 func (k *keeper) caveats() []string {
-	out := k.guardGroup.caveats()
+	out := k.guardGroup.Caveats()
 	if k.fw.Reduced() != "" {
 		out = append(out, "the agent has no ping sockets and no user namespaces")
 	}

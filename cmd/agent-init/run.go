@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -81,7 +82,7 @@ func runAgent(ctx context.Context, e environment, c config, args []string) error
 	}
 	close(started)
 	st := k.reaper.Supervise(context.WithoutCancel(ctx), agent, reaper.Options{
-		Signals: signals, Grace: c.grace, Group: signalGroup(c.signalTarget), Next: next, SignalFallback: k.signalAs,
+		Signals: signals, Grace: c.grace, Group: signalGroup(c.signalTarget), Next: next, SignalFallback: stage.SignalAs,
 	})
 	k.record(audit.Event{Kind: audit.Session, Verdict: audit.Info, Reason: "agent ended: " + st.String()})
 	k.update(func(s *state.State) {
@@ -161,8 +162,8 @@ func (k *keeper) startAgent(ctx context.Context, e environment, args []string, d
 		spec := k.agentSpec()
 		spec.Argv, spec.Dir = argv, dir
 		giveStdio(k.identity.GID)
-		agent, err = k.spawn(spawnOptions{
-			spec: spec, stdin: e.stdin, stdout: os.Stdout, stderr: os.Stderr, foreground: true, agent: true,
+		agent, err = stage.Spawn(k.reaper, stage.Options{
+			Spec: spec, Stdin: e.stdin, Stdout: os.Stdout, Stderr: os.Stderr, Foreground: true, Agent: true,
 		})
 	}
 	if err != nil {
@@ -249,7 +250,7 @@ func (k *keeper) agentSpec() privdrop.Spec {
 	if open != "" {
 		signOfOpen(env, open)
 	}
-	s := privdrop.Spec{Identity: k.identity, Env: environList(env), Dir: state.Workspace}
+	s := privdrop.Spec{Identity: k.identity, Env: environList(env), Dir: stage.Workspace}
 	s.DenyUserNS = p != nil && !p.Settings().UserNamespaces
 	if k.fw != nil && k.fw.Reduced() != "" {
 		s.DenyUserNS, s.DenyPing = true, true // see reduced.go
@@ -288,6 +289,6 @@ func (k *keeper) bootUnconfined(w io.Writer) error {
 	}
 	k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "NOT CONFINED: started with --unsafe-no-firewall"})
 	k.publish()
-	settle()
+	stage.Settle()
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -48,61 +48,19 @@ func selftestCommand() command {
 
 // selftestAsAgent becomes the agent first: what root can reach proves nothing.
 func selftestAsAgent(asJSON bool) error {
-	spec, err := readAgentSpec()
+	spec, err := state.ReadAgentSpec()
 	if err != nil {
 		return err
 	}
-	exe, err := unreadableSelf()
+	exe, err := stage.UnreadableSelf()
 	if err != nil {
 		return err
 	}
-	if err := unix.Dup3(int(exe.Fd()), fdKept, 0); err != nil {
+	if err := unix.Dup3(int(exe.Fd()), stage.FDKept, 0); err != nil {
 		return fmt.Errorf("pass on the probe: %w", err)
 	}
-	spec.Argv, spec.Dir, spec.KeepFDs = []string{fdPath(fdKept), probeName, fmt.Sprintf("--json=%v", asJSON)}, "/", 1
-	return dropFault(privdrop.Exec(spec))
-}
-
-// fdKept is the first descriptor that a command can be given (privdrop.Spec).
-const fdKept = 3
-
-func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
-
-// unreadableSelf is a copy of this program that may be executed but not read.
-// The kernel makes a process that executes such a file undumpable from its first
-// instruction (would_dump in fs/exec.c): an agent that runs already, under the
-// same uid, can't trace the probe and write its report.
-func unreadableSelf() (*os.File, error) {
-	self, err := os.Open(selfExe)
-	if err != nil {
-		return nil, err
-	}
-	defer self.Close()
-	fd, err := unix.MemfdCreate("agent-init", unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("copy the program: %w", err)
-	}
-	// A writer would keep it from being executed.
-	w := os.NewFile(uintptr(fd), "agent-init")
-	defer w.Close()
-	if _, err := io.Copy(w, self); err != nil {
-		return nil, fmt.Errorf("copy the program: %w", err)
-	}
-	r, err := os.Open(fdPath(fd))
-	if err != nil {
-		return nil, fmt.Errorf("copy the program: %w", err)
-	}
-	mode := os.FileMode(0o111)
-	if privdrop.OnGVisor() {
-		// It executes no file that the user can't read. There an agent can trace
-		// its own descendants only (its Yama is always on), and the probe is none.
-		mode = 0o555
-	}
-	if err := w.Chmod(mode); err != nil {
-		r.Close()
-		return nil, fmt.Errorf("copy the program: %w", err)
-	}
-	return r, nil
+	spec.Argv, spec.Dir, spec.KeepFDs = []string{stage.FDPath(stage.FDKept), probeName, fmt.Sprintf("--json=%v", asJSON)}, "/", 1
+	return stage.DropFault(privdrop.Exec(spec))
 }
 
 const probeName = "__probe"
@@ -187,21 +145,21 @@ func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside boo
 		return selftest.Report{}, err
 	}
 	defer r.Close()
-	o := spawnOptions{spec: k.agentSpec(), stdout: w, stderr: os.Stderr}
-	o.spec.Argv, o.spec.Dir = []string{selfExe, probeName, "--packed"}, "/"
+	o := stage.Options{Spec: k.agentSpec(), Stdout: w, Stderr: os.Stderr}
+	o.Spec.Argv, o.Spec.Dir = []string{stage.Self, probeName, "--packed"}, "/"
 	if beside {
-		o.stderr = nil
+		o.Stderr = nil
 	}
 	if beside || os.Getpid() != 1 { // else there is no agent yet
-		exe, err := unreadableSelf()
+		exe, err := stage.UnreadableSelf()
 		if err != nil {
 			return selftest.Report{}, err
 		}
 		defer exe.Close()
-		o.files, o.spec.KeepFDs = []*os.File{exe}, 2
-		o.spec.Argv[0] = fdPath(fdKept + 1) // behind the stage's own
+		o.Files, o.Spec.KeepFDs = []*os.File{exe}, 2
+		o.Spec.Argv[0] = stage.FDPath(stage.FDKept + 1) // behind the stage's own
 	}
-	p, err := k.spawn(o)
+	p, err := stage.Spawn(k.reaper, o)
 	w.Close()
 	if err != nil {
 		return selftest.Report{}, err
@@ -214,7 +172,7 @@ func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside boo
 	report, decoded := selftest.ReadPacked(r)
 	st, err := p.Wait(ctx)
 	if err != nil {
-		k.kill(p, syscall.SIGKILL)
+		stage.Kill(k.log, p, syscall.SIGKILL)
 		return selftest.Report{}, errors.New("it did not end in time")
 	}
 	if decoded != nil {

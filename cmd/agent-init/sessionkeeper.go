@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -46,15 +47,15 @@ type sessionKeeper struct {
 
 // newSessionKeeper makes the listening socket. Nothing runs yet.
 func newSessionKeeper(k *keeper, dir string) (*sessionKeeper, error) {
-	uid, err := chooseUID("the session server", k.identity.UID, k.guardUID)
+	uid, err := stage.ChooseUID("the session server", k.identity.UID, k.guardUID)
 	if err != nil {
 		return nil, err
 	}
-	ids, err := mappedIDs("/proc/self/gid_map")
+	ids, err := stage.MappedIDs("/proc/self/gid_map")
 	if err != nil {
 		return nil, err
 	}
-	s := &sessionKeeper{keeper: k, name: k.config.sessionName, dir: dir, term: k.config.environ["TERM"], uid: uid, gid: ownGroup(ids, uid, k.identity.GID),
+	s := &sessionKeeper{keeper: k, name: k.config.sessionName, dir: dir, term: k.config.environ["TERM"], uid: uid, gid: stage.OwnGroup(ids, uid, k.identity.GID),
 		done: make(chan struct{}), shown: make(chan struct{}), windows: map[uint32]*sessionWindow{}}
 	if k.config.record != "" {
 		if s.record, err = openRecord(k.config.record); err != nil {
@@ -80,15 +81,15 @@ func (s *sessionKeeper) start() {
 // run starts servers, one after another.
 func (s *sessionKeeper) run(ctx context.Context) {
 	defer close(s.done)
-	backoff := minBackoff
+	backoff := stage.MinBackoff
 	for {
 		started := time.Now()
 		err := s.serve(ctx)
 		if ctx.Err() != nil || errors.Is(err, errSessionOver) {
 			return
 		}
-		if time.Since(started) > stableAfter {
-			backoff = minBackoff
+		if time.Since(started) > stage.StableAfter {
+			backoff = stage.MinBackoff
 		}
 		s.keeper.log.Error("the session server ended; the programs go on", "error", err, "restart_in", backoff)
 		s.keeper.record(audit.Event{Kind: audit.Session, Verdict: audit.Fault, Reason: fmt.Sprintf("session server ended: %v; restart in %v", err, backoff)})
@@ -99,7 +100,7 @@ func (s *sessionKeeper) run(ctx context.Context) {
 			return
 		case <-time.After(backoff):
 		}
-		backoff = min(2*backoff, maxBackoff)
+		backoff = min(2*backoff, stage.MaxBackoff)
 	}
 }
 
@@ -137,10 +138,10 @@ func (s *sessionKeeper) serve(ctx context.Context) error {
 	}
 	select {
 	case <-proc.Done():
-	case <-time.After(farewellTime):
+	case <-time.After(stage.FarewellTime):
 	}
 	for ended := false; !ended; {
-		s.keeper.kill(proc, syscall.SIGKILL)
+		stage.Kill(s.keeper.log, proc, syscall.SIGKILL)
 		select {
 		case <-proc.Done():
 			ended = true
@@ -163,18 +164,18 @@ func (k *keeper) clipboard() bool {
 // spawn runs the server under its own uid. Its whole input is in a memfd.
 func (s *sessionKeeper) spawn(channel *os.File) (*reaper.Process, error) {
 	k := s.keeper
-	cfg, err := wire.Memfd("session-config", sessionConfig{Name: s.name, AgentUID: k.identity.UID, Clipboard: k.clipboard(), RecordLimit: k.config.recordLimit, LogLevel: k.config.level()})
+	cfg, err := wire.Memfd("session-config", stage.SessionConfig{Name: s.name, AgentUID: k.identity.UID, Clipboard: k.clipboard(), RecordLimit: k.config.recordLimit, LogLevel: k.config.level()})
 	if err != nil {
 		return nil, err
 	}
 	defer cfg.Close()
 	files := []*os.File{cfg, channel, s.listener}
-	return k.spawn(spawnOptions{
-		spec: privdrop.Spec{
-			Identity: s.identity(), Argv: []string{selfExe, sessionsName}, Env: []string{}, Dir: "/", Umask: 0o077,
+	return stage.Spawn(k.reaper, stage.Options{
+		Spec: privdrop.Spec{
+			Identity: s.identity(), Argv: []string{stage.Self, stage.SessionsName}, Env: []string{}, Dir: "/", Umask: 0o077,
 			KeepFDs: len(files) + 1, DenyUserNS: true,
 		},
-		files: files, stderr: k.diagnostics(), rank: sessionGoes,
+		Files: files, Stderr: k.diagnostics(), Rank: stage.SessionGoes,
 	})
 }
 
@@ -185,9 +186,9 @@ func (s *sessionKeeper) identity() privdrop.Identity {
 
 // ping finds a server that is alive and does nothing: stopped, or hung.
 func (s *sessionKeeper) ping(ctx context.Context, ch *wire.SessionChannel) error {
-	t := time.NewTicker(pingEvery)
+	t := time.NewTicker(stage.PingEvery)
 	defer t.Stop()
-	quiet := silence{who: "the session server", patience: sessionPatience}
+	quiet := stage.Silence{Who: "the session server", Patience: sessionPatience}
 	s.mu.Lock()
 	s.seen = time.Now()
 	s.mu.Unlock()
@@ -200,7 +201,7 @@ func (s *sessionKeeper) ping(ctx context.Context, ch *wire.SessionChannel) error
 		s.mu.Lock()
 		seen := s.seen
 		s.mu.Unlock()
-		if _, err := quiet.look(seen); err != nil {
+		if _, err := quiet.Look(seen); err != nil {
 			return err
 		}
 		if err := ch.Send(wire.SessionMessage{Op: wire.SopPing}, nil); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {

@@ -16,35 +16,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/session"
 )
 
-// The session server's descriptors.
-const (
-	sessionsName     = "__sessions"
-	fdSessionConfig  = 4
-	fdSessionChannel = 5
-	fdSessionSocket  = 6
-)
-
-// sessionConfig is the whole input of the server.
-type sessionConfig struct {
-	Name        string     `json:"name"`
-	AgentUID    uint32     `json:"agent_uid"`
-	Clipboard   bool       `json:"clipboard"`
-	RecordLimit int64      `json:"record_limit"`
-	LogLevel    slog.Level `json:"log_level"`
-}
-
 func sessionsServerCommand() command {
 	return command{
-		name: sessionsName, hidden: true,
+		name: stage.SessionsName, hidden: true,
 		summary: "keeps the terminals of a session (started by agent-init itself)",
 		run: func(ctx context.Context, _ environment, _ *flag.FlagSet, _ []string) error {
-			f := os.NewFile(fdSessionConfig, "config")
-			var c sessionConfig
-			if err := json.NewDecoder(io.LimitReader(f, maxSpec)).Decode(&c); err != nil {
+			f := os.NewFile(stage.FDSessionConfig, "config")
+			var c stage.SessionConfig
+			if err := json.NewDecoder(io.LimitReader(f, stage.MaxSpec)).Decode(&c); err != nil {
 				return fault.New(fault.Usage, "use agent-init run --session always", "the session server is started by agent-init itself")
 			}
 			f.Close()
@@ -62,19 +46,19 @@ type sessionServer struct {
 	recordLimit int64
 }
 
-func runSessions(ctx context.Context, c sessionConfig) error {
+func runSessions(ctx context.Context, c stage.SessionConfig) error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("make the session server undumpable: %w", err)
 	}
-	debug.SetGCPercent(smallHeap)
+	debug.SetGCPercent(stage.SmallHeap)
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
-	conn, err := wire.OpenPair(os.NewFile(fdSessionChannel, "channel"))
+	conn, err := wire.OpenPair(os.NewFile(stage.FDSessionChannel, "channel"))
 	if err != nil {
 		return err
 	}
 	s := &sessionServer{channel: wire.OpenSession(conn), log: log, recordLimit: c.RecordLimit}
 	s.server = session.NewServer(session.Config{Name: c.Name, AgentUID: c.AgentUID, Clipboard: c.Clipboard, Log: log, Host: s.host()})
-	listener, err := wire.Inherit(fdSessionSocket, net.FileListener)
+	listener, err := wire.Inherit(stage.FDSessionSocket, net.FileListener)
 	if err != nil {
 		return err
 	}
@@ -89,10 +73,10 @@ func runSessions(ctx context.Context, c sessionConfig) error {
 	if err := s.channel.Send(wire.SessionMessage{Op: wire.SopReady}, nil); err != nil {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
-	spawnThreads()
-	settle()
+	stage.SpawnThreads()
+	stage.Settle()
 	<-ctx.Done()
-	if err := context.Cause(ctx); !errors.Is(err, errKeeperGone) {
+	if err := context.Cause(ctx); !errors.Is(err, stage.ErrKeeperGone) {
 		return err
 	}
 	return nil
@@ -140,14 +124,14 @@ func (s *sessionServer) serveChannel(ctx context.Context, serve func()) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", errKeeperGone, err)
+			return fmt.Errorf("%w: %w", stage.ErrKeeperGone, err)
 		}
 		if m.Op == wire.SopReady {
 			go serve()
 			continue
 		}
 		if done := s.take(ctx, m, file); done {
-			return errKeeperGone
+			return stage.ErrKeeperGone
 		}
 	}
 }

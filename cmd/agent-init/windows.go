@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/reaper"
@@ -121,7 +122,7 @@ func (s *sessionKeeper) launch(w *sessionWindow) error {
 	if s.term == "" {
 		spec.Env = append(spec.Env, "TERM=xterm-256color", "COLORTERM=truecolor")
 	}
-	proc, err := k.spawn(spawnOptions{spec: spec, stdin: w.far, stdout: w.far, stderr: w.far, terminal: true, agent: true})
+	proc, err := stage.Spawn(k.reaper, stage.Options{Spec: spec, Stdin: w.far, Stdout: w.far, Stderr: w.far, Terminal: true, Agent: true})
 	if err != nil {
 		return err
 	}
@@ -270,7 +271,7 @@ const killAfter = 5 * time.Second
 func (s *sessionKeeper) signal(w *sessionWindow, sig syscall.Signal) {
 	err := w.proc.SignalGroup(sig)
 	if errors.Is(err, unix.EPERM) {
-		err = s.keeper.signalAs([]int{-w.proc.Pid()}, sig)
+		err = stage.SignalAs([]int{-w.proc.Pid()}, sig)
 	}
 	if err != nil && !errors.Is(err, os.ErrProcessDone) {
 		s.keeper.log.Warn("ending a window", "window", w.id, "error", err)

@@ -12,15 +12,16 @@ import (
 // is the status of the command that it ran: its exit code, or 128+n if signal n
 // ended it.
 const (
-	OK        = 0
-	Failure   = 1   // status: no; and what has no code of its own
-	Usage     = 64  // EX_USAGE
-	SelfTest  = 70  // EX_SOFTWARE: the confinement could not be proved
-	Rules     = 71  // EX_OSERR: the kernel refused the rules
-	Privilege = 77  // EX_NOPERM: a capability is missing
-	Policy    = 78  // EX_CONFIG: bad policy or allowlist
-	NoExec    = 126 // the command is not executable
-	NotFound  = 127 // the command was not found
+	OK           = 0
+	Failure      = 1   // status: no; and what has no code of its own
+	Usage        = 64  // EX_USAGE
+	SelfTest     = 70  // EX_SOFTWARE: the confinement could not be proved
+	Rules        = 71  // EX_OSERR: the kernel refused the rules
+	Privilege    = 77  // EX_NOPERM: a capability is missing
+	Policy       = 78  // EX_CONFIG: bad policy or allowlist
+	TerminalLost = 3   // of the client on the container's terminal: there is nothing to show on any more
+	NoExec       = 126 // the command is not executable
+	NotFound     = 127 // the command was not found
 )
 
 // Fault is an error that ends a command: what went wrong, what to do about it,

@@ -255,6 +255,3 @@ const EndPatience = 5 * time.Second
 
 // AuditDir is where the audit log is, unless the root file system is read-only.
 const AuditDir = "/var/log/agent-init"
-
-// Workspace is where the agent's work is.
-const Workspace = "/workspace"

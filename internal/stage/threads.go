@@ -1,4 +1,4 @@
-package main
+package stage
 
 import (
 	"runtime"
@@ -8,10 +8,10 @@ import (
 // spareThreads is more than blocking calls ever take at once.
 const spareThreads = 8
 
-// spawnThreads has the Go runtime make threads, which it keeps, before there is an
+// SpawnThreads has the Go runtime make threads, which it keeps, before there is an
 // agent that could leave no room for them: where none can be made when one is
 // needed, the runtime ends the process.
-func spawnThreads() {
+func SpawnThreads() {
 	var made sync.WaitGroup
 	release := make(chan struct{})
 	for range spareThreads {

@@ -1,4 +1,4 @@
-package main
+package stage
 
 import (
 	"time"
@@ -44,8 +44,8 @@ func leaveImage() {
 	}
 }
 
-// settle leaves the image when a start is over, with what it does at its end.
-func settle() { time.AfterFunc(2*time.Second, leaveImage) }
+// Settle leaves the image when a start is over, with what it does at its end.
+func Settle() { time.AfterFunc(2*time.Second, leaveImage) }
 
 // loadedImage finds the program headers that the kernel has mapped, and how far from
 // its file's addresses the program lies.

@@ -1,4 +1,4 @@
-package main
+package stage
 
 import (
 	"crypto/rand"
@@ -13,62 +13,54 @@ import (
 	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
-// guardGroup is the group that the guard runs in, and that rules ask for beside its
+// Group is the group that the guard runs in, and that rules ask for beside its
 // uid. A container that shares the network may have been given that uid, which
 // everybody can work out; the number of the group exists only once agent-init has
 // started, and is told to nobody: it is in no file, no log and no argument. It is one
 // for as long as the keeper lives: a guard that is started again needs no other
 // rules, and has no older socket beside it.
-type guardGroup struct {
-	gid uint32
-	any bool // rules can't ask for it: there are too few groups
+type Group struct {
+	GID uint32
+	Any bool // rules can't ask for it: there are too few groups
 }
 
-// What a group is drawn from.
-const (
-	firstGroup   = 100       // those below are the same in every image
-	lastGroup    = 1<<31 - 1 // some programs take ids for signed numbers
-	fewestGroups = 500       // of less, the right one is soon found by trying
-	overflowID   = 65534     // what an id that is not mapped shows as, unless the system says otherwise
-)
-
-// chooseGroup draws the guard's group among those that are mapped. No account is in
+// ChooseGroup draws the guard's group among those that are mapped. No account is in
 // it, nor any process that can be seen. Groups of sockets can't be seen, but no
 // socket has the guard's uid yet (see chooseUID).
-func chooseGroup(guardUID uint32, agent privdrop.Identity) (guardGroup, error) {
-	ids, err := mappedIDs("/proc/self/gid_map")
+func ChooseGroup(guardUID uint32, agent privdrop.Identity) (Group, error) {
+	ids, err := MappedIDs("/proc/self/gid_map")
 	if err != nil {
-		return guardGroup{}, err
+		return Group{}, err
 	}
 	_, taken, err := runningIDs()
 	if err != nil {
-		return guardGroup{}, err
+		return Group{}, err
 	}
 	accounts, err := accountGroups("/etc/group", "/etc/passwd")
 	if err != nil {
-		return guardGroup{}, err
+		return Group{}, err
 	}
 	for _, gid := range append(append(accounts, agent.Groups...), agent.GID, overflowGroup()) {
 		taken[gid] = true
 	}
 	for i := range uint32(guardUIDs) { // of the session server, see ownGroup
-		taken[firstGuardUID+i] = true
+		taken[FirstGuardUID+i] = true
 	}
-	if gid, ok := drawGroup(drawable(ids), taken); ok {
-		return guardGroup{gid: gid}, nil
+	if gid, ok := drawGroup(Drawable(ids), taken); ok {
+		return Group{GID: gid}, nil
 	}
-	gid := ownGroup(ids, guardUID, agent.GID)
+	gid := OwnGroup(ids, guardUID, agent.GID)
 	if !mapped(gid, ids) {
-		return guardGroup{}, fault.New(fault.Privilege, "map at least 65536 groups into the container's user namespace (/etc/subgid)",
+		return Group{}, fault.New(fault.Privilege, "map at least 65536 groups into the container's user namespace (/etc/subgid)",
 			"neither the agent's group %d nor any other but root's is mapped", agent.GID)
 	}
-	return guardGroup{gid: gid, any: true}, nil
+	return Group{GID: gid, Any: true}, nil
 }
 
 // drawGroup draws a group that is not taken, if there are enough to draw from.
-func drawGroup(from []idRange, taken map[uint32]bool) (uint32, bool) {
-	n := idCount(from)
-	if n < fewestGroups {
+func drawGroup(from []IDRange, taken map[uint32]bool) (uint32, bool) {
+	n := CountIDs(from)
+	if n < FewestGroups {
 		return 0, false
 	}
 	for range 1000 { // so many fail only if next to all are taken
@@ -87,40 +79,6 @@ func drawGroup(from []idRange, taken map[uint32]bool) (uint32, bool) {
 		}
 	}
 	return 0, false
-}
-
-// drawable is what of ids a group may be drawn from.
-func drawable(ids []idRange) (out []idRange) {
-	for _, r := range ids {
-		first, end := max(r.first, firstGroup), min(r.first+r.count, lastGroup+1)
-		if first < end {
-			out = append(out, idRange{first, end - first})
-		}
-	}
-	return out
-}
-
-func idCount(rs []idRange) (n uint64) {
-	for _, r := range rs {
-		n += r.count
-	}
-	return n
-}
-
-// ownGroup is a group for a uid of agent-init's that no rule asks for: of the same
-// number, or where that isn't mapped, any but root's; the agent's if there is no other.
-func ownGroup(in []idRange, uid, agent uint32) uint32 {
-	if mapped(uid, in) {
-		return uid
-	}
-	for _, r := range in {
-		for id := r.first; id < r.first+min(r.count, 3); id++ {
-			if id != 0 && id != uint64(agent) {
-				return uint32(id)
-			}
-		}
-	}
-	return agent
 }
 
 // accountGroups are the groups of group(5), and the first ones of passwd(5).
@@ -163,10 +121,10 @@ func overflowGroup() uint32 {
 	return uint32(gid)
 }
 
-// caveats say what is less without a group.
-func (g guardGroup) caveats() []string {
-	if !g.any {
+// Caveats say what is less without a group.
+func (g Group) Caveats() []string {
+	if !g.Any {
 		return nil
 	}
-	return []string{fmt.Sprintf("the guard is known by its uid alone, since fewer than %d groups are mapped: whoever else gets that uid in this network may ask the DNS servers, and reach leased addresses past the gate", firstGroup+fewestGroups)}
+	return []string{fmt.Sprintf("the guard is known by its uid alone, since fewer than %d groups are mapped: whoever else gets that uid in this network may ask the DNS servers, and reach leased addresses past the gate", firstGroup+FewestGroups)}
 }

@@ -1,4 +1,4 @@
-package main
+package stage
 
 import (
 	"fmt"
@@ -13,13 +13,13 @@ import (
 // comes before it, in thousandths of the memory that there is. Raising the value takes
 // no privilege, and lowering it again below what the container was given does.
 
-// oomRank says which of our processes goes first.
-type oomRank int
+// Rank says which of our processes goes first.
+type Rank int
 
 const (
-	agentGoes   oomRank = iota // what has no other rank
-	sessionGoes                // the terminals of the agent
-	guardGoes                  // names and connections
+	AgentGoes   Rank = iota // what has no other rank
+	SessionGoes             // the terminals of the agent
+	GuardGoes               // names and connections
 )
 
 // oomSpan is how far the agent is above the keeper: half of all memory.
@@ -29,20 +29,20 @@ const oomFile = "/proc/self/oom_score_adj"
 
 // oomScore is the value for a process that a keeper with that own one starts.
 // Where there is less than the span above it, the steps are smaller.
-func (r oomRank) oomScore(own int) int {
+func (r Rank) oomScore(own int) int {
 	const highest = 1000
 	span := min(oomSpan, highest-own)
 	switch r {
-	case guardGoes:
+	case GuardGoes:
 		return own + span/5
-	case sessionGoes:
+	case SessionGoes:
 		return own + span*2/5
 	}
 	return own + span
 }
 
-// goFirst gives this process its rank, above that of who has started it.
-func goFirst(r oomRank) error {
+// GoFirst gives this process its rank, above that of who has started it.
+func GoFirst(r Rank) error {
 	own, err := ownOOMScore()
 	if err != nil {
 		return err
@@ -58,8 +58,8 @@ func ownOOMScore() (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(data)))
 }
 
-// oomCaveat says why the agent's processes may not be the first to go, or "".
-func oomCaveat() string {
+// OomCaveat says why the agent's processes may not be the first to go, or "".
+func OomCaveat() string {
 	own, err := ownOOMScore()
 	if err == nil {
 		err = os.WriteFile(oomFile, []byte(strconv.Itoa(own)), 0)
@@ -67,7 +67,7 @@ func oomCaveat() string {
 	switch {
 	case err != nil:
 		return fmt.Sprintf("where memory is short, any process may be ended first: %v", err)
-	case guardGoes.oomScore(own) == own:
+	case GuardGoes.oomScore(own) == own:
 		return fmt.Sprintf("where memory is short, any process may be ended first: oom_score_adj is %d, and nothing can be above", own)
 	}
 	return ""

@@ -1,0 +1,70 @@
+package stage
+
+import (
+	"errors"
+	"log/slog"
+	"net/netip"
+
+	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/sockowner"
+)
+
+// The descriptors that the guard inherits. Number 3 is what started it.
+const (
+	FDConfig = 4 + iota
+	FDChannel
+	FDAudit
+	FDDrops
+	FDRequests  // where the agent's requests come in
+	FDEdition   // of the keeper's book
+	FDDiag      // where sockets are looked up, or nothing of use
+	FDListeners // and on: socketsPerFamily for each address family
+)
+
+// GuardConfig is all that the guard is told, through a memfd: it opens no file
+// and reads no variable.
+type GuardConfig struct {
+	Bundle    *policy.Bundle   `json:"bundle"`
+	Servers   []netip.AddrPort `json:"servers"` // of resolv.conf
+	Search    []string         `json:"search"`
+	Ephemeral [2]uint16        `json:"ephemeral"` // first and last port that sockets get by themselves
+	Families  int              `json:"families"`  // that there are listeners for
+	LogLevel  slog.Level       `json:"log_level"`
+	AgentUID  uint32           `json:"agent_uid"`
+	Monitor   bool             `json:"monitor"`
+
+	// Again says that there was a guard before this one.
+	Again bool `json:"again,omitempty"`
+
+	// Shared says that the agent may have any uid, and Engine which sockets are the
+	// engine's DNS server then.
+	Shared bool              `json:"shared,omitempty"`
+	Engine []sockowner.Bound `json:"engine,omitempty"`
+
+	// Reduced says that the kernel can't tell what may pass: the gate takes what
+	// it knows by address only as well, and there is no log of refused packets.
+	Reduced bool `json:"reduced,omitempty"`
+}
+
+// MaxBundle bounds the policy files together, in bytes of JSON.
+const MaxBundle = 256 << 20
+
+// ErrKeeperGone ends the guard in peace: nobody could open anything for it.
+var ErrKeeperGone = errors.New("the keeper is gone")
+
+// The session server's descriptors.
+const (
+	SessionsName     = "__sessions"
+	FDSessionConfig  = 4
+	FDSessionChannel = 5
+	FDSessionSocket  = 6
+)
+
+// SessionConfig is the whole input of the server.
+type SessionConfig struct {
+	Name        string     `json:"name"`
+	AgentUID    uint32     `json:"agent_uid"`
+	Clipboard   bool       `json:"clipboard"`
+	RecordLimit int64      `json:"record_limit"`
+	LogLevel    slog.Level `json:"log_level"`
+}

@@ -1,0 +1,55 @@
+package stage
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/privdrop"
+)
+
+// FDKept is the first descriptor that a command can be given (privdrop.Spec).
+const FDKept = 3
+
+// FDPath is a file by the descriptor that this process has of it.
+func FDPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// UnreadableSelf is a copy of this program that may be executed but not read.
+// The kernel makes a process that executes such a file undumpable from its first
+// instruction (would_dump in fs/exec.c): an agent that runs already, under the
+// same uid, can't trace the probe and write its report.
+func UnreadableSelf() (*os.File, error) {
+	self, err := os.Open(Self)
+	if err != nil {
+		return nil, err
+	}
+	defer self.Close()
+	fd, err := unix.MemfdCreate("agent-init", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("copy the program: %w", err)
+	}
+	// A writer would keep it from being executed.
+	w := os.NewFile(uintptr(fd), "agent-init")
+	defer w.Close()
+	if _, err := io.Copy(w, self); err != nil {
+		return nil, fmt.Errorf("copy the program: %w", err)
+	}
+	r, err := os.Open(FDPath(fd))
+	if err != nil {
+		return nil, fmt.Errorf("copy the program: %w", err)
+	}
+	mode := os.FileMode(0o111)
+	if privdrop.OnGVisor() {
+		// It executes no file that the user can't read. There an agent can trace
+		// its own descendants only (its Yama is always on), and the probe is none.
+		mode = 0o555
+	}
+	if err := w.Chmod(mode); err != nil {
+		r.Close()
+		return nil, fmt.Errorf("copy the program: %w", err)
+	}
+	return r, nil
+}
