@@ -128,7 +128,8 @@ func plainText(s string) string {
 // checkRequest says what is wrong with a request that the guard, which may have
 // been taken over, has sent.
 func checkRequest(m wire.Message) error {
-	if m.Name == "" || strings.Trim(m.Name, "abcdefghijklmnopqrstuvwxyz0123456789.*-_:[]/@ ") != "" {
+	// In single blanks: a run of them could make a row of its own on a screen.
+	if m.Name == "" || strings.Trim(m.Name, "abcdefghijklmnopqrstuvwxyz0123456789.*-_:[]/@ ") != "" || strings.Join(strings.Fields(m.Name), " ") != m.Name {
 		return errors.New("not the target of a request")
 	}
 	if plainText(m.Text) != m.Text {

@@ -11,6 +11,7 @@ import (
 // person as it is.
 func TestCheckRequest(t *testing.T) {
 	for _, m := range []wire.Message{{Name: ""}, {Name: "a\nb"}, {Name: "é.example"}, {Name: "a.example # x"}, {Name: "!a.example"}, {Name: "A.example"},
+		{Name: "a.example" + strings.Repeat(" ", 60) + "12  allow    b.example"}, {Name: " a.example"},
 		{Name: "a.example", Text: "\x1b[2J"}, {Name: "a.example", Text: "é"}} {
 		if checkRequest(m) == nil {
 			t.Errorf("%+v is taken", m)
