@@ -51,9 +51,19 @@ func (k *keeper) verify(ctx context.Context) error {
 // foreignLeases are the kernel's leases that are not in the book, and what it lets go on
 // without one.
 func (k *keeper) foreignLeases(ctx context.Context) ([]firewall.Element, error) {
-	// Nothing is on its way between the book and the kernel meanwhile.
+	foreign, err := k.unbooked(ctx)
+	if err != nil || len(foreign) == 0 {
+		return nil, err
+	}
+	// Some may be on their way between the book and the kernel. While none is, there can
+	// be no new lease, so this is not where every look begins.
 	k.leasing.Lock()
 	defer k.leasing.Unlock()
+	return k.unbooked(ctx)
+}
+
+// unbooked looks for them once.
+func (k *keeper) unbooked(ctx context.Context) ([]firewall.Element, error) {
 	leases, err := k.fw.Leased(ctx)
 	if err != nil {
 		return nil, err

@@ -16,6 +16,8 @@ import (
 
 // serveChannel handles what the keeper sends, until the keeper goes.
 func (g *guard) serveChannel(ctx context.Context) error {
+	// What the keeper asks is delivered however late it reads: a guard that ended for
+	// that would be ended by whoever starves the keeper.
 	for {
 		m, file, err := g.channel.Receive()
 		if errors.Is(err, wire.ErrMalformed) {
@@ -28,12 +30,12 @@ func (g *guard) serveChannel(ctx context.Context) error {
 		case wire.OpLease, wire.OpHeld, wire.OpDirect, wire.OpOwner, wire.OpName, wire.OpRequest:
 			g.asks.end(m)
 		case wire.OpPing:
-			err = g.channel.Send(wire.Message{Op: wire.OpPong, ID: m.ID, Stats: g.stats()}, nil)
+			err = g.channel.Deliver(wire.Message{Op: wire.OpPong, ID: m.ID, Stats: g.stats()})
 		case wire.OpProbing:
 			if e := g.probing.adoptPlan(file); e != nil {
 				g.log.Error("taking the plan of the self-test", "error", e)
 			}
-			err = g.channel.Send(wire.Message{Op: wire.OpProbing, ID: m.ID}, nil)
+			err = g.channel.Deliver(wire.Message{Op: wire.OpProbing, ID: m.ID})
 		case wire.OpAhead:
 			g.prefetch(ctx, g.policy.Load(), wire.Ahead(m.ID))
 		case wire.OpPolicy:
@@ -41,7 +43,7 @@ func (g *guard) serveChannel(ctx context.Context) error {
 			if refused != nil {
 				g.log.Error("taking the new policy", "error", refused)
 			}
-			err = g.channel.Send(wire.Message{Op: wire.OpPolicy, ID: m.ID, Err: refused != nil}, nil)
+			err = g.channel.Deliver(wire.Message{Op: wire.OpPolicy, ID: m.ID, Err: refused != nil})
 		}
 		if file != nil {
 			file.Close()
@@ -83,6 +85,7 @@ func (g *guard) adopt(ctx context.Context, file *os.File) error {
 	return nil
 }
 
+// ask waits as long as ctx says, and askTimeout at most.
 func (g *guard) ask(ctx context.Context, m wire.Message) (wire.Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -91,7 +94,10 @@ func (g *guard) ask(ctx context.Context, m wire.Message) (wire.Message, error) {
 		return wire.Message{}, err
 	}
 	m.ID = id
-	if err := g.channel.Send(m, nil); err != nil {
+	for err = g.channel.Send(m, nil); errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil; {
+		err = g.channel.Send(m, nil) // the keeper is late, and the question's own time is not over
+	}
+	if err != nil {
 		g.asks.end(wire.Message{ID: id})
 		return wire.Message{}, err
 	}

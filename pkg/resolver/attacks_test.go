@@ -346,10 +346,25 @@ func TestE15FailedAdmitIsServfail(t *testing.T) {
 	if e := r.recorded(audit.Fault); len(e) != 1 || e[0].Name != "ok.test" || !strings.Contains(e[0].Reason, "set is full") {
 		t.Errorf("recorded %+v", e)
 	}
-	r.admitWait = time.Millisecond
+	r.patience, r.admitWait = 100*time.Millisecond, time.Millisecond
 	r.admit = func(ctx context.Context, _ lease) ([]netip.Addr, error) { <-ctx.Done(); return nil, ctx.Err() }
 	r.expire()
 	if rcode, _ := r.lookupA("ok.test."); rcode != dns.RcodeServerFailure {
 		t.Errorf("a firewall that hangs: code %d", rcode)
+	}
+}
+
+// TestE15AdmitHasTheQuestionsTime: a firewall that is slow may take all the time that
+// the client has, also if the upstream was quick.
+func TestE15AdmitHasTheQuestionsTime(t *testing.T) {
+	r := newRig(t, "ok.test")
+	r.up.set(t, "ok.test.", "A", "ok.test. 60 A 192.0.2.1")
+	r.patience, r.admitWait = time.Minute, time.Nanosecond
+	r.admit = func(ctx context.Context, l lease) ([]netip.Addr, error) {
+		time.Sleep(time.Millisecond)
+		return l.addrs, ctx.Err()
+	}
+	if rcode, got := r.lookupA("ok.test."); rcode != dns.RcodeSuccess || !slices.Equal(got, []string{"192.0.2.1"}) {
+		t.Errorf("code %d, %v", rcode, got)
 	}
 }

@@ -26,6 +26,7 @@ type lookup struct {
 type asker struct {
 	client
 	find audit.Finder
+	due  time.Time // when the client is about to give up
 
 	by   *audit.Process // nil: not known
 	said *audit.Event   // what came of it
@@ -145,13 +146,16 @@ func (s *Server) spend(ctx context.Context, name string, first *asker) *answer {
 // resolve asks upstream, admits what was found, and caches it. First is who has
 // asked first.
 func (s *Server) resolve(ctx context.Context, key, name string, qtype uint16, first *asker) *answer {
-	if a := s.spend(ctx, name, first); a != nil {
+	first.due = time.Now().Add(s.patience)
+	asking, cancel := context.WithDeadline(ctx, first.due)
+	defer cancel()
+	if a := s.spend(asking, name, first); a != nil {
 		return a
 	}
 	s.stats.asked.Add(1)
 	found := first.look()
 	begun := time.Now()
-	m, err := s.exchange(ctx, name, qtype)
+	m, err := s.exchange(asking, name, qtype)
 	s.stats.askedNanos.Add(uint64(time.Since(begun)))
 	first.by = <-found
 	// The policy may have changed meanwhile. What is in force now decides.
@@ -233,7 +237,11 @@ func (s *Server) admit(ctx context.Context, p *policy.Policy, match policy.Match
 	}
 	addrs = addrs[:min(len(addrs), most)]
 	ttl := max(time.Second, min(f.ttl, set.DNS.MaxTTL))
-	ctx, cancel := context.WithTimeout(ctx, s.admitWait)
+	due := time.Now().Add(s.admitWait)
+	if due.Before(who.due) {
+		due = who.due
+	}
+	ctx, cancel := context.WithDeadline(ctx, due)
 	defer cancel()
 	open, err := s.config.Admit(ctx, name, slices.Clone(addrs), ttl+s.grace)
 	if err != nil {

@@ -115,7 +115,8 @@ type Server struct {
 	grace     time.Duration // of a lease, beyond the TTL
 	denyTTL   time.Duration // of a refusal
 	failTTL   time.Duration // of an upstream's failure
-	admitWait time.Duration // for Admit
+	patience  time.Duration // for all of a question: clients give up after 5 s
+	admitWait time.Duration // for Admit, also where the upstream took the rest
 
 	life context.Context // of questions to upstreams: they outlive the client that caused them
 	end  context.CancelFunc
@@ -159,6 +160,7 @@ func New(c Config) (*Server, error) {
 		grace:     time.Minute,
 		denyTTL:   5 * time.Second,
 		failTTL:   time.Second,
+		patience:  4500 * time.Millisecond,
 		admitWait: 2 * time.Second,
 		lookups:   make(map[string]*lookup),
 	}

@@ -79,7 +79,7 @@ type server struct {
 
 func newUpstreams(list []Upstream) *upstreams {
 	u := &upstreams{
-		budget:  4500 * time.Millisecond, // clients give up after 5 s
+		budget:  4500 * time.Millisecond, // as long as a question has, see patience
 		first:   time.Second,
 		retry:   time.Second,
 		retryTo: 30 * time.Second,

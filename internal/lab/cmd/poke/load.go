@@ -114,12 +114,16 @@ func following(addr string, n int) ([]string, error) {
 	return to, nil
 }
 
-// once resolves name, if given, and connects to the first address.
+// once resolves name, if given, and connects to the first address. Where it is patient, it
+// asks again when a server has failed; it connects but once.
 func once(name, addr string, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	if name != "" {
 		ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+		for de := new(net.DNSError); err != nil && patient() && ctx.Err() == nil && errors.As(err, &de) && !de.IsNotFound; {
+			ips, err = net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+		}
 		if err != nil {
 			return fmt.Errorf("resolve: %w", err)
 		}
