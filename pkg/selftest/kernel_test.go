@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
@@ -34,6 +35,8 @@ func TestKernelNoRoute(t *testing.T) {
 // Where every port is closed and DNS refuses, all is well.
 func TestKernelRefused(t *testing.T) {
 	p := testPlan()
+	// Nothing is silent here, so no time is waited out, however busy the machine is.
+	p.BlockTimeout = time.Minute
 	newWorld(t, p)
 	serveGuard(t, p)
 	r := runChild(t, p, nobody)
