@@ -135,6 +135,8 @@ func freshBox(l *lab.Lab, opts lab.BoxOptions, start ...string) func([]string, .
 		for _, c := range change {
 			if name, is := strings.CutPrefix(c, "--cap-add="); is {
 				opts.Caps = slices.DeleteFunc(opts.Caps, func(other string) bool { return other == name })
+			} else if server, is := strings.CutPrefix(c, "+--dns="); is {
+				opts.Resolv, opts.DockerDNS = "nameserver "+server+"\n", false
 			} else if v, is := strings.CutPrefix(c, "+"); is && v != "-e" {
 				key, _, _ := strings.Cut(v, "=")
 				opts.Env = slices.DeleteFunc(opts.Env, func(other string) bool { return strings.HasPrefix(other, key+"=") })

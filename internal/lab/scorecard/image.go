@@ -64,7 +64,7 @@ func InEngine(tb lab.TB, netns, peer string, image Image) *Setting {
 	c := &container{engine: e, name: e.name("agent"), near: near, image: image}
 	c.args = append([]string{"--network", network, "-v", l.Tool("poke") + ":" + tool + ":ro"}, image.Options...)
 	c.Setting = &Setting{Name: image.Name, Lab: l, Allowed: image.Allowed, Wildcard: image.Wildcard, Resolver: resolver, EngineDNS: embedded,
-		Ours: image.Ours, Starts: image.Ours, Guarded: image.Ours, Open: image.Open, Workspace: image.Workspace}
+		Ours: image.Ours, Starts: image.Ours, Guarded: image.Ours, Engine: true, Open: image.Open, Workspace: image.Workspace}
 	c.scene()
 	tb.Cleanup(func() { e.must("rm", "-f", c.name) })
 	if err := c.start(); err != nil {

@@ -122,13 +122,15 @@ func elsewhere(b bad) http.Handler {
 }
 
 // livedOn finds what a flow sends that has lost its permission.
-func livedOn(e *Evidence) []string {
-	for _, p := range e.Packets {
-		if p.Proto == unix.IPPROTO_TCP && p.Dst.String() == "45.30.33.1" {
-			return []string{"packets of a connection whose name is allowed no more"}
+func livedOn(addr string) func(*Evidence) []string {
+	return func(e *Evidence) []string {
+		for _, p := range e.Packets {
+			if p.Proto == unix.IPPROTO_TCP && p.Dst.String() == addr {
+				return []string{"packets of a connection whose name is allowed no more"}
+			}
 		}
+		return nil
 	}
-	return nil
 }
 
 // forged finds lines of the log that the agent has written.

@@ -95,6 +95,15 @@ func lines(text string) string {
 	return strings.ReplaceAll(" "+text, ". ", ".\n  ")
 }
 
+// Rest lists the attacks of the catalogue that are no line of the table, and why.
+func Rest() string {
+	var out strings.Builder
+	for _, o := range Elsewhere() {
+		fmt.Fprintf(&out, "- **%s**:%s\n", strings.Join(o.IDs, ", "), lines(o.Why))
+	}
+	return out.String()
+}
+
 // Leaks lists what arrived, for each attack that leaked.
 func Leaks(c Column) string {
 	var out strings.Builder

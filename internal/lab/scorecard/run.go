@@ -73,7 +73,7 @@ func (s *Setting) run(a *Attack, works bool) (Result, error) {
 	r := Result{Attack: a, Why: a.Why}
 	values := s.values(a)
 	if !works {
-		for _, name := range []string{"ok", "ok4", "ok6", "sub", "wildcard", "mixed-case", "two-questions"} {
+		for _, name := range []string{"ok", "ok4", "ok6", "sub", "wildcard", "mixed-case", "two-questions", "ech-ok", "route"} {
 			values[name] = ""
 		}
 	}
@@ -132,7 +132,7 @@ func (s *Setting) steps(a *Attack, values map[string]string) (steps [][]string, 
 		args, missing := operation(line, values)
 		word := lacks(missing)
 		if missing == "" && event {
-			word = s.missing(args[0][1:])
+			word = s.missing(args[0][1:], args[1:])
 		}
 		switch {
 		case word == "" && missing == "":

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,7 +38,7 @@ type Scene struct {
 }
 
 // missing says in a word why an event can't happen here; "" if it can.
-func (s *Setting) missing(event string) string {
+func (s *Setting) missing(event string, args []string) string {
 	switch event {
 	case "restart", "raced-restart":
 		if s.Restart == nil || event == "raced-restart" && s.Enter == nil {
@@ -55,11 +56,14 @@ func (s *Setting) missing(event string) string {
 		if s.Fresh == nil {
 			return "starts no agent"
 		}
+		if !s.Engine && slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "+--pid=") }) {
+			return "no engine"
+		}
 	case "log":
 		if s.Log == nil {
 			return "no log"
 		}
-	case "sleep", "forget", "send", "latency", "foreign":
+	case "sleep", "forget", "send", "latency", "foreign", "needs":
 	default:
 		panic(fmt.Sprintf("scorecard: unknown event @%s", event))
 	}
@@ -114,7 +118,7 @@ func (s *Setting) happen(a *Attack, event []string, said *[]Said) error {
 	case "foreign":
 		return s.Box.Net.Do(func() error { return foreign(len(args) == 0, s.Backend) })
 	}
-	return nil // @log: it is only needed
+	return nil // @log and @needs: they are only needed
 }
 
 // race restarts the container while others come in from outside, as fast as

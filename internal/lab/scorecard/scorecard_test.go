@@ -16,7 +16,7 @@ import (
 // TestTable: the table is the whole catalogue, in order, and the tests that it
 // names exist.
 func TestTable(t *testing.T) {
-	exists := tests(t, "../../../test/attack")
+	exists := allTests(t, "../../..")
 	attacks := Attacks()
 	if len(attacks) < 76 {
 		t.Errorf("%d attacks, want the 76 of the catalogue and what was found later", len(attacks))
@@ -92,9 +92,10 @@ func TestLabScorecardCanFail(t *testing.T) {
 }
 
 // needsDefence are the attacks against what an open box doesn't have: agent-init,
-// its log, programs that root starts, and rules that an answer could come before.
+// its log, programs that root starts, rules that an answer could come before, and
+// an engine.
 func needsDefence(id string) bool {
-	return slices.Contains([]string{"E15", "E60", "E61", "E65", "E74", "E75"}, id)
+	return slices.Contains([]string{"E15", "E60", "E61", "E65", "E74", "E75", "X11", "X46", "X49", "X51"}, id)
 }
 
 // TestLabScorecard: agent-init holds every attack that can be held, in each of
@@ -108,9 +109,9 @@ func TestLabScorecard(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tried, fewest := 0, 65
+			tried, fewest := 0, 82
 			if mode == "sidecar" {
-				fewest = 62
+				fewest = 75
 			}
 			for _, r := range results {
 				tried += min(r.Tried, 1)

@@ -3,6 +3,7 @@ package scorecard
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"sync"
 
 	"github.com/agent-init/agent-init/internal/lab"
@@ -32,6 +33,8 @@ type Setting struct {
 	// Workspace is a directory that outlives the container and belongs to its agent;
 	// "bin" in it comes first in PATH.
 	Workspace string
+	// Engine says that it is a container of an engine, which takes options.
+	Engine bool
 	// Starts says that agent-init starts the agent, and doesn't confine its network
 	// only.
 	Starts bool
@@ -51,10 +54,15 @@ type bad struct {
 
 func (a *Attack) bad() bad {
 	var n byte
-	_, _ = fmt.Sscanf(a.ID, "E%d", &n)
+	_, _ = fmt.Sscanf(a.ID[1:], "%d", &n)
+	net := byte(31)
+	if a.ID[0] == 'X' {
+		net = 41
+	}
+	id := strings.ToLower(a.ID)
 	return bad{
-		name: fmt.Sprintf("e%02d.evil.test", n), other: fmt.Sprintf("e%02d.other.test", n),
-		v4: netip.AddrFrom4([4]byte{45, 31, n, 1}), v6: netip.MustParseAddr(fmt.Sprintf("2a0f:31:%d::1", n)),
+		name: id + ".evil.test", other: id + ".other.test",
+		v4: netip.AddrFrom4([4]byte{45, net, n, 1}), v6: netip.MustParseAddr(fmt.Sprintf("2a0f:%d:%d::1", net, n)),
 	}
 }
 
@@ -72,15 +80,18 @@ func (s *Setting) values(a *Attack) map[string]string {
 		"resolver": text(s.Resolver), "engine-dns": text(s.EngineDNS),
 		"hello": clientHello(b.other), "two-questions": twoQuestions(s.Allowed, b.name),
 		"sub": "", "wildcard": s.Wildcard, "mixed-case": mixedCase(s.Allowed), "n": "{n}", // which poke itself replaces
-		"workspace": s.Workspace, "ech": encryptedHello(b.other),
+		"workspace": s.Workspace, "ech": encryptedHello(b.other), "ech-ok": "", "route": "",
 		"init": "1", "agent-init": "", "control": "", "metrics": "", "run": "", "policy": "",
 	}
 	if s.Ours {
 		v["agent-init"], v["policy"], v["run"] = "agent-init", "/etc/agent-init/allowlist.txt", "/run/agent-init"
 		v["control"], v["metrics"] = "/run/agent-init/control.sock", "/run/agent-init/metrics.sock"
 	}
+	if s.Allowed != "" {
+		v["ech-ok"], v["route"] = encryptedHello(s.Allowed), fmt.Sprintf("830704%x00", ok4.AsSlice()) // a loose one (RFC 791)
+	}
 	if s.Wildcard != "" {
-		v["sub"] = fmt.Sprintf("e%s.%s", a.ID[1:], s.Wildcard)
+		v["sub"] = strings.ToLower(a.ID) + "." + s.Wildcard
 	}
 	return v
 }

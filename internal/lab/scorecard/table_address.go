@@ -51,7 +51,7 @@ func addressAttacks() []Attack {
 		{ID: "E33", Title: "a flow that outlives its permission",
 			Try:     []string{"spawn e33 stream -insecure https://{sub}/", "@sleep 500ms", "@reload {ok}", "@sleep 1s", "@forget", "@sleep 500ms", "@reload"},
 			Answers: map[string]func(*Setting) lab.Answer{"{sub}": addresses("45.30.33.1")},
-			Serve:   endless, Judge: livedOn,
+			Serve:   endless, Judge: livedOn("45.30.33.1"),
 			Tests: []string{"TestLabE33Revoke", "TestLabGateRevoke"}},
 		{ID: "E34", Title: "connections that a helper expects", Why: "needs a helper",
 			Tests: []string{"TestLabE34Related"}},

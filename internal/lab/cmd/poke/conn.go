@@ -101,6 +101,7 @@ func tcp(args []string) (detail, error) {
 	all := fs.Bool("all", false, "read to the end")
 	oneWay := fs.Bool("oneway", false, "with -hold: don't wait for answers")
 	from := fs.Int("from", 0, "source port")
+	source := fs.String("source", "", "source address and port")
 	a, err := parse(fs, args, 1)
 	if err != nil {
 		return nil, err
@@ -108,6 +109,13 @@ func tcp(args []string) (detail, error) {
 	d := o.dialer()
 	if *from != 0 {
 		d.LocalAddr = &net.TCPAddr{Port: *from}
+	}
+	if *source != "" {
+		ap, err := netip.ParseAddrPort(*source)
+		if err != nil {
+			return nil, usage("-source: %v", err)
+		}
+		d.LocalAddr = net.TCPAddrFromAddrPort(ap)
 	}
 	d.SetMultipathTCP(*mptcp)
 	c, err := d.Dial("tcp", a[0])

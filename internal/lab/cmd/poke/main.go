@@ -9,7 +9,7 @@
 //
 //	tcp ADDR                 connect; -send TEXT, then read: ok if an answer came. -mptcp, -piece N (send N bytes at a time, -pause D between),
 //	                         -all (read to the end, also if nothing was to be sent),
-//	                         -from PORT binds the source port,
+//	                         -from PORT binds the source port, -source ADDR both,
 //	                         -hold D (stay connected, send every 100 ms, ok if it lived on, -oneway: without waiting for answers)
 //	udp ADDR                 send -send TEXT (default "poke"); ok if an answer came; -noreply: ok if sent;
 //	                         -from PORT binds the source port, -source ADDR both; -size N pads

@@ -25,6 +25,7 @@ func document(modes, others []scorecard.Column) (string, error) {
 	err = t.Execute(&out, map[string]string{
 		"Date": time.Now().Format(time.DateOnly), "Kernel": kernel(),
 		"Modes": scorecard.Table(modes, true), "Others": scorecard.Table(others, false), "Open": scorecard.Advice(),
+		"Rest": scorecard.Rest(),
 	})
 	return out.String(), err
 }
