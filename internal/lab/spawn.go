@@ -134,6 +134,11 @@ func (b *Box) tryExec(c Cmd) (*Process, error) {
 		return nil, fmt.Errorf("open PID 1 of the box: %w", err)
 	}
 	defer unix.Close(pidfd)
+	net, err := b.Net.File()
+	if err != nil {
+		return nil, err
+	}
+	defer net.Close()
 	p, h := b.prepare(c, container.ToolDir+"/labbox", "exec")
 	err = h.start(proc, func(start func() error) error {
 		return netns.OnThread(func() error {
@@ -142,9 +147,13 @@ func (b *Box) tryExec(c Cmd) (*Process, error) {
 			if err := unix.Unshare(unix.CLONE_FS); err != nil {
 				return fmt.Errorf("unshare filesystem context: %w", err)
 			}
-			const all = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWNET
-			if err := unix.Setns(pidfd, all); err != nil {
+			const others = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
+			if err := unix.Setns(pidfd, others); err != nil {
 				return fmt.Errorf("enter the box: %w", err)
+			}
+			// Not that of PID 1: until it has become its command, this is the machine's.
+			if err := unix.Setns(int(net.Fd()), unix.CLONE_NEWNET); err != nil {
+				return fmt.Errorf("enter the box's network: %w", err)
 			}
 			return start()
 		})
