@@ -25,7 +25,8 @@ type suggestion struct {
 	Or     []string  `json:"or,omitempty"` // other names that the agent may have meant, at the same address
 
 	name     string
-	defaults bool // of a name: without a port
+	port     policy.Port // of the name, if the line says no more than these two
+	defaults bool        // of a name: without a port
 }
 
 // suggestions is what suggest --json prints.
@@ -128,6 +129,9 @@ func (s *suggester) name(name string, port policy.Port, guessed bool, e audit.Ev
 	case m.Name == "":
 	case line != "":
 		g := s.take(line, m.Name, e)
+		if g != nil {
+			g.port = port
+		}
 		if g != nil && line == m.Name {
 			g.defaults = g.Count == 1+e.Suppressed && guessed || g.defaults && guessed
 		}

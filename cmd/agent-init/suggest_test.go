@@ -177,6 +177,18 @@ func TestSuggestNamesTheService(t *testing.T) {
 	}
 }
 
+// TestSuggestNamesNoServiceThatFallsShort: a service is named for a port that it allows.
+func TestSuggestNamesNoServiceThatFallsShort(t *testing.T) {
+	for port, want := range map[uint16]string{443: "claude", 8443: ""} {
+		asked := audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Name: "api.anthropic.com", IP: "45.30.0.9"}
+		refused := audit.Event{Kind: audit.Drop, Verdict: audit.Deny, IP: "45.30.0.9", Port: port, Proto: "tcp"}
+		lines := suggested(t, "", asked, refused).Lines
+		if len(lines) != 1 || lines[0].Preset != want {
+			t.Errorf("port %d: %+v, want the service %q", port, lines, want)
+		}
+	}
+}
+
 // TestSuggestWhoseAddress: of the names of one address, it is the one that the agent
 // asked for last. What the guard asks ahead is not the agent's choice.
 func TestSuggestWhoseAddress(t *testing.T) {

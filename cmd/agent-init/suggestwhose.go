@@ -73,20 +73,21 @@ func (w *whose) of(a netip.Addr) (name string, others []string) {
 	return all[0], others[:min(len(others), maxOthers)]
 }
 
-// choosePresets gives each line with a name the service that it most likely is of:
-// the one that has most of the names that were denied; of two, the one that the
+// choosePresets gives each line with a name the service that it most likely is of, of
+// those that would allow as much: the one that has most of the names that were denied; of two, the one that the
 // name's domain is called after; of two, the smaller.
 func choosePresets(presets map[string]*policy.Policy, lines map[string]*suggestion) {
-	allows := map[string][]string{} // by name
+	allows := map[string][]string{} // by line
 	covers := map[string]int{}      // by preset
+	counted := map[[2]string]bool{} // a name, once for each preset
 	for _, g := range lines {
-		if _, known := allows[g.name]; known || g.name == "" {
-			continue
-		}
-		allows[g.name] = []string{}
 		for preset, p := range presets {
-			if p.Lookup(g.name).Allowed {
-				allows[g.name] = append(allows[g.name], preset)
+			if g.port.Number == 0 || !p.Decide(g.name, g.port).Allowed {
+				continue
+			}
+			allows[g.Line] = append(allows[g.Line], preset)
+			if k := [2]string{preset, g.name}; !counted[k] {
+				counted[k] = true
 				covers[preset]++
 			}
 		}
@@ -99,7 +100,7 @@ func choosePresets(presets map[string]*policy.Policy, lines map[string]*suggesti
 			return 0
 		}
 		g.Preset = ""
-		for _, preset := range slices.Sorted(slices.Values(allows[g.name])) {
+		for _, preset := range slices.Sorted(slices.Values(allows[g.Line])) {
 			if g.Preset == "" || better(
 				covers[preset]-covers[g.Preset],
 				after(preset)-after(g.Preset),

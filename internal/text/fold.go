@@ -19,6 +19,9 @@ type folder struct {
 	rest  []byte // of a line that has no end yet
 }
 
+// usualWidth is what a terminal has that does not say how wide it is.
+const usualWidth = 80
+
 // Folded is where a command writes for a person: the terminal's width is kept, and a
 // file or a pipe gets the lines as they are, for programs that read line by line.
 func Folded(w io.Writer, hang string) io.Writer {
@@ -27,10 +30,14 @@ func Folded(w io.Writer, hang string) io.Writer {
 		return w
 	}
 	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil || size.Col == 0 {
+	if err != nil {
 		return w
 	}
-	return &folder{w: w, width: max(int(size.Col), 2*len(hang)), hang: hang}
+	width := int(size.Col)
+	if width == 0 { // it does not know yet: "docker exec -t" says it when the command runs already
+		width = usualWidth
+	}
+	return &folder{w: w, width: max(width, 2*len(hang)), hang: hang}
 }
 
 func (f *folder) Write(p []byte) (int, error) {

@@ -1,9 +1,12 @@
 package text
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/creack/pty"
 )
 
 func TestFold(t *testing.T) {
@@ -41,6 +44,33 @@ func TestFoldedWriter(t *testing.T) {
 	}
 	if got, want := b.String(), "some words\n  in a line\nand another\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestFoldedTerminal: a terminal that does not know its width yet is as wide as most.
+func TestFoldedTerminal(t *testing.T) {
+	ptmx, tty, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ptmx.Close()
+	defer tty.Close()
+	for size, want := range map[uint16]int{0: 80, 60: 60, 200: 200} {
+		if err := pty.Setsize(tty, &pty.Winsize{Cols: size}); err != nil {
+			t.Fatal(err)
+		}
+		if f, ok := Folded(tty, "  ").(*folder); !ok || f.width != want {
+			t.Errorf("%d columns: %+v", size, f)
+		}
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	if Folded(w, "") != w {
+		t.Error("a pipe is folded")
 	}
 }
 

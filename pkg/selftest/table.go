@@ -43,31 +43,29 @@ func title(name string) string {
 
 // row is one line of the table: one failed check, or all good ones of a kind.
 type row struct {
-	ok           bool
-	title        string
-	count        int
-	want, result string
-	millis       float64
+	ok     bool
+	title  string
+	count  int
+	result string
+	millis float64
 
 	details []string // of the checks that a row stands for, each once
 	seen    map[string]int
 }
 
 // WriteTable writes the report for people: what failed first, each on a line
-// of its own, then what is well, one line for each kind and family. With color
-// it uses the terminal's red and green.
+// of its own, then what is well, one line for each kind and family, which fits in
+// 80 columns. With color it uses the terminal's red and green.
 func (r Report) WriteTable(w io.Writer, color bool) error {
 	rows := r.rows()
-	var titles, wants, results int
+	var titles, results int
 	for _, rw := range rows {
 		titles = max(titles, utf8.RuneCountInString(rw.title))
-		wants = max(wants, len(rw.want))
 		results = max(results, utf8.RuneCountInString(rw.result))
 	}
 	var b strings.Builder
 	for _, rw := range rows {
-		fmt.Fprintf(&b, "%s  %-*s  %-*s  %-*s  %9s\n", mark(rw.ok, color), titles, rw.title, wants, rw.want,
-			results, rw.result, fmt.Sprintf("%.1f ms", rw.millis))
+		fmt.Fprintf(&b, "%s  %-*s  %-*s  %9s\n", mark(rw.ok, color), titles, rw.title, results, rw.result, fmt.Sprintf("%.1f ms", rw.millis))
 	}
 	failed := 0
 	for _, c := range r.Checks {
@@ -100,7 +98,7 @@ func (r Report) rows() []row {
 	index := make(map[string]int) // into good
 	for _, c := range r.Checks {
 		if !c.OK {
-			failed = append(failed, row{title: c.Target, want: c.Want, result: c.Detail, millis: c.Millis})
+			failed = append(failed, row{title: c.Target, result: "must be " + c.Want + ": " + c.Detail, millis: c.Millis})
 			continue
 		}
 		key := c.Name + " " + c.Family
@@ -115,7 +113,7 @@ func (r Report) rows() []row {
 			if c.Family != "" {
 				t += ", " + c.Family
 			}
-			good = append(good, row{ok: true, title: t, want: c.Want, seen: make(map[string]int)})
+			good = append(good, row{ok: true, title: t, seen: make(map[string]int)})
 		}
 		good[i].add(c)
 	}
