@@ -188,6 +188,10 @@ $(foreach agent,$(AGENTS),$(eval image-$(agent): image-$(shell sed -n 's/^ARG BA
 publish:
 	images/publish.sh $(REGISTRY) $(VERSION)
 
+## presets: the addresses of GitHub in allowlist.d, as GitHub says them today (asks api.github.com)
+presets:
+	$(GO) run ./internal/lab/cmd/githubmeta allowlist.d/github-meta.txt
+
 ## man: the man pages, at bin/man, and the completions, at bin/completions
 man: build
 	@mkdir -p bin/man bin/completions
@@ -202,5 +206,5 @@ clean:
 help:
 	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build oracle stress release reproducible demo test test-all test-claude test-devcontainer test-prepare test-unit test-race test-lab test-lab-nftables test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard man publish clean help image \
+.PHONY: build oracle stress release reproducible demo test test-all test-claude test-devcontainer test-prepare test-unit test-race test-lab test-lab-nftables test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard presets man publish clean help image \
 	image-base image-slim $(VARIANTS:%=image-%) $(AGENTS:%=image-%)

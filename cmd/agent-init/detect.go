@@ -25,8 +25,8 @@ func detectCommand() command {
 			"What can't be understood is an error, and then nothing is printed. A proxy is printed as a comment: an\n" +
 			"entry for it would open whatever the proxy lets through. A server may name further hosts for the packages\n" +
 			"themselves; the audit log shows them when they are refused.\n" +
-			"github-meta is no package manager: it fetches the addresses of git at GitHub, for SSH, from\n" +
-			"api.github.com/meta, or takes the built-in copy, the preset @github-meta, if there is no answer.",
+			"github-meta is no package manager: it is the preset @github-meta, the addresses of git at GitHub, for SSH,\n" +
+			"as they were when this agent-init was released.",
 		flags: func(fs *flag.FlagSet) {
 			fs.Bool("private", false, "mark the entries private: the servers have private addresses")
 		},

@@ -34,7 +34,6 @@ var decoders = map[string]string{
 	// Commands, which end.
 	"cmd/agent-init/attach.go: newCommand":         "a command: the session server's answer",
 	"cmd/agent-init/attach.go: listSession":        "a command: the session server's answer",
-	"internal/detect/github.go: gitPrefixes":       "a command",
 	"internal/detect/golang.go: askGo":             "a command",
 	"cmd/agent-init/explain.go: read":              "a command: the log",
 	"cmd/agent-init/logcmd.go: past":               "a command: the log",

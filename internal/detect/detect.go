@@ -10,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	web "net/http"
 	"os"
 	"os/exec"
 	"path"
@@ -24,7 +23,7 @@ import (
 
 // detectors say where each package manager of this image fetches from. They ask
 // nothing of the network, and know no host but by the image's own configuration,
-// so a corporate mirror is followed. GitHub's addresses are the exception.
+// so a corporate mirror is followed. GitHub's addresses are a preset.
 func detectors() map[string]func(*image) ([]origin, error) {
 	return map[string]func(*image) ([]origin, error){
 		"npm": detectNpm, "go": detectGo, "apt": detectApt, "pip": detectPip, "cargo": detectCargo,
@@ -63,14 +62,11 @@ type image struct {
 	// tool runs a program by its absolute path, with a fixed environment, and
 	// returns its standard output.
 	tool func(path string, args ...string) (string, error)
-	// fetch gets a document of the internet; without an answer, it is errUnreachable.
-	fetch func(url string) ([]byte, error)
 }
 
 func newImage(ctx context.Context, env map[string]string, dir string) *image {
 	im := &image{files: os.DirFS("/"), env: env, dir: dir}
 	im.home = im.env["HOME"]
-	im.fetch = fetcher(ctx, &web.Client{})
 	im.tool = func(path string, args ...string) (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()

@@ -20,7 +20,6 @@ func fixture(env string, files ...string) *image {
 			im.env[k] = v
 		}
 	}
-	im.fetch = func(string) ([]byte, error) { return nil, errors.New("a test without the internet") }
 	im.tool = func(path string, args ...string) (string, error) {
 		f, ok := m[strings.TrimPrefix(path, "/")]
 		if !ok || len(f.Data) == 0 {
@@ -226,6 +225,10 @@ func TestDetectCargo(t *testing.T) {
 		{name: "open string", im: fixture("", "/home/u/.cargo/config.toml\n[http]\nproxy = \"a\n"), fails: "config.toml:2: a string without its end"},
 		{name: "twice", im: fixture("", "/home/u/.cargo/config.toml\n[http]\nproxy = \"a\"\nproxy = \"b\"\n"), fails: "twice"},
 	})
+}
+
+func TestDetectGitHubMeta(t *testing.T) {
+	runDetectTests(t, "github-meta", []detectTest{{name: "preset", im: fixture(""), want: "@github-meta  # git over SSH, the addresses of this release"}})
 }
 
 // A long configuration takes a time in proportion to its length.

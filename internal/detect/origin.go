@@ -13,11 +13,9 @@ import (
 
 // origin is a place that packages come from.
 type origin struct {
-	url string // as configured, or a preset: "@pypi". May hold credentials
-	// entry is an entry already, in the place of the URL.
-	entry string
-	what  string // "registry of @corp"
-	from  string // what said so: "/etc/npmrc:3"
+	url  string // as configured, or a preset: "@pypi". May hold credentials
+	what string // "registry of @corp"
+	from string // what said so: "/etc/npmrc:3"
 	// proxy says that packages come through it, rather than from it.
 	proxy bool
 	// wildcard says that every host below the URL's is meant as well.
@@ -69,8 +67,6 @@ func (o origin) line(private bool) (string, error) {
 	switch {
 	case o.note:
 		return noteLine + oneLine(o.what+", "+o.from), nil
-	case o.entry != "":
-		return o.entry, nil
 	case strings.HasPrefix(o.url, "@"):
 		return o.url, nil
 	}
