@@ -161,6 +161,13 @@ func TestLabX47(t *testing.T) {
 			t.Errorf("%s: it read %q, %v", line, data, err)
 		}
 	}
+	// A question whose answer would go to the shell is not asked.
+	r.line(sh, "clear")
+	r.line(sh, run+`'printf "\033[c"; echo asked-$((6*7))' </dev/null; sleep 1; echo; echo $((6*7)) later`)
+	r.shows(sh, "42 later")
+	if shown := r.screen(sh); !strings.Contains(shown, "asked-42") || strings.Contains(shown, "[?") {
+		t.Errorf("the shell got an answer:\n%s", shown)
+	}
 	// What it leaves on is taken back, and the old way has the terminal itself.
 	r.line(sh, "clear")
 	r.line(sh, run+`'printf "\033[?1003h\033[?1049h\033[5mx"; echo "this was $((6*7))"'; echo $((6*7)) back`)
