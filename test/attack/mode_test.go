@@ -12,6 +12,15 @@ import (
 // "sidecar", or "" for run. See make test-lab-modes.
 func mode() string { return os.Getenv("AGENT_INIT_TEST_MODE") }
 
+// inSidecar is an entry that a sidecar's policy has besides, since it reads no hosts
+// file (TestLabX58SharedHosts).
+func inSidecar(entry string) string {
+	if mode() == "sidecar" {
+		return entry
+	}
+	return ""
+}
+
 // startMode starts agent-init in a new box, with nothing but the network
 // confined in up and sidecar mode.
 func startMode(t *testing.T, l *lab.Lab, list string, opts lab.BoxOptions) *world {

@@ -21,7 +21,7 @@ func count(p lab.Poke) int {
 }
 
 func TestLabE35Gateway(t *testing.T) {
-	w := confine(t, allowlist+"host.docker.internal:11434\n", lab.BoxOptions{Hosts: []string{"172.30.0.1 host.docker.internal"}})
+	w := confine(t, allowlist+"host.docker.internal:11434\n"+inSidecar("172.30.0.1:11434\n"), lab.BoxOptions{Hosts: []string{"172.30.0.1 host.docker.internal"}})
 	open := w.beside(lab.BoxOptions{})
 	ula := func(b *lab.Box) string { return b.ULA().Prev().String() }
 	for _, tt := range []struct{ confined, open string }{

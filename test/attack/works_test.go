@@ -127,7 +127,7 @@ localai:8080
 [2a0f:41::]/32:8443
 45.42.1.1:7000/udp
 host.docker.internal:11434
-`, lab.BoxOptions{Hosts: []string{"172.30.0.1 host.docker.internal"}})
+`+inSidecar("172.30.0.1:11434\n"), lab.BoxOptions{Hosts: []string{"172.30.0.1 host.docker.internal"}})
 	gateway := w.box.Gateway4().String()
 	if gateway != "172.30.0.1" {
 		t.Fatalf("the gateway is %s", gateway)
