@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/state"
@@ -22,7 +23,7 @@ func (k *keeper) readPolicy() (*policy.Bundle, *policy.Policy, error) {
 	if err != nil {
 		return nil, nil, readFault(err)
 	}
-	p, err := policy.Parse(b, presets())
+	p, err := policy.Parse(b, allowlist.Files)
 	if err != nil {
 		return nil, nil, fault.New(fault.Policy, remedy, "the policy has errors\n%w", err)
 	}
@@ -68,7 +69,7 @@ func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy
 	b := grants.Over(files)
 	if len(b.Files) > len(files.Files) {
 		var err error
-		if p, err = policy.Parse(b, presets()); err != nil {
+		if p, err = policy.Parse(b, allowlist.Files); err != nil {
 			return nil, fmt.Errorf("join grants and policy: %w", err)
 		}
 	}

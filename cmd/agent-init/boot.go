@@ -20,6 +20,7 @@ import (
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/internal/upstream"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
@@ -226,7 +227,7 @@ func (k *keeper) openRuntime(context.Context) error {
 	}
 	k.dir = dir
 	k.publish()
-	if k.resolv, err = readResolvConf("/etc/resolv.conf"); err != nil {
+	if k.resolv, err = upstream.ReadConf("/etc/resolv.conf"); err != nil {
 		k.log.Warn("no upstream DNS servers from resolv.conf", "error", err)
 	}
 	k.resolv = k.chooseServers(k.resolv)

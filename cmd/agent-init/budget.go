@@ -18,7 +18,7 @@ type budgets struct {
 }
 
 func newBudgets() *budgets {
-	return &budgets{names: resolver.NewBudget(), requests: wire.Pace{Burst: requestBurst, Every: requestEvery}}
+	return &budgets{names: resolver.NewBudget(), requests: wire.Pace{Burst: wire.RequestBurst, Every: wire.RequestEvery}}
 }
 
 // mayAsk serves the guard, which asks before each question below a wildcard.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime/debug"
 
+	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
@@ -83,7 +84,7 @@ type checkReport struct {
 
 func check(e environment, b *policy.Bundle, effective, asJSON bool) error {
 	r := checkReport{Version: 1, Errors: policy.ErrorList{}, Warnings: []policy.Error{}}
-	p, err := policy.Parse(b, presets())
+	p, err := policy.Parse(b, allowlist.Files)
 	switch {
 	case err == nil:
 		r.OK = true

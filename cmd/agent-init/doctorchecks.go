@@ -12,6 +12,7 @@ import (
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // checkIPTables looks for rules that another generation of iptables holds.
@@ -103,7 +104,7 @@ func checkEncryptedDNS(_ context.Context, p patient) []finding {
 	var out []finding
 	if p.policy != nil {
 		for _, name := range knownResolvers {
-			if d := p.policy.Decide(name, https); d.Allowed {
+			if d := p.policy.Decide(name, policy.HTTPS); d.Allowed {
 				out = append(out, warn("DoH", "remove it, unless it is what you want: DNS over HTTPS carries any name, to anyone", "%s allows %s, a public resolver", d.Rule.Source, name)...)
 			}
 		}

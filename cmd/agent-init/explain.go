@@ -131,7 +131,7 @@ func explainSubject(p published, s subject, now time.Time) explanation {
 	if s.addr.IsValid() {
 		e.Target = s.addr.String()
 		if s.port.Number == 0 {
-			ports = []policy.Port{https, http}
+			ports = []policy.Port{policy.HTTPS, policy.HTTP}
 		}
 	} else {
 		if m := p.policy.Lookup(s.name); m.Name != "" {
@@ -140,7 +140,7 @@ func explainSubject(p published, s subject, now time.Time) explanation {
 		e.Target = s.name
 		if s.port.Number == 0 {
 			if ports = p.policy.Ports(s.name); len(ports) == 0 {
-				ports = []policy.Port{https, http}
+				ports = []policy.Port{policy.HTTPS, policy.HTTP}
 			}
 		}
 		e.Leases = append(e.Leases, p.leasesOf(s.name, now)...)
@@ -185,11 +185,11 @@ func judgePort(p *policy.Policy, s subject, port policy.Port, hosts bool) portVe
 		v.Gate = "nothing: an entry that names an address passes by address and port"
 	case hosts:
 		v.Gate = "nothing: its address in the hosts file passes by address and port"
-	case port == https:
+	case port == policy.HTTPS:
 		v.Gate = "the server name in the TLS handshake, and that the address is leased to it"
-	case port == http && d.Rule != nil && d.Rule.Connect:
+	case port == policy.HTTP && d.Rule != nil && d.Rule.Connect:
 		v.Gate = "the host of each request, and not what passes through a tunnel"
-	case port == http:
+	case port == policy.HTTP:
 		v.Gate = "the host of each request, and that the address is leased to it"
 	default:
 		v.Gate = "nothing: on this port a leased address passes as it is"

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/state"
@@ -26,7 +27,7 @@ func publishedWith(t *testing.T, list string, log []audit.Event, leases ...lease
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p, err := policy.Parse(&policy.Bundle{Files: []policy.File{{Name: "allowlist.txt", Data: []byte(list)}}, Hosts: []byte("10.0.0.9 db.example")}, presets())
+	p, err := policy.Parse(&policy.Bundle{Files: []policy.File{{Name: "allowlist.txt", Data: []byte(list)}}, Hosts: []byte("10.0.0.9 db.example")}, allowlist.Files)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +117,7 @@ func TestPublishedPolicy(t *testing.T) {
 		t.Fatalf("%v, %q", err, dir)
 	}
 	for _, name := range []string{"ok.example", "github.com", "gist.github.com", "db.example", "none.example"} {
-		for _, port := range []policy.Port{https, {Proto: policy.TCP, Number: 5432}} {
+		for _, port := range []policy.Port{policy.HTTPS, {Proto: policy.TCP, Number: 5432}} {
 			a, b := p.policy.Decide(name, port), got.Decide(name, port)
 			if a.Allowed != b.Allowed || a.Reason != b.Reason || (a.Rule == nil) != (b.Rule == nil) || a.Rule != nil && a.Rule.Source.String() != b.Rule.Source.String() {
 				t.Errorf("%s %v: %+v and %+v", name, port, a, b)

@@ -52,10 +52,10 @@ func makesFault(pkg string, call *ast.CallExpr) bool {
 	}
 	switch f := call.Fun.(type) {
 	case *ast.Ident:
-		return f.Name == "refusal" || pkg == "fault" && f.Name == "New"
+		return pkg == "fault" && f.Name == "New"
 	case *ast.SelectorExpr:
 		of, ok := f.X.(*ast.Ident)
-		return ok && of.Name == "fault" && f.Sel.Name == "New"
+		return ok && (of.Name == "fault" && f.Sel.Name == "New" || of.Name == "state" && f.Sel.Name == "Refuse")
 	}
 	return false
 }

@@ -177,7 +177,7 @@ func requestCommand() command {
 			if len(args) != 1 {
 				return fault.New(fault.Usage, "agent-init request TARGET", "request takes one target, and %d were given", len(args))
 			}
-			var out proposed
+			var out grant.Proposed
 			r := control.Request{Verb: state.VerbRequest, Target: args[0], Reason: value(fs, "reason")}
 			if err := call(ctx, state.RequestSocket, r, &out); err != nil {
 				return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -33,7 +34,7 @@ func (k *keeper) changeGrantsNow(ctx context.Context, change func(*grant.Book) (
 		return nil, err
 	}
 	b := next.Over(k.files)
-	p, err := policy.Parse(b, presets())
+	p, err := policy.Parse(b, allowlist.Files)
 	if err != nil {
 		return nil, fmt.Errorf("join grants and policy: %w", err)
 	}

@@ -166,7 +166,7 @@ func (g *guardKeeper) spawn(channel, auditEnd *os.File) (*reaper.Process, error)
 	g.given = bundle
 	g.mu.Unlock()
 	cfg, err := wire.Memfd("guard-config", stage.GuardConfig{
-		Bundle: bundle, Servers: k.resolv.servers, Search: k.resolv.search, Ephemeral: ephemeralPorts(), Families: k.sockets.families(), LogLevel: k.config.level(), AgentUID: k.identity.UID, Monitor: k.config.monitor, Reduced: k.fw.Reduced() != "",
+		Bundle: bundle, Servers: k.resolv.Servers, Search: k.resolv.Search, Ephemeral: ephemeralPorts(), Families: k.sockets.families(), LogLevel: k.config.level(), AgentUID: k.identity.UID, Monitor: k.config.monitor, Reduced: k.fw.Reduced() != "",
 		Shared: k.shared(), Engine: k.engine, Again: again,
 	})
 	if err != nil {
@@ -236,4 +236,17 @@ func (g *guardKeeper) ping(ctx context.Context, ch *wire.GuardChannel) error {
 			return fmt.Errorf("ask the guard: %w", err)
 		}
 	}
+}
+
+// ephemeralPorts are the first and the last port that the kernel gives to
+// sockets by itself, of both families (ip(7)). Zero if it does not say.
+func ephemeralPorts() (r [2]uint16) {
+	data, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		return r
+	}
+	if _, err := fmt.Sscan(string(data), &r[0], &r[1]); err != nil {
+		return [2]uint16{}
+	}
+	return r
 }

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
+	"os"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
 // push hands the present policy to the guard. A guard that can't take it is
@@ -86,4 +89,26 @@ func (g *guardKeeper) tellAhead(ch *wire.GuardChannel, a wire.Ahead) {
 	if err := ch.Send(wire.Message{Op: wire.OpAhead, ID: uint32(a)}, nil); err != nil {
 		g.keeper.log.Debug("telling the guard to resolve ahead", "error", err)
 	}
+}
+
+// announce tells the guard which self-test begins, or with nil that it has ended,
+// and waits until the guard knows, but not for long.
+func (g *guardKeeper) announce(plan *selftest.Plan) error {
+	ch, id, taken := g.expect()
+	if ch == nil {
+		return errors.New("there is no guard")
+	}
+	var f *os.File
+	if plan != nil {
+		var err error
+		if f, err = wire.Memfd("selftest-plan", plan); err != nil {
+			return err
+		}
+		defer f.Close()
+	}
+	if err := ch.Send(wire.Message{Op: wire.OpProbing, ID: id}, f); err != nil {
+		return err
+	}
+	g.awaitTaken(taken)
+	return nil
 }

@@ -24,9 +24,9 @@ var decoders = map[string]string{
 	"pkg/privdrop/wire.go: UnmarshalJSON":      "the stage: the keeper's order",
 
 	// Children, which read what the keeper gives them.
-	"cmd/agent-init/guard.go: guardCommand":                   "the guard: the keeper's configuration",
-	"cmd/agent-init/guardchannel.go: adopt":                   "the guard: the keeper's policy",
-	"cmd/agent-init/probing.go: adoptPlan":                    "the guard: the keeper's plan",
+	"internal/guard/guard.go: Run":                            "the guard: the keeper's configuration",
+	"internal/guard/channel.go: adopt":                        "the guard: the keeper's policy",
+	"internal/guard/probing.go: adoptPlan":                    "the guard: the keeper's plan",
 	"cmd/agent-init/sessions.go: sessionsServerCommand":       "the session server: the keeper's configuration",
 	"internal/stage/stage.go: Run":                            "the stage: the keeper's order",
 	"pkg/session/internal/protocol/request.go: DecodeRequest": "the session server: its clients'",

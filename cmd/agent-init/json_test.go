@@ -70,7 +70,7 @@ func TestJSONGolden(t *testing.T) {
 			audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: "pypi.org", UID: &uid, PID: 7, Comm: "pip"}),
 		"granted.golden.json": grant.Granted{Version: 1, Grant: grant.Grant{Number: 2, Kind: grant.Allow, Target: "a.example", Reason: "why", PID: 7, Made: noon, Expires: expires},
 			Replaced: []grant.Grant{{Number: 1, Kind: grant.Deny, Target: "a.example", Made: noon}}, Warnings: []string{"has no effect"}},
-		"proposed.golden.json": proposed{Version: 1, Number: 3, Target: "a.example"},
+		"proposed.golden.json": grant.Proposed{Version: 1, Number: 3, Target: "a.example"},
 		"sessions.golden.json": sessionsReport{1, session.Info{Name: "agent", Windows: []session.WindowInfo{
 			{Name: "claude", Title: "a title", Cwd: "/workspace", PID: 42, Cols: 80, Rows: 24, Started: noon, Clients: []session.ClientInfo{
 				{UID: 1000, PID: 50, Attached: noon, Typed: noon, Read: true},

@@ -14,13 +14,13 @@ import (
 	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/upstream"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
-	"github.com/agent-init/agent-init/pkg/resolver"
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
 
@@ -46,7 +46,7 @@ type keeper struct {
 	sockets    *guardSockets
 	drops      *os.File      // the log of refused packets
 	edition    *wire.Edition // of the ledger
-	resolv     resolvConf
+	resolv     upstream.Conf
 	engine     []sockowner.Bound // in a sidecar: the sockets of the engine's DNS server
 	guardUID   uint32
 	guardGroup stage.Group
@@ -86,8 +86,8 @@ type keeper struct {
 }
 
 // upstreams are the servers that the guard may ask.
-func (k *keeper) upstreams(p *policy.Policy) ([]resolver.Upstream, error) {
-	return upstreams(p, k.resolv.servers)
+func (k *keeper) upstreams(p *policy.Policy) ([]policy.Upstream, error) {
+	return upstream.Of(p, k.resolv.Servers)
 }
 
 // plan turns a policy into what the kernel is to hold. No name appears in it.
@@ -99,7 +99,7 @@ func (k *keeper) plan(p *policy.Policy, grants grant.Book) (firewall.Plan, error
 	c := firewall.Config{
 		GuardUID: k.guardUID, AnyGroup: k.guardGroup.Any, GuardZone: k.fw.Zones(), DropGroup: dropGroup,
 		DNSPort4: k.sockets.dns4, DNSPort6: k.sockets.dns6,
-		GatePort4: k.sockets.gate4, GatePort6: k.sockets.gate6, Gated: []uint16{http.Number, https.Number},
+		GatePort4: k.sockets.gate4, GatePort6: k.sockets.gate6, Gated: []uint16{policy.HTTP.Number, policy.HTTPS.Number},
 		Observe: k.config.monitor, AgentUID: k.identity.UID, AnyAgent: k.shared(), Here: here(p),
 	}
 	if !c.AnyGroup {

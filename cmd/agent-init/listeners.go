@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/stage"
 )
 
 // guardSockets are the loopback sockets that the agent's DNS and its TLS and
@@ -20,14 +22,11 @@ import (
 type guardSockets struct {
 	dns4, dns6   uint16 // ports; 0 if there is no such address
 	gate4, gate6 uint16
-	files        []*os.File // socketsPerFamily for each family
+	files        []*os.File // stage.SocketsPerFamily for each family
 
 	turnedAway []net.Listener // while there is no guard
 	turning    sync.WaitGroup
 }
-
-// socketsPerFamily: DNS over UDP, DNS over TCP, the name gate.
-const socketsPerFamily = 3
 
 func openGuardSockets(ctx context.Context) (*guardSockets, error) {
 	s := &guardSockets{}
@@ -109,7 +108,7 @@ func (s *guardSockets) accept() error {
 	s.turning.Wait()
 	var errs []error
 	for i, f := range s.files {
-		if i%socketsPerFamily == 0 {
+		if i%stage.SocketsPerFamily == 0 {
 			continue
 		}
 		fd := int(f.Fd())
@@ -135,7 +134,7 @@ func (s *guardSockets) refuse() error {
 	}
 	var errs []error
 	for i, f := range s.files {
-		if i%socketsPerFamily == 0 { // UDP: questions may wait
+		if i%stage.SocketsPerFamily == 0 { // UDP: questions may wait
 			continue
 		}
 		l, err := net.FileListener(f)
@@ -200,4 +199,4 @@ func lend(s syscall.Conn) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "lent"), err
 }
 
-func (s *guardSockets) families() int { return len(s.files) / socketsPerFamily }
+func (s *guardSockets) families() int { return len(s.files) / stage.SocketsPerFamily }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -76,7 +75,7 @@ func (k *keeper) operate(ctx context.Context, published uint64) {
 // serveControl does what root asks for.
 func (k *keeper) serveControl(ctx context.Context, p control.Peer, r control.Request) control.Reply {
 	if !k.ready() {
-		return refusal(fault.Failure, "wait until agent-init wait succeeds", "the container is not confined yet")
+		return state.Refuse(fault.Failure, "wait until agent-init wait succeeds", "the container is not confined yet")
 	}
 	// What was begun is carried through, also if the person has left.
 	ctx = context.WithoutCancel(ctx)
@@ -91,29 +90,29 @@ func (k *keeper) serveControl(ctx context.Context, p control.Peer, r control.Req
 		return k.proveAgain(ctx, p)
 	case state.VerbReload:
 		if err := k.reload(ctx); err != nil {
-			reply := refusalOf(err) // which has its own remedy
+			reply := state.RefuseWith(err) // which has its own remedy
 			reply.Error = "the policy was not reloaded, the old one stays in force: " + reply.Error
 			return reply
 		}
 		return control.Reply{OK: true}
 	}
-	return refusal(fault.Usage, "use the agent-init command of the same version", "unknown verb %q", r.Verb)
+	return state.Refuse(fault.Usage, "use the agent-init command of the same version", "unknown verb %q", r.Verb)
 }
 
 func (k *keeper) put(ctx context.Context, kind grant.Kind, p control.Peer, r control.Request) control.Reply {
-	line, reply := grantLine(kind, r.Target)
-	if !reply.OK {
-		return reply
+	line, err := grant.ParseLine(kind, r.Target)
+	if err != nil {
+		return state.RefuseWith(err)
 	}
 	life := time.Duration(r.Seconds) * time.Second
 	switch {
 	case kind == grant.Allow && life == 0:
 		life = grant.DefaultFor
 	case life > grant.MaxFor:
-		return refusal(fault.Usage, "write it into a file of "+k.config.dir, "a grant lasts %s at most", text.Shortly(grant.MaxFor))
+		return state.Refuse(fault.Usage, "write it into a file of "+k.config.dir, "a grant lasts %s at most", text.Shortly(grant.MaxFor))
 	}
 	out := grant.Granted{Version: 1, Replaced: []grant.Grant{}, Warnings: []string{}}
-	err := k.changeGrants(ctx, func(b *grant.Book) ([]audit.Event, error) {
+	err = k.changeGrants(ctx, func(b *grant.Book) ([]audit.Event, error) {
 		if !k.ready() {
 			return nil, fault.New(fault.Failure, "start it again", "the keeper is ending")
 		}
@@ -133,7 +132,7 @@ func (k *keeper) put(ctx context.Context, kind grant.Kind, p control.Peer, r con
 		return []audit.Event{g.Event(verdict, what, &p)}, nil
 	})
 	if err != nil {
-		return refusalOf(err)
+		return state.RefuseWith(err)
 	}
 	k.mu.Lock()
 	pol := k.policy
@@ -148,7 +147,7 @@ func (k *keeper) put(ctx context.Context, kind grant.Kind, p control.Peer, r con
 	if kind == grant.Allow {
 		out.Warnings = append(out.Warnings, meaningOf(line.Text)...)
 	}
-	return answer(out)
+	return state.Answer(out)
 }
 
 // meaningOf says what an entry opens beyond a name, for the person who grants it.
@@ -170,26 +169,6 @@ func meaningOf(target string) (out []string) {
 	return out
 }
 
-// grantLine reads the target of a grant.
-func grantLine(kind grant.Kind, target string) (policy.Line, control.Reply) {
-	if kind == grant.Deny && (target == "" || target[0] != '!') {
-		target = "!" + target
-	}
-	line, err := policy.ParseLine(target, presets())
-	switch {
-	case err != nil:
-		return line, refusal(fault.Usage, "TARGET is an entry as in a policy file: api.example.com, *.example.com, 192.0.2.1:8080, @github", "%w", err)
-	case line.Deny && kind == grant.Allow:
-		return line, refusal(fault.Usage, "agent-init deny", "%s denies", line.Text)
-	case line.Required:
-		return line, refusal(fault.Usage, "leave the word out", "required is for the self-test at the start")
-	}
-	if line.Deny {
-		line.Text = line.Text[1:]
-	}
-	return line, control.Reply{OK: true}
-}
-
 func (k *keeper) end(ctx context.Context, p control.Peer, r control.Request) control.Reply {
 	var ended grant.Grant
 	err := k.changeGrants(ctx, func(b *grant.Book) (_ []audit.Event, err error) {
@@ -203,11 +182,7 @@ func (k *keeper) end(ctx context.Context, p control.Peer, r control.Request) con
 		return []audit.Event{ended.Event(audit.Info, what, &p)}, nil
 	})
 	if err != nil {
-		return refusalOf(err)
+		return state.RefuseWith(err)
 	}
-	return answer(grant.Granted{Version: 1, Grant: ended, Replaced: []grant.Grant{}, Warnings: []string{}})
-}
-
-func refusal(code int, remedy, format string, args ...any) control.Reply {
-	return control.Reply{Code: code, Error: fmt.Errorf(format, args...).Error(), Remedy: remedy}
+	return state.Answer(grant.Granted{Version: 1, Grant: ended, Replaced: []grant.Grant{}, Warnings: []string{}})
 }

@@ -15,24 +15,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/control"
 )
 
-// answer is a reply with data.
-func answer(v any) control.Reply {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return refusalOf(err)
-	}
-	return control.Reply{OK: true, Data: data}
-}
-
-// refusalOf is the reply for an error.
-func refusalOf(err error) control.Reply {
-	var f *fault.Fault
-	if errors.As(err, &f) {
-		return control.Reply{Code: f.Code, Error: f.Error(), Remedy: f.Remedy}
-	}
-	return control.Reply{Code: fault.Rules, Error: err.Error(), Remedy: "see agent-init status; what was in force before stays"}
-}
-
 // callTime is how long a person waits for the keeper: it may have to apply a
 // long policy.
 const callTime = 30 * time.Second

@@ -14,9 +14,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/upstream"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -84,7 +86,7 @@ func readPatient(dir string, env map[string]string) patient {
 	b, err := policy.Read(policy.ReadOptions{Dir: dir, HostsFile: hostsOf(mode), AgentUID: agent.Identity.UID})
 	if err != nil {
 		p.policyErr = readFault(err)
-	} else if p.policy, err = policy.Parse(b, presets()); err != nil {
+	} else if p.policy, err = policy.Parse(b, allowlist.Files); err != nil {
 		p.policyErr = fault.New(fault.Policy, "see agent-init check", "the policy has errors\n%w", err)
 	}
 	if p.state != nil && p.state.Keeper.Alive() {
@@ -188,23 +190,23 @@ func (p *patient) readClock(dir string) {
 }
 
 func (p *patient) readServers() {
-	c, err := readResolvConf("/etc/resolv.conf")
+	c, err := upstream.ReadConf("/etc/resolv.conf")
 	if err != nil {
-		c = resolvConf{}
+		c = upstream.Conf{}
 	}
-	own, _ := localAddrs()
-	c.passOver(own, "")
-	p.passedOver = c.passedOver
+	own, _ := upstream.LocalAddrs()
+	c.PassOver(own, "")
+	p.passedOver = c.PassedOver
 	if p.state != nil { // agent-init runs, and knows more
 		p.passedOver = p.state.Guard.PassedOver
 	}
 	if p.policy == nil { // as far as it is known
-		for _, s := range c.servers {
+		for _, s := range c.Servers {
 			p.servers = append(p.servers, s.String())
 		}
 		return
 	}
-	list, err := upstreams(p.policy, c.servers)
+	list, err := upstream.Of(p.policy, c.Servers)
 	if err != nil {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -20,23 +21,23 @@ import (
 // makes no container unhealthy.
 func (k *keeper) proveAgain(ctx context.Context, p control.Peer) control.Reply {
 	if !k.proving.TryLock() {
-		return refusal(fault.Failure, "wait until it has ended", "another self-test is under way")
+		return state.Refuse(fault.Failure, "wait until it has ended", "another self-test is under way")
 	}
 	defer k.proving.Unlock()
 	plan := k.selfTestPlan()
 	if err := k.dir.Write(state.ProbesFile, 0o644, plan); err != nil {
-		return refusalOf(err)
+		return state.RefuseWith(err)
 	}
 	report, err := k.runSelfTest(ctx, plan, true)
 	if err != nil {
-		return refusal(fault.SelfTest, "see agent-init status", "the self-test could not be run: %w", err)
+		return state.Refuse(fault.SelfTest, "see agent-init status", "the self-test could not be run: %w", err)
 	}
 	e := audit.Event{Kind: audit.SelfTest, Verdict: audit.Info, UID: &p.UID, PID: p.PID, Reason: "passed again: " + sizeOfReport(report)}
 	if !report.OK {
 		e.Verdict, e.Reason = audit.Fault, "failed, when run again: "+strings.Join(report.Failures(), "; ")
 	}
 	k.record(e)
-	return answer(report)
+	return state.Answer(report)
 }
 
 func sizeOfReport(r selftest.Report) string {
@@ -44,7 +45,7 @@ func sizeOfReport(r selftest.Report) string {
 }
 
 // proveTime is how long a person waits for a self-test.
-const proveTime = selfTestTime + 10*time.Second
+const proveTime = stage.SelfTestTime + 10*time.Second
 
 // selftestAsRoot has the keeper run the probes, which tells them from what the agent
 // does. Without a keeper that serves, nobody counts, and they are run right here.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/lease"
@@ -60,7 +61,7 @@ func readOpen(out published, dir string) (published, error) {
 	if err != nil {
 		return published{}, readFault(err)
 	}
-	p, err := policy.Parse(b, presets())
+	p, err := policy.Parse(b, allowlist.Files)
 	if err != nil {
 		return published{}, fault.New(fault.Policy, "see agent-init check", "the policy has errors\n%w", err)
 	}

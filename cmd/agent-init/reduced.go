@@ -60,7 +60,7 @@ func reducible(p *policy.Policy) error {
 // gatedPorts are the ports of names. The gate looks into 80 and 443, and asks the
 // book about the others.
 func gatedPorts(p *policy.Policy) []uint16 {
-	out := []uint16{http.Number, https.Number}
+	out := []uint16{policy.HTTP.Number, policy.HTTPS.Number}
 	for _, r := range p.Report().Rules {
 		if r.Deny || isAddress(r.Target) {
 			continue

@@ -130,8 +130,6 @@ func verdictOf(report selftest.Report) error {
 	return nil
 }
 
-const selfTestTime = time.Minute
-
 // runSelfTest runs the probes in a process that has exactly what the agent has.
 // Beside an agent that runs, nobody sees what it writes but the keeper.
 func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside bool) (selftest.Report, error) {
@@ -164,9 +162,9 @@ func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside boo
 	if err != nil {
 		return selftest.Report{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, selfTestTime)
+	ctx, cancel := context.WithTimeout(ctx, stage.SelfTestTime)
 	defer cancel()
-	if err := r.SetReadDeadline(time.Now().Add(selfTestTime)); err != nil {
+	if err := r.SetReadDeadline(time.Now().Add(stage.SelfTestTime)); err != nil {
 		return selftest.Report{}, err
 	}
 	report, decoded := selftest.ReadPacked(r)
@@ -229,12 +227,12 @@ func (k *keeper) selfTestPlan() selftest.Plan {
 			name = r.Prefix.Addr().String()
 		}
 		ports := r.Ports
-		if slices.Contains(ports, https) && slices.Contains(ports, http) && len(ports) == 2 {
-			ports = []policy.Port{https} // the default pair: few hosts serve both
+		if slices.Contains(ports, policy.HTTPS) && slices.Contains(ports, policy.HTTP) && len(ports) == 2 {
+			ports = []policy.Port{policy.HTTPS} // the default pair: few hosts serve both
 		}
 		for _, port := range ports {
 			if port.Proto == policy.TCP {
-				plan.Required = append(plan.Required, selftest.Target{Name: name, Port: port.Number, TLS: port == https})
+				plan.Required = append(plan.Required, selftest.Target{Name: name, Port: port.Number, TLS: port == policy.HTTPS})
 			}
 		}
 	}
@@ -247,11 +245,6 @@ func (k *keeper) selfTestPlan() selftest.Plan {
 	}
 	return plan
 }
-
-var (
-	https = policy.Port{Proto: policy.TCP, Number: 443}
-	http  = policy.Port{Proto: policy.TCP, Number: 80}
-)
 
 // targets reads HOST:PORT entries that the policy has checked already.
 func targets(entries []string) []selftest.Target {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/net/publicsuffix"
 
+	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -58,7 +59,7 @@ type suggester struct {
 func newSuggester(p published) *suggester {
 	return &suggester{
 		policy: p.policy, probe: p.probe, whose: newWhose(p.leases.Names), lines: map[string]*suggestion{}, denied: map[string]*suggestion{},
-		more: map[string]bool{}, presets: presetPolicies(presets()),
+		more: map[string]bool{}, presets: presetPolicies(allowlist.Files),
 	}
 }
 
@@ -98,7 +99,7 @@ func (s *suggester) add(e audit.Event) {
 				s.take(e.Name+" private", e.Name, e)
 			}
 		default:
-			s.name(e.Name, policy.Port{Proto: policy.TCP, Number: https.Number}, true, e)
+			s.name(e.Name, policy.Port{Proto: policy.TCP, Number: policy.HTTPS.Number}, true, e)
 		}
 	case audit.Connect, audit.HTTP:
 		if e.Name != "" && e.Port != 0 {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -79,7 +80,7 @@ func TestSuggest(t *testing.T) {
 			if err := r.write(&b, noon); err != nil {
 				t.Fatal(err)
 			}
-			p, err := policy.Parse(&policy.Bundle{Files: []policy.File{{Name: "allowlist.txt", Data: []byte(b.String())}}}, presets())
+			p, err := policy.Parse(&policy.Bundle{Files: []policy.File{{Name: "allowlist.txt", Data: []byte(b.String())}}}, allowlist.Files)
 			if err != nil || len(p.Warnings()) > 0 {
 				t.Errorf("can't be appended as it is: %v, %v\n%s", err, p, b.String())
 			}

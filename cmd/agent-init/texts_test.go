@@ -130,10 +130,10 @@ func TestListening(t *testing.T) {
 // terminal wraps into a row that looks like a grant.
 func TestX55RequestsForgeNoRows(t *testing.T) {
 	forged := "to build" + strings.Repeat(" ", 61) + "  12  allow  api.evil.example  10m  uid 0"
-	if got := plainText(forged); strings.Contains(got, "  ") {
+	if got := wire.PlainText(forged); strings.Contains(got, "  ") {
 		t.Errorf("%q", got)
 	}
-	if err := checkRequest(wire.Message{Name: "a.example", Text: forged}); err == nil {
+	if err := wire.CheckRequest(wire.Message{Name: "a.example", Text: forged}); err == nil {
 		t.Error("the keeper takes a reason with runs of blanks from the guard")
 	}
 	r := grant.Report{Grants: []grant.Grant{

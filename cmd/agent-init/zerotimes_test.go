@@ -45,7 +45,7 @@ func TestNoTimeBeforeTime(t *testing.T) {
 			}
 		}
 	}
-	for _, v := range []any{state.Report{}, grant.Report{}, grant.Granted{}, proposed{}, suggestions{}, sessionsReport{}, lease.Report{}, instruction{}} {
+	for _, v := range []any{state.Report{}, grant.Report{}, grant.Granted{}, grant.Proposed{}, suggestions{}, sessionsReport{}, lease.Report{}, instruction{}} {
 		walk(reflect.TypeOf(v))
 	}
 	if times < 10 {

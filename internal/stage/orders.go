@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"time"
 
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/sockowner"
@@ -18,8 +19,11 @@ const (
 	FDRequests  // where the agent's requests come in
 	FDEdition   // of the keeper's book
 	FDDiag      // where sockets are looked up, or nothing of use
-	FDListeners // and on: socketsPerFamily for each address family
+	FDListeners // and on: SocketsPerFamily for each address family
 )
+
+// SocketsPerFamily are DNS over UDP, DNS over TCP, and the name gate.
+const SocketsPerFamily = 3
 
 // GuardConfig is all that the guard is told, through a memfd: it opens no file
 // and reads no variable.
@@ -45,6 +49,9 @@ type GuardConfig struct {
 	// it knows by address only as well, and there is no log of refused packets.
 	Reduced bool `json:"reduced,omitempty"`
 }
+
+// SelfTestTime is how long the probes of a self-test may take together.
+const SelfTestTime = time.Minute
 
 // MaxBundle bounds the policy files together, in bytes of JSON.
 const MaxBundle = 256 << 20

@@ -1,23 +1,21 @@
-package main
+package wire
 
 import (
 	"strings"
 	"testing"
-
-	"github.com/agent-init/agent-init/internal/wire"
 )
 
 // TestCheckRequest: the keeper takes from the guard only what can be shown to a
 // person as it is.
 func TestCheckRequest(t *testing.T) {
-	for _, m := range []wire.Message{{Name: ""}, {Name: "a\nb"}, {Name: "é.example"}, {Name: "a.example # x"}, {Name: "!a.example"}, {Name: "A.example"},
+	for _, m := range []Message{{Name: ""}, {Name: "a\nb"}, {Name: "é.example"}, {Name: "a.example # x"}, {Name: "!a.example"}, {Name: "A.example"},
 		{Name: "a.example" + strings.Repeat(" ", 60) + "12  allow    b.example"}, {Name: " a.example"},
 		{Name: "a.example", Text: "\x1b[2J"}, {Name: "a.example", Text: "é"}} {
-		if checkRequest(m) == nil {
+		if CheckRequest(m) == nil {
 			t.Errorf("%+v is taken", m)
 		}
 	}
-	if err := checkRequest(wire.Message{Name: "[2001:db8::1]:53/udp private", Text: "why not?"}); err != nil {
+	if err := CheckRequest(Message{Name: "[2001:db8::1]:53/udp private", Text: "why not?"}); err != nil {
 		t.Error(err)
 	}
 }
@@ -26,8 +24,8 @@ func FuzzPlainText(f *testing.F) {
 	f.Add("why\x1b[2J")
 	f.Add(strings.Repeat("é", 300))
 	f.Fuzz(func(t *testing.T, s string) {
-		got := plainText(s)
-		if len(got) > wire.MaxText || checkRequest(wire.Message{Name: "a.example", Text: got}) != nil {
+		got := PlainText(s)
+		if len(got) > MaxText || CheckRequest(Message{Name: "a.example", Text: got}) != nil {
 			t.Errorf("%q becomes %q", s, got)
 		}
 	})

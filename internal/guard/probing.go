@@ -1,8 +1,7 @@
-package main
+package guard
 
 import (
 	"encoding/json"
-	"errors"
 	"io"
 	"net/netip"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/stage"
-	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
@@ -58,7 +56,7 @@ func (p *probing) begin(plan selftest.Plan) {
 	for _, a := range plan.Ping {
 		p.addrs[a] = true
 	}
-	p.until = time.Now().Add(selfTestTime)
+	p.until = time.Now().Add(stage.SelfTestTime)
 	p.active.Store(true)
 }
 
@@ -116,27 +114,5 @@ func (p *probing) adoptPlan(file *os.File) error {
 		return err
 	}
 	p.begin(plan)
-	return nil
-}
-
-// announce tells the guard which self-test begins, or with nil that it has ended,
-// and waits until the guard knows, but not for long.
-func (g *guardKeeper) announce(plan *selftest.Plan) error {
-	ch, id, taken := g.expect()
-	if ch == nil {
-		return errors.New("there is no guard")
-	}
-	var f *os.File
-	if plan != nil {
-		var err error
-		if f, err = wire.Memfd("selftest-plan", plan); err != nil {
-			return err
-		}
-		defer f.Close()
-	}
-	if err := ch.Send(wire.Message{Op: wire.OpProbing, ID: id}, f); err != nil {
-		return err
-	}
-	g.awaitTaken(taken)
 	return nil
 }

@@ -1,4 +1,4 @@
-package main
+package guard
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // admit asks the keeper to lease the addresses and waits for its word.
@@ -37,7 +38,7 @@ func (g *guard) admit(ctx context.Context, name string, addrs []netip.Addr, ttl 
 // the keeper has booked with it.
 func (g *guard) noteLease(name string, a netip.Addr, edition uint64, until time.Time) {
 	for _, p := range g.policy.Load().Admit(name, a) {
-		if p == http || p == https {
+		if p == policy.HTTP || p == policy.HTTPS {
 			g.known.note(name, netip.AddrPortFrom(a, p.Number), edition, until)
 		}
 	}

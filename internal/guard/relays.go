@@ -1,4 +1,4 @@
-package main
+package guard
 
 // maxRelays are the connections through the name gate at once. Each takes two
 // descriptors and a few KiB.

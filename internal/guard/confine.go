@@ -1,4 +1,4 @@
-package main
+package guard
 
 import (
 	"crypto/x509"
@@ -7,8 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/upstream"
+	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/privdrop"
-	"github.com/agent-init/agent-init/pkg/resolver"
 )
 
 // confine has the guard give up what it needs no more, before it reads anything that
@@ -16,7 +17,7 @@ import (
 // TCP and UDP. What it will read of files is read first.
 func (g *guard) confine(reduced bool) error {
 	_ = time.Now().Local().String() // the time zone, for what it says
-	ups, err := upstreams(g.policy.Load(), g.servers)
+	ups, err := upstream.Of(g.policy.Load(), g.servers)
 	if err != nil {
 		return err
 	}
@@ -34,6 +35,6 @@ func (g *guard) confine(reduced bool) error {
 // errRootless has the keeper start another guard, which reads them at its start.
 var errRootless = errors.New("the certificate authorities can't be read any more")
 
-func overTLS(list []resolver.Upstream) bool {
-	return slices.ContainsFunc(list, func(u resolver.Upstream) bool { return u.TLSName != "" })
+func overTLS(list []policy.Upstream) bool {
+	return slices.ContainsFunc(list, func(u policy.Upstream) bool { return u.TLSName != "" })
 }

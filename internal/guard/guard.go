@@ -1,13 +1,13 @@
-package main
+// Package guard is the process that reads what the network and the agent send, and has no
+// privilege.
+package guard
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -20,6 +20,7 @@ import (
 	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/internal/upstream"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/gateway"
@@ -27,24 +28,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/resolver"
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
-
-func guardCommand() command {
-	return command{
-		name: "guard", hidden: true,
-		summary: "the part that reads the network, without a privilege (started by agent-init itself)",
-		run: func(ctx context.Context, e environment, _ *flag.FlagSet, args []string) error {
-			// Without the descriptors there is nothing to do: a person
-			// or the agent has typed the command.
-			f := os.NewFile(stage.FDConfig, "config")
-			var c stage.GuardConfig
-			if err := json.NewDecoder(io.LimitReader(f, stage.MaxBundle)).Decode(&c); err != nil {
-				return fault.New(fault.Usage, "use agent-init run, up or sidecar", "the guard is started by agent-init itself")
-			}
-			f.Close()
-			return runGuard(ctx, c)
-		},
-	}
-}
 
 // guard is the process that reads what the network and the agent send: it
 // answers DNS and reads the kernel's refusals. It holds no capability; to open
@@ -68,8 +51,20 @@ type guard struct {
 	ahead wire.Ahead         // how far that goes
 }
 
-// runGuard serves until the keeper goes.
-func runGuard(ctx context.Context, c stage.GuardConfig) error {
+// Run reads what it is told, and serves until the keeper goes.
+func Run(ctx context.Context) error {
+	// Without the descriptors there is nothing to do: a person or the agent has
+	// typed the command.
+	f := os.NewFile(stage.FDConfig, "config")
+	var c stage.GuardConfig
+	if err := json.NewDecoder(io.LimitReader(f, stage.MaxBundle)).Decode(&c); err != nil {
+		return fault.New(fault.Usage, "use agent-init run, up or sidecar", "the guard is started by agent-init itself")
+	}
+	f.Close()
+	return serveGuard(ctx, c)
+}
+
+func serveGuard(ctx context.Context, c stage.GuardConfig) error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("make the guard undumpable: %w", err)
 	}
@@ -131,7 +126,7 @@ func newGuard(c stage.GuardConfig) (*guard, error) {
 		log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
 		servers: c.Servers, asks: newAsks(),
 	}
-	p, err := policy.Parse(c.Bundle, presets())
+	p, err := policy.Parse(c.Bundle, allowlist.Files)
 	if err != nil {
 		return nil, fmt.Errorf("parse the policy: %w", err)
 	}
@@ -149,6 +144,15 @@ func newGuard(c stage.GuardConfig) (*guard, error) {
 	return g, nil
 }
 
+// asked are the servers as the resolver takes them.
+func asked(list []policy.Upstream) []resolver.Upstream {
+	var out []resolver.Upstream
+	for _, u := range list {
+		out = append(out, resolver.Upstream{Addr: u.Addr, TLSName: u.TLSName})
+	}
+	return out
+}
+
 // makeServers makes the resolver and the name gate. Neither serves yet.
 func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 	find, findAllowed, sockets := audit.Nobody, audit.Nobody, sockowner.NewFinder(os.NewFile(stage.FDDiag, "sock_diag"))
@@ -160,12 +164,12 @@ func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 	if c.Shared {
 		believe = believer(sockets, c.Engine)
 	}
-	ups, err := upstreams(g.policy.Load(), c.Servers)
+	ups, err := upstream.Of(g.policy.Load(), c.Servers)
 	if err != nil {
 		return err
 	}
 	g.resolver, err = resolver.New(resolver.Config{
-		Policy: g.policy.Load, Upstreams: ups, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admit, Record: record, Find: find, FindAllowed: findAllowed, Log: g.log,
+		Policy: g.policy.Load, Upstreams: asked(ups), Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admit, Record: record, Find: find, FindAllowed: findAllowed, Log: g.log,
 		Aside:   g.probing.tries,
 		Monitor: c.Monitor, Stream: c.Reduced, Believe: believe, Spend: g.spend, Again: c.Again,
 	})
@@ -186,8 +190,6 @@ func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 	g.gate, err = gateway.New(gc)
 	return err
 }
-
-func presets() fs.FS { return allowlist.Files }
 
 func (g *guard) stats() wire.Stats {
 	s, t := g.resolver.Stats(), g.gate.Stats()

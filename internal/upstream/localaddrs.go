@@ -1,4 +1,4 @@
-package main
+package upstream
 
 import (
 	"fmt"
@@ -6,8 +6,8 @@ import (
 	"net/netip"
 )
 
-// localAddrs are the addresses of this network namespace.
-func localAddrs() (map[netip.Addr]bool, error) {
+// LocalAddrs are the addresses of this network namespace.
+func LocalAddrs() (map[netip.Addr]bool, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
 		return nil, fmt.Errorf("list the own addresses: %w", err)

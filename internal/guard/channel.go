@@ -1,4 +1,4 @@
-package main
+package guard
 
 import (
 	"context"
@@ -9,7 +9,9 @@ import (
 	"os"
 	"time"
 
+	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/internal/upstream"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -62,18 +64,18 @@ func (g *guard) adopt(ctx context.Context, file *os.File) error {
 	if err := json.NewDecoder(io.LimitReader(file, stage.MaxBundle)).Decode(&b); err != nil {
 		return err
 	}
-	p, err := policy.Parse(&b, presets())
+	p, err := policy.Parse(&b, allowlist.Files)
 	if err != nil {
 		return err
 	}
-	ups, err := upstreams(p, g.servers)
+	ups, err := upstream.Of(p, g.servers)
 	if err != nil {
 		return err
 	}
 	if overTLS(ups) && !g.rooted {
 		return errRootless
 	}
-	if err := g.resolver.SetUpstreams(ups); err != nil {
+	if err := g.resolver.SetUpstreams(asked(ups)); err != nil {
 		return err
 	}
 	g.policy.Store(p)

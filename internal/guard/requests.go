@@ -1,0 +1,98 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/grant"
+	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/control"
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+// The guard reads what the agent proposes, since it holds no privilege; the
+// keeper gets it in a message of fixed size, canonical and in plain ASCII, and
+// checks that it is.
+
+// openRequests takes over the socket, and returns what serves it until ctx ends.
+func (g *guard) openRequests(agentUID uint32) (func(context.Context) error, error) {
+	l, err := wire.Inherit(stage.FDRequests, net.FileListener)
+	if err != nil {
+		return nil, err
+	}
+	u, ok := l.(*net.UnixListener)
+	if !ok {
+		return nil, errors.New("inherit the socket for requests: not a unix socket")
+	}
+	u.SetUnlinkOnClose(false)
+	limit := &wire.Pace{Burst: wire.RequestBurst, Every: wire.RequestEvery}
+	s := control.Server{
+		May: func(uid uint32) bool { return uid == agentUID || uid == 0 },
+		Handle: func(ctx context.Context, p control.Peer, r control.Request) control.Reply {
+			return g.propose(ctx, limit, p, r)
+		},
+		Log: g.log, Peers: 4,
+	}
+	return func(ctx context.Context) error { return s.Serve(ctx, u) }, nil
+}
+
+// propose hands a well-formed proposal to the keeper.
+func (g *guard) propose(ctx context.Context, limit *wire.Pace, p control.Peer, r control.Request) control.Reply {
+	if r.Verb != state.VerbRequest {
+		return state.Refuse(fault.Privilege, "a person does this as root", "only request is served here")
+	}
+	if !limit.Take(time.Now()) {
+		return state.Refuse(fault.Failure, "wait a minute, and ask for what is needed only", "too many requests")
+	}
+	line, err := grant.ParseLine(grant.Allow, r.Target)
+	if err != nil {
+		return state.RefuseWith(err)
+	}
+	if len(line.Text) > wire.MaxName {
+		return state.Refuse(fault.Usage, "ask for a shorter one", "the target is longer than %d bytes", wire.MaxName)
+	}
+	if rule := allowedBy(g.policy.Load(), line.Text); rule != nil {
+		return state.Answer(grant.Proposed{Version: 1, Target: line.Text, Allowed: rule.Source.String()})
+	}
+	if rule := deniedBy(g.policy.Load(), line.Text); rule != nil {
+		return state.Refuse(fault.Usage, "ask for the rule to be taken out", "%s denies it, at %s, and no grant opens that", rule, rule.Source)
+	}
+	got, err := g.ask(ctx, wire.Message{Op: wire.OpRequest, Name: line.Text, Text: wire.PlainText(r.Reason), UID: p.UID, PID: int32(p.PID)})
+	switch {
+	case err != nil:
+		return state.Refuse(fault.Failure, "try again", "the keeper did not answer")
+	case got.Err:
+		return state.Refuse(fault.Failure, "wait until a person has looked at them", "%s", got.Text)
+	}
+	return state.Answer(grant.Proposed{Version: 1, Number: got.Number, Target: line.Text})
+}
+
+// allowedBy is the rule by which an entry about one name is allowed already.
+func allowedBy(p *policy.Policy, target string) *policy.Rule {
+	if strings.ContainsAny(target, ":*@/ ") {
+		return nil // it may be allowed in part
+	}
+	if d := p.Decide(target, policy.HTTPS); d.Allowed {
+		return d.Rule
+	}
+	return nil
+}
+
+// deniedBy is the rule by which an entry about one name is denied: what a file
+// denies, a person's grant does not open, and of grants the last word counts.
+func deniedBy(p *policy.Policy, target string) *policy.Rule {
+	host, _, _ := strings.Cut(grant.Place(target), ":")
+	if strings.ContainsAny(host, "*@/[") {
+		return nil
+	}
+	if m := p.Lookup(host); !m.Allowed && m.Rule != nil && !strings.HasPrefix(m.Rule.Source.File, grant.Prefix) {
+		return m.Rule
+	}
+	return nil
+}

@@ -1,0 +1,33 @@
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/pkg/control"
+)
+
+// Refuse is a reply that says no.
+func Refuse(code int, remedy, format string, args ...any) control.Reply {
+	return control.Reply{Code: code, Error: fmt.Errorf(format, args...).Error(), Remedy: remedy}
+}
+
+// Answer is a reply with data.
+func Answer(v any) control.Reply {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return RefuseWith(err)
+	}
+	return control.Reply{OK: true, Data: data}
+}
+
+// RefuseWith is the reply for an error.
+func RefuseWith(err error) control.Reply {
+	var f *fault.Fault
+	if errors.As(err, &f) {
+		return control.Reply{Code: f.Code, Error: f.Error(), Remedy: f.Remedy}
+	}
+	return control.Reply{Code: fault.Rules, Error: err.Error(), Remedy: "see agent-init status; what was in force before stays"}
+}

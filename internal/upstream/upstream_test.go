@@ -1,0 +1,51 @@
+package upstream
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func TestParseResolvConf(t *testing.T) {
+	for name, tc := range map[string]struct{ text, want string }{
+		"docker":         {"nameserver 127.0.0.11\noptions ndots:0\n", "[127.0.0.11:53] []"},
+		"kubernetes":     {"search ns.svc.cluster.local svc.cluster.local\nnameserver 10.96.0.10\noptions ndots:5\n", "[10.96.0.10:53] [ns.svc.cluster.local svc.cluster.local]"},
+		"last search":    {"domain a.example\nsearch B.Example. c.example\n", "[] [b.example c.example]"},
+		"both families":  {"nameserver 192.0.2.1\nnameserver 2001:db8::1\nnameserver 192.0.2.1\n", "[192.0.2.1:53 [2001:db8::1]:53] []"},
+		"zone is kept":   {"nameserver fe80::1%eth0\n", "[[fe80::1%eth0]:53] []"},
+		"comments, junk": {"# nameserver 192.0.2.1\n; x\nnameserver\nnameserver example.com\n\x00\xff\n", "[] []"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := parseResolvConf(strings.NewReader(tc.text))
+			if got := fmt.Sprint(c.Servers, " ", c.Search); err != nil || got != tc.want {
+				t.Errorf("got %s, %v; want %s", got, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestPassOver(t *testing.T) {
+	own := map[netip.Addr]bool{netip.MustParseAddr("172.30.0.2"): true, netip.MustParseAddr("fe80::5"): true}
+	for text, tc := range map[string]struct {
+		engine string // why the engine's is not asked
+		want   string
+	}{
+		"nameserver 127.0.0.53\nnameserver 192.0.2.1\n": {"", "[192.0.2.1:53] 1"},
+		"nameserver ::1\n": {"", "[] 1"},
+		"nameserver ::ffff:127.0.0.53\nnameserver 127.1.2.3\n":                      {"", "[] 2"},
+		"nameserver 0.0.0.0\nnameserver ::\n":                                       {"", "[] 2"},
+		"nameserver 172.30.0.2\nnameserver fe80::5%eth0\nnameserver fe80::6%eth0\n": {"", "[[fe80::6%eth0]:53] 2"},
+		"nameserver 127.0.0.11\n":                                                   {"", "[127.0.0.11:53] 0"},
+		"nameserver 127.0.0.11\nnameserver 192.0.2.2\n":                             {"nobody knows whose", "[192.0.2.2:53] 1"},
+	} {
+		c, err := parseResolvConf(strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.PassOver(own, tc.engine)
+		if got := fmt.Sprint(c.Servers, len(c.PassedOver)); got != tc.want {
+			t.Errorf("%q: %s, want %s (%q)", text, got, tc.want, c.PassedOver)
+		}
+	}
+}
