@@ -3,6 +3,7 @@ module github.com/agent-init/agent-init
 go 1.26.0
 
 require (
+	github.com/BurntSushi/toml v1.6.0
 	github.com/clipperhouse/displaywidth v0.11.0
 	github.com/coreos/go-iptables v0.8.0
 	github.com/creack/pty v1.1.24

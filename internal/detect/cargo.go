@@ -1,10 +1,13 @@
 package detect
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/BurntSushi/toml"
 )
 
 // detectCargo reads what cargo reads, https://doc.rust-lang.org/cargo/reference/config.html: .cargo/config.toml
@@ -39,18 +42,17 @@ func detectCargo(im *image) ([]origin, error) {
 		if err != nil {
 			return nil, err
 		}
-		found, err := parseTOML(data)
-		if err != nil {
-			return nil, fmt.Errorf("%s:%w", file, err)
+		if strings.Count(data, "[")+strings.Count(data, "{") > maxTOMLNests {
+			return nil, fmt.Errorf("%s: more than %d tables and arrays", file, maxTOMLNests)
 		}
-		for key, v := range found {
-			if key == "include" {
-				return nil, fmt.Errorf("%s:%d: include is not understood", file, v.line)
-			}
-			if _, ok := config[key]; !ok {
-				config[key] = setting{v.text, fmt.Sprintf("%s:%d", file, v.line)}
-			}
+		var found map[string]any
+		if _, err := toml.Decode(data, &found); err != nil {
+			return nil, fmt.Errorf("%s: not TOML", tomlFault(file, err)) // what it says may quote a password
 		}
+		if _, ok := found["include"]; ok {
+			return nil, fmt.Errorf("%s: include is not understood", file)
+		}
+		cargoSettings(config, file, "", found)
 	}
 	_, installed := im.find(path.Join("/", home, "bin/cargo"), "/usr/local/cargo/bin/cargo", "/usr/bin/cargo", "/usr/local/bin/cargo")
 	if len(config) == 0 && !installed {
@@ -58,6 +60,33 @@ func detectCargo(im *image) ([]origin, error) {
 	}
 	return cargoOrigins(config)
 }
+
+// cargoSettings adds the strings of a file by dotted key, but for those that are there.
+func cargoSettings(config map[string]setting, file, table string, values map[string]any) {
+	for name, v := range values {
+		switch key := table + name; v := v.(type) {
+		case string:
+			if _, ok := config[key]; !ok {
+				config[key] = setting{v, file + ": " + key}
+			}
+		case map[string]any:
+			cargoSettings(config, file, key+".", v)
+		}
+	}
+}
+
+// tomlFault is the place of what is wrong.
+func tomlFault(file string, err error) string {
+	var wrong toml.ParseError
+	if errors.As(err, &wrong) {
+		return fmt.Sprintf("%s:%d", file, wrong.Position.Line)
+	}
+	return file
+}
+
+// maxTOMLNests bounds how deep arrays and tables may be nested: the library has no bound,
+// and takes a gigabyte for a megabyte of brackets.
+const maxTOMLNests = 1 << 12
 
 func cargoOrigins(config map[string]setting) ([]origin, error) {
 	first, err := cargoReplaced(config)
