@@ -78,6 +78,9 @@ func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy
 		return nil, err
 	}
 	k.files = files
+	for _, e := range k.cutsPaid() {
+		k.record(e)
+	}
 	k.recordPolicy(p, "policy reloaded")
 	k.publishPolicy(p)
 	return taken, nil

@@ -14,8 +14,8 @@ import (
 )
 
 // changeGrants brings a changed book into force: kernel, guard and live
-// connections, as a reload does. If that fails, the book stays as it was.
-// change may not keep what it is given.
+// connections, as a reload does. If that fails, the book stays as it was, but for what
+// only takes away, which is owed. change may not keep what it is given.
 func (k *keeper) changeGrants(ctx context.Context, change func(*grant.Book) ([]audit.Event, error)) error {
 	taken, err := k.changeGrantsNow(ctx, change)
 	k.guard.awaitTaken(taken)
@@ -39,7 +39,10 @@ func (k *keeper) changeGrantsNow(ctx context.Context, change func(*grant.Book) (
 		return nil, fmt.Errorf("join grants and policy: %w", err)
 	}
 	taken, err := k.adopt(ctx, b, p, next)
-	if err == nil {
+	if err != nil {
+		err = k.oweCut(next, events, err)
+	} else {
+		events = append(k.cutsPaid(), events...)
 		k.mu.Lock()
 		k.grants = next
 		k.state.Policy.Counts = p.Counts()
@@ -54,8 +57,7 @@ func (k *keeper) changeGrantsNow(ctx context.Context, change func(*grant.Book) (
 	return taken, err
 }
 
-// expireGrants ends what is over. What can't be ended is tried again, and shows
-// in the status until it is.
+// expireGrants ends what is over. What could not be ended is owed, see owedCuts.
 func (k *keeper) expireGrants(ctx context.Context) {
 	k.mu.Lock()
 	look := k.grants.Clone()
@@ -63,19 +65,13 @@ func (k *keeper) expireGrants(ctx context.Context) {
 	if len(look.Expire(time.Now())) == 0 {
 		return
 	}
-	err := k.changeGrants(ctx, func(b *grant.Book) (events []audit.Event, _ error) {
+	// Its error is in the log and the status.
+	_ = k.changeGrants(ctx, func(b *grant.Book) (events []audit.Event, _ error) {
 		for _, g := range b.Expire(time.Now()) {
 			events = append(events, g.Event(audit.Info, "expired", nil))
 		}
 		return events, nil
 	})
-	fault := ""
-	if err != nil {
-		fault = err.Error()
-		k.log.Error("ending grants", "error", err)
-		k.record(audit.Event{Kind: audit.Grant, Verdict: audit.Fault, Reason: "a grant could not be ended: " + fault})
-	}
-	k.update(func(s *state.State) { s.Grants.Fault = fault })
 }
 
 // endGrants is for a keeper that ends while the rules stay: nobody would end

@@ -70,6 +70,7 @@ type keeper struct {
 	reloading  sync.Mutex     // one reload, or change of grants, at a time
 	files      *policy.Bundle // the files of the policy; reloading's own
 	watched    watched        // reloading's own
+	owedCuts   *owedCuts      // reloading's own; nil: none are
 	publishing sync.Mutex     // one writer of published files at a time
 	owed       atomic.Bool    // of those, one could not be written
 	unadopted  atomic.Bool    // files were read that could not be brought into force: tried again

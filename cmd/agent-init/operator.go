@@ -68,6 +68,7 @@ func (k *keeper) operate(ctx context.Context, published uint64) {
 			if k.unadopted.Load() { // so may the kernel
 				_ = k.reload(ctx) // its error is in the log and the status
 			}
+			k.payCuts(ctx)
 		}
 	}
 }

@@ -107,7 +107,7 @@ func endedBy(ctx context.Context) syscall.Signal {
 // receiveSignals hands every signal to exactly one taker, for as long as the
 // process lives: HUP reloads the policy, unless it says that the terminal is
 // gone, which the kernel tells the leader of the session alone; before the agent runs, a request to end
-// cuts the start short; all others are the agent's. A request that comes when
+// cuts the start short; PIPE is the keeper's own; all others are the agent's. A request that comes when
 // the start can't be cut short any more is the agent's too.
 func (k *keeper) receiveSignals(received <-chan os.Signal, stop context.CancelCauseFunc, started <-chan struct{}, agent chan<- os.Signal) {
 	running := false
@@ -125,6 +125,8 @@ func (k *keeper) receiveSignals(received <-chan os.Signal, stop context.CancelCa
 				go func() { _ = k.reload(context.Background()) }() // its error is in the log and the status
 			case sig == syscall.SIGHUP && running && k.sessions != nil && hungUp():
 				// The container's terminal was lost. The session goes on.
+			case sig == syscall.SIGPIPE:
+				// Who asked the keeper has gone before the answer. It is nobody's end.
 			case running:
 				if sig == syscall.SIGTERM && k.sessions != nil {
 					go k.sessions.hangUp()

@@ -70,6 +70,28 @@ type Book struct {
 	Decided []Grant // requests, oldest first
 }
 
+// OnlyCuts says whether b takes something away that old has, and opens nothing more:
+// a denial, the end of what was allowed, or both.
+func (b Book) OnlyCuts(old Book) bool {
+	has := func(in Book, kind Kind, target string) bool {
+		return slices.ContainsFunc(in.List, func(g Grant) bool { return g.Kind == kind && g.Target == target })
+	}
+	cuts := false
+	for _, g := range old.List {
+		if g.Kind == Deny && !has(b, Deny, g.Target) {
+			return false
+		}
+		cuts = cuts || g.Kind == Allow && !has(b, Allow, g.Target)
+	}
+	for _, g := range b.List {
+		if g.Kind == Allow && !has(old, Allow, g.Target) {
+			return false
+		}
+		cuts = cuts || g.Kind == Deny && !has(old, Deny, g.Target)
+	}
+	return cuts
+}
+
 // Clone is a book that changes for itself.
 func (b Book) Clone() Book {
 	return Book{b.last, slices.Clone(b.List), slices.Clone(b.Decided)}

@@ -100,7 +100,7 @@ type Grants struct {
 	Allowed  int    `json:"allowed"`
 	Denied   int    `json:"denied"`
 	Requests int    `json:"requests"`        // that wait for a person
-	Fault    string `json:"fault,omitempty"` // why those that are over could not be ended
+	Fault    string `json:"fault,omitempty"` // why a denial, or the end of one, is not in force yet
 }
 
 // SelfTest is how the last self-test went.
@@ -172,7 +172,7 @@ func (s *State) Healthy(now time.Time) (ok bool, why []string) {
 		bad("events are being lost: %s", s.Audit.Fault)
 	}
 	if s.Grants.Fault != "" {
-		bad("grants that are over could not be ended: %s", text.FirstLine(s.Grants.Fault))
+		bad("a denial, or the end of a grant, is not in force yet, and is tried again: %s", text.FirstLine(s.Grants.Fault))
 	}
 	if s.SelfTest != nil && !s.SelfTest.OK {
 		bad("self-test failed: %s", strings.Join(s.SelfTest.Failures, "; "))
