@@ -224,3 +224,22 @@ func TestSuggestWhoseAddress(t *testing.T) {
 		t.Errorf("by leases: %+v", r.Lines)
 	}
 }
+
+// TestSuggestOneLineEach: a name in the log is what the guard has written there, who may
+// be somebody else by now. It adds no line of its own to a policy.
+func TestSuggestOneLineEach(t *testing.T) {
+	const forged = "b.example\n*.evil.example\n#"
+	var log []audit.Event
+	for _, name := range []string{"a.example", forged, "B.example", "a.example"} {
+		log = append(log, audit.Event{Kind: audit.DNS, Verdict: audit.Allow, Name: name, IP: "45.30.0.9", Comm: "sh\n*.evil.example"})
+	}
+	log = append(log, audit.Event{Kind: audit.Drop, Verdict: audit.Deny, IP: "45.30.0.9", Port: 22, Proto: "tcp", PID: 7, Comm: "sh\n*.evil.example"})
+	r := suggested(t, "a.example\nb.example\n", log...)
+	if len(r.Lines) != 1 || r.Lines[0].Line != "a.example:22" || len(r.Lines[0].Or) > 0 {
+		t.Fatalf("%+v", r.Lines)
+	}
+	r.Lines[0].Or = []string{forged} // as if it had come so far
+	if got := r.Lines[0].text(noon); strings.Contains(got, "\n") {
+		t.Errorf("%q", got)
+	}
+}

@@ -106,7 +106,7 @@ func (g suggestion) text(now time.Time) string {
 		s += " by " + g.By
 	}
 	if len(g.Or) > 0 {
-		s += "; or " + strings.Join(g.Or, ", ") + ", at the same address"
+		s += "; or " + text.Clean(strings.Join(g.Or, ", ")) + ", at the same address"
 	}
 	return s
 }
