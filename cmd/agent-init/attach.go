@@ -18,8 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/internal/window"
 	"github.com/agent-init/agent-init/pkg/session"
 	"github.com/agent-init/agent-init/pkg/session/attach"
 )
@@ -51,12 +53,12 @@ func attachCommand() command {
 			}
 			o := attach.Options{Dial: dialSession, In: e.stdin, Out: out, Prefix: prefix, Signals: clientSignals()}
 			o.Request = session.Request{Window: first(args), Read: isSet(fs, "r"), Nested: isSet(fs, "nested"), Plain: env["TERM"] == "dumb"}
-			if inside := env[windowVariable]; inside != "" && !o.Request.Nested {
+			if inside := env[window.Variable]; inside != "" && !o.Request.Nested {
 				return fault.New(fault.Usage, "agent-init attach --nested, if that is what you want", "this is window %s of the session already", inside)
 			}
 			defer sayIfOpen(e.stderr)
 			sayIfOpen(e.stderr)
-			o.Again = comeBack(env, os.Getppid())
+			o.Again = fault.ComeBack(env, os.Getppid())
 			return attached(e.stderr, o)
 		},
 	}
@@ -228,7 +230,7 @@ func killWindow(name string) error {
 	same := func(other session.WindowInfo) bool {
 		return other.ID == before.Windows[w].ID && other.Started.Equal(before.Windows[w].Started)
 	}
-	for end := time.Now().Add(killAfter + killPatience); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(window.KillAfter + killPatience); ; time.Sleep(50 * time.Millisecond) {
 		now, err := listSession()
 		if err != nil || !slices.ContainsFunc(now.Windows, same) {
 			return nil // with the last window the session ends
@@ -258,7 +260,7 @@ func listSession() (i session.Info, err error) {
 // terminalCommand is the client on the container's own terminal.
 func terminalCommand() command {
 	return command{
-		name: terminalName, hidden: true,
+		name: stage.TerminalName, hidden: true,
 		summary: "shows the session on the container's terminal (started by agent-init itself)",
 		flags: func(fs *flag.FlagSet) {
 			fs.String("prefix", "", "`KEY` that commands begin with")
@@ -268,7 +270,7 @@ func terminalCommand() command {
 			if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 				return err
 			}
-			conn := os.NewFile(fdTerminalSocket, "session")
+			conn := os.NewFile(stage.FDTerminalSocket, "session")
 			out, ok := e.stdout.(*os.File)
 			if conn == nil || !ok {
 				return fault.New(fault.Usage, "use agent-init attach", "this client is started by agent-init itself")
@@ -291,8 +293,3 @@ func terminalCommand() command {
 		},
 	}
 }
-
-const (
-	terminalName     = "__terminal"
-	fdTerminalSocket = 4
-)

@@ -14,6 +14,7 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/internal/window"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/session"
@@ -72,7 +73,7 @@ func (o *ownTerminal) exec(spec privdrop.Spec) error {
 	if s, err := unix.IoctlGetWinsize(int(o.in.Fd()), unix.TIOCGWINSZ); err == nil {
 		size = *s
 	}
-	near, far, err := openTerminal(spec.Identity.UID, size.Col, size.Row)
+	near, far, err := window.OpenTerminal(spec.Identity.UID, size.Col, size.Row)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ var decoders = map[string]string{
 	"internal/guard/guard.go: Run":                            "the guard: the keeper's configuration",
 	"internal/guard/channel.go: adopt":                        "the guard: the keeper's policy",
 	"internal/guard/probing.go: adoptPlan":                    "the guard: the keeper's plan",
-	"cmd/agent-init/sessions.go: sessionsServerCommand":       "the session server: the keeper's configuration",
+	"internal/window/server/server.go: Run":                   "the session server: the keeper's configuration",
 	"internal/stage/stage.go: Run":                            "the stage: the keeper's order",
 	"pkg/session/internal/protocol/request.go: DecodeRequest": "the session server: its clients'",
 

@@ -15,6 +15,7 @@ import (
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/upstream"
+	"github.com/agent-init/agent-init/internal/window"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
@@ -52,7 +53,7 @@ type keeper struct {
 	guardGroup stage.Group
 	identity   privdrop.Identity // the agent's
 	guard      *guardKeeper
-	sessions   *sessionKeeper // nil: no session
+	sessions   *window.Session // nil: no session
 	ledger     *lease.Ledger
 	budgets    *budgets
 	proving    sync.Mutex // one self-test at a time
@@ -143,7 +144,7 @@ func entry(s policy.Static) firewall.Entry {
 // close leaves the rules in place: nothing opens on the way out.
 func (k *keeper) close() {
 	if k.sessions != nil {
-		k.sessions.stop()
+		k.sessions.Stop()
 	}
 	if k.guard != nil {
 		k.guard.stop()

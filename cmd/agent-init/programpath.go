@@ -21,7 +21,6 @@ import (
 // agent-init into a directory that comes before ours is root at the next of them.
 
 const (
-	programName = "agent-init"
 
 	// systemPath is what engines set where an image says nothing.
 	systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -64,7 +63,7 @@ func judgePath(path string) error {
 		if !filepath.IsAbs(dir) {
 			return fault.New(fault.Policy, pathRemedy, "PATH has %q before the directory of agent-init: programs are then looked for wherever one is", dir)
 		}
-		err := policy.CheckProgram(filepath.Join(dir, programName))
+		err := policy.CheckProgram(filepath.Join(dir, fault.Program))
 		switch {
 		case err == nil:
 			return nil

@@ -18,7 +18,7 @@ func TestJudgePath(t *testing.T) {
 	ours, empty, everyones, agents := filepath.Join(home, "ours"), filepath.Join(home, "empty"), filepath.Join(home, "everyones"), filepath.Join(home, "agents")
 	for _, err := range []error{
 		os.Mkdir(ours, 0o755), os.Mkdir(empty, 0o755), os.Mkdir(everyones, 0o755), os.Chmod(everyones, 0o777|os.ModeSticky),
-		os.Mkdir(agents, 0o755), os.Chown(agents, 1000, 1000), os.WriteFile(filepath.Join(ours, programName), nil, 0o755),
+		os.Mkdir(agents, 0o755), os.Chown(agents, 1000, 1000), os.WriteFile(filepath.Join(ours, fault.Program), nil, 0o755),
 	} {
 		if err != nil {
 			t.Fatal(err)

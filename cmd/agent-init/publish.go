@@ -95,3 +95,10 @@ func (k *keeper) noteSelfTest(r selftest.Report) {
 	}
 	k.update(func(s *state.State) { s.SelfTest = st })
 }
+
+// clipboard reports whether programs may write the clipboard of who looks at them.
+func (k *keeper) clipboard() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.policy == nil || k.policy.Settings().Session.Clipboard
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/internal/window"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
@@ -129,7 +130,7 @@ func (k *keeper) receiveSignals(received <-chan os.Signal, stop context.CancelCa
 				// Who asked the keeper has gone before the answer. It is nobody's end.
 			case running:
 				if sig == syscall.SIGTERM && k.sessions != nil {
-					go k.sessions.hangUp()
+					go k.sessions.HangUp()
 				}
 				agent <- sig
 			case slices.Contains([]os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP}, sig):
@@ -158,7 +159,7 @@ func (k *keeper) startAgent(ctx context.Context, e environment, args []string, d
 	if k.wantsSession(e) {
 		agent, err = k.startSession(ctx, e, argv, dir)
 		if err == nil {
-			next = k.sessions.next
+			next = k.sessions.Next
 		}
 	} else {
 		spec := k.agentSpec()
@@ -182,37 +183,29 @@ func (k *keeper) wantsSession(e environment) bool {
 	case "always":
 		return true
 	case "auto":
-		return text.IsTerminal(e.stdin) && text.IsTerminal(os.Stdout) && !inBackground(e.stdin)
+		return text.IsTerminal(e.stdin) && text.IsTerminal(os.Stdout) && !window.InBackground(e.stdin)
 	}
 	return false
 }
 
 // startSession starts the command in the first window of a session.
 func (k *keeper) startSession(ctx context.Context, e environment, argv []string, dir string) (*reaper.Process, error) {
-	s, err := newSessionKeeper(k, dir)
+	s, err := window.New(k.sessionHost(), dir)
 	if err != nil {
 		return nil, err
 	}
 	k.sessions = s
-	var cols, rows uint16
-	if s.console = newConsole(s, e.stdin, os.Stdout); s.console != nil {
-		cols, rows = s.console.size()
-	} else {
-		fmt.Fprintf(os.Stderr, "agent-init: session %q is detached; %s shows it\n", s.name, attachFromOutside(k.config.environ))
+	return s.Begin(ctx, argv, e.stdin, os.Stdout, os.Stderr)
+}
+
+// sessionHost is what a session takes of the keeper.
+func (k *keeper) sessionHost() window.Host {
+	return window.Host{
+		Log: k.log, LogLevel: k.config.level(), Reaper: k.reaper, Dir: k.dir, Identity: k.identity, GuardUID: k.guardUID,
+		Name: k.config.sessionName, Term: k.config.environ["TERM"], Prefix: k.config.prefix, Elsewhere: fault.AttachFromOutside(k.config.environ),
+		RecordTo: k.config.record, RecordLimit: k.config.recordLimit,
+		Record: k.record, Update: k.update, Publish: k.publish, AgentSpec: k.agentSpec, Shell: k.shell, Clipboard: k.clipboard, Diagnostics: k.diagnostics,
 	}
-	if s.console != nil {
-		w, err := s.openShown(ctx, argv, cols, rows)
-		if err != nil {
-			return nil, err
-		}
-		return w.proc, nil
-	}
-	w, err := s.open("", argv, cols, rows, 0)
-	if err != nil {
-		return nil, err
-	}
-	s.start()
-	return w.proc, nil
 }
 
 // agentCommand is the command line, else the policy's, else ASSISTANT_CMD

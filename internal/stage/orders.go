@@ -75,3 +75,9 @@ type SessionConfig struct {
 	RecordLimit int64      `json:"record_limit"`
 	LogLevel    slog.Level `json:"log_level"`
 }
+
+// The client on the container's terminal, and its descriptor of the session.
+const (
+	TerminalName     = "__terminal"
+	FDTerminalSocket = 4
+)

@@ -1,4 +1,4 @@
-package main
+package window
 
 import (
 	"errors"
@@ -109,7 +109,7 @@ func (r *recordFile) size() int64 {
 // recordFor begins the record of a window. The first window's is the file that was
 // named; each of the others takes the lowest place that no window is recorded to, so
 // that there are no more files than windows at once. The lock is held.
-func (s *sessionKeeper) recordFor(id uint32) (*recordFile, uint32, error) {
+func (s *Session) recordFor(id uint32) (*recordFile, uint32, error) {
 	if s.record == nil || id == 0 {
 		return s.record, 0, nil
 	}
@@ -129,28 +129,28 @@ func (s *sessionKeeper) recordFor(id uint32) (*recordFile, uint32, error) {
 }
 
 // handRecord gives the server a window's file. The lock is held.
-func (s *sessionKeeper) handRecord(w *sessionWindow) {
+func (s *Session) handRecord(w *sessionWindow) {
 	if w.record == nil || s.live == nil {
 		return
 	}
 	m := wire.SessionMessage{Op: wire.SopRecord, ID: w.id, Value: w.record.begun.UnixNano(), Arg: uint64(w.record.size())}
 	if err := s.live.Send(m, w.record.file); err != nil {
-		s.keeper.log.Debug("handing the record to the session server", "error", err)
+		s.host.Log.Debug("handing the record to the session server", "error", err)
 	}
 }
 
 // rotateRecord begins another file, if this one is really full: what the
 // server says does not push records out.
-func (s *sessionKeeper) rotateRecord(id uint32) {
+func (s *Session) rotateRecord(id uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.windows[id]
-	if w == nil || w.record == nil || s.live == nil || w.record.size() < s.keeper.config.recordLimit {
+	if w == nil || w.record == nil || s.live == nil || w.record.size() < s.host.RecordLimit {
 		return
 	}
 	if err := w.record.begin(); err != nil {
-		s.keeper.log.Error("beginning another record", "error", err)
-		s.keeper.record(audit.Event{Kind: audit.Session, Verdict: audit.Fault, Reason: "cannot begin another record: " + err.Error()})
+		s.host.Log.Error("beginning another record", "error", err)
+		s.host.Record(audit.Event{Kind: audit.Session, Verdict: audit.Fault, Reason: "cannot begin another record: " + err.Error()})
 		return
 	}
 	s.handRecord(w)

@@ -1,9 +1,13 @@
-package main
+// Package window keeps sessions as the keeper sees them: windows with their programs, the
+// container's terminal, and records. It keeps a server running, which holds none of these.
+package window
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -19,10 +23,35 @@ import (
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
 
-// sessionKeeper keeps one session server running, and owns what must outlive
+// Host is what a session takes of the keeper.
+type Host struct {
+	Log      *slog.Logger
+	LogLevel slog.Level
+	Reaper   *reaper.Reaper
+	Dir      state.Dir
+	Identity privdrop.Identity // the agent's
+	GuardUID uint32            // which is taken
+
+	Name        string
+	Term        string // TERM of the container
+	Prefix      string // key of the client on the container's terminal
+	Elsewhere   string // the command that attaches from outside
+	RecordTo    string // a file, or empty
+	RecordLimit int64  // bytes
+
+	Record      audit.Recorder
+	Update      func(func(*state.State)) // changes the state under its lock
+	Publish     func()
+	AgentSpec   func() privdrop.Spec // how the agent is confined
+	Shell       func() string        // what a person gets who asks for no command
+	Clipboard   func() bool          // programs may write that of who looks at them
+	Diagnostics func() *os.File      // where a child may write; nil: nowhere
+}
+
+// Session keeps one session server running, and owns what must outlive
 // it: the windows, the listening socket and the record's file.
-type sessionKeeper struct {
-	keeper   *keeper
+type Session struct {
+	host     Host
 	name     string
 	dir      string // where commands start
 	term     string // TERM of the container
@@ -45,9 +74,9 @@ type sessionKeeper struct {
 	looked     bool                 // shown is closed
 }
 
-// newSessionKeeper makes the listening socket. Nothing runs yet.
-func newSessionKeeper(k *keeper, dir string) (*sessionKeeper, error) {
-	uid, err := stage.ChooseUID("the session server", k.identity.UID, k.guardUID)
+// New makes the listening socket. Nothing runs yet.
+func New(k Host, dir string) (*Session, error) {
+	uid, err := stage.ChooseUID("the session server", k.Identity.UID, k.GuardUID)
 	if err != nil {
 		return nil, err
 	}
@@ -55,31 +84,51 @@ func newSessionKeeper(k *keeper, dir string) (*sessionKeeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sessionKeeper{keeper: k, name: k.config.sessionName, dir: dir, term: k.config.environ["TERM"], uid: uid, gid: stage.OwnGroup(ids, uid, k.identity.GID),
+	s := &Session{host: k, name: k.Name, dir: dir, term: k.Term, uid: uid, gid: stage.OwnGroup(ids, uid, k.Identity.GID),
 		done: make(chan struct{}), shown: make(chan struct{}), windows: map[uint32]*sessionWindow{}}
-	if k.config.record != "" {
-		if s.record, err = openRecord(k.config.record); err != nil {
+	if k.RecordTo != "" {
+		if s.record, err = openRecord(k.RecordTo); err != nil {
 			return nil, err
 		}
 	}
-	if s.listener, err = listenFor(filepath.Join(string(k.dir), state.SessionSocket), k.identity.GID); err != nil {
+	if s.listener, err = listenFor(filepath.Join(string(k.Dir), state.SessionSocket), k.Identity.GID); err != nil {
 		return nil, fault.New(fault.Rules, "use --session never", "make the session's socket: %w", err)
 	}
 	return s, nil
 }
 
+// Begin starts the first window's command, shown on the container's terminal if in and
+// out are one. It says to w how else it can be seen.
+func (s *Session) Begin(ctx context.Context, argv []string, in, out *os.File, w io.Writer) (*reaper.Process, error) {
+	if s.console = newConsole(s, in, out); s.console != nil {
+		cols, rows := s.console.size()
+		shown, err := s.openShown(ctx, argv, cols, rows)
+		if err != nil {
+			return nil, err
+		}
+		return shown.proc, nil
+	}
+	fmt.Fprintf(w, "agent-init: session %q is detached; %s shows it\n", s.name, s.host.Elsewhere)
+	first, err := s.open("", argv, 0, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	s.start()
+	return first.proc, nil
+}
+
 // start begins to keep a server running, until stop.
-func (s *sessionKeeper) start() {
+func (s *Session) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
-	s.keeper.update(func(st *state.State) {
-		st.Session = state.Session{Name: s.name, Socket: filepath.Join(string(s.keeper.dir), state.SessionSocket), UID: s.uid}
+	s.host.Update(func(st *state.State) {
+		st.Session = state.Session{Name: s.name, Socket: filepath.Join(string(s.host.Dir), state.SessionSocket), UID: s.uid}
 	})
 	go s.run(ctx)
 }
 
 // run starts servers, one after another.
-func (s *sessionKeeper) run(ctx context.Context) {
+func (s *Session) run(ctx context.Context) {
 	defer close(s.done)
 	backoff := stage.MinBackoff
 	for {
@@ -91,10 +140,10 @@ func (s *sessionKeeper) run(ctx context.Context) {
 		if time.Since(started) > stage.StableAfter {
 			backoff = stage.MinBackoff
 		}
-		s.keeper.log.Error("the session server ended; the programs go on", "error", err, "restart_in", backoff)
-		s.keeper.record(audit.Event{Kind: audit.Session, Verdict: audit.Fault, Reason: fmt.Sprintf("session server ended: %v; restart in %v", err, backoff)})
-		s.keeper.update(func(st *state.State) { st.Session.OK, st.Session.Attached = false, 0; st.Session.Restarts++ })
-		s.keeper.publish()
+		s.host.Log.Error("the session server ended; the programs go on", "error", err, "restart_in", backoff)
+		s.host.Record(audit.Event{Kind: audit.Session, Verdict: audit.Fault, Reason: fmt.Sprintf("session server ended: %v; restart in %v", err, backoff)})
+		s.host.Update(func(st *state.State) { st.Session.OK, st.Session.Attached = false, 0; st.Session.Restarts++ })
+		s.host.Publish()
 		select {
 		case <-ctx.Done():
 			return
@@ -107,7 +156,7 @@ func (s *sessionKeeper) run(ctx context.Context) {
 var errSessionOver = errors.New("the session has ended")
 
 // serve runs one server from its start to its end, and says why it ended.
-func (s *sessionKeeper) serve(ctx context.Context) error {
+func (s *Session) serve(ctx context.Context) error {
 	ours, theirs, err := wire.Pair()
 	if err != nil {
 		return err
@@ -141,7 +190,7 @@ func (s *sessionKeeper) serve(ctx context.Context) error {
 	case <-time.After(stage.FarewellTime):
 	}
 	for ended := false; !ended; {
-		stage.Kill(s.keeper.log, proc, syscall.SIGKILL)
+		stage.Kill(s.host.Log, proc, syscall.SIGKILL)
 		select {
 		case <-proc.Done():
 			ended = true
@@ -154,38 +203,31 @@ func (s *sessionKeeper) serve(ctx context.Context) error {
 	return err
 }
 
-// clipboard reports whether programs may write the clipboard of who looks at them.
-func (k *keeper) clipboard() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.policy == nil || k.policy.Settings().Session.Clipboard
-}
-
 // spawn runs the server under its own uid. Its whole input is in a memfd.
-func (s *sessionKeeper) spawn(channel *os.File) (*reaper.Process, error) {
-	k := s.keeper
-	cfg, err := wire.Memfd("session-config", stage.SessionConfig{Name: s.name, AgentUID: k.identity.UID, Clipboard: k.clipboard(), RecordLimit: k.config.recordLimit, LogLevel: k.config.level()})
+func (s *Session) spawn(channel *os.File) (*reaper.Process, error) {
+	k := s.host
+	cfg, err := wire.Memfd("session-config", stage.SessionConfig{Name: s.name, AgentUID: k.Identity.UID, Clipboard: k.Clipboard(), RecordLimit: k.RecordLimit, LogLevel: k.LogLevel})
 	if err != nil {
 		return nil, err
 	}
 	defer cfg.Close()
 	files := []*os.File{cfg, channel, s.listener}
-	return stage.Spawn(k.reaper, stage.Options{
+	return stage.Spawn(k.Reaper, stage.Options{
 		Spec: privdrop.Spec{
 			Identity: s.identity(), Argv: []string{stage.Self, stage.SessionsName}, Env: []string{}, Dir: "/", Umask: 0o077,
 			KeepFDs: len(files) + 1, DenyUserNS: true,
 		},
-		Files: files, Stderr: k.diagnostics(), Rank: stage.SessionGoes,
+		Files: files, Stderr: k.Diagnostics(), Rank: stage.SessionGoes,
 	})
 }
 
 // identity is whom the server and the client on the container's terminal run as.
-func (s *sessionKeeper) identity() privdrop.Identity {
+func (s *Session) identity() privdrop.Identity {
 	return privdrop.Identity{UID: s.uid, GID: s.gid, Name: "agent-init-session", Home: "/", Shell: "/nonexistent"}
 }
 
 // ping finds a server that is alive and does nothing: stopped, or hung.
-func (s *sessionKeeper) ping(ctx context.Context, ch *wire.SessionChannel) error {
+func (s *Session) ping(ctx context.Context, ch *wire.SessionChannel) error {
 	t := time.NewTicker(stage.PingEvery)
 	defer t.Stop()
 	quiet := stage.Silence{Who: "the session server", Patience: sessionPatience}
@@ -212,8 +254,8 @@ func (s *sessionKeeper) ping(ctx context.Context, ch *wire.SessionChannel) error
 
 const sessionPatience = 10 * time.Second
 
-// stop ends the session for whoever looks at it, then the server.
-func (s *sessionKeeper) stop() {
+// Stop ends the session for whoever looks at it, then the server.
+func (s *Session) Stop() {
 	s.mu.Lock()
 	s.over = true
 	for _, w := range s.windows {
@@ -244,5 +286,5 @@ func (s *sessionKeeper) stop() {
 		s.console.stop()
 	}
 	s.listener.Close()
-	_ = os.Remove(filepath.Join(string(s.keeper.dir), state.SessionSocket))
+	_ = os.Remove(filepath.Join(string(s.host.Dir), state.SessionSocket))
 }

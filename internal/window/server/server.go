@@ -1,10 +1,10 @@
-package main
+// Package server is the process that keeps the terminals of a session, and has no privilege.
+package server
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -21,22 +21,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/session"
 )
 
-func sessionsServerCommand() command {
-	return command{
-		name: stage.SessionsName, hidden: true,
-		summary: "keeps the terminals of a session (started by agent-init itself)",
-		run: func(ctx context.Context, _ environment, _ *flag.FlagSet, _ []string) error {
-			f := os.NewFile(stage.FDSessionConfig, "config")
-			var c stage.SessionConfig
-			if err := json.NewDecoder(io.LimitReader(f, stage.MaxSpec)).Decode(&c); err != nil {
-				return fault.New(fault.Usage, "use agent-init run --session always", "the session server is started by agent-init itself")
-			}
-			f.Close()
-			return runSessions(ctx, c)
-		},
-	}
-}
-
 // sessionServer is the server as the keeper's child.
 type sessionServer struct {
 	channel *wire.SessionChannel
@@ -46,7 +30,14 @@ type sessionServer struct {
 	recordLimit int64
 }
 
-func runSessions(ctx context.Context, c stage.SessionConfig) error {
+// Run reads what it is told, and serves until the session ends or the keeper goes.
+func Run(ctx context.Context) error {
+	f := os.NewFile(stage.FDSessionConfig, "config")
+	var c stage.SessionConfig
+	if err := json.NewDecoder(io.LimitReader(f, stage.MaxSpec)).Decode(&c); err != nil {
+		return fault.New(fault.Usage, "use agent-init run --session always", "the session server is started by agent-init itself")
+	}
+	f.Close()
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("make the session server undumpable: %w", err)
 	}

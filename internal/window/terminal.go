@@ -1,4 +1,4 @@
-package main
+package window
 
 import (
 	"fmt"
@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal makes a terminal pair of the given size. The far side belongs
+// OpenTerminal makes a terminal pair of the given size. The far side belongs
 // to uid, so that its programs can open it by name.
 //
 // Ownership follows the uid that file accesses are made under (devpts_pty_new in
 // fs/devpts/inode.c), which a root without CAP_CHOWN may change for one thread.
-func openTerminal(uid uint32, cols, rows uint16) (near, far *os.File, err error) {
+func OpenTerminal(uid uint32, cols, rows uint16) (near, far *os.File, err error) {
 	fd, err := openMaster(uid)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a terminal: %w", err)

@@ -1,4 +1,4 @@
-package main
+package window
 
 import (
 	"errors"
@@ -22,7 +22,7 @@ import (
 // as long as that is there. The client runs under the server's uid: it reads
 // what the server sends, and has the terminal and one socket.
 type console struct {
-	sessions *sessionKeeper
+	sessions *Session
 	in, out  *os.File
 	found    unix.Termios // as the terminal was
 
@@ -35,7 +35,7 @@ type console struct {
 }
 
 // newConsole takes the terminal over, if there is one on both files.
-func newConsole(s *sessionKeeper, in, out *os.File) *console {
+func newConsole(s *Session, in, out *os.File) *console {
 	t, err := unix.IoctlGetTermios(int(in.Fd()), unix.TCGETS)
 	if err != nil || !text.IsTerminal(out) {
 		return nil
@@ -43,9 +43,9 @@ func newConsole(s *sessionKeeper, in, out *os.File) *console {
 	return &console{sessions: s, in: in, out: out, found: *t}
 }
 
-// inBackground reports whether a shell has started us in the background of our
+// InBackground reports whether a shell has started us in the background of our
 // terminal.
-func inBackground(tty *os.File) bool {
+func InBackground(tty *os.File) bool {
 	pgrp, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
 	return err == nil && pgrp != unix.Getpgrp()
 }
@@ -71,7 +71,7 @@ func (c *console) connect(ch *wire.SessionChannel) {
 		c.proc = nil
 	}
 	if err := c.start(ch); err != nil {
-		c.sessions.keeper.log.Error("showing the session on the container's terminal", "error", err)
+		c.sessions.host.Log.Error("showing the session on the container's terminal", "error", err)
 	}
 }
 
@@ -87,13 +87,13 @@ func (c *console) start(ch *wire.SessionChannel) error {
 		return err
 	}
 	c.restore() // an earlier client may have been killed
-	k := c.sessions.keeper
-	c.proc, err = stage.Spawn(k.reaper, stage.Options{
+	k := c.sessions.host
+	c.proc, err = stage.Spawn(k.Reaper, stage.Options{
 		Spec: privdrop.Spec{
-			Identity: c.sessions.identity(), Argv: []string{stage.Self, terminalName, "--prefix", k.config.prefix, "--again", attachFromOutside(k.config.environ)}, Env: []string{}, Dir: "/",
+			Identity: c.sessions.identity(), Argv: []string{stage.Self, stage.TerminalName, "--prefix", k.Prefix, "--again", k.Elsewhere}, Env: []string{}, Dir: "/",
 			Umask: 0o077, KeepFDs: 2, DenyUserNS: true,
 		},
-		Stdin: c.in, Stdout: c.out, Stderr: k.diagnostics(), Files: []*os.File{client}, Foreground: true, Front: c.stillLasts(), Rank: stage.SessionGoes,
+		Stdin: c.in, Stdout: c.out, Stderr: k.Diagnostics(), Files: []*os.File{client}, Foreground: true, Front: c.stillLasts(), Rank: stage.SessionGoes,
 	})
 	if err != nil {
 		return err
@@ -139,7 +139,7 @@ const (
 func (c *console) end(p *reaper.Process) {
 	for _, sig := range []syscall.Signal{0, unix.SIGTERM, unix.SIGKILL} {
 		if sig != 0 {
-			stage.Kill(c.sessions.keeper.log, p, sig)
+			stage.Kill(c.sessions.host.Log, p, sig)
 		}
 		select {
 		case <-p.Done():
@@ -165,7 +165,7 @@ func (c *console) stop() {
 	if pgrp, err := unix.IoctlGetInt(int(c.in.Fd()), unix.TIOCGPGRP); err == nil && p != nil && pgrp == p.Pid() {
 		err = unix.IoctlSetPointerInt(int(c.in.Fd()), unix.TIOCSPGRP, unix.Getpgrp())
 		if err != nil && !errors.Is(err, unix.EIO) {
-			c.sessions.keeper.log.Warn("taking the terminal back", "error", err)
+			c.sessions.host.Log.Warn("taking the terminal back", "error", err)
 		}
 	}
 }

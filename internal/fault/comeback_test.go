@@ -1,4 +1,4 @@
-package main
+package fault
 
 import "testing"
 
@@ -21,7 +21,7 @@ func TestOutside(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
-	if got := comeBack(nil, 1234); got != "agent-init attach" {
+	if got := ComeBack(nil, 1234); got != "agent-init attach" {
 		t.Errorf("from a shell inside: %q", got)
 	}
 }

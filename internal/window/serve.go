@@ -1,4 +1,4 @@
-package main
+package window
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 // readRequests serves what the server asks. It may be anybody's by now: each
 // request is one that the agent could fulfil by itself.
-func (s *sessionKeeper) readRequests(_ context.Context, ch *wire.SessionChannel) error {
+func (s *Session) readRequests(_ context.Context, ch *wire.SessionChannel) error {
 	for {
 		m, file, err := ch.Receive()
 		if file != nil {
@@ -50,7 +50,7 @@ func (s *sessionKeeper) readRequests(_ context.Context, ch *wire.SessionChannel)
 
 // serving hands over what there is. The lock is held throughout, so that every
 // window is handed over once.
-func (s *sessionKeeper) serving(ch *wire.SessionChannel) {
+func (s *Session) serving(ch *wire.SessionChannel) {
 	s.mu.Lock()
 	s.live = ch
 	for id := range s.nextID {
@@ -65,34 +65,34 @@ func (s *sessionKeeper) serving(ch *wire.SessionChannel) {
 		s.tell(wire.SessionMessage{Op: wire.SopEnd})
 	}
 	s.mu.Unlock()
-	s.keeper.update(func(st *state.State) { st.Session.OK = true })
+	s.host.Update(func(st *state.State) { st.Session.OK = true })
 	if again {
-		s.keeper.record(audit.Event{Kind: audit.Session, Verdict: audit.Info, Reason: "session server serves again"})
+		s.host.Record(audit.Event{Kind: audit.Session, Verdict: audit.Info, Reason: "session server serves again"})
 	}
-	s.keeper.publish()
+	s.host.Publish()
 	if s.console != nil {
 		s.console.connect(ch)
 	}
 }
 
 // tell sends a message to the server, if there is one. The lock is held.
-func (s *sessionKeeper) tell(m wire.SessionMessage) {
+func (s *Session) tell(m wire.SessionMessage) {
 	if s.live == nil {
 		return
 	}
 	if err := s.live.Send(m, nil); err != nil {
-		s.keeper.log.Debug("telling the session server", "error", err)
+		s.host.Log.Debug("telling the session server", "error", err)
 	}
 }
 
-func (s *sessionKeeper) openFor(m wire.SessionMessage) {
+func (s *Session) openFor(m wire.SessionMessage) {
 	name, argv, err := wire.SplitCommand(m.Text)
 	if err == nil && name != "" {
 		err = session.CheckName(name)
 	}
 	if err == nil {
 		if len(argv) == 0 {
-			argv = []string{s.keeper.shell()}
+			argv = []string{s.host.Shell()}
 		}
 		_, err = s.open(name, argv, m.Cols, m.Rows, m.Arg)
 	}
@@ -104,7 +104,7 @@ func (s *sessionKeeper) openFor(m wire.SessionMessage) {
 }
 
 // counted notes how many windows and clients there are, for the status.
-func (s *sessionKeeper) counted(windows, clients int) {
+func (s *Session) counted(windows, clients int) {
 	s.mu.Lock()
 	if clients > 0 && !s.looked {
 		s.looked = true
@@ -112,7 +112,7 @@ func (s *sessionKeeper) counted(windows, clients int) {
 	}
 	s.mu.Unlock()
 	changed := false
-	s.keeper.update(func(st *state.State) {
+	s.host.Update(func(st *state.State) {
 		changed = st.Session.Windows != windows || st.Session.Attached != clients
 		st.Session.Windows, st.Session.Attached = windows, clients
 	})
@@ -122,7 +122,7 @@ func (s *sessionKeeper) counted(windows, clients int) {
 }
 
 // publishSoon publishes what has changed, a few times a second at most.
-func (s *sessionKeeper) publishSoon() {
+func (s *Session) publishSoon() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.publishing {
@@ -133,7 +133,7 @@ func (s *sessionKeeper) publishSoon() {
 		s.mu.Lock()
 		s.publishing = false
 		s.mu.Unlock()
-		s.keeper.publish()
+		s.host.Publish()
 	})
 }
 
@@ -147,9 +147,9 @@ var sessionEvents = map[session.EventKind]string{
 	session.EventPutOut: "client put out, it took nothing: window %d",
 }
 
-func (s *sessionKeeper) recordEvent(m wire.SessionMessage) {
+func (s *Session) recordEvent(m wire.SessionMessage) {
 	if session.EventKind(m.Flag) == session.EventRecordLost {
-		s.keeper.record(audit.Event{Kind: audit.Session, Verdict: audit.Fault, Reason: fmt.Sprintf("the record of window %d can't be written: it ends here", m.ID)})
+		s.host.Record(audit.Event{Kind: audit.Session, Verdict: audit.Fault, Reason: fmt.Sprintf("the record of window %d can't be written: it ends here", m.ID)})
 		return
 	}
 	text, ok := sessionEvents[session.EventKind(m.Flag)]
@@ -163,5 +163,5 @@ func (s *sessionKeeper) recordEvent(m wire.SessionMessage) {
 	if m.PID == 0 {
 		e.Reason += ", from the container's terminal"
 	}
-	s.keeper.record(e)
+	s.host.Record(e)
 }

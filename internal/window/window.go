@@ -1,4 +1,4 @@
-package main
+package window
 
 import (
 	"cmp"
@@ -40,7 +40,7 @@ type sessionWindow struct {
 const maxSessionWindows = 16
 
 // open starts a command in a new window.
-func (s *sessionKeeper) open(name string, argv []string, cols, rows uint16, request uint64) (*sessionWindow, error) {
+func (s *Session) open(name string, argv []string, cols, rows uint16, request uint64) (*sessionWindow, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w, err := s.make(name, argv, cols, rows)
@@ -58,7 +58,7 @@ func (s *sessionKeeper) open(name string, argv []string, cols, rows uint16, requ
 // openShown starts a command in a new window once a client looks at it, so that
 // nothing of what it prints is seen as a screen and not as it came, and so that
 // the terminal is there to answer it. It does not wait for ever.
-func (s *sessionKeeper) openShown(ctx context.Context, argv []string, cols, rows uint16) (*sessionWindow, error) {
+func (s *Session) openShown(ctx context.Context, argv []string, cols, rows uint16) (*sessionWindow, error) {
 	s.mu.Lock()
 	w, err := s.make("", argv, cols, rows)
 	s.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *sessionKeeper) openShown(ctx context.Context, argv []string, cols, rows
 const shownWithin = 3 * time.Second
 
 // make makes a terminal for a command. The lock is held.
-func (s *sessionKeeper) make(name string, argv []string, cols, rows uint16) (*sessionWindow, error) {
+func (s *Session) make(name string, argv []string, cols, rows uint16) (*sessionWindow, error) {
 	switch {
 	case s.over:
 		return nil, errors.New("the session has ended")
@@ -102,7 +102,7 @@ func (s *sessionKeeper) make(name string, argv []string, cols, rows uint16) (*se
 	if err != nil {
 		return nil, err
 	}
-	near, far, err := openTerminal(s.keeper.identity.UID, cmp.Or(cols, 80), cmp.Or(rows, 24))
+	near, far, err := OpenTerminal(s.host.Identity.UID, cmp.Or(cols, 80), cmp.Or(rows, 24))
 	if err != nil {
 		record.close()
 		return nil, err
@@ -114,15 +114,15 @@ func (s *sessionKeeper) make(name string, argv []string, cols, rows uint16) (*se
 }
 
 // launch starts a window's command, confined as the agent is. The lock is held.
-func (s *sessionKeeper) launch(w *sessionWindow) error {
-	k := s.keeper
-	spec := k.agentSpec()
+func (s *Session) launch(w *sessionWindow) error {
+	k := s.host
+	spec := k.AgentSpec()
 	spec.Argv, spec.Dir = w.argv, s.dir
-	spec.Env = append(spec.Env, "AGENT_SESSION="+s.name, windowVariable+"="+strconv.Itoa(int(w.id)))
+	spec.Env = append(spec.Env, "AGENT_SESSION="+s.name, Variable+"="+strconv.Itoa(int(w.id)))
 	if s.term == "" {
 		spec.Env = append(spec.Env, "TERM=xterm-256color", "COLORTERM=truecolor")
 	}
-	proc, err := stage.Spawn(k.reaper, stage.Options{Spec: spec, Stdin: w.far, Stdout: w.far, Stderr: w.far, Terminal: true, Agent: true})
+	proc, err := stage.Spawn(k.Reaper, stage.Options{Spec: spec, Stdin: w.far, Stdout: w.far, Stderr: w.far, Terminal: true, Agent: true})
 	if err != nil {
 		return err
 	}
@@ -133,19 +133,19 @@ func (s *sessionKeeper) launch(w *sessionWindow) error {
 }
 
 // forget drops a window whose command could not be started. The lock is held.
-func (s *sessionKeeper) forget(w *sessionWindow) {
+func (s *Session) forget(w *sessionWindow) {
 	delete(s.windows, w.id)
 	w.near.Close()
 	w.far.Close()
 	w.record.close()
 }
 
-// windowVariable tells a program that it is in a window, and in which.
-const windowVariable = "AGENT_SESSION_WINDOW"
+// Variable tells a program that it is in a window, and in which.
+const Variable = "AGENT_SESSION_WINDOW"
 
 // hand gives a window's terminal to the server, if there is one. The lock is
 // held.
-func (s *sessionKeeper) hand(w *sessionWindow, request uint64, again bool) {
+func (s *Session) hand(w *sessionWindow, request uint64, again bool) {
 	if s.live == nil {
 		return
 	}
@@ -158,12 +158,12 @@ func (s *sessionKeeper) hand(w *sessionWindow, request uint64, again bool) {
 		m.Flag = 1
 	}
 	if err := s.live.Send(m, w.near); err != nil {
-		s.keeper.log.Debug("handing a window to the session server", "error", err)
+		s.host.Log.Debug("handing a window to the session server", "error", err)
 	}
 }
 
 // await sees a window's program to its end.
-func (s *sessionKeeper) await(w *sessionWindow) {
+func (s *Session) await(w *sessionWindow) {
 	<-w.proc.Done()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +172,7 @@ func (s *sessionKeeper) await(w *sessionWindow) {
 
 // ended takes away a window whose program has ended. It may be called again.
 // The lock is held.
-func (s *sessionKeeper) ended(w *sessionWindow) {
+func (s *Session) ended(w *sessionWindow) {
 	if s.windows[w.id] != w {
 		return
 	}
@@ -184,13 +184,13 @@ func (s *sessionKeeper) ended(w *sessionWindow) {
 	if len(s.windows) == 0 {
 		s.over = true
 	}
-	s.keeper.record(audit.Event{Kind: audit.Session, Verdict: audit.Info, PID: w.proc.Pid(),
+	s.host.Record(audit.Event{Kind: audit.Session, Verdict: audit.Info, PID: w.proc.Pid(),
 		Reason: fmt.Sprintf("window %d (%s) ended: %v", w.id, w.name, st)})
 }
 
-// next names a window that is left when the one that is supervised has ended.
+// Next names a window that is left when the one that is supervised has ended.
 // If there is none, the session is over.
-func (s *sessionKeeper) next() *reaper.Process {
+func (s *Session) Next() *reaper.Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var first *sessionWindow
@@ -211,10 +211,10 @@ func (s *sessionKeeper) next() *reaper.Process {
 	return first.proc
 }
 
-// hangUp tells the windows whose program ignores TERM that their terminal goes, as the
+// HangUp tells the windows whose program ignores TERM that their terminal goes, as the
 // end of a container does: an interactive shell ends at that. Other programs have been
 // asked to end already, and may need their time.
-func (s *sessionKeeper) hangUp() {
+func (s *Session) HangUp() {
 	s.mu.Lock()
 	var deaf []*sessionWindow
 	for _, w := range s.windows {
@@ -243,7 +243,7 @@ func ignoresTERM(pid int) bool {
 }
 
 // kill ends a window's program: politely, and after a while not.
-func (s *sessionKeeper) kill(id uint32) {
+func (s *Session) kill(id uint32) {
 	s.mu.Lock()
 	w := s.windows[id]
 	again := w == nil || w.proc == nil || w.killing
@@ -260,20 +260,21 @@ func (s *sessionKeeper) kill(id uint32) {
 	go func() {
 		select {
 		case <-w.proc.Done():
-		case <-time.After(killAfter):
+		case <-time.After(KillAfter):
 			s.signal(w, unix.SIGKILL)
 		}
 	}()
 }
 
-const killAfter = 5 * time.Second
+// KillAfter is how long a window's program may take to end by itself.
+const KillAfter = 5 * time.Second
 
-func (s *sessionKeeper) signal(w *sessionWindow, sig syscall.Signal) {
+func (s *Session) signal(w *sessionWindow, sig syscall.Signal) {
 	err := w.proc.SignalGroup(sig)
 	if errors.Is(err, unix.EPERM) {
 		err = stage.SignalAs([]int{-w.proc.Pid()}, sig)
 	}
 	if err != nil && !errors.Is(err, os.ErrProcessDone) {
-		s.keeper.log.Warn("ending a window", "window", w.id, "error", err)
+		s.host.Log.Warn("ending a window", "window", w.id, "error", err)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package fault
 
 import (
 	"os"
@@ -23,23 +23,26 @@ func outside(env map[string]string, hostname string, exists func(path string) bo
 	return ""
 }
 
-// attachFromOutside is the command that attaches from outside of the container. It
+// AttachFromOutside is the command that attaches from outside of the container. It
 // names this program by its path: an engine would look its name up on PATH, as root.
-func attachFromOutside(env map[string]string) string {
+func AttachFromOutside(env map[string]string) string {
 	hostname, _ := os.Hostname()
 	how := outside(env, hostname, func(path string) bool { _, err := os.Lstat(path); return err == nil })
 	self, err := os.Executable()
 	if how == "" || err != nil {
-		self = programName
+		self = Program
 	}
 	return how + self + " attach"
 }
 
-// comeBack is the command that attaches again, for who has left: a process whose parent
+// ComeBack is the command that attaches again, for who has left: a process whose parent
 // is in no namespace of ours was started from outside, and there its person is now.
-func comeBack(env map[string]string, parent int) string {
+func ComeBack(env map[string]string, parent int) string {
 	if parent == 0 {
-		return attachFromOutside(env)
+		return AttachFromOutside(env)
 	}
-	return programName + " attach"
+	return Program + " attach"
 }
+
+// Program is what this program is called.
+const Program = "agent-init"
