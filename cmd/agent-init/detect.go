@@ -19,7 +19,7 @@ func detectCommand() command {
 			"Read, in the order that the package manager itself reads them:\n" +
 			"  npm    npm_config_*, .npmrc of the project, the user and the prefix, then npm's own default\n" +
 			"  go     GOPROXY, GOSUMDB, GONOPROXY and GOPRIVATE as \"go env\" has them, or the environment, GOENV and go.env\n" +
-			"  apt    sources.list, sources.list.d/*.list and *.sources, lists of mirrors, proxies of apt.conf\n" +
+			"  apt    what apt says of sources.list, sources.list.d/*.list and *.sources; lists of mirrors, proxies of apt.conf\n" +
 			"  pip    PIP_*, pip.conf of the environment, the user and the system\n" +
 			"  cargo  .cargo/config.toml from here upwards, and that of CARGO_HOME\n" +
 			"What can't be understood is an error, and then nothing is printed. A proxy is printed as a comment: an\n" +

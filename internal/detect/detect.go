@@ -24,6 +24,12 @@ import (
 // detectors say where each package manager of this image fetches from. They ask
 // nothing of the network, and know no host but by the image's own configuration,
 // so a corporate mirror is followed. GitHub's addresses are a preset.
+//
+// apt is asked, since nobody but root configures it. The files of npm, pip and go are
+// read here, since these three would have to be asked where the agent can write what
+// they read: npm may be corepack's, which runs what package.json names, and pip runs
+// what is in a home or a virtual environment. npm also keeps to itself a registry with
+// a password in its URL, and all three take half a second and have to be there.
 func detectors() map[string]func(*image) ([]origin, error) {
 	return map[string]func(*image) ([]origin, error){
 		"npm": detectNpm, "go": detectGo, "apt": detectApt, "pip": detectPip, "cargo": detectCargo,
@@ -76,7 +82,7 @@ func newImage(ctx context.Context, env map[string]string, dir string) *image {
 		cmd.WaitDelay = time.Second
 		out, err := cmd.Output()
 		if err != nil {
-			return "", fmt.Errorf("%s %s: %w", path, strings.Join(args, " "), err)
+			return "", fmt.Errorf("%s %s: %w", path, args[0], err)
 		}
 		return string(out), nil
 	}

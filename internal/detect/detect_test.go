@@ -2,9 +2,15 @@ package detect
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/agent-init/agent-init/internal/mustrun"
 )
 
 // fixture is an image of a few files. Files are given as "PATH\nCONTENT".
@@ -137,37 +143,60 @@ func TestDetectGo(t *testing.T) {
 }
 
 func TestDetectApt(t *testing.T) {
-	const config = "/usr/bin/apt-config\nDir \"/\";\nDir::Etc \"etc/apt\";\n"
+	const config = "/usr/bin/apt-config\nDir \"/\";\n"
 	runDetectTests(t, "apt", []detectTest{
-		{name: "one line each", im: fixture("", config,
-			"/etc/apt/sources.list\n# x\ndeb http://deb.example/debian bookworm main\ndeb-src [arch=amd64 signed-by=/x] https://deb.example:8443/debian bookworm main # y\n"+
-				"deb cdrom:[Debian GNU/Linux 12]/ bookworm main\n"),
-			want: "deb.example  # packages, /etc/apt/sources.list:2\ndeb.example:8443  # packages, /etc/apt/sources.list:3\n# note: nothing to allow: packages, /etc/apt/sources.list:4"},
-		{name: "deb822", im: fixture("", config, "/etc/apt/sources.list.d/a.sources\n# x\nTypes: deb deb-src\nURIs: http://a.example/debian\n https://b.example/\nSuites: stable\nSigned-By:\n -----BEGIN\n http://no.example\n\n"+
-			"Types: deb\nEnabled: no\nURIs: http://off.example\n\nTYPES: deb\nuris: http://c.example\n"),
-			want: "a.example  # packages, /etc/apt/sources.list.d/a.sources:3\nb.example  # packages, /etc/apt/sources.list.d/a.sources:4\nc.example  # packages, /etc/apt/sources.list.d/a.sources:15"},
-		{name: "names that apt reads", im: fixture("", config, "/etc/apt/sources.list.d/a.list\ndeb http://a.example x\n", "/etc/apt/sources.list.d/b.list.save\ndeb http://b.example x\n", "/etc/apt/sources.list.d/c d.list\ndeb http://c.example x\n"),
-			want: "a.example  # packages, /etc/apt/sources.list.d/a.list:1"},
-		{name: "mirrors of a file", im: fixture("", config, "/etc/apt/sources.list\ndeb mirror+file:/etc/apt/m.list x y\n", "/etc/apt/m.list\nhttp://one.example/\tpriority:1\nhttps://two.example/ arch:amd64\n"),
+		{name: "sources", im: fixture("", config, "/usr/bin/apt-get\n/etc/apt/sources.list:2 http://deb.example/debian/\n/etc/apt/sources.list:2 http://deb.example/debian/\n"+
+			"/etc/apt/sources.list.d/a.sources:1 https://u:s3cret@deb.example:8443/debian/\n/etc/apt/sources.list:4 cdrom://[Debian GNU/Linux 12]/\n"),
+			want: "deb.example  # packages, /etc/apt/sources.list:2\ndeb.example:8443  # packages, /etc/apt/sources.list.d/a.sources:1\n# note: nothing to allow: packages, /etc/apt/sources.list:4"},
+		{name: "mirrors of a file", im: fixture("", config, "/usr/bin/apt-get\n/s:1 mirror+file:/etc/apt/m.list/\n", "/etc/apt/m.list\nhttps://one.example/\tpriority:1\nhttps://two.example/ arch:amd64\n"),
 			want: "one.example  # packages, /etc/apt/m.list:1\ntwo.example  # packages, /etc/apt/m.list:2"},
-		{name: "mirrors of a server", im: fixture("", config, "/etc/apt/sources.list\ndeb mirror+http://m.example/list x\n"), fails: "named by a server"},
-		{name: "missing mirrors", im: fixture("", config, "/etc/apt/sources.list\ndeb mirror+file:/m x\n"), fails: "is missing"},
-		{name: "elsewhere", im: fixture("", "/usr/bin/apt-config\nDir \"/\";\nDir::Etc \"etc/apt\";\nDir::Etc::sourcelist \"/opt/my.list\";\nDir::Etc::SourceParts \"parts\";\n",
-			"/opt/my.list\ndeb http://my.example x\n", "/etc/apt/parts/p.list\ndeb http://p.example x\n", "/etc/apt/sources.list\ndeb http://no.example x\n"),
-			want: "my.example  # packages, /opt/my.list:1\np.example  # packages, /etc/apt/parts/p.list:1"},
+		{name: "mirrors of a server", im: fixture("", config, "/usr/bin/apt-get\n/s:1 mirror+http://m.example/list/\n"), fails: "named by a server"},
+		{name: "missing mirrors", im: fixture("", config, "/usr/bin/apt-get\n/s:1 mirror+file:/m/\n"), fails: "is missing"},
 		{name: "proxies", im: fixture("", config+"Acquire::http::Proxy \"http://u:s3cret@proxy.example:3142\";\nAcquire::http::Proxy::deb.example \"DIRECT\";\nAcquire::http::Proxy-Auto-Detect \"/bin/x\";\n",
-			"/etc/apt/sources.list\ndeb http://deb.example x\n"),
-			want: "deb.example  # packages, /etc/apt/sources.list:1\n# proxy.example:3142  # proxy, apt-config dump: Acquire::http::Proxy\n# note: a program chooses a proxy, apt-config dump: Acquire::http::Proxy-Auto-Detect"},
+			"/usr/bin/apt-get\n/s:1 http://deb.example/\n"),
+			want: "deb.example  # packages, /s:1\n# proxy.example:3142  # proxy, apt-config dump: Acquire::http::Proxy\n# note: a program chooses a proxy, apt-config dump: Acquire::http::Proxy-Auto-Detect"},
 		{name: "no apt", im: fixture("", "/etc/apt/sources.list\ndeb http://a.example x\n"), fails: "no apt"},
-		{name: "no source", im: fixture("", config), fails: "no source of packages"},
-		{name: "not a source", im: fixture("", config, "/etc/apt/sources.list\nrpm http://a.example x\n"), fails: "neither deb nor deb-src"},
-		{name: "no suite", im: fixture("", config, "/etc/apt/sources.list\ndeb http://a.example\n"), fails: "a URI and a suite"},
-		{name: "open options", im: fixture("", config, "/etc/apt/sources.list\ndeb [a=b http://a.example x\n"), fails: "without ]"},
-		{name: "no URIs", im: fixture("", config, "/etc/apt/sources.list.d/a.sources\nTypes: deb\nSuites: x\n"), fails: "no URIs"},
-		{name: "not a field", im: fixture("", config, "/etc/apt/sources.list.d/a.sources\nTypes\n"), fails: "neither a field"},
-		{name: "variable as host", im: fixture("", config, "/etc/apt/sources.list\ndeb http://$(ARCH).example x\n"), fails: "/etc/apt/sources.list:1: "},
-		{name: "tor", im: fixture("", config, "/etc/apt/sources.list\ndeb tor+http://a.example x\n"), fails: "scheme"},
+		{name: "wrong sources", im: fixture("", config, "/usr/bin/apt-get\n"), fails: "ask apt for its sources"},
+		{name: "no source", im: fixture("", config, "/usr/bin/apt-get\n\n"), fails: "no source of packages"},
+		{name: "tor", im: fixture("", config, "/usr/bin/apt-get\n/s:1 tor+http://a.example/\n"), fails: "/s:1: packages: URLs of scheme"},
 	})
+}
+
+// TestAptSays: the real apt answers so, without having fetched anything, of every kind of source.
+func TestAptSays(t *testing.T) {
+	if _, err := os.Stat("/usr/bin/apt-get"); err != nil {
+		mustrun.Lacks(t, "needs apt")
+	}
+	dir := t.TempDir()
+	lists := "deb http://deb.example/debian bookworm main\ndeb [arch=amd64] https://deb.example:8443/debian bookworm main # x\n" +
+		"deb cdrom:[Debian GNU/Linux 12]/ bookworm main\ndeb mirror+file:/m.list x y\ndeb http://flat.example/ ./\n"
+	stanzas := "Types: deb\nEnabled: no\nURIs: http://off.example\nSuites: s\nComponents: main\n\nTYPES: deb\nuris: http://c.example\n http://d.example\nSuites: s\nComponents: main\n"
+	for name, data := range map[string]string{"sources.list": lists, "parts/a.sources": stanzas, "parts/b.list.save": "deb http://no.example x y\n", "lists/partial/x": ""} {
+		file := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(data), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	options := []string{"-o", "Dir::Etc::sourcelist=" + dir + "/sources.list", "-o", "Dir::Etc::sourceparts=" + dir + "/parts", "-o", "Dir::State::lists=" + dir + "/lists"}
+	im := newImage(t.Context(), map[string]string{}, "/")
+	out, err := im.tool("/usr/bin/apt-get", append(aptTargets(), options...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := slices.Compact(slices.Sorted(strings.Lines(out)))
+	list, parts := dir+"/sources.list:", dir+"/parts/a.sources:2 "
+	want := []string{parts + "http://c.example/\n", parts + "http://d.example/\n", list + "1 http://deb.example/debian/\n", list + "2 https://deb.example:8443/debian/\n",
+		list + "3 cdrom://[Debian GNU/Linux 12]/\n", list + "4 mirror+file:/m.list/\n", list + "5 http://flat.example/\n"}
+	if !slices.Equal(got, want) {
+		t.Errorf("apt says\n%q\nwant\n%q", got, want)
+	}
+	if err := os.WriteFile(dir+"/sources.list", []byte("deb http://u:s3cret@a.example\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err = im.tool("/usr/bin/apt-get", append(aptTargets(), options...)...)
+	if said := complaint(err); strings.Contains(said, "s3cret") || !strings.Contains(said, "sources.list") {
+		t.Errorf("of what is wrong: %v%s", err, said)
+	}
 }
 
 func TestDetectPip(t *testing.T) {
@@ -235,8 +264,11 @@ func TestDetectGitHubMeta(t *testing.T) {
 
 // A long configuration takes a time in proportion to its length.
 func TestDetectMuch(t *testing.T) {
-	many := strings.Repeat("deb http://a.example x\ndeb cdrom:[x]/ x\n", 20000)
-	got, err := detected(fixture("", "/usr/bin/apt-config\nDir \"/\";\n", "/etc/apt/sources.list\n"+many), "apt")
+	var many strings.Builder
+	for i := range 40000 {
+		fmt.Fprintf(&many, "/etc/apt/sources.list:%d http://a.example/\n", i)
+	}
+	got, err := detected(fixture("", "/usr/bin/apt-config\nDir \"/\";\n", "/usr/bin/apt-get\n"+many.String()), "apt")
 	if err != nil || strings.Count(got, "a.example") != 1 || strings.Count(got, "; packages") != maxReasons-1 {
 		t.Errorf("%v, %d bytes", err, len(got))
 	}
@@ -257,11 +289,11 @@ func TestDetectPrivate(t *testing.T) {
 // Whatever a configuration holds, detect prints valid entries and comments, or
 // complains; and it never tells a password.
 func FuzzDetect(f *testing.F) {
-	files := []string{"/home/u/.npmrc", "/home/u/.config/go/env", "/etc/apt/sources.list", "/etc/apt/sources.list.d/a.sources", "/etc/pip.conf", "/home/u/.cargo/config.toml"}
+	files := []string{"/home/u/.npmrc", "/home/u/.config/go/env", "/usr/bin/apt-get", "/usr/bin/apt-config", "/etc/pip.conf", "/home/u/.cargo/config.toml"}
 	managers := []string{"npm", "go", "apt", "apt", "pip", "cargo"}
 	for i, seed := range []string{
 		"registry=https://u:s3cret@a.example:8443/\n@b:registry=${HOST?}\n", "GOPROXY=https://a.example|direct\nGOPRIVATE=*.b.example/x\n",
-		"deb [a=b] http://a.example:80/x y z\n", "Types: deb\nURIs: https://a.example\n http://b.example\n\n",
+		"/s:1 http://a.example:80/x/\n/s:2 mirror+file:/m/\n", "Acquire::http::Proxy \"http://u:s3cret@b.example:3142\";\n",
 		"[global]\nindex-url=https://a.example\nextra-index-url=\n  https://b.example\n",
 		"[source.crates-io]\nreplace-with=\"a\"\n[source.'a']\nregistry='''sparse+https://a.example'''\n[x]\ny=[{a=1},2]\nz=\"\\u0041\\\\\"\n",
 		"registry=https://a.example\rb\n", "[registries]\n\"\\n!evil\" = {index=\"https://a.example\"}\n",
@@ -270,7 +302,7 @@ func FuzzDetect(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, which uint8, data string) {
 		i := int(which) % len(files)
-		im := fixture("", files[i]+"\n"+data, "/usr/bin/apt-config\nDir \"/\";\n", "/usr/bin/pip\n", "/usr/bin/cargo\n")
+		im := fixture("", "/usr/bin/apt-config\nDir \"/\";\n", "/usr/bin/apt-get\n/s:1 http://deb.example/\n", "/usr/bin/pip\n", "/usr/bin/cargo\n", files[i]+"\n"+data)
 		got, err := detected(im, managers[i])
 		if err != nil {
 			got += err.Error()
