@@ -33,6 +33,11 @@ func serveFilter(pid uint32) []unix.SockFilter {
 	for _, nr := range closed {
 		p.when(jumpEqual, nr, no)
 	}
+	// A thread more, and no process: it would be there when this one has been ended.
+	p.call(unix.SYS_CLONE, func(p *program) {
+		p.loadArg(0)
+		p.unless(jumpAnyBit, unix.CLONE_THREAD, no)
+	})
 	// The runtime interrupts its own threads.
 	p.call(unix.SYS_TGKILL, func(p *program) {
 		p.loadArg(0)

@@ -20,6 +20,7 @@ func TestServeFilter(t *testing.T) {
 	}{
 		{"read", unix.SYS_READ, [3]uint64{}, allow},
 		{"a thread", unix.SYS_CLONE, [3]uint64{0x3d0f00}, allow},
+		{"a process", unix.SYS_CLONE, [3]uint64{unix.CLONE_VM | uint64(unix.SIGCHLD)}, eperm},
 		{"tcp", unix.SYS_SOCKET, [3]uint64{unix.AF_INET, unix.SOCK_STREAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK, 0}, allow},
 		{"udp6", unix.SYS_SOCKET, [3]uint64{unix.AF_INET6, unix.SOCK_DGRAM, 0}, allow},
 		{"its own thread", unix.SYS_TGKILL, [3]uint64{pid, 7, 23}, allow},
