@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
@@ -55,7 +57,7 @@ func doctorCommand() command {
 			if isSet(fs, "json") {
 				err = text.JSON(e.stdout, d)
 			} else {
-				err = d.write(e.stdout, colour(e))
+				err = d.write(text.Folded(e.stdout, strings.Repeat(" ", 13)), colour(e))
 			}
 			if err == nil && !d.OK {
 				return fault.Status(fault.Failure)
@@ -182,10 +184,12 @@ func checkKernel(ctx context.Context, p patient) []finding {
 		return pass("kernel", "holds the rules, by %s", p.state.Firewall.Form())
 	case p.probe == nil:
 		return nil
+	case p.bounding&(1<<unix.CAP_NET_ADMIN) == 0: // the answer would be about that, and not about the kernel
+		return warn("kernel", stage.CapabilityFix("NET_ADMIN"), "whether it can hold the rules can't be told without NET_ADMIN")
 	}
 	name, err := p.probe(ctx)
 	if err != nil {
-		return fail("kernel", "use a kernel with nf_tables (Linux 5.6 or later), and "+stage.CapabilityFix("NET_ADMIN"), "can't hold the rules: %v", err)
+		return fail("kernel", "use a kernel with nf_tables (Linux 5.6 or later)", "can't hold the rules: %v", err)
 	}
 	return pass("kernel", "can hold the rules, by %s", name)
 }

@@ -102,6 +102,17 @@ func TestDoctorFinds(t *testing.T) {
 	}
 }
 
+// TestDoctorBlamesNoKernel: where NET_ADMIN is missing, the kernel's no is about that.
+func TestDoctorBlamesNoKernel(t *testing.T) {
+	p := wellPatient(t)
+	p.state, p.bounding = nil, p.bounding&^(1<<unix.CAP_NET_ADMIN)
+	p.probe = func(context.Context) (string, error) { return "", unix.EPERM }
+	f := checkKernel(t.Context(), p)
+	if len(f) != 1 || f[0].Result != warns || !strings.Contains(f[0].Detail, "without NET_ADMIN") || strings.Contains(f[0].Fix, "Linux") {
+		t.Errorf("%+v", f)
+	}
+}
+
 func TestMountedSockets(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"docker.sock", "with space.sock"} {

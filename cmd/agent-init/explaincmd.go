@@ -135,7 +135,7 @@ func explainHere(e environment, p published, port uint16, asJSON bool) error {
 	if asJSON {
 		return text.JSON(e.stdout, r)
 	}
-	return r.write(&text.Screen{W: e.stdout}, p.dir)
+	return r.write(&text.Screen{W: text.Folded(e.stdout, strings.Repeat(" ", 15))}, p.dir)
 }
 
 const letOut = "let out"
