@@ -121,7 +121,7 @@ func dialSession() (*os.File, error) {
 	f, err := attach.Dial(filepath.Join(string(dir), state.SessionSocket))
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return nil, fault.New(fault.Failure, "start the container with -it, or agent-init run --session always", "there is no session")
+		return nil, fault.New(fault.Failure, "start the container with -it, or with AGENT_INIT_SESSION=always in its environment (docker: -e)", "there is no session")
 	case errors.Is(err, os.ErrPermission):
 		return nil, fault.New(fault.Privilege, "use docker exec -u root, or the agent's user", "only root and the agent's user may use the session")
 	case errors.Is(err, unix.ECONNREFUSED):

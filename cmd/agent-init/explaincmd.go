@@ -87,7 +87,7 @@ func (x explanation) write(out io.Writer, now time.Time, coloured bool) error {
 		w.Row("hosts", "%s, from the hosts file", a)
 	}
 	for _, l := range x.Leases {
-		w.Row("lease", "%s on %s, open since %s, for %s more", l.Addr, l.On, text.Ago(l.Since), text.Shortly(l.Expires.Sub(now)))
+		w.Row("lease", "%s on %s, opened %s, for %s more", l.Addr, l.On, text.Ago(l.Since), text.Shortly(l.Expires.Sub(now)))
 	}
 	if x.Allowed && len(x.Leases) == 0 && len(x.Hosts) == 0 && len(x.Ports) > 0 && x.Ports[0].Allowed {
 		w.Row("lease", "none: its addresses open when it is looked up")
