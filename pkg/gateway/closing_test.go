@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/agent-init/agent-init/pkg/audit"
 )
 
 func TestClosing(t *testing.T) {
@@ -62,6 +64,8 @@ func TestRequestWithBodyIsTheLast(t *testing.T) {
 			if s := <-got; strings.Contains(s, "second") {
 				t.Errorf("the server got %q", s)
 			}
+			method, _, _ := strings.Cut(tt.send, " ")
+			wantReason(t, r.event(audit.HTTP, 1), audit.Deny, method+": what followed its body was dropped")
 		})
 	}
 }

@@ -137,6 +137,17 @@ func (x *exchange) record(r *request, d ruling) {
 	}.By(by))
 }
 
+// recordBehind writes the one event of what a client has sent behind a body.
+func (x *exchange) recordBehind(r *judged) {
+	if !x.c.aside(r.name) {
+		x.c.s.stats.denied.Add(1)
+	}
+	x.c.s.config.Record(audit.Event{
+		Kind: audit.HTTP, Verdict: audit.Deny, Name: r.name, IP: x.c.to.Addr().String(), Port: r.port, Proto: "tcp", Rule: r.rule.String(),
+		Reason: r.method + ": what followed its body was dropped: a request with a body is the last of its connection",
+	}.By(x.c.findOut(x.c.s.config.Find)))
+}
+
 // requests is the direction to the server.
 func (x *exchange) requests(r *judged) error {
 	defer x.waiting.close()
@@ -150,7 +161,7 @@ func (x *exchange) requests(r *judged) error {
 		case raw:
 			return c.from.forward(x.up, untilEnd)
 		case r.last(): // what was sent meanwhile is for another connection
-			return c.from.discard()
+			return c.from.discard(func() { x.recordBehind(r) })
 		}
 		r, err = x.request(func() {
 			c.client.SetReadDeadline(time.Now().Add(c.s.config.Limits.HeadTime))

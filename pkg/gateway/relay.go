@@ -34,7 +34,7 @@ func (c *conn) direction(run func() error, src *source, dst *net.TCPConn) {
 	case errors.As(err, &broken):
 		// What comes the other way may still be on its way.
 		if c.breakOff() {
-			if src.discard() == io.EOF {
+			if src.discard(func() {}) == io.EOF {
 				dst.CloseWrite()
 				src.awaitReset()
 			}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"math"
@@ -225,10 +226,15 @@ func (s *source) forward(dst io.Writer, n int64) error {
 	return nil
 }
 
-// discard reads to the end and keeps nothing.
-func (s *source) discard() error {
+// discard reads to the end and keeps nothing. It calls seen at the first that is more
+// than the empty lines that old clients end a body with (RFC 9112, section 2.2).
+func (s *source) discard(seen func()) error {
 	defer s.release()
-	for {
+	for said := false; ; {
+		if !said && len(bytes.Trim(s.held(), "\r\n")) > 0 {
+			seen()
+			said = true
+		}
 		s.r, s.w = 0, 0
 		if err := s.wait(); err != nil {
 			return err
