@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path"
 	"strings"
+
+	"github.com/agent-init/agent-init/internal/text"
 )
 
 // aptTargets asks apt for each index that "apt-get update" would fetch, whether or not
@@ -57,7 +59,7 @@ func complaint(err error) string {
 		return ""
 	}
 	line, _, _ := strings.Cut(string(exit.Stderr), "\n")
-	return ": " + oneLine(line)
+	return ": " + text.Clean(line)
 }
 
 // aptProxies are the proxies of apt.conf: for a scheme, or for one host of it.

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/agent-init/agent-init/internal/text"
 )
 
 // origin is a place that packages come from.
@@ -32,29 +34,29 @@ func writeOrigins(out *bytes.Buffer, manager string, origins []origin, private b
 	for _, o := range origins {
 		line, err := o.line(private)
 		if err != nil {
-			return fmt.Errorf("%s: %s: %w", oneLine(o.from), oneLine(o.what), err)
+			return fmt.Errorf("%s: %s: %w", text.Clean(o.from), text.Clean(o.what), err)
 		}
 		if _, ok := reasons[line]; !ok {
 			order = append(order, line)
 		}
-		reason := oneLine(o.what + ", " + o.from)
+		reason := text.Clean(o.what + ", " + o.from)
 		if have := reasons[line]; len(have) < maxReasons && !slices.Contains(have, reason) {
 			reasons[line] = append(have, reason)
 		}
 	}
-	var text bytes.Buffer
+	var body bytes.Buffer
 	for _, line := range order {
 		if strings.HasPrefix(line, noteLine) {
-			fmt.Fprintln(&text, line)
+			fmt.Fprintln(&body, line)
 		} else {
-			fmt.Fprintf(&text, "%s  # %s\n", line, strings.Join(reasons[line], "; "))
+			fmt.Fprintf(&body, "%s  # %s\n", line, strings.Join(reasons[line], "; "))
 		}
 	}
-	if line, err := badEntry(text.String()); err != nil {
+	if line, err := badEntry(body.String()); err != nil {
 		return fmt.Errorf("%s: %w", strings.Join(reasons[order[line-1]], "; "), err)
 	}
 	fmt.Fprintf(out, "# agent-init detect %s\n", manager)
-	out.Write(text.Bytes())
+	out.Write(body.Bytes())
 	return nil
 }
 
@@ -66,7 +68,7 @@ const (
 func (o origin) line(private bool) (string, error) {
 	switch {
 	case o.note:
-		return noteLine + oneLine(o.what+", "+o.from), nil
+		return noteLine + text.Clean(o.what+", "+o.from), nil
 	case strings.HasPrefix(o.url, "@"):
 		return o.url, nil
 	}
@@ -75,7 +77,7 @@ func (o origin) line(private bool) (string, error) {
 	case err != nil:
 		return "", err
 	case local:
-		return noteLine + "nothing to allow: " + oneLine(o.what+", "+o.from), nil
+		return noteLine + "nothing to allow: " + text.Clean(o.what+", "+o.from), nil
 	case o.proxy:
 		return "# " + host, nil
 	}
@@ -93,8 +95,8 @@ var defaultPorts = map[string]string{"https": "443", "http": "80", "ssh": "22", 
 
 // hostPort is the entry for a URL: its host, and the port unless an entry
 // without one means it. A file, or the loopback, needs no entry.
-func hostPort(text string) (entry string, local bool, err error) {
-	u, err := url.Parse(strings.TrimSpace(text))
+func hostPort(address string) (entry string, local bool, err error) {
+	u, err := url.Parse(strings.TrimSpace(address))
 	if err != nil || u.Scheme == "" {
 		return "", false, fmt.Errorf("not a URL")
 	}
@@ -139,16 +141,6 @@ func hostPort(text string) (entry string, local bool, err error) {
 func validPort(s string) bool {
 	n, err := strconv.ParseUint(s, 10, 16)
 	return err == nil && n > 0
-}
-
-// oneLine makes a comment of any text.
-func oneLine(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, s)
 }
 
 // proxies are those that the environment sets for every program.

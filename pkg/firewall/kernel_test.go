@@ -21,7 +21,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/mustrun"
-
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 

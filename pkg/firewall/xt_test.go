@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/mustrun"
-
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 

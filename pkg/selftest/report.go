@@ -2,10 +2,10 @@ package selftest
 
 import (
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/agent-init/agent-init/internal/text"
 )
 
 // Version is the version of Report's JSON.
@@ -76,12 +76,7 @@ const maxText = 300
 
 // clean makes text that a server may have had a hand in fit for a terminal.
 func clean(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
+	s = text.Clean(s)
 	if len(s) <= maxText {
 		return s
 	}

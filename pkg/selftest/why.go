@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/miekg/dns"
@@ -38,7 +37,7 @@ func whyNot(r *dns.Msg) string {
 	if opt := r.IsEdns0(); opt != nil {
 		for _, o := range opt.Option {
 			if ede, ok := o.(*dns.EDNS0_EDE); ok && ede.ExtraText != "" {
-				said = printable(ede.ExtraText)
+				said = clean(ede.ExtraText)
 			}
 		}
 	}
@@ -56,14 +55,4 @@ func whyNot(r *dns.Msg) string {
 		return ""
 	}
 	return fmt.Sprintf("the name is not resolved: %s", said)
-}
-
-// printable is s without what a terminal could take for more than text.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' {
-			return '?'
-		}
-		return r
-	}, s[:min(len(s), 300)])
 }

@@ -7,9 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agent-init/agent-init/pkg/session/terminal"
-
 	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
 
 // Peer is who is at the other end of a connection, as the kernel says.

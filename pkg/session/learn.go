@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"fmt"
 
-	"github.com/agent-init/agent-init/pkg/session/terminal"
-
 	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
 
 // learn takes from a terminal's answers what the model can't know by itself,

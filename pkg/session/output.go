@@ -7,9 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agent-init/agent-init/pkg/session/terminal"
-
 	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
 
 // output gives what the program printed to the model, the record and every

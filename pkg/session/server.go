@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
 )
 
@@ -149,7 +150,8 @@ const acceptPause = 100 * time.Millisecond
 // admit serves a connection if the kernel says that it comes from root or the
 // agent.
 func (s *Server) admit(conn *net.UnixConn) {
-	peer, err := peerOf(conn)
+	known, err := control.PeerOf(conn)
+	peer := Peer{UID: known.UID, PID: known.PID}
 	if err != nil || peer.UID != 0 && peer.UID != s.config.AgentUID {
 		conn.Close()
 		return
@@ -182,22 +184,6 @@ func (s *Server) exit(root bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.connections[root]--
-}
-
-func peerOf(conn *net.UnixConn) (Peer, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return Peer{}, err
-	}
-	var cred *unix.Ucred
-	e := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err == nil {
-		err = e
-	}
-	if err != nil {
-		return Peer{}, err
-	}
-	return Peer{UID: cred.Uid, PID: int(cred.Pid)}, nil
 }
 
 // ServeConn serves one client until it has gone. The caller has checked that

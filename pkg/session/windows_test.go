@@ -6,10 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agent-init/agent-init/pkg/session/terminal"
-
 	"github.com/agent-init/agent-init/pkg/session/attach"
 	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
 
 // The end of a window comes after all that its program printed.

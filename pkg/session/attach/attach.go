@@ -13,9 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agent-init/agent-init/pkg/session/terminal"
-
 	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
 
 // Options say how a client shows a window on a terminal.

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
 )
 
@@ -56,15 +57,6 @@ func Call(conn io.ReadWriter, r protocol.Request, to io.Writer) error {
 
 // refusal is the error for a reason that the server gave. It was the server's
 // to choose, so what a terminal could act on is taken out.
-func refusal(reason []byte) error { return fmt.Errorf("%w: %s", ErrRefused, printable(reason)) }
-
-func printable(b []byte) string {
-	out := make([]rune, 0, len(b))
-	for _, c := range string(b) {
-		if c < ' ' || c >= 0x7f && c < 0xa0 {
-			c = '?'
-		}
-		out = append(out, c)
-	}
-	return string(out)
+func refusal(reason []byte) error {
+	return fmt.Errorf("%w: %s", ErrRefused, text.Clean(string(reason)))
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/agent-init/agent-init/internal/mustrun"
 	"github.com/agent-init/agent-init/internal/netns"
-
 	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
