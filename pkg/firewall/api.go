@@ -47,10 +47,6 @@ var (
 	// ErrRaw says that the xtables backend can't be used for want of a
 	// capability: iptables opens raw sockets to speak to the kernel.
 	ErrRaw = nfnetlink.ErrRaw
-
-	// ErrUnsupported says that the kernel, or this network namespace, can't
-	// hold the plan.
-	ErrUnsupported = nfnetlink.ErrUnsupported
 )
 
 // What Drop.Prefix says of a packet that was not simply refused.

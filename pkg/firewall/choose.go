@@ -40,7 +40,7 @@ func choose(ctx context.Context, opts Options) (be backend, why string, clear fu
 			}
 			return n, why, func() error { return xtables.Remove(ctx, opts.programs()) }, nil
 		}
-		if word == "nftables" || !errors.Is(err, ErrUnsupported) {
+		if word == "nftables" || !errors.Is(err, nfnetlink.ErrUnsupported) {
 			return nil, "", nil, err
 		}
 		nftErr = fmt.Errorf("nftables: %w", err)

@@ -84,8 +84,8 @@ type Firewall struct {
 }
 
 // Open connects to the kernel and finds out, by a transaction that changes
-// nothing, whether it can hold a Plan. The error matches ErrPermission or
-// ErrUnsupported.
+// nothing, whether it can hold a Plan. The error matches ErrPermission where a
+// capability is missing.
 func Open(ctx context.Context, opts Options) (*Firewall, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

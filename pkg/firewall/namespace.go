@@ -26,7 +26,7 @@ type NamespaceOptions struct {
 	Shared bool
 }
 
-// CheckNamespace refuses, with ErrUnsupported, to work in a network namespace
+// CheckNamespace refuses, with an error, to work in a network namespace
 // that isn't this container's own: the host's, or one that others live in.
 // Rules there would confine the wrong processes. It reads only, and needs
 // NET_ADMIN for some of it.
@@ -37,7 +37,7 @@ func CheckNamespace(opts NamespaceOptions) error {
 			return nfnetlink.Explain("look at the network namespace", err)
 		}
 		if seen != "" {
-			return fmt.Errorf("%w: this is not the container's own network: %s", ErrUnsupported, seen)
+			return fmt.Errorf("%w: this is not the container's own network: %s", nfnetlink.ErrUnsupported, seen)
 		}
 	}
 	if opts.Shared {
@@ -48,7 +48,7 @@ func CheckNamespace(opts NamespaceOptions) error {
 		return fmt.Errorf("look at the network namespace: %w", err)
 	}
 	if len(seen) > 0 {
-		return fmt.Errorf("%w: others use this network namespace already: something listens on %s", ErrUnsupported, seen[0])
+		return fmt.Errorf("%w: others use this network namespace already: something listens on %s", nfnetlink.ErrUnsupported, seen[0])
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
 	"github.com/vishvananda/netlink"
 )
 
@@ -18,7 +19,7 @@ func TestKernelCheckNamespace(t *testing.T) {
 		// The namespace that tests start in may be the machine's own, which
 		// is looked at and not touched.
 		if _, err := os.Stat("/proc/sys/net/core/netdev_max_backlog"); err == nil {
-			if err := CheckNamespace(NamespaceOptions{Shared: true}); !errors.Is(err, ErrUnsupported) {
+			if err := CheckNamespace(NamespaceOptions{Shared: true}); !errors.Is(err, nfnetlink.ErrUnsupported) {
 				t.Errorf("in the machine's own namespace: %v", err)
 			}
 		}
@@ -33,7 +34,7 @@ func TestKernelCheckNamespace(t *testing.T) {
 		switch {
 		case want == "" && err != nil:
 			t.Errorf("%s: %v", what, err)
-		case want != "" && (!errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), want)):
+		case want != "" && (!errors.Is(err, nfnetlink.ErrUnsupported) || !strings.Contains(err.Error(), want)):
 			t.Errorf("%s: %v, without %q", what, err, want)
 		}
 	}

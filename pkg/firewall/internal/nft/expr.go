@@ -97,13 +97,13 @@ func compileMatch(m plan.Match, sets map[string]plan.Set) ([]expr.Any, error) {
 		if m.Not {
 			op = notEqual
 		}
-		return meta(expr.MetaKeySKUID, op, binaryutil.NativeEndian.PutUint32(m.Uid)), nil
+		return meta(expr.MetaKeySKUID, op, binaryutil.NativeEndian.PutUint32(m.UID)), nil
 	case plan.MatchGID:
 		op := equal
 		if m.Not {
 			op = notEqual
 		}
-		return meta(expr.MetaKeySKGID, op, binaryutil.NativeEndian.PutUint32(m.Gid)), nil
+		return meta(expr.MetaKeySKGID, op, binaryutil.NativeEndian.PutUint32(m.GID)), nil
 	case plan.MatchOwned, plan.MatchHeld:
 		// Loading the uid ends the rule if the packet has no owner.
 		return meta(expr.MetaKeySKUID, expr.CmpOpGte, binaryutil.NativeEndian.PutUint32(0)), nil

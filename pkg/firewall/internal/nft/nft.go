@@ -87,7 +87,7 @@ func (n *Backend) probe() error {
 		}
 	}
 	for _, r := range []plan.Rule{
-		plan.To(plan.Count{}, plan.MatchDst{P: plan.Single(plan.EngineDNS())}, plan.MatchUID{Uid: 1}, plan.MatchGID{Gid: 1}, plan.MatchForeign{}, plan.MatchRouted{}, plan.MatchState{State: plan.StateNew}, plan.MatchSet{Set: "s"}),
+		plan.To(plan.Count{}, plan.MatchDst{P: plan.Single(plan.EngineDNS())}, plan.MatchUID{UID: 1}, plan.MatchGID{GID: 1}, plan.MatchForeign{}, plan.MatchRouted{}, plan.MatchState{State: plan.StateNew}, plan.MatchSet{Set: "s"}),
 		plan.To(plan.Keep{Set: "l"}, plan.MatchReply{}), plan.To(plan.Log{Group: 1, Set: "m", Ports: true, Text: plan.LogPrefix}), plan.To(plan.Reset{}, plan.MatchProto{Proto: plan.ProtoTCP}), plan.To(plan.Prohibit{}),
 	} {
 		es, err := compile(r, sets)

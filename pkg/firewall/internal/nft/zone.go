@@ -137,7 +137,7 @@ func (n *Backend) probeZone() bool {
 		n.log.Debug("flows can't be put into zones", "error", err)
 		return false
 	}
-	err := n.addZone(t, plan.Chain{Name: "probe", Rules: []plan.Rule{plan.To(plan.Zone{Id: plan.GuardZone}, plan.MatchUID{Uid: 1})}})
+	err := n.addZone(t, plan.Chain{Name: "probe", Rules: []plan.Rule{plan.To(plan.Zone{Id: plan.GuardZone}, plan.MatchUID{UID: 1})}})
 	n.conn.DelTable(t)
 	if e := n.conn.Flush(); err == nil {
 		err = e

@@ -67,7 +67,7 @@ func (b *builder) judge() Chain {
 				c.Rules = append(c.Rules, To(Leave{}, MatchSrc{l.Addr()}, MatchProto{Proto: ProtoTCP}, MatchSrcPort{l.Port()}))
 			}
 		}
-		c.Rules = append(c.Rules, refuse(MatchUID{Uid: b.AgentUID}))
+		c.Rules = append(c.Rules, refuse(MatchUID{UID: b.AgentUID}))
 	}
 	c.Rules = append(c.Rules,
 		To(Leave{}, MatchHeld{}),

@@ -40,7 +40,7 @@ func (b *builder) addStatic(names map[Family]string, name string, f Family, boxe
 	if len(mine) == 0 {
 		return
 	}
-	s := Set{Name: Hashed(name, f, mine), Family: f, Kind: Static, Boxes: mine}
+	s := Set{Name: hashed(name, f, mine), Family: f, Kind: Static, Boxes: mine}
 	b.plan.Sets = append(b.plan.Sets, s)
 	names[f] = s.Name
 }
@@ -231,13 +231,13 @@ func (b *builder) engine() bool {
 // stays on loopback is nothing that it passes on, and must not tell whether a guess
 // is right.
 func Forwarded() []Match {
-	return []Match{MatchUID{Uid: 0}, MatchProto{Proto: ProtoUDP}, MatchPort{53}, MatchOut{Not: true}, MatchCalm{guessedSet}, MatchQuery{AskedSet}}
+	return []Match{MatchUID{UID: 0}, MatchProto{Proto: ProtoUDP}, MatchPort{53}, MatchOut{Not: true}, MatchCalm{guessedSet}, MatchQuery{AskedSet}}
 }
 
-// guessing notes what forwarded did not match. Root's questions to the engine,
+// guessing notes what Forwarded did not match. Root's questions to the engine,
 // which go to loopback, are none.
 func guessing() Rule {
-	return To(Alarm{guessedSet}, MatchUID{Uid: 0}, MatchProto{Proto: ProtoUDP}, MatchPort{53}, MatchOut{Not: true})
+	return To(Alarm{guessedSet}, MatchUID{UID: 0}, MatchProto{Proto: ProtoUDP}, MatchPort{53}, MatchOut{Not: true})
 }
 
 // input decides what may come in. What is refused gets no answer.

@@ -31,7 +31,7 @@ func (b *builder) addGranted() error {
 			if len(mine) == 0 {
 				continue
 			}
-			s := Set{Name: Hashed("timed", f, mine, end), Family: f, Kind: Static, Boxes: mine, Until: time.UnixMilli(end)}
+			s := Set{Name: hashed("timed", f, mine, end), Family: f, Kind: Static, Boxes: mine, Until: time.UnixMilli(end)}
 			b.plan.Sets = append(b.plan.Sets, s)
 			b.granted[f] = append(b.granted[f], s.Name)
 		}

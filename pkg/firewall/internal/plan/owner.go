@@ -24,9 +24,9 @@ func (c Config) checkGuard() error {
 // guardOwned matches what the guard sends.
 func (c Config) guardOwned() []Match {
 	if c.AnyGroup {
-		return []Match{MatchUID{Uid: c.GuardUID}}
+		return []Match{MatchUID{UID: c.GuardUID}}
 	}
-	return []Match{MatchUID{Uid: c.GuardUID}, MatchGID{Gid: c.GuardGID}}
+	return []Match{MatchUID{UID: c.GuardUID}, MatchGID{GID: c.GuardGID}}
 }
 
 // others are matches of which each fits what a process other than the guard sends,

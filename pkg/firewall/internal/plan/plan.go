@@ -237,9 +237,9 @@ func (p Plan) String() string {
 	return b.String()
 }
 
-// Hashed returns a name for a set of boxes that other boxes don't have, so
+// hashed returns a name for a set of boxes that other boxes don't have, so
 // that one can be filled while rules still use another.
-func Hashed(name string, f Family, boxes []Box, more ...any) string {
+func hashed(name string, f Family, boxes []Box, more ...any) string {
 	h := sha256.New()
 	fmt.Fprint(h, more...)
 	for _, x := range boxes {

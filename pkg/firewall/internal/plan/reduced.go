@@ -90,7 +90,7 @@ func (r *reducer) output() Chain {
 	// it goes to the own networks only, and from those who live here not at all.
 	icmp6 := MatchProto{Proto: ProtoICMPv6}
 	for _, uid := range r.uids() {
-		add(refuse(MatchFamily{IPv6}, icmp6, MatchUID{Uid: uid}))
+		add(refuse(MatchFamily{IPv6}, icmp6, MatchUID{UID: uid}))
 	}
 	for _, p := range r.neighbours() {
 		add(To(Accept{}, icmp6, MatchDst{p}))

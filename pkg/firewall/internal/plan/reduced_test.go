@@ -47,7 +47,7 @@ func TestReducedPlanOpens(t *testing.T) {
 		closed := false // to connections from the inbound port
 		for i, r := range ch.Rules {
 			closed = closed || slices.Equal(r.Matches, append(slices.Clone(reply), MatchOpening{})) && r.Verdict == Jump{"refuse"}
-			if r.Verdict == (Jump{"guard"}) && !(has(r, MatchUID{Uid: c.GuardUID}) && has(r, MatchGID{Gid: c.GuardGID})) {
+			if r.Verdict == (Jump{"guard"}) && !(has(r, MatchUID{UID: c.GuardUID}) && has(r, MatchGID{GID: c.GuardGID})) {
 				t.Errorf("anyone passes for the guard: %s", r)
 			}
 			if r.Verdict != (Accept{}) {

@@ -101,11 +101,11 @@ type (
 	MatchICMP     struct{ Typ uint8 }   // after MatchProto
 	MatchHopLimit struct{}              // 255: no router has passed it on
 	MatchUID      struct {
-		Uid uint32 // owner of the sending socket
+		UID uint32 // owner of the sending socket
 		Not bool   // sent by a process, and by another one's
 	}
 	MatchGID struct {
-		Gid uint32 // the owner's group, likewise
+		GID uint32 // the owner's group, likewise
 		Not bool
 	}
 	MatchOwned    struct{}              // sent by a process, not by the kernel
@@ -158,15 +158,15 @@ func (m MatchICMP) String() string     { return fmt.Sprintf("icmp type %d", m.Ty
 func (m MatchHopLimit) String() string { return "ip6 hoplimit 255" }
 func (m MatchUID) String() string {
 	if m.Not {
-		return fmt.Sprintf("meta skuid != %d", m.Uid)
+		return fmt.Sprintf("meta skuid != %d", m.UID)
 	}
-	return fmt.Sprintf("meta skuid %d", m.Uid)
+	return fmt.Sprintf("meta skuid %d", m.UID)
 }
 func (m MatchGID) String() string {
 	if m.Not {
-		return fmt.Sprintf("meta skgid != %d", m.Gid)
+		return fmt.Sprintf("meta skgid != %d", m.GID)
 	}
-	return fmt.Sprintf("meta skgid %d", m.Gid)
+	return fmt.Sprintf("meta skgid %d", m.GID)
 }
 func (m MatchOwned) String() string   { return "meta skuid >= 0" }
 func (m MatchForeign) String() string { return "fib saddr type != local" }

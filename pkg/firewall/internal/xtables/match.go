@@ -69,15 +69,15 @@ func (r *xtRenderer) match(d xtDraft, m plan.Match, v plan.Verdict) ([]xtDraft, 
 		return only(plan.IPv6, "-m", "hl", "--hl-eq", "255")
 	case plan.MatchUID:
 		if !m.Not {
-			return one("-m", "owner", "--uid-owner", fmt.Sprint(m.Uid))
+			return one("-m", "owner", "--uid-owner", fmt.Sprint(m.UID))
 		}
 		// Negated, the match takes packets that no process sent as well.
-		return r.owned(d, "-m", "owner", "!", "--uid-owner", fmt.Sprint(m.Uid)), nil
+		return r.owned(d, "-m", "owner", "!", "--uid-owner", fmt.Sprint(m.UID)), nil
 	case plan.MatchGID:
 		if !m.Not {
-			return one("-m", "owner", "--gid-owner", fmt.Sprint(m.Gid))
+			return one("-m", "owner", "--gid-owner", fmt.Sprint(m.GID))
 		}
-		return r.owned(d, "-m", "owner", "!", "--gid-owner", fmt.Sprint(m.Gid)), nil
+		return r.owned(d, "-m", "owner", "!", "--gid-owner", fmt.Sprint(m.GID)), nil
 	case plan.MatchOwned:
 		return r.owned(d), nil
 	case plan.MatchHeld:

@@ -69,7 +69,7 @@ func (x *Backend) probe(ctx context.Context) error {
 // probeZone says whether rules can put flows into zones.
 func (x *Backend) probeZone(ctx context.Context) bool {
 	for _, f := range xtFamilies() {
-		tables, err := probeTables(xtRenderer{family: f, uids: x.uids}, []probeRules{{"raw", []plan.Rule{plan.To(plan.Zone{Id: plan.GuardZone}, plan.MatchUID{Uid: 1})}}})
+		tables, err := probeTables(xtRenderer{family: f, uids: x.uids}, []probeRules{{"raw", []plan.Rule{plan.To(plan.Zone{Id: plan.GuardZone}, plan.MatchUID{UID: 1})}}})
 		if err == nil {
 			err = x.tools.load(ctx, f, restoreText(tables, nil))
 		}
@@ -126,7 +126,7 @@ func (x *Backend) probeTables(f plan.Family) ([]xtTable, error) {
 	name := fmt.Sprintf("%s%d", probeName, f)
 	return probeTables(xtRenderer{family: f, uids: x.uids, sets: sets}, []probeRules{
 		{"filter", []plan.Rule{
-			plan.To(plan.Drop{}, plan.MatchProto{Proto: plan.ProtoTCP}, plan.MatchSYN{}, plan.MatchState{State: plan.StateNew}, plan.MatchOriginal{}, plan.MatchUID{Uid: 1}, plan.MatchGID{Gid: 1},
+			plan.To(plan.Drop{}, plan.MatchProto{Proto: plan.ProtoTCP}, plan.MatchSYN{}, plan.MatchState{State: plan.StateNew}, plan.MatchOriginal{}, plan.MatchUID{UID: 1}, plan.MatchGID{GID: 1},
 				plan.MatchForeign{}, plan.MatchSet{Set: name}, plan.MatchIn{}),
 			plan.To(plan.Drop{}, plan.MatchSet{Set: fmt.Sprintf("%s%d", probeName, f+100)}),
 			plan.To(plan.Drop{}, plan.MatchProto{Proto: plan.ProtoICMP}, plan.MatchICMP{Typ: 3}), plan.To(plan.Drop{}, plan.MatchProto{Proto: plan.ProtoICMPv6}, plan.MatchICMP{Typ: 135}, plan.MatchHopLimit{}),
@@ -135,7 +135,7 @@ func (x *Backend) probeTables(f plan.Family) ([]xtTable, error) {
 			plan.To(plan.Reset{}, plan.MatchProto{Proto: plan.ProtoTCP}), plan.To(plan.Prohibit{}),
 		}},
 		{"mangle", []plan.Rule{plan.To(plan.Drop{}, plan.MatchOut{Not: true}, plan.MatchDst{P: plan.Single(plan.EngineDNS())})}},
-		{"nat", []plan.Rule{plan.To(plan.Redirect{Port: 1}, plan.MatchProto{Proto: plan.ProtoUDP}, plan.MatchPort{Port: 53}, plan.MatchUID{Uid: 1}, plan.MatchGID{Gid: 1})}},
+		{"nat", []plan.Rule{plan.To(plan.Redirect{Port: 1}, plan.MatchProto{Proto: plan.ProtoUDP}, plan.MatchPort{Port: 53}, plan.MatchUID{UID: 1}, plan.MatchGID{GID: 1})}},
 	})
 }
 

@@ -36,11 +36,11 @@ func reducedProbe(f plan.Family) ([]xtTable, error) {
 	tcp, udp, a := plan.MatchProto{Proto: plan.ProtoTCP}, plan.MatchProto{Proto: plan.ProtoUDP}, probeAddr(f)
 	return probeTables(xtRenderer{family: f}, []probeRules{
 		{"filter", []plan.Rule{
-			plan.To(plan.Drop{}, plan.MatchIn{}), plan.To(plan.Drop{}, plan.MatchOut{}), plan.To(plan.Drop{}, plan.MatchDst{P: a}, tcp, plan.MatchPort{Port: 1}, plan.MatchUID{Uid: 1}, plan.MatchGID{Gid: 1}),
+			plan.To(plan.Drop{}, plan.MatchIn{}), plan.To(plan.Drop{}, plan.MatchOut{}), plan.To(plan.Drop{}, plan.MatchDst{P: a}, tcp, plan.MatchPort{Port: 1}, plan.MatchUID{UID: 1}, plan.MatchGID{GID: 1}),
 			plan.To(plan.Drop{}, tcp, plan.MatchSrcPort{Port: 1}, plan.MatchOpening{}), plan.To(plan.Drop{}, tcp, plan.MatchReset{}), plan.To(plan.Reset{}, tcp), plan.To(plan.NoPort{}),
 		}},
 		{"raw", []plan.Rule{plan.To(plan.Drop{}, tcp, plan.MatchPort{Port: 1}, plan.MatchOpening{}), plan.To(plan.Drop{})}},
-		{"nat", []plan.Rule{plan.To(plan.Leave{}, plan.MatchUID{Uid: 1}, plan.MatchGID{Gid: 1}), plan.To(plan.Redirect{Port: 1}, udp, plan.MatchPort{Port: 53}), plan.To(plan.Redirect{Port: 1}, tcp, plan.MatchPort{Port: 53})}},
+		{"nat", []plan.Rule{plan.To(plan.Leave{}, plan.MatchUID{UID: 1}, plan.MatchGID{GID: 1}), plan.To(plan.Redirect{Port: 1}, udp, plan.MatchPort{Port: 53}), plan.To(plan.Redirect{Port: 1}, tcp, plan.MatchPort{Port: 53})}},
 	})
 }
 

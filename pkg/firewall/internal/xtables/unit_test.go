@@ -194,7 +194,7 @@ func TestXTInexpressible(t *testing.T) {
 // apart, and a set has a name that the kernel takes.
 func TestStaticParts(t *testing.T) {
 	all := netip.MustParsePrefix("0.0.0.0/0")
-	s := plan.Set{Name: plan.Hashed("allow", plan.IPv6, nil), Family: plan.IPv4, Kind: plan.Static, Boxes: []plan.Box{{Prefix: all, Proto: plan.ProtoTCP, Port: 1}, {Prefix: all, Proto: 0, Port: 0}, {Prefix: all, Proto: 255}, {Prefix: plan.Single(far4), Proto: 255}}}
+	s := plan.Set{Name: "allow6-e3b0c44298fc1c14", Family: plan.IPv4, Kind: plan.Static, Boxes: []plan.Box{{Prefix: all, Proto: plan.ProtoTCP, Port: 1}, {Prefix: all, Proto: 0, Port: 0}, {Prefix: all, Proto: 255}, {Prefix: plan.Single(far4), Proto: 255}}}
 	got := ""
 	for _, p := range partsOf(s) {
 		got += fmt.Sprintf("%s %d %v; ", p.typ, p.proto, p.boxes)
