@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/keeper"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
@@ -56,8 +57,8 @@ func attachCommand() command {
 			if inside := env[window.Variable]; inside != "" && !o.Request.Nested {
 				return fault.New(fault.Usage, "agent-init attach --nested, if that is what you want", "this is window %s of the session already", inside)
 			}
-			defer sayIfOpen(e.stderr)
-			sayIfOpen(e.stderr)
+			defer keeper.SayIfOpen(e.stderr)
+			keeper.SayIfOpen(e.stderr)
 			o.Again = fault.ComeBack(env, os.Getppid())
 			return attached(e.stderr, o)
 		},

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 
 	"github.com/agent-init/agent-init/allowlist.d"
+	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
@@ -29,13 +30,13 @@ func checkCommand() command {
 		},
 		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			if isSet(fs, "path") {
-				if err := programPathFault(environMap(e.env)["PATH"]); err != nil {
+				if err := container.ProgramPathFault(environMap(e.env)["PATH"]); err != nil {
 					return err
 				}
 			}
 			b, err := bundleOf(value(fs, "config"), args)
 			if err != nil {
-				return readFault(err)
+				return container.ReadFault(err)
 			}
 			return check(e, b, isSet(fs, "effective"), isSet(fs, "json"))
 		},
@@ -49,7 +50,7 @@ const maxCheckFile = 64 << 20
 // they are in force.
 func bundleOf(dir string, files []string) (*policy.Bundle, error) {
 	if len(files) == 0 {
-		return policy.Read(policy.ReadOptions{Dir: dir, HostsFile: hostsOf("")})
+		return policy.Read(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile("")})
 	}
 	b := &policy.Bundle{}
 	for _, name := range files {
@@ -144,13 +145,4 @@ func versionCommand() command {
 			return err
 		},
 	}
-}
-
-// readFault is the fault of a policy that can't be read, or trusted.
-func readFault(err error) error {
-	var file *policy.FileError
-	if errors.As(err, &file) {
-		return fault.New(fault.Policy, file.Remedy, "%s", file.What())
-	}
-	return fault.New(fault.Policy, "check the path", "read the policy: %w", err)
 }

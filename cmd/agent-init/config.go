@@ -2,47 +2,18 @@ package main
 
 import (
 	"flag"
-	"fmt"
-	"io"
-	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/keeper"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/session"
 	"github.com/agent-init/agent-init/pkg/session/attach"
 )
-
-// config is what flags and environment say. A flag wins over the environment.
-type config struct {
-	dir              string
-	user             string
-	selftest         string // require, warn or off
-	backend          string
-	monitor          bool // --mode monitor
-	quiet            bool
-	grace            time.Duration
-	signalTarget     string
-	logLevel         string
-	unsafeNoFirewall bool
-	session          string // auto, always or never
-	record           string // file, or empty
-	recordLimit      int64  // bytes
-	prefix           string // key of the client on the container's terminal
-
-	sessionName      string
-	hostUID, hostGID string
-	assistantCmd     string
-	shell            string
-	noColor          bool
-	strange          []string          // variables that are no settings
-	environ          map[string]string // the container's, for the agent
-}
 
 func configFlags(fs *flag.FlagSet) {
 	fs.String("config", "/etc/agent-init", "`DIR` that holds policy.yaml, allowlist.txt and allowlist.d")
@@ -67,11 +38,11 @@ func superviseFlags(fs *flag.FlagSet) {
 // readConfig merges the environment into the flags that were not given and
 // checks every value: an unknown word stops the start rather than choosing a
 // weaker mode.
-func readConfig(fs *flag.FlagSet, environ []string) (config, error) {
+func readConfig(fs *flag.FlagSet, environ []string) (keeper.Config, error) {
 	env := environMap(environ)
 	strange, err := checkVariables(env)
 	if err != nil {
-		return config{}, err
+		return keeper.Config{}, err
 	}
 	given := map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
@@ -84,7 +55,7 @@ func readConfig(fs *flag.FlagSet, environ []string) (config, error) {
 		}
 	})
 	if err != nil {
-		return config{}, err
+		return keeper.Config{}, err
 	}
 	value := func(name string) string {
 		if f := fs.Lookup(name); f != nil {
@@ -92,57 +63,58 @@ func readConfig(fs *flag.FlagSet, environ []string) (config, error) {
 		}
 		return ""
 	}
-	c := config{
-		dir: value("config"), user: value("user"), selftest: value("selftest"), backend: value("backend"),
-		monitor: value("mode") == "monitor", quiet: value("quiet") == "true",
-		signalTarget: value("signal-target"), logLevel: value("log-level"),
-		unsafeNoFirewall: value("unsafe-no-firewall") == "true",
-		session:          value("session"), record: value("record"), prefix: value("prefix"),
-		sessionName: sessionName(env),
-		hostUID:     env["HOST_UID"], hostGID: env["HOST_GID"],
-		assistantCmd: env["ASSISTANT_CMD"], shell: env["SHELL"],
-		noColor: env["NO_COLOR"] != "", strange: strange,
-		environ: agentEnviron(env),
+	c := keeper.Config{
+		PolicyDir: value("config"), User: value("user"), Selftest: value("selftest"), Backend: value("backend"),
+		Monitor: value("mode") == "monitor", Quiet: value("quiet") == "true",
+		SignalTarget: value("signal-target"), LogLevel: value("log-level"),
+		UnsafeNoFirewall: value("unsafe-no-firewall") == "true",
+		Session:          value("session"), Record: value("record"), Prefix: value("prefix"),
+		SessionName: sessionName(env),
+		HostUID:     env["HOST_UID"], HostGID: env["HOST_GID"],
+		AssistantCmd: env["ASSISTANT_CMD"], Shell: env["SHELL"],
+		NoColor: env["NO_COLOR"] != "", Strange: strange,
+		Environ: agentEnviron(env),
+		Version: version, IsSetting: isSetting,
 	}
 	if s := value("grace"); s != "" {
-		if c.grace, err = time.ParseDuration(s); err != nil || c.grace < 0 {
-			return config{}, fault.New(fault.Usage, "give a time such as 8s", "--grace %s is not a time", s)
+		if c.Grace, err = time.ParseDuration(s); err != nil || c.Grace < 0 {
+			return keeper.Config{}, fault.New(fault.Usage, "give a time such as 8s", "--grace %s is not a time", s)
 		}
 	}
 	if s := value("record-limit"); s != "" {
 		mib, err := strconv.ParseInt(s, 10, 64)
 		if err != nil || mib < 1 || mib > 1<<20 {
-			return config{}, fault.New(fault.Usage, "give a number of MiB, such as 64", "--record-limit %s is not a size", s)
+			return keeper.Config{}, fault.New(fault.Usage, "give a number of MiB, such as 64", "--record-limit %s is not a size", s)
 		}
-		c.recordLimit = mib << 20
+		c.RecordLimit = mib << 20
 	}
 	for _, w := range []struct {
 		flag, value string
 		words       []string
 	}{
-		{"selftest", c.selftest, []string{"require", "warn", "off"}},
-		{"backend", c.backend, firewall.Backends()},
-		{"session", c.session, []string{"", "auto", "always", "never"}},
+		{"selftest", c.Selftest, []string{"require", "warn", "off"}},
+		{"backend", c.Backend, firewall.Backends()},
+		{"session", c.Session, []string{"", "auto", "always", "never"}},
 		{"mode", value("mode"), []string{"enforce", "monitor"}},
-		{"signal-target", c.signalTarget, []string{"", "auto", "group", "child"}},
-		{"log-level", c.logLevel, []string{"debug", "info", "warn", "error"}},
+		{"signal-target", c.SignalTarget, []string{"", "auto", "group", "child"}},
+		{"log-level", c.LogLevel, []string{"debug", "info", "warn", "error"}},
 	} {
 		if !slices.Contains(w.words, w.value) {
-			return config{}, fault.New(fault.Usage, "use one of: "+strings.TrimSpace(strings.Join(w.words, " ")), "--%s %q is not known", w.flag, w.value)
+			return keeper.Config{}, fault.New(fault.Usage, "use one of: "+strings.TrimSpace(strings.Join(w.words, " ")), "--%s %q is not known", w.flag, w.value)
 		}
 	}
-	return c, c.checkSession()
+	return c, checkSession(c)
 }
 
 // checkSession checks what is not one of a few words.
-func (c config) checkSession() error {
-	if err := session.CheckName(c.sessionName); err != nil {
-		return fault.New(fault.Usage, "correct or unset AGENT_SESSION", "the session's name is %q: %w", c.sessionName, err)
+func checkSession(c keeper.Config) error {
+	if err := session.CheckName(c.SessionName); err != nil {
+		return fault.New(fault.Usage, "correct or unset AGENT_SESSION", "the session's name is %q: %w", c.SessionName, err)
 	}
-	if _, err := attach.ParsePrefix(c.prefix); c.prefix != "" && err != nil {
+	if _, err := attach.ParsePrefix(c.Prefix); c.Prefix != "" && err != nil {
 		return fault.New(fault.Usage, "use --prefix ctrl-] or another control character", "--prefix: %w", err)
 	}
-	if c.record != "" && c.session == "never" {
+	if c.Record != "" && c.Session == "never" {
 		return fault.New(fault.Usage, "leave out one of the two", "--record records a session, and --session never has none")
 	}
 	return nil
@@ -178,44 +150,4 @@ func environMap(environ []string) map[string]string {
 		}
 	}
 	return m
-}
-
-// logger writes diagnostics to w until muted is set: once the agent has the
-// terminal, lines of ours would be drawn over its own. What matters is in the
-// audit log and the status as well.
-func (c config) logger(w io.Writer, muted *atomic.Bool) *slog.Logger {
-	return slog.New(slog.NewTextHandler(mutable{w, muted}, &slog.HandlerOptions{Level: c.level(), ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return a
-	}}))
-}
-
-func (c config) level() slog.Level {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(c.logLevel)); err != nil {
-		return slog.LevelWarn
-	}
-	return l
-}
-
-type mutable struct {
-	io.Writer
-	muted *atomic.Bool
-}
-
-func (m mutable) Write(p []byte) (int, error) {
-	if m.muted.Load() {
-		return len(p), nil
-	}
-	return m.Writer.Write(p)
-}
-
-func environList(m map[string]string) []string {
-	out := make([]string, 0, len(m))
-	for k, v := range m {
-		out = append(out, fmt.Sprintf("%s=%s", k, v))
-	}
-	return out
 }

@@ -7,9 +7,10 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/keeper"
 )
 
-func parseConfig(t *testing.T, args, env []string) (config, error) {
+func parseConfig(t *testing.T, args, env []string) (keeper.Config, error) {
 	t.Helper()
 	fs := flag.NewFlagSet("run", flag.ContinueOnError)
 	configFlags(fs)
@@ -26,11 +27,11 @@ func TestConfigPrecedence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.user != "dev" || c.selftest != "warn" || c.grace != 3*time.Second || c.hostUID != "1234" {
+	if c.User != "dev" || c.Selftest != "warn" || c.Grace != 3*time.Second || c.HostUID != "1234" {
 		t.Errorf("got %+v", c)
 	}
-	if _, leaked := c.environ["AGENT_INIT_SECRET"]; leaked || c.environ["PATH"] != "/bin" {
-		t.Errorf("the agent's environment is %v", c.environ)
+	if _, leaked := c.Environ["AGENT_INIT_SECRET"]; leaked || c.Environ["PATH"] != "/bin" {
+		t.Errorf("the agent's environment is %v", c.Environ)
 	}
 }
 

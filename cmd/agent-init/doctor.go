@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
@@ -205,7 +206,7 @@ func checkProcesses(_ context.Context, p patient) []finding {
 	if p.processes == "" {
 		return pass("processes", "of the container's own")
 	}
-	return fail("processes", pidRemedy, "%s", p.processes)
+	return fail("processes", container.PidRemedy, "%s", p.processes)
 }
 
 // checkClock compares with what surely lies in the past: certificates are not

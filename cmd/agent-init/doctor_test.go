@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/state"
@@ -65,7 +66,7 @@ func TestDoctorFinds(t *testing.T) {
 			p.state = nil
 			p.probe = func(context.Context) (string, error) { return "", errors.New("no nf_tables") }
 		}, "kernel", fails, "no nf_tables", "Linux 5.6"},
-		"hostile PATH":       {func(p *patient) { p.program = fault.New(78, pathRemedy, "/go/bin is writable") }, "program", fails, "/go/bin", "ENV PATH="},
+		"hostile PATH":       {func(p *patient) { p.program = fault.New(78, container.PathRemedy, "/go/bin is writable") }, "program", fails, "/go/bin", "ENV PATH="},
 		"host network":       {func(p *patient) { p.network = errors.New("the host's") }, "network", fails, "the host's", "hostNetwork: false"},
 		"host processes":     {func(p *patient) { p.processes = "the machine's" }, "processes", fails, "the machine's", "hostPID: false"},
 		"legacy tables":      {func(p *patient) { p.legacyTables = []string{"filter"} }, "iptables", warns, "filter", "iptables-legacy"},
@@ -130,7 +131,7 @@ func TestMountedSockets(t *testing.T) {
 	if err := os.WriteFile(info, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	got := strings.Join(mountedSockets(info, map[string]string{"SSH_AUTH_SOCK": dir + "/docker.sock", "DOCKER_HOST": "tcp://x"}), " ")
+	got := strings.Join(container.MountedSockets(info, map[string]string{"SSH_AUTH_SOCK": dir + "/docker.sock", "DOCKER_HOST": "tcp://x"}), " ")
 	for _, want := range []string{"docker.sock", "with space.sock"} {
 		if strings.Count(got, want) != 1 {
 			t.Errorf("%s: found %q", want, got)

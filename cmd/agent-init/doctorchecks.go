@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
@@ -81,7 +82,7 @@ func checkMounts(_ context.Context, p patient) []finding {
 	for _, s := range p.sockets {
 		name := path.Base(s)
 		switch {
-		case isEngineSocket(s):
+		case container.IsEngineSocket(s):
 			out = append(out, fail("mounts", "remove it: docker: -v "+s+":"+s+"; compose: volumes; kubernetes: hostPath", "%s is an engine's socket: who can open it is root on the machine", s)...)
 		case strings.Contains(strings.ToLower(s), "ssh") || name == "agent.sock" || name == "S.gpg-agent":
 			out = append(out, warn("mounts", "remove it, or load only the keys that the agent may use (ssh-add -c asks each time)", "%s is a key agent's socket: the agent can sign in as you, to hosts that the policy allows", s)...)

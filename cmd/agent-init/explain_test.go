@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/allowlist.d"
-	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -97,57 +96,5 @@ func TestExplain(t *testing.T) {
 		if s, err := parseSubject(target); err == nil {
 			t.Errorf("%q is %+v", target, s)
 		}
-	}
-}
-
-// TestPublishedPolicy: what everyone can read decides as what is in force.
-func TestPublishedPolicy(t *testing.T) {
-	p := publishedWith(t, "ok.example\n@github\n!gist.github.com\ndb.example:5432\n", nil)
-	path := filepath.Join(t.TempDir(), state.PolicyFile)
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := state.WriteRules(f, state.PublishedHead{Version: 1, Dir: "/conf", Hosts: []byte("10.0.0.9 db.example"), Inbound: []uint16{3000}}, p.policy); err != nil {
-		t.Fatal(err)
-	}
-	f.Close()
-	got, dir, inbound, err := state.ReadRules(path)
-	if err != nil || dir != "/conf" || len(inbound) != 1 || inbound[0] != 3000 {
-		t.Fatalf("%v, %q", err, dir)
-	}
-	for _, name := range []string{"ok.example", "github.com", "gist.github.com", "db.example", "none.example"} {
-		for _, port := range []policy.Port{policy.HTTPS, {Proto: policy.TCP, Number: 5432}} {
-			a, b := p.policy.Decide(name, port), got.Decide(name, port)
-			if a.Allowed != b.Allowed || a.Reason != b.Reason || (a.Rule == nil) != (b.Rule == nil) || a.Rule != nil && a.Rule.Source.String() != b.Rule.Source.String() {
-				t.Errorf("%s %v: %+v and %+v", name, port, a, b)
-			}
-		}
-	}
-	if len(got.Hosts("db.example")) != 1 {
-		t.Error("the hosts file is lost")
-	}
-}
-
-func TestAgentReadme(t *testing.T) {
-	p := publishedWith(t, "ok.example\n!bad.example\n", nil)
-	var b strings.Builder
-	if err := writeReadme(&b, p.policy, []grant.Grant{{Kind: grant.Allow, Target: "new.example", Expires: noon}, {Kind: grant.Request, Target: "wish.example"}}, false); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"ok.example                                   # allowlist.txt:1\n", "!bad.example", "`new.example` is allowed until 2026-01-01T12:00:00Z", "agent-init request HOST"} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("want %q in\n%s", want, b.String())
-		}
-	}
-	for _, not := range []string{"wish.example", "monitor"} {
-		if strings.Contains(b.String(), not) {
-			t.Errorf("it says %q", not)
-		}
-	}
-	b.Reset()
-	long := publishedWith(t, strings.Repeat("ok.example\n", 3000), nil)
-	if err := writeReadme(&b, long.policy, nil, true); err != nil || b.Len() > 32<<10 || !strings.Contains(b.String(), "and 2800 more") || !strings.Contains(b.String(), "monitor mode") {
-		t.Errorf("%v, %d bytes", err, b.Len())
 	}
 }

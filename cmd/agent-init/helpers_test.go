@@ -10,7 +10,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-func ChannelPair(t *testing.T) (a, b *wire.GuardChannel) {
+func channelPair(t *testing.T) (a, b *wire.GuardChannel) {
 	t.Helper()
 	ours, theirs, err := wire.Pair()
 	if err != nil {

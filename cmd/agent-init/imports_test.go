@@ -24,7 +24,7 @@ const module = "github.com/agent-init/agent-init/"
 var levels = [][]string{
 	{"internal/fault", "internal/text", "internal/wire", "pkg/policy", "pkg/audit", "pkg/reaper", "pkg/control", "allowlist.d"},
 	{"pkg"},
-	{"internal/grant", "internal/lease", "internal/state", "internal/stage", "internal/upstream"},
+	{"internal/grant", "internal/lease", "internal/state", "internal/stage", "internal/upstream", "internal/container"},
 	{"internal/guard", "internal/window", "internal/inspect", "internal/detect"},
 	{"internal/keeper"},
 	{"cmd/agent-init"},

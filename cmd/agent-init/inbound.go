@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/text"
-	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // inboundReport is what explain says of a port of this container.
@@ -22,16 +21,6 @@ type inboundReport struct {
 	Allowed bool   `json:"allowed"` // from outside
 	Listens bool   `json:"listens"`
 	Reason  string `json:"reason"`
-}
-
-// inboundOf are the TCP ports that p lets in.
-func inboundOf(p *policy.Policy) (ports []uint16) {
-	for _, in := range p.Settings().Inbound {
-		if in.Proto == policy.TCP {
-			ports = append(ports, in.Number)
-		}
-	}
-	return ports
 }
 
 func explainInbound(port uint16, inbound []uint16, listens []uint16) inboundReport {

@@ -7,16 +7,15 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/keeper"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
-	"github.com/agent-init/agent-init/pkg/reaper/early"
 )
 
 func sidecarCommand() command {
@@ -33,8 +32,8 @@ func sidecarCommand() command {
 			if err != nil {
 				return err
 			}
-			c.sayStrange(e.stderr)
-			return keepNetwork(ctx, c, "sidecar", nil)
+			sayStrange(c, e.stderr)
+			return keeper.Keep(ctx, c, "sidecar", nil)
 		},
 	}
 }
@@ -53,7 +52,7 @@ func upCommand() command {
 			if err != nil {
 				return err
 			}
-			c.sayStrange(e.stderr)
+			sayStrange(c, e.stderr)
 			return bringUp(ctx, e, c)
 		},
 	}
@@ -61,7 +60,7 @@ func upCommand() command {
 
 // bringUp makes sure that a keeper runs: the one there is, or a new one that
 // lives on by itself. It returns once the confinement was proved.
-func bringUp(ctx context.Context, e environment, c config) error {
+func bringUp(ctx context.Context, e environment, c keeper.Config) error {
 	if os.Geteuid() != 0 {
 		return fault.New(fault.Privilege, "run it as root: docker exec -u root, or sudo in postStartCommand", "agent-init up needs root, and runs as uid %d", os.Geteuid())
 	}
@@ -83,7 +82,7 @@ func bringUp(ctx context.Context, e environment, c config) error {
 		return err
 	}
 	defer null.Close()
-	arg, err := json.Marshal(keeperArgs{Dir: c.dir, User: c.user, SelfTest: c.selftest, Backend: c.backend, LogLevel: c.logLevel, Monitor: c.monitor})
+	arg, err := json.Marshal(keeperArgs{Dir: c.PolicyDir, User: c.User, SelfTest: c.Selftest, Backend: c.Backend, LogLevel: c.LogLevel, Monitor: c.Monitor})
 	if err != nil {
 		return err
 	}
@@ -94,7 +93,7 @@ func bringUp(ctx context.Context, e environment, c config) error {
 	if err != nil {
 		return fault.New(fault.Rules, "mount /proc in the container", "start the keeper: %w", err)
 	}
-	var out keeperReport
+	var out keeper.Report
 	for reports := json.NewDecoder(io.LimitReader(r, 1<<20)); ; {
 		if err := reports.Decode(&out); err != nil {
 			return fault.New(fault.Rules, "run it again with --log-level debug, which says more", "the keeper ended without a word: %w", err)
@@ -102,8 +101,8 @@ func bringUp(ctx context.Context, e environment, c config) error {
 		if out.Say == "" {
 			break
 		}
-		if show := newProgress(c, os.Stderr); show != nil {
-			show.say(out.Say)
+		if show := keeper.NewProgress(c, os.Stderr); show != nil {
+			show.Say(out.Say)
 		}
 		out.Say = ""
 	}
@@ -118,9 +117,9 @@ func bringUp(ctx context.Context, e environment, c config) error {
 
 // bringUpAgain is an up that finds a keeper at work: it has the policy read
 // again, which changes nothing if that is the same.
-func bringUpAgain(ctx context.Context, s state.State, c config) error {
-	if s.Monitor != c.monitor {
-		return fault.New(fault.Rules, "restart the container to change the mode", "the keeper that runs here is in %s mode, and %s was asked for", state.ModeWord(s.Monitor), state.ModeWord(c.monitor))
+func bringUpAgain(ctx context.Context, s state.State, c keeper.Config) error {
+	if s.Monitor != c.Monitor {
+		return fault.New(fault.Rules, "restart the container to change the mode", "the keeper that runs here is in %s mode, and %s was asked for", state.ModeWord(s.Monitor), state.ModeWord(c.Monitor))
 	}
 	if s.Phase == state.PhaseReady {
 		return reload(ctx)
@@ -134,14 +133,6 @@ const keeperName = "__keeper"
 type keeperArgs struct {
 	Dir, User, SelfTest, Backend, LogLevel string
 	Monitor                                bool
-}
-
-// keeperReport is what the detached keeper says to who started it: progress, and
-// in the end how it went.
-type keeperReport struct {
-	Say           string
-	Code          int
-	Cause, Remedy string
 }
 
 const fdReport = 3
@@ -163,75 +154,21 @@ func keeperCommand() command {
 			if err != nil {
 				return err
 			}
-			c.dir, c.user, c.selftest, c.backend, c.logLevel = a.Dir, a.User, a.SelfTest, a.Backend, a.LogLevel
-			c.monitor = a.Monitor
-			return keepNetwork(ctx, c, "up", report)
+			c.PolicyDir, c.User, c.Selftest, c.Backend, c.LogLevel = a.Dir, a.User, a.SelfTest, a.Backend, a.LogLevel
+			c.Monitor = a.Monitor
+			return keeper.Keep(ctx, c, "up", tellParent(report))
 		},
 	}
 }
 
-// keepNetwork confines the namespace and keeps it so until it is told to end.
-// The rules stay when it does.
-func keepNetwork(ctx context.Context, c config, mode string, out *os.File) error {
-	k, err := newKeeper(c, mode, c.logger(os.Stderr, new(atomic.Bool)))
-	if err != nil {
-		return err
-	}
-	defer k.close()
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	go func() {
-		for sig := range early.Signals() {
-			switch sig {
-			case syscall.SIGHUP:
-				if k.ready() {
-					// By itself, or a signal to end would wait for it. Its error is in the log and the status.
-					go func() { _ = k.reload(context.WithoutCancel(ctx)) }()
-				}
-			case syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT:
-				stop(ending(sig.(syscall.Signal)))
-			}
+// tellParent hands on what the keeper says. After a failure the pipe stays open for as
+// long as this process lives, and holds the lock.
+func tellParent(out *os.File) func(keeper.Report) {
+	said := json.NewEncoder(out)
+	return func(r keeper.Report) {
+		_ = said.Encode(r) // the parent may have been killed
+		if r.Say == "" && r.Code == fault.OK {
+			out.Close()
 		}
-	}()
-	k.progress = newProgress(c, os.Stderr)
-	if out != nil {
-		said := json.NewEncoder(out)
-		k.progress = &progress{say: func(text string) { _ = said.Encode(keeperReport{Say: text}) }}
 	}
-	err = k.boot(ctx)
-	if out != nil {
-		tellParent(out, err)
-	}
-	if err != nil {
-		if ended := endedBy(ctx); ended != 0 {
-			return fault.Status(128 + int(ended))
-		}
-		return err
-	}
-	<-ctx.Done()
-	k.update(func(s *state.State) {
-		s.Phase, s.Reason = state.PhaseEnded, "the keeper was told to end; the rules stay"
-	})
-	k.endGrants(context.WithoutCancel(ctx))
-	k.publish()
-	return nil
-}
-
-func (k *keeper) ready() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.state.Phase == state.PhaseReady
-}
-
-// tellParent says how it went. After a failure the pipe stays open for as long
-// as this process lives, and holds the lock.
-func tellParent(out *os.File, err error) {
-	var r keeperReport
-	if err == nil {
-		defer out.Close()
-	} else {
-		f := fault.Of(err, "start the keeper")
-		r = keeperReport{Code: f.Code, Cause: f.Error(), Remedy: f.Remedy}
-	}
-	_ = json.NewEncoder(out).Encode(r) // the parent may have been killed
 }

@@ -2,12 +2,9 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"flag"
 	"fmt"
 	"io"
-	"net"
-	nethttp "net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,7 +14,6 @@ import (
 
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
-	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -76,32 +72,6 @@ func TestMetricsGolden(t *testing.T) {
 				t.Errorf("%s is there twice", f[2])
 			}
 			typed[f[2]] = true
-		}
-	}
-}
-
-// TestMetricsSocket: what speaks HTTP over a unix socket gets the same.
-func TestMetricsSocket(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "metrics.sock")
-	l, err := control.Listen(path, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	k := &keeper{state: goldenState()}
-	go k.serveMetrics(l)
-	client := nethttp.Client{Transport: &nethttp.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", path)
-	}}}
-	for range 2 {
-		r, err := client.Get("http://agent-init/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(r.Body)
-		r.Body.Close()
-		if err != nil || r.StatusCode != 200 || !strings.Contains(string(body), "agent_init_dns_queries_total{decision=\"deny\"} 10\n") {
-			t.Errorf("%v, %s\n%s", err, r.Status, body)
 		}
 	}
 }

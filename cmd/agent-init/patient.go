@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"net"
 	"net/netip"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/allowlist.d"
+	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
@@ -56,7 +56,7 @@ type patient struct {
 }
 
 func readPatient(dir string, env map[string]string) patient {
-	p := patient{now: time.Now(), dir: dir, has: hasProgram, legacyTables: legacyTables(), program: programPathFault(env["PATH"])}
+	p := patient{now: time.Now(), dir: dir, has: hasProgram, legacyTables: legacyTables(), program: container.ProgramPathFault(env["PATH"])}
 	var agent privdrop.Spec
 	if run, err := state.Find(); err == nil {
 		var s state.State
@@ -75,7 +75,7 @@ func readPatient(dir string, env map[string]string) patient {
 		p.probe = probeKernel
 	}
 	if p.bounding&(1<<unix.CAP_NET_ADMIN) != 0 {
-		p.processes = foreignProcesses("/proc")
+		p.processes = container.ForeignProcesses("/proc")
 		p.network = firewall.CheckNamespace(firewall.NamespaceOptions{Shared: true})
 	}
 	p.readIPv6()
@@ -83,9 +83,9 @@ func readPatient(dir string, env map[string]string) patient {
 	if p.state != nil {
 		mode = p.state.Mode
 	}
-	b, err := policy.Read(policy.ReadOptions{Dir: dir, HostsFile: hostsOf(mode), AgentUID: agent.Identity.UID})
+	b, err := policy.Read(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(mode), AgentUID: agent.Identity.UID})
 	if err != nil {
-		p.policyErr = readFault(err)
+		p.policyErr = container.ReadFault(err)
 	} else if p.policy, err = policy.Parse(b, allowlist.Files); err != nil {
 		p.policyErr = fault.New(fault.Policy, "see agent-init check", "the policy has errors\n%w", err)
 	}
@@ -97,7 +97,7 @@ func readPatient(dir string, env map[string]string) patient {
 	}
 	p.readClock(dir)
 	p.readServers()
-	p.sockets = mountedSockets("/proc/self/mountinfo", env)
+	p.sockets = container.MountedSockets("/proc/self/mountinfo", env)
 	p.readLog()
 	return p
 }
@@ -213,38 +213,6 @@ func (p *patient) readServers() {
 	for _, u := range list {
 		p.servers = append(p.servers, u.Addr.String())
 	}
-}
-
-// wellKnownSockets are where engines are found without a mount of their own.
-var wellKnownSockets = [...]string{"/var/run/docker.sock", "/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock", "/run/crio/crio.sock"}
-
-// mountedSockets are the sockets that were mounted from outside.
-func mountedSockets(mountinfo string, env map[string]string) []string {
-	paths := slices.Clone(wellKnownSockets[:])
-	for _, name := range []string{"SSH_AUTH_SOCK", "DOCKER_HOST"} {
-		if s := strings.TrimPrefix(env[name], "unix://"); strings.HasPrefix(s, "/") {
-			paths = append(paths, s)
-		}
-	}
-	if f, err := os.Open(mountinfo); err == nil {
-		defer f.Close()
-		for sc := bufio.NewScanner(f); sc.Scan(); {
-			if fields := strings.Fields(sc.Text()); len(fields) > 4 { // proc_pid_mountinfo(5)
-				paths = append(paths, strings.NewReplacer(`\040`, " ", `\011`, "\t", `\134`, `\`).Replace(fields[4]))
-			}
-		}
-	}
-	var out []string
-	seen := map[[2]uint64]bool{}
-	for _, path := range paths {
-		var st unix.Stat_t
-		if unix.Stat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK || seen[[2]uint64{st.Dev, st.Ino}] {
-			continue
-		}
-		seen[[2]uint64{st.Dev, st.Ino}] = true
-		out = append(out, path)
-	}
-	return out
 }
 
 // readLog collects what was denied since the start.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/allowlist.d"
+	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/lease"
@@ -59,13 +60,13 @@ func readPublished(dir string) (published, error) {
 func readOpen(out published, dir string) (published, error) {
 	b, err := bundleOf(dir, nil)
 	if err != nil {
-		return published{}, readFault(err)
+		return published{}, container.ReadFault(err)
 	}
 	p, err := policy.Parse(b, allowlist.Files)
 	if err != nil {
 		return published{}, fault.New(fault.Policy, "see agent-init check", "the policy has errors\n%w", err)
 	}
-	out.policy, out.dir, out.inbound = p, dir, inboundOf(p)
+	out.policy, out.dir, out.inbound = p, dir, state.Inbound(p)
 	return out, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/keeper"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -48,9 +49,9 @@ func settings() *flag.FlagSet {
 func isSetting(flag string) bool { return settings().Lookup(flag) != nil }
 
 // sayStrange says to whoever starts agent-init which variables have no effect.
-func (c config) sayStrange(w io.Writer) {
-	if len(c.strange) > 0 {
-		warning(w, strings.Join(c.strange, ", ")+": no setting of agent-init's, and the agent does not get it", "unset it, or give it another name; agent-init run --help lists the settings")
+func sayStrange(c keeper.Config, w io.Writer) {
+	if len(c.Strange) > 0 {
+		fault.Warn(w, strings.Join(c.Strange, ", ")+": no setting of agent-init's, and the agent does not get it", "unset it, or give it another name; agent-init run --help lists the settings")
 	}
 }
 

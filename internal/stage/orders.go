@@ -81,3 +81,6 @@ const (
 	TerminalName     = "__terminal"
 	FDTerminalSocket = 4
 )
+
+// ProbeName is the command that runs the probes of a self-test.
+const ProbeName = "__probe"

@@ -1,0 +1,98 @@
+package container
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+// An engine looks the programs of an entrypoint, a health check, a probe and an
+// "exec" up on the image's PATH, as root. So whoever can put a program called
+// agent-init into a directory that comes before ours is root at the next of them.
+
+const (
+
+	// systemPath is what engines set where an image says nothing.
+	systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+	PathRemedy = "put the system's directories first: ENV PATH=" + systemPath + ":$PATH in the image;" +
+		" a directory that has to come first for the agent goes into PATH below env in policy.yaml"
+)
+
+// ProgramPathFault judges this program's own file, the PATH that is given, and the
+// one that the container was started with.
+func ProgramPathFault(path string) error {
+	self, err := os.Readlink(ownFile)
+	if err != nil {
+		return fault.New(fault.Policy, "mount /proc in the container", "find this program's own file: %w", err)
+	}
+	if err := policy.CheckProgram(self); err != nil {
+		return fault.New(fault.Policy, "install it where only root can write: chown root:root "+self+" && chmod go-w "+self,
+			"this program could be replaced by others than root: %s", programCause(err))
+	}
+	for _, path := range []string{path, containerPath("/proc/1")} {
+		if err := judgePath(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judgePath judges each directory of a PATH, up to the one that has agent-init.
+func judgePath(path string) error {
+	if path == "" {
+		path = systemPath
+	}
+	for _, dir := range filepath.SplitList(path) {
+		if !filepath.IsAbs(dir) {
+			return fault.New(fault.Policy, PathRemedy, "PATH has %q before the directory of agent-init: programs are then looked for wherever one is", dir)
+		}
+		err := policy.CheckProgram(filepath.Join(dir, fault.Program))
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, fs.ErrNotExist):
+			return fault.New(fault.Policy, PathRemedy, "an engine that looks agent-init up as root, on PATH, looks into %s first, and there others can put a program of that name: %s", dir, programCause(err))
+		}
+	}
+	return nil
+}
+
+// programCause is what is wrong, without the path that it was asked for.
+func programCause(err error) string {
+	var file *policy.FileError
+	if errors.As(err, &file) {
+		return file.Cause
+	}
+	return err.Error()
+}
+
+// containerPath is the PATH that the process at proc was started with, "" if it
+// isn't known, or if that process has another root: its directories are not ours.
+func containerPath(proc string) string {
+	var ours, its unix.Stat_t
+	if unix.Stat("/", &ours) != nil || unix.Stat(proc+"/root", &its) != nil || ours.Dev != its.Dev || ours.Ino != its.Ino {
+		return ""
+	}
+	environ, err := os.ReadFile(proc + "/environ")
+	if err != nil {
+		return ""
+	}
+	for v := range bytes.SplitSeq(environ, []byte{0}) {
+		if path, ok := strings.CutPrefix(string(v), "PATH="); ok {
+			return path
+		}
+	}
+	return ""
+}
+
+// ownFile is the file of this very program.
+const ownFile = "/proc/self/exe"

@@ -1,0 +1,31 @@
+package keeper
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/agent-init/agent-init/internal/grant"
+)
+
+func TestAgentReadme(t *testing.T) {
+	p := listed(t, "ok.example\n!bad.example\n")
+	var b strings.Builder
+	if err := writeReadme(&b, p, []grant.Grant{{Kind: grant.Allow, Target: "new.example", Expires: noon}, {Kind: grant.Request, Target: "wish.example"}}, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"ok.example                                   # allowlist.txt:1\n", "!bad.example", "`new.example` is allowed until 2026-01-01T12:00:00Z", "agent-init request HOST"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("want %q in\n%s", want, b.String())
+		}
+	}
+	for _, not := range []string{"wish.example", "monitor"} {
+		if strings.Contains(b.String(), not) {
+			t.Errorf("it says %q", not)
+		}
+	}
+	b.Reset()
+	long := listed(t, strings.Repeat("ok.example\n", 3000))
+	if err := writeReadme(&b, long, nil, true); err != nil || b.Len() > 32<<10 || !strings.Contains(b.String(), "and 2800 more") || !strings.Contains(b.String(), "monitor mode") {
+		t.Errorf("%v, %d bytes", err, b.Len())
+	}
+}

@@ -1,0 +1,189 @@
+package keeper
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/grant"
+	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/control"
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+// openSockets makes the sockets before there is a guard to serve the second.
+func (k *keeper) openSockets(context.Context) error {
+	var err error
+	if k.controls, err = control.Listen(filepath.Join(string(k.dir), state.ControlSocket), 0o600); err != nil {
+		return fault.New(fault.Rules, "mount a tmpfs at /run", "%w", err)
+	}
+	// Everyone may connect; whose request counts is for the guard to see.
+	l, err := control.Listen(filepath.Join(string(k.dir), state.RequestSocket), 0o666)
+	if err != nil {
+		return fault.New(fault.Rules, "mount a tmpfs at /run", "%w", err)
+	}
+	defer l.Close()
+	if k.metrics, err = control.Listen(filepath.Join(string(k.dir), state.MetricsSocket), 0o600); err != nil {
+		return fault.New(fault.Rules, "mount a tmpfs at /run", "%w", err)
+	}
+	if k.requests, err = lend(l); err != nil {
+		return fault.New(fault.Rules, "start it with --log-level debug, which says more", "keep the socket for requests: %w", err)
+	}
+	return nil
+}
+
+// operateEvery is how often the clock of grants and the policy's files are looked at.
+const operateEvery = time.Second
+
+// operate serves people, and does what they have asked for when its time comes,
+// until ctx ends. The leases are published up to that count of changes.
+func (k *keeper) operate(ctx context.Context, published uint64) {
+	go func() {
+		s := control.Server{May: func(uid uint32) bool { return uid == 0 }, Handle: k.serveControl, Log: k.log}
+		if err := s.Serve(ctx, k.controls); err != nil {
+			k.log.Error("grants can no longer be made", "error", err)
+		}
+	}()
+	go k.serveMetrics(k.metrics)
+	tick, again := time.NewTicker(operateEvery), time.NewTicker(state.AttestEvery)
+	defer tick.Stop()
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			k.expireGrants(ctx)
+			published = k.publishLeases(published)
+			k.watchFiles(ctx)
+		case <-again.C:
+			if k.owed.Swap(false) { // a disk that was full may have room now
+				k.publishAll()
+			}
+			if k.unadopted.Load() { // so may the kernel
+				_ = k.reload(ctx) // its error is in the log and the status
+			}
+			k.payCuts(ctx)
+		}
+	}
+}
+
+// serveControl does what root asks for.
+func (k *keeper) serveControl(ctx context.Context, p control.Peer, r control.Request) control.Reply {
+	if !k.ready() {
+		return state.Refuse(fault.Failure, "wait until agent-init wait succeeds", "the container is not confined yet")
+	}
+	// What was begun is carried through, also if the person has left.
+	ctx = context.WithoutCancel(ctx)
+	switch r.Verb {
+	case state.VerbAllow:
+		return k.put(ctx, grant.Allow, p, r)
+	case state.VerbDeny:
+		return k.put(ctx, grant.Deny, p, r)
+	case state.VerbEnd:
+		return k.end(ctx, p, r)
+	case state.VerbSelfTest:
+		return k.proveAgain(ctx, p)
+	case state.VerbReload:
+		if err := k.reload(ctx); err != nil {
+			reply := state.RefuseWith(err) // which has its own remedy
+			reply.Error = "the policy was not reloaded, the old one stays in force: " + reply.Error
+			return reply
+		}
+		return control.Reply{OK: true}
+	}
+	return state.Refuse(fault.Usage, "use the agent-init command of the same version", "unknown verb %q", r.Verb)
+}
+
+func (k *keeper) put(ctx context.Context, kind grant.Kind, p control.Peer, r control.Request) control.Reply {
+	line, err := grant.ParseLine(kind, r.Target)
+	if err != nil {
+		return state.RefuseWith(err)
+	}
+	life := time.Duration(r.Seconds) * time.Second
+	switch {
+	case kind == grant.Allow && life == 0:
+		life = grant.DefaultFor
+	case life > grant.MaxFor:
+		return state.Refuse(fault.Usage, "write it into a file of "+k.config.PolicyDir, "a grant lasts %s at most", text.Shortly(grant.MaxFor))
+	}
+	out := grant.Granted{Version: 1, Replaced: []grant.Grant{}, Warnings: []string{}}
+	err = k.changeGrants(ctx, func(b *grant.Book) ([]audit.Event, error) {
+		if !k.ready() {
+			return nil, fault.New(fault.Failure, "start it again", "the keeper is ending")
+		}
+		a := grant.Asker{Target: line.Text, Reason: r.Reason, UID: p.UID, PID: p.PID}
+		g, replaced, err := b.Put(kind, a, r.Number, life, time.Now())
+		if err != nil {
+			return nil, &fault.Fault{Code: fault.Usage, Cause: err, Remedy: "see agent-init grants"}
+		}
+		out.Grant, out.Replaced = g, append(out.Replaced, replaced...)
+		what, verdict := "denied until the keeper ends", audit.Deny
+		if life > 0 {
+			what = "denied for " + text.Shortly(life)
+		}
+		if kind == grant.Allow {
+			what, verdict = "allowed for "+text.Shortly(life), audit.Allow
+		}
+		return []audit.Event{g.Event(verdict, what, &p)}, nil
+	})
+	if err != nil {
+		return state.RefuseWith(err)
+	}
+	k.mu.Lock()
+	pol := k.policy
+	k.mu.Unlock()
+	for _, w := range append(pol.Warnings(), line.Warnings...) {
+		if w.Source.File == out.Grant.Name() || w.Source.File == "" {
+			if text := (policy.Error{Message: w.Message, Text: w.Text}).Error(); !slices.Contains(out.Warnings, text) {
+				out.Warnings = append(out.Warnings, text)
+			}
+		}
+	}
+	if kind == grant.Allow {
+		out.Warnings = append(out.Warnings, meaningOf(line.Text)...)
+	}
+	return state.Answer(out)
+}
+
+// meaningOf says what an entry opens beyond a name, for the person who grants it.
+func meaningOf(target string) (out []string) {
+	host, words, _ := strings.Cut(target, " ")
+	for _, w := range strings.Fields(words) {
+		switch w {
+		case "private":
+			out = append(out, "private: the name may lead to machines of your own network")
+		case "connect":
+			out = append(out, "connect: the server is a proxy, and what passes through its tunnels is not read")
+		case "upgrade":
+			out = append(out, "upgrade: once the server has agreed, what passes is not read")
+		}
+	}
+	if strings.Contains(host, "/") && !strings.HasSuffix(host, "/udp") && !strings.HasSuffix(host, "/tcp") || strings.Contains(host, "/") && strings.Count(host, "/") > 1 {
+		out = append(out, "a block: each address in it is opened, whatever its name")
+	}
+	return out
+}
+
+func (k *keeper) end(ctx context.Context, p control.Peer, r control.Request) control.Reply {
+	var ended grant.Grant
+	err := k.changeGrants(ctx, func(b *grant.Book) (_ []audit.Event, err error) {
+		if ended, err = b.End(r.Number, grant.Decision{Time: time.Now(), UID: p.UID, Reason: r.Reason}); err != nil {
+			return nil, &fault.Fault{Code: fault.Usage, Cause: err, Remedy: "see agent-init grants"}
+		}
+		what := "ended by a person"
+		if ended.Kind == grant.Request {
+			what = "turned down by a person"
+		}
+		return []audit.Event{ended.Event(audit.Info, what, &p)}, nil
+	})
+	if err != nil {
+		return state.RefuseWith(err)
+	}
+	return state.Answer(grant.Granted{Version: 1, Grant: ended, Replaced: []grant.Grant{}, Warnings: []string{}})
+}

@@ -1,0 +1,152 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/selftest"
+)
+
+// runSelfTest runs the probes in a process that has exactly what the agent has.
+// Beside an agent that runs, nobody sees what it writes but the keeper.
+func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside bool) (selftest.Report, error) {
+	k.overheard.about(plan)
+	if err := k.guard.announce(&plan); err != nil {
+		k.log.Warn("the log will take the self-test for the agent's doing", "error", err)
+	}
+	defer func() { _ = k.guard.announce(nil) }() // a guard that has ended knows of no self-test
+	r, w, err := os.Pipe()
+	if err != nil {
+		return selftest.Report{}, err
+	}
+	defer r.Close()
+	o := stage.Options{Spec: k.agentSpec(), Stdout: w, Stderr: os.Stderr}
+	o.Spec.Argv, o.Spec.Dir = []string{stage.Self, stage.ProbeName, "--packed"}, "/"
+	if beside {
+		o.Stderr = nil
+	}
+	if beside || os.Getpid() != 1 { // else there is no agent yet
+		exe, err := stage.UnreadableSelf()
+		if err != nil {
+			return selftest.Report{}, err
+		}
+		defer exe.Close()
+		o.Files, o.Spec.KeepFDs = []*os.File{exe}, 2
+		o.Spec.Argv[0] = stage.FDPath(stage.FDKept + 1) // behind the stage's own
+	}
+	p, err := stage.Spawn(k.reaper, o)
+	w.Close()
+	if err != nil {
+		return selftest.Report{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, stage.SelfTestTime)
+	defer cancel()
+	if err := r.SetReadDeadline(time.Now().Add(stage.SelfTestTime)); err != nil {
+		return selftest.Report{}, err
+	}
+	report, decoded := selftest.ReadPacked(r)
+	st, err := p.Wait(ctx)
+	if err != nil {
+		stage.Kill(k.log, p, syscall.SIGKILL)
+		return selftest.Report{}, errors.New("it did not end in time")
+	}
+	if decoded != nil {
+		return selftest.Report{}, fmt.Errorf("it ended with %v and no report: %w", st, decoded)
+	}
+	k.overheard.explain(report)
+	// Both must say so: the report is for people, the status is the verdict.
+	report.OK = report.OK && st.Code() == fault.OK
+	return report, nil
+}
+
+// notAllowed are names that surely exist and that a policy seldom allows.
+var notAllowed = [...]string{"example.com", "example.net", "example.org", "www.iana.org"}
+
+// knownNames are names under which a policy may allow, on purpose, an address
+// that the standard plan tries.
+var knownNames = map[string][]string{
+	"1.1.1.1":              {"one.one.one.one", "cloudflare-dns.com"},
+	"1.0.0.1":              {"one.one.one.one", "cloudflare-dns.com"},
+	"8.8.8.8":              {"dns.google"},
+	"8.8.4.4":              {"dns.google"},
+	"9.9.9.9":              {"dns.quad9.net"},
+	"2606:4700:4700::1111": {"one.one.one.one", "cloudflare-dns.com"},
+	"2001:4860:4860::8888": {"dns.google"},
+	"2620:fe::fe":          {"dns.quad9.net"},
+}
+
+// selfTestPlan is what the policy promises: nothing that it allows is among
+// what must be blocked.
+func (k *keeper) selfTestPlan() selftest.Plan {
+	k.mu.Lock()
+	p := k.policy
+	k.mu.Unlock()
+	var denied []string
+	for _, name := range notAllowed {
+		if !p.Lookup(name).Allowed {
+			denied = append(denied, name)
+		}
+	}
+	plan := selftest.DefaultPlan(denied...)
+	allowed := func(a netip.Addr) bool {
+		return slices.ContainsFunc(p.Static(), func(s policy.Static) bool { return s.Prefix.Contains(a) }) ||
+			slices.ContainsFunc(knownNames[a.String()], func(name string) bool { return p.Lookup(name).Allowed })
+	}
+	allowedPort := func(a netip.AddrPort) bool { return allowed(a.Addr()) }
+	if k.config.Monitor { // it promises less
+		plan.Observed, plan.Denied, plan.DNS, plan.TCP, plan.UDP = true, nil, nil, nil, nil
+	}
+	plan.TCP = slices.DeleteFunc(plan.TCP, allowedPort)
+	plan.UDP = slices.DeleteFunc(plan.UDP, allowedPort)
+	for _, r := range p.Required() {
+		name := r.Name
+		if name == "" {
+			name = r.Prefix.Addr().String()
+		}
+		ports := r.Ports
+		if slices.Contains(ports, policy.HTTPS) && slices.Contains(ports, policy.HTTP) && len(ports) == 2 {
+			ports = []policy.Port{policy.HTTPS} // the default pair: few hosts serve both
+		}
+		for _, port := range ports {
+			if port.Proto == policy.TCP {
+				plan.Required = append(plan.Required, selftest.Target{Name: name, Port: port.Number, TLS: port == policy.HTTPS})
+			}
+		}
+	}
+	if k.fw.Reduced() != "" {
+		plan.Relayed = relayedPorts(p)
+	}
+	plan.Reach, plan.Block = targets(p.Settings().SelfTest.Reach), targets(p.Settings().SelfTest.Block)
+	if k.config.Monitor {
+		plan.Block = nil
+	}
+	return plan
+}
+
+// targets reads HOST:PORT entries that the policy has checked already.
+func targets(entries []string) []selftest.Target {
+	var out []selftest.Target
+	for _, s := range entries {
+		host, port, err := net.SplitHostPort(s)
+		if err != nil {
+			continue
+		}
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil {
+			continue
+		}
+		out = append(out, selftest.Target{Name: host, Port: uint16(n), TLS: n == 443})
+	}
+	return out
+}

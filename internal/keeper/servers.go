@@ -1,0 +1,95 @@
+package keeper
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/upstream"
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+// A DNS server at an address of this network namespace is whoever has its port,
+// and that may be the agent. Such servers are not taken from resolv.conf, and from
+// the policy only with the word local; then the rules refuse what the agent sends
+// as one (pkg/firewall/answers.go). The engine's own, at 127.0.0.11, is taken: in
+// run and up the same rules know the agent by its uid, and in a sidecar, where
+// it may have any, the guard believes the very sockets that were there at the start.
+
+// shared says whether the agent is in another container, with a uid that is not known.
+func (k *keeper) shared() bool { return k.state.Mode == "sidecar" }
+
+// chooseServers takes out of c what is not to be asked, and says why.
+func (k *keeper) chooseServers(c upstream.Conf) upstream.Conf {
+	if k.config.UnsafeNoFirewall {
+		return c // there is no guard to ask one
+	}
+	own, err := upstream.LocalAddrs()
+	if err != nil { // the rules refuse these too
+		k.log.Warn("servers of resolv.conf are not compared with the own addresses", "error", err)
+	}
+	engine := ""
+	switch {
+	case k.fw.Reduced() != "":
+		engine = "inside gVisor the engine's server can't be reached"
+	case k.shared():
+		if k.engine, err = upstream.SocketsOfEngine(); err != nil {
+			engine = err.Error()
+		}
+	}
+	c.PassOver(own, engine)
+	for _, s := range c.PassedOver {
+		k.log.Warn("a DNS server of resolv.conf is not asked", "server", s)
+	}
+	k.update(func(s *state.State) { s.Guard.PassedOver = c.PassedOver })
+	return c
+}
+
+// judgeServers says what is wrong with the servers that the policy names.
+func (k *keeper) judgeServers(p *policy.Policy) error {
+	if k.config.UnsafeNoFirewall {
+		return nil
+	}
+	if len(p.Settings().DNS.Upstream) == 0 && len(k.resolv.Servers) == 0 && len(k.resolv.PassedOver) > 0 {
+		return fault.New(fault.Policy, "name a server outside of the container in dns.upstream (docker: --dns; compose: dns; kubernetes: dnsConfig)",
+			"no DNS server of resolv.conf is asked: %s", strings.Join(k.resolv.PassedOver, "; "))
+	}
+	own, err := upstream.LocalAddrs()
+	if err != nil {
+		k.log.Warn("dns.upstream is not compared with the own addresses", "error", err)
+	}
+	for _, text := range p.Settings().DNS.Upstream {
+		u, err := policy.ParseUpstream(text)
+		if err != nil {
+			return fault.New(fault.Policy, "correct dns.upstream in policy.yaml", "dns.upstream: %w", err)
+		}
+		a := u.Addr.Addr()
+		switch {
+		case u.Local && k.shared():
+			return fault.New(fault.Policy, "name a server outside of the pod in dns.upstream, or use agent-init run",
+				"dns.upstream: %s: in a network that containers share, the agent may have any uid, and so answer in the server's place", text)
+		case u.Local && k.fw.Reduced() != "":
+			return fault.New(fault.Policy, "name a server outside of the container in dns.upstream, or use another runtime",
+				"dns.upstream: %s: inside gVisor a server of the container itself can't be told from the agent", text)
+		case a == policy.EngineDNS() && k.shared() && len(k.engine) == 0:
+			_, err := upstream.SocketsOfEngine()
+			return fault.New(fault.Policy, "name a server outside of the container in dns.upstream", "dns.upstream: %s: %w", text, err)
+		case own[a] && !a.IsLoopback() && !u.Local:
+			return fault.New(fault.Policy, "if a server of yours listens there, and not as the agent's user, write the word local behind it",
+				"dns.upstream: %s is an address of this container, where the agent can listen too", text)
+		}
+	}
+	return nil
+}
+
+// here are the servers that a person vouches for.
+func here(p *policy.Policy) []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, text := range p.Settings().DNS.Upstream {
+		if u, err := policy.ParseUpstream(text); err == nil && u.Local {
+			out = append(out, u.Addr)
+		}
+	}
+	return out
+}

@@ -1,0 +1,47 @@
+package keeper
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/agent-init/agent-init/internal/container"
+	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/pkg/privdrop"
+)
+
+// requireAll names all capabilities that are missing, so that one run is enough to
+// learn of them.
+func (k *keeper) requireAll(need []int) error {
+	var names, reasons []string
+	for _, c := range need {
+		err := privdrop.Require(c)
+		var missing *privdrop.CapabilityError
+		switch {
+		case err == nil:
+		case errors.As(err, &missing):
+			names = append(names, missing.Capability)
+			reasons = append(reasons, missing.Capability+" to "+missing.Doing)
+		default:
+			return fault.New(fault.Privilege, "report this with the container's run line", "%w", err)
+		}
+	}
+	switch len(names) {
+	case 0:
+		return nil
+	case 1:
+		return fault.New(fault.Privilege, k.launch.Capabilities(names...), "a capability is missing: %s", reasons[0])
+	}
+	return fault.New(fault.Privilege, k.launch.Capabilities(names...), "%d capabilities are missing: %s", len(names), strings.Join(reasons, ", "))
+}
+
+// warnOfEngines says what no packet filter sees: who can open an engine's socket is
+// root on the machine, and has its network.
+func (k *keeper) warnOfEngines() {
+	for _, s := range container.MountedSockets("/proc/self/mountinfo", k.config.Environ) {
+		if container.IsEngineSocket(s) {
+			fault.Warn(os.Stderr, fmt.Sprintf("%s is mounted: who can open an engine's socket is root on the machine, and is not confined", s), "remove the mount of "+s)
+		}
+	}
+}
