@@ -36,7 +36,7 @@ func TestPresets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, listed, _ := strings.Cut(string(doc), "**Presets**")
+	_, listed, _ := strings.Cut(string(doc), "\n### Presets\n")
 	listed, _, _ = strings.Cut(listed, "`!@NAME`")
 	_, listed, _ = strings.Cut(listed, "\n- ")
 	var documented []string
