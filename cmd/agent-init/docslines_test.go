@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -14,11 +13,6 @@ const (
 	maxCells   = 6   // of a row of a table
 	maxWords   = 30  // of a cell
 )
-
-// linesToDo are the pages that are not held yet.
-var linesToDo = []string{
-	"docs/stress.md",
-}
 
 var (
 	// linkOnly is a line that is one link, whose target can't be broken.
@@ -63,9 +57,6 @@ func tooLong(text string) []string {
 // TestDocsLines: no page has a line beyond 120 columns, nor a table that is a text.
 func TestDocsLines(t *testing.T) {
 	for _, p := range pages(t) {
-		if slices.Contains(linesToDo, p.path) {
-			continue
-		}
 		for _, l := range tooLong(p.text) {
 			t.Errorf("%s:%s", p.path, l)
 		}
