@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -79,6 +80,26 @@ func startDNS(ns *netns.NS, latency time.Duration) (*DNS, error) {
 		d.wait.Go(func() { d.serveTCP(l, netip.Addr{}) })
 	}
 	return d, nil
+}
+
+// ServeTLS has the servers answer over TLS as well (RFC 7858), on port 853 of every address, as a name that the lab's
+// authority certifies.
+func (l *Lab) ServeTLS(name string) {
+	l.tb.Helper()
+	l.Claim("tcp", 853)
+	cert, err := l.CA.Certificate(name)
+	if err != nil {
+		l.tb.Fatalf("lab: %v", err)
+	}
+	for network, addr := range map[string]string{"tcp4": "0.0.0.0:853", "tcp6": "[::]:853"} {
+		tcp, err := l.Internet.Listen(network, addr)
+		if err != nil {
+			l.tb.Fatalf("lab: %v", err)
+		}
+		l.DNS.tcp = append(l.DNS.tcp, tcp)
+		secure := tls.NewListener(tcp, &tls.Config{Certificates: []tls.Certificate{*cert}})
+		l.DNS.wait.Go(func() { l.DNS.serveTCP(secure, netip.Addr{}) })
+	}
 }
 
 // SetLatency delays every answer from now on, besides what Answer says.

@@ -1,0 +1,76 @@
+package attack
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// TestLabWorksUpstreamTLS: the guard, which may open no file any more, asks a server over TLS. A server with another
+// name's certificate is believed nothing. Where the policy names a server over TLS only later, a guard that has read no
+// authorities makes room for one that has.
+func TestLabWorksUpstreamTLS(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	l.ServeTLS("dns.lab.test")
+	l.DNS.SetAddrs("*.cdn.test", "45.30.0.20")
+	over := func(name string) []byte { return []byte(`dns: {upstream: ["tls://9.9.9.9#` + name + `"]}` + "\n") }
+	w := confineIn(t, l, allowlist, lab.BoxOptions{Files: []lab.File{{Path: "/etc/agent-init/policy.yaml", Data: over("dns.lab.test")}}})
+	w.works("resolve", "first.cdn.test")
+	w.works("http", "https://ok.test/")
+	mustAskOver(w, 853)
+	must(t, w.box.WriteFile("/etc/agent-init/policy.yaml", over("other.lab.test"), 0o644))
+	if r := w.root("agent-init", "reload"); r.Code != 0 {
+		t.Fatalf("reload: %s", r)
+	}
+	w.blocked("resolve", "strange.cdn.test")
+	for _, q := range l.Queries("strange.cdn.test") {
+		t.Errorf("%s was asked of a server with another's certificate", q.Name)
+	}
+
+	plain := confineIn(t, l, allowlist, lab.BoxOptions{})
+	must(t, plain.box.WriteFile("/etc/agent-init/policy.yaml", over("dns.lab.test"), 0o644))
+	if r := plain.root("agent-init", "reload"); r.Code != 0 {
+		t.Fatalf("reload: %s", r)
+	}
+	l.DNS.Forget()
+	if !eventually(lab.Patience, func() bool { return plain.poke("resolve", "later.cdn.test").OK }) {
+		t.Fatal("names do not resolve over TLS after a reload")
+	}
+	mustAskOver(plain, 853)
+}
+
+// mustAskOver checks that the servers of the lab were asked, and none by packets to port 53.
+func mustAskOver(w *world, port uint16) {
+	w.Helper()
+	queries := w.lab.Queries()
+	if len(queries) == 0 {
+		w.Fatal("no server was asked")
+	}
+	if slices.ContainsFunc(queries, func(q lab.Query) bool { return q.Network != "tcp" || q.Server != netip.MustParseAddr("9.9.9.9") }) {
+		w.Errorf("servers were asked otherwise than over TLS at port %d: %v", port, queries)
+	}
+	w.sealed(lab.Not(lab.ToPort(unix.IPPROTO_TCP, port)), lab.Not(lab.ToPort(unix.IPPROTO_TCP, 443)), lab.Not(lab.ToPort(unix.IPPROTO_TCP, 80)))
+}
+
+// TestLabWorksUpstreamLocal: a server of root's in the container, which the policy calls local, is asked and believed.
+func TestLabWorksUpstreamLocal(t *testing.T) {
+	w := confine(t, allowlist, lab.BoxOptions{Files: []lab.File{{Path: "/etc/agent-init/policy.yaml",
+		Data: []byte(`dns: {upstream: ["127.0.0.1:5353 local"]}` + "\n")}}})
+	server := w.box.ExecStart(lab.Cmd{Args: []string{"poke", "usurp", "-for", "5m", "127.0.0.1:5353", "45.30.0.20"}})
+	w.hasSaid(server, "seated udp", "seated tcp")
+	w.lab.DNS.Forget()
+	if !eventually(lab.Patience, func() bool { return w.poke("resolve", "n.cdn.test").OK }) {
+		t.Error("a local server's answers are not believed")
+	}
+	for _, q := range w.lab.Queries() {
+		t.Errorf("%s was asked of %s", q.Name, q.Server)
+	}
+	must(t, server.Signal(unix.SIGKILL))
+	server.Wait(time.Minute)
+}
