@@ -1,0 +1,84 @@
+package attach
+
+import (
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+	"golang.org/x/sys/unix"
+)
+
+// connect asks the server for the window.
+func (a *attachment) connect() error {
+	conn, err := a.o.Dial()
+	if err != nil {
+		return err
+	}
+	a.closeConn()
+	a.conn, a.sock, a.asked = conn, int(conn.Fd()), 0
+	if err := unix.SetNonblock(a.sock, true); err != nil {
+		return err
+	}
+	a.frames, a.typed = incoming{}, nil
+	a.connected = time.Now()
+	a.hello()
+	return nil
+}
+
+func (a *attachment) closeConn() {
+	if a.conn != nil {
+		a.conn.Close()
+		a.conn, a.sock = nil, -1
+	}
+}
+
+func (a *attachment) hello() {
+	r := a.o.Request
+	r.Version, r.Verb, r.TTY = protocol.Version, protocol.VerbAttach, protocol.TTYOf(a.in)
+	a.cols, a.rows = a.size()
+	r.Cols, r.Rows = a.cols, a.rows
+	a.leaving, a.helping, a.idle = time.Time{}, false, false
+	a.send(protocol.KindHello, protocol.EncodeJSON(r))
+}
+
+// size asks the terminal. An engine may give it one a little after the start.
+func (a *attachment) size() (cols, rows int) {
+	for deadline := time.Now().Add(sizeTime); ; time.Sleep(sizeTime / 20) {
+		for _, fd := range []int{a.out, a.in} {
+			if s, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ); err == nil && s.Col > 0 && s.Row > 0 {
+				return min(int(s.Col), protocol.MaxSide), min(int(s.Row), protocol.MaxSide)
+			}
+		}
+		if time.Now().After(deadline) {
+			return 0, 0
+		}
+	}
+}
+
+// disconnected prepares for a server to come back. One that ends each connection at once
+// is not asked again without a pause.
+func (a *attachment) disconnected() error {
+	if a.o.Local || !a.leaving.IsZero() || !a.ending.IsZero() {
+		return ErrLost
+	}
+	a.o.Request.Window = a.result.Window
+	a.closeConn()
+	a.lost = time.Now()
+	if a.lost.Sub(a.connected) >= steadyAfter || a.lostFirst.IsZero() {
+		a.lostFirst, a.pause = a.lost, 0
+	}
+	a.pause = min(max(2*a.pause, lostPause), mostPause)
+	return nil
+}
+
+// reconnect tries once.
+func (a *attachment) reconnect() error {
+	a.lost = time.Time{}
+	switch err := a.connect(); {
+	case err == nil:
+		return nil
+	case time.Since(a.lostFirst) > lostTime:
+		return ErrLost
+	}
+	a.lost, a.pause = time.Now(), min(2*a.pause, mostPause)
+	return nil
+}
