@@ -63,6 +63,14 @@ func compile(r plan.Rule, sets map[string]plan.Set) ([]expr.Any, error) {
 	return append(out, es...), err
 }
 
+// unless is the comparison that a match makes, or that it makes negated.
+func unless(not bool) expr.CmpOp {
+	if not {
+		return notEqual
+	}
+	return equal
+}
+
 func compileMatch(m plan.Match, sets map[string]plan.Set) ([]expr.Any, error) {
 	switch m := m.(type) {
 	case plan.MatchFamily:
@@ -70,21 +78,13 @@ func compileMatch(m plan.Match, sets map[string]plan.Set) ([]expr.Any, error) {
 	case plan.MatchIn:
 		return meta(expr.MetaKeyIIF, equal, binaryutil.NativeEndian.PutUint32(loIndex)), nil
 	case plan.MatchOut:
-		op := equal
-		if m.Not {
-			op = notEqual
-		}
-		return meta(expr.MetaKeyOIF, op, binaryutil.NativeEndian.PutUint32(loIndex)), nil
+		return meta(expr.MetaKeyOIF, unless(m.Not), binaryutil.NativeEndian.PutUint32(loIndex)), nil
 	case plan.MatchDst:
 		return destination(m.P), nil
 	case plan.MatchSrc:
 		return source(m.A), nil
 	case plan.MatchProto:
-		op := equal
-		if m.Not {
-			op = notEqual
-		}
-		return meta(expr.MetaKeyL4PROTO, op, []byte{m.Proto}), nil
+		return meta(expr.MetaKeyL4PROTO, unless(m.Not), []byte{m.Proto}), nil
 	case plan.MatchPort:
 		return field(expr.PayloadBaseTransportHeader, 2, binaryutil.BigEndian.PutUint16(m.Port)), nil
 	case plan.MatchICMP:
@@ -93,17 +93,9 @@ func compileMatch(m plan.Match, sets map[string]plan.Set) ([]expr.Any, error) {
 		return append(meta(expr.MetaKeyNFPROTO, equal, []byte{plan.IPv6.Nfproto()}),
 			field(expr.PayloadBaseNetworkHeader, 7, []byte{255})...), nil
 	case plan.MatchUID:
-		op := equal
-		if m.Not {
-			op = notEqual
-		}
-		return meta(expr.MetaKeySKUID, op, binaryutil.NativeEndian.PutUint32(m.UID)), nil
+		return meta(expr.MetaKeySKUID, unless(m.Not), binaryutil.NativeEndian.PutUint32(m.UID)), nil
 	case plan.MatchGID:
-		op := equal
-		if m.Not {
-			op = notEqual
-		}
-		return meta(expr.MetaKeySKGID, op, binaryutil.NativeEndian.PutUint32(m.GID)), nil
+		return meta(expr.MetaKeySKGID, unless(m.Not), binaryutil.NativeEndian.PutUint32(m.GID)), nil
 	case plan.MatchOwned, plan.MatchHeld:
 		// Loading the uid ends the rule if the packet has no owner.
 		return meta(expr.MetaKeySKUID, expr.CmpOpGte, binaryutil.NativeEndian.PutUint32(0)), nil
@@ -122,13 +114,20 @@ func compileMatch(m plan.Match, sets map[string]plan.Set) ([]expr.Any, error) {
 		return flags, nil
 	case plan.MatchSrcPort:
 		return field(expr.PayloadBaseTransportHeader, 0, binaryutil.BigEndian.PutUint16(m.Port)), nil
-	case plan.MatchAnswer:
-		return answering(m.To), nil
 	case plan.MatchRouted:
 		return []expr.Any{
 			&expr.Exthdr{DestRegister: reg0, Type: unix.IPPROTO_ROUTING, Len: 1, Flags: unix.NFT_EXTHDR_F_PRESENT, Op: expr.ExthdrOpIpv6},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: reg0, Data: []byte{1}},
 		}, nil
+	}
+	return compileTracked(m, sets)
+}
+
+// compileTracked translates matches on connection tracking, and on sets.
+func compileTracked(m plan.Match, sets map[string]plan.Set) ([]expr.Any, error) {
+	switch m := m.(type) {
+	case plan.MatchAnswer:
+		return answering(m.To), nil
 	case plan.MatchState:
 		return ctBits(expr.CtKeySTATE, map[plan.CtState]uint32{
 			plan.StateInvalid:     expr.CtStateBitINVALID,

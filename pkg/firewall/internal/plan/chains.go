@@ -149,44 +149,51 @@ func (b *builder) output() Chain {
 	add(refuse(MatchForeign{})) // whoever sent it, it does not get out
 
 	if !b.Sealed {
-		// No query goes out but the guard's, not even in an established flow: a
-		// packet from a port that the guard used a moment ago is part of the
-		// guard's flow, and so is not redirected.
-		for _, p := range []uint8{ProtoUDP, ProtoTCP} {
-			add(refuse(MatchProto{Proto: p}, MatchPort{53}, MatchOriginal{}))
-		}
-		for _, f := range Families() {
-			for _, s := range b.allowed(f) {
-				add(To(Accept{}, MatchFamily{f}, MatchSet{Set: s}))
-			}
-		}
-		// Where names are looked at, nobody goes out but the guard: not around the
-		// redirection, and not in what is left of a flow of the guard's.
-		for _, port := range sorted(b.Gated) {
-			for _, other := range b.others() {
-				around := []Match{MatchProto{Proto: ProtoTCP}, MatchPort{port}, MatchOriginal{}, other}
-				if !b.Observe {
-					add(refuse(around...))
-					continue
-				}
-				for _, f := range Families() {
-					add(refuse(append([]Match{MatchFamily{f}}, append(around, MatchSet{Set: LeaseSet(f)})...)...))
-				}
-			}
-		}
-		add(b.goingOn()...)
-		for _, f := range Families() {
-			add(To(Accept{}, MatchFamily{f}, MatchSet{Set: LeaseSet(f)}))
-		}
-		add(b.ended()...)
-		if b.Observe {
-			for _, p := range []uint8{ProtoTCP, ProtoUDP} {
-				add(To(Jump{"observe"}, MatchProto{Proto: p}))
-			}
-		}
+		add(b.permitted()...)
 	}
 	add(refuse())
 	return c
+}
+
+// permitted lets out what the policy allows, and no question or connection around the guard.
+func (b *builder) permitted() (out []Rule) {
+	add := func(rs ...Rule) { out = append(out, rs...) }
+	// No query goes out but the guard's, not even in an established flow: a
+	// packet from a port that the guard used a moment ago is part of the
+	// guard's flow, and so is not redirected.
+	for _, p := range []uint8{ProtoUDP, ProtoTCP} {
+		add(refuse(MatchProto{Proto: p}, MatchPort{53}, MatchOriginal{}))
+	}
+	for _, f := range Families() {
+		for _, s := range b.allowed(f) {
+			add(To(Accept{}, MatchFamily{f}, MatchSet{Set: s}))
+		}
+	}
+	// Where names are looked at, nobody goes out but the guard: not around the
+	// redirection, and not in what is left of a flow of the guard's.
+	for _, port := range sorted(b.Gated) {
+		for _, other := range b.others() {
+			around := []Match{MatchProto{Proto: ProtoTCP}, MatchPort{port}, MatchOriginal{}, other}
+			if !b.Observe {
+				add(refuse(around...))
+				continue
+			}
+			for _, f := range Families() {
+				add(refuse(append([]Match{MatchFamily{f}}, append(around, MatchSet{Set: LeaseSet(f)})...)...))
+			}
+		}
+	}
+	add(b.goingOn()...)
+	for _, f := range Families() {
+		add(To(Accept{}, MatchFamily{f}, MatchSet{Set: LeaseSet(f)}))
+	}
+	add(b.ended()...)
+	if b.Observe {
+		for _, p := range []uint8{ProtoTCP, ProtoUDP} {
+			add(To(Jump{"observe"}, MatchProto{Proto: p}))
+		}
+	}
+	return out
 }
 
 // upstreams lets the guard, and nobody else, reach its DNS servers.

@@ -68,50 +68,64 @@ func (r *xtRenderer) match(d xtDraft, m plan.Match, v plan.Verdict) ([]xtDraft, 
 	case plan.MatchHopLimit:
 		return only(plan.IPv6, "-m", "hl", "--hl-eq", "255")
 	case plan.MatchUID:
-		if !m.Not {
-			return one("-m", "owner", "--uid-owner", fmt.Sprint(m.UID))
-		}
-		// Negated, the match takes packets that no process sent as well.
-		return r.owned(d, "-m", "owner", "!", "--uid-owner", fmt.Sprint(m.UID)), nil
+		return r.owner(d, "--uid-owner", m.UID, m.Not), nil
 	case plan.MatchGID:
-		if !m.Not {
-			return one("-m", "owner", "--gid-owner", fmt.Sprint(m.GID))
-		}
-		return r.owned(d, "-m", "owner", "!", "--gid-owner", fmt.Sprint(m.GID)), nil
+		return r.owner(d, "--gid-owner", m.GID, m.Not), nil
 	case plan.MatchOwned:
 		return r.owned(d), nil
 	case plan.MatchHeld:
 		return r.held(d), nil
-	case plan.MatchAnswer:
-		return only(plan.FamilyOf(m.To.Addr()), "-m", "conntrack", "--ctdir", "REPLY",
-			"--ctorigdst", m.To.Addr().String(), "--ctorigdstport", fmt.Sprint(m.To.Port()))
 	case plan.MatchForeign:
 		return one("-m", "addrtype", "!", "--src-type", "LOCAL")
 	case plan.MatchSYN:
-		flags := []string{"--tcp-flags", "FIN,SYN,RST,ACK", "SYN"}
-		if !slices.Contains(d.words, "--dport") { // which belongs to the same match
-			flags = append([]string{"-m", "tcp"}, flags...)
-		}
-		return one(flags...)
+		return one(asTCP(d, []string{"--dport"}, "--tcp-flags", "FIN,SYN,RST,ACK", "SYN")...)
 	case plan.MatchSrcPort:
 		if d.proto != plan.ProtoTCP && d.proto != plan.ProtoUDP {
 			return nil, fmt.Errorf("a port without tcp or udp: %w", nfnetlink.ErrUnsupported)
 		}
 		return one("-m", plan.ProtoName(d.proto), "--sport", fmt.Sprint(m.Port))
-	case plan.MatchOpening, plan.MatchReset:
-		flags := []string{"--tcp-flags", "SYN,ACK", "SYN"}
-		if r, ok := m.(plan.MatchReset); ok {
-			flags = []string{"--tcp-flags", "RST", "RST"}
-			if r.Not {
-				flags = append([]string{"!"}, flags...)
-			}
+	case plan.MatchOpening:
+		return one(asTCP(d, []string{"--dport", "--sport"}, "--tcp-flags", "SYN,ACK", "SYN")...)
+	case plan.MatchReset:
+		flags := []string{"--tcp-flags", "RST", "RST"}
+		if m.Not {
+			flags = append([]string{"!"}, flags...)
 		}
-		if !slices.Contains(d.words, "--dport") && !slices.Contains(d.words, "--sport") {
-			flags = append([]string{"-m", "tcp"}, flags...)
-		}
-		return one(flags...)
+		return one(asTCP(d, []string{"--dport", "--sport"}, flags...)...)
 	case plan.MatchRouted:
 		return only(plan.IPv6, "-m", "rt")
+	}
+	return r.matchTracked(d, m, v)
+}
+
+// owner asks for whose socket sent a packet. Negated, the match takes packets that no
+// process sent as well.
+func (r *xtRenderer) owner(d xtDraft, of string, id uint32, not bool) []xtDraft {
+	if not {
+		return r.owned(d, "-m", "owner", "!", of, fmt.Sprint(id))
+	}
+	return []xtDraft{d.with("-m", "owner", of, fmt.Sprint(id))}
+}
+
+// asTCP are flags as a match of their own, unless d has one of ports already: they then
+// belong to the same match.
+func asTCP(d xtDraft, ports []string, flags ...string) []string {
+	if slices.ContainsFunc(ports, func(p string) bool { return slices.Contains(d.words, p) }) {
+		return flags
+	}
+	return append([]string{"-m", "tcp"}, flags...)
+}
+
+// matchTracked is match for what is about connection tracking, and sets.
+func (r *xtRenderer) matchTracked(d xtDraft, m plan.Match, v plan.Verdict) ([]xtDraft, error) {
+	one := func(words ...string) ([]xtDraft, error) { return []xtDraft{d.with(words...)}, nil }
+	switch m := m.(type) {
+	case plan.MatchAnswer:
+		if plan.FamilyOf(m.To.Addr()) != r.family {
+			return nil, nil
+		}
+		return one("-m", "conntrack", "--ctdir", "REPLY",
+			"--ctorigdst", m.To.Addr().String(), "--ctorigdstport", fmt.Sprint(m.To.Port()))
 	case plan.MatchState:
 		return one("-m", "conntrack", "--ctstate", strings.ToUpper(m.State.String()))
 	case plan.MatchOriginal:
