@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/wire"
-	"github.com/agent-init/agent-init/pkg/resolver"
+	"github.com/agent-init/agent-init/pkg/policy/budget"
 )
 
 // What the agent may have the guard do is limited where no end of a guard can reset
@@ -13,21 +13,21 @@ import (
 
 // budgets are the keeper's, of all guards together.
 type budgets struct {
-	names    *resolver.Budget // below wildcards
+	names    *budget.Budget // below wildcards
 	requests wire.Pace
 }
 
 func newBudgets() *budgets {
-	return &budgets{names: resolver.NewBudget(), requests: wire.Pace{Burst: wire.RequestBurst, Every: wire.RequestEvery}}
+	return &budgets{names: budget.NewBudget(), requests: wire.Pace{Burst: wire.RequestBurst, Every: wire.RequestEvery}}
 }
 
 // mayAsk serves the guard, which asks before each question below a wildcard.
 func (k *keeper) mayAsk(m wire.Message) wire.Message {
-	return wire.Message{Op: wire.OpName, ID: m.ID, Err: !k.spent(m.Name, (*resolver.Budget).Take)}
+	return wire.Message{Op: wire.OpName, ID: m.ID, Err: !k.spent(m.Name, (*budget.Budget).Take)}
 }
 
 // spent says whether the budget of the wildcard that name is below has it, by how.
-func (k *keeper) spent(name string, how func(*resolver.Budget, string, string, int, time.Time) bool) bool {
+func (k *keeper) spent(name string, how func(*budget.Budget, string, string, int, time.Time) bool) bool {
 	k.mu.Lock()
 	p := k.policy
 	k.mu.Unlock()

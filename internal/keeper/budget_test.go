@@ -7,7 +7,7 @@ import (
 	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/policy"
-	"github.com/agent-init/agent-init/pkg/resolver"
+	"github.com/agent-init/agent-init/pkg/policy/budget"
 )
 
 // TestBudgetOutlivesGuards: what a guard has asked below a wildcard counts for the
@@ -32,14 +32,14 @@ func TestBudgetOutlivesGuards(t *testing.T) {
 	}
 	leased := 0
 	for i := range 100 {
-		if k.spent(fmt.Sprintf("l%d.wild.test", i), (*resolver.Budget).Has) {
+		if k.spent(fmt.Sprintf("l%d.wild.test", i), (*budget.Budget).Has) {
 			leased++
 		}
 	}
 	if leased > most/10 {
 		t.Errorf("%d names that were not asked for could be leased", leased)
 	}
-	if !k.spent("n0.wild.test", (*resolver.Budget).Has) {
+	if !k.spent("n0.wild.test", (*budget.Budget).Has) {
 		t.Error("a name that was asked for can't be leased")
 	}
 	if k.mayAsk(wire.Message{Name: "ok.test"}).Err {

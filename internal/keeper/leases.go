@@ -9,7 +9,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
-	"github.com/agent-init/agent-init/pkg/resolver"
+	"github.com/agent-init/agent-init/pkg/policy/budget"
 )
 
 // lease serves one request of the guard: the addresses are open in the kernel
@@ -24,7 +24,7 @@ func (k *keeper) lease(ctx context.Context, m wire.Message) wire.Message {
 	ctx, cancel := context.WithTimeout(whole, leaseTime)
 	defer cancel()
 	reply.Edition, reply.TTL = k.edition.Load(), lease.TTL(m.TTL)
-	if !k.spent(m.Name, (*resolver.Budget).Has) {
+	if !k.spent(m.Name, (*budget.Budget).Has) {
 		return reply
 	}
 	open, admitted := k.ledger.Lease(m.Name, m.Addrs, m.TTL)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/policy/budget"
 )
 
 // lookup is one question on its way to an upstream, and who waits for it.
@@ -109,7 +110,7 @@ func (s *Server) limit(c client, p *policy.Policy, name string, now time.Time) *
 			return s.overspent(c, m.Wildcard, name, n)
 		}
 	}
-	if n := float64(set.DNS.QPS); !s.qps.take(now, 1, n, 2*n) {
+	if n := float64(set.DNS.QPS); !s.qps.Take(now, 1, n, 2*n) {
 		s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: name,
 			Reason: fmt.Sprintf("rate: more than %d questions a second for upstreams", set.DNS.QPS)})
 		return &answer{rcode: rcodeServFail, ede: dns.ExtendedErrorCodeNotReady, text: "rate: too many new questions"}
@@ -119,7 +120,7 @@ func (s *Server) limit(c client, p *policy.Policy, name string, now time.Time) *
 
 // overspent is the refusal of a name below a wildcard of which too much was asked.
 func (s *Server) overspent(c client, wildcard *policy.Rule, name string, perMinute int) *answer {
-	text := fmt.Sprintf("rate: more than %d new names a minute below %s, or %d questions for others", perMinute, wildcard.Target(), againPerNew*perMinute)
+	text := fmt.Sprintf("rate: more than %d new names a minute below %s, or %d questions for others", perMinute, wildcard.Target(), budget.AgainPerNew*perMinute)
 	s.config.Record(c.mark(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: wildcard.Target(),
 		Rule: cite(wildcard), Reason: text + ", last " + name}))
 	return s.refusal(c, text)

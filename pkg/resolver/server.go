@@ -16,6 +16,7 @@ import (
 
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/policy/budget"
 )
 
 // Config is what a Server works with. Policy and Admit are needed.
@@ -105,8 +106,8 @@ type Server struct {
 	exchange  func(ctx context.Context, name string, qtype uint16) (*dns.Msg, error)
 	upstreams atomic.Pointer[upstreams]
 	cache     *cache
-	wildcards *Budget
-	qps       bucket
+	wildcards *budget.Budget
+	qps       budget.Bucket
 	searched  seen // names that were recorded when asked for below a search domain
 	pairs     *pairs
 	stats     counters
@@ -154,7 +155,7 @@ func New(c Config) (*Server, error) {
 	s := &Server{
 		config:    c,
 		cache:     newCache(c.Limits.CacheEntries),
-		wildcards: NewBudget(),
+		wildcards: budget.NewBudget(),
 		pairs:     newPairs(),
 		searched:  seen{window: 10 * time.Second},
 		grace:     time.Minute,
@@ -171,7 +172,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	if c.Again {
-		s.qps.drain(time.Now())
+		s.qps.Drain(time.Now())
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	return s, nil
