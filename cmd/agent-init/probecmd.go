@@ -19,6 +19,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/selftest"
+	"github.com/agent-init/agent-init/pkg/selftest/probe"
 )
 
 func selftestCommand() command {
@@ -32,7 +33,7 @@ func selftestCommand() command {
 			if os.Geteuid() == 0 {
 				return selftestAsRoot(ctx, e, asJSON)
 			}
-			report, err := probe(ctx)
+			report, err := makeProbes(ctx)
 			if err != nil {
 				return err
 			}
@@ -67,7 +68,7 @@ func probeCommand() command {
 			fs.Bool("packed", false, "")
 		},
 		run: func(ctx context.Context, e environment, fs *flag.FlagSet, _ []string) error {
-			report, err := probe(ctx)
+			report, err := makeProbes(ctx)
 			if err != nil {
 				return err
 			}
@@ -79,7 +80,7 @@ func probeCommand() command {
 	}
 }
 
-func probe(ctx context.Context) (selftest.Report, error) {
+func makeProbes(ctx context.Context) (selftest.Report, error) {
 	// Beside a running agent, which has the same uid, nobody is to write the
 	// report from outside.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
@@ -93,7 +94,7 @@ func probe(ctx context.Context) (selftest.Report, error) {
 	if err := dir.Read(state.ProbesFile, &plan); err != nil {
 		return selftest.Report{}, state.NotRunning(err)
 	}
-	return selftest.Run(ctx, plan), nil
+	return probe.Run(ctx, plan), nil
 }
 
 // packReport is showReport for the keeper, which parses no JSON of a child's.

@@ -42,7 +42,7 @@ func (r Report) Pack() []byte {
 		var h packedCheck
 		var text []byte
 		for i, s := range c.texts() {
-			*s = clean(*s)
+			*s = Clean(*s)
 			h.Lengths[i] = uint16(len(*s))
 			text = append(text, *s...)
 		}
@@ -117,7 +117,7 @@ func readCheck(r io.Reader) (Check, error) {
 		if _, err := io.ReadFull(r, text); err != nil {
 			return Check{}, err
 		}
-		*s = clean(string(text))
+		*s = Clean(string(text))
 	}
 	c.OK = h.OK == 1 && c.Got == c.Want
 	return c, nil

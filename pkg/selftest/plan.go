@@ -75,8 +75,8 @@ func (t Target) String() string {
 }
 
 const (
-	defaultBlockTimeout = time.Second
-	defaultReachTimeout = 10 * time.Second
+	DefaultBlockTimeout = time.Second
+	DefaultReachTimeout = 10 * time.Second
 )
 
 // DefaultPlan returns the standard plan, with denied names and nothing that is
@@ -104,4 +104,23 @@ func DefaultPlan(denied ...string) Plan {
 		p.Metadata = append(p.Metadata, netip.AddrPortFrom(netip.MustParseAddr(s), 80))
 	}
 	return p
+}
+
+// Missing names what a plan can't do without: a self-test that tries nothing
+// would pass anywhere.
+func (p Plan) Missing() []string {
+	var m []string
+	for _, part := range []struct {
+		what  string
+		count int
+		open  bool // where names and addresses are let through
+	}{
+		{"denied names", len(p.Denied), true}, {"DNS servers", len(p.DNS), true}, {"TCP addresses", len(p.TCP), true},
+		{"UDP addresses", len(p.UDP), true}, {"addresses to ping", len(p.Ping), false}, {"metadata addresses", len(p.Metadata), false},
+	} {
+		if part.count == 0 && !(part.open && p.Observed) {
+			m = append(m, part.what)
+		}
+	}
+	return m
 }

@@ -2,6 +2,7 @@ package selftest
 
 import (
 	"fmt"
+	"math"
 	"time"
 	"unicode/utf8"
 
@@ -32,8 +33,9 @@ type Check struct {
 	Millis float64 `json:"millis"`
 }
 
-func newReport(started time.Time, took time.Duration, checks []Check) Report {
-	r := Report{Version: Version, Started: started.UTC(), Millis: millis(took), Checks: checks}
+// NewReport is what came of those checks.
+func NewReport(started time.Time, took time.Duration, checks []Check) Report {
+	r := Report{Version: Version, Started: started.UTC(), Millis: Millis(took), Checks: checks}
 	r.OK = r.allOK()
 	return r
 }
@@ -74,8 +76,8 @@ func (c Check) sentence() string {
 // maxText bounds a text of a Check, in bytes.
 const maxText = 300
 
-// clean makes text that a server may have had a hand in fit for a terminal.
-func clean(s string) string {
+// Clean makes text that a server may have had a hand in fit for a terminal.
+func Clean(s string) string {
 	s = text.Clean(s)
 	if len(s) <= maxText {
 		return s
@@ -85,4 +87,16 @@ func clean(s string) string {
 		cut--
 	}
 	return s[:cut] + "..."
+}
+
+// Values of Check.Want and Check.Got.
+const (
+	Blocked   = "blocked"
+	Reachable = "reachable"
+	Unknown   = "unknown" // Got only: the probe itself failed, which proves nothing
+)
+
+// Millis rounds d to a tenth of a millisecond.
+func Millis(d time.Duration) float64 {
+	return math.Round(float64(d)/float64(time.Millisecond)*10) / 10
 }

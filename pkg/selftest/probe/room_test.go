@@ -1,4 +1,4 @@
-package selftest
+package probe
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
 // TestTryAllInTurn: no more probes are under way than there is room for, all of them
@@ -14,7 +16,7 @@ func TestTryAllInTurn(t *testing.T) {
 	var now, most atomic.Int64
 	probes := make([]probe, 5*atOnce)
 	for i := range probes {
-		probes[i] = probe{check: Check{Name: fmt.Sprint(i)}, timeout: time.Minute, run: func(context.Context) outcome {
+		probes[i] = probe{check: selftest.Check{Name: fmt.Sprint(i)}, timeout: time.Minute, run: func(context.Context) outcome {
 			for n := now.Add(1); ; {
 				if m := most.Load(); n <= m || most.CompareAndSwap(m, n) {
 					break
@@ -22,11 +24,11 @@ func TestTryAllInTurn(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond)
 			now.Add(-1)
-			return outcome{got: Blocked}
+			return outcome{got: selftest.Blocked}
 		}}
 	}
 	for i, c := range tryAll(t.Context(), probes) {
-		if c.Name != fmt.Sprint(i) || c.Got != Blocked {
+		if c.Name != fmt.Sprint(i) || c.Got != selftest.Blocked {
 			t.Errorf("probe %d: %+v", i, c)
 		}
 	}

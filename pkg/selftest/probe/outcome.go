@@ -1,4 +1,4 @@
-package selftest
+package probe
 
 import (
 	"context"
@@ -8,21 +8,16 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
-)
 
-// Values of Check.Want and Check.Got.
-const (
-	Blocked   = "blocked"
-	Reachable = "reachable"
-	Unknown   = "unknown" // Got only: the probe itself failed, which proves nothing
+	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
 // outcome is what a probe found.
 type outcome struct{ got, detail string }
 
-func blocked(how string) outcome   { return outcome{Blocked, how} }
-func reachable(how string) outcome { return outcome{Reachable, how} }
-func unknown(err error) outcome    { return outcome{Unknown, err.Error()} }
+func blocked(how string) outcome   { return outcome{selftest.Blocked, how} }
+func reachable(how string) outcome { return outcome{selftest.Reachable, how} }
+func unknown(err error) outcome    { return outcome{selftest.Unknown, err.Error()} }
 
 // noAnswer is not as good as a refusal, which comes within milliseconds.
 const noAnswer = "no answer (timeout)"
@@ -71,7 +66,7 @@ func timedOut(err error) bool {
 // settle voids what a probe concluded after the whole run was given up: its
 // time-outs are then not the network's.
 func settle(run context.Context, o outcome) outcome {
-	if err := context.Cause(run); err != nil && o.got != Reachable {
+	if err := context.Cause(run); err != nil && o.got != selftest.Reachable {
 		return unknown(fmt.Errorf("interrupted: %w", err))
 	}
 	return o

@@ -1,7 +1,6 @@
-package selftest
+package probe
 
 import (
-	"bytes"
 	"encoding/binary"
 	"net"
 	"net/netip"
@@ -15,12 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/netns"
+	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
 // Without any route everything is blocked, and said to be for that reason.
 func TestKernelNoRoute(t *testing.T) {
 	netns.Enter(t)
-	r := runChild(t, DefaultPlan(deniedName), nobody)
+	r := runChild(t, selftest.DefaultPlan(deniedName), nobody)
 	wantFailed(t, r)
 	for _, c := range r.Checks {
 		switch c.Name {
@@ -148,7 +148,7 @@ func TestKernelLeakyDNS(t *testing.T) {
 // What the policy adds is tried, by address and by name.
 func TestKernelBlockTargets(t *testing.T) {
 	p := testPlan()
-	p.Block = []Target{{Name: deniedAddr, Port: 22}, {Name: requiredName, Port: 8080}, {Name: "nowhere.test", Port: 80}}
+	p.Block = []selftest.Target{{Name: deniedAddr, Port: 22}, {Name: requiredName, Port: 8080}, {Name: "nowhere.test", Port: 80}}
 	newWorld(t, p)
 	serveGuard(t, p)
 	wantFailed(t, runChild(t, p, nobody))
@@ -226,10 +226,10 @@ func TestKernelPrivileged(t *testing.T) {
 // The check says what the kernel says, whatever that is here.
 func TestVsockSocket(t *testing.T) {
 	fd, err := unix.Socket(unix.AF_VSOCK, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	want := Blocked
+	want := selftest.Blocked
 	if err == nil {
 		unix.Close(fd)
-		want = Reachable
+		want = selftest.Reachable
 	}
 	for _, pp := range privileges() {
 		if pp.name == "vsock-socket" {
@@ -240,23 +240,4 @@ func TestVsockSocket(t *testing.T) {
 		}
 	}
 	t.Error("no such probe")
-}
-
-// The table of a good run, as people see it.
-func TestKernelTable(t *testing.T) {
-	p := testPlan()
-	newWorld(t, p)
-	serveGuard(t, p)
-	var b bytes.Buffer
-	if err := runChild(t, p, nobody).WriteTable(&b, false); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"TCP to public addresses, IPv4 (12)", "TCP to public addresses, IPv6 (8)", "ICMP echo, IPv6 (2)"} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("no %q in\n%s", want, b.String())
-		}
-	}
-	if lines := strings.Count(b.String(), "\n"); lines > 25 {
-		t.Errorf("%d lines", lines)
-	}
 }

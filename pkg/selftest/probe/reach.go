@@ -1,4 +1,4 @@
-package selftest
+package probe
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"net/netip"
 	"syscall"
 	"time"
+
+	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
 const (
@@ -20,7 +22,7 @@ const (
 
 // reachTarget resolves, connects and, for TLS, verifies the certificate against
 // the system's roots (or SSL_CERT_FILE, see crypto/x509). What may pass gets a second try.
-func reachTarget(r *net.Resolver, servers []netip.AddrPort, t Target, timeout time.Duration) func(context.Context) outcome {
+func reachTarget(r *net.Resolver, servers []netip.AddrPort, t selftest.Target, timeout time.Duration) func(context.Context) outcome {
 	return func(ctx context.Context) outcome {
 		for try := 1; ; try++ {
 			detail, err := reachOnce(ctx, r, t, timeout)
@@ -40,7 +42,7 @@ func reachTarget(r *net.Resolver, servers []netip.AddrPort, t Target, timeout ti
 	}
 }
 
-func reachOnce(ctx context.Context, r *net.Resolver, t Target, timeout time.Duration) (string, error) {
+func reachOnce(ctx context.Context, r *net.Resolver, t selftest.Target, timeout time.Duration) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	d := net.Dialer{Resolver: r}

@@ -1,18 +1,20 @@
-package selftest
+// Package probe makes the probes of a self-test, from the agent's side.
+package probe
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
 // probe is one attempt. Its check has all but what came of it.
 type probe struct {
-	check   Check
+	check   selftest.Check
 	timeout time.Duration
 	run     func(context.Context) outcome
 }
@@ -24,19 +26,19 @@ const atOnce = 48
 // Run tries everything in p, many at once, and reports. In a confined process it
 // takes as long as the slowest of the required targets. Failures are in the report;
 // Run has no error of its own.
-func Run(ctx context.Context, p Plan) Report {
+func Run(ctx context.Context, p selftest.Plan) selftest.Report {
 	return runWith(ctx, p, "/etc/resolv.conf")
 }
 
-func runWith(ctx context.Context, p Plan, resolvConf string) Report {
+func runWith(ctx context.Context, p selftest.Plan, resolvConf string) selftest.Report {
 	started := time.Now()
-	probes := probesOf(p, resolvConf)
+	probes := probesOf(plan{p}, resolvConf)
 	checks := tryAll(ctx, probes)
-	return newReport(started, time.Since(started), checks)
+	return selftest.NewReport(started, time.Since(started), checks)
 }
 
-func tryAll(ctx context.Context, probes []probe) []Check {
-	checks := make([]Check, len(probes))
+func tryAll(ctx context.Context, probes []probe) []selftest.Check {
+	checks := make([]selftest.Check, len(probes))
 	var wg sync.WaitGroup
 	room := make(chan struct{}, atOnce)
 	for i, pr := range probes {
@@ -50,29 +52,32 @@ func tryAll(ctx context.Context, probes []probe) []Check {
 	return checks
 }
 
-func (pr probe) do(run context.Context) Check {
+func (pr probe) do(run context.Context) selftest.Check {
 	ctx, cancel := context.WithTimeout(run, pr.timeout)
 	defer cancel()
 	start := time.Now()
 	o := settle(run, pr.run(ctx))
 	c := pr.check
-	c.Got, c.Detail = o.got, clean(o.detail)
+	c.Got, c.Detail = o.got, selftest.Clean(o.detail)
 	c.OK = c.Got == c.Want
-	c.Millis = millis(time.Since(start))
+	c.Millis = selftest.Millis(time.Since(start))
 	return c
 }
 
+// plan is what the probes are made from.
+type plan struct{ selftest.Plan }
+
 // probesOf lists the probes of p in the order of the report.
-func probesOf(p Plan, resolvConf string) []probe {
+func probesOf(p plan, resolvConf string) []probe {
 	if p.BlockTimeout <= 0 {
-		p.BlockTimeout = defaultBlockTimeout
+		p.BlockTimeout = selftest.DefaultBlockTimeout
 	}
 	if p.ReachTimeout <= 0 {
-		p.ReachTimeout = defaultReachTimeout
+		p.ReachTimeout = selftest.DefaultReachTimeout
 	}
 	var probes []probe
 	block := func(name, target, family string, run func(context.Context) outcome) {
-		c := Check{Name: name, Target: target, Family: family, Want: Blocked}
+		c := selftest.Check{Name: name, Target: target, Family: family, Want: selftest.Blocked}
 		probes = append(probes, probe{c, p.BlockTimeout, run})
 	}
 	system := p.System
@@ -81,7 +86,7 @@ func probesOf(p Plan, resolvConf string) []probe {
 	}
 	resolver := resolverFor(p.System)
 
-	for _, missing := range p.missing() {
+	for _, missing := range p.Missing() {
 		block("plan", missing, "", func(context.Context) outcome {
 			return unknown(errors.New("the plan has none"))
 		})
@@ -99,7 +104,7 @@ func probesOf(p Plan, resolvConf string) []probe {
 		}
 	}
 	for _, name := range p.Denied {
-		t := Target{Name: name, Port: 443}
+		t := selftest.Target{Name: name, Port: 443}
 		block("denied-name", t.String(), "", p.connectName(resolver, t))
 	}
 	for _, a := range p.TCP {
@@ -120,9 +125,9 @@ func probesOf(p Plan, resolvConf string) []probe {
 	for _, t := range p.Block {
 		block("block", t.String(), "", p.connectName(resolver, t))
 	}
-	reach := func(name string, targets []Target) {
+	reach := func(name string, targets []selftest.Target) {
 		for _, t := range targets {
-			c := Check{Name: name, Target: t.String(), Want: Reachable}
+			c := selftest.Check{Name: name, Target: t.String(), Want: selftest.Reachable}
 			// Each try has p.ReachTimeout; this is only the outer bound.
 			probes = append(probes, probe{c, tries*p.ReachTimeout + tryPause, reachTarget(resolver, system, t, p.ReachTimeout)})
 		}
@@ -132,35 +137,11 @@ func probesOf(p Plan, resolvConf string) []probe {
 	return probes
 }
 
-// missing names what a plan can't do without: a self-test that tries nothing
-// would pass anywhere.
-func (p Plan) missing() []string {
-	var m []string
-	for _, part := range []struct {
-		what  string
-		count int
-		open  bool // where names and addresses are let through
-	}{
-		{"denied names", len(p.Denied), true}, {"DNS servers", len(p.DNS), true}, {"TCP addresses", len(p.TCP), true},
-		{"UDP addresses", len(p.UDP), true}, {"addresses to ping", len(p.Ping), false}, {"metadata addresses", len(p.Metadata), false},
-	} {
-		if part.count == 0 && !(part.open && p.Observed) {
-			m = append(m, part.what)
-		}
-	}
-	return m
-}
-
 func family(a netip.Addr) string {
 	if a.Unmap().Is4() {
 		return "IPv4"
 	}
 	return "IPv6"
-}
-
-// millis rounds d to a tenth of a millisecond.
-func millis(d time.Duration) float64 {
-	return math.Round(float64(d)/float64(time.Millisecond)*10) / 10
 }
 
 func answered(format string, a ...any) outcome {

@@ -1,4 +1,4 @@
-package selftest
+package probe
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
 // whyTime is how long a server may take to say why a name has no address.
@@ -37,7 +39,7 @@ func whyNot(r *dns.Msg) string {
 	if opt := r.IsEdns0(); opt != nil {
 		for _, o := range opt.Option {
 			if ede, ok := o.(*dns.EDNS0_EDE); ok && ede.ExtraText != "" {
-				said = clean(ede.ExtraText)
+				said = selftest.Clean(ede.ExtraText)
 			}
 		}
 	}

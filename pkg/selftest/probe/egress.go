@@ -1,4 +1,4 @@
-package selftest
+package probe
 
 import (
 	"context"
@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
-func (p Plan) connectAddr(a netip.AddrPort) func(context.Context) outcome {
+func (p plan) connectAddr(a netip.AddrPort) func(context.Context) outcome {
 	return func(ctx context.Context) outcome {
 		var d net.Dialer
 		conn, err := d.DialContext(ctx, "tcp", a.String())
@@ -36,7 +38,7 @@ func (p Plan) connectAddr(a netip.AddrPort) func(context.Context) outcome {
 // connectName resolves a name as programs do and tries every address of it, all at
 // once: none may take the time of another, which would then count as blocked
 // without having been tried.
-func (p Plan) connectName(r *net.Resolver, t Target) func(context.Context) outcome {
+func (p plan) connectName(r *net.Resolver, t selftest.Target) func(context.Context) outcome {
 	return func(ctx context.Context) outcome {
 		addrs, err := r.LookupNetIP(ctx, "ip", t.Name)
 		if err != nil {
@@ -51,10 +53,10 @@ func (p Plan) connectName(r *net.Resolver, t Target) func(context.Context) outco
 		worst := unknown(errors.New("no address"))
 		for i, o := range found {
 			at := addrs[i].Unmap()
-			if o.got == Reachable {
+			if o.got == selftest.Reachable {
 				return answered("over TCP at %s", at)
 			}
-			if i == 0 || o.got == Unknown {
+			if i == 0 || o.got == selftest.Unknown {
 				worst = outcome{o.got, fmt.Sprintf("%s at %s", o.detail, at)}
 			}
 		}

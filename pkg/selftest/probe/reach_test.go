@@ -1,4 +1,4 @@
-package selftest
+package probe
 
 import (
 	"crypto/ecdsa"
@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
 // authority is a CA of the test's own.
@@ -88,9 +90,9 @@ func TestKernelRequired(t *testing.T) {
 	ca := newAuthority(t)
 	later := time.Now().Add(time.Hour)
 	good := shake(ca.issue(t, requiredName, later))
-	tls443 := Target{Name: requiredName, Port: 443, TLS: true}
+	tls443 := selftest.Target{Name: requiredName, Port: 443, TLS: true}
 	tests := map[string]struct {
-		target Target
+		target selftest.Target
 		serve  func(net.Conn) // nil: nobody listens
 		answer func(q, r *dns.Msg)
 		want   string // detail
@@ -102,10 +104,10 @@ func TestKernelRequired(t *testing.T) {
 			c.MaxVersion = tls.VersionTLS12
 			return shake(c)
 		}(), asGuard, requiredAddr + ", TLS 1.2", true},
-		"plain tcp":   {Target{Name: requiredName, Port: 8080}, func(net.Conn) {}, asGuard, requiredAddr, true},
-		"address":     {Target{Name: requiredAddr, Port: 8080}, func(net.Conn) {}, asGuard, requiredAddr, true},
+		"plain tcp":   {selftest.Target{Name: requiredName, Port: 8080}, func(net.Conn) {}, asGuard, requiredAddr, true},
+		"address":     {selftest.Target{Name: requiredAddr, Port: 8080}, func(net.Conn) {}, asGuard, requiredAddr, true},
 		"refused":     {tls443, nil, asGuard, "connection failed: refused", false},
-		"name denied": {Target{Name: "other.test", Port: 443, TLS: true}, nil, asGuard, "the name is not resolved: the policy does not allow it", false},
+		"name denied": {selftest.Target{Name: "other.test", Port: 443, TLS: true}, nil, asGuard, "the name is not resolved: the policy does not allow it", false},
 		"dns fails":   {tls443, nil, func(q, r *dns.Msg) { r.Rcode = dns.RcodeServerFailure }, "its DNS server has no answer (SERVFAIL)", false},
 		"other ca":    {tls443, shake(newAuthority(t).issue(t, requiredName, later)), asGuard, "the certificate of 203.0.113.2 is signed by an authority that this image does not know", false},
 		"other name":  {tls443, shake(ca.issue(t, "evil.test", later)), asGuard, "the certificate of 203.0.113.2 is not valid: x509: certificate is valid for evil.test, not llm.test", false},
@@ -129,7 +131,7 @@ func TestKernelRequired(t *testing.T) {
 			if strings.HasPrefix(name, "silent") {
 				p.ReachTimeout = 300 * time.Millisecond
 			}
-			p.Required = []Target{tt.target}
+			p.Required = []selftest.Target{tt.target}
 			newWorld(t, p)
 			serveDNS(t, "tcp", p.System[0], asGuard)
 			serveDNS(t, "udp", p.System[0], tt.answer)
@@ -170,7 +172,7 @@ func firstCloses(serve func(net.Conn)) func(net.Conn) {
 // The policy's reach targets are held to the same.
 func TestKernelReach(t *testing.T) {
 	p := testPlan()
-	p.Reach = []Target{{Name: requiredName, Port: 8080}}
+	p.Reach = []selftest.Target{{Name: requiredName, Port: 8080}}
 	newWorld(t, p)
 	serveGuard(t, p)
 	wantFailed(t, runChild(t, p, nobody), "reach llm.test:8080")

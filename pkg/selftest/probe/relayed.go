@@ -1,4 +1,4 @@
-package selftest
+package probe
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ const refusedHere = "refused by agent-init"
 const cut = "cut before an answer"
 
 // talk says what makes a server answer, on a connection that someone has accepted.
-func (p Plan) talk(ctx context.Context, conn net.Conn, a netip.AddrPort) outcome {
+func (p plan) talk(ctx context.Context, conn net.Conn, a netip.AddrPort) outcome {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	var answer []byte
@@ -47,7 +47,7 @@ func (p Plan) talk(ctx context.Context, conn net.Conn, a netip.AddrPort) outcome
 }
 
 // name is one that the policy allows, which is what gets furthest; else any.
-func (p Plan) name() string {
+func (p plan) name() string {
 	for _, t := range p.Required {
 		if _, err := netip.ParseAddr(t.Name); err != nil {
 			return t.Name
@@ -61,7 +61,7 @@ func (p Plan) name() string {
 
 const maxAnswer = 64 << 10
 
-func (p Plan) request(conn net.Conn) ([]byte, error) {
+func (p plan) request(conn net.Conn) ([]byte, error) {
 	if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", p.name()); err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (p Plan) request(conn net.Conn) ([]byte, error) {
 }
 
 // hello begins a TLS handshake and returns what came back.
-func (p Plan) hello(ctx context.Context, conn net.Conn) ([]byte, error) {
+func (p plan) hello(ctx context.Context, conn net.Conn) ([]byte, error) {
 	c := &counted{Conn: conn}
 	// Whose certificate comes doesn't matter: that one comes does.
 	err := tls.Client(c, &tls.Config{ServerName: p.name(), InsecureSkipVerify: true}).HandshakeContext(ctx)
@@ -86,6 +86,7 @@ type counted struct {
 	got atomic.Int64
 }
 
+// Read counts.
 func (c *counted) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.got.Add(int64(n))

@@ -1,4 +1,4 @@
-package selftest
+package probe
 
 import (
 	"bytes"
@@ -19,6 +19,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/agent-init/agent-init/internal/netns"
+	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
 // childEnv names the network namespace that a child of the tests must be in.
@@ -38,7 +39,7 @@ func child(ns string) int {
 		fmt.Fprintln(os.Stderr, "in the wrong network namespace:", here, err)
 		return 1
 	}
-	var p Plan
+	var p selftest.Plan
 	if err := json.NewDecoder(os.Stdin).Decode(&p); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -58,7 +59,7 @@ const (
 
 // newWorld makes a namespace in which every address of p is at the local host,
 // so that a closed port refuses at once and a listener is an open way out.
-func newWorld(t *testing.T, p Plan) {
+func newWorld(t *testing.T, p selftest.Plan) {
 	t.Helper()
 	netns.Enter(t)
 	lo, err := netlink.LinkByName("lo")
@@ -92,8 +93,8 @@ func newWorld(t *testing.T, p Plan) {
 }
 
 // testPlan is the standard plan with a stand-in for the guard's DNS, see serveGuard.
-func testPlan() Plan {
-	p := DefaultPlan(deniedName)
+func testPlan() selftest.Plan {
+	p := selftest.DefaultPlan(deniedName)
 	p.System = []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:53")}
 	// Long enough for a busy machine: what is open must be seen to be open.
 	p.BlockTimeout, p.ReachTimeout = 3*time.Second, 5*time.Second
@@ -101,7 +102,7 @@ func testPlan() Plan {
 }
 
 // runChild runs the self-test in the calling goroutine's namespace, as uid.
-func runChild(t *testing.T, p Plan, uid uint32, env ...string) Report {
+func runChild(t *testing.T, p selftest.Plan, uid uint32, env ...string) selftest.Report {
 	t.Helper()
 	ns, err := os.Readlink("/proc/thread-self/ns/net")
 	if err != nil {
@@ -122,7 +123,7 @@ func runChild(t *testing.T, p Plan, uid uint32, env ...string) Report {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("child: %v\n%s", err, msg.String())
 	}
-	r, err := ReadPacked(&out)
+	r, err := selftest.ReadPacked(&out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,7 @@ func runChild(t *testing.T, p Plan, uid uint32, env ...string) Report {
 var nobody = uint32(1<<20 + os.Getpid())
 
 // failed lists the checks that failed as "name target".
-func failed(r Report) []string {
+func failed(r selftest.Report) []string {
 	var out []string
 	for _, c := range r.Checks {
 		if !c.OK && c.Name != "vsock-socket" { // which only a seccomp filter can refuse: TestVsockSocket
@@ -144,7 +145,7 @@ func failed(r Report) []string {
 	return out
 }
 
-func wantFailed(t *testing.T, r Report, want ...string) {
+func wantFailed(t *testing.T, r selftest.Report, want ...string) {
 	t.Helper()
 	got := failed(r)
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
@@ -272,7 +273,7 @@ func a(name, addr string) dns.RR {
 }
 
 // serveGuard stands in for the guard at the system's DNS server.
-func serveGuard(t *testing.T, p Plan) {
+func serveGuard(t *testing.T, p selftest.Plan) {
 	t.Helper()
 	serveDNS(t, "udp", p.System[0], asGuard)
 	serveDNS(t, "tcp", p.System[0], asGuard)

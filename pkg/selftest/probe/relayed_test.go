@@ -1,4 +1,4 @@
-package selftest
+package probe
 
 import (
 	"context"
@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
 // On a relayed port an accepted connection is no proof of anything, and an answer
@@ -39,22 +41,22 @@ func TestRelayed(t *testing.T) {
 		serve func(*net.TCPConn)
 		got   string
 	}{
-		{"tls: reset at once", false, reset, Blocked},
-		{"tls: reset after the hello", false, afterHello(reset), Blocked},
-		{"tls: end of stream", false, afterHello(func(*net.TCPConn) {}), Blocked},
-		{"tls: silence", false, func(c *net.TCPConn) { io.Copy(io.Discard, c) }, Blocked},
-		{"tls: an alert", false, say("\x15\x03\x03\x00\x02\x02\x28"), Reachable},
-		{"tls: anything", false, say("x"), Reachable},
-		{"tls: the wall's words", false, say(forbidden(refusedHere)), Reachable},
-		{"http: reset", true, afterHello(reset), Blocked},
-		{"http: refused by the wall", true, say(forbidden(refusedHere + "\nwhy: not in the allowlist\n")), Blocked},
-		{"http: refused by a server", true, say(forbidden("go away")), Reachable},
-		{"http: the words in a header", true, say("HTTP/1.1 403 Forbidden\r\nX: " + refusedHere + "\r\n\r\n"), Reachable},
-		{"http: an answer with the words", true, say("HTTP/1.1 200 OK\r\n\r\n" + refusedHere), Reachable},
+		{"tls: reset at once", false, reset, selftest.Blocked},
+		{"tls: reset after the hello", false, afterHello(reset), selftest.Blocked},
+		{"tls: end of stream", false, afterHello(func(*net.TCPConn) {}), selftest.Blocked},
+		{"tls: silence", false, func(c *net.TCPConn) { io.Copy(io.Discard, c) }, selftest.Blocked},
+		{"tls: an alert", false, say("\x15\x03\x03\x00\x02\x02\x28"), selftest.Reachable},
+		{"tls: anything", false, say("x"), selftest.Reachable},
+		{"tls: the wall's words", false, say(forbidden(refusedHere)), selftest.Reachable},
+		{"http: reset", true, afterHello(reset), selftest.Blocked},
+		{"http: refused by the wall", true, say(forbidden(refusedHere + "\nwhy: not in the allowlist\n")), selftest.Blocked},
+		{"http: refused by a server", true, say(forbidden("go away")), selftest.Reachable},
+		{"http: the words in a header", true, say("HTTP/1.1 403 Forbidden\r\nX: " + refusedHere + "\r\n\r\n"), selftest.Reachable},
+		{"http: an answer with the words", true, say("HTTP/1.1 200 OK\r\n\r\n" + refusedHere), selftest.Reachable},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			a := serveRelay(t, tt.serve)
-			p := Plan{Denied: []string{"example.com"}, Relayed: []uint16{a.Port()}}
+			p := plan{selftest.Plan{Denied: []string{"example.com"}, Relayed: []uint16{a.Port()}}}
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			var o outcome
@@ -84,15 +86,15 @@ func TestRelayedServer(t *testing.T) {
 	s.StartTLS()
 	defer s.Close()
 	a := netip.MustParseAddrPort(s.Listener.Addr().String())
-	p := Plan{Required: []Target{{Name: "192.0.2.1"}, {Name: "ok.test"}}, Relayed: []uint16{a.Port()}}
-	if o := p.connectAddr(a)(t.Context()); o.got != Reachable {
+	p := plan{selftest.Plan{Required: []selftest.Target{{Name: "192.0.2.1"}, {Name: "ok.test"}}, Relayed: []uint16{a.Port()}}}
+	if o := p.connectAddr(a)(t.Context()); o.got != selftest.Reachable {
 		t.Errorf("%+v", o)
 	}
 	if sni.Load() != "ok.test" {
 		t.Errorf("asked for %q", sni.Load())
 	}
 	silent := serveRelay(t, func(c *net.TCPConn) { io.Copy(io.Discard, c) })
-	if o := p.connectAddr(silent)(t.Context()); o.got != Reachable {
+	if o := p.connectAddr(silent)(t.Context()); o.got != selftest.Reachable {
 		t.Errorf("accepted on a port that is not relayed: %+v", o)
 	}
 	h := httptest.NewServer(http.NotFoundHandler())
@@ -102,7 +104,7 @@ func TestRelayedServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if o := p.talk(t.Context(), conn, netip.MustParseAddrPort("192.0.2.1:80")); o.got != Reachable {
+	if o := p.talk(t.Context(), conn, netip.MustParseAddrPort("192.0.2.1:80")); o.got != selftest.Reachable {
 		t.Errorf("%+v", o)
 	}
 }
@@ -120,9 +122,9 @@ func TestEachAddressIsTried(t *testing.T) {
 		addrs []string
 		got   string
 	}{
-		"silent first": {[]string{"127.0.0.1", "127.0.0.2"}, Reachable},
-		"silent last":  {[]string{"127.0.0.2", "127.0.0.1"}, Reachable},
-		"all silent":   {[]string{"127.0.0.1"}, Blocked},
+		"silent first": {[]string{"127.0.0.1", "127.0.0.2"}, selftest.Reachable},
+		"silent last":  {[]string{"127.0.0.2", "127.0.0.1"}, selftest.Reachable},
+		"all silent":   {[]string{"127.0.0.1"}, selftest.Blocked},
 	} {
 		dnsAt := freeUDP(t)
 		serveDNS(t, "udp", dnsAt, func(q, r *dns.Msg) {
@@ -132,9 +134,9 @@ func TestEachAddressIsTried(t *testing.T) {
 				}
 			}
 		})
-		p := Plan{Denied: []string{"example.com"}, Relayed: []uint16{silent.Port()}}
+		p := plan{selftest.Plan{Denied: []string{"example.com"}, Relayed: []uint16{silent.Port()}}}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		o := p.connectName(resolverFor([]netip.AddrPort{dnsAt}), Target{Name: "two.test", Port: silent.Port()})(ctx)
+		o := p.connectName(resolverFor([]netip.AddrPort{dnsAt}), selftest.Target{Name: "two.test", Port: silent.Port()})(ctx)
 		cancel()
 		if o.got != tt.got {
 			t.Errorf("%s: %+v, want %s", what, o, tt.got)
