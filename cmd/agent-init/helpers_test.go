@@ -1,31 +1,11 @@
 package main
 
 import (
-	"net/netip"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
-
-func channelPair(t *testing.T) (a, b *wire.GuardChannel) {
-	t.Helper()
-	ours, theirs, err := wire.Pair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := wire.OpenPair(theirs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, b = wire.OpenGuard(ours), wire.OpenGuard(conn)
-	t.Cleanup(func() { a.Close(); b.Close() })
-	return a, b
-}
-
-func newTestEdition() *wire.Edition { return &wire.Edition{Uint64: new(atomic.Uint64)} }
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
@@ -36,12 +16,4 @@ func parsePolicy(t testing.TB, text string) *policy.Policy {
 		t.Fatal(err)
 	}
 	return p
-}
-
-func addrs(list ...string) []netip.Addr {
-	var out []netip.Addr
-	for _, s := range list {
-		out = append(out, netip.MustParseAddr(s))
-	}
-	return out
 }
