@@ -10,13 +10,13 @@ import (
 
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/pkg/audit"
-	"github.com/agent-init/agent-init/pkg/firewall"
+	"github.com/agent-init/agent-init/pkg/firewall/drops"
 )
 
 // readDrops records what the kernel tells of refused packets, until ctx ends.
 func (g *guard) readDrops(ctx context.Context, record audit.Recorder) {
-	err := firewall.ReadDrops(ctx, os.NewFile(stage.FDDrops, "drops"), func(d firewall.Drop) {
-		if d.Prefix != firewall.InboundPrefix && !g.probing.triesAddr(d.Dst.Addr()) {
+	err := drops.Read(ctx, os.NewFile(stage.FDDrops, "drops"), func(d drops.Drop) {
+		if d.Prefix != drops.InboundPrefix && !g.probing.triesAddr(d.Dst.Addr()) {
 			g.drops.Add(1)
 		}
 		record(dropEvent(d))
@@ -29,16 +29,16 @@ func (g *guard) readDrops(ctx context.Context, record audit.Recorder) {
 
 // dropEvent names no process: when the kernel's word arrives, the socket of a refused
 // connection is no longer there to be found.
-func dropEvent(d firewall.Drop) audit.Event {
+func dropEvent(d drops.Drop) audit.Event {
 	e := audit.Event{
 		Kind: audit.Drop, Verdict: audit.Deny, IP: d.Dst.Addr().String(), Port: d.Dst.Port(),
 		Proto: protocolName(d.Proto), Reason: "no entry allows this address and port",
 	}
-	if d.Prefix == firewall.InboundPrefix {
+	if d.Prefix == drops.InboundPrefix {
 		e.Asker, e.IP, e.Reason = audit.ByOutside, d.Src.Addr().String(), fmt.Sprintf("a connection from outside; port %d is not in inbound", d.Dst.Port())
 		return e
 	}
-	if d.Prefix == firewall.ObservedPrefix {
+	if d.Prefix == drops.ObservedPrefix {
 		e.Verdict, e.Enforce, e.Reason = audit.Allow, audit.Deny, "monitor: "+e.Reason
 	}
 	if d.UID >= 0 {

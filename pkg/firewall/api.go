@@ -50,10 +50,4 @@ var (
 )
 
 // What Drop.Prefix says of a packet that was not simply refused.
-const (
-	// InboundPrefix is of a connection from outside that was refused.
-	InboundPrefix = plan.InboundPrefix
-
-	// ObservedPrefix is of what was let out, see Config.Observe.
-	ObservedPrefix = plan.ObservedPrefix
-)
+const ()

@@ -1,11 +1,9 @@
 package firewall
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"time"
 
@@ -17,7 +15,6 @@ import (
 
 // From nfnetlink_log.h.
 const (
-	nfulnlPacket = 0 // NFULNL_MSG_PACKET
 	nfulnlConfig = 1 // NFULNL_MSG_CONFIG
 
 	nfulaCfgCmd     = 1
@@ -36,17 +33,6 @@ const (
 	dropDelay  = 10 * time.Millisecond
 	dropBuffer = 1 << 20 // bytes of packets that nobody has read yet
 )
-
-// Drop is one packet that was refused.
-type Drop struct {
-	Time     time.Time // when it was refused, or else when it was read
-	UID      int64     // of the sender; -1 if not known
-	Proto    uint8     // IP protocol number
-	Src, Dst netip.AddrPort
-	ICMPType uint8  // of ICMP and ICMPv6 only
-	Len      int    // of the packet on the wire, bytes, as its header claims
-	Prefix   string // of the rule that logged it
-}
 
 // OpenDropLog opens the socket that gets what plans with this DropGroup
 // refuse. It needs NET_ADMIN; the file can be passed to a process that has
@@ -124,59 +110,4 @@ func configureDropLog(fd int, group, typ uint16, value []byte) error {
 		}
 		return nil
 	}
-}
-
-// ReadDrops calls fn for each refused packet until ctx ends, and then returns
-// nil. Packets that came faster than fn took them are lost silently. f stays
-// open; only one ReadDrops may read it at a time.
-func ReadDrops(ctx context.Context, f *os.File, fn func(Drop)) error {
-	mine, err := pollable(f)
-	if err != nil {
-		return fmt.Errorf("read dropped packets: %w", err)
-	}
-	defer mine.Close()
-	stop := context.AfterFunc(ctx, func() { mine.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
-	buf := make([]byte, 1<<17)
-	for {
-		n, err := mine.Read(buf)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, unix.ENOBUFS): // some were lost; the socket is fine
-			continue
-		case err != nil:
-			return fmt.Errorf("read dropped packets: %w", err)
-		}
-		parseDrops(buf[:n], func(d Drop) {
-			if d.Time.IsZero() {
-				d.Time = time.Now()
-			}
-			fn(d)
-		})
-	}
-}
-
-// pollable returns a duplicate of f whose reads can be interrupted, whatever
-// way f came into this process.
-func pollable(f *os.File) (*os.File, error) {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	fd := -1
-	if cerr := raw.Control(func(old uintptr) {
-		if fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0); err == nil {
-			err = unix.SetNonblock(fd, true)
-		}
-	}); cerr != nil {
-		return nil, cerr
-	}
-	if err != nil {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), f.Name()), nil
 }

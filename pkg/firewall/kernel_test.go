@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/mustrun"
+	"github.com/agent-init/agent-init/pkg/firewall/drops"
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
@@ -270,7 +271,7 @@ func capture(t testing.TB, name string) *wire {
 			if ll, ok := from.(*unix.SockaddrLinklayer); ok && ll.Pkttype == unix.PACKET_OUTGOING {
 				continue
 			}
-			p, ok := parsePacket(buf[:n])
+			p, ok := drops.ParsePacket(buf[:n])
 			if !ok {
 				continue
 			}

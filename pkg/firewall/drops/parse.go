@@ -1,4 +1,4 @@
-package firewall
+package drops
 
 import (
 	"encoding/binary"
@@ -13,6 +13,8 @@ import (
 
 // Attributes of a packet that NFLOG tells of, from nfnetlink_log.h.
 const (
+	nfulnlPacket = 0 // NFULNL_MSG_PACKET
+
 	nfulaTimestamp = 3
 	nfulaPayload   = 9
 	nfulaPrefix    = 10
@@ -55,7 +57,7 @@ func parseDrop(b []byte) (Drop, bool) {
 			d.UID = int64(binary.BigEndian.Uint32(v))
 		case typ == nfulaPayload:
 			var p Drop
-			if p, ok = parsePacket(v); ok {
+			if p, ok = ParsePacket(v); ok {
 				p.Time, p.Prefix, p.UID = d.Time, d.Prefix, d.UID
 				d = p
 			}
@@ -65,9 +67,9 @@ func parseDrop(b []byte) (Drop, bool) {
 	return d, ok
 }
 
-// parsePacket reads the headers of an IP packet, of which b may be only the
+// ParsePacket reads the headers of an IP packet, of which b may be only the
 // beginning.
-func parsePacket(b []byte) (Drop, bool) {
+func ParsePacket(b []byte) (Drop, bool) {
 	if len(b) == 0 {
 		return Drop{}, false
 	}
