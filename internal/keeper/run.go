@@ -96,12 +96,18 @@ func endedBy(ctx context.Context) syscall.Signal {
 func (k *keeper) receiveSignals(received <-chan os.Signal, stop context.CancelCauseFunc, started <-chan struct{}, agent chan<- os.Signal) {
 	running := false
 	var late os.Signal
+	hand := func(sig os.Signal) {
+		if sig == syscall.SIGTERM && k.sessions != nil {
+			go k.sessions.HangUp()
+		}
+		agent <- sig
+	}
 	for {
 		select {
 		case <-started:
 			started, running = nil, true
 			if late != nil {
-				agent <- late
+				hand(late)
 			}
 		case sig := <-received:
 			switch {
@@ -112,10 +118,7 @@ func (k *keeper) receiveSignals(received <-chan os.Signal, stop context.CancelCa
 			case sig == syscall.SIGPIPE:
 				// Who asked the keeper has gone before the answer. It is nobody's end.
 			case running:
-				if sig == syscall.SIGTERM && k.sessions != nil {
-					go k.sessions.HangUp()
-				}
-				agent <- sig
+				hand(sig)
 			case slices.Contains([]os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP}, sig):
 				late = sig
 				stop(ending(sig.(syscall.Signal)))

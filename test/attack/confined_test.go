@@ -78,6 +78,15 @@ func (w *world) ready() {
 	}
 }
 
+// inSession waits until there is a session: what is ready is confined, and its agent starts right after.
+func (w *world) inSession() {
+	w.Helper()
+	w.ready()
+	if !eventually(lab.Patience, func() bool { return w.root("agent-init", "sessions").Code == 0 }) {
+		w.Fatal("there is no session")
+	}
+}
+
 // root runs a command in the box as "docker exec -u root" does.
 func (w *world) root(args ...string) lab.Result { return w.box.Exec(lab.Cmd{Args: args}) }
 

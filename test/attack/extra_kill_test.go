@@ -23,7 +23,7 @@ func (w *world) windows() string {
 func TestLabX53KillResisted(t *testing.T) {
 	lab.Require(t)
 	w := startIn(t, newLab(t), allowlist, lab.BoxOptions{}, "agent-init", "run", "--session", "always", "--", "sleep", "infinity")
-	w.ready()
+	w.inSession()
 	const resist = `trap "" HUP TERM; while :; do for p in /proc/[0-9]*; do p=${p#/proc/}; [ $p = $$ ] || kill -STOP $p; done; done 2>/dev/null`
 	if r := w.root("agent-init", "new", "bad", "--", "sh", "-c", resist); r.Code != 0 {
 		t.Fatal(r)
@@ -52,7 +52,7 @@ func TestLabX53KillResisted(t *testing.T) {
 func TestLabX53KillForkBomb(t *testing.T) {
 	lab.Require(t)
 	w := startIn(t, newLab(t), allowlist, lab.BoxOptions{}, "agent-init", "run", "--session", "always", "--", "sleep", "infinity")
-	w.ready()
+	w.inSession()
 	w.guard()
 	w.limit("pids", 80)
 	const bomb = `trap "" HUP TERM; while :; do (while :; do sleep 1000 & done) 2>/dev/null; done`

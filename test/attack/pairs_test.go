@@ -100,7 +100,7 @@ func TestLabPairDeniedWhileAsked(t *testing.T) {
 func TestLabPairRequestsWhileDenied(t *testing.T) {
 	lab.Require(t)
 	w := startIn(t, lab.New(t, lab.Options{}), "ok.test:8443\n", lab.BoxOptions{}, "agent-init", "run", "--session", "always", "--", "sleep", "infinity")
-	w.ready()
+	w.inSession()
 	w.works("resolve", "ok.test")
 	ok4, _ := named("ok.test")
 	to := netip.AddrPortFrom(ok4, 8443)
@@ -159,7 +159,7 @@ func TestLabPairBudgetWhileReloaded(t *testing.T) {
 func TestLabPairGrantEndsInForkBomb(t *testing.T) {
 	lab.Require(t)
 	w := startIn(t, newLab(t), allowlist, lab.BoxOptions{}, "agent-init", "run", "--session", "always", "--", "sleep", "infinity")
-	w.ready()
+	w.inSession()
 	w.guard()
 	granted := netip.MustParseAddrPort("45.30.9.20:8443")
 	w.did("allow", granted.String(), "--for", "20s")

@@ -30,6 +30,14 @@ func testRefusal(t *testing.T, e *engine, n *internet) {
 		return []string{"-v", path + ":/etc/agent-init/allowlist.txt:ro"}
 	}
 	good := func() []string { return policy("api.anthropic.com\n", 0o644, 0) }
+	// The machine's processes are told by its kernel's. Where these tests have a pid namespace, the self-test finds strangers.
+	strangers := struct {
+		code int
+		says string
+	}{71, "processes"}
+	if comm, err := os.ReadFile("/proc/2/comm"); err != nil || string(comm) != "kthreadd\n" {
+		strangers.code, strangers.says = 70, "may look into process"
+	}
 	for _, test := range []struct {
 		name    string
 		want    int
@@ -42,7 +50,7 @@ func testRefusal(t *testing.T, e *engine, n *internet) {
 		{"no-setpcap", 77, "SETPCAP", args([]string{"--cap-drop=ALL", "--cap-add=NET_ADMIN", "--cap-add=SETUID", "--cap-add=SETGID"}, good())},
 		{"not-root", 77, "", args(privileges(), []string{"--user=1000"}, good())},
 		{"host-network", 71, "network", args(privileges(), []string{"--network=host"}, good())},
-		{"host-processes", 71, "processes", args(privileges(), []string{"--pid=host"}, good())}, // X51
+		{"host-processes", strangers.code, strangers.says, args(privileges(), []string{"--pid=host"}, good())}, // X51
 		{"processes-of-another-network", 70, "may look into process", args(privileges(), []string{"--pid=container:" + another}, good())},
 		{"host-network-powerless", 0, "", args([]string{"--cap-drop=ALL", "--network=host"}, good())},
 		{"network-of-another-container", 71, "network", args(privileges(), []string{"--network=container:" + neighbour}, good())},
