@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -168,16 +167,6 @@ func (k *keeper) checkContainer(ctx context.Context) error {
 
 const kernelRemedy = "use a kernel with nf_tables, or with ip_set and the package iptables in the image, for IPv4 and IPv6; see docs/platforms.md"
 
-// xtablesLock returns the file that iptables locks on a read-only root. No one
-// but root can open it, in a directory that is root's.
-func xtablesLock(mode string) string {
-	dir, err := state.Make(mode)
-	if err != nil { // then the start ends at its next step
-		return ""
-	}
-	return filepath.Join(string(dir), "xtables.lock")
-}
-
 func (k *keeper) seal(ctx context.Context) error {
 	// The table outlives the process only if PID 1 can't be outlived: in the
 	// other modes a later keeper must be able to take it over.
@@ -208,14 +197,6 @@ func (k *keeper) seal(ctx context.Context) error {
 		return fault.New(fault.Rules, "use a kernel with nf_conntrack_netlink (CONFIG_NF_CT_NETLINK)", "forget older connections: %w", err)
 	}
 	return nil
-}
-
-func alreadyKept(dir state.Dir, err error) *fault.Fault {
-	because := ""
-	if !errors.Is(err, unix.EWOULDBLOCK) {
-		because = ": " + err.Error()
-	}
-	return fault.New(fault.Rules, "it is enough to run agent-init once; agent-init status shows its state", "another agent-init keeps this container already (%s%s)", dir, because)
 }
 
 func (k *keeper) openRuntime(context.Context) error {

@@ -4,10 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
@@ -44,4 +48,22 @@ func (k *keeper) warnOfEngines() {
 			fault.Warn(os.Stderr, fmt.Sprintf("%s is mounted: who can open an engine's socket is root on the machine, and is not confined", s), "remove the mount of "+s)
 		}
 	}
+}
+
+// xtablesLock returns the file that iptables locks on a read-only root. No one
+// but root can open it, in a directory that is root's.
+func xtablesLock(mode string) string {
+	dir, err := state.Make(mode)
+	if err != nil { // then the start ends at its next step
+		return ""
+	}
+	return filepath.Join(string(dir), "xtables.lock")
+}
+
+func alreadyKept(dir state.Dir, err error) *fault.Fault {
+	because := ""
+	if !errors.Is(err, unix.EWOULDBLOCK) {
+		because = ": " + err.Error()
+	}
+	return fault.New(fault.Rules, "it is enough to run agent-init once; agent-init status shows its state", "another agent-init keeps this container already (%s%s)", dir, because)
 }
