@@ -109,6 +109,9 @@ func (k *keeper) plan(p *policy.Policy, grants grant.Book) (firewall.Plan, error
 	if !c.AnyGroup {
 		c.GuardGID = k.guardGroup.GID
 	}
+	if k.fw.Backend() == "nftables" && policy.HostRoot() != "" {
+		c.EngineUID = policy.OverflowUID
+	}
 	if k.fw.Reduced() != "" {
 		if err := k.reduce(&c, p); err != nil {
 			return firewall.Plan{}, err

@@ -1,10 +1,11 @@
 package keeper
 
 import (
-	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
 // giveStdio lets the agent open /dev/stdout and its terminal by name: the files
@@ -16,10 +17,7 @@ import (
 // of the owner's own groups, though, and CAP_SETGID makes the agent's group one
 // of those, for the time of the call and on one thread.
 func giveStdio(gid uint32) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // and never unlocked: the thread ends with its groups
+	privdrop.OnThread(func() {
 		list := []uint32{gid}
 		if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, 1, uintptr(unsafe.Pointer(&list[0])), 0); errno != 0 {
 			return
@@ -33,8 +31,7 @@ func giveStdio(gid uint32) {
 				_ = unix.Fchmod(fd, st.Mode&0o7777|lent(fd, isTTY(fd)))
 			}
 		}
-	}()
-	<-done
+	})
 }
 
 // lent are the rights of the agent's group: both on a terminal, and of a pipe only

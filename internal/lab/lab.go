@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/lab/fakellm"
 	"github.com/agent-init/agent-init/internal/netns"
@@ -91,6 +94,11 @@ func (l *Lab) start(opts Options) (err error) {
 	}
 	if err := os.WriteFile(l.CAFile(), l.CA.PEM, 0o644); err != nil {
 		return err
+	}
+	if signal.Ignored(unix.SIGHUP) { // by nohup; what starts in a box is not to inherit that
+		hup := make(chan os.Signal, 1)
+		signal.Notify(hup, unix.SIGHUP)
+		l.onClose(func() error { signal.Stop(hup); return nil })
 	}
 	l.spawner = newSpawner()
 	l.onClose(l.spawner.close)

@@ -141,7 +141,33 @@ func mend(fd int, path, dir string) string {
 	if unix.Fstat(fd, &st) == nil && st.Uid == 0 {
 		return fmt.Sprintf("chmod go-w %s (in a Dockerfile, for all of them: RUN chmod -R go-w %s)", path, dir)
 	}
+	if host := HostRoot(); st.Uid == OverflowUID && host != "" {
+		return fmt.Sprintf("chown it on the host to %s:%s, which is root in this container (user namespace), or copy it into the image", host, host)
+	}
 	return fmt.Sprintf("chown root:root %s && chmod go-w %s, or mount the policy read-only from a place that is root's", path, path)
+}
+
+// OverflowUID stands for every user that has no number in a user namespace (user_namespaces(7)).
+const OverflowUID = 65534
+
+// HostRoot is the number on the host of the root of this user namespace, as an engine makes one by --userns-remap; ""
+// if that is root too.
+func HostRoot() string {
+	data, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		return ""
+	}
+	return rootIn(string(data))
+}
+
+// rootIn looks for uid 0 in a uid_map.
+func rootIn(uidMap string) string {
+	for line := range strings.Lines(uidMap) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == "0" && f[1] != "0" {
+			return f[1]
+		}
+	}
+	return ""
 }
 
 // follow puts what a link says in the place of its name.

@@ -12,14 +12,28 @@ import (
 // MayWrite tells whether id may make files in dir, as the kernel judges it: by the
 // bits, by ACLs, and by what the mount says. A kernel or a sandbox that can't be
 // asked (faccessat2(2)) answers with yes.
-func MayWrite(id Identity, dir string) error {
-	done := make(chan error, 1)
+func MayWrite(id Identity, dir string) (err error) {
+	// The thread is id's for access to files from here on.
+	OnThread(func() { err = mayWrite(id, dir) })
+	return err
+}
+
+// OnThread runs f on a thread of its own, which ends with it: whatever f makes of the thread's ids, nothing else
+// runs with them. The main thread is none of those, since the Go runtime keeps that for as long as the process lives
+// (mexit in runtime/proc.go), and /proc/PID shows its ids as the process's.
+func OnThread(f func()) {
+	done := make(chan struct{})
 	go func() {
-		// The thread is id's for access to files from here on, and ends with this goroutine.
-		runtime.LockOSThread()
-		done <- mayWrite(id, dir)
+		defer close(done)
+		runtime.LockOSThread() // and not unlocked: that ends the thread
+		if unix.Gettid() != unix.Getpid() {
+			f()
+			return
+		}
+		OnThread(f) // which gets another one, as long as this goroutine holds the main thread
+		runtime.UnlockOSThread()
 	}()
-	return <-done
+	<-done
 }
 
 func mayWrite(id Identity, dir string) error {

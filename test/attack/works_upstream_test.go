@@ -58,8 +58,9 @@ func mustAskOver(w *world, port uint16) {
 	w.sealed(lab.Not(lab.ToPort(unix.IPPROTO_TCP, port)), lab.Not(lab.ToPort(unix.IPPROTO_TCP, 443)), lab.Not(lab.ToPort(unix.IPPROTO_TCP, 80)))
 }
 
-// TestLabWorksUpstreamLocal: a server of root's in the container, which the policy calls local, is asked and believed.
-func TestLabWorksUpstreamLocal(t *testing.T) {
+// TestLabLocalUpstream: a server of root's in the container, which the policy calls local, is asked and believed.
+// A sidecar refuses such a server, so this is about run alone.
+func TestLabLocalUpstream(t *testing.T) {
 	w := confine(t, allowlist, lab.BoxOptions{Files: []lab.File{{Path: "/etc/agent-init/policy.yaml",
 		Data: []byte(`dns: {upstream: ["127.0.0.1:5353 local"]}` + "\n")}}})
 	server := w.box.ExecStart(lab.Cmd{Args: []string{"poke", "usurp", "-for", "5m", "127.0.0.1:5353", "45.30.0.20"}})

@@ -141,7 +141,7 @@ func testDevcontainerFeature(t *testing.T, d *devcontainers) {
 		{"agent-is-root", `{}`, "", "an agent that is root", "remoteUser"},
 		{"first-process-is-not-root", `{}`, vscode + `, "containerUser": "vscode"`, "only root can confine", "containerUser"},
 		{"bad-entry", `{"allow": "*.com"}`, vscode, "feature.txt:1", "correct what is named"},
-		{"required-is-not-there", `{"allow": "nowhere.example.org required"}`, vscode, "nowhere.example.org", "remove `required`"},
+		{"required-is-not-there", `{"allow": "nowhere.example.org required"}`, vscode, "nowhere.example.org", "take the word required"},
 		{"network-of-the-host", `{}`, vscode + `, "runArgs": ["--network=host"]`, "not the container's own network", "no --network host"},
 		{"url-without-checksum", `{"url": "http://example.com/agent-init-ARCH"}`, vscode, "sha256 is not", "pin"},
 		{"url-with-another-checksum", `{"url": "http://example.com/agent-init-ARCH", "sha256": "` + strings.Repeat("0", 64) + `"}`, vscode, "is not what sha256 says", "correct"},

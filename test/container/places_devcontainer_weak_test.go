@@ -47,7 +47,7 @@ func testDevcontainerFailsClosed(t *testing.T, d *devcontainers) {
 		{"policy-with-an-error", func(t *testing.T, w *workspace) { w.allow(t, "example.com\n*.com\n") },
 			"project.txt:2", ""}, // the image is not built
 		{"required-is-not-there", func(t *testing.T, w *workspace) { w.allow(t, "nowhere.example.org required\n") },
-			"nowhere.example.org", "remove `required`"},
+			"nowhere.example.org", "take the word required"},
 		{"first-process-is-not-root", func(t *testing.T, w *workspace) {
 			w.edit(t, config, `"remoteUser"`, `"containerUser": "agent", "remoteUser"`)
 		},

@@ -202,8 +202,8 @@ func (b *builder) upstreams() []Rule {
 	if b.engine() {
 		b.plan.Sets = append(b.plan.Sets, Set{Name: AskedSet, Kind: Asked}, Set{Name: guessedSet, Kind: Guessed})
 		out = append(out,
-			To(Remember{AskedSet}, append(b.guardOwned(), MatchDst{Single(EngineDNS())}, MatchProto{Proto: ProtoUDP})...),
-			To(Accept{}, Forwarded()...), guessing())
+			To(Remember{AskedSet}, append(b.guardOwned(), MatchDst{Single(EngineDNS())}, MatchProto{Proto: ProtoUDP})...))
+		out = append(out, b.forwarded(Accept{})...)
 	}
 	for _, u := range plainUpstreams(b.Upstreams) {
 		for _, p := range []uint8{ProtoUDP, ProtoTCP} {
@@ -228,7 +228,7 @@ func (b *builder) engine() bool {
 	return slices.ContainsFunc(b.Upstreams, func(u netip.AddrPort) bool { return u.Addr().Unmap() == EngineDNS() })
 }
 
-// Forwarded matches a question that the engine passes on for the guard. Docker's
+// Forwarded matches a question that the engine passes on for the guard, under a uid. Docker's
 // daemon asks outside servers from within this network namespace, as root
 // (libnetwork/resolver.go), and keeps the identifier of the question. So only
 // what the guard has asked a moment ago can pass, and of that only the engine's
@@ -237,14 +237,27 @@ func (b *builder) engine() bool {
 // first guess that is wrong ends it for a while: the engine never has to. What
 // stays on loopback is nothing that it passes on, and must not tell whether a guess
 // is right.
-func Forwarded() []Match {
-	return []Match{MatchUID{UID: 0}, MatchProto{Proto: ProtoUDP}, MatchPort{53}, MatchOut{Not: true}, MatchCalm{guessedSet}, MatchQuery{AskedSet}}
+func Forwarded(uid uint32) []Match {
+	return []Match{MatchUID{UID: uid}, MatchProto{Proto: ProtoUDP}, MatchPort{53}, MatchOut{Not: true}, MatchCalm{guessedSet}, MatchQuery{AskedSet}}
 }
 
-// guessing notes what Forwarded did not match. Root's questions to the engine,
-// which go to loopback, are none.
-func guessing() Rule {
-	return To(Alarm{guessedSet}, MatchUID{UID: 0}, MatchProto{Proto: ProtoUDP}, MatchPort{53}, MatchOut{Not: true})
+// forwarded does as it says with what Forwarded matches, and notes what it did not
+// match. The engine's own questions, which go to loopback, are none.
+func (b *builder) forwarded(verdict Verdict) []Rule {
+	var out []Rule
+	for _, uid := range b.engineUIDs() {
+		out = append(out, To(verdict, Forwarded(uid)...),
+			To(Alarm{guessedSet}, MatchUID{UID: uid}, MatchProto{Proto: ProtoUDP}, MatchPort{53}, MatchOut{Not: true}))
+	}
+	return out
+}
+
+// engineUIDs are those that the engine may have here. The agent's is none of them.
+func (b *builder) engineUIDs() []uint32 {
+	if b.EngineUID == 0 || b.EngineUID == b.AgentUID {
+		return []uint32{0}
+	}
+	return []uint32{0, b.EngineUID}
 }
 
 // input decides what may come in. What is refused gets no answer.
@@ -305,7 +318,7 @@ func (b *builder) redirect() Chain {
 	add := func(rs ...Rule) { c.Rules = append(c.Rules, rs...) }
 	add(To(Leave{}, b.guardOwned()...))
 	if b.engine() {
-		add(To(Leave{}, Forwarded()...), guessing())
+		add(b.forwarded(Leave{})...)
 	}
 	dns := map[Family]uint16{IPv4: b.DNSPort4, IPv6: b.DNSPort6}
 	gate := map[Family]uint16{IPv4: b.GatePort4, IPv6: b.GatePort6}

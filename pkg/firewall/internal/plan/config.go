@@ -42,6 +42,11 @@ type Config struct {
 	// server: whoever asks it has to.
 	AnyAgent bool
 
+	// EngineUID is what the machine's root is seen as where this user namespace has no number for it, beside 0: an engine
+	// that maps its containers' root elsewhere passes questions on under that (see Forwarded). 0 is none. Only nftables
+	// knows such a uid.
+	EngineUID uint32
+
 	// GuardUID and GuardGID are the user and the group that the guard makes its
 	// sockets as; only a socket of both may reach Upstreams, or go on from the gate.
 	// They must not be 0. A uid can be had by others who share this network; a group

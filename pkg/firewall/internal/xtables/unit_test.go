@@ -167,9 +167,9 @@ func TestXTInexpressible(t *testing.T) {
 		r    plan.Rule
 		fine bool
 	}{
-		{plan.To(plan.Drop{}, plan.Forwarded()...), false},
-		{plan.To(plan.Accept{}, plan.Forwarded()...), true},
-		{plan.To(plan.Leave{}, plan.Forwarded()...), true},
+		{plan.To(plan.Drop{}, plan.Forwarded(0)...), false},
+		{plan.To(plan.Accept{}, plan.Forwarded(0)...), true},
+		{plan.To(plan.Leave{}, plan.Forwarded(0)...), true},
 		{plan.To(plan.Drop{}, plan.MatchPort{Port: 53}), false},
 		{plan.To(plan.Drop{}, plan.MatchICMP{Typ: 3}), false},
 		{plan.To(plan.Reset{}), false},
