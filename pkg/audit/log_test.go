@@ -306,12 +306,19 @@ func TestMirror(t *testing.T) {
 	if got := read(t, dir); len(got) != 3*mirrorQueue {
 		t.Errorf("%d events in the file", len(got))
 	}
-	line, err := bufio.NewReader(r).ReadBytes('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	if e, err := Decode(line); err != nil || e.Seq != 1 {
-		t.Errorf("mirrored %s, %v", line, err)
+	for mirrored := bufio.NewReader(r); ; {
+		line, err := mirrored.ReadBytes('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := Decode(line)
+		if err == nil && e.Kind == Guard { // how many are left out: on a busy machine it is said first
+			continue
+		}
+		if err != nil || e.Seq != 1 {
+			t.Errorf("mirrored %s, %v", line, err)
+		}
+		break
 	}
 	r.Close() // a reader that goes away: writes fail from here on
 	l.Write(Event{Kind: DNS, Verdict: Deny})
