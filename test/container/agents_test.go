@@ -114,7 +114,7 @@ func testAgentImage(t *testing.T, e *engine, a agentSpec, image string) {
 	asAgent := map[string]string{
 		"agent-can-not-change-itself": `test -x "$(readlink -f "$(command -v ` + program + `)")" && test -z "$(find /opt /usr/local /etc -xdev -writable ! -type l)"`,
 		// npm packages lose the mode of programs that they bring: Qwen Code's ripgrep was found, and could not be run.
-		"programs-can-run":    `test -z "$(find /opt -type f ! -perm -1 ! -name '*.node' ! -name '*.so*' -exec env LC_ALL=C grep -lP '^\x7fELF' {} +)"`,
+		"programs-can-run":    `test -z "$(find /opt -type f ! -perm -1 ! -name '*.node' ! -name '*.so*' ! -name '*.pyc' -exec env LC_ALL=C grep -lP '^\x7fELF' {} +)"`,
 		"state-is-the-agents": `for d in ` + strings.Join(volumes, " ") + `; do touch "$d/x" && test -O "$d" || exit 1; done; touch ~/x`,
 		"policy":              `agent-init check && agent-init check --effective`,
 	}

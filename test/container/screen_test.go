@@ -116,12 +116,21 @@ func (s *screens) shows(n int, text string) {
 func (s *screens) answers(n int, text, key string) {
 	s.Helper()
 	s.shows(n, text)
+	// A program that has drawn its question may still ask the terminal, and lose the keys that come before the answer.
+	last, still := "", time.Now()
+	s.eventually(fmt.Sprintf("pane %d is still for no time", n), func() bool {
+		if now := s.screen(n); now != last {
+			last, still = now, time.Now()
+		}
+		return time.Since(still) > 3*time.Second
+	})
 	pressed := time.Time{}
 	s.eventually(fmt.Sprintf("pane %d still shows %q", n, text), func() bool {
 		if !strings.Contains(s.screen(n), text) {
 			return true
 		}
 		if time.Since(pressed) > 20*time.Second {
+			s.Logf("pane %d: %s at %q", n, key, text)
 			s.keys(n, key)
 			pressed = time.Now()
 		}
