@@ -69,7 +69,7 @@ test-unit:
 
 # Both of the next: what they test is linked once. The longest packages begin first.
 test-race: build
-	$(RACE) -skip '^TestContainer' ./test/attack ./test/session ./internal/lab/... ./...
+	$(RACE) -skip '^TestContainer' ./test/attack ./pkg/session/terminal ./test/session ./internal/lab/... ./...
 
 ## test-lab: real netfilter, DNS and TLS in network namespaces, over each packet filter (needs root)
 test-lab: test-lab-nftables $(filter test-lab-xtables-%,$(LAB))
