@@ -3,7 +3,8 @@
 #
 # A stream is a list of targets: they come one after another, beside those of the other streams. Most of the lab's time is
 # spent waiting, most of the images' on building: beside one another they take half as long. A target that fails stops no
-# other. In the end stand the time of each, the slowest tests, the peak of memory, and what the failed tests printed.
+# other. In the end stands what the failed tests printed, then the slowest tests, the peak of memory, the time of each
+# target, and last what failed, by name: of a long log often only the end is kept.
 # AGENT_INIT_TEST_LOGS names a directory that keeps all of what was printed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,6 +15,7 @@ read -ra targets <<<"$*"
 [ ${#targets[@]} -gt 0 ] || { echo "usage: run.sh STREAM…" >&2; exit 64; }
 
 began=$SECONDS
+table=
 engine=${AGENT_INIT_TEST_RUN:-/run/agent-init-test}
 logs=${AGENT_INIT_TEST_LOGS:-}
 [ -n "$logs" ] || logs=$(mktemp -d)
@@ -114,8 +116,6 @@ wait "${streaming[@]}"
 kill $watching
 wait $watching || true
 
-echo
-echo "seconds  processor's  target"
 failed=()
 for target in test-prepare build "${targets[@]}"; do
   read -r rc took cpu <"$logs/$target.result" || rc=none took=0 cpu=0
@@ -124,12 +124,18 @@ for target in test-prepare build "${targets[@]}"; do
     verdict=": FAILED ($rc)"
     failed+=("$target")
   fi
-  printf '%7d  %11d  %s%s\n' "$took" "$cpu" "$target" "$verdict"
+  printf -v line '%7d  %11d  %s%s' "$took" "$cpu" "$target" "$verdict"
+  table+=$'\n'$line
 done
-say "all of them; memory in use on this machine, at most: $(cat "$logs/memory" || true) MiB"
-awk -f test/report.awk "$logs"/*.log
 for target in ${failed[@]+"${failed[@]}"}; do
   printf '\n== the end of %s:\n' "$target"
   tail -n 60 "$logs/$target.log"
+done
+awk -f test/report.awk "$logs"/*.log
+say "all of them; memory in use on this machine, at most: $(cat "$logs/memory" || true) MiB"
+printf "\nseconds  processor's  target%s\n" "$table"
+# What a reader of the last lines needs: a log may be cut to these.
+for target in ${failed[@]+"${failed[@]}"}; do
+  echo "$target FAILED: $(grep -hoE '^ *--- FAIL: [^ ]+|^scorecard FAILED: .*|^(FAILED|panic): .*' "$logs/$target.log" | head -n 12 | tr -s ' \n' ' ')"
 done
 [ ${#failed[@]} -eq 0 ]

@@ -114,16 +114,12 @@ func following(addr string, n int) ([]string, error) {
 	return to, nil
 }
 
-// once resolves name, if given, and connects to the first address. Where it is patient, it
-// asks again when a server has failed; it connects but once.
+// once resolves name, if given, and connects to the first address, but once.
 func once(name, addr string, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	if name != "" {
-		ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
-		for de := new(net.DNSError); err != nil && patient() && ctx.Err() == nil && errors.As(err, &de) && !de.IsNotFound; {
-			ips, err = net.DefaultResolver.LookupNetIP(ctx, "ip", name)
-		}
+		ips, err := lookup(ctx, name)
 		if err != nil {
 			return fmt.Errorf("resolve: %w", err)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -22,12 +23,29 @@ func resolve(args []string) (detail, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
 	defer cancel()
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", a[0])
+	ips, err := lookup(ctx, a[0])
 	var addrs []string
 	for _, ip := range ips {
 		addrs = append(addrs, ip.Unmap().String())
 	}
 	return detail{"addrs": addrs}, err
+}
+
+// lookup resolves a name. Where it is patient, it asks again when a server has failed, or when the kernel had no
+// port free for the flow: an attack before this one may have taken them all, which a flow of UDP holds for 30 s.
+func lookup(ctx context.Context, name string) ([]netip.Addr, error) {
+	for {
+		ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+		de := new(net.DNSError)
+		if err == nil || !patient() || !errors.As(err, &de) || de.IsNotFound {
+			return ips, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // ask is one kind of DNS query.

@@ -62,6 +62,7 @@ func run() int {
 		return 0
 	}
 	if !c.all(*boxes, own) {
+		fmt.Fprintf(os.Stderr, "\nscorecard FAILED: %s\n", strings.Join(c.faults, "\nscorecard FAILED: "))
 		return 1
 	}
 	fmt.Print(scorecard.Table(c.columns, true))
@@ -110,6 +111,7 @@ func (c *card) all(boxes bool, own *ownImages) bool {
 	wg.Wait()
 	for _, l := range lanes {
 		c.columns = append(c.columns, l.columns...)
+		c.faults = append(c.faults, l.faults...)
 	}
 	return !slices.Contains(ok, false)
 }
@@ -131,7 +133,7 @@ func (c *card) lane(job func()) bool {
 		}
 	}
 	c.last = nil
-	return !c.failed
+	return len(c.faults) == 0
 }
 
 // foreign attacks one image of somebody's.
@@ -151,7 +153,7 @@ func (c *card) foreign(image scorecard.Image, peer string) {
 	fmt.Print(scorecard.Table([]scorecard.Column{column}, true))
 	if leaks := scorecard.Leaks(column); leaks != "" {
 		fmt.Printf("\nWhat arrived that should not have:\n\n%s", leaks)
-		c.failed = true
+		c.faults = append(c.faults, "it leaks")
 	}
 }
 
@@ -180,7 +182,7 @@ type card struct {
 	columns  []scorecard.Column
 	cleanups []func()
 	last     []func() error // after all of them
-	failed   bool
+	faults   []string
 }
 
 var errStop = errors.New("ended early")
@@ -191,7 +193,7 @@ func (c *card) Logf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "scorecard: "+format+"\n", args...)
 }
 func (c *card) Errorf(format string, args ...any) {
-	c.failed = true
+	c.faults = append(c.faults, fmt.Sprintf(format, args...))
 	c.Logf(format, args...)
 }
 func (c *card) Fatalf(format string, args ...any) {
