@@ -24,7 +24,6 @@ import (
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
-	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
@@ -218,11 +217,7 @@ func (k *keeper) openRuntime(context.Context) error {
 
 // openAudit falls back to the runtime directory on a read-only root, and says so
 // in the status: such a log is gone with the container.
-func (k *keeper) openAudit(settings policy.Log) error {
-	o := audit.Options{MaxSize: settings.MaxSize, Files: settings.Files}
-	if settings.Stdout {
-		o.Mirror = os.Stdout
-	}
+func (k *keeper) openAudit(o audit.Options) error {
 	var errs []error
 	for _, dir := range []string{state.AuditDir, string(k.dir) + "/log"} {
 		o.Dir = dir
@@ -247,11 +242,14 @@ func (k *keeper) openAudit(settings policy.Log) error {
 
 func (k *keeper) loadPolicy(context.Context) error {
 	b, p, err := k.readPolicy()
-	var settings policy.Log
+	var o audit.Options
 	if err == nil {
-		settings = p.Settings().Log
+		log := p.Settings().Log
+		if o.MaxSize, o.Files = log.MaxSize, log.Files; log.Stdout {
+			o.Mirror = os.Stdout
+		}
 	}
-	if e := k.openAudit(settings); e != nil {
+	if e := k.openAudit(o); e != nil {
 		return e
 	}
 	if err != nil {

@@ -192,7 +192,7 @@ func permit(p *policy.Policy, u use) ruling {
 	case !r.allowed:
 	case !slices.Contains(p.Admit(u.name, u.to.Addr()), port):
 		return r.no(refusedAddress)
-	case u.hidden && p.Settings().TLS.RefuseECH:
+	case u.hidden && p.Settings().TLS.ECH == "refuse":
 		return r.no(refusedECH)
 	case u.target != authority{}:
 		return permitConnect(p, u)

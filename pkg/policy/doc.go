@@ -20,27 +20,7 @@
 // a trailing dot. Addresses have a Class, which bounds what any entry can open.
 //
 // A file in YAML has the keys services (names of presets), domains, networks
-// and deny (lists of entries), and settings. What they default to:
-//
-//	inbound: []                 # ports that may be connected to from outside
-//	user:                       # left to the command line
-//	command:                    # left to the command line
-//	env: {}                     # added to the agent's environment
-//	selftest: {reach: [], block: []}
-//	dns:
-//	  upstream: []              # the servers of resolv.conf
-//	  max_ttl: 300s             # 1s to 1h
-//	  qps: 200                  # 1 to 1000000
-//	limits:
-//	  addrs_per_name: 32        # 1 to 1024
-//	  leases: 65536             # 1 to 1000000
-//	  new_names_per_wildcard_per_minute: 120
-//	log:
-//	  stdout: false
-//	  max_size: 16MiB           # per file, at least 64KiB
-//	  files: 3                  # 1 to 1000
-//	session:
-//	  clipboard: true           # may be written, by OSC 52
+// and deny (lists of entries), and those of Settings.
 //
 // A setting is made in one file; lists of several files are joined. Unknown
 // keys are errors, and so are anchors and aliases.

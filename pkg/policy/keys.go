@@ -1,7 +1,10 @@
 package policy
 
 import (
+	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,44 +16,43 @@ import (
 // files are joined.
 type key struct {
 	name string
-	read func(ps *parser, file, name string, v *yaml.Node) // name has its section in front: "dns.qps"
-	keys []key                                             // of a section, instead of read
+	read func(n node)
+	keys []key // of a section, instead of read
 }
 
-// keys is no variable: a preset that a file names is read as a file is.
-func keys() []key {
+func (ps *parser) keys() []key {
+	s := &ps.settings
 	return []key{
-		{name: "services", read: items(func(ps *parser, src Source, text string) { ps.preset(src, strings.TrimPrefix(text, "@"), false) })},
-		{name: "domains", read: items(func(ps *parser, src Source, text string) { ps.entry(src, text, false) })},
-		{name: "networks", read: items((*parser).network)},
-		{name: "deny", read: items(func(ps *parser, src Source, text string) { ps.entry(src, text, true) })},
-		{name: "inbound", read: items((*parser).inbound)},
-		{name: "user", read: (*parser).user},
-		{name: "command", read: func(ps *parser, file, _ string, v *yaml.Node) { ps.command(file, v) }},
-		{name: "env", read: (*parser).env},
+		{name: "services", read: ps.items(func(src Source, text string) { ps.preset(src, strings.TrimPrefix(text, "@"), false) })},
+		{name: "domains", read: ps.items(func(src Source, text string) { ps.entry(src, text, false) })},
+		{name: "networks", read: ps.items(ps.network)},
+		{name: "deny", read: ps.items(func(src Source, text string) { ps.entry(src, text, true) })},
+		{name: "inbound", read: ps.items(ps.inbound)},
+		{name: "user", read: setting(ps, &s.User, user)},
+		{name: "command", read: ps.command},
+		{name: "env", read: ps.env},
 		{name: "selftest", keys: []key{
-			{name: "reach", read: items(func(ps *parser, src Source, text string) { ps.probe(src, text, &ps.settings.SelfTest.Reach) })},
-			{name: "block", read: items(func(ps *parser, src Source, text string) { ps.probe(src, text, &ps.settings.SelfTest.Block) })},
+			{name: "reach", read: ps.items(ps.probe(&s.SelfTest.Reach))},
+			{name: "block", read: ps.items(ps.probe(&s.SelfTest.Block))},
 		}},
 		{name: "dns", keys: []key{
-			{name: "upstream", read: items((*parser).upstream)},
-			{name: "max_ttl", read: duration(time.Second, time.Hour, func(s *Settings) *time.Duration { return &s.DNS.MaxTTL })},
-			{name: "qps", read: number(1_000_000, func(s *Settings) *int { return &s.DNS.QPS })},
+			{name: "upstream", read: ps.items(ps.upstream)},
+			{name: "max_ttl", read: setting(ps, &s.DNS.MaxTTL, duration(time.Second, time.Hour))},
+			{name: "qps", read: setting(ps, &s.DNS.QPS, number(1_000_000))},
 		}},
 		{name: "limits", keys: []key{
-			{name: "addrs_per_name", read: number(1024, func(s *Settings) *int { return &s.Limits.AddrsPerName })},
-			{name: "leases", read: number(1_000_000, func(s *Settings) *int { return &s.Limits.Leases })},
-			{name: "new_names_per_wildcard_per_minute",
-				read: number(1_000_000, func(s *Settings) *int { return &s.Limits.NewNamesPerWildcardPerMinute })},
+			{name: "addrs_per_name", read: setting(ps, &s.Limits.AddrsPerName, number(1024))},
+			{name: "leases", read: setting(ps, &s.Limits.Leases, number(1_000_000))},
+			{name: "new_names_per_wildcard_per_minute", read: setting(ps, &s.Limits.NewNamesPerWildcardPerMinute, number(1_000_000))},
 		}},
 		{name: "log", keys: []key{
-			{name: "stdout", read: boolean(func(s *Settings) *bool { return &s.Log.Stdout })},
-			{name: "max_size", read: size(64<<10, 1<<40, func(s *Settings) *int64 { return &s.Log.MaxSize })},
-			{name: "files", read: number(1000, func(s *Settings) *int { return &s.Log.Files })},
+			{name: "stdout", read: setting(ps, &s.Log.Stdout, boolean)},
+			{name: "max_size", read: setting(ps, &s.Log.MaxSize, size)},
+			{name: "files", read: setting(ps, &s.Log.Files, number(1000))},
 		}},
-		{name: "session", keys: []key{{name: "clipboard", read: boolean(func(s *Settings) *bool { return &s.Session.Clipboard })}}},
-		{name: "tls", keys: []key{{name: "ech", read: (*parser).ech}}},
-		{name: "user_namespaces", read: boolean(func(s *Settings) *bool { return &s.UserNamespaces })},
+		{name: "session", keys: []key{{name: "clipboard", read: setting(ps, &s.Session.Clipboard, boolean)}}},
+		{name: "tls", keys: []key{{name: "ech", read: setting(ps, &s.TLS.ECH, ech)}}},
+		{name: "user_namespaces", read: setting(ps, &s.UserNamespaces, boolean)},
 	}
 }
 
@@ -63,43 +65,196 @@ func names(of []key) []string {
 }
 
 // section takes in the keys of the file, or of a section of it.
-func (ps *parser) section(file, section string, v *yaml.Node, of []key) {
-	what, prefix := section, section+"."
-	if section == "" {
-		what, prefix = "the file", ""
-	}
-	ps.mapping(file, v, what, names(of), func(name string, v *yaml.Node) {
+func (ps *parser) section(n node, of []key) {
+	ps.mapping(n, names(of), func(name string, n node) {
 		k := of[slices.IndexFunc(of, func(k key) bool { return k.name == name })]
 		if k.keys != nil {
-			ps.section(file, prefix+name, v, k.keys)
+			ps.section(n, k.keys)
 			return
 		}
-		k.read(ps, file, prefix+name, v)
+		k.read(n)
 	})
 }
 
-// items reads a list.
-func items(read func(ps *parser, src Source, text string)) func(*parser, string, string, *yaml.Node) {
-	return func(ps *parser, file, name string, v *yaml.Node) {
-		ps.each(file, v, name, func(src Source, text string) { read(ps, src, text) })
+// setting reads one value that is made once.
+func setting[T any](ps *parser, to *T, parse func(key, text string) (v T, problem string)) func(node) {
+	return func(n node) {
+		text, ok := ps.value(n)
+		if !ok {
+			return
+		}
+		if v, problem := parse(n.name, text); problem != "" {
+			ps.wrong(n, problem)
+		} else {
+			*to = v
+		}
 	}
+}
+
+// value returns the text of a setting that is made once.
+func (ps *parser) value(n node) (string, bool) {
+	text, ok := ps.scalar(n, n.name)
+	return text, ok && ps.once(n.at(), n.name)
+}
+
+func user(_, text string) (string, string) {
+	if text == "" || strings.ContainsAny(text, " \t\r\n\x00,/") {
+		return "", "a user is NAME, UID or UID:GID"
+	}
+	return text, ""
+}
+
+func ech(key, text string) (string, string) {
+	if text != "pass" && text != "refuse" {
+		return "", key + " is pass or refuse"
+	}
+	return text, ""
+}
+
+func boolean(key, text string) (bool, string) {
+	if text != "true" && text != "false" {
+		return false, key + " is true or false"
+	}
+	return text == "true", ""
 }
 
 // number reads one from 1 to high.
-func number(high int, of func(*Settings) *int) func(*parser, string, string, *yaml.Node) {
-	return func(ps *parser, file, name string, v *yaml.Node) { ps.number(file, name, v, 1, high, of(&ps.settings)) }
-}
-
-func boolean(of func(*Settings) *bool) func(*parser, string, string, *yaml.Node) {
-	return func(ps *parser, file, name string, v *yaml.Node) { ps.boolean(file, name, v, of(&ps.settings)) }
-}
-
-func duration(low, high time.Duration, of func(*Settings) *time.Duration) func(*parser, string, string, *yaml.Node) {
-	return func(ps *parser, file, name string, v *yaml.Node) {
-		ps.duration(file, name, v, low, high, of(&ps.settings))
+func number(high int) func(key, text string) (int, string) {
+	return func(key, text string) (int, string) {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > high {
+			return 0, fmt.Sprintf("%s is a number from 1 to %d", key, high)
+		}
+		return n, ""
 	}
 }
 
-func size(low, high int64, of func(*Settings) *int64) func(*parser, string, string, *yaml.Node) {
-	return func(ps *parser, file, name string, v *yaml.Node) { ps.size(file, name, v, low, high, of(&ps.settings)) }
+// duration reads seconds, or a number with a unit.
+func duration(low, high time.Duration) func(key, text string) (ttl, string) {
+	return func(key, text string) (ttl, string) {
+		if _, err := strconv.Atoi(text); err == nil {
+			text += "s"
+		}
+		d, err := time.ParseDuration(text)
+		if err != nil || d < low || d > high {
+			return 0, fmt.Sprintf("%s is a time from %v to %v, as in 300s or 5m", key, low, high)
+		}
+		return ttl(d), ""
+	}
+}
+
+// size reads bytes, or a number with a binary unit.
+func size(key, text string) (int64, string) {
+	const low, high = 64 << 10, 1 << 40
+	digits := strings.TrimRight(text, "kKMGiB")
+	n, err := strconv.ParseInt(digits, 10, 64)
+	shift, known := map[string]int{"": 0, "B": 0, "KiB": 10, "K": 10, "k": 10, "MiB": 20, "M": 20, "GiB": 30, "G": 30}[text[len(digits):]]
+	if err != nil || !known || n < 0 || n > high>>shift || n<<shift < low {
+		return 0, key + " is a size of at least 64KiB, as in 16MiB"
+	}
+	return n << shift, ""
+}
+
+// items reads a list.
+func (ps *parser) items(read func(src Source, text string)) func(node) {
+	return func(n node) { ps.each(n, read) }
+}
+
+// network reads an address or a block.
+func (ps *parser) network(src Source, text string) {
+	var r Rule
+	if preset, f := parseEntry(text, &r); f == nil && (preset != "" || r.Name != "") {
+		ps.fault(src, &fault{0, text, "networks are addresses; names stand under domains", ""})
+		return
+	}
+	ps.entry(src, text, false)
+}
+
+func (ps *parser) inbound(src Source, text string) {
+	p, f := parsePort(text)
+	if f != nil {
+		ps.fault(src, f)
+		return
+	}
+	ps.settings.Inbound = append(ps.settings.Inbound, p...)
+}
+
+func (ps *parser) env(n node) {
+	ps.mapping(n, nil, func(variable string, n node) {
+		text, ok := ps.value(n)
+		switch {
+		case !ok:
+		case variable == "" || strings.ContainsAny(variable, "=\x00") || strings.ContainsRune(text, 0):
+			ps.wrong(n, "not a valid environment variable")
+		default:
+			if ps.settings.Env == nil {
+				ps.settings.Env = map[string]string{}
+			}
+			ps.settings.Env[variable] = text
+		}
+	})
+}
+
+// command reads a list of arguments, or one line for the shell.
+func (ps *parser) command(n node) {
+	if n.Kind == yaml.ScalarNode {
+		setting(ps, &ps.settings.Command, func(_, text string) ([]string, string) {
+			if strings.TrimSpace(text) == "" || strings.ContainsRune(text, 0) {
+				return nil, "the command is empty"
+			}
+			return []string{"/bin/sh", "-c", text}, ""
+		})(n)
+		return
+	}
+	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
+		ps.wrong(n, "a command is a list of arguments, or one line for the shell")
+		return
+	}
+	if !ps.once(n.at(), n.name) {
+		return
+	}
+	for i, item := range n.Content {
+		text, ok := ps.scalar(n.of(item), "an argument")
+		switch {
+		case !ok:
+		case strings.ContainsRune(text, 0) || i == 0 && text == "":
+			ps.wrong(n.of(item), "not a valid argument")
+		default:
+			ps.settings.Command = append(ps.settings.Command, text)
+		}
+	}
+}
+
+// probe reads a target of the self-test.
+func (ps *parser) probe(list *[]string) func(src Source, text string) {
+	return func(src Source, text string) {
+		var r Rule
+		preset, f := parseEntry(text, &r)
+		switch {
+		case f != nil:
+			ps.fault(src, f)
+			return
+		case preset != "", r.Deny, r.Private, r.Required, r.Wildcard, r.Name == "" && !r.Prefix.IsSingleIP(),
+			r.Ports != nil && r.Ports[0].Proto != TCP:
+			ps.fault(src, &fault{0, text, "a probe is one name or address, with a TCP port if it is not 443", ""})
+			return
+		}
+		port := HTTPS
+		if r.Ports != nil {
+			port = r.Ports[0]
+		}
+		target := net.JoinHostPort(r.Target(), strconv.Itoa(int(port.Number)))
+		ps.set["probe "+target] = src
+		*list = append(*list, target)
+	}
+}
+
+// upstream reads a DNS server.
+func (ps *parser) upstream(src Source, text string) {
+	u, err := ParseUpstream(text)
+	if err != nil {
+		ps.fault(src, &fault{0, text, err.Error(), ""})
+		return
+	}
+	ps.settings.DNS.Upstream = append(ps.settings.DNS.Upstream, u.String())
 }

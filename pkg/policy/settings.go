@@ -3,73 +3,55 @@ package policy
 import "time"
 
 // Settings is what a policy.yaml says besides rules, with the defaults filled
-// in. It is shared and must not be modified.
+// in. It is shared and must not be modified. Its JSON has the keys of policy.yaml.
 type Settings struct {
-	Inbound  []Port            // may be connected to from outside; default none
-	User     string            // whom the agent runs as; "" leaves it to the command line
-	Command  []string          // what to run if the command line says nothing
-	Env      map[string]string // added to the agent's environment
-	SelfTest SelfTest
-	DNS      DNS
-	Limits   Limits
-	Log      Log
-	Session  Session
-	TLS      TLS
-
-	UserNamespaces bool // the agent may make namespaces and mount in them; default yes
+	Inbound  []Port            `json:"inbound"`           // may be connected to from outside
+	User     string            `json:"user,omitempty"`    // whom the agent runs as; "" leaves it to the command line
+	Command  []string          `json:"command,omitempty"` // what to run if the command line says nothing
+	Env      map[string]string `json:"env,omitempty"`     // added to the agent's environment
+	SelfTest struct {          // further probes, each "host:port" over TCP
+		Reach []string `json:"reach"` // must be reachable
+		Block []string `json:"block"` // must not be
+	} `json:"selftest"`
+	DNS struct { // how names are resolved
+		Upstream []string `json:"upstream"` // servers in order, as ParseUpstream reads them; none: those of resolv.conf
+		MaxTTL   ttl      `json:"max_ttl"`  // of an answer to the agent
+		QPS      int      `json:"qps"`      // questions per second that are served
+	} `json:"dns"`
+	Limits struct { // what answers may add to the kernel's sets
+		AddrsPerName                 int `json:"addrs_per_name"`
+		Leases                       int `json:"leases"` // in total
+		NewNamesPerWildcardPerMinute int `json:"new_names_per_wildcard_per_minute"`
+	} `json:"limits"`
+	Log struct { // how the audit log is kept
+		Stdout  bool  `json:"stdout"`   // also write it to the standard output
+		MaxSize int64 `json:"max_size"` // bytes per file
+		Files   int   `json:"files"`    // that are kept, the current one included
+	} `json:"log"`
+	Session struct { // what its programs may do to the terminals of those who look at it
+		Clipboard bool `json:"clipboard"` // write the clipboard (OSC 52). Reading it is never possible
+	} `json:"session"`
+	TLS struct { // what the name gate makes of TLS
+		// ECH is Pass, or Refuse for every Encrypted ClientHello: what is inside may name another
+		// site than the name outside. Clients that pretend to have one (GREASE, as browsers do) are refused too.
+		ECH string `json:"ech"`
+	} `json:"tls"`
+	UserNamespaces bool `json:"user_namespaces"` // the agent may make namespaces and mount in them
 }
 
-// SelfTest adds probes to the self-test. Each is "host:port", over TCP.
-type SelfTest struct {
-	Reach []string // must be reachable
-	Block []string // must not be
-}
+// ttl is a time that JSON has in words.
+type ttl time.Duration
 
-// DNS is how names are resolved.
-type DNS struct {
-	// Upstream servers in order, as ParseUpstream reads them; none means those
-	// of resolv.conf.
-	Upstream []string
-	MaxTTL   time.Duration // of an answer to the agent; default 300 s
-	QPS      int           // queries per second that are served; default 200
-}
+// MarshalText writes it as in "5m0s".
+func (d ttl) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// Limits bounds what answers may add to the kernel's sets.
-type Limits struct {
-	AddrsPerName                 int // default 32
-	Leases                       int // in total; default 65536
-	NewNamesPerWildcardPerMinute int // default 120
-}
-
-// Log is how the audit log is kept.
-type Log struct {
-	Stdout  bool  // also write it to the standard output; default no
-	MaxSize int64 // bytes per file; default 16 MiB
-	Files   int   // that are kept, the current one included; default 3
-}
-
-// Session is what the programs of a session may do to the terminals of those
-// who look at it.
-type Session struct {
-	Clipboard bool // write the clipboard (OSC 52); default yes. Reading it is never possible
-}
-
-// TLS is what the name gate makes of TLS.
-type TLS struct {
-	// RefuseECH refuses every Encrypted ClientHello: what is inside may name another
-	// site than the name outside. Clients that pretend to have one (GREASE, as
-	// browsers do) are refused too; default no.
-	RefuseECH bool
-}
-
-func defaults() Settings {
-	return Settings{
-		DNS:    DNS{MaxTTL: 300 * time.Second, QPS: 200},
-		Limits: Limits{AddrsPerName: 32, Leases: 65536, NewNamesPerWildcardPerMinute: 120},
-		Log:    Log{MaxSize: 16 << 20, Files: 3},
-
-		Session: Session{Clipboard: true},
-
-		UserNamespaces: true,
-	}
+func defaults() (s Settings) {
+	s.Inbound, s.SelfTest.Reach, s.SelfTest.Block, s.DNS.Upstream = []Port{}, []string{}, []string{}, []string{}
+	s.DNS.MaxTTL, s.DNS.QPS = ttl(300*time.Second), 200
+	s.Limits.AddrsPerName, s.Limits.Leases, s.Limits.NewNamesPerWildcardPerMinute = 32, 65536, 120
+	s.Log.MaxSize, s.Log.Files = 16<<20, 3
+	s.Session.Clipboard = true
+	s.TLS.ECH = "pass"
+	s.UserNamespaces = true
+	return s
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -24,7 +25,7 @@ func (ps *parser) yaml(f File) {
 	}
 	if err == nil {
 		if err = dec.Decode(&next); err == nil {
-			ps.errs.add(Error{Source: at(f.Name, &next), Message: "only one document per file"})
+			ps.errs.add(Error{Source: node{&next, f.Name, ""}.at(), Message: "only one document per file"})
 			return
 		}
 	}
@@ -32,98 +33,120 @@ func (ps *parser) yaml(f File) {
 		ps.errs.add(yamlError(f, err))
 		return
 	}
-	if len(doc.Content) != 1 || isNull(doc.Content[0]) {
-		return
+	if len(doc.Content) == 1 {
+		ps.section(node{doc.Content[0], f.Name, ""}, ps.keys())
 	}
-	root := doc.Content[0]
-	ps.section(f.Name, "", root, keys())
+}
+
+// node is a value in a file.
+type node struct {
+	*yaml.Node
+	file, name string // of the key, with its section in front: "dns.qps"; of the whole file ""
+}
+
+// of returns a node inside of n.
+func (n node) of(inner *yaml.Node) node { return node{inner, n.file, n.name} }
+
+// at returns where the text of a node begins.
+func (n node) at() Source {
+	src := Source{File: n.file, Line: n.Line, Col: n.Column}
+	if n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 {
+		src.Col++
+	}
+	return src
+}
+
+func (n node) isNull() bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+// pairs calls do with each key of a mapping and its value.
+func (n node) pairs(do func(key, value node)) {
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		do(n.of(n.Content[i]), n.of(n.Content[i+1]))
+	}
 }
 
 // mapping calls do with each known key of a mapping and its value.
-func (ps *parser) mapping(file string, n *yaml.Node, what string, known []string, do func(key string, value *yaml.Node)) {
-	if isNull(n) {
+func (ps *parser) mapping(n node, known []string, do func(key string, value node)) {
+	if n.isNull() {
 		return
 	}
 	if n.Kind != yaml.MappingNode {
-		ps.wrong(file, n, what+" must be a list of key: value")
+		ps.wrong(n, cmp.Or(n.name, "the file")+" must be a list of key: value")
 		return
 	}
 	seen := map[string]bool{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		name, ok := ps.scalar(file, key, "a key")
+	n.pairs(func(key, value node) {
+		name, ok := ps.scalar(key, "a key")
 		switch {
 		case !ok:
 		case seen[name]:
-			ps.wrong(file, key, "the key is there twice")
+			ps.wrong(key, "the key is there twice")
 		case known != nil && !slices.Contains(known, name):
-			ps.errs.add(Error{Source: at(file, key), Text: name, Message: "unknown key", Suggestion: Nearest(name, known)})
+			ps.errs.add(Error{Source: key.at(), Text: name, Message: "unknown key", Suggestion: Nearest(name, known)})
 		default:
 			seen[name] = true
+			value.name = strings.TrimPrefix(n.name+"."+name, ".")
 			do(name, value)
 		}
-	}
+	})
 }
 
 // each calls do with each text of a list.
-func (ps *parser) each(file string, n *yaml.Node, what string, do func(src Source, text string)) {
-	if isNull(n) {
+func (ps *parser) each(list node, do func(src Source, text string)) {
+	if list.isNull() {
 		return
 	}
-	if n.Kind != yaml.SequenceNode {
-		ps.wrong(file, n, what+" must be a list, with - in front of each item")
+	if list.Kind != yaml.SequenceNode {
+		ps.wrong(list, list.name+" must be a list, with - in front of each item")
 		return
 	}
-	for _, item := range n.Content {
-		if host := hostOf(item); host != "" && (what == "domains" || what == "services") {
-			ps.errs.add(Error{Source: at(file, item), Text: host, Suggestion: host + ", for all requests",
+	for _, item := range list.Content {
+		n := list.of(item)
+		if host := n.host(); host != "" && (n.name == "domains" || n.name == "services") {
+			ps.errs.add(Error{Source: n.at(), Text: host, Suggestion: host + ", for all requests",
 				Message: "rules for single requests can't be held, since TLS is not broken"})
 			continue
 		}
-		text, ok := ps.scalar(file, item, "an item of "+what)
+		text, ok := ps.scalar(n, "an item of "+n.name)
 		if !ok {
 			continue
 		}
 		trimmed := strings.Trim(text, " \t")
 		switch {
 		case trimmed == "":
-			ps.wrong(file, item, "an item of "+what+" is empty")
+			ps.wrong(n, "an item of "+n.name+" is empty")
 		case strings.ContainsAny(trimmed, "\r\n"):
-			ps.wrong(file, item, "one entry per item")
+			ps.wrong(n, "one entry per item")
 		default:
-			src := at(file, item)
+			src := n.at()
 			src.Col += len(text) - len(strings.TrimLeft(text, " \t"))
 			do(src, trimmed)
 		}
 	}
 }
 
-// hostOf returns the host, or service, that an item narrows to some requests, as it can be in the policy
+// host returns the host, or service, that an item narrows to some requests, as it can be in the policy
 // of a proxy that breaks TLS; "" if it doesn't. To take the host for the item would allow more than was written.
-func hostOf(item *yaml.Node) string {
-	if item.Kind != yaml.MappingNode {
-		return ""
-	}
-	for i := 0; i+1 < len(item.Content); i += 2 {
-		key, value := item.Content[i], item.Content[i+1]
-		if (key.Value == "host" || key.Value == "name") && value.Kind == yaml.ScalarNode {
-			return value.Value
+func (n node) host() (host string) {
+	n.pairs(func(key, value node) {
+		if host == "" && (key.Value == "host" || key.Value == "name") && value.Kind == yaml.ScalarNode {
+			host = value.Value
 		}
-	}
-	return ""
+	})
+	return host
 }
 
 // scalar returns the text of a node that must be a plain or quoted value.
-func (ps *parser) scalar(file string, n *yaml.Node, what string) (string, bool) {
+func (ps *parser) scalar(n node, what string) (string, bool) {
 	switch {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
-		ps.wrong(file, n, "anchors and aliases are not supported")
-	case n.Kind != yaml.ScalarNode || isNull(n):
-		ps.wrong(file, n, what+" must be one value")
+		ps.wrong(n, "anchors and aliases are not supported")
+	case n.Kind != yaml.ScalarNode || n.isNull():
+		ps.wrong(n, what+" must be one value")
 	case n.Style&yaml.TaggedStyle != 0:
 		// An entry that begins with ! is a tag to YAML.
 		text := strings.Trim(n.Tag+" "+n.Value, " ")
-		ps.errs.add(Error{Source: at(file, n), Text: text, Message: "YAML needs quotes around this", Suggestion: strconv.Quote(text)})
+		ps.errs.add(Error{Source: n.at(), Text: text, Message: "YAML needs quotes around this", Suggestion: strconv.Quote(text)})
 	default:
 		return n.Value, true
 	}
@@ -131,21 +154,8 @@ func (ps *parser) scalar(file string, n *yaml.Node, what string) (string, bool) 
 }
 
 // wrong reports a node.
-func (ps *parser) wrong(file string, n *yaml.Node, message string) {
-	ps.errs.add(Error{Source: at(file, n), Text: n.Value, Message: message})
-}
-
-// at returns where the text of a node begins.
-func at(file string, n *yaml.Node) Source {
-	src := Source{File: file, Line: n.Line, Col: n.Column}
-	if n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 {
-		src.Col++
-	}
-	return src
-}
-
-func isNull(n *yaml.Node) bool {
-	return n.Kind == yaml.ScalarNode && n.Tag == "!!null"
+func (ps *parser) wrong(n node, message string) {
+	ps.errs.add(Error{Source: n.at(), Text: n.Value, Message: message})
 }
 
 // yamlError says where a file stops being YAML. The library tells the line, or

@@ -42,16 +42,18 @@ log: {stdout: true, max_size: 1MiB, files: 5}
 session: {clipboard: false}
 user_namespaces: false
 `)
-	want := Settings{
-		Inbound:  []Port{{TCP, 3000}, {UDP, 53}},
-		User:     "1000:1000",
-		Command:  []string{"claude", "-p", "say hello"},
-		Env:      map[string]string{"FOO": "bar", "N": "1", "EMPTY": ""},
-		SelfTest: SelfTest{Reach: []string{"registry.corp.example:443", "10.200.0.1:11434"}, Block: []string{"example.org:443", "[2001:db9::1]:53"}},
-		DNS:      DNS{Upstream: []string{"192.0.2.53:53", "[2001:db8::53]:5353", "tls://192.0.2.54:853#dns.example"}, MaxTTL: 2 * time.Minute, QPS: 50},
-		Limits:   Limits{AddrsPerName: 8, Leases: 1000, NewNamesPerWildcardPerMinute: 10},
-		Log:      Log{Stdout: true, MaxSize: 1 << 20, Files: 5},
-	}
+	var want Settings
+	want.Inbound = []Port{{TCP, 3000}, {UDP, 53}}
+	want.User = "1000:1000"
+	want.Command = []string{"claude", "-p", "say hello"}
+	want.Env = map[string]string{"FOO": "bar", "N": "1", "EMPTY": ""}
+	want.SelfTest.Reach = []string{"registry.corp.example:443", "10.200.0.1:11434"}
+	want.SelfTest.Block = []string{"example.org:443", "[2001:db9::1]:53"}
+	want.DNS.Upstream = []string{"192.0.2.53:53", "[2001:db8::53]:5353", "tls://192.0.2.54:853#dns.example"}
+	want.DNS.MaxTTL, want.DNS.QPS = ttl(2*time.Minute), 50
+	want.Limits.AddrsPerName, want.Limits.Leases, want.Limits.NewNamesPerWildcardPerMinute = 8, 1000, 10
+	want.Log.Stdout, want.Log.MaxSize, want.Log.Files = true, 1<<20, 5
+	want.TLS.ECH = "pass"
 	if got := *p.Settings(); !reflect.DeepEqual(got, want) {
 		t.Errorf("settings:\n got %+v\nwant %+v", got, want)
 	}
@@ -77,15 +79,13 @@ user_namespaces: false
 }
 
 func TestYAMLDefaults(t *testing.T) {
-	want := Settings{
-		DNS:    DNS{MaxTTL: 300 * time.Second, QPS: 200},
-		Limits: Limits{AddrsPerName: 32, Leases: 65536, NewNamesPerWildcardPerMinute: 120},
-		Log:    Log{MaxSize: 16 << 20, Files: 3},
-
-		Session: Session{Clipboard: true},
-
-		UserNamespaces: true,
-	}
+	want := Settings{Inbound: []Port{}, UserNamespaces: true}
+	want.SelfTest.Reach, want.SelfTest.Block, want.DNS.Upstream = []string{}, []string{}, []string{}
+	want.DNS.MaxTTL, want.DNS.QPS = ttl(300*time.Second), 200
+	want.Limits.AddrsPerName, want.Limits.Leases, want.Limits.NewNamesPerWildcardPerMinute = 32, 65536, 120
+	want.Log.MaxSize, want.Log.Files = 16<<20, 3
+	want.Session.Clipboard = true
+	want.TLS.ECH = "pass"
 	for _, data := range []string{"", "# nothing\n", "---\n", "null\n", "\ufeff# nothing\r\n", "domains:\ndns:\nenv:\nservices: []\n"} {
 		if got := *parse(t, "p.yaml", data).Settings(); !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: %+v", data, got)

@@ -231,13 +231,13 @@ func (s *Server) admit(ctx context.Context, p *policy.Policy, match policy.Match
 		extra = s.let(name, match.Rule, "an address that the name may not have", unadmitted(p, name, f.addrs), who)
 	}
 	if len(addrs) == 0 && len(extra) > 0 {
-		return &answer{addrs: extra, ttl: seconds(max(time.Second, min(f.ttl, set.DNS.MaxTTL)))}
+		return &answer{addrs: extra, ttl: seconds(max(time.Second, min(f.ttl, time.Duration(set.DNS.MaxTTL))))}
 	}
 	if len(addrs) == 0 {
 		return &answer{ede: dns.ExtendedErrorCodeBlocked, text: text, ttl: seconds(s.denyTTL)}
 	}
 	addrs = addrs[:min(len(addrs), most)]
-	ttl := max(time.Second, min(f.ttl, set.DNS.MaxTTL))
+	ttl := max(time.Second, min(f.ttl, time.Duration(set.DNS.MaxTTL)))
 	due := time.Now().Add(s.admitWait)
 	if due.Before(who.due) {
 		due = who.due

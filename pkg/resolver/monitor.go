@@ -26,7 +26,7 @@ func (s *Server) observe(p *policy.Policy, match policy.Match, name string, qtyp
 		why = "denied by a rule"
 	}
 	f := follow(m, name, qtype, func(string) bool { return true })
-	a := &answer{ttl: seconds(max(time.Second, min(f.ttl, p.Settings().DNS.MaxTTL)))}
+	a := &answer{ttl: seconds(max(time.Second, min(f.ttl, time.Duration(p.Settings().DNS.MaxTTL))))}
 	if a.addrs = s.let(name, match.Rule, why, f.addrs, first); len(a.addrs) > 0 {
 		return a
 	}
