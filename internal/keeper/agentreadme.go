@@ -28,11 +28,11 @@ the network: don't work around it, ask.
 	}
 	b.WriteString("## What can be reached\n\n```\n")
 	count := 0
-	p.EachRule(func(r policy.ReportRule) {
+	for r := range p.Rules() {
 		if count++; count <= maxReadmeRules {
-			fmt.Fprintf(b, "%-44s # %s\n", r.Rule, r.Source)
+			fmt.Fprintf(b, "%-44s # %s\n", r, r.Source)
 		}
-	})
+	}
 	if count > maxReadmeRules {
 		fmt.Fprintf(b, "# and %d more\n", count-maxReadmeRules)
 	}

@@ -35,10 +35,10 @@ func (k *keeper) caveats() []string {
 // reducible says what of p no reduced form can hold.
 func reducible(p *policy.Policy) error {
 	var out []string
-	for _, r := range p.Report().Rules {
+	for r := range p.Rules() {
 		for _, port := range r.Ports {
 			if !r.Deny && port.Proto != policy.TCP {
-				out = append(out, fmt.Sprintf("%s: %s: nothing but TCP can be let through inside gVisor", r.Source, r.Rule))
+				out = append(out, fmt.Sprintf("%s: %s: nothing but TCP can be let through inside gVisor", r.Source, r))
 			}
 		}
 	}
@@ -61,8 +61,8 @@ func reducible(p *policy.Policy) error {
 // book about the others.
 func gatedPorts(p *policy.Policy) []uint16 {
 	out := []uint16{policy.HTTP.Number, policy.HTTPS.Number}
-	for _, r := range p.Report().Rules {
-		if r.Deny || isAddress(r.Target) {
+	for r := range p.Rules() {
+		if r.Deny || r.Name == "" {
 			continue
 		}
 		for _, port := range r.Ports {
@@ -71,14 +71,6 @@ func gatedPorts(p *policy.Policy) []uint16 {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
-}
-
-// isAddress says whether the target of a rule is an address or a block.
-func isAddress(target string) bool {
-	target = strings.ReplaceAll(strings.ReplaceAll(target, "[", ""), "]", "")
-	_, aerr := netip.ParseAddr(target)
-	_, perr := netip.ParsePrefix(target)
-	return aerr == nil || perr == nil
 }
 
 // relayedPorts are those on which the gate accepts whatever comes: of names, and of

@@ -20,23 +20,15 @@ func WriteRules(w io.Writer, head PublishedHead, p *policy.Policy) error {
 	enc := json.NewEncoder(b)
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(head)
-	p.EachRule(func(r policy.ReportRule) {
+	for r := range p.Rules() {
 		if err == nil {
-			err = enc.Encode(publishedRule{Rule: r.Rule, Source: r.Source, Preset: r.Preset})
+			err = enc.Encode(r.Entry())
 		}
-	})
+	}
 	if err == nil {
 		err = b.Flush()
 	}
 	return err
-}
-
-// publishedRule is one line of policy.jsonl, but for the first, which is a
-// publishedHead.
-type publishedRule struct {
-	Rule   string `json:"rule"` // as a line of a policy file
-	Source string `json:"source"`
-	Preset string `json:"preset,omitempty"`
 }
 
 // PublishedHead is the first line of policy.jsonl.
@@ -60,9 +52,9 @@ func ReadRules(path string) (*policy.Policy, string, []uint16, error) {
 	if err := d.Decode(&head); err != nil {
 		return nil, "", nil, fmt.Errorf("read %s: %w", path, text.CauseOf(err))
 	}
-	var rules []policy.ReportRule
+	var rules []policy.Entry
 	for {
-		var r publishedRule
+		var r policy.Entry
 		err := d.Decode(&r)
 		if errors.Is(err, io.EOF) {
 			break
@@ -70,7 +62,7 @@ func ReadRules(path string) (*policy.Policy, string, []uint16, error) {
 		if err != nil {
 			return nil, "", nil, fmt.Errorf("read %s: %w", path, text.CauseOf(err))
 		}
-		rules = append(rules, policy.ReportRule{Rule: r.Rule, Source: r.Source, Preset: r.Preset})
+		rules = append(rules, r)
 	}
 	p, err := policy.Rebuild(rules, head.Hosts)
 	return p, head.Dir, head.Inbound, err

@@ -97,11 +97,11 @@ func TestPorts(t *testing.T) {
 // places.
 func TestRebuild(t *testing.T) {
 	p := parse(t, "allowlist.d/a:b.txt", "ok.example\n@github\n!gist.github.com\n*.wild.example:8443 private\n[2001:db8::]/32:53/udp\n10.0.0.0/8\na.example:22\na.example required\nx:8080")
-	var rules []ReportRule
-	p.EachRule(func(r ReportRule) {
+	var rules []Entry
+	for r := range p.Rules() {
 		// As it travels: what is left out is made from the rest.
-		data, err := json.Marshal(ReportRule{Rule: r.Rule, Source: r.Source, Preset: r.Preset})
-		var back ReportRule
+		data, err := json.Marshal(r.Entry())
+		var back Entry
 		if err == nil {
 			err = json.Unmarshal(data, &back)
 		}
@@ -109,7 +109,7 @@ func TestRebuild(t *testing.T) {
 			t.Fatal(err)
 		}
 		rules = append(rules, back)
-	})
+	}
 	q, err := Rebuild(rules, []byte("10.0.0.7 host.example ok.example"))
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestRebuild(t *testing.T) {
 		t.Errorf("hosts: %v", got)
 	}
 	for _, bad := range []string{"@github", "", "a b", "*.com"} {
-		if _, err := Rebuild([]ReportRule{{Rule: bad, Source: "f:1"}}, nil); err == nil {
+		if _, err := Rebuild([]Entry{{Rule: bad, Source: "f:1"}}, nil); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}

@@ -5,21 +5,29 @@ import (
 	"strings"
 )
 
+// Flags are the words behind an entry, by which JSON names them.
+type Flags struct {
+	Private  bool `json:"private,omitempty"`  // the name may resolve to private addresses
+	Required bool `json:"required,omitempty"` // the self-test must reach it
+	Upgrade  bool `json:"upgrade,omitempty"`  // HTTP on port 80 may switch to another protocol
+	Connect  bool `json:"connect,omitempty"`  // the name is an HTTP proxy, asked by CONNECT on port 80
+}
+
 // flag is a word behind the target of an entry. The table below is all that there is
-// about such words: a row more, and its field in Rule, is a word more.
+// about such words: a row more, and its field in Flags, is a word more.
 type flag struct {
 	word string
-	of   func(*Rule) *bool
+	of   func(*Flags) *bool
 	name bool // says something about a name: with an address it does no harm, and nothing else
 	web  bool // has an effect on HTTP on port 80 of a name only
 }
 
 // flags are in the order in which a Rule is written.
 var flags = [...]flag{
-	{word: "private", of: func(r *Rule) *bool { return &r.Private }, name: true},
-	{word: "required", of: func(r *Rule) *bool { return &r.Required }},
-	{word: "upgrade", of: func(r *Rule) *bool { return &r.Upgrade }, web: true},
-	{word: "connect", of: func(r *Rule) *bool { return &r.Connect }, web: true},
+	{word: "private", of: func(f *Flags) *bool { return &f.Private }, name: true},
+	{word: "required", of: func(f *Flags) *bool { return &f.Required }},
+	{word: "upgrade", of: func(f *Flags) *bool { return &f.Upgrade }, web: true},
+	{word: "connect", of: func(f *Flags) *bool { return &f.Connect }, web: true},
 }
 
 func flagWords() []string {
@@ -36,14 +44,14 @@ func (r *Rule) set(word string) bool {
 	if i < 0 {
 		return false
 	}
-	*flags[i].of(r) = !flags[i].name || r.Name != ""
+	*flags[i].of(&r.Flags) = !flags[i].name || r.Name != ""
 	return true
 }
 
 // writeFlags writes the flags that are set, each behind a blank.
 func (r *Rule) writeFlags(b *strings.Builder) {
 	for _, f := range flags {
-		if *f.of(r) {
+		if *f.of(&r.Flags) {
 			b.WriteString(" " + f.word)
 		}
 	}
@@ -55,7 +63,7 @@ func (r *Rule) dropIdle() (word string) {
 		return ""
 	}
 	for _, f := range flags {
-		if is := f.of(r); f.web && *is {
+		if is := f.of(&r.Flags); f.web && *is {
 			*is, word = false, f.word
 		}
 	}

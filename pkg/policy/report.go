@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
+	"strconv"
+	"strings"
 )
 
 // Report is a policy in a form for machines. The names of its fields in JSON
@@ -18,34 +21,43 @@ type Report struct {
 
 // ReportRule is a Rule in a Report.
 type ReportRule struct {
-	Rule     string `json:"rule"` // as a line of a policy file
-	Source   string `json:"source"`
-	Preset   string `json:"preset,omitempty"`
-	Deny     bool   `json:"deny,omitempty"`
-	Target   string `json:"target"`
-	Ports    []Port `json:"ports,omitempty"` // none: every port
-	Private  bool   `json:"private,omitempty"`
-	Required bool   `json:"required,omitempty"`
-	Upgrade  bool   `json:"upgrade,omitempty"`
-	Connect  bool   `json:"connect,omitempty"`
+	Entry
+	Deny   bool   `json:"deny,omitempty"`
+	Target string `json:"target"`
+	Ports  []Port `json:"ports,omitempty"` // none: every port
+	Flags
 }
+
+// Entry is a rule in a form that Rebuild reads.
+type Entry struct {
+	Rule   string `json:"rule"` // as a line of a policy file
+	Source string `json:"source"`
+	Preset string `json:"preset,omitempty"`
+}
+
+// Entry returns r so that Rebuild reads it.
+func (r *Rule) Entry() Entry { return Entry{r.String(), r.Source.String(), r.Preset} }
 
 // Report returns the merged policy in a form for machines.
 func (p *Policy) Report() Report {
-	out := Report{Rules: []ReportRule{}, Warnings: []string{}, Counts: p.Counts()}
-	p.EachRule(func(r ReportRule) { out.Rules = append(out.Rules, r) })
+	out := Report{Rules: []ReportRule{}, Settings: p.settings, Warnings: []string{}, Counts: p.Counts()}
+	for r := range p.Rules() {
+		out.Rules = append(out.Rules, ReportRule{r.Entry(), r.Deny, r.Target(), r.Ports, r.Flags})
+	}
 	for _, w := range p.warnings {
 		out.Warnings = append(out.Warnings, w.Error())
 	}
-	out.Settings = p.settings
 	return out
 }
 
-func (p *Policy) eachDenyFirst(do func(*Rule)) {
-	for _, deny := range []bool{true, false} {
-		for _, r := range p.rules {
-			if r.Deny == deny {
-				do(r)
+// Rules returns every rule, deny first, then in file order.
+func (p *Policy) Rules() iter.Seq[*Rule] {
+	return func(yield func(*Rule) bool) {
+		for _, deny := range []bool{true, false} {
+			for _, r := range p.rules {
+				if r.Deny == deny && !yield(r) {
+					return
+				}
 			}
 		}
 	}
@@ -57,17 +69,51 @@ func (p *Policy) eachDenyFirst(do func(*Rule)) {
 // the same rules.
 func (p *Policy) WriteEffective(w io.Writer) error {
 	b := bufio.NewWriter(w)
-	p.eachDenyFirst(func(r *Rule) {
+	for r := range p.Rules() {
 		fmt.Fprintf(b, "%-44s # %v", r, r.Source)
 		if r.Preset != "" {
 			fmt.Fprintf(b, " @%s", r.Preset)
 		}
 		b.WriteByte('\n')
-	})
+	}
 	settings, err := json.MarshalIndent(p.settings, "# ", "  ")
 	if err != nil {
 		return fmt.Errorf("writing the settings: %w", err)
 	}
 	fmt.Fprintf(b, "\n# settings: %s\n", settings)
 	return b.Flush()
+}
+
+// Rebuild returns a policy that decides as the one with these rules, and cites the
+// same places. hosts is the content of a hosts file, or nil. Settings are the defaults.
+func Rebuild(rules []Entry, hosts []byte) (*Policy, error) {
+	ps := newParser(nil)
+	for _, from := range rules {
+		r := ps.slot()
+		*r = Rule{Source: sourceOf(from.Source), Text: from.Rule, Preset: from.Preset}
+		preset, f := parseEntry(from.Rule, r)
+		if f == nil && preset != "" {
+			return nil, fmt.Errorf("%q is no rule", from.Rule)
+		}
+		if f != nil {
+			return nil, fmt.Errorf("%q: %s", from.Rule, f.message)
+		}
+		ps.rule(r)
+	}
+	if errs := ps.errs.all(); errs != nil {
+		return nil, errs
+	}
+	p := &Policy{rules: ps.rules, settings: ps.settings, hosts: parseHosts(string(hosts))}
+	p.index()
+	return p, nil
+}
+
+// sourceOf reads FILE:LINE.
+func sourceOf(s string) Source {
+	if i := strings.LastIndexByte(s, ':'); i >= 0 {
+		if n, err := strconv.Atoi(s[i+1:]); err == nil {
+			return Source{File: s[:i], Line: n}
+		}
+	}
+	return Source{File: s}
 }

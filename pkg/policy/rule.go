@@ -75,11 +75,8 @@ type Rule struct {
 	// 443/tcp and 80/tcp; nil, in deny rules only, is every port and protocol.
 	Ports []Port
 
-	Private  bool   // the name may resolve to private addresses
-	Required bool   // the self-test must reach it
-	Upgrade  bool   // HTTP on port 80 may switch to another protocol
-	Connect  bool   // the name is an HTTP proxy, asked by CONNECT on port 80
-	Preset   string // the preset that the rule came from, "" if none
+	Flags
+	Preset string // the preset that the rule came from, "" if none
 }
 
 // Target returns the name, wildcard or address block of the rule in the form
