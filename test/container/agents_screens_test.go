@@ -66,17 +66,9 @@ func testScreens(t *testing.T, e *engine, n *internet, a agentSpec, image string
 		s.compare(c, confined, direct, inside)
 	}
 	for _, p := range []int{direct, inside} {
-		s.types(p, question)
-		s.shows(p, question)
-		s.keys(p, "Enter")
-		s.shows(p, fakellm.Text)
+		s.enters(p, question, fakellm.Text)
 	}
-	end := func(p int) {
-		s.types(p, c.end)
-		s.shows(p, c.end)
-		s.keys(p, "Enter")
-		s.shows(p, "[exit 0]")
-	}
+	end := func(p int) { s.enters(p, c.end, "[exit 0]") }
 	end(direct)
 	return onScreen{inside: confined, alone: n.askedBy(addressAlone), end: func() { end(inside) },
 		queries: func() []string { return n.askedBy(addressConfined) }}

@@ -124,13 +124,28 @@ func (s *screens) answers(n int, text, key string) {
 		}
 		return time.Since(still) > 3*time.Second
 	})
+	s.presses(n, key, fmt.Sprintf("pane %d still shows %q", n, text), func(screen string) bool { return !strings.Contains(screen, text) })
+}
+
+// enters types a line, and presses Enter until a text is shown: some take an Enter that they read in one moment with the
+// line for a new line of what was pasted.
+func (s *screens) enters(n int, line, text string) {
+	s.Helper()
+	s.types(n, line)
+	s.shows(n, line)
+	s.presses(n, "Enter", fmt.Sprintf("pane %d does not show %q", n, text), func(screen string) bool { return strings.Contains(screen, text) })
+}
+
+// presses presses a key until what is shown is what is wanted: now, and every 20 s.
+func (s *screens) presses(n int, key, failure string, wanted func(screen string) bool) {
+	s.Helper()
 	pressed := time.Time{}
-	s.eventually(fmt.Sprintf("pane %d still shows %q", n, text), func() bool {
-		if !strings.Contains(s.screen(n), text) {
+	s.eventually(failure, func() bool {
+		if wanted(s.screen(n)) {
 			return true
 		}
 		if time.Since(pressed) > 20*time.Second {
-			s.Logf("pane %d: %s at %q", n, key, text)
+			s.Logf("pane %d: %s", n, key)
 			s.keys(n, key)
 			pressed = time.Now()
 		}
