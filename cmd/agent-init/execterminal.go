@@ -218,7 +218,7 @@ func (o *ownTerminal) show(cols, rows int) {
 	}
 	if passed = o.filter.Close(passed[:0]); steered && !o.filter.Plain {
 		passed = append(passed, model.Reset()...)
-		if x, _, _ := model.Cursor(); x > 0 {
+		if x, _ := model.Cursor(); x > 0 {
 			passed = append(passed, "\r\n"...)
 		}
 	}

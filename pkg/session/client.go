@@ -232,7 +232,10 @@ func (c *client) answer(r Request) (again bool, err error) {
 			return false, nil
 		}
 		defer func() { <-slots }()
-		err = w.history(answerWriter{c.queue}, r.Styles)
+		w.mu.Lock()
+		history := w.term.History(r.Styles)
+		w.mu.Unlock()
+		_, err = answerWriter{c.queue}.Write(history)
 	case VerbKill:
 		s.note(Event{Kind: EventKill, Window: w.id, Peer: c.peer})
 		err = s.config.Host.Kill(w.id)

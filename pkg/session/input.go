@@ -29,7 +29,11 @@ func (w *window) input(c *client, b []byte) error {
 			c.queue.spoilt()
 		}
 	}
-	w.known.learn(b, w.term)
+	for seq, complete := range protocol.Sequences(b) {
+		if complete && len(seq) > 4 {
+			w.term.Learn(seq) // for programs that ask while nobody looks
+		}
+	}
 	c.typed = time.Now()
 	c.active = c.typed
 	w.mu.Unlock()

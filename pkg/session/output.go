@@ -2,7 +2,7 @@ package session
 
 import (
 	"bytes"
-	"io"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -88,8 +88,13 @@ func (w *window) show(c *client) {
 	if cols == 0 || rows == 0 {
 		cols, rows = w.term.Size()
 	}
-	if c.plain {
-		c.queue.screen(plainScreen(w.term))
+	if c.plain { // lines of text, to the cursor and no further
+		lines := w.term.Text()
+		_, y := w.term.Cursor()
+		for len(lines) > y+1 && lines[len(lines)-1] == "" {
+			lines = lines[:len(lines)-1]
+		}
+		c.queue.screen([]byte("\r\n" + strings.Join(lines, "\r\n")))
 		return
 	}
 	if c.peer.Local && c.fresh && !c.used && !w.printed {
@@ -285,19 +290,6 @@ func (w *window) finish() {
 		c.moving.Unlock()
 	}
 	w.server.changed()
-}
-
-// history writes what has scrolled away, and the screen.
-func (w *window) history(to io.Writer, styles bool) error {
-	var b bytes.Buffer
-	w.mu.Lock()
-	err := w.term.History(&b, styles)
-	w.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	_, err = b.WriteTo(to)
-	return err
 }
 
 func (w *window) info() WindowInfo {

@@ -214,15 +214,7 @@ func (v *viewer) screen() string {
 }
 
 func screenText(t *terminal.Terminal) string {
-	var lines []string
-	for _, row := range t.Screen() {
-		var b strings.Builder
-		for _, c := range row {
-			b.WriteString(c.Text)
-		}
-		lines = append(lines, strings.TrimRight(b.String(), " "))
-	}
-	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
+	return strings.TrimRight(strings.Join(t.Text(), "\n"), "\n")
 }
 
 // shows waits for the screen.

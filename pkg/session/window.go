@@ -36,7 +36,6 @@ type window struct {
 	exited  bool    // the program has ended, with status
 	status  int
 	record  *recorder
-	known   known
 	passing []byte // filtered output, for as long as it is handed on
 	printed bool   // something
 	steered bool   // more than plain text

@@ -97,21 +97,20 @@ func (k *keys) scan(b []byte, input func([]byte), command func(byte)) {
 			input(b[begin:to])
 		}
 	}
-	for i := 0; i < len(b); {
-		n, complete := protocol.Sequence(b[i:])
+	i := 0
+	for seq, complete := range protocol.Sequences(b) {
 		if !complete {
 			hand(i)
 			k.held = bytes.Clone(b[i:])
 			return
 		}
-		seq := b[i : i+n]
-		i += n
+		i += len(seq)
 		switch {
 		case bytes.Equal(seq, pasteBegins):
 			k.pasting = true
 		case bytes.Equal(seq, pasteEnds):
 			k.pasting = false
-		case !k.pasting && k.take(seq, input, command, func() { hand(i - n); begin = i }):
+		case !k.pasting && k.take(seq, input, command, func() { hand(i - len(seq)); begin = i }):
 		}
 	}
 	hand(len(b))

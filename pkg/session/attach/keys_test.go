@@ -88,12 +88,10 @@ func TestKeysWhole(t *testing.T) {
 		var all []byte
 		input := func(b []byte) {
 			all = append(all, b...)
-			for len(b) > 0 {
-				n, complete := protocol.Sequence(b)
+			for seq, complete := range protocol.Sequences(b) {
 				if !complete {
-					t.Errorf("cut at %d: %q is not complete", cut, b)
+					t.Errorf("cut at %d: %q is not complete", cut, seq)
 				}
-				b = b[n:]
 			}
 		}
 		k.scan([]byte(text[:cut]), input, nil)

@@ -1,53 +1,44 @@
 package terminal
 
-import (
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
-// Cell is one place of the screen.
-type Cell struct {
-	Text  string // one character with what combines with it; "" to the right of a wide one
-	Style Style
-}
-
-// Style is how a character looks. The zero value is the terminal's default.
-type Style struct {
-	FG, BG, UL Color // foreground, background, underline
-	Attr       Attr
+// look is how a character looks. The zero value is the terminal's default.
+type look struct {
+	FG, BG, UL color // foreground, background, underline
+	Attr       attrs
 	Underline  uint8  // 0 none, 1 single, 2 double, 3 curly, 4 dotted, 5 dashed
 	Link       string // of OSC 8: "parameters;URI", or "" for none
 }
 
-// Attr is a set of attributes.
-type Attr uint8
+// attrs is a set of attributes of SGR.
+type attrs uint8
 
-// The attributes of SGR.
 const (
-	Bold Attr = 1 << iota
-	Faint
-	Italic
-	Blink
-	Reverse
-	Conceal
-	Strike
-	Overline
+	bold attrs = 1 << iota
+	faint
+	italic
+	blink
+	reverse
+	conceal
+	strike
+	overline
 )
 
-// Color is the default (0), one of a palette, or red, green and blue: the kind is
+// color is the default (0), one of a palette, or red, green and blue: the kind is
 // in the uppermost byte.
-type Color uint32
+type color uint32
 
 // Kinds of colours. The first 16 of the palette have two: some terminals show bold
 // text brighter only where it is coloured by the short codes.
 const (
-	Basic   Color = 1 << 24 // 0…15, by SGR 30–37, 40–47, 90–97 and 100–107
-	Indexed Color = 2 << 24 // 0…255, by SGR 38;5 and the like
-	RGB     Color = 3 << 24 // 0xRRGGBB
+	kindBasic   color = 1 << 24 // 0…15, by SGR 30–37, 40–47, 90–97 and 100–107
+	kindIndexed color = 2 << 24 // 0…255, by SGR 38;5 and the like
+	kindRGB     color = 3 << 24 // 0xRRGGBB
 
-	kindMask Color = 0xff << 24
+	kindMask color = 0xff << 24
 )
 
-// cell is a Cell as it is kept. text is a character, or cluster and an index, or
+// cell is one place of the screen. text is a character, or cluster and an index, or
 // tail to the right of a wide character.
 type cell struct{ text, style uint32 }
 
@@ -88,6 +79,6 @@ func (t *Terminal) sync() {
 	pen := t.cur.pen
 	t.penID, t.blank = 0, cell{' ', 0} // not to keep an older style alive
 	t.penID = t.internStyle(pen)
-	t.blank.style = t.internStyle(Style{BG: pen.BG})
+	t.blank.style = t.internStyle(look{BG: pen.BG})
 	t.penDirty = false
 }

@@ -3,69 +3,55 @@ package terminal
 // control does what a C0 control says.
 func (t *Terminal) control(b byte) {
 	t.last = 0
-	c := &t.cur
 	switch b {
 	case '\b':
-		c.x = max(c.x-1, 0)
-		c.pending = false
+		t.left(1)
+		t.cur.pending = false
 	case '\t':
 		t.tab(1)
 	case '\n', '\v', '\f':
-		c.pending = false
-		t.index()
-		if t.modes.has(modeNewline) {
-			c.x = 0
-		}
+		t.newLine(t.modes.has(modeNewline))
 	case '\r':
-		c.x, c.pending = 0, false
-	case 0x0e:
-		c.gl = 1
-	case 0x0f:
-		c.gl = 0
+		t.cur.x, t.cur.pending = 0, false
+	case 0x0e, 0x0f:
+		t.cur.gl = 0x0f - b
 	}
+}
+
+func (t *Terminal) newLine(first bool) {
+	if t.cur.pending = false; first {
+		t.cur.x = 0
+	}
+	t.index()
+}
+
+// escapes are the sequences of ESC and one byte that may pass.
+var escapes = [0x80]func(*Terminal){
+	'7': (*Terminal).saveCursor,
+	'8': (*Terminal).restoreCursor,
+	'=': func(t *Terminal) { t.modes.set(modeKeypad, true) },
+	'>': func(t *Terminal) { t.modes.set(modeKeypad, false) },
+	'D': func(t *Terminal) { t.newLine(false) },
+	'E': func(t *Terminal) { t.newLine(true) },
+	'H': func(t *Terminal) { t.tabs[t.cur.x], t.desc.touched.tabs = true, true },
+	'M': func(t *Terminal) { t.cur.pending = false; t.reverseIndex() },
+	'N': func(t *Terminal) { t.cur.single = 2 },
+	'O': func(t *Terminal) { t.cur.single = 3 },
+	'c': (*Terminal).restart,
+	'n': func(t *Terminal) { t.cur.gl = 2 },
+	'o': func(t *Terminal) { t.cur.gl = 3 },
 }
 
 // escapeSequence does what ESC, an intermediate byte or none, and b say.
 func (t *Terminal) escapeSequence(inter, b byte) {
 	t.last = 0
-	c := &t.cur
 	switch inter {
-	case '(', ')', '*', '+':
-		if b != '0' && b != 'A' {
-			b = 'B'
-		}
-		c.charset[inter-'('] = b
-	case '#':
-		if b == '8' {
-			t.align()
-		}
 	case 0:
-		switch b {
-		case '7':
-			t.saveCursor()
-		case '8':
-			t.restoreCursor()
-		case '=', '>':
-			t.modes.set(modeKeypad, b == '=')
-		case 'D':
-			c.pending = false
-			t.index()
-		case 'E':
-			c.x, c.pending = 0, false
-			t.index()
-		case 'H':
-			t.tabs[c.x] = true
-			t.desc.touched.tabs = true
-		case 'M':
-			c.pending = false
-			t.reverseIndex()
-		case 'N', 'O':
-			c.single = b - 'N' + 2
-		case 'n', 'o':
-			c.gl = b - 'n' + 2
-		case 'c':
-			t.restart()
-		}
+		escapes[b](t)
+	case '#':
+		t.align()
+	default:
+		t.cur.charset[inter-'('] = b
 	}
 }
 
@@ -121,5 +107,5 @@ func (t *Terminal) softReset() {
 	t.penDirty = true
 	t.scr.saved = newCursor()
 	t.top, t.bottom = 0, t.rows-1
-	t.modes.soft()
+	t.modes.on = t.modes.on&^(1<<modeInsert|1<<modeCursorKeys|1<<modeKeypad) | 1<<modeCursor | 1<<modeAutowrap
 }

@@ -30,7 +30,7 @@ func (e *restorer) screen(s *screen) {
 		e.cell(p.c)
 	}
 	e.later = nil
-	e.pen(Style{})
+	e.pen(look{})
 }
 
 // joins reports whether the other terminal would draw two cells as one when they came

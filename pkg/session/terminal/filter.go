@@ -7,7 +7,7 @@ import (
 
 // Filter passes a program's output on to a person's terminal. What it reads, it
 // reads as the screen model does, by the same scanner; what passes stands on a list
-// (permitControl, permitCommand, permitString), and is written anew, so that all
+// (permit.go, permitosc.go), and is written anew, so that all
 // terminals read the same. Not on the list is what
 //
 //   - reads the clipboard, or makes the terminal type what a program chose;
@@ -75,11 +75,11 @@ func (f *Filter) take(dst []byte, t token, b []byte) []byte {
 	case f.Plain:
 	case t == tokEscape:
 		if s.permitEscape() {
-			return s.appendEscape(dst)
+			return appendBytes(append(dst, 0x1b), s.inter, s.b)
 		}
 	case t == tokCSI:
-		if asks, ok := s.permitControl(); ok && (f.Questions || !asks) {
-			return s.appendControl(dst)
+		if _, asks, ok := s.permitted(); ok && (f.Questions || !asks) {
+			return appendBytes(s.params.append(appendBytes(append(dst, 0x1b, '['), s.private)), s.inter, s.b)
 		}
 	case t == tokString:
 		return f.whole(dst)
@@ -89,6 +89,16 @@ func (f *Filter) take(dst []byte, t token, b []byte) []byte {
 		return f.piece(dst, b)
 	case t == tokEnds:
 		return f.end(dst)
+	}
+	return dst
+}
+
+// appendBytes appends those that there are.
+func appendBytes(dst []byte, all ...byte) []byte {
+	for _, b := range all {
+		if b != 0 {
+			dst = append(dst, b)
+		}
 	}
 	return dst
 }

@@ -303,7 +303,7 @@ func refused(out string) string {
 	for _, m := range ofModes.FindAllStringSubmatch(out, -1) {
 		for _, n := range strings.Split(m[1], ";") {
 			mode, err := strconv.Atoi(n)
-			if known := New(Options{}).privateMode(mode) != 0 || mode == 1048; err != nil || !known {
+			if known := New(Options{}).mode(mode) != 0 || mode == 1048; err != nil || !known {
 				return "changes mode " + n
 			}
 		}

@@ -1,9 +1,5 @@
 package terminal
 
-import (
-	"io"
-)
-
 const (
 	chunkSize    = 64 << 10
 	historyBytes = 16 << 20 // of chunks; the oldest lines go when there are more
@@ -138,7 +134,7 @@ func (t *Terminal) appendRow(dst []byte, r *row) []byte {
 			cells = cells[:len(cells)-1]
 		}
 	}
-	id, pen, links := uint32(0), Style{}, 0
+	id, pen, links := uint32(0), look{}, 0
 	for _, c := range cells {
 		if c.style != id {
 			to := t.styles.value(c.style)
@@ -164,68 +160,48 @@ func (t *Terminal) appendRow(dst []byte, r *row) []byte {
 		pen = fill
 		dst = append(dst, "\x1b[K"...)
 	default:
-		dst = appendStyle(dst, pen, Style{})
-		pen = Style{}
+		dst = appendStyle(dst, pen, look{})
+		pen = look{}
 		for range t.cols - len(cells) {
 			dst = t.appendText(dst, r.fill)
 		}
 	}
-	return appendStyle(dst, pen, Style{})
+	return appendStyle(dst, pen, look{})
 }
 
 // maxRowLinks is how many bytes of links a row keeps; further ones are text.
 const maxRowLinks = 16 << 10
 
-// History writes what scrolled away and then what the main screen shows, to w, each
-// line ended by "\n", those that were wrapped put together again. With styles it
-// contains colours, attributes and links, else it is plain text.
-func (t *Terminal) History(w io.Writer, withStyles bool) error {
-	out := lineWriter{w: w, styles: withStyles}
+// History returns what scrolled away and then what the main screen shows, each line
+// ended by "\n", those that were wrapped put together again. With styles it contains
+// colours, attributes and links, else it is plain text.
+func (t *Terminal) History(withStyles bool) []byte {
+	var out []byte
+	add := func(line []byte, wrapped bool) {
+		if withStyles {
+			out = append(out, line...)
+		} else {
+			out = appendPlain(out, line)
+		}
+		if !wrapped {
+			out = append(out, '\n')
+		}
+	}
 	for _, c := range t.history.chunks {
 		for i := c.first; i < len(c.ends); i++ {
-			out.add(c.line(i))
+			add(c.line(i))
 		}
 	}
 	rows := t.main.rows
-	for len(rows) > 0 && len(rows[len(rows)-1].cells) == 0 && rows[len(rows)-1].fill == space {
+	for len(rows) > 0 && rows[len(rows)-1].empty() {
 		rows = rows[:len(rows)-1]
 	}
 	var buf []byte
 	for i, r := range rows {
 		buf = t.appendRow(buf[:0], r)
-		out.add(buf, r.wrapped && i < len(rows)-1)
+		add(buf, r.wrapped && i < len(rows)-1)
 	}
-	return out.flush()
-}
-
-// lineWriter puts lines together and writes them in large pieces.
-type lineWriter struct {
-	w      io.Writer
-	styles bool
-	buf    []byte
-	err    error
-}
-
-func (l *lineWriter) add(line []byte, wrapped bool) {
-	if l.styles {
-		l.buf = append(l.buf, line...)
-	} else {
-		l.buf = appendPlain(l.buf, line)
-	}
-	if !wrapped {
-		l.buf = append(l.buf, '\n')
-	}
-	if len(l.buf) >= chunkSize {
-		l.err = l.flush()
-	}
-}
-
-func (l *lineWriter) flush() error {
-	if l.err == nil && len(l.buf) > 0 {
-		_, l.err = l.w.Write(l.buf)
-	}
-	l.buf = l.buf[:0]
-	return l.err
+	return out
 }
 
 // appendPlain appends a line of the history without its sequences. They are ours, so

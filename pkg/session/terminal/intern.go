@@ -38,7 +38,7 @@ func (n *interner[T]) full() bool {
 	return n.misses >= internMisses && (len(n.values) >= internEntries || n.bytes >= internBytes)
 }
 
-func (t *Terminal) internStyle(s Style) uint32 {
+func (t *Terminal) internStyle(s look) uint32 {
 	if id, ok := t.styles.ids[s]; ok {
 		return id
 	}
@@ -76,7 +76,7 @@ func (t *Terminal) sweep() {
 	}
 	styles, clusters := newSweeper(&t.styles), newSweeper(&t.clusters)
 	visit := func(c *cell) {
-		c.style = styles.keep(c.style, func(s Style) int { return len(s.Link) })
+		c.style = styles.keep(c.style, func(s look) int { return len(s.Link) })
 		if c.text&cluster != 0 {
 			c.text = cluster | clusters.keep(c.text&^cluster, func(s string) int { return len(s) })
 		}

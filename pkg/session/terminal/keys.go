@@ -28,36 +28,35 @@ func (k *keyModes) stack(alternate bool) *kittyStack {
 	return &k.main
 }
 
-func (k *keyModes) push(alternate bool, flags int) {
-	s := k.stack(alternate)
+// full is the stack with the flags in use.
+func (s *kittyStack) full() kittyStack {
 	if len(*s) == 0 {
 		*s = kittyStack{0}
 	}
-	if len(*s) == kittyDepth {
-		*s = append((*s)[:1], (*s)[2:]...) // the oldest is lost
-	}
-	*s = append(*s, uint8(flags&31))
+	return *s
 }
 
-func (k *keyModes) pop(alternate bool, n int) {
-	s := k.stack(alternate)
-	if n >= len(*s) {
-		*s = nil
-		return
-	}
-	*s = (*s)[:len(*s)-n]
-	if len(*s) == 1 && (*s)[0] == 0 {
+// tidy has one way to say that nothing is in use.
+func (s *kittyStack) tidy() {
+	if len(*s) == 0 || len(*s) == 1 && (*s)[0] == 0 {
 		*s = nil
 	}
+}
+
+func (s *kittyStack) push(flags int) {
+	if *s = append(s.full(), uint8(flags&31)); len(*s) > kittyDepth {
+		*s = append((*s)[:1], (*s)[2:]...) // the oldest is lost
+	}
+}
+
+func (s *kittyStack) pop(n int) {
+	*s = (*s)[:max(len(*s)-n, 0)]
+	s.tidy()
 }
 
 // change replaces the flags in use (how 1), adds to them (2) or removes some (3).
-func (k *keyModes) change(alternate bool, flags, how int) {
-	s := k.stack(alternate)
-	if len(*s) == 0 {
-		*s = kittyStack{0}
-	}
-	top := &(*s)[len(*s)-1]
+func (s *kittyStack) change(flags, how int) {
+	top := &s.full()[len(*s)-1]
 	switch f := uint8(flags & 31); how {
 	case 1:
 		*top = f
@@ -66,9 +65,7 @@ func (k *keyModes) change(alternate bool, flags, how int) {
 	case 3:
 		*top &^= f
 	}
-	if len(*s) == 1 && *top == 0 {
-		*s = nil
-	}
+	s.tidy()
 }
 
 // modify is XTMODKEYS: CSI > resource ; value m; without the value, the default.

@@ -4,8 +4,8 @@ import "slices"
 
 // Modes that are on or off, as bits.
 const (
-	modeInsert  = iota // ANSI 4
-	modeNewline        // ANSI 20
+	modeInsert = iota
+	modeNewline
 	modeCursorKeys
 	modeReverseScreen
 	modeAutowrap
@@ -25,10 +25,12 @@ const (
 	modeCount
 )
 
-// privateNumbers are the DEC private modes that are just remembered, or asked by the
-// code that they concern. Origin mode and the screens are handled by setMode. Reset
-// takes all of them back, and a person's terminal is told of no other (isPrivateMode).
-var privateNumbers = [modeCount]int{
+// modeNumbers are the modes that are just remembered, or asked by the code that they
+// concern: of DEC, and those of ANSI as negative numbers. Origin mode and the screens
+// are handled by setMode. Reset takes all of them back, and a person's terminal is told
+// of no other (isPrivateMode).
+var modeNumbers = [modeCount]int{
+	modeInsert: -4, modeNewline: -20,
 	modeCursorKeys: 1, modeReverseScreen: 5, modeAutowrap: 7, modeAutorepeat: 8, modeBlink: 12, modeCursor: 25,
 	modeKeypad: 66, modeBackarrow: 67, modeFocus: 1004, modeAlternateScroll: 1007, modeUrgent: 1042, modePaste: 2004,
 	modeSync: 2026, modeGraphemes: 2027, modeScheme: 2031, modeSizeReports: 2048,
@@ -48,8 +50,6 @@ type modes struct {
 	saved map[int]bool // by XTSAVE; only modes that are known, so not many
 }
 
-func newModes() modes { return modes{on: defaultModes} }
-
 func (m *modes) has(mode int) bool { return m.on&(1<<mode) != 0 }
 
 func (m *modes) set(mode int, on bool) {
@@ -59,43 +59,7 @@ func (m *modes) set(mode int, on bool) {
 	}
 }
 
-func (m *modes) setANSI(number int, on bool) {
-	switch number {
-	case 4:
-		m.set(modeInsert, on)
-	case 20:
-		m.set(modeNewline, on)
-	}
-}
-
-// private returns what DECRQM answers for a private mode, those apart that a
-// Terminal answers itself: 1 set, 2 reset, 0 unknown.
-func (m *modes) private(number int) int {
-	on := false
-	switch mode := slices.Index(privateNumbers[:], number); {
-	case mode >= 0 && number > 0:
-		on = m.has(mode)
-	case slices.Contains(mouseModes, number):
-		on = slices.Contains(m.mouse, number)
-	default:
-		return 0
-	}
-	if on {
-		return 1
-	}
-	return 2
-}
-
-// soft does DECSTR's part.
-func (m *modes) soft() {
-	for _, mode := range []int{modeInsert, modeCursorKeys, modeKeypad} {
-		m.set(mode, false)
-	}
-	m.set(modeCursor, true)
-	m.set(modeAutowrap, true)
-}
-
-// setMode sets or resets a DEC private mode.
+// setMode sets or resets a mode.
 func (t *Terminal) setMode(number int, on bool) {
 	switch number {
 	case 6:
@@ -114,14 +78,10 @@ func (t *Terminal) setMode(number int, on bool) {
 		return
 	}
 	m := &t.modes
-	if mode := slices.Index(privateNumbers[:], number); mode >= 0 && number > 0 {
+	if mode := slices.Index(modeNumbers[:], number); mode >= 0 {
 		m.set(mode, on)
-		if mode == modeAutowrap && !on {
-			t.cur.pending = false
-		}
-		return
-	}
-	if slices.Contains(mouseModes, number) {
+		t.cur.pending = t.cur.pending && m.has(modeAutowrap)
+	} else if slices.Contains(mouseModes, number) {
 		m.mouse = slices.DeleteFunc(m.mouse, func(n int) bool { return n == number })
 		if on {
 			m.mouse = append(m.mouse, number)
@@ -129,16 +89,20 @@ func (t *Terminal) setMode(number int, on bool) {
 	}
 }
 
-// privateMode returns what DECRQM answers for any private mode.
-func (t *Terminal) privateMode(number int) int {
+// mode returns what DECRQM answers: 1 set, 2 reset, 0 unknown.
+func (t *Terminal) mode(number int) int {
 	on := false
-	switch number {
-	case 6:
+	switch mode := slices.Index(modeNumbers[:], number); {
+	case number == 6:
 		on = t.cur.origin
-	case 47, 1047, 1049:
-		on = t.Alternate()
+	case number == 47 || number == 1047 || number == 1049:
+		on = t.alternate()
+	case mode >= 0:
+		on = t.modes.has(mode)
+	case slices.Contains(mouseModes, number):
+		on = slices.Contains(t.modes.mouse, number)
 	default:
-		return t.modes.private(number)
+		return 0
 	}
 	if on {
 		return 1
@@ -146,18 +110,19 @@ func (t *Terminal) privateMode(number int) int {
 	return 2
 }
 
-// saveOrRestore is XTSAVE and XTRESTORE.
-func (m *modes) saveOrRestore(t *Terminal, number int, save bool) {
-	value := t.privateMode(number)
-	if value == 0 {
-		return
-	}
-	if save {
-		if m.saved == nil {
-			m.saved = map[int]bool{}
+// saveMode is XTSAVE.
+func (t *Terminal) saveMode(number int) {
+	if value := t.mode(number); value != 0 {
+		if t.modes.saved == nil {
+			t.modes.saved = map[int]bool{}
 		}
-		m.saved[number] = value == 1
-	} else if on, ok := m.saved[number]; ok {
+		t.modes.saved[number] = value == 1
+	}
+}
+
+// takeMode is XTRESTORE.
+func (t *Terminal) takeMode(number int) {
+	if on, ok := t.modes.saved[number]; ok {
 		t.setMode(number, on)
 	}
 }
@@ -166,7 +131,7 @@ func (m *modes) saveOrRestore(t *Terminal, number int, save bool) {
 // The cursor stays where it is unless it is kept for the time of the switch.
 func (t *Terminal) switchScreen(alternate, keepCursor bool) {
 	switch {
-	case alternate && !t.Alternate():
+	case alternate && !t.alternate():
 		if keepCursor {
 			t.saveCursor()
 		}
@@ -177,7 +142,7 @@ func (t *Terminal) switchScreen(alternate, keepCursor bool) {
 			r.clear(t.blank)
 		}
 	case !alternate:
-		if t.Alternate() {
+		if t.alternate() {
 			for _, r := range t.alt.rows {
 				r.clear(space)
 			}

@@ -24,7 +24,7 @@ func isC1(r rune) bool { return r >= 0x80 && r < 0xa0 }
 func (s *scanner) permitEscape() bool {
 	switch s.inter {
 	case 0:
-		return strings.IndexByte("78=>DEHMNOcno", s.b) >= 0
+		return escapes[s.b] != nil
 	case '(', ')', '*', '+':
 		if s.b != '0' && s.b != 'A' {
 			s.b = 'B' // as the model has it
@@ -36,108 +36,145 @@ func (s *scanner) permitEscape() bool {
 	return false
 }
 
-func (s *scanner) appendEscape(dst []byte) []byte {
-	dst = append(dst, 0x1b)
-	if s.inter != 0 {
-		dst = append(dst, s.inter)
-	}
-	return append(dst, s.b)
+// sequence is a control sequence that may pass, and what it does to the model.
+type sequence struct {
+	may func(s *scanner) (asks, ok bool) // which of these, whether it asks something; leaves in s what may pass. nil: all
+	do  func(t *Terminal, p *params)     // nil: nothing
 }
 
-func (s *scanner) appendControl(dst []byte) []byte {
-	dst = append(dst, 0x1b, '[')
-	if s.private != 0 {
-		dst = append(dst, s.private)
-	}
-	dst = s.params.append(dst)
-	if s.inter != 0 {
-		dst = append(dst, s.inter)
-	}
-	return append(dst, s.b)
+// sequences are by private byte, intermediate byte and final byte. Not on the list, of
+// what terminals know: printing (i), the window (t), reports of titles (t), macros and
+// the contents of the screen (*z, *y), locators ('z), VT levels and C1 answers ("p),
+// rectangles and protected areas, margins left and right, stacks of colours and
+// attributes (#).
+var sequences = map[string]sequence{
+	"A": moves((*Terminal).up), "k": moves((*Terminal).up),
+	"B": moves((*Terminal).down), "e": moves((*Terminal).down),
+	"C": moves((*Terminal).right), "a": moves((*Terminal).right),
+	"D": moves((*Terminal).left), "j": moves((*Terminal).left),
+	"E": moves(func(t *Terminal, n int) { t.down(n); t.cur.x = 0 }),
+	"F": moves(func(t *Terminal, n int) { t.up(n); t.cur.x = 0 }),
+	"G": moves((*Terminal).column), "`": moves((*Terminal).column),
+	"d": moves(func(t *Terminal, n int) { t.moveTo(t.cur.x, n-1) }),
+	"H": {do: moveToPlace}, "f": {do: moveToPlace},
+	"I": moves((*Terminal).tab), "Z": moves(func(t *Terminal, n int) { t.tab(-n) }),
+
+	"J": {do: eraseDisplay}, "?J": {do: eraseDisplay}, "K": {do: eraseLine}, "?K": {do: eraseLine},
+	"X": edits(func(t *Terminal, r *row, n int) { r.erase(t.cur.x, min(t.cur.x+n, t.cols), t.cols, t.blank) }),
+	"@": edits(func(t *Terminal, r *row, n int) { r.insert(t.cur.x, n, t.cols, t.blank) }),
+	"P": edits(func(t *Terminal, r *row, n int) { r.remove(t.cur.x, n, t.cols, t.blank) }),
+	"L": shiftsLines((*screen).scrollDown), "M": shiftsLines((*screen).scrollUp),
+	"S": {do: func(t *Terminal, p *params) { t.scrollUp(p.get(0, 1)) }},
+	"T": {may: numbers(1), do: func(t *Terminal, p *params) { // with several it is of the mouse
+		t.sync()
+		t.scr.scrollDown(t.top, t.bottom, p.get(0, 1), t.blank)
+	}},
+	"b": {do: func(t *Terminal, p *params) { t.repeat(p.get(0, 1)) }},
+
+	"m":  {do: func(t *Terminal, p *params) { t.cur.pen.apply(p); t.penDirty = true }},
+	"r":  {do: setRegion},
+	"g":  {do: clearTabs},
+	"s":  {may: numbers(0), do: func(t *Terminal, _ *params) { t.saveCursor() }}, // with numbers it is of left and right margins
+	"u":  {do: func(t *Terminal, _ *params) { t.restoreCursor() }},
+	"!p": {do: func(t *Terminal, _ *params) { t.softReset() }},
+	" q": {may: says(func(p *params) bool { return p.get(0, 0) <= 6 }), do: func(t *Terminal, p *params) { t.desc.shape = p.get(0, 0) }},
+
+	// Not KAM, which locks the keyboard, nor SRM.
+	"h": {may: only(isANSIMode), do: eachMode(func(t *Terminal, n int) { t.setMode(-n, true) })},
+	"l": {may: only(isANSIMode), do: eachMode(func(t *Terminal, n int) { t.setMode(-n, false) })},
+
+	"?h": {may: only(isPrivateMode), do: eachMode(func(t *Terminal, n int) { t.setMode(n, true) })},
+	"?l": {may: only(isPrivateMode), do: eachMode(func(t *Terminal, n int) { t.setMode(n, false) })},
+	"?s": {may: only(isPrivateMode), do: eachMode((*Terminal).saveMode)},
+	"?r": {may: only(isPrivateMode), do: eachMode((*Terminal).takeMode)},
+	"$p": {may: asks, do: func(t *Terminal, p *params) { t.answer("\x1b[%d;%d$y", p.get(0, 0), t.mode(-p.get(0, 0))) }},
+	// Synchronized output is answered as known: a terminal that isn't able to do it ignores it.
+	"?$p": {may: asks, do: func(t *Terminal, p *params) { t.answer("\x1b[?%d;%d$y", p.get(0, 0), t.mode(p.get(0, 0))) }},
+
+	">m": {may: says(func(p *params) bool { return isKeyResource(p) && p.n <= 2 && p.get(1, 0) <= 9 }), do: func(t *Terminal, p *params) { t.keys.modify(p) }},
+	">n": {may: func(s *scanner) (asks, ok bool) { // the same, off: Reset can undo the other
+		ok = s.params.n > 0 && s.params.v[0] >= 0 && isKeyResource(&s.params)
+		s.b, s.params.n = 'm', 1
+		return false, ok
+	}, do: func(t *Terminal, p *params) { t.keys.modify(p) }},
+	">u": {do: func(t *Terminal, p *params) { t.keyboard().push(p.get(0, 0)) }},
+	"=u": {do: func(t *Terminal, p *params) { t.keyboard().change(p.get(0, 0), p.get(1, 1)) }},
+	"<u": {do: func(t *Terminal, p *params) { t.keys.stack(t.alternate()).pop(p.get(0, 1)) }},
+	"?u": {may: asks, do: func(t *Terminal, _ *params) { t.answerKeys() }},
+	"?m": {may: asks},
+
+	"c":  {may: asks, do: identifies("\x1b[?62;22c")}, // a VT220 with colours
+	">c": {may: asks, do: identifies("\x1b[>1;0;0c")},
+	"=c": {may: asks, do: identifies("\x1bP!|00000000\x1b\\")},
+	">q": {may: asks, do: func(t *Terminal, _ *params) { t.answer("\x1bP>|agent-init\x1b\\") }},
+	"n":  {may: asksFor(0, 5, 6), do: answerStatus},
+	"?n": {may: asksFor(0, 6, 996), do: answerPrivateStatus},
+	"?S": {may: asksFor(1, 1, 4)}, // XTSMGRAPHICS: to read, or the largest
+	"t":  {may: permitWindow, do: func(t *Terminal, p *params) { t.window(p) }},
 }
 
-// permitControl reports whether a control sequence may pass, and whether it asks
-// something. It leaves in it what may pass. Not on the list, of what terminals know:
-// printing (i), the window (t), reports of titles (t), macros and the contents of the
-// screen (*z, *y), locators ('z), VT levels and C1 answers ("p), rectangles and
-// protected areas, margins left and right, stacks of colours and attributes (#).
-func (s *scanner) permitControl() (asks, ok bool) {
+// bare are the sequences of a final byte alone: those that there are most of.
+var bare = func() (all [128]sequence) {
+	for name, q := range sequences {
+		if len(name) == 1 {
+			all[name[0]] = q
+		}
+	}
+	return all
+}()
+
+// permitted returns what the control sequence that was read does, whether it asks
+// something, and whether it may pass. It leaves in it what may.
+func (s *scanner) permitted() (do func(*Terminal, *params), asks, ok bool) {
+	q := &bare[s.b&0x7f]
+	if s.private != 0 || s.inter != 0 {
+		var key [3]byte
+		found := sequences[string(appendBytes(key[:0], s.private, s.inter, s.b))]
+		q = &found
+	}
+	if q.may == nil {
+		return q.do, false, q.do != nil
+	}
+	asks, ok = q.may(s)
+	return q.do, asks, ok
+}
+
+func asks(*scanner) (asks, ok bool) { return true, true }
+
+// asksFor is a question if parameter i is one of these.
+func asksFor(i int, what ...int) func(*scanner) (asks, ok bool) {
+	return func(s *scanner) (asks, ok bool) { return true, slices.Contains(what, s.params.get(i, 0)) }
+}
+
+func says(ok func(p *params) bool) func(*scanner) (bool, bool) {
+	return func(s *scanner) (bool, bool) { return false, ok(&s.params) }
+}
+
+// numbers passes what has that many at most.
+func numbers(most int) func(*scanner) (bool, bool) {
+	return says(func(p *params) bool { return p.n <= most })
+}
+
+// only passes those of the numbers that are right, if there are any.
+func only(right func(int) bool) func(*scanner) (bool, bool) {
+	return says(func(p *params) bool { p.filter(right); return p.n > 0 })
+}
+
+func permitWindow(s *scanner) (asks, ok bool) {
 	p := &s.params
-	switch {
-	case s.inter != 0:
-		switch {
-		case s.inter == '$' && s.b == 'p': // DECRQM
-			return true, s.private == 0 || s.private == '?'
-		case s.private != 0:
-		case s.inter == ' ' && s.b == 'q': // DECSCUSR
-			return false, p.get(0, 0) <= 6
-		case s.inter == '!' && s.b == 'p': // DECSTR
-			return false, true
-		}
-		return false, false
-	case s.private == 0:
-		return s.permitPlain()
-	case s.private == '?':
-		switch s.b {
-		case 'h', 'l', 's', 'r':
-			p.filter(isPrivateMode)
-			return false, p.n > 0
-		case 'J', 'K':
-			return false, true
-		case 'n':
-			return true, p.get(0, 0) == 6 || p.get(0, 0) == 996
-		case 'u', 'm': // what the keyboard does
-			return true, true
-		case 'S': // XTSMGRAPHICS: to read, or the largest
-			return true, p.get(1, 0) == 1 || p.get(1, 0) == 4
-		}
-	case s.private == '>':
-		switch s.b {
-		case 'm': // XTMODKEYS
-			return false, p.get(0, 0) < len(keyModes{}.modified) && p.n <= 2 && p.get(1, 0) <= 9
-		case 'n': // the same, off: Reset can undo the other
-			s.b, p.n = 'm', 1
-			return false, p.v[0] >= 0 && p.get(0, 0) < len(keyModes{}.modified)
-		case 'u':
-			return false, true
-		case 'c', 'q':
-			return true, true
-		}
-	case s.private == '<':
-		return false, s.b == 'u'
-	case s.private == '=':
-		return s.b == 'c', s.b == 'c' || s.b == 'u'
+	switch p.get(0, 0) {
+	case 14, 15, 16, 18, 19: // sizes
+		return true, true
+	case 22, 23: // titles, put aside and taken back
+		p.n = min(p.n, 2)
+		return false, p.get(1, 0) <= 2
 	}
 	return false, false
 }
 
-// permitPlain is permitControl for those without private and intermediate bytes.
-func (s *scanner) permitPlain() (asks, ok bool) {
-	p := &s.params
-	switch s.b {
-	case 'h', 'l': // not KAM, which locks the keyboard, nor SRM
-		p.filter(func(n int) bool { return n == 4 || n == 20 })
-		return false, p.n > 0
-	case 's': // with numbers it is of left and right margins
-		return false, p.n == 0
-	case 'T': // with several it is of the mouse
-		return false, p.n <= 1
-	case 'c':
-		return true, true
-	case 'n':
-		return true, p.get(0, 0) == 5 || p.get(0, 0) == 6
-	case 't':
-		switch p.get(0, 0) {
-		case 14, 15, 16, 18, 19: // sizes
-			return true, true
-		case 22, 23: // titles, put aside and taken back
-			p.n = min(p.n, 2)
-			return false, p.get(1, 0) <= 2
-		}
-		return false, false
-	}
-	return false, strings.IndexByte("@ABCDEFGHIJKLMPSXZ`abdefgjkmru", s.b) >= 0
-}
+func isKeyResource(p *params) bool { return p.get(0, 0) < len(keyModes{}.modified) }
+
+func isANSIMode(number int) bool { return slices.Contains(modeNumbers[:], -number) }
 
 // isPrivateMode reports whether programs may change a DEC private mode: those that
 // the model knows and Reset brings back, and no others. So not VT52 (2), the user's
@@ -148,7 +185,7 @@ func isPrivateMode(number int) bool {
 	case 6, 47, 1047, 1048, 1049:
 		return true
 	}
-	return number > 0 && slices.Contains(privateNumbers[:], number) || slices.Contains(mouseModes, number)
+	return slices.Contains(modeNumbers[:], number) || slices.Contains(mouseModes, number)
 }
 
 // permitQuestion: DECRQSS of what it was made for, since xterm once answered with the

@@ -56,7 +56,7 @@ func TestRecordings(t *testing.T) {
 			}
 			for i := range r.data {
 				term.Write(r.data[i : i+1])
-				if i%step != 0 || !term.Ground() {
+				if i%step != 0 || !term.scan.ready() {
 					continue
 				}
 				other := restored(term)

@@ -11,29 +11,36 @@ const maxReplies = 4096
 
 // answers is what the terminal can't know of itself.
 type answers struct {
-	fg, bg, cursor *uint32 // 0xRRGGBB
-	kitty          bool
+	fg, bg *uint32 // 0xRRGGBB
+	kitty  bool
 }
 
-// SetColors says which colours (0xRRGGBB) to answer for the foreground and the
-// background when programs ask and have set none themselves. Before, such questions
-// get no answer.
-func (t *Terminal) SetColors(fg, bg uint32) {
-	t.answers.fg, t.answers.bg, t.answers.cursor = &fg, &bg, &fg
+// Learn takes from a sequence that a terminal has typed what the model can't know by
+// itself: the colours (OSC 10 and 11), and whether there is kitty's keyboard protocol.
+// Programs that ask are answered that from then on.
+func (t *Terminal) Learn(seq []byte) {
+	text := strings.TrimRight(string(seq), "\x07\x1b\\")
+	if strings.HasPrefix(text, "\x1b[?") && strings.HasSuffix(text, "u") {
+		t.answers.kitty = true
+	}
+	spec, isText := strings.CutPrefix(text, "\x1b]10;")
+	of := &t.answers.fg
+	if !isText {
+		spec, isText = strings.CutPrefix(text, "\x1b]11;")
+		of = &t.answers.bg
+	}
+	// Terminals answer rgb:RR/GG/BB or rgb:RRRR/GGGG/BBBB.
+	if c, ok := parseColor(spec); ok && isText && (len(spec) == 12 || len(spec) == 18) {
+		*of = &c
+	}
 }
-
-// SetKittyKeyboard says whether to answer that the terminal knows kitty's keyboard
-// protocol. It should be what the next client's terminal knows; false at first.
-func (t *Terminal) SetKittyKeyboard(known bool) { t.answers.kitty = known }
 
 func (a *answers) color(number int) *uint32 {
 	switch number {
-	case 10:
+	case 10, 12: // the cursor's is that of the text
 		return a.fg
 	case 11:
 		return a.bg
-	case 12:
-		return a.cursor
 	}
 	return nil
 }
@@ -54,70 +61,6 @@ func (t *Terminal) answer(format string, args ...any) {
 	}
 }
 
-// identify answers DA1, DA2, DA3 and XTVERSION.
-func (t *Terminal) identify(final byte) {
-	s := &t.scan
-	switch {
-	case final == 'c' && s.params.get(0, 0) != 0:
-	case final == 'c' && s.private == 0:
-		t.answer("\x1b[?62;22c") // a VT220 with colours
-	case final == 'c' && s.private == '>':
-		t.answer("\x1b[>1;0;0c")
-	case final == 'c' && s.private == '=':
-		t.answer("\x1bP!|00000000\x1b\\")
-	case final == 'q' && s.private == '>':
-		t.answer("\x1bP>|agent-init\x1b\\")
-	}
-}
-
-// deviceStatus answers DSR.
-func (t *Terminal) deviceStatus(what int) {
-	switch what {
-	case 5:
-		t.answer("\x1b[0n")
-	case 6:
-		t.answer("\x1b[%d;%dR", t.reportedRow(), t.cur.x+1)
-	}
-}
-
-func (t *Terminal) privateStatus(what int) {
-	switch {
-	case what == 6:
-		t.answer("\x1b[?%d;%d;1R", t.reportedRow(), t.cur.x+1)
-	case what == 996 && t.answers.bg != nil: // dark or light
-		scheme := 1
-		bg := *t.answers.bg
-		if 299*(bg>>16&0xff)+587*(bg>>8&0xff)+114*(bg&0xff) >= 128000 {
-			scheme = 2
-		}
-		t.answer("\x1b[?997;%dn", scheme)
-	}
-}
-
-func (t *Terminal) reportedRow() int {
-	if t.cur.origin {
-		return t.cur.y - t.top + 1
-	}
-	return t.cur.y + 1
-}
-
-// requestMode answers DECRQM. Synchronized output is answered as known: a terminal
-// that isn't able to do it ignores it.
-func (t *Terminal) requestMode(number int, private bool) {
-	if private {
-		t.answer("\x1b[?%d;%d$y", number, t.privateMode(number))
-		return
-	}
-	value := 0
-	switch {
-	case number == 4 && t.modes.has(modeInsert), number == 20 && t.modes.has(modeNewline):
-		value = 1
-	case number == 4, number == 20:
-		value = 2
-	}
-	t.answer("\x1b[%d;%d$y", number, value)
-}
-
 // requestStatus answers DECRQSS for attributes, margins and the cursor's shape, and
 // everything else, XTGETTCAP too, with "unknown".
 func (t *Terminal) requestStatus(data []byte) {
@@ -129,7 +72,7 @@ func (t *Terminal) requestStatus(data []byte) {
 	case "m":
 		pen := t.cur.pen
 		pen.Link = ""
-		sgr := string(appendStyle(nil, Style{}, pen))
+		sgr := string(appendStyle(nil, look{}, pen))
 		sgr = strings.TrimSuffix(strings.ReplaceAll(sgr, "m\x1b[", ";"), "m")
 		t.answer("\x1bP1$r0%sm\x1b\\", strings.Replace(sgr, "\x1b[", ";", 1))
 	case "r":
@@ -144,7 +87,7 @@ func (t *Terminal) requestStatus(data []byte) {
 // answerKeys answers what flags of kitty's keyboard protocol are in use.
 func (t *Terminal) answerKeys() {
 	if t.answers.kitty {
-		t.answer("\x1b[?%du", t.keys.stack(t.Alternate()).flags())
+		t.answer("\x1b[?%du", t.keys.stack(t.alternate()).flags())
 	}
 }
 

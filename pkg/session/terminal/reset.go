@@ -9,12 +9,12 @@ import "strings"
 func (t *Terminal) Reset() []byte {
 	var e restorer
 	e.put("\x1b\\\x1b[?2026l")
-	if t.Alternate() { // it has a keyboard of its own
+	if t.alternate() { // it has a keyboard of its own
 		e.keyboard()
 	}
 	e.put("\x1b7\x1b[?1049l") // 1049 restores the cursor, also where nothing is to be left
 	c := t.cur
-	if t.Alternate() {
+	if t.alternate() {
 		c = t.main.saved
 	}
 	// Both take the cursor home. The terminal may have had something above what the model
@@ -52,21 +52,24 @@ func (t *Terminal) Reset() []byte {
 	return e.buf
 }
 
-// modesOff resets every mode that programs may change (isPrivateMode), and those of ANSI.
+// modesOff resets every mode that programs may change (isPrivateMode, isANSIMode).
 func (e *restorer) modesOff() {
-	for mode, number := range privateNumbers {
-		switch {
-		case number == 0 || mode == modeKeypad:
-		case defaultModes&(1<<mode) != 0:
-			e.put("\x1b[?%dh", number)
-		default:
-			e.put("\x1b[?%dl", number)
-		}
+	for mode := range modeNumbers {
+		e.mode(mode, defaultModes&(1<<mode) != 0)
 	}
 	for _, number := range mouseModes {
 		e.put("\x1b[?%dl", number)
 	}
-	e.put("\x1b[?66l\x1b>\x1b[4l\x1b[20l")
+	e.put("\x1b>")
+}
+
+func (e *restorer) mode(mode int, on bool) {
+	format := "\x1b[?%d%c"
+	number := modeNumbers[mode]
+	if number < 0 {
+		format, number = "\x1b[%d%c", -number
+	}
+	e.put(format, number, map[bool]byte{true: 'h', false: 'l'}[on])
 }
 
 // keyboard empties the stack of kitty's keyboard protocol for the screen that is shown.

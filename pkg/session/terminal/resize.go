@@ -9,7 +9,7 @@ func (t *Terminal) Resize(cols, rows int) {
 		return
 	}
 	t.resizing = true
-	if t.Alternate() {
+	if t.alternate() {
 		t.reflow(cols, rows, &t.main.saved)
 		t.cur.y -= t.alt.cut(cols, rows, t.cur.y)
 	} else {

@@ -1,7 +1,6 @@
 package terminal
 
 import (
-	"bytes"
 	"fmt"
 	"runtime"
 	"strings"
@@ -43,7 +42,7 @@ func TestResize(t *testing.T) {
 			if got := show(term); got != test.want {
 				t.Errorf("shows %q, not %q", got, test.want)
 			}
-			if x, y, _ := term.Cursor(); x != test.x || y != test.y {
+			if x, y := term.Cursor(); x != test.x || y != test.y {
 				t.Errorf("cursor at %d,%d, not %d,%d", x, y, test.x, test.y)
 			}
 			compare(t, "restored", term, restored(term))
@@ -63,12 +62,8 @@ func TestResizeLosesNothing(t *testing.T) {
 	for _, size := range [][2]int{{20, 10}, {33, 3}, {7, 50}, {200, 50}, {2, 1}, {80, 24}, {40, 10}} {
 		term.Resize(size[0], size[1])
 		check(t, term)
-		var got bytes.Buffer
-		if err := term.History(&got, false); err != nil {
-			t.Fatal(err)
-		}
-		if strings.TrimRight(got.String(), "\n")+"\n" != want.String() {
-			t.Fatalf("at %v: %q", size, got.String())
+		if got := term.History(false); strings.TrimRight(string(got), "\n")+"\n" != want.String() {
+			t.Fatalf("at %v: %q", size, got)
 		}
 	}
 }
@@ -107,7 +102,7 @@ func TestRestoreElsewhere(t *testing.T) {
 	} {
 		other := New(Options{Cols: test.cols, Rows: test.rows})
 		other.Write(term.Restore(test.cols, test.rows))
-		x, y, _ := other.Cursor()
+		x, y := other.Cursor()
 		if got := show(other); got != test.want || x != test.x || y != test.y {
 			t.Errorf("at %dx%d: %q with the cursor at %d,%d, not %q with it at %d,%d", test.cols, test.rows, got, x, y, test.want, test.x, test.y)
 		}

@@ -20,7 +20,7 @@ func (t *Terminal) Restore(cols, rows int) []byte {
 	e.colors()
 	e.screen(t.main)
 	e.kitty(t.keys.main)
-	if t.Alternate() {
+	if t.alternate() {
 		// The switch saves the cursor, to be restored when the program leaves.
 		e.cursor(t.main, t.main.saved, "\x1b[?1049h")
 		e.put("\x1b[2J") // it may have taken the pen's background
@@ -41,7 +41,7 @@ type restorer struct {
 	cols, rows int
 	above      int // rows that the other terminal has no room for at the top
 	buf        []byte
-	style      Style // the other terminal's pen
+	style      look // the other terminal's pen
 	later      []placed
 
 	links, styles, marks int // bytes of them so far
@@ -75,7 +75,7 @@ func (e *restorer) put(format string, args ...any) {
 	e.buf = fmt.Appendf(e.buf, format, args...)
 }
 
-func (e *restorer) pen(s Style) {
+func (e *restorer) pen(s look) {
 	e.buf = appendStyle(e.buf, e.style, s)
 	e.style = s
 }
@@ -86,7 +86,7 @@ func (e *restorer) cell(c cell) {
 		s.Link = ""
 	}
 	if s != e.style && !e.afford(&e.styles, 0, maxStyles) {
-		s = Style{}
+		s = look{}
 	}
 	before := len(e.buf)
 	e.pen(s)
@@ -111,7 +111,7 @@ func (e *restorer) cursor(s *screen, c cursor, use string) {
 	if c.origin {
 		e.put("\x1b[?6l")
 	}
-	e.pen(Style{})
+	e.pen(look{})
 }
 
 // place moves the cursor, with rows counted from top.
@@ -221,23 +221,13 @@ func (e *restorer) keyModes() {
 
 func (e *restorer) modes() {
 	m := &e.t.modes
-	if m.has(modeInsert) {
-		e.put("\x1b[4h")
-	}
-	if m.has(modeNewline) {
-		e.put("\x1b[20h")
-	}
-	for mode, number := range privateNumbers {
-		if number == 0 || mode == modeSync || mode == modeCursor || m.has(mode) == (defaultModes&(1<<mode) != 0) {
-			continue
-		}
+	for mode := range modeNumbers {
 		switch {
+		case mode == modeSync || mode == modeCursor || m.has(mode) == (defaultModes&(1<<mode) != 0):
 		case mode == modeKeypad:
 			e.put("\x1b=")
-		case m.has(mode):
-			e.put("\x1b[?%dh", number)
 		default:
-			e.put("\x1b[?%dl", number)
+			e.mode(mode, m.has(mode))
 		}
 	}
 	for _, number := range m.mouse {

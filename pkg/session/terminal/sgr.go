@@ -2,159 +2,101 @@ package terminal
 
 import "strconv"
 
-// apply changes the style as SGR says.
-func (s *Style) apply(p *params) {
+// apply changes the look as SGR says.
+func (s *look) apply(p *params) {
 	if p.n == 0 {
-		*s = Style{Link: s.Link}
+		s.applyOne(0)
 		return
 	}
 	n := min(p.n, maxParams)
 	for i := 0; i < n; i++ {
 		v := max(int(p.v[i]), 0)
-		subs := i + 1 // the end of what belongs to this one by colons
-		for subs < n && p.sub[subs] {
-			subs++
+		end := i + 1 // of what belongs to this one by colons
+		for end < n && p.sub[end] {
+			end++
 		}
+		colons := end > i+1
 		switch {
 		case v == 38 || v == 48 || v == 58:
-			var c Color
-			var ok bool
-			if subs > i+1 {
-				c, ok = colonColor(p.v[i+1 : subs])
-			} else {
-				var used int
-				c, used, ok = semicolonColor(p.v[i+1 : n])
-				subs = i + 1 + used
+			last := end
+			if !colons {
+				last = n
 			}
+			c, used, ok := readColor(p.v[i+1:last], colons)
 			if ok {
-				s.setColor(v, c)
+				*s.color(v) = c
 			}
-		case v == 4 && subs > i+1:
+			if !colons {
+				end += used
+			}
+		case v == 4 && colons:
 			if u := p.v[i+1]; u <= 5 {
 				s.Underline = uint8(max(u, 0))
 			}
-		case subs > i+1: // unknown
-		default:
+		case !colons:
 			s.applyOne(v)
 		}
-		i = subs - 1
+		i = end - 1
 	}
 }
 
-func (s *Style) setColor(which int, c Color) {
-	switch which {
-	case 38:
-		s.FG = c
-	case 48:
-		s.BG = c
-	case 58:
-		s.UL = c
-	}
+// color is what a code below 60 is about.
+func (s *look) color(code int) *color {
+	return [...]*color{3: &s.FG, 4: &s.BG, 5: &s.UL}[code/10]
 }
 
-// colonColor reads 5:N, 2:R:G:B and 2:SPACE:R:G:B.
-func colonColor(v []int32) (Color, bool) {
-	switch {
-	case v[0] == 5 && len(v) >= 2:
-		return indexed(v[1])
-	case v[0] == 2 && len(v) == 4:
-		return rgb(v[1:4])
-	case v[0] == 2 && len(v) >= 5:
-		return rgb(v[2:5])
-	}
-	return 0, false
-}
-
-// semicolonColor reads 5;N and 2;R;G;B, and says how many numbers it used.
-func semicolonColor(v []int32) (c Color, used int, ok bool) {
+// readColor reads 5;N and 2;R;G;B, and says how many numbers it used. With colons, the
+// number of a space may come before R.
+func readColor(v []int32, colons bool) (c color, used int, ok bool) {
 	switch {
 	case len(v) >= 2 && v[0] == 5:
-		c, ok = indexed(v[1])
-		return c, 2, ok
-	case len(v) >= 4 && v[0] == 2:
-		c, ok = rgb(v[1:4])
-		return c, 4, ok
+		return kindIndexed | color(max(v[1], 0)), 2, v[1] <= 255
+	case len(v) < 4 || v[0] != 2:
+		return 0, len(v), false
+	case colons && len(v) > 4:
+		v = v[1:]
 	}
-	return 0, len(v), false
-}
-
-func indexed(v int32) (Color, bool) { return Indexed | Color(max(v, 0)), v <= 255 }
-
-func rgb(v []int32) (Color, bool) {
-	c := RGB
+	c = kindRGB
 	for i, shift := range [...]uint{16, 8, 0} {
-		if v[i] > 255 {
-			return 0, false
+		if v[i+1] > 255 {
+			return 0, 4, false
 		}
-		c |= Color(max(v[i], 0)) << shift
+		c |= color(max(v[i+1], 0)) << shift
 	}
-	return c, true
+	return c, 4, true
 }
 
-func (s *Style) applyOne(v int) {
-	switch v {
-	case 0:
-		*s = Style{Link: s.Link}
-	case 1:
-		s.Attr |= Bold
-	case 2:
-		s.Attr |= Faint
-	case 3:
-		s.Attr |= Italic
-	case 4:
+// What each code switches on and off.
+var (
+	attrsOn  = [56]attrs{1: bold, 2: faint, 3: italic, 5: blink, 6: blink, 7: reverse, 8: conceal, 9: strike, 53: overline}
+	attrsOff = [56]attrs{22: bold | faint, 23: italic, 25: blink, 27: reverse, 28: conceal, 29: strike, 55: overline}
+)
+
+func (s *look) applyOne(v int) {
+	switch {
+	case v == 0:
+		*s = look{Link: s.Link}
+	case v == 4:
 		s.Underline = 1
-	case 5, 6:
-		s.Attr |= Blink
-	case 7:
-		s.Attr |= Reverse
-	case 8:
-		s.Attr |= Conceal
-	case 9:
-		s.Attr |= Strike
-	case 21:
+	case v == 21:
 		s.Underline = 2
-	case 22:
-		s.Attr &^= Bold | Faint
-	case 23:
-		s.Attr &^= Italic
-	case 24:
+	case v == 24:
 		s.Underline = 0
-	case 25:
-		s.Attr &^= Blink
-	case 27:
-		s.Attr &^= Reverse
-	case 28:
-		s.Attr &^= Conceal
-	case 29:
-		s.Attr &^= Strike
-	case 39:
-		s.FG = 0
-	case 49:
-		s.BG = 0
-	case 53:
-		s.Attr |= Overline
-	case 55:
-		s.Attr &^= Overline
-	case 59:
-		s.UL = 0
-	default:
-		switch {
-		case v >= 30 && v <= 37:
-			s.FG = Basic | Color(v-30)
-		case v >= 40 && v <= 47:
-			s.BG = Basic | Color(v-40)
-		case v >= 90 && v <= 97:
-			s.FG = Basic | Color(v-90+8)
-		case v >= 100 && v <= 107:
-			s.BG = Basic | Color(v-100+8)
-		}
+	case v >= 30 && v <= 37 || v >= 40 && v <= 47:
+		*s.color(v) = kindBasic | color(v%10)
+	case v == 39 || v == 49 || v == 59:
+		*s.color(v) = 0
+	case v >= 90 && v <= 97 || v >= 100 && v <= 107:
+		*s.color(v - 60) = kindBasic | color(v%10+8)
+	case v < len(attrsOn):
+		s.Attr = s.Attr&^attrsOff[v] | attrsOn[v]
 	}
 }
 
 var attrCodes = [...]byte{1, 2, 3, 5, 7, 8, 9, 53} // by bit
 
 // appendStyle appends what turns the style from into to.
-func appendStyle(dst []byte, from, to Style) []byte {
+func appendStyle(dst []byte, from, to look) []byte {
 	if from == to {
 		return dst
 	}
@@ -169,14 +111,14 @@ func appendStyle(dst []byte, from, to Style) []byte {
 	if from == to {
 		return dst
 	}
-	if to == (Style{}) {
+	if to == (look{}) {
 		return append(dst, "\x1b[m"...)
 	}
 	start := len(dst)
 	dst = append(dst, "\x1b["...)
 	if from.Attr&^to.Attr != 0 || from.Underline != 0 && to.Underline == 0 || from.UL != 0 && to.UL == 0 {
 		dst = append(dst, "0;"...)
-		from = Style{}
+		from = look{}
 	}
 	for bit, code := range attrCodes {
 		if (to.Attr&^from.Attr)&(1<<bit) != 0 {
@@ -204,7 +146,7 @@ func appendStyle(dst []byte, from, to Style) []byte {
 	}
 	if to.UL != from.UL {
 		dst = append(dst, "\x1b[58"...)
-		if to.UL&kindMask == RGB {
+		if to.UL&kindMask == kindRGB {
 			dst = append(dst, ":2:"...)
 			dst = appendRGB(dst, to.UL, ':')
 		} else {
@@ -217,19 +159,19 @@ func appendStyle(dst []byte, from, to Style) []byte {
 }
 
 // appendColor appends the numbers for c, base being 30 or 40, and a semicolon.
-func appendColor(dst []byte, base int, c Color) []byte {
+func appendColor(dst []byte, base int, c color) []byte {
 	v := int(c &^ kindMask)
 	switch c & kindMask {
-	case Basic:
+	case kindBasic:
 		if v >= 8 {
 			base, v = base+60, v-8
 		}
 		dst = strconv.AppendInt(dst, int64(base+v), 10)
-	case Indexed:
+	case kindIndexed:
 		dst = strconv.AppendInt(dst, int64(base+8), 10)
 		dst = append(dst, ";5;"...)
 		dst = strconv.AppendInt(dst, int64(v), 10)
-	case RGB:
+	case kindRGB:
 		dst = strconv.AppendInt(dst, int64(base+8), 10)
 		dst = append(dst, ";2"...)
 		dst = appendRGB(dst, c, ';')
@@ -240,7 +182,7 @@ func appendColor(dst []byte, base int, c Color) []byte {
 }
 
 // appendRGB appends the three values, each after a separator.
-func appendRGB(dst []byte, c Color, separator byte) []byte {
+func appendRGB(dst []byte, c color, separator byte) []byte {
 	for _, shift := range [...]uint{16, 8, 0} {
 		dst = append(dst, separator)
 		dst = strconv.AppendInt(dst, int64(c>>shift&0xff), 10)

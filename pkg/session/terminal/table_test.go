@@ -7,17 +7,10 @@ import (
 )
 
 // show writes a screen down: rows joined with |, without spaces at their ends.
-func show(t *Terminal) string {
-	var rows []string
-	for _, row := range t.Screen() {
-		var b strings.Builder
-		for _, c := range row {
-			b.WriteString(c.Text)
-		}
-		rows = append(rows, strings.TrimRight(b.String(), " "))
-	}
-	return strings.TrimRight(strings.Join(rows, "|"), "|")
-}
+func show(t *Terminal) string { return strings.TrimRight(strings.Join(t.Text(), "|"), "|") }
+
+// firstLook is how the first cell looks.
+func firstLook(t *Terminal) look { return t.styles.value(t.scr.rows[0].get(0).style) }
 
 // TestScreen says what a screen of 8 columns and 4 rows shows.
 func TestScreen(t *testing.T) {
@@ -114,33 +107,33 @@ func TestScreen(t *testing.T) {
 
 // TestStyle says how the character after SGR looks.
 func TestStyle(t *testing.T) {
-	for in, want := range map[string]Style{
-		"1;3;4;7;9":              {Attr: Bold | Italic | Reverse | Strike, Underline: 1},
-		"2;5;8;53":               {Attr: Faint | Blink | Conceal | Overline},
+	for in, want := range map[string]look{
+		"1;3;4;7;9":              {Attr: bold | italic | reverse | strike, Underline: 1},
+		"2;5;8;53":               {Attr: faint | blink | conceal | overline},
 		"1;2;22":                 {},
-		"31;42":                  {FG: Basic | 1, BG: Basic | 2},
-		"97;107":                 {FG: Basic | 15, BG: Basic | 15},
-		"38;5;200;48;5;7":        {FG: Indexed | 200, BG: Indexed | 7},
-		"38;2;1;2;3;1":           {FG: RGB | 0x010203, Attr: Bold},
-		"38:2:1:2:3;48:2::4:5:6": {FG: RGB | 0x010203, BG: RGB | 0x040506},
-		"58:5:9;4:3":             {UL: Indexed | 9, Underline: 3},
-		"58;2;7;8;9;4":           {UL: RGB | 0x070809, Underline: 1},
+		"31;42":                  {FG: kindBasic | 1, BG: kindBasic | 2},
+		"97;107":                 {FG: kindBasic | 15, BG: kindBasic | 15},
+		"38;5;200;48;5;7":        {FG: kindIndexed | 200, BG: kindIndexed | 7},
+		"38;2;1;2;3;1":           {FG: kindRGB | 0x010203, Attr: bold},
+		"38:2:1:2:3;48:2::4:5:6": {FG: kindRGB | 0x010203, BG: kindRGB | 0x040506},
+		"58:5:9;4:3":             {UL: kindIndexed | 9, Underline: 3},
+		"58;2;7;8;9;4":           {UL: kindRGB | 0x070809, Underline: 1},
 		"21":                     {Underline: 2},
 		"4:4;24":                 {},
-		"38;5;300;1":             {Attr: Bold},
+		"38;5;300;1":             {Attr: bold},
 		"38;2;1;2":               {},
-		"4:9;1":                  {Attr: Bold},
-		"31;;1":                  {Attr: Bold},
-		"999;1":                  {Attr: Bold},
+		"4:9;1":                  {Attr: bold},
+		"31;;1":                  {Attr: bold},
+		"999;1":                  {Attr: bold},
 	} {
 		term := New(Options{Cols: 8, Rows: 1})
 		term.Write([]byte("\x1b[" + in + "mx"))
-		if got := term.Screen()[0][0].Style; got != want {
+		if got := firstLook(term); got != want {
 			t.Errorf("%s: %+v, not %+v", in, got, want)
 		}
-		sgr := appendStyle(nil, Style{}, want)
+		sgr := appendStyle(nil, look{}, want)
 		term.Write([]byte("\x1b[m\r" + string(sgr) + "x"))
-		if got := term.Screen()[0][0].Style; got != want {
+		if got := firstLook(term); got != want {
 			t.Errorf("%s written as %q: %+v, not %+v", in, sgr, got, want)
 		}
 	}
@@ -173,8 +166,7 @@ func TestReplies(t *testing.T) {
 		{"\x1b]2;evil\x07\x1b[21t\x1b[20t", ""},
 	} {
 		term := New(Options{Cols: 8, Rows: 4})
-		term.SetColors(0xffeedd, 0x010203)
-		term.SetKittyKeyboard(true)
+		tell(term, "ffeedd", "010203")
 		term.Write([]byte(test.in))
 		if got := string(term.Replies()); got != test.want {
 			t.Errorf("%q is answered %q, not %q", test.in, got, test.want)
@@ -191,6 +183,23 @@ func TestReplies(t *testing.T) {
 	silent.Write(bytes.Repeat([]byte("\x1b[c"), 10000))
 	if got := silent.Replies(); len(got) > maxReplies || len(got) < maxReplies/2 {
 		t.Errorf("%d bytes of replies", len(got))
+	}
+}
+
+// tell has a terminal answer like one with a keyboard of kitty's, and these colours.
+func tell(t *Terminal, fg, bg string) {
+	for i, c := range []string{fg, bg} {
+		t.Learn([]byte("\x1b]1" + string(rune('0'+i)) + ";rgb:" + c[:2] + "/" + c[2:4] + "/" + c[4:] + "\x1b\\"))
+	}
+	t.Learn([]byte("\x1b[?0u"))
+}
+
+func TestLearn(t *testing.T) {
+	for text, want := range map[string]bool{"ff/00/10": true, "ffff/0000/1010": true, "f/0/1": false, "ff/00": false, "zz/00/10": false, "-f/00/10": false, "": false} {
+		term := New(Options{Cols: 8, Rows: 4})
+		if term.Learn([]byte("\x1b]11;rgb:" + text + "\x1b\\")); (term.answers.bg != nil) != want {
+			t.Errorf("%q: %v", text, !want)
+		}
 	}
 }
 
@@ -211,18 +220,12 @@ func TestHistory(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			term := New(Options{Cols: 8, Rows: 3})
 			term.Write([]byte(test.in))
-			var plain, styled bytes.Buffer
-			if err := term.History(&plain, false); err != nil {
-				t.Fatal(err)
+			plain, styled := string(term.History(false)), string(term.History(true))
+			if strings.TrimRight(plain, "\n") != strings.TrimRight(test.plain, "\n") {
+				t.Errorf("plain %q, not %q", plain, test.plain)
 			}
-			if err := term.History(&styled, true); err != nil {
-				t.Fatal(err)
-			}
-			if strings.TrimRight(plain.String(), "\n") != strings.TrimRight(test.plain, "\n") {
-				t.Errorf("plain %q, not %q", plain.String(), test.plain)
-			}
-			if strings.TrimRight(styled.String(), "\n") != strings.TrimRight(test.styled, "\n") {
-				t.Errorf("styled %q, not %q", styled.String(), test.styled)
+			if strings.TrimRight(styled, "\n") != strings.TrimRight(test.styled, "\n") {
+				t.Errorf("styled %q, not %q", styled, test.styled)
 			}
 		})
 	}

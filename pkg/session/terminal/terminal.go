@@ -1,5 +1,7 @@
 package terminal
 
+import "strings"
+
 // Bounds on a screen's size; New and Resize keep within them.
 const (
 	maxCols = 1024
@@ -25,7 +27,7 @@ type Terminal struct {
 	keys        keyModes
 	desc        descriptions
 
-	styles   interner[Style]
+	styles   interner[look]
 	clusters interner[string]
 	penDirty bool   // penID and blank are older than cur.pen
 	penID    uint32 // cur.pen, interned
@@ -45,7 +47,7 @@ type cursor struct {
 	x, y    int
 	pending bool // the last column is written, and the next character wraps
 	origin  bool
-	pen     Style
+	pen     look
 	charset [4]byte // what G0…G3 are: 'B' ASCII, '0' line drawing, 'A' British
 	gl      uint8   // which of them is in use
 	single  uint8   // which of them the next character is of, after SS2 and SS3
@@ -71,10 +73,10 @@ func (t *Terminal) restart() {
 	t.cur = newCursor()
 	t.top, t.bottom = 0, t.rows-1
 	t.tabs = defaultTabs(nil, t.cols)
-	t.modes = newModes()
+	t.modes = modes{on: defaultModes}
 	t.keys = keyModes{}
 	t.desc = descriptions{touched: t.desc.touched}
-	t.styles = newInterner[Style]()
+	t.styles = newInterner[look]()
 	t.clusters = newInterner[string]()
 	t.penDirty = true
 	t.last = 0
@@ -90,28 +92,24 @@ func (t *Terminal) Title() string { return t.desc.title }
 // Cwd returns the working directory that the shell reported (OSC 7), or "".
 func (t *Terminal) Cwd() string { return cwdPath(t.desc.cwd) }
 
-// Alternate reports whether the alternate screen is shown.
-func (t *Terminal) Alternate() bool { return t.scr == t.alt }
+// alternate reports whether the alternate screen is shown.
+func (t *Terminal) alternate() bool { return t.scr == t.alt }
 
-// Cursor returns the cursor's column and row, both from 0, and whether it is
-// shown.
-func (t *Terminal) Cursor() (x, y int, visible bool) {
-	return t.cur.x, t.cur.y, t.modes.has(modeCursor)
-}
+// Cursor returns the cursor's column and row, both from 0.
+func (t *Terminal) Cursor() (x, y int) { return t.cur.x, t.cur.y }
 
 // Mode reports whether a DEC private mode is set; false for one not known.
-func (t *Terminal) Mode(number int) bool { return t.modes.private(number) == 1 }
+func (t *Terminal) Mode(number int) bool { return t.mode(number) == 1 }
 
-// Screen returns the rows that are shown, from the top, each as wide as the
-// screen.
-func (t *Terminal) Screen() [][]Cell {
-	out := make([][]Cell, t.rows)
-	for y := range out {
-		out[y] = make([]Cell, t.cols)
-		for x := range out[y] {
-			c := t.scr.rows[y].get(x)
-			out[y][x] = Cell{Text: t.text(c), Style: t.styles.value(c.style)}
+// Text returns what the rows show, from the top, without blanks at their ends.
+func (t *Terminal) Text() []string {
+	out := make([]string, t.rows)
+	for y, r := range t.scr.rows {
+		var b []byte
+		for x := range t.cols {
+			b = t.appendText(b, r.get(x))
 		}
+		out[y] = strings.TrimRight(string(b), " ")
 	}
 	return out
 }

@@ -26,7 +26,7 @@ type state struct {
 
 func stateOf(t *Terminal) state {
 	s := state{
-		Main: lines(t, t.main), Alternate: t.Alternate(),
+		Main: lines(t, t.main), Alternate: t.alternate(),
 		Cursor: t.cur, SavedM: t.main.saved,
 		Top: t.top, Bottom: t.bottom, Tabs: t.tabs,
 		On: t.modes.on &^ (1 << modeSync), Mouse: t.modes.mouse, Keys: t.keys,
@@ -35,7 +35,7 @@ func stateOf(t *Terminal) state {
 	}
 	s.Cursor.pending = t.restorable(t.scr, t.cur)
 	s.SavedM.pending = t.restorable(t.main, t.main.saved)
-	if t.Alternate() {
+	if t.alternate() {
 		s.Alt, s.SavedA = lines(t, t.alt), t.alt.saved
 		s.SavedA.pending = t.restorable(t.alt, t.alt.saved)
 	}
@@ -69,7 +69,7 @@ func lines(t *Terminal, s *screen) []string {
 	var out []string
 	for _, r := range s.rows {
 		var b strings.Builder
-		style := Style{}
+		style := look{}
 		for x := range t.cols {
 			c := r.get(x)
 			if st := t.styles.value(c.style); st != style && c.text != tail {
@@ -167,7 +167,7 @@ func TestResetBelowOthers(t *testing.T) {
 		outer.Write([]byte(bytes))
 		inner.Write([]byte(bytes))
 		outer.Write(inner.Reset())
-		if outer.cur.y != 5 || outer.cur.x != 0 || outer.cur.pen != (Style{}) || outer.top != 0 || outer.bottom != 23 || outer.Alternate() {
+		if outer.cur.y != 5 || outer.cur.x != 0 || outer.cur.pen != (look{}) || outer.top != 0 || outer.bottom != 23 || outer.alternate() {
 			t.Errorf("%s: the cursor is at %d,%d, want 0,5; region %d-%d", name, outer.cur.x, outer.cur.y, outer.top, outer.bottom)
 		}
 	}

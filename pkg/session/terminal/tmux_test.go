@@ -35,22 +35,18 @@ func TestTmuxResize(t *testing.T) {
 				for _, by := range [][2]int{{17, 0}, {0, -9}, {11, -4}} {
 					term := New(Options{Cols: r.cols, Rows: r.rows})
 					term.Write(data)
-					if !term.Ground() {
+					if !term.scan.ready() {
 						continue
 					}
 					cols, rows := r.cols+by[0], r.rows+by[1]
 					term.Resize(cols, rows)
 					shown := ask(t, tmux, data, r, "resize-window", "-x", fmt.Sprint(cols), "-y", fmt.Sprint(rows), ";", "capture-pane", "-p")
-					for y, row := range term.Screen() {
-						var text strings.Builder
-						for _, c := range row {
-							text.WriteString(c.Text)
-						}
+					for y, got := range term.Text() {
 						want := ""
 						if y < len(shown) {
 							want = shown[y]
 						}
-						if got := strings.TrimRight(text.String(), " "); got != strings.TrimRight(want, " ") {
+						if got != strings.TrimRight(want, " ") {
 							t.Errorf("%d bytes, %dx%d: row %d\ntmux  %q\nmodel %q", len(data), cols, rows, y, want, got)
 							break
 						}
@@ -126,31 +122,31 @@ func (t *Terminal) shotState() string {
 		mouse[n] = 1
 	}
 	return fmt.Sprintf("cursor %d,%d visible=%d alternate=%d insert=%d app-cursor=%d app-keypad=%d origin=%d wrap=%d mouse=%d%d%d%d%d region=%d-%d",
-		x, t.cur.y, flag(t.modes.has(modeCursor)), flag(t.Alternate()), flag(t.modes.has(modeInsert)), flag(t.modes.has(modeCursorKeys)),
+		x, t.cur.y, flag(t.modes.has(modeCursor)), flag(t.alternate()), flag(t.modes.has(modeInsert)), flag(t.modes.has(modeCursorKeys)),
 		flag(t.modes.has(modeKeypad)), flag(t.cur.origin), flag(t.modes.has(modeAutowrap)),
 		mouse[1000], mouse[1002], mouse[1003], mouse[1006], mouse[1005], t.top, t.bottom)
 }
 
-// look is a cell as tmux and the model are compared: its text, then its style in words.
-func look(text string, s Style) string {
+// shown is a cell as tmux and the model are compared: its text, then its style in words.
+func shown(text string, s look) string {
 	if strings.TrimSpace(text) == "" {
 		text = " "
 	}
-	color := func(c Color) string {
+	colour := func(c color) string {
 		switch c & kindMask {
-		case Basic, Indexed:
+		case kindBasic, kindIndexed:
 			return fmt.Sprint(int(c & 0xff))
-		case RGB:
+		case kindRGB:
 			return fmt.Sprintf("#%06x", int(c&0xffffff))
 		}
 		return "-"
 	}
-	return fmt.Sprintf("%s fg%s bg%s %08b u%d", text, color(s.FG), color(s.BG), s.Attr, s.Underline)
+	return fmt.Sprintf("%s fg%s bg%s %08b u%d", text, colour(s.FG), colour(s.BG), s.Attr, s.Underline)
 }
 
 // looks reads a line of capture-pane: a reader of SGR that shares nothing with the model's.
 // The style goes on from line to line.
-func looks(t *testing.T, line string, cols int, s *Style) []string {
+func looks(t *testing.T, line string, cols int, s *look) []string {
 	t.Helper()
 	var out []string
 	for line != "" {
@@ -162,7 +158,7 @@ func looks(t *testing.T, line string, cols int, s *Style) []string {
 			}
 			text := string(r[:n])
 			line = line[len(text):]
-			out = append(out, look(text, *s))
+			out = append(out, shown(text, *s))
 			if width(r[0]) == 2 || n > 1 && (strings.ContainsRune(text, emojiStyle) || isModifier(r[1])) {
 				out = append(out, "tail")
 			}
@@ -178,13 +174,13 @@ func looks(t *testing.T, line string, cols int, s *Style) []string {
 		readSGR(t, codes, s)
 	}
 	for len(out) < cols {
-		out = append(out, look(" ", Style{}))
+		out = append(out, shown(" ", look{}))
 	}
 	return out
 }
 
-func readSGR(t *testing.T, codes string, s *Style) {
-	attrs := map[string]Attr{"1": Bold, "2": Faint, "3": Italic, "5": Blink, "7": Reverse, "8": Conceal, "9": Strike, "53": Overline}
+func readSGR(t *testing.T, codes string, s *look) {
+	known := map[string]attrs{"1": bold, "2": faint, "3": italic, "5": blink, "7": reverse, "8": conceal, "9": strike, "53": overline}
 	f := strings.Split(codes, ";")
 	for i := 0; i < len(f); i++ {
 		var n int
@@ -196,30 +192,30 @@ func readSGR(t *testing.T, codes string, s *Style) {
 		}
 		switch {
 		case f[i] == "0" || f[i] == "":
-			*s = Style{}
+			*s = look{}
 		case f[i] == "4":
 			s.Underline = 1
 		case strings.HasPrefix(f[i], "4:"):
 			fmt.Sscan(f[i][2:], &s.Underline)
 		case strings.HasPrefix(f[i], "58"): // colours of underlines are not compared
 			i = len(f)
-		case attrs[f[i]] != 0:
-			s.Attr |= attrs[f[i]]
+		case known[f[i]] != 0:
+			s.Attr |= known[f[i]]
 		case n == 38 && f[i+1] == "5":
 			fmt.Sscan(f[i+2], &n)
-			*target = Indexed | Color(n)
+			*target = kindIndexed | color(n)
 			i += 2
 		case n == 38:
 			var r, g, b int
 			fmt.Sscan(f[i+2]+" "+f[i+3]+" "+f[i+4], &r, &g, &b)
-			*target = RGB | Color(r<<16|g<<8|b)
+			*target = kindRGB | color(r<<16|g<<8|b)
 			i += 4
 		case n == 39:
 			*target = 0
 		case n >= 30 && n <= 37:
-			*target = Basic | Color(n-30)
+			*target = kindBasic | color(n-30)
 		case n >= 90 && n <= 97:
-			*target = Basic | Color(n-82)
+			*target = kindBasic | color(n-82)
 		default:
 			t.Fatalf("unknown SGR %q of tmux", codes)
 		}
@@ -231,21 +227,22 @@ func compareShot(t *testing.T, what string, want shot, got *Terminal) {
 	if s := got.shotState(); s != want.state {
 		t.Errorf("%s: state\ntmux  %s\nmodel %s", what, want.state, s)
 	}
-	var style Style
-	for y, row := range got.Screen() {
+	var style look
+	for y, row := range got.scr.rows {
 		line := ""
 		if y < len(want.lines) {
 			line = want.lines[y]
 		}
 		for x, w := range looks(t, line, got.cols, &style) {
-			if x >= len(row)-1 {
+			if x >= got.cols-1 {
 				break
 			}
-			c := row[x]
-			if w == "tail" && c.Text == "" {
+			c := row.get(x)
+			text := got.text(c)
+			if w == "tail" && text == "" {
 				continue
 			}
-			if l := look(c.Text, c.Style); l != w {
+			if l := shown(text, got.styles.value(c.style)); l != w {
 				t.Errorf("%s: row %d column %d\ntmux  %s\nmodel %s", what, y, x, w, l)
 				break
 			}
@@ -262,7 +259,7 @@ func TestTmux(t *testing.T) {
 			for part := 1; part <= 4; part++ {
 				data := r.data[:len(r.data)*part/4]
 				term := New(Options{Cols: r.cols, Rows: r.rows})
-				for term.Write(data); !term.Ground(); { // on to where no sequence is cut
+				for term.Write(data); !term.scan.ready(); { // on to where no sequence is cut
 					data = r.data[:len(data)+1]
 					term.Write(data[len(data)-1:])
 				}

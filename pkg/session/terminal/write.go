@@ -25,8 +25,11 @@ func (t *Terminal) Write(p []byte) (int, error) {
 				t.escapeSequence(s.inter, s.b)
 			}
 		case tokCSI:
-			if _, ok := s.permitControl(); ok {
-				t.controlSequence(s.b)
+			if do, _, ok := s.permitted(); ok && do != nil {
+				if s.b != 'b' { // which repeats it
+					t.last = 0
+				}
+				do(t, &s.params)
 			}
 		case tokString:
 			switch s.kind {
@@ -40,10 +43,6 @@ func (t *Terminal) Write(p []byte) (int, error) {
 	}
 	return total, nil
 }
-
-// Ground reports whether the bytes so far end between sequences and characters, so
-// that a client can go on with the raw bytes from here.
-func (t *Terminal) Ground() bool { return t.scan.ready() }
 
 // Filter returns a filter that goes on in the stream where the terminal is, also within
 // a sequence. A string of which a part has been passed on, such as an image, ends there.

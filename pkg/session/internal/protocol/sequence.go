@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"bytes"
+	"iter"
 	"unicode/utf8"
 )
 
@@ -16,10 +17,23 @@ const (
 	Esc = 0x1b
 )
 
-// Sequence is the length of the first thing in what a terminal has typed: a
+// Sequences are the things in what a terminal has typed, and whether each is complete.
+func Sequences(b []byte) iter.Seq2[[]byte, bool] {
+	return func(yield func([]byte, bool) bool) {
+		for len(b) > 0 {
+			n, complete := sequence(b)
+			if !yield(b[:n], complete) {
+				return
+			}
+			b = b[n:]
+		}
+	}
+}
+
+// sequence is the length of the first thing in what a terminal has typed: a
 // character, a control character, or an escape sequence. If the end of it is
 // not there yet, complete is false. b must not be empty.
-func Sequence(b []byte) (n int, complete bool) {
+func sequence(b []byte) (n int, complete bool) {
 	if b[0] != Esc {
 		return character(b)
 	}
@@ -40,7 +54,7 @@ func Sequence(b []byte) (n int, complete bool) {
 		if len(b) > 2 && b[2] == Esc {
 			return 1, true
 		}
-		n, complete = Sequence(b[1:])
+		n, complete = sequence(b[1:])
 		return n + 1, complete
 	}
 	n, complete = character(b[1:]) // Alt with a key
@@ -102,12 +116,10 @@ func WithoutReports(b []byte) []byte {
 		return b
 	}
 	out := make([]byte, 0, len(b))
-	for len(b) > 0 {
-		n, complete := Sequence(b)
-		if !complete || !IsReport(b[:n]) {
-			out = append(out, b[:n]...)
+	for seq, complete := range Sequences(b) {
+		if !complete || !IsReport(seq) {
+			out = append(out, seq...)
 		}
-		b = b[n:]
 	}
 	return out
 }
