@@ -20,8 +20,9 @@ const module = "github.com/agent-init/agent-init/"
 
 // levels are what the program is made of, from the bottom. A package may import those
 // of the levels below its own. What stands in a directory of a package's belongs to it.
-// Every package under pkg that is not named here is of the second level.
+// Every package under pkg that is not named here is of the third level.
 var levels = [][]string{
+	{"pkg/budget"},
 	{"internal/fault", "internal/text", "internal/wire", "pkg/policy", "pkg/audit", "pkg/reaper", "pkg/control", "allowlist.d"},
 	{"pkg"},
 	{"internal/grant", "internal/lease", "internal/state", "internal/stage", "internal/upstream", "internal/container"},

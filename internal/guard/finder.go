@@ -11,6 +11,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/budget"
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
 
@@ -20,8 +21,8 @@ import (
 type finder struct {
 	sockets *sockowner.Finder
 	ask     func(context.Context, wire.Message) (wire.Message, error)
-	pace    wire.Pace     // of refusals
-	slow    wire.Pace     // of what is allowed, which must not use up the other
+	pace    budget.Pace   // of refusals
+	slow    budget.Pace   // of what is allowed, which must not use up the other
 	turn    chan struct{} // of asking the keeper, which looks for one at a time
 
 	mu     sync.Mutex
@@ -47,7 +48,7 @@ const (
 )
 
 func newFinder(sockets *sockowner.Finder, ask func(context.Context, wire.Message) (wire.Message, error)) *finder {
-	return &finder{sockets: sockets, ask: ask, pace: wire.Pace{Burst: findBurst, Every: findEvery}, slow: wire.Pace{Burst: slowBurst, Every: slowEvery}, turn: make(chan struct{}, 1), recent: map[uint32]foundProcess{}}
+	return &finder{sockets: sockets, ask: ask, pace: budget.Pace{Burst: findBurst, Every: findEvery}, slow: budget.Pace{Burst: slowBurst, Every: slowEvery}, turn: make(chan struct{}, 1), recent: map[uint32]foundProcess{}}
 }
 
 // refused finds who is refused something.
@@ -60,7 +61,7 @@ func (f *finder) allowed(network string, local, remote netip.AddrPort) *audit.Pr
 	return f.find(&f.slow, network, local, remote)
 }
 
-func (f *finder) find(limit *wire.Pace, network string, local, remote netip.AddrPort) *audit.Process {
+func (f *finder) find(limit *budget.Pace, network string, local, remote netip.AddrPort) *audit.Process {
 	now := time.Now()
 	if !limit.Take(now) {
 		return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/budget"
 	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -31,7 +32,7 @@ func (g *guard) openRequests(agentUID uint32) (func(context.Context) error, erro
 		return nil, errors.New("inherit the socket for requests: not a unix socket")
 	}
 	u.SetUnlinkOnClose(false)
-	limit := &wire.Pace{Burst: wire.RequestBurst, Every: wire.RequestEvery}
+	limit := &budget.Pace{Burst: wire.RequestBurst, Every: wire.RequestEvery}
 	s := control.Server{
 		May: func(uid uint32) bool { return uid == agentUID || uid == 0 },
 		Handle: func(ctx context.Context, p control.Peer, r control.Request) control.Reply {
@@ -43,7 +44,7 @@ func (g *guard) openRequests(agentUID uint32) (func(context.Context) error, erro
 }
 
 // propose hands a well-formed proposal to the keeper.
-func (g *guard) propose(ctx context.Context, limit *wire.Pace, p control.Peer, r control.Request) control.Reply {
+func (g *guard) propose(ctx context.Context, limit *budget.Pace, p control.Peer, r control.Request) control.Reply {
 	if r.Verb != state.VerbRequest {
 		return state.Refuse(fault.Privilege, "a person does this as root", "only request is served here")
 	}

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/wire"
-	"github.com/agent-init/agent-init/pkg/policy/budget"
+	"github.com/agent-init/agent-init/pkg/budget"
 )
 
 // What the agent may have the guard do is limited where no end of a guard can reset
@@ -14,11 +14,11 @@ import (
 // budgets are the keeper's, of all guards together.
 type budgets struct {
 	names    *budget.Budget // below wildcards
-	requests wire.Pace
+	requests budget.Pace
 }
 
 func newBudgets() *budgets {
-	return &budgets{names: budget.NewBudget(), requests: wire.Pace{Burst: wire.RequestBurst, Every: wire.RequestEvery}}
+	return &budgets{names: budget.NewBudget(), requests: budget.Pace{Burst: wire.RequestBurst, Every: wire.RequestEvery}}
 }
 
 // mayAsk serves the guard, which asks before each question below a wildcard.

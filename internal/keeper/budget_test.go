@@ -6,8 +6,8 @@ import (
 
 	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/budget"
 	"github.com/agent-init/agent-init/pkg/policy"
-	"github.com/agent-init/agent-init/pkg/policy/budget"
 )
 
 // TestBudgetOutlivesGuards: what a guard has asked below a wildcard counts for the

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/budget"
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
 
@@ -21,7 +22,7 @@ func (k *keeper) openFinding() (err error) {
 		k.diag, err = os.Open(os.DevNull)
 		return err
 	}
-	k.scans = wire.Pace{Burst: scanBurst, Every: scanEvery}
+	k.scans = budget.Pace{Burst: scanBurst, Every: scanEvery}
 	if k.scanner, err = sockowner.NewScanner(k.identity.UID, k.identity.GID); err != nil {
 		k.log.Warn("the log will not name processes", "error", err)
 	}

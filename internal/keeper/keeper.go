@@ -20,6 +20,7 @@ import (
 	"github.com/agent-init/agent-init/internal/window"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/budget"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/privdrop"
@@ -63,7 +64,7 @@ type keeper struct {
 	launch     fault.Launch
 	diag       *os.File           // where the guard looks sockets up
 	scanner    *sockowner.Scanner // nil: processes can't be looked at
-	scans      wire.Pace
+	scans      budget.Pace
 
 	// leasing is held for reading while a lease goes from the ledger to the
 	// kernel, and for writing while the policy changes: no lease of the old

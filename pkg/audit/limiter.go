@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/agent-init/agent-init/pkg/budget"
 )
 
 // The limits of a Limiter. An agent at work stays far below them.
@@ -119,9 +121,8 @@ func (h *held) take() Event {
 
 // bucket is the rate limit of a class, and what it held back.
 type bucket struct {
-	tokens float64
-	filled time.Time
-	held   held
+	pace budget.Pace
+	held held
 }
 
 // NewLimiter returns a Limiter that passes on to next. Run must be called for
@@ -210,30 +211,18 @@ func (l *Limiter) close(en *entry, now time.Time, out *[]Event) {
 		*out = append(*out, e)
 		return
 	}
-	l.bucket(en.key.class, now).held.add(e)
+	l.bucket(en.key.class).held.add(e)
 }
 
 // pass takes a token of c's, if there is one.
 func (l *Limiter) pass(c class, now time.Time) bool {
-	if !c.kind.traffic() {
-		return true
-	}
-	b := l.bucket(c, now)
-	if d := now.Sub(b.filled); d > 0 {
-		b.tokens = min(classFull, b.tokens+d.Seconds()*classRate)
-		b.filled = now
-	}
-	if b.tokens < 1 {
-		return false
-	}
-	b.tokens--
-	return true
+	return !c.kind.traffic() || l.bucket(c).pace.Take(now)
 }
 
-func (l *Limiter) bucket(c class, now time.Time) *bucket {
+func (l *Limiter) bucket(c class) *bucket {
 	b, ok := l.classes[c]
 	if !ok {
-		b = &bucket{tokens: classFull, filled: now}
+		b = &bucket{pace: budget.Pace{Burst: classFull, Every: time.Second / classRate}}
 		l.classes[c] = b
 	}
 	return b

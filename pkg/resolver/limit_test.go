@@ -12,8 +12,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/budget"
 	"github.com/agent-init/agent-init/pkg/policy"
-	"github.com/agent-init/agent-init/pkg/policy/budget"
 )
 
 func TestE03TunnelBelowAWildcard(t *testing.T) {

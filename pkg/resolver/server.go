@@ -15,8 +15,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/budget"
 	"github.com/agent-init/agent-init/pkg/policy"
-	"github.com/agent-init/agent-init/pkg/policy/budget"
 )
 
 // Config is what a Server works with. Policy and Admit are needed.

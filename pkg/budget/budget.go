@@ -1,4 +1,4 @@
-// Package budget limits how many questions are asked below a wildcard.
+// Package budget limits how often something happens: a token bucket, and what is asked below a wildcard.
 package budget
 
 import (
@@ -40,6 +40,18 @@ func (b *Bucket) Take(now time.Time, n, rate, full float64) bool {
 	}
 	b.tokens -= n
 	return true
+}
+
+// Pace lets Burst through at once, and then one in every Every.
+type Pace struct {
+	Burst  int
+	Every  time.Duration
+	bucket Bucket
+}
+
+// Take says whether one more may pass now.
+func (p *Pace) Take(now time.Time) bool {
+	return p.bucket.Take(now, 1, 1/p.Every.Seconds(), float64(p.Burst))
 }
 
 const (
