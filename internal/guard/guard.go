@@ -177,12 +177,12 @@ func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 		return err
 	}
 	gc := gateway.Config{
-		Policy: g.policy.Load, Held: g.held, Monitor: c.Monitor, Record: record, Find: find, FindAllowed: findAllowed, Log: g.log, Limits: gateway.Limits{Connections: maxRelays},
-		Aside: g.probing.triesEither,
+		Policy: g.policy.Load, Held: g.held, Monitor: c.Monitor, Record: record, Find: find, FindAllowed: findAllowed, Aside: g.probing.triesEither,
+		Connections: maxRelays, Log: g.log,
 	}
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil {
-		gc.Limits.Connections = relays(files.Cur)
+		gc.Connections = relays(files.Cur)
 	}
 	if c.Reduced {
 		gc.Direct = g.direct

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/netns"
+	"github.com/agent-init/agent-init/pkg/audit"
 )
 
 // BenchmarkSetup is the time from connecting to the first byte of the answer,
@@ -70,9 +71,9 @@ func BenchmarkKernelBulk(b *testing.B) {
 	}
 	defer unix.Close(here)
 	run(b, "", "ip", "link", "set", "lo", "up")
-	r := newRig(b, func(c *Config) {
-		dial := c.Dial
-		c.Dial = func(ctx context.Context, to netip.AddrPort) (conn *net.TCPConn, err error) {
+	r := newRig(b, func(c *settings) {
+		dial := c.dial
+		c.dial = func(ctx context.Context, to netip.AddrPort) (conn *net.TCPConn, err error) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
@@ -168,7 +169,7 @@ func BenchmarkIdle(b *testing.B) {
 		b.Fatal(err)
 	}
 	count := min(5000, int(limit.Cur-100)/4)
-	r := newRig(b, func(c *Config) { c.Limits.Connections = 10000; c.Record = nil })
+	r := newRig(b, func(c *settings) { c.Connections = 10000; c.Record = audit.Discard })
 	l := listen(b)
 	r.behind(siteTLS, l)
 	lf, err := l.File()

@@ -1,9 +1,9 @@
 package gateway
 
 import (
-	"bytes"
 	"io"
 	"strconv"
+	"strings"
 )
 
 const (
@@ -19,12 +19,12 @@ func forwardBody(src *source, dst io.Writer, length int64) error {
 	if length == chunked {
 		return forwardChunks(src, dst)
 	}
-	return ended(src.forward(dst, length))
+	return ended(src.forward(dst, length), true)
 }
 
 // ended is err; an end where more should follow is unexpected.
-func ended(err error) error {
-	if err == io.EOF {
+func ended(err error, more bool) error {
+	if err == io.EOF && more {
 		return io.ErrUnexpectedEOF
 	}
 	return err
@@ -52,7 +52,7 @@ func forwardChunks(src *source, dst io.Writer) error {
 		if size == 0 {
 			return forwardTrailer(src, dst)
 		}
-		if err := ended(src.forward(dst, size)); err != nil {
+		if err := ended(src.forward(dst, size), true); err != nil {
 			return err
 		}
 		if n, err = readLine(src, 2, refusedChunk); err != nil {
@@ -69,22 +69,10 @@ func forwardChunks(src *source, dst io.Writer) error {
 // see another size then. Nor is any in the extensions, where RFC 9112 has it for old
 // senders only: a server that knows no chunks would see a request line.
 func chunkLine(line []byte) (size int64, extensions int, err error) {
-	digits, ext, _ := bytes.Cut(line, []byte(";"))
-	if len(digits) == 0 || len(digits) > 15 {
-		return 0, 0, refusedChunk
-	}
-	for _, c := range digits {
-		if !('0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F') {
-			return 0, 0, refusedChunk
-		}
-	}
-	for _, c := range ext {
-		if !isToken(c) && c != ';' && c != '=' && c != '"' {
-			return 0, 0, refusedChunk
-		}
-	}
-	size, err = strconv.ParseInt(string(digits), 16, 64)
-	if err != nil {
+	digits, ext, _ := strings.Cut(string(line), ";")
+	size, err = strconv.ParseInt(digits, 16, 64)
+	foreign := func(r rune) bool { return !isTokens(string(r)) && r != ';' && r != '=' && r != '"' }
+	if err != nil || len(digits) > 15 || strings.Trim(digits, "0123456789abcdefABCDEF") != "" || strings.ContainsFunc(ext, foreign) {
 		return 0, 0, refusedChunk
 	}
 	return size, len(line) - len(digits), nil
@@ -119,7 +107,7 @@ func (f *fields) frames() bool {
 // readLine reads from src until it holds a line, whose length with its CR LF it
 // returns; tooLong is returned if that is more than limit, and for a line that
 // ends in anything else.
-func readLine(src *source, limit int, tooLong refusal) (int, error) {
+func readLine(src *source, limit int, tooLong *refusal) (int, error) {
 	for scanned := 0; ; {
 		b := src.held()
 		for ; scanned < len(b); scanned++ {
@@ -132,7 +120,7 @@ func readLine(src *source, limit int, tooLong refusal) (int, error) {
 			}
 		}
 		if err := src.fill(); err != nil {
-			return 0, ended(err)
+			return 0, ended(err, true)
 		}
 	}
 }

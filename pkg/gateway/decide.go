@@ -39,20 +39,20 @@ type ruling struct {
 	rule    policy.Source // where the deciding rule is; zero if there is none
 	via     proxy         // that a CONNECT is for
 	said    string        // by the policy
-	why     refusal       // zero if there is none
+	why     *refusal      // nil if there is none
 	enforce audit.Verdict // what it would be without Config.Monitor, if it differs
 }
 
 // no returns r as a refusal.
-func (r ruling) no(why refusal) ruling {
+func (r ruling) no(why *refusal) ruling {
 	r.allowed, r.why = false, why
 	return r
 }
 
-// reason is what people read.
-func (r ruling) reason() string {
+// Error is what people read. That makes a ruling what readers can return.
+func (r ruling) Error() string {
 	words := r.said
-	if r.why != 0 && r.why != refusedByPolicy {
+	if r.why != nil && r.why != refusedByPolicy {
 		words = r.why.Error()
 	}
 	if r.enforce != "" {
@@ -61,17 +61,14 @@ func (r ruling) reason() string {
 	return words
 }
 
-// Error makes a ruling what readers can return.
-func (r ruling) Error() string { return r.reason() }
-
 // denial is an error by which the gate refuses: a refusal, or a ruling.
 type denial interface {
 	error
 	denies()
 }
 
-func (refusal) denies() {}
-func (ruling) denies()  {}
+func (*refusal) denies() {}
+func (ruling) denies()   {}
 
 // proxy is an HTTP proxy of the policy. Like a ruling it lives as long as its
 // connection and so holds nothing of the policy's, which may be large and is
@@ -81,21 +78,11 @@ type proxy struct {
 	rule policy.Source
 }
 
-// placeOf is where r is, which may be nil.
-func placeOf(r *policy.Rule) policy.Source {
-	if r == nil {
-		return policy.Source{}
-	}
-	return r.Source
-}
-
 // canonical returns name as names are compared, and whether it can be a name.
 // Only ASCII passes: what a server makes of other bytes is anyone's guess.
 func canonical(name string) (string, bool) {
-	for i := 0; i < len(name); i++ {
-		if name[i] <= ' ' || name[i] >= 0x7f {
-			return name, false
-		}
+	if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return name, false
 	}
 	return strings.ToLower(strings.TrimSuffix(name, ".")), name != ""
 }
@@ -120,10 +107,10 @@ func (c *conn) decide(ctx context.Context, raw string, switches, hidden bool) ru
 	case !r.allowed || r.enforce != "":
 		return r
 	}
-	if why := c.leasedTo(ctx, name); why != 0 {
-		r = r.no(why)
+	if why := c.leasedTo(ctx, name); why != nil {
+		return c.s.observe(r.no(why))
 	}
-	return c.s.observe(r)
+	return r
 }
 
 // observe lets r through in monitor mode, if it is names and addresses that it was
@@ -142,7 +129,7 @@ func (c *conn) decideConnect(ctx context.Context, target authority) ruling {
 	for _, rule := range c.s.config.Policy().Proxies() {
 		name := strings.Clone(rule.Name) // else a part of the policy's text
 		switch why := c.leasedTo(ctx, name); why {
-		case 0:
+		case nil:
 			u := use{name: name, to: c.to, target: target}
 			c.claim(u)
 			r := permit(c.s.config.Policy(), u)
@@ -158,12 +145,12 @@ func (c *conn) decideConnect(ctx context.Context, target authority) ruling {
 	return no
 }
 
-// leasedTo returns zero if the address is leased to name, else a refusal.
-func (c *conn) leasedTo(ctx context.Context, name string) refusal {
+// leasedTo returns nil if the address is leased to name, else a refusal.
+func (c *conn) leasedTo(ctx context.Context, name string) *refusal {
 	if slices.Contains(c.leased, name) {
-		return 0
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.s.config.Limits.HeldTime)
+	ctx, cancel := context.WithTimeout(ctx, c.s.limits.held)
 	defer cancel()
 	held, err := c.s.config.Held(ctx, name, c.to)
 	switch {
@@ -175,7 +162,7 @@ func (c *conn) leasedTo(ctx context.Context, name string) refusal {
 	case len(c.leased) < maxLeased:
 		c.leased = append(c.leased, name)
 	}
-	return 0
+	return nil
 }
 
 // permit is the policy's part: the name, the port, the class of the address, and
@@ -208,8 +195,14 @@ func permit(p *policy.Policy, u use) ruling {
 
 // rule is a decision of the policy as a ruling.
 func rule(port uint16, d policy.Decision) ruling {
-	why, said := decided(d)
-	return ruling{port: port, allowed: d.Allowed, rule: placeOf(d.Rule), why: why, said: said}
+	r := ruling{port: port, allowed: d.Allowed, said: d.Reason}
+	if d.Rule != nil {
+		r.rule = d.Rule.Source
+	}
+	if !d.Allowed {
+		r.why = refusedByPolicy
+	}
+	return r
 }
 
 // permitConnect is permit for a proxy that may be reached. What the agent asks
@@ -222,19 +215,17 @@ func permitConnect(p *policy.Policy, u use) ruling {
 	}
 	no.via = proxy{u.name, p.Proxies()[i].Source}
 	port := policy.Port{Proto: policy.TCP, Number: u.target.port}
-	var d policy.Decision
+	var r ruling
 	if a, err := netip.ParseAddr(u.target.host); err == nil {
-		d = p.DecideAddr(a, port)
+		r = rule(port.Number, p.DecideAddr(a, port))
+		r.name = u.target.host
+	} else if name, ok := canonical(u.target.host); ok {
+		r = rule(port.Number, p.Decide(name, port))
+		r.name = name
 	} else {
-		name, ok := canonical(u.target.host)
-		if !ok {
-			return no.no(refusedName)
-		}
-		no.name = name
-		d = p.Decide(name, port)
+		return no.no(refusedName)
 	}
-	r := rule(port.Number, d)
-	r.name, r.via = no.name, no.via
+	r.via = no.via
 	return r
 }
 
@@ -252,8 +243,8 @@ func (s *Server) Recheck() {
 				allowed = s.observe(permit(p, u)).allowed
 				known[u] = allowed
 			}
-			if !allowed && c.end(audit.Deny, refusedRevoked.Error()) {
-				s.stats.revoked.Add(1)
+			if !allowed {
+				c.end(audit.Deny, refusedRevoked.Error())
 			}
 		}
 	}

@@ -13,9 +13,7 @@ import (
 )
 
 // keepAlive finds peers that are gone, on both sides.
-func keepAlive() net.KeepAliveConfig {
-	return net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 30 * time.Second, Count: 4}
-}
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 30 * time.Second, Count: 4}
 
 // dial is plain TCP: MPTCP would add subflows to addresses that nobody judged.
 //
@@ -28,7 +26,7 @@ func dial(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {
 	}
 	stop := func() bool { return true }
 	d := net.Dialer{
-		KeepAliveConfig: keepAlive(),
+		KeepAliveConfig: keepAlive,
 		Control: func(_, _ string, raw syscall.RawConn) error {
 			stop = context.AfterFunc(ctx, func() {
 				// That ends a connect under way (net/ipv4/af_inet.c, inet_shutdown).

@@ -1,8 +1,6 @@
 package gateway
 
-import (
-	"context"
-)
+import "context"
 
 // direct decides whether c may pass by its address alone. If not, the name
 // inside it decides, on ports where there is one; on others c is refused.
@@ -19,7 +17,7 @@ func (c *conn) direct(ctx context.Context) (ruling, bool) {
 		c.disclaim()
 		return ruling{}, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.s.config.Limits.HeldTime)
+	ctx, cancel := context.WithTimeout(ctx, c.s.limits.held)
 	defer cancel()
 	name, ok, err := c.s.config.Direct(ctx, c.to)
 	switch {
@@ -41,10 +39,6 @@ func (c *conn) direct(ctx context.Context) (ruling, bool) {
 // serveDirect relays a connection that nobody looks into.
 func (c *conn) serveDirect(ctx context.Context, r ruling) error {
 	c.s.conns.judged(c)
-	if !r.allowed {
-		c.judge(r)
-		return r
-	}
 	server, err := c.connect(ctx, r)
 	if err != nil {
 		return err

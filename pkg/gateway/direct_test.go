@@ -24,7 +24,7 @@ type answer struct {
 func directRig(t *testing.T, says answer, lines ...string) (r *rig, asked *atomic.Int32) {
 	t.Helper()
 	asked = new(atomic.Int32)
-	r = newRig(t, func(c *Config) {
+	r = newRig(t, func(c *settings) {
 		c.Direct = func(context.Context, netip.AddrPort) (string, bool, error) {
 			asked.Add(1)
 			return says.name, says.ok, says.err

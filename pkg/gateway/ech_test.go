@@ -36,7 +36,7 @@ func TestX57EncryptedHello(t *testing.T) {
 	r.policy.Store(parsePolicy(t, "ok.test"))
 	r.serves(withExtension(extensionECH))
 
-	monitor := newRig(t, func(c *Config) { c.Monitor = true })
+	monitor := newRig(t, func(c *settings) { c.Monitor = true })
 	monitor.policy.Store(refusesECH(t))
 	monitor.serves(withExtension(extensionECH))
 	if e := monitor.event(audit.Connect, 0); e.Enforce != audit.Deny {

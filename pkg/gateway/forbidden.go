@@ -23,8 +23,8 @@ type explanation struct {
 }
 
 // forbidden is the whole answer to a request that is refused.
-func forbidden(no *refused, p *policy.Policy) []byte {
-	e := explanation{Error: "refused by agent-init", Host: no.name, Port: no.port, Why: no.reason(), Rule: no.rule.String()}
+func forbidden(no *judged, p *policy.Policy) []byte {
+	e := explanation{Error: "refused by agent-init", Host: no.name, Port: no.port, Why: no.Error(), Rule: no.rule.String()}
 	e.Line, e.Hint = remedy(no.ruling, p)
 	kind, body := "text/plain; charset=utf-8", e.text()
 	if no.json {
@@ -42,22 +42,13 @@ func forbidden(no *refused, p *policy.Policy) []byte {
 }
 
 func (e explanation) text() []byte {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s\n", e.Error)
-	if e.Host != "" {
-		fmt.Fprintf(&b, "host: %s\n", printable(e.Host))
+	b := []byte(e.Error + "\n")
+	for _, l := range [][2]string{{"host", printable(e.Host)}, {"why", e.Why}, {"rule", e.Rule}, {"allowlist line", e.Line}, {"hint", e.Hint}} {
+		if l[1] != "" {
+			b = fmt.Appendf(b, "%s: %s\n", l[0], l[1])
+		}
 	}
-	fmt.Fprintf(&b, "why: %s\n", e.Why)
-	if e.Rule != "" {
-		fmt.Fprintf(&b, "rule: %s\n", e.Rule)
-	}
-	if e.Line != "" {
-		fmt.Fprintf(&b, "allowlist line: %s\n", e.Line)
-	}
-	if e.Hint != "" {
-		fmt.Fprintf(&b, "hint: %s\n", e.Hint)
-	}
-	return b.Bytes()
+	return b
 }
 
 // printable quotes what is not plain text: the client chose it.

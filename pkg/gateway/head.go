@@ -1,6 +1,8 @@
 package gateway
 
-import "io"
+import (
+	"strings"
+)
 
 // readHead reads from src until it holds a whole message head, whose length it
 // returns; the head stays with src. Lines end in CR LF and nothing else: a
@@ -29,35 +31,19 @@ func readHead(src *source, began func()) (int, error) {
 			}
 		}
 		if err := src.fill(); err != nil {
-			switch {
-			case err == errFull:
-				err = refusedHeadSize
-			case err == io.EOF && len(b) > 0:
-				err = io.ErrUnexpectedEOF
+			if err == errFull {
+				return 0, refusedHeadSize
 			}
-			return 0, err
+			return 0, ended(err, len(b) > 0)
 		}
 	}
 }
 
 // isToken says whether c may be in a token (RFC 9110, section 5.6.2).
 func isToken(c byte) bool {
-	switch {
-	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		return true
-	}
-	switch c {
-	case '!', '#', '$', '%', '&', '\'', '*', '+', '-', '.', '^', '_', '`', '|', '~':
-		return true
-	}
-	return false
+	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }
 
 func isTokens(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if !isToken(s[i]) {
-			return false
-		}
-	}
-	return s != ""
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r >= 0x80 || !isToken(byte(r)) })
 }

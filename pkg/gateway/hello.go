@@ -1,9 +1,6 @@
 package gateway
 
-import (
-	"io"
-	"strings"
-)
+import "strings"
 
 const (
 	maxHello     = 64 << 10 // bytes of records that a ClientHello may take
@@ -100,10 +97,7 @@ func nextRecord(src *source) (int, error) {
 			return n, nil
 		}
 		if err := src.fill(); err != nil {
-			if err == io.EOF && len(b) > 0 {
-				err = io.ErrUnexpectedEOF
-			}
-			return 0, err
+			return 0, ended(err, len(b) > 0)
 		}
 	}
 }

@@ -8,17 +8,50 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // sourceOf is a source that holds b and then ends.
-func sourceOf(b []byte) *source {
-	s := &source{pool: newPool()}
-	s.feed = bytes.NewReader(b)
+func sourceOf(b []byte) *source { return sourceFrom(bytes.NewReader(b)) }
+
+// sourceFrom is a source of what r has, a read at a time.
+func sourceFrom(r io.Reader) *source {
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		panic(err)
+	}
+	f := &feed{from: r, in: ends[0], out: ends[1]}
+	s := &source{pool: newPool(), raw: f}
+	s.attempt = s.try
+	runtime.AddCleanup(s, func(f *feed) { unix.Close(f.in); unix.Close(f.out) }, f)
 	return s
+}
+
+// feed is a socket that has what a reader gives.
+type feed struct {
+	syscall.RawConn
+	from    io.Reader
+	in, out int
+	buf     [bufferSize]byte
+}
+
+func (f *feed) Read(try func(uintptr) bool) error {
+	for !try(uintptr(f.in)) {
+		n, err := f.from.Read(f.buf[:])
+		unix.Write(f.out, f.buf[:n])
+		if err != nil {
+			unix.Close(f.out)
+			f.out = -1
+		}
+	}
+	return nil
 }
 
 // vec is b behind its length, in n bytes.
@@ -148,9 +181,7 @@ func FuzzClientHello(f *testing.F) {
 			t.Errorf("the gate sees %q, crypto/tls %q", name, other)
 		}
 		if len(in) < 4096 {
-			slow := sourceOf(nil)
-			slow.feed = &trickle{in}
-			raw2, got2, err2 := readHello(slow)
+			raw2, got2, err2 := readHello(sourceFrom(&trickle{in}))
 			if got2.name != name || !bytes.Equal(raw, raw2) && err == nil || (err == nil) != (err2 == nil) {
 				t.Errorf("byte by byte: %q %v, at once: %q %v", got2.name, err2, name, err)
 			}

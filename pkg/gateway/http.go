@@ -25,17 +25,16 @@ type exchange struct {
 func (c *conn) serveHTTP(ctx context.Context) error {
 	x := &exchange{c: c, ctx: context.WithoutCancel(ctx), down: c.toClient()}
 	x.waiting = newPipeline(func() { c.client.SetReadDeadline(past) })
-	c.client.SetReadDeadline(time.Now().Add(c.s.config.Limits.HeadTime))
+	x.hurry()
 	r, err := x.request(nil)
 	c.s.conns.judged(c)
-	if err != nil {
-		var no *refused
-		if errors.As(err, &no) {
-			c.judge(no.ruling)
-			if x.answer(no) {
-				c.close(audit.Deny, no.reason())
-			}
+	if no, ok := errors.AsType[*judged](err); ok {
+		c.first = no.ruling
+		if x.answer(no) {
+			c.close(audit.Deny, no.Error())
 		}
+	}
+	if err != nil {
 		return err
 	}
 	server, err := c.connect(ctx, r.ruling)
@@ -50,137 +49,113 @@ func (c *conn) serveHTTP(ctx context.Context) error {
 // past is a deadline that ends a read at once.
 var past = time.Unix(1, 0)
 
-// judged is a request that is let through.
+// hurry bounds the time for the rest of a head, until relax.
+func (x *exchange) hurry() { x.c.client.SetReadDeadline(time.Now().Add(x.c.s.limits.head)) }
+func (x *exchange) relax() { x.c.client.SetReadDeadline(time.Time{}) }
+
+// judged is a request and what was decided about it; an error if it is refused.
 type judged struct {
 	*request
 	ruling
 	text []byte // of the head, as it is to be passed on
 }
 
-// refused is a request that is not, which is an error of its ruling's words.
-type refused struct {
-	*request
-	ruling
-}
-
 // request reads a request head and judges it.
 func (x *exchange) request(began func()) (*judged, error) {
 	c := x.c
 	n, err := readHead(c.from, began)
-	var r *request
+	r := &request{}
 	if err == nil {
 		r, err = parseRequest(c.from.held()[:n], c.to.Port())
 	}
-	var why refusal
-	if errors.As(err, &why) {
-		if r == nil {
-			r = &request{}
-		}
+	if why, ok := errors.AsType[*refusal](err); ok {
 		if r.method == "CONNECT" && len(c.s.config.Policy().Proxies()) == 0 {
 			why = refusedConnect
 		}
-		d := ruling{name: r.host, port: c.to.Port(), why: why}
-		x.record(r, d)
-		return nil, &refused{r, d}
+		return x.judged(&judged{request: r, ruling: ruling{name: r.host, port: c.to.Port(), why: why}})
 	}
 	if err != nil {
 		return nil, err
 	}
-	c.client.SetReadDeadline(time.Time{})
+	x.relax()
 	if r.droppable() && c.s.config.Policy().Upgrades(r.host, policy.Port{Proto: policy.TCP, Number: webPort}) == nil {
 		r.offers = nil
 	}
-	text := r.head(c.from.held()[:n])
+	j := &judged{request: r, text: r.head(c.from.held()[:n])}
 	if r.last() {
-		text = closing(text)
+		j.text = closing(j.text)
 	}
 	c.from.take(n)
-	var d ruling
 	if r.method == "CONNECT" {
-		d = c.decideConnect(x.ctx, r.target)
+		j.ruling = c.decideConnect(x.ctx, r.target)
 	} else {
-		d = c.decide(x.ctx, r.host, r.switches(), false)
+		j.ruling = c.decide(x.ctx, r.host, r.switches(), false)
 	}
-	x.record(r, d)
-	if !d.allowed {
-		return nil, &refused{r, d}
-	}
-	return &judged{r, d, text}, nil
+	return x.judged(j)
 }
 
-// record writes the one event of a request.
-func (x *exchange) record(r *request, d ruling) {
-	verdict, count := audit.Deny, &x.c.s.stats.denied
-	if d.allowed {
-		verdict, count = audit.Allow, &x.c.s.stats.requests
-	}
-	if !x.c.aside(d.name) {
-		count.Add(1)
-	}
-	reason := d.reason()
+// judged writes the one event of a request. A refused one is returned as an error.
+func (x *exchange) judged(r *judged) (*judged, error) {
+	reason := r.Error()
 	switch {
 	case r.offers != nil:
 		reason = r.method + ", upgrade to " + strings.Join(r.offers, ", ") + ": " + reason
-	case d.via.name != "":
-		reason = "CONNECT by way of " + d.via.name + " (" + d.via.rule.String() + "): " + reason
+	case r.via.name != "":
+		reason = "CONNECT by way of " + r.via.name + " (" + r.via.rule.String() + "): " + reason
 	case r.method != "":
 		reason = r.method + ": " + reason
 	}
-	find := audit.Nobody // of what is allowed, the connection's own event says it
-	if verdict == audit.Deny || d.enforce != "" {
-		find = x.c.s.config.Find
+	if !r.allowed {
+		x.record(audit.Deny, r.ruling, reason)
+		return nil, r
 	}
-	by := x.c.findOut(find)
-	x.c.s.config.Record(audit.Event{
-		Kind: audit.HTTP, Verdict: verdict, Enforce: d.enforce, Name: d.name, IP: x.c.to.Addr().String(), Port: d.port, Proto: "tcp",
-		Rule: d.rule.String(), Reason: reason,
-	}.By(by))
+	x.record(audit.Allow, r.ruling, reason)
+	return r, nil
 }
 
-// recordBehind writes the one event of what a client has sent behind a body.
-func (x *exchange) recordBehind(r *judged) {
-	if !x.c.aside(r.name) {
-		x.c.s.stats.denied.Add(1)
+// record writes an event of what the client has sent.
+func (x *exchange) record(v audit.Verdict, r ruling, reason string) {
+	find := audit.Nobody // of what is allowed, the connection's own event says it
+	if v == audit.Deny || r.enforce != "" {
+		find = x.c.s.config.Find
 	}
-	x.c.s.config.Record(audit.Event{
-		Kind: audit.HTTP, Verdict: audit.Deny, Name: r.name, IP: x.c.to.Addr().String(), Port: r.port, Proto: "tcp", Rule: r.rule.String(),
-		Reason: r.method + ": what followed its body was dropped: a request with a body is the last of its connection",
-	}.By(x.c.findOut(x.c.s.config.Find)))
+	x.c.s.config.Record(audit.Event{Kind: audit.HTTP, Verdict: v, Enforce: r.enforce, Name: r.name, IP: x.c.to.Addr().String(), Port: r.port,
+		Proto: "tcp", Rule: r.rule.String(), Reason: reason}.By(x.c.findOut(find)))
+}
+
+// behind records that a client has sent more behind a body.
+func (x *exchange) behind(r *judged) {
+	r.enforce = ""
+	x.record(audit.Deny, r.ruling, r.method+": what followed its body was dropped: a request with a body is the last of its connection")
 }
 
 // requests is the direction to the server.
 func (x *exchange) requests(r *judged) error {
-	defer x.waiting.close()
-	c := x.c
+	defer x.waiting.end()
 	for {
 		raw, err := x.pass(r)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		switch {
 		case raw:
-			return c.from.forward(x.up, untilEnd)
+			return x.c.from.forward(x.up, untilEnd)
 		case r.last(): // what was sent meanwhile is for another connection
-			return c.from.discard(func() { x.recordBehind(r) })
+			return x.c.from.discard(func() { x.behind(r) })
 		}
-		r, err = x.request(func() {
-			c.client.SetReadDeadline(time.Now().Add(c.s.config.Limits.HeadTime))
-		})
-		var no *refused
-		switch {
-		case errors.As(err, &no):
+		if r, err = x.request(x.hurry); err == nil {
+			continue
+		}
+		if no, ok := errors.AsType[*judged](err); ok {
 			// The answers to earlier requests come first. If it can't be known
 			// where they end, the client gets them and no more.
 			if !x.waiting.drain() {
-				return &writeError{errFinished}
+				return errFinished
 			}
 			if x.answer(no) {
-				c.close(audit.Allow, "closed after a refused request")
+				x.c.close(audit.Allow, "closed after a refused request")
 			}
-			return err
-		case err != nil:
-			return err
 		}
+		return err
 	}
 }
 
@@ -189,7 +164,7 @@ func (x *exchange) requests(r *judged) error {
 func (x *exchange) pass(r *judged) (raw bool, err error) {
 	if r.expect {
 		if !x.waiting.drain() {
-			return false, &writeError{errFinished}
+			return false, errFinished
 		}
 		if err := write(x.down, []byte("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
 			return false, err
@@ -197,7 +172,7 @@ func (x *exchange) pass(r *judged) (raw bool, err error) {
 		x.waiting.resume()
 	}
 	if !x.waiting.push(asked{r.method, r.offers, r.last()}) {
-		return false, &writeError{errFinished}
+		return false, errFinished
 	}
 	err = write(x.up, r.text)
 	r.text = nil // the connection may live long
@@ -207,14 +182,14 @@ func (x *exchange) pass(r *judged) (raw bool, err error) {
 	case r.switches():
 		// What the client has sent already is another request, or not, as the
 		// server decides.
-		return x.waiting.settle(x.c.from.fill, func() { x.c.client.SetReadDeadline(time.Time{}) })
+		return x.waiting.settle(x.c.from.fill, x.relax)
 	}
 	return false, forwardBody(x.c.from, x.up, r.length)
 }
 
 // responses is the direction to the client.
 func (x *exchange) responses(server *source) error {
-	defer x.waiting.close()
+	defer x.waiting.end()
 	for {
 		if len(server.held()) == 0 {
 			if err := server.fill(); err != nil {
@@ -224,21 +199,17 @@ func (x *exchange) responses(server *source) error {
 		to, was, ok := x.waiting.front()
 		switch {
 		case !ok:
-			return &writeError{errFinished}
+			return errFinished
 		case !was:
 			return server.forward(x.down, untilEnd)
 		}
 		n, err := readHead(server, nil)
-		var unclear refusal
-		if err != nil && !errors.As(err, &unclear) {
-			if len(server.held()) > 0 {
-				server.step(x.down, untilEnd)
-			}
-			return err
-		}
 		r := response{length: untilEnd}
 		if err == nil {
 			r = parseResponse(server.held()[:n], to)
+		} else if _, unclear := errors.AsType[*refusal](err); !unclear {
+			server.flush(x.down)
+			return err
 		}
 		switch {
 		case r.switched:
@@ -272,16 +243,12 @@ func (x *exchange) respond(server *source, n int, r response, to asked) error {
 		return err
 	}
 	err := forwardBody(server, x.down, r.length)
-	var unclear refusal
-	switch {
-	case errors.As(err, &unclear):
+	if _, unclear := errors.AsType[*refusal](err); unclear {
 		x.waiting.end()
 		return server.forward(x.down, untilEnd)
-	case err != nil:
-		return err
 	}
-	if r.interim() {
-		return nil
+	if err != nil || r.interim() {
+		return err
 	}
 	x.waiting.pop()
 	x.c.unclaim()
@@ -296,7 +263,7 @@ const lingerTime = time.Second
 
 // answer tells the client why no, and waits for it to have read that. It
 // returns false if the client can't be told.
-func (x *exchange) answer(no *refused) bool {
+func (x *exchange) answer(no *judged) bool {
 	c := x.c
 	if no.why == refusedNotHTTP || no.why == refusedHTTP2 {
 		return false // it would not understand

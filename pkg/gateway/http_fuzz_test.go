@@ -22,8 +22,7 @@ type message struct {
 // passed does what the gate does with the requests in in, without judging hosts, and
 // goes on behind a body.
 func passed(in io.Reader) (out []byte, messages []message) {
-	src := sourceOf(nil)
-	src.feed = in
+	src := sourceFrom(in)
 	var b bytes.Buffer
 	for {
 		n, err := readHead(src, nil)

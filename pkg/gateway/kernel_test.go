@@ -38,14 +38,14 @@ func TestKernelOriginalDestination(t *testing.T) {
 
 	site6 := netip.MustParseAddr("2001:db8::1")
 	upstream := make(chan netip.AddrPort, 16)
-	r := newRig(t, func(c *Config) {
-		c.Original = nil
+	r := newRig(t, func(c *settings) {
+		c.original = originalDestination
 		c.Held = func(_ context.Context, _ string, a netip.AddrPort) (bool, error) {
 			return a.Addr() == site || a.Addr() == site6, nil
 		}
 		// The servers are outside of the namespace.
-		outside := c.Dial
-		c.Dial = func(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
+		outside := c.dial
+		c.dial = func(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
 			upstream <- to
 			return outside(ctx, siteTLS)
 		}
@@ -66,6 +66,7 @@ func TestKernelOriginalDestination(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	gate.dial = r.Server.dial
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- gate.Serve(ctx, listeners) }()

@@ -3,13 +3,14 @@ package gateway
 import (
 	"errors"
 	"os"
+	"slices"
 	"sync"
 )
 
 const maxPipeline = 32 // requests of a connection that wait for their response
 
 // errFinished says that nothing may follow what was passed on.
-var errFinished = errors.New("nothing may follow")
+var errFinished = &writeError{errors.New("nothing may follow")}
 
 // pipeline has the requests of a connection that were passed on and not fully
 // answered yet. One goroutine adds requests, another one answers them.
@@ -17,10 +18,9 @@ type pipeline struct {
 	mu      sync.Mutex
 	changed sync.Cond
 	waiting []asked // oldest first
-	last    bool    // nothing can follow the response at hand
+	last    bool    // nothing can follow the response at hand, or a direction has ended
 	quiet   bool    // the client's side is taken by drain
 	raw     bool    // the protocol was switched
-	closed  bool
 
 	interrupt func() // ends a read of settle
 	reading   bool   // there is one, and it was not interrupted
@@ -39,6 +39,14 @@ func newPipeline(interrupt func()) *pipeline {
 	return p
 }
 
+// change does what fn says and wakes everyone.
+func (p *pipeline) change(fn func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fn()
+	p.tell()
+}
+
 // tell wakes everyone. The lock is held.
 func (p *pipeline) tell() {
 	p.changed.Broadcast()
@@ -48,19 +56,30 @@ func (p *pipeline) tell() {
 	}
 }
 
+// pop notes that the oldest request is fully answered, switched that the server has
+// agreed to another protocol, end that nothing follows the response at hand.
+func (p *pipeline) pop()      { p.change(func() { p.waiting = slices.Delete(p.waiting, 0, 1) }) }
+func (p *pipeline) switched() { p.change(func() { p.raw = true }) }
+func (p *pipeline) end()      { p.change(func() { p.last = true }) }
+
 // push adds a request that is about to be passed on. It waits while there are
 // too many, and returns false if no more may follow.
 func (p *pipeline) push(r asked) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.waiting) >= maxPipeline && !p.closed && !p.last {
+	p.await(maxPipeline - 1)
+	if !p.last {
+		p.waiting = append(p.waiting, r)
+	}
+	return !p.last
+}
+
+// await waits until at most this many requests are not answered, or nothing may
+// follow. The lock is held.
+func (p *pipeline) await(most int) {
+	for len(p.waiting) > most && !p.last {
 		p.changed.Wait()
 	}
-	if p.closed || p.last {
-		return false
-	}
-	p.waiting = append(p.waiting, r)
-	return true
 }
 
 // front returns the request that the server's next bytes answer. If there is
@@ -77,29 +96,13 @@ func (p *pipeline) front() (r asked, was, ok bool) {
 	return asked{}, false, !p.quiet
 }
 
-// pop notes that the oldest request is fully answered.
-func (p *pipeline) pop() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.waiting = p.waiting[:copy(p.waiting, p.waiting[1:])]
-	p.tell()
-}
-
-// switched notes that the server has agreed to another protocol.
-func (p *pipeline) switched() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.raw = true
-	p.tell()
-}
-
 // settle waits until every request is answered, or the last one by a switch of
 // protocols, which is what it returns. Meanwhile it calls read, which keeps what
 // it reads: the client may give up. resume is called after a read that was interrupted.
 func (p *pipeline) settle(read func() error, resume func()) (raw bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.waiting) > 0 && !p.raw && !p.last && !p.closed {
+	for len(p.waiting) > 0 && !p.raw && !p.last {
 		if read == nil {
 			p.changed.Wait()
 			continue
@@ -123,21 +126,10 @@ func (p *pipeline) settle(read func() error, resume func()) (raw bool, err error
 			return false, err
 		}
 	}
-	if p.raw {
-		return true, nil
+	if p.last && !p.raw {
+		return false, errFinished
 	}
-	if p.last || p.closed {
-		return false, &writeError{errFinished}
-	}
-	return false, nil
-}
-
-// end notes that nothing follows the response at hand.
-func (p *pipeline) end() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.last = true
-	p.tell()
+	return p.raw, nil
 }
 
 // drain waits until every request is answered. If it returns true, the caller
@@ -145,23 +137,9 @@ func (p *pipeline) end() {
 func (p *pipeline) drain() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.waiting) > 0 && !p.closed && !p.last {
-		p.changed.Wait()
-	}
-	p.quiet = !p.closed && !p.last
+	p.await(0)
+	p.quiet = !p.last
 	return p.quiet
 }
 
-func (p *pipeline) resume() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.quiet = false
-}
-
-// close wakes everyone: a direction has ended.
-func (p *pipeline) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
-	p.tell()
-}
+func (p *pipeline) resume() { p.change(func() { p.quiet = false }) }

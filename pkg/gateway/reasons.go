@@ -1,149 +1,84 @@
 package gateway
 
-import "github.com/agent-init/agent-init/pkg/policy"
+import "slices"
 
-// refusal is why a connection or a request is not let through. It is an error
-// so that readers can return it; its words are for people.
-type refusal uint8
+// refusal is why a connection or a request is not let through. It is an error so
+// that readers can return it. Each has one value below, by which it is known; its
+// words are for people.
+type refusal struct{ words string }
 
-func (r refusal) Error() string { return words[r] }
+func (r *refusal) Error() string { return r.words }
 
-const (
-	_ refusal = iota
+// refusedByPolicy has the policy's own words, which are its decision's.
+var refusedByPolicy = &refusal{"not allowed"}
 
-	// refusedByPolicy has the policy's own words, which are its decision's.
-	refusedByPolicy
-
-	// Why connections are refused whatever is inside.
-	refusedTooMany
-	refusedEvicted
-	refusedNoOriginal
-	refusedDirect
-	refusedPort
-	refusedTimeout
-	refusedHungUp
-	refusedRevoked
-
-	// Why a name is refused, beside the reasons of the policy.
-	refusedAddress
-	refusedLease
-	refusedKeeper
-	refusedName
-
-	// Why a ClientHello is refused.
-	refusedNotTLS
-	refusedSSL2
-	refusedRecord
-	refusedNotHello
-	refusedHelloSize
-	refusedHello
-	refusedNoSNI
-	refusedSNI
-	refusedManySNI
-	refusedRetry
-	refusedECH
-
-	// Why an HTTP request is refused.
-	refusedNotHTTP
-	refusedHTTP2
-	refusedHeadSize
-	refusedControl
-	refusedLineEnd
-	refusedRequestLine
-	refusedTarget
-	refusedConnect
-	refusedUpgrade
-	refusedUpgradeBody
-	refusedBadUpgrade
-	refusedField
-	refusedFold
-	refusedNoHost
-	refusedManyHosts
-	refusedHostPort
-	refusedHostConflict
-	refusedLength
-	refusedEncoding
-	refusedBothLengths
-	refusedBody
-	refusedConnection
-	refusedExpect
-	refusedChunk
-	refusedTrailer
-	refusedSwitch
-
-	refusals // how many there are
+// Why connections are refused whatever is inside.
+var (
+	refusedTooMany    = &refusal{"too many connections"}
+	refusedEvicted    = &refusal{"too many connections wait to be judged"}
+	refusedNoOriginal = &refusal{"no original destination"}
+	refusedDirect     = &refusal{"connected to the gate itself"}
+	refusedPort       = &refusal{"not a port of the gate"}
+	refusedTimeout    = &refusal{"nothing to judge came in time"}
+	refusedHungUp     = &refusal{"closed before there was anything to judge"}
+	refusedRevoked    = &refusal{"no longer allowed"}
 )
 
-var words = [refusals]string{
-	refusedByPolicy:   "not allowed",
-	refusedTooMany:    "too many connections",
-	refusedEvicted:    "too many connections wait to be judged",
-	refusedNoOriginal: "no original destination",
-	refusedDirect:     "connected to the gate itself",
-	refusedPort:       "not a port of the gate",
-	refusedTimeout:    "nothing to judge came in time",
-	refusedHungUp:     "closed before there was anything to judge",
-	refusedRevoked:    "no longer allowed",
+// Why a name is refused, beside the reasons of the policy.
+var (
+	refusedAddress = &refusal{"the name may not be reached at this address"}
+	refusedLease   = &refusal{"the address is not leased to this name"}
+	refusedKeeper  = &refusal{"could not learn whose address this is"}
+	refusedName    = &refusal{"not a valid host name"}
+)
 
-	refusedAddress: "the name may not be reached at this address",
-	refusedLease:   "the address is not leased to this name",
-	refusedKeeper:  "could not learn whose address this is",
-	refusedName:    "not a valid host name",
+// Why a ClientHello is refused.
+var (
+	refusedNotTLS    = &refusal{"not tls"}
+	refusedSSL2      = &refusal{"sslv2 hello"}
+	refusedRecord    = &refusal{"malformed tls record"}
+	refusedNotHello  = &refusal{"tls does not begin with a client hello"}
+	refusedHelloSize = &refusal{"client hello is too long"}
+	refusedHello     = &refusal{"malformed client hello"}
+	refusedNoSNI     = &refusal{"no server name in the client hello"}
+	refusedSNI       = &refusal{"malformed server name in the client hello"}
+	refusedManySNI   = &refusal{"more than one server name in the client hello"}
+	refusedRetry     = &refusal{"second client hello differs in its server name"}
+	refusedECH       = &refusal{"encrypted client hello, which the policy refuses"}
+)
 
-	refusedNotTLS:    "not tls",
-	refusedSSL2:      "sslv2 hello",
-	refusedRecord:    "malformed tls record",
-	refusedNotHello:  "tls does not begin with a client hello",
-	refusedHelloSize: "client hello is too long",
-	refusedHello:     "malformed client hello",
-	refusedNoSNI:     "no server name in the client hello",
-	refusedSNI:       "malformed server name in the client hello",
-	refusedManySNI:   "more than one server name in the client hello",
-	refusedRetry:     "second client hello differs in its server name",
-	refusedECH:       "encrypted client hello, which the policy refuses",
-
-	refusedNotHTTP:      "not http/1",
-	refusedHTTP2:        "http/2 without tls",
-	refusedHeadSize:     "request head is too long",
-	refusedControl:      "control character in the request head",
-	refusedLineEnd:      "line does not end in cr lf",
-	refusedRequestLine:  "malformed request line",
-	refusedTarget:       "malformed request target",
-	refusedConnect:      "connect is not allowed",
-	refusedUpgrade:      "upgrade is not allowed",
-	refusedUpgradeBody:  "upgrade of a request with a body",
-	refusedBadUpgrade:   "malformed upgrade",
-	refusedField:        "malformed header field",
-	refusedFold:         "folded header field",
-	refusedNoHost:       "no host",
-	refusedManyHosts:    "more than one host",
-	refusedHostPort:     "host names another port",
-	refusedHostConflict: "host and request target disagree",
-	refusedLength:       "malformed or repeated content-length",
-	refusedEncoding:     "transfer-encoding other than chunked",
-	refusedBothLengths:  "both content-length and transfer-encoding",
-	refusedBody:         "a body with a method that has none",
-	refusedConnection:   "connection names a field that may not be removed",
-	refusedExpect:       "unknown expectation",
-	refusedChunk:        "malformed chunk",
-	refusedTrailer:      "malformed or too long trailer",
-	refusedSwitch:       "the server switched protocols unasked",
-}
+// Why an HTTP request is refused.
+var (
+	refusedNotHTTP      = &refusal{"not http/1"}
+	refusedHTTP2        = &refusal{"http/2 without tls"}
+	refusedHeadSize     = &refusal{"request head is too long"}
+	refusedControl      = &refusal{"control character in the request head"}
+	refusedLineEnd      = &refusal{"line does not end in cr lf"}
+	refusedRequestLine  = &refusal{"malformed request line"}
+	refusedTarget       = &refusal{"malformed request target"}
+	refusedConnect      = &refusal{"connect is not allowed"}
+	refusedUpgrade      = &refusal{"upgrade is not allowed"}
+	refusedUpgradeBody  = &refusal{"upgrade of a request with a body"}
+	refusedBadUpgrade   = &refusal{"malformed upgrade"}
+	refusedField        = &refusal{"malformed header field"}
+	refusedFold         = &refusal{"folded header field"}
+	refusedNoHost       = &refusal{"no host"}
+	refusedManyHosts    = &refusal{"more than one host"}
+	refusedHostPort     = &refusal{"host names another port"}
+	refusedHostConflict = &refusal{"host and request target disagree"}
+	refusedLength       = &refusal{"malformed or repeated content-length"}
+	refusedEncoding     = &refusal{"transfer-encoding other than chunked"}
+	refusedBothLengths  = &refusal{"both content-length and transfer-encoding"}
+	refusedBody         = &refusal{"a body with a method that has none"}
+	refusedConnection   = &refusal{"connection names a field that may not be removed"}
+	refusedExpect       = &refusal{"unknown expectation"}
+	refusedChunk        = &refusal{"malformed chunk"}
+	refusedTrailer      = &refusal{"malformed or too long trailer"}
+	refusedSwitch       = &refusal{"the server switched protocols unasked"}
+)
 
 // ofNames says whether r is about a name or an address that the policy lets nobody
 // reach, which is what monitor mode lets through.
-func (r refusal) ofNames() bool {
-	switch r {
-	case refusedByPolicy, refusedAddress, refusedLease, refusedRevoked, refusedECH:
-		return true
-	}
-	return false
-}
-
-// decided is the reason of a decision.
-func decided(d policy.Decision) (why refusal, said string) {
-	if d.Allowed {
-		return 0, d.Reason
-	}
-	return refusedByPolicy, d.Reason
+func (r *refusal) ofNames() bool {
+	return slices.Contains([]*refusal{refusedByPolicy, refusedAddress, refusedLease, refusedRevoked, refusedECH}, r)
 }

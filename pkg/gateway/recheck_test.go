@@ -43,8 +43,9 @@ func TestRecheck(t *testing.T) {
 	r.policy.Store(parsePolicy(t, "ok.test:443", "!192.0.2.0/24"))
 	r.Recheck()
 	wantReset(t, stays)
-	if s := r.Stats(); s.Revoked != 2 {
-		t.Errorf("%+v", s)
+	r.event(audit.Connect, 1)
+	if n := r.count(audit.Connect, audit.Deny, "no longer allowed"); n != 2 {
+		t.Errorf("%d were revoked", n)
 	}
 }
 
@@ -85,8 +86,8 @@ func TestConnectionsHoldNoPolicy(t *testing.T) {
 // the onward connection is revoked all the same.
 func TestRecheckWhileConnecting(t *testing.T) {
 	at := make(chan struct{})
-	r := newRig(t, func(c *Config) {
-		c.Dial = func(ctx context.Context, _ netip.AddrPort) (*net.TCPConn, error) {
+	r := newRig(t, func(c *settings) {
+		c.dial = func(ctx context.Context, _ netip.AddrPort) (*net.TCPConn, error) {
 			close(at)
 			<-ctx.Done()
 			return nil, ctx.Err()
@@ -106,8 +107,8 @@ func TestRecheckWhileConnecting(t *testing.T) {
 func TestRevokedConnectionComesTooLate(t *testing.T) {
 	at, release := make(chan struct{}), make(chan struct{})
 	var r *rig
-	r = newRig(t, func(c *Config) {
-		c.Dial = func(_ context.Context, to netip.AddrPort) (*net.TCPConn, error) {
+	r = newRig(t, func(c *settings) {
+		c.dial = func(_ context.Context, to netip.AddrPort) (*net.TCPConn, error) {
 			close(at)
 			<-release
 			return r.dial(context.Background(), to)

@@ -24,14 +24,15 @@ func (c *conn) direction(run func() error, src *source, dst *net.TCPConn) {
 	defer c.done()
 	err := run()
 	src.release()
-	var broken *writeError
+	_, broken := errors.AsType[*writeError](err)
+	no, denied := errors.AsType[denial](err)
 	switch {
 	case err == io.EOF || err == io.ErrUnexpectedEOF:
 		if c.finish(dst) {
 			src.awaitReset()
 			c.end(audit.Allow, "closed") // which was under way
 		}
-	case errors.As(err, &broken):
+	case broken:
 		// What comes the other way may still be on its way.
 		if c.breakOff() {
 			if src.discard(func() {}) == io.EOF {
@@ -40,19 +41,12 @@ func (c *conn) direction(run func() error, src *source, dst *net.TCPConn) {
 			}
 			c.end(audit.Allow, "reset")
 		}
+	case denied:
+		c.end(audit.Deny, no.Error())
+	case late(err):
+		c.end(audit.Deny, refusedTimeout.Error())
 	default:
-		var (
-			r       denial
-			timeout net.Error
-		)
-		switch {
-		case errors.As(err, &r):
-			c.end(audit.Deny, r.Error())
-		case errors.As(err, &timeout) && timeout.Timeout():
-			c.end(audit.Deny, refusedTimeout.Error())
-		default:
-			c.end(audit.Allow, "reset")
-		}
+		c.end(audit.Allow, "reset")
 	}
 }
 
@@ -85,7 +79,7 @@ func (c *conn) breakOff() bool {
 	both := c.ended == 2
 	c.mu.Unlock()
 	if both {
-		c.end(audit.Allow, how(both))
+		c.end(audit.Allow, "closed")
 	}
 	return !both
 }

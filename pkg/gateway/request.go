@@ -49,11 +49,7 @@ func (r *request) droppable() bool { return len(r.offers) == 1 && r.offers[0] ==
 // noBody has the methods whose requests have no body in practice. Servers are
 // known to overlook one and to read it as the next request.
 func noBody(method string) bool {
-	switch strings.ToUpper(method) {
-	case "GET", "HEAD", "TRACE", "CONNECT":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"GET", "HEAD", "TRACE", "CONNECT"}, strings.ToUpper(method))
 }
 
 // parseRequest reads a head as readHead delimits it, for a server on port. The
@@ -108,11 +104,9 @@ func (r *request) requestLine(line string) (minor int, target string, err error)
 	case strings.EqualFold(method, "CONNECT") && method != "CONNECT":
 		return 0, "", refusedRequestLine
 	}
-	for i := 0; i < len(target); i++ {
-		// A fragment is never sent; where one is, readers differ about the host.
-		if target[i] <= ' ' || target[i] == 0x7f || target[i] == '#' {
-			return 0, "", refusedTarget
-		}
+	// A fragment is never sent; where one is, readers differ about the host.
+	if strings.ContainsFunc(target, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '#' }) {
+		return 0, "", refusedTarget
 	}
 	r.method = strings.Clone(method)
 	return int(version[7] - '0'), target, nil
@@ -120,11 +114,10 @@ func (r *request) requestLine(line string) (minor int, target string, err error)
 
 // authority finds the one host that the request is for (RFC 9112, section 3.2).
 func (r *request) authority(hosts []string, target string, port uint16) error {
-	switch len(hosts) {
-	case 0:
+	if len(hosts) == 0 {
 		return refusedNoHost
-	case 1:
-	default:
+	}
+	if len(hosts) > 1 {
 		return refusedManyHosts
 	}
 	host, err := splitHost(hosts[0], port)
@@ -180,9 +173,8 @@ func (r *request) framing(f *fields, minor int) error {
 	case len(f.expects) > 1 || len(f.expects) == 1 && !strings.EqualFold(f.expects[0], "100-continue"):
 		return refusedExpect
 	}
-	for _, option := range f.connection {
-		switch strings.ToLower(option) {
-		case "host", "content-length", "transfer-encoding", "expect", "connection":
+	for _, needed := range []string{"host", "content-length", "transfer-encoding", "expect", "connection"} {
+		if f.option(needed) {
 			return refusedConnection
 		}
 	}
@@ -208,11 +200,8 @@ func (r *request) framing(f *fields, minor int) error {
 
 // parseLength reads a Content-Length.
 func parseLength(s string) (int64, bool) {
-	if s == "" || len(s) > 18 || strings.Trim(s, "0123456789") != "" {
-		return 0, false
-	}
 	n, err := strconv.ParseInt(s, 10, 64)
-	return n, err == nil
+	return n, err == nil && len(s) <= 18 && strings.Trim(s, "0123456789") == ""
 }
 
 // fields collects the header fields that matter here.
@@ -237,10 +226,8 @@ func (f *fields) add(line string) error {
 	if !ok || !isTokens(name) {
 		return refusedField
 	}
-	for i := 0; i < len(value); i++ {
-		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
-			return refusedControl
-		}
+	if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+		return refusedControl
 	}
 	value = strings.Trim(value, " \t")
 	f.last = name
@@ -263,6 +250,11 @@ func (f *fields) add(line string) error {
 		f.connection = append(f.connection, members(value)...)
 	}
 	return nil
+}
+
+// option says whether a Connection field names it.
+func (f *fields) option(name string) bool {
+	return slices.ContainsFunc(f.connection, func(s string) bool { return strings.EqualFold(s, name) })
 }
 
 // members returns the members of a field that is a list (RFC 9110, section 5.6.1).

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/netip"
@@ -65,7 +66,15 @@ func parsePolicy(t testing.TB, lines ...string) *policy.Policy {
 	return p
 }
 
-func newRig(t testing.TB, change func(*Config)) *rig {
+// settings are what a test can change of a Server.
+type settings struct {
+	Config
+	limits   limits
+	dial     func(context.Context, netip.AddrPort) (*net.TCPConn, error)
+	original func(*net.TCPConn) (netip.AddrPort, error)
+}
+
+func newRig(t testing.TB, change func(*settings)) *rig {
 	t.Helper()
 	r := &rig{t: t, listeners: map[netip.AddrPort]*net.TCPListener{}, servers: map[netip.AddrPort]string{}, served: make(chan error, 1),
 		leases: map[string]netip.Addr{}, cert: certificate(t)}
@@ -75,20 +84,18 @@ func newRig(t testing.TB, change func(*Config)) *rig {
 		r.leases[name] = site
 	}
 	r.leases["away.test"] = netip.MustParseAddr("192.0.2.99")
-	c := Config{
-		Policy:   r.policy.Load,
-		Held:     r.held,
-		Dial:     r.dial,
-		Original: r.original,
-		Record:   r.record,
-	}
-	if change != nil {
-		change(&c)
-	}
+	c := Config{Policy: r.policy.Load, Held: r.held, Record: r.record, Find: audit.Nobody, FindAllowed: audit.Nobody,
+		Aside: func(string, netip.Addr) bool { return false }, Connections: 4096, Log: slog.New(slog.DiscardHandler)}
 	var err error
 	if r.Server, err = New(c); err != nil {
 		t.Fatal(err)
 	}
+	to := settings{c, r.Server.limits, r.dial, r.original}
+	if change != nil {
+		change(&to)
+	}
+	s := r.Server
+	s.config, s.limits, s.dial, s.original, s.conns.most = to.Config, to.limits, to.dial, to.original, to.Connections
 	var listeners []net.Listener
 	for _, to := range []netip.AddrPort{siteTLS, siteWeb, siteSSH} {
 		l := listen(t)
@@ -115,9 +122,28 @@ func (r *rig) stop() {
 		r.t.Error("the gate does not end")
 		return
 	}
-	if s := r.Stats(); s.Open != 0 || s.Sniffing != 0 {
-		r.t.Errorf("left behind: %+v", s)
+	if open, sniffing := r.Stats().Open, r.sniffing(); open != 0 || sniffing != 0 {
+		r.t.Errorf("left behind: %d connections, %d not judged", open, sniffing)
 	}
+}
+
+// sniffing is how many connections are not judged yet.
+func (r *rig) sniffing() int {
+	r.conns.mu.Lock()
+	defer r.conns.mu.Unlock()
+	return len(r.conns.sniffing)
+}
+
+// count is how many events were recorded that are as said.
+func (r *rig) count(kind audit.Kind, v audit.Verdict, reason string) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.events {
+		if e.Kind == kind && e.Verdict == v && strings.HasPrefix(e.Reason, reason) {
+			n++
+		}
+	}
+	return n
 }
 
 func listen(t testing.TB) *net.TCPListener {

@@ -4,81 +4,118 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// Stats counts what a Server has done since it was made.
-type Stats struct {
-	Accepted uint64 `json:"accepted"` // connections
-	Allowed  uint64 `json:"allowed"`  // of those: let through
-	Refused  uint64 `json:"refused"`  // of those: not
-	Evicted  uint64 `json:"evicted"`  // of the refused: to make room
-	Revoked  uint64 `json:"revoked"`  // let through, and cut later by Recheck
-	Requests uint64 `json:"requests"` // HTTP requests let through
-	Denied   uint64 `json:"denied"`   // HTTP requests refused
-	Out      uint64 `json:"out"`      // bytes to servers
-	In       uint64 `json:"in"`       // bytes to clients
-	Open     int    `json:"open"`     // connections now
-	Sniffing int    `json:"sniffing"` // of those: not judged yet
+// Config is what a Server works with. All but Direct and Monitor is needed.
+type Config struct {
+	// Policy returns the policy in force. It is called for each decision, and
+	// must return the same pointer until the policy changes.
+	Policy func() *policy.Policy
+
+	// Held says whether addr is leased to that very name on that port. An error
+	// refuses the connection. It is asked when a connection is first used for a
+	// name, concurrently; name is lower case and has no trailing dot.
+	Held func(ctx context.Context, name string, addr netip.AddrPort) (bool, error)
+
+	// Monitor lets a name through that the policy does not allow, or that has no
+	// lease of the address, and records both verdicts. What has no name that
+	// can be judged is refused as ever.
+	Monitor bool
+
+	// Direct, if set, says whether a connection to addr may pass without a look
+	// inside: because the policy allows the address itself, or, on a port that the
+	// gate can't look into, because the address is leased to a name, which is then
+	// returned. An error refuses the connection. Nil means that the kernel lets
+	// such connections pass by themselves: those that come here are refused.
+	Direct func(ctx context.Context, addr netip.AddrPort) (name string, ok bool, err error)
+
+	// Record takes one event per connection at its end, and one per HTTP request.
+	Record audit.Recorder
+
+	// Find says who has made a connection that is refused, before it is cut:
+	// behind it, the client may be gone. FindAllowed says it of connections that
+	// are passed on, beside them.
+	Find, FindAllowed audit.Finder
+
+	// Aside says that connections to name, or to addr, are not the clients' own doing
+	// now, and not to be counted.
+	Aside func(name string, addr netip.Addr) bool
+
+	Connections int // open at once: a newer one is reset
+	Log         *slog.Logger
 }
 
-type counters struct {
-	accepted, allowed, refused, evicted, revoked, requests, denied, out, in atomic.Uint64
+// limits bounds what clients may use up, besides Config.Connections.
+type limits struct {
+	sniffing int           // connections that are not judged yet: the oldest makes room
+	hello    time.Duration // for the whole ClientHello
+	head     time.Duration // for a whole HTTP request head
+	dial     time.Duration // for the onward connection
+	held     time.Duration // for Config.Held, and for Config.Direct
+
+	// idle is how long a connection may carry nothing either way. Peers that vanish
+	// are noticed within 2.5 minutes by TCP keep-alive.
+	idle time.Duration
+}
+
+// Stats counts connections since the Server was made.
+type Stats struct {
+	Allowed, Refused uint64
+	Open             int // now
 }
 
 // Server is the name gate. It is made by New.
 type Server struct {
-	config  Config
-	buffers *sync.Pool
-	epoch   time.Time
-	stats   counters
-	conns   registry
+	config   Config
+	limits   limits
+	dial     func(context.Context, netip.AddrPort) (*net.TCPConn, error) // always to the original destination
+	original func(*net.TCPConn) (netip.AddrPort, error)                  // where a redirected connection was going to
+	buffers  *sync.Pool
+	epoch    time.Time
+	conns    registry
+
+	allowed, refused atomic.Uint64
 }
 
 // New returns a Server that doesn't accept yet.
 func New(c Config) (*Server, error) {
-	if err := c.setDefaults(); err != nil {
-		return nil, err
+	if c.Policy == nil || c.Held == nil {
+		return nil, errors.New("gateway: a policy and a way to ask about leases are needed")
 	}
 	return &Server{
-		config:  c,
-		buffers: newPool(),
-		epoch:   time.Now(),
-		conns:   registry{open: make(map[*conn]struct{})},
+		config: c,
+		limits: limits{sniffing: 512, hello: 5 * time.Second, head: 10 * time.Second, dial: 10 * time.Second, held: 2 * time.Second,
+			idle: 2 * time.Hour},
+		dial:     dial,
+		original: originalDestination,
+		buffers:  newPool(),
+		epoch:    time.Now(),
+		conns:    registry{open: make(map[*conn]struct{}), most: c.Connections},
 	}, nil
 }
 
-// Stats returns the counts so far. A connection's bytes count at its end.
+// Stats returns the counts so far.
 func (s *Server) Stats() Stats {
-	c := &s.stats
-	open, sniffing := s.conns.count()
-	return Stats{
-		Accepted: c.accepted.Load(),
-		Allowed:  c.allowed.Load(),
-		Refused:  c.refused.Load(),
-		Evicted:  c.evicted.Load(),
-		Revoked:  c.revoked.Load(),
-		Requests: c.requests.Load(),
-		Denied:   c.denied.Load(),
-		Out:      c.out.Load(),
-		In:       c.in.Load(),
-		Open:     open,
-		Sniffing: sniffing,
-	}
+	return Stats{Allowed: s.allowed.Load(), Refused: s.refused.Load(), Open: len(s.conns.all())}
 }
 
 // Serve accepts connections until ctx ends, or until a listener fails; then it
 // closes the listeners, resets every connection and returns when all are gone.
-// The error is nil if ctx ended. The listeners must accept *net.TCPConn. Where
-// Config.Original is nil they must be made with SetMultipathTCP(false), one for
-// each address family: the kernel tells the original destination of plain TCP only.
+// The error is nil if ctx ended. The listeners are TCP's, one for each address
+// family, made with SetMultipathTCP(false): the kernel tells the original
+// destination of plain TCP only.
 func (s *Server) Serve(ctx context.Context, listeners []net.Listener) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -108,8 +145,8 @@ func (s *Server) Serve(ctx context.Context, listeners []net.Listener) error {
 // accept hands connections out until ctx ends.
 func (s *Server) accept(ctx context.Context, l net.Listener, work *sync.WaitGroup) error {
 	const least, most = 5 * time.Millisecond, time.Second
-	pause := least
-	for {
+	own := unmap(l.Addr().(*net.TCPAddr).AddrPort())
+	for pause := least; ; {
 		client, err := l.Accept()
 		switch {
 		case ctx.Err() != nil:
@@ -119,7 +156,11 @@ func (s *Server) accept(ctx context.Context, l net.Listener, work *sync.WaitGrou
 			return nil
 		case err == nil:
 			pause = least
-		case scarce(err):
+			s.add(ctx, client.(*net.TCPConn), own, work)
+		case errors.Is(err, syscall.ECONNABORTED):
+		case !scarce(err):
+			return err
+		default:
 			// What is open may end soon; until then the backlog waits.
 			s.config.Log.Warn("the name gate can't accept", "error", err)
 			select {
@@ -127,39 +168,24 @@ func (s *Server) accept(ctx context.Context, l net.Listener, work *sync.WaitGrou
 			case <-ctx.Done():
 			}
 			pause = min(2*pause, most)
-			continue
-		case errors.Is(err, syscall.ECONNABORTED):
-			continue
-		default:
-			return err
-		}
-		tcp, ok := client.(*net.TCPConn)
-		if !ok {
-			client.Close()
-			return fmt.Errorf("%T is not a TCP connection", client)
-		}
-		s.stats.accepted.Add(1)
-		c := newConn(s, tcp, work)
-		switch evicted, ok := s.conns.add(c, s.config.Limits); {
-		case !ok:
-			c.end(audit.Deny, refusedTooMany.Error())
-			c.done()
-		default:
-			if evicted != nil {
-				s.stats.evicted.Add(1)
-				evicted.end(audit.Deny, refusedEvicted.Error())
-			}
-			go c.serve(ctx, own(l))
 		}
 	}
 }
 
-// own is the address that l listens on.
-func own(l net.Listener) netip.AddrPort {
-	if a, ok := l.Addr().(*net.TCPAddr); ok {
-		return unmap(a.AddrPort())
+// add serves client if there is a place for it.
+func (s *Server) add(ctx context.Context, client *net.TCPConn, own netip.AddrPort, work *sync.WaitGroup) {
+	ctx, stop := context.WithCancel(ctx)
+	c := newConn(s, client, work, stop)
+	evicted, ok := s.conns.add(c, s.limits.sniffing)
+	if evicted != nil {
+		evicted.end(audit.Deny, refusedEvicted.Error())
 	}
-	return netip.AddrPort{}
+	if ok {
+		go c.serve(ctx, own)
+		return
+	}
+	c.end(audit.Deny, refusedTooMany.Error())
+	c.done()
 }
 
 func unmap(a netip.AddrPort) netip.AddrPort {
@@ -168,18 +194,14 @@ func unmap(a netip.AddrPort) netip.AddrPort {
 
 // scarce says whether err will pass when something else is closed.
 func scarce(err error) bool {
-	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM},
+		func(e error) bool { return errors.Is(err, e) })
 }
 
 // sweep ends connections that were idle for too long. One clock for all: a
 // timer for each would cost more than the rest of an idle connection.
 func (s *Server) sweep(ctx context.Context) {
-	tick := time.NewTicker(max(time.Millisecond, min(time.Minute, s.config.Limits.Idle/4)))
+	tick := time.NewTicker(max(time.Millisecond, min(time.Minute, s.limits.idle/4)))
 	defer tick.Stop()
 	for {
 		select {
@@ -187,7 +209,7 @@ func (s *Server) sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		oldest := s.clock() - int64(s.config.Limits.Idle)
+		oldest := s.clock() - int64(s.limits.idle)
 		for _, c := range s.conns.all() {
 			if c.active.Load() < oldest {
 				c.end(audit.Allow, "idle for too long")
@@ -198,3 +220,61 @@ func (s *Server) sweep(ctx context.Context) {
 
 // clock is a coarse reading of time for idleness, in nanoseconds.
 func (s *Server) clock() int64 { return int64(time.Since(s.epoch)) }
+
+// registry knows the connections that are open, and which of them have not been
+// judged yet.
+type registry struct {
+	mu       sync.Mutex
+	most     int // open at once; 0 once the Server has stopped
+	open     map[*conn]struct{}
+	sniffing []*conn // oldest first
+}
+
+// add takes c in, unless there are too many. If too many have not been judged,
+// the oldest of those is returned, to be ended by the caller: a client that
+// says nothing costs only others that say nothing either.
+func (r *registry) add(c *conn, sniffing int) (evicted *conn, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.open) >= r.most {
+		return nil, false
+	}
+	if len(r.sniffing) >= sniffing {
+		evicted = r.sniffing[0]
+		r.sniffing = slices.Delete(r.sniffing, 0, 1)
+	}
+	r.open[c] = struct{}{}
+	r.sniffing = append(r.sniffing, c)
+	return evicted, true
+}
+
+// judged takes c off the list of those that wait to be judged.
+func (r *registry) judged(c *conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := slices.Index(r.sniffing, c); i >= 0 {
+		r.sniffing = slices.Delete(r.sniffing, i, i+1)
+	}
+}
+
+func (r *registry) remove(c *conn) {
+	r.judged(c)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.open, c)
+}
+
+// all returns the connections that are open now.
+func (r *registry) all() []*conn {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Keys(r.open))
+}
+
+// shut is all, and takes no more connections from then on.
+func (r *registry) shut() []*conn {
+	r.mu.Lock()
+	r.most = 0
+	r.mu.Unlock()
+	return r.all()
+}

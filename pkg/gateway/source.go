@@ -34,7 +34,6 @@ type source struct {
 	conn *net.TCPConn
 	raw  syscall.RawConn
 	pool *sync.Pool
-	feed io.Reader // instead of conn, in tests of what reads from a source
 
 	buf   *buffer // nil while nothing is held
 	r, w  int     // buf[r:w] is held
@@ -92,28 +91,11 @@ func (s *source) fill() error {
 }
 
 func (s *source) wait() error {
-	if s.feed != nil {
-		return s.readFeed()
-	}
 	s.err, s.queued = nil, 0
 	if err := s.raw.Read(s.attempt); err != nil {
 		return err
 	}
 	return s.err
-}
-
-func (s *source) readFeed() error {
-	if s.buf == nil {
-		s.buf = s.pool.Get().(*buffer)
-	}
-	n, err := s.feed.Read(s.buf[s.w:])
-	if s.w += n; n > 0 {
-		return nil
-	}
-	if s.r == s.w {
-		s.release()
-	}
-	return err
 }
 
 // try reads what is there. It returns false if that is nothing.
@@ -224,6 +206,13 @@ func (s *source) forward(dst io.Writer, n int64) error {
 		}
 	}
 	return nil
+}
+
+// flush moves what is held, before src is given up.
+func (s *source) flush(dst io.Writer) {
+	if len(s.held()) > 0 {
+		s.step(dst, untilEnd)
+	}
 }
 
 // discard reads to the end and keeps nothing. It calls seen at the first that is more

@@ -10,8 +10,7 @@ import (
 // upgrade takes the offer of a request to switch protocols (RFC 9110, section
 // 7.8). What is not clearly one is refused: a server might see one.
 func (r *request) upgrade(f *fields, minor int) error {
-	option := slices.ContainsFunc(f.connection, func(s string) bool { return strings.EqualFold(s, "upgrade") })
-	settings := slices.ContainsFunc(f.connection, func(s string) bool { return strings.EqualFold(s, "http2-settings") })
+	option, settings := f.option("upgrade"), f.option("http2-settings")
 	if len(f.upgrades) == 0 && !option && !settings && !f.settings {
 		return nil
 	}

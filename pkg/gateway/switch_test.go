@@ -395,7 +395,7 @@ func TestProxyClient(t *testing.T) {
 // TestSwitchMonitored: monitor mode opens names, to proxies too, and no way out
 // of HTTP.
 func TestSwitchMonitored(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.Monitor = true })
+	r := newRig(t, func(c *settings) { c.Monitor = true })
 	r.policy.Store(parsePolicy(t, "proxy.test:80 connect"))
 	r.leases["proxy.test"] = site
 	came := r.far()

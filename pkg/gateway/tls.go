@@ -3,27 +3,18 @@ package gateway
 import (
 	"context"
 	"time"
-
-	"github.com/agent-init/agent-init/pkg/audit"
 )
 
 // serveTLS judges a connection by its ClientHello and relays it.
 func (c *conn) serveTLS(ctx context.Context) error {
-	c.client.SetReadDeadline(time.Now().Add(c.s.config.Limits.HelloTime))
+	c.client.SetReadDeadline(time.Now().Add(c.s.limits.hello))
 	raw, hello, err := readHello(c.from)
 	if err != nil {
 		return err
 	}
 	c.client.SetReadDeadline(time.Time{})
 	c.s.conns.judged(c)
-	r := c.decide(ctx, hello.name, false, hello.encrypted)
-	if !r.allowed {
-		c.judge(r)
-		c.findOut(c.s.config.Find)
-		c.end(audit.Deny, r.reason())
-		return nil
-	}
-	server, err := c.connect(ctx, r)
+	server, err := c.connect(ctx, c.decide(ctx, hello.name, false, hello.encrypted))
 	if err != nil {
 		return err
 	}
@@ -40,9 +31,7 @@ func (c *conn) serveTLS(ctx context.Context) error {
 		return c.from.forward(up, untilEnd)
 	}, func() error {
 		if err := w.server(server); err != nil {
-			if len(server.held()) > 0 {
-				server.step(down, untilEnd)
-			}
+			server.flush(down)
 			return err
 		}
 		return server.forward(down, untilEnd)

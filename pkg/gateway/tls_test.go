@@ -137,7 +137,7 @@ func TestE45TLSEveryByte(t *testing.T) {
 }
 
 func TestTLSRefusals(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.Limits.HelloTime = 200 * time.Millisecond })
+	r := newRig(t, func(c *settings) { c.limits.hello = 200 * time.Millisecond })
 	r.echo(r.config())
 	for i, tt := range []struct {
 		label, sent, reason, name string
@@ -174,40 +174,40 @@ func TestTLSRefusals(t *testing.T) {
 func TestRefusedWhateverIsInside(t *testing.T) {
 	for _, tt := range []struct {
 		label  string
-		change func(*Config)
+		change func(*settings)
 		to     string
 		v      audit.Verdict
 		reason string
 	}{
-		{"the keeper does not answer", func(c *Config) {
+		{"the keeper does not answer", func(c *settings) {
 			c.Held = func(context.Context, string, netip.AddrPort) (bool, error) { return true, errors.New("gone") }
 		}, "tls", audit.Deny, refusedKeeper.Error()},
-		{"the keeper takes too long", func(c *Config) {
-			c.Limits.HeldTime = time.Millisecond
+		{"the keeper takes too long", func(c *settings) {
+			c.limits.held = time.Millisecond
 			c.Held = func(ctx context.Context, _ string, _ netip.AddrPort) (bool, error) {
 				<-ctx.Done()
 				return true, ctx.Err()
 			}
 		}, "tls", audit.Deny, refusedKeeper.Error()},
-		{"no original destination", func(c *Config) {
-			c.Original = func(*net.TCPConn) (netip.AddrPort, error) { return siteTLS, errors.New("not tracked") }
+		{"no original destination", func(c *settings) {
+			c.original = func(*net.TCPConn) (netip.AddrPort, error) { return siteTLS, errors.New("not tracked") }
 		}, "tls", audit.Deny, refusedNoOriginal.Error()},
-		{"made to the gate itself", func(c *Config) {
-			c.Original = func(c *net.TCPConn) (netip.AddrPort, error) { return c.LocalAddr().(*net.TCPAddr).AddrPort(), nil }
+		{"made to the gate itself", func(c *settings) {
+			c.original = func(c *net.TCPConn) (netip.AddrPort, error) { return c.LocalAddr().(*net.TCPAddr).AddrPort(), nil }
 		}, "tls", audit.Deny, refusedDirect.Error()},
-		{"loopback", func(c *Config) {
+		{"loopback", func(c *settings) {
 			c.Held = func(context.Context, string, netip.AddrPort) (bool, error) { return true, nil }
-			c.Original = func(*net.TCPConn) (netip.AddrPort, error) { return netip.MustParseAddrPort("127.0.0.1:443"), nil }
+			c.original = func(*net.TCPConn) (netip.AddrPort, error) { return netip.MustParseAddrPort("127.0.0.1:443"), nil }
 		}, "tls", audit.Deny, refusedAddress.Error()},
-		{"metadata", func(c *Config) {
+		{"metadata", func(c *settings) {
 			c.Held = func(context.Context, string, netip.AddrPort) (bool, error) { return true, nil }
-			c.Original = func(*net.TCPConn) (netip.AddrPort, error) { return netip.MustParseAddrPort("169.254.169.254:443"), nil }
+			c.original = func(*net.TCPConn) (netip.AddrPort, error) { return netip.MustParseAddrPort("169.254.169.254:443"), nil }
 		}, "tls", audit.Deny, refusedAddress.Error()},
 		{"another port", nil, "ssh", audit.Deny, refusedPort.Error()},
 		{"the server refuses", nil, "tls", audit.Allow, "could not connect: connection refused"},
-		{"the server is silent", func(c *Config) {
-			c.Limits.DialTime = time.Millisecond
-			c.Dial = func(ctx context.Context, _ netip.AddrPort) (*net.TCPConn, error) { <-ctx.Done(); return nil, ctx.Err() }
+		{"the server is silent", func(c *settings) {
+			c.limits.dial = time.Millisecond
+			c.dial = func(ctx context.Context, _ netip.AddrPort) (*net.TCPConn, error) { <-ctx.Done(); return nil, ctx.Err() }
 		}, "tls", audit.Allow, "could not connect: "},
 	} {
 		t.Run(tt.label, func(t *testing.T) {
