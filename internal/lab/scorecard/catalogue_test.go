@@ -1,7 +1,6 @@
 package scorecard
 
 import (
-	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -50,7 +49,8 @@ func TestCatalogue(t *testing.T) {
 	}
 }
 
-// catalogue reads the first column of the catalogue's table: "E43–E50, E52".
+// catalogue reads the items of the catalogue: "- **E01** What is tried. What stops it
+// (`TestLabE01`)."
 func catalogue(t *testing.T, text string) (ids []string) {
 	t.Helper()
 	_, text, _ = strings.Cut(text, "\n## The catalogue\n")
@@ -58,23 +58,20 @@ func catalogue(t *testing.T, text string) (ids []string) {
 	if !found {
 		t.Fatal("SECURITY.md has no catalogue")
 	}
-	row := regexp.MustCompile(`(?m)^\| ([EX][0-9]{2}[^|]*) \|`)
-	span := regexp.MustCompile(`^([EX])([0-9]{2})(?:–[EX]([0-9]{2}))?$`)
-	for _, m := range row.FindAllStringSubmatch(text, -1) {
-		for part := range strings.SplitSeq(m[1], ", ") {
-			s := span.FindStringSubmatch(part)
-			if s == nil {
-				t.Fatalf("%q is no number of an attack", part)
-			}
-			var first, last int
-			_, _ = fmt.Sscan(strings.TrimLeft(s[2], "0"), &first)
-			if last = first; s[3] != "" {
-				_, _ = fmt.Sscan(strings.TrimLeft(s[3], "0"), &last)
-			}
-			for n := first; n <= last; n++ {
-				ids = append(ids, fmt.Sprintf("%s%02d", s[1], n))
-			}
+	item := regexp.MustCompile(`^\*\*([EX][0-9]{2})\*\* `)
+	for entry := range strings.SplitSeq(text, "\n- ") {
+		m := item.FindStringSubmatch(entry)
+		if m == nil {
+			continue
 		}
+		entry, _, _ = strings.Cut(entry, "\n\n")
+		if id := m[1]; !named.MatchString(entry) && id != "E76" {
+			t.Errorf("%s names no test", id)
+		}
+		if strings.Count(entry, ". ")+strings.Count(entry, ".\n") < 1 {
+			t.Errorf("%s does not say what stops it", m[1])
+		}
+		ids = append(ids, m[1])
 	}
 	slices.Sort(ids)
 	if unique := slices.Compact(slices.Clone(ids)); len(unique) != len(ids) {
