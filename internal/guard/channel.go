@@ -2,10 +2,8 @@ package guard
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -61,7 +59,7 @@ func (g *guard) adopt(ctx context.Context, file *os.File) error {
 		return errors.New("no policy in the message")
 	}
 	var b policy.Bundle
-	if err := json.NewDecoder(io.LimitReader(file, stage.MaxBundle)).Decode(&b); err != nil {
+	if err := wire.ReadMemfd(file, &b); err != nil {
 		return err
 	}
 	p, err := policy.Parse(&b, allowlist.Files)

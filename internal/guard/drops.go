@@ -8,14 +8,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall/drops"
 )
 
 // readDrops records what the kernel tells of refused packets, until ctx ends.
 func (g *guard) readDrops(ctx context.Context, record audit.Recorder) {
-	err := drops.Read(ctx, os.NewFile(stage.FDDrops, "drops"), func(d drops.Drop) {
+	err := drops.Read(ctx, os.NewFile(fdDrops, "drops"), func(d drops.Drop) {
 		if d.Prefix != drops.InboundPrefix && !g.probing.triesAddr(d.Dst.Addr()) {
 			g.drops.Add(1)
 		}

@@ -4,11 +4,10 @@ package guard
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"runtime/debug"
@@ -51,29 +50,29 @@ type guard struct {
 	ahead wire.Ahead         // how far that goes
 }
 
+// The descriptors that the guard inherits behind its channel, in the keeper's order.
+const (
+	fdAudit = stage.FDFiles + 1 + iota
+	fdDrops
+	fdRequests  // where the agent's requests come in
+	fdEdition   // of the keeper's book
+	fdDiag      // where sockets are looked up, or nothing of use
+	fdListeners // and on: stage.SocketsPerFamily for each address family
+)
+
 // Run reads what it is told, and serves until the keeper goes.
 func Run(ctx context.Context) error {
-	// Without the descriptors there is nothing to do: a person or the agent has
-	// typed the command.
-	f := os.NewFile(stage.FDConfig, "config")
 	var c stage.GuardConfig
-	if err := json.NewDecoder(io.LimitReader(f, stage.MaxBundle)).Decode(&c); err != nil {
-		return fault.New(fault.Usage, "use agent-init run, up or sidecar", "the guard is started by agent-init itself")
+	conn, err := stage.Told(&c, fault.New(fault.Usage, "use agent-init run, up or sidecar", "the guard is started by agent-init itself"))
+	if err != nil {
+		return err
 	}
-	f.Close()
-	return serveGuard(ctx, c)
-}
-
-func serveGuard(ctx context.Context, c stage.GuardConfig) error {
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("make the guard undumpable: %w", err)
-	}
-	g, err := newGuard(c)
+	g, err := newGuard(c, conn)
 	if err != nil {
 		return err
 	}
 	c.Bundle = nil // it may be long, and was read
-	sink, err := openAuditSink(os.NewFile(stage.FDAudit, "audit"))
+	sink, err := openAuditSink(os.NewFile(fdAudit, "audit"))
 	if err != nil {
 		return err
 	}
@@ -118,7 +117,7 @@ func serveGuard(ctx context.Context, c stage.GuardConfig) error {
 }
 
 // newGuard takes over the policy, and what the keeper is reached by.
-func newGuard(c stage.GuardConfig) (*guard, error) {
+func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
 	// Until the policy is read, collecting only takes time.
 	debug.SetGCPercent(-1)
 	defer debug.SetGCPercent(stage.SmallHeap)
@@ -131,12 +130,8 @@ func newGuard(c stage.GuardConfig) (*guard, error) {
 		return nil, fmt.Errorf("parse the policy: %w", err)
 	}
 	g.policy.Store(p)
-	conn, err := wire.OpenPair(os.NewFile(stage.FDChannel, "channel"))
-	if err != nil {
-		return nil, err
-	}
 	g.channel = wire.OpenGuard(conn)
-	e, err := wire.OpenEdition(os.NewFile(stage.FDEdition, "edition"))
+	e, err := wire.OpenEdition(os.NewFile(fdEdition, "edition"))
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +150,7 @@ func asked(list []policy.Upstream) []resolver.Upstream {
 
 // makeServers makes the resolver and the name gate. Neither serves yet.
 func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
-	find, findAllowed, sockets := audit.Nobody, audit.Nobody, sockowner.NewFinder(os.NewFile(stage.FDDiag, "sock_diag"))
+	find, findAllowed, sockets := audit.Nobody, audit.Nobody, sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag"))
 	if !c.Reduced {
 		f := newFinder(sockets, g.ask)
 		find, findAllowed = f.refused, f.allowed

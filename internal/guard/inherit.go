@@ -16,7 +16,7 @@ type inherited struct {
 
 func inheritListeners(families int) (in inherited, err error) {
 	for i := range families {
-		fd := uintptr(stage.FDListeners + stage.SocketsPerFamily*i)
+		fd := uintptr(fdListeners + stage.SocketsPerFamily*i)
 		u, err := wire.Inherit(fd, net.FilePacketConn)
 		if err != nil {
 			return in, err

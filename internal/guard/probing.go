@@ -1,8 +1,6 @@
 package guard
 
 import (
-	"encoding/json"
-	"io"
 	"net/netip"
 	"os"
 	"sync"
@@ -10,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
@@ -110,7 +109,7 @@ func (p *probing) adoptPlan(file *os.File) error {
 		return nil
 	}
 	var plan selftest.Plan
-	if err := json.NewDecoder(io.LimitReader(file, stage.MaxBundle)).Decode(&plan); err != nil {
+	if err := wire.ReadMemfd(file, &plan); err != nil {
 		return err
 	}
 	p.begin(plan)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
-	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/budget"
@@ -23,7 +22,7 @@ import (
 
 // openRequests takes over the socket, and returns what serves it until ctx ends.
 func (g *guard) openRequests(agentUID uint32) (func(context.Context) error, error) {
-	l, err := wire.Inherit(stage.FDRequests, net.FileListener)
+	l, err := wire.Inherit(fdRequests, net.FileListener)
 	if err != nil {
 		return nil, err
 	}

@@ -331,7 +331,7 @@ func (k *keeper) startGuard(ctx context.Context) error {
 		return err
 	}
 	k.guard = newGuardKeeper(k)
-	k.guard.start(ctx)
+	k.guard.service.Begin()
 	return nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -40,7 +39,7 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *wire.GuardChannel) e
 		if m.Op.Asks() {
 			select {
 			case places <- struct{}{}:
-			case <-time.After(stage.PingPatience):
+			case <-time.After(guardPatience):
 				return errors.New("the guard asks without reading the answers")
 			}
 		}

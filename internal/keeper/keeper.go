@@ -153,7 +153,7 @@ func (k *keeper) close() {
 		k.sessions.Stop()
 	}
 	if k.guard != nil {
-		k.guard.stop()
+		k.guard.service.Stop(0) // with the last that it has to report
 	}
 	var errs []error
 	if k.fw != nil {

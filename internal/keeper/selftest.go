@@ -42,7 +42,7 @@ func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside boo
 			return selftest.Report{}, err
 		}
 		defer exe.Close()
-		o.Files, o.Spec.KeepFDs = []*os.File{exe}, 2
+		o.Files = []*os.File{exe}
 		o.Spec.Argv[0] = stage.FDPath(stage.FDKept + 1) // behind the stage's own
 	}
 	p, err := stage.Spawn(k.reaper, o)

@@ -10,18 +10,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
 
-// The descriptors that the guard inherits. Number 3 is what started it.
-const (
-	FDConfig = 4 + iota
-	FDChannel
-	FDAudit
-	FDDrops
-	FDRequests  // where the agent's requests come in
-	FDEdition   // of the keeper's book
-	FDDiag      // where sockets are looked up, or nothing of use
-	FDListeners // and on: SocketsPerFamily for each address family
-)
-
 // SocketsPerFamily are DNS over UDP, DNS over TCP, and the name gate.
 const SocketsPerFamily = 3
 
@@ -53,21 +41,13 @@ type GuardConfig struct {
 // SelfTestTime is how long the probes of a self-test may take together.
 const SelfTestTime = time.Minute
 
-// MaxBundle bounds the policy files together, in bytes of JSON.
-const MaxBundle = 256 << 20
-
 // ErrKeeperGone ends the guard in peace: nobody could open anything for it.
 var ErrKeeperGone = errors.New("the keeper is gone")
 
-// The session server's descriptors.
-const (
-	SessionsName     = "__sessions"
-	FDSessionConfig  = 4
-	FDSessionChannel = 5
-	FDSessionSocket  = 6
-)
+// SessionsName is the command that is the session server.
+const SessionsName = "__sessions"
 
-// SessionConfig is the whole input of the server.
+// SessionConfig is the whole input of the session server.
 type SessionConfig struct {
 	Name        string     `json:"name"`
 	AgentUID    uint32     `json:"agent_uid"`
@@ -76,11 +56,8 @@ type SessionConfig struct {
 	LogLevel    slog.Level `json:"log_level"`
 }
 
-// The client on the container's terminal, and its descriptor of the session.
-const (
-	TerminalName     = "__terminal"
-	FDTerminalSocket = 4
-)
+// TerminalName is the command that is the client on the container's terminal.
+const TerminalName = "__terminal"
 
 // ProbeName is the command that runs the probes of a self-test.
 const ProbeName = "__probe"

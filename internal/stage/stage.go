@@ -3,10 +3,10 @@
 package stage
 
 import (
-	"encoding/json"
 	"errors"
-	"io"
+	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"strconv"
@@ -24,10 +24,16 @@ import (
 // binary that gives up its privileges, proves it, and becomes the command. What
 // it is to do is in the memfd that it inherits.
 
+// Name is the command that is one.
+const Name = "__stage"
+
+// The descriptors that a stage inherits, and a process of ours after it.
 const (
-	Name    = "__stage"
-	FDStage = 3
-	MaxSpec = 4 << 20 // bytes of JSON: the environment can be large
+	fdStage  = 3
+	fdConfig = 4
+
+	// FDFiles is the first of Options.Files where there is a Config.
+	FDFiles = 5
 )
 
 // Order is what the stage is to do.
@@ -41,8 +47,8 @@ type Order struct {
 // Run becomes what the order says that was inherited. It returns if that fails.
 func Run() error {
 	var order Order
-	f := os.NewFile(FDStage, "stage")
-	if err := json.NewDecoder(io.LimitReader(f, MaxSpec)).Decode(&order); err != nil {
+	f := os.NewFile(fdStage, "stage")
+	if err := wire.ReadMemfd(f, &order); err != nil {
 		return fault.New(fault.Usage, "use agent-init run or agent-init exec", "the stage is started by agent-init itself")
 	}
 	// The number stays taken if descriptors follow it.
@@ -102,7 +108,8 @@ type Options struct {
 	Stdin      *os.File // nil: /dev/null
 	Stdout     *os.File
 	Stderr     *os.File
-	Files      []*os.File // from descriptor 4 on
+	Config     any        // what Told reads, at descriptor 4; nil: nothing
+	Files      []*os.File // from the next descriptor on
 	Foreground bool
 	Front      bool // take the foreground also if it is not ours to give
 	Terminal   bool // a session of its own, on the terminal that is stdin
@@ -112,6 +119,19 @@ type Options struct {
 
 // Spawn starts a process that holds no privilege by the time its command runs.
 func Spawn(r *reaper.Reaper, o Options) (*reaper.Process, error) {
+	var config []*os.File
+	if o.Config != nil {
+		f, err := wire.Memfd("config", o.Config)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		config = append(config, f)
+	}
+	files := append(config, o.Files...)
+	if len(files) > 0 {
+		o.Spec.KeepFDs = 1 + len(files)
+	}
 	spec, err := wire.Memfd("stage", Order{o.Spec, o.Terminal, o.Front, o.Rank})
 	if err != nil {
 		return nil, err
@@ -130,9 +150,32 @@ func Spawn(r *reaper.Reaper, o Options) (*reaper.Process, error) {
 	}
 	return r.Start(reaper.Command{
 		Path: Self, Args: []string{"agent-init", Name}, Env: []string{}, Dir: "/",
-		Files:      append([]*os.File{std[0], std[1], std[2], spec}, o.Files...),
+		Files:      append([]*os.File{std[0], std[1], std[2], spec}, files...),
 		Foreground: o.Foreground, Setsid: o.Terminal, Helper: !o.Agent,
 	})
+}
+
+// Own is how a process of this binary runs that serves, under an identity of its own.
+func Own(name string, uid, gid uint32, argv ...string) privdrop.Spec {
+	return privdrop.Spec{
+		Identity: privdrop.Identity{UID: uid, GID: gid, Name: "agent-init-" + name, Home: "/", Shell: "/nonexistent"},
+		Argv:     append([]string{Self}, argv...), Env: []string{}, Dir: "/", Umask: 0o077, DenyUserNS: true,
+	}
+}
+
+// Told is how such a process begins: it reads its whole input, which is Options.Config, and
+// makes itself undumpable. The first of Options.Files is its channel to the keeper. Without
+// these a person or the agent has typed the command, which is the fault typed.
+func Told(config any, typed *fault.Fault) (*net.UnixConn, error) {
+	f := os.NewFile(fdConfig, "config")
+	if err := wire.ReadMemfd(f, config); err != nil {
+		return nil, typed
+	}
+	f.Close()
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("become undumpable: %w", err)
+	}
+	return wire.OpenPair(os.NewFile(fdConfig+1, "channel"))
 }
 
 // Self is the file of this very program.

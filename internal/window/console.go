@@ -14,7 +14,6 @@ import (
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/wire"
-	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
 
@@ -89,10 +88,7 @@ func (c *console) start(ch *wire.SessionChannel) error {
 	c.restore() // an earlier client may have been killed
 	k := c.sessions.host
 	c.proc, err = stage.Spawn(k.Reaper, stage.Options{
-		Spec: privdrop.Spec{
-			Identity: c.sessions.identity(), Argv: []string{stage.Self, stage.TerminalName, "--prefix", k.Prefix, "--again", k.Elsewhere}, Env: []string{}, Dir: "/",
-			Umask: 0o077, KeepFDs: 2, DenyUserNS: true,
-		},
+		Spec:  c.sessions.own(stage.TerminalName, "--prefix", k.Prefix, "--again", k.Elsewhere),
 		Stdin: c.in, Stdout: c.out, Stderr: k.Diagnostics(), Files: []*os.File{client}, Foreground: true, Front: c.stillLasts(), Rank: stage.SessionGoes,
 	})
 	if err != nil {

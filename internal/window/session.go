@@ -4,14 +4,12 @@ package window
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
@@ -59,8 +57,7 @@ type Session struct {
 	listener *os.File
 	record   *recordFile // of the first window; nil: nothing is recorded
 	console  *console    // nil: there is no terminal of the container's, or it is not ours
-	cancel   context.CancelFunc
-	done     chan struct{}
+	service  *stage.Service[wire.SessionMessage]
 	shown    chan struct{} // closed when a client looks at the first window
 
 	mu         sync.Mutex
@@ -85,7 +82,8 @@ func New(k Host, dir string) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{host: k, name: k.Name, dir: dir, term: k.Term, uid: uid, gid: stage.OwnGroup(ids, uid, k.Identity.GID),
-		done: make(chan struct{}), shown: make(chan struct{}), windows: map[uint32]*sessionWindow{}}
+		shown: make(chan struct{}), windows: map[uint32]*sessionWindow{}}
+	s.service = s.newService()
 	if k.RecordTo != "" {
 		if s.record, err = openRecord(k.RecordTo); err != nil {
 			return nil, err
@@ -117,142 +115,55 @@ func (s *Session) Begin(ctx context.Context, argv []string, in, out *os.File, w 
 	return first.proc, nil
 }
 
-// start begins to keep a server running, until stop.
+// start begins to keep a server running, until Stop.
 func (s *Session) start() {
-	ctx, cancel := context.WithCancel(context.Background())
-	s.cancel = cancel
 	s.host.Update(func(st *state.State) {
 		st.Session = state.Session{Name: s.name, Socket: filepath.Join(string(s.host.Dir), state.SessionSocket), UID: s.uid}
 	})
-	go s.run(ctx)
+	s.service.Begin()
 }
 
-// run starts servers, one after another.
-func (s *Session) run(ctx context.Context) {
-	defer close(s.done)
-	backoff := stage.MinBackoff
-	for {
-		started := time.Now()
-		err := s.serve(ctx)
-		if ctx.Err() != nil || errors.Is(err, errSessionOver) {
-			return
-		}
-		if time.Since(started) > stage.StableAfter {
-			backoff = stage.MinBackoff
-		}
-		s.host.Log.Error("the session server ended; the programs go on", "error", err, "restart_in", backoff)
-		s.host.Record(audit.Event{Kind: audit.Session, Verdict: audit.Fault, Reason: fmt.Sprintf("session server ended: %v; restart in %v", err, backoff)})
-		s.host.Update(func(st *state.State) { st.Session.OK, st.Session.Attached = false, 0; st.Session.Restarts++ })
-		s.host.Publish()
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(backoff):
-		}
-		backoff = min(2*backoff, stage.MaxBackoff)
-	}
-}
-
-var errSessionOver = errors.New("the session has ended")
-
-// serve runs one server from its start to its end, and says why it ended.
-func (s *Session) serve(ctx context.Context) error {
-	ours, theirs, err := wire.Pair()
-	if err != nil {
-		return err
-	}
-	ch := wire.OpenSession(ours)
-	defer ch.Close()
-	proc, err := s.spawn(theirs)
-	theirs.Close()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() { cancel(s.readRequests(ctx, ch)) }()
-	go func() { cancel(s.ping(ctx, ch)) }()
-	select {
-	case <-proc.Done():
-		err = fmt.Errorf("%v", proc.Status())
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
-	s.mu.Lock()
-	s.live = nil
-	over := s.over
-	s.mu.Unlock()
-	if !over {
-		ch.Close()
-	}
-	select {
-	case <-proc.Done():
-	case <-time.After(stage.FarewellTime):
-	}
-	for ended := false; !ended; {
-		stage.Kill(s.host.Log, proc, syscall.SIGKILL)
-		select {
-		case <-proc.Done():
-			ended = true
-		case <-time.After(time.Second):
-		}
-	}
-	if over {
-		return errSessionOver
-	}
-	return err
-}
-
-// spawn runs the server under its own uid. Its whole input is in a memfd.
-func (s *Session) spawn(channel *os.File) (*reaper.Process, error) {
-	k := s.host
-	cfg, err := wire.Memfd("session-config", stage.SessionConfig{Name: s.name, AgentUID: k.Identity.UID, Clipboard: k.Clipboard(), RecordLimit: k.RecordLimit, LogLevel: k.LogLevel})
-	if err != nil {
-		return nil, err
-	}
-	defer cfg.Close()
-	files := []*os.File{cfg, channel, s.listener}
-	return stage.Spawn(k.Reaper, stage.Options{
-		Spec: privdrop.Spec{
-			Identity: s.identity(), Argv: []string{stage.Self, stage.SessionsName}, Env: []string{}, Dir: "/", Umask: 0o077,
-			KeepFDs: len(files) + 1, DenyUserNS: true,
+// newService is how a server is kept running.
+func (s *Session) newService() *stage.Service[wire.SessionMessage] {
+	return &stage.Service[wire.SessionMessage]{
+		Who: "the session server", Patience: sessionPatience, Log: s.host.Log,
+		Open: wire.OpenSession, Ping: wire.SessionMessage{Op: wire.SopPing}, Start: s.spawn, Serve: s.readRequests,
+		Seen: func() time.Time {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.seen
 		},
-		Files: files, Stderr: k.Diagnostics(), Rank: stage.SessionGoes,
-	})
-}
-
-// identity is whom the server and the client on the container's terminal run as.
-func (s *Session) identity() privdrop.Identity {
-	return privdrop.Identity{UID: s.uid, GID: s.gid, Name: "agent-init-session", Home: "/", Shell: "/nonexistent"}
-}
-
-// ping finds a server that is alive and does nothing: stopped, or hung.
-func (s *Session) ping(ctx context.Context, ch *wire.SessionChannel) error {
-	t := time.NewTicker(stage.PingEvery)
-	defer t.Stop()
-	quiet := stage.Silence{Who: "the session server", Patience: sessionPatience}
-	s.mu.Lock()
-	s.seen = time.Now()
-	s.mu.Unlock()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-t.C:
-		}
-		s.mu.Lock()
-		seen := s.seen
-		s.mu.Unlock()
-		if _, err := quiet.Look(seen); err != nil {
-			return err
-		}
-		if err := ch.Send(wire.SessionMessage{Op: wire.SopPing}, nil); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			return fmt.Errorf("ask the session server: %w", err)
-		}
+		Lost: func() (over bool) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.live = nil
+			return s.over
+		},
+		Failed: func(err error, restart time.Duration) {
+			s.host.Log.Error("the session server ended; the programs go on", "error", err, "restart_in", restart)
+			s.host.Record(audit.Event{Kind: audit.Session, Verdict: audit.Fault, Reason: fmt.Sprintf("session server ended: %v; restart in %v", err, restart)})
+			s.host.Update(func(st *state.State) { st.Session.OK, st.Session.Attached = false, 0; st.Session.Restarts++ })
+			s.host.Publish()
+		},
 	}
 }
 
 const sessionPatience = 10 * time.Second
+
+// spawn runs the server under its own uid.
+func (s *Session) spawn(channel *os.File) (*reaper.Process, error) {
+	k := s.host
+	return stage.Spawn(k.Reaper, stage.Options{
+		Spec:   s.own(stage.SessionsName),
+		Config: stage.SessionConfig{Name: s.name, AgentUID: k.Identity.UID, Clipboard: k.Clipboard(), RecordLimit: k.RecordLimit, LogLevel: k.LogLevel},
+		Files:  []*os.File{channel, s.listener}, Stderr: k.Diagnostics(), Rank: stage.SessionGoes,
+	})
+}
+
+// own is how the server and the client on the container's terminal run.
+func (s *Session) own(argv ...string) privdrop.Spec {
+	return stage.Own("session", s.uid, s.gid, argv...)
+}
 
 // Stop ends the session for whoever looks at it, then the server.
 func (s *Session) Stop() {
@@ -271,17 +182,11 @@ func (s *Session) Stop() {
 	s.tell(wire.SessionMessage{Op: wire.SopEnd})
 	live := s.live != nil
 	s.mu.Unlock()
-	if s.cancel == nil { // it was never started
-		return
+	var patience time.Duration
+	if live {
+		patience = 2 * time.Second
 	}
-	if !live {
-		s.cancel()
-	}
-	select {
-	case <-s.done:
-	case <-time.After(2 * time.Second):
-		s.cancel()
-	}
+	s.service.Stop(patience)
 	if s.console != nil {
 		s.console.stop()
 	}

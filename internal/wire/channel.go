@@ -12,20 +12,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packet is what one packet holds.
-type packet interface{ encode() ([]byte, error) }
+// Packet is what one packet holds.
+type Packet interface{ encode() ([]byte, error) }
 
 // Channel is one end of a SOCK_SEQPACKET pair between the keeper and a process
 // of its own: a packet is a message, perhaps with a file beside it. Send is safe
 // for concurrent use; receive is for one goroutine.
-type Channel[M packet] struct {
+type Channel[M Packet] struct {
 	conn   *net.UnixConn
 	buf    []byte
 	decode func([]byte) (M, error)
 }
 
 // Over speaks M over conn; no message is longer than longest.
-func Over[M packet](conn *net.UnixConn, longest int, decode func([]byte) (M, error)) *Channel[M] {
+func Over[M Packet](conn *net.UnixConn, longest int, decode func([]byte) (M, error)) *Channel[M] {
 	return &Channel[M]{conn: conn, buf: make([]byte, longest+1), decode: decode}
 }
 

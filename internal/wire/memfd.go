@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -27,6 +28,14 @@ func Memfd(name string, v any) (*os.File, error) {
 		return nil, fmt.Errorf("memfd: %w", err)
 	}
 	return f, nil
+}
+
+// maxMemfd bounds what is read of one, in bytes of JSON: the policy's files may be long.
+const maxMemfd = 256 << 20
+
+// ReadMemfd reads what Memfd holds into v.
+func ReadMemfd(f *os.File, v any) error {
+	return json.NewDecoder(io.LimitReader(f, maxMemfd)).Decode(v)
 }
 
 // Inherit opens a descriptor that the process was started with, and closes it.

@@ -3,17 +3,13 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
 	"runtime/debug"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
@@ -32,24 +28,16 @@ type sessionServer struct {
 
 // Run reads what it is told, and serves until the session ends or the keeper goes.
 func Run(ctx context.Context) error {
-	f := os.NewFile(stage.FDSessionConfig, "config")
 	var c stage.SessionConfig
-	if err := json.NewDecoder(io.LimitReader(f, stage.MaxSpec)).Decode(&c); err != nil {
-		return fault.New(fault.Usage, "use agent-init run --session always", "the session server is started by agent-init itself")
-	}
-	f.Close()
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("make the session server undumpable: %w", err)
-	}
-	debug.SetGCPercent(stage.SmallHeap)
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
-	conn, err := wire.OpenPair(os.NewFile(stage.FDSessionChannel, "channel"))
+	conn, err := stage.Told(&c, fault.New(fault.Usage, "use agent-init run --session always", "the session server is started by agent-init itself"))
 	if err != nil {
 		return err
 	}
+	debug.SetGCPercent(stage.SmallHeap)
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
 	s := &sessionServer{channel: wire.OpenSession(conn), log: log, recordLimit: c.RecordLimit}
 	s.server = session.NewServer(session.Config{Name: c.Name, AgentUID: c.AgentUID, Clipboard: c.Clipboard, Log: log, Host: s.host()})
-	listener, err := wire.Inherit(stage.FDSessionSocket, net.FileListener)
+	listener, err := wire.Inherit(stage.FDFiles+1, net.FileListener)
 	if err != nil {
 		return err
 	}

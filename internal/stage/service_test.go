@@ -23,9 +23,9 @@ func TestSilence(t *testing.T) {
 		"was paused for an hour":   {seen: append(every(2, series(serving, time.Second, 5)), series(serving.Add(time.Hour), time.Second, 50)...)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, hung := Silence{Who: "it", Patience: PingPatience, Since: start}, 0
+			s, hung := silence{who: "it", patience: 5 * time.Second, since: start}, 0
 			for i := range 60 {
-				serves, err := s.Look(c.seen[min(i, len(c.seen)-1)])
+				serves, err := s.look(c.seen[min(i, len(c.seen)-1)])
 				if serves && err != nil {
 					t.Fatal("serves and does not")
 				}
