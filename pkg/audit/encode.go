@@ -60,16 +60,6 @@ func Decode(raw []byte) (Event, error) {
 	return e.capped(), nil
 }
 
-// traffic says whether k is about a packet, connection or name, which the agent
-// can cause at will, rather than about agent-init itself.
-func (k Kind) traffic() bool {
-	switch k {
-	case DNS, Connect, HTTP, Drop:
-		return true
-	}
-	return false
-}
-
 // capped returns e with every text field valid UTF-8 and within its budget.
 func (e Event) capped() Event {
 	e.Kind = Kind(capText(string(e.Kind), maxWord))

@@ -8,7 +8,10 @@
 // by Encode; a line is printable ASCII whatever went in.
 package audit
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Kind says which part of agent-init an Event comes from.
 type Kind string
@@ -25,6 +28,12 @@ const (
 	Guard    Kind = "guard"    // the guard or the kernel's rules changed state
 	Session  Kind = "session"  // the agent started or ended; somebody attached to its terminal
 )
+
+// trafficKinds are about a packet, connection or name, which the agent can cause at
+// will, rather than about agent-init itself. The guard may speak of these alone.
+var trafficKinds = []Kind{DNS, Connect, HTTP, Drop}
+
+func (k Kind) traffic() bool { return slices.Contains(trafficKinds, k) }
 
 // Verdict is what was decided.
 type Verdict string

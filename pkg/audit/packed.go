@@ -27,7 +27,6 @@ type packedHead struct {
 
 // What a guard may say. None of a verdict is not a verdict.
 var (
-	packedKinds    = []Kind{DNS, Connect, HTTP, Drop}
 	packedVerdicts = []Verdict{Allow, Deny, Info, Fault}
 	packedEnforces = []Verdict{"", Deny}
 	packedAskers   = []Asker{Agent, ByGuard, BySelfTest, ByOutside}
@@ -62,7 +61,7 @@ func place[T comparable](list []T, v T) uint8 {
 func Pack(e Event) []byte {
 	e = e.capped()
 	h := packedHead{
-		Kind: place(packedKinds, e.Kind), Verdict: place(packedVerdicts, e.Verdict),
+		Kind: place(trafficKinds, e.Kind), Verdict: place(packedVerdicts, e.Verdict),
 		Enforce: place(packedEnforces, e.Enforce), Asker: place(packedAskers, e.Asker),
 		Port: e.Port, PID: int32(e.PID), Out: e.Out, In: e.In, Millis: e.Millis, Suppressed: e.Suppressed,
 	}
@@ -100,13 +99,13 @@ func unpack(raw []byte) (Event, error) {
 	if _, err := binary.Decode(raw, binary.BigEndian, &h); err != nil {
 		return Event{}, errors.New("the head does not decode")
 	}
-	if int(h.Kind) >= len(packedKinds) || int(h.Verdict) >= len(packedVerdicts) ||
+	if int(h.Kind) >= len(trafficKinds) || int(h.Verdict) >= len(packedVerdicts) ||
 		int(h.Enforce) >= len(packedEnforces) || int(h.Asker) >= len(packedAskers) || h.HasUID > 1 {
 		return Event{}, fmt.Errorf("kind %d, verdict %d, enforce %d, asker %d, uid %d: not a guard's to say",
 			h.Kind, h.Verdict, h.Enforce, h.Asker, h.HasUID)
 	}
 	e := Event{
-		Kind: packedKinds[h.Kind], Verdict: packedVerdicts[h.Verdict], Enforce: packedEnforces[h.Enforce], Asker: packedAskers[h.Asker],
+		Kind: trafficKinds[h.Kind], Verdict: packedVerdicts[h.Verdict], Enforce: packedEnforces[h.Enforce], Asker: packedAskers[h.Asker],
 		Port: h.Port, PID: int(h.PID), Out: h.Out, In: h.In, Millis: h.Millis, Suppressed: h.Suppressed,
 	}
 	if h.HasUID == 1 {

@@ -2,7 +2,9 @@ package policy
 
 import (
 	"encoding/json"
+	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -10,11 +12,24 @@ import (
 // Every word of an entry is in one table, and none is lost on the way through a line,
 // a report and a policy that is built again: this walks the fields of Flags.
 func TestFlagsAreComplete(t *testing.T) {
+	docs, err := os.ReadFile("../../docs/policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(docs), "```text\n")
+	example, _, _ = strings.Cut(example, "```")
+	schema, err := os.ReadFile("policy.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
 	of := reflect.TypeFor[Flags]()
 	for i := range of.NumField() {
 		word := strings.ToLower(of.Field(i).Name)
 		entry := "a.example " + word
 		p := parse(t, "f", entry)
+		if !regexp.MustCompile(`(?m)^[^#\s]+ .*\b`+word+`\b.*#`).MatchString(example) || !strings.Contains(string(schema), "["+word+"]") {
+			t.Errorf("%s is in no example of docs/policy.md, or not in policy.schema.json", word)
+		}
 		if len(p.rules) != 1 || !reflect.ValueOf(p.rules[0].Flags).Field(i).Bool() || p.rules[0].String() != entry {
 			t.Errorf("%s: read as %+v", word, p.rules)
 			continue
