@@ -97,13 +97,8 @@ func (t *trial) start(o options, command ...string) *box {
 	} else {
 		stdout, b.out = pipe()
 	}
-	text, err := os.CreateTemp("", "pid1check")
-	t.must(err)
+	text := t.file(spec)
 	theirs = append(theirs, text)
-	t.must(os.Remove(text.Name()))
-	t.must(json.NewEncoder(text).Encode(spec))
-	_, err = text.Seek(0, io.SeekStart)
-	t.must(err)
 	b.cmd.Stdout, b.cmd.Stderr, b.cmd.ExtraFiles = stdout, stderr, []*os.File{control, text}
 	err = b.cmd.Start()
 	for _, f := range theirs {
@@ -125,6 +120,17 @@ func (t *trial) start(o options, command ...string) *box {
 		b.drain(b.control) // until the exec closes it
 	}
 	return b
+}
+
+// file is an open file without a name, with a value in JSON.
+func (t *trial) file(value any) *os.File {
+	f, err := os.CreateTemp("", "pid1check")
+	t.must(err)
+	t.must(os.Remove(f.Name()))
+	t.must(json.NewEncoder(f).Encode(value))
+	_, err = f.Seek(0, io.SeekStart)
+	t.must(err)
+	return f
 }
 
 // sh is a command.

@@ -48,6 +48,11 @@ func stateChecks() []Check {
 		}},
 		{Name: "blocked-term", Text: "a blocked TERM stays blocked", run: func(t *trial) { blocked(t, syscall.SIGTERM) },
 			Differs: "the Go runtime unblocks HUP, INT, QUIT, ABRT and TERM. Engines start containers with nothing blocked"},
+	}
+}
+
+func inheritedChecks() []Check {
+	return []Check{
 		{Name: "arguments", Text: "arguments arrive as they are: empty ones, options, bytes that are not UTF-8", run: func(t *trial) {
 			odd := "--grace=\xff\xfe"
 			// The spec of a box is text, so the shell makes the bytes.

@@ -61,6 +61,11 @@ func suspendChecks() []Check {
 			b.signal(syscall.SIGUSR1)
 			b.wantExit(4)
 		}},
+	}
+}
+
+func jobChecks() []Check {
+	return []Check{
 		{Name: "stops-itself", Text: "a command that stops itself goes on, as nobody else could resume it", run: func(t *trial) {
 			b := t.start(options{}, sh(`kill -STOP $$; echo resumed; exit 4`)...)
 			b.expect(b.out, "resumed")

@@ -52,6 +52,12 @@ func terminalChecks() []Check {
 			b.expect(b.out, "28")
 			b.nothingMore()
 		}},
+	}
+}
+
+func terminalEndChecks() []Check {
+	tty := options{terminal: true}
+	return []Check{
 		{Name: "hang-up", Text: "the end of the terminal is a HUP for the command: 129, and nothing is left", run: func(t *trial) {
 			b := t.start(tty, sh(`echo ready; while :; do sleep 1; done`)...)
 			b.expect(b.out, "ready")

@@ -13,6 +13,7 @@ package pid1check
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -44,13 +45,13 @@ func Checks() []Check {
 		checks []Check
 	}{
 		{"Exit codes", exitChecks()},
-		{"What the command gets", stateChecks()},
+		{"What the command gets", slices.Concat(stateChecks(), inheritedChecks())},
 		{"Signals", signalChecks()},
 		{"Signal targets", targetChecks()},
 		{"Reaping", reapChecks()},
 		{"The end", endChecks()},
-		{"Terminals", terminalChecks()},
-		{"Suspending", suspendChecks()},
+		{"Terminals", slices.Concat(terminalChecks(), terminalEndChecks())},
+		{"Suspending", slices.Concat(suspendChecks(), jobChecks())},
 	} {
 		for _, c := range g.checks {
 			c.Group = g.name

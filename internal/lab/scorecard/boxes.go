@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/agent-init/agent-init/internal/lab"
 )
@@ -60,7 +59,7 @@ func InBox(tb lab.TB, binary, mode, backend string) *Setting {
 			return nil
 		}
 		s.Agent = func(args ...string) (lab.Poke, error) {
-			return parse(s.Box.Exec(lab.Cmd{Args: append([]string{"agent-init", "exec", "--", "poke"}, args...), Timeout: time.Minute}))
+			return parse(s.Box.Exec(lab.Cmd{Args: append([]string{"agent-init", "exec", "--", "poke"}, args...)}))
 		}
 		s.Fresh = freshBox(l, opts, "agent-init", "run", "--")
 	case "up":
@@ -144,7 +143,7 @@ func freshBox(l *lab.Lab, opts lab.BoxOptions, start ...string) func([]string, .
 			}
 		}
 		box := l.NewBox(opts)
-		r := box.Run(lab.Cmd{Args: slices.Concat(start, []string{"poke"}, args), Timeout: time.Minute})
+		r := box.Run(lab.Cmd{Args: slices.Concat(start, []string{"poke"}, args)})
 		p, bad := lab.ParsePoke(r.Stdout)
 		if bad == nil {
 			return p, true, nil
@@ -200,7 +199,7 @@ func engineSocket(tb lab.TB) string {
 
 func asUser(b *lab.Box, uid uint32) func(...string) (lab.Poke, error) {
 	return func(args ...string) (lab.Poke, error) {
-		r, err := b.TryExec(lab.Cmd{Args: append([]string{"/usr/local/bin/poke"}, args...), UID: uid, Timeout: time.Minute})
+		r, err := b.TryExec(lab.Cmd{Args: append([]string{"/usr/local/bin/poke"}, args...), UID: uid})
 		if err != nil {
 			return lab.Poke{}, err
 		}

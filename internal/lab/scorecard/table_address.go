@@ -53,6 +53,12 @@ func addressAttacks() []Attack {
 			Answers: map[string]func(*Setting) lab.Answer{"{sub}": addresses("45.30.33.1")},
 			Serve:   endless, Judge: livedOn("45.30.33.1"),
 			Tests: []string{"TestLabE33Revoke", "TestLabGateRevoke"}},
+	}
+}
+
+// networkAttacks are about what else is on the network.
+func networkAttacks() []Attack {
+	return []Attack{
 		{ID: "E34", Title: "connections that a helper expects", Why: "needs a helper",
 			Tests: []string{"TestLabE34Related"}},
 		{ID: "E35", Title: "the host behind the gateway",

@@ -63,6 +63,12 @@ func dnsAttacks() []Attack {
 			Try: []string{"dns -raw {two-questions} {resolver}:53", "dns -opcode 5 {resolver}:53 {bad} A", "dns -opcode 4 {resolver}:53 {bad} A",
 				"dns -class 3 {resolver}:53 {bad} A"},
 			Tests: []string{"TestLabE08OddMessages"}},
+	}
+}
+
+// answerAttacks are about what a DNS server answers.
+func answerAttacks() []Attack {
+	return []Attack{
 		{ID: "E09", Title: "an allowed name that has a private address",
 			Try:     []string{"http -insecure -timeout 1s http://{sub}/"},
 			Watch:   []string{"10.66.9.1", "169.254.169.254"},

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/miekg/dns"
@@ -33,11 +34,12 @@ func resolve(args []string) (detail, error) {
 
 // lookup resolves a name. Where it is patient, it asks again when a server has failed, or when the kernel had no
 // port free for the flow: an attack before this one may have taken them all, which a flow of UDP holds for 30 s.
+// Where nobody answers at the server's port, nobody will.
 func lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	for {
 		ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 		de := new(net.DNSError)
-		if err == nil || !patient() || !errors.As(err, &de) || de.IsNotFound {
+		if err == nil || !patient() || !errors.As(err, &de) || de.IsNotFound || strings.HasSuffix(de.Err, syscall.ECONNREFUSED.Error()) {
 			return ips, err
 		}
 		select {
