@@ -24,12 +24,12 @@ func detectCargo(im *image) ([]origin, error) {
 	if home != "" && !slices.Contains(dirs, path.Clean(home)) {
 		dirs = append(dirs, home)
 	}
-	config := map[string]setting{}
+	c := config{}
 	for name, value := range im.env {
 		rest, ok := strings.CutPrefix(name, "CARGO_REGISTRIES_")
 		if registry, isIndex := strings.CutSuffix(rest, "_INDEX"); ok && isIndex && value != "" {
 			key := "registries." + strings.ToLower(strings.ReplaceAll(registry, "_", "-")) + ".index"
-			config[key] = setting{value, "variable " + name}
+			c[key] = setting{value, "variable " + name}
 		}
 	}
 	for _, dir := range dirs {
@@ -52,25 +52,25 @@ func detectCargo(im *image) ([]origin, error) {
 		if _, ok := found["include"]; ok {
 			return nil, fmt.Errorf("%s: include is not understood", file)
 		}
-		cargoSettings(config, file, "", found)
+		later := config{}
+		cargoSettings(later, file, "", found)
+		c.merge(later)
 	}
 	_, installed := im.find(path.Join("/", home, "bin/cargo"), "/usr/local/cargo/bin/cargo", "/usr/bin/cargo", "/usr/local/bin/cargo")
-	if len(config) == 0 && !installed {
-		return nil, fmt.Errorf("there is no configuration of cargo, and cargo is not installed")
+	if len(c) == 0 && !installed {
+		return nil, errors.New("there is no configuration of cargo, and cargo is not installed")
 	}
-	return cargoOrigins(config)
+	return cargoOrigins(c)
 }
 
-// cargoSettings adds the strings of a file by dotted key, but for those that are there.
-func cargoSettings(config map[string]setting, file, table string, values map[string]any) {
+// cargoSettings adds the strings of a file by dotted key.
+func cargoSettings(c config, file, table string, values map[string]any) {
 	for name, v := range values {
 		switch key := table + name; v := v.(type) {
 		case string:
-			if _, ok := config[key]; !ok {
-				config[key] = setting{v, file + ": " + key}
-			}
+			c[key] = setting{v, file + ": " + key}
 		case map[string]any:
-			cargoSettings(config, file, key+".", v)
+			cargoSettings(c, file, key+".", v)
 		}
 	}
 }
@@ -88,14 +88,14 @@ func tomlFault(file string, err error) string {
 // and takes a gigabyte for a megabyte of brackets.
 const maxTOMLNests = 1 << 12
 
-func cargoOrigins(config map[string]setting) ([]origin, error) {
-	first, err := cargoReplaced(config)
+func cargoOrigins(c config) ([]origin, error) {
+	first, err := cargoReplaced(c)
 	if err != nil {
 		return nil, err
 	}
 	origins := []origin{first}
-	for _, key := range sortedKeys(config) {
-		s := config[key]
+	for _, key := range sortedKeys(c) {
+		s := c[key]
 		name, isIndex := strings.CutSuffix(key, ".index")
 		registry, isRegistry := strings.CutPrefix(name, "registries.")
 		switch {
@@ -104,9 +104,6 @@ func cargoOrigins(config map[string]setting) ([]origin, error) {
 		case key == "registry.index":
 			origins = append(origins, origin{url: s.value, what: "registry", from: s.from})
 		case key == "http.proxy" && s.value != "":
-			if !strings.Contains(s.value, "://") {
-				s.value = "http://" + s.value
-			}
 			origins = append(origins, origin{url: s.value, what: "proxy", from: s.from, proxy: true})
 		}
 	}
@@ -114,10 +111,10 @@ func cargoOrigins(config map[string]setting) ([]origin, error) {
 }
 
 // cargoReplaced follows the replacement of crates.io to its end.
-func cargoReplaced(config map[string]setting) (origin, error) {
+func cargoReplaced(c config) (origin, error) {
 	name, from := "crates-io", ""
 	for hops := 0; ; hops++ {
-		next, ok := config["source."+name+".replace-with"]
+		next, ok := c["source."+name+".replace-with"]
 		if !ok {
 			break
 		}
@@ -126,12 +123,12 @@ func cargoReplaced(config map[string]setting) (origin, error) {
 		}
 	}
 	for _, key := range []string{"source." + name + ".registry", "source." + name + ".git", "registries." + name + ".index"} {
-		if s, ok := config[key]; ok {
+		if s, ok := c[key]; ok {
 			return origin{url: s.value, what: "source " + name, from: s.from}, nil
 		}
 	}
 	for _, key := range []string{"directory", "local-registry"} {
-		if s, ok := config["source."+name+"."+key]; ok {
+		if s, ok := c["source."+name+"."+key]; ok {
 			return origin{note: true, what: "source " + name + " is a directory", from: s.from}, nil
 		}
 	}

@@ -3,7 +3,6 @@
 package detect
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,9 +15,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	allowlist "github.com/agent-init/agent-init/allowlist.d"
-	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // detectors say where each package manager of this image fetches from. They ask
@@ -26,14 +22,17 @@ import (
 // so a corporate mirror is followed. GitHub's addresses are a preset.
 //
 // apt is asked, since nobody but root configures it. The files of npm, pip and go are
-// read here, since these three would have to be asked where the agent can write what
-// they read: npm may be corepack's, which runs what package.json names, and pip runs
-// what is in a home or a virtual environment. npm also keeps to itself a registry with
-// a password in its URL, and all three take half a second and have to be there.
+// read here: the agent can write what these would read. npm may be corepack's, which
+// runs what package.json names, and pip runs what is in a home or a virtual environment.
+// npm also keeps to itself a registry with a password in its URL.
 func detectors() map[string]func(*image) ([]origin, error) {
 	return map[string]func(*image) ([]origin, error){
 		"npm": detectNpm, "go": detectGo, "apt": detectApt, "pip": detectPip, "cargo": detectCargo,
-		"github-meta": detectGitHubMeta,
+		// The built-in preset of the addresses of git, on the port of SSH, where no name
+		// inside a connection could be checked. GitHub itself is not asked.
+		"github-meta": func(*image) ([]origin, error) {
+			return []origin{{url: "@github-meta", what: "git over SSH", from: "the addresses of this release"}}, nil
+		},
 	}
 }
 
@@ -52,11 +51,7 @@ func (im *image) entries(manager string, private bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var out bytes.Buffer
-	if err := writeOrigins(&out, manager, append(origins, proxies(im.env)...), private); err != nil {
-		return "", err
-	}
-	return out.String(), nil
+	return lines(manager, append(origins, proxies(im.env)...), private)
 }
 
 // image is what detect reads of the image that it runs in.
@@ -71,8 +66,7 @@ type image struct {
 }
 
 func newImage(ctx context.Context, env map[string]string, dir string) *image {
-	im := &image{files: os.DirFS("/"), env: env, dir: dir}
-	im.home = im.env["HOME"]
+	im := &image{files: os.DirFS("/"), env: env, dir: dir, home: env["HOME"]}
 	im.tool = func(path string, args ...string) (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
@@ -95,10 +89,10 @@ const maxDetectFile = 1 << 20
 // read returns a file's content; a file that is missing is not an error.
 func (im *image) read(name string) (data string, ok bool, err error) {
 	f, err := im.files.Open(strings.TrimPrefix(path.Clean(name), "/"))
-	switch {
-	case isNotExist(err):
+	if errors.Is(err, fs.ErrNotExist) {
 		return "", false, nil
-	case err != nil:
+	}
+	if err != nil {
 		return "", false, err
 	}
 	defer f.Close()
@@ -132,19 +126,40 @@ func (im *image) upwards() []string {
 	return dirs
 }
 
-// badEntry finds the first line of entries that no policy would take.
-func badEntry(text string) (line int, err error) {
-	_, err = policy.Parse(&policy.Bundle{Files: []policy.File{{Name: "detected", Data: []byte(text)}}}, allowlist.Files)
-	var list policy.ErrorList
-	switch {
-	case err == nil:
-		return 0, nil
-	case errors.As(err, &list) && len(list) > 0 && list[0].Source.Line > 0:
-		return list[0].Source.Line, errors.New(list[0].Message)
+// setting is a value with the place that it was found in.
+type setting struct{ value, from string }
+
+// config is what was found of a tool's settings.
+type config map[string]setting
+
+// merge adds what a later place has; what was found before counts.
+func (c config) merge(later config) {
+	for key, s := range later {
+		if _, ok := c[key]; !ok {
+			c[key] = s
+		}
 	}
-	return 1, err
 }
 
-func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+// readInto merges a file of settings into c. Parse is called with each line that is
+// neither empty nor a comment, and adds what it says to what was found in the file.
+func (im *image) readInto(c config, file string, parse func(found config, from, line string) error) error {
+	data, _, err := im.read(file)
+	if err != nil {
+		return err
+	}
+	found := config{}
+	for i, line := range strings.Split(strings.TrimPrefix(data, "\ufeff"), "\n") {
+		if text := strings.TrimSpace(line); text == "" || text[0] == '#' || text[0] == ';' {
+			continue
+		}
+		from := fmt.Sprintf("%s:%d", file, i+1)
+		if err := parse(found, from, line); err != nil {
+			return fmt.Errorf("%s: %w", from, err)
+		}
+	}
+	c.merge(found)
+	return nil
+}
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,7 +1,7 @@
 package detect
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -10,7 +10,9 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // origin is a place that packages come from.
@@ -26,38 +28,44 @@ type origin struct {
 	note bool
 }
 
-// writeOrigins prints the entries for origins, each once, or says what is wrong
-// with one of them. Values are never part of an error: they may hold a password.
-func writeOrigins(out *bytes.Buffer, manager string, origins []origin, private bool) error {
+// lines are the entries for origins, each once, or what is wrong with one of them.
+// Values are never part of an error: they may hold a password.
+func lines(manager string, origins []origin, private bool) (string, error) {
 	reasons := map[string][]string{}
 	var order []string
 	for _, o := range origins {
 		line, err := o.line(private)
 		if err != nil {
-			return fmt.Errorf("%s: %s: %w", text.Clean(o.from), text.Clean(o.what), err)
+			return "", fmt.Errorf("%s: %s: %w", text.Clean(o.from), text.Clean(o.what), err)
 		}
 		if _, ok := reasons[line]; !ok {
 			order = append(order, line)
 		}
-		reason := text.Clean(o.what + ", " + o.from)
-		if have := reasons[line]; len(have) < maxReasons && !slices.Contains(have, reason) {
-			reasons[line] = append(have, reason)
+		if have := reasons[line]; len(have) < maxReasons && !slices.Contains(have, o.reason()) {
+			reasons[line] = append(have, o.reason())
 		}
 	}
-	var body bytes.Buffer
+	var body strings.Builder
 	for _, line := range order {
-		if strings.HasPrefix(line, noteLine) {
-			fmt.Fprintln(&body, line)
-		} else {
-			fmt.Fprintf(&body, "%s  # %s\n", line, strings.Join(reasons[line], "; "))
+		if !strings.HasPrefix(line, noteLine) {
+			line += "  # " + strings.Join(reasons[line], "; ")
 		}
+		body.WriteString(line + "\n")
 	}
 	if line, err := badEntry(body.String()); err != nil {
-		return fmt.Errorf("%s: %w", strings.Join(reasons[order[line-1]], "; "), err)
+		return "", fmt.Errorf("%s: %w", strings.Join(reasons[order[line-1]], "; "), err)
 	}
-	fmt.Fprintf(out, "# agent-init detect %s\n", manager)
-	out.Write(body.Bytes())
-	return nil
+	return "# agent-init detect " + manager + "\n" + body.String(), nil
+}
+
+// badEntry finds the first line of entries that no policy would take.
+func badEntry(text string) (line int, err error) {
+	_, err = policy.Parse(&policy.Bundle{Files: []policy.File{{Name: "detected", Data: []byte(text)}}}, allowlist.Files)
+	var list policy.ErrorList
+	if errors.As(err, &list) && len(list) > 0 && list[0].Source.Line > 0 {
+		return list[0].Source.Line, errors.New(list[0].Message)
+	}
+	return 1, err
 }
 
 const (
@@ -65,19 +73,23 @@ const (
 	maxReasons = 8 // that are given for one entry
 )
 
+func (o origin) reason() string { return text.Clean(o.what + ", " + o.from) }
+
 func (o origin) line(private bool) (string, error) {
 	switch {
 	case o.note:
-		return noteLine + text.Clean(o.what+", "+o.from), nil
+		return noteLine + o.reason(), nil
 	case strings.HasPrefix(o.url, "@"):
 		return o.url, nil
+	case o.proxy:
+		o.url = withScheme("http", o.url)
 	}
 	host, local, err := hostPort(o.url)
 	switch {
 	case err != nil:
 		return "", err
 	case local:
-		return noteLine + "nothing to allow: " + text.Clean(o.what+", "+o.from), nil
+		return noteLine + "nothing to allow: " + o.reason(), nil
 	case o.proxy:
 		return "# " + host, nil
 	}
@@ -88,6 +100,14 @@ func (o origin) line(private bool) (string, error) {
 		host += " private"
 	}
 	return host, nil
+}
+
+// withScheme completes a URL that may go without its scheme.
+func withScheme(scheme, url string) string {
+	if strings.Contains(url, "://") {
+		return url
+	}
+	return scheme + "://" + url
 }
 
 // defaultPorts of the schemes that packages are fetched by.
@@ -148,9 +168,6 @@ func proxies(env map[string]string) []origin {
 	var origins []origin
 	for _, name := range []string{"https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"} {
 		if v := env[name]; v != "" {
-			if !strings.Contains(v, "://") {
-				v = "http://" + v
-			}
 			origins = append(origins, origin{url: v, what: "proxy", from: "variable " + name, proxy: true})
 		}
 	}
