@@ -18,10 +18,10 @@ func TestBudgetOutlivesGuards(t *testing.T) {
 		t.Fatal(err)
 	}
 	const most = 120
-	k := &keeper{policy: p, budgets: newBudgets()}
+	k := &leases{book: newBook(reader{}, nil, p), budgets: newBudgets()}
 	asked := 0
 	for i := range 5 * most {
-		if m := k.mayAsk(wire.Message{ID: 7, Name: fmt.Sprintf("n%d.wild.test", i)}); m.Op != wire.OpName || m.ID != 7 {
+		if m := k.mayAsk(wire.Message{Name: fmt.Sprintf("n%d.wild.test", i)}, wire.Message{Op: wire.OpName, ID: 7}); m.Op != wire.OpName || m.ID != 7 {
 			t.Fatalf("answered by %+v", m)
 		} else if !m.Err {
 			asked++
@@ -42,7 +42,7 @@ func TestBudgetOutlivesGuards(t *testing.T) {
 	if !k.spent("n0.wild.test", (*budget.Budget).Has) {
 		t.Error("a name that was asked for can't be leased")
 	}
-	if k.mayAsk(wire.Message{Name: "ok.test"}).Err {
+	if k.mayAsk(wire.Message{Name: "ok.test"}, wire.Message{}).Err {
 		t.Error("an exact name has a budget")
 	}
 }

@@ -1,11 +1,14 @@
 package keeper
 
 import (
-	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/internal/window"
 )
 
 // Config is what flags and environment say. A flag wins over the environment.
@@ -57,6 +60,18 @@ func (c Config) level() slog.Level {
 	return l
 }
 
+// wantsSession: a program that is given its input or output by a pipe is to
+// have just that.
+func (c Config) wantsSession(stdin *os.File) bool {
+	switch c.Session {
+	case "always":
+		return true
+	case "auto":
+		return text.IsTerminal(stdin) && text.IsTerminal(os.Stdout) && !window.InBackground(stdin)
+	}
+	return false
+}
+
 type mutable struct {
 	io.Writer
 	muted *atomic.Bool
@@ -72,7 +87,7 @@ func (m mutable) Write(p []byte) (int, error) {
 func environList(m map[string]string) []string {
 	out := make([]string, 0, len(m))
 	for k, v := range m {
-		out = append(out, fmt.Sprintf("%s=%s", k, v))
+		out = append(out, k+"="+v)
 	}
 	return out
 }

@@ -15,33 +15,36 @@ const (
 	scanEvery = 10 * time.Millisecond
 )
 
-// openFinding gets what finding takes. It is not worth a start that fails: the log
-// says less then.
-func (k *keeper) openFinding() (err error) {
-	if k.fw.Reduced() != "" { // the kernel can't look sockets up, and the guard does not ask
-		k.diag, err = os.Open(os.DevNull)
-		return err
+// finding is who looks for processes of the agent's, for the log.
+type finding struct {
+	scanner *sockowner.Scanner // nil: processes can't be looked at
+	scans   budget.Pace
+}
+
+// open gets what finding takes, and returns where the guard looks sockets up. It is not
+// worth a start that fails: the log says less then.
+func (f *finding) open(a *agent) (diag *os.File, err error) {
+	if a.reduced { // the kernel can't look sockets up, and the guard does not ask
+		return os.Open(os.DevNull)
 	}
-	k.scans = budget.Pace{Burst: scanBurst, Every: scanEvery}
-	if k.scanner, err = sockowner.NewScanner(k.identity.UID, k.identity.GID); err != nil {
-		k.log.Warn("the log will not name processes", "error", err)
+	f.scans = budget.Pace{Burst: scanBurst, Every: scanEvery}
+	if f.scanner, err = sockowner.NewScanner(a.identity.UID, a.identity.GID); err != nil {
+		a.log.Warn("the log will not name processes", "error", err)
 	}
-	if k.diag, err = sockowner.Open(); err == nil {
-		return nil
+	if diag, err = sockowner.Open(); err == nil {
+		return diag, nil
 	}
-	k.log.Warn("the log will not name processes", "error", err)
-	k.diag, err = os.Open(os.DevNull) // which answers nothing
-	return err
+	a.log.Warn("the log will not name processes", "error", err)
+	return os.Open(os.DevNull) // which answers nothing
 }
 
 // owner tells the guard which process of the agent's has a socket open.
-func (k *keeper) owner(m wire.Message) wire.Message {
-	reply := wire.Message{Op: wire.OpOwner, ID: m.ID, Err: true}
-	if k.scanner == nil || !k.scans.Take(time.Now()) {
-		return reply
-	}
-	if p, ok := k.scanner.Holder(m.Number); ok {
-		reply.PID, reply.Text, reply.Err = int32(p.PID), p.Name, false
+func (f *finding) owner(m, reply wire.Message) wire.Message {
+	reply.Err = true
+	if f.scanner != nil && f.scans.Take(time.Now()) {
+		if p, ok := f.scanner.Holder(m.Number); ok {
+			reply.PID, reply.Text, reply.Err = int32(p.PID), p.Name, false
+		}
 	}
 	return reply
 }

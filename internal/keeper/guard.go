@@ -9,20 +9,31 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
 
-// guardKeeper keeps one guard running. While there is none, the rules stay as
-// they are, so nothing new can be opened.
+// guardKeeper keeps one guard running, and owns what it is lent. While there is none, the
+// rules stay as they are, so nothing new can be opened.
 type guardKeeper struct {
-	keeper *keeper
-	ready  chan struct{} // closed when the first guard serves
-	once   sync.Once
+	*base
+	book      *book
+	leases    *leases
+	told      stage.GuardConfig // but for what changes
+	spec      privdrop.Spec
+	sockets   *guardSockets
+	lent      []*os.File // behind the configuration and the channels, see stage.FDDrops
+	finding   finding
+	overheard overheard
+
+	ready chan struct{} // closed when the first guard serves
+	once  sync.Once
 
 	service  stage.Service[wire.Message]
 	events   *net.UnixConn // of the present guard
@@ -38,24 +49,40 @@ type guardKeeper struct {
 
 const leasesAtOnce = 64
 
-func newGuardKeeper(k *keeper) *guardKeeper {
-	g := &guardKeeper{keeper: k, ready: make(chan struct{})}
+// newGuardKeeper opens what guards are lent. It stays the keeper's while they come and go.
+func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, error) {
+	g := &guardKeeper{base: b, book: h.book, leases: h.leases, ready: make(chan struct{}), taken: map[uint32]chan struct{}{}}
+	var err error
+	if g.sockets, err = openGuardSockets(ctx); err != nil {
+		return nil, err
+	}
+	drops, err := openDrops(h.reduced)
+	if err != nil {
+		return nil, fault.New(fault.Rules, "use a kernel with nfnetlink_log (CONFIG_NETFILTER_NETLINK_LOG)", "open the log of refused packets: %w", err)
+	}
+	diag, err := g.finding.open(h.agent)
+	if err != nil {
+		return nil, err
+	}
+	g.lent = append([]*os.File{drops, h.doors.requests, h.leases.edition.File, diag}, g.sockets.files...)
+	g.spec = stage.Own("guard", h.agent.guardUID, h.group.GID, "guard")
+	g.told = stage.GuardConfig{
+		Servers: h.servers.conf.Servers, Search: h.servers.conf.Search, Ephemeral: ephemeralPorts(), Families: g.sockets.families(),
+		LogLevel: b.config.level(), AgentUID: h.agent.identity.UID, Monitor: b.config.Monitor, Reduced: h.reduced, Shared: b.shared(), Engine: h.servers.engine,
+	}
 	g.service = stage.Service[wire.Message]{
-		Who: "the guard", Patience: guardPatience, Log: k.log,
+		Who: "the guard", Patience: guardPatience, Log: b.log,
 		Open: wire.OpenGuard, Ping: wire.Message{Op: wire.OpPing}, Start: g.spawn, Serve: g.readRequests,
-		Seen: func() (seen time.Time) {
-			k.update(func(s *state.State) { seen = s.Guard.Seen })
-			return seen
-		},
+		Seen: func() time.Time { return g.status().Guard.Seen },
 		Lost: g.lost, Gone: g.gone,
 		Failed: func(err error, restart time.Duration) {
-			k.log.Error("the guard ended; all is refused until the next one serves", "error", err, "restart_in", restart)
-			k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: fmt.Sprintf("guard ended: %v; restart in %v", err, restart)})
-			k.update(func(s *state.State) { s.Guard.OK, s.Guard.Fault = false, err.Error(); s.Guard.Restarts++ })
-			k.publish()
+			g.log.Error("the guard ended; all is refused until the next one serves", "error", err, "restart_in", restart)
+			g.guardian(audit.Fault, fmt.Sprintf("guard ended: %v; restart in %v", err, restart))
+			g.update(func(s *state.State) { s.Guard.OK, s.Guard.Fault = false, err.Error(); s.Guard.Restarts++ })
+			g.publish()
 		},
 	}
-	return g
+	return g, nil
 }
 
 const guardPatience = 5 * time.Second
@@ -86,8 +113,8 @@ func (g *guardKeeper) lost() (over bool) {
 
 // gone is called when there is no guard: connections are refused until the next one.
 func (g *guardKeeper) gone() {
-	if err := g.keeper.sockets.refuse(); err != nil {
-		g.keeper.log.Error("refusing connections while there is no guard", "error", err)
+	if err := g.sockets.refuse(); err != nil {
+		g.log.Error("refusing connections while there is no guard", "error", err)
 	}
 	if g.events == nil { // it could not be started
 		return
@@ -102,8 +129,7 @@ func (g *guardKeeper) gone() {
 
 // spawn runs the guard under its own uid, in its own group.
 func (g *guardKeeper) spawn(channel *os.File) (*reaper.Process, error) {
-	k := g.keeper
-	if err := k.sockets.accept(); err != nil {
+	if err := g.sockets.accept(); err != nil {
 		return nil, fmt.Errorf("listen for the guard: %w", err)
 	}
 	events, theirs, err := wire.Pair()
@@ -111,22 +137,14 @@ func (g *guardKeeper) spawn(channel *os.File) (*reaper.Process, error) {
 		return nil, err
 	}
 	defer theirs.Close()
-	k.mu.Lock()
-	bundle := k.bundle
-	k.mu.Unlock()
+	c := g.told
+	c.Bundle = g.book.now().bundle
 	g.mu.Lock()
-	again := g.given != nil
-	g.given = bundle
+	c.Again = g.given != nil
+	g.given = c.Bundle
 	g.mu.Unlock()
-	proc, err := stage.Spawn(k.reaper, stage.Options{
-		Spec: stage.Own("guard", k.guardUID, k.guardGroup.GID, "guard"),
-		Config: stage.GuardConfig{
-			Bundle: bundle, Servers: k.resolv.Servers, Search: k.resolv.Search, Ephemeral: ephemeralPorts(), Families: k.sockets.families(),
-			LogLevel: k.config.level(), AgentUID: k.identity.UID, Monitor: k.config.Monitor, Reduced: k.fw.Reduced() != "",
-			Shared: k.shared(), Engine: k.engine, Again: again,
-		},
-		Files:  append([]*os.File{channel, theirs, k.drops, k.requests, k.edition.File, k.diag}, k.sockets.files...),
-		Stderr: k.diagnostics(), Rank: stage.GuardGoes,
+	proc, err := stage.Spawn(g.reaper, stage.Options{
+		Spec: g.spec, Config: c, Files: append([]*os.File{channel, theirs}, g.lent...), Stderr: g.diagnostics(), Rank: stage.GuardGoes,
 	})
 	if err != nil {
 		events.Close()
@@ -148,8 +166,8 @@ func (g *guardKeeper) readAudit(conn *net.UnixConn) {
 			return
 		}
 		e := audit.Untrusted(buf[:n])
-		g.keeper.overheard.hear(e)
-		g.keeper.record(e)
+		g.overheard.hear(e)
+		g.record(e)
 	}
 }
 

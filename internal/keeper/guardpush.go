@@ -17,17 +17,13 @@ func (g *guardKeeper) push() <-chan struct{} {
 	if ch == nil {
 		return nil // the next guard starts with the new policy
 	}
-	k := g.keeper
-	k.mu.Lock()
-	bundle := k.bundle
-	k.mu.Unlock()
-	f, err := wire.Memfd("policy", bundle)
+	f, err := wire.Memfd("policy", g.book.now().bundle)
 	if err == nil {
 		err = ch.Send(wire.Message{Op: wire.OpPolicy, ID: id}, f)
 		f.Close()
 	}
 	if err != nil {
-		k.log.Warn("the guard is restarted to take the new policy", "error", err)
+		g.log.Warn("the guard is restarted to take the new policy", "error", err)
 		ch.Close()
 	}
 	return taken
@@ -43,9 +39,6 @@ func (g *guardKeeper) expect() (ch *wire.GuardChannel, id uint32, taken chan str
 	}
 	g.sent++
 	taken = make(chan struct{})
-	if g.taken == nil {
-		g.taken = map[uint32]chan struct{}{}
-	}
 	g.taken[g.sent] = taken
 	return g.live, g.sent, taken
 }
@@ -70,7 +63,7 @@ func (g *guardKeeper) awaitTaken(taken <-chan struct{}) {
 	select {
 	case <-taken:
 	case <-time.After(takePatience):
-		g.keeper.log.Warn("the guard is late to take what it was told")
+		g.log.Warn("the guard is late to take what it was told")
 	}
 }
 
@@ -87,7 +80,7 @@ func (g *guardKeeper) resolveAhead(a wire.Ahead) {
 
 func (g *guardKeeper) tellAhead(ch *wire.GuardChannel, a wire.Ahead) {
 	if err := ch.Send(wire.Message{Op: wire.OpAhead, ID: uint32(a)}, nil); err != nil {
-		g.keeper.log.Debug("telling the guard to resolve ahead", "error", err)
+		g.log.Debug("telling the guard to resolve ahead", "error", err)
 	}
 }
 

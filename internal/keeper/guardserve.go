@@ -17,11 +17,11 @@ import (
 func (g *guardKeeper) readRequests(ctx context.Context, ch *wire.GuardChannel) error {
 	slots := make(chan struct{}, leasesAtOnce)
 	places := make(chan struct{}, wire.AsksAtOnce)
-	answer := func(reply func() wire.Message) {
+	answer := func(m wire.Message, by func(m, reply wire.Message) wire.Message) {
 		go func() {
 			defer func() { <-places }()
-			if err := ch.Deliver(reply()); err != nil {
-				g.keeper.log.Debug("answering the guard", "error", err)
+			if err := ch.Deliver(by(m, wire.Message{Op: m.Op, ID: m.ID})); err != nil {
+				g.log.Debug("answering the guard", "error", err)
 			}
 		}()
 	}
@@ -47,7 +47,7 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *wire.GuardChannel) e
 		case wire.OpReady:
 			g.serving(ch)
 		case wire.OpPong:
-			g.keeper.update(func(s *state.State) { s.Guard.Seen, s.Guard.Stats = time.Now(), m.Stats })
+			g.update(func(s *state.State) { s.Guard.Seen, s.Guard.Stats = time.Now(), m.Stats })
 		case wire.OpPolicy:
 			if m.Err {
 				return errors.New("the guard could not take the new policy")
@@ -56,22 +56,22 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *wire.GuardChannel) e
 		case wire.OpProbing:
 			g.noteTaken(m.ID)
 		case wire.OpRequest:
-			answer(func() wire.Message { return g.keeper.requested(m) })
+			answer(m, g.requested)
 		case wire.OpOwner:
-			answer(func() wire.Message { return g.keeper.owner(m) })
+			answer(m, g.finding.owner)
 		case wire.OpName:
-			answer(func() wire.Message { return g.keeper.mayAsk(m) })
+			answer(m, g.leases.mayAsk)
 		case wire.OpHeld:
-			answer(func() wire.Message { return g.keeper.held(m) })
+			answer(m, g.leases.leasedTo)
 		case wire.OpDirect:
-			answer(func() wire.Message { return g.keeper.direct(m) })
+			answer(m, g.leases.direct)
 		case wire.OpLease:
 			// Leases may wait for a change of the policy. What the guard sends
 			// besides must be read meanwhile: it is what shows that it lives.
-			answer(func() wire.Message {
+			answer(m, func(m, reply wire.Message) wire.Message {
 				slots <- struct{}{}
 				defer func() { <-slots }()
-				return g.keeper.lease(ctx, m)
+				return g.leases.lease(ctx, m, reply)
 			})
 		default:
 			return errors.New("the guard sent an unknown request")
@@ -79,11 +79,23 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *wire.GuardChannel) e
 	}
 }
 
+// requested books a proposal, and answers it.
+func (g *guardKeeper) requested(m, reply wire.Message) wire.Message {
+	err := wire.CheckRequest(m)
+	if err == nil && !g.leases.budgets.requests.Take(time.Now()) {
+		err = errors.New("too many requests: wait a moment")
+	}
+	if err == nil {
+		reply.Number, err = g.book.request(m)
+	}
+	if err != nil {
+		reply.Err, reply.Text = true, wire.PlainText(err.Error())
+	}
+	return reply
+}
+
 func (g *guardKeeper) serving(ch *wire.GuardChannel) {
-	k := g.keeper
-	k.mu.Lock()
-	present := k.bundle
-	k.mu.Unlock()
+	present := g.book.now().bundle
 	g.mu.Lock()
 	g.live = ch
 	outdated, ahead := g.given != present, g.ahead
@@ -93,13 +105,13 @@ func (g *guardKeeper) serving(ch *wire.GuardChannel) {
 		g.push()
 	}
 	again := false
-	k.update(func(s *state.State) {
+	g.update(func(s *state.State) {
 		again = s.Guard.Restarts > 0
 		s.Guard.OK, s.Guard.Fault, s.Guard.Seen = true, "", time.Now()
 	})
 	if again {
-		k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Info, Reason: "guard serves again"})
+		g.guardian(audit.Info, "guard serves again")
 	}
-	k.publish()
+	g.publish()
 	g.once.Do(func() { close(g.ready) })
 }

@@ -8,21 +8,31 @@ import (
 
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/audit"
 )
+
+// idleGuard keeps a guard that was never started.
+func idleGuard() *guardKeeper {
+	b := &base{publisher: &publisher{log: slog.New(slog.DiscardHandler), record: audit.Discard}}
+	k := newBook(reader{base: b}, nil, nil)
+	return &guardKeeper{base: b, book: k, leases: &leases{base: b, book: k, budgets: newBudgets()}}
+}
 
 // TestGuardFlood: a guard that asks and asks, faster than it is answered, is ended
 // before its questions fill the keeper's memory.
 func TestGuardFlood(t *testing.T) {
 	ours, theirs := channelPair(t)
-	k := &keeper{log: slog.New(slog.DiscardHandler), budgets: newBudgets()}
-	k.budgets.requests.Burst = 1 << 20 // else they are turned down at once
+	k := idleGuard()
+	k.leases.budgets.requests.Burst = 1 << 20 // else they are turned down at once
+	var full inForce
 	for range grant.MaxRequests {
-		k.grants.List = append(k.grants.List, grant.Grant{Kind: grant.Request})
+		full.grants.List = append(full.grants.List, grant.Grant{Kind: grant.Request})
 	}
-	k.reloading.Lock() // a change of the policy that takes long
-	defer k.reloading.Unlock()
+	k.book.present.Store(&full)
+	k.book.changing.Lock() // a change of the policy that takes long
+	defer k.book.changing.Unlock()
 	ended := make(chan error, 1)
-	go func() { ended <- newGuardKeeper(k).readRequests(t.Context(), ours) }()
+	go func() { ended <- k.readRequests(t.Context(), ours) }()
 	for range 3 * wire.AsksAtOnce {
 		if theirs.Send(wire.Message{Op: wire.OpRequest, Name: "a.test"}, nil) != nil {
 			break // nobody reads it any more
@@ -43,9 +53,9 @@ func TestGuardFlood(t *testing.T) {
 func TestGuardLateReader(t *testing.T) {
 	t.Parallel()
 	ours, theirs := channelPair(t)
-	k := &keeper{log: slog.New(slog.DiscardHandler), budgets: newBudgets()}
+	k := idleGuard()
 	ended := make(chan error, 1)
-	go func() { ended <- newGuardKeeper(k).readRequests(t.Context(), ours) }()
+	go func() { ended <- k.readRequests(t.Context(), ours) }()
 	for id := range uint32(wire.AsksAtOnce) {
 		if err := theirs.Send(wire.Message{Op: wire.OpOwner, ID: id}, nil); err != nil {
 			t.Fatal(err)

@@ -22,18 +22,19 @@ type Report struct {
 // Keep confines the namespace and keeps it so until it is told to end.
 // The rules stay when it does. A detached keeper tells who started it, if tell is not nil.
 func Keep(ctx context.Context, c Config, mode string, tell func(Report)) error {
-	k, err := newKeeper(c, mode, c.logger(os.Stderr, new(atomic.Bool)))
+	b, err := newBase(c, mode, c.logger(os.Stderr, new(atomic.Bool)))
 	if err != nil {
 		return err
 	}
-	defer k.close()
+	defer b.close()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	var up atomic.Pointer[keeper]
 	go func() {
 		for sig := range early.Signals() {
 			switch sig {
 			case syscall.SIGHUP:
-				if k.ready() {
+				if k := up.Load(); k != nil && k.ready() {
 					// By itself, or a signal to end would wait for it. Its error is in the log and the status.
 					go func() { _ = k.reload(context.WithoutCancel(ctx)) }()
 				}
@@ -42,11 +43,14 @@ func Keep(ctx context.Context, c Config, mode string, tell func(Report)) error {
 			}
 		}
 	}()
-	k.progress = NewProgress(c, os.Stderr)
+	b.progress = NewProgress(c, os.Stderr)
 	if tell != nil {
-		k.progress = &progress{Say: func(text string) { tell(Report{Say: text}) }}
+		b.progress = &progress{Say: func(text string) { tell(Report{Say: text}) }}
 	}
-	err = k.boot(ctx)
+	k, err := b.boot(ctx)
+	if err == nil {
+		up.Store(k)
+	}
 	if tell != nil {
 		tell(outcome(err))
 	}
@@ -63,12 +67,6 @@ func Keep(ctx context.Context, c Config, mode string, tell func(Report)) error {
 	k.endGrants(context.WithoutCancel(ctx))
 	k.publish()
 	return nil
-}
-
-func (k *keeper) ready() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.state.Phase == state.PhaseReady
 }
 
 // outcome says how a start went.

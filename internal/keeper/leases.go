@@ -2,9 +2,14 @@ package keeper
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/lease"
+	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/budget"
@@ -12,31 +17,83 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
+// leases owns the ledger, and what of it is in the kernel.
+type leases struct {
+	*base
+	book    *book
+	fw      *firewall.Firewall
+	reduced bool
+	ledger  *lease.Ledger
+	edition *wire.Edition
+	budgets *budgets
+
+	// moving is held for reading while a lease goes from the ledger to the
+	// kernel, and for writing while the policy changes: no lease of the old
+	// policy can arrive after the new one has closed it.
+	moving sync.RWMutex
+}
+
+// budgets limit what the agent may have the guard do, of all guards together: no end of a
+// guard resets them, and one that was taken over can't go around them. What is under way
+// between the two at a time is one number for both, wire.AsksAtOnce.
+type budgets struct {
+	names    *budget.Budget // below wildcards
+	requests budget.Pace
+}
+
+func newBudgets() *budgets {
+	return &budgets{names: budget.NewBudget(), requests: budget.Pace{Burst: wire.RequestBurst, Every: wire.RequestEvery}}
+}
+
+// spent says whether the budget of the wildcard that name is below has it, by how.
+func (l *leases) spent(name string, how func(*budget.Budget, string, string, int, time.Time) bool) bool {
+	p := l.book.policy()
+	match := p.Lookup(name)
+	if match.Wildcard == nil {
+		return true // it has none: what else is to be said of it, others say
+	}
+	return how(l.budgets.names, match.Wildcard.Name, match.Name, p.Settings().Limits.NewNamesPerWildcardPerMinute, time.Now())
+}
+
+// mayAsk serves the guard, which asks before each question below a wildcard.
+func (l *leases) mayAsk(m, reply wire.Message) wire.Message {
+	reply.Err = !l.spent(m.Name, (*budget.Budget).Take)
+	return reply
+}
+
+// leaseTime is what the kernel may take over a lease.
+const leaseTime = 5 * time.Second
+
 // lease serves one request of the guard: the addresses are open in the kernel
 // before the answer is sent.
-func (k *keeper) lease(ctx context.Context, m wire.Message) wire.Message {
-	reply := wire.Message{Op: wire.OpLease, ID: m.ID}
+func (l *leases) lease(ctx context.Context, m, reply wire.Message) wire.Message {
 	// What was booked reaches the kernel, or is unbooked, also if the guard that
 	// asked has ended meanwhile.
 	whole := context.WithoutCancel(ctx)
-	k.leasing.RLock()
-	defer k.leasing.RUnlock()
+	l.moving.RLock()
+	defer l.moving.RUnlock()
 	ctx, cancel := context.WithTimeout(whole, leaseTime)
 	defer cancel()
-	reply.Edition, reply.TTL = k.edition.Load(), lease.TTL(m.TTL)
-	if !k.spent(m.Name, (*budget.Budget).Has) {
+	reply.Edition, reply.TTL = l.edition.Load(), lease.TTL(m.TTL)
+	if !l.spent(m.Name, (*budget.Budget).Has) {
 		return reply
 	}
-	open, admitted := k.ledger.Lease(m.Name, m.Addrs, m.TTL)
+	open, admitted := l.ledger.Lease(m.Name, m.Addrs, m.TTL)
 	if len(open) == 0 {
 		return reply
 	}
-	if err := k.fw.Lease(ctx, open); err != nil {
-		k.log.Error("leasing", "name", m.Name, "error", err)
-		k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Name: m.Name, Reason: "the kernel refused the lease: " + err.Error()})
+	if err := l.fw.Lease(ctx, open); err != nil {
+		l.log.Error("leasing", "name", m.Name, "error", err)
+		l.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Name: m.Name, Reason: "the kernel refused the lease: " + err.Error()})
 		ctx, cancel := context.WithTimeout(whole, leaseTime) // of the first there may be nothing left
 		defer cancel()
-		k.revoke(ctx, k.ledger.RevokeName(m.Name))
+		if closed := l.ledger.RevokeName(m.Name); len(closed) > 0 {
+			if err := l.fw.Revoke(ctx, closed); err != nil {
+				// The next attestation finds what the book does not hold.
+				l.log.Error("revoking", "error", err)
+				l.guardian(audit.Fault, "revoking failed: "+err.Error())
+			}
+		}
 		reply.Err = true
 		return reply
 	}
@@ -44,47 +101,205 @@ func (k *keeper) lease(ctx context.Context, m wire.Message) wire.Message {
 	return reply
 }
 
-// held answers the name gate: does the book have this address for this name?
-func (k *keeper) held(m wire.Message) wire.Message {
-	reply := wire.Message{Op: wire.OpHeld, ID: m.ID, Err: true}
-	if len(m.Addrs) == 1 {
-		var left time.Duration
-		left, reply.Edition = k.ledger.LeasedTo(m.Name, firewall.Element{Addr: m.Addrs[0], Proto: uint8(policy.TCP), Port: m.Port})
-		reply.Err, reply.TTL = left == 0, left
+// asked is the element that a message of the guard's is about.
+func asked(m wire.Message) (e firewall.Element, ok bool) {
+	if len(m.Addrs) != 1 {
+		return e, false
+	}
+	return firewall.Element{Addr: m.Addrs[0], Proto: uint8(policy.TCP), Port: m.Port}, true
+}
+
+// leasedTo answers the name gate: does the book have this address for this name?
+func (l *leases) leasedTo(m, reply wire.Message) wire.Message {
+	reply.Err = true
+	if e, ok := asked(m); ok {
+		reply.TTL, reply.Edition = l.ledger.LeasedTo(m.Name, e)
+		reply.Err = reply.TTL == 0
 	}
 	return reply
 }
 
 // direct answers it about what it can't look into: does the policy allow this
 // address by itself, or does the book have it for any name?
-func (k *keeper) direct(m wire.Message) wire.Message {
-	reply := wire.Message{Op: wire.OpDirect, ID: m.ID, Err: true}
-	if len(m.Addrs) != 1 {
-		return reply
-	}
-	k.mu.Lock()
-	p := k.policy
-	k.mu.Unlock()
-	if p.DecideAddr(m.Addrs[0], policy.Port{Proto: policy.TCP, Number: m.Port}).Allowed {
-		reply.Err = false
-		return reply
-	}
-	if name := k.ledger.Holder(firewall.Element{Addr: m.Addrs[0], Proto: uint8(policy.TCP), Port: m.Port}); name != "" {
-		reply.Name, reply.Err = name, false
+func (l *leases) direct(m, reply wire.Message) wire.Message {
+	reply.Err = true
+	if e, ok := asked(m); ok {
+		if reply.Err = !l.book.policy().DecideAddr(e.Addr, policy.Port{Proto: policy.TCP, Number: e.Port}).Allowed; reply.Err {
+			reply.Name = l.ledger.Holder(e)
+			reply.Err = reply.Name == ""
+		}
 	}
 	return reply
 }
 
-// leaseTime is what the kernel may take over a lease.
-const leaseTime = 5 * time.Second
+// adopt has the kernel hold what p admits, and nothing else. If that fails, the ledger is as it was.
+func (l *leases) adopt(ctx context.Context, p *policy.Policy, put func() error) error {
+	l.moving.Lock()
+	defer l.moving.Unlock()
+	old := l.book.policy()
+	closed := l.ledger.Adopt(p)
+	// This ends flows as well: no packet passes for being part of one.
+	if err := l.fw.Retain(ctx, closed, l.ledger.Knows); err != nil {
+		// The kernel keeps its leases when it gets new rules. If some can't be
+		// taken out, none may stay; those of the book are given again.
+		if err := l.fw.RevokeAll(ctx); err != nil {
+			l.ledger.Adopt(old)
+			return fmt.Errorf("end the leases that the policy no longer allows: %w", err)
+		}
+	}
+	if err := put(); err != nil {
+		l.ledger.Adopt(old)
+		return fmt.Errorf("apply the rules: %w", err)
+	}
+	return nil
+}
 
-func (k *keeper) revoke(ctx context.Context, elements []firewall.Element) {
-	if len(elements) == 0 {
+const lastMoments = 2 * time.Second
+
+// foreign are the kernel's leases that are not in the book, and what it lets go on without one.
+func (l *leases) foreign(ctx context.Context) ([]firewall.Element, error) {
+	foreign, err := l.unbooked(ctx)
+	if err != nil || len(foreign) == 0 {
+		return nil, err
+	}
+	// Some may be on their way between the book and the kernel. While none is, there can
+	// be no new lease, so this is not where every look begins.
+	l.moving.Lock()
+	defer l.moving.Unlock()
+	return l.unbooked(ctx)
+}
+
+// unbooked looks for them once.
+func (l *leases) unbooked(ctx context.Context) ([]firewall.Element, error) {
+	leases, err := l.fw.Leased(ctx)
+	if err != nil {
+		return nil, err
+	}
+	used, err := l.fw.InUse(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []firewall.Element
+	for _, lease := range leases {
+		// The last moments are left out: the kernel's clock starts a little
+		// after the book's, and what one name evicts runs out.
+		if ending := lease.TTL > 0 && lease.TTL < lastMoments; !ending && !l.ledger.Holds(lease.Element) {
+			out = append(out, lease.Element)
+		}
+	}
+	for _, u := range used {
+		if !l.reduced && !l.ledger.Knows(u.Element) {
+			out = append(out, u.Element)
+		}
+	}
+	return out, nil
+}
+
+func (l *leases) verify(ctx context.Context) error {
+	foreign, err := l.foreign(ctx)
+	if err == nil && len(foreign) > 0 {
+		err = fmt.Errorf("%s that the policy did not give, the first of them %s", text.Counted(len(foreign), "lease", "leases"), foreign[0])
+	}
+	return err
+}
+
+// repair takes out what is foreign, and gives the kernel every lease of the book.
+func (l *leases) repair(ctx context.Context) error {
+	foreign, err := l.foreign(ctx)
+	if err == nil {
+		err = l.fw.Revoke(ctx, foreign)
+	}
+	if err != nil {
+		return err
+	}
+	l.moving.RLock()
+	defer l.moving.RUnlock()
+	return l.fw.Lease(ctx, l.ledger.Leases())
+}
+
+const (
+	idleFor    = 10 * time.Minute // a connection that is silent for longer goes on, and keeps no address open
+	sweepEvery = time.Second
+)
+
+// maintain keeps leases that are in use, forgets the others, and holds the live
+// rules against the plan, until ctx ends.
+func (k *keeper) maintain(ctx context.Context) {
+	changed, err := k.rules.fw.Watch(ctx)
+	if err != nil {
+		k.log.Warn("rule changes are noticed by the clock only", "error", err)
+	}
+	renew, attest, sweep := time.NewTicker(lease.RenewEvery), time.NewTicker(state.AttestEvery), time.NewTicker(sweepEvery)
+	defer renew.Stop()
+	defer attest.Stop()
+	defer sweep.Stop()
+	var leasing bursts
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-sweep.C:
+			if leasing.over(k.leases.ledger.Sweep()) {
+				go debug.FreeOSMemory()
+			}
+		case <-renew.C:
+			k.leases.renew(ctx)
+		case <-attest.C:
+			k.attest(ctx)
+			k.audit.Retry()
+			k.publish()
+		case _, ok := <-changed:
+			if !ok {
+				changed = nil
+				continue
+			}
+			k.attest(ctx)
+			k.publish()
+		}
+	}
+}
+
+// manyChanges of the book leave megabytes behind, which the runtime would keep
+// for minutes.
+const manyChanges = 1000
+
+// bursts notices the ends of those.
+type bursts struct{ last, told uint64 }
+
+// over takes the count of all changes, now and then, and says whether many have
+// come and no more do.
+func (b *bursts) over(changes uint64) bool {
+	calm := changes == b.last
+	b.last = changes
+	if !calm || changes-b.told < manyChanges {
+		return false
+	}
+	b.told = changes
+	return true
+}
+
+// renew keeps open what answers. That is the kernel's own account, by element: the
+// agent can't add to it, nor can connections to the gate, which lead nowhere else. On
+// gated ports, it is the guard's onward connection that counts.
+func (l *leases) renew(ctx context.Context) {
+	all, err := l.fw.InUse(ctx)
+	if err != nil {
+		l.log.Warn("looking for leases in use", "error", err)
 		return
 	}
-	if err := k.fw.Revoke(ctx, elements); err != nil {
-		// The next attestation finds what the book does not hold.
-		k.log.Error("revoking", "error", err)
-		k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "revoking failed: " + err.Error()})
+	under, busy := make(map[firewall.Element]bool, len(all)), map[firewall.Element]bool{}
+	for _, u := range all {
+		under[u.Element] = true
+		if u.Idle < idleFor {
+			busy[u.Element] = true
+		}
+	}
+	l.ledger.ForgetLapsed(under)
+	l.moving.RLock()
+	defer l.moving.RUnlock()
+	if leases := l.ledger.Renew(busy, lease.RenewWindow, lease.RenewFor); len(leases) > 0 {
+		if err := l.fw.Lease(ctx, leases); err != nil {
+			l.log.Warn("renewing leases", "error", err)
+		}
 	}
 }

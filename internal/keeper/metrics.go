@@ -17,7 +17,7 @@ const metricsTime = 5 * time.Second
 
 // serveMetrics answers whatever is asked, and reads no more of it than where it
 // ends: the socket is root's alone.
-func (k *keeper) serveMetrics(l *net.UnixListener) {
+func (b *base) serveMetrics(l *net.UnixListener) {
 	for {
 		conn, err := l.AcceptUnix()
 		if err != nil {
@@ -41,11 +41,9 @@ func (k *keeper) serveMetrics(l *net.UnixListener) {
 					break
 				}
 			}
-			k.mu.Lock()
-			s := k.state
-			k.mu.Unlock()
+			s := b.status()
 			var body strings.Builder
-			if s.WriteMetrics(&body, k.config.Version, time.Now()) == nil {
+			if s.WriteMetrics(&body, b.config.Version, time.Now()) == nil {
 				fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", body.Len(), body.String())
 			}
 		}()

@@ -22,7 +22,7 @@ func TestMetricsSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	k := &keeper{state: state.State{Guard: state.Guard{Stats: wire.Stats{Denied: 10}}}}
+	k := &base{publisher: &publisher{state: state.State{Guard: state.Guard{Stats: wire.Stats{Denied: 10}}}}}
 	go k.serveMetrics(l)
 	client := nethttp.Client{Transport: &nethttp.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)

@@ -11,17 +11,14 @@ import (
 // Monitor mode is chosen by the flag alone: no file, no grant and no failure
 // leads to it, and a keeper that runs does not change its mode.
 
-// announceMonitor says so where nobody can miss it, also with --quiet.
-func (k *keeper) announceMonitor(w io.Writer) {
-	yellow, plain := "\x1b[1;43;30m", "\x1b[0m"
-	if k.config.NoColor {
-		yellow, plain = "", ""
+// announceOpen says so where nobody can miss it, also with --quiet.
+func announceOpen(w io.Writer, noColor bool, colour string, lines ...string) {
+	plain := "\x1b[0m"
+	if noColor {
+		colour, plain = "", ""
 	}
-	for _, line := range []string{
-		"  --mode monitor: THE NETWORK IS NOT CONFINED. What the policy denies is let through, and logged. ",
-		"  Only metadata and reserved addresses stay denied. See agent-init suggest, then use enforce.     ",
-	} {
-		fmt.Fprintf(w, "%s%s%s\n", yellow, line, plain)
+	for _, line := range lines {
+		fmt.Fprintf(w, "%s%s%s\n", colour, line, plain)
 	}
 }
 

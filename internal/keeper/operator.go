@@ -2,6 +2,8 @@ package keeper
 
 import (
 	"context"
+	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,25 +18,39 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// openSockets makes the sockets before there is a guard to serve the second.
-func (k *keeper) openSockets(context.Context) error {
-	var err error
-	if k.controls, err = control.Listen(filepath.Join(string(k.dir), state.ControlSocket), 0o600); err != nil {
-		return fault.New(fault.Rules, "mount a tmpfs at /run", "%w", err)
+// doors are where people and the agent ask for something.
+type doors struct {
+	controls, metrics *net.UnixListener // for root
+	requests          *os.File          // the agent's, listened to by the guard
+}
+
+// openSockets makes the sockets before there is a guard to serve that of requests.
+func (b *base) openSockets(_ context.Context, l loaded) (out listening, err error) {
+	open := func(name string, mode os.FileMode) (*net.UnixListener, error) {
+		l, err := control.Listen(filepath.Join(string(b.dir), name), mode)
+		if err != nil {
+			return nil, fault.New(fault.Rules, "mount a tmpfs at /run", "%w", err)
+		}
+		return l, nil
 	}
+	out.loaded = l
+	if out.doors.controls, err = open(state.ControlSocket, 0o600); err != nil {
+		return out, err
+	}
+	b.atEnd(out.doors.controls.Close)
+	if out.doors.metrics, err = open(state.MetricsSocket, 0o600); err != nil {
+		return out, err
+	}
+	b.atEnd(out.doors.metrics.Close)
 	// Everyone may connect; whose request counts is for the guard to see.
-	l, err := control.Listen(filepath.Join(string(k.dir), state.RequestSocket), 0o666)
+	requests, err := open(state.RequestSocket, 0o666)
 	if err != nil {
-		return fault.New(fault.Rules, "mount a tmpfs at /run", "%w", err)
+		return out, err
 	}
-	defer l.Close()
-	if k.metrics, err = control.Listen(filepath.Join(string(k.dir), state.MetricsSocket), 0o600); err != nil {
-		return fault.New(fault.Rules, "mount a tmpfs at /run", "%w", err)
+	if out.doors.requests, err = lend(requests); err != nil {
+		return out, fault.New(fault.Rules, "start it with --log-level debug, which says more", "keep the socket for requests: %w", err)
 	}
-	if k.requests, err = lend(l); err != nil {
-		return fault.New(fault.Rules, "start it with --log-level debug, which says more", "keep the socket for requests: %w", err)
-	}
-	return nil
+	return out, requests.Close()
 }
 
 // operateEvery is how often the clock of grants and the policy's files are looked at.
@@ -45,11 +61,11 @@ const operateEvery = time.Second
 func (k *keeper) operate(ctx context.Context, published uint64) {
 	go func() {
 		s := control.Server{May: func(uid uint32) bool { return uid == 0 }, Handle: k.serveControl, Log: k.log}
-		if err := s.Serve(ctx, k.controls); err != nil {
+		if err := s.Serve(ctx, k.doors.controls); err != nil {
 			k.log.Error("grants can no longer be made", "error", err)
 		}
 	}()
-	go k.serveMetrics(k.metrics)
+	go k.serveMetrics(k.doors.metrics)
 	tick, again := time.NewTicker(operateEvery), time.NewTicker(state.AttestEvery)
 	defer tick.Stop()
 	defer again.Stop()
@@ -65,12 +81,24 @@ func (k *keeper) operate(ctx context.Context, published uint64) {
 			if k.owed.Swap(false) { // a disk that was full may have room now
 				k.publishAll()
 			}
-			if k.unadopted.Load() { // so may the kernel
+			if k.book.unadopted.Load() { // so may the kernel
 				_ = k.reload(ctx) // its error is in the log and the status
 			}
 			k.payCuts(ctx)
 		}
 	}
+}
+
+// publishAll writes what explain, suggest, grants and the agent read, for the
+// first time or because it could not be written, and returns how many changes of
+// the leases that holds.
+func (k *keeper) publishAll() uint64 {
+	k.book.changing.Lock()
+	defer k.book.changing.Unlock()
+	present := k.book.now()
+	k.publishPolicy(k.config.PolicyDir, present)
+	k.publishGrants(present.grants)
+	return k.publishLeases(^uint64(0))
 }
 
 // serveControl does what root asks for.
@@ -135,10 +163,7 @@ func (k *keeper) put(ctx context.Context, kind grant.Kind, p control.Peer, r con
 	if err != nil {
 		return state.RefuseWith(err)
 	}
-	k.mu.Lock()
-	pol := k.policy
-	k.mu.Unlock()
-	for _, w := range append(pol.Warnings(), line.Warnings...) {
+	for _, w := range append(k.book.policy().Warnings(), line.Warnings...) {
 		if w.Source.File == out.Grant.Name() || w.Source.File == "" {
 			if text := (policy.Error{Message: w.Message, Text: w.Text}).Error(); !slices.Contains(out.Warnings, text) {
 				out.Warnings = append(out.Warnings, text)

@@ -27,8 +27,9 @@ func TestKernelReloadRefused(t *testing.T) {
 		"anybody's to write": {"ok.example\n", 0o666, "allowlist.txt", "chmod"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := &keeper{dir: state.Dir(t.TempDir()), log: slog.New(slog.DiscardHandler), record: audit.Discard, config: Config{PolicyDir: t.TempDir()}}
-			k.state.Phase = state.PhaseReady
+			p := &publisher{dir: state.Dir(t.TempDir()), log: slog.New(slog.DiscardHandler), record: audit.Discard, state: state.State{Phase: state.PhaseReady}}
+			b := &base{publisher: p, config: Config{PolicyDir: t.TempDir()}}
+			k := &keeper{base: b, book: newBook(reader{base: b}, nil, nil)}
 			file := filepath.Join(k.config.PolicyDir, "allowlist.txt")
 			if err := os.WriteFile(file, []byte(c.text), c.mode); err != nil {
 				t.Fatal(err)

@@ -13,33 +13,33 @@ import (
 )
 
 // warnOfAccount says in one line what the agent's account lacks.
-func (k *keeper) warnOfAccount(err error) {
+func (a *agent) warnOfAccount(err error) {
 	if err == nil {
 		return
 	}
 	var missing *privdrop.CapabilityError
 	switch {
 	case errors.As(err, &missing):
-		fault.Warn(os.Stderr, fmt.Sprintf("the agent's home does not belong to it (uid %d), and can't be given to it: capability %s is missing", k.identity.UID, missing.Capability),
-			k.launch.Capabilities(missing.Capability))
+		fault.Warn(os.Stderr, fmt.Sprintf("the agent's home does not belong to it (uid %d), and can't be given to it: capability %s is missing", a.identity.UID, missing.Capability),
+			a.launch.Capabilities(missing.Capability))
 	case errors.Is(err, privdrop.ErrReadOnly):
-		k.log.Warn("the agent's account is incomplete", "error", text.InOneLine(err)) // which most programs do without
+		a.log.Warn("the agent's account is incomplete", "error", text.InOneLine(err)) // which most programs do without
 	default:
-		fault.Warn(os.Stderr, "the agent's account is incomplete: "+text.InOneLine(err), "make the home and the entry of uid "+fmt.Sprint(k.identity.UID)+" in the image")
+		fault.Warn(os.Stderr, "the agent's account is incomplete: "+text.InOneLine(err), "make the home and the entry of uid "+fmt.Sprint(a.identity.UID)+" in the image")
 	}
 }
 
-// warnOfWorkspace says that the agent can't write where it is to work. One that is
+// warnOfWorkspace says that the agent can't write where it is to wora. One that is
 // mounted to be read only is so on purpose.
-func (k *keeper) warnOfWorkspace(dir string) {
+func (a *agent) warnOfWorkspace(dir string) {
 	var st unix.Stat_t
 	if unix.Stat(dir, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return
 	}
-	if err := privdrop.MayWrite(k.identity, dir); !errors.Is(err, unix.EACCES) {
+	if err := privdrop.MayWrite(a.identity, dir); !errors.Is(err, unix.EACCES) {
 		return
 	}
-	cause, remedy := unwritable(k.launch, dir, k.identity.UID, st.Uid, k.config.HostUID)
+	cause, remedy := unwritable(a.launch, dir, a.identity.UID, st.Uid, a.config.HostUID)
 	fault.Warn(os.Stderr, cause, remedy)
 }
 

@@ -21,7 +21,7 @@ const maxOutput = 64 << 20
 // runProgram runs a program of the packet filter as a child of the reaper, which
 // would else take its status from whoever waits for it. Files in memory take
 // what it reads and writes: nobody has to keep pipes moving meanwhile.
-func (k *keeper) runProgram(ctx context.Context, p firewall.Program) (stdout, stderr []byte, err error) {
+func (b *base) runProgram(ctx context.Context, p firewall.Program) (stdout, stderr []byte, err error) {
 	var files [3]*os.File
 	for i, name := range []string{"stdin", "stdout", "stderr"} {
 		fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
@@ -37,7 +37,7 @@ func (k *keeper) runProgram(ctx context.Context, p firewall.Program) (stdout, st
 	if _, err := files[0].Seek(0, io.SeekStart); err != nil {
 		return nil, nil, err
 	}
-	child, err := k.reaper.Start(reaper.Command{
+	child, err := b.reaper.Start(reaper.Command{
 		Path: p.Path, Args: append([]string{p.Path}, p.Args...), Env: p.Env, Dir: "/", Files: files[:], Setsid: true, Helper: true,
 	})
 	if err != nil {

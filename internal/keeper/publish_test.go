@@ -13,8 +13,8 @@ import (
 // the file for as long as nothing else happens, and agent-init wait would wait for
 // what has come already.
 func TestPublishLast(t *testing.T) {
-	k := &keeper{dir: state.Dir(t.TempDir()), log: slog.New(slog.DiscardHandler)}
-	k.publishing.Lock() // somebody writes
+	k := &publisher{dir: state.Dir(t.TempDir()), log: slog.New(slog.DiscardHandler)}
+	k.writing.Lock() // somebody writes
 	done := make(chan struct{})
 	go func() { k.publish(); close(done) }()
 	for range 1000 { // until it has taken its copy, as it must not
@@ -26,7 +26,7 @@ func TestPublishLast(t *testing.T) {
 		time.Sleep(50 * time.Microsecond)
 	}
 	k.update(func(s *state.State) { s.Phase = state.PhaseReady })
-	k.publishing.Unlock()
+	k.writing.Unlock()
 	<-done
 	var s state.State
 	if err := k.dir.Read(state.StatusFile, &s); err != nil || s.Phase != state.PhaseReady {

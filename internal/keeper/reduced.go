@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 
@@ -22,15 +21,6 @@ import (
 // The agent gets no ping sockets, since no rule tells an echo from neighbour
 // discovery, and no user namespaces: whether capabilities of such a namespace
 // change the rules of another is gVisor's to decide, in each version anew.
-
-// caveats say what of the agent's is less than elsewhere.
-func (k *keeper) caveats() []string {
-	out := k.guardGroup.Caveats()
-	if k.fw.Reduced() != "" {
-		out = append(out, "the agent has no ping sockets and no user namespaces")
-	}
-	return out
-}
 
 // reducible says what of p no reduced form can hold.
 func reducible(p *policy.Policy) error {
@@ -62,11 +52,10 @@ func reducible(p *policy.Policy) error {
 func gatedPorts(p *policy.Policy) []uint16 {
 	out := []uint16{policy.HTTP.Number, policy.HTTPS.Number}
 	for r := range p.Rules() {
-		if r.Deny || r.Name == "" {
-			continue
-		}
 		for _, port := range r.Ports {
-			out = append(out, port.Number)
+			if !r.Deny && r.Name != "" {
+				out = append(out, port.Number)
+			}
 		}
 	}
 	slices.Sort(out)
@@ -85,8 +74,8 @@ func relayedPorts(p *policy.Policy) []uint16 {
 }
 
 // reduce makes c the configuration of a reduced plan, if p can be held by one.
-func (k *keeper) reduce(c *firewall.Config, p *policy.Policy) error {
-	if k.config.Monitor {
+func reduce(c *firewall.Config, p *policy.Policy) error {
+	if c.Observe {
 		return fault.New(fault.Usage, "start with --mode enforce, or use another runtime", "gVisor's packet filter can't log what it would refuse, which --mode monitor is for")
 	}
 	if err := reducible(p); err != nil {
@@ -101,15 +90,6 @@ func (k *keeper) reduce(c *firewall.Config, p *policy.Policy) error {
 			c.Local = append(c.Local, local)
 		}
 	}
-	c.Reduced, c.Gated, c.DropGroup = true, gatedPorts(p), 0
+	c.Gated, c.DropGroup = gatedPorts(p), 0
 	return nil
-}
-
-// openDrops opens the log of refused packets. Where the kernel has none, the guard
-// gets a file without a line.
-func (k *keeper) openDrops() (*os.File, error) {
-	if k.fw.Reduced() != "" {
-		return os.Open(os.DevNull)
-	}
-	return firewall.OpenDropLog(dropGroup)
 }

@@ -45,8 +45,8 @@ func TestGatedPorts(t *testing.T) {
 
 // The keeper judges by its own policy and its own book.
 func TestDirect(t *testing.T) {
-	k := &keeper{policy: parseList(t, "github.com:22\nok.test\n10.0.0.0/8:5432\n!10.9.0.0/16")}
-	k.ledger = lease.New(k.policy, newTestEdition())
+	p := parseList(t, "github.com:22\nok.test\n10.0.0.0/8:5432\n!10.9.0.0/16")
+	k := &leases{book: newBook(reader{}, nil, p), ledger: lease.New(p, newTestEdition())}
 	addr := netip.MustParseAddr("192.0.2.1")
 	k.ledger.Lease("github.com", []netip.Addr{addr}, lease.MaxLease)
 	k.ledger.Lease("ok.test", []netip.Addr{addr}, lease.MaxLease)
@@ -66,16 +66,16 @@ func TestDirect(t *testing.T) {
 		{"169.254.169.254:80", false, ""},
 	} {
 		to := netip.MustParseAddrPort(tt.to)
-		r := k.direct(wire.Message{Op: wire.OpDirect, ID: 7, Addrs: []netip.Addr{to.Addr()}, Port: to.Port()})
+		r := k.direct(wire.Message{Addrs: []netip.Addr{to.Addr()}, Port: to.Port()}, wire.Message{Op: wire.OpDirect, ID: 7})
 		if r.Op != wire.OpDirect || r.ID != 7 || r.Err == tt.ok || r.Name != tt.name {
 			t.Errorf("%s: %+v, want %v %q", tt.to, r, tt.ok, tt.name)
 		}
 	}
-	if r := k.direct(wire.Message{Op: wire.OpDirect, Port: 5432}); !r.Err {
+	if r := k.direct(wire.Message{Port: 5432}, wire.Message{}); !r.Err {
 		t.Error("a question without an address got a yes")
 	}
 	k.ledger.Adopt(parseList(t, "ok.test"))
-	if r := k.direct(wire.Message{Op: wire.OpDirect, Addrs: []netip.Addr{addr}, Port: 22}); !r.Err {
+	if r := k.direct(wire.Message{Addrs: []netip.Addr{addr}, Port: 22}, wire.Message{}); !r.Err {
 		t.Error("a revoked lease still opens")
 	}
 	if got := k.ledger.Holder(firewall.Element{Addr: addr, Proto: 6, Port: 443}); got != "ok.test" {

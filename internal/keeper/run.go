@@ -2,9 +2,7 @@ package keeper
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
 	"sync/atomic"
@@ -14,9 +12,8 @@ import (
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
-	"github.com/agent-init/agent-init/internal/window"
 	"github.com/agent-init/agent-init/pkg/audit"
-	"github.com/agent-init/agent-init/pkg/privdrop"
+	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/reaper"
 	"github.com/agent-init/agent-init/pkg/reaper/early"
 )
@@ -31,25 +28,29 @@ func Run(ctx context.Context, c Config, stdin *os.File, stderr io.Writer, args [
 		return err
 	}
 	var muted atomic.Bool
-	k, err := newKeeper(c, "run", c.logger(os.Stderr, &muted))
+	b, err := newBase(c, "run", c.logger(os.Stderr, &muted))
 	if err != nil {
 		return err
 	}
-	defer k.close()
-	if k.progress = NewProgress(c, os.Stderr); k.progress != nil && k.wantsSession(stdin) {
-		k.progress.keys = keysHint(c.Prefix)
+	defer b.close()
+	if b.progress = NewProgress(c, os.Stderr); b.progress != nil && c.wantsSession(stdin) {
+		b.progress.keys = keysHint(c.Prefix)
 	}
 
 	signals := make(chan os.Signal, 1024)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	started := make(chan struct{})
-	go k.receiveSignals(early.Signals(), stop, started, signals)
+	started := make(chan running, 1)
+	go receiveSignals(early.Signals(), stop, started, signals)
 
+	var up running
 	if c.UnsafeNoFirewall {
-		err = k.bootUnconfined(stderr)
+		up.agent, err = b.bootUnconfined(ctx, stderr)
 	} else {
-		err = k.boot(ctx)
+		var k *keeper
+		if k, err = b.boot(ctx); err == nil {
+			up = running{k.agent, k.reload}
+		}
 	}
 	if ended := endedBy(ctx); ended != 0 {
 		return fault.Status(128 + int(ended))
@@ -58,21 +59,18 @@ func Run(ctx context.Context, c Config, stdin *os.File, stderr io.Writer, args [
 		return err
 	}
 	muted.Store(text.IsTerminal(os.Stderr))
-	agent, next, err := k.startAgent(ctx, stdin, args, dir)
+	agent, next, err := up.agent.start(ctx, stdin, args, dir)
 	if err != nil {
-		f := fault.Of(err, "start the agent")
-		k.fail(f)
-		return f
+		return b.fail(fault.Of(err, "start the agent"))
 	}
-	close(started)
-	st := k.reaper.Supervise(context.WithoutCancel(ctx), agent, reaper.Options{
+	started <- up
+	st := b.reaper.Supervise(context.WithoutCancel(ctx), agent, reaper.Options{
 		Signals: signals, Grace: c.Grace, Group: signalGroup(c.SignalTarget), Next: next, SignalFallback: stage.SignalAs,
 	})
-	k.record(audit.Event{Kind: audit.Session, Verdict: audit.Info, Reason: "agent ended: " + st.String()})
-	k.update(func(s *state.State) {
-		s.Phase, s.Reason, s.Code = state.PhaseEnded, "the agent ended: "+st.String(), st.Code()
-	})
-	k.publish()
+	ended := "agent ended: " + st.String()
+	b.record(audit.Event{Kind: audit.Session, Verdict: audit.Info, Reason: ended})
+	b.update(func(s *state.State) { s.Phase, s.Reason, s.Code = state.PhaseEnded, "the "+ended, st.Code() })
+	b.publish()
 	return fault.Status(st.Code())
 }
 
@@ -88,32 +86,38 @@ func endedBy(ctx context.Context) syscall.Signal {
 	return 0
 }
 
+// running is what signals are for, once the agent runs.
+type running struct {
+	agent  *agent
+	reload func(context.Context) error // nil: there is no policy in force, see bootUnconfined
+}
+
 // receiveSignals hands every signal to exactly one taker, for as long as the
 // process lives: HUP reloads the policy, unless it says that the terminal is
 // gone, which the kernel tells the leader of the session alone; before the agent runs, a request to end
 // cuts the start short; PIPE is the keeper's own; all others are the agent's. A request that comes when
 // the start can't be cut short any more is the agent's too.
-func (k *keeper) receiveSignals(received <-chan os.Signal, stop context.CancelCauseFunc, started <-chan struct{}, agent chan<- os.Signal) {
-	running := false
+func receiveSignals(received <-chan os.Signal, stop context.CancelCauseFunc, started <-chan running, agent chan<- os.Signal) {
+	var up running
 	var late os.Signal
 	hand := func(sig os.Signal) {
-		if sig == syscall.SIGTERM && k.sessions != nil {
-			go k.sessions.HangUp()
+		if sig == syscall.SIGTERM && up.agent.session != nil {
+			go up.agent.session.HangUp()
 		}
 		agent <- sig
 	}
 	for {
 		select {
-		case <-started:
-			started, running = nil, true
+		case up = <-started:
 			if late != nil {
 				hand(late)
 			}
 		case sig := <-received:
+			running := up.agent != nil
 			switch {
-			case sig == syscall.SIGHUP && running && k.fw != nil && !hungUp():
-				go func() { _ = k.reload(context.Background()) }() // its error is in the log and the status
-			case sig == syscall.SIGHUP && running && k.sessions != nil && hungUp():
+			case sig == syscall.SIGHUP && running && up.reload != nil && !hungUp():
+				go func() { _ = up.reload(context.Background()) }() // its error is in the log and the status
+			case sig == syscall.SIGHUP && running && up.agent.session != nil && hungUp():
 				// The container's terminal was lost. The session goes on.
 			case sig == syscall.SIGPIPE:
 				// Who asked the keeper has gone before the answer. It is nobody's end.
@@ -137,139 +141,27 @@ func signalGroup(target string) func(syscall.Signal) bool {
 	return nil // TERM, INT, HUP and QUIT to the group, the others to the child
 }
 
-// startAgent starts the command with no privilege: in a session, or on what the
-// container has for standard input and output. With a session, next is for
-// reaper.Options.
-func (k *keeper) startAgent(ctx context.Context, stdin *os.File, args []string, dir string) (agent *reaper.Process, next func() *reaper.Process, err error) {
-	argv := k.agentCommand(args)
-	if k.wantsSession(stdin) {
-		agent, err = k.startSession(ctx, stdin, argv, dir)
-		if err == nil {
-			next = k.sessions.Next
-		}
-	} else {
-		spec := k.agentSpec()
-		spec.Argv, spec.Dir = argv, dir
-		giveStdio(k.identity.GID)
-		agent, err = stage.Spawn(k.reaper, stage.Options{
-			Spec: spec, Stdin: stdin, Stdout: os.Stdout, Stderr: os.Stderr, Foreground: true, Agent: true,
-		})
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	k.record(audit.Event{Kind: audit.Session, Verdict: audit.Info, PID: agent.Pid(), Comm: argv[0], Reason: "agent started as " + k.identity.Name})
-	return agent, next, nil
-}
-
-// wantsSession: a program that is given its input or output by a pipe is to
-// have just that.
-func (k *keeper) wantsSession(stdin *os.File) bool {
-	switch k.config.Session {
-	case "always":
-		return true
-	case "auto":
-		return text.IsTerminal(stdin) && text.IsTerminal(os.Stdout) && !window.InBackground(stdin)
-	}
-	return false
-}
-
-// startSession starts the command in the first window of a session.
-func (k *keeper) startSession(ctx context.Context, stdin *os.File, argv []string, dir string) (*reaper.Process, error) {
-	s, err := window.New(k.sessionHost(), dir)
-	if err != nil {
-		return nil, err
-	}
-	k.sessions = s
-	return s.Begin(ctx, argv, stdin, os.Stdout, os.Stderr)
-}
-
-// sessionHost is what a session takes of the keeper.
-func (k *keeper) sessionHost() window.Host {
-	return window.Host{
-		Log: k.log, LogLevel: k.config.level(), Reaper: k.reaper, Dir: k.dir, Identity: k.identity, GuardUID: k.guardUID,
-		Name: k.config.SessionName, Term: k.config.Environ["TERM"], Prefix: k.config.Prefix, Elsewhere: fault.AttachFromOutside(k.config.Environ),
-		RecordTo: k.config.Record, RecordLimit: k.config.RecordLimit,
-		Record: k.record, Update: k.update, Publish: k.publish, AgentSpec: k.agentSpec, Shell: k.shell, Clipboard: k.clipboard, Diagnostics: k.diagnostics,
-	}
-}
-
-// agentCommand is the command line, else the policy's, else ASSISTANT_CMD
-// through the shell, else the shell.
-func (k *keeper) agentCommand(args []string) []string {
-	switch {
-	case len(args) > 0:
-		return args
-	case k.policy != nil && len(k.policy.Settings().Command) > 0:
-		return k.policy.Settings().Command
-	case k.config.AssistantCmd != "":
-		return []string{"/bin/sh", "-c", k.config.AssistantCmd}
-	}
-	return []string{k.shell()}
-}
-
-// shell is what a person gets who asks for no command.
-func (k *keeper) shell() string {
-	switch {
-	case k.config.Shell != "":
-		return k.config.Shell
-	case k.identity.Shell != "":
-		return k.identity.Shell
-	}
-	return "/bin/sh"
-}
-
-// agentSpec is how the agent, and everything that runs like it, is confined.
-func (k *keeper) agentSpec() privdrop.Spec {
-	env := maps.Clone(k.config.Environ)
-	k.mu.Lock()
-	p, open := k.policy, k.state.Open()
-	k.mu.Unlock()
-	if p != nil {
-		maps.Copy(env, p.Settings().Env)
-	}
-	if open != "" {
-		signOfOpen(env, open)
-	}
-	s := privdrop.Spec{Identity: k.identity, Env: environList(env), Dir: stage.Workspace}
-	s.DenyUserNS = p != nil && !p.Settings().UserNamespaces
-	if k.fw != nil && k.fw.Reduced() != "" {
-		s.DenyUserNS, s.DenyPing = true, true // see reduced.go
-	}
-	if os.Getpid() != 1 {
-		s.ParentPID = os.Getpid()
-	}
-	return s
-}
-
 // bootUnconfined is --unsafe-no-firewall: privileges are dropped all the same.
-func (k *keeper) bootUnconfined(w io.Writer) error {
-	red, plain := "\x1b[1;41;97m", "\x1b[0m"
-	if k.config.NoColor {
-		red, plain = "", ""
-	}
-	for _, line := range []string{
+func (b *base) bootUnconfined(ctx context.Context, w io.Writer) (*agent, error) {
+	announceOpen(w, b.config.NoColor, "\x1b[1;41;97m",
 		"  --unsafe-no-firewall: THE NETWORK IS OPEN. The agent can send anything to anyone. ",
-		"  Nothing is filtered, and nothing is logged.                                        ",
-	} {
-		fmt.Fprintf(w, "%s%s%s\n", red, line, plain)
+		"  Nothing is filtered, and nothing is logged.                                        ")
+	b.update(func(s *state.State) { s.Phase, s.Reason = state.PhaseOpen, "started with --unsafe-no-firewall" })
+	s := &starting{base: b, ctx: ctx}
+	root := then(s, "check the container", "", func(context.Context, struct{}) (fit, error) { return fit{}, b.checkRoot() }, struct{}{})
+	safe := then(s, "find who could replace agent-init", "", b.checkProgramPath, root)
+	home := then(s, "prepare the runtime directory", "", func(_ context.Context, e examined) (examined, error) { return e, b.takeDir() }, safe)
+	told := then(s, "read the policy", "", func(context.Context, examined) (*book, error) {
+		return b.readFirst(func(*policy.Policy) error { return nil })
+	}, home)
+	a := then(s, "find the agent's user", "", func(_ context.Context, k *book) (*agent, error) { return b.findAgent(k) }, told)
+	a = then(s, "give up what is not needed", "", func(context.Context, *agent) (*agent, error) { return a, b.giveUp(keeperCaps) }, a)
+	then(s, "publish how the agent is confined", "", func(context.Context, *agent) (*agent, error) { return a, a.publishAgent() }, a)
+	if s.err != nil {
+		return nil, s.err
 	}
-	ctx := context.Background()
-	k.update(func(s *state.State) { s.Phase, s.Reason = state.PhaseOpen, "started with --unsafe-no-firewall" })
-	for _, s := range []step{
-		{name: "check the container", do: k.checkRoot}, {name: "find who could replace agent-init", do: k.checkProgramPath},
-		{name: "prepare the runtime directory", do: k.openRuntime}, {name: "read the policy", do: k.loadPolicy},
-		{name: "find the agent's user", do: k.findUser}, {name: "give up what is not needed", do: k.harden},
-		{name: "publish how the agent is confined", do: func(context.Context) error { return k.publishAgent() }},
-	} {
-		if err := s.do(ctx); err != nil {
-			f := fault.Of(err, s.name)
-			k.fail(f)
-			return f
-		}
-	}
-	k.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Reason: "NOT CONFINED: started with --unsafe-no-firewall"})
-	k.publish()
+	b.guardian(audit.Fault, "NOT CONFINED: started with --unsafe-no-firewall")
+	b.publish()
 	stage.Settle()
-	return nil
+	return a, nil
 }

@@ -12,8 +12,8 @@ import (
 // are nobody's, and later ones the agent's.
 func TestSignalsBeforeTheAgent(t *testing.T) {
 	ctx, stop := context.WithCancelCause(context.Background())
-	received, agent, started := make(chan os.Signal), make(chan os.Signal, 10), make(chan struct{})
-	go (&keeper{}).receiveSignals(received, stop, started, agent)
+	received, theirs, started := make(chan os.Signal), make(chan os.Signal, 10), make(chan running, 1)
+	go receiveSignals(received, stop, started, theirs)
 	received <- syscall.SIGUSR1
 	if endedBy(ctx) != 0 {
 		t.Error("USR1 cuts the start short")
@@ -23,13 +23,13 @@ func TestSignalsBeforeTheAgent(t *testing.T) {
 	if got := endedBy(ctx); got != syscall.SIGTERM {
 		t.Errorf("ended by %v", got)
 	}
-	close(started) // the start had looked just before
-	if got := <-agent; got != syscall.SIGTERM {
+	started <- running{agent: &agent{}} // the start had looked just before
+	if got := <-theirs; got != syscall.SIGTERM {
 		t.Errorf("the agent got %v", got)
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGTERM, syscall.SIGHUP} {
 		received <- sig
-		if got := <-agent; got != sig {
+		if got := <-theirs; got != sig {
 			t.Errorf("the agent got %v, not %v", got, sig)
 		}
 	}

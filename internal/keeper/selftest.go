@@ -9,11 +9,16 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
@@ -21,7 +26,7 @@ import (
 // runSelfTest runs the probes in a process that has exactly what the agent has.
 // Beside an agent that runs, nobody sees what it writes but the keeper.
 func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside bool) (selftest.Report, error) {
-	k.overheard.about(plan)
+	k.guard.overheard.about(plan)
 	if err := k.guard.announce(&plan); err != nil {
 		k.log.Warn("the log will take the self-test for the agent's doing", "error", err)
 	}
@@ -31,7 +36,7 @@ func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside boo
 		return selftest.Report{}, err
 	}
 	defer r.Close()
-	o := stage.Options{Spec: k.agentSpec(), Stdout: w, Stderr: os.Stderr}
+	o := stage.Options{Spec: k.agent.spec(), Stdout: w, Stderr: os.Stderr}
 	o.Spec.Argv, o.Spec.Dir = []string{stage.Self, stage.ProbeName, "--packed"}, "/"
 	if beside {
 		o.Stderr = nil
@@ -64,7 +69,7 @@ func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside boo
 	if decoded != nil {
 		return selftest.Report{}, fmt.Errorf("it ended with %v and no report: %w", st, decoded)
 	}
-	k.overheard.explain(report)
+	k.guard.overheard.explain(report)
 	// Both must say so: the report is for people, the status is the verdict.
 	report.OK = report.OK && st.Code() == fault.OK
 	return report, nil
@@ -89,9 +94,7 @@ var knownNames = map[string][]string{
 // selfTestPlan is what the policy promises: nothing that it allows is among
 // what must be blocked.
 func (k *keeper) selfTestPlan() selftest.Plan {
-	k.mu.Lock()
-	p := k.policy
-	k.mu.Unlock()
+	p := k.book.policy()
 	var denied []string
 	for _, name := range notAllowed {
 		if !p.Lookup(name).Allowed {
@@ -124,7 +127,7 @@ func (k *keeper) selfTestPlan() selftest.Plan {
 			}
 		}
 	}
-	if k.fw.Reduced() != "" {
+	if k.rules.reduced {
 		plan.Relayed = relayedPorts(p)
 	}
 	plan.Reach, plan.Block = targets(p.Settings().SelfTest.Reach), targets(p.Settings().SelfTest.Block)
@@ -149,4 +152,64 @@ func targets(entries []string) []selftest.Target {
 		out = append(out, selftest.Target{Name: host, Port: uint16(n), TLS: n == 443})
 	}
 	return out
+}
+
+// prove runs the self-test at the start, and says whether the agent may be started.
+func (k *keeper) prove(ctx context.Context) error {
+	plan := k.selfTestPlan()
+	if err := k.dir.Write(state.ProbesFile, 0o644, plan); err != nil {
+		return err
+	}
+	if k.config.Selftest == "off" {
+		k.log.Warn("the self-test is off: nothing was proved")
+		return nil
+	}
+	report, err := k.runSelfTest(ctx, plan, false)
+	if err != nil {
+		return fault.New(fault.SelfTest, "start it with --log-level debug, which says more", "the self-test could not be run: %w", err)
+	}
+	st := &state.SelfTest{OK: report.OK, Time: time.Now(), Checks: len(report.Checks), Millis: int64(report.Millis)}
+	if report.OK {
+		k.update(func(s *state.State) { s.SelfTest = st })
+		k.record(audit.Event{Kind: audit.SelfTest, Verdict: audit.Info, Reason: "passed: " + sizeOfReport(report)})
+		return nil
+	}
+	st.Failures = report.Failures()
+	k.update(func(s *state.State) { s.SelfTest = st })
+	failures := strings.Join(st.Failures, "; ")
+	k.record(audit.Event{Kind: audit.SelfTest, Verdict: audit.Fault, Reason: "failed: " + failures})
+	if k.config.Selftest == "warn" {
+		k.log.Warn("the self-test failed; going on because of --selftest warn", "failures", st.Failures)
+		return nil
+	}
+	return fault.New(fault.SelfTest, "mend what is named, or take the word required from entries that may be down; to start all the same: --selftest warn",
+		"self-test failed, the agent was not started: %s", failures)
+}
+
+// proveAgain runs the self-test for a person, by the policy that is in force now.
+// The status keeps what the start has come to: a name that is down for a moment
+// makes no container unhealthy.
+func (k *keeper) proveAgain(ctx context.Context, p control.Peer) control.Reply {
+	if !k.proving.TryLock() {
+		return state.Refuse(fault.Failure, "wait until it has ended", "another self-test is under way")
+	}
+	defer k.proving.Unlock()
+	plan := k.selfTestPlan()
+	if err := k.dir.Write(state.ProbesFile, 0o644, plan); err != nil {
+		return state.RefuseWith(err)
+	}
+	report, err := k.runSelfTest(ctx, plan, true)
+	if err != nil {
+		return state.Refuse(fault.SelfTest, "see agent-init status", "the self-test could not be run: %w", err)
+	}
+	e := audit.Event{Kind: audit.SelfTest, Verdict: audit.Info, UID: &p.UID, PID: p.PID, Reason: "passed again: " + sizeOfReport(report)}
+	if !report.OK {
+		e.Verdict, e.Reason = audit.Fault, "failed, when run again: "+strings.Join(report.Failures(), "; ")
+	}
+	k.record(e)
+	return state.Answer(report)
+}
+
+func sizeOfReport(r selftest.Report) string {
+	return fmt.Sprintf("%s in %v", text.Counted(len(r.Checks), "check", "checks"), time.Duration(r.Millis*float64(time.Millisecond)).Round(time.Millisecond))
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/upstream"
 	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/sockowner"
 )
 
 // A DNS server at an address of this network namespace is whoever has its port,
@@ -17,47 +18,47 @@ import (
 // run and up the same rules know the agent by its uid, and in a sidecar, where
 // it may have any, the guard believes the very sockets that were there at the start.
 
-// shared says whether the agent is in another container, with a uid that is not known.
-func (k *keeper) shared() bool { return k.state.Mode == "sidecar" }
+// servers are those that the guard may ask, if the policy names no others.
+type servers struct {
+	*base
+	reduced bool
+	conf    upstream.Conf
+	engine  []sockowner.Bound // in a sidecar: the sockets of the engine's DNS server
+}
 
 // chooseServers takes out of c what is not to be asked, and says why.
-func (k *keeper) chooseServers(c upstream.Conf) upstream.Conf {
-	if k.config.UnsafeNoFirewall {
-		return c // there is no guard to ask one
-	}
+func (b *base) chooseServers(c upstream.Conf, reduced bool) *servers {
+	s := &servers{base: b, reduced: reduced, conf: c}
 	own, err := upstream.LocalAddrs()
 	if err != nil { // the rules refuse these too
-		k.log.Warn("servers of resolv.conf are not compared with the own addresses", "error", err)
+		b.log.Warn("servers of resolv.conf are not compared with the own addresses", "error", err)
 	}
 	engine := ""
 	switch {
-	case k.fw.Reduced() != "":
+	case reduced:
 		engine = "inside gVisor the engine's server can't be reached"
-	case k.shared():
-		if k.engine, err = upstream.SocketsOfEngine(); err != nil {
+	case b.shared():
+		if s.engine, err = upstream.SocketsOfEngine(); err != nil {
 			engine = err.Error()
 		}
 	}
-	c.PassOver(own, engine)
-	for _, s := range c.PassedOver {
-		k.log.Warn("a DNS server of resolv.conf is not asked", "server", s)
+	s.conf.PassOver(own, engine)
+	for _, server := range s.conf.PassedOver {
+		b.log.Warn("a DNS server of resolv.conf is not asked", "server", server)
 	}
-	k.update(func(s *state.State) { s.Guard.PassedOver = c.PassedOver })
-	return c
+	b.update(func(st *state.State) { st.Guard.PassedOver = s.conf.PassedOver })
+	return s
 }
 
-// judgeServers says what is wrong with the servers that the policy names.
-func (k *keeper) judgeServers(p *policy.Policy) error {
-	if k.config.UnsafeNoFirewall {
-		return nil
-	}
-	if len(p.Settings().DNS.Upstream) == 0 && len(k.resolv.Servers) == 0 && len(k.resolv.PassedOver) > 0 {
+// judge says what is wrong with the servers that the policy names.
+func (s *servers) judge(p *policy.Policy) error {
+	if len(p.Settings().DNS.Upstream) == 0 && len(s.conf.Servers) == 0 && len(s.conf.PassedOver) > 0 {
 		return fault.New(fault.Policy, "name a server outside of the container in dns.upstream (docker: --dns; compose: dns; kubernetes: dnsConfig)",
-			"no DNS server of resolv.conf is asked: %s", strings.Join(k.resolv.PassedOver, "; "))
+			"no DNS server of resolv.conf is asked: %s", strings.Join(s.conf.PassedOver, "; "))
 	}
 	own, err := upstream.LocalAddrs()
 	if err != nil {
-		k.log.Warn("dns.upstream is not compared with the own addresses", "error", err)
+		s.log.Warn("dns.upstream is not compared with the own addresses", "error", err)
 	}
 	for _, text := range p.Settings().DNS.Upstream {
 		u, err := policy.ParseUpstream(text)
@@ -66,13 +67,13 @@ func (k *keeper) judgeServers(p *policy.Policy) error {
 		}
 		a := u.Addr.Addr()
 		switch {
-		case u.Local && k.shared():
+		case u.Local && s.shared():
 			return fault.New(fault.Policy, "name a server outside of the pod in dns.upstream, or use agent-init run",
 				"dns.upstream: %s: in a network that containers share, the agent may have any uid, and so answer in the server's place", text)
-		case u.Local && k.fw.Reduced() != "":
+		case u.Local && s.reduced:
 			return fault.New(fault.Policy, "name a server outside of the container in dns.upstream, or use another runtime",
 				"dns.upstream: %s: inside gVisor a server of the container itself can't be told from the agent", text)
-		case a == policy.EngineDNS() && k.shared() && len(k.engine) == 0:
+		case a == policy.EngineDNS() && s.shared() && len(s.engine) == 0:
 			_, err := upstream.SocketsOfEngine()
 			return fault.New(fault.Policy, "name a server outside of the container in dns.upstream", "dns.upstream: %s: %w", text, err)
 		case own[a] && !a.IsLoopback() && !u.Local:

@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/agent-init/agent-init/allowlist.d"
-	"github.com/agent-init/agent-init/internal/state"
-	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -47,8 +45,8 @@ func TestJudgeServers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k := &keeper{state: state.State{Mode: tc.mode}, log: slog.New(slog.DiscardHandler), fw: &firewall.Firewall{}}
-		if err := k.judgeServers(p); (err == nil) != tc.ok {
+		s := &servers{base: &base{publisher: &publisher{log: slog.New(slog.DiscardHandler)}, mode: tc.mode}}
+		if err := s.judge(p); (err == nil) != tc.ok {
 			t.Errorf("%s: %s: %v", tc.mode, tc.upstream, err)
 		}
 	}

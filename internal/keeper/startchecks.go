@@ -17,7 +17,7 @@ import (
 
 // requireAll names all capabilities that are missing, so that one run is enough to
 // learn of them.
-func (k *keeper) requireAll(need []int) error {
+func (b *base) requireAll(need []int) error {
 	var names, reasons []string
 	for _, c := range need {
 		err := privdrop.Require(c)
@@ -35,15 +35,15 @@ func (k *keeper) requireAll(need []int) error {
 	case 0:
 		return nil
 	case 1:
-		return fault.New(fault.Privilege, k.launch.Capabilities(names...), "a capability is missing: %s", reasons[0])
+		return fault.New(fault.Privilege, b.launch.Capabilities(names...), "a capability is missing: %s", reasons[0])
 	}
-	return fault.New(fault.Privilege, k.launch.Capabilities(names...), "%d capabilities are missing: %s", len(names), strings.Join(reasons, ", "))
+	return fault.New(fault.Privilege, b.launch.Capabilities(names...), "%d capabilities are missing: %s", len(names), strings.Join(reasons, ", "))
 }
 
 // warnOfEngines says what no packet filter sees: who can open an engine's socket is
-// root on the machine, and has its network.
-func (k *keeper) warnOfEngines() {
-	for _, s := range container.MountedSockets("/proc/self/mountinfo", k.config.Environ) {
+// root on the machine, and has its networb.
+func (b *base) warnOfEngines() {
+	for _, s := range container.MountedSockets("/proc/self/mountinfo", b.config.Environ) {
 		if container.IsEngineSocket(s) {
 			fault.Warn(os.Stderr, fmt.Sprintf("%s is mounted: who can open an engine's socket is root on the machine, and is not confined", s), "remove the mount of "+s)
 		}

@@ -1,18 +1,15 @@
 package keeper
 
 import (
-	"context"
 	"fmt"
 	"hash/fnv"
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/container"
-	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -72,46 +69,12 @@ func (w *watched) due(now uint64) bool {
 	return settled && now != w.loaded
 }
 
-// watchFiles reads the policy again if its files have changed.
-func (k *keeper) watchFiles(ctx context.Context) {
-	now := filesState(k.config.PolicyDir, container.HostsFile(k.state.Mode))
-	k.reloading.Lock()
-	due := k.watched.due(now)
-	k.reloading.Unlock()
-	if !due {
-		return
-	}
-	what := k.changedFiles()
-	if what == "" {
-		return
-	}
-	k.log.Info("the policy's files have changed", "files", what)
-	k.record(audit.Event{Kind: audit.Policy, Verdict: audit.Info, Reason: "changed: " + what})
-	_ = k.reload(ctx) // its error is in the log and the status
-}
-
-// changedFiles says which files are others than those in force, or "" if they say the
-// same: a kubelet writes a pod's /etc/hosts anew for each container. A policy that was
-// refused is read again in any case.
-func (k *keeper) changedFiles() string {
-	k.reloading.Lock()
-	defer k.reloading.Unlock()
-	state := filesState(k.config.PolicyDir, container.HostsFile(k.state.Mode)) // before: a change meanwhile is noticed
-	b, err := k.readFiles()
-	k.mu.Lock()
-	refused := k.state.Policy.Fault != ""
-	k.mu.Unlock()
-	if err != nil || refused {
-		return "files in " + k.config.PolicyDir
-	}
-	names := b.Differs(k.files)
-	if len(names) == 0 {
-		k.watched.loaded = state
-	}
-	return strings.Join(names, ", ")
+// filesState is that of the files that read reads.
+func (r *reader) filesState() uint64 {
+	return filesState(r.config.PolicyDir, container.HostsFile(r.mode))
 }
 
 // readFiles reads the files of the policy, and the hosts file where it counts.
-func (k *keeper) readFiles() (*policy.Bundle, error) {
-	return policy.Read(policy.ReadOptions{Dir: k.config.PolicyDir, HostsFile: container.HostsFile(k.state.Mode)})
+func (r *reader) readFiles() (*policy.Bundle, error) {
+	return policy.Read(policy.ReadOptions{Dir: r.config.PolicyDir, HostsFile: container.HostsFile(r.mode)})
 }

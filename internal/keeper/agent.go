@@ -1,0 +1,153 @@
+package keeper
+
+import (
+	"context"
+	"maps"
+	"os"
+
+	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/internal/window"
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/privdrop"
+	"github.com/agent-init/agent-init/pkg/reaper"
+)
+
+// agent owns the agent and its session. It is the same whether the network is confined or not.
+type agent struct {
+	*base
+	book     *book
+	identity privdrop.Identity
+	guardUID uint32          // 0: there is no guard
+	reduced  bool            // see reduced.go
+	session  *window.Session // nil: none
+}
+
+// findAgent finds the agent's user, and says what that lacks.
+func (b *base) findAgent(k *book) (*agent, error) {
+	spec := b.config.User
+	if u := k.policy().Settings().User; spec == "auto" && u != "" {
+		spec = u
+	}
+	id, err := privdrop.Lookup(privdrop.LookupOptions{
+		Spec: spec, HostUID: b.config.HostUID, HostGID: b.config.HostGID, Workspace: stage.Workspace, Log: b.log,
+	})
+	if err != nil {
+		return nil, fault.New(fault.Usage, "create the user in the image, or name one with --user", "%w", err)
+	}
+	a := &agent{base: b, book: k, identity: id}
+	a.warnOfAccount(privdrop.EnsureAccount(id, privdrop.AccountOptions{}))
+	a.warnOfWorkspace(stage.Workspace)
+	b.update(func(s *state.State) { s.Agent = state.Agent{User: id.Name, UID: id.UID} })
+	return a, nil
+}
+
+// start starts the command with no privilege: in a session, or on what the
+// container has for standard input and output. With a session, next is for
+// reaper.Options.
+func (a *agent) start(ctx context.Context, stdin *os.File, args []string, dir string) (p *reaper.Process, next func() *reaper.Process, err error) {
+	argv := a.agentCommand(args)
+	if a.config.wantsSession(stdin) {
+		p, err = a.startSession(ctx, stdin, argv, dir)
+		if err == nil {
+			next = a.session.Next
+		}
+	} else {
+		spec := a.spec()
+		spec.Argv, spec.Dir = argv, dir
+		giveStdio(a.identity.GID)
+		p, err = stage.Spawn(a.reaper, stage.Options{
+			Spec: spec, Stdin: stdin, Stdout: os.Stdout, Stderr: os.Stderr, Foreground: true, Agent: true,
+		})
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	a.record(audit.Event{Kind: audit.Session, Verdict: audit.Info, PID: p.Pid(), Comm: argv[0], Reason: "agent started as " + a.identity.Name})
+	return p, next, nil
+}
+
+// startSession starts the command in the first window of a session.
+func (a *agent) startSession(ctx context.Context, stdin *os.File, argv []string, dir string) (*reaper.Process, error) {
+	s, err := window.New(a.sessionHost(), dir)
+	if err != nil {
+		return nil, err
+	}
+	a.session = s
+	a.atEnd(func() error { s.Stop(); return nil })
+	return s.Begin(ctx, argv, stdin, os.Stdout, os.Stderr)
+}
+
+// sessionHost is what a session takes of the keeper.
+func (a *agent) sessionHost() window.Host {
+	return window.Host{
+		Log: a.log, LogLevel: a.config.level(), Reaper: a.reaper, Dir: a.dir, Identity: a.identity, GuardUID: a.guardUID,
+		Name: a.config.SessionName, Term: a.config.Environ["TERM"], Prefix: a.config.Prefix, Elsewhere: fault.AttachFromOutside(a.config.Environ),
+		RecordTo: a.config.Record, RecordLimit: a.config.RecordLimit,
+		Record: a.record, Update: a.update, Publish: a.publish, AgentSpec: a.spec, Shell: a.shell, Clipboard: a.clipboard, Diagnostics: a.diagnostics,
+	}
+}
+
+// agentCommand is the command line, else the policy's, else ASSISTANT_CMD
+// through the shell, else the shell.
+func (a *agent) agentCommand(args []string) []string {
+	switch {
+	case len(args) > 0:
+		return args
+	case len(a.book.policy().Settings().Command) > 0:
+		return a.book.policy().Settings().Command
+	case a.config.AssistantCmd != "":
+		return []string{"/bin/sh", "-c", a.config.AssistantCmd}
+	}
+	return []string{a.shell()}
+}
+
+// shell is what a person gets who asks for no command.
+func (a *agent) shell() string {
+	switch {
+	case a.config.Shell != "":
+		return a.config.Shell
+	case a.identity.Shell != "":
+		return a.identity.Shell
+	}
+	return "/bin/sh"
+}
+
+// spec is how the agent, and everything that runs like it, is confined.
+func (a *agent) spec() privdrop.Spec {
+	env, settings := maps.Clone(a.config.Environ), a.book.policy().Settings()
+	maps.Copy(env, settings.Env)
+	s := a.status()
+	if open := s.Open(); open != "" {
+		signOfOpen(env, open)
+	}
+	spec := privdrop.Spec{
+		Identity: a.identity, Env: environList(env), Dir: stage.Workspace,
+		DenyUserNS: !settings.UserNamespaces || a.reduced, DenyPing: a.reduced, // see reduced.go
+	}
+	if os.Getpid() != 1 {
+		spec.ParentPID = os.Getpid()
+	}
+	return spec
+}
+
+// publishAgent writes how the agent is confined, for agent-init exec. Root
+// alone can read it: the environment holds the agent's keys.
+func (a *agent) publishAgent() error {
+	spec := a.spec()
+	spec.ParentPID = 0
+	return a.dir.Write(state.AgentFile, 0o600, state.Confined{Spec: spec, Clipboard: a.clipboard()})
+}
+
+// clipboard reports whether programs may write the clipboard of who looks at them.
+func (a *agent) clipboard() bool { return a.book.policy().Settings().Session.Clipboard }
+
+// diagnostics is where a child may write: not on the agent's screen.
+func (b *base) diagnostics() *os.File {
+	if b.mode == "run" && text.IsTerminal(os.Stderr) {
+		return nil
+	}
+	return os.Stderr
+}

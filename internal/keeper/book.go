@@ -1,0 +1,314 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/agent-init/agent-init/allowlist.d"
+	"github.com/agent-init/agent-init/internal/container"
+	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/grant"
+	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/control"
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+// inForce is a policy with the grants that are a part of it. It never changes: another takes its place.
+type inForce struct {
+	bundle *policy.Bundle // files and grants
+	policy *policy.Policy // of the bundle
+	grants grant.Book
+}
+
+// book owns what is in force, and what is to be.
+type book struct {
+	present atomic.Pointer[inForce]
+
+	changing sync.Mutex // one change at a time; what follows is its own
+	reader
+	files     *policy.Bundle // without grants
+	owedCuts  []audit.Event  // what is to be said when they are in force, see owe
+	unadopted atomic.Bool    // files were read that could not be brought into force: tried again
+}
+
+func newBook(r reader, files *policy.Bundle, p *policy.Policy) *book {
+	b := &book{reader: r, files: files}
+	b.present.Store(&inForce{bundle: files, policy: p})
+	return b
+}
+
+func (b *book) now() *inForce          { return b.present.Load() }
+func (b *book) policy() *policy.Policy { return b.now().policy }
+
+// over are files with grants on top of them.
+func over(files *policy.Bundle, grants grant.Book) (*inForce, error) {
+	b := grants.Over(files)
+	p, err := policy.Parse(b, allowlist.Files)
+	if err != nil {
+		return nil, fmt.Errorf("join grants and policy: %w", err)
+	}
+	return &inForce{b, p, grants}, nil
+}
+
+// reader reads the files of the configuration directory.
+type reader struct {
+	*base
+	judge   func(*policy.Policy) error
+	watched watched
+}
+
+func (r *reader) read() (*policy.Bundle, *policy.Policy, error) {
+	r.watched.loaded = r.filesState() // before: a change meanwhile is noticed
+	b, err := r.readFiles()
+	if err != nil {
+		return nil, nil, container.ReadFault(err)
+	}
+	p, err := policy.Parse(b, allowlist.Files)
+	if err != nil {
+		return nil, nil, fault.New(fault.Policy, "see agent-init check, and correct the entries", "the policy has errors\n%w", err)
+	}
+	if err := r.judge(p); err != nil {
+		return nil, nil, err
+	}
+	return b, p, nil
+}
+
+func (b *base) recordPolicy(p *policy.Policy, what string) {
+	c := p.Counts()
+	b.record(audit.Event{Kind: audit.Policy, Verdict: audit.Info, Reason: fmt.Sprintf("%s: %s", what, state.SizeOf(c))})
+	b.update(func(s *state.State) {
+		s.Policy = state.Policy{Counts: c, Attempts: s.Policy.Attempts + 1, Loaded: time.Now()}
+	})
+}
+
+// change makes one change of what is in force, and waits for the guard to have it. A newer
+// change does not wait for that.
+func (k *keeper) change(do func() (taken <-chan struct{}, err error)) error {
+	k.book.changing.Lock()
+	taken, err := do()
+	k.publish()
+	k.book.changing.Unlock()
+	k.guard.awaitTaken(taken)
+	return err
+}
+
+// adopt brings what is next into force, and hands it to the guard: the kernel first, so
+// that nothing is open that it denies. What is returned is closed when the guard has it, or
+// is gone. An error leaves what was in force.
+func (k *keeper) adopt(ctx context.Context, next *inForce) (<-chan struct{}, error) {
+	plan, err := k.rules.plan(next)
+	if err != nil {
+		return nil, err
+	}
+	put := func() error { return k.rules.put(ctx, plan, k.leases.ledger.Leases()) }
+	if err := k.leases.adopt(ctx, next.policy, put); err != nil {
+		return nil, err
+	}
+	k.book.present.Store(next)
+	k.publishLeases(^uint64(0)) // explain shows no lease that has just ended
+	return k.guard.push(), nil
+}
+
+// reload takes over a changed policy. One that can't be read leaves the old one in force.
+func (k *keeper) reload(ctx context.Context) error {
+	return k.change(func() (<-chan struct{}, error) {
+		files, p, err := k.book.read()
+		var taken <-chan struct{}
+		if err == nil {
+			taken, err = k.adoptFiles(ctx, files, p)
+			k.book.unadopted.Store(err != nil)
+		}
+		if err != nil {
+			k.log.Error("the policy was not reloaded; the old one stays", "error", err)
+			k.record(audit.Event{Kind: audit.Policy, Verdict: audit.Fault, Reason: "reload failed, the old policy stays: " + text.InOneLine(err)})
+			k.update(func(s *state.State) { s.Policy.Fault = err.Error(); s.Policy.Attempts++ })
+		}
+		return taken, err
+	})
+}
+
+// adoptFiles is adopt of what was read from files, with the grants on top.
+func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy.Policy) (<-chan struct{}, error) {
+	next := &inForce{bundle: files, policy: p, grants: k.book.now().grants}
+	if b := next.grants.Over(files); len(b.Files) > len(files.Files) {
+		var err error
+		if next, err = over(files, next.grants); err != nil {
+			return nil, err
+		}
+	}
+	taken, err := k.adopt(ctx, next)
+	if err != nil {
+		return nil, err
+	}
+	k.book.files = files
+	k.book.cutsPaid(nil)
+	k.recordPolicy(next.policy, "policy reloaded")
+	k.publishPolicy(k.config.PolicyDir, next)
+	return taken, nil
+}
+
+// changeGrants brings a changed book into force, as a reload does. If that fails, the book
+// stays as it was, but for what only takes away, which is owed.
+func (k *keeper) changeGrants(ctx context.Context, change func(*grant.Book) ([]audit.Event, error)) error {
+	return k.change(func() (<-chan struct{}, error) {
+		grants := k.book.now().grants.Clone()
+		events, err := change(&grants)
+		if err != nil {
+			return nil, err
+		}
+		next, err := over(k.book.files, grants)
+		if err != nil {
+			return nil, err
+		}
+		taken, err := k.adopt(ctx, next)
+		if err != nil {
+			err = k.book.owe(grants, events, err)
+		} else {
+			k.update(func(s *state.State) { s.Policy.Counts = next.policy.Counts() })
+			k.book.cutsPaid(events)
+			k.publishPolicy(k.config.PolicyDir, next)
+		}
+		k.publishGrants(k.book.now().grants)
+		return taken, err
+	})
+}
+
+// expireGrants ends what is over.
+func (k *keeper) expireGrants(ctx context.Context) {
+	look := k.book.now().grants.Clone()
+	if len(look.Expire(time.Now())) == 0 {
+		return
+	}
+	// Its error is in the log and the status.
+	_ = k.changeGrants(ctx, func(b *grant.Book) (events []audit.Event, _ error) {
+		for _, g := range b.Expire(time.Now()) {
+			events = append(events, g.Event(audit.Info, "expired", nil))
+		}
+		return events, nil
+	})
+}
+
+// endGrants is for a keeper that ends while the rules stay: nobody would end
+// its grants.
+func (k *keeper) endGrants(ctx context.Context) {
+	none := errors.New("no grants")
+	err := k.changeGrants(ctx, func(b *grant.Book) (events []audit.Event, _ error) {
+		for _, g := range b.Clone().List {
+			if g.Kind == grant.Allow {
+				if _, err := b.End(g.Number, grant.Decision{}); err != nil {
+					return nil, err
+				}
+				events = append(events, g.Event(audit.Info, "ended with the keeper", nil))
+			}
+		}
+		if len(events) == 0 {
+			return nil, none
+		}
+		return events, nil
+	})
+	if err != nil && !errors.Is(err, none) {
+		k.log.Error("ending grants", "error", err)
+	}
+}
+
+// owe keeps the grants of a change that failed, if that took something away and opened
+// nothing: whatever changes the policy next brings the cut along, and the keeper tries it
+// again. The error says so then.
+func (b *book) owe(grants grant.Book, events []audit.Event, failed error) error {
+	was := *b.now()
+	cuts := grants.OnlyCuts(was.grants)
+	if cuts {
+		was.grants = grants
+		b.present.Store(&was)
+		b.owedCuts = append(b.owedCuts, events...)
+	}
+	news := false
+	b.update(func(s *state.State) {
+		if owed := cuts || s.Grants.Fault != ""; owed {
+			news = s.Grants.Fault != failed.Error()
+			s.Grants.Fault = failed.Error()
+		}
+	})
+	if cuts {
+		failed = fmt.Errorf("not in force yet, and tried again until it is: %w", failed)
+	}
+	if news { // and not each time that it is tried
+		b.log.Error("taking away what was granted", "error", failed)
+		b.record(audit.Event{Kind: audit.Grant, Verdict: audit.Fault, Reason: "a denial, or the end of a grant, is owed: " + failed.Error()})
+	}
+	return failed
+}
+
+// cutsPaid is for when a policy is in force that has the grants in it: it says what was owed, and then the events.
+func (b *book) cutsPaid(events []audit.Event) {
+	for _, e := range append(b.owedCuts, events...) {
+		b.record(e)
+	}
+	b.owedCuts = nil
+	b.update(func(s *state.State) { s.Grants.Fault = "" })
+}
+
+// payCuts tries what is owed again.
+func (k *keeper) payCuts(ctx context.Context) {
+	if k.status().Grants.Fault != "" { // its error is in the log and the status
+		_ = k.changeGrants(ctx, func(*grant.Book) ([]audit.Event, error) { return nil, nil })
+	}
+}
+
+// request books what the agent proposes. It opens nothing.
+func (b *book) request(m wire.Message) (uint32, error) {
+	b.changing.Lock()
+	defer b.changing.Unlock()
+	next := *b.now()
+	next.grants = next.grants.Clone()
+	g, isNew, err := next.grants.Request(grant.Asker{Target: m.Name, Reason: m.Text, UID: m.UID, PID: int(m.PID)}, time.Now())
+	if err != nil {
+		return 0, err
+	}
+	b.present.Store(&next)
+	if isNew {
+		b.log.Warn("the agent asks for a grant", "target", g.Target, "number", g.Number)
+		b.record(g.Event(audit.Info, "requested by the agent", &control.Peer{UID: m.UID, PID: int(m.PID)}))
+	}
+	b.publishGrants(next.grants)
+	b.publish()
+	return g.Number, nil
+}
+
+// watchFiles reads the policy again if its files have changed.
+func (k *keeper) watchFiles(ctx context.Context) {
+	if what := k.book.changedFiles(); what != "" {
+		k.log.Info("the policy's files have changed", "files", what)
+		k.record(audit.Event{Kind: audit.Policy, Verdict: audit.Info, Reason: "changed: " + what})
+		_ = k.reload(ctx) // its error is in the log and the status
+	}
+}
+
+// changedFiles says which files are others than those in force, or "" if they say the
+// same: a kubelet writes a pod's /etc/hosts anew for each container. A policy that was
+// refused is read again in any case.
+func (b *book) changedFiles() string {
+	b.changing.Lock()
+	defer b.changing.Unlock()
+	state := b.filesState() // before: a change meanwhile is noticed
+	if !b.watched.due(state) {
+		return ""
+	}
+	files, err := b.readFiles()
+	if err != nil || b.status().Policy.Fault != "" {
+		return "files in " + b.config.PolicyDir
+	}
+	names := files.Differs(b.files)
+	if len(names) == 0 {
+		b.watched.loaded = state
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,162 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/grant"
+	"github.com/agent-init/agent-init/internal/lease"
+	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/pkg/audit"
+)
+
+// publisher owns what others may read of the keeper: the status, the files beside it, and
+// the audit log. Until there is a directory for them, nothing is written.
+type publisher struct {
+	log    *slog.Logger
+	record audit.Recorder
+	dir    state.Dir
+
+	writing sync.Mutex  // one writer of files at a time
+	owed    atomic.Bool // of the files, one could not be written
+
+	mu     sync.Mutex
+	state  state.State
+	audit  *audit.Log    // nil: there is none yet
+	ledger *lease.Ledger // nil: nothing is leased
+}
+
+// openLog falls back to the runtime directory on a read-only root, and says so
+// in the status: such a log is gone with the container. It returns what ends the log.
+func (p *publisher) openLog(o audit.Options) (end func() error, err error) {
+	var errs []error
+	for _, o.Dir = range []string{state.AuditDir, string(p.dir) + "/log"} {
+		l, err := audit.Open(o)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		p.update(func(s *state.State) { p.audit, s.Audit.File = l, o.Dir+"/"+audit.FileName })
+		go func() {
+			for range l.Changed() { // who asks for the status is told at once
+				p.publish()
+			}
+		}()
+		limiter := audit.NewLimiter(l.Write)
+		go limiter.Run(context.Background())
+		p.record = limiter.Record
+		return func() error { limiter.Flush(); return l.Close() }, nil
+	}
+	return nil, fault.New(fault.Rules, "mount a directory that belongs to root at "+state.AuditDir, "no audit log can be written: %w", errors.Join(errs...))
+}
+
+// guardian records what befell the guard or the rules.
+func (p *publisher) guardian(v audit.Verdict, reason string) {
+	p.record(audit.Event{Kind: audit.Guard, Verdict: v, Reason: reason})
+}
+
+// update changes the state under its lock.
+func (p *publisher) update(f func(*state.State)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f(&p.state)
+}
+
+// status is a copy of the state.
+func (p *publisher) status() state.State {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state
+}
+
+func (p *publisher) ready() bool { return p.status().Phase == state.PhaseReady }
+
+// stateSpare is room for a status with long faults in it.
+const stateSpare = 16 << 10
+
+// publish writes the state for everyone. A disk that can't be written does not
+// stop the keeper: readers see that the file is old.
+func (p *publisher) publish() {
+	if p.dir == "" {
+		return
+	}
+	// The copy is taken by who writes, or an older one could be written last.
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	p.mu.Lock()
+	ledger, log := p.ledger, p.audit
+	p.mu.Unlock()
+	var leases state.Leases
+	if ledger != nil {
+		leases.Names, leases.Elements = ledger.Counts()
+	}
+	fault := ""
+	if log != nil {
+		if err := log.Err(); err != nil { // which waits for a disk that is slow
+			fault = err.Error()
+		}
+	}
+	p.update(func(s *state.State) { s.Published, s.Leases, s.Audit.Fault = time.Now(), leases, fault })
+	if err := p.dir.Write(state.StatusFile, 0o644, p.status()); err != nil {
+		p.log.Error("publishing the state", "error", err)
+		return
+	}
+	// The log may be on the same file system: that it is full has to be published.
+	p.dir.Spare(state.StatusFile, 0o644, stateSpare)
+}
+
+// unless has what could not be written be written later.
+func (p *publisher) unless(err error, what string) {
+	if err != nil {
+		p.log.Error("publishing "+what, "error", err)
+		p.owed.Store(true)
+	}
+}
+
+// publishLeases writes the leases if anything about them has changed since the
+// count of changes before, and returns the present count.
+func (p *publisher) publishLeases(before uint64) uint64 {
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	r, now := p.ledger.Report(before)
+	if r != nil {
+		p.unless(p.dir.Write(state.LeasesFile, 0o644, r), "the leases")
+	}
+	return now
+}
+
+// publishPolicy writes the policy, and what agents are told about it. One change at a time calls it.
+func (p *publisher) publishPolicy(dir string, f *inForce) {
+	head := state.PublishedHead{Version: 1, Dir: dir, Hosts: f.bundle.Hosts, Inbound: state.Inbound(f.policy)}
+	p.unless(p.dir.WriteWith(state.PolicyFile, 0o644, func(w io.Writer) error { return state.WriteRules(w, head, f.policy) }), "the policy")
+	p.unless(p.dir.WriteWith(state.ReadmeFile, 0o644, func(w io.Writer) error {
+		return writeReadme(w, f.policy, f.grants.List, p.status().Monitor)
+	}), "what agents are told")
+}
+
+// publishGrants writes the book for everyone to read. One change at a time calls it.
+func (p *publisher) publishGrants(b grant.Book) {
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	p.update(func(s *state.State) {
+		s.Grants = state.Grants{Fault: s.Grants.Fault}
+		for _, g := range b.List {
+			switch g.Kind {
+			case grant.Allow:
+				s.Grants.Allowed++
+			case grant.Deny:
+				s.Grants.Denied++
+			case grant.Request:
+				s.Grants.Requests++
+			}
+		}
+	})
+	list := append(append([]grant.Grant{}, b.List...), b.Decided...)
+	p.unless(p.dir.Write(state.GrantsFile, 0o644, grant.Report{Version: 1, Grants: list}), "the grants")
+}

@@ -1,0 +1,148 @@
+package keeper
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/upstream"
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/firewall"
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+// dropGroup is the NFLOG group of refused packets. Groups belong to a network
+// namespace, which agent-init has to itself.
+const dropGroup = 4100
+
+// rules owns the plan of what the kernel is to hold.
+type rules struct {
+	*base
+	fw      *firewall.Firewall
+	servers *servers
+	reduced bool
+	fixed   firewall.Config // the same for every policy
+	caveats []string        // of the container, whatever the plan
+}
+
+func newRules(b *base, g guarded) *rules {
+	s := g.guard.sockets
+	c := firewall.Config{
+		GuardUID: g.agent.guardUID, AnyGroup: g.group.Any, GuardZone: g.fw.Zones(), DropGroup: dropGroup,
+		DNSPort4: s.dns4, DNSPort6: s.dns6, GatePort4: s.gate4, GatePort6: s.gate6,
+		Gated:   []uint16{policy.HTTP.Number, policy.HTTPS.Number},
+		Observe: b.config.Monitor, AgentUID: g.agent.identity.UID, AnyAgent: b.shared(), Reduced: g.reduced,
+	}
+	if !c.AnyGroup {
+		c.GuardGID = g.group.GID
+	}
+	if g.fw.Backend() == "nftables" && policy.HostRoot() != "" {
+		c.EngineUID = policy.OverflowUID
+	}
+	r := &rules{base: b, fw: g.fw, servers: g.servers, reduced: g.reduced, fixed: c, caveats: g.group.Caveats()}
+	if g.reduced {
+		r.caveats = append(r.caveats, "the agent has no ping sockets and no user namespaces")
+	}
+	return r
+}
+
+// plan turns a policy into what the kernel is to hold. No name appears in it.
+func (r *rules) plan(f *inForce) (firewall.Plan, error) {
+	ups, err := upstream.Of(f.policy, r.servers.conf.Servers)
+	if err != nil {
+		return firewall.Plan{}, err
+	}
+	c := r.fixed
+	c.Here = here(f.policy)
+	if r.reduced {
+		if err := reduce(&c, f.policy); err != nil {
+			return firewall.Plan{}, err
+		}
+	}
+	for _, u := range ups {
+		c.Upstreams = append(c.Upstreams, netip.AddrPortFrom(u.Addr.Addr().WithZone(""), u.Addr.Port()))
+	}
+	for _, s := range f.policy.Static() {
+		if end := f.grants.Ends(s.Rule); !end.IsZero() {
+			c.Granted = append(c.Granted, firewall.Grant{Entry: entry(s), Until: end})
+		} else {
+			c.Allow = append(c.Allow, entry(s))
+		}
+	}
+	if !c.Observe {
+		for _, s := range f.policy.Denied() {
+			c.Deny = append(c.Deny, entry(s))
+		}
+	}
+	for _, never := range policy.NeverPrefixes() {
+		c.Deny = append(c.Deny, firewall.Entry{Prefix: never})
+	}
+	for _, in := range f.policy.Settings().Inbound {
+		c.Inbound = append(c.Inbound, firewall.Entry{Proto: uint8(in.Proto), Port: in.Number})
+	}
+	return firewall.NewPlan(c)
+}
+
+func entry(s policy.Static) firewall.Entry {
+	return firewall.Entry{Prefix: s.Prefix, Proto: uint8(s.Port.Proto), Port: s.Port.Number}
+}
+
+// put applies plan, and publishes what the backend can't do of it.
+func (r *rules) put(ctx context.Context, plan firewall.Plan, leases []firewall.Lease) error {
+	if err := r.fw.Apply(ctx, plan, leases); err != nil {
+		return err
+	}
+	caveats := append(r.fw.Caveats(plan), r.caveats...)
+	for _, c := range caveats {
+		r.log.Info("the packet filter is weaker than it could be", "backend", r.fw.Backend(), "what", c)
+	}
+	r.update(func(s *state.State) { s.Firewall.Caveats = caveats })
+	return nil
+}
+
+// openDrops opens the log of refused packets. Where the kernel has none, the guard
+// gets a file without a line.
+func openDrops(reduced bool) (*os.File, error) {
+	if reduced {
+		return os.Open(os.DevNull)
+	}
+	return firewall.OpenDropLog(dropGroup)
+}
+
+// attest compares the live rules with the plan. A difference is recorded,
+// mended, and shows in the status until a later look finds none.
+func (k *keeper) attest(ctx context.Context) {
+	verify := func() error {
+		if err := k.rules.fw.Verify(ctx); err != nil {
+			return err
+		}
+		return k.leases.verify(ctx)
+	}
+	fine := func(s *state.State) { s.Firewall.Fault, s.Firewall.Verified = "", time.Now() }
+	err := verify()
+	if err == nil {
+		k.update(fine)
+		return
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	k.log.Error("the live rules differ from the plan", "difference", err)
+	k.guardian(audit.Fault, "rules changed by somebody else: "+err.Error())
+	k.update(func(s *state.State) { s.Firewall.Fault = err.Error(); s.Firewall.Repairs++ })
+	if err = k.rules.fw.Repair(ctx); err == nil {
+		err = k.leases.repair(ctx)
+	}
+	if err == nil {
+		err = verify()
+	}
+	if err != nil {
+		k.guardian(audit.Fault, "rules could not be repaired: "+err.Error())
+		k.update(func(s *state.State) { s.Firewall.Fault = err.Error() })
+		return
+	}
+	k.guardian(audit.Info, "rules repaired")
+	k.update(fine)
+}
