@@ -27,7 +27,7 @@ func (g *guard) serveChannel(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", stage.ErrKeeperGone, err)
 		}
 		switch m.Op {
-		case wire.OpLease, wire.OpHeld, wire.OpDirect, wire.OpOwner, wire.OpName, wire.OpRequest:
+		case wire.OpLease, wire.OpLeasedTo, wire.OpDirect, wire.OpOwner, wire.OpName, wire.OpRequest:
 			g.asks.end(m)
 		case wire.OpPing:
 			err = g.channel.Deliver(wire.Message{Op: wire.OpPong, ID: m.ID, Stats: g.stats()})

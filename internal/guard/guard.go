@@ -172,7 +172,7 @@ func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 		return err
 	}
 	gc := gateway.Config{
-		Policy: g.policy.Load, Held: g.held, Monitor: c.Monitor, Record: record, Find: find, FindAllowed: findAllowed, Aside: g.probing.triesEither,
+		Policy: g.policy.Load, LeasedTo: g.leasedTo, Monitor: c.Monitor, Record: record, Find: find, FindAllowed: findAllowed, Aside: g.probing.triesEither,
 		Connections: maxRelays, Log: g.log,
 	}
 	var files unix.Rlimit

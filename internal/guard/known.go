@@ -37,8 +37,8 @@ func newKnown(e *wire.Edition) *known {
 	return &known{edition: e, now: time.Now, leases: map[knownLease]knownUntil{}}
 }
 
-// holds says whether the book has addr for name for certain.
-func (k *known) holds(name string, addr netip.AddrPort) bool {
+// leasedTo says whether the book has addr for name for certain.
+func (k *known) leasedTo(name string, addr netip.AddrPort) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l, ok := k.leases[knownLease{name, addr}]

@@ -14,7 +14,7 @@ func TestKnown(t *testing.T) {
 	a, b := netip.MustParseAddrPort("192.0.2.1:443"), netip.MustParseAddrPort("192.0.2.1:80")
 	want := func(name string, addr netip.AddrPort, holds bool) {
 		t.Helper()
-		if got := k.holds(name, addr); got != holds {
+		if got := k.leasedTo(name, addr); got != holds {
 			t.Errorf("%s at %s: %v, want %v", name, addr, got, holds)
 		}
 	}

@@ -44,14 +44,14 @@ func (g *guard) noteLease(name string, a netip.Addr, edition uint64, until time.
 	}
 }
 
-// held says whether addr is leased to this very name: it asks the keeper, unless
+// leasedTo says whether addr is leased to this very name: it asks the keeper, unless
 // it is known for certain.
-func (g *guard) held(ctx context.Context, name string, addr netip.AddrPort) (bool, error) {
-	if g.known.holds(name, addr) {
+func (g *guard) leasedTo(ctx context.Context, name string, addr netip.AddrPort) (bool, error) {
+	if g.known.leasedTo(name, addr) {
 		return true, nil
 	}
 	asked := time.Now()
-	reply, err := g.ask(ctx, wire.Message{Op: wire.OpHeld, Name: name, Addrs: []netip.Addr{addr.Addr()}, Port: addr.Port()})
+	reply, err := g.ask(ctx, wire.Message{Op: wire.OpLeasedTo, Name: name, Addrs: []netip.Addr{addr.Addr()}, Port: addr.Port()})
 	if err != nil {
 		return false, fmt.Errorf("ask for the lease: %w", err)
 	}

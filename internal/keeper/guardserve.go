@@ -61,7 +61,7 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *wire.GuardChannel) e
 			answer(m, g.finding.owner)
 		case wire.OpName:
 			answer(m, g.leases.mayAsk)
-		case wire.OpHeld:
+		case wire.OpLeasedTo:
 			answer(m, g.leases.leasedTo)
 		case wire.OpDirect:
 			answer(m, g.leases.direct)

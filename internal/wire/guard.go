@@ -20,18 +20,18 @@ import (
 type Op uint8
 
 const (
-	OpLease   Op = iota + 1 // guard: these addresses answer this name; keeper: these were admitted
-	OpReady                 // guard: serving
-	OpPing                  // keeper: still there?
-	OpPong                  // guard: yes, with its counters
-	OpHeld                  // guard: is this address leased to this name, on this port? keeper: yes, or err
-	OpAhead                 // keeper: resolve ahead as far as the id says, see ahead
-	OpPolicy                // keeper: a new policy, as a memfd beside the message; guard: taken, or not
-	OpDirect                // guard: may this address be connected to, on this port, unseen? keeper: yes, leased to name or by itself, or err
-	OpOwner                 // guard: which process has the socket open whose inode is number? keeper: pid and, as text, its name, or err
-	OpProbing               // keeper: a self-test begins, its plan as a memfd beside the message, or without one: it has ended; guard: noted
-	OpName                  // guard: may one more question go to a server, for this name below a wildcard? keeper: yes, or err
-	OpRequest               // guard: the agent proposes a grant; keeper: its number, or err and why
+	OpLease    Op = iota + 1 // guard: these addresses answer this name; keeper: these were admitted
+	OpReady                  // guard: serving
+	OpPing                   // keeper: still there?
+	OpPong                   // guard: yes, with its counters
+	OpLeasedTo               // guard: is this address leased to this name, on this port? keeper: yes, or err
+	OpAhead                  // keeper: resolve ahead as far as the id says, see ahead
+	OpPolicy                 // keeper: a new policy, as a memfd beside the message; guard: taken, or not
+	OpDirect                 // guard: may this address be connected to, on this port, unseen? keeper: yes, leased to name or by itself, or err
+	OpOwner                  // guard: which process has the socket open whose inode is number? keeper: pid and, as text, its name, or err
+	OpProbing                // keeper: a self-test begins, its plan as a memfd beside the message, or without one: it has ended; guard: noted
+	OpName                   // guard: may one more question go to a server, for this name below a wildcard? keeper: yes, or err
+	OpRequest                // guard: the agent proposes a grant; keeper: its number, or err and why
 )
 
 // MaxLeaseAddrs is how many addresses one message holds. Longer answers take
@@ -157,7 +157,7 @@ const AsksAtOnce = 512
 // Asks says whether the guard waits for an answer.
 func (o Op) Asks() bool {
 	switch o {
-	case OpLease, OpHeld, OpDirect, OpOwner, OpName, OpRequest:
+	case OpLease, OpLeasedTo, OpDirect, OpOwner, OpName, OpRequest:
 		return true
 	}
 	return false

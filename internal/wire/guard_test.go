@@ -19,7 +19,7 @@ func TestMessageRoundTrip(t *testing.T) {
 			Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}},
 		"longest name": {Op: OpLease, Name: strings.Repeat("a", MaxName)},
 		"direct":       {Op: OpDirect, ID: 9, Port: 22, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
-		"held":         {Op: OpHeld, Name: "api.example.com", Port: 443, TTL: 7 * time.Second, Edition: 1 << 40, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
+		"held":         {Op: OpLeasedTo, Name: "api.example.com", Port: 443, TTL: 7 * time.Second, Edition: 1 << 40, Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
 		"stats":        {Op: OpPong, Stats: Stats{Queries: 1, Allowed: 2, Denied: 3, Cached: 4, Asked: 5, Failed: 6, Stripped: 7}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -152,7 +152,7 @@ func (c *conn) leasedTo(ctx context.Context, name string) *refusal {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.s.limits.held)
 	defer cancel()
-	held, err := c.s.config.Held(ctx, name, c.to)
+	held, err := c.s.config.LeasedTo(ctx, name, c.to)
 	switch {
 	case err != nil:
 		c.s.config.Log.Warn("the name gate can't ask about a lease", "error", err)

@@ -40,7 +40,7 @@ func TestKernelOriginalDestination(t *testing.T) {
 	upstream := make(chan netip.AddrPort, 16)
 	r := newRig(t, func(c *settings) {
 		c.original = originalDestination
-		c.Held = func(_ context.Context, _ string, a netip.AddrPort) (bool, error) {
+		c.LeasedTo = func(_ context.Context, _ string, a netip.AddrPort) (bool, error) {
 			return a.Addr() == site || a.Addr() == site6, nil
 		}
 		// The servers are outside of the namespace.

@@ -330,9 +330,9 @@ func TestAcceptGoesOn(t *testing.T) {
 
 func TestNewRefusesNonsense(t *testing.T) {
 	r := newRig(t, nil)
-	good := Config{Policy: r.policy.Load, Held: r.held}
+	good := Config{Policy: r.policy.Load, LeasedTo: r.leasedTo}
 	for _, change := range []func(*Config){
-		func(c *Config) { c.Policy = nil }, func(c *Config) { c.Held = nil },
+		func(c *Config) { c.Policy = nil }, func(c *Config) { c.LeasedTo = nil },
 	} {
 		c := good
 		change(&c)

@@ -84,7 +84,7 @@ func newRig(t testing.TB, change func(*settings)) *rig {
 		r.leases[name] = site
 	}
 	r.leases["away.test"] = netip.MustParseAddr("192.0.2.99")
-	c := Config{Policy: r.policy.Load, Held: r.held, Record: r.record, Find: audit.Nobody, FindAllowed: audit.Nobody,
+	c := Config{Policy: r.policy.Load, LeasedTo: r.leasedTo, Record: r.record, Find: audit.Nobody, FindAllowed: audit.Nobody,
 		Aside: func(string, netip.Addr) bool { return false }, Connections: 4096, Log: slog.New(slog.DiscardHandler)}
 	var err error
 	if r.Server, err = New(c); err != nil {
@@ -167,7 +167,7 @@ func (r *rig) original(c *net.TCPConn) (netip.AddrPort, error) {
 	return netip.AddrPort{}, errors.New("not a listener of the rig")
 }
 
-func (r *rig) held(_ context.Context, name string, addr netip.AddrPort) (bool, error) {
+func (r *rig) leasedTo(_ context.Context, name string, addr netip.AddrPort) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.leases[name] == addr.Addr(), nil

@@ -24,10 +24,10 @@ type Config struct {
 	// must return the same pointer until the policy changes.
 	Policy func() *policy.Policy
 
-	// Held says whether addr is leased to that very name on that port. An error
+	// LeasedTo says whether addr is leased to that very name on that port. An error
 	// refuses the connection. It is asked when a connection is first used for a
 	// name, concurrently; name is lower case and has no trailing dot.
-	Held func(ctx context.Context, name string, addr netip.AddrPort) (bool, error)
+	LeasedTo func(ctx context.Context, name string, addr netip.AddrPort) (bool, error)
 
 	// Monitor lets a name through that the policy does not allow, or that has no
 	// lease of the address, and records both verdicts. What has no name that
@@ -63,7 +63,7 @@ type limits struct {
 	hello    time.Duration // for the whole ClientHello
 	head     time.Duration // for a whole HTTP request head
 	dial     time.Duration // for the onward connection
-	held     time.Duration // for Config.Held, and for Config.Direct
+	held     time.Duration // for Config.LeasedTo, and for Config.Direct
 
 	// idle is how long a connection may carry nothing either way. Peers that vanish
 	// are noticed within 2.5 minutes by TCP keep-alive.
@@ -91,7 +91,7 @@ type Server struct {
 
 // New returns a Server that doesn't accept yet.
 func New(c Config) (*Server, error) {
-	if c.Policy == nil || c.Held == nil {
+	if c.Policy == nil || c.LeasedTo == nil {
 		return nil, errors.New("gateway: a policy and a way to ask about leases are needed")
 	}
 	return &Server{

@@ -180,11 +180,11 @@ func TestRefusedWhateverIsInside(t *testing.T) {
 		reason string
 	}{
 		{"the keeper does not answer", func(c *settings) {
-			c.Held = func(context.Context, string, netip.AddrPort) (bool, error) { return true, errors.New("gone") }
+			c.LeasedTo = func(context.Context, string, netip.AddrPort) (bool, error) { return true, errors.New("gone") }
 		}, "tls", audit.Deny, refusedKeeper.Error()},
 		{"the keeper takes too long", func(c *settings) {
 			c.limits.held = time.Millisecond
-			c.Held = func(ctx context.Context, _ string, _ netip.AddrPort) (bool, error) {
+			c.LeasedTo = func(ctx context.Context, _ string, _ netip.AddrPort) (bool, error) {
 				<-ctx.Done()
 				return true, ctx.Err()
 			}
@@ -196,11 +196,11 @@ func TestRefusedWhateverIsInside(t *testing.T) {
 			c.original = func(c *net.TCPConn) (netip.AddrPort, error) { return c.LocalAddr().(*net.TCPAddr).AddrPort(), nil }
 		}, "tls", audit.Deny, refusedDirect.Error()},
 		{"loopback", func(c *settings) {
-			c.Held = func(context.Context, string, netip.AddrPort) (bool, error) { return true, nil }
+			c.LeasedTo = func(context.Context, string, netip.AddrPort) (bool, error) { return true, nil }
 			c.original = func(*net.TCPConn) (netip.AddrPort, error) { return netip.MustParseAddrPort("127.0.0.1:443"), nil }
 		}, "tls", audit.Deny, refusedAddress.Error()},
 		{"metadata", func(c *settings) {
-			c.Held = func(context.Context, string, netip.AddrPort) (bool, error) { return true, nil }
+			c.LeasedTo = func(context.Context, string, netip.AddrPort) (bool, error) { return true, nil }
 			c.original = func(*net.TCPConn) (netip.AddrPort, error) { return netip.MustParseAddrPort("169.254.169.254:443"), nil }
 		}, "tls", audit.Deny, refusedAddress.Error()},
 		{"another port", nil, "ssh", audit.Deny, refusedPort.Error()},
