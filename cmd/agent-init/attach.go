@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/keeper"
 	"github.com/agent-init/agent-init/internal/stage"
@@ -47,7 +48,7 @@ func attachCommand() command {
 			case !ok || !text.IsTerminal(e.stdin) || !text.IsTerminal(out):
 				return fault.New(fault.Usage, "use docker exec -it, kubectl exec -it or ssh -t; agent-init history prints to a file", "attach needs a terminal")
 			}
-			env := environMap(e.env)
+			env := container.Environ(e.env)
 			prefix, err := prefixOf(fs.Lookup("prefix").Value.String(), env)
 			if err != nil {
 				return err

@@ -30,7 +30,7 @@ func checkCommand() command {
 		},
 		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			if isSet(fs, "path") {
-				if err := container.ProgramPathFault(environMap(e.env)["PATH"]); err != nil {
+				if err := container.ProgramPathFault(container.Environ(e.env)["PATH"]); err != nil {
 					return err
 				}
 			}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/keeper"
 	"github.com/agent-init/agent-init/pkg/firewall"
@@ -39,7 +40,7 @@ func superviseFlags(fs *flag.FlagSet) {
 // checks every value: an unknown word stops the start rather than choosing a
 // weaker mode.
 func readConfig(fs *flag.FlagSet, environ []string) (keeper.Config, error) {
-	env := environMap(environ)
+	env := container.Environ(environ)
 	strange, err := checkVariables(env)
 	if err != nil {
 		return keeper.Config{}, err
@@ -140,14 +141,4 @@ func agentEnviron(env map[string]string) map[string]string {
 		}
 	}
 	return out
-}
-
-func environMap(environ []string) map[string]string {
-	m := make(map[string]string, len(environ))
-	for _, kv := range environ {
-		if k, v, ok := strings.Cut(kv, "="); ok {
-			m[k] = v
-		}
-	}
-	return m
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/detect"
 	"github.com/agent-init/agent-init/internal/fault"
 )
@@ -51,7 +52,7 @@ func runDetect(ctx context.Context, e environment, dir string, private bool, arg
 		if !detect.Known(arg) {
 			return fault.New(fault.Usage, remedy, "detect: unknown package manager %q", arg)
 		}
-		entries, err := detect.Entries(ctx, environMap(e.env), dir, arg, private)
+		entries, err := detect.Entries(ctx, container.Environ(e.env), dir, arg, private)
 		if err != nil {
 			return fault.New(fault.Policy, "correct the configuration, or write the entries by hand", "detect %s: %w", arg, err)
 		}

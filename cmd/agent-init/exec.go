@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 
+	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
@@ -41,10 +42,10 @@ func execCommand() command {
 				return fault.New(fault.Usage, "use docker exec -it, or leave out -t", "exec -t needs a terminal")
 			}
 			if found && !isSet(fs, "T") {
-				if term := environMap(e.env)["TERM"]; term != "" { // what it is shown on
+				if term := container.Environ(e.env)["TERM"]; term != "" { // what it is shown on
 					spec.Env = append(spec.Env, "TERM="+term)
 				}
-				own.filter.Clipboard, own.filter.Plain = agent.Clipboard, environMap(e.env)["TERM"] == "dumb"
+				own.filter.Clipboard, own.filter.Plain = agent.Clipboard, container.Environ(e.env)["TERM"] == "dumb"
 				return own.exec(spec)
 			}
 			_ = stage.GoFirst(stage.AgentGoes) // as far as the container lets it

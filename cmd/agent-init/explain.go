@@ -1,256 +1,36 @@
 package main
 
 import (
-	"bytes"
-	"errors"
-	"fmt"
-	"io/fs"
-	"net/netip"
-	"net/url"
-	"slices"
-	"strconv"
+	"context"
+	"flag"
 	"strings"
-	"time"
 
-	"github.com/agent-init/agent-init/internal/grant"
-	"github.com/agent-init/agent-init/internal/lease"
-	"github.com/agent-init/agent-init/pkg/audit"
-	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/inspect"
+	"github.com/agent-init/agent-init/internal/text"
 )
 
-// subject is what explain is asked about: a name or an address, and a port if
-// one was said.
-type subject struct {
-	name string
-	addr netip.Addr
-	port policy.Port // zero: not said
-	here bool        // a port of this container, and nothing else
-}
-
-// schemePorts are the ports that URLs leave out.
-var schemePorts = map[string]uint16{"https": 443, "wss": 443, "http": 80, "ws": 80, "ssh": 22, "git": 9418, "ftp": 21, "git+ssh": 22}
-
-// parseSubject reads HOST[:PORT[/PROTO]] or a URL.
-func parseSubject(s string) (subject, error) {
-	var out subject
-	if n, err := strconv.ParseUint(s, 10, 16); err == nil && n > 0 {
-		return subject{port: policy.Port{Proto: policy.TCP, Number: uint16(n)}, here: true}, nil
-	}
-	host, port := s, ""
-	if scheme, _, ok := strings.Cut(s, "://"); ok {
-		u, err := url.Parse(s)
-		if err != nil || u.Hostname() == "" {
-			return out, fmt.Errorf("%q is no URL with a host", s)
-		}
-		host, port = u.Hostname(), u.Port()
-		if n, known := schemePorts[strings.ToLower(scheme)]; known && port == "" {
-			port = strconv.Itoa(int(n))
-		}
-	} else if a, err := netip.ParseAddr(s); err == nil {
-		out.addr = a.Unmap().WithZone("")
-		return out, nil
-	} else if i := strings.LastIndexByte(s, ':'); i >= 0 {
-		host, port = strings.Trim(s[:i], "[]"), s[i+1:]
-	} else {
-		host = strings.Trim(s, "[]")
-	}
-	if port != "" {
-		number, proto, _ := strings.Cut(port, "/")
-		n, err := strconv.ParseUint(number, 10, 16)
-		if err != nil || n == 0 || proto != "" && proto != "tcp" && proto != "udp" {
-			return out, fmt.Errorf("%q is no port", port)
-		}
-		out.port = policy.Port{Proto: policy.TCP, Number: uint16(n)}
-		if proto == "udp" {
-			out.port.Proto = policy.UDP
-		}
-	}
-	if a, err := netip.ParseAddr(host); err == nil {
-		out.addr = a.Unmap().WithZone("")
-		return out, nil
-	}
-	out.name = strings.ToLower(strings.TrimSuffix(host, "."))
-	// What is no name can't be asked for, so nothing can be said about it.
-	if line, err := policy.ParseLine(out.name, nil); err != nil || strings.ContainsAny(out.name, "*!@#/ \t") || out.name[0] == '-' || line.Deny {
-		return subject{}, fmt.Errorf("%q is no host name", host)
-	}
-	return out, nil
-}
-
-// explanation is what explain --json prints.
-type explanation struct {
-	Version int             `json:"version"`
-	Target  string          `json:"target"` // the name or address
-	State   string          `json:"state"`  // confined, or why what follows is not what holds
-	Allowed bool            `json:"allowed"`
-	Monitor bool            `json:"monitor,omitempty"` // what is denied is let through, and logged
-	Ports   []portVerdict   `json:"ports"`
-	Leases  []lease.Address `json:"leases"`
-	Hosts   []netip.Addr    `json:"hosts,omitempty"` // addresses of the hosts file
-	Denied  denials         `json:"denied"`
-	ToAllow *instruction    `json:"to_allow,omitempty"`
-	Request *grant.Grant    `json:"request,omitempty"` // the agent's last about it
-	Unknown string          `json:"unknown,omitempty"` // why it can't be told whether it was denied
-}
-
-// portVerdict is the decision about one port.
-type portVerdict struct {
-	Port    policy.Port `json:"port"`
-	Allowed bool        `json:"allowed"`
-	Reason  string      `json:"reason"`
-	Rule    string      `json:"rule,omitempty"` // file:line
-	Text    string      `json:"text,omitempty"` // of the rule
-	Preset  string      `json:"preset,omitempty"`
-	Gate    string      `json:"gate,omitempty"` // what is looked at when it is used
-}
-
-// instruction is what to do so that it is allowed.
-type instruction struct {
-	Line string `json:"line"`
-	File string `json:"file"`
-}
-
-// denials are those of the log.
-type denials struct {
-	Count uint64        `json:"count"`
-	First time.Time     `json:"first,omitzero"`
-	Last  []audit.Event `json:"last"` // the latest, oldest first
-
-	ahead []audit.Event // addresses that the guard took out of an answer before the agent asked
-}
-
-// shownDenials is how many of the last denials are kept.
-const shownDenials = 3
-
-// explainSubject judges s by what is published.
-func explainSubject(p published, s subject, now time.Time) explanation {
-	e := explanation{Version: 1, Allowed: true, Leases: []lease.Address{}, Denied: denials{Last: []audit.Event{}}}
-	e.Monitor = p.state != nil && p.state.Monitor
-	e.State = p.state.Word()
-	ports := []policy.Port{s.port}
-	if s.addr.IsValid() {
-		e.Target = s.addr.String()
-		if s.port.Number == 0 {
-			ports = []policy.Port{policy.HTTPS, policy.HTTP}
-		}
-	} else {
-		if m := p.policy.Lookup(s.name); m.Name != "" {
-			s.name = m.Name
-		}
-		e.Target = s.name
-		if s.port.Number == 0 {
-			if ports = p.policy.Ports(s.name); len(ports) == 0 {
-				ports = []policy.Port{policy.HTTPS, policy.HTTP}
+func explainCommand() command {
+	return command{
+		name: "explain", synopsis: "HOST[:PORT]|URL|PORT [--json]", mixed: true,
+		summary: "say why something is allowed or denied, and what to do about it",
+		example: "agent-init explain https://api.example.com/v1/items",
+		flags: func(fs *flag.FlagSet) {
+			fs.Bool("json", false, "print the explanation as JSON")
+			fs.String("config", "/etc/agent-init", "`DIR` of the policy, where agent-init does not run")
+		},
+		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
+			if len(args) != 1 {
+				return fault.New(fault.Usage, "agent-init explain https://api.example.com/", "explain takes one name, address or URL, and %d were given", len(args))
 			}
-		}
-		e.Leases = append(e.Leases, p.leasesOf(s.name, now)...)
-		e.Hosts = p.policy.Hosts(s.name)
+			r, err := inspect.Explain(value(fs, "config"), args[0])
+			if err != nil {
+				return err
+			}
+			if isSet(fs, "json") {
+				return text.JSON(e.stdout, r)
+			}
+			return r.Write(text.Folded(e.stdout, strings.Repeat(" ", 15)), colour(e))
+		},
 	}
-	for _, port := range ports {
-		v := judgePort(p.policy, s, port, len(e.Hosts) > 0)
-		e.Allowed = e.Allowed && v.Allowed
-		e.Ports = append(e.Ports, v)
-	}
-	if !e.Allowed {
-		e.Request = requestAbout(p.grants, s)
-	}
-	err := e.Denied.read(p.auditFile(), s, p.probe)
-	if p.state == nil && errors.Is(err, fs.ErrNotExist) {
-		err = nil // nothing was ever denied here
-	}
-	if err != nil {
-		e.Unknown = err.Error()
-	}
-	if line := e.lineFor(p.policy, s); line != "" {
-		e.ToAllow = &instruction{Line: line, File: p.dir + "/allowlist.txt"}
-	}
-	return e
 }
-
-func judgePort(p *policy.Policy, s subject, port policy.Port, hosts bool) portVerdict {
-	d := p.Decide(s.name, port)
-	if s.addr.IsValid() {
-		d = p.DecideAddr(s.addr, port)
-	}
-	v := portVerdict{Port: port, Allowed: d.Allowed, Reason: d.Reason}
-	if s.addr.IsLoopback() || s.name == "localhost" || strings.HasSuffix(s.name, ".localhost") {
-		return portVerdict{Port: port, Allowed: true, Reason: "the container's own loopback is free", Gate: "nothing"}
-	}
-	if d.Rule != nil {
-		v.Rule, v.Text, v.Preset = d.Rule.Source.String(), d.Rule.String(), d.Rule.Preset
-	}
-	switch {
-	case !d.Allowed:
-	case s.addr.IsValid():
-		v.Gate = "nothing: an entry that names an address passes by address and port"
-	case hosts:
-		v.Gate = "nothing: its address in the hosts file passes by address and port"
-	case port == policy.HTTPS:
-		v.Gate = "the server name in the TLS handshake, and that the address is leased to it"
-	case port == policy.HTTP && d.Rule != nil && d.Rule.Connect:
-		v.Gate = "the host of each request, and not what passes through a tunnel"
-	case port == policy.HTTP:
-		v.Gate = "the host of each request, and that the address is leased to it"
-	default:
-		v.Gate = "nothing: on this port a leased address passes as it is"
-	}
-	return v
-}
-
-// lineFor is the entry that would allow what is denied, "" if none would.
-func (e explanation) lineFor(p *policy.Policy, s subject) string {
-	for _, v := range e.Ports {
-		switch {
-		case v.Allowed:
-		case s.addr.IsValid():
-			return p.LineForAddr(s.addr, v.Port)
-		default:
-			return p.LineFor(s.name, v.Port)
-		}
-	}
-	if s.addr.IsValid() || len(e.Leases) > 0 {
-		return ""
-	}
-	// It is allowed, but what it resolves to is not.
-	for _, d := range append(e.Denied.ahead, e.Denied.Last...) {
-		a, err := netip.ParseAddr(d.IP)
-		if err == nil && d.Kind == audit.DNS && policy.Classify(a) == policy.Private && len(p.Admit(s.name, a)) == 0 {
-			return s.name + " private"
-		}
-	}
-	return ""
-}
-
-// read collects what the log has about s.
-func (d *denials) read(file string, s subject, probe ofProbe) error {
-	want := []byte(s.name)
-	if s.addr.IsValid() {
-		want = []byte(s.addr.String())
-	}
-	return audit.Lines(file, func(line []byte) bool {
-		if !bytes.Contains(line, want) {
-			return true
-		}
-		e, err := audit.Decode(line)
-		if err == nil && e.Asker == audit.ByGuard && e.Kind == audit.DNS && e.IP != "" && e.Name == s.name && len(d.ahead) < shownDenials {
-			d.ahead = append(d.ahead, e)
-		}
-		if err != nil || !probe.theAgents(e) || e.Kind == audit.Grant || s.port.Number != 0 && e.Port != 0 && e.Port != s.port.Number {
-			return true
-		}
-		if s.addr.IsValid() && e.IP != s.addr.String() || !s.addr.IsValid() && e.Name != s.name {
-			return true
-		}
-		if d.Count += 1 + e.Suppressed; d.First.IsZero() {
-			d.First = e.Time
-		}
-		if len(d.Last) == shownDenials {
-			d.Last = slices.Delete(d.Last, 0, 1)
-		}
-		d.Last = append(d.Last, e)
-		return true
-	})
-}
-
-// denied says whether something was refused, or would have been.
-func denied(e audit.Event) bool { return e.Verdict == audit.Deny || e.Enforce == audit.Deny }

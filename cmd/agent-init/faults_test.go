@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/agent-init/agent-init/internal/lab/golden"
 )
 
 // TestFaults holds every error that this program can end with, or refuse with, as
@@ -42,7 +44,7 @@ func TestFaults(t *testing.T) {
 		})
 	}
 	slices.Sort(all)
-	golden(t, "faults.golden.txt", []byte(strings.Join(slices.Compact(all), "\n")+"\n"))
+	golden.File(t, "faults.golden.txt", []byte(strings.Join(slices.Compact(all), "\n")+"\n"))
 }
 
 // makesFault says whether a call makes a fault, or refuses with one.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -11,22 +12,22 @@ import (
 // that a terminal breaks none of them within a word.
 func TestPeopleReadFolded(t *testing.T) {
 	past := regexp.MustCompile(`Screen\{W: e\.stdout\}|\b[wW]rite\(e\.stdout|\.WriteTable\(e\.stdout`)
-	files, err := os.ReadDir(".")
+	files, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	folded := 0
-	for _, f := range files {
-		if !strings.HasSuffix(f.Name(), ".go") || strings.HasSuffix(f.Name(), "_test.go") {
+	for _, f := range append(files, root+"/internal/inspect/log.go") {
+		if strings.HasSuffix(f, "_test.go") {
 			continue
 		}
-		source, err := os.ReadFile(f.Name())
+		source, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)
 		}
-		folded += strings.Count(string(source), "text.Folded(e.stdout")
+		folded += strings.Count(string(source), "text.Folded(")
 		if hit := past.Find(source); hit != nil {
-			t.Errorf("%s: %s", f.Name(), hit)
+			t.Errorf("%s: %s", f, hit)
 		}
 	}
 	if folded < 8 {

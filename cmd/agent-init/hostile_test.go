@@ -34,19 +34,19 @@ var decoders = map[string]string{
 	"pkg/session/internal/protocol/request.go: DecodeRequest": "the session server: its clients'",
 
 	// Commands, which end.
-	"cmd/agent-init/attach.go: newCommand":         "a command: the session server's answer",
-	"cmd/agent-init/attach.go: listSession":        "a command: the session server's answer",
-	"internal/detect/golang.go: askGo":             "a command",
-	"cmd/agent-init/explain.go: read":              "a command: the log",
-	"cmd/agent-init/logcmd.go: past":               "a command: the log",
-	"cmd/agent-init/logcmd.go: showLog":            "a command: the log",
-	"cmd/agent-init/operatorcall.go: callFor":      "a command: the keeper's answer",
-	"cmd/agent-init/patient.go: readLog":           "a command: the log",
-	"internal/state/policyfile.go: ReadRules":      "a command: root's files, by the keeper",
-	"cmd/agent-init/suggestcmd.go: suggestCommand": "a command: the log",
-	"pkg/audit/encode.go: Decode":                  "a command: the log",
-	"pkg/control/client.go: Call":                  "a command: the keeper's answer",
-	"pkg/session/attach/incoming.go: handle":       "a command: the session server's",
+	"cmd/agent-init/attach.go: newCommand":    "a command: the session server's answer",
+	"cmd/agent-init/attach.go: listSession":   "a command: the session server's answer",
+	"internal/detect/golang.go: askGo":        "a command",
+	"internal/inspect/explain.go: read":       "a command: the log",
+	"internal/inspect/log.go: past":           "a command: the log",
+	"internal/inspect/log.go: showLog":        "a command: the log",
+	"cmd/agent-init/operatorcall.go: callFor": "a command: the keeper's answer",
+	"internal/inspect/patient.go: readLog":    "a command: the log",
+	"internal/state/policyfile.go: ReadRules": "a command: root's files, by the keeper",
+	"internal/inspect/suggest.go: Suggest":    "a command: the log",
+	"pkg/audit/encode.go: Decode":             "a command: the log",
+	"pkg/control/client.go: Call":             "a command: the keeper's answer",
+	"pkg/session/attach/incoming.go: handle":  "a command: the session server's",
 }
 
 // TestNoJSONOfChildren walks all sources for what reads JSON: a new place has to be

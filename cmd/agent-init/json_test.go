@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/grant"
-	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/internal/lab/golden"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/session"
 )
@@ -18,14 +19,14 @@ var goldenOf = map[string]string{
 	"status":   "testdata/status.golden.json",
 	"selftest": "../../pkg/selftest/testdata/passed.golden.json",
 	"check":    "testdata/check.golden.json",
-	"explain":  "testdata/explain.golden.json",
-	"suggest":  "testdata/suggest.golden.json",
+	"explain":  "../../internal/inspect/testdata/explain.golden.json",
+	"suggest":  "../../internal/inspect/testdata/suggest.golden.json",
 	"allow":    "testdata/granted.golden.json",
 	"deny":     "testdata/granted.golden.json",
 	"request":  "testdata/proposed.golden.json",
 	"grants":   "testdata/grants.golden.json",
 	"sessions": "testdata/sessions.golden.json",
-	"doctor":   "testdata/doctor.golden.json",
+	"doctor":   "../../internal/inspect/testdata/doctor.golden.json",
 	"log":      "", // lines of the audit log: pkg/audit/testdata
 }
 
@@ -59,15 +60,12 @@ func TestEveryJSONIsHeld(t *testing.T) {
 
 func TestJSONGolden(t *testing.T) {
 	expires := noon.Add(time.Hour)
-	uid := uint32(1000)
 	bad := checkReport{Version: 1, Errors: policy.ErrorList{
 		{Source: policy.Source{File: "allowlist.txt", Line: 2, Col: 1}, Text: "*.com", Message: "the wildcard covers a public suffix"},
 		{Source: policy.Source{File: "policy.yaml", Line: 3, Col: 5}, Text: "allowed", Message: "unknown key", Suggestion: "domains"},
 	}, Warnings: []policy.Error{{Message: "a warning"}}}
 	for file, v := range map[string]any{
 		"check.golden.json": bad,
-		"suggest.golden.json": suggested(t, "!never.example\n", dnsDenied("a.new.example"), dnsDenied("never.example"),
-			audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: "pypi.org", UID: &uid, PID: 7, Comm: "pip"}),
 		"granted.golden.json": grant.Granted{Version: 1, Grant: grant.Grant{Number: 2, Kind: grant.Allow, Target: "a.example", Reason: "why", PID: 7, Made: noon, Expires: expires},
 			Replaced: []grant.Grant{{Number: 1, Kind: grant.Deny, Target: "a.example", Made: noon}}, Warnings: []string{"has no effect"}},
 		"proposed.golden.json": grant.Proposed{Version: 1, Number: 3, Target: "a.example"},
@@ -77,10 +75,20 @@ func TestJSONGolden(t *testing.T) {
 			}},
 		}}},
 	} {
-		data, err := json.MarshalIndent(v, "", "  ")
-		if err != nil {
-			t.Fatal(err)
-		}
-		golden(t, file, append(data, '\n'))
+		golden.JSON(t, file, v)
 	}
+}
+
+func TestStatusGolden(t *testing.T) {
+	s := goldenState()
+	golden.JSON(t, "status.golden.json", state.Report{Healthy: true, State: &s})
+}
+
+func TestGrantsGolden(t *testing.T) {
+	golden.JSON(t, "grants.golden.json", grant.Report{Version: 1, Grants: []grant.Grant{
+		{Number: 1, Kind: grant.Allow, Target: "a.example", Reason: "why", Made: noon, Expires: noon.Add(time.Minute), PID: 7},
+		{Number: 2, Kind: grant.Deny, Target: "b.example", Made: noon},
+		{Number: 3, Kind: grant.Request, Target: "c.example", UID: 1000, PID: 9, Made: noon, Expires: noon.Add(time.Hour), Asked: 2},
+		{Number: 4, Kind: grant.Request, Target: "d.example", UID: 1000, PID: 9, Made: noon, Asked: 1, Outcome: grant.OutcomeDown, Decided: &grant.Decision{Time: noon, UID: 0, Reason: "use the mirror"}},
+	}})
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -232,7 +233,7 @@ agent-init COMMAND --help shows the flags and an example.
 // colour is for terminals only, and NO_COLOR (no-color.org) turns it off.
 func colour(e environment) bool {
 	f, ok := e.stdout.(*os.File)
-	if !ok || environMap(e.env)["NO_COLOR"] != "" {
+	if !ok || container.Environ(e.env)["NO_COLOR"] != "" {
 		return false
 	}
 	return text.IsTerminal(f)

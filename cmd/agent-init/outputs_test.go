@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/lab/golden"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -32,27 +33,6 @@ func goldenState() state.State {
 	}
 }
 
-// golden compares got with a file of testdata; AGENT_INIT_GOLDEN=write makes it.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if os.Getenv("AGENT_INIT_GOLDEN") == "write" {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != string(want) {
-		t.Errorf("%s is a public contract; got:\n%s\nwant:\n%s", path, got, want)
-	}
-}
-
 func TestMetricsGolden(t *testing.T) {
 	s := goldenState()
 	s.Keeper = state.Self()
@@ -60,7 +40,7 @@ func TestMetricsGolden(t *testing.T) {
 	if err := s.WriteMetrics(&b, version, s.Published); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "metrics.golden.txt", []byte(b.String()))
+	golden.File(t, "metrics.golden.txt", []byte(b.String()))
 	line := regexp.MustCompile(`^(# (HELP|TYPE) agent_init_[a-z_]+ .+|agent_init_[a-z_]+(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? [0-9.]+)$`)
 	typed := map[string]bool{}
 	for sc := bufio.NewScanner(strings.NewReader(b.String())); sc.Scan(); {

@@ -3,16 +3,12 @@ package main
 import (
 	"bytes"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
-	"github.com/agent-init/agent-init/internal/mustrun"
-	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 )
 
@@ -62,70 +58,6 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestExplainState: what is published is not told as what holds where it does not.
-func TestExplainState(t *testing.T) {
-	p := publishedWith(t, "ok.example\n", nil)
-	for word, s := range map[string]*state.State{
-		state.WordAbsent:   nil,
-		state.WordOpen:     {Phase: state.PhaseOpen},
-		state.WordGone:     {Phase: state.PhaseReady, Keeper: state.Process{PID: 1 << 30}},
-		state.WordStart:    {Phase: state.PhaseFailed},
-		state.WordConfined: {Phase: state.PhaseReady, Keeper: state.Self()},
-	} {
-		p.state = s
-		x, text := explained(t, p, "evil.example")
-		first, _, _ := strings.Cut(text, "\n")
-		if x.State != word || state.UnlessConfined[word] != "" && first != state.UnlessConfined[word] || word == state.WordConfined && !strings.HasPrefix(first, "evil.example") {
-			t.Errorf("%s: %s\n%s", word, x.State, text)
-		}
-	}
-}
-
-// TestExplainPort: a port of this container that is published and not let in is
-// told, since whoever connects to it only waits.
-func TestExplainPort(t *testing.T) {
-	for want, tc := range map[string]struct {
-		inbound []uint16
-		listens []uint16
-	}{
-		"port 3000 listens and is not in inbound":                {nil, []uint16{3000}},
-		"port 3000 listens and is in inbound":                    {[]uint16{3000}, []uint16{3000}},
-		"port 3000 is in inbound, and nothing listens on it":     {[]uint16{3000}, nil},
-		"port 3000 is not in inbound, and nothing listens on it": {[]uint16{3002}, []uint16{3001}},
-	} {
-		if r := explainInbound(3000, tc.inbound, tc.listens); r.Reason != want {
-			t.Errorf("%q, want %q", r.Reason, want)
-		}
-	}
-	s, err := parseSubject("3000")
-	if err != nil || !s.here || s.port.Number != 3000 {
-		t.Errorf("%+v, %v", s, err)
-	}
-	found := checkInbound(t.Context(), patient{listens: []uint16{3000, 8080}, inbound: []uint16{8080}})
-	if len(found) != 1 || found[0].Result != warns || !strings.Contains(found[0].Detail, "port 3000 listens and is not in inbound") {
-		t.Errorf("doctor: %+v", found)
-	}
-}
-
-// TestListening: of the agent's sockets, those that somebody else can reach.
-func TestListening(t *testing.T) {
-	if !isLittleEndian {
-		mustrun.Lacks(t, "the sample is of a machine that is little-endian")
-	}
-	file := filepath.Join(t.TempDir(), "tcp")
-	const head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-	line := func(at, state, uid string) string {
-		return "   0: " + at + " 00000000:0000 " + state + " 00000000:00000000 00:00000000 00000000  " + uid + "        0 1 1 0\n"
-	}
-	if err := os.WriteFile(file, []byte(head+line("00000000:0BB8", "0A", "1000")+line("0100007F:0BB9", "0A", "1000")+line("00000000:0BBA", "01", "1000")+
-		line("00000000:0BBB", "0A", "64901")+line("00000000000000000000000001000000:0BBC", "0A", "1000")+line("00000000000000000000000000000000:0BBD", "0A", "1000")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := listening(1000, file, "/nonexistent"); !slices.Equal(got, []uint16{3000, 3005}) {
-		t.Errorf("%v", got)
-	}
-}
-
 // TestX55RequestsForgeNoRows: a reason is one line of text in quotes, which no
 // terminal wraps into a row that looks like a grant.
 func TestX55RequestsForgeNoRows(t *testing.T) {
@@ -166,15 +98,6 @@ func TestGrantedKeepsReason(t *testing.T) {
 	made, _, err := b.Put(grant.Allow, grant.Asker{Target: "a.example"}, g.Number, time.Minute, noon)
 	if err != nil || made.Reason != "to build" {
 		t.Errorf("%+v, %v", made, err)
-	}
-}
-
-func TestSinceDays(t *testing.T) {
-	if got, err := sinceTime("1d", noon, noon); err != nil || !got.Equal(noon.AddDate(0, 0, -1)) {
-		t.Errorf("%v, %v", got, err)
-	}
-	if _, err := sinceTime("-1d", noon, noon); err == nil {
-		t.Error("a negative time is taken")
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/grant"
+	"github.com/agent-init/agent-init/internal/inspect"
 	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
@@ -45,7 +46,7 @@ func TestNoTimeBeforeTime(t *testing.T) {
 			}
 		}
 	}
-	for _, v := range []any{state.Report{}, grant.Report{}, grant.Granted{}, grant.Proposed{}, suggestions{}, sessionsReport{}, lease.Report{}, instruction{}} {
+	for _, v := range []any{state.Report{}, grant.Report{}, grant.Granted{}, grant.Proposed{}, inspect.Suggestions{}, sessionsReport{}, lease.Report{}} {
 		walk(reflect.TypeOf(v))
 	}
 	if times < 10 {

@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"fmt"
@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/allowlist.d"
+	"github.com/agent-init/agent-init/internal/lab/golden"
 	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-func suggested(t *testing.T, list string, log ...audit.Event) suggestions {
+func suggested(t *testing.T, list string, log ...audit.Event) Suggestions {
 	t.Helper()
 	s := newSuggester(publishedWith(t, list, nil))
 	for i, e := range log {
@@ -28,7 +29,7 @@ func suggested(t *testing.T, list string, log ...audit.Event) suggestions {
 	return s.result(time.Time{})
 }
 
-func linesOf(r suggestions) (out []string) {
+func linesOf(r Suggestions) (out []string) {
 	for _, g := range r.Lines {
 		out = append(out, fmt.Sprintf("%s %d", g.Line, g.Count))
 	}
@@ -77,7 +78,7 @@ func TestSuggest(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 			var b strings.Builder
-			if err := r.write(&b, noon); err != nil {
+			if err := r.Write(&b, false); err != nil {
 				t.Fatal(err)
 			}
 			p, err := policy.Parse(&policy.Bundle{Files: []policy.File{{Name: "allowlist.txt", Data: []byte(b.String())}}}, allowlist.Files)
@@ -111,7 +112,7 @@ func TestSuggestWrite(t *testing.T) {
 	}
 	for range 2 {
 		var out, err strings.Builder
-		if e := r.append(environment{stdout: &out, stderr: &err}, file); e != nil {
+		if e := r.Append(file, &out, &err); e != nil {
 			t.Fatal(e)
 		}
 	}
@@ -242,4 +243,10 @@ func TestSuggestOneLineEach(t *testing.T) {
 	if got := r.Lines[0].text(noon); strings.Contains(got, "\n") {
 		t.Errorf("%q", got)
 	}
+}
+
+func TestSuggestGolden(t *testing.T) {
+	uid := uint32(1000)
+	golden.JSON(t, "suggest.golden.json", suggested(t, "!never.example\n", dnsDenied("a.new.example"), dnsDenied("never.example"),
+		audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: "pypi.org", UID: &uid, PID: 7, Comm: "pip"}))
 }

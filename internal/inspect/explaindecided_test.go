@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"net/netip"
@@ -29,7 +29,7 @@ func TestExplainKnowsRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		var b strings.Builder
-		if err := explainSubject(p, s, noon).write(&b, noon, false); err != nil {
+		if err := explainSubject(p, s, noon).Write(&b, false); err != nil {
 			t.Fatal(err)
 		}
 		if want == "" && strings.Contains(b.String(), "asked") || !strings.Contains(b.String(), want) {

@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"net/netip"
@@ -41,7 +41,7 @@ func explained(t *testing.T, p published, target string) (explanation, string) {
 	}
 	x := explainSubject(p, s, noon)
 	var b strings.Builder
-	if err := x.write(&b, noon, false); err != nil {
+	if err := x.Write(&b, false); err != nil {
 		t.Fatal(err)
 	}
 	return x, b.String()
@@ -95,6 +95,25 @@ func TestExplain(t *testing.T) {
 	for _, target := range []string{"a.example:0", "a.example:99999", "a.example:53/sctp", "https://", "https://[::1"} {
 		if s, err := parseSubject(target); err == nil {
 			t.Errorf("%q is %+v", target, s)
+		}
+	}
+}
+
+// TestExplainState: what is published is not told as what holds where it does not.
+func TestExplainState(t *testing.T) {
+	p := publishedWith(t, "ok.example\n", nil)
+	for word, s := range map[string]*state.State{
+		state.WordAbsent:   nil,
+		state.WordOpen:     {Phase: state.PhaseOpen},
+		state.WordGone:     {Phase: state.PhaseReady, Keeper: state.Process{PID: 1 << 30}},
+		state.WordStart:    {Phase: state.PhaseFailed},
+		state.WordConfined: {Phase: state.PhaseReady, Keeper: state.Self()},
+	} {
+		p.state = s
+		x, text := explained(t, p, "evil.example")
+		first, _, _ := strings.Cut(text, "\n")
+		if x.State != word || state.UnlessConfined[word] != "" && first != state.UnlessConfined[word] || word == state.WordConfined && !strings.HasPrefix(first, "evil.example") {
+			t.Errorf("%s: %s\n%s", word, x.State, text)
 		}
 	}
 }

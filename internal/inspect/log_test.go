@@ -1,7 +1,6 @@
-package main
+package inspect
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,15 +28,15 @@ func TestLogLast(t *testing.T) {
 		want []string
 	}{
 		"the last":        {logView{last: 3}, []string{"n27.", "n28.", "n29."}},
-		"of the denied":   {logView{last: 2, denied: true}, []string{"n26.", "n28."}},
+		"of the denied":   {logView{last: 2, LogOptions: LogOptions{Denied: true}}, []string{"n26.", "n28."}},
 		"none":            {logView{last: 0}, nil},
 		"more than there": {logView{last: 99, since: noon.Add(28 * time.Second)}, []string{"n28.", "n29."}},
 		"all":             {logView{last: allLines, since: noon.Add(28 * time.Second)}, []string{"n28.", "n29."}},
-		"as JSON":         {logView{last: 1, json: true}, []string{"n29."}},
+		"as JSON":         {logView{last: 1, LogOptions: LogOptions{JSON: true}}, []string{"n29."}},
 	} {
 		tc.view.file = file
 		var b strings.Builder
-		if err := showLog(context.Background(), environment{stdout: &b}, tc.view); err != nil {
+		if err := showLog(t.Context(), &b, tc.view); err != nil {
 			t.Fatal(what, err)
 		}
 		lines := slices.Collect(strings.Lines(b.String()))
@@ -83,5 +82,22 @@ func TestEventLineForATerminal(t *testing.T) {
 	}
 	if got, want := eventLine(e, noon.AddDate(0, 0, 2), false), noon.Local().Format("Jan _2 15:04:05  deny"); !strings.HasPrefix(got, want) {
 		t.Errorf("%q does not begin with %q", got, want)
+	}
+}
+
+func TestSinceDays(t *testing.T) {
+	if got, err := sinceTime("1d", noon, noon); err != nil || !got.Equal(noon.AddDate(0, 0, -1)) {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := sinceTime("-1d", noon, noon); err == nil {
+		t.Error("a negative time is taken")
+	}
+}
+
+// TestLostEventsCountedOnce: the line that tells of lost events says how many, once.
+func TestLostEventsCountedOnce(t *testing.T) {
+	e := audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Suppressed: 108, Reason: audit.Unwritten + ": no space left on device"}
+	if line := eventLine(e, time.Now(), false); strings.Count(line, "108") != 1 || !strings.HasSuffix(line, " (108 of them)") {
+		t.Error(line)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"context"
@@ -64,7 +64,7 @@ func readPatient(dir string, env map[string]string) patient {
 			p.state = &s
 		}
 		if run.Read(state.AgentFile, &agent) == nil {
-			env = environMap(agent.Env)
+			env = container.Environ(agent.Env)
 		}
 	}
 	p.readStatus("/proc/self/status")

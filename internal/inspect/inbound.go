@@ -1,10 +1,12 @@
-package main
+package inspect
 
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"slices"
@@ -21,6 +23,8 @@ type inboundReport struct {
 	Allowed bool   `json:"allowed"` // from outside
 	Listens bool   `json:"listens"`
 	Reason  string `json:"reason"`
+
+	dir string // of the policy
 }
 
 func explainInbound(port uint16, inbound []uint16, listens []uint16) inboundReport {
@@ -39,15 +43,16 @@ func explainInbound(port uint16, inbound []uint16, listens []uint16) inboundRepo
 	return r
 }
 
-// write shows it in the form of an explanation.
-func (r inboundReport) write(w *text.Screen, dir string) error {
+// Write shows it in the form of an explanation.
+func (r inboundReport) Write(out io.Writer, _ bool) error {
+	w := &text.Screen{W: out}
 	verdict := "denied"
 	if r.Allowed {
 		verdict = "allowed"
 	}
 	w.Line("from outside to %d/tcp: %s, %s", r.Port, verdict, r.Reason)
 	if !r.Allowed {
-		w.Row("to allow it", "add this line to %s/policy.yaml:", dir)
+		w.Row("to allow it", "add this line to %s/policy.yaml:", r.dir)
 		w.Line("  inbound: [%d]", r.Port)
 	}
 	return w.Err
@@ -76,6 +81,9 @@ func listening(uid uint32, files ...string) (ports []uint16) {
 	}
 	return ports
 }
+
+// isLittleEndian says how this machine orders the bytes of a word.
+var isLittleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
 // loopbackHex reads an address as the kernel prints it: words of the machine's order.
 func loopbackHex(s string) bool {

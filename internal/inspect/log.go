@@ -1,8 +1,8 @@
-package main
+package inspect
 
 import (
 	"context"
-	"flag"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -16,37 +16,6 @@ import (
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
-
-func logCommand() command {
-	return command{
-		name: "log", alone: true, synopsis: "[-f] [-n NUMBER] [--denied] [--all] [--since TIME] [--json]",
-		summary: "show what was allowed and denied",
-		example: "agent-init log -f --denied",
-		flags: func(fs *flag.FlagSet) {
-			fs.Bool("f", false, "follow: show what is added, until it is interrupted")
-			fs.String("n", "", "of the past only the last `NUMBER` lines; with -f it is 10, unless --since is given")
-			fs.Bool("denied", false, "only what was denied, or would be in enforce mode")
-			fs.Bool("all", false, "the lines of the self-test as well")
-			fs.String("since", "", "only what is younger than `TIME`: a duration (10m, 1d), start (of agent-init), or RFC 3339")
-			fs.Bool("json", false, "print the lines of the log as they are")
-		},
-		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
-			file, started := auditFile()
-			since, err := sinceTime(value(fs, "since"), started, time.Now())
-			if err != nil {
-				return err
-			}
-			last, err := lastLines(value(fs, "n"), isSet(fs, "f") && value(fs, "since") == "")
-			if err != nil {
-				return err
-			}
-			return showLog(ctx, e, logView{
-				file: file, since: since, last: last, follow: isSet(fs, "f"),
-				denied: isSet(fs, "denied"), all: isSet(fs, "all"), json: isSet(fs, "json"),
-			})
-		},
-	}
-}
 
 // auditFile is where the log is, and since when agent-init runs: zero if it has
 // published nothing.
@@ -100,17 +69,41 @@ func sinceTime(s string, started, now time.Time) (time.Time, error) {
 	return time.Time{}, fault.New(fault.Usage, "give a time such as 10m, start, or 2026-01-31T12:00:00Z", "--since %s is not a time", s)
 }
 
+// LogOptions choose what of the log is shown.
+type LogOptions struct {
+	Since  string // in words: 10m, 1d, start, or RFC 3339; "" is all
+	Last   string // how many lines of the past; "" is all, but to follow
+	Follow bool
+	Denied bool // nothing else
+	All    bool // the self-test's as well
+	JSON   bool
+	Colour bool
+}
+
+// Log shows events of the log on out, until there are no more, or the process is told to end.
+func Log(ctx context.Context, out io.Writer, o LogOptions) error {
+	file, started := auditFile()
+	since, err := sinceTime(o.Since, started, time.Now())
+	if err != nil {
+		return err
+	}
+	last, err := lastLines(o.Last, o.Follow && o.Since == "")
+	if err != nil {
+		return err
+	}
+	return showLog(ctx, out, logView{file: file, since: since, last: last, LogOptions: o})
+}
+
 type logView struct {
-	file                 string
-	since                time.Time
-	last                 int // lines of the past, or allLines
-	follow, denied, json bool
-	all                  bool // the self-test's as well
+	LogOptions
+	file  string
+	since time.Time
+	last  int // lines of the past, or allLines
 }
 
 // wants says whether an event is to be shown.
 func (v logView) wants(e audit.Event) bool {
-	return !e.Time.Before(v.since) && (!v.denied || denied(e)) && (v.all || e.Asker != audit.BySelfTest)
+	return !e.Time.Before(v.since) && (!v.Denied || denied(e)) && (v.All || e.Asker != audit.BySelfTest)
 }
 
 // past calls show with the lines that are there, and returns the number of the last.
@@ -141,24 +134,23 @@ func (v logView) past(show func(line []byte, e audit.Event) bool) (seq uint64, e
 	return seq, err
 }
 
-func showLog(ctx context.Context, e environment, v logView) error {
-	w := &text.Screen{W: text.Folded(e.stdout, strings.Repeat(" ", 10))}
-	coloured := colour(e)
+func showLog(ctx context.Context, out io.Writer, v logView) error {
+	w := &text.Screen{W: text.Folded(out, strings.Repeat(" ", 10))}
 	show := func(line []byte, event audit.Event) bool {
-		if v.json {
+		if v.JSON {
 			if w.Err == nil {
-				_, w.Err = e.stdout.Write(line)
+				_, w.Err = out.Write(line)
 			}
 			return w.Err == nil
 		}
-		w.Line("%s", eventLine(event, time.Now(), coloured))
+		w.Line("%s", eventLine(event, time.Now(), v.Colour))
 		return w.Err == nil
 	}
 	// What is added while the past is read must not be missed: following starts
 	// first, and lines that were shown are left out.
 	lines := make(chan []byte, 4096)
 	followed := make(chan error, 1)
-	if v.follow {
+	if v.Follow {
 		var stop context.CancelFunc
 		ctx, stop = signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
@@ -181,7 +173,7 @@ func showLog(ctx context.Context, e environment, v logView) error {
 	if err != nil {
 		return logFault(err)
 	}
-	for v.follow && w.Err == nil {
+	for v.Follow && w.Err == nil {
 		select {
 		case line := <-lines:
 			if event, err := audit.Decode(line); err == nil && event.Seq > last && v.wants(event) {

@@ -1,11 +1,8 @@
-package main
+package inspect
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,14 +11,18 @@ import (
 
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
-	"github.com/agent-init/agent-init/internal/grant"
+	"github.com/agent-init/agent-init/internal/lab/golden"
 	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/wire"
 )
 
 // wellPatient has nothing wrong.
 func wellPatient(t *testing.T) patient {
-	s := goldenState()
-	s.Keeper, s.Guard.Stats.Failed = state.Self(), 0
+	at := time.Date(2026, 1, 2, 4, 4, 5, 0, time.UTC)
+	s := state.State{
+		Phase: state.PhaseReady, Mode: "run", Keeper: state.Self(), Published: at, Firewall: state.Firewall{Backend: "nftables", Verified: at},
+		Guard: state.Guard{OK: true, Stats: wire.Stats{Asked: 40}}, SelfTest: &state.SelfTest{OK: true, Time: at}, Audit: state.Audit{File: "/var/log/agent-init/audit.jsonl"},
+	}
 	return patient{
 		now: s.Published, state: &s, bounding: 1<<12 | 1<<7 | 1<<6 | 1<<8, noNewPrivs: true, groups: 65436, has: func(string) bool { return false },
 		addrs6: 1, loopback6: true, route6: true, dir: "/etc/agent-init", policy: parsePolicy(t, "domains: [ok.example]"),
@@ -39,11 +40,7 @@ func TestDoctorWell(t *testing.T) {
 	if !d.OK || len(d.Findings) < 12 {
 		t.Errorf("%d findings", len(d.Findings))
 	}
-	data, err := json.MarshalIndent(d, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "doctor.golden.json", append(data, '\n'))
+	golden.JSON(t, "doctor.golden.json", d)
 }
 
 // TestDoctorFinds: each ailment is found, by that name, with a fix.
@@ -114,59 +111,8 @@ func TestDoctorBlamesNoKernel(t *testing.T) {
 	}
 }
 
-func TestMountedSockets(t *testing.T) {
-	dir := t.TempDir()
-	for _, name := range []string{"docker.sock", "with space.sock"} {
-		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer unix.Close(fd)
-		if err := unix.Bind(fd, &unix.SockaddrUnix{Name: filepath.Join(dir, name)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	info := filepath.Join(dir, "mountinfo")
-	text := "36 35 98:0 /x " + dir + "/docker.sock rw - ext4 /dev/a rw\n37 35 98:0 /x " + dir + `/with\040space.sock rw - ext4 /dev/a rw` + "\n38 35 98:0 / " + dir + " rw - ext4 /dev/a rw\nshort\n"
-	if err := os.WriteFile(info, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	got := strings.Join(container.MountedSockets(info, map[string]string{"SSH_AUTH_SOCK": dir + "/docker.sock", "DOCKER_HOST": "tcp://x"}), " ")
-	for _, want := range []string{"docker.sock", "with space.sock"} {
-		if strings.Count(got, want) != 1 {
-			t.Errorf("%s: found %q", want, got)
-		}
-	}
-}
-
-func TestStatusGolden(t *testing.T) {
-	s := goldenState()
-	data, err := json.MarshalIndent(state.Report{Healthy: true, State: &s}, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "status.golden.json", append(data, '\n'))
-}
-
-func TestGrantsGolden(t *testing.T) {
-	data, err := json.MarshalIndent(grant.Report{Version: 1, Grants: []grant.Grant{
-		{Number: 1, Kind: grant.Allow, Target: "a.example", Reason: "why", Made: noon, Expires: noon.Add(time.Minute), PID: 7},
-		{Number: 2, Kind: grant.Deny, Target: "b.example", Made: noon},
-		{Number: 3, Kind: grant.Request, Target: "c.example", UID: 1000, PID: 9, Made: noon, Expires: noon.Add(time.Hour), Asked: 2},
-		{Number: 4, Kind: grant.Request, Target: "d.example", UID: 1000, PID: 9, Made: noon, Asked: 1, Outcome: grant.OutcomeDown, Decided: &grant.Decision{Time: noon, UID: 0, Reason: "use the mirror"}},
-	}}, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "grants.golden.json", append(data, '\n'))
-}
-
 func TestExplainGolden(t *testing.T) {
 	p := publishedWith(t, "ok.example\n", nil)
 	x, _ := explained(t, p, "new.example:443")
-	data, err := json.MarshalIndent(x, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "explain.golden.json", append(data, '\n'))
+	golden.JSON(t, "explain.golden.json", x)
 }

@@ -1,7 +1,10 @@
-package main
+// Package inspect says to people, and to the programs that they write, what is
+// published of a confinement and what its log has: explain, suggest, doctor and log.
+package inspect
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"path/filepath"
 	"time"
@@ -15,6 +18,11 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
+
+// Report is what a command has found out: for people by Write, for programs as JSON.
+type Report interface {
+	Write(w io.Writer, coloured bool) error
+}
 
 // published is what everyone can know of the confinement.
 type published struct {
@@ -58,7 +66,7 @@ func readPublished(dir string) (published, error) {
 
 // readOpen reads the files of dir, where nothing holds them.
 func readOpen(out published, dir string) (published, error) {
-	b, err := bundleOf(dir, nil)
+	b, err := policy.Read(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile("")})
 	if err != nil {
 		return published{}, container.ReadFault(err)
 	}

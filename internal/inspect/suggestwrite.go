@@ -1,10 +1,8 @@
-package main
+package inspect
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -15,57 +13,11 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
-	"github.com/agent-init/agent-init/pkg/audit"
 )
 
-func suggestCommand() command {
-	return command{
-		name: "suggest", alone: true, synopsis: "[--since TIME] [--write FILE] [--json]",
-		summary: "propose allowlist lines for what was denied",
-		example: "agent-init suggest --write /etc/agent-init/allowlist.d/suggested.txt",
-		flags: func(fs *flag.FlagSet) {
-			fs.String("since", "start", "look at what is younger than `TIME`: a duration (10m), start (of agent-init), all, or RFC 3339")
-			fs.String("write", "", "append the lines to `FILE`, but for those that are in it")
-			fs.Bool("json", false, "print the proposals as JSON")
-			fs.String("config", "/etc/agent-init", "`DIR` of the policy, where agent-init does not run")
-		},
-		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
-			p, err := readPublished(value(fs, "config"))
-			if err != nil {
-				return err
-			}
-			words := value(fs, "since")
-			if words == "all" {
-				words = ""
-			}
-			file, started := auditFile()
-			since, err := sinceTime(words, started, time.Now())
-			if err != nil {
-				return err
-			}
-			s := newSuggester(p)
-			if err := audit.Lines(file, func(line []byte) bool {
-				if event, err := audit.Decode(line); err == nil && !event.Time.Before(since) {
-					s.add(event)
-				}
-				return true
-			}); err != nil {
-				return logFault(err)
-			}
-			r := s.result(since)
-			if to := value(fs, "write"); to != "" {
-				return r.append(e, to)
-			}
-			if isSet(fs, "json") {
-				return text.JSON(e.stdout, r)
-			}
-			return r.write(text.Folded(e.stdout, "    # "), time.Now())
-		},
-	}
-}
-
-// write prints lines that can be appended to an allowlist as they are.
-func (r suggestions) write(out io.Writer, now time.Time) error {
+// Write prints lines that can be appended to an allowlist as they are.
+func (r Suggestions) Write(out io.Writer, _ bool) error {
+	now := time.Now()
 	w := &text.Screen{W: out}
 	if len(r.Lines) == 0 {
 		w.Line("# nothing was denied that a line would allow")
@@ -111,8 +63,8 @@ func (g suggestion) text(now time.Time) string {
 	return s
 }
 
-// append adds the lines to a file, and says which.
-func (r suggestions) append(e environment, path string) error {
+// Append adds the lines to a file, and says to out which, and to errs how many.
+func (r Suggestions) Append(path string, out, errs io.Writer) error {
 	have := map[string]bool{}
 	f, err := state.OpenPlain(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -138,7 +90,7 @@ func (r suggestions) append(e environment, path string) error {
 	for _, g := range r.Lines {
 		if !have[g.Line] {
 			fmt.Fprintln(&b, g.text(time.Time{})) // it is read on other days
-			fmt.Fprintf(e.stdout, "%s\n", g.Line)
+			fmt.Fprintf(out, "%s\n", g.Line)
 			added++
 		}
 	}
@@ -147,6 +99,6 @@ func (r suggestions) append(e environment, path string) error {
 			return fault.New(fault.Failure, "give a file that can be written, by a path without links", "%w", err)
 		}
 	}
-	_, err = fmt.Fprintf(e.stderr, "%s added to %s; already in it: %d\n", text.Counted(added, "line", "lines"), path, len(r.Lines)-added)
+	_, err = fmt.Fprintf(errs, "%s added to %s; already in it: %d\n", text.Counted(added, "line", "lines"), path, len(r.Lines)-added)
 	return err
 }
