@@ -24,8 +24,8 @@ import (
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/window"
-	"github.com/agent-init/agent-init/pkg/session"
 	"github.com/agent-init/agent-init/pkg/session/attach"
+	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
 const prefixVariable = fault.EnvPrefix + "PREFIX"
@@ -54,7 +54,7 @@ func attachCommand() command {
 				return err
 			}
 			o := attach.Options{Dial: dialSession, In: e.stdin, Out: out, Prefix: prefix, Signals: clientSignals()}
-			o.Request = session.Request{Window: first(args), Read: isSet(fs, "r"), Nested: isSet(fs, "nested"), Plain: env["TERM"] == "dumb"}
+			o.Request = protocol.Request{Window: first(args), Read: isSet(fs, "r"), Nested: isSet(fs, "nested"), Plain: env["TERM"] == "dumb"}
 			if inside := env[window.Variable]; inside != "" && !o.Request.Nested {
 				return fault.New(fault.Usage, "agent-init attach --nested, if that is what you want", "this is window %s of the session already", inside)
 			}
@@ -133,7 +133,7 @@ func dialSession() (*os.File, error) {
 }
 
 // callSession makes a request and returns the answer.
-func callSession(r session.Request, to io.Writer) error {
+func callSession(r protocol.Request, to io.Writer) error {
 	conn, err := dialSession()
 	if err != nil {
 		return err
@@ -157,12 +157,12 @@ func newCommand() command {
 			if !ok {
 				return fault.New(fault.Usage, "agent-init new [NAME] -- [CMD ARG…]", "the command comes after --")
 			}
-			r := session.Request{Verb: session.VerbNew, Name: name, Argv: argv}
+			r := protocol.Request{Verb: protocol.VerbNew, Name: name, Argv: argv}
 			var b bytes.Buffer
 			if err := callSession(r, &b); err != nil {
 				return err
 			}
-			var w session.WindowInfo
+			var w protocol.WindowInfo
 			if err := json.Unmarshal(b.Bytes(), &w); err != nil {
 				return fmt.Errorf("the session's answer: %w", err)
 			}
@@ -197,7 +197,7 @@ func historyCommand() command {
 			if len(args) > 1 {
 				return fault.New(fault.Usage, "agent-init history [WINDOW]", "one window at a time")
 			}
-			return callSession(session.Request{Verb: session.VerbHistory, Window: first(args), Styles: isSet(fs, "styles")}, e.stdout)
+			return callSession(protocol.Request{Verb: protocol.VerbHistory, Window: first(args), Styles: isSet(fs, "styles")}, e.stdout)
 		},
 	}
 }
@@ -222,14 +222,16 @@ func killWindow(name string) error {
 	if err != nil {
 		return err
 	}
-	if err := callSession(session.Request{Verb: session.VerbKill, Window: name}, io.Discard); err != nil {
+	if err := callSession(protocol.Request{Verb: protocol.VerbKill, Window: name}, io.Discard); err != nil {
 		return err
 	}
-	w := slices.IndexFunc(before.Windows, func(w session.WindowInfo) bool { return w.Name == name || strconv.FormatUint(uint64(w.ID), 10) == name })
+	w := slices.IndexFunc(before.Windows, func(w protocol.WindowInfo) bool {
+		return w.Name == name || strconv.FormatUint(uint64(w.ID), 10) == name
+	})
 	if w < 0 {
 		return nil // it was started, and ended, meanwhile
 	}
-	same := func(other session.WindowInfo) bool {
+	same := func(other protocol.WindowInfo) bool {
 		return other.ID == before.Windows[w].ID && other.Started.Equal(before.Windows[w].Started)
 	}
 	for end := time.Now().Add(window.KillAfter + killPatience); ; time.Sleep(50 * time.Millisecond) {
@@ -248,9 +250,9 @@ func killWindow(name string) error {
 const killPatience = 10 * time.Second
 
 // listSession asks for the session's windows.
-func listSession() (i session.Info, err error) {
+func listSession() (i protocol.Info, err error) {
 	var b bytes.Buffer
-	if err := callSession(session.Request{Verb: session.VerbList}, &b); err != nil {
+	if err := callSession(protocol.Request{Verb: protocol.VerbList}, &b); err != nil {
 		return i, err
 	}
 	if err := json.Unmarshal(b.Bytes(), &i); err != nil {

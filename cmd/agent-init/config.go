@@ -11,8 +11,8 @@ import (
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/keeper"
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/firewall"
-	"github.com/agent-init/agent-init/pkg/session"
 	"github.com/agent-init/agent-init/pkg/session/attach"
 )
 
@@ -109,7 +109,7 @@ func readConfig(fs *flag.FlagSet, environ []string) (keeper.Config, error) {
 
 // checkSession checks what is not one of a few words.
 func checkSession(c keeper.Config) error {
-	if err := session.CheckName(c.SessionName); err != nil {
+	if err := wire.CheckName(c.SessionName); err != nil {
 		return fault.New(fault.Usage, "correct or unset AGENT_SESSION", "the session's name is %q: %w", c.SessionName, err)
 	}
 	if _, err := attach.ParsePrefix(c.Prefix); c.Prefix != "" && err != nil {

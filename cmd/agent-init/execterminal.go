@@ -17,7 +17,6 @@ import (
 	"github.com/agent-init/agent-init/internal/window"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/privdrop"
-	"github.com/agent-init/agent-init/pkg/session"
 	"github.com/agent-init/agent-init/pkg/session/attach"
 	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
@@ -211,7 +210,7 @@ func (o *ownTerminal) show(cols, rows int) {
 		o.filter.Questions = o.heard.Load() // else a shell would get the answer
 		passed = o.filter.Write(passed[:0], b[:n])
 		_, _ = model.Write(passed)
-		steered = steered || session.Steers(passed)
+		steered = steered || terminal.Steers(passed)
 		if _, e := o.out.Write(passed); err != nil || e != nil {
 			break
 		}

@@ -24,14 +24,14 @@ var decoders = map[string]string{
 	"pkg/privdrop/wire.go: UnmarshalJSON":      "the stage: the keeper's order",
 
 	// Children, which read what the keeper gives them.
-	"internal/guard/guard.go: Run":                            "the guard: the keeper's configuration",
-	"internal/guard/channel.go: adopt":                        "the guard: the keeper's policy",
-	"internal/guard/probing.go: adoptPlan":                    "the guard: the keeper's plan",
-	"internal/window/server/server.go: Run":                   "the session server: the keeper's configuration",
-	"internal/stage/stage.go: Run":                            "the stage: the keeper's order",
-	"internal/stage/stage.go: Told":                           "a child: the keeper's configuration",
-	"internal/wire/memfd.go: ReadMemfd":                       "whoever calls it, which is in this list",
-	"pkg/session/internal/protocol/request.go: DecodeRequest": "the session server: its clients'",
+	"internal/guard/guard.go: Run":                    "the guard: the keeper's configuration",
+	"internal/guard/channel.go: adopt":                "the guard: the keeper's policy",
+	"internal/guard/probing.go: adoptPlan":            "the guard: the keeper's plan",
+	"internal/window/server/server.go: Run":           "the session server: the keeper's configuration",
+	"internal/stage/stage.go: Run":                    "the stage: the keeper's order",
+	"internal/stage/stage.go: Told":                   "a child: the keeper's configuration",
+	"internal/wire/memfd.go: ReadMemfd":               "whoever calls it, which is in this list",
+	"pkg/session/protocol/protocol.go: DecodeRequest": "the session server: its clients'",
 
 	// Commands, which end.
 	"cmd/agent-init/attach.go: newCommand":    "a command: the session server's answer",

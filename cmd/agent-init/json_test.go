@@ -11,7 +11,7 @@ import (
 	"github.com/agent-init/agent-init/internal/lab/golden"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/policy"
-	"github.com/agent-init/agent-init/pkg/session"
+	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
 // goldenOf holds what --json of each command prints.
@@ -69,8 +69,8 @@ func TestJSONGolden(t *testing.T) {
 		"granted.golden.json": grant.Granted{Version: 1, Grant: grant.Grant{Number: 2, Kind: grant.Allow, Target: "a.example", Reason: "why", PID: 7, Made: noon, Expires: expires},
 			Replaced: []grant.Grant{{Number: 1, Kind: grant.Deny, Target: "a.example", Made: noon}}, Warnings: []string{"has no effect"}},
 		"proposed.golden.json": grant.Proposed{Version: 1, Number: 3, Target: "a.example"},
-		"sessions.golden.json": sessionsReport{1, session.Info{Name: "agent", Windows: []session.WindowInfo{
-			{Name: "claude", Title: "a title", Cwd: "/workspace", PID: 42, Cols: 80, Rows: 24, Started: noon, Clients: []session.ClientInfo{
+		"sessions.golden.json": sessionsReport{1, protocol.Info{Name: "agent", Windows: []protocol.WindowInfo{
+			{Name: "claude", Title: "a title", Cwd: "/workspace", PID: 42, Cols: 80, Rows: 24, Started: noon, Clients: []protocol.ClientInfo{
 				{UID: 1000, PID: 50, Attached: noon, Typed: noon, Read: true},
 			}},
 		}}},

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/agent-init/agent-init/internal/text"
-	"github.com/agent-init/agent-init/pkg/session"
+	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
 // TestHelpIsWhole: each command stands in one section of the help, and no line is
@@ -44,11 +44,11 @@ func TestHelpIsWhole(t *testing.T) {
 // not know, nor who typed last where there is one client only.
 func TestSessionsTable(t *testing.T) {
 	at := noon.Local()
-	client := session.ClientInfo{UID: 1000, PID: 50, Attached: at, Leader: true}
-	window := session.WindowInfo{Name: "main", Title: "a title", PID: 42, Cols: 80, Rows: 24, Started: at, Clients: []session.ClientInfo{client}}
+	client := protocol.ClientInfo{UID: 1000, PID: 50, Attached: at, Leader: true}
+	window := protocol.WindowInfo{Name: "main", Title: "a title", PID: 42, Cols: 80, Rows: 24, Started: at, Clients: []protocol.ClientInfo{client}}
 	table := func() []string {
 		var b strings.Builder
-		if err := writeSessions(&b, session.Info{Name: "agent", Windows: []session.WindowInfo{window}}, noon); err != nil {
+		if err := writeSessions(&b, protocol.Info{Name: "agent", Windows: []protocol.WindowInfo{window}}, noon); err != nil {
 			t.Fatal(err)
 		}
 		return slices.Collect(strings.Lines(b.String()))
@@ -60,7 +60,7 @@ func TestSessionsTable(t *testing.T) {
 	if all := strings.Join(lines, ""); strings.Contains(all, "0x0") || strings.Contains(all, "typed last") || !strings.Contains(all, "attached: uid 1000, pid 50") {
 		t.Errorf("%s", all)
 	}
-	window.Clients = append(window.Clients, session.ClientInfo{PID: 0, Cols: 100, Rows: 30, Attached: at, Read: true})
+	window.Clients = append(window.Clients, protocol.ClientInfo{PID: 0, Cols: 100, Rows: 30, Attached: at, Read: true})
 	all := strings.Join(table(), "")
 	for _, want := range []string{"pid 50, typed last", "the container's terminal, read-only", "100x30"} {
 		if !strings.Contains(all, want) {

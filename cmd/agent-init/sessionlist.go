@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/text"
-	"github.com/agent-init/agent-init/pkg/session"
+	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
 func sessionsCommand() command {
@@ -39,7 +39,7 @@ func sessionsCommand() command {
 // sessionsReport is what sessions --json prints.
 type sessionsReport struct {
 	Version int `json:"version"`
-	session.Info
+	protocol.Info
 }
 
 // maxShownTitle is how many characters of a title are shown.
@@ -47,7 +47,7 @@ const maxShownTitle = 40
 
 // cleanSession takes out of what programs chose whatever could make a line look like
 // another.
-func cleanSession(i *session.Info) {
+func cleanSession(i *protocol.Info) {
 	for n := range i.Windows {
 		w := &i.Windows[n]
 		w.Title, w.Cwd = text.Clean(w.Title), text.Clean(w.Cwd)
@@ -66,7 +66,7 @@ func shownTitle(title string) string {
 	return strconv.QuoteToGraphic(string(runes))
 }
 
-func writeSessions(to io.Writer, i session.Info, now time.Time) error {
+func writeSessions(to io.Writer, i protocol.Info, now time.Time) error {
 	fmt.Fprintf(to, "session %s\n", text.Clean(i.Name))
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "  NO\tNAME\tSIZE\tPROCESS\tSINCE\tTITLE\n")

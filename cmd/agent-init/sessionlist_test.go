@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/text"
-	"github.com/agent-init/agent-init/pkg/session"
+	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
 // A title is the program's: whatever it is, it is one quoted word at the end of its line.
@@ -19,7 +19,7 @@ func TestSessionsTitle(t *testing.T) {
 		strings.Repeat("ü", 300):           `"` + strings.Repeat("ü", maxShownTitle-1) + `…"`,
 	} {
 		var b strings.Builder
-		i := session.Info{Name: "agent", Windows: []session.WindowInfo{{ID: 3, Name: "w", Title: title, Cwd: title, Started: time.Unix(0, 0)}}}
+		i := protocol.Info{Name: "agent", Windows: []protocol.WindowInfo{{ID: 3, Name: "w", Title: title, Cwd: title, Started: time.Unix(0, 0)}}}
 		if err := writeSessions(&b, i, noon); err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,6 @@ import (
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
-	"github.com/agent-init/agent-init/pkg/session"
 )
 
 // readRequests serves what the server asks. It may be anybody's by now: each
@@ -88,7 +87,7 @@ func (s *Session) tell(m wire.SessionMessage) {
 func (s *Session) openFor(m wire.SessionMessage) {
 	name, argv, err := wire.SplitCommand(m.Text)
 	if err == nil && name != "" {
-		err = session.CheckName(name)
+		err = wire.CheckName(name)
 	}
 	if err == nil {
 		if len(argv) == 0 {
@@ -139,20 +138,20 @@ func (s *Session) publishSoon() {
 
 const publishWithin = 200 * time.Millisecond
 
-var sessionEvents = map[session.EventKind]string{
-	session.EventAttach: "attached to window %d",
-	session.EventDetach: "detached from window %d",
-	session.EventNew:    "opened window %d",
-	session.EventKill:   "asked to end window %d",
-	session.EventPutOut: "client put out, it took nothing: window %d",
+var sessionEvents = map[wire.SessionEvent]string{
+	wire.Attached:  "attached to window %d",
+	wire.Detached:  "detached from window %d",
+	wire.Opened:    "opened window %d",
+	wire.KillAsked: "asked to end window %d",
+	wire.PutOut:    "client put out, it took nothing: window %d",
 }
 
 func (s *Session) recordEvent(m wire.SessionMessage) {
-	if session.EventKind(m.Flag) == session.EventRecordLost {
+	if wire.SessionEvent(m.Flag) == wire.RecordLost {
 		s.host.Record(audit.Event{Kind: audit.Session, Verdict: audit.Fault, Reason: fmt.Sprintf("the record of window %d can't be written: it ends here", m.ID)})
 		return
 	}
-	text, ok := sessionEvents[session.EventKind(m.Flag)]
+	text, ok := sessionEvents[wire.SessionEvent(m.Flag)]
 	if !ok {
 		return
 	}

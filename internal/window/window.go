@@ -18,7 +18,6 @@ import (
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/reaper"
-	"github.com/agent-init/agent-init/pkg/session"
 )
 
 // sessionWindow is a terminal pair and the program on its far side, as the
@@ -94,7 +93,7 @@ func (s *Session) make(name string, argv []string, cols, rows uint16) (*sessionW
 	id := s.nextID
 	if name == "" {
 		name = filepath.Base(argv[0])
-		if session.CheckName(name) != nil {
+		if wire.CheckName(name) != nil {
 			name = "window" + strconv.Itoa(int(id))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"unicode"
 )
 
 // The session server asks and the keeper answers in bounded messages over a
@@ -28,7 +29,7 @@ const (
 	SopClient                       // keeper: a client of the container's own terminal, its socket beside the message
 	SopRecord                       // keeper: the file to record window id to, beside the message. value: when it was begun, arg: bytes in it
 	SopFull                         // server: that of window id is full
-	SopEvent                        // server: something for the audit log. flag: what, id: window, uid, pid, arg: read-only
+	SopEvent                        // server: something for the audit log. flag: a SessionEvent, id: window, uid, pid, arg: read-only
 	SopEnd                          // keeper: the session has ended: say goodbye, and end
 	SopStarted                      // keeper: the program of window id runs, as pid
 )
@@ -106,6 +107,37 @@ func SplitCommand(text string) (name string, argv []string, err error) {
 	}
 	return parts[0], parts[1:], nil
 }
+
+const maxName = 64
+
+// CheckName says why a name of a session or a window is none: they are shown
+// on terminals and typed into command lines.
+func CheckName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("an empty name")
+	case len(name) > maxName:
+		return fmt.Errorf("a name has at most %d bytes", maxName)
+	}
+	for i, c := range name {
+		if c > unicode.MaxASCII || !(c == '-' && i > 0 || c == '_' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z') {
+			return fmt.Errorf("a name has letters, digits, dots, underscores and hyphens only, not %q", c)
+		}
+	}
+	return nil
+}
+
+// SessionEvent is what a client did, or what became of a record.
+type SessionEvent uint8
+
+const (
+	Attached SessionEvent = iota + 1
+	Detached
+	Opened
+	KillAsked
+	PutOut     // a client that took nothing for too long
+	RecordLost // the record can't be written
+)
 
 // SessionChannel is one end of the pair.
 type SessionChannel = Channel[SessionMessage]

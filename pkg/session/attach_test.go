@@ -42,7 +42,7 @@ func TestServerLost(t *testing.T) {
 			mu.Unlock()
 		}
 	}()
-	conn := r.connect(Peer{UID: 1000, PID: 7})
+	conn := r.connect(peer{uid: 1000, pid: 7})
 	file, err := conn.File()
 	if err != nil {
 		t.Fatal(err)

@@ -1,27 +1,30 @@
 package session
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
 	"sync"
 	"time"
 
-	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/session/internal/frame"
+	"github.com/agent-init/agent-init/pkg/session/protocol"
 	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
 
-// Peer is who is at the other end of a connection, as the kernel says.
-type Peer struct {
-	UID   uint32
-	PID   int
-	Local bool // the client on the container's own terminal: PID is 0
+// peer is who is at the other end of a connection, as the kernel says.
+type peer struct {
+	uid   uint32
+	pid   int
+	local bool // the client on the container's own terminal: pid is 0
 }
 
 // client is a connection to the server.
 type client struct {
 	server *Server
-	peer   Peer
+	peer   peer
 	queue  *queue
 
 	// The rest belongs to the lock of the window that the client is attached
@@ -48,13 +51,13 @@ func (c *client) serve(conn *net.UnixConn) {
 		defer close(finished)
 		err := c.queue.run()
 		if errors.Is(err, errStuck) {
-			c.server.note(Event{Kind: EventPutOut, Peer: c.peer})
+			c.note(wire.PutOut, 0)
 		}
 		c.queue.close()
 	}()
 	err := c.read(conn)
 	if err != nil {
-		c.queue.put(protocol.KindError, []byte(err.Error()), false)
+		c.queue.put(frame.Error, []byte(err.Error()), false)
 	}
 	c.moving.Lock()
 	c.gone = true // a window that it asked for may be on its way
@@ -72,8 +75,8 @@ func (c *client) serve(conn *net.UnixConn) {
 
 // read handles what the client sends. Its error is for the client.
 func (c *client) read(conn *net.UnixConn) error {
-	frames := &protocol.FrameReader{R: conn}
-	if !c.peer.Local {
+	frames := &frame.Reader{R: conn}
+	if !c.peer.local {
 		if err := conn.SetReadDeadline(time.Now().Add(helloTime)); err != nil {
 			return nil
 		}
@@ -81,12 +84,12 @@ func (c *client) read(conn *net.UnixConn) error {
 	for {
 		k, payload, err := frames.Next()
 		switch {
-		case errors.Is(err, protocol.ErrFrame):
+		case errors.Is(err, frame.ErrMalformed):
 			return err
 		case err != nil:
 			return nil // it is gone, or has said nothing
 		}
-		if k == protocol.KindHello {
+		if k == frame.Hello {
 			if err := conn.SetReadDeadline(time.Time{}); err != nil {
 				return nil
 			}
@@ -106,36 +109,33 @@ func (c *client) read(conn *net.UnixConn) error {
 }
 
 // handle takes a frame of an attached client.
-func (c *client) handle(k protocol.Kind, payload []byte) error {
+func (c *client) handle(k frame.Kind, payload []byte) error {
 	c.moving.Lock()
 	w := c.window
 	c.moving.Unlock()
 	switch k {
-	case protocol.KindInput:
+	case frame.Input:
 		if w != nil {
 			return w.input(c, payload)
 		}
-	case protocol.KindResize:
-		cols, rows := protocol.DecodeSize(payload)
+	case frame.Resize:
+		size := frame.NumberOf(payload)
+		cols, rows := int(size>>16), int(size&0xffff)
 		if cols > protocol.MaxSide || rows > protocol.MaxSide {
 			return errors.New("no terminal has that size")
 		}
 		if w != nil {
 			w.resized(c, cols, rows)
 		}
-	case protocol.KindRedraw:
-		if w != nil {
-			c.queue.spoilt()
-		}
-	case protocol.KindDetach:
+	case frame.Detach:
 		c.leave()
-		c.queue.put(protocol.KindDone, nil, false)
-	case protocol.KindSwitch:
+		c.queue.put(frame.Done, nil, false)
+	case frame.Switch:
 		if w != nil {
 			return c.move(w, payload[0])
 		}
 	default:
-		return protocol.ErrFrame
+		return frame.ErrMalformed
 	}
 	return nil
 }
@@ -149,14 +149,14 @@ func (c *client) move(from *window, where byte) error {
 		if c.readOnly {
 			return nil
 		}
-		c.server.open(c, Request{Verb: protocol.VerbAttach, Cols: c.cols, Rows: c.rows})
+		c.server.open(c, protocol.Request{Verb: protocol.VerbAttach, Cols: c.cols, Rows: c.rows})
 		return nil
 	case where == 'n' || where == 'p':
 		to = c.server.neighbour(from, where == 'n')
 	case where >= '0' && where <= '9':
 		to, _ = c.server.find(string(where))
 	default:
-		return protocol.ErrFrame
+		return frame.ErrMalformed
 	}
 	if to != nil && to != from {
 		c.show(to)
@@ -177,7 +177,7 @@ func (c *client) show(w *window) {
 	c.window = w
 	if !w.add(c) { // it has just ended
 		c.window = nil
-		c.queue.put(protocol.KindEnded, protocol.EncodeCode(w.code()), false)
+		c.queue.put(frame.Ended, frame.Number(uint32(w.code())), false)
 	}
 	c.server.changed()
 }
@@ -201,21 +201,21 @@ func (c *client) leave() {
 	c.window = nil
 	c.moving.Unlock()
 	if w != nil && w.remove(c) {
-		c.server.note(Event{Kind: EventDetach, Window: w.id, Peer: c.peer})
+		c.note(wire.Detached, w.id)
 		c.server.changed()
 	}
 }
 
 // answer does what a request asks for. The connection goes on if it attached.
-func (c *client) answer(r Request) (again bool, err error) {
+func (c *client) answer(r protocol.Request) (again bool, err error) {
 	s := c.server
 	if r.Verb == protocol.VerbAttach {
 		return true, c.attach(r)
 	}
 	switch r.Verb {
-	case VerbList:
+	case protocol.VerbList:
 		return false, c.reply(s.info())
-	case VerbNew:
+	case protocol.VerbNew:
 		s.open(c, r)
 		return true, nil // the answer comes when the keeper has started it
 	}
@@ -224,8 +224,8 @@ func (c *client) answer(r Request) (again bool, err error) {
 		return false, err
 	}
 	switch r.Verb {
-	case VerbHistory:
-		slots := s.histories[c.peer.UID == 0]
+	case protocol.VerbHistory:
+		slots := s.histories[c.peer.uid == 0]
 		select {
 		case slots <- struct{}{}:
 		case <-c.queue.done:
@@ -236,17 +236,17 @@ func (c *client) answer(r Request) (again bool, err error) {
 		history := w.term.History(r.Styles)
 		w.mu.Unlock()
 		_, err = answerWriter{c.queue}.Write(history)
-	case VerbKill:
-		s.note(Event{Kind: EventKill, Window: w.id, Peer: c.peer})
-		err = s.config.Host.Kill(w.id)
+	case protocol.VerbKill:
+		c.note(wire.KillAsked, w.id)
+		err = s.config.Tell(wire.SessionMessage{Op: wire.SopKill, ID: w.id})
 	}
 	if err == nil {
-		c.queue.put(protocol.KindDone, nil, false)
+		c.queue.put(frame.Done, nil, false)
 	}
 	return false, err
 }
 
-func (c *client) attach(r Request) error {
+func (c *client) attach(r protocol.Request) error {
 	w, err := c.server.find(r.Window)
 	if err != nil {
 		return err
@@ -257,7 +257,7 @@ func (c *client) attach(r Request) error {
 	c.leave()
 	c.readOnly, c.cols, c.rows, c.plain = r.Read, r.Cols, r.Rows, r.Plain
 	c.attached = time.Now()
-	c.server.note(Event{Kind: EventAttach, Window: w.id, Peer: c.peer, ReadOnly: r.Read})
+	c.note(wire.Attached, w.id)
 	c.show(w)
 	return nil
 }
@@ -278,8 +278,8 @@ func (a answerWriter) Write(b []byte) (int, error) {
 			case <-time.After(answerLook):
 			}
 		}
-		piece := b[n:min(len(b), n+protocol.MaxFromClient)]
-		if !a.q.put(protocol.KindData, piece, false) {
+		piece := b[n:min(len(b), n+answerPiece)]
+		if !a.q.put(frame.Output, piece, false) {
 			return n, io.ErrClosedPipe
 		}
 		n += len(piece)
@@ -287,13 +287,34 @@ func (a answerWriter) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-const answerLook = 5 * time.Millisecond
+const (
+	answerPiece = 64 << 10
+	answerLook  = 5 * time.Millisecond
+)
 
 // reply answers with v as JSON.
 func (c *client) reply(v any) error {
-	if _, err := (answerWriter{c.queue}).Write(protocol.EncodeJSON(v)); err != nil {
+	if _, err := (answerWriter{c.queue}).Write(encode(v)); err != nil {
 		return nil // it is gone
 	}
-	c.queue.put(protocol.KindDone, nil, false)
+	c.queue.put(frame.Done, nil, false)
 	return nil
+}
+
+// encode is the JSON of a value of ours.
+func encode(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("session: " + err.Error())
+	}
+	return b
+}
+
+// note reports what the client did, for the audit log.
+func (c *client) note(what wire.SessionEvent, window uint32) {
+	m := wire.SessionMessage{Op: wire.SopEvent, Flag: uint8(what), ID: window, UID: c.peer.uid, PID: uint32(c.peer.pid)}
+	if what == wire.Attached && c.readOnly {
+		m.Arg = 1
+	}
+	c.server.tell(m)
 }

@@ -5,7 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+	"github.com/agent-init/agent-init/pkg/session/internal/frame"
+	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
 // links fills a screen with cells of two hyperlinks in turns, as long as links may be.
@@ -28,8 +29,8 @@ func links(cols, rows int) string {
 func TestLabX52(t *testing.T) {
 	r := newRig(t)
 	p := r.window(0)
-	main := r.attach(Request{Cols: 120, Rows: 50})
-	main.got(protocol.KindScreen)
+	main := r.attach(protocol.Request{Cols: 120, Rows: 50})
+	main.got(frame.Screen)
 	p.print(links(120, 49))
 	top := func(v *viewer) {
 		t.Helper()
@@ -41,7 +42,7 @@ func TestLabX52(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	var viewers []*viewer
 	for range 3 {
-		viewers = append(viewers, r.attach(Request{Cols: 110, Rows: 48, Read: true}))
+		viewers = append(viewers, r.attach(protocol.Request{Cols: 110, Rows: 48, Read: true}))
 	}
 	for i, v := range viewers {
 		top(v)
@@ -56,7 +57,7 @@ func TestLabX52(t *testing.T) {
 	if n := after.TotalAlloc - before.TotalAlloc; n > 30<<20 {
 		t.Errorf("three attachments took %d MB", n>>20)
 	}
-	if text, err := r.call(Request{Verb: VerbHistory, Styles: true}); err != nil || len(text) > 2<<20 {
+	if text, err := r.call(protocol.Request{Verb: protocol.VerbHistory, Styles: true}); err != nil || len(text) > 2<<20 {
 		t.Errorf("the history has %d bytes, %v", len(text), err)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+	"github.com/agent-init/agent-init/pkg/session/internal/typed"
 )
 
 // input types b into the window for c, which becomes the leader by it. It waits
@@ -20,7 +20,7 @@ func (w *window) input(c *client, b []byte) error {
 	if w.leader != c {
 		// A terminal says some things by itself. The program has them from the
 		// leader's terminal, or did not ask.
-		if b = protocol.WithoutReports(b); len(b) == 0 {
+		if b = typed.WithoutReports(b); len(b) == 0 {
 			w.mu.Unlock()
 			return nil
 		}
@@ -29,7 +29,7 @@ func (w *window) input(c *client, b []byte) error {
 			c.queue.spoilt()
 		}
 	}
-	for seq, complete := range protocol.Sequences(b) {
+	for seq, complete := range typed.Sequences(b) {
 		if complete && len(seq) > 4 {
 			w.term.Learn(seq) // for programs that ask while nobody looks
 		}

@@ -1,13 +1,13 @@
 package session
 
 import (
-	"bytes"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+	"github.com/agent-init/agent-init/pkg/session/internal/frame"
+	"github.com/agent-init/agent-init/pkg/session/protocol"
 	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
 
@@ -18,7 +18,7 @@ func (w *window) output(b []byte) {
 	defer w.mu.Unlock()
 	_, _ = w.term.Write(b)
 	w.printed = true
-	w.steered = w.steered || Steers(b)
+	w.steered = w.steered || terminal.Steers(b)
 	if answers := w.term.Replies(); len(answers) > 0 && (w.leader == nil || !w.live(w.leader) || w.leader.queue.isStale()) {
 		// Nobody's terminal answers. What does not fit at once is not waited for.
 		w.try(answers)
@@ -34,7 +34,7 @@ func (w *window) output(b []byte) {
 			if w.passing = c.filter.Write(w.passing[:0], b); len(w.passing) > 0 {
 				c.fresh = c.fresh && !w.steered
 				w.trace(c)
-				c.queue.put(protocol.KindOutput, w.passing, true)
+				c.queue.put(frame.Output, w.passing, true)
 			}
 		}
 	}
@@ -47,20 +47,8 @@ func (w *window) output(b []byte) {
 func (w *window) trace(c *client) {
 	if t := w.term.Traces(); c.traces != t && !c.plain {
 		c.traces = t
-		c.queue.put(protocol.KindTraces, t.Undo(), false)
+		c.queue.put(frame.Traces, t.Undo(), false)
 	}
-}
-
-// Steers reports whether b has anything that a terminal could have to be brought
-// back from: escape sequences, the choice of a character set, or what may be a
-// control of ECMA-48 section 5.3, which UTF-8 begins with 0xc2.
-func Steers(b []byte) bool {
-	for _, c := range []byte{0x1b, 0x0e, 0x0f, 0xc2} {
-		if bytes.IndexByte(b, c) >= 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // live reports whether c gets the program's bytes as they are: a terminal of
@@ -97,14 +85,14 @@ func (w *window) show(c *client) {
 		c.queue.screen([]byte("\r\n" + strings.Join(lines, "\r\n")))
 		return
 	}
-	if c.peer.Local && c.fresh && !c.used && !w.printed {
+	if c.peer.local && c.fresh && !c.used && !w.printed {
 		// It is there before the program is. What the terminal shows already may
 		// stay, and a command that prints a line prints just that.
 		c.queue.screen(nil)
 		return
 	}
 	w.trace(c)
-	screen := []byte(protocol.CutOff)
+	screen := []byte(terminal.CutOff)
 	if !c.fresh {
 		screen = append(screen, w.term.Reset()...)
 	}
@@ -129,7 +117,7 @@ func (w *window) add(c *client) bool {
 	}
 	w.clients[c] = struct{}{}
 	c.active = time.Now()
-	c.queue.put(protocol.KindWindow, protocol.EncodeJSON(w.infoLocked()), false)
+	c.queue.put(frame.Window, encode(w.infoLocked()), false)
 	if !c.readOnly {
 		w.lead(c)
 	}
@@ -164,7 +152,7 @@ func (w *window) remove(c *client) bool {
 // reset brings c's terminal back to where a shell, or another window, expects it.
 func (w *window) reset(c *client) {
 	if !c.fresh && !c.plain {
-		c.queue.put(protocol.KindScreen, append([]byte(protocol.CutOff), w.term.Reset()...), false)
+		c.queue.put(frame.Screen, append([]byte(terminal.CutOff), w.term.Reset()...), false)
 	}
 	c.fresh = true
 	c.used = c.used || w.printed
@@ -205,22 +193,21 @@ func (w *window) setSize(cols, rows int) {
 	})
 }
 
-// resized notes the size of c's terminal.
+// resized notes the size of c's terminal. One that has it already has lost its screen.
 func (w *window) resized(c *client, cols, rows int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, ok := w.clients[c]; !ok {
 		return
 	}
+	lost := c.cols == cols && c.rows == rows // the screen
 	c.cols, c.rows = cols, rows
 	if w.leader == c {
 		w.resize(cols, rows)
-		if !w.live(c) { // larger than a window can be
-			c.queue.spoilt()
-		}
-		return
 	}
-	c.queue.spoilt()
+	if lost || w.leader != c || !w.live(c) { // larger than a window can be
+		c.queue.spoilt()
+	}
 }
 
 // repaint makes the program draw its screen again: the model was lost.
@@ -285,24 +272,24 @@ func (w *window) finish() {
 		c.moving.Lock()
 		if c.window == w {
 			c.window = nil
-			c.queue.put(protocol.KindEnded, protocol.EncodeCode(status), false)
+			c.queue.put(frame.Ended, frame.Number(uint32(status)), false)
 		}
 		c.moving.Unlock()
 	}
 	w.server.changed()
 }
 
-func (w *window) info() WindowInfo {
+func (w *window) info() protocol.WindowInfo {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.infoLocked()
 }
 
-func (w *window) infoLocked() WindowInfo {
+func (w *window) infoLocked() protocol.WindowInfo {
 	cols, rows := w.term.Size()
-	i := WindowInfo{ID: w.id, Name: w.name, Title: w.term.Title(), Cwd: w.term.Cwd(), PID: w.pid, Cols: cols, Rows: rows, Started: w.begun, Clients: []ClientInfo{}}
+	i := protocol.WindowInfo{ID: w.id, Name: w.name, Title: w.term.Title(), Cwd: w.term.Cwd(), PID: w.pid, Cols: cols, Rows: rows, Started: w.begun, Clients: []protocol.ClientInfo{}}
 	for c := range w.clients {
-		i.Clients = append(i.Clients, ClientInfo{UID: c.peer.UID, PID: c.peer.PID, Attached: c.attached, Typed: c.typed,
+		i.Clients = append(i.Clients, protocol.ClientInfo{UID: c.peer.uid, PID: c.peer.pid, Attached: c.attached, Typed: c.typed,
 			Read: c.readOnly, Leader: c == w.leader, Cols: c.cols, Rows: c.rows})
 	}
 	return i

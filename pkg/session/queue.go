@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+	"github.com/agent-init/agent-init/pkg/session/internal/frame"
 )
 
 // maxQueue is how much output waits for a client, in bytes. Beyond it the
@@ -71,7 +71,7 @@ func newQueue(conn *net.UnixConn, refresh func(), patience time.Duration) (*queu
 
 // put queues a frame, and reports whether it was taken. One that may be lost
 // (output) is not, if too much waits already: then the client is stale.
-func (q *queue) put(k protocol.Kind, payload []byte, mayLose bool) bool {
+func (q *queue) put(k frame.Kind, payload []byte, mayLose bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed || q.last {
@@ -86,10 +86,10 @@ func (q *queue) put(k protocol.Kind, payload []byte, mayLose bool) bool {
 		return false
 	}
 	if len(q.pending) > 0 || q.busy {
-		q.pending = protocol.AppendFrame(q.pending, k, payload)
+		q.pending = frame.Append(q.pending, k, payload)
 		return true
 	}
-	q.frame = protocol.AppendFrame(q.frame[:0], k, payload)
+	q.frame = frame.Append(q.frame[:0], k, payload)
 	if n := q.try(q.frame); n < len(q.frame) {
 		q.pending = append(q.pending, q.frame[n:]...)
 		q.wake()
@@ -160,17 +160,12 @@ func (q *queue) isStale() bool {
 	return q.stale
 }
 
-// screen puts what draws the screen, in frames of what size is needed, and
-// makes the client live again.
+// screen puts what draws the screen, and makes the client live again.
 func (q *queue) screen(b []byte) {
 	q.mu.Lock()
 	q.stale, q.drawn = false, time.Now()
 	q.mu.Unlock()
-	for first := true; first || len(b) > 0; first = false {
-		n := min(len(b), protocol.MaxFromServer)
-		q.put(protocol.KindScreen, b[:n], false)
-		b = b[n:]
-	}
+	q.put(frame.Screen, b, false)
 }
 
 func (q *queue) wake() {

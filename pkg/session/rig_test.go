@@ -3,6 +3,8 @@ package session
 import (
 	"encoding/json"
 	"errors"
+	"io"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -13,8 +15,10 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/session/attach"
-	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+	"github.com/agent-init/agent-init/pkg/session/internal/frame"
+	"github.com/agent-init/agent-init/pkg/session/protocol"
 	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
 
@@ -24,47 +28,50 @@ type rig struct {
 	server *Server
 
 	mu     sync.Mutex
-	events []Event
-	opened []Request
+	events []wire.SessionEvent
+	opened []protocol.Request
 	killed []uint32
 	full   int
 	nextID uint32
 	refuse error
-	onOpen func(request uint32, r Request)
+	onOpen func(request uint64, r protocol.Request)
 }
 
 func newRig(t *testing.T) *rig {
 	r := &rig{T: t}
-	r.server = NewServer(Config{Name: "test", AgentUID: 1000, Clipboard: true, Scrollback: 500, patience: time.Minute, Host: Host{
-		Open: func(request uint32, q Request) error {
-			r.mu.Lock()
-			r.opened = append(r.opened, q)
-			onOpen, refuse := r.onOpen, r.refuse
-			r.mu.Unlock()
-			if refuse == nil && onOpen != nil {
-				go onOpen(request, q)
-			}
-			return refuse
-		},
-		Kill: func(id uint32) error {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.killed = append(r.killed, id)
-			return nil
-		},
-		Note: func(e Event) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.events = append(r.events, e)
-		},
-		Changed: func(int, int) {},
-		Full: func(uint32) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.full++
-		},
-	}})
+	r.server = NewServer(Config{Name: "test", AgentUID: 1000, Clipboard: true, RecordLimit: 1 << 30, Log: slog.New(slog.DiscardHandler), Tell: r.told, scrollback: 500, patience: time.Minute})
 	return r
+}
+
+// told is what the keeper would do.
+func (r *rig) told(m wire.SessionMessage) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch m.Op {
+	case wire.SopOpen:
+		name, argv, err := wire.SplitCommand(m.Text)
+		if err != nil {
+			return err
+		}
+		q := protocol.Request{Name: name, Argv: argv, Cols: int(m.Cols), Rows: int(m.Rows)}
+		r.opened = append(r.opened, q)
+		if r.refuse == nil && r.onOpen != nil {
+			go r.onOpen(m.Arg, q)
+		}
+		return r.refuse
+	case wire.SopKill:
+		r.killed = append(r.killed, m.ID)
+	case wire.SopEvent:
+		r.events = append(r.events, wire.SessionEvent(m.Flag))
+	case wire.SopFull:
+		r.full++
+	}
+	return nil
+}
+
+// exited says that a window's program has ended.
+func (r *rig) exited(id uint32, code int) {
+	r.server.Take(wire.SessionMessage{Op: wire.SopExited, ID: id, Value: int64(code)}, nil)
 }
 
 // program is the far side of a window.
@@ -77,16 +84,15 @@ type program struct {
 }
 
 // window adds a window and returns its program, on a terminal in raw mode.
-func (r *rig) window(request uint32) *program {
+func (r *rig) window(request uint64) *program {
 	r.Helper()
 	master, tty := mustOpen(r.T)
 	r.mu.Lock()
 	p := &program{T: r.T, id: r.nextID, tty: tty}
 	r.nextID++
 	r.mu.Unlock()
-	if err := r.server.Add(WindowSpec{ID: p.id, Request: request, Name: "w" + string(rune('0'+p.id)), PID: 42, Started: time.Now(), Master: master}); err != nil {
-		r.Fatal(err)
-	}
+	m := wire.SessionMessage{Op: wire.SopWindow, ID: p.id, Arg: request, Text: "w" + string(rune('0'+p.id)), PID: 42, Value: time.Now().UnixNano()}
+	r.server.Take(m, master)
 	go func() {
 		b := make([]byte, 4096)
 		for {
@@ -99,7 +105,7 @@ func (r *rig) window(request uint32) *program {
 			p.mu.Unlock()
 		}
 	}()
-	r.Cleanup(func() { r.server.Exited(p.id, 0); tty.Close() })
+	r.Cleanup(func() { r.exited(p.id, 0); tty.Close() })
 	return p
 }
 
@@ -132,7 +138,7 @@ func (p *program) size() (cols, rows int) {
 
 // got is a frame that came.
 type got struct {
-	k       protocol.Kind
+	k       frame.Kind
 	payload string
 }
 
@@ -150,7 +156,7 @@ type viewer struct {
 }
 
 // connect makes a connection of a peer that may.
-func (r *rig) connect(peer Peer) *net.UnixConn {
+func (r *rig) connect(who peer) *net.UnixConn {
 	r.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -166,22 +172,22 @@ func (r *rig) connect(peer Peer) *net.UnixConn {
 		}
 		ends[i] = c.(*net.UnixConn)
 	}
-	go r.server.ServeConn(ends[0], peer)
+	go r.server.serveConn(ends[0], who)
 	r.Cleanup(func() { ends[1].Close() })
 	return ends[1]
 }
 
-func (r *rig) attach(q Request) *viewer {
+func (r *rig) attach(q protocol.Request) *viewer {
 	r.Helper()
-	q.Version, q.Verb = protocol.Version, protocol.VerbAttach
-	v := &viewer{T: r.T, conn: r.connect(Peer{UID: 1000, PID: 7}), term: terminal.New(terminal.Options{Cols: q.Cols, Rows: q.Rows})}
-	v.send(protocol.KindHello, string(protocol.EncodeJSON(q)))
+	q.Verb = protocol.VerbAttach
+	v := &viewer{T: r.T, conn: r.connect(peer{uid: 1000, pid: 7}), term: terminal.New(terminal.Options{Cols: q.Cols, Rows: q.Rows})}
+	v.send(frame.Hello, string(q.Encode()))
 	go v.read()
 	return v
 }
 
 func (v *viewer) read() {
-	frames := &protocol.FrameReader{R: v.conn, FromServer: true}
+	frames := &frame.Reader{R: v.conn, FromServer: true}
 	for {
 		k, payload, err := frames.Next()
 		v.mu.Lock()
@@ -190,7 +196,7 @@ func (v *viewer) read() {
 			v.mu.Unlock()
 			return
 		}
-		if k == protocol.KindScreen || k == protocol.KindOutput {
+		if k == frame.Screen || k == frame.Output {
 			_, _ = v.term.Write(payload)
 			v.raw = append(v.raw, payload...)
 		}
@@ -199,11 +205,16 @@ func (v *viewer) read() {
 	}
 }
 
-func (v *viewer) send(k protocol.Kind, payload string) {
+func (v *viewer) send(k frame.Kind, payload string) {
 	v.Helper()
-	if err := protocol.WriteFrame(v.conn, k, []byte(payload)); err != nil {
+	if err := writeFrame(v.conn, k, payload); err != nil {
 		v.Error(err)
 	}
+}
+
+func writeFrame(to io.Writer, k frame.Kind, payload string) error {
+	_, err := to.Write(frame.Append(nil, k, []byte(payload)))
+	return err
 }
 
 // screen is the text that is shown, without empty lines at the end.
@@ -224,7 +235,7 @@ func (v *viewer) shows(want string) {
 }
 
 // got waits for a frame of a kind and returns its payload.
-func (v *viewer) got(k protocol.Kind) string {
+func (v *viewer) got(k frame.Kind) string {
 	v.Helper()
 	var payload string
 	eventually(v.T, func() bool {
@@ -263,17 +274,17 @@ func eventually(t *testing.T, ok func() bool, why func() string) {
 }
 
 // call makes a request as the agent.
-func (r *rig) call(q Request) (string, error) {
+func (r *rig) call(q protocol.Request) (string, error) {
 	r.Helper()
 	var b strings.Builder
-	err := attach.Call(r.connect(Peer{UID: 1000, PID: 7}), q, &b)
+	err := attach.Call(r.connect(peer{uid: 1000, pid: 7}), q, &b)
 	return b.String(), err
 }
 
-func (r *rig) list() Info {
+func (r *rig) list() protocol.Info {
 	r.Helper()
-	text, err := r.call(Request{Verb: VerbList})
-	var i Info
+	text, err := r.call(protocol.Request{Verb: protocol.VerbList})
+	var i protocol.Info
 	if err == nil {
 		err = json.Unmarshal([]byte(text), &i)
 	}
@@ -283,12 +294,12 @@ func (r *rig) list() Info {
 	return i
 }
 
-func (r *rig) noted(kind EventKind) int {
+func (r *rig) noted(kind wire.SessionEvent) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := 0
 	for _, e := range r.events {
-		if e.Kind == kind {
+		if e == kind {
 			n++
 		}
 	}

@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/control"
-	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+	"github.com/agent-init/agent-init/pkg/session/internal/frame"
+	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
 // Limits on clients.
@@ -26,6 +29,19 @@ const (
 	screensAtATime   = 4 // drawn and not taken yet, of root's clients and of the agent's
 )
 
+// Config is what a Server is made of.
+type Config struct {
+	Name        string // of the session
+	AgentUID    uint32 // who may connect, besides root
+	Clipboard   bool   // programs may write the clipboard of those who may type (OSC 52)
+	RecordLimit int64  // bytes of a record at which the keeper is told
+	Log         *slog.Logger
+	Tell        func(wire.SessionMessage) error // asks the keeper; from many goroutines
+
+	scrollback int           // for tests; 0 means terminal's default
+	patience   time.Duration // for tests; 0 means stuckAfter
+}
+
 // Server shows windows to clients. Its methods are safe for concurrent use.
 type Server struct {
 	config Config
@@ -36,9 +52,9 @@ type Server struct {
 	finishing   int          // windows whose clients may not know yet that they have ended
 	connections map[bool]int // by whether they are root's
 	clients     map[*client]struct{}
-	opening     map[uint32]opening
-	lastRequest uint32
-	records     map[uint32]RecordSpec // of windows that have yet to come
+	opening     map[uint64]opening
+	lastRequest uint64
+	records     map[uint32]*recorder // of windows that have yet to come
 	ended       bool
 	histories   map[bool]chan struct{}
 	screens     map[bool]chan struct{}
@@ -47,20 +63,16 @@ type Server struct {
 // opening is a client that waits for a window.
 type opening struct {
 	client *client
-	verb   protocol.Verb
+	verb   string
 }
 
 // NewServer returns a server without windows.
 func NewServer(c Config) *Server {
-	log := c.Log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
 	slots := func(n int) map[bool]chan struct{} {
 		return map[bool]chan struct{}{true: make(chan struct{}, n), false: make(chan struct{}, n)}
 	}
-	return &Server{config: c, log: log, connections: map[bool]int{}, clients: map[*client]struct{}{}, opening: map[uint32]opening{},
-		records: map[uint32]RecordSpec{}, histories: slots(historiesAtATime), screens: slots(screensAtATime)}
+	return &Server{config: c, log: c.Log, connections: map[bool]int{}, clients: map[*client]struct{}{}, opening: map[uint64]opening{},
+		records: map[uint32]*recorder{}, histories: slots(historiesAtATime), screens: slots(screensAtATime)}
 }
 
 // Serve accepts clients until ctx ends or the listener breaks.
@@ -88,19 +100,18 @@ const acceptPause = 100 * time.Millisecond
 // agent.
 func (s *Server) admit(conn *net.UnixConn) {
 	known, err := control.PeerOf(conn)
-	peer := Peer{UID: known.UID, PID: known.PID}
-	if err != nil || peer.UID != 0 && peer.UID != s.config.AgentUID {
+	if err != nil || known.UID != 0 && known.UID != s.config.AgentUID {
 		conn.Close()
 		return
 	}
-	if why := s.enter(peer.UID == 0); why != "" {
+	if why := s.enter(known.UID == 0); why != "" {
 		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
-		_ = protocol.WriteFrame(conn, protocol.KindError, []byte(why))
+		_, _ = conn.Write(frame.Append(nil, frame.Error, []byte(why)))
 		conn.Close()
 		return
 	}
-	defer s.exit(peer.UID == 0)
-	s.ServeConn(conn, peer)
+	defer s.exit(known.UID == 0)
+	s.serveConn(conn, peer{uid: known.UID, pid: known.PID})
 }
 
 // enter counts a connection, or says why there can be no other.
@@ -123,16 +134,16 @@ func (s *Server) exit(root bool) {
 	s.connections[root]--
 }
 
-// ServeConn serves one client until it has gone. The caller has checked that
+// serveConn serves one client until it has gone. The caller has checked that
 // the peer may.
-func (s *Server) ServeConn(conn *net.UnixConn, peer Peer) {
-	c := &client{server: s, peer: peer, fresh: true}
+func (s *Server) serveConn(conn *net.UnixConn, who peer) {
+	c := &client{server: s, peer: who, fresh: true}
 	var err error
 	if c.queue, err = newQueue(conn, c.refresh, s.config.patience); err != nil {
 		conn.Close()
 		return
 	}
-	c.queue.slots = s.screens[peer.UID == 0]
+	c.queue.slots = s.screens[who.uid == 0]
 	s.mu.Lock()
 	s.clients[c] = struct{}{}
 	s.mu.Unlock()
@@ -142,37 +153,74 @@ func (s *Server) ServeConn(conn *net.UnixConn, peer Peer) {
 	s.mu.Unlock()
 }
 
-// Add shows a window that was started.
-func (s *Server) Add(spec WindowSpec) error {
-	w, err := newWindow(s, spec)
-	if err != nil {
-		spec.Master.Close()
-		s.mu.Lock()
-		if record, ok := s.records[spec.ID]; ok {
-			record.File.Close()
-			delete(s.records, spec.ID)
+// Take does what the keeper says, which file belongs to. It takes file over.
+func (s *Server) Take(m wire.SessionMessage, file *os.File) {
+	switch {
+	case m.Op == wire.SopWindow && file != nil:
+		if err := s.add(m, file); err != nil {
+			s.log.Error("showing a window", "error", err)
 		}
+		return
+	case m.Op == wire.SopRecord && file != nil:
+		s.record(m, file)
+		return
+	case m.Op == wire.SopClient && file != nil:
+		if conn, err := net.FileConn(file); err == nil {
+			if conn, ok := conn.(*net.UnixConn); ok {
+				go s.serveConn(conn, peer{local: true})
+			} else {
+				conn.Close()
+			}
+		}
+	case m.Op == wire.SopStarted: // the program of a window, which was shown before there was one
+		if w := s.window(m.ID); w != nil {
+			w.mu.Lock()
+			w.pid = int(m.PID)
+			w.mu.Unlock()
+		}
+	case m.Op == wire.SopExited:
+		if w := s.window(m.ID); w != nil {
+			w.exit(int(m.Value))
+		}
+	case m.Op == wire.SopRefused:
+		s.refused(m.Arg, m.Text)
+	case m.Op == wire.SopPing:
+		s.changed()
+	}
+	if file != nil {
+		file.Close()
+	}
+}
+
+// add shows a window that was started.
+func (s *Server) add(m wire.SessionMessage, master *os.File) error {
+	w, err := newWindow(s, m, master)
+	s.mu.Lock()
+	record := s.records[m.ID]
+	delete(s.records, m.ID)
+	if err != nil {
 		s.mu.Unlock()
+		master.Close()
+		if record != nil {
+			record.file.Close()
+		}
 		return err
 	}
-	s.mu.Lock()
 	s.windows = append(s.windows, w)
 	s.finishing++
 	slices.SortFunc(s.windows, func(a, b *window) int { return int(a.id) - int(b.id) })
-	waiting, asked := s.opening[spec.Request]
-	delete(s.opening, spec.Request)
-	record, recorded := s.records[spec.ID]
-	delete(s.records, spec.ID)
+	waiting, asked := s.opening[m.Arg]
+	delete(s.opening, m.Arg)
 	s.mu.Unlock()
-	if recorded {
-		w.recordTo(s.newRecorder(record))
+	if record != nil {
+		w.recordTo(record)
 	}
 	go w.run()
-	if spec.Again {
+	if m.Flag != 0 { // an earlier server had it
 		go w.repaint()
 	}
 	if asked {
-		s.note(Event{Kind: EventNew, Window: w.id, Peer: waiting.client.peer})
+		waiting.client.note(wire.Opened, w.id)
 		if waiting.verb == protocol.VerbAttach {
 			waiting.client.show(w)
 		} else {
@@ -184,8 +232,8 @@ func (s *Server) Add(spec WindowSpec) error {
 	return nil
 }
 
-// Refused says that no window could be opened, and why.
-func (s *Server) Refused(request uint32, why string) {
+// refused says that no window could be opened, and why.
+func (s *Server) refused(request uint64, why string) {
 	s.mu.Lock()
 	waiting, asked := s.opening[request]
 	delete(s.opening, request)
@@ -193,15 +241,15 @@ func (s *Server) Refused(request uint32, why string) {
 	switch {
 	case !asked:
 	case waiting.verb == protocol.VerbAttach:
-		waiting.client.queue.put(protocol.KindOutput, []byte{protocol.Bel}, true)
+		waiting.client.queue.put(frame.Output, []byte{'\a'}, true)
 	default:
-		waiting.client.queue.put(protocol.KindError, []byte(why), false)
+		waiting.client.queue.put(frame.Error, []byte(why), false)
 		waiting.client.queue.end()
 	}
 }
 
-// open asks the host for a new window on behalf of c.
-func (s *Server) open(c *client, r Request) {
+// open asks the keeper for a new window on behalf of c.
+func (s *Server) open(c *client, r protocol.Request) {
 	s.mu.Lock()
 	s.lastRequest++
 	request := s.lastRequest
@@ -214,29 +262,14 @@ func (s *Server) open(c *client, r Request) {
 	}
 	s.opening[request] = opening{c, r.Verb}
 	s.mu.Unlock()
+	if why == "" {
+		m := wire.SessionMessage{Op: wire.SopOpen, Arg: request, Cols: uint16(r.Cols), Rows: uint16(r.Rows), Text: wire.JoinCommand(r.Name, r.Argv)}
+		if err := s.config.Tell(m); err != nil {
+			why = err.Error()
+		}
+	}
 	if why != "" {
-		s.Refused(request, why)
-		return
-	}
-	if err := s.config.Host.Open(request, r); err != nil {
-		s.Refused(request, err.Error())
-	}
-}
-
-// Started says that the program of a window, which was shown before there was
-// one, now runs.
-func (s *Server) Started(id uint32, pid int) {
-	if w := s.window(id); w != nil {
-		w.mu.Lock()
-		w.pid = pid
-		w.mu.Unlock()
-	}
-}
-
-// Exited says that the program of a window has ended.
-func (s *Server) Exited(id uint32, code int) {
-	if w := s.window(id); w != nil {
-		w.exit(code)
+		s.refused(request, why)
 	}
 }
 
@@ -280,24 +313,22 @@ func (s *Server) Shutdown(ctx context.Context) {
 	}
 }
 
-// Record records a window, which may have yet to come, to a file from now on, and
+// record records a window, which may have yet to come, to a file from now on, and
 // closes the file that it was recorded to before.
-func (s *Server) Record(spec RecordSpec) {
-	w := s.window(spec.Window)
-	if w == nil {
-		s.mu.Lock()
-		s.records[spec.Window] = spec
-		s.mu.Unlock()
+func (s *Server) record(m wire.SessionMessage, file *os.File) {
+	r := newRecorder(m, file, s.config.RecordLimit)
+	r.full = func() { s.tell(wire.SessionMessage{Op: wire.SopFull, ID: m.ID}) }
+	r.broke = func(err error) {
+		s.log.Error("the window is no longer recorded", "window", m.ID, "error", err)
+		s.tell(wire.SessionMessage{Op: wire.SopEvent, Flag: uint8(wire.RecordLost), ID: m.ID})
+	}
+	if w := s.window(m.ID); w != nil {
+		w.recordTo(r)
 		return
 	}
-	w.recordTo(s.newRecorder(spec))
-}
-
-func (s *Server) newRecorder(spec RecordSpec) *recorder {
-	return newRecorder(spec, func() { s.config.Host.Full(spec.Window) }, func(err error) {
-		s.log.Error("the window is no longer recorded", "window", spec.Window, "error", err)
-		s.note(Event{Kind: EventRecordLost, Window: spec.Window})
-	})
+	s.mu.Lock()
+	s.records[m.ID] = r
+	s.mu.Unlock()
 }
 
 // find returns the window that a person means by its number or name; by
@@ -354,24 +385,32 @@ func (s *Server) inside(t protocol.TTY) bool {
 	return t != protocol.TTY{} && slices.ContainsFunc(s.windows, func(w *window) bool { return w.tty == t })
 }
 
-func (s *Server) info() Info {
+func (s *Server) info() protocol.Info {
 	s.mu.Lock()
 	windows := slices.Clone(s.windows)
 	s.mu.Unlock()
-	i := Info{Name: s.config.Name, Windows: []WindowInfo{}}
+	i := protocol.Info{Name: s.config.Name, Windows: []protocol.WindowInfo{}}
 	for _, w := range windows {
 		i.Windows = append(i.Windows, w.info())
 	}
 	return i
 }
 
-func (s *Server) note(e Event) { s.config.Host.Note(e) }
+// changed tells the keeper how many windows and clients there are.
+func (s *Server) changed() {
+	windows, clients := s.count()
+	s.tell(wire.SessionMessage{Op: wire.SopPong, Arg: uint64(windows), Value: int64(clients)})
+}
 
-// changed tells the host how many windows and clients there are.
-func (s *Server) changed() { s.config.Host.Changed(s.Count()) }
+// tell sends what needs no answer.
+func (s *Server) tell(m wire.SessionMessage) {
+	if err := s.config.Tell(m); err != nil {
+		s.log.Debug("telling the keeper", "error", err)
+	}
+}
 
-// Count returns how many windows there are, and how many clients are attached.
-func (s *Server) Count() (windows, clients int) {
+// count returns how many windows there are, and how many clients are attached.
+func (s *Server) count() (windows, clients int) {
 	s.mu.Lock()
 	list := slices.Clone(s.windows)
 	s.mu.Unlock()

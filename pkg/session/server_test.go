@@ -13,8 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/session/attach"
-	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+	"github.com/agent-init/agent-init/pkg/session/internal/frame"
+	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
 // A client sees the screen as it is, at its own size, and goes on from there.
@@ -23,7 +25,7 @@ func TestAttachRestores(t *testing.T) {
 	p := r.window(0)
 	p.print("\x1b[2J\x1b[Hfirst line\r\n\x1b[31msecond\x1b[m\x1b]0;a title\x07\x1b[?2004h")
 	eventually(t, func() bool { return r.list().Windows[0].Title == "a title" }, func() string { return "not read" })
-	v := r.attach(Request{Cols: 60, Rows: 10})
+	v := r.attach(protocol.Request{Cols: 60, Rows: 10})
 	v.shows("first line\nsecond")
 	eventually(t, func() bool { c, rows := p.size(); return c == 60 && rows == 10 }, func() string { return "the window has another size" })
 	v.mu.Lock()
@@ -36,18 +38,18 @@ func TestAttachRestores(t *testing.T) {
 	if !strings.Contains(v.output(), "\x1b]8;;http://x/\x1b\\link\x1b]8;;\x1b\\\x1b_Gf=100;AA\x1b\\") {
 		t.Error("the bytes did not pass as they are")
 	}
-	v.send(protocol.KindInput, "typed")
+	v.send(frame.Input, "typed")
 	p.typed("typed")
-	v.send(protocol.KindDetach, "")
-	v.got(protocol.KindDone)
+	v.send(frame.Detach, "")
+	v.got(frame.Done)
 	v.mu.Lock()
 	if v.term.Mode(2004) {
 		t.Error("bracketed paste is left on")
 	}
 	v.mu.Unlock()
-	again := r.attach(Request{Cols: 60, Rows: 10})
+	again := r.attach(protocol.Request{Cols: 60, Rows: 10})
 	again.shows("first line\nsecond\nthird link")
-	if r.noted(EventAttach) != 2 || r.noted(EventDetach) != 1 {
+	if r.noted(wire.Attached) != 2 || r.noted(wire.Detached) != 1 {
 		t.Errorf("events: %+v", r.events)
 	}
 }
@@ -56,17 +58,17 @@ func TestAttachRestores(t *testing.T) {
 func TestReadOnly(t *testing.T) {
 	r := newRig(t)
 	p := r.window(0)
-	v := r.attach(Request{Cols: 80, Rows: 24, Read: true})
-	v.got(protocol.KindScreen)
+	v := r.attach(protocol.Request{Cols: 80, Rows: 24, Read: true})
+	v.got(frame.Screen)
 	p.print("\x1b[6n\x1b]52;c;QUJD\x07hello")
 	v.shows("hello")
 	p.typed("R") // by the model: this client's terminal may not answer
-	v.send(protocol.KindInput, "rm -rf /\r")
-	v.send(protocol.KindResize, string(protocol.EncodeSize(30, 7)))
-	v.send(protocol.KindSwitch, "c")
-	w := r.attach(Request{Cols: 80, Rows: 24})
+	v.send(frame.Input, "rm -rf /\r")
+	v.send(frame.Resize, string(frame.Size(30, 7)))
+	v.send(frame.Switch, "c")
+	w := r.attach(protocol.Request{Cols: 80, Rows: 24})
 	w.shows("hello")
-	w.send(protocol.KindInput, "ok")
+	w.send(frame.Input, "ok")
 	p.typed("ok")
 	if got := p.input(); got != "\x1b[1;1Rok" {
 		t.Errorf("the program got %q", got)
@@ -92,18 +94,18 @@ func TestReadOnly(t *testing.T) {
 func TestTwoSizes(t *testing.T) {
 	r := newRig(t)
 	p := r.window(0)
-	large := r.attach(Request{Cols: 40, Rows: 8})
+	large := r.attach(protocol.Request{Cols: 40, Rows: 8})
 	p.print("\x1b[2J\x1b[1;1Htop\x1b[8;36Hright")
 	large.shows("top\n\n\n\n\n\n\n" + strings.Repeat(" ", 35) + "right")
-	small := r.attach(Request{Cols: 20, Rows: 4})
-	small.got(protocol.KindWindow)
+	small := r.attach(protocol.Request{Cols: 20, Rows: 4})
+	small.got(frame.Window)
 	eventually(t, func() bool { c, rows := p.size(); return c == 20 && rows == 4 }, func() string { return "not the size of the last" })
 	p.print("\x1b[2J\x1b[1;1Hsmall")
 	small.shows("small")
 	large.shows("small")
-	large.send(protocol.KindInput, "\x1b[I") // a report is not typing
-	large.send(protocol.KindInput, "\x1b[?62c")
-	large.send(protocol.KindInput, "x")
+	large.send(frame.Input, "\x1b[I") // a report is not typing
+	large.send(frame.Input, "\x1b[?62c")
+	large.send(frame.Input, "x")
 	p.typed("x")
 	if got := p.input(); got != "x" {
 		t.Errorf("reports of a terminal that does not lead came through: %q", got)
@@ -119,10 +121,10 @@ func TestOneAnswer(t *testing.T) {
 	p := r.window(0)
 	p.print("\x1b[6n")
 	p.typed("\x1b[1;1R")
-	first := r.attach(Request{Cols: 80, Rows: 24})
-	first.got(protocol.KindScreen)
-	second := r.attach(Request{Cols: 80, Rows: 24})
-	second.got(protocol.KindScreen)
+	first := r.attach(protocol.Request{Cols: 80, Rows: 24})
+	first.got(frame.Screen)
+	second := r.attach(protocol.Request{Cols: 80, Rows: 24})
+	second.got(frame.Screen)
 	p.print("\x1b[csentinel")
 	second.shows("sentinel")
 	first.shows("sentinel")
@@ -137,8 +139,8 @@ func TestOneAnswer(t *testing.T) {
 func TestClipboardIsNeverRead(t *testing.T) {
 	r := newRig(t)
 	p := r.window(0)
-	v := r.attach(Request{Cols: 80, Rows: 24})
-	v.got(protocol.KindScreen)
+	v := r.attach(protocol.Request{Cols: 80, Rows: 24})
+	v.got(frame.Screen)
 	p.print("a\x1b]52;c;?\x07b\x1b]52;c;QUJD\x07c")
 	v.shows("abc")
 	if out := v.output(); strings.Contains(out, "52;c;?") || !strings.Contains(out, "\x1b]52;c;QUJD\x07") {
@@ -150,19 +152,19 @@ func TestClipboardIsNeverRead(t *testing.T) {
 func TestHostileClients(t *testing.T) {
 	r := newRig(t)
 	p := r.window(0)
-	v := r.attach(Request{Cols: 80, Rows: 24})
-	v.got(protocol.KindScreen)
-	hello := protocol.EncodeJSON(Request{Version: protocol.Version, Verb: protocol.VerbAttach, Cols: 80, Rows: 24})
+	v := r.attach(protocol.Request{Cols: 80, Rows: 24})
+	v.got(frame.Screen)
+	hello := protocol.Request{Verb: protocol.VerbAttach, Cols: 80, Rows: 24}.Encode()
 	for name, b := range map[string][]byte{
 		"nonsense":        []byte("GET / HTTP/1.1\r\n\r\n"),
-		"a huge frame":    protocol.AppendHeader(nil, protocol.KindInput, 1<<31),
-		"no hello":        protocol.AppendFrame(nil, protocol.KindSwitch, []byte("Q")),
-		"a bad hello":     protocol.AppendFrame(nil, protocol.KindHello, []byte(`{"version":1,"verb":"attach","cols":999999}`)),
-		"a bad size":      append(protocol.AppendFrame(nil, protocol.KindHello, hello), protocol.AppendFrame(nil, protocol.KindResize, []byte{0xff, 0xff, 0xff, 0xff})...),
-		"a server's word": append(protocol.AppendFrame(nil, protocol.KindHello, hello), protocol.AppendFrame(nil, protocol.KindEnded, protocol.EncodeCode(1))...),
-		"a bad window":    append(protocol.AppendFrame(nil, protocol.KindHello, hello), protocol.AppendFrame(nil, protocol.KindSwitch, []byte("\xff"))...),
+		"a huge frame":    []byte("I\x80\x00\x00\x00"),
+		"no hello":        frame.Append(nil, frame.Switch, []byte("Q")),
+		"a bad hello":     frame.Append(nil, frame.Hello, []byte(`{"version":1,"verb":"attach","cols":999999}`)),
+		"a bad size":      append(frame.Append(nil, frame.Hello, hello), frame.Append(nil, frame.Resize, []byte{0xff, 0xff, 0xff, 0xff})...),
+		"a server's word": append(frame.Append(nil, frame.Hello, hello), frame.Append(nil, frame.Ended, frame.Number(1))...),
+		"a bad window":    append(frame.Append(nil, frame.Hello, hello), frame.Append(nil, frame.Switch, []byte("\xff"))...),
 	} {
-		c := r.connect(Peer{UID: 1000, PID: 9})
+		c := r.connect(peer{uid: 1000, pid: 9})
 		if _, err := c.Write(b); err != nil && name != "nonsense" {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -176,18 +178,18 @@ func TestHostileClients(t *testing.T) {
 
 	// One that changes windows and asks for screens for ever, and reads nothing.
 	r.window(0)
-	flood := r.connect(Peer{UID: 1000, PID: 10})
-	many := protocol.AppendFrame(nil, protocol.KindHello, hello)
+	flood := r.connect(peer{uid: 1000, pid: 10})
+	many := frame.Append(nil, frame.Hello, hello)
 	for range 2000 {
-		many = protocol.AppendFrame(protocol.AppendFrame(many, protocol.KindSwitch, []byte("n")), protocol.KindRedraw, nil)
+		many = frame.Append(frame.Append(many, frame.Switch, []byte("n")), frame.Resize, frame.Size(80, 24))
 	}
 	_ = flood.SetWriteDeadline(time.Now().Add(time.Minute))
 	for range 50 {
-		if _, err := flood.Write(many[protocol.HeaderSize+len(hello):]); err != nil {
+		if _, err := flood.Write(many[len(frame.Append(nil, frame.Hello, hello)):]); err != nil {
 			break
 		}
 	}
-	v.send(protocol.KindInput, "still here")
+	v.send(frame.Input, "still here")
 	p.typed("still here")
 	p.print("and here")
 	v.shows("and here")
@@ -216,7 +218,7 @@ func TestPeers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := attach.Call(c, Request{Verb: VerbList}, &strings.Builder{}); !errors.Is(err, attach.ErrRefused) || !strings.Contains(err.Error(), "too many") {
+	if err := attach.Call(c, protocol.Request{Verb: protocol.VerbList}, &strings.Builder{}); !errors.Is(err, attach.ErrRefused) || !strings.Contains(err.Error(), "too many") {
 		t.Errorf("one too many: %v", err)
 	}
 	if why := r.server.enter(os.Getuid() != 0); why != "" {
@@ -231,10 +233,10 @@ func TestPeers(t *testing.T) {
 func TestShutdown(t *testing.T) {
 	r := newRig(t)
 	p := r.window(0)
-	v := r.attach(Request{Cols: 80, Rows: 24})
-	v.got(protocol.KindScreen)
+	v := r.attach(protocol.Request{Cols: 80, Rows: 24})
+	v.got(frame.Screen)
 	p.print("goodbye")
-	r.server.Exited(p.id, 5)
+	r.exited(p.id, 5)
 	p.tty.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -242,7 +244,7 @@ func TestShutdown(t *testing.T) {
 	if ctx.Err() != nil {
 		t.Error("it took for ever")
 	}
-	if got := protocol.DecodeCode([]byte(v.got(protocol.KindEnded))); got != 5 || !strings.Contains(v.output(), "goodbye") {
+	if got := frame.NumberOf([]byte(v.got(frame.Ended))); got != 5 || !strings.Contains(v.output(), "goodbye") {
 		t.Errorf("exit code %d, output %q", got, v.output())
 	}
 	if why := r.server.enter(true); !strings.Contains(why, "has ended") {
@@ -255,11 +257,9 @@ func TestShutdown(t *testing.T) {
 func TestTerminalClosedAndOpenedAgain(t *testing.T) {
 	r := newRig(t)
 	master, tty := mustOpen(t)
-	if err := r.server.Add(WindowSpec{ID: 1, Name: "daemon", Master: master}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.server.Exited(1, 0) })
-	v := r.attach(Request{Cols: 80, Rows: 24})
+	r.server.Take(wire.SessionMessage{Op: wire.SopWindow, ID: 1, Text: "daemon"}, master)
+	t.Cleanup(func() { r.exited(1, 0) })
+	v := r.attach(protocol.Request{Cols: 80, Rows: 24})
 	fmt.Fprint(tty, "before")
 	v.shows("before")
 	tty.Close()

@@ -10,7 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/session/internal/frame"
+	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
 // A client that reads nothing holds up nobody, and gets the screen as it is
@@ -18,13 +20,13 @@ import (
 func TestSlowClient(t *testing.T) {
 	r := newRig(t)
 	p := r.window(0)
-	conn := r.connect(Peer{UID: 1000, PID: 8})
-	q := Request{Version: protocol.Version, Verb: protocol.VerbAttach, Cols: 80, Rows: 24}
-	if err := protocol.WriteFrame(conn, protocol.KindHello, protocol.EncodeJSON(q)); err != nil {
+	conn := r.connect(peer{uid: 1000, pid: 8})
+	q := protocol.Request{Verb: protocol.VerbAttach, Cols: 80, Rows: 24}
+	if err := writeFrame(conn, frame.Hello, string(q.Encode())); err != nil {
 		t.Fatal(err)
 	}
-	fast := r.attach(Request{Cols: 80, Rows: 24})
-	fast.got(protocol.KindScreen)
+	fast := r.attach(protocol.Request{Cols: 80, Rows: 24})
+	fast.got(frame.Screen)
 	line := strings.Repeat("x", 78) + "\r\n"
 	for range 40 { // 3 MB: more than any buffer on the way
 		p.print(strings.Repeat(line, 1000))
@@ -49,8 +51,8 @@ func TestSlowClient(t *testing.T) {
 func TestFlood(t *testing.T) {
 	r := newRig(t)
 	p := r.window(0)
-	v := r.attach(Request{Cols: 80, Rows: 24})
-	v.got(protocol.KindScreen)
+	v := r.attach(protocol.Request{Cols: 80, Rows: 24})
+	v.got(frame.Screen)
 	line := strings.Repeat("x", 78) + "\r\n"
 	begun := time.Now()
 	for range 300 {
@@ -62,7 +64,7 @@ func TestFlood(t *testing.T) {
 	if n := len(v.output()); n > most+most/2 { // the screens come on top
 		t.Errorf("the client was sent %d bytes of 24 MB", n)
 	}
-	v.send(protocol.KindInput, "x")
+	v.send(frame.Input, "x")
 	p.typed("x")
 	p.print(" of it")
 	v.shows("the end of it")
@@ -72,8 +74,8 @@ func TestStuckClientIsPutOut(t *testing.T) {
 	r := newRig(t)
 	r.server.config.patience = 100 * time.Millisecond
 	p := r.window(0)
-	conn := r.connect(Peer{UID: 1000, PID: 8})
-	if err := protocol.WriteFrame(conn, protocol.KindHello, protocol.EncodeJSON(Request{Version: protocol.Version, Verb: protocol.VerbAttach, Cols: 80, Rows: 24})); err != nil {
+	conn := r.connect(peer{uid: 1000, pid: 8})
+	if err := writeFrame(conn, frame.Hello, string(protocol.Request{Verb: protocol.VerbAttach, Cols: 80, Rows: 24}.Encode())); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() bool { return len(r.list().Windows[0].Clients) == 1 }, func() string { return "not attached" })
@@ -81,7 +83,7 @@ func TestStuckClientIsPutOut(t *testing.T) {
 		p.print(strings.Repeat(strings.Repeat("x", 78)+"\r\n", 500))
 	}
 	eventually(t, func() bool { return len(r.list().Windows[0].Clients) == 0 }, func() string { return "still attached" })
-	if r.noted(EventPutOut) != 1 {
+	if r.noted(wire.PutOut) != 1 {
 		t.Errorf("events: %+v", r.events)
 	}
 }
@@ -90,23 +92,21 @@ func TestStuckClientIsPutOut(t *testing.T) {
 func TestProgramThatDoesNotRead(t *testing.T) {
 	r := newRig(t)
 	master, tty := mustOpen(t)
-	if err := r.server.Add(WindowSpec{ID: 9, Name: "deaf", Master: master}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.server.Exited(9, 0); tty.Close() })
-	v := r.attach(Request{Cols: 80, Rows: 24, Window: "deaf"})
-	v.got(protocol.KindScreen)
+	r.server.Take(wire.SessionMessage{Op: wire.SopWindow, ID: 9, Text: "deaf"}, master)
+	t.Cleanup(func() { r.exited(9, 0); tty.Close() })
+	v := r.attach(protocol.Request{Cols: 80, Rows: 24, Window: "deaf"})
+	v.got(frame.Screen)
 	go func() {
 		_ = v.conn.SetWriteDeadline(time.Now().Add(time.Minute))
 		for range 1000 {
-			if protocol.WriteFrame(v.conn, protocol.KindInput, []byte(strings.Repeat("x", protocol.MaxInput))) != nil {
+			if writeFrame(v.conn, frame.Input, strings.Repeat("x", 4<<10)) != nil {
 				return
 			}
 		}
 	}()
 	fmt.Fprint(tty, "output goes on")
 	v.shows("output goes on")
-	other := r.attach(Request{Cols: 80, Rows: 24, Window: "deaf"})
+	other := r.attach(protocol.Request{Cols: 80, Rows: 24, Window: "deaf"})
 	other.shows("output goes on")
 }
 
@@ -129,7 +129,7 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 	piece := make([]byte, 1<<20)
 	n := 0
-	for ; n < 100 && q.put(protocol.KindScreen, piece, false); n++ {
+	for ; n < 100 && q.put(frame.Screen, piece, false); n++ {
 	}
 	if n == 100 {
 		t.Error("it took 100 MiB")

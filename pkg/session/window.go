@@ -10,7 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/session/protocol"
 	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
 
@@ -45,23 +46,23 @@ type window struct {
 // program has ended, while something else holds its terminal open.
 const lastOutput = 300 * time.Millisecond
 
-func newWindow(s *Server, spec WindowSpec) (*window, error) {
-	fd, err := unix.FcntlInt(spec.Master.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+func newWindow(s *Server, m wire.SessionMessage, near *os.File) (*window, error) {
+	fd, err := unix.FcntlInt(near.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err == nil {
 		err = unix.SetNonblock(fd, true) // for the runtime's poller: so a read can be ended
 	}
 	if err != nil {
-		return nil, fmt.Errorf("window %d: %w", spec.ID, err)
+		return nil, fmt.Errorf("window %d: %w", m.ID, err)
 	}
-	spec.Master.Close()
+	near.Close()
 	master := os.NewFile(uintptr(fd), "terminal")
 	raw, err := master.SyscallConn()
 	if err != nil {
 		master.Close()
-		return nil, fmt.Errorf("window %d: %w", spec.ID, err)
+		return nil, fmt.Errorf("window %d: %w", m.ID, err)
 	}
 	w := &window{
-		server: s, id: spec.ID, name: spec.Name, pid: spec.PID, begun: spec.Started, master: master, raw: raw,
+		server: s, id: m.ID, name: m.Text, pid: int(m.PID), begun: time.Unix(0, m.Value), master: master, raw: raw,
 		typing: make(chan struct{}, 1), done: make(chan struct{}), clients: map[*client]struct{}{}, tty: farSide(fd),
 	}
 	cols, rows := 80, 24
@@ -70,7 +71,7 @@ func newWindow(s *Server, spec WindowSpec) (*window, error) {
 	} else {
 		w.setSize(cols, rows)
 	}
-	w.term = terminal.New(terminal.Options{Cols: cols, Rows: rows, Scrollback: s.config.Scrollback})
+	w.term = terminal.New(terminal.Options{Cols: cols, Rows: rows, Scrollback: s.config.scrollback})
 	return w, nil
 }
 

@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/session/attach"
-	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+	"github.com/agent-init/agent-init/pkg/session/internal/frame"
+	"github.com/agent-init/agent-init/pkg/session/protocol"
 	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
 
@@ -15,8 +17,8 @@ import (
 func TestWindowEnds(t *testing.T) {
 	r := newRig(t)
 	p, other := r.window(0), r.window(0)
-	small := r.attach(Request{Cols: 30, Rows: 10})
-	small.got(protocol.KindScreen)
+	small := r.attach(protocol.Request{Cols: 30, Rows: 10})
+	small.got(frame.Screen)
 	r.server.mu.Lock()
 	for c := range r.server.clients { // as if it had just been drawn
 		c.queue.mu.Lock()
@@ -24,18 +26,18 @@ func TestWindowEnds(t *testing.T) {
 		c.queue.mu.Unlock()
 	}
 	r.server.mu.Unlock()
-	v, local := r.attach(Request{Cols: 80, Rows: 24}), r.attach(Request{Cols: 80, Rows: 24, Window: "w1"})
-	v.got(protocol.KindScreen)
+	v, local := r.attach(protocol.Request{Cols: 80, Rows: 24}), r.attach(protocol.Request{Cols: 80, Rows: 24, Window: "w1"})
+	v.got(frame.Screen)
 	p.print(strings.Repeat("y", 50000) + "\x1b[2J\x1b[1;1Hlast words")
-	r.server.Exited(p.id, 7)
+	r.exited(p.id, 7)
 	p.tty.Close()
-	if got := protocol.DecodeCode([]byte(v.got(protocol.KindEnded))); got != 7 {
+	if got := frame.NumberOf([]byte(v.got(frame.Ended))); got != 7 {
 		t.Errorf("exit code %d", got)
 	}
 	if !strings.Contains(v.output(), "last words") {
 		t.Error("the last output was lost")
 	}
-	small.got(protocol.KindEnded)
+	small.got(frame.Ended)
 	if !strings.Contains(small.output(), "last words") {
 		t.Error("the last output was lost for a client of another size")
 	}
@@ -46,46 +48,46 @@ func TestWindowEnds(t *testing.T) {
 	}
 
 	// Something else holds the other one's terminal open.
-	r.server.Exited(other.id, 3)
-	if got := protocol.DecodeCode([]byte(local.got(protocol.KindEnded))); got != 3 {
+	r.exited(other.id, 3)
+	if got := frame.NumberOf([]byte(local.got(frame.Ended))); got != 3 {
 		t.Errorf("exit code %d", got)
 	}
 }
 
 func TestWindows(t *testing.T) {
 	r := newRig(t)
-	r.onOpen = func(request uint32, q Request) { r.window(request).print("new window") }
+	r.onOpen = func(request uint64, q protocol.Request) { r.window(request).print("new window") }
 	first := r.window(0)
 	first.print("window 0")
-	v := r.attach(Request{Cols: 80, Rows: 24})
+	v := r.attach(protocol.Request{Cols: 80, Rows: 24})
 	v.shows("window 0")
-	v.send(protocol.KindSwitch, "c")
+	v.send(frame.Switch, "c")
 	v.shows("new window")
-	v.send(protocol.KindSwitch, "n")
+	v.send(frame.Switch, "n")
 	v.shows("window 0")
-	v.send(protocol.KindSwitch, "p")
+	v.send(frame.Switch, "p")
 	v.shows("new window")
-	v.send(protocol.KindSwitch, "0")
+	v.send(frame.Switch, "0")
 	v.shows("window 0")
-	v.send(protocol.KindSwitch, "9") // there is none: nothing happens
-	v.send(protocol.KindInput, "k")
+	v.send(frame.Switch, "9") // there is none: nothing happens
+	v.send(frame.Input, "k")
 	first.typed("k")
 
-	text, err := r.call(Request{Verb: VerbNew, Name: "tests", Argv: []string{"make", "test"}})
+	text, err := r.call(protocol.Request{Verb: protocol.VerbNew, Name: "tests", Argv: []string{"make", "test"}})
 	if err != nil || !strings.Contains(text, `"id":2`) {
 		t.Errorf("new: %s, %v", text, err)
 	}
-	if _, err := r.call(Request{Verb: VerbKill, Window: "w1"}); err != nil || len(r.killed) != 1 || r.killed[0] != 1 {
+	if _, err := r.call(protocol.Request{Verb: protocol.VerbKill, Window: "w1"}); err != nil || len(r.killed) != 1 || r.killed[0] != 1 {
 		t.Errorf("kill: %v, %v", r.killed, err)
 	}
-	if _, err := r.call(Request{Verb: VerbKill, Window: "nothing"}); !errors.Is(err, attach.ErrRefused) {
+	if _, err := r.call(protocol.Request{Verb: protocol.VerbKill, Window: "nothing"}); !errors.Is(err, attach.ErrRefused) {
 		t.Errorf("kill of nothing: %v", err)
 	}
-	if text, err := r.call(Request{Verb: VerbHistory}); err != nil || !strings.Contains(text, "window 0") {
+	if text, err := r.call(protocol.Request{Verb: protocol.VerbHistory}); err != nil || !strings.Contains(text, "window 0") {
 		t.Errorf("history: %q, %v", text, err)
 	}
 	r.refuse = errNoWindow
-	if _, err := r.call(Request{Verb: VerbNew}); !errors.Is(err, attach.ErrRefused) || !strings.Contains(err.Error(), "no window today") {
+	if _, err := r.call(protocol.Request{Verb: protocol.VerbNew}); !errors.Is(err, attach.ErrRefused) || !strings.Contains(err.Error(), "no window today") {
 		t.Errorf("refused: %v", err)
 	}
 	r.refuse, r.onOpen = nil, nil // the keeper is slow
@@ -93,13 +95,13 @@ func TestWindows(t *testing.T) {
 		r.connectNew()
 	}
 	eventually(t, func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.opened) >= 3+maxOpening }, func() string { return "not asked" })
-	if _, err := r.call(Request{Verb: VerbNew}); !errors.Is(err, attach.ErrRefused) || !strings.Contains(err.Error(), "are being opened") {
+	if _, err := r.call(protocol.Request{Verb: protocol.VerbNew}); !errors.Is(err, attach.ErrRefused) || !strings.Contains(err.Error(), "are being opened") {
 		t.Errorf("too many at once: %v", err)
 	}
 }
 
 func (r *rig) connectNew() {
-	if err := protocol.WriteFrame(r.connect(Peer{UID: 1000}), protocol.KindHello, protocol.EncodeJSON(Request{Version: protocol.Version, Verb: VerbNew})); err != nil {
+	if err := writeFrame(r.connect(peer{uid: 1000}), frame.Hello, string(protocol.Request{Verb: protocol.VerbNew}.Encode())); err != nil {
 		r.Error(err)
 	}
 }
@@ -109,23 +111,23 @@ func (r *rig) connectNew() {
 func TestNewWindowOfClientThatLeft(t *testing.T) {
 	r := newRig(t)
 	r.window(0)
-	v := r.attach(Request{Cols: 80, Rows: 24})
-	v.got(protocol.KindScreen)
+	v := r.attach(protocol.Request{Cols: 80, Rows: 24})
+	v.got(frame.Screen)
 	opened := make(chan struct{})
 	r.mu.Lock()
-	r.onOpen = func(request uint32, _ Request) {
+	r.onOpen = func(request uint64, _ protocol.Request) {
 		defer close(opened)
 		v.conn.Close()
-		eventually(t, func() bool { return r.noted(EventDetach) == 1 }, func() string { return "it did not leave" })
+		eventually(t, func() bool { return r.noted(wire.Detached) == 1 }, func() string { return "it did not leave" })
 		r.window(request)
 	}
 	r.mu.Unlock()
-	v.send(protocol.KindSwitch, "c")
+	v.send(frame.Switch, "c")
 	<-opened
 	if got := r.list().Windows[1].Clients; len(got) != 0 {
 		t.Errorf("who has gone looks at the new window: %+v", got)
 	}
-	if _, clients := r.server.Count(); clients != 0 {
+	if _, clients := r.server.count(); clients != 0 {
 		t.Errorf("%d clients", clients)
 	}
 }
@@ -134,14 +136,14 @@ func TestNewWindowOfClientThatLeft(t *testing.T) {
 func TestSwitchToEmptyWindow(t *testing.T) {
 	r := newRig(t)
 	first := r.window(0)
-	v := &viewer{T: t, conn: r.connect(Peer{Local: true}), term: terminal.New(terminal.Options{Cols: 80, Rows: 24})}
-	v.send(protocol.KindHello, string(protocol.EncodeJSON(Request{Version: protocol.Version, Verb: protocol.VerbAttach, Cols: 80, Rows: 24})))
+	v := &viewer{T: t, conn: r.connect(peer{local: true}), term: terminal.New(terminal.Options{Cols: 80, Rows: 24})}
+	v.send(frame.Hello, string(protocol.Request{Verb: protocol.VerbAttach, Cols: 80, Rows: 24}.Encode()))
 	go v.read()
-	v.got(protocol.KindWindow)
+	v.got(frame.Window)
 	first.print("in the first")
 	v.shows("in the first")
 	second := r.window(0)
-	v.send(protocol.KindSwitch, "n")
+	v.send(frame.Switch, "n")
 	v.shows("")
 	second.print("in the second")
 	v.shows("in the second")
@@ -155,10 +157,10 @@ func TestNested(t *testing.T) {
 	if tty == (protocol.TTY{}) {
 		t.Fatal("the program's terminal can't be told")
 	}
-	v := r.attach(Request{Cols: 80, Rows: 24, TTY: tty})
-	if why := v.got(protocol.KindError); !strings.Contains(why, "itself") {
+	v := r.attach(protocol.Request{Cols: 80, Rows: 24, TTY: tty})
+	if why := v.got(frame.Error); !strings.Contains(why, "itself") {
 		t.Error(why)
 	}
-	w := r.attach(Request{Cols: 80, Rows: 24, TTY: tty, Nested: true})
-	w.got(protocol.KindScreen)
+	w := r.attach(protocol.Request{Cols: 80, Rows: 24, TTY: tty, Nested: true})
+	w.got(frame.Screen)
 }

@@ -13,7 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+	"github.com/agent-init/agent-init/pkg/session/internal/frame"
+	"github.com/agent-init/agent-init/pkg/session/internal/typed"
+	"github.com/agent-init/agent-init/pkg/session/protocol"
 	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
 
@@ -118,7 +120,8 @@ type attachment struct {
 	keys    keys
 
 	typed    []byte // frames that the server has not taken yet
-	frames   incoming
+	from     *socket
+	frames   frame.Reader
 	buf      []byte
 	result   Result
 	dirty    bool      // the terminal shows a window
@@ -169,7 +172,7 @@ func (a *attachment) restore() {
 func (a *attachment) reset() {
 	if a.dirty = false; !a.o.Request.Plain {
 		reset := terminal.New(terminal.Options{Cols: 80, Rows: 24, Scrollback: -1}).Reset()
-		_ = a.write(slices.Concat([]byte(protocol.CutOff), reset, a.traces, []byte("\x1b[999;1H\r\n")))
+		_ = a.write(slices.Concat([]byte(terminal.CutOff), reset, a.traces, []byte("\x1b[999;1H\r\n")))
 	}
 }
 
@@ -255,7 +258,7 @@ func (a *attachment) expired() error {
 	if past(a.settling, settleTime) {
 		a.settling = time.Time{}
 		if a.o.Local && a.dirty && !a.helping {
-			a.send(protocol.KindRedraw, nil)
+			a.sendSize()
 		}
 	}
 	if past(a.lost, a.pause) {
@@ -279,7 +282,7 @@ func (a *attachment) fromSignals() error {
 			if cols, rows := a.size(); cols > 0 && !a.idle {
 				if cols != a.cols || rows != a.rows {
 					a.cols, a.rows = cols, rows
-					a.send(protocol.KindResize, protocol.EncodeSize(cols, rows))
+					a.sendSize()
 				}
 				a.settling = time.Now()
 			}
@@ -287,7 +290,7 @@ func (a *attachment) fromSignals() error {
 			if err := a.makeRaw(); err != nil {
 				return ErrTerminal
 			}
-			a.send(protocol.KindRedraw, nil)
+			a.sendSize()
 		case sig == syscall.SIGTERM && a.ending.IsZero():
 			a.ending = time.Now()
 		case endsClient(sig):
@@ -297,12 +300,15 @@ func (a *attachment) fromSignals() error {
 	return nil
 }
 
+// sendSize says the terminal's size; said again, it has the server draw the screen.
+func (a *attachment) sendSize() { a.send(frame.Resize, frame.Size(a.cols, a.rows)) }
+
 // send queues a frame, and writes what the server takes.
-func (a *attachment) send(k protocol.Kind, payload []byte) {
-	if k == protocol.KindInput && len(a.typed) > maxTyped {
+func (a *attachment) send(k frame.Kind, payload []byte) {
+	if k == frame.Input && len(a.typed) > maxTyped {
 		return
 	}
-	a.typed = protocol.AppendFrame(a.typed, k, payload)
+	a.typed = frame.Append(a.typed, k, payload)
 	a.flush()
 }
 
@@ -338,10 +344,8 @@ func (a *attachment) write(b []byte) error {
 }
 
 func (a *attachment) input(b []byte) {
-	for len(b) > 0 && !a.o.Request.Read {
-		n := min(len(b), protocol.MaxInput)
-		a.send(protocol.KindInput, b[:n])
-		b = b[n:]
+	if !a.o.Request.Read && len(b) > 0 {
+		a.send(frame.Input, b)
 	}
 }
 
@@ -356,9 +360,9 @@ func (a *attachment) fromTerminal() error {
 		a.hello()
 		return nil
 	case a.helping:
-		if protocol.WithoutReports(a.buf[:n]) != nil {
+		if typed.WithoutReports(a.buf[:n]) != nil {
 			a.helping = false
-			a.send(protocol.KindRedraw, nil)
+			a.sendSize()
 		}
 		return nil
 	}
@@ -377,18 +381,18 @@ func (a *attachment) command(key byte) {
 		if !a.lost.IsZero() { // nobody has to let us go
 			a.lost, a.leaving = time.Time{}, a.leaving.Add(-detachTime)
 		}
-		a.send(protocol.KindDetach, nil)
+		a.send(frame.Detach, nil)
 	case key == '?' || key == '/': // the same key on many keyboards
 		a.helping = true
 		_ = a.write([]byte(a.help()))
 	case key == 'c' || key == 'n' || key == 'p' || key >= '0' && key <= '9':
-		a.send(protocol.KindSwitch, []byte{key})
+		a.send(frame.Switch, []byte{key})
 	}
 }
 
 func (a *attachment) help() string {
 	p := a.o.Prefix.String()
-	clear := protocol.CutOff + "\x1b[?2026l\x1b[m\x1b[2J\x1b[H"
+	clear := terminal.CutOff + "\x1b[?2026l\x1b[m\x1b[2J\x1b[H"
 	if a.o.Request.Plain {
 		clear = "\r\n"
 	}

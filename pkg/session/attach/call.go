@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/text"
-	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+	"github.com/agent-init/agent-init/pkg/session/internal/frame"
+	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
 // ErrRefused is what errors of requests that the server answered with a
@@ -32,25 +33,24 @@ func Dial(path string) (*os.File, error) {
 
 // Call sends a request other than VerbAttach and writes the answer to to.
 func Call(conn io.ReadWriter, r protocol.Request, to io.Writer) error {
-	r.Version = protocol.Version
-	wrong := protocol.WriteFrame(conn, protocol.KindHello, protocol.EncodeJSON(r)) // a server that is full may have answered already
-	frames := &protocol.FrameReader{R: conn, FromServer: true}
+	_, wrong := conn.Write(frame.Append(nil, frame.Hello, r.Encode())) // a server that is full may have answered already
+	frames := &frame.Reader{R: conn, FromServer: true}
 	for {
 		k, payload, err := frames.Next()
 		if err != nil {
 			return errors.Join(wrong, fmt.Errorf("read from the session: %w", err))
 		}
 		switch k {
-		case protocol.KindData:
+		case frame.Output:
 			if _, err := to.Write(payload); err != nil {
 				return err
 			}
-		case protocol.KindDone:
+		case frame.Done:
 			return nil
-		case protocol.KindError:
+		case frame.Error:
 			return refusal(payload)
 		default:
-			return protocol.ErrFrame
+			return frame.ErrMalformed
 		}
 	}
 }

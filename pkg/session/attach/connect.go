@@ -3,8 +3,10 @@ package attach
 import (
 	"time"
 
-	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/session/internal/frame"
+	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
 // connect asks the server for the window.
@@ -18,7 +20,8 @@ func (a *attachment) connect() error {
 	if err := unix.SetNonblock(a.sock, true); err != nil {
 		return err
 	}
-	a.frames, a.typed = incoming{}, nil
+	a.from = &socket{fd: a.sock}
+	a.frames, a.typed = frame.Reader{R: a.from, FromServer: true}, nil
 	a.connected = time.Now()
 	a.hello()
 	return nil
@@ -33,11 +36,11 @@ func (a *attachment) closeConn() {
 
 func (a *attachment) hello() {
 	r := a.o.Request
-	r.Version, r.Verb, r.TTY = protocol.Version, protocol.VerbAttach, protocol.TTYOf(a.in)
+	r.Verb, r.TTY = protocol.VerbAttach, protocol.TTYOf(a.in)
 	a.cols, a.rows = a.size()
 	r.Cols, r.Rows = a.cols, a.rows
 	a.leaving, a.helping, a.idle = time.Time{}, false, false
-	a.send(protocol.KindHello, protocol.EncodeJSON(r))
+	a.send(frame.Hello, r.Encode())
 }
 
 // size asks the terminal. An engine may give it one a little after the start.

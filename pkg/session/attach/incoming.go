@@ -3,75 +3,57 @@ package attach
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+	"github.com/agent-init/agent-init/pkg/session/internal/frame"
+	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
-// incoming is the stream of frames from the server, read in pieces: what the
-// terminal is to show goes there before the whole frame has come.
-type incoming struct {
-	header [protocol.HeaderSize]byte
-	have   int // bytes of the header
-	kind   protocol.Kind
-	left   int    // bytes of the payload that are still to come
-	small  []byte // the payload of a frame that is not for the terminal
+// socket is the connection to the server. It is read once each time that it is ready, so
+// that a server which has much to say keeps no key waiting.
+type socket struct {
+	fd    int
+	ready bool
 }
 
-// feed takes bytes of the stream. It calls show with what is for the terminal
-// and handle with other frames as they are complete.
-func (f *incoming) feed(b []byte, show func([]byte) error, handle func(protocol.Kind, []byte) error) error {
-	for len(b) > 0 {
-		if f.have < protocol.HeaderSize {
-			n := copy(f.header[f.have:], b)
-			f.have += n
-			if b = b[n:]; f.have < protocol.HeaderSize {
-				return nil
-			}
-			var err error
-			if f.kind, f.left, err = protocol.ParseHeader(f.header, true); err != nil {
-				return err
-			}
-			f.small = f.small[:0]
-		}
-		piece := b[:min(f.left, len(b))]
-		b = b[len(piece):]
-		f.left -= len(piece)
-		shown := f.kind == protocol.KindScreen || f.kind == protocol.KindOutput
-		if shown {
-			if err := show(piece); err != nil {
-				return err
-			}
-		} else {
-			f.small = append(f.small, piece...)
-		}
-		if f.left > 0 {
-			return nil
-		}
-		f.have = 0
-		if !shown {
-			if err := handle(f.kind, f.small); err != nil {
-				return err
-			}
-		}
+func (s *socket) Read(b []byte) (int, error) {
+	if !s.ready {
+		return 0, unix.EAGAIN
 	}
-	return nil
+	s.ready = false
+	n, err := unix.Read(s.fd, b)
+	if n == 0 && err == nil {
+		err = io.EOF
+	}
+	return max(n, 0), err
 }
 
-// FromServer handles what the server has sent. io.EOF is its end.
+// fromServer handles what the server has sent. io.EOF is its end.
 func (a *attachment) fromServer() error {
-	n, err := unix.Read(a.sock, a.buf)
-	switch {
-	case err == unix.EINTR || err == unix.EAGAIN:
-		return nil
-	case err != nil || n == 0:
-		return io.EOF
+	for a.from.ready = true; ; {
+		k, payload, err := a.frames.Next()
+		switch {
+		case err == unix.EAGAIN || err == unix.EINTR:
+			return nil
+		case errors.Is(err, frame.ErrMalformed):
+			return err
+		case err != nil:
+			return io.EOF
+		}
+		if k == frame.Screen || k == frame.Output {
+			err = a.show(payload)
+		} else {
+			err = a.handle(k, payload)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return a.frames.feed(a.buf[:n], a.show, a.handle)
 }
 
 func (a *attachment) show(b []byte) error {
@@ -83,19 +65,19 @@ func (a *attachment) show(b []byte) error {
 }
 
 // handle takes a frame that is not for the terminal.
-func (a *attachment) handle(k protocol.Kind, payload []byte) error {
+func (a *attachment) handle(k frame.Kind, payload []byte) error {
 	switch k {
-	case protocol.KindTraces:
+	case frame.Traces:
 		a.traces = bytes.Clone(payload)
-	case protocol.KindWindow:
+	case frame.Window:
 		var w protocol.WindowInfo
 		if err := json.Unmarshal(payload, &w); err != nil {
-			return protocol.ErrFrame
+			return frame.ErrMalformed
 		}
 		a.result.Window = fmt.Sprint(w.ID)
 		a.helping = false
-	case protocol.KindEnded:
-		a.dirty, a.result.Code = false, protocol.DecodeCode(payload)
+	case frame.Ended:
+		a.dirty, a.result.Code = false, int(int32(frame.NumberOf(payload)))
 		if !a.o.Local {
 			return errFinished
 		}
@@ -103,18 +85,18 @@ func (a *attachment) handle(k protocol.Kind, payload []byte) error {
 		if !a.idle {
 			a.hello() // to a window that is left
 		}
-	case protocol.KindDone: // we have left
+	case frame.Done: // we have left
 		if !a.leaving.IsZero() {
 			a.dirty = false
 			return a.left()
 		}
-	case protocol.KindPutOut, protocol.KindError:
+	case frame.Error:
 		if a.o.Local && a.result.Window != "" { // no window is left
 			return errFinished
 		}
 		return refusal(payload)
 	default:
-		return protocol.ErrFrame
+		return frame.ErrMalformed
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+	"github.com/agent-init/agent-init/pkg/session/internal/typed"
 )
 
 // Prefix is the key that commands to the client begin with: a control
@@ -39,7 +39,7 @@ func ParsePrefix(s string) (Prefix, error) {
 		return 0, fmt.Errorf("%q is no control character", s)
 	}
 	switch p := Prefix(c - '@'); p {
-	case 0, protocol.Esc, '\r', '\n', '\t', '\b':
+	case 0, 0x1b, '\r', '\n', '\t', '\b':
 		return 0, errors.New("programs need that key themselves: take another one")
 	default:
 		return p, nil
@@ -98,7 +98,7 @@ func (k *keys) scan(b []byte, input func([]byte), command func(byte)) {
 		}
 	}
 	i := 0
-	for seq, complete := range protocol.Sequences(b) {
+	for seq, complete := range typed.Sequences(b) {
 		if !complete {
 			hand(i)
 			k.held = bytes.Clone(b[i:])
@@ -133,7 +133,7 @@ func (k *keys) take(seq []byte, input func([]byte), command func(byte), flush fu
 		flush()
 		k.typed, k.released = bytes.Clone(seq), key.code
 		return true
-	case key.event == keyReleased || isModifier(key.code) || protocol.IsReport(seq) || isMouse(seq):
+	case key.event == keyReleased || isModifier(key.code) || typed.IsReport(seq) || isMouse(seq):
 		return false // it was not pressed after the prefix
 	}
 	flush()

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agent-init/agent-init/pkg/session/internal/protocol"
+	"github.com/agent-init/agent-init/pkg/session/internal/typed"
 )
 
 // type1 feeds k pieces and returns what the program gets, with commands in
@@ -88,7 +88,7 @@ func TestKeysWhole(t *testing.T) {
 		var all []byte
 		input := func(b []byte) {
 			all = append(all, b...)
-			for seq, complete := range protocol.Sequences(b) {
+			for seq, complete := range typed.Sequences(b) {
 				if !complete {
 					t.Errorf("cut at %d: %q is not complete", cut, seq)
 				}
@@ -134,7 +134,7 @@ func FuzzKeys(f *testing.F) {
 		if got := typeKeys(&keys{}, pieces...); got != string(b) {
 			t.Fatalf("%q became %q", b, got)
 		}
-		if len(b) > protocol.MaxHeld {
+		if len(b) > typed.MaxHeld {
 			return // beyond that a sequence is cut where it comes
 		}
 		whole, cutUp := typeKeys(&keys{prefix: DefaultPrefix}, string(b)), typeKeys(&keys{prefix: DefaultPrefix}, pieces...)

@@ -1,6 +1,24 @@
 package terminal
 
-import "strings"
+import (
+	"bytes"
+	"strings"
+)
+
+// CutOff ends whatever sequence a terminal may be in the middle of.
+const CutOff = "\x18\x1b\\"
+
+// Steers reports whether b has anything that a terminal could have to be brought
+// back from: escape sequences, the choice of a character set, or what may be a
+// control of ECMA-48 section 5.3, which UTF-8 begins with 0xc2.
+func Steers(b []byte) bool {
+	for _, c := range []byte{0x1b, 0x0e, 0x0f, 0xc2} {
+		if bytes.IndexByte(b, c) >= 0 {
+			return true
+		}
+	}
+	return false
+}
 
 // Reset returns what brings a client's terminal back to where a shell expects it, with
 // nothing that the programs switched on left on, and the cursor on the last row that

@@ -1,4 +1,5 @@
-package protocol
+// Package typed cuts what a terminal sends into characters and sequences.
+package typed
 
 import (
 	"bytes"
@@ -11,10 +12,10 @@ import (
 const MaxHeld = 4 << 10
 
 const (
-	Bel = 0x07
+	bel = 0x07
 	can = 0x18
 	sub = 0x1a
-	Esc = 0x1b
+	esc = 0x1b
 )
 
 // Sequences are the things in what a terminal has typed, and whether each is complete.
@@ -34,7 +35,7 @@ func Sequences(b []byte) iter.Seq2[[]byte, bool] {
 // character, a control character, or an escape sequence. If the end of it is
 // not there yet, complete is false. b must not be empty.
 func sequence(b []byte) (n int, complete bool) {
-	if b[0] != Esc {
+	if b[0] != esc {
 		return character(b)
 	}
 	if len(b) == 1 {
@@ -50,8 +51,8 @@ func sequence(b []byte) (n int, complete bool) {
 		return 3, true
 	case ']', 'P', '_', '^', 'X':
 		return controlString(b)
-	case Esc: // Alt with a key that is a sequence
-		if len(b) > 2 && b[2] == Esc {
+	case esc: // Alt with a key that is a sequence
+		if len(b) > 2 && b[2] == esc {
 			return 1, true
 		}
 		n, complete = sequence(b[1:])
@@ -94,9 +95,9 @@ func control(b []byte) (int, bool) {
 func controlString(b []byte) (int, bool) {
 	for i := 2; i < len(b); i++ {
 		switch b[i] {
-		case Bel, can, sub:
+		case bel, can, sub:
 			return i + 1, true
-		case Esc:
+		case esc:
 			if i+1 == len(b) {
 				return len(b), len(b) > MaxHeld
 			}
@@ -112,7 +113,7 @@ func controlString(b []byte) (int, bool) {
 // WithoutReports takes out of input what a terminal sends by itself: answers to
 // questions, and that it got or lost the focus. Keys and the mouse stay.
 func WithoutReports(b []byte) []byte {
-	if bytes.IndexByte(b, Esc) < 0 {
+	if bytes.IndexByte(b, esc) < 0 {
 		return b
 	}
 	out := make([]byte, 0, len(b))
@@ -126,7 +127,7 @@ func WithoutReports(b []byte) []byte {
 
 // IsReport says whether a terminal sends a sequence by itself.
 func IsReport(seq []byte) bool {
-	if len(seq) < 3 || seq[0] != Esc {
+	if len(seq) < 3 || seq[0] != esc {
 		return false
 	}
 	switch seq[1] {

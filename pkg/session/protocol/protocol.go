@@ -1,3 +1,4 @@
+// Package protocol is what a client asks of a session's server, and what it is answered.
 package protocol
 
 import (
@@ -8,27 +9,25 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/wire"
 )
 
-// Verb is what a connection is for.
-type Verb string
-
-// The verbs.
+// The verbs of requests.
 const (
-	VerbAttach  Verb = "attach"  // show a window
-	VerbList    Verb = "list"    // answer with the JSON of an Info
-	VerbNew     Verb = "new"     // start a command in a window; answer with the JSON of its WindowInfo
-	VerbHistory Verb = "history" // answer with what has scrolled away, and the screen
-	VerbKill    Verb = "kill"    // end a window
+	VerbAttach  = "attach"  // show a window
+	VerbList    = "list"    // answer with the JSON of an Info
+	VerbNew     = "new"     // start a command in a window; answer with the JSON of its WindowInfo
+	VerbHistory = "history" // answer with what has scrolled away, and the screen
+	VerbKill    = "kill"    // end a window
 )
 
 // Request opens a connection.
 type Request struct {
-	Version int      `json:"version"` // Version
-	Verb    Verb     `json:"verb"`
+	Version int      `json:"version"` // Encode fills it in
+	Verb    string   `json:"verb"`
 	Window  string   `json:"window,omitempty"` // number or name; empty: the first, for Attach the first that is left
 	Cols    int      `json:"cols,omitempty"`   // of the client's terminal
 	Rows    int      `json:"rows,omitempty"`
@@ -80,13 +79,22 @@ type ClientInfo struct {
 }
 
 const (
-	Version = 1
+	version = 1
 	maxArgv = 16 << 10 // bytes of a command line
-	maxName = 64
 )
 
-// Size of a terminal that can't be one.
+// MaxSide is more columns or rows than any terminal has.
 const MaxSide = 4096
+
+// Encode is the payload that opens a connection.
+func (r Request) Encode() []byte {
+	r.Version = version
+	b, err := json.Marshal(r)
+	if err != nil {
+		panic("session: " + err.Error()) // of our own types
+	}
+	return b
+}
 
 // DecodeRequest reads a Hello strictly: what it does not know, it refuses.
 func DecodeRequest(b []byte) (Request, error) {
@@ -103,8 +111,8 @@ func DecodeRequest(b []byte) (Request, error) {
 }
 
 func (r Request) check() error {
-	if r.Version != Version {
-		return fmt.Errorf("protocol version %d, not %d: use the agent-init of this container", r.Version, Version)
+	if r.Version != version {
+		return fmt.Errorf("protocol version %d, not %d: use the agent-init of this container", r.Version, version)
 	}
 	switch r.Verb {
 	case VerbAttach, VerbList, VerbNew, VerbHistory, VerbKill:
@@ -114,7 +122,7 @@ func (r Request) check() error {
 	if r.Cols < 0 || r.Rows < 0 || r.Cols > MaxSide || r.Rows > MaxSide {
 		return errors.New("no terminal has that size")
 	}
-	if err := CheckName(r.Name); r.Name != "" && err != nil {
+	if err := wire.CheckName(r.Name); r.Name != "" && err != nil {
 		return err
 	}
 	n := 0
@@ -130,23 +138,6 @@ func (r Request) check() error {
 	return nil
 }
 
-// CheckName says why a name of a session or a window is none: they are shown
-// on terminals and typed into command lines.
-func CheckName(name string) error {
-	switch {
-	case name == "":
-		return errors.New("an empty name")
-	case len(name) > maxName:
-		return fmt.Errorf("a name has at most %d bytes", maxName)
-	}
-	for i, c := range name {
-		if c > unicode.MaxASCII || !(c == '-' && i > 0 || c == '_' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z') {
-			return fmt.Errorf("a name has letters, digits, dots, underscores and hyphens only, not %q", c)
-		}
-	}
-	return nil
-}
-
 // TTYOf identifies the terminal behind a descriptor, if it is one.
 func TTYOf(fd int) TTY {
 	var st unix.Stat_t
@@ -154,13 +145,4 @@ func TTYOf(fd int) TTY {
 		return TTY{}
 	}
 	return TTY{Dev: uint64(st.Dev), Rdev: uint64(st.Rdev)}
-}
-
-// EncodeJSON encodes a value of ours.
-func EncodeJSON(v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic("session: " + err.Error()) // of our own types
-	}
-	return b
 }

@@ -1,0 +1,123 @@
+// Package frame is how a session's server and its clients part what they send each other.
+package frame
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+)
+
+// Kind is what a frame is for: one byte of kind, four of length, the payload. The kinds
+// are letters, upper case from the client.
+type Kind byte
+
+const (
+	Hello  Kind = 'H' // JSON of a protocol.Request; once, and first
+	Input  Kind = 'I' // bytes typed
+	Resize Kind = 'R' // columns and rows, 16 bits each; the size that it has already: the screen was lost, draw it
+	Switch Kind = 'W' // one byte: 'n', 'p', 'c' or a digit
+	Detach Kind = 'D' // leave the window; the connection may attach again with Hello
+
+	Screen Kind = 's' // bytes that draw the screen afresh
+	Output Kind = 'o' // bytes that go on from there; or part of the answer to a request
+	Traces Kind = 't' // bytes that take back, of what was shown, what a client can't know, should the server be lost
+	Window Kind = 'w' // attached to this window: JSON of a protocol.WindowInfo
+	Ended  Kind = 'x' // the window has ended: exit code, 32 bits
+	Error  Kind = 'e' // the request failed: the reason
+	Done   Kind = 'k' // the answer is complete
+)
+
+const (
+	headerSize = 5
+	maxPayload = 64 << 10
+)
+
+// bounds are the shortest and the longest payload of each kind.
+var bounds = map[Kind][2]uint32{
+	Hello: {2, maxPayload}, Input: {1, maxPayload}, Resize: {4, 4}, Switch: {1, 1}, Detach: {},
+	Screen: {0, maxPayload}, Output: {0, maxPayload}, Traces: {0, maxPayload}, Window: {0, maxPayload}, Ended: {4, 4}, Error: {0, maxPayload}, Done: {},
+}
+
+// ErrMalformed is of what is no frame.
+var ErrMalformed = errors.New("not a frame of this protocol")
+
+// Append appends a frame; several, where the payload is longer than one may be.
+func Append(b []byte, k Kind, payload []byte) []byte {
+	for {
+		piece := payload[:min(len(payload), maxPayload)]
+		b = append(header(b, k, uint32(len(piece))), piece...)
+		if payload = payload[len(piece):]; len(payload) == 0 {
+			return b
+		}
+	}
+}
+
+func header(b []byte, k Kind, n uint32) []byte {
+	return binary.BigEndian.AppendUint32(append(b, byte(k)), n)
+}
+
+// Reader reads whole frames.
+type Reader struct {
+	R          io.Reader
+	FromServer bool
+	buf        []byte // its capacity is kept
+	have       []byte // of buf, what was read and not yet returned
+}
+
+// Next returns a frame, whose payload is valid until the next call; io.EOF at the end
+// between two frames; an error of R's, after which it may be called again; or one that
+// the connection can't be used after.
+func (f *Reader) Next() (Kind, []byte, error) {
+	for {
+		need := headerSize
+		if len(f.have) >= headerSize {
+			k, n := Kind(f.have[0]), binary.BigEndian.Uint32(f.have[1:])
+			limits, known := bounds[k]
+			if !known || (k >= 'a') != f.FromServer || n < limits[0] || n > limits[1] {
+				return 0, nil, ErrMalformed
+			}
+			if need += int(n); len(f.have) >= need {
+				payload := f.have[headerSize:need:need]
+				f.have = f.have[need:]
+				return k, payload, nil
+			}
+		}
+		f.room(need)
+		n, err := f.R.Read(f.have[len(f.have):cap(f.have)])
+		f.have = f.have[:len(f.have)+n]
+		if n > 0 {
+			continue
+		}
+		if err == io.EOF && len(f.have) > 0 {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return 0, nil, err
+		}
+	}
+}
+
+// room makes place for a frame of n bytes behind what is there. What a server prints comes
+// in large pieces.
+func (f *Reader) room(n int) {
+	if cap(f.have) >= n && cap(f.have) > len(f.have) {
+		return
+	}
+	if cap(f.buf) < n {
+		least := 4 << 10
+		if f.FromServer {
+			least = headerSize + maxPayload
+		}
+		f.buf = make([]byte, 0, max(n, least))
+	}
+	f.have = append(f.buf[:0], f.have...)
+}
+
+// Number is the payload that tells a number.
+func Number(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
+
+// NumberOf reads the payload that tells a number.
+func NumberOf(b []byte) uint32 { return binary.BigEndian.Uint32(b) }
+
+// Size is the payload that tells a terminal's size.
+func Size(cols, rows int) []byte { return Number(uint32(cols)<<16 | uint32(rows)&0xffff) }
