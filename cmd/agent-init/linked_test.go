@@ -11,7 +11,7 @@ import (
 // linkedNever are the packages that parse what the network, the agent or a child of the
 // keeper's sends. The keeper links none of them.
 var linkedNever = []string{
-	module + "pkg/resolver", module + "pkg/gateway", module + "internal/guard", module + "internal/window/server",
+	module + "pkg/resolver", module + "pkg/gateway", module + "internal/guard", module + "internal/window/server", module + "pkg/session",
 	"github.com/miekg/dns", "crypto/tls", "net/http",
 }
 
