@@ -36,9 +36,9 @@ func attachCommand() command {
 		summary: "show a window of the session on this terminal; Ctrl-] d leaves, Ctrl-] ? helps",
 		example: "docker exec -it CONTAINER /usr/local/bin/agent-init attach",
 		flags: func(fs *flag.FlagSet) {
-			fs.Bool("r", false, "only look: nothing that is typed reaches the window")
-			fs.Bool("nested", false, "attach also from inside of a window")
-			fs.String("prefix", "", "`KEY` that commands to the session begin with: ctrl-] (the default) and the like, or none")
+			fs.Bool("r", false, "only look: what you type does not reach the window")
+			fs.Bool("nested", false, "attach from inside of a window, too")
+			fs.String("prefix", "", "`KEY` before each command to the session: ctrl-] (the default) or another control character, or none")
 		},
 		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			out, ok := e.stdout.(*os.File)
@@ -192,7 +192,7 @@ func historyCommand() command {
 		name: "history", synopsis: "[--styles] [WINDOW]",
 		summary: "print what a window has shown: its scrollback, and the screen",
 		example: "agent-init history main > log.txt",
-		flags:   func(fs *flag.FlagSet) { fs.Bool("styles", false, "with colours and other attributes") },
+		flags:   func(fs *flag.FlagSet) { fs.Bool("styles", false, "print colours and other attributes, too") },
 		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			if len(args) > 1 {
 				return fault.New(fault.Usage, "agent-init history [WINDOW]", "one window at a time")
@@ -240,7 +240,7 @@ func killWindow(name string) error {
 			return nil // with the last window the session ends
 		}
 		if time.Now().After(end) {
-			return fault.New(fault.Failure, "end the container: a process that the kernel does not end waits for a device or a file system",
+			return fault.New(fault.Failure, "end the container; the process waits for a device or a file system",
 				"the program of window %s (pid %d) has not ended", name, before.Windows[w].PID)
 		}
 	}

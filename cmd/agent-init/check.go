@@ -26,7 +26,7 @@ func checkCommand() command {
 			fs.String("config", "/etc/agent-init", "`DIR` to check if no file is given")
 			fs.Bool("effective", false, "print the merged policy, presets expanded")
 			fs.Bool("json", false, "print errors, warnings and the policy as JSON")
-			fs.Bool("path", false, "check as well that only root can replace this program, or put another one of its name first on PATH")
+			fs.Bool("path", false, "also check that only root can replace this program, or put another one before it on PATH")
 		},
 		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			if isSet(fs, "path") {

@@ -21,18 +21,18 @@ func configFlags(fs *flag.FlagSet) {
 	fs.String("user", "auto", "`USER` to run the agent as: NAME, UID or UID:GID; auto takes the image's agent user, or the owner of the workspace")
 	fs.String("selftest", "require", "`WHAT` to do if the self-test fails: require (do not start), warn, or off")
 	fs.String("backend", "auto", "packet filter `BACKEND`: "+strings.Join(firewall.Backends(), ", ")+"; auto is nftables if the kernel takes its rules, else xtables")
-	fs.String("mode", "enforce", "`MODE`: enforce, or monitor, which denies no name and no address, and logs what enforce would deny")
+	fs.String("mode", "enforce", "`MODE`: enforce, or monitor, which lets names and addresses through and logs what enforce would deny")
 	fs.Bool("quiet", false, "show no progress of the start on a terminal")
 	fs.String("log-level", "warn", "`LEVEL` of diagnostics on stderr: debug, info, warn or error")
 }
 
 func superviseFlags(fs *flag.FlagSet) {
-	timeFlag(fs, "grace", 8*time.Second, "`TIME` between asking the agent to end and ending it; 0 waits for ever")
-	fs.String("session", "auto", "`WHEN` the agent gets a terminal of its own that can be detached from: auto (if started on a terminal), always or never")
-	fs.String("record", "", "record the session to `FILE`, and further windows to FILE.w1 and on, as asciicasts that root alone can read")
-	numberFlag(fs, "record-limit", 64, 1<<20, "`MIB` at which a record is put aside for another; four are kept")
-	fs.String("prefix", attach.DefaultPrefix.Name(), "`KEY` that commands to the session begin with: ctrl-] and the like, or none")
-	fs.String("signal-target", "auto", "`TARGET` that gets a forwarded signal: auto, group or child")
+	timeFlag(fs, "grace", 8*time.Second, "`TIME` that the agent has to end after it was asked to; 0 waits for ever")
+	fs.String("session", "auto", "`WHEN` the agent runs in a session, which you can leave and come back to: auto (if started on a terminal), always or never")
+	fs.String("record", "", "record the session to `FILE` as an asciicast that only root can read; further windows go to FILE.w1 and on")
+	numberFlag(fs, "record-limit", 64, 1<<20, "begin another record after this many `MIB`; four are kept")
+	fs.String("prefix", attach.DefaultPrefix.Name(), "`KEY` before each command to the session: ctrl-] or another control character, or none")
+	fs.String("signal-target", "auto", "forward signals to `TARGET`: auto, group or child")
 	fs.Bool("unsafe-no-firewall", false, "run the agent with an open network; nothing else implies this")
 }
 

@@ -23,7 +23,7 @@ func detectCommand() command {
 			"  apt    what apt says of sources.list, sources.list.d/*.list and *.sources; lists of mirrors, proxies of apt.conf\n" +
 			"  pip    PIP_*, pip.conf of the environment, the user and the system\n" +
 			"  cargo  .cargo/config.toml from here upwards, and that of CARGO_HOME\n" +
-			"What can't be understood is an error, and then nothing is printed. A proxy is printed as a comment: an\n" +
+			"If detect can't understand a setting, it fails and prints nothing. It prints a proxy as a comment: an\n" +
 			"entry for it would open whatever the proxy lets through. A server may name further hosts for the packages\n" +
 			"themselves; the audit log shows them when they are refused.\n" +
 			"github-meta is no package manager: it is the preset @github-meta, the addresses of git at GitHub, for SSH,\n" +

@@ -18,8 +18,8 @@ func execCommand() command {
 		summary: "run a command confined exactly as the agent is",
 		example: "agent-init exec -- git status",
 		flags: func(fs *flag.FlagSet) {
-			fs.Bool("t", false, "refuse to start without a terminal; hand on what is typed also if the output goes elsewhere")
-			fs.Bool("T", false, "give the command this very terminal: what it leaves behind can read what you type later")
+			fs.Bool("t", false, "refuse to start without a terminal; pass your input on even if the output goes elsewhere")
+			fs.Bool("T", false, "give the command this very terminal; a program that it leaves behind can then read what you type")
 		},
 		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
 			if len(args) == 0 {

@@ -33,7 +33,7 @@ func allowCommand() command {
 			}
 			life, err := grantTime(fs)
 			if err == nil && life == 0 {
-				err = fault.New(fault.Usage, "give a time such as 10m, 24h at most; for good, write it into a file of the policy", "--for 0: a grant has an end")
+				err = fault.New(fault.Usage, "give a time of 24h at most; to allow it for good, write it into a file of the policy", "--for 0: a grant has to end")
 			}
 			if err != nil {
 				return err
@@ -49,7 +49,7 @@ func denyCommand() command {
 		summary: "deny one entry at once, open connections included; as root",
 		example: "agent-init deny paste.example.com --reason \"not needed\"",
 		flags: func(fs *flag.FlagSet) {
-			timeFlag(fs, "for", 0, "`TIME` after which it ends by itself; 0: with the keeper")
+			timeFlag(fs, "for", 0, "`TIME` after which it ends by itself; 0: when agent-init ends")
 			fs.String("reason", "", "`TEXT` for the audit log")
 			fs.Bool("json", false, "print the grant as JSON")
 		},

@@ -96,7 +96,7 @@ func bringUp(ctx context.Context, e environment, c keeper.Config) error {
 	var out keeper.Report
 	for reports := json.NewDecoder(io.LimitReader(r, 1<<20)); ; {
 		if err := reports.Decode(&out); err != nil {
-			return fault.New(fault.Rules, "run it again with --log-level debug, which says more", "the keeper ended without a word: %w", err)
+			return fault.New(fault.Rules, "run it again with --log-level debug", "the keeper ended without a reason: %w", err)
 		}
 		if out.Say == "" {
 			break

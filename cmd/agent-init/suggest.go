@@ -15,7 +15,7 @@ func suggestCommand() command {
 		example: "agent-init suggest --write /etc/agent-init/allowlist.d/suggested.txt",
 		flags: func(fs *flag.FlagSet) {
 			fs.String("since", "start", "look at what is younger than `TIME`: a duration (10m), start (of agent-init), all, or RFC 3339")
-			fs.String("write", "", "append the lines to `FILE`, but for those that are in it")
+			fs.String("write", "", "append the lines to `FILE`, except those that are in it already")
 			fs.Bool("json", false, "print the proposals as JSON")
 			fs.String("config", "/etc/agent-init", "`DIR` of the policy, where agent-init does not run")
 		},

@@ -28,7 +28,7 @@ func checkVariables(env map[string]string) (strange []string, err error) {
 		case !strings.HasPrefix(name, fault.EnvPrefix), slices.Contains(known, name), serviceVariable.MatchString(name):
 			continue
 		case name == fault.EnvPrefix+"INBOUND":
-			return nil, fault.New(fault.Usage, "write inbound: ["+portIn(env[name])+"] into policy.yaml", "%s is no setting: what may be connected to from outside stands in the policy", name)
+			return nil, fault.New(fault.Usage, "write inbound: ["+portIn(env[name])+"] into policy.yaml", "%s is no setting: the policy says which ports are open to the outside", name)
 		}
 		if meant := policy.Nearest(name, known); meant != "" {
 			return nil, fault.New(fault.Usage, "did you mean "+meant+"?", "%s is no setting of agent-init's", name)

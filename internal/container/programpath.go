@@ -36,7 +36,7 @@ func ProgramPathFault(path string) error {
 	}
 	if err := policy.CheckProgram(self); err != nil {
 		return fault.New(fault.Policy, "install it where only root can write: chown root:root "+self+" && chmod go-w "+self,
-			"this program could be replaced by others than root: %s", programCause(err))
+			"others than root could replace this program: %s", programCause(err))
 	}
 	for _, path := range []string{path, containerPath("/proc/1")} {
 		if err := judgePath(path); err != nil {
@@ -53,14 +53,14 @@ func judgePath(path string) error {
 	}
 	for _, dir := range filepath.SplitList(path) {
 		if !filepath.IsAbs(dir) {
-			return fault.New(fault.Policy, PathRemedy, "PATH has %q before the directory of agent-init: programs are then looked for wherever one is", dir)
+			return fault.New(fault.Policy, PathRemedy, "PATH has the relative directory %q before that of agent-init", dir)
 		}
 		err := policy.CheckProgram(filepath.Join(dir, fault.Program))
 		switch {
 		case err == nil:
 			return nil
 		case !errors.Is(err, fs.ErrNotExist):
-			return fault.New(fault.Policy, PathRemedy, "an engine that looks agent-init up as root, on PATH, looks into %s first, and there others can put a program of that name: %s", dir, programCause(err))
+			return fault.New(fault.Policy, PathRemedy, "others than root can put a program named agent-init into %s, where an engine looks first: %s", dir, programCause(err))
 		}
 	}
 	return nil

@@ -47,7 +47,7 @@ func Of(err error, doing string) *Fault {
 	if errors.As(err, &f) {
 		return f
 	}
-	return New(Rules, "start it with --log-level debug, which says more", "%s: %w", doing, err)
+	return New(Rules, "run it again with --log-level debug", "%s: %w", doing, err)
 }
 
 // Status carries the exit status of a command that ran: nothing is printed.

@@ -45,7 +45,7 @@ func (g *guard) openRequests(agentUID uint32) (func(context.Context) error, erro
 // propose hands a well-formed proposal to the keeper.
 func (g *guard) propose(ctx context.Context, limit *budget.Pace, p control.Peer, r control.Request) control.Reply {
 	if r.Verb != state.VerbRequest {
-		return state.Refuse(fault.Privilege, "a person does this as root", "only request is served here")
+		return state.Refuse(fault.Privilege, "run it as root", "this socket takes requests only")
 	}
 	if !limit.Take(time.Now()) {
 		return state.Refuse(fault.Failure, "wait a minute, and ask for what is needed only", "too many requests")

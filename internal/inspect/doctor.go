@@ -122,7 +122,7 @@ func checkCapabilities(_ context.Context, p patient) []finding {
 	case p.bounding&(1<<21) != 0: // SYS_ADMIN
 		out = append(out, warn("capabilities", rest+"; no --privileged", "SYS_ADMIN is there: a root shell in this container can undo the confinement")...)
 	case p.bounding&(1<<13) != 0 && !xtables: // NET_RAW
-		out = append(out, warn("capabilities", rest, "NET_RAW is there, which nftables does not need: a process that has it can send below the packet filter")...)
+		out = append(out, warn("capabilities", rest, "NET_RAW is there: a process that has it can send below the packet filter, and nftables does not need it")...)
 	}
 	if len(out) == 0 {
 		return pass("capabilities", "NET_ADMIN, SETUID, SETGID and SETPCAP are there")
@@ -142,7 +142,7 @@ func checkProgram(_ context.Context, p patient) []finding {
 func checkNoNewPrivs(_ context.Context, p patient) []finding {
 	if !p.noNewPrivs {
 		return warn("privileges", "docker: --security-opt=no-new-privileges; compose: security_opt: [no-new-privileges:true]; kubernetes: securityContext: {allowPrivilegeEscalation: false}",
-			"what is started by docker exec can gain privileges by setuid programs; the agent can't")
+			"what docker exec starts can gain privileges by setuid programs; the agent can't")
 	}
 	return pass("privileges", "nothing in this container can gain any (no_new_privs)")
 }
@@ -151,7 +151,7 @@ func checkNoNewPrivs(_ context.Context, p patient) []finding {
 func checkGroups(_ context.Context, p patient) []finding {
 	if p.groups < stage.FewestGroups {
 		return warn("groups", "map 65536 groups into the container's user namespace (/etc/subgid)",
-			"only %d can be drawn from, of the %d that it takes: the guard is known by its uid alone", p.groups, stage.FewestGroups)
+			"the guard is known by its uid alone: %d groups are mapped, and it takes %d", p.groups, stage.FewestGroups)
 	}
 	return pass("groups", "enough to draw one for the guard")
 }

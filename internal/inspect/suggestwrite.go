@@ -71,12 +71,12 @@ func (r Suggestions) Append(path string, out, errs io.Writer) error {
 		return fault.New(fault.Failure, "make the directory first, or give a file elsewhere", "there is no directory %s", filepath.Dir(path))
 	}
 	if err != nil {
-		return fault.New(fault.Failure, "give a file that can be written, by a path without links", "%w", err)
+		return fault.New(fault.Failure, "name a file that can be written, on a path without links", "%w", err)
 	}
 	defer f.Close()
 	old, err := io.ReadAll(f)
 	if err != nil {
-		return fault.New(fault.Failure, "give a file that can be written, by a path without links", "%w", err)
+		return fault.New(fault.Failure, "name a file that can be written, on a path without links", "%w", err)
 	}
 	for line := range strings.Lines(string(old)) {
 		entry, _, _ := strings.Cut(line, "#")
@@ -96,7 +96,7 @@ func (r Suggestions) Append(path string, out, errs io.Writer) error {
 	}
 	if added > 0 {
 		if _, err := f.Write(b.Bytes()); err != nil {
-			return fault.New(fault.Failure, "give a file that can be written, by a path without links", "%w", err)
+			return fault.New(fault.Failure, "name a file that can be written, on a path without links", "%w", err)
 		}
 	}
 	_, err = fmt.Fprintf(errs, "%s added to %s; already in it: %d\n", text.Counted(added, "line", "lines"), path, len(r.Lines)-added)

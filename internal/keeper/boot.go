@@ -171,7 +171,7 @@ func (b *base) checkRoot() error {
 		var s state.State
 		if dir.Read(state.StatusFile, &s) == nil && s.Keeper.Alive() && s.Mode == "run" {
 			return fault.New(fault.Privilege, "give the entrypoint the command alone (docker run … IMAGE claude); its flags are variables: -e AGENT_INIT_SESSION=always",
-				"agent-init runs here already, as the container's entrypoint, and has started this as its agent (uid %d)", os.Geteuid())
+				"agent-init is the container's entrypoint already, and has started this command as the agent (uid %d)", os.Geteuid())
 		}
 	}
 	return fault.New(fault.Privilege, "start the container as root (no --user); agent-init drops to the agent's user itself",
@@ -381,7 +381,7 @@ func (b *base) applyRules(ctx context.Context, g guarded) (ruled, error) {
 func (b *base) awaitGuard(ctx context.Context, r ruled) (served, error) {
 	r.guard.resolveAhead(wire.AheadFirst)
 	if err := r.guard.await(ctx); err != nil {
-		return served{}, fault.New(fault.Rules, "start it with --log-level debug, which says more", "%w (%s)", err, b.status().Guard.Fault)
+		return served{}, fault.New(fault.Rules, "run it again with --log-level debug", "%w (%s)", err, b.status().Guard.Fault)
 	}
 	go r.maintain(context.WithoutCancel(ctx))
 	return served{r.keeper}, nil

@@ -48,7 +48,7 @@ func (b *base) openSockets(_ context.Context, l loaded) (out listening, err erro
 		return out, err
 	}
 	if out.doors.requests, err = lend(requests); err != nil {
-		return out, fault.New(fault.Rules, "start it with --log-level debug, which says more", "keep the socket for requests: %w", err)
+		return out, fault.New(fault.Rules, "run it again with --log-level debug", "keep the socket for requests: %w", err)
 	}
 	return out, requests.Close()
 }

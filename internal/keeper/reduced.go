@@ -76,7 +76,7 @@ func relayedPorts(p *policy.Policy) []uint16 {
 // reduce makes c the configuration of a reduced plan, if p can be held by one.
 func reduce(c *firewall.Config, p *policy.Policy) error {
 	if c.Observe {
-		return fault.New(fault.Usage, "start with --mode enforce, or use another runtime", "gVisor's packet filter can't log what it would refuse, which --mode monitor is for")
+		return fault.New(fault.Usage, "start with --mode enforce, or use another runtime", "--mode monitor needs a packet filter that logs, and gVisor's does not")
 	}
 	if err := reducible(p); err != nil {
 		return fault.New(fault.Policy, "take these entries out, or use another runtime than gVisor", "the policy can't be kept here\n%w", err)

@@ -166,7 +166,7 @@ func (k *keeper) prove(ctx context.Context) error {
 	}
 	report, err := k.runSelfTest(ctx, plan, false)
 	if err != nil {
-		return fault.New(fault.SelfTest, "start it with --log-level debug, which says more", "the self-test could not be run: %w", err)
+		return fault.New(fault.SelfTest, "run it again with --log-level debug", "the self-test could not be run: %w", err)
 	}
 	st := &state.SelfTest{OK: report.OK, Time: time.Now(), Checks: len(report.Checks), Millis: int64(report.Millis)}
 	if report.OK {

@@ -69,7 +69,7 @@ func (s *servers) judge(p *policy.Policy) error {
 		switch {
 		case u.Local && s.shared():
 			return fault.New(fault.Policy, "name a server outside of the pod in dns.upstream, or use agent-init run",
-				"dns.upstream: %s: in a network that containers share, the agent may have any uid, and so answer in the server's place", text)
+				"dns.upstream: %s: in a shared network, the agent could answer in the server's place", text)
 		case u.Local && s.reduced:
 			return fault.New(fault.Policy, "name a server outside of the container in dns.upstream, or use another runtime",
 				"dns.upstream: %s: inside gVisor a server of the container itself can't be told from the agent", text)
@@ -77,7 +77,7 @@ func (s *servers) judge(p *policy.Policy) error {
 			_, err := upstream.SocketsOfEngine()
 			return fault.New(fault.Policy, "name a server outside of the container in dns.upstream", "dns.upstream: %s: %w", text, err)
 		case own[a] && !a.IsLoopback() && !u.Local:
-			return fault.New(fault.Policy, "if a server of yours listens there, and not as the agent's user, write the word local behind it",
+			return fault.New(fault.Policy, "if your own server listens there as another user than the agent, write the word local behind it",
 				"dns.upstream: %s is an address of this container, where the agent can listen too", text)
 		}
 	}

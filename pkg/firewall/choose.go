@@ -79,7 +79,7 @@ func (f *Firewall) Caveats(p Plan) []string {
 	}
 	var out []string
 	if !f.Zones() {
-		out = append(out, "the kernel tracks the guard's connections together with the agent's, which can have DNS questions get lost by sending from every port (it lacks CONFIG_NF_CONNTRACK_ZONES, or xt_CT)")
+		out = append(out, "the agent can have DNS questions get lost by sending from every port, since the kernel has no zones for connections (CONFIG_NF_CONNTRACK_ZONES, or xt_CT)")
 	}
 	return append(out, f.be.Caveats(p)...)
 }

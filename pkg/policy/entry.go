@@ -29,7 +29,7 @@ func parseEntry(text string, r *Rule) (preset string, f *fault) {
 	rest, deny := strings.CutPrefix(target, "!")
 	if deny {
 		if r.Deny {
-			return "", &fault{0, target, "everything here is denied already; leave out the !", rest}
+			return "", &fault{0, target, "this denies everything, which is denied already: leave out the !", rest}
 		}
 		r.Deny = true
 	}
@@ -211,7 +211,7 @@ func parseName(host string, r *Rule) *fault {
 	base, wildcard := strings.CutPrefix(host, "*.")
 	switch {
 	case host == "*":
-		return &fault{0, host, "a list of everything is no list: name what the agent needs", ""}
+		return &fault{0, host, "this allows everything: name what the agent needs", ""}
 	case strings.HasPrefix(host, "."):
 		return &fault{0, host, "the name has an empty label", "*" + host}
 	case strings.Contains(base, "*"):

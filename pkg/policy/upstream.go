@@ -69,7 +69,7 @@ func ParseUpstream(s string) (Upstream, error) {
 		return Upstream{}, errors.New("not the address of a DNS server")
 	}
 	if a.IsLoopback() && a != EngineDNS() && !u.Local {
-		return Upstream{}, errors.New("this is the container itself, where the agent can listen too: if a server of yours does, and not as the agent's user, write the word local behind it")
+		return Upstream{}, errors.New("this is the container itself, where the agent can listen too: if your own server listens there as another user, write the word local behind it")
 	}
 	u.Addr = netip.AddrPortFrom(a, server.Port())
 	return u, nil

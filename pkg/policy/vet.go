@@ -49,7 +49,7 @@ func vetAddress(r *Rule) string {
 	class, _ := classOfPrefix(r.Prefix)
 	switch {
 	case r.Prefix.Bits() < least && class == Public:
-		return "a block as wide as this belongs to many, and is reached without a look at names: name smaller ones, or names"
+		return "a block as wide as this belongs to many, and no name is checked there: name smaller blocks, or names"
 	case endsInPort(r):
 		host, port := cutLast(r.Prefix.Addr().String())
 		return fmt.Sprintf("this is an address by itself, on ports 443 and 80: for a port write [%s]:%s", host, port)
@@ -121,7 +121,7 @@ func topLevel(name string) string {
 
 func vetPrefix(p netip.Prefix) (f *fault, warning string, drop bool) {
 	if p.Bits() == 0 {
-		return &fault{text: p.String(), message: "a list of everything is no list: name the blocks that the agent needs"}, "", false
+		return &fault{text: p.String(), message: "this allows everything: name the blocks that the agent needs"}, "", false
 	}
 	class, partly := classOfPrefix(p)
 	switch {

@@ -44,7 +44,7 @@ func (w walker) open(path string, wantDir bool) (*os.File, error) {
 	k.dirs = []int{root}
 	defer func() { k.leave(len(k.dirs)) }()
 	if bad := w.check(root, "/"); bad != "" {
-		return nil, k.refuse(bad, "make / belong to root, mode 755")
+		return nil, k.refuse(bad, "make / belong to root, with mode 755")
 	}
 	for len(k.todo) > 0 {
 		name := k.todo[0]

@@ -70,7 +70,7 @@ func Lookup(o LookupOptions) (Identity, error) {
 func (id Identity) check(reserved ...uint32) error {
 	switch {
 	case id.UID == 0:
-		return errors.New("an agent with uid 0 could take its walls down: name another user, such as --user 1000:1000")
+		return errors.New("an agent with uid 0 could change the rules: name another user, such as --user 1000:1000")
 	case id.GID == 0 || slices.Contains(id.Groups, 0):
 		return errors.New("an agent in group 0 could read files of root: name another group, such as --user 1000:1000")
 	case id.UID == noID || id.GID == noID || slices.Contains(id.Groups, noID):
