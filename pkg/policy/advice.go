@@ -60,11 +60,5 @@ func (p *Policy) Ports(name string) []Port {
 	if problem != "" {
 		return nil
 	}
-	var ports []Port
-	p.allow.eachPort(name, func(port Port) {
-		if p.deny.find(name, port) == nil {
-			ports = append(ports, port)
-		}
-	})
-	return inOrder(ports)
+	return p.open(name)
 }

@@ -83,15 +83,29 @@ type block struct {
 	class  Class
 }
 
-// classOf returns the class of the first block that holds a: the more special
-// blocks stand first.
-func classOf(a netip.Addr, list []block) Class {
+// scan returns the class that all of p has, Public if it has several; partly says that some
+// of it, but not all, is Never. The more special blocks stand first.
+func scan(p netip.Prefix, list []block) (class Class, partly bool) {
+	mixed := false
 	for _, b := range list {
-		if b.prefix.Contains(a) {
-			return b.class
+		switch {
+		case !b.prefix.Overlaps(p):
+		case b.prefix.Bits() <= p.Bits() && mixed: // all of what is left
+			return Public, partly || b.class == Never
+		case b.prefix.Bits() <= p.Bits():
+			return b.class, partly
+		case b.class == Never:
+			partly = true
+		default:
+			mixed = true
 		}
 	}
-	return Public
+	return Public, partly
+}
+
+func classOf(a netip.Addr, list []block) Class {
+	class, _ := scan(netip.PrefixFrom(a, a.BitLen()), list)
+	return class
 }
 
 // The blocks follow the IANA special-purpose address registries. Documentation

@@ -112,7 +112,7 @@ func (p *Policy) Lookup(name string) Match {
 	if m.Rule == nil {
 		return m
 	}
-	if by := p.deny.first(name); by != nil && !p.opens(name) {
+	if by := p.deny.first(name); by != nil && len(p.open(name)) == 0 {
 		m.Rule = by
 		return m
 	}
@@ -123,12 +123,9 @@ func (p *Policy) Lookup(name string) Match {
 	return m
 }
 
-// opens says whether a deny rule leaves any port of name open.
-func (p *Policy) opens(name string) (open bool) {
-	p.allow.eachPort(name, func(port Port) {
-		open = open || p.deny.find(name, port) == nil
-	})
-	return open
+// open returns the ports of name that a rule allows and none denies, in order.
+func (p *Policy) open(name string) []Port {
+	return p.allow.ports(name, func(port Port) bool { return p.deny.find(name, port) != nil })
 }
 
 // Admit returns the ports that name may open at a, an address that name was
@@ -143,26 +140,8 @@ func (p *Policy) Admit(name string, a netip.Addr) []Port {
 		return nil
 	}
 	trusted := class == Public || !strings.Contains(name, ".") || slices.Contains(p.hosts[name], a)
-	var ports []Port
-	p.allow.eachPort(name, func(port Port) {
-		switch {
-		case p.deny.find(name, port) != nil,
-			p.deniedAddr(a, port) != nil,
-			!trusted && p.private.find(name, port) == nil && p.allowAddr.find(a, port) == nil:
-		default:
-			ports = append(ports, port)
-		}
+	return p.allow.ports(name, func(port Port) bool {
+		return p.deny.find(name, port) != nil || p.deniedAddr(a, port) != nil ||
+			!trusted && p.private.find(name, port) == nil && p.allowAddr.find(a, port) == nil
 	})
-	return inOrder(ports)
-}
-
-// inOrder sorts ports, and leaves each once.
-func inOrder(ports []Port) []Port {
-	slices.SortFunc(ports, func(a, b Port) int {
-		if a.Proto != b.Proto {
-			return int(a.Proto) - int(b.Proto)
-		}
-		return int(a.Number) - int(b.Number)
-	})
-	return slices.Compact(ports)
 }

@@ -1,6 +1,9 @@
 package policy
 
 import (
+	"cmp"
+	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -62,20 +65,6 @@ func (g group) match(port Port) *Rule {
 	return nil
 }
 
-// eachPort calls do with every port that the group is about, in no order.
-func (g group) eachPort(do func(Port)) {
-	switch {
-	case g.ports != nil:
-		for port := range g.ports {
-			do(port)
-		}
-	case g.first != nil:
-		for _, port := range everyPort(g.first.Ports) {
-			do(port)
-		}
-	}
-}
-
 // index finds rules by name, in as many steps as the name has labels.
 type index struct {
 	exact, below map[string]group // below: wildcards
@@ -110,26 +99,45 @@ func (x *index) findBelow(name string, port Port) *Rule {
 	return nil
 }
 
+// groups are those about name, the most specific one first.
+func (x *index) groups(name string) iter.Seq[group] {
+	return func(yield func(group) bool) {
+		if g := x.exact[name]; g.first != nil && !yield(g) {
+			return
+		}
+		for more := len(x.below) > 0; more; _, name, more = strings.Cut(name, ".") {
+			if g := x.below[name]; g.first != nil && !yield(g) {
+				return
+			}
+		}
+	}
+}
+
 // first returns the most specific rule about name, on whichever port, or nil.
 func (x *index) first(name string) *Rule {
-	if r := x.exact[name].first; r != nil {
-		return r
-	}
-	for more := len(x.below) > 0; more; _, name, more = strings.Cut(name, ".") {
-		if r := x.below[name].first; r != nil {
-			return r
-		}
+	for g := range x.groups(name) {
+		return g.first
 	}
 	return nil
 }
 
-// eachPort calls do with every port that any rule has for name; a port may come
-// more than once.
-func (x *index) eachPort(name string, do func(Port)) {
-	x.exact[name].eachPort(do)
-	for more := len(x.below) > 0; more; _, name, more = strings.Cut(name, ".") {
-		x.below[name].eachPort(do)
+// ports are those that any rule has for name, but for some, each once and in order.
+func (x *index) ports(name string, but func(Port) bool) (ports []Port) {
+	for g := range x.groups(name) {
+		all := maps.Keys(g.ports)
+		if g.ports == nil {
+			all = slices.Values(g.first.Ports)
+		}
+		for port := range all {
+			if !but(port) {
+				ports = append(ports, port)
+			}
+		}
 	}
+	slices.SortFunc(ports, func(a, b Port) int {
+		return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Number, b.Number))
+	})
+	return slices.Compact(ports)
 }
 
 // addrIndex finds rules by address, in as many steps as there are different

@@ -15,7 +15,6 @@ type parser struct {
 	expanded map[string]bool // presets that were taken in already, with ! in front if denied
 
 	rules        []*Rule // in file order
-	slab         []Rule  // rules are cut from it, many at a time
 	defaultPorts []Port  // shared by all rules that name no port
 	settings     Settings
 	set          map[string]Source // where each setting was made
@@ -79,8 +78,7 @@ func eachLine(data string, do func(line, col int, entry string)) {
 
 // entry takes in one entry; deny says that it stands where all are denied.
 func (ps *parser) entry(src Source, text string, deny bool) {
-	r := ps.slot()
-	*r = Rule{Source: src, Text: text, Deny: deny}
+	r := &Rule{Source: src, Text: text, Deny: deny}
 	preset, f := parseEntry(text, r)
 	switch {
 	case f != nil:
@@ -100,35 +98,25 @@ func (ps *parser) fault(src Source, f *fault) {
 	ps.errs.add(Error{Source: src, Text: f.text, Message: f.message, Suggestion: f.suggestion})
 }
 
-// slot returns where the next rule is kept, if rule is called with it.
-func (ps *parser) slot() *Rule {
-	if len(ps.slab) == cap(ps.slab) {
-		ps.slab = make([]Rule, 0, min(1024, 16+2*cap(ps.slab)))
-	}
-	return &ps.slab[:len(ps.slab)+1][len(ps.slab)]
-}
-
-// rule completes the rule that was parsed into the slot, and keeps it, if it
-// may be and has an effect.
+// rule completes a rule that was parsed, and keeps it, if it may be and has an effect.
 func (ps *parser) rule(r *Rule) {
 	if r.Ports == nil && !r.Deny {
 		r.Ports = ps.defaultPorts
 	}
-	f, warning, drop := vet(r)
-	if f != nil {
-		ps.fault(r.Source, f)
+	f := vet(r)
+	switch {
+	case f.wrong:
+		ps.fault(r.Source, &fault{text: f.text, message: f.message})
 		return
+	case f.message != "":
+		ps.warns.add(Error{Source: r.Source, Text: r.Text, Message: f.message})
 	}
-	if warning != "" {
-		ps.warns.add(Error{Source: r.Source, Text: r.Text, Message: warning})
-	}
-	if drop {
+	if f.idle {
 		return
 	}
 	if what := r.dropIdle(); what != "" {
 		ps.warns.add(Error{Source: r.Source, Text: r.Text, Message: what + " has no effect here: it is about HTTP on port 80 of a name"})
 	}
-	ps.slab = ps.slab[:len(ps.slab)+1]
 	ps.rules = append(ps.rules, r)
 }
 
@@ -149,8 +137,7 @@ func (ps *parser) preset(src Source, name string, deny bool) {
 	}
 	ps.expanded[key] = true
 	eachLine(data, func(line, col int, text string) {
-		r := ps.slot()
-		*r = Rule{Source: src, Text: text, Preset: name}
+		r := &Rule{Source: src, Text: text, Preset: name}
 		nested, f := parseEntry(text, r)
 		if f == nil && (nested != "" || r.Deny) {
 			f = &fault{0, text, "a preset only allows, and names no other preset", ""}

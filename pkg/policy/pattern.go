@@ -68,10 +68,7 @@ func probably(s string) string {
 		name = "*." + name
 	}
 	var r Rule
-	if f := parseTarget(name, &r); f != nil || !strings.Contains(r.Name, ".") {
-		return ""
-	}
-	if f, _, _ := vet(&r); f != nil {
+	if f := parseTarget(name, &r); f != nil || !strings.Contains(r.Name, ".") || vet(&r).wrong {
 		return ""
 	}
 	return name

@@ -89,8 +89,7 @@ func (p *Policy) WriteEffective(w io.Writer) error {
 func Rebuild(rules []Entry, hosts []byte) (*Policy, error) {
 	ps := newParser(nil)
 	for _, from := range rules {
-		r := ps.slot()
-		*r = Rule{Source: sourceOf(from.Source), Text: from.Rule, Preset: from.Preset}
+		r := &Rule{Source: sourceOf(from.Source), Text: from.Rule, Preset: from.Preset}
 		preset, f := parseEntry(from.Rule, r)
 		if f == nil && preset != "" {
 			return nil, fmt.Errorf("%q is no rule", from.Rule)

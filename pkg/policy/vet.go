@@ -9,35 +9,39 @@ import (
 	"golang.org/x/net/publicsuffix"
 )
 
-// vet checks a parsed rule for what must not be in a policy (a fault), for what
-// is probably not meant (a warning), and for what has no effect (drop).
-func vet(r *Rule) (f *fault, warning string, drop bool) {
-	if r.Deny {
-		return nil, "", false // denying too much is safe
-	}
-	if r.Required {
-		switch {
-		case r.Wildcard:
-			return &fault{text: r.Target(), message: "a wildcard can't be required: name what the self-test must reach"}, "", false
-		case r.Name == "" && !r.Prefix.IsSingleIP():
-			return &fault{text: r.Target(), message: "a block can't be required: name the address that the self-test must reach"}, "", false
-		case len(r.Ports) == 1 && r.Ports[0].Proto == UDP:
-			return &fault{text: r.Target(), message: "only TCP can be required: nothing has to answer over UDP"}, "", false
-		}
-	}
-	if r.Connect && r.Wildcard {
-		return &fault{text: r.Target(), message: "a wildcard can't be a proxy: name the proxy"}, "", false
-	}
+// finding is what is to be said about a parsed rule: that it may not be in a policy, that
+// it has no effect, or else that it is probably not meant.
+type finding struct {
+	text, message string // "": nothing
+	wrong, idle   bool
+}
+
+func wrong(text, message string) finding { return finding{text, message, true, false} }
+
+// vet judges a parsed rule.
+func vet(r *Rule) finding {
+	address := r.Name == ""
 	switch {
+	case r.Deny: // denying too much is safe
+		return finding{}
+	case r.Required && r.Wildcard:
+		return wrong(r.Target(), "a wildcard can't be required: name what the self-test must reach")
+	case r.Required && address && !r.Prefix.IsSingleIP():
+		return wrong(r.Target(), "a block can't be required: name the address that the self-test must reach")
+	case r.Required && len(r.Ports) == 1 && r.Ports[0].Proto == UDP:
+		return wrong(r.Target(), "only TCP can be required: nothing has to answer over UDP")
+	case r.Connect && r.Wildcard:
+		return wrong(r.Target(), "a wildcard can't be a proxy: name the proxy")
 	case r.Wildcard:
-		f, warning = vetWildcard(r.Name)
-	case r.Name == "":
-		f, warning, drop = vetPrefix(r.Prefix)
-		if f == nil && warning == "" && r.Preset == "" {
-			warning = vetAddress(r)
+		return vetWildcard(r.Name)
+	case address:
+		f := vetPrefix(r.Prefix)
+		if f == (finding{}) && r.Preset == "" {
+			f.message = vetAddress(r)
 		}
+		return f
 	}
-	return f, warning, drop
+	return finding{}
 }
 
 // vetAddress warns about a rule that is probably wider than was meant.
@@ -83,60 +87,41 @@ var webPort = Port{TCP, 80}
 // (RFC 6761, RFC 6762 appendix G, ICANN's reservations).
 var siteTLDs = [...]string{"corp", "home", "internal", "intranet", "lan", "local", "private", "test"}
 
-func vetWildcard(name string) (f *fault, warning string) {
-	covers := &fault{text: "*." + name, message: "the wildcard covers a public suffix, under which anyone can register: name the domain"}
+func vetWildcard(name string) finding {
+	covers := wrong("*."+name, "the wildcard covers a public suffix, under which anyone can register: name the domain")
 	suffix, icann := publicsuffix.PublicSuffix(name)
-	if suffix == name {
-		switch {
-		case icann:
-			return covers, ""
-		case slices.Contains(siteTLDs[:], name):
-			return nil, ""
-		case suffix == topLevel(name): // not listed at all
-			return covers, ""
-		}
-		return nil, fmt.Sprintf(anyone, name)
-	}
 	// Some rules of the list are wildcards themselves: *.kawasaki.jp.
-	if below, icann := publicsuffix.PublicSuffix("a." + name); icann && below == "a."+name {
-		return covers, ""
+	below, belowICANN := publicsuffix.PublicSuffix("a." + name)
+	switch {
+	case suffix == name && icann, suffix != name && belowICANN && below == "a."+name:
+		return covers
+	case slices.Contains(siteTLDs[:], name):
+		return finding{}
+	case suffix == name && !strings.Contains(name, "."): // not listed at all
+		return covers
+	case suffix == name || ofStrangers(name):
+		return finding{message: "anyone can have a name below " + name + ": list the names that the agent needs"}
 	}
-	if ofStrangers(name) {
-		return nil, fmt.Sprintf(anyone, name)
-	}
-	return nil, ""
+	return finding{}
 }
 
-// anyone is the warning about a name below which strangers are.
-const anyone = "anyone can have a name below %s: list the names that the agent needs"
-
-func topLevel(name string) string {
-	for i := len(name) - 1; i >= 0; i-- {
-		if name[i] == '.' {
-			return name[i+1:]
-		}
-	}
-	return name
-}
-
-func vetPrefix(p netip.Prefix) (f *fault, warning string, drop bool) {
-	if p.Bits() == 0 {
-		return &fault{text: p.String(), message: "this allows everything: name the blocks that the agent needs"}, "", false
-	}
+func vetPrefix(p netip.Prefix) finding {
 	class, partly := classOfPrefix(p)
 	switch {
+	case p.Bits() == 0:
+		return wrong(p.String(), "this allows everything: name the blocks that the agent needs")
 	case !p.IsSingleIP() && p.Overlaps(siteNAT64):
 		// Where an IPv4 address stands in it is the site's choice, so no rule for
 		// packets can leave a part out: metadata services, or what is denied.
-		return &fault{text: p.String(), message: "any IPv4 address may be behind this block, denied ones and metadata too: name single addresses"}, "", false
+		return wrong(p.String(), "any IPv4 address may be behind this block, denied ones and metadata too: name single addresses")
 	case class == Never:
-		return &fault{text: p.String(), message: "metadata, multicast and reserved addresses can't be allowed"}, "", false
+		return wrong(p.String(), "metadata, multicast and reserved addresses can't be allowed")
 	case class == Loopback:
-		return nil, "loopback needs no entry: it is free inside the container, and never the answer to a name", true
+		return finding{message: "loopback needs no entry: it is free inside the container, and never the answer to a name", idle: true}
 	case partly:
-		return nil, "the block holds metadata, multicast or reserved addresses: those stay out of reach", false
+		return finding{message: "the block holds metadata, multicast or reserved addresses: those stay out of reach"}
 	}
-	return nil, "", false
+	return finding{}
 }
 
 // classOfPrefix returns the class that all of p has, or Public if it has several;
@@ -158,27 +143,4 @@ func classOfPrefix(p netip.Prefix) (class Class, partly bool) {
 		}
 	}
 	return class, partly
-}
-
-// scan does for one list of blocks what classOf does for an address.
-func scan(p netip.Prefix, list []block) (class Class, partly bool) {
-	mixed := false
-	for _, b := range list {
-		switch {
-		case !b.prefix.Overlaps(p):
-		case b.prefix.Bits() <= p.Bits(): // all of what is left
-			if mixed && b.class == Never {
-				return Public, true
-			}
-			if mixed {
-				return Public, partly
-			}
-			return b.class, partly
-		case b.class == Never:
-			partly = true
-		default:
-			mixed = true
-		}
-	}
-	return Public, partly
 }
