@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -29,7 +30,7 @@ func parseEntry(text string, r *Rule) (preset string, f *fault) {
 	rest, deny := strings.CutPrefix(target, "!")
 	if deny {
 		if r.Deny {
-			return "", &fault{0, target, "this denies everything, which is denied already: leave out the !", rest}
+			return "", &fault{0, target, "what stands here is denied already: leave out the !", rest}
 		}
 		r.Deny = true
 	}
@@ -136,7 +137,7 @@ func parseAddress(s string, r *Rule) *fault {
 		a, err := netip.ParseAddr(s)
 		switch {
 		case err != nil:
-			return &fault{0, s, "not a valid address", cmp.Or(aton(s), unbracketed(s))}
+			return &fault{0, s, "not a valid address", cmp.Or(aton(s), bracketed(s))}
 		case a.Is4In6():
 			return &fault{0, s, "an IPv4 address is written as such", a.Unmap().String()}
 		}
@@ -156,26 +157,18 @@ func parseAddress(s string, r *Rule) *fault {
 	return nil
 }
 
-// unbracketed returns an IPv6 address with a port behind it in the form that is read, or "".
-func unbracketed(s string) string {
-	host, port := cutLast(s)
-	if a, err := netip.ParseAddr(host); err != nil || a.Is4() {
-		return ""
-	}
-	if _, f := parsePort(port); f != nil {
-		return ""
-	}
-	return "[" + host + "]:" + port
-}
-
-// bracketed returns an IPv6 block with a port in the form that is read, or "".
+// bracketed returns an IPv6 address or block with a port behind it in the form that is read, or "".
 func bracketed(s string) string {
-	a, rest, _ := strings.Cut(s, "/")
-	bits, port, ok := strings.Cut(rest, ":")
-	if p, err := netip.ParsePrefix(a + "/" + bits); !ok || err != nil || p.Addr().Is4() {
+	host, port := cutLast(s)
+	a, bits, isBlock := strings.Cut(host, "/")
+	if isBlock {
+		bits = "/" + bits
+	}
+	line := "[" + a + "]" + bits + ":" + port
+	if a, err := netip.ParseAddr(a); err != nil || a.Is4() || parseTarget(line, &Rule{}) != nil {
 		return ""
 	}
-	return "[" + a + "]/" + bits + ":" + port
+	return line
 }
 
 // notAName finds what people write in place of a name. s is the whole target.
@@ -294,28 +287,21 @@ func aton(s string) string {
 	}
 	var value uint64
 	for i, part := range parts {
-		base := 10
+		base, room := 10, 8 // bits that this number fills: the last one fills what is left
 		switch {
 		case strings.HasPrefix(part, "0x") || strings.HasPrefix(part, "0X"):
 			part, base = part[2:], 16
 		case len(part) > 1 && part[0] == '0':
 			base = 8
 		}
-		n, err := strconv.ParseUint(part, base, 32)
+		if i == len(parts)-1 {
+			room = 8 * (4 - i)
+		}
+		n, err := strconv.ParseUint(part, base, room)
 		if err != nil {
 			return ""
 		}
-		if i == len(parts)-1 { // the last number fills what is left
-			if n >= 1<<(8*(5-len(parts))) {
-				return ""
-			}
-			value += n
-		} else {
-			if n > 255 {
-				return ""
-			}
-			value += n << (8 * (3 - i))
-		}
+		value = value<<room | n
 	}
-	return netip.AddrFrom4([4]byte{byte(value >> 24), byte(value >> 16), byte(value >> 8), byte(value)}).String()
+	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(value)))).String()
 }

@@ -131,7 +131,7 @@ func TestYAMLErrors(t *testing.T) {
 		{"domains: [a.example, *.example.com]\n", `p.yaml:1:22: YAML needs quotes around this: "*.example.com" (did you mean "*.example.com"?)`},
 		{"domains:\n  - a.example\n  - @github\n", `p.yaml:3:5: YAML needs quotes around this: "@github" (did you mean "@github"?)`},
 		{"domains:\n  - !gist.github.com\n", `p.yaml:2:5: YAML needs quotes around this: "!gist.github.com" (did you mean "!gist.github.com"?)`},
-		{"deny: ['!a.example']\n", `p.yaml:1:9: this denies everything, which is denied already: leave out the !: "!a.example" (did you mean a.example?)`},
+		{"deny: ['!a.example']\n", `p.yaml:1:9: what stands here is denied already: leave out the !: "!a.example" (did you mean a.example?)`},
 		{"networks: [a.example]\n", `p.yaml:1:12: networks are addresses; names stand under domains: "a.example"`},
 		{"networks: [0.0.0.0/0]\n", `p.yaml:1:12: this allows everything: name the blocks that the agent needs: "0.0.0.0/0"`},
 		{"a: &x [b]\ndomains: *x\n", "p.yaml:1:1: unknown key: \"a\"\np.yaml:2:10: domains must be a list, with - in front of each item: \"x\""},
