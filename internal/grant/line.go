@@ -18,7 +18,7 @@ func ParseLine(kind Kind, target string) (policy.Line, error) {
 	case line.Deny && kind == Allow:
 		return line, fault.New(fault.Usage, "agent-init deny", "%s denies", line.Text)
 	case line.Required:
-		return line, fault.New(fault.Usage, "leave the word out", "required is for the self-test at the start")
+		return line, fault.New(fault.Usage, "leave the word out", "the word required is for the self-test only")
 	}
 	if line.Deny {
 		line.Text = line.Text[1:]

@@ -61,7 +61,7 @@ func (g *guard) propose(ctx context.Context, limit *budget.Pace, p control.Peer,
 		return state.Answer(grant.Proposed{Version: 1, Target: line.Text, Allowed: rule.Source.String()})
 	}
 	if rule := deniedBy(g.policy.Load(), line.Text); rule != nil {
-		return state.Refuse(fault.Usage, "ask for the rule to be taken out", "%s denies it, at %s, and no grant opens that", rule, rule.Source)
+		return state.Refuse(fault.Usage, "ask for the rule to be taken out", "the rule %s denies it, at %s", rule, rule.Source)
 	}
 	got, err := g.ask(ctx, wire.Message{Op: wire.OpRequest, Name: line.Text, Text: wire.PlainText(r.Reason), UID: p.UID, PID: int32(p.PID)})
 	switch {

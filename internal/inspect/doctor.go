@@ -163,7 +163,7 @@ func checkKernel(ctx context.Context, p patient) []finding {
 	case p.probe == nil:
 		return nil
 	case p.bounding&(1<<unix.CAP_NET_ADMIN) == 0: // the answer would be about that, and not about the kernel
-		return warn("kernel", stage.CapabilityFix("NET_ADMIN"), "whether it can hold the rules can't be told without NET_ADMIN")
+		return warn("kernel", stage.CapabilityFix("NET_ADMIN"), "it can't be tried without NET_ADMIN")
 	}
 	name, err := p.probe(ctx)
 	if err != nil {

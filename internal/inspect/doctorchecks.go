@@ -26,7 +26,7 @@ func checkIPTables(_ context.Context, p patient) []finding {
 	case strings.HasPrefix(backend, "xtables") && !p.has("ip6tables-restore") && !p.has("ip6tables-nft-restore") && !p.has("ip6tables-legacy-restore"):
 		return fail("iptables", "apt-get install iptables, or use --backend nftables", "ip6tables is missing, and %s needs it for IPv6", backend)
 	case len(p.legacyTables) > 0 && backend != "xtables-legacy":
-		return warn("iptables", "remove the rules of iptables-legacy, or leave them: a drop in either place is final, and neither can open what the other closes",
+		return warn("iptables", "remove the rules of iptables-legacy, or leave them: neither can open what the other closes",
 			"iptables-legacy has tables here (%s) beside nftables", strings.Join(p.legacyTables, ", "))
 	case backend == "" || backend == "nftables":
 		return pass("iptables", "not needed: nftables holds both families")
@@ -41,9 +41,9 @@ func checkIPv6(_ context.Context, p patient) []finding {
 	case p.addrs6 == 0 && !p.loopback6:
 		return pass("IPv6", "off")
 	case !p.loopback6:
-		return warn("IPv6", off+"; or turn it on for lo as well (net.ipv6.conf.lo.disable_ipv6=0)", "half up: the container has addresses, and no ::1: names are not answered over IPv6, and connections of names are refused there")
+		return warn("IPv6", off+"; or turn it on for lo as well (net.ipv6.conf.lo.disable_ipv6=0)", "half up: there are addresses but no ::1, so names are neither answered nor reached over IPv6")
 	case p.addrs6 > 0 && !p.route6:
-		return warn("IPv6", off+"; or give the network a route", "half up: there are addresses, and no way out: programs that try IPv6 first lose time")
+		return warn("IPv6", off+"; or give the network a route", "half up: there are addresses but no way out, so programs that try IPv6 first lose time")
 	case p.addrs6 == 0:
 		return pass("IPv6", "on the loopback only")
 	}

@@ -79,11 +79,11 @@ func reduce(c *firewall.Config, p *policy.Policy) error {
 		return fault.New(fault.Usage, "start with --mode enforce, or use another runtime", "--mode monitor needs a packet filter that logs, and gVisor's does not")
 	}
 	if err := reducible(p); err != nil {
-		return fault.New(fault.Policy, "take these entries out, or use another runtime than gVisor", "the policy can't be kept here\n%w", err)
+		return fault.New(fault.Policy, "take these entries out, or use another runtime than gVisor", "the packet filter can't hold this policy\n%w", err)
 	}
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
-		return fault.New(fault.Rules, "let netlink sockets be opened in the container (socket(2), AF_NETLINK)", "list the own addresses: %w", err)
+		return fault.New(fault.Rules, "let netlink sockets be opened in the container (socket(2), AF_NETLINK)", "list this container's addresses: %w", err)
 	}
 	for _, a := range addrs {
 		if local, err := netip.ParsePrefix(a.String()); err == nil {

@@ -31,7 +31,7 @@ func (b *base) chooseServers(c upstream.Conf, reduced bool) *servers {
 	s := &servers{base: b, reduced: reduced, conf: c}
 	own, err := upstream.LocalAddrs()
 	if err != nil { // the rules refuse these too
-		b.log.Warn("servers of resolv.conf are not compared with the own addresses", "error", err)
+		b.log.Warn("servers of resolv.conf are not compared with this container's addresses", "error", err)
 	}
 	engine := ""
 	switch {
@@ -58,7 +58,7 @@ func (s *servers) judge(p *policy.Policy) error {
 	}
 	own, err := upstream.LocalAddrs()
 	if err != nil {
-		s.log.Warn("dns.upstream is not compared with the own addresses", "error", err)
+		s.log.Warn("dns.upstream is not compared with this container's addresses", "error", err)
 	}
 	for _, text := range p.Settings().DNS.Upstream {
 		u, err := policy.ParseUpstream(text)

@@ -65,5 +65,5 @@ func alreadyKept(dir state.Dir, err error) *fault.Fault {
 	if !errors.Is(err, unix.EWOULDBLOCK) {
 		because = ": " + err.Error()
 	}
-	return fault.New(fault.Rules, "it is enough to run agent-init once; agent-init status shows its state", "another agent-init keeps this container already (%s%s)", dir, because)
+	return fault.New(fault.Rules, "run agent-init only once; see agent-init status", "another agent-init keeps this container already (%s%s)", dir, because)
 }

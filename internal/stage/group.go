@@ -52,7 +52,7 @@ func ChooseGroup(guardUID uint32, agent privdrop.Identity) (Group, error) {
 	gid := OwnGroup(ids, guardUID, agent.GID)
 	if !mapped(gid, ids) {
 		return Group{}, fault.New(fault.Privilege, "map at least 65536 groups into the container's user namespace (/etc/subgid)",
-			"neither the agent's group %d nor any other but root's is mapped", agent.GID)
+			"no group but root's is mapped, not even the agent's group %d", agent.GID)
 	}
 	return Group{GID: gid, Any: true}, nil
 }

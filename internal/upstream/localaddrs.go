@@ -10,7 +10,7 @@ import (
 func LocalAddrs() (map[netip.Addr]bool, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil, fmt.Errorf("list the own addresses: %w", err)
+		return nil, fmt.Errorf("list this container's addresses: %w", err)
 	}
 	out := map[netip.Addr]bool{}
 	for _, a := range addrs {
