@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/agent-init/agent-init/pkg/policy"
-	"github.com/agent-init/agent-init/pkg/resolver"
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
 
@@ -16,8 +15,8 @@ var errOtherEngine = errors.New("the engine's DNS server has ended since agent-i
 // believer is the guard's check of answers, in a sidecar. A socket that is still
 // there after an answer had the port all the while, so that nobody else can have
 // sent it.
-func believer(find *sockowner.Finder, engine []sockowner.Bound) func(resolver.Upstream) error {
-	return func(u resolver.Upstream) error {
+func believer(find *sockowner.Finder, engine []sockowner.Bound) func(policy.Upstream) error {
+	return func(u policy.Upstream) error {
 		if u.Addr.Addr().Unmap() != policy.EngineDNS() {
 			return nil
 		}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/agent-init/agent-init/internal/mustrun"
 	"github.com/agent-init/agent-init/pkg/policy"
-	"github.com/agent-init/agent-init/pkg/resolver"
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
 
@@ -38,8 +37,8 @@ func TestBeliever(t *testing.T) {
 	if len(mine) != 1 {
 		t.Fatalf("of %v, %v are at %v", bound, mine, l.Addr())
 	}
-	engine := resolver.Upstream{Addr: netip.AddrPortFrom(policy.EngineDNS(), 53)}
-	other := resolver.Upstream{Addr: netip.MustParseAddrPort("192.0.2.1:53")}
+	engine := policy.Upstream{Addr: netip.AddrPortFrom(policy.EngineDNS(), 53)}
+	other := policy.Upstream{Addr: netip.MustParseAddrPort("192.0.2.1:53")}
 	if err := believer(find, mine)(engine); err != nil {
 		t.Error(err)
 	}

@@ -73,7 +73,7 @@ func (g *guard) adopt(ctx context.Context, file *os.File) error {
 	if overTLS(ups) && !g.rooted {
 		return errRootless
 	}
-	if err := g.resolver.SetUpstreams(asked(ups)); err != nil {
+	if err := g.resolver.SetUpstreams(ups); err != nil {
 		return err
 	}
 	g.policy.Store(p)

@@ -139,15 +139,6 @@ func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
 	return g, nil
 }
 
-// asked are the servers as the resolver takes them.
-func asked(list []policy.Upstream) []resolver.Upstream {
-	var out []resolver.Upstream
-	for _, u := range list {
-		out = append(out, resolver.Upstream{Addr: u.Addr, TLSName: u.TLSName})
-	}
-	return out
-}
-
 // makeServers makes the resolver and the name gate. Neither serves yet.
 func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 	find, findAllowed, sockets := audit.Nobody, audit.Nobody, sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag"))
@@ -155,7 +146,7 @@ func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 		f := newFinder(sockets, g.ask)
 		find, findAllowed = f.refused, f.allowed
 	}
-	var believe func(resolver.Upstream) error
+	var believe func(policy.Upstream) error
 	if c.Shared {
 		believe = believer(sockets, c.Engine)
 	}
@@ -164,7 +155,7 @@ func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 		return err
 	}
 	g.resolver, err = resolver.New(resolver.Config{
-		Policy: g.policy.Load, Upstreams: asked(ups), Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admit, Record: record, Find: find, FindAllowed: findAllowed, Log: g.log,
+		Policy: g.policy.Load, Upstreams: ups, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admit, Record: record, Find: find, FindAllowed: findAllowed, Log: g.log,
 		Aside:   g.probing.tries,
 		Monitor: c.Monitor, Stream: c.Reduced, Believe: believe, Spend: g.spend, Again: c.Again,
 	})
@@ -189,8 +180,9 @@ func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 func (g *guard) stats() wire.Stats {
 	s, t := g.resolver.Stats(), g.gate.Stats()
 	return wire.Stats{
-		Queries: s.Queries, Allowed: s.Allowed, Denied: s.Denied, Cached: s.Cached, Asked: s.Asked, Failed: s.Failed, Stripped: s.Stripped,
+		Queries: s.Queries.Load(), Allowed: s.Allowed.Load(), Denied: s.Denied.Load(), Cached: s.Cached.Load(), Asked: s.Asked.Load(),
+		Failed: s.Failed.Load(), Stripped: s.Stripped.Load(), AskedNanos: s.AskedNanos.Load(),
 		Relays: uint64(t.Open), Passed: t.Allowed, Refused: t.Refused,
-		Drops: g.drops.Load(), Leases: g.leases.Load(), LeaseNanos: g.leaseNanos.Load(), AskedNanos: s.AskedNanos,
+		Drops: g.drops.Load(), Leases: g.leases.Load(), LeaseNanos: g.leaseNanos.Load(),
 	}
 }

@@ -42,7 +42,7 @@ func TestE01E02DeniedNameStaysInside(t *testing.T) {
 	if got := r.up.asked(); len(got) != 0 {
 		t.Errorf("the upstream was asked %q", got)
 	}
-	if got := r.Stats(); got.Denied != 12*5 || got.Asked != 0 { // A and AAAA are one look-up
+	if got := r.Stats(); got.Denied.Load() != 12*5 || got.Asked.Load() != 0 { // A and AAAA are one look-up
 		t.Errorf("stats %+v", got)
 	}
 }
@@ -117,7 +117,7 @@ func TestE06OnlyAddressesAreAnswered(t *testing.T) {
 func TestE07UpstreamSeesOnlyTheName(t *testing.T) {
 	r := newRig(t, "ok.test")
 	r.up.set(t, "ok.test.", "A", "ok.test. 60 A 192.0.2.1")
-	q := question("oK.TeSt.", dns.TypeA)
+	q := asks("oK.TeSt.", dns.TypeA)
 	q.Id = 0x4242
 	q.CheckingDisabled, q.AuthenticatedData = true, true
 	opt := q.IsEdns0()

@@ -1,8 +1,10 @@
 package resolver
 
 import (
+	"cmp"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/miekg/dns"
@@ -44,16 +46,15 @@ func (s *Server) decide(p *policy.Policy, name string, q *query, c client, now t
 		return nil
 	case typeHTTPS, typeSVCB: // asked for beside every A: not worth a line each
 	default:
-		s.config.Record(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: name, Rule: cite(m.Rule),
-			Reason: "type " + dns.Type(q.qtype).String() + " is not answered, A and AAAA are"}.By(c.process(s.config.Find)))
+		s.config.Record(line(audit.Deny, name, m.Rule, "type "+dns.Type(q.qtype).String()+" is not answered, A and AAAA are").By(c.process(s.config.Find)))
 	}
-	c.count.allowed.Add(1)
+	c.count.Allowed.Add(1)
 	return &answer{ttl: localTTL}
 }
 
 // local answers with those of addrs that the type asks for.
 func (s *Server) local(c client, addrs []netip.Addr, qtype uint16) *answer {
-	c.count.allowed.Add(1)
+	c.count.Allowed.Add(1)
 	a := &answer{ttl: localTTL}
 	for _, addr := range addrs {
 		addr = addr.Unmap().WithZone("")
@@ -66,19 +67,20 @@ func (s *Server) local(c client, addrs []netip.Addr, qtype uint16) *answer {
 
 // deny refuses name to c, and records it.
 func (s *Server) deny(c client, name string, rule *policy.Rule, reason string) *answer {
-	s.recordDenied(c, shown(name), rule, reason)
-	return s.refusal(c, policy.Refusal(shown(name), rule))
+	name = cmp.Or(name, ".")
+	s.recordDenied(c, name, rule, reason)
+	return s.refusal(c, policy.Refusal(name, rule))
 }
 
 // recordDenied writes the line of a look-up that is refused.
 func (s *Server) recordDenied(c client, name string, rule *policy.Rule, reason string) {
 	if !c.again {
-		s.config.Record(c.mark(audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: name, Rule: cite(rule), Reason: reason}).By(c.process(s.config.Find)))
+		s.config.Record(c.mark(line(audit.Deny, name, rule, reason)).By(c.process(s.config.Find)))
 	}
 }
 
 func (s *Server) refusal(c client, text string) *answer {
-	c.count.denied.Add(1)
+	c.count.Denied.Add(1)
 	return &answer{rcode: rcodeNXDomain, ede: dns.ExtendedErrorCodeBlocked, text: text, ttl: seconds(s.denyTTL)}
 }
 
@@ -129,20 +131,39 @@ func searchDomains(list []string) []string {
 	return out
 }
 
-// shown is a name as it is shown to people.
-func shown(name string) string {
-	if name == "" {
-		return "."
+// line is an event about name, by rule, which may be nil.
+func line(v audit.Verdict, name string, rule *policy.Rule, reason string) audit.Event {
+	e := audit.Event{Kind: audit.DNS, Verdict: v, Name: name, Reason: reason}
+	if rule != nil {
+		e.Rule = rule.Source.String()
 	}
-	return name
+	return e
 }
 
-// cite names the line that a rule is on.
-func cite(r *policy.Rule) string {
-	if r == nil {
-		return ""
+// seen remembers for a short time that something was recorded.
+type seen struct {
+	window time.Duration
+	mu     sync.Mutex
+	at     map[string]time.Time
+}
+
+// mark reports whether key was not marked within the window, and marks it; has
+// reports whether it was.
+func (s *seen) mark(key string, now time.Time) bool { return !s.look(key, now, true) }
+func (s *seen) has(key string, now time.Time) bool  { return s.look(key, now, false) }
+
+func (s *seen) look(key string, now time.Time, mark bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, ok := s.at[key]
+	if ok = ok && now.Sub(t) < s.window; ok || !mark {
+		return ok
 	}
-	return r.Source.String()
+	if s.at == nil || len(s.at) >= 1024 {
+		s.at = make(map[string]time.Time)
+	}
+	s.at[key] = now
+	return false
 }
 
 func seconds(d time.Duration) uint32 { return uint32((d + time.Second - 1) / time.Second) }

@@ -82,13 +82,13 @@ func TestCacheIsBounded(t *testing.T) {
 	c := newCache(most)
 	now := time.Now()
 	for i := range 10000 {
-		key := cacheKey(nil, fmt.Appendf(nil, "n%d.test", i), typeA)
-		c.put(key, &entry{answer: &answer{}, expires: now.Add(time.Minute)}, nil, now)
-		if c.get(key, nil, now) == nil {
+		name := fmt.Sprintf("n%d.test", i)
+		c.put(question{name, typeA}, &entry{answer: &answer{}, expires: now.Add(time.Minute)}, nil, now)
+		if c.get([]byte(name), typeA, nil, now) == nil {
 			t.Fatalf("entry %d isn't there", i)
 		}
 	}
-	if n := c.len(); n > most {
+	if n := len(c.m); n > most {
 		t.Errorf("%d entries, want at most %d", n, most)
 	}
 }
@@ -98,7 +98,8 @@ func TestCacheIsBounded(t *testing.T) {
 func TestCacheForgetsOldPolicies(t *testing.T) {
 	c := newCache(1024)
 	now := time.Now()
-	key := func(i int) []byte { return cacheKey(nil, fmt.Appendf(nil, "n%d.test", i), typeA) }
+	key := func(i int) question { return question{fmt.Sprintf("n%d.test", i), typeA} }
+	get := func(i int, p *policy.Policy) *entry { return c.get([]byte(key(i).name), typeA, p, now) }
 	var old []weak.Pointer[policy.Policy]
 	for i := range 50 {
 		p := new(policy.Policy)
@@ -106,15 +107,15 @@ func TestCacheForgetsOldPolicies(t *testing.T) {
 		for j := range 4 {
 			c.put(key(4*i+j), &entry{answer: &answer{}, expires: now.Add(time.Minute)}, p, now)
 		}
-		if c.get(key(4*i), p, now) == nil || i > 0 && c.get(key(4*i-1), p, now) != nil {
+		if get(4*i, p) == nil || i > 0 && get(4*i-1, p) != nil {
 			t.Fatalf("policy %d: an answer of its own is gone, or one of another is there", i)
 		}
 	}
-	if n := c.len(); n != 4 {
+	if n := len(c.m); n != 4 {
 		t.Errorf("%d answers are held", n)
 	}
 	last := new(policy.Policy)
-	if c.get(key(199), last, now) != nil {
+	if get(199, last) != nil {
 		t.Error("an answer is given under a policy that it was not admitted under")
 	}
 	c.put(key(0), &entry{answer: &answer{}, expires: now.Add(time.Minute)}, last, now)
@@ -130,9 +131,10 @@ func TestCacheForgetsOldPolicies(t *testing.T) {
 func TestEvictPrefersExpired(t *testing.T) {
 	now := time.Now()
 	for range 100 {
-		s := &cacheShard{m: map[string]*entry{"old": {expires: now}, "new": {expires: now.Add(time.Hour)}}}
-		s.evict(now)
-		if s.m["new"] == nil {
+		old, fresh := question{name: "old"}, question{name: "new"}
+		c := &cache{m: map[question]*entry{old: {expires: now}, fresh: {expires: now.Add(time.Hour)}}}
+		c.evict(now)
+		if c.m[fresh] == nil {
 			t.Fatal("an entry that is still good went, an expired one stayed")
 		}
 	}

@@ -159,7 +159,8 @@ func FuzzQuery(f *testing.F) {
 
 	r := newRig(f, "ok.test", "!no.ok.test")
 	asked := make(chan string, 100)
-	r.exchange = func(_ context.Context, name string, qtype uint16) (*dns.Msg, error) {
+	r.exchange = func(_ context.Context, q question) (*dns.Msg, error) {
+		name, qtype := q.name, q.qtype
 		asked <- fmt.Sprintf("%s %d", name, qtype)
 		m := new(dns.Msg)
 		m.SetQuestion(dns.Fqdn(name), qtype)

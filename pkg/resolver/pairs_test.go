@@ -64,7 +64,7 @@ func TestLookupIsOneLine(t *testing.T) {
 			t.Errorf("%s: lines with %q, want %q", name, lines[name], want)
 		}
 	}
-	if s := r.Stats(); s.Queries != 4 || s.Allowed != 3 || s.Denied != 1 {
+	if s := r.Stats(); s.Queries.Load() != 4 || s.Allowed.Load() != 3 || s.Denied.Load() != 1 {
 		t.Errorf("counted: %+v", s)
 	}
 }
@@ -73,13 +73,13 @@ func TestLookupIsOneLine(t *testing.T) {
 func TestLookupsUnderWayAreOneLine(t *testing.T) {
 	r := newRig(t, "ok.test")
 	begun, release := make(chan struct{}, 2), make(chan struct{})
-	r.exchange = func(_ context.Context, name string, qtype uint16) (*dns.Msg, error) {
+	r.exchange = func(_ context.Context, q question) (*dns.Msg, error) {
 		begun <- struct{}{}
 		<-release
 		m := new(dns.Msg)
-		m.SetQuestion(dns.Fqdn(name), qtype)
+		m.SetQuestion(dns.Fqdn(q.name), q.qtype)
 		m.Response = true
-		rr, err := dns.NewRR(map[uint16]string{typeA: "ok.test. 60 A 192.0.2.1", typeAAAA: "ok.test. 60 AAAA 2001:db8::1"}[qtype])
+		rr, err := dns.NewRR(map[uint16]string{typeA: "ok.test. 60 A 192.0.2.1", typeAAAA: "ok.test. 60 AAAA 2001:db8::1"}[q.qtype])
 		m.Answer = []dns.RR{rr}
 		return m, err
 	}
@@ -114,7 +114,7 @@ func TestWhoAsks(t *testing.T) {
 	}
 	_ = r.Prefetch(t.Context(), []string{"ahead.test", "bad.test"}) // whose error is about bad.test
 	r.ask("probed.test.", dns.TypeA)
-	if s := r.Stats(); s.Queries+s.Allowed+s.Denied != 0 {
+	if s := r.Stats(); s.Queries.Load()+s.Allowed.Load()+s.Denied.Load() != 0 {
 		t.Errorf("counted: %+v", s)
 	}
 	var c dns.Client
@@ -134,7 +134,7 @@ func TestWhoAsks(t *testing.T) {
 			}
 		}
 	}
-	if s := r.Stats(); s.Queries != 1 || s.Allowed != 1 {
+	if s := r.Stats(); s.Queries.Load() != 1 || s.Allowed.Load() != 1 {
 		t.Errorf("counted: %+v", s)
 	}
 }

@@ -7,12 +7,10 @@ import (
 	"syscall"
 )
 
-// firstPort is the lowest port that a question leaves from: below are those
-// that programs commonly listen on.
-const firstPort = 10000
-
-// minPorts is from how many ports a choice is as hard to guess as it should be.
-const minPorts = 1 << 14
+const (
+	firstPort = 10000   // below are those that programs commonly listen on
+	minPorts  = 1 << 14 // from so many a choice is as hard to guess as it should be
+)
 
 // sourcePorts are the ports that questions leave from: those that the kernel
 // gives to nobody by itself. Other programs ask the same servers, and are
@@ -45,10 +43,9 @@ func (p sourcePorts) dial(addr *net.UDPAddr) (*net.UDPConn, error) {
 			break
 		}
 		c, err := net.DialUDP("udp", &net.UDPAddr{Port: port}, addr)
-		if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EACCES) {
-			continue
+		if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, syscall.EACCES) {
+			return c, err
 		}
-		return c, err
 	}
 	return net.DialUDP("udp", nil, addr)
 }

@@ -16,65 +16,61 @@ const prefetchers = 16
 // error joins one for each name that has no address that could be opened, with
 // the name in it. It may be called before and while Serve runs.
 func (s *Server) Prefetch(ctx context.Context, names []string) error {
-	next := make(chan int)
 	errs := make([]error, len(names))
+	places := make(chan struct{}, prefetchers)
 	var wg sync.WaitGroup
-	for range min(prefetchers, len(names)) {
+	for i, name := range names { // not cut short by ctx: each name then says so at once
+		places <- struct{}{}
 		wg.Go(func() {
-			for i := range next {
-				errs[i] = s.prefetch(ctx, names[i])
+			if err := s.prefetch(ctx, name); err != nil {
+				errs[i] = fmt.Errorf("%s: %w", name, err)
 			}
+			<-places
 		})
 	}
-	for i := range names {
-		next <- i // not cut short by ctx: each name then says so at once
-	}
-	close(next)
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
 // prefetch resolves both families of name; one address is enough.
 func (s *Server) prefetch(ctx context.Context, name string) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("%s: %w", name, ctx.Err())
-	}
 	p := s.config.Policy()
-	if len(p.Hosts(name)) > 0 {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case len(p.Hosts(name)) > 0:
 		return nil
-	}
-	if !p.Lookup(name).Allowed {
-		return fmt.Errorf("%s: not in the allowlist", name)
+	case !p.Lookup(name).Allowed:
+		return errors.New("not in the allowlist")
 	}
 	got := make(chan *answer, 2)
 	for _, qtype := range []uint16{typeA, typeAAAA} {
-		key := string(cacheKey(nil, []byte(name), qtype))
-		a, ok := s.ask(key, name, qtype, &asker{client: client{count: &s.uncounted, own: true}}, func(a *answer) { got <- a })
-		switch {
-		case !ok:
-			return fmt.Errorf("%s: the resolver has stopped", name)
-		case a != nil:
+		who := &asker{client: client{count: &s.uncounted, own: true}, question: question{name, qtype}}
+		a, ok := s.ask(who, func(a *answer) { got <- a })
+		if !ok {
+			return errors.New("the resolver has stopped")
+		}
+		if a != nil {
 			got <- a
 		}
 	}
-	cause := "no address"
+	cause := errors.New("no address")
 	found := false
 	for range 2 {
 		select {
 		case a := <-got:
 			found = found || len(a.addrs) > 0
-			switch {
-			case a.text != "":
-				cause = a.text
-			case a.rcode == rcodeNXDomain:
-				cause = "no such name"
+			if a.text != "" {
+				cause = errors.New(a.text)
+			} else if a.rcode == rcodeNXDomain {
+				cause = errors.New("no such name")
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("%s: %w", name, ctx.Err())
+			return ctx.Err()
 		}
 	}
-	if !found {
-		return fmt.Errorf("%s: %s", name, cause)
+	if found {
+		return nil
 	}
-	return nil
+	return cause
 }

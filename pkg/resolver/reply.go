@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 const (
@@ -29,7 +31,7 @@ func parseReply(pkt []byte, req *dns.Msg) (*dns.Msg, error) {
 		return nil, errForged
 	}
 	got, want := m.Question[0], req.Question[0]
-	if got.Qtype != want.Qtype || got.Qclass != want.Qclass || !sameName(got.Name, want.Name) {
+	if got.Qtype != want.Qtype || got.Qclass != want.Qclass || lower(got.Name) != lower(want.Name) {
 		return nil, errForged
 	}
 	if m.Truncated {
@@ -40,9 +42,6 @@ func parseReply(pkt []byte, req *dns.Msg) (*dns.Msg, error) {
 	}
 	return m, nil
 }
-
-// sameName compares two names as the protocol does: ASCII case aside.
-func sameName(a, b string) bool { return lower(a) == lower(b) }
 
 // lower lowers ASCII letters only; in DNS no others have a case.
 func lower(s string) string {
@@ -65,18 +64,18 @@ type found struct {
 
 // follow walks from name along the CNAME records of m to the addresses that
 // their end owns. It stops where allowed refuses a target.
-func follow(m *dns.Msg, name string, qtype uint16, allowed func(target string) bool) found {
+func follow(m *dns.Msg, q question, allowed func(target string) bool) found {
 	f := found{exists: m.Rcode != dns.RcodeNameError}
 	byOwner := make(map[string][]dns.RR)
 	for _, rr := range m.Answer {
 		h := rr.Header()
-		if h.Class == dns.ClassINET && (h.Rrtype == qtype || h.Rrtype == dns.TypeCNAME) {
+		if h.Class == dns.ClassINET && (h.Rrtype == q.qtype || h.Rrtype == dns.TypeCNAME) {
 			owner := lower(h.Name)
 			byOwner[owner] = append(byOwner[owner], rr)
 		}
 	}
 	ttl := uint32(1<<31 - 1)
-	owner := dns.Fqdn(name)
+	owner := dns.Fqdn(q.name)
 	seen := make(map[netip.Addr]bool)
 	for {
 		var next *dns.CNAME
@@ -114,6 +113,11 @@ func follow(m *dns.Msg, name string, qtype uint16, allowed func(target string) b
 		f.ttl = negativeTTL(m)
 	}
 	return f
+}
+
+// lease is for how long the addresses are the answer, by p.
+func (f found) lease(p *policy.Policy) time.Duration {
+	return max(time.Second, min(f.ttl, time.Duration(p.Settings().DNS.MaxTTL)))
 }
 
 // signed is a TTL with the top bit read as RFC 2181, section 8 has it: zero.

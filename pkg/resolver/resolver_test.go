@@ -12,6 +12,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 func TestCachedAnswer(t *testing.T) {
@@ -34,7 +35,7 @@ func TestCachedAnswer(t *testing.T) {
 	if n := len(r.leased()); n != 1 {
 		t.Errorf("%d leases", n)
 	}
-	if got := r.Stats(); got.Cached != 29 || got.Allowed != 30 || got.Asked != 1 || got.Queries != 30 || got.Cache != 1 {
+	if got := r.Stats(); got.Cached.Load() != 29 || got.Allowed.Load() != 30 || got.Asked.Load() != 1 || got.Queries.Load() != 30 || len(r.cache.m) != 1 {
 		t.Errorf("stats %+v", got)
 	}
 	// A new policy counts from the next query on.
@@ -48,8 +49,7 @@ func TestCachedTTLCountsDown(t *testing.T) {
 	r := newRig(t, "ok.test")
 	r.up.set(t, "ok.test.", "A", "ok.test. 60 A 192.0.2.1")
 	r.ask("ok.test.", dns.TypeA)
-	key := cacheKey(nil, []byte("ok.test"), typeA)
-	e := r.cache.get(key, r.policy.Load(), time.Now())
+	e := r.cache.get([]byte("ok.test"), typeA, r.policy.Load(), time.Now())
 	e.expires = e.expires.Add(-50 * time.Second)
 	if ttl := r.ask("ok.test.", dns.TypeA).Answer[0].Header().Ttl; ttl < 1 || ttl > 10 {
 		t.Errorf("TTL %d of an answer that is 50 s old and was good for 60", ttl)
@@ -159,7 +159,7 @@ func TestSingleFlight(t *testing.T) {
 	release := make(chan struct{})
 	var asked sync.WaitGroup
 	asked.Add(1)
-	r.exchange = func(context.Context, string, uint16) (*dns.Msg, error) {
+	r.exchange = func(context.Context, question) (*dns.Msg, error) {
 		asked.Done() // panics the second time
 		<-release
 		m := new(dns.Msg)
@@ -172,7 +172,7 @@ func TestSingleFlight(t *testing.T) {
 	got := make(chan *dns.Msg, clients)
 	for i := range clients {
 		go func() {
-			q := question([]string{"ok.test.", "OK.test."}[i%2], dns.TypeA)
+			q := asks([]string{"ok.test.", "OK.test."}[i%2], dns.TypeA)
 			q.Id = uint16(i)
 			got <- r.send(q)
 		}()
@@ -180,7 +180,7 @@ func TestSingleFlight(t *testing.T) {
 	asked.Wait()
 	for {
 		r.Server.mu.Lock()
-		n := len(r.lookups[string(cacheKey(nil, []byte("ok.test"), typeA))].waiters)
+		n := len(r.lookups[question{"ok.test", typeA}].waiters)
 		r.Server.mu.Unlock()
 		if n == clients {
 			break
@@ -202,27 +202,28 @@ func TestSingleFlight(t *testing.T) {
 // always may.
 func TestWaitersAreBounded(t *testing.T) {
 	const most = 3
-	r := newRigWith(t, func(c *Config) { c.Limits = Limits{Waiters: most} }, policyOf(t, "", "", "ok.test"))
+	r := newRig(t, "ok.test")
+	r.limits.waiters = most
 	release := make(chan struct{})
-	r.exchange = func(context.Context, string, uint16) (*dns.Msg, error) {
+	r.exchange = func(context.Context, question) (*dns.Msg, error) {
 		<-release
 		return nil, errTimeout
 	}
 	var answered sync.WaitGroup
 	join := func(client *asker) bool {
 		answered.Add(1)
-		a, ok := r.Server.ask(string(cacheKey(nil, []byte("ok.test"), typeA)), "ok.test", typeA, client, func(*answer) { answered.Done() })
+		a, ok := r.Server.ask(client, func(*answer) { answered.Done() })
 		if a != nil || !ok {
 			answered.Done()
 		}
 		return ok
 	}
 	for i := range 2 * most {
-		if ok := join(&asker{client: client{count: &r.uncounted}, find: audit.Nobody}); ok != (i < most) {
+		if ok := join(&asker{question: question{"ok.test", typeA}, client: client{count: &r.uncounted}, find: audit.Nobody}); ok != (i < most) {
 			t.Errorf("client %d: %v", i+1, ok)
 		}
 	}
-	if !join(&asker{client: client{count: &r.uncounted, own: true}}) {
+	if !join(&asker{question: question{"ok.test", typeA}, client: client{count: &r.uncounted, own: true}}) {
 		t.Error("a question of our own has no place")
 	}
 	close(release)
@@ -262,9 +263,7 @@ func TestNewRefusesNonsense(t *testing.T) {
 	for what, change := range map[string]func(*Config){
 		"no policy":     func(c *Config) { c.Policy = nil },
 		"no admit":      func(c *Config) { c.Admit = nil },
-		"zero upstream": func(c *Config) { c.Upstreams = []Upstream{{}} },
-		"a limit < 0":   func(c *Config) { c.Limits.TCPConns = -1 },
-		"a time < 0":    func(c *Config) { c.Limits.TCPIdle = -1 },
+		"zero upstream": func(c *Config) { c.Upstreams = []policy.Upstream{{}} },
 	} {
 		c := good
 		change(&c)

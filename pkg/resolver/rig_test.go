@@ -2,6 +2,7 @@ package resolver
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
@@ -172,7 +173,7 @@ func newRigWith(t testing.TB, change func(*Config), p *policy.Policy) *rig {
 	r.policy.Store(p)
 	c := Config{
 		Policy:    r.policy.Load,
-		Upstreams: []Upstream{{Addr: r.up.addr}},
+		Upstreams: []policy.Upstream{{Addr: r.up.addr}},
 		Search:    []string{"corp.test", "svc.cluster.local."},
 		Admit: func(ctx context.Context, name string, addrs []netip.Addr, ttl time.Duration) ([]netip.Addr, error) {
 			l := lease{name, addrs, ttl}
@@ -190,6 +191,7 @@ func newRigWith(t testing.TB, change func(*Config), p *policy.Policy) *rig {
 			defer r.mu.Unlock()
 			r.events = append(r.events, e)
 		},
+		Find: audit.Nobody, FindAllowed: audit.Nobody, Aside: func([]byte) bool { return false }, Log: slog.New(slog.DiscardHandler),
 	}
 	change(&c)
 	s, err := New(c)
@@ -204,7 +206,7 @@ func newRigWith(t testing.TB, change func(*Config), p *policy.Policy) *rig {
 
 // quick makes the upstreams' patience short.
 func (r *rig) quick() *upstreams {
-	u := newUpstreams(r.config.Upstreams)
+	u := newUpstreams(r.config.Upstreams, sourcePorts{})
 	u.first, u.budget = 150*time.Millisecond, time.Second
 	r.exchange = u.exchange
 	return u
@@ -259,7 +261,7 @@ func (r *rig) send(q *dns.Msg) *dns.Msg {
 // ask asks for a name, with EDNS.
 func (r *rig) ask(name string, qtype uint16) *dns.Msg {
 	r.t.Helper()
-	return r.send(question(name, qtype))
+	return r.send(asks(name, qtype))
 }
 
 // lookupA returns the code and the addresses of the answer to name A.
@@ -269,7 +271,7 @@ func (r *rig) lookupA(name string) (rcode int, addrs []string) {
 	return m.Rcode, addresses(m)
 }
 
-func question(name string, qtype uint16) *dns.Msg {
+func asks(name string, qtype uint16) *dns.Msg {
 	q := new(dns.Msg)
 	q.SetQuestion(name, qtype)
 	q.SetEdns0(1232, false)
@@ -324,12 +326,16 @@ func (r *rig) leased() []lease {
 
 // expire makes every cached answer old.
 func (r *rig) expire() {
-	for i := range r.cache.shards {
-		s := &r.cache.shards[i]
-		s.mu.Lock()
-		s.m = make(map[string]*entry)
-		s.mu.Unlock()
-	}
+	r.cache.mu.Lock()
+	defer r.cache.mu.Unlock()
+	clear(r.cache.m)
+}
+
+// uncache makes one old.
+func (r *rig) uncache(q question) {
+	r.cache.mu.Lock()
+	defer r.cache.mu.Unlock()
+	delete(r.cache.m, q)
 }
 
 // forget drops what was recorded.

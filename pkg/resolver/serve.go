@@ -2,51 +2,37 @@ package resolver
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/miekg/dns"
 )
 
 // Serve answers queries on the sockets, which it closes in the end: when ctx is
 // done, which is no error, or when one of them fails. The packet connections are
 // UDP sockets. Serve is called once.
-func (s *Server) Serve(ctx context.Context, packets []net.PacketConn, streams []net.Listener) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var errs []error
-	var mu sync.Mutex
+func (s *Server) Serve(parent context.Context, packets []net.PacketConn, streams []net.Listener) error {
+	ctx, cancel := context.WithCancelCause(parent)
+	defer cancel(nil)
 	var readers sync.WaitGroup
-	start := func(what net.Addr, run func() error) {
-		readers.Go(func() {
-			err := run()
-			if ctx.Err() == nil {
-				mu.Lock()
-				errs = append(errs, fmt.Errorf("resolver: serving DNS on %v: %w", what, err))
-				mu.Unlock()
-			}
-			cancel()
-		})
-	}
 	var closers []io.Closer
-	for _, c := range packets {
+	start := func(on net.Addr, c io.Closer, run func() error) {
 		closers = append(closers, c)
-		conn, ok := c.(*net.UDPConn)
-		if !ok {
-			start(c.LocalAddr(), func() error { return errors.New("not a UDP socket") })
-			continue
-		}
-		start(c.LocalAddr(), func() error { return s.serveUDP(conn) })
+		readers.Go(func() { cancel(fmt.Errorf("resolver: serving DNS on %v: %w", on, run())) })
+	}
+	for _, c := range packets {
+		start(c.LocalAddr(), c, func() error { return s.serveUDP(c.(*net.UDPConn)) })
 	}
 	for _, l := range streams {
-		closers = append(closers, l)
-		pool := newPool(s.config.Limits.TCPConns)
+		pool := &pool{most: s.limits.conns}
 		closers = append(closers, pool)
-		start(l.Addr(), func() error { return s.serveTCP(l, pool) })
+		start(l.Addr(), l, func() error { return s.serveTCP(l, pool) })
 	}
 	<-ctx.Done()
 	s.mu.Lock()
@@ -58,7 +44,10 @@ func (s *Server) Serve(ctx context.Context, packets []net.PacketConn, streams []
 	}
 	readers.Wait()
 	s.work.Wait()
-	return errors.Join(errs...)
+	if parent.Err() != nil {
+		return nil
+	}
+	return context.Cause(ctx)
 }
 
 // maxReadErrors is how often in a row a socket may fail before it counts as broken.
@@ -121,12 +110,8 @@ func (s *Server) serveTCP(l net.Listener, pool *pool) error {
 // scarce says whether err will pass when something else is closed: what is being
 // served goes on meanwhile.
 func scarce(err error) bool {
-	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM},
+		func(e error) bool { return errors.Is(err, e) })
 }
 
 // maxQuery is how long a query may be: far more than a name and options are.
@@ -134,25 +119,18 @@ const maxQuery = 4096
 
 // serveConn answers the queries of one connection in their order (RFC 7766).
 func (s *Server) serveConn(conn net.Conn) {
-	lim := s.config.Limits
-	last := time.Now().Add(lim.TCPTotal)
+	last := time.Now().Add(s.limits.lifetime)
 	w := &scratch{in: make([]byte, maxQuery)}
+	framed := dns.Conn{Conn: conn}
 	answers := make(chan []byte, 1)
-	for range lim.TCPQueries {
-		deadline := time.Now().Add(lim.TCPIdle)
+	for range s.limits.queries {
+		deadline := time.Now().Add(s.limits.idle)
 		if deadline.After(last) {
 			deadline = last
 		}
 		conn.SetDeadline(deadline)
-		var head [2]byte
-		if _, err := io.ReadFull(conn, head[:]); err != nil {
-			return
-		}
-		n := int(binary.BigEndian.Uint16(head[:]))
-		if n > maxQuery {
-			return
-		}
-		if _, err := io.ReadFull(conn, w.in[:n]); err != nil {
+		n, err := framed.Read(w.in)
+		if err != nil {
 			return
 		}
 		reply, later := s.handle(w.in[:n], w, client{answers: answers})
@@ -162,9 +140,8 @@ func (s *Server) serveConn(conn net.Conn) {
 		if reply == nil {
 			return
 		}
-		conn.SetWriteDeadline(time.Now().Add(lim.TCPIdle))
-		framed := append(binary.BigEndian.AppendUint16(nil, uint16(len(reply))), reply...)
-		if _, err := conn.Write(framed); err != nil {
+		conn.SetWriteDeadline(time.Now().Add(s.limits.idle))
+		if _, err := framed.Write(reply); err != nil {
 			return
 		}
 	}
@@ -173,47 +150,35 @@ func (s *Server) serveConn(conn net.Conn) {
 // pool holds the open connections, oldest first. When it is full the oldest
 // makes room: a client that has a question is served long before it is that.
 type pool struct {
-	max    int
-	mu     sync.Mutex
-	conns  []net.Conn
-	closed bool
+	mu    sync.Mutex
+	most  int // 0 once it is closed
+	conns []net.Conn
 }
-
-func newPool(most int) *pool { return &pool{max: most} }
 
 func (p *pool) add(c net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		c.Close()
-		return
-	}
-	if len(p.conns) >= p.max {
-		p.conns[0].Close()
-		p.conns = p.conns[1:]
-	}
 	p.conns = append(p.conns, c)
+	if len(p.conns) > p.most {
+		p.conns[0].Close()
+		p.conns = slices.Delete(p.conns, 0, 1)
+	}
 }
 
 func (p *pool) remove(c net.Conn) {
 	c.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i := range p.conns {
-		if p.conns[i] == c {
-			p.conns = append(p.conns[:i:i], p.conns[i+1:]...)
-			return
-		}
-	}
+	p.conns = slices.DeleteFunc(p.conns, func(o net.Conn) bool { return o == c })
 }
 
 // Close closes every connection, and those to come.
 func (p *pool) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.closed = true
 	for _, c := range p.conns {
 		c.Close()
 	}
+	p.most, p.conns = 0, nil
 	return nil
 }

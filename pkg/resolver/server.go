@@ -19,15 +19,15 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// Config is what a Server works with. Policy and Admit are needed.
+// Config is what a Server works with. Believe and Spend may be nil; every other func,
+// Log and Upstreams are needed.
 type Config struct {
 	// Policy returns the policy in force. It is called for each query, and must
 	// return the same pointer until the policy changes.
 	Policy func() *policy.Policy
 
-	// Upstreams are asked in this order. With none, only names of the hosts
-	// file have addresses.
-	Upstreams []Upstream
+	// Upstreams are asked in this order.
+	Upstreams []policy.Upstream
 
 	// Ephemeral are the first and the last port that the kernel gives to sockets
 	// by itself. Questions leave from other ports if there are enough, so that no
@@ -40,7 +40,7 @@ type Config struct {
 
 	// Believe says why the answer that a server has just given is not to be believed;
 	// nil if it is. Without it, every server is.
-	Believe func(Upstream) error
+	Believe func(policy.Upstream) error
 
 	// Spend says whether one more question may go upstream for a name below a
 	// wildcard, besides what the Server allows itself: to be asked of who outlives it.
@@ -60,58 +60,61 @@ type Config struct {
 	Admit func(ctx context.Context, name string, addrs []netip.Addr, lease time.Duration) ([]netip.Addr, error)
 
 	// Record takes every refusal, every answer that was had from an upstream,
-	// and every failure; nil discards them. Answers from the cache aren't recorded.
+	// and every failure. Answers from the cache aren't recorded.
 	Record audit.Recorder
 
 	// Find says who asks for what is refused, before the reply is sent: behind it,
-	// the client may be gone. FindAllowed says it of what is asked upstream. Nil
-	// finds nobody.
+	// the client may be gone. FindAllowed says it of what is asked upstream.
 	Find, FindAllowed audit.Finder
 
 	// Aside says that questions about name are not the clients' own doing now, and
-	// not to be counted. Nil counts all.
+	// not to be counted.
 	Aside func(name []byte) bool
 
 	// Monitor answers for every name, and records both verdicts where the policy
 	// would not. Admit is called for what the policy admits only.
 	Monitor bool
 
-	Log    *slog.Logger // nil discards
-	Limits Limits
+	Log *slog.Logger
 }
 
-// Stats counts what a Server has done since it was made.
+// limits bounds what clients can make the Server hold and do.
+type limits struct {
+	lookups  int           // questions being asked upstream at once
+	waiters  int           // clients waiting for the same question
+	conns    int           // TCP connections at once; above that the oldest goes
+	queries  int           // on a connection
+	idle     time.Duration // for the next query on a connection, and for a reply to be taken
+	lifetime time.Duration // of a connection
+}
+
+// Stats counts what a Server has done since it was made. A and AAAA of a name are
+// one look-up.
 type Stats struct {
-	Queries  uint64 `json:"queries"`  // look-ups that were answered or dropped: A and AAAA of a name are one
-	Allowed  uint64 `json:"allowed"`  // answered for an allowed or local name
-	Denied   uint64 `json:"denied"`   // refused
-	Cached   uint64 `json:"cached"`   // of the allowed: from the cache
-	Asked    uint64 `json:"asked"`    // questions to upstreams
-	Failed   uint64 `json:"failed"`   // of those: without an answer
-	Dropped  uint64 `json:"dropped"`  // not answered, for want of a place
-	Invalid  uint64 `json:"invalid"`  // not a question that can be answered
-	Stripped uint64 `json:"stripped"` // addresses taken out of answers
-	Cache    int    `json:"cache"`    // answers held now
+	Queries  atomic.Uint64 // look-ups that were answered or dropped
+	Allowed  atomic.Uint64 // answered for an allowed or local name
+	Denied   atomic.Uint64 // refused
+	Cached   atomic.Uint64 // of the allowed: from the cache
+	Asked    atomic.Uint64 // questions to upstreams
+	Failed   atomic.Uint64 // of those: without an answer
+	Stripped atomic.Uint64 // addresses taken out of answers
 
-	AskedNanos uint64 `json:"asked_ns"` // how long upstreams took together
-}
-
-type counters struct {
-	queries, allowed, denied, cached, asked, failed, dropped, invalid, stripped, askedNanos atomic.Uint64
+	AskedNanos atomic.Uint64 // how long upstreams took together
 }
 
 // Server answers DNS queries by a policy. It is made by New.
 type Server struct {
 	config    Config
-	exchange  func(ctx context.Context, name string, qtype uint16) (*dns.Msg, error)
+	limits    limits
+	exchange  func(ctx context.Context, q question) (*dns.Msg, error)
 	upstreams atomic.Pointer[upstreams]
 	cache     *cache
 	wildcards *budget.Budget
 	qps       budget.Bucket
 	searched  seen // names that were recorded when asked for below a search domain
 	pairs     *pairs
-	stats     counters
-	uncounted counters // the same of what does not count, read by nobody
+	stats     Stats
+	uncounted Stats // the same of what does not count, read by nobody
 
 	grace     time.Duration // of a lease, beyond the TTL
 	denyTTL   time.Duration // of a refusal
@@ -124,37 +127,20 @@ type Server struct {
 	work sync.WaitGroup
 
 	mu       sync.Mutex
-	lookups  map[string]*lookup // by cacheKey
+	lookups  map[question]*lookup
 	finished bool
 }
 
 // New returns a Server that doesn't listen yet.
 func New(c Config) (*Server, error) {
-	switch {
-	case c.Policy == nil:
-		return nil, errors.New("resolver: no policy is given")
-	case c.Admit == nil:
-		return nil, errors.New("resolver: no way to admit addresses is given")
-	}
-	if err := c.Limits.setDefaults(); err != nil {
-		return nil, fmt.Errorf("resolver: %v", err)
-	}
-	if c.Record == nil {
-		c.Record = audit.Discard
-	}
-	if c.Find == nil {
-		c.Find = audit.Nobody
-	}
-	if c.FindAllowed == nil {
-		c.FindAllowed = audit.Nobody
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
+	if c.Policy == nil || c.Admit == nil {
+		return nil, errors.New("resolver: a policy and a way to admit addresses are needed")
 	}
 	c.Search = searchDomains(c.Search)
 	s := &Server{
 		config:    c,
-		cache:     newCache(c.Limits.CacheEntries),
+		limits:    limits{lookups: 256, waiters: 64, conns: 256, queries: 100, idle: 5 * time.Second, lifetime: 30 * time.Second},
+		cache:     newCache(maxCached),
 		wildcards: budget.NewBudget(),
 		pairs:     newPairs(),
 		searched:  seen{window: 10 * time.Second},
@@ -163,11 +149,9 @@ func New(c Config) (*Server, error) {
 		failTTL:   time.Second,
 		patience:  4500 * time.Millisecond,
 		admitWait: 2 * time.Second,
-		lookups:   make(map[string]*lookup),
+		lookups:   make(map[question]*lookup),
 	}
-	s.exchange = func(ctx context.Context, name string, qtype uint16) (*dns.Msg, error) {
-		return s.upstreams.Load().exchange(ctx, name, qtype)
-	}
+	s.exchange = func(ctx context.Context, q question) (*dns.Msg, error) { return s.upstreams.Load().exchange(ctx, q) }
 	if err := s.SetUpstreams(c.Upstreams); err != nil {
 		return nil, err
 	}
@@ -181,42 +165,31 @@ func New(c Config) (*Server, error) {
 // SetUpstreams has the servers of list asked from now on, in this order. What is
 // known of how they have been doing is kept if they are the same as before. It
 // may be called while Serve runs.
-func (s *Server) SetUpstreams(list []Upstream) error {
+func (s *Server) SetUpstreams(list []policy.Upstream) error {
 	if len(list) == 0 {
-		return errors.New("resolver: there is no DNS server to ask: name one in dns.upstream, or in resolv.conf")
+		return fmt.Errorf("resolver: %w", errNone)
 	}
 	for _, u := range list {
 		if !u.Addr.IsValid() || u.Addr.Port() == 0 {
 			return fmt.Errorf("resolver: %v is not the address and port of a DNS server", u.Addr)
 		}
 	}
-	if old := s.upstreams.Load(); old != nil && slices.EqualFunc(old.servers, list, func(s *server, u Upstream) bool { return s.Upstream == u }) {
-		return nil
+	old := s.upstreams.Load()
+	if old == nil || !slices.EqualFunc(old.servers, list, func(s *server, u policy.Upstream) bool { return s.Upstream == u }) {
+		u := newUpstreams(list, sourcePorts{low: s.config.Ephemeral[0], high: s.config.Ephemeral[1]})
+		u.stream, u.believe = s.config.Stream, s.config.Believe
+		s.upstreams.Store(u)
 	}
-	u := newUpstreams(list)
-	u.leaveFrom(sourcePorts{low: s.config.Ephemeral[0], high: s.config.Ephemeral[1]})
-	u.stream, u.believe = s.config.Stream, s.config.Believe
-	s.upstreams.Store(u)
 	return nil
 }
 
-// Stats returns the counts so far.
-func (s *Server) Stats() Stats {
-	c := &s.stats
-	return Stats{
-		Queries:  c.queries.Load(),
-		Allowed:  c.allowed.Load(),
-		Denied:   c.denied.Load(),
-		Cached:   c.cached.Load(),
-		Asked:    c.asked.Load(),
-		Failed:   c.failed.Load(),
-		Dropped:  c.dropped.Load(),
-		Invalid:  c.invalid.Load(),
-		Stripped: c.stripped.Load(),
-		Cache:    s.cache.len(),
+// Stats are the counts so far.
+func (s *Server) Stats() *Stats { return &s.stats }
 
-		AskedNanos: c.askedNanos.Load(),
-	}
+// question is what is asked for: a name in lower case, without the last dot, and a type.
+type question struct {
+	name  string
+	qtype uint16
 }
 
 // scratch is what one reader needs to answer queries without allocation.
@@ -224,7 +197,6 @@ type scratch struct {
 	in   []byte
 	out  []byte
 	name [4*maxNameLen + 16]byte
-	key  [4*maxNameLen + 16]byte
 }
 
 // client is where a query came from: a connection if answers is set.
@@ -233,9 +205,9 @@ type client struct {
 	from    netip.AddrPort
 	answers chan<- []byte
 
-	count *counters // where its question counts
-	again bool      // it is the second of a look-up, which has its line in the log
-	own   bool      // it is the resolver itself, ahead of everybody
+	count *Stats // where its question counts
+	again bool   // it is the second of a look-up, which has its line in the log
+	own   bool   // it is the resolver itself, ahead of everybody
 }
 
 // mark says in e who has asked.
@@ -255,12 +227,13 @@ func (c client) process(find audit.Finder) *audit.Process {
 	return find("udp", c.from, netip.AddrPort{})
 }
 
-// limit is how long a reply to q may be.
-func (c client) limit(q *query) int {
+// reply appends the reply of answer a to q to b.
+func (c client) reply(b []byte, q *query, a *answer, ttl uint32, turn int) []byte {
+	limit := q.size
 	if c.answers != nil {
-		return maxMessage
+		limit = maxMessage
 	}
-	return q.size
+	return appendReply(b, q, a, ttl, turn, limit)
 }
 
 // send is for replies that were not there at once.
@@ -278,50 +251,41 @@ func (s *Server) handle(pkt []byte, w *scratch, c client) (reply []byte, later b
 	var q query
 	rcode, ok := parseQuery(pkt, w.name[:], &q)
 	if !ok || rcode != rcodeOK {
-		s.stats.queries.Add(1)
-		s.stats.invalid.Add(1)
-	}
-	if !ok {
-		return nil, false
-	}
-	if rcode != rcodeOK {
-		return appendReply(w.out[:0], &q, &answer{rcode: rcode}, 0, 0, c.limit(&q)), false
+		s.stats.Queries.Add(1)
+		if !ok {
+			return nil, false
+		}
+		return c.reply(w.out[:0], &q, &answer{rcode: rcode}, 0, 0), false
 	}
 	now := time.Now()
 	p := s.config.Policy()
 	c.again = !s.pairs.first(q.name, q.qtype, now)
 	c.count = &s.stats
-	if c.again || s.config.Aside != nil && s.config.Aside(q.name) {
+	if c.again || s.config.Aside(q.name) {
 		c.count = &s.uncounted
 	}
-	c.count.queries.Add(1)
-	key := cacheKey(w.key[:0], q.name, q.qtype)
+	c.count.Queries.Add(1)
 	if q.clean {
-		if e := s.cache.get(key, p, now); e != nil {
-			c.count.cached.Add(1)
-			c.count.allowed.Add(1)
-			return appendReply(w.out[:0], &q, e.answer, e.remaining(now), int(e.turn.Add(1)), c.limit(&q)), false
+		if e := s.cache.get(q.name, q.qtype, p, now); e != nil {
+			c.count.Cached.Add(1)
+			c.count.Allowed.Add(1)
+			return c.reply(w.out[:0], &q, e.answer, e.remaining(now), int(e.turn.Add(1))), false
 		}
 	}
 	name := string(q.name)
 	if a := s.decide(p, name, &q, c, now); a != nil {
-		return appendReply(w.out[:0], &q, a, a.ttl, 0, c.limit(&q)), false
+		return c.reply(w.out[:0], &q, a, a.ttl, 0), false
 	}
 	keep := q
-	keep.question = append([]byte(nil), q.question...)
+	keep.question = slices.Clone(q.question)
 	keep.name = nil
-	find := s.config.FindAllowed
+	who := &asker{client: c, question: question{name, q.qtype}, find: s.config.FindAllowed}
 	if s.config.Monitor && !p.Lookup(name).Allowed {
-		find = s.config.Find
+		who.find = s.config.Find
 	}
-	a, ok := s.ask(string(key), name, q.qtype, &asker{find: find, client: c}, func(a *answer) {
-		c.send(appendReply(nil, &keep, a, a.ttl, 0, c.limit(&keep)))
-	})
+	a, ok := s.ask(who, func(a *answer) { c.send(c.reply(nil, &keep, a, a.ttl, 0)) })
 	if a != nil {
-		return appendReply(w.out[:0], &q, a, a.ttl, 0, c.limit(&q)), false
-	}
-	if !ok {
-		c.count.dropped.Add(1)
+		return c.reply(w.out[:0], &q, a, a.ttl, 0), false
 	}
 	return nil, ok
 }

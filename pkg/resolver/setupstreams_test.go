@@ -10,8 +10,8 @@ import (
 )
 
 func TestSetUpstreams(t *testing.T) {
-	one := []Upstream{{Addr: netip.MustParseAddrPort("192.0.2.1:53")}}
-	other := []Upstream{{Addr: netip.MustParseAddrPort("192.0.2.1:853"), TLSName: "dns.test"}}
+	one := []policy.Upstream{{Addr: netip.MustParseAddrPort("192.0.2.1:53")}}
+	other := []policy.Upstream{{Addr: netip.MustParseAddrPort("192.0.2.1:853"), TLSName: "dns.test"}}
 	s, err := New(Config{
 		Policy:    func() *policy.Policy { return nil },
 		Admit:     func(context.Context, string, []netip.Addr, time.Duration) ([]netip.Addr, error) { return nil, nil },
@@ -21,7 +21,7 @@ func TestSetUpstreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := s.upstreams.Load()
-	for _, bad := range [][]Upstream{nil, {{}}, {one[0], {Addr: netip.MustParseAddrPort("192.0.2.1:0")}}} {
+	for _, bad := range [][]policy.Upstream{nil, {{}}, {one[0], {Addr: netip.MustParseAddrPort("192.0.2.1:0")}}} {
 		if s.SetUpstreams(bad) == nil || s.upstreams.Load() != first {
 			t.Errorf("%v: taken", bad)
 		}

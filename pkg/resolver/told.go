@@ -14,13 +14,12 @@ import (
 // its lookup takes this one's word along; if it ended a moment ago, the look-up has
 // its line, unless that tells of no address and said does. A line is for one of each
 // type: the next question begins another look-up. The lock is held.
-func (s *Server) told(l *lookup, name string, qtype uint16, said *audit.Event) []audit.Event {
-	other := uint16(typeA)
-	if qtype == typeA {
-		other = typeAAAA
+func (s *Server) told(l *lookup, q question, said *audit.Event) []audit.Event {
+	other := question{q.name, typeA}
+	if q.qtype == typeA {
+		other.qtype = typeAAAA
 	}
-	key := cacheKey(nil, []byte(name), other)
-	beside := s.lookups[string(key)]
+	beside := s.lookups[other]
 	switch {
 	case said == nil && l.beside == nil:
 		return nil
@@ -33,13 +32,13 @@ func (s *Server) told(l *lookup, name string, qtype uint16, said *audit.Event) [
 		return nil
 	}
 	now, p := time.Now(), s.config.Policy()
-	e := s.cache.get(key, p, now)
+	e := s.cache.get([]byte(q.name), other.qtype, p, now)
 	if e != nil && e.alone && e.asker == said.Asker && now.Sub(e.made) < s.pairs.window &&
 		said.Verdict == audit.Allow && e.rcode != rcodeServFail && (said.IP == "" || len(e.addrs) > 0) {
 		e.alone = false
 		return nil
 	}
-	if own := s.cache.get(cacheKey(nil, []byte(name), qtype), p, now); own != nil {
+	if own := s.cache.get([]byte(q.name), q.qtype, p, now); own != nil {
 		own.alone, own.asker = true, said.Asker
 	}
 	return []audit.Event{*said}

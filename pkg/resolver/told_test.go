@@ -20,11 +20,7 @@ func TestNoLookupWithoutLine(t *testing.T) {
 	const lookups = 10
 	for range lookups {
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
-			key := cacheKey(nil, []byte("ok.test"), qtype)
-			s := r.cache.shard(key)
-			s.mu.Lock()
-			delete(s.m, string(key)) // it is over
-			s.mu.Unlock()
+			r.uncache(question{"ok.test", qtype}) // it is over
 			r.ask("ok.test.", qtype)
 		}
 	}
@@ -41,11 +37,7 @@ func TestAgentsLineBesideTheGuards(t *testing.T) {
 	if err := r.Prefetch(t.Context(), []string{"ok.test"}); err != nil {
 		t.Fatal(err)
 	}
-	key := cacheKey(nil, []byte("ok.test"), typeAAAA)
-	s := r.cache.shard(key)
-	s.mu.Lock()
-	delete(s.m, string(key))
-	s.mu.Unlock()
+	r.uncache(question{"ok.test", typeAAAA})
 	r.ask("ok.test.", dns.TypeAAAA)
 	agents := 0
 	for _, e := range r.recorded(audit.Allow) {
@@ -67,9 +59,9 @@ func TestGuardsDenialsSaySo(t *testing.T) {
 		},
 		"a policy that changes": func(r *rig) {
 			ask := r.exchange
-			r.exchange = func(ctx context.Context, name string, qtype uint16) (*dns.Msg, error) {
+			r.exchange = func(ctx context.Context, q question) (*dns.Msg, error) {
 				r.policy.Store(policyOf(t, "", "", "other.test"))
-				return ask(ctx, name, qtype)
+				return ask(ctx, q)
 			}
 		},
 		"a budget": func(r *rig) {

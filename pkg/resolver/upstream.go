@@ -7,33 +7,20 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/agent-init/agent-init/pkg/policy"
 )
-
-// Upstream is a DNS server that allowed names are asked of.
-type Upstream struct {
-	Addr    netip.AddrPort
-	TLSName string // if set, asked by DNS over TLS, with a certificate for this name
-}
-
-// String returns the address, with the TLS name behind a number sign if there is one.
-func (u Upstream) String() string {
-	if u.TLSName == "" {
-		return u.Addr.String()
-	}
-	return u.Addr.String() + "#" + u.TLSName
-}
 
 var (
 	errForged    = errors.New("replies that don't belong to the question")
 	errTruncated = errors.New("truncated reply")
 	errTimeout   = errors.New("no answer in time")
+	errNone      = errors.New("there is no DNS server to ask: name one in dns.upstream, or in resolv.conf")
 )
 
 // rcodeError is a reply that says no more than that the server failed.
@@ -59,7 +46,7 @@ const maxForged = 8
 type upstreams struct {
 	servers []*server
 	stream  bool // over TCP only
-	believe func(Upstream) error
+	believe func(policy.Upstream) error
 	budget  time.Duration // for one question in all
 	first   time.Duration // for one server, in the first round; twice that in the next
 	retry   time.Duration // a failed server is passed over for this long, doubled each time …
@@ -68,7 +55,7 @@ type upstreams struct {
 
 // server is an upstream and how it has been doing.
 type server struct {
-	Upstream
+	policy.Upstream
 	tls   *tls.Config
 	ports sourcePorts
 
@@ -77,7 +64,15 @@ type server struct {
 	down     time.Time // passed over until then
 }
 
-func newUpstreams(list []Upstream) *upstreams {
+// String returns the address, with the TLS name behind a number sign if there is one.
+func (s *server) String() string {
+	if s.TLSName == "" {
+		return s.Addr.String()
+	}
+	return s.Addr.String() + "#" + s.TLSName
+}
+
+func newUpstreams(list []policy.Upstream, ports sourcePorts) *upstreams {
 	u := &upstreams{
 		budget:  4500 * time.Millisecond, // as long as a question has, see patience
 		first:   time.Second,
@@ -85,31 +80,19 @@ func newUpstreams(list []Upstream) *upstreams {
 		retryTo: 30 * time.Second,
 	}
 	for _, up := range list {
-		s := &server{Upstream: up}
+		s := &server{Upstream: up, ports: ports}
 		if up.TLSName != "" {
-			s.tls = &tls.Config{
-				ServerName:         up.TLSName,
-				MinVersion:         tls.VersionTLS12,
-				ClientSessionCache: tls.NewLRUClientSessionCache(1),
-			}
+			s.tls = &tls.Config{ServerName: up.TLSName, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(1)}
 		}
 		u.servers = append(u.servers, s)
 	}
 	return u
 }
 
-// leaveFrom makes questions leave from the given ports.
-func (u *upstreams) leaveFrom(p sourcePorts) {
-	for _, s := range u.servers {
-		s.ports = p
-	}
-}
-
-// exchange asks for the records of type qtype that name has. The error says
-// what was wrong with each server in turn.
-func (u *upstreams) exchange(ctx context.Context, name string, qtype uint16) (*dns.Msg, error) {
+// exchange asks a question. The error says what was wrong with each server in turn.
+func (u *upstreams) exchange(ctx context.Context, q question) (*dns.Msg, error) {
 	if len(u.servers) == 0 {
-		return nil, errors.New("there is no DNS server to ask: name one in dns.upstream, or in resolv.conf")
+		return nil, errNone
 	}
 	ctx, cancel := context.WithTimeout(ctx, u.budget)
 	defer cancel()
@@ -118,7 +101,7 @@ func (u *upstreams) exchange(ctx context.Context, name string, qtype uint16) (*d
 		silent := false
 		for _, i := range u.order(time.Now()) {
 			s := u.servers[i]
-			m, err := s.ask(ctx, name, qtype, wait, u.stream)
+			m, err := s.ask(ctx, q, wait, u.stream)
 			if u.believe != nil && (err == nil || isRcode(err)) {
 				if doubt := u.believe(s.Upstream); doubt != nil {
 					m, err = nil, doubt
@@ -179,27 +162,23 @@ func (s *server) usable(now time.Time, probe time.Duration) bool {
 func (s *server) worked() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.failures, s.down = 0, time.Time{}
+	s.failures = 0
 }
 
 func (s *server) failed(now time.Time, retry, most time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pause := most
-	if s.failures < 8 {
-		pause = min(most, retry<<s.failures)
-	}
+	s.down = now.Add(min(most, retry<<min(s.failures, 8)))
 	s.failures++
-	s.down = now.Add(pause)
 }
 
 // ask asks one server once; a failure code is an error.
-func (s *server) ask(ctx context.Context, name string, qtype uint16, wait time.Duration, stream bool) (*dns.Msg, error) {
+func (s *server) ask(ctx context.Context, q question, wait time.Duration, stream bool) (*dns.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	m, err := s.once(ctx, newRequest(name, qtype, true), stream)
+	m, err := s.once(ctx, newRequest(q, true), stream)
 	if err == nil && (m.Rcode == dns.RcodeFormatError || m.Rcode == dns.RcodeNotImplemented) {
-		m, err = s.once(ctx, newRequest(name, qtype, false), stream) // it may be older than EDNS
+		m, err = s.once(ctx, newRequest(q, false), stream) // it may be older than EDNS
 	}
 	if err != nil {
 		return nil, err
@@ -212,21 +191,25 @@ func (s *server) ask(ctx context.Context, name string, qtype uint16, wait time.D
 
 func (s *server) once(ctx context.Context, req *dns.Msg, stream bool) (*dns.Msg, error) {
 	if s.tls == nil && !stream {
-		m, err := s.overUDP(ctx, req)
+		m, err := s.exchange(ctx, req, false)
 		if !errors.Is(err, errTruncated) && !errors.Is(err, errForged) {
 			return m, err
 		}
 		req.Id = randomID()
 	}
-	return s.overTCP(ctx, req)
+	m, err := s.exchange(ctx, req, true)
+	if errors.Is(err, errTruncated) {
+		return nil, errors.New("truncated reply over TCP")
+	}
+	return m, err
 }
 
 // newRequest builds a question that holds the name and nothing of the client's.
-func newRequest(name string, qtype uint16, edns bool) *dns.Msg {
+func newRequest(q question, edns bool) *dns.Msg {
 	m := new(dns.Msg)
 	m.Id = randomID()
 	m.RecursionDesired = true
-	m.Question = []dns.Question{{Name: dns.Fqdn(name), Qtype: qtype, Qclass: dns.ClassINET}}
+	m.Question = []dns.Question{{Name: dns.Fqdn(q.name), Qtype: q.qtype, Qclass: dns.ClassINET}}
 	if edns {
 		m.SetEdns0(maxUDPReply, false)
 	}
@@ -239,50 +222,19 @@ func randomID() uint16 {
 	return binary.BigEndian.Uint16(b[:])
 }
 
-// overUDP asks from a socket made for this question: its port is as hard to
+// exchange asks from a socket made for this question: its port is as hard to
 // guess as the identifier, and the kernel drops what others send to it.
-func (s *server) overUDP(ctx context.Context, req *dns.Msg) (*dns.Msg, error) {
-	out, err := req.Pack()
-	if err != nil {
-		return nil, err
-	}
-	conn, err := s.ports.dial(net.UDPAddrFromAddrPort(s.Addr))
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
-	if _, err := conn.Write(out); err != nil {
-		return nil, err
-	}
-	buf := make([]byte, 4096)
-	for range maxForged {
-		n, err := conn.Read(buf)
-		if err != nil {
-			return nil, noAnswer(err)
-		}
-		if m, err := parseReply(buf[:n], req); err == nil {
-			return m, nil
-		} else if errors.Is(err, errTruncated) {
-			return nil, err
-		}
-	}
-	return nil, errForged
-}
-
-// overTCP asks over TCP or TLS, on a connection for this question.
-func (s *server) overTCP(ctx context.Context, req *dns.Msg) (*dns.Msg, error) {
-	out, err := req.Pack()
-	if err != nil {
-		return nil, err
-	}
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", s.Addr.String())
+func (s *server) exchange(ctx context.Context, req *dns.Msg, stream bool) (*dns.Msg, error) {
+	conn, err := s.dial(ctx, stream)
 	if err != nil {
 		return nil, noAnswer(err)
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
+	tries := maxForged
+	if stream {
+		tries = 1
+	}
 	if s.tls != nil {
 		t := tls.Client(conn, s.tls)
 		if err := t.HandshakeContext(ctx); err != nil {
@@ -290,22 +242,28 @@ func (s *server) overTCP(ctx context.Context, req *dns.Msg) (*dns.Msg, error) {
 		}
 		conn = t
 	}
-	if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(out))), out...)); err != nil {
+	framed := dns.Conn{Conn: conn, UDPSize: 4096}
+	if err := framed.WriteMsg(req); err != nil {
 		return nil, noAnswer(err)
 	}
-	var head [2]byte
-	if _, err := io.ReadFull(conn, head[:]); err != nil {
-		return nil, noAnswer(err)
+	for range tries {
+		pkt, err := framed.ReadMsgHeader(nil)
+		if err != nil && !errors.Is(err, dns.ErrShortRead) {
+			return nil, noAnswer(err)
+		}
+		if m, err := parseReply(pkt, req); err == nil || errors.Is(err, errTruncated) {
+			return m, err
+		}
 	}
-	buf := make([]byte, binary.BigEndian.Uint16(head[:]))
-	if _, err := io.ReadFull(conn, buf); err != nil {
-		return nil, noAnswer(err)
+	return nil, errForged
+}
+
+func (s *server) dial(ctx context.Context, stream bool) (net.Conn, error) {
+	if !stream {
+		return s.ports.dial(net.UDPAddrFromAddrPort(s.Addr))
 	}
-	m, err := parseReply(buf, req)
-	if errors.Is(err, errTruncated) {
-		return nil, errors.New("truncated reply over TCP")
-	}
-	return m, err
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", s.Addr.String())
 }
 
 // noAnswer puts a timeout in the words of the person who reads it.

@@ -23,6 +23,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // several returns a rig whose upstreams are n nameservers, all knowing ok.test
@@ -30,12 +31,12 @@ import (
 func several(t *testing.T, n int) (*rig, *upstreams, []*nameserver) {
 	t.Helper()
 	var servers []*nameserver
-	var list []Upstream
+	var list []policy.Upstream
 	for i := range n {
 		s := newNameserver(t)
 		s.set(t, "ok.test.", "A", "ok.test. 60 A 192.0.2."+string(rune('1'+i)))
 		servers = append(servers, s)
-		list = append(list, Upstream{Addr: s.addr})
+		list = append(list, policy.Upstream{Addr: s.addr})
 	}
 	r := newRigWith(t, func(c *Config) { c.Upstreams = list }, policyOf(t, "", "", "ok.test"))
 	return r, r.quick(), servers
@@ -50,18 +51,18 @@ func TestUpstreamBelieve(t *testing.T) {
 			servers[0].script("ok.test.", "A", first)
 		}
 		doubt := errors.New("somebody else")
-		u.believe = func(s Upstream) error {
+		u.believe = func(s policy.Upstream) error {
 			if s.Addr == servers[0].addr {
 				return doubt
 			}
 			return nil
 		}
-		m, err := u.exchange(context.Background(), "ok.test", dns.TypeA)
+		m, err := u.exchange(context.Background(), question{"ok.test", dns.TypeA})
 		if err != nil || len(m.Answer) != 1 || !strings.Contains(m.Answer[0].String(), "192.0.2.2") {
 			t.Errorf("%s: got %v, %v", name, m, err)
 		}
-		u.believe = func(Upstream) error { return doubt }
-		if _, err := u.exchange(context.Background(), "ok.test", dns.TypeA); !errors.Is(err, doubt) {
+		u.believe = func(policy.Upstream) error { return doubt }
+		if _, err := u.exchange(context.Background(), question{"ok.test", dns.TypeA}); !errors.Is(err, doubt) {
 			t.Errorf("%s: nobody is believed, and yet: %v", name, err)
 		}
 	}
@@ -105,7 +106,7 @@ func TestFailover(t *testing.T) {
 }
 
 func TestFailedServerIsTriedByOne(t *testing.T) {
-	u := newUpstreams([]Upstream{{}, {}})
+	u := newUpstreams([]policy.Upstream{{}, {}}, sourcePorts{})
 	now := time.Now()
 	u.servers[0].failed(now, u.retry, u.retryTo)
 	if got := u.order(now); !slices.Equal(got, []int{1, 0}) {
@@ -129,7 +130,7 @@ func TestFailedServerIsTriedByOne(t *testing.T) {
 // TestNoUpstream: a container without DNS servers still refuses and fails
 // properly.
 func TestNoUpstream(t *testing.T) {
-	if _, err := newUpstreams(nil).exchange(t.Context(), "ok.test.", dns.TypeA); err == nil {
+	if _, err := newUpstreams(nil, sourcePorts{}).exchange(t.Context(), question{"ok.test.", dns.TypeA}); err == nil {
 		t.Error("an answer from nowhere")
 	}
 }
@@ -194,7 +195,7 @@ func TestTruncatedAnswerComesOverTCP(t *testing.T) {
 func TestStream(t *testing.T) {
 	s := newNameserver(t)
 	s.set(t, "ok.test.", "A", "ok.test. 60 A 192.0.2.9")
-	r := newRigWith(t, func(c *Config) { c.Upstreams, c.Stream = []Upstream{{Addr: s.addr}}, true }, policyOf(t, "", "", "ok.test"))
+	r := newRigWith(t, func(c *Config) { c.Upstreams, c.Stream = []policy.Upstream{{Addr: s.addr}}, true }, policyOf(t, "", "", "ok.test"))
 	r.exchange = r.upstreams.Load().exchange // as New has made them
 	if rcode, got := r.lookupA("ok.test."); rcode != 0 || !slices.Equal(got, []string{"192.0.2.9"}) {
 		t.Errorf("code %d, %v", rcode, got)
@@ -320,9 +321,9 @@ func TestDNSOverTLS(t *testing.T) {
 		name string
 		good bool
 	}{{"dns.example", true}, {"other.example", false}} {
-		u := newUpstreams([]Upstream{{Addr: addr, TLSName: tt.name}})
+		u := newUpstreams([]policy.Upstream{{Addr: addr, TLSName: tt.name}}, sourcePorts{})
 		u.servers[0].tls.RootCAs = roots
-		m, err := u.exchange(t.Context(), "ok.test", typeA)
+		m, err := u.exchange(t.Context(), question{"ok.test", typeA})
 		if tt.good != (err == nil) || tt.good && len(m.Answer) != 1 {
 			t.Errorf("certificate for %s: %v, %v", tt.name, m, err)
 		}
@@ -331,10 +332,10 @@ func TestDNSOverTLS(t *testing.T) {
 
 func TestUpstreamString(t *testing.T) {
 	a := netip.MustParseAddrPort("192.0.2.1:853")
-	if got := (Upstream{Addr: a, TLSName: "dns.example"}).String(); got != "192.0.2.1:853#dns.example" {
+	if got := (&server{Upstream: policy.Upstream{Addr: a, TLSName: "dns.example"}}).String(); got != "192.0.2.1:853#dns.example" {
 		t.Error(got)
 	}
-	if got := (Upstream{Addr: a}).String(); got != "192.0.2.1:853" {
+	if got := (&server{Upstream: policy.Upstream{Addr: a}}).String(); got != "192.0.2.1:853" {
 		t.Error(got)
 	}
 }
@@ -380,7 +381,7 @@ func TestFollow(t *testing.T) {
 			}
 			m.Answer = append(m.Answer, rr)
 		}
-		f := follow(m, "ok.test", typeA, func(string) bool { return true })
+		f := follow(m, question{"ok.test", typeA}, func(string) bool { return true })
 		if len(f.addrs) != tt.addrs || len(f.chain) != tt.hops || !f.exists {
 			t.Errorf("%s: %+v", tt.what, f)
 		}
@@ -390,7 +391,7 @@ func TestFollow(t *testing.T) {
 // FuzzUpstreamReply: no bytes from an upstream make the server panic, or give
 // out or open an address that the policy does not admit.
 func FuzzUpstreamReply(f *testing.F) {
-	req := newRequest("ok.test", typeA, true)
+	req := newRequest(question{"ok.test", typeA}, true)
 	req.Id = 0x1234
 	for _, records := range [][]string{
 		{"ok.test. 60 A 192.0.2.1", "ok.test. 60 A 10.0.0.1", "evil.test. 1 A 192.0.2.2"},
@@ -437,7 +438,8 @@ func FuzzUpstreamReply(f *testing.F) {
 		if binary.BigEndian.Uint16(in) != req.Id {
 			t.Fatal("a reply with another identifier was taken")
 		}
-		a := r.Server.admit(t.Context(), r.policy.Load(), r.policy.Load().Lookup("ok.test"), "ok.test", typeA, m, &asker{client: client{count: &r.Server.uncounted}})
+		who := &asker{client: client{count: &r.Server.uncounted}, question: question{"ok.test", typeA}}
+		a := r.Server.admit(t.Context(), r.policy.Load(), r.policy.Load().Lookup("ok.test"), m, who)
 		if len(wrong) > 0 {
 			t.Errorf("leases of %q", wrong)
 			wrong = nil
