@@ -75,12 +75,9 @@ func openBelow(parent *os.File, name string) (*os.File, error) {
 // by root's own: images give it to users that are to have no fixed uid, and so to
 // agents, who could then move away what is in there.
 func ownDir(dir *os.File, ancestor bool) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
-		return fmt.Errorf("stat %s: %w", dir.Name(), err)
-	}
-	if !trusted(st.Uid) {
-		return fmt.Errorf("directory %s belongs to uid %d, not to root", dir.Name(), st.Uid)
+	st, err := statOwned(dir, "directory "+dir.Name())
+	if err != nil {
+		return err
 	}
 	shared := st.Mode&unix.S_IWOTH != 0 || st.Mode&unix.S_IWGRP != 0 && st.Gid == 0
 	if ancestor && (!shared || st.Mode&unix.S_ISVTX != 0) {
@@ -119,15 +116,12 @@ func openLogFile(dir *os.File, name string) (*os.File, error) {
 }
 
 func ownFile(f *os.File) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return fmt.Errorf("stat %s: %w", f.Name(), err)
-	}
+	st, err := statOwned(f, f.Name())
 	switch {
+	case err != nil:
+		return err
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
 		return fmt.Errorf("%s is not a regular file", f.Name())
-	case !trusted(st.Uid):
-		return fmt.Errorf("%s belongs to uid %d, not to root", f.Name(), st.Uid)
 	case st.Nlink != 1:
 		return fmt.Errorf("%s has %d names (hard links)", f.Name(), st.Nlink)
 	case st.Mode&(unix.S_IWGRP|unix.S_IWOTH) != 0:
@@ -136,7 +130,16 @@ func ownFile(f *os.File) error {
 	return nil
 }
 
-func trusted(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
+// statOwned refuses what belongs neither to root nor to the user of this process.
+func statOwned(f *os.File, name string) (st unix.Stat_t, err error) {
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return st, fmt.Errorf("stat %s: %w", f.Name(), err)
+	}
+	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return st, fmt.Errorf("%s belongs to uid %d, not to root", name, st.Uid)
+	}
+	return st, nil
+}
 
 // linkError says plainly that a symbolic link is in the way: with O_NOFOLLOW
 // the kernel reports one as errno.

@@ -46,14 +46,14 @@ func (l *Log) append(line []byte) error {
 // Without it nothing more is written, since the disk that the log may take is bounded.
 func (l *Log) rotate() error {
 	fd := int(l.dir.Fd())
-	if err := l.remove(fd); err != nil {
-		return fmt.Errorf("rotate audit log: %w", err)
-	}
-	for i := l.files - 1; i > 0; i-- {
-		err := unix.Renameat(fd, numbered(i-1), fd, numbered(i))
-		if err != nil && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("rotate audit log: %w", err)
+	err := l.remove(fd)
+	for i := l.files - 1; i > 0 && err == nil; i-- {
+		if err = unix.Renameat(fd, numbered(FileName, i-1), fd, numbered(FileName, i)); errors.Is(err, unix.ENOENT) {
+			err = nil
 		}
+	}
+	if err != nil {
+		return fmt.Errorf("rotate audit log: %w", err)
 	}
 	l.closeFile()
 	return nil
@@ -68,7 +68,7 @@ func (l *Log) remove(fd int) error {
 		}
 	}
 	for i := l.files; ; i++ {
-		err := unix.Unlinkat(fd, numbered(i), 0)
+		err := unix.Unlinkat(fd, numbered(FileName, i), 0)
 		if errors.Is(err, unix.ENOENT) {
 			return nil
 		}

@@ -37,6 +37,7 @@ type Limiter struct {
 	now  func() time.Time
 
 	mu      sync.Mutex
+	out     []Event               // to be recorded when the lock is let go
 	keys    map[key]*list.Element // of *entry
 	recent  *list.List            // most recently used first
 	classes map[class]*bucket
@@ -158,65 +159,69 @@ func (l *Limiter) Flush() { l.sweep(true) }
 // Record is the Recorder that Limiter is.
 func (l *Limiter) Record(e Event) {
 	e = e.capped()
-	k := keyOf(e)
-	var out []Event
+	l.locked(func(now time.Time) {
+		en := l.lookup(keyOf(e), now)
+		if now.Sub(en.since) >= keyWindow {
+			l.close(en, now)
+			en.since, en.passed = now, 0
+		}
+		en.held.add(e)
+		if en.passed < perKey {
+			l.let(en, now)
+		}
+	})
+}
 
+// locked records what work adds to l.out.
+func (l *Limiter) locked(work func(now time.Time)) {
 	l.mu.Lock()
-	now := l.now()
-	en := l.lookup(k, now, &out)
-	if now.Sub(en.since) >= keyWindow {
-		l.close(en, now, &out)
-		en.since, en.passed = now, 0
-	}
-	en.held.add(e)
-	if en.passed < perKey && l.pass(k.class, now) {
-		en.passed++
-		out = append(out, en.held.take())
-	}
+	work(l.now())
+	out := l.out
+	l.out = nil
 	l.mu.Unlock()
+	for _, e := range out {
+		l.next(e)
+	}
+}
 
-	l.emit(out)
+// let records what an entry holds, if the rate allows a line more.
+func (l *Limiter) let(en *entry, now time.Time) bool {
+	ok := !en.key.kind.traffic() || l.bucket(en.key.class).pace.Take(now)
+	if ok {
+		en.passed++
+		l.out = append(l.out, en.held.take())
+	}
+	return ok
 }
 
 // lookup finds or makes the entry of k; the one that was used least recently
 // makes room for a new one, with a summary.
-func (l *Limiter) lookup(k key, now time.Time, out *[]Event) *entry {
+func (l *Limiter) lookup(k key, now time.Time) *entry {
 	if el, ok := l.keys[k]; ok {
 		l.recent.MoveToFront(el)
 		return el.Value.(*entry)
 	}
 	if l.recent.Len() >= maxKeys {
-		l.drop(l.recent.Back(), now, out)
+		l.drop(l.recent.Back(), now)
 	}
 	en := &entry{key: k, since: now}
 	l.keys[k] = l.recent.PushFront(en)
 	return en
 }
 
-func (l *Limiter) drop(el *list.Element, now time.Time, out *[]Event) {
+func (l *Limiter) drop(el *list.Element, now time.Time) {
 	en := el.Value.(*entry)
-	l.close(en, now, out)
+	l.close(en, now)
 	l.recent.Remove(el)
 	delete(l.keys, en.key)
 }
 
 // close ends the window of an entry: its summary is recorded if the rate
 // allows a line more, else its count goes to its class.
-func (l *Limiter) close(en *entry, now time.Time, out *[]Event) {
-	if en.held.count == 0 {
-		return
+func (l *Limiter) close(en *entry, now time.Time) {
+	if en.held.count > 0 && !l.let(en, now) {
+		l.bucket(en.key.class).held.add(en.held.take())
 	}
-	e := en.held.take()
-	if l.pass(en.key.class, now) {
-		*out = append(*out, e)
-		return
-	}
-	l.bucket(en.key.class).held.add(e)
-}
-
-// pass takes a token of c's, if there is one.
-func (l *Limiter) pass(c class, now time.Time) bool {
-	return !c.kind.traffic() || l.bucket(c).pace.Take(now)
 }
 
 func (l *Limiter) bucket(c class) *bucket {
@@ -232,36 +237,24 @@ func (l *Limiter) bucket(c class) *bucket {
 // that are over (or all). Then it records at most one overall summary per class,
 // outside of the rate: there are few classes.
 func (l *Limiter) sweep(all bool) {
-	var out []Event
-	l.mu.Lock()
-	now := l.now()
-	for el := l.recent.Front(); el != nil; el = el.Next() {
-		en := el.Value.(*entry)
-		if en.held.count > 0 && en.passed == 0 && l.pass(en.key.class, now) {
-			en.passed++
-			out = append(out, en.held.take())
+	l.locked(func(now time.Time) {
+		for el := l.recent.Front(); el != nil; el = el.Next() {
+			if en := el.Value.(*entry); en.held.count > 0 && en.passed == 0 {
+				l.let(en, now)
+			}
 		}
-	}
-	for el := l.recent.Back(); el != nil; {
-		prev := el.Prev()
-		if all || now.Sub(el.Value.(*entry).since) >= keyWindow {
-			l.drop(el, now, &out)
+		for el := l.recent.Back(); el != nil; {
+			prev := el.Prev()
+			if all || now.Sub(el.Value.(*entry).since) >= keyWindow {
+				l.drop(el, now)
+			}
+			el = prev
 		}
-		el = prev
-	}
-	for c, b := range l.classes {
-		if b.held.count > 0 {
-			e := b.held.take()
-			out = append(out, Event{Kind: c.kind, Verdict: c.verdict, Enforce: c.enforce, Asker: c.asker, Suppressed: e.Suppressed,
-				Reason: "flood: too many different events to show each"})
+		for c, b := range l.classes {
+			if b.held.count > 0 {
+				l.out = append(l.out, Event{Kind: c.kind, Verdict: c.verdict, Enforce: c.enforce, Asker: c.asker,
+					Suppressed: b.held.take().Suppressed, Reason: "flood: too many different events to show each"})
+			}
 		}
-	}
-	l.mu.Unlock()
-	l.emit(out)
-}
-
-func (l *Limiter) emit(events []Event) {
-	for _, e := range events {
-		l.next(e)
-	}
+	})
 }

@@ -64,22 +64,16 @@ func Open(o Options) (*Log, error) {
 		return nil, err
 	}
 	l := &Log{path: dir.Name(), dir: dir, maxSize: max(o.MaxSize, MaxEncoded+1), files: o.Files, now: time.Now, changed: make(chan struct{}, 1)}
-	if err := l.open(); err != nil {
-		dir.Close()
-		return nil, err
+	if err = l.open(); err == nil {
+		l.seq, err = lastSeq(l.dir, l.file)
 	}
-	l.seq, err = lastSeq(dir, l.file)
+	if err == nil && o.Mirror != nil {
+		l.mirror, err = newMirror(o.Mirror)
+	}
 	if err != nil {
-		l.file.Close()
-		dir.Close()
+		l.closeFile()
+		l.dir.Close()
 		return nil, err
-	}
-	if o.Mirror != nil {
-		if l.mirror, err = newMirror(o.Mirror); err != nil {
-			l.file.Close()
-			dir.Close()
-			return nil, err
-		}
 	}
 	return l, nil
 }
@@ -167,9 +161,10 @@ func (l *Log) write(e Event) error {
 	return err
 }
 
-func numbered(i int) string {
+// numbered is the name of a file of the log at path; 0 is the current one.
+func numbered(path string, i int) string {
 	if i == 0 {
-		return FileName
+		return path
 	}
-	return fmt.Sprintf("%s.%d", FileName, i)
+	return fmt.Sprintf("%s.%d", path, i)
 }

@@ -32,7 +32,7 @@ func read(t *testing.T, dir string) []Event {
 	t.Helper()
 	var events []Event
 	for i := 20; i >= 0; i-- {
-		raw, err := os.ReadFile(filepath.Join(dir, numbered(i)))
+		raw, err := os.ReadFile(filepath.Join(dir, numbered(FileName, i)))
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}

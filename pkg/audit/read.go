@@ -42,7 +42,7 @@ func Lines(path string, do func(line []byte) bool) error {
 // being renamed one number is missing.
 func openAll(path string) (files []*os.File, err error) {
 	for i, missing := 0, 0; missing < 2; i++ {
-		f, err := os.Open(nth(path, i))
+		f, err := os.Open(numbered(path, i))
 		if errors.Is(err, fs.ErrNotExist) {
 			missing++
 			continue
@@ -61,12 +61,13 @@ func openAll(path string) (files []*os.File, err error) {
 }
 
 func same(f, g *os.File) bool {
-	a, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	b, err := g.Stat()
-	return err == nil && os.SameFile(a, b)
+	st, err := g.Stat()
+	return err == nil && is(f, st)
+}
+
+func is(f *os.File, st os.FileInfo) bool {
+	mine, err := f.Stat()
+	return err == nil && os.SameFile(mine, st)
 }
 
 func closeAll(files []*os.File) {
@@ -123,11 +124,7 @@ func Follow(ctx context.Context, path string, begun chan<- struct{}, do func(lin
 		for {
 			n, err := f.Read(buf)
 			rest = append(rest, buf[:n]...)
-			for {
-				i := bytes.IndexByte(rest, '\n')
-				if i < 0 {
-					break
-				}
+			for i := bytes.IndexByte(rest, '\n'); i >= 0; i = bytes.IndexByte(rest, '\n') {
 				do(rest[:i+1])
 				rest = rest[i+1:]
 			}
@@ -172,44 +169,19 @@ func cut(f *os.File) bool {
 
 // newer opens the file that follows f, which was path, if f has been rotated.
 func newer(path string, f *os.File) (*os.File, bool) {
-	mine, err := f.Stat()
-	if err != nil {
+	if current, err := os.Stat(path); err != nil || is(f, current) {
 		return nil, false
 	}
-	is := func(i int) (same, exists bool) {
-		st, err := os.Stat(nth(path, i))
-		return err == nil && os.SameFile(mine, st), err == nil
-	}
-	if same, exists := is(0); same || !exists {
+	files, err := openAll(path)
+	i := slices.IndexFunc(files, func(g *os.File) bool { return same(f, g) })
+	if err != nil || i == 0 {
+		closeAll(files)
 		return nil, false
 	}
-	i := 1
-	for {
-		same, exists := is(i)
-		if same {
-			break
-		}
-		if !exists { // it is gone, with those before it
-			next, err := os.Open(nth(path, i-1))
-			return next, err == nil
-		}
-		i++
+	if i < 0 { // it is gone, with those before it
+		i = len(files)
 	}
-	next, err := os.Open(nth(path, i-1))
-	if err != nil {
-		return nil, false
-	}
-	if same, _ := is(i); !same { // rotated again just now
-		next.Close()
-		return nil, false
-	}
+	next := files[i-1]
+	closeAll(slices.Delete(files, i-1, i))
 	return next, true
-}
-
-// nth is the name of a file of the log; 0 is the current one.
-func nth(path string, i int) string {
-	if i == 0 {
-		return path
-	}
-	return fmt.Sprintf("%s.%d", path, i)
 }

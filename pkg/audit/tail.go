@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,14 +22,15 @@ func lastSeq(dir, f *os.File) (uint64, error) {
 	if err != nil || seq > 0 {
 		return seq, err
 	}
-	fd, err := unix.Openat(int(dir.Fd()), numbered(1), unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	before := numbered(FileName, 1)
+	fd, err := unix.Openat(int(dir.Fd()), before, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("open %s in %s: %w", numbered(1), dir.Name(), linkError(err, unix.ELOOP))
+		return 0, fmt.Errorf("open %s in %s: %w", before, dir.Name(), linkError(err, unix.ELOOP))
 	}
-	old := os.NewFile(uintptr(fd), dir.Name()+"/"+numbered(1))
+	old := os.NewFile(uintptr(fd), dir.Name()+"/"+before)
 	defer old.Close()
 	if err := ownFile(old); err != nil {
 		return 0, err
@@ -47,15 +49,13 @@ func seqAtEnd(f *os.File) (uint64, error) {
 	if _, err := f.ReadAt(tail, st.Size()-int64(len(tail))); err != nil && len(tail) > 0 {
 		return 0, fmt.Errorf("read %s: %w", f.Name(), err)
 	}
-	for len(tail) > 0 {
-		i := bytes.LastIndexByte(tail, '\n') // -1 if the whole tail is one line
-		var line struct {
+	for _, line := range slices.Backward(bytes.Split(tail, []byte{'\n'})) {
+		var e struct {
 			Seq uint64 `json:"seq"`
 		}
-		if json.Unmarshal(tail[i+1:], &line) == nil && line.Seq > 0 {
-			return line.Seq, nil
+		if json.Unmarshal(line, &e) == nil && e.Seq > 0 {
+			return e.Seq, nil
 		}
-		tail = tail[:max(i, 0)]
 	}
 	return 0, nil
 }
