@@ -33,16 +33,16 @@ const keptRecords = 4
 // openRecord begins a record. One that is there already is kept beside it.
 func openRecord(path string) (*recordFile, error) {
 	path, err := filepath.Abs(path)
-	if err != nil {
-		return nil, fault.New(fault.Usage, "name a file in a directory that only root can write, such as "+state.AuditDir+"/session.cast", "--record: %w", err)
+	r := &recordFile{name: filepath.Base(path)}
+	if err == nil {
+		r.dir, err = audit.OpenDir(filepath.Dir(path))
 	}
-	dir, err := audit.OpenDir(filepath.Dir(path))
-	if err != nil {
-		return nil, fault.New(fault.Usage, "name a file in a directory that only root can write, such as "+state.AuditDir+"/session.cast", "--record: %w", err)
+	if err == nil {
+		if err = r.begin(); err != nil {
+			r.dir.Close()
+		}
 	}
-	r := &recordFile{dir: dir, name: filepath.Base(path)}
-	if err := r.begin(); err != nil {
-		dir.Close()
+	if err != nil {
 		return nil, fault.New(fault.Usage, "name a file in a directory that only root can write, such as "+state.AuditDir+"/session.cast", "--record: %w", err)
 	}
 	return r, nil

@@ -3,7 +3,6 @@ package window
 import (
 	"errors"
 	"os"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,18 +17,7 @@ func listenFor(path string, gid uint32) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	bound := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		own, _ := unix.SetfsgidRetGid(int(gid))
-		err := unix.Bind(fd, &unix.SockaddrUnix{Name: path})
-		_ = unix.Setfsgid(own)
-		if now, _ := unix.SetfsgidRetGid(-1); now == own {
-			runtime.UnlockOSThread()
-		}
-		bound <- err
-	}()
-	if err = <-bound; err == nil {
+	if as(unix.SetfsgidRetGid, gid, func() { err = unix.Bind(fd, &unix.SockaddrUnix{Name: path}) }); err == nil {
 		err = unix.Chmod(path, 0o660)
 	}
 	if err == nil {

@@ -36,33 +36,33 @@ func OpenTerminal(uid uint32, cols, rows uint16) (near, far *os.File, err error)
 	return near, far, nil
 }
 
-const ptmx = "/dev/ptmx"
-
 // openMaster opens the near side under uid, or, where that can't be, as we are:
 // then the programs can use their terminal, but not open it by name.
-func openMaster(uid uint32) (int, error) {
-	const flags = unix.O_RDWR | unix.O_NOCTTY | unix.O_CLOEXEC
-	type result struct {
-		fd  int
-		err error
+func openMaster(uid uint32) (fd int, err error) {
+	open := func() {
+		fd, err = unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	}
-	done := make(chan result)
+	if as(unix.SetfsuidRetUid, uid, open); err != nil {
+		open()
+	}
+	return fd, err
+}
+
+// as has a thread of its own do something, with another id for what it makes in file
+// systems. One that does not get its own id back ends.
+func as(set func(int) (int, error), id uint32, do func()) {
+	done := make(chan struct{})
 	go func() {
-		// A thread that does not get its uid back ends with this goroutine.
+		defer close(done)
 		runtime.LockOSThread()
-		own, _ := unix.SetfsuidRetUid(int(uid))
-		fd, err := unix.Open(ptmx, flags, 0)
-		_ = unix.Setfsuid(own)
-		if now, _ := unix.SetfsuidRetUid(-1); now == own {
+		own, _ := set(int(id))
+		do()
+		_, _ = set(own)
+		if now, _ := set(-1); now == own {
 			runtime.UnlockOSThread()
 		}
-		done <- result{fd, err}
 	}()
-	r := <-done
-	if r.err != nil {
-		return unix.Open(ptmx, flags, 0)
-	}
-	return r.fd, nil
+	<-done
 }
 
 // openFarSide does without a path, since the name of a terminal need not lead

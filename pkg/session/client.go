@@ -3,7 +3,6 @@ package session
 import (
 	"encoding/json"
 	"errors"
-	"io"
 	"net"
 	"sync"
 	"time"
@@ -113,12 +112,8 @@ func (c *client) handle(k frame.Kind, payload []byte) error {
 	c.moving.Lock()
 	w := c.window
 	c.moving.Unlock()
-	switch k {
-	case frame.Input:
-		if w != nil {
-			return w.input(c, payload)
-		}
-	case frame.Resize:
+	switch {
+	case k == frame.Resize:
 		size := frame.NumberOf(payload)
 		cols, rows := int(size>>16), int(size&0xffff)
 		if cols > protocol.MaxSide || rows > protocol.MaxSide {
@@ -127,15 +122,16 @@ func (c *client) handle(k frame.Kind, payload []byte) error {
 		if w != nil {
 			w.resized(c, cols, rows)
 		}
-	case frame.Detach:
+	case k == frame.Detach:
 		c.leave()
 		c.queue.put(frame.Done, nil, false)
-	case frame.Switch:
-		if w != nil {
-			return c.move(w, payload[0])
-		}
-	default:
+	case k != frame.Input && k != frame.Switch:
 		return frame.ErrMalformed
+	case w == nil: // without a window, they mean nothing
+	case k == frame.Input:
+		w.input(c, payload)
+	default:
+		return c.move(w, payload[0])
 	}
 	return nil
 }
@@ -177,7 +173,8 @@ func (c *client) show(w *window) {
 	c.window = w
 	if !w.add(c) { // it has just ended
 		c.window = nil
-		c.queue.put(frame.Ended, frame.Number(uint32(w.code())), false)
+		_, status := w.ended()
+		c.queue.put(frame.Ended, frame.Number(uint32(status)), false)
 	}
 	c.server.changed()
 }
@@ -214,7 +211,8 @@ func (c *client) answer(r protocol.Request) (again bool, err error) {
 	}
 	switch r.Verb {
 	case protocol.VerbList:
-		return false, c.reply(s.info())
+		c.say(encode(s.info()))
+		return false, nil
 	case protocol.VerbNew:
 		s.open(c, r)
 		return true, nil // the answer comes when the keeper has started it
@@ -235,15 +233,16 @@ func (c *client) answer(r protocol.Request) (again bool, err error) {
 		w.mu.Lock()
 		history := w.term.History(r.Styles)
 		w.mu.Unlock()
-		_, err = answerWriter{c.queue}.Write(history)
+		c.say(history)
+		return false, nil
 	case protocol.VerbKill:
 		c.note(wire.KillAsked, w.id)
-		err = s.config.Tell(wire.SessionMessage{Op: wire.SopKill, ID: w.id})
+		if err := s.config.Tell(wire.SessionMessage{Op: wire.SopKill, ID: w.id}); err != nil {
+			return false, err
+		}
+		c.say(nil)
 	}
-	if err == nil {
-		c.queue.put(frame.Done, nil, false)
-	}
-	return false, err
+	return false, nil
 }
 
 func (c *client) attach(r protocol.Request) error {
@@ -264,42 +263,27 @@ func (c *client) attach(r protocol.Request) error {
 
 var errNested = errors.New("this terminal is a window of the session: it would show itself")
 
-// answerWriter sends what is written as the answer to a request, as fast as
-// the client takes it.
-type answerWriter struct{ q *queue }
-
-func (a answerWriter) Write(b []byte) (int, error) {
-	n := 0
-	for n < len(b) {
-		for !a.q.roomy() {
+// say sends the answer to a request, as fast as the client takes it.
+func (c *client) say(b []byte) {
+	for len(b) > 0 {
+		for !c.queue.roomy() {
 			select {
-			case <-a.q.done:
-				return n, io.ErrClosedPipe
+			case <-c.queue.done:
+				return
 			case <-time.After(answerLook):
 			}
 		}
-		piece := b[n:min(len(b), n+answerPiece)]
-		if !a.q.put(frame.Output, piece, false) {
-			return n, io.ErrClosedPipe
-		}
-		n += len(piece)
+		n := min(len(b), answerPiece)
+		c.queue.put(frame.Output, b[:n], false)
+		b = b[n:]
 	}
-	return n, nil
+	c.queue.put(frame.Done, nil, false)
 }
 
 const (
 	answerPiece = 64 << 10
 	answerLook  = 5 * time.Millisecond
 )
-
-// reply answers with v as JSON.
-func (c *client) reply(v any) error {
-	if _, err := (answerWriter{c.queue}).Write(encode(v)); err != nil {
-		return nil // it is gone
-	}
-	c.queue.put(frame.Done, nil, false)
-	return nil
-}
 
 // encode is the JSON of a value of ours.
 func encode(v any) []byte {

@@ -11,18 +11,18 @@ import (
 
 // input types b into the window for c, which becomes the leader by it. It waits
 // while the program does not read: that holds up c alone.
-func (w *window) input(c *client, b []byte) error {
+func (w *window) input(c *client, b []byte) {
 	w.mu.Lock()
 	if _, ok := w.clients[c]; !ok || c.readOnly {
 		w.mu.Unlock()
-		return nil
+		return
 	}
 	if w.leader != c {
 		// A terminal says some things by itself. The program has them from the
 		// leader's terminal, or did not ask.
 		if b = typed.WithoutReports(b); len(b) == 0 {
 			w.mu.Unlock()
-			return nil
+			return
 		}
 		w.lead(c)
 		if !w.live(c) {
@@ -41,36 +41,36 @@ func (w *window) input(c *client, b []byte) error {
 	select {
 	case w.typing <- struct{}{}:
 	case <-c.queue.done:
-		return nil
+		return
 	case <-w.done:
-		return nil
+		return
 	}
 	defer func() { <-w.typing }()
-	for b = b[w.try(b):]; len(b) > 0; {
+	for b = b[writeNow(w.raw, b):]; len(b) > 0; {
 		select {
 		case <-c.queue.done:
-			return nil
+			return
 		case <-w.done:
-			return nil
+			return
 		default:
 		}
 		if err := w.master.SetWriteDeadline(time.Now().Add(typeAtOnce)); err != nil {
-			return nil
+			return
 		}
 		n, err := w.master.Write(b)
 		b = b[n:]
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			return nil // the window is about to end
+			return // the window is about to end
 		}
 	}
-	return nil
 }
 
 const typeAtOnce = 500 * time.Millisecond
 
-// try writes to the program what it takes without waiting.
-func (w *window) try(b []byte) (n int) {
-	_ = w.raw.Write(func(fd uintptr) bool {
+// writeNow writes what is taken without waiting, and returns how much. Who waits finds
+// an error that is final.
+func writeNow(to syscall.RawConn, b []byte) (n int) {
+	_ = to.Write(func(fd uintptr) bool {
 		for n < len(b) {
 			m, err := syscall.Write(int(fd), b[n:])
 			if err == syscall.EINTR {

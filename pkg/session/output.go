@@ -21,7 +21,7 @@ func (w *window) output(b []byte) {
 	w.steered = w.steered || terminal.Steers(b)
 	if answers := w.term.Replies(); len(answers) > 0 && (w.leader == nil || !w.live(w.leader) || w.leader.queue.isStale()) {
 		// Nobody's terminal answers. What does not fit at once is not waited for.
-		w.try(answers)
+		writeNow(w.raw, answers)
 	}
 	if w.record != nil {
 		w.record.output(b)
@@ -63,10 +63,9 @@ func (w *window) live(c *client) bool {
 func (w *window) draw(c *client) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, ok := w.clients[c]; !ok {
-		return
+	if _, ok := w.clients[c]; ok {
+		w.show(c)
 	}
-	w.show(c)
 }
 
 // show puts the screen into c's queue.
@@ -236,16 +235,11 @@ func (w *window) exit(status int) {
 	_ = w.master.SetReadDeadline(time.Now().Add(lastOutput))
 }
 
-func (w *window) hasExited() bool {
+// ended is whether the program has ended, and its exit code.
+func (w *window) ended() (ended bool, status int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.exited
-}
-
-func (w *window) code() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.status
+	return w.exited, w.status
 }
 
 // finish tells every client that the window has ended.

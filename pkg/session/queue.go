@@ -90,7 +90,7 @@ func (q *queue) put(k frame.Kind, payload []byte, mayLose bool) bool {
 		return true
 	}
 	q.frame = frame.Append(q.frame[:0], k, payload)
-	if n := q.try(q.frame); n < len(q.frame) {
+	if n := writeNow(q.raw, q.frame); n < len(q.frame) {
 		q.pending = append(q.pending, q.frame[n:]...)
 		q.wake()
 	}
@@ -112,25 +112,6 @@ func (q *queue) afford(n int) bool {
 	q.credit = int(elapsed*floodRate/time.Second) - n
 	q.paid = now
 	return q.credit >= 0
-}
-
-// try writes without waiting, and returns how much.
-func (q *queue) try(b []byte) int {
-	written := 0
-	_ = q.raw.Write(func(fd uintptr) bool {
-		for written < len(b) {
-			n, err := syscall.Write(int(fd), b[written:])
-			if err == syscall.EINTR {
-				continue
-			}
-			if n <= 0 || err != nil { // an error that is final is found by run
-				break
-			}
-			written += n
-		}
-		return true
-	})
-	return written
 }
 
 // spoil notes that the client needs the screen afresh.

@@ -110,7 +110,11 @@ func (s *Server) admit(conn *net.UnixConn) {
 		conn.Close()
 		return
 	}
-	defer s.exit(known.UID == 0)
+	defer func() {
+		s.mu.Lock()
+		s.connections[known.UID == 0]--
+		s.mu.Unlock()
+	}()
 	s.serveConn(conn, peer{uid: known.UID, pid: known.PID})
 }
 
@@ -126,12 +130,6 @@ func (s *Server) enter(root bool) (why string) {
 	}
 	s.connections[root]++
 	return ""
-}
-
-func (s *Server) exit(root bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.connections[root]--
 }
 
 // serveConn serves one client until it has gone. The caller has checked that
@@ -224,7 +222,7 @@ func (s *Server) add(m wire.SessionMessage, master *os.File) error {
 		if waiting.verb == protocol.VerbAttach {
 			waiting.client.show(w)
 		} else {
-			_ = waiting.client.reply(w.info())
+			waiting.client.say(encode(w.info()))
 			waiting.client.queue.end()
 		}
 	}

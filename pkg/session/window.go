@@ -105,7 +105,7 @@ func (w *window) run() {
 		}
 		// EIO: nobody has the terminal open, but the program may open it again
 		// as long as it lives. Or its time is over.
-		if w.hasExited() {
+		if ended, _ := w.ended(); ended {
 			return
 		}
 		time.Sleep(reopen)
