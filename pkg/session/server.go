@@ -77,15 +77,14 @@ func NewServer(c Config) *Server {
 
 // Serve accepts clients until ctx ends or the listener breaks.
 func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
-	stop := context.AfterFunc(ctx, func() { l.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { l.Close() })()
 	for {
 		conn, err := l.AcceptUnix()
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ECONNABORTED):
-			time.Sleep(acceptPause)
+			time.Sleep(100 * time.Millisecond)
 			continue
 		case err != nil:
 			return fmt.Errorf("accept clients: %w", err)
@@ -93,8 +92,6 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 		go s.admit(conn)
 	}
 }
-
-const acceptPause = 100 * time.Millisecond
 
 // admit serves a connection if the kernel says that it comes from root or the
 // agent.

@@ -58,7 +58,8 @@ func (t *Terminal) escapeSequence(inter, b byte) {
 // align fills the screen with E (DECALN).
 func (t *Terminal) align() {
 	for _, r := range t.scr.rows {
-		r.clear(cell{text: 'E'})
+		r.erase(0, t.cols, t.cols+1, cell{text: 'E'})
+		r.fill, r.wrapped = space, false
 	}
 	t.top, t.bottom = 0, t.rows-1
 	t.cur.x, t.cur.y, t.cur.pending = 0, 0, false

@@ -58,10 +58,10 @@ func isWide(r *row, x int) bool { return x+1 < len(r.cells) && r.cells[x+1].text
 func (e *restorer) row(r *row, y int, joined, goesOn bool, following *row) {
 	width := min(e.t.cols, e.cols)
 	end := min(len(r.cells), width)
-	if goesOn || r.fill.text != ' ' {
+	if goesOn {
 		end = width
 	}
-	for !goesOn && end > 0 && r.get(end-1) == r.fill && r.fill.text == ' ' {
+	for !goesOn && end > 0 && r.get(end-1) == r.fill {
 		end--
 	}
 	if joined {

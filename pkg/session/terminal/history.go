@@ -152,19 +152,10 @@ func (t *Terminal) appendRow(dst []byte, r *row) []byte {
 			dst = t.appendText(dst, c)
 		}
 	}
-	switch {
-	case r.fill == space:
-	case r.fill.text == ' ':
+	if r.fill != space {
 		fill := t.styles.value(r.fill.style)
-		dst = appendStyle(dst, pen, fill)
+		dst = append(appendStyle(dst, pen, fill), "\x1b[K"...)
 		pen = fill
-		dst = append(dst, "\x1b[K"...)
-	default:
-		dst = appendStyle(dst, pen, look{})
-		pen = look{}
-		for range t.cols - len(cells) {
-			dst = t.appendText(dst, r.fill)
-		}
 	}
 	return appendStyle(dst, pen, look{})
 }

@@ -12,30 +12,43 @@ const (
 // interner numbers values, so that a cell is small and compares fast. Number 0 is
 // the zero value.
 type interner[T comparable] struct {
+	size   func(T) int // of the strings in a value
 	ids    map[T]uint32
 	values []T
 	bytes  int // that the values hold in strings
 	misses int // since the last sweep
 }
 
-func newInterner[T comparable]() interner[T] {
+func newInterner[T comparable](size func(T) int) interner[T] {
 	var zero T
-	return interner[T]{ids: map[T]uint32{zero: 0}, values: []T{zero}}
+	return interner[T]{size: size, ids: map[T]uint32{zero: 0}, values: []T{zero}}
 }
 
 func (n *interner[T]) value(id uint32) T { return n.values[id] }
 
-func (n *interner[T]) add(v T, size int) uint32 {
+func (n *interner[T]) add(v T) uint32 {
 	id := uint32(len(n.values))
 	n.ids[v] = id
 	n.values = append(n.values, v)
-	n.bytes += size
+	n.bytes += n.size(v)
 	n.misses++
 	return id
 }
 
 func (n *interner[T]) full() bool {
 	return n.misses >= internMisses && (len(n.values) >= internEntries || n.bytes >= internBytes)
+}
+
+// sweep returns an empty interner, and what copies a value of n to it by its number.
+func (n *interner[T]) sweep() (young *interner[T], keep func(*uint32)) {
+	empty := newInterner(n.size)
+	to := make([]uint32, len(n.values)) // new numbers by old ones, 0 where not copied
+	return &empty, func(id *uint32) {
+		if *id != 0 && to[*id] == 0 {
+			to[*id] = empty.add(n.values[*id])
+		}
+		*id = to[*id]
+	}
 }
 
 func (t *Terminal) internStyle(s look) uint32 {
@@ -51,7 +64,7 @@ func (t *Terminal) internStyle(s look) uint32 {
 			return id
 		}
 	}
-	return t.styles.add(s, len(s.Link))
+	return t.styles.add(s)
 }
 
 // packText returns what a cell keeps of a non-empty text.
@@ -65,7 +78,7 @@ func (t *Terminal) packText(s string) uint32 {
 	if t.clusters.full() {
 		t.sweep()
 	}
-	return cluster | t.clusters.add(s, len(s))
+	return cluster | t.clusters.add(s)
 }
 
 // sweep forgets the styles and clusters that no cell has any more.
@@ -74,11 +87,14 @@ func (t *Terminal) sweep() {
 	if t.resizing {
 		return // cells are on their way between two screens
 	}
-	styles, clusters := newSweeper(&t.styles), newSweeper(&t.clusters)
+	styles, keepStyle := t.styles.sweep()
+	clusters, keepCluster := t.clusters.sweep()
 	visit := func(c *cell) {
-		c.style = styles.keep(c.style, func(s look) int { return len(s.Link) })
+		keepStyle(&c.style)
 		if c.text&cluster != 0 {
-			c.text = cluster | clusters.keep(c.text&^cluster, func(s string) int { return len(s) })
+			c.text &^= cluster
+			keepCluster(&c.text)
+			c.text |= cluster
 		}
 	}
 	for _, s := range []*screen{t.main, t.alt} {
@@ -90,28 +106,7 @@ func (t *Terminal) sweep() {
 		}
 	}
 	visit(&t.blank)
-	pen := cell{' ', t.penID}
-	visit(&pen)
-	t.penID = pen.style
-	t.styles, t.clusters = styles.young, clusters.young
+	keepStyle(&t.penID)
+	t.styles, t.clusters = *styles, *clusters
 	t.styles.misses, t.clusters.misses = 0, 0
-}
-
-// sweeper copies what is kept of an interner to a new one.
-type sweeper[T comparable] struct {
-	old   *interner[T]
-	young interner[T]
-	to    []uint32 // new numbers by old ones, 0 where not copied
-}
-
-func newSweeper[T comparable](old *interner[T]) sweeper[T] {
-	return sweeper[T]{old: old, young: newInterner[T](), to: make([]uint32, len(old.values))}
-}
-
-func (s *sweeper[T]) keep(id uint32, size func(T) int) uint32 {
-	if id != 0 && s.to[id] == 0 {
-		v := s.old.values[id]
-		s.to[id] = s.young.add(v, size(v))
-	}
-	return s.to[id]
 }

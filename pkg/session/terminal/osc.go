@@ -23,18 +23,10 @@ type descriptions struct {
 	palette     map[int]string
 	dynamic     [10]string // OSC 10…19: foreground, background, cursor…
 	progress    string     // of OSC 9;4, without its number; "" where there is none
-	touched     touched
+	touched     Traces
 }
 
 type titles struct{ title, icon string }
-
-// touched says what was ever changed: what Reset has to undo on any client.
-type touched struct {
-	palette, title, progress bool
-	dynamic                  [10]bool
-	tabs                     bool
-	keyboard                 bool // that of the alternate screen
-}
 
 // osc does what an operating system command says.
 func (t *Terminal) osc(data []byte) {

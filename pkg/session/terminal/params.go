@@ -23,25 +23,21 @@ func (p *params) get(i, def int) int {
 	return def
 }
 
-func (p *params) digit(b byte) {
+// read takes a digit, a colon or a semicolon.
+func (p *params) read(b byte) {
 	if p.n == 0 {
 		p.n, p.v[0], p.sub[0] = 1, -1, false
 	}
-	if p.n > maxParams {
-		return
+	switch {
+	case p.n > maxParams:
+	case b <= '9':
+		v := &p.v[p.n-1]
+		*v = min(max(*v, 0)*10+int32(b-'0'), maxParam)
+	default:
+		if p.n++; p.n <= maxParams {
+			p.v[p.n-1], p.sub[p.n-1] = -1, b == ':'
+		}
 	}
-	v := &p.v[p.n-1]
-	*v = min(max(*v, 0)*10+int32(b-'0'), maxParam)
-}
-
-func (p *params) separator(colon bool) {
-	if p.n == 0 {
-		p.n, p.v[0], p.sub[0] = 1, -1, false
-	}
-	if p.n < maxParams {
-		p.v[p.n], p.sub[p.n] = -1, colon
-	}
-	p.n = min(p.n+1, maxParams+1)
 }
 
 // filter leaves only those that keep says.
@@ -59,18 +55,12 @@ func (p *params) filter(keep func(int) bool) {
 // append appends them as they are written.
 func (p *params) append(dst []byte) []byte {
 	for i := range min(p.n, maxParams) {
-		switch {
-		case i == 0:
-		case p.sub[i]:
+		if i > 0 && p.sub[i] {
 			dst = append(dst, ':')
-		default:
+		} else if i > 0 {
 			dst = append(dst, ';')
 		}
-		switch v := p.v[i]; {
-		case v < 0:
-		case v < 10:
-			dst = append(dst, '0'+byte(v))
-		default:
+		if v := p.v[i]; v >= 0 {
 			dst = strconv.AppendInt(dst, int64(v), 10)
 		}
 	}

@@ -97,13 +97,18 @@ func (e *restorer) keyboard() { e.put("\x1b[<%du\x1b[=0;1u", kittyDepth) }
 // itself: colours, progress, titles put aside, tab stops, the keyboard of the screen
 // that is not shown. Two can be compared.
 type Traces struct {
-	touched touched
-	titles  int
+	palette, title, progress bool
+	dynamic                  [10]bool
+	tabs                     bool
+	keyboard                 bool // that of the alternate screen
+	titles                   int  // put aside
 }
 
 // Traces returns what there is to take back by now.
 func (t *Terminal) Traces() Traces {
-	return Traces{t.desc.touched, len(t.desc.stack)}
+	left := t.desc.touched
+	left.titles = len(t.desc.stack)
+	return left
 }
 
 // Undo returns what takes them back.
@@ -112,22 +117,22 @@ func (t Traces) Undo() []byte {
 	for range t.titles {
 		e.put("\x1b[23;0t")
 	}
-	if t.touched.palette {
+	if t.palette {
 		e.put("\x1b]104\x1b\\")
 	}
-	for i, touched := range t.touched.dynamic {
+	for i, touched := range t.dynamic {
 		if touched {
 			e.put("\x1b]%d\x1b\\", 110+i)
 		}
 	}
-	if t.touched.progress {
+	if t.progress {
 		e.put("\x1b]9;4;0\x1b\\")
 	}
-	if t.touched.tabs {
+	if t.tabs {
 		e.put("\x1b7\x1b[3g\r%s", strings.Repeat("\x1b[8C\x1bH", maxCols/8))
 		e.put("\x1b[g\x1b8") // what was to be beyond the last column is there
 	}
-	if t.touched.keyboard {
+	if t.keyboard {
 		e.put("\x1b7\x1b[?1049h")
 		e.keyboard()
 		e.put("\x1b[?1049l\x1b8")

@@ -246,10 +246,8 @@ func (s *scanner) parameter(b byte) bool {
 		s.inter = b
 	case s.inter != 0:
 		s.bad = true
-	case b <= '9':
-		s.params.digit(b)
 	case b <= ';':
-		s.params.separator(b == ':')
+		s.params.read(b)
 	default: // < = > ?
 		s.bad = s.bad || s.private != 0 || s.params.n > 0
 		s.private = b

@@ -76,8 +76,8 @@ func (t *Terminal) restart() {
 	t.modes = modes{on: defaultModes}
 	t.keys = keyModes{}
 	t.desc = descriptions{touched: t.desc.touched}
-	t.styles = newInterner[look]()
-	t.clusters = newInterner[string]()
+	t.styles = newInterner(func(l look) int { return len(l.Link) })
+	t.clusters = newInterner(func(s string) int { return len(s) })
 	t.penDirty = true
 	t.last = 0
 }
