@@ -48,6 +48,3 @@ var (
 	// capability: iptables opens raw sockets to speak to the kernel.
 	ErrRaw = nfnetlink.ErrRaw
 )
-
-// What Drop.Prefix says of a packet that was not simply refused.
-const ()

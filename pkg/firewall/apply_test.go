@@ -30,17 +30,17 @@ func TestKernelApplyIsAtomic(t *testing.T) {
 	f := open(t, Options{})
 	// 3000 others, so that sets are filled in more than one step.
 	entries := func(third byte) []Entry {
-		out := []Entry{{Prefix: plan.Single(other6), Proto: plan.ProtoUDP, Port: 443}}
+		out := []Entry{{Prefix: single(other6), Proto: unix.IPPROTO_UDP, Port: 443}}
 		for i := range 3000 {
-			out = append(out, Entry{Prefix: plan.Single(netip.AddrFrom4([4]byte{10, third, byte(i >> 8), byte(i)})), Proto: plan.ProtoTCP, Port: 443})
+			out = append(out, Entry{Prefix: single(netip.AddrFrom4([4]byte{10, third, byte(i >> 8), byte(i)})), Proto: unix.IPPROTO_TCP, Port: 443})
 		}
 		return out
 	}
 	configs := []Config{
-		{DropGroup: group, Allow: entries(1), Inbound: []Entry{{Proto: plan.ProtoTCP, Port: 3000}}},
+		{DropGroup: group, Allow: entries(1), Inbound: []Entry{{Proto: unix.IPPROTO_TCP, Port: 3000}}},
 		{DropGroup: group, Allow: entries(2)},
 	}
-	apply(t, f, configs[0], leaseOf(other4, plan.ProtoUDP, 443, time.Hour))
+	apply(t, f, configs[0], leaseOf(other4, unix.IPPROTO_UDP, 443, time.Hour))
 
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -123,9 +123,9 @@ func TestKernelApplyAgain(t *testing.T) {
 	}
 	before := list("table", "inet", "other") + list("table", "ip", "nat")
 	f := open(t, Options{Backend: "nftables"})
-	a := Config{DropGroup: group, DNSPort4: 1, Allow: []Entry{{Prefix: plan.Single(far4), Proto: plan.ProtoTCP, Port: 443}}}
-	b := Config{DNSPort6: 2, Deny: []Entry{{Prefix: plan.Single(far4)}}}
-	apply(t, f, a, leaseOf(far6, plan.ProtoTCP, 1, time.Hour))
+	a := Config{DropGroup: group, DNSPort4: 1, Allow: []Entry{{Prefix: single(far4), Proto: unix.IPPROTO_TCP, Port: 443}}}
+	b := Config{DNSPort6: 2, Deny: []Entry{{Prefix: single(far4)}}}
+	apply(t, f, a, leaseOf(far6, unix.IPPROTO_TCP, 1, time.Hour))
 	generation := list("ruleset")
 	handles := list("table", "inet", "agent-init")
 	for range 50 {
@@ -175,8 +175,8 @@ func TestKernelDenyAndInbound(t *testing.T) {
 	l.serve(443)
 	f := open(t, Options{})
 	c := Config{
-		Allow:   []Entry{{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Proto: plan.ProtoTCP, Port: 443}, {Prefix: netip.MustParsePrefix("2001:db8::/32"), Proto: plan.ProtoTCP, Port: 443}},
-		Inbound: []Entry{{Proto: plan.ProtoTCP, Port: 3000}},
+		Allow:   []Entry{{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Proto: unix.IPPROTO_TCP, Port: 443}, {Prefix: netip.MustParsePrefix("2001:db8::/32"), Proto: unix.IPPROTO_TCP, Port: 443}},
+		Inbound: []Entry{{Proto: unix.IPPROTO_TCP, Port: 3000}},
 	}
 	apply(t, f, c)
 	var flows []net.Conn
@@ -189,7 +189,7 @@ func TestKernelDenyAndInbound(t *testing.T) {
 		}
 		flows = append(flows, conn)
 	}
-	c.Deny = []Entry{{Prefix: plan.Single(far4)}, {Prefix: plan.Single(far6)}}
+	c.Deny = []Entry{{Prefix: single(far4)}, {Prefix: single(far6)}}
 	apply(t, f, c)
 	for _, conn := range flows {
 		if _, err := ping(conn, "denied"); err == nil {
@@ -239,7 +239,17 @@ func TestKernelNever(t *testing.T) {
 	everywhere := []Entry{}
 	var ls []Lease
 	aps := []netip.AddrPort{}
-	for _, p := range plan.Never() {
+	sealed, err := NewPlan(Config{Sealed: true})
+	must(t, err)
+	var never []plan.Box
+	for _, s := range sealed.Sets {
+		never = append(never, s.Boxes...)
+	}
+	if len(never) != 12 {
+		t.Errorf("never: %v", never)
+	}
+	for _, b := range never {
+		p := b.Prefix
 		if p.Addr().IsUnspecified() || p.Addr().Is4In6() {
 			continue
 		}
@@ -248,10 +258,10 @@ func TestKernelNever(t *testing.T) {
 			a = a.Next()
 		}
 		aps = append(aps, at(a, 80))
-		everywhere = append(everywhere, Entry{Prefix: p, Proto: plan.ProtoTCP, Port: 80}, Entry{Prefix: p, Proto: plan.ProtoUDP, Port: 80})
-		ls = append(ls, leaseOf(a, plan.ProtoTCP, 80, time.Hour), leaseOf(a, plan.ProtoUDP, 80, time.Hour))
+		everywhere = append(everywhere, Entry{Prefix: p, Proto: unix.IPPROTO_TCP, Port: 80}, Entry{Prefix: p, Proto: unix.IPPROTO_UDP, Port: 80})
+		ls = append(ls, leaseOf(a, unix.IPPROTO_TCP, 80, time.Hour), leaseOf(a, unix.IPPROTO_UDP, 80, time.Hour))
 	}
-	apply(t, f, Config{Allow: append(everywhere, Entry{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Proto: plan.ProtoTCP, Port: 80}, Entry{Prefix: netip.MustParsePrefix("::/0"), Proto: plan.ProtoTCP, Port: 80})}, ls...)
+	apply(t, f, Config{Allow: append(everywhere, Entry{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Proto: unix.IPPROTO_TCP, Port: 80}, Entry{Prefix: netip.MustParsePrefix("::/0"), Proto: unix.IPPROTO_TCP, Port: 80})}, ls...)
 	l.forget()
 	for _, ap := range aps {
 		refused(t, "tcp", ap, agentUID)
@@ -271,10 +281,10 @@ func TestKernelManyEntries(t *testing.T) {
 	var c Config
 	for i := range 10000 {
 		c.Allow = append(c.Allow,
-			Entry{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24), Proto: plan.ProtoTCP, Port: uint16(1 + i%3)},
-			Entry{Prefix: plan.Single(netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 9, byte(i >> 8), byte(i)})), Proto: plan.ProtoTCP, Port: 443})
+			Entry{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24), Proto: unix.IPPROTO_TCP, Port: uint16(1 + i%3)},
+			Entry{Prefix: single(netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 9, byte(i >> 8), byte(i)})), Proto: unix.IPPROTO_TCP, Port: 443})
 	}
-	c.Allow = append(c.Allow, Entry{Prefix: plan.Single(far4), Proto: plan.ProtoTCP, Port: 443}, Entry{Prefix: plan.Single(other6), Proto: plan.ProtoTCP, Port: 443})
+	c.Allow = append(c.Allow, Entry{Prefix: single(far4), Proto: unix.IPPROTO_TCP, Port: 443}, Entry{Prefix: single(other6), Proto: unix.IPPROTO_TCP, Port: 443})
 	start := time.Now()
 	apply(t, f, c)
 	applied := time.Since(start)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
@@ -38,17 +37,6 @@ const (
 	ctaProtoDstPort = 3
 )
 
-// conntrack is the kernel's table of flows.
-type conntrack struct{ conn *netlink.Conn }
-
-func openConntrack() (*conntrack, error) {
-	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
-	if err != nil {
-		return nil, err
-	}
-	return &conntrack{c}, nil
-}
-
 // flow is one entry: where its first packet went, and whom the replies come
 // from, which differ if it was redirected.
 type flow struct {
@@ -57,14 +45,15 @@ type flow struct {
 	raw           nfnetlink.Attrs
 }
 
-// each calls do with one entry after another, which are never all in memory. Both
+// eachFlow calls do with one entry after another, which are never all in memory. Both
 // families are read at once, since the kernel walks its whole table for each
 // request, that of all namespaces together.
-func (c *conntrack) each(do func(flow) error) error {
+func eachFlow(do func(flow) error) error {
 	if noFlows() {
 		return nil
 	}
-	err := nfnetlink.Stream(ctMessage(ctGet, netlink.Dump, unix.AF_UNSPEC, nil), func(m nfnetlink.Attrs) error {
+	list := nfnetlink.Request{Subsystem: unix.NFNL_SUBSYS_CTNETLINK, Type: ctGet, Flags: unix.NLM_F_DUMP}
+	err := nfnetlink.Stream(list, func(m nfnetlink.Attrs) error {
 		if fl, ok := parseFlow(m); ok {
 			return do(fl)
 		}
@@ -83,13 +72,13 @@ func noFlows() bool {
 	return err == nil && string(count) == "0\n"
 }
 
-// forget deletes the entries that pick picks. One that can't be deleted keeps none
+// forgetFlows deletes the entries that pick picks. One that can't be deleted keeps none
 // of the others: the first such error is returned.
-func (c *conntrack) forget(pick func(flow) bool) error {
+func forgetFlows(pick func(flow) bool) error {
 	var failed error
-	err := c.each(func(f flow) error {
+	err := eachFlow(func(f flow) error {
 		if pick(f) {
-			failed = cmp.Or(failed, c.delete(f))
+			failed = cmp.Or(failed, f.delete())
 		}
 		return nil
 	})
@@ -97,73 +86,46 @@ func (c *conntrack) forget(pick func(flow) bool) error {
 }
 
 // delete deletes an entry, which may be gone already.
-func (c *conntrack) delete(f flow) error {
-	family := byte(unix.AF_INET)
+func (f flow) delete() error {
+	q := nfnetlink.Request{Subsystem: unix.NFNL_SUBSYS_CTNETLINK, Type: ctDelete, Family: unix.AF_INET}
 	if f.dst.Addr.Is6() {
-		family = unix.AF_INET6
+		q.Family = unix.AF_INET6
 	}
 	// The tuple is never empty here; without it the kernel would delete
 	// every entry. The id keeps a successor of the same tuple.
-	list := []netlink.Attribute{{Type: ctaTupleOrig | unix.NLA_F_NESTED, Data: f.raw[ctaTupleOrig]}}
+	q.Attrs = nfnetlink.Append(nil, ctaTupleOrig|unix.NLA_F_NESTED, f.raw[ctaTupleOrig]...)
 	for _, typ := range []uint16{ctaZone, ctaID} {
 		if b, ok := f.raw[typ]; ok {
-			list = append(list, netlink.Attribute{Type: typ, Data: b})
+			q.Attrs = nfnetlink.Append(q.Attrs, typ, b...)
 		}
 	}
-	data, err := netlink.MarshalAttributes(list)
-	if err != nil {
-		return err
-	}
-	_, err = nfnetlink.Exchange(c.conn, ctMessage(ctDelete, netlink.Acknowledge, family, data))
-	if err != nil && !errors.Is(err, unix.ENOENT) {
+	if _, err := nfnetlink.Exchange(q); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("delete the flow to %v from conntrack: %w", f.dst, err)
 	}
 	return nil
 }
 
-func ctMessage(typ int, flags netlink.HeaderFlags, family byte, data []byte) netlink.Message {
-	return netlink.Message{
-		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_CTNETLINK<<8 | typ), Flags: netlink.Request | flags},
-		Data:   append([]byte{family, unix.NFNETLINK_V0, 0, 0}, data...),
-	}
-}
-
-func parseFlow(m nfnetlink.Attrs) (flow, bool) {
-	f := flow{raw: m}
-	src, dst, ok := parseTuple(m[ctaTupleOrig])
-	if !ok {
-		return f, false
-	}
-	f.src, f.dst = src, dst
-	if f.replySrc, _, ok = parseTuple(m[ctaTupleReply]); !ok {
-		return f, false
-	}
-	return f, true
+func parseFlow(m nfnetlink.Attrs) (f flow, ok bool) {
+	f.raw = m
+	var there, back bool
+	f.src, f.dst, there = parseTuple(m[ctaTupleOrig])
+	f.replySrc, _, back = parseTuple(m[ctaTupleReply])
+	return f, there && back
 }
 
 func parseTuple(b []byte) (src netip.Addr, dst Element, ok bool) {
 	tuple, err := nfnetlink.ParseAttrs(b)
-	if err != nil {
-		return src, dst, false
-	}
-	ip, err := nfnetlink.ParseAttrs(tuple[ctaTupleIP])
-	if err != nil {
-		return src, dst, false
-	}
-	proto, err := nfnetlink.ParseAttrs(tuple[ctaTupleProto])
-	if err != nil {
-		return src, dst, false
-	}
-	src, sok := netip.AddrFromSlice(append(slices.Clone(ip[ctaIPv4Src]), ip[ctaIPv6Src]...))
-	addr, dok := netip.AddrFromSlice(append(slices.Clone(ip[ctaIPv4Dst]), ip[ctaIPv6Dst]...))
-	dst.Addr = addr
+	ip, ierr := nfnetlink.ParseAttrs(tuple[ctaTupleIP])
+	proto, perr := nfnetlink.ParseAttrs(tuple[ctaTupleProto])
+	src, sok := netip.AddrFromSlice(slices.Concat(ip[ctaIPv4Src], ip[ctaIPv6Src]))
+	dst.Addr, ok = netip.AddrFromSlice(slices.Concat(ip[ctaIPv4Dst], ip[ctaIPv6Dst]))
 	if n := proto[ctaProtoNum]; len(n) == 1 {
 		dst.Proto = n[0]
 	}
 	if p := proto[ctaProtoDstPort]; len(p) == 2 {
 		dst.Port = binary.BigEndian.Uint16(p)
 	}
-	return src, dst, sok && dok
+	return src, dst, sok && ok && cmp.Or(err, ierr, perr) == nil
 }
 
 // internal says whether f never leaves this namespace by rights: it is

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
+	"golang.org/x/sys/unix"
 )
 
 // What a flush spares: loopback's own flows and those to the container engine's DNS,
@@ -27,7 +27,7 @@ func TestFlowIsInternal(t *testing.T) {
 		"loopback, answered elsewhere": {"127.0.0.1", "127.0.0.1", "192.0.2.1", false},
 		"inwards":                      {"192.0.2.1", "172.18.0.2", "172.18.0.2", false},
 	} {
-		f := flow{src: netip.MustParseAddr(tt.src), replySrc: netip.MustParseAddr(tt.reply), dst: Element{Addr: netip.MustParseAddr(tt.dst), Proto: plan.ProtoUDP, Port: 53}}
+		f := flow{src: netip.MustParseAddr(tt.src), replySrc: netip.MustParseAddr(tt.reply), dst: Element{Addr: netip.MustParseAddr(tt.dst), Proto: unix.IPPROTO_UDP, Port: 53}}
 		if got := f.internal(); got != tt.want {
 			t.Errorf("%s: %v", what, got)
 		}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
@@ -59,7 +61,7 @@ func TestKernelDNSRedirect(t *testing.T) {
 		GuardUID: guardUID, GuardGID: guardGID, DNSPort4: 4053, DNSPort6: 6053, DropGroup: group,
 		Upstreams: []netip.AddrPort{engineAt, at(other4, 53), at(other6, 53)},
 		// An entry for port 53 changes nothing.
-		Allow: []Entry{{Prefix: plan.Single(far4), Proto: plan.ProtoUDP, Port: 53}, {Prefix: plan.Single(far4), Proto: plan.ProtoTCP, Port: 443}},
+		Allow: []Entry{{Prefix: single(far4), Proto: unix.IPPROTO_UDP, Port: 53}, {Prefix: single(far4), Proto: unix.IPPROTO_TCP, Port: 443}},
 	}
 	check := func(t *testing.T) {
 		t.Helper()
@@ -67,7 +69,7 @@ func TestKernelDNSRedirect(t *testing.T) {
 			wayEnds(t, f)
 			l.forget()
 		}
-		must(t, f.Lease(ctx, []Lease{leaseOf(far6, plan.ProtoUDP, 53, time.Minute)}))
+		must(t, f.Lease(ctx, []Lease{leaseOf(far6, unix.IPPROTO_UDP, 53, time.Minute)}))
 		for _, network := range []string{"udp", "tcp"} {
 			for _, uid := range []int{0, agentUID} {
 				for _, ap := range []netip.AddrPort{
@@ -259,17 +261,17 @@ func TestKernelFlushConntrack(t *testing.T) {
 	f := open(t, Options{})
 	must(t, f.FlushConntrack(ctx))
 	want := map[Element]bool{
-		{Addr: netip.MustParseAddr("127.0.0.11"), Proto: plan.ProtoUDP, Port: 53}:  true,
-		{Addr: netip.MustParseAddr("127.0.0.1"), Proto: plan.ProtoUDP, Port: 8000}: true,
+		{Addr: netip.MustParseAddr("127.0.0.11"), Proto: unix.IPPROTO_UDP, Port: 53}:  true,
+		{Addr: netip.MustParseAddr("127.0.0.1"), Proto: unix.IPPROTO_UDP, Port: 8000}: true,
 	}
 	fs := flowsOf(t, f)
 	// The last segments of a connection that ends begin a flow anew where, as
 	// here, nothing is sealed.
-	if slices.Contains(fs, Element{Addr: far6, Proto: plan.ProtoTCP, Port: 443}) {
+	if slices.Contains(fs, Element{Addr: far6, Proto: unix.IPPROTO_TCP, Port: 443}) {
 		eventually(t, "no more segments", func() bool {
 			must(t, f.FlushConntrack(ctx))
 			fs = flowsOf(t, f)
-			return !slices.Contains(fs, Element{Addr: far6, Proto: plan.ProtoTCP, Port: 443})
+			return !slices.Contains(fs, Element{Addr: far6, Proto: unix.IPPROTO_TCP, Port: 443})
 		})
 	}
 	for _, e := range fs {
@@ -286,7 +288,7 @@ func TestKernelFlushConntrack(t *testing.T) {
 // flowsOf are the destinations of all flows that the kernel tracks.
 func flowsOf(t *testing.T, f *Firewall) (out []Element) {
 	t.Helper()
-	must(t, f.ct.each(func(fl flow) error {
+	must(t, eachFlow(func(fl flow) error {
 		out = append(out, fl.dst)
 		return nil
 	}))

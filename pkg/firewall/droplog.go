@@ -43,8 +43,7 @@ func OpenDropLog(group uint16) (*os.File, error) {
 	if group == 0 {
 		return nil, errors.New(what + ": group 0 means no log")
 	}
-	// A blocking one: the runtime's poller, which wakes a process up, watches all others.
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	fd, err := nfnetlink.Socket()
 	if err != nil {
 		return nil, nfnetlink.Explain(what, err)
 	}
@@ -73,41 +72,11 @@ func bindDropLog(fd int, group uint16) error {
 		{nfulaCfgTimeout, binary.BigEndian.AppendUint32(nil, uint32(dropDelay.Milliseconds()/10))},
 		{nfulaCfgQThresh, binary.BigEndian.AppendUint32(nil, dropBatch)},
 	} {
-		if err := configureDropLog(fd, group, a.typ, a.value); err != nil {
+		q := nfnetlink.Request{Subsystem: unix.NFNL_SUBSYS_ULOG, Type: nfulnlConfig, Group: group, Attrs: nfnetlink.Append(nil, a.typ, a.value...)}
+		// The kernel's word may come behind packets, which nobody misses.
+		if err := nfnetlink.StreamOn(fd, q, func(nfnetlink.Attrs) error { return nil }); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// configureDropLog sends one setting and waits for the kernel's word, which
-// is there when the sending returns, perhaps behind packets.
-func configureDropLog(fd int, group, typ uint16, value []byte) error {
-	body := []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, byte(group >> 8), byte(group)}
-	body = binary.NativeEndian.AppendUint16(body, uint16(4+len(value)))
-	body = binary.NativeEndian.AppendUint16(body, typ)
-	body = append(body, value...)
-	body = append(body, make([]byte, -len(body)&3)...)
-	msg := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+len(body)))
-	msg = binary.NativeEndian.AppendUint16(msg, unix.NFNL_SUBSYS_ULOG<<8|nfulnlConfig)
-	msg = binary.NativeEndian.AppendUint16(msg, unix.NLM_F_REQUEST|unix.NLM_F_ACK)
-	msg = binary.NativeEndian.AppendUint32(msg, uint32(typ)) // sequence number
-	msg = binary.NativeEndian.AppendUint32(msg, 0)
-	if err := unix.Sendto(fd, append(msg, body...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return err
-	}
-	buf := make([]byte, 1<<16)
-	for {
-		n, _, err := unix.Recvfrom(fd, buf, unix.MSG_DONTWAIT)
-		if err != nil {
-			return err
-		}
-		if n < unix.NLMSG_HDRLEN+4 || binary.NativeEndian.Uint16(buf[4:]) != unix.NLMSG_ERROR {
-			continue
-		}
-		if e := -int32(binary.NativeEndian.Uint32(buf[unix.NLMSG_HDRLEN:])); e != 0 {
-			return unix.Errno(e)
-		}
-		return nil
-	}
 }

@@ -56,11 +56,11 @@ type backend interface {
 	PortID() (uint32, error)    // the netlink port that changes come from
 	Seal(sealed Plan) error     // closed, keeping a table that is closed already
 	Apply(p, sealed Plan) error // p, in one step, leases kept; by way of sealed if it must be
-	Lease(ls []Lease) error     // adds or extends, all or none of each thousand
+	Lease(ls []Lease) error     // adds or extends, all or none of each thousand; each element once
 	Unlease(es []Element) error // removes, and from what kept returns too; absent ones are fine
 	UnleaseAll() error          // removes every one, also without a table
 	Leases() ([]Lease, error)   // what is leased now
-	Kept() ([]Lease, error)     // what has answered while it was, with what is left of plan.LiveFor
+	Kept() ([]Lease, error)     // what has answered while it was, with what is left of plan.Kept's time
 	Verify(p Plan) error        // nil if the kernel holds just p
 	Caveats(p Plan) []string    // what it does less strictly than p wants it, in a sentence each
 	Reduced() string            // why plans must be reduced; "" if they must not
@@ -71,16 +71,14 @@ type backend interface {
 // for concurrent use; a call whose context ends returns the context's error
 // at once, and whether it took effect is then not known.
 type Firewall struct {
-	log   *slog.Logger
 	be    backend
 	why   string
-	ct    *conntrack
 	rules *worker      // the only one to use be
-	flows *worker      // the only one to use ct
+	flows *worker      // for what would keep rules waiting
 	last  *Plan        // what was applied; rules' own
 	clear func() error // removes what other backends left; rules' own; nil once it was done
 
-	reduced string // why plans must be reduced; then ct is nil
+	reduced string // why plans must be reduced; then there are no flows
 }
 
 // Open connects to the kernel and finds out, by a transaction that changes
@@ -94,15 +92,9 @@ func Open(ctx context.Context, opts Options) (*Firewall, error) {
 	if err != nil {
 		return nil, err
 	}
-	if reason := be.Reduced(); reason != "" {
-		return &Firewall{log: opts.logger(), be: be, why: why, reduced: reason, rules: newWorker(be.Lease), flows: newWorker(nil)}, nil
-	}
-	ct, err := openConntrack()
-	if err != nil {
-		be.Close()
-		return nil, nfnetlink.Explain("open conntrack socket", err)
-	}
-	return &Firewall{log: opts.logger(), be: be, why: why, clear: clear, ct: ct, rules: newWorker(be.Lease), flows: newWorker(nil)}, nil
+	f := &Firewall{be: be, why: why, clear: clear, reduced: be.Reduced(), flows: newWorker(nil)}
+	f.rules = newWorker(f.lease)
+	return f, nil
 }
 
 // Backend returns the name of the backend in use: "nftables", "xtables-nft" or
@@ -135,7 +127,7 @@ func (f *Firewall) Seal(ctx context.Context) error {
 // the kernel holds, and adds leases. It changes nothing if the kernel holds p
 // already.
 func (f *Firewall) Apply(ctx context.Context, p Plan, leases []Lease) error {
-	leases, err := plan.CleanLeases(leases)
+	leases, err := cleanLeases(leases)
 	if err != nil {
 		return err
 	}
@@ -144,7 +136,7 @@ func (f *Firewall) Apply(ctx context.Context, p Plan, leases []Lease) error {
 			return err
 		}
 		f.last = &p
-		return f.be.Lease(leases)
+		return f.lease(leases)
 	})
 }
 
@@ -175,11 +167,37 @@ func (f *Firewall) put(p Plan) error {
 // the kernel has confirmed. Elements that are leased already are extended, or
 // shortened. It fails if no plan with leases was applied before.
 func (f *Firewall) Lease(ctx context.Context, leases []Lease) error {
-	leases, err := plan.CleanLeases(leases)
+	leases, err := cleanLeases(leases)
 	if err != nil || len(leases) == 0 {
 		return err
 	}
 	return f.rules.leaseSoon(ctx, leases)
+}
+
+// cleanLeases returns leases as the kernel knows them.
+func cleanLeases(ls []Lease) ([]Lease, error) {
+	out := make([]Lease, len(ls))
+	for i, l := range ls {
+		e, err := l.Clean()
+		if err != nil {
+			return nil, err
+		}
+		out[i] = Lease{Element: e, TTL: l.TTL}
+	}
+	return out, nil
+}
+
+// lease has the backend lease each element once, for the longest of its times.
+func (f *Firewall) lease(ls []Lease) error {
+	longest := make(map[Element]time.Duration, len(ls))
+	for _, l := range ls {
+		longest[l.Element] = max(longest[l.Element], l.TTL)
+	}
+	out := make([]Lease, 0, len(longest))
+	for e, ttl := range longest {
+		out = append(out, Lease{Element: e, TTL: ttl})
+	}
+	return f.be.Lease(out)
 }
 
 // Revoke ends the leases of elements, and what is under way to them: no packet of
@@ -245,12 +263,18 @@ func (f *Firewall) retain(wanted func(Element) bool) error {
 // Leased returns what the kernel holds as leased, with the time that is left
 // to each; 0 means for ever, which none of ours is.
 func (f *Firewall) Leased(ctx context.Context) ([]Lease, error) {
-	var out []Lease
-	err := f.rules.do(ctx, func() (err error) {
-		out, err = f.be.Leases()
-		return nfnetlink.Explain("list leases", err)
+	return listed(ctx, f.rules, "list leases", f.be.Leases)
+}
+
+// listed has w call list, and returns what that returns.
+func listed[T any](ctx context.Context, w *worker, what string, list func() ([]T, error)) ([]T, error) {
+	var out []T
+	err := w.do(ctx, func() error {
+		list, err := list()
+		out = list
+		return nfnetlink.Explain(what, err)
 	})
-	if err != nil {
+	if err != nil { // the worker may still be at it
 		return nil, err
 	}
 	return out, nil
@@ -265,11 +289,11 @@ func (f *Firewall) RevokeAll(ctx context.Context) error {
 // FlushConntrack forgets every flow, so that none that is older than the
 // rules lives on. It spares loopback, and the container engine's DNS.
 func (f *Firewall) FlushConntrack(ctx context.Context) error {
-	if f.ct == nil {
+	if f.reduced != "" {
 		return ctx.Err() // each packet is judged by itself, whatever it is part of
 	}
 	return f.flows.do(ctx, func() error {
-		return nfnetlink.Explain("flush conntrack", f.ct.forget(func(fl flow) bool { return !fl.internal() }))
+		return nfnetlink.Explain("flush conntrack", forgetFlows(func(fl flow) bool { return !fl.internal() }))
 	})
 }
 
@@ -282,21 +306,24 @@ type Use struct {
 // InUse returns what has answered while it was leased, and was not revoked since, in
 // the last day.
 func (f *Firewall) InUse(ctx context.Context) ([]Use, error) {
-	if f.reduced != "" {
-		return f.guardFlows(ctx)
-	}
-	var out []Use
-	err := f.rules.do(ctx, func() error {
+	return listed(ctx, f.rules, "list what is in use", func() (out []Use, err error) {
+		if f.reduced != "" {
+			if f.last == nil {
+				return nil, nil
+			}
+			// Nobody but the guard is connected to anything outside.
+			es, err := connectionsOf(procNet, f.last.Guard)
+			for _, e := range es {
+				out = append(out, Use{Element: e})
+			}
+			return out, err
+		}
 		kept, err := f.be.Kept()
 		for _, l := range kept {
-			out = append(out, Use{l.Element, max(plan.LiveFor-l.TTL, 0)})
+			out = append(out, Use{l.Element, max(plan.Kept(plan.IPv4).Timeout-l.TTL, 0)})
 		}
-		return nfnetlink.Explain("list what is in use", err)
+		return out, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 // Verify compares the kernel's rules with the plan that was applied last. The
@@ -344,8 +371,5 @@ func (f *Firewall) Watch(ctx context.Context) (<-chan struct{}, error) {
 func (f *Firewall) Close() error {
 	f.rules.close()
 	f.flows.close()
-	if f.ct == nil {
-		return f.be.Close()
-	}
-	return errors.Join(f.be.Close(), f.ct.conn.Close())
+	return f.be.Close()
 }

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
 // E26: TCP to a gated port of a leased address comes to the gate, whoever sends
@@ -31,13 +29,13 @@ func TestKernelGate(t *testing.T) {
 	f := open(t, Options{})
 	c := Config{
 		GuardUID: guardUID, GuardGID: guardGID, DropGroup: group, GatePort4: 4080, GatePort6: 6080, Gated: []uint16{80, 443},
-		Allow: []Entry{{Prefix: plan.Single(other4), Proto: plan.ProtoTCP, Port: 443}, {Prefix: plan.Single(other6), Proto: plan.ProtoTCP, Port: 443}},
+		Allow: []Entry{{Prefix: single(other4), Proto: unix.IPPROTO_TCP, Port: 443}, {Prefix: single(other6), Proto: unix.IPPROTO_TCP, Port: 443}},
 	}
 	apply(t, f, c)
 	for _, far := range []netip.Addr{far4, far6} {
 		must(t, f.Lease(ctx, []Lease{
-			leaseOf(far, plan.ProtoTCP, 443, time.Minute), leaseOf(far, plan.ProtoTCP, 80, time.Minute),
-			leaseOf(far, plan.ProtoTCP, 8443, time.Minute), leaseOf(far, plan.ProtoUDP, 443, time.Minute),
+			leaseOf(far, unix.IPPROTO_TCP, 443, time.Minute), leaseOf(far, unix.IPPROTO_TCP, 80, time.Minute),
+			leaseOf(far, unix.IPPROTO_TCP, 8443, time.Minute), leaseOf(far, unix.IPPROTO_UDP, 443, time.Minute),
 		}))
 		for _, port := range []uint16{80, 443} {
 			for _, uid := range []int{0, agentUID} {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
+	"golang.org/x/sys/unix"
 )
 
 // What is granted ends by itself, what is under way included; and its end is no
@@ -20,11 +20,11 @@ func TestKernelGranted(t *testing.T) {
 	l := newLab(t)
 	l.serve(443)
 	f := open(t, Options{})
-	lasting := Config{Allow: []Entry{{Prefix: plan.Single(other4), Proto: plan.ProtoTCP, Port: 443}, {Prefix: plan.Single(other6), Proto: plan.ProtoTCP, Port: 443}}}
+	lasting := Config{Allow: []Entry{{Prefix: single(other4), Proto: unix.IPPROTO_TCP, Port: 443}, {Prefix: single(other6), Proto: unix.IPPROTO_TCP, Port: 443}}}
 	c := lasting
 	until := time.Now().Add(8 * time.Second)
-	c.Granted = []Grant{{Entry: Entry{Prefix: netip.PrefixFrom(far4, 28), Proto: plan.ProtoTCP, Port: 443}, Until: until}, {Entry: Entry{Prefix: plan.Single(far6), Proto: plan.ProtoTCP, Port: 443}, Until: until},
-		{Entry: Entry{Prefix: netip.PrefixFrom(far4, 30), Proto: plan.ProtoTCP, Port: 443}, Until: until.Add(-2 * time.Second)}}
+	c.Granted = []Grant{{Entry: Entry{Prefix: netip.PrefixFrom(far4, 28), Proto: unix.IPPROTO_TCP, Port: 443}, Until: until}, {Entry: Entry{Prefix: single(far6), Proto: unix.IPPROTO_TCP, Port: 443}, Until: until},
+		{Entry: Entry{Prefix: netip.PrefixFrom(far4, 30), Proto: unix.IPPROTO_TCP, Port: 443}, Until: until.Add(-2 * time.Second)}}
 	apply(t, f, c)
 	must(t, f.Verify(ctx))
 	var conns []net.Conn

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
+	"golang.org/x/sys/unix"
 )
 
 // A flow that is revoked does not come back as one from outside, though it ends
@@ -24,8 +24,8 @@ func TestKernelInboundBegins(t *testing.T) {
 	})
 	defer lis.Close()
 	f := open(t, Options{})
-	c := Config{Inbound: []Entry{{Proto: plan.ProtoTCP, Port: 3000}, {Proto: plan.ProtoTCP, Port: 3001}}}
-	apply(t, f, c, leaseOf(far4, plan.ProtoTCP, 443, time.Hour))
+	c := Config{Inbound: []Entry{{Proto: unix.IPPROTO_TCP, Port: 3000}, {Proto: unix.IPPROTO_TCP, Port: 3001}}}
+	apply(t, f, c, leaseOf(far4, unix.IPPROTO_TCP, 443, time.Hour))
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: near4.AsSlice(), Port: 3000}, Timeout: time.Second}
 	mine, err := d.Dial("tcp", at(far4, 443).String())
 	must(t, err)
@@ -36,7 +36,7 @@ func TestKernelInboundBegins(t *testing.T) {
 	if _, err := pass(mine, theirs, "before"); err != nil {
 		t.Fatal(err)
 	}
-	must(t, f.Revoke(context.Background(), []Element{{Addr: far4, Proto: plan.ProtoTCP, Port: 443}}))
+	must(t, f.Revoke(context.Background(), []Element{{Addr: far4, Proto: unix.IPPROTO_TCP, Port: 443}}))
 	if got, err := pass(theirs, mine, "an order"); err == nil {
 		t.Errorf("after its revocation: %q", got)
 	}

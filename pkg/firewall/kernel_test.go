@@ -22,7 +22,6 @@ import (
 
 	"github.com/agent-init/agent-init/internal/mustrun"
 	"github.com/agent-init/agent-init/pkg/firewall/drops"
-	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
 // The addresses of the two ends of the only cable, and one behind the far end.
@@ -37,6 +36,8 @@ const (
 	agentUID = 1000
 	group    = 7
 )
+
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 const inside = "FIREWALL_TEST_INSIDE"
 
@@ -290,7 +291,7 @@ func (w *wire) arrived(mark string) []packet {
 	defer w.mu.Unlock()
 	var out []packet
 	for _, p := range w.ps {
-		discovery := p.proto == plan.ProtoICMPv6 && len(p.data) > 40 && p.data[40] >= 133 && p.data[40] <= 136
+		discovery := p.proto == unix.IPPROTO_ICMPV6 && len(p.data) > 40 && p.data[40] >= 133 && p.data[40] <= 136
 		if mark == "" && !discovery || mark != "" && bytes.Contains(p.data, []byte(mark)) {
 			out = append(out, p)
 		}
@@ -440,7 +441,7 @@ func raw(t testing.TB, proto int, dst netip.Addr, payload []byte) error {
 	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, proto)
 	must(t, err)
 	defer unix.Close(fd)
-	if family == unix.AF_INET6 && proto == plan.ProtoICMPv6 {
+	if family == unix.AF_INET6 && proto == unix.IPPROTO_ICMPV6 {
 		must(t, unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, 255))
 	}
 	return unix.Sendto(fd, payload, 0, sa)

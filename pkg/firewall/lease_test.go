@@ -29,7 +29,7 @@ func TestKernelLease(t *testing.T) {
 	l.serve(8443)
 	f := open(t, Options{})
 	apply(t, f, Config{DropGroup: group})
-	must(t, f.Lease(ctx, []Lease{leaseOf(other4, plan.ProtoTCP, 443, time.Minute), leaseOf(other6, plan.ProtoUDP, 8443, time.Minute)}))
+	must(t, f.Lease(ctx, []Lease{leaseOf(other4, unix.IPPROTO_TCP, 443, time.Minute), leaseOf(other6, unix.IPPROTO_UDP, 8443, time.Minute)}))
 	for _, uid := range []int{0, guardUID, agentUID} {
 		for _, a := range []netip.Addr{far4, far6, other4, other6} {
 			for _, port := range []uint16{443, 8443} {
@@ -48,7 +48,7 @@ func TestKernelLease(t *testing.T) {
 
 	// Errors about our flows come in: nothing listens there.
 	for _, a := range []netip.Addr{far4, far6} {
-		must(t, f.Lease(ctx, []Lease{leaseOf(a, plan.ProtoUDP, 7, time.Minute)}))
+		must(t, f.Lease(ctx, []Lease{leaseOf(a, unix.IPPROTO_UDP, 7, time.Minute)}))
 		if err := reach("udp", at(a, 7), agentUID); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("udp %v: %v, not the peer's refusal", at(a, 7), err)
 		}
@@ -64,7 +64,7 @@ func TestKernelNeighbours(t *testing.T) {
 	l := newLab(t)
 	l.serve(443)
 	f := open(t, Options{})
-	apply(t, f, Config{DropGroup: group, Allow: []Entry{{Prefix: plan.Single(far6), Proto: plan.ProtoTCP, Port: 443}}})
+	apply(t, f, Config{DropGroup: group, Allow: []Entry{{Prefix: single(far6), Proto: unix.IPPROTO_TCP, Port: 443}}})
 	link, err := netlink.LinkByName("eth0")
 	must(t, err)
 	must(t, netlink.LinkSetARPOff(link)) // which forgets every neighbour
@@ -76,7 +76,7 @@ func TestKernelNeighbours(t *testing.T) {
 	l.wire.mu.Lock()
 	defer l.wire.mu.Unlock()
 	for _, p := range l.wire.ps {
-		if p.proto == plan.ProtoICMPv6 && len(p.data) > 40 && p.data[40] == 135 {
+		if p.proto == unix.IPPROTO_ICMPV6 && len(p.data) > 40 && p.data[40] == 135 {
 			return
 		}
 	}
@@ -95,9 +95,9 @@ func TestKernelLeaseExpires(t *testing.T) {
 	apply(t, f, Config{})
 	for _, pair := range [][2]netip.Addr{{far4, other4}, {far6, other6}} {
 		short, long := pair[0], pair[1]
-		must(t, f.Lease(ctx, []Lease{leaseOf(short, plan.ProtoTCP, 443, time.Second), leaseOf(long, plan.ProtoTCP, 443, time.Second)}))
+		must(t, f.Lease(ctx, []Lease{leaseOf(short, unix.IPPROTO_TCP, 443, time.Second), leaseOf(long, unix.IPPROTO_TCP, 443, time.Second)}))
 		reached(t, "tcp", at(short, 443), agentUID)
-		must(t, f.Lease(ctx, []Lease{leaseOf(long, plan.ProtoTCP, 443, time.Minute)}))
+		must(t, f.Lease(ctx, []Lease{leaseOf(long, unix.IPPROTO_TCP, 443, time.Minute)}))
 		eventually(t, "the end of the lease", func() bool { return reach("tcp", at(short, 443), agentUID) != nil })
 		reached(t, "tcp", at(long, 443), agentUID)
 	}
@@ -115,9 +115,9 @@ func TestKernelRevoke(t *testing.T) {
 	apply(t, f, Config{})
 	for _, a := range []netip.Addr{far4, far6} {
 		for _, network := range []string{"tcp", "udp"} {
-			e := Element{Addr: a, Proto: plan.ProtoTCP, Port: 443}
+			e := Element{Addr: a, Proto: unix.IPPROTO_TCP, Port: 443}
 			if network == "udp" {
-				e.Proto = plan.ProtoUDP
+				e.Proto = unix.IPPROTO_UDP
 			}
 			keep := e
 			keep.Addr = map[netip.Addr]netip.Addr{far4: other4, far6: other6}[a]
@@ -136,7 +136,7 @@ func TestKernelRevoke(t *testing.T) {
 			if used := inUse(t, f); !contains(used, e) || !contains(used, keep) {
 				t.Errorf("in use are %v, without %v and %v", used, e, keep)
 			}
-			must(t, f.Revoke(ctx, []Element{e, {Addr: a, Proto: plan.ProtoTCP, Port: 12345}})) // the second was never leased
+			must(t, f.Revoke(ctx, []Element{e, {Addr: a, Proto: unix.IPPROTO_TCP, Port: 12345}})) // the second was never leased
 			if got, err := ping(c, "after-"+network); err == nil {
 				t.Errorf("%v: the flow lives on: got %q", e, got)
 			}
@@ -184,10 +184,10 @@ func TestKernelRevokeLooksAgain(t *testing.T) {
 		return
 	}
 	f := open(t, Options{})
-	apply(t, f, Config{}, leaseOf(far4, plan.ProtoTCP, 443, time.Minute))
+	apply(t, f, Config{}, leaseOf(far4, unix.IPPROTO_TCP, 443, time.Minute))
 	real := f.be
 	f.be = forgetful{f.be}
-	e := Element{Addr: far4, Proto: plan.ProtoTCP, Port: 443}
+	e := Element{Addr: far4, Proto: unix.IPPROTO_TCP, Port: 443}
 	if err := f.Revoke(context.Background(), []Element{e}); err == nil {
 		t.Error("revoked")
 	}
@@ -204,7 +204,7 @@ func TestKernelRevokeAll(t *testing.T) {
 	l := newLab(t)
 	l.serve(443)
 	must(t, open(t, Options{}).RevokeAll(ctx)) // nothing is there yet
-	apply(t, open(t, Options{}), Config{Allow: []Entry{{Prefix: plan.Single(other4), Proto: plan.ProtoTCP, Port: 443}}}, leaseOf(far4, plan.ProtoTCP, 443, time.Hour), leaseOf(far6, plan.ProtoTCP, 443, time.Hour))
+	apply(t, open(t, Options{}), Config{Allow: []Entry{{Prefix: single(other4), Proto: unix.IPPROTO_TCP, Port: 443}}}, leaseOf(far4, unix.IPPROTO_TCP, 443, time.Hour), leaseOf(far6, unix.IPPROTO_TCP, 443, time.Hour))
 	reached(t, "tcp", at(far4, 443), agentUID)
 	second := open(t, Options{})
 	must(t, second.Seal(ctx))
@@ -212,7 +212,7 @@ func TestKernelRevokeAll(t *testing.T) {
 	must(t, err)
 	for _, a := range []netip.Addr{far4, far6} {
 		if !slices.ContainsFunc(leased, func(l Lease) bool {
-			return l.Element == Element{Addr: a, Proto: plan.ProtoTCP, Port: 443} && l.TTL > 59*time.Minute && l.TTL <= time.Hour
+			return l.Element == Element{Addr: a, Proto: unix.IPPROTO_TCP, Port: 443} && l.TTL > 59*time.Minute && l.TTL <= time.Hour
 		}) {
 			t.Errorf("leased: %v", leased)
 		}
@@ -240,7 +240,7 @@ func TestKernelLeaseConcurrently(t *testing.T) {
 	for i := range 500 {
 		wg.Go(func() {
 			a := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
-			if err := f.Lease(ctx, []Lease{leaseOf(a, plan.ProtoTCP, 443, time.Minute), leaseOf(far4, plan.ProtoTCP, 443, time.Minute)}); err != nil {
+			if err := f.Lease(ctx, []Lease{leaseOf(a, unix.IPPROTO_TCP, 443, time.Minute), leaseOf(far4, unix.IPPROTO_TCP, 443, time.Minute)}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -256,7 +256,7 @@ func TestKernelLeaseConcurrently(t *testing.T) {
 			t.Fatalf("a time of %v", l.TTL)
 		}
 	}
-	bad := []Lease{{}, leaseOf(far4, 1, 0, time.Minute), leaseOf(far4, plan.ProtoTCP, 0, time.Minute)}
+	bad := []Lease{{}, leaseOf(far4, 1, 0, time.Minute), leaseOf(far4, unix.IPPROTO_TCP, 0, time.Minute)}
 	for _, l := range bad {
 		if err := f.Lease(ctx, []Lease{l}); err == nil {
 			t.Errorf("%v was leased", l)
@@ -264,7 +264,7 @@ func TestKernelLeaseConcurrently(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := f.Lease(gone, []Lease{leaseOf(far4, plan.ProtoTCP, 1, time.Minute)}); err != context.Canceled {
+	if err := f.Lease(gone, []Lease{leaseOf(far4, unix.IPPROTO_TCP, 1, time.Minute)}); err != context.Canceled {
 		t.Errorf("with an ended context: %v", err)
 	}
 }
@@ -278,16 +278,16 @@ func TestKernelLeaseFull(t *testing.T) {
 	ctx := context.Background()
 	f := open(t, Options{})
 	apply(t, f, Config{})
-	ls := make([]Lease, plan.MaxLeases)
+	ls := make([]Lease, plan.Leases(plan.IPv4).Size)
 	for i := range ls {
-		ls[i] = leaseOf(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), plan.ProtoTCP, 443, time.Hour)
+		ls[i] = leaseOf(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), unix.IPPROTO_TCP, 443, time.Hour)
 	}
 	must(t, f.Lease(ctx, ls))
-	if err := f.Lease(ctx, []Lease{leaseOf(far4, plan.ProtoTCP, 443, time.Hour)}); err == nil {
+	if err := f.Lease(ctx, []Lease{leaseOf(far4, unix.IPPROTO_TCP, 443, time.Hour)}); err == nil {
 		t.Error("one more than the set holds was leased")
 	}
 	must(t, f.Revoke(ctx, []Element{ls[0].Element}))
-	must(t, f.Lease(ctx, []Lease{leaseOf(far4, plan.ProtoTCP, 443, time.Hour)}))
+	must(t, f.Lease(ctx, []Lease{leaseOf(far4, unix.IPPROTO_TCP, 443, time.Hour)}))
 }
 
 func BenchmarkLease(b *testing.B) {
@@ -306,7 +306,7 @@ func BenchmarkLease(b *testing.B) {
 				for pb.Next() {
 					for i := range ls {
 						x := n.Add(1) % 20000
-						ls[i] = leaseOf(netip.AddrFrom4([4]byte{10, 0, byte(x >> 8), byte(x)}), plan.ProtoTCP, 443, time.Minute)
+						ls[i] = leaseOf(netip.AddrFrom4([4]byte{10, 0, byte(x >> 8), byte(x)}), unix.IPPROTO_TCP, 443, time.Minute)
 					}
 					if err := f.Lease(ctx, ls); err != nil {
 						b.Error(err)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	mdlayher "github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -43,7 +42,7 @@ func CheckNamespace(opts NamespaceOptions) error {
 	if opts.Shared {
 		return nil
 	}
-	seen, err := listeners("/proc/self/net")
+	seen, err := listeners(procNet)
 	if err != nil {
 		return fmt.Errorf("look at the network namespace: %w", err)
 	}
@@ -92,15 +91,7 @@ func engineChains() (string, error) {
 	if nfnetlink.Supported() != nil { // a sandbox's kernel of its own, which no engine routes by
 		return "", nil
 	}
-	conn, err := mdlayher.Dial(unix.NETLINK_NETFILTER, nil)
-	if err != nil {
-		return "", err
-	}
-	defer conn.Close()
-	msgs, err := nfnetlink.Exchange(conn, mdlayher.Message{
-		Header: mdlayher.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN, Flags: mdlayher.Request | mdlayher.Dump},
-		Data:   []byte{unix.NFPROTO_UNSPEC, unix.NFNETLINK_V0, 0, 0},
-	})
+	msgs, err := nfnetlink.Exchange(nfnetlink.Request{Subsystem: unix.NFNL_SUBSYS_NFTABLES, Type: unix.NFT_MSG_GETCHAIN, Flags: unix.NLM_F_DUMP})
 	if nfnetlink.Absent(err) { // a kernel without nf_tables
 		return "", nil
 	}

@@ -10,8 +10,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
 // Who has one of the guard's two ids, in place of a uid. Nobody has such uids.
@@ -71,7 +69,7 @@ func TestKernelGuardGroup(t *testing.T) {
 	for _, observe := range []bool{false, true} {
 		c.Observe = observe
 		apply(t, f, c)
-		must(t, f.Lease(ctx, []Lease{leaseOf(far4, plan.ProtoTCP, 443, time.Minute), leaseOf(far6, plan.ProtoTCP, 443, time.Minute)}))
+		must(t, f.Lease(ctx, []Lease{leaseOf(far4, unix.IPPROTO_TCP, 443, time.Minute), leaseOf(far6, unix.IPPROTO_TCP, 443, time.Minute)}))
 		l.forget()
 		for _, who := range []int{impostor, member, namesake} {
 			for _, network := range []string{"udp", "tcp"} {

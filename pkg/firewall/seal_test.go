@@ -81,7 +81,7 @@ func everyProtocol(t *testing.T) {
 			// An ICMP echo, or an ICMPv6 neighbour solicitation with its
 			// message where an option would be (E29).
 			head := []byte{8, 0, 0, 0, 0, 1, 0, 1}
-			if proto == plan.ProtoICMPv6 {
+			if proto == unix.IPPROTO_ICMPV6 {
 				head = append([]byte{135, 0, 0, 0, 0, 0, 0, 0}, a.AsSlice()...)
 			}
 			raw(t, proto, a, append(head, "tunnel"...))
@@ -149,7 +149,7 @@ func TestKernelSealAgain(t *testing.T) {
 	l := newLab(t)
 	l.serve(443)
 	f := open(t, Options{})
-	apply(t, f, Config{Allow: []Entry{{Prefix: plan.Single(far4), Proto: plan.ProtoTCP, Port: 443}}})
+	apply(t, f, Config{Allow: []Entry{{Prefix: single(far4), Proto: unix.IPPROTO_TCP, Port: 443}}})
 	reached(t, "tcp", at(far4, 443), agentUID)
 	must(t, f.Seal(ctx))
 	reached(t, "tcp", at(far4, 443), agentUID) // as closed as it was
@@ -171,7 +171,7 @@ func TestKernelSealAgain(t *testing.T) {
 		}
 	}
 	for _, change := range undo {
-		apply(t, f, Config{Allow: []Entry{{Prefix: plan.Single(far4), Proto: plan.ProtoTCP, Port: 443}}})
+		apply(t, f, Config{Allow: []Entry{{Prefix: single(far4), Proto: unix.IPPROTO_TCP, Port: 443}}})
 		change()
 		must(t, f.Seal(ctx))
 		refused(t, "tcp", at(far4, 443), agentUID)

@@ -9,8 +9,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
@@ -19,8 +22,11 @@ import (
 // that share it included, whose processes can't be seen (proc_pid_net(5)).
 var socketTables = [...]string{"tcp", "tcp6", "udp", "udp6", "udplite", "udplite6", "icmp", "icmp6", "raw", "raw6", "packet"}
 
+// procNet has them.
+const procNet = "/proc/self/net"
+
 // SocketOwners returns the uids that own a socket of this network namespace.
-func SocketOwners() (map[uint32]bool, error) { return socketOwners("/proc/self/net") }
+func SocketOwners() (map[uint32]bool, error) { return socketOwners(procNet) }
 
 func socketOwners(dir string) (map[uint32]bool, error) {
 	out := map[uint32]bool{}
@@ -40,8 +46,39 @@ func socketOwners(dir string) (map[uint32]bool, error) {
 	return out, nil
 }
 
-// tcpListen is TCP_LISTEN as /proc/net/tcp shows it.
-const tcpListen = "0A"
+// TCP_ESTABLISHED and TCP_LISTEN as /proc/net/tcp shows them.
+const (
+	tcpEstablished = "01"
+	tcpListen      = "0A"
+)
+
+// connectionsOf returns where the established TCP connections of a uid go, according to
+// the tables in dir, each once, but for those that stay here. It stands in for connection
+// tracking where there is none to read.
+func connectionsOf(dir string, uid uint32) ([]Element, error) {
+	var out []Element
+	for _, table := range []string{"tcp", "tcp6"} {
+		sockets, err := readSockets(dir, table, 8)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range sockets {
+			if s[3] != tcpEstablished || s[7] != strconv.FormatUint(uint64(uid), 10) {
+				continue
+			}
+			local, lerr := parseProcAddr(s[1])
+			remote, rerr := parseProcAddr(s[2])
+			if err := errors.Join(lerr, rerr); err != nil {
+				return nil, fmt.Errorf("list sockets: %s: %w", table, err)
+			}
+			if !remote.Addr().IsLoopback() && !local.Addr().IsLoopback() && remote.Addr() != local.Addr() {
+				out = append(out, Element{Addr: remote.Addr(), Proto: unix.IPPROTO_TCP, Port: remote.Port()})
+			}
+		}
+	}
+	slices.SortFunc(out, compareElements)
+	return slices.Compact(out), nil
+}
 
 // listeners returns the TCP addresses where something listens, according to the
 // tables in dir, but for the container engine's DNS.

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
 // sendFrom sends a datagram as the agent, from an address that need not be its
@@ -88,8 +86,8 @@ func TestKernelForgedSource(t *testing.T) {
 	must(t, f.Seal(context.Background()))
 	must(t, f.FlushConntrack(context.Background()))
 	forge(true) // nor are flows prepared for what is open later
-	apply(t, f, Config{DNSPort4: 4053, DNSPort6: 6053, DropGroup: group, Allow: []Entry{{Prefix: plan.Single(far6), Proto: plan.ProtoUDP, Port: 4445}}},
-		leaseOf(far6, plan.ProtoUDP, 4444, time.Hour))
+	apply(t, f, Config{DNSPort4: 4053, DNSPort6: 6053, DropGroup: group, Allow: []Entry{{Prefix: single(far6), Proto: unix.IPPROTO_UDP, Port: 4445}}},
+		leaseOf(far6, unix.IPPROTO_UDP, 4444, time.Hour))
 	forge(true)
 	l.nowhere(order)
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agent-init/agent-init/internal/mustrun"
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
@@ -27,7 +29,7 @@ func TestKernelSwitchBackend(t *testing.T) {
 	l.serve(443)
 	l.serve(9)
 	c := Config{DropGroup: group, GatePort4: 1, Gated: []uint16{80}, DNSPort4: 2,
-		Allow: []Entry{{Prefix: plan.Single(other4), Proto: plan.ProtoUDP, Port: 443}, {Prefix: plan.Single(other6), Proto: plan.ProtoUDP, Port: 443}}, Deny: []Entry{{Prefix: plan.Single(far4)}}}
+		Allow: []Entry{{Prefix: single(other4), Proto: unix.IPPROTO_UDP, Port: 443}, {Prefix: single(other6), Proto: unix.IPPROTO_UDP, Port: 443}}, Deny: []Entry{{Prefix: single(far4)}}}
 
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -61,7 +63,7 @@ func TestKernelSwitchBackend(t *testing.T) {
 				flood(at(a, 9))
 			}
 		}
-		apply(t, f, c, leaseOf(other4, plan.ProtoTCP, 443, time.Hour))
+		apply(t, f, c, leaseOf(other4, unix.IPPROTO_TCP, 443, time.Hour))
 		must(t, f.Verify(ctx))
 		if f.Backend() != name {
 			t.Errorf("the backend is %s, not %s", f.Backend(), name)

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
+	"golang.org/x/sys/unix"
 )
 
 // E67: whatever root does to the rules, Verify tells and Repair mends.
@@ -29,10 +29,10 @@ func TestKernelTamper(t *testing.T) {
 	c := Config{
 		GuardUID: guardUID, GuardGID: guardGID, DropGroup: group, DNSPort4: 1, DNSPort6: 1,
 		Upstreams: []netip.AddrPort{at(other4, 53)},
-		Allow:     []Entry{{Prefix: plan.Single(far4), Proto: plan.ProtoTCP, Port: 443}, {Prefix: netip.MustParsePrefix("2001:db8::/48"), Proto: plan.ProtoTCP, Port: 443}},
-		Inbound:   []Entry{{Proto: plan.ProtoUDP, Port: 3000}},
+		Allow:     []Entry{{Prefix: single(far4), Proto: unix.IPPROTO_TCP, Port: 443}, {Prefix: netip.MustParsePrefix("2001:db8::/48"), Proto: unix.IPPROTO_TCP, Port: 443}},
+		Inbound:   []Entry{{Proto: unix.IPPROTO_UDP, Port: 3000}},
 	}
-	apply(t, f, c, leaseOf(other4, plan.ProtoTCP, 443, time.Hour))
+	apply(t, f, c, leaseOf(other4, unix.IPPROTO_TCP, 443, time.Hour))
 	must(t, f.Verify(ctx))
 	p, err := NewPlan(c)
 	must(t, err)
@@ -108,7 +108,7 @@ func TestKernelWatchIgnoresOurs(t *testing.T) {
 		apply(t, f, Config{DNSPort4: 1}) // another process would do it for the others
 	}
 	for range 100 {
-		must(t, f.Lease(ctx, []Lease{leaseOf(far4, plan.ProtoTCP, 443, time.Minute)}))
+		must(t, f.Lease(ctx, []Lease{leaseOf(far4, unix.IPPROTO_TCP, 443, time.Minute)}))
 	}
 	select {
 	case <-changes:
@@ -134,7 +134,7 @@ func TestKernelOwner(t *testing.T) {
 	if os.Getenv("FIREWALL_TEST_OWNER") == "1" {
 		f := open(t, Options{Owner: true, Backend: "nftables"})
 		must(t, f.Seal(ctx))
-		apply(t, f, Config{Allow: []Entry{{Prefix: plan.Single(other4), Proto: plan.ProtoTCP, Port: 443}}}, leaseOf(other6, plan.ProtoTCP, 443, time.Hour))
+		apply(t, f, Config{Allow: []Entry{{Prefix: single(other4), Proto: unix.IPPROTO_TCP, Port: 443}}}, leaseOf(other6, unix.IPPROTO_TCP, 443, time.Hour))
 		must(t, f.Verify(ctx))
 		fmt.Println("applied")
 		select {} // until killed

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agent-init/agent-init/internal/mustrun"
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
@@ -119,9 +121,9 @@ func TestKernelXTApplyAgain(t *testing.T) {
 		}
 		return runPlain(ctx, p)
 	}})
-	a := Config{DropGroup: group, DNSPort4: 1, Allow: []Entry{{Prefix: plan.Single(far4), Proto: plan.ProtoTCP, Port: 443}}}
-	b := Config{DNSPort6: 2, Deny: []Entry{{Prefix: plan.Single(far4)}, {Prefix: plan.Single(far6), Proto: plan.ProtoTCP, Port: 0}}}
-	apply(t, f, a, leaseOf(far6, plan.ProtoTCP, 1, time.Hour))
+	a := Config{DropGroup: group, DNSPort4: 1, Allow: []Entry{{Prefix: single(far4), Proto: unix.IPPROTO_TCP, Port: 443}}}
+	b := Config{DNSPort6: 2, Deny: []Entry{{Prefix: single(far4)}, {Prefix: single(far6), Proto: unix.IPPROTO_TCP, Port: 0}}}
+	apply(t, f, a, leaseOf(far6, unix.IPPROTO_TCP, 1, time.Hour))
 	first := shown(t)
 	runs = 0
 	for range 50 {
@@ -168,11 +170,11 @@ func TestKernelXTTamper(t *testing.T) {
 	c := Config{
 		GuardUID: guardUID, GuardGID: guardGID, DropGroup: group, DNSPort4: 1, DNSPort6: 1,
 		Upstreams: []netip.AddrPort{at(other4, 53)},
-		Allow:     []Entry{{Prefix: plan.Single(other4), Proto: plan.ProtoTCP, Port: 443}, {Prefix: netip.MustParsePrefix("2001:db8::/48"), Proto: plan.ProtoTCP, Port: 443}},
-		Inbound:   []Entry{{Proto: plan.ProtoUDP, Port: 3000}},
+		Allow:     []Entry{{Prefix: single(other4), Proto: unix.IPPROTO_TCP, Port: 443}, {Prefix: netip.MustParsePrefix("2001:db8::/48"), Proto: unix.IPPROTO_TCP, Port: 443}},
+		Inbound:   []Entry{{Proto: unix.IPPROTO_UDP, Port: 3000}},
 	}
 	iptables(t, plan.IPv4, "-A", "OUTPUT", "-j", "ACCEPT")
-	apply(t, f, c, leaseOf(other4, plan.ProtoTCP, 8443, time.Hour))
+	apply(t, f, c, leaseOf(other4, unix.IPPROTO_TCP, 8443, time.Hour))
 	must(t, f.Verify(ctx))
 	refused(t, "udp", at(far4, 9), 0)
 	var deny, allow string
@@ -275,6 +277,6 @@ func TestKernelXTTamper(t *testing.T) {
 		if !x.leases && len(leases) != 1 {
 			t.Errorf("%s: the leases are %v", x.what, leases)
 		}
-		must(t, f.Lease(ctx, []Lease{leaseOf(other4, plan.ProtoTCP, 8443, time.Hour)}))
+		must(t, f.Lease(ctx, []Lease{leaseOf(other4, unix.IPPROTO_TCP, 8443, time.Hour)}))
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/mustrun"
-	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
 // askFrom is ask from a certain port, by a socket that ends without a word, so that its
@@ -73,7 +72,7 @@ func TestKernelGuardZone(t *testing.T) {
 		mustrun.Lacks(t, "the kernel has no zones")
 	}
 	c := Config{DNSPort4: 41053, DNSPort6: 41053, GatePort4: 41443, GatePort6: 41443, Gated: []uint16{443}, Upstreams: []netip.AddrPort{at(far4, 53), at(far6, 53)}}
-	apply(t, f, c, leaseOf(far4, plan.ProtoTCP, 443, time.Hour), leaseOf(far6, plan.ProtoTCP, 443, time.Hour))
+	apply(t, f, c, leaseOf(far4, unix.IPPROTO_TCP, 443, time.Hour), leaseOf(far6, unix.IPPROTO_TCP, 443, time.Hour))
 	must(t, f.Verify(context.Background()))
 	for i, a := range []netip.Addr{far4, far6} {
 		port := 7000 + 10*i
@@ -91,14 +90,14 @@ func TestKernelGuardZone(t *testing.T) {
 		}
 	}
 	// The same rules again, or others with the same guard, leave those of the zone.
-	c.Allow = []Entry{{Prefix: plan.Single(other4), Proto: plan.ProtoTCP, Port: 443}}
+	c.Allow = []Entry{{Prefix: single(other4), Proto: unix.IPPROTO_TCP, Port: 443}}
 	apply(t, f, c)
 	must(t, f.Verify(context.Background()))
 	if got := askFrom(t, "udp", 7000, at(far4, 53), guardUID, "again"); got != "again" {
 		t.Errorf("after other rules: %s", got)
 	}
 	must(t, f.FlushConntrack(context.Background()))
-	for _, e := range []Element{{Addr: far4, Proto: plan.ProtoUDP, Port: 53}, {Addr: far6, Proto: plan.ProtoTCP, Port: 443}} {
+	for _, e := range []Element{{Addr: far4, Proto: unix.IPPROTO_UDP, Port: 53}, {Addr: far6, Proto: unix.IPPROTO_TCP, Port: 443}} {
 		if fs := flowsOf(t, f); slices.Contains(fs, e) {
 			t.Errorf("not forgotten: %v of %v", e, fs)
 		}

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
-	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
 // Attributes of a packet that NFLOG tells of, from nfnetlink_log.h.
@@ -24,31 +23,21 @@ const (
 // parseDrops calls fn for each packet in a datagram of netlink messages, whose
 // payloads are the agent's to choose. What doesn't parse is skipped.
 func parseDrops(b []byte, fn func(Drop)) {
-	for len(b) >= unix.NLMSG_HDRLEN {
-		n := int(binary.NativeEndian.Uint32(b))
-		if n < unix.NLMSG_HDRLEN || n > len(b) {
-			return
-		}
-		typ := binary.NativeEndian.Uint16(b[4:])
-		if typ == unix.NFNL_SUBSYS_ULOG<<8|nfulnlPacket && n >= unix.NLMSG_HDRLEN+4 {
-			if d, ok := parseDrop(b[unix.NLMSG_HDRLEN+4 : n]); ok {
+	_ = nfnetlink.EachMessage(b, func(typ uint16, data []byte) error {
+		if typ == unix.NFNL_SUBSYS_ULOG<<8|nfulnlPacket && len(data) >= 4 {
+			if d, ok := parseDrop(data[4:]); ok {
 				fn(d)
 			}
 		}
-		b = b[min(len(b), (n+3)&^3):]
-	}
+		return nil
+	})
 }
 
 // parseDrop parses the attributes of one message.
-func parseDrop(b []byte) (Drop, bool) {
-	d, ok := Drop{UID: -1}, false
-	for len(b) >= 4 {
-		n := int(binary.NativeEndian.Uint16(b))
-		if n < 4 || n > len(b) {
-			break
-		}
-		v := b[4:n]
-		switch typ := binary.NativeEndian.Uint16(b[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER); {
+func parseDrop(b []byte) (d Drop, ok bool) {
+	d.UID = -1
+	_ = nfnetlink.EachAttr(b, func(typ uint16, v []byte) error {
+		switch {
 		case typ == nfulaTimestamp && len(v) == 16:
 			d.Time = time.Unix(int64(binary.BigEndian.Uint64(v)), int64(binary.BigEndian.Uint64(v[8:]))*1000)
 		case typ == nfulaPrefix:
@@ -62,8 +51,8 @@ func parseDrop(b []byte) (Drop, bool) {
 				d = p
 			}
 		}
-		b = b[min(len(b), (n+3)&^3):]
-	}
+		return nil
+	})
 	return d, ok
 }
 
@@ -126,11 +115,11 @@ func (d *Drop) transport(src, dst netip.Addr, b []byte, first bool) {
 	var sport, dport uint16
 	if first {
 		switch d.Proto {
-		case plan.ProtoTCP, plan.ProtoUDP, unix.IPPROTO_UDPLITE, unix.IPPROTO_SCTP, unix.IPPROTO_DCCP:
+		case unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_UDPLITE, unix.IPPROTO_SCTP, unix.IPPROTO_DCCP:
 			if len(b) >= 4 {
 				sport, dport = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
 			}
-		case plan.ProtoICMP, plan.ProtoICMPv6:
+		case unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6:
 			if len(b) >= 1 {
 				d.ICMPType = b[0]
 			}

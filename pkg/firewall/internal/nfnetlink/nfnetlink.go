@@ -1,11 +1,13 @@
 package nfnetlink
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -13,46 +15,135 @@ import (
 // within microseconds.
 const Timeout = 5 * time.Second
 
-// Exchange sends m to netfilter and returns the attributes of the answers.
-func Exchange(c *netlink.Conn, m netlink.Message) ([]Attrs, error) {
-	if err := c.SetDeadline(time.Now().Add(Timeout)); err != nil {
-		return nil, err
-	}
-	msgs, err := c.Execute(m)
-	if err != nil {
-		Discard(c)
-		return nil, err
-	}
-	var out []Attrs
-	for _, m := range msgs {
-		if m.Header.Type == netlink.Error || len(m.Data) < 4 { // an acknowledgement
-			continue
-		}
-		a, err := ParseAttrs(m.Data[4:])
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, a)
-	}
-	return out, nil
+// Request is a message to netfilter (struct nlmsghdr and struct nfgenmsg).
+type Request struct {
+	Subsystem, Type uint16 // NFNL_SUBSYS_NFTABLES, NFT_MSG_GETTABLE
+	Flags           uint16 // NLM_F_DUMP asks for a listing
+	Family          byte
+	Group           uint16 // of a log
+	Attrs           []byte
 }
 
-// Discard takes what an exchange that failed has left on the socket, else each
-// answer would come to the question after its own, and every exchange fail. A
-// process that was frozen for longer than the deadline finds its answer late. All
-// of it is there: the kernel answers while it is asked, and goes on with a listing
-// while it is read (af_netlink.c, netlink_dump).
-func Discard(c *netlink.Conn) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return // it is closed
+// Encode returns r as netlink(7) has it. The kernel is asked to acknowledge what is no listing.
+func (r Request) Encode() []byte {
+	flags := r.Flags | unix.NLM_F_REQUEST
+	if flags&unix.NLM_F_DUMP != unix.NLM_F_DUMP {
+		flags |= unix.NLM_F_ACK
 	}
-	buf := make([]byte, 1<<16)
-	_ = raw.Control(func(fd uintptr) {
-		for err := error(nil); err == nil || err == unix.ENOBUFS; {
-			_, _, err = unix.Recvfrom(int(fd), buf, unix.MSG_DONTWAIT)
+	b := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+4+len(r.Attrs)))
+	b = binary.NativeEndian.AppendUint16(b, r.Subsystem<<8|r.Type)
+	b = binary.NativeEndian.AppendUint16(b, flags)
+	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0) // sequence number, and port: each exchange has a socket of its own
+	b = append(b, r.Family, unix.NFNETLINK_V0, byte(r.Group>>8), byte(r.Group))
+	return append(b, r.Attrs...)
+}
+
+// Socket opens a socket to netfilter, which blocks for no longer than Timeout: the
+// runtime's poller, which wakes a process up, watches all others.
+func Socket() (int, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return -1, err
+	}
+	patience := unix.NsecToTimeval(Timeout.Nanoseconds())
+	err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience)
+	if err == nil { // else each refusal would carry the whole request
+		err = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// Stream sends r and calls do with one answer after another. What do is given is only
+// good until it returns: a listing may be as long as who fills a table of the kernel's
+// likes, and takes no more memory for that. Its socket is new, so no answer that came
+// too late for an earlier exchange can be taken for one of this.
+func Stream(r Request, do func(Attrs) error) error {
+	fd, err := Socket()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return StreamOn(fd, r, do)
+}
+
+// StreamOn is Stream on a socket that nobody else uses.
+func StreamOn(fd int, r Request, do func(Attrs) error) error {
+	if err := unix.Sendto(fd, r.Encode(), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	buf := make([]byte, 1<<16) // the kernel sends no more at once (af_netlink.c, netlink_recvmsg)
+	for done := false; !done; {
+		n, _, err := unix.Recvfrom(fd, buf, unix.MSG_TRUNC)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return err
+		case n > len(buf):
+			return errors.New("an answer does not fit")
 		}
+		err = EachMessage(buf[:n], func(typ uint16, data []byte) error {
+			if typ == unix.NLMSG_DONE || typ == unix.NLMSG_ERROR {
+				done = true
+				return errnoOf(data)
+			}
+			if len(data) < 4 {
+				return errors.New("a netfilter message was cut short")
+			}
+			m, err := ParseAttrs(data[4:])
+			if err != nil {
+				return err
+			}
+			return do(m)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Exchange sends r and returns the answers.
+func Exchange(r Request) (out []Attrs, err error) {
+	err = Stream(r, func(a Attrs) error {
+		for typ, b := range a {
+			a[typ] = slices.Clone(b)
+		}
+		out = append(out, a)
+		return nil
 	})
+	return out, err
+}
+
+// EachMessage calls do with the type of each message in b and what follows its header,
+// until it fails.
+func EachMessage(b []byte, do func(typ uint16, data []byte) error) error {
+	for len(b) >= unix.NLMSG_HDRLEN {
+		size := int(binary.NativeEndian.Uint32(b))
+		if size < unix.NLMSG_HDRLEN || size > len(b) {
+			return fmt.Errorf("a netlink message has %d bytes of %d", size, len(b))
+		}
+		if err := do(binary.NativeEndian.Uint16(b[4:]), b[unix.NLMSG_HDRLEN:size]); err != nil {
+			return err
+		}
+		b = b[min((size+unix.NLMSG_ALIGNTO-1)&^(unix.NLMSG_ALIGNTO-1), len(b)):]
+	}
+	return nil
+}
+
+// errnoOf returns the error that begins an answer, nil if it is none.
+func errnoOf(b []byte) error {
+	if len(b) < 4 {
+		return nil
+	}
+	if n := int32(binary.NativeEndian.Uint32(b)); n < 0 {
+		return unix.Errno(-n)
+	}
+	return nil
 }
 
 // Attrs are the attributes of one level of a netlink message.
@@ -105,16 +196,7 @@ func (a Attrs) Uint64(typ uint16) uint64 {
 }
 
 // String returns the attribute of a type without the zeros at its end.
-func (a Attrs) String(typ uint16) string {
-	b := a[typ]
-	for len(b) > 0 && b[len(b)-1] == 0 {
-		b = b[:len(b)-1]
-	}
-	return string(b)
-}
-
-// Nested returns the attribute inner of the attribute outer.
-func (a Attrs) Nested(outer, inner uint16) []byte { return Within(a[outer], inner) }
+func (a Attrs) String(typ uint16) string { return string(bytes.TrimRight(a[typ], "\x00")) }
 
 // Within returns the attribute of a type among those in b, nil if it isn't there.
 func Within(b []byte, want uint16) (found []byte) {
@@ -130,11 +212,13 @@ func Within(b []byte, want uint16) (found []byte) {
 	return found
 }
 
-// Attr returns one attribute that holds a string.
-func Attr(typ uint16, value string) []byte {
-	b, err := netlink.MarshalAttributes([]netlink.Attribute{{Type: typ, Data: append([]byte(value), 0)}})
-	if err != nil {
-		panic("firewall: a name too long for netlink: " + value)
-	}
-	return b
+// Append appends an attribute, padded.
+func Append(out []byte, typ uint16, value ...byte) []byte {
+	out = binary.NativeEndian.AppendUint16(out, uint16(unix.SizeofNlAttr+len(value)))
+	out = binary.NativeEndian.AppendUint16(out, typ)
+	out = append(out, value...)
+	return append(out, make([]byte, -len(value)&3)...)
 }
+
+// Text returns an attribute that holds a string.
+func Text(typ uint16, value string) []byte { return Append(nil, typ, append([]byte(value), 0)...) }

@@ -13,7 +13,7 @@ import (
 
 // Seal implements backend.
 func (n *Backend) Seal(sealed plan.Plan) error {
-	live, err := n.read.table(plan.TableName)
+	live, err := readTable()
 	if err != nil {
 		return nfnetlink.Explain("seal", err)
 	}
@@ -33,63 +33,63 @@ func (n *Backend) Seal(sealed plan.Plan) error {
 // drops says whether the base chains of live drop by default wherever those
 // of p do.
 func drops(live *liveTable, p plan.Plan) bool {
-	for _, c := range p.Chains {
-		if l := live.chains[c.Name]; c.Closed && (l == nil || l.hook != hookOf(c)) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(p.Chains, func(c plan.Chain) bool { return c.Closed && live.hooks[c.Name] != hookOf(c) })
 }
 
 // create makes the table anew with the rules of p, in one transaction. The
 // static sets of p must be small.
 func (n *Backend) create(p plan.Plan, replace bool) error {
-	if _, err := wantedChains(p); err != nil { // before anything is queued
+	if _, err := wanted(p); err != nil { // before anything is queued
 		return err
 	}
 	t := n.handle()
 	if replace {
 		n.conn.DelTable(t)
 	}
-	n.conn.AddTable(t)
-	for _, s := range p.Sets {
-		if err := n.addSet(t, s, s.Boxes); err != nil {
-			return err
-		}
-	}
-	if err := n.addChains(t, p); err != nil {
+	if err := n.queue(t, p); err != nil {
 		return err
 	}
 	return nfnetlink.Explain("create the table", n.conn.Flush())
 }
 
+// queue has the next transaction make the table t, with all of p but zones.
+func (n *Backend) queue(t *nftables.Table, p plan.Plan) error {
+	n.conn.AddTable(t)
+	for _, s := range p.Sets {
+		var es []nftables.SetElement
+		for _, b := range s.Boxes {
+			es = append(es, rangeElement(b))
+		}
+		if err := n.conn.AddSet(nftSet(t, s), es); err != nil {
+			return err
+		}
+	}
+	return n.addChains(t, p)
+}
+
 // Apply implements backend. The order keeps every moment closed: new sets are
 // filled while rules still use the old ones, and one transaction swaps.
 func (n *Backend) Apply(p, sealed plan.Plan) error {
-	if _, err := wantedChains(p); err != nil { // before anything is queued
+	if _, err := wanted(p); err != nil { // before anything is queued
 		return err
 	}
-	live, err := n.read.table(plan.TableName)
+	live, err := readTable()
 	if err != nil {
 		return nfnetlink.Explain("apply", err)
 	}
-	replace := live != nil
+	ok := false
 	if live != nil {
-		ok, err := n.claim(live)
-		if err != nil {
+		if ok, err = n.claim(live); err != nil {
 			return err
-		}
-		if ok && !misshapen(live, p) {
-			replace = false
 		}
 	}
-	if live == nil || replace {
+	if !ok || misshapen(live, p) {
 		// Someone else's doing, or the first time. What rules can't be
 		// changed into ours go at once; then all starts from a sealed table.
-		if err := n.create(sealed, replace); err != nil {
+		if err := n.create(sealed, live != nil); err != nil {
 			return err
 		}
-		if live, err = n.read.table(plan.TableName); err != nil {
+		if live, err = readTable(); err != nil {
 			return nfnetlink.Explain("apply", err)
 		}
 	} else if diffs, err := n.differences(live, p); err != nil {
@@ -109,74 +109,57 @@ func (n *Backend) Apply(p, sealed plan.Plan) error {
 // misshapen says whether live holds a chain or a set of p's name that isn't
 // what p wants, which no transaction changes in place.
 func misshapen(live *liveTable, p plan.Plan) bool {
-	for _, c := range p.Chains {
-		if l := live.chains[c.Name]; l != nil && l.hook != hookOf(c) {
-			return true
-		}
-	}
-	for _, s := range p.Sets {
-		if l, ok := live.sets[s.Name]; ok && l != definition(s) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Chains, func(c plan.Chain) bool { return live.has(c.Name) && live.hooks[c.Name] != hookOf(c) }) ||
+		slices.ContainsFunc(p.Sets, func(s plan.Set) bool { l, ok := live.sets[s.Name]; return ok && l != definition(s) })
 }
 
 // fill brings the static sets of p into the kernel, chunk by chunk. Those
 // that are there already, since a former try was cut short or someone else
 // changed them, are brought to hold what they should.
 func (n *Backend) fill(live *liveTable, p plan.Plan) error {
-	t := n.handle()
 	for _, s := range p.Sets {
-		if s.Kind != plan.Static {
+		if !s.Static {
 			continue
 		}
-		want := make(map[string]nftables.SetElement, len(s.Boxes))
-		var missing, extra []nftables.SetElement
-		var have map[string]nftables.SetElement
-		_, present := live.sets[s.Name]
-		if present {
-			var err error
-			if have, err = n.read.elements(plan.TableName, s.Name); err != nil {
-				return nfnetlink.Explain("apply", err)
-			}
-		} else if err := n.addSet(t, s, nil); err != nil {
-			return err
-		}
-		for _, b := range s.Boxes {
-			e := rangeElement(b)
-			want[elementID(e)] = e
-			if _, ok := have[elementID(e)]; !ok && !s.Ending() {
-				e.Timeout = s.Left()
-				missing = append(missing, e)
-			}
-		}
-		for id, e := range have {
-			if _, ok := want[id]; !ok {
-				extra = append(extra, e)
-			}
-		}
-		ns, err := nftSet(t, s)
-		if err != nil {
-			return err
-		}
-		for c := range slices.Chunk(extra, chunk) {
-			if err := n.conn.SetDeleteElements(ns, c); err != nil {
-				return err
-			}
-			if err := n.conn.Flush(); err != nil {
-				return nfnetlink.Explain("clear set "+s.Name, err)
-			}
-		}
-		for c := range slices.Chunk(missing, chunk) {
-			if err := n.conn.SetAddElements(ns, c); err != nil {
+		ns := nftSet(n.handle(), s)
+		if _, ok := live.sets[s.Name]; !ok {
+			if err := n.conn.AddSet(ns, nil); err != nil {
 				return err
 			}
 			if err := n.conn.Flush(); err != nil {
 				return nfnetlink.Explain("fill set "+s.Name, err)
 			}
+			live.sets[s.Name] = definition(s)
 		}
-		live.sets[s.Name] = definition(s)
+		missing, extra, err := compareElements(s)
+		if err != nil {
+			return nfnetlink.Explain("apply", err)
+		}
+		if s.Ending() {
+			missing = nil
+		}
+		for i := range missing {
+			missing[i].Timeout = s.Left()
+		}
+		if err := n.each(extra, func(es []nftables.SetElement) error { return n.conn.SetDeleteElements(ns, es) }); err != nil {
+			return nfnetlink.Explain("clear set "+s.Name, err)
+		}
+		if err := n.each(missing, func(es []nftables.SetElement) error { return n.conn.SetAddElements(ns, es) }); err != nil {
+			return nfnetlink.Explain("fill set "+s.Name, err)
+		}
+	}
+	return nil
+}
+
+// each has do queue elements, so many that they fit into one transaction, and commits it.
+func (n *Backend) each(es []nftables.SetElement, do func([]nftables.SetElement) error) error {
+	for c := range slices.Chunk(es, chunk) {
+		if err := do(c); err != nil {
+			return err
+		}
+		if err := n.conn.Flush(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -184,24 +167,19 @@ func (n *Backend) fill(live *liveTable, p plan.Plan) error {
 // swap replaces all rules by those of p and deletes what p doesn't know.
 func (n *Backend) swap(live *liveTable, p plan.Plan) error {
 	t := n.handle()
-	known := map[string]bool{}
-	for _, s := range p.Sets {
-		known[s.Name] = true
-		if _, ok := live.sets[s.Name]; !ok {
-			if err := n.addSet(t, s, nil); err != nil {
-				return err
-			}
-		}
-	}
-	chains := map[string]bool{}
-	for _, c := range p.Chains {
-		chains[c.Name] = true
-	}
 	same, zones, err := zoneChains(live, p)
 	if err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(live.chains)) {
+	for _, s := range p.Sets {
+		if _, ok := live.sets[s.Name]; !ok {
+			if err := n.conn.AddSet(nftSet(t, s), nil); err != nil {
+				return err
+			}
+		}
+	}
+	chains := slices.Sorted(maps.Keys(live.hooks))
+	for _, name := range chains {
 		if !same[name] {
 			n.conn.FlushChain(&nftables.Chain{Name: name, Table: t})
 		}
@@ -209,37 +187,23 @@ func (n *Backend) swap(live *liveTable, p plan.Plan) error {
 	if err := n.addChains(t, p); err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(live.chains)) {
-		if !chains[name] {
+	for _, name := range chains {
+		if !slices.ContainsFunc(p.Chains, func(c plan.Chain) bool { return c.Name == name }) {
 			n.conn.DelChain(&nftables.Chain{Name: name, Table: t})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(live.sets)) {
-		if !known[name] {
+		if _, err := p.Set(name); err != nil {
 			n.conn.DelSet(&nftables.Set{Name: name, Table: t})
 		}
 	}
-	if err := n.conn.Flush(); err != nil {
-		return nfnetlink.Explain("apply", err)
-	}
+	err = n.conn.Flush()
 	for _, c := range zones {
-		if err := n.addZone(t, c); err != nil {
-			return nfnetlink.Explain("apply", err)
+		if err == nil {
+			err = n.addZone(t, c)
 		}
 	}
-	return nil
-}
-
-func (n *Backend) addSet(t *nftables.Table, s plan.Set, boxes []plan.Box) error {
-	ns, err := nftSet(t, s)
-	if err != nil {
-		return err
-	}
-	var es []nftables.SetElement
-	for _, b := range boxes {
-		es = append(es, rangeElement(b))
-	}
-	return n.conn.AddSet(ns, es)
+	return nfnetlink.Explain("apply", err)
 }
 
 // addChains adds the chains of p, those that are jumped to first, and their
@@ -248,13 +212,12 @@ func (n *Backend) addChains(t *nftables.Table, p plan.Plan) error {
 	for _, c := range p.Chains {
 		n.conn.AddChain(nftChain(t, c))
 	}
-	sets := plan.SetsOf(p)
 	for _, c := range p.Chains {
 		for _, r := range c.Rules {
-			if setsZone(r) { // see swap
+			if r.Verdict.Do == setZone { // see swap
 				continue
 			}
-			es, err := compile(r, sets)
+			es, err := compile(r, p)
 			if err != nil {
 				return fmt.Errorf("chain %s: %w", c.Name, err)
 			}

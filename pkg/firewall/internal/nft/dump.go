@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,83 +14,66 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
+	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
 // nftaTableOwner is NFTA_TABLE_OWNER of nf_tables.h.
 const nftaTableOwner = 7
 
-// nftReader reads tables. It has a socket of its own, since reading needs no
-// right to change them.
-type nftReader struct{ conn *netlink.Conn }
-
-func openReader() (*nftReader, error) {
-	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
-	if err != nil {
-		return nil, err
-	}
-	return &nftReader{c}, nil
-}
-
 // liveTable is our table as the kernel has it.
 type liveTable struct {
 	flags, owner uint32
-	chains       map[string]*liveChain
-	sets         map[string]liveSet
+	hooks        map[string]string // of each chain: type, hook, priority and policy; "" for one without
+	rules        map[string][]string
+	sets         map[string]string // definitions, without what they hold
 }
 
-type liveChain struct {
-	hook  string // type, hook, priority and policy; "" for a chain without
-	rules []string
-}
-
-// liveSet is the definition of a set, without what it holds.
-type liveSet string
-
-// table returns the table of that name, without what its sets hold, or nil if
-// there is none.
-func (r *nftReader) table(name string) (*liveTable, error) {
-	msgs, err := r.get(unix.NFT_MSG_GETTABLE, 0, nfnetlink.Attr(unix.NFTA_TABLE_NAME, name))
+// readTable returns our table, without what its sets hold, or nil if
+// there is none. Reading needs no right to change.
+func readTable() (*liveTable, error) {
+	t := &liveTable{hooks: map[string]string{}, rules: map[string][]string{}, sets: map[string]string{}}
+	err := nfnetlink.Stream(get(unix.NFT_MSG_GETTABLE, 0, nfnetlink.Text(unix.NFTA_TABLE_NAME, plan.TableName)), func(m nfnetlink.Attrs) error {
+		t.flags, t.owner = m.Uint32(unix.NFTA_TABLE_FLAGS), m.Uint32(nftaTableOwner)
+		return nil
+	})
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read table: %w", err)
 	}
-	t := &liveTable{chains: map[string]*liveChain{}, sets: map[string]liveSet{}}
-	for _, m := range msgs {
-		t.flags, t.owner = m.Uint32(unix.NFTA_TABLE_FLAGS), m.Uint32(nftaTableOwner)
-	}
-	if err := r.chains(name, t); err != nil {
-		return nil, fmt.Errorf("read chains: %w", err)
-	}
-	if err := r.rules(name, t); err != nil {
-		return nil, fmt.Errorf("read rules: %w", err)
-	}
-	if err := r.sets(name, t); err != nil {
-		return nil, fmt.Errorf("read sets: %w", err)
+	for _, list := range []struct {
+		what        string
+		typ, ofName uint16
+		attrs       []byte
+		read        func(nfnetlink.Attrs) error
+	}{
+		{"chains", unix.NFT_MSG_GETCHAIN, unix.NFTA_CHAIN_TABLE, nil, t.readChain},
+		{"rules", unix.NFT_MSG_GETRULE, unix.NFTA_RULE_TABLE, nfnetlink.Text(unix.NFTA_RULE_TABLE, plan.TableName), t.readRule},
+		{"sets", unix.NFT_MSG_GETSET, unix.NFTA_SET_TABLE, nfnetlink.Text(unix.NFTA_SET_TABLE, plan.TableName), t.readSet},
+	} {
+		if err := nfnetlink.Stream(get(list.typ, unix.NLM_F_DUMP, list.attrs), func(m nfnetlink.Attrs) error {
+			if m.String(list.ofName) != plan.TableName {
+				return nil
+			}
+			return list.read(m)
+		}); err != nil {
+			return nil, fmt.Errorf("read %s: %w", list.what, err)
+		}
 	}
 	return t, nil
 }
 
-func (r *nftReader) chains(table string, t *liveTable) error {
-	msgs, err := r.get(unix.NFT_MSG_GETCHAIN, netlink.Dump, nil)
-	if err != nil {
-		return err
-	}
-	for _, m := range msgs {
-		if m.String(unix.NFTA_CHAIN_TABLE) != table {
-			continue
+func (t *liveTable) readChain(m nfnetlink.Attrs) error {
+	name := m.String(unix.NFTA_CHAIN_NAME)
+	t.hooks[name], t.rules[name] = "", nil
+	if h, ok := m[unix.NFTA_CHAIN_HOOK]; ok {
+		hook, err := nfnetlink.ParseAttrs(h)
+		if err != nil {
+			return err
 		}
-		c := &liveChain{}
-		if h, ok := m[unix.NFTA_CHAIN_HOOK]; ok {
-			hook, err := nfnetlink.ParseAttrs(h)
-			if err != nil {
-				return err
-			}
-			c.hook = hookText(m.String(unix.NFTA_CHAIN_TYPE), hook.Uint32(unix.NFTA_HOOK_HOOKNUM),
-				int32(hook.Uint32(unix.NFTA_HOOK_PRIORITY)), m.Uint32(unix.NFTA_CHAIN_POLICY))
-		}
-		t.chains[m.String(unix.NFTA_CHAIN_NAME)] = c
+		t.hooks[name] = hookText(m.String(unix.NFTA_CHAIN_TYPE), hook.Uint32(unix.NFTA_HOOK_HOOKNUM),
+			int32(hook.Uint32(unix.NFTA_HOOK_PRIORITY)), m.Uint32(unix.NFTA_CHAIN_POLICY))
 	}
 	return nil
 }
@@ -98,19 +82,21 @@ func hookText(typ string, hook uint32, priority int32, policy uint32) string {
 	return fmt.Sprintf("type %s hook %d priority %d policy %d", typ, hook, priority, policy)
 }
 
-func (r *nftReader) rules(table string, t *liveTable) error {
-	msgs, err := r.get(unix.NFT_MSG_GETRULE, netlink.Dump, nfnetlink.Attr(unix.NFTA_RULE_TABLE, table))
-	if err != nil {
-		return err
-	}
-	for _, m := range msgs {
-		c := t.chains[m.String(unix.NFTA_RULE_CHAIN)]
-		if c == nil || m.String(unix.NFTA_RULE_TABLE) != table {
-			continue
-		}
-		c.rules = append(c.rules, canonical(m[unix.NFTA_RULE_EXPRESSIONS]))
+func (t *liveTable) readRule(m nfnetlink.Attrs) error {
+	if name := m.String(unix.NFTA_RULE_CHAIN); t.has(name) {
+		t.rules[name] = append(t.rules[name], canonical(m[unix.NFTA_RULE_EXPRESSIONS]))
 	}
 	return nil
+}
+
+// has says whether t has a chain of that name.
+func (t *liveTable) has(chain string) bool { _, ok := t.hooks[chain]; return ok }
+
+func (t *liveTable) readSet(m nfnetlink.Attrs) error {
+	desc, err := nfnetlink.ParseAttrs(m[unix.NFTA_SET_DESC])
+	t.sets[m.String(unix.NFTA_SET_NAME)] = setText(m.Uint32(unix.NFTA_SET_FLAGS), m.Uint32(unix.NFTA_SET_KEY_TYPE),
+		m.Uint32(unix.NFTA_SET_KEY_LEN), m.Uint64(unix.NFTA_SET_TIMEOUT), desc.Uint32(unix.NFTA_SET_DESC_SIZE))
+	return err
 }
 
 // canonical returns a rule's expressions in the form that canonicalOf gives
@@ -126,13 +112,20 @@ func canonical(raw []byte) string {
 		if err != nil {
 			return string(raw)
 		}
-		if m.String(unix.NFTA_EXPR_NAME) == "ct" {
-			if ct, err := nfnetlink.ParseAttrs(m[unix.NFTA_EXPR_DATA]); err != nil || marksOtherwise(ct) {
-				return string(raw)
-			}
+		kind := m.String(unix.NFTA_EXPR_NAME)
+		data, err := nfnetlink.ParseAttrs(m[unix.NFTA_EXPR_DATA])
+		if err != nil || kind == "verdict" || kind == "ct" && marksOtherwise(data) {
+			return string(raw)
 		}
-		e := knownExpr(m)
-		if e == nil || expr.Unmarshal(byte(nftables.TableFamilyINet), m[unix.NFTA_EXPR_DATA], e) != nil {
+		if kind == "immediate" && data.Uint32(unix.NFTA_IMMEDIATE_DREG) == unix.NFT_REG_VERDICT {
+			kind = "verdict"
+		}
+		make, ok := knownExprs[kind]
+		if !ok {
+			return string(raw)
+		}
+		e := make()
+		if expr.Unmarshal(byte(nftables.TableFamilyINet), m[unix.NFTA_EXPR_DATA], e) != nil {
 			return string(raw)
 		}
 		es = append(es, e)
@@ -144,47 +137,19 @@ func canonical(raw []byte) string {
 	return s
 }
 
-// knownExpr returns an empty expression of m's kind, if it is one of those
-// that compile makes.
-func knownExpr(m nfnetlink.Attrs) expr.Any {
-	switch m.String(unix.NFTA_EXPR_NAME) {
-	case "meta":
-		return &expr.Meta{}
-	case "cmp":
-		return &expr.Cmp{}
-	case "payload":
-		return &expr.Payload{}
-	case "ct":
-		return &expr.Ct{}
-	case "bitwise":
-		return &expr.Bitwise{}
-	case "exthdr":
-		return &expr.Exthdr{}
-	case "fib":
-		return &expr.Fib{}
-	case "lookup":
-		return &expr.Lookup{}
-	case "dynset":
-		return &expr.Dynset{}
-	case "limit":
-		return &expr.Limit{}
-	case "log":
-		return &expr.Log{}
-	case "counter":
-		return &expr.Counter{}
-	case "reject":
-		return &expr.Reject{}
-	case "redir":
-		return &expr.Redir{}
-	case "immediate":
-		// A verdict, if it goes to the register of verdicts.
-		data, err := nfnetlink.ParseAttrs(m[unix.NFTA_EXPR_DATA])
-		if err == nil && data.Uint32(unix.NFTA_IMMEDIATE_DREG) == unix.NFT_REG_VERDICT {
-			return &expr.Verdict{}
-		}
-		return &expr.Immediate{}
-	}
-	return nil
+// knownExprs make an empty expression of each kind that compile makes.
+var knownExprs = map[string]func() expr.Any{
+	"meta": empty[expr.Meta], "cmp": empty[expr.Cmp], "payload": empty[expr.Payload], "ct": empty[expr.Ct], "bitwise": empty[expr.Bitwise],
+	"exthdr": empty[expr.Exthdr], "fib": empty[expr.Fib], "lookup": empty[expr.Lookup], "dynset": empty[expr.Dynset], "limit": empty[expr.Limit],
+	"log": empty[expr.Log], "counter": empty[expr.Counter], "reject": empty[expr.Reject], "redir": empty[expr.Redir],
+	"immediate": empty[expr.Immediate], "verdict": empty[expr.Verdict],
+}
+
+func empty[T any, P interface {
+	*T
+	expr.Any
+}]() expr.Any {
+	return P(new(T))
 }
 
 // canonicalOf serialises expressions, leaving out what the kernel counts and
@@ -210,46 +175,17 @@ func canonicalOf(es []expr.Any) (string, error) {
 	return string(out), nil
 }
 
-func (r *nftReader) sets(table string, t *liveTable) error {
-	msgs, err := r.get(unix.NFT_MSG_GETSET, netlink.Dump, nfnetlink.Attr(unix.NFTA_SET_TABLE, table))
-	if err != nil {
-		return err
-	}
-	for _, m := range msgs {
-		if m.String(unix.NFTA_SET_TABLE) != table {
-			continue
-		}
-		desc, err := nfnetlink.ParseAttrs(m[unix.NFTA_SET_DESC])
-		if err != nil {
-			return err
-		}
-		t.sets[m.String(unix.NFTA_SET_NAME)] = setText(m.Uint32(unix.NFTA_SET_FLAGS), m.Uint32(unix.NFTA_SET_KEY_TYPE),
-			m.Uint32(unix.NFTA_SET_KEY_LEN), m.Uint64(unix.NFTA_SET_TIMEOUT), desc.Uint32(unix.NFTA_SET_DESC_SIZE))
-	}
-	return nil
-}
-
-func setText(flags, keyType, keyLen uint32, timeoutMs uint64, size uint32) liveSet {
-	return liveSet(fmt.Sprintf("flags %#x key %#x of %d bytes timeout %d ms size %d", flags, keyType, keyLen, timeoutMs, size))
-}
-
-// elements returns what a set holds, keys and ends of ranges together.
-func (r *nftReader) elements(table, name string) (map[string]nftables.SetElement, error) {
-	out := make(map[string]nftables.SetElement)
-	err := r.eachElement(table, name, func(e nftables.SetElement) error {
-		e.Key, e.KeyEnd = slices.Clone(e.Key), slices.Clone(e.KeyEnd)
-		out[elementID(e)] = e
-		return nil
-	})
-	return out, err
+func setText(flags, keyType, keyLen uint32, timeoutMs uint64, size uint32) string {
+	return fmt.Sprintf("flags %#x key %#x of %d bytes timeout %d ms size %d", flags, keyType, keyLen, timeoutMs, size)
 }
 
 // eachElement calls do with each of what a set holds. There may be more than a
 // hundred thousand, so nothing is made of one but what do makes of it, and what it
 // gets is only good until it returns.
-func (r *nftReader) eachElement(table, name string, do func(nftables.SetElement) error) error {
-	err := nfnetlink.Stream(nftMessage(unix.NFT_MSG_GETSETELEM, netlink.Dump,
-		append(nfnetlink.Attr(unix.NFTA_SET_ELEM_LIST_TABLE, table), nfnetlink.Attr(unix.NFTA_SET_ELEM_LIST_SET, name)...)), func(m nfnetlink.Attrs) error {
+func eachElement(set string, do func(nftables.SetElement) error) error {
+	request := get(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP,
+		append(nfnetlink.Text(unix.NFTA_SET_ELEM_LIST_TABLE, plan.TableName), nfnetlink.Text(unix.NFTA_SET_ELEM_LIST_SET, set)...))
+	err := nfnetlink.Stream(request, func(m nfnetlink.Attrs) error {
 		return nfnetlink.EachAttr(m[unix.NFTA_SET_ELEM_LIST_ELEMENTS], func(_ uint16, raw []byte) error {
 			e, err := parseElement(raw)
 			if err != nil {
@@ -259,9 +195,28 @@ func (r *nftReader) eachElement(table, name string, do func(nftables.SetElement)
 		})
 	})
 	if err != nil {
-		return fmt.Errorf("read set %s: %w", name, err)
+		return fmt.Errorf("read set %s: %w", set, err)
 	}
 	return nil
+}
+
+// compareElements returns what of a static set's elements is missing, and what it holds besides.
+func compareElements(s plan.Set) (missing, extra []nftables.SetElement, err error) {
+	want := make(map[string]nftables.SetElement, len(s.Boxes))
+	for _, b := range s.Boxes {
+		e := rangeElement(b)
+		want[elementID(e)] = e
+	}
+	err = eachElement(s.Name, func(e nftables.SetElement) error {
+		id := elementID(e)
+		if _, ok := want[id]; !ok {
+			e.Key, e.KeyEnd = slices.Clone(e.Key), slices.Clone(e.KeyEnd)
+			extra = append(extra, e)
+		}
+		delete(want, id)
+		return nil
+	})
+	return slices.Collect(maps.Values(want)), extra, err
 }
 
 func parseElement(raw []byte) (e nftables.SetElement, err error) {
@@ -290,14 +245,7 @@ func parseElement(raw []byte) (e nftables.SetElement, err error) {
 // elementID tells elements of one set apart.
 func elementID(e nftables.SetElement) string { return string(e.Key) + string(e.KeyEnd) }
 
-// get sends one request about tables of family inet and returns the answers.
-func (r *nftReader) get(typ int, flags netlink.HeaderFlags, data []byte) ([]nfnetlink.Attrs, error) {
-	return nfnetlink.Exchange(r.conn, nftMessage(typ, flags, data))
-}
-
-func nftMessage(typ int, flags netlink.HeaderFlags, data []byte) netlink.Message {
-	return netlink.Message{
-		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | typ), Flags: netlink.Request | flags},
-		Data:   append([]byte{byte(nftables.TableFamilyINet), unix.NFNETLINK_V0, 0, 0}, data...),
-	}
+// get asks about tables of family inet, or for a change of one.
+func get(typ, flags uint16, attrs []byte) nfnetlink.Request {
+	return nfnetlink.Request{Subsystem: unix.NFNL_SUBSYS_NFTABLES, Type: typ, Flags: flags, Family: byte(nftables.TableFamilyINet), Attrs: attrs}
 }

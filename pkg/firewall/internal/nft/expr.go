@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
@@ -25,217 +27,164 @@ func word(n uint32) uint32 {
 	return unix.NFT_REG32_00 + n
 }
 
-// loIndex is the index of the loopback interface in every network namespace;
-// the kernel has it as LOOPBACK_IFINDEX.
-const loIndex = 1
-
-// icmpxProhibited is NFT_REJECT_ICMPX_ADMIN_PROHIBITED of nf_tables.h.
-const icmpxProhibited = 3
-
-// ipsDstNAT is IPS_DST_NAT of nf_conntrack_common.h.
-const ipsDstNAT = 1 << 5
-
-// Flags of a TCP segment (RFC 9293, 3.1).
 const (
+	icmpxProhibited = 3      // NFT_REJECT_ICMPX_ADMIN_PROHIBITED of nf_tables.h
+	ipsDstNAT       = 1 << 5 // IPS_DST_NAT of nf_conntrack_common.h
+
+	// Flags of a TCP segment (RFC 9293, 3.1).
 	tcpFIN = 1 << 0
 	tcpSYN = 1 << 1
 	tcpRST = 1 << 2
 	tcpACK = 1 << 4
 )
 
-// Short names for what comparisons ask.
-const (
-	equal    = expr.CmpOpEq
-	notEqual = expr.CmpOpNeq
+// fields are what loads a field into reg0.
+var fields = map[string]expr.Any{
+	"meta nfproto": meta(expr.MetaKeyNFPROTO),
+	"meta l4proto": meta(expr.MetaKeyL4PROTO),
+	"meta skuid":   meta(expr.MetaKeySKUID),
+	"meta skgid":   meta(expr.MetaKeySKGID),
+	"ip saddr":     payload(expr.PayloadBaseNetworkHeader, 12, 4),
+	"ip daddr":     payload(expr.PayloadBaseNetworkHeader, 16, 4),
+	"ip6 hoplimit": payload(expr.PayloadBaseNetworkHeader, 7, 1),
+	"ip6 saddr":    payload(expr.PayloadBaseNetworkHeader, 8, 16),
+	"ip6 daddr":    payload(expr.PayloadBaseNetworkHeader, 24, 16),
+	"icmp type":    payload(expr.PayloadBaseTransportHeader, 0, 1),
+	"th sport":     payload(expr.PayloadBaseTransportHeader, 0, 2),
+	"th dport":     payload(expr.PayloadBaseTransportHeader, 2, 2),
+	"@th,64,16":    payload(expr.PayloadBaseTransportHeader, 8, 2), // identifier of a DNS message (RFC 1035, 4.1.1), behind the UDP header
+}
+
+var (
+	loopback = number(1) // the kernel's LOOPBACK_IFINDEX, the same in every network namespace
+	// Loading the uid ends the rule if the packet has no owner.
+	owned = []expr.Any{meta(expr.MetaKeySKUID), &expr.Cmp{Op: expr.CmpOpGte, Register: reg0, Data: number(0)}}
 )
 
-// compile translates r for the kernel.
-func compile(r plan.Rule, sets map[string]plan.Set) ([]expr.Any, error) {
+// words are the matches on fields whose values are words.
+var words = map[string][]expr.Any{
+	"iif lo":               {meta(expr.MetaKeyIIF), equal(loopback)},
+	"oif lo":               {meta(expr.MetaKeyOIF), equal(loopback)},
+	"meta skuid >= 0":      owned,
+	"meta skuid exists":    owned,
+	"fib saddr type local": {&expr.Fib{Register: reg0, FlagSADDR: true, ResultADDRTYPE: true}, equal(number(unix.RTN_LOCAL))},
+	"exthdr rt exists": {
+		&expr.Exthdr{DestRegister: reg0, Type: unix.IPPROTO_ROUTING, Len: 1, Flags: unix.NFT_EXTHDR_F_PRESENT, Op: expr.ExthdrOpIpv6}, equal([]byte{1}),
+	},
+	"tcp flags & (fin|syn|rst|ack) syn": tcpFlags(tcpFIN|tcpSYN|tcpRST|tcpACK, tcpSYN),
+	"tcp flags & rst rst":               tcpFlags(tcpRST, tcpRST),
+	"ct direction original":             {&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg0}, equal([]byte{expr.CtDirOriginal})},
+	"ct direction reply":                {&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg0}, equal([]byte{expr.CtDirReply})},
+	"ct state invalid":                  ctBits(expr.CtKeySTATE, expr.CtStateBitINVALID),
+	"ct state established":              ctBits(expr.CtKeySTATE, expr.CtStateBitESTABLISHED),
+	"ct state related":                  ctBits(expr.CtKeySTATE, expr.CtStateBitRELATED),
+	"ct state new":                      ctBits(expr.CtKeySTATE, expr.CtStateBitNEW),
+	"ct status dnat":                    ctBits(expr.CtKeySTATUS, ipsDstNAT),
+}
+
+func meta(key expr.MetaKey) *expr.Meta { return &expr.Meta{Key: key, Register: reg0} }
+
+func payload(base expr.PayloadBase, offset, size uint32) *expr.Payload {
+	return &expr.Payload{DestRegister: reg0, Base: base, Offset: offset, Len: size}
+}
+
+func number(n uint32) []byte { return binaryutil.NativeEndian.PutUint32(n) }
+
+func equal(value []byte) *expr.Cmp { return &expr.Cmp{Op: expr.CmpOpEq, Register: reg0, Data: value} }
+
+func masked(mask []byte) *expr.Bitwise {
+	return &expr.Bitwise{SourceRegister: reg0, DestRegister: reg0, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))}
+}
+
+// tcpFlags compares those of the flags of a segment that are in mask.
+func tcpFlags(mask, want byte) []expr.Any {
+	return []expr.Any{payload(expr.PayloadBaseTransportHeader, 13, 1), masked([]byte{mask}), equal([]byte{want})}
+}
+
+// ctBits asks for one of bits in a field of the flow.
+func ctBits(key expr.CtKey, bits uint32) []expr.Any {
+	return []expr.Any{&expr.Ct{Key: key, Register: reg0}, masked(number(bits)), &expr.Cmp{Op: expr.CmpOpNeq, Register: reg0, Data: number(0)}}
+}
+
+// compile translates r, a rule of p, for the kernel.
+func compile(r plan.Rule, p plan.Plan) ([]expr.Any, error) {
 	var out []expr.Any
 	for _, m := range r.Matches {
-		es, err := compileMatch(m, sets)
+		es, err := compileMatch(m, p)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, es...)
 	}
-	es, err := compileVerdict(r.Verdict, sets)
+	es, err := compileVerdict(r.Verdict, p)
 	return append(out, es...), err
 }
 
-// unless is the comparison that a match makes, or that it makes negated.
-func unless(not bool) expr.CmpOp {
-	if not {
-		return notEqual
+func compileMatch(m plan.Match, p plan.Plan) ([]expr.Any, error) {
+	if m.Set != "" {
+		s, err := p.Set(m.Set)
+		if err != nil {
+			return nil, err
+		}
+		key, err := loadKey(m.Field, s.Family)
+		return append(key, &expr.Lookup{SourceRegister: reg0, SetName: m.Set, Invert: m.Not}), err
 	}
-	return equal
-}
-
-func compileMatch(m plan.Match, sets map[string]plan.Set) ([]expr.Any, error) {
-	switch m := m.(type) {
-	case plan.MatchFamily:
-		return meta(expr.MetaKeyNFPROTO, equal, []byte{m.Family.Nfproto()}), nil
-	case plan.MatchIn:
-		return meta(expr.MetaKeyIIF, equal, binaryutil.NativeEndian.PutUint32(loIndex)), nil
-	case plan.MatchOut:
-		return meta(expr.MetaKeyOIF, unless(m.Not), binaryutil.NativeEndian.PutUint32(loIndex)), nil
-	case plan.MatchDst:
-		return destination(m.P), nil
-	case plan.MatchSrc:
-		return source(m.A), nil
-	case plan.MatchProto:
-		return meta(expr.MetaKeyL4PROTO, unless(m.Not), []byte{m.Proto}), nil
-	case plan.MatchPort:
-		return field(expr.PayloadBaseTransportHeader, 2, binaryutil.BigEndian.PutUint16(m.Port)), nil
-	case plan.MatchICMP:
-		return field(expr.PayloadBaseTransportHeader, 0, []byte{m.Typ}), nil
-	case plan.MatchHopLimit:
-		return append(meta(expr.MetaKeyNFPROTO, equal, []byte{plan.IPv6.Nfproto()}),
-			field(expr.PayloadBaseNetworkHeader, 7, []byte{255})...), nil
-	case plan.MatchUID:
-		return meta(expr.MetaKeySKUID, unless(m.Not), binaryutil.NativeEndian.PutUint32(m.UID)), nil
-	case plan.MatchGID:
-		return meta(expr.MetaKeySKGID, unless(m.Not), binaryutil.NativeEndian.PutUint32(m.GID)), nil
-	case plan.MatchOwned, plan.MatchHeld:
-		// Loading the uid ends the rule if the packet has no owner.
-		return meta(expr.MetaKeySKUID, expr.CmpOpGte, binaryutil.NativeEndian.PutUint32(0)), nil
-	case plan.MatchForeign:
-		return []expr.Any{
-			&expr.Fib{Register: reg0, FlagSADDR: true, ResultADDRTYPE: true},
-			&expr.Cmp{Op: notEqual, Register: reg0, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
-		}, nil
-	case plan.MatchSYN:
-		return tcpFlags(tcpFIN|tcpSYN|tcpRST|tcpACK, tcpSYN), nil
-	case plan.MatchReset:
-		flags := tcpFlags(tcpRST, tcpRST)
-		if m.Not {
-			flags[len(flags)-1] = &expr.Cmp{Op: notEqual, Register: reg0, Data: []byte{tcpRST}}
-		}
-		return flags, nil
-	case plan.MatchSrcPort:
-		return field(expr.PayloadBaseTransportHeader, 0, binaryutil.BigEndian.PutUint16(m.Port)), nil
-	case plan.MatchRouted:
-		return []expr.Any{
-			&expr.Exthdr{DestRegister: reg0, Type: unix.IPPROTO_ROUTING, Len: 1, Flags: unix.NFT_EXTHDR_F_PRESENT, Op: expr.ExthdrOpIpv6},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: reg0, Data: []byte{1}},
-		}, nil
+	var out []expr.Any
+	switch v := m.Value.(type) {
+	case netip.AddrPort:
+		return answering(v), nil
+	case string:
+		out = slices.Clone(words[m.Field+" "+v])
+	default:
+		out = compare(m.Field, v)
 	}
-	return compileTracked(m, sets)
-}
-
-// compileTracked translates matches on connection tracking, and on sets.
-func compileTracked(m plan.Match, sets map[string]plan.Set) ([]expr.Any, error) {
-	switch m := m.(type) {
-	case plan.MatchAnswer:
-		return answering(m.To), nil
-	case plan.MatchState:
-		return ctBits(expr.CtKeySTATE, map[plan.CtState]uint32{
-			plan.StateInvalid:     expr.CtStateBitINVALID,
-			plan.StateEstablished: expr.CtStateBitESTABLISHED,
-			plan.StateRelated:     expr.CtStateBitRELATED,
-			plan.StateNew:         expr.CtStateBitNEW,
-		}[m.State]), nil
-	case plan.MatchOriginal:
-		return []expr.Any{
-			&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg0},
-			&expr.Cmp{Op: equal, Register: reg0, Data: []byte{expr.CtDirOriginal}},
-		}, nil
-	case plan.MatchReply:
-		return []expr.Any{
-			&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg0},
-			&expr.Cmp{Op: equal, Register: reg0, Data: []byte{expr.CtDirReply}},
-		}, nil
-	case plan.MatchDNAT:
-		return ctBits(expr.CtKeySTATUS, ipsDstNAT), nil
-	case plan.MatchSet:
-		s, ok := sets[m.Set]
-		if !ok {
-			return nil, fmt.Errorf("no set %q", m.Set)
-		}
-		load := loadKey
-		if m.From {
-			load = loadSourceKey
-		}
-		return append(load(s.Family, true), &expr.Lookup{SourceRegister: reg0, SetName: m.Set}), nil
-	case plan.MatchCalm:
-		return []expr.Any{destinationPort(), &expr.Lookup{SourceRegister: reg0, SetName: m.Set, Invert: true}}, nil
-	case plan.MatchQuery:
-		return []expr.Any{queryID(), &expr.Lookup{SourceRegister: reg0, SetName: m.Set}}, nil
+	if len(out) == 0 {
+		return nil, fmt.Errorf("can't translate %s", m)
 	}
-	return nil, fmt.Errorf("can't translate %T", m)
-}
-
-func compileVerdict(v plan.Verdict, sets map[string]plan.Set) ([]expr.Any, error) {
-	one := func(e expr.Any) ([]expr.Any, error) { return []expr.Any{e}, nil }
-	switch v := v.(type) {
-	case plan.Accept:
-		return one(&expr.Verdict{Kind: expr.VerdictAccept})
-	case plan.Drop:
-		return one(&expr.Verdict{Kind: expr.VerdictDrop})
-	case plan.Leave:
-		return one(&expr.Verdict{Kind: expr.VerdictReturn})
-	case plan.Jump:
-		return one(&expr.Verdict{Kind: expr.VerdictJump, Chain: v.Chain})
-	case plan.Count:
-		return one(&expr.Counter{})
-	case plan.Reset:
-		return one(&expr.Reject{Type: unix.NFT_REJECT_TCP_RST})
-	case plan.Prohibit:
-		return one(&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: icmpxProhibited})
-	case plan.Redirect:
-		return []expr.Any{
-			&expr.Immediate{Register: reg0, Data: binaryutil.BigEndian.PutUint16(v.Port)},
-			&expr.Redir{RegisterProtoMin: reg0, RegisterProtoMax: reg0, Flags: unix.NF_NAT_RANGE_PROTO_SPECIFIED},
-		}, nil
-	case plan.Remember:
-		return []expr.Any{queryID(), &expr.Dynset{SrcRegKey: reg0, SetName: v.Set, Operation: unix.NFT_DYNSET_OP_UPDATE}}, nil
-	case plan.Alarm:
-		return []expr.Any{destinationPort(), &expr.Dynset{SrcRegKey: reg0, SetName: v.Set, Operation: unix.NFT_DYNSET_OP_UPDATE}}, nil
-	case plan.Zone: // the library leaves the direction out: see zone.go
-		return []expr.Any{
-			&expr.Immediate{Register: reg0, Data: binaryutil.NativeEndian.PutUint16(v.Id)},
-			&expr.Ct{Key: expr.CtKeyZONE, Register: reg0, SourceRegister: true},
-		}, nil
-	case plan.Keep:
-		s, ok := sets[v.Set]
-		if !ok {
-			return nil, fmt.Errorf("no set %q", v.Set)
-		}
-		// The kernel goes on to the next rule if the set is full.
-		return append(loadSourceKey(s.Family, true),
-			&expr.Dynset{SrcRegKey: reg0, SetName: v.Set, Operation: unix.NFT_DYNSET_OP_UPDATE},
-			&expr.Verdict{Kind: expr.VerdictAccept}), nil
-	case plan.Log:
-		s, ok := sets[v.Set]
-		if !ok {
-			return nil, fmt.Errorf("no set %q", v.Set)
-		}
-		return append(loadKey(s.Family, v.Ports),
-			&expr.Dynset{SrcRegKey: reg0, SetName: v.Set, Operation: unix.NFT_DYNSET_OP_UPDATE, Exprs: []expr.Any{
-				&expr.Limit{Type: expr.LimitTypePkts, Rate: plan.DropRate, Unit: expr.LimitTimeSecond, Burst: plan.DropBurst},
-			}},
-			&expr.Limit{Type: expr.LimitTypePkts, Rate: plan.TotalRate, Unit: expr.LimitTimeSecond, Burst: plan.TotalBurst},
-			&expr.Log{
-				Key:   1<<unix.NFTA_LOG_GROUP | 1<<unix.NFTA_LOG_PREFIX | 1<<unix.NFTA_LOG_SNAPLEN,
-				Group: v.Group, Data: []byte(v.Text), Snaplen: plan.SnapLen,
-			}), nil
+	if m.Not {
+		opposite := *out[len(out)-1].(*expr.Cmp)
+		opposite.Op = expr.CmpOpNeq
+		out[len(out)-1] = &opposite
 	}
-	return nil, fmt.Errorf("can't translate %T", v)
+	return out, nil
 }
 
-// queryID loads the identifier of a DNS message, the first field behind the UDP
-// header (RFC 1035, 4.1.1).
-func queryID() *expr.Payload {
-	return &expr.Payload{DestRegister: reg0, Base: expr.PayloadBaseTransportHeader, Offset: 8, Len: 2}
+// compare compares a field with a value; it returns nothing if it knows none of them.
+func compare(field string, value any) (out []expr.Any) {
+	load, ok := fields[field]
+	if !ok {
+		return nil
+	}
+	switch header, _, _ := strings.Cut(field, " "); header {
+	case "ip":
+		out = compare("meta nfproto", plan.IPv4)
+	case "ip6":
+		out = compare("meta nfproto", plan.IPv6)
+	}
+	out = append(out, load)
+	switch v := value.(type) {
+	case plan.Family:
+		return append(out, equal([]byte{nfproto(v)}))
+	case uint8:
+		return append(out, equal([]byte{v}))
+	case uint16:
+		return append(out, equal(binaryutil.BigEndian.PutUint16(v)))
+	case uint32:
+		return append(out, equal(number(v)))
+	case netip.Prefix:
+		if !v.IsSingleIP() {
+			out = append(out, masked(net.CIDRMask(v.Bits(), v.Addr().BitLen())))
+		}
+		return append(out, equal(v.Addr().AsSlice()))
+	}
+	return nil
 }
 
-func destinationPort() *expr.Payload {
-	return &expr.Payload{DestRegister: reg0, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
-}
-
-// meta compares what the kernel knows about a packet with value.
-func meta(key expr.MetaKey, op expr.CmpOp, value []byte) []expr.Any {
-	return []expr.Any{&expr.Meta{Key: key, Register: reg0}, &expr.Cmp{Op: op, Register: reg0, Data: value}}
+func nfproto(f plan.Family) byte {
+	if f == plan.IPv4 {
+		return unix.NFPROTO_IPV4
+	}
+	return unix.NFPROTO_IPV6
 }
 
 // answering asks for the reply direction of a flow that was begun toward a server.
@@ -244,90 +193,88 @@ func answering(server netip.AddrPort) []expr.Any {
 	if server.Addr().Is6() {
 		key = expr.CtKeyDSTIP6
 	}
-	return append(meta(expr.MetaKeyNFPROTO, equal, []byte{plan.FamilyOf(server.Addr()).Nfproto()}),
-		&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg0},
-		&expr.Cmp{Op: equal, Register: reg0, Data: []byte{expr.CtDirReply}},
+	return slices.Concat(compare("meta nfproto", plan.FamilyOf(server.Addr())), words["ct direction reply"], []expr.Any{
 		&expr.Ct{Key: key, Register: reg0, Direction: expr.CtDirOriginal},
-		&expr.Cmp{Op: equal, Register: reg0, Data: server.Addr().AsSlice()},
+		equal(server.Addr().AsSlice()),
 		&expr.Ct{Key: expr.CtKeyPROTODST, Register: reg0, Direction: expr.CtDirOriginal},
-		&expr.Cmp{Op: equal, Register: reg0, Data: binaryutil.BigEndian.PutUint16(server.Port())})
+		equal(binaryutil.BigEndian.PutUint16(server.Port())),
+	})
 }
 
-// field compares bytes of a header with value.
-func field(base expr.PayloadBase, offset uint32, value []byte) []expr.Any {
-	return []expr.Any{
-		&expr.Payload{DestRegister: reg0, Base: base, Offset: offset, Len: uint32(len(value))},
-		&expr.Cmp{Op: equal, Register: reg0, Data: value},
+// verdicts are those that say no more than their words.
+var verdicts = map[string]expr.Any{
+	"accept":                             &expr.Verdict{Kind: expr.VerdictAccept},
+	"drop":                               &expr.Verdict{Kind: expr.VerdictDrop},
+	"return":                             &expr.Verdict{Kind: expr.VerdictReturn},
+	"counter":                            &expr.Counter{},
+	"reject with tcp reset":              &expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
+	"reject with icmpx admin-prohibited": &expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: icmpxProhibited},
+}
+
+func compileVerdict(v plan.Verdict, p plan.Plan) ([]expr.Any, error) {
+	if e, ok := verdicts[v.Do]; ok {
+		return []expr.Any{e}, nil
 	}
-}
-
-// ctBits asks for one of bits in a field of the flow.
-func ctBits(key expr.CtKey, bits uint32) []expr.Any {
-	zero := make([]byte, 4)
-	return []expr.Any{
-		&expr.Ct{Key: key, Register: reg0},
-		&expr.Bitwise{SourceRegister: reg0, DestRegister: reg0, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(bits), Xor: zero},
-		&expr.Cmp{Op: notEqual, Register: reg0, Data: zero},
+	switch v.Do {
+	case "jump":
+		return []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: v.To}}, nil
+	case "redirect":
+		return []expr.Any{
+			&expr.Immediate{Register: reg0, Data: binaryutil.BigEndian.PutUint16(v.N)},
+			&expr.Redir{RegisterProtoMin: reg0, RegisterProtoMax: reg0, Flags: unix.NF_NAT_RANGE_PROTO_SPECIFIED},
+		}, nil
+	case setZone: // the library leaves the direction out: see zone.go
+		return []expr.Any{
+			&expr.Immediate{Register: reg0, Data: binaryutil.NativeEndian.PutUint16(v.N)},
+			&expr.Ct{Key: expr.CtKeyZONE, Register: reg0, SourceRegister: true},
+		}, nil
 	}
-}
-
-// destination compares the destination address, family included, with p.
-func destination(p netip.Prefix) []expr.Any {
-	f := plan.FamilyOf(p.Addr())
-	out := append(meta(expr.MetaKeyNFPROTO, equal, []byte{f.Nfproto()}), loadDestination(f))
-	if !p.IsSingleIP() {
-		n := uint32(p.Addr().BitLen())
-		out = append(out, &expr.Bitwise{SourceRegister: reg0, DestRegister: reg0, Len: n / 8,
-			Mask: net.CIDRMask(p.Bits(), int(n)), Xor: make([]byte, n/8)})
+	s, err := p.Set(v.To)
+	if err != nil {
+		return nil, fmt.Errorf("can't translate %s: %w", v, err)
 	}
-	return append(out, &expr.Cmp{Op: equal, Register: reg0, Data: p.Addr().AsSlice()})
-}
-
-// source compares the source address, family included, with a.
-func source(a netip.Addr) []expr.Any {
-	return append(meta(expr.MetaKeyNFPROTO, equal, []byte{plan.FamilyOf(a).Nfproto()}),
-		loadSource(plan.FamilyOf(a)), &expr.Cmp{Op: equal, Register: reg0, Data: a.AsSlice()})
-}
-
-// tcpFlags compares those of the flags of a segment that are in mask.
-func tcpFlags(mask, want byte) []expr.Any {
-	return []expr.Any{
-		&expr.Payload{DestRegister: reg0, Base: expr.PayloadBaseTransportHeader, Offset: 13, Len: 1},
-		&expr.Bitwise{SourceRegister: reg0, DestRegister: reg0, Len: 1, Mask: []byte{mask}, Xor: []byte{0}},
-		&expr.Cmp{Op: equal, Register: reg0, Data: []byte{want}},
+	update := &expr.Dynset{SrcRegKey: reg0, SetName: v.To, Operation: unix.NFT_DYNSET_OP_UPDATE}
+	switch v.Do {
+	case "update":
+		key, err := loadKey(v.Text, s.Family)
+		return append(key, update), err
+	case "keep": // the kernel goes on to the next rule if the set is full
+		key, err := loadKey("saddr . l4proto . sport", s.Family)
+		return append(key, update, verdicts["accept"]), err
+	case "log":
+		key, err := loadKey("daddr . l4proto . dport", s.Family)
+		if err == nil && !v.Ports {
+			key[2] = &expr.Immediate{Register: key[2].(*expr.Payload).DestRegister, Data: make([]byte, 4)}
+		}
+		update.Exprs = []expr.Any{limit(s.Each)}
+		return append(key, update, limit(plan.LogTotal), &expr.Log{
+			Key:   1<<unix.NFTA_LOG_GROUP | 1<<unix.NFTA_LOG_PREFIX | 1<<unix.NFTA_LOG_SNAPLEN,
+			Group: v.N, Data: []byte(v.Text), Snaplen: plan.SnapLen,
+		}), err
 	}
+	return nil, fmt.Errorf("can't translate %s", v)
 }
 
-func loadSource(f plan.Family) *expr.Payload {
-	p := &expr.Payload{DestRegister: reg0, Base: expr.PayloadBaseNetworkHeader, Offset: 12, Len: 4}
+func limit(l plan.Limit) *expr.Limit {
+	return &expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(l.Rate), Unit: expr.LimitTimeSecond, Burst: l.Burst}
+}
+
+// loadKey puts the key of a set into the registers from reg0 on: a field, or an address of
+// a family, the protocol and a port.
+func loadKey(field string, f plan.Family) ([]expr.Any, error) {
+	if e, ok := fields[field]; ok {
+		return []expr.Any{e}, nil
+	}
+	header := "ip "
 	if f == plan.IPv6 {
-		p.Offset, p.Len = 8, 16
+		header = "ip6 "
 	}
-	return p
-}
-
-func loadDestination(f plan.Family) *expr.Payload {
-	p := &expr.Payload{DestRegister: reg0, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4}
-	if f == plan.IPv6 {
-		p.Offset, p.Len = 24, 16
+	parts := strings.Split(field, " . l4proto . ")
+	addr, ok := fields[header+parts[0]].(*expr.Payload)
+	if !ok || len(parts) != 2 || fields["th "+parts[1]] == nil {
+		return nil, fmt.Errorf("can't load %q", field)
 	}
-	return p
-}
-
-// loadKey puts the key of a set into the registers from reg0 on: destination,
-// protocol, and port, or 0 if the protocol has none.
-func loadKey(f plan.Family, ports bool) []expr.Any {
-	return loadEnd(loadDestination(f), 2, ports)
-}
-
-// loadSourceKey is loadKey of where the packet comes from.
-func loadSourceKey(f plan.Family, ports bool) []expr.Any { return loadEnd(loadSource(f), 0, ports) }
-
-func loadEnd(addr *expr.Payload, portAt uint32, ports bool) []expr.Any {
-	next := addr.Len / 4
-	out := []expr.Any{addr, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: word(next)}}
-	if ports {
-		return append(out, &expr.Payload{DestRegister: word(next + 1), Base: expr.PayloadBaseTransportHeader, Offset: portAt, Len: 2})
-	}
-	return append(out, &expr.Immediate{Register: word(next + 1), Data: make([]byte, 4)})
+	port := *fields["th "+parts[1]].(*expr.Payload)
+	port.DestRegister = word(addr.Len/4 + 1)
+	return []expr.Any{addr, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: word(addr.Len / 4)}, &port}, nil
 }

@@ -28,21 +28,31 @@ func TestKernelLateAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	read := n.read
-	for _, late := range []netlink.Message{
-		{Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETTABLE, Flags: netlink.Request},
-			Data: append([]byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}, nfnetlink.Attr(unix.NFTA_TABLE_NAME, plan.TableName)...)},
-		{Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETRULE, Flags: netlink.Request | netlink.Dump},
-			Data: []byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}},
-	} {
-		if _, err := read.conn.Send(late); err != nil {
+	rule := func() error {
+		q, err := zoneRule(n.handle(), "output", plan.Rule{Verdict: plan.Verdict{Do: setZone, N: 1}})
+		if err != nil {
 			t.Fatal(err)
 		}
-		_, err := read.table(plan.TableName)
-		t.Log("the first exchange:", err)
+		return n.transact(q)
+	}
+	for _, late := range []nfnetlink.Request{
+		get(unix.NFT_MSG_GETTABLE, 0, nfnetlink.Text(unix.NFTA_TABLE_NAME, plan.TableName)),
+		get(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, nil),
+	} {
+		var m netlink.Message
+		if err := m.UnmarshalBinary(late.Encode()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.sock.Send(m); err != nil {
+			t.Fatal(err)
+		}
+		t.Log("the first exchange:", rule())
 		for range 2 {
-			if live, err := read.table(plan.TableName); err != nil || live == nil {
-				t.Errorf("a later exchange: %v, %v", live, err)
+			if err := rule(); err != nil {
+				t.Errorf("a later exchange: %v", err)
+			}
+			if live, err := readTable(); err != nil || live == nil {
+				t.Errorf("a later look: %v, %v", live, err)
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package nft
 
 import (
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -17,24 +16,14 @@ import (
 // transaction, since before Linux 6.12 adding an element again left its time
 // as it was.
 func (n *Backend) Lease(ls []plan.Lease) error {
-	last := make(map[plan.Element]plan.Lease, len(ls))
-	for _, l := range ls {
-		if old, ok := last[l.Element]; !ok || l.TTL > old.TTL {
-			last[l.Element] = l
-		}
-	}
-	todo := slices.Collect(maps.Values(last))
-	for c := range slices.Chunk(todo, chunk) {
+	for c := range slices.Chunk(ls, chunk) {
 		by := map[plan.Family][]nftables.SetElement{}
 		for _, l := range c {
 			f := plan.FamilyOf(l.Addr)
 			by[f] = append(by[f], leaseElement(l.Element, max(l.TTL, 1)))
 		}
 		for f, es := range by {
-			ns, err := nftSet(n.handle(), plan.Set{Name: plan.LeaseSet(f), Family: f, Kind: plan.Leased})
-			if err != nil {
-				return err
-			}
+			ns := nftSet(n.handle(), plan.Leases(f))
 			if err := errors.Join(n.conn.SetAddElements(ns, es), n.conn.SetDeleteElements(ns, es), n.conn.SetAddElements(ns, es)); err != nil {
 				return err
 			}
@@ -72,11 +61,9 @@ func (n *Backend) deleteLeases(es []plan.Element, add bool) error {
 		by[plan.FamilyOf(e.Addr)] = append(by[plan.FamilyOf(e.Addr)], leaseElement(e, ttl))
 	}
 	for f, es := range by {
-		for _, s := range []plan.Set{{Name: plan.LeaseSet(f), Family: f, Kind: plan.Leased}, {Name: plan.KeptSet(f), Family: f, Kind: plan.Living}} {
-			ns, err := nftSet(n.handle(), s)
-			if err != nil {
-				return err
-			}
+		for _, s := range []plan.Set{plan.Leases(f), plan.Kept(f)} {
+			var err error
+			ns := nftSet(n.handle(), s)
 			if add {
 				err = n.conn.SetAddElements(ns, es)
 			}
@@ -90,14 +77,14 @@ func (n *Backend) deleteLeases(es []plan.Element, add bool) error {
 
 // UnleaseAll implements backend.
 func (n *Backend) UnleaseAll() error {
-	live, err := n.read.table(plan.TableName)
+	live, err := readTable()
 	if err != nil || live == nil {
 		return nfnetlink.Explain("revoke all", err)
 	}
 	for _, f := range plan.Families() {
-		for _, name := range []string{plan.LeaseSet(f), plan.KeptSet(f)} {
-			if _, ok := live.sets[name]; ok {
-				n.conn.FlushSet(&nftables.Set{Name: name, Table: n.handle()})
+		for _, s := range []plan.Set{plan.Leases(f), plan.Kept(f)} {
+			if _, ok := live.sets[s.Name]; ok {
+				n.conn.FlushSet(&nftables.Set{Name: s.Name, Table: n.handle()})
 			}
 		}
 	}
@@ -105,15 +92,15 @@ func (n *Backend) UnleaseAll() error {
 }
 
 // Leases implements backend.
-func (n *Backend) Leases() ([]plan.Lease, error) { return n.timed(plan.LeaseSet) }
+func (n *Backend) Leases() ([]plan.Lease, error) { return n.timed(plan.Leases) }
 
 // Kept implements backend.
-func (n *Backend) Kept() ([]plan.Lease, error) { return n.timed(plan.KeptSet) }
+func (n *Backend) Kept() ([]plan.Lease, error) { return n.timed(plan.Kept) }
 
-func (n *Backend) timed(set func(plan.Family) string) ([]plan.Lease, error) {
+func (n *Backend) timed(set func(plan.Family) plan.Set) ([]plan.Lease, error) {
 	var out []plan.Lease
 	for _, f := range plan.Families() {
-		err := n.read.eachElement(plan.TableName, set(f), func(e nftables.SetElement) error {
+		err := eachElement(set(f).Name, func(e nftables.SetElement) error {
 			l, err := leaseOfKey(e.Key)
 			out = append(out, plan.Lease{Element: l, TTL: e.Expires})
 			return err

@@ -11,12 +11,7 @@ import (
 
 // Remove removes the table of the nftables backend, if there is one.
 func Remove() error {
-	read, err := openReader()
-	if err != nil {
-		return nfnetlink.Explain("look for rules of the nftables backend", err)
-	}
-	defer read.conn.Close()
-	live, err := read.table(plan.TableName)
+	live, err := readTable()
 	if nfnetlink.Absent(err) || err == nil && live == nil {
 		return nil
 	}

@@ -21,8 +21,7 @@ const chunk = 1000
 // goes through one socket, so that the kernel can bind the table to it.
 type Backend struct {
 	conn  *nftables.Conn
-	sock  *netlink.Conn // of conn, for what its library can't say
-	read  *nftReader
+	sock  *netlink.Conn       // of conn, for what its library can't say
 	zoned bool                // the kernel has zones
 	flags nftables.TableFlags // of the table, if we create it
 	log   *slog.Logger
@@ -40,25 +39,19 @@ func Open(owner bool, log *slog.Logger) (*Backend, error) {
 		return nil, nfnetlink.Explain("open netfilter socket", err)
 	}
 	n.conn = conn
-	if n.read, err = openReader(); err != nil {
-		n.Close()
-		return nil, nfnetlink.Explain("open netfilter socket", err)
-	}
 	if owner {
 		// Without the second flag the table would end with our files, which
 		// is before the kernel ends the other processes of our pid namespace.
 		n.flags = nftables.TableFlagOwner | nftables.TableFlagPersist
-		if err := n.probe(); err == nil {
-			n.zoned = n.probeZone()
-			return n, nil
-		} else if !errors.Is(err, nfnetlink.ErrUnsupported) && !errors.Is(err, unix.EINVAL) {
-			n.Close()
-			return nil, err
-		}
-		log.Info("the kernel can't bind the table to its owner and keep it: others with NET_ADMIN could change it")
-		n.flags = 0
 	}
-	if err := n.probe(); err != nil {
+	err = n.probe()
+	if owner && (errors.Is(err, nfnetlink.ErrUnsupported) || errors.Is(err, unix.EINVAL)) {
+		n.flags = 0
+		if err = n.probe(); err == nil {
+			log.Info("the kernel can't bind the table to its owner and keep it: others with NET_ADMIN could change it")
+		}
+	}
+	if err != nil {
 		n.Close()
 		return nil, err
 	}
@@ -66,40 +59,24 @@ func Open(owner bool, log *slog.Logger) (*Backend, error) {
 	return n, nil
 }
 
-// probe adds a table with one of everything that rules are made of, to a
-// chain where no packet comes, and deletes it in the same transaction.
+// probe adds a table with one of everything that plans are made of, to chains where
+// no packet comes, and deletes it in the same transaction.
 func (n *Backend) probe() error {
-	t := &nftables.Table{Name: plan.TableName + "-probe", Family: nftables.TableFamilyINet, Flags: n.flags}
-	sets := map[string]plan.Set{
-		"s": {Name: "s", Family: plan.IPv6, Kind: plan.Static},
-		"m": {Name: "m", Family: plan.IPv4, Kind: plan.Meter},
-		"l": {Name: "l", Family: plan.IPv6, Kind: plan.Living},
+	p, err := plan.Probe(false)
+	if err != nil {
+		return err
 	}
-	n.conn.AddTable(t)
-	c := n.conn.AddChain(&nftables.Chain{Name: "probe", Table: t})
-	for _, name := range []string{"l", "m", "s"} {
-		ns, err := nftSet(t, sets[name])
-		if err == nil {
-			err = n.conn.AddSet(ns, nil)
-		}
-		if err != nil {
-			return err
-		}
+	for i := range p.Chains {
+		p.Chains[i].Hook = ""
 	}
-	for _, r := range []plan.Rule{
-		plan.To(plan.Count{}, plan.MatchDst{P: plan.Single(plan.EngineDNS())}, plan.MatchUID{UID: 1}, plan.MatchGID{GID: 1}, plan.MatchForeign{}, plan.MatchRouted{}, plan.MatchState{State: plan.StateNew}, plan.MatchSet{Set: "s"}),
-		plan.To(plan.Keep{Set: "l"}, plan.MatchReply{}), plan.To(plan.Log{Group: 1, Set: "m", Ports: true, Text: plan.LogPrefix}), plan.To(plan.Reset{}, plan.MatchProto{Proto: plan.ProtoTCP}), plan.To(plan.Prohibit{}),
-	} {
-		es, err := compile(r, sets)
-		if err != nil {
-			return err
-		}
-		n.conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: es})
+	t := n.probeTable()
+	if err := n.queue(t, p); err != nil {
+		return err
 	}
 	n.conn.DelTable(t)
-	err := n.conn.Flush()
+	err = n.conn.Flush()
 	if errors.Is(err, unix.ENOENT) { // an expression that this kernel lacks
-		return fmt.Errorf("probe nf_tables: %w: the kernel needs nf_tables with ct, exthdr, fib, log, limit and reject for inet: %w", nfnetlink.ErrUnsupported, err)
+		return fmt.Errorf("probe nf_tables: %w: the kernel needs nf_tables with ct, exthdr, fib, log, limit, redir and reject for inet: %w", nfnetlink.ErrUnsupported, err)
 	}
 	return nfnetlink.Explain("probe nf_tables", err)
 }
@@ -117,16 +94,16 @@ func (n *Backend) Caveats(plan.Plan) []string { return nil }
 func (n *Backend) Reduced() string { return "" }
 
 // Close implements backend.
-func (n *Backend) Close() error {
-	err := n.conn.CloseLasting()
-	if n.read != nil {
-		err = errors.Join(err, n.read.conn.Close())
-	}
-	return err
-}
+func (n *Backend) Close() error { return n.conn.CloseLasting() }
 
 // PortID implements backend.
 func (n *Backend) PortID() (uint32, error) { return n.conn.GetPortID() }
+
+func (n *Backend) probeTable() *nftables.Table {
+	t := n.handle()
+	t.Name += "-probe"
+	return t
+}
 
 func (n *Backend) handle() *nftables.Table {
 	return &nftables.Table{Name: plan.TableName, Family: nftables.TableFamilyINet, Flags: n.flags}

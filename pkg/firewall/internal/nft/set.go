@@ -12,35 +12,14 @@ import (
 )
 
 // nftSet returns what the kernel is told about s.
-func nftSet(t *nftables.Table, s plan.Set) (*nftables.Set, error) {
-	if s.Kind == plan.Asked {
-		return &nftables.Set{Table: t, Name: s.Name, KeyType: nftables.TypeInetService,
-			Dynamic: true, HasTimeout: true, Timeout: plan.AskedLife, Size: plan.MaxAsked}, nil
+func nftSet(t *nftables.Table, s plan.Set) *nftables.Set {
+	out := &nftables.Set{Table: t, Name: s.Name, KeyType: nftables.TypeInetService, Interval: s.Static,
+		Dynamic: s.Dynamic, HasTimeout: !s.Static || !s.Until.IsZero(), Timeout: s.Timeout, Size: s.Size}
+	if s.Family != 0 {
+		addr := map[plan.Family]nftables.SetDatatype{plan.IPv4: nftables.TypeIPAddr, plan.IPv6: nftables.TypeIP6Addr}[s.Family]
+		out.KeyType, out.Concatenation = nftables.MustConcatSetType(addr, nftables.TypeInetProto, nftables.TypeInetService), true
 	}
-	if s.Kind == plan.Guessed {
-		return &nftables.Set{Table: t, Name: s.Name, KeyType: nftables.TypeInetService,
-			Dynamic: true, HasTimeout: true, Timeout: plan.GuessLife, Size: 1}, nil
-	}
-	addr := nftables.TypeIPAddr
-	if s.Family == plan.IPv6 {
-		addr = nftables.TypeIP6Addr
-	}
-	key, err := nftables.ConcatSetType(addr, nftables.TypeInetProto, nftables.TypeInetService)
-	if err != nil {
-		return nil, err
-	}
-	out := &nftables.Set{Table: t, Name: s.Name, KeyType: key, Concatenation: true}
-	switch s.Kind {
-	case plan.Static:
-		out.Interval, out.HasTimeout = true, !s.Until.IsZero()
-	case plan.Leased:
-		out.HasTimeout, out.Size = true, plan.MaxLeases
-	case plan.Living:
-		out.Dynamic, out.HasTimeout, out.Timeout, out.Size = true, true, plan.LiveFor, plan.MaxLive
-	case plan.Meter:
-		out.Dynamic, out.HasTimeout, out.Timeout, out.Size = true, true, plan.MeterLife, plan.MaxMeter
-	}
-	return out, nil
+	return out
 }
 
 // key returns the fields of an element, each padded to four bytes.
@@ -52,10 +31,7 @@ func key(a netip.Addr, proto uint8, port uint16) []byte {
 
 // leaseOfKey is the reverse of key.
 func leaseOfKey(key []byte) (plan.Element, error) {
-	n := len(key) - 8
-	if n < 0 {
-		return plan.Element{}, fmt.Errorf("a lease has the key %x", key)
-	}
+	n := max(len(key)-8, 0)
 	a, ok := netip.AddrFromSlice(key[:n])
 	if !ok {
 		return plan.Element{}, fmt.Errorf("a lease has the key %x", key)
@@ -65,17 +41,14 @@ func leaseOfKey(key []byte) (plan.Element, error) {
 
 // rangeElement returns the element of a static set for b.
 func rangeElement(b plan.Box) nftables.SetElement {
-	lowProto, highProto, lowPort, highPort := b.Proto, b.Proto, b.Port, b.Port
+	highProto, highPort := b.Proto, b.Port
 	if b.Proto == 0 {
 		highProto = 255
 	}
 	if b.Port == 0 {
 		highPort = 65535
 	}
-	return nftables.SetElement{
-		Key:    key(b.Prefix.Addr(), lowProto, lowPort),
-		KeyEnd: key(plan.LastAddr(b.Prefix), highProto, highPort),
-	}
+	return nftables.SetElement{Key: key(b.Prefix.Addr(), b.Proto, b.Port), KeyEnd: key(b.Last(), highProto, highPort)}
 }
 
 // leaseElement returns the element of a lease set for e. A ttl of 0 leaves

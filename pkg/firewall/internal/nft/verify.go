@@ -1,7 +1,7 @@
 package nft
 
 import (
-	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/google/nftables"
@@ -13,7 +13,7 @@ import (
 
 // Verify implements backend.
 func (n *Backend) Verify(p plan.Plan) error {
-	live, err := n.read.table(plan.TableName)
+	live, err := readTable()
 	if err != nil {
 		return nfnetlink.Explain("verify", err)
 	}
@@ -21,74 +21,53 @@ func (n *Backend) Verify(p plan.Plan) error {
 	if err != nil {
 		return nfnetlink.Explain("verify", err)
 	}
-	return plan.Differ(diffs)
+	return diffs.Err()
 }
 
 // differences compares live, which is nil for no table, with p.
-func (n *Backend) differences(live *liveTable, p plan.Plan) ([]string, error) {
+func (n *Backend) differences(live *liveTable, p plan.Plan) (out plan.Diff, err error) {
 	if live == nil {
-		return []string{"the table is gone"}, nil
+		return plan.Diff{"the table is gone"}, nil
 	}
-	var out []string
-	note := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-
 	// A table that persists without an owner may be one that we adopt.
 	if got := nftables.TableFlags(live.flags); got&^nftables.TableFlagPersist != n.flags&^nftables.TableFlagPersist {
-		note("table flags are %#x, not %#x", live.flags, uint32(n.flags))
+		out.Note("table flags are %#x, not %#x", live.flags, uint32(n.flags))
 	}
-	chains, err := wantedChains(p)
+	want, err := wanted(p)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range plan.SortedUnion(live.chains, chains) {
-		switch l, w := live.chains[name], chains[name]; {
-		case l == nil:
-			note("chain %s is gone", name)
-		case w == nil:
-			note("chain %s is foreign", name)
-		case l.hook != w.hook:
-			note("chain %s has %q, not %q", name, l.hook, w.hook)
-		case !slices.Equal(l.rules, w.rules):
-			note("chain %s has other rules (%d, not %d; first difference at rule %d)", name, len(l.rules), len(w.rules), plan.FirstDiff(l.rules, w.rules)+1)
+	for _, name := range slices.Sorted(maps.Keys(live.hooks)) {
+		if want.has(name) && live.hooks[name] != want.hooks[name] {
+			out.Note("chain %s has %q, not %q", name, live.hooks[name], want.hooks[name])
 		}
 	}
-	sets := plan.SetsOf(p)
-	for _, name := range plan.SortedUnion(live.sets, sets) {
-		s, wanted := sets[name]
-		l, there := live.sets[name]
-		switch {
-		case !there:
-			note("set %s is gone", name)
-		case !wanted:
-			note("set %s is foreign", name)
-		case l != definition(s):
-			note("set %s is defined as %q, not %q", name, l, definition(s))
-		case s.Kind == plan.Static:
-			have, err := n.read.elements(plan.TableName, name)
-			if err != nil {
-				return nil, err
-			}
-			missing := 0
-			for _, b := range s.Boxes {
-				if _, ok := have[elementID(rangeElement(b))]; !ok {
-					missing++
-				}
-			}
-			if extra := len(have) - (len(s.Boxes) - missing); missing > 0 && !s.Ending() || extra > 0 {
-				note("set %s lacks %d elements and has %d foreign ones", name, missing, extra)
-			}
+	out.Chains("", live.rules, want.rules)
+	for _, name := range out.Names("set", maps.Keys(live.sets), maps.Keys(want.sets)) {
+		if live.sets[name] != want.sets[name] {
+			out.Note("set %s is defined as %q, not %q", name, live.sets[name], want.sets[name])
+			continue
 		}
+		s, err := p.Set(name)
+		if err != nil || !s.Static {
+			continue
+		}
+		missing, extra, err := compareElements(s)
+		if err != nil {
+			return nil, err
+		}
+		out.Elements(name, s, len(missing), len(extra))
 	}
 	return out, nil
 }
 
-func wantedChains(p plan.Plan) (map[string]*liveChain, error) {
-	sets := plan.SetsOf(p)
-	out := make(map[string]*liveChain, len(p.Chains))
+// wanted is the table that p makes, as the kernel would tell it.
+func wanted(p plan.Plan) (*liveTable, error) {
+	out := &liveTable{hooks: map[string]string{}, rules: map[string][]string{}, sets: map[string]string{}}
 	for _, c := range p.Chains {
-		l := &liveChain{hook: hookOf(c)}
+		out.hooks[c.Name], out.rules[c.Name] = hookOf(c), nil
 		for _, r := range c.Rules {
-			es, err := compile(r, sets)
+			es, err := compile(r, p)
 			if err != nil {
 				return nil, err
 			}
@@ -96,9 +75,11 @@ func wantedChains(p plan.Plan) (map[string]*liveChain, error) {
 			if err != nil {
 				return nil, err
 			}
-			l.rules = append(l.rules, s)
+			out.rules[c.Name] = append(out.rules[c.Name], s)
 		}
-		out[c.Name] = l
+	}
+	for _, s := range p.Sets {
+		out.sets[s.Name] = definition(s)
 	}
 	return out, nil
 }
@@ -114,11 +95,8 @@ func hookOf(c plan.Chain) string {
 }
 
 // definition returns the definition of s as the kernel would tell it.
-func definition(s plan.Set) liveSet {
-	ns, err := nftSet(nil, s)
-	if err != nil {
-		return liveSet("impossible: " + err.Error())
-	}
+func definition(s plan.Set) string {
+	ns := nftSet(nil, s)
 	var flags uint32
 	if ns.Concatenation {
 		flags |= nftables.NFT_SET_CONCAT

@@ -18,7 +18,7 @@ type Box struct {
 func (b Box) String() string {
 	proto, port := "any", "any"
 	if b.Proto != 0 {
-		proto = ProtoName(b.Proto)
+		proto = protoName(b.Proto)
 	}
 	if b.Port != 0 {
 		port = fmt.Sprint(b.Port)
@@ -83,18 +83,19 @@ func disjoint(boxes []Box) []Box {
 		}
 	}
 	slices.SortFunc(out, func(a, b Box) int {
-		return cmp.Or(a.Prefix.Addr().Compare(b.Prefix.Addr()), cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()),
-			cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
+		return cmp.Or(comparePrefixes(a.Prefix, b.Prefix), cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
 	})
 	return out
+}
+
+func comparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
 // outermost returns ps, sorted, without those that lie in another.
 func outermost(ps []netip.Prefix) []netip.Prefix {
 	ps = slices.Clone(ps)
-	slices.SortFunc(ps, func(a, b netip.Prefix) int {
-		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
-	})
+	slices.SortFunc(ps, comparePrefixes)
 	out := ps[:0]
 	for _, p := range ps {
 		if len(out) > 0 && out[len(out)-1].Contains(p.Addr()) {
@@ -136,7 +137,7 @@ func punch(p netip.Prefix, holes []netip.Prefix) []netip.Prefix {
 	if holes[0] == p {
 		return nil
 	}
-	low, high := Halves(p)
+	low, high := halves(p)
 	n := 0
 	for n < len(holes) && low.Contains(holes[n].Addr()) {
 		n++
@@ -144,8 +145,8 @@ func punch(p netip.Prefix, holes []netip.Prefix) []netip.Prefix {
 	return append(punch(low, holes[:n]), punch(high, holes[n:])...)
 }
 
-// Halves splits p, which holds more than one address.
-func Halves(p netip.Prefix) (low, high netip.Prefix) {
+// halves splits p, which holds more than one address.
+func halves(p netip.Prefix) (low, high netip.Prefix) {
 	bits := p.Bits() + 1
 	b := p.Addr().AsSlice()
 	b[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
@@ -153,14 +154,14 @@ func Halves(p netip.Prefix) (low, high netip.Prefix) {
 	return netip.PrefixFrom(p.Addr(), bits), netip.PrefixFrom(upper, bits)
 }
 
-// LastAddr returns the highest address of p.
-func LastAddr(p netip.Prefix) netip.Addr {
-	b := p.Addr().AsSlice()
-	for i := range b {
-		if n := p.Bits() - 8*i; n < 8 {
-			b[i] |= 0xff >> max(n, 0)
+// Last returns the highest address of b.
+func (b Box) Last() netip.Addr {
+	a := b.Prefix.Addr().AsSlice()
+	for i := range a {
+		if n := b.Prefix.Bits() - 8*i; n < 8 {
+			a[i] |= 0xff >> max(n, 0)
 		}
 	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
+	last, _ := netip.AddrFromSlice(a)
+	return last
 }

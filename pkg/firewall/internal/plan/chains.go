@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 )
@@ -13,17 +14,16 @@ type builder struct {
 	granted     map[Family][]string // and of those that end
 }
 
-// Never returns the blocks that no policy opens: RFC 6890's addresses that
+// never returns the blocks that no policy opens: RFC 6890's addresses that
 // name no one else's machine, clouds' metadata services, and these as IPv6
 // carries them (RFC 6052, RFC 3056, RFC 4291).
-func Never() []netip.Prefix {
-	var out []netip.Prefix
+func never() (out []Box) {
 	for _, s := range []string{
 		"0.0.0.0/8", "169.254.0.0/16", "168.63.129.16/32", "224.0.0.0/4", "240.0.0.0/4",
 		"::/128", "fd00:ec2::254/128", "ff00::/8",
 		"::ffff:0:0/96", "64:ff9b::a9fe:0/112", "64:ff9b::a83f:8110/128", "2002:a9fe::/32",
 	} {
-		out = append(out, netip.MustParsePrefix(s))
+		out = append(out, Box{Prefix: netip.MustParsePrefix(s)})
 	}
 	return out
 }
@@ -33,6 +33,20 @@ func Never() []netip.Prefix {
 // a NAT rule, and in truth on a random port.
 func EngineDNS() netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, 11}) }
 
+// Addresses of this machine itself; the guard listens on the last two.
+var loopback4, self4, loopback6 = netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("127.0.0.1/32"), single(netip.IPv6Loopback())
+
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// add appends the rule that does v with what every one of matches fits.
+func (c *Chain) add(v Verdict, matches ...Match) { c.Rules = append(c.Rules, Rule{matches, v}) }
+
+// refuse appends the rule that says no to what matches fit, with an answer and a record.
+func (c *Chain) refuse(matches ...Match) { c.add(jump("refuse"), matches...) }
+
+// and are the matches of ms and more, in a list of its own.
+func and(ms []Match, more ...Match) []Match { return append(slices.Clip(ms), more...) }
+
 // addStatic adds the set of those boxes that are of family f, and its name to
 // names.
 func (b *builder) addStatic(names map[Family]string, name string, f Family, boxes []Box) {
@@ -40,187 +54,187 @@ func (b *builder) addStatic(names map[Family]string, name string, f Family, boxe
 	if len(mine) == 0 {
 		return
 	}
-	s := Set{Name: hashed(name, f, mine), Family: f, Kind: Static, Boxes: mine}
+	s := Set{Name: hashed(name, f, mine), Family: f, Static: true, Boxes: mine}
 	b.plan.Sets = append(b.plan.Sets, s)
 	names[f] = s.Name
 }
 
-// refuse says no to what matches fit, with an answer and a record.
-func refuse(matches ...Match) Rule { return Rule{matches, Jump{"refuse"}} }
-
-// To is the rule that does v with what every one of matches fits.
-func To(v Verdict, matches ...Match) Rule { return Rule{matches, v} }
-
 // addRefuse adds the chain that refuses, and the sets that limit its log.
 func (b *builder) addRefuse() {
 	c := Chain{Name: "refuse"}
-	if b.DropGroup != 0 {
-		for _, f := range Families() {
-			s := MeterSet(f)
-			b.plan.Sets = append(b.plan.Sets, Set{Name: s, Family: f, Kind: Meter})
-			c.Rules = append(c.Rules, b.logPorted(f, LogPrefix)...)
-			c.Rules = append(c.Rules,
-				To(Log{b.DropGroup, s, false, LogPrefix}, MatchFamily{f}, MatchProto{ProtoTCP, true}, MatchProto{ProtoUDP, true}))
-		}
+	for _, f := range b.logged() {
+		b.plan.Sets = append(b.plan.Sets, meter(f))
+		b.logPorted(&c, f, TableName)
+		c.add(b.log(f, TableName, false), of(f), tcp.not(), udp.not())
 	}
-	c.Rules = append(c.Rules, To(Count{}), To(Reset{}, MatchProto{Proto: ProtoTCP}), To(Prohibit{}))
+	c.add(count)
+	c.add(hangUp, tcp)
+	c.add(prohibit)
 	b.plan.Chains = append(b.plan.Chains, c)
 }
 
+// logged are the families whose refusals are recorded.
+func (b *builder) logged() []Family {
+	if b.DropGroup == 0 {
+		return nil
+	}
+	return Families()
+}
+
+// log records within the limits of a family's meter.
+func (b *builder) log(f Family, text string, ports bool) Verdict {
+	return Verdict{Do: "log", To: meter(f).Name, N: b.DropGroup, Text: text, Ports: ports}
+}
+
 // logPorted records TCP and UDP.
-func (b *builder) logPorted(f Family, text string) []Rule {
-	v := Log{b.DropGroup, MeterSet(f), true, text}
-	return []Rule{To(v, MatchFamily{f}, MatchProto{Proto: ProtoTCP}), To(v, MatchFamily{f}, MatchProto{Proto: ProtoUDP})}
+func (b *builder) logPorted(c *Chain, f Family, text string) {
+	for _, p := range []Match{tcp, udp} {
+		c.add(b.log(f, text, true), of(f), p)
+	}
 }
 
 // addObserve adds the chain that lets out what would be refused.
 func (b *builder) addObserve() {
 	c := Chain{Name: "observe"}
-	if b.DropGroup != 0 {
-		for _, f := range Families() {
-			c.Rules = append(c.Rules, b.logPorted(f, ObservedPrefix)...)
-		}
+	for _, f := range b.logged() {
+		b.logPorted(&c, f, ObservedPrefix)
 	}
-	c.Rules = append(c.Rules, To(Count{}), To(Accept{}))
+	c.add(count)
+	c.add(accept)
 	b.plan.Chains = append(b.plan.Chains, c)
 }
 
 // output decides what may leave. Each rule may rely on those before it.
 func (b *builder) output() Chain {
 	c := Chain{Name: "output", Hook: "output", Closed: true}
-	add := func(rs ...Rule) { c.Rules = append(c.Rules, rs...) }
-
-	add(To(Drop{}, MatchState{StateInvalid}))
+	c.add(drop, invalid)
 
 	// The kernel's own neighbour discovery, without which there is no IPv6.
 	// From a process it would be a way to send data. Group membership reports
 	// are the kernel's too; nothing here is for multicast.
-	icmp6 := MatchProto{Proto: ProtoICMPv6}
 	for _, typ := range []uint8{133, 135, 136} {
-		add(refuse(icmp6, MatchICMP{typ}, MatchOwned{}),
-			To(Accept{}, icmp6, MatchICMP{typ}, MatchHopLimit{}))
+		c.refuse(icmp6, icmpType(typ), owned)
+		c.add(accept, icmp6, icmpType(typ), neighbourly)
 	}
-	add(To(Drop{}, icmp6, MatchICMP{143}), To(Drop{}, MatchProto{Proto: ProtoIGMP}))
+	c.add(drop, icmp6, icmpType(143))
+	c.add(drop, igmp)
 
 	// Over IPv6 any process may send from addresses that are not its own
 	// (IP_FREEBIND, ip(7)). A packet as if from outside, sent over loopback or to
 	// where one may send, makes connection tracking take what is sent there for
 	// the reply of an established flow. The resets that refuse below are the
 	// kernel's, and seem to come from where one may not go.
-	add(refuse(MatchOwned{}, MatchForeign{}))
+	c.refuse(owned, foreign)
 	// Nor may what has no owner: sockets that were closed, and those that the kernel
 	// makes for a process, SMC's for one (net/smc). Nothing but resets is left.
-	add(To(Drop{}, MatchForeign{}, MatchProto{Proto: ProtoTCP, Not: true}),
-		To(Drop{}, MatchForeign{}, MatchProto{Proto: ProtoTCP}, MatchReset{Not: true}))
+	c.add(drop, foreign, tcp.not())
+	c.add(drop, foreign, tcp, reset.not())
 
 	// Nor may anyone speak first as the engine's DNS: loopback's addresses are free
 	// to bind to, and connection tracking would take what the guard asks later for
 	// the reply, to be delivered as it is and not to the engine.
-	add(refuse(MatchSrc{EngineDNS()}, MatchOriginal{}))
+	c.refuse(src(EngineDNS()), original)
 	if !b.Sealed {
-		add(b.answers()...)
+		b.answers(&c)
 	}
 
 	// Nor may it ask whom it reaches to send it on (RFC 8754): over IPv6 any
 	// process may add a routing header.
-	add(refuse(MatchFamily{IPv6}, MatchRouted{}))
+	c.refuse(of(IPv6), routed)
 
 	// The guard's DNS servers come before the blocks that no one may reach,
 	// since clouds put theirs there.
 	if !b.Sealed {
-		add(b.upstreams()...)
+		b.upstreams(&c)
 	}
 
 	// Replies are left out here, else hosts of a denied block could not be
 	// served by an inbound port. Flows that go out are not: a block that is
 	// newly denied ends them.
 	for _, f := range Families() {
-		add(refuse(MatchFamily{f}, MatchOriginal{}, MatchSet{Set: b.deny[f]}))
+		c.refuse(of(f), original, inSet(b.deny[f]))
 	}
-	add(refuse(MatchDst{Single(EngineDNS())}))
+	c.refuse(dst(single(EngineDNS())))
 
 	// A redirected packet still shows the interface that it would have left
 	// by: hence the second and third rule. Without the match on NAT, a socket
 	// bound to that interface could send to 127.0.0.1 on the wire.
-	add(To(Accept{}, MatchOut{}),
-		To(Accept{}, MatchDNAT{}, MatchDst{netip.MustParsePrefix("127.0.0.0/8")}),
-		To(Accept{}, MatchDNAT{}, MatchDst{Single(netip.IPv6Loopback())}))
+	c.add(accept, staying)
+	c.add(accept, redirected, dst(loopback4))
+	c.add(accept, redirected, dst(loopback6))
 
-	add(refuse(MatchForeign{})) // whoever sent it, it does not get out
+	c.refuse(foreign) // whoever sent it, it does not get out
 
 	if !b.Sealed {
-		add(b.permitted()...)
+		b.permitted(&c)
 	}
-	add(refuse())
+	c.refuse()
 	return c
 }
 
 // permitted lets out what the policy allows, and no question or connection around the guard.
-func (b *builder) permitted() (out []Rule) {
-	add := func(rs ...Rule) { out = append(out, rs...) }
+func (b *builder) permitted(c *Chain) {
 	// No query goes out but the guard's, not even in an established flow: a
 	// packet from a port that the guard used a moment ago is part of the
 	// guard's flow, and so is not redirected.
-	for _, p := range []uint8{ProtoUDP, ProtoTCP} {
-		add(refuse(MatchProto{Proto: p}, MatchPort{53}, MatchOriginal{}))
+	for _, p := range ported() {
+		c.refuse(p, dport(53), original)
 	}
 	for _, f := range Families() {
 		for _, s := range b.allowed(f) {
-			add(To(Accept{}, MatchFamily{f}, MatchSet{Set: s}))
+			c.add(accept, of(f), inSet(s))
 		}
 	}
 	// Where names are looked at, nobody goes out but the guard: not around the
 	// redirection, and not in what is left of a flow of the guard's.
 	for _, port := range sorted(b.Gated) {
-		for _, other := range b.others() {
-			around := []Match{MatchProto{Proto: ProtoTCP}, MatchPort{port}, MatchOriginal{}, other}
+		for _, other := range b.guardOwned() { // each fits what another process sends, and together all of that
+			around := []Match{tcp, dport(port), original, other.not()}
 			if !b.Observe {
-				add(refuse(around...))
+				c.refuse(around...)
 				continue
 			}
 			for _, f := range Families() {
-				add(refuse(append([]Match{MatchFamily{f}}, append(around, MatchSet{Set: LeaseSet(f)})...)...))
+				c.refuse(append([]Match{of(f)}, and(around, inSet(Leases(f).Name))...)...)
 			}
 		}
 	}
-	add(b.goingOn()...)
+	b.goingOn(c)
 	for _, f := range Families() {
-		add(To(Accept{}, MatchFamily{f}, MatchSet{Set: LeaseSet(f)}))
+		c.add(accept, of(f), inSet(Leases(f).Name))
 	}
-	add(b.ended()...)
+	// What the guard still sends on a connection that is no longer allowed is dropped. The
+	// reset of a refusal would end it here, before the guard has told the server.
+	for _, port := range sorted(b.Gated) {
+		c.add(drop, and(b.guardOwned(), original, established, tcp, dport(port))...)
+	}
 	if b.Observe {
-		for _, p := range []uint8{ProtoTCP, ProtoUDP} {
-			add(To(Jump{"observe"}, MatchProto{Proto: p}))
-		}
+		c.add(jump("observe"), tcp)
+		c.add(jump("observe"), udp)
 	}
-	return out
 }
 
 // upstreams lets the guard, and nobody else, reach its DNS servers.
-func (b *builder) upstreams() []Rule {
-	var out []Rule
+func (b *builder) upstreams(c *Chain) {
 	if b.engine() {
-		b.plan.Sets = append(b.plan.Sets, Set{Name: AskedSet, Kind: Asked}, Set{Name: guessedSet, Kind: Guessed})
-		out = append(out,
-			To(Remember{AskedSet}, append(b.guardOwned(), MatchDst{Single(EngineDNS())}, MatchProto{Proto: ProtoUDP})...))
-		out = append(out, b.forwarded(Accept{})...)
+		b.plan.Sets = append(b.plan.Sets, askedSet, guessedSet)
+		c.add(update(askedSet.Name, "@th,64,16"), and(b.guardOwned(), dst(single(EngineDNS())), udp)...)
+		b.forwarded(c, accept)
 	}
 	for _, u := range plainUpstreams(b.Upstreams) {
-		for _, p := range []uint8{ProtoUDP, ProtoTCP} {
-			guards := b.guardOwned()
-			ms := append(guards, MatchDst{Single(u.Addr())}, MatchProto{Proto: p})
+		for _, p := range ported() {
+			there := []Match{dst(single(u.Addr())), p}
 			if u.Addr() == EngineDNS() { // its port is random by now
-				out = append(out, To(Accept{}, append(ms, MatchOriginal{})...))
+				c.add(accept, append(b.guardOwned(), and(there, original)...)...)
 				continue
 			}
-			ms = append(ms, MatchPort{u.Port()})
-			out = append(out, To(Accept{}, ms...))
+			there = append(there, dport(u.Port()))
+			c.add(accept, append(b.guardOwned(), there...)...)
 			if u.Port() != 53 { // those are refused further down
-				out = append(out, refuse(append(ms[len(guards):], MatchOriginal{})...))
+				c.refuse(and(there, original)...)
 			}
 		}
 	}
-	return out
 }
 
 // engine says whether the guard asks the engine's DNS.
@@ -228,7 +242,7 @@ func (b *builder) engine() bool {
 	return slices.ContainsFunc(b.Upstreams, func(u netip.AddrPort) bool { return u.Addr().Unmap() == EngineDNS() })
 }
 
-// Forwarded matches a question that the engine passes on for the guard, under a uid. Docker's
+// forwarded does v with a question that the engine passes on for the guard. Docker's
 // daemon asks outside servers from within this network namespace, as root
 // (libnetwork/resolver.go), and keeps the identifier of the question. So only
 // what the guard has asked a moment ago can pass, and of that only the engine's
@@ -237,66 +251,51 @@ func (b *builder) engine() bool {
 // first guess that is wrong ends it for a while: the engine never has to. What
 // stays on loopback is nothing that it passes on, and must not tell whether a guess
 // is right.
-func Forwarded(uid uint32) []Match {
-	return []Match{MatchUID{UID: uid}, MatchProto{Proto: ProtoUDP}, MatchPort{53}, MatchOut{Not: true}, MatchCalm{guessedSet}, MatchQuery{AskedSet}}
-}
-
-// forwarded does as it says with what Forwarded matches, and notes what it did not
-// match. The engine's own questions, which go to loopback, are none.
-func (b *builder) forwarded(verdict Verdict) []Rule {
-	var out []Rule
-	for _, uid := range b.engineUIDs() {
-		out = append(out, To(verdict, Forwarded(uid)...),
-			To(Alarm{guessedSet}, MatchUID{UID: uid}, MatchProto{Proto: ProtoUDP}, MatchPort{53}, MatchOut{Not: true}))
+func (b *builder) forwarded(c *Chain, v Verdict) {
+	uids := []uint32{0}
+	if b.EngineUID != 0 && b.EngineUID != b.AgentUID {
+		uids = append(uids, b.EngineUID)
 	}
-	return out
-}
-
-// engineUIDs are those that the engine may have here. The agent's is none of them.
-func (b *builder) engineUIDs() []uint32 {
-	if b.EngineUID == 0 || b.EngineUID == b.AgentUID {
-		return []uint32{0}
+	for _, id := range uids {
+		asks := []Match{uid(id), udp, dport(53), staying.not()}
+		c.add(v, and(asks, Match{Field: "th dport", Not: true, Set: guessedSet.Name}, Match{Field: "@th,64,16", Set: askedSet.Name})...)
+		c.add(update(guessedSet.Name, "th dport"), asks...)
 	}
-	return []uint32{0, b.EngineUID}
 }
 
 // input decides what may come in. What is refused gets no answer.
 func (b *builder) input() Chain {
 	c := Chain{Name: "input", Hook: "input", Closed: true}
-	add := func(rs ...Rule) { c.Rules = append(c.Rules, rs...) }
-	add(To(Drop{}, MatchState{StateInvalid}),
-		To(Accept{}, MatchIn{}),
-		To(Drop{}, MatchDst{netip.MustParsePrefix("127.0.0.0/8")}),
-		To(Drop{}, MatchDst{Single(netip.IPv6Loopback())}))
-	icmp6 := MatchProto{Proto: ProtoICMPv6}
+	c.add(drop, invalid)
+	c.add(accept, arriving)
+	c.add(drop, dst(loopback4))
+	c.add(drop, dst(loopback6))
 	for _, typ := range []uint8{134, 135, 136} { // router and neighbour discovery, RFC 4861
-		add(To(Accept{}, icmp6, MatchICMP{typ}, MatchHopLimit{}))
+		c.add(accept, icmp6, icmpType(typ), neighbourly)
 	}
 	if b.Sealed {
 		return c
 	}
-	add(b.repliesIn()...)
+	b.repliesIn(&c)
 	// Errors about packets of our flows: path MTU discovery needs them.
 	for _, typ := range []uint8{3, 11} {
-		add(To(Accept{}, MatchState{StateRelated}, MatchProto{Proto: ProtoICMP}, MatchICMP{typ}))
+		c.add(accept, related, icmp, icmpType(typ))
 	}
 	for _, typ := range []uint8{1, 2, 3} {
-		add(To(Accept{}, MatchState{StateRelated}, icmp6, MatchICMP{typ}))
+		c.add(accept, related, icmp6, icmpType(typ))
 	}
 	for _, e := range b.inbound() {
-		ms := []Match{MatchState{StateNew}, MatchProto{Proto: e.Proto}, MatchPort{e.Port}}
-		if e.Proto == ProtoTCP {
+		ms := []Match{fresh, proto(e.Proto), dport(e.Port)}
+		if ms[1] == tcp {
 			// Connection tracking picks up flows in their middle: a revoked one
 			// from this port would come back as one from outside.
-			ms = append(ms, MatchSYN{})
+			ms = append(ms, first)
 		}
-		add(To(Accept{}, ms...))
+		c.add(accept, ms...)
 	}
 	// Who publishes a port and forgets it here would look for the fault elsewhere.
-	for _, f := range Families() {
-		if b.DropGroup != 0 {
-			add(To(Log{b.DropGroup, MeterSet(f), true, InboundPrefix}, MatchFamily{f}, MatchState{StateNew}, MatchProto{Proto: ProtoTCP}, MatchSYN{}))
-		}
+	for _, f := range b.logged() {
+		c.add(b.log(f, InboundPrefix, true), of(f), fresh, tcp, first)
 	}
 	return c
 }
@@ -304,10 +303,10 @@ func (b *builder) input() Chain {
 // postrouting keeps what is addressed to loopback off the wire: a redirected
 // packet of a socket that is bound to an interface would leave by it.
 func (b *builder) postrouting() Chain {
-	return Chain{Name: "postrouting", Hook: "postrouting", Rules: []Rule{
-		To(Drop{}, MatchOut{Not: true}, MatchDst{netip.MustParsePrefix("127.0.0.0/8")}),
-		To(Drop{}, MatchOut{Not: true}, MatchDst{Single(netip.IPv6Loopback())}),
-	}}
+	c := Chain{Name: "postrouting", Hook: "postrouting"}
+	c.add(drop, staying.not(), dst(loopback4))
+	c.add(drop, staying.not(), dst(loopback6))
+	return c
 }
 
 // redirect sends port 53 of every address, and the gated ports of leased
@@ -315,30 +314,69 @@ func (b *builder) postrouting() Chain {
 // server at priority -100.
 func (b *builder) redirect() Chain {
 	c := Chain{Name: "to-guard", Hook: "output", Nat: true, Priority: -105}
-	add := func(rs ...Rule) { c.Rules = append(c.Rules, rs...) }
-	add(To(Leave{}, b.guardOwned()...))
+	c.add(leave, b.guardOwned()...)
 	if b.engine() {
-		add(b.forwarded(Leave{})...)
+		b.forwarded(&c, leave)
 	}
-	dns := map[Family]uint16{IPv4: b.DNSPort4, IPv6: b.DNSPort6}
-	gate := map[Family]uint16{IPv4: b.GatePort4, IPv6: b.GatePort6}
 	for _, f := range Families() {
-		if port := dns[f]; port != 0 {
-			for _, p := range []uint8{ProtoUDP, ProtoTCP} {
-				add(To(Redirect{port}, MatchFamily{f}, MatchProto{Proto: p}, MatchPort{53}))
-			}
-		}
-		if gate[f] == 0 {
+		b.redirectDNS(&c, f)
+		gate := b.gate(f)
+		if gate == 0 {
 			continue
 		}
 		for _, s := range b.allowed(f) {
-			add(To(Leave{}, MatchFamily{f}, MatchSet{Set: s}))
+			c.add(leave, of(f), inSet(s))
 		}
 		for _, port := range sorted(b.Gated) {
-			add(To(Redirect{gate[f]}, MatchFamily{f}, MatchProto{Proto: ProtoTCP}, MatchPort{port}, MatchSet{Set: LeaseSet(f)}))
+			c.add(redirect(gate), of(f), tcp, dport(port), inSet(Leases(f).Name))
 		}
 	}
 	return c
+}
+
+// zone puts what the guard begins apart. The kernel tells flows by their addresses and
+// ports. So what one process has begun, from any port that it likes, can be taken for a
+// part of what another one begins from there later, or keep it from a port. In a zone of
+// its own (nf_conntrack_zones.h), a flow of the guard's is compared with those of the
+// guard alone. The zone counts for the direction that it begins in; answers come to the
+// zone where all others are, in which the kernel gives it a source port that no other
+// flow has.
+func (b *builder) zone() Chain {
+	c := Chain{Name: "zone", Hook: "output", Priority: Raw}
+	c.add(zone(7), b.guardOwned()...) // any number but 0, where all other flows are
+	return c
+}
+
+// guardOwned matches what the guard sends. Packets are told by who made the socket that
+// sent them: the kernel keeps the user and the group that a process had then (f_cred of
+// file(9), as nft_meta.c and xt_owner.c read it). A socket that was closed has neither,
+// so what it still sends, the end of a connection, is nobody's: it passes as part of an
+// established flow only.
+func (c Config) guardOwned() []Match {
+	if c.AnyGroup {
+		return []Match{uid(c.GuardUID)}
+	}
+	return []Match{uid(c.GuardUID), gid(c.GuardGID)}
+}
+
+// redirectDNS sends port 53 of every address of a family to the guard.
+func (c Config) redirectDNS(to *Chain, f Family) {
+	port := map[Family]uint16{IPv4: c.DNSPort4, IPv6: c.DNSPort6}[f]
+	if port == 0 {
+		return
+	}
+	for _, p := range ported() {
+		to.add(redirect(port), of(f), p, dport(53))
+	}
+}
+
+func (c Config) gate(f Family) uint16 {
+	return map[Family]uint16{IPv4: c.GatePort4, IPv6: c.GatePort6}[f]
+}
+
+// inbound are the ports that may be connected to, each once, in order.
+func (c Config) inbound() []Entry {
+	return ordered(c.Inbound, func(a, b Entry) int { return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port)) })
 }
 
 // plainUpstreams are DNS servers as packets show them, each once, in order.
@@ -347,16 +385,13 @@ func plainUpstreams(list []netip.AddrPort) []netip.AddrPort {
 	for _, u := range list {
 		out = append(out, netip.AddrPortFrom(u.Addr().Unmap().WithZone(""), u.Port()))
 	}
-	slices.SortFunc(out, netip.AddrPort.Compare)
-	return slices.Compact(out)
+	return ordered(out, netip.AddrPort.Compare)
 }
 
 // sorted returns ports in order, each once.
-func sorted(ports []uint16) []uint16 {
-	ports = slices.Clone(ports)
-	slices.Sort(ports)
-	return slices.Compact(ports)
-}
+func sorted(ports []uint16) []uint16 { return ordered(ports, cmp.Compare[uint16]) }
 
-// Single is the block of one address.
-func Single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+// ordered returns list in order, each once.
+func ordered[T comparable](list []T, compare func(a, b T) int) []T {
+	return slices.Compact(slices.SortedFunc(slices.Values(list), compare))
+}

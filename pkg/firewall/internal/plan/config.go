@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"net/netip"
 	"time"
 )
@@ -18,6 +19,19 @@ type Entry struct {
 type Grant struct {
 	Entry
 	Until time.Time
+}
+
+// checkGuard says what of the guard's ids makes no sense.
+func (c Config) checkGuard() error {
+	switch {
+	case c.GuardUID == 0:
+		return errors.New("the guard needs a uid of its own, not 0")
+	case c.GuardGID == 0 && !c.AnyGroup:
+		return errors.New("the guard needs a group of its own, not 0")
+	case c.GuardGID != 0 && c.AnyGroup:
+		return errors.New("the guard has a group, and any is to count")
+	}
+	return nil
 }
 
 // Config is what New computes a Plan from.

@@ -16,7 +16,7 @@ type Element struct {
 
 // String returns, for example, "tcp 192.0.2.1:443".
 func (e Element) String() string {
-	return fmt.Sprintf("%s %s", ProtoName(e.Proto), netip.AddrPortFrom(e.Addr, e.Port))
+	return fmt.Sprintf("%s %s", protoName(e.Proto), netip.AddrPortFrom(e.Addr, e.Port))
 }
 
 // Lease is an Element that may be reached for TTL from now on. The kernel
@@ -29,21 +29,8 @@ type Lease struct {
 // Clean returns e as the kernel knows it, or an error if e can't be leased.
 func (e Element) Clean() (Element, error) {
 	e.Addr = e.Addr.Unmap().WithZone("")
-	if !e.Addr.IsValid() || e.Port == 0 || e.Proto != ProtoTCP && e.Proto != ProtoUDP {
+	if !e.Addr.IsValid() || e.Port == 0 || !hasPorts(e.Proto) {
 		return e, fmt.Errorf("%v: want an address, tcp or udp, and a port", e)
 	}
 	return e, nil
-}
-
-// CleanLeases returns leases as the kernel knows them.
-func CleanLeases(ls []Lease) ([]Lease, error) {
-	out := make([]Lease, 0, len(ls))
-	for _, l := range ls {
-		e, err := l.Element.Clean()
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, Lease{e, l.TTL})
-	}
-	return out, nil
 }

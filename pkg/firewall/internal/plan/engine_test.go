@@ -25,12 +25,12 @@ func TestEngineUID(t *testing.T) {
 		var got []uint32
 		for _, chain := range p.Chains {
 			for _, r := range chain.Rules {
-				if _, ok := r.Verdict.(Accept); !ok || !slices.ContainsFunc(r.Matches, func(m Match) bool { _, ok := m.(MatchQuery); return ok }) {
+				if r.Verdict != accept || !slices.ContainsFunc(r.Matches, func(m Match) bool { return m.Set == askedSet.Name }) {
 					continue
 				}
 				for _, m := range r.Matches {
-					if uid, ok := m.(MatchUID); ok {
-						got = append(got, uid.UID)
+					if id, ok := m.Value.(uint32); ok && m == uid(id) {
+						got = append(got, id)
 					}
 				}
 			}

@@ -1,8 +1,11 @@
 package plan
 
 import (
-	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
+	"time"
 )
 
 // A packet is never let through for being part of a flow. Whose flow it is counts
@@ -17,74 +20,149 @@ import (
 
 // goingOn lets flows go on, those that went out and those that came in. Others have
 // been refused by then, such as what goes to a denied block.
-func (b *builder) goingOn() []Rule {
-	established := MatchState{StateEstablished}
-	var out []Rule
+func (b *builder) goingOn(c *Chain) {
 	for _, f := range Families() {
-		out = append(out, To(Accept{}, MatchFamily{f}, MatchOriginal{}, established, MatchSet{Set: KeptSet(f)}))
+		c.add(accept, of(f), original, established, inSet(Kept(f).Name))
 	}
 	// The guard ends a connection that is no longer allowed by a reset, which carries
 	// nothing (RFC 9293, 3.5.2). Without it the server would wait for more.
 	for _, port := range sorted(b.Gated) {
-		ends := append(b.guardOwned(), MatchOriginal{}, established, MatchProto{Proto: ProtoTCP}, MatchPort{port}, MatchReset{})
-		out = append(out, To(Accept{}, ends...))
+		c.add(accept, and(b.guardOwned(), original, established, tcp, dport(port), reset)...)
 	}
 	for _, e := range b.inbound() {
-		out = append(out, To(Accept{}, MatchReply{}, established, MatchProto{Proto: e.Proto}, MatchSrcPort{e.Port}))
+		c.add(accept, reply, established, proto(e.Proto), sport(e.Port))
 	}
 	if b.Observe {
-		out = append(out, To(Accept{}, established))
+		c.add(accept, established)
 	}
-	return out
-}
-
-// ended drops what the guard still sends on a connection that is no longer allowed. The
-// reset of a refusal would end it here, before the guard has told the server.
-func (b *builder) ended() []Rule {
-	var out []Rule
-	for _, port := range sorted(b.Gated) {
-		out = append(out, To(Drop{}, append(b.guardOwned(), MatchOriginal{}, MatchState{StateEstablished}, MatchProto{Proto: ProtoTCP}, MatchPort{port})...))
-	}
-	return out
 }
 
 // repliesIn lets in what belongs to flows that may go on. What is merely related to a
 // flow, an FTP helper's data connection for one, has to be allowed by itself.
-func (b *builder) repliesIn() []Rule {
-	established := MatchState{StateEstablished}
-	var out []Rule
+func (b *builder) repliesIn(c *Chain) {
 	for _, u := range plainUpstreams(b.Upstreams) {
-		for _, p := range []uint8{ProtoUDP, ProtoTCP} {
-			if u.Addr() != EngineDNS() { // which answers on loopback
-				out = append(out, To(Accept{}, MatchReply{}, established, MatchSrc{u.Addr()}, MatchProto{Proto: p}, MatchSrcPort{u.Port()}))
-			}
+		if u.Addr() == EngineDNS() { // which answers on loopback
+			continue
+		}
+		for _, p := range ported() {
+			c.add(accept, reply, established, src(u.Addr()), p, sport(u.Port()))
 		}
 	}
 	if b.engine() { // what it has passed on; nobody else's questions get out
-		out = append(out, To(Accept{}, MatchReply{}, established, MatchProto{Proto: ProtoUDP}, MatchSrcPort{53}))
+		c.add(accept, reply, established, udp, sport(53))
 	}
 	for _, f := range Families() {
-		reply := []Match{MatchFamily{f}, MatchReply{}, established}
-		from := func(set string) []Match { return append(slices.Clone(reply), MatchSet{set, true}) }
-		out = append(out, To(Drop{}, from(b.deny[f])...))
+		from := func(v Verdict, set string) { c.add(v, of(f), reply, established, fromSet(set)) }
+		kept, leased := Kept(f).Name, Leases(f).Name
+		from(drop, b.deny[f])
 		for _, s := range b.allowed(f) {
-			out = append(out, To(Accept{}, from(s)...))
+			from(accept, s)
 		}
-		out = append(out, To(Keep{KeptSet(f)}, from(KeptSet(f))...), To(Keep{KeptSet(f)}, from(LeaseSet(f))...),
-			To(Accept{}, from(LeaseSet(f))...)) // if the other set is full, it ends with its lease
+		from(keep(kept), kept)
+		from(keep(kept), leased)
+		from(accept, leased) // if the other set is full, it ends with its lease
 	}
 	for _, e := range b.inbound() {
-		out = append(out, To(Accept{}, MatchOriginal{}, established, MatchProto{Proto: e.Proto}, MatchPort{e.Port}))
+		c.add(accept, original, established, proto(e.Proto), dport(e.Port))
 	}
 	if b.Observe {
-		out = append(out, To(Accept{}, established))
+		c.add(accept, established)
 	}
-	return out
 }
 
-// inbound are the ports that may be connected to, each once, in order.
-func (b *builder) inbound() []Entry {
-	in := slices.Clone(b.Inbound)
-	slices.SortFunc(in, func(a, b Entry) int { return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port)) })
-	return slices.Compact(in)
+// addGranted adds sets of what is allowed for a time, one for each end and family. The
+// kernel takes their elements out by itself: also where whoever granted it has been
+// killed since. Nothing puts such an element elsewhere, so what is under way ends as well.
+func (b *builder) addGranted() error {
+	by := map[int64][]Entry{}
+	for _, g := range b.Granted {
+		by[g.Until.UnixMilli()] = append(by[g.Until.UnixMilli()], g.Entry)
+	}
+	for _, end := range slices.Sorted(maps.Keys(by)) {
+		boxes, err := boxesOf(by[end], false)
+		if err != nil {
+			return fmt.Errorf("granted: %w", err)
+		}
+		for _, f := range Families() {
+			mine := disjoint(ofFamily(boxes, f))
+			if len(mine) == 0 {
+				continue
+			}
+			s := Set{Name: hashed("timed", f, mine, end), Family: f, Static: true, Boxes: mine, Until: time.UnixMilli(end)}
+			b.plan.Sets = append(b.plan.Sets, s)
+			b.granted[f] = append(b.granted[f], s.Name)
+		}
+	}
+	return nil
+}
+
+// allowed are the names of the sets that anyone may reach, and what is in none of the
+// kernel's making.
+func (b *builder) allowed(f Family) []string {
+	if s, ok := b.allow[f]; ok {
+		return append([]string{s}, b.granted[f]...)
+	}
+	return b.granted[f]
+}
+
+// A DNS server of the guard's may be an address of this network namespace: the
+// engine's, at 127.0.0.11, and those that a person has vouched for. Where nobody
+// has its port any more, any process may bind it, and what that one answers would
+// be the truth. So whoever sends as a server, or in reply to a question for one, is
+// looked at, in both directions of a flow and also behind somebody's address
+// translation.
+
+// answers refuses whoever answers for a DNS server that is no address of this
+// namespace, and has the others judged.
+func (b *builder) answers(c *Chain) {
+	here := false
+	for _, u := range plainUpstreams(b.Upstreams) {
+		mine := u.Addr() == EngineDNS() || slices.Contains(plainUpstreams(b.Here), u)
+		here = here || mine || !b.AnyAgent
+		for _, p := range ported() {
+			from := []Match{src(u.Addr()), p}
+			if u.Addr() != EngineDNS() { // whose port is random
+				from = append(from, sport(u.Port()))
+			}
+			switch {
+			case mine:
+				c.add(jump("answers"), from...)
+			case p == tcp: // the resets of our own refusals seem to come from there
+				c.refuse(append(from, reset.not())...)
+			default:
+				c.refuse(from...)
+			}
+			// By a rule of somebody's that leads questions for a server outside to one in
+			// here, a service mesh's for one. The guard's own answers to those that ask such
+			// a server, and are led to it, are of such flows too.
+			if !b.AnyAgent {
+				c.add(jump("answers"), p, asked(u))
+			}
+		}
+	}
+	if here {
+		b.plan.Chains = append(b.plan.Chains, b.judge())
+	}
+}
+
+// judge returns to the caller for what a process sends that is not the agent's. A
+// socket that was closed has no owner any more, and may have been the agent's: what
+// it still sends is dropped. A reset says nothing, and is the kernel's own where
+// nobody listens.
+func (b *builder) judge() Chain {
+	c := Chain{Name: "answers"}
+	if !b.AnyAgent {
+		// Whoever asks such a server is led to the guard, which answers from ports that
+		// nobody else can have. What it leaves to send as it closes has no owner either.
+		for _, l := range []netip.AddrPort{netip.AddrPortFrom(self4.Addr(), b.DNSPort4), netip.AddrPortFrom(loopback6.Addr(), b.DNSPort6)} {
+			if l.Port() != 0 {
+				c.add(leave, src(l.Addr()), tcp, sport(l.Port()))
+			}
+		}
+		c.refuse(uid(b.AgentUID))
+	}
+	c.add(leave, held)
+	c.add(leave, tcp, reset)
+	c.add(drop)
+	return c
 }

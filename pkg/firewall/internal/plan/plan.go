@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Plan is a set of rules, computed by New. It is immutable; the zero Plan
@@ -23,42 +25,69 @@ type Plan struct {
 // TableName is the only name that this package claims in the kernel.
 const TableName = "agent-init"
 
-// Set is a named set of address, protocol and port; of kind asked, of 16-bit
-// identifiers.
+// Set is a named set of address, protocol and port.
 type Set struct {
 	Name   string
-	Family Family
-	Kind   SetKind
-	Boxes  []Box     // of static sets
-	Until  time.Time // of static sets that end; zero: never
+	Family Family // 0: of 16-bit numbers instead
+
+	Static bool      // it holds boxes, and nothing else
+	Boxes  []Box     // no two of which overlap
+	Until  time.Time // when those end; zero: never
+
+	Dynamic bool          // the kernel fills it; else leases do, or boxes
+	Timeout time.Duration // of what it fills in
+	Size    uint32
+	Each    Limit // of what is logged for each element; a set without has nothing to do with logs
 }
 
-// SetKind is who fills a set, and with what.
-type SetKind uint8
+// Limit lets Burst packets pass at once, and then Rate a second.
+type Limit struct{ Rate, Burst uint32 }
 
-const (
-	Static  SetKind = iota // boxes, and no others
-	Leased                 // single elements that expire
-	Living                 // filled by the kernel, with leased elements that have answered
-	Meter                  // filled by the kernel, to limit what is logged
-	Asked                  // filled by the kernel, with identifiers of DNS queries
-	Guessed                // filled by the kernel, with port 53 while none of them may be repeated
+// Leases is the set of what is leased; its elements expire.
+func Leases(f Family) Set { return Set{Name: fmt.Sprintf("lease%d", f), Family: f, Size: 1 << 16} }
+
+// Kept is the set of leased elements that have answered, until a day after the last answer.
+func Kept(f Family) Set {
+	return Set{Name: fmt.Sprintf("live%d", f), Family: f, Dynamic: true, Timeout: 24 * time.Hour, Size: 1 << 16}
+}
+
+// meter counts the drops of each destination apart.
+func meter(f Family) Set {
+	return Set{Name: fmt.Sprintf("drops%d", f), Family: f, Dynamic: true, Timeout: 10 * time.Second, Size: 1 << 12, Each: Limit{1, 5}}
+}
+
+var (
+	// askedSet holds the identifiers of the guard's queries to the engine's DNS, for as
+	// long as engines wait for a server.
+	askedSet = Set{Name: "asked", Dynamic: true, Timeout: 5 * time.Second, Size: 1 << 12}
+
+	// guessedSet holds port 53 while no identifier may be repeated, since somebody used
+	// one that the guard has not.
+	guessedSet = Set{Name: "guessed", Dynamic: true, Timeout: 30 * time.Second, Size: 1}
 )
 
-const (
-	MaxLeases = 1 << 16 // per family
+// Set returns the set of that name.
+func (p Plan) Set(name string) (Set, error) {
+	i := slices.IndexFunc(p.Sets, func(s Set) bool { return s.Name == name })
+	if i < 0 {
+		return Set{}, fmt.Errorf("no set %q", name)
+	}
+	return p.Sets[i], nil
+}
 
-	MaxLive = MaxLeases      // per family
-	LiveFor = 24 * time.Hour // after the last answer
+// Left is how long an element of s has yet; 0 if it doesn't end.
+func (s Set) Left() time.Duration {
+	if s.Until.IsZero() {
+		return 0
+	}
+	return max(time.Until(s.Until), time.Millisecond)
+}
 
-	MaxMeter  = 1 << 12 // destinations whose drops are counted apart, per family
-	MeterLife = 10 * time.Second
+// Ending says whether elements of s may be gone by themselves, or be about to.
+func (s Set) Ending() bool { return !s.Until.IsZero() && time.Until(s.Until) < lastMoment }
 
-	MaxAsked  = 1 << 12
-	AskedLife = 5 * time.Second // as long as engines wait for a server
-
-	GuessLife = 30 * time.Second // after an identifier that the guard has not used
-)
+// lastMoment is by how much the kernel's clock may differ, and what takes its time.
+const lastMoment = 2 * time.Second
 
 // Chain is a list of rules; one with a hook is where packets enter.
 type Chain struct {
@@ -69,6 +98,9 @@ type Chain struct {
 	Closed   bool // drop what no rule decides
 	Rules    []Rule
 }
+
+// Raw is the priority of what comes before the tracking of connections (NF_IP_PRI_RAW).
+const Raw = -300
 
 // New computes the rules for c. The error says what in c makes no sense.
 func New(c Config) (Plan, error) {
@@ -91,7 +123,7 @@ func New(c Config) (Plan, error) {
 		return Plan{}, fmt.Errorf("deny: %w", err)
 	}
 	for _, e := range c.Inbound {
-		if e.Prefix.IsValid() || e.Port == 0 || e.Proto != ProtoTCP && e.Proto != ProtoUDP {
+		if e.Prefix.IsValid() || e.Port == 0 || !hasPorts(e.Proto) {
 			return Plan{}, fmt.Errorf("inbound: %v: want tcp or udp, a port, and no address", e)
 		}
 	}
@@ -103,9 +135,7 @@ func New(c Config) (Plan, error) {
 	if len(c.Here) > 0 && (c.AnyAgent || c.Reduced) {
 		return Plan{}, fmt.Errorf("the DNS server %v can't be one of this namespace, where no rule knows the agent", c.Here[0])
 	}
-	for _, p := range Never() {
-		deny = append(deny, Box{Prefix: p})
-	}
+	deny = append(deny, never()...)
 	if c.Reduced {
 		return reducedPlan(c, allow, deny)
 	}
@@ -117,7 +147,7 @@ func New(c Config) (Plan, error) {
 			continue
 		}
 		b.addStatic(b.allow, "allow", f, allow)
-		p.Sets = append(p.Sets, Set{Name: LeaseSet(f), Family: f, Kind: Leased}, Set{Name: KeptSet(f), Family: f, Kind: Living})
+		p.Sets = append(p.Sets, Leases(f), Kept(f))
 	}
 	if !c.Sealed {
 		if err := b.addGranted(); err != nil {
@@ -139,6 +169,44 @@ func New(c Config) (Plan, error) {
 	return p, nil
 }
 
+// Probe returns a plan with one of everything that plans are made of, to be tried beside
+// another: its sets and chains have names that no other has, and nothing may lead to it.
+func Probe(reduced bool) (Plan, error) {
+	a4, a6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1") // any will do: no packet meets it
+	c := Config{
+		Reduced: reduced, GuardUID: 1, GuardGID: 1, AgentUID: 1, GuardZone: true, DropGroup: 1,
+		DNSPort4: 1, DNSPort6: 1, GatePort4: 1, GatePort6: 1, Gated: []uint16{1}, Inbound: []Entry{{Proto: unix.IPPROTO_TCP, Port: 1}},
+		Upstreams: []netip.AddrPort{netip.AddrPortFrom(EngineDNS(), 53), netip.AddrPortFrom(a4, 53), netip.AddrPortFrom(a6, 53)},
+	}
+	end := time.Now().Add(time.Hour)
+	for _, a := range []netip.Addr{a4, a6} {
+		e := Entry{single(a), unix.IPPROTO_TCP, 2}
+		c.Allow, c.Granted = append(c.Allow, e), append(c.Granted, Grant{e, end})
+	}
+	p, err := New(c)
+	for i := range p.Sets {
+		p.Sets[i].Name = ProbePrefix + p.Sets[i].Name
+	}
+	for i, ch := range p.Chains {
+		p.Chains[i].Name = ProbePrefix + ch.Name
+		for j := range ch.Rules {
+			r := &ch.Rules[j]
+			if r.Verdict.To != "" {
+				r.Verdict.To = ProbePrefix + r.Verdict.To
+			}
+			for k := range r.Matches {
+				if m := &r.Matches[k]; m.Set != "" {
+					m.Set = ProbePrefix + m.Set
+				}
+			}
+		}
+	}
+	return p, err
+}
+
+// ProbePrefix begins the names of a probe's sets and chains.
+const ProbePrefix = "p-"
+
 // boxesOf returns the boxes of entries. Only with wild may protocol and port
 // be 0.
 func boxesOf(entries []Entry, wild bool) ([]Box, error) {
@@ -150,8 +218,8 @@ func boxesOf(entries []Entry, wild bool) ([]Box, error) {
 		}
 		switch {
 		case e.Proto == 0 && e.Port != 0 && wild:
-			out = append(out, Box{p, ProtoTCP, e.Port}, Box{p, ProtoUDP, e.Port})
-		case wild && e.Port == 0, e.Port != 0 && (e.Proto == ProtoTCP || e.Proto == ProtoUDP):
+			out = append(out, Box{p, unix.IPPROTO_TCP, e.Port}, Box{p, unix.IPPROTO_UDP, e.Port})
+		case wild && e.Port == 0, e.Port != 0 && hasPorts(e.Proto):
 			out = append(out, Box{p, e.Proto, e.Port})
 		default:
 			return nil, fmt.Errorf("%v: protocol %d, port %d: want tcp or udp and a port", e.Prefix, e.Proto, e.Port)
@@ -174,45 +242,26 @@ func plain(p netip.Prefix) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// AskedSet holds the identifiers of the guard's queries to the engine's DNS.
-const AskedSet = "asked"
-
-// guessedSet holds port 53 after somebody used another identifier.
-const guessedSet = "guessed"
-
-// LeaseSet, KeptSet and MeterSet are the names of the sets of these kinds.
-func LeaseSet(f Family) string { return fmt.Sprintf("lease%d", f) }
-func KeptSet(f Family) string  { return fmt.Sprintf("live%d", f) }
-func MeterSet(f Family) string { return fmt.Sprintf("drops%d", f) }
-
 // String returns the plan as text, in a language close to that of nft(8).
 func (p Plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "table inet %s {\n", TableName)
 	for _, s := range p.Sets {
-		typ := fmt.Sprintf("ipv%d_addr . inet_proto . inet_service", s.Family)
-		if s.Kind == Asked || s.Kind == Guessed {
+		typ := fmt.Sprintf("%s_addr . inet_proto . inet_service", s.Family)
+		if s.Family == 0 {
 			typ = "integer, 16 bits"
 		}
 		fmt.Fprintf(&b, "\tset %s { # %s\n", s.Name, typ)
-		switch s.Kind {
-		case Static:
-			if !s.Until.IsZero() {
-				fmt.Fprintf(&b, "\t\tflags timeout; until %s\n", s.Until.UTC().Format(time.RFC3339Nano))
-			}
-			for _, x := range s.Boxes {
-				fmt.Fprintf(&b, "\t\t%s\n", x)
-			}
-		case Leased:
-			fmt.Fprintf(&b, "\t\tflags timeout; size %d\n", MaxLeases)
-		case Living:
-			fmt.Fprintf(&b, "\t\tflags dynamic,timeout; timeout %v; size %d\n", LiveFor, MaxLive)
-		case Meter:
-			fmt.Fprintf(&b, "\t\tflags dynamic,timeout; timeout %v; size %d\n", MeterLife, MaxMeter)
-		case Asked:
-			fmt.Fprintf(&b, "\t\tflags dynamic,timeout; timeout %v; size %d\n", AskedLife, MaxAsked)
-		case Guessed:
-			fmt.Fprintf(&b, "\t\tflags dynamic,timeout; timeout %v; size 1\n", GuessLife)
+		switch {
+		case s.Dynamic:
+			fmt.Fprintf(&b, "\t\tflags dynamic,timeout; timeout %v; size %d\n", s.Timeout, s.Size)
+		case !s.Static:
+			fmt.Fprintf(&b, "\t\tflags timeout; size %d\n", s.Size)
+		case !s.Until.IsZero():
+			fmt.Fprintf(&b, "\t\tflags timeout; until %s\n", s.Until.UTC().Format(time.RFC3339Nano))
+		}
+		for _, x := range s.Boxes {
+			fmt.Fprintf(&b, "\t\t%s\n", x)
 		}
 		b.WriteString("\t}\n")
 	}

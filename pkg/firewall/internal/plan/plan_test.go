@@ -90,7 +90,7 @@ func TestLastAddr(t *testing.T) {
 		"10.0.0.0/8": "10.255.255.255", "10.0.0.4/30": "10.0.0.7", "1.2.3.4/32": "1.2.3.4", "0.0.0.0/0": "255.255.255.255",
 		"2001:db8::/33": "2001:db8:7fff:ffff:ffff:ffff:ffff:ffff", "::1/128": "::1",
 	} {
-		if got := LastAddr(netip.MustParsePrefix(in)); got != netip.MustParseAddr(want) {
+		if got := (Box{Prefix: netip.MustParsePrefix(in)}).Last(); got != netip.MustParseAddr(want) {
 			t.Errorf("%s: %v, not %s", in, got, want)
 		}
 	}
@@ -99,7 +99,7 @@ func TestLastAddr(t *testing.T) {
 func BenchmarkNewPlan10000(b *testing.B) {
 	c := Config{GuardUID: 1, GuardGID: 1}
 	for i := range 10000 {
-		c.Allow = append(c.Allow, Entry{Single(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})), 6, 443})
+		c.Allow = append(c.Allow, Entry{single(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})), 6, 443})
 	}
 	for b.Loop() {
 		if _, err := New(c); err != nil {

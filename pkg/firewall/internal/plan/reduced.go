@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+
+	"golang.org/x/sys/unix"
 )
 
 // A reduced plan is for gVisor, whose packet filter knows addresses, ports,
@@ -23,12 +25,12 @@ import (
 // deny with what no policy opens.
 func reducedPlan(c Config, allow, deny []Box) (Plan, error) {
 	for _, b := range allow {
-		if b.Proto != ProtoTCP {
+		if b.Proto != unix.IPPROTO_TCP {
 			return Plan{}, errors.New("allow: a reduced plan can let nothing but tcp through")
 		}
 	}
 	for _, e := range c.Inbound {
-		if e.Proto != ProtoTCP {
+		if e.Proto != unix.IPPROTO_TCP {
 			return Plan{}, errors.New("inbound: a reduced plan can let nothing but tcp in")
 		}
 	}
@@ -44,13 +46,13 @@ func reducedPlan(c Config, allow, deny []Box) (Plan, error) {
 			r.own = append(r.own, netip.PrefixFrom(a, l.Bits()-(l.Addr().BitLen()-a.BitLen())))
 		}
 	}
-	slices.SortFunc(r.own, func(a, b netip.Prefix) int {
-		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
-	})
-	r.own = slices.Compact(r.own)
+	r.own = ordered(r.own, comparePrefixes)
 
 	p := Plan{DropGroup: c.DropGroup, Reduced: true, Guard: c.GuardUID}
-	p.Chains = append(p.Chains, Chain{Name: "refuse", Rules: []Rule{To(Reset{}, MatchProto{Proto: ProtoTCP}), To(NoPort{})}})
+	refuse := Chain{Name: "refuse"}
+	refuse.add(hangUp, tcp)
+	refuse.add(noPort)
+	p.Chains = append(p.Chains, refuse)
 	if !c.Sealed {
 		p.Chains = append(p.Chains, r.guard())
 	}
@@ -70,39 +72,46 @@ type reducer struct {
 
 func (r *reducer) output() Chain {
 	c := Chain{Name: "output", Hook: "output", Closed: true}
-	add := func(rs ...Rule) { c.Rules = append(c.Rules, rs...) }
 
 	// What stays here. After a redirection the packet still shows the interface
 	// that it would have left by, and so do the replies.
-	add(To(Accept{}, MatchOut{}))
+	c.add(accept, staying)
 	for _, a := range r.own {
-		add(To(Accept{}, MatchDst{Single(a.Addr())}))
+		c.add(accept, dst(single(a.Addr())))
 	}
 	if r.Sealed {
-		add(refuse())
+		c.refuse()
 		return c
 	}
-	for _, l := range r.listeners() {
-		add(To(Accept{}, MatchDst{l.addr}, MatchProto{Proto: l.proto}, MatchPort{l.port}))
+	for _, l := range []struct { // sockets of the guard's
+		addr  netip.Prefix
+		proto Match
+		port  uint16
+	}{
+		{self4, udp, r.DNSPort4}, {self4, tcp, r.DNSPort4}, {self4, tcp, r.GatePort4},
+		{loopback6, udp, r.DNSPort6}, {loopback6, tcp, r.DNSPort6}, {loopback6, tcp, r.GatePort6},
+	} {
+		if l.port != 0 {
+			c.add(accept, dst(l.addr), l.proto, dport(l.port))
+		}
 	}
 
 	// Neighbour discovery, without which there is no IPv6. Types can't be told, so
 	// it goes to the own networks only, and from those who live here not at all.
-	icmp6 := MatchProto{Proto: ProtoICMPv6}
-	for _, uid := range r.uids() {
-		add(refuse(MatchFamily{IPv6}, icmp6, MatchUID{UID: uid}))
+	for _, id := range ordered([]uint32{0, r.AgentUID, r.GuardUID}, cmp.Compare[uint32]) {
+		c.refuse(of(IPv6), icmp6, uid(id))
 	}
 	for _, p := range r.neighbours() {
-		add(To(Accept{}, icmp6, MatchDst{p}))
+		c.add(accept, icmp6, dst(p))
 	}
 
-	add(To(Jump{"guard"}, r.guardOwned()...))
+	c.add(jump("guard"), r.guardOwned()...)
 	// Replies of what may be connected to.
-	tcp := MatchProto{Proto: ProtoTCP}
-	for _, port := range r.inbound() {
-		add(refuse(tcp, MatchSrcPort{port}, MatchOpening{}), To(Accept{}, tcp, MatchSrcPort{port}))
+	for _, e := range r.inbound() {
+		c.refuse(tcp, sport(e.Port), opening)
+		c.add(accept, tcp, sport(e.Port))
 	}
-	add(refuse())
+	c.refuse()
 	return c
 }
 
@@ -111,22 +120,20 @@ func (r *reducer) output() Chain {
 // first; so it ends them itself, and the other side may hear of it.
 func (r *reducer) guard() Chain {
 	c := Chain{Name: "guard"}
-	add := func(rs ...Rule) { c.Rules = append(c.Rules, rs...) }
-	tcp := MatchProto{Proto: ProtoTCP}
-	add(To(Accept{}, tcp, MatchReset{}))
+	c.add(accept, tcp, reset)
 	for _, u := range plainUpstreams(r.Upstreams) { // before the blocks that no one may reach: clouds put theirs there
-		add(To(Accept{}, MatchDst{Single(u.Addr())}, tcp, MatchPort{u.Port()}))
+		c.add(accept, dst(single(u.Addr())), tcp, dport(u.Port()))
 	}
 	for _, b := range r.denied {
-		add(To(Drop{}, b.matches()...))
+		c.add(drop, b.matches()...)
 	}
 	for _, port := range sorted(r.Gated) {
-		add(To(Accept{}, tcp, MatchPort{port}))
+		c.add(accept, tcp, dport(port))
 	}
 	for _, b := range r.allowed {
-		add(To(Accept{}, b.matches()...))
+		c.add(accept, b.matches()...)
 	}
-	add(To(Drop{}))
+	c.add(drop)
 	return c
 }
 
@@ -135,37 +142,35 @@ func (r *reducer) guard() Chain {
 // straight to the next one, where it can't be told apart any more.
 func (r *reducer) arriving() Chain {
 	c := Chain{Name: "arriving", Hook: "prerouting"}
-	if !r.Sealed {
-		c.Rules = append(c.Rules, r.inward()...)
-	}
-	c.Rules = append(c.Rules, To(Drop{}))
+	r.inward(&c)
+	c.add(drop)
 	return c
 }
 
-// inward is what may come in.
-func (r *reducer) inward() []Rule {
+// inward lets in what may come in.
+func (r *reducer) inward(c *Chain) {
+	if r.Sealed {
+		return
+	}
 	// Neighbour discovery, and errors: path MTU discovery needs them. The agent has
 	// no socket that could read any (privdrop.Spec.DenyPing).
-	out := []Rule{
-		To(Accept{}, MatchFamily{IPv6}, MatchProto{Proto: ProtoICMPv6}),
-		To(Accept{}, MatchFamily{IPv4}, MatchProto{Proto: ProtoICMP}),
+	c.add(accept, of(IPv6), icmp6)
+	c.add(accept, of(IPv4), icmp)
+	for _, e := range r.inbound() {
+		c.add(accept, tcp, dport(e.Port), opening)
 	}
-	tcp := MatchProto{Proto: ProtoTCP}
-	for _, port := range r.inbound() {
-		out = append(out, To(Accept{}, tcp, MatchPort{port}, MatchOpening{}))
-	}
-	return append(out, To(Drop{}, tcp, MatchOpening{}), To(Accept{}, tcp))
+	c.add(drop, tcp, opening)
+	c.add(accept, tcp)
 }
 
 func (r *reducer) input() Chain {
 	c := Chain{Name: "input", Hook: "input", Closed: true}
-	c.Rules = append(c.Rules, To(Accept{}, MatchIn{}),
-		To(Drop{}, MatchDst{netip.MustParsePrefix("127.0.0.0/8")}),
-		To(Drop{}, MatchDst{Single(netip.IPv6Loopback())}))
+	c.add(accept, arriving)
+	c.add(drop, dst(loopback4))
+	c.add(drop, dst(loopback6))
+	r.inward(&c)
 	if !r.Sealed {
-		c.Rules = append(c.Rules, r.inward()...)
-		// The guard's answers to redirected questions: from the link there is no UDP.
-		c.Rules = append(c.Rules, To(Accept{}, MatchProto{Proto: ProtoUDP}, MatchSrcPort{53}))
+		c.add(accept, udp, sport(53)) // the guard's answers to redirected questions: from the link there is no UDP
 	}
 	return c
 }
@@ -175,33 +180,27 @@ func (r *reducer) input() Chain {
 // once.
 func (r *reducer) redirect() Chain {
 	c := Chain{Name: "to-guard", Hook: "output", Nat: true, Priority: -105}
-	add := func(rs ...Rule) { c.Rules = append(c.Rules, rs...) }
-	add(To(Leave{}, r.guardOwned()...))
-	dns := map[Family]uint16{IPv4: r.DNSPort4, IPv6: r.DNSPort6}
-	gate := map[Family]uint16{IPv4: r.GatePort4, IPv6: r.GatePort6}
+	c.add(leave, r.guardOwned()...)
 	for _, f := range Families() {
-		if port := dns[f]; port != 0 {
-			for _, p := range []uint8{ProtoUDP, ProtoTCP} {
-				add(To(Redirect{port}, MatchFamily{f}, MatchProto{Proto: p}, MatchPort{53}))
-			}
-		}
+		r.redirectDNS(&c, f)
 	}
-	add(To(Leave{}, MatchOut{}))
+	c.add(leave, staying)
 	for _, a := range r.own {
-		add(To(Leave{}, MatchDst{Single(a.Addr())}))
+		c.add(leave, dst(single(a.Addr())))
 	}
 	for _, b := range r.denied {
-		add(To(Leave{}, b.matches()...))
+		c.add(leave, b.matches()...)
 	}
 	for _, f := range Families() {
-		if gate[f] == 0 {
+		gate := r.gate(f)
+		if gate == 0 {
 			continue
 		}
 		for _, port := range sorted(r.Gated) {
-			add(To(Redirect{gate[f]}, MatchFamily{f}, MatchProto{Proto: ProtoTCP}, MatchPort{port}))
+			c.add(redirect(gate), of(f), tcp, dport(port))
 		}
 		for _, b := range ofFamily(r.allowed, f) {
-			add(To(Redirect{gate[f]}, b.matches()...))
+			c.add(redirect(gate), b.matches()...)
 		}
 	}
 	return c
@@ -209,42 +208,14 @@ func (r *reducer) redirect() Chain {
 
 // matches are what a packet to b shows.
 func (b Box) matches() []Match {
-	ms := []Match{MatchDst{b.Prefix}}
+	ms := []Match{dst(b.Prefix)}
 	if b.Proto != 0 {
-		ms = append(ms, MatchProto{Proto: b.Proto})
+		ms = append(ms, proto(b.Proto))
 	}
 	if b.Port != 0 {
-		ms = append(ms, MatchPort{b.Port})
+		ms = append(ms, dport(b.Port))
 	}
 	return ms
-}
-
-// listener is a socket of the guard's.
-type listener struct {
-	addr  netip.Prefix
-	proto uint8
-	port  uint16
-}
-
-func (r *reducer) listeners() []listener {
-	var out []listener
-	v4, v6 := netip.MustParsePrefix("127.0.0.1/32"), Single(netip.IPv6Loopback())
-	for _, l := range []listener{
-		{v4, ProtoUDP, r.DNSPort4}, {v4, ProtoTCP, r.DNSPort4}, {v4, ProtoTCP, r.GatePort4},
-		{v6, ProtoUDP, r.DNSPort6}, {v6, ProtoTCP, r.DNSPort6}, {v6, ProtoTCP, r.GatePort6},
-	} {
-		if l.port != 0 {
-			out = append(out, l)
-		}
-	}
-	return out
-}
-
-// uids are those of processes that live here.
-func (r *reducer) uids() []uint32 {
-	out := []uint32{0, r.AgentUID, r.GuardUID}
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 // neighbours are where answers of neighbour discovery go (RFC 4861, section
@@ -257,12 +228,4 @@ func (r *reducer) neighbours() []netip.Prefix {
 		}
 	}
 	return slices.Compact(out)
-}
-
-func (r *reducer) inbound() []uint16 {
-	var out []uint16
-	for _, e := range r.Inbound {
-		out = append(out, e.Port)
-	}
-	return sorted(out)
 }

@@ -34,11 +34,11 @@ func TestReducedPlanOpens(t *testing.T) {
 	must(t, err)
 	has := func(r Rule, m Match) bool { return slices.Contains(r.Matches, m) }
 	near := func(m Match) bool {
-		d, ok := m.(MatchDst)
-		return ok && (d.P.Addr().IsLoopback() || d.P.Addr().IsLinkLocalUnicast() || d.P.Addr().IsLinkLocalMulticast() ||
-			slices.ContainsFunc(c.Local, func(l netip.Prefix) bool { return l.Addr() == d.P.Addr() || l.Masked() == d.P && d.P.Addr().Is6() }))
+		p, ok := m.Value.(netip.Prefix)
+		return ok && m == dst(p) && (p.Addr().IsLoopback() || p.Addr().IsLinkLocalUnicast() || p.Addr().IsLinkLocalMulticast() ||
+			slices.ContainsFunc(c.Local, func(l netip.Prefix) bool { return l.Addr() == p.Addr() || l.Masked() == p && p.Addr().Is6() }))
 	}
-	reply := []Match{MatchProto{Proto: ProtoTCP}, MatchSrcPort{8080}}
+	reply := []Match{tcp, sport(8080)}
 	accepts := 0
 	for _, ch := range p.Chains {
 		if ch.Nat || ch.Hook == "input" || ch.Hook == "prerouting" {
@@ -46,17 +46,17 @@ func TestReducedPlanOpens(t *testing.T) {
 		}
 		closed := false // to connections from the inbound port
 		for i, r := range ch.Rules {
-			closed = closed || slices.Equal(r.Matches, append(slices.Clone(reply), MatchOpening{})) && r.Verdict == Jump{"refuse"}
-			if r.Verdict == (Jump{"guard"}) && !(has(r, MatchUID{UID: c.GuardUID}) && has(r, MatchGID{GID: c.GuardGID})) {
+			closed = closed || slices.Equal(r.Matches, append(slices.Clone(reply), opening)) && r.Verdict == jump("refuse")
+			if r.Verdict == jump("guard") && !(has(r, uid(c.GuardUID)) && has(r, gid(c.GuardGID))) {
 				t.Errorf("anyone passes for the guard: %s", r)
 			}
-			if r.Verdict != (Accept{}) {
+			if r.Verdict != accept {
 				continue
 			}
 			accepts++
 			switch {
-			case ch.Name == "guard" && has(r, MatchProto{Proto: ProtoTCP}):
-			case ch.Name != "guard" && (has(r, MatchOut{}) || slices.ContainsFunc(r.Matches, near)):
+			case ch.Name == "guard" && has(r, tcp):
+			case ch.Name != "guard" && (has(r, staying) || slices.ContainsFunc(r.Matches, near)):
 			case ch.Name != "guard" && closed && slices.Equal(r.Matches, reply):
 			default:
 				t.Errorf("chain %s, rule %d opens too much: %s", ch.Name, i+1, r)

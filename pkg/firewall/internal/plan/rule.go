@@ -8,27 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// IP protocol numbers, from the IANA registry.
-const (
-	ProtoICMP   = 1
-	ProtoIGMP   = 2
-	ProtoTCP    = 6
-	ProtoUDP    = 17
-	ProtoICMPv6 = 58
-)
-
-// ProtoName is the name of an IP protocol, or its number.
-func ProtoName(p uint8) string {
+// protoName is the name of an IP protocol, or its number.
+func protoName(p uint8) string {
 	switch p {
-	case ProtoICMP:
+	case unix.IPPROTO_ICMP:
 		return "icmp"
-	case ProtoIGMP:
+	case unix.IPPROTO_IGMP:
 		return "igmp"
-	case ProtoTCP:
+	case unix.IPPROTO_TCP:
 		return "tcp"
-	case ProtoUDP:
+	case unix.IPPROTO_UDP:
 		return "udp"
-	case ProtoICMPv6:
+	case unix.IPPROTO_ICMPV6:
 		return "ipv6-icmp"
 	}
 	return fmt.Sprint(p)
@@ -53,20 +44,14 @@ func FamilyOf(a netip.Addr) Family {
 	return IPv6
 }
 
-// Nfproto is the number that netfilter has for the family.
-func (f Family) Nfproto() byte {
-	if f == IPv4 {
-		return unix.NFPROTO_IPV4
-	}
-	return unix.NFPROTO_IPV6
-}
+func (f Family) String() string { return fmt.Sprintf("ipv%d", uint8(f)) }
 
 // header is the word that nft(8) uses for fields of the family's header.
 func (f Family) header() string {
 	if f == IPv4 {
-		return "ip"
+		return "ip "
 	}
-	return "ip6"
+	return "ip6 "
 }
 
 // Rule is what happens to the packets that every one of its matches fits.
@@ -83,198 +68,153 @@ func (r Rule) String() string {
 	return strings.Join(append(words, r.Verdict.String()), " ")
 }
 
-// Match is a condition on a packet: one of the types below. A backend
-// translates each by a type switch.
-type Match interface{ String() string }
+// Match is a condition on a packet: that a field has a value, or that a set has it.
+// Each backend has a row for each field, and refuses a plan with one that it has not.
+type Match struct {
+	Field string // in the words of nft(8)
+	Not   bool
+	Value any    // a number, an address, a block, a Family or a word, as the field has it
+	Set   string // instead of a value
+}
 
-type (
-	MatchFamily struct{ Family Family }
-	MatchIn     struct{}                 // came in by loopback
-	MatchOut    struct{ Not bool }       // goes out by loopback
-	MatchDst    struct{ P netip.Prefix } // destination, after any NAT
-	MatchSrc    struct{ A netip.Addr }   // source, before any NAT
-	MatchProto  struct {
-		Proto uint8
-		Not   bool
-	}
-	MatchPort     struct{ Port uint16 } // destination port; after MatchProto
-	MatchICMP     struct{ Typ uint8 }   // after MatchProto
-	MatchHopLimit struct{}              // 255: no router has passed it on
-	MatchUID      struct {
-		UID uint32 // owner of the sending socket
-		Not bool   // sent by a process, and by another one's
-	}
-	MatchGID struct {
-		GID uint32 // the owner's group, likewise
-		Not bool
-	}
-	MatchOwned    struct{}              // sent by a process, not by the kernel
-	MatchForeign  struct{}              // from an address that is none of this namespace
-	MatchSYN      struct{}              // the first segment of a connection; after MatchProto
-	MatchOpening  struct{}              // a segment that may open a connection: SYN without ACK; after MatchProto
-	MatchReset    struct{ Not bool }    // a segment that ends a connection at once; after MatchProto
-	MatchSrcPort  struct{ Port uint16 } // source port; after MatchProto
-	MatchRouted   struct{}              // IPv6, with a routing header
-	MatchState    struct{ State CtState }
-	MatchOriginal struct{}                    // in the direction of the flow's first packet
-	MatchReply    struct{}                    // in the other direction
-	MatchAnswer   struct{ To netip.AddrPort } // in the other one, of a flow whose first packet went there, before any NAT
-	MatchHeld     struct{}                    // sent by a process that still has the socket open; see its translations
-	MatchDNAT     struct{}                    // redirected by a NAT rule
-	MatchSet      struct {
-		Set  string // of addresses, protocols and ports
-		From bool   // where the packet comes from, and not where it goes
-	}
-	MatchQuery struct{ Set string } // identifier of a DNS query; after MatchProto
-	MatchCalm  struct{ Set string } // destination port that set does not have; after MatchProto
+// What follows a match on the protocol, as ports do, relies on it.
+var (
+	arriving    = is("iif", "lo")
+	staying     = is("oif", "lo")
+	neighbourly = is("ip6 hoplimit", uint8(255)) // no router has passed it on
+	owned       = is("meta skuid", ">= 0")       // sent by a process, not by the kernel
+	held        = is("meta skuid", "exists")     // by one that still has the socket open; see its translations
+	foreign     = is("fib saddr type", "local").not()
+	first       = is("tcp flags & (fin|syn|rst|ack)", "syn") // segment of a connection
+	opening     = is("tcp flags & (syn|ack)", "syn")         // a segment that may open a connection
+	reset       = is("tcp flags & rst", "rst")               // one that ends a connection at once
+	routed      = is("exthdr rt", "exists")
+	original    = is("ct direction", "original") // of the flow's first packet
+	reply       = is("ct direction", "reply")
+	redirected  = is("ct status", "dnat") // by a NAT rule
+	established = is("ct state", "established")
+	related     = is("ct state", "related")
+	fresh       = is("ct state", "new")
+	invalid     = is("ct state", "invalid")
+	tcp         = is("meta l4proto", uint8(unix.IPPROTO_TCP))
+	udp         = is("meta l4proto", uint8(unix.IPPROTO_UDP))
+	icmp        = is("meta l4proto", uint8(unix.IPPROTO_ICMP))
+	icmp6       = is("meta l4proto", uint8(unix.IPPROTO_ICMPV6))
+	igmp        = is("meta l4proto", uint8(unix.IPPROTO_IGMP))
 )
 
-func (m MatchFamily) String() string { return fmt.Sprintf("meta nfproto ipv%d", m.Family) }
-func (m MatchIn) String() string     { return "iif lo" }
-func (m MatchOut) String() string {
-	if m.Not {
-		return "oif != lo"
-	}
-	return "oif lo"
-}
-func (m MatchDst) String() string {
-	dst := m.P.String()
-	if m.P.IsSingleIP() {
-		dst = m.P.Addr().String()
-	}
-	return FamilyOf(m.P.Addr()).header() + " daddr " + dst
-}
-func (m MatchSrc) String() string {
-	return FamilyOf(m.A).header() + " saddr " + m.A.String()
-}
-func (m MatchProto) String() string {
-	if m.Not {
-		return "meta l4proto != " + ProtoName(m.Proto)
-	}
-	return "meta l4proto " + ProtoName(m.Proto)
-}
-func (m MatchPort) String() string     { return fmt.Sprintf("th dport %d", m.Port) }
-func (m MatchICMP) String() string     { return fmt.Sprintf("icmp type %d", m.Typ) }
-func (m MatchHopLimit) String() string { return "ip6 hoplimit 255" }
-func (m MatchUID) String() string {
-	if m.Not {
-		return fmt.Sprintf("meta skuid != %d", m.UID)
-	}
-	return fmt.Sprintf("meta skuid %d", m.UID)
-}
-func (m MatchGID) String() string {
-	if m.Not {
-		return fmt.Sprintf("meta skgid != %d", m.GID)
-	}
-	return fmt.Sprintf("meta skgid %d", m.GID)
-}
-func (m MatchOwned) String() string   { return "meta skuid >= 0" }
-func (m MatchForeign) String() string { return "fib saddr type != local" }
-func (m MatchSYN) String() string     { return "tcp flags & (fin|syn|rst|ack) == syn" }
-func (m MatchOpening) String() string { return "tcp flags & (syn|ack) == syn" }
-func (m MatchReset) String() string {
-	if m.Not {
-		return "tcp flags & rst != rst"
-	}
-	return "tcp flags & rst == rst"
-}
-func (m MatchSrcPort) String() string  { return fmt.Sprintf("th sport %d", m.Port) }
-func (m MatchRouted) String() string   { return "exthdr rt exists" }
-func (m MatchState) String() string    { return "ct state " + m.State.String() }
-func (m MatchOriginal) String() string { return "ct direction original" }
-func (m MatchReply) String() string    { return "ct direction reply" }
-func (m MatchAnswer) String() string {
-	return fmt.Sprintf("ct direction reply ct original %s daddr %s ct original proto-dst %d", FamilyOf(m.To.Addr()).header(), m.To.Addr(), m.To.Port())
-}
-func (m MatchHeld) String() string  { return "meta skuid exists" }
-func (m MatchDNAT) String() string  { return "ct status dnat" }
-func (m MatchQuery) String() string { return "@th,64,16 @" + m.Set }
-func (m MatchCalm) String() string  { return "th dport != @" + m.Set }
-func (m MatchSet) String() string {
-	if m.From {
-		return "saddr . l4proto . sport @" + m.Set
-	}
-	return "daddr . l4proto . dport @" + m.Set
+func is(field string, value any) Match { return Match{Field: field, Value: value} }
+
+func (m Match) not() Match {
+	m.Not = true
+	return m
 }
 
-// CtState is what connection tracking thinks of a packet.
-type CtState uint8
+// ported are the protocols that have ports.
+func ported() []Match { return []Match{udp, tcp} }
 
+func hasPorts(p uint8) bool { return p == unix.IPPROTO_TCP || p == unix.IPPROTO_UDP }
+
+func of(f Family) Match            { return is("meta nfproto", f) }
+func proto(p uint8) Match          { return is("meta l4proto", p) }
+func dport(p uint16) Match         { return is("th dport", p) }
+func sport(p uint16) Match         { return is("th sport", p) }
+func icmpType(t uint8) Match       { return is("icmp type", t) }
+func uid(id uint32) Match          { return is("meta skuid", id) }                              // of the sending socket; negated, of another process's
+func gid(id uint32) Match          { return is("meta skgid", id) }                              // likewise
+func src(a netip.Addr) Match       { return is(FamilyOf(a).header()+"saddr", single(a)) }       // before any NAT
+func dst(p netip.Prefix) Match     { return is(FamilyOf(p.Addr()).header()+"daddr", p) }        // after any NAT
+func asked(a netip.AddrPort) Match { return is("ct reply of", a) }                              // of a flow whose first packet went there, before any NAT
+func inSet(set string) Match       { return Match{Field: "daddr . l4proto . dport", Set: set} } // where it goes
+func fromSet(set string) Match     { return Match{Field: "saddr . l4proto . sport", Set: set} } // where it comes from
+
+func (m Match) String() string {
+	op, value := "", m.Value
+	switch v := m.Value.(type) {
+	case nil:
+		value = "@" + m.Set
+	case netip.Prefix:
+		if v.IsSingleIP() {
+			value = v.Addr()
+		}
+	case netip.AddrPort:
+		return fmt.Sprintf("ct direction reply ct original %sdaddr %s ct original proto-dst %d", FamilyOf(v.Addr()).header(), v.Addr(), v.Port())
+	case uint8:
+		if m.Field == proto(0).Field {
+			value = protoName(v)
+		}
+	}
+	switch {
+	case m.Not:
+		op = "!= "
+	case strings.HasPrefix(m.Field, "tcp flags"):
+		op = "== "
+	}
+	return fmt.Sprint(m.Field, " ", op, value)
+}
+
+// Verdict is what a rule does.
+type Verdict struct {
+	Do string // in the words of nft(8), without what follows
+	To string // the chain to jump to, or the set to update
+	N  uint16 // port, zone, or NFLOG group
+
+	Text  string // what is logged of a packet, or updated with
+	Ports bool   // it is logged by its port as well
+}
+
+var (
+	accept   = Verdict{Do: "accept"}
+	drop     = Verdict{Do: "drop"} // without an answer
+	leave    = Verdict{Do: "return"}
+	count    = Verdict{Do: "counter"} // and go on
+	hangUp   = Verdict{Do: "reject with tcp reset"}
+	prohibit = Verdict{Do: "reject with icmpx admin-prohibited"}
+	noPort   = Verdict{Do: "reject with icmpx port-unreachable"}
+)
+
+func jump(chain string) Verdict    { return Verdict{Do: "jump", To: chain} }
+func redirect(port uint16) Verdict { return Verdict{Do: "redirect", N: port} }
+func zone(id uint16) Verdict       { return Verdict{Do: "ct original zone set", N: id} } // of the flow that the packet begins; and go on
+
+// update notes a part of the packet in a set, and goes on.
+func update(set, part string) Verdict { return Verdict{Do: "update", To: set, Text: part} }
+
+// keep notes where the packet comes from, and accepts it if it has room there.
+func keep(set string) Verdict { return Verdict{Do: "keep", To: set} }
+
+func (v Verdict) String() string {
+	switch v.Do {
+	case "jump":
+		return "jump " + v.To
+	case "redirect":
+		return fmt.Sprintf("redirect to :%d", v.N)
+	case "ct original zone set":
+		return fmt.Sprint(v.Do, " ", v.N)
+	case "update":
+		return fmt.Sprintf("update @%s { %s }", v.To, v.Text)
+	case "keep":
+		return fmt.Sprintf("update @%s { saddr . l4proto . sport } accept", v.To)
+	case "log":
+		port := "0"
+		if v.Ports {
+			port = "dport"
+		}
+		each := meter(0).Each
+		return fmt.Sprintf("update @%s { daddr . l4proto . %s limit rate %d/second burst %d } limit rate %d/second burst %d log group %d prefix %q snaplen %d",
+			v.To, port, each.Rate, each.Burst, LogTotal.Rate, LogTotal.Burst, v.N, v.Text, SnapLen)
+	}
+	return v.Do
+}
+
+// LogTotal limits what is logged of all destinations together.
+var LogTotal = Limit{200, 400}
+
+// SnapLen is how many bytes of a packet are logged: headers, and little of what they carry.
+const SnapLen = 128
+
+// What begins the record of a packet that was not simply refused.
 const (
-	StateInvalid CtState = iota
-	StateEstablished
-	StateRelated
-	StateNew
-)
-
-func (s CtState) String() string {
-	return [...]string{"invalid", "established", "related", "new"}[s]
-}
-
-// Verdict is what a rule does: one of the types below.
-type Verdict interface{ String() string }
-
-type (
-	Accept   struct{}
-	Drop     struct{} // without an answer
-	Leave    struct{} // this chain
-	Jump     struct{ Chain string }
-	Count    struct{} // and go on
-	Reset    struct{} // refuse by a TCP reset
-	Prohibit struct{} // refuse by ICMP, administratively prohibited
-	NoPort   struct{} // refuse by ICMP, port unreachable
-	Redirect struct{ Port uint16 }
-	Remember struct{ Set string } // the identifier of a DNS query; and go on
-	Alarm    struct{ Set string } // the destination port; and go on
-	Zone     struct{ Id uint16 }  // of the flow that the packet begins; and go on
-	Keep     struct{ Set string } // where the packet comes from; accept it if it has room there
-	Log      struct {             // to NFLOG, limited per element of set and in total
-		Group uint16
-		Set   string
-		Ports bool // the protocol has ports
-		Text  string
-	}
-)
-
-func (Accept) String() string     { return "accept" }
-func (Drop) String() string       { return "drop" }
-func (Leave) String() string      { return "return" }
-func (v Jump) String() string     { return "jump " + v.Chain }
-func (Count) String() string      { return "counter" }
-func (Reset) String() string      { return "reject with tcp reset" }
-func (Prohibit) String() string   { return "reject with icmpx admin-prohibited" }
-func (NoPort) String() string     { return "reject with icmpx port-unreachable" }
-func (v Redirect) String() string { return fmt.Sprintf("redirect to :%d", v.Port) }
-func (v Remember) String() string { return fmt.Sprintf("update @%s { @th,64,16 }", v.Set) }
-func (v Alarm) String() string    { return fmt.Sprintf("update @%s { th dport }", v.Set) }
-func (v Zone) String() string     { return fmt.Sprintf("ct original zone set %d", v.Id) }
-func (v Keep) String() string {
-	return fmt.Sprintf("update @%s { saddr . l4proto . sport } accept", v.Set)
-}
-func (v Log) String() string {
-	port := "0"
-	if v.Ports {
-		port = "dport"
-	}
-	return fmt.Sprintf("update @%s { daddr . l4proto . %s limit rate %d/second burst %d } limit rate %d/second burst %d log group %d prefix %q snaplen %d",
-		v.Set, port, DropRate, DropBurst, TotalRate, TotalBurst, v.Group, v.Text, SnapLen)
-}
-
-// What reaches the log: DropBurst packets to a destination at once, then
-// DropRate a second, and of all destinations together TotalRate a second.
-const (
-	DropRate   = 1
-	DropBurst  = 5
-	TotalRate  = 200
-	TotalBurst = 400
-
-	LogPrefix = "agent-init"
-
-	// InboundPrefix is Drop.Prefix of a connection from outside that was refused.
-	InboundPrefix = "agent-init-in"
-
-	// ObservedPrefix is Drop.Prefix of what was let out, see Config.Observe.
-	ObservedPrefix = "agent-init-out"
-
-	SnapLen = 128 // bytes of a packet: headers, and little of what they carry
+	InboundPrefix  = TableName + "-in"  // a connection from outside was refused
+	ObservedPrefix = TableName + "-out" // let out, see Config.Observe
 )

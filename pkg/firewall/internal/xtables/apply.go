@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink/nl"
-	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
@@ -102,18 +101,22 @@ func (x *Backend) load(ctx context.Context, want map[plan.Family][]xtTable) erro
 // somebody has changed is replaced in one step.
 func (x *Backend) makeSets(ctx context.Context, p plan.Plan) error {
 	for _, part := range partsOfAll(p) {
-		live, err := x.sets.dump(part.name)
+		live, err := dumpSet(part.name)
 		if err != nil {
 			// It may hold what can't be read, since it isn't ours.
 			live = &ipsetDump{foreign: true}
 		}
+		missing, extra := 0, 0
+		if live != nil {
+			missing, extra = live.differs(part)
+		}
 		switch {
 		case live == nil:
-			err = x.newSet(part.ipset, part.entries())
-		case live.is(part.ipset) && (part.filled() || same(live, part) || part.of.Ending()):
+			err = newSet(part.ipset, part.entries())
+		case live.is(part.ipset) && (part.filled() || missing+extra == 0 || part.of.Ending()):
 			err = nil
 		case live.is(part.ipset) || live.typ == part.typ && live.family == part.family:
-			err = x.replaceSet(part, live)
+			err = replaceSet(part, live)
 		default:
 			err = x.remakeSet(ctx, part)
 		}
@@ -124,12 +127,14 @@ func (x *Backend) makeSets(ctx context.Context, p plan.Plan) error {
 	return nil
 }
 
-// same says whether live holds just the entries of a static set.
-func same(live *ipsetDump, want ipsetPart) bool {
-	if len(live.entries) != len(want.boxes) {
-		return false
+// differs counts what live lacks of a static set, and what it has besides.
+func (live *ipsetDump) differs(want ipsetPart) (missing, extra int) {
+	for _, b := range want.boxes {
+		if _, ok := live.entries[b]; !ok {
+			missing++
+		}
 	}
-	return !slices.ContainsFunc(want.boxes, func(b plan.Box) bool { _, ok := live.entries[b]; return !ok })
+	return missing, len(live.entries) - (len(want.boxes) - missing)
 }
 
 func (p ipsetPart) entries() []ipsetEntry {
@@ -142,16 +147,16 @@ func (p ipsetPart) entries() []ipsetEntry {
 	return out
 }
 
-func (x *Backend) newSet(d ipset, entries []ipsetEntry) error {
-	if err := x.sets.create(d); err != nil {
+func newSet(d ipset, entries []ipsetEntry) error {
+	if err := createSet(d); err != nil {
 		return err
 	}
-	return x.sets.add(d, entries)
+	return addEntries(d, entries)
 }
 
 // replaceSet puts a set in the place of one of the same type, which rules go on
 // using. Leases are kept.
-func (x *Backend) replaceSet(part ipsetPart, live *ipsetDump) error {
+func replaceSet(part ipsetPart, live *ipsetDump) error {
 	entries := part.entries()
 	if part.timed && part.filled() {
 		for b, ttl := range live.entries {
@@ -162,22 +167,22 @@ func (x *Backend) replaceSet(part ipsetPart, live *ipsetDump) error {
 	}
 	d := part.ipset
 	d.name = xtPrefix + "new"
-	if err := x.sets.destroy(d.name); err != nil { // of one that was cut short
+	if err := destroySet(d.name); err != nil { // of one that was cut short
 		return err
 	}
-	if err := x.newSet(d, entries); err != nil {
+	if err := newSet(d, entries); err != nil {
 		return err
 	}
-	if err := x.sets.swap(d.name, part.name); err != nil {
+	if err := swapSets(d.name, part.name); err != nil {
 		return err
 	}
-	return x.sets.destroy(d.name)
+	return destroySet(d.name)
 }
 
 // remakeSet removes a set that can't be replaced in place. If our rules use it,
 // nothing passes until the right ones are loaded.
 func (x *Backend) remakeSet(ctx context.Context, part ipsetPart) error {
-	if err := x.sets.destroy(part.name); err != nil {
+	if err := destroySet(part.name); err != nil {
 		if !errors.Is(err, nl.IPSetError(nl.IPSET_ERR_BUSY)) {
 			return err
 		}
@@ -192,17 +197,20 @@ func (x *Backend) remakeSet(ctx context.Context, part ipsetPart) error {
 		if err := x.load(ctx, nothing); err != nil {
 			return err
 		}
-		if err := x.sets.destroy(part.name); err != nil {
+		if err := destroySet(part.name); err != nil {
 			return err
 		}
 	}
-	return x.newSet(part.ipset, part.entries())
+	return newSet(part.ipset, part.entries())
 }
 
 // dropSets removes the sets that p doesn't use. One that is still used is left
 // to be noticed: it is by rules that aren't these.
 func (x *Backend) dropSets(p plan.Plan) error {
-	names, err := x.sets.names(xtPrefix)
+	if p.Reduced {
+		return nil
+	}
+	names, err := setNames(xtPrefix)
 	if err != nil {
 		return err
 	}
@@ -221,18 +229,13 @@ func (x *Backend) dropSets(p plan.Plan) error {
 // destroyUnused removes a set. The kernel lets go of what replaced rules used
 // only a moment after it has answered, in the variant on nf_tables.
 func (x *Backend) destroyUnused(name string) error {
-	var err error
-	for end := time.Now().Add(time.Second); ; time.Sleep(time.Millisecond) {
-		err = x.sets.destroy(name)
-		if !errors.Is(err, nl.IPSetError(nl.IPSET_ERR_BUSY)) || time.Now().After(end) {
-			break
-		}
+	busy := nl.IPSetError(nl.IPSET_ERR_BUSY)
+	err := destroySet(name)
+	for end := time.Now().Add(time.Second); errors.Is(err, busy) && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		err = destroySet(name)
 	}
-	if errors.Is(err, nl.IPSetError(nl.IPSET_ERR_BUSY)) {
+	if errors.Is(err, busy) {
 		x.log.Debug("a set is still used", "set", name)
-		return nil
-	}
-	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	return err

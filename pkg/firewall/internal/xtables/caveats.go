@@ -10,8 +10,8 @@ import (
 func (x *Backend) Caveats(p plan.Plan) []string {
 	out := []string{"a root shell of the container has NET_RAW, and could send past the packet filter. With NET_ADMIN it could change the rules until the next comparison"}
 	for _, s := range p.Sets {
-		if s.Kind == plan.Asked {
-			out = append(out, fmt.Sprintf("for %v after each question of the guard to the container engine's DNS, root may send %d datagrams a second to port 53 of any IPv4 address; and what the engine asks over IPv6 is refused", plan.AskedLife, askedRate))
+		if s.Name == "asked" {
+			out = append(out, fmt.Sprintf("for %v after each question of the guard to the container engine's DNS, root may send %d datagrams a second to port 53 of any IPv4 address; and what the engine asks over IPv6 is refused", s.Timeout, askedRate))
 		}
 	}
 	return out

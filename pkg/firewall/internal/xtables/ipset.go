@@ -1,12 +1,13 @@
 package xtables
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
+	"time"
 
-	mdlayher "github.com/mdlayher/netlink"
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
@@ -51,84 +52,56 @@ const ipsetNameMax = 31
 // set of leases without saying.
 const fallbackTTL = 60
 
-// ipsets speaks to the kernel's sets; nil stands for a kernel that has none. It
-// does so over two sockets that it keeps: the handle
-// makes and replaces sets, and conn carries many entries at once, which the
-// handle's library can't.
-type ipsets struct {
-	handle *netlink.Handle
-	conn   *mdlayher.Conn
-}
-
-func openIPSets() (*ipsets, error) {
-	conn, err := mdlayher.Dial(unix.NETLINK_NETFILTER, nil)
-	if err != nil {
-		return nil, err
-	}
-	// Else each refusal would carry the whole request.
-	if err := conn.SetOption(mdlayher.CapAcknowledge, true); err != nil {
-		conn.Close()
-		return nil, err
-	}
-	handle, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
-	if err == nil {
-		err = handle.SetSocketTimeout(nfnetlink.Timeout)
-	}
-	if err != nil {
-		conn.Close()
-		return nil, err
-	}
-	return &ipsets{handle, conn}, nil
-}
-
-func (s *ipsets) close() error {
-	if s == nil {
-		return nil
-	}
-	s.handle.Close()
-	return s.conn.Close()
-}
-
-// create makes an empty set. There must be none of that name.
-func (s *ipsets) create(d ipset) error {
-	o := netlink.IpsetCreateOptions{Family: d.family.Nfproto(), Revision: revision(d.typ), MaxElements: d.max}
+// createSet makes an empty set. There must be none of that name.
+func createSet(d ipset) error {
+	data := nfnetlink.Append(nil, nl.IPSET_ATTR_MAXELEM|unix.NLA_F_NET_BYTEORDER, binary.BigEndian.AppendUint32(nil, d.max)...)
 	if d.timed {
-		ttl := uint32(fallbackTTL)
-		o.Timeout = &ttl
+		data = nfnetlink.Append(data, nl.IPSET_ATTR_TIMEOUT|unix.NLA_F_NET_BYTEORDER, binary.BigEndian.AppendUint32(nil, fallbackTTL)...)
 	}
-	return ipsetError("create", d.name, safely(func() error { return s.handle.IpsetCreate(d.name, d.typ, o) }))
+	attrs := append(nfnetlink.Text(nl.IPSET_ATTR_SETNAME, d.name), nfnetlink.Text(nl.IPSET_ATTR_TYPENAME, d.typ)...)
+	attrs = nfnetlink.Append(attrs, nl.IPSET_ATTR_REVISION, revision(d.typ))
+	attrs = nfnetlink.Append(attrs, nl.IPSET_ATTR_FAMILY, familyNumber(d.family))
+	attrs = nfnetlink.Append(attrs, nl.IPSET_ATTR_DATA|unix.NLA_F_NESTED, data...)
+	return setCommand(nl.IPSET_CMD_CREATE, unix.NLM_F_EXCL, "create", d.name, attrs)
 }
 
-// destroy removes a set. One that rules still use is refused, and one that
+func familyNumber(f plan.Family) byte {
+	if f == plan.IPv6 {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
+}
+
+// destroySet removes a set. One that rules still use is refused, and one that
 // isn't there is fine.
-func (s *ipsets) destroy(name string) error {
-	err := safely(func() error { return s.handle.IpsetDestroy(name) })
+func destroySet(name string) error {
+	err := setCommand(nl.IPSET_CMD_DESTROY, 0, "destroy", name, nfnetlink.Text(nl.IPSET_ATTR_SETNAME, name))
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
-	return ipsetError("destroy", name, err)
+	return err
 }
 
-// flush empties a set.
-func (s *ipsets) flush(name string) error {
-	return ipsetError("empty", name, safely(func() error { return s.handle.IpsetFlush(name) }))
+// flushSet empties a set.
+func flushSet(name string) error {
+	return setCommand(nl.IPSET_CMD_FLUSH, 0, "empty", name, nfnetlink.Text(nl.IPSET_ATTR_SETNAME, name))
 }
 
-// swap exchanges two sets of one type and family in one step, definitions and
+// swapSets exchanges two sets of one type and family in one step, definitions and
 // entries, for the rules that use them.
-func (s *ipsets) swap(a, b string) error {
-	return ipsetError("replace", b, safely(func() error { return s.handle.IpsetSwap(a, b) }))
+func swapSets(a, b string) error {
+	return setCommand(nl.IPSET_CMD_SWAP, 0, "replace", b, append(nfnetlink.Text(nl.IPSET_ATTR_SETNAME, a), nfnetlink.Text(nl.IPSET_ATTR_SETNAME2, b)...))
 }
 
-// safely calls f, which is the library's. That takes every error to be of one
-// type, and would end PID 1 over one that isn't.
-func safely(f func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("netlink: %v", p)
-		}
-	}()
-	return f()
+// setCommand has the kernel do cmd to the set that attrs name.
+func setCommand(cmd, flags uint16, doing, name string, attrs []byte) error {
+	_, err := nfnetlink.Exchange(setRequest(cmd, flags, attrs))
+	return ipsetError(doing, name, err)
+}
+
+func setRequest(cmd, flags uint16, attrs []byte) nfnetlink.Request {
+	return nfnetlink.Request{Subsystem: unix.NFNL_SUBSYS_IPSET, Type: cmd, Flags: flags, Family: unix.AF_INET,
+		Attrs: append(nfnetlink.Append(nil, nl.IPSET_ATTR_PROTOCOL, nl.IPSET_PROTOCOL), attrs...)}
 }
 
 // ipsetError says what was being done to which set, and gives the kernel's own
@@ -153,3 +126,87 @@ func ipsetError(doing, name string, err error) error {
 
 // hashFull is IPSET_ERR_HASH_FULL of ip_set_hash.h.
 const hashFull = unix.Errno(nl.IPSET_ERR_TYPE_SPECIFIC)
+
+// ipsetEntry is what a set holds. An entry of hash:net has neither protocol nor
+// port; one of hash:ip,port has a single address.
+type ipsetEntry struct {
+	plan.Box
+	ttl time.Duration // 0: as long as the set
+}
+
+// ipsetChunk is the most entries that one message carries: a nested attribute is
+// at most 64 KiB long, and an entry at most 60 bytes.
+const ipsetChunk = 1000
+
+// addEntries puts entries into a set, a message for each thousand. One that is there
+// already gets the new time, be it longer or shorter.
+func addEntries(d ipset, entries []ipsetEntry) error {
+	return batch(nl.IPSET_CMD_ADD, "add to", d, entries)
+}
+
+// delEntries takes entries out of a set; absent ones are fine.
+func delEntries(d ipset, entries []ipsetEntry) error {
+	return batch(nl.IPSET_CMD_DEL, "remove from", d, entries)
+}
+
+func batch(cmd uint16, doing string, d ipset, entries []ipsetEntry) error {
+	for c := range slices.Chunk(entries, ipsetChunk) {
+		attrs, err := encodeBatch(d, c)
+		if err == nil { // without NLM_F_EXCL, what is there already is no error
+			err = setCommand(cmd, 0, doing, d.name, attrs)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// encodeBatch returns the attributes that add or remove entries.
+func encodeBatch(d ipset, entries []ipsetEntry) ([]byte, error) {
+	var list []byte
+	for _, e := range entries {
+		if plan.FamilyOf(e.Prefix.Addr()) != d.family || e.Prefix.Bits() == 0 {
+			return nil, fmt.Errorf("ipset %s can't hold %v", d.name, e.Prefix)
+		}
+		list = nfnetlink.Append(list, nl.IPSET_ATTR_DATA|unix.NLA_F_NESTED, e.encode(d)...)
+	}
+	if len(list)+unix.SizeofNlAttr > 1<<16-1 {
+		return nil, fmt.Errorf("%d entries are too many for one message", len(entries))
+	}
+	out := nfnetlink.Text(nl.IPSET_ATTR_SETNAME, d.name)
+	out = nfnetlink.Append(out, nl.IPSET_ATTR_LINENO|unix.NLA_F_NET_BYTEORDER, 0, 0, 0, 0) // the kernel insists
+	return nfnetlink.Append(out, nl.IPSET_ATTR_ADT|unix.NLA_F_NESTED, list...), nil
+}
+
+func (e ipsetEntry) encode(d ipset) (out []byte) {
+	a := e.Prefix.Addr().AsSlice()
+	out = nfnetlink.Append(out, nl.IPSET_ATTR_IP|unix.NLA_F_NESTED, nfnetlink.Append(nil, addrAttr(d.family)|unix.NLA_F_NET_BYTEORDER, a...)...)
+	if d.typ != hashIPPort {
+		out = nfnetlink.Append(out, nl.IPSET_ATTR_CIDR, byte(e.Prefix.Bits()))
+	}
+	if d.typ != hashNet {
+		out = nfnetlink.Append(out, nl.IPSET_ATTR_PROTO, e.Proto)
+		out = nfnetlink.Append(out, nl.IPSET_ATTR_PORT|unix.NLA_F_NET_BYTEORDER, byte(e.Port>>8), byte(e.Port))
+	}
+	if e.ttl > 0 {
+		out = nfnetlink.Append(out, nl.IPSET_ATTR_TIMEOUT|unix.NLA_F_NET_BYTEORDER, binary.BigEndian.AppendUint32(nil, ipsetSeconds(e.ttl))...)
+	}
+	return out
+}
+
+// ipsetSeconds rounds up: the kernel counts these in seconds, and 0 means for
+// ever. It refuses more than IPSET_MAX_TIMEOUT.
+func ipsetSeconds(ttl time.Duration) uint32 {
+	const most = (1<<32 - 1) / 1000
+	return uint32(min(max((ttl+time.Second-1)/time.Second, 1), most))
+}
+
+func addrAttr(f plan.Family) uint16 {
+	if f == plan.IPv6 {
+		return nl.IPSET_ATTR_IPADDR_IPV6
+	}
+	return nl.IPSET_ATTR_IPADDR_IPV4
+}
+
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
@@ -20,21 +19,17 @@ import (
 // From ip_set.h.
 const ipsetListNames = 1 << 1 // IPSET_FLAG_LIST_SETNAME
 
-// names returns the names of the sets that begin with prefix, sorted.
-func (s *ipsets) names(prefix string) ([]string, error) {
-	if s == nil {
-		return nil, nil
-	}
-	flags := appendAttr(nil, nl.IPSET_ATTR_FLAGS|unix.NLA_F_NET_BYTEORDER, 0, 0, 0, ipsetListNames)
-	msgs, err := nfnetlink.Exchange(s.conn, ipsetMessage(nl.IPSET_CMD_LIST, netlink.Dump, flags))
-	if err != nil {
-		return nil, fmt.Errorf("list ipsets: %w", err)
-	}
-	var out []string
-	for _, m := range msgs {
+// setNames returns the names of the sets that begin with prefix, sorted.
+func setNames(prefix string) (out []string, err error) {
+	flags := nfnetlink.Append(nil, nl.IPSET_ATTR_FLAGS|unix.NLA_F_NET_BYTEORDER, 0, 0, 0, ipsetListNames)
+	err = nfnetlink.Stream(setRequest(nl.IPSET_CMD_LIST, unix.NLM_F_DUMP, flags), func(m nfnetlink.Attrs) error {
 		if name := m.String(nl.IPSET_ATTR_SETNAME); strings.HasPrefix(name, prefix) {
 			out = append(out, name)
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list ipsets: %w", err)
 	}
 	slices.Sort(out)
 	return slices.Compact(out), nil
@@ -48,34 +43,28 @@ type ipsetDump struct {
 	entries  map[plan.Box]time.Duration
 }
 
-// dump returns a set, or nil if there is none of that name.
-func (s *ipsets) dump(name string) (*ipsetDump, error) {
-	msgs, err := nfnetlink.Exchange(s.conn, ipsetMessage(nl.IPSET_CMD_LIST, netlink.Dump, nfnetlink.Attr(nl.IPSET_ATTR_SETNAME, name)))
-	if errors.Is(err, unix.ENOENT) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, ipsetError("list", name, err)
-	}
+// dumpSet returns a set, or nil if there is none of that name.
+func dumpSet(name string) (*ipsetDump, error) {
 	d := &ipsetDump{ipset: ipset{name: name}, entries: map[plan.Box]time.Duration{}}
-	for _, m := range msgs {
-		if typ, ok := m[nl.IPSET_ATTR_TYPENAME]; ok {
-			if err := d.header(strings.TrimRight(string(typ), "\x00"), m); err != nil {
-				return nil, ipsetError("list", name, err)
+	err := nfnetlink.Stream(setRequest(nl.IPSET_CMD_LIST, unix.NLM_F_DUMP, nfnetlink.Text(nl.IPSET_ATTR_SETNAME, name)), func(m nfnetlink.Attrs) error {
+		if _, ok := m[nl.IPSET_ATTR_TYPENAME]; ok {
+			if err := d.header(m); err != nil {
+				return err
 			}
 		}
 		if d.family == 0 || !slices.Contains(ipsetTypes(), d.typ) { // entries of another kind
-			continue
+			return nil
 		}
-		if err := d.read(m[nl.IPSET_ATTR_ADT]); err != nil {
-			return nil, ipsetError("list", name, err)
-		}
+		return nfnetlink.EachAttr(m[nl.IPSET_ATTR_ADT], d.read)
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
 	}
-	return d, nil
+	return d, ipsetError("list", name, err)
 }
 
-func (d *ipsetDump) header(typ string, m nfnetlink.Attrs) error {
-	d.typ = typ
+func (d *ipsetDump) header(m nfnetlink.Attrs) error {
+	d.typ = m.String(nl.IPSET_ATTR_TYPENAME)
 	if b := m[nl.IPSET_ATTR_REVISION]; len(b) == 1 {
 		d.revision = b[0]
 	}
@@ -93,44 +82,32 @@ func (d *ipsetDump) header(typ string, m nfnetlink.Attrs) error {
 	_, d.timed = h[nl.IPSET_ATTR_TIMEOUT]
 	_, masked := h[nl.IPSET_ATTR_NETMASK]
 	fallback := h.Uint32(nl.IPSET_ATTR_TIMEOUT)
-	d.foreign = !slices.Contains(ipsetTypes(), typ) || d.family == 0 || masked ||
-		h.Uint32(nl.IPSET_ATTR_CADT_FLAGS) != 0 || d.timed && fallback != fallbackTTL || d.revision != revision(typ)
+	d.foreign = !slices.Contains(ipsetTypes(), d.typ) || d.family == 0 || masked ||
+		h.Uint32(nl.IPSET_ATTR_CADT_FLAGS) != 0 || d.timed && fallback != fallbackTTL || d.revision != revision(d.typ)
 	return nil
 }
 
 // is says whether the set is defined as want.
 func (d *ipsetDump) is(want ipset) bool { return !d.foreign && d.ipset == want }
 
-// read adds the entries of one message.
-func (d *ipsetDump) read(adt []byte) error {
-	list, err := netlink.NewAttributeDecoder(adt)
+// read adds an entry.
+func (d *ipsetDump) read(_ uint16, raw []byte) error {
+	m, err := nfnetlink.ParseAttrs(raw)
 	if err != nil {
 		return err
 	}
-	for list.Next() {
-		m, err := nfnetlink.ParseAttrs(list.Bytes())
-		if err != nil {
-			return err
-		}
-		b, err := d.box(m)
-		if err != nil {
-			return err
-		}
-		d.entries[b] = time.Duration(m.Uint32(nl.IPSET_ATTR_TIMEOUT)) * time.Second
-	}
-	return list.Err()
+	b, err := d.box(m)
+	d.entries[b] = time.Duration(m.Uint32(nl.IPSET_ATTR_TIMEOUT)) * time.Second
+	return err
 }
 
 func (d *ipsetDump) box(m nfnetlink.Attrs) (plan.Box, error) {
-	raw := m.Nested(nl.IPSET_ATTR_IP, nl.IPSET_ATTR_IPADDR_IPV4)
-	if d.family == plan.IPv6 {
-		raw = m.Nested(nl.IPSET_ATTR_IP, nl.IPSET_ATTR_IPADDR_IPV6)
-	}
+	raw := nfnetlink.Within(m[nl.IPSET_ATTR_IP], addrAttr(d.family))
 	a, ok := netip.AddrFromSlice(raw)
 	if !ok {
 		return plan.Box{}, fmt.Errorf("an entry has the address %x", raw)
 	}
-	b := plan.Box{Prefix: plan.Single(a)}
+	b := plan.Box{Prefix: single(a)}
 	if c := m[nl.IPSET_ATTR_CIDR]; len(c) == 1 {
 		b.Prefix = netip.PrefixFrom(a, int(c[0]))
 	}

@@ -11,28 +11,20 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
-func leaseIPSet(f plan.Family) ipset {
-	return partsOf(plan.Set{Name: plan.LeaseSet(f), Family: f, Kind: plan.Leased})[0].ipset
-}
+// leases and kept are the ipsets of what is leased, and of what has answered while it was.
+func leases(f plan.Family) ipset { return partsOf(plan.Leases(f))[0].ipset }
+func kept(f plan.Family) ipset   { return partsOf(plan.Kept(f))[0].ipset }
 
-func keptIPSet(f plan.Family) ipset {
-	return partsOf(plan.Set{Name: plan.KeptSet(f), Family: f, Kind: plan.Living})[0].ipset
-}
-
-func boxOf(e plan.Element) plan.Box {
-	return plan.Box{Prefix: plan.Single(e.Addr), Proto: e.Proto, Port: e.Port}
+func entryOf(e plan.Element, ttl time.Duration) ipsetEntry {
+	return ipsetEntry{plan.Box{Prefix: single(e.Addr), Proto: e.Proto, Port: e.Port}, ttl}
 }
 
 // Lease implements backend.
 func (x *Backend) Lease(ls []plan.Lease) error {
-	last := make(map[plan.Element]time.Duration, len(ls))
-	for _, l := range ls {
-		last[l.Element] = max(last[l.Element], l.TTL, 1)
-	}
 	by := map[plan.Family][]ipsetEntry{}
-	for e, ttl := range last {
-		f := plan.FamilyOf(e.Addr)
-		by[f] = append(by[f], ipsetEntry{boxOf(e), ttl})
+	for _, l := range ls {
+		f := plan.FamilyOf(l.Addr)
+		by[f] = append(by[f], entryOf(l.Element, max(l.TTL, 1)))
 	}
 	for f, entries := range by {
 		if err := x.reserve(f, entries); err != nil {
@@ -40,7 +32,7 @@ func (x *Backend) Lease(ls []plan.Lease) error {
 		}
 	}
 	for f, entries := range by {
-		if err := x.sets.add(leaseIPSet(f), entries); err != nil {
+		if err := addEntries(leases(f), entries); err != nil {
 			return nfnetlink.Explain("lease", err)
 		}
 	}
@@ -52,12 +44,12 @@ func (x *Backend) Lease(ls []plan.Lease) error {
 // too many.
 func (x *Backend) reserve(f plan.Family, entries []ipsetEntry) error {
 	if x.room[f] < len(entries) {
-		live, err := x.sets.dump(leaseIPSet(f).name)
+		live, err := dumpSet(leases(f).name)
 		if err != nil {
 			return err
 		}
 		if live == nil {
-			return fmt.Errorf("there is no set %s: %w", leaseIPSet(f).name, unix.ENOENT)
+			return fmt.Errorf("there is no set %s: %w", leases(f).name, unix.ENOENT)
 		}
 		fresh := 0
 		for _, e := range entries {
@@ -65,7 +57,7 @@ func (x *Backend) reserve(f plan.Family, entries []ipsetEntry) error {
 				fresh++
 			}
 		}
-		room := plan.MaxLeases - len(live.entries)
+		room := int(plan.Leases(f).Size) - len(live.entries)
 		if room < fresh {
 			return fmt.Errorf("%d leases of IPv%d are there, and %d more are too many: %w", len(live.entries), f, fresh, unix.ENFILE)
 		}
@@ -81,11 +73,11 @@ func (x *Backend) Unlease(es []plan.Element) error {
 	by := map[plan.Family][]ipsetEntry{}
 	for _, e := range es {
 		f := plan.FamilyOf(e.Addr)
-		by[f] = append(by[f], ipsetEntry{Box: boxOf(e)})
+		by[f] = append(by[f], entryOf(e, 0))
 	}
-	for _, set := range []func(plan.Family) ipset{leaseIPSet, keptIPSet} {
+	for _, set := range []func(plan.Family) ipset{leases, kept} {
 		for f, entries := range by {
-			if err := x.sets.del(set(f), entries); err != nil && !errors.Is(err, unix.ENOENT) {
+			if err := delEntries(set(f), entries); err != nil && !errors.Is(err, unix.ENOENT) {
 				return err
 			}
 		}
@@ -95,9 +87,9 @@ func (x *Backend) Unlease(es []plan.Element) error {
 
 // UnleaseAll implements backend.
 func (x *Backend) UnleaseAll() error {
-	for _, set := range []func(plan.Family) ipset{leaseIPSet, keptIPSet} {
-		for _, f := range plan.Families() {
-			if err := x.sets.flush(set(f).name); err != nil && !errors.Is(err, unix.ENOENT) {
+	for _, set := range []func(plan.Family) ipset{leases, kept} {
+		for _, f := range xtFamilies() {
+			if err := flushSet(set(f).name); err != nil && !errors.Is(err, unix.ENOENT) {
 				return nfnetlink.Explain("revoke all", err)
 			}
 		}
@@ -106,15 +98,15 @@ func (x *Backend) UnleaseAll() error {
 }
 
 // Leases implements backend.
-func (x *Backend) Leases() ([]plan.Lease, error) { return x.timed(leaseIPSet) }
+func (x *Backend) Leases() ([]plan.Lease, error) { return timed(leases) }
 
 // Kept implements backend.
-func (x *Backend) Kept() ([]plan.Lease, error) { return x.timed(keptIPSet) }
+func (x *Backend) Kept() ([]plan.Lease, error) { return timed(kept) }
 
-func (x *Backend) timed(set func(plan.Family) ipset) ([]plan.Lease, error) {
+func timed(set func(plan.Family) ipset) ([]plan.Lease, error) {
 	var out []plan.Lease
-	for _, f := range plan.Families() {
-		live, err := x.sets.dump(set(f).name)
+	for _, f := range xtFamilies() {
+		live, err := dumpSet(set(f).name)
 		if err != nil {
 			return nil, err
 		}

@@ -11,12 +11,7 @@ import (
 // Remove removes the chains and sets of the xtables backend, if there are any:
 // the sets show that.
 func Remove(ctx context.Context, opts Options) error {
-	sets, err := openIPSets()
-	if err != nil {
-		return nfnetlink.Explain("look for rules of the xtables backend", err)
-	}
-	defer sets.close()
-	names, err := sets.names(xtPrefix)
+	names, err := setNames(xtPrefix)
 	if nfnetlink.Absent(err) || err == nil && len(names) == 0 {
 		return nil
 	}
@@ -30,7 +25,7 @@ func Remove(ctx context.Context, opts Options) error {
 	if err := removeChains(ctx, tools); err != nil {
 		return err
 	}
-	x := Backend{sets: sets, log: opts.Log}
+	x := Backend{log: opts.Log}
 	return nfnetlink.Explain("remove rules of the xtables backend", x.dropSets(plan.Plan{}))
 }
 

@@ -5,152 +5,128 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
-// How long after a question of the guard's root may send one to a server, and
-// how many a second: see plan.MatchQuery below.
+// How many questions to a server root may send a second, in the moment after one of the
+// guard's: see asked.
 const (
 	askedRate  = 50
 	askedBurst = 100
 )
 
-// xtAsked is the list of xt_recent that says when the guard last asked.
-const xtAsked = xtPrefix + plan.AskedSet
+// protocols are those that iptables knows by a name without /etc/protocols.
+var protocols = map[uint8]string{unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_ICMP: "icmp", unix.IPPROTO_ICMPV6: "ipv6-icmp"}
+
+// words are what iptables is told of each field: with the value in the place of %v, and in
+// that of ~ the mark of a match that is negated. Of a family, if one is named.
+var words = map[string]struct {
+	family plan.Family
+	text   string
+}{
+	"iif":                           {0, "-i %v"},
+	"oif":                           {0, "~ -o %v"},
+	"ip saddr":                      {plan.IPv4, "-s %v"},
+	"ip daddr":                      {plan.IPv4, "-d %v"},
+	"ip6 saddr":                     {plan.IPv6, "-s %v"},
+	"ip6 daddr":                     {plan.IPv6, "-d %v"},
+	"ip6 hoplimit":                  {plan.IPv6, "-m hl --hl-eq %v"},
+	"exthdr rt":                     {plan.IPv6, "-m rt"},
+	"fib saddr type":                {0, "-m addrtype ~ --src-type %v"},
+	"ct state":                      {0, "-m conntrack --ctstate %v"},
+	"ct status":                     {0, "-m conntrack --ctstate %v"},
+	"ct direction":                  {0, "-m conntrack --ctdir %v"},
+	"tcp flags & (fin|syn|rst|ack)": {0, "~ --tcp-flags FIN,SYN,RST,ACK %v"},
+	"tcp flags & (syn|ack)":         {0, "~ --tcp-flags SYN,ACK %v"},
+	"tcp flags & rst":               {0, "~ --tcp-flags RST %v"},
+	"th sport":                      {0, "--sport %v"},
+	"th dport":                      {0, "--dport %v"},
+	"icmp type of icmp":             {plan.IPv4, "-m icmp --icmp-type %v"},
+	"icmp type of ipv6-icmp":        {plan.IPv6, "-m icmp6 --icmpv6-type %v"},
+}
 
 // match adds m to d. It returns no draft if no packet of the family matches, and
 // several if any of them has to.
 func (r *xtRenderer) match(d xtDraft, m plan.Match, v plan.Verdict) ([]xtDraft, error) {
-	one := func(words ...string) ([]xtDraft, error) { return []xtDraft{d.with(words...)}, nil }
-	only := func(f plan.Family, words ...string) ([]xtDraft, error) {
-		if f != r.family {
-			return nil, nil
-		}
-		return one(words...)
+	if m.Set != "" {
+		return r.matchSet(d, m, v)
 	}
-	switch m := m.(type) {
-	case plan.MatchFamily:
-		return only(m.Family)
-	case plan.MatchIn:
-		return one("-i", "lo")
-	case plan.MatchOut:
-		if m.Not {
-			return one("!", "-o", "lo")
+	key := m.Field
+	switch value := m.Value.(type) {
+	case plan.Family:
+		return only(value == r.family, d), nil
+	case netip.AddrPort:
+		return only(plan.FamilyOf(value.Addr()) == r.family, d.with("-m", "conntrack", "--ctdir", "REPLY",
+			"--ctorigdst", value.Addr().String(), "--ctorigdstport", fmt.Sprint(value.Port()))), nil
+	case uint32: // the user or group of the sending socket
+		of, ok := map[string]string{"meta skuid": "--uid-owner", "meta skgid": "--gid-owner"}[key]
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("no match of iptables for %s: %w", m, nfnetlink.ErrUnsupported)
+		case m.Not: // which takes packets that no process sent as well
+			return r.owned(d, "-m", "owner", "!", of, fmt.Sprint(value)), nil
 		}
-		return one("-o", "lo")
-	case plan.MatchDst:
-		return only(plan.FamilyOf(m.P.Addr()), "-d", m.P.String())
-	case plan.MatchSrc:
-		return only(plan.FamilyOf(m.A), "-s", netip.PrefixFrom(m.A, m.A.BitLen()).String())
-	case plan.MatchProto:
-		if m.Not {
-			d.notProtos = append(slices.Clone(d.notProtos), m.Proto)
-			return one()
+		return []xtDraft{d.with("-m", "owner", of, fmt.Sprint(value))}, nil
+	case uint8:
+		switch {
+		case key == "meta l4proto" && m.Not:
+			d.notProtos = append(slices.Clone(d.notProtos), value)
+			return []xtDraft{d}, nil
+		case key == "meta l4proto":
+			return d.of(value), nil
+		case key == "icmp type": // the other protocol's over a family is no message of either: nothing asks for its type
+			key += " of " + protocols[d.proto]
 		}
-		return d.of(m.Proto), nil
-	case plan.MatchPort:
-		if d.proto != plan.ProtoTCP && d.proto != plan.ProtoUDP {
-			return nil, fmt.Errorf("a port without tcp or udp: %w", nfnetlink.ErrUnsupported)
+	}
+	switch key {
+	case "meta skuid":
+		if m.Value == "exists" {
+			return r.held(d), nil
 		}
-		return one("-m", plan.ProtoName(d.proto), "--dport", fmt.Sprint(m.Port))
-	case plan.MatchICMP:
-		// ICMPv6 over IPv4, or the reverse, is no message of either: nothing
-		// asks for its type.
-		switch d.proto {
-		case plan.ProtoICMP:
-			return only(plan.IPv4, "-m", "icmp", "--icmp-type", fmt.Sprint(m.Typ))
-		case plan.ProtoICMPv6:
-			return only(plan.IPv6, "-m", "icmp6", "--icmpv6-type", fmt.Sprint(m.Typ))
-		}
-		return nil, fmt.Errorf("a type without icmp: %w", nfnetlink.ErrUnsupported)
-	case plan.MatchHopLimit:
-		return only(plan.IPv6, "-m", "hl", "--hl-eq", "255")
-	case plan.MatchUID:
-		return r.owner(d, "--uid-owner", m.UID, m.Not), nil
-	case plan.MatchGID:
-		return r.owner(d, "--gid-owner", m.GID, m.Not), nil
-	case plan.MatchOwned:
 		return r.owned(d), nil
-	case plan.MatchHeld:
-		return r.held(d), nil
-	case plan.MatchForeign:
-		return one("-m", "addrtype", "!", "--src-type", "LOCAL")
-	case plan.MatchSYN:
-		return one(asTCP(d, []string{"--dport"}, "--tcp-flags", "FIN,SYN,RST,ACK", "SYN")...)
-	case plan.MatchSrcPort:
-		if d.proto != plan.ProtoTCP && d.proto != plan.ProtoUDP {
+	case "th sport", "th dport":
+		if d.proto != unix.IPPROTO_TCP && d.proto != unix.IPPROTO_UDP {
 			return nil, fmt.Errorf("a port without tcp or udp: %w", nfnetlink.ErrUnsupported)
 		}
-		return one("-m", plan.ProtoName(d.proto), "--sport", fmt.Sprint(m.Port))
-	case plan.MatchOpening:
-		return one(asTCP(d, []string{"--dport", "--sport"}, "--tcp-flags", "SYN,ACK", "SYN")...)
-	case plan.MatchReset:
-		flags := []string{"--tcp-flags", "RST", "RST"}
-		if m.Not {
-			flags = append([]string{"!"}, flags...)
-		}
-		return one(asTCP(d, []string{"--dport", "--sport"}, flags...)...)
-	case plan.MatchRouted:
-		return only(plan.IPv6, "-m", "rt")
+		d = d.with("-m", protocols[d.proto])
 	}
-	return r.matchTracked(d, m, v)
+	row, ok := words[key]
+	if !ok {
+		return nil, fmt.Errorf("no match of iptables for %s: %w", m, nfnetlink.ErrUnsupported)
+	}
+	not := ""
+	if m.Not {
+		not = "!"
+	}
+	value := fmt.Sprint(m.Value)
+	if word, ok := m.Value.(string); ok && word != "lo" {
+		value = strings.ToUpper(word)
+	}
+	if strings.HasPrefix(key, "tcp flags") && !slices.Contains(d.words, "--dport") && !slices.Contains(d.words, "--sport") {
+		d = d.with("-m", "tcp") // else they belong to the match on ports
+	}
+	text := strings.NewReplacer("~", not, "%v", value).Replace(row.text)
+	return only(row.family == 0 || row.family == r.family, d.with(strings.Fields(text)...)), nil
 }
 
-// owner asks for whose socket sent a packet. Negated, the match takes packets that no
-// process sent as well.
-func (r *xtRenderer) owner(d xtDraft, of string, id uint32, not bool) []xtDraft {
-	if not {
-		return r.owned(d, "-m", "owner", "!", of, fmt.Sprint(id))
+// only is d, if a packet of the family can match.
+func only(can bool, d xtDraft) []xtDraft {
+	if can {
+		return []xtDraft{d}
 	}
-	return []xtDraft{d.with("-m", "owner", of, fmt.Sprint(id))}
-}
-
-// asTCP are flags as a match of their own, unless d has one of ports already: they then
-// belong to the same match.
-func asTCP(d xtDraft, ports []string, flags ...string) []string {
-	if slices.ContainsFunc(ports, func(p string) bool { return slices.Contains(d.words, p) }) {
-		return flags
-	}
-	return append([]string{"-m", "tcp"}, flags...)
-}
-
-// matchTracked is match for what is about connection tracking, and sets.
-func (r *xtRenderer) matchTracked(d xtDraft, m plan.Match, v plan.Verdict) ([]xtDraft, error) {
-	one := func(words ...string) ([]xtDraft, error) { return []xtDraft{d.with(words...)}, nil }
-	switch m := m.(type) {
-	case plan.MatchAnswer:
-		if plan.FamilyOf(m.To.Addr()) != r.family {
-			return nil, nil
-		}
-		return one("-m", "conntrack", "--ctdir", "REPLY",
-			"--ctorigdst", m.To.Addr().String(), "--ctorigdstport", fmt.Sprint(m.To.Port()))
-	case plan.MatchState:
-		return one("-m", "conntrack", "--ctstate", strings.ToUpper(m.State.String()))
-	case plan.MatchOriginal:
-		return one("-m", "conntrack", "--ctdir", "ORIGINAL")
-	case plan.MatchReply:
-		return one("-m", "conntrack", "--ctdir", "REPLY")
-	case plan.MatchDNAT:
-		return one("-m", "conntrack", "--ctstate", "DNAT")
-	case plan.MatchSet:
-		return r.inSet(d, m)
-	case plan.MatchQuery:
-		return r.asked(d, v)
-	case plan.MatchCalm: // without identifiers, none is known to be wrong
-		return one()
-	}
-	return nil, fmt.Errorf("no match of iptables for %T: %w", m, nfnetlink.ErrUnsupported)
+	return nil
 }
 
 // of asks for a protocol, besides what d asks for.
 func (d xtDraft) of(proto uint8) []xtDraft {
-	if d.proto != 0 && d.proto != proto {
-		return nil
-	}
+	can := d.proto == 0 || d.proto == proto
 	d.proto = proto
-	return []xtDraft{d}
+	return only(can, d)
 }
 
 // owned asks that a process sent the packet: that its socket belongs to any uid
@@ -158,7 +134,7 @@ func (d xtDraft) of(proto uint8) []xtDraft {
 func (r *xtRenderer) owned(d xtDraft, more ...string) []xtDraft {
 	var out []xtDraft
 	for _, u := range r.uids {
-		out = append(out, d.with(append([]string{"-m", "owner", "--uid-owner", u.String()}, more...)...))
+		out = append(out, d.with("-m", "owner", "--uid-owner", u.String()).with(more...))
 	}
 	return out
 }
@@ -173,30 +149,35 @@ func (r *xtRenderer) held(d xtDraft) []xtDraft {
 	return []xtDraft{d.with("-m", "owner", "--socket-exists")}
 }
 
-// inSet asks for any of the ipsets that together are the plan's set.
-func (r *xtRenderer) inSet(d xtDraft, m plan.MatchSet) ([]xtDraft, error) {
-	s, ok := r.sets[m.Set]
-	if !ok {
-		return nil, fmt.Errorf("no set %q", m.Set)
+// matchSet asks for any of the ipsets that together are the plan's set.
+func (r *xtRenderer) matchSet(d xtDraft, m plan.Match, v plan.Verdict) ([]xtDraft, error) {
+	s, err := r.plan.Set(m.Set)
+	if err != nil {
+		return nil, err
 	}
-	if s.Family != r.family {
+	flags := map[string]string{"daddr . l4proto . dport": "dst", "saddr . l4proto . sport": "src"}[m.Field]
+	switch {
+	case m.Field == "@th,64,16":
+		return r.asked(d, s, v)
+	case m.Field == "th dport": // without identifiers, none is known to be wrong
+		return []xtDraft{d}, nil
+	case flags == "":
+		return nil, fmt.Errorf("no match of iptables for %s: %w", m, nfnetlink.ErrUnsupported)
+	case s.Family != r.family:
 		return nil, nil
 	}
 	var out []xtDraft
 	for _, part := range partsOf(s) {
-		flags := "dst"
-		if m.From {
-			flags = "src"
-		}
+		from := flags
 		if part.typ != hashNet {
-			flags += "," + flags
+			from += "," + flags
 		}
 		ds := []xtDraft{d}
 		if part.proto != 0 {
 			ds = d.of(part.proto)
 		}
 		for _, d := range ds {
-			out = append(out, d.with("-m", "set", "--match-set", part.name, flags))
+			out = append(out, d.with("-m", "set", "--match-set", part.name, from))
 		}
 	}
 	return out, nil
@@ -206,86 +187,83 @@ func (r *xtRenderer) inSet(d xtDraft, m plan.MatchSet) ([]xtDraft, error) {
 // identifier of a question, only that the guard has asked anything a moment ago.
 // The guard asks the engine over IPv4, and a list knows its own family only; so
 // over IPv6 nothing is passed on.
-func (r *xtRenderer) asked(d xtDraft, v plan.Verdict) ([]xtDraft, error) {
-	switch v.(type) {
-	case plan.Accept:
+func (r *xtRenderer) asked(d xtDraft, s plan.Set, v plan.Verdict) ([]xtDraft, error) {
+	switch v.Do {
+	case "accept":
 		d = d.with("-m", "limit", "--limit", fmt.Sprintf("%d/sec", askedRate), "--limit-burst", fmt.Sprint(askedBurst))
-	case plan.Leave:
+	case "return":
 	default: // only to let pass less is to be as closed
 		return nil, fmt.Errorf("no match of iptables for the identifiers of questions: %w", nfnetlink.ErrUnsupported)
 	}
-	if r.family != plan.IPv4 {
-		return nil, nil
-	}
-	return []xtDraft{d.with("-m", "recent", "--rcheck", "--seconds", fmt.Sprint(int(plan.AskedLife.Seconds())),
-		"--name", xtAsked, "--mask", "0.0.0.0", "--rdest")}, nil
+	return only(r.family == plan.IPv4, d.with("-m", "recent", "--rcheck", "--seconds", seconds(s.Timeout),
+		"--name", xtPrefix+s.Name, "--mask", "0.0.0.0", "--rdest")), nil
+}
+
+func seconds(d time.Duration) string { return fmt.Sprint(int(d.Seconds())) }
+
+// verdicts are what iptables is told of each, by family where they differ.
+var verdicts = map[string]map[plan.Family]string{
+	"accept":                             {0: "-j ACCEPT"},
+	"drop":                               {0: "-j DROP"},
+	"return":                             {0: "-j RETURN"},
+	"counter":                            {0: ""}, // each rule counts
+	"reject with tcp reset":              {0: "-j REJECT --reject-with tcp-reset"},
+	"reject with icmpx admin-prohibited": {plan.IPv4: "-j REJECT --reject-with icmp-admin-prohibited", plan.IPv6: "-j REJECT --reject-with icmp6-adm-prohibited"},
+	"reject with icmpx port-unreachable": {plan.IPv4: "-j REJECT --reject-with icmp-port-unreachable", plan.IPv6: "-j REJECT --reject-with icmp6-port-unreachable"},
 }
 
 // verdict returns the end of a rule.
 func (r *xtRenderer) verdict(d xtDraft, v plan.Verdict) ([]string, error) {
-	switch v := v.(type) {
-	case plan.Accept:
-		return []string{"-j", "ACCEPT"}, nil
-	case plan.Drop:
-		return []string{"-j", "DROP"}, nil
-	case plan.Leave:
-		return []string{"-j", "RETURN"}, nil
-	case plan.Jump:
-		return []string{"-j", xtPrefix + v.Chain}, nil
-	case plan.Count: // each rule counts
-		return nil, nil
-	case plan.Reset:
-		if d.proto != plan.ProtoTCP {
-			return nil, fmt.Errorf("a reset without tcp: %w", nfnetlink.ErrUnsupported)
-		}
-		return []string{"-j", "REJECT", "--reject-with", "tcp-reset"}, nil
-	case plan.Prohibit:
-		if r.family == plan.IPv6 {
-			return []string{"-j", "REJECT", "--reject-with", "icmp6-adm-prohibited"}, nil
-		}
-		return []string{"-j", "REJECT", "--reject-with", "icmp-admin-prohibited"}, nil
-	case plan.NoPort:
-		if r.family == plan.IPv6 {
-			return []string{"-j", "REJECT", "--reject-with", "icmp6-port-unreachable"}, nil
-		}
-		return []string{"-j", "REJECT", "--reject-with", "icmp-port-unreachable"}, nil
-	case plan.Redirect:
-		if d.proto != plan.ProtoTCP && d.proto != plan.ProtoUDP {
-			return nil, fmt.Errorf("a redirection without tcp or udp: %w", nfnetlink.ErrUnsupported)
-		}
-		return []string{"-j", "REDIRECT", "--to-ports", fmt.Sprint(v.Port)}, nil
-	case plan.Remember:
-		if r.family != plan.IPv4 {
-			return nil, fmt.Errorf("no list of questions over IPv6: %w", nfnetlink.ErrUnsupported)
-		}
-		return []string{"-m", "recent", "--set", "--name", xtAsked, "--mask", "0.0.0.0", "--rdest"}, nil
-	case plan.Zone:
-		return []string{"-j", "CT", "--zone-orig", fmt.Sprint(v.Id)}, nil
-	case plan.Keep: // and the next rule accepts, see rule
-		return []string{"-j", "SET", "--add-set", partName(v.Set, ""), "src,src", "--exist", "--timeout", fmt.Sprint(int(plan.LiveFor.Seconds()))}, nil
-	case plan.Log:
-		return r.log(d, v), nil
+	switch {
+	case v.Do == "reject with tcp reset" && d.proto != unix.IPPROTO_TCP:
+		return nil, fmt.Errorf("a reset without tcp: %w", nfnetlink.ErrUnsupported)
+	case v.Do == "redirect" && d.proto != unix.IPPROTO_TCP && d.proto != unix.IPPROTO_UDP:
+		return nil, fmt.Errorf("a redirection without tcp or udp: %w", nfnetlink.ErrUnsupported)
+	case v.Do == "update" && r.family != plan.IPv4:
+		return nil, fmt.Errorf("no list of questions over IPv6: %w", nfnetlink.ErrUnsupported)
 	}
-	return nil, fmt.Errorf("no target of iptables for %T: %w", v, nfnetlink.ErrUnsupported)
+	if texts, ok := verdicts[v.Do]; ok {
+		return strings.Fields(texts[0] + texts[r.family]), nil
+	}
+	switch v.Do {
+	case "jump":
+		return []string{"-j", xtPrefix + v.To}, nil
+	case "redirect":
+		return []string{"-j", "REDIRECT", "--to-ports", fmt.Sprint(v.N)}, nil
+	case "ct original zone set":
+		return []string{"-j", "CT", "--zone-orig", fmt.Sprint(v.N)}, nil
+	case "update":
+		return []string{"-m", "recent", "--set", "--name", xtPrefix + v.To, "--mask", "0.0.0.0", "--rdest"}, nil
+	}
+	s, err := r.plan.Set(v.To)
+	switch {
+	case err != nil:
+		return nil, err
+	case v.Do == "keep": // and the next rule accepts, see rule
+		return []string{"-j", "SET", "--add-set", partName(s.Name, ""), "src,src", "--exist", "--timeout", seconds(s.Timeout)}, nil
+	case v.Do == "log":
+		return r.log(d, v, s), nil
+	}
+	return nil, fmt.Errorf("no target of iptables for %s: %w", v, nfnetlink.ErrUnsupported)
 }
 
 // log limits per destination first, so that one that is flooded doesn't hide the
 // others. A table that is full drops the packet without an answer.
-func (r *xtRenderer) log(d xtDraft, v plan.Log) []string {
+func (r *xtRenderer) log(d xtDraft, v plan.Verdict, meter plan.Set) []string {
 	mode, kind := "dstip,dstport", "o"
 	switch {
 	case !v.Ports:
 		mode = "dstip"
-	case d.proto == plan.ProtoTCP:
+	case d.proto == unix.IPPROTO_TCP:
 		kind = "t"
-	case d.proto == plan.ProtoUDP:
+	case d.proto == unix.IPPROTO_UDP:
 		kind = "u"
 	}
 	return []string{
-		"-m", "hashlimit", "--hashlimit-upto", fmt.Sprintf("%d/sec", plan.DropRate), "--hashlimit-burst", fmt.Sprint(plan.DropBurst),
+		"-m", "hashlimit", "--hashlimit-upto", fmt.Sprintf("%d/sec", meter.Each.Rate), "--hashlimit-burst", fmt.Sprint(meter.Each.Burst),
 		"--hashlimit-mode", mode, "--hashlimit-name", fmt.Sprintf("%s%d%s", xtPrefix, r.family, kind),
-		"--hashlimit-htable-max", fmt.Sprint(plan.MaxMeter), "--hashlimit-htable-expire", fmt.Sprint(plan.MeterLife.Milliseconds()),
-		"-m", "limit", "--limit", fmt.Sprintf("%d/sec", plan.TotalRate), "--limit-burst", fmt.Sprint(plan.TotalBurst),
-		"-j", "NFLOG", "--nflog-group", fmt.Sprint(v.Group), "--nflog-prefix", v.Text, "--nflog-size", fmt.Sprint(plan.SnapLen),
+		"--hashlimit-htable-max", fmt.Sprint(meter.Size), "--hashlimit-htable-expire", fmt.Sprint(meter.Timeout.Milliseconds()),
+		"-m", "limit", "--limit", fmt.Sprintf("%d/sec", plan.LogTotal.Rate), "--limit-burst", fmt.Sprint(plan.LogTotal.Burst),
+		"-j", "NFLOG", "--nflog-group", fmt.Sprint(v.N), "--nflog-prefix", v.Text, "--nflog-size", fmt.Sprint(plan.SnapLen),
 	}
 }

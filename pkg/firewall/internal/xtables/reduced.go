@@ -101,7 +101,7 @@ func (r *reducedXT) Verify(p plan.Plan) error {
 	for _, f := range xtFamilies() {
 		for _, name := range reducedTables() {
 			if now[f][name] != r.loaded[f][name] {
-				return plan.Differ([]string{fmt.Sprintf("IPv%d: table %s has rules for other uids or groups", f, name)})
+				return plan.Diff{fmt.Sprintf("IPv%d: table %s has rules for other uids or groups", f, name)}.Err()
 			}
 		}
 	}
@@ -162,3 +162,46 @@ func (r *reducedXT) Leases() ([]plan.Lease, error) {
 // Kept implements backend. Nothing is: the guard asks about each connection, and ends
 // its own.
 func (r *reducedXT) Kept() ([]plan.Lease, error) { return nil, nil }
+
+// probe loads, into chains where no packet comes, one of everything that reduced
+// plans are made of, reads it back and removes it.
+func (r *reducedXT) probe(ctx context.Context) error {
+	p, err := plan.Probe(true)
+	if err != nil {
+		return err
+	}
+	for _, f := range xtFamilies() {
+		tables, err := probeTables(p, f, nil)
+		if err != nil {
+			return err
+		}
+		text := restoreText(tables, nil)
+		err = r.tools.load(ctx, f, text)
+		if err == nil {
+			err = r.probed(ctx, f, tables)
+		}
+		if e := r.dropProbeChains(ctx, f); err == nil {
+			err = e
+		}
+		if err != nil {
+			return fmt.Errorf("probe iptables-legacy (inside gVisor it needs runsc --net-raw, of 2026 or later): %w: IPv%d: %w%s", nfnetlink.ErrUnsupported, f, err, blamed(text, err))
+		}
+	}
+	return nil
+}
+
+// probed reads the chains back: gVisor takes some matches and forgets them.
+func (r *reducedXT) probed(ctx context.Context, f plan.Family, tables []xtTable) error {
+	live, err := r.tools.read(ctx, f)
+	if err != nil {
+		return err
+	}
+	for _, t := range tables {
+		for _, c := range t.chains {
+			if err := tells(c.rules, live.chain(t.name, c.name)); err != nil {
+				return fmt.Errorf("table %s: %w", t.name, err)
+			}
+		}
+	}
+	return nil
+}

@@ -78,7 +78,7 @@ func TestWithoutCounters(t *testing.T) {
 // The book stands in for sets: what is leased ends by itself.
 func TestReducedLeases(t *testing.T) {
 	r := &reducedXT{book: map[plan.Element]time.Time{}}
-	a, b := plan.Element{Addr: plan.Single(plan.EngineDNS()).Addr(), Proto: 6, Port: 443}, plan.Element{Addr: plan.Single(plan.EngineDNS()).Addr(), Proto: 6, Port: 80}
+	a, b := plan.Element{Addr: plan.EngineDNS(), Proto: 6, Port: 443}, plan.Element{Addr: plan.EngineDNS(), Proto: 6, Port: 80}
 	must(t, r.Lease([]plan.Lease{{Element: a, TTL: time.Hour}, {Element: b, TTL: time.Hour}}))
 	r.book[b] = time.Now().Add(-time.Second)
 	if ls, err := r.Leases(); err != nil || len(ls) != 1 || ls[0].Element != a || ls[0].TTL <= 0 {

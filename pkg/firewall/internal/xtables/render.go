@@ -1,6 +1,7 @@
 package xtables
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,24 +40,19 @@ func (h xtHook) jump() string { return "-j " + h.chain }
 // xtTables renders p for one family. Tables that drop by default come first, and
 // tables where p wants nothing are left out.
 func xtTables(p plan.Plan, f plan.Family, uids []uidRange) ([]xtTable, error) {
-	byName := map[string]plan.Chain{}
-	for _, c := range p.Chains {
-		byName[c.Name] = c
-	}
 	var out []xtTable
 	for _, name := range []string{"filter", "raw", "mangle", "nat"} {
 		t := xtTable{name: name}
-		r := &xtRenderer{family: f, uids: uids, sets: plan.SetsOf(p), table: &t}
-		done := map[string]bool{}
+		r := &xtRenderer{family: f, uids: uids, plan: p, table: &t}
 		for _, c := range p.Chains {
 			if c.Hook == "" || xtTableOf(c) != name {
 				continue
 			}
-			if !c.Nat && c.Priority != 0 && c.Priority != plan.BeforeTracking || c.Nat && c.Priority > -100 {
+			if !c.Nat && c.Priority != 0 && c.Priority != plan.Raw || c.Nat && c.Priority > -100 {
 				return nil, fmt.Errorf("chain %s: iptables has no priority %d: %w", c.Name, c.Priority, nfnetlink.ErrUnsupported)
 			}
 			t.hooks = append(t.hooks, xtHook{strings.ToUpper(c.Hook), xtPrefix + c.Name, c.Closed})
-			if err := r.chain(c, byName, done); err != nil {
+			if err := r.chain(c); err != nil {
 				return nil, err
 			}
 		}
@@ -73,7 +69,7 @@ func xtTableOf(c plan.Chain) string {
 	switch {
 	case c.Nat:
 		return "nat"
-	case c.Hook == "prerouting", c.Priority == plan.BeforeTracking:
+	case c.Hook == "prerouting", c.Priority == plan.Raw:
 		return "raw"
 	case c.Hook == "postrouting":
 		return "mangle"
@@ -85,25 +81,25 @@ func xtTableOf(c plan.Chain) string {
 type xtRenderer struct {
 	family plan.Family
 	uids   []uidRange
-	sets   map[string]plan.Set
+	plan   plan.Plan
 	table  *xtTable
 }
 
 // chain adds c, behind the chains that it jumps to.
-func (r *xtRenderer) chain(c plan.Chain, all map[string]plan.Chain, done map[string]bool) error {
-	if done[c.Name] {
+func (r *xtRenderer) chain(c plan.Chain) error {
+	if slices.ContainsFunc(r.table.chains, func(x xtChain) bool { return x.name == xtPrefix+c.Name }) {
 		return nil
 	}
-	done[c.Name] = true
 	for _, ru := range c.Rules {
-		if j, ok := ru.Verdict.(plan.Jump); ok {
-			to, ok := all[j.Chain]
-			if !ok {
-				return fmt.Errorf("chain %s: there is no chain %s", c.Name, j.Chain)
-			}
-			if err := r.chain(to, all, done); err != nil {
-				return err
-			}
+		if ru.Verdict.Do != "jump" {
+			continue
+		}
+		i := slices.IndexFunc(r.plan.Chains, func(to plan.Chain) bool { return to.Name == ru.Verdict.To })
+		if i < 0 {
+			return fmt.Errorf("chain %s: there is no chain %s", c.Name, ru.Verdict.To)
+		}
+		if err := r.chain(r.plan.Chains[i]); err != nil {
+			return err
 		}
 	}
 	x := xtChain{name: xtPrefix + c.Name}
@@ -137,7 +133,7 @@ func (d xtDraft) with(words ...string) xtDraft {
 // no packet of the family can match; several, where one of iptables can't say
 // "or".
 func (r *xtRenderer) rule(c *xtChain, ru plan.Rule) ([]string, error) {
-	if _, ok := ru.Verdict.(plan.Alarm); ok { // see plan.MatchCalm
+	if ru.Verdict.Do == "update" && ru.Verdict.Text == "th dport" { // an alarm, which nothing asks for: see matchSet
 		return nil, nil
 	}
 	drafts := []xtDraft{{}}
@@ -162,8 +158,8 @@ func (r *xtRenderer) rule(c *xtChain, ru plan.Rule) ([]string, error) {
 			out = append(out, line)
 		}
 	}
-	if _, ok := ru.Verdict.(plan.Keep); ok { // whose target goes on to the next rule
-		more, err := r.rule(c, plan.Rule{Matches: ru.Matches, Verdict: plan.Accept{}})
+	if ru.Verdict.Do == "keep" { // whose target goes on to the next rule
+		more, err := r.rule(c, plan.Rule{Matches: ru.Matches, Verdict: plan.Verdict{Do: "accept"}})
 		return append(out, more...), err
 	}
 	return out, nil
@@ -196,12 +192,5 @@ func (r *xtRenderer) line(c *xtChain, d xtDraft, v plan.Verdict) (string, error)
 	return strings.Join(words, " "), nil
 }
 
-// xtProto returns how iptables is told a protocol: by the names that it knows
-// without /etc/protocols, else by number.
-func xtProto(p uint8) string {
-	switch p {
-	case plan.ProtoTCP, plan.ProtoUDP, plan.ProtoICMP, plan.ProtoICMPv6:
-		return plan.ProtoName(p)
-	}
-	return fmt.Sprint(p)
-}
+// xtProto returns how iptables is told a protocol.
+func xtProto(p uint8) string { return cmp.Or(protocols[p], fmt.Sprint(p)) }

@@ -9,6 +9,14 @@ import (
 // xtLive are the tables of one family as iptables-save(8) tells them.
 type xtLive map[string]*xtLiveTable
 
+// chain returns the rules of a chain, none if there is no such chain or table.
+func (l xtLive) chain(table, name string) []string {
+	if t := l[table]; t != nil {
+		return t.rules[name]
+	}
+	return nil
+}
+
 type xtLiveTable struct {
 	policies map[string]string   // of built-in chains
 	rules    map[string][]string // of every chain, without "-A chain"

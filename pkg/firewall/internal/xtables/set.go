@@ -2,6 +2,7 @@ package xtables
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -31,17 +32,19 @@ func partName(set, part string) string {
 // partsOf returns the parts of s, in order of their names; none for sets that
 // iptables has other means for.
 func partsOf(s plan.Set) []ipsetPart {
-	switch s.Kind {
-	case plan.Leased:
+	switch part := (ipset{partName(s.Name, ""), hashIPPort, s.Family, true, s.Size}); {
+	case s.Static:
+		return staticParts(s)
+	case s.Family == 0 || s.Each.Rate != 0: // iptables has other means
+		return nil
+	case !s.Dynamic:
 		// The kernel looks for what has expired once a set is about full, part of
 		// it at a time: so it gets room, and the limit is ours to keep.
-		return []ipsetPart{{ipset: ipset{partName(s.Name, ""), hashIPPort, s.Family, true, 2 * plan.MaxLeases}}}
-	case plan.Living:
-		return []ipsetPart{{ipset: ipset{partName(s.Name, ""), hashIPPort, s.Family, true, plan.MaxLive}}}
-	case plan.Static:
-		return staticParts(s)
+		part.max *= 2
+		fallthrough
+	default:
+		return []ipsetPart{{ipset: part}}
 	}
-	return nil
 }
 
 func staticParts(s plan.Set) []ipsetPart {
@@ -60,9 +63,9 @@ func staticParts(s plan.Set) []ipsetPart {
 		}
 		p := parts[key]
 		if b.Prefix.Bits() == 0 { // which an ipset can't hold
-			low, high := plan.Halves(b.Prefix)
-			p.boxes = append(p.boxes, plan.Box{Prefix: low, Proto: b.Proto, Port: b.Port}, plan.Box{Prefix: high, Proto: b.Proto, Port: b.Port})
-			continue
+			b.Prefix = netip.PrefixFrom(b.Prefix.Addr(), 1)
+			p.boxes = append(p.boxes, b)
+			b.Prefix = netip.PrefixFrom(b.Last().Next(), 1)
 		}
 		p.boxes = append(p.boxes, b)
 	}

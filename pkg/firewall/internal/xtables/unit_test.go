@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
@@ -162,24 +164,28 @@ func TestTells(t *testing.T) {
 // A rule that iptables can't say is an error that names it, unless leaving it out
 // closes.
 func TestXTInexpressible(t *testing.T) {
-	asked := map[string]plan.Set{plan.AskedSet: {Name: plan.AskedSet, Kind: plan.Asked}}
+	forwarded := []plan.Match{{Field: "meta skuid", Value: uint32(0)}, {Field: "meta l4proto", Value: uint8(unix.IPPROTO_UDP)}, {Field: "th dport", Value: uint16(53)},
+		{Field: "oif", Not: true, Value: "lo"}, {Field: "th dport", Not: true, Set: "asked"}, {Field: "@th,64,16", Set: "asked"}}
+	rule := func(do string, matches ...plan.Match) plan.Rule {
+		return plan.Rule{Matches: matches, Verdict: plan.Verdict{Do: do, N: 1}}
+	}
 	for _, x := range []struct {
 		r    plan.Rule
 		fine bool
 	}{
-		{plan.To(plan.Drop{}, plan.Forwarded(0)...), false},
-		{plan.To(plan.Accept{}, plan.Forwarded(0)...), true},
-		{plan.To(plan.Leave{}, plan.Forwarded(0)...), true},
-		{plan.To(plan.Drop{}, plan.MatchPort{Port: 53}), false},
-		{plan.To(plan.Drop{}, plan.MatchICMP{Typ: 3}), false},
-		{plan.To(plan.Reset{}), false},
-		{plan.To(plan.Redirect{Port: 1}), false},
-		{plan.To(plan.Drop{}, plan.MatchSet{Set: "none"}), false},
+		{rule("drop", forwarded...), false},
+		{rule("accept", forwarded...), true},
+		{rule("return", forwarded...), true},
+		{rule("drop", plan.Match{Field: "th dport", Value: uint16(53)}), false},
+		{rule("drop", plan.Match{Field: "icmp type", Value: uint8(3)}), false},
+		{rule("reject with tcp reset"), false},
+		{rule("redirect"), false},
+		{rule("drop", plan.Match{Field: "daddr . l4proto . dport", Set: "none"}), false},
+		{rule("drop", plan.Match{Field: "nonsense", Value: "x"}), false},
+		{rule("drop", plan.Match{Field: "nonsense", Value: uint32(1)}), false},
+		{rule("nonsense"), false},
 	} {
-		p := plan.Plan{Chains: []plan.Chain{{Name: "c", Hook: "output", Rules: []plan.Rule{x.r}}}}
-		for _, s := range asked {
-			p.Sets = append(p.Sets, s)
-		}
+		p := plan.Plan{Sets: []plan.Set{{Name: "asked", Dynamic: true}}, Chains: []plan.Chain{{Name: "c", Hook: "output", Rules: []plan.Rule{x.r}}}}
 		_, err := xtTables(p, plan.IPv6, []uidRange{{0, 10}})
 		if (err == nil) != x.fine || err != nil && !strings.Contains(err.Error(), x.r.String()) {
 			t.Errorf("%s: %v", x.r, err)
@@ -194,7 +200,7 @@ func TestXTInexpressible(t *testing.T) {
 // apart, and a set has a name that the kernel takes.
 func TestStaticParts(t *testing.T) {
 	all := netip.MustParsePrefix("0.0.0.0/0")
-	s := plan.Set{Name: "allow6-e3b0c44298fc1c14", Family: plan.IPv4, Kind: plan.Static, Boxes: []plan.Box{{Prefix: all, Proto: plan.ProtoTCP, Port: 1}, {Prefix: all, Proto: 0, Port: 0}, {Prefix: all, Proto: 255}, {Prefix: plan.Single(far4), Proto: 255}}}
+	s := plan.Set{Name: "allow6-e3b0c44298fc1c14", Family: plan.IPv4, Static: true, Boxes: []plan.Box{{Prefix: all, Proto: unix.IPPROTO_TCP, Port: 1}, {Prefix: all, Proto: 0, Port: 0}, {Prefix: all, Proto: 255}, {Prefix: single(far4), Proto: 255}}}
 	got := ""
 	for _, p := range partsOf(s) {
 		got += fmt.Sprintf("%s %d %v; ", p.typ, p.proto, p.boxes)

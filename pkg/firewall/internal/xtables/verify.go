@@ -1,6 +1,7 @@
 package xtables
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -29,10 +30,7 @@ func (x *Backend) note(p plan.Plan, want map[plan.Family][]xtTable, live map[pla
 		for _, t := range want[f] {
 			m.chains[f][t.name] = map[string][]string{}
 			for _, c := range t.chains {
-				var got []string
-				if l := live[f][t.name]; l != nil {
-					got = l.rules[c.name]
-				}
+				got := live[f].chain(t.name, c.name)
 				if err := tells(c.rules, got); err != nil {
 					return fmt.Errorf("IPv%d, table %s, chain %s: %w", f, t.name, c.name, err)
 				}
@@ -41,11 +39,7 @@ func (x *Backend) note(p plan.Plan, want map[plan.Family][]xtTable, live map[pla
 		}
 	}
 	x.mark = m
-	diffs, err := x.compare(want, live)
-	if err != nil {
-		return err
-	}
-	return plan.Differ(diffs)
+	return x.compare(want, live).Err()
 }
 
 // tells says whether the rules that were read are those that were given, as far
@@ -68,6 +62,9 @@ func tells(given, read []string) error {
 	return nil
 }
 
+// protoNumbers are of the protocols that iptables may name.
+var protoNumbers = map[string]string{"icmp": "1", "igmp": "2", "tcp": "6", "udp": "17", "ipv6-icmp": "58", "icmpv6": "58"}
+
 // essence returns what a rule asks and does, in an order of its own.
 func essence(rule string) []string {
 	var out []string
@@ -79,7 +76,7 @@ func essence(rule string) []string {
 		value := words[i+1]
 		switch w {
 		case "-p":
-			value = protoNumber(value)
+			value = cmp.Or(protoNumbers[value], value)
 		case "--ctorigdst":
 			if a, err := netip.ParseAddr(value); err == nil {
 				value = a.String()
@@ -104,14 +101,6 @@ func essence(rule string) []string {
 	return out
 }
 
-// protoNumber returns the number of a protocol that iptables may name.
-func protoNumber(name string) string {
-	if n, ok := map[string]int{"icmp": plan.ProtoICMP, "igmp": plan.ProtoIGMP, "tcp": plan.ProtoTCP, "udp": plan.ProtoUDP, "ipv6-icmp": plan.ProtoICMPv6, "icmpv6": plan.ProtoICMPv6}[name]; ok {
-		return fmt.Sprint(n)
-	}
-	return name
-}
-
 // Verify implements backend.
 func (x *Backend) Verify(p plan.Plan) error {
 	if x.mark.text != p.String() {
@@ -121,11 +110,11 @@ func (x *Backend) Verify(p plan.Plan) error {
 	if err != nil {
 		return nfnetlink.Explain("verify", err)
 	}
-	return plan.Differ(diffs)
+	return diffs.Err()
 }
 
 // differences compares the kernel with p, which was noted.
-func (x *Backend) differences(ctx context.Context, p plan.Plan) ([]string, error) {
+func (x *Backend) differences(ctx context.Context, p plan.Plan) (plan.Diff, error) {
 	want, err := x.render(p)
 	if err != nil {
 		return nil, err
@@ -134,109 +123,74 @@ func (x *Backend) differences(ctx context.Context, p plan.Plan) ([]string, error
 	if err != nil {
 		return nil, err
 	}
-	out, err := x.compare(want, live)
-	if err != nil {
-		return nil, err
+	out := x.compare(want, live)
+	if p.Reduced { // it has no sets
+		return out, nil
 	}
-	sets, err := x.setDifferences(p)
-	return append(out, sets...), err
+	return out, compareSets(&out, p)
 }
 
-func (x *Backend) compare(want map[plan.Family][]xtTable, live map[plan.Family]xtLive) ([]string, error) {
-	var out []string
+func (x *Backend) compare(want map[plan.Family][]xtTable, live map[plan.Family]xtLive) (out plan.Diff) {
 	for _, f := range xtFamilies() {
-		note := func(format string, args ...any) {
-			out = append(out, fmt.Sprintf("IPv%d: ", f)+fmt.Sprintf(format, args...))
-		}
+		where := fmt.Sprintf("IPv%d: ", f)
 		wanted := map[string]xtTable{}
 		for _, t := range want[f] {
 			wanted[t.name] = t
 		}
-		for _, name := range plan.SortedUnion(live[f], wanted) {
+		all := slices.AppendSeq(slices.Collect(maps.Keys(wanted)), maps.Keys(live[f]))
+		slices.Sort(all)
+		for _, name := range slices.Compact(all) {
 			t, l := wanted[name], live[f][name]
 			switch {
 			case l == nil:
-				note("table %s is gone", name)
+				out.Note("%stable %s is gone", where, name)
 				continue
 			case l.torn:
-				note("table %s has rules that are none of iptables'", name)
+				out.Note("%stable %s has rules that are none of iptables'", where, name)
 				continue
 			}
 			for _, h := range t.hooks {
 				if h.closed && l.policies[h.builtin] != "DROP" {
-					note("chain %s has the policy %s, not DROP", h.builtin, l.policies[h.builtin])
+					out.Note("%schain %s has the policy %s, not DROP", where, h.builtin, l.policies[h.builtin])
 				}
 			}
 			for _, line := range jumps(t, l) {
-				note("the jumps to our chains are not in place: %q is needed in table %s", line, name)
+				out.Note("%sthe jumps to our chains are not in place: %q is needed in table %s", where, line, name)
 			}
-			mark := x.mark.chains[f][name]
-			for _, c := range plan.SortedUnion(mark, chainsOf(l)) {
-				switch got, noted := l.rules[c], mark[c]; {
-				case got == nil:
-					note("chain %s is gone", c)
-				case noted == nil:
-					note("chain %s is foreign", c)
-				case !slices.Equal(got, noted):
-					note("chain %s has other rules (%d, not %d; first difference at rule %d)", c, len(got), len(noted), plan.FirstDiff(got, noted)+1)
-				}
+			got := map[string][]string{}
+			for _, c := range l.ours() {
+				got[c] = l.rules[c]
 			}
+			out.Chains(where, got, x.mark.chains[f][name])
 		}
-	}
-	return out, nil
-}
-
-func chainsOf(l *xtLiveTable) map[string]bool {
-	out := map[string]bool{}
-	for _, c := range l.ours() {
-		out[c] = true
 	}
 	return out
 }
 
-func (x *Backend) setDifferences(p plan.Plan) ([]string, error) {
-	var out []string
-	note := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+// compareSets adds the differences of the sets of p.
+func compareSets(out *plan.Diff, p plan.Plan) error {
 	wanted := map[string]ipsetPart{}
 	for _, part := range partsOfAll(p) {
 		wanted[part.name] = part
 	}
-	names, err := x.sets.names(xtPrefix)
+	names, err := setNames(xtPrefix)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	there := map[string]bool{}
-	for _, name := range names {
-		there[name] = true
-		if _, ok := wanted[name]; !ok {
-			note("set %s is foreign", name)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+	for _, name := range out.Names("set", slices.Values(names), maps.Keys(wanted)) {
 		part := wanted[name]
-		if !there[name] {
-			note("set %s is gone", name)
-			continue
-		}
-		live, err := x.sets.dump(name)
+		live, err := dumpSet(name)
 		switch {
 		case err != nil: // an entry that none of ours can be
-			note("set %s: %v", name, err)
+			out.Note("set %s: %v", name, err)
 		case live == nil:
-			note("set %s is gone", name)
+			out.Note("set %s is gone", name)
 		case !live.is(part.ipset):
-			note("set %s is defined otherwise: %s, revision %d, at most %d entries", name, live.typ, live.revision, live.max)
-		case !part.filled() && !same(live, part):
-			missing := 0
-			for _, b := range part.boxes {
-				if _, ok := live.entries[b]; !ok {
-					missing++
-				}
-			}
-			if extra := len(live.entries) - (len(part.boxes) - missing); missing > 0 && !part.of.Ending() || extra > 0 {
-				note("set %s lacks %d elements and has %d foreign ones", name, missing, extra)
-			}
+			out.Note("set %s is defined otherwise: %s, revision %d, at most %d entries", name, live.typ, live.revision, live.max)
+		case !part.filled():
+			missing, extra := live.differs(part)
+			out.Elements(name, part.of, missing, extra)
 		}
 	}
-	return out, nil
+	return nil
 }

@@ -18,7 +18,6 @@ import (
 // its own, and the sets are none of any. So sets are filled before rules use
 // them, and the tables that drop by default come first.
 type Backend struct {
-	sets   *ipsets
 	tools  xtTools
 	others []xtTools // other variants that are installed
 	uids   []uidRange
@@ -58,25 +57,19 @@ func Open(ctx context.Context, only Variant, opts Options) (*Backend, string, er
 	} else {
 		tools = slices.DeleteFunc(slices.Clone(all), func(t xtTools) bool { return t.variant != only })
 	}
-	sets, err := openIPSets()
-	if err != nil {
-		return nil, "", nfnetlink.Explain("open netfilter socket", err)
-	}
 	var errs []error
 	for i, t := range tools {
 		others := slices.DeleteFunc(slices.Clone(all), func(o xtTools) bool { return o.variant == t.variant })
-		x := &Backend{sets: sets, tools: t, others: others, uids: uids, log: opts.Log, room: map[plan.Family]int{}}
+		x := &Backend{tools: t, others: others, uids: uids, log: opts.Log, room: map[plan.Family]int{}}
 		err := x.probe(ctx)
 		if err == nil {
 			if i > 0 {
 				why = fmt.Sprintf("the other variant can't be used: %v", errors.Join(errs...))
 			}
-			x.zoned = x.probeZone(ctx)
 			return x, fmt.Sprintf("iptables %s (%s): %s", t.version, t.variant, why), nil
 		}
 		errs = append(errs, fmt.Errorf("iptables-%s: %w", t.variant, err))
 	}
-	sets.close()
 	return nil, "", fmt.Errorf("probe xtables: %w", errors.Join(errs...))
 }
 
@@ -124,7 +117,7 @@ func (x *Backend) Name() string { return "xtables-" + string(x.tools.variant) }
 func (x *Backend) Zones() bool { return x.zoned }
 
 // Close implements backend.
-func (x *Backend) Close() error { return x.sets.close() }
+func (x *Backend) Close() error { return nil }
 
 // PortID is that of nobody: what changes the tables is another process each time.
 func (x *Backend) PortID() (uint32, error) { return 0, nil }
