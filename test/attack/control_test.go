@@ -39,7 +39,7 @@ func (w *world) unchanged() unchanged {
 	policy, _ := s["policy"].(map[string]any)
 	u.attempts, u.restarts = policy["attempts"], guard["restarts"]
 	// Without times: what is published again as it was has not changed.
-	u.files = w.root("sh", "-c", `cd /run/agent-init && for f in *; do case $f in (status.json|leases.json) ;; (*) stat -c '%n %A %u %g' $f; test ! -f $f || cksum <$f; esac; done
+	u.files = w.root("sh", "-c", `cd /run/agent-init && for f in *; do case $f in (status.json|leases.json|*.new) ;; (*) stat -c '%n %A %u %g' $f; test ! -f $f || cksum <$f; esac; done
 		stat -c '%n %A %u %g' /run/agent-init /etc/agent-init /var/log/agent-init`).Stdout
 	if !strings.Contains(u.files, "README.md") || !strings.Contains(u.files, "policy.jsonl") {
 		w.Errorf("not everything is published: %s", u.files)

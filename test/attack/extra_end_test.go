@@ -33,7 +33,7 @@ func TestLabRunTwice(t *testing.T) {
 	lab.Require(t)
 	w := startIn(t, newLab(t), allowlist, lab.BoxOptions{}, "agent-init", "run", "--", "agent-init", "run", "--session", "always", "--", "true")
 	r := w.agent.Wait(time.Minute)
-	refused(t, r, 77, "runs here already", "AGENT_INIT_SESSION=always")
+	refused(t, r, 77, "entrypoint already", "AGENT_INIT_SESSION=always")
 	if strings.Contains(r.Stderr, "--user") {
 		t.Errorf("a remedy for something else: %s", r)
 	}
