@@ -8,6 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agent-init/agent-init/allowlist.d"
+	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -281,4 +285,38 @@ func (b Book) Ends(r *policy.Rule) time.Time {
 type Report struct {
 	Version int     `json:"version"`
 	Grants  []Grant `json:"grants"`
+}
+
+// Event is the line of the audit log about what happened to g, by whom; nil is
+// agent-init itself.
+func (g Grant) Event(v audit.Verdict, what string, by *control.Peer) audit.Event {
+	e := audit.Event{Kind: audit.Grant, Verdict: v, Name: g.Target, Rule: g.Name() + ":1", Reason: what}
+	if by != nil {
+		uid := by.UID
+		e.UID, e.PID = &uid, by.PID
+	}
+	if g.Reason != "" {
+		e.Reason += ": " + g.Reason
+	}
+	return e
+}
+
+// ParseLine reads the target of a grant.
+func ParseLine(kind Kind, target string) (policy.Line, error) {
+	if kind == Deny && (target == "" || target[0] != '!') {
+		target = "!" + target
+	}
+	line, err := policy.ParseLine(target, allowlist.Files)
+	switch {
+	case err != nil:
+		return line, fault.New(fault.Usage, "TARGET is an entry as in a policy file: api.example.com, *.example.com, 192.0.2.1:8080, @github", "%w", err)
+	case line.Deny && kind == Allow:
+		return line, fault.New(fault.Usage, "agent-init deny", "%s denies", line.Text)
+	case line.Required:
+		return line, fault.New(fault.Usage, "leave the word out", "the word required is for the self-test only")
+	}
+	if line.Deny {
+		line.Text = line.Text[1:]
+	}
+	return line, nil
 }

@@ -96,3 +96,11 @@ type Granted struct {
 	Replaced []Grant  `json:"replaced"`
 	Warnings []string `json:"warnings"`
 }
+
+// Proposed answers a request.
+type Proposed struct {
+	Version int    `json:"version"`
+	Number  uint32 `json:"number,omitempty"` // 0: there is no need for one
+	Target  string `json:"target"`
+	Allowed string `json:"allowed,omitempty"` // the rule that allows it already
+}

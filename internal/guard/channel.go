@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/agent-init/agent-init/allowlist.d"
@@ -110,3 +112,97 @@ func (g *guard) ask(ctx context.Context, m wire.Message) (wire.Message, error) {
 }
 
 const askTimeout = 5 * time.Second
+
+// spend is the guard's side of it.
+func (g *guard) spend(ctx context.Context, name string) (bool, error) {
+	reply, err := g.ask(ctx, wire.Message{Op: wire.OpName, Name: name})
+	if err != nil {
+		return false, fmt.Errorf("ask for a name's budget: %w", err)
+	}
+	return !reply.Err, nil
+}
+
+// asks are the guard's questions that are under way. A place is free again when the
+// answer has come, not when nobody waits for it any more: the keeper still works on it.
+type asks struct {
+	places chan struct{}
+
+	mu      sync.Mutex
+	nextID  uint32
+	waiting map[uint32]chan wire.Message
+}
+
+func newAsks() *asks {
+	return &asks{places: make(chan struct{}, wire.AsksAtOnce), waiting: map[uint32]chan wire.Message{}}
+}
+
+// begin waits for a place, and returns the number to ask by and where the answer comes.
+func (a *asks) begin(ctx context.Context) (uint32, <-chan wire.Message, error) {
+	select {
+	case a.places <- struct{}{}:
+	case <-ctx.Done():
+		return 0, nil, ctx.Err()
+	}
+	answer := make(chan wire.Message, 1)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.nextID++
+	a.waiting[a.nextID] = answer
+	return a.nextID, answer, nil
+}
+
+// end hands over the answer to whoever waits, if it is one that was asked for.
+func (a *asks) end(m wire.Message) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	answer, ok := a.waiting[m.ID]
+	if !ok {
+		return
+	}
+	delete(a.waiting, m.ID)
+	answer <- m // there is room for it
+	<-a.places
+}
+
+// prefetch begins to resolve the names that the policy spells out, as far as
+// the keeper lets it, and leaves those of an earlier policy.
+func (g *guard) prefetch(ctx context.Context, p *policy.Policy, a wire.Ahead) {
+	ctx, stop := context.WithCancel(ctx)
+	g.mu.Lock()
+	g.ahead = a
+	if g.stop != nil {
+		g.stop()
+	}
+	g.stop = stop
+	g.mu.Unlock()
+	if a != wire.AheadNone {
+		go g.resolveAhead(ctx, p, a)
+	}
+}
+
+// fewNames are resolved at once: they don't slow the start down.
+const fewNames = 100
+
+// resolveAhead takes the required names first, so that the agent finds them
+// leased.
+func (g *guard) resolveAhead(ctx context.Context, p *policy.Policy, a wire.Ahead) {
+	var first, rest []string
+	for _, r := range p.Names() {
+		if r.Required {
+			first = append(first, r.Name)
+		} else {
+			rest = append(rest, r.Name)
+		}
+	}
+	if a == wire.AheadFirst && len(rest) > fewNames {
+		rest = nil
+	}
+	for _, names := range [][]string{first, rest} {
+		if err := g.resolver.Prefetch(ctx, names); err != nil && ctx.Err() == nil {
+			g.log.Info("resolving ahead", "error", err)
+		}
+	}
+	if len(rest) > fewNames { // they leave megabytes behind
+		debug.FreeOSMemory()
+	}
+}

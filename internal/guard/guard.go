@@ -4,6 +4,7 @@ package guard
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,8 +12,10 @@ import (
 	"net/netip"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,6 +27,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/gateway"
 	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/resolver"
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
@@ -184,5 +188,103 @@ func (g *guard) stats() wire.Stats {
 		Failed: s.Failed.Load(), Stripped: s.Stripped.Load(), AskedNanos: s.AskedNanos.Load(),
 		Relays: uint64(t.Open), Passed: t.Allowed, Refused: t.Refused,
 		Drops: g.drops.Load(), Leases: g.leases.Load(), LeaseNanos: g.leaseNanos.Load(),
+	}
+}
+
+// inherited are the keeper's listening sockets.
+type inherited struct {
+	udp  []net.PacketConn
+	tcp  []net.Listener
+	gate []net.Listener
+}
+
+func inheritListeners(families int) (in inherited, err error) {
+	for i := range families {
+		fd := uintptr(fdListeners + stage.SocketsPerFamily*i)
+		u, err := wire.Inherit(fd, net.FilePacketConn)
+		if err != nil {
+			return in, err
+		}
+		t, err := wire.Inherit(fd+1, net.FileListener)
+		if err != nil {
+			return in, err
+		}
+		g, err := wire.Inherit(fd+2, net.FileListener)
+		if err != nil {
+			return in, err
+		}
+		in.udp, in.tcp, in.gate = append(in.udp, u), append(in.tcp, t), append(in.gate, g)
+	}
+	return in, nil
+}
+
+// maxRelays are the connections through the name gate at once. Each takes two
+// descriptors and a few KiB.
+const maxRelays = 8192
+
+// relays is maxRelays, or fewer in a container that allows a process few
+// descriptors: however many connections there are, some are left for DNS, whose
+// clients and questions take one each, and for the rest.
+func relays(descriptors uint64) int {
+	const rest = 640
+	least := descriptors / 8
+	if descriptors > rest {
+		least = max(least, (descriptors-rest)/2)
+	}
+	return int(min(maxRelays, max(least, 1)))
+}
+
+// confine has the guard give up what it needs no more, before it reads anything that
+// is hostile: files by name, programs, other processes, and sockets of its own but
+// TCP and UDP. What it will read of files is read first.
+func (g *guard) confine(reduced bool) error {
+	_ = time.Now().Local().String() // the time zone, for what it says
+	ups, err := upstream.Of(g.policy.Load(), g.servers)
+	if err != nil {
+		return err
+	}
+	if g.rooted = overTLS(ups); g.rooted {
+		if _, err := x509.SystemCertPool(); err != nil { // which is kept for the process
+			return fmt.Errorf("read the certificate authorities: %w", err)
+		}
+	}
+	if reduced { // gVisor has filters of its own around every process
+		return nil
+	}
+	return privdrop.Serve()
+}
+
+// errRootless has the keeper start another guard, which reads them at its start.
+var errRootless = errors.New("the certificate authorities can't be read any more")
+
+func overTLS(list []policy.Upstream) bool {
+	return slices.ContainsFunc(list, func(u policy.Upstream) bool { return u.TLSName != "" })
+}
+
+// errOtherEngine is why nothing is believed that comes from where the engine's DNS
+// server was.
+var errOtherEngine = errors.New("the engine's DNS server has ended since agent-init was started: start this container again to take the new one")
+
+// believer is the guard's check of answers, in a sidecar. A socket that is still
+// there after an answer had the port all the while, so that nobody else can have
+// sent it.
+func believer(find *sockowner.Finder, engine []sockowner.Bound) func(policy.Upstream) error {
+	return func(u policy.Upstream) error {
+		if u.Addr.Addr().Unmap() != policy.EngineDNS() {
+			return nil
+		}
+		if len(engine) == 0 {
+			return errOtherEngine
+		}
+		for _, b := range engine {
+			there, err := find.Still(b)
+			if err != nil {
+				return fmt.Errorf("look for the engine's DNS server: %w", err)
+			}
+			if !there {
+				return errOtherEngine
+			}
+		}
+		return nil
 	}
 }

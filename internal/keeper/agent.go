@@ -21,7 +21,7 @@ type agent struct {
 	book     *book
 	identity privdrop.Identity
 	guardUID uint32          // 0: there is no guard
-	reduced  bool            // see reduced.go
+	reduced  bool            // as gVisor needs it, see reducible
 	session  *window.Session // nil: none
 }
 
@@ -125,7 +125,7 @@ func (a *agent) spec() privdrop.Spec {
 	}
 	spec := privdrop.Spec{
 		Identity: a.identity, Env: environList(env), Dir: stage.Workspace,
-		DenyUserNS: !settings.UserNamespaces || a.reduced, DenyPing: a.reduced, // see reduced.go
+		DenyUserNS: !settings.UserNamespaces || a.reduced, DenyPing: a.reduced, // as gVisor needs it, see reducible
 	}
 	if os.Getpid() != 1 {
 		spec.ParentPID = os.Getpid()

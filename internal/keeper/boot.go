@@ -33,7 +33,7 @@ type (
 
 	sealed struct { // nothing leaves
 		fw      *firewall.Firewall
-		reduced bool // see reduced.go; decided here, once
+		reduced bool // of a kernel without sets and states; decided here, once
 	}
 	placed struct { // the runtime directory is there, and the lock held
 		sealed

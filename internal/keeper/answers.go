@@ -4,11 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"os"
+	"sync"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/budget"
+	"github.com/agent-init/agent-init/pkg/selftest"
+	"github.com/agent-init/agent-init/pkg/sockowner"
 )
 
 // readRequests serves what the guard asks, until its channel closes. The guard may
@@ -114,4 +121,89 @@ func (g *guardKeeper) serving(ch *wire.GuardChannel) {
 	}
 	g.publish()
 	g.once.Do(func() { close(g.ready) })
+}
+
+// How often the keeper looks for a process: twice what a guard of ours asks.
+const (
+	scanBurst = 200
+	scanEvery = 10 * time.Millisecond
+)
+
+// finding is who looks for processes of the agent's, for the log.
+type finding struct {
+	scanner *sockowner.Scanner // nil: processes can't be looked at
+	scans   budget.Pace
+}
+
+// open gets what finding takes, and returns where the guard looks sockets up. It is not
+// worth a start that fails: the log says less then.
+func (f *finding) open(a *agent) (diag *os.File, err error) {
+	if a.reduced { // the kernel can't look sockets up, and the guard does not ask
+		return os.Open(os.DevNull)
+	}
+	f.scans = budget.Pace{Burst: scanBurst, Every: scanEvery}
+	if f.scanner, err = sockowner.NewScanner(a.identity.UID, a.identity.GID); err != nil {
+		a.log.Warn("the log will not name processes", "error", err)
+	}
+	if diag, err = sockowner.Open(); err == nil {
+		return diag, nil
+	}
+	a.log.Warn("the log will not name processes", "error", err)
+	return os.Open(os.DevNull) // which answers nothing
+}
+
+// owner tells the guard which process of the agent's has a socket open.
+func (f *finding) owner(m, reply wire.Message) wire.Message {
+	reply.Err = true
+	if f.scanner != nil && f.scans.Take(time.Now()) {
+		if p, ok := f.scanner.Holder(m.Number); ok {
+			reply.PID, reply.Text, reply.Err = int32(p.PID), p.Name, false
+		}
+	}
+	return reply
+}
+
+// overheard keeps what the guard had to say about the connections that a self-test
+// must be able to make: the probe sees only that they end.
+type overheard struct {
+	mu      sync.Mutex
+	reasons map[string]string // by name; as many as the plan has
+}
+
+// about begins to listen for what plan tries to reach.
+func (o *overheard) about(plan selftest.Plan) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.reasons = map[string]string{}
+	for _, list := range [][]selftest.Target{plan.Required, plan.Reach} {
+		for _, t := range list {
+			o.reasons[t.Name] = ""
+		}
+	}
+}
+
+// hear takes in an event of the guard's. A connection that carried nothing back
+// has failed, whoever's fault that was.
+func (o *overheard) hear(e audit.Event) {
+	if e.Asker != audit.BySelfTest || e.Kind != audit.Connect && e.Kind != audit.HTTP || e.Verdict == audit.Allow && e.In > 0 {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, ok := o.reasons[e.Name]; ok {
+		o.reasons[e.Name] = e.Reason
+	}
+}
+
+// explain says in the checks that failed what the guard knows of them.
+func (o *overheard) explain(r selftest.Report) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i := range r.Checks {
+		c := &r.Checks[i]
+		host, _, err := net.SplitHostPort(c.Target)
+		if err == nil && !c.OK && c.Want == selftest.Reachable && o.reasons[host] != "" {
+			c.Detail += "; the name gate says: " + text.Clean(o.reasons[host])
+		}
+	}
 }

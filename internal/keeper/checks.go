@@ -1,0 +1,239 @@
+package keeper
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/container"
+	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/pkg/firewall"
+	"github.com/agent-init/agent-init/pkg/privdrop"
+	"github.com/agent-init/agent-init/pkg/reaper"
+)
+
+// requireAll names all capabilities that are missing, so that one run is enough to
+// learn of them.
+func (b *base) requireAll(need []int) error {
+	var names, reasons []string
+	for _, c := range need {
+		err := privdrop.Require(c)
+		var missing *privdrop.CapabilityError
+		switch {
+		case err == nil:
+		case errors.As(err, &missing):
+			names = append(names, missing.Capability)
+			reasons = append(reasons, missing.Capability+" to "+missing.Doing)
+		default:
+			return fault.New(fault.Privilege, "report this with the container's run line", "%w", err)
+		}
+	}
+	switch len(names) {
+	case 0:
+		return nil
+	case 1:
+		return fault.New(fault.Privilege, b.launch.Capabilities(names...), "a capability is missing: %s", reasons[0])
+	}
+	return fault.New(fault.Privilege, b.launch.Capabilities(names...), "%d capabilities are missing: %s", len(names), strings.Join(reasons, ", "))
+}
+
+// warnOfEngines says what no packet filter sees: who can open an engine's socket is
+// root on the machine, and has its networb.
+func (b *base) warnOfEngines() {
+	for _, s := range container.MountedSockets("/proc/self/mountinfo", b.config.Environ) {
+		if container.IsEngineSocket(s) {
+			fault.Warn(os.Stderr, fmt.Sprintf("%s is mounted: who can open an engine's socket is root on the machine, and is not confined", s), "remove the mount of "+s)
+		}
+	}
+}
+
+// xtablesLock returns the file that iptables locks on a read-only root. No one
+// but root can open it, in a directory that is root's.
+func xtablesLock(mode string) string {
+	dir, err := state.Make(mode)
+	if err != nil { // then the start ends at its next step
+		return ""
+	}
+	return filepath.Join(string(dir), "xtables.lock")
+}
+
+func alreadyKept(dir state.Dir, err error) *fault.Fault {
+	because := ""
+	if !errors.Is(err, unix.EWOULDBLOCK) {
+		because = ": " + err.Error()
+	}
+	return fault.New(fault.Rules, "run agent-init only once; see agent-init status", "another agent-init keeps this container already (%s%s)", dir, because)
+}
+
+// warnOfAccount says in one line what the agent's account lacks.
+func (a *agent) warnOfAccount(err error) {
+	if err == nil {
+		return
+	}
+	var missing *privdrop.CapabilityError
+	switch {
+	case errors.As(err, &missing):
+		fault.Warn(os.Stderr, fmt.Sprintf("the agent's home does not belong to it (uid %d), and can't be given to it: capability %s is missing", a.identity.UID, missing.Capability),
+			a.launch.Capabilities(missing.Capability))
+	case errors.Is(err, privdrop.ErrReadOnly):
+		a.log.Warn("the agent's account is incomplete", "error", text.InOneLine(err)) // which most programs do without
+	default:
+		fault.Warn(os.Stderr, "the agent's account is incomplete: "+text.InOneLine(err), "make the home and the entry of uid "+fmt.Sprint(a.identity.UID)+" in the image")
+	}
+}
+
+// warnOfWorkspace says that the agent can't write where it is to wora. One that is
+// mounted to be read only is so on purpose.
+func (a *agent) warnOfWorkspace(dir string) {
+	var st unix.Stat_t
+	if unix.Stat(dir, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return
+	}
+	if err := privdrop.MayWrite(a.identity, dir); !errors.Is(err, unix.EACCES) {
+		return
+	}
+	cause, remedy := unwritable(a.launch, dir, a.identity.UID, st.Uid, a.config.HostUID)
+	fault.Warn(os.Stderr, cause, remedy)
+}
+
+// unwritable says why uid can't write in dir, which is owner's, and what to do.
+func unwritable(l fault.Launch, dir string, uid, owner uint32, hostUID string) (cause, remedy string) {
+	cause = fmt.Sprintf("the agent can't write in %s: it belongs to uid %d, and the agent is uid %d", dir, owner, uid)
+	if hostUID != "" {
+		cause += ", by HOST_UID=" + hostUID
+	}
+	hand := fmt.Sprintf("give the directory to the agent, on the host: chown -R %d DIR", uid)
+	if l == fault.ByKubernetes {
+		hand = fmt.Sprintf("securityContext: {fsGroup: %d} in the pod, for its volume", uid)
+	}
+	if owner == 0 || owner == uid { // the agent is never root; or its own may not write
+		if owner == uid {
+			hand = "let its owner write there: chmod u+wx DIR, on the host"
+		}
+		return cause, hand
+	}
+	return cause, l.Variable("HOST_UID", fmt.Sprint(owner)) + ", which makes the agent that user; or " + hand
+}
+
+// maxOutput bounds what is read of a program's output, in bytes.
+const maxOutput = 64 << 20
+
+// runProgram runs a program of the packet filter as a child of the reaper, which
+// would else take its status from whoever waits for it. Files in memory take
+// what it reads and writes: nobody has to keep pipes moving meanwhile.
+func (b *base) runProgram(ctx context.Context, p firewall.Program) (stdout, stderr []byte, err error) {
+	var files [3]*os.File
+	for i, name := range []string{"stdin", "stdout", "stderr"} {
+		fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+		if err != nil {
+			return nil, nil, fmt.Errorf("make a file in memory: %w", err)
+		}
+		files[i] = os.NewFile(uintptr(fd), name)
+		defer files[i].Close()
+	}
+	if _, err := files[0].Write(p.Stdin); err != nil {
+		return nil, nil, err
+	}
+	if _, err := files[0].Seek(0, io.SeekStart); err != nil {
+		return nil, nil, err
+	}
+	child, err := b.reaper.Start(reaper.Command{
+		Path: p.Path, Args: append([]string{p.Path}, p.Args...), Env: p.Env, Dir: "/", Files: files[:], Setsid: true, Helper: true,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	ended, err := child.Wait(ctx)
+	if err != nil {
+		_ = child.Signal(syscall.SIGKILL) // it may just have ended
+		<-child.Done()
+		return nil, nil, err
+	}
+	for i, out := range []*[]byte{&stdout, &stderr} {
+		var b bytes.Buffer
+		if _, err := b.ReadFrom(io.NewSectionReader(files[i+1], 0, maxOutput)); err != nil {
+			return nil, nil, err
+		}
+		*out = b.Bytes()
+	}
+	if ended.Code() != 0 {
+		return stdout, stderr, errors.New(ended.String())
+	}
+	return stdout, stderr, nil
+}
+
+// giveStdio lets the agent open /dev/stdout and its terminal by name: the files
+// were opened by root, and their rights are looked at again then. What is not a
+// terminal or an anonymous pipe is somebody's file, and is left alone, as is
+// what belongs to another than root.
+//
+// Giving a file to the agent would need CAP_CHOWN. Its owner may give it to one
+// of the owner's own groups, though, and CAP_SETGID makes the agent's group one
+// of those, for the time of the call and on one thread.
+func giveStdio(gid uint32) {
+	privdrop.OnThread(func() {
+		list := []uint32{gid}
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, 1, uintptr(unsafe.Pointer(&list[0])), 0); errno != 0 {
+			return
+		}
+		for fd := range 3 {
+			var st unix.Stat_t
+			if unix.Fstat(fd, &st) != nil || st.Uid != 0 || !isTTY(fd) && !isPipe(fd) {
+				continue
+			}
+			if unix.Fchown(fd, -1, int(gid)) == nil {
+				_ = unix.Fchmod(fd, st.Mode&0o7777|lent(fd, isTTY(fd)))
+			}
+		}
+	})
+}
+
+// lent are the rights of the agent's group: both on a terminal, and of a pipe only
+// its own end. Who could read what the container says would take lines of ours, the
+// log's among them, away from whom they are for.
+func lent(fd int, terminal bool) uint32 {
+	switch {
+	case terminal:
+		return 0o060
+	case fd == 0:
+		return 0o040
+	}
+	return 0o020
+}
+
+func isTTY(fd int) bool {
+	_, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	return err == nil
+}
+
+// hungUp says whether the terminal that we were started on is gone: every call
+// on it fails with EIO from then on.
+func hungUp() bool {
+	for fd := range 3 {
+		if hungUpAt(fd) {
+			return true
+		}
+	}
+	return false
+}
+
+func hungUpAt(fd int) bool {
+	_, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	return err == unix.EIO
+}
+
+func isPipe(fd int) bool {
+	var fs unix.Statfs_t
+	return unix.Fstatfs(fd, &fs) == nil && fs.Type == unix.PIPEFS_MAGIC
+}
