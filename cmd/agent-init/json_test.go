@@ -89,6 +89,6 @@ func TestGrantsGolden(t *testing.T) {
 		{Number: 1, Kind: grant.Allow, Target: "a.example", Reason: "why", Made: noon, Expires: noon.Add(time.Minute), PID: 7},
 		{Number: 2, Kind: grant.Deny, Target: "b.example", Made: noon},
 		{Number: 3, Kind: grant.Request, Target: "c.example", UID: 1000, PID: 9, Made: noon, Expires: noon.Add(time.Hour), Asked: 2},
-		{Number: 4, Kind: grant.Request, Target: "d.example", UID: 1000, PID: 9, Made: noon, Asked: 1, Outcome: grant.OutcomeDown, Decided: &grant.Decision{Time: noon, UID: 0, Reason: "use the mirror"}},
+		{Number: 4, Kind: grant.Request, Target: "d.example", UID: 1000, PID: 9, Made: noon, Asked: 1, Outcome: "turned down", Decided: &grant.Decision{Time: noon, UID: 0, Reason: "use the mirror"}},
 	}})
 }

@@ -91,11 +91,11 @@ func TestX55RequestsForgeNoRows(t *testing.T) {
 // TestGrantedKeepsReason: a request that a person grants keeps what the agent said.
 func TestGrantedKeepsReason(t *testing.T) {
 	var b grant.Book
-	g, _, err := b.Request(grant.Asker{Target: "a.example", Reason: "to build"}, noon)
+	g, _, err := b.Request(grant.Grant{Target: "a.example", Reason: "to build"}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, _, err := b.Put(grant.Allow, grant.Asker{Target: "a.example"}, g.Number, time.Minute, noon)
+	made, _, err := b.Put(grant.Grant{Number: g.Number, Kind: grant.Allow, Target: "a.example"}, time.Minute, noon)
 	if err != nil || made.Reason != "to build" {
 		t.Errorf("%+v, %v", made, err)
 	}

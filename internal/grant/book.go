@@ -2,6 +2,7 @@
 package grant
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -36,18 +37,18 @@ type Grant struct {
 	Made    time.Time `json:"made,omitzero"`
 	Expires time.Time `json:"expires,omitzero"` // zero: it does not
 	Asked   int       `json:"asked,omitempty"`  // of requests: how often
-	Outcome Outcome   `json:"outcome,omitempty"`
+	Outcome outcome   `json:"outcome,omitempty"`
 	Decided *Decision `json:"decided,omitempty"`
 }
 
-// Outcome is what became of a request.
-type Outcome string
+// outcome is what became of a request.
+type outcome string
 
 const (
-	OutcomeGranted Outcome = "granted"
-	OutcomeDenied  Outcome = "denied" // its target was, while it waited
-	OutcomeDown    Outcome = "turned down"
-	OutcomeForgot  Outcome = "forgotten" // nobody decided it in time
+	outcomeGranted outcome = "granted"
+	outcomeDenied  outcome = "denied" // its target was, while it waited
+	outcomeDown    outcome = "turned down"
+	outcomeForgot  outcome = "forgotten" // nobody decided it in time
 )
 
 // Decision is who decided a request; there is none of one that was forgotten.
@@ -102,67 +103,61 @@ func (b Book) Clone() Book {
 }
 
 // decide puts a request aside with what became of it.
-func (b *Book) decide(g Grant, o Outcome, by *Decision) {
+func (b *Book) decide(g Grant, o outcome, by *Decision) {
 	g.Outcome, g.Decided, g.Expires = o, by, time.Time{}
 	b.Decided = append(slices.Clone(b.Decided), g)
 	b.Decided = b.Decided[max(0, len(b.Decided)-maxDecided):]
 }
 
-// Asker is who asks for what, and why.
-type Asker struct {
-	Target string // canonical, see policy.ParseLine
-	Reason string
-	UID    uint32
-	PID    int
-}
-
-// Put books a grant of a person's in place of what was said about the same
-// target before: the last word counts. With number it takes the place of that
-// request.
-func (b *Book) Put(kind Kind, a Asker, number uint32, life time.Duration, now time.Time) (made Grant, replaced []Grant, err error) {
-	if number != 0 {
-		i := b.find(number)
+// Put books g, a grant of a person's, for life, in place of what was said about the same
+// target before: the last word counts. If it has a number, it takes the place of that request.
+func (b *Book) Put(g Grant, life time.Duration, now time.Time) (made Grant, replaced []Grant, err error) {
+	given := g.Reason
+	if g.Number != 0 {
+		i := b.find(g.Number)
 		if i < 0 || b.List[i].Kind != Request {
-			return Grant{}, nil, fmt.Errorf("there is no request %d", number)
+			return made, nil, fmt.Errorf("there is no request %d", g.Number)
 		}
-		if b.List[i].Target != a.Target {
-			return Grant{}, nil, fmt.Errorf("request %d is about %s", number, b.List[i].Target)
+		if b.List[i].Target != g.Target {
+			return made, nil, fmt.Errorf("request %d is about %s", g.Number, b.List[i].Target)
 		}
-	}
-	given := a.Reason
-	if number != 0 && a.Reason == "" { // the agent's own holds
-		a.Reason = b.List[b.find(number)].Reason
+		g.Reason = cmp.Or(given, b.List[i].Reason) // the agent's own holds
 	}
 	var decided []Grant
-	kept := slices.DeleteFunc(slices.Clone(b.List), func(g Grant) bool {
-		same := Place(g.Target) == Place(a.Target)
-		if same && g.Kind == Request {
-			decided = append(decided, g)
+	kept := slices.DeleteFunc(slices.Clone(b.List), func(old Grant) bool {
+		same := Place(old.Target) == Place(g.Target)
+		if same && old.Kind == Request {
+			decided = append(decided, old)
 		} else if same {
-			replaced = append(replaced, g)
+			replaced = append(replaced, old)
 		}
 		return same
 	})
-	if Count(kept, false) >= maxGrants {
-		return Grant{}, nil, fmt.Errorf("there are %d grants already", maxGrants)
+	if len(kept)-requests(kept) >= maxGrants {
+		return made, nil, fmt.Errorf("there are %d grants already", maxGrants)
 	}
-	made = Grant{Number: number, Kind: kind, Target: a.Target, Reason: a.Reason, UID: a.UID, PID: a.PID, Made: now}
-	if number == 0 {
-		b.last++
-		made.Number = b.last
-	}
-	if life > 0 {
-		made.Expires = now.Add(life)
-	}
-	b.List = append(kept, made)
-	for _, g := range decided {
-		became := OutcomeGranted
-		if kind == Deny {
-			became = OutcomeDenied
+	g = b.numbered(g, life, now)
+	b.List = append(kept, g)
+	for _, d := range decided {
+		became := outcomeGranted
+		if g.Kind == Deny {
+			became = outcomeDenied
 		}
-		b.decide(g, became, &Decision{now, a.UID, given})
+		b.decide(d, became, &Decision{now, g.UID, given})
 	}
-	return made, replaced, nil
+	return g, replaced, nil
+}
+
+// numbered is g with a number and its times. A life of 0 has no end.
+func (b *Book) numbered(g Grant, life time.Duration, now time.Time) Grant {
+	if g.Made = now; life > 0 {
+		g.Expires = now.Add(life)
+	}
+	if g.Number == 0 {
+		b.last++
+		g.Number = b.last
+	}
+	return g
 }
 
 // Place is what a target is about, without flags.
@@ -171,23 +166,21 @@ func Place(target string) string {
 	return host
 }
 
-// ErrTooMany is why a request is not booked.
-var ErrTooMany = errors.New("too many requests wait for a person already")
+var errTooMany = errors.New("too many requests wait for a person already")
 
-// Request books a proposal of the agent's. One that was made before is counted.
-func (b *Book) Request(a Asker, now time.Time) (g Grant, isNew bool, err error) {
+// Request books g, a proposal of the agent's. One that was made before is counted.
+func (b *Book) Request(g Grant, now time.Time) (made Grant, isNew bool, err error) {
 	for i := range b.List {
-		if r := &b.List[i]; r.Kind == Request && r.Target == a.Target {
+		if r := &b.List[i]; r.Kind == Request && r.Target == g.Target {
 			r.Asked++
 			return *r, false, nil
 		}
 	}
-	if Count(b.List, true) >= MaxRequests {
-		return Grant{}, false, ErrTooMany
+	if requests(b.List) >= MaxRequests {
+		return made, false, errTooMany
 	}
-	b.last++
-	g = Grant{Number: b.last, Kind: Request, Target: a.Target, Reason: a.Reason, UID: a.UID, PID: a.PID,
-		Made: now, Expires: now.Add(RequestLife), Asked: 1}
+	g.Kind, g.Asked = Request, 1
+	g = b.numbered(g, RequestLife, now)
 	b.List = append(b.List, g)
 	return g, true, nil
 }
@@ -201,7 +194,7 @@ func (b *Book) End(number uint32, by Decision) (Grant, error) {
 	g := b.List[i]
 	b.List = slices.Delete(slices.Clone(b.List), i, i+1)
 	if g.Kind == Request {
-		b.decide(g, OutcomeDown, &by)
+		b.decide(g, outcomeDown, &by)
 	}
 	return g, nil
 }
@@ -217,7 +210,7 @@ func (b *Book) Expire(now time.Time) (over []Grant) {
 	})
 	for _, g := range over {
 		if g.Kind == Request {
-			b.decide(g, OutcomeForgot, nil)
+			b.decide(g, outcomeForgot, nil)
 		}
 	}
 	return over
@@ -234,10 +227,10 @@ func (b *Book) find(number uint32) int {
 	return slices.IndexFunc(b.List, func(g Grant) bool { return g.Number == number })
 }
 
-// Count is how many requests there are, or how many grants.
-func Count(list []Grant, requests bool) (n int) {
+// requests is how many of list there are.
+func requests(list []Grant) (n int) {
 	for _, g := range list {
-		if (g.Kind == Request) == requests {
+		if g.Kind == Request {
 			n++
 		}
 	}

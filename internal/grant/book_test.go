@@ -13,7 +13,7 @@ import (
 
 func mustPut(t *testing.T, b *Book, kind Kind, target string, life time.Duration) (Grant, []Grant) {
 	t.Helper()
-	g, replaced, err := b.Put(kind, Asker{Target: target}, 0, life, noon)
+	g, replaced, err := b.Put(Grant{Kind: kind, Target: target}, life, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestGrantBookIsBounded(t *testing.T) {
 	for i := range maxGrants {
 		mustPut(t, &b, Allow, fmt.Sprintf("n%d.example", i), time.Minute)
 	}
-	if _, _, err := b.Put(Allow, Asker{Target: "one.more.example"}, 0, time.Minute, noon); err == nil {
+	if _, _, err := b.Put(Grant{Kind: Allow, Target: "one.more.example"}, time.Minute, noon); err == nil {
 		t.Error("no bound")
 	}
 	// What replaces another one takes its place.
@@ -80,7 +80,7 @@ func TestGrantBookIsBounded(t *testing.T) {
 func TestRequests(t *testing.T) {
 	var b Book
 	for i := range 3 {
-		g, isNew, err := b.Request(Asker{Target: "a.example", UID: 1000}, noon)
+		g, isNew, err := b.Request(Grant{Target: "a.example", UID: 1000}, noon)
 		if err != nil || g.Number != 1 || g.Asked != i+1 || isNew != (i == 0) {
 			t.Errorf("request %d: %+v, %v, %v", i, g, isNew, err)
 		}
@@ -89,22 +89,22 @@ func TestRequests(t *testing.T) {
 		t.Errorf("a request is in force: %q", got)
 	}
 	for i := range MaxRequests - 1 {
-		if _, _, err := b.Request(Asker{Target: fmt.Sprintf("n%d.example", i)}, noon); err != nil {
+		if _, _, err := b.Request(Grant{Target: fmt.Sprintf("n%d.example", i)}, noon); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := b.Request(Asker{Target: "one.more.example"}, noon); !errors.Is(err, ErrTooMany) {
+	if _, _, err := b.Request(Grant{Target: "one.more.example"}, noon); !errors.Is(err, errTooMany) {
 		t.Errorf("no bound: %v", err)
 	}
 	// They take no place of a person's.
 	mustPut(t, &b, Allow, "x.example", time.Minute)
-	if _, _, err := b.Put(Allow, Asker{Target: "b.example"}, 1, time.Minute, noon); err == nil {
+	if _, _, err := b.Put(Grant{Number: 1, Kind: Allow, Target: "b.example"}, time.Minute, noon); err == nil {
 		t.Error("request 1 was granted as something else")
 	}
-	if _, _, err := b.Put(Allow, Asker{Target: "a.example"}, 99, time.Minute, noon); err == nil {
+	if _, _, err := b.Put(Grant{Number: 99, Kind: Allow, Target: "a.example"}, time.Minute, noon); err == nil {
 		t.Error("a request that nobody made was granted")
 	}
-	g, _, err := b.Put(Allow, Asker{Target: "a.example"}, 1, time.Minute, noon)
+	g, _, err := b.Put(Grant{Number: 1, Kind: Allow, Target: "a.example"}, time.Minute, noon)
 	if err != nil || g.Number != 1 || g.Kind != Allow {
 		t.Errorf("got %+v, %v", g, err)
 	}

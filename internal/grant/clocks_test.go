@@ -35,7 +35,7 @@ func TestGrantClocks(t *testing.T) {
 		"clock set back, and not over": {apart(t, now.Add(9*time.Minute), -3600), false},
 	} {
 		var b Book
-		if _, _, err := b.Put(Allow, Asker{Target: "a.example"}, 0, 10*time.Minute, now); err != nil {
+		if _, _, err := b.Put(Grant{Kind: Allow, Target: "a.example"}, 10*time.Minute, now); err != nil {
 			t.Fatal(err)
 		}
 		if over := b.Expire(c.at); (len(over) > 0) != c.ended {

@@ -9,7 +9,7 @@ import (
 
 func ask(t *testing.T, b *Book, target string) Grant {
 	t.Helper()
-	g, _, err := b.Request(Asker{Target: target, Reason: "to build", UID: 1000}, noon)
+	g, _, err := b.Request(Grant{Target: target, Reason: "to build", UID: 1000}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,7 +20,7 @@ func ask(t *testing.T, b *Book, target string) Grant {
 func TestDecidedRequestsStay(t *testing.T) {
 	var b Book
 	granted, down, denied, forgotten := ask(t, &b, "a.example"), ask(t, &b, "b.example"), ask(t, &b, "c.example"), ask(t, &b, "d.example")
-	if _, _, err := b.Put(Allow, Asker{Target: "a.example", Reason: "one build"}, granted.Number, time.Minute, noon); err != nil {
+	if _, _, err := b.Put(Grant{Number: granted.Number, Kind: Allow, Target: "a.example", Reason: "one build"}, time.Minute, noon); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.End(down.Number, Decision{noon, 0, "use the mirror"}); err != nil {
@@ -33,15 +33,15 @@ func TestDecidedRequestsStay(t *testing.T) {
 	b.Expire(noon.Add(RequestLife))
 	want := []struct {
 		number uint32
-		became Outcome
+		became outcome
 		why    string
-	}{{granted.Number, OutcomeGranted, "one build"}, {down.Number, OutcomeDown, "use the mirror"}, {denied.Number, OutcomeDenied, ""}, {forgotten.Number, OutcomeForgot, ""}}
+	}{{granted.Number, outcomeGranted, "one build"}, {down.Number, outcomeDown, "use the mirror"}, {denied.Number, outcomeDenied, ""}, {forgotten.Number, outcomeForgot, ""}}
 	if len(b.Decided) != len(want) {
 		t.Fatalf("remembered: %+v", b.Decided)
 	}
 	for i, w := range want {
 		g := b.Decided[i]
-		if g.Number != w.number || g.Outcome != w.became || g.Reason != "to build" || g.Decided != nil && g.Decided.Reason != w.why || (g.Decided == nil) != (w.became == OutcomeForgot) {
+		if g.Number != w.number || g.Outcome != w.became || g.Reason != "to build" || g.Decided != nil && g.Decided.Reason != w.why || (g.Decided == nil) != (w.became == outcomeForgot) {
 			t.Errorf("got %+v, %+v, want %+v", g, g.Decided, w)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 
 func TestGrantsShowDecisions(t *testing.T) {
 	r := Report{Grants: []Grant{
-		{Number: 4, Kind: Request, Target: "b.example", Reason: "to lint", UID: 1000, Asked: 1, Made: noon, Outcome: OutcomeDown, Decided: &Decision{noon, 0, "use\u202e the mirror"}},
-		{Number: 5, Kind: Request, Target: "c.example", UID: 1000, Asked: 1, Made: noon, Outcome: OutcomeForgot},
+		{Number: 4, Kind: Request, Target: "b.example", Reason: "to lint", UID: 1000, Asked: 1, Made: noon, Outcome: outcomeDown, Decided: &Decision{noon, 0, "use\u202e the mirror"}},
+		{Number: 5, Kind: Request, Target: "c.example", UID: 1000, Asked: 1, Made: noon, Outcome: outcomeForgot},
 	}}
 	var b strings.Builder
 	if err := r.Write(&b, noon); err != nil {

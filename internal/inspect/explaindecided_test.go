@@ -15,10 +15,10 @@ func TestExplainKnowsRequests(t *testing.T) {
 		{Number: 1, Kind: grant.Request, Target: "new.example:22"},
 		{Number: 2, Kind: grant.Request, Target: "*.wild.example"},
 		{Number: 3, Kind: grant.Request, Target: "192.0.2.7:5432"},
-		{Number: 4, Kind: grant.Request, Target: "old.example", Outcome: grant.OutcomeDown, Decided: &grant.Decision{Time: noon, UID: 0, Reason: "no"}},
+		{Number: 4, Kind: grant.Request, Target: "old.example", Outcome: "turned down", Decided: &grant.Decision{Time: noon, UID: 0, Reason: "no"}},
 		{Number: 5, Kind: grant.Allow, Target: "never.example"},
-		{Number: 6, Kind: grant.Request, Target: "new.example", Outcome: grant.OutcomeDown, Decided: &grant.Decision{Time: noon, UID: 0, Reason: "no"}},
-		{Number: 7, Kind: grant.Request, Target: "ok.example", Outcome: grant.OutcomeGranted, Decided: &grant.Decision{Time: noon, UID: 0, Reason: ""}},
+		{Number: 6, Kind: grant.Request, Target: "new.example", Outcome: "turned down", Decided: &grant.Decision{Time: noon, UID: 0, Reason: "no"}},
+		{Number: 7, Kind: grant.Request, Target: "ok.example", Outcome: "granted", Decided: &grant.Decision{Time: noon, UID: 0, Reason: ""}},
 	}
 	for target, want := range map[string]string{
 		"new.example": "request 1, for new.example:22, waits: agent-init allow --request 1", "a.wild.example": "request 2,", "wild.example": "request 2,",

@@ -269,7 +269,7 @@ func (b *book) request(m wire.Message) (uint32, error) {
 	defer b.changing.Unlock()
 	next := *b.now()
 	next.grants = next.grants.Clone()
-	g, isNew, err := next.grants.Request(grant.Asker{Target: m.Name, Reason: m.Text, UID: m.UID, PID: int(m.PID)}, time.Now())
+	g, isNew, err := next.grants.Request(grant.Grant{Target: m.Name, Reason: m.Text, UID: m.UID, PID: int(m.PID)}, time.Now())
 	if err != nil {
 		return 0, err
 	}

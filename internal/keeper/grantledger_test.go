@@ -42,7 +42,7 @@ func TestGrantsNeverLeaveADeniedLease(t *testing.T) {
 				if r.IntN(3) == 0 {
 					kind, target = grant.Deny, grant.Place(target)
 				}
-				if _, _, err := book.Put(kind, grant.Asker{Target: target}, 0, life, now); err != nil {
+				if _, _, err := book.Put(grant.Grant{Kind: kind, Target: target}, life, now); err != nil {
 					t.Fatal(err)
 				}
 			case 2:

@@ -148,8 +148,8 @@ func (k *keeper) put(ctx context.Context, kind grant.Kind, p control.Peer, r con
 		if !k.ready() {
 			return nil, fault.New(fault.Failure, "start it again", "the keeper is ending")
 		}
-		a := grant.Asker{Target: line.Text, Reason: r.Reason, UID: p.UID, PID: p.PID}
-		g, replaced, err := b.Put(kind, a, r.Number, life, time.Now())
+		asked := grant.Grant{Number: r.Number, Kind: kind, Target: line.Text, Reason: r.Reason, UID: p.UID, PID: p.PID}
+		g, replaced, err := b.Put(asked, life, time.Now())
 		if err != nil {
 			return nil, &fault.Fault{Code: fault.Usage, Cause: err, Remedy: "see agent-init grants"}
 		}
