@@ -120,7 +120,7 @@ func TestE73RotationKeepsVictim(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	l := openTest(t, Options{Dir: dir, MaxSize: MaxEncoded + 1, Files: 2})
+	l := openTest(t, Options{Dir: dir, MaxSize: maxEncoded + 1, Files: 2})
 	if err := os.Symlink(victim, filepath.Join(dir, FileName+".1")); err != nil {
 		t.Fatal(err)
 	}

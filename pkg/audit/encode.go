@@ -10,12 +10,12 @@ import (
 	"unicode/utf8"
 )
 
-// MaxEncoded is the size in bytes that no encoded Event exceeds. It is also the
+// maxEncoded is the size in bytes that no encoded Event exceeds. It is also the
 // most that Decode looks at, and it keeps a line within one atomic write.
-const MaxEncoded = 4096
+const maxEncoded = 4096
 
 // budgets bound each text field in encoded bytes, so that their sum, with the
-// fixed part of a line (under 500 bytes), stays below MaxEncoded.
+// fixed part of a line (under 500 bytes), stays below maxEncoded.
 const (
 	maxWord = 64   // kind, verdict, protocol, address, process name
 	maxRule = 512  // a file name and a line
@@ -23,7 +23,7 @@ const (
 )
 
 // Encode returns e as one JSON object without a newline: printable ASCII only,
-// at most MaxEncoded bytes. Over-long fields are cut, bytes that are not UTF-8
+// at most maxEncoded bytes. Over-long fields are cut, bytes that are not UTF-8
 // become U+FFFD.
 func Encode(e Event) []byte {
 	e = e.capped()
@@ -40,10 +40,10 @@ func Encode(e Event) []byte {
 }
 
 // Decode is the strict reverse of Encode: one object, known fields only, at
-// most MaxEncoded bytes.
+// most maxEncoded bytes.
 func Decode(raw []byte) (Event, error) {
-	if len(raw) > MaxEncoded {
-		return Event{}, fmt.Errorf("event of %d bytes is longer than %d", len(raw), MaxEncoded)
+	if len(raw) > maxEncoded {
+		return Event{}, fmt.Errorf("event of %d bytes is longer than %d", len(raw), maxEncoded)
 	}
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '{' { // null would decode as an empty event
 		return Event{}, errors.New("event is not a JSON object")

@@ -47,8 +47,8 @@ func TestSchemaGolden(t *testing.T) {
 // checkLine holds for each line whatever it was made from.
 func checkLine(t *testing.T, line []byte) {
 	t.Helper()
-	if len(line) > MaxEncoded {
-		t.Errorf("%d bytes, more than %d", len(line), MaxEncoded)
+	if len(line) > maxEncoded {
+		t.Errorf("%d bytes, more than %d", len(line), maxEncoded)
 	}
 	for _, b := range line {
 		if b < 0x20 || b > 0x7e {
@@ -110,7 +110,7 @@ func TestDecodeStrict(t *testing.T) {
 		"unknown field": `{"event":"dns","root":true}`,
 		"port range":    `{"event":"dns","port":65536}`,
 		"wrong type":    `{"event":1}`,
-		"long":          `{"event":"dns","name":"` + strings.Repeat("a", MaxEncoded) + `"}`,
+		"long":          `{"event":"dns","name":"` + strings.Repeat("a", maxEncoded) + `"}`,
 		"torn":          `{"event":"dns","na`,
 		"deep":          strings.Repeat(`{"name":`, 300),
 	}

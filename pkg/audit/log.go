@@ -20,7 +20,7 @@ const Unwritten = "events could not be written"
 // Options say where a Log writes. The zero value of each but Dir is its default.
 type Options struct {
 	Dir     string    // absolute; made root-owned, 0755, if missing
-	MaxSize int64     // bytes per file; default 16 MiB, at least MaxEncoded+1
+	MaxSize int64     // bytes per file; default 16 MiB, at least maxEncoded+1
 	Files   int       // kept, the current one included; default 3
 	Mirror  io.Writer // gets a copy of each line; may stall or fail, which it is told of when it goes on
 }
@@ -63,7 +63,7 @@ func Open(o Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{path: dir.Name(), dir: dir, maxSize: max(o.MaxSize, MaxEncoded+1), files: o.Files, now: time.Now, changed: make(chan struct{}, 1)}
+	l := &Log{path: dir.Name(), dir: dir, maxSize: max(o.MaxSize, maxEncoded+1), files: o.Files, now: time.Now, changed: make(chan struct{}, 1)}
 	if err = l.open(); err == nil {
 		l.seq, err = lastSeq(l.dir, l.file)
 	}

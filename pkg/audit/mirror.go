@@ -47,13 +47,13 @@ func newMirror(w io.Writer) (*mirror, error) {
 	return m, nil
 }
 
-// Unmirrored is how the reason of a line begins that only a mirror has. It has no
+// unmirrored is how the reason of a line begins that only a mirror has. It has no
 // seq: the file has a line for each of those events.
-const Unmirrored = "events are in the file and not here"
+const unmirrored = "events are in the file and not here"
 
 func (m *mirror) copy(line []byte) {
 	if n := m.lost.Swap(0); n > 0 {
-		e := Event{Time: time.Now(), Kind: Guard, Verdict: Fault, Suppressed: n, Reason: Unmirrored + ": whoever reads this did not in time"}
+		e := Event{Time: time.Now(), Kind: Guard, Verdict: Fault, Suppressed: n, Reason: unmirrored + ": whoever reads this did not in time"}
 		if !m.write(append(Encode(e), '\n')) {
 			m.lost.Add(n)
 		}

@@ -30,7 +30,7 @@ func TestMirrorCounts(t *testing.T) {
 		switch {
 		case err != nil:
 			t.Fatalf("%v in %q", err, raw)
-		case strings.HasPrefix(e.Reason, Unmirrored):
+		case strings.HasPrefix(e.Reason, unmirrored):
 			missing += e.Suppressed
 		default:
 			lines++
@@ -72,7 +72,7 @@ func TestMirrorFails(t *testing.T) {
 		t.Fatalf("%q", got)
 	}
 	e, err := Decode([]byte(got[1]))
-	if err != nil || e.Suppressed != 3 || !strings.HasPrefix(e.Reason, Unmirrored) || got[2]+"\n" != string(line) {
+	if err != nil || e.Suppressed != 3 || !strings.HasPrefix(e.Reason, unmirrored) || got[2]+"\n" != string(line) {
 		t.Errorf("%q: %+v, %v", got, e, err)
 	}
 }

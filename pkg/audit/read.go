@@ -26,7 +26,7 @@ func Lines(path string, do func(line []byte) bool) error {
 		return fmt.Errorf("read the audit log: %w", err)
 	}
 	for _, f := range slices.Backward(files) {
-		more, err := eachLine(bufio.NewReaderSize(f, 4*MaxEncoded), do)
+		more, err := eachLine(bufio.NewReaderSize(f, 4*maxEncoded), do)
 		if err != nil {
 			return fmt.Errorf("read the audit log: %w", err)
 		}
@@ -128,7 +128,7 @@ func Follow(ctx context.Context, path string, begun chan<- struct{}, do func(lin
 				do(rest[:i+1])
 				rest = rest[i+1:]
 			}
-			if len(rest) > MaxEncoded {
+			if len(rest) > maxEncoded {
 				rest = nil // no event
 			}
 			if n == 0 || err != nil {

@@ -13,7 +13,7 @@ import (
 
 func TestLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), FileName)
-	for name, text := range map[string]string{".2": "a\nb\n", ".1": "c\n" + strings.Repeat("x", 10*MaxEncoded) + "\nd\n", "": "e\nf\ncut o"} {
+	for name, text := range map[string]string{".2": "a\nb\n", ".1": "c\n" + strings.Repeat("x", 10*maxEncoded) + "\nd\n", "": "e\nf\ncut o"} {
 		if err := os.WriteFile(path+name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +38,7 @@ func TestLines(t *testing.T) {
 // there when he began but what is thrown away, and gets all once and in order.
 func TestLinesRotated(t *testing.T) {
 	dir := t.TempDir()
-	l, err := Open(Options{Dir: dir, MaxSize: 2 * MaxEncoded, Files: 201})
+	l, err := Open(Options{Dir: dir, MaxSize: 2 * maxEncoded, Files: 201})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestLinesRotated(t *testing.T) {
 
 func TestFollow(t *testing.T) {
 	dir := t.TempDir()
-	l, err := Open(Options{Dir: dir, MaxSize: MaxEncoded + 1, Files: 51})
+	l, err := Open(Options{Dir: dir, MaxSize: maxEncoded + 1, Files: 51})
 	if err != nil {
 		t.Fatal(err)
 	}

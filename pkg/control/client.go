@@ -36,7 +36,7 @@ func Call(ctx context.Context, path string, r Request) (Reply, error) {
 	defer stop()
 	// A server that refuses does not read; its answer is there all the same.
 	_, written := conn.Write(append(line, '\n'))
-	answer, err := bufio.NewReader(io.LimitReader(conn, MaxReply)).ReadBytes('\n')
+	answer, err := bufio.NewReader(io.LimitReader(conn, maxReply)).ReadBytes('\n')
 	switch {
 	case ctx.Err() != nil:
 		return Reply{}, fmt.Errorf("ask at %s: %w", path, ctx.Err())

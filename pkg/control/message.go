@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -13,14 +14,14 @@ import (
 
 // The bounds of messages, in bytes.
 const (
-	MaxRequest = 4096 // a whole request, with its newline
-	MaxTarget  = 320  // a target: a name of 253, a port, a protocol and flags
-	MaxReason  = 200  // a reason, in words
-	MaxReply   = 4 << 20
+	maxRequest = 4096 // a whole request, with its newline
+	maxTarget  = 320  // a target: a name of 253, a port, a protocol and flags
+	maxReason  = 200  // a reason, in words
+	maxReply   = 4 << 20
 )
 
-// MaxFor is the longest time that a request can ask for.
-const MaxFor = 100 * 365 * 24 * time.Hour
+// maxFor is the longest time that a request can ask for.
+const maxFor = 100 * 365 * 24 * time.Hour
 
 // Request is what a peer asks for. Every field but Verb may be left out.
 type Request struct {
@@ -42,11 +43,11 @@ type Reply struct {
 	Data   json.RawMessage `json:"data,omitempty"` // what the verb answers
 }
 
-// ParseRequest reads one request, strictly: one object, known fields only, all
+// parseRequest reads one request, strictly: one object, known fields only, all
 // of them within their bounds, and nothing behind it but blanks.
-func ParseRequest(line []byte) (Request, error) {
-	if len(line) > MaxRequest {
-		return Request{}, fmt.Errorf("a request of %d bytes is longer than %d", len(line), MaxRequest)
+func parseRequest(line []byte) (Request, error) {
+	if len(line) > maxRequest {
+		return Request{}, fmt.Errorf("a request of %d bytes is longer than %d", len(line), maxRequest)
 	}
 	if line = bytes.TrimSpace(line); len(line) == 0 || line[0] != '{' {
 		return Request{}, errors.New("a request is one JSON object")
@@ -72,38 +73,22 @@ func (r Request) check() error {
 		return fmt.Errorf("version %d of the protocol is not spoken here, 1 is", r.Version)
 	case !isVerb(r.Verb):
 		return errors.New("not a verb")
-	case len(r.Target) > MaxTarget || !printable(r.Target):
-		return fmt.Errorf("a target is up to %d printable characters", MaxTarget)
-	case len(r.Reason) > MaxReason || !printable(r.Reason):
-		return fmt.Errorf("a reason is up to %d printable characters", MaxReason)
-	case r.Seconds < 0 || r.Seconds > int64(MaxFor/time.Second):
+	case len(r.Target) > maxTarget || !printable(r.Target):
+		return fmt.Errorf("a target is up to %d printable characters", maxTarget)
+	case len(r.Reason) > maxReason || !printable(r.Reason):
+		return fmt.Errorf("a reason is up to %d printable characters", maxReason)
+	case r.Seconds < 0 || r.Seconds > int64(maxFor/time.Second):
 		return errors.New("the time is out of range")
 	}
 	return nil
 }
 
 func isVerb(s string) bool {
-	if s == "" || len(s) > 16 {
-		return false
-	}
-	for i := range len(s) {
-		if s[i] < 'a' || s[i] > 'z' {
-			return false
-		}
-	}
-	return true
+	return s != "" && len(s) <= 16 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz") == ""
 }
 
 // printable says whether s is text without anything that a terminal or a log
 // could take for more than text.
 func printable(s string) bool {
-	if !utf8.ValidString(s) {
-		return false
-	}
-	for _, r := range s {
-		if !unicode.IsPrint(r) {
-			return false
-		}
-	}
-	return true
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }

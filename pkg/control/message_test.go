@@ -26,22 +26,22 @@ func TestParseRequest(t *testing.T) {
 		"unknown field":     {`{"version":1,"verb":"grants","uid":0}`, false},
 		"two requests":      {`{"version":1,"verb":"grants"}{"version":1,"verb":"grants"}`, false},
 		"cut off":           {`{"version":1,"verb":"gr`, false},
-		"long target":       {`{"version":1,"verb":"allow","target":"` + strings.Repeat("a", MaxTarget+1) + `"}`, false},
+		"long target":       {`{"version":1,"verb":"allow","target":"` + strings.Repeat("a", maxTarget+1) + `"}`, false},
 		"line in a target":  {`{"version":1,"verb":"allow","target":"a.example\n*.example.com"}`, false},
 		"escape in reason":  {`{"version":1,"verb":"allow","target":"a.example","reason":"\u001b[2J"}`, false},
 		"c1 in reason":      {`{"version":1,"verb":"allow","reason":"\u009b2J"}`, false},
 		"order of letters":  {`{"version":1,"verb":"allow","reason":"\u202e"}`, false},
-		"long reason":       {`{"version":1,"verb":"allow","reason":"` + strings.Repeat("a", MaxReason+1) + `"}`, false},
+		"long reason":       {`{"version":1,"verb":"allow","reason":"` + strings.Repeat("a", maxReason+1) + `"}`, false},
 		"negative time":     {`{"version":1,"verb":"allow","seconds":-1}`, false},
 		"time for ever":     {`{"version":1,"verb":"allow","seconds":9223372036854775807}`, false},
 		"time overflows":    {`{"version":1,"verb":"allow","seconds":92233720368547758070}`, false},
 		"negative number":   {`{"version":1,"verb":"allow","number":-1}`, false},
 		"number overflows":  {`{"version":1,"verb":"allow","number":4294967296}`, false},
-		"too long":          {`{"version":1,"verb":"grants"}` + strings.Repeat(" ", MaxRequest), false},
+		"too long":          {`{"version":1,"verb":"grants"}` + strings.Repeat(" ", maxRequest), false},
 		"deep":              {strings.Repeat(`{"verb":`, 400), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := ParseRequest([]byte(tc.line))
+			r, err := parseRequest([]byte(tc.line))
 			if (err == nil) != tc.ok {
 				t.Errorf("got %+v, %v", r, err)
 			}
@@ -59,14 +59,14 @@ func FuzzParseRequest(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
-		r, err := ParseRequest(line)
+		r, err := parseRequest(line)
 		if err != nil {
 			if r != (Request{}) {
 				t.Errorf("an error, and %+v", r)
 			}
 			return
 		}
-		if len(line) > MaxRequest || len(r.Target) > MaxTarget || len(r.Reason) > MaxReason || r.Seconds < 0 || r.Version != 1 || r.Verb == "" {
+		if len(line) > maxRequest || len(r.Target) > maxTarget || len(r.Reason) > maxReason || r.Seconds < 0 || r.Version != 1 || r.Verb == "" {
 			t.Errorf("out of bounds: %+v", r)
 		}
 		for _, s := range []string{r.Verb, r.Target, r.Reason} {
@@ -78,7 +78,7 @@ func FuzzParseRequest(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if back, err := ParseRequest(again); err != nil || back != r {
+		if back, err := parseRequest(again); err != nil || back != r {
 			t.Errorf("%+v becomes %+v, %v", r, back, err)
 		}
 	})

@@ -2,6 +2,7 @@ package control
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,8 +25,8 @@ type Peer struct {
 	PID int // 0 if the peer is in another pid namespace
 }
 
-// Handler serves one request. It is called concurrently.
-type Handler func(ctx context.Context, p Peer, r Request) Reply
+// handler serves one request. It is called concurrently.
+type handler func(ctx context.Context, p Peer, r Request) Reply
 
 // Server serves a socket.
 type Server struct {
@@ -33,7 +34,7 @@ type Server struct {
 	// read from the peer.
 	May func(uid uint32) bool
 
-	Handle Handler
+	Handle handler
 	Log    *slog.Logger // nil discards
 
 	// Peers is how many may be connected at once; default 16. One more is
@@ -49,24 +50,23 @@ type Server struct {
 // process left there. The directory must be one that only the caller's user
 // can write to.
 func Listen(path string, mode os.FileMode) (*net.UnixListener, error) {
-	// Nobody can connect by its name before the mode is right.
-	temp := path + ".new"
-	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("make the socket %s: %w", path, err)
+	temp := path + ".new" // nobody can connect by its name before the mode is right
+	var l *net.UnixListener
+	err := os.Remove(temp)
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		l, err = net.ListenUnix("unix", &net.UnixAddr{Name: temp, Net: "unix"})
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: temp, Net: "unix"})
-	if err != nil {
-		return nil, fmt.Errorf("make the socket %s: %w", path, err)
-	}
-	l.SetUnlinkOnClose(false) // a later process's may be in its place
-	if err = os.Chmod(temp, mode); err == nil {
-		err = os.Rename(temp, path)
-	}
-	if err != nil {
+	if err == nil {
+		l.SetUnlinkOnClose(false) // a later process's may be in its place
+		if err = os.Chmod(temp, mode); err == nil {
+			err = os.Rename(temp, path)
+		}
+		if err == nil {
+			return l, nil
+		}
 		l.Close()
-		return nil, fmt.Errorf("make the socket %s: %w", path, err)
 	}
-	return l, nil
+	return nil, fmt.Errorf("make the socket %s: %w", path, err)
 }
 
 // Serve answers peers until ctx ends or l is closed. It closes l, and returns when
@@ -75,11 +75,8 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	defer l.Close()
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
-	log := s.Log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	places := make(chan struct{}, orDefault(s.Peers, 16))
+	log := cmp.Or(s.Log, slog.New(slog.DiscardHandler))
+	places := make(chan struct{}, cmp.Or(s.Peers, 16))
 	var peers sync.WaitGroup
 	defer peers.Wait()
 	for {
@@ -115,7 +112,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 }
 
 func (s *Server) serve(ctx context.Context, conn *net.UnixConn, log *slog.Logger) {
-	patience := orDefault(s.Patience, 5*time.Second)
+	patience := cmp.Or(s.Patience, 5*time.Second)
 	peer, err := PeerOf(conn)
 	if err != nil {
 		log.Warn("who is on the control socket can't be told", "error", err)
@@ -127,29 +124,34 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn, log *slog.Logger
 	// Who has said nothing by the end is not waited for.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	var reply Reply
-	if !s.May(peer.UID) {
-		reply = Reply{Code: 77, Error: fmt.Sprintf("uid %d may not ask for this", peer.UID), Remedy: "run it as root"}
-	} else {
-		// One byte more than a request tells one that is too long.
-		line, err := bufio.NewReaderSize(io.LimitReader(conn, MaxRequest+1), MaxRequest+1).ReadSlice('\n')
-		if err != nil && len(line) == 0 {
-			return // it left without a word
-		}
-		request, err := ParseRequest(line)
-		if err != nil {
-			reply = Reply{Code: 64, Error: err.Error(), Remedy: "use the agent-init command of the same version"}
-		} else {
-			reply = s.Handle(ctx, peer, request)
-		}
+	reply, ok := s.answer(ctx, peer, conn)
+	if !ok {
+		return // it left without a word
 	}
 	data, err := json.Marshal(reply)
-	if err != nil || len(data) >= MaxReply {
+	if err != nil || len(data) >= maxReply {
 		data = []byte(`{"ok":false,"code":1,"error":"the answer is too long, or none","remedy":"run agent-init status, and report this as a bug"}`)
 	}
 	if conn.SetDeadline(time.Now().Add(patience)) == nil {
 		_, _ = conn.Write(append(data, '\n')) // a peer that has left does not want it
 	}
+}
+
+// answer reads a request of peer's, who may make one, and serves it.
+func (s *Server) answer(ctx context.Context, peer Peer, conn io.Reader) (r Reply, ok bool) {
+	if !s.May(peer.UID) {
+		return Reply{Code: 77, Error: fmt.Sprintf("uid %d may not ask for this", peer.UID), Remedy: "run it as root"}, true
+	}
+	// One byte more than a request tells one that is too long.
+	line, err := bufio.NewReaderSize(io.LimitReader(conn, maxRequest+1), maxRequest+1).ReadSlice('\n')
+	if err != nil && len(line) == 0 {
+		return r, false
+	}
+	request, err := parseRequest(line)
+	if err != nil {
+		return Reply{Code: 64, Error: err.Error(), Remedy: "use the agent-init command of the same version"}, true
+	}
+	return s.Handle(ctx, peer, request), true
 }
 
 // PeerOf returns the credentials that the peer had when it connected.
@@ -160,18 +162,9 @@ func PeerOf(conn *net.UnixConn) (Peer, error) {
 	}
 	var cred *unix.Ucred
 	var asked error
-	if err := raw.Control(func(fd uintptr) { cred, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+	err = raw.Control(func(fd uintptr) { cred, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err = cmp.Or(err, asked); err != nil {
 		return Peer{}, err
 	}
-	if asked != nil {
-		return Peer{}, asked
-	}
 	return Peer{UID: cred.Uid, GID: cred.Gid, PID: int(cred.Pid)}, nil
-}
-
-func orDefault[T int | time.Duration](v, d T) T {
-	if v == 0 {
-		return d
-	}
-	return v
 }

@@ -86,7 +86,7 @@ func TestCallSaysWhereOnce(t *testing.T) {
 
 // TestReplyTooLong: what the client would not read to its end is not sent.
 func TestReplyTooLong(t *testing.T) {
-	for _, data := range []string{`"` + strings.Repeat("x", MaxReply) + `"`, "no JSON"} {
+	for _, data := range []string{`"` + strings.Repeat("x", maxReply) + `"`, "no JSON"} {
 		path := serve(t, &Server{May: me, Handle: func(context.Context, Peer, Request) Reply {
 			return Reply{OK: true, Data: []byte(data)}
 		}})
@@ -126,9 +126,9 @@ func TestMalformedRequests(t *testing.T) {
 	}})
 	for name, sent := range map[string]string{
 		"no JSON":         "GET / HTTP/1.1\r\n",
-		"longest":         strings.Repeat("x", MaxRequest) + "\n",
-		"without end":     strings.Repeat("x", 10*MaxRequest),
-		"spaces, too":     strings.Repeat(" ", MaxRequest) + `{"version":1,"verb":"a"}` + "\n",
+		"longest":         strings.Repeat("x", maxRequest) + "\n",
+		"without end":     strings.Repeat("x", 10*maxRequest),
+		"spaces, too":     strings.Repeat(" ", maxRequest) + `{"version":1,"verb":"a"}` + "\n",
 		"cut off, closed": `{"version":1,"verb":"allow"`,
 	} {
 		if got := talk(t, path, sent); !strings.Contains(got, `"ok":false`) {

@@ -43,7 +43,7 @@ func (w walker) open(path string, wantDir bool) (*os.File, error) {
 	}
 	k.dirs = []int{root}
 	defer func() { k.leave(len(k.dirs)) }()
-	if bad := w.check(root, "/"); bad != "" {
+	if _, bad := w.check(root, "/"); bad != "" {
 		return nil, k.refuse(bad, "make / belong to root, with mode 755")
 	}
 	for len(k.todo) > 0 {
@@ -89,8 +89,8 @@ func (w walker) open(path string, wantDir bool) (*os.File, error) {
 	if !wantDir {
 		return nil, k.refuse("not a regular file", "remove it")
 	}
-	if bad := w.checkHome(k.dirs[len(k.dirs)-1], path); bad != "" {
-		return nil, k.refuse(bad, "chmod go-w "+path)
+	if err := k.home(path); err != nil {
+		return nil, err
 	}
 	return k.reopen(".", unix.O_DIRECTORY, nil)
 }
@@ -112,33 +112,30 @@ func (k *walk) enter(name string) (fd int, st *unix.Stat_t, err error) {
 	here := k.at + name
 	fd, err = unix.Openat(k.dirs[len(k.dirs)-1], name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	switch {
-	case err == unix.ENOENT && k.vacancies:
-		return -1, nil, k.judgeVacancy(here)
-	case err == unix.ENOENT && k.links > 0:
+	case err == unix.ENOENT && k.links > 0 && !k.vacancies:
 		return -1, nil, k.refuse("the symbolic link leads to "+here+", which is missing", "remove the link, or put the file there")
 	case err == unix.ENOENT:
+		if k.vacancies {
+			if err := k.home(k.at); err != nil {
+				return -1, nil, err
+			}
+		}
 		return -1, nil, &os.PathError{Op: "open", Path: here, Err: fs.ErrNotExist}
 	case err != nil:
 		return -1, nil, k.refuse(here+": "+err.Error(), "make it readable by root")
 	}
-	if bad := k.check(fd, here); bad != "" {
-		remedy := mend(fd, here, filepath.Dir(k.path))
+	st, bad := k.check(fd, here)
+	if bad != "" {
 		unix.Close(fd)
-		return -1, nil, k.refuse(bad, remedy)
-	}
-	st = new(unix.Stat_t)
-	if err := unix.Fstat(fd, st); err != nil {
-		unix.Close(fd)
-		return -1, nil, k.refuse(here+": "+err.Error(), "check the file system that it is on")
+		return -1, nil, k.refuse(bad, mend(st, here, filepath.Dir(k.path)))
 	}
 	return fd, st, nil
 }
 
-// mend says how what fd is open on, at path, is made root's alone. A checkout under
-// umask 002 has many such files at once, and COPY keeps their mode.
-func mend(fd int, path, dir string) string {
-	var st unix.Stat_t
-	if unix.Fstat(fd, &st) == nil && st.Uid == 0 {
+// mend says how what is at path is made root's alone. A checkout under umask 002 has
+// many such files at once, and COPY keeps their mode.
+func mend(st *unix.Stat_t, path, dir string) string {
+	if st.Uid == 0 {
 		return fmt.Sprintf("chmod go-w %s (in a Dockerfile, for all of them: RUN chmod -R go-w %s)", path, dir)
 	}
 	if host := HostRoot(); st.Uid == OverflowUID && host != "" {
@@ -147,16 +144,25 @@ func mend(fd int, path, dir string) string {
 	return fmt.Sprintf("chown root:root %s && chmod go-w %s, or mount the policy read-only from a place that is root's", path, path)
 }
 
+// CheckProgram judges the program at path, from / on, by the rule that the files
+// of a policy have to hold to: a *FileError says that somebody else than root
+// could change it, or put another one in its place. Where nothing is at path, the
+// error is fs.ErrNotExist if nobody but root could put something there.
+func CheckProgram(path string) error {
+	f, err := walker{vacancies: true}.open(path, false)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
 // OverflowUID stands for every user that has no number in a user namespace (user_namespaces(7)).
 const OverflowUID = 65534
 
-// HostRoot is the number on the host of the root of this user namespace, as an engine makes one by --userns-remap; ""
-// if that is root too.
+// HostRoot is the number on the host of the root of this user namespace, as an engine makes one by
+// --userns-remap; "" if that is root too.
 func HostRoot() string {
-	data, err := os.ReadFile("/proc/self/uid_map")
-	if err != nil {
-		return ""
-	}
+	data, _ := os.ReadFile("/proc/self/uid_map")
 	return rootIn(string(data))
 }
 
@@ -210,42 +216,43 @@ func (k *walk) reopen(name string, flags int, st *unix.Stat_t) (*os.File, error)
 
 // check says why what fd is open on could be changed by somebody else than
 // root, or "".
-func (w walker) check(fd int, path string) string {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return path + ": " + err.Error()
+func (w walker) check(fd int, path string) (st *unix.Stat_t, bad string) {
+	st = new(unix.Stat_t)
+	if err := unix.Fstat(fd, st); err != nil {
+		return st, path + ": " + err.Error()
 	}
 	kind := st.Mode & unix.S_IFMT
 	switch {
 	case st.Uid != 0 && st.Uid == w.agentUID:
-		return fmt.Sprintf("%s belongs to the agent (uid %d)", path, st.Uid)
+		bad = fmt.Sprintf("%s belongs to the agent (uid %d)", path, st.Uid)
 	case st.Uid != 0:
-		return fmt.Sprintf("%s belongs to uid %d, not to root", path, st.Uid)
+		bad = fmt.Sprintf("%s belongs to uid %d, not to root", path, st.Uid)
 	case kind == unix.S_IFLNK: // its mode means nothing
-		return ""
 	case kind == unix.S_IFDIR && (st.Mode&unix.S_ISVTX != 0 || readOnly(fd)):
 		// In a sticky directory others can't replace what is root's. On a
 		// read-only mount nobody can: volumes of Kubernetes have mode 777.
-		return ""
 	case st.Mode&0o020 != 0 && hasACL(fd):
 		// With an access control list, the group's bits are the list's mask.
-		return path + " is writable by way of an access control list"
+		bad = path + " is writable by way of an access control list"
+	default:
+		bad = writers(path, st)
 	}
-	return writers(path, &st)
+	return st, bad
 }
 
-// checkHome says why somebody else than root could put a file into the directory
-// that fd is open on, or "". A sticky directory is no home for a policy: what is
+// home refuses the directory that the walk has come to, at path, if somebody else than
+// root could put a file into it. A sticky directory is no home for a policy: what is
 // root's can be moved into it, and linked, by who may not write it.
-func (w walker) checkHome(fd int, path string) string {
+func (k *walk) home(path string) error {
+	fd := k.dirs[len(k.dirs)-1]
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return path + ": " + err.Error()
+		return k.refuse(path+": "+err.Error(), "check the file system that it is on")
 	}
-	if readOnly(fd) {
-		return ""
+	if bad := writers(path, &st); bad != "" && !readOnly(fd) {
+		return k.refuse(bad, "chmod go-w "+path)
 	}
-	return writers(path, &st)
+	return nil
 }
 
 // writers says who else than root may write by st's mode, or "". Root's own group
