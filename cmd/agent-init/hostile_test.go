@@ -20,7 +20,7 @@ var decoders = map[string]string{
 	"cmd/agent-init/network.go: keeperCommand": "the keeper: its argument, by up",
 	"internal/state/dir.go: Read":              "anybody: root's files, by the keeper",
 	"pkg/audit/tail.go: seqAtEnd":              "the keeper: the end of its own log",
-	"pkg/control/message.go: ParseRequest":     "the keeper: requests of root's; the guard: the agent's",
+	"pkg/control/message.go: parseRequest":     "the keeper: requests of root's; the guard: the agent's",
 	"pkg/privdrop/wire.go: UnmarshalJSON":      "the stage: the keeper's order",
 
 	// Children, which read what the keeper gives them.
