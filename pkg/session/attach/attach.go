@@ -1,3 +1,5 @@
+// Package attach is the client of a session: it shows a window of a server's
+// (package session) on a terminal, and asks a server for what needs no terminal.
 package attach
 
 import (
@@ -93,7 +95,7 @@ func Run(o Options) (Result, error) {
 	if a.waiter, err = newWaiter(); err != nil {
 		return Result{}, err
 	}
-	defer a.waiter.close()
+	defer a.waiter.file.Close()
 	for _, fd := range []int{a.in, a.wake} {
 		if err := a.waiter.watch(fd, unix.EPOLLIN); err != nil {
 			return Result{}, err

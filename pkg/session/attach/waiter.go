@@ -16,42 +16,34 @@ import (
 // poller waits for as for any other file, needs no descriptor to be non-blocking:
 // the terminal's are shared with the shell (epoll(7)).
 type waiter struct {
+	ep   int
 	file *os.File
 	raw  syscall.RawConn
 }
 
 func newWaiter() (*waiter, error) {
-	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
-	if err := unix.SetNonblock(fd, true); err != nil { // says to os.NewFile that it can be waited for
-		unix.Close(fd)
-		return nil, fmt.Errorf("epoll: %w", err)
+	err = unix.SetNonblock(ep, true) // says to os.NewFile that it can be waited for
+	w := &waiter{ep: ep, file: os.NewFile(uintptr(ep), "epoll")}
+	if err == nil {
+		w.raw, err = w.file.SyscallConn()
 	}
-	w := &waiter{file: os.NewFile(uintptr(fd), "epoll")}
-	if w.raw, err = w.file.SyscallConn(); err != nil {
+	if err != nil {
 		w.file.Close()
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
 	return w, nil
 }
 
-// watch waits for events on fd from now on; 0 forgets it.
+// watch waits for events on fd from now on.
 func (w *waiter) watch(fd int, events uint32) error {
-	var err error
-	e := w.raw.Control(func(ep uintptr) {
-		if events == 0 {
-			err = unix.EpollCtl(int(ep), unix.EPOLL_CTL_DEL, fd, nil)
-			return
-		}
-		event := unix.EpollEvent{Events: events, Fd: int32(fd)}
-		if err = unix.EpollCtl(int(ep), unix.EPOLL_CTL_MOD, fd, &event); err == unix.ENOENT {
-			err = unix.EpollCtl(int(ep), unix.EPOLL_CTL_ADD, fd, &event)
-		}
-	})
-	if err == nil {
-		err = e
+	event := unix.EpollEvent{Events: events, Fd: int32(fd)}
+	err := unix.EpollCtl(w.ep, unix.EPOLL_CTL_MOD, fd, &event)
+	if err == unix.ENOENT {
+		err = unix.EpollCtl(w.ep, unix.EPOLL_CTL_ADD, fd, &event)
 	}
 	if err != nil {
 		return fmt.Errorf("epoll: %w", err)
@@ -66,30 +58,24 @@ func (w *waiter) wait(events []unix.EpollEvent, timeout time.Duration) (n int, e
 	if timeout >= 0 {
 		deadline = time.Now().Add(timeout)
 	}
-	if err := w.file.SetReadDeadline(deadline); err != nil {
-		return 0, fmt.Errorf("epoll: %w", err)
-	}
-	look := func(ep uintptr) bool {
-		for {
-			if n, err = unix.EpollWait(int(ep), events, 0); err != unix.EINTR {
-				return n > 0 || err != nil
+	var failed error
+	if err = w.file.SetReadDeadline(deadline); err == nil {
+		err = w.raw.Read(func(uintptr) bool {
+			for {
+				if n, failed = unix.EpollWait(w.ep, events, 0); failed != unix.EINTR {
+					return n > 0 || failed != nil
+				}
 			}
-		}
+		})
 	}
-	e := w.raw.Read(look)
-	if errors.Is(e, os.ErrDeadlineExceeded) {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return 0, nil
 	}
-	if err == nil {
-		err = e
-	}
-	if err != nil {
+	if err = errors.Join(failed, err); err != nil {
 		return 0, fmt.Errorf("epoll: %w", err)
 	}
 	return n, nil
 }
-
-func (w *waiter) close() { w.file.Close() }
 
 // happened is what there is to do, as events of epoll.
 type happened struct{ terminal, server, signals uint32 }

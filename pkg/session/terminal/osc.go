@@ -54,9 +54,15 @@ func (t *Terminal) osc(data []byte) {
 	case number == 4:
 		t.paletteColors(text)
 	case number == 8:
-		t.link(text)
+		if t.cur.pen.Link, t.penDirty = text, true; text == ";" { // which ends it
+			t.cur.pen.Link = ""
+		}
 	case number == 9 && strings.HasPrefix(text, "4;"):
-		t.progress(text[2:])
+		if d.progress = text[2:]; text[2] == '0' { // which takes it away
+			d.progress = ""
+		} else {
+			d.touched.progress = true
+		}
 	case number >= 10 && number <= 19:
 		t.dynamicColors(number, text)
 	case number == 104:
@@ -70,24 +76,6 @@ func (t *Terminal) osc(data []byte) {
 		}
 	case number >= 110 && number <= 119:
 		d.dynamic[number-110] = ""
-	}
-}
-
-// link begins or ends a hyperlink: parameters;URI.
-func (t *Terminal) link(text string) {
-	if text == ";" {
-		text = ""
-	}
-	t.cur.pen.Link = text
-	t.penDirty = true
-}
-
-// progress is OSC 9;4: state;value. State 0 takes it away.
-func (t *Terminal) progress(text string) {
-	t.desc.progress = ""
-	if text[0] != '0' {
-		t.desc.progress = text
-		t.desc.touched.progress = true
 	}
 }
 

@@ -3,7 +3,6 @@ package terminal
 import (
 	"fmt"
 	"slices"
-	"strconv"
 )
 
 // Restore returns what brings a freshly reset terminal of the given size to what this
@@ -105,9 +104,9 @@ func (e *restorer) cursor(s *screen, c cursor, use string) {
 	}
 	e.place(s, c, 0)
 	e.pen(c.pen)
-	e.charsets(c)
+	e.charsets(newCursor(), c)
 	e.put("%s", use)
-	e.charsetsBack(c)
+	e.charsets(c, newCursor())
 	if c.origin {
 		e.put("\x1b[?6l")
 	}
@@ -136,23 +135,15 @@ func (e *restorer) place(s *screen, c cursor, top int) {
 	e.cell(r.get(x))
 }
 
-func (e *restorer) charsets(c cursor) {
-	for i, set := range c.charset {
-		if set != 'B' {
+// charsets changes the other terminal's from those of one cursor to those of another.
+func (e *restorer) charsets(from, to cursor) {
+	for i, set := range to.charset {
+		if set != from.charset[i] {
 			e.put("\x1b%c%c", "()*+"[i], set)
 		}
 	}
-	e.put("%s", [...]string{"", "\x0e", "\x1bn", "\x1bo"}[c.gl])
-}
-
-func (e *restorer) charsetsBack(c cursor) {
-	for i, set := range c.charset {
-		if set != 'B' {
-			e.put("\x1b%cB", "()*+"[i])
-		}
-	}
-	if c.gl != 0 {
-		e.put("\x0f")
+	if to.gl != from.gl {
+		e.put("%s", [...]string{"\x0f", "\x0e", "\x1bn", "\x1bo"}[to.gl])
 	}
 }
 
@@ -196,11 +187,15 @@ func (e *restorer) finish() {
 	}
 	e.place(t.scr, t.cur, top)
 	e.pen(t.cur.pen)
-	e.charsets(t.cur)
+	e.charsets(newCursor(), t.cur)
 	if t.cur.single != 0 {
 		e.put("\x1b%c", 'N'+t.cur.single-2)
 	}
-	e.keyModes()
+	for resource, value := range t.keys.modified {
+		if value > 0 {
+			e.put("\x1b[>%d;%dm", resource, value-1)
+		}
+	}
 	e.modes()
 	if t.desc.shape != 0 {
 		e.put("\x1b[%d q", t.desc.shape)
@@ -209,14 +204,6 @@ func (e *restorer) finish() {
 		e.put("\x1b[?25h")
 	}
 	e.put("\x1b[?2026l")
-}
-
-func (e *restorer) keyModes() {
-	for resource, value := range e.t.keys.modified {
-		if value > 0 {
-			e.put("\x1b[>%d;%dm", resource, value-1)
-		}
-	}
 }
 
 func (e *restorer) modes() {
@@ -251,23 +238,15 @@ func (e *restorer) colors() {
 
 func (e *restorer) titles() {
 	d := &e.t.desc
+	title := func(s titles) { e.put("\x1b]1;%s\x1b\\\x1b]2;%s\x1b\\", s.icon, s.title) }
 	for _, s := range d.stack {
-		e.title(s)
+		title(s)
 		e.put("\x1b[22;0t")
 	}
 	if d.touched.title {
-		e.title(titles{d.title, d.icon})
+		title(titles{d.title, d.icon})
 	}
 	if d.progress != "" {
-		e.osc(9, "4;"+d.progress)
+		e.put("\x1b]9;4;%s\x1b\\", d.progress)
 	}
-}
-
-func (e *restorer) title(s titles) {
-	e.osc(1, s.icon)
-	e.osc(2, s.title)
-}
-
-func (e *restorer) osc(number int, text string) {
-	e.buf = append(e.buf, "\x1b]"+strconv.Itoa(number)+";"+text+"\x1b\\"...)
 }

@@ -106,15 +106,8 @@ func (s *scanner) keep(p []byte) {
 
 // forClipboard reports whether the string, which goes on with p, is an OSC 52.
 func (s *scanner) forClipboard(p []byte) bool {
-	for i, c := range []byte("52;") {
-		if i >= len(s.data) {
-			return bytes.HasPrefix(p, []byte("52;")[i:])
-		}
-		if s.data[i] != c {
-			return false
-		}
-	}
-	return true
+	head := append([]byte(nil), s.data[:min(len(s.data), 3)]...)
+	return bytes.HasPrefix(append(head, p...), []byte("52;"))
 }
 
 // keepHead keeps p up to a semicolon, at which it is known what the string is.
