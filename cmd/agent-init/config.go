@@ -18,7 +18,7 @@ import (
 
 func configFlags(fs *flag.FlagSet) {
 	fs.String("config", "/etc/agent-init", "`DIR` that holds policy.yaml, allowlist.txt and allowlist.d")
-	fs.String("user", "auto", "`USER` to run the agent as: NAME, UID or UID:GID; auto takes the image's agent user, or the owner of the workspace")
+	fs.String("user", "auto", "`USER` to run the agent as: NAME, UID or UID:GID; auto takes the image's agent user or the workspace's owner")
 	fs.String("selftest", "require", "`WHAT` to do if the self-test fails: require (do not start), warn, or off")
 	fs.String("backend", "auto", "packet filter `BACKEND`: "+strings.Join(firewall.Backends(), ", ")+"; auto is nftables if the kernel takes its rules, else xtables")
 	fs.String("mode", "enforce", "`MODE`: enforce, or monitor, which lets names and addresses through and logs what enforce would deny")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"regexp"
 	"slices"
@@ -13,6 +14,10 @@ const (
 	medianWords  = 20
 	longWords    = 25 // of nine sentences of ten
 	longestWords = 35
+
+	errorWords   = 22 // of a cause, and of a remedy
+	summaryWords = 14 // of a command
+	usageWords   = 24 // of a flag
 )
 
 var (
@@ -123,5 +128,26 @@ func TestDocsSentencesNotices(t *testing.T) {
 	}
 	if got := strings.Join(sentences(parsePage("x.md", "**One.** Two has `a. B`. agent-init is three! 4 is last (so\nit is). \"Five\"\n1. Six;\n2. - Seven: eight.")), "|"); got != `**One.**|Two has Code.|agent-init is three!|4 is last (so it is).|"Five"|Six;|- Seven: eight.` {
 		t.Errorf("%s", got)
+	}
+}
+
+// TestHelpWords: a command and a flag are told in few words, the subject or the verb first.
+func TestHelpWords(t *testing.T) {
+	for _, c := range commands() {
+		if n := words(c.summary); n > summaryWords {
+			t.Errorf("%s: %d words: %s", c.name, n, c.summary)
+		}
+		fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
+		if c.flags != nil {
+			c.flags(fs)
+		}
+		fs.VisitAll(func(f *flag.Flag) {
+			if n := words(f.Usage); n > usageWords {
+				t.Errorf("%s --%s: %d words: %s", c.name, f.Name, n, f.Usage)
+			}
+			if strings.HasSuffix(f.Usage, ".") {
+				t.Errorf("%s --%s ends like a sentence: %s", c.name, f.Name, f.Usage)
+			}
+		})
 	}
 }

@@ -15,7 +15,7 @@ import (
 func doctorCommand() command {
 	return command{
 		name: "doctor", alone: true, synopsis: "[--json]",
-		summary: "look for what is wrong with this container, and say how to mend it; as root",
+		summary: "find what is wrong with this container, and how to mend it; as root",
 		example: "agent-init doctor",
 		flags: func(fs *flag.FlagSet) {
 			fs.Bool("json", false, "print the findings as JSON")

@@ -98,6 +98,9 @@ func judgeFault(t *testing.T, at, cause, remedy string, remedyExpr ast.Expr) {
 		if r := []rune(first); len(r) > 1 && unicode.IsUpper(r[0]) && unicode.IsLower(r[1]) && !strings.Contains(first, "(") {
 			t.Errorf("%s: the %s begins like a sentence: %s", at, what, s)
 		}
+		if n := words(s); n > errorWords {
+			t.Errorf("%s: the %s has %d words: %s", at, what, n, s)
+		}
 	}
 	if head, rest, more := strings.Cut(cause, `\n`); more && (rest != "%w" || head == "") {
 		t.Errorf("%s: the cause has several lines: %s", at, cause)
