@@ -203,7 +203,7 @@ presets:
 ## man: the man pages, at bin/man, and the completions, at bin/completions
 man: build
 	@mkdir -p bin/man bin/completions
-	bin/agent-init __man bin/man
+	$(GO) run ./internal/lab/cmd/man bin/agent-init bin/man
 	@for s in bash zsh fish; do bin/agent-init completion $$s >bin/completions/agent-init.$$s; done
 
 ## clean: remove what was built

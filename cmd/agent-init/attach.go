@@ -31,16 +31,18 @@ import (
 const prefixVariable = fault.EnvPrefix + "PREFIX"
 
 func attachCommand() command {
+	var r protocol.Request
+	var key string
 	return command{
 		name: "attach", synopsis: "[-r] [WINDOW]",
 		summary: "show a window of the session on this terminal; Ctrl-] d leaves, Ctrl-] ? helps",
 		example: "docker exec -it CONTAINER /usr/local/bin/agent-init attach",
 		flags: func(fs *flag.FlagSet) {
-			fs.Bool("r", false, "only look: what you type does not reach the window")
-			fs.Bool("nested", false, "attach from inside of a window, too")
-			fs.String("prefix", "", "`KEY` before each command to the session: ctrl-] (the default) or another control character, or none")
+			fs.BoolVar(&r.Read, "r", false, "only look: what you type does not reach the window")
+			fs.BoolVar(&r.Nested, "nested", false, "attach from inside of a window, too")
+			fs.StringVar(&key, "prefix", "", "`KEY` before each command to the session: ctrl-] (the default) or another control character, or none")
 		},
-		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
+		run: func(_ context.Context, e environment, args []string) error {
 			out, ok := e.stdout.(*os.File)
 			switch {
 			case len(args) > 1:
@@ -49,19 +51,19 @@ func attachCommand() command {
 				return fault.New(fault.Usage, "use docker exec -it, kubectl exec -it or ssh -t; agent-init history prints to a file", "attach needs a terminal")
 			}
 			env := container.Environ(e.env)
-			prefix, err := prefixOf(fs.Lookup("prefix").Value.String(), env)
+			prefix, err := prefixOf(key, env)
 			if err != nil {
 				return err
 			}
-			o := attach.Options{Dial: dialSession, In: e.stdin, Out: out, Prefix: prefix, Signals: clientSignals()}
-			o.Request = protocol.Request{Window: first(args), Read: isSet(fs, "r"), Nested: isSet(fs, "nested"), Plain: env["TERM"] == "dumb"}
-			if inside := env[window.Variable]; inside != "" && !o.Request.Nested {
+			r.Window, r.Plain = first(args), env["TERM"] == "dumb"
+			if inside := env[window.Variable]; inside != "" && !r.Nested {
 				return fault.New(fault.Usage, "agent-init attach --nested, if that is what you want", "this is window %s of the session already", inside)
 			}
 			defer keeper.SayIfOpen(e.stderr)
 			keeper.SayIfOpen(e.stderr)
-			o.Again = fault.ComeBack(env, os.Getppid())
-			return attached(e.stderr, o)
+			return attached(e.stderr, attach.Options{
+				Dial: dialSession, In: e.stdin, Out: out, Prefix: prefix, Signals: clientSignals(), Request: r, Again: fault.ComeBack(env, os.Getppid()),
+			})
 		},
 	}
 }
@@ -90,8 +92,6 @@ func first(args []string) string {
 	}
 	return args[0]
 }
-
-func isSet(fs *flag.FlagSet, name string) bool { return fs.Lookup(name).Value.String() == "true" }
 
 func prefixOf(given string, env map[string]string) (attach.Prefix, error) {
 	if given == "" {
@@ -139,10 +139,20 @@ func callSession(r protocol.Request, to io.Writer) error {
 		return err
 	}
 	defer conn.Close()
-	if err := attach.Call(conn, r, to); errors.Is(err, attach.ErrRefused) {
+	if err = attach.Call(conn, r, to); errors.Is(err, attach.ErrRefused) {
 		return fault.New(fault.Failure, "see agent-init sessions", "%w", err)
-	} else if err != nil {
+	}
+	return err
+}
+
+// askSession makes a request and reads the answer into v.
+func askSession(r protocol.Request, v any) error {
+	var b bytes.Buffer
+	if err := callSession(r, &b); err != nil {
 		return err
+	}
+	if err := json.Unmarshal(b.Bytes(), v); err != nil {
+		return fmt.Errorf("the session's answer: %w", err)
 	}
 	return nil
 }
@@ -152,19 +162,15 @@ func newCommand() command {
 		name: "new", synopsis: "[NAME] -- [CMD ARG…]",
 		summary: "start a command in a new window, confined as the agent is",
 		example: "agent-init new tests -- npm test",
-		run: func(_ context.Context, e environment, _ *flag.FlagSet, _ []string) error {
+		run: func(_ context.Context, e environment, _ []string) error {
 			name, argv, ok := cutCommand(e.args[1:])
 			if !ok {
 				return fault.New(fault.Usage, "agent-init new [NAME] -- [CMD ARG…]", "the command comes after --")
 			}
 			r := protocol.Request{Verb: protocol.VerbNew, Name: name, Argv: argv}
-			var b bytes.Buffer
-			if err := callSession(r, &b); err != nil {
-				return err
-			}
 			var w protocol.WindowInfo
-			if err := json.Unmarshal(b.Bytes(), &w); err != nil {
-				return fmt.Errorf("the session's answer: %w", err)
+			if err := askSession(r, &w); err != nil {
+				return err
 			}
 			fmt.Fprintf(e.stdout, "%d\n", w.ID)
 			return nil
@@ -188,16 +194,20 @@ func cutCommand(args []string) (name string, argv []string, ok bool) {
 }
 
 func historyCommand() command {
+	r := protocol.Request{Verb: protocol.VerbHistory}
 	return command{
 		name: "history", synopsis: "[--styles] [WINDOW]",
 		summary: "print what a window has shown: its scrollback, and the screen",
 		example: "agent-init history main > log.txt",
-		flags:   func(fs *flag.FlagSet) { fs.Bool("styles", false, "print colours and other attributes, too") },
-		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
+		flags: func(fs *flag.FlagSet) {
+			fs.BoolVar(&r.Styles, "styles", false, "print colours and other attributes, too")
+		},
+		run: func(_ context.Context, e environment, args []string) error {
 			if len(args) > 1 {
 				return fault.New(fault.Usage, "agent-init history [WINDOW]", "one window at a time")
 			}
-			return callSession(protocol.Request{Verb: protocol.VerbHistory, Window: first(args), Styles: isSet(fs, "styles")}, e.stdout)
+			r.Window = first(args)
+			return callSession(r, e.stdout)
 		},
 	}
 }
@@ -207,7 +217,7 @@ func killWindowCommand() command {
 		name: "kill", synopsis: "WINDOW",
 		summary: "end the program of a window, and wait until it has ended",
 		example: "agent-init kill tests",
-		run: func(_ context.Context, _ environment, _ *flag.FlagSet, args []string) error {
+		run: func(_ context.Context, _ environment, args []string) error {
 			if len(args) != 1 {
 				return fault.New(fault.Usage, "agent-init kill WINDOW; agent-init sessions lists them", "which window?")
 			}
@@ -251,26 +261,21 @@ const killPatience = 10 * time.Second
 
 // listSession asks for the session's windows.
 func listSession() (i protocol.Info, err error) {
-	var b bytes.Buffer
-	if err := callSession(protocol.Request{Verb: protocol.VerbList}, &b); err != nil {
-		return i, err
-	}
-	if err := json.Unmarshal(b.Bytes(), &i); err != nil {
-		return i, fmt.Errorf("the session's answer: %w", err)
-	}
-	return i, nil
+	err = askSession(protocol.Request{Verb: protocol.VerbList}, &i)
+	return i, err
 }
 
 // terminalCommand is the client on the container's own terminal.
 func terminalCommand() command {
+	var key, again string
 	return command{
 		name: stage.TerminalName, hidden: true,
 		summary: "shows the session on the container's terminal (started by agent-init itself)",
 		flags: func(fs *flag.FlagSet) {
-			fs.String("prefix", "", "`KEY` that commands begin with")
-			fs.String("again", "", "`COMMAND` that attaches from elsewhere")
+			fs.StringVar(&key, "prefix", "", "`KEY` that commands begin with")
+			fs.StringVar(&again, "again", "", "`COMMAND` that attaches from elsewhere")
 		},
-		run: func(_ context.Context, e environment, fs *flag.FlagSet, _ []string) error {
+		run: func(_ context.Context, e environment, _ []string) error {
 			if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 				return err
 			}
@@ -279,13 +284,13 @@ func terminalCommand() command {
 			if conn == nil || !ok {
 				return fault.New(fault.Usage, "use agent-init attach", "this client is started by agent-init itself")
 			}
-			prefix, err := prefixOf(fs.Lookup("prefix").Value.String(), nil)
+			prefix, err := prefixOf(key, nil)
 			if err != nil {
 				return err
 			}
 			_, err = attach.Run(attach.Options{
 				Dial: func() (*os.File, error) { return conn, nil }, In: e.stdin, Out: out, Prefix: prefix, Signals: clientSignals(),
-				Local: true, Again: "Any key brings it back here; elsewhere:]\r\n  " + fs.Lookup("again").Value.String(),
+				Local: true, Again: "Any key brings it back here; elsewhere:]\r\n  " + again,
 			})
 			switch {
 			case errors.Is(err, attach.ErrTerminal):

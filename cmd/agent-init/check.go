@@ -18,27 +18,28 @@ import (
 )
 
 func checkCommand() command {
+	var dir string
+	var effective, path bool
 	return command{
-		name: "check", synopsis: "[--effective] [--json] [--path] [FILE…|-]",
+		name: "check", synopsis: "[--effective] [--json] [--path] [FILE…|-]", json: "print errors, warnings and the policy as JSON",
 		summary: "check policy and allowlist files, without a privilege and without the network",
 		example: "agent-init check --effective allowlist.txt",
 		flags: func(fs *flag.FlagSet) {
-			fs.String("config", "/etc/agent-init", "`DIR` to check if no file is given")
-			fs.Bool("effective", false, "print the merged policy, presets expanded")
-			fs.Bool("json", false, "print errors, warnings and the policy as JSON")
-			fs.Bool("path", false, "also check that only root can replace this program, or put another one before it on PATH")
+			policyDir(fs, &dir, "`DIR` to check if no file is given")
+			fs.BoolVar(&effective, "effective", false, "print the merged policy, presets expanded")
+			fs.BoolVar(&path, "path", false, "also check that only root can replace this program, or put another one before it on PATH")
 		},
-		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
-			if isSet(fs, "path") {
+		run: func(_ context.Context, e environment, args []string) error {
+			if path {
 				if err := container.ProgramPathFault(container.Environ(e.env)["PATH"]); err != nil {
 					return err
 				}
 			}
-			b, err := bundleOf(value(fs, "config"), args)
+			b, err := bundleOf(dir, args)
 			if err != nil {
 				return container.ReadFault(err)
 			}
-			return check(e, b, isSet(fs, "effective"), isSet(fs, "json"))
+			return check(e, b, effective)
 		},
 	}
 }
@@ -83,7 +84,7 @@ type checkReport struct {
 	Policy   *policy.Report   `json:"policy,omitempty"`
 }
 
-func check(e environment, b *policy.Bundle, effective, asJSON bool) error {
+func check(e environment, b *policy.Bundle, effective bool) error {
 	r := checkReport{Version: 1, Errors: policy.ErrorList{}, Warnings: []policy.Error{}}
 	p, err := policy.Parse(b, allowlist.Files)
 	switch {
@@ -99,17 +100,15 @@ func check(e environment, b *policy.Bundle, effective, asJSON bool) error {
 	case !errors.As(err, &r.Errors):
 		return fault.New(fault.Policy, "see agent-init check --help", "%w", err)
 	}
-	if asJSON {
-		if err := text.JSON(e.stdout, r); err != nil {
-			return err
-		}
-	} else if err := r.write(e, p, effective); err != nil {
-		return err
+	if e.json {
+		err = text.JSON(e.stdout, r)
+	} else {
+		err = r.write(e, p, effective)
 	}
-	if !r.OK {
+	if err == nil && !r.OK {
 		return fault.Status(fault.Policy)
 	}
-	return nil
+	return err
 }
 
 func (r checkReport) write(e environment, p *policy.Policy, effective bool) error {
@@ -123,9 +122,8 @@ func (r checkReport) write(e environment, p *policy.Policy, effective bool) erro
 	if effective {
 		return p.WriteEffective(e.stdout)
 	}
-	c := r.Counts
 	_, err := fmt.Fprintf(e.stdout, "ok: %s, %s, %d required\n",
-		text.Counted(c.Files, "file", "files"), state.SizeOf(*c), c.Required)
+		text.Counted(r.Counts.Files, "file", "files"), state.SizeOf(*r.Counts), r.Counts.Required)
 	return err
 }
 
@@ -136,7 +134,7 @@ func versionCommand() command {
 	return command{
 		name: "version", alone: true, summary: "show the version",
 		example: "agent-init version",
-		run: func(_ context.Context, e environment, _ *flag.FlagSet, _ []string) error {
+		run: func(_ context.Context, e environment, _ []string) error {
 			goVersion := ""
 			if info, ok := debug.ReadBuildInfo(); ok {
 				goVersion = info.GoVersion

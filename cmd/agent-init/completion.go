@@ -15,10 +15,10 @@ import (
 
 func completionCommand() command {
 	return command{
-		name: "completion", synopsis: "bash|zsh|fish",
+		name: "completion", words: "bash zsh fish", synopsis: "bash|zsh|fish",
 		summary: "print the completions of a shell",
 		example: "agent-init completion bash > /usr/share/bash-completion/completions/agent-init",
-		run: func(_ context.Context, e environment, _ *flag.FlagSet, args []string) error {
+		run: func(_ context.Context, e environment, args []string) error {
 			shells := map[string]func(io.Writer) error{"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}
 			if len(args) == 1 && shells[args[0]] != nil {
 				return shells[args[0]](e.stdout)
@@ -28,24 +28,9 @@ func completionCommand() command {
 	}
 }
 
-// words are the arguments that a command takes from a fixed list.
-func (c command) words() string {
-	switch c.name {
-	case "completion":
-		return "bash zsh fish"
-	case "detect":
-		return "npm go apt pip cargo github-meta"
-	}
-	return ""
-}
-
 // eachFlag calls do with the flags of c, --help included.
 func (c command) eachFlag(do func(name, value, text string)) {
-	fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
-	if c.flags != nil {
-		c.flags(fs)
-	}
-	fs.VisitAll(func(f *flag.Flag) {
+	c.flagSet(new(environment)).VisitAll(func(f *flag.Flag) {
 		value, text := flag.UnquoteUsage(f)
 		do(f.Name, value, text)
 	})
@@ -78,7 +63,7 @@ func bashCompletion(w io.Writer) error {
 	}
 	s.Line("\t\twords=%q\n\telse\n\t\tcase ${COMP_WORDS[1]} in", strings.Join(names, " "))
 	for _, c := range visible() {
-		list := strings.Fields(c.words())
+		list := strings.Fields(c.words)
 		c.eachFlag(func(name, _, _ string) { list = append(list, dashes(name)) })
 		s.Line("\t\t%s) words=%q ;;", c.name, strings.Join(list, " "))
 	}
@@ -106,7 +91,7 @@ func zshCompletion(w io.Writer) error {
 			}
 			args = append(args, shellWord(arg))
 		})
-		if list := c.words(); list != "" {
+		if list := c.words; list != "" {
 			args = append(args, shellWord("*:word:("+list+")"))
 		} else {
 			args = append(args, shellWord("*:argument:_files"))
@@ -123,7 +108,7 @@ func fishCompletion(w io.Writer) error {
 	for _, c := range visible() {
 		s.Line("complete -c agent-init -n __fish_use_subcommand -f -a %s -d %s", c.name, shellWord(c.summary))
 		seen := fmt.Sprintf("'__fish_seen_subcommand_from %s'", c.name)
-		if list := c.words(); list != "" {
+		if list := c.words; list != "" {
 			s.Line("complete -c agent-init -n %s -f -a %s", seen, shellWord(list))
 		}
 		c.eachFlag(func(name, value, text string) {

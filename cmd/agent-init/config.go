@@ -2,9 +2,11 @@ package main
 
 import (
 	"flag"
+	"fmt"
+	"io"
 	"maps"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,44 +15,66 @@ import (
 	"github.com/agent-init/agent-init/internal/keeper"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/firewall"
+	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/session/attach"
 )
 
-func configFlags(fs *flag.FlagSet) {
-	fs.String("config", "/etc/agent-init", "`DIR` that holds policy.yaml, allowlist.txt and allowlist.d")
-	fs.String("user", "auto", "`USER` to run the agent as: NAME, UID or UID:GID; auto takes the image's agent user or the workspace's owner")
-	fs.String("selftest", "require", "`WHAT` to do if the self-test fails: require (do not start), warn, or off")
-	fs.String("backend", "auto", "packet filter `BACKEND`: "+strings.Join(firewall.Backends(), ", ")+"; auto is nftables if the kernel takes its rules, else xtables")
-	fs.String("mode", "enforce", "`MODE`: enforce, or monitor, which lets names and addresses through and logs what enforce would deny")
-	fs.Bool("quiet", false, "show no progress of the start on a terminal")
-	fs.String("log-level", "warn", "`LEVEL` of diagnostics on stderr: debug, info, warn or error")
+// settings are what the flags of a command that confines say, and its environment.
+type settings struct {
+	keeper.Config
+	mode string
+	mib  int64 // of a record
+	fs   *flag.FlagSet
 }
 
-func superviseFlags(fs *flag.FlagSet) {
-	timeFlag(fs, "grace", 8*time.Second, "`TIME` that the agent has to end after it was asked to; 0 waits for ever")
-	fs.String("session", "auto", "`WHEN` the agent runs in a session, which you can leave and come back to: auto (if started on a terminal), always or never")
-	fs.String("record", "", "record the session to `FILE` as an asciicast that only root can read; further windows go to FILE.w1 and on")
-	numberFlag(fs, "record-limit", 64, 1<<20, "begin another record after this many `MIB`; four are kept")
-	fs.String("prefix", attach.DefaultPrefix.Name(), "`KEY` before each command to the session: ctrl-] or another control character, or none")
-	fs.String("signal-target", "auto", "forward signals to `TARGET`: auto, group or child")
-	fs.Bool("unsafe-no-firewall", false, "run the agent with an open network; nothing else implies this")
+// confine has the flags of every such command.
+func (s *settings) confine(fs *flag.FlagSet) {
+	s.fs = fs
+	policyDir(fs, &s.PolicyDir, "`DIR` that holds policy.yaml, allowlist.txt and allowlist.d")
+	fs.StringVar(&s.User, "user", "auto", "`USER` to run the agent as: NAME, UID or UID:GID; auto takes the image's agent user or the workspace's owner")
+	fs.StringVar(&s.Selftest, "selftest", "require", "`WHAT` to do if the self-test fails: require (do not start), warn, or off")
+	fs.StringVar(&s.Backend, "backend", "auto",
+		"packet filter `BACKEND`: "+strings.Join(firewall.Backends(), ", ")+"; auto is nftables if the kernel takes its rules, else xtables")
+	fs.StringVar(&s.mode, "mode", "enforce", "`MODE`: enforce, or monitor, which lets names and addresses through and logs what enforce would deny")
+	fs.BoolVar(&s.Quiet, "quiet", false, "show no progress of the start on a terminal")
+	fs.StringVar(&s.LogLevel, "log-level", "warn", "`LEVEL` of diagnostics on stderr: debug, info, warn or error")
 }
 
-// readConfig merges the environment into the flags that were not given and
-// checks every value: an unknown word stops the start rather than choosing a
-// weaker mode.
-func readConfig(fs *flag.FlagSet, environ []string) (keeper.Config, error) {
-	env := container.Environ(environ)
+// supervise has those of run, which starts the agent as well.
+func (s *settings) supervise(fs *flag.FlagSet) {
+	s.confine(fs)
+	timeFlag(fs, &s.Grace, "grace", 8*time.Second, "`TIME` that the agent has to end after it was asked to; 0 waits for ever")
+	fs.StringVar(&s.Session, "session", "auto",
+		"`WHEN` the agent runs in a session, which you can leave and come back to: auto (if started on a terminal), always or never")
+	fs.StringVar(&s.Record, "record", "", "record the session to `FILE` as an asciicast that only root can read; further windows go to FILE.w1 and on")
+	numberFlag(fs, &s.mib, "record-limit", 64, 1<<20, "begin another record after this many `MIB`; four are kept")
+	fs.StringVar(&s.Prefix, "prefix", attach.DefaultPrefix.Name(), "`KEY` before each command to the session: ctrl-] or another control character, or none")
+	fs.StringVar(&s.SignalTarget, "signal-target", "auto", "forward signals to `TARGET`: auto, group or child")
+	fs.BoolVar(&s.UnsafeNoFirewall, "unsafe-no-firewall", false, "run the agent with an open network; nothing else implies this")
+}
+
+// allSettings are the flags of run.
+func allSettings() *flag.FlagSet {
+	fs := flag.NewFlagSet("run", flag.ContinueOnError)
+	new(settings).supervise(fs)
+	return fs
+}
+
+// read merges the environment into the flags that were not given, and checks every
+// value: an unknown word stops the start rather than choosing a weaker mode. It says
+// which variables have no effect to whoever starts agent-init.
+func (s *settings) read(e environment) (keeper.Config, error) {
+	env := container.Environ(e.env)
 	strange, err := checkVariables(env)
 	if err != nil {
 		return keeper.Config{}, err
 	}
 	given := map[string]bool{}
-	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	fs.VisitAll(func(f *flag.Flag) {
+	s.fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	s.fs.VisitAll(func(f *flag.Flag) {
 		name := fault.VariableOf(f.Name)
 		if v, ok := env[name]; ok && !given[f.Name] && err == nil {
-			if e := fs.Set(f.Name, v); e != nil {
+			if e := s.fs.Set(f.Name, v); e != nil {
 				err = fault.New(fault.Usage, "correct or unset "+name, "%s=%q: %w", name, v, e)
 			}
 		}
@@ -58,37 +82,28 @@ func readConfig(fs *flag.FlagSet, environ []string) (keeper.Config, error) {
 	if err != nil {
 		return keeper.Config{}, err
 	}
-	value := func(name string) string {
-		if f := fs.Lookup(name); f != nil {
-			return f.Value.String()
-		}
-		return ""
-	}
-	c := keeper.Config{
-		PolicyDir: value("config"), User: value("user"), Selftest: value("selftest"), Backend: value("backend"),
-		Monitor: value("mode") == "monitor", Quiet: value("quiet") == "true",
-		SignalTarget: value("signal-target"), LogLevel: value("log-level"),
-		UnsafeNoFirewall: value("unsafe-no-firewall") == "true",
-		Session:          value("session"), Record: value("record"), Prefix: value("prefix"),
-		SessionName: sessionName(env),
-		HostUID:     env["HOST_UID"], HostGID: env["HOST_GID"],
-		AssistantCmd: env["ASSISTANT_CMD"], Shell: env["SHELL"],
-		NoColor: env["NO_COLOR"] != "", Strange: strange,
-		Environ: agentEnviron(env),
-		Version: version, IsSetting: isSetting,
-	}
-	if s := value("grace"); s != "" {
-		if c.Grace, err = time.ParseDuration(s); err != nil || c.Grace < 0 {
-			return keeper.Config{}, fault.New(fault.Usage, "give a time such as 8s", "--grace %s is not a time", s)
+	c := s.Config
+	c.Monitor, c.RecordLimit = s.mode == "monitor", s.mib<<20
+	c.SessionName = "agent"
+	for _, v := range []string{"TMUX_SESSION", "AGENT_SESSION"} {
+		if env[v] != "" {
+			c.SessionName = env[v]
 		}
 	}
-	if s := value("record-limit"); s != "" {
-		mib, err := strconv.ParseInt(s, 10, 64)
-		if err != nil || mib < 1 || mib > 1<<20 {
-			return keeper.Config{}, fault.New(fault.Usage, "give a number of MiB, such as 64", "--record-limit %s is not a size", s)
-		}
-		c.RecordLimit = mib << 20
+	c.HostUID, c.HostGID, c.AssistantCmd, c.Shell = env["HOST_UID"], env["HOST_GID"], env["ASSISTANT_CMD"], env["SHELL"]
+	c.NoColor, c.Version = env["NO_COLOR"] != "", version
+	c.IsSetting = func(flag string) bool { return allSettings().Lookup(flag) != nil }
+	// The agent has no business with what our own variables may hold.
+	c.Environ = maps.Clone(env)
+	maps.DeleteFunc(c.Environ, func(name, _ string) bool { return strings.HasPrefix(name, fault.EnvPrefix) })
+	if err := s.check(c); err != nil {
+		return keeper.Config{}, err
 	}
+	sayStrange(strange, e.stderr)
+	return c, nil
+}
+
+func (s *settings) check(c keeper.Config) error {
 	for _, w := range []struct {
 		flag, value string
 		words       []string
@@ -96,19 +111,14 @@ func readConfig(fs *flag.FlagSet, environ []string) (keeper.Config, error) {
 		{"selftest", c.Selftest, []string{"require", "warn", "off"}},
 		{"backend", c.Backend, firewall.Backends()},
 		{"session", c.Session, []string{"", "auto", "always", "never"}},
-		{"mode", value("mode"), []string{"enforce", "monitor"}},
+		{"mode", s.mode, []string{"enforce", "monitor"}},
 		{"signal-target", c.SignalTarget, []string{"", "auto", "group", "child"}},
 		{"log-level", c.LogLevel, []string{"debug", "info", "warn", "error"}},
 	} {
 		if !slices.Contains(w.words, w.value) {
-			return keeper.Config{}, fault.New(fault.Usage, "use one of: "+strings.TrimSpace(strings.Join(w.words, " ")), "--%s %q is not known", w.flag, w.value)
+			return fault.New(fault.Usage, "use one of: "+strings.TrimSpace(strings.Join(w.words, " ")), "--%s %q is not known", w.flag, w.value)
 		}
 	}
-	return c, checkSession(c)
-}
-
-// checkSession checks what is not one of a few words.
-func checkSession(c keeper.Config) error {
 	if err := wire.CheckName(c.SessionName); err != nil {
 		return fault.New(fault.Usage, "correct or unset AGENT_SESSION", "the session's name is %q: %w", c.SessionName, err)
 	}
@@ -121,24 +131,39 @@ func checkSession(c keeper.Config) error {
 	return nil
 }
 
-// sessionName is what the environment calls the session.
-func sessionName(env map[string]string) string {
-	for _, v := range []string{"AGENT_SESSION", "TMUX_SESSION"} {
-		if env[v] != "" {
-			return env[v]
+// serviceVariable is what Kubernetes sets in each container for a service that is
+// called agent-init, or agent-init-something.
+var serviceVariable = regexp.MustCompile(`_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`)
+
+// checkVariables refuses a variable that is meant to be a setting and is none: what
+// it was to change would stay as it is, and nobody would know. Others it returns:
+// they are somebody's own, and the agent does not get them.
+func checkVariables(env map[string]string) (strange []string, err error) {
+	var known []string
+	allSettings().VisitAll(func(f *flag.Flag) { known = append(known, fault.VariableOf(f.Name)) })
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		switch {
+		case !strings.HasPrefix(name, fault.EnvPrefix), slices.Contains(known, name), serviceVariable.MatchString(name):
+			continue
+		case name == fault.EnvPrefix+"INBOUND":
+			port := regexp.MustCompile(`[0-9]+`).FindString(env[name])
+			if port == "" {
+				port = "3000" // to show how
+			}
+			return nil, fault.New(fault.Usage, "write inbound: ["+port+"] into policy.yaml",
+				"%s is no setting: the policy says which ports are open to the outside", name)
 		}
+		if meant := policy.Nearest(name, known); meant != "" {
+			return nil, fault.New(fault.Usage, "did you mean "+meant+"?", "%s is no setting of agent-init's", name)
+		}
+		strange = append(strange, name)
 	}
-	return "agent"
+	return strange, nil
 }
 
-// agentEnviron is the container's environment less what is agent-init's own:
-// its variables may hold what the agent has no business with.
-func agentEnviron(env map[string]string) map[string]string {
-	out := maps.Clone(env)
-	for k := range out {
-		if strings.HasPrefix(k, fault.EnvPrefix) {
-			delete(out, k)
-		}
+func sayStrange(names []string, w io.Writer) {
+	if len(names) > 0 {
+		fault.Warn(w, fmt.Sprintf("%s: no setting of agent-init's, and the agent does not get it", strings.Join(names, ", ")),
+			"unset it, or give it another name; agent-init run --help lists the settings")
 	}
-	return out
 }

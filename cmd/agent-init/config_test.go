@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"flag"
+	"io"
 	"testing"
 	"time"
 
@@ -12,13 +13,13 @@ import (
 
 func parseConfig(t *testing.T, args, env []string) (keeper.Config, error) {
 	t.Helper()
+	var s settings
 	fs := flag.NewFlagSet("run", flag.ContinueOnError)
-	configFlags(fs)
-	superviseFlags(fs)
+	s.supervise(fs)
 	if err := fs.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	return readConfig(fs, env)
+	return s.read(environment{env: env, stderr: io.Discard})
 }
 
 func TestConfigPrecedence(t *testing.T) {

@@ -13,8 +13,9 @@ import (
 )
 
 func detectCommand() command {
+	var private bool
 	return command{
-		name: "detect", synopsis: "[--private] npm|go|apt|pip|cargo|github-meta…",
+		name: "detect", words: "npm go apt pip cargo github-meta", synopsis: "[--private] npm|go|apt|pip|cargo|github-meta…",
 		summary: "print allowlist entries from this image's own package-manager configuration",
 		example: "RUN agent-init detect npm >> /etc/agent-init/allowlist.d/npm.txt\n\n" +
 			"Read, in the order that the package manager itself reads them:\n" +
@@ -29,14 +30,14 @@ func detectCommand() command {
 			"github-meta is no package manager: it is the preset @github-meta, the addresses of git at GitHub, for SSH,\n" +
 			"as they were when this agent-init was released.",
 		flags: func(fs *flag.FlagSet) {
-			fs.Bool("private", false, "mark the entries private: the servers have private addresses")
+			fs.BoolVar(&private, "private", false, "mark the entries private: the servers have private addresses")
 		},
-		run: func(ctx context.Context, e environment, flags *flag.FlagSet, args []string) error {
+		run: func(ctx context.Context, e environment, args []string) error {
 			dir, err := os.Getwd()
 			if err != nil {
 				return fault.New(fault.Failure, "run it in a directory that exists", "find the working directory: %w", err)
 			}
-			return runDetect(ctx, e, dir, isSet(flags, "private"), args)
+			return runDetect(ctx, e, dir, private, args)
 		},
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/lab/man"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
@@ -24,10 +25,7 @@ func commandFlags() map[string]map[string]bool {
 	all := map[string]map[string]bool{}
 	for _, c := range visible() {
 		all[c.name] = map[string]bool{"--help": true, "-h": true}
-		fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
-		if c.flags != nil {
-			c.flags(fs)
-		}
+		fs := c.flagSet(new(environment))
 		fs.VisitAll(func(f *flag.Flag) { all[c.name][dashes(f.Name)] = true })
 	}
 	return all
@@ -218,7 +216,7 @@ func TestDocsExitCodes(t *testing.T) {
 		return found
 	}
 	var want []string
-	for _, m := range fault.Meanings() {
+	for _, m := range man.ExitCodes() {
 		want = append(want, m[0])
 	}
 	if got := numbers(table(t, "README.md", "exit code")); !slices.Equal(got, numbers(want)) {

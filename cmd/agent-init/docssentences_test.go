@@ -137,11 +137,7 @@ func TestHelpWords(t *testing.T) {
 		if n := words(c.summary); n > summaryWords {
 			t.Errorf("%s: %d words: %s", c.name, n, c.summary)
 		}
-		fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
-		if c.flags != nil {
-			c.flags(fs)
-		}
-		fs.VisitAll(func(f *flag.Flag) {
+		c.flagSet(new(environment)).VisitAll(func(f *flag.Flag) {
 			if n := words(f.Usage); n > usageWords {
 				t.Errorf("%s --%s: %d words: %s", c.name, f.Name, n, f.Usage)
 			}

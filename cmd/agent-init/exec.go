@@ -13,19 +13,20 @@ import (
 )
 
 func execCommand() command {
+	var must, bare bool
 	return command{
 		name: "exec", synopsis: "[-t|-T] -- CMD [ARG…]",
 		summary: "run a command confined exactly as the agent is",
 		example: "agent-init exec -- git status",
 		flags: func(fs *flag.FlagSet) {
-			fs.Bool("t", false, "refuse to start without a terminal; pass your input on even if the output goes elsewhere")
-			fs.Bool("T", false, "give the command this very terminal; a program that it leaves behind can then read what you type")
+			fs.BoolVar(&must, "t", false, "refuse to start without a terminal; pass your input on even if the output goes elsewhere")
+			fs.BoolVar(&bare, "T", false, "give the command this very terminal; a program that it leaves behind can then read what you type")
 		},
-		run: func(_ context.Context, e environment, fs *flag.FlagSet, args []string) error {
+		run: func(_ context.Context, e environment, args []string) error {
 			if len(args) == 0 {
 				return fault.New(fault.Usage, "agent-init exec -- CMD", "no command was given")
 			}
-			if isSet(fs, "t") && isSet(fs, "T") {
+			if must && bare {
 				return fault.New(fault.Usage, "leave out one of them", "-t and -T contradict each other")
 			}
 			agent, err := state.ReadAgent()
@@ -37,15 +38,16 @@ func execCommand() command {
 			if dir, err := os.Getwd(); err == nil {
 				spec.Dir = dir
 			}
-			own, found := findTerminal([3]*os.File{e.stdin, os.Stdout, os.Stderr}, isSet(fs, "t"))
-			if isSet(fs, "t") && !own.typed {
+			own, found := findTerminal([3]*os.File{e.stdin, os.Stdout, os.Stderr}, must)
+			if must && !own.typed {
 				return fault.New(fault.Usage, "use docker exec -it, or leave out -t", "exec -t needs a terminal")
 			}
-			if found && !isSet(fs, "T") {
-				if term := container.Environ(e.env)["TERM"]; term != "" { // what it is shown on
+			if found && !bare {
+				term := container.Environ(e.env)["TERM"]
+				if term != "" { // what it is shown on
 					spec.Env = append(spec.Env, "TERM="+term)
 				}
-				own.filter.Clipboard, own.filter.Plain = agent.Clipboard, container.Environ(e.env)["TERM"] == "dumb"
+				own.filter.Clipboard, own.filter.Plain = agent.Clipboard, term == "dumb"
 				return own.exec(spec)
 			}
 			_ = stage.GoFirst(stage.AgentGoes) // as far as the container lets it

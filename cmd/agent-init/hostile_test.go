@@ -16,12 +16,11 @@ import (
 // over, and a parser is how it would be.
 var decoders = map[string]string{
 	// The keeper, and what starts it.
-	"cmd/agent-init/network.go: bringUp":       "up, which starts a keeper: that keeper's word",
-	"cmd/agent-init/network.go: keeperCommand": "the keeper: its argument, by up",
-	"internal/state/dir.go: Read":              "anybody: root's files, by the keeper",
-	"pkg/audit/tail.go: seqAtEnd":              "the keeper: the end of its own log",
-	"pkg/control/message.go: parseRequest":     "the keeper: requests of root's; the guard: the agent's",
-	"pkg/privdrop/wire.go: UnmarshalJSON":      "the stage: the keeper's order",
+	"cmd/agent-init/up.go: bringUp":        "up, which starts a keeper: that keeper's word",
+	"internal/state/dir.go: Read":          "anybody: root's files, by the keeper",
+	"pkg/audit/tail.go: seqAtEnd":          "the keeper: the end of its own log",
+	"pkg/control/message.go: parseRequest": "the keeper: requests of root's; the guard: the agent's",
+	"pkg/privdrop/wire.go: UnmarshalJSON":  "the stage: the keeper's order",
 
 	// Children, which read what the keeper gives them.
 	"internal/guard/guard.go: Run":                    "the guard: the keeper's configuration",
@@ -34,8 +33,7 @@ var decoders = map[string]string{
 	"pkg/session/protocol/protocol.go: DecodeRequest": "the session server: its clients'",
 
 	// Commands, which end.
-	"cmd/agent-init/attach.go: newCommand":    "a command: the session server's answer",
-	"cmd/agent-init/attach.go: listSession":   "a command: the session server's answer",
+	"cmd/agent-init/attach.go: askSession":    "a command: the session server's answer",
 	"internal/detect/golang.go: askGo":        "a command",
 	"internal/inspect/explain.go: read":       "a command: the log",
 	"internal/inspect/log.go: past":           "a command: the log",

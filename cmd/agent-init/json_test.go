@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"flag"
 	"os"
 	"testing"
 	"time"
@@ -33,10 +32,7 @@ var goldenOf = map[string]string{
 // TestEveryJSONIsHeld: what programs read has a version, and a file that holds it.
 func TestEveryJSONIsHeld(t *testing.T) {
 	for _, c := range visible() {
-		fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
-		if c.flags != nil {
-			c.flags(fs)
-		}
+		fs := c.flagSet(new(environment))
 		file, held := goldenOf[c.name]
 		if has := fs.Lookup("json") != nil; has != held {
 			t.Errorf("%s: --json: %v, held by a file: %v", c.name, has, held)

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/container"
@@ -37,23 +38,26 @@ type environment struct {
 	stdin  *os.File
 	stdout io.Writer
 	stderr io.Writer
+	json   bool // --json was given
 }
 
-// command is one verb of the command line.
+// command is one verb of the command line. Its flags are set before it runs.
 type command struct {
 	name     string
 	synopsis string // arguments, for the usage line
 	summary  string
 	example  string
-	hidden   bool // for agent-init itself, not for people
+	json     string // what --json prints, if there is such a flag
+	words    string // the arguments that there are, if they are few
+	hidden   bool   // for agent-init itself, not for people
 	// takesSignals is for commands that read early.Signals; the others end
 	// on a signal as any program does.
 	takesSignals bool
 	// mixed is for commands whose flags may follow their arguments.
 	mixed bool
 	alone bool // takes no arguments
-	run   func(ctx context.Context, e environment, flags *flag.FlagSet, args []string) error
 	flags func(fs *flag.FlagSet)
+	run   func(ctx context.Context, e environment, args []string) error
 }
 
 func commands() []command {
@@ -88,7 +92,6 @@ func commands() []command {
 		stageCommand(),
 		probeCommand(),
 		keeperCommand(),
-		manCommand(),
 		sessionsServerCommand(),
 		terminalCommand(),
 	}
@@ -139,12 +142,21 @@ func shown(e environment, write func(io.Writer)) int {
 	return fault.Report(e.stderr, err)
 }
 
-func (c command) invoke(e environment) int {
+// flagSet has all flags of c. Parsing them sets e.json, and what the command reads.
+func (c command) flagSet(e *environment) *flag.FlagSet {
 	fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	if c.flags != nil {
 		c.flags(fs)
 	}
+	if c.json != "" {
+		fs.BoolVar(&e.json, "json", false, c.json)
+	}
+	return fs
+}
+
+func (c command) invoke(e environment) int {
+	fs := c.flagSet(&e)
 	err := fs.Parse(e.args[1:])
 	args := fs.Args()
 	if c.mixed && err == nil {
@@ -156,14 +168,13 @@ func (c command) invoke(e environment) int {
 	case err != nil:
 		fmt.Fprintf(e.stderr, "agent-init %s: %v\n  remedy: see agent-init %s --help\n", c.name, err, c.name)
 		return fault.Usage
-	}
-	if c.alone && len(args) > 0 {
+	case c.alone && len(args) > 0:
 		return fault.Report(e.stderr, fault.New(fault.Usage, "agent-init "+c.name, "%s takes no arguments, and %q was given", c.name, args[0]))
 	}
 	if !c.takesSignals {
 		early.Release()
 	}
-	return fault.Report(e.stderr, c.run(context.Background(), e, fs, args))
+	return fault.Report(e.stderr, c.run(context.Background(), e, args))
 }
 
 // parseMixed goes on behind each argument, and returns the arguments.
@@ -177,17 +188,18 @@ func parseMixed(fs *flag.FlagSet) (args []string, err error) {
 
 func (c command) help(w io.Writer, fs *flag.FlagSet) {
 	fmt.Fprintf(w, "%s\n\n%s\n", strings.TrimSpace("agent-init "+c.name+" "+c.synopsis), c.summary)
-	first := true
+	head := "\nFlags:\n"
 	fs.VisitAll(func(f *flag.Flag) {
-		if first {
-			fmt.Fprintf(w, "\nFlags:\n")
-			first = false
-		}
 		value, text := flag.UnquoteUsage(f)
 		if value != "" {
 			value = " " + value
 		}
-		fmt.Fprintf(w, "  %s%s\n        %s%s\n", dashes(f.Name), value, text, defaultOf(f))
+		preset := ""
+		if !slices.Contains([]string{"", "false", "0", "0s"}, f.DefValue) {
+			preset = fmt.Sprintf(" (default %s)", f.DefValue)
+		}
+		fmt.Fprintf(w, "%s  %s%s\n        %s%s\n", head, dashes(f.Name), value, text, preset)
+		head = ""
 	})
 	if c.example != "" {
 		fmt.Fprintf(w, "\nExample:\n  %s\n", c.example)
@@ -230,11 +242,17 @@ agent-init COMMAND --help shows the flags and an example.
 `)
 }
 
-// colour is for terminals only, and NO_COLOR (no-color.org) turns it off.
-func colour(e environment) bool {
-	f, ok := e.stdout.(*os.File)
-	if !ok || container.Environ(e.env)["NO_COLOR"] != "" {
-		return false
+// show prints what a command has found out: for a program that asked for it as JSON, and
+// else for people, who see each line whole on their terminal.
+func (e environment) show(v any, hang string, write func(w io.Writer, coloured bool) error) error {
+	if e.json {
+		return text.JSON(e.stdout, v)
 	}
-	return text.IsTerminal(f)
+	return write(text.Folded(e.stdout, hang), e.colour())
+}
+
+// colour is for terminals only, and NO_COLOR (no-color.org) turns it off.
+func (e environment) colour() bool {
+	f, ok := e.stdout.(*os.File)
+	return ok && container.Environ(e.env)["NO_COLOR"] == "" && text.IsTerminal(f)
 }

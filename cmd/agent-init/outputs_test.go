@@ -2,17 +2,18 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/lab/golden"
+	"github.com/agent-init/agent-init/internal/lab/man"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -93,28 +94,32 @@ func TestCompletions(t *testing.T) {
 
 // TestManPages: one for each command, from what --help says.
 func TestManPages(t *testing.T) {
-	dir := t.TempDir()
-	if err := manCommand().run(t.Context(), environment{}, nil, []string{dir}); err != nil {
-		t.Fatal(err)
-	}
-	main, err := os.ReadFile(filepath.Join(dir, "agent-init.1"))
+	pages, err := man.Pages(func(words ...string) (string, error) {
+		code, out, errs := typed(words...)
+		if code != fault.OK {
+			return "", errors.New(errs)
+		}
+		return out, nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range visible() {
-		page, err := os.ReadFile(filepath.Join(dir, "agent-init-"+c.name+".1"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, want := range []string{roff(c.summary), roff(c.example)} {
-			if !strings.Contains(string(page), want) {
+		page := pages["agent-init-"+c.name]
+		wanted := []string{man.Roff(c.summary), man.Roff(c.example)}
+		c.flagSet(new(environment)).VisitAll(func(f *flag.Flag) {
+			_, usage := flag.UnquoteUsage(f)
+			wanted = append(wanted, ".BR "+man.Roff(dashes(f.Name))+" ", "\n"+man.Roff(usage))
+		})
+		for _, want := range wanted {
+			if !strings.Contains(page, want) {
 				t.Errorf("%s: lacks %q", c.name, want)
 			}
 		}
-		if !strings.Contains(string(main), "agent-init\\-"+roff(c.name)) {
+		if !strings.Contains(pages["agent-init"], "agent-init\\-"+man.Roff(c.name)) {
 			t.Errorf("agent-init.1 lacks %s", c.name)
 		}
-		for line := range strings.Lines(string(page)) {
+		for line := range strings.Lines(page) {
 			if strings.HasPrefix(line, "'") || strings.HasPrefix(line, ".") && !regexp.MustCompile(`^\.(TH|SH|TP|B|BR|I|RI|EX|EE)( |$)`).MatchString(strings.TrimSpace(line)) {
 				t.Errorf("%s: %q would be a request of troff's", c.name, line)
 			}
@@ -129,10 +134,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%s: summary %q, example %q", c.name, c.summary, c.example)
 		}
 		var b strings.Builder
-		fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
-		if c.flags != nil {
-			c.flags(fs)
-		}
+		fs := c.flagSet(new(environment))
 		c.help(&b, fs)
 		if !strings.Contains(b.String(), "Example:\n") {
 			t.Errorf("%s: no example in --help", c.name)

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"strconv"
@@ -16,22 +14,16 @@ import (
 
 func sessionsCommand() command {
 	return command{
-		name: "sessions", alone: true, synopsis: "[--json]",
+		name: "sessions", alone: true, synopsis: "[--json]", json: "print JSON",
 		summary: "list the session's windows, and who looks at them",
 		example: "agent-init sessions --json | jq '.windows[].name'",
-		flags:   func(fs *flag.FlagSet) { fs.Bool("json", false, "print JSON") },
-		run: func(_ context.Context, e environment, fs *flag.FlagSet, _ []string) error {
+		run: func(_ context.Context, e environment, _ []string) error {
 			i, err := listSession()
 			if err != nil {
 				return err
 			}
-			if isSet(fs, "json") {
-				enc := json.NewEncoder(e.stdout)
-				enc.SetIndent("", "  ")
-				cleanSession(&i)
-				return enc.Encode(sessionsReport{1, i})
-			}
-			return writeSessions(text.Folded(e.stdout, "      "), i, time.Now())
+			cleanSession(&i)
+			return e.show(sessionsReport{1, i}, "      ", func(w io.Writer, _ bool) error { return writeSessions(w, i, time.Now()) })
 		},
 	}
 }

@@ -1,46 +1,36 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"flag"
+	"io"
 	"strings"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/state"
-	"github.com/agent-init/agent-init/internal/text"
 )
 
 func statusCommand() command {
+	var quiet bool
 	return command{
-		name: "status", alone: true, synopsis: "[--quiet] [--json]",
+		name: "status", alone: true, synopsis: "[--quiet] [--json]", json: "print the state as JSON",
 		summary: "show whether the container is confined and healthy",
 		example: "agent-init status --quiet && echo healthy",
-		flags: func(fs *flag.FlagSet) {
-			fs.Bool("quiet", false, "print nothing; the exit status tells")
-			fs.Bool("json", false, "print the state as JSON")
-		},
-		run: func(_ context.Context, e environment, fs *flag.FlagSet, _ []string) error {
-			dir, err := state.Find()
-			if err != nil {
-				return state.NotRunning(err)
-			}
+		flags:   func(fs *flag.FlagSet) { fs.BoolVar(&quiet, "quiet", false, "print nothing; the exit status tells") },
+		run: func(_ context.Context, e environment, _ []string) error {
 			var s state.State
-			if err := dir.Read(state.StatusFile, &s); err != nil {
-				return state.NotRunning(err)
+			if err := published(state.StatusFile, &s); err != nil {
+				return err
 			}
 			ok, why := s.Healthy(time.Now())
-			switch {
-			case isSet(fs, "quiet"):
-			case isSet(fs, "json"):
-				if err := text.JSON(e.stdout, state.Report{Healthy: ok, Why: why, State: &s}); err != nil {
+			if !quiet {
+				if err := e.show(state.Report{Healthy: ok, Why: why, State: &s}, strings.Repeat(" ", 11), func(w io.Writer, coloured bool) error {
+					var screen strings.Builder
+					s.Write(&screen, ok, why, coloured)
+					_, err := io.WriteString(w, screen.String())
 					return err
-				}
-			default:
-				var screen bytes.Buffer
-				s.Write(&screen, ok, why, colour(e))
-				if _, err := text.Folded(e.stdout, strings.Repeat(" ", 11)).Write(screen.Bytes()); err != nil {
+				}); err != nil {
 					return err
 				}
 			}
@@ -52,19 +42,43 @@ func statusCommand() command {
 	}
 }
 
+// published reads a file that the keeper has published.
+func published(file string, v any) error {
+	dir, err := state.Find()
+	if err == nil {
+		err = dir.Read(file, v)
+	}
+	if err != nil {
+		return state.NotRunning(err)
+	}
+	return nil
+}
+
+func metricsCommand() command {
+	return command{
+		name: "metrics", alone: true,
+		summary: "print counters and states in the text format of Prometheus",
+		example: "agent-init metrics > /var/lib/node_exporter/agent-init.prom",
+		run: func(_ context.Context, e environment, _ []string) error {
+			var s state.State
+			if err := published(state.StatusFile, &s); err != nil {
+				return err
+			}
+			return s.WriteMetrics(e.stdout, version, time.Now())
+		},
+	}
+}
+
 const defaultWait = 30 * time.Second
 
 func waitCommand() command {
+	var timeout time.Duration
 	return command{
 		name: "wait", alone: true, synopsis: "[--timeout 30s]",
 		summary: "block until the container is confined and proved",
 		example: "agent-init wait --timeout 1m",
-		flags:   func(fs *flag.FlagSet) { timeFlag(fs, "timeout", defaultWait, "give up after `TIME`") },
-		run: func(_ context.Context, _ environment, fs *flag.FlagSet, _ []string) error {
-			timeout, err := time.ParseDuration(value(fs, "timeout"))
-			if err != nil || timeout < 0 {
-				return fault.New(fault.Usage, "give a time such as 30s", "--timeout %s is not a time", value(fs, "timeout"))
-			}
+		flags:   func(fs *flag.FlagSet) { timeFlag(fs, &timeout, "timeout", defaultWait, "give up after `TIME`") },
+		run: func(context.Context, environment, []string) error {
 			return waitReady(time.Now().Add(timeout))
 		},
 	}

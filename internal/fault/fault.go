@@ -76,17 +76,3 @@ func Report(w io.Writer, err error) int {
 		return Failure
 	}
 }
-
-// Meanings says what each exit code of agent-init itself means.
-func Meanings() [][2]string {
-	return [][2]string{
-		{"CMD's own", "of run and exec: the exit code of the command; 128+n if signal n ended it"},
-		{fmt.Sprint(Failure), "status: not confined, or not healthy; and what has no code of its own"},
-		{fmt.Sprint(Usage), "the command line is wrong"},
-		{fmt.Sprint(SelfTest), "the self-test failed, and the agent was not started; wait: not proved"},
-		{fmt.Sprint(Rules), "the kernel refused the rules, or this is not the container's own network"},
-		{fmt.Sprint(Privilege), "a capability is missing, or this is for root"},
-		{fmt.Sprint(Policy), "the policy is wrong, or the agent could write it, or replace agent-init"},
-		{fmt.Sprintf("%d, %d", NoExec, NotFound), "the command can't be executed; was not found"},
-	}
-}

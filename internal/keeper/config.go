@@ -35,7 +35,6 @@ type Config struct {
 	AssistantCmd     string
 	Shell            string
 	NoColor          bool
-	Strange          []string          // variables that are no settings
 	Environ          map[string]string // the container's, for the agent
 
 	Version   string                 // of this program

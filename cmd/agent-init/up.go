@@ -18,49 +18,29 @@ import (
 	"github.com/agent-init/agent-init/internal/state"
 )
 
-func sidecarCommand() command {
-	return command{
-		name: "sidecar", takesSignals: true, synopsis: "[flags]",
-		summary: "confine a network namespace that the agent's container shares; stays in the foreground",
-		example: "agent-init sidecar --user 1000",
-		flags:   configFlags,
-		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
-			if len(args) > 0 {
-				return fault.New(fault.Usage, "start the agent in its own container", "sidecar runs no command, and %q was given", args[0])
-			}
-			c, err := readConfig(fs, e.env)
-			if err != nil {
-				return err
-			}
-			sayStrange(c, e.stderr)
-			return keeper.Keep(ctx, c, "sidecar", nil)
-		},
-	}
-}
-
 func upCommand() command {
+	var s settings
 	return command{
 		name: "up", synopsis: "[flags]",
 		summary: "confine this container's network in the background; safe to repeat",
 		example: "agent-init up --user vscode",
-		flags:   configFlags,
-		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
+		flags:   s.confine,
+		run: func(ctx context.Context, e environment, args []string) error {
 			if len(args) > 0 {
 				return fault.New(fault.Usage, "use agent-init run to start a command", "up runs no command, and %q was given", args[0])
 			}
-			c, err := readConfig(fs, e.env)
+			c, err := s.read(e)
 			if err != nil {
 				return err
 			}
-			sayStrange(c, e.stderr)
-			return bringUp(ctx, e, c)
+			return bringUp(ctx, e, c, s.fs)
 		},
 	}
 }
 
 // bringUp makes sure that a keeper runs: the one there is, or a new one that
 // lives on by itself. It returns once the confinement was proved.
-func bringUp(ctx context.Context, e environment, c keeper.Config) error {
+func bringUp(ctx context.Context, e environment, c keeper.Config, flags *flag.FlagSet) error {
 	if os.Geteuid() != 0 {
 		return fault.New(fault.Privilege, "run it as root: docker exec -u root, or sudo in postStartCommand", "agent-init up needs root, and runs as uid %d", os.Geteuid())
 	}
@@ -82,11 +62,9 @@ func bringUp(ctx context.Context, e environment, c keeper.Config) error {
 		return err
 	}
 	defer null.Close()
-	arg, err := json.Marshal(keeperArgs{Dir: c.PolicyDir, User: c.User, SelfTest: c.Selftest, Backend: c.Backend, LogLevel: c.LogLevel, Monitor: c.Monitor})
-	if err != nil {
-		return err
-	}
-	_, err = os.StartProcess(stage.Self, []string{"agent-init", keeperName, string(arg)}, &os.ProcAttr{
+	argv := []string{"agent-init", keeperName}
+	flags.VisitAll(func(f *flag.Flag) { argv = append(argv, "--"+f.Name+"="+f.Value.String()) })
+	_, err = os.StartProcess(stage.Self, argv, &os.ProcAttr{
 		Dir: "/", Env: e.env, Files: []*os.File{null, null, null, w}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	w.Close()
@@ -129,33 +107,22 @@ func bringUpAgain(ctx context.Context, s state.State, c keeper.Config) error {
 
 const keeperName = "__keeper"
 
-// keeperArgs is the configuration on its way to the detached keeper.
-type keeperArgs struct {
-	Dir, User, SelfTest, Backend, LogLevel string
-	Monitor                                bool
-}
-
 const fdReport = 3
 
 func keeperCommand() command {
+	var s settings
 	return command{
 		name: keeperName, takesSignals: true, hidden: true,
 		summary: "the detached keeper (started by agent-init up)",
-		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
+		flags:   s.confine,
+		run: func(ctx context.Context, e environment, _ []string) error {
 			report := os.NewFile(fdReport, "report")
 			defer runtime.KeepAlive(report) // else it could be closed before the lock is
 			unix.CloseOnExec(fdReport)
-			var a keeperArgs
-			if len(args) != 1 || json.Unmarshal([]byte(args[0]), &a) != nil {
-				return fault.New(fault.Usage, "use agent-init up", "the keeper is started by agent-init itself")
-			}
-			configFlags(fs)
-			c, err := readConfig(fs, e.env)
+			c, err := s.read(e)
 			if err != nil {
 				return err
 			}
-			c.PolicyDir, c.User, c.Selftest, c.Backend, c.LogLevel = a.Dir, a.User, a.SelfTest, a.Backend, a.LogLevel
-			c.Monitor = a.Monitor
 			return keeper.Keep(ctx, c, "up", tellParent(report))
 		},
 	}

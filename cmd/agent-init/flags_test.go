@@ -9,17 +9,18 @@ import (
 
 func TestParseTime(t *testing.T) {
 	for s, want := range map[string]time.Duration{"10m": 10 * time.Minute, "3d": 72 * time.Hour, "0": 0, "1h30m": 90 * time.Minute, "250ms": 250 * time.Millisecond} {
-		got, err := parseTime(s)
-		if err != nil || got != want {
-			t.Errorf("%s: %v, %v", s, got, err)
+		var got, again duration
+		if err := got.Set(s); err != nil || got != duration(want) {
+			t.Errorf("%s: %v, %v", s, &got, err)
 		}
-		if again, err := parseTime((*timeValue)(&got).String()); err != nil || again != got {
-			t.Errorf("%s is written as %s", s, (*timeValue)(&got))
+		if err := again.Set(got.String()); err != nil || again != got {
+			t.Errorf("%s is written as %s", s, &got)
 		}
 	}
 	for _, s := range []string{"", "d", "-1s", "-1d", "1.5d", "soon", "10", "3 d", "99999d"} {
-		if d, err := parseTime(s); err == nil {
-			t.Errorf("%q is taken for %v", s, d)
+		var d duration
+		if err := d.Set(s); err == nil {
+			t.Errorf("%q is taken for %v", s, &d)
 		}
 	}
 }
@@ -28,11 +29,7 @@ func TestParseTime(t *testing.T) {
 // error" alone.
 func TestFlagsSayWhatTheyTake(t *testing.T) {
 	for _, c := range commands() {
-		if c.flags == nil {
-			continue
-		}
-		fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
-		c.flags(fs)
+		fs := c.flagSet(new(environment))
 		fs.VisitAll(func(f *flag.Flag) {
 			if b, ok := f.Value.(interface{ IsBoolFlag() bool }); ok && b.IsBoolFlag() {
 				return

@@ -24,20 +24,18 @@ import (
 
 func selftestCommand() command {
 	return command{
-		name: "selftest", alone: true, synopsis: "[--json]",
+		name: "selftest", alone: true, synopsis: "[--json]", json: "print the report as JSON",
 		summary: "prove again, as the agent, what is blocked and what can be reached",
 		example: "agent-init selftest",
-		flags:   func(fs *flag.FlagSet) { fs.Bool("json", false, "print the report as JSON") },
-		run: func(ctx context.Context, e environment, fs *flag.FlagSet, args []string) error {
-			asJSON := isSet(fs, "json")
+		run: func(ctx context.Context, e environment, _ []string) error {
 			if os.Geteuid() == 0 {
-				return selftestAsRoot(ctx, e, asJSON)
+				return selftestAsRoot(ctx, e)
 			}
 			report, err := makeProbes(ctx)
 			if err != nil {
 				return err
 			}
-			return showReport(e, report, asJSON)
+			return showReport(e, report)
 		},
 	}
 }
@@ -60,22 +58,25 @@ func selftestAsAgent(asJSON bool) error {
 }
 
 func probeCommand() command {
+	var packed bool
 	return command{
-		name: stage.ProbeName, hidden: true,
+		name: stage.ProbeName, hidden: true, json: "as JSON",
 		summary: "the probes of the self-test (started by agent-init itself)",
 		flags: func(fs *flag.FlagSet) {
-			fs.Bool("json", false, "")
-			fs.Bool("packed", false, "")
+			fs.BoolVar(&packed, "packed", false, "for the keeper, which parses no JSON of a child's")
 		},
-		run: func(ctx context.Context, e environment, fs *flag.FlagSet, _ []string) error {
+		run: func(ctx context.Context, e environment, _ []string) error {
 			report, err := makeProbes(ctx)
 			if err != nil {
 				return err
 			}
-			if isSet(fs, "packed") {
-				return packReport(e, report)
+			if !packed {
+				return showReport(e, report)
 			}
-			return showReport(e, report, isSet(fs, "json"))
+			if _, err := e.stdout.Write(report.Pack()); err != nil {
+				return err
+			}
+			return verdictOf(report)
 		},
 	}
 }
@@ -86,31 +87,19 @@ func makeProbes(ctx context.Context) (selftest.Report, error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return selftest.Report{}, fmt.Errorf("make the probe undumpable: %w", err)
 	}
-	dir, err := state.Find()
-	if err != nil {
-		return selftest.Report{}, state.NotRunning(err)
-	}
 	var plan selftest.Plan
-	if err := dir.Read(state.ProbesFile, &plan); err != nil {
-		return selftest.Report{}, state.NotRunning(err)
+	if err := published(state.ProbesFile, &plan); err != nil {
+		return selftest.Report{}, err
 	}
 	return probe.Run(ctx, plan), nil
 }
 
-// packReport is showReport for the keeper, which parses no JSON of a child's.
-func packReport(e environment, report selftest.Report) error {
-	if _, err := e.stdout.Write(report.Pack()); err != nil {
-		return err
-	}
-	return verdictOf(report)
-}
-
-func showReport(e environment, report selftest.Report, asJSON bool) error {
-	if asJSON {
+func showReport(e environment, report selftest.Report) error {
+	if e.json {
 		if err := json.NewEncoder(e.stdout).Encode(report); err != nil {
 			return err
 		}
-	} else if err := report.WriteTable(text.Folded(e.stdout, strings.Repeat(" ", 6)), colour(e)); err != nil {
+	} else if err := report.WriteTable(text.Folded(e.stdout, strings.Repeat(" ", 6)), e.colour()); err != nil {
 		return err
 	}
 	return verdictOf(report)
@@ -129,16 +118,16 @@ const proveTime = stage.SelfTestTime + 10*time.Second
 
 // selftestAsRoot has the keeper run the probes, which tells them from what the agent
 // does. Without a keeper that serves, nobody counts, and they are run right here.
-func selftestAsRoot(ctx context.Context, e environment, asJSON bool) error {
+func selftestAsRoot(ctx context.Context, e environment) error {
 	var report selftest.Report
 	err := callFor(ctx, proveTime, state.ControlSocket, control.Request{Verb: state.VerbSelfTest}, &report)
 	if errors.Is(err, errNobodyAnswers) {
-		return selftestAsAgent(asJSON)
+		return selftestAsAgent(e.json)
 	}
 	if err != nil {
 		return err
 	}
-	return showReport(e, report, asJSON)
+	return showReport(e, report)
 }
 
 var errNobodyAnswers = errors.New("nobody answers: agent-init does not run, or is still starting")
