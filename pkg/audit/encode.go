@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -62,33 +63,23 @@ func Decode(raw []byte) (Event, error) {
 
 // capped returns e with every text field valid UTF-8 and within its budget.
 func (e Event) capped() Event {
-	e.Kind = Kind(capText(string(e.Kind), maxWord))
-	e.Verdict = Verdict(capText(string(e.Verdict), maxWord))
-	e.Enforce = Verdict(capText(string(e.Enforce), maxWord))
-	e.Asker = Asker(capText(string(e.Asker), maxWord))
-	e.Name = capText(e.Name, maxText)
-	e.IP = capText(e.IP, maxWord)
-	e.Proto = capText(e.Proto, maxWord)
-	e.Rule = capText(e.Rule, maxRule)
-	e.Reason = capText(e.Reason, maxText)
-	e.Comm = capText(e.Comm, maxWord)
+	e.Kind, e.Asker = Kind(capText(string(e.Kind), maxWord)), Asker(capText(string(e.Asker), maxWord))
+	e.Verdict, e.Enforce = Verdict(capText(string(e.Verdict), maxWord)), Verdict(capText(string(e.Enforce), maxWord))
+	for i, s := range e.texts() {
+		*s = capText(*s, longest[i])
+	}
 	return e
 }
 
 // capText returns the longest part of s from its start that is at most budget
 // bytes once encoded, with U+FFFD for each byte that is not UTF-8.
 func capText(s string, budget int) string {
-	for i, used := 0, 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		if used += encodedLen(r); used > budget {
-			return validText(s[:i])
+	for i, r := range s {
+		if budget -= encodedLen(r); budget < 0 {
+			s = s[:i]
+			break
 		}
-		i += n
 	}
-	return validText(s)
-}
-
-func validText(s string) string {
 	if utf8.ValidString(s) {
 		return s
 	}
@@ -111,23 +102,15 @@ func encodedLen(r rune) int {
 // controls (a terminal may take U+009B for ESC [), line separators and marks
 // that reorder text. Outside of strings JSON has no such bytes.
 func escape(plain []byte) []byte {
-	clean := true
-	for _, b := range plain {
-		clean = clean && b < 0x7f
-	}
-	if clean {
+	if !bytes.ContainsFunc(plain, func(r rune) bool { return r >= 0x7f }) {
 		return plain
 	}
 	out := make([]byte, 0, len(plain)*2)
-	for _, r := range string(plain) {
-		switch {
-		case r < 0x7f:
-			out = append(out, byte(r))
-		case r > 0xffff:
-			r -= 0x10000
-			out = fmt.Appendf(out, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
-		default:
-			out = fmt.Appendf(out, `\u%04x`, r)
+	for _, u := range utf16.Encode([]rune(string(plain))) {
+		if u < 0x7f {
+			out = append(out, byte(u))
+		} else {
+			out = fmt.Appendf(out, `\u%04x`, u)
 		}
 	}
 	return out

@@ -34,8 +34,8 @@ var (
 
 const packedTexts = 6
 
-// packedLongest bounds the texts, in the order that texts has.
-var packedLongest = [packedTexts]int{maxText, maxWord, maxWord, maxRule, maxText, maxWord}
+// longest bounds the texts in encoded bytes, in the order that texts has.
+var longest = [packedTexts]int{maxText, maxWord, maxWord, maxRule, maxText, maxWord}
 
 func (e *Event) texts() [packedTexts]*string {
 	return [packedTexts]*string{&e.Name, &e.IP, &e.Proto, &e.Rule, &e.Reason, &e.Comm}
@@ -114,7 +114,7 @@ func unpack(raw []byte) (Event, error) {
 	rest := raw[packedHeadSize:]
 	for i, s := range e.texts() {
 		n := int(h.Lengths[i])
-		if n > packedLongest[i] || n > len(rest) || !utf8.Valid(rest[:n]) {
+		if n > longest[i] || n > len(rest) || !utf8.Valid(rest[:n]) {
 			return Event{}, fmt.Errorf("text %d of %d bytes is too long, cut or not UTF-8", i, n)
 		}
 		*s, rest = string(rest[:n]), rest[n:]

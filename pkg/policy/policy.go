@@ -210,16 +210,15 @@ func (p *Policy) warn(ps *parser) {
 				Message: fmt.Sprintf("has no effect: %v at %v denies it", by, by.Source)})
 		}
 	}
-	for _, target := range p.settings.SelfTest.Reach {
-		if !p.allowsTarget(target) {
-			ps.warns.add(Error{Source: ps.set["probe "+target], Text: target, Message: "selftest.reach names what the policy does not allow: the self-test will fail"})
+	probes := func(targets []string, allowed bool, message string) {
+		for _, target := range targets {
+			if p.allowsTarget(target) == allowed {
+				ps.warns.add(Error{Source: ps.set["probe "+target], Text: target, Message: message})
+			}
 		}
 	}
-	for _, target := range p.settings.SelfTest.Block {
-		if p.allowsTarget(target) {
-			ps.warns.add(Error{Source: ps.set["probe "+target], Text: target, Message: "selftest.block names what the policy allows: the self-test will fail"})
-		}
-	}
+	probes(p.settings.SelfTest.Reach, false, "selftest.reach names what the policy does not allow: the self-test will fail")
+	probes(p.settings.SelfTest.Block, true, "selftest.block names what the policy allows: the self-test will fail")
 }
 
 // overruled returns a rule that denies the last port that r allows, if all of

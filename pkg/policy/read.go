@@ -133,16 +133,12 @@ func (w walker) read(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	tooLarge := &FileError{path, fmt.Sprintf("larger than %d MiB", maxFile>>20), "split or shorten the list"}
-	if st, err := f.Stat(); err == nil && st.Size() > maxFile {
-		return nil, tooLarge
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1)) // it may still grow
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
 		return nil, &FileError{path, "reading it failed: " + cause(err), "check the file system that it is on"}
 	}
 	if len(data) > maxFile {
-		return nil, tooLarge
+		return nil, &FileError{path, fmt.Sprintf("larger than %d MiB", maxFile>>20), "split or shorten the list"}
 	}
 	return data, nil
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -26,33 +27,28 @@ func ParseLine(text string, presets fs.FS) (Line, error) {
 		return Line{}, errors.New("an entry is one line, without a comment")
 	}
 	p, err := Parse(&Bundle{Files: []File{{Data: []byte(text)}}}, presets)
+	if list := (ErrorList{}); errors.As(err, &list) {
+		return Line{}, placeless(list)
+	}
 	if err != nil {
-		var list ErrorList
-		if errors.As(err, &list) {
-			for i := range list {
-				list[i].Source = Source{}
-			}
-			return Line{}, list
-		}
 		return Line{}, err
 	}
-	l := Line{Text: strings.Join(strings.Fields(text), " "), Deny: strings.HasPrefix(text, "!")}
+	l := Line{Warnings: placeless(p.warnings), Text: strings.Join(strings.Fields(text), " "), Deny: strings.HasPrefix(text, "!")}
 	if len(p.rules) == 0 { // valid, and without an effect: loopback
-		return Line{}, ErrorList{{Text: text, Message: "the entry has no effect: " + first(p.warnings)}}
+		why := append(l.Warnings, Error{})[0].Message
+		return Line{}, ErrorList{{Text: text, Message: "the entry has no effect: " + why}}
 	}
 	if p.rules[0].Preset == "" {
 		l.Text, l.Required = p.rules[0].String(), p.rules[0].Required
 	}
-	for _, w := range p.warnings {
-		w.Source = Source{}
-		l.Warnings = append(l.Warnings, w)
-	}
 	return l, nil
 }
 
-func first(warnings []Error) string {
-	if len(warnings) == 0 {
-		return ""
+// placeless are errors of a text that stands in no file.
+func placeless(list ErrorList) ErrorList {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Source = Source{}
 	}
-	return warnings[0].Message
+	return list
 }

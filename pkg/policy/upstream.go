@@ -34,8 +34,7 @@ func EngineDNS() netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, 11}) }
 // ParseUpstream reads a DNS server: ADDRESS[:PORT], or tls://ADDRESS[:PORT]#NAME
 // for DNS over TLS with the certificate's name. The port defaults to 53, or 853.
 // Behind it may stand the word local.
-func ParseUpstream(s string) (Upstream, error) {
-	var u Upstream
+func ParseUpstream(s string) (u Upstream, err error) {
 	rest, word, _ := strings.Cut(s, " ")
 	switch strings.TrimSpace(word) {
 	case "":
@@ -48,18 +47,15 @@ func ParseUpstream(s string) (Upstream, error) {
 	port := uint16(53)
 	if tls {
 		port = 853
-		var name string
-		rest, name, _ = strings.Cut(rest, "#")
-		canon, problem := canonical(name)
-		if problem != "" {
+		rest, u.TLSName, _ = strings.Cut(rest, "#")
+		if u.TLSName, _ = canonical(u.TLSName); u.TLSName == "" {
 			return Upstream{}, errors.New("a server over TLS needs the name of its certificate, as in tls://192.0.2.1#dns.example")
 		}
-		u.TLSName = canon
 	}
 	server, err := netip.ParseAddrPort(rest)
 	if err != nil {
-		a, aerr := netip.ParseAddr(strings.Trim(rest, "[]"))
-		if aerr != nil {
+		a, err := netip.ParseAddr(strings.Trim(rest, "[]"))
+		if err != nil {
 			return Upstream{}, errors.New("a DNS server is given by its address, as in 192.0.2.1 or 192.0.2.1:53")
 		}
 		server = netip.AddrPortFrom(a, port)
