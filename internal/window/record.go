@@ -128,14 +128,10 @@ func (s *Session) recordFor(id uint32) (*recordFile, uint32, error) {
 	return r, place, nil
 }
 
-// handRecord gives the server a window's file. The lock is held.
+// handRecord gives the server a window's file, if it is recorded. The lock is held.
 func (s *Session) handRecord(w *sessionWindow) {
-	if w.record == nil || s.live == nil {
-		return
-	}
-	m := wire.SessionMessage{Op: wire.SopRecord, ID: w.id, Value: w.record.begun.UnixNano(), Arg: uint64(w.record.size())}
-	if err := s.live.Send(m, w.record.file); err != nil {
-		s.host.Log.Debug("handing the record to the session server", "error", err)
+	if w.record != nil {
+		s.tell(wire.SessionMessage{Op: wire.SopRecord, ID: w.id, Value: w.record.begun.UnixNano(), Arg: uint64(w.record.size())}, w.record.file)
 	}
 }
 

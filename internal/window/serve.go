@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/state"
@@ -57,11 +58,11 @@ func (s *Session) serving(ch *wire.SessionChannel) {
 			s.hand(w, 0, s.served)
 		}
 	}
-	s.tell(wire.SessionMessage{Op: wire.SopReady})
+	s.tell(wire.SessionMessage{Op: wire.SopReady}, nil)
 	again := s.served
 	s.served = true
 	if s.over {
-		s.tell(wire.SessionMessage{Op: wire.SopEnd})
+		s.tell(wire.SessionMessage{Op: wire.SopEnd}, nil)
 	}
 	s.mu.Unlock()
 	s.host.Update(func(st *state.State) { st.Session.OK = true })
@@ -74,12 +75,12 @@ func (s *Session) serving(ch *wire.SessionChannel) {
 	}
 }
 
-// tell sends a message to the server, if there is one. The lock is held.
-func (s *Session) tell(m wire.SessionMessage) {
+// tell sends a message to the server, if there is one, with a file or nil. The lock is held.
+func (s *Session) tell(m wire.SessionMessage, file *os.File) {
 	if s.live == nil {
 		return
 	}
-	if err := s.live.Send(m, nil); err != nil {
+	if err := s.live.Send(m, file); err != nil {
 		s.host.Log.Debug("telling the session server", "error", err)
 	}
 }
@@ -97,19 +98,16 @@ func (s *Session) openFor(m wire.SessionMessage) {
 	}
 	if err != nil {
 		s.mu.Lock()
-		s.tell(wire.SessionMessage{Op: wire.SopRefused, Arg: m.Arg, Text: err.Error()})
+		s.tell(wire.SessionMessage{Op: wire.SopRefused, Arg: m.Arg, Text: err.Error()}, nil)
 		s.mu.Unlock()
 	}
 }
 
 // counted notes how many windows and clients there are, for the status.
 func (s *Session) counted(windows, clients int) {
-	s.mu.Lock()
-	if clients > 0 && !s.looked {
-		s.looked = true
-		close(s.shown)
+	if clients > 0 {
+		s.looked.Do(func() { close(s.shown) })
 	}
-	s.mu.Unlock()
 	changed := false
 	s.host.Update(func(st *state.State) {
 		changed = st.Session.Windows != windows || st.Session.Attached != clients

@@ -50,15 +50,14 @@ type Host struct {
 // it: the windows, the listening socket and the record's file.
 type Session struct {
 	host     Host
-	name     string
 	dir      string // where commands start
-	term     string // TERM of the container
 	uid, gid uint32 // the server's
 	listener *os.File
 	record   *recordFile // of the first window; nil: nothing is recorded
 	console  *console    // nil: there is no terminal of the container's, or it is not ours
 	service  *stage.Service[wire.SessionMessage]
 	shown    chan struct{} // closed when a client looks at the first window
+	looked   sync.Once     // one does
 
 	mu         sync.Mutex
 	windows    map[uint32]*sessionWindow
@@ -68,7 +67,6 @@ type Session struct {
 	served     bool                 // there was a server before
 	seen       time.Time            // when the server last said something
 	publishing bool                 // soon
-	looked     bool                 // shown is closed
 }
 
 // New makes the listening socket. Nothing runs yet.
@@ -81,7 +79,7 @@ func New(k Host, dir string) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{host: k, name: k.Name, dir: dir, term: k.Term, uid: uid, gid: stage.OwnGroup(ids, uid, k.Identity.GID),
+	s := &Session{host: k, dir: dir, uid: uid, gid: stage.OwnGroup(ids, uid, k.Identity.GID),
 		shown: make(chan struct{}), windows: map[uint32]*sessionWindow{}}
 	s.service = s.newService()
 	if k.RecordTo != "" {
@@ -106,7 +104,7 @@ func (s *Session) Begin(ctx context.Context, argv []string, in, out *os.File, w 
 		}
 		return shown.proc, nil
 	}
-	fmt.Fprintf(w, "agent-init: session %q is detached; %s shows it\n", s.name, s.host.Elsewhere)
+	fmt.Fprintf(w, "agent-init: session %q is detached; %s shows it\n", s.host.Name, s.host.Elsewhere)
 	first, err := s.open("", argv, 0, 0, 0)
 	if err != nil {
 		return nil, err
@@ -118,7 +116,7 @@ func (s *Session) Begin(ctx context.Context, argv []string, in, out *os.File, w 
 // start begins to keep a server running, until Stop.
 func (s *Session) start() {
 	s.host.Update(func(st *state.State) {
-		st.Session = state.Session{Name: s.name, Socket: filepath.Join(string(s.host.Dir), state.SessionSocket), UID: s.uid}
+		st.Session = state.Session{Name: s.host.Name, Socket: filepath.Join(string(s.host.Dir), state.SessionSocket), UID: s.uid}
 	})
 	s.service.Begin()
 }
@@ -155,7 +153,7 @@ func (s *Session) spawn(channel *os.File) (*reaper.Process, error) {
 	k := s.host
 	return stage.Spawn(k.Reaper, stage.Options{
 		Spec:   s.own(stage.SessionsName),
-		Config: stage.SessionConfig{Name: s.name, AgentUID: k.Identity.UID, Clipboard: k.Clipboard(), RecordLimit: k.RecordLimit, LogLevel: k.LogLevel},
+		Config: stage.SessionConfig{Name: s.host.Name, AgentUID: k.Identity.UID, Clipboard: k.Clipboard(), RecordLimit: k.RecordLimit, LogLevel: k.LogLevel},
 		Files:  []*os.File{channel, s.listener}, Stderr: k.Diagnostics(), Rank: stage.SessionGoes,
 	})
 }
@@ -179,7 +177,7 @@ func (s *Session) Stop() {
 		default:
 		}
 	}
-	s.tell(wire.SessionMessage{Op: wire.SopEnd})
+	s.tell(wire.SessionMessage{Op: wire.SopEnd}, nil)
 	live := s.live != nil
 	s.mu.Unlock()
 	var patience time.Duration

@@ -76,7 +76,7 @@ func (s *Session) openShown(ctx context.Context, argv []string, cols, rows uint1
 		s.forget(w)
 		return nil, err
 	}
-	s.tell(wire.SessionMessage{Op: wire.SopStarted, ID: w.id, PID: uint32(w.proc.Pid())})
+	s.tell(wire.SessionMessage{Op: wire.SopStarted, ID: w.id, PID: uint32(w.proc.Pid())}, nil)
 	return w, nil
 }
 
@@ -117,8 +117,8 @@ func (s *Session) launch(w *sessionWindow) error {
 	k := s.host
 	spec := k.AgentSpec()
 	spec.Argv, spec.Dir = w.argv, s.dir
-	spec.Env = append(spec.Env, "AGENT_SESSION="+s.name, Variable+"="+strconv.Itoa(int(w.id)))
-	if s.term == "" {
+	spec.Env = append(spec.Env, "AGENT_SESSION="+s.host.Name, Variable+"="+strconv.Itoa(int(w.id)))
+	if s.host.Term == "" {
 		spec.Env = append(spec.Env, "TERM=xterm-256color", "COLORTERM=truecolor")
 	}
 	proc, err := stage.Spawn(k.Reaper, stage.Options{Spec: spec, Stdin: w.far, Stdout: w.far, Stderr: w.far, Terminal: true, Agent: true})
@@ -142,12 +142,8 @@ func (s *Session) forget(w *sessionWindow) {
 // Variable tells a program that it is in a window, and in which.
 const Variable = "AGENT_SESSION_WINDOW"
 
-// hand gives a window's terminal to the server, if there is one. The lock is
-// held.
+// hand gives a window's terminal to the server. The lock is held.
 func (s *Session) hand(w *sessionWindow, request uint64, again bool) {
-	if s.live == nil {
-		return
-	}
 	s.handRecord(w)
 	m := wire.SessionMessage{Op: wire.SopWindow, ID: w.id, Value: w.started.UnixNano(), Arg: request, Text: w.name}
 	if w.proc != nil {
@@ -156,9 +152,7 @@ func (s *Session) hand(w *sessionWindow, request uint64, again bool) {
 	if again {
 		m.Flag = 1
 	}
-	if err := s.live.Send(m, w.near); err != nil {
-		s.host.Log.Debug("handing a window to the session server", "error", err)
-	}
+	s.tell(m, w.near)
 }
 
 // await sees a window's program to its end.
@@ -179,7 +173,7 @@ func (s *Session) ended(w *sessionWindow) {
 	delete(s.windows, w.id)
 	w.near.Close()
 	w.record.close()
-	s.tell(wire.SessionMessage{Op: wire.SopExited, ID: w.id, Value: int64(st.Code())})
+	s.tell(wire.SessionMessage{Op: wire.SopExited, ID: w.id, Value: int64(st.Code())}, nil)
 	if len(s.windows) == 0 {
 		s.over = true
 	}
