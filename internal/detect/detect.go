@@ -72,7 +72,8 @@ func newImage(ctx context.Context, env map[string]string, dir string) *image {
 		defer cancel()
 		cmd := exec.CommandContext(ctx, path, args...)
 		cmd.Dir = "/"
-		cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "HOME=" + im.home}
+		// Go would start the toolchain that a file in the home names.
+		cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "HOME=" + im.home, "GOENV=off", "GOTOOLCHAIN=local"}
 		cmd.WaitDelay = time.Second
 		out, err := cmd.Output()
 		if err != nil {

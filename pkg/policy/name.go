@@ -17,21 +17,14 @@ const (
 // if there is one, is for people; then the name is "".
 func canonical(s string) (name, problem string) {
 	name = strings.TrimSuffix(s, ".")
-	ascii, upper := true, false
-	for i := 0; i < len(name); i++ {
-		ascii = ascii && name[i] < 0x80
-		upper = upper || 'A' <= name[i] && name[i] <= 'Z'
-	}
-	if !ascii {
+	if strings.ContainsFunc(name, func(r rune) bool { return r >= 0x80 }) {
 		a, err := idna.Lookup.ToASCII(name)
 		if err != nil {
 			return "", "not a valid internationalised name"
 		}
-		name, upper = strings.TrimSuffix(a, "."), false
+		name = strings.TrimSuffix(a, ".")
 	}
-	if upper {
-		name = strings.ToLower(name)
-	}
+	name = strings.ToLower(name)
 	if problem := checkName(name); problem != "" {
 		return "", problem
 	}
@@ -78,11 +71,9 @@ func numeric(label string) bool {
 	if isHex {
 		label = hex
 	}
-	for i := range len(label) {
-		c := label[i]
-		if (c < '0' || c > '9') && !(isHex && c >= 'a' && c <= 'f') {
-			return false
-		}
+	digits := "0123456789"
+	if isHex {
+		digits += "abcdef"
 	}
-	return true
+	return strings.Trim(label, digits) == ""
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"io/fs"
+	"path"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -11,7 +12,6 @@ import (
 // parser collects what the files of one bundle say.
 type parser struct {
 	presets  fs.FS
-	names    []string        // of all presets, once they were asked for
 	expanded map[string]bool // presets that were taken in already, with ! in front if denied
 
 	rules        []*Rule // in file order
@@ -41,21 +41,12 @@ func (ps *parser) file(f File) {
 		ps.errs.add(Error{Source: Source{File: f.Name}, Message: "the file is not UTF-8 text"})
 		return
 	}
-	switch {
-	case strings.HasSuffix(f.Name, ".yaml"), strings.HasSuffix(f.Name, ".yml"), strings.HasSuffix(f.Name, ".json"):
+	switch path.Ext(f.Name) {
+	case ".yaml", ".yml", ".json":
 		ps.yaml(f)
 	default:
-		ps.text(f)
+		eachLine(string(f.Data), func(line, col int, entry string) { ps.entry(Source{f.Name, line, col}, entry, false) })
 	}
-}
-
-// text takes in a list of one entry per line.
-func (ps *parser) text(f File) {
-	src := Source{File: f.Name}
-	eachLine(string(f.Data), func(line, col int, entry string) {
-		src.Line, src.Col = line, col
-		ps.entry(src, entry, false)
-	})
 }
 
 // eachLine calls do with every entry of a list: the text of a line without its
@@ -162,13 +153,14 @@ func (ps *parser) readPreset(name string) (data string, ok bool) {
 }
 
 func (ps *parser) presetNames() []string {
-	if ps.names == nil && ps.presets != nil {
-		files, _ := fs.Glob(ps.presets, "*.txt") // only for a suggestion
-		for _, f := range files {
-			ps.names = append(ps.names, strings.TrimSuffix(f, ".txt"))
-		}
+	if ps.presets == nil {
+		return nil
 	}
-	return ps.names
+	names, _ := fs.Glob(ps.presets, "*.txt") // only for a suggestion
+	for i, f := range names {
+		names[i] = strings.TrimSuffix(f, ".txt")
+	}
+	return names
 }
 
 // once notes that a setting was made, and says whether it was the first time.
