@@ -18,7 +18,7 @@ var decoders = map[string]string{
 	// The keeper, and what starts it.
 	"cmd/agent-init/up.go: bringUp":        "up, which starts a keeper: that keeper's word",
 	"internal/state/dir.go: Read":          "anybody: root's files, by the keeper",
-	"pkg/audit/tail.go: seqAtEnd":          "the keeper: the end of its own log",
+	"pkg/audit/file.go: seqAtEnd":          "the keeper: the end of its own log",
 	"pkg/control/message.go: parseRequest": "the keeper: requests of root's; the guard: the agent's",
 	"pkg/privdrop/wire.go: UnmarshalJSON":  "the stage: the keeper's order",
 
