@@ -20,6 +20,9 @@ var linkedNever = []string{
 var unused = map[string]string{"golang.org/x/net/publicsuffix": "net/http/cookiejar"}
 
 // TestKeeperLinks: the process that holds CAP_NET_ADMIN has no parser of what is hostile.
+// It links encoding/json all the same: internal/state reads files that root alone can write,
+// pkg/control reads the operator's requests, pkg/audit the end of the keeper's own log, and
+// internal/wire writes what children are told. TestNoJSONOfChildren holds who reads any.
 func TestKeeperLinks(t *testing.T) {
 	imports := importsBelow(t, "internal/keeper")
 	for _, bad := range linkedNever {

@@ -89,7 +89,7 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *wire.GuardChannel) e
 // requested books a proposal, and answers it.
 func (g *guardKeeper) requested(m, reply wire.Message) wire.Message {
 	err := wire.CheckRequest(m)
-	if err == nil && !g.leases.budgets.requests.Take(time.Now()) {
+	if err == nil && !g.leases.requests.Take(time.Now()) {
 		err = errors.New("too many requests: wait a moment")
 	}
 	if err == nil {

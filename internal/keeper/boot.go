@@ -21,6 +21,7 @@ import (
 	"github.com/agent-init/agent-init/internal/upstream"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/budget"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/privdrop"
@@ -310,7 +311,10 @@ func (b *base) loadPolicy(_ context.Context, at placed) (l loaded, err error) {
 	}
 	ledger := lease.New(l.book.policy(), edition)
 	b.update(func(*state.State) { b.ledger = ledger })
-	l.placed, l.leases = at, &leases{base: b, book: l.book, fw: at.fw, reduced: at.reduced, ledger: ledger, edition: edition, budgets: newBudgets()}
+	l.placed, l.leases = at, &leases{
+		base: b, book: l.book, fw: at.fw, reduced: at.reduced, ledger: ledger, edition: edition,
+		names: budget.NewBudget(), requests: budget.Pace{Burst: wire.RequestBurst, Every: wire.RequestEvery},
+	}
 	return l, nil
 }
 

@@ -9,13 +9,14 @@ import (
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/budget"
 )
 
 // idleGuard keeps a guard that was never started.
 func idleGuard() *guardKeeper {
 	b := &base{publisher: &publisher{log: slog.New(slog.DiscardHandler), record: audit.Discard}}
 	k := newBook(reader{base: b}, nil, nil)
-	return &guardKeeper{base: b, book: k, leases: &leases{base: b, book: k, budgets: newBudgets()}}
+	return &guardKeeper{base: b, book: k, leases: &leases{base: b, book: k, requests: budget.Pace{Burst: 1, Every: time.Hour}}}
 }
 
 // TestGuardFlood: a guard that asks and asks, faster than it is answered, is ended
@@ -23,7 +24,7 @@ func idleGuard() *guardKeeper {
 func TestGuardFlood(t *testing.T) {
 	ours, theirs := channelPair(t)
 	k := idleGuard()
-	k.leases.budgets.requests.Burst = 1 << 20 // else they are turned down at once
+	k.leases.requests.Burst = 1 << 20 // else they are turned down at once
 	var full inForce
 	for range grant.MaxRequests {
 		full.grants.List = append(full.grants.List, grant.Grant{Kind: grant.Request})

@@ -25,24 +25,17 @@ type leases struct {
 	reduced bool
 	ledger  *lease.Ledger
 	edition *wire.Edition
-	budgets *budgets
+
+	// What the agent may have the guard do, of all guards together: no end of a guard resets
+	// it, and one that was taken over can't go around it. What is under way between the two
+	// at a time is one number for both, wire.AsksAtOnce.
+	names    *budget.Budget // below wildcards
+	requests budget.Pace
 
 	// moving is held for reading while a lease goes from the ledger to the
 	// kernel, and for writing while the policy changes: no lease of the old
 	// policy can arrive after the new one has closed it.
 	moving sync.RWMutex
-}
-
-// budgets limit what the agent may have the guard do, of all guards together: no end of a
-// guard resets them, and one that was taken over can't go around them. What is under way
-// between the two at a time is one number for both, wire.AsksAtOnce.
-type budgets struct {
-	names    *budget.Budget // below wildcards
-	requests budget.Pace
-}
-
-func newBudgets() *budgets {
-	return &budgets{names: budget.NewBudget(), requests: budget.Pace{Burst: wire.RequestBurst, Every: wire.RequestEvery}}
 }
 
 // spent says whether the budget of the wildcard that name is below has it, by how.
@@ -52,7 +45,7 @@ func (l *leases) spent(name string, how func(*budget.Budget, string, string, int
 	if match.Wildcard == nil {
 		return true // it has none: what else is to be said of it, others say
 	}
-	return how(l.budgets.names, match.Wildcard.Name, match.Name, p.Settings().Limits.NewNamesPerWildcardPerMinute, time.Now())
+	return how(l.names, match.Wildcard.Name, match.Name, p.Settings().Limits.NewNamesPerWildcardPerMinute, time.Now())
 }
 
 // mayAsk serves the guard, which asks before each question below a wildcard.

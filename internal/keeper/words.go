@@ -1,10 +1,11 @@
 package keeper
 
 import (
-	"bufio"
 	"cmp"
+	_ "embed" // of readme.txt
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/grant"
@@ -12,65 +13,40 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
+// readme is what the agent, a program that reads, is told: what it can reach, and what is a waste of its time.
+//
+//go:embed readme.txt
+var readme string
+
 // maxReadmeRules is how many rules it lists.
 const maxReadmeRules = 200
 
-// writeReadme writes for the agent, a program that reads: what it can reach, and
-// what is a waste of its time.
+// writeReadme fills the places of readme in.
 func writeReadme(w io.Writer, p *policy.Policy, grants []grant.Grant, monitor bool) error {
-	b := bufio.NewWriter(w)
-	b.WriteString(`# This container's network is confined by agent-init
-
-You run as an unprivileged user. Only what is listed below can be reached. This is on purpose, and it is not a fault of
-the network: don't work around it, ask.
-
-`)
+	var mode string
 	if monitor {
-		b.WriteString("It runs in monitor mode: what is not listed is let through for now, recorded, and will be denied later.\n\n")
+		mode = "It runs in monitor mode: what is not listed is let through for now, recorded, and will be denied later.\n\n"
 	}
-	b.WriteString("## What can be reached\n\n```\n")
+	var rules, granted strings.Builder
 	count := 0
 	for r := range p.Rules() {
 		if count++; count <= maxReadmeRules {
-			fmt.Fprintf(b, "%-44s # %s\n", r, r.Source)
+			fmt.Fprintf(&rules, "%-44s # %s\n", r, r.Source)
 		}
 	}
 	if count > maxReadmeRules {
-		fmt.Fprintf(b, "# and %d more\n", count-maxReadmeRules)
+		fmt.Fprintf(&rules, "# and %d more\n", count-maxReadmeRules)
 	}
 	if count == 0 {
-		b.WriteString("# nothing\n")
+		rules.WriteString("# nothing\n")
 	}
-	b.WriteString("```\n\nA name without a port is reached on 443 and 80, over TCP. `*.` covers the name and all below it; `!` denies.\n\n")
 	for _, g := range grants {
 		if g.Kind == grant.Allow {
-			fmt.Fprintf(b, "- `%s` is allowed until %s.\n", g.Target, g.Expires.UTC().Format(time.RFC3339))
+			fmt.Fprintf(&granted, "- `%s` is allowed until %s.\n", g.Target, g.Expires.UTC().Format(time.RFC3339))
 		}
 	}
-	b.WriteString(`
-## When something is refused
-
-A name that is not allowed does not exist (NXDOMAIN), a request on port 80 gets a 403 that says why, and everything else is
-refused at once. Trying again does not help. Instead:
-
-    agent-init explain HOST                      # why, and the line that would allow it
-    agent-init request HOST --reason "for what"  # ask a person
-    agent-init grants                            # what became of it: granted, turned down and why, or waiting
-
-## What not to try
-
-None of this leads out, and all of it is recorded:
-
-- other DNS servers, DNS over HTTPS or TLS, or data in DNS names
-- addresses in place of names, other ports, IPv6 in place of IPv4, UDP, ICMP, raw sockets
-- another name inside a connection to an allowed host: the name in TLS and HTTP is checked
-- proxies, VPNs, tunnels, the host, neighbouring containers, the cloud's metadata addresses
-- sudo, setuid programs, namespaces, or changes to the firewall, the policy or these files
-- turning off certificate checks: TLS is not intercepted, so a certificate error is a real one
-
-Package managers work if their registries are listed. If a download fails, look for a mirror above before you ask.
-`)
-	return b.Flush()
+	_, err := strings.NewReplacer("%MONITOR%", mode, "%RULES%", rules.String(), "%GRANTS%", granted.String()).WriteString(w, readme)
+	return err
 }
 
 // Monitor mode is chosen by the flag alone: no file, no grant and no failure
