@@ -84,6 +84,7 @@ func (s *settings) read(e environment) (keeper.Config, error) {
 	}
 	c := s.Config
 	c.Monitor, c.RecordLimit = s.mode == "monitor", s.mib<<20
+	c.KeysHint = keysHint(c.Prefix)
 	c.SessionName = "agent"
 	for _, v := range []string{"TMUX_SESSION", "AGENT_SESSION"} {
 		if env[v] != "" {
@@ -166,4 +167,13 @@ func sayStrange(names []string, w io.Writer) {
 		fault.Warn(w, fmt.Sprintf("%s: no setting of agent-init's, and the agent does not get it", strings.Join(names, ", ")),
 			"unset it, or give it another name; agent-init run --help lists the settings")
 	}
+}
+
+// keysHint says how a person gets at the keys of the session, if there is one for it.
+func keysHint(prefix string) string {
+	key, err := attach.ParsePrefix(prefix)
+	if err != nil || key == 0 {
+		return ""
+	}
+	return fmt.Sprintf("   %s ? shows the keys", key)
 }

@@ -61,3 +61,12 @@ func TestConfigRefusesUnknownWords(t *testing.T) {
 		})
 	}
 }
+
+// TestKeysHint: a start on a terminal says how the keys are shown.
+func TestKeysHint(t *testing.T) {
+	for prefix, want := range map[string]string{"ctrl-]": "   Ctrl-] ? shows the keys", "ctrl-b": "   Ctrl-B ? shows the keys", "none": ""} {
+		if got := keysHint(prefix); got != want {
+			t.Errorf("%s: %q", prefix, got)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 // keeper's sends. The keeper links none of them.
 var linkedNever = []string{
 	module + "pkg/resolver", module + "pkg/gateway", module + "internal/guard", module + "internal/window/server", module + "pkg/session",
+	module + "pkg/session/attach", module + "pkg/session/protocol", module + "pkg/session/terminal",
 	"github.com/miekg/dns", "crypto/tls", "net/http",
 }
 

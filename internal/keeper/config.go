@@ -10,7 +10,6 @@ import (
 
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/window"
-	"github.com/agent-init/agent-init/pkg/session/attach"
 )
 
 // Config is what flags and environment say. A flag wins over the environment.
@@ -29,6 +28,7 @@ type Config struct {
 	Record           string // file, or empty
 	RecordLimit      int64  // bytes
 	Prefix           string // key of the client on the container's terminal
+	KeysHint         string // how a person gets at the keys of the session, behind the last line of a start
 
 	SessionName      string
 	HostUID, HostGID string
@@ -142,15 +142,6 @@ func (p *progress) done(what string) {
 	now := time.Now()
 	p.close(now)
 	p.Say(fmt.Sprintf("agent-init: %-24s %8s%s\n", what, tookText(now.Sub(p.opened)), p.keys))
-}
-
-// keysHint says how a person gets at the keys of the session, if there is one for it.
-func keysHint(prefix string) string {
-	key, err := attach.ParsePrefix(prefix)
-	if err != nil || key == 0 {
-		return ""
-	}
-	return fmt.Sprintf("   %s ? shows the keys", key)
 }
 
 // failed ends the line of the part that was not done.

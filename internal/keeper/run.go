@@ -34,7 +34,7 @@ func Run(ctx context.Context, c Config, stdin *os.File, stderr io.Writer, args [
 	}
 	defer b.close()
 	if b.progress = NewProgress(c, os.Stderr); b.progress != nil && c.wantsSession(stdin) {
-		b.progress.keys = keysHint(c.Prefix)
+		b.progress.keys = c.KeysHint
 	}
 
 	signals := make(chan os.Signal, 1024)
