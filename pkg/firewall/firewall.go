@@ -320,7 +320,7 @@ func (f *Firewall) InUse(ctx context.Context) ([]Use, error) {
 		}
 		kept, err := f.be.Kept()
 		for _, l := range kept {
-			out = append(out, Use{l.Element, max(plan.Kept(plan.IPv4).Timeout-l.TTL, 0)})
+			out = append(out, Use{l.Element, max(plan.IPv4.Kept().Timeout-l.TTL, 0)})
 		}
 		return out, err
 	})

@@ -247,7 +247,7 @@ func compileVerdict(v plan.Verdict, p plan.Plan) ([]expr.Any, error) {
 			key[2] = &expr.Immediate{Register: key[2].(*expr.Payload).DestRegister, Data: make([]byte, 4)}
 		}
 		update.Exprs = []expr.Any{limit(s.Each)}
-		return append(key, update, limit(plan.LogTotal), &expr.Log{
+		return append(key, update, limit(v.Total), &expr.Log{
 			Key:   1<<unix.NFTA_LOG_GROUP | 1<<unix.NFTA_LOG_PREFIX | 1<<unix.NFTA_LOG_SNAPLEN,
 			Group: v.N, Data: []byte(v.Text), Snaplen: plan.SnapLen,
 		}), err

@@ -23,7 +23,7 @@ func (n *Backend) Lease(ls []plan.Lease) error {
 			by[f] = append(by[f], leaseElement(l.Element, max(l.TTL, 1)))
 		}
 		for f, es := range by {
-			ns := nftSet(n.handle(), plan.Leases(f))
+			ns := nftSet(n.handle(), f.Leases())
 			if err := errors.Join(n.conn.SetAddElements(ns, es), n.conn.SetDeleteElements(ns, es), n.conn.SetAddElements(ns, es)); err != nil {
 				return err
 			}
@@ -61,7 +61,7 @@ func (n *Backend) deleteLeases(es []plan.Element, add bool) error {
 		by[plan.FamilyOf(e.Addr)] = append(by[plan.FamilyOf(e.Addr)], leaseElement(e, ttl))
 	}
 	for f, es := range by {
-		for _, s := range []plan.Set{plan.Leases(f), plan.Kept(f)} {
+		for _, s := range []plan.Set{f.Leases(), f.Kept()} {
 			var err error
 			ns := nftSet(n.handle(), s)
 			if add {
@@ -81,8 +81,8 @@ func (n *Backend) UnleaseAll() error {
 	if err != nil || live == nil {
 		return nfnetlink.Explain("revoke all", err)
 	}
-	for _, f := range plan.Families() {
-		for _, s := range []plan.Set{plan.Leases(f), plan.Kept(f)} {
+	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
+		for _, s := range []plan.Set{f.Leases(), f.Kept()} {
 			if _, ok := live.sets[s.Name]; ok {
 				n.conn.FlushSet(&nftables.Set{Name: s.Name, Table: n.handle()})
 			}
@@ -92,14 +92,14 @@ func (n *Backend) UnleaseAll() error {
 }
 
 // Leases implements backend.
-func (n *Backend) Leases() ([]plan.Lease, error) { return n.timed(plan.Leases) }
+func (n *Backend) Leases() ([]plan.Lease, error) { return n.timed(plan.Family.Leases) }
 
 // Kept implements backend.
-func (n *Backend) Kept() ([]plan.Lease, error) { return n.timed(plan.Kept) }
+func (n *Backend) Kept() ([]plan.Lease, error) { return n.timed(plan.Family.Kept) }
 
 func (n *Backend) timed(set func(plan.Family) plan.Set) ([]plan.Lease, error) {
 	var out []plan.Lease
-	for _, f := range plan.Families() {
+	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
 		err := eachElement(set(f).Name, func(e nftables.SetElement) error {
 			l, err := leaseOfKey(e.Key)
 			out = append(out, plan.Lease{Element: l, TTL: e.Expires})

@@ -62,7 +62,7 @@ func Open(owner bool, log *slog.Logger) (*Backend, error) {
 // probe adds a table with one of everything that plans are made of, to chains where
 // no packet comes, and deletes it in the same transaction.
 func (n *Backend) probe() error {
-	p, err := plan.Probe(false)
+	p, err := plan.Probe("p-", false)
 	if err != nil {
 		return err
 	}

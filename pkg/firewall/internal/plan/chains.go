@@ -78,12 +78,12 @@ func (b *builder) logged() []Family {
 	if b.DropGroup == 0 {
 		return nil
 	}
-	return Families()
+	return families()
 }
 
 // log records within the limits of a family's meter.
 func (b *builder) log(f Family, text string, ports bool) Verdict {
-	return Verdict{Do: "log", To: meter(f).Name, N: b.DropGroup, Text: text, Ports: ports}
+	return Verdict{Do: "log", To: meter(f).Name, N: b.DropGroup, Text: text, Ports: ports, Total: Limit{200, 400}}
 }
 
 // logPorted records TCP and UDP.
@@ -151,7 +151,7 @@ func (b *builder) output() Chain {
 	// Replies are left out here, else hosts of a denied block could not be
 	// served by an inbound port. Flows that go out are not: a block that is
 	// newly denied ends them.
-	for _, f := range Families() {
+	for _, f := range families() {
 		c.refuse(of(f), original, inSet(b.deny[f]))
 	}
 	c.refuse(dst(single(EngineDNS())))
@@ -180,7 +180,7 @@ func (b *builder) permitted(c *Chain) {
 	for _, p := range ported() {
 		c.refuse(p, dport(53), original)
 	}
-	for _, f := range Families() {
+	for _, f := range families() {
 		for _, s := range b.allowed(f) {
 			c.add(accept, of(f), inSet(s))
 		}
@@ -194,14 +194,14 @@ func (b *builder) permitted(c *Chain) {
 				c.refuse(around...)
 				continue
 			}
-			for _, f := range Families() {
-				c.refuse(append([]Match{of(f)}, and(around, inSet(Leases(f).Name))...)...)
+			for _, f := range families() {
+				c.refuse(append([]Match{of(f)}, and(around, inSet(f.Leases().Name))...)...)
 			}
 		}
 	}
 	b.goingOn(c)
-	for _, f := range Families() {
-		c.add(accept, of(f), inSet(Leases(f).Name))
+	for _, f := range families() {
+		c.add(accept, of(f), inSet(f.Leases().Name))
 	}
 	// What the guard still sends on a connection that is no longer allowed is dropped. The
 	// reset of a refusal would end it here, before the guard has told the server.
@@ -318,7 +318,7 @@ func (b *builder) redirect() Chain {
 	if b.engine() {
 		b.forwarded(&c, leave)
 	}
-	for _, f := range Families() {
+	for _, f := range families() {
 		b.redirectDNS(&c, f)
 		gate := b.gate(f)
 		if gate == 0 {
@@ -328,7 +328,7 @@ func (b *builder) redirect() Chain {
 			c.add(leave, of(f), inSet(s))
 		}
 		for _, port := range sorted(b.Gated) {
-			c.add(redirect(gate), of(f), tcp, dport(port), inSet(Leases(f).Name))
+			c.add(redirect(gate), of(f), tcp, dport(port), inSet(f.Leases().Name))
 		}
 	}
 	return c
@@ -342,7 +342,7 @@ func (b *builder) redirect() Chain {
 // zone where all others are, in which the kernel gives it a source port that no other
 // flow has.
 func (b *builder) zone() Chain {
-	c := Chain{Name: "zone", Hook: "output", Priority: Raw}
+	c := Chain{Name: "zone", Hook: "output", Priority: raw}
 	c.add(zone(7), b.guardOwned()...) // any number but 0, where all other flows are
 	return c
 }

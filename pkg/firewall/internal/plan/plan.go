@@ -44,10 +44,10 @@ type Set struct {
 type Limit struct{ Rate, Burst uint32 }
 
 // Leases is the set of what is leased; its elements expire.
-func Leases(f Family) Set { return Set{Name: fmt.Sprintf("lease%d", f), Family: f, Size: 1 << 16} }
+func (f Family) Leases() Set { return Set{Name: fmt.Sprintf("lease%d", f), Family: f, Size: 1 << 16} }
 
 // Kept is the set of leased elements that have answered, until a day after the last answer.
-func Kept(f Family) Set {
+func (f Family) Kept() Set {
 	return Set{Name: fmt.Sprintf("live%d", f), Family: f, Dynamic: true, Timeout: 24 * time.Hour, Size: 1 << 16}
 }
 
@@ -99,8 +99,11 @@ type Chain struct {
 	Rules    []Rule
 }
 
-// Raw is the priority of what comes before the tracking of connections (NF_IP_PRI_RAW).
-const Raw = -300
+// raw is the priority of what comes before the tracking of connections (NF_IP_PRI_RAW).
+const raw = -300
+
+// Raw says whether c does.
+func (c Chain) Raw() bool { return c.Priority == raw }
 
 // New computes the rules for c. The error says what in c makes no sense.
 func New(c Config) (Plan, error) {
@@ -141,13 +144,13 @@ func New(c Config) (Plan, error) {
 	}
 	p := Plan{DropGroup: c.DropGroup}
 	b := builder{Config: c, plan: &p, deny: map[Family]string{}, allow: map[Family]string{}, granted: map[Family][]string{}}
-	for _, f := range Families() {
+	for _, f := range families() {
 		b.addStatic(b.deny, "deny", f, deny)
 		if c.Sealed {
 			continue
 		}
 		b.addStatic(b.allow, "allow", f, allow)
-		p.Sets = append(p.Sets, Leases(f), Kept(f))
+		p.Sets = append(p.Sets, f.Leases(), f.Kept())
 	}
 	if !c.Sealed {
 		if err := b.addGranted(); err != nil {
@@ -170,8 +173,8 @@ func New(c Config) (Plan, error) {
 }
 
 // Probe returns a plan with one of everything that plans are made of, to be tried beside
-// another: its sets and chains have names that no other has, and nothing may lead to it.
-func Probe(reduced bool) (Plan, error) {
+// another: prefix begins the names of its sets and chains, and nothing may lead to it.
+func Probe(prefix string, reduced bool) (Plan, error) {
 	a4, a6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1") // any will do: no packet meets it
 	c := Config{
 		Reduced: reduced, GuardUID: 1, GuardGID: 1, AgentUID: 1, GuardZone: true, DropGroup: 1,
@@ -185,27 +188,24 @@ func Probe(reduced bool) (Plan, error) {
 	}
 	p, err := New(c)
 	for i := range p.Sets {
-		p.Sets[i].Name = ProbePrefix + p.Sets[i].Name
+		p.Sets[i].Name = prefix + p.Sets[i].Name
 	}
 	for i, ch := range p.Chains {
-		p.Chains[i].Name = ProbePrefix + ch.Name
+		p.Chains[i].Name = prefix + ch.Name
 		for j := range ch.Rules {
 			r := &ch.Rules[j]
 			if r.Verdict.To != "" {
-				r.Verdict.To = ProbePrefix + r.Verdict.To
+				r.Verdict.To = prefix + r.Verdict.To
 			}
 			for k := range r.Matches {
 				if m := &r.Matches[k]; m.Set != "" {
-					m.Set = ProbePrefix + m.Set
+					m.Set = prefix + m.Set
 				}
 			}
 		}
 	}
 	return p, err
 }
-
-// ProbePrefix begins the names of a probe's sets and chains.
-const ProbePrefix = "p-"
 
 // boxesOf returns the boxes of entries. Only with wild may protocol and port
 // be 0.

@@ -33,8 +33,8 @@ const (
 	IPv6 Family = 6
 )
 
-// Families are both.
-func Families() []Family { return []Family{IPv4, IPv6} }
+// families are both.
+func families() []Family { return []Family{IPv4, IPv6} }
 
 // FamilyOf is the family of an address.
 func FamilyOf(a netip.Addr) Family {
@@ -161,6 +161,7 @@ type Verdict struct {
 
 	Text  string // what is logged of a packet, or updated with
 	Ports bool   // it is logged by its port as well
+	Total Limit  // of what is logged of all destinations together
 }
 
 var (
@@ -202,13 +203,10 @@ func (v Verdict) String() string {
 		}
 		each := meter(0).Each
 		return fmt.Sprintf("update @%s { daddr . l4proto . %s limit rate %d/second burst %d } limit rate %d/second burst %d log group %d prefix %q snaplen %d",
-			v.To, port, each.Rate, each.Burst, LogTotal.Rate, LogTotal.Burst, v.N, v.Text, SnapLen)
+			v.To, port, each.Rate, each.Burst, v.Total.Rate, v.Total.Burst, v.N, v.Text, SnapLen)
 	}
 	return v.Do
 }
-
-// LogTotal limits what is logged of all destinations together.
-var LogTotal = Limit{200, 400}
 
 // SnapLen is how many bytes of a packet are logged: headers, and little of what they carry.
 const SnapLen = 128

@@ -12,8 +12,8 @@ import (
 )
 
 // leases and kept are the ipsets of what is leased, and of what has answered while it was.
-func leases(f plan.Family) ipset { return partsOf(plan.Leases(f))[0].ipset }
-func kept(f plan.Family) ipset   { return partsOf(plan.Kept(f))[0].ipset }
+func leases(f plan.Family) ipset { return partsOf(f.Leases())[0].ipset }
+func kept(f plan.Family) ipset   { return partsOf(f.Kept())[0].ipset }
 
 func entryOf(e plan.Element, ttl time.Duration) ipsetEntry {
 	return ipsetEntry{plan.Box{Prefix: single(e.Addr), Proto: e.Proto, Port: e.Port}, ttl}
@@ -57,7 +57,7 @@ func (x *Backend) reserve(f plan.Family, entries []ipsetEntry) error {
 				fresh++
 			}
 		}
-		room := int(plan.Leases(f).Size) - len(live.entries)
+		room := int(f.Leases().Size) - len(live.entries)
 		if room < fresh {
 			return fmt.Errorf("%d leases of IPv%d are there, and %d more are too many: %w", len(live.entries), f, fresh, unix.ENFILE)
 		}

@@ -263,7 +263,7 @@ func (r *xtRenderer) log(d xtDraft, v plan.Verdict, meter plan.Set) []string {
 		"-m", "hashlimit", "--hashlimit-upto", fmt.Sprintf("%d/sec", meter.Each.Rate), "--hashlimit-burst", fmt.Sprint(meter.Each.Burst),
 		"--hashlimit-mode", mode, "--hashlimit-name", fmt.Sprintf("%s%d%s", xtPrefix, r.family, kind),
 		"--hashlimit-htable-max", fmt.Sprint(meter.Size), "--hashlimit-htable-expire", fmt.Sprint(meter.Timeout.Milliseconds()),
-		"-m", "limit", "--limit", fmt.Sprintf("%d/sec", plan.LogTotal.Rate), "--limit-burst", fmt.Sprint(plan.LogTotal.Burst),
+		"-m", "limit", "--limit", fmt.Sprintf("%d/sec", v.Total.Rate), "--limit-burst", fmt.Sprint(v.Total.Burst),
 		"-j", "NFLOG", "--nflog-group", fmt.Sprint(v.N), "--nflog-prefix", v.Text, "--nflog-size", fmt.Sprint(plan.SnapLen),
 	}
 }

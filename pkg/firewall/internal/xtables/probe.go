@@ -17,11 +17,14 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
+// probePrefix begins the names of a probe's sets and chains.
+const probePrefix = "p-"
+
 // probe loads, into chains where no packet comes, one of everything that plans
 // are made of, and removes it. The versions that programs and kernels tell of
 // themselves prove nothing. It finds out whether rules can put flows into zones.
 func (x *Backend) probe(ctx context.Context) (err error) {
-	p, err := plan.Probe(false)
+	p, err := plan.Probe(probePrefix, false)
 	if err != nil {
 		return err
 	}
@@ -87,7 +90,7 @@ func unloadText(tables []xtTable) string {
 
 // dropProbe removes the sets of a probe, and the chains of one that was cut short.
 func (x *Backend) dropProbe(ctx context.Context) error {
-	names, err := setNames(xtPrefix + plan.ProbePrefix)
+	names, err := setNames(xtPrefix + probePrefix)
 	if err != nil {
 		return err
 	}
@@ -117,7 +120,7 @@ func (x *Backend) dropProbeChains(ctx context.Context, f plan.Family) error {
 	for _, name := range slices.Sorted(maps.Keys(live)) {
 		t := xtTable{name: name}
 		for _, c := range live[name].ours() {
-			if strings.HasPrefix(c, xtPrefix+plan.ProbePrefix) {
+			if strings.HasPrefix(c, xtPrefix+probePrefix) {
 				t.chains = append(t.chains, xtChain{name: c})
 			}
 		}

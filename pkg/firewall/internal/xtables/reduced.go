@@ -166,7 +166,7 @@ func (r *reducedXT) Kept() ([]plan.Lease, error) { return nil, nil }
 // probe loads, into chains where no packet comes, one of everything that reduced
 // plans are made of, reads it back and removes it.
 func (r *reducedXT) probe(ctx context.Context) error {
-	p, err := plan.Probe(true)
+	p, err := plan.Probe(probePrefix, true)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func xtTables(p plan.Plan, f plan.Family, uids []uidRange) ([]xtTable, error) {
 			if c.Hook == "" || xtTableOf(c) != name {
 				continue
 			}
-			if !c.Nat && c.Priority != 0 && c.Priority != plan.Raw || c.Nat && c.Priority > -100 {
+			if !c.Nat && c.Priority != 0 && !c.Raw() || c.Nat && c.Priority > -100 {
 				return nil, fmt.Errorf("chain %s: iptables has no priority %d: %w", c.Name, c.Priority, nfnetlink.ErrUnsupported)
 			}
 			t.hooks = append(t.hooks, xtHook{strings.ToUpper(c.Hook), xtPrefix + c.Name, c.Closed})
@@ -69,7 +69,7 @@ func xtTableOf(c plan.Chain) string {
 	switch {
 	case c.Nat:
 		return "nat"
-	case c.Hook == "prerouting", c.Priority == plan.Raw:
+	case c.Hook == "prerouting", c.Raw():
 		return "raw"
 	case c.Hook == "postrouting":
 		return "mangle"

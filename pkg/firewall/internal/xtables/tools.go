@@ -92,7 +92,7 @@ func hasVariant(ts []xtTools, v Variant) bool {
 // toolsNamed finds the four programs whose names have a suffix.
 func toolsNamed(ctx context.Context, dirs []string, suffix string, t xtTools) (xtTools, error) {
 	t.restore, t.save = map[plan.Family]string{}, map[plan.Family]string{}
-	for _, f := range plan.Families() {
+	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
 		name := map[plan.Family]string{plan.IPv4: "iptables", plan.IPv6: "ip6tables"}[f] + suffix
 		var err error
 		if t.restore[f], err = findProgram(dirs, name+"-restore"); err != nil {
