@@ -77,12 +77,15 @@ func StreamOn(fd int, r Request, do func(Attrs) error) error {
 	}
 	buf := make([]byte, 1<<16) // the kernel sends no more at once (af_netlink.c, netlink_recvmsg)
 	for done := false; !done; {
-		n, _, err := unix.Recvfrom(fd, buf, unix.MSG_TRUNC)
+		n, from, err := unix.Recvfrom(fd, buf, unix.MSG_TRUNC)
+		kernel, ok := from.(*unix.SockaddrNetlink)
 		switch {
 		case err == unix.EINTR:
 			continue
 		case err != nil:
 			return err
+		case !ok || kernel.Pid != 0: // another process with NET_ADMIN may write here
+			continue
 		case n > len(buf):
 			return errors.New("an answer does not fit")
 		}

@@ -122,28 +122,50 @@ func (x *Backend) Close() error { return nil }
 // PortID is that of nobody: what changes the tables is another process each time.
 func (x *Backend) PortID() (uint32, error) { return 0, nil }
 
-// read returns the tables of both families.
-func (x *Backend) read(ctx context.Context) (map[plan.Family]xtLive, error) {
-	out := map[plan.Family]xtLive{}
+// byFamily is what get returns for each family.
+func byFamily[T any](get func(plan.Family) (T, error)) (map[plan.Family]T, error) {
+	out := map[plan.Family]T{}
 	for _, f := range xtFamilies() {
-		live, err := x.tools.read(ctx, f)
+		got, err := get(f)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("IPv%d: %w", f, err)
 		}
-		out[f] = live
+		out[f] = got
 	}
 	return out, nil
 }
 
+// read returns the tables of both families.
+func (x *Backend) read(ctx context.Context) (map[plan.Family]xtLive, error) {
+	return byFamily(func(f plan.Family) (xtLive, error) { return x.tools.read(ctx, f) })
+}
+
 // render returns the tables that p wants, for both families.
 func (x *Backend) render(p plan.Plan) (map[plan.Family][]xtTable, error) {
-	out := map[plan.Family][]xtTable{}
-	for _, f := range xtFamilies() {
-		tables, err := xtTables(p, f, x.uids)
-		if err != nil {
-			return nil, fmt.Errorf("IPv%d: %w", f, err)
-		}
-		out[f] = tables
-	}
-	return out, nil
+	return byFamily(func(f plan.Family) ([]xtTable, error) { return xtTables(p, f, x.uids) })
 }
+
+// Caveats implements backend.
+func (x *Backend) Caveats(p plan.Plan) []string {
+	out := []string{"a root shell of the container has NET_RAW, and could send past the packet filter. With NET_ADMIN it could change the rules until the next comparison"}
+	for _, s := range p.Sets {
+		if s.Name == "asked" {
+			out = append(out, fmt.Sprintf("for %v after each question of the guard to the container engine's DNS, root may send %d datagrams a second to port 53 of any IPv4 address; and what the engine asks over IPv6 is refused", s.Timeout, askedRate))
+		}
+	}
+	return out
+}
+
+// Caveats implements backend.
+func (r *reducedXT) Caveats(plan.Plan) []string {
+	return []string{
+		"nothing but TCP is let through, all of it by way of the guard, which may accept a connection before it is refused",
+		"packets that the rules refuse are not logged; what the guard refuses is",
+	}
+}
+
+// Reduced implements backend.
+func (x *Backend) Reduced() string { return "" }
+
+// Reduced implements backend.
+func (r *reducedXT) Reduced() string { return r.reason }
