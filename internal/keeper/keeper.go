@@ -25,6 +25,7 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
 
@@ -46,7 +47,7 @@ func newBase(c Config, mode string, log *slog.Logger) (*base, error) {
 	if err := container.CheckLimits(here); err != nil {
 		return nil, err
 	}
-	r, err := reaper.New(log)
+	r, err := reaper.New(log, privdrop.SignalAs)
 	if err != nil {
 		return nil, err
 	}

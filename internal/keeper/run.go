@@ -65,7 +65,7 @@ func Run(ctx context.Context, c Config, stdin *os.File, stderr io.Writer, args [
 	}
 	started <- up
 	st := b.reaper.Supervise(context.WithoutCancel(ctx), agent, reaper.Options{
-		Signals: signals, Grace: c.Grace, Group: signalGroup(c.SignalTarget), Next: next, SignalFallback: stage.SignalAs,
+		Signals: signals, Grace: c.Grace, Group: signalGroup(c.SignalTarget), Next: next,
 	})
 	ended := "agent ended: " + st.String()
 	b.record(audit.Event{Kind: audit.Session, Verdict: audit.Info, Reason: ended})

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -181,41 +180,11 @@ func Told(config any, typed *fault.Fault) (*net.UnixConn, error) {
 // Self is the file of this very program.
 const Self = "/proc/self/exe"
 
-// Kill signals a child, also as a root without CAP_KILL.
+// Kill signals a child, and says so where that fails.
 func Kill(log *slog.Logger, p *reaper.Process, sig syscall.Signal) {
-	err := p.Signal(sig)
-	if errors.Is(err, unix.EPERM) {
-		err = SignalAs([]int{p.Pid()}, sig)
-	}
-	if err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		log.Warn("signalling", "pid", p.Pid(), "signal", sig, "error", err)
 	}
-}
-
-// SignalAs sends sig to processes of other uids, as each of those: this is how a
-// root without CAP_KILL ends what it started.
-func SignalAs(pids []int, sig syscall.Signal) error {
-	byUID := map[uint32][]int{}
-	for _, pid := range pids {
-		uid, err := ownerOf(max(pid, -pid))
-		if err != nil {
-			continue // it has ended
-		}
-		byUID[uid] = append(byUID[uid], pid)
-	}
-	var errs []error
-	for uid, list := range byUID {
-		errs = append(errs, privdrop.KillAs(uid, sig, list...))
-	}
-	return errors.Join(errs...)
-}
-
-func ownerOf(pid int) (uint32, error) {
-	var st unix.Stat_t
-	if err := unix.Stat("/proc/"+strconv.Itoa(pid), &st); err != nil {
-		return 0, err
-	}
-	return st.Uid, nil
 }
 
 // CapabilityFix spells a capability in the languages of engines.

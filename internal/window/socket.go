@@ -5,6 +5,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
 // listenFor makes a listening socket that root and the group gid may connect
@@ -17,7 +19,8 @@ func listenFor(path string, gid uint32) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if as(unix.SetfsgidRetGid, gid, func() { err = unix.Bind(fd, &unix.SockaddrUnix{Name: path}) }); err == nil {
+	privdrop.FilesAs(-1, int(gid), func() { err = unix.Bind(fd, &unix.SockaddrUnix{Name: path}) })
+	if err == nil {
 		err = unix.Chmod(path, 0o660)
 	}
 	if err == nil {

@@ -3,10 +3,11 @@ package window
 import (
 	"fmt"
 	"os"
-	"runtime"
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
 // OpenTerminal makes a terminal pair of the given size. The far side belongs
@@ -42,27 +43,10 @@ func openMaster(uid uint32) (fd int, err error) {
 	open := func() {
 		fd, err = unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	}
-	if as(unix.SetfsuidRetUid, uid, open); err != nil {
+	if privdrop.FilesAs(int(uid), -1, open); err != nil {
 		open()
 	}
 	return fd, err
-}
-
-// as has a thread of its own do something, with another id for what it makes in file
-// systems. One that does not get its own id back ends.
-func as(set func(int) (int, error), id uint32, do func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		own, _ := set(int(id))
-		do()
-		_, _ = set(own)
-		if now, _ := set(-1); now == own {
-			runtime.UnlockOSThread()
-		}
-	}()
-	<-done
 }
 
 // openFarSide does without a path, since the name of a terminal need not lead

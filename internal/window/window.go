@@ -263,11 +263,7 @@ func (s *Session) kill(id uint32) {
 const KillAfter = 5 * time.Second
 
 func (s *Session) signal(w *sessionWindow, sig syscall.Signal) {
-	err := w.proc.SignalGroup(sig)
-	if errors.Is(err, unix.EPERM) {
-		err = stage.SignalAs([]int{-w.proc.Pid()}, sig)
-	}
-	if err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := w.proc.SignalGroup(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		s.host.Log.Warn("ending a window", "window", w.id, "error", err)
 	}
 }

@@ -37,24 +37,27 @@ func TestKillAs(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := KillAs(2000, unix.SIGKILL, cmd.Process.Pid); !errors.Is(err, unix.EPERM) {
+	if err := killAs(2000, unix.SIGKILL, cmd.Process.Pid); !errors.Is(err, unix.EPERM) {
 		t.Errorf("as another: %v", err)
 	}
-	if err := KillAs(1000, unix.SIGKILL, 1, -1, 0); !errors.Is(err, unix.EINVAL) {
+	if err := killAs(1000, unix.SIGKILL, 1, -1, 0); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("everybody: %v", err)
 	}
-	if err := KillAs(0, unix.SIGKILL, cmd.Process.Pid); !errors.Is(err, unix.EPERM) {
+	if err := killAs(0, unix.SIGKILL, cmd.Process.Pid); !errors.Is(err, unix.EPERM) {
 		t.Errorf("as root: %v", err)
 	}
-	if err := KillAs(1000, unix.SIGKILL, -cmd.Process.Pid); err != nil {
+	if err := SignalAs([]int{-cmd.Process.Pid}, unix.SIGKILL); err != nil {
 		t.Errorf("%v", err)
 	}
 	_ = cmd.Wait()
 	if st, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || st.Signal() != unix.SIGKILL {
 		t.Errorf("%v", cmd.ProcessState)
 	}
-	if err := KillAs(1000, unix.SIGKILL, -cmd.Process.Pid); err != nil {
+	if err := killAs(1000, unix.SIGKILL, -cmd.Process.Pid); err != nil {
 		t.Errorf("when it has ended: %v", err)
+	}
+	if err := SignalAs([]int{-cmd.Process.Pid, cmd.Process.Pid}, unix.SIGKILL); err != nil {
+		t.Errorf("of nobody, when it has ended: %v", err)
 	}
 	if now := threads(); !slices.Equal(before, now) {
 		t.Errorf("threads were %q and are %q", before, now)

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 
@@ -80,16 +79,12 @@ func giveVolumes(id Identity, home string) error {
 	var errs []error
 	for _, v := range volumes {
 		// A thread that can't be root again is not to run anything else.
-		done := make(chan error, 1)
-		go func() {
-			runtime.LockOSThread()
-			err := v.give(id, st.Uid)
-			if become(0) == nil {
-				runtime.UnlockOSThread()
-			}
-			done <- err
-		}()
-		if err := <-done; err != nil {
+		var err error
+		borrow(func() (same bool) {
+			err = v.give(id, st.Uid)
+			return become(0) == nil
+		})
+		if err != nil {
 			errs = append(errs, fmt.Errorf("give the volume %s to uid %d: %w", v.point, id.UID, err))
 		}
 	}

@@ -36,6 +36,21 @@ func OnThread(f func()) {
 	<-done
 }
 
+// FilesAs runs f on a thread that has access to files, and makes them, as uid and gid, either of which may be -1: as we
+// do. Where that can't be, f runs as we are.
+func FilesAs(uid, gid int, f func()) {
+	borrow(func() (same bool) {
+		ownGID, _ := unix.SetfsgidRetGid(gid)
+		ownUID, _ := unix.SetfsuidRetUid(uid)
+		f()
+		_ = unix.Setfsuid(ownUID)
+		_ = unix.Setfsgid(ownGID)
+		nowUID, _ := unix.SetfsuidRetUid(-1)
+		nowGID, _ := unix.SetfsgidRetGid(-1)
+		return nowUID == ownUID && nowGID == ownGID
+	})
+}
+
 func mayWrite(id Identity, dir string) error {
 	// Of this thread only: unix.Setgroups is for all.
 	var first unsafe.Pointer

@@ -43,7 +43,7 @@ func (p *Process) Wait(ctx context.Context) (Status, error) {
 
 // Signal sends sig to the process. It returns os.ErrProcessDone if the process
 // was reaped, so no other process that has got its pid is ever hit, and
-// syscall.EPERM if the process has another uid and we lack CAP_KILL.
+// syscall.EPERM if we may not, by SignalAs either.
 func (p *Process) Signal(sig os.Signal) error { return p.kill(p.pid, sig) }
 
 // SignalGroup sends sig to the process's group, as long as the process itself
@@ -61,6 +61,10 @@ func (p *Process) kill(target int, sig os.Signal) error {
 	case <-p.done:
 		return os.ErrProcessDone
 	default:
-		return syscall.Kill(target, n)
+		err := syscall.Kill(target, n)
+		if err == syscall.EPERM {
+			err = p.reaper.as([]int{target}, n)
+		}
+		return err
 	}
 }

@@ -27,6 +27,7 @@ type Reaper struct {
 	log    *slog.Logger
 	isInit bool        // PID 1 of its namespace
 	spawns chan func() // run on the thread that is the parent of every child
+	as     SignalAs
 
 	// mu is held from fork to registration, around every round of wait4, and
 	// around every kill. So no child is reaped unknown, however fast it ends,
@@ -35,19 +36,27 @@ type Reaper struct {
 	procs map[int]*Process
 }
 
+// SignalAs signals, for a root without CAP_KILL, processes that it may not signal. Negative
+// numbers are process groups. It is called with the reaper's lock held.
+type SignalAs func(pids []int, sig syscall.Signal) error
+
 // New makes the calling process a reaper, for as long as it lives; a second
 // one in the same process would steal from the first. It ignores TTIN and
 // TTOU, so that nothing done to the terminal's foreground group can stop the
 // process, or make it spin, when it writes a line there; children get the
-// default action back. A nil log discards.
-func New(log *slog.Logger) (*Reaper, error) {
+// default action back. A nil log discards. Without as, what may not be signalled isn't.
+func New(log *slog.Logger, as SignalAs) (*Reaper, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
+	}
+	if as == nil {
+		as = func([]int, syscall.Signal) error { return syscall.EPERM }
 	}
 	r := &Reaper{
 		log:    log,
 		isInit: os.Getpid() == 1,
 		spawns: make(chan func()),
+		as:     as,
 		procs:  make(map[int]*Process),
 	}
 	if !r.isInit {

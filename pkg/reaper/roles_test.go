@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper/early"
 )
 
@@ -53,7 +54,7 @@ type initSpec struct {
 	Grace      time.Duration
 	Foreground bool
 	UID        uint32        // the main child's, by a helper of the test (0: ours)
-	Fallback   bool          // with a SignalFallback
+	Fallback   bool          // with a SignalAs
 	Helper     []string      // a helper, which has to outlive the tree
 	Cancel     time.Duration // the context ends after this
 	Count      int           // short-lived children, whose statuses are checked
@@ -75,7 +76,11 @@ func initRole() int {
 		}
 	}
 	signals := early.Signals() // before anything is started that may be signalled
-	r, err := New(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	var as SignalAs
+	if spec.Fallback {
+		as = privdrop.SignalAs
+	}
+	r, err := New(slog.New(slog.NewTextHandler(os.Stderr, nil)), as)
 	if err != nil {
 		return fail(err)
 	}
@@ -116,22 +121,6 @@ func initRole() int {
 	fmt.Fprintf(os.Stderr, "main %d\n", main.Pid())
 
 	options := Options{Signals: signals, Grace: spec.Grace}
-	if spec.Fallback {
-		options.SignalFallback = func(pids []int, sig syscall.Signal) error {
-			args := []string{"setpriv", "--reuid", strconv.Itoa(int(spec.UID)), "--clear-groups", "--", "/bin/sh", "-c", `kill -s "$@"`, "sh", strconv.Itoa(int(sig)), "--"}
-			for _, pid := range pids {
-				args = append(args, strconv.Itoa(pid))
-			}
-			p, err := r.Start(Command{Path: "/usr/bin/setpriv", Args: args, Files: stdio, Helper: true})
-			if err != nil {
-				return err
-			}
-			if code := p.Status().Code(); code != 0 {
-				return fmt.Errorf("kill: exit %d", code)
-			}
-			return nil
-		}
-	}
 	ctx := context.Background()
 	if spec.Cancel > 0 {
 		var cancel context.CancelFunc

@@ -39,21 +39,13 @@ type Options struct {
 	// has ended of itself: the rest of the tree goes on then, and the status is
 	// that of the last one. If it names none, the rest is ended.
 	Next func() *Process
-
-	// SignalFallback sends sig on our behalf to processes that we may not
-	// signal, which is the case for a root without CAP_KILL: normally by
-	// starting a process under their uid, marked as Helper. Negative numbers
-	// are process groups. Nil means that such processes are left to the
-	// kernel. It runs in a goroutine of its own, one call at a time.
-	SignalFallback func(pids []int, sig syscall.Signal) error
 }
 
 // supervision is the state of one Supervise call, owned by its goroutine.
 type supervision struct {
 	*Reaper
-	main     *Process
-	options  Options
-	fallback *fallback
+	main    *Process
+	options Options
 
 	terms    int         // TERMs seen, and INTs after the first of them
 	deadline time.Time   // when the tree is killed; zero: never
@@ -81,10 +73,6 @@ func (r *Reaper) Supervise(ctx context.Context, main *Process, o Options) Status
 	s := &supervision{Reaper: r, main: main, options: o, kill: stoppedTimer(), resume: stoppedTimer()}
 	defer s.kill.Stop()
 	defer s.resume.Stop()
-	s.fallback = &fallback{send: o.SignalFallback, log: r.log, wake: make(chan struct{}, 1)}
-	working, done := context.WithCancel(context.Background())
-	defer done()
-	go s.fallback.run(working)
 
 	cancelled := ctx.Done()
 	var killing time.Time // since when; not the deadline, over which we may have been paused
@@ -110,7 +98,7 @@ func (r *Reaper) Supervise(ctx context.Context, main *Process, o Options) Status
 				s.log.Warn("the grace period is over: killing the agent", "grace", o.Grace)
 				killing = time.Now()
 			}
-			s.signalTree(syscall.SIGKILL)
+			s.signalSome(syscall.SIGKILL, nil)
 			s.kill.Reset(rekill)
 		case <-s.main.done:
 			if o.Next != nil && s.terms == 0 {
@@ -149,21 +137,14 @@ func (s *supervision) forward(received os.Signal) {
 	if sig == syscall.SIGCONT {
 		s.regainTerminal()
 	}
-	target, err := s.main.pid, error(nil)
+	err := error(syscall.ESRCH)
 	if s.options.Group(sig) {
-		target = -s.main.pid
 		err = s.main.SignalGroup(sig)
-		if errors.Is(err, syscall.ESRCH) { // the child has left the group that it led
-			target = s.main.pid
-		}
 	}
-	if target > 0 {
+	if errors.Is(err, syscall.ESRCH) { // or the child has left the group that it led
 		err = s.main.Signal(sig)
 	}
-	switch {
-	case errors.Is(err, syscall.EPERM):
-		s.fallback.add(sig, target)
-	case err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, syscall.ESRCH):
+	if err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, syscall.ESRCH) {
 		s.log.Warn("cannot forward a signal", "signal", sig, "error", err)
 	}
 	if sig == syscall.SIGTERM || sig == syscall.SIGCONT {
@@ -193,19 +174,12 @@ func (s *supervision) setDeadline() {
 	}
 }
 
-// signalTree signals all of the tree, by the fallback where we may not.
-func (s *supervision) signalTree(sig syscall.Signal) {
-	_, denied := s.signalSome(sig, nil)
-	s.fallback.add(sig, denied...)
-}
-
 // continueGroup resumes those of main's group that are stopped, and no others:
 // a CONT would be one signal too many for them.
 func (s *supervision) continueGroup() {
-	_, denied := s.signalSome(syscall.SIGCONT, func(p proc) bool {
+	s.signalSome(syscall.SIGCONT, func(p proc) bool {
 		return p.stopped() && (p.pid == s.main.pid || p.pgrp == s.main.pid)
 	})
-	s.fallback.add(syscall.SIGCONT, denied...)
 }
 
 // unstop deals with a main child that was stopped.
@@ -265,13 +239,10 @@ func (s *supervision) takeTerminalBack() {
 
 // endRest ends what main has left behind: asks, waits, kills, waits.
 func (s *supervision) endRest() {
-	n, refused := s.signalSome(syscall.SIGTERM, nil)
-	if n == 0 {
+	if s.signalSome(syscall.SIGTERM, nil) == 0 {
 		return
 	}
-	s.fallback.add(syscall.SIGTERM, refused...)
-	_, refused = s.signalSome(syscall.SIGCONT, proc.stopped)
-	s.fallback.add(syscall.SIGCONT, refused...)
+	s.signalSome(syscall.SIGCONT, proc.stopped)
 
 	patience := linger
 	if s.options.Grace > 0 {
@@ -294,12 +265,10 @@ func (s *supervision) awaitEmpty(patience time.Duration, sig syscall.Signal) boo
 	timeout := time.After(patience)
 	for {
 		started := time.Now()
-		n, refused := s.signalSome(sig, nil)
-		if n == 0 {
+		if s.signalSome(sig, nil) == 0 {
 			s.reap()
 			return true
 		}
-		s.fallback.add(sig, refused...)
 		select {
 		case <-time.After(max(look, 2*time.Since(started))): // looking must not take all of the time
 		case received := <-s.options.Signals:

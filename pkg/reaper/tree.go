@@ -110,13 +110,13 @@ func belongs(all []proc, self int, helpers map[int]bool) []proc {
 }
 
 // signalSome sends sig to each process of the tree that want selects (nil: to
-// all). It returns how many those are, and which of them we may not signal.
-// With sig 0 it only counts.
-func (r *Reaper) signalSome(sig syscall.Signal, want func(proc) bool) (n int, denied []int) {
+// all), and returns how many those are. With sig 0 it only counts.
+func (r *Reaper) signalSome(sig syscall.Signal, want func(proc) bool) (n int) {
 	// Nothing is reaped meanwhile, so that no pid of a child is reused
 	// between the look and the kill, and no helper starts unseen.
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var denied []int
 	helpers := make(map[int]bool)
 	for pid, p := range r.procs {
 		if p.helper {
@@ -132,7 +132,12 @@ func (r *Reaper) signalSome(sig syscall.Signal, want func(proc) bool) (n int, de
 			denied = append(denied, p.pid)
 		}
 	}
-	return n, denied
+	if len(denied) > 0 {
+		if err := r.as(denied, sig); err != nil {
+			r.log.Warn("cannot signal the agent", "signal", sig, "pids", denied, "error", err)
+		}
+	}
+	return n
 }
 
 // orphaned reports whether nobody above us would continue our process group

@@ -2,7 +2,6 @@ package reaper
 
 import (
 	"errors"
-	"log/slog"
 	"os"
 	"slices"
 	"syscall"
@@ -103,29 +102,6 @@ func TestOrphaned(t *testing.T) {
 	self.ppid = 1
 	if !orphaned([]proc{init, self}, self) {
 		t.Error("an init passed for a shell")
-	}
-}
-
-// A queue that is not emptied merges what is equal, keeps the order, and hands
-// over in batches.
-func TestFallbackQueue(t *testing.T) {
-	f := &fallback{
-		send: func([]int, syscall.Signal) error { return errors.New("not called") },
-		log:  slog.New(slog.DiscardHandler),
-		wake: make(chan struct{}, 1),
-	}
-	for range 1000 {
-		f.add(syscall.SIGUSR1, 5)
-		f.add(syscall.SIGTERM, 5, 6)
-	}
-	f.add(syscall.SIGKILL)
-	for _, want := range []struct {
-		pids []int
-		sig  syscall.Signal
-	}{{[]int{5}, syscall.SIGUSR1}, {[]int{5, 6}, syscall.SIGTERM}, {nil, 0}} {
-		if pids, sig := f.take(); !slices.Equal(pids, want.pids) || sig != want.sig {
-			t.Errorf("took %v %v, want %v %v", pids, sig, want.pids, want.sig)
-		}
 	}
 }
 
