@@ -19,7 +19,6 @@ import (
 
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
-	"github.com/agent-init/agent-init/internal/keeper"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
@@ -59,8 +58,8 @@ func attachCommand() command {
 			if inside := env[window.Variable]; inside != "" && !r.Nested {
 				return fault.New(fault.Usage, "agent-init attach --nested, if that is what you want", "this is window %s of the session already", inside)
 			}
-			defer keeper.SayIfOpen(e.stderr)
-			keeper.SayIfOpen(e.stderr)
+			defer state.SayIfOpen(e.stderr)
+			state.SayIfOpen(e.stderr)
 			return attached(e.stderr, attach.Options{
 				Dial: dialSession, In: e.stdin, Out: out, Prefix: prefix, Signals: clientSignals(), Request: r, Again: fault.ComeBack(env, os.Getppid()),
 			})

@@ -41,12 +41,18 @@ func TestKeeperLinks(t *testing.T) {
 	}
 }
 
-// TestGuardLinks shows that the rule can fail: the guard links what the keeper may not.
+// TestGuardLinks shows that the rule can fail: the guard links what the keeper may not, and
+// nothing that changes rules.
 func TestGuardLinks(t *testing.T) {
 	imports := importsBelow(t, "internal/guard")
 	for _, linked := range []string{module + "pkg/resolver", module + "pkg/gateway", "github.com/miekg/dns", "crypto/tls"} {
 		if wayTo(imports, module+"internal/guard", linked) == nil {
 			t.Errorf("%s is not seen", linked)
+		}
+	}
+	for _, rules := range []string{module + "pkg/firewall", module + "pkg/firewall/internal/nft", module + "pkg/firewall/internal/xtables"} {
+		if path := wayTo(imports, module+"internal/guard", rules); path != nil {
+			t.Errorf("the guard links %s, by %s", rules, strings.Join(path, " > "))
 		}
 	}
 }

@@ -68,8 +68,8 @@ func readPatient(dir string, env map[string]string) patient {
 		}
 	}
 	p.readStatus("/proc/self/status")
-	if ids, err := stage.MappedIDs("/proc/self/gid_map"); err == nil {
-		p.groups = stage.CountIDs(stage.Drawable(ids))
+	if n, err := stage.GroupsToDraw(); err == nil {
+		p.groups = n
 	}
 	if p.state == nil || !p.state.Keeper.Alive() {
 		p.probe = probeKernel

@@ -11,6 +11,7 @@ import (
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/window"
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
@@ -86,7 +87,7 @@ func (a *agent) sessionHost() window.Host {
 		Log: a.log, LogLevel: a.config.level(), Reaper: a.reaper, Dir: a.dir, Identity: a.identity, GuardUID: a.guardUID,
 		Name: a.config.SessionName, Term: a.config.Environ["TERM"], Prefix: a.config.Prefix, Elsewhere: fault.AttachFromOutside(a.config.Environ),
 		RecordTo: a.config.Record, RecordLimit: a.config.RecordLimit,
-		Record: a.record, Update: a.update, Publish: a.publish, AgentSpec: a.spec, Shell: a.shell, Clipboard: a.clipboard, Diagnostics: a.diagnostics,
+		Record: a.record, Update: a.update, Publish: a.publish, SocketOwners: firewall.SocketOwners, AgentSpec: a.spec, Shell: a.shell, Clipboard: a.clipboard, Diagnostics: a.diagnostics,
 	}
 }
 

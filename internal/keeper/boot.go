@@ -323,7 +323,7 @@ func (b *base) findUser(_ context.Context, l listening) (f found, err error) {
 		return f, err
 	}
 	f.listening, f.agent.reduced = l, l.reduced
-	if f.agent.guardUID, err = stage.ChooseUID("the guard", f.agent.identity.UID); err != nil {
+	if f.agent.guardUID, err = stage.ChooseUID("the guard", firewall.SocketOwners, f.agent.identity.UID); err != nil {
 		return f, err
 	}
 	b.update(func(s *state.State) { s.Guard.UID = f.agent.guardUID })

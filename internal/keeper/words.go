@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/grant"
-	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -70,16 +69,4 @@ func signOfOpen(env map[string]string, how string) {
 	sign := "NOT CONFINED: " + how
 	env["PS1"] = "[" + sign + "] " + cmp.Or(env["PS1"], "$ ")
 	env["debian_chroot"] = sign
-}
-
-// SayIfOpen says so to whoever attaches, and again when they leave.
-func SayIfOpen(w io.Writer) {
-	dir, err := state.Find()
-	if err != nil {
-		return
-	}
-	var s state.State
-	if dir.Read(state.StatusFile, &s) == nil && s.Open() != "" {
-		fmt.Fprintf(w, "[the network is NOT CONFINED: %s]\n", s.Open())
-	}
 }

@@ -28,7 +28,7 @@ type Group struct {
 // it, nor any process that can be seen. Groups of sockets can't be seen, but no
 // socket has the guard's uid yet (see chooseUID).
 func ChooseGroup(guardUID uint32, agent privdrop.Identity) (Group, error) {
-	ids, err := MappedIDs("/proc/self/gid_map")
+	ids, err := mappedIDs("/proc/self/gid_map")
 	if err != nil {
 		return Group{}, err
 	}
@@ -44,12 +44,12 @@ func ChooseGroup(guardUID uint32, agent privdrop.Identity) (Group, error) {
 		taken[gid] = true
 	}
 	for i := range uint32(guardUIDs) { // of the session server, see ownGroup
-		taken[FirstGuardUID+i] = true
+		taken[firstGuardUID+i] = true
 	}
-	if gid, ok := drawGroup(Drawable(ids), taken); ok {
+	if gid, ok := drawGroup(drawable(ids), taken); ok {
 		return Group{GID: gid}, nil
 	}
-	gid := OwnGroup(ids, guardUID, agent.GID)
+	gid := ownGroup(ids, guardUID, agent.GID)
 	if !mapped(gid, ids) {
 		return Group{}, fault.New(fault.Privilege, "map at least 65536 groups into the container's user namespace (/etc/subgid)",
 			"no group but root's is mapped, not even the agent's group %d", agent.GID)
@@ -58,8 +58,8 @@ func ChooseGroup(guardUID uint32, agent privdrop.Identity) (Group, error) {
 }
 
 // drawGroup draws a group that is not taken, if there are enough to draw from.
-func drawGroup(from []IDRange, taken map[uint32]bool) (uint32, bool) {
-	n := CountIDs(from)
+func drawGroup(from []idRange, taken map[uint32]bool) (uint32, bool) {
+	n := countIDs(from)
 	if n < FewestGroups {
 		return 0, false
 	}

@@ -9,21 +9,21 @@ import (
 
 func TestDrawGroup(t *testing.T) {
 	for name, c := range map[string]struct {
-		from  []IDRange
+		from  []idRange
 		taken []uint32
 		ok    bool
 		least int // different ones, of 100
 	}{
-		"a whole system":     {[]IDRange{{0, 1<<32 - 1}}, nil, true, 100},
-		"the usual rootless": {[]IDRange{{0, 1}, {1, 65536}}, []uint32{1000, 65534}, true, 95},
-		"a thousand":         {[]IDRange{{0, 1000}}, []uint32{100, 101, 102}, true, 60},
-		"one":                {[]IDRange{{0, 1}}, nil, false, 0},
-		"one that is high":   {[]IDRange{{70000, 1}}, nil, false, 0},
+		"a whole system":     {[]idRange{{0, 1<<32 - 1}}, nil, true, 100},
+		"the usual rootless": {[]idRange{{0, 1}, {1, 65536}}, []uint32{1000, 65534}, true, 95},
+		"a thousand":         {[]idRange{{0, 1000}}, []uint32{100, 101, 102}, true, 60},
+		"one":                {[]idRange{{0, 1}}, nil, false, 0},
+		"one that is high":   {[]idRange{{70000, 1}}, nil, false, 0},
 		"none":               {nil, nil, false, 0},
-		"all are low":        {[]IDRange{{0, firstGroup}}, nil, false, 0},
-		"all are high":       {[]IDRange{{1 << 31, 1 << 20}}, nil, false, 0},
-		"just too few":       {[]IDRange{{0, firstGroup + FewestGroups - 1}}, nil, false, 0},
-		"just enough":        {[]IDRange{{0, firstGroup + FewestGroups}}, nil, true, 60},
+		"all are low":        {[]idRange{{0, firstGroup}}, nil, false, 0},
+		"all are high":       {[]idRange{{1 << 31, 1 << 20}}, nil, false, 0},
+		"just too few":       {[]idRange{{0, firstGroup + FewestGroups - 1}}, nil, false, 0},
+		"just enough":        {[]idRange{{0, firstGroup + FewestGroups}}, nil, true, 60},
 	} {
 		t.Run(name, func(t *testing.T) {
 			taken := map[uint32]bool{}
@@ -32,7 +32,7 @@ func TestDrawGroup(t *testing.T) {
 			}
 			seen := map[uint32]bool{}
 			for range 100 {
-				gid, ok := drawGroup(Drawable(c.from), taken)
+				gid, ok := drawGroup(drawable(c.from), taken)
 				if ok != c.ok {
 					t.Fatalf("got %d, %t", gid, ok)
 				}
@@ -53,7 +53,7 @@ func TestDrawGroup(t *testing.T) {
 
 // TestDrawGroupTaken: what is taken is never drawn, however little is left.
 func TestDrawGroupTaken(t *testing.T) {
-	from, taken := []IDRange{{1000, FewestGroups}}, map[uint32]bool{}
+	from, taken := []idRange{{1000, FewestGroups}}, map[uint32]bool{}
 	for i := range uint32(FewestGroups) {
 		taken[1000+i] = true
 	}

@@ -9,16 +9,16 @@ import (
 
 func TestOwnGroup(t *testing.T) {
 	for name, c := range map[string]struct {
-		ids  []IDRange
+		ids  []idRange
 		want uint32
 	}{
-		"all":                    {[]IDRange{{0, 1<<32 - 1}}, 64901},
-		"root's and the agent's": {[]IDRange{{0, 1}, {1000, 1}}, 1000},
-		"one more":               {[]IDRange{{0, 1}, {1000, 2}}, 1001},
-		"a thousand":             {[]IDRange{{0, 1000}}, 1},
-		"root's":                 {[]IDRange{{0, 1}}, 1000}, // which can't be taken on: the start ends there
+		"all":                    {[]idRange{{0, 1<<32 - 1}}, 64901},
+		"root's and the agent's": {[]idRange{{0, 1}, {1000, 1}}, 1000},
+		"one more":               {[]idRange{{0, 1}, {1000, 2}}, 1001},
+		"a thousand":             {[]idRange{{0, 1000}}, 1},
+		"root's":                 {[]idRange{{0, 1}}, 1000}, // which can't be taken on: the start ends there
 	} {
-		if got := OwnGroup(c.ids, 64901, 1000); got != c.want {
+		if got := ownGroup(c.ids, 64901, 1000); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}
@@ -35,12 +35,12 @@ func TestMappedIDs(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		got, err := MappedIDs(file)
+		got, err := mappedIDs(file)
 		if (err == nil) != (want != "") || err == nil && fmt.Sprint(got) != want {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}
 	}
-	if got, err := MappedIDs(file + ".no"); err != nil || fmt.Sprint(got) != "[{0 4294967295}]" {
+	if got, err := mappedIDs(file + ".no"); err != nil || fmt.Sprint(got) != "[{0 4294967295}]" {
 		t.Errorf("without namespaces: %v, %v", got, err)
 	}
 }

@@ -2,6 +2,8 @@ package state
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"strings"
 
@@ -51,4 +53,16 @@ func NotRunning(err error) *fault.Fault {
 		return fault.New(fault.Failure, `start the container with agent-init run (a devcontainer: "overrideCommand": false), or run agent-init up`, "agent-init has not confined this container")
 	}
 	return fault.New(fault.Failure, "restart the container", "the state of agent-init can't be read: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+}
+
+// SayIfOpen says so to whoever attaches, and again when they leave.
+func SayIfOpen(w io.Writer) {
+	dir, err := Find()
+	if err != nil {
+		return
+	}
+	var s State
+	if dir.Read(StatusFile, &s) == nil && s.Open() != "" {
+		fmt.Fprintf(w, "[the network is NOT CONFINED: %s]\n", s.Open())
+	}
 }

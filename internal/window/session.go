@@ -37,13 +37,14 @@ type Host struct {
 	RecordTo    string // a file, or empty
 	RecordLimit int64  // bytes
 
-	Record      audit.Recorder
-	Update      func(func(*state.State)) // changes the state under its lock
-	Publish     func()
-	AgentSpec   func() privdrop.Spec // how the agent is confined
-	Shell       func() string        // what a person gets who asks for no command
-	Clipboard   func() bool          // programs may write that of who looks at them
-	Diagnostics func() *os.File      // where a child may write; nil: nowhere
+	Record       audit.Recorder
+	Update       func(func(*state.State)) // changes the state under its lock
+	Publish      func()
+	SocketOwners func() (map[uint32]bool, error) // the uids that own a socket of this network
+	AgentSpec    func() privdrop.Spec            // how the agent is confined
+	Shell        func() string                   // what a person gets who asks for no command
+	Clipboard    func() bool                     // programs may write that of who looks at them
+	Diagnostics  func() *os.File                 // where a child may write; nil: nowhere
 }
 
 // Session keeps one session server running, and owns what must outlive
@@ -71,15 +72,15 @@ type Session struct {
 
 // New makes the listening socket. Nothing runs yet.
 func New(k Host, dir string) (*Session, error) {
-	uid, err := stage.ChooseUID("the session server", k.Identity.UID, k.GuardUID)
+	uid, err := stage.ChooseUID("the session server", k.SocketOwners, k.Identity.UID, k.GuardUID)
 	if err != nil {
 		return nil, err
 	}
-	ids, err := stage.MappedIDs("/proc/self/gid_map")
+	gid, err := stage.OwnGroup(uid, k.Identity.GID)
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{host: k, dir: dir, uid: uid, gid: stage.OwnGroup(ids, uid, k.Identity.GID),
+	s := &Session{host: k, dir: dir, uid: uid, gid: gid,
 		shown: make(chan struct{}), windows: map[uint32]*sessionWindow{}}
 	s.service = s.newService()
 	if k.RecordTo != "" {
