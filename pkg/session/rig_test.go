@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -222,6 +223,11 @@ func (v *viewer) screen() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return screenText(v.term)
+}
+
+// pastes says whether the terminal is left in the mode of bracketed paste. The lock is held.
+func (v *viewer) pastes() bool {
+	return bytes.LastIndex(v.raw, []byte("\x1b[?2004h")) > bytes.LastIndex(v.raw, []byte("\x1b[?2004l"))
 }
 
 func screenText(t *terminal.Terminal) string {

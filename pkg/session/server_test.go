@@ -29,7 +29,7 @@ func TestAttachRestores(t *testing.T) {
 	v.shows("first line\nsecond")
 	eventually(t, func() bool { c, rows := p.size(); return c == 60 && rows == 10 }, func() string { return "the window has another size" })
 	v.mu.Lock()
-	if !v.term.Mode(2004) || v.term.Title() != "a title" {
+	if !v.pastes() || v.term.Title() != "a title" {
 		t.Error("bracketed paste or the title was not restored")
 	}
 	v.mu.Unlock()
@@ -43,7 +43,7 @@ func TestAttachRestores(t *testing.T) {
 	v.send(frame.Detach, "")
 	v.got(frame.Done)
 	v.mu.Lock()
-	if v.term.Mode(2004) {
+	if v.pastes() {
 		t.Error("bracketed paste is left on")
 	}
 	v.mu.Unlock()

@@ -98,9 +98,6 @@ func (t *Terminal) alternate() bool { return t.scr == t.alt }
 // Cursor returns the cursor's column and row, both from 0.
 func (t *Terminal) Cursor() (x, y int) { return t.cur.x, t.cur.y }
 
-// Mode reports whether a DEC private mode is set; false for one not known.
-func (t *Terminal) Mode(number int) bool { return t.mode(number) == 1 }
-
 // Text returns what the rows show, from the top, without blanks at their ends.
 func (t *Terminal) Text() []string {
 	out := make([]string, t.rows)
