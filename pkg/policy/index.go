@@ -83,16 +83,8 @@ func (x *index) add(r *Rule) {
 
 // find returns the most specific rule about name and port, or nil.
 func (x *index) find(name string, port Port) *Rule {
-	if r := x.exact[name].match(port); r != nil {
-		return r
-	}
-	return x.findBelow(name, port)
-}
-
-// findBelow is find among the wildcards only.
-func (x *index) findBelow(name string, port Port) *Rule {
-	for more := len(x.below) > 0; more; _, name, more = strings.Cut(name, ".") {
-		if r := x.below[name].match(port); r != nil {
+	for g := range x.groups(name) {
+		if r := g.match(port); r != nil {
 			return r
 		}
 	}

@@ -229,7 +229,8 @@ func (p *Policy) overruled(r *Rule) (by *Rule) {
 		case r.Name == "":
 			by = p.denyAddr.findPrefix(r.Prefix, port)
 		case r.Wildcard:
-			by = p.deny.findBelow(r.Name, port)
+			wildcards := index{below: p.deny.below}
+			by = wildcards.find(r.Name, port)
 		default:
 			by = p.deny.find(r.Name, port)
 		}
