@@ -112,7 +112,7 @@ func (x *Backend) dropProbe(ctx context.Context) error {
 }
 
 func (x *Backend) dropProbeChains(ctx context.Context, f plan.Family) error {
-	live, err := x.tools.readUsed(ctx, f)
+	live, err := x.tools.read(ctx, f)
 	if err != nil {
 		return err
 	}
