@@ -49,7 +49,7 @@ func Exec(s Spec) error {
 
 // execute is execvpe(3).
 func execute(argv, env []string) error {
-	path, err := LookPath(argv[0], lookup(env, "PATH"), "")
+	path, err := lookPath(argv[0], lookup(env, "PATH"), "")
 	if err != nil {
 		return err
 	}

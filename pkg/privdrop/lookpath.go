@@ -12,11 +12,11 @@ import (
 // defaultPath is searched if the environment has no PATH.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// LookPath finds the file that a shell in dir would execute for name, with
+// lookPath finds the file that a shell in dir would execute for name, with
 // pathEnv as its PATH, by the access rights of the calling process. It searches
 // as execvp(3) does: what may not be executed is passed over, but remembered
 // for the error, which is an *ExecError.
-func LookPath(name, pathEnv, dir string) (string, error) {
+func lookPath(name, pathEnv, dir string) (string, error) {
 	if name == "" {
 		return "", &ExecError{name, syscall.ENOENT}
 	}

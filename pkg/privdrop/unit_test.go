@@ -212,7 +212,7 @@ func TestLookPath(t *testing.T) {
 		{"./b", path, "", 126}, // a directory
 		{"", path, "", 127},
 	} {
-		got, err := LookPath(c.name, c.path, dir)
+		got, err := lookPath(c.name, c.path, dir)
 		code := 0
 		if exec := (*ExecError)(nil); errors.As(err, &exec) {
 			code = exec.ExitCode()
@@ -221,7 +221,7 @@ func TestLookPath(t *testing.T) {
 			t.Errorf("%q in %q: %q, code %d (%v); want %q, code %d", c.name, c.path, got, code, err, c.want, c.code)
 		}
 	}
-	if got, err := LookPath("sh", "", ""); err != nil || !strings.HasSuffix(got, "/sh") {
+	if got, err := lookPath("sh", "", ""); err != nil || !strings.HasSuffix(got, "/sh") {
 		t.Errorf("sh without a PATH: %q, %v", got, err)
 	}
 }
