@@ -268,7 +268,7 @@ func listSession() (i protocol.Info, err error) {
 func terminalCommand() command {
 	var key, again string
 	return command{
-		name: stage.TerminalName, hidden: true,
+		name:    stage.TerminalName,
 		summary: "shows the session on the container's terminal (started by agent-init itself)",
 		flags: func(fs *flag.FlagSet) {
 			fs.StringVar(&key, "prefix", "", "`KEY` that commands begin with")

@@ -37,15 +37,6 @@ func (c command) eachFlag(do func(name, value, text string)) {
 	do("help", "", "show the flags and an example")
 }
 
-func visible() (list []command) {
-	for _, c := range commands() {
-		if !c.hidden {
-			list = append(list, c)
-		}
-	}
-	return list
-}
-
 func dashes(name string) string {
 	if len(name) == 1 {
 		return "-" + name

@@ -60,41 +60,37 @@ type command struct {
 	run   func(ctx context.Context, e environment, args []string) error
 }
 
-func commands() []command {
-	return []command{
-		runCommand(),
-		upCommand(),
-		sidecarCommand(),
-		waitCommand(),
-		statusCommand(),
-		selftestCommand(),
-		checkCommand(),
-		detectCommand(),
-		execCommand(),
-		reloadCommand(),
-		explainCommand(),
-		logCommand(),
-		suggestCommand(),
-		allowCommand(),
-		denyCommand(),
-		grantsCommand(),
-		requestCommand(),
-		attachCommand(),
-		sessionsCommand(),
-		newCommand(),
-		historyCommand(),
-		killWindowCommand(),
-		doctorCommand(),
-		metricsCommand(),
-		versionCommand(),
-		completionCommand(),
-		guardCommand(),
-		stageCommand(),
-		probeCommand(),
-		keeperCommand(),
-		sessionsServerCommand(),
-		terminalCommand(),
+// group is a part of the help, by what a person is about to do.
+type group struct {
+	title    string // "": for agent-init itself, and not in the help
+	commands []command
+}
+
+// groups have every verb.
+func groups() []group {
+	return []group{
+		{"Run", []command{runCommand(), execCommand(), upCommand(), sidecarCommand(), waitCommand()}},
+		{"Look", []command{statusCommand(), explainCommand(), logCommand(), suggestCommand(), doctorCommand(), selftestCommand(), metricsCommand()}},
+		{"Decide", []command{allowCommand(), denyCommand(), grantsCommand(), requestCommand(), reloadCommand()}},
+		{"Sessions", []command{attachCommand(), sessionsCommand(), newCommand(), historyCommand(), killWindowCommand()}},
+		{"Set up", []command{checkCommand(), detectCommand(), completionCommand(), versionCommand()}},
+		{"", []command{guardCommand(), stageCommand(), probeCommand(), keeperCommand(), sessionsServerCommand(), terminalCommand()}},
 	}
+}
+
+func commands() (all []command) {
+	for _, g := range groups() {
+		for _, c := range g.commands {
+			c.hidden = g.title == ""
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// visible are the commands for people.
+func visible() []command {
+	return slices.DeleteFunc(commands(), func(c command) bool { return c.hidden })
 }
 
 func run(e environment) int {
@@ -123,10 +119,8 @@ func run(e environment) int {
 // meant is what to do instead of a command that there is not.
 func meant(word string) string {
 	var names []string
-	for _, c := range commands() {
-		if !c.hidden {
-			names = append(names, c.name)
-		}
+	for _, c := range visible() {
+		names = append(names, c.name)
 	}
 	if name := policy.Nearest(word, names); name != "" {
 		return "did you mean agent-init " + name + "?"
@@ -209,37 +203,18 @@ func (c command) help(w io.Writer, fs *flag.FlagSet) {
 // tagline is what this is, in a line.
 const tagline = "the init process (PID 1) for containers that run AI coding agents"
 
-// sections are the parts of the help, by what a person is about to do.
-func sections() []section {
-	return []section{
-		{"Run", []string{"run", "exec", "up", "sidecar", "wait"}},
-		{"Look", []string{"status", "explain", "log", "suggest", "doctor", "selftest", "metrics"}},
-		{"Decide", []string{"allow", "deny", "grants", "request", "reload"}},
-		{"Sessions", []string{"attach", "sessions", "new", "history", "kill"}},
-		{"Set up", []string{"check", "detect", "completion", "version"}},
-	}
-}
-
-type section struct {
-	title    string
-	commands []string
-}
-
 func usage(w io.Writer) {
-	summaries := map[string]string{}
-	for _, c := range commands() {
-		summaries[c.name] = c.summary
-	}
 	fmt.Fprintf(w, "agent-init: %s\n\nusage: agent-init COMMAND [flags]\n", tagline)
-	for _, s := range sections() {
-		fmt.Fprintf(w, "\n%s:\n", s.title)
-		for _, name := range s.commands {
-			fmt.Fprintln(w, text.Fold(fmt.Sprintf("  %-11s %s", name, summaries[name]), 80, strings.Repeat(" ", 14)))
+	for _, g := range groups() {
+		if g.title == "" {
+			continue
+		}
+		fmt.Fprintf(w, "\n%s:\n", g.title)
+		for _, c := range g.commands {
+			fmt.Fprintln(w, text.Fold(fmt.Sprintf("  %-11s %s", c.name, c.summary), 80, strings.Repeat(" ", 14)))
 		}
 	}
-	fmt.Fprint(w, `
-agent-init COMMAND --help shows the flags and an example.
-`)
+	fmt.Fprint(w, "\nagent-init COMMAND --help shows the flags and an example.\n")
 }
 
 // show prints what a command has found out: for a program that asked for it as JSON, and

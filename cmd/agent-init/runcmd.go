@@ -51,7 +51,7 @@ func sidecarCommand() command {
 
 func guardCommand() command {
 	return command{
-		name: "guard", hidden: true,
+		name:    "guard",
 		summary: "the part that reads the network, without a privilege (started by agent-init itself)",
 		run:     func(ctx context.Context, _ environment, _ []string) error { return guard.Run(ctx) },
 	}
@@ -59,7 +59,7 @@ func guardCommand() command {
 
 func stageCommand() command {
 	return command{
-		name: stage.Name, hidden: true,
+		name:    stage.Name,
 		summary: "drops every privilege and executes a command (started by agent-init itself)",
 		run:     func(context.Context, environment, []string) error { return stage.Run() },
 	}
@@ -67,7 +67,7 @@ func stageCommand() command {
 
 func sessionsServerCommand() command {
 	return command{
-		name: stage.SessionsName, hidden: true,
+		name:    stage.SessionsName,
 		summary: "keeps the terminals of a session (started by agent-init itself)",
 		run:     func(ctx context.Context, _ environment, _ []string) error { return server.Run(ctx) },
 	}

@@ -60,7 +60,7 @@ func selftestAsAgent(asJSON bool) error {
 func probeCommand() command {
 	var packed bool
 	return command{
-		name: stage.ProbeName, hidden: true, json: "as JSON",
+		name: stage.ProbeName, json: "as JSON",
 		summary: "the probes of the self-test (started by agent-init itself)",
 		flags: func(fs *flag.FlagSet) {
 			fs.BoolVar(&packed, "packed", false, "for the keeper, which parses no JSON of a child's")

@@ -112,7 +112,7 @@ const fdReport = 3
 func keeperCommand() command {
 	var s settings
 	return command{
-		name: keeperName, takesSignals: true, hidden: true,
+		name: keeperName, takesSignals: true,
 		summary: "the detached keeper (started by agent-init up)",
 		flags:   s.confine,
 		run: func(ctx context.Context, e environment, _ []string) error {
