@@ -23,7 +23,7 @@ func TestSurplusArguments(t *testing.T) {
 			t.Errorf("%s: exit code %d\n%s%s", c.name, code, &out, &errs)
 		}
 	}
-	if n != 11 {
+	if n < 11 {
 		t.Errorf("%d commands take no arguments", n)
 	}
 }
