@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -98,10 +99,10 @@ func forwardTrailer(src *source, dst io.Writer) error {
 	}
 }
 
-// frames says whether f has a field that would say where a message ends or
+// frames says whether the first of f is a field that would say where a message ends or
 // whom it is for, which a trailer may not (RFC 9110, section 6.5.1).
-func (f *fields) frames() bool {
-	return len(f.hosts)+len(f.lengths)+len(f.encodings)+len(f.expects)+len(f.connection)+len(f.upgrades) > 0 || f.settings
+func (f fields) frames() bool {
+	return slices.Contains([]string{"host", "content-length", "transfer-encoding", "expect", "connection", "upgrade", "http2-settings"}, f[0].name)
 }
 
 // readLine reads from src until it holds a line, whose length with its CR LF it

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net"
@@ -25,16 +26,14 @@ func originalDestination(conn *net.TCPConn) (netip.AddrPort, error) {
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
-	var to netip.AddrPort
 	query := original6
 	if local.AddrPort().Addr().Unmap().Is4() {
 		query = original4
 	}
+	var to netip.AddrPort
 	var qerr error
-	if err := raw.Control(func(fd uintptr) { to, qerr = query(int(fd)) }); err != nil {
-		return netip.AddrPort{}, err
-	}
-	return to, qerr
+	err = raw.Control(func(fd uintptr) { to, qerr = query(int(fd)) })
+	return to, cmp.Or(err, qerr)
 }
 
 // original4 reads a struct sockaddr_in by way of a getsockopt that takes 20 bytes.

@@ -181,7 +181,7 @@ func TestBackPressure(t *testing.T) {
 }
 
 func TestManyAtOnce(t *testing.T) {
-	r := newRig(t, func(c *settings) { c.limits.hello = time.Minute })
+	r := newRig(t, func(c *settings) { c.limits.hello, c.limits.dial = waitTime, waitTime })
 	r.echo(r.config())
 	config := insecure("ok.test")
 	config.ClientSessionCache = tls.NewLRUClientSessionCache(1)
@@ -197,6 +197,7 @@ func TestManyAtOnce(t *testing.T) {
 				return
 			}
 			defer c.Close()
+			c.SetDeadline(time.Now().Add(waitTime))
 			if err := talk(tls.Client(c, config), "ok.test"); err != nil {
 				failed.Add(1)
 			}

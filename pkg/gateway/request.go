@@ -61,7 +61,7 @@ func parseRequest(head []byte, port uint16) (*request, error) {
 	if err != nil {
 		return r, err
 	}
-	f := fields{}
+	f := make(fields, 0, 16)
 	offset := len(line) + 2
 	for rest != "\r\n" {
 		line, rest, _ = strings.Cut(rest, "\r\n")
@@ -69,25 +69,27 @@ func parseRequest(head []byte, port uint16) (*request, error) {
 		if err := f.add(line); err != nil {
 			return r, err
 		}
-		if e, ok := f.edit(line); ok {
+		if e, ok := f.edit(); ok {
 			e.from, e.to = offset, end
 			r.edits = append(r.edits, e)
 		}
 		offset = end
 	}
-	r.json = strings.Contains(strings.ToLower(f.accept), "application/json")
+	if accept := f.all("accept"); accept != nil {
+		r.json = strings.Contains(strings.ToLower(accept[len(accept)-1]), "application/json")
+	}
 	if r.method == "CONNECT" {
-		err = r.connect(f.hosts, target, minor)
+		err = r.connect(f.all("host"), target, minor)
 	} else {
-		err = r.authority(f.hosts, target, port)
+		err = r.authority(f.all("host"), target, port)
 	}
-	if err != nil {
-		return r, err
+	if err == nil {
+		err = r.framing(f, minor)
 	}
-	if err := r.framing(&f, minor); err != nil {
-		return r, err
+	if err == nil {
+		err = r.upgrade(f, minor)
 	}
-	return r, r.upgrade(&f, minor)
+	return r, err
 }
 
 // requestLine takes the first line apart.
@@ -162,15 +164,16 @@ func splitHost(s string, port uint16) (string, error) {
 
 // framing finds out how long the body is (RFC 9112, section 6.3), and refuses
 // whatever two readers could disagree about.
-func (r *request) framing(f *fields, minor int) error {
+func (r *request) framing(f fields, minor int) error {
+	lengths, encodings, expects := f.all("content-length"), f.all("transfer-encoding"), f.all("expect")
 	switch {
-	case len(f.lengths) > 0 && len(f.encodings) > 0:
+	case len(lengths) > 0 && len(encodings) > 0:
 		return refusedBothLengths
-	case len(f.lengths) > 1:
+	case len(lengths) > 1:
 		return refusedLength
-	case len(f.encodings) > 1:
+	case len(encodings) > 1:
 		return refusedEncoding
-	case len(f.expects) > 1 || len(f.expects) == 1 && !strings.EqualFold(f.expects[0], "100-continue"):
+	case len(expects) > 1 || len(expects) == 1 && !strings.EqualFold(expects[0], "100-continue"):
 		return refusedExpect
 	}
 	for _, needed := range []string{"host", "content-length", "transfer-encoding", "expect", "connection"} {
@@ -178,14 +181,14 @@ func (r *request) framing(f *fields, minor int) error {
 			return refusedConnection
 		}
 	}
-	if len(f.encodings) == 1 {
-		if f.encodings[0] != "chunked" || minor == 0 {
+	if len(encodings) == 1 {
+		if encodings[0] != "chunked" || minor == 0 {
 			return refusedEncoding
 		}
 		r.length = chunked
 	}
-	if len(f.lengths) == 1 {
-		n, ok := parseLength(f.lengths[0])
+	if len(lengths) == 1 {
+		n, ok := parseLength(lengths[0])
 		if !ok {
 			return refusedLength
 		}
@@ -194,7 +197,7 @@ func (r *request) framing(f *fields, minor int) error {
 	if r.length != 0 && noBody(r.method) {
 		return refusedBody
 	}
-	r.expect = len(f.expects) == 1 && minor == 1 && r.length != 0
+	r.expect = len(expects) == 1 && minor == 1 && r.length != 0
 	return nil
 }
 
@@ -204,18 +207,8 @@ func parseLength(s string) (int64, bool) {
 	return n, err == nil && len(s) <= 18 && strings.Trim(s, "0123456789") == ""
 }
 
-// fields collects the header fields that matter here.
-type fields struct {
-	last       string // name of the field that was added last
-	accept     string
-	hosts      []string
-	lengths    []string
-	encodings  []string
-	expects    []string
-	connection []string // options, one by one
-	upgrades   []string
-	settings   bool // HTTP2-Settings
-}
+// fields are those of a header in their order, with names in lower case.
+type fields []struct{ name, value string }
 
 // add takes one line of a header (RFC 9112, section 5).
 func (f *fields) add(line string) error {
@@ -229,32 +222,25 @@ func (f *fields) add(line string) error {
 	if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
 		return refusedControl
 	}
-	value = strings.Trim(value, " \t")
-	f.last = name
-	switch strings.ToLower(name) {
-	case "accept":
-		f.accept = value
-	case "host":
-		f.hosts = append(f.hosts, value)
-	case "content-length":
-		f.lengths = append(f.lengths, value)
-	case "transfer-encoding":
-		f.encodings = append(f.encodings, value)
-	case "expect":
-		f.expects = append(f.expects, value)
-	case "upgrade":
-		f.upgrades = append(f.upgrades, value)
-	case "http2-settings":
-		f.settings = true
-	case "connection":
-		f.connection = append(f.connection, members(value)...)
-	}
+	*f = append(*f, struct{ name, value string }{strings.ToLower(name), strings.Trim(value, " \t")})
 	return nil
 }
 
+// all are the values of the fields with a name.
+func (f fields) all(name string) (values []string) {
+	for _, l := range f {
+		if l.name == name {
+			values = append(values, l.value)
+		}
+	}
+	return values
+}
+
 // option says whether a Connection field names it.
-func (f *fields) option(name string) bool {
-	return slices.ContainsFunc(f.connection, func(s string) bool { return strings.EqualFold(s, name) })
+func (f fields) option(name string) bool {
+	return slices.ContainsFunc(f.all("connection"), func(value string) bool {
+		return slices.ContainsFunc(members(value), func(s string) bool { return strings.EqualFold(s, name) })
+	})
 }
 
 // members returns the members of a field that is a list (RFC 9110, section 5.6.1).

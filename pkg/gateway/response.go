@@ -35,18 +35,19 @@ func parseResponse(head []byte, to asked) response {
 		}
 	}
 	r := response{status: status, length: untilEnd}
+	lengths, encodings := f.all("content-length"), f.all("transfer-encoding")
 	switch {
 	case status == 101:
-		r.switched = to.offers != nil && offered(to.offers, &f)
+		r.switched = to.offers != nil && offered(to.offers, f)
 	case to.method == "CONNECT" && status/100 == 2:
 		r.switched = true // whatever length it has (RFC 9110, section 9.3.6)
 	case r.interim(), status == 204, status == 304, to.method == "HEAD":
 		r.length = 0
-	case len(f.lengths) == 1 && len(f.encodings) == 0:
-		if n, ok := parseLength(f.lengths[0]); ok {
+	case len(lengths) == 1 && len(encodings) == 0:
+		if n, ok := parseLength(lengths[0]); ok {
 			r.length = n
 		}
-	case len(f.encodings) == 1 && len(f.lengths) == 0 && version == "HTTP/1.1" && strings.EqualFold(f.encodings[0], "chunked"):
+	case len(encodings) == 1 && len(lengths) == 0 && version == "HTTP/1.1" && strings.EqualFold(encodings[0], "chunked"):
 		r.length = chunked
 	}
 	return r

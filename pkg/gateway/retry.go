@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"io"
-	"sync"
 )
 
 // retry guards the one way to change the name after the first ClientHello: a
@@ -12,20 +11,12 @@ import (
 // name of that one. So until the server has answered, the client's records
 // are looked at as they pass. Encrypted ones pass at once, early data too.
 type retry struct {
-	hello hello // the first
-	once  sync.Once
+	hello hello         // the first
 	said  chan struct{} // closed when the server has answered
 	ask   bool          // for another ClientHello; valid when said is closed
 }
 
 func newRetry(h hello) *retry { return &retry{hello: h, said: make(chan struct{})} }
-
-func (w *retry) say(ask bool) {
-	w.once.Do(func() {
-		w.ask = ask
-		close(w.said)
-	})
-}
 
 // answered says whether the server has answered with anything but a retry.
 func (w *retry) answered() bool {
@@ -70,9 +61,7 @@ func (w *retry) client(src *source, dst io.Writer) error {
 		switch {
 		case err != nil:
 			return err
-		case second.name != w.hello.name:
-			return refusedRetry
-		case second.encrypted && !w.hello.encrypted: // and so was not judged
+		case second.name != w.hello.name, second.encrypted && !w.hello.encrypted: // which was not judged
 			return refusedRetry
 		}
 		return write(dst, raw)
@@ -85,17 +74,14 @@ const helloHead = 1 + 3 + 2 + sha256.Size
 
 // server waits for the server's first message, which stays with src.
 func (w *retry) server(src *source) error {
-	defer w.say(false)
-	for {
-		ask, known := isRetry(src.held())
-		if known {
-			w.say(ask)
+	defer close(w.said)
+	for known := false; ; {
+		if w.ask, known = isRetry(src.held()); known {
 			return nil
 		}
-		if err := src.fill(); err != nil {
-			if err == errFull {
-				return refusedRecord
-			}
+		if err := src.fill(); err == errFull {
+			return refusedRecord
+		} else if err != nil {
 			return err
 		}
 	}

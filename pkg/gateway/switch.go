@@ -9,22 +9,23 @@ import (
 
 // upgrade takes the offer of a request to switch protocols (RFC 9110, section
 // 7.8). What is not clearly one is refused: a server might see one.
-func (r *request) upgrade(f *fields, minor int) error {
-	option, settings := f.option("upgrade"), f.option("http2-settings")
-	if len(f.upgrades) == 0 && !option && !settings && !f.settings {
+func (r *request) upgrade(f fields, minor int) error {
+	upgrades, settings := f.all("upgrade"), f.all("http2-settings") != nil
+	option, carried := f.option("upgrade"), f.option("http2-settings")
+	if len(upgrades) == 0 && !option && !carried && !settings {
 		return nil
 	}
-	if len(f.upgrades) != 1 || !option || settings != f.settings || minor == 0 || r.target != (authority{}) {
+	if len(upgrades) != 1 || !option || carried != settings || minor == 0 || r.target != (authority{}) {
 		return refusedBadUpgrade
 	}
-	for _, offer := range members(f.upgrades[0]) {
+	for _, offer := range members(upgrades[0]) {
 		if !isProtocol(offer) {
 			return refusedBadUpgrade
 		}
 		r.offers = append(r.offers, strings.ToLower(offer))
 	}
 	switch {
-	case f.settings && !slices.Contains(r.offers, "h2c"):
+	case settings && !slices.Contains(r.offers, "h2c"):
 		return refusedBadUpgrade
 	case r.length == 0:
 	case r.droppable():
@@ -42,32 +43,30 @@ func isProtocol(s string) bool {
 }
 
 // offered says whether a server that answers 101 switches to what r offered.
-func offered(offers []string, f *fields) bool {
-	return len(f.upgrades) == 1 && !slices.ContainsFunc(members(f.upgrades[0]), func(s string) bool {
+func offered(offers []string, f fields) bool {
+	upgrades := f.all("upgrade")
+	return len(upgrades) == 1 && !slices.ContainsFunc(members(upgrades[0]), func(s string) bool {
 		return !slices.Contains(offers, strings.ToLower(s))
 	})
 }
 
 // edit says what to do with the line that was added last.
-func (f *fields) edit(line string) (edit, bool) {
-	switch strings.ToLower(f.last) {
+func (f fields) edit() (edit, bool) {
+	last := f[len(f)-1]
+	switch last.name {
 	case "expect":
 		return edit{}, true
 	case "upgrade", "http2-settings":
 		return edit{upgrade: true}, true
 	case "connection":
-		_, value, _ := strings.Cut(line, ":")
-		options := members(value)
+		options := members(last.value)
 		rest := slices.DeleteFunc(slices.Clone(options), func(s string) bool {
 			return strings.EqualFold(s, "upgrade") || strings.EqualFold(s, "http2-settings")
 		})
-		switch {
-		case len(rest) == len(options):
-			return edit{}, false
-		case len(rest) == 0:
+		if len(rest) == 0 {
 			return edit{upgrade: true}, true
 		}
-		return edit{text: "Connection: " + strings.Join(rest, ", ") + "\r\n", upgrade: true}, true
+		return edit{text: "Connection: " + strings.Join(rest, ", ") + "\r\n", upgrade: true}, len(rest) < len(options)
 	}
 	return edit{}, false
 }
