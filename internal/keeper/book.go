@@ -296,9 +296,9 @@ func (k *keeper) watchFiles(ctx context.Context) {
 // same: a kubelet writes a pod's /etc/hosts anew for each container. A policy that was
 // refused is read again in any case.
 func (b *book) changedFiles() string {
+	state := b.filesState() // before: a change meanwhile is noticed, and no other waits for a disk that is slow
 	b.changing.Lock()
 	defer b.changing.Unlock()
-	state := b.filesState() // before: a change meanwhile is noticed
 	if !b.watched.due(state) {
 		return ""
 	}
