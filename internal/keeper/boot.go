@@ -388,7 +388,7 @@ func (b *base) awaitGuard(ctx context.Context, r ruled) (served, error) {
 		return served{}, fault.New(fault.Rules, "run it again with --log-level debug", "%w (%s)", err, b.status().Guard.Fault)
 	}
 	go r.maintain(context.WithoutCancel(ctx))
-	return served{r.keeper}, nil
+	return served(r), nil
 }
 
 func (b *base) proveConfinement(ctx context.Context, s served) (*keeper, error) {

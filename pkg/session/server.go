@@ -161,8 +161,8 @@ func (s *Server) Take(m wire.SessionMessage, file *os.File) {
 		return
 	case m.Op == wire.SopClient && file != nil:
 		if conn, err := net.FileConn(file); err == nil {
-			if conn, ok := conn.(*net.UnixConn); ok {
-				go s.serveConn(conn, peer{local: true})
+			if socket, ok := conn.(*net.UnixConn); ok {
+				go s.serveConn(socket, peer{local: true})
 			} else {
 				conn.Close()
 			}
