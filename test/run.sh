@@ -136,6 +136,11 @@ say "all of them; memory in use on this machine, at most: $(cat "$logs/memory" |
 printf "\nseconds  processor's  target%s\n" "$table"
 # What a reader of the last lines needs: a log may be cut to these.
 for target in ${failed[@]+"${failed[@]}"}; do
-  echo "$target FAILED: $(grep -hoE '^ *--- FAIL: [^ ]+|^scorecard FAILED: .*|^(FAILED|panic): .*' "$logs/$target.log" | head -n 12 | tr -s ' \n' ' ')"
+  awk -v target="$target" '
+    /^ *--- FAIL: / || /^scorecard FAILED: / || /^(FAILED|panic): / || /^[a-z][a-z\/_-]*\.(go|sh):[0-9]+:/ || /^In .* line / {
+      sub(/^ *(--- FAIL: )?/, "")
+      if (++n <= 12) said = said "; " $0
+    }
+    END { print target " FAILED" said }' "$logs/$target.log"
 done
 [ ${#failed[@]} -eq 0 ]
