@@ -5,22 +5,28 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // same waits until panes look as the first does, and know the same of their terminal.
 func (s *screens) same(what string, moving, live *regexp.Regexp, as int, panes ...int) {
 	s.Helper()
 	for _, p := range panes {
-		var difference string
-		ok := s.comes(func() bool {
-			want, got := s.picture(as, moving, live), s.picture(p, moving, live)
-			difference = want.differs(got)
-			return difference == ""
-		})
-		if !ok {
+		if difference := s.differ(patience, moving, live, as, p); difference != "" {
 			s.Fatalf("%s: %s\n%s\n--- and in the session\n%s", what, difference, s.screen(as), s.screen(p))
 		}
 	}
+}
+
+// differ waits until two panes look the same, or says how they don't.
+func (s *screens) differ(limit time.Duration, moving, live *regexp.Regexp, one, other int) (difference string) {
+	s.Helper()
+	comesWithin(limit, func() bool {
+		want, got := s.picture(one, moving, live), s.picture(other, moving, live)
+		difference = want.differs(got)
+		return difference == ""
+	})
+	return difference
 }
 
 // picture is what a pane shows, cell by cell.

@@ -166,8 +166,10 @@ func (s *screens) eventually(what string, ok func() bool) {
 }
 
 // comes waits for ok, and reports whether it came.
-func (s *screens) comes(ok func() bool) bool {
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(50 * time.Millisecond) {
+func (s *screens) comes(ok func() bool) bool { return comesWithin(patience, ok) }
+
+func comesWithin(limit time.Duration, ok func() bool) bool {
+	for deadline := time.Now().Add(limit); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return false
 		}
