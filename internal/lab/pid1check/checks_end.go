@@ -6,6 +6,12 @@ import (
 	"time"
 )
 
+// A shell that leaves a process behind ends when that has begun: begin is what the process does, begun waits for it.
+const (
+	begin = `echo $$ >` + scratch + `/begun`
+	begun = `until test -s ` + scratch + `/begun; do sleep 0.02; done`
+)
+
 func endChecks() []Check {
 	// Two generations, the second in a session of its own.
 	tree := stubborn + `(setsid sh -c "` + stubborn + ` echo ready; while :; do sleep 1; done") & while :; do sleep 1; done`
@@ -44,13 +50,14 @@ func endChecks() []Check {
 		{Name: "rest-asked", Text: "what the command leaves behind gets a TERM, and time to act on it", run: func(t *trial) { rest(t, Flags{}) }},
 		{Name: "rest-asked-grace-0", Text: "with --grace 0, what the command leaves behind gets a TERM and time too", run: func(t *trial) { rest(t, Flags{Grace: Forever}) }},
 		{Name: "rest-killed", Text: "what ignores that TERM is killed, and the command's exit code is kept", run: func(t *trial) {
-			b := t.start(options{}, sh(`setsid sh -c "`+stubborn+`echo ready; while :; do sleep 1; done" & sleep 0.3; exit 6`)...)
+			b := t.start(options{}, sh(`setsid sh -c "`+stubborn+`echo ready; `+begin+`; while :; do sleep 1; done" & `+begun+`; exit 6`)...)
 			b.expect(b.out, "ready")
 			b.wantExit(6)
 			b.drain(b.out)
 		}},
 		{Name: "rest-stopped", Text: "a stopped process that the command leaves behind is resumed for its TERM", run: func(t *trial) {
-			b := t.start(options{}, sh(`setsid sh -c 'trap "echo polite end; exit" TERM; echo ready; kill -STOP $$; while :; do sleep 0.02; done' & sleep 0.5; exit 6`)...)
+			b := t.start(options{}, sh(`setsid sh -c 'trap "echo polite end; exit" TERM; echo ready; `+begin+`; kill -STOP $$; while :; do sleep 0.02; done' &
+				`+begun+`; until grep -q "^State:.T" /proc/$(cat `+scratch+`/begun)/status; do sleep 0.02; done; exit 6`)...)
 			b.expect(b.out, "ready")
 			b.wantExit(6)
 			if got := b.drain(b.out); !slices.Contains(got, "polite end") {
@@ -82,8 +89,8 @@ func endChecks() []Check {
 
 func rest(t *trial, f Flags) {
 	b := t.start(options{flags: f}, sh(`
-		setsid sh -c 'trap "sleep 0.2; echo polite end; exit" TERM; echo ready; while :; do sleep 0.02; done' &
-		sleep 0.5; exit 6`)...)
+		setsid sh -c 'trap "sleep 0.2; echo polite end; exit" TERM; echo ready; `+begin+`; while :; do sleep 0.02; done' &
+		`+begun+`; exit 6`)...)
 	b.expect(b.out, "ready")
 	b.wantExit(6)
 	if got := b.drain(b.out); !slices.Contains(got, "polite end") {
