@@ -127,6 +127,19 @@ for target in test-prepare build "${targets[@]}"; do
   printf -v line '%7d  %11d  %s%s' "$took" "$cpu" "$target" "$verdict"
   table+=$'\n'$line
 done
+# summary says by name what failed. It stands first and last: of a long log often only a part is kept.
+summary() {
+  local target
+  for target in ${failed[@]+"${failed[@]}"}; do
+    awk -v target="$target" '
+      /^ *--- FAIL: / || /^scorecard FAILED: / || /^(FAILED|panic): / || /^[a-z][a-z\/_-]*\.(go|sh):[0-9]+:/ || /^In .* line / {
+        sub(/^ *(--- FAIL: )?/, "")
+        if (++n <= 12) said = said "; " $0
+      }
+      END { print target " FAILED" said }' "$logs/$target.log"
+  done
+}
+summary
 for target in ${failed[@]+"${failed[@]}"}; do
   printf '\n== the end of %s:\n' "$target"
   tail -n 60 "$logs/$target.log"
@@ -134,13 +147,5 @@ done
 awk -f test/report.awk "$logs"/*.log
 say "all of them; memory in use on this machine, at most: $(cat "$logs/memory" || true) MiB"
 printf "\nseconds  processor's  target%s\n" "$table"
-# What a reader of the last lines needs: a log may be cut to these.
-for target in ${failed[@]+"${failed[@]}"}; do
-  awk -v target="$target" '
-    /^ *--- FAIL: / || /^scorecard FAILED: / || /^(FAILED|panic): / || /^[a-z][a-z\/_-]*\.(go|sh):[0-9]+:/ || /^In .* line / {
-      sub(/^ *(--- FAIL: )?/, "")
-      if (++n <= 12) said = said "; " $0
-    }
-    END { print target " FAILED" said }' "$logs/$target.log"
-done
+summary
 [ ${#failed[@]} -eq 0 ]

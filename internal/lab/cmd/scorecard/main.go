@@ -168,10 +168,7 @@ func (c *card) attack(column *scorecard.Column, place func() *scorecard.Setting)
 	}
 	column.Results = append(column.Results, results)
 	for _, r := range results {
-		switch {
-		case r.Outcome == scorecard.Leaked:
-			c.Logf("%s: %s leaks: %s", s.Name, r.Attack.ID, strings.Join(r.Leaks, "; "))
-		case s.Open && len(r.Attack.Try) > 0 && r.Outcome == scorecard.Blocked:
+		if s.Open && len(r.Attack.Try) > 0 && r.Outcome == scorecard.Blocked {
 			c.Logf("%s: %s leaves no trace here", s.Name, r.Attack.ID)
 		}
 	}

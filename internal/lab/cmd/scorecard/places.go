@@ -100,7 +100,7 @@ func (c *card) shared(own *ownImages) (policy string, options []string) {
 // mustHold adds a column of agent-init's own.
 func (c *card) mustHold(column scorecard.Column) {
 	if leaks := scorecard.Leaks(column); leaks != "" {
-		c.Errorf("%s leaks:\n%s", column.Title, leaks)
+		c.Errorf("%s leaks: %s", column.Title, strings.ReplaceAll(strings.TrimSpace(leaks), "\n", "; ")) // one line of the log's end
 	}
 	c.columns = append(c.columns, column)
 }
