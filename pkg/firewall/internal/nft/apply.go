@@ -13,7 +13,7 @@ import (
 
 // Seal implements backend.
 func (n *Backend) Seal(sealed plan.Plan) error {
-	live, err := readTable()
+	live, err := n.read.table()
 	if err != nil {
 		return nfnetlink.Explain("seal", err)
 	}
@@ -73,7 +73,7 @@ func (n *Backend) Apply(p, sealed plan.Plan) error {
 	if _, err := wanted(p); err != nil { // before anything is queued
 		return err
 	}
-	live, err := readTable()
+	live, err := n.read.table()
 	if err != nil {
 		return nfnetlink.Explain("apply", err)
 	}
@@ -89,7 +89,7 @@ func (n *Backend) Apply(p, sealed plan.Plan) error {
 		if err := n.create(sealed, live != nil); err != nil {
 			return err
 		}
-		if live, err = readTable(); err != nil {
+		if live, err = n.read.table(); err != nil {
 			return nfnetlink.Explain("apply", err)
 		}
 	} else if diffs, err := n.differences(live, p); err != nil {
@@ -131,7 +131,7 @@ func (n *Backend) fill(live *liveTable, p plan.Plan) error {
 			}
 			live.sets[s.Name] = definition(s)
 		}
-		missing, extra, err := compareElements(s)
+		missing, extra, err := n.read.compare(s)
 		if err != nil {
 			return nfnetlink.Explain("apply", err)
 		}

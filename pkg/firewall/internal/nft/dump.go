@@ -29,11 +29,13 @@ type liveTable struct {
 	sets         map[string]string // definitions, without what they hold
 }
 
-// readTable returns our table, without what its sets hold, or nil if
-// there is none. Reading needs no right to change.
-func readTable() (*liveTable, error) {
+// reader reads what the kernel holds, which needs no right to change it.
+type reader struct{ nfnetlink.Conn }
+
+// table returns our table, without what its sets hold, or nil if there is none.
+func (r *reader) table() (*liveTable, error) {
 	t := &liveTable{hooks: map[string]string{}, rules: map[string][]string{}, sets: map[string]string{}}
-	err := nfnetlink.Stream(get(unix.NFT_MSG_GETTABLE, 0, nfnetlink.Text(unix.NFTA_TABLE_NAME, plan.TableName)), func(m nfnetlink.Attrs) error {
+	err := r.Stream(get(unix.NFT_MSG_GETTABLE, 0, nfnetlink.Text(unix.NFTA_TABLE_NAME, plan.TableName)), func(m nfnetlink.Attrs) error {
 		t.flags, t.owner = m.Uint32(unix.NFTA_TABLE_FLAGS), m.Uint32(nftaTableOwner)
 		return nil
 	})
@@ -53,7 +55,7 @@ func readTable() (*liveTable, error) {
 		{"rules", unix.NFT_MSG_GETRULE, unix.NFTA_RULE_TABLE, nfnetlink.Text(unix.NFTA_RULE_TABLE, plan.TableName), t.readRule},
 		{"sets", unix.NFT_MSG_GETSET, unix.NFTA_SET_TABLE, nfnetlink.Text(unix.NFTA_SET_TABLE, plan.TableName), t.readSet},
 	} {
-		if err := nfnetlink.Stream(get(list.typ, unix.NLM_F_DUMP, list.attrs), func(m nfnetlink.Attrs) error {
+		if err := r.Stream(get(list.typ, unix.NLM_F_DUMP, list.attrs), func(m nfnetlink.Attrs) error {
 			if m.String(list.ofName) != plan.TableName {
 				return nil
 			}
@@ -180,13 +182,13 @@ func setText(flags, keyType, keyLen uint32, timeoutMs uint64, size uint32) strin
 	return fmt.Sprintf("flags %#x key %#x of %d bytes timeout %d ms size %d", flags, keyType, keyLen, timeoutMs, size)
 }
 
-// eachElement calls do with each of what a set holds. There may be more than a
+// elements calls do with each of what a set holds. There may be more than a
 // hundred thousand, so nothing is made of one but what do makes of it, and what it
 // gets is only good until it returns.
-func eachElement(set string, do func(nftables.SetElement) error) error {
+func (r *reader) elements(set string, do func(nftables.SetElement) error) error {
 	request := get(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP,
 		append(nfnetlink.Text(unix.NFTA_SET_ELEM_LIST_TABLE, plan.TableName), nfnetlink.Text(unix.NFTA_SET_ELEM_LIST_SET, set)...))
-	err := nfnetlink.Stream(request, func(m nfnetlink.Attrs) error {
+	err := r.Stream(request, func(m nfnetlink.Attrs) error {
 		return nfnetlink.EachAttr(m[unix.NFTA_SET_ELEM_LIST_ELEMENTS], func(_ uint16, raw []byte) error {
 			e, err := parseElement(raw)
 			if err != nil {
@@ -201,14 +203,14 @@ func eachElement(set string, do func(nftables.SetElement) error) error {
 	return nil
 }
 
-// compareElements returns what of a static set's elements is missing, and what it holds besides.
-func compareElements(s plan.Set) (missing, extra []nftables.SetElement, err error) {
+// compare returns what of a static set's elements is missing, and what it holds besides.
+func (r *reader) compare(s plan.Set) (missing, extra []nftables.SetElement, err error) {
 	want := make(map[string]nftables.SetElement, len(s.Boxes))
 	for _, b := range s.Boxes {
 		e := rangeElement(b)
 		want[elementID(e)] = e
 	}
-	err = eachElement(s.Name, func(e nftables.SetElement) error {
+	err = r.elements(s.Name, func(e nftables.SetElement) error {
 		id := elementID(e)
 		if _, ok := want[id]; !ok {
 			e.Key, e.KeyEnd = slices.Clone(e.Key), slices.Clone(e.KeyEnd)

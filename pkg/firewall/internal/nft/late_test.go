@@ -51,7 +51,7 @@ func TestKernelLateAnswer(t *testing.T) {
 			if err := rule(); err != nil {
 				t.Errorf("a later exchange: %v", err)
 			}
-			if live, err := readTable(); err != nil || live == nil {
+			if live, err := n.read.table(); err != nil || live == nil {
 				t.Errorf("a later look: %v, %v", live, err)
 			}
 		}

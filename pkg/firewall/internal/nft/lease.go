@@ -77,7 +77,7 @@ func (n *Backend) deleteLeases(es []plan.Element, add bool) error {
 
 // UnleaseAll implements backend.
 func (n *Backend) UnleaseAll() error {
-	live, err := readTable()
+	live, err := n.read.table()
 	if err != nil || live == nil {
 		return nfnetlink.Explain("revoke all", err)
 	}
@@ -100,7 +100,7 @@ func (n *Backend) Kept() ([]plan.Lease, error) { return n.timed(plan.Family.Kept
 func (n *Backend) timed(set func(plan.Family) plan.Set) ([]plan.Lease, error) {
 	var out []plan.Lease
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
-		err := eachElement(set(f).Name, func(e nftables.SetElement) error {
+		err := n.read.elements(set(f).Name, func(e nftables.SetElement) error {
 			l, err := leaseOfKey(e.Key)
 			out = append(out, plan.Lease{Element: l, TTL: e.Expires})
 			return err

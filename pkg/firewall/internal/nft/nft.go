@@ -22,6 +22,7 @@ const chunk = 1000
 type Backend struct {
 	conn  *nftables.Conn
 	sock  *netlink.Conn       // of conn, for what its library can't say
+	read  reader
 	zoned bool                // the kernel has zones
 	flags nftables.TableFlags // of the table, if we create it
 	log   *slog.Logger
@@ -94,7 +95,10 @@ func (n *Backend) Caveats(plan.Plan) []string { return nil }
 func (n *Backend) Reduced() string { return "" }
 
 // Close implements backend.
-func (n *Backend) Close() error { return n.conn.CloseLasting() }
+func (n *Backend) Close() error {
+	n.read.Close()
+	return n.conn.CloseLasting()
+}
 
 // PortID implements backend.
 func (n *Backend) PortID() (uint32, error) { return n.conn.GetPortID() }
@@ -130,7 +134,9 @@ func (n *Backend) claim(live *liveTable) (bool, error) {
 
 // Remove removes the table of the nftables backend, if there is one.
 func Remove() error {
-	live, err := readTable()
+	var read reader
+	defer read.Close()
+	live, err := read.table()
 	if nfnetlink.Absent(err) || err == nil && live == nil {
 		return nil
 	}

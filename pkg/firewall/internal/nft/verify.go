@@ -13,7 +13,7 @@ import (
 
 // Verify implements backend.
 func (n *Backend) Verify(p plan.Plan) error {
-	live, err := readTable()
+	live, err := n.read.table()
 	if err != nil {
 		return nfnetlink.Explain("verify", err)
 	}
@@ -52,7 +52,7 @@ func (n *Backend) differences(live *liveTable, p plan.Plan) (out plan.Diff, err 
 		if err != nil || !s.Static {
 			continue
 		}
-		missing, extra, err := compareElements(s)
+		missing, extra, err := n.read.compare(s)
 		if err != nil {
 			return nil, err
 		}
