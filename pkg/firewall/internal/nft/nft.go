@@ -21,7 +21,7 @@ const chunk = 1000
 // goes through one socket, so that the kernel can bind the table to it.
 type Backend struct {
 	conn  *nftables.Conn
-	sock  *netlink.Conn       // of conn, for what its library can't say
+	sock  *netlink.Conn // of conn, for what its library can't say
 	read  reader
 	zoned bool                // the kernel has zones
 	flags nftables.TableFlags // of the table, if we create it
