@@ -33,12 +33,19 @@ func choose(ctx context.Context, opts Options) (be backend, why string, clear fu
 	why = "it was asked for"
 	var nftErr error
 	if word == "auto" || word == "nftables" {
+		left, err := xtables.Left() // before the probe, whose end would have to be waited for: see nfnetlink.Conn
+		if err != nil {
+			return nil, "", nil, err
+		}
 		n, err := nft.Open(opts.Owner, opts.logger())
 		if err == nil {
 			if word == "auto" {
 				why = "the kernel takes its rules"
 			}
-			return n, why, func() error { return xtables.Remove(ctx, opts.programs()) }, nil
+			if left {
+				clear = func() error { return xtables.Remove(ctx, opts.programs()) }
+			}
+			return n, why, clear, nil
 		}
 		if word == "nftables" || !errors.Is(err, nfnetlink.ErrUnsupported) {
 			return nil, "", nil, err

@@ -8,16 +8,17 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
-// Remove removes the chains and sets of the xtables backend, if there are any:
-// the sets show that.
-func Remove(ctx context.Context, opts Options) error {
+// Left says whether there may be chains of the xtables backend: its sets show that.
+func Left() (bool, error) {
 	names, err := setNames(xtPrefix)
-	if nfnetlink.Absent(err) || err == nil && len(names) == 0 {
-		return nil
+	if nfnetlink.Absent(err) {
+		return false, nil
 	}
-	if err != nil {
-		return nfnetlink.Explain("look for rules of the xtables backend", err)
-	}
+	return len(names) > 0, nfnetlink.Explain("look for rules of the xtables backend", err)
+}
+
+// Remove removes the chains and sets of the xtables backend.
+func Remove(ctx context.Context, opts Options) error {
 	tools, err := findTools(ctx, xtDirs(), "", lockFile(opts.LockFile), opts.Run)
 	if err != nil {
 		return fmt.Errorf("rules of the xtables backend are there, and can't be removed: %w", err)
