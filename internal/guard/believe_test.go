@@ -20,11 +20,12 @@ func TestBeliever(t *testing.T) {
 	}
 	defer f.Close()
 	find := sockowner.NewFinder(f)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	here := netip.MustParseAddr("127.81.7.3") // where no other test has sockets, which would be listed too
+	l, err := net.Listen("tcp", netip.AddrPortFrom(here, 0).String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	bound, err := find.At(netip.MustParseAddr("127.0.0.1"))
+	bound, err := find.At(here)
 	if err != nil {
 		t.Fatal(err)
 	}
