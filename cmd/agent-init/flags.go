@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/text"
@@ -27,21 +26,11 @@ func timeFlag(fs *flag.FlagSet, to *time.Duration, name string, preset time.Dura
 
 func (d *duration) String() string { return text.Trimmed(time.Duration(*d)) }
 
-var errNoTime = errors.New("give a time such as 90s, 10m, 2h or 3d")
-
-// Set reads 90s, 1h30m and 3d. A day here has 24 hours.
-func (d *duration) Set(text string) error {
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		n, err := strconv.ParseUint(days, 10, 16)
-		if err != nil {
-			return errNoTime
-		}
-		*d = duration(n) * duration(24*time.Hour)
-		return nil
-	}
-	t, err := time.ParseDuration(text)
-	if err != nil || t < 0 {
-		return errNoTime
+// Set reads 90s, 1h30m and 3d.
+func (d *duration) Set(s string) error {
+	t, err := text.ParseTime(s)
+	if err != nil {
+		return errors.New("give a time such as 90s, 10m, 2h or 3d")
 	}
 	*d = duration(t)
 	return nil

@@ -43,7 +43,7 @@ var decoders = map[string]string{
 	"internal/state/policyfile.go: ReadRules": "a command: root's files, by the keeper",
 	"internal/inspect/suggest.go: Suggest":    "a command: the log",
 	"pkg/audit/encode.go: Decode":             "a command: the log",
-	"pkg/control/client.go: Call":             "a command: the keeper's answer",
+	"pkg/control/message.go: Call":            "a command: the keeper's answer",
 	"pkg/session/attach/incoming.go: handle":  "a command: the session server's",
 }
 

@@ -76,3 +76,8 @@ func Report(w io.Writer, err error) int {
 		return Failure
 	}
 }
+
+// Warn is one line of cause and one of remedy that stop nothing.
+func Warn(w io.Writer, cause, remedy string) {
+	fmt.Fprintf(w, "agent-init: warning: %s\n  remedy: %s\n", cause, remedy)
+}

@@ -7,6 +7,18 @@ import (
 	"strings"
 )
 
+// Program is what this program is called.
+const Program = "agent-init"
+
+// EnvPrefix starts the name of the environment variable behind each flag:
+// --config is AGENT_INIT_CONFIG. None of them reaches the agent.
+const EnvPrefix = "AGENT_INIT_"
+
+// VariableOf is the variable behind a flag.
+func VariableOf(flag string) string {
+	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
 // Launch is what has started this container, by the marks that it leaves inside:
 // a remedy is to be in the words of who reads it.
 type Launch string
@@ -24,14 +36,22 @@ func LaunchHere(env map[string]string) Launch {
 	if os.Getpid() != 1 {
 		return ByHand
 	}
-	return LaunchOf(env, func(path string) bool { _, err := os.Lstat(path); return err == nil })
+	return launchOf(env, exists)
 }
 
-// LaunchOf says what has started a container with that environment, and such files.
-func LaunchOf(env map[string]string, exists func(path string) bool) Launch {
-	switch {
-	case env["REMOTE_CONTAINERS"] != "" || env["DEVCONTAINER"] != "" || env["CODESPACES"] != "":
+func exists(path string) bool { _, err := os.Lstat(path); return err == nil }
+
+// launchOf says what has started a container with that environment, and such files.
+func launchOf(env map[string]string, exists func(path string) bool) Launch {
+	if env["REMOTE_CONTAINERS"] != "" || env["DEVCONTAINER"] != "" || env["CODESPACES"] != "" {
 		return ByDevTool
+	}
+	return engine(env, exists)
+}
+
+// engine is what runs the container, whoever told it to.
+func engine(env map[string]string, exists func(path string) bool) Launch {
+	switch {
 	case env["KUBERNETES_SERVICE_HOST"] != "":
 		return ByKubernetes
 	case exists("/run/.containerenv"):
@@ -42,51 +62,99 @@ func LaunchOf(env map[string]string, exists func(path string) bool) Launch {
 	return ByHand
 }
 
-// setting is how a setting of agent-init run is spelled, which a person who has
-// started an image can't give as a flag.
-func (l Launch) setting(name, value string) string {
-	if l == ByHand {
-		return "--" + name + " " + value
+// outside is how a command is run in this container from outside of it; empty where
+// there is no engine.
+func outside(env map[string]string, hostname string, exists func(path string) bool) string {
+	by, id := engine(env, exists), "CONTAINER"
+	if len(hostname) == 12 && strings.Trim(hostname, "0123456789abcdef") == "" { // the engine's choice
+		id = hostname
 	}
-	return l.Variable(VariableOf(name), value)
+	switch {
+	case by == ByKubernetes && hostname != "": // a pod's name is its host's
+		return "kubectl exec -it " + hostname + " -- "
+	case by == ByPodman || by == ByDocker:
+		return string(by) + " exec -it " + id + " "
+	}
+	return ""
+}
+
+// AttachFromOutside is the command that attaches from outside of the container. It
+// names this program by its path: an engine would look its name up on PATH, as root.
+func AttachFromOutside(env map[string]string) string {
+	hostname, _ := os.Hostname()
+	how := outside(env, hostname, exists)
+	self, err := os.Executable()
+	if how == "" || err != nil {
+		self = Program
+	}
+	return how + self + " attach"
+}
+
+// ComeBack is the command that attaches again, for who has left: a process whose parent
+// is in no namespace of ours was started from outside, and there its person is now.
+func ComeBack(env map[string]string, parent int) string {
+	if parent == 0 {
+		return AttachFromOutside(env)
+	}
+	return Program + " attach"
+}
+
+// phrases are how a container is given what it lacks, in the words of what has started it.
+var phrases = map[Launch]struct {
+	variable     string // name, value
+	capabilities string // as options, as a list, as a list of quoted words
+	limit        string // as an option, in a compose file, in Kubernetes
+}{
+	ByHand: {
+		"%[1]s=%[2]s",
+		"docker: %[1]s; compose: cap_add: [%[2]s]; kubernetes: securityContext: {capabilities: {add: [%[2]s]}}",
+		"raise the limit: docker: %[1]s; compose: %[2]s; kubernetes: %[3]s",
+	},
+	ByDocker: {
+		"-e %[1]s=%[2]s (compose: environment)",
+		"docker run %[1]s (compose: cap_add: [%[2]s])",
+		"docker run %[1]s, or more (compose: %[2]s)",
+	},
+	ByPodman: {"-e %[1]s=%[2]s", "podman run %[1]s", "podman run %[1]s, or more"},
+	ByKubernetes: {
+		"env: [{name: %[1]s, value: %[2]q}]",
+		"securityContext: {capabilities: {add: [%[2]s]}}",
+		"raise %[3]s",
+	},
+	ByDevTool: {
+		`"containerEnv": {%[1]q: %[2]q}`,
+		`"capAdd": ["%[3]s"] in devcontainer.json`,
+		`"runArgs": ["%[1]s"] in devcontainer.json, or more`,
+	},
 }
 
 // Variable is how a variable is given to the container.
 func (l Launch) Variable(name, value string) string {
-	switch l {
-	case ByDocker:
-		return fmt.Sprintf("-e %s=%s (compose: environment)", name, value)
-	case ByPodman:
-		return fmt.Sprintf("-e %s=%s", name, value)
-	case ByKubernetes:
-		return fmt.Sprintf("env: [{name: %s, value: %q}]", name, value)
-	case ByDevTool:
-		return fmt.Sprintf(`"containerEnv": {%q: %q}`, name, value)
-	}
-	return name + "=" + value
+	return fmt.Sprintf(phrases[l].variable, name, value)
 }
 
 // Capabilities is how capabilities are given to the container.
 func (l Launch) Capabilities(names ...string) string {
-	list := strings.Join(names, ", ")
-	docker := "--cap-add=" + strings.Join(names, " --cap-add=")
-	switch l {
-	case ByDocker:
-		return fmt.Sprintf("docker run %s (compose: cap_add: [%s])", docker, list)
-	case ByPodman:
-		return "podman run " + docker
-	case ByKubernetes:
-		return fmt.Sprintf("securityContext: {capabilities: {add: [%s]}}", list)
-	case ByDevTool:
-		return fmt.Sprintf(`"capAdd": ["%s"] in devcontainer.json`, strings.Join(names, `", "`))
-	}
-	return fmt.Sprintf("docker: %s; compose: cap_add: [%s]; kubernetes: securityContext: {capabilities: {add: [%s]}}", docker, list, list)
+	return fmt.Sprintf(phrases[l].capabilities,
+		"--cap-add="+strings.Join(names, " --cap-add="), strings.Join(names, ", "), strings.Join(names, `", "`))
+}
+
+// MoreTasks says how more processes and threads are allowed. It raises a limit, and never
+// to what is just enough: the agent's own processes need room as well.
+func (l Launch) MoreTasks() string {
+	return fmt.Sprintf(phrases[l].limit, "--pids-limit=256", "pids_limit: 256", "podPidsLimit in the kubelet's configuration")
+}
+
+// MoreFiles says how more open files are allowed.
+func (l Launch) MoreFiles() string {
+	return fmt.Sprintf(phrases[l].limit, "--ulimit=nofile=1024", "ulimits: {nofile: 1024}", "LimitNOFILE of the container runtime's service")
 }
 
 // flagWithValue is a flag in a sentence. A dot that follows ends the sentence.
 var flagWithValue = regexp.MustCompile(`--([a-z][a-z-]*) ([a-z0-9]+)`)
 
-// Spell puts the flags that a remedy names into the words of l, if they are settings.
+// Spell puts the flags that a remedy names into the words of l, if they are settings:
+// who has started an image can't give them as flags.
 func (l Launch) Spell(remedy string, isSetting func(flag string) bool) string {
 	if l == ByHand {
 		return remedy
@@ -96,43 +164,6 @@ func (l Launch) Spell(remedy string, isSetting func(flag string) bool) string {
 		if !isSetting(m[1]) {
 			return s
 		}
-		return l.setting(m[1], m[2])
+		return l.Variable(VariableOf(m[1]), m[2])
 	})
 }
-
-// higher is how a limit is raised, in the words of what starts containers.
-type higher struct{ option, compose, kubernetes string }
-
-// MoreTasks says how more processes and threads are allowed.
-func (l Launch) MoreTasks() string {
-	return l.raise(higher{"--pids-limit=256", "pids_limit: 256", "podPidsLimit in the kubelet's configuration"})
-}
-
-// MoreFiles says how more open files are allowed.
-func (l Launch) MoreFiles() string {
-	return l.raise(higher{"--ulimit=nofile=1024", "ulimits: {nofile: 1024}", "LimitNOFILE of the container runtime's service"})
-}
-
-// raise says how, and not lower: the agent's own processes need room as well.
-func (l Launch) raise(h higher) string {
-	switch l {
-	case ByDocker:
-		return "docker run " + h.option + ", or more (compose: " + h.compose + ")"
-	case ByPodman:
-		return "podman run " + h.option + ", or more"
-	case ByKubernetes:
-		return "raise " + h.kubernetes
-	case ByDevTool:
-		return `"runArgs": ["` + h.option + `"] in devcontainer.json, or more`
-	}
-	return "raise the limit: docker: " + h.option + "; compose: " + h.compose + "; kubernetes: " + h.kubernetes
-}
-
-// VariableOf is the variable behind a flag.
-func VariableOf(flag string) string {
-	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-}
-
-// EnvPrefix starts the name of the environment variable behind each flag:
-// --config is AGENT_INIT_CONFIG. None of them reaches the agent.
-const EnvPrefix = "AGENT_INIT_"

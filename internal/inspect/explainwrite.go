@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"io"
+	"strings"
 
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
@@ -65,8 +66,8 @@ func (x explanation) Write(out io.Writer, coloured bool) error {
 	if x.ToAllow != nil {
 		w.Row("to allow it", "add this line to %s:", x.ToAllow.File)
 		w.Line("  %s", x.ToAllow.Line)
-		w.Row("for a while", "agent-init allow %s --for 10m    (root)", text.Quoted(x.ToAllow.Line))
-		w.Row("to ask", "agent-init request %s --reason …    (the agent)", text.Quoted(x.ToAllow.Line))
+		w.Row("for a while", "agent-init allow %s --for 10m    (root)", quoted(x.ToAllow.Line))
+		w.Row("to ask", "agent-init request %s --reason …    (the agent)", quoted(x.ToAllow.Line))
 	} else if !x.Allowed {
 		w.Row("to allow it", "%s", x.way())
 	}
@@ -81,4 +82,12 @@ func (x explanation) way() string {
 		}
 	}
 	return "nothing does: it is never allowed"
+}
+
+// quoted is an entry as a word of a shell's.
+func quoted(line string) string {
+	if strings.ContainsAny(line, " *[") {
+		return "'" + line + "'"
+	}
+	return line
 }

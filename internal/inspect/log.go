@@ -55,13 +55,8 @@ func sinceTime(s string, started, now time.Time) (time.Time, error) {
 	case "start":
 		return started, nil
 	}
-	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+	if d, err := text.ParseTime(s); err == nil {
 		return now.Add(-d), nil
-	}
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
-			return now.AddDate(0, 0, -int(n)), nil
-		}
 	}
 	if t, err := time.Parse(time.RFC3339, s); err == nil {
 		return t, nil

@@ -11,13 +11,16 @@
 package control
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -30,8 +33,8 @@ const (
 	maxReply   = 4 << 20
 )
 
-// maxFor is the longest time that a request can ask for.
-const maxFor = 100 * 365 * 24 * time.Hour
+// maxSeconds is the longest time that a request can ask for: a century.
+const maxSeconds = 100 * 365 * 24 * 60 * 60
 
 // Request is what a peer asks for. Every field but Verb may be left out.
 type Request struct {
@@ -87,7 +90,7 @@ func (r Request) check() error {
 		return fmt.Errorf("a target is up to %d printable characters", maxTarget)
 	case len(r.Reason) > maxReason || !printable(r.Reason):
 		return fmt.Errorf("a reason is up to %d printable characters", maxReason)
-	case r.Seconds < 0 || r.Seconds > int64(maxFor/time.Second):
+	case r.Seconds < 0 || r.Seconds > maxSeconds:
 		return errors.New("the time is out of range")
 	}
 	return nil
@@ -101,4 +104,46 @@ func isVerb(s string) bool {
 // could take for more than text.
 func printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// ErrBounds says that a request can't be sent, since a field is out of bounds.
+var ErrBounds = errors.New("out of bounds")
+
+// Call sends r to the socket at path and returns the reply. The error matches
+// ErrBounds, or is about the connection, such as fs.ErrNotExist and
+// fs.ErrPermission; a refusal is a Reply.
+func Call(ctx context.Context, path string, r Request) (Reply, error) {
+	r.Version = 1
+	if err := r.check(); err != nil {
+		return Reply{}, fmt.Errorf("%w: %w", ErrBounds, err)
+	}
+	line, err := json.Marshal(r)
+	if err != nil {
+		return Reply{}, err
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err != nil {
+		return Reply{}, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	// A server that refuses does not read; its answer is there all the same.
+	_, written := conn.Write(append(line, '\n'))
+	answer, err := bufio.NewReader(io.LimitReader(conn, maxReply)).ReadBytes('\n')
+	switch {
+	case ctx.Err() != nil:
+		return Reply{}, fmt.Errorf("ask at %s: %w", path, ctx.Err())
+	case err != nil:
+		err = cmp.Or(written, err)
+		var op *net.OpError
+		if errors.As(err, &op) { // each operation's error has the path again
+			err = op.Err
+		}
+		return Reply{}, fmt.Errorf("ask at %s: no answer: %w", path, err)
+	}
+	var reply Reply
+	if err := json.Unmarshal(answer, &reply); err != nil {
+		return Reply{}, fmt.Errorf("ask at %s: %w", path, err)
+	}
+	return reply, nil
 }

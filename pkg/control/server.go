@@ -25,25 +25,18 @@ type Peer struct {
 	PID int // 0 if the peer is in another pid namespace
 }
 
-// handler serves one request. It is called concurrently.
-type handler func(ctx context.Context, p Peer, r Request) Reply
-
 // Server serves a socket.
 type Server struct {
 	// May says whether a uid may speak at all. It is asked before anything is
 	// read from the peer.
 	May func(uid uint32) bool
 
-	Handle handler
-	Log    *slog.Logger // nil discards
+	// Handle serves one request. It is called concurrently.
+	Handle func(ctx context.Context, p Peer, r Request) Reply
 
-	// Peers is how many may be connected at once; default 16. One more is
-	// turned away.
-	Peers int
-
-	// Patience is how long a peer may take to say what it wants, and to take
-	// the answer; default 5 s each.
-	Patience time.Duration
+	Log      *slog.Logger  // nil discards
+	Peers    int           // how many may be connected at once, default 16; one more is turned away
+	Patience time.Duration // for a peer to say what it wants, and to take the answer; default 5 s each
 }
 
 // Listen makes a socket at path, with mode, in place of one that an earlier
@@ -73,8 +66,7 @@ func Listen(path string, mode os.FileMode) (*net.UnixListener, error) {
 // the requests that were read by then have their answers.
 func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	defer l.Close()
-	stop := context.AfterFunc(ctx, func() { l.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { l.Close() })()
 	log := cmp.Or(s.Log, slog.New(slog.DiscardHandler))
 	places := make(chan struct{}, cmp.Or(s.Peers, 16))
 	var peers sync.WaitGroup
@@ -122,8 +114,7 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn, log *slog.Logger
 		return
 	}
 	// Who has said nothing by the end is not waited for.
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })()
 	reply, ok := s.answer(ctx, peer, conn)
 	if !ok {
 		return // it left without a word
