@@ -34,7 +34,6 @@ var decoders = map[string]string{
 
 	// Commands, which end.
 	"cmd/agent-init/attach.go: askSession":    "a command: the session server's answer",
-	"internal/detect/golang.go: askGo":        "a command",
 	"internal/inspect/explain.go: read":       "a command: the log",
 	"internal/inspect/log.go: past":           "a command: the log",
 	"internal/inspect/log.go: showLog":        "a command: the log",

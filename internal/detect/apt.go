@@ -19,33 +19,30 @@ func aptTargets() []string {
 // detectApt asks apt, which reads both formats of sources.list(5) from where its own
 // configuration says that they are, and tells what is wrong with them.
 func detectApt(im *image) ([]origin, error) {
-	tool, ok := im.find("/usr/bin/apt-get")
-	if !ok {
-		return nil, fmt.Errorf("apt-get is not there: this image has no apt")
-	}
-	out, err := im.tool(tool, aptTargets()...)
-	if err != nil {
-		return nil, fmt.Errorf("ask apt for its sources: %w%s", err, complaint(err))
+	out, ok, err := im.ask("apt for its sources", []string{"/usr/bin/apt-get"}, aptTargets()...)
+	switch {
+	case !ok:
+		return nil, errors.New("apt-get is not there: this image has no apt")
+	case err != nil:
+		return nil, fmt.Errorf("%w%s", err, complaint(err))
 	}
 	var origins []origin
-	said := map[string]bool{}
 	for line := range strings.Lines(out) {
 		from, uri, ok := strings.Cut(strings.TrimSpace(line), " ")
-		if !ok || said[line] {
+		if !ok {
 			continue
 		}
-		said[line] = true
 		if strings.HasPrefix(uri, "cdrom:") { // may hold blanks
 			uri = "cdrom:/"
 		}
-		expanded, err := aptMirrors(im, origin{url: uri, what: "packages", from: from})
+		expanded, err := aptMirrors(im, origin{place, uri, "packages", from})
 		if err != nil {
 			return nil, err
 		}
 		origins = append(origins, expanded...)
 	}
 	if len(origins) == 0 {
-		return nil, fmt.Errorf("apt has no source of packages")
+		return nil, errors.New("apt has no source of packages")
 	}
 	proxies, err := aptProxies(im)
 	return append(origins, proxies...), err
@@ -64,13 +61,9 @@ func complaint(err error) string {
 
 // aptProxies are the proxies of apt.conf: for a scheme, or for one host of it.
 func aptProxies(im *image) ([]origin, error) {
-	tool, ok := im.find("/usr/bin/apt-config")
-	if !ok {
-		return nil, fmt.Errorf("apt-config is not there")
-	}
-	out, err := im.tool(tool, "dump", "--no-empty")
+	out, _, err := im.ask("apt for its settings", []string{"/usr/bin/apt-config"}, "dump", "--no-empty") // apt-get's own package has it
 	if err != nil {
-		return nil, fmt.Errorf("ask apt for its settings: %w", err)
+		return nil, err
 	}
 	var origins []origin
 	for line := range strings.Lines(out) {
@@ -84,9 +77,9 @@ func aptProxies(im *image) ([]origin, error) {
 		from := "apt-config dump: " + key
 		switch {
 		case what == "proxy" || strings.HasPrefix(what, "proxy::"):
-			origins = append(origins, origin{url: value, what: "proxy", from: from, proxy: true})
+			origins = append(origins, origin{proxy, value, "proxy", from})
 		case what == "proxy-auto-detect" || what == "proxyautodetect":
-			origins = append(origins, origin{note: true, what: "a program chooses a proxy", from: from})
+			origins = append(origins, origin{kind: note, what: "a program chooses a proxy", from: from})
 		}
 	}
 	return origins, nil
@@ -96,27 +89,26 @@ func aptProxies(im *image) ([]origin, error) {
 // One that is itself fetched from a server can't be read here.
 func aptMirrors(im *image, o origin) ([]origin, error) {
 	scheme, rest, _ := strings.Cut(o.url, ":")
-	scheme = strings.ToLower(scheme)
-	inner, ok := strings.CutPrefix(scheme, "mirror+")
+	inner, ok := strings.CutPrefix(strings.ToLower(scheme), "mirror+")
 	switch {
-	case scheme == "mirror" || ok && inner != "file":
+	case strings.EqualFold(scheme, "mirror") || ok && inner != "file":
 		return nil, fmt.Errorf("%s: the mirrors are named by a server, which is not asked", o.from)
 	case !ok:
 		return []origin{o}, nil
 	}
-	file := path.Clean("/" + strings.Trim(rest, "/")) // apt ends a URI with a slash
+	file := path.Clean("/" + rest)
 	data, there, err := im.read(file)
-	switch {
-	case err != nil:
+	if err == nil && !there {
+		err = fmt.Errorf("%s: the list of mirrors %s is missing", o.from, file)
+	}
+	if err != nil {
 		return nil, err
-	case !there:
-		return nil, fmt.Errorf("%s: the list of mirrors %s is missing", o.from, file)
 	}
 	var origins []origin
 	for i, line := range strings.Split(data, "\n") {
 		line, _, _ = strings.Cut(line, "#")
 		if fields := strings.Fields(line); len(fields) > 0 { // URI, then its properties
-			origins = append(origins, origin{url: fields[0], what: o.what, from: fmt.Sprintf("%s:%d", file, i+1)})
+			origins = append(origins, origin{place, fields[0], o.what, fmt.Sprintf("%s:%d", file, i+1)})
 		}
 	}
 	if len(origins) == 0 {

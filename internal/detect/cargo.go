@@ -1,8 +1,10 @@
 package detect
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -13,28 +15,21 @@ import (
 // detectCargo reads what cargo reads, https://doc.rust-lang.org/cargo/reference/config.html: .cargo/config.toml
 // here and in each directory above, then that of CARGO_HOME; the nearest wins, key by key.
 func detectCargo(im *image) ([]origin, error) {
-	home := im.env["CARGO_HOME"]
-	if home == "" && im.home != "" {
-		home = path.Join(im.home, ".cargo")
-	}
-	var dirs []string
-	for _, dir := range im.upwards() {
-		dirs = append(dirs, path.Join(dir, ".cargo"))
-	}
-	if home != "" && !slices.Contains(dirs, path.Clean(home)) {
-		dirs = append(dirs, home)
-	}
+	home := cmp.Or(im.env["CARGO_HOME"], below(im.home, ".cargo"))
 	c := config{}
 	for name, value := range im.env {
 		rest, ok := strings.CutPrefix(name, "CARGO_REGISTRIES_")
-		if registry, isIndex := strings.CutSuffix(rest, "_INDEX"); ok && isIndex && value != "" {
-			key := "registries." + strings.ToLower(strings.ReplaceAll(registry, "_", "-")) + ".index"
-			c[key] = setting{value, "variable " + name}
+		if registry, isIndex := strings.CutSuffix(rest, "_INDEX"); ok && isIndex {
+			c.merge(config{"registries." + strings.ToLower(strings.ReplaceAll(registry, "_", "-")) + ".index": {value, "variable " + name}})
 		}
 	}
-	for _, dir := range dirs {
+	dirs := im.upwards()
+	for i := range dirs {
+		dirs[i] = path.Join(dirs[i], ".cargo")
+	}
+	for _, dir := range append(dirs, home) { // if it is one of them, it adds nothing
 		// Without the suffix is the older name, and wins if both are there.
-		file, ok := im.find(path.Join(dir, "config"), path.Join(dir, "config.toml"))
+		file, ok := im.find(below(dir, "config"), below(dir, "config.toml"))
 		if !ok {
 			continue
 		}
@@ -47,14 +42,16 @@ func detectCargo(im *image) ([]origin, error) {
 		}
 		var found map[string]any
 		if _, err := toml.Decode(data, &found); err != nil {
-			return nil, fmt.Errorf("%s: not TOML", tomlFault(file, err)) // what it says may quote a password
+			var wrong toml.ParseError // what it says may quote a password
+			if errors.As(err, &wrong) {
+				file = fmt.Sprintf("%s:%d", file, wrong.Position.Line)
+			}
+			return nil, fmt.Errorf("%s: not TOML", file)
 		}
 		if _, ok := found["include"]; ok {
 			return nil, fmt.Errorf("%s: include is not understood", file)
 		}
-		later := config{}
-		cargoSettings(later, file, "", found)
-		c.merge(later)
+		cargoSettings(c, file, "", found)
 	}
 	_, installed := im.find(path.Join("/", home, "bin/cargo"), "/usr/local/cargo/bin/cargo", "/usr/bin/cargo", "/usr/local/bin/cargo")
 	if len(c) == 0 && !installed {
@@ -63,25 +60,16 @@ func detectCargo(im *image) ([]origin, error) {
 	return cargoOrigins(c)
 }
 
-// cargoSettings adds the strings of a file by dotted key.
+// cargoSettings merges the strings of a file into c, by dotted key.
 func cargoSettings(c config, file, table string, values map[string]any) {
 	for name, v := range values {
 		switch key := table + name; v := v.(type) {
 		case string:
-			c[key] = setting{v, file + ": " + key}
+			c.merge(config{key: {v, file + ": " + key}})
 		case map[string]any:
 			cargoSettings(c, file, key+".", v)
 		}
 	}
-}
-
-// tomlFault is the place of what is wrong.
-func tomlFault(file string, err error) string {
-	var wrong toml.ParseError
-	if errors.As(err, &wrong) {
-		return fmt.Sprintf("%s:%d", file, wrong.Position.Line)
-	}
-	return file
 }
 
 // maxTOMLNests bounds how deep arrays and tables may be nested: the library has no bound,
@@ -94,17 +82,17 @@ func cargoOrigins(c config) ([]origin, error) {
 		return nil, err
 	}
 	origins := []origin{first}
-	for _, key := range sortedKeys(c) {
+	for _, key := range slices.Sorted(maps.Keys(c)) {
 		s := c[key]
 		name, isIndex := strings.CutSuffix(key, ".index")
 		registry, isRegistry := strings.CutPrefix(name, "registries.")
 		switch {
 		case isIndex && isRegistry:
-			origins = append(origins, origin{url: s.value, what: "registry " + registry, from: s.from})
+			origins = append(origins, origin{place, s.value, "registry " + registry, s.from})
 		case key == "registry.index":
-			origins = append(origins, origin{url: s.value, what: "registry", from: s.from})
-		case key == "http.proxy" && s.value != "":
-			origins = append(origins, origin{url: s.value, what: "proxy", from: s.from, proxy: true})
+			origins = append(origins, origin{place, s.value, "registry", s.from})
+		case key == "http.proxy":
+			origins = append(origins, origin{proxy, s.value, "proxy", s.from})
 		}
 	}
 	return origins, nil
@@ -112,7 +100,7 @@ func cargoOrigins(c config) ([]origin, error) {
 
 // cargoReplaced follows the replacement of crates.io to its end.
 func cargoReplaced(c config) (origin, error) {
-	name, from := "crates-io", ""
+	name, from := "crates-io", "cargo's default: nothing replaces it"
 	for hops := 0; ; hops++ {
 		next, ok := c["source."+name+".replace-with"]
 		if !ok {
@@ -122,21 +110,17 @@ func cargoReplaced(c config) (origin, error) {
 			return origin{}, fmt.Errorf("%s: sources replace each other in a circle", from)
 		}
 	}
-	for _, key := range []string{"source." + name + ".registry", "source." + name + ".git", "registries." + name + ".index"} {
+	source := "source." + name
+	for _, key := range []string{source + ".registry", source + ".git", "registries." + name + ".index"} {
 		if s, ok := c[key]; ok {
-			return origin{url: s.value, what: "source " + name, from: s.from}, nil
+			return origin{place, s.value, "source " + name, s.from}, nil
 		}
 	}
-	for _, key := range []string{"directory", "local-registry"} {
-		if s, ok := c["source."+name+"."+key]; ok {
-			return origin{note: true, what: "source " + name + " is a directory", from: s.from}, nil
-		}
+	if s := cmp.Or(c[source+".directory"], c[source+".local-registry"]); s.value != "" {
+		return origin{kind: note, what: "source " + name + " is a directory", from: s.from}, nil
 	}
 	if name == "crates-io" {
-		if from == "" {
-			from = "cargo's default: nothing replaces it"
-		}
-		return origin{url: "@crates", what: "crates.io", from: from}, nil
+		return origin{preset, "@crates", "crates.io", from}, nil
 	}
 	return origin{}, fmt.Errorf("%s: the source %q is nowhere defined", from, name)
 }

@@ -3,23 +3,22 @@
 package detect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"os/exec"
 	"path"
-	"slices"
 	"strings"
 	"time"
 )
 
 // detectors say where each package manager of this image fetches from. They ask
 // nothing of the network, and know no host but by the image's own configuration,
-// so a corporate mirror is followed. GitHub's addresses are a preset.
+// so a corporate mirror is followed.
 //
 // apt is asked, since nobody but root configures it. The files of npm, pip and go are
 // read here: the agent can write what these would read. npm may be corepack's, which
@@ -28,10 +27,9 @@ import (
 func detectors() map[string]func(*image) ([]origin, error) {
 	return map[string]func(*image) ([]origin, error){
 		"npm": detectNpm, "go": detectGo, "apt": detectApt, "pip": detectPip, "cargo": detectCargo,
-		// The built-in preset of the addresses of git, on the port of SSH, where no name
-		// inside a connection could be checked. GitHub itself is not asked.
+		// On the port of SSH no name inside a connection could be checked.
 		"github-meta": func(*image) ([]origin, error) {
-			return []origin{{url: "@github-meta", what: "git over SSH", from: "the addresses of this release"}}, nil
+			return []origin{{kind: preset, url: "@github-meta", what: "git over SSH", from: "the addresses of this release"}}, nil
 		},
 	}
 }
@@ -51,7 +49,12 @@ func (im *image) entries(manager string, private bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return lines(manager, append(origins, proxies(im.env)...), private)
+	for _, name := range []string{"https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"} {
+		if v := im.env[name]; v != "" {
+			origins = append(origins, origin{kind: proxy, url: v, what: "proxy", from: "variable " + name})
+		}
+	}
+	return lines(manager, origins, private)
 }
 
 // image is what detect reads of the image that it runs in.
@@ -84,13 +87,25 @@ func newImage(ctx context.Context, env map[string]string, dir string) *image {
 	return im
 }
 
+// ask runs the first of programs that is there, to learn what; ok is false if none is.
+func (im *image) ask(what string, programs []string, args ...string) (out string, ok bool, err error) {
+	program, ok := im.find(programs...)
+	if !ok {
+		return "", false, nil
+	}
+	if out, err = im.tool(program, args...); err != nil {
+		err = fmt.Errorf("ask %s: %w", what, err)
+	}
+	return out, true, err
+}
+
 // maxDetectFile is the size of a configuration file that is still read, in bytes.
 const maxDetectFile = 1 << 20
 
 // read returns a file's content; a file that is missing is not an error.
 func (im *image) read(name string) (data string, ok bool, err error) {
-	f, err := im.files.Open(strings.TrimPrefix(path.Clean(name), "/"))
-	if errors.Is(err, fs.ErrNotExist) {
+	f, err := im.files.Open(strings.TrimPrefix(path.Clean("/"+name), "/"))
+	if name == "" || errors.Is(err, fs.ErrNotExist) {
 		return "", false, nil
 	}
 	if err != nil {
@@ -98,13 +113,10 @@ func (im *image) read(name string) (data string, ok bool, err error) {
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxDetectFile+1))
-	switch {
-	case err != nil:
-		return "", false, err
-	case len(b) > maxDetectFile:
-		return "", false, fmt.Errorf("%s is larger than %d KiB", name, maxDetectFile>>10)
+	if err == nil && len(b) > maxDetectFile {
+		err = fmt.Errorf("%s is larger than %d KiB", name, maxDetectFile>>10)
 	}
-	return string(b), true, nil
+	return string(b), true, err
 }
 
 // find returns the first of names that is there.
@@ -120,11 +132,23 @@ func (im *image) find(names ...string) (string, bool) {
 // upwards is the working directory and all above it.
 func (im *image) upwards() []string {
 	dirs := []string{path.Clean("/" + im.dir)}
-	for d := dirs[0]; d != "/"; {
+	for d := dirs[0]; d != "/"; dirs = append(dirs, d) {
 		d = path.Dir(d)
-		dirs = append(dirs, d)
 	}
 	return dirs
+}
+
+// below is a path below dir, or "" where there is no dir.
+func below(dir, name string) string {
+	if dir == "" {
+		return ""
+	}
+	return path.Join("/", dir, name)
+}
+
+// userConfig is a path below the user's directory of configuration.
+func (im *image) userConfig(name string) string {
+	return below(cmp.Or(im.env["XDG_CONFIG_HOME"], below(im.home, ".config")), name)
 }
 
 // setting is a value with the place that it was found in.
@@ -136,31 +160,48 @@ type config map[string]setting
 // merge adds what a later place has; what was found before counts.
 func (c config) merge(later config) {
 	for key, s := range later {
-		if _, ok := c[key]; !ok {
+		if _, ok := c[key]; !ok && s.value != "" {
 			c[key] = s
 		}
 	}
 }
 
-// readInto merges a file of settings into c. Parse is called with each line that is
-// neither empty nor a comment, and adds what it says to what was found in the file.
-func (im *image) readInto(c config, file string, parse func(found config, from, line string) error) error {
-	data, _, err := im.read(file)
-	if err != nil {
-		return err
-	}
-	found := config{}
-	for i, line := range strings.Split(strings.TrimPrefix(data, "\ufeff"), "\n") {
-		if text := strings.TrimSpace(line); text == "" || text[0] == '#' || text[0] == ';' {
-			continue
+// readInto merges files of KEY = VALUE into c. The first of the files counts, and in it the last line. A key that
+// stands below [SECTION] is SECTION.KEY. With python, the format is that of Python's configparser.
+func (im *image) readInto(c config, python bool, files ...string) error {
+	for _, file := range files {
+		data, _, err := im.read(file)
+		if err != nil {
+			return err
 		}
-		from := fmt.Sprintf("%s:%d", file, i+1)
-		if err := parse(found, from, line); err != nil {
-			return fmt.Errorf("%s: %w", from, err)
+		found, section, key := config{}, "", ""
+		for i, line := range strings.Split(strings.TrimPrefix(data, "\ufeff"), "\n") {
+			from := fmt.Sprintf("%s:%d", file, i+1)
+			text := strings.TrimSpace(line)
+			at := strings.IndexByte(text, '=')
+			if python {
+				at = strings.IndexAny(text, "=:")
+			}
+			switch {
+			case text == "" || text[0] == '#' || text[0] == ';':
+			case python && (line[0] == ' ' || line[0] == '\t'): // the value goes on
+				if key == "" {
+					return fmt.Errorf("%s: a line continues nothing", from)
+				}
+				found[key] = setting{strings.TrimSpace(found[key].value + " " + text), found[key].from}
+			case text[0] == '[' && strings.Contains(text, "]"):
+				section, key = text[1:strings.IndexByte(text, ']')]+".", ""
+			case at >= 0 && (section != "" || !python):
+				key = section + strings.Trim(strings.TrimSpace(text[:at]), `"'`)
+				if python {
+					key = strings.ToLower(strings.ReplaceAll(key, "_", "-"))
+				}
+				found[key] = setting{strings.TrimSpace(text[at+1:]), from}
+			case python:
+				return fmt.Errorf("%s: neither a section nor a setting of one", from)
+			}
 		}
+		c.merge(found)
 	}
-	c.merge(found)
 	return nil
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

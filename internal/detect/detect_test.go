@@ -10,7 +10,9 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/internal/mustrun"
+	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // fixture is an image of a few files. Files are given as "PATH\nCONTENT".
@@ -120,7 +122,7 @@ func TestDetectNpm(t *testing.T) {
 }
 
 func TestDetectGo(t *testing.T) {
-	const tool = "/usr/local/go/bin/go\n" + `{"GOPROXY":"https://p.example,direct","GOSUMDB":"sum.example"}`
+	const tool = "/usr/local/go/bin/go\n" + `https://p.example,direct` + "\nsum.example\n\n\n"
 	const direct = "# note: GOPROXY holds direct: what no proxy has is fetched from the host in the module's name; allow those hosts, "
 	runDetectTests(t, "go", []detectTest{
 		{name: "go env", im: fixture("", tool),
@@ -306,7 +308,7 @@ func FuzzDetect(f *testing.F) {
 		got, err := detected(im, managers[i])
 		if err != nil {
 			got += err.Error()
-		} else if _, bad := badEntry(got); bad != nil {
+		} else if _, bad := policy.Parse(&policy.Bundle{Files: []policy.File{{Name: "detected", Data: []byte(got)}}}, allowlist.Files); bad != nil {
 			t.Errorf("not valid: %v\n%s", bad, got)
 		}
 		if err == nil {

@@ -3,7 +3,9 @@ package detect
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -12,136 +14,94 @@ import (
 // of the user and of the prefix, and last what npm itself says, which knows its
 // default.
 func detectNpm(im *image) ([]origin, error) {
-	c := npmEnvironment(im.env)
-	files := []string{npmProject(im)}
-	if s, ok := c["userconfig"]; ok {
-		files = append(files, s.value)
-	} else if im.home != "" {
-		files = append(files, path.Join(im.home, ".npmrc"))
-	}
-	for range 2 { // those may say where the files of all users are
-		for _, file := range files {
-			if err := im.readInto(c, file, npmrc(im.env)); err != nil {
-				return nil, err
+	c := config{}
+	for _, name := range slices.Sorted(maps.Keys(im.env)) {
+		if len(name) > 11 && strings.EqualFold(name[:11], "npm_config_") && im.env[name] != "" {
+			key := name[11:]
+			if key[0] != '@' {
+				key = strings.ToLower(strings.ReplaceAll(key, "_", "-"))
 			}
+			c[key] = setting{im.env[name], "variable " + name} // npm takes it in either case
 		}
-		files = npmGlobal(im, c)
+	}
+	dirs := im.upwards()
+	nearest := slices.IndexFunc(dirs, func(dir string) bool {
+		_, ok := im.find(path.Join(dir, "package.json"), path.Join(dir, "node_modules/.package-lock.json"))
+		return ok
+	})
+	user := below(im.home, ".npmrc")
+	if s, ok := c["userconfig"]; ok {
+		user = s.value
+	}
+	if err := im.readInto(c, false, path.Join(dirs[max(nearest, 0)], ".npmrc"), user); err != nil {
+		return nil, err
+	}
+	// The file of all users: that of the prefix, which is the directory above node's own unless it is set, and Debian's.
+	prefix, err := im.npmValue(c, "prefix")
+	if node, ok := im.find("/usr/local/bin/node", "/usr/bin/node", "/opt/node/bin/node"); ok && prefix == "" {
+		prefix = path.Dir(path.Dir(node))
+	}
+	files := []string{below(prefix, "etc/npmrc"), "/etc/npmrc"}
+	global, globalErr := im.npmValue(c, "globalconfig")
+	if global != "" {
+		files = []string{global}
+	}
+	if err := errors.Join(err, globalErr, im.readInto(c, false, files...)); err != nil {
+		return nil, err
 	}
 
 	if _, ok := c["registry"]; !ok {
-		npm, installed := im.find("/usr/local/bin/npm", "/usr/bin/npm", "/opt/node/bin/npm")
-		if !installed {
+		programs := []string{"/usr/local/bin/npm", "/usr/bin/npm", "/opt/node/bin/npm"}
+		out, installed, err := im.ask("npm for its registry", programs, "config", "get", "registry")
+		switch {
+		case err != nil:
+			return nil, err
+		case !installed:
 			return nil, errors.New("no file and no variable sets a registry, and npm, which knows its default, is not installed")
-		}
-		out, err := im.tool(npm, "config", "get", "registry")
-		if err != nil {
-			return nil, fmt.Errorf("ask npm for its registry: %w", err)
 		}
 		c["registry"] = setting{strings.TrimSpace(out), "npm config get registry"}
 	}
-	origins := []origin{{url: c["registry"].value, what: "registry", from: c["registry"].from}}
-	for _, key := range sortedKeys(c) {
-		s := c[key]
-		if scope, ok := strings.CutSuffix(key, ":registry"); ok && strings.HasPrefix(scope, "@") {
-			origins = append(origins, origin{url: s.value, what: "registry of " + scope, from: s.from})
+	origins := []origin{{what: "registry"}}
+	for _, key := range slices.Sorted(maps.Keys(c)) {
+		scope, isRegistry := strings.CutSuffix(key, ":registry")
+		isProxy := key == "proxy" || key == "https-proxy"
+		if !isProxy && key != "registry" && !(isRegistry && strings.HasPrefix(scope, "@")) {
+			continue
 		}
-		if (key == "proxy" || key == "https-proxy") && s.value != "" && s.value != "null" && s.value != "false" {
-			origins = append(origins, origin{url: s.value, what: "proxy", from: s.from, proxy: true})
+		value, err := im.npmValue(c, key)
+		switch from := c[key].from; {
+		case err != nil:
+			return nil, err
+		case key == "registry":
+			origins[0].url, origins[0].from = value, from
+		case !isProxy:
+			origins = append(origins, origin{place, value, "registry of " + scope, from})
+		case value != "" && value != "null" && value != "false":
+			origins = append(origins, origin{proxy, value, "proxy", from})
 		}
 	}
 	return origins, nil
 }
 
-// npmEnvironment is what npm_config_* sets; npm takes the prefix in either case.
-func npmEnvironment(env map[string]string) config {
-	c := config{}
-	for _, name := range sortedKeys(env) {
-		if len(name) < 11 || !strings.EqualFold(name[:11], "npm_config_") || env[name] == "" {
-			continue
-		}
-		key := name[11:]
-		if !strings.HasPrefix(key, "@") {
-			key = strings.ToLower(strings.ReplaceAll(key, "_", "-"))
-		}
-		c[key] = setting{env[name], "variable " + name}
-	}
-	return c
-}
+var npmVariable = regexp.MustCompile(`\$\{[^}]*\}`)
 
-// npmProject is the .npmrc of the nearest directory that holds a package.json or
-// node_modules, else of the working directory.
-func npmProject(im *image) string {
-	dirs := im.upwards()
-	for _, dir := range dirs {
-		if _, ok := im.find(path.Join(dir, "package.json"), path.Join(dir, "node_modules", ".package-lock.json")); ok {
-			return path.Join(dir, ".npmrc")
-		}
-	}
-	return path.Join(dirs[0], ".npmrc")
-}
-
-// npmGlobal are the files of all users: that of the prefix, which is the directory
-// above node's own unless it is set, and Debian's.
-func npmGlobal(im *image, c config) []string {
-	if s, ok := c["globalconfig"]; ok {
-		return []string{s.value}
-	}
-	var files []string
-	if s, ok := c["prefix"]; ok {
-		files = append(files, path.Join(s.value, "etc/npmrc"))
-	} else if node, ok := im.find("/usr/local/bin/node", "/usr/bin/node", "/opt/node/bin/node"); ok {
-		files = append(files, path.Join(path.Dir(path.Dir(node)), "etc/npmrc"))
-	}
-	return append(files, "/etc/npmrc")
-}
-
-// npmrc returns what reads one .npmrc, npmrc(5): KEY = VALUE, and ${NAME} in values.
-// Keys of a section are not npm's settings.
-func npmrc(env map[string]string) func(found config, from, line string) error {
-	section := false
-	return func(found config, from, line string) error {
-		line = strings.TrimSpace(line)
-		section = section || line[0] == '['
-		key, value, ok := strings.Cut(line, "=")
-		key = strings.Trim(strings.TrimSpace(key), `"'`)
-		if !ok || section || key != "registry" && !strings.HasSuffix(key, ":registry") &&
-			!slices.Contains([]string{"proxy", "https-proxy", "prefix", "globalconfig"}, key) {
-			return nil
-		}
-		value, err := npmValue(strings.TrimSpace(value), env)
-		if err != nil {
-			return fmt.Errorf("%s: %w", key, err)
-		}
-		found[key] = setting{value, from}
-		return nil
-	}
-}
-
-// npmValue takes off quotes and a comment, and puts variables in. One that is not
-// set is an error, except as ${NAME?}, which stands for nothing then.
-func npmValue(value string, env map[string]string) (string, error) {
+// npmValue is a setting as npmrc(5) has it: without quotes and a comment, and with variables put in. One
+// that is not set is an error, except as ${NAME?}, which stands for nothing then.
+func (im *image) npmValue(c config, key string) (string, error) {
+	value := c[key].value
 	if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
 		value = value[1 : n-1]
 	} else if i := strings.IndexAny(value, ";#"); i >= 0 {
 		value = strings.TrimSpace(value[:i])
 	}
-	var b strings.Builder
-	for {
-		before, rest, ok := strings.Cut(value, "${")
-		b.WriteString(before)
-		if !ok {
-			return b.String(), nil
-		}
-		name, after, ok := strings.Cut(rest, "}")
-		if !ok {
-			return "", errors.New("${ without }")
-		}
-		name, optional := strings.CutSuffix(name, "?")
-		v, set := env[name]
+	var err error
+	value = npmVariable.ReplaceAllStringFunc(value, func(variable string) string {
+		name, optional := strings.CutSuffix(variable[2:len(variable)-1], "?")
+		v, set := im.env[name]
 		if !set && !optional {
-			return "", fmt.Errorf("the variable %s is not set", name)
+			err = fmt.Errorf("%s: %s: the variable %s is not set", c[key].from, key, name)
 		}
-		b.WriteString(v)
-		value = after
-	}
+		return v
+	})
+	return value, err
 }

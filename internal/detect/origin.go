@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -17,16 +18,27 @@ import (
 
 // origin is a place that packages come from.
 type origin struct {
-	url  string // as configured, or a preset: "@pypi". May hold credentials
+	kind kind
+	url  string // as configured. May hold credentials
 	what string // "registry of @corp"
 	from string // what said so: "/etc/npmrc:3"
-	// proxy says that packages come through it, rather than from it.
-	proxy bool
-	// wildcard says that every host below the URL's is meant as well.
-	wildcard bool
-	// note says that there is nothing to allow: what is printed as a comment.
-	note bool
 }
+
+// kind is what an origin's url is.
+type kind int
+
+const (
+	place    kind = iota
+	allBelow      // of which every host below is meant as well
+	preset        // the name of one, with @
+	proxy         // that packages come through, rather than from it
+	note          // empty: there is nothing to allow, and what it says is printed as a comment
+)
+
+const (
+	noteLine   = "# note: "
+	maxReasons = 8 // that are given for one entry
+)
 
 // lines are the entries for origins, each once, or what is wrong with one of them.
 // Values are never part of an error: they may hold a password.
@@ -35,65 +47,62 @@ func lines(manager string, origins []origin, private bool) (string, error) {
 	var order []string
 	for _, o := range origins {
 		line, err := o.line(private)
+		if _, ok := reasons[line]; err == nil && !ok {
+			order = append(order, line)
+			err = valid(line)
+		}
 		if err != nil {
 			return "", fmt.Errorf("%s: %s: %w", text.Clean(o.from), text.Clean(o.what), err)
-		}
-		if _, ok := reasons[line]; !ok {
-			order = append(order, line)
 		}
 		if have := reasons[line]; len(have) < maxReasons && !slices.Contains(have, o.reason()) {
 			reasons[line] = append(have, o.reason())
 		}
 	}
-	var body strings.Builder
+	var out strings.Builder
+	out.WriteString("# agent-init detect " + manager + "\n")
 	for _, line := range order {
 		if !strings.HasPrefix(line, noteLine) {
 			line += "  # " + strings.Join(reasons[line], "; ")
 		}
-		body.WriteString(line + "\n")
+		out.WriteString(line + "\n")
 	}
-	if line, err := badEntry(body.String()); err != nil {
-		return "", fmt.Errorf("%s: %w", strings.Join(reasons[order[line-1]], "; "), err)
-	}
-	return "# agent-init detect " + manager + "\n" + body.String(), nil
+	return out.String(), nil
 }
 
-// badEntry finds the first line of entries that no policy would take.
-func badEntry(text string) (line int, err error) {
-	_, err = policy.Parse(&policy.Bundle{Files: []policy.File{{Name: "detected", Data: []byte(text)}}}, allowlist.Files)
+// valid says why no policy would take an entry.
+func valid(line string) error {
+	if line[0] == '#' {
+		return nil
+	}
+	_, err := policy.ParseLine(line, allowlist.Files)
 	var list policy.ErrorList
-	if errors.As(err, &list) && len(list) > 0 && list[0].Source.Line > 0 {
-		return list[0].Source.Line, errors.New(list[0].Message)
+	if errors.As(err, &list) {
+		return errors.New(list[0].Message)
 	}
-	return 1, err
+	return err
 }
-
-const (
-	noteLine   = "# note: "
-	maxReasons = 8 // that are given for one entry
-)
 
 func (o origin) reason() string { return text.Clean(o.what + ", " + o.from) }
 
+// line is the entry for an origin, or a comment.
 func (o origin) line(private bool) (string, error) {
-	switch {
-	case o.note:
+	switch o.kind {
+	case note:
 		return noteLine + o.reason(), nil
-	case strings.HasPrefix(o.url, "@"):
+	case preset:
 		return o.url, nil
-	case o.proxy:
+	case proxy:
 		o.url = withScheme("http", o.url)
 	}
-	host, local, err := hostPort(o.url)
+	host, err := hostPort(o.url)
 	switch {
 	case err != nil:
 		return "", err
-	case local:
+	case host == "":
 		return noteLine + "nothing to allow: " + o.reason(), nil
-	case o.proxy:
+	case o.kind == proxy:
 		return "# " + host, nil
-	}
-	if o.wildcard {
+	case o.kind == allBelow:
 		host = "*." + host
 	}
 	if private {
@@ -114,62 +123,34 @@ func withScheme(scheme, url string) string {
 var defaultPorts = map[string]string{"https": "443", "http": "80", "ssh": "22", "git": "9418", "ftp": "21"}
 
 // hostPort is the entry for a URL: its host, and the port unless an entry
-// without one means it. A file, or the loopback, needs no entry.
-func hostPort(address string) (entry string, local bool, err error) {
+// without one means it. A file, or the loopback, needs none: "".
+func hostPort(address string) (string, error) {
 	u, err := url.Parse(strings.TrimSpace(address))
 	if err != nil || u.Scheme == "" {
-		return "", false, fmt.Errorf("not a URL")
+		return "", errors.New("not a URL") // what the parser says may quote a password
 	}
-	scheme := strings.ToLower(u.Scheme)
-	for _, prefix := range []string{"sparse+", "git+", "registry+"} {
-		scheme = strings.TrimPrefix(scheme, prefix)
-	}
+	scheme := strings.NewReplacer("sparse+", "", "git+", "", "registry+", "").Replace(strings.ToLower(u.Scheme))
 	if scheme == "file" || scheme == "copy" || scheme == "cdrom" {
-		return "", true, nil
+		return "", nil
 	}
-	port, ok := defaultPorts[scheme]
-	if !ok {
-		return "", false, fmt.Errorf("URLs of scheme %q are not understood", scheme)
+	usual, ok := defaultPorts[scheme]
+	host, port := u.Hostname(), cmp.Or(u.Port(), usual)
+	n, err := strconv.ParseUint(port, 10, 16)
+	a, _ := netip.ParseAddr(host)
+	switch {
+	case !ok:
+		return "", fmt.Errorf("URLs of scheme %q are not understood", scheme)
+	case host == "" || strings.ContainsAny(host, "*!@# \t") || strings.IndexFunc(host, unicode.IsControl) >= 0:
+		return "", errors.New("the URL has no host name that an entry can have")
+	case err != nil || n == 0 || strings.HasSuffix(u.Host, ":"):
+		return "", errors.New("the URL's port is not a number from 1 to 65535")
+	case a.Unmap().IsLoopback(), strings.EqualFold(strings.TrimSuffix(host, "."), "localhost"):
+		return "", nil
+	case a.Is6():
+		host = "[" + host + "]"
 	}
-	host := u.Hostname()
-	if host == "" || strings.ContainsAny(host, "*!@# \t") || strings.IndexFunc(host, unicode.IsControl) >= 0 {
-		return "", false, fmt.Errorf("the URL has no host name that an entry can have")
+	if port == usual && (port == "443" || port == "80") {
+		return host, nil
 	}
-	named := u.Port()
-	if named == "" && strings.HasSuffix(u.Host, ":") || named != "" && !validPort(named) {
-		return "", false, fmt.Errorf("the URL's port is not a number from 1 to 65535")
-	}
-	if a, err := netip.ParseAddr(host); err == nil {
-		if a.Unmap().IsLoopback() {
-			return "", true, nil
-		}
-		if a.Is6() {
-			host = "[" + host + "]"
-		}
-	} else if strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") {
-		return "", true, nil
-	}
-	if named == "" {
-		named = port
-	}
-	if named == port && (port == "443" || port == "80") {
-		return host, false, nil
-	}
-	return host + ":" + named, false, nil
-}
-
-func validPort(s string) bool {
-	n, err := strconv.ParseUint(s, 10, 16)
-	return err == nil && n > 0
-}
-
-// proxies are those that the environment sets for every program.
-func proxies(env map[string]string) []origin {
-	var origins []origin
-	for _, name := range []string{"https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"} {
-		if v := env[name]; v != "" {
-			origins = append(origins, origin{url: v, what: "proxy", from: "variable " + name, proxy: true})
-		}
-	}
-	return origins
+	return host + ":" + port, nil
 }
