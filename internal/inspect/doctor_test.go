@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -31,7 +30,7 @@ func wellPatient(t *testing.T) patient {
 }
 
 func TestDoctorWell(t *testing.T) {
-	d := examine(t.Context(), wellPatient(t))
+	d := examine(wellPatient(t))
 	for _, f := range d.Findings {
 		if f.Result != passes || f.Fix != "" || f.Detail == "" {
 			t.Errorf("%+v", f)
@@ -61,7 +60,7 @@ func TestDoctorFinds(t *testing.T) {
 		"monitor":         {func(p *patient) { p.state.Monitor = true }, "agent-init", fails, "NOT CONFINED", "status"},
 		"kernel": {func(p *patient) {
 			p.state = nil
-			p.probe = func(context.Context) (string, error) { return "", errors.New("no nf_tables") }
+			p.probe = func() (string, error) { return "", errors.New("no nf_tables") }
 		}, "kernel", fails, "no nf_tables", "Linux 5.6"},
 		"hostile PATH":       {func(p *patient) { p.program = fault.New(78, container.PathRemedy, "/go/bin is writable") }, "program", fails, "/go/bin", "ENV PATH="},
 		"host network":       {func(p *patient) { p.network = errors.New("the host's") }, "network", fails, "the host's", "hostNetwork: false"},
@@ -86,7 +85,7 @@ func TestDoctorFinds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := wellPatient(t)
 			tc.ail(&p)
-			d := examine(t.Context(), p)
+			d := examine(p)
 			for _, f := range d.Findings {
 				if f.Check == tc.check && f.Result == tc.level && strings.Contains(f.Detail, tc.says) && strings.Contains(f.Fix, tc.fix) {
 					if d.OK != (tc.level != fails) {
@@ -104,8 +103,10 @@ func TestDoctorFinds(t *testing.T) {
 func TestDoctorBlamesNoKernel(t *testing.T) {
 	p := wellPatient(t)
 	p.state, p.bounding = nil, p.bounding&^(1<<unix.CAP_NET_ADMIN)
-	p.probe = func(context.Context) (string, error) { return "", unix.EPERM }
-	f := checkKernel(t.Context(), p)
+	p.probe = func() (string, error) { return "", unix.EPERM }
+	var d Diagnosis
+	checkKernel(&d, p)
+	f := d.Findings
 	if len(f) != 1 || f[0].Result != warns || !strings.Contains(f[0].Detail, "without NET_ADMIN") || strings.Contains(f[0].Fix, "Linux") {
 		t.Errorf("%+v", f)
 	}

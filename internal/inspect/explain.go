@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/netip"
 	"net/url"
@@ -15,6 +16,8 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/lease"
+	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -47,13 +50,11 @@ func parseSubject(s string) (subject, error) {
 		if n, known := schemePorts[strings.ToLower(scheme)]; known && port == "" {
 			port = strconv.Itoa(int(n))
 		}
-	} else if a, err := netip.ParseAddr(s); err == nil {
-		out.addr = a.Unmap().WithZone("")
-		return out, nil
-	} else if i := strings.LastIndexByte(s, ':'); i >= 0 {
-		host, port = strings.Trim(s[:i], "[]"), s[i+1:]
-	} else {
-		host = strings.Trim(s, "[]")
+	} else if _, err := netip.ParseAddr(s); err != nil {
+		if i := strings.LastIndexByte(s, ':'); i >= 0 {
+			host, port = s[:i], s[i+1:]
+		}
+		host = strings.Trim(host, "[]")
 	}
 	if port != "" {
 		number, proto, _ := strings.Cut(port, "/")
@@ -96,7 +97,7 @@ func Explain(dir, target string) (Report, error) {
 	if p.state != nil {
 		uid = p.state.Agent.UID
 	}
-	r := explainInbound(s.port.Number, p.inbound, listeningHere(uid))
+	r := explainInbound(s.port.Number, p.inbound, listening(uid, tcpTables...))
 	r.dir = p.dir
 	return r, nil
 }
@@ -180,11 +181,9 @@ func explainSubject(p published, s subject, now time.Time) explanation {
 	if !e.Allowed {
 		e.Request = requestAbout(p.grants, s)
 	}
-	err := e.Denied.read(p.auditFile(), s, p.probe)
-	if p.state == nil && errors.Is(err, fs.ErrNotExist) {
-		err = nil // nothing was ever denied here
-	}
-	if err != nil {
+	file, _ := auditOf(p.state)
+	err := e.Denied.read(file, s, p.probe)
+	if err != nil && (p.state != nil || !errors.Is(err, fs.ErrNotExist)) { // else nothing was ever denied here
 		e.Unknown = err.Error()
 	}
 	if line := e.lineFor(p.policy, s); line != "" {
@@ -276,4 +275,116 @@ func (d *denials) read(file string, s subject, probe ofProbe) error {
 		d.Last = append(d.Last, e)
 		return true
 	})
+}
+
+// requestAbout is the last request of the agent's about s: one that waits goes
+// before those that were decided.
+func requestAbout(grants []grant.Grant, s subject) *grant.Grant {
+	var found *grant.Grant
+	for _, g := range slices.Backward(grants) {
+		if g.Kind != grant.Request || !isAbout(g.Target, s) {
+			continue
+		}
+		if g.Outcome == "" {
+			return &g
+		}
+		if found == nil {
+			found = &g
+		}
+	}
+	return found
+}
+
+// isAbout says whether an entry names s, on whatever port.
+func isAbout(target string, s subject) bool {
+	place, wild := strings.CutPrefix(grant.Place(target), "*.")
+	t, err := parseSubject(place)
+	if err != nil || t.addr != s.addr {
+		return false
+	}
+	return t.name == s.name || wild && strings.HasSuffix(s.name, "."+t.name)
+}
+
+// Write shows the explanation; what it quotes may be the agent's own words.
+func (x explanation) Write(out io.Writer, coloured bool) error {
+	w := &text.Screen{W: out}
+	green, red, plain := "", "", ""
+	if coloured {
+		green, red, plain = "\x1b[32m", "\x1b[31m", "\x1b[0m"
+	}
+	if what := state.UnlessConfined[x.State]; what != "" {
+		w.Line("%s%s%s", red, what, plain)
+	}
+	for _, v := range x.Ports {
+		verdict := red + "denied" + plain
+		if v.Allowed {
+			verdict = green + "allowed" + plain
+		}
+		if v.Allowed && v.Rule != "" { // which says why
+			w.Line("%s %s: %s", text.Clean(x.Target), v.Port, verdict)
+		} else {
+			w.Line("%s %s: %s, %s", text.Clean(x.Target), v.Port, verdict, v.Reason)
+		}
+		if v.Rule != "" {
+			rule := v.Rule + "  " + v.Text
+			if v.Preset != "" {
+				rule += "  (@" + v.Preset + ")"
+			}
+			w.Row("rule", "%s", rule)
+		}
+		if v.Gate != "" {
+			w.Row("checked", "%s", v.Gate)
+		}
+	}
+	if x.Monitor && !x.Allowed {
+		w.Row("MONITOR", "it is let through all the same, and logged; --mode enforce would deny it")
+	}
+	for _, a := range x.Hosts {
+		w.Row("hosts", "%s, from the hosts file", a)
+	}
+	for _, l := range x.Leases {
+		w.Row("lease", "%s on %s, opened %s, for %s more", l.Addr, l.On, text.Ago(l.Since), text.Shortly(l.Expires.Sub(x.now)))
+	}
+	if x.Allowed && len(x.Leases) == 0 && len(x.Hosts) == 0 && len(x.Ports) > 0 && x.Ports[0].Allowed {
+		w.Row("lease", "none: its addresses open when it is looked up")
+	}
+	switch {
+	case x.Unknown != "":
+		w.Row("log", "can't be read: %s", x.Unknown)
+	case x.Denied.Count > 0:
+		w.Row("denied", "%s since %s; the last:", text.Times(x.Denied.Count), text.Moment(x.Denied.First, x.now))
+		for _, e := range x.Denied.Last {
+			w.Line("             %s", eventLine(e, x.now, coloured))
+		}
+	}
+	if x.Request != nil {
+		w.Row("asked", "%s", x.Request.Standing())
+	}
+	if x.ToAllow != nil {
+		w.Row("to allow it", "add this line to %s:", x.ToAllow.File)
+		w.Line("  %s", x.ToAllow.Line)
+		w.Row("for a while", "agent-init allow %s --for 10m    (root)", quoted(x.ToAllow.Line))
+		w.Row("to ask", "agent-init request %s --reason …    (the agent)", quoted(x.ToAllow.Line))
+	} else if !x.Allowed {
+		w.Row("to allow it", "%s", x.way())
+	}
+	return w.Err
+}
+
+// way is what to do where no entry would help.
+func (x explanation) way() string {
+	for _, v := range x.Ports {
+		if !v.Allowed && v.Rule != "" {
+			return "take out what denies it, at " + v.Rule
+		}
+	}
+	return "nothing does: it is never allowed"
+}
+
+// quoted is an entry as a word of a shell's.
+func quoted(line string) string {
+	if strings.ContainsAny(line, " *[") {
+		return "'" + line + "'"
+	}
+	return line
 }

@@ -1,8 +1,6 @@
 package inspect
 
 import (
-	"bufio"
-	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -28,17 +26,14 @@ type inboundReport struct {
 }
 
 func explainInbound(port uint16, inbound []uint16, listens []uint16) inboundReport {
-	r := inboundReport{Version: 1, Port: port, Listens: slices.Contains(listens, port)}
-	r.Allowed = slices.Contains(inbound, port)
-	switch {
-	case r.Allowed && r.Listens:
-		r.Reason = fmt.Sprintf("port %d listens and is in inbound", port)
-	case r.Allowed:
-		r.Reason = fmt.Sprintf("port %d is in inbound, and nothing listens on it", port)
-	case r.Listens:
-		r.Reason = fmt.Sprintf("port %d listens and is not in inbound", port)
-	default:
-		r.Reason = fmt.Sprintf("port %d is not in inbound, and nothing listens on it", port)
+	r := inboundReport{Version: 1, Port: port, Allowed: slices.Contains(inbound, port), Listens: slices.Contains(listens, port)}
+	in := "is not in inbound"
+	if r.Allowed {
+		in = "is in inbound"
+	}
+	r.Reason = fmt.Sprintf("port %d %s, and nothing listens on it", port, in)
+	if r.Listens {
+		r.Reason = fmt.Sprintf("port %d listens and %s", port, in)
 	}
 	return r
 }
@@ -58,16 +53,16 @@ func (r inboundReport) Write(out io.Writer, _ bool) error {
 	return w.Err
 }
 
+// tcpTables have the sockets of TCP.
+var tcpTables = []string{"/proc/net/tcp", "/proc/net/tcp6"}
+
 // listening are the TCP ports that sockets of uid accept connections on, from
-// elsewhere than the loopback, in the form of /proc/net/tcp (proc_pid_net(5)).
-func listening(uid uint32, files ...string) (ports []uint16) {
-	for _, name := range files {
-		f, err := os.Open(name)
-		if err != nil {
-			continue
-		}
-		for sc := bufio.NewScanner(f); sc.Scan(); {
-			fields := strings.Fields(sc.Text())
+// elsewhere than the loopback, by tables in the form of /proc/net/tcp (proc_pid_net(5)).
+func listening(uid uint32, tables ...string) (ports []uint16) {
+	for _, name := range tables {
+		data, _ := os.ReadFile(name) // a kernel without IPv6 has one of them
+		for line := range strings.Lines(string(data)) {
+			fields := strings.Fields(line)
 			if len(fields) < 8 || fields[3] != "0A" || fields[7] != fmt.Sprint(uid) {
 				continue
 			}
@@ -77,41 +72,16 @@ func listening(uid uint32, files ...string) (ports []uint16) {
 				ports = append(ports, uint16(port))
 			}
 		}
-		f.Close()
 	}
 	return ports
 }
 
-// isLittleEndian says how this machine orders the bytes of a word.
-var isLittleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
-
 // loopbackHex reads an address as the kernel prints it: words of the machine's order.
 func loopbackHex(s string) bool {
 	b, err := hex.DecodeString(s)
-	if err != nil || len(b)%4 != 0 {
-		return false
+	for i := 0; err == nil && i+4 <= len(b); i += 4 {
+		binary.BigEndian.PutUint32(b[i:], binary.NativeEndian.Uint32(b[i:]))
 	}
-	for i := 0; i < len(b); i += 4 {
-		if isLittleEndian {
-			slices.Reverse(b[i : i+4])
-		}
-	}
-	a, ok := netip.AddrFromSlice(b)
-	return ok && a.Unmap().IsLoopback()
-}
-
-// listeningHere are those of the agent's.
-func listeningHere(uid uint32) []uint16 {
-	return listening(uid, "/proc/net/tcp", "/proc/net/tcp6")
-}
-
-// checkInbound looks for servers of the agent's that nobody outside reaches.
-func checkInbound(_ context.Context, p patient) []finding {
-	var out []finding
-	for _, port := range p.listens {
-		if r := explainInbound(port, p.inbound, p.listens); !r.Allowed {
-			out = append(out, warn("inbound", fmt.Sprintf("if it is to be reached from outside, add inbound: [%d] to policy.yaml", port), "%s: connections from outside are refused", r.Reason)...)
-		}
-	}
-	return out
+	a, _ := netip.AddrFromSlice(b)
+	return a.Unmap().IsLoopback()
 }

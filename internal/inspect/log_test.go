@@ -22,7 +22,7 @@ func TestLogLast(t *testing.T) {
 		}
 		log = append(log, e)
 	}
-	file := publishedWith(t, "", log).auditFile()
+	file, _ := auditOf(publishedWith(t, "", log).state)
 	for what, tc := range map[string]struct {
 		view logView
 		want []string

@@ -2,20 +2,18 @@ package inspect
 
 import (
 	"context"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/internal/container"
-	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/upstream"
@@ -31,11 +29,11 @@ type patient struct {
 	state         *state.State // nil: agent-init does not run
 	bounding      uint64       // capabilities
 	noNewPrivs    bool
-	groups        uint64 // that the guard's can be drawn from
-	probe         func(context.Context) (backend string, err error)
-	network       error  // why it is not the container's own
-	processes     string // why they are not the container's own
-	program       error  // why others than root could replace agent-init
+	groups        uint64                             // that the guard's can be drawn from
+	probe         func() (backend string, err error) // nil: not to be tried
+	network       error                              // why it is not the container's own
+	processes     string                             // why they are not the container's own
+	program       error                              // why others than root could replace agent-init
 	legacyTables  []string
 	has           func(program string) bool
 	addrs6        int // global IPv6 addresses, not of the loopback
@@ -55,69 +53,66 @@ type patient struct {
 	inbound       []uint16
 }
 
-func readPatient(dir string, env map[string]string) patient {
-	p := patient{now: time.Now(), dir: dir, has: hasProgram, legacyTables: legacyTables(), program: container.ProgramPathFault(env["PATH"])}
+// may says whether a root shell in the container may have a capability.
+func (p *patient) may(capability uint) bool { return p.bounding&(1<<capability) != 0 }
+
+// backend is the packet filter that holds the rules, "" if none does.
+func (p *patient) backend() string {
+	if p.state == nil {
+		return ""
+	}
+	return p.state.Firewall.Backend
+}
+
+func readPatient(ctx context.Context, dir string, env map[string]string) patient {
+	p := patient{now: time.Now(), dir: dir, has: hasProgram, program: container.ProgramPathFault(env["PATH"])}
 	var agent privdrop.Spec
+	mode := ""
 	if run, err := state.Find(); err == nil {
 		var s state.State
 		if run.Read(state.StatusFile, &s) == nil {
-			p.state = &s
+			p.state, mode = &s, s.Mode
 		}
 		if run.Read(state.AgentFile, &agent) == nil {
 			env = container.Environ(agent.Env)
 		}
 	}
-	p.readStatus("/proc/self/status")
-	if n, err := stage.GroupsToDraw(); err == nil {
-		p.groups = n
-	}
-	if p.state == nil || !p.state.Keeper.Alive() {
-		p.probe = probeKernel
-	}
-	if p.bounding&(1<<unix.CAP_NET_ADMIN) != 0 {
-		p.processes = container.ForeignProcesses("/proc")
-		p.network = firewall.CheckNamespace(firewall.NamespaceOptions{Shared: true})
-	}
-	p.readIPv6()
-	mode := ""
-	if p.state != nil {
-		mode = p.state.Mode
-	}
-	b, err := policy.Read(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(mode), AgentUID: agent.Identity.UID})
-	if err != nil {
-		p.policyErr = container.ReadFault(err)
-	} else if p.policy, err = policy.Parse(b, allowlist.Files); err != nil {
-		p.policyErr = fault.New(fault.Policy, "see agent-init check", "the policy has errors\n%w", err)
-	}
+	p.readPrivileges()
 	if p.state != nil && p.state.Keeper.Alive() {
-		p.listens = listeningHere(p.state.Agent.UID)
+		p.listens = listening(p.state.Agent.UID, tcpTables...)
 		if in, err := readPublished(dir); err == nil {
 			p.inbound = in.inbound
 		}
+	} else {
+		p.probe = func() (string, error) { return probeKernel(ctx) }
 	}
-	p.readClock(dir)
+	if p.may(unix.CAP_NET_ADMIN) {
+		p.processes = container.ForeignProcesses("/proc")
+		p.network = firewall.CheckNamespace(firewall.NamespaceOptions{Shared: true})
+	}
+	p.readNetwork()
+	p.policy, p.policyErr = readFiles(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(mode), AgentUID: agent.Identity.UID})
+	for _, f := range []string{stage.Self, filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "allowlist.txt"), "/etc/resolv.conf", "/etc/hosts"} {
+		if st, err := os.Stat(f); err == nil && st.ModTime().After(p.newest) { // what was made before now
+			p.newest, p.newestFile = st.ModTime(), f
+		}
+	}
 	p.readServers()
 	p.sockets = container.MountedSockets("/proc/self/mountinfo", env)
 	p.readLog()
 	return p
 }
 
-// readStatus reads proc_pid_status(5). What docker exec starts has the
-// container's bounding set.
-func (p *patient) readStatus(path string) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return
-	}
-	for line := range strings.Lines(string(data)) {
-		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		switch value = strings.TrimSpace(value); key {
-		case "CapBnd":
-			p.bounding, _ = strconv.ParseUint(value, 16, 64)
-		case "NoNewPrivs":
-			p.noNewPrivs = value == "1"
+// readPrivileges looks at its own: what docker exec starts has the container's bounding set.
+func (p *patient) readPrivileges() {
+	for c := range uint(unix.CAP_LAST_CAP + 1) {
+		if has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(c), 0, 0, 0); err == nil && has == 1 {
+			p.bounding |= 1 << c
 		}
 	}
+	set, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	p.noNewPrivs = err == nil && set == 1
+	p.groups, _ = stage.GroupsToDraw()
 }
 
 func probeKernel(ctx context.Context) (string, error) {
@@ -129,7 +124,16 @@ func probeKernel(ctx context.Context) (string, error) {
 	return fw.Backend(), nil
 }
 
-func (p *patient) readIPv6() {
+// readNetwork looks for IPv6, and for the tables that iptables-legacy has made here.
+func (p *patient) readNetwork() {
+	for _, f := range []string{"/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"} {
+		data, _ := os.ReadFile(f) // it is there if the kernel has iptables
+		for _, t := range strings.Fields(string(data)) {
+			if !slices.Contains(p.legacyTables, t) {
+				p.legacyTables = append(p.legacyTables, t)
+			}
+		}
+	}
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
 		return
@@ -145,10 +149,7 @@ func (p *patient) readIPv6() {
 		}
 	}
 	data, err := os.ReadFile("/proc/net/ipv6_route")
-	if err != nil {
-		return
-	}
-	p.route6 = len(data) == 0 // gVisor's kernel does not tell of routes
+	p.route6 = err == nil && len(data) == 0 // gVisor's kernel does not tell of routes
 	for line := range strings.Lines(string(data)) {
 		// The default route, by way of something else than the loopback.
 		if f := strings.Fields(line); len(f) >= 10 && strings.Trim(f[0], "0") == "" && f[1] == "00" && f[9] != "lo" {
@@ -157,36 +158,11 @@ func (p *patient) readIPv6() {
 	}
 }
 
-// legacyTables are the tables that iptables-legacy has made here.
-func legacyTables() (out []string) {
-	for _, f := range []string{"/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"} {
-		data, err := os.ReadFile(f)
-		if err != nil {
-			continue
-		}
-		for _, t := range strings.Fields(string(data)) {
-			if !slices.Contains(out, t) {
-				out = append(out, t)
-			}
-		}
-	}
-	return out
-}
-
 func hasProgram(name string) bool {
 	return slices.ContainsFunc([]string{"/usr/sbin", "/sbin", "/usr/bin", "/bin"}, func(dir string) bool {
 		_, err := os.Stat(filepath.Join(dir, name))
 		return err == nil
 	})
-}
-
-// readClock finds the newest of what was made before now.
-func (p *patient) readClock(dir string) {
-	for _, f := range []string{stage.Self, filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "allowlist.txt"), "/etc/resolv.conf", "/etc/hosts"} {
-		if st, err := os.Stat(f); err == nil && st.ModTime().After(p.newest) {
-			p.newest, p.newestFile = st.ModTime(), f
-		}
-	}
 }
 
 func (p *patient) readServers() {
@@ -206,10 +182,7 @@ func (p *patient) readServers() {
 		}
 		return
 	}
-	list, err := upstream.Of(p.policy, c.Servers)
-	if err != nil {
-		return
-	}
+	list, _ := upstream.Of(p.policy, c.Servers)
 	for _, u := range list {
 		p.servers = append(p.servers, u.Addr.String())
 	}
@@ -217,7 +190,7 @@ func (p *patient) readServers() {
 
 // readLog collects what was denied since the start.
 func (p *patient) readLog() {
-	file, started := auditFile()
+	file, started := auditOf(p.state)
 	probe := probesOf()
 	names, stripped := map[string]bool{}, map[string]bool{}
 	_ = audit.Lines(file, func(line []byte) bool { // without a log there is nothing to find in it
@@ -231,5 +204,5 @@ func (p *patient) readLog() {
 		}
 		return true
 	})
-	p.deniedNames, p.strippedNames = sortedKeys(names), len(stripped)
+	p.deniedNames, p.strippedNames = slices.Sorted(maps.Keys(names)), len(stripped)
 }

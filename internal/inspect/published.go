@@ -66,24 +66,34 @@ func readPublished(dir string) (published, error) {
 
 // readOpen reads the files of dir, where nothing holds them.
 func readOpen(out published, dir string) (published, error) {
-	b, err := policy.Read(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile("")})
+	p, err := readFiles(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile("")})
 	if err != nil {
-		return published{}, container.ReadFault(err)
-	}
-	p, err := policy.Parse(b, allowlist.Files)
-	if err != nil {
-		return published{}, fault.New(fault.Policy, "see agent-init check", "the policy has errors\n%w", err)
+		return published{}, err
 	}
 	out.policy, out.dir, out.inbound = p, dir, state.Inbound(p)
 	return out, nil
 }
 
-// auditFile is where the audit log is, as far as anybody knows.
-func (p published) auditFile() string {
-	if p.state != nil && p.state.Audit.File != "" {
-		return p.state.Audit.File
+// readFiles reads the policy's files, and takes them for a policy.
+func readFiles(o policy.ReadOptions) (*policy.Policy, error) {
+	b, err := policy.Read(o)
+	if err != nil {
+		return nil, container.ReadFault(err)
 	}
-	return filepath.Join(state.AuditDir, audit.FileName)
+	p, err := policy.Parse(b, allowlist.Files)
+	if err != nil {
+		return nil, fault.New(fault.Policy, "see agent-init check", "the policy has errors\n%w", err)
+	}
+	return p, nil
+}
+
+// auditOf is where the log is, and since when agent-init runs: zero if it has
+// published nothing.
+func auditOf(s *state.State) (file string, started time.Time) {
+	if s != nil && s.Audit.File != "" {
+		return s.Audit.File, s.Started
+	}
+	return filepath.Join(state.AuditDir, audit.FileName), time.Time{}
 }
 
 // leasesOf are the leases that name has now.

@@ -1,9 +1,14 @@
 package inspect
 
 import (
+	"bytes"
 	"cmp"
+	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +16,9 @@ import (
 	"golang.org/x/net/publicsuffix"
 
 	"github.com/agent-init/agent-init/allowlist.d"
+	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -49,7 +57,7 @@ func Suggest(dir, since string) (Suggestions, error) {
 	if since == "all" {
 		since = ""
 	}
-	file, started := auditFile()
+	file, started := auditOf(p.state)
 	from, err := sinceTime(since, started, time.Now())
 	if err != nil {
 		return Suggestions{}, err
@@ -86,20 +94,17 @@ type suggester struct {
 func newSuggester(p published) *suggester {
 	return &suggester{
 		policy: p.policy, probe: p.probe, whose: newWhose(p.leases.Names), lines: map[string]*suggestion{}, denied: map[string]*suggestion{},
-		more: map[string]bool{}, presets: presetPolicies(allowlist.Files),
+		more: map[string]bool{}, presets: presetPolicies(),
 	}
 }
 
 // presetPolicies are the presets, each as a policy of its own.
-func presetPolicies(files fs.FS) map[string]*policy.Policy {
+func presetPolicies() map[string]*policy.Policy {
 	out := map[string]*policy.Policy{}
-	list, err := fs.Glob(files, "*.txt")
-	if err != nil {
-		return out
-	}
+	list, _ := fs.Glob(allowlist.Files, "*.txt") // the pattern is one
 	for _, f := range list {
 		name := strings.TrimSuffix(f, ".txt")
-		if p, err := policy.Parse(&policy.Bundle{Files: []policy.File{{Name: "preset", Data: []byte("@" + name)}}}, files); err == nil {
+		if p, err := policy.Parse(&policy.Bundle{Files: []policy.File{{Name: "preset", Data: []byte("@" + name)}}}, allowlist.Files); err == nil {
 			out[name] = p
 		}
 	}
@@ -230,14 +235,14 @@ func (s *suggester) result(since time.Time) Suggestions {
 	}
 	for _, list := range [][]suggestion{out.Lines, out.Denied} {
 		slices.SortFunc(list, func(a, b suggestion) int {
-			return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Preset, b.Preset), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Line, b.Line))
+			return cmp.Or(cmp.Compare(a.rank(), b.rank()), cmp.Compare(a.Preset, b.Preset), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Line, b.Line))
 		})
 	}
 	return out
 }
 
 // rank puts services first, then other names, then addresses.
-func rank(g suggestion) int {
+func (g suggestion) rank() int {
 	switch {
 	case g.name == "":
 		return 2
@@ -245,4 +250,133 @@ func rank(g suggestion) int {
 		return 1
 	}
 	return 0
+}
+
+// choosePresets gives each line with a name the service that it most likely is of, of
+// those that would allow as much: the one that has most of the names that were denied; of two, the one that the
+// name's domain is called after; of two, the smaller.
+func choosePresets(presets map[string]*policy.Policy, lines map[string]*suggestion) {
+	allows := map[string][]string{}        // by line
+	covers := map[string]map[string]bool{} // names, by preset
+	for _, g := range lines {
+		for preset, p := range presets {
+			if g.port.Number == 0 || !p.Decide(g.name, g.port).Allowed {
+				continue
+			}
+			allows[g.Line] = append(allows[g.Line], preset)
+			if covers[preset] == nil {
+				covers[preset] = map[string]bool{}
+			}
+			covers[preset][g.name] = true
+		}
+	}
+	for _, g := range lines {
+		after := func(preset string) int {
+			if strings.HasPrefix(g.Group, preset) {
+				return 1
+			}
+			return 0
+		}
+		g.Preset = ""
+		for _, preset := range slices.Sorted(slices.Values(allows[g.Line])) {
+			if g.Preset == "" || cmp.Or(
+				len(covers[preset])-len(covers[g.Preset]),
+				after(preset)-after(g.Preset),
+				presets[g.Preset].Counts().Names-presets[preset].Counts().Names,
+			) > 0 {
+				g.Preset = preset
+			}
+		}
+	}
+}
+
+// Write prints lines that can be appended to an allowlist as they are.
+func (r Suggestions) Write(out io.Writer, _ bool) error {
+	now := time.Now()
+	w := &text.Screen{W: out}
+	if len(r.Lines) == 0 {
+		w.Line("# nothing was denied that a line would allow")
+	} else {
+		w.Line("# Read each line before you add it: the agent chose these names.")
+	}
+	group := ""
+	for _, g := range r.Lines {
+		head := g.Group
+		if g.Preset != "" {
+			head = "@" + g.Preset
+		}
+		if head != group {
+			group = head
+			if g.Preset != "" {
+				w.Line("\n# the service %s: @%[1]s in place of these lines allows all of it", g.Preset)
+			} else {
+				w.Line("\n# %s", head)
+			}
+		}
+		w.Line("%s", g.text(now))
+	}
+	for i, g := range r.Denied {
+		if i == 0 {
+			w.Line("\n# denied by a rule; no line would allow these:")
+		}
+		w.Line("# %s", g.text(now))
+	}
+	if r.More > 0 {
+		w.Line("\n# and %d more, which are left out", r.More)
+	}
+	return w.Err
+}
+
+func (g suggestion) text(now time.Time) string {
+	s := fmt.Sprintf("%-32s # %s, first %s", g.Line, text.Times(g.Count), text.Moment(g.First, now))
+	if g.By != "" {
+		s += " by " + g.By
+	}
+	if len(g.Or) > 0 {
+		s += "; or " + text.Clean(strings.Join(g.Or, ", ")) + ", at the same address"
+	}
+	return s
+}
+
+// Append adds the lines to a file, and says to out which, and to errs how many.
+func (r Suggestions) Append(path string, out, errs io.Writer) error {
+	have := map[string]bool{}
+	f, err := state.OpenPlain(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fault.New(fault.Failure, "make the directory first, or give a file elsewhere", "there is no directory %s", filepath.Dir(path))
+	}
+	unwritable := func(err error) error {
+		return fault.New(fault.Failure, "name a file that can be written, on a path without links", "%w", err)
+	}
+	if err != nil {
+		return unwritable(err)
+	}
+	defer f.Close()
+	old, err := io.ReadAll(f)
+	if err != nil {
+		return unwritable(err)
+	}
+	for line := range strings.Lines(string(old)) {
+		entry, _, _ := strings.Cut(line, "#")
+		have[strings.TrimSpace(entry)] = true
+	}
+	var b bytes.Buffer
+	if len(old) > 0 && old[len(old)-1] != '\n' {
+		b.WriteByte('\n')
+	}
+	added := 0
+	for _, g := range r.Lines {
+		if !have[g.Line] {
+			fmt.Fprintln(&b, g.text(time.Time{})) // it is read on other days
+			fmt.Fprintf(out, "%s\n", g.Line)
+			added++
+		}
+	}
+	if added > 0 {
+		if _, err := f.Write(b.Bytes()); err != nil {
+			return unwritable(err)
+		}
+	}
+	_, err = fmt.Fprintf(errs, "%s added to %s; already in it: %d\n", text.Counted(added, "line", "lines"), path, len(r.Lines)-added)
+	return err
 }

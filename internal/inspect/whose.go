@@ -1,14 +1,14 @@
 package inspect
 
 import (
-	"maps"
+	"cmp"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/agent-init/agent-init/internal/lease"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/audit"
-	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
 // whose knows under which names the agent has met an address. A server often has
@@ -57,10 +57,7 @@ const maxOthers = 3
 // have meant: those that it asked for as well, or all if it asked for none.
 func (w *whose) of(a netip.Addr) (name string, others []string) {
 	all := slices.SortedFunc(slices.Values(w.names[a]), func(x, y string) int {
-		if d := w.asked[y] - w.asked[x]; d != 0 {
-			return d
-		}
-		return strings.Compare(x, y)
+		return cmp.Or(cmp.Compare(w.asked[y], w.asked[x]), cmp.Compare(x, y))
 	})
 	if len(all) == 0 {
 		return "", nil
@@ -73,53 +70,48 @@ func (w *whose) of(a netip.Addr) (name string, others []string) {
 	return all[0], others[:min(len(others), maxOthers)]
 }
 
-// choosePresets gives each line with a name the service that it most likely is of, of
-// those that would allow as much: the one that has most of the names that were denied; of two, the one that the
-// name's domain is called after; of two, the smaller.
-func choosePresets(presets map[string]*policy.Policy, lines map[string]*suggestion) {
-	allows := map[string][]string{} // by line
-	covers := map[string]int{}      // by preset
-	counted := map[[2]string]bool{} // a name, once for each preset
-	for _, g := range lines {
-		for preset, p := range presets {
-			if g.port.Number == 0 || !p.Decide(g.name, g.port).Allowed {
-				continue
-			}
-			allows[g.Line] = append(allows[g.Line], preset)
-			if k := [2]string{preset, g.name}; !counted[k] {
-				counted[k] = true
-				covers[preset]++
-			}
+// ofProbe says whether an event is a self-test's doing that the log does not say
+// that of: one that was run in a shell of the agent's. The guard believes nobody
+// there. For a person who reads, it is told well enough by what the published plan
+// tries, and by no other program being seen to do it.
+type ofProbe func(audit.Event) bool
+
+// probesOf reads the published plan.
+func probesOf() ofProbe {
+	dir, err := state.Find()
+	if err != nil {
+		return nil
+	}
+	var plan selftest.Plan
+	if dir.Read(state.ProbesFile, &plan) != nil {
+		return nil
+	}
+	return probesIn(plan)
+}
+
+func probesIn(plan selftest.Plan) ofProbe {
+	names, addrs := map[string]bool{}, map[netip.AddrPort]bool{}
+	for _, name := range plan.Denied {
+		names[name] = true
+	}
+	for _, list := range [][]netip.AddrPort{plan.DNS, plan.TCP, plan.UDP, plan.Metadata} {
+		for _, a := range list {
+			addrs[a] = true
 		}
 	}
-	for _, g := range lines {
-		after := func(preset string) int {
-			if strings.HasPrefix(g.Group, preset) {
-				return 1
-			}
-			return 0
+	for _, a := range plan.Ping {
+		addrs[netip.AddrPortFrom(a, 0)] = true
+	}
+	return func(e audit.Event) bool {
+		if e.Comm != "" && e.Comm != "agent-init" {
+			return false
 		}
-		g.Preset = ""
-		for _, preset := range slices.Sorted(slices.Values(allows[g.Line])) {
-			if g.Preset == "" || better(
-				covers[preset]-covers[g.Preset],
-				after(preset)-after(g.Preset),
-				presets[g.Preset].Counts().Names-presets[preset].Counts().Names,
-			) {
-				g.Preset = preset
-			}
-		}
+		a, err := netip.ParseAddr(e.IP)
+		return names[e.Name] || err == nil && addrs[netip.AddrPortFrom(a, e.Port)]
 	}
 }
 
-// better says whether the first of the differences that is one is above zero.
-func better(differences ...int) bool {
-	for _, d := range differences {
-		if d != 0 {
-			return d > 0
-		}
-	}
-	return false
+// theAgents says whether e is a denial of the agent's own.
+func (probe ofProbe) theAgents(e audit.Event) bool {
+	return denied(e) && e.Asker == audit.Agent && (probe == nil || !probe(e))
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
