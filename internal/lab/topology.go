@@ -91,7 +91,7 @@ func waitUp(name string) error {
 			return fmt.Errorf("find link %s: %w", name, err)
 		}
 		if link.Attrs().OperState == netlink.OperUp {
-			return nil
+			return netns.Settle(name, Patience)
 		}
 	}
 	return fmt.Errorf("link %s doesn't come up", name)

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/mustrun"
+	labnet "github.com/agent-init/agent-init/internal/netns"
 	"github.com/agent-init/agent-init/pkg/firewall/drops"
 )
 
@@ -144,6 +145,7 @@ func newLab(t testing.TB) *lab {
 		}
 		l.wire = capture(t, "far0")
 	})
+	l.onPeer(func() { must(t, labnet.Settle("lo", time.Minute)) })
 	// The cable is in use once both ends have carrier.
 	eventually(t, "IPv6 over the cable", func() bool {
 		c, err := net.DialTimeout("tcp", netip.AddrPortFrom(far6, 9).String(), 100*time.Millisecond)

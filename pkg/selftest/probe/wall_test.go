@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -85,6 +86,7 @@ func newWalledNetns(t *testing.T, rules [][]expr.Any) {
 		must(netlink.AddrAdd(out, a))
 		must(netlink.RouteAdd(&netlink.Route{LinkIndex: out.Attrs().Index, Gw: net.ParseIP(gw)}))
 	}
+	must(netns.Settle("out", time.Minute))
 	must(os.WriteFile("/proc/sys/net/ipv4/ping_group_range", []byte("0 2147483647"), 0))
 
 	c, err := nftables.New()

@@ -90,6 +90,9 @@ func newWorld(t *testing.T, p selftest.Plan) {
 	}
 	add(netip.MustParseAddr(deniedAddr))
 	add(netip.MustParseAddr(requiredAddr))
+	if err := netns.Settle("lo", time.Minute); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // testPlan is the standard plan with a stand-in for the guard's DNS, see serveGuard.
