@@ -37,7 +37,7 @@
 // Names:
 //
 //	resolve NAME             by resolv.conf and hosts; ok if there is an address
-//	dns SERVER NAME TYPE     a query; ok if NOERROR with an answer. -tcp, -edns CODE:HEX, -bufsize,
+//	dns SERVER NAME TYPE     a query; ok if NOERROR with an answer. -tcp, -edns CODE:HEX, -bufsize, -hold D (keep the socket),
 //	                         -opcode, -class, -norecurse, -raw HEX (that instead of a query; NAME and TYPE are left out),
 //	                         -n N and -c N: load, "{n}" in NAME is replaced by the number
 //	http URL                 a request; ok if the status is below 400. -sni, -host, -addr ADDR (connect there),

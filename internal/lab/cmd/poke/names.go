@@ -55,6 +55,7 @@ type ask struct {
 	server  string
 	tcp     bool
 	timeout time.Duration
+	hold    time.Duration
 	raw     []byte
 	make    func(i int) *dns.Msg
 }
@@ -64,6 +65,7 @@ func query(args []string) (detail, error) {
 	fs := flags("dns")
 	fs.BoolVar(&q.tcp, "tcp", false, "over TCP")
 	fs.DurationVar(&q.timeout, "timeout", 3*time.Second, "for each")
+	fs.DurationVar(&q.hold, "hold", 0, "keep the socket so long")
 	edns := fs.String("edns", "", "CODE:HEX, an EDNS option")
 	bufsize := fs.Uint("bufsize", 1232, "EDNS buffer size; 0: no EDNS")
 	opcode := fs.Int("opcode", dns.OpcodeQuery, "")
@@ -144,7 +146,10 @@ func (q *ask) exchange(i int) (*dns.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close()
+	defer func() {
+		time.Sleep(q.hold)
+		c.Close()
+	}()
 	return q.on(&dns.Conn{Conn: c, UDPSize: 65535}, i)
 }
 
