@@ -121,7 +121,7 @@ func probeKernel(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer fw.Close()
-	return fw.Backend(), nil
+	return fw.Backend, nil
 }
 
 // readNetwork looks for IPv6, and for the tables that iptables-legacy has made here.

@@ -233,7 +233,7 @@ func (b *base) seal(ctx context.Context, _ examined) (sealed, error) {
 		return sealed{}, fault.New(fault.Rules, kernelRemedy, "seal the network: %w", err)
 	}
 	b.update(func(s *state.State) {
-		s.Firewall.Backend, s.Firewall.Why, s.Firewall.Reduced = fw.Backend(), fw.Why(), fw.Reduced()
+		s.Firewall.Backend, s.Firewall.Why, s.Firewall.Reduced = fw.Backend, fw.Why, fw.Reduced
 	})
 	// An earlier keeper of this network namespace may have leased what the
 	// policy no longer allows.
@@ -244,7 +244,7 @@ func (b *base) seal(ctx context.Context, _ examined) (sealed, error) {
 	if err := fw.FlushConntrack(ctx); err != nil {
 		return sealed{}, fault.New(fault.Rules, "use a kernel with nf_conntrack_netlink (CONFIG_NF_CT_NETLINK)", "forget older connections: %w", err)
 	}
-	return sealed{fw, fw.Reduced() != ""}, nil
+	return sealed{fw, fw.Reduced != ""}, nil
 }
 
 // takeDir makes the runtime directory, and the container this keeper's.
@@ -352,7 +352,7 @@ func (b *base) giveUp(but []int) error {
 
 func (b *base) harden(_ context.Context, f found) (hardened, error) {
 	keep := keeperCaps
-	if strings.HasPrefix(f.fw.Backend(), "xtables") { // iptables opens raw sockets
+	if strings.HasPrefix(f.fw.Backend, "xtables") { // iptables opens raw sockets
 		keep = append(slices.Clone(keep), unix.CAP_NET_RAW)
 	}
 	return hardened{f}, b.giveUp(keep)

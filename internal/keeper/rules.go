@@ -36,7 +36,7 @@ type rules struct {
 func newRules(b *base, g guarded) *rules {
 	s := g.guard.sockets
 	c := firewall.Config{
-		GuardUID: g.agent.guardUID, AnyGroup: g.group.Any, GuardZone: g.fw.Zones(), DropGroup: dropGroup,
+		GuardUID: g.agent.guardUID, AnyGroup: g.group.Any, GuardZone: g.fw.Zones, DropGroup: dropGroup,
 		DNSPort4: s.dns4, DNSPort6: s.dns6, GatePort4: s.gate4, GatePort6: s.gate6,
 		Gated:   []uint16{policy.HTTP.Number, policy.HTTPS.Number},
 		Observe: b.config.Monitor, AgentUID: g.agent.identity.UID, AnyAgent: b.shared(), Reduced: g.reduced,
@@ -44,7 +44,7 @@ func newRules(b *base, g guarded) *rules {
 	if !c.AnyGroup {
 		c.GuardGID = g.group.GID
 	}
-	if g.fw.Backend() == "nftables" && policy.HostRoot() != "" {
+	if g.fw.Backend == "nftables" && policy.HostRoot() != "" {
 		c.EngineUID = policy.OverflowUID
 	}
 	r := &rules{base: b, fw: g.fw, servers: g.servers, reduced: g.reduced, fixed: c, caveats: g.group.Caveats()}
@@ -102,7 +102,7 @@ func (r *rules) put(ctx context.Context, plan firewall.Plan, leases []firewall.L
 	}
 	caveats := append(r.fw.Caveats(plan), r.caveats...)
 	for _, c := range caveats {
-		r.log.Info("the packet filter is weaker than it could be", "backend", r.fw.Backend(), "what", c)
+		r.log.Info("the packet filter is weaker than it could be", "backend", r.fw.Backend, "what", c)
 	}
 	r.update(func(s *state.State) { s.Firewall.Caveats = caveats })
 	return nil

@@ -51,19 +51,13 @@ func (o Options) programs() xtables.Options {
 // backend is the seam between the methods of Firewall and a kernel's way to
 // hold a Plan. Calls come one at a time.
 type backend interface {
-	Name() string
-	Zones() bool                // it can hold plans with Config.GuardZone
-	PortID() (uint32, error)    // the netlink port that changes come from
-	Seal(sealed Plan) error     // closed, keeping a table that is closed already
-	Apply(p, sealed Plan) error // p, in one step, leases kept; by way of sealed if it must be
-	Lease(ls []Lease) error     // adds or extends, all or none of each thousand; each element once
-	Unlease(es []Element) error // removes, and from what kept returns too; absent ones are fine
-	UnleaseAll() error          // removes every one, also without a table
-	Leases() ([]Lease, error)   // what is leased now
-	Kept() ([]Lease, error)     // what has answered while it was, with what is left of plan.Kept's time
-	Verify(p Plan) error        // nil if the kernel holds just p
-	Caveats(p Plan) []string    // what it does less strictly than p wants it, in a sentence each
-	Reduced() string            // why plans must be reduced; "" if they must not
+	Seal(sealed Plan) error             // closed, keeping a table that is closed already
+	Apply(p, sealed Plan) error         // p, in one step, leases kept; by way of sealed if it must be
+	Lease(ls []Lease) error             // adds or extends, all or none of each thousand; each element once
+	Unlease(es []Element) error         // removes, from the sets of what answers too; absent ones are fine
+	Held(set plan.Set) ([]Lease, error) // what one of these sets holds, with what is left of its time
+	Empty(set plan.Set) error           // removes all of that
+	Verify(p Plan) error                // nil if the kernel holds just p
 	Close() error
 }
 
@@ -71,14 +65,16 @@ type backend interface {
 // for concurrent use; a call whose context ends returns the context's error
 // at once, and whether it took effect is then not known.
 type Firewall struct {
+	Backend string // in use: "nftables", "xtables-nft" or "xtables-legacy"
+	Why     string // for people: what the backend runs on, and why it was chosen
+	Reduced string // for people: why plans must have Config.Reduced; "" if they must not
+	Zones   bool   // plans may have Config.GuardZone
+
 	be    backend
-	why   string
+	port  uint32       // the netlink port that its changes come from; 0: other processes'
 	rules *worker      // the only one to use be
-	flows *worker      // for what would keep rules waiting
 	last  *Plan        // what was applied; rules' own
 	clear func() error // removes what other backends left; rules' own; nil once it was done
-
-	reduced string // why plans must be reduced; then there are no flows
 }
 
 // Open connects to the kernel and finds out, by a transaction that changes
@@ -88,35 +84,19 @@ func Open(ctx context.Context, opts Options) (*Firewall, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	be, why, clear, err := choose(ctx, opts)
+	f, err := choose(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
-	f := &Firewall{be: be, why: why, clear: clear, reduced: be.Reduced(), flows: newWorker(nil)}
 	f.rules = newWorker(f.lease)
 	return f, nil
 }
-
-// Backend returns the name of the backend in use: "nftables", "xtables-nft" or
-// "xtables-legacy".
-func (f *Firewall) Backend() string { return f.be.Name() }
-
-// Why says, in a few words for people, what the backend runs on and why it was
-// chosen.
-func (f *Firewall) Why() string { return f.why }
-
-// Reduced says, in a few words for people, why plans must have Config.Reduced; ""
-// if they must not.
-func (f *Firewall) Reduced() string { return f.reduced }
-
-// Zones says whether plans may have Config.GuardZone.
-func (f *Firewall) Zones() bool { return f.reduced == "" && f.be.Zones() }
 
 // Seal refuses everything but loopback. A table that an earlier process left
 // is kept if its chains drop by default: it is at least as closed as the plan
 // that it held.
 func (f *Firewall) Seal(ctx context.Context) error {
-	p, err := NewPlan(Config{Sealed: true, Reduced: f.reduced != ""})
+	p, err := NewPlan(Config{Sealed: true, Reduced: f.Reduced != ""})
 	if err != nil {
 		return err
 	}
@@ -236,16 +216,12 @@ const retainTries = 100
 
 func (f *Firewall) retain(wanted func(Element) bool) error {
 	for range retainTries {
-		leased, err := f.be.Leases()
-		if err != nil {
-			return err
-		}
-		kept, err := f.be.Kept()
+		held, err := f.held(plan.Family.Leases, plan.Family.Kept)
 		if err != nil {
 			return err
 		}
 		surplus := map[Element]bool{}
-		for _, l := range append(leased, kept...) {
+		for _, l := range held {
 			if !wanted(l.Element) {
 				surplus[l.Element] = true
 			}
@@ -263,7 +239,29 @@ func (f *Firewall) retain(wanted func(Element) bool) error {
 // Leased returns what the kernel holds as leased, with the time that is left
 // to each; 0 means for ever, which none of ours is.
 func (f *Firewall) Leased(ctx context.Context) ([]Lease, error) {
-	return listed(ctx, f.rules, "list leases", f.be.Leases)
+	return listed(ctx, f.rules, "list leases", func() ([]Lease, error) { return f.held(plan.Family.Leases) })
+}
+
+// held is what the kernel holds in sets of both families.
+func (f *Firewall) held(sets ...func(plan.Family) plan.Set) (out []Lease, err error) {
+	err = eachSet(sets, func(s plan.Set) error {
+		ls, err := f.be.Held(s)
+		out = append(out, ls...)
+		return err
+	})
+	return out, err
+}
+
+// eachSet calls do with sets of both families, which needn't be there.
+func eachSet(sets []func(plan.Family) plan.Set, do func(plan.Set) error) error {
+	for _, set := range sets {
+		for _, family := range plan.Families() {
+			if err := do(set(family)); err != nil && !errors.Is(err, unix.ENOENT) { // sealed, or no table at all
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // listed has w call list, and returns what that returns.
@@ -283,18 +281,18 @@ func listed[T any](ctx context.Context, w *worker, what string, list func() ([]T
 // RevokeAll is Revoke of every element, those that an earlier process leased too,
 // which Seal and Apply keep.
 func (f *Firewall) RevokeAll(ctx context.Context) error {
-	return f.rules.do(ctx, f.be.UnleaseAll)
+	return f.rules.do(ctx, func() error { // leases first: what is not leased is not newly kept
+		return nfnetlink.Explain("revoke all", eachSet([]func(plan.Family) plan.Set{plan.Family.Leases, plan.Family.Kept}, f.be.Empty))
+	})
 }
 
 // FlushConntrack forgets every flow, so that none that is older than the
 // rules lives on. It spares loopback, and the container engine's DNS.
 func (f *Firewall) FlushConntrack(ctx context.Context) error {
-	if f.reduced != "" {
+	if f.Reduced != "" {
 		return ctx.Err() // each packet is judged by itself, whatever it is part of
 	}
-	return f.flows.do(ctx, func() error {
-		return nfnetlink.Explain("flush conntrack", forgetFlows(func(fl flow) bool { return !fl.internal() }))
-	})
+	return nfnetlink.Explain("flush conntrack", forgetFlows(ctx))
 }
 
 // Use is an element that packets pass to and fro, leased still or no longer.
@@ -307,7 +305,7 @@ type Use struct {
 // the last day.
 func (f *Firewall) InUse(ctx context.Context) ([]Use, error) {
 	return listed(ctx, f.rules, "list what is in use", func() (out []Use, err error) {
-		if f.reduced != "" {
+		if f.Reduced != "" {
 			if f.last == nil {
 				return nil, nil
 			}
@@ -318,7 +316,7 @@ func (f *Firewall) InUse(ctx context.Context) ([]Use, error) {
 			}
 			return out, err
 		}
-		kept, err := f.be.Kept()
+		kept, err := f.held(plan.Family.Kept)
 		for _, l := range kept {
 			out = append(out, Use{l.Element, max(plan.IPv4.Kept().Timeout-l.TTL, 0)})
 		}
@@ -357,19 +355,14 @@ func (f *Firewall) Repair(ctx context.Context) error {
 // rules in this namespace, ours or their own. It is closed when ctx ends, or when
 // the kernel can't be listened to any more.
 func (f *Firewall) Watch(ctx context.Context) (<-chan struct{}, error) {
-	if f.reduced != "" {
+	if f.Reduced != "" {
 		return nil, errors.New("this kernel tells nobody of changes")
 	}
-	id, err := f.be.PortID()
-	if err != nil {
-		return nil, nfnetlink.Explain("watch the rules", err)
-	}
-	return watch(ctx, id)
+	return watch(ctx, f.port)
 }
 
 // Close frees what this process holds. All rules stay.
 func (f *Firewall) Close() error {
 	f.rules.close()
-	f.flows.close()
 	return f.be.Close()
 }

@@ -403,7 +403,7 @@ func apply(t testing.TB, f *Firewall, c Config, ls ...Lease) {
 	if c.AgentUID == 0 {
 		c.AgentUID = agentUID
 	}
-	c.GuardZone = f.Zones()
+	c.GuardZone = f.Zones
 	p, err := NewPlan(c)
 	must(t, err)
 	must(t, f.Apply(context.Background(), p, ls))

@@ -65,8 +65,8 @@ func TestKernelSwitchBackend(t *testing.T) {
 		}
 		apply(t, f, c, leaseOf(other4, unix.IPPROTO_TCP, 443, time.Hour))
 		must(t, f.Verify(ctx))
-		if f.Backend() != name {
-			t.Errorf("the backend is %s, not %s", f.Backend(), name)
+		if f.Backend != name {
+			t.Errorf("the backend is %s, not %s", f.Backend, name)
 		}
 		if first != nil {
 			first.Close()
@@ -141,16 +141,16 @@ func TestKernelXTChoosesVariant(t *testing.T) {
 	if strings.Contains(string(plain), "nf_tables") {
 		usual = "xtables-nft"
 	}
-	if f := open(t, Options{Backend: "xtables"}); f.Backend() != usual {
-		t.Errorf("with nothing there: %s (%s)", f.Backend(), f.Why())
+	if f := open(t, Options{Backend: "xtables"}); f.Backend != usual {
+		t.Errorf("with nothing there: %s (%s)", f.Backend, f.Why)
 	}
 	for _, v := range []string{"nft", "legacy"} {
 		engine(t, v)
 		check("engine q")
 		other := map[string]string{"nft": "legacy", "legacy": "nft"}[v]
 		f := open(t, Options{Backend: "xtables"})
-		if f.Backend() != "xtables-"+v || !strings.Contains(f.Why(), "engine") {
-			t.Errorf("engine's rules in %s: %s (%s)", v, f.Backend(), f.Why())
+		if f.Backend != "xtables-"+v || !strings.Contains(f.Why, "engine") {
+			t.Errorf("engine's rules in %s: %s (%s)", v, f.Backend, f.Why)
 		}
 		apply(t, f, c)
 		must(t, f.FlushConntrack(ctx))

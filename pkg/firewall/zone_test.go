@@ -68,7 +68,7 @@ func TestKernelGuardZone(t *testing.T) {
 		echo(t, at(a, 41443), "gate ")
 	}
 	f := open(t, Options{})
-	if !f.Zones() {
+	if !f.Zones {
 		mustrun.Lacks(t, "the kernel has no zones")
 	}
 	c := Config{DNSPort4: 41053, DNSPort6: 41053, GatePort4: 41443, GatePort6: 41443, Gated: []uint16{443}, Upstreams: []netip.AddrPort{at(far4, 53), at(far6, 53)}}

@@ -11,7 +11,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
-// Seal implements backend.
 func (n *Backend) Seal(sealed plan.Plan) error {
 	live, err := n.read.table()
 	if err != nil {
@@ -67,7 +66,7 @@ func (n *Backend) queue(t *nftables.Table, p plan.Plan) error {
 	return n.addChains(t, p)
 }
 
-// Apply implements backend. The order keeps every moment closed: new sets are
+// Apply: the order keeps every moment closed: new sets are
 // filled while rules still use the old ones, and one transaction swaps.
 func (n *Backend) Apply(p, sealed plan.Plan) error {
 	if _, err := wanted(p); err != nil { // before anything is queued

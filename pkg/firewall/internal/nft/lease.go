@@ -12,7 +12,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
-// Lease implements backend: each element is added, deleted and added in one
+// Lease: each element is added, deleted and added in one
 // transaction, since before Linux 6.12 adding an element again left its time
 // as it was.
 func (n *Backend) Lease(ls []plan.Lease) error {
@@ -35,7 +35,6 @@ func (n *Backend) Lease(ls []plan.Lease) error {
 	return nil
 }
 
-// Unlease implements backend, in one transaction for each thousand elements.
 func (n *Backend) Unlease(es []plan.Element) error {
 	for c := range slices.Chunk(es, chunk/2) {
 		// An element may expire at any time, and to delete one that isn't there
@@ -75,42 +74,16 @@ func (n *Backend) deleteLeases(es []plan.Element, add bool) error {
 	return n.conn.Flush()
 }
 
-// UnleaseAll implements backend.
-func (n *Backend) UnleaseAll() error {
-	live, err := n.read.table()
-	if err != nil || live == nil {
-		return nfnetlink.Explain("revoke all", err)
-	}
-	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
-		for _, s := range []plan.Set{f.Leases(), f.Kept()} {
-			if _, ok := live.sets[s.Name]; ok {
-				n.conn.FlushSet(&nftables.Set{Name: s.Name, Table: n.handle()})
-			}
-		}
-	}
-	return nfnetlink.Explain("revoke all", n.conn.Flush())
+func (n *Backend) Empty(set plan.Set) error {
+	n.conn.FlushSet(&nftables.Set{Name: set.Name, Table: n.handle()})
+	return n.conn.Flush()
 }
 
-// Leases implements backend.
-func (n *Backend) Leases() ([]plan.Lease, error) { return n.timed(plan.Family.Leases) }
-
-// Kept implements backend.
-func (n *Backend) Kept() ([]plan.Lease, error) { return n.timed(plan.Family.Kept) }
-
-func (n *Backend) timed(set func(plan.Family) plan.Set) ([]plan.Lease, error) {
-	var out []plan.Lease
-	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
-		err := n.read.elements(set(f).Name, func(e nftables.SetElement) error {
-			l, err := leaseOfKey(e.Key)
-			out = append(out, plan.Lease{Element: l, TTL: e.Expires})
-			return err
-		})
-		if errors.Is(err, unix.ENOENT) { // sealed, or no table at all
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+func (n *Backend) Held(set plan.Set) (out []plan.Lease, err error) {
+	err = n.read.elements(set.Name, func(e nftables.SetElement) error {
+		l, err := leaseOfKey(e.Key)
+		out = append(out, plan.Lease{Element: l, TTL: e.Expires})
+		return err
+	})
+	return out, err
 }

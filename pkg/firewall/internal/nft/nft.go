@@ -20,10 +20,12 @@ const chunk = 1000
 // Backend is the backend that speaks to nf_tables. Everything that it changes
 // goes through one socket, so that the kernel can bind the table to it.
 type Backend struct {
+	Zoned bool   // the kernel has zones
+	Port  uint32 // the netlink port that changes come from
+
 	conn  *nftables.Conn
 	sock  *netlink.Conn // of conn, for what its library can't say
 	read  reader
-	zoned bool                // the kernel has zones
 	flags nftables.TableFlags // of the table, if we create it
 	log   *slog.Logger
 }
@@ -40,6 +42,10 @@ func Open(owner bool, log *slog.Logger) (*Backend, error) {
 		return nil, nfnetlink.Explain("open netfilter socket", err)
 	}
 	n.conn = conn
+	if n.Port, err = conn.GetPortID(); err != nil {
+		n.Close()
+		return nil, nfnetlink.Explain("open netfilter socket", err)
+	}
 	if owner {
 		// Without the second flag the table would end with our files, which
 		// is before the kernel ends the other processes of our pid namespace.
@@ -56,7 +62,7 @@ func Open(owner bool, log *slog.Logger) (*Backend, error) {
 		n.Close()
 		return nil, err
 	}
-	n.zoned = n.probeZone()
+	n.Zoned = n.probeZone()
 	return n, nil
 }
 
@@ -82,26 +88,10 @@ func (n *Backend) probe() error {
 	return nfnetlink.Explain("probe nf_tables", err)
 }
 
-// Name implements backend.
-func (n *Backend) Name() string { return "nftables" }
-
-// Zones implements backend.
-func (n *Backend) Zones() bool { return n.zoned }
-
-// Caveats implements backend.
-func (n *Backend) Caveats(plan.Plan) []string { return nil }
-
-// Reduced implements backend.
-func (n *Backend) Reduced() string { return "" }
-
-// Close implements backend.
 func (n *Backend) Close() error {
 	n.read.Close()
 	return n.conn.CloseLasting()
 }
-
-// PortID implements backend.
-func (n *Backend) PortID() (uint32, error) { return n.conn.GetPortID() }
 
 func (n *Backend) probeTable() *nftables.Table {
 	t := n.handle()
@@ -116,12 +106,8 @@ func (n *Backend) handle() *nftables.Table {
 // claim makes sure that we may change the live table, and says whether its
 // flags are the ones that we would give it.
 func (n *Backend) claim(live *liveTable) (bool, error) {
-	id, err := n.PortID()
-	if err != nil {
-		return false, nfnetlink.Explain("claim the table", err)
-	}
 	switch flags := nftables.TableFlags(live.flags); {
-	case flags&nftables.TableFlagOwner != 0 && live.owner != id:
+	case flags&nftables.TableFlagOwner != 0 && live.owner != n.Port:
 		return false, fmt.Errorf("claim the table: another process (netlink port %d) holds the rules of this network namespace", live.owner)
 	case flags&^nftables.TableFlagPersist == n.flags&^nftables.TableFlagPersist:
 		return true, nil

@@ -11,7 +11,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
-// Verify implements backend.
 func (n *Backend) Verify(p plan.Plan) error {
 	live, err := n.read.table()
 	if err != nil {

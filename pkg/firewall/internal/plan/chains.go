@@ -78,7 +78,7 @@ func (b *builder) logged() []Family {
 	if b.DropGroup == 0 {
 		return nil
 	}
-	return families()
+	return Families()
 }
 
 // log records within the limits of a family's meter.
@@ -151,7 +151,7 @@ func (b *builder) output() Chain {
 	// Replies are left out here, else hosts of a denied block could not be
 	// served by an inbound port. Flows that go out are not: a block that is
 	// newly denied ends them.
-	for _, f := range families() {
+	for _, f := range Families() {
 		c.refuse(of(f), original, inSet(b.deny[f]))
 	}
 	c.refuse(dst(single(EngineDNS())))
@@ -180,7 +180,7 @@ func (b *builder) permitted(c *Chain) {
 	for _, p := range ported() {
 		c.refuse(p, dport(53), original)
 	}
-	for _, f := range families() {
+	for _, f := range Families() {
 		for _, s := range b.allowed(f) {
 			c.add(accept, of(f), inSet(s))
 		}
@@ -194,13 +194,13 @@ func (b *builder) permitted(c *Chain) {
 				c.refuse(around...)
 				continue
 			}
-			for _, f := range families() {
+			for _, f := range Families() {
 				c.refuse(append([]Match{of(f)}, and(around, inSet(f.Leases().Name))...)...)
 			}
 		}
 	}
 	b.goingOn(c)
-	for _, f := range families() {
+	for _, f := range Families() {
 		c.add(accept, of(f), inSet(f.Leases().Name))
 	}
 	// What the guard still sends on a connection that is no longer allowed is dropped. The
@@ -318,7 +318,7 @@ func (b *builder) redirect() Chain {
 	if b.engine() {
 		b.forwarded(&c, leave)
 	}
-	for _, f := range families() {
+	for _, f := range Families() {
 		b.redirectDNS(&c, f)
 		gate := b.gate(f)
 		if gate == 0 {

@@ -21,7 +21,7 @@ import (
 // goingOn lets flows go on, those that went out and those that came in. Others have
 // been refused by then, such as what goes to a denied block.
 func (b *builder) goingOn(c *Chain) {
-	for _, f := range families() {
+	for _, f := range Families() {
 		c.add(accept, of(f), original, established, inSet(f.Kept().Name))
 	}
 	// The guard ends a connection that is no longer allowed by a reset, which carries
@@ -51,7 +51,7 @@ func (b *builder) repliesIn(c *Chain) {
 	if b.engine() { // what it has passed on; nobody else's questions get out
 		c.add(accept, reply, established, udp, sport(53))
 	}
-	for _, f := range families() {
+	for _, f := range Families() {
 		from := func(v Verdict, set string) { c.add(v, of(f), reply, established, fromSet(set)) }
 		kept, leased := f.Kept().Name, f.Leases().Name
 		from(drop, b.deny[f])
@@ -83,7 +83,7 @@ func (b *builder) addGranted() error {
 		if err != nil {
 			return fmt.Errorf("granted: %w", err)
 		}
-		for _, f := range families() {
+		for _, f := range Families() {
 			mine := disjoint(ofFamily(boxes, f))
 			if len(mine) == 0 {
 				continue

@@ -144,7 +144,7 @@ func New(c Config) (Plan, error) {
 	}
 	p := Plan{DropGroup: c.DropGroup}
 	b := builder{Config: c, plan: &p, deny: map[Family]string{}, allow: map[Family]string{}, granted: map[Family][]string{}}
-	for _, f := range families() {
+	for _, f := range Families() {
 		b.addStatic(b.deny, "deny", f, deny)
 		if c.Sealed {
 			continue

@@ -35,7 +35,7 @@ func reducedPlan(c Config, allow, deny []Box) (Plan, error) {
 		}
 	}
 	r := &reducer{Config: c}
-	for _, f := range families() {
+	for _, f := range Families() {
 		r.denied = append(r.denied, disjoint(ofFamily(deny, f))...)
 		r.allowed = append(r.allowed, disjoint(ofFamily(allow, f))...)
 	}
@@ -181,7 +181,7 @@ func (r *reducer) input() Chain {
 func (r *reducer) redirect() Chain {
 	c := Chain{Name: "to-guard", Hook: "output", Nat: true, Priority: -105}
 	c.add(leave, r.guardOwned()...)
-	for _, f := range families() {
+	for _, f := range Families() {
 		r.redirectDNS(&c, f)
 	}
 	c.add(leave, staying)
@@ -191,7 +191,7 @@ func (r *reducer) redirect() Chain {
 	for _, b := range r.denied {
 		c.add(leave, b.matches()...)
 	}
-	for _, f := range families() {
+	for _, f := range Families() {
 		gate := r.gate(f)
 		if gate == 0 {
 			continue

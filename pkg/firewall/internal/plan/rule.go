@@ -33,8 +33,8 @@ const (
 	IPv6 Family = 6
 )
 
-// families are both.
-func families() []Family { return []Family{IPv4, IPv6} }
+// Families are both.
+func Families() []Family { return []Family{IPv4, IPv6} }
 
 // FamilyOf is the family of an address.
 func FamilyOf(a netip.Addr) Family {

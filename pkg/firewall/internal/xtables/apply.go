@@ -13,7 +13,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
-// Seal implements backend.
 func (x *Backend) Seal(sealed plan.Plan) error {
 	ctx := context.Background()
 	if live, err := x.read(ctx); err == nil && shut(live) { // what can't be read is put right by put
@@ -47,7 +46,6 @@ func closedHooks() []xtHook {
 	}
 }
 
-// Apply implements backend.
 func (x *Backend) Apply(p, _ plan.Plan) error {
 	ctx := context.Background()
 	if x.mark.text == p.String() {

@@ -19,7 +19,6 @@ func entryOf(e plan.Element, ttl time.Duration) ipsetEntry {
 	return ipsetEntry{plan.Box{Prefix: single(e.Addr), Proto: e.Proto, Port: e.Port}, ttl}
 }
 
-// Lease implements backend.
 func (x *Backend) Lease(ls []plan.Lease) error {
 	by := map[plan.Family][]ipsetEntry{}
 	for _, l := range ls {
@@ -68,7 +67,7 @@ func (x *Backend) reserve(f plan.Family, entries []ipsetEntry) error {
 	return nil
 }
 
-// Unlease implements backend. Leases go first: what is not leased is not newly kept.
+// Unlease: leases go first: what is not leased is not newly kept.
 func (x *Backend) Unlease(es []plan.Element) error {
 	by := map[plan.Family][]ipsetEntry{}
 	for _, e := range es {
@@ -85,37 +84,15 @@ func (x *Backend) Unlease(es []plan.Element) error {
 	return nil
 }
 
-// UnleaseAll implements backend.
-func (x *Backend) UnleaseAll() error {
-	for _, set := range []func(plan.Family) ipset{leases, kept} {
-		for _, f := range xtFamilies() {
-			if err := flushSet(set(f).name); err != nil && !errors.Is(err, unix.ENOENT) {
-				return nfnetlink.Explain("revoke all", err)
-			}
-		}
+func (x *Backend) Empty(set plan.Set) error { return flushSet(partName(set.Name, "")) }
+
+func (x *Backend) Held(set plan.Set) (out []plan.Lease, err error) {
+	live, err := dumpSet(partName(set.Name, ""))
+	if live == nil || err != nil { // sealed, or nothing at all
+		return nil, err
 	}
-	return nil
-}
-
-// Leases implements backend.
-func (x *Backend) Leases() ([]plan.Lease, error) { return timed(leases) }
-
-// Kept implements backend.
-func (x *Backend) Kept() ([]plan.Lease, error) { return timed(kept) }
-
-func timed(set func(plan.Family) ipset) ([]plan.Lease, error) {
-	var out []plan.Lease
-	for _, f := range xtFamilies() {
-		live, err := dumpSet(set(f).name)
-		if err != nil {
-			return nil, err
-		}
-		if live == nil { // sealed, or nothing at all
-			continue
-		}
-		for b, ttl := range live.entries {
-			out = append(out, plan.Lease{Element: plan.Element{Addr: b.Prefix.Addr(), Proto: b.Proto, Port: b.Port}, TTL: ttl})
-		}
+	for b, ttl := range live.entries {
+		out = append(out, plan.Lease{Element: plan.Element{Addr: b.Prefix.Addr(), Proto: b.Proto, Port: b.Port}, TTL: ttl})
 	}
 	return out, nil
 }

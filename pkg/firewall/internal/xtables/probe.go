@@ -35,7 +35,7 @@ func (x *Backend) probe(ctx context.Context) (err error) {
 	if err := x.makeSets(ctx, p); err != nil {
 		return nfnetlink.Explain("probe ipset", err)
 	}
-	x.zoned = true
+	x.Zoned = true
 	for _, f := range xtFamilies() {
 		tables, err := probeTables(p, f, x.uids)
 		if err != nil {
@@ -48,7 +48,7 @@ func (x *Backend) probe(ctx context.Context) (err error) {
 		}
 		if err := x.try(ctx, f, zones); err != nil {
 			x.log.Debug("flows can't be put into zones", "error", err)
-			x.zoned = false
+			x.Zoned = false
 		}
 	}
 	return nil

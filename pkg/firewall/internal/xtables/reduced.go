@@ -23,7 +23,7 @@ import (
 // Leases are no matter of its rules: whoever makes connections has to look them up.
 type reducedXT struct {
 	*Backend
-	reason string
+	Reason string                            // why plans must be reduced, for people only: nothing depends on it
 	loaded map[plan.Family]map[string]string // what the tables held right after they were loaded; see xtEntries
 	book   map[plan.Element]time.Time        // leases, and when they end
 }
@@ -35,28 +35,27 @@ func reducedTables() []string { return []string{"filter", "raw", "nat"} }
 // long ago.
 const hiddenOwner = "owner [unsupported revision]"
 
-// OpenReduced opens the backend that word asks for. cause is the error of nfnetlink.
-func OpenReduced(ctx context.Context, word string, opts Options, cause error) (*reducedXT, string, error) {
-	if word == "xtables-nft" {
-		return nil, "", fmt.Errorf("iptables-nft: %w: the kernel has no nf_tables: %w", nfnetlink.ErrUnsupported, cause)
+// OpenReduced opens the backend that only asks for. cause is the error of nfnetlink.
+func OpenReduced(ctx context.Context, only Variant, opts Options, cause error) (*reducedXT, error) {
+	if only == xtNFT {
+		return nil, fmt.Errorf("iptables-nft: %w: the kernel has no nf_tables: %w", nfnetlink.ErrUnsupported, cause)
 	}
 	if err := rawSocket(); err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	tools, err := findTools(ctx, xtDirs(), xtLegacy, lockFile(opts.LockFile), opts.Run)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	t := tools[slices.IndexFunc(tools, func(t xtTools) bool { return t.variant == xtLegacy })]
 	t.tables = reducedTables()
-	r := &reducedXT{Backend: &Backend{tools: t, log: opts.Log}, reason: reducedReason(), book: map[plan.Element]time.Time{}}
+	r := &reducedXT{Backend: opened(t, opts.Log, fmt.Sprintf("the kernel takes nothing else: %v", cause)), Reason: reducedReason(), book: map[plan.Element]time.Time{}}
 	if err := r.probe(ctx); err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	return r, fmt.Sprintf("iptables %s (%s): the kernel takes nothing else: %v", t.version, t.variant, cause), nil
+	return r, nil
 }
 
-// reducedReason is for people only: nothing depends on it.
 func reducedReason() string {
 	var u unix.Utsname
 	if unix.Uname(&u) == nil && strings.Contains(unix.ByteSliceToString(u.Release[:]), "gvisor") {
@@ -65,7 +64,6 @@ func reducedReason() string {
 	return "no nfnetlink"
 }
 
-// Seal implements backend.
 func (r *reducedXT) Seal(sealed plan.Plan) error {
 	if !sealed.Reduced {
 		return errNotReduced
@@ -75,7 +73,6 @@ func (r *reducedXT) Seal(sealed plan.Plan) error {
 
 var errNotReduced = errors.New("this kernel can hold reduced plans only (Config.Reduced)")
 
-// Apply implements backend.
 func (r *reducedXT) Apply(p, _ plan.Plan) error {
 	if !p.Reduced {
 		return errNotReduced
@@ -91,7 +88,7 @@ func (r *reducedXT) Apply(p, _ plan.Plan) error {
 	return nfnetlink.Explain("apply", err)
 }
 
-// Verify implements backend. What iptables can't show is compared with what was
+// Verify: what iptables can't show is compared with what was
 // there right after the plan was loaded.
 func (r *reducedXT) Verify(p plan.Plan) error {
 	if err := r.Backend.Verify(p); err != nil {
@@ -125,7 +122,6 @@ func (r *reducedXT) entries() (map[plan.Family]map[string]string, error) {
 	})
 }
 
-// Lease implements backend.
 func (r *reducedXT) Lease(ls []plan.Lease) error {
 	now := time.Now()
 	maps.DeleteFunc(r.book, func(_ plan.Element, end time.Time) bool { return !end.After(now) })
@@ -135,7 +131,6 @@ func (r *reducedXT) Lease(ls []plan.Lease) error {
 	return nil
 }
 
-// Unlease implements backend.
 func (r *reducedXT) Unlease(es []plan.Element) error {
 	for _, e := range es {
 		delete(r.book, e)
@@ -143,27 +138,22 @@ func (r *reducedXT) Unlease(es []plan.Element) error {
 	return nil
 }
 
-// UnleaseAll implements backend.
-func (r *reducedXT) UnleaseAll() error {
+func (r *reducedXT) Empty(plan.Set) error {
 	clear(r.book)
 	return nil
 }
 
-// Leases implements backend.
-func (r *reducedXT) Leases() ([]plan.Lease, error) {
+// Held returns the leases; nothing else is held: the guard asks about each connection,
+// and ends its own.
+func (r *reducedXT) Held(set plan.Set) (out []plan.Lease, err error) {
 	now := time.Now()
-	var out []plan.Lease
 	for e, end := range r.book {
-		if end.After(now) {
+		if end.After(now) && set.Name == plan.FamilyOf(e.Addr).Leases().Name {
 			out = append(out, plan.Lease{Element: e, TTL: end.Sub(now)})
 		}
 	}
 	return out, nil
 }
-
-// Kept implements backend. Nothing is: the guard asks about each connection, and ends
-// its own.
-func (r *reducedXT) Kept() ([]plan.Lease, error) { return nil, nil }
 
 // probe loads, into chains where no packet comes, one of everything that reduced
 // plans are made of, reads it back and removes it.

@@ -101,7 +101,6 @@ func essence(rule string) []string {
 	return out
 }
 
-// Verify implements backend.
 func (x *Backend) Verify(p plan.Plan) error {
 	if x.mark.text != p.String() {
 		return fmt.Errorf("verify: this plan was not loaded")

@@ -18,13 +18,15 @@ import (
 // its own, and the sets are none of any. So sets are filled before rules use
 // them, and the tables that drop by default come first.
 type Backend struct {
+	Name, Why string // the variant, and why it is used
+	Zoned     bool   // the kernel has zones
+
 	tools  xtTools
 	others []xtTools // other variants that are installed
 	uids   []uidRange
 	log    *slog.Logger
 	mark   xtMark
 	room   map[plan.Family]int // of leases that surely fit; see reserve
-	zoned  bool                // the kernel has zones
 }
 
 // xtFamilies is the order in which families get their rules.
@@ -39,17 +41,17 @@ type Options struct {
 
 // Open opens the backend on the best of the variants that are installed, or on
 // the one that is asked for. It says why that is the best.
-func Open(ctx context.Context, only Variant, opts Options) (*Backend, string, error) {
+func Open(ctx context.Context, only Variant, opts Options) (*Backend, error) {
 	if err := rawSocket(); err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	uids, err := knownUIDs()
 	if err != nil {
-		return nil, "", fmt.Errorf("open xtables: %w", err)
+		return nil, fmt.Errorf("open xtables: %w", err)
 	}
 	all, err := findTools(ctx, xtDirs(), only, lockFile(opts.LockFile), opts.Run)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	tools, why := all, "it was asked for"
 	if only == "" {
@@ -60,17 +62,23 @@ func Open(ctx context.Context, only Variant, opts Options) (*Backend, string, er
 	var errs []error
 	for i, t := range tools {
 		others := slices.DeleteFunc(slices.Clone(all), func(o xtTools) bool { return o.variant == t.variant })
-		x := &Backend{tools: t, others: others, uids: uids, log: opts.Log, room: map[plan.Family]int{}}
+		if i > 0 {
+			why = fmt.Sprintf("the other variant can't be used: %v", errors.Join(errs...))
+		}
+		x := opened(t, opts.Log, why)
+		x.others, x.uids = others, uids
 		err := x.probe(ctx)
 		if err == nil {
-			if i > 0 {
-				why = fmt.Sprintf("the other variant can't be used: %v", errors.Join(errs...))
-			}
-			return x, fmt.Sprintf("iptables %s (%s): %s", t.version, t.variant, why), nil
+			return x, nil
 		}
 		errs = append(errs, fmt.Errorf("iptables-%s: %w", t.variant, err))
 	}
-	return nil, "", fmt.Errorf("probe xtables: %w", errors.Join(errs...))
+	return nil, fmt.Errorf("probe xtables: %w", errors.Join(errs...))
+}
+
+func opened(t xtTools, log *slog.Logger, why string) *Backend {
+	return &Backend{Name: "xtables-" + string(t.variant), Why: fmt.Sprintf("iptables %s (%s): %s", t.version, t.variant, why),
+		tools: t, log: log, room: map[plan.Family]int{}}
 }
 
 // rawSocket makes sure of the capability that iptables can't do without: it
@@ -110,17 +118,7 @@ func preferred(ctx context.Context, tools []xtTools) ([]xtTools, string) {
 	return tools, "iptables is that one here"
 }
 
-// Name implements backend.
-func (x *Backend) Name() string { return "xtables-" + string(x.tools.variant) }
-
-// Zones implements backend.
-func (x *Backend) Zones() bool { return x.zoned }
-
-// Close implements backend.
 func (x *Backend) Close() error { return nil }
-
-// PortID is that of nobody: what changes the tables is another process each time.
-func (x *Backend) PortID() (uint32, error) { return 0, nil }
 
 // byFamily is what get returns for each family.
 func byFamily[T any](get func(plan.Family) (T, error)) (map[plan.Family]T, error) {
@@ -145,27 +143,18 @@ func (x *Backend) render(p plan.Plan) (map[plan.Family][]xtTable, error) {
 	return byFamily(func(f plan.Family) ([]xtTable, error) { return xtTables(p, f, x.uids) })
 }
 
-// Caveats implements backend.
-func (x *Backend) Caveats(p plan.Plan) []string {
-	out := []string{"a root shell of the container has NET_RAW, and could send past the packet filter. With NET_ADMIN it could change the rules until the next comparison"}
-	for _, s := range p.Sets {
-		if s.Name == "asked" {
-			out = append(out, fmt.Sprintf("for %v after each question of the guard to the container engine's DNS, root may send %d datagrams a second to port 53 of any IPv4 address; and what the engine asks over IPv6 is refused", s.Timeout, askedRate))
+// Caveats says what a backend of this package does less strictly than p wants it, in a
+// sentence each.
+func Caveats(p plan.Plan) []string {
+	if p.Reduced {
+		return []string{
+			"nothing but TCP is let through, all of it by way of the guard, which may accept a connection before it is refused",
+			"packets that the rules refuse are not logged; what the guard refuses is",
 		}
+	}
+	out := []string{"a root shell of the container has NET_RAW, and could send past the packet filter. With NET_ADMIN it could change the rules until the next comparison"}
+	if s, err := p.Set("asked"); err == nil {
+		out = append(out, fmt.Sprintf("for %v after each question of the guard to the container engine's DNS, root may send %d datagrams a second to port 53 of any IPv4 address; and what the engine asks over IPv6 is refused", s.Timeout, askedRate))
 	}
 	return out
 }
-
-// Caveats implements backend.
-func (r *reducedXT) Caveats(plan.Plan) []string {
-	return []string{
-		"nothing but TCP is let through, all of it by way of the guard, which may accept a connection before it is refused",
-		"packets that the rules refuse are not logged; what the guard refuses is",
-	}
-}
-
-// Reduced implements backend.
-func (x *Backend) Reduced() string { return "" }
-
-// Reduced implements backend.
-func (r *reducedXT) Reduced() string { return r.reason }
