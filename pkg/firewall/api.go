@@ -11,29 +11,14 @@ type (
 	// can't be applied. Two plans with the same String are the same.
 	Plan = plan.Plan
 
-	// Config is what NewPlan computes a Plan from.
-	Config = plan.Config
+	Config  = plan.Config  // what NewPlan computes a Plan from
+	Entry   = plan.Entry   // the addresses of a block, on one port of one IP protocol
+	Grant   = plan.Grant   // an Entry of Config.Allow for a time
+	Element = plan.Element // an address, an IP protocol number (6 or 17) and a port
+	Lease   = plan.Lease   // an Element that may be reached for a time from now on
 
-	// Entry is a set of destinations: the addresses of a block, on one port of one
-	// IP protocol.
-	Entry = plan.Entry
-
-	// Grant is an Entry of Config.Allow for a time.
-	Grant = plan.Grant
-
-	// Element is one destination: an address, an IP protocol number (6 or 17) and
-	// a port.
-	Element = plan.Element
-
-	// Lease is an Element that may be reached for a time from now on.
-	Lease = plan.Lease
-
-	// Program is a program that a backend wants run.
-	Program = xtables.Program
-
-	// Runner runs a program to its end and returns what it wrote. The error says how
-	// it ended, if not with status 0. When ctx ends, the program is killed.
-	Runner = xtables.Runner
+	Program = xtables.Program // one that a backend wants run
+	Runner  = xtables.Runner  // runs a Program to its end, and kills it when the context ends
 )
 
 // NewPlan computes the rules for c. The error says what in c makes no sense.
@@ -41,10 +26,6 @@ func NewPlan(c Config) (Plan, error) { return plan.New(c) }
 
 // What an error of the kernel's matches.
 var (
-	// ErrPermission says that the kernel refused for want of a capability.
-	ErrPermission = nfnetlink.ErrPermission
-
-	// ErrRaw says that the xtables backend can't be used for want of a
-	// capability: iptables opens raw sockets to speak to the kernel.
-	ErrRaw = nfnetlink.ErrRaw
+	ErrPermission = nfnetlink.ErrPermission // for want of NET_ADMIN
+	ErrRaw        = nfnetlink.ErrRaw        // for want of NET_RAW: iptables opens raw sockets to speak to the kernel
 )

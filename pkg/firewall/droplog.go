@@ -15,13 +15,11 @@ import (
 
 // From nfnetlink_log.h.
 const (
-	nfulnlConfig = 1 // NFULNL_MSG_CONFIG
-
-	nfulaCfgCmd     = 1
-	nfulaCfgMode    = 2
-	nfulaCfgTimeout = 4 // in hundredths of a second
-	nfulaCfgQThresh = 5
-
+	nfulnlConfig     = 1 // NFULNL_MSG_CONFIG
+	nfulaCfgCmd      = 1
+	nfulaCfgMode     = 2
+	nfulaCfgTimeout  = 4 // in hundredths of a second
+	nfulaCfgQThresh  = 5
 	nfulnlCmdBind    = 1
 	nfulnlCopyPacket = 2
 )
@@ -44,15 +42,13 @@ func OpenDropLog(group uint16) (*os.File, error) {
 		return nil, errors.New(what + ": group 0 means no log")
 	}
 	fd, err := nfnetlink.Socket()
-	if err != nil {
-		return nil, nfnetlink.Explain(what, err)
+	if err == nil {
+		if err = bindDropLog(fd, group); err == nil {
+			return os.NewFile(uintptr(fd), "nflog"), nil
+		}
+		unix.Close(fd)
 	}
-	f := os.NewFile(uintptr(fd), "nflog")
-	if err := bindDropLog(fd, group); err != nil {
-		f.Close()
-		return nil, nfnetlink.Explain(what, err)
-	}
-	return f, nil
+	return nil, nfnetlink.Explain(what, err)
 }
 
 func bindDropLog(fd int, group uint16) error {
@@ -62,17 +58,13 @@ func bindDropLog(fd int, group uint16) error {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, dropBuffer); err != nil {
 		return err
 	}
-	mode := append(binary.BigEndian.AppendUint32(nil, plan.SnapLen), nfulnlCopyPacket, 0)
-	for _, a := range []struct {
-		typ   uint16
-		value []byte
-	}{
-		{nfulaCfgCmd, []byte{nfulnlCmdBind}},
-		{nfulaCfgMode, mode},
-		{nfulaCfgTimeout, binary.BigEndian.AppendUint32(nil, uint32(dropDelay.Milliseconds()/10))},
-		{nfulaCfgQThresh, binary.BigEndian.AppendUint32(nil, dropBatch)},
+	for _, attr := range [][]byte{
+		nfnetlink.Append(nil, nfulaCfgCmd, nfulnlCmdBind),
+		nfnetlink.Append(nil, nfulaCfgMode, append(binary.BigEndian.AppendUint32(nil, plan.SnapLen), nfulnlCopyPacket, 0)...),
+		nfnetlink.Append(nil, nfulaCfgTimeout, binary.BigEndian.AppendUint32(nil, uint32(dropDelay.Milliseconds()/10))...),
+		nfnetlink.Append(nil, nfulaCfgQThresh, binary.BigEndian.AppendUint32(nil, dropBatch)...),
 	} {
-		q := nfnetlink.Request{Subsystem: unix.NFNL_SUBSYS_ULOG, Type: nfulnlConfig, Group: group, Attrs: nfnetlink.Append(nil, a.typ, a.value...)}
+		q := nfnetlink.Request{Subsystem: unix.NFNL_SUBSYS_ULOG, Type: nfulnlConfig, Group: group, Attrs: attr}
 		// The kernel's word may come behind packets, which nobody misses.
 		if err := nfnetlink.StreamOn(fd, q, func(nfnetlink.Attrs) error { return nil }); err != nil {
 			return err

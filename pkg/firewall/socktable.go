@@ -30,20 +30,12 @@ func SocketOwners() (map[uint32]bool, error) { return socketOwners(procNet) }
 
 func socketOwners(dir string) (map[uint32]bool, error) {
 	out := map[uint32]bool{}
-	for _, table := range socketTables {
-		sockets, err := readSockets(dir, table, 8)
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range sockets {
-			uid, err := strconv.ParseUint(s[7], 10, 32)
-			if err != nil {
-				return nil, fmt.Errorf("list sockets: %s: %w", table, err)
-			}
-			out[uint32(uid)] = true
-		}
-	}
-	return out, nil
+	err := eachSocket(dir, socketTables[:], func(s []string) error {
+		uid, err := strconv.ParseUint(s[7], 10, 32)
+		out[uint32(uid)] = true
+		return err
+	})
+	return out, err
 }
 
 // TCP_ESTABLISHED and TCP_LISTEN as /proc/net/tcp shows them.
@@ -55,79 +47,61 @@ const (
 // connectionsOf returns where the established TCP connections of a uid go, according to
 // the tables in dir, each once, but for those that stay here. It stands in for connection
 // tracking where there is none to read.
-func connectionsOf(dir string, uid uint32) ([]Element, error) {
-	var out []Element
-	for _, table := range []string{"tcp", "tcp6"} {
-		sockets, err := readSockets(dir, table, 8)
-		if err != nil {
-			return nil, err
+func connectionsOf(dir string, uid uint32) (out []Element, err error) {
+	err = eachSocket(dir, []string{"tcp", "tcp6"}, func(s []string) error {
+		if s[3] != tcpEstablished || s[7] != fmt.Sprint(uid) {
+			return nil
 		}
-		for _, s := range sockets {
-			if s[3] != tcpEstablished || s[7] != strconv.FormatUint(uint64(uid), 10) {
-				continue
-			}
-			local, lerr := parseProcAddr(s[1])
-			remote, rerr := parseProcAddr(s[2])
-			if err := errors.Join(lerr, rerr); err != nil {
-				return nil, fmt.Errorf("list sockets: %s: %w", table, err)
-			}
-			if !remote.Addr().IsLoopback() && !local.Addr().IsLoopback() && remote.Addr() != local.Addr() {
-				out = append(out, Element{Addr: remote.Addr(), Proto: unix.IPPROTO_TCP, Port: remote.Port()})
-			}
+		local, lerr := parseProcAddr(s[1])
+		remote, rerr := parseProcAddr(s[2])
+		if !remote.Addr().IsLoopback() && !local.Addr().IsLoopback() && remote.Addr() != local.Addr() {
+			out = append(out, Element{Addr: remote.Addr(), Proto: unix.IPPROTO_TCP, Port: remote.Port()})
 		}
-	}
+		return errors.Join(lerr, rerr)
+	})
 	slices.SortFunc(out, compareElements)
-	return slices.Compact(out), nil
+	return slices.Compact(out), err
 }
 
 // listeners returns the TCP addresses where something listens, according to the
 // tables in dir, but for the container engine's DNS.
-func listeners(dir string) ([]netip.AddrPort, error) {
-	var out []netip.AddrPort
-	for _, table := range []string{"tcp", "tcp6"} {
-		sockets, err := readSockets(dir, table, 4)
-		if err != nil {
-			return nil, err
+func listeners(dir string) (out []netip.AddrPort, err error) {
+	err = eachSocket(dir, []string{"tcp", "tcp6"}, func(s []string) error {
+		if s[3] != tcpListen {
+			return nil
 		}
-		for _, s := range sockets {
-			if s[3] != tcpListen {
-				continue
-			}
-			ap, err := parseProcAddr(s[1])
-			if err != nil {
-				return nil, fmt.Errorf("list sockets: %s: %w", table, err)
-			}
-			if ap.Addr() != plan.EngineDNS() {
-				out = append(out, ap)
-			}
+		ap, err := parseProcAddr(s[1])
+		if ap.Addr() != plan.EngineDNS() {
+			out = append(out, ap)
 		}
-	}
-	return out, nil
+		return err
+	})
+	return out, err
 }
 
-// readSockets returns the fields of each line of a table, of which there must be so
-// many; none if the kernel has no such table.
-func readSockets(dir, table string, fields int) ([][]string, error) {
-	if unused(dir, table) {
-		return nil, nil
-	}
-	data, err := os.ReadFile(filepath.Join(dir, table))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list sockets: %w", err)
-	}
-	var out [][]string
-	_, lines, _ := strings.Cut(string(data), "\n")
-	for line := range strings.Lines(lines) {
-		f := strings.Fields(line)
-		if len(f) < fields {
-			return nil, fmt.Errorf("list sockets: %s: %q", table, line)
+// eachSocket calls do with the fields of each line of tables in dir, until it fails. A
+// table that the kernel hasn't is empty.
+func eachSocket(dir string, tables []string, do func(fields []string) error) error {
+	for _, table := range tables {
+		if unused(dir, table) {
+			continue
 		}
-		out = append(out, f)
+		data, err := os.ReadFile(filepath.Join(dir, table))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("list sockets: %w", err)
+		}
+		_, lines, _ := strings.Cut(string(data), "\n")
+		for line := range strings.Lines(lines) {
+			s := strings.Fields(line)
+			if len(s) < 8 {
+				return fmt.Errorf("list sockets: %s: %q", table, line)
+			}
+			if err := do(s); err != nil {
+				return fmt.Errorf("list sockets: %s: %w", table, err)
+			}
+		}
 	}
-	return out, nil
+	return nil
 }
 
 // unused says whether the kernel's count of this namespace's TCP sockets tells that
@@ -135,13 +109,7 @@ func readSockets(dir, table string, fields int) ([][]string, error) {
 // milliseconds.
 func unused(dir, table string) bool {
 	counts := map[string]string{"tcp": "sockstat", "tcp6": "sockstat6"}[table]
-	if counts == "" {
-		return false
-	}
-	data, err := os.ReadFile(filepath.Join(dir, counts))
-	if err != nil {
-		return false
-	}
+	data, _ := os.ReadFile(filepath.Join(dir, counts)) // without a count, the table is read
 	for line := range strings.Lines(string(data)) {
 		f := strings.Fields(line)
 		if len(f) >= 3 && f[0] == strings.ToUpper(table)+":" {

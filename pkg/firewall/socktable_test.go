@@ -88,10 +88,10 @@ func TestKernelSocketOwners(t *testing.T) {
 }
 
 func TestListeners(t *testing.T) {
-	const head = "  sl  local_address rem_address   st\n"
+	const head, rest = tcpHead, " 00000000:00000000 00:00000000 00000000 0\n"
 	got, err := listeners(tables(t, map[string]string{
-		"tcp":  head + "   0: 0B00007F:9C75 00000000:0000 0A\n   1: 0100007F:1F40 00000000:0000 0A\n   2: 020200C0:0016 010200C0:1234 01\n",
-		"tcp6": head + "   0: B80D0120000000000000000001000000:01BB 00000000000000000000000000000000:0000 0A\n",
+		"tcp":  head + "   0: 0B00007F:9C75 00000000:0000 0A" + rest + "   1: 0100007F:1F40 00000000:0000 0A" + rest + "   2: 020200C0:0016 010200C0:1234 01" + rest,
+		"tcp6": head + "   0: B80D0120000000000000000001000000:01BB 00000000000000000000000000000000:0000 0A" + rest,
 	}))
 	must(t, err)
 	want := []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:8000"), netip.MustParseAddrPort("[2001:db8::1]:443")}
@@ -101,7 +101,7 @@ func TestListeners(t *testing.T) {
 	if got, err := listeners(t.TempDir()); err != nil || len(got) != 0 {
 		t.Errorf("without tables: %v, %v", got, err)
 	}
-	if got, err := listeners(tables(t, map[string]string{"tcp": head + "   0: xyz:9C75 00000000:0000 0A\n"})); err == nil {
+	if got, err := listeners(tables(t, map[string]string{"tcp": head + "   0: xyz:9C75 00000000:0000 0A" + rest})); err == nil {
 		t.Errorf("nonsense gave %v", got)
 	}
 }

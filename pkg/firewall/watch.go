@@ -3,6 +3,7 @@ package firewall
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -22,8 +23,7 @@ func watch(ctx context.Context, self uint32) (<-chan struct{}, error) {
 		return nil, nfnetlink.Explain("watch the rules", err)
 	}
 	if err := conn.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
-		conn.Close()
-		return nil, nfnetlink.Explain("watch the rules", err)
+		return nil, nfnetlink.Explain("watch the rules", errors.Join(err, conn.Close()))
 	}
 	changes := make(chan struct{}, 1)
 	stop := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })
@@ -42,7 +42,7 @@ func watch(ctx context.Context, self uint32) (<-chan struct{}, error) {
 			if err != nil && !lost {
 				return
 			}
-			if !lost && !foreign(msgs, self) {
+			if !lost && !slices.ContainsFunc(msgs, func(m netlink.Message) bool { return m.Header.PID != self }) {
 				continue
 			}
 			select {
@@ -57,14 +57,4 @@ func watch(ctx context.Context, self uint32) (<-chan struct{}, error) {
 		}
 	}()
 	return changes, nil
-}
-
-// foreign says whether one of msgs tells of a change by someone else.
-func foreign(msgs []netlink.Message, self uint32) bool {
-	for _, m := range msgs {
-		if m.Header.PID != self {
-			return true
-		}
-	}
-	return false
 }

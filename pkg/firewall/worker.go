@@ -3,6 +3,7 @@ package firewall
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 )
 
@@ -15,9 +16,7 @@ type worker struct {
 	quit  chan struct{}
 	done  sync.WaitGroup
 	close func()
-
-	// lease does the leases of many callers at once.
-	lease func([]Lease) error
+	lease func([]Lease) error // does the leases of many callers at once
 }
 
 // job is either a function or leases.
@@ -37,44 +36,44 @@ func newWorker(lease func([]Lease) error) *worker {
 
 // do has run called by the worker and returns its result.
 func (w *worker) do(ctx context.Context, run func() error) error {
-	return w.wait(job{ctx: ctx, run: run, result: make(chan error, 1)})
+	return w.wait(job{ctx: ctx, run: run})
 }
 
 // leaseSoon has ls leased, together with what others ask for meanwhile.
 func (w *worker) leaseSoon(ctx context.Context, ls []Lease) error {
-	return w.wait(job{ctx: ctx, leases: ls, result: make(chan error, 1)})
+	return w.wait(job{ctx: ctx, leases: ls})
 }
 
 func (w *worker) wait(j job) error {
 	if err := j.ctx.Err(); err != nil {
 		return err
 	}
-	select {
-	case w.jobs <- j:
-	case <-j.ctx.Done():
-		return j.ctx.Err()
-	case <-w.quit:
-		return errClosed
-	}
-	select {
-	case err := <-j.result:
-		return err
-	case <-j.ctx.Done():
-		return j.ctx.Err()
-	case <-w.quit:
-		return errClosed
+	j.result = make(chan error, 1)
+	for queue := w.jobs; ; queue = nil { // a nil channel is never ready
+		select {
+		case queue <- j:
+		case err := <-j.result:
+			return err
+		case <-j.ctx.Done():
+			return j.ctx.Err()
+		case <-w.quit:
+			return errClosed
+		}
 	}
 }
 
 func (w *worker) loop() {
+	var next *job
 	for {
+		if next != nil {
+			next = w.step(*next)
+			continue
+		}
 		select {
 		case <-w.quit:
 			return
 		case j := <-w.jobs:
-			for next := &j; next != nil; {
-				next = w.step(*next)
-			}
+			next = &j
 		}
 	}
 }
@@ -94,19 +93,14 @@ func (w *worker) step(j job) (next *job) {
 		return nil
 	}
 	batch := []job{j}
-	all := append([]Lease(nil), j.leases...)
-gather:
-	for len(all) < maxGathered {
-		select {
-		case k := <-w.jobs:
-			if k.run != nil {
-				next = &k
-				break gather
-			}
-			batch, all = append(batch, k), append(all, k.leases...)
-		default:
-			break gather
+	all := slices.Clone(j.leases)
+	for len(all) < maxGathered && len(w.jobs) > 0 { // which only the worker takes from
+		k := <-w.jobs
+		if k.run != nil {
+			next = &k
+			break
 		}
+		batch, all = append(batch, k), append(all, k.leases...)
 	}
 	err := w.lease(all)
 	for _, b := range batch {

@@ -65,22 +65,12 @@ func Read(ctx context.Context, f *os.File, fn func(Drop)) error {
 // pollable returns a duplicate of f whose reads can be interrupted, whatever
 // way f came into this process.
 func pollable(f *os.File) (*os.File, error) {
-	raw, err := f.SyscallConn()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	fd := -1
-	if cerr := raw.Control(func(old uintptr) {
-		if fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0); err == nil {
-			err = unix.SetNonblock(fd, true)
-		}
-	}); cerr != nil {
-		return nil, cerr
-	}
-	if err != nil {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), f.Name()), nil
