@@ -104,7 +104,7 @@ func scan(p netip.Prefix, list []block) (class Class, partly bool) {
 }
 
 func classOf(a netip.Addr, list []block) Class {
-	class, _ := scan(netip.PrefixFrom(a, a.BitLen()), list)
+	class, _ := scan(single(a), list)
 	return class
 }
 

@@ -3,7 +3,6 @@ package policy
 import (
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -72,7 +71,7 @@ func (p *Policy) DecideAddr(a netip.Addr, port Port) Decision {
 		return Decision{Rule: r, Reason: reasonDenied}
 	}
 	for _, x := range []*addrIndex{&p.allowAddr, &p.hostAddr} {
-		if r := x.find(a, port); r != nil {
+		if r := x.find(single(a), port); r != nil {
 			return Decision{Allowed: true, Rule: r, Reason: reasonAllowed}
 		}
 	}
@@ -84,14 +83,11 @@ func (p *Policy) DecideAddr(a netip.Addr, port Port) Decision {
 
 // deniedAddr returns the rule that denies a, or what is wrapped in it.
 func (p *Policy) deniedAddr(a netip.Addr, port Port) *Rule {
-	if len(p.denied) == 0 {
-		return nil
-	}
-	if r := p.denyAddr.find(a, port); r != nil {
+	if r := p.denyAddr.find(single(a), port); r != nil || p.denyAddr.groups == nil {
 		return r
 	}
 	for _, inner := range embedded(a) {
-		if r := p.denyAddr.find(inner, port); r != nil {
+		if r := p.denyAddr.find(single(inner), port); r != nil {
 			return r
 		}
 	}
@@ -113,7 +109,7 @@ func (p *Policy) Lookup(name string) Match {
 	if m.Rule == nil {
 		return m
 	}
-	if by := p.deny.first(name); by != nil && len(p.open(name)) == 0 {
+	if by := p.deny.first(name); by != nil && len(p.Ports(name)) == 0 {
 		m.Rule = by
 		return m
 	}
@@ -124,8 +120,9 @@ func (p *Policy) Lookup(name string) Match {
 	return m
 }
 
-// open returns the ports of name that a rule allows and none denies, in order.
-func (p *Policy) open(name string) []Port {
+// Ports returns the ports on which name may be connected to, in order.
+func (p *Policy) Ports(name string) []Port {
+	name, _ = canonical(name)
 	return p.allow.ports(name, func(port Port) bool { return p.deny.find(name, port) != nil })
 }
 
@@ -143,7 +140,7 @@ func (p *Policy) Admit(name string, a netip.Addr) []Port {
 	trusted := class == Public || !strings.Contains(name, ".") || slices.Contains(p.hosts[name], a)
 	return p.allow.ports(name, func(port Port) bool {
 		return p.deny.find(name, port) != nil || p.deniedAddr(a, port) != nil ||
-			!trusted && p.private.find(name, port) == nil && p.allowAddr.find(a, port) == nil
+			!trusted && p.private.find(name, port) == nil && p.allowAddr.find(single(a), port) == nil
 	})
 }
 
@@ -171,7 +168,7 @@ func (p *Policy) LineFor(name string, port Port) string {
 	case !m.Allowed && port.Proto == TCP && (port.Number == 443 || port.Number == 80):
 		return m.Name
 	}
-	return withPort(m.Name, port)
+	return (&Rule{Name: m.Name, Ports: []Port{port}}).String()
 }
 
 // LineForAddr is LineFor of an address.
@@ -180,26 +177,5 @@ func (p *Policy) LineForAddr(a netip.Addr, port Port) string {
 	if p.DecideAddr(a, port).Rule != nil || Classify(a) > Private {
 		return ""
 	}
-	host := a.String()
-	if a.Is6() {
-		host = "[" + host + "]"
-	}
-	return withPort(host, port)
-}
-
-func withPort(host string, port Port) string {
-	line := host + ":" + strconv.Itoa(int(port.Number))
-	if port.Proto == UDP {
-		line += "/udp"
-	}
-	return line
-}
-
-// Ports returns the ports on which name may be connected to, in order.
-func (p *Policy) Ports(name string) []Port {
-	name, problem := canonical(name)
-	if problem != "" {
-		return nil
-	}
-	return p.open(name)
+	return (&Rule{Prefix: single(a), Ports: []Port{port}}).String()
 }

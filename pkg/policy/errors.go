@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
 // Error is one thing that is wrong, or worth a warning, in one place of a
@@ -81,51 +80,37 @@ func shorten(s string) string {
 	if len(s) <= limit {
 		return s
 	}
-	cut := limit - 1
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "…"
+	return strings.ToValidUTF8(s[:limit-1], "") + "…"
 }
 
 // Nearest returns the candidate that word was probably meant to be, or "".
 func Nearest(word string, candidates []string) string {
-	best, bestAt := "", 3
+	most := 2
 	if len(word) < 5 {
-		bestAt = 2
+		most = 1
 	}
-	for _, c := range candidates {
-		if d := distance(word, c, bestAt); d < bestAt {
-			best, bestAt = c, d
+	for edits := range most + 1 {
+		for _, c := range candidates {
+			if near(word, c, edits) {
+				return c
+			}
 		}
 	}
-	return best
+	return ""
 }
 
-// distance returns the number of letters to insert, delete, replace or swap
-// with their neighbour to make b of a, or limit if there are as many or more.
-func distance(a, b string, limit int) int {
-	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
-		return limit
+// near says whether so many letters inserted, deleted, replaced or swapped with their neighbour make b of a.
+func near(a, b string, edits int) bool {
+	for a != "" && b != "" && a[0] == b[0] {
+		a, b = a[1:], b[1:]
 	}
-	before, row := make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	switch {
+	case a == "" || b == "":
+		return len(a)+len(b) <= edits
+	case edits == 0:
+		return false
+	case len(a) > 1 && len(b) > 1 && a[0] == b[1] && a[1] == b[0] && near(a[2:], b[2:], edits-1):
+		return true
 	}
-	for i := 1; i <= len(a); i++ {
-		next := make([]int, len(b)+1)
-		next[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			next[j] = min(row[j]+1, next[j-1]+1, row[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				next[j] = min(next[j], before[j-2]+1)
-			}
-		}
-		before, row = row, next
-	}
-	return min(row[len(b)], limit)
+	return near(a[1:], b, edits-1) || near(a, b[1:], edits-1) || near(a[1:], b[1:], edits-1)
 }

@@ -3,66 +3,33 @@ package policy
 import (
 	"cmp"
 	"iter"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 )
 
-// group is the rules about one name, wildcard or block. The usual one rule
-// costs no more than a pointer to it.
-type group struct {
-	first *Rule          // in file order; nil if the group is empty
-	ports map[Port]*Rule // the first rule about each port; nil while first says it all
-}
+// group is the rules about one name, wildcard or block, in file order: the first about the same ports.
+type group []*Rule
 
 // add returns g with r, which comes later in file order.
 func (g group) add(r *Rule) group {
-	if g.first == nil {
-		return group{first: r}
+	if slices.ContainsFunc(g, func(had *Rule) bool { return slices.Equal(had.Ports, r.Ports) }) {
+		return g
 	}
-	if g.ports == nil {
-		if slices.Equal(g.first.Ports, r.Ports) {
-			return g
-		}
-		g.ports = map[Port]*Rule{}
-		g.put(g.first)
-	}
-	g.put(r)
-	return g
+	return append(g, r)
 }
 
-func (g group) put(r *Rule) {
-	for _, port := range everyPort(r.Ports) {
-		if g.ports[port] == nil {
-			g.ports[port] = r
-		}
-	}
-}
-
-// everyPort returns ports, or the zero Port that stands for all of them.
-func everyPort(ports []Port) []Port {
-	if ports == nil {
-		return []Port{{}}
-	}
-	return ports
-}
-
-// match returns the rule about port, or nil. The zero port is matched only by a
-// rule about every port.
-func (g group) match(port Port) *Rule {
-	switch {
-	case g.first == nil:
-		return nil
-	case g.ports != nil:
-		if r := g.ports[port]; r != nil {
+// match returns the rule about port, or else about every port, or nil. The zero port is every port.
+func (g group) match(port Port) (all *Rule) {
+	for _, r := range g {
+		if slices.Contains(r.Ports, port) {
 			return r
 		}
-		return g.ports[Port{}]
-	case g.first.Ports == nil || slices.Contains(g.first.Ports, port):
-		return g.first
+		if r.Ports == nil {
+			all = r
+		}
 	}
-	return nil
+	return all
 }
 
 // index finds rules by name, in as many steps as the name has labels.
@@ -94,11 +61,11 @@ func (x *index) find(name string, port Port) *Rule {
 // groups are those about name, the most specific one first.
 func (x *index) groups(name string) iter.Seq[group] {
 	return func(yield func(group) bool) {
-		if g := x.exact[name]; g.first != nil && !yield(g) {
+		if g := x.exact[name]; g != nil && !yield(g) {
 			return
 		}
 		for more := len(x.below) > 0; more; _, name, more = strings.Cut(name, ".") {
-			if g := x.below[name]; g.first != nil && !yield(g) {
+			if g := x.below[name]; g != nil && !yield(g) {
 				return
 			}
 		}
@@ -108,7 +75,7 @@ func (x *index) groups(name string) iter.Seq[group] {
 // first returns the most specific rule about name, on whichever port, or nil.
 func (x *index) first(name string) *Rule {
 	for g := range x.groups(name) {
-		return g.first
+		return g[0]
 	}
 	return nil
 }
@@ -116,13 +83,11 @@ func (x *index) first(name string) *Rule {
 // ports are those that any rule has for name, but for some, each once and in order.
 func (x *index) ports(name string, but func(Port) bool) (ports []Port) {
 	for g := range x.groups(name) {
-		all := maps.Keys(g.ports)
-		if g.ports == nil {
-			all = slices.Values(g.first.Ports)
-		}
-		for port := range all {
-			if !but(port) {
-				ports = append(ports, port)
+		for _, r := range g {
+			for _, port := range r.Ports {
+				if !but(port) {
+					ports = append(ports, port)
+				}
 			}
 		}
 	}
@@ -136,46 +101,33 @@ func (x *index) ports(name string, but func(Port) bool) (ports []Port) {
 // lengths of prefixes.
 type addrIndex struct {
 	groups map[netip.Prefix]group
-	bits   [2][]int // the lengths that occur, longest first, for IPv4 and IPv6
+	bits   []int // the lengths that occur, longest first
 }
 
 func (x *addrIndex) add(p netip.Prefix, r *Rule) {
 	if x.groups == nil {
 		x.groups = map[netip.Prefix]group{}
 	}
-	bits := &x.bits[family(p.Addr())]
-	if !slices.Contains(*bits, p.Bits()) {
-		*bits = append(*bits, p.Bits())
-		slices.SortFunc(*bits, func(a, b int) int { return b - a })
+	if !slices.Contains(x.bits, p.Bits()) {
+		x.bits = append(x.bits, p.Bits())
+		slices.SortFunc(x.bits, func(a, b int) int { return b - a })
 	}
 	x.groups[p] = x.groups[p].add(r)
 }
 
-func family(a netip.Addr) int {
-	if a.Is4() {
-		return 0
-	}
-	return 1
-}
-
-// find returns the rule with the longest prefix about a and port, or nil.
-func (x *addrIndex) find(a netip.Addr, port Port) *Rule {
-	return x.findPrefix(netip.PrefixFrom(a, a.BitLen()), port)
-}
-
-// findPrefix returns the rule with the longest prefix that holds all of p, or nil.
-func (x *addrIndex) findPrefix(p netip.Prefix, port Port) *Rule {
-	for _, bits := range x.bits[family(p.Addr())] {
+// find returns the rule about port with the longest prefix that holds all of p, which has no zone, or nil.
+func (x *addrIndex) find(p netip.Prefix, port Port) *Rule {
+	for _, bits := range x.bits {
 		if bits > p.Bits() {
 			continue
 		}
-		block, err := p.Addr().Prefix(bits)
-		if err != nil {
-			continue // an address with a zone, which no rule has
-		}
+		block, _ := p.Addr().Prefix(bits)
 		if r := x.groups[block].match(port); r != nil {
 			return r
 		}
 	}
 	return nil
 }
+
+// single is the block of one address.
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

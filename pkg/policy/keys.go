@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,9 +23,9 @@ func (ps *parser) keys() []key {
 	s := &ps.settings
 	return []key{
 		{name: "services", read: ps.items(func(src Source, text string) { ps.preset(src, strings.TrimPrefix(text, "@"), false) })},
-		{name: "domains", read: ps.items(func(src Source, text string) { ps.entry(src, text, false) })},
+		{name: "domains", read: ps.items(func(src Source, text string) { ps.entry(&Rule{Source: src, Text: text}) })},
 		{name: "networks", read: ps.items(ps.network)},
-		{name: "deny", read: ps.items(func(src Source, text string) { ps.entry(src, text, true) })},
+		{name: "deny", read: ps.items(func(src Source, text string) { ps.entry(&Rule{Source: src, Text: text, Deny: true}) })},
 		{name: "inbound", read: ps.items(ps.inbound)},
 		{name: "user", read: setting(ps, &s.User, user)},
 		{name: "command", read: ps.command},
@@ -167,7 +166,7 @@ func (ps *parser) network(src Source, text string) {
 		ps.fault(src, &fault{0, text, "networks are addresses; names stand under domains", ""})
 		return
 	}
-	ps.entry(src, text, false)
+	ps.entry(&Rule{Source: src, Text: text})
 }
 
 func (ps *parser) inbound(src Source, text string) {
@@ -239,11 +238,11 @@ func (ps *parser) probe(list *[]string) func(src Source, text string) {
 			ps.fault(src, &fault{0, text, "a probe is one name or address, with a TCP port if it is not 443", ""})
 			return
 		}
-		port := HTTPS
-		if r.Ports != nil {
-			port = r.Ports[0]
+		if r.Ports == nil {
+			r.Ports = []Port{HTTPS}
 		}
-		target := net.JoinHostPort(r.Target(), strconv.Itoa(int(port.Number)))
+		r.Flags = Flags{}
+		target := r.String()
 		ps.set["probe "+target] = src
 		*list = append(*list, target)
 	}

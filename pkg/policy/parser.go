@@ -47,7 +47,7 @@ func (ps *parser) file(f File) {
 	case ".yaml", ".yml", ".json":
 		ps.yaml(f)
 	default:
-		eachLine(string(f.Data), func(line, col int, entry string) { ps.entry(Source{f.Name, line, col}, entry, false) })
+		eachLine(string(f.Data), func(line, col int, entry string) { ps.entry(&Rule{Source: Source{f.Name, line, col}, Text: entry}) })
 	}
 }
 
@@ -69,15 +69,14 @@ func eachLine(data string, do func(line, col int, entry string)) {
 	}
 }
 
-// entry takes in one entry; deny says that it stands where all are denied.
-func (ps *parser) entry(src Source, text string, deny bool) {
-	r := &Rule{Source: src, Text: text, Deny: deny}
-	preset, f := parseEntry(text, r)
+// entry takes in the entry that is r's text. A rule that is to deny already stands where all do.
+func (ps *parser) entry(r *Rule) {
+	preset, f := parseEntry(r.Text, r)
 	switch {
 	case f != nil:
-		ps.fault(src, f)
+		ps.fault(r.Source, f)
 	case preset != "":
-		ps.preset(src, preset, r.Deny)
+		ps.preset(r.Source, preset, r.Deny)
 	default:
 		ps.rule(r)
 	}

@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 )
 
 // File is one policy file. A Name that ends in .yaml, .yml or .json is read as
@@ -87,21 +85,25 @@ func Parse(b *Bundle, presets fs.FS) (*Policy, error) {
 	for _, f := range b.Files {
 		ps.file(f)
 	}
-	if errs := ps.errs.all(); errs != nil {
-		return nil, errs
+	p, err := ps.policy(len(b.Files), b.Hosts)
+	if err != nil {
+		return nil, err
 	}
-	p := &Policy{
-		rules:    ps.rules,
-		files:    len(b.Files),
-		settings: ps.settings,
-		hosts:    parseHosts(string(b.Hosts)),
-	}
-	p.index()
 	for _, w := range b.Warnings {
 		ps.warns.add(w)
 	}
 	p.warn(ps)
 	p.warnings = ps.warns.all()
+	return p, nil
+}
+
+// policy is what was read, or what is wrong with it.
+func (ps *parser) policy(files int, hosts []byte) (*Policy, error) {
+	if errs := ps.errs.all(); errs != nil {
+		return nil, errs
+	}
+	p := &Policy{rules: ps.rules, files: files, settings: ps.settings, hosts: parseHosts(string(hosts))}
+	p.index()
 	return p, nil
 }
 
@@ -125,8 +127,11 @@ func (p *Policy) index() {
 			}
 		case r.Deny:
 			p.denyAddr.add(r.Prefix, r)
-			for _, port := range everyPort(r.Ports) {
+			for _, port := range r.Ports {
 				p.denied = append(p.denied, Static{r.Prefix, port, r})
+			}
+			if r.Ports == nil {
+				p.denied = append(p.denied, Static{r.Prefix, Port{}, r})
 			}
 		default:
 			p.allowAddr.add(r.Prefix, r)
@@ -147,10 +152,9 @@ func (p *Policy) index() {
 func (p *Policy) indexHost(name string) {
 	for _, a := range p.hosts[name] {
 		for _, port := range p.Admit(name, a) {
-			block := netip.PrefixFrom(a, a.BitLen())
 			r := p.allow.find(name, port)
-			p.hostAddr.add(block, r)
-			p.static = append(p.static, Static{block, port, r})
+			p.hostAddr.add(single(a), r)
+			p.static = append(p.static, Static{single(a), port, r})
 		}
 	}
 }
@@ -186,7 +190,7 @@ func (p *Policy) indexNames() {
 		if r.Deny {
 			continue
 		}
-		first := r.Name != "" && !r.Wildcard && p.allow.exact[r.Name].first == r
+		first := r.Name != "" && !r.Wildcard && p.allow.exact[r.Name][0] == r
 		if first && p.Lookup(r.Name).Allowed {
 			p.names = append(p.names, r)
 		}
@@ -227,10 +231,9 @@ func (p *Policy) overruled(r *Rule) (by *Rule) {
 	for _, port := range r.Ports {
 		switch {
 		case r.Name == "":
-			by = p.denyAddr.findPrefix(r.Prefix, port)
+			by = p.denyAddr.find(r.Prefix, port)
 		case r.Wildcard:
-			wildcards := index{below: p.deny.below}
-			by = wildcards.find(r.Name, port)
+			by = (&index{below: p.deny.below}).find(r.Name, port)
 		default:
 			by = p.deny.find(r.Name, port)
 		}
@@ -243,24 +246,19 @@ func (p *Policy) overruled(r *Rule) (by *Rule) {
 
 // allowsTarget decides about a "host:port" of the settings.
 func (p *Policy) allowsTarget(target string) bool {
-	host, number, err := net.SplitHostPort(target)
-	if err != nil {
+	var r Rule
+	switch f := parseTarget(target, &r); {
+	case f != nil:
 		return false
+	case r.Name == "":
+		return p.DecideAddr(r.Prefix.Addr(), r.Ports[0]).Allowed
 	}
-	n, _ := strconv.ParseUint(number, 10, 16)
-	port := Port{TCP, uint16(n)}
-	if a, err := netip.ParseAddr(host); err == nil {
-		return p.DecideAddr(a, port).Allowed
-	}
-	return p.Decide(host, port).Allowed
+	return p.Decide(r.Name, r.Ports[0]).Allowed
 }
 
 // Hosts returns the addresses that the hosts file has for name, whether or not
 // the policy admits them.
 func (p *Policy) Hosts(name string) []netip.Addr {
-	if len(p.hosts) == 0 {
-		return nil
-	}
 	name, _ = canonical(name)
 	return p.hosts[name]
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"strconv"
-	"strings"
 )
 
 // Report is a policy in a form for machines. The names of its fields in JSON
@@ -88,31 +86,8 @@ func (p *Policy) WriteEffective(w io.Writer) error {
 // same places. hosts is the content of a hosts file, or nil. Settings are the defaults.
 func Rebuild(rules []Entry, hosts []byte) (*Policy, error) {
 	ps := newParser(nil)
-	for _, from := range rules {
-		r := &Rule{Source: sourceOf(from.Source), Text: from.Rule, Preset: from.Preset}
-		preset, f := parseEntry(from.Rule, r)
-		if f == nil && preset != "" {
-			return nil, fmt.Errorf("%q is no rule", from.Rule)
-		}
-		if f != nil {
-			return nil, fmt.Errorf("%q: %s", from.Rule, f.message)
-		}
-		ps.rule(r)
+	for _, e := range rules {
+		ps.entry(&Rule{Source: Source{File: e.Source}, Text: e.Rule, Preset: e.Preset})
 	}
-	if errs := ps.errs.all(); errs != nil {
-		return nil, errs
-	}
-	p := &Policy{rules: ps.rules, settings: ps.settings, hosts: parseHosts(string(hosts))}
-	p.index()
-	return p, nil
-}
-
-// sourceOf reads FILE:LINE.
-func sourceOf(s string) Source {
-	if i := strings.LastIndexByte(s, ':'); i >= 0 {
-		if n, err := strconv.Atoi(s[i+1:]); err == nil {
-			return Source{File: s[:i], Line: n}
-		}
-	}
-	return Source{File: s}
+	return ps.policy(0, hosts)
 }
