@@ -38,16 +38,6 @@ func flagWords() []string {
 	return words
 }
 
-// set notes a flag; false means that it is none.
-func (r *Rule) set(word string) bool {
-	i := slices.IndexFunc(flags[:], func(f flag) bool { return f.word == word })
-	if i < 0 {
-		return false
-	}
-	*flags[i].of(&r.Flags) = !flags[i].name || r.Name != ""
-	return true
-}
-
 // writeFlags writes the flags that are set, each behind a blank.
 func (r *Rule) writeFlags(b *strings.Builder) {
 	for _, f := range flags {
@@ -71,16 +61,18 @@ func (r *Rule) dropIdle() (word string) {
 }
 
 func parseFlags(text string, at int, r *Rule) *fault {
-	for at < len(text) {
+	for words := flagWords(); at < len(text); {
 		word, rest := field(text[at:])
+		i := slices.Index(words, word)
 		switch {
-		case r.Deny && slices.Contains(flagWords(), word):
+		case i >= 0 && r.Deny:
 			return &fault{at, word, "a deny entry takes no flags", ""}
-		case r.set(word):
+		case i >= 0:
+			*flags[i].of(&r.Flags) = !flags[i].name || r.Name != ""
 		case strings.ContainsAny(word, ".:/*@!"):
-			return &fault{at, word, "one entry per line, and after it only " + strings.Join(flagWords(), ", "), ""}
+			return &fault{at, word, "one entry per line, and after it only " + strings.Join(words, ", "), ""}
 		default:
-			return &fault{at, word, "unknown flag", Nearest(word, flagWords())}
+			return &fault{at, word, "unknown flag", Nearest(word, words)}
 		}
 		at = len(text) - len(rest)
 	}

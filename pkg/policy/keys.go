@@ -154,11 +154,6 @@ func size(key, text string) (int64, string) {
 	return n << shift, ""
 }
 
-// items reads a list.
-func (ps *parser) items(read func(src Source, text string)) func(node) {
-	return func(n node) { ps.each(n, read) }
-}
-
 // network reads an address or a block.
 func (ps *parser) network(src Source, text string) {
 	var r Rule

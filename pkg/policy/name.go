@@ -40,23 +40,20 @@ func checkName(name string) string {
 	case len(name) > maxName:
 		return "the name is longer than 253 characters"
 	}
-	start := 0
-	for i := 0; i <= len(name); i++ {
-		if i < len(name) && name[i] != '.' {
-			if c := name[i]; !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
+	for label := range strings.SplitSeq(name, ".") {
+		for _, c := range label {
+			if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
 				return fmt.Sprintf("a name can't contain %q", c)
 			}
-			continue
 		}
 		switch {
-		case i == start:
+		case label == "":
 			return "the name has an empty label"
-		case i-start > maxLabel:
+		case len(label) > maxLabel:
 			return "a label is longer than 63 characters"
-		case name[start] == '-' || name[i-1] == '-':
+		case label[0] == '-' || label[len(label)-1] == '-':
 			return "a label begins or ends with a hyphen"
 		}
-		start = i + 1
 	}
 	if numeric(name[strings.LastIndexByte(name, '.')+1:]) {
 		return "a name can't end in a number: it would be read as an address"
@@ -67,13 +64,8 @@ func checkName(name string) string {
 // numeric says whether a last label makes clients read the whole name as an
 // IPv4 address (the "ends in a number" rule of the URL standard).
 func numeric(label string) bool {
-	hex, isHex := strings.CutPrefix(label, "0x")
-	if isHex {
-		label = hex
+	if hex, ok := strings.CutPrefix(label, "0x"); ok {
+		return strings.Trim(hex, "0123456789abcdef") == ""
 	}
-	digits := "0123456789"
-	if isHex {
-		digits += "abcdef"
-	}
-	return strings.Trim(label, digits) == ""
+	return strings.Trim(label, "0123456789") == ""
 }

@@ -1,6 +1,10 @@
 package policy
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+	"sync"
+)
 
 // Lists for proxies (tinyproxy's Filter, for one) hold regular expressions that are searched for in
 // the host. Two kinds of them say exactly what an entry can say: one whole name, and a
@@ -14,6 +18,15 @@ var belowPatterns = [...]string{
 	`^([^.]+\.)*`, `^([a-zA-Z0-9_-]+\.)*`, `^([A-Za-z0-9_-]+\.)*`, `^([a-z0-9_-]+\.)*`,
 }
 
+// patterns matches the expressions that are taken: how one begins, and its name, in which dots are escaped.
+var patterns = sync.OnceValue(func() *regexp.Regexp {
+	below := make([]string, len(belowPatterns))
+	for i, p := range belowPatterns {
+		below[i] = regexp.QuoteMeta(p)
+	}
+	return regexp.MustCompile(`\A(\^|` + strings.Join(below, "|") + `)([\w-]+(?:\\\.[\w-]+)*)\$\z`)
+})
+
 // isPattern says whether s has what only a regular expression has.
 func isPattern(s string) bool {
 	return strings.ContainsAny(s, `^$\(|`) && !strings.Contains(s, "://")
@@ -22,35 +35,15 @@ func isPattern(s string) bool {
 // parsePattern returns the target that means what the extended regular expression s means, if there is one.
 func parsePattern(s string) (target string, f *fault) {
 	plain := strings.ReplaceAll(s, "[.]", `\.`)
-	body, anchored := strings.CutSuffix(plain, "$")
-	for _, begin := range belowPatterns {
-		if rest, ok := strings.CutPrefix(body, begin); ok && anchored {
-			if name := literal(rest); name != "" {
-				return "*." + name, nil
-			}
-		}
+	m := patterns().FindStringSubmatch(plain)
+	if m == nil {
+		return "", &fault{0, s, `a pattern can be one whole name, ^api\.example\.com$, or a name and all below it, ^(.*\.)?example\.com$`, probably(plain)}
 	}
-	if rest, ok := strings.CutPrefix(body, "^"); ok && anchored {
-		if name := literal(rest); name != "" {
-			return name, nil
-		}
+	target = strings.ReplaceAll(m[2], `\.`, ".")
+	if m[1] != "^" {
+		target = "*." + target
 	}
-	return "", &fault{0, s, `a pattern can be one whole name, ^api\.example\.com$, or a name and all below it, ^(.*\.)?example\.com$`, probably(plain)}
-}
-
-// literal returns the name that an expression of letters, digits, - and _ between escaped dots stands
-// for, "" if it is another.
-func literal(s string) string {
-	if strings.Contains(strings.ReplaceAll(s, `\.`, ""), ".") {
-		return "" // matches any character
-	}
-	name := strings.ReplaceAll(s, `\.`, ".")
-	if strings.HasPrefix(name, ".") || strings.HasSuffix(name, ".") || strings.ContainsFunc(name, func(r rune) bool {
-		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_' || r == '.')
-	}) {
-		return ""
-	}
-	return name
+	return target, nil
 }
 
 // probably returns the entry that was probably meant by an expression, or "".

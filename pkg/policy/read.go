@@ -54,13 +54,8 @@ func Read(o ReadOptions) (*Bundle, error) {
 	}
 	w := walker{agentUID: o.AgentUID}
 	b := &Bundle{}
-	home, err := w.open(o.Dir, true) // which holds also where no file is
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
+	if _, err := w.names(o.Dir); err != nil { // judged also where no file is
 		return nil, err
-	default:
-		home.Close()
 	}
 	names := []string{"policy.yaml", "allowlist.txt"}
 	more, err := list(w, o.Dir, b)
@@ -96,9 +91,9 @@ func Read(o ReadOptions) (*Bundle, error) {
 	return b, nil
 }
 
-// list returns the files of allowlist.d that are read, relative to dir.
-func list(w walker, dir string, b *Bundle) ([]string, error) {
-	d, err := w.open(filepath.Join(dir, "allowlist.d"), true)
+// names returns what is in a directory, in order; nothing if there is none.
+func (w walker) names(dir string) ([]string, error) {
+	d, err := w.open(dir, true)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -106,11 +101,20 @@ func list(w walker, dir string, b *Bundle) ([]string, error) {
 		return nil, err
 	}
 	defer d.Close()
-	entries, err := d.Readdirnames(-1)
+	names, err := d.Readdirnames(-1)
 	if err != nil {
-		return nil, &FileError{d.Name(), err.Error(), "make the directory readable by root"}
+		return nil, &FileError{dir, err.Error(), "make the directory readable by root"}
 	}
-	slices.Sort(entries)
+	slices.Sort(names)
+	return names, nil
+}
+
+// list returns the files of allowlist.d that are read, relative to dir.
+func list(w walker, dir string, b *Bundle) ([]string, error) {
+	entries, err := w.names(filepath.Join(dir, "allowlist.d"))
+	if err != nil {
+		return nil, err
+	}
 	var names []string
 	for _, e := range entries {
 		name := "allowlist.d/" + e

@@ -20,8 +20,7 @@ func wrong(text, message string) finding { return finding{text, message, true, f
 
 // vet judges a parsed rule.
 func vet(r *Rule) finding {
-	address := r.Name == ""
-	switch {
+	switch address := r.Name == ""; {
 	case r.Deny: // denying too much is safe
 		return finding{}
 	case r.Required && r.Wildcard:
@@ -35,30 +34,9 @@ func vet(r *Rule) finding {
 	case r.Wildcard:
 		return vetWildcard(r.Name)
 	case address:
-		f := vetPrefix(r.Prefix)
-		if f == (finding{}) && r.Preset == "" {
-			f.message = vetAddress(r)
-		}
-		return f
+		return vetAddress(r)
 	}
 	return finding{}
-}
-
-// vetAddress warns about a rule that is probably wider than was meant.
-func vetAddress(r *Rule) string {
-	least := 16
-	if r.Prefix.Addr().Is6() {
-		least = 32
-	}
-	class, _ := classOfPrefix(r.Prefix)
-	switch {
-	case r.Prefix.Bits() < least && class == Public:
-		return "a block as wide as this belongs to many, and no name is checked there: name smaller blocks, or names"
-	case endsInPort(r):
-		host, port := cutLast(r.Prefix.Addr().String())
-		return fmt.Sprintf("this is an address by itself, on ports 443 and 80: for a port write [%s]:%s", host, port)
-	}
-	return ""
 }
 
 // usualPorts are those that a last group which reads like one was meant for.
@@ -105,7 +83,11 @@ func vetWildcard(name string) finding {
 	return finding{}
 }
 
-func vetPrefix(p netip.Prefix) finding {
+func vetAddress(r *Rule) finding {
+	p, least := r.Prefix, 16
+	if p.Addr().Is6() {
+		least = 32
+	}
 	class, partly := classOfPrefix(p)
 	switch {
 	case p.Bits() == 0:
@@ -120,6 +102,12 @@ func vetPrefix(p netip.Prefix) finding {
 		return finding{message: "loopback needs no entry: it is free inside the container, and never the answer to a name", idle: true}
 	case partly:
 		return finding{message: "the block holds metadata, multicast or reserved addresses: those stay out of reach"}
+	case r.Preset != "": // was written with care
+	case p.Bits() < least && class == Public:
+		return finding{message: "a block as wide as this belongs to many, and no name is checked there: name smaller blocks, or names"}
+	case endsInPort(r):
+		host, port := cutLast(p.Addr().String())
+		return finding{message: fmt.Sprintf("this is an address by itself, on ports 443 and 80: for a port write [%s]:%s", host, port)}
 	}
 	return finding{}
 }

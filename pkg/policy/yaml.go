@@ -20,20 +20,15 @@ func (ps *parser) yaml(f File) {
 	dec := yaml.NewDecoder(bytes.NewReader(f.Data))
 	var doc, next yaml.Node
 	err := dec.Decode(&doc)
-	if errors.Is(err, io.EOF) {
-		return // nothing but comments
-	}
 	if err == nil {
-		if err = dec.Decode(&next); err == nil {
-			ps.errs.add(Error{Source: node{&next, f.Name, ""}.at(), Message: "only one document per file"})
-			return
-		}
+		err = dec.Decode(&next)
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
+	switch {
+	case err == nil:
+		ps.errs.add(Error{Source: node{&next, f.Name, ""}.at(), Message: "only one document per file"})
+	case !errors.Is(err, io.EOF):
 		ps.errs.add(yamlError(f, err))
-		return
-	}
-	if len(doc.Content) == 1 {
+	case len(doc.Content) == 1: // more than comments
 		ps.section(node{doc.Content[0], f.Name, ""}, ps.keys())
 	}
 }
@@ -91,36 +86,35 @@ func (ps *parser) mapping(n node, known []string, do func(key string, value node
 	})
 }
 
-// each calls do with each text of a list.
-func (ps *parser) each(list node, do func(src Source, text string)) {
-	if list.isNull() {
-		return
-	}
-	if list.Kind != yaml.SequenceNode {
-		ps.wrong(list, list.name+" must be a list, with - in front of each item")
-		return
-	}
-	for _, item := range list.Content {
-		n := list.of(item)
-		if host := n.host(); host != "" && (n.name == "domains" || n.name == "services") {
-			ps.errs.add(Error{Source: n.at(), Text: host, Suggestion: host + ", for all requests",
-				Message: "rules for single requests can't be held, since TLS is not broken"})
-			continue
-		}
-		text, ok := ps.scalar(n, "an item of "+n.name)
-		if !ok {
-			continue
-		}
-		trimmed := strings.Trim(text, " \t")
+// items reads a list: each text of it.
+func (ps *parser) items(read func(src Source, text string)) func(node) {
+	return func(list node) {
 		switch {
-		case trimmed == "":
-			ps.wrong(n, "an item of "+n.name+" is empty")
-		case strings.ContainsAny(trimmed, "\r\n"):
-			ps.wrong(n, "one entry per item")
-		default:
-			src := n.at()
-			src.Col += len(text) - len(strings.TrimLeft(text, " \t"))
-			do(src, trimmed)
+		case list.isNull():
+			return
+		case list.Kind != yaml.SequenceNode:
+			ps.wrong(list, list.name+" must be a list, with - in front of each item")
+			return
+		}
+		for _, item := range list.Content {
+			n := list.of(item)
+			if host := n.host(); host != "" && (n.name == "domains" || n.name == "services") {
+				ps.errs.add(Error{n.at(), host, "rules for single requests can't be held, since TLS is not broken", host + ", for all requests"})
+				continue
+			}
+			text, ok := ps.scalar(n, "an item of "+n.name)
+			trimmed := strings.Trim(text, " \t")
+			switch {
+			case !ok:
+			case trimmed == "":
+				ps.wrong(n, "an item of "+n.name+" is empty")
+			case strings.ContainsAny(trimmed, "\r\n"):
+				ps.wrong(n, "one entry per item")
+			default:
+				src := n.at()
+				src.Col += len(text) - len(strings.TrimLeft(text, " \t"))
+				read(src, trimmed)
+			}
 		}
 	}
 }
@@ -146,7 +140,7 @@ func (ps *parser) scalar(n node, what string) (string, bool) {
 	case n.Style&yaml.TaggedStyle != 0:
 		// An entry that begins with ! is a tag to YAML.
 		text := strings.Trim(n.Tag+" "+n.Value, " ")
-		ps.errs.add(Error{Source: n.at(), Text: text, Message: "YAML needs quotes around this", Suggestion: strconv.Quote(text)})
+		ps.errs.add(unquoted(n.at(), text))
 	default:
 		return n.Value, true
 	}
@@ -156,6 +150,11 @@ func (ps *parser) scalar(n node, what string) (string, bool) {
 // wrong reports a node.
 func (ps *parser) wrong(n node, message string) {
 	ps.errs.add(Error{Source: n.at(), Text: n.Value, Message: message})
+}
+
+// unquoted is the error of a text that means something else to YAML.
+func unquoted(src Source, text string) Error {
+	return Error{src, text, "YAML needs quotes around this", strconv.Quote(text)}
 }
 
 // yamlError says where a file stops being YAML. The library tells the line, or
@@ -172,18 +171,12 @@ func yamlError(f File, err error) Error {
 		e.Source.Line, e.Source.Col, e.Text = n, 1, strings.TrimSpace(lines[n-1])
 		first, last = n, min(n+1, len(lines))
 	}
-	e.Message = "not valid YAML: " + message
 	special := regexp.MustCompile("(?:^\\s*-\\s+|[\\[,:]\\s*)([*@!%`][^\\s,\\]]+)")
 	for i := first; i <= last; i++ {
 		if at := special.FindStringSubmatchIndex(lines[i-1]); at != nil {
-			text := lines[i-1][at[2]:at[3]]
-			return Error{
-				Source:     Source{File: f.Name, Line: i, Col: at[2] + 1},
-				Text:       text,
-				Message:    "YAML needs quotes around this",
-				Suggestion: strconv.Quote(text),
-			}
+			return unquoted(Source{f.Name, i, at[2] + 1}, lines[i-1][at[2]:at[3]])
 		}
 	}
+	e.Message = "not valid YAML: " + message
 	return e
 }
