@@ -27,15 +27,22 @@ func Classify(a netip.Addr) Class {
 	if !a.IsValid() {
 		return Never
 	}
-	a = a.WithZone("").Unmap()
-	if a.Is4() {
-		return classOf(a, blocks4)
-	}
-	class := classOf(a, blocks6)
-	for _, inner := range embedded(a) {
-		class = max(class, classOf(inner, blocks4))
-	}
+	class, _ := classOf(single(a.WithZone("").Unmap()))
 	return class
+}
+
+// classOf returns the class that all of p has, or Public if it has several;
+// partly says that some of it, but not all, is Never.
+func classOf(p netip.Prefix) (class Class, partly bool) {
+	if p.Addr().Is4() {
+		return scan(p, blocks4)
+	}
+	class, partly = scan(p, blocks6)
+	for _, inner := range embedded(p) {
+		innerClass, innerPartly := scan(inner, blocks4)
+		class, partly = max(class, innerClass), partly || innerPartly
+	}
+	return class, partly
 }
 
 // NeverPrefixes returns the blocks to which no packet may ever go, whatever the
@@ -83,8 +90,7 @@ type block struct {
 	class  Class
 }
 
-// scan returns the class that all of p has, Public if it has several; partly says that some
-// of it, but not all, is Never. The more special blocks stand first.
+// scan is classOf by a list, in which the more special blocks stand first.
 func scan(p netip.Prefix, list []block) (class Class, partly bool) {
 	mixed := false
 	for _, b := range list {
@@ -101,11 +107,6 @@ func scan(p netip.Prefix, list []block) (class Class, partly bool) {
 		}
 	}
 	return Public, partly
-}
-
-func classOf(a netip.Addr, list []block) Class {
-	class, _ := scan(single(a), list)
-	return class
 }
 
 // The blocks follow the IANA special-purpose address registries. Documentation
@@ -150,33 +151,32 @@ var (
 	}
 )
 
-// embedded returns the IPv4 addresses that a packet to the IPv6 address a may
-// end up at.
-func embedded(a netip.Addr) []netip.Addr {
-	if a.Is4() || a == netip.IPv6Unspecified() || a == netip.IPv6Loopback() {
+// embedded returns the IPv4 blocks that packets to the block p may end up at.
+func embedded(p netip.Prefix) []netip.Prefix {
+	a := p.Addr()
+	if a.Is4() || p == single(netip.IPv6Unspecified()) || p == single(netip.IPv6Loopback()) {
 		return nil
 	}
 	b := a.As16()
 	at := func(i, j, k, l int) netip.Addr { return netip.AddrFrom4([4]byte{b[i], b[j], b[k], b[l]}) }
 	for _, w := range wrappers {
-		if w.Contains(a) {
+		if w.Bits() <= p.Bits() && w.Contains(a) {
 			i := w.Bits() / 8
-			return []netip.Addr{at(i, i+1, i+2, i+3)}
+			return []netip.Prefix{netip.PrefixFrom(at(i, i+1, i+2, i+3), min(32, p.Bits()-w.Bits()))}
 		}
 	}
-	if siteNAT64.Contains(a) {
+	var out []netip.Prefix
+	if siteNAT64.Contains(a) && p.IsSingleIP() {
 		// The site chooses the length of the prefix, so the address may stand in
 		// any of four places (RFC 6052, 2.2). The places that are not used read
 		// as 0.x.x.x, which says nothing.
-		var out []netip.Addr
 		for _, c := range []netip.Addr{at(6, 7, 9, 10), at(7, 9, 10, 11), at(9, 10, 11, 12), at(12, 13, 14, 15)} {
 			if c.As4()[0] != 0 {
-				out = append(out, c)
+				out = append(out, single(c))
 			}
 		}
-		return out
 	}
-	return nil
+	return out
 }
 
 var (

@@ -83,11 +83,11 @@ func (p *Policy) DecideAddr(a netip.Addr, port Port) Decision {
 
 // deniedAddr returns the rule that denies a, or what is wrapped in it.
 func (p *Policy) deniedAddr(a netip.Addr, port Port) *Rule {
-	if r := p.denyAddr.find(single(a), port); r != nil || p.denyAddr.groups == nil {
-		return r
+	if p.denyAddr.groups == nil {
+		return nil
 	}
-	for _, inner := range embedded(a) {
-		if r := p.denyAddr.find(single(inner), port); r != nil {
+	for _, block := range append([]netip.Prefix{single(a)}, embedded(single(a))...) {
+		if r := p.denyAddr.find(block, port); r != nil {
 			return r
 		}
 	}

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -88,7 +87,7 @@ func vetAddress(r *Rule) finding {
 	if p.Addr().Is6() {
 		least = 32
 	}
-	class, partly := classOfPrefix(p)
+	class, partly := classOf(p)
 	switch {
 	case p.Bits() == 0:
 		return wrong(p.String(), "this allows everything: name the blocks that the agent needs")
@@ -110,25 +109,4 @@ func vetAddress(r *Rule) finding {
 		return finding{message: fmt.Sprintf("this is an address by itself, on ports 443 and 80: for a port write [%s]:%s", host, port)}
 	}
 	return finding{}
-}
-
-// classOfPrefix returns the class that all of p has, or Public if it has several;
-// partly says that some of it, but not all, is Never.
-func classOfPrefix(p netip.Prefix) (class Class, partly bool) {
-	if p.IsSingleIP() {
-		return Classify(p.Addr()), false
-	}
-	class, partly = scan(p, blocks6)
-	if p.Addr().Is4() {
-		return scan(p, blocks4)
-	}
-	for _, w := range wrappers {
-		if w.Bits() <= p.Bits() && w.Contains(p.Addr()) {
-			b := p.Addr().As16()
-			inner := netip.AddrFrom4([4]byte(b[w.Bits()/8:]))
-			innerClass, innerPartly := scan(netip.PrefixFrom(inner, min(32, p.Bits()-w.Bits())), blocks4)
-			return max(class, innerClass), partly || innerPartly
-		}
-	}
-	return class, partly
 }

@@ -43,7 +43,7 @@ func (w walker) open(path string, wantDir bool) (*os.File, error) {
 	}
 	k.dirs = []int{root}
 	defer func() { k.leave(len(k.dirs)) }()
-	if _, bad := w.check(root, "/"); bad != "" {
+	if _, bad := w.check(root, "/", false); bad != "" {
 		return nil, k.refuse(bad, "make / belong to root, with mode 755")
 	}
 	for len(k.todo) > 0 {
@@ -124,7 +124,7 @@ func (k *walk) enter(name string) (fd int, st *unix.Stat_t, err error) {
 	case err != nil:
 		return -1, nil, k.refuse(here+": "+err.Error(), "make it readable by root")
 	}
-	st, bad := k.check(fd, here)
+	st, bad := k.check(fd, here, false)
 	if bad != "" {
 		unix.Close(fd)
 		return -1, nil, k.refuse(bad, mend(st, here, filepath.Dir(k.path)))
@@ -214,9 +214,11 @@ func (k *walk) reopen(name string, flags int, st *unix.Stat_t) (*os.File, error)
 	return os.NewFile(uintptr(fd), k.path), nil
 }
 
-// check says why what fd is open on could be changed by somebody else than
-// root, or "".
-func (w walker) check(fd int, path string) (st *unix.Stat_t, bad string) {
+// check says why what fd is open on, at path, could be changed by somebody else than root, or "".
+// As a home, it is a directory into which nobody else may put a file. Root's own group is no
+// exception, in no mode: images give it to users that are to have no fixed uid,
+// and an engine gives it to every uid that it is told and that has no account.
+func (w walker) check(fd int, path string, home bool) (st *unix.Stat_t, bad string) {
 	st = new(unix.Stat_t)
 	if err := unix.Fstat(fd, st); err != nil {
 		return st, path + ": " + err.Error()
@@ -228,44 +230,27 @@ func (w walker) check(fd int, path string) (st *unix.Stat_t, bad string) {
 	case st.Uid != 0:
 		bad = fmt.Sprintf("%s belongs to uid %d, not to root", path, st.Uid)
 	case kind == unix.S_IFLNK: // its mode means nothing
-	case kind == unix.S_IFDIR && (st.Mode&unix.S_ISVTX != 0 || readOnly(fd)):
-		// In a sticky directory others can't replace what is root's. On a
-		// read-only mount nobody can: volumes of Kubernetes have mode 777.
+	case kind == unix.S_IFDIR && (st.Mode&unix.S_ISVTX != 0 && !home || readOnly(fd)):
+		// In a sticky directory others can't replace what is root's, but move into it, and link, what
+		// is root's elsewhere. On a read-only mount nobody can: volumes of Kubernetes have mode 777.
 	case st.Mode&0o020 != 0 && hasACL(fd):
 		// With an access control list, the group's bits are the list's mask.
 		bad = path + " is writable by way of an access control list"
-	default:
-		bad = writers(path, st)
+	case st.Mode&0o002 != 0:
+		bad = fmt.Sprintf("%s is writable by everyone (mode %04o)", path, st.Mode&0o7777)
+	case st.Mode&0o020 != 0:
+		bad = fmt.Sprintf("%s is writable by group %d (mode %04o)", path, st.Gid, st.Mode&0o7777)
 	}
 	return st, bad
 }
 
 // home refuses the directory that the walk has come to, at path, if somebody else than
-// root could put a file into it. A sticky directory is no home for a policy: what is
-// root's can be moved into it, and linked, by who may not write it.
+// root could put a file into it.
 func (k *walk) home(path string) error {
-	fd := k.dirs[len(k.dirs)-1]
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return k.refuse(path+": "+err.Error(), "check the file system that it is on")
-	}
-	if bad := writers(path, &st); bad != "" && !readOnly(fd) {
+	if _, bad := k.check(k.dirs[len(k.dirs)-1], path, true); bad != "" {
 		return k.refuse(bad, "chmod go-w "+path)
 	}
 	return nil
-}
-
-// writers says who else than root may write by st's mode, or "". Root's own group
-// is no exception, in no mode: images give it to users that are to have no fixed uid,
-// and an engine gives it to every uid that it is told and that has no account.
-func writers(path string, st *unix.Stat_t) string {
-	switch {
-	case st.Mode&0o002 != 0:
-		return fmt.Sprintf("%s is writable by everyone (mode %04o)", path, st.Mode&0o7777)
-	case st.Mode&0o020 != 0:
-		return fmt.Sprintf("%s is writable by group %d (mode %04o)", path, st.Gid, st.Mode&0o7777)
-	}
-	return ""
 }
 
 func readOnly(fd int) bool {
