@@ -1,18 +1,21 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/keeper"
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -85,12 +88,7 @@ func (s *settings) read(e environment) (keeper.Config, error) {
 	c := s.Config
 	c.Monitor, c.RecordLimit = s.mode == "monitor", s.mib<<20
 	c.KeysHint = keysHint(c.Prefix)
-	c.SessionName = "agent"
-	for _, v := range []string{"TMUX_SESSION", "AGENT_SESSION"} {
-		if env[v] != "" {
-			c.SessionName = env[v]
-		}
-	}
+	c.SessionName = cmp.Or(env["AGENT_SESSION"], env["TMUX_SESSION"], "agent")
 	c.HostUID, c.HostGID, c.AssistantCmd, c.Shell = env["HOST_UID"], env["HOST_GID"], env["ASSISTANT_CMD"], env["SHELL"]
 	c.NoColor, c.Version = env["NO_COLOR"] != "", version
 	c.IsSetting = func(flag string) bool { return allSettings().Lookup(flag) != nil }
@@ -100,7 +98,10 @@ func (s *settings) read(e environment) (keeper.Config, error) {
 	if err := s.check(c); err != nil {
 		return keeper.Config{}, err
 	}
-	sayStrange(strange, e.stderr)
+	if len(strange) > 0 {
+		fault.Warn(e.stderr, strings.Join(strange, ", ")+": no setting of agent-init's, and the agent does not get it",
+			"unset it, or give it another name; agent-init run --help lists the settings")
+	}
 	return c, nil
 }
 
@@ -162,13 +163,6 @@ func checkVariables(env map[string]string) (strange []string, err error) {
 	return strange, nil
 }
 
-func sayStrange(names []string, w io.Writer) {
-	if len(names) > 0 {
-		fault.Warn(w, fmt.Sprintf("%s: no setting of agent-init's, and the agent does not get it", strings.Join(names, ", ")),
-			"unset it, or give it another name; agent-init run --help lists the settings")
-	}
-}
-
 // keysHint says how a person gets at the keys of the session, if there is one for it.
 func keysHint(prefix string) string {
 	key, err := attach.ParsePrefix(prefix)
@@ -176,4 +170,52 @@ func keysHint(prefix string) string {
 		return ""
 	}
 	return fmt.Sprintf("   %s ? shows the keys", key)
+}
+
+// policyDir is a flag of commands that read the policy.
+func policyDir(fs *flag.FlagSet, to *string, usage string) {
+	fs.StringVar(to, "config", "/etc/agent-init", usage)
+}
+
+// duration is a time that a flag takes: as Go writes it, and in days, which a person
+// who thinks of grants has in mind.
+type duration time.Duration
+
+func timeFlag(fs *flag.FlagSet, to *time.Duration, name string, preset time.Duration, usage string) {
+	*to = preset
+	fs.Var((*duration)(to), name, usage)
+}
+
+func (d *duration) String() string { return text.Trimmed(time.Duration(*d)) }
+
+// Set reads 90s, 1h30m and 3d.
+func (d *duration) Set(s string) error {
+	t, err := text.ParseTime(s)
+	if err != nil {
+		return errors.New("give a time such as 90s, 10m, 2h or 3d")
+	}
+	*d = duration(t)
+	return nil
+}
+
+// number is one that a flag takes: from 1 to most. What was not given is as it was.
+type number struct {
+	to   *int64
+	most int64
+}
+
+func numberFlag(fs *flag.FlagSet, to *int64, name string, preset, most int64, usage string) {
+	*to = preset
+	fs.Var(number{to, most}, name, usage)
+}
+
+func (n number) String() string { return strconv.FormatInt(*n.to, 10) }
+
+func (n number) Set(text string) error {
+	v, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || v < 1 || v > n.most {
+		return fmt.Errorf("give a number from 1 to %d", n.most)
+	}
+	*n.to = v
+	return nil
 }

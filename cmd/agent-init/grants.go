@@ -2,14 +2,21 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
+	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/control"
@@ -179,4 +186,39 @@ func reloadCommand() command {
 // reload has the keeper read the policy again, and waits for what comes of it.
 func reload(ctx context.Context) error {
 	return call(ctx, state.ControlSocket, control.Request{Verb: state.VerbReload}, nil)
+}
+
+// call asks at one of the sockets of the runtime directory, and reads the answer
+// into out. A refusal is the fault that it says.
+func call(ctx context.Context, socket string, r control.Request, out any) error {
+	patience := 30 * time.Second // the keeper may have to apply a long policy
+	if r.Verb == state.VerbSelfTest {
+		patience = stage.SelfTestTime + 10*time.Second
+	}
+	dir, err := state.Find()
+	if err != nil {
+		return state.NotRunning(err)
+	}
+	var s state.State
+	if dir.Read(state.StatusFile, &s) == nil && s.Phase == state.PhaseOpen {
+		return state.Unconfined()
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	reply, err := control.Call(ctx, filepath.Join(string(dir), socket), r)
+	switch {
+	case errors.Is(err, control.ErrBounds):
+		return fault.New(fault.Usage, "shorten it, and leave control characters out", "%w", err)
+	case errors.Is(err, fs.ErrPermission):
+		return fault.New(fault.Privilege, "run it as root (docker exec -u root); the agent can only ask: agent-init request", "only root may change what is allowed")
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
+		return fault.New(fault.Failure, "see agent-init status", "%w", errNobodyAnswers)
+	case err != nil:
+		return fault.New(fault.Failure, "see agent-init status", "%w", err)
+	case !reply.OK:
+		return fault.New(reply.Code, reply.Remedy, "%s", reply.Error)
+	case out == nil:
+		return nil
+	}
+	return json.Unmarshal(reply.Data, out)
 }

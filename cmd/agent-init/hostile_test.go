@@ -16,7 +16,7 @@ import (
 // over, and a parser is how it would be.
 var decoders = map[string]string{
 	// The keeper, and what starts it.
-	"cmd/agent-init/up.go: bringUp":        "up, which starts a keeper: that keeper's word",
+	"cmd/agent-init/run.go: bringUp":       "up, which starts a keeper: that keeper's word",
 	"internal/state/dir.go: Read":          "anybody: root's files, by the keeper",
 	"pkg/audit/file.go: seqAtEnd":          "the keeper: the end of its own log",
 	"pkg/control/message.go: parseRequest": "the keeper: requests of root's; the guard: the agent's",
@@ -33,11 +33,11 @@ var decoders = map[string]string{
 	"pkg/session/protocol/protocol.go: DecodeRequest": "the session server: its clients'",
 
 	// Commands, which end.
-	"cmd/agent-init/attach.go: askSession":    "a command: the session server's answer",
+	"cmd/agent-init/sessions.go: askSession":  "a command: the session server's answer",
 	"internal/inspect/explain.go: read":       "a command: the log",
 	"internal/inspect/log.go: past":           "a command: the log",
 	"internal/inspect/log.go: showLog":        "a command: the log",
-	"cmd/agent-init/operatorcall.go: callFor": "a command: the keeper's answer",
+	"cmd/agent-init/grants.go: call":          "a command: the keeper's answer",
 	"internal/inspect/patient.go: readLog":    "a command: the log",
 	"internal/state/policyfile.go: ReadRules": "a command: root's files, by the keeper",
 	"internal/inspect/suggest.go: Suggest":    "a command: the log",

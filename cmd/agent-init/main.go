@@ -16,7 +16,10 @@ import (
 
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/guard"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/internal/window/server"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/reaper/early"
 )
@@ -74,7 +77,21 @@ func groups() []group {
 		{"Decide", []command{allowCommand(), denyCommand(), grantsCommand(), requestCommand(), reloadCommand()}},
 		{"Sessions", []command{attachCommand(), sessionsCommand(), newCommand(), historyCommand(), killWindowCommand()}},
 		{"Set up", []command{checkCommand(), detectCommand(), completionCommand(), versionCommand()}},
-		{"", []command{guardCommand(), stageCommand(), probeCommand(), keeperCommand(), sessionsServerCommand(), terminalCommand()}},
+		{"", []command{
+			partCommand("guard", "the part that reads the network, without a privilege", guard.Run),
+			partCommand(stage.Name, "drops every privilege and executes a command", func(context.Context) error { return stage.Run() }),
+			partCommand(stage.SessionsName, "keeps the terminals of a session", server.Run),
+			partCommand(stage.ProbeName, "the probes of the self-test", runProbes),
+			keeperCommand(), terminalCommand(),
+		}},
+	}
+}
+
+// partCommand is a process that agent-init starts of itself.
+func partCommand(name, summary string, run func(context.Context) error) command {
+	return command{
+		name: name, summary: summary + " (started by agent-init itself)",
+		run: func(ctx context.Context, _ environment, _ []string) error { return run(ctx) },
 	}
 }
 
@@ -91,6 +108,14 @@ func commands() (all []command) {
 // visible are the commands for people.
 func visible() []command {
 	return slices.DeleteFunc(commands(), func(c command) bool { return c.hidden })
+}
+
+// names are those of the commands for people.
+func names() (out []string) {
+	for _, c := range visible() {
+		out = append(out, c.name)
+	}
+	return out
 }
 
 func run(e environment) int {
@@ -118,11 +143,7 @@ func run(e environment) int {
 
 // meant is what to do instead of a command that there is not.
 func meant(word string) string {
-	var names []string
-	for _, c := range visible() {
-		names = append(names, c.name)
-	}
-	if name := policy.Nearest(word, names); name != "" {
+	if name := policy.Nearest(word, names()); name != "" {
 		return "did you mean agent-init " + name + "?"
 	}
 	return "see agent-init --help"
@@ -224,6 +245,14 @@ func (e environment) show(v any, hang string, write func(w io.Writer, coloured b
 		return text.JSON(e.stdout, v)
 	}
 	return write(text.Folded(e.stdout, hang), e.colour())
+}
+
+// verdict is how a command ends whose answer is a yes or a no.
+func verdict(yes bool, no int) error {
+	if yes {
+		return nil
+	}
+	return fault.Status(no)
 }
 
 // colour is for terminals only, and NO_COLOR (no-color.org) turns it off.

@@ -37,7 +37,7 @@ func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside boo
 	}
 	defer r.Close()
 	o := stage.Options{Spec: k.agent.spec(), Stdout: w, Stderr: os.Stderr}
-	o.Spec.Argv, o.Spec.Dir = []string{stage.Self, stage.ProbeName, "--packed"}, "/"
+	o.Spec.Argv, o.Spec.Dir = []string{stage.Self, stage.ProbeName}, "/"
 	if beside {
 		o.Stderr = nil
 	}

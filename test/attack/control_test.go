@@ -113,7 +113,7 @@ func TestLabE60RunAgain(t *testing.T) {
 		t.Logf("codes and commands: %v\n%s", got, r.Stderr)
 	}
 	for range 3 { // these take a while
-		w.script("agent-init selftest; agent-init __probe --json")
+		w.script("agent-init selftest; agent-init __probe")
 	}
 	w.same(before)
 	for _, f := range []string{"/workspace/ran", "/root/ran"} {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,8 +28,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/session/attach"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
-
-const prefixVariable = fault.EnvPrefix + "PREFIX"
 
 func attachCommand() command {
 	var r protocol.Request
@@ -93,13 +93,7 @@ func first(args []string) string {
 }
 
 func prefixOf(given string, env map[string]string) (attach.Prefix, error) {
-	if given == "" {
-		given = env[prefixVariable]
-	}
-	if given == "" {
-		return attach.DefaultPrefix, nil
-	}
-	p, err := attach.ParsePrefix(given)
+	p, err := attach.ParsePrefix(cmp.Or(given, env[fault.EnvPrefix+"PREFIX"], attach.DefaultPrefix.Name()))
 	if err != nil {
 		return 0, fault.New(fault.Usage, "use --prefix ctrl-] or another control character", "the prefix key: %w", err)
 	}
@@ -107,7 +101,7 @@ func prefixOf(given string, env map[string]string) (attach.Prefix, error) {
 }
 
 // clientSignals are those that a client acts on.
-func clientSignals() <-chan os.Signal {
+func clientSignals() chan os.Signal {
 	c := make(chan os.Signal, 64)
 	signal.Notify(c, unix.SIGWINCH, unix.SIGCONT, unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT)
 	return c
@@ -144,16 +138,21 @@ func callSession(r protocol.Request, to io.Writer) error {
 	return err
 }
 
-// askSession makes a request and reads the answer into v.
-func askSession(r protocol.Request, v any) error {
+// askSession makes a request and reads the answer.
+func askSession[T any](r protocol.Request) (answer T, err error) {
 	var b bytes.Buffer
 	if err := callSession(r, &b); err != nil {
-		return err
+		return answer, err
 	}
-	if err := json.Unmarshal(b.Bytes(), v); err != nil {
-		return fmt.Errorf("the session's answer: %w", err)
+	if err := json.Unmarshal(b.Bytes(), &answer); err != nil {
+		return answer, fmt.Errorf("the session's answer: %w", err)
 	}
-	return nil
+	return answer, nil
+}
+
+// listSession asks for the session's windows.
+func listSession() (protocol.Info, error) {
+	return askSession[protocol.Info](protocol.Request{Verb: protocol.VerbList})
 }
 
 func newCommand() command {
@@ -166,9 +165,8 @@ func newCommand() command {
 			if !ok {
 				return fault.New(fault.Usage, "agent-init new [NAME] -- [CMD ARG…]", "the command comes after --")
 			}
-			r := protocol.Request{Verb: protocol.VerbNew, Name: name, Argv: argv}
-			var w protocol.WindowInfo
-			if err := askSession(r, &w); err != nil {
+			w, err := askSession[protocol.WindowInfo](protocol.Request{Verb: protocol.VerbNew, Name: name, Argv: argv})
+			if err != nil {
 				return err
 			}
 			fmt.Fprintf(e.stdout, "%d\n", w.ID)
@@ -179,17 +177,10 @@ func newCommand() command {
 
 // cutCommand reads [NAME] [-- [CMD ARG…]].
 func cutCommand(args []string) (name string, argv []string, ok bool) {
-	before := args
-	for i, a := range args {
-		if a == "--" {
-			before, argv = args[:i], args[i+1:]
-			break
-		}
+	if i := slices.Index(args, "--"); i >= 0 {
+		args, argv = args[:i], args[i+1:]
 	}
-	if len(before) > 1 {
-		return "", nil, false
-	}
-	return first(before), argv, true
+	return first(args), argv, len(args) <= 1
 }
 
 func historyCommand() command {
@@ -258,12 +249,6 @@ func killWindow(name string) error {
 // killPatience is how long a program may take to end once it was told to by KILL.
 const killPatience = 10 * time.Second
 
-// listSession asks for the session's windows.
-func listSession() (i protocol.Info, err error) {
-	err = askSession(protocol.Request{Verb: protocol.VerbList}, &i)
-	return i, err
-}
-
 // terminalCommand is the client on the container's own terminal.
 func terminalCommand() command {
 	var key, again string
@@ -300,4 +285,81 @@ func terminalCommand() command {
 			return err
 		},
 	}
+}
+
+func sessionsCommand() command {
+	return command{
+		name: "sessions", alone: true, synopsis: "[--json]", json: "print JSON",
+		summary: "list the session's windows, and who looks at them",
+		example: "agent-init sessions --json | jq '.windows[].name'",
+		run: func(_ context.Context, e environment, _ []string) error {
+			i, err := listSession()
+			if err != nil {
+				return err
+			}
+			cleanSession(&i)
+			return e.show(sessionsReport{1, i}, "      ", func(w io.Writer, _ bool) error { return writeSessions(w, i, time.Now()) })
+		},
+	}
+}
+
+// sessionsReport is what sessions --json prints.
+type sessionsReport struct {
+	Version int `json:"version"`
+	protocol.Info
+}
+
+// maxShownTitle is how many characters of a title are shown.
+const maxShownTitle = 40
+
+// cleanSession takes out of what programs chose whatever could make a line look like
+// another.
+func cleanSession(i *protocol.Info) {
+	for n := range i.Windows {
+		w := &i.Windows[n]
+		w.Title, w.Cwd = text.Clean(w.Title), text.Clean(w.Cwd)
+	}
+}
+
+// shownTitle is a title in quotes, so that it is not taken for words of ours.
+func shownTitle(title string) string {
+	runes := []rune(text.Clean(title))
+	if len(runes) == 0 {
+		return ""
+	}
+	if len(runes) > maxShownTitle {
+		runes = append(runes[:maxShownTitle-1], '…')
+	}
+	return strconv.QuoteToGraphic(string(runes))
+}
+
+func writeSessions(to io.Writer, i protocol.Info, now time.Time) error {
+	fmt.Fprintf(to, "session %s\n", text.Clean(i.Name))
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "  NO\tNAME\tSIZE\tPROCESS\tSINCE\tTITLE\n")
+	for _, x := range i.Windows {
+		fmt.Fprintf(w, "  %d\t%s\t%s\tpid %d\t%s\t%s\n", x.ID, text.Clean(x.Name), sized(x.Cols, x.Rows), x.PID, text.Moment(x.Started, now), shownTitle(x.Title))
+		for _, c := range x.Clients {
+			who, how := fmt.Sprintf("uid %d, pid %d", c.UID, c.PID), ""
+			if c.PID == 0 {
+				who = "the container's terminal"
+			}
+			if c.Read {
+				how = ", read-only"
+			}
+			if c.Leader && len(x.Clients) > 1 {
+				how += ", typed last"
+			}
+			fmt.Fprintf(w, "\tattached: %s%s\t%s\t\t%s\t\n", who, how, sized(c.Cols, c.Rows), text.Moment(c.Attached, now))
+		}
+	}
+	return w.Flush()
+}
+
+// sized is the size of a terminal, if it has said one.
+func sized(cols, rows int) string {
+	if cols == 0 || rows == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%dx%d", cols, rows)
 }

@@ -18,6 +18,43 @@ import (
 	"github.com/agent-init/agent-init/internal/state"
 )
 
+func runCommand() command {
+	var s settings
+	return command{
+		name: "run", takesSignals: true, synopsis: "[flags] [-- CMD ARG…]",
+		summary: "confine the container, prove it, and run the agent",
+		example: "agent-init run -- claude",
+		flags:   s.supervise,
+		run: func(ctx context.Context, e environment, args []string) error {
+			c, err := s.read(e)
+			if err != nil {
+				return err
+			}
+			return keeper.Run(ctx, c, e.stdin, e.stderr, args)
+		},
+	}
+}
+
+func sidecarCommand() command {
+	var s settings
+	return command{
+		name: "sidecar", takesSignals: true, synopsis: "[flags]",
+		summary: "confine a network namespace that the agent's container shares; stays in the foreground",
+		example: "agent-init sidecar --user 1000",
+		flags:   s.confine,
+		run: func(ctx context.Context, e environment, args []string) error {
+			if len(args) > 0 {
+				return fault.New(fault.Usage, "start the agent in its own container", "sidecar runs no command, and %q was given", args[0])
+			}
+			c, err := s.read(e)
+			if err != nil {
+				return err
+			}
+			return keeper.Keep(ctx, c, "sidecar", nil)
+		},
+	}
+}
+
 func upCommand() command {
 	var s settings
 	return command{
@@ -44,11 +81,9 @@ func bringUp(ctx context.Context, e environment, c keeper.Config, flags *flag.Fl
 	if os.Geteuid() != 0 {
 		return fault.New(fault.Privilege, "run it as root: docker exec -u root, or sudo in postStartCommand", "agent-init up needs root, and runs as uid %d", os.Geteuid())
 	}
-	if dir, err := state.Find(); err == nil {
-		var s state.State
-		if err := dir.Read(state.StatusFile, &s); err == nil && s.Keeper.Alive() && s.Phase != state.PhaseFailed {
-			return bringUpAgain(ctx, s, c)
-		}
+	var s state.State
+	if published(state.StatusFile, &s) == nil && s.Keeper.Alive() && s.Phase != state.PhaseFailed {
+		return bringUpAgain(ctx, s, c)
 	}
 	// The new keeper reports over a pipe, and closes it when it is done: it
 	// must not depend on the terminal or the shell that started it.

@@ -1,0 +1,294 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/container"
+	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/inspect"
+	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/pkg/control"
+	"github.com/agent-init/agent-init/pkg/privdrop"
+	"github.com/agent-init/agent-init/pkg/selftest"
+	"github.com/agent-init/agent-init/pkg/selftest/probe"
+)
+
+func statusCommand() command {
+	var quiet bool
+	return command{
+		name: "status", alone: true, synopsis: "[--quiet] [--json]", json: "print the state as JSON",
+		summary: "show whether the container is confined and healthy",
+		example: "agent-init status --quiet && echo healthy",
+		flags:   func(fs *flag.FlagSet) { fs.BoolVar(&quiet, "quiet", false, "print nothing; the exit status tells") },
+		run: func(_ context.Context, e environment, _ []string) error {
+			var s state.State
+			if err := published(state.StatusFile, &s); err != nil {
+				return err
+			}
+			ok, why := s.Healthy(time.Now())
+			if !quiet {
+				if err := e.show(state.Report{Healthy: ok, Why: why, State: &s}, strings.Repeat(" ", 11), func(w io.Writer, coloured bool) error {
+					var screen strings.Builder
+					s.Write(&screen, ok, why, coloured)
+					_, err := io.WriteString(w, screen.String())
+					return err
+				}); err != nil {
+					return err
+				}
+			}
+			return verdict(ok, fault.Failure)
+		},
+	}
+}
+
+// published reads a file that the keeper has published.
+func published(file string, v any) error {
+	dir, err := state.Find()
+	if err == nil {
+		err = dir.Read(file, v)
+	}
+	if err != nil {
+		return state.NotRunning(err)
+	}
+	return nil
+}
+
+func metricsCommand() command {
+	return command{
+		name: "metrics", alone: true,
+		summary: "print counters and states in the text format of Prometheus",
+		example: "agent-init metrics > /var/lib/node_exporter/agent-init.prom",
+		run: func(_ context.Context, e environment, _ []string) error {
+			var s state.State
+			if err := published(state.StatusFile, &s); err != nil {
+				return err
+			}
+			return s.WriteMetrics(e.stdout, version, time.Now())
+		},
+	}
+}
+
+const defaultWait = 30 * time.Second
+
+func waitCommand() command {
+	var timeout time.Duration
+	return command{
+		name: "wait", alone: true, synopsis: "[--timeout 30s]",
+		summary: "block until the container is confined and proved",
+		example: "agent-init wait --timeout 1m",
+		flags:   func(fs *flag.FlagSet) { timeFlag(fs, &timeout, "timeout", defaultWait, "give up after `TIME`") },
+		run: func(context.Context, environment, []string) error {
+			return waitReady(time.Now().Add(timeout))
+		},
+	}
+}
+
+const waitStep = 20 * time.Millisecond
+
+// waitReady returns when the keeper says that it is ready, or why it is not.
+func waitReady(deadline time.Time) error {
+	for {
+		var s state.State
+		err := published(state.StatusFile, &s)
+		if err == nil {
+			if settled, err := s.Settled(); settled {
+				return err
+			}
+		}
+		switch {
+		case !time.Now().After(deadline):
+		case err != nil:
+			f := fault.Of(err, "")
+			f.Code = fault.SelfTest
+			return f
+		case !s.Keeper.Alive():
+			return fault.New(fault.SelfTest, "see agent-init status", "not ready in time: the keeper is gone, and no other has come")
+		default:
+			return fault.New(fault.SelfTest, "see agent-init status", "not ready in time: %s", s.Phase)
+		}
+		time.Sleep(waitStep)
+	}
+}
+
+func explainCommand() command {
+	var dir string
+	return command{
+		name: "explain", synopsis: "HOST[:PORT]|URL|PORT [--json]", mixed: true, json: "print the explanation as JSON",
+		summary: "say why something is allowed or denied, and what to do about it",
+		example: "agent-init explain https://api.example.com/v1/items",
+		flags:   func(fs *flag.FlagSet) { policyDir(fs, &dir, "`DIR` of the policy, where agent-init does not run") },
+		run: func(_ context.Context, e environment, args []string) error {
+			if len(args) != 1 {
+				return fault.New(fault.Usage, "agent-init explain https://api.example.com/", "explain takes one name, address or URL, and %d were given", len(args))
+			}
+			r, err := inspect.Explain(dir, args[0])
+			if err != nil {
+				return err
+			}
+			return e.show(r, strings.Repeat(" ", 15), r.Write)
+		},
+	}
+}
+
+func logCommand() command {
+	var o inspect.LogOptions
+	return command{
+		name: "log", alone: true, synopsis: "[-f] [-n NUMBER] [--denied] [--all] [--since TIME] [--json]", json: "print the lines of the log as they are",
+		summary: "show what was allowed and denied",
+		example: "agent-init log -f --denied",
+		flags: func(fs *flag.FlagSet) {
+			fs.BoolVar(&o.Follow, "f", false, "follow: show new lines until you interrupt it")
+			fs.StringVar(&o.Last, "n", "", "show only the last `NUMBER` lines; with -f, 10 unless --since is given")
+			fs.BoolVar(&o.Denied, "denied", false, "show only what was denied, or would be in enforce mode")
+			fs.BoolVar(&o.All, "all", false, "show the self-test's lines, too")
+			fs.StringVar(&o.Since, "since", "", "show only what is younger than `TIME`: a duration (10m, 1d), start (of agent-init), or RFC 3339")
+		},
+		run: func(ctx context.Context, e environment, _ []string) error {
+			o.JSON, o.Colour = e.json, e.colour()
+			return inspect.Log(ctx, e.stdout, o)
+		},
+	}
+}
+
+func suggestCommand() command {
+	var dir, since, to string
+	return command{
+		name: "suggest", alone: true, synopsis: "[--since TIME] [--write FILE] [--json]", json: "print the proposals as JSON",
+		summary: "propose allowlist lines for what was denied",
+		example: "agent-init suggest --write /etc/agent-init/allowlist.d/suggested.txt",
+		flags: func(fs *flag.FlagSet) {
+			fs.StringVar(&since, "since", "start", "look at what is younger than `TIME`: a duration (10m), start (of agent-init), all, or RFC 3339")
+			fs.StringVar(&to, "write", "", "append the lines to `FILE`, except those that are in it already")
+			policyDir(fs, &dir, "`DIR` of the policy, where agent-init does not run")
+		},
+		run: func(_ context.Context, e environment, _ []string) error {
+			r, err := inspect.Suggest(dir, since)
+			if err != nil {
+				return err
+			}
+			if to != "" {
+				return r.Append(to, e.stdout, e.stderr)
+			}
+			return e.show(r, "    # ", r.Write)
+		},
+	}
+}
+
+func doctorCommand() command {
+	var dir string
+	return command{
+		name: "doctor", alone: true, synopsis: "[--json]", json: "print the findings as JSON",
+		summary: "find what is wrong with this container, and how to mend it; as root",
+		example: "agent-init doctor",
+		flags:   func(fs *flag.FlagSet) { policyDir(fs, &dir, "`DIR` of the policy") },
+		run: func(ctx context.Context, e environment, _ []string) error {
+			if os.Geteuid() != 0 {
+				return fault.New(fault.Privilege, "run it as root: docker exec -u root", "doctor looks at what only root can see")
+			}
+			d := inspect.Examine(ctx, dir, container.Environ(e.env))
+			if err := e.show(d, strings.Repeat(" ", 13), d.Write); err != nil {
+				return err
+			}
+			return verdict(d.OK, fault.Failure)
+		},
+	}
+}
+
+func selftestCommand() command {
+	return command{
+		name: "selftest", alone: true, synopsis: "[--json]", json: "print the report as JSON",
+		summary: "prove again, as the agent, what is blocked and what can be reached",
+		example: "agent-init selftest",
+		run: func(ctx context.Context, e environment, _ []string) error {
+			if os.Geteuid() == 0 {
+				return selftestAsRoot(ctx, e)
+			}
+			report, err := makeProbes(ctx)
+			if err != nil {
+				return err
+			}
+			return showReport(e, report)
+		},
+	}
+}
+
+// selftestAsAgent becomes the agent first: what root can reach proves nothing.
+func selftestAsAgent(asJSON bool) error {
+	spec, err := state.ReadAgentSpec()
+	if err != nil {
+		return err
+	}
+	exe, err := stage.UnreadableSelf()
+	if err != nil {
+		return err
+	}
+	if err := unix.Dup3(int(exe.Fd()), stage.FDKept, 0); err != nil {
+		return fmt.Errorf("pass on the probe: %w", err)
+	}
+	spec.Argv, spec.Dir, spec.KeepFDs = []string{stage.FDPath(stage.FDKept), "selftest", fmt.Sprintf("--json=%v", asJSON)}, "/", 1
+	return stage.DropFault(privdrop.Exec(spec))
+}
+
+// runProbes is for the keeper, which parses no JSON of a child's.
+func runProbes(ctx context.Context) error {
+	report, err := makeProbes(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stdout.Write(report.Pack()); err != nil {
+		return err
+	}
+	return verdict(report.OK, fault.SelfTest)
+}
+
+func makeProbes(ctx context.Context) (selftest.Report, error) {
+	// Beside a running agent, which has the same uid, nobody is to write the
+	// report from outside.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return selftest.Report{}, fmt.Errorf("make the probe undumpable: %w", err)
+	}
+	var plan selftest.Plan
+	if err := published(state.ProbesFile, &plan); err != nil {
+		return selftest.Report{}, err
+	}
+	return probe.Run(ctx, plan), nil
+}
+
+func showReport(e environment, report selftest.Report) error {
+	if e.json {
+		if err := json.NewEncoder(e.stdout).Encode(report); err != nil {
+			return err
+		}
+	} else if err := report.WriteTable(text.Folded(e.stdout, strings.Repeat(" ", 6)), e.colour()); err != nil {
+		return err
+	}
+	return verdict(report.OK, fault.SelfTest)
+}
+
+// selftestAsRoot has the keeper run the probes, which tells them from what the agent
+// does. Without a keeper that serves, nobody counts, and they are run right here.
+func selftestAsRoot(ctx context.Context, e environment) error {
+	var report selftest.Report
+	err := call(ctx, state.ControlSocket, control.Request{Verb: state.VerbSelfTest}, &report)
+	if errors.Is(err, errNobodyAnswers) {
+		return selftestAsAgent(e.json)
+	}
+	if err != nil {
+		return err
+	}
+	return showReport(e, report)
+}
+
+var errNobodyAnswers = errors.New("nobody answers: agent-init does not run, or is still starting")

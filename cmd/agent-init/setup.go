@@ -1,0 +1,303 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/agent-init/agent-init/allowlist.d"
+	"github.com/agent-init/agent-init/internal/container"
+	"github.com/agent-init/agent-init/internal/detect"
+	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+func checkCommand() command {
+	var dir string
+	var effective, path bool
+	return command{
+		name: "check", synopsis: "[--effective] [--json] [--path] [FILE…|-]", json: "print errors, warnings and the policy as JSON",
+		summary: "check policy and allowlist files, without a privilege and without the network",
+		example: "agent-init check --effective allowlist.txt",
+		flags: func(fs *flag.FlagSet) {
+			policyDir(fs, &dir, "`DIR` to check if no file is given")
+			fs.BoolVar(&effective, "effective", false, "print the merged policy, presets expanded")
+			fs.BoolVar(&path, "path", false, "also check that only root can replace this program, or put another one before it on PATH")
+		},
+		run: func(_ context.Context, e environment, args []string) error {
+			if path {
+				if err := container.ProgramPathFault(container.Environ(e.env)["PATH"]); err != nil {
+					return err
+				}
+			}
+			b, err := bundleOf(dir, args)
+			if err != nil {
+				return container.ReadFault(err)
+			}
+			return check(e, b, effective)
+		},
+	}
+}
+
+// maxCheckFile is the size of a file that is still read, in bytes.
+const maxCheckFile = 64 << 20
+
+// bundleOf reads the named files as they are: whose they are matters only where
+// they are in force.
+func bundleOf(dir string, files []string) (*policy.Bundle, error) {
+	if len(files) == 0 {
+		return policy.Read(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile("")})
+	}
+	b := &policy.Bundle{}
+	for _, name := range files {
+		f, err := os.Stdin, error(nil)
+		if name != "-" {
+			f, err = os.Open(name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		data, err := io.ReadAll(io.LimitReader(f, maxCheckFile+1))
+		f.Close()
+		if err != nil {
+			return nil, err
+		}
+		if len(data) > maxCheckFile {
+			return nil, fmt.Errorf("%s is larger than %d MiB", name, maxCheckFile>>20)
+		}
+		b.Files = append(b.Files, policy.File{Name: name, Data: data})
+	}
+	return b, nil
+}
+
+type checkReport struct {
+	Version  int              `json:"version"`
+	OK       bool             `json:"ok"`
+	Errors   policy.ErrorList `json:"errors"`
+	Warnings []policy.Error   `json:"warnings"`
+	Counts   *policy.Counts   `json:"counts,omitempty"`
+	Policy   *policy.Report   `json:"policy,omitempty"`
+}
+
+func check(e environment, b *policy.Bundle, effective bool) error {
+	r := checkReport{Version: 1, Errors: policy.ErrorList{}, Warnings: []policy.Error{}}
+	p, err := policy.Parse(b, allowlist.Files)
+	switch {
+	case err == nil:
+		r.OK = true
+		c := p.Counts()
+		r.Counts = &c
+		r.Warnings = append(r.Warnings, p.Warnings()...)
+		if effective {
+			report := p.Report()
+			r.Policy = &report
+		}
+	case !errors.As(err, &r.Errors):
+		return fault.New(fault.Policy, "see agent-init check --help", "%w", err)
+	}
+	if e.json {
+		err = text.JSON(e.stdout, r)
+	} else {
+		err = r.write(e, p, effective)
+	}
+	return cmp.Or(err, verdict(r.OK, fault.Policy))
+}
+
+func (r checkReport) write(e environment, p *policy.Policy, effective bool) error {
+	for _, w := range r.Warnings {
+		fmt.Fprintf(e.stderr, "%v (warning)\n", w)
+	}
+	if !r.OK {
+		fmt.Fprintln(e.stderr, r.Errors)
+		return nil
+	}
+	if effective {
+		return p.WriteEffective(e.stdout)
+	}
+	_, err := fmt.Fprintf(e.stdout, "ok: %s, %s, %d required\n",
+		text.Counted(r.Counts.Files, "file", "files"), state.SizeOf(*r.Counts), r.Counts.Required)
+	return err
+}
+
+// version is set by the linker.
+var version = "dev"
+
+func versionCommand() command {
+	return command{
+		name: "version", alone: true, summary: "show the version",
+		example: "agent-init version",
+		run: func(_ context.Context, e environment, _ []string) error {
+			goVersion := ""
+			if info, ok := debug.ReadBuildInfo(); ok {
+				goVersion = info.GoVersion
+			}
+			_, err := fmt.Fprintf(e.stdout, "agent-init %s (%s)\n", version, goVersion)
+			return err
+		},
+	}
+}
+
+func detectCommand() command {
+	var private bool
+	return command{
+		name: "detect", words: "npm go apt pip cargo github-meta", synopsis: "[--private] npm|go|apt|pip|cargo|github-meta…",
+		summary: "print allowlist entries from this image's own package-manager configuration",
+		example: "RUN agent-init detect npm >> /etc/agent-init/allowlist.d/npm.txt\n\n" +
+			"Read, in the order that the package manager itself reads them:\n" +
+			"  npm    npm_config_*, .npmrc of the project, the user and the prefix, then npm's own default\n" +
+			"  go     GOPROXY, GOSUMDB, GONOPROXY and GOPRIVATE as \"go env\" has them, or the environment, GOENV and go.env\n" +
+			"  apt    what apt says of sources.list, sources.list.d/*.list and *.sources; lists of mirrors, proxies of apt.conf\n" +
+			"  pip    PIP_*, pip.conf of the environment, the user and the system\n" +
+			"  cargo  .cargo/config.toml from here upwards, and that of CARGO_HOME\n" +
+			"If detect can't understand a setting, it fails and prints nothing. It prints a proxy as a comment: an\n" +
+			"entry for it would open whatever the proxy lets through. A server may name further hosts for the packages\n" +
+			"themselves; the audit log shows them when they are refused.\n" +
+			"github-meta is no package manager: it is the preset @github-meta, the addresses of git at GitHub, for SSH,\n" +
+			"as they were when this agent-init was released.",
+		flags: func(fs *flag.FlagSet) {
+			fs.BoolVar(&private, "private", false, "mark the entries private: the servers have private addresses")
+		},
+		run: func(ctx context.Context, e environment, args []string) error {
+			dir, err := os.Getwd()
+			if err != nil {
+				return fault.New(fault.Failure, "run it in a directory that exists", "find the working directory: %w", err)
+			}
+			return runDetect(ctx, e, dir, private, args)
+		},
+	}
+}
+
+// runDetect prints either all that was asked for, or nothing.
+func runDetect(ctx context.Context, e environment, dir string, private bool, args []string) error {
+	const remedy = "agent-init detect npm|go|apt|pip|cargo|github-meta"
+	if len(args) == 0 {
+		return fault.New(fault.Usage, remedy, "detect: say which package manager")
+	}
+	var out strings.Builder
+	for _, arg := range args {
+		if !detect.Known(arg) {
+			return fault.New(fault.Usage, remedy, "detect: unknown package manager %q", arg)
+		}
+		entries, err := detect.Entries(ctx, container.Environ(e.env), dir, arg, private)
+		if err != nil {
+			return fault.New(fault.Policy, "correct the configuration, or write the entries by hand", "detect %s: %w", arg, err)
+		}
+		out.WriteString(entries)
+	}
+	_, err := io.WriteString(e.stdout, out.String())
+	return err
+}
+
+// What a shell completes is made from the table of commands, as --help is.
+
+func completionCommand() command {
+	return command{
+		name: "completion", words: "bash zsh fish", synopsis: "bash|zsh|fish",
+		summary: "print the completions of a shell",
+		example: "agent-init completion bash > /usr/share/bash-completion/completions/agent-init",
+		run: func(_ context.Context, e environment, args []string) error {
+			shells := map[string]func(io.Writer) error{"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}
+			if len(args) == 1 && shells[args[0]] != nil {
+				return shells[args[0]](e.stdout)
+			}
+			return fault.New(fault.Usage, "agent-init completion bash, zsh or fish", "there are completions for bash, zsh and fish, not for %q", strings.Join(args, " "))
+		},
+	}
+}
+
+// eachFlag calls do with the flags of c, --help included.
+func (c command) eachFlag(do func(name, value, text string)) {
+	c.flagSet(new(environment)).VisitAll(func(f *flag.Flag) {
+		value, text := flag.UnquoteUsage(f)
+		do(f.Name, value, text)
+	})
+	do("help", "", "show the flags and an example")
+}
+
+func dashes(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}
+
+func bashCompletion(w io.Writer) error {
+	s := &text.Screen{W: w}
+	s.Line("# bash completion for agent-init; made by: agent-init completion bash")
+	s.Line("_agent_init() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} words=\n\tif [ \"$COMP_CWORD\" -eq 1 ]; then")
+	s.Line("\t\twords=%q\n\telse\n\t\tcase ${COMP_WORDS[1]} in", strings.Join(names(), " "))
+	for _, c := range visible() {
+		list := strings.Fields(c.words)
+		c.eachFlag(func(name, _, _ string) { list = append(list, dashes(name)) })
+		s.Line("\t\t%s) words=%q ;;", c.name, strings.Join(list, " "))
+	}
+	s.Line("\t\tesac\n\tfi")
+	s.Line("\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n}")
+	s.Line("complete -o default -F _agent_init agent-init")
+	return s.Err
+}
+
+func zshCompletion(w io.Writer) error {
+	s := &text.Screen{W: w}
+	s.Line("#compdef agent-init\n# zsh completion for agent-init; made by: agent-init completion zsh")
+	s.Line("_agent_init() {\n\tlocal -a commands\n\tcommands=(")
+	for _, c := range visible() {
+		s.Line("\t\t%s", shellWord(c.name+":"+strings.ReplaceAll(c.summary, ":", "\\:")))
+	}
+	s.Line("\t)\n\tif (( CURRENT == 2 )); then\n\t\t_describe command commands\n\t\treturn\n\tfi\n\tcase ${words[2]} in")
+	for _, c := range visible() {
+		var args []string
+		c.eachFlag(func(name, value, text string) {
+			text = strings.NewReplacer("[", "(", "]", ")").Replace(text)
+			arg := dashes(name) + "[" + text + "]"
+			if value != "" {
+				arg += ":" + value + ":_files"
+			}
+			args = append(args, shellWord(arg))
+		})
+		if list := c.words; list != "" {
+			args = append(args, shellWord("*:word:("+list+")"))
+		} else {
+			args = append(args, shellWord("*:argument:_files"))
+		}
+		s.Line("\t%s)\n\t\t_arguments %s ;;", c.name, strings.Join(args, " \\\n\t\t\t"))
+	}
+	s.Line("\tesac\n}\n_agent_init \"$@\"")
+	return s.Err
+}
+
+func fishCompletion(w io.Writer) error {
+	s := &text.Screen{W: w}
+	s.Line("# fish completion for agent-init; made by: agent-init completion fish")
+	for _, c := range visible() {
+		s.Line("complete -c agent-init -n __fish_use_subcommand -f -a %s -d %s", c.name, shellWord(c.summary))
+		seen := fmt.Sprintf("'__fish_seen_subcommand_from %s'", c.name)
+		if list := c.words; list != "" {
+			s.Line("complete -c agent-init -n %s -f -a %s", seen, shellWord(list))
+		}
+		c.eachFlag(func(name, value, text string) {
+			option := "-l " + name
+			if len(name) == 1 {
+				option = "-s " + name
+			}
+			if value != "" {
+				option += " -r"
+			}
+			s.Line("complete -c agent-init -n %s %s -d %s", seen, option, shellWord(text))
+		})
+	}
+	return s.Err
+}
+
+// shellWord quotes s for any of the shells.
+func shellWord(s string) string {
+	return "'" + strings.ReplaceAll(s, "'", `'"'"'`) + "'"
+}
