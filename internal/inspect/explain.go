@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +30,13 @@ type subject struct {
 	addr netip.Addr
 	port policy.Port // zero: not said
 	here bool        // a port of this container, and nothing else
+}
+
+func (s subject) String() string {
+	if s.addr.IsValid() {
+		return s.addr.String()
+	}
+	return s.name
 }
 
 // schemePorts are the ports that URLs leave out.
@@ -146,33 +154,25 @@ type denials struct {
 	ahead []audit.Event // addresses that the guard took out of an answer before the agent asked
 }
 
-// shownDenials is how many of the last denials are kept.
-const shownDenials = 3
+const shownDenials = 3 // of the last
 
 // explainSubject judges s by what is published.
 func explainSubject(p published, s subject, now time.Time) explanation {
-	e := explanation{Version: 1, now: now, Allowed: true, Leases: []lease.Address{}, Denied: denials{Last: []audit.Event{}}}
+	e := explanation{Version: 1, now: now, State: p.state.Word(), Allowed: true, Leases: []lease.Address{}, Denied: denials{Last: []audit.Event{}}}
 	e.Monitor = p.state != nil && p.state.Monitor
-	e.State = p.state.Word()
-	ports := []policy.Port{s.port}
-	if s.addr.IsValid() {
-		e.Target = s.addr.String()
-		if s.port.Number == 0 {
-			ports = []policy.Port{policy.HTTPS, policy.HTTP}
-		}
-	} else {
-		if m := p.policy.Lookup(s.name); m.Name != "" {
-			s.name = m.Name
-		}
-		e.Target = s.name
-		if s.port.Number == 0 {
-			if ports = p.policy.Ports(s.name); len(ports) == 0 {
-				ports = []policy.Port{policy.HTTPS, policy.HTTP}
-			}
+	ports := []policy.Port{policy.HTTPS, policy.HTTP}
+	if !s.addr.IsValid() {
+		s.name = cmp.Or(p.policy.Lookup(s.name).Name, s.name)
+		if open := p.policy.Ports(s.name); len(open) > 0 {
+			ports = open
 		}
 		e.Leases = append(e.Leases, p.leasesOf(s.name, now)...)
 		e.Hosts = p.policy.Hosts(s.name)
 	}
+	if s.port.Number != 0 {
+		ports = []policy.Port{s.port}
+	}
+	e.Target = s.String()
 	for _, port := range ports {
 		v := judgePort(p.policy, s, port, len(e.Hosts) > 0)
 		e.Allowed = e.Allowed && v.Allowed
@@ -193,14 +193,14 @@ func explainSubject(p published, s subject, now time.Time) explanation {
 }
 
 func judgePort(p *policy.Policy, s subject, port policy.Port, hosts bool) portVerdict {
+	if s.addr.IsLoopback() || s.name == "localhost" || strings.HasSuffix(s.name, ".localhost") {
+		return portVerdict{Port: port, Allowed: true, Reason: "the container's own loopback is free", Gate: "nothing"}
+	}
 	d := p.Decide(s.name, port)
 	if s.addr.IsValid() {
 		d = p.DecideAddr(s.addr, port)
 	}
 	v := portVerdict{Port: port, Allowed: d.Allowed, Reason: d.Reason}
-	if s.addr.IsLoopback() || s.name == "localhost" || strings.HasSuffix(s.name, ".localhost") {
-		return portVerdict{Port: port, Allowed: true, Reason: "the container's own loopback is free", Gate: "nothing"}
-	}
 	if d.Rule != nil {
 		v.Rule, v.Text, v.Preset = d.Rule.Source.String(), d.Rule.String(), d.Rule.Preset
 	}
@@ -224,16 +224,13 @@ func judgePort(p *policy.Policy, s subject, port policy.Port, hosts bool) portVe
 
 // lineFor is the entry that would allow what is denied, "" if none would.
 func (e explanation) lineFor(p *policy.Policy, s subject) string {
-	for _, v := range e.Ports {
-		switch {
-		case v.Allowed:
-		case s.addr.IsValid():
-			return p.LineForAddr(s.addr, v.Port)
-		default:
-			return p.LineFor(s.name, v.Port)
-		}
-	}
-	if s.addr.IsValid() || len(e.Leases) > 0 {
+	denied := slices.IndexFunc(e.Ports, func(v portVerdict) bool { return !v.Allowed })
+	switch {
+	case denied >= 0 && s.addr.IsValid():
+		return p.LineForAddr(s.addr, e.Ports[denied].Port)
+	case denied >= 0:
+		return p.LineFor(s.name, e.Ports[denied].Port)
+	case s.addr.IsValid() || len(e.Leases) > 0:
 		return ""
 	}
 	// It is allowed, but what it resolves to is not.
@@ -248,22 +245,20 @@ func (e explanation) lineFor(p *policy.Policy, s subject) string {
 
 // read collects what the log has about s.
 func (d *denials) read(file string, s subject, probe ofProbe) error {
-	want := []byte(s.name)
-	if s.addr.IsValid() {
-		want = []byte(s.addr.String())
-	}
+	want := s.String()
 	return audit.Lines(file, func(line []byte) bool {
-		if !bytes.Contains(line, want) {
+		if !bytes.Contains(line, []byte(want)) {
 			return true
 		}
 		e, err := audit.Decode(line)
 		if err == nil && e.Asker == audit.ByGuard && e.Kind == audit.DNS && e.IP != "" && e.Name == s.name && len(d.ahead) < shownDenials {
 			d.ahead = append(d.ahead, e)
 		}
-		if err != nil || !probe.theAgents(e) || e.Kind == audit.Grant || s.port.Number != 0 && e.Port != 0 && e.Port != s.port.Number {
-			return true
+		about := e.Name
+		if s.addr.IsValid() {
+			about = e.IP
 		}
-		if s.addr.IsValid() && e.IP != s.addr.String() || !s.addr.IsValid() && e.Name != s.name {
+		if err != nil || about != want || !probe.theAgents(e) || e.Kind == audit.Grant || s.port.Number != 0 && e.Port != 0 && e.Port != s.port.Number {
 			return true
 		}
 		if d.Count += 1 + e.Suppressed; d.First.IsZero() {
@@ -282,14 +277,11 @@ func (d *denials) read(file string, s subject, probe ofProbe) error {
 func requestAbout(grants []grant.Grant, s subject) *grant.Grant {
 	var found *grant.Grant
 	for _, g := range slices.Backward(grants) {
-		if g.Kind != grant.Request || !isAbout(g.Target, s) {
-			continue
-		}
-		if g.Outcome == "" {
-			return &g
-		}
-		if found == nil {
-			found = &g
+		waits := g.Outcome == ""
+		if g.Kind == grant.Request && (waits || found == nil) && isAbout(g.Target, s) {
+			if found = &g; waits {
+				break
+			}
 		}
 	}
 	return found
@@ -320,11 +312,10 @@ func (x explanation) Write(out io.Writer, coloured bool) error {
 		if v.Allowed {
 			verdict = green + "allowed" + plain
 		}
-		if v.Allowed && v.Rule != "" { // which says why
-			w.Line("%s %s: %s", text.Clean(x.Target), v.Port, verdict)
-		} else {
-			w.Line("%s %s: %s, %s", text.Clean(x.Target), v.Port, verdict, v.Reason)
+		if !v.Allowed || v.Rule == "" { // which says why
+			verdict += ", " + v.Reason
 		}
+		w.Line("%s %s: %s", text.Clean(x.Target), v.Port, verdict)
 		if v.Rule != "" {
 			rule := v.Rule + "  " + v.Text
 			if v.Preset != "" {
