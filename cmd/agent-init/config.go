@@ -30,7 +30,6 @@ type settings struct {
 	fs   *flag.FlagSet
 }
 
-// confine has the flags of every such command.
 func (s *settings) confine(fs *flag.FlagSet) {
 	s.fs = fs
 	policyDir(fs, &s.PolicyDir, "`DIR` that holds policy.yaml, allowlist.txt and allowlist.d")
@@ -172,7 +171,6 @@ func keysHint(prefix string) string {
 	return fmt.Sprintf("   %s ? shows the keys", key)
 }
 
-// policyDir is a flag of commands that read the policy.
 func policyDir(fs *flag.FlagSet, to *string, usage string) {
 	fs.StringVar(to, "config", "/etc/agent-init", usage)
 }

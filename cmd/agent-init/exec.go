@@ -81,7 +81,7 @@ type ownTerminal struct {
 	typed  bool        // what is typed is for the command
 	filter terminal.Filter
 
-	near, relay *os.File      // our side of the command's terminal; relay is a duplicate that a read can be ended on
+	near, relay *os.File      // our side of the command's terminal; a read of relay, a duplicate, can be ended by closing it
 	found       *unix.Termios // the person's, as it was
 	copying     bool          // what is typed is being handed on
 	heard       atomic.Bool   // and the command runs: it gets what the terminal answers
@@ -110,7 +110,6 @@ func findTerminal(std [3]*os.File, forced bool) (_ *ownTerminal, found bool) {
 	return o, o.out != nil
 }
 
-// exec runs the command to its end, and ends as it did.
 func (o *ownTerminal) exec(spec privdrop.Spec) error {
 	var err error
 	if o.found, err = unix.IoctlGetTermios(int(o.in.Fd()), unix.TCGETS); err != nil {
@@ -125,16 +124,20 @@ func (o *ownTerminal) exec(spec privdrop.Spec) error {
 		return err
 	}
 	defer near.Close()
+	defer far.Close()
 	o.near = near
-	if o.relay, err = pollable(near); err != nil {
-		far.Close()
+	fd, err := unix.FcntlInt(near.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err == nil {
+		err = unix.SetNonblock(fd, true)
+	}
+	if err != nil {
 		return err
 	}
+	o.relay = os.NewFile(uintptr(fd), near.Name())
 	defer o.relay.Close()
 	signals := clientSignals()
 	p, err := o.start(spec, far)
 	if err != nil {
-		far.Close()
 		return err
 	}
 	o.takeInput()
@@ -143,23 +146,20 @@ func (o *ownTerminal) exec(spec privdrop.Spec) error {
 			_ = unix.IoctlSetTermios(int(o.in.Fd()), unix.TCSETSF, o.found)
 		}
 	}()
-	shown := make(chan struct{})
+	shown, ended := make(chan struct{}), make(chan struct{})
 	go func() { o.show(int(size.Col), int(size.Row)); close(shown) }() // until nobody has the far side open
-	ended := make(chan struct{})
-	go o.forward(signals, p, ended)
+	go func() { o.forward(signals, p); close(ended) }()
 	st, err := p.Wait()
 	o.heard.Store(false)
 	far.Close() // until now, since a program that has it by name alone holds nothing open
 	if err != nil {
 		return fmt.Errorf("wait for %s: %w", spec.Argv[0], err)
 	}
-	select {
-	case <-shown:
-	case <-time.After(lastShown): // something else holds it open
-		_ = o.relay.SetReadDeadline(time.Now())
+	for range 2 {
 		select {
 		case <-shown:
-		case <-time.After(lastShown): // the person's terminal takes nothing
+		case <-time.After(300 * time.Millisecond): // something else holds it open, or the person's terminal takes nothing
+			_ = o.relay.SetReadDeadline(time.Now())
 		}
 	}
 	signal.Stop(signals)
@@ -170,9 +170,6 @@ func (o *ownTerminal) exec(spec privdrop.Spec) error {
 	}
 	return fault.Status(st.ExitCode())
 }
-
-// lastShown is how long output is waited for after the command has ended.
-const lastShown = 300 * time.Millisecond
 
 // start starts the command. In place of each terminal that we have it has its own,
 // which is its controlling terminal too.
@@ -186,12 +183,10 @@ func (o *ownTerminal) start(spec privdrop.Spec, far *os.File) (*os.Process, erro
 	for i, f := range o.std {
 		switch {
 		case i == 0 && text.IsTerminal(f) && !o.typed: // it would wait for ever
-			null, err := os.Open(os.DevNull)
-			if err != nil {
+			if files[0], err = os.Open(os.DevNull); err != nil {
 				return nil, err
 			}
-			defer null.Close()
-			files[0] = null
+			defer files[0].Close()
 		case text.IsTerminal(f):
 			files[i] = far
 		}
@@ -220,10 +215,8 @@ func (o *ownTerminal) takeInput() {
 	go func() { _, _ = io.Copy(o.relay, o.in) }()
 }
 
-// forward acts on signals until there are no more: those that would end us are for the
-// command.
-func (o *ownTerminal) forward(signals <-chan os.Signal, p *os.Process, ended chan<- struct{}) {
-	defer close(ended)
+// forward acts on signals: those that would end us are for the command.
+func (o *ownTerminal) forward(signals <-chan os.Signal, p *os.Process) {
 	for s := range signals {
 		switch s {
 		case unix.SIGWINCH:
@@ -266,17 +259,4 @@ func (o *ownTerminal) show(cols, rows int) {
 		}
 	}
 	_, _ = o.out.Write(passed)
-}
-
-// pollable is a duplicate of f that a read can be ended on by closing it.
-func pollable(f *os.File) (*os.File, error) {
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		unix.Close(fd)
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), f.Name()), nil
 }

@@ -76,7 +76,6 @@ func denyCommand() command {
 	}
 }
 
-// requested is what the agent wants by a request that waits.
 func requested(number uint32) (target string, err error) {
 	var r grant.Report
 	if err := published(state.GrantsFile, &r); err != nil {
@@ -90,7 +89,6 @@ func requested(number uint32) (target string, err error) {
 	return "", fault.New(fault.Usage, "see agent-init grants", "there is no request %d", number)
 }
 
-// makeGrant asks the keeper for a grant, and says what came of it.
 func makeGrant(ctx context.Context, e environment, r control.Request, life time.Duration) error {
 	if life > 0 && life < time.Second {
 		return fault.New(fault.Usage, "give a time such as 10m or 2h", "--for %v is less than a second", life)

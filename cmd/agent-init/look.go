@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -53,7 +54,6 @@ func statusCommand() command {
 	}
 }
 
-// published reads a file that the keeper has published.
 func published(file string, v any) error {
 	dir, err := state.Find()
 	if err == nil {
@@ -80,8 +80,6 @@ func metricsCommand() command {
 	}
 }
 
-const defaultWait = 30 * time.Second
-
 func waitCommand() command {
 	var timeout time.Duration
 	return command{
@@ -95,7 +93,7 @@ func waitCommand() command {
 	}
 }
 
-const waitStep = 20 * time.Millisecond
+const defaultWait = 30 * time.Second
 
 // waitReady returns when the keeper says that it is ready, or why it is not.
 func waitReady(deadline time.Time) error {
@@ -118,7 +116,7 @@ func waitReady(deadline time.Time) error {
 		default:
 			return fault.New(fault.SelfTest, "see agent-init status", "not ready in time: %s", s.Phase)
 		}
-		time.Sleep(waitStep)
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 
@@ -212,19 +210,29 @@ func selftestCommand() command {
 		summary: "prove again, as the agent, what is blocked and what can be reached",
 		example: "agent-init selftest",
 		run: func(ctx context.Context, e environment, _ []string) error {
+			prove := makeProbes
 			if os.Geteuid() == 0 {
-				return selftestAsRoot(ctx, e)
+				prove = askProbes
 			}
-			report, err := makeProbes(ctx)
+			report, err := prove(ctx)
+			if errors.Is(err, errNobodyAnswers) {
+				return selftestAsAgent(e.json)
+			}
 			if err != nil {
 				return err
 			}
-			return showReport(e, report)
+			if !e.json {
+				err = report.WriteTable(text.Folded(e.stdout, strings.Repeat(" ", 6)), e.colour())
+			} else {
+				err = json.NewEncoder(e.stdout).Encode(report)
+			}
+			return cmp.Or(err, verdict(report.OK, fault.SelfTest))
 		},
 	}
 }
 
-// selftestAsAgent becomes the agent first: what root can reach proves nothing.
+// selftestAsAgent is for a root without a keeper that serves: nobody counts, and the probes
+// are run right here. It becomes the agent first: what root can reach proves nothing.
 func selftestAsAgent(asJSON bool) error {
 	spec, err := state.ReadAgentSpec()
 	if err != nil {
@@ -244,13 +252,10 @@ func selftestAsAgent(asJSON bool) error {
 // runProbes is for the keeper, which parses no JSON of a child's.
 func runProbes(ctx context.Context) error {
 	report, err := makeProbes(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = os.Stdout.Write(report.Pack())
 	}
-	if _, err := os.Stdout.Write(report.Pack()); err != nil {
-		return err
-	}
-	return verdict(report.OK, fault.SelfTest)
+	return cmp.Or(err, verdict(report.OK, fault.SelfTest))
 }
 
 func makeProbes(ctx context.Context) (selftest.Report, error) {
@@ -266,29 +271,10 @@ func makeProbes(ctx context.Context) (selftest.Report, error) {
 	return probe.Run(ctx, plan), nil
 }
 
-func showReport(e environment, report selftest.Report) error {
-	if e.json {
-		if err := json.NewEncoder(e.stdout).Encode(report); err != nil {
-			return err
-		}
-	} else if err := report.WriteTable(text.Folded(e.stdout, strings.Repeat(" ", 6)), e.colour()); err != nil {
-		return err
-	}
-	return verdict(report.OK, fault.SelfTest)
-}
-
-// selftestAsRoot has the keeper run the probes, which tells them from what the agent
-// does. Without a keeper that serves, nobody counts, and they are run right here.
-func selftestAsRoot(ctx context.Context, e environment) error {
-	var report selftest.Report
-	err := call(ctx, state.ControlSocket, control.Request{Verb: state.VerbSelfTest}, &report)
-	if errors.Is(err, errNobodyAnswers) {
-		return selftestAsAgent(e.json)
-	}
-	if err != nil {
-		return err
-	}
-	return showReport(e, report)
+// askProbes has the keeper run the probes, which tells them from what the agent does.
+func askProbes(ctx context.Context) (report selftest.Report, err error) {
+	err = call(ctx, state.ControlSocket, control.Request{Verb: state.VerbSelfTest}, &report)
+	return report, err
 }
 
 var errNobodyAnswers = errors.New("nobody answers: agent-init does not run, or is still starting")

@@ -53,23 +53,18 @@ type command struct {
 	json     string // what --json prints, if there is such a flag
 	words    string // the arguments that there are, if they are few
 	hidden   bool   // for agent-init itself, not for people
-	// takesSignals is for commands that read early.Signals; the others end
-	// on a signal as any program does.
-	takesSignals bool
-	// mixed is for commands whose flags may follow their arguments.
-	mixed bool
-	alone bool // takes no arguments
-	flags func(fs *flag.FlagSet)
-	run   func(ctx context.Context, e environment, args []string) error
+	signals  bool   // it reads early.Signals; the others end on a signal as any program does
+	mixed    bool   // flags may follow arguments
+	alone    bool   // takes no arguments
+	flags    func(fs *flag.FlagSet)
+	run      func(ctx context.Context, e environment, args []string) error
 }
 
-// group is a part of the help, by what a person is about to do.
 type group struct {
 	title    string // "": for agent-init itself, and not in the help
 	commands []command
 }
 
-// groups have every verb.
 func groups() []group {
 	return []group{
 		{"Run", []command{runCommand(), execCommand(), upCommand(), sidecarCommand(), waitCommand()}},
@@ -105,12 +100,10 @@ func commands() (all []command) {
 	return all
 }
 
-// visible are the commands for people.
 func visible() []command {
 	return slices.DeleteFunc(commands(), func(c command) bool { return c.hidden })
 }
 
-// names are those of the commands for people.
 func names() (out []string) {
 	for _, c := range visible() {
 		out = append(out, c.name)
@@ -186,7 +179,7 @@ func (c command) invoke(e environment) int {
 	case c.alone && len(args) > 0:
 		return fault.Report(e.stderr, fault.New(fault.Usage, "agent-init "+c.name, "%s takes no arguments, and %q was given", c.name, args[0]))
 	}
-	if !c.takesSignals {
+	if !c.signals {
 		early.Release()
 	}
 	return fault.Report(e.stderr, c.run(context.Background(), e, args))
@@ -221,11 +214,8 @@ func (c command) help(w io.Writer, fs *flag.FlagSet) {
 	}
 }
 
-// tagline is what this is, in a line.
-const tagline = "the init process (PID 1) for containers that run AI coding agents"
-
 func usage(w io.Writer) {
-	fmt.Fprintf(w, "agent-init: %s\n\nusage: agent-init COMMAND [flags]\n", tagline)
+	fmt.Fprintf(w, "agent-init: the init process (PID 1) for containers that run AI coding agents\n\nusage: agent-init COMMAND [flags]\n")
 	for _, g := range groups() {
 		if g.title == "" {
 			continue

@@ -21,7 +21,7 @@ import (
 func runCommand() command {
 	var s settings
 	return command{
-		name: "run", takesSignals: true, synopsis: "[flags] [-- CMD ARG…]",
+		name: "run", signals: true, synopsis: "[flags] [-- CMD ARG…]",
 		summary: "confine the container, prove it, and run the agent",
 		example: "agent-init run -- claude",
 		flags:   s.supervise,
@@ -38,7 +38,7 @@ func runCommand() command {
 func sidecarCommand() command {
 	var s settings
 	return command{
-		name: "sidecar", takesSignals: true, synopsis: "[flags]",
+		name: "sidecar", signals: true, synopsis: "[flags]",
 		summary: "confine a network namespace that the agent's container shares; stays in the foreground",
 		example: "agent-init sidecar --user 1000",
 		flags:   s.confine,
@@ -147,7 +147,7 @@ const fdReport = 3
 func keeperCommand() command {
 	var s settings
 	return command{
-		name: keeperName, takesSignals: true,
+		name: keeperName, signals: true,
 		summary: "the detached keeper (started by agent-init up)",
 		flags:   s.confine,
 		run: func(ctx context.Context, e environment, _ []string) error {

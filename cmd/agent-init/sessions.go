@@ -67,7 +67,6 @@ func attachCommand() command {
 	}
 }
 
-// attached shows the window, and says how that ended.
 func attached(w io.Writer, o attach.Options) error {
 	r, err := attach.Run(o)
 	switch {
@@ -107,7 +106,6 @@ func clientSignals() chan os.Signal {
 	return c
 }
 
-// dialSession connects to the session of this container.
 func dialSession() (*os.File, error) {
 	dir, err := state.Find()
 	if err != nil {
@@ -125,7 +123,6 @@ func dialSession() (*os.File, error) {
 	return f, err
 }
 
-// callSession makes a request and returns the answer.
 func callSession(r protocol.Request, to io.Writer) error {
 	conn, err := dialSession()
 	if err != nil {
@@ -138,7 +135,6 @@ func callSession(r protocol.Request, to io.Writer) error {
 	return err
 }
 
-// askSession makes a request and reads the answer.
 func askSession[T any](r protocol.Request) (answer T, err error) {
 	var b bytes.Buffer
 	if err := callSession(r, &b); err != nil {
@@ -150,7 +146,6 @@ func askSession[T any](r protocol.Request) (answer T, err error) {
 	return answer, nil
 }
 
-// listSession asks for the session's windows.
 func listSession() (protocol.Info, error) {
 	return askSession[protocol.Info](protocol.Request{Verb: protocol.VerbList})
 }
@@ -175,7 +170,6 @@ func newCommand() command {
 	}
 }
 
-// cutCommand reads [NAME] [-- [CMD ARG…]].
 func cutCommand(args []string) (name string, argv []string, ok bool) {
 	if i := slices.Index(args, "--"); i >= 0 {
 		args, argv = args[:i], args[i+1:]
@@ -225,29 +219,23 @@ func killWindow(name string) error {
 	if err := callSession(protocol.Request{Verb: protocol.VerbKill, Window: name}, io.Discard); err != nil {
 		return err
 	}
-	w := slices.IndexFunc(before.Windows, func(w protocol.WindowInfo) bool {
-		return w.Name == name || strconv.FormatUint(uint64(w.ID), 10) == name
-	})
+	w := slices.IndexFunc(before.Windows, func(w protocol.WindowInfo) bool { return w.Name == name || fmt.Sprint(w.ID) == name })
 	if w < 0 {
 		return nil // it was started, and ended, meanwhile
 	}
-	same := func(other protocol.WindowInfo) bool {
-		return other.ID == before.Windows[w].ID && other.Started.Equal(before.Windows[w].Started)
-	}
-	for end := time.Now().Add(window.KillAfter + killPatience); ; time.Sleep(50 * time.Millisecond) {
+	killed := before.Windows[w]
+	same := func(w protocol.WindowInfo) bool { return w.ID == killed.ID && w.Started.Equal(killed.Started) }
+	for end := time.Now().Add(window.KillAfter + 10*time.Second); ; time.Sleep(50 * time.Millisecond) {
 		now, err := listSession()
 		if err != nil || !slices.ContainsFunc(now.Windows, same) {
 			return nil // with the last window the session ends
 		}
 		if time.Now().After(end) {
 			return fault.New(fault.Failure, "end the container; the process waits for a device or a file system",
-				"the program of window %s (pid %d) has not ended", name, before.Windows[w].PID)
+				"the program of window %s (pid %d) has not ended", name, killed.PID)
 		}
 	}
 }
-
-// killPatience is how long a program may take to end once it was told to by KILL.
-const killPatience = 10 * time.Second
 
 // terminalCommand is the client on the container's own terminal.
 func terminalCommand() command {
@@ -303,14 +291,12 @@ func sessionsCommand() command {
 	}
 }
 
-// sessionsReport is what sessions --json prints.
-type sessionsReport struct {
+type sessionsReport struct { // of --json
 	Version int `json:"version"`
 	protocol.Info
 }
 
-// maxShownTitle is how many characters of a title are shown.
-const maxShownTitle = 40
+const maxShownTitle = 40 // characters
 
 // cleanSession takes out of what programs chose whatever could make a line look like
 // another.

@@ -47,8 +47,7 @@ func checkCommand() command {
 	}
 }
 
-// maxCheckFile is the size of a file that is still read, in bytes.
-const maxCheckFile = 64 << 20
+const maxCheckFile = 64 << 20 // bytes
 
 // bundleOf reads the named files as they are: whose they are matters only where
 // they are in force.

@@ -129,7 +129,6 @@ func examine(p patient) Diagnosis {
 	return d
 }
 
-// Write shows the findings, and counts them.
 func (d Diagnosis) Write(out io.Writer, coloured bool) error {
 	w := &text.Screen{W: out}
 	colours := map[string]string{passes: "\x1b[32m", warns: "\x1b[33m", fails: "\x1b[31m"}
@@ -149,7 +148,6 @@ func (d Diagnosis) Write(out io.Writer, coloured bool) error {
 	return w.Err
 }
 
-// checkKeeper says whether agent-init runs, and is healthy.
 func checkKeeper(d *Diagnosis, p patient) string {
 	if p.state == nil {
 		d.fail("agent-init run (as the entrypoint), up or sidecar", "NOT CONFINED: agent-init has not confined this container")

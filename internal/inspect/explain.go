@@ -110,7 +110,6 @@ func Explain(dir, target string) (Report, error) {
 	return r, nil
 }
 
-// explanation is what explain --json prints.
 type explanation struct {
 	Version int             `json:"version"`
 	Target  string          `json:"target"` // the name or address
@@ -128,7 +127,6 @@ type explanation struct {
 	now time.Time // when it was asked
 }
 
-// portVerdict is the decision about one port.
 type portVerdict struct {
 	Port    policy.Port `json:"port"`
 	Allowed bool        `json:"allowed"`
@@ -145,7 +143,6 @@ type instruction struct {
 	File string `json:"file"`
 }
 
-// denials are those of the log.
 type denials struct {
 	Count uint64        `json:"count"`
 	First time.Time     `json:"first,omitzero"`
@@ -156,7 +153,6 @@ type denials struct {
 
 const shownDenials = 3 // of the last
 
-// explainSubject judges s by what is published.
 func explainSubject(p published, s subject, now time.Time) explanation {
 	e := explanation{Version: 1, now: now, State: p.state.Word(), Allowed: true, Leases: []lease.Address{}, Denied: denials{Last: []audit.Event{}}}
 	e.Monitor = p.state != nil && p.state.Monitor
@@ -243,7 +239,6 @@ func (e explanation) lineFor(p *policy.Policy, s subject) string {
 	return ""
 }
 
-// read collects what the log has about s.
 func (d *denials) read(file string, s subject, probe ofProbe) error {
 	want := s.String()
 	return audit.Lines(file, func(line []byte) bool {
@@ -372,7 +367,6 @@ func (x explanation) way() string {
 	return "nothing does: it is never allowed"
 }
 
-// quoted is an entry as a word of a shell's.
 func quoted(line string) string {
 	if strings.ContainsAny(line, " *[") {
 		return "'" + line + "'"

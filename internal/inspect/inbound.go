@@ -53,7 +53,6 @@ func (r inboundReport) Write(out io.Writer, _ bool) error {
 	return w.Err
 }
 
-// tcpTables have the sockets of TCP.
 var tcpTables = []string{"/proc/net/tcp", "/proc/net/tcp6"}
 
 // listening are the TCP ports that sockets of uid accept connections on, from

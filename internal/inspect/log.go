@@ -190,7 +190,6 @@ func logFault(err error) error {
 
 const letOut = "let out"
 
-// verdictColour is the terminal's: green, red, and yellow for what needs a look.
 func verdictColour(verdict string) string {
 	return map[string]string{string(audit.Allow): "32", string(audit.Deny): "31", string(audit.Fault): "31;1", letOut: "33"}[verdict]
 }

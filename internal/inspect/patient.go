@@ -56,7 +56,6 @@ type patient struct {
 // may says whether a root shell in the container may have a capability.
 func (p *patient) may(capability uint) bool { return p.bounding&(1<<capability) != 0 }
 
-// backend is the packet filter that holds the rules, "" if none does.
 func (p *patient) backend() string {
 	if p.state == nil {
 		return ""

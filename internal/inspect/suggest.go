@@ -74,13 +74,12 @@ func Suggest(dir, since string) (Suggestions, error) {
 	return s.result(from), nil
 }
 
-// maxSuggestions bounds what one session can propose: the agent chooses names.
-const maxSuggestions = 500
+// The agent chooses names, so that both are bounded.
+const (
+	maxSuggestions = 500
+	maxLeftOut     = 100_000 // that are told apart to be counted
+)
 
-// maxLeftOut bounds how many more are told apart to be counted.
-const maxLeftOut = 100_000
-
-// suggester collects denials.
 type suggester struct {
 	policy  *policy.Policy
 	probe   ofProbe
@@ -200,7 +199,6 @@ func (s *suggester) put(to map[string]*suggestion, line, name string, e audit.Ev
 	return g
 }
 
-// groupOf is the registrable domain of a name.
 func groupOf(name string) string {
 	switch {
 	case name == "":

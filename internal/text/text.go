@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -164,8 +165,7 @@ func IsTerminal(f *os.File) bool {
 	return err == nil
 }
 
-// folder breaks lines between words where a terminal would break them within one.
-// Every further part of a line begins with hang.
+// folder breaks lines between words. Every further part of a line begins with hang.
 type folder struct {
 	w     io.Writer
 	width int
@@ -202,58 +202,34 @@ func (f *folder) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// wordOf is a word with the blanks before it; the last has those behind it as well.
+var wordOf = regexp.MustCompile(` *[^ ]+(?: +$)?|^ +$`)
+
 // Fold breaks a line at blanks so that no part is wider than width. A word that is
 // wider stays whole.
 func Fold(line string, width int, hang string) string {
+	if Columns(line) <= width {
+		return line
+	}
 	var out strings.Builder
-	begun := 0 // where a part may be broken first
-	for Columns(line) > width {
-		at := blankBefore(line, begun, width)
-		if at < 0 {
-			break
+	part, words := "", 0
+	for _, word := range wordOf.FindAllString(line, -1) {
+		if words > 0 && Columns(part+word) > width {
+			out.WriteString(part + "\n")
+			part, words = hang, 0
 		}
-		out.WriteString(strings.TrimRight(line[:at], " ") + "\n")
-		rest := strings.TrimLeft(line[at:], " ")
-		if strings.HasSuffix(hang, "# ") {
-			rest = strings.TrimPrefix(rest, "# ") // a comment goes on as one
-		}
-		line, begun = hang+rest, len(hang)
-	}
-	return out.String() + line
-}
-
-// blankBefore is the last blank, behind a word, by which no more than width columns
-// have passed; if there is none, the first one.
-func blankBefore(line string, begun, width int) int {
-	begun += len(line[begun:]) - len(strings.TrimLeft(line[begun:], " "))
-	last := -1
-	for i := begun; i < len(line); i++ {
-		if line[i] != ' ' || strings.TrimLeft(line[i:], " ") == "" {
-			continue
-		}
-		if Columns(line[:i]) > width && last >= 0 {
-			break
-		}
-		last = i
-	}
-	return last
-}
-
-// Columns is how many a text takes, colours aside. A character may take two, or none.
-func Columns(s string) int {
-	n := 0
-	for s != "" {
-		if rest, ok := strings.CutPrefix(s, "\x1b["); ok {
-			if end := strings.IndexByte(rest, 'm'); end >= 0 {
-				s = rest[end+1:]
-				continue
+		if words == 0 && out.Len() > 0 {
+			word = strings.TrimLeft(word, " ")
+			if word == "#" && strings.HasSuffix(hang, "# ") {
+				continue // a comment goes on as one
 			}
 		}
-		end := strings.IndexByte(s[1:], '\x1b') + 1
-		if end == 0 {
-			end = len(s)
-		}
-		n, s = n+displaywidth.String(s[:end]), s[end:]
+		part, words = part+word, words+1
 	}
-	return n
+	return out.String() + part
 }
+
+var colours = regexp.MustCompile("\x1b\\[[^m]*m")
+
+// Columns is how many a text takes, colours aside. A character may take two, or none.
+func Columns(s string) int { return displaywidth.String(colours.ReplaceAllString(s, "")) }
