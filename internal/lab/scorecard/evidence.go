@@ -32,6 +32,12 @@ type Evidence struct {
 	Said    []Said
 
 	values map[string]string
+	lacks  []string
+}
+
+// lack notes what had to work and did not.
+func (e *Evidence) lack(format string, args ...any) {
+	e.lacks = append(e.lacks, fmt.Sprintf(format, args...))
 }
 
 func (s *Setting) forget() {
@@ -47,9 +53,8 @@ func (s *Setting) collect(a *Attack, values map[string]string, said []Said) *Evi
 		Packets: append(slices.Clip(s.past), s.Box.Packets(lab.Routed)...), Queries: s.Lab.Queries(), Hellos: s.Lab.Web.Hellos(), Conns: s.Lab.Conns()}
 }
 
-// leaks says what of the attack arrived, or succeeded; nothing, if it was held.
-func (e *Evidence) leaks() []string {
-	var out []string
+// leaks says what of the attack arrived, or succeeded, and what lacks after it; nothing, if it was held.
+func (e *Evidence) leaks() (out, lacks []string) {
 	seen := map[string]bool{}
 	add := func(format string, args ...any) {
 		if s := fmt.Sprintf(format, args...); !seen[s] {
@@ -103,7 +108,7 @@ func (e *Evidence) leaks() []string {
 			add("%s", s)
 		}
 	}
-	return out
+	return out, e.lacks
 }
 
 // remember keeps what has left the container until now, whose end is near.

@@ -63,7 +63,7 @@ func early(e *Evidence) []string {
 			}
 		}
 		if outcomes["ok"] == nil { // names below a wildcard are limited, but not to none
-			out = append(out, "no connection could be made")
+			e.lack("no connection could be made")
 		}
 	}
 	return out
@@ -78,7 +78,7 @@ func flooded(e *Evidence) []string {
 	}
 	for _, s := range e.Said {
 		if s.Op == "resolve" && !s.OK {
-			out = append(out, "a question that was not answered: "+s.Err)
+			e.lack("a question that was not answered: %s", s.Err)
 		}
 	}
 	return out
@@ -140,7 +140,8 @@ func forged(e *Evidence) []string {
 	case err != nil:
 		return []string{"the log can't be read: " + err.Error()}
 	case !found:
-		return []string{"a log that doesn't have it"}
+		e.lack("a log that doesn't have it")
+		return nil
 	}
 	return forgery(text)
 }
@@ -168,7 +169,8 @@ func drowned(e *Evidence) []string {
 	case err != nil:
 		return []string{"the log can't be read: " + err.Error()}
 	case !found:
-		return []string{"a log that lacks what came after a flood"}
+		e.lack("a log that lacks what came after a flood")
+		return nil
 	case len(text) > 4<<20:
 		return []string{fmt.Sprintf("a log of %d MiB", len(text)>>20)}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/lab"
@@ -81,38 +82,25 @@ func (s *Setting) run(a *Attack, works bool) (Result, error) {
 	if why != "" {
 		r.Why = why
 	}
-	s.answer(a, values)
-	s.forget()
-	var said []Said
-	for _, args := range steps {
-		if event, is := strings.CutPrefix(args[0], "@"); is {
-			before := len(said)
-			if err := s.happen(a, append([]string{event}, args[1:]...), &said); err != nil {
-				return r, fmt.Errorf("%q: %w", args, err)
-			}
-			if event == "fresh" || len(said) > before {
-				r.Tried++
-			}
-			continue
-		}
-		p, err := s.Agent(args...)
+	for try := 1; ; try++ {
+		said, tried, err := s.try(a, values, steps)
 		if err != nil {
-			return r, fmt.Errorf("%q: %w", args, err)
+			return r, err
 		}
-		if p.Op == "run" && strings.Contains(p.Err, exec.ErrNotFound.Error()) {
-			continue // the image lacks the program: nothing was tried
+		if r.Tried = tried; tried == 0 {
+			break
 		}
-		said = append(said, Said{args, p})
-		r.Tried++
+		arrived, lacking := s.collect(a, values, said).leaks()
+		r.Leaks = slices.Concat(arrived, lacking)
+		if len(arrived) > 0 || len(lacking) == 0 || try == tries {
+			break
+		}
 	}
 	if len(a.Try) == 0 && a.Limit != "" {
 		r.Outcome = Limited // open everywhere, without a trial
 	}
-	if r.Tried == 0 {
-		return r, nil
-	}
-	r.Leaks = s.collect(a, values, said).leaks()
 	switch {
+	case r.Tried == 0:
 	case len(r.Leaks) == 0:
 		r.Outcome = Blocked
 	case a.Limit != "", a.Elsewhere != "" && !s.Starts && !s.Open:
@@ -121,6 +109,38 @@ func (s *Setting) run(a *Attack, works bool) (Result, error) {
 		r.Outcome = Leaked
 	}
 	return r, nil
+}
+
+// tries is how often an attack is made after which only something lacks, such as the answer to a question: that may be
+// the doing of a busy machine. What has arrived once has arrived.
+const tries = 3
+
+// try makes an attack, and returns what its operations said and how many there were.
+func (s *Setting) try(a *Attack, values map[string]string, steps [][]string) (said []Said, tried int, err error) {
+	s.answer(a, values)
+	s.forget()
+	for _, args := range steps {
+		if event, is := strings.CutPrefix(args[0], "@"); is {
+			before := len(said)
+			if err := s.happen(a, append([]string{event}, args[1:]...), &said); err != nil {
+				return nil, 0, fmt.Errorf("%q: %w", args, err)
+			}
+			if event == "fresh" || len(said) > before {
+				tried++
+			}
+			continue
+		}
+		p, err := s.Agent(args...)
+		if err != nil {
+			return nil, 0, fmt.Errorf("%q: %w", args, err)
+		}
+		if p.Op == "run" && strings.Contains(p.Err, exec.ErrNotFound.Error()) {
+			continue // the image lacks the program: nothing was tried
+		}
+		said = append(said, Said{args, p})
+		tried++
+	}
+	return said, tried, nil
 }
 
 // steps are the operations of an attack for which this setting has all that they

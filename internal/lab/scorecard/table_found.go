@@ -184,7 +184,7 @@ func primed(e *Evidence) []string {
 	}
 	for _, s := range e.Said {
 		if s.Op == "resolve" && !s.OK {
-			out = append(out, "a question that was not answered: "+s.Err)
+			e.lack("a question that was not answered: %s", s.Err)
 		}
 	}
 	return out
