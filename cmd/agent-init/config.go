@@ -92,8 +92,8 @@ func (s *settings) read(e environment) (keeper.Config, error) {
 	c.NoColor, c.Version = env["NO_COLOR"] != "", version
 	c.IsSetting = func(flag string) bool { return allSettings().Lookup(flag) != nil }
 	// The agent has no business with what our own variables may hold.
-	c.Environ = maps.Clone(env)
-	maps.DeleteFunc(c.Environ, func(name, _ string) bool { return strings.HasPrefix(name, fault.EnvPrefix) })
+	c.Environ = env
+	maps.DeleteFunc(env, func(name, _ string) bool { return strings.HasPrefix(name, fault.EnvPrefix) })
 	if err := s.check(c); err != nil {
 		return keeper.Config{}, err
 	}

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
+	"runtime"
 	"strings"
 
 	"github.com/agent-init/agent-init/allowlist.d"
@@ -134,11 +134,7 @@ func versionCommand() command {
 		name: "version", alone: true, summary: "show the version",
 		example: "agent-init version",
 		run: func(_ context.Context, e environment, _ []string) error {
-			goVersion := ""
-			if info, ok := debug.ReadBuildInfo(); ok {
-				goVersion = info.GoVersion
-			}
-			_, err := fmt.Fprintf(e.stdout, "agent-init %s (%s)\n", version, goVersion)
+			_, err := fmt.Fprintf(e.stdout, "agent-init %s (%s)\n", version, runtime.Version())
 			return err
 		},
 	}

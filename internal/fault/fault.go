@@ -59,22 +59,16 @@ func (s Status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 // exit code that it stands for.
 func Report(w io.Writer, err error) int {
 	var st Status
-	var f *Fault
-	switch {
-	case err == nil:
-		return OK
-	case errors.As(err, &st):
+	if err == nil || errors.As(err, &st) {
 		return int(st)
-	case errors.As(err, &f):
-		fmt.Fprintf(w, "agent-init: %s\n", strings.TrimRight(f.Error(), "\n"))
-		if f.Remedy != "" {
-			fmt.Fprintf(w, "  remedy: %s\n", f.Remedy)
-		}
-		return f.Code
-	default:
-		fmt.Fprintf(w, "agent-init: %v\n  remedy: see agent-init status, or run agent-init doctor as root\n", err)
-		return Failure
 	}
+	f := &Fault{Failure, err, "see agent-init status, or run agent-init doctor as root"}
+	errors.As(err, &f)
+	fmt.Fprintf(w, "agent-init: %s\n", strings.TrimRight(f.Error(), "\n"))
+	if f.Remedy != "" {
+		fmt.Fprintf(w, "  remedy: %s\n", f.Remedy)
+	}
+	return f.Code
 }
 
 // Warn is one line of cause and one of remedy that stop nothing.

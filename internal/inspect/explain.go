@@ -162,7 +162,13 @@ func explainSubject(p published, s subject, now time.Time) explanation {
 		if open := p.policy.Ports(s.name); len(open) > 0 {
 			ports = open
 		}
-		e.Leases = append(e.Leases, p.leasesOf(s.name, now)...)
+		for _, n := range p.leases.Names {
+			for _, a := range n.Addrs {
+				if n.Name == s.name && a.Expires.After(now) {
+					e.Leases = append(e.Leases, a)
+				}
+			}
+		}
 		e.Hosts = p.policy.Hosts(s.name)
 	}
 	if s.port.Number != 0 {

@@ -5,17 +5,21 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
 const (
@@ -190,9 +194,7 @@ func logFault(err error) error {
 
 const letOut = "let out"
 
-func verdictColour(verdict string) string {
-	return map[string]string{string(audit.Allow): "32", string(audit.Deny): "31", string(audit.Fault): "31;1", letOut: "33"}[verdict]
-}
+var verdictColours = map[string]string{string(audit.Allow): "32", string(audit.Deny): "31", string(audit.Fault): "31;1", letOut: "33"}
 
 // eventLine is an event of the audit log in one line for people.
 func eventLine(e audit.Event, now time.Time, coloured bool) string {
@@ -212,7 +214,7 @@ func eventLine(e audit.Event, now time.Time, coloured bool) string {
 		verdict = letOut // what enforce would not have done
 	}
 	begin, end := "", ""
-	if code := verdictColour(verdict); coloured && code != "" {
+	if code := verdictColours[verdict]; coloured && code != "" {
 		begin, end = "\x1b["+code+"m", "\x1b[0m"
 	}
 	line := fmt.Sprintf("%s  %s%-7s%s %-8s %-32s %s", text.Moment(e.Time, now), begin, text.Clean(verdict), end, text.Clean(string(e.Kind)), what, text.Clean(e.Reason))
@@ -257,3 +259,93 @@ func processOf(e audit.Event) string {
 
 // denied says whether something was refused, or would have been.
 func denied(e audit.Event) bool { return e.Verdict == audit.Deny || e.Enforce == audit.Deny }
+
+// whose knows under which names the agent has met an address. A server often has
+// several names, and the kernel, which refuses a packet, knows none of them.
+type whose struct {
+	names map[netip.Addr][]string
+	asked map[string]int // by the agent: when, as a count of questions
+	count int
+}
+
+func newWhose(leases []lease.Name) *whose {
+	w := &whose{names: map[netip.Addr][]string{}, asked: map[string]int{}}
+	for _, n := range leases {
+		for _, a := range n.Addrs {
+			w.is(a.Addr, n.Name)
+		}
+	}
+	return w
+}
+
+func (w *whose) is(a netip.Addr, name string) {
+	if !slices.Contains(w.names[a], name) {
+		w.names[a] = append(w.names[a], name)
+	}
+}
+
+// learn takes in an answer of DNS. What the guard has asked ahead says nothing of
+// what the agent is about to use.
+func (w *whose) learn(e audit.Event) {
+	if e.Kind != audit.DNS || e.Name == "" {
+		return
+	}
+	if a, err := netip.ParseAddr(e.IP); err == nil {
+		w.is(a, e.Name)
+	}
+	if e.Asker == audit.Agent {
+		w.count++
+		w.asked[e.Name] = w.count
+	}
+}
+
+// maxOthers bounds the names that a person is shown beside the likeliest.
+const maxOthers = 3
+
+// of is the name at a that the agent asked for last, and the others that it may
+// have meant: those that it asked for as well, or all if it asked for none.
+func (w *whose) of(a netip.Addr) (name string, others []string) {
+	all := slices.SortedFunc(slices.Values(w.names[a]), func(x, y string) int {
+		return cmp.Or(cmp.Compare(w.asked[y], w.asked[x]), cmp.Compare(x, y))
+	})
+	if len(all) == 0 {
+		return "", nil
+	}
+	for _, other := range all[1:] {
+		if w.asked[all[0]] == 0 || w.asked[other] > 0 {
+			others = append(others, other)
+		}
+	}
+	return all[0], others[:min(len(others), maxOthers)]
+}
+
+// ofProbe says whether an event is a self-test's doing that the log does not say
+// that of: one that was run in a shell of the agent's. The guard believes nobody
+// there. For a person who reads, it is told well enough by what the published plan
+// tries, and by no other program being seen to do it.
+type ofProbe func(audit.Event) bool
+
+// probesOf reads the published plan.
+func probesOf() ofProbe {
+	var plan selftest.Plan
+	if dir, err := state.Find(); err != nil || dir.Read(state.ProbesFile, &plan) != nil {
+		return nil
+	}
+	return probesIn(plan)
+}
+
+func probesIn(plan selftest.Plan) ofProbe {
+	tried := slices.Concat(plan.DNS, plan.TCP, plan.UDP, plan.Metadata)
+	for _, a := range plan.Ping {
+		tried = append(tried, netip.AddrPortFrom(a, 0))
+	}
+	return func(e audit.Event) bool {
+		a, _ := netip.ParseAddr(e.IP) // what is none was not tried
+		return (e.Comm == "" || e.Comm == "agent-init") && (slices.Contains(plan.Denied, e.Name) || slices.Contains(tried, netip.AddrPortFrom(a, e.Port)))
+	}
+}
+
+// theAgents says whether e is a denial of the agent's own.
+func (probe ofProbe) theAgents(e audit.Event) bool {
+	return denied(e) && e.Asker == audit.Agent && (probe == nil || !probe(e))
+}

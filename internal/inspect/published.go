@@ -95,18 +95,3 @@ func auditOf(s *state.State) (file string, started time.Time) {
 	}
 	return filepath.Join(state.AuditDir, audit.FileName), time.Time{}
 }
-
-// leasesOf are the leases that name has now.
-func (p published) leasesOf(name string, now time.Time) (out []lease.Address) {
-	for _, n := range p.leases.Names {
-		if n.Name != name {
-			continue
-		}
-		for _, a := range n.Addrs {
-			if a.Expires.After(now) {
-				out = append(out, a)
-			}
-		}
-	}
-	return out
-}

@@ -81,19 +81,18 @@ const (
 )
 
 type suggester struct {
-	policy  *policy.Policy
-	probe   ofProbe
-	whose   *whose
-	lines   map[string]*suggestion
-	denied  map[string]*suggestion
-	more    map[string]bool
-	presets map[string]*policy.Policy
+	policy *policy.Policy
+	probe  ofProbe
+	whose  *whose
+	lines  map[string]*suggestion
+	denied map[string]*suggestion
+	more   map[string]bool
 }
 
 func newSuggester(p published) *suggester {
 	return &suggester{
-		policy: p.policy, probe: p.probe, whose: newWhose(p.leases.Names), lines: map[string]*suggestion{}, denied: map[string]*suggestion{},
-		more: map[string]bool{}, presets: presetPolicies(),
+		policy: p.policy, probe: p.probe, whose: newWhose(p.leases.Names),
+		lines: map[string]*suggestion{}, denied: map[string]*suggestion{}, more: map[string]bool{},
 	}
 }
 
@@ -165,9 +164,7 @@ func (s *suggester) name(name string, port policy.Port, guessed bool, e audit.Ev
 		g := s.take(line, m.Name, e)
 		if g != nil {
 			g.port = port
-		}
-		if g != nil && line == m.Name {
-			g.defaults = g.Count == 1+e.Suppressed && guessed || g.defaults && guessed
+			g.defaults = line == m.Name && guessed && (g.defaults || g.Count == 1+e.Suppressed)
 		}
 		return g
 	case m.Rule != nil && m.Rule.Deny:
@@ -216,7 +213,7 @@ func groupOf(name string) string {
 // was used on ports that are known is not proposed on the default ones as well.
 func (s *suggester) result(since time.Time) Suggestions {
 	out := Suggestions{Version: 1, Since: since, Lines: []suggestion{}, Denied: []suggestion{}, More: len(s.more)}
-	choosePresets(s.presets, s.lines)
+	choosePresets(presetPolicies(), s.lines)
 	used := map[string]bool{}
 	for _, g := range s.lines {
 		if g.name != "" && g.Line != g.name && strings.Contains(g.Line, ":") {
@@ -292,25 +289,21 @@ func choosePresets(presets map[string]*policy.Policy, lines map[string]*suggesti
 func (r Suggestions) Write(out io.Writer, _ bool) error {
 	now := time.Now()
 	w := &text.Screen{W: out}
+	what := "Read each line before you add it: the agent chose these names."
 	if len(r.Lines) == 0 {
-		w.Line("# nothing was denied that a line would allow")
-	} else {
-		w.Line("# Read each line before you add it: the agent chose these names.")
+		what = "nothing was denied that a line would allow"
 	}
+	w.Line("# %s", what)
 	group := ""
 	for _, g := range r.Lines {
 		head := g.Group
 		if g.Preset != "" {
-			head = "@" + g.Preset
+			head = fmt.Sprintf("the service %s: @%[1]s in place of these lines allows all of it", g.Preset)
 		}
 		if head != group {
-			group = head
-			if g.Preset != "" {
-				w.Line("\n# the service %s: @%[1]s in place of these lines allows all of it", g.Preset)
-			} else {
-				w.Line("\n# %s", head)
-			}
+			w.Line("\n# %s", head)
 		}
+		group = head
 		w.Line("%s", g.text(now))
 	}
 	for i, g := range r.Denied {
