@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"io"
 	"os"
 	"runtime"
@@ -70,14 +69,14 @@ func upCommand() command {
 			if err != nil {
 				return err
 			}
-			return bringUp(ctx, e, c, s.fs)
+			return bringUp(ctx, e, c)
 		},
 	}
 }
 
 // bringUp makes sure that a keeper runs: the one there is, or a new one that
 // lives on by itself. It returns once the confinement was proved.
-func bringUp(ctx context.Context, e environment, c keeper.Config, flags *flag.FlagSet) error {
+func bringUp(ctx context.Context, e environment, c keeper.Config) error {
 	if os.Geteuid() != 0 {
 		return fault.New(fault.Privilege, "run it as root: docker exec -u root, or sudo in postStartCommand", "agent-init up needs root, and runs as uid %d", os.Geteuid())
 	}
@@ -97,35 +96,30 @@ func bringUp(ctx context.Context, e environment, c keeper.Config, flags *flag.Fl
 		return err
 	}
 	defer null.Close()
-	argv := []string{"agent-init", keeperName}
-	flags.VisitAll(func(f *flag.Flag) { argv = append(argv, "--"+f.Name+"="+f.Value.String()) })
-	_, err = os.StartProcess(stage.Self, argv, &os.ProcAttr{
+	_, err = os.StartProcess(stage.Self, append([]string{"agent-init", keeperName}, e.args[1:]...), &os.ProcAttr{
 		Dir: "/", Env: e.env, Files: []*os.File{null, null, null, w}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	w.Close()
 	if err != nil {
 		return fault.New(fault.Rules, "mount /proc in the container", "start the keeper: %w", err)
 	}
-	var out keeper.Report
 	for reports := json.NewDecoder(io.LimitReader(r, 1<<20)); ; {
-		if err := reports.Decode(&out); err != nil {
+		var out keeper.Report
+		switch err := reports.Decode(&out); {
+		case err != nil:
 			return fault.New(fault.Rules, "run it again with --log-level debug", "the keeper ended without a reason: %w", err)
+		case out.Say != "":
+			if show := keeper.NewProgress(c, os.Stderr); show != nil {
+				show.Say(out.Say)
+			}
+		case out.Code == fault.OK:
+			return nil
+		default: // a next try must not find this one still ending
+			_ = r.SetReadDeadline(time.Now().Add(state.EndPatience))
+			_, _ = io.Copy(io.Discard, r)
+			return fault.New(out.Code, out.Remedy, "%s", out.Cause)
 		}
-		if out.Say == "" {
-			break
-		}
-		if show := keeper.NewProgress(c, os.Stderr); show != nil {
-			show.Say(out.Say)
-		}
-		out.Say = ""
 	}
-	if out.Code != fault.OK {
-		// A next try must not find this one still ending.
-		_ = r.SetReadDeadline(time.Now().Add(state.EndPatience))
-		_, _ = io.Copy(io.Discard, r)
-		return fault.New(out.Code, out.Remedy, "%s", out.Cause)
-	}
-	return nil
 }
 
 // bringUpAgain is an up that finds a keeper at work: it has the policy read
@@ -140,9 +134,10 @@ func bringUpAgain(ctx context.Context, s state.State, c keeper.Config) error {
 	return waitReady(time.Now().Add(defaultWait))
 }
 
-const keeperName = "__keeper"
-
-const fdReport = 3
+const (
+	keeperName = "__keeper"
+	fdReport   = 3
+)
 
 func keeperCommand() command {
 	var s settings

@@ -191,8 +191,6 @@ func runDetect(ctx context.Context, e environment, dir string, private bool, arg
 	return err
 }
 
-// What a shell completes is made from the table of commands, as --help is.
-
 func completionCommand() command {
 	return command{
 		name: "completion", words: "bash zsh fish", synopsis: "bash|zsh|fish",
@@ -226,24 +224,20 @@ func dashes(name string) string {
 
 func bashCompletion(w io.Writer) error {
 	s := &text.Screen{W: w}
-	s.Line("# bash completion for agent-init; made by: agent-init completion bash")
-	s.Line("_agent_init() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} words=\n\tif [ \"$COMP_CWORD\" -eq 1 ]; then")
-	s.Line("\t\twords=%q\n\telse\n\t\tcase ${COMP_WORDS[1]} in", strings.Join(names(), " "))
+	s.Line("# bash completion for agent-init; made by: agent-init completion bash\n_agent_init() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} words=")
+	s.Line("\tif [ \"$COMP_CWORD\" -eq 1 ]; then\n\t\twords=%q\n\telse\n\t\tcase ${COMP_WORDS[1]} in", strings.Join(names(), " "))
 	for _, c := range visible() {
 		list := strings.Fields(c.words)
 		c.eachFlag(func(name, _, _ string) { list = append(list, dashes(name)) })
 		s.Line("\t\t%s) words=%q ;;", c.name, strings.Join(list, " "))
 	}
-	s.Line("\t\tesac\n\tfi")
-	s.Line("\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n}")
-	s.Line("complete -o default -F _agent_init agent-init")
+	s.Line("\t\tesac\n\tfi\n\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n}\ncomplete -o default -F _agent_init agent-init")
 	return s.Err
 }
 
 func zshCompletion(w io.Writer) error {
 	s := &text.Screen{W: w}
-	s.Line("#compdef agent-init\n# zsh completion for agent-init; made by: agent-init completion zsh")
-	s.Line("_agent_init() {\n\tlocal -a commands\n\tcommands=(")
+	s.Line("#compdef agent-init\n# zsh completion for agent-init; made by: agent-init completion zsh\n_agent_init() {\n\tlocal -a commands\n\tcommands=(")
 	for _, c := range visible() {
 		s.Line("\t\t%s", shellWord(c.name+":"+strings.ReplaceAll(c.summary, ":", "\\:")))
 	}
@@ -251,19 +245,17 @@ func zshCompletion(w io.Writer) error {
 	for _, c := range visible() {
 		var args []string
 		c.eachFlag(func(name, value, text string) {
-			text = strings.NewReplacer("[", "(", "]", ")").Replace(text)
-			arg := dashes(name) + "[" + text + "]"
+			arg := dashes(name) + "[" + strings.NewReplacer("[", "(", "]", ")").Replace(text) + "]"
 			if value != "" {
 				arg += ":" + value + ":_files"
 			}
 			args = append(args, shellWord(arg))
 		})
-		if list := c.words; list != "" {
-			args = append(args, shellWord("*:word:("+list+")"))
-		} else {
-			args = append(args, shellWord("*:argument:_files"))
+		rest := "*:argument:_files"
+		if c.words != "" {
+			rest = "*:word:(" + c.words + ")"
 		}
-		s.Line("\t%s)\n\t\t_arguments %s ;;", c.name, strings.Join(args, " \\\n\t\t\t"))
+		s.Line("\t%s)\n\t\t_arguments %s ;;", c.name, strings.Join(append(args, shellWord(rest)), " \\\n\t\t\t"))
 	}
 	s.Line("\tesac\n}\n_agent_init \"$@\"")
 	return s.Err
@@ -275,8 +267,8 @@ func fishCompletion(w io.Writer) error {
 	for _, c := range visible() {
 		s.Line("complete -c agent-init -n __fish_use_subcommand -f -a %s -d %s", c.name, shellWord(c.summary))
 		seen := fmt.Sprintf("'__fish_seen_subcommand_from %s'", c.name)
-		if list := c.words; list != "" {
-			s.Line("complete -c agent-init -n %s -f -a %s", seen, shellWord(list))
+		if c.words != "" {
+			s.Line("complete -c agent-init -n %s -f -a %s", seen, shellWord(c.words))
 		}
 		c.eachFlag(func(name, value, text string) {
 			option := "-l " + name

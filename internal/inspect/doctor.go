@@ -131,15 +131,11 @@ func examine(p patient) Diagnosis {
 
 func (d Diagnosis) Write(out io.Writer, coloured bool) error {
 	w := &text.Screen{W: out}
-	colours := map[string]string{passes: "\x1b[32m", warns: "\x1b[33m", fails: "\x1b[31m"}
+	colours := map[string]string{passes: "32", warns: "33", fails: "31"}
 	count := map[string]int{}
 	for _, f := range d.Findings {
 		count[f.Result]++
-		word := f.Result
-		if coloured {
-			word = colours[word] + word + "\x1b[0m"
-		}
-		w.Line("%s  %-13s %s", word, f.Check, text.Clean(strings.ReplaceAll(f.Detail, "\n", "; ")))
+		w.Line("%s  %-13s %s", painted(f.Result, colours[f.Result], coloured), f.Check, text.Clean(strings.ReplaceAll(f.Detail, "\n", "; ")))
 		if f.Fix != "" {
 			w.Line("        fix: %s", text.Clean(f.Fix))
 		}

@@ -301,17 +301,13 @@ func isAbout(target string, s subject) bool {
 // Write shows the explanation; what it quotes may be the agent's own words.
 func (x explanation) Write(out io.Writer, coloured bool) error {
 	w := &text.Screen{W: out}
-	green, red, plain := "", "", ""
-	if coloured {
-		green, red, plain = "\x1b[32m", "\x1b[31m", "\x1b[0m"
-	}
 	if what := state.UnlessConfined[x.State]; what != "" {
-		w.Line("%s%s%s", red, what, plain)
+		w.Line("%s", painted(what, "31", coloured))
 	}
 	for _, v := range x.Ports {
-		verdict := red + "denied" + plain
+		verdict := painted("denied", "31", coloured)
 		if v.Allowed {
-			verdict = green + "allowed" + plain
+			verdict = painted("allowed", "32", coloured)
 		}
 		if !v.Allowed || v.Rule == "" { // which says why
 			verdict += ", " + v.Reason

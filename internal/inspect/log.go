@@ -213,11 +213,8 @@ func eventLine(e audit.Event, now time.Time, coloured bool) string {
 	if e.Enforce != "" {
 		verdict = letOut // what enforce would not have done
 	}
-	begin, end := "", ""
-	if code := verdictColours[verdict]; coloured && code != "" {
-		begin, end = "\x1b["+code+"m", "\x1b[0m"
-	}
-	line := fmt.Sprintf("%s  %s%-7s%s %-8s %-32s %s", text.Moment(e.Time, now), begin, text.Clean(verdict), end, text.Clean(string(e.Kind)), what, text.Clean(e.Reason))
+	shown := painted(fmt.Sprintf("%-7s", text.Clean(verdict)), verdictColours[verdict], coloured)
+	line := fmt.Sprintf("%s  %s %-8s %-32s %s", text.Moment(e.Time, now), shown, text.Clean(string(e.Kind)), what, text.Clean(e.Reason))
 	if e.Out > 0 || e.In > 0 {
 		line += fmt.Sprintf(": %s out, %d in, %v", text.Counted(e.Out, "byte", "bytes"), e.In, time.Duration(e.Millis)*time.Millisecond)
 	}

@@ -95,3 +95,11 @@ func auditOf(s *state.State) (file string, started time.Time) {
 	}
 	return filepath.Join(state.AuditDir, audit.FileName), time.Time{}
 }
+
+// painted is s in a colour of the terminal's, if that is to be seen.
+func painted(s, code string, coloured bool) string {
+	if !coloured || code == "" {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
