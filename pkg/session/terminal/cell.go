@@ -51,24 +51,19 @@ const (
 // clusterMax is how long the UTF-8 of one cell may be; further marks are dropped.
 const clusterMax = 64
 
-func (t *Terminal) text(c cell) string {
+func (t *Terminal) appendText(dst []byte, c cell) []byte {
 	switch {
 	case c.text == tail:
-		return ""
+		return dst
 	case c.text&cluster != 0:
-		return t.clusters.value(c.text &^ cluster)
+		return append(dst, t.look(c.text&^cluster).Link...)
 	}
-	return string(rune(c.text))
+	return utf8.AppendRune(dst, rune(c.text))
 }
 
-func (t *Terminal) appendText(dst []byte, c cell) []byte {
-	if c.text < utf8.RuneSelf && c.text != tail {
-		return append(dst, byte(c.text))
-	}
-	if c.text&cluster == 0 && c.text != tail {
-		return utf8.AppendRune(dst, rune(c.text))
-	}
-	return append(dst, t.text(c)...)
+func (t *Terminal) text(c cell) string {
+	var buf [clusterMax]byte
+	return string(t.appendText(buf[:0], c))
 }
 
 // sync brings what is derived from the pen up to date.
@@ -77,8 +72,10 @@ func (t *Terminal) sync() {
 		return
 	}
 	pen := t.cur.pen
-	t.penID, t.blank = 0, cell{' ', 0} // not to keep an older style alive
+	t.penID, t.blank = 0, space // not to keep an older style alive
 	t.penID = t.internStyle(pen)
-	t.blank.style = t.internStyle(look{BG: pen.BG})
+	if pen.BG != 0 {
+		t.blank.style = t.internStyle(look{BG: pen.BG})
+	}
 	t.penDirty = false
 }

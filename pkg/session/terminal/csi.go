@@ -103,7 +103,7 @@ func eraseDisplay(t *Terminal, p *params) {
 	case 2:
 		rows = t.scr.rows
 	case 3:
-		t.history.clear()
+		t.history = history{limit: t.history.limit}
 	}
 	for _, r := range rows {
 		r.clear(t.blank)
@@ -135,10 +135,10 @@ func eachMode(do func(t *Terminal, number int)) func(*Terminal, *params) {
 	}
 }
 
-// keyboard is the stack of the screen that is shown, to be changed.
-func (t *Terminal) keyboard() *kittyStack {
+// keyboard is that of the screen that is shown, to be changed.
+func (t *Terminal) keyboard() *keyboard {
 	t.desc.touched.keyboard = t.desc.touched.keyboard || t.alternate()
-	return t.keys.stack(t.alternate())
+	return &t.scr.keys
 }
 
 // identifies answers DA1, DA2 and DA3.
@@ -163,9 +163,9 @@ func answerPrivateStatus(t *Terminal, p *params) {
 		t.answer("\x1b[?%d;%d;1R", t.reportedRow(), t.cur.x+1)
 		return
 	}
-	if bg := t.answers.bg; bg != nil { // dark or light
+	if bg, ok := t.known["11"]; ok { // dark or light
 		scheme := 1
-		if 299*(*bg>>16&0xff)+587*(*bg>>8&0xff)+114*(*bg&0xff) >= 128000 {
+		if 299*(bg>>16&0xff)+587*(bg>>8&0xff)+114*(bg&0xff) >= 128000 {
 			scheme = 2
 		}
 		t.answer("\x1b[?997;%dn", scheme)

@@ -48,30 +48,23 @@ func (e *restorer) joins(c, next cell) bool {
 // spaces are drawn at first.
 func (e *restorer) startsWide(r *row) bool {
 	first, _ := utf8.DecodeRuneInString(e.t.text(r.get(0)))
-	return isWide(r, 0) && width(first) == 2 && e.t.cols > 2 && !e.joins(r.get(0), r.get(2))
+	return columns(r.cells, 0) == 2 && width(first) == 2 && e.t.cols > 2 && !e.joins(r.get(0), r.get(2))
 }
-
-func isWide(r *row, x int) bool { return x+1 < len(r.cells) && r.cells[x+1].text == tail }
 
 // row draws a row: at least one cell if it is joined to the one before, and all if it
 // goes on in the next, so that the other terminal wraps it by itself.
 func (e *restorer) row(r *row, y int, joined, goesOn bool, following *row) {
 	width := min(e.t.cols, e.cols)
-	end := min(len(r.cells), width)
-	if goesOn {
-		end = width
-	}
-	for !goesOn && end > 0 && r.get(end-1) == r.fill {
-		end--
+	end := width
+	if !goesOn {
+		end = len(trimmed(r.cells[:min(len(r.cells), width)], r.fill))
 	}
 	if joined {
 		end = max(end, 1)
 	}
-	for x, w := 0, 1; x < end; x += w {
+	for x, w := 0, 0; x < end; x += w {
 		c := r.get(x)
-		if w = 1; isWide(r, x) {
-			w = 2
-		}
+		w = columns(r.cells, x)
 		next := following.get(0)
 		if x+w < width && r.get(x+w).text != padding {
 			next = r.get(x + w)
@@ -101,7 +94,7 @@ func (e *restorer) row(r *row, y int, joined, goesOn bool, following *row) {
 		}
 	}
 	if end < width && r.fill != space {
-		e.pen(e.t.styles.value(r.fill.style))
+		e.pen(e.t.look(r.fill.style))
 		e.put("\x1b[K")
 	}
 }

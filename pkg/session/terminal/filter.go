@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"encoding/binary"
+	"strconv"
 	"unicode/utf8"
 )
 
@@ -181,7 +182,7 @@ func (f *Filter) whole(dst []byte) []byte {
 		case asks && !f.Questions:
 			return appendUnasked(dst, number, rest, s.bel)
 		default:
-			return appendCommand(dst, number, rest, s.bel)
+			return appendCommand(dst, strconv.Itoa(number), rest, s.bel)
 		}
 	case 'P':
 		if permitQuestion(s.inter, s.data) && f.Questions {

@@ -236,7 +236,7 @@ func TestFilterModes(t *testing.T) {
 			}
 		}
 	}
-	if want := 4*(len(screens)+len(mouseModes)+int(modeCount)-2) + 2*2; passed != want {
+	if want := 4*(len(screens)+len(mouseModes)+len(modeNumbers)-2) + 2*2; passed != want {
 		t.Errorf("%d sequences passed, want %d", passed, want)
 	}
 }

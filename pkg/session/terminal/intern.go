@@ -1,70 +1,54 @@
 package terminal
 
-import "unicode/utf8"
+import (
+	"math"
+	"unicode/utf8"
+)
 
-// Bounds at which the tables of styles and clusters are swept.
+// Bounds at which the table of looks is swept.
 const (
 	internEntries = 8192    // entries
 	internBytes   = 1 << 20 // of strings in them; at twice as many, new links are dropped
 	internMisses  = 4096    // new entries between two sweeps, so that many share a sweep's cost
 )
 
-// interner numbers values, so that a cell is small and compares fast. Number 0 is
-// the zero value.
-type interner[T comparable] struct {
-	size   func(T) int // of the strings in a value
-	ids    map[T]uint32
-	values []T
+// interner numbers looks, so that a cell is small and compares fast. Number 0 is the
+// zero value. The text of a cluster is in it too, as the link of a look.
+type interner struct {
+	ids    map[look]uint32
+	values []look
 	bytes  int // that the values hold in strings
 	misses int // since the last sweep
 }
 
-func newInterner[T comparable](size func(T) int) interner[T] {
-	var zero T
-	return interner[T]{size: size, ids: map[T]uint32{zero: 0}, values: []T{zero}}
-}
+func newInterner() interner { return interner{ids: map[look]uint32{{}: 0}, values: []look{{}}} }
 
-func (n *interner[T]) value(id uint32) T { return n.values[id] }
-
-func (n *interner[T]) add(v T) uint32 {
+func (n *interner) add(v look) uint32 {
 	id := uint32(len(n.values))
 	n.ids[v] = id
 	n.values = append(n.values, v)
-	n.bytes += n.size(v)
+	n.bytes += len(v.Link)
 	n.misses++
 	return id
 }
 
-func (n *interner[T]) full() bool {
-	return n.misses >= internMisses && (len(n.values) >= internEntries || n.bytes >= internBytes)
-}
+func (t *Terminal) look(id uint32) look { return t.looks.values[id] }
 
-// sweep returns an empty interner, and what copies a value of n to it by its number.
-func (n *interner[T]) sweep() (young *interner[T], keep func(*uint32)) {
-	empty := newInterner(n.size)
-	to := make([]uint32, len(n.values)) // new numbers by old ones, 0 where not copied
-	return &empty, func(id *uint32) {
-		if *id != 0 && to[*id] == 0 {
-			to[*id] = empty.add(n.values[*id])
-		}
-		*id = to[*id]
-	}
-}
+func (t *Terminal) internStyle(s look) uint32 { return t.intern(s, 2*internBytes) }
 
-func (t *Terminal) internStyle(s look) uint32 {
-	if id, ok := t.styles.ids[s]; ok {
+// intern returns the number of s; of s without its link if all would take more than most bytes.
+func (t *Terminal) intern(s look, most int) uint32 {
+	if id, ok := t.looks.ids[s]; ok {
 		return id
 	}
-	if t.styles.full() {
+	if n := &t.looks; n.misses >= internMisses && (len(n.values) >= internEntries || n.bytes >= internBytes) {
 		t.sweep()
 	}
-	if s.Link != "" && t.styles.bytes+len(s.Link) > 2*internBytes {
+	if s.Link != "" && t.looks.bytes+len(s.Link) > most {
 		s.Link = ""
-		if id, ok := t.styles.ids[s]; ok {
-			return id
-		}
+		return t.intern(s, most)
 	}
-	return t.styles.add(s)
+	return t.looks.add(s)
 }
 
 // packText returns what a cell keeps of a non-empty text.
@@ -72,29 +56,26 @@ func (t *Terminal) packText(s string) uint32 {
 	if r, n := utf8.DecodeRuneInString(s); n == len(s) {
 		return uint32(r)
 	}
-	if id, ok := t.clusters.ids[s]; ok {
-		return cluster | id
-	}
-	if t.clusters.full() {
-		t.sweep()
-	}
-	return cluster | t.clusters.add(s)
+	return cluster | t.intern(look{Link: s}, math.MaxInt)
 }
 
-// sweep forgets the styles and clusters that no cell has any more.
+// sweep forgets the looks that no cell has any more.
 func (t *Terminal) sweep() {
-	t.styles.misses, t.clusters.misses = 0, 0
+	t.looks.misses = 0
 	if t.resizing {
 		return // cells are on their way between two screens
 	}
-	styles, keepStyle := t.styles.sweep()
-	clusters, keepCluster := t.clusters.sweep()
+	young := newInterner()
+	to := make([]uint32, len(t.looks.values)) // new numbers by old ones, 0 where not copied
+	keep := func(id uint32) uint32 {
+		if id != 0 && to[id] == 0 {
+			to[id] = young.add(t.look(id))
+		}
+		return to[id]
+	}
 	visit := func(c *cell) {
-		keepStyle(&c.style)
-		if c.text&cluster != 0 {
-			c.text &^= cluster
-			keepCluster(&c.text)
-			c.text |= cluster
+		if c.style = keep(c.style); c.text&cluster != 0 {
+			c.text = cluster | keep(c.text&^cluster)
 		}
 	}
 	for _, s := range []*screen{t.main, t.alt} {
@@ -106,7 +87,7 @@ func (t *Terminal) sweep() {
 		}
 	}
 	visit(&t.blank)
-	keepStyle(&t.penID)
-	t.styles, t.clusters = *styles, *clusters
-	t.styles.misses, t.clusters.misses = 0, 0
+	t.penID = keep(t.penID)
+	young.misses = 0
+	t.looks = young
 }

@@ -1,85 +1,57 @@
 package terminal
 
+import "slices"
+
 // kittyDepth bounds a stack of keyboard modes, as the protocol asks for.
 const kittyDepth = 32
 
-// keyModes are the two protocols by which programs ask for more of the keyboard:
-// kitty's, of which each screen has a stack of flags, and xterm's modifyOtherKeys.
-type keyModes struct {
-	main, alternate kittyStack
-	modified        [8]uint8 // by resource of XTMODKEYS: the value set, plus 1
+// keyboard is what programs asked for by kitty's protocol: the flags in use, and those
+// that come back when these are popped. The first of all are for when nothing is left.
+type keyboard struct {
+	flags uint8
+	below []uint8
 }
 
-// kittyStack is the flags in use, last, and those below. The first is what is in
-// use when everything has been popped; an empty one stands for a single 0.
-type kittyStack []uint8
-
-func (s kittyStack) flags() uint8 {
-	if len(s) == 0 {
-		return 0
+func (k *keyboard) push(flags int) {
+	if k.below = append(k.below, k.flags); len(k.below) == kittyDepth {
+		k.below = slices.Delete(k.below, 1, 2) // the oldest is lost
 	}
-	return s[len(s)-1]
+	k.flags = uint8(flags & 31)
 }
 
-func (k *keyModes) stack(alternate bool) *kittyStack {
-	if alternate {
-		return &k.alternate
+func (k *keyboard) pop(n int) {
+	for ; n > 0 && len(k.below) > 0; n-- {
+		last := len(k.below) - 1
+		k.flags, k.below = k.below[last], k.below[:last]
 	}
-	return &k.main
-}
-
-// full is the stack with the flags in use.
-func (s *kittyStack) full() kittyStack {
-	if len(*s) == 0 {
-		*s = kittyStack{0}
+	if n > 0 {
+		k.flags = 0
 	}
-	return *s
-}
-
-// tidy has one way to say that nothing is in use.
-func (s *kittyStack) tidy() {
-	if len(*s) == 0 || len(*s) == 1 && (*s)[0] == 0 {
-		*s = nil
-	}
-}
-
-func (s *kittyStack) push(flags int) {
-	if *s = append(s.full(), uint8(flags&31)); len(*s) > kittyDepth {
-		*s = append((*s)[:1], (*s)[2:]...) // the oldest is lost
-	}
-}
-
-func (s *kittyStack) pop(n int) {
-	*s = (*s)[:max(len(*s)-n, 0)]
-	s.tidy()
 }
 
 // change replaces the flags in use (how 1), adds to them (2) or removes some (3).
-func (s *kittyStack) change(flags, how int) {
-	top := &s.full()[len(*s)-1]
+func (k *keyboard) change(flags, how int) {
 	switch f := uint8(flags & 31); how {
 	case 1:
-		*top = f
+		k.flags = f
 	case 2:
-		*top |= f
+		k.flags |= f
 	case 3:
-		*top &^= f
+		k.flags &^= f
 	}
-	s.tidy()
 }
 
-// modify is XTMODKEYS: CSI > resource ; value m; without the value, the default.
-func (k *keyModes) modify(p *params) {
+// keyResources are what XTMODKEYS set, by resource: the value, plus 1.
+type keyResources [8]uint8
+
+// modifyKeys is XTMODKEYS: CSI > resource ; value m; without the value, the default.
+func modifyKeys(t *Terminal, p *params) {
 	if p.n == 0 {
-		clear(k.modified[:])
+		t.modified = keyResources{}
 		return
 	}
-	resource := p.get(0, 0)
-	if resource >= len(k.modified) {
-		return
-	}
-	k.modified[resource] = 0
-	if p.n > 1 && p.v[1] >= 0 && p.v[1] <= 9 {
-		k.modified[resource] = uint8(p.v[1]) + 1
+	t.modified[p.get(0, 0)] = 0
+	if p.n > 1 {
+		t.modified[p.get(0, 0)] = uint8(p.v[1] + 1)
 	}
 }

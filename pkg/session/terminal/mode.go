@@ -2,38 +2,26 @@ package terminal
 
 import "slices"
 
-// Modes that are on or off, as bits.
+// Modes that the model acts on, or that are restored in a way of their own: bits, and
+// places in modeNumbers.
 const (
 	modeInsert = iota
 	modeNewline
 	modeCursorKeys
-	modeReverseScreen
 	modeAutowrap
 	modeAutorepeat
-	modeBlink
 	modeCursor
 	modeKeypad
-	modeBackarrow
-	modeFocus
-	modeAlternateScroll
-	modeUrgent
-	modePaste
 	modeSync
-	modeGraphemes
-	modeScheme
-	modeSizeReports
-	modeCount
 )
 
-// modeNumbers are the modes that are just remembered, or asked by the code that they
-// concern: of DEC, and those of ANSI as negative numbers. Origin mode and the screens
-// are handled by setMode. Reset takes all of them back, and a person's terminal is told
-// of no other (isPrivateMode).
-var modeNumbers = [modeCount]int{
-	modeInsert: -4, modeNewline: -20,
-	modeCursorKeys: 1, modeReverseScreen: 5, modeAutowrap: 7, modeAutorepeat: 8, modeBlink: 12, modeCursor: 25,
-	modeKeypad: 66, modeBackarrow: 67, modeFocus: 1004, modeAlternateScroll: 1007, modeUrgent: 1042, modePaste: 2004,
-	modeSync: 2026, modeGraphemes: 2027, modeScheme: 2031, modeSizeReports: 2048,
+// modeNumbers are the modes that are on or off: of DEC, and those of ANSI as negative
+// numbers. Origin mode and the screens are handled by setMode. Reset takes all of them
+// back, and a person's terminal is told of no other (isPrivateMode).
+var modeNumbers = [...]int{
+	modeInsert: -4, modeNewline: -20, modeCursorKeys: 1, modeAutowrap: 7, modeAutorepeat: 8, modeCursor: 25, modeKeypad: 66, modeSync: 2026,
+	// Reverse video, blinking, backarrow, focus, alternate scroll, urgency, paste, graphemes, colour scheme, size reports.
+	5, 12, 67, 1004, 1007, 1042, 2004, 2027, 2031, 2048,
 }
 
 // mouseModes say what the mouse reports, and how. On some terminals the last one
@@ -113,9 +101,6 @@ func (t *Terminal) mode(number int) int {
 // saveMode is XTSAVE.
 func (t *Terminal) saveMode(number int) {
 	if value := t.mode(number); value != 0 {
-		if t.modes.saved == nil {
-			t.modes.saved = map[int]bool{}
-		}
 		t.modes.saved[number] = value == 1
 	}
 }
@@ -146,7 +131,7 @@ func (t *Terminal) switchScreen(alternate, keepCursor bool) {
 			for _, r := range t.alt.rows {
 				r.clear(space)
 			}
-			t.keys.alternate = nil
+			t.alt.keys = keyboard{}
 		}
 		t.scr = t.main
 		if keepCursor {

@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"strconv"
 	"strings"
@@ -16,14 +17,13 @@ const (
 
 // descriptions are what programs said about the window.
 type descriptions struct {
-	title, icon string
-	stack       []titles
-	cwd         string // the URI of OSC 7
-	shape       int    // of the cursor, DECSCUSR
-	palette     map[int]string
-	dynamic     [10]string // OSC 10…19: foreground, background, cursor…
-	progress    string     // of OSC 9;4, without its number; "" where there is none
-	touched     Traces
+	titles
+	stack    []titles
+	cwd      string            // the URI of OSC 7
+	shape    int               // of the cursor, DECSCUSR
+	colors   map[string]string // by what sets them: "4;0" to "4;255" and "10" to "19"
+	progress string            // of OSC 9;4, without its number; "" where there is none
+	touched  Traces
 }
 
 type titles struct{ title, icon string }
@@ -51,8 +51,6 @@ func (t *Terminal) osc(data []byte) {
 		d.icon, d.touched.title = text, true
 	case number == 2:
 		d.title, d.touched.title = text, true
-	case number == 4:
-		t.paletteColors(text)
 	case number == 8:
 		if t.cur.pen.Link, t.penDirty = text, true; text == ";" { // which ends it
 			t.cur.pen.Link = ""
@@ -63,19 +61,18 @@ func (t *Terminal) osc(data []byte) {
 		} else {
 			d.touched.progress = true
 		}
-	case number >= 10 && number <= 19:
-		t.dynamicColors(number, text)
+	case number == 4 || number >= 10 && number <= 19:
+		eachColor(number, text, t.color)
+	case number == 104 && text == "":
+		maps.DeleteFunc(d.colors, func(name, _ string) bool { return strings.HasPrefix(name, "4;") })
 	case number == 104:
-		if text == "" {
-			d.palette = nil
-		}
 		for _, n := range strings.Split(text, ";") {
 			if i, err := strconv.Atoi(n); err == nil {
-				delete(d.palette, i)
+				delete(d.colors, fmt.Sprintf("4;%d", i))
 			}
 		}
 	case number >= 110 && number <= 119:
-		d.dynamic[number-110] = ""
+		delete(d.colors, strconv.Itoa(number-100))
 	}
 }
 
@@ -93,38 +90,26 @@ func readProgress(text string) (string, bool) {
 	return fmt.Sprintf("%d;%d", s, v), true
 }
 
-// paletteColors is OSC 4: pairs of a number and a colour, or ? to ask.
-func (t *Terminal) paletteColors(text string) {
+// eachColor says each colour of OSC 4 or 10 to 19: the number of the command that sets
+// it alone, what comes before the colour there, and the colour, or ? to ask.
+func eachColor(number int, text string, do func(number int, name, spec string)) {
 	fields := strings.Split(text, ";")
-	for i := 0; i+1 < len(fields); i += 2 {
-		n, _ := strconv.Atoi(fields[i])
-		spec := fields[i+1]
-		if spec == "?" {
-			t.answerColor("4;"+fields[i], t.desc.palette[n], nil)
-			continue
+	for i, spec := range fields {
+		if number != 4 {
+			do(number+i, strconv.Itoa(number+i), spec)
+		} else if i%2 == 1 {
+			do(number, "4;"+fields[i-1], spec)
 		}
-		if t.desc.palette == nil {
-			t.desc.palette = map[int]string{}
-		}
-		t.desc.palette[n] = spec
-		t.desc.touched.palette = true
 	}
 }
 
-// dynamicColors is OSC 10…19: colours from this number on, or ? to ask.
-func (t *Terminal) dynamicColors(number int, text string) {
-	for _, spec := range strings.Split(text, ";") {
-		if number > 19 {
-			return
-		}
-		if d := &t.desc; spec == "?" {
-			t.answerColor(strconv.Itoa(number), d.dynamic[number-10], t.answers.color(number))
-		} else {
-			d.dynamic[number-10] = spec
-			d.touched.dynamic[number-10] = true
-		}
-		number++
+func (t *Terminal) color(number int, name, spec string) {
+	if spec == "?" {
+		t.answerColor(name)
+		return
 	}
+	t.desc.colors[name] = spec
+	t.desc.touched.colors[number] = true
 }
 
 // cwdPath returns the path of a file URI.
@@ -148,7 +133,7 @@ func (t *Terminal) window(p *params) {
 		t.answer("\x1b[9;%d;%dt", t.rows, t.cols)
 	case 22:
 		if len(d.stack) < maxTitleStack {
-			d.stack = append(d.stack, titles{d.title, d.icon})
+			d.stack = append(d.stack, d.titles)
 		}
 	case 23:
 		if n := len(d.stack) - 1; n >= 0 {

@@ -91,15 +91,15 @@ var sequences = map[string]sequence{
 	// Synchronized output is answered as known: a terminal that isn't able to do it ignores it.
 	"?$p": {may: asks, do: func(t *Terminal, p *params) { t.answer("\x1b[?%d;%d$y", p.get(0, 0), t.mode(p.get(0, 0))) }},
 
-	">m": {may: says(func(p *params) bool { return isKeyResource(p) && p.n <= 2 && p.get(1, 0) <= 9 }), do: func(t *Terminal, p *params) { t.keys.modify(p) }},
+	">m": {may: says(func(p *params) bool { return isKeyResource(p) && p.n <= 2 && p.get(1, 0) <= 9 }), do: modifyKeys},
 	">n": {may: func(s *scanner) (asks, ok bool) { // the same, off: Reset can undo the other
 		ok = s.params.n > 0 && s.params.v[0] >= 0 && isKeyResource(&s.params)
 		s.b, s.params.n = 'm', 1
 		return false, ok
-	}, do: func(t *Terminal, p *params) { t.keys.modify(p) }},
+	}, do: modifyKeys},
 	">u": {do: func(t *Terminal, p *params) { t.keyboard().push(p.get(0, 0)) }},
 	"=u": {do: func(t *Terminal, p *params) { t.keyboard().change(p.get(0, 0), p.get(1, 1)) }},
-	"<u": {do: func(t *Terminal, p *params) { t.keys.stack(t.alternate()).pop(p.get(0, 1)) }},
+	"<u": {do: func(t *Terminal, p *params) { t.scr.keys.pop(p.get(0, 1)) }},
 	"?u": {may: asks, do: func(t *Terminal, _ *params) { t.answerKeys() }},
 	"?m": {may: asks},
 
@@ -172,7 +172,7 @@ func permitWindow(s *scanner) (asks, ok bool) {
 	return false, false
 }
 
-func isKeyResource(p *params) bool { return p.get(0, 0) < len(keyModes{}.modified) }
+func isKeyResource(p *params) bool { return p.get(0, 0) < len(keyResources{}) }
 
 func isANSIMode(number int) bool { return slices.Contains(modeNumbers[:], -number) }
 

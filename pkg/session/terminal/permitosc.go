@@ -30,9 +30,10 @@ func command(data []byte) (number int, rest string, ok bool) {
 	return number, rest, err == nil && len(digits) <= 5
 }
 
-func appendCommand(dst []byte, number int, rest string, bel bool) []byte {
-	dst = strconv.AppendInt(append(dst, 0x1b, ']'), int64(number), 10)
-	if rest != "" || number < 104 || number > 119 { // those without a text have no semicolon
+// appendCommand appends what has no semicolon if there is no text (104 to 119) as that.
+func appendCommand(dst []byte, name, rest string, bel bool) []byte {
+	dst = append(append(dst, 0x1b, ']'), name...)
+	if rest != "" || len(name) < 3 || name > "119" {
 		dst = append(dst, ';')
 	}
 	dst = append(dst, rest...)
@@ -44,16 +45,11 @@ func appendCommand(dst []byte, number int, rest string, bel bool) []byte {
 
 // appendUnasked appends a command that sets colours and asks for some, without the latter.
 func appendUnasked(dst []byte, number int, rest string, bel bool) []byte {
-	fields := strings.Split(rest, ";")
-	for i := range fields {
-		switch {
-		case fields[i] == "?":
-		case number != 4:
-			dst = appendCommand(dst, number+i, fields[i], bel)
-		case i%2 == 1:
-			dst = appendCommand(dst, number, fields[i-1]+";"+fields[i], bel)
+	eachColor(number, rest, func(_ int, name, spec string) {
+		if spec != "?" {
+			dst = appendCommand(dst, name, spec, bel)
 		}
-	}
+	})
 	return dst
 }
 

@@ -112,34 +112,28 @@ func (t *Terminal) put(r rune, w int) {
 // combine adds r to the character before the cursor if it belongs there. It reports
 // whether r has been dealt with: one without a width never stands for itself.
 func (t *Terminal) combine(r rune, w int) bool {
-	if w > 0 && !isModifier(r) && !isRegional(r) && r < utf8.RuneSelf {
-		return false
-	}
-	c := &t.cur
+	c, row := &t.cur, t.scr.rows[t.cur.y]
 	x := c.x
 	if !c.pending {
 		x--
 	}
-	row := t.scr.rows[c.y]
-	if x > 0 && row.get(x).text == tail {
-		x--
-	}
+	x = row.start(x)
 	if x < 0 || x >= len(row.cells) {
 		return w == 0
 	}
-	base := t.text(row.cells[x])
-	if base == "" {
+	at := &row.cells[x]
+	if w > 0 && !isModifier(r) && !isRegional(r) && (r < utf8.RuneSelf || at.text&cluster == 0) {
+		return false
+	}
+	base := t.text(*at)
+	if base == "" || w > 0 && !joins(base, r) || len(base)+utf8.RuneLen(r) > clusterMax {
 		return w == 0
 	}
-	if w > 0 && !joins(base, r) || len(base)+utf8.RuneLen(r) > clusterMax {
-		return w == 0
-	}
-	wide := x+1 < len(row.cells) && row.cells[x+1].text == tail
-	widens := !wide && (w > 0 || r == emojiStyle)
+	widens := columns(row.cells, x) == 1 && (w > 0 || r == emojiStyle)
 	if widens && x+2 > t.cols {
 		return !isRegional(r) // no room: only the halves of a flag can stand alone
 	}
-	row.cells[x].text = t.packText(base + string(r))
+	at.text = t.packText(base + string(r))
 	if widens {
 		row.part(x + 2)
 		row.grow(x + 2)

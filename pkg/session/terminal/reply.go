@@ -9,40 +9,21 @@ import (
 // maxReplies bounds the answers that nobody has fetched; further ones are dropped.
 const maxReplies = 4096
 
-// answers is what the terminal can't know of itself.
-type answers struct {
-	fg, bg *uint32 // 0xRRGGBB
-	kitty  bool
-}
-
 // Learn takes from a sequence that a terminal has typed what the model can't know by
 // itself: the colours (OSC 10 and 11), and whether there is kitty's keyboard protocol.
 // Programs that ask are answered that from then on.
 func (t *Terminal) Learn(seq []byte) {
 	text := strings.TrimRight(string(seq), "\x07\x1b\\")
 	if strings.HasPrefix(text, "\x1b[?") && strings.HasSuffix(text, "u") {
-		t.answers.kitty = true
+		t.kitty = true
 	}
-	spec, isText := strings.CutPrefix(text, "\x1b]10;")
-	of := &t.answers.fg
-	if !isText {
-		spec, isText = strings.CutPrefix(text, "\x1b]11;")
-		of = &t.answers.bg
+	for _, number := range []string{"10", "11"} {
+		spec, ok := strings.CutPrefix(text, "\x1b]"+number+";")
+		// Terminals answer rgb:RR/GG/BB or rgb:RRRR/GGGG/BBBB.
+		if c, isColor := parseColor(spec); ok && isColor && (len(spec) == 12 || len(spec) == 18) {
+			t.known[number] = c
+		}
 	}
-	// Terminals answer rgb:RR/GG/BB or rgb:RRRR/GGGG/BBBB.
-	if c, ok := parseColor(spec); ok && isText && (len(spec) == 12 || len(spec) == 18) {
-		*of = &c
-	}
-}
-
-func (a *answers) color(number int) *uint32 {
-	switch number {
-	case 10, 12: // the cursor's is that of the text
-		return a.fg
-	case 11:
-		return a.bg
-	}
-	return nil
 }
 
 // Replies returns the answers to what programs asked since the last call, as a
@@ -86,16 +67,17 @@ func (t *Terminal) requestStatus(data []byte) {
 
 // answerKeys answers what flags of kitty's keyboard protocol are in use.
 func (t *Terminal) answerKeys() {
-	if t.answers.kitty {
-		t.answer("\x1b[?%du", t.keys.stack(t.alternate()).flags())
+	if t.kitty {
+		t.answer("\x1b[?%du", t.scr.keys.flags)
 	}
 }
 
 // answerColor answers what OSC name asks: what programs set, else what is known.
-func (t *Terminal) answerColor(name, spec string, known *uint32) {
-	c, ok := parseColor(spec)
-	if spec == "" && known != nil {
-		c, ok = *known, true
+func (t *Terminal) answerColor(name string) {
+	c, ok := parseColor(t.desc.colors[name])
+	if t.desc.colors[name] == "" {
+		// The cursor's is that of the text.
+		c, ok = t.known[strings.Replace(name, "12", "10", 1)]
 	}
 	if ok {
 		r, g, b := c>>16&0xff*0x101, c>>8&0xff*0x101, c&0xff*0x101

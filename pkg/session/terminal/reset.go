@@ -46,7 +46,7 @@ func (t *Terminal) Reset() []byte {
 	e.modesOff()
 	e.put("\x1b[0 q")
 	e.keyboard()
-	for resource, value := range t.keys.modified {
+	for resource, value := range t.modified {
 		if value > 0 && resource != 4 {
 			e.put("\x1b[>%dm", resource)
 		}
@@ -97,11 +97,10 @@ func (e *restorer) keyboard() { e.put("\x1b[<%du\x1b[=0;1u", kittyDepth) }
 // itself: colours, progress, titles put aside, tab stops, the keyboard of the screen
 // that is not shown. Two can be compared.
 type Traces struct {
-	palette, title, progress bool
-	dynamic                  [10]bool
-	tabs                     bool
-	keyboard                 bool // that of the alternate screen
-	titles                   int  // put aside
+	title, progress, tabs bool
+	colors                [20]bool // by the number of OSC that sets them; 100 more takes them back
+	keyboard              bool     // that of the alternate screen
+	titles                int      // put aside
 }
 
 // Traces returns what there is to take back by now.
@@ -117,12 +116,9 @@ func (t Traces) Undo() []byte {
 	for range t.titles {
 		e.put("\x1b[23;0t")
 	}
-	if t.palette {
-		e.put("\x1b]104\x1b\\")
-	}
-	for i, touched := range t.dynamic {
+	for number, touched := range t.colors {
 		if touched {
-			e.put("\x1b]%d\x1b\\", 110+i)
+			e.put("\x1b]%d\x1b\\", 100+number)
 		}
 	}
 	if t.progress {

@@ -1,5 +1,7 @@
 package terminal
 
+import "slices"
+
 // Resize changes the screen's size. The main screen's text is wrapped anew, and lines
 // go into the scrollback and come back from it; the alternate screen is cut, or gets
 // empty columns and rows. The scroll region becomes the whole screen.
@@ -66,11 +68,15 @@ func (t *Terminal) reflow(cols, rows int, c *cursor) {
 	}
 	for y, r := range t.main.rows[:used] {
 		if y == c.y {
-			f.mark(c.x, c.pending)
+			if f.seen, f.at = true, len(f.line)+c.x; c.pending {
+				f.at++
+			}
 		}
 		f.add(r, t.cols)
 	}
-	f.end()
+	if len(f.line) > 0 || f.seen {
+		f.wrap()
+	}
 	over := len(f.rows) + spare - rows
 	for n := over - spare; n > 0; n-- {
 		t.keep(f.rows[0])
@@ -94,8 +100,6 @@ func (t *Terminal) reflow(cols, rows int, c *cursor) {
 	}
 }
 
-func (r *row) empty() bool { return len(r.cells) == 0 && r.fill == space }
-
 // flow puts wrapped rows together and wraps them anew.
 type flow struct {
 	cols int
@@ -103,17 +107,9 @@ type flow struct {
 	line []cell // of the line that is not complete
 	fill cell
 
-	at   int // where the cursor is in line, or -1
-	seen bool
-	x, y int // where it comes to be
-}
-
-// mark says that the cursor is in the row that is added next.
-func (f *flow) mark(x int, pending bool) {
-	f.at, f.seen = len(f.line)+x, true
-	if pending {
-		f.at++
-	}
+	seen bool // the cursor is in line
+	at   int  // where
+	x, y int  // where it comes to be
 }
 
 // add adds a row that is width cells wide.
@@ -132,27 +128,14 @@ func (f *flow) add(r *row, width int) {
 	}
 }
 
-// end completes the last line.
-func (f *flow) end() {
-	if len(f.line) > 0 || f.seen {
-		f.wrap()
-	}
-}
-
 // wrap makes rows of the line.
 func (f *flow) wrap() {
-	line := f.line
-	for len(line) > 0 && line[len(line)-1] == f.fill {
-		line = line[:len(line)-1]
-	}
+	line := trimmed(f.line, f.fill)
 	r := &row{fill: f.fill}
-	for i := 0; i < len(line); {
-		w := 1
-		if i+1 < len(line) && line[i+1].text == tail {
-			w = 2
-		}
+	for i, w := 0, 0; i < len(line); i += w {
+		w = columns(line, i)
 		if len(r.cells)+w > f.cols && len(r.cells) > 0 {
-			for len(r.cells) < f.cols {
+			if len(r.cells) < f.cols {
 				r.cells = append(r.cells, cell{text: padding})
 			}
 			r.wrapped = true
@@ -167,10 +150,8 @@ func (f *flow) wrap() {
 		} else {
 			r.cells = append(r.cells, space) // two columns don't fit in one
 		}
-		i += w
 	}
-	f.rows = append(f.rows, r)
-	if f.seen {
+	if f.rows = append(f.rows, r); f.seen {
 		f.x, f.y, f.seen = min(len(r.cells)+f.at-len(line), f.cols), len(f.rows)-1, false
 		if f.at > len(line) {
 			f.x = min(f.x, f.cols-1)
@@ -186,16 +167,12 @@ const maxPulled = 256
 // row goes on with.
 func (t *Terminal) unfinished() []cell {
 	var parts [][]cell
-	for len(parts) < maxPulled && t.history.lines > 0 && t.history.endsWrapped() {
+	for len(parts) < maxPulled && t.history.endsWrapped() {
 		line, _ := t.history.pop()
-		r := t.unpack(line)
-		parts = append(parts, r.cells)
+		parts = append(parts, t.unpack(line).cells)
 	}
-	var cells []cell
-	for i := len(parts) - 1; i >= 0; i-- {
-		cells = append(cells, parts[i]...)
-	}
-	return cells
+	slices.Reverse(parts)
+	return slices.Concat(parts...)
 }
 
 // fetch takes up to n rows back from the history.
@@ -225,7 +202,7 @@ func (t *Terminal) unpack(line []byte) *row {
 		if c.text&cluster != 0 && c.text != padding {
 			c.text = t.packText(scratch.text(*c))
 		}
-		c.style = t.internStyle(scratch.styles.value(c.style))
+		c.style = t.internStyle(scratch.look(c.style))
 	}
 	for i := range r.cells {
 		convert(&r.cells[i])

@@ -56,7 +56,7 @@ func TestResizeLosesNothing(t *testing.T) {
 	var want strings.Builder
 	for i := range 100 {
 		line := fmt.Sprintf("%d %s日本語\x1b[31m%s\x1b[m", i, strings.Repeat("x", i), strings.Repeat("é", i))
-		fmt.Fprintf(&want, "%s\n", appendPlain(nil, []byte(line)))
+		fmt.Fprintf(&want, "%s\n", pass(Filter{Plain: true}, line))
 		term.Write([]byte(line + "\r\n"))
 	}
 	for _, size := range [][2]int{{20, 10}, {33, 3}, {7, 50}, {200, 50}, {2, 1}, {80, 24}, {40, 10}} {

@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -18,13 +19,13 @@ func (t *Terminal) Restore(cols, rows int) []byte {
 	e.put("\x1b[?2026h\x1b[?25l\x1b[m\x1b[H\x1b[2J")
 	e.colors()
 	e.screen(t.main)
-	e.kitty(t.keys.main)
+	e.kitty(t.main.keys)
 	if t.alternate() {
 		// The switch saves the cursor, to be restored when the program leaves.
 		e.cursor(t.main, t.main.saved, "\x1b[?1049h")
 		e.put("\x1b[2J") // it may have taken the pen's background
 		e.screen(t.alt)
-		e.kitty(t.keys.alternate)
+		e.kitty(t.alt.keys)
 	}
 	if s := t.scr; s.saved != newCursor() {
 		e.cursor(s, s.saved, "\x1b7")
@@ -80,16 +81,17 @@ func (e *restorer) pen(s look) {
 }
 
 func (e *restorer) cell(c cell) {
-	s := e.t.styles.value(c.style)
-	if s.Link != "" && s.Link != e.style.Link && !e.afford(&e.links, len(s.Link), maxLinks) {
-		s.Link = ""
+	if s := e.t.look(c.style); s != e.style {
+		if s.Link != "" && s.Link != e.style.Link && !e.afford(&e.links, len(s.Link), maxLinks) {
+			s.Link = ""
+		}
+		if s != e.style && !e.afford(&e.styles, 0, maxStyles) {
+			s = look{}
+		}
+		before := len(e.buf)
+		e.pen(s)
+		e.styles += len(e.buf) - before - min(len(s.Link), len(e.buf)-before)
 	}
-	if s != e.style && !e.afford(&e.styles, 0, maxStyles) {
-		s = look{}
-	}
-	before := len(e.buf)
-	e.pen(s)
-	e.styles += len(e.buf) - before - min(len(s.Link), len(e.buf)-before)
 	if c.text == padding {
 		c.text = ' '
 	}
@@ -120,13 +122,10 @@ func (e *restorer) place(s *screen, c cursor, top int) {
 	r := s.rows[c.y]
 	// Only writing the last column again makes the next character wrap.
 	again := c.pending && e.cols >= e.t.cols
-	if again && x > 0 && isWide(r, x-1) {
-		x--
+	if again {
+		x = r.start(x)
 	}
-	before := x - 1
-	if before > 0 && isWide(r, before-1) {
-		before--
-	}
+	before := r.start(x - 1)
 	if !again || before >= 0 && e.joins(r.get(before), r.get(x)) {
 		e.put("\x1b[%d;%dH", y-top+1, min(c.x, e.cols-1)+1)
 		return
@@ -159,12 +158,11 @@ func (e *restorer) tabs() {
 	}
 }
 
-func (e *restorer) kitty(s kittyStack) {
-	for i, flags := range s {
-		switch {
-		case i > 0:
+func (e *restorer) kitty(k keyboard) {
+	for i, flags := range append(slices.Clone(k.below), k.flags) {
+		if i > 0 {
 			e.put("\x1b[>%du", flags)
-		case flags != 0:
+		} else if flags != 0 {
 			e.put("\x1b[=%d;1u", flags)
 		}
 	}
@@ -191,7 +189,7 @@ func (e *restorer) finish() {
 	if t.cur.single != 0 {
 		e.put("\x1b%c", 'N'+t.cur.single-2)
 	}
-	for resource, value := range t.keys.modified {
+	for resource, value := range t.modified {
 		if value > 0 {
 			e.put("\x1b[>%d;%dm", resource, value-1)
 		}
@@ -223,16 +221,8 @@ func (e *restorer) modes() {
 }
 
 func (e *restorer) colors() {
-	d := &e.t.desc
-	for n := range 256 {
-		if spec := d.palette[n]; spec != "" {
-			e.put("\x1b]4;%d;%s\x1b\\", n, spec)
-		}
-	}
-	for i, spec := range d.dynamic {
-		if spec != "" {
-			e.put("\x1b]%d;%s\x1b\\", 10+i, spec)
-		}
+	for _, name := range slices.Sorted(maps.Keys(e.t.desc.colors)) {
+		e.put("\x1b]%s;%s\x1b\\", name, e.t.desc.colors[name])
 	}
 }
 
@@ -244,7 +234,7 @@ func (e *restorer) titles() {
 		e.put("\x1b[22;0t")
 	}
 	if d.touched.title {
-		title(titles{d.title, d.icon})
+		title(d.titles)
 	}
 	if d.progress != "" {
 		e.put("\x1b]9;4;%s\x1b\\", d.progress)

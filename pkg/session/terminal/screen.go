@@ -14,6 +14,7 @@ type row struct {
 type screen struct {
 	rows  []*row
 	saved cursor // by DECSC
+	keys  keyboard
 }
 
 var space = cell{text: ' '}
@@ -41,6 +42,32 @@ func (r *row) grow(n int) {
 			r.cells[i] = r.fill
 		}
 	}
+}
+
+func (r *row) empty() bool { return len(r.cells) == 0 && r.fill == space }
+
+// trimmed are the cells without those at their end that are equal to fill.
+func trimmed(cells []cell, fill cell) []cell {
+	for len(cells) > 0 && cells[len(cells)-1] == fill {
+		cells = cells[:len(cells)-1]
+	}
+	return cells
+}
+
+// columns is how many the character at x takes.
+func columns(cells []cell, x int) int {
+	if x+1 < len(cells) && cells[x+1].text == tail {
+		return 2
+	}
+	return 1
+}
+
+// start is the first column of the character at x.
+func (r *row) start(x int) int {
+	if x > 0 && r.get(x).text == tail {
+		return x - 1
+	}
+	return x
 }
 
 func (r *row) clear(fill cell) {
@@ -111,13 +138,6 @@ func (s *screen) scrollUp(top, bottom, n int, fill cell) {
 	s.part(top)
 	region := s.rows[top : bottom+1]
 	n = min(n, len(region))
-	if n == 1 {
-		first := region[0]
-		copy(region, region[1:])
-		region[len(region)-1] = first
-		first.clear(fill)
-		return
-	}
 	rotate(region, n)
 	for _, r := range region[len(region)-n:] {
 		r.clear(fill)
@@ -145,7 +165,7 @@ func (s *screen) part(y int) {
 
 // rotate brings the first n rows to the end.
 func rotate(rows []*row, n int) {
-	slices.Reverse(rows[:n])
-	slices.Reverse(rows[n:])
-	slices.Reverse(rows)
+	first := append(make([]*row, 0, 4), rows[:n]...) // by so much, no allocation
+	copy(rows, rows[n:])
+	copy(rows[len(rows)-n:], first)
 }

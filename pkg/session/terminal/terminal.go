@@ -24,11 +24,10 @@ type Terminal struct {
 	top, bottom int // scroll region, both inside
 	tabs        []bool
 	modes       modes
-	keys        keyModes
+	modified    keyResources
 	desc        descriptions
 
-	styles   interner[look]
-	clusters interner[string]
+	looks    interner
 	penDirty bool   // penID and blank are older than cur.pen
 	penID    uint32 // cur.pen, interned
 	blank    cell   // what erasing leaves: a space on the pen's background
@@ -39,7 +38,8 @@ type Terminal struct {
 	history history
 	scan    scanner
 	replies []byte
-	answers answers
+	kitty   bool              // the person's terminal has kitty's keyboard protocol
+	known   map[string]uint32 // its colours by number of OSC, 0xRRGGBB
 }
 
 // cursor is what DECSC saves.
@@ -57,7 +57,7 @@ func newCursor() cursor { return cursor{charset: [4]byte{'B', 'B', 'B', 'B'}} }
 
 // New returns a terminal that has just been switched on.
 func New(o Options) *Terminal {
-	t := &Terminal{cols: clamp(o.Cols, 1, maxCols), rows: clamp(o.Rows, 1, maxRows)}
+	t := &Terminal{cols: clamp(o.Cols, 1, maxCols), rows: clamp(o.Rows, 1, maxRows), known: map[string]uint32{}}
 	if o.Scrollback == 0 {
 		o.Scrollback = 10000
 	}
@@ -73,11 +73,10 @@ func (t *Terminal) restart() {
 	t.cur = newCursor()
 	t.top, t.bottom = 0, t.rows-1
 	t.tabs = defaultTabs(nil, t.cols)
-	t.modes = modes{on: defaultModes}
-	t.keys = keyModes{}
-	t.desc = descriptions{touched: t.desc.touched}
-	t.styles = newInterner(func(l look) int { return len(l.Link) })
-	t.clusters = newInterner(func(s string) int { return len(s) })
+	t.modes = modes{on: defaultModes, saved: map[int]bool{}}
+	t.modified = keyResources{}
+	t.desc = descriptions{touched: t.desc.touched, colors: map[string]string{}}
+	t.looks = newInterner()
 	t.penDirty = true
 	t.last = 0
 }

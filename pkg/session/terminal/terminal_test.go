@@ -10,18 +10,18 @@ import (
 
 // state is everything of a terminal that Restore brings over.
 type state struct {
-	Main, Alt                  []string
-	Alternate                  bool
-	Cursor, SavedM, SavedA     cursor
-	Top, Bottom                int
-	Tabs                       []bool
-	On                         modeSet
-	Mouse                      []int
-	Keys                       keyModes
-	Title, Icon                string
-	Stack                      []titles
-	Shape                      int
-	Palette, Dynamic, Progress string
+	Main, Alt              []string
+	Alternate              bool
+	Cursor, SavedM, SavedA cursor
+	Top, Bottom            int
+	Tabs                   []bool
+	On                     modeSet
+	Mouse                  []int
+	Keys                   string
+	Title, Icon            string
+	Stack                  []titles
+	Shape                  int
+	Colors, Progress       string
 }
 
 func stateOf(t *Terminal) state {
@@ -29,9 +29,9 @@ func stateOf(t *Terminal) state {
 		Main: lines(t, t.main), Alternate: t.alternate(),
 		Cursor: t.cur, SavedM: t.main.saved,
 		Top: t.top, Bottom: t.bottom, Tabs: t.tabs,
-		On: t.modes.on &^ (1 << modeSync), Mouse: t.modes.mouse, Keys: t.keys,
+		On: t.modes.on &^ (1 << modeSync), Mouse: t.modes.mouse, Keys: fmt.Sprint(t.main.keys, t.alt.keys, t.modified),
 		Title: t.desc.title, Icon: t.desc.icon, Stack: t.desc.stack, Shape: t.desc.shape,
-		Palette: fmt.Sprint(t.desc.palette), Dynamic: fmt.Sprintf("%q", t.desc.dynamic), Progress: t.desc.progress,
+		Colors: fmt.Sprint(t.desc.colors), Progress: t.desc.progress,
 	}
 	s.Cursor.pending = t.restorable(t.scr, t.cur)
 	s.SavedM.pending = t.restorable(t.main, t.main.saved)
@@ -53,13 +53,8 @@ func stateOf(t *Terminal) state {
 // which it was kept apart, since it would have to be written again.
 func (t *Terminal) restorable(s *screen, c cursor) bool {
 	r, x := s.rows[c.y], c.x
-	if x > 0 && isWide(r, x-1) {
-		x--
-	}
-	before := x - 1
-	if before > 0 && isWide(r, before-1) {
-		before--
-	}
+	x = r.start(x)
+	before := r.start(x - 1)
 	e := restorer{t: t}
 	return c.pending && !(before >= 0 && e.joins(r.get(before), r.get(x)))
 }
@@ -72,7 +67,7 @@ func lines(t *Terminal, s *screen) []string {
 		style := look{}
 		for x := range t.cols {
 			c := r.get(x)
-			if st := t.styles.value(c.style); st != style && c.text != tail {
+			if st := t.look(c.style); st != style && c.text != tail {
 				style = st
 				fmt.Fprintf(&b, "{%v}", st)
 			}

@@ -242,7 +242,7 @@ func compareShot(t *testing.T, what string, want shot, got *Terminal) {
 			if w == "tail" && text == "" {
 				continue
 			}
-			if l := shown(text, got.styles.value(c.style)); l != w {
+			if l := shown(text, got.look(c.style)); l != w {
 				t.Errorf("%s: row %d column %d\ntmux  %s\nmodel %s", what, y, x, w, l)
 				break
 			}
