@@ -37,7 +37,6 @@ type scanner struct {
 const (
 	ground uint8 = iota
 	escape
-	escapeIntermediate
 	csi
 	dcsEntry
 	inString
@@ -124,8 +123,11 @@ func (s *scanner) ready() bool { return s.state == ground && len(s.partial) == 0
 
 // printable reads text, a character or a control.
 func (s *scanner) printable(p []byte) (token, int) {
-	if len(s.partial) > 0 {
-		return s.resume(p)
+	var buf [utf8.UTFMax]byte
+	have, more := copy(buf[:], s.partial), 0
+	if have > 0 { // the last piece ended within a character
+		more = copy(buf[have:], p)
+		p = buf[:have+more]
 	}
 	switch b := p[0]; {
 	case b < 0x20 || b == 0x7f:
@@ -138,44 +140,20 @@ func (s *scanner) printable(p []byte) (token, int) {
 		}
 		return tokText, n
 	}
-	r, n, ok := decode(p)
-	if !ok {
-		s.partial = append(s.partial[:0], p...)
-		return tokNothing, len(p)
-	}
-	s.r = r
-	return tokChar, n
-}
-
-// resume reads on where the last piece ended within a character.
-func (s *scanner) resume(p []byte) (token, int) {
-	var buf [utf8.UTFMax]byte
-	have := copy(buf[:], s.partial)
-	more := copy(buf[have:], p)
-	r, n, ok := decode(buf[:have+more])
-	if !ok {
-		s.partial = append(s.partial, p[:more]...)
-		return tokNothing, more
-	}
-	s.partial = s.partial[:0]
-	s.r = r
-	return tokChar, n - have
-}
-
-// decode returns the first character of p, which does not begin with ASCII, and its
-// length; not ok if p ends within it. What is no UTF-8 is one U+FFFD for each longest
-// beginning of a character, as the Unicode standard recommends.
-func decode(p []byte) (r rune, n int, ok bool) {
 	if !utf8.FullRune(p) {
-		return 0, 0, false
+		s.partial = append(s.partial[:0], p...)
+		return tokNothing, len(p) - have
 	}
-	r, n = utf8.DecodeRune(p)
+	// What is no UTF-8 is one U+FFFD for each longest beginning of a character, as the
+	// Unicode standard recommends.
+	r, n := utf8.DecodeRune(p)
 	if r == utf8.RuneError && n == 1 {
 		for n < len(p) && !utf8.FullRune(p[:n+1]) {
 			n++
 		}
 	}
-	return r, n, true
+	s.r, s.partial = r, s.partial[:0]
+	return tokChar, n - have
 }
 
 func (s *scanner) begin(state uint8) {
@@ -186,30 +164,18 @@ func (s *scanner) begin(state uint8) {
 
 // sequence takes a byte of a sequence that is no control.
 func (s *scanner) sequence(b byte) token {
-	if s.state == csi {
-		if !s.parameter(b) {
-			return tokNothing
-		}
-		s.state, s.b = ground, b
-		if s.bad {
-			return tokNothing
-		}
-		return tokCSI
-	}
-	if s.state == dcsEntry {
-		if !s.parameter(b) {
-			return tokNothing
-		}
-		s.b = b
-		return s.device()
-	}
-	if b < 0x30 {
+	switch {
+	case b < 0x30:
 		s.bad = s.bad || s.inter != 0
 		s.inter = b
-		s.state = escapeIntermediate
 		return tokNothing
-	}
-	if s.state == escape {
+	case s.state != escape && b < 0x40:
+		s.parameter(b)
+		return tokNothing
+	case s.state == dcsEntry:
+		s.b = b
+		return s.device()
+	case s.state == escape && s.inter == 0:
 		switch b {
 		case '[':
 			s.begin(csi)
@@ -218,32 +184,26 @@ func (s *scanner) sequence(b byte) token {
 			s.begin(dcsEntry)
 			return tokNothing
 		case ']':
-			s.enter(b, keep)
-			return tokNothing
+			return s.enter(b, keep)
 		case '_':
-			s.enter(b, head)
-			return tokNothing
+			return s.enter(b, head)
 		case 'X', '^', 'k':
-			s.enter(b, skip)
-			return tokNothing
+			return s.enter(b, skip)
 		}
 	}
-	s.state, s.b = ground, b
-	if s.bad {
+	found := tokCSI
+	if s.state == escape {
+		found = tokEscape
+	}
+	if s.state, s.b = ground, b; s.bad {
 		return tokNothing
 	}
-	return tokEscape
+	return found
 }
 
-// parameter reads what comes before the final byte of a control sequence or device
-// control string; it is true for the final byte.
-func (s *scanner) parameter(b byte) bool {
+// parameter reads a byte of the numbers, or what comes before them.
+func (s *scanner) parameter(b byte) {
 	switch {
-	case b >= 0x40:
-		return true
-	case b < 0x30:
-		s.bad = s.bad || s.inter != 0
-		s.inter = b
 	case s.inter != 0:
 		s.bad = true
 	case b <= ';':
@@ -252,7 +212,6 @@ func (s *scanner) parameter(b byte) bool {
 		s.bad = s.bad || s.private != 0 || s.params.n > 0
 		s.private = b
 	}
-	return false
 }
 
 // device decides by its final byte what is done with a device control string.
@@ -264,12 +223,9 @@ func (s *scanner) device() token {
 		s.enter('P', stream)
 		return tokBegins
 	case s.b == 'q' && s.private == 0 && (s.inter == '$' || s.inter == '+'): // DECRQSS, XTGETTCAP
-		s.enter('P', keep)
-		return tokNothing
+		return s.enter('P', keep)
 	case s.b == 't' && bare && s.params.n == 0: // of tmux;
-		s.enter('P', head)
-		return tokNothing
+		return s.enter('P', head)
 	}
-	s.enter('P', skip)
-	return tokNothing
+	return s.enter('P', skip)
 }

@@ -3,12 +3,13 @@ package terminal
 import "bytes"
 
 // enter begins a control string.
-func (s *scanner) enter(kind byte, way uint8) {
+func (s *scanner) enter(kind byte, way uint8) token {
 	s.state, s.kind, s.way = inString, kind, way
 	s.over, s.bel, s.escaped = false, false, false
 	if s.data = s.data[:0]; cap(s.data) > 2*maxOSC {
 		s.data = nil
 	}
+	return tokNothing
 }
 
 // inside reads from p within a string.
@@ -69,10 +70,10 @@ func (s *scanner) afterEscape(b byte) (token, int) {
 	return s.cut(), 0
 }
 
-// end ends a string as it should.
+// end ends a string as it should. A longer one of OSC than usual is one for the clipboard.
 func (s *scanner) end() token {
 	s.state = ground
-	if (s.way == keep || s.way == head) && !s.over {
+	if (s.way == keep || s.way == head) && !s.over && (len(s.data) <= maxOSC || bytes.HasPrefix(s.data, []byte("52;"))) {
 		return tokString
 	}
 	return s.cut()
@@ -94,7 +95,7 @@ func (s *scanner) keep(p []byte) {
 		limit = maxHead
 	case s.kind == 'P':
 		limit = maxDCS
-	case s.long && len(s.data)+len(p) > maxOSC && s.forClipboard(p):
+	case s.long:
 		limit = maxClipboard + maxHead
 	}
 	if s.over = s.over || len(s.data)+len(p) > limit; s.over {
@@ -102,12 +103,6 @@ func (s *scanner) keep(p []byte) {
 		return
 	}
 	s.data = append(s.data, p...)
-}
-
-// forClipboard reports whether the string, which goes on with p, is an OSC 52.
-func (s *scanner) forClipboard(p []byte) bool {
-	head := append([]byte(nil), s.data[:min(len(s.data), 3)]...)
-	return bytes.HasPrefix(append(head, p...), []byte("52;"))
 }
 
 // keepHead keeps p up to a semicolon, at which it is known what the string is.
