@@ -16,7 +16,7 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/keeper"
 	"github.com/agent-init/agent-init/internal/text"
-	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/internal/wire/sessionop"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/session/attach"
@@ -120,7 +120,7 @@ func (s *settings) check(c keeper.Config) error {
 			return fault.New(fault.Usage, "use one of: "+strings.TrimSpace(strings.Join(w.words, " ")), "--%s %q is not known", w.flag, w.value)
 		}
 	}
-	if err := wire.CheckName(c.SessionName); err != nil {
+	if err := sessionop.CheckName(c.SessionName); err != nil {
 		return fault.New(fault.Usage, "correct or unset AGENT_SESSION", "the session's name is %q: %w", c.SessionName, err)
 	}
 	if _, err := attach.ParsePrefix(c.Prefix); c.Prefix != "" && err != nil {

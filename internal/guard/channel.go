@@ -39,7 +39,7 @@ func (g *guard) serveChannel(ctx context.Context) error {
 			}
 			err = g.channel.Deliver(wire.Message{Op: wire.OpProbing, ID: m.ID})
 		case wire.OpAhead:
-			g.prefetch(ctx, g.policy.Load(), wire.Ahead(m.ID))
+			g.prefetch(ctx, g.policy.Load(), wire.Ahead(m.Arg))
 		case wire.OpPolicy:
 			refused := g.adopt(ctx, file)
 			if refused != nil {
@@ -175,7 +175,7 @@ func (g *guard) prefetch(ctx context.Context, p *policy.Policy, a wire.Ahead) {
 	}
 	g.stop = stop
 	g.mu.Unlock()
-	if a != wire.AheadNone {
+	if a > 0 {
 		go g.resolveAhead(ctx, p, a)
 	}
 }

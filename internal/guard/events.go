@@ -174,7 +174,7 @@ func (f *finder) find(limit *budget.Pace, network string, local, remote netip.Ad
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), findTime)
 	defer cancel()
-	r, err := f.ask(ctx, wire.Message{Op: wire.OpOwner, Number: s.Inode})
+	r, err := f.ask(ctx, wire.Message{Op: wire.OpOwner, Arg: uint64(s.Inode)})
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {

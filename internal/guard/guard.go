@@ -37,13 +37,12 @@ import (
 // an address it must ask the keeper.
 type guard struct {
 	policy   atomic.Pointer[policy.Policy]
-	channel  *wire.GuardChannel
+	channel  *wire.Channel
 	asks     *asks
 	rooted   bool // the certificate authorities were read
 	resolver *resolver.Server
 	gate     *gateway.Server
 	servers  []netip.AddrPort // of resolv.conf
-	known    *known
 	probing  probing
 	log      *slog.Logger
 
@@ -59,7 +58,6 @@ const (
 	fdAudit = stage.FDFiles + 1 + iota
 	fdDrops
 	fdRequests  // where the agent's requests come in
-	fdEdition   // of the keeper's book
 	fdDiag      // where sockets are looked up, or nothing of use
 	fdListeners // and on: stage.SocketsPerFamily for each address family
 )
@@ -134,12 +132,7 @@ func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
 		return nil, fmt.Errorf("parse the policy: %w", err)
 	}
 	g.policy.Store(p)
-	g.channel = wire.OpenGuard(conn)
-	e, err := wire.OpenEdition(os.NewFile(fdEdition, "edition"))
-	if err != nil {
-		return nil, err
-	}
-	g.known = newKnown(e)
+	g.channel = wire.Open(conn, wire.MaxText)
 	return g, nil
 }
 

@@ -63,14 +63,14 @@ func (g *guard) propose(ctx context.Context, limit *budget.Pace, p control.Peer,
 	if rule := deniedBy(g.policy.Load(), line.Text); rule != nil {
 		return state.Refuse(fault.Usage, "ask for the rule to be taken out", "the rule %s denies it, at %s", rule, rule.Source)
 	}
-	got, err := g.ask(ctx, wire.Message{Op: wire.OpRequest, Name: line.Text, Text: wire.PlainText(r.Reason), UID: p.UID, PID: int32(p.PID)})
+	got, err := g.ask(ctx, wire.Message{Op: wire.OpRequest, Name: line.Text, Text: wire.PlainText(r.Reason), UID: p.UID, PID: uint32(p.PID)})
 	switch {
 	case err != nil:
 		return state.Refuse(fault.Failure, "try again", "the keeper did not answer")
 	case got.Err:
 		return state.Refuse(fault.Failure, "wait until a person has looked at them", "%s", got.Text)
 	}
-	return state.Answer(grant.Proposed{Version: 1, Number: got.Number, Target: line.Text})
+	return state.Answer(grant.Proposed{Version: 1, Number: uint32(got.Arg), Target: line.Text})
 }
 
 // allowedBy is the rule by which an entry about one name is allowed already.

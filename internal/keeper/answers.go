@@ -21,7 +21,7 @@ import (
 // readRequests serves what the guard asks, until its channel closes. The guard may
 // be somebody else's by now: it can't have more answers under way than are counted
 // here, and a message that it would not send ends it.
-func (g *guardKeeper) readRequests(ctx context.Context, ch *wire.GuardChannel) error {
+func (g *guardKeeper) readRequests(ctx context.Context, ch *wire.Channel) error {
 	slots := make(chan struct{}, leasesAtOnce)
 	places := make(chan struct{}, wire.AsksAtOnce)
 	answer := func(m wire.Message, by func(m, reply wire.Message) wire.Message) {
@@ -93,7 +93,7 @@ func (g *guardKeeper) requested(m, reply wire.Message) wire.Message {
 		err = errors.New("too many requests: wait a moment")
 	}
 	if err == nil {
-		reply.Number, err = g.book.request(m)
+		reply.Arg, err = g.book.request(m)
 	}
 	if err != nil {
 		reply.Err, reply.Text = true, wire.PlainText(err.Error())
@@ -101,7 +101,7 @@ func (g *guardKeeper) requested(m, reply wire.Message) wire.Message {
 	return reply
 }
 
-func (g *guardKeeper) serving(ch *wire.GuardChannel) {
+func (g *guardKeeper) serving(ch *wire.Channel) {
 	present := g.book.now().bundle
 	g.mu.Lock()
 	g.live = ch
@@ -156,8 +156,8 @@ func (f *finding) open(a *agent) (diag *os.File, err error) {
 func (f *finding) owner(m, reply wire.Message) wire.Message {
 	reply.Err = true
 	if f.scanner != nil && f.scans.Take(time.Now()) {
-		if p, ok := f.scanner.Holder(m.Number); ok {
-			reply.PID, reply.Text, reply.Err = int32(p.PID), p.Name, false
+		if p, ok := f.scanner.Holder(uint32(m.Arg)); ok {
+			reply.PID, reply.Text, reply.Err = uint32(p.PID), p.Name, false
 		}
 	}
 	return reply

@@ -264,7 +264,7 @@ func (k *keeper) payCuts(ctx context.Context) {
 }
 
 // request books what the agent proposes. It opens nothing.
-func (b *book) request(m wire.Message) (uint32, error) {
+func (b *book) request(m wire.Message) (uint64, error) {
 	b.changing.Lock()
 	defer b.changing.Unlock()
 	next := *b.now()
@@ -280,7 +280,7 @@ func (b *book) request(m wire.Message) (uint32, error) {
 	}
 	b.publishGrants(next.grants)
 	b.publish()
-	return g.Number, nil
+	return uint64(g.Number), nil
 }
 
 // watchFiles reads the policy again if its files have changed.

@@ -299,20 +299,16 @@ func (b *base) readFirst(judge func(*policy.Policy) error) (*book, error) {
 }
 
 func (b *base) loadPolicy(_ context.Context, at placed) (l loaded, err error) {
-	edition, err := wire.NewEdition()
-	if err != nil {
-		return l, err
-	}
 	if l.book, err = b.readFirst(at.servers.judge); err != nil {
 		return l, err
 	}
 	if b.config.Monitor {
 		b.guardian(audit.Fault, "NOT CONFINED: started with --mode monitor")
 	}
-	ledger := lease.New(l.book.policy(), edition)
+	ledger := lease.New(l.book.policy())
 	b.update(func(*state.State) { b.ledger = ledger })
 	l.placed, l.leases = at, &leases{
-		base: b, book: l.book, fw: at.fw, reduced: at.reduced, ledger: ledger, edition: edition,
+		base: b, book: l.book, fw: at.fw, reduced: at.reduced, ledger: ledger,
 		names: budget.NewBudget(), requests: budget.Pace{Burst: wire.RequestBurst, Every: wire.RequestEvery},
 	}
 	return l, nil

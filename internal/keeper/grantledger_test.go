@@ -27,7 +27,7 @@ func TestGrantsNeverLeaveADeniedLease(t *testing.T) {
 		now := noon
 		var book grant.Book
 		files := &policy.Bundle{}
-		l := lease.New(parsePolicy(t, ""), newTestEdition())
+		l := lease.New(parsePolicy(t, ""))
 		l.Now = func() time.Time { return now }
 		kernel := map[firewall.Element]time.Time{} // what is open, until when
 		lease := func(leases []firewall.Lease) {

@@ -36,12 +36,12 @@ type guardKeeper struct {
 	ready chan struct{} // closed when the first guard serves
 	once  sync.Once
 
-	service  stage.Service[wire.Message]
+	service  stage.Service
 	events   *net.UnixConn // of the present guard
 	reported chan struct{} // closed when all of these were read
 
 	mu    sync.Mutex
-	live  *wire.GuardChannel       // the channel of the guard that serves now, if any
+	live  *wire.Channel            // the channel of the guard that serves now, if any
 	ahead wire.Ahead               // how far guards may resolve ahead
 	given *policy.Bundle           // what the present guard was started with
 	taken map[uint32]chan struct{} // what the present guard has not answered yet
@@ -65,15 +65,15 @@ func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, err
 	if err != nil {
 		return nil, err
 	}
-	g.lent = append([]*os.File{drops, h.doors.requests, h.leases.edition.File, diag}, g.sockets.files...)
+	g.lent = append([]*os.File{drops, h.doors.requests, diag}, g.sockets.files...)
 	g.spec = stage.Own("guard", h.agent.guardUID, h.group.GID, "guard")
 	g.told = stage.GuardConfig{
 		Servers: h.servers.conf.Servers, Search: h.servers.conf.Search, Ephemeral: ephemeralPorts(), Families: g.sockets.families(),
 		LogLevel: b.config.level(), AgentUID: h.agent.identity.UID, Monitor: b.config.Monitor, Reduced: h.reduced, Shared: b.shared(), Engine: h.servers.engine,
 	}
-	g.service = stage.Service[wire.Message]{
+	g.service = stage.Service{
 		Who: "the guard", Patience: guardPatience, Log: b.log,
-		Open: wire.OpenGuard, Ping: wire.Message{Op: wire.OpPing}, Start: g.spawn, Serve: g.readRequests,
+		MaxText: wire.MaxText, Start: g.spawn, Serve: g.readRequests,
 		Seen: func() time.Time { return g.status().Guard.Seen },
 		Lost: g.lost, Gone: g.gone,
 		Failed: func(err error, restart time.Duration) {
@@ -207,7 +207,7 @@ func (g *guardKeeper) push() <-chan struct{} {
 
 // expect returns the channel of the guard that serves, nil if none does, and what is
 // closed when it has answered id, or is gone.
-func (g *guardKeeper) expect() (ch *wire.GuardChannel, id uint32, taken chan struct{}) {
+func (g *guardKeeper) expect() (ch *wire.Channel, id uint32, taken chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.live == nil {
@@ -254,8 +254,8 @@ func (g *guardKeeper) resolveAhead(a wire.Ahead) {
 	}
 }
 
-func (g *guardKeeper) tellAhead(ch *wire.GuardChannel, a wire.Ahead) {
-	if err := ch.Send(wire.Message{Op: wire.OpAhead, ID: uint32(a)}, nil); err != nil {
+func (g *guardKeeper) tellAhead(ch *wire.Channel, a wire.Ahead) {
+	if err := ch.Send(wire.Message{Op: wire.OpAhead, Arg: uint64(a)}, nil); err != nil {
 		g.log.Debug("telling the guard to resolve ahead", "error", err)
 	}
 }

@@ -2,7 +2,6 @@ package keeper
 
 import (
 	"net/netip"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,7 +9,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-func channelPair(t *testing.T) (a, b *wire.GuardChannel) {
+func channelPair(t *testing.T) (a, b *wire.Channel) {
 	t.Helper()
 	ours, theirs, err := wire.Pair()
 	if err != nil {
@@ -20,12 +19,10 @@ func channelPair(t *testing.T) (a, b *wire.GuardChannel) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, b = wire.OpenGuard(ours), wire.OpenGuard(conn)
+	a, b = wire.Open(ours, wire.MaxText), wire.Open(conn, wire.MaxText)
 	t.Cleanup(func() { a.Close(); b.Close() })
 	return a, b
 }
-
-func newTestEdition() *wire.Edition { return &wire.Edition{Uint64: new(atomic.Uint64)} }
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 

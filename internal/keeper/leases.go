@@ -24,7 +24,6 @@ type leases struct {
 	fw      *firewall.Firewall
 	reduced bool
 	ledger  *lease.Ledger
-	edition *wire.Edition
 
 	// What the agent may have the guard do, of all guards together: no end of a guard resets
 	// it, and one that was taken over can't go around it. What is under way between the two
@@ -67,7 +66,6 @@ func (l *leases) lease(ctx context.Context, m, reply wire.Message) wire.Message 
 	defer l.moving.RUnlock()
 	ctx, cancel := context.WithTimeout(whole, leaseTime)
 	defer cancel()
-	reply.Edition, reply.TTL = l.edition.Load(), lease.TTL(m.TTL)
 	if !l.spent(m.Name, (*budget.Budget).Has) {
 		return reply
 	}
@@ -104,11 +102,8 @@ func asked(m wire.Message) (e firewall.Element, ok bool) {
 
 // leasedTo answers the name gate: does the book have this address for this name?
 func (l *leases) leasedTo(m, reply wire.Message) wire.Message {
-	reply.Err = true
-	if e, ok := asked(m); ok {
-		reply.TTL, reply.Edition = l.ledger.LeasedTo(m.Name, e)
-		reply.Err = reply.TTL == 0
-	}
+	e, ok := asked(m)
+	reply.Err = !ok || !l.ledger.LeasedTo(m.Name, e)
 	return reply
 }
 

@@ -2,14 +2,10 @@ package lease
 
 import (
 	"net/netip"
-	"sync/atomic"
 	"testing"
 
-	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
-
-func newTestEdition() *wire.Edition { return &wire.Edition{Uint64: new(atomic.Uint64)} }
 
 func parsePolicy(t testing.TB, text string) *policy.Policy {
 	t.Helper()

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -28,7 +27,6 @@ type Ledger struct {
 	lapsed   lapsed
 	wild     int    // elements that wildcard names hold
 	changes  uint64 // counts what is worth publishing
-	edition  *wire.Edition
 	Now      func() time.Time
 }
 
@@ -87,12 +85,12 @@ func (a *addrLease) expires() (last time.Time) {
 	return last
 }
 
-// New makes an empty ledger. The edition moves whenever a lease is struck out before its time.
-func New(p *policy.Policy, e *wire.Edition) *Ledger {
+// New makes an empty ledger.
+func New(p *policy.Policy) *Ledger {
 	limits := p.Settings().Limits
 	return &Ledger{
 		policy: p, perName: limits.AddrsPerName, total: min(limits.Leases, maxLeases),
-		names: map[string]*nameLeases{}, elements: map[firewall.Element]hold{}, lapsed: lapsed{}, edition: e, Now: time.Now,
+		names: map[string]*nameLeases{}, elements: map[firewall.Element]hold{}, lapsed: lapsed{}, Now: time.Now,
 	}
 }
 
@@ -102,10 +100,6 @@ const maxLeases = 65536
 // MaxLease bounds what the guard may ask for: a lease that lives longer would
 // outlive every TTL that the resolver hands out.
 const MaxLease = 15 * time.Minute
-
-// TTL is how long a lease lasts that is asked for with a TTL, if nothing
-// strikes it out.
-func TTL(ttl time.Duration) time.Duration { return min(max(ttl, time.Second), MaxLease) }
 
 // Lease books addrs for name. It returns the leases to give in the kernel and
 // the addresses that were admitted. A name stays within its own share by letting
@@ -119,7 +113,7 @@ func (l *Ledger) Lease(name string, addrs []netip.Addr, ttl time.Duration) (open
 		return nil, nil
 	}
 	name = match.Name
-	ttl = TTL(ttl)
+	ttl = min(max(ttl, time.Second), MaxLease)
 	nl := l.names[name]
 	if nl == nil {
 		nl = &nameLeases{wildcard: match.Wildcard != nil, addrs: make([]addrLease, 0, len(addrs))}
@@ -235,7 +229,6 @@ func (l *Ledger) evictOldest(name string, nl *nameLeases, keep []netip.Addr) []f
 	if oldest < 0 {
 		return nil
 	}
-	l.edition.Add(1)
 	for _, p := range nl.addrs[oldest].ports {
 		l.lapsed.add(element(nl.addrs[oldest].addr, p.Port), name)
 	}
@@ -254,7 +247,6 @@ func (l *Ledger) drop(name string) []firewall.Element {
 	if nl == nil {
 		return nil
 	}
-	l.edition.Add(1)
 	var free []firewall.Element
 	for i := range slices.Backward(nl.addrs) {
 		free = append(free, l.release(nl, i)...)
@@ -296,7 +288,6 @@ func (l *Ledger) Sweep() (changes uint64) {
 func (l *Ledger) Adopt(p *policy.Policy) (closed []firewall.Element) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.edition.Add(1)
 	l.policy = p
 	limits := p.Settings().Limits
 	l.perName, l.total = limits.AddrsPerName, min(limits.Leases, maxLeases)
@@ -344,17 +335,12 @@ func (l *Ledger) Leases() []firewall.Lease {
 	return out
 }
 
-// LeasedTo says for how long this very name still has the element open; 0 if it
-// has not. It is not to be struck out of this edition, which goes with the answer.
-func (l *Ledger) LeasedTo(name string, e firewall.Element) (left time.Duration, edition uint64) {
+// LeasedTo says whether this very name has the element open.
+func (l *Ledger) LeasedTo(name string, e firewall.Element) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	edition = l.edition.Load()
 	nl := l.names[l.policy.Lookup(name).Name]
-	if nl == nil || !nl.opens(e) {
-		return 0, edition
-	}
-	return max(0, nl.addrs[nl.find(e.Addr)].port(portOf(e)).expires.Sub(l.Now())), edition
+	return nl != nil && nl.opens(e) && nl.addrs[nl.find(e.Addr)].port(portOf(e)).expires.After(l.Now())
 }
 
 // Holder returns a name that has the element open, the first of several; "" if

@@ -16,7 +16,7 @@ type clock struct{ Now time.Time }
 
 func newTestLedger(t testing.TB, text string) (*Ledger, *clock) {
 	c := &clock{Now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-	l := New(parsePolicy(t, text), newTestEdition())
+	l := New(parsePolicy(t, text))
 	l.Now = func() time.Time { return c.Now }
 	return l, c
 }
@@ -163,30 +163,48 @@ func TestLedgerRenewalShortensNothing(t *testing.T) {
 	}
 }
 
-// TestLedgerLeasedTo: the name gate is told of a lease of that very name, and of none
-// that is over, whenever the book is swept.
+// TestLedgerLeasedTo: the name gate is told of a lease of that very name for as long as it lasts,
+// whenever the book is swept, and of none that was struck out.
 func TestLedgerLeasedTo(t *testing.T) {
-	l, c := newTestLedger(t, "domains: [a.example.com:443, b.example.com:443]")
-	l.Lease("a.example.com", addrs("192.0.2.1"), time.Minute)
-	if left, _ := l.LeasedTo("a.example.com", tcp("192.0.2.1", 443)); left != time.Minute {
-		t.Errorf("%v left of a minute", left)
-	}
-	for what, left := range map[string]time.Duration{
-		"another name": leftOf(l.LeasedTo("b.example.com", tcp("192.0.2.1", 443))),
-		"another port": leftOf(l.LeasedTo("a.example.com", tcp("192.0.2.1", 80))),
-		"another host": leftOf(l.LeasedTo("a.example.com", tcp("192.0.2.2", 443))),
-	} {
-		if left != 0 {
-			t.Errorf("%s: %v left", what, left)
+	l, c := newTestLedger(t, "domains: [a.example, b.example]\nlimits: {addrs_per_name: 2}\n")
+	left := func(name, addr string, port uint16, want time.Duration) {
+		t.Helper()
+		defer func(now time.Time) { c.Now = now }(c.Now)
+		if want > 0 {
+			if c.Now = c.Now.Add(want - 1); !l.LeasedTo(name, tcp(addr, port)) {
+				t.Errorf("%s at %s is over before %v", name, addr, want)
+			}
+			c.Now = c.Now.Add(1)
+		}
+		if l.LeasedTo(name, tcp(addr, port)) {
+			t.Errorf("%s at %s lasts longer than %v", name, addr, want)
 		}
 	}
-	c.Now = c.Now.Add(time.Hour)
-	if left, _ := l.LeasedTo("a.example.com", tcp("192.0.2.1", 443)); left != 0 {
-		t.Errorf("%v left of what is over", left)
-	}
+	l.Lease("a.example", addrs("192.0.2.1", "192.0.2.2"), time.Minute)
+	left("a.example", "192.0.2.1", 443, time.Minute)
+	left("a.example", "192.0.2.1", 22, 0)
+	left("a.example", "192.0.2.3", 443, 0)
+	left("b.example", "192.0.2.1", 443, 0)
+	c.Now = c.Now.Add(time.Second)
+	l.Lease("a.example", addrs("192.0.2.1"), 10*time.Second)
+	left("a.example", "192.0.2.1", 443, 59*time.Second) // is no shorter
+	l.Lease("a.example", addrs("192.0.2.2"), time.Hour)
+	left("a.example", "192.0.2.2", 443, MaxLease)
+	l.Renew(used(tcp("192.0.2.1", 443)), time.Hour, 2*time.Minute)
+	left("a.example", "192.0.2.1", 443, 2*time.Minute)
+	l.Lease("a.example", addrs("192.0.2.3"), time.Minute)
+	left("a.example", "192.0.2.1", 443, 0) // one address too many
+	c.Now = c.Now.Add(time.Minute)
+	left("a.example", "192.0.2.3", 443, 0)
+	l.Sweep()
+	left("a.example", "192.0.2.3", 443, 0)
+	l.Lease("b.example", addrs("192.0.2.1"), time.Minute)
+	l.RevokeName("b.example")
+	left("b.example", "192.0.2.1", 443, 0)
+	l.Lease("b.example", addrs("192.0.2.1"), time.Minute)
+	l.Adopt(parsePolicy(t, "domains: [a.example]"))
+	left("b.example", "192.0.2.1", 443, 0)
 }
-
-func leftOf(left time.Duration, _ uint64) time.Duration { return left }
 
 // TestLedgerNeverHoldsWhatIsDenied: whatever the order of answers, policies and
 // time, the book holds only what the policy in force admits, each element for as

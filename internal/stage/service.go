@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"syscall"
 	"time"
@@ -27,15 +26,14 @@ const (
 
 // Service keeps a process of this binary running: where one has ended or hangs, it starts
 // the next. Its fields say how that speaks, and what it is to its owner.
-type Service[M wire.Packet] struct {
+type Service struct {
 	Who      string        // as people call it
 	Patience time.Duration // after which it counts as hung
 	Log      *slog.Logger
-	Open     func(*net.UnixConn) *wire.Channel[M]
-	Ping     M
+	MaxText  int // of its messages
 
 	Start  func(theirs *os.File) (*reaper.Process, error) // one that has the other end of the channel
-	Serve  func(context.Context, *wire.Channel[M]) error  // what it asks for, until its channel closes: why it is to end
+	Serve  func(context.Context, *wire.Channel) error     // what it asks for, until its channel closes: why it is to end
 	Seen   func() time.Time                               // when one gave a sign of life
 	Lost   func() (over bool)                             // it is not spoken with any more; over: it ends in peace, as the last
 	Gone   func()                                         // it has ended, or could not be started; may be nil
@@ -45,7 +43,7 @@ type Service[M wire.Packet] struct {
 }
 
 // Begin begins to keep a process running, until Stop.
-func (s *Service[M]) Begin() {
+func (s *Service) Begin() {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel, s.done = cancel, make(chan struct{})
 	go s.run(ctx)
@@ -53,7 +51,7 @@ func (s *Service[M]) Begin() {
 
 // Stop ends the process, which may end by itself within patience. It waits until it is gone,
 // but not for ever.
-func (s *Service[M]) Stop(patience time.Duration) {
+func (s *Service) Stop(patience time.Duration) {
 	if s.cancel == nil {
 		return
 	}
@@ -68,7 +66,7 @@ func (s *Service[M]) Stop(patience time.Duration) {
 	}
 }
 
-func (s *Service[M]) run(ctx context.Context) {
+func (s *Service) run(ctx context.Context) {
 	defer close(s.done)
 	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
 		started := time.Now()
@@ -89,7 +87,7 @@ func (s *Service[M]) run(ctx context.Context) {
 }
 
 // one sees a process from its start to its end, and says why it ended.
-func (s *Service[M]) one(ctx context.Context) (over bool, err error) {
+func (s *Service) one(ctx context.Context) (over bool, err error) {
 	if s.Gone != nil {
 		defer s.Gone()
 	}
@@ -97,7 +95,7 @@ func (s *Service[M]) one(ctx context.Context) (over bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	ch := s.Open(ours)
+	ch := wire.Open(ours, s.MaxText)
 	defer ch.Close()
 	proc, err := s.Start(theirs)
 	theirs.Close()
@@ -128,7 +126,7 @@ func (s *Service[M]) one(ctx context.Context) (over bool, err error) {
 }
 
 // watch finds a process that is alive and does nothing: stopped, or hung.
-func (s *Service[M]) watch(ctx context.Context, ch *wire.Channel[M]) error {
+func (s *Service) watch(ctx context.Context, ch *wire.Channel) error {
 	t := time.NewTicker(pingEvery)
 	defer t.Stop()
 	quiet := silence{who: s.Who, patience: s.Patience, since: time.Now()}
@@ -145,7 +143,7 @@ func (s *Service[M]) watch(ctx context.Context, ch *wire.Channel[M]) error {
 		if !serves {
 			continue
 		}
-		if err := ch.Send(s.Ping, nil); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := ch.Send(wire.Message{Op: wire.OpPing}, nil); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return fmt.Errorf("ask %s: %w", s.Who, err)
 		}
 	}

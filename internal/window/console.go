@@ -14,6 +14,7 @@ import (
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/internal/wire/sessionop"
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
 
@@ -59,7 +60,7 @@ func (c *console) size() (cols, rows uint16) {
 
 // connect starts a client of the server behind ch. One of an earlier server
 // ends by itself.
-func (c *console) connect(ch *wire.SessionChannel) {
+func (c *console) connect(ch *wire.Channel) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopping || c.gone {
@@ -74,7 +75,7 @@ func (c *console) connect(ch *wire.SessionChannel) {
 	}
 }
 
-func (c *console) start(ch *wire.SessionChannel) error {
+func (c *console) start(ch *wire.Channel) error {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("socketpair: %w", err)
@@ -82,7 +83,7 @@ func (c *console) start(ch *wire.SessionChannel) error {
 	server, client := os.NewFile(uintptr(fds[0]), "server"), os.NewFile(uintptr(fds[1]), "client")
 	defer server.Close()
 	defer client.Close()
-	if err := ch.Send(wire.SessionMessage{Op: wire.SopClient}, server); err != nil {
+	if err := ch.Send(wire.Message{Op: sessionop.Client}, server); err != nil {
 		return err
 	}
 	c.restore() // an earlier client may have been killed
@@ -107,7 +108,7 @@ func (c *console) stillLasts() bool {
 }
 
 // watch starts another client if this one ended while its server lives on.
-func (c *console) watch(p *reaper.Process, ch *wire.SessionChannel) {
+func (c *console) watch(p *reaper.Process, ch *wire.Channel) {
 	st := p.Status()
 	c.mu.Lock()
 	c.gone = c.gone || st.Code() == fault.TerminalLost

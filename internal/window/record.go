@@ -12,6 +12,7 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/internal/wire/sessionop"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
@@ -131,7 +132,7 @@ func (s *Session) recordFor(id uint32) (*recordFile, uint32, error) {
 // handRecord gives the server a window's file, if it is recorded. The lock is held.
 func (s *Session) handRecord(w *sessionWindow) {
 	if w.record != nil {
-		s.tell(wire.SessionMessage{Op: wire.SopRecord, ID: w.id, Value: w.record.begun.UnixNano(), Arg: uint64(w.record.size())}, w.record.file)
+		s.tell(wire.Message{Op: sessionop.Record, ID: w.id, Value: w.record.begun.UnixNano(), Arg: uint64(w.record.size())}, w.record.file)
 	}
 }
 

@@ -9,12 +9,13 @@ import (
 
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/internal/wire/sessionop"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
 // readRequests serves what the server asks. It may be anybody's by now: each
 // request is one that the agent could fulfil by itself.
-func (s *Session) readRequests(_ context.Context, ch *wire.SessionChannel) error {
+func (s *Session) readRequests(_ context.Context, ch *wire.Channel) error {
 	for {
 		m, file, err := ch.Receive()
 		if file != nil {
@@ -30,17 +31,17 @@ func (s *Session) readRequests(_ context.Context, ch *wire.SessionChannel) error
 		s.seen = time.Now()
 		s.mu.Unlock()
 		switch m.Op {
-		case wire.SopReady:
+		case wire.OpReady:
 			s.serving(ch)
-		case wire.SopPong:
+		case wire.OpPong:
 			s.counted(int(m.Arg), int(m.Value))
-		case wire.SopOpen:
+		case sessionop.Open:
 			s.openFor(m)
-		case wire.SopKill:
+		case sessionop.Kill:
 			s.kill(m.ID)
-		case wire.SopFull:
+		case sessionop.Full:
 			s.rotateRecord(m.ID)
-		case wire.SopEvent:
+		case sessionop.Noted:
 			s.recordEvent(m)
 		default:
 			return errors.New("the session server sent an unknown request")
@@ -50,7 +51,7 @@ func (s *Session) readRequests(_ context.Context, ch *wire.SessionChannel) error
 
 // serving hands over what there is. The lock is held throughout, so that every
 // window is handed over once.
-func (s *Session) serving(ch *wire.SessionChannel) {
+func (s *Session) serving(ch *wire.Channel) {
 	s.mu.Lock()
 	s.live = ch
 	for id := range s.nextID {
@@ -58,11 +59,11 @@ func (s *Session) serving(ch *wire.SessionChannel) {
 			s.hand(w, 0, s.served)
 		}
 	}
-	s.tell(wire.SessionMessage{Op: wire.SopReady}, nil)
+	s.tell(wire.Message{Op: wire.OpReady}, nil)
 	again := s.served
 	s.served = true
 	if s.over {
-		s.tell(wire.SessionMessage{Op: wire.SopEnd}, nil)
+		s.tell(wire.Message{Op: sessionop.End}, nil)
 	}
 	s.mu.Unlock()
 	s.host.Update(func(st *state.State) { st.Session.OK = true })
@@ -76,7 +77,7 @@ func (s *Session) serving(ch *wire.SessionChannel) {
 }
 
 // tell sends a message to the server, if there is one, with a file or nil. The lock is held.
-func (s *Session) tell(m wire.SessionMessage, file *os.File) {
+func (s *Session) tell(m wire.Message, file *os.File) {
 	if s.live == nil {
 		return
 	}
@@ -85,10 +86,10 @@ func (s *Session) tell(m wire.SessionMessage, file *os.File) {
 	}
 }
 
-func (s *Session) openFor(m wire.SessionMessage) {
-	name, argv, err := wire.SplitCommand(m.Text)
+func (s *Session) openFor(m wire.Message) {
+	name, argv, err := sessionop.SplitCommand(m.Text)
 	if err == nil && name != "" {
-		err = wire.CheckName(name)
+		err = sessionop.CheckName(name)
 	}
 	if err == nil {
 		if len(argv) == 0 {
@@ -98,7 +99,7 @@ func (s *Session) openFor(m wire.SessionMessage) {
 	}
 	if err != nil {
 		s.mu.Lock()
-		s.tell(wire.SessionMessage{Op: wire.SopRefused, Arg: m.Arg, Text: err.Error()}, nil)
+		s.tell(wire.Message{Op: sessionop.Refused, Arg: m.Arg, Text: err.Error()}, nil)
 		s.mu.Unlock()
 	}
 }
@@ -136,20 +137,20 @@ func (s *Session) publishSoon() {
 
 const publishWithin = 200 * time.Millisecond
 
-var sessionEvents = map[wire.SessionEvent]string{
-	wire.Attached:  "attached to window %d",
-	wire.Detached:  "detached from window %d",
-	wire.Opened:    "opened window %d",
-	wire.KillAsked: "asked to end window %d",
-	wire.PutOut:    "client put out, it took nothing: window %d",
+var sessionEvents = map[sessionop.Event]string{
+	sessionop.Attached:  "attached to window %d",
+	sessionop.Detached:  "detached from window %d",
+	sessionop.Opened:    "opened window %d",
+	sessionop.KillAsked: "asked to end window %d",
+	sessionop.PutOut:    "client put out, it took nothing: window %d",
 }
 
-func (s *Session) recordEvent(m wire.SessionMessage) {
-	if wire.SessionEvent(m.Flag) == wire.RecordLost {
+func (s *Session) recordEvent(m wire.Message) {
+	if sessionop.Event(m.Flag) == sessionop.RecordLost {
 		s.host.Record(audit.Event{Kind: audit.Session, Verdict: audit.Fault, Reason: fmt.Sprintf("the record of window %d can't be written: it ends here", m.ID)})
 		return
 	}
-	text, ok := sessionEvents[wire.SessionEvent(m.Flag)]
+	text, ok := sessionEvents[sessionop.Event(m.Flag)]
 	if !ok {
 		return
 	}

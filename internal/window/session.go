@@ -16,6 +16,7 @@ import (
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/internal/wire/sessionop"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
@@ -56,18 +57,18 @@ type Session struct {
 	listener *os.File
 	record   *recordFile // of the first window; nil: nothing is recorded
 	console  *console    // nil: there is no terminal of the container's, or it is not ours
-	service  *stage.Service[wire.SessionMessage]
+	service  *stage.Service
 	shown    chan struct{} // closed when a client looks at the first window
 	looked   sync.Once     // one does
 
 	mu         sync.Mutex
 	windows    map[uint32]*sessionWindow
 	nextID     uint32
-	over       bool                 // the last window has ended
-	live       *wire.SessionChannel // of the server that serves now
-	served     bool                 // there was a server before
-	seen       time.Time            // when the server last said something
-	publishing bool                 // soon
+	over       bool          // the last window has ended
+	live       *wire.Channel // of the server that serves now
+	served     bool          // there was a server before
+	seen       time.Time     // when the server last said something
+	publishing bool          // soon
 }
 
 // New makes the listening socket. Nothing runs yet.
@@ -123,10 +124,10 @@ func (s *Session) start() {
 }
 
 // newService is how a server is kept running.
-func (s *Session) newService() *stage.Service[wire.SessionMessage] {
-	return &stage.Service[wire.SessionMessage]{
+func (s *Session) newService() *stage.Service {
+	return &stage.Service{
 		Who: "the session server", Patience: sessionPatience, Log: s.host.Log,
-		Open: wire.OpenSession, Ping: wire.SessionMessage{Op: wire.SopPing}, Start: s.spawn, Serve: s.readRequests,
+		MaxText: sessionop.MaxText, Start: s.spawn, Serve: s.readRequests,
 		Seen: func() time.Time {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -178,7 +179,7 @@ func (s *Session) Stop() {
 		default:
 		}
 	}
-	s.tell(wire.SessionMessage{Op: wire.SopEnd}, nil)
+	s.tell(wire.Message{Op: sessionop.End}, nil)
 	live := s.live != nil
 	s.mu.Unlock()
 	var patience time.Duration

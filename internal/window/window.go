@@ -16,6 +16,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/internal/wire/sessionop"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
@@ -76,7 +77,7 @@ func (s *Session) openShown(ctx context.Context, argv []string, cols, rows uint1
 		s.forget(w)
 		return nil, err
 	}
-	s.tell(wire.SessionMessage{Op: wire.SopStarted, ID: w.id, PID: uint32(w.proc.Pid())}, nil)
+	s.tell(wire.Message{Op: sessionop.Started, ID: w.id, PID: uint32(w.proc.Pid())}, nil)
 	return w, nil
 }
 
@@ -93,7 +94,7 @@ func (s *Session) make(name string, argv []string, cols, rows uint16) (*sessionW
 	id := s.nextID
 	if name == "" {
 		name = filepath.Base(argv[0])
-		if wire.CheckName(name) != nil {
+		if sessionop.CheckName(name) != nil {
 			name = "window" + strconv.Itoa(int(id))
 		}
 	}
@@ -145,7 +146,7 @@ const Variable = "AGENT_SESSION_WINDOW"
 // hand gives a window's terminal to the server. The lock is held.
 func (s *Session) hand(w *sessionWindow, request uint64, again bool) {
 	s.handRecord(w)
-	m := wire.SessionMessage{Op: wire.SopWindow, ID: w.id, Value: w.started.UnixNano(), Arg: request, Text: w.name}
+	m := wire.Message{Op: sessionop.Window, ID: w.id, Value: w.started.UnixNano(), Arg: request, Text: w.name}
 	if w.proc != nil {
 		m.PID = uint32(w.proc.Pid())
 	}
@@ -173,7 +174,7 @@ func (s *Session) ended(w *sessionWindow) {
 	delete(s.windows, w.id)
 	w.near.Close()
 	w.record.close()
-	s.tell(wire.SessionMessage{Op: wire.SopExited, ID: w.id, Value: int64(st.Code())}, nil)
+	s.tell(wire.Message{Op: sessionop.Exited, ID: w.id, Value: int64(st.Code())}, nil)
 	if len(s.windows) == 0 {
 		s.over = true
 	}

@@ -3,8 +3,10 @@
 package wire
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"time"
@@ -12,21 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Packet is what one packet holds.
-type Packet interface{ encode() ([]byte, error) }
-
-// Channel is one end of a SOCK_SEQPACKET pair between the keeper and a process
-// of its own: a packet is a message, perhaps with a file beside it. Send is safe
-// for concurrent use; receive is for one goroutine.
-type Channel[M Packet] struct {
-	conn   *net.UnixConn
-	buf    []byte
-	decode func([]byte) (M, error)
+// Channel is one end of a SOCK_SEQPACKET pair between the keeper and a process of its own: a packet is a message,
+// perhaps with a file beside it. Send is safe for concurrent use; receive is for one goroutine.
+type Channel struct {
+	conn    *net.UnixConn
+	buf     []byte
+	maxText int
 }
 
-// Over speaks M over conn; no message is longer than longest.
-func Over[M Packet](conn *net.UnixConn, longest int, decode func([]byte) (M, error)) *Channel[M] {
-	return &Channel[M]{conn: conn, buf: make([]byte, longest+1), decode: decode}
+// Open speaks over conn, in messages that have no more than maxText bytes of text.
+func Open(conn *net.UnixConn, maxText int) *Channel {
+	return &Channel{conn: conn, buf: make([]byte, textless+maxText+1), maxText: maxText}
 }
 
 // Pair returns the keeper's end, and the other as a file to inherit.
@@ -61,8 +59,8 @@ func OpenPair(f *os.File) (*net.UnixConn, error) {
 
 // Send gives up after a while: a peer that has stopped reading is a peer that
 // is restarted, and must not hold the sender for ever.
-func (c *Channel[M]) Send(m M, file *os.File) error {
-	b, err := m.encode()
+func (c *Channel) Send(m Message, file *os.File) error {
+	b, err := m.encode(c.maxText)
 	if err != nil {
 		return err
 	}
@@ -82,7 +80,7 @@ const sendTimeout = 2 * time.Second
 // Deliver sends m until the peer takes it, or the channel ends: a peer that holds a
 // place for an answer (AsksAtOnce) would hold it for good if that were lost. Whoever uses it
 // has to find a peer that takes nothing any more, and close the channel.
-func (c *Channel[M]) Deliver(m M) error {
+func (c *Channel) Deliver(m Message) error {
 	for {
 		if err := c.Send(m, nil); !errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
@@ -91,7 +89,7 @@ func (c *Channel[M]) Deliver(m M) error {
 }
 
 // Receive returns the next message, and the file that came with it, if any.
-func (c *Channel[M]) Receive() (m M, file *os.File, err error) {
+func (c *Channel) Receive() (m Message, file *os.File, err error) {
 	var oob [64]byte
 	n, oobn, _, _, err := c.conn.ReadMsgUnix(c.buf, oob[:])
 	if err != nil {
@@ -101,7 +99,7 @@ func (c *Channel[M]) Receive() (m M, file *os.File, err error) {
 		return m, nil, net.ErrClosed // SOCK_SEQPACKET: the peer is gone
 	}
 	file = receivedFile(oob[:oobn])
-	if m, err = c.decode(c.buf[:n]); err != nil {
+	if m, err = decode(c.buf[:n], c.maxText); err != nil {
 		if file != nil {
 			file.Close()
 		}
@@ -142,4 +140,44 @@ func receivedFile(oob []byte) *os.File {
 }
 
 // Close closes this end.
-func (c *Channel[M]) Close() error { return c.conn.Close() }
+func (c *Channel) Close() error { return c.conn.Close() }
+
+// Memfd holds v as JSON, sealed against change, at its start.
+func Memfd(name string, v any) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("memfd: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	err = json.NewEncoder(f).Encode(v)
+	if err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
+	}
+	if err == nil {
+		_, err = f.Seek(0, 0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("memfd: %w", err)
+	}
+	return f, nil
+}
+
+// maxMemfd bounds what is read of one, in bytes of JSON: the policy's files may be long.
+const maxMemfd = 256 << 20
+
+// ReadMemfd reads what Memfd holds into v.
+func ReadMemfd(f *os.File, v any) error {
+	return json.NewDecoder(io.LimitReader(f, maxMemfd)).Decode(v)
+}
+
+// Inherit opens a descriptor that the process was started with, and closes it.
+func Inherit[T any](fd uintptr, open func(*os.File) (T, error)) (T, error) {
+	f := os.NewFile(fd, "inherited")
+	defer f.Close()
+	v, err := open(f)
+	if err != nil {
+		return v, fmt.Errorf("inherit socket %d: %w", fd, err)
+	}
+	return v, nil
+}

@@ -2,7 +2,7 @@ package wire
 
 import "testing"
 
-func channelPair(t *testing.T) (a, b *GuardChannel) {
+func channelPair(t *testing.T) (a, b *Channel) {
 	t.Helper()
 	ours, theirs, err := Pair()
 	if err != nil {
@@ -12,7 +12,7 @@ func channelPair(t *testing.T) (a, b *GuardChannel) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, b = OpenGuard(ours), OpenGuard(conn)
+	a, b = Open(ours, MaxText), Open(conn, MaxText)
 	t.Cleanup(func() { a.Close(); b.Close() })
 	return a, b
 }

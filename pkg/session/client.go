@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/internal/wire/sessionop"
 	"github.com/agent-init/agent-init/pkg/session/internal/frame"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
 	"github.com/agent-init/agent-init/pkg/session/terminal"
@@ -50,7 +51,7 @@ func (c *client) serve(conn *net.UnixConn) {
 		defer close(finished)
 		err := c.queue.run()
 		if errors.Is(err, errStuck) {
-			c.note(wire.PutOut, 0)
+			c.note(sessionop.PutOut, 0)
 		}
 		c.queue.close()
 	}()
@@ -198,7 +199,7 @@ func (c *client) leave() {
 	c.window = nil
 	c.moving.Unlock()
 	if w != nil && w.remove(c) {
-		c.note(wire.Detached, w.id)
+		c.note(sessionop.Detached, w.id)
 		c.server.changed()
 	}
 }
@@ -236,8 +237,8 @@ func (c *client) answer(r protocol.Request) (again bool, err error) {
 		c.say(history)
 		return false, nil
 	case protocol.VerbKill:
-		c.note(wire.KillAsked, w.id)
-		if err := s.config.Tell(wire.SessionMessage{Op: wire.SopKill, ID: w.id}); err != nil {
+		c.note(sessionop.KillAsked, w.id)
+		if err := s.config.Tell(wire.Message{Op: sessionop.Kill, ID: w.id}); err != nil {
 			return false, err
 		}
 		c.say(nil)
@@ -256,7 +257,7 @@ func (c *client) attach(r protocol.Request) error {
 	c.leave()
 	c.readOnly, c.cols, c.rows, c.plain = r.Read, r.Cols, r.Rows, r.Plain
 	c.attached = time.Now()
-	c.note(wire.Attached, w.id)
+	c.note(sessionop.Attached, w.id)
 	c.show(w)
 	return nil
 }
@@ -295,9 +296,9 @@ func encode(v any) []byte {
 }
 
 // note reports what the client did, for the audit log.
-func (c *client) note(what wire.SessionEvent, window uint32) {
-	m := wire.SessionMessage{Op: wire.SopEvent, Flag: uint8(what), ID: window, UID: c.peer.uid, PID: uint32(c.peer.pid)}
-	if what == wire.Attached && c.readOnly {
+func (c *client) note(what sessionop.Event, window uint32) {
+	m := wire.Message{Op: sessionop.Noted, Flag: uint8(what), ID: window, UID: c.peer.uid, PID: uint32(c.peer.pid)}
+	if what == sessionop.Attached && c.readOnly {
 		m.Arg = 1
 	}
 	c.server.tell(m)

@@ -35,7 +35,7 @@ type recorder struct {
 // flushEvery is how long an event stays in memory.
 const flushEvery = time.Second
 
-func newRecorder(m wire.SessionMessage, file *os.File, limit int64) *recorder {
+func newRecorder(m wire.Message, file *os.File, limit int64) *recorder {
 	return &recorder{file: file, out: bufio.NewWriterSize(file, 64<<10), begun: time.Unix(0, m.Value), size: int64(m.Arg), limit: limit}
 }
 

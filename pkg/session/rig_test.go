@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/internal/wire/sessionop"
 	"github.com/agent-init/agent-init/pkg/session/attach"
 	"github.com/agent-init/agent-init/pkg/session/internal/frame"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
@@ -29,7 +30,7 @@ type rig struct {
 	server *Server
 
 	mu     sync.Mutex
-	events []wire.SessionEvent
+	events []sessionop.Event
 	opened []protocol.Request
 	killed []uint32
 	full   int
@@ -45,12 +46,12 @@ func newRig(t *testing.T) *rig {
 }
 
 // told is what the keeper would do.
-func (r *rig) told(m wire.SessionMessage) error {
+func (r *rig) told(m wire.Message) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch m.Op {
-	case wire.SopOpen:
-		name, argv, err := wire.SplitCommand(m.Text)
+	case sessionop.Open:
+		name, argv, err := sessionop.SplitCommand(m.Text)
 		if err != nil {
 			return err
 		}
@@ -60,11 +61,11 @@ func (r *rig) told(m wire.SessionMessage) error {
 			go r.onOpen(m.Arg, q)
 		}
 		return r.refuse
-	case wire.SopKill:
+	case sessionop.Kill:
 		r.killed = append(r.killed, m.ID)
-	case wire.SopEvent:
-		r.events = append(r.events, wire.SessionEvent(m.Flag))
-	case wire.SopFull:
+	case sessionop.Noted:
+		r.events = append(r.events, sessionop.Event(m.Flag))
+	case sessionop.Full:
 		r.full++
 	}
 	return nil
@@ -72,7 +73,7 @@ func (r *rig) told(m wire.SessionMessage) error {
 
 // exited says that a window's program has ended.
 func (r *rig) exited(id uint32, code int) {
-	r.server.Take(wire.SessionMessage{Op: wire.SopExited, ID: id, Value: int64(code)}, nil)
+	r.server.Take(wire.Message{Op: sessionop.Exited, ID: id, Value: int64(code)}, nil)
 }
 
 // program is the far side of a window.
@@ -92,7 +93,7 @@ func (r *rig) window(request uint64) *program {
 	p := &program{T: r.T, id: r.nextID, tty: tty}
 	r.nextID++
 	r.mu.Unlock()
-	m := wire.SessionMessage{Op: wire.SopWindow, ID: p.id, Arg: request, Text: "w" + string(rune('0'+p.id)), PID: 42, Value: time.Now().UnixNano()}
+	m := wire.Message{Op: sessionop.Window, ID: p.id, Arg: request, Text: "w" + string(rune('0'+p.id)), PID: 42, Value: time.Now().UnixNano()}
 	r.server.Take(m, master)
 	go func() {
 		b := make([]byte, 4096)
@@ -300,7 +301,7 @@ func (r *rig) list() protocol.Info {
 	return i
 }
 
-func (r *rig) noted(kind wire.SessionEvent) int {
+func (r *rig) noted(kind sessionop.Event) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := 0

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/internal/wire/sessionop"
 	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/session/internal/frame"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
@@ -36,7 +37,7 @@ type Config struct {
 	Clipboard   bool   // programs may write the clipboard of those who may type (OSC 52)
 	RecordLimit int64  // bytes of a record at which the keeper is told
 	Log         *slog.Logger
-	Tell        func(wire.SessionMessage) error // asks the keeper; from many goroutines
+	Tell        func(wire.Message) error // asks the keeper; from many goroutines
 
 	scrollback int           // for tests; 0 means terminal's default
 	patience   time.Duration // for tests; 0 means stuckAfter
@@ -149,17 +150,17 @@ func (s *Server) serveConn(conn *net.UnixConn, who peer) {
 }
 
 // Take does what the keeper says, which file belongs to. It takes file over.
-func (s *Server) Take(m wire.SessionMessage, file *os.File) {
+func (s *Server) Take(m wire.Message, file *os.File) {
 	switch {
-	case m.Op == wire.SopWindow && file != nil:
+	case m.Op == sessionop.Window && file != nil:
 		if err := s.add(m, file); err != nil {
 			s.log.Error("showing a window", "error", err)
 		}
 		return
-	case m.Op == wire.SopRecord && file != nil:
+	case m.Op == sessionop.Record && file != nil:
 		s.record(m, file)
 		return
-	case m.Op == wire.SopClient && file != nil:
+	case m.Op == sessionop.Client && file != nil:
 		if conn, err := net.FileConn(file); err == nil {
 			if socket, ok := conn.(*net.UnixConn); ok {
 				go s.serveConn(socket, peer{local: true})
@@ -167,19 +168,19 @@ func (s *Server) Take(m wire.SessionMessage, file *os.File) {
 				conn.Close()
 			}
 		}
-	case m.Op == wire.SopStarted: // the program of a window, which was shown before there was one
+	case m.Op == sessionop.Started: // the program of a window, which was shown before there was one
 		if w := s.window(m.ID); w != nil {
 			w.mu.Lock()
 			w.pid = int(m.PID)
 			w.mu.Unlock()
 		}
-	case m.Op == wire.SopExited:
+	case m.Op == sessionop.Exited:
 		if w := s.window(m.ID); w != nil {
 			w.exit(int(m.Value))
 		}
-	case m.Op == wire.SopRefused:
+	case m.Op == sessionop.Refused:
 		s.refused(m.Arg, m.Text)
-	case m.Op == wire.SopPing:
+	case m.Op == wire.OpPing:
 		s.changed()
 	}
 	if file != nil {
@@ -188,7 +189,7 @@ func (s *Server) Take(m wire.SessionMessage, file *os.File) {
 }
 
 // add shows a window that was started.
-func (s *Server) add(m wire.SessionMessage, master *os.File) error {
+func (s *Server) add(m wire.Message, master *os.File) error {
 	w, err := newWindow(s, m, master)
 	s.mu.Lock()
 	record := s.records[m.ID]
@@ -215,7 +216,7 @@ func (s *Server) add(m wire.SessionMessage, master *os.File) error {
 		go w.repaint()
 	}
 	if asked {
-		waiting.client.note(wire.Opened, w.id)
+		waiting.client.note(sessionop.Opened, w.id)
 		if waiting.verb == protocol.VerbAttach {
 			waiting.client.show(w)
 		} else {
@@ -258,7 +259,7 @@ func (s *Server) open(c *client, r protocol.Request) {
 	s.opening[request] = opening{c, r.Verb}
 	s.mu.Unlock()
 	if why == "" {
-		m := wire.SessionMessage{Op: wire.SopOpen, Arg: request, Cols: uint16(r.Cols), Rows: uint16(r.Rows), Text: wire.JoinCommand(r.Name, r.Argv)}
+		m := wire.Message{Op: sessionop.Open, Arg: request, Cols: uint16(r.Cols), Rows: uint16(r.Rows), Text: sessionop.JoinCommand(r.Name, r.Argv)}
 		if err := s.config.Tell(m); err != nil {
 			why = err.Error()
 		}
@@ -310,12 +311,12 @@ func (s *Server) Shutdown(ctx context.Context) {
 
 // record records a window, which may have yet to come, to a file from now on, and
 // closes the file that it was recorded to before.
-func (s *Server) record(m wire.SessionMessage, file *os.File) {
+func (s *Server) record(m wire.Message, file *os.File) {
 	r := newRecorder(m, file, s.config.RecordLimit)
-	r.full = func() { s.tell(wire.SessionMessage{Op: wire.SopFull, ID: m.ID}) }
+	r.full = func() { s.tell(wire.Message{Op: sessionop.Full, ID: m.ID}) }
 	r.broke = func(err error) {
 		s.log.Error("the window is no longer recorded", "window", m.ID, "error", err)
-		s.tell(wire.SessionMessage{Op: wire.SopEvent, Flag: uint8(wire.RecordLost), ID: m.ID})
+		s.tell(wire.Message{Op: sessionop.Noted, Flag: uint8(sessionop.RecordLost), ID: m.ID})
 	}
 	if w := s.window(m.ID); w != nil {
 		w.recordTo(r)
@@ -394,11 +395,11 @@ func (s *Server) info() protocol.Info {
 // changed tells the keeper how many windows and clients there are.
 func (s *Server) changed() {
 	windows, clients := s.count()
-	s.tell(wire.SessionMessage{Op: wire.SopPong, Arg: uint64(windows), Value: int64(clients)})
+	s.tell(wire.Message{Op: wire.OpPong, Arg: uint64(windows), Value: int64(clients)})
 }
 
 // tell sends what needs no answer.
-func (s *Server) tell(m wire.SessionMessage) {
+func (s *Server) tell(m wire.Message) {
 	if err := s.config.Tell(m); err != nil {
 		s.log.Debug("telling the keeper", "error", err)
 	}

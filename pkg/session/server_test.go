@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/internal/wire/sessionop"
 	"github.com/agent-init/agent-init/pkg/session/attach"
 	"github.com/agent-init/agent-init/pkg/session/internal/frame"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
@@ -49,7 +50,7 @@ func TestAttachRestores(t *testing.T) {
 	v.mu.Unlock()
 	again := r.attach(protocol.Request{Cols: 60, Rows: 10})
 	again.shows("first line\nsecond\nthird link")
-	if r.noted(wire.Attached) != 2 || r.noted(wire.Detached) != 1 {
+	if r.noted(sessionop.Attached) != 2 || r.noted(sessionop.Detached) != 1 {
 		t.Errorf("events: %+v", r.events)
 	}
 }
@@ -257,7 +258,7 @@ func TestShutdown(t *testing.T) {
 func TestTerminalClosedAndOpenedAgain(t *testing.T) {
 	r := newRig(t)
 	master, tty := mustOpen(t)
-	r.server.Take(wire.SessionMessage{Op: wire.SopWindow, ID: 1, Text: "daemon"}, master)
+	r.server.Take(wire.Message{Op: sessionop.Window, ID: 1, Text: "daemon"}, master)
 	t.Cleanup(func() { r.exited(1, 0) })
 	v := r.attach(protocol.Request{Cols: 80, Rows: 24})
 	fmt.Fprint(tty, "before")

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/internal/wire/sessionop"
 	"github.com/agent-init/agent-init/pkg/session/internal/frame"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
@@ -83,7 +84,7 @@ func TestStuckClientIsPutOut(t *testing.T) {
 		p.print(strings.Repeat(strings.Repeat("x", 78)+"\r\n", 500))
 	}
 	eventually(t, func() bool { return len(r.list().Windows[0].Clients) == 0 }, func() string { return "still attached" })
-	if r.noted(wire.PutOut) != 1 {
+	if r.noted(sessionop.PutOut) != 1 {
 		t.Errorf("events: %+v", r.events)
 	}
 }
@@ -92,7 +93,7 @@ func TestStuckClientIsPutOut(t *testing.T) {
 func TestProgramThatDoesNotRead(t *testing.T) {
 	r := newRig(t)
 	master, tty := mustOpen(t)
-	r.server.Take(wire.SessionMessage{Op: wire.SopWindow, ID: 9, Text: "deaf"}, master)
+	r.server.Take(wire.Message{Op: sessionop.Window, ID: 9, Text: "deaf"}, master)
 	t.Cleanup(func() { r.exited(9, 0); tty.Close() })
 	v := r.attach(protocol.Request{Cols: 80, Rows: 24, Window: "deaf"})
 	v.got(frame.Screen)

@@ -46,7 +46,7 @@ type window struct {
 // program has ended, while something else holds its terminal open.
 const lastOutput = 300 * time.Millisecond
 
-func newWindow(s *Server, m wire.SessionMessage, near *os.File) (*window, error) {
+func newWindow(s *Server, m wire.Message, near *os.File) (*window, error) {
 	fd, err := unix.FcntlInt(near.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err == nil {
 		err = unix.SetNonblock(fd, true) // for the runtime's poller: so a read can be ended

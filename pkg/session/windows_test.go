@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/internal/wire/sessionop"
 	"github.com/agent-init/agent-init/pkg/session/attach"
 	"github.com/agent-init/agent-init/pkg/session/internal/frame"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
@@ -118,7 +118,7 @@ func TestNewWindowOfClientThatLeft(t *testing.T) {
 	r.onOpen = func(request uint64, _ protocol.Request) {
 		defer close(opened)
 		v.conn.Close()
-		eventually(t, func() bool { return r.noted(wire.Detached) == 1 }, func() string { return "it did not leave" })
+		eventually(t, func() bool { return r.noted(sessionop.Detached) == 1 }, func() string { return "it did not leave" })
 		r.window(request)
 	}
 	r.mu.Unlock()

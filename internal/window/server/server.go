@@ -14,6 +14,7 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/internal/wire/sessionop"
 	"github.com/agent-init/agent-init/pkg/session"
 )
 
@@ -26,9 +27,9 @@ func Run(ctx context.Context) error {
 	}
 	debug.SetGCPercent(stage.SmallHeap)
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
-	channel := wire.OpenSession(conn)
+	channel := wire.Open(conn, sessionop.MaxText)
 	server := session.NewServer(session.Config{Name: c.Name, AgentUID: c.AgentUID, Clipboard: c.Clipboard, RecordLimit: c.RecordLimit, Log: log,
-		Tell: func(m wire.SessionMessage) error {
+		Tell: func(m wire.Message) error {
 			if err := channel.Send(m, nil); err != nil {
 				return fmt.Errorf("ask the keeper: %w", err)
 			}
@@ -46,7 +47,7 @@ func Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() { cancel(serve(ctx, channel, server, func() { cancel(server.Serve(ctx, unixListener)) })) }()
-	if err := channel.Send(wire.SessionMessage{Op: wire.SopReady}, nil); err != nil {
+	if err := channel.Send(wire.Message{Op: wire.OpReady}, nil); err != nil {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
 	stage.SpawnThreads()
@@ -60,16 +61,16 @@ func Run(ctx context.Context) error {
 
 // serve does what the keeper says, until the keeper goes or the session ends. Clients
 // are served once all windows are there: one that comes back looks for its own.
-func serve(ctx context.Context, channel *wire.SessionChannel, server *session.Server, clients func()) error {
+func serve(ctx context.Context, channel *wire.Channel, server *session.Server, clients func()) error {
 	for {
 		m, file, err := channel.Receive()
 		switch {
 		case errors.Is(err, wire.ErrMalformed):
 		case err != nil:
 			return fmt.Errorf("%w: %w", stage.ErrKeeperGone, err)
-		case m.Op == wire.SopReady:
+		case m.Op == wire.OpReady:
 			go clients()
-		case m.Op == wire.SopEnd:
+		case m.Op == sessionop.End:
 			ctx, cancel := context.WithTimeout(ctx, goodbyeTime)
 			defer cancel()
 			server.Shutdown(ctx)

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/internal/wire/sessionop"
 )
 
 // The verbs of requests.
@@ -122,7 +122,7 @@ func (r Request) check() error {
 	if r.Cols < 0 || r.Rows < 0 || r.Cols > MaxSide || r.Rows > MaxSide {
 		return errors.New("no terminal has that size")
 	}
-	if err := wire.CheckName(r.Name); r.Name != "" && err != nil {
+	if err := sessionop.CheckName(r.Name); r.Name != "" && err != nil {
 		return err
 	}
 	n := 0

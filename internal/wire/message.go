@@ -1,0 +1,183 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// Op is what a message is about. Those of the session server are in sessionop.
+type Op uint8
+
+const (
+	OpReady    Op = iota + 1 // child: serving; keeper, to the session server: that is all there is, serve
+	OpPing                   // keeper: still there?
+	OpPong                   // child: yes, with its counters
+	OpLease                  // guard: these addresses answer this name; keeper: these were admitted
+	OpLeasedTo               // guard: is this address leased to this name, on this port? keeper: yes, or err
+	OpAhead                  // keeper: resolve ahead as far as arg says, see Ahead
+	OpPolicy                 // keeper: a new policy, as a memfd beside the message; guard: taken, or not
+	OpDirect                 // guard: may this address be connected to, on this port, unseen? keeper: yes, leased to name or by itself, or err
+	OpOwner                  // guard: which process has the socket open whose inode is arg? keeper: pid and, as text, its name, or err
+	OpProbing                // keeper: a self-test begins, its plan as a memfd beside the message, or without one: it has ended; guard: noted
+	OpName                   // guard: may one more question go to a server, for this name below a wildcard? keeper: yes, or err
+	OpRequest                // guard: the agent proposes a grant; keeper: its number, or err and why
+	OpSession                // the first of the session server's own
+)
+
+// Asks says whether the guard waits for an answer.
+func (o Op) Asks() bool {
+	switch o {
+	case OpLease, OpLeasedTo, OpDirect, OpOwner, OpName, OpRequest:
+		return true
+	}
+	return false
+}
+
+// AsksAtOnce are the questions of the guard's that the keeper has not answered. The guard waits
+// before it asks more. One that doesn't is none of ours: it is not read from any more, and then ended.
+const AsksAtOnce = 512
+
+// Ahead is how far a guard resolves the policy's names before anybody asks.
+type Ahead uint64
+
+const (
+	AheadFirst Ahead = iota + 1 // what the self-test needs; before it nothing, since the rules are not applied yet
+	AheadAll                    // the rest must not slow the start down
+)
+
+// The bounds of a message.
+const (
+	MaxLeaseAddrs = 32  // longer answers take several messages
+	MaxName       = 253 // in text form (RFC 1035, 2.3.4)
+	MaxText       = 200 // of a request's reason, or of its refusal
+)
+
+// Message is the one shape of what the keeper and its children ask and answer; op says what it has.
+type Message struct {
+	Op         Op
+	Err        bool  // reply: it could not be done
+	Flag       uint8 // as sessionop has it
+	Port       uint16
+	Cols, Rows uint16
+	ID         uint32 // of a question and its answer; of a window
+	UID, PID   uint32 // of who asks
+	Arg        uint64
+	Value      int64
+	TTL        time.Duration
+	Stats      Stats
+
+	Name  string
+	Addrs []netip.Addr
+	Text  string
+}
+
+// Stats are the guard's counters, sent with every pong.
+type Stats struct {
+	Queries  uint64 `json:"queries"`
+	Allowed  uint64 `json:"allowed"`
+	Denied   uint64 `json:"denied"`
+	Cached   uint64 `json:"cached"`
+	Asked    uint64 `json:"asked"`    // questions to upstream servers
+	Failed   uint64 `json:"failed"`   // of those, without an answer
+	Stripped uint64 `json:"stripped"` // addresses taken out of answers
+	Relays   uint64 `json:"relays"`   // connections through the name gate, now
+	Passed   uint64 `json:"passed"`   // connections that the gate let through
+	Refused  uint64 `json:"refused"`  // connections that it did not
+
+	Drops      uint64 `json:"drops"`    // refused packets that the kernel told of
+	Leases     uint64 `json:"leases"`   // times that addresses were opened
+	LeaseNanos uint64 `json:"lease_ns"` // and how long that took together
+	AskedNanos uint64 `json:"asked_ns"` // how long upstream servers took together
+}
+
+// A packet is a head of fixed size, then name, addresses and text, whose lengths must agree with the packet's: the
+// process that holds CAP_NET_ADMIN has no framing and no syntax to parse. Events for the log come in the same manner
+// (audit.Pack), and the probe's report (selftest.Report.Pack). TestNoJSONOfChildren holds this.
+
+// head is the head in the packet's order. The text has what the other lengths leave.
+func (m *Message) head(name, addrs *uint8) []any {
+	return []any{
+		(*uint8)(&m.Op), &m.Err, name, addrs, &m.Flag, &m.Port, &m.Cols, &m.Rows, &m.ID, &m.UID, &m.PID, &m.Arg, &m.Value, (*int64)(&m.TTL), &m.Stats,
+	}
+}
+
+const textless = 1 << 10 // bytes that hold all of a message but its text
+
+func (m *Message) encode(maxText int) ([]byte, error) {
+	if len(m.Name) > MaxName || len(m.Addrs) > MaxLeaseAddrs || len(m.Text) > maxText {
+		return nil, errors.New("message too long")
+	}
+	name, addrs := uint8(len(m.Name)), uint8(len(m.Addrs))
+	b := make([]byte, 0, textless+len(m.Text))
+	for _, field := range m.head(&name, &addrs) {
+		var err error
+		if b, err = binary.Append(b, binary.BigEndian, field); err != nil {
+			return nil, err
+		}
+	}
+	b = append(b, m.Name...)
+	for _, a := range m.Addrs {
+		as16 := a.As16()
+		b = append(b, as16[:]...)
+	}
+	return append(b, m.Text...), nil
+}
+
+func decode(b []byte, maxText int) (m Message, err error) {
+	if len(b) < 2 || b[1] > 1 { // err has one form of true
+		return Message{}, ErrMalformed
+	}
+	var name, addrs uint8
+	for _, field := range m.head(&name, &addrs) {
+		n, err := binary.Decode(b, binary.BigEndian, field)
+		if err != nil {
+			return Message{}, err
+		}
+		b = b[n:]
+	}
+	text := len(b) - int(name) - 16*int(addrs)
+	if name > MaxName || addrs > MaxLeaseAddrs || text < 0 || text > maxText || m.Op == 0 {
+		return Message{}, ErrMalformed
+	}
+	m.Name, b = string(b[:name]), b[name:]
+	for range addrs {
+		m.Addrs, b = append(m.Addrs, netip.AddrFrom16([16]byte(b)).Unmap()), b[16:]
+	}
+	m.Text = string(b)
+	return m, nil
+}
+
+// How often the agent may propose something.
+const (
+	RequestBurst = 5
+	RequestEvery = 10 * time.Second
+)
+
+// PlainText is s as ASCII, in single blanks: what the agent says is shown to a
+// person, and a run of blanks could make a row of its own on the screen.
+func PlainText(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, s)
+	return strings.TrimSpace(s[:min(len(s), MaxText)])
+}
+
+// CheckRequest says what is wrong with a request that the guard, which may have
+// been taken over, has sent.
+func CheckRequest(m Message) error {
+	// In single blanks: a run of them could make a row of its own on a screen.
+	if m.Name == "" || strings.Trim(m.Name, "abcdefghijklmnopqrstuvwxyz0123456789.*-_:[]/@ ") != "" || strings.Join(strings.Fields(m.Name), " ") != m.Name {
+		return errors.New("not the target of a request")
+	}
+	if PlainText(m.Text) != m.Text {
+		return errors.New("not the reason of a request")
+	}
+	return nil
+}
