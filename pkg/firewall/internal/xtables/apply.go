@@ -25,8 +25,8 @@ func (x *Backend) Seal(sealed plan.Plan) error {
 // end of our chains, which come first.
 func shut(live map[plan.Family]xtLive) bool {
 	for _, f := range xtFamilies() {
-		t := live[f]["filter"]
-		if t == nil || t.torn {
+		t := live[f].table("filter")
+		if t.torn {
 			return false
 		}
 		for _, h := range closedHooks() {
@@ -104,10 +104,7 @@ func (x *Backend) makeSets(ctx context.Context, p plan.Plan) error {
 			// It may hold what can't be read, since it isn't ours.
 			live = &ipsetDump{foreign: true}
 		}
-		missing, extra := 0, 0
-		if live != nil {
-			missing, extra = live.differs(part)
-		}
+		missing, extra := live.differs(part)
 		switch {
 		case live == nil:
 			err = newSet(part.ipset, part.entries())
@@ -127,6 +124,9 @@ func (x *Backend) makeSets(ctx context.Context, p plan.Plan) error {
 
 // differs counts what live lacks of a static set, and what it has besides.
 func (live *ipsetDump) differs(want ipsetPart) (missing, extra int) {
+	if live == nil {
+		return len(want.boxes), 0
+	}
 	for _, b := range want.boxes {
 		if _, ok := live.entries[b]; !ok {
 			missing++
@@ -149,7 +149,7 @@ func newSet(d ipset, entries []ipsetEntry) error {
 	if err := createSet(d); err != nil {
 		return err
 	}
-	return addEntries(d, entries)
+	return setEntries(nl.IPSET_CMD_ADD, d, entries)
 }
 
 // replaceSet puts a set in the place of one of the same type, which rules go on
@@ -171,7 +171,7 @@ func replaceSet(part ipsetPart, live *ipsetDump) error {
 	if err := newSet(d, entries); err != nil {
 		return err
 	}
-	if err := swapSets(d.name, part.name); err != nil {
+	if err := setCommand(nl.IPSET_CMD_SWAP, part.name, nfnetlink.Text(nl.IPSET_ATTR_SETNAME2, d.name)...); err != nil {
 		return err
 	}
 	return destroySet(d.name)
@@ -184,15 +184,11 @@ func (x *Backend) remakeSet(ctx context.Context, part ipsetPart) error {
 		if !errors.Is(err, nl.IPSetError(nl.IPSET_ERR_BUSY)) {
 			return err
 		}
-		nothing := map[plan.Family][]xtTable{}
-		for _, f := range xtFamilies() {
-			t := xtTable{name: "filter", hooks: closedHooks()}
-			for _, h := range t.hooks {
-				t.chains = append(t.chains, xtChain{h.chain, []string{"-j DROP"}})
-			}
-			nothing[f] = []xtTable{t}
+		nothing := xtTable{name: "filter", hooks: closedHooks()}
+		for _, h := range nothing.hooks {
+			nothing.chains = append(nothing.chains, xtChain{h.chain, []string{"-j DROP"}})
 		}
-		if err := x.load(ctx, nothing); err != nil {
+		if err := x.load(ctx, map[plan.Family][]xtTable{plan.IPv4: {nothing}, plan.IPv6: {nothing}}); err != nil {
 			return err
 		}
 		if err := destroySet(part.name); err != nil {

@@ -31,18 +31,14 @@ const (
 	hashNet     = "hash:net"
 )
 
-func ipsetTypes() []string { return []string{hashIPPort, hashNetPort, hashNet} }
+// revisions are those of the types that Linux has known since 3.18.
+var revisions = map[string]uint8{hashIPPort: 5, hashNetPort: 7, hashNet: 6}
 
-// revision returns the revision of a type that Linux has known since 3.18.
-func revision(typ string) uint8 {
-	switch typ {
-	case hashIPPort:
-		return 5
-	case hashNetPort:
-		return 7
-	}
-	return 6
-}
+// inFamily says how a family's sets and addresses are told.
+var inFamily = map[plan.Family]struct {
+	number byte
+	attr   uint16
+}{plan.IPv4: {unix.AF_INET, nl.IPSET_ATTR_IPADDR_IPV4}, plan.IPv6: {unix.AF_INET6, nl.IPSET_ATTR_IPADDR_IPV6}}
 
 // ipsetNameMax is the longest name that a set can have: IPSET_MAXNAMELEN of
 // ip_set.h, less the zero at its end.
@@ -58,45 +54,35 @@ func createSet(d ipset) error {
 	if d.timed {
 		data = nfnetlink.Append(data, nl.IPSET_ATTR_TIMEOUT|unix.NLA_F_NET_BYTEORDER, binary.BigEndian.AppendUint32(nil, fallbackTTL)...)
 	}
-	attrs := append(nfnetlink.Text(nl.IPSET_ATTR_SETNAME, d.name), nfnetlink.Text(nl.IPSET_ATTR_TYPENAME, d.typ)...)
-	attrs = nfnetlink.Append(attrs, nl.IPSET_ATTR_REVISION, revision(d.typ))
-	attrs = nfnetlink.Append(attrs, nl.IPSET_ATTR_FAMILY, familyNumber(d.family))
-	attrs = nfnetlink.Append(attrs, nl.IPSET_ATTR_DATA|unix.NLA_F_NESTED, data...)
-	return setCommand(nl.IPSET_CMD_CREATE, unix.NLM_F_EXCL, "create", d.name, attrs)
-}
-
-func familyNumber(f plan.Family) byte {
-	if f == plan.IPv6 {
-		return unix.AF_INET6
-	}
-	return unix.AF_INET
+	attrs := nfnetlink.Text(nl.IPSET_ATTR_TYPENAME, d.typ)
+	attrs = nfnetlink.Append(attrs, nl.IPSET_ATTR_REVISION, revisions[d.typ])
+	attrs = nfnetlink.Append(attrs, nl.IPSET_ATTR_FAMILY, inFamily[d.family].number)
+	return setCommand(nl.IPSET_CMD_CREATE, d.name, nfnetlink.Append(attrs, nl.IPSET_ATTR_DATA|unix.NLA_F_NESTED, data...)...)
 }
 
 // destroySet removes a set. One that rules still use is refused, and one that
 // isn't there is fine.
 func destroySet(name string) error {
-	err := setCommand(nl.IPSET_CMD_DESTROY, 0, "destroy", name, nfnetlink.Text(nl.IPSET_ATTR_SETNAME, name))
+	err := setCommand(nl.IPSET_CMD_DESTROY, name)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	return err
 }
 
-// flushSet empties a set.
-func flushSet(name string) error {
-	return setCommand(nl.IPSET_CMD_FLUSH, 0, "empty", name, nfnetlink.Text(nl.IPSET_ATTR_SETNAME, name))
-}
+// doing says what each command does, for errors.
+var doing = map[uint16]string{nl.IPSET_CMD_CREATE: "create", nl.IPSET_CMD_DESTROY: "destroy", nl.IPSET_CMD_FLUSH: "empty",
+	nl.IPSET_CMD_SWAP: "replace", nl.IPSET_CMD_ADD: "add to", nl.IPSET_CMD_DEL: "remove from"}
 
-// swapSets exchanges two sets of one type and family in one step, definitions and
-// entries, for the rules that use them.
-func swapSets(a, b string) error {
-	return setCommand(nl.IPSET_CMD_SWAP, 0, "replace", b, append(nfnetlink.Text(nl.IPSET_ATTR_SETNAME, a), nfnetlink.Text(nl.IPSET_ATTR_SETNAME2, b)...))
-}
-
-// setCommand has the kernel do cmd to the set that attrs name.
-func setCommand(cmd, flags uint16, doing, name string, attrs []byte) error {
-	_, err := nfnetlink.Exchange(setRequest(cmd, flags, attrs))
-	return ipsetError(doing, name, err)
+// setCommand has the kernel do cmd to a set. What is there already is an error only of
+// a new set.
+func setCommand(cmd uint16, name string, attrs ...byte) error {
+	var flags uint16
+	if cmd == nl.IPSET_CMD_CREATE {
+		flags = unix.NLM_F_EXCL
+	}
+	_, err := nfnetlink.Exchange(setRequest(cmd, flags, append(nfnetlink.Text(nl.IPSET_ATTR_SETNAME, name), attrs...)))
+	return ipsetError(doing[cmd], name, err)
 }
 
 func setRequest(cmd, flags uint16, attrs []byte) nfnetlink.Request {
@@ -138,22 +124,14 @@ type ipsetEntry struct {
 // at most 64 KiB long, and an entry at most 60 bytes.
 const ipsetChunk = 1000
 
-// addEntries puts entries into a set, a message for each thousand. One that is there
-// already gets the new time, be it longer or shorter.
-func addEntries(d ipset, entries []ipsetEntry) error {
-	return batch(nl.IPSET_CMD_ADD, "add to", d, entries)
-}
-
-// delEntries takes entries out of a set; absent ones are fine.
-func delEntries(d ipset, entries []ipsetEntry) error {
-	return batch(nl.IPSET_CMD_DEL, "remove from", d, entries)
-}
-
-func batch(cmd uint16, doing string, d ipset, entries []ipsetEntry) error {
+// setEntries adds entries to a set or takes them out, a message for each thousand. One
+// that is there already gets the new time, be it longer or shorter; one that is absent
+// is out.
+func setEntries(cmd uint16, d ipset, entries []ipsetEntry) error {
 	for c := range slices.Chunk(entries, ipsetChunk) {
 		attrs, err := encodeBatch(d, c)
-		if err == nil { // without NLM_F_EXCL, what is there already is no error
-			err = setCommand(cmd, 0, doing, d.name, attrs)
+		if err == nil {
+			err = setCommand(cmd, d.name, attrs...)
 		}
 		if err != nil {
 			return err
@@ -174,14 +152,13 @@ func encodeBatch(d ipset, entries []ipsetEntry) ([]byte, error) {
 	if len(list)+unix.SizeofNlAttr > 1<<16-1 {
 		return nil, fmt.Errorf("%d entries are too many for one message", len(entries))
 	}
-	out := nfnetlink.Text(nl.IPSET_ATTR_SETNAME, d.name)
-	out = nfnetlink.Append(out, nl.IPSET_ATTR_LINENO|unix.NLA_F_NET_BYTEORDER, 0, 0, 0, 0) // the kernel insists
+	out := nfnetlink.Append(nil, nl.IPSET_ATTR_LINENO|unix.NLA_F_NET_BYTEORDER, 0, 0, 0, 0) // the kernel insists
 	return nfnetlink.Append(out, nl.IPSET_ATTR_ADT|unix.NLA_F_NESTED, list...), nil
 }
 
 func (e ipsetEntry) encode(d ipset) (out []byte) {
 	a := e.Prefix.Addr().AsSlice()
-	out = nfnetlink.Append(out, nl.IPSET_ATTR_IP|unix.NLA_F_NESTED, nfnetlink.Append(nil, addrAttr(d.family)|unix.NLA_F_NET_BYTEORDER, a...)...)
+	out = nfnetlink.Append(out, nl.IPSET_ATTR_IP|unix.NLA_F_NESTED, nfnetlink.Append(nil, inFamily[d.family].attr|unix.NLA_F_NET_BYTEORDER, a...)...)
 	if d.typ != hashIPPort {
 		out = nfnetlink.Append(out, nl.IPSET_ATTR_CIDR, byte(e.Prefix.Bits()))
 	}
@@ -200,13 +177,6 @@ func (e ipsetEntry) encode(d ipset) (out []byte) {
 func ipsetSeconds(ttl time.Duration) uint32 {
 	const most = (1<<32 - 1) / 1000
 	return uint32(min(max((ttl+time.Second-1)/time.Second, 1), most))
-}
-
-func addrAttr(f plan.Family) uint16 {
-	if f == plan.IPv6 {
-		return nl.IPSET_ATTR_IPADDR_IPV6
-	}
-	return nl.IPSET_ATTR_IPADDR_IPV4
 }
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -52,7 +52,7 @@ func dumpSet(name string) (*ipsetDump, error) {
 				return err
 			}
 		}
-		if d.family == 0 || !slices.Contains(ipsetTypes(), d.typ) { // entries of another kind
+		if d.family == 0 || revisions[d.typ] == 0 { // entries of another kind
 			return nil
 		}
 		return nfnetlink.EachAttr(m[nl.IPSET_ATTR_ADT], d.read)
@@ -68,11 +68,10 @@ func (d *ipsetDump) header(m nfnetlink.Attrs) error {
 	if b := m[nl.IPSET_ATTR_REVISION]; len(b) == 1 {
 		d.revision = b[0]
 	}
-	switch b := m[nl.IPSET_ATTR_FAMILY]; {
-	case len(b) == 1 && b[0] == unix.AF_INET:
-		d.family = plan.IPv4
-	case len(b) == 1 && b[0] == unix.AF_INET6:
-		d.family = plan.IPv6
+	for f, in := range inFamily {
+		if slices.Equal(m[nl.IPSET_ATTR_FAMILY], []byte{in.number}) {
+			d.family = f
+		}
 	}
 	h, err := nfnetlink.ParseAttrs(m[nl.IPSET_ATTR_DATA])
 	if err != nil {
@@ -82,8 +81,8 @@ func (d *ipsetDump) header(m nfnetlink.Attrs) error {
 	_, d.timed = h[nl.IPSET_ATTR_TIMEOUT]
 	_, masked := h[nl.IPSET_ATTR_NETMASK]
 	fallback := h.Uint32(nl.IPSET_ATTR_TIMEOUT)
-	d.foreign = !slices.Contains(ipsetTypes(), d.typ) || d.family == 0 || masked ||
-		h.Uint32(nl.IPSET_ATTR_CADT_FLAGS) != 0 || d.timed && fallback != fallbackTTL || d.revision != revision(d.typ)
+	d.foreign = d.revision == 0 || d.revision != revisions[d.typ] || d.family == 0 || masked ||
+		h.Uint32(nl.IPSET_ATTR_CADT_FLAGS) != 0 || d.timed && fallback != fallbackTTL
 	return nil
 }
 
@@ -102,7 +101,7 @@ func (d *ipsetDump) read(_ uint16, raw []byte) error {
 }
 
 func (d *ipsetDump) box(m nfnetlink.Attrs) (plan.Box, error) {
-	raw := nfnetlink.Within(m[nl.IPSET_ATTR_IP], addrAttr(d.family))
+	raw := nfnetlink.Within(m[nl.IPSET_ATTR_IP], inFamily[d.family].attr)
 	a, ok := netip.AddrFromSlice(raw)
 	if !ok {
 		return plan.Box{}, fmt.Errorf("an entry has the address %x", raw)

@@ -46,7 +46,7 @@ func TestKernelIPSet(t *testing.T) {
 		if x.set.timed {
 			e.ttl = 600 * time.Second
 		}
-		must(t, addEntries(x.set, []ipsetEntry{e}))
+		must(t, setEntries(nl.IPSET_CMD_ADD, x.set, []ipsetEntry{e}))
 		d, err := dumpSet(x.set.name)
 		must(t, err)
 		ttl, ok := d.entries[x.in]
@@ -56,7 +56,7 @@ func TestKernelIPSet(t *testing.T) {
 		if out := ipsetProgram(t, "save", x.set.name); !strings.Contains(out, "add "+x.set.name+" "+x.text) {
 			t.Errorf("ipset shows %q, without %q", out, x.text)
 		}
-		must(t, delEntries(x.set, []ipsetEntry{e, e})) // again is fine
+		must(t, setEntries(nl.IPSET_CMD_DEL, x.set, []ipsetEntry{e, e})) // again is fine
 		if d, err := dumpSet(x.set.name); err != nil || len(d.entries) != 0 {
 			t.Errorf("%s: after removal: %+v, %v", x.set.name, d, err)
 		}
@@ -81,7 +81,7 @@ func TestKernelIPSetRefresh(t *testing.T) {
 		must(t, createSet(d))
 		b := plan.Box{Prefix: single(map[plan.Family]netip.Addr{plan.IPv4: far4, plan.IPv6: far6}[f]), Proto: unix.IPPROTO_TCP, Port: 443}
 		for _, ttl := range []time.Duration{10 * time.Second, time.Hour, 10 * time.Second} {
-			must(t, addEntries(d, []ipsetEntry{{b, ttl}}))
+			must(t, setEntries(nl.IPSET_CMD_ADD, d, []ipsetEntry{{b, ttl}}))
 			got, err := dumpSet(d.name)
 			must(t, err)
 			if left := got.entries[b]; left > ttl || left < ttl-5*time.Second {
@@ -91,7 +91,7 @@ func TestKernelIPSetRefresh(t *testing.T) {
 		// One that replaces it in a step has its entries.
 		e := ipset{"agent-init-y", hashIPPort, f, true, 50}
 		must(t, createSet(e))
-		must(t, swapSets(e.name, d.name))
+		must(t, setCommand(nl.IPSET_CMD_SWAP, d.name, nfnetlink.Text(nl.IPSET_ATTR_SETNAME2, e.name)...))
 		if got, err := dumpSet(d.name); err != nil || got.max != 50 || len(got.entries) != 0 {
 			t.Errorf("after the swap: %+v, %v", got, err)
 		}
@@ -107,10 +107,10 @@ func TestKernelIPSetMany(t *testing.T) {
 		must(t, createSet(d))
 		entries := manyEntries(f, 65000)
 		start := time.Now()
-		must(t, addEntries(d, entries))
+		must(t, setEntries(nl.IPSET_CMD_ADD, d, entries))
 		added := time.Since(start)
 		start = time.Now()
-		must(t, addEntries(d, entries))
+		must(t, setEntries(nl.IPSET_CMD_ADD, d, entries))
 		again := time.Since(start)
 		start = time.Now()
 		got, err := dumpSet(d.name)
@@ -124,7 +124,7 @@ func TestKernelIPSetMany(t *testing.T) {
 				t.Fatalf("IPv%d: %v is missing", f, e)
 			}
 		}
-		must(t, delEntries(d, entries))
+		must(t, setEntries(nl.IPSET_CMD_DEL, d, entries))
 		if got, err := dumpSet(d.name); err != nil || len(got.entries) != 0 {
 			t.Errorf("after removal: %d entries, %v", len(got.entries), err)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
@@ -31,7 +32,7 @@ func (x *Backend) Lease(ls []plan.Lease) error {
 		}
 	}
 	for f, entries := range by {
-		if err := addEntries(leases(f), entries); err != nil {
+		if err := setEntries(nl.IPSET_CMD_ADD, leases(f), entries); err != nil {
 			return nfnetlink.Explain("lease", err)
 		}
 	}
@@ -76,7 +77,7 @@ func (x *Backend) Unlease(es []plan.Element) error {
 	}
 	for _, set := range []func(plan.Family) ipset{leases, kept} {
 		for f, entries := range by {
-			if err := delEntries(set(f), entries); err != nil && !errors.Is(err, unix.ENOENT) {
+			if err := setEntries(nl.IPSET_CMD_DEL, set(f), entries); err != nil && !errors.Is(err, unix.ENOENT) {
 				return err
 			}
 		}
@@ -84,7 +85,9 @@ func (x *Backend) Unlease(es []plan.Element) error {
 	return nil
 }
 
-func (x *Backend) Empty(set plan.Set) error { return flushSet(partName(set.Name, "")) }
+func (x *Backend) Empty(set plan.Set) error {
+	return setCommand(nl.IPSET_CMD_FLUSH, partName(set.Name, ""))
+}
 
 func (x *Backend) Held(set plan.Set) (out []plan.Lease, err error) {
 	live, err := dumpSet(partName(set.Name, ""))

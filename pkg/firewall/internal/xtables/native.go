@@ -52,27 +52,19 @@ func torn(live map[plan.Family]xtLive) bool {
 	return false
 }
 
-type nativeTable struct {
-	family nftables.TableFamily
-	name   string
-}
-
-func (t nativeTable) String() string {
-	if t.family == nftables.TableFamilyIPv6 {
-		return "ip6 " + t.name
-	}
-	return "ip " + t.name
+// nativeTable names a table as nft(8) does.
+func nativeTable(f nftables.TableFamily, name string) string {
+	return map[nftables.TableFamily]string{nftables.TableFamilyIPv4: "ip ", nftables.TableFamilyIPv6: "ip6 "}[f] + name
 }
 
 // tornTables returns the tables that iptables can't tell.
-func (x *Backend) tornTables(ctx context.Context) []nativeTable {
-	var out []nativeTable
+func (x *Backend) tornTables(ctx context.Context) (out []string) {
 	for f, nf := range map[plan.Family]nftables.TableFamily{plan.IPv4: nftables.TableFamilyIPv4, plan.IPv6: nftables.TableFamilyIPv6} {
 		for _, name := range []string{"filter", "raw", "mangle", "nat"} {
 			text, err := x.tools.call(ctx, x.tools.save[f], nil, "-t", name)
 			live, perr := parseSave(string(text))
-			if err != nil || perr != nil || live[name] != nil && live[name].torn {
-				out = append(out, nativeTable{nf, name})
+			if err != nil || perr != nil || live.table(name).torn {
+				out = append(out, nativeTable(nf, name))
 			}
 		}
 	}
@@ -82,7 +74,7 @@ func (x *Backend) tornTables(ctx context.Context) []nativeTable {
 // emptyTables removes every rule from those of tables that have chains of ours,
 // and base chains that iptables doesn't have; in one transaction that also makes
 // filter drop by default.
-func emptyTables(tables []nativeTable) (emptied bool, err error) {
+func emptyTables(tables []string) (emptied bool, err error) {
 	conn, err := nftables.New(nftables.AsLasting())
 	if err != nil {
 		return false, err
@@ -92,13 +84,13 @@ func emptyTables(tables []nativeTable) (emptied bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	ours := map[nativeTable]bool{}
+	ours := map[string]bool{}
 	for _, c := range chains {
-		t := nativeTable{c.Table.Family, c.Table.Name}
+		t := nativeTable(c.Table.Family, c.Table.Name)
 		ours[t] = ours[t] || strings.HasPrefix(c.Name, xtPrefix) && slices.Contains(tables, t)
 	}
 	for _, c := range chains {
-		if !ours[nativeTable{c.Table.Family, c.Table.Name}] {
+		if !ours[nativeTable(c.Table.Family, c.Table.Name)] {
 			continue
 		}
 		emptied = true

@@ -68,24 +68,21 @@ func (x *Backend) try(ctx context.Context, f plan.Family, tables []xtTable) erro
 	text := restoreText(tables, nil)
 	err := x.tools.load(ctx, f, text)
 	if err == nil {
-		return x.tools.load(ctx, f, unloadText(tables))
+		return x.tools.load(ctx, f, restoreText(nil, made(tables)))
 	}
 	return fmt.Errorf("%w: IPv%d: %w%s", nfnetlink.ErrUnsupported, f, err, blamed(text, err))
 }
 
-// unloadText removes the chains of tables.
-func unloadText(tables []xtTable) string {
-	var b strings.Builder
+// made are tables as they are there, once their chains are.
+func made(tables []xtTable) xtLive {
+	out := xtLive{}
 	for _, t := range tables {
-		fmt.Fprintf(&b, "*%s\n", t.name)
-		for _, command := range []string{"-F", "-X"} {
-			for _, c := range t.chains {
-				fmt.Fprintln(&b, command, c.name)
-			}
+		out[t.name] = &xtLiveTable{rules: map[string][]string{}}
+		for _, c := range t.chains {
+			out[t.name].rules[c.name] = nil
 		}
-		b.WriteString("COMMIT\n")
 	}
-	return b.String()
+	return out
 }
 
 // dropProbe removes the sets of a probe, and the chains of one that was cut short.
@@ -116,22 +113,13 @@ func (x *Backend) dropProbeChains(ctx context.Context, f plan.Family) error {
 	if err != nil {
 		return err
 	}
-	var left []xtTable
-	for _, name := range slices.Sorted(maps.Keys(live)) {
-		t := xtTable{name: name}
-		for _, c := range live[name].ours() {
-			if strings.HasPrefix(c, xtPrefix+probePrefix) {
-				t.chains = append(t.chains, xtChain{name: c})
-			}
-		}
-		if len(t.chains) > 0 {
-			left = append(left, t)
-		}
+	for _, t := range live {
+		maps.DeleteFunc(t.rules, func(chain string, _ []string) bool { return !strings.HasPrefix(chain, xtPrefix+probePrefix) })
 	}
-	if len(left) == 0 {
-		return nil
+	if text := restoreText(nil, live); text != "" {
+		return x.tools.load(ctx, f, text)
 	}
-	return x.tools.load(ctx, f, unloadText(left))
+	return nil
 }
 
 // blamed quotes the line of text that err, a complaint of iptables-restore,
@@ -179,12 +167,8 @@ func (t xtTools) readUsed(ctx context.Context, f plan.Family) (xtLive, error) {
 
 // holdsEngine says whether a container engine's rules for its DNS are in live.
 func holdsEngine(live xtLive) bool {
-	t := live["nat"]
-	if t == nil {
-		return false
-	}
-	for _, rules := range t.rules {
-		if slices.ContainsFunc(rules, func(r string) bool { return strings.Contains(r, plan.EngineDNS().String()) }) {
+	for _, rules := range live.table("nat").rules {
+		if strings.Contains(strings.Join(rules, "\n"), plan.EngineDNS().String()) {
 			return true
 		}
 	}

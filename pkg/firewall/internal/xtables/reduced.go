@@ -23,9 +23,9 @@ import (
 // Leases are no matter of its rules: whoever makes connections has to look them up.
 type reducedXT struct {
 	*Backend
-	Reason string                            // why plans must be reduced, for people only: nothing depends on it
-	loaded map[plan.Family]map[string]string // what the tables held right after they were loaded; see xtEntries
-	book   map[plan.Element]time.Time        // leases, and when they end
+	Reason string                     // why plans must be reduced, for people only: nothing depends on it
+	loaded map[string]string          // what the tables held right after they were loaded; see xtEntries
+	book   map[plan.Element]time.Time // leases, and when they end
 }
 
 // reducedTables are the tables that gVisor has rules in. It doesn't list them.
@@ -64,18 +64,9 @@ func reducedReason() string {
 	return "no nfnetlink"
 }
 
-func (r *reducedXT) Seal(sealed plan.Plan) error {
-	if !sealed.Reduced {
-		return errNotReduced
-	}
-	return r.Backend.Seal(sealed)
-}
-
-var errNotReduced = errors.New("this kernel can hold reduced plans only (Config.Reduced)")
-
 func (r *reducedXT) Apply(p, _ plan.Plan) error {
 	if !p.Reduced {
-		return errNotReduced
+		return errors.New("this kernel can hold reduced plans only (Config.Reduced)")
 	}
 	if r.mark.text == p.String() && r.Verify(p) == nil {
 		return nil
@@ -98,28 +89,27 @@ func (r *reducedXT) Verify(p plan.Plan) error {
 	if err != nil {
 		return nfnetlink.Explain("verify", err)
 	}
-	for _, f := range xtFamilies() {
-		for _, name := range reducedTables() {
-			if now[f][name] != r.loaded[f][name] {
-				return plan.Diff{fmt.Sprintf("IPv%d: table %s has rules for other uids or groups", f, name)}.Err()
-			}
+	for _, at := range slices.Sorted(maps.Keys(now)) {
+		if now[at] != r.loaded[at] {
+			return plan.Diff{at + " has rules for other uids or groups"}.Err()
 		}
 	}
 	return nil
 }
 
-func (r *reducedXT) entries() (map[plan.Family]map[string]string, error) {
-	return byFamily(func(f plan.Family) (map[string]string, error) {
-		out := map[string]string{}
+func (r *reducedXT) entries() (map[string]string, error) {
+	out := map[string]string{}
+	for _, f := range xtFamilies() {
 		for _, name := range reducedTables() {
+			at := fmt.Sprintf("IPv%d: table %s", f, name)
 			es, err := xtEntries(f, name)
 			if err != nil {
-				return nil, fmt.Errorf("read table %s: %w", name, err)
+				return nil, fmt.Errorf("read %s: %w", at, err)
 			}
-			out[name] = es
+			out[at] = es
 		}
-		return out, nil
-	})
+	}
+	return out, nil
 }
 
 func (r *reducedXT) Lease(ls []plan.Lease) error {
@@ -190,7 +180,7 @@ func (r *reducedXT) probed(ctx context.Context, f plan.Family, tables []xtTable)
 	}
 	for _, t := range tables {
 		for _, c := range t.chains {
-			if err := tells(c.rules, live.chain(t.name, c.name)); err != nil {
+			if err := tells(c.rules, live.table(t.name).rules[c.name]); err != nil {
 				return fmt.Errorf("table %s: %w", t.name, err)
 			}
 		}

@@ -1,6 +1,7 @@
 package xtables
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,13 +11,8 @@ import (
 // xtLive are the tables of one family as iptables-save(8) tells them.
 type xtLive map[string]*xtLiveTable
 
-// chain returns the rules of a chain, none if there is no such chain or table.
-func (l xtLive) chain(table, name string) []string {
-	if t := l[table]; t != nil {
-		return t.rules[name]
-	}
-	return nil
-}
+// table returns a table, empty if there is none.
+func (l xtLive) table(name string) *xtLiveTable { return cmp.Or(l[name], &xtLiveTable{}) }
 
 type xtLiveTable struct {
 	policies map[string]string   // of built-in chains
@@ -29,9 +25,7 @@ func parseSave(text string) (xtLive, error) {
 	live := xtLive{}
 	var t *xtLiveTable
 	table := func(name string) *xtLiveTable {
-		if live[name] == nil {
-			live[name] = &xtLiveTable{policies: map[string]string{}, rules: map[string][]string{}}
-		}
+		live[name] = cmp.Or(live[name], &xtLiveTable{policies: map[string]string{}, rules: map[string][]string{}})
 		return live[name]
 	}
 	for line := range strings.Lines(text) {
@@ -70,14 +64,7 @@ func (t *xtLiveTable) ours() []string {
 	if t == nil {
 		return nil
 	}
-	var out []string
-	for name := range t.rules {
-		if strings.HasPrefix(name, xtPrefix) {
-			out = append(out, name)
-		}
-	}
-	slices.Sort(out)
-	return out
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(t.rules)), func(name string) bool { return !strings.HasPrefix(name, xtPrefix) })
 }
 
 // targetOf returns the chain or target that a rule goes to.
@@ -99,21 +86,39 @@ func restoreText(want []xtTable, live xtLive) string {
 	done := map[string]bool{}
 	for _, t := range want {
 		done[t.name] = true
-		writeTable(&b, t, live[t.name])
+		writeTable(&b, t, live[t.name], false)
 	}
+	b.WriteString(oldText(live, done, false))
+	return b.String()
+}
+
+// removeText returns what takes away all that is ours in live, and the policies
+// that came with it. It is for when other rules hold everything already.
+func removeText(live xtLive) string { return oldText(live, nil, true) }
+
+func oldText(live xtLive, done map[string]bool, open bool) string {
+	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(live)) {
 		if l := live[name]; !done[name] && len(l.ours()) > 0 {
-			writeTable(&b, xtTable{name: name}, l)
+			writeTable(&b, xtTable{name: name}, l, open)
 		}
 	}
 	return b.String()
 }
 
-func writeTable(b *strings.Builder, t xtTable, live *xtLiveTable) {
+// writeTable writes a transaction; open takes the policies back that drop.
+func writeTable(b *strings.Builder, t xtTable, live *xtLiveTable, open bool) {
 	fmt.Fprintf(b, "*%s\n", t.name)
 	for _, h := range t.hooks {
 		if h.closed {
 			fmt.Fprintf(b, ":%s DROP [0:0]\n", h.builtin)
+		}
+	}
+	if open && t.name == "filter" {
+		for _, c := range slices.Sorted(maps.Keys(live.policies)) {
+			if live.policies[c] == "DROP" {
+				fmt.Fprintf(b, ":%s ACCEPT [0:0]\n", c)
+			}
 		}
 	}
 	ours := map[string]bool{}
@@ -167,34 +172,4 @@ func jumps(t xtTable, live *xtLiveTable) []string {
 		}
 	}
 	return out
-}
-
-// removeText returns what takes away all that is ours in live, and the policies
-// that came with it. It is for when other rules hold everything already.
-func removeText(live xtLive) string {
-	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(live)) {
-		l := live[name]
-		old := l.ours()
-		if len(old) == 0 {
-			continue
-		}
-		fmt.Fprintf(&b, "*%s\n", name)
-		for _, line := range jumps(xtTable{}, l) {
-			fmt.Fprintln(&b, line)
-		}
-		for _, c := range slices.Sorted(maps.Keys(l.policies)) {
-			if name == "filter" && l.policies[c] == "DROP" {
-				fmt.Fprintf(&b, ":%s ACCEPT [0:0]\n", c)
-			}
-		}
-		for _, c := range old {
-			fmt.Fprintf(&b, "-F %s\n", c)
-		}
-		for _, c := range old {
-			fmt.Fprintf(&b, "-X %s\n", c)
-		}
-		b.WriteString("COMMIT\n")
-	}
-	return b.String()
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,19 +61,17 @@ func findTools(ctx context.Context, dirs []string, must Variant, lock string, ru
 	}
 	var out []xtTools
 	var missing error // of the plain names, or of the variant that is asked for
+	has := func(v Variant) bool { return slices.ContainsFunc(out, func(t xtTools) bool { return t.variant == v }) }
 	for _, suffix := range []string{"", "-nft", "-legacy"} {
 		t, err := toolsNamed(ctx, dirs, suffix, xtTools{env: env, run: run})
-		if err != nil {
-			if missing == nil || suffix == "-"+string(must) {
-				missing = err
-			}
-			continue
-		}
-		if !hasVariant(out, t.variant) {
+		switch {
+		case err == nil && !has(t.variant):
 			out = append(out, t)
+		case err != nil && (missing == nil || suffix == "-"+string(must)):
+			missing = err
 		}
 	}
-	if len(out) == 0 || must != "" && !hasVariant(out, must) {
+	if len(out) == 0 || must != "" && !has(must) {
 		if missing == nil {
 			missing = fmt.Errorf("iptables is of the other variant than %s", must)
 		}
@@ -81,19 +80,10 @@ func findTools(ctx context.Context, dirs []string, must Variant, lock string, ru
 	return out, nil
 }
 
-func hasVariant(ts []xtTools, v Variant) bool {
-	for _, t := range ts {
-		if t.variant == v {
-			return true
-		}
-	}
-	return false
-}
-
 // toolsNamed finds the four programs whose names have a suffix.
 func toolsNamed(ctx context.Context, dirs []string, suffix string, t xtTools) (xtTools, error) {
 	t.restore, t.save = map[plan.Family]string{}, map[plan.Family]string{}
-	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
+	for _, f := range plan.Families() {
 		name := map[plan.Family]string{plan.IPv4: "iptables", plan.IPv6: "ip6tables"}[f] + suffix
 		var err error
 		if t.restore[f], err = findProgram(dirs, name+"-restore"); err != nil {
@@ -125,13 +115,10 @@ func parseVersion(s string) (v Variant, version string, ok bool) {
 	if m == nil {
 		return "", "", false
 	}
-	switch m[2] {
-	case "nf_tables":
-		return xtNFT, m[1], true
-	case "legacy", "":
-		return xtLegacy, m[1], true
+	if v, ok = map[string]Variant{"nf_tables": xtNFT, "legacy": xtLegacy, "": xtLegacy}[m[2]]; ok {
+		version = m[1]
 	}
-	return "", "", false
+	return v, version, ok
 }
 
 // findProgram looks for a program in dirs. One that others than root could
@@ -158,11 +145,19 @@ func findProgram(dirs []string, name string) (string, error) {
 	return "", fmt.Errorf("there is no %s in %v", name, dirs)
 }
 
-// call runs one of the programs.
+// call runs one of the programs. The error quotes it.
 func (t xtTools) call(ctx context.Context, path string, stdin []byte, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, xtTimeout)
 	defer cancel()
-	return t.run.run(ctx, Program{Path: path, Args: args, Env: t.env, Stdin: stdin})
+	out, complaints, err := t.run(ctx, Program{Path: path, Args: args, Env: t.env, Stdin: stdin})
+	if err == nil {
+		return out, nil
+	}
+	err = fmt.Errorf("%s: %w", path, err)
+	if said := strings.Join(strings.Fields(string(complaints)), " "); said != "" {
+		err = fmt.Errorf("%w: %s", err, said[:min(len(said), maxSaid)])
+	}
+	return nil, err
 }
 
 // load has the kernel take text, one transaction for each table in it, and keep
@@ -172,23 +167,14 @@ func (t xtTools) load(ctx context.Context, f plan.Family, text string) error {
 	return err
 }
 
-// listings are the arguments of the calls of iptables-save that together tell of
-// every table.
-func (t xtTools) listings() [][]string {
-	if len(t.tables) == 0 {
-		return [][]string{nil}
-	}
-	var out [][]string
-	for _, name := range t.tables {
-		out = append(out, []string{"-t", name})
-	}
-	return out
-}
-
 // read returns the tables that there are.
 func (t xtTools) read(ctx context.Context, f plan.Family) (xtLive, error) {
+	calls := [][]string{nil} // one tells of every table
+	for i, name := range t.tables {
+		calls = append(calls[:i], []string{"-t", name})
+	}
 	var out []byte
-	for _, args := range t.listings() {
+	for _, args := range calls {
 		text, err := t.call(ctx, t.save[f], nil, args...)
 		if err != nil {
 			return nil, err
@@ -213,22 +199,6 @@ type Program struct {
 // Runner runs a program to its end and returns what it wrote. The error says how
 // it ended, if not with status 0. When ctx ends, the program is killed.
 type Runner func(ctx context.Context, p Program) (stdout, stderr []byte, err error)
-
-// run is r with an error that quotes the program.
-func (r Runner) run(ctx context.Context, p Program) ([]byte, error) {
-	out, errs, err := r(ctx, p)
-	if err == nil {
-		return out, nil
-	}
-	said := strings.Join(strings.Fields(string(errs)), " ")
-	if len(said) > maxSaid {
-		said = said[:maxSaid]
-	}
-	if said != "" {
-		return nil, fmt.Errorf("%s: %w: %s", p.Path, err, said)
-	}
-	return nil, fmt.Errorf("%s: %w", p.Path, err)
-}
 
 // maxSaid bounds how much of a program's complaints an error tells.
 const maxSaid = 500

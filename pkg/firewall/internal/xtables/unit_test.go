@@ -126,12 +126,12 @@ COMMIT
 		t.Errorf("got\n%s", got)
 	}
 	if got := removeText(live); got != `*filter
--D OUTPUT 3
--D OUTPUT 2
--D foreign 1
 :OUTPUT ACCEPT [0:0]
 -F agent-init-old
 -F agent-init-output
+-D OUTPUT 3
+-D OUTPUT 2
+-D foreign 1
 -X agent-init-old
 -X agent-init-output
 COMMIT

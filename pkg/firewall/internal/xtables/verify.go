@@ -18,23 +18,28 @@ import (
 // with that, word for word; and that is compared with the plan, once.
 type xtMark struct {
 	plan   plan.Plan
-	text   string                                         // of the plan; "" before the first
-	chains map[plan.Family]map[string]map[string][]string // by table and chain
+	text   string // of the plan; "" before the first
+	chains map[xtPlace]map[string][]string
+}
+
+type xtPlace struct {
+	family plan.Family
+	table  string
 }
 
 // note checks that what was loaded is what was wanted, and keeps it.
 func (x *Backend) note(p plan.Plan, want map[plan.Family][]xtTable, live map[plan.Family]xtLive) error {
-	m := xtMark{p, p.String(), map[plan.Family]map[string]map[string][]string{}}
+	m := xtMark{p, p.String(), map[xtPlace]map[string][]string{}}
 	for _, f := range xtFamilies() {
-		m.chains[f] = map[string]map[string][]string{}
 		for _, t := range want[f] {
-			m.chains[f][t.name] = map[string][]string{}
+			noted := map[string][]string{}
+			m.chains[xtPlace{f, t.name}] = noted
 			for _, c := range t.chains {
-				got := live[f].chain(t.name, c.name)
+				got := live[f].table(t.name).rules[c.name]
 				if err := tells(c.rules, got); err != nil {
 					return fmt.Errorf("IPv%d, table %s, chain %s: %w", f, t.name, c.name, err)
 				}
-				m.chains[f][t.name][c.name] = got
+				noted[c.name] = got
 			}
 		}
 	}
@@ -160,7 +165,7 @@ func (x *Backend) compare(want map[plan.Family][]xtTable, live map[plan.Family]x
 			for _, c := range l.ours() {
 				got[c] = l.rules[c]
 			}
-			out.Chains(where, got, x.mark.chains[f][name])
+			out.Chains(where, got, x.mark.chains[xtPlace{f, name}])
 		}
 	}
 	return out
