@@ -12,21 +12,11 @@ import (
 )
 
 func (n *Backend) Seal(sealed plan.Plan) error {
-	live, err := n.read.table()
-	if err != nil {
+	live, same, err := n.claim()
+	if err != nil || same && drops(live, sealed) {
 		return nfnetlink.Explain("seal", err)
 	}
-	if live == nil {
-		return n.create(sealed, false)
-	}
-	ok, err := n.claim(live)
-	if err != nil {
-		return err
-	}
-	if ok && drops(live, sealed) {
-		return nil
-	}
-	return n.create(sealed, true)
+	return n.create(sealed, live != nil)
 }
 
 // drops says whether the base chains of live drop by default wherever those
@@ -72,17 +62,11 @@ func (n *Backend) Apply(p, sealed plan.Plan) error {
 	if _, err := wanted(p); err != nil { // before anything is queued
 		return err
 	}
-	live, err := n.read.table()
+	live, same, err := n.claim()
 	if err != nil {
 		return nfnetlink.Explain("apply", err)
 	}
-	ok := false
-	if live != nil {
-		if ok, err = n.claim(live); err != nil {
-			return err
-		}
-	}
-	if !ok || misshapen(live, p) {
+	if !same || misshapen(live, p) {
 		// Someone else's doing, or the first time. What rules can't be
 		// changed into ours go at once; then all starts from a sealed table.
 		if err := n.create(sealed, live != nil); err != nil {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/pkg/firewall/internal/nfnetlink"
@@ -105,36 +104,24 @@ func (t *liveTable) readSet(m nfnetlink.Attrs) error {
 // canonical returns a rule's expressions in the form that canonicalOf gives
 // to ours. A rule with one that we never use stays raw, so equals none.
 func canonical(raw []byte) string {
-	list, err := netlink.NewAttributeDecoder(raw)
-	if err != nil {
-		return string(raw)
-	}
 	var es []expr.Any
-	for list.Next() {
-		m, err := nfnetlink.ParseAttrs(list.Bytes())
-		if err != nil {
-			return string(raw)
-		}
+	err := nfnetlink.EachAttr(raw, func(_ uint16, element []byte) error {
+		m, err := nfnetlink.ParseAttrs(element)
+		data, derr := nfnetlink.ParseAttrs(m[unix.NFTA_EXPR_DATA])
 		kind := m.String(unix.NFTA_EXPR_NAME)
-		data, err := nfnetlink.ParseAttrs(m[unix.NFTA_EXPR_DATA])
-		if err != nil || kind == "verdict" || kind == "ct" && marksOtherwise(data) {
-			return string(raw)
-		}
+		foreign := kind == "verdict" || kind == "ct" && marksOtherwise(data)
 		if kind == "immediate" && data.Uint32(unix.NFTA_IMMEDIATE_DREG) == unix.NFT_REG_VERDICT {
 			kind = "verdict"
 		}
 		make, ok := knownExprs[kind]
-		if !ok {
-			return string(raw)
+		if err := errors.Join(err, derr); err != nil || foreign || !ok {
+			return errors.Join(err, errors.New("none of ours"))
 		}
-		e := make()
-		if expr.Unmarshal(byte(nftables.TableFamilyINet), m[unix.NFTA_EXPR_DATA], e) != nil {
-			return string(raw)
-		}
-		es = append(es, e)
-	}
-	s, err := canonicalOf(es)
-	if err != nil || list.Err() != nil {
+		es = append(es, make())
+		return expr.Unmarshal(byte(nftables.TableFamilyINet), m[unix.NFTA_EXPR_DATA], es[len(es)-1])
+	})
+	s, cerr := canonicalOf(es)
+	if err != nil || cerr != nil {
 		return string(raw)
 	}
 	return s

@@ -103,19 +103,23 @@ func (n *Backend) handle() *nftables.Table {
 	return &nftables.Table{Name: plan.TableName, Family: nftables.TableFamilyINet, Flags: n.flags}
 }
 
-// claim makes sure that we may change the live table, and says whether its
-// flags are the ones that we would give it.
-func (n *Backend) claim(live *liveTable) (bool, error) {
+// claim returns our table, nil for none, and makes sure that we may change it. It says
+// whether its flags are the ones that we would give it.
+func (n *Backend) claim() (live *liveTable, same bool, err error) {
+	live, err = n.read.table()
+	if err != nil || live == nil {
+		return nil, false, err
+	}
 	switch flags := nftables.TableFlags(live.flags); {
 	case flags&nftables.TableFlagOwner != 0 && live.owner != n.Port:
-		return false, fmt.Errorf("claim the table: another process (netlink port %d) holds the rules of this network namespace", live.owner)
+		err = fmt.Errorf("claim the table: another process (netlink port %d) holds the rules of this network namespace", live.owner)
 	case flags&^nftables.TableFlagPersist == n.flags&^nftables.TableFlagPersist:
-		return true, nil
+		same = true
 	case flags == nftables.TableFlagPersist: // left by an owner that ended
 		n.conn.AddTable(n.handle())
-		return true, nfnetlink.Explain("adopt the table", n.conn.Flush())
+		same, err = true, nfnetlink.Explain("adopt the table", n.conn.Flush())
 	}
-	return false, nil
+	return live, same, err
 }
 
 // Remove removes the table of the nftables backend, if there is one.

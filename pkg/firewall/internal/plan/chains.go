@@ -4,14 +4,15 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"time"
 )
 
 // builder collects a Plan.
 type builder struct {
 	Config
-	plan        *Plan
-	deny, allow map[Family]string   // names of the static sets, if any
-	granted     map[Family][]string // and of those that end
+	plan    *Plan
+	deny    map[Family]string   // names of static sets
+	allowed map[Family][]string // likewise; those that end are the last
 }
 
 // never returns the blocks that no policy opens: RFC 6890's addresses that
@@ -47,16 +48,19 @@ func (c *Chain) refuse(matches ...Match) { c.add(jump("refuse"), matches...) }
 // and are the matches of ms and more, in a list of its own.
 func and(ms []Match, more ...Match) []Match { return append(slices.Clip(ms), more...) }
 
-// addStatic adds the set of those boxes that are of family f, and its name to
-// names.
-func (b *builder) addStatic(names map[Family]string, name string, f Family, boxes []Box) {
+// static adds the set of those boxes that are of family f, if there are any, and returns
+// its name. What is allowed until an end, in milliseconds, is a set that ends then.
+func (b *builder) static(name string, f Family, boxes []Box, until ...int64) []string {
 	mine := disjoint(ofFamily(boxes, f))
 	if len(mine) == 0 {
-		return
+		return nil
 	}
-	s := Set{Name: hashed(name, f, mine), Family: f, Static: true, Boxes: mine}
+	s := Set{Name: hashed(name, f, mine, until), Family: f, Static: true, Boxes: mine}
+	for _, end := range until {
+		s.Until = time.UnixMilli(end)
+	}
 	b.plan.Sets = append(b.plan.Sets, s)
-	names[f] = s.Name
+	return []string{s.Name}
 }
 
 // addRefuse adds the chain that refuses, and the sets that limit its log.
@@ -181,7 +185,7 @@ func (b *builder) permitted(c *Chain) {
 		c.refuse(p, dport(53), original)
 	}
 	for _, f := range Families() {
-		for _, s := range b.allowed(f) {
+		for _, s := range b.allowed[f] {
 			c.add(accept, of(f), inSet(s))
 		}
 	}
@@ -324,7 +328,7 @@ func (b *builder) redirect() Chain {
 		if gate == 0 {
 			continue
 		}
-		for _, s := range b.allowed(f) {
+		for _, s := range b.allowed[f] {
 			c.add(leave, of(f), inSet(s))
 		}
 		for _, port := range sorted(b.Gated) {

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"time"
 )
 
 // A packet is never let through for being part of a flow. Whose flow it is counts
@@ -55,7 +54,7 @@ func (b *builder) repliesIn(c *Chain) {
 		from := func(v Verdict, set string) { c.add(v, of(f), reply, established, fromSet(set)) }
 		kept, leased := f.Kept().Name, f.Leases().Name
 		from(drop, b.deny[f])
-		for _, s := range b.allowed(f) {
+		for _, s := range b.allowed[f] {
 			from(accept, s)
 		}
 		from(keep(kept), kept)
@@ -84,25 +83,10 @@ func (b *builder) addGranted() error {
 			return fmt.Errorf("granted: %w", err)
 		}
 		for _, f := range Families() {
-			mine := disjoint(ofFamily(boxes, f))
-			if len(mine) == 0 {
-				continue
-			}
-			s := Set{Name: hashed("timed", f, mine, end), Family: f, Static: true, Boxes: mine, Until: time.UnixMilli(end)}
-			b.plan.Sets = append(b.plan.Sets, s)
-			b.granted[f] = append(b.granted[f], s.Name)
+			b.allowed[f] = append(b.allowed[f], b.static("timed", f, boxes, end)...)
 		}
 	}
 	return nil
-}
-
-// allowed are the names of the sets that anyone may reach, and what is in none of the
-// kernel's making.
-func (b *builder) allowed(f Family) []string {
-	if s, ok := b.allow[f]; ok {
-		return append([]string{s}, b.granted[f]...)
-	}
-	return b.granted[f]
 }
 
 // A DNS server of the guard's may be an address of this network namespace: the

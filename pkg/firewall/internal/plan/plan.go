@@ -2,7 +2,6 @@ package plan
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -143,13 +142,13 @@ func New(c Config) (Plan, error) {
 		return reducedPlan(c, allow, deny)
 	}
 	p := Plan{DropGroup: c.DropGroup}
-	b := builder{Config: c, plan: &p, deny: map[Family]string{}, allow: map[Family]string{}, granted: map[Family][]string{}}
+	b := builder{Config: c, plan: &p, deny: map[Family]string{}, allowed: map[Family][]string{}}
 	for _, f := range Families() {
-		b.addStatic(b.deny, "deny", f, deny)
+		b.deny[f] = b.static("deny", f, deny)[0] // of either family there is always one: see never
 		if c.Sealed {
 			continue
 		}
-		b.addStatic(b.allow, "allow", f, allow)
+		b.allowed[f] = b.static("allow", f, allow)
 		p.Sets = append(p.Sets, f.Leases(), f.Kept())
 	}
 	if !c.Sealed {
@@ -193,13 +192,12 @@ func Probe(prefix string, reduced bool) (Plan, error) {
 	for i, ch := range p.Chains {
 		p.Chains[i].Name = prefix + ch.Name
 		for j := range ch.Rules {
-			r := &ch.Rules[j]
-			if r.Verdict.To != "" {
-				r.Verdict.To = prefix + r.Verdict.To
+			if to := &ch.Rules[j].Verdict.To; *to != "" {
+				*to = prefix + *to
 			}
-			for k := range r.Matches {
-				if m := &r.Matches[k]; m.Set != "" {
-					m.Set = prefix + m.Set
+			for k := range ch.Rules[j].Matches {
+				if set := &ch.Rules[j].Matches[k].Set; *set != "" {
+					*set = prefix + *set
 				}
 			}
 		}
@@ -288,11 +286,13 @@ func (p Plan) String() string {
 
 // hashed returns a name for a set of boxes that other boxes don't have, so
 // that one can be filled while rules still use another.
-func hashed(name string, f Family, boxes []Box, more ...any) string {
+func hashed(name string, f Family, boxes []Box, until []int64) string {
 	h := sha256.New()
-	fmt.Fprint(h, more...)
+	for _, end := range until {
+		fmt.Fprint(h, end)
+	}
 	for _, x := range boxes {
 		fmt.Fprintln(h, x)
 	}
-	return fmt.Sprintf("%s%d-%s", name, f, hex.EncodeToString(h.Sum(nil)[:8]))
+	return fmt.Sprintf("%s%d-%x", name, f, h.Sum(nil)[:8])
 }
