@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 )
@@ -26,23 +27,6 @@ func (b Box) String() string {
 	return fmt.Sprintf("%s . %s . %s", b.Prefix, proto, port)
 }
 
-// service is the part of a box that isn't its addresses.
-type service struct {
-	proto uint8
-	port  uint16
-}
-
-// wider returns the services that contain s, the widest first, without s.
-func (s service) wider() []service {
-	switch {
-	case s.port != 0:
-		return []service{{}, {proto: s.proto}}
-	case s.proto != 0:
-		return []service{{}}
-	}
-	return nil
-}
-
 // ofFamily returns those of boxes whose addresses are of a family.
 func ofFamily(boxes []Box, f Family) (out []Box) {
 	for _, b := range boxes {
@@ -56,36 +40,32 @@ func ofFamily(boxes []Box, f Family) (out []Box) {
 // disjoint returns the boxes of one family that cover what boxes cover, in
 // canonical order, no two of them overlapping.
 func disjoint(boxes []Box) []Box {
-	by := make(map[service][]netip.Prefix)
+	by := map[Box][]netip.Prefix{} // by protocol and port
 	for _, b := range boxes {
-		s := service{b.Proto, b.Port}
+		s := Box{Proto: b.Proto, Port: b.Port}
 		by[s] = append(by[s], b.Prefix)
 	}
-	var services []service
-	for s, ps := range by {
-		services = append(services, s)
-		by[s] = outermost(ps)
-	}
-	// Services without a port first: what they cover is taken out of the
-	// others, which are their only possible overlaps.
-	slices.SortFunc(services, func(a, b service) int {
-		return cmp.Or(cmp.Compare(a.port, b.port), cmp.Compare(a.proto, b.proto))
-	})
 	var out []Box
-	for _, s := range services {
-		ps := by[s]
-		for _, w := range s.wider() {
-			ps = without(ps, by[w])
+	// What a protocol covers without a port, or all of them, is taken out of the others, of
+	// which it is the only possible overlap. It comes first.
+	for _, s := range slices.SortedFunc(maps.Keys(by), compareBoxes) {
+		ps := outermost(by[s])
+		for _, wider := range []Box{{}, {Proto: s.Proto}} {
+			if wider != s {
+				ps = without(ps, by[wider])
+			}
 		}
 		by[s] = ps
 		for _, p := range ps {
-			out = append(out, Box{p, s.proto, s.port})
+			out = append(out, Box{p, s.Proto, s.Port})
 		}
 	}
-	slices.SortFunc(out, func(a, b Box) int {
-		return cmp.Or(comparePrefixes(a.Prefix, b.Prefix), cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
-	})
+	slices.SortFunc(out, compareBoxes)
 	return out
+}
+
+func compareBoxes(a, b Box) int {
+	return cmp.Or(comparePrefixes(a.Prefix, b.Prefix), cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
 }
 
 func comparePrefixes(a, b netip.Prefix) int {

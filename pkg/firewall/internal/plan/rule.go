@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -8,22 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+var protoNames = map[uint8]string{unix.IPPROTO_ICMP: "icmp", unix.IPPROTO_IGMP: "igmp", unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp",
+	unix.IPPROTO_ICMPV6: "ipv6-icmp"}
+
 // protoName is the name of an IP protocol, or its number.
-func protoName(p uint8) string {
-	switch p {
-	case unix.IPPROTO_ICMP:
-		return "icmp"
-	case unix.IPPROTO_IGMP:
-		return "igmp"
-	case unix.IPPROTO_TCP:
-		return "tcp"
-	case unix.IPPROTO_UDP:
-		return "udp"
-	case unix.IPPROTO_ICMPV6:
-		return "ipv6-icmp"
-	}
-	return fmt.Sprint(p)
-}
+func protoName(p uint8) string { return cmp.Or(protoNames[p], fmt.Sprint(p)) }
 
 // Family tells IPv4 from IPv6.
 type Family uint8
