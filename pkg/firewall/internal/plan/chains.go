@@ -138,9 +138,7 @@ func (b *builder) output() Chain {
 	// to bind to, and connection tracking would take what the guard asks later for
 	// the reply, to be delivered as it is and not to the engine.
 	c.refuse(src(EngineDNS()), original)
-	if !b.Sealed {
-		b.answers(&c)
-	}
+	b.answers(&c)
 
 	// Nor may it ask whom it reaches to send it on (RFC 8754): over IPv6 any
 	// process may add a routing header.
@@ -148,9 +146,7 @@ func (b *builder) output() Chain {
 
 	// The guard's DNS servers come before the blocks that no one may reach,
 	// since clouds put theirs there.
-	if !b.Sealed {
-		b.upstreams(&c)
-	}
+	b.upstreams(&c)
 
 	// Replies are left out here, else hosts of a denied block could not be
 	// served by an inbound port. Flows that go out are not: a block that is

@@ -106,7 +106,7 @@ func (c Chain) Raw() bool { return c.Priority == raw }
 
 // New computes the rules for c. The error says what in c makes no sense.
 func New(c Config) (Plan, error) {
-	if c.Sealed {
+	if c.Sealed { // nothing of what else it says is left
 		c = Config{Sealed: true, DropGroup: c.DropGroup, Reduced: c.Reduced}
 	} else if err := c.checkGuard(); err != nil {
 		return Plan{}, err
@@ -145,19 +145,16 @@ func New(c Config) (Plan, error) {
 	b := builder{Config: c, plan: &p, deny: map[Family]string{}, allowed: map[Family][]string{}}
 	for _, f := range Families() {
 		b.deny[f] = b.static("deny", f, deny)[0] // of either family there is always one: see never
-		if c.Sealed {
-			continue
-		}
 		b.allowed[f] = b.static("allow", f, allow)
-		p.Sets = append(p.Sets, f.Leases(), f.Kept())
-	}
-	if !c.Sealed {
-		if err := b.addGranted(); err != nil {
-			return Plan{}, err
+		if !c.Sealed {
+			p.Sets = append(p.Sets, f.Leases(), f.Kept())
 		}
+	}
+	if err := b.addGranted(); err != nil {
+		return Plan{}, err
 	}
 	b.addRefuse()
-	if c.Observe && !c.Sealed {
+	if c.Observe {
 		b.addObserve()
 	}
 	p.Chains = append(p.Chains, b.output(), b.input(),
@@ -165,7 +162,7 @@ func New(c Config) (Plan, error) {
 	if !c.Sealed {
 		p.Chains = append(p.Chains, b.redirect())
 	}
-	if c.GuardZone && !c.Sealed {
+	if c.GuardZone {
 		p.Chains = append(p.Chains, b.zone())
 	}
 	return p, nil
