@@ -1,3 +1,5 @@
+// Package xtables holds a plan in the tables of iptables, legacy or nft, and in kernel
+// ipsets; and, where a kernel has nothing else, a reduced plan in those tables alone.
 package xtables
 
 import (
@@ -157,4 +159,52 @@ func Caveats(p plan.Plan) []string {
 		out = append(out, fmt.Sprintf("for %v after each question of the guard to the container engine's DNS, root may send %d datagrams a second to port 53 of any IPv4 address; and what the engine asks over IPv6 is refused", s.Timeout, askedRate))
 	}
 	return out
+}
+
+// Left says whether there may be chains of the xtables backend: its sets show that.
+func Left() (bool, error) {
+	names, err := setNames(xtPrefix)
+	if nfnetlink.Absent(err) {
+		return false, nil
+	}
+	return len(names) > 0, nfnetlink.Explain("look for rules of the xtables backend", err)
+}
+
+// Remove removes the chains and sets of the xtables backend.
+func Remove(ctx context.Context, opts Options) error {
+	tools, err := findTools(ctx, xtDirs(), "", lockFile(opts.LockFile), opts.Run)
+	if err != nil {
+		return fmt.Errorf("rules of the xtables backend are there, and can't be removed: %w", err)
+	}
+	if err := removeChains(ctx, tools); err != nil {
+		return err
+	}
+	x := Backend{log: opts.Log}
+	return nfnetlink.Explain("remove rules of the xtables backend", x.dropSets(plan.Plan{}))
+}
+
+// removeChains removes our chains from the tables of variants of iptables.
+func removeChains(ctx context.Context, variants []xtTools) error {
+	for _, t := range variants {
+		for _, f := range xtFamilies() {
+			live, err := t.readUsed(ctx, f)
+			if err != nil {
+				return nfnetlink.Explain("look for rules of the xtables backend", err)
+			}
+			if text := removeText(live); text != "" {
+				if err := t.load(ctx, f, text); err != nil {
+					return nfnetlink.Explain("remove rules of the xtables backend", err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// RemoveOthers removes what the other variants hold, and the sets that no rule of this one uses.
+func (x *Backend) RemoveOthers(ctx context.Context) error {
+	if err := removeChains(ctx, x.others); err != nil {
+		return err
+	}
+	return x.dropSets(x.mark.plan)
 }
