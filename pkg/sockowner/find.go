@@ -1,3 +1,10 @@
+// Package sockowner says which process an internet socket belongs to: Find asks
+// the kernel for the socket, which needs no privilege, and a Scanner looks for it
+// among the open files of one user's processes.
+//
+// What it says is for a person to read, and decides nothing. A process can pass
+// its sockets on, or close one before it is looked for, and its name is what it
+// calls itself.
 package sockowner
 
 import (
@@ -6,20 +13,22 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// From sock_diag.h and inet_diag.h.
+// From sock_diag.h, inet_diag.h and tcp_states.h.
 const (
 	sockDiagByFamily = 20
 	diagReqLen       = 56
 	diagMsgLen       = 72
 	diagReqBytecode  = 1 // INET_DIAG_REQ_BYTECODE
-	bcSourceGE       = 2 // INET_DIAG_BC_S_GE
-	bcSourceLE       = 3 // INET_DIAG_BC_S_LE
+	bcSourceCond     = 7 // INET_DIAG_BC_S_COND
+	tcpListen        = 10
+	anyPort          = ^uint32(0)
 )
 
 // Socket is a socket of this network namespace.
@@ -69,50 +78,85 @@ func (f *Finder) Find(proto uint8, local, remote netip.AddrPort) (Socket, error)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	local, remote = unmap(local), unmap(remote)
-	family := uint8(unix.AF_INET)
-	if local.Addr().Is6() {
-		family = unix.AF_INET6
-	}
-	if proto == unix.IPPROTO_TCP {
-		found, err := f.ask(connected(family, local, remote))
-		return only(found, err)
-	}
-	// Who sends UDP over IPv4 may do so from a socket of either family.
 	var all []diagnosed
-	for _, fam := range []uint8{family, unix.AF_INET6} {
-		found, err := f.ask(bound(fam, proto, local.Port()))
+	if proto == unix.IPPROTO_TCP {
+		found, err := f.ask(connected(local, remote))
 		if err != nil {
 			return Socket{}, err
 		}
-		for _, d := range found {
-			if d.sends(local, remote) {
-				all = append(all, d)
+		all = found
+	} else {
+		// Who sends UDP over IPv4 may do so from a socket of either family.
+		for _, family := range slices.Compact([]uint8{familyOf(local.Addr()), unix.AF_INET6}) {
+			found, err := f.ask(bound(family, proto, netip.Addr{}, uint32(local.Port())))
+			if err != nil {
+				return Socket{}, err
 			}
-		}
-		if fam == unix.AF_INET6 {
-			break
+			all = append(all, slices.DeleteFunc(found, func(d diagnosed) bool { return !d.sends(local, remote) })...)
 		}
 	}
-	return only(all, nil)
+	if len(all) != 1 || all[0].Inode == 0 { // of none, its process has closed it
+		return Socket{}, ErrNone
+	}
+	return all[0].Socket, nil
+}
+
+// Bound is a socket at an address of this namespace.
+type Bound struct {
+	Proto uint8          `json:"proto"` // IP protocol number: TCP, listening, or UDP
+	At    netip.AddrPort `json:"at"`
+
+	// Cookie is the kernel's number for this very socket: no other ever gets it
+	// (sock_diag(7), SO_COOKIE of socket(7)).
+	Cookie uint64 `json:"cookie"`
+}
+
+// At returns the sockets that are bound to exactly this address, on any port: UDP,
+// and listening TCP.
+func (f *Finder) At(a netip.Addr) (out []Bound, err error) {
+	for _, proto := range []uint8{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
+		found, err := f.serving(proto, a.Unmap(), anyPort)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, found...)
+	}
+	return out, nil
+}
+
+// Still says whether this very socket is still there, and serves.
+func (f *Finder) Still(b Bound) (bool, error) {
+	found, err := f.serving(b.Proto, b.At.Addr(), uint32(b.At.Port()))
+	return slices.Contains(found, b), err
+}
+
+// serving are the sockets at an address and a port that take what comes from anybody.
+func (f *Finder) serving(proto uint8, a netip.Addr, port uint32) (out []Bound, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	found, err := f.ask(bound(familyOf(a), proto, a, port))
+	for _, d := range found {
+		if d.local.Addr() == a && (proto == unix.IPPROTO_UDP || d.state == tcpListen) {
+			out = append(out, Bound{proto, d.local, d.cookie})
+		}
+	}
+	return out, err
 }
 
 func unmap(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
 
-func only(found []diagnosed, err error) (Socket, error) {
-	switch {
-	case err != nil:
-		return Socket{}, err
-	case len(found) != 1 || found[0].Inode == 0: // of none, its process has closed it
-		return Socket{}, ErrNone
+func familyOf(a netip.Addr) uint8 {
+	if a.Is6() {
+		return unix.AF_INET6
 	}
-	return found[0].Socket, nil
+	return unix.AF_INET
 }
 
 // connected asks for one TCP socket, by all that it is known by.
-func connected(family uint8, local, remote netip.AddrPort) []byte {
-	b := request(family, unix.IPPROTO_TCP, unix.NLM_F_REQUEST)
+func connected(local, remote netip.AddrPort) []byte {
+	b := request(familyOf(local.Addr()), unix.IPPROTO_TCP, unix.NLM_F_REQUEST)
 	id := b[unix.NLMSG_HDRLEN+8:]
 	binary.BigEndian.PutUint16(id[0:], local.Port())
 	binary.BigEndian.PutUint16(id[2:], remote.Port())
@@ -124,20 +168,22 @@ func connected(family uint8, local, remote netip.AddrPort) []byte {
 	return b
 }
 
-// bound asks for all sockets at a local port. The kernel picks them, so that many
-// others cost no copying: the program accepts ports that are >= and <= port.
-func bound(family, proto uint8, port uint16) []byte {
+// bound asks for all sockets of a family at a local address, if that is valid, and port. The
+// kernel picks them (struct inet_diag_hostcond), so that many others cost no copying.
+func bound(family, proto uint8, a netip.Addr, port uint32) []byte {
 	b := request(family, proto, unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
-	op := func(code, yes uint8, no uint16) {
-		b = append(b, code, yes)
-		b = binary.NativeEndian.AppendUint16(b, no)
-		b = binary.NativeEndian.AppendUint16(b, 0) // the operand: code and yes of no meaning, and the port
-		b = binary.NativeEndian.AppendUint16(b, port)
+	addr, of := a.AsSlice(), uint8(unix.AF_UNSPEC)
+	if a.IsValid() {
+		of = familyOf(a)
 	}
-	b = binary.NativeEndian.AppendUint16(b, 4+16)
+	op := 4 + 8 + len(addr) // struct inet_diag_bc_op, and the condition
+	b = binary.NativeEndian.AppendUint16(b, uint16(4+op))
 	b = binary.NativeEndian.AppendUint16(b, diagReqBytecode)
-	op(bcSourceGE, 8, 16+4) // beyond the end: refused
-	op(bcSourceLE, 8, 8+4)
+	b = append(b, bcSourceCond, uint8(op))
+	b = binary.NativeEndian.AppendUint16(b, uint16(op+4)) // beyond the end: refused
+	b = append(b, of, uint8(8*len(addr)), 0, 0)
+	b = binary.NativeEndian.AppendUint32(b, port)
+	b = append(b, addr...)
 	binary.NativeEndian.PutUint32(b, uint32(len(b)))
 	return b
 }

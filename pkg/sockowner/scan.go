@@ -2,7 +2,7 @@ package sockowner
 
 import (
 	"bytes"
-	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -22,12 +22,8 @@ type Process struct {
 // Scanner looks through the open files of one user's processes.
 type Scanner struct {
 	busy  sync.Mutex
-	asked chan question
-}
-
-type question struct {
-	inode uint32
-	reply chan Process
+	asked chan uint32 // an inode
+	found chan Process
 }
 
 // How many processes and open files one look may take: many times what an agent at
@@ -43,7 +39,7 @@ const (
 // Scanner has such a thread, without any capability. These processes can't reach
 // it with a signal, since its other ids stay as they are. It lives as long as the program.
 func NewScanner(uid, gid uint32) (*Scanner, error) {
-	s := &Scanner{asked: make(chan question)}
+	s := &Scanner{asked: make(chan uint32), found: make(chan Process)}
 	began := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: nothing else may run with these ids
@@ -52,8 +48,8 @@ func NewScanner(uid, gid uint32) (*Scanner, error) {
 		if err != nil {
 			return
 		}
-		for q := range s.asked {
-			q.reply <- scan(q.inode)
+		for inode := range s.asked {
+			s.found <- scan(inode)
 		}
 	}()
 	if err := <-began; err != nil {
@@ -63,18 +59,13 @@ func NewScanner(uid, gid uint32) (*Scanner, error) {
 }
 
 func become(uid, gid uint32) error {
-	// setfsgid(2) and setfsuid(2) don't report errors; they return what was before.
-	if err := unix.Setfsgid(int(gid)); err != nil {
+	if err := errors.Join(unix.Setfsgid(int(gid)), unix.Setfsuid(int(uid))); err != nil {
 		return err
 	}
-	if err := unix.Setfsuid(int(uid)); err != nil {
-		return err
-	}
-	if now, err := unix.SetfsgidRetGid(-1); err != nil || uint32(now) != gid {
-		return fmt.Errorf("the file system gid is %d: %w", now, cmp.Or(err, error(unix.EPERM)))
-	}
-	if now, err := unix.SetfsuidRetUid(-1); err != nil || uint32(now) != uid {
-		return fmt.Errorf("the file system uid is %d: %w", now, cmp.Or(err, error(unix.EPERM)))
+	// A failure is not reported (setfsuid(2)); asking for no id tells the present one.
+	nowGID, _ := unix.SetfsgidRetGid(-1)
+	if nowUID, _ := unix.SetfsuidRetUid(-1); uint32(nowUID) != uid || uint32(nowGID) != gid {
+		return fmt.Errorf("the file system ids are %d:%d: %w", nowUID, nowGID, unix.EPERM)
 	}
 	var none [2]unix.CapUserData
 	return unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0])
@@ -85,9 +76,8 @@ func become(uid, gid uint32) error {
 func (s *Scanner) Holder(inode uint32) (p Process, ok bool) {
 	s.busy.Lock()
 	defer s.busy.Unlock()
-	q := question{inode: inode, reply: make(chan Process)}
-	s.asked <- q
-	p = <-q.reply
+	s.asked <- inode
+	p = <-s.found
 	return p, p.PID != 0
 }
 
@@ -98,15 +88,15 @@ func scan(inode uint32) Process {
 	links := maxLinks
 	all := pids()
 	for _, pid := range slices.Backward(all[max(0, len(all)-maxPIDs):]) {
-		dir := "/proc/" + strconv.Itoa(pid) + "/fd"
-		fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		proc := "/proc/" + strconv.Itoa(pid)
+		fd, err := unix.Open(proc+"/fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			continue // another user's, or gone
 		}
 		has := holds(fd, want, &links)
 		unix.Close(fd)
 		if has {
-			name, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
+			name, err := os.ReadFile(proc + "/comm")
 			if err != nil {
 				return Process{}
 			}

@@ -8,8 +8,8 @@ import (
 // FuzzReplies: nothing that looks like an answer of the kernel's ends the program.
 func FuzzReplies(f *testing.F) {
 	f.Add([]byte{})
-	f.Add(connected(2, netip.MustParseAddrPort("127.0.0.1:1"), netip.MustParseAddrPort("127.0.0.1:2")))
-	f.Add(bound(10, 17, 53))
+	f.Add(connected(netip.MustParseAddrPort("127.0.0.1:1"), netip.MustParseAddrPort("127.0.0.1:2")))
+	f.Add(bound(10, 17, netip.Addr{}, 53))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var found []diagnosed
 		if _, err := parseReplies(b, 0, &found); err == nil && len(found) > len(b)/diagMsgLen {
