@@ -2,6 +2,7 @@ package reaper
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"syscall"
 )
@@ -37,34 +38,50 @@ func (p *Process) Wait(ctx context.Context) (Status, error) {
 	case <-p.done:
 		return p.status, nil
 	case <-ctx.Done():
-		return Status{}, ctx.Err()
+		return 0, ctx.Err()
 	}
 }
 
 // Signal sends sig to the process. It returns os.ErrProcessDone if the process
 // was reaped, so no other process that has got its pid is ever hit, and
 // syscall.EPERM if we may not, by SignalAs either.
-func (p *Process) Signal(sig os.Signal) error { return p.kill(p.pid, sig) }
+func (p *Process) Signal(sig syscall.Signal) error { return p.kill(p.pid, sig) }
 
 // SignalGroup sends sig to the process's group, as long as the process itself
 // was not reaped. Errors are those of Signal.
-func (p *Process) SignalGroup(sig os.Signal) error { return p.kill(-p.pid, sig) }
+func (p *Process) SignalGroup(sig syscall.Signal) error { return p.kill(-p.pid, sig) }
 
-func (p *Process) kill(target int, sig os.Signal) error {
-	n, ok := sig.(syscall.Signal)
-	if !ok {
-		return syscall.EINVAL
-	}
+func (p *Process) kill(target int, sig syscall.Signal) error {
 	p.reaper.mu.Lock()
 	defer p.reaper.mu.Unlock()
 	select {
 	case <-p.done:
 		return os.ErrProcessDone
 	default:
-		err := syscall.Kill(target, n)
-		if err == syscall.EPERM {
-			err = p.reaper.as([]int{target}, n)
-		}
-		return err
 	}
+	err := syscall.Kill(target, sig)
+	if err == syscall.EPERM {
+		err = p.reaper.as([]int{target}, sig)
+	}
+	return err
+}
+
+// Status is how a process ended.
+type Status syscall.WaitStatus
+
+// Code is the exit code that a shell would report: the process's own, or
+// 128+n if signal n killed it.
+func (s Status) Code() int {
+	if w := syscall.WaitStatus(s); !w.Signaled() {
+		return w.ExitStatus()
+	}
+	return 128 + int(syscall.WaitStatus(s).Signal())
+}
+
+// String is for log lines: "exit 3" or "signal 15 (terminated)".
+func (s Status) String() string {
+	if w := syscall.WaitStatus(s); w.Signaled() {
+		return fmt.Sprintf("signal %d (%v)", int(w.Signal()), w.Signal())
+	}
+	return fmt.Sprintf("exit %d", s.Code())
 }

@@ -87,7 +87,7 @@ func New(log *slog.Logger, as SignalAs) (*Reaper, error) {
 // Command says what to start. The child leads a process group of its own.
 type Command struct {
 	Path  string     // file to execute; PATH is not searched
-	Args  []string   // with the name it runs under first; empty means Path
+	Args  []string   // with the name it runs under first
 	Env   []string   // nothing is inherited
 	Dir   string     // empty means the caller's
 	Files []*os.File // file descriptors 0, 1, 2, … of the child; nil entries are closed
@@ -113,25 +113,17 @@ type Command struct {
 // caller die; a child that then changes its credentials has to ask for that
 // again. Errors that unwrap to syscall.ENOENT or EACCES mean that the file was
 // not found or is not executable.
-func (r *Reaper) Start(c Command) (*Process, error) {
-	type result struct {
-		p   *Process
-		err error
-	}
-	done := make(chan result)
+func (r *Reaper) Start(c Command) (p *Process, err error) {
+	done := make(chan struct{})
 	r.spawns <- func() {
-		p, err := r.fork(c)
-		done <- result{p, err}
+		p, err = r.fork(c)
+		close(done)
 	}
-	res := <-done
-	return res.p, res.err
+	<-done
+	return p, err
 }
 
 func (r *Reaper) fork(c Command) (*Process, error) {
-	args := c.Args
-	if len(args) == 0 {
-		args = []string{c.Path}
-	}
 	attr := &syscall.ProcAttr{Dir: c.Dir, Env: c.Env, Sys: &syscall.SysProcAttr{Setsid: c.Setsid, Setpgid: !c.Setsid}}
 	for _, f := range c.Files {
 		fd := ^uintptr(0)
@@ -160,7 +152,7 @@ func (r *Reaper) fork(c Command) (*Process, error) {
 	// restarted by the kernel, and goes through once they are ignored again.
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGTTIN, syscall.SIGTTOU)
-	pid, err := syscall.ForkExec(c.Path, args, attr)
+	pid, err := syscall.ForkExec(c.Path, c.Args, attr)
 	signal.Ignore(syscall.SIGTTIN, syscall.SIGTTOU)
 	runtime.KeepAlive(c.Files)
 	if err != nil {
@@ -198,24 +190,19 @@ func (r *Reaper) reap() {
 		p := r.procs[pid]
 		if w.Stopped() {
 			if p != nil {
-				notify(p.stopped)
+				select {
+				case p.stopped <- struct{}{}:
+				default: // there is a token already
+				}
 			}
 			continue
 		}
 		if p == nil {
-			r.log.Debug("reaped an orphan", "pid", pid, "status", statusOf(w))
+			r.log.Debug("reaped an orphan", "pid", pid, "status", Status(w))
 			continue
 		}
 		delete(r.procs, pid)
-		p.status = statusOf(w)
+		p.status = Status(w)
 		close(p.done)
-	}
-}
-
-// notify leaves a token in c, unless there is one already.
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }

@@ -47,11 +47,11 @@ type supervision struct {
 	main    *Process
 	options Options
 
-	terms    int         // TERMs seen, and INTs after the first of them
-	deadline time.Time   // when the tree is killed; zero: never
-	kill     *time.Timer // fires at deadline
-	resume   *time.Timer // fires when a stopped main child may be resumed
-	resumed  time.Time   // when that was last done
+	terms    int              // TERMs seen, and INTs after the first of them
+	deadline time.Time        // when the tree is killed; zero: never
+	kill     <-chan time.Time // at deadline
+	resume   <-chan time.Time // when a stopped main child may be resumed
+	resumed  time.Time        // when that was last done
 }
 
 // Supervise waits for main to end, forwarding signals to it meanwhile, then
@@ -70,10 +70,7 @@ func (r *Reaper) Supervise(ctx context.Context, main *Process, o Options) Status
 	if o.Group == nil {
 		o.Group = endsAJob
 	}
-	s := &supervision{Reaper: r, main: main, options: o, kill: stoppedTimer(), resume: stoppedTimer()}
-	defer s.kill.Stop()
-	defer s.resume.Stop()
-
+	s := &supervision{Reaper: r, main: main, options: o}
 	cancelled := ctx.Done()
 	var killing time.Time // since when; not the deadline, over which we may have been paused
 	for {
@@ -84,22 +81,22 @@ func (r *Reaper) Supervise(ctx context.Context, main *Process, o Options) Status
 			cancelled = nil
 			s.forward(syscall.SIGTERM)
 		case <-s.main.stopped:
-			s.resume.Reset(max(0, resumeRest-time.Since(s.resumed)))
-		case <-s.resume.C:
+			s.resume = time.After(resumeRest - time.Since(s.resumed))
+		case <-s.resume:
 			s.unstop()
-		case <-s.kill.C:
+		case <-s.kill:
 			if !killing.IsZero() && time.Since(killing) > linger {
 				// Without CAP_KILL, an agent can hold up who kills it for us. Then
 				// our own end takes it along, if we are PID 1.
 				s.log.Error("the agent does not die: leaving it", "pid", s.main.pid)
-				return Status{Signal: syscall.SIGKILL}
+				return Status(syscall.SIGKILL)
 			}
 			if killing.IsZero() {
 				s.log.Warn("the grace period is over: killing the agent", "grace", o.Grace)
 				killing = time.Now()
 			}
 			s.signalSome(syscall.SIGKILL, nil)
-			s.kill.Reset(rekill)
+			s.kill = time.After(rekill)
 		case <-s.main.done:
 			if o.Next != nil && s.terms == 0 {
 				if next := o.Next(); next != nil {
@@ -114,18 +111,8 @@ func (r *Reaper) Supervise(ctx context.Context, main *Process, o Options) Status
 	}
 }
 
-func stoppedTimer() *time.Timer {
-	t := time.NewTimer(time.Hour)
-	t.Stop()
-	return t
-}
-
 func endsAJob(sig syscall.Signal) bool {
-	switch sig {
-	case syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
-		return true
-	}
-	return false
+	return sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGHUP || sig == syscall.SIGQUIT
 }
 
 // forward passes on a signal that we got.
@@ -170,7 +157,7 @@ func (s *supervision) setDeadline() {
 	}
 	if s.deadline.IsZero() || end.Before(s.deadline) {
 		s.deadline = end
-		s.kill.Reset(time.Until(end))
+		s.kill = time.After(time.Until(end))
 	}
 }
 
@@ -185,16 +172,7 @@ func (s *supervision) continueGroup() {
 // unstop deals with a main child that was stopped.
 func (s *supervision) unstop() {
 	all := processes()
-	var self proc
-	var main proc
-	for _, p := range all {
-		if p.pid == os.Getpid() {
-			self = p
-		}
-		if p.pid == s.main.pid {
-			main = p
-		}
-	}
+	self, main := all[os.Getpid()], all[s.main.pid]
 	if !main.stopped() {
 		return // somebody else has resumed it
 	}

@@ -3,7 +3,10 @@ package reaper
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 )
@@ -21,28 +24,23 @@ func (p proc) stopped() bool { return p.state == 'T' }
 // kernelThread is PF_KTHREAD of the kernel's include/linux/sched.h.
 const kernelThread = 0x00200000
 
-// processes reads the process table. Those that end meanwhile are left out.
-func processes() []proc {
+// processes reads the process table, by pid. Those that end meanwhile are left out.
+func processes() map[int]proc {
+	all := make(map[int]proc)
 	dir, err := os.Open("/proc")
 	if err != nil {
-		return nil
+		return all
 	}
 	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil
-	}
-	var all []proc
+	names, _ := dir.Readdirnames(-1)
 	for _, name := range names {
 		if name[0] < '0' || name[0] > '9' {
 			continue
 		}
-		stat, err := os.ReadFile("/proc/" + name + "/stat")
-		if err != nil {
-			continue
-		}
-		if p, ok := parseStat(stat); ok {
-			all = append(all, p)
+		if stat, err := os.ReadFile("/proc/" + name + "/stat"); err == nil {
+			if p, ok := parseStat(stat); ok {
+				all[p.pid] = p
+			}
 		}
 	}
 	return all
@@ -50,56 +48,34 @@ func processes() []proc {
 
 // parseStat reads the first fields of proc_pid_stat(5). The second is a name
 // that the process chose, so it may hold anything: the last parenthesis ends it.
-func parseStat(stat []byte) (proc, bool) {
+func parseStat(stat []byte) (p proc, ok bool) {
 	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 	if open < 1 || end < open {
 		return proc{}, false
 	}
-	f := bytes.Fields(stat[end+1:])
-	if len(f) < 7 || len(f[0]) != 1 {
+	var state string
+	var tty, foreground int
+	var flags uint64
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(stat[:open])))
+	if _, e := fmt.Sscan(string(stat[end+1:]), &state, &p.ppid, &p.pgrp, &p.session, &tty, &foreground, &flags); err != nil || e != nil || len(state) != 1 {
 		return proc{}, false
 	}
-	p := proc{state: f[0][0]}
-	for _, field := range []struct {
-		to   *int
-		text []byte
-	}{
-		{&p.pid, bytes.TrimSpace(stat[:open])},
-		{&p.ppid, f[1]},
-		{&p.pgrp, f[2]},
-		{&p.session, f[3]},
-	} {
-		n, err := strconv.Atoi(string(field.text))
-		if err != nil {
-			return proc{}, false
-		}
-		*field.to = n
-	}
-	flags, err := strconv.ParseUint(string(f[6]), 10, 64)
-	if err != nil {
-		return proc{}, false
-	}
-	p.kernel = flags&kernelThread != 0
+	p.pid, p.state, p.kernel = pid, state[0], flags&kernelThread != 0
 	return p, true
 }
 
 // belongs selects from all what Supervise has to end: every process that
 // descends from self, and if self is PID 1 also those that came into the
 // namespace from outside. Helpers, with what descends from them, are left out.
-func belongs(all []proc, self int, helpers map[int]bool) []proc {
-	parent := make(map[int]int, len(all))
-	for _, p := range all {
-		parent[p.pid] = p.ppid
-	}
-	var tree []proc
-	for _, p := range all {
+func belongs(all map[int]proc, self int, helpers map[int]bool) (tree []proc) {
+	for _, pid := range slices.Sorted(maps.Keys(all)) {
+		p, steps := all[pid], 0
 		if p.pid == self || p.kernel || p.dead() {
 			continue
 		}
-		pid, steps := p.pid, 0
 		// The table was not read at one instant, so it may hold a cycle.
 		for pid > 0 && pid != self && !helpers[pid] && steps < len(all) {
-			pid = parent[pid]
+			pid = all[pid].ppid
 			steps++
 		}
 		if pid == self || pid == 0 && self == 1 {
@@ -142,17 +118,10 @@ func (r *Reaper) signalSome(sig syscall.Signal, want func(proc) bool) (n int) {
 
 // orphaned reports whether nobody above us would continue our process group
 // if it were stopped. An init does no job control, so PID 1 does not count.
-func orphaned(all []proc, self proc) bool {
-	byPid := make(map[int]proc, len(all))
+func orphaned(all map[int]proc, self proc) bool {
 	for _, p := range all {
-		byPid[p.pid] = p
-	}
-	for _, p := range all {
-		if p.pgrp != self.pgrp {
-			continue
-		}
-		above, ok := byPid[p.ppid]
-		if ok && above.pid != 1 && above.session == p.session && above.pgrp != p.pgrp {
+		above, ok := all[p.ppid]
+		if ok && p.pgrp == self.pgrp && above.pid != 1 && above.session == p.session && above.pgrp != p.pgrp {
 			return false
 		}
 	}

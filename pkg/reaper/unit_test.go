@@ -21,7 +21,7 @@ func TestStatus(t *testing.T) {
 		{11 | 0x80, 139, "signal 11 (segmentation fault)"}, // with a core
 		{64, 192, "signal 64 (signal 64)"},
 	} {
-		s := statusOf(c.wait)
+		s := Status(c.wait)
 		if s.Code() != c.code || s.String() != c.text {
 			t.Errorf("%#x: %d %q, want %d %q", uint32(c.wait), s.Code(), s, c.code, c.text)
 		}
@@ -53,19 +53,19 @@ func TestParseStat(t *testing.T) {
 }
 
 func TestBelongs(t *testing.T) {
-	table := []proc{
-		{pid: 1, ppid: 0},
-		{pid: 2, ppid: 1},  // main child
-		{pid: 3, ppid: 2},  // its child
-		{pid: 4, ppid: 1},  // helper
-		{pid: 5, ppid: 4},  // the helper's child
-		{pid: 6, ppid: 0},  // came from outside
-		{pid: 7, ppid: 6},  // its child
-		{pid: 8, ppid: 99}, // whose parent ended while we looked
-		{pid: 9, ppid: 2, state: 'Z'},
-		{pid: 10, ppid: 2, kernel: true},
-		{pid: 11, ppid: 12}, {pid: 12, ppid: 11}, // a cycle, from two moments
-	}
+	table := byPid(
+		proc{pid: 1, ppid: 0},
+		proc{pid: 2, ppid: 1},  // main child
+		proc{pid: 3, ppid: 2},  // its child
+		proc{pid: 4, ppid: 1},  // helper
+		proc{pid: 5, ppid: 4},  // the helper's child
+		proc{pid: 6, ppid: 0},  // came from outside
+		proc{pid: 7, ppid: 6},  // its child
+		proc{pid: 8, ppid: 99}, // whose parent ended while we looked
+		proc{pid: 9, ppid: 2, state: 'Z'},
+		proc{pid: 10, ppid: 2, kernel: true},
+		proc{pid: 11, ppid: 12}, proc{pid: 12, ppid: 11}, // a cycle, from two moments
+	)
 	helpers := map[int]bool{4: true}
 	for self, want := range map[int][]int{
 		1: {2, 3, 6, 7, 8},
@@ -94,13 +94,13 @@ func TestOrphaned(t *testing.T) {
 		{"another session", proc{pid: 10, ppid: 5, pgrp: 5, session: 5}, true},
 		{"no parent in sight", proc{pid: 11, ppid: 5, pgrp: 10, session: 10}, true},
 	} {
-		if got := orphaned([]proc{c.parent, self}, self); got != c.want {
+		if got := orphaned(byPid(c.parent, self), self); got != c.want {
 			t.Errorf("under %s: %v", c.name, got)
 		}
 	}
 	init := proc{pid: 1, pgrp: 1, session: 10}
 	self.ppid = 1
-	if !orphaned([]proc{init, self}, self) {
+	if !orphaned(byPid(init, self), self) {
 		t.Error("an init passed for a shell")
 	}
 }
@@ -113,4 +113,12 @@ func TestSignalAfterTheEnd(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+func byPid(list ...proc) map[int]proc {
+	all := map[int]proc{}
+	for _, p := range list {
+		all[p.pid] = p
+	}
+	return all
 }
