@@ -16,11 +16,11 @@ import (
 // over, and a parser is how it would be.
 var decoders = map[string]string{
 	// The keeper, and what starts it.
-	"cmd/agent-init/run.go: bringUp":       "up, which starts a keeper: that keeper's word",
-	"internal/state/dir.go: Read":          "anybody: root's files, by the keeper",
-	"pkg/audit/file.go: seqAtEnd":          "the keeper: the end of its own log",
-	"pkg/control/message.go: parseRequest": "the keeper: requests of root's; the guard: the agent's",
-	"pkg/privdrop/wire.go: UnmarshalJSON":  "the stage: the keeper's order",
+	"cmd/agent-init/run.go: bringUp":          "up, which starts a keeper: that keeper's word",
+	"internal/state/dir.go: Read":             "anybody: root's files, by the keeper",
+	"pkg/audit/file.go: seqAtEnd":             "the keeper: the end of its own log",
+	"pkg/control/message.go: parseRequest":    "the keeper: requests of root's; the guard: the agent's",
+	"pkg/privdrop/privdrop.go: UnmarshalJSON": "the stage: the keeper's order",
 
 	// Children, which read what the keeper gives them.
 	"internal/guard/guard.go: Run":                    "the guard: the keeper's configuration",

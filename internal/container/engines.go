@@ -1,13 +1,13 @@
 package container
 
 import (
-	"bufio"
-	"os"
 	"path"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
 // engineSockets are the names of sockets behind which somebody starts containers.
@@ -27,13 +27,9 @@ func MountedSockets(mountinfo string, env map[string]string) []string {
 			paths = append(paths, s)
 		}
 	}
-	if f, err := os.Open(mountinfo); err == nil {
-		defer f.Close()
-		for sc := bufio.NewScanner(f); sc.Scan(); {
-			if fields := strings.Fields(sc.Text()); len(fields) > 4 { // proc_pid_mountinfo(5)
-				paths = append(paths, strings.NewReplacer(`\040`, " ", `\011`, "\t", `\134`, `\`).Replace(fields[4]))
-			}
-		}
+	mounts, _ := privdrop.Mounts(mountinfo) // as far as it can be read
+	for _, m := range mounts {
+		paths = append(paths, m.Point)
 	}
 	var out []string
 	seen := map[[2]uint64]bool{}

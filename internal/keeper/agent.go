@@ -39,7 +39,7 @@ func (b *base) findAgent(k *book) (*agent, error) {
 		return nil, fault.New(fault.Usage, "create the user in the image, or name one with --user", "%w", err)
 	}
 	a := &agent{base: b, book: k, identity: id}
-	a.warnOfAccount(privdrop.EnsureAccount(id, privdrop.AccountOptions{}))
+	a.warnOfAccount(privdrop.EnsureAccount(id))
 	a.warnOfWorkspace(stage.Workspace)
 	b.update(func(s *state.State) { s.Agent = state.Agent{User: id.Name, UID: id.UID} })
 	return a, nil

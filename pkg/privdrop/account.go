@@ -2,11 +2,11 @@ package privdrop
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,12 +20,6 @@ var dotDirs = [...]string{
 	".claude", ".codex", ".gemini", ".npm", ".cargo", ".ssh", ".gnupg",
 }
 
-// AccountOptions says what EnsureAccount may touch.
-type AccountOptions struct {
-	PasswdFile string // default /etc/passwd
-	HomeRoot   string // default /home: homes that are not below it are left alone
-}
-
 // ErrReadOnly is returned by EnsureAccount if the file system does not let it
 // write. The identity works without an entry, for most programs.
 var ErrReadOnly = errors.New("file system is read-only")
@@ -33,27 +27,27 @@ var ErrReadOnly = errors.New("file system is read-only")
 // EnsureAccount gives id a passwd entry and makes its home directory usable:
 // the directory itself and the ones in it that agents write to are given to
 // id, and the engine's volumes that are mounted in it. It goes no deeper, follows
-// no link and does not cross another mount point, whose files may be the host's. Its errors are all worth no more than a
-// warning; errors.Is finds ErrReadOnly and errors.As a *CapabilityError among
-// them.
-func EnsureAccount(id Identity, o AccountOptions) error {
+// no link and does not cross another mount point, whose files may be the host's. Its
+// errors are worth no more than a warning, an ErrReadOnly and a *CapabilityError too.
+func EnsureAccount(id Identity) error { return ensureAccount(id, "/etc/passwd", "/home") }
+
+// ensureAccount leaves homes alone that are not below root.
+func ensureAccount(id Identity, passwdFile, root string) error {
 	if err := id.check(); err != nil {
 		return err
 	}
-	o.PasswdFile = cmp.Or(o.PasswdFile, "/etc/passwd")
-	o.HomeRoot = cmp.Or(o.HomeRoot, "/home")
-	return errors.Join(ensureEntry(id, o.PasswdFile), ensureHome(id, o.HomeRoot))
+	home := filepath.Clean(id.Home)
+	if rel, err := filepath.Rel(root, home); err != nil || rel == "." || strings.HasPrefix(rel, "..") {
+		return ensureEntry(id, passwdFile) // such as /nonexistent or /usr/sbin, which must stay root's
+	}
+	return errors.Join(ensureEntry(id, passwdFile), giveVolumes(id, home), giveHome(id, home))
 }
 
 // ensureEntry makes file know id.UID.
 func ensureEntry(id Identity, file string) error {
-	data, err := readBounded(file)
+	users, data, err := readLines(file, parseAccount)
 	if err != nil {
-		return fmt.Errorf("read %s: %w", file, err)
-	}
-	users, err := parsePasswd(data)
-	if err != nil {
-		return fmt.Errorf("read %s: %w", file, err)
+		return err
 	}
 	if u, ok := (accounts{users: users}).byUID(id.UID); ok && u.name == id.Name && u.gid == id.GID {
 		return nil
@@ -62,13 +56,18 @@ func ensureEntry(id Identity, file string) error {
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(file, text); err != nil {
-		if errors.Is(err, unix.EROFS) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EBUSY) {
-			return fmt.Errorf("add uid %d to %s: %w", id.UID, file, ErrReadOnly)
-		}
+	if err := readOnlyOr(replaceFile(file, text), unix.EACCES, unix.EPERM, unix.EBUSY); err != nil {
 		return fmt.Errorf("add uid %d to %s: %w", id.UID, file, err)
 	}
 	return nil
+}
+
+// readOnlyOr puts ErrReadOnly in the place of an error that means it, as those of also do here.
+func readOnlyOr(err error, also ...error) error {
+	if slices.ContainsFunc(append(also, unix.EROFS), func(e error) bool { return errors.Is(err, e) }) {
+		return ErrReadOnly
+	}
+	return err
 }
 
 // withEntry returns the passwd file data with the account of id: the line of
@@ -139,20 +138,9 @@ func replaceFile(file string, text []byte) (err error) {
 	return os.Rename(tmp.Name(), file)
 }
 
-// ensureHome makes id's home directory if there is none, and gives it to id.
-func ensureHome(id Identity, root string) error {
-	home := filepath.Clean(id.Home)
-	if rel, err := filepath.Rel(root, home); err != nil || rel == "." || strings.HasPrefix(rel, "..") {
-		return nil // such as /nonexistent or /usr/sbin, which must stay root's
-	}
-	return errors.Join(giveVolumes(id, home), giveHome(id, home))
-}
-
+// giveHome makes id's home directory if there is none, and gives it to id.
 func giveHome(id Identity, home string) error {
-	if err := os.Mkdir(home, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
-		if errors.Is(err, unix.EROFS) || errors.Is(err, unix.EACCES) {
-			return fmt.Errorf("make %s: %w", home, ErrReadOnly)
-		}
+	if err := readOnlyOr(os.Mkdir(home, 0o750), unix.EACCES); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("make %s: %w", home, err)
 	}
 	var st unix.Stat_t
@@ -172,54 +160,54 @@ func giveHome(id Identity, home string) error {
 	return nil
 }
 
+// openHere opens a directory to look at, and no link to one.
+const openHere = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+
 // giveDir gives the directory name in home to id, if it is one and id does not
 // own it. It opens every component by itself and checks what it has opened, so
 // nobody can swap a link or a mount in.
 func giveDir(home, name string, id Identity) error {
-	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := unix.Open(home, flags, 0)
+	fd, err := unix.Open(home, openHere, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { unix.Close(fd) }()
+	st, err := look(fd)
 	for component := range strings.SplitSeq(name, "/") {
 		if component == "." {
 			continue
 		}
-		next, err := unix.Openat(fd, component, flags, 0)
+		next, failed := unix.Openat(fd, component, openHere, 0)
 		switch {
-		case err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP:
+		case failed == unix.ENOENT || failed == unix.ENOTDIR || failed == unix.ELOOP:
 			return nil // not there, or not a directory: none of ours
-		case err != nil:
-			return err
+		case failed != nil:
+			return failed
 		}
 		unix.Close(fd)
 		fd = next
-		if mounted(fd) {
+		if st, err = look(fd); err != nil || mounted(st) {
 			return nil
 		}
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	switch {
+	case err != nil || st.Uid == id.UID:
 		return err
-	}
-	if st.Uid == id.UID {
-		return nil
-	}
-	if mounted(fd) {
-		if usable(st, id) {
-			return errUsable
-		}
+	case mounted(st) && usable(st, id):
+		return errUsable
+	case mounted(st):
 		return fmt.Errorf("it is a mount that belongs to uid %d: change its owner outside", st.Uid)
 	}
-	err = unix.Fchownat(fd, "", int(id.UID), int(id.GID), unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW)
-	switch err {
-	case unix.EPERM:
+	return give(fd, id)
+}
+
+// give makes id the owner of what fd is open on.
+func give(fd int, id Identity) error {
+	err := unix.Fchownat(fd, "", int(id.UID), int(id.GID), unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW)
+	if err == unix.EPERM {
 		return missing(unix.CAP_CHOWN)
-	case unix.EROFS:
-		return ErrReadOnly
 	}
-	return err
+	return readOnlyOr(err)
 }
 
 // errUsable is for a mount of somebody else's that needs no other owner.
@@ -227,17 +215,21 @@ var errUsable = errors.New("a mount that can be written already")
 
 // usable says whether id, who does not own the directory, may all the same put
 // files into it. Volumes of Kubernetes are made so, with fsGroup or without.
-func usable(st unix.Stat_t, id Identity) bool {
+func usable(st unix.Statx_t, id Identity) bool {
 	if st.Gid == id.GID {
 		return st.Mode&0o070 == 0o070
 	}
 	return st.Mode&0o007 == 0o007
 }
 
-// mounted reports whether fd is the root of a mount, or might be: kernels
+// look says what fd is open on, and in which mount.
+func look(fd int) (st unix.Statx_t, err error) {
+	err = unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, &st)
+	return st, err
+}
+
+// mounted reports whether it is the root of a mount, or might be: kernels
 // before 5.8 do not say.
-func mounted(fd int) bool {
-	var st unix.Statx_t
-	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS, &st)
-	return err != nil || st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 || st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
+func mounted(st unix.Statx_t) bool {
+	return st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 || st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }

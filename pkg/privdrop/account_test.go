@@ -40,7 +40,6 @@ func TestKernelWorkspaceOwner(t *testing.T) {
 		{dir, "", 1001, 1001, 1001, 1001},
 		{dir, "", 501, 0, 501, 501},
 		{dir, "", 0, 0, 1000, 1000},
-		{dir, "", 64999, 5, 1000, 1000}, // the guard's
 		{dir, "777", 501, 20, 777, 777},
 		{link, "", 501, 20, 1000, 1000},
 		{dir + "/none", "", 501, 20, 1000, 1000},
@@ -49,9 +48,7 @@ func TestKernelWorkspaceOwner(t *testing.T) {
 		if err := os.Chown(dir, c.owner, c.group); err != nil {
 			t.Fatal(err)
 		}
-		o := LookupOptions{Workspace: c.workspace, HostUID: c.hostUID, Reserved: []uint32{64999}}
-		o.PasswdFile, o.GroupFile = files(t)
-		id, err := Lookup(o)
+		id, err := LookupOptions{Workspace: c.workspace, HostUID: c.hostUID}.lookup(files(t))
 		if err != nil || id.UID != c.uid || id.GID != c.gid {
 			t.Errorf("%+v: %+v, %v", c, id, err)
 		}
@@ -88,9 +85,8 @@ func TestKernelHome(t *testing.T) {
 	}
 	id := Identity{UID: 501, GID: 20, Name: "agent", Home: home, Shell: "/bin/sh"}
 	passwdFile, _ := files(t)
-	o := AccountOptions{PasswdFile: passwdFile, HomeRoot: root}
 	for range 2 { // twice: it changes nothing more
-		if err := EnsureAccount(id, o); err != nil {
+		if err := ensureAccount(id, passwdFile, root); err != nil {
 			t.Fatal(err)
 		}
 		for name, want := range map[string]int{
@@ -103,12 +99,12 @@ func TestKernelHome(t *testing.T) {
 		}
 	}
 	id.Home = filepath.Join(root, "new")
-	if err := EnsureAccount(id, o); err != nil || ownerOf(t, id.Home) != 501 {
+	if err := ensureAccount(id, passwdFile, root); err != nil || ownerOf(t, id.Home) != 501 {
 		t.Errorf("a new home: %v", err)
 	}
 	for _, elsewhere := range []string{outside, root, root + "/../x", "/nonexistent"} {
 		id.Home = elsewhere
-		if err := EnsureAccount(id, o); err != nil {
+		if err := ensureAccount(id, passwdFile, root); err != nil {
 			t.Errorf("%s: %v", elsewhere, err)
 		}
 	}
@@ -119,7 +115,7 @@ func TestKernelHome(t *testing.T) {
 	if err := os.Symlink(outside, id.Home); err != nil {
 		t.Fatal(err)
 	}
-	if err := EnsureAccount(id, o); err == nil || ownerOf(t, outside) != 0 {
+	if err := ensureAccount(id, passwdFile, root); err == nil || ownerOf(t, outside) != 0 {
 		t.Errorf("a home that is a link: %v", err)
 	}
 }
@@ -204,8 +200,7 @@ func TestKernelHomeVolumes(t *testing.T) {
 func homeRole() {
 	home := os.Getenv("PRIVDROP_TEST_HOME")
 	id := Identity{UID: 501, GID: 20, Name: "agent", Home: home, Shell: "/bin/sh"}
-	o := AccountOptions{PasswdFile: os.Getenv("PRIVDROP_TEST_PASSWD"), HomeRoot: os.Getenv("PRIVDROP_TEST_ROOT")}
-	if err := EnsureAccount(id, o); err != nil {
+	if err := ensureAccount(id, os.Getenv("PRIVDROP_TEST_PASSWD"), os.Getenv("PRIVDROP_TEST_ROOT")); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -245,7 +240,7 @@ func inMountNamespace(t *testing.T, script, home, root string) string {
 func TestUsable(t *testing.T) {
 	id := Identity{UID: 1000, GID: 1000}
 	for name, c := range map[string]struct {
-		mode uint32
+		mode uint16
 		gid  uint32
 		want bool
 	}{
@@ -257,7 +252,7 @@ func TestUsable(t *testing.T) {
 		"the group's to read":       {0o750, 1000, false},
 		"everybody's but the group": {0o707, 1000, false},
 	} {
-		if got := usable(unix.Stat_t{Mode: c.mode, Gid: c.gid}, id); got != c.want {
+		if got := usable(unix.Statx_t{Mode: c.mode, Gid: c.gid}, id); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

@@ -1,6 +1,10 @@
 package privdrop
 
-import "golang.org/x/sys/unix"
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
 
 // program is classic BPF in the making. Every jump is over what was written
 // just before it was closed, so none can go astray.
@@ -14,16 +18,13 @@ const (
 )
 
 // deny is the action that fails a call with errno.
-func deny(errno uintptr) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(errno) }
+func deny(errno syscall.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(errno) }
 
-func (p *program) add(code uint16, k uint32) {
-	*p = append(*p, unix.SockFilter{Code: code, K: k})
-}
-
-func (p *program) load(offset uint32) { p.add(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, offset) }
-func (p *program) loadArg(n uint32)   { p.load(dataArgs + 8*n) }
-func (p *program) and(mask uint32)    { p.add(unix.BPF_ALU|unix.BPF_AND|unix.BPF_K, mask) }
-func (p *program) ret(action uint32)  { p.add(unix.BPF_RET|unix.BPF_K, action) }
+func (p *program) add(code uint16, k uint32) { *p = append(*p, unix.SockFilter{Code: code, K: k}) }
+func (p *program) load(offset uint32)        { p.add(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, offset) }
+func (p *program) loadArg(n uint32)          { p.load(dataArgs + 8*n) }
+func (p *program) and(mask uint32)           { p.add(unix.BPF_ALU|unix.BPF_AND|unix.BPF_K, mask) }
+func (p *program) ret(action uint32)         { p.add(unix.BPF_RET|unix.BPF_K, action) }
 
 // when returns action if the accumulator meets the condition.
 func (p *program) when(condition uint16, k, action uint32) {
@@ -35,6 +36,14 @@ func (p *program) when(condition uint16, k, action uint32) {
 func (p *program) unless(condition uint16, k, action uint32) {
 	*p = append(*p, unix.SockFilter{Code: condition, Jt: 1, K: k})
 	p.ret(action)
+}
+
+// oneOf allows these values of the accumulator, and nothing else.
+func (p *program) oneOf(allowed ...uint32) {
+	for _, k := range allowed {
+		p.when(jumpEqual, k, unix.SECCOMP_RET_ALLOW)
+	}
+	p.ret(deny(unix.EPERM))
 }
 
 // skipUnless adds what body writes, for an accumulator that equals k.

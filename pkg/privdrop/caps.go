@@ -1,7 +1,11 @@
 package privdrop
 
 import (
+	"errors"
 	"fmt"
+	"runtime"
+	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,7 +16,7 @@ const lastCap = 63
 
 // capabilities are those that messages of this package can name, with what
 // agent-init needs them for.
-var capabilities = map[int]struct{ name, doing string }{
+var capabilities = map[int]CapabilityError{
 	unix.CAP_CHOWN:     {"CHOWN", "make the agent's home directory its own"},
 	unix.CAP_KILL:      {"KILL", "signal the agent"},
 	unix.CAP_SETGID:    {"SETGID", "set the agent's groups"},
@@ -26,34 +30,36 @@ var capabilities = map[int]struct{ name, doing string }{
 func missing(n int) *CapabilityError {
 	c, ok := capabilities[n]
 	if !ok {
-		c.name, c.doing = fmt.Sprintf("number %d", n), "run"
+		c = CapabilityError{fmt.Sprintf("number %d", n), "run"}
 	}
-	return &CapabilityError{Capability: c.name, Doing: c.doing}
+	return &c
 }
 
-// capSets are the three sets of capget(2), of the calling thread.
-type capSets struct{ effective, permitted, inheritable uint64 }
-
-func getCaps() (capSets, error) {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&header, &data[0]); err != nil {
-		return capSets{}, fmt.Errorf("read capabilities: %w", err)
+// needs says which capability an EPERM stands for.
+func needs(capability int, err error) error {
+	lack := missing(capability)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EPERM):
+		return lack
 	}
-	join := func(low, high uint32) uint64 { return uint64(low) | uint64(high)<<32 }
-	return capSets{
-		effective:   join(data[0].Effective, data[1].Effective),
-		permitted:   join(data[0].Permitted, data[1].Permitted),
-		inheritable: join(data[0].Inheritable, data[1].Inheritable),
-	}, nil
+	return fmt.Errorf("%s: %w", lack.Doing, err)
 }
 
-// capData is what capset(2) takes.
-func (c capSets) data() *[2]unix.CapUserData {
-	return &[2]unix.CapUserData{
-		{Effective: uint32(c.effective), Permitted: uint32(c.permitted), Inheritable: uint32(c.inheritable)},
-		{Effective: uint32(c.effective >> 32), Permitted: uint32(c.permitted >> 32), Inheritable: uint32(c.inheritable >> 32)},
+// capSets are what capget(2) and capset(2) take: the lower half of each set, and the upper one.
+type capSets [2]unix.CapUserData
+
+func capHeader() *unix.CapUserHeader {
+	return &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+}
+
+// getCaps reads the sets of the calling thread.
+func getCaps() (c capSets, err error) {
+	if err := unix.Capget(capHeader(), &c[0]); err != nil {
+		return c, fmt.Errorf("read capabilities: %w", err)
 	}
+	return c, nil
 }
 
 // Require returns a *CapabilityError for the first capability of need
@@ -65,15 +71,52 @@ func Require(need ...int) error {
 		return err
 	}
 	for _, c := range need {
-		if have.effective&(1<<c) == 0 {
+		if have[c/32].Effective&(1<<(c%32)) == 0 {
 			return missing(c)
 		}
 	}
 	return nil
 }
 
-// ExecCapabilities are the capabilities that Exec needs: SETUID, SETGID and
-// SETPCAP.
+// ExecCapabilities are the capabilities that Exec needs.
 func ExecCapabilities() []int {
 	return []int{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP}
+}
+
+// Harden makes the calling process undumpable, so that no other uid can read
+// its memory, environment or descriptors, and reduces the capabilities of all
+// its threads to keep (unix.CAP_… numbers), as far as it holds those. It needs
+// a binary that was built without cgo.
+//
+// The bounding set stays, since children that Exec need it. What the caller
+// must keep for them is ExecCapabilities: under no_new_privs, executing a file
+// gives root nothing back.
+func Harden(keep ...int) error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("become undumpable: %w", err)
+	}
+	have, err := getCaps()
+	if err != nil {
+		return err
+	}
+	var left capSets // with the inheritable set, which is left empty, the ambient set goes by itself
+	for _, c := range keep {
+		held := have[c/32].Permitted & (1 << (c % 32))
+		left[c/32].Permitted |= held
+		left[c/32].Effective |= held
+	}
+	header, data := capHeader(), left
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(header)), uintptr(unsafe.Pointer(&data)), 0)
+	runtime.KeepAlive(header)
+	runtime.KeepAlive(&data)
+	if errno == syscall.ENOTSUP {
+		return errors.New("drop capabilities: this binary was built with cgo: build it with CGO_ENABLED=0")
+	}
+	if errno != 0 {
+		return fmt.Errorf("drop capabilities: %w", errno)
+	}
+	if now, err := getCaps(); err != nil || now != left {
+		return fmt.Errorf("drop capabilities: they are %x where %x was asked for (%v)", now, left, err)
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package privdrop
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -24,15 +25,7 @@ func drop(s Spec) error {
 	if err := id.check(); err != nil {
 		return err
 	}
-	filter, err := seccompFilter(s.DenyUserNS, s.DenyPing)
-	if err != nil {
-		return err
-	}
-	umask := s.Umask
-	if umask == 0 {
-		umask = 0o022
-	}
-	unix.Umask(int(umask))
+	unix.Umask(int(cmp.Or(s.Umask, 0o022)))
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
 		return fmt.Errorf("switch core dumps off: %w", err)
 	}
@@ -50,15 +43,16 @@ func drop(s Spec) error {
 	if err := rawSetres(unix.SYS_SETRESGID, id.GID); err != nil {
 		return needs(unix.CAP_SETGID, err)
 	}
-	if err := lockSecurebits(); err != nil {
-		return err
+	// gVisor refuses this all the same; what it protects from, a return of uid 0, is
+	// ruled out by the empty bounding set and no_new_privs alone.
+	if err := unix.Prctl(unix.PR_SET_SECUREBITS, securebits, 0, 0, 0); err != nil && (err != unix.EPERM || !OnGVisor()) {
+		return needs(unix.CAP_SETPCAP, err)
 	}
 	if err := rawSetres(unix.SYS_SETRESUID, id.UID); err != nil {
 		return needs(unix.CAP_SETUID, err)
 	}
-	// NO_SETUID_FIXUP has left the sets as they were.
-	header := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	if err := unix.Capset(header, &capSets{}.data()[0]); err != nil {
+	var none capSets // NO_SETUID_FIXUP has left the sets as they were
+	if err := unix.Capset(capHeader(), &none[0]); err != nil {
 		return fmt.Errorf("empty the capability sets: %w", err)
 	}
 	if s.ParentPID != 0 { // after setresuid, which clears it
@@ -72,7 +66,7 @@ func drop(s Spec) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
-	return installFilter(filter)
+	return installFilter(seccompFilter(s.DenyUserNS, s.DenyPing), 0)
 }
 
 // dropCapabilities empties the sets that survive an exec: ambient, bounding.
@@ -92,20 +86,6 @@ func dropCapabilities() error {
 	return nil
 }
 
-// lockSecurebits needs SETPCAP, which dropCapabilities has shown to be there.
-// gVisor refuses it all the same; what it protects from, a return of uid 0, is
-// ruled out by the empty bounding set and no_new_privs alone.
-func lockSecurebits() error {
-	err := unix.Prctl(unix.PR_SET_SECUREBITS, securebits, 0, 0, 0)
-	if err == unix.EPERM && OnGVisor() {
-		return nil
-	}
-	if err != nil {
-		return needs(unix.CAP_SETPCAP, err)
-	}
-	return nil
-}
-
 // OnGVisor says whether the kernel is gVisor's, by what it says of itself. It is
 // for what that does differently, and never for what it is trusted with.
 func OnGVisor() bool {
@@ -116,24 +96,11 @@ func OnGVisor() bool {
 	return strings.Contains(unix.ByteSliceToString(u.Release[:]), "gvisor")
 }
 
-// needs says which capability an EPERM stands for.
-func needs(capability int, err error) error {
-	lack := missing(capability)
-	if errors.Is(err, unix.EPERM) {
-		return lack
-	}
-	return fmt.Errorf("%s: %w", lack.Doing, err)
-}
-
 // The calls of package syscall for these apply to all threads. Those others
 // end at the exec, and one that failed would take the process with it.
 
 func setgroups(ids []uint32) error {
-	var first unsafe.Pointer
-	if len(ids) > 0 {
-		first = unsafe.Pointer(&ids[0])
-	}
-	_, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(ids)), uintptr(first), 0)
+	_, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(ids)), uintptr(unsafe.Pointer(unsafe.SliceData(ids))), 0)
 	return asError(errno)
 }
 

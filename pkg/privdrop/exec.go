@@ -2,11 +2,13 @@ package privdrop
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -44,12 +46,18 @@ func Exec(s Spec) error {
 			return &DirError{s.Dir, s.Identity.UID, err}
 		}
 	}
-	return execute(s.Argv, Environment(s.Env, s.Identity))
+	return execute(s.Argv, environment(s.Env, s.Identity))
 }
 
 // execute is execvpe(3).
 func execute(argv, env []string) error {
-	path, err := lookPath(argv[0], lookup(env, "PATH"), "")
+	var pathEnv string
+	for _, v := range env {
+		if value, ok := strings.CutPrefix(v, "PATH="); ok {
+			pathEnv = value
+		}
+	}
+	path, err := lookPath(argv[0], pathEnv)
 	if err != nil {
 		return err
 	}
@@ -77,13 +85,80 @@ func isText(path string) bool {
 	return bytes.IndexByte(head[:n], 0) < 0
 }
 
-func lookup(env []string, name string) string {
-	for _, v := range env {
-		if value, ok := strings.CutPrefix(v, name+"="); ok {
-			return value
+// ours are the prefixes of variables that belong to agent-init or to whatever
+// started it: they may hold secrets, or describe descriptors that are closed.
+var ours = [...]string{"AGENT_INIT_", "LISTEN_", "NOTIFY_SOCKET="}
+
+// environment returns base without the variables that belong to agent-init,
+// and with HOME, USER, LOGNAME and SHELL of id. The last of several
+// definitions wins.
+func environment(base []string, id Identity) (env []string) {
+	all := append(slices.Clone(base), "HOME="+id.Home, "USER="+id.Name, "LOGNAME="+id.Name, "SHELL="+id.Shell)
+	seen := map[string]bool{}
+	for _, v := range slices.Backward(all) {
+		name, _, ok := strings.Cut(v, "=")
+		isOurs := slices.ContainsFunc(ours[:], func(prefix string) bool { return strings.HasPrefix(v, prefix) })
+		if ok && name != "" && !seen[name] && !isOurs && strings.IndexByte(v, 0) < 0 {
+			seen[name] = true
+			env = append(env, v)
 		}
 	}
-	return ""
+	slices.Reverse(env)
+	return env
+}
+
+// defaultPath is searched if the environment has no PATH.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// lookPath finds the file that a shell would execute for name, with pathEnv as its
+// PATH, by the access rights of the calling process. It searches as execvp(3) does:
+// what may not be executed is passed over, but remembered for the error, which is
+// an *ExecError. It cleans no path, since that would change what ".." after a link means.
+func lookPath(name, pathEnv string) (string, error) {
+	if name == "" {
+		return "", &ExecError{name, syscall.ENOENT}
+	}
+	if strings.Contains(name, "/") {
+		if _, errno := executable(name); errno != 0 {
+			return "", &ExecError{name, errno}
+		}
+		return name, nil
+	}
+	failure := syscall.ENOENT
+	for dir := range strings.SplitSeq(cmp.Or(pathEnv, defaultPath), ":") {
+		file := cmp.Or(dir, ".") + "/" + name
+		switch there, errno := executable(file); {
+		case errno == 0:
+			return file, nil
+		case !there && errno == syscall.EACCES: // a directory that the caller may not enter has nothing for it
+		case errno == syscall.ENOENT || errno == syscall.ENOTDIR:
+		default:
+			failure = errno
+		}
+	}
+	return "", &ExecError{name, failure}
+}
+
+// executable says why a file can't be executed, and whether it was seen at all.
+func executable(file string) (there bool, why syscall.Errno) {
+	var st unix.Stat_t
+	if err := unix.Stat(file, &st); err != nil {
+		return false, errnoOf(err)
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return true, errnoOf(unix.Access(file, unix.X_OK))
+	case unix.S_IFDIR:
+		return true, syscall.EISDIR
+	}
+	return true, syscall.EACCES
+}
+
+func errnoOf(err error) (errno syscall.Errno) {
+	if err != nil && !errors.As(err, &errno) {
+		return syscall.EIO
+	}
+	return errno
 }
 
 // keepDescriptors leaves the command 0, 1, 2 and the next n.
@@ -96,8 +171,7 @@ func keepDescriptors(n int) error {
 			return fmt.Errorf("descriptor %d: %w", fd, err)
 		}
 	}
-	err := unix.CloseRange(uint(3+n), 1<<32-1, unix.CLOSE_RANGE_CLOEXEC)
-	if err == nil {
+	if unix.CloseRange(uint(3+n), 1<<32-1, unix.CLOSE_RANGE_CLOEXEC) == nil {
 		return nil
 	}
 	// Kernels before 5.11, and gVisor.

@@ -35,7 +35,7 @@ func TestLookPathHidden(t *testing.T) {
 		go func() {
 			runtime.LockOSThread() // and never unlocked: the thread ends with its uid
 			_, _, _ = unix.RawSyscall(unix.SYS_SETFSUID, 1000, 0, 0)
-			path, err := lookPath(name, path, "")
+			path, err := lookPath(name, path)
 			out <- found{path, err}
 		}()
 		return <-out

@@ -24,8 +24,6 @@ type LookupOptions struct {
 	// Spec is "auto" (or empty), NAME, UID, UID:GID or NAME:GROUP.
 	Spec string
 
-	PasswdFile, GroupFile string // default /etc/passwd and /etc/group
-
 	// HostUID and HostGID are the ids that "auto" maps the agent to, as
 	// decimal text; empty means none.
 	HostUID, HostGID string
@@ -34,40 +32,38 @@ type LookupOptions struct {
 	// empty and it was mounted; empty means none.
 	Workspace string
 
-	// Reserved are uids that the agent may never have, such as the guard's.
-	Reserved []uint32
-
 	Log *slog.Logger // for warnings; nil discards
 }
 
 // Lookup finds the identity that o asks for. It never returns uid 0 or gid 0.
-func Lookup(o LookupOptions) (Identity, error) {
-	o.PasswdFile = cmp.Or(o.PasswdFile, "/etc/passwd")
-	o.GroupFile = cmp.Or(o.GroupFile, "/etc/group")
+func Lookup(o LookupOptions) (Identity, error) { return o.lookup("/etc/passwd", "/etc/group") }
+
+func (o LookupOptions) lookup(passwdFile, groupFile string) (id Identity, err error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	a, err := readAccounts(o.PasswdFile, o.GroupFile)
+	a, err := readAccounts(passwdFile, groupFile)
 	if err != nil {
 		return Identity{}, err
 	}
-	var id Identity
 	if o.Spec == "" || o.Spec == "auto" {
 		id, err = o.auto(a)
 	} else {
-		id, err = o.explicit(a)
+		id, err = a.explicit(o.Spec)
+	}
+	if err == nil {
+		if err = id.check(); err != nil {
+			err = fmt.Errorf("user %q: %w", cmp.Or(o.Spec, "auto"), err)
+		}
 	}
 	if err != nil {
 		return Identity{}, err
-	}
-	if err := id.check(o.Reserved...); err != nil {
-		return Identity{}, fmt.Errorf("user %q: %w", cmp.Or(o.Spec, "auto"), err)
 	}
 	return id, nil
 }
 
 // check refuses identities that would be no drop at all.
-func (id Identity) check(reserved ...uint32) error {
+func (id Identity) check() error {
 	switch {
 	case id.UID == 0:
 		return errors.New("an agent with uid 0 could change the rules: name another user, such as --user 1000:1000")
@@ -75,63 +71,63 @@ func (id Identity) check(reserved ...uint32) error {
 		return errors.New("an agent in group 0 could read files of root: name another group, such as --user 1000:1000")
 	case id.UID == noID || id.GID == noID || slices.Contains(id.Groups, noID):
 		return fmt.Errorf("%d is not an id", uint32(noID))
-	case slices.Contains(reserved, id.UID):
-		return fmt.Errorf("uid %d belongs to agent-init itself: name another user", id.UID)
 	}
 	return nil
 }
 
 // explicit resolves NAME, UID, UID:GID, NAME:GROUP and their mixtures.
-func (o LookupOptions) explicit(a accounts) (Identity, error) {
-	user, grp, hasGroup := strings.Cut(o.Spec, ":")
-	var id Identity
+func (a accounts) explicit(spec string) (id Identity, err error) {
+	user, grp, hasGroup := strings.Cut(spec, ":")
 	if numeric(user) {
 		uid, err := parseID(user)
 		if err != nil {
-			return id, fmt.Errorf("user %q: %w", o.Spec, err)
+			return id, fmt.Errorf("user %q: %w", spec, err)
 		}
 		id = a.identity(uid)
 	} else {
 		u, ok := a.byName(user)
 		if !ok {
-			return id, fmt.Errorf("user %q is not in %s: add it to the image, or name a uid", user, o.PasswdFile)
+			return id, fmt.Errorf("user %q is not in %s: add it to the image, or name a uid", user, a.passwdFile)
 		}
 		id = a.identityOf(u)
 	}
 	if !hasGroup {
 		return id, nil
 	}
-	gid, err := parseID(grp)
 	if !numeric(grp) {
-		g, ok := a.groupByName(grp)
+		g, ok := first(a.groups, func(g group) bool { return g.name == grp })
 		if !ok {
-			return id, fmt.Errorf("group %q is not in %s: add it to the image, or name a gid", grp, o.GroupFile)
+			return id, fmt.Errorf("group %q is not in %s: add it to the image, or name a gid", grp, a.groupFile)
 		}
-		gid, err = g.gid, nil
+		return a.withGroup(id, g.gid), nil
 	}
+	gid, err := parseID(grp)
 	if err != nil {
-		return id, fmt.Errorf("user %q: %w", o.Spec, err)
+		return id, fmt.Errorf("user %q: %w", spec, err)
 	}
 	return a.withGroup(id, gid), nil
 }
 
 // auto takes the image's agent, mapped to the ids of the host, or to those of
 // the workspace's owner, so that the files in it stay the person's own.
-func (o LookupOptions) auto(a accounts) (Identity, error) {
-	agent := a.agent()
-	uid, gid, err := o.hostIDs()
+func (o LookupOptions) auto(a accounts) (id Identity, err error) {
+	uid, err := o.hostID("HOST_UID", o.HostUID)
 	if err != nil {
-		return agent, err
+		return id, err
 	}
-	if uid == 0 && o.HostUID == "" {
-		uid, gid = o.workspaceOwner(gid)
+	gid, err := o.hostID("HOST_GID", o.HostGID)
+	if err != nil {
+		return id, err
 	}
-	id := agent
-	if uid != 0 && uid != agent.UID {
+	if o.HostUID == "" {
+		var ownerGID uint32
+		uid, ownerGID = workspaceOwner(o.Workspace)
+		gid = cmp.Or(gid, ownerGID)
+	}
+	id = a.agent()
+	if uid != 0 && uid != id.UID {
 		id = a.identity(uid)
-		if gid == 0 {
-			gid = id.GID
-		}
+		gid = cmp.Or(gid, id.GID)
 	}
 	if gid != 0 {
 		id = a.withGroup(id, gid)
@@ -139,47 +135,34 @@ func (o LookupOptions) auto(a accounts) (Identity, error) {
 	return id, nil
 }
 
-// hostIDs reads HostUID and HostGID; 0 means none.
-func (o LookupOptions) hostIDs() (uid, gid uint32, err error) {
-	for _, v := range []struct {
-		name, text string
-		to         *uint32
-	}{{"HOST_UID", o.HostUID, &uid}, {"HOST_GID", o.HostGID, &gid}} {
-		if v.text == "" {
-			continue
-		}
-		if *v.to, err = parseID(v.text); err != nil {
-			return 0, 0, fmt.Errorf("%s: %w: unset it, or set it to $(id -u) or $(id -g)", v.name, err)
-		}
-		if *v.to == 0 {
-			o.Log.Warn(v.name + " is 0, which the agent cannot have: it keeps its own, so files that it makes may belong to another user on the host")
-		}
+// hostID reads HostUID or HostGID; 0 means none.
+func (o LookupOptions) hostID(name, text string) (uint32, error) {
+	if text == "" {
+		return 0, nil
 	}
-	return uid, gid, nil
+	id, err := parseID(text)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w: unset it, or set it to $(id -u) or $(id -g)", name, err)
+	}
+	if id == 0 {
+		o.Log.Warn(name + " is 0, which the agent cannot have: it keeps its own, so files that it makes may belong to another user on the host")
+	}
+	return id, nil
 }
 
 // workspaceOwner returns the owner of the workspace, or 0 if it is nobody that
 // the agent can be. A directory of the image itself says nothing about who works
 // in it: only one that was mounted counts.
-func (o LookupOptions) workspaceOwner(hostGID uint32) (uid, gid uint32) {
-	if o.Workspace == "" {
-		return 0, hostGID
-	}
-	// A link could point at a directory of anybody.
-	fd, err := unix.Open(o.Workspace, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+func workspaceOwner(dir string) (uid, gid uint32) {
+	fd, err := unix.Open(dir, openHere, 0) // a link could point at a directory of anybody
 	if err != nil {
-		return 0, hostGID
+		return 0, 0
 	}
 	defer unix.Close(fd)
-	var stat unix.Stat_t
-	if err := unix.Fstat(fd, &stat); err != nil || stat.Uid == 0 || stat.Uid == noID || !mounted(fd) {
-		return 0, hostGID
+	if st, err := look(fd); err == nil && st.Uid != 0 && st.Uid != noID && mounted(st) {
+		return st.Uid, st.Gid
 	}
-	if slices.Contains(o.Reserved, stat.Uid) {
-		o.Log.Warn("the workspace belongs to a uid that agent-init uses itself: the agent keeps its own", "workspace", o.Workspace, "uid", stat.Uid)
-		return 0, hostGID
-	}
-	return stat.Uid, cmp.Or(hostGID, stat.Gid)
+	return 0, 0
 }
 
 // agent is the account "agent"; in images without one the account that has its

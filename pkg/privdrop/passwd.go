@@ -35,21 +35,10 @@ type group struct {
 	members []string
 }
 
-// parsePasswd reads passwd(5). Lines that make no account are left out, as the
-// C library does; so are those of NIS.
-func parsePasswd(data []byte) ([]account, error) {
-	var all []account
-	err := eachLine(data, func(line string) {
-		if u, ok := parseAccount(line); ok {
-			all = append(all, u)
-		}
-	})
-	return all, err
-}
-
+// parseAccount reads a line of passwd(5), if it makes an account.
 func parseAccount(line string) (account, bool) {
-	f := strings.Split(line, ":")
-	if len(f) != 7 || !validName(f[0]) || !plain(line) {
+	f, ok := fields(line, 7)
+	if !ok {
 		return account{}, false
 	}
 	uid, err1 := parseID(f[2])
@@ -57,46 +46,39 @@ func parseAccount(line string) (account, bool) {
 	return account{name: f[0], uid: uid, gid: gid, home: f[5], shell: f[6]}, err1 == nil && err2 == nil
 }
 
-// parseGroup reads group(5), as parsePasswd does.
-func parseGroup(data []byte) ([]group, error) {
-	var all []group
-	err := eachLine(data, func(line string) {
-		f := strings.Split(line, ":")
-		if len(f) != 4 || !validName(f[0]) || !plain(line) {
-			return
-		}
-		gid, err := parseID(f[2])
-		if err != nil {
-			return
-		}
-		g := group{name: f[0], gid: gid}
-		if f[3] != "" {
-			g.members = strings.Split(f[3], ",")
-		}
-		all = append(all, g)
-	})
-	return all, err
+// parseGroup reads a line of group(5), as parseAccount does.
+func parseGroup(line string) (group, bool) {
+	f, ok := fields(line, 4)
+	if !ok {
+		return group{}, false
+	}
+	gid, err := parseID(f[2])
+	return group{name: f[0], gid: gid, members: strings.Split(f[3], ",")}, err == nil
 }
 
-func eachLine(data []byte, do func(string)) error {
+// fields are those of a line that has n of them, and is neither a comment nor binary.
+func fields(line string, n int) (f []string, ok bool) {
+	f = strings.Split(line, ":")
+	return f, len(f) == n && validName(f[0]) && !strings.HasPrefix(line, "#") && strings.IndexByte(line, 0) < 0
+}
+
+// parseLines reads passwd(5) or group(5). Lines that make no account are left out, as the
+// C library does; so are those of NIS.
+func parseLines[T any](data []byte, parse func(line string) (T, bool)) (all []T, err error) {
 	if len(data) > maxAccountFile {
-		return fmt.Errorf("longer than %d bytes", maxAccountFile)
+		return nil, fmt.Errorf("longer than %d bytes", maxAccountFile)
 	}
 	n := 0
 	for line := range bytes.Lines(data) {
 		n++
 		if len(line) > maxAccountLine {
-			return fmt.Errorf("line %d is longer than %d bytes", n, maxAccountLine)
+			return nil, fmt.Errorf("line %d is longer than %d bytes", n, maxAccountLine)
 		}
-		line = bytes.TrimSuffix(line, []byte("\n"))
-		do(string(line))
+		if entry, ok := parse(strings.TrimSuffix(string(line), "\n")); ok {
+			all = append(all, entry)
+		}
 	}
-	return nil
-}
-
-// plain reports whether the line is neither a comment nor binary.
-func plain(line string) bool {
-	return !strings.HasPrefix(line, "#") && strings.IndexByte(line, 0) < 0
+	return all, nil
 }
 
 // validName keeps what would be special in the file, or taken for a number,
@@ -123,40 +105,37 @@ func parseID(s string) (uint32, error) {
 
 // accounts is what passwd and group say.
 type accounts struct {
+	passwdFile, groupFile string
+
 	users  []account
 	groups []group
 }
 
 // readAccounts reads both files. One that does not exist is empty.
-func readAccounts(passwdFile, groupFile string) (accounts, error) {
-	var a accounts
-	data, err := readBounded(passwdFile)
-	if err == nil {
-		a.users, err = parsePasswd(data)
+func readAccounts(passwdFile, groupFile string) (a accounts, err error) {
+	a.passwdFile, a.groupFile = passwdFile, groupFile
+	if a.users, _, err = readLines(passwdFile, parseAccount); err == nil {
+		a.groups, _, err = readLines(groupFile, parseGroup)
 	}
-	if err != nil {
-		return a, fmt.Errorf("read %s: %w", passwdFile, err)
-	}
-	data, err = readBounded(groupFile)
-	if err == nil {
-		a.groups, err = parseGroup(data)
-	}
-	if err != nil {
-		return a, fmt.Errorf("read %s: %w", groupFile, err)
-	}
-	return a, nil
+	return a, err
 }
 
-func readBounded(name string) ([]byte, error) {
-	f, err := os.Open(name)
+func readLines[T any](file string, parse func(line string) (T, bool)) (all []T, data []byte, err error) {
+	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, nil, nil
+	}
+	if err == nil {
+		defer f.Close()
+		data, err = io.ReadAll(io.LimitReader(f, maxAccountFile+1))
+	}
+	if err == nil {
+		all, err = parseLines(data, parse)
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, fmt.Errorf("read %s: %w", file, err)
 	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxAccountFile+1))
+	return all, data, nil
 }
 
 // The first match counts, as in the C library.
@@ -167,10 +146,6 @@ func (a accounts) byName(name string) (account, bool) {
 
 func (a accounts) byUID(uid uint32) (account, bool) {
 	return first(a.users, func(u account) bool { return u.uid == uid })
-}
-
-func (a accounts) groupByName(name string) (group, bool) {
-	return first(a.groups, func(g group) bool { return g.name == name })
 }
 
 func first[T any](all []T, is func(T) bool) (T, bool) {

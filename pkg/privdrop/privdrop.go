@@ -7,6 +7,8 @@
 // privileged: they keep the capabilities that they use, and no others.
 package privdrop
 
+import "encoding/json"
+
 // Identity is who a process runs as.
 type Identity struct {
 	UID    uint32   `json:"uid"`
@@ -52,4 +54,40 @@ type Spec struct {
 	// uids only if the parent held CAP_KILL. Not for children of PID 1, which
 	// the kernel kills anyway.
 	ParentPID int `json:"parent_pid,omitempty"`
+}
+
+// bare is Spec without its methods, for encoding/json to work on.
+type bare Spec
+
+// wire is Spec as JSON has it. Arguments, variables and paths are bytes to the
+// kernel, and JSON has only text: it would replace what is not UTF-8.
+type wire struct {
+	bare
+	Argv [][]byte `json:"argv"`
+	Env  [][]byte `json:"env"`
+	Dir  []byte   `json:"dir,omitempty"`
+}
+
+// MarshalJSON encodes s without loss.
+func (s Spec) MarshalJSON() ([]byte, error) {
+	return json.Marshal(wire{bare(s), convert[[]byte](s.Argv), convert[[]byte](s.Env), []byte(s.Dir)})
+}
+
+// UnmarshalJSON decodes what MarshalJSON has encoded.
+func (s *Spec) UnmarshalJSON(text []byte) error {
+	var w wire
+	if err := json.Unmarshal(text, &w); err != nil {
+		return err
+	}
+	*s = Spec(w.bare)
+	s.Argv, s.Env, s.Dir = convert[string](w.Argv), convert[string](w.Env), string(w.Dir)
+	return nil
+}
+
+func convert[To, From string | []byte](list []From) []To {
+	out := make([]To, len(list))
+	for i, v := range list {
+		out[i] = To(v)
+	}
+	return out
 }

@@ -1,9 +1,9 @@
 package privdrop
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -30,21 +30,21 @@ const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS |
 // around what the filter and the firewall look at.
 var refused = []struct {
 	calls []uint32
-	errno uintptr
+	errno syscall.Errno
 }{
 	{ // the kernel's keyrings
-		[]uint32{unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL}, uintptr(unix.EPERM)},
+		[]uint32{unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL}, unix.EPERM},
 	{ // code in the kernel, or another kernel
 		[]uint32{unix.SYS_BPF, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
-			unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD}, uintptr(unix.EPERM)},
+			unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD}, unix.EPERM},
 	{ // into namespaces and past mounts that were made for others
-		[]uint32{unix.SYS_SETNS, unix.SYS_OPEN_BY_HANDLE_AT}, uintptr(unix.EPERM)},
+		[]uint32{unix.SYS_SETNS, unix.SYS_OPEN_BY_HANDLE_AT}, unix.EPERM},
 	{ // tools of kernel exploits
-		[]uint32{unix.SYS_USERFAULTFD, unix.SYS_PERF_EVENT_OPEN}, uintptr(unix.EPERM)},
+		[]uint32{unix.SYS_USERFAULTFD, unix.SYS_PERF_EVENT_OPEN}, unix.EPERM},
 	{ // its sockets are made without socket(2); programs fall back on ENOSYS
-		[]uint32{unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER}, uintptr(unix.ENOSYS)},
+		[]uint32{unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER}, unix.ENOSYS},
 	{ // its flags are in memory, where a filter can't see; libraries fall back to clone
-		[]uint32{unix.SYS_CLONE3}, uintptr(unix.ENOSYS)},
+		[]uint32{unix.SYS_CLONE3}, unix.ENOSYS},
 }
 
 // mounts are of use only in a namespace of one's own.
@@ -58,23 +58,15 @@ var mounts = []uint32{
 const sysOpenTreeAttr = 467
 
 // seccompFilter is the program that decides on every system call of the agent.
-func seccompFilter(denyUserNS, denyPing bool) ([]unix.SockFilter, error) {
-	var arch uint32
-	switch runtime.GOARCH {
-	case "amd64":
-		arch = unix.AUDIT_ARCH_X86_64
-	case "arm64":
-		arch = unix.AUDIT_ARCH_AARCH64
-	default:
-		return nil, errors.New("no seccomp filter for " + runtime.GOARCH)
-	}
+func seccompFilter(denyUserNS, denyPing bool) []unix.SockFilter {
 	var p program
+	no := deny(unix.EPERM)
 	// Calls by another convention, such as int 0x80, have other numbers.
 	p.load(dataArch)
-	p.unless(jumpEqual, arch, unix.SECCOMP_RET_KILL_PROCESS)
+	p.unless(jumpEqual, architecture, unix.SECCOMP_RET_KILL_PROCESS)
 	p.load(dataNumber)
 	if runtime.GOARCH == "amd64" { // x32
-		p.when(jumpAtLeast, 0x40000000, deny(uintptr(unix.ENOSYS)))
+		p.when(jumpAtLeast, 0x40000000, deny(unix.ENOSYS))
 	}
 	for _, r := range refused {
 		for _, nr := range r.calls {
@@ -84,32 +76,32 @@ func seccompFilter(denyUserNS, denyPing bool) ([]unix.SockFilter, error) {
 	p.call(unix.SYS_SOCKET, socketRules(denyPing))
 	p.call(unix.SYS_SOCKETPAIR, func(p *program) {
 		p.loadArg(0)
-		p.unless(jumpEqual, unix.AF_UNIX, deny(uintptr(unix.EPERM)))
+		p.unless(jumpEqual, unix.AF_UNIX, no)
 	})
 	// Into the input queue of the terminal, and so to what reads it later.
 	p.call(unix.SYS_IOCTL, func(p *program) {
 		p.loadArg(1)
-		p.when(jumpEqual, unix.TIOCSTI, deny(uintptr(unix.EPERM)))
-		p.when(jumpEqual, unix.TIOCLINUX, deny(uintptr(unix.EPERM)))
+		p.when(jumpEqual, unix.TIOCSTI, no)
+		p.when(jumpEqual, unix.TIOCLINUX, no)
 		// Another line discipline, whose module the kernel may load for it. Which one is
 		// in memory, where a filter can't see; terminals begin with the usual one.
-		p.when(jumpEqual, unix.TIOCSETD, deny(uintptr(unix.EPERM)))
+		p.when(jumpEqual, unix.TIOCSETD, no)
 	})
 	if denyUserNS {
 		for _, nr := range mounts {
-			p.when(jumpEqual, nr, deny(uintptr(unix.EPERM)))
+			p.when(jumpEqual, nr, no)
 		}
 		p.call(unix.SYS_UNSHARE, func(p *program) {
 			p.loadArg(0)
-			p.when(jumpAnyBit, namespaces|unix.CLONE_NEWTIME, deny(uintptr(unix.EPERM)))
+			p.when(jumpAnyBit, namespaces|unix.CLONE_NEWTIME, no)
 		})
 		p.call(unix.SYS_CLONE, func(p *program) {
 			p.loadArg(0)
-			p.when(jumpAnyBit, namespaces, deny(uintptr(unix.EPERM)))
+			p.when(jumpAnyBit, namespaces, no)
 		})
 	}
 	p.ret(unix.SECCOMP_RET_ALLOW)
-	return p, nil
+	return p
 }
 
 // socketRules lets through unix sockets, TCP (MPTCP too), UDP and ping, and of
@@ -119,7 +111,7 @@ func seccompFilter(denyUserNS, denyPing bool) ([]unix.SockFilter, error) {
 func socketRules(denyPing bool) func(*program) {
 	return func(p *program) {
 		const family, kind, protocol = 0, 1, 2
-		no := deny(uintptr(unix.EPERM))
+		no := deny(unix.EPERM)
 		p.loadArg(family)
 		p.skipUnless(unix.AF_UNIX, func(p *program) { p.ret(unix.SECCOMP_RET_ALLOW) })
 		p.skipUnless(unix.AF_NETLINK, func(p *program) {
@@ -133,10 +125,7 @@ func socketRules(denyPing bool) func(*program) {
 				p.and(^uint32(socketFlags))
 				p.skipUnless(unix.SOCK_STREAM, func(p *program) {
 					p.loadArg(protocol)
-					for _, known := range []uint32{0, unix.IPPROTO_TCP, unix.IPPROTO_MPTCP} {
-						p.when(jumpEqual, known, unix.SECCOMP_RET_ALLOW)
-					}
-					p.ret(no)
+					p.oneOf(0, unix.IPPROTO_TCP, unix.IPPROTO_MPTCP)
 				})
 				p.unless(jumpEqual, unix.SOCK_DGRAM, no)
 				p.loadArg(protocol)
@@ -144,23 +133,25 @@ func socketRules(denyPing bool) func(*program) {
 				if !denyPing {
 					datagrams = append(datagrams, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6)
 				}
-				for _, known := range datagrams {
-					p.when(jumpEqual, known, unix.SECCOMP_RET_ALLOW)
-				}
-				p.ret(no)
+				p.oneOf(datagrams...)
 			})
 		}
 		p.ret(no)
 	}
 }
 
-// installFilter puts the calling thread under the filter, for good.
-func installFilter(filter []unix.SockFilter) error {
+// installFilter puts the calling thread under the filter, for good; by SECCOMP_FILTER_FLAG_TSYNC
+// all threads.
+func installFilter(filter []unix.SockFilter, flags uintptr) error {
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&program)))
+	// With TSYNC the result is the thread that could not follow, if there is one.
+	id, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&program)))
 	runtime.KeepAlive(filter)
-	if errno != 0 {
+	switch {
+	case errno != 0:
 		return fmt.Errorf("install the seccomp filter: %w", errno)
+	case id != 0:
+		return fmt.Errorf("install the seccomp filter: thread %d can't follow", id)
 	}
 	return nil
 }

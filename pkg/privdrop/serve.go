@@ -1,16 +1,10 @@
 package privdrop
 
-import (
-	"fmt"
-	"runtime"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // closed are the system calls that a process has no use for which serves what it
 // has open already: other programs, files by their names, and other processes.
-// Numbers that an architecture lacks are left out; see serve_amd64.go.
+// Numbers that an architecture lacks are left out; see arch_amd64.go.
 var closed = append([]uint32{
 	unix.SYS_EXECVE, unix.SYS_EXECVEAT,
 	unix.SYS_OPENAT, unix.SYS_OPENAT2, unix.SYS_LINKAT, unix.SYS_SYMLINKAT, unix.SYS_UNLINKAT, unix.SYS_RENAMEAT2,
@@ -28,7 +22,7 @@ var closed = append([]uint32{
 // serveFilter is the program of Serve, for a process of that pid.
 func serveFilter(pid uint32) []unix.SockFilter {
 	var p program
-	no := deny(uintptr(unix.EPERM))
+	no := deny(unix.EPERM)
 	p.load(dataNumber)
 	for _, nr := range closed {
 		p.when(jumpEqual, nr, no)
@@ -49,9 +43,7 @@ func serveFilter(pid uint32) []unix.SockFilter {
 			p.skipUnless(family, func(p *program) {
 				p.loadArg(1)
 				p.and(^uint32(socketFlags))
-				p.when(jumpEqual, unix.SOCK_STREAM, unix.SECCOMP_RET_ALLOW)
-				p.when(jumpEqual, unix.SOCK_DGRAM, unix.SECCOMP_RET_ALLOW)
-				p.ret(no)
+				p.oneOf(unix.SOCK_STREAM, unix.SOCK_DGRAM)
 			})
 		}
 		p.ret(no)
@@ -64,16 +56,5 @@ func serveFilter(pid uint32) []unix.SockFilter {
 // sockets of TCP and UDP, on top of the filter that it was started with. It can't be
 // undone.
 func Serve() error {
-	filter := serveFilter(uint32(unix.Getpid()))
-	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	// With TSYNC the result is the thread that could not follow, if there is one.
-	id, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&program)))
-	runtime.KeepAlive(filter)
-	switch {
-	case errno != 0:
-		return fmt.Errorf("install the seccomp filter: %w", errno)
-	case id != 0:
-		return fmt.Errorf("install the seccomp filter: thread %d can't follow", id)
-	}
-	return nil
+	return installFilter(serveFilter(uint32(unix.Getpid())), unix.SECCOMP_FILTER_FLAG_TSYNC)
 }

@@ -10,7 +10,7 @@ import (
 // reach no other process.
 func TestServeFilter(t *testing.T) {
 	const pid = 4242
-	allow, eperm := uint32(unix.SECCOMP_RET_ALLOW), deny(uintptr(unix.EPERM))
+	allow, eperm := uint32(unix.SECCOMP_RET_ALLOW), deny(unix.EPERM)
 	filter := serveFilter(pid)
 	for _, c := range []struct {
 		name string

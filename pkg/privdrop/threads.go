@@ -10,6 +10,70 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// MayWrite tells whether id may make files in dir, as the kernel judges it: by the
+// bits, by ACLs, and by what the mount says. A kernel or a sandbox that can't be
+// asked (faccessat2(2)) answers with yes.
+func MayWrite(id Identity, dir string) (err error) {
+	// The thread is id's for access to files from here on.
+	OnThread(func() {
+		if setgroups(id.Groups) != nil {
+			err = missing(unix.CAP_SETGID)
+		} else if _, err = unix.SetfsgidRetGid(int(id.GID)); err == nil {
+			err = become(id.UID)
+		}
+		if err != nil {
+			return
+		}
+		err = unix.Faccessat2(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS)
+		if err == unix.ENOSYS || err == unix.EPERM {
+			err = nil
+		}
+	})
+	return err
+}
+
+// OnThread runs f on a thread of its own, which ends with it: whatever f makes of the thread's ids, nothing else
+// runs with them. The main thread is none of those, since the Go runtime keeps that for as long as the process lives
+// (mexit in runtime/proc.go), and /proc/PID shows its ids as the process's.
+func OnThread(f func()) {
+	borrow(func() (same bool) {
+		if unix.Gettid() != unix.Getpid() {
+			f()
+			return false
+		}
+		OnThread(f) // which gets another one, as long as this goroutine holds the main thread
+		return true
+	})
+}
+
+// FilesAs runs f on a thread that has access to files, and makes them, as uid and gid, either of which may be -1: as we
+// do. Where that can't be, f runs as we are.
+func FilesAs(uid, gid int, f func()) {
+	borrow(func() (same bool) {
+		ownGID, _ := unix.SetfsgidRetGid(gid)
+		ownUID, _ := unix.SetfsuidRetUid(uid)
+		f()
+		_ = unix.Setfsuid(ownUID)
+		_ = unix.Setfsgid(ownGID)
+		nowUID, _ := unix.SetfsuidRetUid(-1)
+		nowGID, _ := unix.SetfsgidRetGid(-1)
+		return nowUID == ownUID && nowGID == ownGID
+	})
+}
+
+// become sets the thread's uid for access to files, which takes root's
+// capabilities for files with it, and gives them back (setfsuid(2)).
+func become(uid uint32) error {
+	if _, err := unix.SetfsuidRetUid(int(uid)); err != nil {
+		return err
+	}
+	// A failure is not reported; asking for no uid tells the present one.
+	if now, _ := unix.SetfsuidRetUid(-1); uint32(now) != uid {
+		return missing(unix.CAP_SETUID)
+	}
+	return nil
+}
+
 // SignalAs sends sig to processes, or with negative numbers to process groups, as the
 // user of each: a root without CAP_KILL, but with CAP_SETUID, may signal no other uid, and
 // may become it (credentials(7), kill(2)). Processes that have ended are no error.
@@ -59,8 +123,8 @@ func borrow(f func() (same bool)) {
 
 // killFrom does it on this thread. same says whether it is whom it was before.
 func killFrom(uid uint32, sig syscall.Signal, targets []int) (err error, same bool) {
-	const keep = ^uintptr(0)
 	become := func(uid uint32) error {
+		const keep = ^uintptr(0)
 		// The raw call: the one of the library changes all threads.
 		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(uid), keep); errno != 0 {
 			return fmt.Errorf("become uid %d: %w", uid, errno)
@@ -72,9 +136,11 @@ func killFrom(uid uint32, sig syscall.Signal, targets []int) (err error, same bo
 	}
 	var errs []error
 	for _, target := range targets {
-		if target == 0 || target == 1 || target == -1 { // ourselves, the init, everybody
-			errs = append(errs, fmt.Errorf("signal %d: %w", target, unix.EINVAL))
-		} else if err := unix.Kill(target, sig); err != nil && err != unix.ESRCH {
+		err := error(unix.EINVAL)
+		if target != 0 && target != 1 && target != -1 { // ourselves, the init, everybody
+			err = unix.Kill(target, sig)
+		}
+		if err != nil && err != unix.ESRCH {
 			errs = append(errs, fmt.Errorf("signal %d: %w", target, err))
 		}
 	}
@@ -82,8 +148,6 @@ func killFrom(uid uint32, sig syscall.Signal, targets []int) (err error, same bo
 		return errors.Join(append(errs, err)...), false
 	}
 	// A change of uid sets this from fs.suid_dumpable, for the whole process.
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		errs = append(errs, err)
-	}
+	errs = append(errs, unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
 	return errors.Join(errs...), true
 }
