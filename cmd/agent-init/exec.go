@@ -63,7 +63,7 @@ func execCommand() command {
 				own.filter.Clipboard, own.filter.Plain = agent.Clipboard, term == "dumb"
 				return own.exec(spec)
 			}
-			_ = stage.GoFirst(stage.AgentGoes) // as far as the container lets it
+			_ = stage.AgentGoes.Take() // as far as the container lets it
 			return stage.DropFault(privdrop.Exec(spec))
 		},
 	}
@@ -174,7 +174,7 @@ func (o *ownTerminal) exec(spec privdrop.Spec) error {
 // start starts the command. In place of each terminal that we have it has its own,
 // which is its controlling terminal too.
 func (o *ownTerminal) start(spec privdrop.Spec, far *os.File) (*os.Process, error) {
-	order, err := wire.Memfd("stage", stage.Order{Spec: spec})
+	order, err := wire.Memfd("stage", stage.Options{Spec: spec})
 	if err != nil {
 		return nil, err
 	}

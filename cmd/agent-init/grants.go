@@ -16,10 +16,10 @@ import (
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
-	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/control"
+	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
 func allowCommand() command {
@@ -191,7 +191,7 @@ func reload(ctx context.Context) error {
 func call(ctx context.Context, socket string, r control.Request, out any) error {
 	patience := 30 * time.Second // the keeper may have to apply a long policy
 	if r.Verb == state.VerbSelfTest {
-		patience = stage.SelfTestTime + 10*time.Second
+		patience = selftest.Time + 10*time.Second
 	}
 	dir, err := state.Find()
 	if err != nil {

@@ -25,7 +25,7 @@ var levels = [][]string{
 	{"pkg/budget"},
 	{"internal/fault", "internal/text", "internal/wire", "pkg/policy", "pkg/audit", "pkg/reaper", "pkg/control", "allowlist.d"},
 	{"pkg"},
-	{"internal/grant", "internal/lease", "internal/state", "internal/stage", "internal/upstream", "internal/container"},
+	{"internal/grant", "internal/lease", "internal/state", "internal/stage", "internal/ids", "internal/upstream", "internal/container"},
 	{"internal/guard", "internal/window", "internal/inspect", "internal/detect"},
 	{"internal/keeper"},
 	{"cmd/agent-init"},

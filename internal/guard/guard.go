@@ -109,13 +109,7 @@ func Run(ctx context.Context) error {
 	if err := g.channel.Send(wire.Message{Op: wire.OpReady}, nil); err != nil {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
-	stage.SpawnThreads()
-	stage.Settle()
-	<-ctx.Done()
-	if cause := context.Cause(ctx); !errors.Is(cause, stage.ErrKeeperGone) {
-		return cause
-	}
-	return nil
+	return stage.Serve(ctx)
 }
 
 // newGuard takes over the policy, and what the keeper is reached by.

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/selftest"
@@ -55,7 +54,7 @@ func (p *probing) begin(plan selftest.Plan) {
 	for _, a := range plan.Ping {
 		p.addrs[a] = true
 	}
-	p.until = time.Now().Add(stage.SelfTestTime)
+	p.until = time.Now().Add(selftest.Time)
 	p.active.Store(true)
 }
 

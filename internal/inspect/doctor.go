@@ -14,6 +14,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/ids"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
@@ -74,9 +75,9 @@ var checks = []struct {
 		return "nothing in this container can gain any (no_new_privs)"
 	}},
 	{"groups", func(d *Diagnosis, p patient) string {
-		if p.groups < stage.FewestGroups {
+		if p.groups < ids.FewestGroups {
 			d.warn("map 65536 groups into the container's user namespace (/etc/subgid)",
-				"the guard is known by its uid alone: %d groups are mapped, and it takes %d", p.groups, stage.FewestGroups)
+				"the guard is known by its uid alone: %d groups are mapped, and it takes %d", p.groups, ids.FewestGroups)
 		}
 		return "enough to draw one for the guard"
 	}},
@@ -164,7 +165,7 @@ func checkCapabilities(d *Diagnosis, p patient) string {
 		{unix.CAP_SETGID, "SETGID", "to set the agent's groups"}, {unix.CAP_SETPCAP, "SETPCAP", "to take all capabilities from the agent"},
 	} {
 		if !p.may(c.bit) {
-			d.fail(stage.CapabilityFix(c.name), "%s is missing, %s", c.name, c.why)
+			d.fail(fault.ByHand.Capabilities(c.name), "%s is missing, %s", c.name, c.why)
 		}
 	}
 	const rest = "docker: --cap-drop=ALL; compose: cap_drop: [ALL]; kubernetes: securityContext: {capabilities: {drop: [ALL]}}; then add the four that are needed"
@@ -184,7 +185,7 @@ func checkKernel(d *Diagnosis, p patient) string {
 	case p.probe == nil:
 		return ""
 	case !p.may(unix.CAP_NET_ADMIN): // the answer would be about that, and not about the kernel
-		d.warn(stage.CapabilityFix("NET_ADMIN"), "it can't be tried without NET_ADMIN")
+		d.warn(fault.ByHand.Capabilities("NET_ADMIN"), "it can't be tried without NET_ADMIN")
 		return ""
 	}
 	name, err := p.probe()

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/container"
+	"github.com/agent-init/agent-init/internal/ids"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
@@ -117,7 +118,7 @@ func (p *patient) readPrivileges() {
 	}
 	set, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
 	p.noNewPrivs = err == nil && set == 1
-	p.groups, _ = stage.GroupsToDraw()
+	p.groups, _ = ids.GroupsToDraw()
 }
 
 func probeKernel(ctx context.Context) (string, error) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/ids"
 	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
@@ -52,7 +53,7 @@ type (
 	found struct { // the agent's user is known, and the guard's
 		listening
 		agent *agent
-		group stage.Group
+		group ids.Group
 	}
 	hardened struct{ found }
 	guarded  struct { // the guard is starting
@@ -133,13 +134,12 @@ func (b *base) boot(ctx context.Context) (*keeper, error) {
 	defer func() {
 		debug.SetGCPercent(stage.SmallHeap)
 		go debug.FreeOSMemory()
-		stage.Settle()
 	}()
 	k, err := b.steps(ctx)
 	if err != nil {
 		return nil, err
 	}
-	stage.SpawnThreads()
+	stage.Settle()
 	k.guard.resolveAhead(wire.AheadAll)
 	// Whoever hears that it is ready finds everything in its place.
 	published := k.publishAll()
@@ -319,11 +319,11 @@ func (b *base) findUser(_ context.Context, l listening) (f found, err error) {
 		return f, err
 	}
 	f.listening, f.agent.reduced = l, l.reduced
-	if f.agent.guardUID, err = stage.ChooseUID("the guard", firewall.SocketOwners, f.agent.identity.UID); err != nil {
+	if f.agent.guardUID, err = ids.ChooseUID("the guard", firewall.SocketOwners, f.agent.identity.UID); err != nil {
 		return f, err
 	}
 	b.update(func(s *state.State) { s.Guard.UID = f.agent.guardUID })
-	if f.group, err = stage.ChooseGroup(f.agent.guardUID, f.agent.identity); err != nil {
+	if f.group, err = ids.ChooseGroup(f.agent.guardUID, f.agent.identity.GID, f.agent.identity.Groups...); err != nil {
 		return f, fmt.Errorf("find a group for the guard: %w", err)
 	}
 	for _, c := range f.group.Caveats() {

@@ -55,9 +55,9 @@ func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside boo
 	if err != nil {
 		return selftest.Report{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, stage.SelfTestTime)
+	ctx, cancel := context.WithTimeout(ctx, selftest.Time)
 	defer cancel()
-	if err := r.SetReadDeadline(time.Now().Add(stage.SelfTestTime)); err != nil {
+	if err := r.SetReadDeadline(time.Now().Add(selftest.Time)); err != nil {
 		return selftest.Report{}, err
 	}
 	report, decoded := selftest.ReadPacked(r)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/agent-init/agent-init/internal/fault"
 )
 
 // TestLeaveImage: the pages of the program's code leave the process, and what they
@@ -17,7 +19,7 @@ func TestLeaveImage(t *testing.T) {
 	if before < 1<<10 || after > before*3/4 {
 		t.Errorf("%d KiB of the program were resident, and %d KiB still are", before, after)
 	}
-	if remedy := CapabilityFix("NET_ADMIN"); !strings.Contains(remedy, "--cap-add=NET_ADMIN") {
+	if remedy := fault.ByHand.Capabilities("NET_ADMIN"); !strings.Contains(remedy, "--cap-add=NET_ADMIN") {
 		t.Errorf("what the program's constants say is %q", remedy)
 	}
 	leaveImage()

@@ -41,8 +41,8 @@ func (r Rank) oomScore(own int) int {
 	return own + span
 }
 
-// GoFirst gives this process its rank, above that of who has started it.
-func GoFirst(r Rank) error {
+// Take gives this process its rank, above that of who has started it.
+func (r Rank) Take() error {
 	own, err := ownOOMScore()
 	if err != nil {
 		return err

@@ -1,10 +1,8 @@
 package stage
 
 import (
-	"errors"
 	"log/slog"
 	"net/netip"
-	"time"
 
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/sockowner"
@@ -38,15 +36,6 @@ type GuardConfig struct {
 	Reduced bool `json:"reduced,omitempty"`
 }
 
-// SelfTestTime is how long the probes of a self-test may take together.
-const SelfTestTime = time.Minute
-
-// ErrKeeperGone ends the guard in peace: nobody could open anything for it.
-var ErrKeeperGone = errors.New("the keeper is gone")
-
-// SessionsName is the command that is the session server.
-const SessionsName = "__sessions"
-
 // SessionConfig is the whole input of the session server.
 type SessionConfig struct {
 	Name        string     `json:"name"`
@@ -56,8 +45,10 @@ type SessionConfig struct {
 	LogLevel    slog.Level `json:"log_level"`
 }
 
-// TerminalName is the command that is the client on the container's terminal.
-const TerminalName = "__terminal"
-
-// ProbeName is the command that runs the probes of a self-test.
-const ProbeName = "__probe"
+// The commands that only we start.
+const (
+	Name         = "__stage"
+	SessionsName = "__sessions" // the session server
+	TerminalName = "__terminal" // the client on the container's terminal
+	ProbeName    = "__probe"    // runs the probes of a self-test
+)

@@ -21,7 +21,12 @@ func FDPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 // The kernel makes a process that executes such a file undumpable from its first
 // instruction (would_dump in fs/exec.c): an agent that runs already, under the
 // same uid, can't trace the probe and write its report.
-func UnreadableSelf() (*os.File, error) {
+func UnreadableSelf() (_ *os.File, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("copy the program: %w", err)
+		}
+	}()
 	self, err := os.Open(Self)
 	if err != nil {
 		return nil, err
@@ -29,17 +34,17 @@ func UnreadableSelf() (*os.File, error) {
 	defer self.Close()
 	fd, err := unix.MemfdCreate("agent-init", unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("copy the program: %w", err)
+		return nil, err
 	}
 	// A writer would keep it from being executed.
 	w := os.NewFile(uintptr(fd), "agent-init")
 	defer w.Close()
 	if _, err := io.Copy(w, self); err != nil {
-		return nil, fmt.Errorf("copy the program: %w", err)
+		return nil, err
 	}
 	r, err := os.Open(FDPath(fd))
 	if err != nil {
-		return nil, fmt.Errorf("copy the program: %w", err)
+		return nil, err
 	}
 	mode := os.FileMode(0o111)
 	if privdrop.OnGVisor() {
@@ -49,7 +54,7 @@ func UnreadableSelf() (*os.File, error) {
 	}
 	if err := w.Chmod(mode); err != nil {
 		r.Close()
-		return nil, fmt.Errorf("copy the program: %w", err)
+		return nil, err
 	}
 	return r, nil
 }

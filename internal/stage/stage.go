@@ -3,6 +3,7 @@
 package stage
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,9 +24,6 @@ import (
 // binary that gives up its privileges, proves it, and becomes the command. What
 // it is to do is in the memfd that it inherits.
 
-// Name is the command that is one.
-const Name = "__stage"
-
 // The descriptors that a stage inherits, and a process of ours after it.
 const (
 	fdStage  = 3
@@ -35,17 +33,9 @@ const (
 	FDFiles = 5
 )
 
-// Order is what the stage is to do.
-type Order struct {
-	Spec     privdrop.Spec `json:"spec"`
-	Terminal bool          `json:"terminal,omitempty"` // make standard input the controlling terminal
-	Front    bool          `json:"front,omitempty"`    // take its foreground, from wherever it is
-	Rank     Rank          `json:"rank,omitempty"`     // who goes first where memory is short
-}
-
 // Run becomes what the order says that was inherited. It returns if that fails.
 func Run() error {
-	var order Order
+	var order Options
 	f := os.NewFile(fdStage, "stage")
 	if err := wire.ReadMemfd(f, &order); err != nil {
 		return fault.New(fault.Usage, "use agent-init run or agent-init exec", "the stage is started by agent-init itself")
@@ -54,7 +44,7 @@ func Run() error {
 	if order.Spec.KeepFDs == 0 {
 		f.Close()
 	}
-	_ = GoFirst(order.Rank) // the keeper has said so if it can't be
+	_ = order.Rank.Take() // the keeper has said so if it can't be
 	if order.Terminal {
 		if err := unix.IoctlSetInt(0, unix.TIOCSCTTY, 0); err != nil {
 			return fault.New(fault.Privilege, "use --session never", "take the terminal: %w", err)
@@ -85,7 +75,7 @@ func DropFault(err error) error {
 	}
 	var missing *privdrop.CapabilityError
 	if errors.As(err, &missing) {
-		return capabilityFault(missing)
+		return fault.New(fault.Privilege, fault.ByHand.Capabilities(missing.Capability), "capability %s is missing, which is needed to %s", missing.Capability, missing.Doing)
 	}
 	var notEntered *privdrop.DirError
 	if errors.As(err, &notEntered) {
@@ -94,62 +84,52 @@ func DropFault(err error) error {
 	return fault.New(fault.Privilege, "nothing was started; report this with the container's run line", "drop privileges: %w", err)
 }
 
-func capabilityFault(missing *privdrop.CapabilityError) *fault.Fault {
-	return fault.New(fault.Privilege, CapabilityFix(missing.Capability), "capability %s is missing, which is needed to %s", missing.Capability, missing.Doing)
-}
-
 // Workspace is where the agent's work is.
 const Workspace = "/workspace"
 
-// Options say what to start through the stage.
+// Options say what to start through the stage. What it is told of them is its order.
 type Options struct {
-	Spec       privdrop.Spec
-	Stdin      *os.File // nil: /dev/null
-	Stdout     *os.File
-	Stderr     *os.File
-	Config     any        // what Told reads, at descriptor 4; nil: nothing
-	Files      []*os.File // from the next descriptor on
-	Foreground bool
-	Front      bool // take the foreground also if it is not ours to give
-	Terminal   bool // a session of its own, on the terminal that is stdin
-	Agent      bool // part of the tree that is supervised; else a helper of the keeper's
-	Rank       Rank
+	Spec     privdrop.Spec `json:"spec"`
+	Terminal bool          `json:"terminal,omitempty"` // a session of its own, on the terminal that is stdin
+	Front    bool          `json:"front,omitempty"`    // take the foreground also if it is not ours to give
+	Rank     Rank          `json:"rank,omitempty"`     // who goes first where memory is short
+
+	Stdin      *os.File   `json:"-"` // nil: /dev/null
+	Stdout     *os.File   `json:"-"`
+	Stderr     *os.File   `json:"-"`
+	Config     any        `json:"-"` // what Told reads, at descriptor 4; nil: nothing
+	Files      []*os.File `json:"-"` // from the next descriptor on
+	Foreground bool       `json:"-"`
+	Agent      bool       `json:"-"` // part of the tree that is supervised; else a helper of the keeper's
 }
 
 // Spawn starts a process that holds no privilege by the time its command runs.
 func Spawn(r *reaper.Reaper, o Options) (*reaper.Process, error) {
-	var config []*os.File
+	files := o.Files
 	if o.Config != nil {
 		f, err := wire.Memfd("config", o.Config)
 		if err != nil {
 			return nil, err
 		}
 		defer f.Close()
-		config = append(config, f)
+		files = append([]*os.File{f}, files...)
 	}
-	files := append(config, o.Files...)
 	if len(files) > 0 {
 		o.Spec.KeepFDs = 1 + len(files)
 	}
-	spec, err := wire.Memfd("stage", Order{o.Spec, o.Terminal, o.Front, o.Rank})
+	order, err := wire.Memfd("stage", o)
 	if err != nil {
 		return nil, err
 	}
-	defer spec.Close()
+	defer order.Close()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer null.Close()
-	std := [3]*os.File{o.Stdin, o.Stdout, o.Stderr}
-	for i := range std {
-		if std[i] == nil {
-			std[i] = null
-		}
-	}
 	return r.Start(reaper.Command{
 		Path: Self, Args: []string{"agent-init", Name}, Env: []string{}, Dir: "/",
-		Files:      append([]*os.File{std[0], std[1], std[2], spec}, files...),
+		Files:      append([]*os.File{cmp.Or(o.Stdin, null), cmp.Or(o.Stdout, null), cmp.Or(o.Stderr, null), order}, files...),
 		Foreground: o.Foreground, Setsid: o.Terminal, Helper: !o.Agent,
 	})
 }
@@ -185,9 +165,4 @@ func Kill(log *slog.Logger, p *reaper.Process, sig syscall.Signal) {
 	if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		log.Warn("signalling", "pid", p.Pid(), "signal", sig, "error", err)
 	}
-}
-
-// CapabilityFix spells a capability in the languages of engines.
-func CapabilityFix(name string) string {
-	return fault.ByHand.Capabilities(name)
 }

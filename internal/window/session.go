@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/ids"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
@@ -73,11 +74,11 @@ type Session struct {
 
 // New makes the listening socket. Nothing runs yet.
 func New(k Host, dir string) (*Session, error) {
-	uid, err := stage.ChooseUID("the session server", k.SocketOwners, k.Identity.UID, k.GuardUID)
+	uid, err := ids.ChooseUID("the session server", k.SocketOwners, k.Identity.UID, k.GuardUID)
 	if err != nil {
 		return nil, err
 	}
-	gid, err := stage.OwnGroup(uid, k.Identity.GID)
+	gid, err := ids.OwnGroup(uid, k.Identity.GID)
 	if err != nil {
 		return nil, err
 	}

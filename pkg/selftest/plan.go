@@ -35,6 +35,9 @@ import (
 	"time"
 )
 
+// Time is how long the probes may take together.
+const Time = time.Minute
+
 // Plan says what to try. It travels to the child as JSON. The caller takes out
 // what its policy allows.
 type Plan struct {

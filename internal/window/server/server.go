@@ -50,13 +50,7 @@ func Run(ctx context.Context) error {
 	if err := channel.Send(wire.Message{Op: wire.OpReady}, nil); err != nil {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
-	stage.SpawnThreads()
-	stage.Settle()
-	<-ctx.Done()
-	if err := context.Cause(ctx); !errors.Is(err, stage.ErrKeeperGone) {
-		return err
-	}
-	return nil
+	return stage.Serve(ctx)
 }
 
 // serve does what the keeper says, until the keeper goes or the session ends. Clients

@@ -1,10 +1,10 @@
-package stage
+// Package ids finds users and groups that are nobody's, for the processes of this program.
+package ids
 
 import (
 	"errors"
 	"fmt"
 	"os"
-	"os/user"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +24,7 @@ const (
 // runs under it, no socket of this network namespace is owned by it (owners lists those that
 // own one) and it is mapped in this user namespace.
 func ChooseUID(what string, owners func() (map[uint32]bool, error), taken ...uint32) (uint32, error) {
-	running, _, err := runningIDs()
+	used, err := inUse("/etc/passwd", "/etc/group")
 	if err != nil {
 		return 0, err
 	}
@@ -37,16 +37,7 @@ func ChooseUID(what string, owners func() (map[uint32]bool, error), taken ...uin
 		return 0, err
 	}
 	for uid := uint32(firstGuardUID); uid < firstGuardUID+guardUIDs; uid++ {
-		if slices.Contains(taken, uid) || running[uid] || sockets[uid] {
-			continue
-		}
-		if _, err := user.LookupId(strconv.Itoa(int(uid))); err == nil {
-			continue
-		}
-		if _, err := user.LookupGroupId(strconv.Itoa(int(uid))); err == nil {
-			continue
-		}
-		if mapped(uid, ids) {
+		if !slices.Contains(taken, uid) && !used[uid] && !sockets[uid] && mapped(uid, ids) {
 			return uid, nil
 		}
 	}
@@ -54,24 +45,42 @@ func ChooseUID(what string, owners func() (map[uint32]bool, error), taken ...uin
 		"no uid between %d and %d is free and mapped for %s", firstGuardUID, firstGuardUID+guardUIDs-1, what)
 }
 
-// runningIDs are the users and groups of the processes that can be seen.
-func runningIDs() (uids, gids map[uint32]bool, err error) {
+// inUse are the users and groups of accounts (passwd(5), group(5)), and of the processes that
+// can be seen.
+func inUse(passwdFile, groupFile string) (map[uint32]bool, error) {
+	used := map[uint32]bool{}
+	for path, numbers := range map[string][]int{passwdFile: {2, 3}, groupFile: {2}} {
+		data, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("list accounts: %w", err)
+		}
+		for line := range strings.Lines(string(data)) {
+			fields := strings.Split(strings.TrimSpace(line), ":")
+			for _, n := range numbers {
+				if len(fields) <= n {
+					continue // a comment, or nothing that anybody understands
+				}
+				if id, err := strconv.ParseUint(fields[n], 10, 32); err == nil {
+					used[uint32(id)] = true
+				}
+			}
+		}
+	}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return nil, nil, fmt.Errorf("list processes: %w", err)
+		return nil, fmt.Errorf("list processes: %w", err)
 	}
-	uids, gids = map[uint32]bool{}, map[uint32]bool{}
 	for _, e := range entries {
 		if _, err := strconv.Atoi(e.Name()); err != nil {
 			continue
 		}
 		if info, err := e.Info(); err == nil {
 			if st, ok := info.Sys().(*syscall.Stat_t); ok {
-				uids[st.Uid], gids[st.Gid] = true, true
+				used[st.Uid], used[st.Gid] = true, true
 			}
 		}
 	}
-	return uids, gids, nil
+	return used, nil
 }
 
 // idRange is a range of ids.
@@ -101,62 +110,4 @@ func mappedIDs(file string) ([]idRange, error) {
 
 func mapped(id uint32, in []idRange) bool {
 	return slices.ContainsFunc(in, func(r idRange) bool { return uint64(id) >= r.first && uint64(id) < r.first+r.count })
-}
-
-// What a group is drawn from.
-const (
-	firstGroup   = 100       // those below are the same in every image
-	lastGroup    = 1<<31 - 1 // some programs take ids for signed numbers
-	FewestGroups = 500       // of less, the right one is soon found by trying
-	overflowID   = 65534     // what an id that is not mapped shows as, unless the system says otherwise
-)
-
-// drawable is what of ids a group may be drawn from.
-func drawable(ids []idRange) (out []idRange) {
-	for _, r := range ids {
-		first, end := max(r.first, firstGroup), min(r.first+r.count, lastGroup+1)
-		if first < end {
-			out = append(out, idRange{first, end - first})
-		}
-	}
-	return out
-}
-
-// countIDs is how many ids the ranges have.
-func countIDs(rs []idRange) (n uint64) {
-	for _, r := range rs {
-		n += r.count
-	}
-	return n
-}
-
-// GroupsToDraw is how many groups the guard's may be drawn from.
-func GroupsToDraw() (uint64, error) {
-	ids, err := mappedIDs("/proc/self/gid_map")
-	return countIDs(drawable(ids)), err
-}
-
-// OwnGroup is a group for a uid of agent-init's that no rule asks for.
-func OwnGroup(uid, agent uint32) (uint32, error) {
-	ids, err := mappedIDs("/proc/self/gid_map")
-	if err != nil {
-		return 0, err
-	}
-	return ownGroup(ids, uid, agent), nil
-}
-
-// ownGroup is of the same number, or where that isn't mapped, any but root's; the agent's if
-// there is no other.
-func ownGroup(in []idRange, uid, agent uint32) uint32 {
-	if mapped(uid, in) {
-		return uid
-	}
-	for _, r := range in {
-		for id := r.first; id < r.first+min(r.count, 3); id++ {
-			if id != 0 && id != uint64(agent) {
-				return uint32(id)
-			}
-		}
-	}
-	return agent
 }

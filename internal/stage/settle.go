@@ -1,11 +1,56 @@
 package stage
 
 import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
+
+// SmallHeap is the GC percentage of processes with a few MiB of live data: they
+// don't need a heap that doubles.
+const SmallHeap = 50
+
+// spareThreads is more than blocking calls ever take at once.
+const spareThreads = 8
+
+// Settle is for the end of a start. It has the Go runtime make threads, which it keeps, before
+// there is an agent that could leave no room for them: where none can be made when one is
+// needed, the runtime ends the process. It leaves the image when what a start does at its end
+// is over.
+func Settle() {
+	var made sync.WaitGroup
+	release := make(chan struct{})
+	for range spareThreads {
+		made.Add(1)
+		go func() {
+			runtime.LockOSThread() // while it waits, this goroutine's is nobody else's
+			defer runtime.UnlockOSThread()
+			made.Done()
+			<-release
+		}()
+	}
+	made.Wait()
+	close(release)
+	time.AfterFunc(2*time.Second, leaveImage)
+}
+
+// ErrKeeperGone ends a process that serves in peace: nobody could open anything for it.
+var ErrKeeperGone = errors.New("the keeper is gone")
+
+// Serve settles a process that serves, and says why ctx ends.
+func Serve(ctx context.Context) error {
+	Settle()
+	<-ctx.Done()
+	if cause := context.Cause(ctx); !errors.Is(cause, ErrKeeperGone) {
+		return cause
+	}
+	return nil
+}
 
 // programHeader is Elf64_Phdr of elf(5).
 type programHeader struct {
@@ -44,9 +89,6 @@ func leaveImage() {
 	}
 }
 
-// Settle leaves the image when a start is over, with what it does at its end.
-func Settle() { time.AfterFunc(2*time.Second, leaveImage) }
-
 // loadedImage finds the program headers that the kernel has mapped, and how far from
 // its file's addresses the program lies.
 func loadedImage() (bias uintptr, headers []programHeader) {
@@ -54,18 +96,12 @@ func loadedImage() (bias uintptr, headers []programHeader) {
 	if err != nil {
 		return 0, nil
 	}
-	var found, size, count uintptr
+	told := map[uintptr]uintptr{}
 	for _, a := range aux {
-		switch a[0] {
-		case auxHeaders:
-			found = a[1]
-		case auxHeaderSize:
-			size = a[1]
-		case auxHeaderCount:
-			count = a[1]
-		}
+		told[a[0]] = a[1]
 	}
-	if found == 0 || size != unsafe.Sizeof(programHeader{}) {
+	found, count := told[auxHeaders], told[auxHeaderCount]
+	if found == 0 || told[auxHeaderSize] != unsafe.Sizeof(programHeader{}) {
 		return 0, nil
 	}
 	headers = unsafe.Slice((*programHeader)(at(found)), count)

@@ -1,9 +1,9 @@
-package stage
+package ids
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 )
 
@@ -32,7 +32,7 @@ func TestDrawGroup(t *testing.T) {
 			}
 			seen := map[uint32]bool{}
 			for range 100 {
-				gid, ok := drawGroup(drawable(c.from), taken)
+				gid, ok := drawGroup(c.from, taken)
 				if ok != c.ok {
 					t.Fatalf("got %d, %t", gid, ok)
 				}
@@ -71,26 +71,70 @@ func TestDrawGroupTaken(t *testing.T) {
 	}
 }
 
-func TestAccountGroups(t *testing.T) {
+// TestInUse: no account has the id that is chosen, nor has any process.
+func TestInUse(t *testing.T) {
 	dir := t.TempDir()
 	group, passwd := filepath.Join(dir, "group"), filepath.Join(dir, "passwd")
-	got, err := accountGroups(group, passwd)
-	if err != nil || len(got) > 0 {
-		t.Errorf("without files: %v, %v", got, err)
+	running, err := inUse(passwd, group)
+	if err != nil || !running[uint32(os.Getuid())] || !running[uint32(os.Getgid())] {
+		t.Errorf("without files: %v, %v", running, err)
 	}
 	for file, text := range map[string]string{
-		group:  "root:x:0:\n# a comment\n\nagents:x:4000:a,b\nbad:x:many:\nshort:x\n",
-		passwd: "root:x:0:0:root:/root:/bin/sh\nagent:x:1000:5000::/home/agent:/bin/sh\n+::::::\n",
+		group:  "root:x:0:\n# a comment\n\nagents:x:1004000:a,b\nbad:x:many:\nshort:x\n",
+		passwd: "root:x:0:0:root:/root:/bin/sh\nagent:x:1001000:1005000::/home/agent:/bin/sh\n+::::::\n",
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got, err = accountGroups(group, passwd)
-	if want := []uint32{0, 4000, 0, 5000}; err != nil || !slices.Equal(got, want) {
-		t.Errorf("%v, %v, want %v", got, err, want)
+	got, err := inUse(passwd, group)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, err := accountGroups(dir, passwd); err == nil {
+	for _, id := range []uint32{0, 1004000, 1001000, 1005000} {
+		if !got[id] {
+			t.Errorf("%d is free", id)
+		}
+	}
+	if _, err := inUse(passwd, dir); err == nil {
 		t.Error("a directory is no list of groups")
+	}
+}
+
+func TestOwnGroup(t *testing.T) {
+	for name, c := range map[string]struct {
+		ids  []idRange
+		want uint32
+	}{
+		"all":                    {[]idRange{{0, 1<<32 - 1}}, 64901},
+		"root's and the agent's": {[]idRange{{0, 1}, {1000, 1}}, 1000},
+		"one more":               {[]idRange{{0, 1}, {1000, 2}}, 1001},
+		"a thousand":             {[]idRange{{0, 1000}}, 1},
+		"root's":                 {[]idRange{{0, 1}}, 1000}, // which can't be taken on: the start ends there
+	} {
+		if got := ownGroup(c.ids, 64901, 1000); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+func TestMappedIDs(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gid_map")
+	for text, want := range map[string]string{
+		"         0          0 4294967295\n":                  "[{0 4294967295}]",
+		"         0       1000          1\n 1 100000 65536\n": "[{0 1} {1 65536}]",
+		"":      "[]",
+		"0 1\n": "",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		got, err := mappedIDs(file)
+		if (err == nil) != (want != "") || err == nil && fmt.Sprint(got) != want {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	if got, err := mappedIDs(file + ".no"); err != nil || fmt.Sprint(got) != "[{0 4294967295}]" {
+		t.Errorf("without namespaces: %v, %v", got, err)
 	}
 }
