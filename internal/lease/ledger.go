@@ -37,52 +37,47 @@ type hold struct {
 	expires time.Time
 }
 
-// nameLeases are the addresses of a name, few enough to be looked through.
+// nameLeases are what a name has open, few enough to be looked through.
 type nameLeases struct {
+	name     string
 	wildcard bool
-	addrs    []addrLease
+	leases   []nameLease
 }
 
-// find returns the place of an address, or -1.
-func (n *nameLeases) find(a netip.Addr) int {
-	return slices.IndexFunc(n.addrs, func(al addrLease) bool { return al.addr == a })
-}
-
-// opens says whether the name has the element open.
-func (n *nameLeases) opens(e firewall.Element) bool {
-	i := n.find(e.Addr)
-	return i >= 0 && n.addrs[i].port(portOf(e)) != nil
-}
-
-type addrLease struct {
-	addr      netip.Addr
-	ports     []portLease
-	since     time.Time // the first time, without a gap
+// nameLease is an element that a name has open. Each port is renewed by itself.
+type nameLease struct {
+	firewall.Element
+	expires   time.Time
+	since     time.Time // the first time that the name had the address, without a gap
 	confirmed time.Time // the last time that a server named it
 }
 
-// portLease is a port of an address, which is renewed by itself.
-type portLease struct {
-	policy.Port
-	expires time.Time
+// find returns the lease of an element, nil if there is none.
+func (n *nameLeases) find(e firewall.Element) *nameLease {
+	return n.first(func(nl nameLease) bool { return nl.Element == e })
 }
 
-// port returns the lease of a port, nil if there is none.
-func (a *addrLease) port(p policy.Port) *portLease {
-	if i := slices.IndexFunc(a.ports, func(pl portLease) bool { return pl.Port == p }); i >= 0 {
-		return &a.ports[i]
+func (n *nameLeases) first(is func(nameLease) bool) *nameLease {
+	if i := slices.IndexFunc(n.leases, is); i >= 0 {
+		return &n.leases[i]
 	}
 	return nil
 }
 
-// expires is when the last of its ports does.
-func (a *addrLease) expires() (last time.Time) {
-	for _, p := range a.ports {
-		if p.expires.After(last) {
-			last = p.expires
-		}
+// ends tells of each address when the last of its ports expires.
+func (n *nameLeases) ends() map[netip.Addr]time.Time {
+	ends := map[netip.Addr]time.Time{}
+	for _, nl := range n.leases {
+		ends[nl.Addr] = later(ends[nl.Addr], nl.expires)
 	}
-	return last
+	return ends
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // New makes an empty ledger.
@@ -116,143 +111,130 @@ func (l *Ledger) Lease(name string, addrs []netip.Addr, ttl time.Duration) (open
 	ttl = min(max(ttl, time.Second), MaxLease)
 	nl := l.names[name]
 	if nl == nil {
-		nl = &nameLeases{wildcard: match.Wildcard != nil, addrs: make([]addrLease, 0, len(addrs))}
+		nl = &nameLeases{name: name, wildcard: match.Wildcard != nil}
 	}
 	var evicted []firewall.Element
 	for _, a := range addrs {
-		if slices.Contains(admitted, a) {
-			continue
-		}
 		ports := l.policy.Admit(name, a)
-		if len(ports) == 0 || !l.room(nl, a, len(ports)) {
+		old := nl.first(func(o nameLease) bool { return o.Addr == a })
+		if slices.Contains(admitted, a) || len(ports) == 0 || old == nil && !l.room(nl, len(ports)) {
 			continue
 		}
 		now := l.Now()
-		fresh := addrLease{addr: a, since: now, confirmed: now}
-		for _, p := range ports {
-			fresh.ports = append(fresh.ports, portLease{p, now.Add(ttl)})
-		}
-		if i := nl.find(a); i >= 0 {
-			old := nl.addrs[i]
-			fresh.since = old.since
-			l.release(nl, i)
-			for i := range fresh.ports {
-				if was := old.port(fresh.ports[i].Port); was != nil && was.expires.After(fresh.ports[i].expires) {
-					fresh.ports[i].expires = was.expires // a client was promised as much
-				}
-			}
-		} else if len(nl.addrs) >= l.perName {
-			evicted = append(evicted, l.evictOldest(name, nl, admitted)...)
-			if len(nl.addrs) >= l.perName {
+		since := now
+		if old != nil {
+			since = old.since
+		} else if len(nl.ends()) >= l.perName {
+			evicted = append(evicted, l.evictOldest(nl, admitted)...)
+			if len(nl.ends()) >= l.perName {
 				continue // all of them are of this very answer
 			}
 		}
-		nl.addrs = append(nl.addrs, fresh)
-		for _, p := range fresh.ports {
-			open = append(open, l.hold(nl, element(a, p.Port), p.expires))
+		for _, p := range ports {
+			open = append(open, l.book(nl, nameLease{element(a, p), now.Add(ttl), since, now}))
 		}
 		admitted = append(admitted, a)
 	}
-	if len(nl.addrs) > 0 {
+	if len(nl.leases) > 0 {
 		l.names[name] = nl
 	}
 	for _, e := range evicted {
-		if l.elements[e].names == 0 {
+		if l.elements[e].names == 0 { // else the same answer has taken it again
 			open = append(open, firewall.Lease{Element: e, TTL: time.Second})
 		}
 	}
 	return open, admitted
 }
 
-// hold books one more name on e. An element that several names share lives as
-// long as the longest of their leases.
-func (l *Ledger) hold(nl *nameLeases, e firewall.Element, expires time.Time) firewall.Lease {
-	h := l.elements[e]
-	h.names++
-	l.changes++
-	if expires.After(h.expires) {
-		h.expires = expires
-	}
-	l.elements[e] = h
-	if nl.wildcard {
-		l.wild++
-	}
-	return firewall.Lease{Element: e, TTL: h.expires.Sub(l.Now())}
-}
-
 // room says whether n more elements fit. Wildcard names, which an attacker can
 // make up, may fill no more than half.
-func (l *Ledger) room(nl *nameLeases, a netip.Addr, n int) bool {
-	if nl.find(a) >= 0 { // it is renewed
-		return true
-	}
-	if len(l.elements)+n > l.total {
-		return false
-	}
-	return !nl.wildcard || l.wild+n <= l.total/2
+func (l *Ledger) room(nl *nameLeases, n int) bool {
+	return len(l.elements)+n <= l.total && (!nl.wildcard || l.wild+n <= l.total/2)
 }
 
-// release takes the address at i off a name and returns the elements that no name
-// holds any more. Those behind it move up: who takes several goes from the end.
-func (l *Ledger) release(nl *nameLeases, i int) []firewall.Element {
-	var free []firewall.Element
-	al := nl.addrs[i]
-	l.changes++
-	for _, p := range al.ports {
-		free = append(free, l.unhold(nl, element(al.addr, p.Port))...)
+// book writes a lease down, and returns the one to give in the kernel.
+func (l *Ledger) book(nl *nameLeases, fresh nameLease) firewall.Lease {
+	if old := nl.find(fresh.Element); old != nil {
+		fresh.expires = later(old.expires, fresh.expires) // a client was promised as much
+		*old = fresh
+		return l.extend(fresh)
 	}
-	nl.addrs = slices.Delete(nl.addrs, i, i+1)
+	nl.leases = append(nl.leases, fresh)
+	l.hold(nl, fresh.Element, 1)
+	return l.extend(fresh)
+}
+
+// extend has the element of nl live for as long as the longest lease of its names.
+func (l *Ledger) extend(nl nameLease) firewall.Lease {
+	l.changes++
+	h := l.elements[nl.Element]
+	if h.names == 1 || nl.expires.After(h.expires) {
+		h.expires = nl.expires
+	}
+	l.elements[nl.Element] = h
+	return firewall.Lease{Element: nl.Element, TTL: h.expires.Sub(l.Now())}
+}
+
+// hold books n names more on e, and says whether none is left.
+func (l *Ledger) hold(nl *nameLeases, e firewall.Element, n int) (free bool) {
+	if nl.wildcard {
+		l.wild += n
+	}
+	h := l.elements[e]
+	h.names += n
+	l.elements[e] = h
+	if h.names == 0 {
+		delete(l.elements, e)
+	}
+	return h.names == 0
+}
+
+// strike takes from a name what is over, and returns the elements that no name holds
+// any more. What has lapsed may go on where it is under way.
+func (l *Ledger) strike(nl *nameLeases, lapse bool, over func(nameLease) bool) (free []firewall.Element) {
+	nl.leases = slices.DeleteFunc(nl.leases, func(o nameLease) bool {
+		if !over(o) {
+			return false
+		}
+		l.changes++
+		if lapse {
+			l.lapsed.add(o.Element, nl.name)
+		}
+		if l.hold(nl, o.Element, -1) {
+			free = append(free, o.Element)
+		}
+		return true
+	})
+	if len(nl.leases) == 0 {
+		delete(l.names, nl.name)
+	}
 	return free
 }
 
-// unhold books one name less on e, and returns it if that was the last.
-func (l *Ledger) unhold(nl *nameLeases, e firewall.Element) []firewall.Element {
-	if nl.wildcard {
-		l.wild--
-	}
-	h := l.elements[e]
-	if h.names--; h.names > 0 {
-		l.elements[e] = h
-		return nil
-	}
-	delete(l.elements, e)
-	return []firewall.Element{e}
-}
-
-func (l *Ledger) evictOldest(name string, nl *nameLeases, keep []netip.Addr) []firewall.Element {
-	oldest := -1
-	for i, al := range nl.addrs {
-		if !slices.Contains(keep, al.addr) && (oldest < 0 || al.expires().Before(nl.addrs[oldest].expires())) {
-			oldest = i
+// evictOldest lets the address that would end first go, of those that are not to be kept.
+func (l *Ledger) evictOldest(nl *nameLeases, keep []netip.Addr) []firewall.Element {
+	ends := nl.ends()
+	var oldest netip.Addr
+	for _, o := range nl.leases {
+		if !slices.Contains(keep, o.Addr) && (!oldest.IsValid() || ends[o.Addr].Before(ends[oldest])) {
+			oldest = o.Addr
 		}
 	}
-	if oldest < 0 {
+	if !oldest.IsValid() {
 		return nil
 	}
-	for _, p := range nl.addrs[oldest].ports {
-		l.lapsed.add(element(nl.addrs[oldest].addr, p.Port), name)
-	}
-	return l.release(nl, oldest)
+	return l.strike(nl, true, func(o nameLease) bool { return o.Addr == oldest })
 }
 
 // RevokeName closes a name: its lease failed half-way, or a person said so.
 func (l *Ledger) RevokeName(name string) []firewall.Element {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.drop(l.policy.Lookup(name).Name)
-}
-
-func (l *Ledger) drop(name string) []firewall.Element {
-	nl := l.names[name]
+	nl := l.names[l.policy.Lookup(name).Name]
 	if nl == nil {
 		return nil
 	}
-	var free []firewall.Element
-	for i := range slices.Backward(nl.addrs) {
-		free = append(free, l.release(nl, i)...)
-	}
-	delete(l.names, name)
-	return free
+	return l.strike(nl, false, func(nameLease) bool { return true })
 }
 
 // Sweep forgets what has expired; the kernel has done so by itself. It returns how
@@ -261,24 +243,8 @@ func (l *Ledger) Sweep() (changes uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.Now()
-	for name, nl := range l.names {
-		for i := range slices.Backward(nl.addrs) {
-			al := &nl.addrs[i]
-			over := func(p portLease) bool { return now.After(p.expires) }
-			for _, p := range al.ports {
-				if over(p) {
-					l.lapsed.add(element(al.addr, p.Port), name)
-					l.unhold(nl, element(al.addr, p.Port))
-					l.changes++
-				}
-			}
-			if al.ports = slices.DeleteFunc(al.ports, over); len(al.ports) == 0 {
-				nl.addrs = slices.Delete(nl.addrs, i, i+1)
-			}
-		}
-		if len(nl.addrs) == 0 {
-			delete(l.names, name)
-		}
+	for _, nl := range l.names {
+		l.strike(nl, true, func(o nameLease) bool { return now.After(o.expires) })
 	}
 	return l.changes
 }
@@ -293,29 +259,10 @@ func (l *Ledger) Adopt(p *policy.Policy) (closed []firewall.Element) {
 	l.perName, l.total = limits.AddrsPerName, min(limits.Leases, maxLeases)
 	closed = l.lapsed.adopt(p)
 	for name, nl := range l.names {
-		match := p.Lookup(name)
-		for i, al := range slices.Backward(nl.addrs) {
-			var ports []policy.Port
-			if match.Allowed {
-				ports = p.Admit(name, al.addr)
-			}
-			kept := slices.DeleteFunc(slices.Clone(al.ports), func(q portLease) bool { return !slices.Contains(ports, q.Port) })
-			if len(kept) == len(al.ports) {
-				continue
-			}
-			closed = append(closed, l.release(nl, i)...)
-			if len(kept) == 0 {
-				continue
-			}
-			al.ports = kept
-			nl.addrs = append(nl.addrs, al)
-			for _, q := range kept {
-				l.hold(nl, element(al.addr, q.Port), q.expires)
-			}
-		}
-		if len(nl.addrs) == 0 {
-			delete(l.names, name)
-		}
+		allowed := p.Lookup(name).Allowed
+		closed = append(closed, l.strike(nl, false, func(o nameLease) bool {
+			return !allowed || !slices.Contains(p.Admit(name, o.Addr), portOf(o.Element))
+		})...)
 	}
 	return slices.DeleteFunc(closed, func(e firewall.Element) bool { return l.elements[e].names > 0 })
 }
@@ -340,7 +287,11 @@ func (l *Ledger) LeasedTo(name string, e firewall.Element) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	nl := l.names[l.policy.Lookup(name).Name]
-	return nl != nil && nl.opens(e) && nl.addrs[nl.find(e.Addr)].port(portOf(e)).expires.After(l.Now())
+	if nl == nil {
+		return false
+	}
+	lease := nl.find(e)
+	return lease != nil && lease.expires.After(l.Now())
 }
 
 // Holder returns a name that has the element open, the first of several; "" if
@@ -353,7 +304,7 @@ func (l *Ledger) Holder(e firewall.Element) string {
 		return first
 	}
 	for name, nl := range l.names {
-		if (first == "" || name < first) && nl.opens(e) {
+		if (first == "" || name < first) && nl.find(e) != nil {
 			first = name
 		}
 	}

@@ -92,7 +92,7 @@ func TestLedgerShares(t *testing.T) {
 			t.Fatalf("address %d was refused", i)
 		}
 	}
-	if got := len(l.names["ok.example.com"].addrs); got != perName {
+	if got := len(l.names["ok.example.com"].ends()); got != perName {
 		t.Errorf("the name holds %d addresses, limit %d", got, perName)
 	}
 	many := make([]netip.Addr, 4000)
@@ -241,20 +241,16 @@ func TestLedgerNeverHoldsWhatIsDenied(t *testing.T) {
 		}
 		holds, wild := map[firewall.Element]int{}, 0
 		for name, nl := range l.names {
-			for _, al := range nl.addrs {
-				a := al.addr
-				allowed := current.Admit(name, a)
-				for _, p := range al.ports {
-					if !slices.Contains(allowed, p.Port) {
-						t.Fatalf("%s holds %v:%v, which the policy denies", name, a, p)
-					}
-					holds[element(a, p.Port)]++
-					if l.elements[element(a, p.Port)].expires.Before(p.expires) {
-						t.Fatalf("%v ends before its lease for %s", element(a, p.Port), name)
-					}
-					if nl.wildcard {
-						wild++
-					}
+			for _, o := range nl.leases {
+				if !slices.Contains(current.Admit(name, o.Addr), portOf(o.Element)) {
+					t.Fatalf("%s holds %v, which the policy denies", name, o.Element)
+				}
+				holds[o.Element]++
+				if l.elements[o.Element].expires.Before(o.expires) {
+					t.Fatalf("%v ends before its lease for %s", o.Element, name)
+				}
+				if nl.wildcard {
+					wild++
 				}
 			}
 		}

@@ -46,10 +46,8 @@ func (l *Ledger) Report(before uint64) (*Report, uint64) {
 	all := make([]named, 0, len(l.names))
 	for name, nl := range l.names {
 		n := named{name: name}
-		for _, al := range nl.addrs {
-			if al.expires().After(n.lasts) {
-				n.lasts = al.expires()
-			}
+		for _, o := range nl.leases {
+			n.lasts = later(n.lasts, o.expires)
 		}
 		all = append(all, n)
 	}
@@ -61,20 +59,23 @@ func (l *Ledger) Report(before uint64) (*Report, uint64) {
 		all, r.More = all[:maxPublishedNames], n
 	}
 	for _, n := range all {
-		lease := Name{Name: n.name}
-		for _, al := range l.names[n.name].addrs {
-			lease.Addrs = append(lease.Addrs, Address{Addr: al.addr, On: portList(al.ports), Since: al.since, Expires: al.expires()})
-		}
-		slices.SortFunc(lease.Addrs, func(a, b Address) int { return a.Addr.Compare(b.Addr) })
-		r.Names = append(r.Names, lease)
+		r.Names = append(r.Names, Name{Name: n.name, Addrs: l.names[n.name].addresses()})
 	}
 	return r, l.changes
 }
 
-func portList(ports []portLease) string {
-	words := make([]string, len(ports))
-	for i, p := range ports {
-		words[i] = p.String()
+// addresses are what the name has open, in order.
+func (n *nameLeases) addresses() (all []Address) {
+	for _, o := range n.leases {
+		i := slices.IndexFunc(all, func(a Address) bool { return a.Addr == o.Addr })
+		if i < 0 {
+			i = len(all)
+			all = append(all, Address{Addr: o.Addr, Since: o.since})
+		}
+		a := &all[i]
+		a.On = strings.TrimSpace(a.On + " " + portOf(o.Element).String())
+		a.Expires = later(a.Expires, o.expires)
 	}
-	return strings.Join(words, " ")
+	slices.SortFunc(all, func(a, b Address) int { return a.Addr.Compare(b.Addr) })
+	return all
 }

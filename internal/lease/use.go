@@ -78,25 +78,15 @@ func (l *Ledger) Renew(used map[firewall.Element]bool, within, ttl time.Duration
 	now := l.Now()
 	var leases []firewall.Lease
 	for _, nl := range l.names {
-		for i := range nl.addrs {
-			al := &nl.addrs[i]
+		for i := range nl.leases {
+			o := &nl.leases[i]
 			expires := now.Add(ttl)
-			if end := al.confirmed.Add(renewedFor); end.Before(expires) {
+			if end := o.confirmed.Add(renewedFor); end.Before(expires) {
 				expires = end
 			}
-			for j := range al.ports {
-				e := element(al.addr, al.ports[j].Port)
-				if !used[e] || !al.ports[j].expires.Before(now.Add(within)) || !al.ports[j].expires.Before(expires) {
-					continue
-				}
-				al.ports[j].expires = expires
-				l.changes++
-				h := l.elements[e]
-				if expires.After(h.expires) { // else another name was promised more
-					h.expires = expires
-				}
-				l.elements[e] = h
-				leases = append(leases, firewall.Lease{Element: e, TTL: h.expires.Sub(now)})
+			if used[o.Element] && o.expires.Before(now.Add(within)) && o.expires.Before(expires) {
+				o.expires = expires
+				leases = append(leases, l.extend(*o))
 			}
 		}
 	}
