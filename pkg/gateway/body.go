@@ -36,7 +36,7 @@ func ended(err error, more bool) error {
 func forwardChunks(src *source, dst io.Writer) error {
 	extensions := 0
 	for {
-		n, err := readLine(src, maxChunkLine, refusedChunk)
+		n, err := readLine(src, 0, maxChunkLine, refusedChunk)
 		if err != nil {
 			return err
 		}
@@ -56,7 +56,7 @@ func forwardChunks(src *source, dst io.Writer) error {
 		if err := ended(src.forward(dst, size), true); err != nil {
 			return err
 		}
-		if n, err = readLine(src, 2, refusedChunk); err != nil {
+		if n, err = readLine(src, 0, 2, refusedChunk); err != nil {
 			return err
 		}
 		if err := src.forward(dst, int64(n)); err != nil {
@@ -82,7 +82,7 @@ func chunkLine(line []byte) (size int64, extensions int, err error) {
 // forwardTrailer passes the lines on that end a chunked body.
 func forwardTrailer(src *source, dst io.Writer) error {
 	for left := maxTrailer; ; {
-		n, err := readLine(src, left, refusedTrailer)
+		n, err := readLine(src, 0, left, refusedTrailer)
 		if err != nil {
 			return err
 		}
@@ -103,25 +103,4 @@ func forwardTrailer(src *source, dst io.Writer) error {
 // whom it is for, which a trailer may not (RFC 9110, section 6.5.1).
 func (f fields) frames() bool {
 	return slices.Contains([]string{"host", "content-length", "transfer-encoding", "expect", "connection", "upgrade", "http2-settings"}, f[0].name)
-}
-
-// readLine reads from src until it holds a line, whose length with its CR LF it
-// returns; tooLong is returned if that is more than limit, and for a line that
-// ends in anything else.
-func readLine(src *source, limit int, tooLong *refusal) (int, error) {
-	for scanned := 0; ; {
-		b := src.held()
-		for ; scanned < len(b); scanned++ {
-			cr := scanned > 0 && b[scanned-1] == '\r'
-			switch {
-			case scanned >= limit, cr != (b[scanned] == '\n'):
-				return 0, tooLong
-			case cr:
-				return scanned + 1, nil
-			}
-		}
-		if err := src.fill(); err != nil {
-			return 0, ended(err, true)
-		}
-	}
 }

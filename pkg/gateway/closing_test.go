@@ -19,7 +19,7 @@ func TestClosing(t *testing.T) {
 		"POST / HTTP/1.1\r\nconnection: keep-alive, TE\r\nTE: trailers\r\n\r\n":       "POST / HTTP/1.1\r\nTE: trailers\r\nConnection: close, te\r\n\r\n",
 		"HTTP/1.1 200 OK\r\nConnection: close\r\nX: y\r\nCONNECTION:\tx , ,X\r\n\r\n": "HTTP/1.1 200 OK\r\nX: y\r\nConnection: close, x\r\n\r\n",
 	} {
-		if got := string(closing([]byte(head))); got != want {
+		if got := string(rewrite([]byte(head), true)); got != want {
 			t.Errorf("%q became %q, want %q", head, got, want)
 		}
 	}

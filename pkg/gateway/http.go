@@ -82,9 +82,6 @@ func (x *exchange) request(began func()) (*judged, error) {
 		r.offers = nil
 	}
 	j := &judged{request: r, text: r.head(c.from.held()[:n])}
-	if r.last() {
-		j.text = closing(j.text)
-	}
 	c.from.take(n)
 	if r.method == "CONNECT" {
 		j.ruling = c.decideConnect(x.ctx, r.target)
@@ -234,7 +231,7 @@ func (x *exchange) respond(server *source, n int, r response, to asked) error {
 		return server.forward(x.down, untilEnd)
 	}
 	if to.last && !r.interim() {
-		text := closing(server.held()[:n])
+		text := rewrite(server.held()[:n], true)
 		server.take(n)
 		if err := write(x.down, text); err != nil {
 			return err

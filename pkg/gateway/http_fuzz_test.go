@@ -36,11 +36,7 @@ func passed(in io.Reader) (out []byte, messages []message) {
 		if r.droppable() {
 			r.offers = nil
 		}
-		head := r.head(src.held()[:n])
-		if r.last() {
-			head = closing(head)
-		}
-		b.Write(head)
+		b.Write(r.head(src.held()[:n]))
 		src.take(n)
 		err = forwardBody(src, &b, r.length)
 		messages = append(messages, message{r.host, b.Len(), err == nil, r.switches(), r.last()})

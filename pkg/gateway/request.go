@@ -15,29 +15,25 @@ type request struct {
 	expect bool      // the client waits for 100 Continue before it sends the body
 	target authority // of a CONNECT
 	offers []string  // protocols to switch to, in lower case
-	edits  []edit    // of the head
 }
 
 // chunked is the length of a body whose chunks say how long they are.
 const chunked = -1
 
-// edit puts text in the place of a part of a head, from and to as offsets.
-type edit struct {
-	from, to int
-	text     string
-	upgrade  bool // only if the offers are not passed on
+// head returns a head as it is passed on: without Expect, which the gate answers, and
+// without the offers that are not to be made.
+func (r *request) head(head []byte) []byte {
+	without := []string{"expect"}
+	if r.offers == nil {
+		without = append(without, "upgrade", "http2-settings")
+	}
+	return rewrite(head, r.last(), without...)
 }
 
-// head returns head with its edits done.
-func (r *request) head(head []byte) []byte {
-	head = slices.Clone(head)
-	for _, e := range slices.Backward(r.edits) {
-		if !e.upgrade || r.offers == nil {
-			head = slices.Replace(head, e.from, e.to, []byte(e.text)...)
-		}
-	}
-	return head
-}
+// last says whether nothing may follow r on its connection. A server may overlook a
+// body, and read it as the next request: for a method that it does not know, a path
+// where it expects none, or an answer that it gives early.
+func (r *request) last() bool { return r.length != 0 }
 
 // switches says whether a server that agrees will speak another protocol.
 func (r *request) switches() bool { return r.offers != nil || r.target != authority{} }
@@ -61,19 +57,9 @@ func parseRequest(head []byte, port uint16) (*request, error) {
 	if err != nil {
 		return r, err
 	}
-	f := make(fields, 0, 16)
-	offset := len(line) + 2
-	for rest != "\r\n" {
-		line, rest, _ = strings.Cut(rest, "\r\n")
-		end := offset + len(line) + 2
-		if err := f.add(line); err != nil {
-			return r, err
-		}
-		if e, ok := f.edit(); ok {
-			e.from, e.to = offset, end
-			r.edits = append(r.edits, e)
-		}
-		offset = end
+	f, err := parseFields(rest)
+	if err != nil {
+		return r, err
 	}
 	if accept := f.all("accept"); accept != nil {
 		r.json = strings.Contains(strings.ToLower(accept[len(accept)-1]), "application/json")
@@ -205,49 +191,4 @@ func (r *request) framing(f fields, minor int) error {
 func parseLength(s string) (int64, bool) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	return n, err == nil && len(s) <= 18 && strings.Trim(s, "0123456789") == ""
-}
-
-// fields are those of a header in their order, with names in lower case.
-type fields []struct{ name, value string }
-
-// add takes one line of a header (RFC 9112, section 5).
-func (f *fields) add(line string) error {
-	if line[0] == ' ' || line[0] == '\t' {
-		return refusedFold
-	}
-	name, value, ok := strings.Cut(line, ":")
-	if !ok || !isTokens(name) {
-		return refusedField
-	}
-	if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
-		return refusedControl
-	}
-	*f = append(*f, struct{ name, value string }{strings.ToLower(name), strings.Trim(value, " \t")})
-	return nil
-}
-
-// all are the values of the fields with a name.
-func (f fields) all(name string) (values []string) {
-	for _, l := range f {
-		if l.name == name {
-			values = append(values, l.value)
-		}
-	}
-	return values
-}
-
-// option says whether a Connection field names it.
-func (f fields) option(name string) bool {
-	return slices.ContainsFunc(f.all("connection"), func(value string) bool {
-		return slices.ContainsFunc(members(value), func(s string) bool { return strings.EqualFold(s, name) })
-	})
-}
-
-// members returns the members of a field that is a list (RFC 9110, section 5.6.1).
-func members(value string) []string {
-	all := strings.Split(value, ",")
-	for i, m := range all {
-		all[i] = strings.Trim(m, " \t")
-	}
-	return all
 }

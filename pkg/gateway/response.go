@@ -27,12 +27,9 @@ func parseResponse(head []byte, to asked) response {
 	if err != nil || len(code) != 3 || status < 100 || version != "HTTP/1.1" && version != "HTTP/1.0" {
 		return opaque
 	}
-	var f fields
-	for rest != "\r\n" {
-		line, rest, _ = strings.Cut(rest, "\r\n")
-		if f.add(line) != nil {
-			return opaque
-		}
+	f, err := parseFields(rest)
+	if err != nil {
+		return opaque
 	}
 	r := response{status: status, length: untilEnd}
 	lengths, encodings := f.all("content-length"), f.all("transfer-encoding")

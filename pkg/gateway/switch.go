@@ -50,27 +50,6 @@ func offered(offers []string, f fields) bool {
 	})
 }
 
-// edit says what to do with the line that was added last.
-func (f fields) edit() (edit, bool) {
-	last := f[len(f)-1]
-	switch last.name {
-	case "expect":
-		return edit{}, true
-	case "upgrade", "http2-settings":
-		return edit{upgrade: true}, true
-	case "connection":
-		options := members(last.value)
-		rest := slices.DeleteFunc(slices.Clone(options), func(s string) bool {
-			return strings.EqualFold(s, "upgrade") || strings.EqualFold(s, "http2-settings")
-		})
-		if len(rest) == 0 {
-			return edit{upgrade: true}, true
-		}
-		return edit{text: "Connection: " + strings.Join(rest, ", ") + "\r\n", upgrade: true}, len(rest) < len(options)
-	}
-	return edit{}, false
-}
-
 // connect finds out what a CONNECT is for (RFC 9110, section 9.3.6). Old clients
 // of HTTP/1.0 send no Host.
 func (r *request) connect(hosts []string, target string, minor int) error {
