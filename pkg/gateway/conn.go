@@ -142,32 +142,26 @@ func reasonOf(err error) string {
 // claim notes that the connection is about to be used for u. It comes before
 // the decision, so that a Recheck either sees the use or comes before the
 // decision's look at the policy.
-func (c *conn) claim(u use) { c.setUses(func(uses []use) []use { return append(uses, u) }) }
-
-// unclaim drops the oldest use. The last one stays for as long as the
-// connection does.
-func (c *conn) unclaim() {
-	c.setUses(func(uses []use) []use {
-		if len(uses) > 1 {
-			uses = slices.Delete(uses, 0, 1)
-		}
-		return uses
-	})
-}
-
-// disclaim drops every use: the connection is about to be judged by another one.
-func (c *conn) disclaim() { c.setUses(func([]use) []use { return nil }) }
-
-// claims returns what the connection is used for.
-func (c *conn) claims() (all []use) {
-	c.setUses(func(uses []use) []use { all = slices.Clone(uses); return uses })
-	return all
-}
-
-func (c *conn) setUses(change func([]use) []use) {
+func (c *conn) claim(u use) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.uses = change(c.uses)
+	c.uses = append(c.uses, u)
+}
+
+// unclaim drops the oldest use if there are more than least.
+func (c *conn) unclaim(least int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.uses) > least {
+		c.uses = slices.Delete(c.uses, 0, 1)
+	}
+}
+
+// claims returns what the connection is used for.
+func (c *conn) claims() []use {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.uses)
 }
 
 // end resets both sides. The first call says how it ended.

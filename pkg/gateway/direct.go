@@ -14,7 +14,7 @@ func (c *conn) direct(ctx context.Context) (ruling, bool) {
 	r := permit(c.s.config.Policy(), u)
 	hidden := c.to.Port() == tlsPort || c.to.Port() == webPort
 	if !r.allowed && hidden {
-		c.disclaim()
+		c.unclaim(0)
 		return ruling{}, false
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.s.limits.held)
@@ -28,7 +28,7 @@ func (c *conn) direct(ctx context.Context) (ruling, bool) {
 		r = r.no(refusedRevoked)
 	case !ok:
 	case name != "":
-		c.disclaim()
+		c.unclaim(0)
 		u.name = name
 		c.claim(u)
 		r = permit(c.s.config.Policy(), u)

@@ -248,7 +248,7 @@ func (x *exchange) respond(server *source, n int, r response, to asked) error {
 		return err
 	}
 	x.waiting.pop()
-	x.c.unclaim()
+	x.c.unclaim(1) // the last one stays for as long as the connection
 	if to.last {
 		return io.EOF
 	}

@@ -24,23 +24,30 @@ func (c *conn) direction(run func() error, src *source, dst *net.TCPConn) {
 	defer c.done()
 	err := run()
 	src.release()
-	_, broken := errors.AsType[*writeError](err)
+	_, failed := errors.AsType[*writeError](err)
 	no, denied := errors.AsType[denial](err)
 	switch {
 	case err == io.EOF || err == io.ErrUnexpectedEOF:
-		if c.finish(dst) {
+		both, broken := c.half(false)
+		switch {
+		case broken:
+			c.end(audit.Allow, "reset")
+		case dst.CloseWrite() != nil:
+			c.end(audit.Allow, how(both))
+		case both:
+			c.close(audit.Allow, "closed")
+		default:
 			src.awaitReset()
 			c.end(audit.Allow, "closed") // which was under way
 		}
-	case broken:
+	case failed:
 		// What comes the other way may still be on its way.
-		if c.breakOff() {
-			if src.discard(func() {}) == io.EOF {
-				dst.CloseWrite()
-				src.awaitReset()
-			}
-			c.end(audit.Allow, "reset")
+		both, _ := c.half(true)
+		if !both && src.discard(func() {}) == io.EOF {
+			dst.CloseWrite()
+			src.awaitReset()
 		}
+		c.end(audit.Allow, how(both))
 	case denied:
 		c.end(audit.Deny, no.Error())
 	case late(err):
@@ -50,38 +57,14 @@ func (c *conn) direction(run func() error, src *source, dst *net.TCPConn) {
 	}
 }
 
-// finish passes the end of a stream on to dst. It returns true if the other
-// direction is still open.
-func (c *conn) finish(dst *net.TCPConn) bool {
+// half notes the end of one direction, and whether its destination takes no more. It
+// says whether both have ended, and whether one of them so.
+func (c *conn) half(broken bool) (both, anyBroken bool) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.ended++
-	broken, both := c.broken, c.ended == 2
-	c.mu.Unlock()
-	switch {
-	case broken:
-		c.end(audit.Allow, "reset")
-	case dst.CloseWrite() != nil:
-		c.end(audit.Allow, how(both))
-	case both:
-		c.close(audit.Allow, "closed")
-	default:
-		return true
-	}
-	return false
-}
-
-// breakOff ends a direction whose destination takes no more. It returns true if
-// the other direction is still open.
-func (c *conn) breakOff() bool {
-	c.mu.Lock()
-	c.broken = true
-	c.ended++
-	both := c.ended == 2
-	c.mu.Unlock()
-	if both {
-		c.end(audit.Allow, "closed")
-	}
-	return !both
+	c.broken = c.broken || broken
+	return c.ended == 2, c.broken
 }
 
 // how names an end by reset: who said the last word before may take no answer.

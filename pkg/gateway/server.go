@@ -116,8 +116,8 @@ func (s *Server) Stats() Stats {
 // The error is nil if ctx ended. The listeners are TCP's, one for each address
 // family, made with SetMultipathTCP(false): the kernel tells the original
 // destination of plain TCP only.
-func (s *Server) Serve(ctx context.Context, listeners []net.Listener) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+func (s *Server) Serve(parent context.Context, listeners []net.Listener) error {
+	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	var work sync.WaitGroup
 	for _, l := range listeners {
@@ -136,10 +136,10 @@ func (s *Server) Serve(ctx context.Context, listeners []net.Listener) error {
 		c.end(audit.Info, "the gate stopped")
 	}
 	work.Wait()
-	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-		return err
+	if parent.Err() != nil {
+		return nil
 	}
-	return nil
+	return context.Cause(ctx)
 }
 
 // accept hands connections out until ctx ends.
@@ -252,9 +252,7 @@ func (r *registry) add(c *conn, sniffing int) (evicted *conn, ok bool) {
 func (r *registry) judged(c *conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if i := slices.Index(r.sniffing, c); i >= 0 {
-		r.sniffing = slices.Delete(r.sniffing, i, i+1)
-	}
+	r.sniffing = slices.DeleteFunc(r.sniffing, func(o *conn) bool { return o == c })
 }
 
 func (r *registry) remove(c *conn) {
