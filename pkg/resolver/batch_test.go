@@ -27,7 +27,7 @@ func TestQueriesThatPiledUp(t *testing.T) {
 			}
 			defer clients[c].Close()
 			for i := range perClient {
-				q := asks(fmt.Sprintf("c%d-%d.evil.test.", c, i), typeA)
+				q := asks(fmt.Sprintf("c%d-%d.evil.test.", c, i), dns.TypeA)
 				q.Id = uint16(i)
 				pkt, err := q.Pack()
 				if err != nil {

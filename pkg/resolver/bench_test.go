@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/miekg/dns"
 )
 
 // BenchmarkCached has clients ask for cached names over UDP on loopback: as fast
@@ -26,7 +28,7 @@ func benchmarkCached(b *testing.B, window int, tick time.Duration) {
 		name := fmt.Sprintf("n%d.ok.test.", i)
 		r.up.set(b, name, "A", name+" 300 A 192.0.2.1")
 		r.lookupA(name)
-		pkt, err := asks(name, typeA).Pack()
+		pkt, err := asks(name, dns.TypeA).Pack()
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -89,7 +91,7 @@ func BenchmarkHandle(b *testing.B) {
 	r.up.set(b, "ok.test.", "A", "ok.test. 300 A 192.0.2.1")
 	r.lookupA("ok.test.")
 	for _, name := range []string{"ok.test.", "evil.test."} {
-		pkt, err := asks(name, typeA).Pack()
+		pkt, err := asks(name, dns.TypeA).Pack()
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -42,9 +42,9 @@ func (s *Server) decide(p *policy.Policy, name string, q *query, c client, now t
 		return s.unlisted(p, name, c, now)
 	}
 	switch q.qtype {
-	case typeA, typeAAAA:
+	case dns.TypeA, dns.TypeAAAA:
 		return nil
-	case typeHTTPS, typeSVCB: // asked for beside every A: not worth a line each
+	case dns.TypeHTTPS, dns.TypeSVCB: // asked for beside every A: not worth a line each
 	default:
 		s.config.Record(line(audit.Deny, name, m.Rule, "type "+dns.Type(q.qtype).String()+" is not answered, A and AAAA are").By(c.process(s.config.Find)))
 	}
@@ -58,7 +58,7 @@ func (s *Server) local(c client, addrs []netip.Addr, qtype uint16) *answer {
 	a := &answer{ttl: localTTL}
 	for _, addr := range addrs {
 		addr = addr.Unmap().WithZone("")
-		if addr.Is4() && qtype == typeA || addr.Is6() && qtype == typeAAAA {
+		if addr.Is4() && qtype == dns.TypeA || addr.Is6() && qtype == dns.TypeAAAA {
 			a.addrs = append(a.addrs, addr)
 		}
 	}
@@ -81,7 +81,7 @@ func (s *Server) recordDenied(c client, name string, rule *policy.Rule, reason s
 
 func (s *Server) refusal(c client, text string) *answer {
 	c.count.Denied.Add(1)
-	return &answer{rcode: rcodeNXDomain, ede: dns.ExtendedErrorCodeBlocked, text: text, ttl: seconds(s.denyTTL)}
+	return &answer{rcode: dns.RcodeNameError, ede: dns.ExtendedErrorCodeBlocked, text: text, ttl: seconds(s.denyTTL)}
 }
 
 // unlisted refuses a name that nothing in the policy matches. With a search

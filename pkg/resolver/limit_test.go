@@ -83,8 +83,8 @@ func TestCacheIsBounded(t *testing.T) {
 	now := time.Now()
 	for i := range 10000 {
 		name := fmt.Sprintf("n%d.test", i)
-		c.put(question{name, typeA}, &entry{answer: &answer{}, expires: now.Add(time.Minute)}, nil, now)
-		if c.get([]byte(name), typeA, nil, now) == nil {
+		c.put(question{name, dns.TypeA}, &entry{answer: &answer{}, expires: now.Add(time.Minute)}, nil, now)
+		if c.get([]byte(name), dns.TypeA, nil, now) == nil {
 			t.Fatalf("entry %d isn't there", i)
 		}
 	}
@@ -98,8 +98,8 @@ func TestCacheIsBounded(t *testing.T) {
 func TestCacheForgetsOldPolicies(t *testing.T) {
 	c := newCache(1024)
 	now := time.Now()
-	key := func(i int) question { return question{fmt.Sprintf("n%d.test", i), typeA} }
-	get := func(i int, p *policy.Policy) *entry { return c.get([]byte(key(i).name), typeA, p, now) }
+	key := func(i int) question { return question{fmt.Sprintf("n%d.test", i), dns.TypeA} }
+	get := func(i int, p *policy.Policy) *entry { return c.get([]byte(key(i).name), dns.TypeA, p, now) }
 	var old []weak.Pointer[policy.Policy]
 	for i := range 50 {
 		p := new(policy.Policy)

@@ -116,7 +116,7 @@ func (s *Server) limit(who *asker, p *policy.Policy, now time.Time) *answer {
 	}
 	if n := float64(set.DNS.QPS); !s.qps.Take(now, 1, n, 2*n) {
 		s.config.Record(line(audit.Deny, who.name, nil, fmt.Sprintf("rate: more than %d questions a second for upstreams", set.DNS.QPS)))
-		return &answer{rcode: rcodeServFail, ede: dns.ExtendedErrorCodeNotReady, text: "rate: too many new questions"}
+		return &answer{rcode: dns.RcodeServerFailure, ede: dns.ExtendedErrorCodeNotReady, text: "rate: too many new questions"}
 	}
 	return nil
 }
@@ -169,7 +169,7 @@ func (s *Server) resolve(ctx context.Context, who *asker) *answer {
 	case !match.Allowed && !s.config.Monitor:
 		return s.deny(who.client, who.name, match.Rule, "not in the allowlist any more")
 	case ctx.Err() != nil:
-		return &answer{rcode: rcodeServFail, ede: dns.ExtendedErrorCodeNotReady, text: "the resolver is stopping"}
+		return &answer{rcode: dns.RcodeServerFailure, ede: dns.ExtendedErrorCodeNotReady, text: "the resolver is stopping"}
 	case err != nil:
 		s.stats.Failed.Add(1)
 		a = s.failure(who, match.Rule, dns.ExtendedErrorCodeNetworkError, "no upstream answered", err)
@@ -193,7 +193,7 @@ func (s *Server) failure(who *asker, rule *policy.Rule, ede uint16, what string,
 	if len(why) > most {
 		why = why[:most-3] + "..."
 	}
-	return &answer{rcode: rcodeServFail, ede: ede, text: what + ": " + why, ttl: seconds(s.failTTL)}
+	return &answer{rcode: dns.RcodeServerFailure, ede: ede, text: what + ": " + why, ttl: seconds(s.failTTL)}
 }
 
 // maxConsider is how many addresses of one reply are looked at.
@@ -260,7 +260,7 @@ func (s *Server) absent(match policy.Match, f found, who *asker) *answer {
 	a := &answer{ttl: max(1, seconds(f.ttl))}
 	reason := fmt.Sprintf("%s, no address", dns.Type(who.qtype))
 	if !f.exists {
-		a.rcode = rcodeNXDomain
+		a.rcode = dns.RcodeNameError
 		reason = "the upstream says that there is no such name"
 	}
 	who.say(who.line(audit.Allow, match.Rule, reason))
@@ -336,7 +336,7 @@ func (s *Server) observe(p *policy.Policy, match policy.Match, m *dns.Msg, who *
 		return a
 	}
 	if !f.exists {
-		a.rcode = rcodeNXDomain
+		a.rcode = dns.RcodeNameError
 		why += "; there is no such name"
 	}
 	who.say(who.observed(match.Rule, why))

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"strings"
+
+	"github.com/miekg/dns"
 )
 
 // The client's side of the protocol is small enough to be written by hand: one
@@ -14,17 +16,6 @@ const (
 	headerLen   = 12
 	maxNameLen  = 255
 	maxUDPReply = 1232 // DNS flag day 2020: fits everywhere unfragmented
-	minUDPReply = 512  // RFC 1035, section 4.2.1
-	maxMessage  = 65535
-
-	typeA     = 1
-	typeSOA   = 6
-	typePTR   = 12
-	typeAAAA  = 28
-	typeOPT   = 41
-	typeSVCB  = 64
-	typeHTTPS = 65
-	classIN   = 1
 
 	flagQR     = 1 << 15
 	flagTC     = 1 << 9
@@ -32,19 +23,6 @@ const (
 	flagRA     = 1 << 7
 	flagCD     = 1 << 4
 	maskOpcode = 0xf << 11
-
-	optEDE = 15 // RFC 8914
-)
-
-// The response codes used here; those above 15 need EDNS.
-const (
-	rcodeOK       = 0
-	rcodeFormErr  = 1
-	rcodeServFail = 2
-	rcodeNXDomain = 3
-	rcodeNotImp   = 4
-	rcodeRefused  = 5
-	rcodeBadVers  = 16
 )
 
 // query is what a client's message comes down to. Its slices point into the
@@ -61,10 +39,10 @@ type query struct {
 }
 
 // parseQuery reads pkt into q, using buf for the name. It returns false if no
-// reply may be sent at all, else the code to fail with, rcodeOK if the question
+// reply may be sent at all, else the code to fail with, dns.RcodeSuccess if the question
 // is one that can be answered.
 func parseQuery(pkt, buf []byte, q *query) (rcode uint16, reply bool) {
-	*q = query{name: buf[:0], size: minUDPReply, clean: true}
+	*q = query{name: buf[:0], size: dns.MinMsgSize, clean: true}
 	if len(pkt) < headerLen {
 		return 0, false
 	}
@@ -74,16 +52,16 @@ func parseQuery(pkt, buf []byte, q *query) (rcode uint16, reply bool) {
 		return 0, false // two servers must not talk to each other for ever
 	}
 	if q.flags&maskOpcode != 0 {
-		return rcodeNotImp, true
+		return dns.RcodeNotImplemented, true
 	}
 	// A query has one question and no answers; an update or a second question
 	// would be something that the policy has not looked at.
 	if be.Uint16(pkt[4:]) != 1 || be.Uint16(pkt[6:]) != 0 || be.Uint16(pkt[8:]) != 0 {
-		return rcodeFormErr, true
+		return dns.RcodeFormatError, true
 	}
 	off, ok := q.parseName(pkt, headerLen)
 	if !ok || off+4 > len(pkt) {
-		return rcodeFormErr, true
+		return dns.RcodeFormatError, true
 	}
 	q.qtype = be.Uint16(pkt[off:])
 	q.question = pkt[headerLen : off+4]
@@ -91,13 +69,13 @@ func parseQuery(pkt, buf []byte, q *query) (rcode uint16, reply bool) {
 	version, ok := q.parseAdditional(pkt, off+4, int(be.Uint16(pkt[10:])))
 	switch {
 	case !ok:
-		return rcodeFormErr, true
+		return dns.RcodeFormatError, true
 	case version != 0:
-		return rcodeBadVers, true
-	case class != classIN:
-		return rcodeRefused, true
+		return dns.RcodeBadVers, true
+	case class != dns.ClassINET:
+		return dns.RcodeRefused, true
 	}
-	return rcodeOK, true
+	return dns.RcodeSuccess, true
 }
 
 // parseName reads an uncompressed name at off and returns where it ends.
@@ -150,14 +128,14 @@ func (q *query) parseAdditional(pkt []byte, off, n int) (version byte, ok bool) 
 		if off > len(pkt) {
 			return 0, false
 		}
-		if binary.BigEndian.Uint16(rr) != typeOPT {
+		if binary.BigEndian.Uint16(rr) != dns.TypeOPT {
 			continue
 		}
 		if q.edns || !root {
 			return 0, false
 		}
 		q.edns = true
-		q.size = min(max(int(binary.BigEndian.Uint16(rr[2:])), minUDPReply), maxUDPReply)
+		q.size = min(max(int(binary.BigEndian.Uint16(rr[2:])), dns.MinMsgSize), maxUDPReply)
 		version = rr[5]
 	}
 	return version, true
@@ -240,9 +218,9 @@ func appendReply(b []byte, q *query, a *answer, ttl uint32, turn, limit int) []b
 		packed++
 	}
 	count(6, uint16(packed))
-	negative := a.rcode == rcodeNXDomain || a.rcode == rcodeOK && len(a.addrs) == 0
+	negative := a.rcode == dns.RcodeNameError || a.rcode == dns.RcodeSuccess && len(a.addrs) == 0
 	if soa := 11 + len(soaData); negative && len(b)-start+soa <= room {
-		b = append(b, 0, 0, typeSOA, 0, classIN) // owned by the root, whose child is every name
+		b = append(b, 0, 0, byte(dns.TypeSOA), 0, dns.ClassINET) // owned by the root, whose child is every name
 		b = be.AppendUint32(b, ttl)
 		b = be.AppendUint16(b, uint16(len(soaData)))
 		b = append(b, soaData...)
@@ -250,14 +228,14 @@ func appendReply(b []byte, q *query, a *answer, ttl uint32, turn, limit int) []b
 		count(8, 1)
 	}
 	if q.edns {
-		b = append(b, 0, 0, typeOPT)
+		b = append(b, 0, 0, byte(dns.TypeOPT))
 		b = be.AppendUint16(b, maxUDPReply)
 		b = append(b, byte(a.rcode>>4), 0, 0, 0)
 		if text == "" {
 			b = append(b, 0, 0)
 		} else {
 			b = be.AppendUint16(b, uint16(6+len(text)))
-			b = be.AppendUint16(b, optEDE)
+			b = be.AppendUint16(b, dns.EDNS0EDE)
 			b = be.AppendUint16(b, uint16(2+len(text)))
 			b = be.AppendUint16(b, a.ede)
 			b = append(b, text...)
@@ -273,12 +251,12 @@ func appendAddr(b []byte, a netip.Addr, ttl uint32) []byte {
 	be := binary.BigEndian
 	b = append(b, 0xc0, headerLen)
 	if a.Is4() {
-		b = append(b, 0, typeA, 0, classIN)
+		b = append(b, 0, byte(dns.TypeA), 0, dns.ClassINET)
 		b = be.AppendUint32(b, ttl)
 		v := a.As4()
 		return append(append(b, 0, 4), v[:]...)
 	}
-	b = append(b, 0, typeAAAA, 0, classIN)
+	b = append(b, 0, byte(dns.TypeAAAA), 0, dns.ClassINET)
 	b = be.AppendUint32(b, ttl)
 	v := a.As16()
 	return append(append(b, 0, 16), v[:]...)

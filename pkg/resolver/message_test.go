@@ -34,38 +34,38 @@ func TestParseQuery(t *testing.T) {
 		rcode int // -1: no reply
 		name  string
 	}{
-		{"a question", packet(flagRD, [4]uint16{1}, okA), rcodeOK, "ok.test"},
-		{"with EDNS", packet(flagRD, [4]uint16{1, 0, 0, 1}, okA+optRR), rcodeOK, "ok.test"},
-		{"case", packet(0, [4]uint16{1}, "\x02oK\x04TeSt\x00\x00\x01\x00\x01"), rcodeOK, "ok.test"},
-		{"the root", packet(0, [4]uint16{1}, "\x00\x00\x01\x00\x01"), rcodeOK, ""},
-		{"a name of 255 bytes", packet(0, [4]uint16{1}, long+"\x3d"+strings.Repeat("a", 61)+"\x00\x00\x01\x00\x01"), rcodeOK,
+		{"a question", packet(flagRD, [4]uint16{1}, okA), dns.RcodeSuccess, "ok.test"},
+		{"with EDNS", packet(flagRD, [4]uint16{1, 0, 0, 1}, okA+optRR), dns.RcodeSuccess, "ok.test"},
+		{"case", packet(0, [4]uint16{1}, "\x02oK\x04TeSt\x00\x00\x01\x00\x01"), dns.RcodeSuccess, "ok.test"},
+		{"the root", packet(0, [4]uint16{1}, "\x00\x00\x01\x00\x01"), dns.RcodeSuccess, ""},
+		{"a name of 255 bytes", packet(0, [4]uint16{1}, long+"\x3d"+strings.Repeat("a", 61)+"\x00\x00\x01\x00\x01"), dns.RcodeSuccess,
 			strings.Repeat(strings.Repeat("a", 63)+".", 3) + strings.Repeat("a", 61)},
-		{"a dot in a label", packet(0, [4]uint16{1}, "\x07ok.test\x00\x00\x01\x00\x01"), rcodeOK, `ok\046test`},
-		{"bytes behind the question", packet(0, [4]uint16{1}, okA+"padding"), rcodeOK, "ok.test"},
+		{"a dot in a label", packet(0, [4]uint16{1}, "\x07ok.test\x00\x00\x01\x00\x01"), dns.RcodeSuccess, `ok\046test`},
+		{"bytes behind the question", packet(0, [4]uint16{1}, okA+"padding"), dns.RcodeSuccess, "ok.test"},
 
 		{"empty", nil, -1, ""},
 		{"half a header", packet(0, [4]uint16{1}, "")[:11], -1, ""},
 		{"a response", packet(flagQR, [4]uint16{1}, okA), -1, ""},
-		{"E08 notify", packet(4<<11, [4]uint16{1}, okA), rcodeNotImp, ""},
-		{"E08 update", packet(5<<11, [4]uint16{1}, okA), rcodeNotImp, ""},
-		{"E08 opcode 15", packet(15<<11, [4]uint16{1}, okA), rcodeNotImp, ""},
-		{"E08 no question", packet(0, [4]uint16{}, ""), rcodeFormErr, ""},
-		{"E08 two questions", packet(0, [4]uint16{2}, okA+"\x04evil\x04test\x00\x00\x01\x00\x01"), rcodeFormErr, ""},
-		{"E08 an answer in the query", packet(0, [4]uint16{1, 1}, okA), rcodeFormErr, ""},
-		{"E08 an authority in the query", packet(0, [4]uint16{1, 0, 1}, okA), rcodeFormErr, ""},
-		{"E08 class CH", packet(0, [4]uint16{1}, "\x02ok\x04test\x00\x00\x01\x00\x03"), rcodeRefused, "ok.test"},
-		{"E08 class ANY", packet(0, [4]uint16{1}, "\x02ok\x04test\x00\x00\x01\x00\xff"), rcodeRefused, "ok.test"},
-		{"no class", packet(0, [4]uint16{1}, okA[:len(okA)-1]), rcodeFormErr, ""},
-		{"a compressed question", packet(0, [4]uint16{1}, "\xc0\x0c\x00\x01\x00\x01"), rcodeFormErr, ""},
-		{"a label of 64 bytes", packet(0, [4]uint16{1}, "\x40"+strings.Repeat("a", 64)+"\x00\x00\x01\x00\x01"), rcodeFormErr, ""},
-		{"a name of 256 bytes", packet(0, [4]uint16{1}, long+"\x3e"+strings.Repeat("a", 62)+"\x00\x00\x01\x00\x01"), rcodeFormErr, ""},
-		{"a name without end", packet(0, [4]uint16{1}, "\x02ok"), rcodeFormErr, ""},
-		{"two OPT records", packet(0, [4]uint16{1, 0, 0, 2}, okA+optRR+optRR), rcodeFormErr, ""},
-		{"an OPT record with a name", packet(0, [4]uint16{1, 0, 0, 1}, okA+"\x01a"+optRR), rcodeFormErr, ""},
-		{"an OPT record cut short", packet(0, [4]uint16{1, 0, 0, 1}, okA+optRR[:10]), rcodeFormErr, ""},
-		{"options cut short", packet(0, [4]uint16{1, 0, 0, 1}, okA+optRR[:10]+"\x09"), rcodeFormErr, ""},
-		{"many additional records", packet(0, [4]uint16{1, 0, 0, 9}, okA+strings.Repeat(optRR, 9)), rcodeFormErr, ""},
-		{"EDNS version 1", packet(0, [4]uint16{1, 0, 0, 1}, okA+"\x00\x00\x29\x10\x00\x00\x01\x00\x00\x00\x00"), rcodeBadVers, "ok.test"},
+		{"E08 notify", packet(4<<11, [4]uint16{1}, okA), dns.RcodeNotImplemented, ""},
+		{"E08 update", packet(5<<11, [4]uint16{1}, okA), dns.RcodeNotImplemented, ""},
+		{"E08 opcode 15", packet(15<<11, [4]uint16{1}, okA), dns.RcodeNotImplemented, ""},
+		{"E08 no question", packet(0, [4]uint16{}, ""), dns.RcodeFormatError, ""},
+		{"E08 two questions", packet(0, [4]uint16{2}, okA+"\x04evil\x04test\x00\x00\x01\x00\x01"), dns.RcodeFormatError, ""},
+		{"E08 an answer in the query", packet(0, [4]uint16{1, 1}, okA), dns.RcodeFormatError, ""},
+		{"E08 an authority in the query", packet(0, [4]uint16{1, 0, 1}, okA), dns.RcodeFormatError, ""},
+		{"E08 class CH", packet(0, [4]uint16{1}, "\x02ok\x04test\x00\x00\x01\x00\x03"), dns.RcodeRefused, "ok.test"},
+		{"E08 class ANY", packet(0, [4]uint16{1}, "\x02ok\x04test\x00\x00\x01\x00\xff"), dns.RcodeRefused, "ok.test"},
+		{"no class", packet(0, [4]uint16{1}, okA[:len(okA)-1]), dns.RcodeFormatError, ""},
+		{"a compressed question", packet(0, [4]uint16{1}, "\xc0\x0c\x00\x01\x00\x01"), dns.RcodeFormatError, ""},
+		{"a label of 64 bytes", packet(0, [4]uint16{1}, "\x40"+strings.Repeat("a", 64)+"\x00\x00\x01\x00\x01"), dns.RcodeFormatError, ""},
+		{"a name of 256 bytes", packet(0, [4]uint16{1}, long+"\x3e"+strings.Repeat("a", 62)+"\x00\x00\x01\x00\x01"), dns.RcodeFormatError, ""},
+		{"a name without end", packet(0, [4]uint16{1}, "\x02ok"), dns.RcodeFormatError, ""},
+		{"two OPT records", packet(0, [4]uint16{1, 0, 0, 2}, okA+optRR+optRR), dns.RcodeFormatError, ""},
+		{"an OPT record with a name", packet(0, [4]uint16{1, 0, 0, 1}, okA+"\x01a"+optRR), dns.RcodeFormatError, ""},
+		{"an OPT record cut short", packet(0, [4]uint16{1, 0, 0, 1}, okA+optRR[:10]), dns.RcodeFormatError, ""},
+		{"options cut short", packet(0, [4]uint16{1, 0, 0, 1}, okA+optRR[:10]+"\x09"), dns.RcodeFormatError, ""},
+		{"many additional records", packet(0, [4]uint16{1, 0, 0, 9}, okA+strings.Repeat(optRR, 9)), dns.RcodeFormatError, ""},
+		{"EDNS version 1", packet(0, [4]uint16{1, 0, 0, 1}, okA+"\x00\x00\x29\x10\x00\x00\x01\x00\x00\x00\x00"), dns.RcodeBadVers, "ok.test"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.what, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestReplySizes(t *testing.T) {
 				t.Fatal(err)
 			}
 			var q query
-			if rcode, ok := parseQuery(pkt, nil, &q); rcode != rcodeOK || !ok {
+			if rcode, ok := parseQuery(pkt, nil, &q); rcode != dns.RcodeSuccess || !ok {
 				t.Fatalf("code %d, %v", rcode, ok)
 			}
 			b := appendReply(nil, &q, &answer{addrs: many[:tt.addrs]}, 60, 7, q.size)

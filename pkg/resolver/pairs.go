@@ -4,6 +4,8 @@ import (
 	"hash/maphash"
 	"sync/atomic"
 	"time"
+
+	"github.com/miekg/dns"
 )
 
 // pairTime is how long the second question of a look-up may come behind the first.
@@ -33,14 +35,14 @@ const (
 
 // first says whether a question begins a look-up. All but A and AAAA do.
 func (p *pairs) first(name []byte, qtype uint16, now time.Time) bool {
-	if qtype != typeA && qtype != typeAAAA {
+	if qtype != dns.TypeA && qtype != dns.TypeAAAA {
 		return true
 	}
 	h := maphash.Bytes(p.seed, name)
 	slot, tag := &p.slots[h%uint64(len(p.slots))], h>>32<<32
 	clock := uint64(now.Sub(p.epoch)/(10*time.Millisecond)) & pairClock
 	kind := uint64(0)
-	if qtype == typeAAAA {
+	if qtype == dns.TypeAAAA {
 		kind = pairSix
 	}
 	for {

@@ -22,14 +22,20 @@ func TestPairs(t *testing.T) {
 		first bool
 	}
 	for name, questions := range map[string][]question{
-		"a pair":            {{"a.test", typeA, 0, true}, {"a.test", typeAAAA, 0, false}},
-		"the other order":   {{"a.test", typeAAAA, 0, true}, {"a.test", typeA, time.Second, false}},
-		"too late":          {{"a.test", typeA, 0, true}, {"a.test", typeAAAA, pairTime, true}},
-		"the same again":    {{"a.test", typeA, 0, true}, {"a.test", typeA, 0, true}},
-		"two pairs":         {{"a.test", typeA, 0, true}, {"a.test", typeA, 0, true}, {"a.test", typeAAAA, 0, false}, {"a.test", typeAAAA, 0, false}, {"a.test", typeAAAA, 0, true}},
-		"another name":      {{"a.test", typeA, 0, true}, {"b.test", typeAAAA, 0, true}},
-		"another type":      {{"a.test", typeA, 0, true}, {"a.test", dns.TypeTXT, 0, true}, {"a.test", dns.TypeTXT, 0, true}},
-		"pairs in sequence": {{"a.test", typeA, 0, true}, {"a.test", typeAAAA, 0, false}, {"a.test", typeA, 0, true}, {"a.test", typeAAAA, 0, false}},
+		"a pair":          {{"a.test", dns.TypeA, 0, true}, {"a.test", dns.TypeAAAA, 0, false}},
+		"the other order": {{"a.test", dns.TypeAAAA, 0, true}, {"a.test", dns.TypeA, time.Second, false}},
+		"too late":        {{"a.test", dns.TypeA, 0, true}, {"a.test", dns.TypeAAAA, pairTime, true}},
+		"the same again":  {{"a.test", dns.TypeA, 0, true}, {"a.test", dns.TypeA, 0, true}},
+		"two pairs": {
+			{"a.test", dns.TypeA, 0, true}, {"a.test", dns.TypeA, 0, true},
+			{"a.test", dns.TypeAAAA, 0, false}, {"a.test", dns.TypeAAAA, 0, false}, {"a.test", dns.TypeAAAA, 0, true},
+		},
+		"another name": {{"a.test", dns.TypeA, 0, true}, {"b.test", dns.TypeAAAA, 0, true}},
+		"another type": {{"a.test", dns.TypeA, 0, true}, {"a.test", dns.TypeTXT, 0, true}, {"a.test", dns.TypeTXT, 0, true}},
+		"pairs in sequence": {
+			{"a.test", dns.TypeA, 0, true}, {"a.test", dns.TypeAAAA, 0, false},
+			{"a.test", dns.TypeA, 0, true}, {"a.test", dns.TypeAAAA, 0, false},
+		},
 	} {
 		p, now := newPairs(), time.Now()
 		for i, q := range questions {
@@ -79,7 +85,7 @@ func TestLookupsUnderWayAreOneLine(t *testing.T) {
 		m := new(dns.Msg)
 		m.SetQuestion(dns.Fqdn(q.name), q.qtype)
 		m.Response = true
-		rr, err := dns.NewRR(map[uint16]string{typeA: "ok.test. 60 A 192.0.2.1", typeAAAA: "ok.test. 60 AAAA 2001:db8::1"}[q.qtype])
+		rr, err := dns.NewRR(map[uint16]string{dns.TypeA: "ok.test. 60 A 192.0.2.1", dns.TypeAAAA: "ok.test. 60 AAAA 2001:db8::1"}[q.qtype])
 		m.Answer = []dns.RR{rr}
 		return m, err
 	}

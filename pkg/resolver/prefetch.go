@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/miekg/dns"
 )
 
 // prefetchers is how many names are resolved ahead at once. Clients can ask
@@ -44,7 +46,7 @@ func (s *Server) prefetch(ctx context.Context, name string) error {
 		return errors.New("not in the allowlist")
 	}
 	got := make(chan *answer, 2)
-	for _, qtype := range []uint16{typeA, typeAAAA} {
+	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
 		who := &asker{client: client{count: &s.uncounted, own: true}, question: question{name, qtype}}
 		a, ok := s.ask(who, func(a *answer) { got <- a })
 		if !ok {
@@ -62,7 +64,7 @@ func (s *Server) prefetch(ctx context.Context, name string) error {
 			found = found || len(a.addrs) > 0
 			if a.text != "" {
 				cause = errors.New(a.text)
-			} else if a.rcode == rcodeNXDomain {
+			} else if a.rcode == dns.RcodeNameError {
 				cause = errors.New("no such name")
 			}
 		case <-ctx.Done():

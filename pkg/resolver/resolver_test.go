@@ -49,7 +49,7 @@ func TestCachedTTLCountsDown(t *testing.T) {
 	r := newRig(t, "ok.test")
 	r.up.set(t, "ok.test.", "A", "ok.test. 60 A 192.0.2.1")
 	r.ask("ok.test.", dns.TypeA)
-	e := r.cache.get([]byte("ok.test"), typeA, r.policy.Load(), time.Now())
+	e := r.cache.get([]byte("ok.test"), dns.TypeA, r.policy.Load(), time.Now())
 	e.expires = e.expires.Add(-50 * time.Second)
 	if ttl := r.ask("ok.test.", dns.TypeA).Answer[0].Header().Ttl; ttl < 1 || ttl > 10 {
 		t.Errorf("TTL %d of an answer that is 50 s old and was good for 60", ttl)
@@ -180,7 +180,7 @@ func TestSingleFlight(t *testing.T) {
 	asked.Wait()
 	for {
 		r.Server.mu.Lock()
-		n := len(r.lookups[question{"ok.test", typeA}].waiters)
+		n := len(r.lookups[question{"ok.test", dns.TypeA}].waiters)
 		r.Server.mu.Unlock()
 		if n == clients {
 			break
@@ -219,11 +219,11 @@ func TestWaitersAreBounded(t *testing.T) {
 		return ok
 	}
 	for i := range 2 * most {
-		if ok := join(&asker{question: question{"ok.test", typeA}, client: client{count: &r.uncounted}, find: audit.Nobody}); ok != (i < most) {
+		if ok := join(&asker{question: question{"ok.test", dns.TypeA}, client: client{count: &r.uncounted}, find: audit.Nobody}); ok != (i < most) {
 			t.Errorf("client %d: %v", i+1, ok)
 		}
 	}
-	if !join(&asker{question: question{"ok.test", typeA}, client: client{count: &r.uncounted, own: true}}) {
+	if !join(&asker{question: question{"ok.test", dns.TypeA}, client: client{count: &r.uncounted, own: true}}) {
 		t.Error("a question of our own has no place")
 	}
 	close(release)

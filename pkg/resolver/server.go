@@ -231,7 +231,7 @@ func (c client) process(find audit.Finder) *audit.Process {
 func (c client) reply(b []byte, q *query, a *answer, ttl uint32, turn int) []byte {
 	limit := q.size
 	if c.answers != nil {
-		limit = maxMessage
+		limit = dns.MaxMsgSize
 	}
 	return appendReply(b, q, a, ttl, turn, limit)
 }
@@ -250,7 +250,7 @@ func (c client) send(reply []byte) {
 func (s *Server) handle(pkt []byte, w *scratch, c client) (reply []byte, later bool) {
 	var q query
 	rcode, ok := parseQuery(pkt, w.name[:], &q)
-	if !ok || rcode != rcodeOK {
+	if !ok || rcode != dns.RcodeSuccess {
 		s.stats.Queries.Add(1)
 		if !ok {
 			return nil, false

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/miekg/dns"
+
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
@@ -15,9 +17,9 @@ import (
 // its line, unless that tells of no address and said does. A line is for one of each
 // type: the next question begins another look-up. The lock is held.
 func (s *Server) told(l *lookup, q question, said *audit.Event) []audit.Event {
-	other := question{q.name, typeA}
-	if q.qtype == typeA {
-		other.qtype = typeAAAA
+	other := question{q.name, dns.TypeA}
+	if q.qtype == dns.TypeA {
+		other.qtype = dns.TypeAAAA
 	}
 	beside := s.lookups[other]
 	switch {
@@ -34,7 +36,7 @@ func (s *Server) told(l *lookup, q question, said *audit.Event) []audit.Event {
 	now, p := time.Now(), s.config.Policy()
 	e := s.cache.get([]byte(q.name), other.qtype, p, now)
 	if e != nil && e.alone && e.asker == said.Asker && now.Sub(e.made) < s.pairs.window &&
-		said.Verdict == audit.Allow && e.rcode != rcodeServFail && (said.IP == "" || len(e.addrs) > 0) {
+		said.Verdict == audit.Allow && e.rcode != dns.RcodeServerFailure && (said.IP == "" || len(e.addrs) > 0) {
 		e.alone = false
 		return nil
 	}

@@ -37,7 +37,7 @@ func TestAgentsLineBesideTheGuards(t *testing.T) {
 	if err := r.Prefetch(t.Context(), []string{"ok.test"}); err != nil {
 		t.Fatal(err)
 	}
-	r.uncache(question{"ok.test", typeAAAA})
+	r.uncache(question{"ok.test", dns.TypeAAAA})
 	r.ask("ok.test.", dns.TypeAAAA)
 	agents := 0
 	for _, e := range r.recorded(audit.Allow) {

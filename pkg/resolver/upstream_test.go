@@ -323,7 +323,7 @@ func TestDNSOverTLS(t *testing.T) {
 	}{{"dns.example", true}, {"other.example", false}} {
 		u := newUpstreams([]policy.Upstream{{Addr: addr, TLSName: tt.name}}, sourcePorts{})
 		u.servers[0].tls.RootCAs = roots
-		m, err := u.exchange(t.Context(), question{"ok.test", typeA})
+		m, err := u.exchange(t.Context(), question{"ok.test", dns.TypeA})
 		if tt.good != (err == nil) || tt.good && len(m.Answer) != 1 {
 			t.Errorf("certificate for %s: %v, %v", tt.name, m, err)
 		}
@@ -381,7 +381,7 @@ func TestFollow(t *testing.T) {
 			}
 			m.Answer = append(m.Answer, rr)
 		}
-		f := follow(m, question{"ok.test", typeA}, func(string) bool { return true })
+		f := follow(m, question{"ok.test", dns.TypeA}, func(string) bool { return true })
 		if len(f.addrs) != tt.addrs || len(f.chain) != tt.hops || !f.exists {
 			t.Errorf("%s: %+v", tt.what, f)
 		}
@@ -391,7 +391,7 @@ func TestFollow(t *testing.T) {
 // FuzzUpstreamReply: no bytes from an upstream make the server panic, or give
 // out or open an address that the policy does not admit.
 func FuzzUpstreamReply(f *testing.F) {
-	req := newRequest(question{"ok.test", typeA}, true)
+	req := newRequest(question{"ok.test", dns.TypeA}, true)
 	req.Id = 0x1234
 	for _, records := range [][]string{
 		{"ok.test. 60 A 192.0.2.1", "ok.test. 60 A 10.0.0.1", "evil.test. 1 A 192.0.2.2"},
@@ -438,7 +438,7 @@ func FuzzUpstreamReply(f *testing.F) {
 		if binary.BigEndian.Uint16(in) != req.Id {
 			t.Fatal("a reply with another identifier was taken")
 		}
-		who := &asker{client: client{count: &r.Server.uncounted}, question: question{"ok.test", typeA}}
+		who := &asker{client: client{count: &r.Server.uncounted}, question: question{"ok.test", dns.TypeA}}
 		a := r.Server.admit(t.Context(), r.policy.Load(), r.policy.Load().Lookup("ok.test"), m, who)
 		if len(wrong) > 0 {
 			t.Errorf("leases of %q", wrong)
