@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,7 +49,7 @@ const auditPatience = 5 * time.Millisecond
 // readDrops records what the kernel tells of refused packets, until ctx ends.
 func (g *guard) readDrops(ctx context.Context, record audit.Recorder) {
 	err := drops.Read(ctx, os.NewFile(fdDrops, "drops"), func(d drops.Drop) {
-		if d.Prefix != drops.InboundPrefix && !g.probing.triesAddr(d.Dst.Addr()) {
+		if d.Prefix != drops.InboundPrefix && !g.probing.tries("", d.Dst.Addr()) {
 			g.drops.Add(1)
 		}
 		record(dropEvent(d))
@@ -64,7 +65,7 @@ func (g *guard) readDrops(ctx context.Context, record audit.Recorder) {
 func dropEvent(d drops.Drop) audit.Event {
 	e := audit.Event{
 		Kind: audit.Drop, Verdict: audit.Deny, IP: d.Dst.Addr().String(), Port: d.Dst.Port(),
-		Proto: protocolName(d.Proto), Reason: "no entry allows this address and port",
+		Proto: cmp.Or(protocols[d.Proto], strconv.Itoa(int(d.Proto))), Reason: "no entry allows this address and port",
 	}
 	if d.Prefix == drops.InboundPrefix {
 		e.Asker, e.IP, e.Reason = audit.ByOutside, d.Src.Addr().String(), fmt.Sprintf("a connection from outside; port %d is not in inbound", d.Dst.Port())
@@ -80,20 +81,9 @@ func dropEvent(d drops.Drop) audit.Event {
 	return e
 }
 
-// protocolName is the name that a person knows an IP protocol by, else its
-// number (IANA protocol numbers).
-func protocolName(p uint8) string {
-	switch p {
-	case unix.IPPROTO_TCP:
-		return "tcp"
-	case unix.IPPROTO_UDP:
-		return "udp"
-	case unix.IPPROTO_ICMP:
-		return "icmp"
-	case unix.IPPROTO_ICMPV6:
-		return "icmpv6"
-	}
-	return strconv.Itoa(int(p))
+// protocols are the IP protocols that people know by a name (IANA protocol numbers).
+var protocols = map[uint8]string{
+	unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_ICMP: "icmp", unix.IPPROTO_ICMPV6: "icmpv6",
 }
 
 // finder is the guard's audit.Finder. Nothing is decided by what it finds, and
@@ -102,8 +92,6 @@ func protocolName(p uint8) string {
 type finder struct {
 	sockets *sockowner.Finder
 	ask     func(context.Context, wire.Message) (wire.Message, error)
-	pace    budget.Pace   // of refusals
-	slow    budget.Pace   // of what is allowed, which must not use up the other
 	turn    chan struct{} // of asking the keeper, which looks for one at a time
 
 	mu     sync.Mutex
@@ -116,30 +104,18 @@ type foundProcess struct {
 	until time.Time
 }
 
-// How much foundProcess there is, whatever the agent does.
 const (
-	findBurst   = 100
-	findEvery   = 20 * time.Millisecond // and then one in this time
-	slowBurst   = 50
-	slowEvery   = 100 * time.Millisecond
 	findTime    = 20 * time.Millisecond // that the keeper may take
 	findRest    = time.Second           // after a keeper that took longer
 	recentFor   = 5 * time.Second
 	maxFindings = 128
 )
 
-func newFinder(sockets *sockowner.Finder, ask func(context.Context, wire.Message) (wire.Message, error)) *finder {
-	return &finder{sockets: sockets, ask: ask, pace: budget.Pace{Burst: findBurst, Every: findEvery}, slow: budget.Pace{Burst: slowBurst, Every: slowEvery}, turn: make(chan struct{}, 1), recent: map[uint32]foundProcess{}}
-}
-
-// refused finds who is refused something.
-func (f *finder) refused(network string, local, remote netip.AddrPort) *audit.Process {
-	return f.find(&f.pace, network, local, remote)
-}
-
-// allowed finds who is let through.
-func (f *finder) allowed(network string, local, remote netip.AddrPort) *audit.Process {
-	return f.find(&f.slow, network, local, remote)
+// within finds as often as limit says, whatever the agent does.
+func (f *finder) within(limit *budget.Pace) audit.Finder {
+	return func(network string, local, remote netip.AddrPort) *audit.Process {
+		return f.find(limit, network, local, remote)
+	}
 }
 
 func (f *finder) find(limit *budget.Pace, network string, local, remote netip.AddrPort) *audit.Process {

@@ -3,6 +3,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -25,6 +26,7 @@ import (
 	"github.com/agent-init/agent-init/internal/upstream"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/budget"
 	"github.com/agent-init/agent-init/pkg/gateway"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/privdrop"
@@ -32,9 +34,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
 
-// guard is the process that reads what the network and the agent send: it
-// answers DNS and reads the kernel's refusals. It holds no capability; to open
-// an address it must ask the keeper.
+// guard answers DNS, serves the name gate and reads the kernel's refusals. It holds no
+// capability; to open an address it must ask the keeper.
 type guard struct {
 	policy   atomic.Pointer[policy.Policy]
 	channel  *wire.Channel
@@ -134,8 +135,9 @@ func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
 func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 	find, findAllowed, sockets := audit.Nobody, audit.Nobody, sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag"))
 	if !c.Reduced {
-		f := newFinder(sockets, g.ask)
-		find, findAllowed = f.refused, f.allowed
+		f := &finder{sockets: sockets, ask: g.ask, turn: make(chan struct{}, 1), recent: map[uint32]foundProcess{}}
+		find = f.within(&budget.Pace{Burst: 100, Every: 20 * time.Millisecond})
+		findAllowed = f.within(&budget.Pace{Burst: 50, Every: 100 * time.Millisecond}) // must not use up the other
 	}
 	var believe func(policy.Upstream) error
 	if c.Shared {
@@ -147,14 +149,14 @@ func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 	}
 	g.resolver, err = resolver.New(resolver.Config{
 		Policy: g.policy.Load, Upstreams: ups, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admit, Record: record, Find: find, FindAllowed: findAllowed, Log: g.log,
-		Aside:   g.probing.tries,
+		Aside:   func(name []byte) bool { return g.probing.active.Load() && g.probing.tries(string(name), netip.Addr{}) },
 		Monitor: c.Monitor, Stream: c.Reduced, Believe: believe, Spend: g.spend, Again: c.Again,
 	})
 	if err != nil {
 		return err
 	}
 	gc := gateway.Config{
-		Policy: g.policy.Load, LeasedTo: g.leasedTo, Monitor: c.Monitor, Record: record, Find: find, FindAllowed: findAllowed, Aside: g.probing.triesEither,
+		Policy: g.policy.Load, LeasedTo: g.leasedTo, Monitor: c.Monitor, Record: record, Find: find, FindAllowed: findAllowed, Aside: g.probing.tries,
 		Connections: maxRelays, Log: g.log,
 	}
 	var files unix.Rlimit
@@ -188,16 +190,10 @@ type inherited struct {
 func inheritListeners(families int) (in inherited, err error) {
 	for i := range families {
 		fd := uintptr(fdListeners + stage.SocketsPerFamily*i)
-		u, err := wire.Inherit(fd, net.FilePacketConn)
-		if err != nil {
-			return in, err
-		}
-		t, err := wire.Inherit(fd+1, net.FileListener)
-		if err != nil {
-			return in, err
-		}
-		g, err := wire.Inherit(fd+2, net.FileListener)
-		if err != nil {
+		u, err1 := wire.Inherit(fd, net.FilePacketConn)
+		t, err2 := wire.Inherit(fd+1, net.FileListener)
+		g, err3 := wire.Inherit(fd+2, net.FileListener)
+		if err := cmp.Or(err1, err2, err3); err != nil {
 			return in, err
 		}
 		in.udp, in.tcp, in.gate = append(in.udp, u), append(in.tcp, t), append(in.gate, g)

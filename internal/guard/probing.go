@@ -64,38 +64,25 @@ func (p *probing) end() {
 	p.until = time.Now().Add(settling)
 }
 
-// tries says whether a self-test is under way that tries name.
-func (p *probing) tries(name []byte) bool {
-	return p.active.Load() && p.has(func() bool { return p.names[string(name)] })
-}
-
-// triesAddr says whether a self-test is under way that tries a.
-func (p *probing) triesAddr(a netip.Addr) bool {
-	return p.active.Load() && p.has(func() bool { return p.addrs[a.Unmap()] })
-}
-
-// triesEither is both, for a connection to name at a.
-func (p *probing) triesEither(name string, a netip.Addr) bool {
-	return p.active.Load() && p.has(func() bool { return p.names[name] || p.addrs[a.Unmap()] })
-}
-
-func (p *probing) has(look func() bool) bool {
+// tries says whether a self-test is under way that tries name or a, either of which
+// may be none.
+func (p *probing) tries(name string, a netip.Addr) bool {
+	if !p.active.Load() {
+		return false
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if time.Now().After(p.until) {
 		p.active.Store(false)
 		return false
 	}
-	return look()
+	return name != "" && p.names[name] || a.IsValid() && p.addrs[a.Unmap()]
 }
 
 // mark says in e that a probe has caused it, if one has.
 func (p *probing) mark(e audit.Event) audit.Event {
-	if !p.active.Load() || e.Asker != audit.Agent || e.PID != 0 {
-		return e
-	}
-	a, err := netip.ParseAddr(e.IP)
-	if e.Name != "" && p.tries([]byte(e.Name)) || err == nil && p.triesAddr(a) {
+	a, _ := netip.ParseAddr(e.IP)
+	if e.Asker == audit.Agent && e.PID == 0 && p.tries(e.Name, a) {
 		e.Asker = audit.BySelfTest
 	}
 	return e

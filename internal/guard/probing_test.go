@@ -14,7 +14,7 @@ import (
 func TestProbing(t *testing.T) {
 	var p probing
 	own := audit.Event{Kind: audit.DNS, Verdict: audit.Deny, Name: "example.com"}
-	if p.mark(own).Asker != audit.Agent || p.tries([]byte("example.com")) {
+	if p.mark(own).Asker != audit.Agent || p.tries("example.com", netip.Addr{}) {
 		t.Error("an event before any self-test is a probe's")
 	}
 	plan := selftest.DefaultPlan("example.com")
@@ -40,12 +40,12 @@ func TestProbing(t *testing.T) {
 			t.Errorf("%s: got %v", name, got)
 		}
 	}
-	if !p.tries([]byte("llm.example")) || !p.triesAddr(netip.MustParseAddr("::ffff:1.1.1.1")) {
+	if !p.tries("llm.example", netip.Addr{}) || !p.tries("", netip.MustParseAddr("::ffff:1.1.1.1")) {
 		t.Error("counts a probe")
 	}
 	p.end()
 	p.until = time.Now().Add(-time.Second)
-	if p.mark(own).Asker != audit.Agent || p.tries([]byte("example.com")) {
+	if p.mark(own).Asker != audit.Agent || p.tries("example.com", netip.Addr{}) {
 		t.Error("an event after the self-test is a probe's")
 	}
 }
