@@ -284,7 +284,7 @@ func TestE13TTLIsClamped(t *testing.T) {
 		if len(m.Answer) != 1 || m.Answer[0].Header().Ttl != tt.want {
 			t.Errorf("TTL %d: %v, want %d", tt.ttl, m.Answer, tt.want)
 		}
-		if l := r.leased(); l[0].ttl != time.Duration(tt.want)*time.Second+r.grace {
+		if l := r.leased(); l[0].ttl != time.Duration(tt.want)*time.Second+leaseGrace {
 			t.Errorf("TTL %d: leased for %v", tt.ttl, l[0].ttl)
 		}
 	}

@@ -81,7 +81,7 @@ func (s *Server) recordDenied(c client, name string, rule *policy.Rule, reason s
 
 func (s *Server) refusal(c client, text string) *answer {
 	c.count.Denied.Add(1)
-	return &answer{rcode: dns.RcodeNameError, ede: dns.ExtendedErrorCodeBlocked, text: text, ttl: seconds(s.denyTTL)}
+	return &answer{rcode: dns.RcodeNameError, ede: dns.ExtendedErrorCodeBlocked, text: text, ttl: seconds(denyTTL)}
 }
 
 // unlisted refuses a name that nothing in the policy matches. With a search
@@ -100,7 +100,7 @@ func (s *Server) unlisted(p *policy.Policy, name string, c client, now time.Time
 		}
 	}
 	if base == name {
-		if s.searched.has(name, now) {
+		if s.searched.look(name, now, false) {
 			return s.refusal(c, policy.Refusal(name, nil))
 		}
 		return s.deny(c, name, nil, reason)
@@ -109,7 +109,7 @@ func (s *Server) unlisted(p *policy.Policy, name string, c client, now time.Time
 	if m.Allowed || len(p.Hosts(base)) > 0 {
 		return s.refusal(c, policy.Refusal(name, nil)) // and the next query gets its answer
 	}
-	if s.searched.mark(base, now) {
+	if !s.searched.look(base, now, true) {
 		s.recordDenied(c, base, m.Rule, reason)
 	}
 	return s.refusal(c, policy.Refusal(base, m.Rule))
@@ -147,11 +147,7 @@ type seen struct {
 	at     map[string]time.Time
 }
 
-// mark reports whether key was not marked within the window, and marks it; has
-// reports whether it was.
-func (s *seen) mark(key string, now time.Time) bool { return !s.look(key, now, true) }
-func (s *seen) has(key string, now time.Time) bool  { return s.look(key, now, false) }
-
+// look reports whether key was marked within the window, and marks it if it is to.
 func (s *seen) look(key string, now time.Time, mark bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

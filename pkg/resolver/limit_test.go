@@ -144,14 +144,14 @@ func TestSeenIsBounded(t *testing.T) {
 	s := seen{window: time.Minute}
 	now := time.Now()
 	for i := range 5000 {
-		if !s.mark(fmt.Sprint(i), now) {
+		if s.look(fmt.Sprint(i), now, true) {
 			t.Fatalf("%d was not seen before", i)
 		}
 	}
 	if len(s.at) > 1024 {
 		t.Errorf("%d names are remembered", len(s.at))
 	}
-	if s.mark("4999", now) || !s.has("4999", now) || !s.mark("4999", now.Add(time.Minute)) {
+	if !s.look("4999", now, true) || !s.look("4999", now, false) || s.look("4999", now.Add(time.Minute), true) {
 		t.Error("the window is wrong")
 	}
 }

@@ -35,17 +35,6 @@ type asker struct {
 	said *audit.Event   // what came of it
 }
 
-// look finds out who asks, while the servers are asked. The result can be taken once.
-func (a *asker) look() <-chan *audit.Process {
-	found := make(chan *audit.Process, 1)
-	if a.own {
-		found <- nil
-		return found
-	}
-	go func() { found <- a.process(a.find) }()
-	return found
-}
-
 // line is an event about the name that is asked for.
 func (a *asker) line(v audit.Verdict, rule *policy.Rule, reason string) audit.Event {
 	return a.mark(line(v, a.name, rule, reason)).By(a.by)
@@ -156,8 +145,8 @@ func (s *Server) resolve(ctx context.Context, who *asker) *answer {
 		return a
 	}
 	s.stats.Asked.Add(1)
-	found := who.look()
-	begun := time.Now()
+	found, begun := make(chan *audit.Process, 1), time.Now()
+	go func() { found <- who.process(who.find) }()
 	m, err := s.exchange(asking, who.question)
 	s.stats.AskedNanos.Add(uint64(time.Since(begun)))
 	who.by = <-found
@@ -193,7 +182,7 @@ func (s *Server) failure(who *asker, rule *policy.Rule, ede uint16, what string,
 	if len(why) > most {
 		why = why[:most-3] + "..."
 	}
-	return &answer{rcode: dns.RcodeServerFailure, ede: ede, text: what + ": " + why, ttl: seconds(s.failTTL)}
+	return &answer{rcode: dns.RcodeServerFailure, ede: ede, text: what + ": " + why, ttl: seconds(failTTL)}
 }
 
 // maxConsider is how many addresses of one reply are looked at.
@@ -219,17 +208,14 @@ func (s *Server) admit(ctx context.Context, p *policy.Policy, match policy.Match
 		rand.Shuffle(len(addrs), func(i, j int) { addrs[i], addrs[j] = addrs[j], addrs[i] })
 		addrs = addrs[:min(len(addrs), maxConsider)]
 	}
-	addrs, text := s.strip(p, match, addrs, who)
-	var extra []netip.Addr
-	if s.config.Monitor {
-		extra = s.let(match.Rule, "an address that the name may not have", unadmitted(p, who.name, f.addrs), who)
-	}
+	addrs, others, text := s.strip(p, match, addrs, who)
+	extra := s.let(match.Rule, "an address that the name may not have", others, who)
 	ttl := f.lease(p)
 	switch {
 	case len(addrs) == 0 && len(extra) > 0:
 		return &answer{addrs: extra, ttl: seconds(ttl)}
 	case len(addrs) == 0:
-		return &answer{ede: dns.ExtendedErrorCodeBlocked, text: text, ttl: seconds(s.denyTTL)}
+		return &answer{ede: dns.ExtendedErrorCodeBlocked, text: text, ttl: seconds(denyTTL)}
 	}
 	addrs = addrs[:min(len(addrs), most)]
 	due := time.Now().Add(s.admitWait)
@@ -238,7 +224,7 @@ func (s *Server) admit(ctx context.Context, p *policy.Policy, match policy.Match
 	}
 	ctx, cancel := context.WithDeadline(ctx, due)
 	defer cancel()
-	open, err := s.config.Admit(ctx, who.name, slices.Clone(addrs), ttl+s.grace)
+	open, err := s.config.Admit(ctx, who.name, slices.Clone(addrs), ttl+leaseGrace)
 	asked := len(addrs)
 	addrs = slices.DeleteFunc(addrs, func(a netip.Addr) bool { return !slices.Contains(open, a) })
 	if err != nil || len(addrs) == 0 {
@@ -270,9 +256,9 @@ func (s *Server) absent(match policy.Match, f found, who *asker) *answer {
 // shownStripped is how many stripped addresses of one answer get a line each.
 const shownStripped = 8
 
-// strip returns those of addrs that the policy admits for the name, and why the
-// others are not, for the client.
-func (s *Server) strip(p *policy.Policy, match policy.Match, addrs []netip.Addr, who *asker) (kept []netip.Addr, text string) {
+// strip returns those of addrs that the policy admits for the name, those that monitor
+// mode may let through, and why the rest is not, for the client.
+func (s *Server) strip(p *policy.Policy, match policy.Match, addrs []netip.Addr, who *asker) (kept, others []netip.Addr, text string) {
 	n := uint64(0)
 	for _, a := range addrs {
 		// No service is in the DNS under a wrapped address, only attempts are.
@@ -281,6 +267,7 @@ func (s *Server) strip(p *policy.Policy, match policy.Match, addrs []netip.Addr,
 			continue
 		}
 		if s.config.Monitor && letThrough(a) {
+			others = append(others, a)
 			continue
 		}
 		why := whyStripped(match, a)
@@ -299,7 +286,7 @@ func (s *Server) strip(p *policy.Policy, match policy.Match, addrs []netip.Addr,
 		s.config.Record(e)
 	}
 	s.stats.Stripped.Add(n)
-	return kept, text
+	return kept, others, text
 }
 
 func whyStripped(match policy.Match, a netip.Addr) string {
@@ -368,8 +355,3 @@ func (s *Server) let(rule *policy.Rule, why string, addrs []netip.Addr, who *ask
 // letThrough says whether an address may be an answer at all: loopback, metadata
 // and the like never are, nor are addresses inside of others.
 func letThrough(a netip.Addr) bool { return !a.Is4In6() && policy.Classify(a) <= policy.Private }
-
-// unadmitted are those of addrs that p does not admit for name.
-func unadmitted(p *policy.Policy, name string, addrs []netip.Addr) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return len(p.Admit(name, a)) > 0 })
-}

@@ -207,8 +207,12 @@ func newRigWith(t testing.TB, change func(*Config), p *policy.Policy) *rig {
 // quick makes the upstreams' patience short.
 func (r *rig) quick() *upstreams {
 	u := newUpstreams(r.config.Upstreams, sourcePorts{})
-	u.first, u.budget = 150*time.Millisecond, time.Second
-	r.exchange = u.exchange
+	u.first = 150 * time.Millisecond
+	r.exchange = func(ctx context.Context, q question) (*dns.Msg, error) {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		return u.exchange(ctx, q)
+	}
 	return u
 }
 

@@ -120,7 +120,7 @@ const maxQuery = 4096
 // serveConn answers the queries of one connection in their order (RFC 7766).
 func (s *Server) serveConn(conn net.Conn) {
 	last := time.Now().Add(s.limits.lifetime)
-	w := &scratch{in: make([]byte, maxQuery)}
+	w, in := new(scratch), make([]byte, maxQuery)
 	framed := dns.Conn{Conn: conn}
 	answers := make(chan []byte, 1)
 	for range s.limits.queries {
@@ -129,11 +129,11 @@ func (s *Server) serveConn(conn net.Conn) {
 			deadline = last
 		}
 		conn.SetDeadline(deadline)
-		n, err := framed.Read(w.in)
+		n, err := framed.Read(in)
 		if err != nil {
 			return
 		}
-		reply, later := s.handle(w.in[:n], w, client{answers: answers})
+		reply, later := s.handle(in[:n], w, client{answers: answers})
 		if later {
 			reply = <-answers // every lookup ends within its budget
 		}

@@ -102,6 +102,12 @@ type Stats struct {
 	AskedNanos atomic.Uint64 // how long upstreams took together
 }
 
+const (
+	leaseGrace = time.Minute // beyond the TTL
+	denyTTL    = 5 * time.Second
+	failTTL    = time.Second // of an upstream's failure
+)
+
 // Server answers DNS queries by a policy. It is made by New.
 type Server struct {
 	config    Config
@@ -116,9 +122,6 @@ type Server struct {
 	stats     Stats
 	uncounted Stats // the same of what does not count, read by nobody
 
-	grace     time.Duration // of a lease, beyond the TTL
-	denyTTL   time.Duration // of a refusal
-	failTTL   time.Duration // of an upstream's failure
 	patience  time.Duration // for all of a question: clients give up after 5 s
 	admitWait time.Duration // for Admit, also where the upstream took the rest
 
@@ -144,9 +147,6 @@ func New(c Config) (*Server, error) {
 		wildcards: budget.NewBudget(),
 		pairs:     newPairs(),
 		searched:  seen{window: 10 * time.Second},
-		grace:     time.Minute,
-		denyTTL:   5 * time.Second,
-		failTTL:   time.Second,
 		patience:  4500 * time.Millisecond,
 		admitWait: 2 * time.Second,
 		lookups:   make(map[question]*lookup),
@@ -194,7 +194,6 @@ type question struct {
 
 // scratch is what one reader needs to answer queries without allocation.
 type scratch struct {
-	in   []byte
 	out  []byte
 	name [4*maxNameLen + 16]byte
 }

@@ -33,11 +33,6 @@ func (e rcodeError) Error() string {
 	return fmt.Sprintf("answered with code %d", int(e))
 }
 
-func isRcode(err error) bool {
-	_, ok := errors.AsType[rcodeError](err)
-	return ok
-}
-
 // maxForged is how many datagrams that don't fit a question are read before the
 // question is asked again over TCP: somebody is guessing.
 const maxForged = 8
@@ -47,10 +42,7 @@ type upstreams struct {
 	servers []*server
 	stream  bool // over TCP only
 	believe func(policy.Upstream) error
-	budget  time.Duration // for one question in all
 	first   time.Duration // for one server, in the first round; twice that in the next
-	retry   time.Duration // a failed server is passed over for this long, doubled each time …
-	retryTo time.Duration // … up to this
 }
 
 // server is an upstream and how it has been doing.
@@ -73,12 +65,7 @@ func (s *server) String() string {
 }
 
 func newUpstreams(list []policy.Upstream, ports sourcePorts) *upstreams {
-	u := &upstreams{
-		budget:  4500 * time.Millisecond, // as long as a question has, see patience
-		first:   time.Second,
-		retry:   time.Second,
-		retryTo: 30 * time.Second,
-	}
+	u := &upstreams{first: time.Second}
 	for _, up := range list {
 		s := &server{Upstream: up, ports: ports}
 		if up.TLSName != "" {
@@ -89,22 +76,21 @@ func newUpstreams(list []policy.Upstream, ports sourcePorts) *upstreams {
 	return u
 }
 
-// exchange asks a question. The error says what was wrong with each server in turn.
+// exchange asks a question until ctx ends. The error says what was wrong with each server in turn.
 func (u *upstreams) exchange(ctx context.Context, q question) (*dns.Msg, error) {
 	if len(u.servers) == 0 {
 		return nil, errNone
 	}
-	ctx, cancel := context.WithTimeout(ctx, u.budget)
-	defer cancel()
 	errs := make([]error, len(u.servers))
 	for wait := u.first; ; wait = 2 * u.first {
 		silent := false
 		for _, i := range u.order(time.Now()) {
 			s := u.servers[i]
 			m, err := s.ask(ctx, q, wait, u.stream)
-			if u.believe != nil && (err == nil || isRcode(err)) {
+			_, answered := errors.AsType[rcodeError](err)
+			if u.believe != nil && (err == nil || answered) {
 				if doubt := u.believe(s.Upstream); doubt != nil {
-					m, err = nil, doubt
+					m, err, answered = nil, doubt, false
 				}
 			}
 			if err == nil {
@@ -114,13 +100,13 @@ func (u *upstreams) exchange(ctx context.Context, q question) (*dns.Msg, error) 
 			if ctx.Err() == nil || errs[i] == nil {
 				errs[i] = fmt.Errorf("%v: %w", s, err)
 			}
-			if isRcode(err) {
+			if answered {
 				// It works, and may be the only one to know other names.
 				s.worked()
 				continue
 			}
 			silent = silent || errors.Is(err, errTimeout)
-			s.failed(time.Now(), u.retry, u.retryTo)
+			s.failed(time.Now())
 			if ctx.Err() != nil {
 				return nil, errors.Join(errs...)
 			}
@@ -165,10 +151,16 @@ func (s *server) worked() {
 	s.failures = 0
 }
 
-func (s *server) failed(now time.Time, retry, most time.Duration) {
+// A failed server is passed over for a while, doubled each time.
+const (
+	retryFirst = time.Second
+	retryMost  = 30 * time.Second
+)
+
+func (s *server) failed(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.down = now.Add(min(most, retry<<min(s.failures, 8)))
+	s.down = now.Add(min(retryMost, retryFirst<<min(s.failures, 8)))
 	s.failures++
 }
 

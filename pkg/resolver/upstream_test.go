@@ -108,11 +108,11 @@ func TestFailover(t *testing.T) {
 func TestFailedServerIsTriedByOne(t *testing.T) {
 	u := newUpstreams([]policy.Upstream{{}, {}}, sourcePorts{})
 	now := time.Now()
-	u.servers[0].failed(now, u.retry, u.retryTo)
+	u.servers[0].failed(now)
 	if got := u.order(now); !slices.Equal(got, []int{1, 0}) {
 		t.Errorf("order %v after a failure", got)
 	}
-	later := now.Add(u.retry)
+	later := now.Add(retryFirst)
 	if got := u.order(later); !slices.Equal(got, []int{0, 1}) {
 		t.Errorf("order %v when its time is over", got)
 	}
@@ -120,9 +120,9 @@ func TestFailedServerIsTriedByOne(t *testing.T) {
 		t.Errorf("order %v while one question tries it", got)
 	}
 	for range 100 {
-		u.servers[0].failed(now, u.retry, u.retryTo)
+		u.servers[0].failed(now)
 	}
-	if d := u.servers[0].down.Sub(now); d != u.retryTo {
+	if d := u.servers[0].down.Sub(now); d != retryMost {
 		t.Errorf("passed over for %v in the end", d)
 	}
 }
