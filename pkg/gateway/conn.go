@@ -14,8 +14,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
-// conn is one redirected connection. It is served by one goroutine until it is
-// judged, and by one for each direction after that.
+// conn is one redirected connection, with one goroutine until it is judged, and one for
+// each direction after that.
 type conn struct {
 	s      *Server
 	began  time.Time
@@ -36,20 +36,12 @@ type conn struct {
 	mu     sync.Mutex
 	server *net.TCPConn // nil until connected
 	uses   []use        // oldest first: what Recheck looks at
-	users  int          // goroutines
+	users  int          // goroutines, each of which calls done
 	ended  int          // directions that came to their end
 	broken bool         // a write failed: the reader of that socket will see why
 	over   bool
 	result audit.Verdict
 	reason string
-}
-
-// newConn returns a conn with one user.
-func newConn(s *Server, client *net.TCPConn, work *sync.WaitGroup, stop context.CancelFunc) *conn {
-	work.Add(1)
-	c := &conn{s: s, began: time.Now(), client: client, work: work, stop: stop, users: 1}
-	c.active.Store(s.clock())
-	return c
 }
 
 // serve judges the connection and passes it on.
@@ -139,9 +131,8 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// claim notes that the connection is about to be used for u. It comes before
-// the decision, so that a Recheck either sees the use or comes before the
-// decision's look at the policy.
+// claim notes what the connection is about to be used for. It comes before the decision,
+// so that a Recheck sees the use or comes before the decision's look at the policy.
 func (c *conn) claim(u use) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,7 +148,6 @@ func (c *conn) unclaim(least int) {
 	}
 }
 
-// claims returns what the connection is used for.
 func (c *conn) claims() []use {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,7 +183,6 @@ func abort(conn *net.TCPConn) {
 	conn.Close()
 }
 
-// refuse ends a connection that is not passed on.
 func (c *conn) refuse(err error) {
 	reason := reasonOf(err)
 	if no, ok := errors.AsType[denial](err); ok {
@@ -213,8 +202,7 @@ func late(err error) bool {
 	return ok && timeout.Timeout()
 }
 
-// findOut finds who has made the connection, as far as it can be told, and notes it
-// for its event.
+// findOut finds who has made the connection, if it can be told, for its event.
 func (c *conn) findOut(find audit.Finder) *audit.Process {
 	from, ok := c.client.RemoteAddr().(*net.TCPAddr)
 	by := c.by.Load()
@@ -249,7 +237,6 @@ func (c *conn) done() {
 	c.work.Done()
 }
 
-// record writes the one event of the connection.
 func (c *conn) record() {
 	first := c.first
 	e := audit.Event{Kind: audit.Connect, Verdict: c.result, Enforce: first.enforce, Name: first.name, Proto: "tcp", Rule: first.rule.String(),

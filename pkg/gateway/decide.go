@@ -19,11 +19,7 @@ type use struct {
 	target   authority      // if the name is a proxy's: what that is asked for
 }
 
-// The ports of the gate.
-const (
-	webPort = 80
-	tlsPort = 443
-)
+const webPort, tlsPort = 80, 443
 
 // authority is what a CONNECT asks for.
 type authority struct {
@@ -49,7 +45,6 @@ func (r ruling) no(why *refusal) ruling {
 	return r
 }
 
-// Error is what people read. That makes a ruling what readers can return.
 func (r ruling) Error() string {
 	words := r.said
 	if r.why != nil && r.why != refusedByPolicy {
@@ -70,9 +65,8 @@ type denial interface {
 func (*refusal) denies() {}
 func (ruling) denies()   {}
 
-// proxy is an HTTP proxy of the policy. Like a ruling it lives as long as its
-// connection and so holds nothing of the policy's, which may be large and is
-// replaced by each reload and grant.
+// proxy is an HTTP proxy of the policy. It lives as long as its connection, and so holds
+// nothing of the policy's, which may be large.
 type proxy struct {
 	name string
 	rule policy.Source
@@ -90,9 +84,8 @@ func canonical(name string) (string, bool) {
 // maxLeased is how many names of one connection are remembered as leased.
 const maxLeased = 16
 
-// decide says whether c may be used for name, which is claimed by that, and may
-// switch protocols if that is asked for. The lease counts when a name is first
-// used: its end alone ends no connection.
+// decide says whether c may be used for name, which it claims. The lease counts when a
+// name is first used: its end alone ends no connection.
 func (c *conn) decide(ctx context.Context, raw string, switches, hidden bool) ruling {
 	name, ok := canonical(raw)
 	if !ok {
@@ -113,8 +106,7 @@ func (c *conn) decide(ctx context.Context, raw string, switches, hidden bool) ru
 	return r
 }
 
-// observe lets r through in monitor mode, if it is names and addresses that it was
-// refused for.
+// observe lets r through in monitor mode, if a name or an address was refused.
 func (s *Server) observe(r ruling) ruling {
 	if !r.allowed && s.config.Monitor && r.why.ofNames() {
 		r.allowed, r.enforce = true, audit.Deny
@@ -122,8 +114,7 @@ func (s *Server) observe(r ruling) ruling {
 	return r
 }
 
-// decideConnect says whether c leads to a proxy of the policy, and may be used
-// to reach target by it.
+// decideConnect says whether c leads to a proxy of the policy, which may reach target.
 func (c *conn) decideConnect(ctx context.Context, target authority) ruling {
 	no := ruling{name: target.host, port: target.port, why: refusedConnect}
 	for _, rule := range c.s.config.Policy().Proxies() {
@@ -165,9 +156,7 @@ func (c *conn) leasedTo(ctx context.Context, name string) *refusal {
 	return nil
 }
 
-// permit is the policy's part: the name, the port, the class of the address, and
-// the words that HTTP needs to become something else. Without a name it is about
-// the address itself.
+// permit is the policy's part. Without a name it is about the address itself.
 func permit(p *policy.Policy, u use) ruling {
 	port := policy.Port{Proto: policy.TCP, Number: u.to.Port()}
 	if u.name == "" {
@@ -229,10 +218,8 @@ func permitConnect(p *policy.Policy, u use) ruling {
 	return r
 }
 
-// Recheck judges every open connection by the policy that is now in force, and
-// resets those that are no longer allowed. It must be called after Config.Policy
-// returns the new policy, and returns when it is done. The end of a lease alone
-// ends no connection.
+// Recheck judges every open connection by the policy in force, and resets those that
+// are no longer allowed. It is called after Config.Policy returns the new one.
 func (s *Server) Recheck() {
 	p := s.config.Policy()
 	known := make(map[use]bool)

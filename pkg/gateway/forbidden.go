@@ -22,7 +22,6 @@ type explanation struct {
 	Hint  string `json:"hint,omitempty"`
 }
 
-// forbidden is the whole answer to a request that is refused.
 func forbidden(no *judged, p *policy.Policy) []byte {
 	e := explanation{Error: "refused by agent-init", Host: no.name, Port: no.port, Why: no.Error(), Rule: no.rule.String()}
 	e.Line, e.Hint = remedy(no.ruling, p)

@@ -20,37 +20,32 @@ import (
 
 // Config is what a Server works with. All but Direct and Monitor is needed.
 type Config struct {
-	// Policy returns the policy in force. It is called for each decision, and
-	// must return the same pointer until the policy changes.
+	// Policy returns the policy in force, for each decision: the same pointer until
+	// the policy changes.
 	Policy func() *policy.Policy
 
-	// LeasedTo says whether addr is leased to that very name on that port. An error
-	// refuses the connection. It is asked when a connection is first used for a
-	// name, concurrently; name is lower case and has no trailing dot.
+	// LeasedTo says whether addr is leased to that very name, in lower case and without
+	// a trailing dot. An error refuses the connection. It is called concurrently.
 	LeasedTo func(ctx context.Context, name string, addr netip.AddrPort) (bool, error)
 
-	// Monitor lets a name through that the policy does not allow, or that has no
-	// lease of the address, and records both verdicts. What has no name that
-	// can be judged is refused as ever.
+	// Monitor lets a name through that the policy does not allow, or that has no lease of
+	// the address, and records both verdicts.
 	Monitor bool
 
-	// Direct, if set, says whether a connection to addr may pass without a look
-	// inside: because the policy allows the address itself, or, on a port that the
-	// gate can't look into, because the address is leased to a name, which is then
-	// returned. An error refuses the connection. Nil means that the kernel lets
-	// such connections pass by themselves: those that come here are refused.
+	// Direct says whether a connection to addr may pass without a look inside: because
+	// the policy allows the address itself, or it is leased to name, on a port that the
+	// gate can't look into. An error refuses the connection. Nil: the kernel lets such
+	// connections pass by themselves, and those that come here are refused.
 	Direct func(ctx context.Context, addr netip.AddrPort) (name string, ok bool, err error)
 
 	// Record takes one event per connection at its end, and one per HTTP request.
 	Record audit.Recorder
 
-	// Find says who has made a connection that is refused, before it is cut:
-	// behind it, the client may be gone. FindAllowed says it of connections that
-	// are passed on, beside them.
+	// Find says who has made a connection that is refused, before it is cut: behind it,
+	// the client may be gone. FindAllowed says it of what is passed on, meanwhile.
 	Find, FindAllowed audit.Finder
 
-	// Aside says that connections to name, or to addr, are not the clients' own doing
-	// now, and not to be counted.
+	// Aside says that connections to name, or to addr, are not to be counted now.
 	Aside func(name string, addr netip.Addr) bool
 
 	Connections int // open at once: a newer one is reset
@@ -64,10 +59,7 @@ type limits struct {
 	head     time.Duration // for a whole HTTP request head
 	dial     time.Duration // for the onward connection
 	held     time.Duration // for Config.LeasedTo, and for Config.Direct
-
-	// idle is how long a connection may carry nothing either way. Peers that vanish
-	// are noticed within 2.5 minutes by TCP keep-alive.
-	idle time.Duration
+	idle     time.Duration // either way; a peer that vanishes is noticed by TCP keep-alive
 }
 
 // Stats counts connections since the Server was made.
@@ -111,11 +103,10 @@ func (s *Server) Stats() Stats {
 	return Stats{Allowed: s.allowed.Load(), Refused: s.refused.Load(), Open: len(s.conns.all())}
 }
 
-// Serve accepts connections until ctx ends, or until a listener fails; then it
-// closes the listeners, resets every connection and returns when all are gone.
-// The error is nil if ctx ended. The listeners are TCP's, one for each address
-// family, made with SetMultipathTCP(false): the kernel tells the original
-// destination of plain TCP only.
+// Serve accepts connections until parent ends, which is no error, or a listener fails.
+// Then it closes the listeners and resets every connection. The listeners are TCP's,
+// made with SetMultipathTCP(false): the kernel tells the original destination of plain
+// TCP only.
 func (s *Server) Serve(parent context.Context, listeners []net.Listener) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
@@ -175,7 +166,9 @@ func (s *Server) accept(ctx context.Context, l net.Listener, work *sync.WaitGrou
 // add serves client if there is a place for it.
 func (s *Server) add(ctx context.Context, client *net.TCPConn, own netip.AddrPort, work *sync.WaitGroup) {
 	ctx, stop := context.WithCancel(ctx)
-	c := newConn(s, client, work, stop)
+	work.Add(1)
+	c := &conn{s: s, began: time.Now(), client: client, work: work, stop: stop, users: 1}
+	c.active.Store(s.clock())
 	evicted, ok := s.conns.add(c, s.limits.sniffing)
 	if evicted != nil {
 		evicted.end(audit.Deny, refusedEvicted.Error())
@@ -218,16 +211,15 @@ func (s *Server) sweep(ctx context.Context) {
 	}
 }
 
-// clock is a coarse reading of time for idleness, in nanoseconds.
+// clock is in nanoseconds.
 func (s *Server) clock() int64 { return int64(time.Since(s.epoch)) }
 
-// registry knows the connections that are open, and which of them have not been
-// judged yet.
+// registry knows the connections that are open.
 type registry struct {
 	mu       sync.Mutex
 	most     int // open at once; 0 once the Server has stopped
 	open     map[*conn]struct{}
-	sniffing []*conn // oldest first
+	sniffing []*conn // not judged yet, oldest first
 }
 
 // add takes c in, unless there are too many. If too many have not been judged,
@@ -248,7 +240,6 @@ func (r *registry) add(c *conn, sniffing int) (evicted *conn, ok bool) {
 	return evicted, true
 }
 
-// judged takes c off the list of those that wait to be judged.
 func (r *registry) judged(c *conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -262,7 +253,6 @@ func (r *registry) remove(c *conn) {
 	delete(r.open, c)
 }
 
-// all returns the connections that are open now.
 func (r *registry) all() []*conn {
 	r.mu.Lock()
 	defer r.mu.Unlock()

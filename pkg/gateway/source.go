@@ -27,9 +27,8 @@ type buffer [bufferSize]byte
 
 func newPool() *sync.Pool { return &sync.Pool{New: func() any { return new(buffer) }} }
 
-// source reads a TCP connection without holding memory while there is nothing
-// to read: it waits for the socket to be readable first and takes a buffer
-// then. One goroutine uses it at a time.
+// source reads a TCP connection without holding memory while there is nothing to read.
+// One goroutine uses it at a time.
 type source struct {
 	conn *net.TCPConn
 	raw  syscall.RawConn
@@ -70,7 +69,6 @@ func (s *source) take(n int) {
 	}
 }
 
-// release gives the buffer back, with whatever is in it.
 func (s *source) release() {
 	if s.buf != nil {
 		s.pool.Put(s.buf)
