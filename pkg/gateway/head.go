@@ -17,7 +17,7 @@ func readHead(src *source, began func()) (int, error) {
 	if began != nil {
 		began()
 	}
-	if !isToken(src.held()[0]) {
+	if c := src.held()[0]; c != 0 && c != '\n' && !isToken(c) {
 		return 0, refusedNotHTTP
 	}
 	for start := 0; ; {

@@ -57,6 +57,8 @@ func TestHTTPShapes(t *testing.T) {
 		{get + host + "X: a\rHost: evil.test\r\n\r\n", refusedLineEnd},
 		{"GET / HTTP/1.1\nHost: ok.test\n\n", refusedLineEnd},
 		{"\r\n" + get + host + "\r\n", refusedNotHTTP},
+		{"\n" + get + host + "\r\n", refusedLineEnd},
+		{"\x00" + get + host + "\r\n", refusedControl},
 		{"\x16\x03\x01", refusedNotHTTP},
 		{"GET / HTTP/1.2\r\n" + host + "\r\n", refusedNotHTTP},
 		{"GET / HTTP/2.0\r\n" + host + "\r\n", refusedNotHTTP},
