@@ -20,10 +20,9 @@ type mmsghdr struct {
 	n   uint32
 }
 
-// batch is one reader's place for queries and their replies. It points into
-// itself and must not be copied. Its calls never block: what there is to wait
-// for is waited for by the runtime's poller. So they need not be announced to
-// the scheduler either, which saves a third of an answer's time.
+// batch is one reader's place for queries and their replies. It points into itself and
+// must not be copied. Its calls never block, so they need not be announced to the
+// scheduler, which saves a third of an answer's time. The runtime's poller waits.
 type batch struct {
 	conn      syscall.RawConn
 	in, out   [batchSize]mmsghdr

@@ -25,11 +25,9 @@ type entry struct {
 // remaining is the TTL that is left at now, rounded up; zero once expired.
 func (e *entry) remaining(now time.Time) uint32 { return seconds(max(0, e.expires.Sub(now))) }
 
-// cache holds a bounded number of entries, all of them admitted under one policy:
-// under another they are worth nothing, since the name may not be allowed any more,
-// and would keep the policy, which may be large, in memory. When it is full, one of
-// a few looked at goes: an expired one if there is, else any. Which one can't be
-// steered.
+// cache holds a bounded number of entries, all of them admitted under one policy: under
+// another the name may not be allowed any more. When it is full, one of a few looked at
+// goes, an expired one if there is. Which one can't be steered.
 type cache struct {
 	most   int
 	mu     sync.RWMutex
@@ -51,7 +49,7 @@ func (c *cache) get(name []byte, qtype uint16, p *policy.Policy, now time.Time) 
 	return e
 }
 
-// put keeps e, which was admitted under p, and forgets what was under another.
+// put keeps e, and forgets what was admitted under another policy than p.
 func (c *cache) put(q question, e *entry, p *policy.Policy, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

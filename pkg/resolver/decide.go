@@ -72,7 +72,6 @@ func (s *Server) deny(c client, name string, rule *policy.Rule, reason string) *
 	return s.refusal(c, policy.Refusal(name, rule))
 }
 
-// recordDenied writes the line of a look-up that is refused.
 func (s *Server) recordDenied(c client, name string, rule *policy.Rule, reason string) {
 	if !c.again {
 		s.config.Record(c.mark(line(audit.Deny, name, rule, reason)).By(c.process(s.config.Find)))
@@ -84,9 +83,8 @@ func (s *Server) refusal(c client, text string) *answer {
 	return &answer{rcode: dns.RcodeNameError, ede: dns.ExtendedErrorCodeBlocked, text: text, ttl: seconds(denyTTL)}
 }
 
-// unlisted refuses a name that nothing in the policy matches. With a search
-// domain behind it, it is the name without that somebody wants; a client asks
-// for both, and one line in the log is enough.
+// unlisted refuses a name that nothing in the policy matches. Of a name with a search
+// domain behind it, clients ask for that without as well: one line is enough.
 func (s *Server) unlisted(p *policy.Policy, name string, c client, now time.Time) *answer {
 	const reason = "not in the allowlist"
 	if reverse(name) {
@@ -120,7 +118,7 @@ func reverse(name string) bool {
 	return strings.HasSuffix(name, ".in-addr.arpa") || strings.HasSuffix(name, ".ip6.arpa")
 }
 
-// searchDomains returns the domains in the form of a suffix: ".example.com".
+// searchDomains makes suffixes of the domains: ".example.com".
 func searchDomains(list []string) []string {
 	var out []string
 	for _, d := range list {

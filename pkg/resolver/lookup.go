@@ -45,8 +45,7 @@ func (a *asker) say(e audit.Event) { a.said = &e }
 
 // ask has deliver called with the answer, and joins a lookup that is under way. An
 // answer that is there at once is returned instead. It returns false if there is no
-// place for one more. Questions of a client's are limited in rate; our own are not,
-// and don't count.
+// place for one more. Our own questions are not limited.
 func (s *Server) ask(who *asker, deliver func(*answer)) (*answer, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,8 +117,8 @@ func (s *Server) overspent(who *asker, wildcard *policy.Rule, perMinute int) *an
 	return s.refusal(who.client, text)
 }
 
-// spend asks whether a name below a wildcard may be asked for, of who counts for
-// longer than this process lives. It returns the refusal, or nil.
+// spend is limit for a name below a wildcard, by who counts for longer than this process
+// lives.
 func (s *Server) spend(ctx context.Context, who *asker) *answer {
 	p := s.config.Policy()
 	m := p.Lookup(who.name)
@@ -136,7 +135,7 @@ func (s *Server) spend(ctx context.Context, who *asker) *answer {
 	return nil
 }
 
-// resolve asks upstream, admits what was found, and caches it. Who has asked first.
+// resolve asks upstream, admits what was found, and caches it.
 func (s *Server) resolve(ctx context.Context, who *asker) *answer {
 	who.due = time.Now().Add(s.patience)
 	asking, cancel := context.WithDeadline(ctx, who.due)
@@ -172,8 +171,8 @@ func (s *Server) resolve(ctx context.Context, who *asker) *answer {
 	return a
 }
 
-// failure records that something broke and returns SERVFAIL, to be kept for a
-// moment so that a client that retries in a loop does not reach upstream.
+// failure is SERVFAIL, to be kept for a moment, so that a client that retries in a loop
+// does not reach upstream.
 func (s *Server) failure(who *asker, rule *policy.Rule, ede uint16, what string, err error) *answer {
 	const most = 160 // bytes, for a client
 	why := strings.ReplaceAll(err.Error(), "\n", "; ")
@@ -303,10 +302,9 @@ func whyStripped(match policy.Match, a netip.Addr) string {
 	return "an address that the policy denies"
 }
 
-// In monitor mode every name is asked for. What the policy does not allow is
-// answered without a lease, since the firewall lets it out by itself, and each
-// address is recorded with both verdicts, so that what is seen of it later can
-// be told by its name.
+// In monitor mode what the policy does not allow is answered without a lease, since the
+// firewall lets it out by itself. Each address is recorded with both verdicts, so that
+// what is seen of it later can be told by its name.
 
 // maxLet is how many addresses of one answer are let through.
 const maxLet = 16
@@ -352,6 +350,6 @@ func (s *Server) let(rule *policy.Rule, why string, addrs []netip.Addr, who *ask
 	return out
 }
 
-// letThrough says whether an address may be an answer at all: loopback, metadata
-// and the like never are, nor are addresses inside of others.
+// letThrough says whether monitor mode may answer with a: never with loopback, metadata
+// and the like, nor with an address inside of another.
 func letThrough(a netip.Addr) bool { return !a.Is4In6() && policy.Classify(a) <= policy.Private }

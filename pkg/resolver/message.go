@@ -8,9 +8,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// The client's side of the protocol is small enough to be written by hand: one
-// question comes in, and address records, a SOA and an OPT record go out. That
-// keeps the path of a cached answer free of allocation. RFC 1035, section 4.
+// The client's side of the protocol (RFC 1035, section 4) is written by hand, which keeps
+// the path of a cached answer free of allocation.
 
 const (
 	headerLen   = 12
@@ -25,8 +24,8 @@ const (
 	maskOpcode = 0xf << 11
 )
 
-// query is what a client's message comes down to. Its slices point into the
-// message and into the scratch space of the reader.
+// query is what a client's message comes down to. Its slices point into the message and
+// into the reader's scratch.
 type query struct {
 	id       uint16
 	flags    uint16

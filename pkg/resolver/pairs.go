@@ -11,9 +11,9 @@ import (
 // pairTime is how long the second question of a look-up may come behind the first.
 const pairTime = 2 * time.Second
 
-// pairs tells the second question of a look-up from the first: programs ask for
-// A and AAAA of a name, and mean one look-up. It is a table without locks, of a
-// fixed size, in which a name may push out another one: then both questions count.
+// pairs tells the second question of a look-up from the first: programs ask for A and
+// AAAA of a name. It is a table without locks, of a fixed size. A name may push out
+// another one: then both questions count.
 type pairs struct {
 	window time.Duration
 	seed   maphash.Seed

@@ -9,17 +9,12 @@ import (
 	"github.com/miekg/dns"
 )
 
-// prefetchers is how many names are resolved ahead at once. Clients can ask
-// many times as much meanwhile.
-const prefetchers = 16
-
-// Prefetch resolves the exact names ahead, so that their addresses are open and
-// their answers in the cache. It returns once all are done or ctx ends. The
-// error joins one for each name that has no address that could be opened, with
-// the name in it. It may be called before and while Serve runs.
+// Prefetch resolves the exact names ahead, so that their addresses are open and their
+// answers in the cache. It returns once all are done or ctx ends. The error names each
+// that has no address that could be opened. It may be called before and while Serve runs.
 func (s *Server) Prefetch(ctx context.Context, names []string) error {
 	errs := make([]error, len(names))
-	places := make(chan struct{}, prefetchers)
+	places := make(chan struct{}, 16) // clients can ask many times as much meanwhile
 	var wg sync.WaitGroup
 	for i, name := range names { // not cut short by ctx: each name then says so at once
 		places <- struct{}{}

@@ -14,9 +14,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Serve answers queries on the sockets, which it closes in the end: when ctx is
-// done, which is no error, or when one of them fails. The packet connections are
-// UDP sockets. Serve is called once.
+// Serve answers queries on the sockets, which it closes in the end: when parent is
+// done, which is no error, or when one of them fails. It is called once.
 func (s *Server) Serve(parent context.Context, packets []net.PacketConn, streams []net.Listener) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
@@ -86,7 +85,6 @@ func (s *Server) serveUDP(conn *net.UDPConn) error {
 	}
 }
 
-// serveTCP accepts connections from l.
 func (s *Server) serveTCP(l net.Listener, pool *pool) error {
 	failures := 0
 	for {

@@ -22,53 +22,46 @@ import (
 // Config is what a Server works with. Believe and Spend may be nil; every other func,
 // Log and Upstreams are needed.
 type Config struct {
-	// Policy returns the policy in force. It is called for each query, and must
-	// return the same pointer until the policy changes.
+	// Policy returns the policy in force, for each query: the same pointer until the
+	// policy changes.
 	Policy func() *policy.Policy
 
-	// Upstreams are asked in this order.
-	Upstreams []policy.Upstream
+	Upstreams []policy.Upstream // asked in this order
+	Search    []string          // domains of resolv.conf
 
-	// Ephemeral are the first and the last port that the kernel gives to sockets
-	// by itself. Questions leave from other ports if there are enough, so that no
-	// program's query shares one with them. Zero leaves the choice to the kernel.
+	// Ephemeral are the first and the last port that the kernel gives to sockets by
+	// itself. Questions leave from other ports if there are enough. Zero leaves the
+	// choice to the kernel.
 	Ephemeral [2]uint16
 
-	// Stream asks over TCP only, for where a packet filter that knows no flows
-	// could not tell a reply over UDP from what anybody sends.
+	// Stream asks over TCP only, for where a packet filter that knows no flows could not
+	// tell a reply over UDP from what anybody sends.
 	Stream bool
 
-	// Believe says why the answer that a server has just given is not to be believed;
-	// nil if it is. Without it, every server is.
+	// Believe says why what a server has just answered is not to be believed.
 	Believe func(policy.Upstream) error
 
-	// Spend says whether one more question may go upstream for a name below a
-	// wildcard, besides what the Server allows itself: to be asked of who outlives it.
-	// Nil allows all.
+	// Spend says whether one more question may go upstream for a name below a wildcard:
+	// who outlives the Server counts as well.
 	Spend func(ctx context.Context, name string) (bool, error)
 
-	// Again says that it takes the place of another, whose rates go on: it begins
-	// with nothing saved up.
+	// Again says that it takes the place of another, whose rates go on: it begins with
+	// nothing saved up.
 	Again bool
 
-	// Search has the search domains of resolv.conf.
-	Search []string
-
-	// Admit opens addrs, which the policy admits for name, in the firewall for
-	// at least lease, and returns those that are open for certain. An error
-	// makes the answer SERVFAIL. It is called concurrently.
+	// Admit opens addrs, which the policy admits for name, in the firewall for at least
+	// lease, and returns those that are open for certain. An error makes the answer
+	// SERVFAIL. It is called concurrently.
 	Admit func(ctx context.Context, name string, addrs []netip.Addr, lease time.Duration) ([]netip.Addr, error)
 
-	// Record takes every refusal, every answer that was had from an upstream,
-	// and every failure. Answers from the cache aren't recorded.
+	// Record takes every refusal, every answer of an upstream, and every failure.
 	Record audit.Recorder
 
-	// Find says who asks for what is refused, before the reply is sent: behind it,
-	// the client may be gone. FindAllowed says it of what is asked upstream.
+	// Find says who asks for what is refused, before the reply is sent: behind it, the
+	// client may be gone. FindAllowed says it of what is asked upstream.
 	Find, FindAllowed audit.Finder
 
-	// Aside says that questions about name are not the clients' own doing now, and
-	// not to be counted.
+	// Aside says that questions about name are not to be counted now.
 	Aside func(name []byte) bool
 
 	// Monitor answers for every name, and records both verdicts where the policy
@@ -88,8 +81,7 @@ type limits struct {
 	lifetime time.Duration // of a connection
 }
 
-// Stats counts what a Server has done since it was made. A and AAAA of a name are
-// one look-up.
+// Stats counts what a Server has done. A and AAAA of a name are one look-up.
 type Stats struct {
 	Queries  atomic.Uint64 // look-ups that were answered or dropped
 	Allowed  atomic.Uint64 // answered for an allowed or local name
@@ -162,9 +154,8 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// SetUpstreams has the servers of list asked from now on, in this order. What is
-// known of how they have been doing is kept if they are the same as before. It
-// may be called while Serve runs.
+// SetUpstreams has the servers of list asked from now on, in this order. It may be
+// called while Serve runs.
 func (s *Server) SetUpstreams(list []policy.Upstream) error {
 	if len(list) == 0 {
 		return fmt.Errorf("resolver: %w", errNone)
@@ -174,6 +165,7 @@ func (s *Server) SetUpstreams(list []policy.Upstream) error {
 			return fmt.Errorf("resolver: %v is not the address and port of a DNS server", u.Addr)
 		}
 	}
+	// How they have been doing is still known if they are the same.
 	old := s.upstreams.Load()
 	if old == nil || !slices.EqualFunc(old.servers, list, func(s *server, u policy.Upstream) bool { return s.Upstream == u }) {
 		u := newUpstreams(list, sourcePorts{low: s.config.Ephemeral[0], high: s.config.Ephemeral[1]})
@@ -183,7 +175,7 @@ func (s *Server) SetUpstreams(list []policy.Upstream) error {
 	return nil
 }
 
-// Stats are the counts so far.
+// Stats go on counting.
 func (s *Server) Stats() *Stats { return &s.stats }
 
 // question is what is asked for: a name in lower case, without the last dot, and a type.

@@ -56,7 +56,6 @@ type server struct {
 	down     time.Time // passed over until then
 }
 
-// String returns the address, with the TLS name behind a number sign if there is one.
 func (s *server) String() string {
 	if s.TLSName == "" {
 		return s.Addr.String()
