@@ -113,7 +113,7 @@ func (g *guard) ask(ctx context.Context, m wire.Message) (wire.Message, error) {
 
 const askTimeout = 5 * time.Second
 
-// spend is the guard's side of it.
+// spend asks the keeper, who outlives the guard, for a part of a wildcard's budget.
 func (g *guard) spend(ctx context.Context, name string) (bool, error) {
 	reply, err := g.ask(ctx, wire.Message{Op: wire.OpName, Name: name})
 	if err != nil {
@@ -164,8 +164,8 @@ func (a *asks) end(m wire.Message) {
 	<-a.places
 }
 
-// prefetch begins to resolve the names that the policy spells out, as far as
-// the keeper lets it, and leaves those of an earlier policy.
+// prefetch begins to resolve the names that the policy spells out, as far as the keeper
+// lets it, instead of those of an earlier policy.
 func (g *guard) prefetch(ctx context.Context, p *policy.Policy, a wire.Ahead) {
 	ctx, stop := context.WithCancel(ctx)
 	g.mu.Lock()
@@ -183,8 +183,7 @@ func (g *guard) prefetch(ctx context.Context, p *policy.Policy, a wire.Ahead) {
 // fewNames are resolved at once: they don't slow the start down.
 const fewNames = 100
 
-// resolveAhead takes the required names first, so that the agent finds them
-// leased.
+// resolveAhead takes the required names first, so that the agent finds them leased.
 func (g *guard) resolveAhead(ctx context.Context, p *policy.Policy, a wire.Ahead) {
 	var first, rest []string
 	for _, r := range p.Names() {

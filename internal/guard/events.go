@@ -60,8 +60,7 @@ func (g *guard) readDrops(ctx context.Context, record audit.Recorder) {
 	}
 }
 
-// dropEvent names no process: when the kernel's word arrives, the socket of a refused
-// connection is no longer there to be found.
+// dropEvent names no process: the socket of a refused connection is gone by then.
 func dropEvent(d drops.Drop) audit.Event {
 	e := audit.Event{
 		Kind: audit.Drop, Verdict: audit.Deny, IP: d.Dst.Addr().String(), Port: d.Dst.Port(),
@@ -86,9 +85,8 @@ var protocols = map[uint8]string{
 	unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_ICMP: "icmp", unix.IPPROTO_ICMPV6: "icmpv6",
 }
 
-// finder is the guard's audit.Finder. Nothing is decided by what it finds, and
-// what is decided does not wait for it: a refusal is told a moment later, at most.
-// It finds the socket by itself; the keeper looks for the process.
+// finder is the guard's audit.Finder. Nothing is decided by what it finds. It finds the
+// socket by itself; the keeper looks for the process.
 type finder struct {
 	sockets *sockowner.Finder
 	ask     func(context.Context, wire.Message) (wire.Message, error)

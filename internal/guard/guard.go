@@ -113,7 +113,6 @@ func Run(ctx context.Context) error {
 	return stage.Serve(ctx)
 }
 
-// newGuard takes over the policy, and what the keeper is reached by.
 func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
 	// Until the policy is read, collecting only takes time.
 	debug.SetGCPercent(-1)
@@ -201,13 +200,11 @@ func inheritListeners(families int) (in inherited, err error) {
 	return in, nil
 }
 
-// maxRelays are the connections through the name gate at once. Each takes two
-// descriptors and a few KiB.
+// maxRelays are the connections through the name gate at once.
 const maxRelays = 8192
 
-// relays is maxRelays, or fewer in a container that allows a process few
-// descriptors: however many connections there are, some are left for DNS, whose
-// clients and questions take one each, and for the rest.
+// relays is maxRelays, or fewer in a container that allows a process few descriptors.
+// Each takes two. Some are left for DNS, whose clients and questions take one each.
 func relays(descriptors uint64) int {
 	const rest = 640
 	least := descriptors / 8
@@ -217,9 +214,9 @@ func relays(descriptors uint64) int {
 	return int(min(maxRelays, max(least, 1)))
 }
 
-// confine has the guard give up what it needs no more, before it reads anything that
-// is hostile: files by name, programs, other processes, and sockets of its own but
-// TCP and UDP. What it will read of files is read first.
+// confine has the guard give up, before it reads anything hostile, files by name,
+// programs, other processes, and sockets of its own but TCP and UDP. What it will read of
+// files is read first.
 func (g *guard) confine(reduced bool) error {
 	_ = time.Now().Local().String() // the time zone, for what it says
 	ups, err := upstream.Of(g.policy.Load(), g.servers)
@@ -244,13 +241,10 @@ func overTLS(list []policy.Upstream) bool {
 	return slices.ContainsFunc(list, func(u policy.Upstream) bool { return u.TLSName != "" })
 }
 
-// errOtherEngine is why nothing is believed that comes from where the engine's DNS
-// server was.
 var errOtherEngine = errors.New("the engine's DNS server has ended since agent-init was started: start this container again to take the new one")
 
-// believer is the guard's check of answers, in a sidecar. A socket that is still
-// there after an answer had the port all the while, so that nobody else can have
-// sent it.
+// believer checks answers in a sidecar. A socket that is still there after an answer had
+// the port all the while, so that nobody else can have sent it.
 func believer(find *sockowner.Finder, engine []sockowner.Bound) func(policy.Upstream) error {
 	return func(u policy.Upstream) error {
 		if u.Addr.Addr().Unmap() != policy.EngineDNS() {

@@ -12,12 +12,11 @@ import (
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
-// probing tells what a self-test provokes from what the agent does: each start
-// would otherwise look like an attack, and each self-test of a person's like a
-// wish of the agent's. The keeper says when a self-test begins and ends, so the
-// agent can't say that of its own doings. Only what the plan tries is a probe's,
-// only meanwhile, and only if no other process was found to do it: a probe can't
-// be looked into, so nobody finds it.
+// probing tells what a self-test provokes from what the agent does: each start would
+// otherwise look like an attack. The keeper says when a self-test begins and ends, so the
+// agent can't say that of its own doings. Only what the plan tries is a probe's, only
+// meanwhile, and only if no other process was found to do it: a probe can't be looked
+// into, so nobody finds it.
 type probing struct {
 	active atomic.Bool // it may have ended; else nobody needs the lock
 
@@ -79,7 +78,7 @@ func (p *probing) tries(name string, a netip.Addr) bool {
 	return name != "" && p.names[name] || a.IsValid() && p.addrs[a.Unmap()]
 }
 
-// mark says in e that a probe has caused it, if one has.
+// mark says in e if a probe has caused it.
 func (p *probing) mark(e audit.Event) audit.Event {
 	a, _ := netip.ParseAddr(e.IP)
 	if e.Asker == audit.Agent && e.PID == 0 && p.tries(e.Name, a) {

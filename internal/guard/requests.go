@@ -16,9 +16,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// The guard reads what the agent proposes, since it holds no privilege; the
-// keeper gets it in a message of fixed size, canonical and in plain ASCII, and
-// checks that it is.
+// The guard reads what the agent proposes, since it holds no privilege. The keeper gets
+// it in a message of fixed size, in plain ASCII, and checks that it is.
 
 // openRequests takes over the socket, and returns what serves it until ctx ends.
 func (g *guard) openRequests(agentUID uint32) (func(context.Context) error, error) {

@@ -11,12 +11,9 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// Ledger is the keeper's book of leases: which addresses are open, for which
-// names, until when. The kernel's sets know addresses only; the ledger is what
-// lets a name that leaves the policy take its addresses along.
-//
-// It never asks the guard what a name may open: its own policy says so. Safe
-// for concurrent use.
+// Ledger is the keeper's book of leases. The kernel's sets know addresses only; the
+// ledger is what lets a name that leaves the policy take its addresses along. It never
+// asks the guard what a name may open: its own policy says so. Safe for concurrent use.
 type Ledger struct {
 	mu       sync.Mutex
 	policy   *policy.Policy
@@ -92,14 +89,13 @@ func New(p *policy.Policy) *Ledger {
 // maxLeases is what the kernel's set of one family holds.
 const maxLeases = 65536
 
-// MaxLease bounds what the guard may ask for: a lease that lives longer would
-// outlive every TTL that the resolver hands out.
+// MaxLease bounds what the guard may ask for, by the TTLs that the resolver hands out.
 const MaxLease = 15 * time.Minute
 
-// Lease books addrs for name. It returns the leases to give in the kernel and
-// the addresses that were admitted. A name stays within its own share by letting
-// its oldest addresses run out, so one name's answers never cost another name
-// its lease; connections that are open to those addresses live on.
+// Lease books addrs for name. It returns the leases to give in the kernel and the
+// addresses that were admitted. A name stays within its own share by letting its oldest
+// addresses run out, so one name's answers never cost another its lease. What is under
+// way to those lives on.
 func (l *Ledger) Lease(name string, addrs []netip.Addr, ttl time.Duration) (open []firewall.Lease, admitted []netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -267,8 +263,7 @@ func (l *Ledger) Adopt(p *policy.Policy) (closed []firewall.Element) {
 	return slices.DeleteFunc(closed, func(e firewall.Element) bool { return l.elements[e].names > 0 })
 }
 
-// Leases are all live elements with the time that they have left: what a
-// rebuilt table must hold.
+// Leases are all live elements: what a rebuilt table must hold.
 func (l *Ledger) Leases() []firewall.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -294,8 +289,7 @@ func (l *Ledger) LeasedTo(name string, e firewall.Element) bool {
 	return lease != nil && lease.expires.After(l.Now())
 }
 
-// Holder returns a name that has the element open, the first of several; "" if
-// there is none.
+// Holder returns the first name that has the element open; "" if there is none.
 func (l *Ledger) Holder(e firewall.Element) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -45,12 +45,8 @@ func Of(p *policy.Policy, resolv []netip.AddrPort) ([]policy.Upstream, error) {
 	return out, nil
 }
 
-// maxResolvConf bounds the file: it is written by the engine, but may be
-// anything that a person mounted there.
-const maxResolvConf = 64 << 10
-
-// ReadConf reads the file if only root can have written it: it says whom
-// the guard may ask.
+// ReadConf reads the file if only root can have written it: it says whom the guard may
+// ask.
 func ReadConf(path string) (Conf, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -64,7 +60,7 @@ func ReadConf(path string) (Conf, error) {
 	if st.Uid != 0 || st.Mode&0o022 != 0 {
 		return Conf{}, fmt.Errorf("%s can be written by others than root", path)
 	}
-	return parseResolvConf(io.LimitReader(f, maxResolvConf))
+	return parseResolvConf(io.LimitReader(f, 64<<10))
 }
 
 func parseResolvConf(r io.Reader) (Conf, error) {
@@ -77,8 +73,7 @@ func parseResolvConf(r io.Reader) (Conf, error) {
 		}
 		switch fields[0] {
 		case "nameserver":
-			// A zone (fe80::1%eth0) stays: a link-local server can't be
-			// reached without it.
+			// A zone (fe80::1%eth0) stays: without it, a link-local server can't be reached.
 			a, err := netip.ParseAddr(fields[1])
 			if err != nil {
 				continue
@@ -98,21 +93,22 @@ func parseResolvConf(r io.Reader) (Conf, error) {
 	return c, sc.Err()
 }
 
-// PassOver moves servers that are addresses of this namespace to passedOver.
-// Engine says why the engine's is one of them, empty if it is not.
+// PassOver moves servers that are addresses of this namespace to PassedOver. Engine says
+// why the engine's is one of them, empty if it is not.
 func (c *Conf) PassOver(own map[netip.Addr]bool, engine string) {
 	var kept []netip.AddrPort
 	for _, s := range c.Servers {
-		a := s.Addr().Unmap().WithZone("")
+		a, why := s.Addr().Unmap().WithZone(""), ""
 		switch {
-		case a == policy.EngineDNS() && engine == "":
-			kept = append(kept, s)
 		case a == policy.EngineDNS():
-			c.PassedOver = append(c.PassedOver, fmt.Sprintf("%s: %s", a, engine))
+			why = engine
 		case a.IsLoopback() || a.IsUnspecified() || own[a]:
-			c.PassedOver = append(c.PassedOver, fmt.Sprintf("%s: it is this container itself, where the agent can listen too", a))
-		default:
+			why = "it is this container itself, where the agent can listen too"
+		}
+		if why == "" {
 			kept = append(kept, s)
+		} else {
+			c.PassedOver = append(c.PassedOver, fmt.Sprintf("%s: %s", a, why))
 		}
 	}
 	c.Servers = kept

@@ -34,69 +34,66 @@ func ended(err error, more bool) error {
 // forwardChunks passes a chunked body on (RFC 9112, section 7.1), to the end of
 // its trailer.
 func forwardChunks(src *source, dst io.Writer) error {
-	extensions := 0
-	for {
-		n, err := readLine(src, 0, maxChunkLine, refusedChunk)
+	for extensions := 0; ; {
+		var size int64
+		err := forwardLine(src, dst, maxChunkLine, refusedChunk, func(line string) bool {
+			n, ext, ok := chunkLine(line)
+			size, extensions = n, extensions+ext
+			return ok && extensions <= maxExtensions
+		})
 		if err != nil {
-			return err
-		}
-		size, ext, err := chunkLine(src.held()[:n-2])
-		if err != nil {
-			return err
-		}
-		if extensions += ext; extensions > maxExtensions {
-			return refusedChunk
-		}
-		if err := src.forward(dst, int64(n)); err != nil {
 			return err
 		}
 		if size == 0 {
 			return forwardTrailer(src, dst)
 		}
-		if err := ended(src.forward(dst, size), true); err != nil {
+		if err := forwardBody(src, dst, size); err != nil {
 			return err
 		}
-		if n, err = readLine(src, 0, 2, refusedChunk); err != nil {
-			return err
-		}
-		if err := src.forward(dst, int64(n)); err != nil {
+		if err := forwardLine(src, dst, 2, refusedChunk, func(string) bool { return true }); err != nil {
 			return err
 		}
 	}
+}
+
+// forwardLine passes a line on, if it is good, else it returns bad.
+func forwardLine(src *source, dst io.Writer, limit int, bad *refusal, good func(line string) bool) error {
+	n, err := readLine(src, 0, limit, bad)
+	if err != nil {
+		return err
+	}
+	if !good(string(src.held()[:n-2])) {
+		return bad
+	}
+	return src.forward(dst, int64(n))
 }
 
 // chunkLine returns the size that a chunk begins with, and how many bytes of
 // extensions follow it. Space around the size is not accepted: some readers
 // see another size then. Nor is any in the extensions, where RFC 9112 has it for old
 // senders only: a server that knows no chunks would see a request line.
-func chunkLine(line []byte) (size int64, extensions int, err error) {
-	digits, ext, _ := strings.Cut(string(line), ";")
-	size, err = strconv.ParseInt(digits, 16, 64)
+func chunkLine(line string) (size int64, extensions int, ok bool) {
+	digits, ext, _ := strings.Cut(line, ";")
+	size, err := strconv.ParseInt(digits, 16, 64)
 	foreign := func(r rune) bool { return !isTokens(string(r)) && r != ';' && r != '=' && r != '"' }
-	if err != nil || len(digits) > 15 || strings.Trim(digits, "0123456789abcdefABCDEF") != "" || strings.ContainsFunc(ext, foreign) {
-		return 0, 0, refusedChunk
-	}
-	return size, len(line) - len(digits), nil
+	ok = err == nil && len(digits) <= 15 && strings.Trim(digits, "0123456789abcdefABCDEF") == "" && !strings.ContainsFunc(ext, foreign)
+	return size, len(line) - len(digits), ok
 }
 
 // forwardTrailer passes the lines on that end a chunked body.
 func forwardTrailer(src *source, dst io.Writer) error {
-	for left := maxTrailer; ; {
-		n, err := readLine(src, 0, left, refusedTrailer)
+	for left, last := maxTrailer, false; !last; {
+		err := forwardLine(src, dst, left, refusedTrailer, func(line string) bool {
+			left -= len(line) + 2
+			last = line == ""
+			var f fields
+			return last || f.add(line) == nil && !f.frames()
+		})
 		if err != nil {
 			return err
 		}
-		left -= n
-		if n > 2 {
-			var f fields
-			if f.add(string(src.held()[:n-2])) != nil || f.frames() {
-				return refusedTrailer
-			}
-		}
-		if err := src.forward(dst, int64(n)); err != nil || n == 2 {
-			return err
-		}
 	}
+	return nil
 }
 
 // frames says whether the first of f is a field that would say where a message ends or
