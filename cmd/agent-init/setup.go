@@ -94,7 +94,7 @@ func check(e environment, b *policy.Bundle, effective bool) error {
 		r.OK = true
 		c := p.Counts()
 		r.Counts = &c
-		r.Warnings = append(r.Warnings, p.Warnings()...)
+		r.Warnings = append(r.Warnings, p.Warnings...)
 		if effective {
 			report := p.Report()
 			r.Policy = &report

@@ -186,7 +186,7 @@ const fewNames = 100
 // resolveAhead takes the required names first, so that the agent finds them leased.
 func (g *guard) resolveAhead(ctx context.Context, p *policy.Policy, a wire.Ahead) {
 	var first, rest []string
-	for _, r := range p.Names() {
+	for _, r := range p.Names {
 		if r.Required {
 			first = append(first, r.Name)
 		} else {

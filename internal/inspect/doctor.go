@@ -241,8 +241,8 @@ func checkPolicyFiles(d *Diagnosis, p patient) string {
 		return ""
 	case dir == stage.Workspace || strings.HasPrefix(dir, stage.Workspace+"/"):
 		d.fail("put it at /etc/agent-init in the image, or mount it there read-only", "%s is inside the workspace, which the agent writes", p.dir)
-	case len(p.policy.Warnings()) > 0:
-		list := p.policy.Warnings()
+	case len(p.policy.Warnings) > 0:
+		list := p.policy.Warnings
 		d.warn("see agent-init check", "%s, the first: %v", text.Counted(len(list), "warning", "warnings"), list[0])
 	}
 	return "root's alone; " + state.SizeOf(p.policy.Counts())

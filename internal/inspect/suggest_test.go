@@ -82,7 +82,7 @@ func TestSuggest(t *testing.T) {
 				t.Fatal(err)
 			}
 			p, err := policy.Parse(&policy.Bundle{Files: []policy.File{{Name: "allowlist.txt", Data: []byte(b.String())}}}, allowlist.Files)
-			if err != nil || len(p.Warnings()) > 0 {
+			if err != nil || len(p.Warnings) > 0 {
 				t.Errorf("can't be appended as it is: %v, %v\n%s", err, p, b.String())
 			}
 		})

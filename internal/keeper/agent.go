@@ -29,7 +29,7 @@ type agent struct {
 // findAgent finds the agent's user, and says what that lacks.
 func (b *base) findAgent(k *book) (*agent, error) {
 	spec := b.config.User
-	if u := k.policy().Settings().User; spec == "auto" && u != "" {
+	if u := k.policy().Settings.User; spec == "auto" && u != "" {
 		spec = u
 	}
 	id, err := privdrop.Lookup(privdrop.LookupOptions{
@@ -97,8 +97,8 @@ func (a *agent) agentCommand(args []string) []string {
 	switch {
 	case len(args) > 0:
 		return args
-	case len(a.book.policy().Settings().Command) > 0:
-		return a.book.policy().Settings().Command
+	case len(a.book.policy().Settings.Command) > 0:
+		return a.book.policy().Settings.Command
 	case a.config.AssistantCmd != "":
 		return []string{"/bin/sh", "-c", a.config.AssistantCmd}
 	}
@@ -118,7 +118,7 @@ func (a *agent) shell() string {
 
 // spec is how the agent, and everything that runs like it, is confined.
 func (a *agent) spec() privdrop.Spec {
-	env, settings := maps.Clone(a.config.Environ), a.book.policy().Settings()
+	env, settings := maps.Clone(a.config.Environ), a.book.policy().Settings
 	maps.Copy(env, settings.Env)
 	s := a.status()
 	if open := s.Open(); open != "" {
@@ -143,7 +143,7 @@ func (a *agent) publishAgent() error {
 }
 
 // clipboard reports whether programs may write the clipboard of who looks at them.
-func (a *agent) clipboard() bool { return a.book.policy().Settings().Session.Clipboard }
+func (a *agent) clipboard() bool { return a.book.policy().Settings.Session.Clipboard }
 
 // diagnostics is where a child may write: not on the agent's screen.
 func (b *base) diagnostics() *os.File {

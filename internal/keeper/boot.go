@@ -278,7 +278,7 @@ func (b *base) readFirst(judge func(*policy.Policy) error) (*book, error) {
 	files, p, err := r.read()
 	var o audit.Options
 	if err == nil {
-		log := p.Settings().Log
+		log := p.Settings.Log
 		if o.MaxSize, o.Files = log.MaxSize, log.Files; log.Stdout {
 			o.Mirror = os.Stdout
 		}
@@ -291,7 +291,7 @@ func (b *base) readFirst(judge func(*policy.Policy) error) (*book, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, w := range p.Warnings() {
+	for _, w := range p.Warnings {
 		b.log.Warn(w.Error())
 	}
 	b.recordPolicy(p, "policy loaded")

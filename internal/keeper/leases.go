@@ -44,7 +44,7 @@ func (l *leases) spent(name string, how func(*budget.Budget, string, string, int
 	if match.Wildcard == nil {
 		return true // it has none: what else is to be said of it, others say
 	}
-	return how(l.names, match.Wildcard.Name, match.Name, p.Settings().Limits.NewNamesPerWildcardPerMinute, time.Now())
+	return how(l.names, match.Wildcard.Name, match.Name, p.Settings.Limits.NewNamesPerWildcardPerMinute, time.Now())
 }
 
 // mayAsk serves the guard, which asks before each question below a wildcard.

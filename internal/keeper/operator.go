@@ -166,7 +166,7 @@ func (k *keeper) put(ctx context.Context, kind grant.Kind, p control.Peer, r con
 	if err != nil {
 		return state.RefuseWith(err)
 	}
-	for _, w := range append(k.book.policy().Warnings(), line.Warnings...) {
+	for _, w := range slices.Concat(k.book.policy().Warnings, line.Warnings) {
 		if w.Source.File == out.Grant.Name() || w.Source.File == "" {
 			if text := (policy.Error{Message: w.Message, Text: w.Text}).Error(); !slices.Contains(out.Warnings, text) {
 				out.Warnings = append(out.Warnings, text)

@@ -70,7 +70,7 @@ func (r *rules) plan(f *inForce) (firewall.Plan, error) {
 	for _, u := range ups {
 		c.Upstreams = append(c.Upstreams, netip.AddrPortFrom(u.Addr.Addr().WithZone(""), u.Addr.Port()))
 	}
-	for _, s := range f.policy.Static() {
+	for _, s := range f.policy.Static {
 		if end := f.grants.Ends(s.Rule); !end.IsZero() {
 			c.Granted = append(c.Granted, firewall.Grant{Entry: entry(s), Until: end})
 		} else {
@@ -78,14 +78,14 @@ func (r *rules) plan(f *inForce) (firewall.Plan, error) {
 		}
 	}
 	if !c.Observe {
-		for _, s := range f.policy.Denied() {
+		for _, s := range f.policy.Denied {
 			c.Deny = append(c.Deny, entry(s))
 		}
 	}
 	for _, never := range policy.NeverPrefixes() {
 		c.Deny = append(c.Deny, firewall.Entry{Prefix: never})
 	}
-	for _, in := range f.policy.Settings().Inbound {
+	for _, in := range f.policy.Settings.Inbound {
 		c.Inbound = append(c.Inbound, firewall.Entry{Proto: uint8(in.Proto), Port: in.Number})
 	}
 	return firewall.NewPlan(c)
@@ -172,7 +172,7 @@ func reducible(p *policy.Policy) error {
 			}
 		}
 	}
-	for _, port := range p.Settings().Inbound {
+	for _, port := range p.Settings.Inbound {
 		if port.Proto != policy.TCP {
 			out = append(out, fmt.Sprintf("inbound: %s: nothing but TCP can be let in inside gVisor", port))
 		}
@@ -206,7 +206,7 @@ func gatedPorts(p *policy.Policy) []uint16 {
 // addresses.
 func relayedPorts(p *policy.Policy) []uint16 {
 	out := gatedPorts(p)
-	for _, s := range p.Static() {
+	for _, s := range p.Static {
 		out = append(out, s.Port.Number)
 	}
 	slices.Sort(out)

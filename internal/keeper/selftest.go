@@ -103,7 +103,7 @@ func (k *keeper) selfTestPlan() selftest.Plan {
 	}
 	plan := selftest.DefaultPlan(denied...)
 	allowed := func(a netip.Addr) bool {
-		return slices.ContainsFunc(p.Static(), func(s policy.Static) bool { return s.Prefix.Contains(a) }) ||
+		return slices.ContainsFunc(p.Static, func(s policy.Static) bool { return s.Prefix.Contains(a) }) ||
 			slices.ContainsFunc(knownNames[a.String()], func(name string) bool { return p.Lookup(name).Allowed })
 	}
 	allowedPort := func(a netip.AddrPort) bool { return allowed(a.Addr()) }
@@ -112,7 +112,7 @@ func (k *keeper) selfTestPlan() selftest.Plan {
 	}
 	plan.TCP = slices.DeleteFunc(plan.TCP, allowedPort)
 	plan.UDP = slices.DeleteFunc(plan.UDP, allowedPort)
-	for _, r := range p.Required() {
+	for _, r := range p.Required {
 		name := r.Name
 		if name == "" {
 			name = r.Prefix.Addr().String()
@@ -130,7 +130,7 @@ func (k *keeper) selfTestPlan() selftest.Plan {
 	if k.rules.reduced {
 		plan.Relayed = relayedPorts(p)
 	}
-	plan.Reach, plan.Block = targets(p.Settings().SelfTest.Reach), targets(p.Settings().SelfTest.Block)
+	plan.Reach, plan.Block = targets(p.Settings.SelfTest.Reach), targets(p.Settings.SelfTest.Block)
 	if k.config.Monitor {
 		plan.Block = nil
 	}

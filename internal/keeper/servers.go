@@ -60,7 +60,7 @@ func (b *base) chooseServers(c upstream.Conf, reduced bool) *servers {
 
 // judge says what is wrong with the servers that the policy names.
 func (s *servers) judge(p *policy.Policy) error {
-	if len(p.Settings().DNS.Upstream) == 0 && len(s.conf.Servers) == 0 && len(s.conf.PassedOver) > 0 {
+	if len(p.Settings.DNS.Upstream) == 0 && len(s.conf.Servers) == 0 && len(s.conf.PassedOver) > 0 {
 		return fault.New(fault.Policy, "name a server outside of the container in dns.upstream (docker: --dns; compose: dns; kubernetes: dnsConfig)",
 			"no DNS server of resolv.conf is asked: %s", strings.Join(s.conf.PassedOver, "; "))
 	}
@@ -68,7 +68,7 @@ func (s *servers) judge(p *policy.Policy) error {
 	if err != nil {
 		s.log.Warn("dns.upstream is not compared with this container's addresses", "error", err)
 	}
-	for _, text := range p.Settings().DNS.Upstream {
+	for _, text := range p.Settings.DNS.Upstream {
 		u, err := policy.ParseUpstream(text)
 		if err != nil {
 			return fault.New(fault.Policy, "correct dns.upstream in policy.yaml", "dns.upstream: %w", err)
@@ -95,7 +95,7 @@ func (s *servers) judge(p *policy.Policy) error {
 // here are the servers that a person vouches for.
 func here(p *policy.Policy) []netip.AddrPort {
 	var out []netip.AddrPort
-	for _, text := range p.Settings().DNS.Upstream {
+	for _, text := range p.Settings.DNS.Upstream {
 		if u, err := policy.ParseUpstream(text); err == nil && u.Local {
 			out = append(out, u.Addr)
 		}

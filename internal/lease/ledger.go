@@ -79,7 +79,7 @@ func later(a, b time.Time) time.Time {
 
 // New makes an empty ledger.
 func New(p *policy.Policy) *Ledger {
-	limits := p.Settings().Limits
+	limits := p.Settings.Limits
 	return &Ledger{
 		policy: p, perName: limits.AddrsPerName, total: min(limits.Leases, maxLeases),
 		names: map[string]*nameLeases{}, elements: map[firewall.Element]hold{}, lapsed: lapsed{}, Now: time.Now,
@@ -251,7 +251,7 @@ func (l *Ledger) Adopt(p *policy.Policy) (closed []firewall.Element) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.policy = p
-	limits := p.Settings().Limits
+	limits := p.Settings.Limits
 	l.perName, l.total = limits.AddrsPerName, min(limits.Leases, maxLeases)
 	closed = l.lapsed.adopt(p)
 	for name, nl := range l.names {

@@ -30,7 +30,7 @@ type Conf struct {
 // Of are the servers that p names, else those of resolv.conf.
 func Of(p *policy.Policy, resolv []netip.AddrPort) ([]policy.Upstream, error) {
 	var out []policy.Upstream
-	for _, s := range p.Settings().DNS.Upstream {
+	for _, s := range p.Settings.DNS.Upstream {
 		u, err := policy.ParseUpstream(s)
 		if err != nil {
 			return nil, fault.New(fault.Policy, "correct dns.upstream in policy.yaml", "dns.upstream: %w", err)

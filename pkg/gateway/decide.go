@@ -117,7 +117,7 @@ func (s *Server) observe(r ruling) ruling {
 // decideConnect says whether c leads to a proxy of the policy, which may reach target.
 func (c *conn) decideConnect(ctx context.Context, target authority) ruling {
 	no := ruling{name: target.host, port: target.port, why: refusedConnect}
-	for _, rule := range c.s.config.Policy().Proxies() {
+	for _, rule := range c.s.config.Policy().Proxies {
 		name := strings.Clone(rule.Name) // else a part of the policy's text
 		switch why := c.leasedTo(ctx, name); why {
 		case nil:
@@ -168,7 +168,7 @@ func permit(p *policy.Policy, u use) ruling {
 	case !r.allowed:
 	case !slices.Contains(p.Admit(u.name, u.to.Addr()), port):
 		return r.no(refusedAddress)
-	case u.hidden && p.Settings().TLS.ECH == "refuse":
+	case u.hidden && p.Settings.TLS.ECH == "refuse":
 		return r.no(refusedECH)
 	case u.target != authority{}:
 		return permitConnect(p, u)
@@ -198,11 +198,11 @@ func rule(port uint16, d policy.Decision) ruling {
 // of it is held to the policy as if there were no proxy.
 func permitConnect(p *policy.Policy, u use) ruling {
 	no := ruling{name: u.target.host, port: u.target.port, why: refusedConnect}
-	i := slices.IndexFunc(p.Proxies(), func(r *policy.Rule) bool { return r.Name == u.name })
+	i := slices.IndexFunc(p.Proxies, func(r *policy.Rule) bool { return r.Name == u.name })
 	if i < 0 {
 		return no
 	}
-	no.via = proxy{u.name, p.Proxies()[i].Source}
+	no.via = proxy{u.name, p.Proxies[i].Source}
 	port := policy.Port{Proto: policy.TCP, Number: u.target.port}
 	var r ruling
 	if a, err := netip.ParseAddr(u.target.host); err == nil {

@@ -69,7 +69,7 @@ func (x *exchange) request(began func()) (*judged, error) {
 		r, err = parseRequest(c.from.held()[:n], c.to.Port())
 	}
 	if why, ok := errors.AsType[*refusal](err); ok {
-		if r.method == "CONNECT" && len(c.s.config.Policy().Proxies()) == 0 {
+		if r.method == "CONNECT" && len(c.s.config.Policy().Proxies) == 0 {
 			why = refusedConnect
 		}
 		return x.judged(&judged{request: r, ruling: ruling{name: r.host, port: c.to.Port(), why: why}})

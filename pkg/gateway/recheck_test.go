@@ -54,7 +54,7 @@ func TestConnectionsHoldNoPolicy(t *testing.T) {
 	r := switchRig(t)
 	old := r.policy.Load()
 	var rules []weak.Pointer[policy.Rule]
-	for _, rule := range append(old.Names(), old.Proxies()...) {
+	for _, rule := range append(old.Names, old.Proxies...) {
 		rules = append(rules, weak.Make(rule))
 	}
 	if len(rules) < 2 {

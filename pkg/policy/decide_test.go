@@ -278,10 +278,10 @@ func TestAdmit(t *testing.T) {
 	if got := p.Hosts("GATEWAY.example"); !slices.Equal(got, []netip.Addr{addr("172.17.0.1")}) {
 		t.Errorf("hosts: %v", got)
 	}
-	if got := fmt.Sprint(statics(p.Static())); got != "[10.7.0.0/16 5432/tcp a.txt:9 172.17.0.1/32 11434/tcp a.txt:7]" {
+	if got := fmt.Sprint(statics(p.Static)); got != "[10.7.0.0/16 5432/tcp a.txt:9 172.17.0.1/32 11434/tcp a.txt:7]" {
 		t.Errorf("static: %s", got)
 	}
-	if got := fmt.Sprint(statics(p.Denied())); got != "[10.8.0.0/16 all a.txt:10 198.51.100.1/32 80/tcp a.txt:11 198.51.100.2/32 all a.txt:12]" {
+	if got := fmt.Sprint(statics(p.Denied)); got != "[10.8.0.0/16 all a.txt:10 198.51.100.1/32 80/tcp a.txt:11 198.51.100.2/32 all a.txt:12]" {
 		t.Errorf("denied: %s", got)
 	}
 	if d := p.DecideAddr(addr("172.17.0.1"), tcp(11434)); !d.Allowed || d.Rule.Name != "gateway.example" {
@@ -304,10 +304,10 @@ func statics(list []Static) []string {
 func TestNamesAndRequired(t *testing.T) {
 	p := parse(t, "a.txt", "b.example\nA.example\nb.example:22\n*.w.example\n!no.example\nno.example\nc.example required\n@claude\n@claude\napi.anthropic.com\n192.0.2.1:443 required\nc.example required\n")
 	var names, required []string
-	for _, r := range p.Names() {
+	for _, r := range p.Names {
 		names = append(names, r.Name)
 	}
-	for _, r := range p.Required() {
+	for _, r := range p.Required {
 		required = append(required, r.Target())
 	}
 	if got := strings.Join(names, " "); got != "b.example a.example c.example api.anthropic.com platform.claude.com claude.ai claude.com" {
@@ -381,7 +381,7 @@ func TestEmptyPolicyAllowsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p.Decide("example.com", tcp(443)).Allowed || p.Lookup("example.com").Allowed || p.DecideAddr(addr("192.0.2.1"), tcp(443)).Allowed ||
-		p.Admit("example.com", addr("192.0.2.1")) != nil || p.Names() != nil || p.Static() != nil {
+		p.Admit("example.com", addr("192.0.2.1")) != nil || p.Names != nil || p.Static != nil {
 		t.Error("an empty policy allows something")
 	}
 }
@@ -425,11 +425,11 @@ func TestUpgradesAndProxies(t *testing.T) {
 	if p.Decide("gone.example", tcp(80)).Allowed {
 		t.Error("a flag opens what is denied")
 	}
-	if got := p.Proxies(); len(got) != 1 || got[0].Name != "proxy.example" || !got[0].Private {
+	if got := p.Proxies; len(got) != 1 || got[0].Name != "proxy.example" || !got[0].Private {
 		t.Errorf("proxies %v", got)
 	}
 	denied, err := Parse(&Bundle{Files: []File{{Name: "a.txt", Data: []byte("!@p")}}}, fsys("p.txt", "a.example upgrade connect\n"))
-	if err != nil || denied.Upgrades("a.example", tcp(80)) != nil || len(denied.Proxies()) != 0 {
+	if err != nil || denied.Upgrades("a.example", tcp(80)) != nil || len(denied.Proxies) != 0 {
 		t.Errorf("a denied preset leaves its flags: %v", err)
 	}
 }

@@ -219,7 +219,7 @@ func TestEntryWarnings(t *testing.T) {
 	if p := parse(t, "f", "160.0.0.0/3"); p.DecideAddr(addr("169.254.169.254"), tcp(80)).Allowed {
 		t.Error("a wide block opens the metadata address")
 	}
-	if p := parse(t, "f", "127.0.0.1:3000"); len(p.Static()) != 0 {
+	if p := parse(t, "f", "127.0.0.1:3000"); len(p.Static) != 0 {
 		t.Error("a loopback entry has an effect")
 	}
 }

@@ -84,12 +84,12 @@ func check(t *testing.T, file, data, name string, v4 uint32) {
 	if d := p.DecideAddr(v, Port{TCP, 443}); d.Allowed && (d.Rule == nil || d.Rule.Deny || Classify(v) > Private) {
 		t.Fatalf("%v: %+v", v, d)
 	}
-	for _, r := range p.Proxies() {
+	for _, r := range p.Proxies {
 		if r.Deny || r.Wildcard || r.Name == "" || !slices.Contains(r.Ports, webPort) {
 			t.Fatalf("a proxy: %+v", r)
 		}
 	}
-	for _, s := range p.Static() {
+	for _, s := range p.Static {
 		if s.Rule == nil || s.Port.Number == 0 || s.Prefix != s.Prefix.Masked() || s.Prefix.Bits() == 0 {
 			t.Fatalf("static %+v", s)
 		}

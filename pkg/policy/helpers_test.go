@@ -37,7 +37,7 @@ func rules(p *Policy) []string {
 }
 
 func warnings(p *Policy) string {
-	return ErrorList(p.Warnings()).Error()
+	return ErrorList(p.Warnings).Error()
 }
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }

@@ -23,13 +23,23 @@ type Bundle struct {
 	Warnings []Error // found while reading, repeated by Policy.Warnings
 }
 
-// Policy is a parsed policy. It is immutable and safe for concurrent use; what
-// its methods return is shared and must not be modified.
+// Policy is a parsed policy. It is immutable and safe for concurrent use: its fields,
+// and what its methods return, are shared and must not be modified.
 type Policy struct {
-	rules    []*Rule // in file order
-	files    int
-	settings Settings
-	warnings []Error
+	Settings Settings
+	Warnings []Error // what is valid but probably not meant
+
+	// Static are the allowed addresses that need no name to be resolved: the entries that name
+	// addresses, and what the hosts file has for allowed names. Denied and NeverPrefixes overrule them.
+	Static []Static
+	Denied []Static // in every form in which an entry by address would open them
+
+	Names    []*Rule // one for each exact name that is allowed, in file order
+	Required []*Rule // what the self-test must reach, also what another rule denies: names and single addresses
+	Proxies  []*Rule // those that call a name an HTTP proxy. None is a wildcard
+
+	rules []*Rule // in file order
+	files int
 
 	allow, deny index
 	private     index // the rules of allow that say private
@@ -38,10 +48,6 @@ type Policy struct {
 	denyAddr    addrIndex
 	hostAddr    addrIndex // what the hosts file has for allowed names
 	hosts       map[string][]netip.Addr
-
-	names, required []*Rule
-	proxies         []*Rule
-	static, denied  []Static
 }
 
 // Decision is the answer to "may this be connected to?".
@@ -93,7 +99,7 @@ func Parse(b *Bundle, presets fs.FS) (*Policy, error) {
 		ps.warns.add(w)
 	}
 	p.warn(ps)
-	p.warnings = ps.warns.all()
+	p.Warnings = ps.warns.all()
 	return p, nil
 }
 
@@ -102,7 +108,7 @@ func (ps *parser) policy(files int, hosts []byte) (*Policy, error) {
 	if errs := ps.errs.all(); errs != nil {
 		return nil, errs
 	}
-	p := &Policy{rules: ps.rules, files: files, settings: ps.settings, hosts: parseHosts(string(hosts))}
+	p := &Policy{rules: ps.rules, files: files, Settings: ps.settings, hosts: parseHosts(string(hosts))}
 	p.index()
 	return p, nil
 }
@@ -123,20 +129,20 @@ func (p *Policy) index() {
 				p.upgrade.add(r)
 			}
 			if r.Connect {
-				p.proxies = append(p.proxies, r)
+				p.Proxies = append(p.Proxies, r)
 			}
 		case r.Deny:
 			p.denyAddr.add(r.Prefix, r)
 			for _, port := range r.Ports {
-				p.denied = append(p.denied, Static{r.Prefix, port, r})
+				p.Denied = append(p.Denied, Static{r.Prefix, port, r})
 			}
 			if r.Ports == nil {
-				p.denied = append(p.denied, Static{r.Prefix, Port{}, r})
+				p.Denied = append(p.Denied, Static{r.Prefix, Port{}, r})
 			}
 		default:
 			p.allowAddr.add(r.Prefix, r)
 			for _, port := range r.Ports {
-				p.static = append(p.static, Static{r.Prefix, port, r})
+				p.Static = append(p.Static, Static{r.Prefix, port, r})
 			}
 		}
 	}
@@ -154,7 +160,7 @@ func (p *Policy) indexHost(name string) {
 		for _, port := range p.Admit(name, a) {
 			r := p.allow.find(name, port)
 			p.hostAddr.add(single(a), r)
-			p.static = append(p.static, Static{single(a), port, r})
+			p.Static = append(p.Static, Static{single(a), port, r})
 		}
 	}
 }
@@ -163,21 +169,21 @@ func (p *Policy) indexHost(name string) {
 // entry by address opens a block of such: those are judged by the kernel, which
 // can't look inside.
 func (p *Policy) denyWrapped() {
-	plain := p.denied
+	plain := p.Denied
 	for _, w := range wrappers {
-		if !slices.ContainsFunc(p.static, func(s Static) bool { return s.Prefix.Overlaps(w) }) {
+		if !slices.ContainsFunc(p.Static, func(s Static) bool { return s.Prefix.Overlaps(w) }) {
 			continue
 		}
 		for _, d := range plain {
 			if d.Prefix.Addr().Is4() {
-				p.denied = append(p.denied, Static{wrap(w, d.Prefix), d.Port, d.Rule})
+				p.Denied = append(p.Denied, Static{wrap(w, d.Prefix), d.Port, d.Rule})
 			}
 		}
 	}
-	for _, s := range p.static { // of a site's NAT64, only single addresses are
+	for _, s := range p.Static { // of a site's NAT64, only single addresses are
 		if siteNAT64.Overlaps(s.Prefix) {
 			if by := p.deniedAddr(s.Prefix.Addr(), s.Port); by != nil {
-				p.denied = append(p.denied, Static{s.Prefix, s.Port, by})
+				p.Denied = append(p.Denied, Static{s.Prefix, s.Port, by})
 			}
 		}
 	}
@@ -192,18 +198,18 @@ func (p *Policy) indexNames() {
 		}
 		first := r.Name != "" && !r.Wildcard && p.allow.exact[r.Name][0] == r
 		if first && p.Lookup(r.Name).Allowed {
-			p.names = append(p.names, r)
+			p.Names = append(p.Names, r)
 		}
 		if r.Required && !needed[r.String()] {
 			needed[r.String()] = true
-			p.required = append(p.required, r)
+			p.Required = append(p.Required, r)
 		}
 	}
 }
 
 // warn notes what contradicts itself.
 func (p *Policy) warn(ps *parser) {
-	denies := len(p.deny.exact)+len(p.deny.below)+len(p.denied) > 0
+	denies := len(p.deny.exact)+len(p.deny.below)+len(p.Denied) > 0
 	for _, r := range p.rules {
 		// To take a part out of a preset is what deny is for.
 		if !denies || r.Deny || r.Preset != "" && !r.Required {
@@ -221,8 +227,8 @@ func (p *Policy) warn(ps *parser) {
 			}
 		}
 	}
-	probes(p.settings.SelfTest.Reach, false, "selftest.reach names what the policy does not allow: the self-test will fail")
-	probes(p.settings.SelfTest.Block, true, "selftest.block names what the policy allows: the self-test will fail")
+	probes(p.Settings.SelfTest.Reach, false, "selftest.reach names what the policy does not allow: the self-test will fail")
+	probes(p.Settings.SelfTest.Block, true, "selftest.block names what the policy allows: the self-test will fail")
 }
 
 // overruled returns a rule that denies the last port that r allows, if all of
@@ -263,36 +269,9 @@ func (p *Policy) Hosts(name string) []netip.Addr {
 	return p.hosts[name]
 }
 
-// Static returns the allowed addresses that need no name to be resolved: the
-// entries that name addresses, and what the hosts file has for allowed names.
-// Denied and NeverPrefixes overrule them.
-func (p *Policy) Static() []Static { return p.static }
-
-// Denied returns the addresses that the policy denies, in every form in which an
-// entry by address would open them.
-func (p *Policy) Denied() []Static { return p.denied }
-
-// Names returns a rule for each exact name that is allowed, in file order.
-func (p *Policy) Names() []*Rule { return p.names }
-
-// Required returns the rules for what the self-test must reach, names and
-// single addresses, in file order. It lists also what another rule denies: the
-// self-test then fails.
-func (p *Policy) Required() []*Rule { return p.required }
-
-// Proxies returns the rules that call a name an HTTP proxy, in file order. None
-// is a wildcard.
-func (p *Policy) Proxies() []*Rule { return p.proxies }
-
-// Settings returns the settings.
-func (p *Policy) Settings() *Settings { return &p.settings }
-
-// Warnings returns what is valid but probably not meant.
-func (p *Policy) Warnings() []Error { return p.warnings }
-
 // Counts returns how much is in the policy.
 func (p *Policy) Counts() Counts {
-	c := Counts{Files: p.files, Rules: len(p.rules), Names: len(p.names), Wildcards: len(p.allow.below), Required: len(p.required)}
+	c := Counts{Files: p.files, Rules: len(p.rules), Names: len(p.Names), Wildcards: len(p.allow.below), Required: len(p.Required)}
 	for _, r := range p.rules {
 		switch {
 		case r.Deny:

@@ -58,11 +58,11 @@ func TestPresets(t *testing.T) {
 		name := strings.TrimSuffix(file, ".txt")
 		t.Run(name, func(t *testing.T) {
 			p := parse(t, "a.txt", "@"+name)
-			if len(p.Static()) != 0 != (name == "github-meta") || len(p.Warnings()) != 0 {
-				t.Errorf("%+v, warnings %v", p.Counts(), p.Warnings())
+			if len(p.Static) != 0 != (name == "github-meta") || len(p.Warnings) != 0 {
+				t.Errorf("%+v, warnings %v", p.Counts(), p.Warnings)
 			}
-			if none := len(p.Names()) == 0; none != (slices.Contains(providers, name) || name == "github-meta") {
-				t.Errorf("allows %d names", len(p.Names()))
+			if none := len(p.Names) == 0; none != (slices.Contains(providers, name) || name == "github-meta") {
+				t.Errorf("allows %d names", len(p.Names))
 			}
 			data, err := fs.ReadFile(allowlist.Files, file)
 			if err != nil {
@@ -70,7 +70,7 @@ func TestPresets(t *testing.T) {
 			}
 			checkPresetText(t, string(data))
 			denied := parse(t, "a.txt", "@"+name+"\n!@"+name)
-			for _, r := range p.Names() {
+			for _, r := range p.Names {
 				if denied.Lookup(r.Name).Allowed {
 					t.Errorf("!@%s leaves %s open", name, r.Name)
 				}
@@ -78,8 +78,8 @@ func TestPresets(t *testing.T) {
 		})
 	}
 	p := parse(t, "a.txt", "@claude")
-	if len(p.Required()) != 1 || p.Required()[0].Name != "api.anthropic.com" {
-		t.Errorf("claude requires %v", p.Required())
+	if len(p.Required) != 1 || p.Required[0].Name != "api.anthropic.com" {
+		t.Errorf("claude requires %v", p.Required)
 	}
 }
 
@@ -168,7 +168,7 @@ func TestDocumentedDefaults(t *testing.T) {
 			t.Errorf("%s is missing", key)
 		}
 	}
-	if got, want := parse(t, "example.yaml", example).Settings(), parse(t, "none.yaml", "").Settings(); !reflect.DeepEqual(got, want) {
+	if got, want := parse(t, "example.yaml", example).Settings, parse(t, "none.yaml", "").Settings; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -186,12 +186,12 @@ func TestDocumentation(t *testing.T) {
 		switch kind {
 		case "text":
 			p := parse(t, "example.txt", body)
-			if len(p.rules) == 0 || len(p.Warnings()) != 0 {
-				t.Errorf("example %d: %d rules, warnings %v", i, len(p.rules), p.Warnings())
+			if len(p.rules) == 0 || len(p.Warnings) != 0 {
+				t.Errorf("example %d: %d rules, warnings %v", i, len(p.rules), p.Warnings)
 			}
 		case "yaml":
-			if p := parse(t, "example.yaml", body); len(p.Warnings()) != 0 {
-				t.Errorf("example %d: warnings %v", i, p.Warnings())
+			if p := parse(t, "example.yaml", body); len(p.Warnings) != 0 {
+				t.Errorf("example %d: warnings %v", i, p.Warnings)
 			}
 		case "sh", "console":
 			continue
@@ -209,7 +209,7 @@ func TestDocumentation(t *testing.T) {
 	}
 	_, list, ok := strings.Cut(string(readme), "```\napi.anthropic.com ")
 	list, _, closed := strings.Cut(list, "```")
-	if p := parse(t, "readme.txt", "api.anthropic.com "+list); !ok || !closed || len(p.rules) < 10 || len(p.Warnings()) != 0 {
-		t.Errorf("the list of README.md: %d rules, warnings %v", len(p.rules), p.Warnings())
+	if p := parse(t, "readme.txt", "api.anthropic.com "+list); !ok || !closed || len(p.rules) < 10 || len(p.Warnings) != 0 {
+		t.Errorf("the list of README.md: %d rules, warnings %v", len(p.rules), p.Warnings)
 	}
 }

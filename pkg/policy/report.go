@@ -38,11 +38,11 @@ func (r *Rule) Entry() Entry { return Entry{r.String(), r.Source.String(), r.Pre
 
 // Report returns the merged policy in a form for machines.
 func (p *Policy) Report() Report {
-	out := Report{Rules: []ReportRule{}, Settings: p.settings, Warnings: []string{}, Counts: p.Counts()}
+	out := Report{Rules: []ReportRule{}, Settings: p.Settings, Warnings: []string{}, Counts: p.Counts()}
 	for r := range p.Rules() {
 		out.Rules = append(out.Rules, ReportRule{r.Entry(), r.Deny, r.Target(), r.Ports, r.Flags})
 	}
-	for _, w := range p.warnings {
+	for _, w := range p.Warnings {
 		out.Warnings = append(out.Warnings, w.Error())
 	}
 	return out
@@ -74,7 +74,7 @@ func (p *Policy) WriteEffective(w io.Writer) error {
 		}
 		b.WriteByte('\n')
 	}
-	settings, err := json.MarshalIndent(p.settings, "# ", "  ")
+	settings, err := json.MarshalIndent(p.Settings, "# ", "  ")
 	if err != nil {
 		return fmt.Errorf("writing the settings: %w", err)
 	}

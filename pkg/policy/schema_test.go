@@ -50,7 +50,7 @@ func TestSchema(t *testing.T) {
 				}
 			}
 			p := parse(t, "p.yaml", fmt.Sprintf("%s: {%s: %s}\n", key, name, value))
-			if got, want := fmt.Sprintf("%+v", *p.Settings()), fmt.Sprintf("%+v", defaults()); got != want {
+			if got, want := fmt.Sprintf("%+v", p.Settings), fmt.Sprintf("%+v", defaults()); got != want {
 				t.Errorf("%s.%s: the schema's default %s gives %s, not %s", key, name, value, got, want)
 			}
 		}

@@ -33,7 +33,7 @@ func ParseLine(text string, presets fs.FS) (Line, error) {
 	if err != nil {
 		return Line{}, err
 	}
-	l := Line{Warnings: placeless(p.warnings), Text: strings.Join(strings.Fields(text), " "), Deny: strings.HasPrefix(text, "!")}
+	l := Line{Warnings: placeless(p.Warnings), Text: strings.Join(strings.Fields(text), " "), Deny: strings.HasPrefix(text, "!")}
 	if len(p.rules) == 0 { // valid, and without an effect: loopback
 		why := append(l.Warnings, Error{})[0].Message
 		return Line{}, ErrorList{{Text: text, Message: "the entry has no effect: " + why}}

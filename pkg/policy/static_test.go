@@ -12,7 +12,7 @@ func opened(p *Policy, a netip.Addr, port Port) bool {
 	holds := func(s Static) bool {
 		return s.Prefix.Contains(a) && (s.Port == port || s.Port == Port{})
 	}
-	return slices.ContainsFunc(p.Static(), holds) && !slices.ContainsFunc(p.Denied(), holds) &&
+	return slices.ContainsFunc(p.Static, holds) && !slices.ContainsFunc(p.Denied, holds) &&
 		!slices.ContainsFunc(NeverPrefixes(), func(n netip.Prefix) bool { return n.Contains(a) })
 }
 

@@ -54,7 +54,7 @@ user_namespaces: false
 	want.Limits.AddrsPerName, want.Limits.Leases, want.Limits.NewNamesPerWildcardPerMinute = 8, 1000, 10
 	want.Log.Stdout, want.Log.MaxSize, want.Log.Files = true, 1<<20, 5
 	want.TLS.ECH = "pass"
-	if got := *p.Settings(); !reflect.DeepEqual(got, want) {
+	if got := p.Settings; !reflect.DeepEqual(got, want) {
 		t.Errorf("settings:\n got %+v\nwant %+v", got, want)
 	}
 	if w := warnings(p); w != "" {
@@ -87,7 +87,7 @@ func TestYAMLDefaults(t *testing.T) {
 	want.Session.Clipboard = true
 	want.TLS.ECH = "pass"
 	for _, data := range []string{"", "# nothing\n", "---\n", "null\n", "\ufeff# nothing\r\n", "domains:\ndns:\nenv:\nservices: []\n"} {
-		if got := *parse(t, "p.yaml", data).Settings(); !reflect.DeepEqual(got, want) {
+		if got := parse(t, "p.yaml", data).Settings; !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: %+v", data, got)
 		}
 	}
@@ -107,7 +107,7 @@ func TestYAMLNames(t *testing.T) {
 
 // A command in one line is the shell's.
 func TestCommandLine(t *testing.T) {
-	if got := parse(t, "p.yaml", "command: npm start -- 'a b'\n").Settings().Command; !slices.Equal(got, []string{"/bin/sh", "-c", "npm start -- 'a b'"}) {
+	if got := parse(t, "p.yaml", "command: npm start -- 'a b'\n").Settings.Command; !slices.Equal(got, []string{"/bin/sh", "-c", "npm start -- 'a b'"}) {
 		t.Errorf("got %q", got)
 	}
 }

@@ -248,7 +248,7 @@ func TestE12StuffedAnswer(t *testing.T) {
 	}
 	r.up.set(t, "ok.test.", "A", records...)
 	r.up.set(t, "ok2.test.", "A", "ok2.test. 60 A 198.51.100.1")
-	most := r.policy.Load().Settings().Limits.AddrsPerName
+	most := r.policy.Load().Settings.Limits.AddrsPerName
 	offered := make(map[string]bool)
 	for range 20 {
 		rcode, got := r.lookupA("ok.test.")

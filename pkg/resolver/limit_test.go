@@ -22,7 +22,7 @@ func TestE03TunnelBelowAWildcard(t *testing.T) {
 	r.up.set(t, "ok.cdn.test.", "A", "ok.cdn.test. 60 A 192.0.2.1")
 	r.up.set(t, "a.other.test.", "A", "a.other.test. 60 A 192.0.2.1")
 	r.up.set(t, "cdn.test.", "A", "cdn.test. 60 A 192.0.2.1")
-	perMinute := p.Settings().Limits.NewNamesPerWildcardPerMinute
+	perMinute := p.Settings.Limits.NewNamesPerWildcardPerMinute
 	var refused *dns.Msg
 	for i := range 1000 {
 		name := fmt.Sprintf("%04d%s.cdn.test.", i, strings.Repeat("x", 56))

@@ -95,7 +95,7 @@ func (s *Server) ask(who *asker, deliver func(*answer)) (*answer, bool) {
 
 // limit returns the refusal of a question that is one too many, or nil.
 func (s *Server) limit(who *asker, p *policy.Policy, now time.Time) *answer {
-	set := p.Settings()
+	set := &p.Settings
 	if m := p.Lookup(who.name); m.Wildcard != nil {
 		n := set.Limits.NewNamesPerWildcardPerMinute
 		if !s.wildcards.Take(m.Wildcard.Name, who.name, n, now) {
@@ -130,7 +130,7 @@ func (s *Server) spend(ctx context.Context, who *asker) *answer {
 	case err != nil:
 		return s.failure(who, m.Rule, dns.ExtendedErrorCodeOther, "nobody says whether it may be asked for", err)
 	case !ok:
-		return s.overspent(who, m.Wildcard, p.Settings().Limits.NewNamesPerWildcardPerMinute)
+		return s.overspent(who, m.Wildcard, p.Settings.Limits.NewNamesPerWildcardPerMinute)
 	}
 	return nil
 }
@@ -201,7 +201,7 @@ func (s *Server) admit(ctx context.Context, p *policy.Policy, match policy.Match
 	if len(f.addrs) == 0 {
 		return s.absent(match, f, who)
 	}
-	most := max(1, p.Settings().Limits.AddrsPerName)
+	most := max(1, p.Settings.Limits.AddrsPerName)
 	addrs := f.addrs
 	if len(addrs) > most {
 		rand.Shuffle(len(addrs), func(i, j int) { addrs[i], addrs[j] = addrs[j], addrs[i] })

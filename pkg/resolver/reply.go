@@ -117,7 +117,7 @@ func follow(m *dns.Msg, q question, allowed func(target string) bool) found {
 
 // lease is for how long the addresses are the answer, by p.
 func (f found) lease(p *policy.Policy) time.Duration {
-	return max(time.Second, min(f.ttl, time.Duration(p.Settings().DNS.MaxTTL)))
+	return max(time.Second, min(f.ttl, time.Duration(p.Settings.DNS.MaxTTL)))
 }
 
 // signed is a TTL with the top bit read as RFC 2181, section 8 has it: zero.
