@@ -25,15 +25,15 @@ const (
 func CheckLimits(l fault.Launch) error {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil && files.Cur < leastFiles {
-		return tooFewFiles(l, files.Cur)
+		return fault.New(fault.Privilege, l.MoreFiles(),
+			"a process of the container may have %d open files, and agent-init needs %d", files.Cur, leastFiles)
 	}
-	if room, most, known := roomForTasks(cgroupDir); known && room < leastTasks {
-		return tooFewTasks(l, room, most)
+	if room, most, known := roomForTasks("/sys/fs/cgroup"); known && room < leastTasks {
+		return fault.New(fault.Privilege, l.MoreTasks(),
+			"the container may have %d processes and threads, which leaves %d, and agent-init needs %d", most, room, leastTasks)
 	}
 	return nil
 }
-
-const cgroupDir = "/sys/fs/cgroup"
 
 // roomForTasks is how many more processes and threads the container may have, of how
 // many, by the pids controller (Documentation/admin-guide/cgroup-v2.rst) of either
@@ -52,16 +52,6 @@ func roomForTasks(root string) (room, most uint64, known bool) {
 		}
 	}
 	return 0, 0, false
-}
-
-func tooFewTasks(l fault.Launch, room, most uint64) *fault.Fault {
-	return fault.New(fault.Privilege, l.MoreTasks(),
-		"the container may have %d processes and threads, which leaves %d, and agent-init needs %d", most, room, leastTasks)
-}
-
-func tooFewFiles(l fault.Launch, most uint64) *fault.Fault {
-	return fault.New(fault.Privilege, l.MoreFiles(),
-		"a process of the container may have %d open files, and agent-init needs %d", most, leastFiles)
 }
 
 // Scarce is the fault of an error that a limit has caused, nil if none has.

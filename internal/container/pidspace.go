@@ -1,14 +1,9 @@
-// Package container is what a start can see of its container: whose processes there are,
-// who could replace the program, which limits hold.
 package container
 
 import (
 	"bytes"
 	"fmt"
 	"os"
-	"strconv"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/text"
 )
@@ -25,33 +20,24 @@ func ForeignProcesses(proc string) string {
 	if stat, err := os.ReadFile(proc + "/2/stat"); err == nil && isKernelThread(stat) {
 		return "the machine's processes are seen here (process 2 is one of the kernel's)"
 	}
-	var ours, its unix.Stat_t
-	if unix.Stat(proc+"/self/ns/net", &ours) != nil || unix.Stat(proc+"/1/ns/net", &its) != nil {
-		return "" // the self-test looks as the agent
+	if same, known := sameFile(proc+"/self/ns/net", proc+"/1/ns/net"); same || !known { // the self-test looks as the agent
+		return ""
 	}
-	if ours.Dev != its.Dev || ours.Ino != its.Ino {
-		return fmt.Sprintf("process 1 (%s) is in another network than this container", commOf(proc+"/1"))
+	comm, err := os.ReadFile(proc + "/1/comm")
+	if err != nil {
+		comm = []byte("unknown")
 	}
-	return ""
+	return fmt.Sprintf("process 1 (%s) is in another network than this container", text.Clean(string(bytes.TrimSpace(comm))))
 }
 
 // isKernelThread reads proc_pid_stat(5). No other process has that flag, whatever
 // it calls itself. All of the kernel's belong to the machine's own namespace.
 func isKernelThread(stat []byte) bool {
 	const flag = 0x00200000 // PF_KTHREAD, include/linux/sched.h
-	// After the name, which is in parentheses: state, ppid, pgrp, session, tty_nr, tpgid, flags.
-	f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(f) < 7 {
-		return false
-	}
-	flags, err := strconv.ParseUint(string(f[6]), 10, 64)
+	var state string
+	var ppid, pgrp, session, tty, foreground int
+	var flags uint64
+	after := stat[bytes.LastIndexByte(stat, ')')+1:] // the name, which is in parentheses
+	_, err := fmt.Sscan(string(after), &state, &ppid, &pgrp, &session, &tty, &foreground, &flags)
 	return err == nil && flags&flag != 0
-}
-
-func commOf(proc string) string {
-	data, err := os.ReadFile(proc + "/comm")
-	if err != nil {
-		return "unknown"
-	}
-	return text.Clean(string(bytes.TrimSpace(data)))
 }

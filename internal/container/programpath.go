@@ -1,14 +1,12 @@
 package container
 
 import (
-	"bytes"
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -19,10 +17,8 @@ import (
 // agent-init into a directory that comes before ours is root at the next of them.
 
 const (
-
 	// systemPath is what engines set where an image says nothing.
 	systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
 	PathRemedy = "put the system's directories first: ENV PATH=" + systemPath + ":$PATH in the image;" +
 		" a directory that has to come first for the agent goes into PATH below env in policy.yaml"
 )
@@ -30,7 +26,7 @@ const (
 // ProgramPathFault judges this program's own file, the PATH that is given, and the
 // one that the container was started with.
 func ProgramPathFault(path string) error {
-	self, err := os.Readlink(ownFile)
+	self, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return fault.New(fault.Policy, "mount /proc in the container", "find this program's own file: %w", err)
 	}
@@ -48,10 +44,7 @@ func ProgramPathFault(path string) error {
 
 // judgePath judges each directory of a PATH, up to the one that has agent-init.
 func judgePath(path string) error {
-	if path == "" {
-		path = systemPath
-	}
-	for _, dir := range filepath.SplitList(path) {
+	for _, dir := range filepath.SplitList(cmp.Or(path, systemPath)) {
 		if !filepath.IsAbs(dir) {
 			return fault.New(fault.Policy, PathRemedy, "PATH has the relative directory %q before that of agent-init", dir)
 		}
@@ -78,21 +71,14 @@ func programCause(err error) string {
 // containerPath is the PATH that the process at proc was started with, "" if it
 // isn't known, or if that process has another root: its directories are not ours.
 func containerPath(proc string) string {
-	var ours, its unix.Stat_t
-	if unix.Stat("/", &ours) != nil || unix.Stat(proc+"/root", &its) != nil || ours.Dev != its.Dev || ours.Ino != its.Ino {
+	if same, _ := sameFile("/", proc+"/root"); !same {
 		return ""
 	}
-	environ, err := os.ReadFile(proc + "/environ")
-	if err != nil {
-		return ""
-	}
-	for v := range bytes.SplitSeq(environ, []byte{0}) {
-		if path, ok := strings.CutPrefix(string(v), "PATH="); ok {
+	environ, _ := os.ReadFile(proc + "/environ")
+	for v := range strings.SplitSeq(string(environ), "\x00") {
+		if path, ok := strings.CutPrefix(v, "PATH="); ok {
 			return path
 		}
 	}
 	return ""
 }
-
-// ownFile is the file of this very program.
-const ownFile = "/proc/self/exe"
