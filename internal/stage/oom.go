@@ -25,13 +25,10 @@ const (
 // oomSpan is how far the agent is above the keeper: half of all memory.
 const oomSpan = 500
 
-const oomFile = "/proc/self/oom_score_adj"
-
 // oomScore is the value for a process that a keeper with that own one starts.
 // Where there is less than the span above it, the steps are smaller.
 func (r Rank) oomScore(own int) int {
-	const highest = 1000
-	span := min(oomSpan, highest-own)
+	span := min(oomSpan, 1000-own)
 	switch r {
 	case GuardGoes:
 		return own + span/5
@@ -43,27 +40,26 @@ func (r Rank) oomScore(own int) int {
 
 // Take gives this process its rank, above that of who has started it.
 func (r Rank) Take() error {
-	own, err := ownOOMScore()
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(oomFile, []byte(strconv.Itoa(r.oomScore(own))), 0)
+	_, err := setOOMScore(r.oomScore)
+	return err
 }
 
-func ownOOMScore() (int, error) {
-	data, err := os.ReadFile(oomFile)
-	if err != nil {
-		return 0, err
+// setOOMScore puts to in the place of this process's own value, which it returns.
+func setOOMScore(to func(own int) int) (own int, err error) {
+	const file = "/proc/self/oom_score_adj"
+	data, err := os.ReadFile(file)
+	if err == nil {
+		own, err = strconv.Atoi(strings.TrimSpace(string(data)))
 	}
-	return strconv.Atoi(strings.TrimSpace(string(data)))
+	if err == nil {
+		err = os.WriteFile(file, []byte(strconv.Itoa(to(own))), 0)
+	}
+	return own, err
 }
 
 // OomCaveat says why the agent's processes may not be the first to go, or "".
 func OomCaveat() string {
-	own, err := ownOOMScore()
-	if err == nil {
-		err = os.WriteFile(oomFile, []byte(strconv.Itoa(own)), 0)
-	}
+	own, err := setOOMScore(func(own int) int { return own })
 	switch {
 	case err != nil:
 		return fmt.Sprintf("where memory is short, any process may be ended first: %v", err)

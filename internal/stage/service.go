@@ -55,14 +55,12 @@ func (s *Service) Stop(patience time.Duration) {
 	if s.cancel == nil {
 		return
 	}
-	select {
-	case <-s.done:
-	case <-time.After(patience):
-	}
-	s.cancel()
-	select {
-	case <-s.done:
-	case <-time.After(2 * FarewellTime):
+	for _, patience := range []time.Duration{patience, 2 * FarewellTime} {
+		select {
+		case <-s.done:
+		case <-time.After(patience):
+		}
+		s.cancel()
 	}
 }
 
@@ -164,16 +162,14 @@ type silence struct {
 // it has had its time.
 func (s *silence) look(seen time.Time) (serves bool, err error) {
 	s.looks++
-	if seen.Before(s.since) {
-		if s.looks > int(StartTime/pingEvery) {
-			return false, errors.New(s.who + " did not start in time")
-		}
+	switch {
+	case seen.Before(s.since) && s.looks > int(StartTime/pingEvery):
+		return false, errors.New(s.who + " did not start in time")
+	case seen.Before(s.since):
 		return false, nil
-	}
-	if seen.After(s.last) {
+	case seen.After(s.last):
 		s.last, s.looks = seen, 0
-	}
-	if s.looks > int(s.patience/pingEvery) {
+	case s.looks > int(s.patience/pingEvery):
 		return false, fmt.Errorf("%s did not answer for %v", s.who, s.patience)
 	}
 	return true, nil

@@ -120,22 +120,14 @@ func replaceFile(file string, text []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			tmp.Close()
-			os.Remove(tmp.Name())
-		}
-	}()
-	if _, err = tmp.Write(text); err != nil {
-		return err
+	_, err = tmp.Write(text)
+	if err = errors.Join(err, tmp.Chmod(mode), tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), file)
 	}
-	if err = tmp.Chmod(mode); err != nil {
-		return err
+	if err != nil {
+		os.Remove(tmp.Name())
 	}
-	if err = tmp.Close(); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), file)
+	return err
 }
 
 // giveHome makes id's home directory if there is none, and gives it to id.
