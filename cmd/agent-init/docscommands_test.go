@@ -53,7 +53,7 @@ func wrongCommands(code []string, known map[string]map[string]bool) []string {
 	}
 	hidden := map[string]bool{}
 	for _, c := range commands() {
-		hidden[c.name] = c.hidden
+		hidden[c.name] = c.group == ""
 	}
 	var everyFlag []string
 	for _, flags := range known {

@@ -46,13 +46,13 @@ type environment struct {
 
 // command is one verb of the command line. Its flags are set before it runs.
 type command struct {
+	group    string // of the help; "": for agent-init itself, not for people
 	name     string
 	synopsis string // arguments, for the usage line
 	summary  string
 	example  string
 	json     string // what --json prints, if there is such a flag
 	words    string // the arguments that there are, if they are few
-	hidden   bool   // for agent-init itself, not for people
 	signals  bool   // it reads early.Signals; the others end on a signal as any program does
 	mixed    bool   // flags may follow arguments
 	alone    bool   // takes no arguments
@@ -60,26 +60,29 @@ type command struct {
 	run      func(ctx context.Context, e environment, args []string) error
 }
 
-type group struct {
-	title    string // "": for agent-init itself, and not in the help
-	commands []command
-}
-
-func groups() []group {
-	return []group{
-		{"Run", []command{runCommand(), execCommand(), upCommand(), sidecarCommand(), waitCommand()}},
-		{"Look", []command{statusCommand(), explainCommand(), logCommand(), suggestCommand(), doctorCommand(), selftestCommand(), metricsCommand()}},
-		{"Decide", []command{allowCommand(), denyCommand(), grantsCommand(), requestCommand(), reloadCommand()}},
-		{"Sessions", []command{attachCommand(), sessionsCommand(), newCommand(), historyCommand(), killWindowCommand()}},
-		{"Set up", []command{checkCommand(), detectCommand(), completionCommand(), versionCommand()}},
-		{"", []command{
+// commands are all that there are, in the order of the help.
+func commands() []command {
+	return slices.Concat(
+		group("Run", runCommand(), execCommand(), upCommand(), sidecarCommand(), waitCommand()),
+		group("Look", statusCommand(), explainCommand(), logCommand(), suggestCommand(), doctorCommand(), selftestCommand(), metricsCommand()),
+		group("Decide", allowCommand(), denyCommand(), grantsCommand(), requestCommand(), reloadCommand()),
+		group("Sessions", attachCommand(), sessionsCommand(), newCommand(), historyCommand(), killWindowCommand()),
+		group("Set up", checkCommand(), detectCommand(), completionCommand(), versionCommand()),
+		[]command{
 			partCommand("guard", "the part that reads the network, without a privilege", guard.Run),
 			partCommand(stage.Name, "drops every privilege and executes a command", func(context.Context) error { return stage.Run() }),
 			partCommand(stage.SessionsName, "keeps the terminals of a session", server.Run),
 			partCommand(stage.ProbeName, "the probes of the self-test", runProbes),
 			keeperCommand(), terminalCommand(),
-		}},
+		})
+}
+
+// group has the commands for what a person is about to do.
+func group(title string, list ...command) []command {
+	for i := range list {
+		list[i].group = title
 	}
+	return list
 }
 
 // partCommand is a process that agent-init starts of itself.
@@ -90,18 +93,8 @@ func partCommand(name, summary string, run func(context.Context) error) command 
 	}
 }
 
-func commands() (all []command) {
-	for _, g := range groups() {
-		for _, c := range g.commands {
-			c.hidden = g.title == ""
-			all = append(all, c)
-		}
-	}
-	return all
-}
-
 func visible() []command {
-	return slices.DeleteFunc(commands(), func(c command) bool { return c.hidden })
+	return slices.DeleteFunc(commands(), func(c command) bool { return c.group == "" })
 }
 
 func names() (out []string) {
@@ -216,14 +209,13 @@ func (c command) help(w io.Writer, fs *flag.FlagSet) {
 
 func usage(w io.Writer) {
 	fmt.Fprintf(w, "agent-init: the init process (PID 1) for containers that run AI coding agents\n\nusage: agent-init COMMAND [flags]\n")
-	for _, g := range groups() {
-		if g.title == "" {
-			continue
+	group := ""
+	for _, c := range visible() {
+		if c.group != group {
+			group = c.group
+			fmt.Fprintf(w, "\n%s:\n", group)
 		}
-		fmt.Fprintf(w, "\n%s:\n", g.title)
-		for _, c := range g.commands {
-			fmt.Fprintln(w, text.Fold(fmt.Sprintf("  %-11s %s", c.name, c.summary), 80, strings.Repeat(" ", 14)))
-		}
+		fmt.Fprintln(w, text.Fold(fmt.Sprintf("  %-11s %s", c.name, c.summary), 80, strings.Repeat(" ", 14)))
 	}
 	fmt.Fprint(w, "\nagent-init COMMAND --help shows the flags and an example.\n")
 }

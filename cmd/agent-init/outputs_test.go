@@ -67,10 +67,10 @@ func TestCompletions(t *testing.T) {
 		}
 		text := b.String()
 		for _, c := range commands() {
-			if has := regexp.MustCompile(`(^|[^a-z_-])` + c.name + `([^a-z_-]|$)`).MatchString(text); has == c.hidden {
+			if has := regexp.MustCompile(`(^|[^a-z_-])` + c.name + `([^a-z_-]|$)`).MatchString(text); has == (c.group == "") {
 				t.Errorf("%s: %s: known: %v", shell, c.name, has)
 			}
-			if c.hidden {
+			if c.group == "" {
 				continue
 			}
 			c.eachFlag(func(name, _, _ string) {

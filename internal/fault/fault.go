@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"regexp"
 	"strings"
 )
 
@@ -74,4 +76,165 @@ func Report(w io.Writer, err error) int {
 // Warn is one line of cause and one of remedy that stop nothing.
 func Warn(w io.Writer, cause, remedy string) {
 	fmt.Fprintf(w, "agent-init: warning: %s\n  remedy: %s\n", cause, remedy)
+}
+
+// Program is what this program is called.
+const Program = "agent-init"
+
+// EnvPrefix starts the name of the environment variable behind each flag:
+// --config is AGENT_INIT_CONFIG. None of them reaches the agent.
+const EnvPrefix = "AGENT_INIT_"
+
+// VariableOf is the variable behind a flag.
+func VariableOf(flag string) string {
+	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// Launch is what has started this container, by the marks that it leaves inside:
+// a remedy is to be in the words of who reads it.
+type Launch string
+
+const (
+	ByHand       Launch = "" // the command line was typed here, or nothing is known
+	ByDocker     Launch = "docker"
+	ByPodman     Launch = "podman"
+	ByKubernetes Launch = "kubernetes"
+	ByDevTool    Launch = "devcontainer"
+)
+
+// LaunchHere says what has started this process.
+func LaunchHere(env map[string]string) Launch {
+	if os.Getpid() != 1 {
+		return ByHand
+	}
+	return launchOf(env, exists)
+}
+
+func exists(path string) bool { _, err := os.Lstat(path); return err == nil }
+
+// launchOf says what has started a container with that environment, and such files.
+func launchOf(env map[string]string, exists func(path string) bool) Launch {
+	if env["REMOTE_CONTAINERS"] != "" || env["DEVCONTAINER"] != "" || env["CODESPACES"] != "" {
+		return ByDevTool
+	}
+	return engine(env, exists)
+}
+
+// engine is what runs the container, whoever told it to.
+func engine(env map[string]string, exists func(path string) bool) Launch {
+	switch {
+	case env["KUBERNETES_SERVICE_HOST"] != "":
+		return ByKubernetes
+	case exists("/run/.containerenv"):
+		return ByPodman
+	case exists("/.dockerenv"):
+		return ByDocker
+	}
+	return ByHand
+}
+
+// outside is how a command is run in this container from outside of it; empty where
+// there is no engine.
+func outside(env map[string]string, hostname string, exists func(path string) bool) string {
+	by, id := engine(env, exists), "CONTAINER"
+	if len(hostname) == 12 && strings.Trim(hostname, "0123456789abcdef") == "" { // the engine's choice
+		id = hostname
+	}
+	switch {
+	case by == ByKubernetes && hostname != "": // a pod's name is its host's
+		return "kubectl exec -it " + hostname + " -- "
+	case by == ByPodman || by == ByDocker:
+		return string(by) + " exec -it " + id + " "
+	}
+	return ""
+}
+
+// AttachFromOutside is the command that attaches from outside of the container. It
+// names this program by its path: an engine would look its name up on PATH, as root.
+func AttachFromOutside(env map[string]string) string {
+	hostname, _ := os.Hostname()
+	how := outside(env, hostname, exists)
+	self, err := os.Executable()
+	if how == "" || err != nil {
+		self = Program
+	}
+	return how + self + " attach"
+}
+
+// ComeBack is the command that attaches again, for who has left: a process whose parent
+// is in no namespace of ours was started from outside, and there its person is now.
+func ComeBack(env map[string]string, parent int) string {
+	if parent == 0 {
+		return AttachFromOutside(env)
+	}
+	return Program + " attach"
+}
+
+// phrases are how a container is given what it lacks, in the words of what has started it.
+var phrases = map[Launch]struct {
+	variable     string // name, value
+	capabilities string // as options, as a list, as a list of quoted words
+	limit        string // as an option, in a compose file, in Kubernetes
+}{
+	ByHand: {
+		"%[1]s=%[2]s",
+		"docker: %[1]s; compose: cap_add: [%[2]s]; kubernetes: securityContext: {capabilities: {add: [%[2]s]}}",
+		"raise the limit: docker: %[1]s; compose: %[2]s; kubernetes: %[3]s",
+	},
+	ByDocker: {
+		"-e %[1]s=%[2]s (compose: environment)",
+		"docker run %[1]s (compose: cap_add: [%[2]s])",
+		"docker run %[1]s, or more (compose: %[2]s)",
+	},
+	ByPodman: {"-e %[1]s=%[2]s", "podman run %[1]s", "podman run %[1]s, or more"},
+	ByKubernetes: {
+		"env: [{name: %[1]s, value: %[2]q}]",
+		"securityContext: {capabilities: {add: [%[2]s]}}",
+		"raise %[3]s",
+	},
+	ByDevTool: {
+		`"containerEnv": {%[1]q: %[2]q}`,
+		`"capAdd": ["%[3]s"] in devcontainer.json`,
+		`"runArgs": ["%[1]s"] in devcontainer.json, or more`,
+	},
+}
+
+// Variable is how a variable is given to the container.
+func (l Launch) Variable(name, value string) string {
+	return fmt.Sprintf(phrases[l].variable, name, value)
+}
+
+// Capabilities is how capabilities are given to the container.
+func (l Launch) Capabilities(names ...string) string {
+	return fmt.Sprintf(phrases[l].capabilities,
+		"--cap-add="+strings.Join(names, " --cap-add="), strings.Join(names, ", "), strings.Join(names, `", "`))
+}
+
+// MoreTasks says how more processes and threads are allowed. It raises a limit, and never
+// to what is just enough: the agent's own processes need room as well.
+func (l Launch) MoreTasks() string {
+	return fmt.Sprintf(phrases[l].limit, "--pids-limit=256", "pids_limit: 256", "podPidsLimit in the kubelet's configuration")
+}
+
+// MoreFiles says how more open files are allowed.
+func (l Launch) MoreFiles() string {
+	return fmt.Sprintf(phrases[l].limit, "--ulimit=nofile=1024", "ulimits: {nofile: 1024}", "LimitNOFILE of the container runtime's service")
+}
+
+// flagWithValue is a flag in a sentence. A dot that follows ends the sentence.
+var flagWithValue = regexp.MustCompile(`--([a-z][a-z-]*) ([a-z0-9]+)`)
+
+// Spell puts the flags that a remedy names into the words of l, if they are settings:
+// who has started an image can't give them as flags.
+func (l Launch) Spell(remedy string, isSetting func(flag string) bool) string {
+	if l == ByHand {
+		return remedy
+	}
+	return flagWithValue.ReplaceAllStringFunc(remedy, func(s string) string {
+		m := flagWithValue.FindStringSubmatch(s)
+		if !isSetting(m[1]) {
+			return s
+		}
+		return l.Variable(VariableOf(m[1]), m[2])
+	})
 }
