@@ -19,7 +19,7 @@ var decoders = map[string]string{
 	"cmd/agent-init/run.go: bringUp":          "up, which starts a keeper: that keeper's word",
 	"internal/state/dir.go: Read":             "anybody: root's files, by the keeper",
 	"pkg/audit/file.go: seqAtEnd":             "the keeper: the end of its own log",
-	"pkg/control/message.go: parseRequest":    "the keeper: requests of root's; the guard: the agent's",
+	"pkg/control/control.go: parseRequest":    "the keeper: requests of root's; the guard: the agent's",
 	"pkg/privdrop/privdrop.go: UnmarshalJSON": "the stage: the keeper's order",
 
 	// Children, which read what the keeper gives them.
@@ -42,7 +42,7 @@ var decoders = map[string]string{
 	"internal/state/policyfile.go: ReadRules": "a command: root's files, by the keeper",
 	"internal/inspect/suggest.go: Suggest":    "a command: the log",
 	"pkg/audit/encode.go: Decode":             "a command: the log",
-	"pkg/control/message.go: Call":            "a command: the keeper's answer",
+	"pkg/control/control.go: Call":            "a command: the keeper's answer",
 	"pkg/session/attach/incoming.go: handle":  "a command: the session server's",
 }
 
