@@ -1,6 +1,7 @@
 package terminal
 
 import (
+	"bytes"
 	"encoding/binary"
 	"strconv"
 	"unicode/utf8"
@@ -24,7 +25,6 @@ type Filter struct {
 	scan  scanner
 	begun bool    // a string was passed whose end was not
 	inner *Filter // of what tmux hands to the terminal that it runs in
-	inned []byte  // what inner let pass
 	depth int     // of filters around this one
 }
 
@@ -61,80 +61,60 @@ func (f *Filter) Close(dst []byte) []byte {
 func (f *Filter) take(dst []byte, t token, b []byte) []byte {
 	s := &f.scan
 	switch {
-	case t == tokNothing:
 	case t == tokText:
 		return append(dst, b...)
 	case t == tokChar:
-		if isC1(s.r) {
-			return dst
-		}
 		return utf8.AppendRune(dst, s.r)
-	case t == tokControl:
-		if permitC0(s.b) && !(f.Plain && (s.b > '\r' || s.b == '\v' || s.b == '\f')) {
-			return append(dst, s.b)
-		}
+	case t == tokControl && !(f.Plain && (s.b > '\r' || s.b == '\v' || s.b == '\f')):
+		return append(dst, s.b)
 	case f.Plain:
 	case t == tokEscape:
-		if s.permitEscape() {
-			return appendBytes(append(dst, 0x1b), s.inter, s.b)
-		}
-	case t == tokCSI:
-		if _, asks, ok := s.permitted(); ok && (f.Questions || !asks) {
-			return appendBytes(s.params.append(appendBytes(append(dst, 0x1b, '['), s.private)), s.inter, s.b)
-		}
+		return append(appendSet(append(dst, 0x1b), s.inter), s.b)
+	case t == tokCSI && (f.Questions || !s.asks):
+		return append(appendSet(s.params.append(appendSet(append(dst, 0x1b, '['), s.private)), s.inter), s.b)
 	case t == tokString:
 		return f.whole(dst)
 	case t == tokBegins:
-		return f.begins(dst)
-	case t == tokPiece:
-		return f.piece(dst, b)
+		return f.begins(dst, ";")
+	case t == tokPiece && f.inner != nil:
+		f.inner.Clipboard, f.inner.Questions = f.Clipboard, f.Questions
+		return doubled(dst, f.inner.Write(nil, b))
+	case t == tokPiece && f.begun:
+		return append(dst, b...)
 	case t == tokEnds:
 		return f.end(dst)
 	}
 	return dst
 }
 
-// appendBytes appends those that there are.
-func appendBytes(dst []byte, all ...byte) []byte {
-	for _, b := range all {
-		if b != 0 {
-			dst = append(dst, b)
-		}
-	}
-	return dst
-}
-
-// begins passes the beginning of an image, or of what is for the terminal outside.
-func (f *Filter) begins(dst []byte) []byte {
-	s := &f.scan
-	switch {
-	case s.way == wrapped:
-		if f.depth == maxDepth {
-			return dst
-		}
-		f.begun, f.inner = true, &Filter{depth: f.depth + 1}
-		return append(dst, "\x1bPtmux;"...)
-	case s.kind == 'P': // sixel
-		f.begun = true
-		return append(s.params.append(append(dst, "\x1bP"...)), 'q')
-	}
-	if asks, ok := permitImage(s.data); ok && (f.Questions || !asks) {
-		f.begun = true
-		return append(append(append(dst, "\x1b_"...), s.data...), ';')
-	}
-	return dst
-}
-
-func (f *Filter) piece(dst, b []byte) []byte {
-	switch {
-	case !f.begun:
+// appendSet appends b, if it is there.
+func appendSet(dst []byte, b byte) []byte {
+	if b == 0 {
 		return dst
-	case f.inner == nil:
-		return append(dst, b...)
 	}
-	f.inner.Clipboard, f.inner.Questions = f.Clipboard, f.Questions
-	f.inned = f.inner.Write(f.inned[:0], b)
-	return doubled(dst, f.inned)
+	return append(dst, b)
+}
+
+// begins passes the beginning of an image, up to a separator, or of what is for the
+// terminal outside.
+func (f *Filter) begins(dst []byte, separator string) []byte {
+	s := &f.scan
+	asks, ok := permitImage(s.data)
+	switch {
+	case s.way == wrapped && f.depth == maxDepth:
+		return dst
+	case s.way == wrapped:
+		f.inner = &Filter{depth: f.depth + 1}
+		dst = append(dst, "\x1bPtmux;"...)
+	case s.kind == 'P': // sixel
+		dst = append(s.params.append(append(dst, "\x1bP"...)), 'q')
+	case ok && (f.Questions || !asks):
+		dst = append(append(append(dst, "\x1b_"...), s.data...), separator...)
+	default:
+		return dst
+	}
+	f.begun = true
+	return dst
 }
 
 // end ends the string that was begun.
@@ -144,53 +124,33 @@ func (f *Filter) end(dst []byte) []byte {
 	}
 	if f.inner != nil {
 		dst = doubled(dst, f.inner.Close(nil))
-		f.inner = nil
 	}
-	f.begun = false
+	f.begun, f.inner = false, nil
 	return append(dst, "\x1b\\"...)
 }
 
 // doubled appends b as tmux wants it.
 func doubled(dst, b []byte) []byte {
-	for _, c := range b {
-		if c == 0x1b {
-			dst = append(dst, c)
-		}
-		dst = append(dst, c)
-	}
-	return dst
+	return append(dst, bytes.ReplaceAll(b, []byte{0x1b}, []byte{0x1b, 0x1b})...)
 }
 
 // whole passes a string that is there from end to end.
 func (f *Filter) whole(dst []byte) []byte {
 	s := &f.scan
-	switch s.kind {
-	case ']':
-		number, rest, ok := command(s.data)
-		if !ok {
-			return dst
-		}
-		var asks bool
-		if number == clipboard {
-			rest, ok = permitClipboard(rest)
-			ok = ok && f.Clipboard
-		} else {
-			rest, asks, ok = permitCommand(number, rest)
-		}
+	switch number, text, ok := command(s.data); {
+	case s.kind == '_':
+		return f.end(f.begins(dst, ""))
+	case s.kind == 'P' && f.Questions && permitQuestion(s.inter, s.data):
+		dst = append(dst, 0x1b, 'P', s.inter, 'q')
+		return append(append(dst, s.data...), "\x1b\\"...)
+	case s.kind == ']' && ok && (f.Clipboard || number != clipboard):
+		text, asks, ok := permitCommand(number, text)
 		switch {
 		case !ok:
 		case asks && !f.Questions:
-			return appendUnasked(dst, number, rest, s.bel)
+			return appendUnasked(dst, number, text, s.bel)
 		default:
-			return appendCommand(dst, strconv.Itoa(number), rest, s.bel)
-		}
-	case 'P':
-		if permitQuestion(s.inter, s.data) && f.Questions {
-			return append(append(append(dst, 0x1b, 'P', s.inter, 'q'), s.data...), 0x1b, '\\')
-		}
-	case '_':
-		if asks, ok := permitImage(s.data); ok && (f.Questions || !asks) {
-			return append(append(append(dst, 0x1b, '_'), s.data...), 0x1b, '\\')
+			return appendCommand(dst, strconv.Itoa(number), text, s.bel)
 		}
 	}
 	return dst
@@ -206,30 +166,23 @@ func harmless(b []byte) int {
 				break
 			}
 		}
+		for i < len(b) && b[i]-' ' < 0x60 {
+			i++
+		}
 		if i == len(b) {
 			return i
 		}
 		switch c := b[i]; {
 		case c >= 0x80:
-			n := wholeCharacter(b[i:])
-			if n == 0 {
+			r, n := utf8.DecodeRune(b[i:])
+			if r < 0xa0 || r == utf8.RuneError && n < 3 { // a C1 control, or not all there
 				return i
 			}
 			i += n
-		case c < ' ' && !permitC0(c):
+		case !permitC0(c):
 			return i
 		default:
 			i++
 		}
 	}
-}
-
-// wholeCharacter is the length of the character of several bytes that b begins
-// with, if it is all there and no C1 control.
-func wholeCharacter(b []byte) int {
-	r, n := utf8.DecodeRune(b)
-	if r < 0xa0 || r == utf8.RuneError && n < 3 {
-		return 0
-	}
-	return n
 }

@@ -16,6 +16,13 @@ import (
 // answer with a text of their owner's; the others mean nothing.
 func permitC0(b byte) bool { return b >= 0x07 && b <= 0x0f || b == 0x7f }
 
+func (s *scanner) control(b byte) token {
+	if s.b = b; permitC0(b) {
+		return tokControl
+	}
+	return tokNothing
+}
+
 // isC1 reports whether a character is a C1 control, which some terminals act on.
 func isC1(r rune) bool { return r >= 0x80 && r < 0xa0 }
 
@@ -123,20 +130,20 @@ var bare = func() (all [128]sequence) {
 	return all
 }()
 
-// permitted returns what the control sequence that was read does, whether it asks
-// something, and whether it may pass. It leaves in it what may.
-func (s *scanner) permitted() (do func(*Terminal, *params), asks, ok bool) {
+// permitCSI reports whether the control sequence that was read may pass. It leaves in it
+// what may.
+func (s *scanner) permitCSI() (ok bool) {
 	q := &bare[s.b&0x7f]
 	if s.private != 0 || s.inter != 0 {
 		var key [3]byte
-		found := sequences[string(appendBytes(key[:0], s.private, s.inter, s.b))]
+		found := sequences[string(append(appendSet(appendSet(key[:0], s.private), s.inter), s.b))]
 		q = &found
 	}
-	if q.may == nil {
-		return q.do, false, q.do != nil
+	if s.do, s.asks = q.do, false; q.may == nil {
+		return q.do != nil
 	}
-	asks, ok = q.may(s)
-	return q.do, asks, ok
+	s.asks, ok = q.may(s)
+	return ok
 }
 
 func asks(*scanner) (asks, ok bool) { return true, true }

@@ -77,6 +77,8 @@ func permitCommand(number int, rest string) (_ string, asks, ok bool) {
 			asks = asks || spec == "?"
 		}
 		return strings.Join(specs, ";"), asks, true
+	case number == clipboard:
+		rest, ok = permitClipboard(rest)
 	case number == 99:
 		rest, ok = permitKittyNotice(rest)
 	case number == 104:
@@ -170,15 +172,7 @@ func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") =
 // isColor tells names and specifications of colours from anything else; it does not
 // know all names.
 func isColor(spec string) bool {
-	if spec == "" || len(spec) > 40 {
-		return false
-	}
-	for _, b := range []byte(spec) {
-		if !(b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || strings.IndexByte("#:/. ", b) >= 0) {
-			return false
-		}
-	}
-	return true
+	return spec != "" && len(spec) <= 40 && strings.Trim(spec, letters+"0123456789#:/. ") == ""
 }
 
 // clean makes a text of what a program sent: no control characters, valid, of limit

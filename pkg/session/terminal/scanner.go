@@ -23,6 +23,8 @@ type scanner struct {
 	inter   byte   // the intermediate byte, or 0
 	bad     bool   // more intermediate bytes than mean anything
 	params  params
+	do      func(*Terminal, *params) // what the control sequence does to the model, or nil
+	asks    bool                     // it has the terminal answer
 
 	kind    byte   // what follows ESC in the string that we are in: ] P _ ^ X k
 	way     uint8  // what happens to its bytes
@@ -51,7 +53,7 @@ const (
 	skip                 // they mean nothing here
 )
 
-// token is what next found.
+// token is what next found: of characters, controls and sequences only what may pass.
 type token uint8
 
 const (
@@ -60,7 +62,7 @@ const (
 	tokChar                 // another character, or U+FFFD for what is none: r
 	tokControl              // of C0, or DEL: b
 	tokEscape               // inter, b
-	tokCSI                  // private, params, inter, b
+	tokCSI                  // private, params, inter, b; do, asks
 	tokString               // a whole string: kind, data; of DCS also private, params, inter, b
 	tokBegins               // one of the way stream or wrapped
 	tokPiece                // bytes of it
@@ -98,8 +100,7 @@ func (s *scanner) next(p []byte) (t token, n int) {
 			return tokNothing, n + 1
 		case b < 0x20:
 			if s.state != dcsEntry {
-				s.b = b
-				return tokControl, n + 1
+				return s.control(b), n + 1
 			}
 		case b == 0x7f:
 		case b >= 0x80: // no sequence has such a byte: it is the text that follows
@@ -131,8 +132,7 @@ func (s *scanner) printable(p []byte) (token, int) {
 	}
 	switch b := p[0]; {
 	case b < 0x20 || b == 0x7f:
-		s.b = b
-		return tokControl, 1
+		return s.control(b), 1
 	case b < 0x7f:
 		n := 1
 		for n < len(p) && p[n]-0x20 < 0x5f {
@@ -152,7 +152,9 @@ func (s *scanner) printable(p []byte) (token, int) {
 			n++
 		}
 	}
-	s.r, s.partial = r, s.partial[:0]
+	if s.r, s.partial = r, s.partial[:0]; isC1(r) {
+		return tokNothing, n - have
+	}
 	return tokChar, n - have
 }
 
@@ -191,11 +193,11 @@ func (s *scanner) sequence(b byte) token {
 			return s.enter(b, skip)
 		}
 	}
-	found := tokCSI
+	found, permitted := tokCSI, s.permitCSI
 	if s.state == escape {
-		found = tokEscape
+		found, permitted = tokEscape, s.permitEscape
 	}
-	if s.state, s.b = ground, b; s.bad {
+	if s.state, s.b = ground, b; s.bad || !permitted() {
 		return tokNothing
 	}
 	return found

@@ -13,23 +13,17 @@ func (t *Terminal) Write(p []byte) (int, error) {
 		case tokText:
 			t.ascii(p[:n])
 		case tokChar:
-			if !isC1(s.r) {
-				t.print(s.r)
-			}
+			t.print(s.r)
 		case tokControl:
-			if permitC0(s.b) {
-				t.control(s.b)
-			}
+			t.control(s.b)
 		case tokEscape:
-			if s.permitEscape() {
-				t.escapeSequence(s.inter, s.b)
-			}
+			t.escapeSequence(s.inter, s.b)
 		case tokCSI:
-			if do, _, ok := s.permitted(); ok && do != nil {
+			if s.do != nil {
 				if s.b != 'b' { // which repeats it
 					t.last = 0
 				}
-				do(t, &s.params)
+				s.do(t, &s.params)
 			}
 		case tokString:
 			switch s.kind {
