@@ -73,23 +73,14 @@ type Target struct {
 }
 
 // String returns the target as host:port.
-func (t Target) String() string {
-	return net.JoinHostPort(t.Name, strconv.Itoa(int(t.Port)))
-}
-
-const (
-	DefaultBlockTimeout = time.Second
-	DefaultReachTimeout = 10 * time.Second
-)
+func (t Target) String() string { return net.JoinHostPort(t.Name, strconv.Itoa(int(t.Port))) }
 
 // DefaultPlan returns the standard plan, with denied names and nothing that is
 // required. It covers IPv4 and IPv6; where a family has no route its checks say so.
 func DefaultPlan(denied ...string) Plan {
 	p := Plan{Denied: denied}
-	for _, s := range []string{
-		"1.1.1.1", "8.8.8.8", "9.9.9.9", // Cloudflare, Google, Quad9
-		"2606:4700:4700::1111", "2001:4860:4860::8888", // Cloudflare, Google
-	} {
+	// Cloudflare, Google and Quad9; Cloudflare and Google
+	for _, s := range []string{"1.1.1.1", "8.8.8.8", "9.9.9.9", "2606:4700:4700::1111", "2001:4860:4860::8888"} {
 		a := netip.MustParseAddr(s)
 		p.DNS = append(p.DNS, netip.AddrPortFrom(a, 53))
 		for _, port := range []uint16{443, 80, 853, 8443} {
@@ -98,12 +89,8 @@ func DefaultPlan(denied ...string) Plan {
 		p.UDP = append(p.UDP, netip.AddrPortFrom(a, 443))
 		p.Ping = append(p.Ping, a)
 	}
-	for _, s := range []string{
-		"169.254.169.254", // AWS, Azure, Google Cloud and others
-		"169.254.170.2",   // AWS container credentials
-		"168.63.129.16",   // Azure's host
-		"fd00:ec2::254",   // AWS
-	} {
+	// AWS, Azure, Google Cloud and others; AWS container credentials; Azure's host; AWS
+	for _, s := range []string{"169.254.169.254", "169.254.170.2", "168.63.129.16", "fd00:ec2::254"} {
 		p.Metadata = append(p.Metadata, netip.AddrPortFrom(netip.MustParseAddr(s), 80))
 	}
 	return p
@@ -113,17 +100,18 @@ func DefaultPlan(denied ...string) Plan {
 // would pass anywhere.
 func (p Plan) Missing() []string {
 	var m []string
-	for _, part := range []struct {
-		what  string
-		count int
-		open  bool // where names and addresses are let through
-	}{
-		{"denied names", len(p.Denied), true}, {"DNS servers", len(p.DNS), true}, {"TCP addresses", len(p.TCP), true},
-		{"UDP addresses", len(p.UDP), true}, {"addresses to ping", len(p.Ping), false}, {"metadata addresses", len(p.Metadata), false},
-	} {
-		if part.count == 0 && !(part.open && p.Observed) {
-			m = append(m, part.what)
+	need := func(what string, count int) {
+		if count == 0 {
+			m = append(m, what)
 		}
 	}
+	if !p.Observed {
+		need("denied names", len(p.Denied))
+		need("DNS servers", len(p.DNS))
+		need("TCP addresses", len(p.TCP))
+		need("UDP addresses", len(p.UDP))
+	}
+	need("addresses to ping", len(p.Ping))
+	need("metadata addresses", len(p.Metadata))
 	return m
 }

@@ -10,35 +10,44 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/agent-init/agent-init/pkg/selftest"
 )
+
+func ask(ctx context.Context, network string, server netip.AddrPort, name string, qtype uint16) (*dns.Msg, error) {
+	q := new(dns.Msg).SetQuestion(dns.Fqdn(name), qtype)
+	q.SetEdns0(1232, false) // RFC 6891; without it a server may not say why it refuses (RFC 8914)
+	c := dns.Client{Net: network}
+	r, _, err := c.ExchangeContext(ctx, q, server.String())
+	return r, err
+}
 
 // askDenied asks server for the addresses of a name that must not resolve:
 // the IPv4 ones over UDP, the IPv6 ones over TCP. An answer without an error code is a
 // failure even if it is empty, since then someone did resolve the name.
-func askDenied(network string, server netip.AddrPort, name string) func(context.Context) outcome {
+func askDenied(network string, server netip.AddrPort, name string) attempt {
 	qtype := dns.TypeA
 	if network == "tcp" {
 		qtype = dns.TypeAAAA
 	}
 	return func(ctx context.Context) outcome {
-		q := new(dns.Msg).SetQuestion(dns.Fqdn(name), qtype)
-		q.SetEdns0(1232, false) // RFC 6891; without it a server may not say why it refuses (RFC 8914)
-		c := dns.Client{Net: network}
-		r, _, err := c.ExchangeContext(ctx, q, server.String())
-		if err != nil {
-			return noReply(err)
+		r, err := ask(ctx, network, server, name, qtype)
+		switch {
+		case closed(err):
+			return blocked("closed without an answer")
+		case err != nil:
+			return refusal(err)
 		}
 		return judgeReply(r, name, network)
 	}
 }
 
-func noReply(err error) outcome {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
-		return blocked("closed without an answer")
-	}
-	return refusal(err)
+// closed reports whether err is the end of a connection by its far side.
+func closed(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 func judgeReply(r *dns.Msg, name, network string) outcome {
@@ -48,8 +57,10 @@ func judgeReply(r *dns.Msg, name, network string) outcome {
 	}
 	switch r.Rcode {
 	case dns.RcodeNameError, dns.RcodeServerFailure, dns.RcodeRefused:
-		if len(r.Answer) == 0 {
-			return blocked(rcode + byPolicy(r))
+		if byPolicy, _ := reasons(r); len(r.Answer) == 0 && byPolicy {
+			return blocked(rcode + " (blocked)")
+		} else if len(r.Answer) == 0 {
+			return blocked(rcode)
 		}
 	}
 	return answered("for %s over %s (%s, %d records)", name, strings.ToUpper(network), rcode, len(r.Answer))
@@ -68,14 +79,55 @@ func addresses(r *dns.Msg) []string {
 	return addrs
 }
 
-// byPolicy tells a refusal by policy from a name that doesn't exist.
-func byPolicy(r *dns.Msg) string {
+// reasons reads a reply's Extended DNS Errors (RFC 8914): whether the policy refused
+// the name, which tells that from one that doesn't exist, and what the server says.
+func reasons(r *dns.Msg) (byPolicy bool, said string) {
 	if opt := r.IsEdns0(); opt != nil {
 		for _, o := range opt.Option {
-			if ede, ok := o.(*dns.EDNS0_EDE); ok && ede.InfoCode == dns.ExtendedErrorCodeBlocked {
-				return " (blocked)"
+			if ede, ok := o.(*dns.EDNS0_EDE); ok {
+				byPolicy = byPolicy || ede.InfoCode == dns.ExtendedErrorCodeBlocked
+				if ede.ExtraText != "" {
+					said = selftest.Clean(ede.ExtraText)
+				}
 			}
 		}
+	}
+	return byPolicy, said
+}
+
+// whyTime is how long a server may take to say why a name has no address.
+const whyTime = 3 * time.Second
+
+// askWhy asks the first of servers why name has no address, in its own words, which
+// package net does not pass on; "" if it does not say.
+func askWhy(ctx context.Context, servers []netip.AddrPort, name string) string {
+	if len(servers) == 0 {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), whyTime)
+	defer cancel()
+	r, err := ask(ctx, "udp", servers[0], name, dns.TypeA)
+	if err != nil {
+		return ""
+	}
+	return whyNot(r)
+}
+
+// whyNot is the reason for a reply without an address.
+func whyNot(r *dns.Msg) string {
+	byPolicy, said := reasons(r)
+	if said == "" && byPolicy {
+		said = "the policy does not allow it"
+	}
+	switch {
+	case len(addresses(r)) > 0: // it has one now
+		return ""
+	case said != "":
+		return "the name is not resolved: " + said
+	case r.Rcode == dns.RcodeNameError:
+		return "the name does not exist, say the DNS servers that agent-init asks (NXDOMAIN)"
+	case r.Rcode == dns.RcodeSuccess:
+		return "the name exists, and has no address"
 	}
 	return ""
 }

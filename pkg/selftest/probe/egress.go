@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -16,7 +17,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
-func (p plan) connectAddr(a netip.AddrPort) func(context.Context) outcome {
+func (p plan) connectAddr(a netip.AddrPort) attempt {
 	return func(ctx context.Context) outcome {
 		var d net.Dialer
 		conn, err := d.DialContext(ctx, "tcp", a.String())
@@ -38,7 +39,7 @@ func (p plan) connectAddr(a netip.AddrPort) func(context.Context) outcome {
 // connectName resolves a name as programs do and tries every address of it, all at
 // once: none may take the time of another, which would then count as blocked
 // without having been tried.
-func (p plan) connectName(r *net.Resolver, t selftest.Target) func(context.Context) outcome {
+func (p plan) connectName(r *net.Resolver, t selftest.Target) attempt {
 	return func(ctx context.Context) outcome {
 		addrs, err := r.LookupNetIP(ctx, "ip", t.Name)
 		if err != nil {
@@ -80,7 +81,7 @@ func noAddress(err error) outcome {
 
 // sendQUIC sends a packet of a version that doesn't exist, which each QUIC
 // server answers with those that it knows (RFC 9000, section 6.1).
-func sendQUIC(a netip.AddrPort) func(context.Context) outcome {
+func sendQUIC(a netip.AddrPort) attempt {
 	return func(ctx context.Context) outcome {
 		var d net.Dialer
 		conn, err := d.DialContext(ctx, "udp", a.String())
@@ -102,7 +103,7 @@ func quicPacket() []byte {
 
 // ping sends an echo request through the kind of socket that needs no
 // privilege if the ping_group_range sysctl covers the agent's group (icmp(7)).
-func ping(a netip.Addr) func(context.Context) outcome {
+func ping(a netip.Addr) attempt {
 	return func(ctx context.Context) outcome {
 		conn, err := dialPing(a)
 		if err != nil {
@@ -121,13 +122,9 @@ func ping(a netip.Addr) func(context.Context) outcome {
 
 // dialPing connects the socket, so that errors that come back are its own.
 func dialPing(a netip.Addr) (*os.File, error) {
-	domain, proto := unix.AF_INET, unix.IPPROTO_ICMP
-	var to unix.Sockaddr = &unix.SockaddrInet4{}
-	if a.Is6() {
-		domain, proto = unix.AF_INET6, unix.IPPROTO_ICMPV6
-		to = &unix.SockaddrInet6{Addr: a.As16()}
-	} else {
-		to = &unix.SockaddrInet4{Addr: a.As4()}
+	domain, proto, to := unix.AF_INET6, unix.IPPROTO_ICMPV6, unix.Sockaddr(&unix.SockaddrInet6{Addr: a.As16()})
+	if a.Is4() {
+		domain, proto, to = unix.AF_INET, unix.IPPROTO_ICMP, &unix.SockaddrInet4{Addr: a.As4()}
 	}
 	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, proto)
 	if err != nil {
@@ -142,20 +139,13 @@ func dialPing(a netip.Addr) (*os.File, error) {
 
 // datagrams is what a UDP connection and a ping socket have in common.
 type datagrams interface {
-	Read([]byte) (int, error)
-	Write([]byte) (int, error)
+	io.ReadWriter
 	SetDeadline(time.Time) error
 }
 
 // exchange sends packet and waits for a reply, an error or the end of ctx.
 func exchange(ctx context.Context, conn datagrams, packet []byte, how string, isReply func([]byte) bool) outcome {
-	if deadline, ok := ctx.Deadline(); ok {
-		if err := conn.SetDeadline(deadline); err != nil {
-			return unknown(err)
-		}
-	}
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
 	if _, err := conn.Write(packet); err != nil {
 		return refusal(err)
 	}

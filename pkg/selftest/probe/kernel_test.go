@@ -231,7 +231,7 @@ func TestVsockSocket(t *testing.T) {
 		unix.Close(fd)
 		want = selftest.Reachable
 	}
-	for _, pp := range privileges() {
+	for _, pp := range privileges {
 		if pp.name == "vsock-socket" {
 			if o := pp.run(t.Context()); o.got != want {
 				t.Errorf("%+v, want %s (%v)", o, want, err)

@@ -19,6 +19,10 @@ func blocked(how string) outcome   { return outcome{selftest.Blocked, how} }
 func reachable(how string) outcome { return outcome{selftest.Reachable, how} }
 func unknown(err error) outcome    { return outcome{selftest.Unknown, err.Error()} }
 
+func answered(format string, a ...any) outcome {
+	return reachable(fmt.Sprintf("answered "+format, a...))
+}
+
 // noAnswer is not as good as a refusal, which comes within milliseconds.
 const noAnswer = "no answer (timeout)"
 
@@ -33,25 +37,22 @@ func refusal(err error) outcome {
 
 func refusals(err error) (how string, ok bool) {
 	var errno unix.Errno
-	if errors.As(err, &errno) {
-		switch errno {
-		case unix.ECONNREFUSED:
-			return "refused", true
-		case unix.EHOSTUNREACH: // what ICMP "administratively prohibited" becomes, see icmp(7)
-			return "unreachable", true
-		case unix.ENETUNREACH, unix.EADDRNOTAVAIL, unix.EAFNOSUPPORT, unix.ENETDOWN, unix.EHOSTDOWN,
-			unix.EINVAL: // of a blackhole route
-			return "no route", true
-		case unix.EACCES, unix.EPERM:
-			return "not permitted", true
-		case unix.EPROTONOSUPPORT, unix.ESOCKTNOSUPPORT:
-			return "not supported", true
-		case unix.ETIMEDOUT:
-			return noAnswer, true
-		}
-		return "", false
+	if !errors.As(err, &errno) {
+		return noAnswer, timedOut(err)
 	}
-	if timedOut(err) {
+	switch errno {
+	case unix.ECONNREFUSED:
+		return "refused", true
+	case unix.EHOSTUNREACH: // what ICMP "administratively prohibited" becomes, see icmp(7)
+		return "unreachable", true
+	case unix.ENETUNREACH, unix.EADDRNOTAVAIL, unix.EAFNOSUPPORT, unix.ENETDOWN, unix.EHOSTDOWN,
+		unix.EINVAL: // of a blackhole route
+		return "no route", true
+	case unix.EACCES, unix.EPERM:
+		return "not permitted", true
+	case unix.EPROTONOSUPPORT, unix.ESOCKTNOSUPPORT:
+		return "not supported", true
+	case unix.ETIMEDOUT:
 		return noAnswer, true
 	}
 	return "", false

@@ -6,10 +6,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
-	"syscall"
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/selftest"
@@ -22,22 +20,21 @@ const (
 
 // reachTarget resolves, connects and, for TLS, verifies the certificate against
 // the system's roots (or SSL_CERT_FILE, see crypto/x509). What may pass gets a second try.
-func reachTarget(r *net.Resolver, servers []netip.AddrPort, t selftest.Target, timeout time.Duration) func(context.Context) outcome {
+func reachTarget(r *net.Resolver, servers []netip.AddrPort, t selftest.Target, timeout time.Duration) attempt {
 	return func(ctx context.Context) outcome {
 		for try := 1; ; try++ {
 			detail, err := reachOnce(ctx, r, t, timeout)
 			if err == nil {
 				return reachable(detail)
 			}
-			why := func() string { return askWhy(ctx, servers, t.Name) }
-			if try == tries || final(err) {
-				return blocked(explain(err, timeout, why))
+			if try < tries && !final(err) {
+				select {
+				case <-ctx.Done():
+				case <-time.After(tryPause):
+					continue
+				}
 			}
-			select {
-			case <-ctx.Done():
-				return blocked(explain(err, timeout, why))
-			case <-time.After(tryPause):
-			}
+			return blocked(explain(err, timeout, func() string { return askWhy(ctx, servers, t.Name) }))
 		}
 	}
 }
@@ -100,19 +97,15 @@ func explain(err error, timeout time.Duration, why func() string) string {
 		return "DNS failed: " + de.Err
 	}
 	var he *handshakeError
-	if errors.As(err, &he) {
-		return explainTLS(he, timeout)
+	if !errors.As(err, &he) {
+		switch how, ok := refusals(err); {
+		case ok && how != noAnswer:
+			return "connection failed: " + how
+		case timedOut(err):
+			return fmt.Sprintf("no answer to the connection within %v", timeout)
+		}
+		return err.Error()
 	}
-	if how, ok := refusals(err); ok && how != noAnswer {
-		return fmt.Sprintf("connection failed: %s", how)
-	}
-	if timedOut(err) {
-		return fmt.Sprintf("no answer to the connection within %v", timeout)
-	}
-	return err.Error()
-}
-
-func explainTLS(he *handshakeError, timeout time.Duration) string {
 	var unknownCA x509.UnknownAuthorityError
 	var ce *tls.CertificateVerificationError
 	switch {
@@ -120,7 +113,7 @@ func explainTLS(he *handshakeError, timeout time.Duration) string {
 		return fmt.Sprintf("the certificate of %s is signed by an authority that this image does not know", he.host)
 	case errors.As(he, &ce):
 		return fmt.Sprintf("the certificate of %s is not valid: %v", he.host, ce.Err)
-	case errors.Is(he, io.EOF), errors.Is(he, io.ErrUnexpectedEOF), errors.Is(he, syscall.ECONNRESET), errors.Is(he, syscall.EPIPE):
+	case closed(he):
 		return fmt.Sprintf("%s closed the connection during the TLS handshake", he.host)
 	case timedOut(he):
 		return fmt.Sprintf("%s did not finish the TLS handshake within %v", he.host, timeout)

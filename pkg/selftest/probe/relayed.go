@@ -4,14 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
 )
 
 // refusedHere is how the wall's own answer to a request over HTTP begins.
@@ -22,8 +19,7 @@ const cut = "cut before an answer"
 
 // talk says what makes a server answer, on a connection that someone has accepted.
 func (p plan) talk(ctx context.Context, conn net.Conn, a netip.AddrPort) outcome {
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	var answer []byte
 	var err error
 	if a.Port() == 80 {
@@ -40,7 +36,7 @@ func (p plan) talk(ctx context.Context, conn net.Conn, a netip.AddrPort) outcome
 		return answered("over TCP, with %d bytes", len(answer))
 	case ctx.Err() != nil:
 		return blocked(noAnswer)
-	case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+	case closed(err):
 		return blocked(cut)
 	}
 	return unknown(err)
@@ -86,7 +82,6 @@ type counted struct {
 	got atomic.Int64
 }
 
-// Read counts.
 func (c *counted) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.got.Add(int64(n))

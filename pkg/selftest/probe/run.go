@@ -2,9 +2,9 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"sync"
 	"time"
@@ -16,8 +16,10 @@ import (
 type probe struct {
 	check   selftest.Check
 	timeout time.Duration
-	run     func(context.Context) outcome
+	run     attempt
 }
+
+type attempt func(context.Context) outcome
 
 // atOnce is how many probes are under way at a time. Each has a socket or two, and
 // a process may have as few files as the keeper starts with.
@@ -27,13 +29,8 @@ const atOnce = 48
 // takes as long as the slowest of the required targets. Failures are in the report;
 // Run has no error of its own.
 func Run(ctx context.Context, p selftest.Plan) selftest.Report {
-	return runWith(ctx, p, "/etc/resolv.conf")
-}
-
-func runWith(ctx context.Context, p selftest.Plan, resolvConf string) selftest.Report {
 	started := time.Now()
-	probes := probesOf(plan{p}, resolvConf)
-	checks := tryAll(ctx, probes)
+	checks := tryAll(ctx, probesOf(plan{p}, "/etc/resolv.conf"))
 	return selftest.NewReport(started, time.Since(started), checks)
 }
 
@@ -59,8 +56,7 @@ func (pr probe) do(run context.Context) selftest.Check {
 	o := settle(run, pr.run(ctx))
 	c := pr.check
 	c.Got, c.Detail = o.got, selftest.Clean(o.detail)
-	c.OK = c.Got == c.Want
-	c.Millis = selftest.Millis(time.Since(start))
+	c.OK, c.Millis = c.Got == c.Want, selftest.Millis(time.Since(start))
 	return c
 }
 
@@ -69,67 +65,56 @@ type plan struct{ selftest.Plan }
 
 // probesOf lists the probes of p in the order of the report.
 func probesOf(p plan, resolvConf string) []probe {
-	if p.BlockTimeout <= 0 {
-		p.BlockTimeout = selftest.DefaultBlockTimeout
-	}
-	if p.ReachTimeout <= 0 {
-		p.ReachTimeout = selftest.DefaultReachTimeout
-	}
+	blockTime, reachTime := cmp.Or(p.BlockTimeout, time.Second), cmp.Or(p.ReachTimeout, 10*time.Second)
 	var probes []probe
-	block := func(name, target, family string, run func(context.Context) outcome) {
-		c := selftest.Check{Name: name, Target: target, Family: family, Want: selftest.Blocked}
-		probes = append(probes, probe{c, p.BlockTimeout, run})
+	block := func(name, target, family string, run attempt) {
+		probes = append(probes, probe{selftest.Check{Name: name, Target: target, Family: family, Want: selftest.Blocked}, blockTime, run})
 	}
-	system := p.System
+	system, resolver := p.System, resolverFor(p.System)
 	if len(system) == 0 {
 		system = nameservers(resolvConf)
 	}
-	resolver := resolverFor(p.System)
-
 	for _, missing := range p.Missing() {
-		block("plan", missing, "", func(context.Context) outcome {
-			return unknown(errors.New("the plan has none"))
-		})
+		block("plan", missing, "", func(context.Context) outcome { return unknown(errors.New("the plan has none")) })
 	}
-	for _, name := range p.Denied {
-		for _, s := range system {
-			block("dns-system", s.String()+"/udp", family(s.Addr()), askDenied("udp", s, name))
-			block("dns-system", s.String()+"/tcp", family(s.Addr()), askDenied("tcp", s, name))
+	askAll := func(check string, servers []netip.AddrPort) {
+		for _, name := range p.Denied {
+			for _, s := range servers {
+				block(check, s.String()+"/udp", family(s.Addr()), askDenied("udp", s, name))
+				block(check, s.String()+"/tcp", family(s.Addr()), askDenied("tcp", s, name))
+			}
 		}
 	}
-	for _, name := range p.Denied {
-		for _, s := range p.DNS {
-			block("dns-direct", s.String()+"/udp", family(s.Addr()), askDenied("udp", s, name))
-			block("dns-direct", s.String()+"/tcp", family(s.Addr()), askDenied("tcp", s, name))
+	tryAddrs := func(check string, addrs []netip.AddrPort, try func(netip.AddrPort) attempt) {
+		for _, a := range addrs {
+			block(check, a.String(), family(a.Addr()), try(a))
 		}
 	}
+	tryNames := func(check string, targets ...selftest.Target) {
+		for _, t := range targets {
+			block(check, t.String(), "", p.connectName(resolver, t))
+		}
+	}
+	askAll("dns-system", system)
+	askAll("dns-direct", p.DNS)
 	for _, name := range p.Denied {
-		t := selftest.Target{Name: name, Port: 443}
-		block("denied-name", t.String(), "", p.connectName(resolver, t))
+		tryNames("denied-name", selftest.Target{Name: name, Port: 443})
 	}
-	for _, a := range p.TCP {
-		block("tcp", a.String(), family(a.Addr()), p.connectAddr(a))
-	}
-	for _, a := range p.UDP {
-		block("udp", a.String(), family(a.Addr()), sendQUIC(a))
-	}
+	tryAddrs("tcp", p.TCP, p.connectAddr)
+	tryAddrs("udp", p.UDP, sendQUIC)
 	for _, a := range p.Ping {
 		block("ping", a.String(), family(a), ping(a))
 	}
-	for _, a := range p.Metadata {
-		block("metadata", a.String(), family(a.Addr()), p.connectAddr(a))
-	}
-	for _, pp := range privileges() {
+	tryAddrs("metadata", p.Metadata, p.connectAddr)
+	for _, pp := range privileges {
 		block(pp.name, pp.target, "", pp.run)
 	}
-	for _, t := range p.Block {
-		block("block", t.String(), "", p.connectName(resolver, t))
-	}
+	tryNames("block", p.Block...)
 	reach := func(name string, targets []selftest.Target) {
 		for _, t := range targets {
 			c := selftest.Check{Name: name, Target: t.String(), Want: selftest.Reachable}
-			// Each try has p.ReachTimeout; this is only the outer bound.
-			probes = append(probes, probe{c, tries*p.ReachTimeout + tryPause, reachTarget(resolver, system, t, p.ReachTimeout)})
+			// Each try has reachTime; this is only the outer bound.
+			probes = append(probes, probe{c, tries*reachTime + tryPause, reachTarget(resolver, system, t, reachTime)})
 		}
 	}
 	reach("required", p.Required)
@@ -142,8 +127,4 @@ func family(a netip.Addr) string {
 		return "IPv4"
 	}
 	return "IPv6"
-}
-
-func answered(format string, a ...any) outcome {
-	return reachable(fmt.Sprintf("answered "+format, a...))
 }
