@@ -43,7 +43,7 @@ var decoders = map[string]string{
 	"internal/inspect/suggest.go: Suggest":    "a command: the log",
 	"pkg/audit/encode.go: Decode":             "a command: the log",
 	"pkg/control/control.go: Call":            "a command: the keeper's answer",
-	"pkg/session/attach/incoming.go: handle":  "a command: the session server's",
+	"pkg/session/attach/connect.go: handle":   "a command: the session server's",
 }
 
 // TestNoJSONOfChildren walks all sources for what reads JSON: a new place has to be

@@ -46,8 +46,17 @@ func newConsole(s *Session, in, out *os.File) *console {
 // InBackground reports whether a shell has started us in the background of our
 // terminal.
 func InBackground(tty *os.File) bool {
+	pgrp := foreground(tty)
+	return pgrp != 0 && pgrp != unix.Getpgrp()
+}
+
+// foreground is the process group that has a terminal, or 0.
+func foreground(tty *os.File) int {
 	pgrp, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
-	return err == nil && pgrp != unix.Getpgrp()
+	if err != nil {
+		return 0
+	}
+	return pgrp
 }
 
 // size is that of the terminal, or 0.
@@ -90,7 +99,8 @@ func (c *console) start(ch *wire.Channel) error {
 	k := c.sessions.host
 	c.proc, err = stage.Spawn(k.Reaper, stage.Options{
 		Spec:  c.sessions.own(stage.TerminalName, "--prefix", k.Prefix, "--again", k.Elsewhere),
-		Stdin: c.in, Stdout: c.out, Stderr: k.Diagnostics(), Files: []*os.File{client}, Foreground: true, Front: c.stillLasts(), Rank: stage.SessionGoes,
+		Stdin: c.in, Stdout: c.out, Stderr: k.Diagnostics(), Files: []*os.File{client}, Rank: stage.SessionGoes,
+		Foreground: true, Front: c.last != 0 && foreground(c.in) == c.last, // still that of a client that has ended
 	})
 	if err != nil {
 		return err
@@ -98,13 +108,6 @@ func (c *console) start(ch *wire.Channel) error {
 	c.last = c.proc.Pid()
 	go c.watch(c.proc, ch)
 	return nil
-}
-
-// stillLasts reports whether the terminal's foreground is still that of a client
-// that has ended.
-func (c *console) stillLasts() bool {
-	pgrp, err := unix.IoctlGetInt(int(c.in.Fd()), unix.TIOCGPGRP)
-	return err == nil && c.last != 0 && pgrp == c.last
 }
 
 // watch starts another client if this one ended while its server lives on.
@@ -159,8 +162,8 @@ func (c *console) stop() {
 	if os.Getpid() == 1 {
 		return // nobody is left to whom the terminal could belong
 	}
-	if pgrp, err := unix.IoctlGetInt(int(c.in.Fd()), unix.TIOCGPGRP); err == nil && p != nil && pgrp == p.Pid() {
-		err = unix.IoctlSetPointerInt(int(c.in.Fd()), unix.TIOCSPGRP, unix.Getpgrp())
+	if p != nil && foreground(c.in) == p.Pid() {
+		err := unix.IoctlSetPointerInt(int(c.in.Fd()), unix.TIOCSPGRP, unix.Getpgrp())
 		if err != nil && !errors.Is(err, unix.EIO) {
 			c.sessions.host.Log.Warn("taking the terminal back", "error", err)
 		}

@@ -1,7 +1,6 @@
 package window
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -49,38 +48,20 @@ func openRecord(path string) (*recordFile, error) {
 	return r, nil
 }
 
-func (r *recordFile) path() string { return filepath.Join(r.dir.Name(), r.name) }
-
 // begin moves what is there out of the way, and makes a new file that nobody
 // else can read.
 func (r *recordFile) begin() error {
-	dir := int(r.dir.Fd())
-	var st unix.Stat_t
-	err := unix.Fstatat(dir, r.name, &st, unix.AT_SYMLINK_NOFOLLOW)
-	switch {
-	case errors.Is(err, unix.ENOENT):
-	case err != nil:
-		return fmt.Errorf("%s: %w", r.path(), err)
-	case st.Mode&unix.S_IFMT != unix.S_IFREG || st.Uid != 0:
-		return fmt.Errorf("%s is not a file of root's", r.path())
-	case st.Size > 0:
-		for n := keptRecords - 1; n >= 0; n-- {
-			from := r.name
-			if n > 0 {
-				from = fmt.Sprintf("%s.%d", r.name, n)
-			}
-			err := unix.Renameat(dir, from, dir, fmt.Sprintf("%s.%d", r.name, n+1))
-			if err != nil && (n == 0 || !errors.Is(err, unix.ENOENT)) {
-				return fmt.Errorf("put %s aside: %w", filepath.Join(r.dir.Name(), from), err)
-			}
+	const flags = unix.O_WRONLY | unix.O_APPEND | unix.O_CREAT
+	f, err := audit.OpenFile(r.dir, r.name, flags, 0o600)
+	if err == nil && sizeOf(f) > 0 {
+		f.Close()
+		if err = audit.Rotate(r.dir, r.name, keptRecords+1); err == nil {
+			f, err = audit.OpenFile(r.dir, r.name, flags, 0o600)
 		}
 	}
-	const flags = unix.O_WRONLY | unix.O_APPEND | unix.O_CREAT | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := unix.Openat(dir, r.name, flags, 0o600)
 	if err != nil {
-		return fmt.Errorf("make %s: %w", r.path(), err)
+		return err
 	}
-	f := os.NewFile(uintptr(fd), r.path())
 	if err := f.Chmod(0o600); err != nil {
 		f.Close()
 		return err
@@ -99,8 +80,8 @@ func (r *recordFile) close() {
 	}
 }
 
-func (r *recordFile) size() int64 {
-	info, err := r.file.Stat()
+func sizeOf(f *os.File) int64 {
+	info, err := f.Stat()
 	if err != nil {
 		return 0
 	}
@@ -132,7 +113,7 @@ func (s *Session) recordFor(id uint32) (*recordFile, uint32, error) {
 // handRecord gives the server a window's file, if it is recorded. The lock is held.
 func (s *Session) handRecord(w *sessionWindow) {
 	if w.record != nil {
-		s.tell(wire.Message{Op: sessionop.Record, ID: w.id, Value: w.record.begun.UnixNano(), Arg: uint64(w.record.size())}, w.record.file)
+		s.tell(wire.Message{Op: sessionop.Record, ID: w.id, Value: w.record.begun.UnixNano(), Arg: uint64(sizeOf(w.record.file))}, w.record.file)
 	}
 }
 
@@ -142,12 +123,12 @@ func (s *Session) rotateRecord(id uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.windows[id]
-	if w == nil || w.record == nil || s.live == nil || w.record.size() < s.host.RecordLimit {
+	if w == nil || w.record == nil || s.live == nil || sizeOf(w.record.file) < s.host.RecordLimit {
 		return
 	}
 	if err := w.record.begin(); err != nil {
 		s.host.Log.Error("beginning another record", "error", err)
-		s.host.Record(audit.Event{Kind: audit.Session, Verdict: audit.Fault, Reason: "cannot begin another record: " + err.Error()})
+		s.note(audit.Fault, 0, "cannot begin another record: %v", err)
 		return
 	}
 	s.handRecord(w)

@@ -21,10 +21,10 @@ func (s *Session) readRequests(_ context.Context, ch *wire.Channel) error {
 		if file != nil {
 			file.Close() // the server has none to give
 		}
-		if errors.Is(err, wire.ErrMalformed) {
+		switch {
+		case errors.Is(err, wire.ErrMalformed):
 			return errors.New("the session server sent a malformed message")
-		}
-		if err != nil {
+		case err != nil:
 			return fmt.Errorf("the session server closed its channel: %w", err)
 		}
 		s.mu.Lock()
@@ -68,12 +68,17 @@ func (s *Session) serving(ch *wire.Channel) {
 	s.mu.Unlock()
 	s.host.Update(func(st *state.State) { st.Session.OK = true })
 	if again {
-		s.host.Record(audit.Event{Kind: audit.Session, Verdict: audit.Info, Reason: "session server serves again"})
+		s.note(audit.Info, 0, "session server serves again")
 	}
 	s.host.Publish()
 	if s.console != nil {
 		s.console.connect(ch)
 	}
+}
+
+// note records an event about the session.
+func (s *Session) note(v audit.Verdict, pid int, reason string, args ...any) {
+	s.host.Record(audit.Event{Kind: audit.Session, Verdict: v, PID: pid, Reason: fmt.Sprintf(reason, args...)})
 }
 
 // tell sends a message to the server, if there is one, with a file or nil. The lock is held.
@@ -91,10 +96,10 @@ func (s *Session) openFor(m wire.Message) {
 	if err == nil && name != "" {
 		err = sessionop.CheckName(name)
 	}
+	if len(argv) == 0 {
+		argv = []string{s.host.Shell()}
+	}
 	if err == nil {
-		if len(argv) == 0 {
-			argv = []string{s.host.Shell()}
-		}
 		_, err = s.open(name, argv, m.Cols, m.Rows, m.Arg)
 	}
 	if err != nil {
@@ -147,7 +152,7 @@ var sessionEvents = map[sessionop.Event]string{
 
 func (s *Session) recordEvent(m wire.Message) {
 	if sessionop.Event(m.Flag) == sessionop.RecordLost {
-		s.host.Record(audit.Event{Kind: audit.Session, Verdict: audit.Fault, Reason: fmt.Sprintf("the record of window %d can't be written: it ends here", m.ID)})
+		s.note(audit.Fault, 0, "the record of window %d can't be written: it ends here", m.ID)
 		return
 	}
 	text, ok := sessionEvents[sessionop.Event(m.Flag)]

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/internal/wire/sessionop"
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
@@ -90,11 +92,20 @@ func New(k Host, dir string) (*Session, error) {
 			return nil, err
 		}
 	}
-	if s.listener, err = listenFor(filepath.Join(string(k.Dir), state.SessionSocket), k.Identity.GID); err != nil {
+	// Without CAP_CHOWN, the socket's group is that of the thread that makes it.
+	var l *net.UnixListener
+	privdrop.FilesAs(-1, int(k.Identity.GID), func() { l, err = control.Listen(s.socket(), 0o660) })
+	if err == nil {
+		s.listener, err = l.File()
+		l.Close()
+	}
+	if err != nil {
 		return nil, fault.New(fault.Rules, "use --session never", "make the session's socket: %w", err)
 	}
 	return s, nil
 }
+
+func (s *Session) socket() string { return filepath.Join(string(s.host.Dir), state.SessionSocket) }
 
 // Begin starts the first window's command, shown on the container's terminal if in and
 // out are one. It says to w how else it can be seen.
@@ -119,7 +130,7 @@ func (s *Session) Begin(ctx context.Context, argv []string, in, out *os.File, w 
 // start begins to keep a server running, until Stop.
 func (s *Session) start() {
 	s.host.Update(func(st *state.State) {
-		st.Session = state.Session{Name: s.host.Name, Socket: filepath.Join(string(s.host.Dir), state.SessionSocket), UID: s.uid}
+		st.Session = state.Session{Name: s.host.Name, Socket: s.socket(), UID: s.uid}
 	})
 	s.service.Begin()
 }
@@ -142,7 +153,7 @@ func (s *Session) newService() *stage.Service {
 		},
 		Failed: func(err error, restart time.Duration) {
 			s.host.Log.Error("the session server ended; the programs go on", "error", err, "restart_in", restart)
-			s.host.Record(audit.Event{Kind: audit.Session, Verdict: audit.Fault, Reason: fmt.Sprintf("session server ended: %v; restart in %v", err, restart)})
+			s.note(audit.Fault, 0, "session server ended: %v; restart in %v", err, restart)
 			s.host.Update(func(st *state.State) { st.Session.OK, st.Session.Attached = false, 0; st.Session.Restarts++ })
 			s.host.Publish()
 		},
@@ -171,13 +182,8 @@ func (s *Session) Stop() {
 	s.mu.Lock()
 	s.over = true
 	for _, w := range s.windows {
-		if w.proc == nil {
-			continue
-		}
-		select {
-		case <-w.proc.Done():
+		if w.gone() {
 			s.ended(w) // or the session would seem to end before its program
-		default:
 		}
 	}
 	s.tell(wire.Message{Op: sessionop.End}, nil)
@@ -192,5 +198,5 @@ func (s *Session) Stop() {
 		s.console.stop()
 	}
 	s.listener.Close()
-	_ = os.Remove(filepath.Join(string(s.host.Dir), state.SessionSocket))
+	_ = os.Remove(s.socket())
 }

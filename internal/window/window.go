@@ -48,7 +48,6 @@ func (s *Session) open(name string, argv []string, cols, rows uint16, request ui
 		return nil, err
 	}
 	if err := s.launch(w); err != nil {
-		s.forget(w)
 		return nil, err
 	}
 	s.hand(w, request, false)
@@ -74,7 +73,6 @@ func (s *Session) openShown(ctx context.Context, argv []string, cols, rows uint1
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.launch(w); err != nil {
-		s.forget(w)
 		return nil, err
 	}
 	s.tell(wire.Message{Op: sessionop.Started, ID: w.id, PID: uint32(w.proc.Pid())}, nil)
@@ -113,7 +111,8 @@ func (s *Session) make(name string, argv []string, cols, rows uint16) (*sessionW
 	return w, nil
 }
 
-// launch starts a window's command, confined as the agent is. The lock is held.
+// launch starts a window's command, confined as the agent is, or drops the window. The
+// lock is held.
 func (s *Session) launch(w *sessionWindow) error {
 	k := s.host
 	spec := k.AgentSpec()
@@ -123,20 +122,25 @@ func (s *Session) launch(w *sessionWindow) error {
 		spec.Env = append(spec.Env, "TERM=xterm-256color", "COLORTERM=truecolor")
 	}
 	proc, err := stage.Spawn(k.Reaper, stage.Options{Spec: spec, Stdin: w.far, Stdout: w.far, Stderr: w.far, Terminal: true, Agent: true})
+	w.far.Close()
 	if err != nil {
+		s.forget(w)
 		return err
 	}
-	w.far.Close()
-	w.far, w.proc = nil, proc
-	go s.await(w)
+	w.proc = proc
+	go func() {
+		<-proc.Done()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.ended(w)
+	}()
 	return nil
 }
 
-// forget drops a window whose command could not be started. The lock is held.
+// forget takes a window away. The lock is held.
 func (s *Session) forget(w *sessionWindow) {
 	delete(s.windows, w.id)
 	w.near.Close()
-	w.far.Close()
 	w.record.close()
 }
 
@@ -156,14 +160,6 @@ func (s *Session) hand(w *sessionWindow, request uint64, again bool) {
 	s.tell(m, w.near)
 }
 
-// await sees a window's program to its end.
-func (s *Session) await(w *sessionWindow) {
-	<-w.proc.Done()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ended(w)
-}
-
 // ended takes away a window whose program has ended. It may be called again.
 // The lock is held.
 func (s *Session) ended(w *sessionWindow) {
@@ -171,15 +167,23 @@ func (s *Session) ended(w *sessionWindow) {
 		return
 	}
 	st := w.proc.Status()
-	delete(s.windows, w.id)
-	w.near.Close()
-	w.record.close()
+	s.forget(w)
 	s.tell(wire.Message{Op: sessionop.Exited, ID: w.id, Value: int64(st.Code())}, nil)
-	if len(s.windows) == 0 {
-		s.over = true
+	s.over = s.over || len(s.windows) == 0
+	s.note(audit.Info, w.proc.Pid(), "window %d (%s) ended: %v", w.id, w.name, st)
+}
+
+// gone reports whether the window's program was started and has ended.
+func (w *sessionWindow) gone() bool {
+	if w.proc == nil {
+		return false
 	}
-	s.host.Record(audit.Event{Kind: audit.Session, Verdict: audit.Info, PID: w.proc.Pid(),
-		Reason: fmt.Sprintf("window %d (%s) ended: %v", w.id, w.name, st)})
+	select {
+	case <-w.proc.Done():
+		return true
+	default:
+		return false
+	}
 }
 
 // Next names a window that is left when the one that is supervised has ended.
@@ -189,12 +193,7 @@ func (s *Session) Next() *reaper.Process {
 	defer s.mu.Unlock()
 	var first *sessionWindow
 	for _, w := range s.windows {
-		select {
-		case <-w.proc.Done():
-			continue
-		default:
-		}
-		if first == nil || w.id < first.id {
+		if !w.gone() && (first == nil || w.id < first.id) {
 			first = w
 		}
 	}

@@ -17,16 +17,12 @@ func OpenDir(path string) (*os.File, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("audit directory %q is not an absolute path", path)
 	}
-	path = filepath.Clean(path)
 	fd, err := unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open /: %v", err)
+		return nil, fmt.Errorf("open /: %w", err)
 	}
 	dir := os.NewFile(uintptr(fd), "/")
-	for _, name := range strings.Split(strings.Trim(path, "/"), "/") {
-		if name == "" {
-			continue // path is "/" itself
-		}
+	for _, name := range strings.FieldsFunc(filepath.Clean(path), func(r rune) bool { return r == '/' }) {
 		next, err := openBelow(dir, name)
 		dir.Close()
 		if err != nil {
@@ -48,19 +44,16 @@ func openBelow(parent *os.File, name string) (*os.File, error) {
 		return nil, err
 	}
 	path := filepath.Join(parent.Name(), name)
-	made := false
-	switch err := unix.Mkdirat(int(parent.Fd()), name, 0o755); {
-	case err == nil:
-		made = true
-	case !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EROFS):
-		return nil, fmt.Errorf("make directory %s: %w", path, err)
+	made := unix.Mkdirat(int(parent.Fd()), name, 0o755)
+	if made != nil && !errors.Is(made, unix.EEXIST) && !errors.Is(made, unix.EROFS) {
+		return nil, fmt.Errorf("make directory %s: %w", path, made)
 	}
 	fd, err := unix.Openat(int(parent.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open directory %s: %w", path, linkError(err, unix.ENOTDIR))
 	}
 	dir := os.NewFile(uintptr(fd), path)
-	if made {
+	if made == nil {
 		if err := dir.Chmod(0o755); err != nil { // whatever the umask
 			dir.Close()
 			return nil, fmt.Errorf("set mode of %s: %w", path, err)
@@ -83,28 +76,34 @@ func ownDir(dir *os.File, ancestor bool) error {
 	if ancestor && (!shared || st.Mode&unix.S_ISVTX != 0) {
 		return nil
 	}
+	return unshared(st, "directory "+dir.Name())
+}
+
+// unshared refuses what others may write.
+func unshared(st unix.Stat_t, name string) error {
 	if st.Mode&(unix.S_IWGRP|unix.S_IWOTH) != 0 {
-		return fmt.Errorf("directory %s can be written by others (mode %04o)", dir.Name(), st.Mode&0o7777)
+		return fmt.Errorf("%s can be written by others (mode %04o)", name, st.Mode&0o7777)
 	}
 	return nil
 }
 
-// openLogFile opens or makes name in dir for appending, and refuses anything
-// but a regular file of root's that has no second name and no second writer.
-func openLogFile(dir *os.File, name string) (*os.File, error) {
+// OpenFile opens name in a directory of OpenDir's, or makes it with that mode where flags
+// have O_CREAT. It refuses all but a regular file of root's that has no second name and
+// no second writer.
+func OpenFile(dir *os.File, name string, flags int, mode uint32) (*os.File, error) {
 	path := filepath.Join(dir.Name(), name)
-	const flags = unix.O_RDWR | unix.O_APPEND | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
-	fd, err := unix.Openat(int(dir.Fd()), name, flags|unix.O_CREAT|unix.O_EXCL, 0o644)
-	made := err == nil
-	if errors.Is(err, unix.EEXIST) {
-		fd, err = unix.Openat(int(dir.Fd()), name, flags, 0)
+	flags |= unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK // a FIFO would keep us
+	fd, err := unix.Openat(int(dir.Fd()), name, flags&^unix.O_CREAT, 0)
+	made := errors.Is(err, unix.ENOENT) && flags&unix.O_CREAT != 0
+	if made {
+		fd, err = unix.Openat(int(dir.Fd()), name, flags|unix.O_EXCL, mode)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, linkError(err, unix.ELOOP))
 	}
 	f := os.NewFile(uintptr(fd), path)
 	if made {
-		err = f.Chmod(0o644)
+		err = f.Chmod(os.FileMode(mode))
 	} else {
 		err = ownFile(f)
 	}
@@ -124,10 +123,8 @@ func ownFile(f *os.File) error {
 		return fmt.Errorf("%s is not a regular file", f.Name())
 	case st.Nlink != 1:
 		return fmt.Errorf("%s has %d names (hard links)", f.Name(), st.Nlink)
-	case st.Mode&(unix.S_IWGRP|unix.S_IWOTH) != 0:
-		return fmt.Errorf("%s can be written by others (mode %04o)", f.Name(), st.Mode&0o7777)
 	}
-	return nil
+	return unshared(st, f.Name())
 }
 
 // statOwned refuses what belongs neither to root nor to the user of this process.

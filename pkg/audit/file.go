@@ -8,24 +8,21 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
+// append writes a line to the file that readers find.
 func (l *Log) append(line []byte) error {
-	if err := l.follow(); err != nil {
+	err := l.follow()
+	if err == nil && l.file != nil && l.size+int64(len(line))+1 > l.maxSize {
+		err = l.rotate()
+	}
+	if err == nil && l.file == nil {
+		err = l.open()
+	}
+	if err != nil {
 		return err
-	}
-	if l.file != nil && l.size+int64(len(line))+1 > l.maxSize {
-		if err := l.rotate(); err != nil {
-			return err
-		}
-	}
-	if l.file == nil {
-		if err := l.open(); err != nil {
-			return err
-		}
 	}
 	if l.torn {
 		line = append([]byte{'\n'}, line...)
@@ -41,20 +38,23 @@ func (l *Log) append(line []byte) error {
 		l.size += int64(n)
 		return fmt.Errorf("write audit log: %w", err)
 	}
-	l.torn = false
-	l.size += int64(n)
+	l.torn, l.size = false, l.size+int64(n)
 	return nil
 }
 
-// rotate moves each file to the next number, and removes those that are not kept.
-// Without it nothing more is written, since the disk that the log may take is bounded.
+// rotate begins another file, and removes those that are not kept: the only one, and those
+// of a time when more were kept. Without it nothing more is written, since the disk that
+// the log may take is bounded.
 func (l *Log) rotate() error {
-	fd := int(l.dir.Fd())
-	err := l.remove(fd)
-	for i := l.files - 1; i > 0 && err == nil; i-- {
-		if err = unix.Renameat(fd, numbered(FileName, i-1), fd, numbered(FileName, i)); errors.Is(err, unix.ENOENT) {
-			err = nil
-		}
+	var err error
+	if l.files == 1 {
+		err = there(unix.Unlinkat(int(l.dir.Fd()), FileName, 0))
+	}
+	for i := l.files; err == nil; i++ {
+		err = unix.Unlinkat(int(l.dir.Fd()), numbered(FileName, i), 0)
+	}
+	if err = there(err); err == nil {
+		err = Rotate(l.dir, FileName, l.files)
 	}
 	if err != nil {
 		return fmt.Errorf("rotate audit log: %w", err)
@@ -63,30 +63,31 @@ func (l *Log) rotate() error {
 	return nil
 }
 
-// remove takes away what has no number to move to: the only file, and those of a
-// time when more were kept.
-func (l *Log) remove(fd int) error {
-	if l.files == 1 {
-		if err := unix.Unlinkat(fd, FileName, 0); err != nil && !errors.Is(err, unix.ENOENT) {
-			return err
+// Rotate moves name, and the older files with a number behind it, to the next number;
+// what has that of files is replaced.
+func Rotate(dir *os.File, name string, files int) error {
+	for i := files - 1; i > 0; i-- {
+		if err := there(unix.Renameat(int(dir.Fd()), numbered(name, i-1), int(dir.Fd()), numbered(name, i))); err != nil {
+			return fmt.Errorf("put %s aside: %w", filepath.Join(dir.Name(), numbered(name, i-1)), err)
 		}
 	}
-	for i := l.files; ; i++ {
-		err := unix.Unlinkat(fd, numbered(FileName, i), 0)
-		if errors.Is(err, unix.ENOENT) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	return nil
+}
+
+// there leaves out that a file is missing.
+func there(err error) error {
+	if errors.Is(err, unix.ENOENT) {
+		return nil
 	}
+	return err
 }
 
 func (l *Log) open() error {
-	f, err := openLogFile(l.dir, FileName)
+	const flags = unix.O_RDWR | unix.O_APPEND | unix.O_CREAT
+	f, err := OpenFile(l.dir, FileName, flags, 0o644)
 	if errors.Is(err, unix.ENOENT) { // the directory was removed
 		if err = l.reopenDir(); err == nil {
-			f, err = openLogFile(l.dir, FileName)
+			f, err = OpenFile(l.dir, FileName, flags, 0o644)
 		}
 	}
 	if err != nil {
@@ -97,7 +98,7 @@ func (l *Log) open() error {
 		f.Close()
 		return fmt.Errorf("stat %s: %w", f.Name(), err)
 	}
-	l.file, l.id = f, idOf(st.Sys().(*syscall.Stat_t))
+	l.file, l.id = f, st
 	l.resize(st.Size())
 	return nil
 }
@@ -107,16 +108,10 @@ func (l *Log) resize(size int64) {
 	l.size, l.torn, l.held = size, false, 0 // what was held back is asked for again
 	if size > 0 {
 		var last [1]byte
-		if _, err := l.file.ReadAt(last[:], size-1); err != nil || last[0] != '\n' {
-			l.torn = true
-		}
+		_, err := l.file.ReadAt(last[:], size-1)
+		l.torn = err != nil || last[0] != '\n'
 	}
 }
-
-// fileID tells one file from another.
-type fileID struct{ dev, ino uint64 }
-
-func idOf(st *syscall.Stat_t) fileID { return fileID{uint64(st.Dev), st.Ino} }
 
 // follow goes on in the file that readers find, if somebody has removed or
 // replaced the one that is open, or its directory. A file that was cut, as
@@ -125,11 +120,9 @@ func (l *Log) follow() error {
 	if l.file == nil {
 		return nil
 	}
-	var st syscall.Stat_t
-	err := syscall.Lstat(filepath.Join(l.path, FileName), &st)
-	if err == nil && idOf(&st) == l.id {
-		if st.Size != l.size {
-			l.resize(st.Size)
+	if st, err := os.Lstat(filepath.Join(l.path, FileName)); err == nil && os.SameFile(st, l.id) {
+		if st.Size() != l.size {
+			l.resize(st.Size())
 		}
 		return nil
 	}
@@ -147,11 +140,10 @@ func (l *Log) reopenDir() error {
 	return nil
 }
 
-func (l *Log) closeFile() error {
-	if l.file == nil {
-		return nil
+func (l *Log) closeFile() (err error) {
+	if l.file != nil {
+		err = l.file.Close()
 	}
-	err := l.file.Close()
 	l.file = nil
 	return err
 }
@@ -190,19 +182,11 @@ func lastSeq(dir, f *os.File) (uint64, error) {
 	if err != nil || seq > 0 {
 		return seq, err
 	}
-	before := numbered(FileName, 1)
-	fd, err := unix.Openat(int(dir.Fd()), before, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if errors.Is(err, unix.ENOENT) {
-		return 0, nil
-	}
+	old, err := OpenFile(dir, numbered(FileName, 1), unix.O_RDONLY, 0)
 	if err != nil {
-		return 0, fmt.Errorf("open %s in %s: %w", before, dir.Name(), linkError(err, unix.ELOOP))
+		return 0, there(err)
 	}
-	old := os.NewFile(uintptr(fd), dir.Name()+"/"+before)
 	defer old.Close()
-	if err := ownFile(old); err != nil {
-		return 0, err
-	}
 	return seqAtEnd(old)
 }
 

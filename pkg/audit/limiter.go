@@ -30,8 +30,8 @@ const (
 // Events about agent-init itself know only the limit per key: of those that the
 // agent can cause at will, all that differs is in the rest of the reason. Memory
 // is bounded, and no count is lost: the sum of 1+Suppressed over all that was
-// recorded after Flush is the number of events taken, up to the largest number
-// that there is. It is safe for concurrent use.
+// recorded after Flush is the number of events taken, up to the largest number.
+// It is safe for concurrent use.
 type Limiter struct {
 	next Recorder
 	now  func() time.Time
@@ -40,35 +40,29 @@ type Limiter struct {
 	out     []Event               // to be recorded when the lock is let go
 	keys    map[key]*list.Element // of *entry
 	recent  *list.List            // most recently used first
-	classes map[class]*bucket
+	classes map[Event]*bucket
 }
 
-type class struct {
-	kind             Kind
-	verdict, enforce Verdict
-	asker            Asker
-}
-
+// key is what events have in common that are limited together.
 type key struct {
-	class
-	name, ip, proto string
-	port            uint16
-
-	// Of events about agent-init itself:
-	what string // see gist
-	uid  int64  // whose doing it was; -1 if that is not said
+	Event
+	uid int64 // whose doing it was, of events about agent-init itself; -1 if that is not said
 }
 
-// keyOf returns what e is limited by.
 func keyOf(e Event) key {
-	k := key{class: class{e.Kind, e.Verdict, e.Enforce, e.Asker}, name: e.Name, ip: e.IP, proto: e.Proto, port: e.Port}
+	k := key{classOf(e), -1}
+	k.Name, k.IP, k.Proto, k.Port = e.Name, e.IP, e.Proto, e.Port
 	if !e.Kind.traffic() {
-		k.what, k.uid = gist(e.Reason), -1
+		k.Reason = gist(e.Reason)
 		if e.UID != nil {
 			k.uid = int64(*e.UID)
 		}
 	}
 	return k
+}
+
+func classOf(e Event) Event {
+	return Event{Kind: e.Kind, Verdict: e.Verdict, Enforce: e.Enforce, Asker: e.Asker}
 }
 
 // gist is how a reason begins: "guard ended: …" many times hides no "rules
@@ -129,13 +123,7 @@ type bucket struct {
 // NewLimiter returns a Limiter that passes on to next. Run must be called for
 // summaries to appear while nothing else happens.
 func NewLimiter(next Recorder) *Limiter {
-	return &Limiter{
-		next:    next,
-		now:     time.Now,
-		keys:    make(map[key]*list.Element),
-		recent:  list.New(),
-		classes: make(map[class]*bucket),
-	}
+	return &Limiter{next: next, now: time.Now, keys: map[key]*list.Element{}, recent: list.New(), classes: map[Event]*bucket{}}
 }
 
 // Run records summaries as they become due, until ctx ends; then it flushes.
@@ -186,7 +174,7 @@ func (l *Limiter) locked(work func(now time.Time)) {
 
 // let records what an entry holds, if the rate allows a line more.
 func (l *Limiter) let(en *entry, now time.Time) bool {
-	ok := !en.key.kind.traffic() || l.bucket(en.key.class).pace.Take(now)
+	ok := !en.key.Kind.traffic() || l.bucket(en.key).pace.Take(now)
 	if ok {
 		en.passed++
 		l.out = append(l.out, en.held.take())
@@ -220,17 +208,16 @@ func (l *Limiter) drop(el *list.Element, now time.Time) {
 // allows a line more, else its count goes to its class.
 func (l *Limiter) close(en *entry, now time.Time) {
 	if en.held.count > 0 && !l.let(en, now) {
-		l.bucket(en.key.class).held.add(en.held.take())
+		l.bucket(en.key).held.add(en.held.take())
 	}
 }
 
-func (l *Limiter) bucket(c class) *bucket {
-	b, ok := l.classes[c]
-	if !ok {
-		b = &bucket{pace: budget.Pace{Burst: classFull, Every: time.Second / classRate}}
-		l.classes[c] = b
+func (l *Limiter) bucket(k key) *bucket {
+	c := classOf(k.Event)
+	if l.classes[c] == nil {
+		l.classes[c] = &bucket{pace: budget.Pace{Burst: classFull, Every: time.Second / classRate}}
 	}
-	return b
+	return l.classes[c]
 }
 
 // sweep records what the rate made wait, the newest first, and closes windows
@@ -252,8 +239,8 @@ func (l *Limiter) sweep(all bool) {
 		}
 		for c, b := range l.classes {
 			if b.held.count > 0 {
-				l.out = append(l.out, Event{Kind: c.kind, Verdict: c.verdict, Enforce: c.enforce, Asker: c.asker,
-					Suppressed: b.held.take().Suppressed, Reason: "flood: too many different events to show each"})
+				c.Suppressed, c.Reason = b.held.take().Suppressed, "flood: too many different events to show each"
+				l.out = append(l.out, c)
 			}
 		}
 	})

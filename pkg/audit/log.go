@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -25,10 +26,10 @@ type Options struct {
 	Mirror  io.Writer // gets a copy of each line; may stall or fail, which it is told of when it goes on
 }
 
-// Log appends events to a file that is rotated by size. It never fails and
-// never waits for a reader, only for the disk, one event after the other: events that can't be written are counted, leave a
-// gap in seq, and are reported as soon as a write succeeds again. It is safe for
-// concurrent use.
+// Log appends events to a file that is rotated by size. It never fails and never waits
+// for a reader, only for the disk, one event after the other. Events that can't be written
+// are counted, leave a gap in seq, and are reported as soon as a write succeeds again.
+// It is safe for concurrent use.
 type Log struct {
 	path    string // of dir
 	dir     *os.File
@@ -39,8 +40,8 @@ type Log struct {
 	changed chan struct{}
 
 	mu   sync.Mutex
-	file *os.File // nil after a failed rotation, until it can be opened again
-	id   fileID
+	file *os.File    // nil after a failed rotation, until it can be opened again
+	id   os.FileInfo // of file
 	size int64
 	held int64 // the file has blocks up to here, see reserve; -1: its file system holds none back
 	seq  uint64
@@ -53,17 +54,12 @@ type Log struct {
 // It refuses directories and files that anybody but root could have made,
 // replaced or written to, and symbolic links in the path.
 func Open(o Options) (*Log, error) {
-	if o.MaxSize <= 0 {
-		o.MaxSize = 16 << 20
-	}
-	if o.Files <= 0 {
-		o.Files = 3
-	}
 	dir, err := OpenDir(o.Dir)
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{path: dir.Name(), dir: dir, maxSize: max(o.MaxSize, maxEncoded+1), files: o.Files, now: time.Now, changed: make(chan struct{}, 1)}
+	l := &Log{path: dir.Name(), dir: dir, maxSize: max(cmp.Or(o.MaxSize, 16<<20), maxEncoded+1), files: max(cmp.Or(o.Files, 3), 1),
+		now: time.Now, changed: make(chan struct{}, 1)}
 	if err = l.open(); err == nil {
 		l.seq, err = lastSeq(l.dir, l.file)
 	}
@@ -71,8 +67,7 @@ func Open(o Options) (*Log, error) {
 		l.mirror, err = newMirror(o.Mirror)
 	}
 	if err != nil {
-		l.closeFile()
-		l.dir.Close()
+		_ = l.Close()
 		return nil, err
 	}
 	return l, nil
@@ -136,9 +131,7 @@ func (l *Log) report() {
 	if l.lost == 0 {
 		return
 	}
-	report := Event{Kind: Guard, Verdict: Fault, Suppressed: l.lost,
-		Reason: fmt.Sprintf("%s: %v", Unwritten, l.err)}
-	if err := l.write(report); err != nil {
+	if err := l.write(Event{Kind: Guard, Verdict: Fault, Suppressed: l.lost, Reason: fmt.Sprintf("%s: %v", Unwritten, l.err)}); err != nil {
 		l.err = err
 		return
 	}

@@ -74,34 +74,31 @@ func (m *mirror) write(line []byte) bool {
 
 // send must not be called after close.
 func (m *mirror) send(line []byte) {
-	if m == nil {
-		return
-	}
-	select {
-	case m.lines <- line:
-	default:
-		m.lost.Add(1)
+	if m != nil {
+		select {
+		case m.lines <- line:
+		default:
+			m.lost.Add(1)
+		}
 	}
 }
 
 // retry has the count written in a time in which there are no lines.
 func (m *mirror) retry() {
-	if m == nil || m.lost.Load() == 0 {
-		return
-	}
-	select {
-	case m.lines <- nil:
-	default: // a line will
+	if m != nil && m.lost.Load() > 0 {
+		select {
+		case m.lines <- nil:
+		default: // a line will
+		}
 	}
 }
 
 func (m *mirror) close() {
-	if m == nil {
-		return
-	}
-	close(m.lines)
-	select {
-	case <-m.done:
-	case <-time.After(mirrorDrain):
+	if m != nil {
+		close(m.lines)
+		select {
+		case <-m.done:
+		case <-time.After(mirrorDrain):
+		}
 	}
 }

@@ -22,17 +22,12 @@ import (
 func Lines(path string, do func(line []byte) bool) error {
 	files, err := openAll(path)
 	defer closeAll(files)
+	more := true
+	for i := len(files) - 1; i >= 0 && more && err == nil; i-- {
+		more, err = eachLine(bufio.NewReaderSize(files[i], 4*maxEncoded), do)
+	}
 	if err != nil {
 		return fmt.Errorf("read the audit log: %w", err)
-	}
-	for _, f := range slices.Backward(files) {
-		more, err := eachLine(bufio.NewReaderSize(f, 4*maxEncoded), do)
-		if err != nil {
-			return fmt.Errorf("read the audit log: %w", err)
-		}
-		if !more {
-			return nil
-		}
 	}
 	return nil
 }
@@ -51,7 +46,7 @@ func openAll(path string) (files []*os.File, err error) {
 			return files, err
 		}
 		missing = 0
-		files = slices.DeleteFunc(files, func(g *os.File) bool { return same(f, g) && g.Close() == nil })
+		files = slices.DeleteFunc(files, func(g *os.File) bool { return same(f, g.Stat) && g.Close() == nil })
 		files = append(files, f)
 	}
 	if len(files) == 0 {
@@ -60,14 +55,11 @@ func openAll(path string) (files []*os.File, err error) {
 	return files, nil
 }
 
-func same(f, g *os.File) bool {
-	st, err := g.Stat()
-	return err == nil && is(f, st)
-}
-
-func is(f *os.File, st os.FileInfo) bool {
+// same says whether f is the file that stat finds.
+func same(f *os.File, stat func() (os.FileInfo, error)) bool {
 	mine, err := f.Stat()
-	return err == nil && os.SameFile(mine, st)
+	other, err2 := stat()
+	return err == nil && err2 == nil && os.SameFile(mine, other)
 }
 
 func closeAll(files []*os.File) {
@@ -105,11 +97,11 @@ const followEvery = 200 * time.Millisecond
 // from its beginning when the file is cut, as logrotate(8) does with copytruncate.
 func Follow(ctx context.Context, path string, begun chan<- struct{}, do func(line []byte)) error {
 	f, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("follow the audit log: %w", err)
-	}
 	defer func() { f.Close() }()
-	if _, err := f.Seek(0, io.SeekEnd); err != nil {
+	if err == nil {
+		_, err = f.Seek(0, io.SeekEnd)
+	}
+	if err != nil {
 		return fmt.Errorf("follow the audit log: %w", err)
 	}
 	close(begun)
@@ -135,19 +127,18 @@ func Follow(ctx context.Context, path string, begun chan<- struct{}, do func(lin
 				break
 			}
 		}
-		if rotated {
+		switch {
+		case rotated:
 			f.Close()
 			f, rest = next, nil
-			continue
-		}
-		if cut(f) {
+		case cut(f):
 			rest = nil
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
+		default:
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+			}
 		}
 	}
 }
@@ -156,11 +147,8 @@ func Follow(ctx context.Context, path string, begun chan<- struct{}, do func(lin
 // from its beginning.
 func cut(f *os.File) bool {
 	st, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	at, err := f.Seek(0, io.SeekCurrent)
-	if err != nil || st.Size() >= at {
+	at, err2 := f.Seek(0, io.SeekCurrent)
+	if err != nil || err2 != nil || st.Size() >= at {
 		return false
 	}
 	_, err = f.Seek(0, io.SeekStart)
@@ -169,11 +157,12 @@ func cut(f *os.File) bool {
 
 // newer opens the file that follows f, which was path, if f has been rotated.
 func newer(path string, f *os.File) (*os.File, bool) {
-	if current, err := os.Stat(path); err != nil || is(f, current) {
+	current, err := os.Stat(path)
+	if err != nil || same(f, func() (os.FileInfo, error) { return current, nil }) {
 		return nil, false
 	}
 	files, err := openAll(path)
-	i := slices.IndexFunc(files, func(g *os.File) bool { return same(f, g) })
+	i := slices.IndexFunc(files, func(g *os.File) bool { return same(f, g.Stat) })
 	if err != nil || i == 0 {
 		closeAll(files)
 		return nil, false

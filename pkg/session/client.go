@@ -3,6 +3,7 @@ package session
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -55,8 +56,7 @@ func (c *client) serve(conn *net.UnixConn) {
 		}
 		c.queue.close()
 	}()
-	err := c.read(conn)
-	if err != nil {
+	if err := c.read(conn); err != io.EOF {
 		c.queue.put(frame.Error, []byte(err.Error()), false)
 	}
 	c.moving.Lock()
@@ -73,12 +73,12 @@ func (c *client) serve(conn *net.UnixConn) {
 	<-finished
 }
 
-// read handles what the client sends. Its error is for the client.
+// read handles what the client sends. Its error is for the client, or io.EOF.
 func (c *client) read(conn *net.UnixConn) error {
 	frames := &frame.Reader{R: conn}
 	if !c.peer.local {
 		if err := conn.SetReadDeadline(time.Now().Add(helloTime)); err != nil {
-			return nil
+			return io.EOF
 		}
 	}
 	for {
@@ -86,23 +86,17 @@ func (c *client) read(conn *net.UnixConn) error {
 		switch {
 		case errors.Is(err, frame.ErrMalformed):
 			return err
-		case err != nil:
-			return nil // it is gone, or has said nothing
+		case err != nil || k == frame.Hello && conn.SetReadDeadline(time.Time{}) != nil:
+			return io.EOF // it is gone, or has said nothing
+		case k == frame.Hello:
+			var request protocol.Request
+			if request, err = protocol.DecodeRequest(payload); err == nil {
+				err = c.answer(request)
+			}
+		default:
+			err = c.handle(k, payload)
 		}
-		if k == frame.Hello {
-			if err := conn.SetReadDeadline(time.Time{}); err != nil {
-				return nil
-			}
-			request, err := protocol.DecodeRequest(payload)
-			if err != nil {
-				return err
-			}
-			if again, err := c.answer(request); err != nil || !again {
-				return err
-			}
-			continue
-		}
-		if err := c.handle(k, payload); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -149,7 +143,11 @@ func (c *client) move(from *window, where byte) error {
 		c.server.open(c, protocol.Request{Verb: protocol.VerbAttach, Cols: c.cols, Rows: c.rows})
 		return nil
 	case where == 'n' || where == 'p':
-		to = c.server.neighbour(from, where == 'n')
+		step := 1
+		if where == 'p' {
+			step = -1
+		}
+		to = c.server.neighbour(from, step)
 	case where >= '0' && where <= '9':
 		to, _ = c.server.find(string(where))
 	default:
@@ -186,7 +184,7 @@ func (c *client) refresh() {
 	w := c.window
 	c.moving.Unlock()
 	if w == nil {
-		c.queue.drop()
+		c.queue.stale.Store(false) // it looks at none
 		return
 	}
 	w.draw(c)
@@ -204,65 +202,54 @@ func (c *client) leave() {
 	}
 }
 
-// answer does what a request asks for. The connection goes on if it attached.
-func (c *client) answer(r protocol.Request) (again bool, err error) {
+// answer does what a request asks for. It returns io.EOF unless the connection goes on.
+func (c *client) answer(r protocol.Request) error {
 	s := c.server
-	if r.Verb == protocol.VerbAttach {
-		return true, c.attach(r)
-	}
 	switch r.Verb {
 	case protocol.VerbList:
 		c.say(encode(s.info()))
-		return false, nil
+		return io.EOF
 	case protocol.VerbNew:
 		s.open(c, r)
-		return true, nil // the answer comes when the keeper has started it
+		return nil // the answer comes when the keeper has started it
 	}
 	w, err := s.find(r.Window)
 	if err != nil {
-		return false, err
+		return err
 	}
 	switch r.Verb {
+	case protocol.VerbAttach:
+		inside := func(w *window) bool { return r.TTY != protocol.TTY{} && w.tty == r.TTY }
+		if !r.Nested && s.first(inside) != nil {
+			return errors.New("this terminal is a window of the session: it would show itself")
+		}
+		c.leave()
+		c.readOnly, c.cols, c.rows, c.plain = r.Read, r.Cols, r.Rows, r.Plain
+		c.attached = time.Now()
+		c.note(sessionop.Attached, w.id)
+		c.show(w)
+		return nil
 	case protocol.VerbHistory:
 		slots := s.histories[c.peer.uid == 0]
 		select {
 		case slots <- struct{}{}:
 		case <-c.queue.done:
-			return false, nil
+			return io.EOF
 		}
 		defer func() { <-slots }()
 		w.mu.Lock()
 		history := w.term.History(r.Styles)
 		w.mu.Unlock()
 		c.say(history)
-		return false, nil
 	case protocol.VerbKill:
 		c.note(sessionop.KillAsked, w.id)
 		if err := s.config.Tell(wire.Message{Op: sessionop.Kill, ID: w.id}); err != nil {
-			return false, err
+			return err
 		}
 		c.say(nil)
 	}
-	return false, nil
+	return io.EOF
 }
-
-func (c *client) attach(r protocol.Request) error {
-	w, err := c.server.find(r.Window)
-	if err != nil {
-		return err
-	}
-	if !r.Nested && c.server.inside(r.TTY) {
-		return errNested
-	}
-	c.leave()
-	c.readOnly, c.cols, c.rows, c.plain = r.Read, r.Cols, r.Rows, r.Plain
-	c.attached = time.Now()
-	c.note(sessionop.Attached, w.id)
-	c.show(w)
-	return nil
-}
-
-var errNested = errors.New("this terminal is a window of the session: it would show itself")
 
 // say sends the answer to a request, as fast as the client takes it.
 func (c *client) say(b []byte) {
@@ -286,12 +273,9 @@ const (
 	answerLook  = 5 * time.Millisecond
 )
 
-// encode is the JSON of a value of ours.
+// encode is the JSON of a value of ours: nothing in it can fail.
 func encode(v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic("session: " + err.Error())
-	}
+	b, _ := json.Marshal(v)
 	return b
 }
 

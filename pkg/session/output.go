@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -19,7 +20,7 @@ func (w *window) output(b []byte) {
 	_, _ = w.term.Write(b)
 	w.printed = true
 	w.steered = w.steered || terminal.Steers(b)
-	if answers := w.term.Replies(); len(answers) > 0 && (w.leader == nil || !w.live(w.leader) || w.leader.queue.isStale()) {
+	if answers := w.term.Replies(); len(answers) > 0 && (w.leader == nil || !w.live(w.leader) || w.leader.queue.stale.Load()) {
 		// Nobody's terminal answers. What does not fit at once is not waited for.
 		writeNow(w.raw, answers)
 	}
@@ -29,8 +30,8 @@ func (w *window) output(b []byte) {
 	for c := range w.clients {
 		switch {
 		case !w.live(c):
-			c.queue.spoilt()
-		case !c.queue.isStale():
+			c.queue.spoil()
+		case !c.queue.stale.Load():
 			if w.passing = c.filter.Write(w.passing[:0], b); len(w.passing) > 0 {
 				c.fresh = c.fresh && !w.steered
 				w.trace(c)
@@ -120,7 +121,7 @@ func (w *window) add(c *client) bool {
 	if !c.readOnly {
 		w.lead(c)
 	}
-	c.queue.spoilt()
+	c.queue.spoil()
 	return true
 }
 
@@ -133,17 +134,18 @@ func (w *window) remove(c *client) bool {
 	}
 	delete(w.clients, c)
 	w.reset(c)
-	if w.leader == c {
-		w.leader = nil
-		var next *client
-		for other := range w.clients {
-			if !other.readOnly && (next == nil || other.active.After(next.active)) {
-				next = other
-			}
+	if w.leader != c {
+		return true
+	}
+	w.leader = nil
+	var next *client
+	for other := range w.clients {
+		if !other.readOnly && (next == nil || other.active.After(next.active)) {
+			next = other
 		}
-		if next != nil {
-			w.lead(next)
-		}
+	}
+	if next != nil {
+		w.lead(next)
 	}
 	return true
 }
@@ -181,7 +183,7 @@ func (w *window) resize(cols, rows int) {
 	}
 	for c := range w.clients {
 		if c != w.leader {
-			c.queue.spoilt()
+			c.queue.spoil()
 		}
 	}
 }
@@ -205,7 +207,7 @@ func (w *window) resized(c *client, cols, rows int) {
 		w.resize(cols, rows)
 	}
 	if lost || w.leader != c || !w.live(c) { // larger than a window can be
-		c.queue.spoilt()
+		c.queue.spoil()
 	}
 }
 
@@ -214,11 +216,10 @@ func (w *window) repaint() {
 	w.mu.Lock()
 	cols, rows := w.term.Size()
 	w.mu.Unlock()
-	if rows > 1 {
-		w.setSize(cols, rows-1)
-	} else {
-		w.setSize(cols, rows+1)
+	if rows == 1 {
+		rows = 3
 	}
+	w.setSize(cols, rows-1)
 	time.Sleep(repaintGap) // or the program would find nothing changed
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -244,13 +245,20 @@ func (w *window) ended() (ended bool, status int) {
 
 // finish tells every client that the window has ended.
 func (w *window) finish() {
-	defer w.server.finished()
-	w.server.remove(w)
+	s := w.server
+	s.mu.Lock()
+	s.windows = slices.DeleteFunc(s.windows, func(other *window) bool { return other == w })
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.finishing--
+	}()
 	w.mu.Lock()
 	clients, status := w.clients, w.status
 	w.clients, w.leader = nil, nil
 	for c := range clients {
-		if !w.live(c) || c.queue.isStale() { // it has not seen the last of it
+		if !w.live(c) || c.queue.stale.Load() { // it has not seen the last of it
 			w.show(c)
 		}
 		w.reset(c)
@@ -270,7 +278,7 @@ func (w *window) finish() {
 		}
 		c.moving.Unlock()
 	}
-	w.server.changed()
+	s.changed()
 }
 
 func (w *window) info() protocol.WindowInfo {
@@ -281,7 +289,8 @@ func (w *window) info() protocol.WindowInfo {
 
 func (w *window) infoLocked() protocol.WindowInfo {
 	cols, rows := w.term.Size()
-	i := protocol.WindowInfo{ID: w.id, Name: w.name, Title: w.term.Title(), Cwd: w.term.Cwd(), PID: w.pid, Cols: cols, Rows: rows, Started: w.begun, Clients: []protocol.ClientInfo{}}
+	i := protocol.WindowInfo{ID: w.id, Name: w.name, Title: w.term.Title(), Cwd: w.term.Cwd(), PID: w.pid, Cols: cols, Rows: rows,
+		Started: w.begun, Clients: []protocol.ClientInfo{}}
 	for c := range w.clients {
 		i.Clients = append(i.Clients, protocol.ClientInfo{UID: c.peer.uid, PID: c.peer.pid, Attached: c.attached, Typed: c.typed,
 			Read: c.readOnly, Leader: c == w.leader, Cols: c.cols, Rows: c.rows})
@@ -312,13 +321,13 @@ func (w *window) flushRecord() {
 	for {
 		select {
 		case <-tick.C:
+			w.mu.Lock()
+			if w.record != nil {
+				w.record.flush()
+			}
+			w.mu.Unlock()
 		case <-w.done:
 			return
 		}
-		w.mu.Lock()
-		if w.record != nil {
-			w.record.flush()
-		}
-		w.mu.Unlock()
 	}
 }

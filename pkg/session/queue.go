@@ -1,10 +1,12 @@
 package session
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -40,16 +42,13 @@ type queue struct {
 	kick     chan struct{} // there is something to do for run
 	done     chan struct{} // closed when the client is gone
 
-	// refresh draws the screen for a client that lost its place, and puts it
-	// into this queue. It is called without the lock.
-	refresh func()
-	// slots bounds how many screens wait to be taken at a time; nil: it doesn't.
-	slots chan struct{}
+	refresh func()        // puts the screen into this queue, for a client that lost its place; called without the lock
+	slots   chan struct{} // bounds how many screens wait to be taken at a time
+	stale   atomic.Bool   // the client has lost its place
 
 	mu      sync.Mutex
 	pending []byte
 	busy    bool      // run is writing what was pending
-	stale   bool      // the client has lost its place
 	drawn   time.Time // when the screen was last drawn afresh
 	credit  int       // bytes that may be sent before it counts as a flood
 	paid    time.Time // up to when the credit was given
@@ -58,15 +57,10 @@ type queue struct {
 	frame   []byte
 }
 
-func newQueue(conn *net.UnixConn, refresh func(), patience time.Duration) (*queue, error) {
+func newQueue(conn *net.UnixConn, refresh func(), patience time.Duration, slots chan struct{}) (*queue, error) {
 	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	if patience == 0 {
-		patience = stuckAfter
-	}
-	return &queue{patience: patience, conn: conn, raw: raw, kick: make(chan struct{}, 1), done: make(chan struct{}), refresh: refresh}, nil
+	return &queue{patience: cmp.Or(patience, stuckAfter), conn: conn, raw: raw, slots: slots,
+		kick: make(chan struct{}, 1), done: make(chan struct{}), refresh: refresh}, err
 }
 
 // put queues a frame, and reports whether it was taken. One that may be lost
@@ -77,7 +71,7 @@ func (q *queue) put(k frame.Kind, payload []byte, mayLose bool) bool {
 	if q.closed || q.last {
 		return false
 	}
-	if mayLose && (q.stale || len(q.pending)+len(payload) > maxQueue || !q.afford(len(payload))) {
+	if mayLose && (q.stale.Load() || len(q.pending)+len(payload) > maxQueue || !q.afford(len(payload))) {
 		q.spoil()
 		return false
 	}
@@ -116,35 +110,16 @@ func (q *queue) afford(n int) bool {
 
 // spoil notes that the client needs the screen afresh.
 func (q *queue) spoil() {
-	if !q.stale {
-		q.stale = true
+	if !q.stale.Swap(true) {
 		q.wake()
 	}
-}
-
-func (q *queue) spoilt() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.spoil()
-}
-
-// drop forgets that the client needs a screen: it looks at none.
-func (q *queue) drop() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.stale = false
-}
-
-func (q *queue) isStale() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.stale
 }
 
 // screen puts what draws the screen, and makes the client live again.
 func (q *queue) screen(b []byte) {
 	q.mu.Lock()
-	q.stale, q.drawn = false, time.Now()
+	q.drawn = time.Now()
+	q.stale.Store(false)
 	q.mu.Unlock()
 	q.put(frame.Screen, b, false)
 }
@@ -183,21 +158,9 @@ func (q *queue) run() error {
 		q.mu.Lock()
 		out, q.pending = q.pending, out[:0]
 		q.busy = len(out) > 0
-		idle := len(out) == 0
-		var wait time.Duration
-		refresh := idle && q.stale && !q.last
-		if refresh {
-			wait = viewEvery - time.Since(q.drawn)
-		}
-		finished := idle && q.last
+		last, wait := q.last, viewEvery-time.Since(q.drawn)
 		q.mu.Unlock()
-		if idle {
-			release()
-		}
-		switch {
-		case finished:
-			return nil
-		case !idle:
+		if len(out) > 0 {
 			if err := q.write(out); err != nil {
 				return err
 			}
@@ -205,19 +168,22 @@ func (q *queue) run() error {
 				out = nil
 			}
 			continue
-		case refresh && wait <= 0:
-			if q.slots != nil {
-				select {
-				case q.slots <- struct{}{}:
-					holding = true
-				case <-q.done:
-					return net.ErrClosed
-				}
+		}
+		release()
+		switch {
+		case last:
+			return nil
+		case !q.stale.Load():
+			wait = time.Hour
+		case wait <= 0:
+			select {
+			case q.slots <- struct{}{}:
+				holding = true
+			case <-q.done:
+				return net.ErrClosed
 			}
 			q.refresh()
 			continue
-		case !refresh:
-			wait = time.Hour
 		}
 		timer.Reset(wait)
 		select {
@@ -237,12 +203,10 @@ func (q *queue) write(b []byte) error {
 		}
 		n, err := q.conn.Write(b[:min(len(b), writeAtOnce)])
 		b = b[n:]
-		switch {
-		case err == nil:
-		case errors.Is(err, os.ErrDeadlineExceeded) && n == 0:
+		switch slow := errors.Is(err, os.ErrDeadlineExceeded); {
+		case slow && n == 0:
 			return errStuck
-		case errors.Is(err, os.ErrDeadlineExceeded):
-		default:
+		case err != nil && !slow:
 			return err
 		}
 	}

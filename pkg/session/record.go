@@ -90,24 +90,25 @@ func (r *recorder) event(code string, data []byte) {
 }
 
 func (r *recorder) write(b []byte) {
-	if r.out == nil {
-		return
-	}
-	n, err := r.out.Write(b)
-	r.size += int64(n)
-	if err != nil {
-		r.out = nil
-		r.broke(err)
+	if r.out != nil {
+		n, err := r.out.Write(b)
+		r.size += int64(n)
+		r.failed(err)
 	}
 }
 
 // flush writes what is in memory.
 func (r *recorder) flush() {
 	if r.out != nil {
-		if err := r.out.Flush(); err != nil {
-			r.out = nil
-			r.broke(err)
-		}
+		r.failed(r.out.Flush())
+	}
+}
+
+// failed ends the record with the first error.
+func (r *recorder) failed(err error) {
+	if err != nil {
+		r.out = nil
+		r.broke(err)
 	}
 }
 

@@ -160,6 +160,14 @@ type viewer struct {
 // connect makes a connection of a peer that may.
 func (r *rig) connect(who peer) *net.UnixConn {
 	r.Helper()
+	server, client := r.pair()
+	go r.server.serveConn(server, who)
+	return client
+}
+
+// pair makes the two ends of a connection.
+func (r *rig) pair() (server, client *net.UnixConn) {
+	r.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		r.Fatal(err)
@@ -174,9 +182,8 @@ func (r *rig) connect(who peer) *net.UnixConn {
 		}
 		ends[i] = c.(*net.UnixConn)
 	}
-	go r.server.serveConn(ends[0], who)
 	r.Cleanup(func() { ends[1].Close() })
-	return ends[1]
+	return ends[0], ends[1]
 }
 
 func (r *rig) attach(q protocol.Request) *viewer {

@@ -1,3 +1,20 @@
+// Package session keeps terminals alive while nobody looks at them: a Server
+// with a window for each. The client that shows one is package attach.
+//
+// The Server runs without any privilege. It reads what two hostile sides
+// write, the programs in the windows and the clients, and is built so that
+// neither can hold up the other: each window is read by one goroutine that
+// never waits for a client, and keeps a model of the screen (package terminal).
+// A client that is slow loses its place in the stream and gets the screen as it
+// is once it has caught up; one that reads nothing for ten seconds is put out.
+//
+// While a client keeps up and its terminal has the window's size, it gets the
+// program's bytes untouched, but for requests to read the clipboard, which are
+// taken out. A client of another size is shown the screen as the model has it.
+//
+// The window has the size of the client that typed last. That client, the
+// leader, is also the one whose terminal answers the program's questions; the
+// others don't see them, or each would answer.
 package session
 
 import (
@@ -97,49 +114,43 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 // admit serves a connection if the kernel says that it comes from root or the
 // agent.
 func (s *Server) admit(conn *net.UnixConn) {
+	defer conn.Close()
 	known, err := control.PeerOf(conn)
-	if err != nil || known.UID != 0 && known.UID != s.config.AgentUID {
-		conn.Close()
+	root := known.UID == 0
+	if err != nil || !root && known.UID != s.config.AgentUID {
 		return
 	}
-	if why := s.enter(known.UID == 0); why != "" {
-		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
-		_, _ = conn.Write(frame.Append(nil, frame.Error, []byte(why)))
-		conn.Close()
-		return
-	}
-	defer func() {
-		s.mu.Lock()
-		s.connections[known.UID == 0]--
-		s.mu.Unlock()
-	}()
-	s.serveConn(conn, peer{uid: known.UID, pid: known.PID})
-}
-
-// enter counts a connection, or says why there can be no other.
-func (s *Server) enter(root bool) (why string) {
+	why := ""
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch {
 	case s.ended:
-		return "the session has ended"
+		why = "the session has ended"
 	case s.connections[root] >= maxConnections:
-		return "too many clients: detach others first"
+		why = "too many clients: detach others first"
+	default:
+		s.connections[root]++
 	}
-	s.connections[root]++
-	return ""
+	s.mu.Unlock()
+	if why != "" {
+		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = conn.Write(frame.Append(nil, frame.Error, []byte(why)))
+		return
+	}
+	s.serveConn(conn, peer{uid: known.UID, pid: known.PID})
+	s.mu.Lock()
+	s.connections[root]--
+	s.mu.Unlock()
 }
 
 // serveConn serves one client until it has gone. The caller has checked that
 // the peer may.
 func (s *Server) serveConn(conn *net.UnixConn, who peer) {
+	defer conn.Close()
 	c := &client{server: s, peer: who, fresh: true}
 	var err error
-	if c.queue, err = newQueue(conn, c.refresh, s.config.patience); err != nil {
-		conn.Close()
+	if c.queue, err = newQueue(conn, c.refresh, s.config.patience, s.screens[who.uid == 0]); err != nil {
 		return
 	}
-	c.queue.slots = s.screens[who.uid == 0]
 	s.mu.Lock()
 	s.clients[c] = struct{}{}
 	s.mu.Unlock()
@@ -151,6 +162,7 @@ func (s *Server) serveConn(conn *net.UnixConn, who peer) {
 
 // Take does what the keeper says, which file belongs to. It takes file over.
 func (s *Server) Take(m wire.Message, file *os.File) {
+	w := s.first(func(w *window) bool { return w.id == m.ID })
 	switch {
 	case m.Op == sessionop.Window && file != nil:
 		if err := s.add(m, file); err != nil {
@@ -158,7 +170,7 @@ func (s *Server) Take(m wire.Message, file *os.File) {
 		}
 		return
 	case m.Op == sessionop.Record && file != nil:
-		s.record(m, file)
+		s.record(w, m, file)
 		return
 	case m.Op == sessionop.Client && file != nil:
 		if conn, err := net.FileConn(file); err == nil {
@@ -168,16 +180,12 @@ func (s *Server) Take(m wire.Message, file *os.File) {
 				conn.Close()
 			}
 		}
-	case m.Op == sessionop.Started: // the program of a window, which was shown before there was one
-		if w := s.window(m.ID); w != nil {
-			w.mu.Lock()
-			w.pid = int(m.PID)
-			w.mu.Unlock()
-		}
-	case m.Op == sessionop.Exited:
-		if w := s.window(m.ID); w != nil {
-			w.exit(int(m.Value))
-		}
+	case m.Op == sessionop.Started && w != nil: // the program of a window, which was shown before there was one
+		w.mu.Lock()
+		w.pid = int(m.PID)
+		w.mu.Unlock()
+	case m.Op == sessionop.Exited && w != nil:
+		w.exit(int(m.Value))
 	case m.Op == sessionop.Refused:
 		s.refused(m.Arg, m.Text)
 	case m.Op == wire.OpPing:
@@ -215,13 +223,13 @@ func (s *Server) add(m wire.Message, master *os.File) error {
 	if m.Flag != 0 { // an earlier server had it
 		go w.repaint()
 	}
-	if asked {
-		waiting.client.note(sessionop.Opened, w.id)
+	if c := waiting.client; asked {
+		c.note(sessionop.Opened, w.id)
 		if waiting.verb == protocol.VerbAttach {
-			waiting.client.show(w)
+			c.show(w)
 		} else {
-			waiting.client.say(encode(w.info()))
-			waiting.client.queue.end()
+			c.say(encode(w.info()))
+			c.queue.end()
 		}
 	}
 	s.changed()
@@ -249,34 +257,29 @@ func (s *Server) open(c *client, r protocol.Request) {
 	s.mu.Lock()
 	s.lastRequest++
 	request := s.lastRequest
-	why := ""
+	var err error
 	switch {
 	case len(s.windows)+len(s.opening) >= maxWindows:
-		why = fmt.Sprintf("there are %d windows already: end one first", maxWindows)
+		err = fmt.Errorf("there are %d windows already: end one first", maxWindows)
 	case len(s.opening) >= maxOpening:
-		why = fmt.Sprintf("%d windows are being opened already: try again", maxOpening)
+		err = fmt.Errorf("%d windows are being opened already: try again", maxOpening)
 	}
 	s.opening[request] = opening{c, r.Verb}
 	s.mu.Unlock()
-	if why == "" {
-		m := wire.Message{Op: sessionop.Open, Arg: request, Cols: uint16(r.Cols), Rows: uint16(r.Rows), Text: sessionop.JoinCommand(r.Name, r.Argv)}
-		if err := s.config.Tell(m); err != nil {
-			why = err.Error()
-		}
+	if err == nil {
+		err = s.config.Tell(wire.Message{Op: sessionop.Open, Arg: request, Cols: uint16(r.Cols), Rows: uint16(r.Rows), Text: sessionop.JoinCommand(r.Name, r.Argv)})
 	}
-	if why != "" {
-		s.refused(request, why)
+	if err != nil {
+		s.refused(request, err.Error())
 	}
 }
 
-// window returns the window of that number, or nil.
-func (s *Server) window(id uint32) *window {
+// first returns the first window that is meant, or nil.
+func (s *Server) first(meant func(*window) bool) *window {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, w := range s.windows {
-		if w.id == id {
-			return w
-		}
+	if i := slices.IndexFunc(s.windows, meant); i >= 0 {
+		return s.windows[i]
 	}
 	return nil
 }
@@ -309,16 +312,15 @@ func (s *Server) Shutdown(ctx context.Context) {
 	}
 }
 
-// record records a window, which may have yet to come, to a file from now on, and
-// closes the file that it was recorded to before.
-func (s *Server) record(m wire.Message, file *os.File) {
+// record records a window to a file from now on, or from when it comes.
+func (s *Server) record(w *window, m wire.Message, file *os.File) {
 	r := newRecorder(m, file, s.config.RecordLimit)
 	r.full = func() { s.tell(wire.Message{Op: sessionop.Full, ID: m.ID}) }
 	r.broke = func(err error) {
 		s.log.Error("the window is no longer recorded", "window", m.ID, "error", err)
 		s.tell(wire.Message{Op: sessionop.Noted, Flag: uint8(sessionop.RecordLost), ID: m.ID})
 	}
-	if w := s.window(m.ID); w != nil {
+	if w != nil {
 		w.recordTo(r)
 		return
 	}
@@ -330,72 +332,52 @@ func (s *Server) record(m wire.Message, file *os.File) {
 // find returns the window that a person means by its number or name; by
 // nothing, the first.
 func (s *Server) find(name string) (*window, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, w := range s.windows {
-		if name == "" || name == fmt.Sprint(w.id) {
-			return w, nil
-		}
+	w := s.first(func(w *window) bool { return name == "" || name == fmt.Sprint(w.id) })
+	if w == nil {
+		w = s.first(func(w *window) bool { return name == w.name })
 	}
-	for _, w := range s.windows {
-		if name == w.name {
-			return w, nil
-		}
-	}
-	if name == "" {
+	switch {
+	case w != nil:
+		return w, nil
+	case name == "":
 		return nil, errors.New("there is no window left")
 	}
 	return nil, fmt.Errorf("there is no window %q", name)
 }
 
-// neighbour returns the window after w, or before.
-func (s *Server) neighbour(w *window, next bool) *window {
+// neighbour returns the window that is one step from w, which is 1 or -1.
+func (s *Server) neighbour(w *window, step int) *window {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, i := len(s.windows), slices.Index(s.windows, w)
-	if i < 0 {
-		return nil
+	if i := slices.Index(s.windows, w); i >= 0 {
+		return s.windows[(i+step+len(s.windows))%len(s.windows)]
 	}
-	if next {
-		return s.windows[(i+1)%n]
-	}
-	return s.windows[(i+n-1)%n]
-}
-
-func (s *Server) finished() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.finishing--
-}
-
-func (s *Server) remove(w *window) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.windows = slices.DeleteFunc(s.windows, func(other *window) bool { return other == w })
-}
-
-// inside reports whether t is the terminal of one of the windows.
-func (s *Server) inside(t protocol.TTY) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return t != protocol.TTY{} && slices.ContainsFunc(s.windows, func(w *window) bool { return w.tty == t })
+	return nil
 }
 
 func (s *Server) info() protocol.Info {
-	s.mu.Lock()
-	windows := slices.Clone(s.windows)
-	s.mu.Unlock()
 	i := protocol.Info{Name: s.config.Name, Windows: []protocol.WindowInfo{}}
-	for _, w := range windows {
+	for _, w := range s.list() {
 		i.Windows = append(i.Windows, w.info())
 	}
 	return i
 }
 
-// changed tells the keeper how many windows and clients there are.
+// changed tells the keeper how many windows there are, and how many clients are attached.
 func (s *Server) changed() {
-	windows, clients := s.count()
-	s.tell(wire.Message{Op: wire.OpPong, Arg: uint64(windows), Value: int64(clients)})
+	windows, clients := s.list(), 0
+	for _, w := range windows {
+		w.mu.Lock()
+		clients += len(w.clients)
+		w.mu.Unlock()
+	}
+	s.tell(wire.Message{Op: wire.OpPong, Arg: uint64(len(windows)), Value: int64(clients)})
+}
+
+func (s *Server) list() []*window {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.windows)
 }
 
 // tell sends what needs no answer.
@@ -403,17 +385,4 @@ func (s *Server) tell(m wire.Message) {
 	if err := s.config.Tell(m); err != nil {
 		s.log.Debug("telling the keeper", "error", err)
 	}
-}
-
-// count returns how many windows there are, and how many clients are attached.
-func (s *Server) count() (windows, clients int) {
-	s.mu.Lock()
-	list := slices.Clone(s.windows)
-	s.mu.Unlock()
-	for _, w := range list {
-		w.mu.Lock()
-		clients += len(w.clients)
-		w.mu.Unlock()
-	}
-	return len(list), clients
 }

@@ -210,20 +210,32 @@ func TestPeers(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- r.server.Serve(ctx, l) }()
 	r.server.config.AgentUID = uint32(os.Getuid())
-	for range maxConnections {
-		if why := r.server.enter(os.Getuid() == 0); why != "" {
-			t.Fatal("too few: " + why)
+	root := os.Getuid() == 0
+	list := func(mine, others int) error {
+		r.server.mu.Lock()
+		r.server.connections[root], r.server.connections[!root] = mine, others
+		r.server.mu.Unlock()
+		c, err := attach.Dial(path)
+		if err != nil {
+			t.Fatal(err)
 		}
+		defer c.Close()
+		err = attach.Call(c, protocol.Request{Verb: protocol.VerbList}, &strings.Builder{})
+		eventually(t, func() bool {
+			r.server.mu.Lock()
+			defer r.server.mu.Unlock()
+			return r.server.connections[root] == mine
+		}, func() string { return "a connection is still counted" })
+		return err
 	}
-	c, err := attach.Dial(path)
-	if err != nil {
-		t.Fatal(err)
+	if err := list(maxConnections-1, 0); err != nil {
+		t.Error("too few: ", err)
 	}
-	if err := attach.Call(c, protocol.Request{Verb: protocol.VerbList}, &strings.Builder{}); !errors.Is(err, attach.ErrRefused) || !strings.Contains(err.Error(), "too many") {
+	if err := list(maxConnections, 0); !errors.Is(err, attach.ErrRefused) || !strings.Contains(err.Error(), "too many") {
 		t.Errorf("one too many: %v", err)
 	}
-	if why := r.server.enter(os.Getuid() != 0); why != "" {
-		t.Error("one uid's connections count for the other: " + why)
+	if err := list(0, maxConnections); err != nil {
+		t.Error("one uid's connections count for the other: ", err)
 	}
 	stop()
 	if err := <-served; !errors.Is(err, context.Canceled) {
@@ -248,8 +260,11 @@ func TestShutdown(t *testing.T) {
 	if got := frame.NumberOf([]byte(v.got(frame.Ended))); got != 5 || !strings.Contains(v.output(), "goodbye") {
 		t.Errorf("exit code %d, output %q", got, v.output())
 	}
-	if why := r.server.enter(true); !strings.Contains(why, "has ended") {
-		t.Errorf("after its end it says %q to clients", why)
+	server, client := r.pair()
+	r.server.config.AgentUID = uint32(os.Getuid())
+	go r.server.admit(server)
+	if err := attach.Call(client, protocol.Request{Verb: protocol.VerbList}, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), "has ended") {
+		t.Errorf("after its end it says %v to clients", err)
 	}
 }
 

@@ -124,7 +124,7 @@ func TestQueueIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := newQueue(conn.(*net.UnixConn), func() {}, 0)
+	q, err := newQueue(conn.(*net.UnixConn), func() {}, 0, make(chan struct{}, 1))
 	if err != nil {
 		t.Fatal(err)
 	}

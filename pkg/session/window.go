@@ -1,16 +1,20 @@
 package session
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/session/internal/typed"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
 	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
@@ -55,15 +59,13 @@ func newWindow(s *Server, m wire.Message, near *os.File) (*window, error) {
 		return nil, fmt.Errorf("window %d: %w", m.ID, err)
 	}
 	near.Close()
-	master := os.NewFile(uintptr(fd), "terminal")
-	raw, err := master.SyscallConn()
-	if err != nil {
-		master.Close()
-		return nil, fmt.Errorf("window %d: %w", m.ID, err)
-	}
 	w := &window{
-		server: s, id: m.ID, name: m.Text, pid: int(m.PID), begun: time.Unix(0, m.Value), master: master, raw: raw,
+		server: s, id: m.ID, name: m.Text, pid: int(m.PID), begun: time.Unix(0, m.Value), master: os.NewFile(uintptr(fd), "terminal"),
 		typing: make(chan struct{}, 1), done: make(chan struct{}), clients: map[*client]struct{}{}, tty: farSide(fd),
+	}
+	if w.raw, err = w.master.SyscallConn(); err != nil {
+		w.master.Close()
+		return nil, fmt.Errorf("window %d: %w", m.ID, err)
 	}
 	cols, rows := 80, 24
 	if size, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ); err == nil && size.Col > 0 && size.Row > 0 {
@@ -135,15 +137,15 @@ func (w *window) read(buf []byte) (n int, err error) {
 				// The kernel moves the next piece up in a thread of its own.
 				// That takes less time than to go to sleep and wake up.
 				looked++
-				yield()
+				_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
 				continue
 			case err == syscall.EAGAIN:
 				err = nil
 				return n > 0
-			case err != nil:
-				return true
-			case m == 0:
+			case err == nil && m == 0:
 				err = io.EOF
+				return true
+			case err != nil:
 				return true
 			}
 			if n += m; m < readLittle { // there is hardly more
@@ -152,11 +154,125 @@ func (w *window) read(buf []byte) (n int, err error) {
 		}
 		return true
 	})
-	if err == nil {
-		err = e
-	}
-	return n, err
+	return n, cmp.Or(err, e)
 }
 
-// yield lets other processes run that want to (sched_yield(2)).
-func yield() { _, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0) }
+// flood takes large outputs off the goroutine that reads them: the program waits
+// for who empties its terminal, and not for who looks at what was in there. What
+// is in between is bounded; small outputs don't take this way.
+type flood struct {
+	full, free chan []byte
+	behind     atomic.Int32 // pieces that were handed over and are not done
+	done       chan struct{}
+}
+
+// aheadOfModel is how many pieces the reader may be ahead.
+const aheadOfModel = 4
+
+// idle reports whether all that was handed over is done.
+func (f *flood) idle() bool { return f.behind.Load() == 0 }
+
+// hand hands b over, and returns a buffer to go on with.
+func (f *flood) hand(w *window, b []byte) []byte {
+	if f.full == nil {
+		f.full, f.free, f.done = make(chan []byte, aheadOfModel), make(chan []byte, aheadOfModel), make(chan struct{})
+		for range aheadOfModel {
+			f.free <- make([]byte, readAtOnce)
+		}
+		go func() {
+			defer close(f.done)
+			for b := range f.full {
+				w.output(b)
+				f.behind.Add(-1)
+				f.free <- b[:cap(b)]
+			}
+		}()
+	}
+	f.behind.Add(1)
+	f.full <- b
+	return <-f.free
+}
+
+// wait ends it, once all is done.
+func (f *flood) wait() {
+	if f.full != nil {
+		close(f.full)
+		<-f.done
+	}
+}
+
+// input types b into the window for c, which becomes the leader by it. It waits
+// while the program does not read: that holds up c alone.
+func (w *window) input(c *client, b []byte) {
+	w.mu.Lock()
+	if _, ok := w.clients[c]; !ok || c.readOnly {
+		w.mu.Unlock()
+		return
+	}
+	if w.leader != c {
+		// A terminal says some things by itself. The program has them from the
+		// leader's terminal, or did not ask.
+		if b = typed.WithoutReports(b); len(b) == 0 {
+			w.mu.Unlock()
+			return
+		}
+		w.lead(c)
+		if !w.live(c) {
+			c.queue.spoil()
+		}
+	}
+	for seq, complete := range typed.Sequences(b) {
+		if complete && len(seq) > 4 {
+			w.term.Learn(seq) // for programs that ask while nobody looks
+		}
+	}
+	c.typed = time.Now()
+	c.active = c.typed
+	w.mu.Unlock()
+
+	select {
+	case w.typing <- struct{}{}:
+	case <-c.queue.done:
+		return
+	case <-w.done:
+		return
+	}
+	defer func() { <-w.typing }()
+	for b = b[writeNow(w.raw, b):]; len(b) > 0; {
+		select {
+		case <-c.queue.done:
+			return
+		case <-w.done:
+			return
+		default:
+		}
+		n, err := 0, w.master.SetWriteDeadline(time.Now().Add(typeAtOnce))
+		if err == nil {
+			n, err = w.master.Write(b)
+		}
+		if b = b[n:]; err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return // the window is about to end
+		}
+	}
+}
+
+const typeAtOnce = 500 * time.Millisecond
+
+// writeNow writes what is taken without waiting, and returns how much. Who waits finds
+// an error that is final.
+func writeNow(to syscall.RawConn, b []byte) (n int) {
+	_ = to.Write(func(fd uintptr) bool {
+		for n < len(b) {
+			m, err := syscall.Write(int(fd), b[n:])
+			if err == syscall.EINTR {
+				continue
+			}
+			if m <= 0 || err != nil {
+				break
+			}
+			n += m
+		}
+		return true
+	})
+	return n
+}

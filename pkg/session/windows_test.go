@@ -124,11 +124,14 @@ func TestNewWindowOfClientThatLeft(t *testing.T) {
 	r.mu.Unlock()
 	v.send(frame.Switch, "c")
 	<-opened
-	if got := r.list().Windows[1].Clients; len(got) != 0 {
-		t.Errorf("who has gone looks at the new window: %+v", got)
+	windows := r.list().Windows
+	if len(windows) != 2 {
+		t.Fatalf("%+v", windows)
 	}
-	if _, clients := r.server.count(); clients != 0 {
-		t.Errorf("%d clients", clients)
+	for _, w := range windows {
+		if len(w.Clients) != 0 {
+			t.Errorf("who has gone looks at window %d: %+v", w.ID, w.Clients)
+		}
 	}
 }
 

@@ -78,29 +78,29 @@ const maxTyped = 256 << 10
 // Run shows a window on the terminal until it ends, the person leaves, or
 // something breaks. Whatever happens, the terminal is left as it was found.
 func Run(o Options) (Result, error) {
-	a := &attachment{o: o, keys: keys{prefix: o.Prefix}, in: int(o.In.Fd()), out: int(o.Out.Fd()), sock: -1}
-	if err := a.raw(); err != nil {
+	a := &attachment{o: o, keys: keys{prefix: o.Prefix}, in: int(o.In.Fd()), out: int(o.Out.Fd()), sock: -1, signals: make(chan syscall.Signal, 64)}
+	saved, err := unix.IoctlGetTermios(a.in, unix.TCGETS)
+	if errors.Is(err, unix.EIO) {
+		return Result{}, ErrTerminal
+	}
+	if err != nil {
+		return Result{}, fmt.Errorf("the input is no terminal: %w", err)
+	}
+	a.saved = *saved
+	if err := a.makeRaw(); err != nil {
 		return Result{}, err
 	}
 	defer a.restore()
-	var pipe [2]int
-	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		return Result{}, fmt.Errorf("pipe: %w", err)
-	}
-	a.wake = pipe[0]
-	stop := make(chan struct{})
-	defer close(stop)
-	go a.watchSignals(pipe[1], stop)
-	var err error
 	if a.waiter, err = newWaiter(); err != nil {
 		return Result{}, err
 	}
 	defer a.waiter.file.Close()
-	for _, fd := range []int{a.in, a.wake} {
-		if err := a.waiter.watch(fd, unix.EPOLLIN); err != nil {
-			return Result{}, err
-		}
+	if err := a.waiter.watch(a.in, unix.EPOLLIN); err != nil {
+		return Result{}, err
 	}
+	stop := make(chan struct{})
+	defer close(stop)
+	go a.watchSignals(stop)
 	err = a.run()
 	a.closeConn()
 	if a.dirty { // the server has not said goodbye
@@ -114,7 +114,7 @@ type attachment struct {
 	o       Options
 	in, out int
 	sock    int
-	wake    int // signals, one byte each
+	signals chan syscall.Signal
 	waiter  *waiter
 	asked   uint32 // what the waiter waits for on sock
 	conn    *os.File
@@ -143,19 +143,7 @@ type attachment struct {
 	pause     time.Duration // from lost to the next try
 }
 
-// raw switches the terminal to raw mode.
-func (a *attachment) raw() error {
-	t, err := unix.IoctlGetTermios(a.in, unix.TCGETS)
-	if errors.Is(err, unix.EIO) {
-		return ErrTerminal
-	}
-	if err != nil {
-		return fmt.Errorf("the input is no terminal: %w", err)
-	}
-	a.saved = *t
-	return a.makeRaw()
-}
-
+// makeRaw switches the terminal to raw mode.
 func (a *attachment) makeRaw() error {
 	t := Raw(a.saved)
 	if err := unix.IoctlSetTermios(a.in, unix.TCSETS, &t); err != nil {
@@ -180,8 +168,7 @@ func (a *attachment) reset() {
 
 // watchSignals hands signals to the loop. One that asks to end also works if
 // the loop is blocked by a terminal that takes nothing.
-func (a *attachment) watchSignals(pipe int, stop <-chan struct{}) {
-	defer unix.Close(pipe)
+func (a *attachment) watchSignals(stop <-chan struct{}) {
 	for {
 		select {
 		case <-stop:
@@ -191,7 +178,11 @@ func (a *attachment) watchSignals(pipe int, stop <-chan struct{}) {
 			if !ok {
 				continue
 			}
-			_, _ = unix.Write(pipe, []byte{byte(sig)})
+			select {
+			case a.signals <- sig:
+				_ = a.waiter.file.SetReadDeadline(time.Unix(1, 0)) // the loop waits no longer
+			default: // it is blocked
+			}
 			if !endsClient(sig) {
 				continue
 			}
@@ -216,22 +207,14 @@ func (a *attachment) run() error {
 		return err
 	}
 	a.buf = make([]byte, 64<<10)
+	var events [2]unix.EpollEvent
 	for {
-		happened, err := a.wait()
-		if err != nil {
-			return err
+		happened, err := a.wait(events[:])
+		for i := 0; i < len(happened) && err == nil; i++ {
+			err = a.take(happened[i])
 		}
-		if happened.server&unix.EPOLLOUT != 0 {
-			a.flush()
-		}
-		if happened.server&^unix.EPOLLOUT != 0 {
-			err = a.fromServer()
-		}
-		if err == nil && happened.terminal != 0 {
-			err = a.fromTerminal()
-		}
-		if err == nil && happened.signals != 0 {
-			err = a.fromSignals()
+		for len(a.signals) > 0 && err == nil {
+			err = a.signalled(<-a.signals)
 		}
 		if err == nil {
 			err = a.expired()
@@ -246,6 +229,22 @@ func (a *attachment) run() error {
 			return err
 		}
 	}
+}
+
+// take does what an event asks for.
+func (a *attachment) take(e unix.EpollEvent) error {
+	switch int(e.Fd) {
+	case a.in:
+		return a.fromTerminal()
+	case a.sock:
+		if e.Events&unix.EPOLLOUT != 0 {
+			a.flush()
+		}
+		if e.Events&^unix.EPOLLOUT != 0 {
+			return a.fromServer()
+		}
+	}
+	return nil
 }
 
 // errFinished ends the loop: the result says how.
@@ -275,29 +274,25 @@ func (a *attachment) expired() error {
 	return nil
 }
 
-func (a *attachment) fromSignals() error {
-	var b [64]byte
-	n, _ := unix.Read(a.wake, b[:])
-	for _, c := range b[:max(n, 0)] {
-		switch sig := syscall.Signal(c); {
-		case sig == syscall.SIGWINCH:
-			if cols, rows := a.size(); cols > 0 && !a.idle {
-				if cols != a.cols || rows != a.rows {
-					a.cols, a.rows = cols, rows
-					a.sendSize()
-				}
-				a.settling = time.Now()
+func (a *attachment) signalled(sig syscall.Signal) error {
+	switch {
+	case sig == syscall.SIGWINCH:
+		if cols, rows := a.size(); cols > 0 && !a.idle {
+			if cols != a.cols || rows != a.rows {
+				a.cols, a.rows = cols, rows
+				a.sendSize()
 			}
-		case sig == syscall.SIGCONT: // a shell had the terminal meanwhile
-			if err := a.makeRaw(); err != nil {
-				return ErrTerminal
-			}
-			a.sendSize()
-		case sig == syscall.SIGTERM && a.ending.IsZero():
-			a.ending = time.Now()
-		case endsClient(sig):
-			return ErrSignal
+			a.settling = time.Now()
 		}
+	case sig == syscall.SIGCONT: // a shell had the terminal meanwhile
+		if err := a.makeRaw(); err != nil {
+			return ErrTerminal
+		}
+		a.sendSize()
+	case sig == syscall.SIGTERM && a.ending.IsZero():
+		a.ending = time.Now()
+	case endsClient(sig):
+		return ErrSignal
 	}
 	return nil
 }

@@ -51,60 +51,41 @@ func (w *waiter) watch(fd int, events uint32) error {
 	return nil
 }
 
-// wait returns what has happened, or nothing when the time is over; a negative time
-// has no end.
-func (w *waiter) wait(events []unix.EpollEvent, timeout time.Duration) (n int, err error) {
+// wait returns what there is to do, or nothing when the time has come for something.
+func (a *attachment) wait(events []unix.EpollEvent) ([]unix.EpollEvent, error) {
+	on := uint32(unix.EPOLLIN)
+	if len(a.typed) > 0 {
+		on |= unix.EPOLLOUT
+	}
+	if a.asked != on && a.sock >= 0 {
+		if err := a.waiter.watch(a.sock, on); err != nil {
+			return nil, err
+		}
+		a.asked = on
+	}
 	var deadline time.Time
-	if timeout >= 0 {
+	if timeout := a.timeout(); timeout >= 0 {
 		deadline = time.Now().Add(timeout)
 	}
+	var n int
 	var failed error
-	if err = w.file.SetReadDeadline(deadline); err == nil {
-		err = w.raw.Read(func(uintptr) bool {
+	err := a.waiter.file.SetReadDeadline(deadline)
+	if err == nil && len(a.signals) == 0 { // one that comes from here on ends the wait
+		err = a.waiter.raw.Read(func(uintptr) bool {
 			for {
-				if n, failed = unix.EpollWait(w.ep, events, 0); failed != unix.EINTR {
+				if n, failed = unix.EpollWait(a.waiter.ep, events, 0); failed != unix.EINTR {
 					return n > 0 || failed != nil
 				}
 			}
 		})
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return 0, nil
+		return nil, nil
 	}
 	if err = errors.Join(failed, err); err != nil {
-		return 0, fmt.Errorf("epoll: %w", err)
+		return nil, fmt.Errorf("epoll: %w", err)
 	}
-	return n, nil
-}
-
-// happened is what there is to do, as events of epoll.
-type happened struct{ terminal, server, signals uint32 }
-
-// wait waits until there is something to do, or the time has come for something.
-func (a *attachment) wait() (h happened, err error) {
-	events := uint32(unix.EPOLLIN)
-	if len(a.typed) > 0 {
-		events |= unix.EPOLLOUT
-	}
-	if a.asked != events && a.sock >= 0 {
-		if err := a.waiter.watch(a.sock, events); err != nil {
-			return h, err
-		}
-		a.asked = events
-	}
-	var found [3]unix.EpollEvent
-	n, err := a.waiter.wait(found[:], a.timeout())
-	for _, e := range found[:n] {
-		switch int(e.Fd) {
-		case a.in:
-			h.terminal = e.Events
-		case a.sock:
-			h.server = e.Events
-		case a.wake:
-			h.signals = e.Events
-		}
-	}
-	return h, err
+	return events[:n], nil
 }
 
 // timeout is how long nothing has to be done; less than 0: for ever.
@@ -114,10 +95,7 @@ func (a *attachment) timeout() time.Duration {
 		since time.Time
 		after time.Duration
 	}{{a.escape, escapeTime}, {a.settling, settleTime}, {a.leaving, detachTime}, {a.ending, endTime}, {a.lost, a.pause}} {
-		if t.since.IsZero() {
-			continue
-		}
-		if left := max(0, t.after-time.Since(t.since)); wait < 0 || left < wait {
+		if left := max(0, t.after-time.Since(t.since)); !t.since.IsZero() && (wait < 0 || left < wait) {
 			wait = left
 		}
 	}

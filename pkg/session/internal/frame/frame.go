@@ -2,6 +2,7 @@
 package frame
 
 import (
+	"bufio"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -60,57 +61,36 @@ func header(b []byte, k Kind, n uint32) []byte {
 type Reader struct {
 	R          io.Reader
 	FromServer bool
-	buf        []byte // its capacity is kept
-	have       []byte // of buf, what was read and not yet returned
+	in         *bufio.Reader
+	taken      int // of in: the frame that was returned last
 }
 
 // Next returns a frame, whose payload is valid until the next call; io.EOF at the end
 // between two frames; an error of R's, after which it may be called again; or one that
 // the connection can't be used after.
 func (f *Reader) Next() (Kind, []byte, error) {
-	for {
-		need := headerSize
-		if len(f.have) >= headerSize {
-			k, n := Kind(f.have[0]), binary.BigEndian.Uint32(f.have[1:])
-			limits, known := bounds[k]
-			if !known || (k >= 'a') != f.FromServer || n < limits[0] || n > limits[1] {
-				return 0, nil, ErrMalformed
-			}
-			if need += int(n); len(f.have) >= need {
-				payload := f.have[headerSize:need:need]
-				f.have = f.have[need:]
-				return k, payload, nil
-			}
+	if f.in == nil {
+		f.in = bufio.NewReaderSize(f.R, headerSize+maxPayload)
+	}
+	_, _ = f.in.Discard(f.taken)
+	f.taken = 0
+	head, err := f.in.Peek(headerSize)
+	if err == nil {
+		k, n := Kind(head[0]), binary.BigEndian.Uint32(head[1:])
+		limits, known := bounds[k]
+		if !known || (k >= 'a') != f.FromServer || n < limits[0] || n > limits[1] {
+			return 0, nil, ErrMalformed
 		}
-		f.room(need)
-		n, err := f.R.Read(f.have[len(f.have):cap(f.have)])
-		f.have = f.have[:len(f.have)+n]
-		if n > 0 {
-			continue
-		}
-		if err == io.EOF && len(f.have) > 0 {
-			err = io.ErrUnexpectedEOF
-		}
-		if err != nil {
-			return 0, nil, err
+		var all []byte
+		if all, err = f.in.Peek(headerSize + int(n)); err == nil {
+			f.taken = len(all)
+			return k, all[headerSize:len(all):len(all)], nil
 		}
 	}
-}
-
-// room makes place for a frame of n bytes behind what is there. What a server prints comes
-// in large pieces.
-func (f *Reader) room(n int) {
-	if cap(f.have) >= n && cap(f.have) > len(f.have) {
-		return
+	if err == io.EOF && f.in.Buffered() > 0 {
+		err = io.ErrUnexpectedEOF
 	}
-	if cap(f.buf) < n {
-		least := 4 << 10
-		if f.FromServer {
-			least = headerSize + maxPayload
-		}
-		f.buf = make([]byte, 0, max(n, least))
-	}
-	f.have = append(f.buf[:0], f.have...)
+	return 0, nil, err
 }
 
 // Number is the payload that tells a number.

@@ -35,79 +35,74 @@ func Sequences(b []byte) iter.Seq2[[]byte, bool] {
 // character, a control character, or an escape sequence. If the end of it is
 // not there yet, complete is false. b must not be empty.
 func sequence(b []byte) (n int, complete bool) {
-	if b[0] != esc {
-		return character(b)
+	if n = length(b); n == 0 {
+		return len(b), len(b) > MaxHeld
 	}
-	if len(b) == 1 {
-		return 1, false
+	return n, true
+}
+
+// length is 0 if the end is not there yet.
+func length(b []byte) int {
+	switch {
+	case b[0] != esc && !utf8.FullRune(b), b[0] == esc && len(b) == 1:
+		return 0
+	case b[0] != esc:
+		_, n := utf8.DecodeRune(b)
+		return n
 	}
 	switch b[1] {
 	case '[':
 		return control(b)
 	case 'O': // SS3, keys of the keypad and F1 to F4
 		if len(b) < 3 {
-			return len(b), false
+			return 0
 		}
-		return 3, true
+		return 3
 	case ']', 'P', '_', '^', 'X':
 		return controlString(b)
-	case esc: // Alt with a key that is a sequence
+	case esc:
 		if len(b) > 2 && b[2] == esc {
-			return 1, true
+			return 1
 		}
-		n, complete = sequence(b[1:])
-		return n + 1, complete
 	}
-	n, complete = character(b[1:]) // Alt with a key
-	return n + 1, complete
-}
-
-func character(b []byte) (int, bool) {
-	if b[0] < utf8.RuneSelf {
-		return 1, true
+	if n := length(b[1:]); n > 0 { // Alt with a key, which may be a sequence
+		return n + 1
 	}
-	if !utf8.FullRune(b) {
-		return len(b), false
-	}
-	_, n := utf8.DecodeRune(b)
-	return n, true
+	return 0
 }
 
 // control is a control sequence (ECMA-48, 5.4). The mouse has one of its own
 // kind: three bytes follow CSI M.
-func control(b []byte) (int, bool) {
+func control(b []byte) int {
 	for i := 2; i < len(b); i++ {
 		switch c := b[i]; {
+		case c == 'M' && i == 2 && len(b) < 6:
+			return 0
 		case c == 'M' && i == 2:
-			if len(b) < 6 {
-				return len(b), false
-			}
-			return 6, true
+			return 6
 		case c >= 0x40 && c <= 0x7e:
-			return i + 1, true
+			return i + 1
 		case c < 0x20 || c > 0x7e: // it was no sequence
-			return i, true
+			return i
 		}
 	}
-	return len(b), len(b) > MaxHeld
+	return 0
 }
 
-func controlString(b []byte) (int, bool) {
+func controlString(b []byte) int {
 	for i := 2; i < len(b); i++ {
-		switch b[i] {
-		case bel, can, sub:
-			return i + 1, true
-		case esc:
-			if i+1 == len(b) {
-				return len(b), len(b) > MaxHeld
-			}
-			if b[i+1] == '\\' {
-				return i + 2, true
-			}
-			return i, true
+		switch c := b[i]; {
+		case c == bel || c == can || c == sub:
+			return i + 1
+		case c == esc && i+1 == len(b):
+			return 0
+		case c == esc && b[i+1] == '\\':
+			return i + 2
+		case c == esc:
+			return i
 		}
 	}
-	return len(b), len(b) > MaxHeld
+	return 0
 }
 
 // WithoutReports takes out of input what a terminal sends by itself: answers to
