@@ -57,7 +57,7 @@ func makesFault(pkg string, call *ast.CallExpr) bool {
 		return pkg == "fault" && f.Name == "New"
 	case *ast.SelectorExpr:
 		of, ok := f.X.(*ast.Ident)
-		return ok && (of.Name == "fault" && f.Sel.Name == "New" || of.Name == "state" && f.Sel.Name == "Refuse")
+		return ok && (of.Name == "fault" && f.Sel.Name == "New" || of.Name == "ask" && f.Sel.Name == "Refuse")
 	}
 	return false
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/state/ask"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/selftest"
@@ -36,7 +37,7 @@ func allowCommand() command {
 			numberFlag(fs, &number, "request", 0, math.MaxUint32, "grant request `NUMBER` of the agent; TARGET may then be left out")
 		},
 		run: func(ctx context.Context, e environment, args []string) (err error) {
-			r.Verb, r.Number = state.VerbAllow, uint32(number)
+			r.Verb, r.Number = ask.Allow, uint32(number)
 			switch {
 			case len(args) > 1 || len(args) == 0 && number == 0:
 				return fault.New(fault.Usage, "agent-init allow TARGET, or agent-init allow --request NUMBER", "allow takes one target, and %d were given", len(args))
@@ -70,7 +71,7 @@ func denyCommand() command {
 			if len(args) != 1 {
 				return fault.New(fault.Usage, "agent-init deny TARGET", "deny takes one target, and %d were given", len(args))
 			}
-			r.Verb, r.Target = state.VerbDeny, args[0]
+			r.Verb, r.Target = ask.Deny, args[0]
 			return makeGrant(ctx, e, r, life)
 		},
 	}
@@ -95,7 +96,7 @@ func makeGrant(ctx context.Context, e environment, r control.Request, life time.
 	}
 	r.Seconds = int64(life / time.Second)
 	var g grant.Granted
-	if err := call(ctx, state.ControlSocket, r, &g); err != nil {
+	if err := call(ctx, ask.ControlSocket, r, &g); err != nil {
 		return err
 	}
 	for _, w := range g.Warnings {
@@ -131,7 +132,7 @@ func grantsCommand() command {
 				return e.show(r, "      ", func(w io.Writer, _ bool) error { return r.Write(w, time.Now()) })
 			}
 			var g grant.Granted
-			if err := call(ctx, state.ControlSocket, control.Request{Verb: state.VerbEnd, Number: uint32(end), Reason: reason}, &g); err != nil {
+			if err := call(ctx, ask.ControlSocket, control.Request{Verb: ask.End, Number: uint32(end), Reason: reason}, &g); err != nil {
 				return err
 			}
 			return e.show(g, "", func(w io.Writer, _ bool) error {
@@ -143,7 +144,7 @@ func grantsCommand() command {
 }
 
 func requestCommand() command {
-	r := control.Request{Verb: state.VerbRequest}
+	r := control.Request{Verb: ask.Request}
 	return command{
 		name: "request", synopsis: "TARGET [--reason TEXT]", mixed: true, json: "print the answer as JSON",
 		summary: "ask a person to allow one entry; for the agent",
@@ -155,7 +156,7 @@ func requestCommand() command {
 			}
 			r.Target = args[0]
 			var out grant.Proposed
-			if err := call(ctx, state.RequestSocket, r, &out); err != nil {
+			if err := call(ctx, ask.RequestSocket, r, &out); err != nil {
 				return err
 			}
 			if e.json {
@@ -183,14 +184,14 @@ func reloadCommand() command {
 
 // reload has the keeper read the policy again, and waits for what comes of it.
 func reload(ctx context.Context) error {
-	return call(ctx, state.ControlSocket, control.Request{Verb: state.VerbReload}, nil)
+	return call(ctx, ask.ControlSocket, control.Request{Verb: ask.Reload}, nil)
 }
 
 // call asks at one of the sockets of the runtime directory, and reads the answer
 // into out. A refusal is the fault that it says.
 func call(ctx context.Context, socket string, r control.Request, out any) error {
 	patience := 30 * time.Second // the keeper may have to apply a long policy
-	if r.Verb == state.VerbSelfTest {
+	if r.Verb == ask.SelfTest {
 		patience = selftest.Time + 10*time.Second
 	}
 	dir, err := state.Find()
@@ -199,7 +200,8 @@ func call(ctx context.Context, socket string, r control.Request, out any) error 
 	}
 	var s state.State
 	if dir.Read(state.StatusFile, &s) == nil && s.Phase == state.PhaseOpen {
-		return state.Unconfined()
+		return fault.New(fault.Failure, "start without --unsafe-no-firewall",
+			"NOT CONFINED: the container was started with an open network, and nothing is allowed, denied or logged")
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

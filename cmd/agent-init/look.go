@@ -19,6 +19,7 @@ import (
 	"github.com/agent-init/agent-init/internal/inspect"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/state/ask"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/privdrop"
@@ -234,7 +235,7 @@ func selftestCommand() command {
 // selftestAsAgent is for a root without a keeper that serves: nobody counts, and the probes
 // are run right here. It becomes the agent first: what root can reach proves nothing.
 func selftestAsAgent(asJSON bool) error {
-	spec, err := state.ReadAgentSpec()
+	spec, err := state.ReadAgent()
 	if err != nil {
 		return err
 	}
@@ -246,7 +247,7 @@ func selftestAsAgent(asJSON bool) error {
 		return fmt.Errorf("pass on the probe: %w", err)
 	}
 	spec.Argv, spec.Dir, spec.KeepFDs = []string{stage.FDPath(stage.FDKept), "selftest", fmt.Sprintf("--json=%v", asJSON)}, "/", 1
-	return stage.DropFault(privdrop.Exec(spec))
+	return stage.DropFault(privdrop.Exec(spec.Spec))
 }
 
 // runProbes is for the keeper, which parses no JSON of a child's.
@@ -273,7 +274,7 @@ func makeProbes(ctx context.Context) (selftest.Report, error) {
 
 // askProbes has the keeper run the probes, which tells them from what the agent does.
 func askProbes(ctx context.Context) (report selftest.Report, err error) {
-	err = call(ctx, state.ControlSocket, control.Request{Verb: state.VerbSelfTest}, &report)
+	err = call(ctx, ask.ControlSocket, control.Request{Verb: ask.SelfTest}, &report)
 	return report, err
 }
 

@@ -22,16 +22,20 @@ import (
 // goldenState has something in every field.
 func goldenState() state.State {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	return state.State{
-		Version: 1, Phase: state.PhaseReady, Mode: "run", Keeper: state.Process{PID: 1, Start: 42}, Started: at, Published: at.Add(time.Hour),
-		Agent:    state.Agent{User: "agent", UID: 1000},
+	s := state.State{
+		Version: 1, Phase: state.PhaseReady, Mode: "run", Started: at, Published: at.Add(time.Hour),
 		Firewall: state.Firewall{Backend: "nftables", Verified: at.Add(time.Hour), Repairs: 1},
-		Policy:   state.Policy{Counts: policy.Counts{Files: 2, Rules: 9, Names: 5, Wildcards: 2, Addresses: 1, Denied: 1, Required: 1}, Attempts: 3, Loaded: at},
 		Guard: state.Guard{OK: true, UID: 64901, Restarts: 2, Seen: at, Stats: wire.Stats{Queries: 100, Allowed: 90, Denied: 10, Cached: 50, Asked: 40, Failed: 1,
 			Stripped: 3, Relays: 4, Passed: 70, Refused: 6, Drops: 8, Leases: 40, LeaseNanos: 12_000_000, AskedNanos: 900_000_000}},
-		Leases: state.Leases{Names: 5, Elements: 20}, Grants: state.Grants{Allowed: 1, Denied: 2, Requests: 3},
 		SelfTest: &state.SelfTest{OK: true, Time: at, Checks: 60, Millis: 400}, Audit: state.Audit{File: "/var/log/agent-init/audit.jsonl"},
 	}
+	s.Keeper.PID, s.Keeper.Start = 1, 42
+	s.Agent.User, s.Agent.UID = "agent", 1000
+	s.Policy.Counts = policy.Counts{Files: 2, Rules: 9, Names: 5, Wildcards: 2, Addresses: 1, Denied: 1, Required: 1}
+	s.Policy.Attempts, s.Policy.Loaded = 3, at
+	s.Leases.Names, s.Leases.Elements = 5, 20
+	s.Grants.Allowed, s.Grants.Denied, s.Grants.Requests = 1, 2, 3
+	return s
 }
 
 func TestMetricsGolden(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/state/ask"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/window"
 	"github.com/agent-init/agent-init/pkg/session/attach"
@@ -111,7 +112,7 @@ func dialSession() (*os.File, error) {
 	if err != nil {
 		return nil, state.NotRunning(err)
 	}
-	f, err := attach.Dial(filepath.Join(string(dir), state.SessionSocket))
+	f, err := attach.Dial(filepath.Join(string(dir), ask.SessionSocket))
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, fault.New(fault.Failure, "start the container with -it, or with AGENT_INIT_SESSION=always in its environment (docker: -e)", "there is no session")

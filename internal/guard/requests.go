@@ -9,7 +9,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
-	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/state/ask"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/budget"
 	"github.com/agent-init/agent-init/pkg/control"
@@ -43,33 +43,33 @@ func (g *guard) openRequests(agentUID uint32) (func(context.Context) error, erro
 
 // propose hands a well-formed proposal to the keeper.
 func (g *guard) propose(ctx context.Context, limit *budget.Pace, p control.Peer, r control.Request) control.Reply {
-	if r.Verb != state.VerbRequest {
-		return state.Refuse(fault.Privilege, "run it as root", "this socket takes requests only")
+	if r.Verb != ask.Request {
+		return ask.Refuse(fault.Privilege, "run it as root", "this socket takes requests only")
 	}
 	if !limit.Take(time.Now()) {
-		return state.Refuse(fault.Failure, "wait a minute, and ask for what is needed only", "too many requests")
+		return ask.Refuse(fault.Failure, "wait a minute, and ask for what is needed only", "too many requests")
 	}
 	line, err := grant.ParseLine(grant.Allow, r.Target)
 	if err != nil {
-		return state.RefuseWith(err)
+		return ask.RefuseWith(err)
 	}
 	if len(line.Text) > wire.MaxName {
-		return state.Refuse(fault.Usage, "ask for a shorter one", "the target is longer than %d bytes", wire.MaxName)
+		return ask.Refuse(fault.Usage, "ask for a shorter one", "the target is longer than %d bytes", wire.MaxName)
 	}
 	if rule := allowedBy(g.policy.Load(), line.Text); rule != nil {
-		return state.Answer(grant.Proposed{Version: 1, Target: line.Text, Allowed: rule.Source.String()})
+		return ask.Answer(grant.Proposed{Version: 1, Target: line.Text, Allowed: rule.Source.String()})
 	}
 	if rule := deniedBy(g.policy.Load(), line.Text); rule != nil {
-		return state.Refuse(fault.Usage, "ask for the rule to be taken out", "the rule %s denies it, at %s", rule, rule.Source)
+		return ask.Refuse(fault.Usage, "ask for the rule to be taken out", "the rule %s denies it, at %s", rule, rule.Source)
 	}
 	got, err := g.ask(ctx, wire.Message{Op: wire.OpRequest, Name: line.Text, Text: wire.PlainText(r.Reason), UID: p.UID, PID: uint32(p.PID)})
 	switch {
 	case err != nil:
-		return state.Refuse(fault.Failure, "try again", "the keeper did not answer")
+		return ask.Refuse(fault.Failure, "try again", "the keeper did not answer")
 	case got.Err:
-		return state.Refuse(fault.Failure, "wait until a person has looked at them", "%s", got.Text)
+		return ask.Refuse(fault.Failure, "wait until a person has looked at them", "%s", got.Text)
 	}
-	return state.Answer(grant.Proposed{Version: 1, Number: uint32(got.Arg), Target: line.Text})
+	return ask.Answer(grant.Proposed{Version: 1, Number: uint32(got.Arg), Target: line.Text})
 }
 
 // allowedBy is the rule by which an entry about one name is allowed already.

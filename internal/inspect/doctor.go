@@ -213,6 +213,7 @@ func checkIPTables(d *Diagnosis, p patient) string {
 // checkIPv6 finds an IPv6 that is up in part.
 func checkIPv6(d *Diagnosis, p patient) string {
 	const off = "docker: --sysctl net.ipv6.conf.all.disable_ipv6=1; compose: sysctls: [net.ipv6.conf.all.disable_ipv6=1]; kubernetes: securityContext.sysctls of the pod"
+	word, _ := p.state.Word()
 	switch {
 	case p.addrs6 == 0 && !p.loopback6:
 		return "off"
@@ -222,7 +223,7 @@ func checkIPv6(d *Diagnosis, p patient) string {
 		d.warn(off+"; or give the network a route", "half up: there are addresses but no way out, so programs that try IPv6 first lose time")
 	case p.addrs6 == 0:
 		return "on the loopback only"
-	case p.state.Word() != state.WordConfined || p.state.Monitor:
+	case word != "confined" || p.state.Monitor:
 		return "up, like IPv4"
 	}
 	return "up, and confined like IPv4"

@@ -17,7 +17,6 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/lease"
-	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -124,7 +123,8 @@ type explanation struct {
 	Request *grant.Grant    `json:"request,omitempty"` // the agent's last about it
 	Unknown string          `json:"unknown,omitempty"` // why it can't be told whether it was denied
 
-	now time.Time // when it was asked
+	now    time.Time // when it was asked
+	unless string    // confined: what holds instead, see state.State.Word
 }
 
 type portVerdict struct {
@@ -154,7 +154,8 @@ type denials struct {
 const shownDenials = 3 // of the last
 
 func explainSubject(p published, s subject, now time.Time) explanation {
-	e := explanation{Version: 1, now: now, State: p.state.Word(), Allowed: true, Leases: []lease.Address{}, Denied: denials{Last: []audit.Event{}}}
+	e := explanation{Version: 1, now: now, Allowed: true, Leases: []lease.Address{}, Denied: denials{Last: []audit.Event{}}}
+	e.State, e.unless = p.state.Word()
 	e.Monitor = p.state != nil && p.state.Monitor
 	ports := []policy.Port{policy.HTTPS, policy.HTTP}
 	if !s.addr.IsValid() {
@@ -301,8 +302,8 @@ func isAbout(target string, s subject) bool {
 // Write shows the explanation; what it quotes may be the agent's own words.
 func (x explanation) Write(out io.Writer, coloured bool) error {
 	w := &text.Screen{W: out}
-	if what := state.UnlessConfined[x.State]; what != "" {
-		w.Line("%s", painted(what, "31", coloured))
+	if x.unless != "" {
+		w.Line("%s", painted(x.unless, "31", coloured))
 	}
 	for _, v := range x.Ports {
 		verdict := painted("denied", "31", coloured)

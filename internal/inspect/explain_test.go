@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -102,17 +103,19 @@ func TestExplain(t *testing.T) {
 // TestExplainState: what is published is not told as what holds where it does not.
 func TestExplainState(t *testing.T) {
 	p := publishedWith(t, "ok.example\n", nil)
+	gone := state.Self()
+	gone.PID = 1 << 30
 	for word, s := range map[string]*state.State{
-		state.WordAbsent:   nil,
-		state.WordOpen:     {Phase: state.PhaseOpen},
-		state.WordGone:     {Phase: state.PhaseReady, Keeper: state.Process{PID: 1 << 30}},
-		state.WordStart:    {Phase: state.PhaseFailed},
-		state.WordConfined: {Phase: state.PhaseReady, Keeper: state.Self()},
+		"not running":  nil,
+		"not confined": {Phase: state.PhaseOpen},
+		"keeper gone":  {Phase: state.PhaseReady, Keeper: gone},
+		"not ready":    {Phase: state.PhaseFailed},
+		"confined":     {Phase: state.PhaseReady, Keeper: state.Self()},
 	} {
 		p.state = s
 		x, text := explained(t, p, "evil.example")
 		first, _, _ := strings.Cut(text, "\n")
-		if x.State != word || state.UnlessConfined[word] != "" && first != state.UnlessConfined[word] || word == state.WordConfined && !strings.HasPrefix(first, "evil.example") {
+		if x.State != word || first != cmp.Or(x.unless, first) || (word == "confined") != strings.HasPrefix(first, "evil.example") {
 			t.Errorf("%s: %s\n%s", word, x.State, text)
 		}
 	}

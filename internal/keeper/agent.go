@@ -41,7 +41,7 @@ func (b *base) findAgent(k *book) (*agent, error) {
 	a := &agent{base: b, book: k, identity: id}
 	a.warnOfAccount(privdrop.EnsureAccount(id))
 	a.warnOfWorkspace(stage.Workspace)
-	b.update(func(s *state.State) { s.Agent = state.Agent{User: id.Name, UID: id.UID} })
+	b.update(func(s *state.State) { s.Agent.User, s.Agent.UID = id.Name, id.UID })
 	return a, nil
 }
 

@@ -85,7 +85,7 @@ func (b *base) recordPolicy(p *policy.Policy, what string) {
 	c := p.Counts()
 	b.record(audit.Event{Kind: audit.Policy, Verdict: audit.Info, Reason: fmt.Sprintf("%s: %s", what, state.SizeOf(c))})
 	b.update(func(s *state.State) {
-		s.Policy = state.Policy{Counts: c, Attempts: s.Policy.Attempts + 1, Loaded: time.Now()}
+		s.Policy.Counts, s.Policy.Attempts, s.Policy.Loaded, s.Policy.Fault = c, s.Policy.Attempts+1, time.Now(), ""
 	})
 }
 

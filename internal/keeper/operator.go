@@ -15,6 +15,7 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/state/ask"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/control"
@@ -37,16 +38,16 @@ func (b *base) openSockets(_ context.Context, l loaded) (out listening, err erro
 		return l, nil
 	}
 	out.loaded = l
-	if out.doors.controls, err = open(state.ControlSocket, 0o600); err != nil {
+	if out.doors.controls, err = open(ask.ControlSocket, 0o600); err != nil {
 		return out, err
 	}
 	b.atEnd(out.doors.controls.Close)
-	if out.doors.metrics, err = open(state.MetricsSocket, 0o600); err != nil {
+	if out.doors.metrics, err = open(ask.MetricsSocket, 0o600); err != nil {
 		return out, err
 	}
 	b.atEnd(out.doors.metrics.Close)
 	// Everyone may connect; whose request counts is for the guard to see.
-	requests, err := open(state.RequestSocket, 0o666)
+	requests, err := open(ask.RequestSocket, 0o666)
 	if err != nil {
 		return out, err
 	}
@@ -107,41 +108,41 @@ func (k *keeper) publishAll() uint64 {
 // serveControl does what root asks for.
 func (k *keeper) serveControl(ctx context.Context, p control.Peer, r control.Request) control.Reply {
 	if !k.ready() {
-		return state.Refuse(fault.Failure, "wait until agent-init wait succeeds", "the container is not confined yet")
+		return ask.Refuse(fault.Failure, "wait until agent-init wait succeeds", "the container is not confined yet")
 	}
 	// What was begun is carried through, also if the person has left.
 	ctx = context.WithoutCancel(ctx)
 	switch r.Verb {
-	case state.VerbAllow:
+	case ask.Allow:
 		return k.put(ctx, grant.Allow, p, r)
-	case state.VerbDeny:
+	case ask.Deny:
 		return k.put(ctx, grant.Deny, p, r)
-	case state.VerbEnd:
+	case ask.End:
 		return k.end(ctx, p, r)
-	case state.VerbSelfTest:
+	case ask.SelfTest:
 		return k.proveAgain(ctx, p)
-	case state.VerbReload:
+	case ask.Reload:
 		if err := k.reload(ctx); err != nil {
-			reply := state.RefuseWith(err) // which has its own remedy
+			reply := ask.RefuseWith(err) // which has its own remedy
 			reply.Error = "the policy was not reloaded, the old one stays in force: " + reply.Error
 			return reply
 		}
 		return control.Reply{OK: true}
 	}
-	return state.Refuse(fault.Usage, "use the agent-init command of the same version", "unknown verb %q", r.Verb)
+	return ask.Refuse(fault.Usage, "use the agent-init command of the same version", "unknown verb %q", r.Verb)
 }
 
 func (k *keeper) put(ctx context.Context, kind grant.Kind, p control.Peer, r control.Request) control.Reply {
 	line, err := grant.ParseLine(kind, r.Target)
 	if err != nil {
-		return state.RefuseWith(err)
+		return ask.RefuseWith(err)
 	}
 	life := time.Duration(r.Seconds) * time.Second
 	switch {
 	case kind == grant.Allow && life == 0:
 		life = grant.DefaultFor
 	case life > grant.MaxFor:
-		return state.Refuse(fault.Usage, "write it into a file of "+k.config.PolicyDir, "a grant lasts %s at most", text.Shortly(grant.MaxFor))
+		return ask.Refuse(fault.Usage, "write it into a file of "+k.config.PolicyDir, "a grant lasts %s at most", text.Shortly(grant.MaxFor))
 	}
 	out := grant.Granted{Version: 1, Replaced: []grant.Grant{}, Warnings: []string{}}
 	err = k.changeGrants(ctx, func(b *grant.Book) ([]audit.Event, error) {
@@ -164,7 +165,7 @@ func (k *keeper) put(ctx context.Context, kind grant.Kind, p control.Peer, r con
 		return []audit.Event{g.Event(verdict, what, &p)}, nil
 	})
 	if err != nil {
-		return state.RefuseWith(err)
+		return ask.RefuseWith(err)
 	}
 	for _, w := range slices.Concat(k.book.policy().Warnings, line.Warnings) {
 		if w.Source.File == out.Grant.Name() || w.Source.File == "" {
@@ -176,7 +177,7 @@ func (k *keeper) put(ctx context.Context, kind grant.Kind, p control.Peer, r con
 	if kind == grant.Allow {
 		out.Warnings = append(out.Warnings, meaningOf(line.Text)...)
 	}
-	return state.Answer(out)
+	return ask.Answer(out)
 }
 
 // meaningOf says what an entry opens beyond a name, for the person who grants it.
@@ -211,9 +212,9 @@ func (k *keeper) end(ctx context.Context, p control.Peer, r control.Request) con
 		return []audit.Event{ended.Event(audit.Info, what, &p)}, nil
 	})
 	if err != nil {
-		return state.RefuseWith(err)
+		return ask.RefuseWith(err)
 	}
-	return state.Answer(grant.Granted{Version: 1, Grant: ended, Replaced: []grant.Grant{}, Warnings: []string{}})
+	return ask.Answer(grant.Granted{Version: 1, Grant: ended, Replaced: []grant.Grant{}, Warnings: []string{}})
 }
 
 // metricsTime is how long a reader may take.

@@ -10,6 +10,7 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/mustrun"
 	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/state/ask"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/control"
 )
@@ -37,7 +38,7 @@ func TestKernelReloadRefused(t *testing.T) {
 			if err := os.Chmod(file, c.mode); err != nil {
 				t.Fatal(err)
 			}
-			r := k.serveControl(t.Context(), control.Peer{}, control.Request{Verb: state.VerbReload})
+			r := k.serveControl(t.Context(), control.Peer{}, control.Request{Verb: ask.Reload})
 			if r.OK || r.Code != fault.Policy || !strings.Contains(r.Error, "the old one stays in force") || !strings.Contains(r.Error, c.cause) || !strings.Contains(r.Remedy, c.remedy) {
 				t.Errorf("%+v", r)
 			}

@@ -92,9 +92,9 @@ func (p *publisher) publish() {
 	p.mu.Lock()
 	ledger, log := p.ledger, p.audit
 	p.mu.Unlock()
-	var leases state.Leases
+	var names, elements int
 	if ledger != nil {
-		leases.Names, leases.Elements = ledger.Counts()
+		names, elements = ledger.Counts()
 	}
 	fault := ""
 	if log != nil {
@@ -102,7 +102,9 @@ func (p *publisher) publish() {
 			fault = err.Error()
 		}
 	}
-	p.update(func(s *state.State) { s.Published, s.Leases, s.Audit.Fault = time.Now(), leases, fault })
+	p.update(func(s *state.State) {
+		s.Published, s.Leases.Names, s.Leases.Elements, s.Audit.Fault = time.Now(), names, elements, fault
+	})
 	if err := p.dir.Write(state.StatusFile, 0o644, p.status()); err != nil {
 		p.log.Error("publishing the state", "error", err)
 		return
@@ -133,8 +135,7 @@ func (p *publisher) publishLeases(before uint64) uint64 {
 
 // publishPolicy writes the policy, and what agents are told about it. One change at a time calls it.
 func (p *publisher) publishPolicy(dir string, f *inForce) {
-	head := state.PublishedHead{Version: 1, Dir: dir, Hosts: f.bundle.Hosts, Inbound: state.Inbound(f.policy)}
-	p.unless(p.dir.WriteWith(state.PolicyFile, 0o644, func(w io.Writer) error { return state.WriteRules(w, head, f.policy) }), "the policy")
+	p.unless(p.dir.WriteWith(state.PolicyFile, 0o644, func(w io.Writer) error { return state.WriteRules(w, dir, f.bundle.Hosts, f.policy) }), "the policy")
 	p.unless(p.dir.WriteWith(state.ReadmeFile, 0o644, func(w io.Writer) error {
 		return writeReadme(w, f.policy, f.grants.List, p.status().Monitor)
 	}), "what agents are told")
@@ -145,17 +146,11 @@ func (p *publisher) publishGrants(b grant.Book) {
 	p.writing.Lock()
 	defer p.writing.Unlock()
 	p.update(func(s *state.State) {
-		s.Grants = state.Grants{Fault: s.Grants.Fault}
+		count := map[grant.Kind]int{}
 		for _, g := range b.List {
-			switch g.Kind {
-			case grant.Allow:
-				s.Grants.Allowed++
-			case grant.Deny:
-				s.Grants.Denied++
-			case grant.Request:
-				s.Grants.Requests++
-			}
+			count[g.Kind]++
 		}
+		s.Grants.Allowed, s.Grants.Denied, s.Grants.Requests = count[grant.Allow], count[grant.Deny], count[grant.Request]
 	})
 	list := append(append([]grant.Grant{}, b.List...), b.Decided...)
 	p.unless(p.dir.Write(state.GrantsFile, 0o644, grant.Report{Version: 1, Grants: list}), "the grants")

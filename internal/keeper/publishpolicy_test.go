@@ -17,7 +17,7 @@ func TestPublishedPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := state.WriteRules(f, state.PublishedHead{Version: 1, Dir: "/conf", Hosts: []byte("10.0.0.9 db.example"), Inbound: []uint16{3000}}, p); err != nil {
+	if err := state.WriteRules(f, "/conf", []byte("10.0.0.9 db.example"), p); err != nil {
 		t.Fatal(err)
 	}
 	f.Close()

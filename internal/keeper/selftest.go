@@ -16,6 +16,7 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/state/ask"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/control"
@@ -191,23 +192,23 @@ func (k *keeper) prove(ctx context.Context) error {
 // makes no container unhealthy.
 func (k *keeper) proveAgain(ctx context.Context, p control.Peer) control.Reply {
 	if !k.proving.TryLock() {
-		return state.Refuse(fault.Failure, "wait until it has ended", "another self-test is under way")
+		return ask.Refuse(fault.Failure, "wait until it has ended", "another self-test is under way")
 	}
 	defer k.proving.Unlock()
 	plan := k.selfTestPlan()
 	if err := k.dir.Write(state.ProbesFile, 0o644, plan); err != nil {
-		return state.RefuseWith(err)
+		return ask.RefuseWith(err)
 	}
 	report, err := k.runSelfTest(ctx, plan, true)
 	if err != nil {
-		return state.Refuse(fault.SelfTest, "see agent-init status", "the self-test could not be run: %w", err)
+		return ask.Refuse(fault.SelfTest, "see agent-init status", "the self-test could not be run: %w", err)
 	}
 	e := audit.Event{Kind: audit.SelfTest, Verdict: audit.Info, UID: &p.UID, PID: p.PID, Reason: "passed again: " + sizeOfReport(report)}
 	if !report.OK {
 		e.Verdict, e.Reason = audit.Fault, "failed, when run again: "+strings.Join(report.Failures(), "; ")
 	}
 	k.record(e)
-	return state.Answer(report)
+	return ask.Answer(report)
 }
 
 func sizeOfReport(r selftest.Report) string {

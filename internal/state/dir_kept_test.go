@@ -10,9 +10,9 @@ import (
 // A keeper that was killed still has the lock while its threads end: who comes
 // next waits for that, and for nothing else.
 func TestKept(t *testing.T) {
-	dead := Process{PID: os.Getpid(), Start: 1} // the pid is another's by now
+	dead := process{PID: os.Getpid(), Start: 1} // the pid is another's by now
 	for name, c := range map[string]struct {
-		keeper  Process
+		keeper  process
 		release time.Duration // 0: not at all
 		kept    bool
 		waits   time.Duration

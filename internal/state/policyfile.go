@@ -15,11 +15,11 @@ import (
 // WriteRules writes the policy in force, for everyone to read: one rule per line, in
 // JSON, without the settings, which may hold what the agent's own environment does.
 // It writes one rule at a time: the policy may be long.
-func WriteRules(w io.Writer, head PublishedHead, p *policy.Policy) error {
+func WriteRules(w io.Writer, dir string, hosts []byte, p *policy.Policy) error {
 	b := bufio.NewWriterSize(w, 64<<10)
 	enc := json.NewEncoder(b)
 	enc.SetEscapeHTML(false)
-	err := enc.Encode(head)
+	err := enc.Encode(publishedHead{1, dir, hosts, Inbound(p)})
 	for r := range p.Rules() {
 		if err == nil {
 			err = enc.Encode(r.Entry())
@@ -31,13 +31,23 @@ func WriteRules(w io.Writer, head PublishedHead, p *policy.Policy) error {
 	return err
 }
 
-// PublishedHead is the first line of policy.jsonl.
-type PublishedHead struct {
+// publishedHead is the first line of policy.jsonl.
+type publishedHead struct {
 	Version int    `json:"version"`
 	Dir     string `json:"dir"`             // where the files are
 	Hosts   []byte `json:"hosts,omitempty"` // the hosts file that counts
 
 	Inbound []uint16 `json:"inbound,omitempty"` // TCP ports that may be connected to from outside
+}
+
+// Inbound are the TCP ports that p lets in.
+func Inbound(p *policy.Policy) (ports []uint16) {
+	for _, in := range p.Settings.Inbound {
+		if in.Proto == policy.TCP {
+			ports = append(ports, in.Number)
+		}
+	}
+	return ports
 }
 
 // ReadRules reads policy.jsonl.
@@ -48,7 +58,7 @@ func ReadRules(path string) (*policy.Policy, string, []uint16, error) {
 	}
 	defer f.Close()
 	d := json.NewDecoder(bufio.NewReaderSize(f, 64<<10))
-	var head PublishedHead
+	var head publishedHead
 	if err := d.Decode(&head); err != nil {
 		return nil, "", nil, fmt.Errorf("read %s: %w", path, text.CauseOf(err))
 	}

@@ -30,30 +30,30 @@ type State struct {
 	Monitor   bool      `json:"monitor,omitempty"` // --mode monitor: what the policy denies is let through
 	Reason    string    `json:"reason,omitempty"`
 	Code      int       `json:"code,omitempty"` // exit code that goes with a failure
-	Keeper    Process   `json:"keeper"`
+	Keeper    process   `json:"keeper"`
 	Started   time.Time `json:"started,omitzero"`
 	Published time.Time `json:"published,omitzero"`
-	Agent     Agent     `json:"agent"`
+	Agent     agent     `json:"agent"`
 	Firewall  Firewall  `json:"firewall"`
-	Policy    Policy    `json:"policy"`
+	Policy    loaded    `json:"policy"`
 	Guard     Guard     `json:"guard"`
-	Leases    Leases    `json:"leases"`
-	Grants    Grants    `json:"grants"`
+	Leases    leased    `json:"leases"`
+	Grants    granted   `json:"grants"`
 	SelfTest  *SelfTest `json:"selftest,omitempty"`
 	Audit     Audit     `json:"audit"`
-	Session   Session   `json:"session,omitzero"`
+	Session   session   `json:"session,omitzero"`
 }
 
-// Process tells a process from a later one of the same pid.
-type Process struct {
+// process tells a process from a later one of the same pid.
+type process struct {
 	PID int `json:"pid"`
 	// Start is the process's start time in clock ticks (proc(5), field 22):
 	// with it, a pid that was used again is told apart.
 	Start uint64 `json:"start"`
 }
 
-// Agent is whom the keeper runs commands as.
-type Agent struct {
+// agent is whom the keeper runs commands as.
+type agent struct {
 	User string `json:"user"`
 	UID  uint32 `json:"uid"`
 }
@@ -69,8 +69,8 @@ type Firewall struct {
 	Fault    string    `json:"fault,omitempty"`
 }
 
-// Policy is how much is in force, and since when.
-type Policy struct {
+// loaded is how much is in force, and since when.
+type loaded struct {
 	policy.Counts
 	Attempts int       `json:"attempts"` // to load it, the first one included
 	Loaded   time.Time `json:"loaded,omitzero"`
@@ -89,14 +89,14 @@ type Guard struct {
 	PassedOver []string `json:"passed_over,omitempty"` // DNS servers of resolv.conf that are not asked, and why
 }
 
-// Leases is how much is open by name.
-type Leases struct {
+// leased is how much is open by name.
+type leased struct {
 	Names    int `json:"names"`
 	Elements int `json:"elements"`
 }
 
-// Grants is how much was granted at run time.
-type Grants struct {
+// granted is how much was granted at run time.
+type granted struct {
 	Allowed  int    `json:"allowed"`
 	Denied   int    `json:"denied"`
 	Requests int    `json:"requests"`        // that wait for a person
@@ -112,8 +112,8 @@ type SelfTest struct {
 	Millis   int64     `json:"ms"`
 }
 
-// Session is empty if there is no session.
-type Session struct {
+// session is empty if there is no session.
+type session struct {
 	Name     string `json:"name"`
 	Socket   string `json:"socket"`
 	OK       bool   `json:"ok"` // the server serves
@@ -181,13 +181,13 @@ func (s *State) Healthy(now time.Time) (ok bool, why []string) {
 }
 
 // Self is this process.
-func Self() Process {
+func Self() process {
 	start, _ := startTime(os.Getpid())
-	return Process{PID: os.Getpid(), Start: start}
+	return process{PID: os.Getpid(), Start: start}
 }
 
 // Alive says whether the process still runs.
-func (p Process) Alive() bool {
+func (p process) Alive() bool {
 	start, err := startTime(p.PID)
 	return err == nil && start == p.Start
 }

@@ -8,7 +8,7 @@ import (
 // TestSettled: wait ends when it is known how this start went, and not by how the one
 // before went.
 func TestSettled(t *testing.T) {
-	gone, before := Process{PID: Self().PID, Start: 1}, Process{PID: 1, Start: 1}
+	gone, before := process{PID: Self().PID, Start: 1}, process{PID: 1, Start: 1}
 	for name, c := range map[string]struct {
 		state         State
 		settled, well bool

@@ -5,46 +5,27 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
-// The words for how far what is published can be relied on.
-const (
-	WordConfined = "confined"
-	WordAbsent   = "not running"
-	WordOpen     = "not confined"
-	WordGone     = "keeper gone"
-	WordStart    = "not ready"
-)
-
-// UnlessConfined is said before anything else where the policy is not what holds.
-var UnlessConfined = map[string]string{
-	WordAbsent: "agent-init does not run here: nothing is confined. This is what its policy would say.",
-	WordOpen:   "NOT CONFINED: the network is open. This is what the policy would say.",
-	WordGone:   "The keeper is gone: nothing new opens, whatever the policy says. Restart the container, or run agent-init up.",
-	WordStart:  "agent-init has not started: everything is refused. See agent-init status.",
-}
-
-// Word says how far s can be relied on; nil is where nothing was published.
-func (s *State) Word() string {
+// Word says how far what is published can be relied on; s is nil where nothing is. Unless the agent is confined
+// by it, a sentence says what holds, before anything else is said.
+func (s *State) Word() (word, unless string) {
 	switch {
 	case s == nil:
-		return WordAbsent
+		return "not running", "agent-init does not run here: nothing is confined. This is what its policy would say."
 	case s.Phase == PhaseOpen:
-		return WordOpen
+		return "not confined", "NOT CONFINED: the network is open. This is what the policy would say."
 	case s.Phase == PhaseReady && s.Keeper.Alive():
-		return WordConfined
+		return "confined", ""
 	case s.Phase == PhaseReady, s.Phase == PhaseEnded:
-		return WordGone
+		return "keeper gone", "The keeper is gone: nothing new opens, whatever the policy says. Restart the container, or run agent-init up."
 	}
-	return WordStart
-}
-
-// Unconfined is the fault of what can't be done where the network is open.
-func Unconfined() *fault.Fault {
-	return fault.New(fault.Failure, "start without --unsafe-no-firewall", "NOT CONFINED: the container was started with an open network, and nothing is allowed, denied or logged")
+	return "not ready", "agent-init has not started: everything is refused. See agent-init status."
 }
 
 // NotRunning is the fault of a state that can't be read.
@@ -65,4 +46,26 @@ func SayIfOpen(w io.Writer) {
 	if dir.Read(StatusFile, &s) == nil && s.Open() != "" {
 		fmt.Fprintf(w, "[the network is NOT CONFINED: %s]\n", s.Open())
 	}
+}
+
+// Confined is how the agent is confined, for exec.
+type Confined struct {
+	privdrop.Spec
+	Clipboard bool `json:"clipboard"` // may be written by what programs print
+}
+
+// ReadAgent reads how the agent is confined. Only root may.
+func ReadAgent() (agent Confined, err error) {
+	if os.Geteuid() != 0 {
+		return agent, fault.New(fault.Privilege, "use docker exec -u root, or run the command itself: this user is confined already",
+			"only root can become the agent")
+	}
+	dir, err := Find()
+	if err != nil {
+		return agent, NotRunning(err)
+	}
+	if err := dir.Read(AgentFile, &agent); err != nil {
+		return agent, NotRunning(err)
+	}
+	return agent, nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/agent-init/agent-init/internal/ids"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/state/ask"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/internal/wire/sessionop"
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -105,7 +106,7 @@ func New(k Host, dir string) (*Session, error) {
 	return s, nil
 }
 
-func (s *Session) socket() string { return filepath.Join(string(s.host.Dir), state.SessionSocket) }
+func (s *Session) socket() string { return filepath.Join(string(s.host.Dir), ask.SessionSocket) }
 
 // Begin starts the first window's command, shown on the container's terminal if in and
 // out are one. It says to w how else it can be seen.
@@ -130,7 +131,7 @@ func (s *Session) Begin(ctx context.Context, argv []string, in, out *os.File, w 
 // start begins to keep a server running, until Stop.
 func (s *Session) start() {
 	s.host.Update(func(st *state.State) {
-		st.Session = state.Session{Name: s.host.Name, Socket: s.socket(), UID: s.uid}
+		st.Session.Name, st.Session.Socket, st.Session.UID = s.host.Name, s.socket(), s.uid
 	})
 	s.service.Begin()
 }

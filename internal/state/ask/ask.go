@@ -1,4 +1,5 @@
-package state
+// Package ask is what people and the agent ask for at the sockets of the runtime directory, and the answers.
+package ask
 
 import (
 	"encoding/json"
@@ -7,6 +8,24 @@ import (
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/control"
+)
+
+// The sockets. The agent can talk to the guard only, which holds no privilege, and can only propose.
+const (
+	ControlSocket = "control.sock" // root's, to the keeper
+	RequestSocket = "request.sock" // the agent's, to the guard
+	MetricsSocket = "metrics.sock" // counters over HTTP, for root
+	SessionSocket = "session.sock" // the session server's
+)
+
+// The verbs.
+const (
+	Allow    = "allow"
+	Deny     = "deny"
+	End      = "end"
+	Request  = "request"
+	Reload   = "reload"
+	SelfTest = "selftest"
 )
 
 // Refuse is a reply that says no.
