@@ -147,10 +147,7 @@ func checkVariables(env map[string]string) (strange []string, err error) {
 		case !strings.HasPrefix(name, fault.EnvPrefix), slices.Contains(known, name), serviceVariable.MatchString(name):
 			continue
 		case name == fault.EnvPrefix+"INBOUND":
-			port := regexp.MustCompile(`[0-9]+`).FindString(env[name])
-			if port == "" {
-				port = "3000" // to show how
-			}
+			port := cmp.Or(regexp.MustCompile(`[0-9]+`).FindString(env[name]), "3000") // to show how
 			return nil, fault.New(fault.Usage, "write inbound: ["+port+"] into policy.yaml",
 				"%s is no setting: the policy says which ports are open to the outside", name)
 		}

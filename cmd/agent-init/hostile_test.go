@@ -38,7 +38,7 @@ var decoders = map[string]string{
 	"internal/inspect/log.go: past":           "a command: the log",
 	"internal/inspect/log.go: showLog":        "a command: the log",
 	"cmd/agent-init/grants.go: call":          "a command: the keeper's answer",
-	"internal/inspect/patient.go: readLog":    "a command: the log",
+	"internal/inspect/published.go: readLog":  "a command: the log",
 	"internal/state/policyfile.go: ReadRules": "a command: root's files, by the keeper",
 	"internal/inspect/suggest.go: Suggest":    "a command: the log",
 	"pkg/audit/encode.go: Decode":             "a command: the log",

@@ -160,8 +160,10 @@ func (c command) invoke(e environment) int {
 	fs := c.flagSet(&e)
 	err := fs.Parse(e.args[1:])
 	args := fs.Args()
-	if c.mixed && err == nil {
-		args, err = parseMixed(fs)
+	if c.mixed { // go on behind each argument
+		for args = nil; fs.NArg() > 0 && err == nil; err = fs.Parse(fs.Args()[1:]) {
+			args = append(args, fs.Arg(0))
+		}
 	}
 	switch {
 	case err == flag.ErrHelp:
@@ -176,15 +178,6 @@ func (c command) invoke(e environment) int {
 		early.Release()
 	}
 	return fault.Report(e.stderr, c.run(context.Background(), e, args))
-}
-
-// parseMixed goes on behind each argument, and returns the arguments.
-func parseMixed(fs *flag.FlagSet) (args []string, err error) {
-	for fs.NArg() > 0 && err == nil {
-		args = append(args, fs.Arg(0))
-		err = fs.Parse(fs.Args()[1:])
-	}
-	return args, err
 }
 
 func (c command) help(w io.Writer, fs *flag.FlagSet) {

@@ -157,11 +157,14 @@ func newCommand() command {
 		summary: "start a command in a new window, confined as the agent is",
 		example: "agent-init new tests -- npm test",
 		run: func(_ context.Context, e environment, _ []string) error {
-			name, argv, ok := cutCommand(e.args[1:])
-			if !ok {
+			args, argv := e.args[1:], []string(nil)
+			if i := slices.Index(args, "--"); i >= 0 {
+				args, argv = args[:i], args[i+1:]
+			}
+			if len(args) > 1 {
 				return fault.New(fault.Usage, "agent-init new [NAME] -- [CMD ARG…]", "the command comes after --")
 			}
-			w, err := askSession[protocol.WindowInfo](protocol.Request{Verb: protocol.VerbNew, Name: name, Argv: argv})
+			w, err := askSession[protocol.WindowInfo](protocol.Request{Verb: protocol.VerbNew, Name: first(args), Argv: argv})
 			if err != nil {
 				return err
 			}
@@ -169,13 +172,6 @@ func newCommand() command {
 			return nil
 		},
 	}
-}
-
-func cutCommand(args []string) (name string, argv []string, ok bool) {
-	if i := slices.Index(args, "--"); i >= 0 {
-		args, argv = args[:i], args[i+1:]
-	}
-	return first(args), argv, len(args) <= 1
 }
 
 func historyCommand() command {

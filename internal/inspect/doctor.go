@@ -199,7 +199,7 @@ func checkKernel(d *Diagnosis, p patient) string {
 func checkIPTables(d *Diagnosis, p patient) string {
 	backend := p.backend()
 	switch {
-	case strings.HasPrefix(backend, "xtables") && !p.has("ip6tables-restore") && !p.has("ip6tables-nft-restore") && !p.has("ip6tables-legacy-restore"):
+	case strings.HasPrefix(backend, "xtables") && !p.ip6tables:
 		d.fail("apt-get install iptables, or use --backend nftables", "ip6tables is missing, and %s needs it for IPv6", backend)
 	case len(p.legacyTables) > 0 && backend != "xtables-legacy":
 		d.warn("remove the rules of iptables-legacy, or leave them: neither can open what the other closes",

@@ -23,7 +23,7 @@ func wellPatient(t *testing.T) patient {
 		Guard: state.Guard{OK: true, Stats: wire.Stats{Asked: 40}}, SelfTest: &state.SelfTest{OK: true, Time: at}, Audit: state.Audit{File: "/var/log/agent-init/audit.jsonl"},
 	}
 	return patient{
-		now: s.Published, state: &s, bounding: 1<<12 | 1<<7 | 1<<6 | 1<<8, noNewPrivs: true, groups: 65436, has: func(string) bool { return false },
+		now: s.Published, state: &s, bounding: 1<<12 | 1<<7 | 1<<6 | 1<<8, noNewPrivs: true, groups: 65436,
 		addrs6: 1, loopback6: true, route6: true, dir: "/etc/agent-init", policy: parsePolicy(t, "domains: [ok.example]"),
 		newest: s.Published.Add(-time.Hour), newestFile: "/etc/hosts", servers: []string{"192.0.2.53:53"},
 	}

@@ -39,7 +39,7 @@ func (s subject) String() string {
 }
 
 // schemePorts are the ports that URLs leave out.
-var schemePorts = map[string]uint16{"https": 443, "wss": 443, "http": 80, "ws": 80, "ssh": 22, "git": 9418, "ftp": 21, "git+ssh": 22}
+var schemePorts = map[string]string{"https": "443", "wss": "443", "http": "80", "ws": "80", "ssh": "22", "git": "9418", "ftp": "21", "git+ssh": "22"}
 
 // parseSubject reads HOST[:PORT[/PROTO]] or a URL.
 func parseSubject(s string) (subject, error) {
@@ -53,10 +53,7 @@ func parseSubject(s string) (subject, error) {
 		if err != nil || u.Hostname() == "" {
 			return out, fmt.Errorf("%q is no URL with a host", s)
 		}
-		host, port = u.Hostname(), u.Port()
-		if n, known := schemePorts[strings.ToLower(scheme)]; known && port == "" {
-			port = strconv.Itoa(int(n))
-		}
+		host, port = u.Hostname(), cmp.Or(u.Port(), schemePorts[strings.ToLower(scheme)])
 	} else if _, err := netip.ParseAddr(s); err != nil {
 		if i := strings.LastIndexByte(s, ':'); i >= 0 {
 			host, port = s[:i], s[i+1:]

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -102,11 +103,7 @@ func (v logView) wants(e audit.Event) bool {
 
 // past calls show with the lines that are there, and returns the number of the last.
 func (v logView) past(show func(line []byte, e audit.Event) bool) (seq uint64, err error) {
-	type kept struct {
-		line  []byte
-		event audit.Event
-	}
-	var tail []kept
+	var tail [][]byte
 	err = audit.Lines(v.file, func(line []byte) bool {
 		e, err := audit.Decode(line)
 		if err != nil || !v.wants(e) {
@@ -116,12 +113,12 @@ func (v logView) past(show func(line []byte, e audit.Event) bool) (seq uint64, e
 		if v.last == allLines {
 			return show(line, e)
 		}
-		tail = append(tail, kept{append([]byte(nil), line...), e})
+		tail = append(tail, bytes.Clone(line))
 		tail = tail[max(0, len(tail)-v.last):]
 		return true
 	})
-	for _, k := range tail {
-		if err == nil && !show(k.line, k.event) {
+	for _, line := range tail {
+		if e, unread := audit.Decode(line); err != nil || unread != nil || !show(line, e) {
 			break
 		}
 	}
@@ -131,13 +128,12 @@ func (v logView) past(show func(line []byte, e audit.Event) bool) (seq uint64, e
 func showLog(ctx context.Context, out io.Writer, v logView) error {
 	w := &text.Screen{W: text.Folded(out, strings.Repeat(" ", 10))}
 	show := func(line []byte, event audit.Event) bool {
-		if v.JSON {
-			if w.Err == nil {
-				_, w.Err = out.Write(line)
-			}
-			return w.Err == nil
+		switch {
+		case !v.JSON:
+			w.Line("%s", eventLine(event, time.Now(), v.Colour))
+		case w.Err == nil:
+			_, w.Err = out.Write(line)
 		}
-		w.Line("%s", eventLine(event, time.Now(), v.Colour))
 		return w.Err == nil
 	}
 	// What is added while the past is read must not be missed: following starts
@@ -152,7 +148,7 @@ func showLog(ctx context.Context, out io.Writer, v logView) error {
 		go func() {
 			followed <- audit.Follow(ctx, v.file, begun, func(line []byte) {
 				select {
-				case lines <- append([]byte(nil), line...):
+				case lines <- bytes.Clone(line):
 				case <-ctx.Done():
 				}
 			})

@@ -3,20 +3,39 @@
 package inspect
 
 import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
+	"github.com/agent-init/agent-init/internal/ids"
 	"github.com/agent-init/agent-init/internal/lease"
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/internal/upstream"
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
 // Report is what a command has found out: for people by Write, for programs as JSON.
@@ -102,4 +121,257 @@ func painted(s, code string, coloured bool) string {
 		return s
 	}
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+// patient is all that doctor looks at, so that what it makes of it can be tested.
+type patient struct {
+	now           time.Time
+	state         *state.State // nil: agent-init does not run
+	bounding      uint64       // capabilities
+	noNewPrivs    bool
+	groups        uint64                             // that the guard's can be drawn from
+	probe         func() (backend string, err error) // nil: not to be tried
+	network       error                              // why it is not the container's own
+	processes     string                             // why they are not the container's own
+	program       error                              // why others than root could replace agent-init
+	legacyTables  []string
+	ip6tables     bool
+	addrs6        int // global IPv6 addresses, not of the loopback
+	loopback6     bool
+	route6        bool
+	dir           string
+	policy        *policy.Policy
+	policyErr     error
+	sockets       []string // that are mounted, or named by the agent's environment
+	newest        time.Time
+	newestFile    string
+	servers       []string
+	passedOver    []string // servers of resolv.conf that are not asked, and why
+	deniedNames   []string
+	strippedNames int
+	listens       []uint16 // ports of the agent's, not on the loopback
+	inbound       []uint16
+}
+
+// may says whether a root shell in the container may have a capability.
+func (p *patient) may(capability uint) bool { return p.bounding&(1<<capability) != 0 }
+
+func (p *patient) backend() string {
+	if p.state == nil {
+		return ""
+	}
+	return p.state.Firewall.Backend
+}
+
+func readPatient(ctx context.Context, dir string, env map[string]string) patient {
+	p := patient{now: time.Now(), dir: dir, program: container.ProgramPathFault(env["PATH"])}
+	var agent privdrop.Spec
+	mode := ""
+	if run, err := state.Find(); err == nil {
+		var s state.State
+		if run.Read(state.StatusFile, &s) == nil {
+			p.state, mode = &s, s.Mode
+		}
+		if run.Read(state.AgentFile, &agent) == nil {
+			env = container.Environ(agent.Env)
+		}
+	}
+	p.readPrivileges()
+	if p.state != nil && p.state.Keeper.Alive() {
+		p.listens = listening(p.state.Agent.UID, tcpTables...)
+		if in, err := readPublished(dir); err == nil {
+			p.inbound = in.inbound
+		}
+	} else {
+		p.probe = func() (string, error) { return probeKernel(ctx) }
+	}
+	if p.may(unix.CAP_NET_ADMIN) {
+		p.processes = container.ForeignProcesses("/proc")
+		p.network = firewall.CheckNamespace(firewall.NamespaceOptions{Shared: true})
+	}
+	p.readNetwork()
+	p.policy, p.policyErr = readFiles(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(mode), AgentUID: agent.Identity.UID})
+	for _, f := range []string{stage.Self, filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "allowlist.txt"), "/etc/resolv.conf", "/etc/hosts"} {
+		if st, err := os.Stat(f); err == nil && st.ModTime().After(p.newest) { // what was made before now
+			p.newest, p.newestFile = st.ModTime(), f
+		}
+	}
+	p.readServers()
+	p.sockets = container.MountedSockets("/proc/self/mountinfo", env)
+	p.readLog()
+	return p
+}
+
+// readPrivileges looks at its own: what docker exec starts has the container's bounding set.
+func (p *patient) readPrivileges() {
+	for c := range uint(unix.CAP_LAST_CAP + 1) {
+		if has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(c), 0, 0, 0); err == nil && has == 1 {
+			p.bounding |= 1 << c
+		}
+	}
+	set, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	p.noNewPrivs = err == nil && set == 1
+	p.groups, _ = ids.GroupsToDraw()
+}
+
+func probeKernel(ctx context.Context) (string, error) {
+	fw, err := firewall.Open(ctx, firewall.Options{Backend: "nftables"})
+	if err != nil {
+		return "", err
+	}
+	defer fw.Close()
+	return fw.Backend, nil
+}
+
+// readNetwork looks for IPv6, for ip6tables, and for the tables that iptables-legacy has made.
+func (p *patient) readNetwork() {
+	for _, f := range []string{"/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"} {
+		data, _ := os.ReadFile(f) // it is there if the kernel has iptables
+		for _, t := range strings.Fields(string(data)) {
+			if !slices.Contains(p.legacyTables, t) {
+				p.legacyTables = append(p.legacyTables, t)
+			}
+		}
+	}
+	for _, name := range []string{"ip6tables-restore", "ip6tables-nft-restore", "ip6tables-legacy-restore"} {
+		for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/bin", "/bin"} {
+			_, err := os.Stat(filepath.Join(dir, name))
+			p.ip6tables = p.ip6tables || err == nil
+		}
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return
+	}
+	for _, a := range addrs {
+		prefix, err := netip.ParsePrefix(a.String())
+		switch {
+		case err != nil || !prefix.Addr().Is6():
+		case prefix.Addr().IsLoopback():
+			p.loopback6 = true
+		case prefix.Addr().IsGlobalUnicast():
+			p.addrs6++
+		}
+	}
+	data, err := os.ReadFile("/proc/net/ipv6_route")
+	p.route6 = err == nil && len(data) == 0 // gVisor's kernel does not tell of routes
+	for line := range strings.Lines(string(data)) {
+		// The default route, by way of something else than the loopback.
+		if f := strings.Fields(line); len(f) >= 10 && strings.Trim(f[0], "0") == "" && f[1] == "00" && f[9] != "lo" {
+			p.route6 = true
+		}
+	}
+}
+
+func (p *patient) readServers() {
+	c, err := upstream.ReadConf("/etc/resolv.conf")
+	if err != nil {
+		c = upstream.Conf{}
+	}
+	own, _ := upstream.LocalAddrs()
+	c.PassOver(own, "")
+	p.passedOver = c.PassedOver
+	if p.state != nil { // agent-init runs, and knows more
+		p.passedOver = p.state.Guard.PassedOver
+	}
+	if p.policy == nil { // as far as it is known
+		for _, s := range c.Servers {
+			p.servers = append(p.servers, s.String())
+		}
+		return
+	}
+	list, _ := upstream.Of(p.policy, c.Servers)
+	for _, u := range list {
+		p.servers = append(p.servers, u.Addr.String())
+	}
+}
+
+// readLog collects what was denied since the start.
+func (p *patient) readLog() {
+	file, started := auditOf(p.state)
+	probe := probesOf()
+	names, stripped := map[string]bool{}, map[string]bool{}
+	_ = audit.Lines(file, func(line []byte) bool { // without a log there is nothing to find in it
+		e, err := audit.Decode(line)
+		if err != nil || e.Time.Before(started) || !denied(e) || e.Asker != audit.ByGuard && !probe.theAgents(e) || e.Kind != audit.DNS || len(names) > 100_000 {
+			return true
+		}
+		names[e.Name] = true
+		if e.IP != "" && e.Verdict == audit.Deny {
+			stripped[e.Name] = true
+		}
+		return true
+	})
+	p.deniedNames, p.strippedNames = slices.Sorted(maps.Keys(names)), len(stripped)
+}
+
+// inboundReport is what explain says of a port of this container.
+type inboundReport struct {
+	Version int    `json:"version"`
+	Port    uint16 `json:"port"`
+	Allowed bool   `json:"allowed"` // from outside
+	Listens bool   `json:"listens"`
+	Reason  string `json:"reason"`
+
+	dir string // of the policy
+}
+
+func explainInbound(port uint16, inbound []uint16, listens []uint16) inboundReport {
+	r := inboundReport{Version: 1, Port: port, Allowed: slices.Contains(inbound, port), Listens: slices.Contains(listens, port)}
+	in := "is not in inbound"
+	if r.Allowed {
+		in = "is in inbound"
+	}
+	r.Reason = fmt.Sprintf("port %d %s, and nothing listens on it", port, in)
+	if r.Listens {
+		r.Reason = fmt.Sprintf("port %d listens and %s", port, in)
+	}
+	return r
+}
+
+// Write shows it in the form of an explanation.
+func (r inboundReport) Write(out io.Writer, _ bool) error {
+	w := &text.Screen{W: out}
+	verdict := "denied"
+	if r.Allowed {
+		verdict = "allowed"
+	}
+	w.Line("from outside to %d/tcp: %s, %s", r.Port, verdict, r.Reason)
+	if !r.Allowed {
+		w.Row("to allow it", "add this line to %s/policy.yaml:", r.dir)
+		w.Line("  inbound: [%d]", r.Port)
+	}
+	return w.Err
+}
+
+var tcpTables = []string{"/proc/net/tcp", "/proc/net/tcp6"}
+
+// listening are the TCP ports that sockets of uid accept connections on, from
+// elsewhere than the loopback, by tables in the form of /proc/net/tcp (proc_pid_net(5)).
+func listening(uid uint32, tables ...string) (ports []uint16) {
+	for _, name := range tables {
+		data, _ := os.ReadFile(name) // a kernel without IPv6 has one of them
+		for line := range strings.Lines(string(data)) {
+			fields := strings.Fields(line)
+			if len(fields) < 8 || fields[3] != "0A" || fields[7] != fmt.Sprint(uid) {
+				continue
+			}
+			at, number, _ := strings.Cut(fields[1], ":")
+			port, err := strconv.ParseUint(number, 16, 16)
+			if err == nil && !loopbackHex(at) && !slices.Contains(ports, uint16(port)) {
+				ports = append(ports, uint16(port))
+			}
+		}
+	}
+	return ports
+}
+
+// loopbackHex reads an address as the kernel prints it: words of the machine's order.
+func loopbackHex(s string) bool {
+	b, err := hex.DecodeString(s)
+	for i := 0; err == nil && i+4 <= len(b); i += 4 {
+		binary.BigEndian.PutUint32(b[i:], binary.NativeEndian.Uint32(b[i:]))
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a.Unmap().IsLoopback()
 }
