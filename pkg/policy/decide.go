@@ -46,13 +46,10 @@ func (p *Policy) Decide(name string, port Port) Decision {
 // protocol on port; nil if there is none. Decide comes first: a name that is
 // denied may have such a rule.
 func (p *Policy) Upgrades(name string, port Port) *Rule {
-	if port != webPort {
+	if port != HTTP {
 		return nil
 	}
-	name, problem := canonical(name)
-	if problem != "" {
-		return nil
-	}
+	name, _ = canonical(name)
 	return p.upgrade.find(name, port)
 }
 
@@ -96,17 +93,12 @@ func (p *Policy) deniedAddr(a netip.Addr, port Port) *Rule {
 
 // Lookup says whether name may be resolved: whether any port of it is allowed.
 func (p *Policy) Lookup(name string) Match {
-	name, problem := canonical(name)
-	if problem != "" {
-		return Match{}
-	}
-	m := Match{Name: name}
-	if r := p.deny.find(name, Port{}); r != nil {
-		m.Rule = r
+	name, _ = canonical(name)
+	m := Match{Name: name, Rule: p.deny.find(name, Port{})}
+	if m.Rule != nil {
 		return m
 	}
-	m.Rule = p.allow.first(name)
-	if m.Rule == nil {
+	if m.Rule = p.allow.first(name); m.Rule == nil {
 		return m
 	}
 	if by := p.deny.first(name); by != nil && len(p.Ports(name)) == 0 {

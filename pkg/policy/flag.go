@@ -49,7 +49,7 @@ func (r *Rule) writeFlags(b *strings.Builder) {
 
 // dropIdle clears the flags that have no effect on r, and returns one of them.
 func (r *Rule) dropIdle() (word string) {
-	if r.Name != "" && slices.Contains(r.Ports, webPort) {
+	if r.Name != "" && slices.Contains(r.Ports, HTTP) {
 		return ""
 	}
 	for _, f := range flags {

@@ -62,7 +62,7 @@ func check(t *testing.T, file, data, name string, v4 uint32) {
 			if d.Reason == "" || d.Allowed && (d.Rule == nil || d.Rule.Deny) {
 				t.Fatalf("%q %v: %+v", n, port, d)
 			}
-			if r := p.Upgrades(n, port); r != nil && (!r.Upgrade || r.Deny || port != webPort) {
+			if r := p.Upgrades(n, port); r != nil && (!r.Upgrade || r.Deny || port != HTTP) {
 				t.Fatalf("%q may switch protocols on %v by %+v", n, port, r)
 			}
 			if m := p.Lookup(n); d.Allowed && !m.Allowed {
@@ -85,7 +85,7 @@ func check(t *testing.T, file, data, name string, v4 uint32) {
 		t.Fatalf("%v: %+v", v, d)
 	}
 	for _, r := range p.Proxies {
-		if r.Deny || r.Wildcard || r.Name == "" || !slices.Contains(r.Ports, webPort) {
+		if r.Deny || r.Wildcard || r.Name == "" || !slices.Contains(r.Ports, HTTP) {
 			t.Fatalf("a proxy: %+v", r)
 		}
 	}

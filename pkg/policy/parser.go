@@ -16,21 +16,14 @@ type parser struct {
 	presets  fs.FS
 	expanded map[string]bool // presets that were taken in already, with ! in front if denied
 
-	rules        []*Rule // in file order
-	defaultPorts []Port  // shared by all rules that name no port
-	settings     Settings
-	set          map[string]Source // where each setting was made
-	errs, warns  problems
+	rules       []*Rule // in file order
+	settings    Settings
+	set         map[string]Source // where each setting was made
+	errs, warns problems
 }
 
 func newParser(presets fs.FS) *parser {
-	return &parser{
-		presets:      presets,
-		expanded:     map[string]bool{},
-		defaultPorts: []Port{{TCP, 443}, {TCP, 80}},
-		settings:     defaults(),
-		set:          map[string]Source{},
-	}
+	return &parser{presets: presets, expanded: map[string]bool{}, settings: defaults(), set: map[string]Source{}}
 }
 
 // file takes in one file.
@@ -93,7 +86,7 @@ func (ps *parser) fault(src Source, f *fault) {
 // rule completes a rule that was parsed, and keeps it, if it may be and has an effect.
 func (ps *parser) rule(r *Rule) {
 	if r.Ports == nil && !r.Deny {
-		r.Ports = ps.defaultPorts
+		r.Ports = defaultPorts
 	}
 	f := vet(r)
 	switch {

@@ -118,6 +118,8 @@ func (r *Rule) String() string {
 
 // The ports of the web, whose connections the name gate looks into.
 var (
-	HTTPS = Port{Proto: TCP, Number: 443}
-	HTTP  = Port{Proto: TCP, Number: 80}
+	HTTPS = Port{TCP, 443}
+	HTTP  = Port{TCP, 80}
+
+	defaultPorts = []Port{HTTPS, HTTP} // of all rules that name no port
 )

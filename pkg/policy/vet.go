@@ -57,9 +57,6 @@ func cutLast(s string) (before, after string) {
 	return s[:max(i, 0)], s[i+1:]
 }
 
-// webPort is where HTTP can be read.
-var webPort = Port{TCP, 80}
-
 // siteTLDs are top-level domains that the public DNS will never have
 // (RFC 6761, RFC 6762 appendix G, ICANN's reservations).
 var siteTLDs = [...]string{"corp", "home", "internal", "intranet", "lan", "local", "private", "test"}
