@@ -89,8 +89,6 @@ func cargoOrigins(c config) ([]origin, error) {
 		switch {
 		case isIndex && isRegistry:
 			origins = append(origins, origin{place, s.value, "registry " + registry, s.from})
-		case key == "registry.index":
-			origins = append(origins, origin{place, s.value, "registry", s.from})
 		case key == "http.proxy":
 			origins = append(origins, origin{proxy, s.value, "proxy", s.from})
 		}

@@ -38,15 +38,6 @@ func flagWords() []string {
 	return words
 }
 
-// writeFlags writes the flags that are set, each behind a blank.
-func (r *Rule) writeFlags(b *strings.Builder) {
-	for _, f := range flags {
-		if *f.of(&r.Flags) {
-			b.WriteString(" " + f.word)
-		}
-	}
-}
-
 // dropIdle clears the flags that have no effect on r, and returns one of them.
 func (r *Rule) dropIdle() (word string) {
 	if r.Name != "" && slices.Contains(r.Ports, HTTP) {

@@ -185,8 +185,5 @@ func parseHosts(data string) map[string][]netip.Addr {
 			}
 		}
 	})
-	if len(hosts) == 0 {
-		return nil
-	}
 	return hosts
 }

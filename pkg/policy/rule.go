@@ -112,7 +112,11 @@ func (r *Rule) String() string {
 		}
 	}
 	b.WriteString(target)
-	r.writeFlags(&b)
+	for _, f := range flags {
+		if *f.of(&r.Flags) {
+			b.WriteString(" " + f.word)
+		}
+	}
 	return b.String()
 }
 
