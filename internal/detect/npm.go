@@ -83,8 +83,6 @@ func detectNpm(im *image) ([]origin, error) {
 	return origins, nil
 }
 
-var npmVariable = regexp.MustCompile(`\$\{[^}]*\}`)
-
 // npmValue is a setting as npmrc(5) has it: without quotes and a comment, and with variables put in. One
 // that is not set is an error, except as ${NAME?}, which stands for nothing then.
 func (im *image) npmValue(c config, key string) (string, error) {
@@ -95,7 +93,7 @@ func (im *image) npmValue(c config, key string) (string, error) {
 		value = strings.TrimSpace(value[:i])
 	}
 	var err error
-	value = npmVariable.ReplaceAllStringFunc(value, func(variable string) string {
+	value = regexp.MustCompile(`\$\{[^}]*\}`).ReplaceAllStringFunc(value, func(variable string) string {
 		name, optional := strings.CutSuffix(variable[2:len(variable)-1], "?")
 		v, set := im.env[name]
 		if !set && !optional {

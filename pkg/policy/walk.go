@@ -27,8 +27,8 @@ const maxLinks = 40
 type walk struct {
 	walker
 	path  string   // as asked for
-	dirs  []int    // the directories from / to where the walk is, for the sake of ".."
-	at    string   // the path of the last of them, with / at the end
+	dir   int      // where the walk is, open
+	at    string   // its path, with / at the end
 	todo  []string // the names that are left
 	links int      // followed so far
 }
@@ -36,33 +36,21 @@ type walk struct {
 // open opens a regular file, or a directory. A missing file is fs.ErrNotExist,
 // anything else that is wrong a *FileError.
 func (w walker) open(path string, wantDir bool) (*os.File, error) {
-	k := &walk{walker: w, path: path, at: "/", todo: split(path)}
-	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, k.refuse("opening / failed: "+err.Error(), "run as root")
-	}
-	k.dirs = []int{root}
-	defer func() { k.leave(len(k.dirs)) }()
-	if _, bad := w.check(root, "/", false); bad != "" {
-		return nil, k.refuse(bad, "make / belong to root, with mode 755")
+	k := &walk{walker: w, path: path, dir: -1, todo: split(path)}
+	defer func() { unix.Close(k.dir) }()
+	if err := k.begin(); err != nil {
+		return nil, err
 	}
 	for len(k.todo) > 0 {
 		name := k.todo[0]
 		k.todo = k.todo[1:]
-		if name == ".." {
-			if len(k.dirs) > 1 {
-				k.leave(1)
-				k.at = k.at[:strings.LastIndexByte(strings.TrimSuffix(k.at, "/"), '/')+1]
-			}
-			continue
-		}
 		fd, st, err := k.enter(name)
 		if err != nil {
 			return nil, err
 		}
 		kind := st.Mode & unix.S_IFMT
 		if kind == unix.S_IFDIR {
-			k.dirs, k.at = append(k.dirs, fd), k.at+name+"/"
+			k.move(fd, name)
 			continue
 		}
 		target := ""
@@ -99,18 +87,30 @@ func (k *walk) refuse(cause, remedy string) error {
 	return &FileError{k.path, cause, remedy}
 }
 
-// leave goes up n directories.
-func (k *walk) leave(n int) {
-	for _, fd := range k.dirs[len(k.dirs)-n:] {
-		unix.Close(fd)
+// begin goes to /.
+func (k *walk) begin() error {
+	fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return k.refuse("opening / failed: "+err.Error(), "run as root")
 	}
-	k.dirs = k.dirs[:len(k.dirs)-n]
+	k.at = ""
+	k.move(fd, "")
+	if _, bad := k.check(fd, "/", false); bad != "" {
+		return k.refuse(bad, "make / belong to root, with mode 755")
+	}
+	return nil
+}
+
+// move goes on to a directory that is open.
+func (k *walk) move(fd int, name string) {
+	unix.Close(k.dir)
+	k.dir, k.at = fd, strings.TrimSuffix(filepath.Join("/", k.at, name), "/")+"/"
 }
 
 // enter opens name without following or reading it, and checks it.
 func (k *walk) enter(name string) (fd int, st *unix.Stat_t, err error) {
 	here := k.at + name
-	fd, err = unix.Openat(k.dirs[len(k.dirs)-1], name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err = unix.Openat(k.dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	switch {
 	case err == unix.ENOENT && k.links > 0 && !k.vacancies:
 		return -1, nil, k.refuse("the symbolic link leads to "+here+", which is missing", "remove the link, or put the file there")
@@ -181,11 +181,10 @@ func (k *walk) follow(name, target string) error {
 	if k.links++; target == "" || k.links > maxLinks {
 		return k.refuse(k.at+name+": the symbolic link leads nowhere", "remove it")
 	}
-	if target[0] == '/' {
-		k.leave(len(k.dirs) - 1)
-		k.at = "/"
-	}
 	k.todo = append(split(target), k.todo...)
+	if target[0] == '/' {
+		return k.begin()
+	}
 	return nil
 }
 
@@ -202,7 +201,7 @@ func readlink(fd int) string {
 // reopen opens for reading what was checked: name in the last directory, which
 // was found as st, or that directory itself.
 func (k *walk) reopen(name string, flags int, st *unix.Stat_t) (*os.File, error) {
-	fd, err := unix.Openat(k.dirs[len(k.dirs)-1], name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|flags, 0)
+	fd, err := unix.Openat(k.dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|flags, 0)
 	if err != nil {
 		return nil, k.refuse(err.Error(), "make it readable by root")
 	}
@@ -247,7 +246,7 @@ func (w walker) check(fd int, path string, home bool) (st *unix.Stat_t, bad stri
 // home refuses the directory that the walk has come to, at path, if somebody else than
 // root could put a file into it.
 func (k *walk) home(path string) error {
-	if _, bad := k.check(k.dirs[len(k.dirs)-1], path, true); bad != "" {
+	if _, bad := k.check(k.dir, path, true); bad != "" {
 		return k.refuse(bad, "chmod go-w "+path)
 	}
 	return nil
