@@ -2,7 +2,6 @@ package firewall
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,8 +20,7 @@ func Backends() []string {
 }
 
 // choose opens the backend that opts ask for, and says why.
-func choose(ctx context.Context, opts Options) (*Firewall, error) {
-	ctx = context.WithoutCancel(ctx) // clear is called long after
+func choose(opts Options) (*Firewall, error) {
 	word := cmp.Or(opts.Backend, "auto")
 	if !slices.Contains(Backends(), word) {
 		return nil, fmt.Errorf("there is no firewall backend %q: use one of %s", word, strings.Join(Backends(), ", "))
@@ -33,14 +31,14 @@ func choose(ctx context.Context, opts Options) (*Firewall, error) {
 		if err != nil {
 			return nil, err
 		}
-		n, err := nft.Open(opts.Owner, opts.logger())
+		n, err := nft.Open(opts.Owner, opts.Log)
 		if err == nil {
 			f := &Firewall{Backend: "nftables", Why: "it was asked for", Zones: n.Zoned, be: n, port: n.Port}
 			if word == "auto" {
 				f.Why = "the kernel takes its rules"
 			}
 			if left {
-				f.clear = func() error { return xtables.Remove(ctx, opts.programs()) }
+				f.clear = func() error { return xtables.Remove(opts.programs()) }
 			}
 			return f, nil
 		}
@@ -51,13 +49,13 @@ func choose(ctx context.Context, opts Options) (*Firewall, error) {
 	}
 	_, variant, _ := strings.Cut(word, "-")
 	if err := nfnetlink.Supported(); err != nil {
-		r, err := xtables.OpenReduced(ctx, xtables.Variant(variant), opts.programs(), err)
+		r, err := xtables.OpenReduced(xtables.Variant(variant), opts.programs(), err)
 		if err != nil {
 			return nil, errors.Join(nftErr, err)
 		}
 		return &Firewall{Backend: r.Name, Why: r.Why, Reduced: r.Reason, be: r}, nil // such a kernel holds nothing of another backend
 	}
-	x, err := xtables.Open(ctx, xtables.Variant(variant), opts.programs())
+	x, err := xtables.Open(xtables.Variant(variant), opts.programs())
 	if err != nil {
 		return nil, errors.Join(nftErr, err)
 	}
@@ -69,7 +67,7 @@ func choose(ctx context.Context, opts Options) (*Firewall, error) {
 		if err := nft.Remove(); err != nil {
 			return err
 		}
-		return x.RemoveOthers(ctx)
+		return x.RemoveOthers()
 	}
 	return f, nil
 }

@@ -37,15 +37,8 @@ type Options struct {
 	Log *slog.Logger
 }
 
-func (o Options) logger() *slog.Logger {
-	if o.Log == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return o.Log
-}
-
 func (o Options) programs() xtables.Options {
-	return xtables.Options{Run: o.Run, LockFile: o.LockFile, Log: o.logger()}
+	return xtables.Options{Run: o.Run, LockFile: o.LockFile, Log: o.Log}
 }
 
 // backend is the seam between the methods of Firewall and a kernel's way to
@@ -84,7 +77,10 @@ func Open(ctx context.Context, opts Options) (*Firewall, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	f, err := choose(ctx, opts)
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	f, err := choose(opts)
 	if err != nil {
 		return nil, err
 	}

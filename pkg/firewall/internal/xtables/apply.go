@@ -1,7 +1,6 @@
 package xtables
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,11 +13,10 @@ import (
 )
 
 func (x *Backend) Seal(sealed plan.Plan) error {
-	ctx := context.Background()
-	if live, err := x.read(ctx); err == nil && shut(live) { // what can't be read is put right by put
+	if live, err := x.read(); err == nil && shut(live) { // what can't be read is put right by put
 		return nil
 	}
-	return nfnetlink.Explain("seal", x.put(ctx, sealed))
+	return nfnetlink.Explain("seal", x.put(sealed))
 }
 
 // shut says whether the tables drop by default: by their policies, and at the
@@ -47,29 +45,28 @@ func closedHooks() []xtHook {
 }
 
 func (x *Backend) Apply(p, _ plan.Plan) error {
-	ctx := context.Background()
 	if x.mark.text == p.String() {
-		if diffs, err := x.differences(ctx, p); err == nil && len(diffs) == 0 {
+		if diffs, err := x.differences(p); err == nil && len(diffs) == 0 {
 			return nil
 		}
 	}
-	return nfnetlink.Explain("apply", x.put(ctx, p))
+	return nfnetlink.Explain("apply", x.put(p))
 }
 
 // put brings p into the kernel: sets that are used, rules, and then what is no
 // longer used goes.
-func (x *Backend) put(ctx context.Context, p plan.Plan) error {
+func (x *Backend) put(p plan.Plan) error {
 	want, err := x.render(p)
 	if err != nil { // before anything is changed
 		return err
 	}
-	if err := x.makeSets(ctx, p); err != nil {
+	if err := x.makeSets(p); err != nil {
 		return err
 	}
-	if err := x.load(ctx, want); err != nil {
+	if err := x.load(want); err != nil {
 		return err
 	}
-	live, err := x.read(ctx)
+	live, err := x.read()
 	if err != nil {
 		return err
 	}
@@ -80,14 +77,14 @@ func (x *Backend) put(ctx context.Context, p plan.Plan) error {
 }
 
 // load makes the tables what want says.
-func (x *Backend) load(ctx context.Context, want map[plan.Family][]xtTable) error {
-	live, err := x.readable(ctx)
+func (x *Backend) load(want map[plan.Family][]xtTable) error {
+	live, err := x.readable()
 	if err != nil {
 		return err
 	}
 	for _, f := range xtFamilies() {
 		text := restoreText(want[f], live[f])
-		if err := x.tools.load(ctx, f, text); err != nil {
+		if err := x.tools.load(f, text); err != nil {
 			return fmt.Errorf("%w%s", err, blamed(text, err))
 		}
 	}
@@ -97,7 +94,7 @@ func (x *Backend) load(ctx context.Context, want map[plan.Family][]xtTable) erro
 // makeSets makes sure of every set of p. Those of static entries have names that
 // tell what they hold, so that rules in force don't see them change; one that
 // somebody has changed is replaced in one step.
-func (x *Backend) makeSets(ctx context.Context, p plan.Plan) error {
+func (x *Backend) makeSets(p plan.Plan) error {
 	for _, part := range partsOfAll(p) {
 		live, err := dumpSet(part.name)
 		if err != nil {
@@ -113,7 +110,7 @@ func (x *Backend) makeSets(ctx context.Context, p plan.Plan) error {
 		case live.is(part.ipset) || live.typ == part.typ && live.family == part.family:
 			err = replaceSet(part, live)
 		default:
-			err = x.remakeSet(ctx, part)
+			err = x.remakeSet(part)
 		}
 		if err != nil {
 			return err
@@ -179,7 +176,7 @@ func replaceSet(part ipsetPart, live *ipsetDump) error {
 
 // remakeSet removes a set that can't be replaced in place. If our rules use it,
 // nothing passes until the right ones are loaded.
-func (x *Backend) remakeSet(ctx context.Context, part ipsetPart) error {
+func (x *Backend) remakeSet(part ipsetPart) error {
 	if err := destroySet(part.name); err != nil {
 		if !errors.Is(err, nl.IPSetError(nl.IPSET_ERR_BUSY)) {
 			return err
@@ -188,7 +185,7 @@ func (x *Backend) remakeSet(ctx context.Context, part ipsetPart) error {
 		for _, h := range nothing.hooks {
 			nothing.chains = append(nothing.chains, xtChain{h.chain, []string{"-j DROP"}})
 		}
-		if err := x.load(ctx, map[plan.Family][]xtTable{plan.IPv4: {nothing}, plan.IPv6: {nothing}}); err != nil {
+		if err := x.load(map[plan.Family][]xtTable{plan.IPv4: {nothing}, plan.IPv6: {nothing}}); err != nil {
 			return err
 		}
 		if err := destroySet(part.name); err != nil {

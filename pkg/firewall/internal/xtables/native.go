@@ -1,7 +1,6 @@
 package xtables
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,14 +16,14 @@ import (
 // tables then, while the kernel obeys what is in them.
 
 // readable is read, which first empties tables of ours that iptables can't tell.
-func (x *Backend) readable(ctx context.Context) (map[plan.Family]xtLive, error) {
-	live, err := x.read(ctx)
+func (x *Backend) readable() (map[plan.Family]xtLive, error) {
+	live, err := x.read()
 	if err == nil && !torn(live) || x.tools.variant != xtNFT {
 		return live, err
 	}
-	tables := x.tornTables(ctx)
+	tables := x.tornTables()
 	if len(tables) == 0 {
-		return x.read(ctx)
+		return x.read()
 	}
 	emptied, err := emptyTables(tables)
 	if err != nil {
@@ -33,7 +32,7 @@ func (x *Backend) readable(ctx context.Context) (map[plan.Family]xtLive, error) 
 	if emptied {
 		x.log.Warn("somebody put rules that iptables does not know into tables of ours: these were emptied, and stay closed")
 	}
-	live, err = x.read(ctx)
+	live, err = x.read()
 	if err != nil || torn(live) {
 		return nil, fmt.Errorf("%w: its tables %v hold rules that iptables does not know: use --backend nftables or xtables-legacy", nfnetlink.ErrUnsupported, tables)
 	}
@@ -58,10 +57,10 @@ func nativeTable(f nftables.TableFamily, name string) string {
 }
 
 // tornTables returns the tables that iptables can't tell.
-func (x *Backend) tornTables(ctx context.Context) (out []string) {
+func (x *Backend) tornTables() (out []string) {
 	for f, nf := range map[plan.Family]nftables.TableFamily{plan.IPv4: nftables.TableFamilyIPv4, plan.IPv6: nftables.TableFamilyIPv6} {
 		for _, name := range []string{"filter", "raw", "mangle", "nat"} {
-			text, err := x.tools.call(ctx, x.tools.save[f], nil, "-t", name)
+			text, err := x.tools.call(x.tools.save[f], nil, "-t", name)
 			live, perr := parseSave(string(text))
 			if err != nil || perr != nil || live.table(name).torn {
 				out = append(out, nativeTable(nf, name))

@@ -1,7 +1,6 @@
 package xtables
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -23,16 +22,16 @@ const probePrefix = "p-"
 // probe loads, into chains where no packet comes, one of everything that plans
 // are made of, and removes it. The versions that programs and kernels tell of
 // themselves prove nothing. It finds out whether rules can put flows into zones.
-func (x *Backend) probe(ctx context.Context) (err error) {
+func (x *Backend) probe() (err error) {
 	p, err := plan.Probe(probePrefix, false)
 	if err != nil {
 		return err
 	}
-	if err := x.dropProbe(ctx); err != nil { // of one that was cut short
+	if err := x.dropProbe(); err != nil { // of one that was cut short
 		return nfnetlink.Explain("probe ipset", err)
 	}
-	defer func() { err = errors.Join(err, x.dropProbe(ctx)) }()
-	if err := x.makeSets(ctx, p); err != nil {
+	defer func() { err = errors.Join(err, x.dropProbe()) }()
+	if err := x.makeSets(p); err != nil {
 		return nfnetlink.Explain("probe ipset", err)
 	}
 	x.Zoned = true
@@ -43,10 +42,10 @@ func (x *Backend) probe(ctx context.Context) (err error) {
 		}
 		zones := slices.DeleteFunc(slices.Clone(tables), func(t xtTable) bool { return t.name != "raw" })
 		rest := slices.DeleteFunc(tables, func(t xtTable) bool { return t.name == "raw" })
-		if err := x.try(ctx, f, rest); err != nil {
+		if err := x.try(f, rest); err != nil {
 			return err
 		}
-		if err := x.try(ctx, f, zones); err != nil {
+		if err := x.try(f, zones); err != nil {
 			x.log.Debug("flows can't be put into zones", "error", err)
 			x.Zoned = false
 		}
@@ -64,11 +63,11 @@ func probeTables(p plan.Plan, f plan.Family, uids []uidRange) ([]xtTable, error)
 }
 
 // try loads tables of a probe, and removes them.
-func (x *Backend) try(ctx context.Context, f plan.Family, tables []xtTable) error {
+func (x *Backend) try(f plan.Family, tables []xtTable) error {
 	text := restoreText(tables, nil)
-	err := x.tools.load(ctx, f, text)
+	err := x.tools.load(f, text)
 	if err == nil {
-		return x.tools.load(ctx, f, restoreText(nil, made(tables)))
+		return x.tools.load(f, restoreText(nil, made(tables)))
 	}
 	return fmt.Errorf("%w: IPv%d: %w%s", nfnetlink.ErrUnsupported, f, err, blamed(text, err))
 }
@@ -86,7 +85,7 @@ func made(tables []xtTable) xtLive {
 }
 
 // dropProbe removes the sets of a probe, and the chains of one that was cut short.
-func (x *Backend) dropProbe(ctx context.Context) error {
+func (x *Backend) dropProbe() error {
 	names, err := setNames(xtPrefix + probePrefix)
 	if err != nil {
 		return err
@@ -96,7 +95,7 @@ func (x *Backend) dropProbe(ctx context.Context) error {
 		return nil
 	}
 	for _, f := range xtFamilies() {
-		if err := x.dropProbeChains(ctx, f); err != nil {
+		if err := x.dropProbeChains(f); err != nil {
 			return err
 		}
 	}
@@ -108,8 +107,8 @@ func (x *Backend) dropProbe(ctx context.Context) error {
 	return nil
 }
 
-func (x *Backend) dropProbeChains(ctx context.Context, f plan.Family) error {
-	live, err := x.tools.read(ctx, f)
+func (x *Backend) dropProbeChains(f plan.Family) error {
+	live, err := x.tools.read(f)
 	if err != nil {
 		return err
 	}
@@ -117,7 +116,7 @@ func (x *Backend) dropProbeChains(ctx context.Context, f plan.Family) error {
 		maps.DeleteFunc(t.rules, func(chain string, _ []string) bool { return !strings.HasPrefix(chain, xtPrefix+probePrefix) })
 	}
 	if text := restoreText(nil, live); text != "" {
-		return x.tools.load(ctx, f, text)
+		return x.tools.load(f, text)
 	}
 	return nil
 }
@@ -152,7 +151,7 @@ func lockFile(fallback string) string {
 
 // readUsed is read that doesn't make the kernel set up the tables of the legacy
 // variant: to look at them would.
-func (t xtTools) readUsed(ctx context.Context, f plan.Family) (xtLive, error) {
+func (t xtTools) readUsed(f plan.Family) (xtLive, error) {
 	if t.variant == xtLegacy {
 		file := "/proc/thread-self/net/ip_tables_names"
 		if f == plan.IPv6 {
@@ -162,7 +161,7 @@ func (t xtTools) readUsed(ctx context.Context, f plan.Family) (xtLive, error) {
 			return nil, nil // the kernel has none, or nobody uses them
 		}
 	}
-	return t.read(ctx, f)
+	return t.read(f)
 }
 
 // holdsEngine says whether a container engine's rules for its DNS are in live.

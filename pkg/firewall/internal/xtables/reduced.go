@@ -1,7 +1,6 @@
 package xtables
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -36,21 +35,21 @@ func reducedTables() []string { return []string{"filter", "raw", "nat"} }
 const hiddenOwner = "owner [unsupported revision]"
 
 // OpenReduced opens the backend that only asks for. cause is the error of nfnetlink.
-func OpenReduced(ctx context.Context, only Variant, opts Options, cause error) (*reducedXT, error) {
+func OpenReduced(only Variant, opts Options, cause error) (*reducedXT, error) {
 	if only == xtNFT {
 		return nil, fmt.Errorf("iptables-nft: %w: the kernel has no nf_tables: %w", nfnetlink.ErrUnsupported, cause)
 	}
 	if err := rawSocket(); err != nil {
 		return nil, err
 	}
-	tools, err := findTools(ctx, xtDirs(), xtLegacy, lockFile(opts.LockFile), opts.Run)
+	tools, err := findTools(xtDirs(), xtLegacy, lockFile(opts.LockFile), opts.Run)
 	if err != nil {
 		return nil, err
 	}
 	t := tools[slices.IndexFunc(tools, func(t xtTools) bool { return t.variant == xtLegacy })]
 	t.tables = reducedTables()
 	r := &reducedXT{Backend: opened(t, opts.Log, fmt.Sprintf("the kernel takes nothing else: %v", cause)), Reason: reducedReason(), book: map[plan.Element]time.Time{}}
-	if err := r.probe(ctx); err != nil {
+	if err := r.probe(); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -71,7 +70,7 @@ func (r *reducedXT) Apply(p, _ plan.Plan) error {
 	if r.mark.text == p.String() && r.Verify(p) == nil {
 		return nil
 	}
-	if err := r.put(context.Background(), p); err != nil {
+	if err := r.put(p); err != nil {
 		return nfnetlink.Explain("apply", err)
 	}
 	loaded, err := r.entries()
@@ -147,7 +146,7 @@ func (r *reducedXT) Held(set plan.Set) (out []plan.Lease, err error) {
 
 // probe loads, into chains where no packet comes, one of everything that reduced
 // plans are made of, reads it back and removes it.
-func (r *reducedXT) probe(ctx context.Context) error {
+func (r *reducedXT) probe() error {
 	p, err := plan.Probe(probePrefix, true)
 	if err != nil {
 		return err
@@ -158,11 +157,11 @@ func (r *reducedXT) probe(ctx context.Context) error {
 			return err
 		}
 		text := restoreText(tables, nil)
-		err = r.tools.load(ctx, f, text)
+		err = r.tools.load(f, text)
 		if err == nil {
-			err = r.probed(ctx, f, tables)
+			err = r.probed(f, tables)
 		}
-		if e := r.dropProbeChains(ctx, f); err == nil {
+		if e := r.dropProbeChains(f); err == nil {
 			err = e
 		}
 		if err != nil {
@@ -173,8 +172,8 @@ func (r *reducedXT) probe(ctx context.Context) error {
 }
 
 // probed reads the chains back: gVisor takes some matches and forgets them.
-func (r *reducedXT) probed(ctx context.Context, f plan.Family, tables []xtTable) error {
-	live, err := r.tools.read(ctx, f)
+func (r *reducedXT) probed(f plan.Family, tables []xtTable) error {
+	live, err := r.tools.read(f)
 	if err != nil {
 		return err
 	}

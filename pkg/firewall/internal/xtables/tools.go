@@ -51,7 +51,7 @@ const xtWait = "10"
 // findTools returns the variants that are installed, the one that plain
 // "iptables" stands for first; if must isn't "", that one is among them. lock is
 // the lock file to use, or "".
-func findTools(ctx context.Context, dirs []string, must Variant, lock string, run Runner) ([]xtTools, error) {
+func findTools(dirs []string, must Variant, lock string, run Runner) ([]xtTools, error) {
 	if run == nil {
 		return nil, errors.New("find iptables: there is no way to run programs")
 	}
@@ -63,7 +63,7 @@ func findTools(ctx context.Context, dirs []string, must Variant, lock string, ru
 	var missing error // of the plain names, or of the variant that is asked for
 	has := func(v Variant) bool { return slices.ContainsFunc(out, func(t xtTools) bool { return t.variant == v }) }
 	for _, suffix := range []string{"", "-nft", "-legacy"} {
-		t, err := toolsNamed(ctx, dirs, suffix, xtTools{env: env, run: run})
+		t, err := toolsNamed(dirs, suffix, xtTools{env: env, run: run})
 		switch {
 		case err == nil && !has(t.variant):
 			out = append(out, t)
@@ -81,7 +81,7 @@ func findTools(ctx context.Context, dirs []string, must Variant, lock string, ru
 }
 
 // toolsNamed finds the four programs whose names have a suffix.
-func toolsNamed(ctx context.Context, dirs []string, suffix string, t xtTools) (xtTools, error) {
+func toolsNamed(dirs []string, suffix string, t xtTools) (xtTools, error) {
 	t.restore, t.save = map[plan.Family]string{}, map[plan.Family]string{}
 	for _, f := range plan.Families() {
 		name := map[plan.Family]string{plan.IPv4: "iptables", plan.IPv6: "ip6tables"}[f] + suffix
@@ -92,7 +92,7 @@ func toolsNamed(ctx context.Context, dirs []string, suffix string, t xtTools) (x
 		if t.save[f], err = findProgram(dirs, name+"-save"); err != nil {
 			return t, err
 		}
-		out, err := t.call(ctx, t.restore[f], nil, "--version")
+		out, err := t.call(t.restore[f], nil, "--version")
 		if err != nil {
 			return t, err
 		}
@@ -146,8 +146,8 @@ func findProgram(dirs []string, name string) (string, error) {
 }
 
 // call runs one of the programs. The error quotes it.
-func (t xtTools) call(ctx context.Context, path string, stdin []byte, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, xtTimeout)
+func (t xtTools) call(path string, stdin []byte, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), xtTimeout)
 	defer cancel()
 	out, complaints, err := t.run(ctx, Program{Path: path, Args: args, Env: t.env, Stdin: stdin})
 	if err == nil {
@@ -162,20 +162,20 @@ func (t xtTools) call(ctx context.Context, path string, stdin []byte, args ...st
 
 // load has the kernel take text, one transaction for each table in it, and keep
 // what text doesn't name.
-func (t xtTools) load(ctx context.Context, f plan.Family, text string) error {
-	_, err := t.call(ctx, t.restore[f], []byte(text), "--noflush", "-w", xtWait)
+func (t xtTools) load(f plan.Family, text string) error {
+	_, err := t.call(t.restore[f], []byte(text), "--noflush", "-w", xtWait)
 	return err
 }
 
 // read returns the tables that there are.
-func (t xtTools) read(ctx context.Context, f plan.Family) (xtLive, error) {
+func (t xtTools) read(f plan.Family) (xtLive, error) {
 	calls := [][]string{nil} // one tells of every table
 	for i, name := range t.tables {
 		calls = append(calls[:i], []string{"-t", name})
 	}
 	var out []byte
 	for _, args := range calls {
-		text, err := t.call(ctx, t.save[f], nil, args...)
+		text, err := t.call(t.save[f], nil, args...)
 		if err != nil {
 			return nil, err
 		}

@@ -2,7 +2,6 @@ package xtables
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -110,7 +109,7 @@ func (x *Backend) Verify(p plan.Plan) error {
 	if x.mark.text != p.String() {
 		return fmt.Errorf("verify: this plan was not loaded")
 	}
-	diffs, err := x.differences(context.Background(), p)
+	diffs, err := x.differences(p)
 	if err != nil {
 		return nfnetlink.Explain("verify", err)
 	}
@@ -118,12 +117,12 @@ func (x *Backend) Verify(p plan.Plan) error {
 }
 
 // differences compares the kernel with p, which was noted.
-func (x *Backend) differences(ctx context.Context, p plan.Plan) (plan.Diff, error) {
+func (x *Backend) differences(p plan.Plan) (plan.Diff, error) {
 	want, err := x.render(p)
 	if err != nil {
 		return nil, err
 	}
-	live, err := x.read(ctx)
+	live, err := x.read()
 	if err != nil {
 		return nil, err
 	}

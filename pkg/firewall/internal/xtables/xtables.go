@@ -3,7 +3,6 @@
 package xtables
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -43,7 +42,7 @@ type Options struct {
 
 // Open opens the backend on the best of the variants that are installed, or on
 // the one that is asked for. It says why that is the best.
-func Open(ctx context.Context, only Variant, opts Options) (*Backend, error) {
+func Open(only Variant, opts Options) (*Backend, error) {
 	if err := rawSocket(); err != nil {
 		return nil, err
 	}
@@ -51,13 +50,13 @@ func Open(ctx context.Context, only Variant, opts Options) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open xtables: %w", err)
 	}
-	all, err := findTools(ctx, xtDirs(), only, lockFile(opts.LockFile), opts.Run)
+	all, err := findTools(xtDirs(), only, lockFile(opts.LockFile), opts.Run)
 	if err != nil {
 		return nil, err
 	}
 	tools, why := all, "it was asked for"
 	if only == "" {
-		tools, why = preferred(ctx, all)
+		tools, why = preferred(all)
 	} else {
 		tools = slices.DeleteFunc(slices.Clone(all), func(t xtTools) bool { return t.variant != only })
 	}
@@ -69,7 +68,7 @@ func Open(ctx context.Context, only Variant, opts Options) (*Backend, error) {
 		}
 		x := opened(t, opts.Log, why)
 		x.others, x.uids = others, uids
-		err := x.probe(ctx)
+		err := x.probe()
 		if err == nil {
 			return x, nil
 		}
@@ -99,7 +98,7 @@ func rawSocket() error {
 // preferred puts the variant first whose tables hold the NAT rules of a
 // container engine: at the same priority, the tables that came last would win, so
 // ours have to be the same. Then come those that an earlier process of ours used.
-func preferred(ctx context.Context, tools []xtTools) ([]xtTools, string) {
+func preferred(tools []xtTools) ([]xtTools, string) {
 	if len(tools) == 1 {
 		return tools, "it is the variant that is installed"
 	}
@@ -111,7 +110,7 @@ func preferred(ctx context.Context, tools []xtTools) ([]xtTools, string) {
 		{"rules of ours are in its tables", func(l xtLive) bool { return l["filter"].ours() != nil }},
 	} {
 		for i, t := range tools {
-			live, err := t.readUsed(ctx, plan.IPv4)
+			live, err := t.readUsed(plan.IPv4)
 			if err == nil && look.at(live) { // the probe finds out about those that can't be read
 				return append([]xtTools{t}, slices.Delete(slices.Clone(tools), i, i+1)...), look.why
 			}
@@ -136,8 +135,8 @@ func byFamily[T any](get func(plan.Family) (T, error)) (map[plan.Family]T, error
 }
 
 // read returns the tables of both families.
-func (x *Backend) read(ctx context.Context) (map[plan.Family]xtLive, error) {
-	return byFamily(func(f plan.Family) (xtLive, error) { return x.tools.read(ctx, f) })
+func (x *Backend) read() (map[plan.Family]xtLive, error) {
+	return byFamily(func(f plan.Family) (xtLive, error) { return x.tools.read(f) })
 }
 
 // render returns the tables that p wants, for both families.
@@ -171,12 +170,12 @@ func Left() (bool, error) {
 }
 
 // Remove removes the chains and sets of the xtables backend.
-func Remove(ctx context.Context, opts Options) error {
-	tools, err := findTools(ctx, xtDirs(), "", lockFile(opts.LockFile), opts.Run)
+func Remove(opts Options) error {
+	tools, err := findTools(xtDirs(), "", lockFile(opts.LockFile), opts.Run)
 	if err != nil {
 		return fmt.Errorf("rules of the xtables backend are there, and can't be removed: %w", err)
 	}
-	if err := removeChains(ctx, tools); err != nil {
+	if err := removeChains(tools); err != nil {
 		return err
 	}
 	x := Backend{log: opts.Log}
@@ -184,15 +183,15 @@ func Remove(ctx context.Context, opts Options) error {
 }
 
 // removeChains removes our chains from the tables of variants of iptables.
-func removeChains(ctx context.Context, variants []xtTools) error {
+func removeChains(variants []xtTools) error {
 	for _, t := range variants {
 		for _, f := range xtFamilies() {
-			live, err := t.readUsed(ctx, f)
+			live, err := t.readUsed(f)
 			if err != nil {
 				return nfnetlink.Explain("look for rules of the xtables backend", err)
 			}
 			if text := removeText(live); text != "" {
-				if err := t.load(ctx, f, text); err != nil {
+				if err := t.load(f, text); err != nil {
 					return nfnetlink.Explain("remove rules of the xtables backend", err)
 				}
 			}
@@ -202,8 +201,8 @@ func removeChains(ctx context.Context, variants []xtTools) error {
 }
 
 // RemoveOthers removes what the other variants hold, and the sets that no rule of this one uses.
-func (x *Backend) RemoveOthers(ctx context.Context) error {
-	if err := removeChains(ctx, x.others); err != nil {
+func (x *Backend) RemoveOthers() error {
+	if err := removeChains(x.others); err != nil {
 		return err
 	}
 	return x.dropSets(x.mark.plan)
