@@ -108,7 +108,3 @@ func (f flow) internal() bool {
 	}
 	return f.src.IsLoopback() && f.dst.Addr.IsLoopback() && f.replySrc.IsLoopback()
 }
-
-func compareElements(a, b Element) int {
-	return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
-}

@@ -1,6 +1,7 @@
 package firewall
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -59,7 +60,7 @@ func connectionsOf(dir string, uid uint32) (out []Element, err error) {
 		}
 		return errors.Join(lerr, rerr)
 	})
-	slices.SortFunc(out, compareElements)
+	slices.SortFunc(out, func(a, b Element) int { return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port)) })
 	return slices.Compact(out), err
 }
 

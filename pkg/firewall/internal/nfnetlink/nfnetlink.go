@@ -130,7 +130,10 @@ func stream(fd int, r Request, do func(Attrs) error) (ended bool, err error) {
 		err = EachMessage(buf[:n], func(typ uint16, data []byte) error {
 			if typ == unix.NLMSG_DONE || typ == unix.NLMSG_ERROR {
 				ended = true
-				return errnoOf(data)
+				if len(data) >= 4 && int32(binary.NativeEndian.Uint32(data)) < 0 {
+					return unix.Errno(-int32(binary.NativeEndian.Uint32(data)))
+				}
+				return nil
 			}
 			if len(data) < 4 {
 				return errors.New("a netfilter message was cut short")
@@ -172,17 +175,6 @@ func EachMessage(b []byte, do func(typ uint16, data []byte) error) error {
 			return err
 		}
 		b = b[min((size+unix.NLMSG_ALIGNTO-1)&^(unix.NLMSG_ALIGNTO-1), len(b)):]
-	}
-	return nil
-}
-
-// errnoOf returns the error that begins an answer, nil if it is none.
-func errnoOf(b []byte) error {
-	if len(b) < 4 {
-		return nil
-	}
-	if n := int32(binary.NativeEndian.Uint32(b)); n < 0 {
-		return unix.Errno(-n)
 	}
 	return nil
 }

@@ -35,16 +35,20 @@ func (n *Backend) create(p plan.Plan, replace bool) error {
 	if replace {
 		n.conn.DelTable(t)
 	}
-	if err := n.queue(t, p); err != nil {
+	n.conn.AddTable(t)
+	if err := n.queue(t, p, nil); err != nil {
 		return err
 	}
 	return nfnetlink.Explain("create the table", n.conn.Flush())
 }
 
-// queue has the next transaction make the table t, with all of p but zones.
-func (n *Backend) queue(t *nftables.Table, p plan.Plan) error {
-	n.conn.AddTable(t)
+// queue has the next transaction add what p has and the table t hasn't: sets that are not
+// there, chains, those that are jumped to first, and rules, but for zones: see swap.
+func (n *Backend) queue(t *nftables.Table, p plan.Plan, there map[string]string) error {
 	for _, s := range p.Sets {
+		if _, ok := there[s.Name]; ok {
+			continue
+		}
 		var es []nftables.SetElement
 		for _, b := range s.Boxes {
 			es = append(es, rangeElement(b))
@@ -53,7 +57,22 @@ func (n *Backend) queue(t *nftables.Table, p plan.Plan) error {
 			return err
 		}
 	}
-	return n.addChains(t, p)
+	for _, c := range p.Chains {
+		n.conn.AddChain(nftChain(t, c))
+	}
+	for _, c := range p.Chains {
+		for _, r := range c.Rules {
+			if r.Verdict.Do == setZone {
+				continue
+			}
+			es, err := compile(r, p)
+			if err != nil {
+				return fmt.Errorf("chain %s: %w", c.Name, err)
+			}
+			n.conn.AddRule(&nftables.Rule{Table: t, Chain: &nftables.Chain{Name: c.Name, Table: t}, Exprs: es})
+		}
+	}
+	return nil
 }
 
 // Apply: the order keeps every moment closed: new sets are
@@ -124,10 +143,10 @@ func (n *Backend) fill(live *liveTable, p plan.Plan) error {
 		for i := range missing {
 			missing[i].Timeout = s.Left()
 		}
-		if err := n.each(extra, func(es []nftables.SetElement) error { return n.conn.SetDeleteElements(ns, es) }); err != nil {
+		if err := n.each(n.conn.SetDeleteElements, ns, extra); err != nil {
 			return nfnetlink.Explain("clear set "+s.Name, err)
 		}
-		if err := n.each(missing, func(es []nftables.SetElement) error { return n.conn.SetAddElements(ns, es) }); err != nil {
+		if err := n.each(n.conn.SetAddElements, ns, missing); err != nil {
 			return nfnetlink.Explain("fill set "+s.Name, err)
 		}
 	}
@@ -135,9 +154,9 @@ func (n *Backend) fill(live *liveTable, p plan.Plan) error {
 }
 
 // each has do queue elements, so many that they fit into one transaction, and commits it.
-func (n *Backend) each(es []nftables.SetElement, do func([]nftables.SetElement) error) error {
+func (n *Backend) each(do func(*nftables.Set, []nftables.SetElement) error, s *nftables.Set, es []nftables.SetElement) error {
 	for c := range slices.Chunk(es, chunk) {
-		if err := do(c); err != nil {
+		if err := do(s, c); err != nil {
 			return err
 		}
 		if err := n.conn.Flush(); err != nil {
@@ -154,20 +173,13 @@ func (n *Backend) swap(live *liveTable, p plan.Plan) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range p.Sets {
-		if _, ok := live.sets[s.Name]; !ok {
-			if err := n.conn.AddSet(nftSet(t, s), nil); err != nil {
-				return err
-			}
-		}
-	}
 	chains := slices.Sorted(maps.Keys(live.hooks))
 	for _, name := range chains {
 		if !same[name] {
 			n.conn.FlushChain(&nftables.Chain{Name: name, Table: t})
 		}
 	}
-	if err := n.addChains(t, p); err != nil {
+	if err := n.queue(t, p, live.sets); err != nil {
 		return err
 	}
 	for _, name := range chains {
@@ -187,27 +199,6 @@ func (n *Backend) swap(live *liveTable, p plan.Plan) error {
 		}
 	}
 	return nfnetlink.Explain("apply", err)
-}
-
-// addChains adds the chains of p, those that are jumped to first, and their
-// rules.
-func (n *Backend) addChains(t *nftables.Table, p plan.Plan) error {
-	for _, c := range p.Chains {
-		n.conn.AddChain(nftChain(t, c))
-	}
-	for _, c := range p.Chains {
-		for _, r := range c.Rules {
-			if r.Verdict.Do == setZone { // see swap
-				continue
-			}
-			es, err := compile(r, p)
-			if err != nil {
-				return fmt.Errorf("chain %s: %w", c.Name, err)
-			}
-			n.conn.AddRule(&nftables.Rule{Table: t, Chain: &nftables.Chain{Name: c.Name, Table: t}, Exprs: es})
-		}
-	}
-	return nil
 }
 
 func nftChain(t *nftables.Table, c plan.Chain) *nftables.Chain {

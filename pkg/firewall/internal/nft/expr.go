@@ -164,7 +164,7 @@ func compare(field string, value any) (out []expr.Any) {
 	out = append(out, load)
 	switch v := value.(type) {
 	case plan.Family:
-		return append(out, equal([]byte{nfproto(v)}))
+		return append(out, equal([]byte{map[plan.Family]byte{plan.IPv4: unix.NFPROTO_IPV4, plan.IPv6: unix.NFPROTO_IPV6}[v]}))
 	case uint8:
 		return append(out, equal([]byte{v}))
 	case uint16:
@@ -178,13 +178,6 @@ func compare(field string, value any) (out []expr.Any) {
 		return append(out, equal(v.Addr().AsSlice()))
 	}
 	return nil
-}
-
-func nfproto(f plan.Family) byte {
-	if f == plan.IPv4 {
-		return unix.NFPROTO_IPV4
-	}
-	return unix.NFPROTO_IPV6
 }
 
 // answering asks for the reply direction of a flow that was begun toward a server.

@@ -79,7 +79,8 @@ func (n *Backend) probe() error {
 		p.Chains[i].Hook = ""
 	}
 	t := n.probeTable()
-	if err := n.queue(t, p); err != nil {
+	n.conn.AddTable(t)
+	if err := n.queue(t, p, nil); err != nil {
 		return err
 	}
 	n.conn.DelTable(t)

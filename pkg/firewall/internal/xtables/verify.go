@@ -139,16 +139,13 @@ func (x *Backend) compare(want map[plan.Family][]xtTable, live map[plan.Family]x
 		wanted := map[string]xtTable{}
 		for _, t := range want[f] {
 			wanted[t.name] = t
+			if live[f][t.name] == nil {
+				out.Note("%stable %s is gone", where, t.name)
+			}
 		}
-		all := slices.AppendSeq(slices.Collect(maps.Keys(wanted)), maps.Keys(live[f]))
-		slices.Sort(all)
-		for _, name := range slices.Compact(all) {
+		for _, name := range slices.Sorted(maps.Keys(live[f])) {
 			t, l := wanted[name], live[f][name]
-			switch {
-			case l == nil:
-				out.Note("%stable %s is gone", where, name)
-				continue
-			case l.torn:
+			if l.torn {
 				out.Note("%stable %s has rules that are none of iptables'", where, name)
 				continue
 			}
