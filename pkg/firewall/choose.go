@@ -19,7 +19,6 @@ func Backends() []string {
 	return []string{"auto", "nftables", "xtables", "xtables-nft", "xtables-legacy"}
 }
 
-// choose opens the backend that opts ask for, and says why.
 func choose(opts Options) (*Firewall, error) {
 	word := cmp.Or(opts.Backend, "auto")
 	if !slices.Contains(Backends(), word) {

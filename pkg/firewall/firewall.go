@@ -116,7 +116,6 @@ func (f *Firewall) Apply(ctx context.Context, p Plan, leases []Lease) error {
 	})
 }
 
-// put brings p into the kernel.
 func (f *Firewall) put(p Plan) error {
 	if len(p.Chains) == 0 {
 		return errors.New("apply: an empty plan")
@@ -150,7 +149,6 @@ func (f *Firewall) Lease(ctx context.Context, leases []Lease) error {
 	return f.rules.leaseSoon(ctx, leases)
 }
 
-// cleanLeases returns leases as the kernel knows them.
 func cleanLeases(ls []Lease) ([]Lease, error) {
 	out := make([]Lease, len(ls))
 	for i, l := range ls {

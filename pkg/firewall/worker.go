@@ -34,7 +34,6 @@ func newWorker(lease func([]Lease) error) *worker {
 	return w
 }
 
-// do has run called by the worker and returns its result.
 func (w *worker) do(ctx context.Context, run func() error) error {
 	return w.wait(job{ctx: ctx, run: run})
 }

@@ -101,7 +101,6 @@ func parseDrops(b []byte, fn func(Drop)) {
 	})
 }
 
-// parseDrop parses the attributes of one message.
 func parseDrop(b []byte) (d Drop, ok bool) {
 	d.UID = -1
 	_ = nfnetlink.EachAttr(b, func(typ uint16, v []byte) error {

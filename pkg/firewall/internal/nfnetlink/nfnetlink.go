@@ -87,7 +87,6 @@ func (c *Conn) Stream(r Request, do func(Attrs) error) error {
 	return err
 }
 
-// Close closes the socket, if there is one.
 func (c *Conn) Close() {
 	if c.open {
 		unix.Close(c.fd)
@@ -253,7 +252,6 @@ func Append(out []byte, typ uint16, value ...byte) []byte {
 	return append(out, make([]byte, -len(value)&3)...)
 }
 
-// Text returns an attribute that holds a string.
 func Text(typ uint16, value string) []byte { return Append(nil, typ, append([]byte(value), 0)...) }
 
 var (

@@ -20,7 +20,6 @@ import (
 // nftaTableOwner is NFTA_TABLE_OWNER of nf_tables.h.
 const nftaTableOwner = 7
 
-// liveTable is our table as the kernel has it.
 type liveTable struct {
 	flags, owner uint32
 	hooks        map[string]string // of each chain: type, hook, priority and policy; "" for one without
@@ -91,7 +90,6 @@ func (t *liveTable) readRule(m nfnetlink.Attrs) error {
 	return nil
 }
 
-// has says whether t has a chain of that name.
 func (t *liveTable) has(chain string) bool { _, ok := t.hooks[chain]; return ok }
 
 func (t *liveTable) readSet(m nfnetlink.Attrs) error {
@@ -232,7 +230,6 @@ func parseElement(raw []byte) (e nftables.SetElement, err error) {
 	return e, err
 }
 
-// elementID tells elements of one set apart.
 func elementID(e nftables.SetElement) string { return string(e.Key) + string(e.KeyEnd) }
 
 // get asks about tables of family inet, or for a change of one.
@@ -240,7 +237,6 @@ func get(typ, flags uint16, attrs []byte) nfnetlink.Request {
 	return nfnetlink.Request{Subsystem: unix.NFNL_SUBSYS_NFTABLES, Type: typ, Flags: flags, Family: byte(nftables.TableFamilyINet), Attrs: attrs}
 }
 
-// nftSet returns what the kernel is told about s.
 func nftSet(t *nftables.Table, s plan.Set) *nftables.Set {
 	out := &nftables.Set{Table: t, Name: s.Name, KeyType: nftables.TypeInetService, Interval: s.Static,
 		Dynamic: s.Dynamic, HasTimeout: !s.Static || !s.Until.IsZero(), Timeout: s.Timeout, Size: s.Size}
@@ -258,7 +254,6 @@ func key(a netip.Addr, proto uint8, port uint16) []byte {
 	return append(b, 0, 0)
 }
 
-// leaseOfKey is the reverse of key.
 func leaseOfKey(key []byte) (plan.Element, error) {
 	n := max(len(key)-8, 0)
 	a, ok := netip.AddrFromSlice(key[:n])

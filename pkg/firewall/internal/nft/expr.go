@@ -106,7 +106,6 @@ func ctBits(key expr.CtKey, bits uint32) []expr.Any {
 	return []expr.Any{&expr.Ct{Key: key, Register: reg0}, masked(number(bits)), &expr.Cmp{Op: expr.CmpOpNeq, Register: reg0, Data: number(0)}}
 }
 
-// compile translates r, a rule of p, for the kernel.
 func compile(r plan.Rule, p plan.Plan) ([]expr.Any, error) {
 	var out []expr.Any
 	for _, m := range r.Matches {

@@ -83,7 +83,6 @@ func wanted(p plan.Plan) (*liveTable, error) {
 	return out, nil
 }
 
-// hookOf returns the hook of c as the kernel would tell it.
 func hookOf(c plan.Chain) string {
 	n := nftChain(nil, c)
 	if n.Hooknum == nil {
@@ -93,7 +92,6 @@ func hookOf(c plan.Chain) string {
 	return hookText(string(n.Type), uint32(*n.Hooknum), int32(*n.Priority), uint32(*n.Policy))
 }
 
-// definition returns the definition of s as the kernel would tell it.
 func definition(s plan.Set) string {
 	ns := nftSet(nil, s)
 	var flags uint32

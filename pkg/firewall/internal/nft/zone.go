@@ -58,7 +58,6 @@ func (n *Backend) addZone(t *nftables.Table, c plan.Chain) error {
 	return nil
 }
 
-// zoneRule asks for r to be added.
 func zoneRule(t *nftables.Table, chain string, r plan.Rule) (nfnetlink.Request, error) {
 	es, err := compile(r, plan.Plan{})
 	var list []byte

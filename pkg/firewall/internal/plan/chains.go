@@ -7,7 +7,6 @@ import (
 	"time"
 )
 
-// builder collects a Plan.
 type builder struct {
 	Config
 	plan    *Plan
@@ -388,7 +387,6 @@ func plainUpstreams(list []netip.AddrPort) []netip.AddrPort {
 	return ordered(out, netip.AddrPort.Compare)
 }
 
-// sorted returns ports in order, each once.
 func sorted(ports []uint16) []uint16 { return ordered(ports, cmp.Compare[uint16]) }
 
 // ordered returns list in order, each once.

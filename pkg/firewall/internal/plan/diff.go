@@ -15,7 +15,6 @@ type Diff []string
 // maxDiffs bounds how many differences an error tells.
 const maxDiffs = 5
 
-// Note adds a difference.
 func (d *Diff) Note(format string, args ...any) { *d = append(*d, fmt.Sprintf(format, args...)) }
 
 // Err returns an error that tells the first differences, or nil.

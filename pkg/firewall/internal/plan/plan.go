@@ -67,7 +67,6 @@ var (
 	guessedSet = Set{Name: "guessed", Dynamic: true, Timeout: 30 * time.Second, Size: 1}
 )
 
-// Set returns the set of that name.
 func (p Plan) Set(name string) (Set, error) {
 	i := slices.IndexFunc(p.Sets, func(s Set) bool { return s.Name == name })
 	if i < 0 {

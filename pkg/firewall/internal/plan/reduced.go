@@ -63,7 +63,6 @@ func reducedPlan(c Config, allow, deny []Box) (Plan, error) {
 	return p, nil
 }
 
-// reducer collects a reduced plan.
 type reducer struct {
 	Config
 	allowed, denied []Box
@@ -206,7 +205,6 @@ func (r *reducer) redirect() Chain {
 	return c
 }
 
-// matches are what a packet to b shows.
 func (b Box) matches() []Match {
 	ms := []Match{dst(b.Prefix)}
 	if b.Proto != 0 {

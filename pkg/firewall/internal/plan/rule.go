@@ -23,10 +23,8 @@ const (
 	IPv6 Family = 6
 )
 
-// Families are both.
 func Families() []Family { return []Family{IPv4, IPv6} }
 
-// FamilyOf is the family of an address.
 func FamilyOf(a netip.Addr) Family {
 	if a.Is4() {
 		return IPv4
@@ -100,7 +98,6 @@ func (m Match) not() Match {
 	return m
 }
 
-// ported are the protocols that have ports.
 func ported() []Match { return []Match{udp, tcp} }
 
 func hasPorts(p uint8) bool { return p == unix.IPPROTO_TCP || p == unix.IPPROTO_UDP }

@@ -76,7 +76,6 @@ func (x *Backend) put(p plan.Plan) error {
 	return x.dropSets(p)
 }
 
-// load makes the tables what want says.
 func (x *Backend) load(want map[plan.Family][]xtTable) error {
 	live, err := x.readable()
 	if err != nil {

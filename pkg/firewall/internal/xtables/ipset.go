@@ -141,7 +141,6 @@ func setEntries(cmd uint16, d ipset, entries []ipsetEntry) error {
 	return nil
 }
 
-// encodeBatch returns the attributes that add or remove entries.
 func encodeBatch(d ipset, entries []ipsetEntry) ([]byte, error) {
 	var list []byte
 	for _, e := range entries {
@@ -185,7 +184,6 @@ func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) 
 // From ip_set.h.
 const ipsetListNames = 1 << 1 // IPSET_FLAG_LIST_SETNAME
 
-// setNames returns the names of the sets that begin with prefix, sorted.
 func setNames(prefix string) (out []string, err error) {
 	flags := nfnetlink.Append(nil, nl.IPSET_ATTR_FLAGS|unix.NLA_F_NET_BYTEORDER, 0, 0, 0, ipsetListNames)
 	err = nfnetlink.Stream(setRequest(nl.IPSET_CMD_LIST, unix.NLM_F_DUMP, flags), func(m nfnetlink.Attrs) error {
@@ -252,10 +250,8 @@ func (d *ipsetDump) header(m nfnetlink.Attrs) error {
 	return nil
 }
 
-// is says whether the set is defined as want.
 func (d *ipsetDump) is(want ipset) bool { return !d.foreign && d.ipset == want }
 
-// read adds an entry.
 func (d *ipsetDump) read(_ uint16, raw []byte) error {
 	m, err := nfnetlink.ParseAttrs(raw)
 	if err != nil {

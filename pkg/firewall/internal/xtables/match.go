@@ -214,7 +214,6 @@ var verdicts = map[string]map[plan.Family]string{
 	"reject with icmpx port-unreachable": {plan.IPv4: "-j REJECT --reject-with icmp-port-unreachable", plan.IPv6: "-j REJECT --reject-with icmp6-port-unreachable"},
 }
 
-// verdict returns the end of a rule.
 func (r *xtRenderer) verdict(d xtDraft, v plan.Verdict) ([]string, error) {
 	switch {
 	case v.Do == "reject with tcp reset" && d.proto != unix.IPPROTO_TCP:
@@ -270,7 +269,6 @@ func (r *xtRenderer) log(d xtDraft, v plan.Verdict, meter plan.Set) []string {
 	}
 }
 
-// uidRange is a range of uids, both ends included.
 type uidRange struct{ first, last uint32 }
 
 func (u uidRange) String() string {

@@ -56,7 +56,6 @@ func nativeTable(f nftables.TableFamily, name string) string {
 	return map[nftables.TableFamily]string{nftables.TableFamilyIPv4: "ip ", nftables.TableFamilyIPv6: "ip6 "}[f] + name
 }
 
-// tornTables returns the tables that iptables can't tell.
 func (x *Backend) tornTables() (out []string) {
 	for f, nf := range map[plan.Family]nftables.TableFamily{plan.IPv4: nftables.TableFamilyIPv4, plan.IPv6: nftables.TableFamilyIPv6} {
 		for _, name := range []string{"filter", "raw", "mangle", "nat"} {

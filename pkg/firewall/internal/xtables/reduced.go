@@ -1,6 +1,7 @@
 package xtables
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -158,30 +159,15 @@ func (r *reducedXT) probe() error {
 		}
 		text := restoreText(tables, nil)
 		err = r.tools.load(f, text)
-		if err == nil {
-			err = r.probed(f, tables)
+		if err == nil { // gVisor takes some matches and forgets them
+			var live xtLive
+			if live, err = r.tools.read(f); err == nil {
+				_, err = asLoaded(tables, live)
+			}
 		}
-		if e := r.dropProbeChains(f); err == nil {
-			err = e
-		}
+		err = cmp.Or(err, r.dropProbeChains(f))
 		if err != nil {
 			return fmt.Errorf("probe iptables-legacy (inside gVisor it needs runsc --net-raw, of 2026 or later): %w: IPv%d: %w%s", nfnetlink.ErrUnsupported, f, err, blamed(text, err))
-		}
-	}
-	return nil
-}
-
-// probed reads the chains back: gVisor takes some matches and forgets them.
-func (r *reducedXT) probed(f plan.Family, tables []xtTable) error {
-	live, err := r.tools.read(f)
-	if err != nil {
-		return err
-	}
-	for _, t := range tables {
-		for _, c := range t.chains {
-			if err := tells(c.rules, live.table(t.name).rules[c.name]); err != nil {
-				return fmt.Errorf("table %s: %w", t.name, err)
-			}
 		}
 	}
 	return nil

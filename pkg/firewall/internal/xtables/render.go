@@ -34,7 +34,6 @@ type xtChain struct {
 	rules []string
 }
 
-// jump is the rule by which packets come to a chain of ours.
 func (h xtHook) jump() string { return "-j " + h.chain }
 
 // xtTables renders p for one family. Tables that drop by default come first, and
@@ -77,7 +76,6 @@ func xtTableOf(c plan.Chain) string {
 	return "filter"
 }
 
-// xtRenderer writes the chains of one table and family.
 type xtRenderer struct {
 	family plan.Family
 	uids   []uidRange
@@ -117,7 +115,6 @@ func (r *xtRenderer) chain(c plan.Chain) error {
 	return nil
 }
 
-// xtDraft is a rule in the making.
 type xtDraft struct {
 	proto     uint8 // 0: not asked
 	notProtos []uint8
@@ -192,5 +189,4 @@ func (r *xtRenderer) line(c *xtChain, d xtDraft, v plan.Verdict) (string, error)
 	return strings.Join(words, " "), nil
 }
 
-// xtProto returns how iptables is told a protocol.
 func xtProto(p uint8) string { return cmp.Or(protocols[p], fmt.Sprint(p)) }

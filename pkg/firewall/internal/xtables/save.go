@@ -20,7 +20,6 @@ type xtLiveTable struct {
 	torn     bool                // it holds what iptables can't tell
 }
 
-// parseSave parses the output of iptables-save(8).
 func parseSave(text string) (xtLive, error) {
 	live := xtLive{}
 	var t *xtLiveTable

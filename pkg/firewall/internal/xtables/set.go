@@ -172,7 +172,6 @@ func staticParts(s plan.Set) []ipsetPart {
 	return out
 }
 
-// partsOfAll returns the parts of all sets of p.
 func partsOfAll(p plan.Plan) []ipsetPart {
 	var out []ipsetPart
 	for _, s := range p.Sets {

@@ -80,7 +80,6 @@ func findTools(dirs []string, must Variant, lock string, run Runner) ([]xtTools,
 	return out, nil
 }
 
-// toolsNamed finds the four programs whose names have a suffix.
 func toolsNamed(dirs []string, suffix string, t xtTools) (xtTools, error) {
 	t.restore, t.save = map[plan.Family]string{}, map[plan.Family]string{}
 	for _, f := range plan.Families() {
@@ -167,7 +166,6 @@ func (t xtTools) load(f plan.Family, text string) error {
 	return err
 }
 
-// read returns the tables that there are.
 func (t xtTools) read(f plan.Family) (xtLive, error) {
 	calls := [][]string{nil} // one tells of every table
 	for i, name := range t.tables {

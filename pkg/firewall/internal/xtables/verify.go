@@ -17,33 +17,34 @@ import (
 // with that, word for word; and that is compared with the plan, once.
 type xtMark struct {
 	plan   plan.Plan
-	text   string // of the plan; "" before the first
-	chains map[xtPlace]map[string][]string
-}
-
-type xtPlace struct {
-	family plan.Family
-	table  string
+	text   string                                         // of the plan; "" before the first
+	chains map[plan.Family]map[string]map[string][]string // by table and chain
 }
 
 // note checks that what was loaded is what was wanted, and keeps it.
 func (x *Backend) note(p plan.Plan, want map[plan.Family][]xtTable, live map[plan.Family]xtLive) error {
-	m := xtMark{p, p.String(), map[xtPlace]map[string][]string{}}
-	for _, f := range xtFamilies() {
-		for _, t := range want[f] {
-			noted := map[string][]string{}
-			m.chains[xtPlace{f, t.name}] = noted
-			for _, c := range t.chains {
-				got := live[f].table(t.name).rules[c.name]
-				if err := tells(c.rules, got); err != nil {
-					return fmt.Errorf("IPv%d, table %s, chain %s: %w", f, t.name, c.name, err)
-				}
-				noted[c.name] = got
+	chains, err := byFamily(func(f plan.Family) (map[string]map[string][]string, error) { return asLoaded(want[f], live[f]) })
+	if err != nil {
+		return err
+	}
+	x.mark = xtMark{p, p.String(), chains}
+	return x.compare(want, live).Err()
+}
+
+// asLoaded returns how the chains of tables are put, which have just been loaded.
+func asLoaded(tables []xtTable, live xtLive) (map[string]map[string][]string, error) {
+	out := map[string]map[string][]string{}
+	for _, t := range tables {
+		out[t.name] = map[string][]string{}
+		for _, c := range t.chains {
+			got := live.table(t.name).rules[c.name]
+			if err := tells(c.rules, got); err != nil {
+				return nil, fmt.Errorf("table %s, chain %s: %w", t.name, c.name, err)
 			}
+			out[t.name][c.name] = got
 		}
 	}
-	x.mark = m
-	return x.compare(want, live).Err()
+	return out, nil
 }
 
 // tells says whether the rules that were read are those that were given, as far
@@ -161,13 +162,12 @@ func (x *Backend) compare(want map[plan.Family][]xtTable, live map[plan.Family]x
 			for _, c := range l.ours() {
 				got[c] = l.rules[c]
 			}
-			out.Chains(where, got, x.mark.chains[xtPlace{f, name}])
+			out.Chains(where, got, x.mark.chains[f][name])
 		}
 	}
 	return out
 }
 
-// compareSets adds the differences of the sets of p.
 func compareSets(out *plan.Diff, p plan.Plan) error {
 	wanted := map[string]ipsetPart{}
 	for _, part := range partsOfAll(p) {

@@ -134,12 +134,10 @@ func byFamily[T any](get func(plan.Family) (T, error)) (map[plan.Family]T, error
 	return out, nil
 }
 
-// read returns the tables of both families.
 func (x *Backend) read() (map[plan.Family]xtLive, error) {
 	return byFamily(func(f plan.Family) (xtLive, error) { return x.tools.read(f) })
 }
 
-// render returns the tables that p wants, for both families.
 func (x *Backend) render(p plan.Plan) (map[plan.Family][]xtTable, error) {
 	return byFamily(func(f plan.Family) ([]xtTable, error) { return xtTables(p, f, x.uids) })
 }
@@ -182,7 +180,6 @@ func Remove(opts Options) error {
 	return nfnetlink.Explain("remove rules of the xtables backend", x.dropSets(plan.Plan{}))
 }
 
-// removeChains removes our chains from the tables of variants of iptables.
 func removeChains(variants []xtTools) error {
 	for _, t := range variants {
 		for _, f := range xtFamilies() {
