@@ -48,13 +48,13 @@ func choose(opts Options) (*Firewall, error) {
 	}
 	_, variant, _ := strings.Cut(word, "-")
 	if err := nfnetlink.Supported(); err != nil {
-		r, err := xtables.OpenReduced(xtables.Variant(variant), opts.programs(), err)
+		r, err := xtables.OpenReduced(variant, opts.programs(), err)
 		if err != nil {
 			return nil, errors.Join(nftErr, err)
 		}
 		return &Firewall{Backend: r.Name, Why: r.Why, Reduced: r.Reason, be: r}, nil // such a kernel holds nothing of another backend
 	}
-	x, err := xtables.Open(xtables.Variant(variant), opts.programs())
+	x, err := xtables.Open(variant, opts.programs())
 	if err != nil {
 		return nil, errors.Join(nftErr, err)
 	}

@@ -36,7 +36,7 @@ func reducedTables() []string { return []string{"filter", "raw", "nat"} }
 const hiddenOwner = "owner [unsupported revision]"
 
 // OpenReduced opens the backend that only asks for. cause is the error of nfnetlink.
-func OpenReduced(only Variant, opts Options, cause error) (*reducedXT, error) {
+func OpenReduced(only string, opts Options, cause error) (*reducedXT, error) {
 	if only == xtNFT {
 		return nil, fmt.Errorf("iptables-nft: %w: the kernel has no nf_tables: %w", nfnetlink.ErrUnsupported, cause)
 	}

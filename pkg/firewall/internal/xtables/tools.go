@@ -17,18 +17,15 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
-// Variant tells the two implementations of iptables(8) apart: on kernel tables
-// of its own, or on nf_tables.
-type Variant string
-
+// The variants of iptables(8): on kernel tables of its own, or on nf_tables.
 const (
-	xtLegacy Variant = "legacy"
-	xtNFT    Variant = "nft"
+	xtLegacy = "legacy"
+	xtNFT    = "nft"
 )
 
 // xtTools are the programs of one variant.
 type xtTools struct {
-	variant Variant
+	variant string
 	version string
 	restore map[plan.Family]string
 	save    map[plan.Family]string
@@ -51,7 +48,7 @@ const xtWait = "10"
 // findTools returns the variants that are installed, the one that plain
 // "iptables" stands for first; if must isn't "", that one is among them. lock is
 // the lock file to use, or "".
-func findTools(dirs []string, must Variant, lock string, run Runner) ([]xtTools, error) {
+func findTools(dirs []string, must, lock string, run Runner) ([]xtTools, error) {
 	if run == nil {
 		return nil, errors.New("find iptables: there is no way to run programs")
 	}
@@ -61,13 +58,13 @@ func findTools(dirs []string, must Variant, lock string, run Runner) ([]xtTools,
 	}
 	var out []xtTools
 	var missing error // of the plain names, or of the variant that is asked for
-	has := func(v Variant) bool { return slices.ContainsFunc(out, func(t xtTools) bool { return t.variant == v }) }
+	has := func(v string) bool { return slices.ContainsFunc(out, func(t xtTools) bool { return t.variant == v }) }
 	for _, suffix := range []string{"", "-nft", "-legacy"} {
 		t, err := toolsNamed(dirs, suffix, xtTools{env: env, run: run})
 		switch {
 		case err == nil && !has(t.variant):
 			out = append(out, t)
-		case err != nil && (missing == nil || suffix == "-"+string(must)):
+		case err != nil && (missing == nil || suffix == "-"+must):
 			missing = err
 		}
 	}
@@ -109,12 +106,12 @@ func toolsNamed(dirs []string, suffix string, t xtTools) (xtTools, error) {
 
 // parseVersion parses what programs say of themselves, such as "iptables-restore
 // v1.8.9 (nf_tables)". Before 1.8 there was one variant, without a word for it.
-func parseVersion(s string) (v Variant, version string, ok bool) {
+func parseVersion(s string) (v, version string, ok bool) {
 	m := regexp.MustCompile(`v(\d+\.\d+(?:\.\d+)?)(?: \((\w+)\))?`).FindStringSubmatch(s)
 	if m == nil {
 		return "", "", false
 	}
-	if v, ok = map[string]Variant{"nf_tables": xtNFT, "legacy": xtLegacy, "": xtLegacy}[m[2]]; ok {
+	if v, ok = map[string]string{"nf_tables": xtNFT, "legacy": xtLegacy, "": xtLegacy}[m[2]]; ok {
 		version = m[1]
 	}
 	return v, version, ok

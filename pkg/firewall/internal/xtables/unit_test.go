@@ -1,12 +1,14 @@
 package xtables
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,7 +44,7 @@ func TestParseVersion(t *testing.T) {
 		"iptables v1.8": "legacy 1.8", "iptables v2.0.0 (bpf)": "", "busybox": "",
 	} {
 		v, version, ok := parseVersion(text)
-		if got := strings.TrimSpace(string(v) + " " + version); got != want || ok != (want != "") {
+		if got := strings.TrimSpace(v + " " + version); got != want || ok != (want != "") {
 			t.Errorf("%q: %q, %v; want %q", text, got, ok, want)
 		}
 	}
@@ -230,6 +232,30 @@ func TestFindProgram(t *testing.T) {
 	for name, ok := range map[string]bool{"open": false, "link": false, "none": false, "good": os.Geteuid() == 0} {
 		if path, err := findProgram([]string{dir, later}, name); (err == nil) != ok {
 			t.Errorf("%s: %q, %v", name, path, err)
+		}
+	}
+}
+
+// The variant comes first whose tables hold the engine's rules, or else ours.
+func TestPreferred(t *testing.T) {
+	const others, ours = "*filter\n:OUTPUT ACCEPT [0:0]\n:other - [0:0]\nCOMMIT\n", "*filter\n:agent-init-output - [0:0]\nCOMMIT\n"
+	const engines = "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -d 127.0.0.11/32 -j DOCKER_OUTPUT\nCOMMIT\n"
+	for _, c := range []struct{ first, second, want, why string }{
+		{others, others, "first", "that one here"},
+		{"", others, "first", "that one here"},
+		{others, ours, "second", "rules of ours"},
+		{ours, ours, "first", "rules of ours"},
+		{ours, engines, "second", "engine's rules"},
+		{"nonsense", ours, "second", "rules of ours"},
+	} {
+		var tools []xtTools
+		for variant, text := range map[string]string{"first": c.first, "second": c.second} {
+			run := func(context.Context, Program) ([]byte, []byte, error) { return []byte(text), nil, nil }
+			tools = append(tools, xtTools{variant: variant, run: run})
+		}
+		slices.SortFunc(tools, func(a, b xtTools) int { return strings.Compare(a.variant, b.variant) })
+		if got, why := preferred(tools); len(got) != 2 || got[0].variant != c.want || !strings.Contains(why, c.why) {
+			t.Errorf("%q and %q: %v, %s", c.first, c.second, got, why)
 		}
 	}
 }

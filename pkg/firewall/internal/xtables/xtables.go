@@ -42,7 +42,7 @@ type Options struct {
 
 // Open opens the backend on the best of the variants that are installed, or on
 // the one that is asked for. It says why that is the best.
-func Open(only Variant, opts Options) (*Backend, error) {
+func Open(only string, opts Options) (*Backend, error) {
 	if err := rawSocket(); err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func Open(only Variant, opts Options) (*Backend, error) {
 }
 
 func opened(t xtTools, log *slog.Logger, why string) *Backend {
-	return &Backend{Name: "xtables-" + string(t.variant), Why: fmt.Sprintf("iptables %s (%s): %s", t.version, t.variant, why),
+	return &Backend{Name: "xtables-" + t.variant, Why: fmt.Sprintf("iptables %s (%s): %s", t.version, t.variant, why),
 		tools: t, log: log, room: map[plan.Family]int{}}
 }
 
@@ -86,13 +86,13 @@ func opened(t xtTools, log *slog.Logger, why string) *Backend {
 // opens raw sockets to speak to the kernel.
 func rawSocket() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	if err == nil {
+		return unix.Close(fd)
+	}
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-		return fmt.Errorf("open a raw socket: %w", nfnetlink.ErrRaw)
+		err = nfnetlink.ErrRaw
 	}
-	if err != nil {
-		return fmt.Errorf("open a raw socket: %w", err)
-	}
-	return unix.Close(fd)
+	return fmt.Errorf("open a raw socket: %w", err)
 }
 
 // preferred puts the variant first whose tables hold the NAT rules of a
@@ -107,7 +107,7 @@ func preferred(tools []xtTools) ([]xtTools, string) {
 		at  func(xtLive) bool
 	}{
 		{"the container engine's rules are in its tables", holdsEngine},
-		{"rules of ours are in its tables", func(l xtLive) bool { return l["filter"].ours() != nil }},
+		{"rules of ours are in its tables", func(l xtLive) bool { return len(l["filter"].ours()) > 0 }},
 	} {
 		for i, t := range tools {
 			live, err := t.readUsed(plan.IPv4)
