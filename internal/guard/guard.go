@@ -40,7 +40,7 @@ type guard struct {
 	policy   atomic.Pointer[policy.Policy]
 	channel  *wire.Channel
 	asks     *asks
-	rooted   bool // the certificate authorities were read
+	rooted   bool // the certificate authorities are read at the start
 	resolver *resolver.Server
 	gate     *gateway.Server
 	servers  []netip.AddrPort // of resolv.conf
@@ -146,6 +146,7 @@ func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 	if err != nil {
 		return err
 	}
+	g.rooted = overTLS(ups)
 	g.resolver, err = resolver.New(resolver.Config{
 		Policy: g.policy.Load, Upstreams: ups, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admit, Record: record, Find: find, FindAllowed: findAllowed, Log: g.log,
 		Aside:   func(name []byte) bool { return g.probing.active.Load() && g.probing.tries(string(name), netip.Addr{}) },
@@ -219,11 +220,7 @@ func relays(descriptors uint64) int {
 // files is read first.
 func (g *guard) confine(reduced bool) error {
 	_ = time.Now().Local().String() // the time zone, for what it says
-	ups, err := upstream.Of(g.policy.Load(), g.servers)
-	if err != nil {
-		return err
-	}
-	if g.rooted = overTLS(ups); g.rooted {
+	if g.rooted {
 		if _, err := x509.SystemCertPool(); err != nil { // which is kept for the process
 			return fmt.Errorf("read the certificate authorities: %w", err)
 		}

@@ -154,19 +154,16 @@ func (c *conn) claims() []use {
 	return slices.Clone(c.uses)
 }
 
-// end resets both sides. The first call says how it ended.
-func (c *conn) end(v audit.Verdict, reason string) bool { return c.conclude(v, reason, abort) }
+// end resets both sides, and close ends the connection in peace. The first call says how
+// it ended.
+func (c *conn) end(v audit.Verdict, reason string)   { c.conclude(v, reason, abort) }
+func (c *conn) close(v audit.Verdict, reason string) { c.conclude(v, reason, (*net.TCPConn).Close) }
 
-// close ends the connection in peace.
-func (c *conn) close(v audit.Verdict, reason string) {
-	c.conclude(v, reason, func(conn *net.TCPConn) { conn.Close() })
-}
-
-func (c *conn) conclude(v audit.Verdict, reason string, how func(*net.TCPConn)) bool {
+func (c *conn) conclude(v audit.Verdict, reason string, how func(*net.TCPConn) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over {
-		return false
+		return
 	}
 	c.over, c.result, c.reason = true, v, reason
 	c.stop()
@@ -174,13 +171,12 @@ func (c *conn) conclude(v audit.Verdict, reason string, how func(*net.TCPConn)) 
 	if c.server != nil {
 		how(c.server)
 	}
-	return true
 }
 
 // abort closes conn with a reset.
-func abort(conn *net.TCPConn) {
+func abort(conn *net.TCPConn) error {
 	conn.SetLinger(0)
-	conn.Close()
+	return conn.Close()
 }
 
 func (c *conn) refuse(err error) {

@@ -42,12 +42,6 @@ func (r *request) switches() bool { return r.offers != nil || r.target != author
 // noticing: one who offers HTTP/2 asks for nothing that HTTP/1.1 has not.
 func (r *request) droppable() bool { return len(r.offers) == 1 && r.offers[0] == "h2c" }
 
-// noBody has the methods whose requests have no body in practice. Servers are
-// known to overlook one and to read it as the next request.
-func noBody(method string) bool {
-	return slices.Contains([]string{"GET", "HEAD", "TRACE", "CONNECT"}, strings.ToUpper(method))
-}
-
 // parseRequest reads a head as readHead delimits it, for a server on port. The
 // request is never nil: beside an error it has what was understood.
 func parseRequest(head []byte, port uint16) (*request, error) {
@@ -180,7 +174,8 @@ func (r *request) framing(f fields, minor int) error {
 		}
 		r.length = n
 	}
-	if r.length != 0 && noBody(r.method) {
+	// Servers are known to overlook a body that is unusual, and to read it as the next request.
+	if r.length != 0 && slices.Contains([]string{"GET", "HEAD", "TRACE", "CONNECT"}, strings.ToUpper(r.method)) {
 		return refusedBody
 	}
 	r.expect = len(expects) == 1 && minor == 1 && r.length != 0

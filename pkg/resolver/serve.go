@@ -86,17 +86,15 @@ func (s *Server) serveUDP(conn *net.UDPConn) error {
 }
 
 func (s *Server) serveTCP(l net.Listener, pool *pool) error {
-	failures := 0
 	for {
 		conn, err := l.Accept()
-		if err != nil {
-			if failures++; errors.Is(err, net.ErrClosed) || failures > maxReadErrors && !scarce(err) {
-				return err
-			}
-			time.Sleep(10 * time.Millisecond) // out of descriptors: some will be closed
+		if scarce(err) {
+			time.Sleep(10 * time.Millisecond) // some will be closed
 			continue
 		}
-		failures = 0
+		if err != nil {
+			return err
+		}
 		pool.add(conn)
 		s.work.Go(func() {
 			defer pool.remove(conn)
