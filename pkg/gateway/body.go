@@ -13,9 +13,8 @@ const (
 	maxTrailer    = 8 << 10 // bytes
 )
 
-// forwardBody passes a body on, bytes of known length or chunks. It passes on
-// nothing that it has not understood, so that after a refusal src holds the
-// first byte that was not.
+// forwardBody passes a body on. It passes on nothing that it has not understood, so that
+// after a refusal src holds the first byte that was not.
 func forwardBody(src *source, dst io.Writer, length int64) error {
 	if length == chunked {
 		return forwardChunks(src, dst)
@@ -31,8 +30,7 @@ func ended(err error, more bool) error {
 	return err
 }
 
-// forwardChunks passes a chunked body on (RFC 9112, section 7.1), to the end of
-// its trailer.
+// forwardChunks passes a chunked body on (RFC 9112, section 7.1), with its trailer.
 func forwardChunks(src *source, dst io.Writer) error {
 	for extensions := 0; ; {
 		var size int64

@@ -17,9 +17,9 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interv
 
 // dial is plain TCP: MPTCP would add subflows to addresses that nobody judged.
 //
-// A net.Dialer that is given a context which can end starts a goroutine to watch
-// it. On an idle machine that wakes another processor, which takes longer than
-// the connecting. So it gets one that can't, and the end of ctx shuts the socket.
+// For a context that can end, a net.Dialer starts a goroutine. On an idle machine that
+// wakes another processor, which takes longer than the connecting. So it gets one that
+// can't, and the end of ctx shuts the socket.
 func dial(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -2,8 +2,8 @@ package gateway
 
 import "context"
 
-// direct decides whether c may pass by its address alone. If not, the name
-// inside it decides, on ports where there is one; on others c is refused.
+// direct decides whether c may pass by its address alone. If not, the name inside it
+// decides, on ports where there is one; on others c is refused.
 func (c *conn) direct(ctx context.Context) (ruling, bool) {
 	if c.s.config.Direct == nil {
 		return ruling{}, false

@@ -21,8 +21,7 @@ const (
 	extensionECH        = 0xfe0d // RFC 9849
 )
 
-// fragment returns the length of the record whose beginning b is; -1 if b must
-// be longer to tell.
+// fragment returns the length of the record that b begins; -1 if b is too short to tell.
 func fragment(b []byte) (int, error) {
 	switch {
 	case len(b) == 0:
@@ -43,10 +42,8 @@ func fragment(b []byte) (int, error) {
 	return 0, refusedRecord
 }
 
-// readHello reads records from src until they hold one ClientHello, and not a
-// byte more than those records. It returns the records as they came, and what
-// they say. As soon as it is clear that there won't be one,
-// it returns a refusal.
+// readHello reads records from src until they hold one ClientHello, and not a byte more.
+// It returns them as they came. It refuses as soon as it is clear that there won't be one.
 func readHello(src *source) (raw []byte, h hello, err error) {
 	var message []byte
 	for {
@@ -84,8 +81,7 @@ func readHello(src *source) (raw []byte, h hello, err error) {
 	}
 }
 
-// nextRecord waits until src holds a whole record, of which it returns the
-// length without the header.
+// nextRecord waits until src holds a whole record. Its length is without the header.
 func nextRecord(src *source) (int, error) {
 	for {
 		b := src.held()
@@ -157,7 +153,6 @@ func parseHello(body []byte) (hello, error) {
 	return found, err
 }
 
-// oneName returns the name of a server_name extension that has exactly one.
 func oneName(ext []byte) (string, error) {
 	c := cursor{b: ext}
 	list := cursor{b: c.vector16()}

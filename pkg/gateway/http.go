@@ -20,8 +20,7 @@ type exchange struct {
 	down    *sink
 }
 
-// serveHTTP judges a connection by its first request and relays it, judging
-// every other request as it comes.
+// serveHTTP relays a connection, judging every request as it comes.
 func (c *conn) serveHTTP(ctx context.Context) error {
 	x := &exchange{c: c, ctx: context.WithoutCancel(ctx), down: c.toClient()}
 	x.waiting = newPipeline(func() { c.client.SetReadDeadline(past) })
@@ -110,7 +109,6 @@ func (x *exchange) judged(r *judged) (*judged, error) {
 	return r, nil
 }
 
-// record writes an event of what the client has sent.
 func (x *exchange) record(v audit.Verdict, r ruling, reason string) {
 	find := audit.Nobody // of what is allowed, the connection's own event says it
 	if v == audit.Deny || r.enforce != "" {
@@ -126,7 +124,6 @@ func (x *exchange) behind(r *judged) {
 	x.record(audit.Deny, r.ruling, r.method+": what followed its body was dropped: a request with a body is the last of its connection")
 }
 
-// requests is the direction to the server.
 func (x *exchange) requests(r *judged) error {
 	defer x.waiting.end()
 	for {
@@ -156,8 +153,8 @@ func (x *exchange) requests(r *judged) error {
 	}
 }
 
-// pass passes one request on. If the server answers by switching protocols, it
-// returns true: whatever follows is passed on as it is.
+// pass passes one request on. It returns true if the server switches protocols: whatever
+// follows is passed on as it is.
 func (x *exchange) pass(r *judged) (raw bool, err error) {
 	if r.expect {
 		if !x.waiting.drain() {
@@ -184,7 +181,6 @@ func (x *exchange) pass(r *judged) (raw bool, err error) {
 	return false, forwardBody(x.c.from, x.up, r.length)
 }
 
-// responses is the direction to the client.
 func (x *exchange) responses(server *source) error {
 	defer x.waiting.end()
 	for {
@@ -258,8 +254,8 @@ func (x *exchange) respond(server *source, n int, r response, to asked) error {
 // lingerTime is how long the client may take to read that it was refused.
 const lingerTime = time.Second
 
-// answer tells the client why no, and waits for it to have read that. It
-// returns false if the client can't be told.
+// answer tells the client why no, and waits for it to have read that. It returns false if
+// the client can't be told.
 func (x *exchange) answer(no *judged) bool {
 	c := x.c
 	if no.why == refusedNotHTTP || no.why == refusedHTTP2 {

@@ -12,8 +12,8 @@ const maxPipeline = 32 // requests of a connection that wait for their response
 // errFinished says that nothing may follow what was passed on.
 var errFinished = &writeError{errors.New("nothing may follow")}
 
-// pipeline has the requests of a connection that were passed on and not fully
-// answered yet. One goroutine adds requests, another one answers them.
+// pipeline has the requests of a connection that were passed on and not fully answered
+// yet. One goroutine adds requests, another one answers them.
 type pipeline struct {
 	mu      sync.Mutex
 	changed sync.Cond
@@ -62,8 +62,8 @@ func (p *pipeline) pop()      { p.change(func() { p.waiting = slices.Delete(p.wa
 func (p *pipeline) switched() { p.change(func() { p.raw = true }) }
 func (p *pipeline) end()      { p.change(func() { p.last = true }) }
 
-// push adds a request that is about to be passed on. It waits while there are
-// too many, and returns false if no more may follow.
+// push adds a request that is about to be passed on, or returns false if no more may
+// follow. It waits while there are too many.
 func (p *pipeline) push(r asked) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,9 +96,9 @@ func (p *pipeline) front() (r asked, was, ok bool) {
 	return asked{}, false, !p.quiet
 }
 
-// settle waits until every request is answered, or the last one by a switch of
-// protocols, which is what it returns. Meanwhile it calls read, which keeps what
-// it reads: the client may give up. resume is called after a read that was interrupted.
+// settle waits until every request is answered, and says whether the last one was by a
+// switch of protocols. Meanwhile it calls read, which keeps what it reads: the client may
+// give up. resume is called after a read that was interrupted.
 func (p *pipeline) settle(read func() error, resume func()) (raw bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

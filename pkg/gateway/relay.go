@@ -18,8 +18,7 @@ func (c *conn) relay(server *source, up, down func() error) {
 	go c.direction(down, server, c.client)
 }
 
-// direction runs one direction to its end. The end of the stream is passed on
-// as such, and so is a reset.
+// direction passes the end of the stream on as such, and so a reset.
 func (c *conn) direction(run func() error, src *source, dst *net.TCPConn) {
 	defer c.done()
 	err := run()
@@ -100,6 +99,5 @@ func (k *sink) moved(n int64) {
 	k.owner.active.Store(k.owner.s.clock())
 }
 
-// toServer and toClient are where the two directions go.
 func (c *conn) toServer() *sink { return &sink{c.server, c, &c.out} }
 func (c *conn) toClient() *sink { return &sink{c.client, c, &c.in} }

@@ -15,9 +15,9 @@ type response struct {
 // interim says whether another response to the same request follows.
 func (r response) interim() bool { return r.status/100 == 1 }
 
-// parseResponse reads the head of the response to what was asked. What it does
-// not understand for certain, it takes to last until the server closes: that is
-// always safe, since no request is let through after it.
+// parseResponse reads the head of the response to what was asked. What it does not
+// understand for certain lasts until the server closes: that is always safe, since no
+// request is let through after it.
 func parseResponse(head []byte, to asked) response {
 	opaque := response{length: untilEnd}
 	line, rest, _ := strings.Cut(string(head), "\r\n")

@@ -6,10 +6,10 @@ import (
 	"io"
 )
 
-// retry guards the one way to change the name after the first ClientHello: a
-// TLS 1.3 server may ask for another one (HelloRetryRequest), and many take the
-// name of that one. So until the server has answered, the client's records
-// are looked at as they pass. Encrypted ones pass at once, early data too.
+// retry guards the one way to change the name after the first ClientHello: a TLS 1.3
+// server may ask for another one (HelloRetryRequest), and many take the name of that. So
+// until the server has answered, the client's records are looked at as they pass.
+// Encrypted ones pass at once, early data too.
 type retry struct {
 	hello hello         // the first
 	said  chan struct{} // closed when the server has answered
@@ -28,8 +28,7 @@ func (w *retry) answered() bool {
 	}
 }
 
-// client passes records from src to dst until it is sure that no ClientHello
-// can follow, or has seen the second one.
+// client passes records on until no ClientHello can follow, or the second one has.
 func (w *retry) client(src *source, dst io.Writer) error {
 	for {
 		if len(src.held()) < recordHeader {
@@ -87,9 +86,8 @@ func (w *retry) server(src *source) error {
 	}
 }
 
-// isRetry looks for a HelloRetryRequest at the beginning of what a server
-// sent, behind alerts that are only warnings. It is not known until enough has
-// been read.
+// isRetry looks for a HelloRetryRequest at the beginning of what a server sent, behind
+// alerts that are only warnings. It is not known until enough has been read.
 func isRetry(b []byte) (ask, known bool) {
 	var message []byte
 	for {
