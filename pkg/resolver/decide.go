@@ -122,7 +122,7 @@ func reverse(name string) bool {
 func searchDomains(list []string) []string {
 	var out []string
 	for _, d := range list {
-		if d = strings.Trim(lower(d), "."); d != "" {
+		if d = strings.Trim(dns.CanonicalName(d), "."); d != "" {
 			out = append(out, "."+d)
 		}
 	}

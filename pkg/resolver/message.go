@@ -3,7 +3,6 @@ package resolver
 import (
 	"encoding/binary"
 	"net/netip"
-	"strings"
 
 	"github.com/miekg/dns"
 )
@@ -137,15 +136,10 @@ type answer struct {
 
 // soaData is the SOA record behind negative answers: resolvers in between keep
 // those for its last number at most (RFC 2308, section 5).
-var soaData = strings.Join([]string{
-	"\x0aagent-init\x07invalid\x00", // MNAME
-	"\x06nobody\x07invalid\x00",     // RNAME
-	"\x00\x00\x00\x01",              // SERIAL
-	"\x00\x00\x0e\x10",              // REFRESH
-	"\x00\x00\x02\x58",              // RETRY
-	"\x00\x01\x51\x80",              // EXPIRE
-	"\x00\x00\x00\x05",              // MINIMUM
-}, "")
+const soaData = "\x0aagent-init\x07invalid\x00" + "\x06nobody\x07invalid\x00" + // MNAME, RNAME
+	"\x00\x00\x00\x01" + "\x00\x00\x0e\x10" + // SERIAL, REFRESH
+	"\x00\x00\x02\x58" + "\x00\x01\x51\x80" + // RETRY, EXPIRE
+	"\x00\x00\x00\x05" // MINIMUM
 
 // appendReply appends the reply to q, of at most limit bytes, to b. The
 // addresses start with the one numbered turn, so that clients that take the

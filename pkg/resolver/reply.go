@@ -31,7 +31,7 @@ func parseReply(pkt []byte, req *dns.Msg) (*dns.Msg, error) {
 		return nil, errForged
 	}
 	got, want := m.Question[0], req.Question[0]
-	if got.Qtype != want.Qtype || got.Qclass != want.Qclass || lower(got.Name) != lower(want.Name) {
+	if got.Qtype != want.Qtype || got.Qclass != want.Qclass || dns.CanonicalName(got.Name) != dns.CanonicalName(want.Name) {
 		return nil, errForged
 	}
 	if m.Truncated {
@@ -41,16 +41,6 @@ func parseReply(pkt []byte, req *dns.Msg) (*dns.Msg, error) {
 		return nil, errForged
 	}
 	return m, nil
-}
-
-// lower lowers ASCII letters only; in DNS no others have a case.
-func lower(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= 'A' && r <= 'Z' {
-			return r + 'a' - 'A'
-		}
-		return r
-	}, s)
 }
 
 // found is what a reply says about the name asked for, and nothing else that is
@@ -70,7 +60,7 @@ func follow(m *dns.Msg, q question, allowed func(target string) bool) found {
 	for _, rr := range m.Answer {
 		h := rr.Header()
 		if h.Class == dns.ClassINET && (h.Rrtype == q.qtype || h.Rrtype == dns.TypeCNAME) {
-			owner := lower(h.Name)
+			owner := dns.CanonicalName(h.Name)
 			byOwner[owner] = append(byOwner[owner], rr)
 		}
 	}
@@ -101,7 +91,7 @@ func follow(m *dns.Msg, q question, allowed func(target string) bool) found {
 			break
 		}
 		ttl = min(ttl, signed(next.Hdr.Ttl))
-		owner = lower(next.Target)
+		owner = dns.CanonicalName(next.Target)
 		target := strings.TrimSuffix(owner, ".")
 		f.chain = append(f.chain, target)
 		if !allowed(target) {

@@ -1,13 +1,14 @@
 package resolver
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/tls"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,10 +28,7 @@ var (
 type rcodeError int
 
 func (e rcodeError) Error() string {
-	if s, ok := dns.RcodeToString[int(e)]; ok {
-		return "answered " + s
-	}
-	return fmt.Sprintf("answered with code %d", int(e))
+	return "answered " + cmp.Or(dns.RcodeToString[int(e)], fmt.Sprintf("with code %d", int(e)))
 }
 
 // maxForged is how many datagrams that don't fit a question are read before the
@@ -56,12 +54,7 @@ type server struct {
 	down     time.Time // passed over until then
 }
 
-func (s *server) String() string {
-	if s.TLSName == "" {
-		return s.Addr.String()
-	}
-	return s.Addr.String() + "#" + s.TLSName
-}
+func (s *server) String() string { return strings.TrimSuffix(s.Addr.String()+"#"+s.TLSName, "#") }
 
 func newUpstreams(list []policy.Upstream, ports sourcePorts) *upstreams {
 	u := &upstreams{first: time.Second}
@@ -118,17 +111,17 @@ func (u *upstreams) exchange(ctx context.Context, q question) (*dns.Msg, error) 
 
 // order returns the servers to try: those that work, as configured, then those
 // that don't. A server whose time is over is tried by one question first.
-func (u *upstreams) order(now time.Time) []int {
-	up := make([]int, 0, len(u.servers))
-	var down []int
+func (u *upstreams) order(now time.Time) (order []int) {
+	usable := 0
 	for i, s := range u.servers {
 		if s.usable(now, u.first) {
-			up = append(up, i)
+			order = slices.Insert(order, usable, i)
+			usable++
 		} else {
-			down = append(down, i)
+			order = append(order, i)
 		}
 	}
-	return append(up, down...)
+	return order
 }
 
 func (s *server) usable(now time.Time, probe time.Duration) bool {
@@ -186,7 +179,7 @@ func (s *server) once(ctx context.Context, req *dns.Msg, stream bool) (*dns.Msg,
 		if !errors.Is(err, errTruncated) && !errors.Is(err, errForged) {
 			return m, err
 		}
-		req.Id = randomID()
+		req.Id = dns.Id()
 	}
 	m, err := s.exchange(ctx, req, true)
 	if errors.Is(err, errTruncated) {
@@ -197,20 +190,11 @@ func (s *server) once(ctx context.Context, req *dns.Msg, stream bool) (*dns.Msg,
 
 // newRequest builds a question that holds the name and nothing of the client's.
 func newRequest(q question, edns bool) *dns.Msg {
-	m := new(dns.Msg)
-	m.Id = randomID()
-	m.RecursionDesired = true
-	m.Question = []dns.Question{{Name: dns.Fqdn(q.name), Qtype: q.qtype, Qclass: dns.ClassINET}}
+	m := new(dns.Msg).SetQuestion(dns.Fqdn(q.name), q.qtype)
 	if edns {
 		m.SetEdns0(maxUDPReply, false)
 	}
 	return m
-}
-
-func randomID() uint16 {
-	var b [2]byte
-	rand.Read(b[:]) // never fails
-	return binary.BigEndian.Uint16(b[:])
 }
 
 // exchange asks from a socket made for this question: its port is as hard to
