@@ -7,14 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// dotDirs are the directories below a home that agents and their tools write
-// to. They are not walked into: that would copy a whole image layer up.
+// dotDirs are what agents and their tools write to in a home. They are not walked
+// into: that would copy a whole image layer up.
 var dotDirs = [...]string{
 	".", ".config", ".cache", ".local", ".local/share", ".local/state", ".local/bin",
 	".claude", ".codex", ".gemini", ".npm", ".cargo", ".ssh", ".gnupg",
@@ -45,11 +44,11 @@ func ensureAccount(id Identity, passwdFile, root string) error {
 
 // ensureEntry makes file know id.UID.
 func ensureEntry(id Identity, file string) error {
-	users, data, err := readLines(file, parseAccount)
+	users, data, err := readEntries(file, passwdFields)
 	if err != nil {
 		return err
 	}
-	if u, ok := (accounts{users: users}).byUID(id.UID); ok && u.name == id.Name && u.gid == id.GID {
+	if u, ok := first(users, numbered(id.UID)); ok && u.name == id.Name && u.gid == id.GID {
 		return nil
 	}
 	text, err := withEntry(data, id)
@@ -74,21 +73,16 @@ func readOnlyOr(err error, also ...error) error {
 // that name is changed, or one is added. There is never a second line of the
 // name, since the first would hide it.
 func withEntry(data []byte, id Identity) ([]byte, error) {
-	for _, field := range []string{id.Name, id.Home, id.Shell} {
-		if strings.ContainsAny(field, ":\n\x00") {
-			return nil, fmt.Errorf("%q cannot be a field of a passwd file", field)
-		}
-	}
-	if !validName(id.Name) {
-		return nil, fmt.Errorf("%q cannot be the name of an account", id.Name)
+	if fields := id.Name + id.Home + id.Shell; !validName(id.Name) || strings.ContainsAny(fields, ":\n\x00") {
+		return nil, fmt.Errorf("%q, %q and %q can't be fields of a passwd file", id.Name, id.Home, id.Shell)
 	}
 	var out bytes.Buffer
 	written := false
 	for line := range bytes.Lines(data) {
 		text := strings.TrimSuffix(string(line), "\n")
-		if u, ok := parseAccount(text); ok && u.name == id.Name && !written {
+		if u, ok := parseEntry(text, passwdFields); ok && u.name == id.Name && !written {
 			f := strings.Split(text, ":")
-			f[2], f[3] = strconv.FormatUint(uint64(id.UID), 10), strconv.FormatUint(uint64(id.GID), 10)
+			f[2], f[3] = fmt.Sprint(id.UID), fmt.Sprint(id.GID)
 			line = []byte(strings.Join(f, ":") + "\n")
 			written = true
 		}

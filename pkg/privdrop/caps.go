@@ -10,10 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lastCap is the highest number that a capability can have: the kernel's sets
-// are 64 bits wide.
-const lastCap = 63
-
 // capabilities are those that messages of this package can name, with what
 // agent-init needs them for.
 var capabilities = map[int]CapabilityError{

@@ -74,7 +74,7 @@ func dropCapabilities() error {
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil && err != unix.EINVAL {
 		return fmt.Errorf("clear ambient capabilities: %w", err)
 	}
-	for c := 0; c <= lastCap; c++ {
+	for c := range 64 { // the sets have so many bits
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0)
 		if err == unix.EINVAL && c > 0 { // the kernel knows no more
 			return nil

@@ -19,20 +19,12 @@ const (
 	agentShell = "/bin/sh"
 )
 
-// LookupOptions says where Lookup looks.
+// LookupOptions says whom Lookup looks for.
 type LookupOptions struct {
-	// Spec is "auto" (or empty), NAME, UID, UID:GID or NAME:GROUP.
-	Spec string
-
-	// HostUID and HostGID are the ids that "auto" maps the agent to, as
-	// decimal text; empty means none.
-	HostUID, HostGID string
-
-	// Workspace is the directory whose owner "auto" takes over if HostUID is
-	// empty and it was mounted; empty means none.
-	Workspace string
-
-	Log *slog.Logger // for warnings; nil discards
+	Spec             string       // "auto" (or empty), NAME, UID, UID:GID or NAME:GROUP
+	HostUID, HostGID string       // that "auto" maps the agent to, as decimal text; empty means none
+	Workspace        string       // the directory whose owner "auto" takes over if HostUID is empty and it was mounted
+	Log              *slog.Logger // for warnings; nil discards
 }
 
 // Lookup finds the identity that o asks for. It never returns uid 0 or gid 0.
@@ -85,7 +77,7 @@ func (a accounts) explicit(spec string) (id Identity, err error) {
 		}
 		id = a.identity(uid)
 	} else {
-		u, ok := a.byName(user)
+		u, ok := first(a.users, named(user))
 		if !ok {
 			return id, fmt.Errorf("user %q is not in %s: add it to the image, or name a uid", user, a.passwdFile)
 		}
@@ -95,11 +87,11 @@ func (a accounts) explicit(spec string) (id Identity, err error) {
 		return id, nil
 	}
 	if !numeric(grp) {
-		g, ok := first(a.groups, func(g group) bool { return g.name == grp })
+		g, ok := first(a.groups, named(grp))
 		if !ok {
 			return id, fmt.Errorf("group %q is not in %s: add it to the image, or name a gid", grp, a.groupFile)
 		}
-		return a.withGroup(id, g.gid), nil
+		return a.withGroup(id, g.id), nil
 	}
 	gid, err := parseID(grp)
 	if err != nil {
@@ -168,7 +160,7 @@ func workspaceOwner(dir string) (uid, gid uint32) {
 // agent is the account "agent"; in images without one the account that has its
 // usual uid, such as node or ubuntu; else one that is still to be made.
 func (a accounts) agent() Identity {
-	if u, ok := a.byName(agentName); ok {
+	if u, ok := first(a.users, named(agentName)); ok {
 		return a.identityOf(u)
 	}
 	return a.identity(agentID)
@@ -177,20 +169,20 @@ func (a accounts) agent() Identity {
 // identity is the account with uid. An unknown uid becomes the agent: it gets
 // its name, home and shell, and a group with the uid's number, never root's.
 func (a accounts) identity(uid uint32) Identity {
-	if u, ok := a.byUID(uid); ok {
+	if u, ok := first(a.users, numbered(uid)); ok {
 		return a.identityOf(u)
 	}
 	id := Identity{UID: uid, GID: uid, Name: agentName, Home: agentHome, Shell: agentShell}
-	if u, ok := a.byName(agentName); ok {
+	if u, ok := first(a.users, named(agentName)); ok {
 		known := a.identityOf(u)
 		id.Home, id.Shell, id.Groups = known.Home, known.Shell, known.Groups
 	}
 	return id
 }
 
-func (a accounts) identityOf(u account) Identity {
+func (a accounts) identityOf(u entry) Identity {
 	return Identity{
-		UID: u.uid, GID: u.gid, Groups: a.supplementary(u.name, u.gid),
+		UID: u.id, GID: u.gid, Groups: a.supplementary(u.name, u.gid),
 		Name: u.name, Home: cmp.Or(u.home, agentHome), Shell: cmp.Or(u.shell, agentShell),
 	}
 }

@@ -22,49 +22,38 @@ const (
 // noID is (uid_t)-1, which means "leave it" to the kernel.
 const noID = 1<<32 - 1
 
-// account is one line of passwd(5).
-type account struct {
-	name, home, shell string
-	uid, gid          uint32
+// How many fields a line has.
+const (
+	passwdFields = 7
+	groupFields  = 4
+)
+
+// entry is a line of passwd(5) or group(5).
+type entry struct {
+	name        string
+	id          uint32
+	gid         uint32 // of an account, as the next two
+	home, shell string
+	members     string // of a group, by commas
 }
 
-// group is one line of group(5).
-type group struct {
-	name    string
-	gid     uint32
-	members []string
-}
-
-// parseAccount reads a line of passwd(5), if it makes an account.
-func parseAccount(line string) (account, bool) {
-	f, ok := fields(line, 7)
-	if !ok {
-		return account{}, false
+// parseEntry reads a line that has so many fields, and is neither a comment nor binary.
+func parseEntry(line string, fields int) (e entry, ok bool) {
+	f := strings.Split(line, ":")
+	if len(f) != fields || !validName(f[0]) || f[0][0] == '#' || strings.IndexByte(line, 0) >= 0 {
+		return entry{}, false
 	}
-	uid, err1 := parseID(f[2])
+	id, err := parseID(f[2])
+	if fields == groupFields {
+		return entry{name: f[0], id: id, members: f[3]}, err == nil
+	}
 	gid, err2 := parseID(f[3])
-	return account{name: f[0], uid: uid, gid: gid, home: f[5], shell: f[6]}, err1 == nil && err2 == nil
+	return entry{name: f[0], id: id, gid: gid, home: f[5], shell: f[6]}, err == nil && err2 == nil
 }
 
-// parseGroup reads a line of group(5), as parseAccount does.
-func parseGroup(line string) (group, bool) {
-	f, ok := fields(line, 4)
-	if !ok {
-		return group{}, false
-	}
-	gid, err := parseID(f[2])
-	return group{name: f[0], gid: gid, members: strings.Split(f[3], ",")}, err == nil
-}
-
-// fields are those of a line that has n of them, and is neither a comment nor binary.
-func fields(line string, n int) (f []string, ok bool) {
-	f = strings.Split(line, ":")
-	return f, len(f) == n && validName(f[0]) && !strings.HasPrefix(line, "#") && strings.IndexByte(line, 0) < 0
-}
-
-// parseLines reads passwd(5) or group(5). Lines that make no account are left out, as the
-// C library does; so are those of NIS.
-func parseLines[T any](data []byte, parse func(line string) (T, bool)) (all []T, err error) {
+// parseEntries reads a file. Lines that make no entry are left out, as the C library does;
+// so are those of NIS.
+func parseEntries(data []byte, fields int) (all []entry, err error) {
 	if len(data) > maxAccountFile {
 		return nil, fmt.Errorf("longer than %d bytes", maxAccountFile)
 	}
@@ -74,8 +63,8 @@ func parseLines[T any](data []byte, parse func(line string) (T, bool)) (all []T,
 		if len(line) > maxAccountLine {
 			return nil, fmt.Errorf("line %d is longer than %d bytes", n, maxAccountLine)
 		}
-		if entry, ok := parse(strings.TrimSuffix(string(line), "\n")); ok {
-			all = append(all, entry)
+		if e, ok := parseEntry(strings.TrimSuffix(string(line), "\n"), fields); ok {
+			all = append(all, e)
 		}
 	}
 	return all, nil
@@ -106,21 +95,19 @@ func parseID(s string) (uint32, error) {
 // accounts is what passwd and group say.
 type accounts struct {
 	passwdFile, groupFile string
-
-	users  []account
-	groups []group
+	users, groups         []entry
 }
 
-// readAccounts reads both files. One that does not exist is empty.
 func readAccounts(passwdFile, groupFile string) (a accounts, err error) {
 	a.passwdFile, a.groupFile = passwdFile, groupFile
-	if a.users, _, err = readLines(passwdFile, parseAccount); err == nil {
-		a.groups, _, err = readLines(groupFile, parseGroup)
+	if a.users, _, err = readEntries(passwdFile, passwdFields); err == nil {
+		a.groups, _, err = readEntries(groupFile, groupFields)
 	}
 	return a, err
 }
 
-func readLines[T any](file string, parse func(line string) (T, bool)) (all []T, data []byte, err error) {
+// readEntries reads a file. One that does not exist is empty.
+func readEntries(file string, fields int) (all []entry, data []byte, err error) {
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
@@ -130,7 +117,7 @@ func readLines[T any](file string, parse func(line string) (T, bool)) (all []T, 
 		data, err = io.ReadAll(io.LimitReader(f, maxAccountFile+1))
 	}
 	if err == nil {
-		all, err = parseLines(data, parse)
+		all, err = parseEntries(data, fields)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("read %s: %w", file, err)
@@ -138,33 +125,27 @@ func readLines[T any](file string, parse func(line string) (T, bool)) (all []T, 
 	return all, data, nil
 }
 
-// The first match counts, as in the C library.
-
-func (a accounts) byName(name string) (account, bool) {
-	return first(a.users, func(u account) bool { return u.name == name })
-}
-
-func (a accounts) byUID(uid uint32) (account, bool) {
-	return first(a.users, func(u account) bool { return u.uid == uid })
-}
-
-func first[T any](all []T, is func(T) bool) (T, bool) {
+// first is the one that counts of several, as in the C library.
+func first(all []entry, is func(entry) bool) (entry, bool) {
 	if i := slices.IndexFunc(all, is); i >= 0 {
 		return all[i], true
 	}
-	var none T
-	return none, false
+	return entry{}, false
 }
+
+func named(name string) func(entry) bool { return func(e entry) bool { return e.name == name } }
+
+func numbered(id uint32) func(entry) bool { return func(e entry) bool { return e.id == id } }
 
 // supplementary lists the groups that name is a member of, without gid, which
 // it has anyway, and without group 0, whose files are root's.
-func (a accounts) supplementary(name string, gid uint32) []uint32 {
-	var ids []uint32
+func (a accounts) supplementary(name string, gid uint32) (ids []uint32) {
 	for _, g := range a.groups {
-		if g.gid != 0 && g.gid != gid && slices.Contains(g.members, name) && !slices.Contains(ids, g.gid) {
-			ids = append(ids, g.gid)
+		if g.id != 0 && g.id != gid && slices.Contains(strings.Split(g.members, ","), name) {
+			ids = append(ids, g.id)
 		}
 	}
 	slices.Sort(ids)
+	ids = slices.Compact(ids)
 	return ids[:min(len(ids), maxGroups)]
 }

@@ -27,15 +27,9 @@ type Spec struct {
 	// identity, unless it has a slash.
 	Argv []string `json:"argv"`
 
-	// Env is the environment, which Environment is applied to.
-	Env []string `json:"env"`
-
-	// Dir is the working directory, entered as the identity. Empty means
-	// that of the caller.
-	Dir string `json:"dir,omitempty"`
-
-	// Umask of the command; 0 means 022.
-	Umask uint32 `json:"umask,omitempty"`
+	Env   []string `json:"env"`             // without our variables, and with those of Identity in their place
+	Dir   string   `json:"dir,omitempty"`   // entered as the identity; empty means that of the caller
+	Umask uint32   `json:"umask,omitempty"` // 0 means 022
 
 	// DenyUserNS refuses new namespaces of every kind, and mounts. They stay
 	// usable otherwise, since tools build their own sandboxes from them.

@@ -118,10 +118,10 @@ func TestLookupWithoutAccounts(t *testing.T) {
 }
 
 func TestParsePasswdBounds(t *testing.T) {
-	if _, err := parseLines(make([]byte, maxAccountFile+1), parseAccount); err == nil {
+	if _, err := parseEntries(make([]byte, maxAccountFile+1), passwdFields); err == nil {
 		t.Error("a huge file passed")
 	}
-	if _, err := parseLines([]byte("a:x:1:1:"+strings.Repeat("x", maxAccountLine)+":/:/bin/sh\n"), parseAccount); err == nil {
+	if _, err := parseEntries([]byte("a:x:1:1:"+strings.Repeat("x", maxAccountLine)+":/:/bin/sh\n"), passwdFields); err == nil {
 		t.Error("a huge line passed")
 	}
 }
@@ -131,12 +131,12 @@ func FuzzParsePasswd(f *testing.F) {
 	f.Add([]byte("agent:x:4294967295:0:::\n:x:1:1:::\na:x:+1:1:::"))
 	f.Add([]byte("agent:x:1000:1000::/home/agent:/bin/sh"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		users, err := parseLines(data, parseAccount)
+		users, err := parseEntries(data, passwdFields)
 		if err != nil {
 			return
 		}
 		for _, u := range users {
-			if !validName(u.name) || u.uid == noID || u.gid == noID || strings.ContainsAny(u.home+u.shell, ":\n\x00") {
+			if !validName(u.name) || u.id == noID || u.gid == noID || strings.ContainsAny(u.home+u.shell, ":\n\x00") {
 				t.Errorf("account %+v", u)
 			}
 		}
@@ -146,16 +146,16 @@ func FuzzParsePasswd(f *testing.F) {
 		if err != nil || len(text) > maxAccountFile {
 			return
 		}
-		after, err := parseLines(text, parseAccount)
+		after, err := parseEntries(text, passwdFields)
 		if err != nil {
 			return
 		}
-		u, ok := accounts{users: after}.byName("agent")
-		if !ok || u.uid != 4242 || u.gid != 4343 {
+		u, ok := first(after, named("agent"))
+		if !ok || u.id != 4242 || u.gid != 4343 {
 			t.Errorf("wrote %q, found %+v", text, u)
 		}
-		others := func(all []account) []account {
-			return slices.DeleteFunc(slices.Clone(all), func(u account) bool { return u.name == "agent" })
+		others := func(all []entry) []entry {
+			return slices.DeleteFunc(slices.Clone(all), func(u entry) bool { return u.name == "agent" })
 		}
 		if !slices.Equal(others(users), others(after)) {
 			t.Errorf("other accounts changed: %+v, then %+v", users, after)

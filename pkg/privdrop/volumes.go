@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// volumeRoot is where container engines keep their volumes on the host. A
-// directory of the host that is mounted by its path isn't one.
+// volumeRoot is where container engines keep their volumes on the host.
 var volumeRoot = regexp.MustCompile(`/volumes/[^/]+/_data$`)
 
 // maxDepth bounds the descent into a volume.
@@ -98,8 +97,7 @@ func giveVolume(m Mount, id Identity, owner uint32) error {
 		unix.Close(fd)
 		return err
 	}
-	g := giver{from: st.Uid, to: id, mount: m.ID}
-	return g.give(fd, 0)
+	return giver{from: st.Uid, to: id, mount: m.ID}.give(fd, 0)
 }
 
 // giver gives the files of one owner in one mount to another.
@@ -133,7 +131,7 @@ func (g giver) give(fd, depth int) error {
 }
 
 // giveEntries gives what is in a directory, if it isn't root's, and says whether
-// that is nothing.
+// that is nothing. The thread is the owner's from here on.
 func (g giver) giveEntries(fd, depth int) (empty bool, err error) {
 	if err := become(g.from); err != nil {
 		return false, err
@@ -155,26 +153,19 @@ func (g giver) giveEntries(fd, depth int) (empty bool, err error) {
 			return empty, err
 		}
 		for _, name := range names {
-			if err := g.giveEntry(list, name, depth); err != nil {
+			fd, err := unix.Openat(list, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+			if err == unix.ENOENT {
+				continue
+			}
+			if err == nil {
+				err = g.give(fd, depth+1)
+			}
+			if err == nil {
+				err = become(g.from)
+			}
+			if err != nil {
 				return false, err
 			}
 		}
-		if err := become(g.from); err != nil {
-			return false, err
-		}
 	}
-}
-
-func (g giver) giveEntry(dir int, name string, depth int) error {
-	if err := become(g.from); err != nil {
-		return err
-	}
-	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err == unix.ENOENT {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return g.give(fd, depth+1)
 }
