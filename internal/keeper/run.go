@@ -64,7 +64,7 @@ func Run(ctx context.Context, c Config, stdin *os.File, stderr io.Writer, args [
 		return b.fail(fault.Of(err, "start the agent"))
 	}
 	started <- up
-	st := b.reaper.Supervise(context.WithoutCancel(ctx), agent, reaper.Options{
+	st := b.reaper.Supervise(agent, reaper.Options{
 		Signals: signals, Grace: c.Grace, Group: signalGroup(c.SignalTarget), Next: next,
 	})
 	ended := "agent ended: " + st.String()

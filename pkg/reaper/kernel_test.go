@@ -237,17 +237,15 @@ func TestKernelGrace(t *testing.T) {
 		for _, c := range []struct {
 			name    string
 			grace   time.Duration
-			cancel  time.Duration
 			signals []syscall.Signal
 			code    int
 		}{
-			{"TERM", 300 * time.Millisecond, 0, []syscall.Signal{syscall.SIGTERM}, 137},
-			{"the context ends", 300 * time.Millisecond, 500 * time.Millisecond, nil, 137},
-			{"a second TERM shortens it", time.Hour, 0, []syscall.Signal{syscall.SIGTERM, syscall.SIGTERM}, 137},
-			{"a third ends it", time.Hour, 0, []syscall.Signal{syscall.SIGTERM, syscall.SIGTERM, syscall.SIGINT}, 137},
+			{"TERM", 300 * time.Millisecond, []syscall.Signal{syscall.SIGTERM}, 137},
+			{"a second TERM shortens it", time.Hour, []syscall.Signal{syscall.SIGTERM, syscall.SIGTERM}, 137},
+			{"a third ends it", time.Hour, []syscall.Signal{syscall.SIGTERM, syscall.SIGTERM, syscall.SIGINT}, 137},
 		} {
 			t.Run(string(k)+" "+c.name, func(t *testing.T) {
-				b := start(t, boxOptions{kind: k}, initSpec{Argv: sh(tree), Grace: c.grace, Cancel: c.cancel, Left: true})
+				b := start(t, boxOptions{kind: k}, initSpec{Argv: sh(tree), Grace: c.grace, Left: true})
 				for _, line := range []string{"deep", "ready"} {
 					if got := b.out.until(t, line); slices.Contains(got[:len(got)-1], "ready") {
 						break // they come in either order

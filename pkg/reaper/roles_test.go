@@ -2,7 +2,6 @@ package reaper
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -53,12 +52,11 @@ type initSpec struct {
 	Role       string   // the main child is the test binary in this role, and Argv its arguments
 	Grace      time.Duration
 	Foreground bool
-	UID        uint32        // the main child's, by a helper of the test (0: ours)
-	Fallback   bool          // with a SignalAs
-	Helper     []string      // a helper, which has to outlive the tree
-	Cancel     time.Duration // the context ends after this
-	Count      int           // short-lived children, whose statuses are checked
-	Left       bool          // report on stderr how many processes are left at the end
+	UID        uint32   // the main child's, by a helper of the test (0: ours)
+	Fallback   bool     // with a SignalAs
+	Helper     []string // a helper, which has to outlive the tree
+	Count      int      // short-lived children, whose statuses are checked
+	Left       bool     // report on stderr how many processes are left at the end
 }
 
 // initRole is a small init: what cmd/agent-init does with this package.
@@ -121,13 +119,7 @@ func initRole() int {
 	fmt.Fprintf(os.Stderr, "main %d\n", main.Pid())
 
 	options := Options{Signals: signals, Grace: spec.Grace}
-	ctx := context.Background()
-	if spec.Cancel > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, spec.Cancel)
-		defer cancel()
-	}
-	status := r.Supervise(ctx, main, options)
+	status := r.Supervise(main, options)
 	if spec.Left {
 		n := 0
 		for _, p := range processes() {

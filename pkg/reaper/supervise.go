@@ -1,7 +1,6 @@
 package reaper
 
 import (
-	"context"
 	"errors"
 	"os"
 	"syscall"
@@ -21,9 +20,7 @@ const (
 // Options says how Supervise behaves. The zero value forwards nothing and
 // never kills.
 type Options struct {
-	// Signals are forwarded, each exactly once. Normally early.Signals(),
-	// called before main was started.
-	Signals <-chan os.Signal
+	Signals <-chan os.Signal // forwarded, each exactly once
 
 	// Grace is how long the tree may go on after the first TERM before all of
 	// it is killed; 0 means for ever. A second TERM, or an INT after the first
@@ -35,9 +32,8 @@ type Options struct {
 	// HUP and QUIT do.
 	Group func(syscall.Signal) bool
 
-	// Next, if not nil, names another process to take main's place when that
-	// has ended of itself: the rest of the tree goes on then, and the status is
-	// that of the last one. If it names none, the rest is ended.
+	// Next, if not nil, names another process to take main's place, with its status,
+	// when that has ended of itself. If it names none, the rest of the tree is ended.
 	Next func() *Process
 }
 
@@ -58,7 +54,7 @@ type supervision struct {
 // ends the rest of the tree, and returns main's status. The tree is, for
 // PID 1, every process of the namespace, else every descendant; but no Helper.
 // The rest is asked with TERM and killed after two seconds, or after
-// Options.Grace if that is shorter. The end of ctx counts as a TERM.
+// Options.Grace if that is shorter.
 //
 // A main child that cannot be killed within two seconds is given up: then the
 // status is death by SIGKILL, and the caller should exit.
@@ -66,20 +62,16 @@ type supervision struct {
 // A TERM also resumes what is stopped, so that it can act on it. A main child
 // that was stopped is resumed, unless a shell above can do that: then the
 // caller's own process group is stopped too.
-func (r *Reaper) Supervise(ctx context.Context, main *Process, o Options) Status {
+func (r *Reaper) Supervise(main *Process, o Options) Status {
 	if o.Group == nil {
 		o.Group = endsAJob
 	}
 	s := &supervision{Reaper: r, main: main, options: o}
-	cancelled := ctx.Done()
 	var killing time.Time // since when; not the deadline, over which we may have been paused
 	for {
 		select {
 		case sig := <-o.Signals:
 			s.forward(sig)
-		case <-cancelled:
-			cancelled = nil
-			s.forward(syscall.SIGTERM)
 		case <-s.main.stopped:
 			s.resume = time.After(resumeRest - time.Since(s.resumed))
 		case <-s.resume:

@@ -95,9 +95,7 @@ func (r *Reaper) signalSome(sig syscall.Signal, want func(proc) bool) (n int) {
 	var denied []int
 	helpers := make(map[int]bool)
 	for pid, p := range r.procs {
-		if p.helper {
-			helpers[pid] = true
-		}
+		helpers[pid] = p.helper
 	}
 	for _, p := range belongs(processes(), os.Getpid(), helpers) {
 		if want != nil && !want(p) {

@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -227,26 +228,24 @@ func (f *Finder) ask(request []byte) ([]diagnosed, error) {
 // parseReplies takes the sockets out of what the kernel sent in answer to question
 // seq, and says whether more comes.
 func parseReplies(b []byte, seq uint32, found *[]diagnosed) (more bool, err error) {
-	for len(b) >= unix.NLMSG_HDRLEN {
-		size, kind := int(binary.NativeEndian.Uint32(b)), binary.NativeEndian.Uint16(b[4:])
-		if size < unix.NLMSG_HDRLEN || size > len(b) {
-			return false, errors.New("find a socket: cut short")
-		}
-		body := b[unix.NLMSG_HDRLEN:size]
+	messages, err := syscall.ParseNetlinkMessage(b)
+	if err != nil {
+		return false, fmt.Errorf("find a socket: %w", err)
+	}
+	for _, m := range messages {
 		switch {
-		case binary.NativeEndian.Uint32(b[8:]) != seq: // nobody waits for it any more
-		case kind == unix.NLMSG_DONE:
+		case m.Header.Seq != seq: // nobody waits for it any more
+		case m.Header.Type == unix.NLMSG_DONE:
 			return false, nil
-		case kind == unix.NLMSG_ERROR && len(body) >= 4:
-			errno := unix.Errno(-int32(binary.NativeEndian.Uint32(body)))
+		case m.Header.Type == unix.NLMSG_ERROR && len(m.Data) >= 4:
+			errno := unix.Errno(-int32(binary.NativeEndian.Uint32(m.Data)))
 			if errno == unix.ENOENT {
 				return false, ErrNone
 			}
 			return false, fmt.Errorf("find a socket: %w", errno)
-		case kind == sockDiagByFamily && len(body) >= diagMsgLen:
-			*found = append(*found, parseDiag(body))
+		case m.Header.Type == sockDiagByFamily && len(m.Data) >= diagMsgLen:
+			*found = append(*found, parseDiag(m.Data))
 		}
-		b = b[min(len(b), (size+3)&^3):]
 	}
 	return true, nil
 }

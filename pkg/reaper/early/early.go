@@ -13,11 +13,8 @@ import (
 	"syscall"
 )
 
-// backlog is how many signals are held until somebody reads them. os/signal
-// drops what does not fit.
-const backlog = 1024
-
-var caught = make(chan os.Signal, backlog)
+// caught holds signals until somebody reads them. os/signal drops what does not fit.
+var caught = make(chan os.Signal, 1024)
 
 func init() {
 	if os.Getpid() == 1 {
@@ -46,20 +43,15 @@ func forwardable() []os.Signal {
 	var list []os.Signal
 	for n := syscall.Signal(1); n <= 64; n++ {
 		switch n {
-		case syscall.SIGKILL, syscall.SIGSTOP:
-			continue // cannot be caught
-		case syscall.SIGCHLD, syscall.SIGURG:
-			continue // about this process: a child ended; the Go scheduler preempts
-		case syscall.SIGTTIN, syscall.SIGTTOU:
-			continue // about this process's use of the terminal; see reaper.New
-		case syscall.SIGPROF, 32, 33, 34:
-			continue // the Go runtime never hands these on
-		case syscall.SIGHUP, syscall.SIGINT:
-			if signal.Ignored(n) {
-				continue // started under nohup or in the background: stays so
+		case syscall.SIGKILL, syscall.SIGSTOP: // cannot be caught
+		case syscall.SIGCHLD, syscall.SIGURG: // about this process: a child ended; the Go scheduler preempts
+		case syscall.SIGTTIN, syscall.SIGTTOU: // about this process's use of the terminal; see reaper.New
+		case syscall.SIGPROF, 32, 33, 34: // the Go runtime never hands these on
+		default: // what nohup or a shell has switched off stays so
+			if n != syscall.SIGHUP && n != syscall.SIGINT || !signal.Ignored(n) {
+				list = append(list, n)
 			}
 		}
-		list = append(list, n)
 	}
 	return list
 }
