@@ -18,9 +18,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
 
-// console keeps a client of the session on the container's own terminal, for
-// as long as that is there. The client runs under the server's uid: it reads
-// what the server sends, and has the terminal and one socket.
+// console keeps a client of the session on the container's own terminal, for as long as that is there. The client runs
+// under the server's uid: it reads what the server sends, and has the terminal and one socket.
 type console struct {
 	sessions *Session
 	in, out  *os.File
@@ -43,8 +42,7 @@ func newConsole(s *Session, in, out *os.File) *console {
 	return &console{sessions: s, in: in, out: out, found: *t}
 }
 
-// InBackground reports whether a shell has started us in the background of our
-// terminal.
+// InBackground reports whether a shell has started us in the background of our terminal.
 func InBackground(tty *os.File) bool {
 	pgrp := foreground(tty)
 	return pgrp != 0 && pgrp != unix.Getpgrp()
@@ -67,8 +65,7 @@ func (c *console) size() (cols, rows uint16) {
 	return 0, 0
 }
 
-// connect starts a client of the server behind ch. One of an earlier server
-// ends by itself.
+// connect starts a client of the server behind ch. One of an earlier server ends by itself.
 func (c *console) connect(ch *wire.Channel) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

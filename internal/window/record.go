@@ -15,11 +15,11 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
-// recordFile is where a window is recorded. The keeper opens it, and hands
-// the server a descriptor that can only append.
+// recordFile is where a window is recorded. The keeper opens it, and hands the server a descriptor that can only
+// append.
 //
-// The directory is judged once, with all those above it, and kept: whoever may rename
-// one of them later can't have root write somewhere else.
+// The directory is judged once, with all those above it, and kept: whoever may rename one of them later can't have
+// root write somewhere else.
 type recordFile struct {
 	dir   *os.File
 	name  string // in dir
@@ -48,8 +48,7 @@ func openRecord(path string) (*recordFile, error) {
 	return r, nil
 }
 
-// begin moves what is there out of the way, and makes a new file that nobody
-// else can read.
+// begin moves what is there out of the way, and makes a new file that nobody else can read.
 func (r *recordFile) begin() error {
 	const flags = unix.O_WRONLY | unix.O_APPEND | unix.O_CREAT
 	f, err := audit.OpenFile(r.dir, r.name, flags, 0o600)
@@ -88,9 +87,8 @@ func sizeOf(f *os.File) int64 {
 	return info.Size()
 }
 
-// recordFor begins the record of a window. The first window's is the file that was
-// named; each of the others takes the lowest place that no window is recorded to, so
-// that there are no more files than windows at once. The lock is held.
+// recordFor begins the record of a window. The first window's is the file that was named; each of the others takes the
+// lowest place that no window is recorded to, so that there are no more files than windows at once. The lock is held.
 func (s *Session) recordFor(id uint32) (*recordFile, uint32, error) {
 	if s.record == nil || id == 0 {
 		return s.record, 0, nil
@@ -117,8 +115,7 @@ func (s *Session) handRecord(w *sessionWindow) {
 	}
 }
 
-// rotateRecord begins another file, if this one is really full: what the
-// server says does not push records out.
+// rotateRecord begins another file, if this one is really full: what the server says does not push records out.
 func (s *Session) rotateRecord(id uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

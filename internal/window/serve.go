@@ -13,8 +13,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
-// readRequests serves what the server asks. It may be anybody's by now: each
-// request is one that the agent could fulfil by itself.
+// readRequests serves what the server asks. It may be anybody's by now: each request is one that the agent could
+// fulfil by itself.
 func (s *Session) readRequests(_ context.Context, ch *wire.Channel) error {
 	for {
 		m, file, err := ch.Receive()
@@ -49,8 +49,7 @@ func (s *Session) readRequests(_ context.Context, ch *wire.Channel) error {
 	}
 }
 
-// serving hands over what there is. The lock is held throughout, so that every
-// window is handed over once.
+// serving hands over what there is. The lock is held throughout, so that every window is handed over once.
 func (s *Session) serving(ch *wire.Channel) {
 	s.mu.Lock()
 	s.live = ch

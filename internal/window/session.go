@@ -1,5 +1,5 @@
-// Package window keeps sessions as the keeper sees them: windows with their programs, the
-// container's terminal, and records. It keeps a server running, which holds none of these.
+// Package window keeps sessions as the keeper sees them: windows with their programs, the container's terminal, and
+// records. It keeps a server running, which holds none of these.
 package window
 
 import (
@@ -52,8 +52,8 @@ type Host struct {
 	Diagnostics  func() *os.File                 // where a child may write; nil: nowhere
 }
 
-// Session keeps one session server running, and owns what must outlive
-// it: the windows, the listening socket and the record's file.
+// Session keeps one session server running, and owns what must outlive it: the windows, the listening socket and the
+// record's file.
 type Session struct {
 	host     Host
 	dir      string // where commands start
@@ -108,8 +108,8 @@ func New(k Host, dir string) (*Session, error) {
 
 func (s *Session) socket() string { return filepath.Join(string(s.host.Dir), ask.SessionSocket) }
 
-// Begin starts the first window's command, shown on the container's terminal if in and
-// out are one. It says to w how else it can be seen.
+// Begin starts the first window's command, shown on the container's terminal if in and out are one. It says to w how
+// else it can be seen.
 func (s *Session) Begin(ctx context.Context, argv []string, in, out *os.File, w io.Writer) (*reaper.Process, error) {
 	if s.console = newConsole(s, in, out); s.console != nil {
 		cols, rows := s.console.size()

@@ -21,8 +21,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
 
-// sessionWindow is a terminal pair and the program on its far side, as the
-// keeper knows it.
+// sessionWindow is a terminal pair and the program on its far side, as the keeper knows it.
 type sessionWindow struct {
 	id      uint32
 	name    string
@@ -54,9 +53,8 @@ func (s *Session) open(name string, argv []string, cols, rows uint16, request ui
 	return w, nil
 }
 
-// openShown starts a command in a new window once a client looks at it, so that
-// nothing of what it prints is seen as a screen and not as it came, and so that
-// the terminal is there to answer it. It does not wait for ever.
+// openShown starts a command in a new window once a client looks at it, so that nothing of what it prints is seen as a
+// screen and not as it came, and so that the terminal is there to answer it. It does not wait for ever.
 func (s *Session) openShown(ctx context.Context, argv []string, cols, rows uint16) (*sessionWindow, error) {
 	s.mu.Lock()
 	w, err := s.make("", argv, cols, rows)
@@ -111,8 +109,7 @@ func (s *Session) make(name string, argv []string, cols, rows uint16) (*sessionW
 	return w, nil
 }
 
-// launch starts a window's command, confined as the agent is, or drops the window. The
-// lock is held.
+// launch starts a window's command, confined as the agent is, or drops the window. The lock is held.
 func (s *Session) launch(w *sessionWindow) error {
 	k := s.host
 	spec := k.AgentSpec()
@@ -160,8 +157,7 @@ func (s *Session) hand(w *sessionWindow, request uint64, again bool) {
 	s.tell(m, w.near)
 }
 
-// ended takes away a window whose program has ended. It may be called again.
-// The lock is held.
+// ended takes away a window whose program has ended. It may be called again. The lock is held.
 func (s *Session) ended(w *sessionWindow) {
 	if s.windows[w.id] != w {
 		return
@@ -186,8 +182,7 @@ func (w *sessionWindow) gone() bool {
 	}
 }
 
-// Next names a window that is left when the one that is supervised has ended.
-// If there is none, the session is over.
+// Next names a window that is left when the one that is supervised has ended. If there is none, the session is over.
 func (s *Session) Next() *reaper.Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,9 +199,8 @@ func (s *Session) Next() *reaper.Process {
 	return first.proc
 }
 
-// HangUp tells the windows whose program ignores TERM that their terminal goes, as the
-// end of a container does: an interactive shell ends at that. Other programs have been
-// asked to end already, and may need their time.
+// HangUp tells the windows whose program ignores TERM that their terminal goes, as the end of a container does: an
+// interactive shell ends at that. Other programs have been asked to end already, and may need their time.
 func (s *Session) HangUp() {
 	s.mu.Lock()
 	var deaf []*sessionWindow
@@ -222,8 +216,7 @@ func (s *Session) HangUp() {
 	}
 }
 
-// ignoresTERM says whether a process that still runs has TERM ignored (SigIgn in
-// proc_pid_status(5)).
+// ignoresTERM says whether a process that still runs has TERM ignored (SigIgn in proc_pid_status(5)).
 func ignoresTERM(pid int) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenDir opens the directory at path, made root-owned and 0755 where it is
-// missing. Each component is opened below the one before it and none may be a
-// symbolic link, so that root never writes where someone else points to.
+// OpenDir opens the directory at path, made root-owned and 0755 where it is missing. Each component is opened below
+// the one before it and none may be a symbolic link, so that root never writes where someone else points to.
 func OpenDir(path string) (*os.File, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("audit directory %q is not an absolute path", path)
@@ -37,8 +36,8 @@ func OpenDir(path string) (*os.File, error) {
 	return dir, nil
 }
 
-// openBelow opens the directory name in parent, making it if need be. Where
-// others may swap parent's entries, what is found in it proves nothing.
+// openBelow opens the directory name in parent, making it if need be. Where others may swap parent's entries, what is
+// found in it proves nothing.
 func openBelow(parent *os.File, name string) (*os.File, error) {
 	if err := ownDir(parent, true); err != nil {
 		return nil, err
@@ -62,11 +61,10 @@ func openBelow(parent *os.File, name string) (*os.File, error) {
 	return dir, nil
 }
 
-// ownDir checks that nobody but root (or the user of this process, in tests)
-// can change what dir holds. An ancestor may be sticky, as /tmp is, or writable
-// by a group, as /var/log is on some systems: its entries are checked in turn. Not
-// by root's own: images give it to users that are to have no fixed uid, and so to
-// agents, who could then move away what is in there.
+// ownDir checks that nobody but root (or the user of this process, in tests) can change what dir holds. An ancestor
+// may be sticky, as /tmp is, or writable by a group, as /var/log is on some systems: its entries are checked in turn.
+// Not by root's own: images give it to users that are to have no fixed uid, and so to agents, who could then move away
+// what is in there.
 func ownDir(dir *os.File, ancestor bool) error {
 	st, err := statOwned(dir, "directory "+dir.Name())
 	if err != nil {
@@ -87,9 +85,8 @@ func unshared(st unix.Stat_t, name string) error {
 	return nil
 }
 
-// OpenFile opens name in a directory of OpenDir's, or makes it with that mode where flags
-// have O_CREAT. It refuses all but a regular file of root's that has no second name and
-// no second writer.
+// OpenFile opens name in a directory of OpenDir's, or makes it with that mode where flags have O_CREAT. It refuses all
+// but a regular file of root's that has no second name and no second writer.
 func OpenFile(dir *os.File, name string, flags int, mode uint32) (*os.File, error) {
 	path := filepath.Join(dir.Name(), name)
 	flags |= unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK // a FIFO would keep us
@@ -138,8 +135,7 @@ func statOwned(f *os.File, name string) (st unix.Stat_t, err error) {
 	return st, nil
 }
 
-// linkError says plainly that a symbolic link is in the way: with O_NOFOLLOW
-// the kernel reports one as errno.
+// linkError says plainly that a symbolic link is in the way: with O_NOFOLLOW the kernel reports one as errno.
 func linkError(err error, errno unix.Errno) error {
 	if errors.Is(err, errno) || errors.Is(err, unix.ELOOP) {
 		return fmt.Errorf("symbolic link, or not what it should be: %w", err)

@@ -13,21 +13,20 @@ import (
 	"unicode/utf8"
 )
 
-// maxEncoded is the size in bytes that no encoded Event exceeds. It is also the
-// most that Decode looks at, and it keeps a line within one atomic write.
+// maxEncoded is the size in bytes that no encoded Event exceeds. It is also the most that Decode looks at, and it
+// keeps a line within one atomic write.
 const maxEncoded = 4096
 
-// budgets bound each text field in encoded bytes, so that their sum, with the
-// fixed part of a line (under 500 bytes), stays below maxEncoded.
+// budgets bound each text field in encoded bytes, so that their sum, with the fixed part of a line (under 500 bytes),
+// stays below maxEncoded.
 const (
 	maxWord = 64   // kind, verdict, protocol, address, process name
 	maxRule = 512  // a file name and a line
 	maxText = 1280 // a name (an escaped DNS name has up to 1004 bytes), a reason
 )
 
-// Encode returns e as one JSON object without a newline: printable ASCII only,
-// at most maxEncoded bytes. Over-long fields are cut, bytes that are not UTF-8
-// become U+FFFD.
+// Encode returns e as one JSON object without a newline: printable ASCII only, at most maxEncoded bytes. Over-long
+// fields are cut, bytes that are not UTF-8 become U+FFFD.
 func Encode(e Event) []byte {
 	e = e.capped()
 	if y := e.Time.UTC().Year(); y < 0 || y > 9999 { // the range of RFC 3339
@@ -42,8 +41,7 @@ func Encode(e Event) []byte {
 	return escape(plain)
 }
 
-// Decode is the strict reverse of Encode: one object, known fields only, at
-// most maxEncoded bytes.
+// Decode is the strict reverse of Encode: one object, known fields only, at most maxEncoded bytes.
 func Decode(raw []byte) (Event, error) {
 	if len(raw) > maxEncoded {
 		return Event{}, fmt.Errorf("event of %d bytes is longer than %d", len(raw), maxEncoded)
@@ -73,8 +71,8 @@ func (e Event) capped() Event {
 	return e
 }
 
-// capText returns the longest part of s from its start that is at most budget
-// bytes once encoded, with U+FFFD for each byte that is not UTF-8.
+// capText returns the longest part of s from its start that is at most budget bytes once encoded, with U+FFFD for each
+// byte that is not UTF-8.
 func capText(s string, budget int) string {
 	for i, r := range s {
 		if budget -= encodedLen(r); budget < 0 {
@@ -100,9 +98,8 @@ func encodedLen(r rune) int {
 	return 1
 }
 
-// escape turns what encoding/json leaves as it is into \u escapes: DEL, C1
-// controls (a terminal may take U+009B for ESC [), line separators and marks
-// that reorder text. Outside of strings JSON has no such bytes.
+// escape turns what encoding/json leaves as it is into \u escapes: DEL, C1 controls (a terminal may take U+009B for
+// ESC [), line separators and marks that reorder text. Outside of strings JSON has no such bytes.
 func escape(plain []byte) []byte {
 	if !bytes.ContainsFunc(plain, func(r rune) bool { return r >= 0x7f }) {
 		return plain
@@ -118,11 +115,9 @@ func escape(plain []byte) []byte {
 	return out
 }
 
-// An event on its way from the guard, which may be somebody else's by now, to the
-// keeper, which holds CAP_NET_ADMIN: a head of fixed size, then its texts one after
-// the other. There is no syntax in it to parse, and no order, nesting or escaping.
-// The head says what the guard may speak of by number, so that it has no number for
-// anything else.
+// An event on its way from the guard, which may be somebody else's by now, to the keeper, which holds CAP_NET_ADMIN: a
+// head of fixed size, then its texts one after the other. There is no syntax in it to parse, and no order, nesting or
+// escaping. The head says what the guard may speak of by number, so that it has no number for anything else.
 
 // packedHead is the head in memory order; encoding/binary gives it its size.
 type packedHead struct {
@@ -166,8 +161,7 @@ func place[T comparable](list []T, v T) uint8 {
 	return none
 }
 
-// Pack returns e as Untrusted reads it, without its Seq and Time, which are the
-// keeper's to give.
+// Pack returns e as Untrusted reads it, without its Seq and Time, which are the keeper's to give.
 func Pack(e Event) []byte {
 	e = e.capped()
 	h := packedHead{
@@ -190,8 +184,8 @@ func Pack(e Event) []byte {
 	return append(b, text...)
 }
 
-// Untrusted is how the keeper reads an event that the unprivileged guard packed.
-// What no guard sends becomes a fault of the guard's, in words of this side's.
+// Untrusted is how the keeper reads an event that the unprivileged guard packed. What no guard sends becomes a fault
+// of the guard's, in words of this side's.
 func Untrusted(raw []byte) Event {
 	e, err := unpack(raw)
 	if err != nil {

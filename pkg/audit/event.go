@@ -1,11 +1,10 @@
-// Package audit is the record of what was decided about the agent's traffic:
-// one JSON object per line, in an order that a gap betrays.
+// Package audit is the record of what was decided about the agent's traffic: one JSON object per line, in an order
+// that a gap betrays.
 //
-// The field names of Event are a public contract, held by a golden file.
-// Writers never hold up the path that they report on: Limiter leaves out repeats
-// and says how many, and Log bounds the disk that it may use. Everything that an
-// attacker may choose (a name, a reason that quotes one) is capped and escaped
-// by Encode; a line is printable ASCII whatever went in.
+// The field names of Event are a public contract, held by a golden file. Writers never hold up the path that they
+// report on: Limiter leaves out repeats and says how many, and Log bounds the disk that it may use. Everything that an
+// attacker may choose (a name, a reason that quotes one) is capped and escaped by Encode; a line is printable ASCII
+// whatever went in.
 package audit
 
 import (
@@ -30,8 +29,8 @@ const (
 	Session  Kind = "session"  // the agent started or ended; somebody attached to its terminal
 )
 
-// trafficKinds are about a packet, connection or name, which the agent can cause at
-// will, rather than about agent-init itself. The guard may speak of these alone.
+// trafficKinds are about a packet, connection or name, which the agent can cause at will, rather than about agent-init
+// itself. The guard may speak of these alone.
 var trafficKinds = []Kind{DNS, Connect, HTTP, Drop}
 
 func (k Kind) traffic() bool { return slices.Contains(trafficKinds, k) }
@@ -58,8 +57,8 @@ const (
 	ByOutside  Asker = "outside"  // somebody beyond the container's network, who connects to it
 )
 
-// Event is one line of the audit log. Seq and Time are set by Log. A line
-// stands for 1+Suppressed events, so that no count is ever lost.
+// Event is one line of the audit log. Seq and Time are set by Log. A line stands for 1+Suppressed events, so that no
+// count is ever lost.
 type Event struct {
 	Seq        uint64    `json:"seq"`
 	Time       time.Time `json:"time"`
@@ -82,24 +81,22 @@ type Event struct {
 	Suppressed uint64    `json:"suppressed,omitempty"`  // earlier events of the same kind that have no line of their own
 }
 
-// Recorder takes an Event. It is safe for concurrent use, and waits for nothing
-// but the disk.
+// Recorder takes an Event. It is safe for concurrent use, and waits for nothing but the disk.
 type Recorder func(Event)
 
 // Discard is a Recorder that keeps nothing.
 func Discard(Event) {}
 
-// Process is who caused an event, for a person to read: PID and Comm are what its
-// own side says, and 0 and "" if nothing is known.
+// Process is who caused an event, for a person to read: PID and Comm are what its own side says, and 0 and "" if
+// nothing is known.
 type Process struct {
 	UID  uint32 // the kernel's word
 	PID  int
 	Comm string
 }
 
-// Finder says who sends from local to remote over a network, which is "tcp" or
-// "udp". For UDP, remote may be zero. It takes some milliseconds at most, and
-// returns nil if it can't tell.
+// Finder says who sends from local to remote over a network, which is "tcp" or "udp". For UDP, remote may be zero. It
+// takes some milliseconds at most, and returns nil if it can't tell.
 type Finder func(network string, local, remote netip.AddrPort) *Process
 
 // Nobody is a Finder that finds nobody.

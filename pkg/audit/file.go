@@ -42,9 +42,8 @@ func (l *Log) append(line []byte) error {
 	return nil
 }
 
-// rotate begins another file, and removes those that are not kept: the only one, and those
-// of a time when more were kept. Without it nothing more is written, since the disk that
-// the log may take is bounded.
+// rotate begins another file, and removes those that are not kept: the only one, and those of a time when more were
+// kept. Without it nothing more is written, since the disk that the log may take is bounded.
 func (l *Log) rotate() error {
 	var err error
 	if l.files == 1 {
@@ -63,8 +62,8 @@ func (l *Log) rotate() error {
 	return nil
 }
 
-// Rotate moves name, and the older files with a number behind it, to the next number;
-// what has that of files is replaced.
+// Rotate moves name, and the older files with a number behind it, to the next number; what has that of files is
+// replaced.
 func Rotate(dir *os.File, name string, files int) error {
 	for i := files - 1; i > 0; i-- {
 		if err := there(unix.Renameat(int(dir.Fd()), numbered(name, i-1), int(dir.Fd()), numbered(name, i))); err != nil {
@@ -113,9 +112,8 @@ func (l *Log) resize(size int64) {
 	}
 }
 
-// follow goes on in the file that readers find, if somebody has removed or
-// replaced the one that is open, or its directory. A file that was cut, as
-// logrotate(8) does with copytruncate, is just smaller.
+// follow goes on in the file that readers find, if somebody has removed or replaced the one that is open, or its
+// directory. A file that was cut, as logrotate(8) does with copytruncate, is just smaller.
 func (l *Log) follow() error {
 	if l.file == nil {
 		return nil
@@ -151,11 +149,10 @@ func (l *Log) closeFile() (err error) {
 // maxReserve bounds the room that is held back on the file system of the log.
 const maxReserve = 1 << 20
 
-// reserve holds back blocks for the lines after the next one, of size bytes: whoever
-// fills the file system, which may be the agent's too, leaves them to the log. It is
-// asked for again when half of it is used. The file's size stays as it is
-// (fallocate(2), FALLOC_FL_KEEP_SIZE), and within maxSize. A file system without
-// room, or without such a thing, is no fault: that is found when a line fails.
+// reserve holds back blocks for the lines after the next one, of size bytes: whoever fills the file system, which may
+// be the agent's too, leaves them to the log. It is asked for again when half of it is used. The file's size stays as
+// it is (fallocate(2), FALLOC_FL_KEEP_SIZE), and within maxSize. A file system without room, or without such a thing,
+// is no fault: that is found when a line fails.
 func (l *Log) reserve(size int64) {
 	room := min(maxReserve, l.maxSize/4)
 	end := min(l.size+size+room, l.maxSize)
@@ -171,12 +168,11 @@ func (l *Log) reserve(size int64) {
 	}
 }
 
-// tailSize is how much of a file's end is read to find its last event: many
-// times a line.
+// tailSize is how much of a file's end is read to find its last event: many times a line.
 const tailSize = 64 << 10
 
-// lastSeq returns the number of the last event in f, or, if f holds none since
-// it was just rotated, of the last one in the file before it; 0 if there is none.
+// lastSeq returns the number of the last event in f, or, if f holds none since it was just rotated, of the last one in
+// the file before it; 0 if there is none.
 func lastSeq(dir, f *os.File) (uint64, error) {
 	seq, err := seqAtEnd(f)
 	if err != nil || seq > 0 {
@@ -190,8 +186,8 @@ func lastSeq(dir, f *os.File) (uint64, error) {
 	return seqAtEnd(old)
 }
 
-// seqAtEnd reads f's end backwards to a line that is an event. The last line
-// may have been cut short by a crash or a full disk.
+// seqAtEnd reads f's end backwards to a line that is an event. The last line may have been cut short by a crash or a
+// full disk.
 func seqAtEnd(f *os.File) (uint64, error) {
 	st, err := f.Stat()
 	if err != nil {

@@ -21,17 +21,14 @@ const (
 	sweepTime = time.Second // how often summaries are due
 )
 
-// Limiter stands before a Recorder and keeps a flood from filling the log: the
-// first few events of a key (kind, verdict, asker, name, address, port, protocol; of
-// events about agent-init itself also the uid and how the reason begins) in a
-// minute pass, the others are counted, and the last of them is recorded with the
-// count. Above that each kind and verdict of traffic has a rate limit of its own,
-// so that a million refusals can't push an allowed connection out of sight.
-// Events about agent-init itself know only the limit per key: of those that the
-// agent can cause at will, all that differs is in the rest of the reason. Memory
-// is bounded, and no count is lost: the sum of 1+Suppressed over all that was
-// recorded after Flush is the number of events taken, up to the largest number.
-// It is safe for concurrent use.
+// Limiter stands before a Recorder and keeps a flood from filling the log: the first few events of a key (kind,
+// verdict, asker, name, address, port, protocol; of events about agent-init itself also the uid and how the reason
+// begins) in a minute pass, the others are counted, and the last of them is recorded with the count. Above that each
+// kind and verdict of traffic has a rate limit of its own, so that a million refusals can't push an allowed connection
+// out of sight. Events about agent-init itself know only the limit per key: of those that the agent can cause at will,
+// all that differs is in the rest of the reason. Memory is bounded, and no count is lost: the sum of 1+Suppressed over
+// all that was recorded after Flush is the number of events taken, up to the largest number. It is safe for concurrent
+// use.
 type Limiter struct {
 	next Recorder
 	now  func() time.Time
@@ -65,10 +62,9 @@ func classOf(e Event) Event {
 	return Event{Kind: e.Kind, Verdict: e.Verdict, Enforce: e.Enforce, Asker: e.Asker}
 }
 
-// gist is how a reason begins: "guard ended: …" many times hides no "rules
-// changed: …". What follows a colon may be made up by a guard that was taken over,
-// and numbers count what the agent may open and close as often as it likes, with
-// names of its own behind them: "window 17 (name) ended".
+// gist is how a reason begins: "guard ended: …" many times hides no "rules changed: …". What follows a colon may be
+// made up by a guard that was taken over, and numbers count what the agent may open and close as often as it likes,
+// with names of its own behind them: "window 17 (name) ended".
 func gist(reason string) string {
 	if i := strings.IndexAny(reason, ":0123456789"); i >= 0 {
 		return reason[:i]
@@ -90,8 +86,8 @@ type held struct {
 	last  Event
 }
 
-// add counts e. The guard may claim any numbers, and none of them may make what
-// was counted before vanish: sums stop at the largest.
+// add counts e. The guard may claim any numbers, and none of them may make what was counted before vanish: sums stop
+// at the largest.
 func (h *held) add(e Event) {
 	h.count = sum(h.count, sum(1, e.Suppressed))
 	e.Out, e.In = sum(e.Out, h.last.Out), sum(e.In, h.last.In)
@@ -105,8 +101,7 @@ func sum(a, b uint64) uint64 {
 	return a + b
 }
 
-// take returns the last event with the count of those before it, and the bytes
-// of all.
+// take returns the last event with the count of those before it, and the bytes of all.
 func (h *held) take() Event {
 	e := h.last
 	e.Suppressed = h.count - 1
@@ -120,8 +115,8 @@ type bucket struct {
 	held held
 }
 
-// NewLimiter returns a Limiter that passes on to next. Run must be called for
-// summaries to appear while nothing else happens.
+// NewLimiter returns a Limiter that passes on to next. Run must be called for summaries to appear while nothing else
+// happens.
 func NewLimiter(next Recorder) *Limiter {
 	return &Limiter{next: next, now: time.Now, keys: map[key]*list.Element{}, recent: list.New(), classes: map[Event]*bucket{}}
 }
@@ -182,8 +177,7 @@ func (l *Limiter) let(en *entry, now time.Time) bool {
 	return ok
 }
 
-// lookup finds or makes the entry of k; the one that was used least recently
-// makes room for a new one, with a summary.
+// lookup finds or makes the entry of k; the one that was used least recently makes room for a new one, with a summary.
 func (l *Limiter) lookup(k key, now time.Time) *entry {
 	if el, ok := l.keys[k]; ok {
 		l.recent.MoveToFront(el)
@@ -204,8 +198,8 @@ func (l *Limiter) drop(el *list.Element, now time.Time) {
 	delete(l.keys, en.key)
 }
 
-// close ends the window of an entry: its summary is recorded if the rate
-// allows a line more, else its count goes to its class.
+// close ends the window of an entry: its summary is recorded if the rate allows a line more, else its count goes to
+// its class.
 func (l *Limiter) close(en *entry, now time.Time) {
 	if en.held.count > 0 && !l.let(en, now) {
 		l.bucket(en.key).held.add(en.held.take())
@@ -220,9 +214,8 @@ func (l *Limiter) bucket(k key) *bucket {
 	return l.classes[c]
 }
 
-// sweep records what the rate made wait, the newest first, and closes windows
-// that are over (or all). Then it records at most one overall summary per class,
-// outside of the rate: there are few classes.
+// sweep records what the rate made wait, the newest first, and closes windows that are over (or all). Then it records
+// at most one overall summary per class, outside of the rate: there are few classes.
 func (l *Limiter) sweep(all bool) {
 	l.locked(func(now time.Time) {
 		for el := l.recent.Front(); el != nil; el = el.Next() {

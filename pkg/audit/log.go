@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// FileName is the name of the current file in the log's directory. Older files
-// carry a number behind it; ".1" is the youngest.
+// FileName is the name of the current file in the log's directory. Older files carry a number behind it; ".1" is the
+// youngest.
 const FileName = "audit.jsonl"
 
-// Unwritten is how the reason of an event begins that tells of events which have no
-// line: as many as it calls suppressed, and said there only.
+// Unwritten is how the reason of an event begins that tells of events which have no line: as many as it calls
+// suppressed, and said there only.
 const Unwritten = "events could not be written"
 
 // Options say where a Log writes. The zero value of each but Dir is its default.
@@ -26,10 +26,9 @@ type Options struct {
 	Mirror  io.Writer // gets a copy of each line; may stall or fail, which it is told of when it goes on
 }
 
-// Log appends events to a file that is rotated by size. It never fails and never waits
-// for a reader, only for the disk, one event after the other. Events that can't be written
-// are counted, leave a gap in seq, and are reported as soon as a write succeeds again.
-// It is safe for concurrent use.
+// Log appends events to a file that is rotated by size. It never fails and never waits for a reader, only for the
+// disk, one event after the other. Events that can't be written are counted, leave a gap in seq, and are reported as
+// soon as a write succeeds again. It is safe for concurrent use.
 type Log struct {
 	path    string // of dir
 	dir     *os.File
@@ -50,9 +49,8 @@ type Log struct {
 	err  error // why events were lost; nil once a write succeeded
 }
 
-// Open opens the log in o.Dir and goes on counting where an earlier Log ended.
-// It refuses directories and files that anybody but root could have made,
-// replaced or written to, and symbolic links in the path.
+// Open opens the log in o.Dir and goes on counting where an earlier Log ended. It refuses directories and files that
+// anybody but root could have made, replaced or written to, and symbolic links in the path.
 func Open(o Options) (*Log, error) {
 	dir, err := OpenDir(o.Dir)
 	if err != nil {
@@ -114,8 +112,8 @@ func (l *Log) tell() {
 	}
 }
 
-// Retry reports events that were lost, if that can be written now. It is for a
-// time in which nothing happens that would be.
+// Retry reports events that were lost, if that can be written now. It is for a time in which nothing happens that
+// would be.
 func (l *Log) Retry() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,8 +137,8 @@ func (l *Log) report() {
 	l.tell()
 }
 
-// write stamps and appends one line. A lost report takes no seq, so that the
-// gap is as wide as the number of events that are missing.
+// write stamps and appends one line. A lost report takes no seq, so that the gap is as wide as the number of events
+// that are missing.
 func (l *Log) write(e Event) error {
 	e.Seq, e.Time = l.seq+1, l.now()
 	line := append(Encode(e), '\n')

@@ -15,10 +15,9 @@ const (
 	mirrorDrain = 200 * time.Millisecond // how long close waits for them
 )
 
-// mirror copies lines to a writer that may block for ever, such as a pipe that
-// nobody reads, or fail, such as a file on a full disk. Lines that don't fit the
-// queue, or that can't be written, are left out and counted: the next one that can be
-// written stands behind a line that says how many. A nil mirror does nothing.
+// mirror copies lines to a writer that may block for ever, such as a pipe that nobody reads, or fail, such as a file
+// on a full disk. Lines that don't fit the queue, or that can't be written, are left out and counted: the next one
+// that can be written stands behind a line that says how many. A nil mirror does nothing.
 type mirror struct {
 	w     io.Writer
 	lines chan []byte // nil: write the count, if there is one
@@ -29,8 +28,8 @@ type mirror struct {
 
 func newMirror(w io.Writer) (*mirror, error) {
 	if f, ok := w.(*os.File); ok {
-		// A process that writes to a broken pipe as fd 1 or 2 is ended by the
-		// Go runtime; on any other number it gets an error.
+		// A process that writes to a broken pipe as fd 1 or 2 is ended by the Go runtime; on any other number it gets
+		// an error.
 		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 		if err != nil {
 			return nil, fmt.Errorf("duplicate %s: %w", f.Name(), err)
@@ -47,8 +46,8 @@ func newMirror(w io.Writer) (*mirror, error) {
 	return m, nil
 }
 
-// unmirrored is how the reason of a line begins that only a mirror has. It has no
-// seq: the file has a line for each of those events.
+// unmirrored is how the reason of a line begins that only a mirror has. It has no seq: the file has a line for each of
+// those events.
 const unmirrored = "events are in the file and not here"
 
 func (m *mirror) copy(line []byte) {

@@ -15,10 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lines calls do with every line of the log whose current file is path, oldest
-// first, older files included, until do returns false. What it is given is
-// valid until it returns. A line that is no event, or that is being written, is
-// for the caller to skip.
+// Lines calls do with every line of the log whose current file is path, oldest first, older files included, until do
+// returns false. What it is given is valid until it returns. A line that is no event, or that is being written, is for
+// the caller to skip.
 func Lines(path string, do func(line []byte) bool) error {
 	files, err := openAll(path)
 	defer closeAll(files)
@@ -32,9 +31,8 @@ func Lines(path string, do func(line []byte) bool) error {
 	return nil
 }
 
-// openAll opens the files of a log, newest first. The log may be rotated meanwhile:
-// a file that has become the next one is met again there, and while the files are
-// being renamed one number is missing.
+// openAll opens the files of a log, newest first. The log may be rotated meanwhile: a file that has become the next
+// one is met again there, and while the files are being renamed one number is missing.
 func openAll(path string) (files []*os.File, err error) {
 	for i, missing := 0, 0; missing < 2; i++ {
 		f, err := os.Open(numbered(path, i))
@@ -92,9 +90,9 @@ func eachLine(r *bufio.Reader, do func([]byte) bool) (more bool, err error) {
 // followEvery is how often a followed file is looked at.
 const followEvery = 200 * time.Millisecond
 
-// Follow calls do with every line that is appended to the log after it has closed
-// begun, until ctx ends. It goes on in the next file when the log is rotated, and
-// from its beginning when the file is cut, as logrotate(8) does with copytruncate.
+// Follow calls do with every line that is appended to the log after it has closed begun, until ctx ends. It goes on in
+// the next file when the log is rotated, and from its beginning when the file is cut, as logrotate(8) does with
+// copytruncate.
 func Follow(ctx context.Context, path string, begun chan<- struct{}, do func(line []byte)) error {
 	f, err := os.Open(path)
 	defer func() { f.Close() }()
@@ -110,8 +108,8 @@ func Follow(ctx context.Context, path string, begun chan<- struct{}, do func(lin
 	var rest []byte
 	buf := make([]byte, 64<<10)
 	for {
-		// Whether there is a new file is asked before the old one is read to its
-		// end: nothing is appended to it after that.
+		// Whether there is a new file is asked before the old one is read to its end: nothing is appended to it after
+		// that.
 		next, rotated := newer(path, f)
 		for {
 			n, err := f.Read(buf)
@@ -143,8 +141,7 @@ func Follow(ctx context.Context, path string, begun chan<- struct{}, do func(lin
 	}
 }
 
-// cut says whether f has become shorter than what was read of it. Then it is read
-// from its beginning.
+// cut says whether f has become shorter than what was read of it. Then it is read from its beginning.
 func cut(f *os.File) bool {
 	st, err := f.Stat()
 	at, err2 := f.Seek(0, io.SeekCurrent)

@@ -1,8 +1,7 @@
-// Package selftest proves from the agent's side that what must be blocked is
-// blocked and that what must be reachable is. It runs as a child process with
-// exactly the agent's credentials, which the caller arranges, and sees the wall
-// only as the agent does: by running into it. It knows nothing of how the wall
-// is built, and shares no code with it, since shared code would share its blind spots.
+// Package selftest proves from the agent's side that what must be blocked is blocked and that what must be reachable
+// is. It runs as a child process with exactly the agent's credentials, which the caller arranges, and sees the wall
+// only as the agent does: by running into it. It knows nothing of how the wall is built, and shares no code with it,
+// since shared code would share its blind spots.
 //
 // What is tried, and the name of the check:
 //
@@ -23,9 +22,9 @@
 //	required     resolved, connected to, and on 443 a verified TLS handshake
 //	reach        what the policy adds to that
 //
-// A refusal from afar looks like one from nearby, so tcp and udp use addresses and
-// ports that are known to answer wherever the way to them is open. No answer in time counts as
-// blocked and is shown as such; any other doubt counts as failed.
+// A refusal from afar looks like one from nearby, so tcp and udp use addresses and ports that are known to answer
+// wherever the way to them is open. No answer in time counts as blocked and is shown as such; any other doubt counts
+// as failed.
 package selftest
 
 import (
@@ -38,8 +37,7 @@ import (
 // Time is how long the probes may take together.
 const Time = time.Minute
 
-// Plan says what to try. It travels to the child as JSON. The caller takes out
-// what its policy allows.
+// Plan says what to try. It travels to the child as JSON. The caller takes out what its policy allows.
 type Plan struct {
 	Denied   []string         `json:"denied"`             // names that exist, and that the policy doesn't allow
 	System   []netip.AddrPort `json:"system,omitempty"`   // DNS servers as programs use them; empty: those of resolv.conf
@@ -52,13 +50,13 @@ type Plan struct {
 	Required []Target         `json:"required,omitempty"` // must be reachable
 	Reach    []Target         `json:"reach,omitempty"`    // must be reachable
 
-	// Observed says that names and addresses are let through and logged: the plan
-	// may then do without denied names, and DNS, TCP and UDP servers.
+	// Observed says that names and addresses are let through and logged: the plan may then do without denied names,
+	// and DNS, TCP and UDP servers.
 	Observed bool `json:"observed,omitempty"`
 
-	// Relayed are TCP ports on which the wall itself may accept a connection before
-	// it refuses to pass it on. To these, tcp, metadata and block say what a client
-	// of TLS or HTTP says, and must get no answer but the wall's own refusal.
+	// Relayed are TCP ports on which the wall itself may accept a connection before it refuses to pass it on. To
+	// these, tcp, metadata and block say what a client of TLS or HTTP says, and must get no answer but the wall's own
+	// refusal.
 	Relayed []uint16 `json:"relayed,omitempty"`
 
 	BlockTimeout time.Duration `json:"block_timeout,omitempty"` // for an answer to what must be blocked; 0: 1 s
@@ -75,8 +73,8 @@ type Target struct {
 // String returns the target as host:port.
 func (t Target) String() string { return net.JoinHostPort(t.Name, strconv.Itoa(int(t.Port))) }
 
-// DefaultPlan returns the standard plan, with denied names and nothing that is
-// required. It covers IPv4 and IPv6; where a family has no route its checks say so.
+// DefaultPlan returns the standard plan, with denied names and nothing that is required. It covers IPv4 and IPv6;
+// where a family has no route its checks say so.
 func DefaultPlan(denied ...string) Plan {
 	p := Plan{Denied: denied}
 	// Cloudflare, Google and Quad9; Cloudflare and Google
@@ -96,8 +94,7 @@ func DefaultPlan(denied ...string) Plan {
 	return p
 }
 
-// Missing names what a plan can't do without: a self-test that tries nothing
-// would pass anywhere.
+// Missing names what a plan can't do without: a self-test that tries nothing would pass anywhere.
 func (p Plan) Missing() []string {
 	var m []string
 	need := func(what string, count int) {

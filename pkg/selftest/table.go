@@ -26,9 +26,8 @@ type row struct {
 	seen    map[string]int
 }
 
-// WriteTable writes the report for people: what failed first, each on a line
-// of its own, then what is well, one line for each kind and family, which fits in
-// 80 columns. With color it uses the terminal's red and green.
+// WriteTable writes the report for people: what failed first, each on a line of its own, then what is well, one line
+// for each kind and family, which fits in 80 columns. With color it uses the terminal's red and green.
 func (r Report) WriteTable(w io.Writer, color bool) error {
 	rows := r.rows()
 	var titles, results, failed int

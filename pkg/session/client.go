@@ -28,8 +28,8 @@ type client struct {
 	peer   peer
 	queue  *queue
 
-	// The rest belongs to the lock of the window that the client is attached
-	// to, and to the client's own goroutine while it is attached to none.
+	// The rest belongs to the lock of the window that the client is attached to, and to the client's own goroutine
+	// while it is attached to none.
 	window     *window
 	cols, rows int
 	readOnly   bool
@@ -131,8 +131,7 @@ func (c *client) handle(k frame.Kind, payload []byte) error {
 	return nil
 }
 
-// move shows another window: the next, the previous, one by its number, or a
-// new one.
+// move shows another window: the next, the previous, one by its number, or a new one.
 func (c *client) move(from *window, where byte) error {
 	var to *window
 	switch {

@@ -12,8 +12,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
 
-// output gives what the program printed to the model, the record and every
-// client.
+// output gives what the program printed to the model, the record and every client.
 func (w *window) output(b []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -52,9 +51,8 @@ func (w *window) trace(c *client) {
 	}
 }
 
-// live reports whether c gets the program's bytes as they are: a terminal of
-// another size is shown the model instead. One that does not know its size is
-// taken to be right.
+// live reports whether c gets the program's bytes as they are: a terminal of another size is shown the model instead.
+// One that does not know its size is taken to be right.
 func (w *window) live(c *client) bool {
 	cols, rows := w.term.Size()
 	return c.plain || c.cols == cols && c.rows == rows || c.cols == 0 || c.rows == 0
@@ -86,8 +84,8 @@ func (w *window) show(c *client) {
 		return
 	}
 	if c.peer.local && c.fresh && !c.used && !w.printed {
-		// It is there before the program is. What the terminal shows already may
-		// stay, and a command that prints a line prints just that.
+		// It is there before the program is. What the terminal shows already may stay, and a command that prints a
+		// line prints just that.
 		c.queue.screen(nil)
 		return
 	}
@@ -107,8 +105,7 @@ func (w *window) filterFor(c *client) terminal.Filter {
 	return f
 }
 
-// add shows the window to c, first as it is, then as it goes on. It returns
-// false if the window has ended.
+// add shows the window to c, first as it is, then as it goes on. It returns false if the window has ended.
 func (w *window) add(c *client) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -169,8 +166,8 @@ func (w *window) lead(c *client) {
 	w.resize(c.cols, c.rows)
 }
 
-// resize gives the window another size. Clients that have it now get the
-// program's bytes from here on, all others the model.
+// resize gives the window another size. Clients that have it now get the program's bytes from here on, all others the
+// model.
 func (w *window) resize(cols, rows int) {
 	if oldCols, oldRows := w.term.Size(); cols < 1 || rows < 1 || cols == oldCols && rows == oldRows {
 		return
@@ -298,8 +295,7 @@ func (w *window) infoLocked() protocol.WindowInfo {
 	return i
 }
 
-// recordTo records the window from now on, beginning with the screen if an
-// earlier record has what led to it.
+// recordTo records the window from now on, beginning with the screen if an earlier record has what led to it.
 func (w *window) recordTo(r *recorder) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/session/internal/frame"
 )
 
-// maxQueue is how much output waits for a client, in bytes. Beyond it the
-// client has lost its place, and gets the screen when it has caught up.
+// maxQueue is how much output waits for a client, in bytes. Beyond it the client has lost its place, and gets the
+// screen when it has caught up.
 const maxQueue = 1 << 20
 
 // maxPending is when a client that reads nothing and goes on asking is put out.
@@ -33,8 +33,8 @@ const (
 	writeAtOnce = 64 << 10
 )
 
-// queue is what waits to be written to a client. Put never waits: it writes
-// what the socket takes, and leaves the rest to run.
+// queue is what waits to be written to a client. Put never waits: it writes what the socket takes, and leaves the rest
+// to run.
 type queue struct {
 	conn     *net.UnixConn
 	raw      syscall.RawConn
@@ -63,8 +63,8 @@ func newQueue(conn *net.UnixConn, refresh func(), patience time.Duration, slots 
 		kick: make(chan struct{}, 1), done: make(chan struct{}), refresh: refresh}, err
 }
 
-// put queues a frame, and reports whether it was taken. One that may be lost
-// (output) is not, if too much waits already: then the client is stale.
+// put queues a frame, and reports whether it was taken. One that may be lost (output) is not, if too much waits
+// already: then the client is stale.
 func (q *queue) put(k frame.Kind, payload []byte, mayLose bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -94,9 +94,8 @@ func (q *queue) put(k frame.Kind, payload []byte, mayLose bool) bool {
 	return true
 }
 
-// afford takes n bytes from what the client may be sent of a flood: nobody reads
-// what goes by that fast, and the program would wait for it. It is sent the
-// screen now and then.
+// afford takes n bytes from what the client may be sent of a flood: nobody reads what goes by that fast, and the
+// program would wait for it. It is sent the screen now and then.
 func (q *queue) afford(n int) bool {
 	if q.credit -= n; q.credit >= 0 {
 		return true

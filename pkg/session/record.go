@@ -13,9 +13,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
 
-// recorder writes what a window prints as an asciicast, version 2
-// (docs.asciinema.org/manual/asciicast/v2). Input is never in it: people type
-// secrets. It belongs to its window's lock.
+// recorder writes what a window prints as an asciicast, version 2 (docs.asciinema.org/manual/asciicast/v2). Input is
+// never in it: people type secrets. It belongs to its window's lock.
 type recorder struct {
 	file  io.WriteCloser
 	out   *bufio.Writer
@@ -26,8 +25,8 @@ type recorder struct {
 	full  func()
 	broke func(error)
 
-	// Who replays a record is asked nothing, and keeps their clipboard. What passes is
-	// UTF-8, and ends between characters.
+	// Who replays a record is asked nothing, and keeps their clipboard. What passes is UTF-8, and ends between
+	// characters.
 	filter terminal.Filter
 	passed []byte
 }

@@ -1,20 +1,17 @@
-// Package session keeps terminals alive while nobody looks at them: a Server
-// with a window for each. The client that shows one is package attach.
+// Package session keeps terminals alive while nobody looks at them: a Server with a window for each. The client that
+// shows one is package attach.
 //
-// The Server runs without any privilege. It reads what two hostile sides
-// write, the programs in the windows and the clients, and is built so that
-// neither can hold up the other: each window is read by one goroutine that
-// never waits for a client, and keeps a model of the screen (package terminal).
-// A client that is slow loses its place in the stream and gets the screen as it
-// is once it has caught up; one that reads nothing for ten seconds is put out.
+// The Server runs without any privilege. It reads what two hostile sides write, the programs in the windows and the
+// clients, and is built so that neither can hold up the other: each window is read by one goroutine that never waits
+// for a client, and keeps a model of the screen (package terminal). A client that is slow loses its place in the
+// stream and gets the screen as it is once it has caught up; one that reads nothing for ten seconds is put out.
 //
-// While a client keeps up and its terminal has the window's size, it gets the
-// program's bytes untouched, but for requests to read the clipboard, which are
-// taken out. A client of another size is shown the screen as the model has it.
+// While a client keeps up and its terminal has the window's size, it gets the program's bytes untouched, but for
+// requests to read the clipboard, which are taken out. A client of another size is shown the screen as the model has
+// it.
 //
-// The window has the size of the client that typed last. That client, the
-// leader, is also the one whose terminal answers the program's questions; the
-// others don't see them, or each would answer.
+// The window has the size of the client that typed last. That client, the leader, is also the one whose terminal
+// answers the program's questions; the others don't see them, or each would answer.
 package session
 
 import (
@@ -111,8 +108,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	}
 }
 
-// admit serves a connection if the kernel says that it comes from root or the
-// agent.
+// admit serves a connection if the kernel says that it comes from root or the agent.
 func (s *Server) admit(conn *net.UnixConn) {
 	defer conn.Close()
 	known, err := control.PeerOf(conn)
@@ -142,8 +138,7 @@ func (s *Server) admit(conn *net.UnixConn) {
 	s.mu.Unlock()
 }
 
-// serveConn serves one client until it has gone. The caller has checked that
-// the peer may.
+// serveConn serves one client until it has gone. The caller has checked that the peer may.
 func (s *Server) serveConn(conn *net.UnixConn, who peer) {
 	defer conn.Close()
 	c := &client{server: s, peer: who, fresh: true}
@@ -284,8 +279,8 @@ func (s *Server) first(meant func(*window) bool) *window {
 	return nil
 }
 
-// Shutdown ends the session for every client, after what they are still to
-// see. It returns when all have got it, or ctx ends.
+// Shutdown ends the session for every client, after what they are still to see. It returns when all have got it, or
+// ctx ends.
 func (s *Server) Shutdown(ctx context.Context) {
 	s.mu.Lock()
 	s.ended = true
@@ -329,8 +324,7 @@ func (s *Server) record(w *window, m wire.Message, file *os.File) {
 	s.mu.Unlock()
 }
 
-// find returns the window that a person means by its number or name; by
-// nothing, the first.
+// find returns the window that a person means by its number or name; by nothing, the first.
 func (s *Server) find(name string) (*window, error) {
 	w := s.first(func(w *window) bool { return name == "" || name == fmt.Sprint(w.id) })
 	if w == nil {

@@ -19,9 +19,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/session/terminal"
 )
 
-// window is a terminal pair with a program on its far side. One goroutine
-// reads what the program prints and gives it to all who are to have it; it
-// waits for the program only.
+// window is a terminal pair with a program on its far side. One goroutine reads what the program prints and gives it
+// to all who are to have it; it waits for the program only.
 type window struct {
 	server *Server
 	id     uint32
@@ -46,8 +45,8 @@ type window struct {
 	steered bool   // more than plain text
 }
 
-// lastOutput is how long the rest of the output is waited for after the
-// program has ended, while something else holds its terminal open.
+// lastOutput is how long the rest of the output is waited for after the program has ended, while something else holds
+// its terminal open.
 const lastOutput = 300 * time.Millisecond
 
 func newWindow(s *Server, m wire.Message, near *os.File) (*window, error) {
@@ -105,8 +104,8 @@ func (w *window) run() {
 		if err == nil {
 			continue
 		}
-		// EIO: nobody has the terminal open, but the program may open it again
-		// as long as it lives. Or its time is over.
+		// EIO: nobody has the terminal open, but the program may open it again as long as it lives. Or its time is
+		// over.
 		if ended, _ := w.ended(); ended {
 			return
 		}
@@ -122,8 +121,7 @@ const (
 	reopen     = 20 * time.Millisecond
 )
 
-// read waits for output, and takes what is there: the kernel gives out 4 KiB
-// at a time at most.
+// read waits for output, and takes what is there: the kernel gives out 4 KiB at a time at most.
 func (w *window) read(buf []byte) (n int, err error) {
 	looked := 0
 	e := w.raw.Read(func(fd uintptr) bool {
@@ -134,8 +132,8 @@ func (w *window) read(buf []byte) (n int, err error) {
 			case err == syscall.EINTR:
 				continue
 			case err == syscall.EAGAIN && n >= readLittle && looked < lookAgain:
-				// The kernel moves the next piece up in a thread of its own.
-				// That takes less time than to go to sleep and wake up.
+				// The kernel moves the next piece up in a thread of its own. That takes less time than to go to sleep
+				// and wake up.
 				looked++
 				_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
 				continue
@@ -157,9 +155,8 @@ func (w *window) read(buf []byte) (n int, err error) {
 	return n, cmp.Or(err, e)
 }
 
-// flood takes large outputs off the goroutine that reads them: the program waits
-// for who empties its terminal, and not for who looks at what was in there. What
-// is in between is bounded; small outputs don't take this way.
+// flood takes large outputs off the goroutine that reads them: the program waits for who empties its terminal, and not
+// for who looks at what was in there. What is in between is bounded; small outputs don't take this way.
 type flood struct {
 	full, free chan []byte
 	behind     atomic.Int32 // pieces that were handed over and are not done
@@ -201,8 +198,8 @@ func (f *flood) wait() {
 	}
 }
 
-// input types b into the window for c, which becomes the leader by it. It waits
-// while the program does not read: that holds up c alone.
+// input types b into the window for c, which becomes the leader by it. It waits while the program does not read: that
+// holds up c alone.
 func (w *window) input(c *client, b []byte) {
 	w.mu.Lock()
 	if _, ok := w.clients[c]; !ok || c.readOnly {
@@ -210,8 +207,7 @@ func (w *window) input(c *client, b []byte) {
 		return
 	}
 	if w.leader != c {
-		// A terminal says some things by itself. The program has them from the
-		// leader's terminal, or did not ask.
+		// A terminal says some things by itself. The program has them from the leader's terminal, or did not ask.
 		if b = typed.WithoutReports(b); len(b) == 0 {
 			w.mu.Unlock()
 			return
@@ -258,8 +254,7 @@ func (w *window) input(c *client, b []byte) {
 
 const typeAtOnce = 500 * time.Millisecond
 
-// writeNow writes what is taken without waiting, and returns how much. Who waits finds
-// an error that is final.
+// writeNow writes what is taken without waiting, and returns how much. Who waits finds an error that is final.
 func writeNow(to syscall.RawConn, b []byte) (n int) {
 	_ = to.Write(func(fd uintptr) bool {
 		for n < len(b) {

@@ -25,9 +25,8 @@ func ask(ctx context.Context, network string, server netip.AddrPort, name string
 	return r, err
 }
 
-// askDenied asks server for the addresses of a name that must not resolve:
-// the IPv4 ones over UDP, the IPv6 ones over TCP. An answer without an error code is a
-// failure even if it is empty, since then someone did resolve the name.
+// askDenied asks server for the addresses of a name that must not resolve: the IPv4 ones over UDP, the IPv6 ones over
+// TCP. An answer without an error code is a failure even if it is empty, since then someone did resolve the name.
 func askDenied(network string, server netip.AddrPort, name string) attempt {
 	qtype := dns.TypeA
 	if network == "tcp" {
@@ -79,8 +78,8 @@ func addresses(r *dns.Msg) []string {
 	return addrs
 }
 
-// reasons reads a reply's Extended DNS Errors (RFC 8914): whether the policy refused
-// the name, which tells that from one that doesn't exist, and what the server says.
+// reasons reads a reply's Extended DNS Errors (RFC 8914): whether the policy refused the name, which tells that from
+// one that doesn't exist, and what the server says.
 func reasons(r *dns.Msg) (byPolicy bool, said string) {
 	if opt := r.IsEdns0(); opt != nil {
 		for _, o := range opt.Option {
@@ -98,8 +97,8 @@ func reasons(r *dns.Msg) (byPolicy bool, said string) {
 // whyTime is how long a server may take to say why a name has no address.
 const whyTime = 3 * time.Second
 
-// askWhy asks the first of servers why name has no address, in its own words, which
-// package net does not pass on; "" if it does not say.
+// askWhy asks the first of servers why name has no address, in its own words, which package net does not pass on; ""
+// if it does not say.
 func askWhy(ctx context.Context, servers []netip.AddrPort, name string) string {
 	if len(servers) == 0 {
 		return ""
@@ -132,8 +131,7 @@ func whyNot(r *dns.Msg) string {
 	return ""
 }
 
-// nameservers reads the servers in a resolv.conf(5). Without any, programs ask
-// the local host.
+// nameservers reads the servers in a resolv.conf(5). Without any, programs ask the local host.
 func nameservers(path string) []netip.AddrPort {
 	var servers []netip.AddrPort
 	if f, err := os.Open(path); err == nil {

@@ -39,9 +39,8 @@ func (p plan) connectAddr(a netip.AddrPort) attempt {
 	}
 }
 
-// connectName resolves a name as programs do and tries every address of it, all at
-// once: none may take the time of another, which would then count as blocked
-// without having been tried.
+// connectName resolves a name as programs do and tries every address of it, all at once: none may take the time of
+// another, which would then count as blocked without having been tried.
 func (p plan) connectName(r *net.Resolver, t selftest.Target) attempt {
 	return func(ctx context.Context) outcome {
 		addrs, err := r.LookupNetIP(ctx, "ip", t.Name)
@@ -82,8 +81,8 @@ func noAddress(err error) outcome {
 	return blocked("no DNS answer")
 }
 
-// sendQUIC sends a packet of a version that doesn't exist, which each QUIC
-// server answers with those that it knows (RFC 9000, section 6.1).
+// sendQUIC sends a packet of a version that doesn't exist, which each QUIC server answers with those that it knows
+// (RFC 9000, section 6.1).
 func sendQUIC(a netip.AddrPort) attempt {
 	return func(ctx context.Context) outcome {
 		var d net.Dialer
@@ -96,16 +95,16 @@ func sendQUIC(a netip.AddrPort) attempt {
 	}
 }
 
-// quicPacket is a long header with a version reserved for this use (RFC 9000,
-// section 15) and connection IDs, padded to the size below which servers are silent.
+// quicPacket is a long header with a version reserved for this use (RFC 9000, section 15) and connection IDs, padded
+// to the size below which servers are silent.
 func quicPacket() []byte {
 	p := make([]byte, 1200)
 	copy(p, []byte{0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8, 'a', 'g', 'e', 'n', 't', '-', 'i', 'n', 8, 's', 'e', 'l', 'f', 't', 'e', 's', 't'})
 	return p
 }
 
-// ping sends an echo request through the kind of socket that needs no
-// privilege if the ping_group_range sysctl covers the agent's group (icmp(7)).
+// ping sends an echo request through the kind of socket that needs no privilege if the ping_group_range sysctl covers
+// the agent's group (icmp(7)).
 func ping(a netip.Addr) attempt {
 	return func(ctx context.Context) outcome {
 		conn, err := dialPing(a)

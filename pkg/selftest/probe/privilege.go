@@ -54,8 +54,8 @@ func setMark(context.Context) outcome {
 	return judgeAct(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, 1))
 }
 
-// becomeRoot tries it on one thread, by the bare system call. Should it work,
-// that thread is not given back: it ends with the goroutine of this probe.
+// becomeRoot tries it on one thread, by the bare system call. Should it work, that thread is not given back: it ends
+// with the goroutine of this probe.
 func becomeRoot(context.Context) outcome {
 	runtime.LockOSThread()
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, 0, 0, 0); errno != 0 {
@@ -65,11 +65,10 @@ func becomeRoot(context.Context) outcome {
 	return judgeAct(nil)
 }
 
-// otherNetworks looks for a process of another network that this one may look into:
-// who may read its /proc/PID/ns may trace it as well (ptrace(2)), and so send by it.
-// In a container that sees the machine's processes, or another container's, there
-// are some. The networks of a sandbox of the agent's own lead nowhere, and are known
-// by the user namespace that they belong to, below ours (ioctl_ns(2)).
+// otherNetworks looks for a process of another network that this one may look into: who may read its /proc/PID/ns may
+// trace it as well (ptrace(2)), and so send by it. In a container that sees the machine's processes, or another
+// container's, there are some. The networks of a sandbox of the agent's own lead nowhere, and are known by the user
+// namespace that they belong to, below ours (ioctl_ns(2)).
 func otherNetworks(context.Context) outcome {
 	var ours, user unix.Stat_t
 	if err := unix.Stat("/proc/self/ns/net", &ours); err != nil {
@@ -92,8 +91,8 @@ func otherNetworks(context.Context) outcome {
 	return blocked("none is seen")
 }
 
-// isForeign says whether the network namespace at path can be opened, and is neither
-// ours nor made by a process of a user namespace below ours.
+// isForeign says whether the network namespace at path can be opened, and is neither ours nor made by a process of a
+// user namespace below ours.
 func isForeign(path string, ours, user unix.Stat_t) bool {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil { // it has ended, or is none of ours

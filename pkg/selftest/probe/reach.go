@@ -18,8 +18,8 @@ const (
 	tryPause = 200 * time.Millisecond
 )
 
-// reachTarget resolves, connects and, for TLS, verifies the certificate against
-// the system's roots (or SSL_CERT_FILE, see crypto/x509). What may pass gets a second try.
+// reachTarget resolves, connects and, for TLS, verifies the certificate against the system's roots (or SSL_CERT_FILE,
+// see crypto/x509). What may pass gets a second try.
 func reachTarget(r *net.Resolver, servers []netip.AddrPort, t selftest.Target, timeout time.Duration) attempt {
 	return func(ctx context.Context) outcome {
 		for try := 1; ; try++ {
@@ -77,8 +77,7 @@ func final(err error) bool {
 	return errors.As(err, &de) && de.IsNotFound || errors.As(err, &ce)
 }
 
-// explain says in a few words at which step it failed, and how. Why asks the DNS
-// server for its reason.
+// explain says in a few words at which step it failed, and how. Why asks the DNS server for its reason.
 func explain(err error, timeout time.Duration, why func() string) string {
 	var de *net.DNSError
 	if errors.As(err, &de) {

@@ -26,13 +26,12 @@ type probe struct {
 
 type attempt func(context.Context) outcome
 
-// atOnce is how many probes are under way at a time. Each has a socket or two, and
-// a process may have as few files as the keeper starts with.
+// atOnce is how many probes are under way at a time. Each has a socket or two, and a process may have as few files as
+// the keeper starts with.
 const atOnce = 48
 
-// Run tries everything in p, many at once, and reports. In a confined process it
-// takes as long as the slowest of the required targets. Failures are in the report;
-// Run has no error of its own.
+// Run tries everything in p, many at once, and reports. In a confined process it takes as long as the slowest of the
+// required targets. Failures are in the report; Run has no error of its own.
 func Run(ctx context.Context, p selftest.Plan) selftest.Report {
 	started := time.Now()
 	checks := tryAll(ctx, probesOf(plan{p}, "/etc/resolv.conf"))
@@ -148,8 +147,8 @@ func answered(format string, a ...any) outcome {
 // noAnswer is not as good as a refusal, which comes within milliseconds.
 const noAnswer = "no answer (timeout)"
 
-// refusal reads the error of a probe that is meant to fail. Only errors that are
-// known to mean a wall count as one: running out of file descriptors does not.
+// refusal reads the error of a probe that is meant to fail. Only errors that are known to mean a wall count as one:
+// running out of file descriptors does not.
 func refusal(err error) outcome {
 	if how, ok := refusals(err); ok {
 		return blocked(how)
@@ -186,8 +185,7 @@ func timedOut(err error) bool {
 		errors.As(err, &ne) && ne.Timeout()
 }
 
-// settle voids what a probe concluded after the whole run was given up: its
-// time-outs are then not the network's.
+// settle voids what a probe concluded after the whole run was given up: its time-outs are then not the network's.
 func settle(run context.Context, o outcome) outcome {
 	if err := context.Cause(run); err != nil && o.got != selftest.Reachable {
 		return unknown(fmt.Errorf("interrupted: %w", err))

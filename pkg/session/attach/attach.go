@@ -1,5 +1,5 @@
-// Package attach is the client of a session: it shows a window of a server's
-// (package session) on a terminal, and asks a server for what needs no terminal.
+// Package attach is the client of a session: it shows a window of a server's (package session) on a terminal, and asks
+// a server for what needs no terminal.
 package attach
 
 import (
@@ -23,8 +23,7 @@ import (
 
 // Options say how a client shows a window on a terminal.
 type Options struct {
-	// Dial connects to the server. If the connection breaks, it is called
-	// again, unless the client is Local.
+	// Dial connects to the server. If the connection breaks, it is called again, unless the client is Local.
 	Dial    func() (*os.File, error)
 	Request protocol.Request // Window, Read, Nested; the rest is filled in
 
@@ -32,10 +31,9 @@ type Options struct {
 	Signals <-chan os.Signal // window size changes, and requests to end
 	Prefix  Prefix
 
-	// Local is for the container's own terminal: the client goes on to the
-	// next window when one ends, waits for a key after it was detached, and
-	// draws the screen again when the size has changed, since another terminal
-	// may have taken the place of the first.
+	// Local is for the container's own terminal: the client goes on to the next window when one ends, waits for a key
+	// after it was detached, and draws the screen again when the size has changed, since another terminal may have
+	// taken the place of the first.
 	Local bool
 	Again string // how to come back, for the person; of a Local one, with the bracket that ends the note
 }
@@ -71,12 +69,11 @@ const (
 	steadyAfter = time.Second // a connection that lives as long was one
 )
 
-// maxTyped is how much input waits for a server that does not take it. More is
-// lost, but the prefix key still works.
+// maxTyped is how much input waits for a server that does not take it. More is lost, but the prefix key still works.
 const maxTyped = 256 << 10
 
-// Run shows a window on the terminal until it ends, the person leaves, or
-// something breaks. Whatever happens, the terminal is left as it was found.
+// Run shows a window on the terminal until it ends, the person leaves, or something breaks. Whatever happens, the
+// terminal is left as it was found.
 func Run(o Options) (Result, error) {
 	a := &attachment{o: o, keys: keys{prefix: o.Prefix}, in: int(o.In.Fd()), out: int(o.Out.Fd()), sock: -1, signals: make(chan syscall.Signal, 64)}
 	saved, err := unix.IoctlGetTermios(a.in, unix.TCGETS)
@@ -152,8 +149,8 @@ func (a *attachment) makeRaw() error {
 	return nil
 }
 
-// restore also forgets what was typed and not read: it may be the terminal's
-// answer to a question of the program's, and a shell would take it for a command.
+// restore also forgets what was typed and not read: it may be the terminal's answer to a question of the program's,
+// and a shell would take it for a command.
 func (a *attachment) restore() {
 	_ = unix.IoctlSetTermios(a.in, unix.TCSETSF, &a.saved)
 }
@@ -166,8 +163,8 @@ func (a *attachment) reset() {
 	}
 }
 
-// watchSignals hands signals to the loop. One that asks to end also works if
-// the loop is blocked by a terminal that takes nothing.
+// watchSignals hands signals to the loop. One that asks to end also works if the loop is blocked by a terminal that
+// takes nothing.
 func (a *attachment) watchSignals(stop <-chan struct{}) {
 	for {
 		select {

@@ -13,12 +13,10 @@ import (
 	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
-// ErrRefused is what errors of requests that the server answered with a
-// refusal unwrap to.
+// ErrRefused is what errors of requests that the server answered with a refusal unwrap to.
 var ErrRefused = errors.New("refused")
 
-// Dial connects to the server that listens at path. Errors unwrap to those of
-// connect(2).
+// Dial connects to the server that listens at path. Errors unwrap to those of connect(2).
 func Dial(path string) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -55,8 +53,8 @@ func Call(conn io.ReadWriter, r protocol.Request, to io.Writer) error {
 	}
 }
 
-// refusal is the error for a reason that the server gave. It was the server's
-// to choose, so what a terminal could act on is taken out.
+// refusal is the error for a reason that the server gave. It was the server's to choose, so what a terminal could act
+// on is taken out.
 func refusal(reason []byte) error {
 	return fmt.Errorf("%w: %s", ErrRefused, text.Clean(string(reason)))
 }

@@ -62,8 +62,8 @@ func (a *attachment) size() (cols, rows int) {
 	}
 }
 
-// disconnected prepares for a server to come back. One that ends each connection at once
-// is not asked again without a pause.
+// disconnected prepares for a server to come back. One that ends each connection at once is not asked again without a
+// pause.
 func (a *attachment) disconnected() error {
 	if a.o.Local || !a.leaving.IsZero() || !a.ending.IsZero() {
 		return ErrLost
@@ -91,8 +91,8 @@ func (a *attachment) reconnect() error {
 	return nil
 }
 
-// Raw returns a terminal's modes with all processing off (termios(3),
-// cfmakeraw): what is typed arrives as it is, and at once.
+// Raw returns a terminal's modes with all processing off (termios(3), cfmakeraw): what is typed arrives as it is, and
+// at once.
 func Raw(t unix.Termios) unix.Termios {
 	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
 	t.Oflag &^= unix.OPOST
@@ -102,8 +102,8 @@ func Raw(t unix.Termios) unix.Termios {
 	return t
 }
 
-// socket is the connection to the server. It is read once each time that it is ready, so
-// that a server which has much to say keeps no key waiting.
+// socket is the connection to the server. It is read once each time that it is ready, so that a server which has much
+// to say keeps no key waiting.
 type socket struct {
 	fd    int
 	ready bool

@@ -10,8 +10,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/session/internal/typed"
 )
 
-// Prefix is the key that commands to the client begin with: a control
-// character, or 0 for none.
+// Prefix is the key that commands to the client begin with: a control character, or 0 for none.
 type Prefix byte
 
 // DefaultPrefix is Ctrl-].
@@ -69,9 +68,8 @@ func (p Prefix) code() int {
 
 func (p Prefix) letter() bool { return p >= 1 && p <= 26 }
 
-// keys finds the prefix key, and the key after it, in what a terminal types. It
-// hands on whole characters and sequences only, so that nothing comes between
-// the parts of one; and pasted text as it is.
+// keys finds the prefix key, and the key after it, in what a terminal types. It hands on whole characters and
+// sequences only, so that nothing comes between the parts of one; and pasted text as it is.
 type keys struct {
 	prefix   Prefix
 	held     []byte // an unfinished sequence
@@ -85,8 +83,8 @@ var (
 	pasteEnds   = []byte("\x1b[201~")
 )
 
-// scan takes what was typed and calls input with what is for the program, and
-// command with each key that follows the prefix.
+// scan takes what was typed and calls input with what is for the program, and command with each key that follows the
+// prefix.
 func (k *keys) scan(b []byte, input func([]byte), command func(byte)) {
 	if len(k.held) > 0 {
 		b = append(k.held, b...)
@@ -117,8 +115,7 @@ func (k *keys) scan(b []byte, input func([]byte), command func(byte)) {
 	hand(len(b))
 }
 
-// take looks at one key, and reports whether it is not for the program. Before
-// it acts on one it calls flush.
+// take looks at one key, and reports whether it is not for the program. Before it acts on one it calls flush.
 func (k *keys) take(seq []byte, input func([]byte), command func(byte), flush func()) bool {
 	key := decodeKey(seq)
 	if key.event == keyReleased && key.code == k.released && key.code != 0 {
@@ -151,8 +148,7 @@ func (k *keys) take(seq []byte, input func([]byte), command func(byte), flush fu
 	return true
 }
 
-// waiting reports whether an unfinished sequence is held: if nothing follows
-// soon, it was the key Escape.
+// waiting reports whether an unfinished sequence is held: if nothing follows soon, it was the key Escape.
 func (k *keys) waiting() bool { return len(k.held) > 0 }
 
 // flush hands on what is held.
@@ -190,8 +186,8 @@ const (
 )
 
 // decodeKey reads CSI code:shifted:base;modifiers:event u (kitty's keyboard protocol,
-// sw.kovidgoyal.net/kitty/keyboard-protocol, also xterm's formatOtherKeys) and CSI
-// 27;modifiers;code ~ (xterm's modifyOtherKeys).
+// sw.kovidgoyal.net/kitty/keyboard-protocol, also xterm's formatOtherKeys) and CSI 27;modifiers;code ~ (xterm's
+// modifyOtherKeys).
 func decodeKey(seq []byte) keyPress {
 	if len(seq) < 4 || !bytes.HasPrefix(seq, []byte("\x1b[")) {
 		return keyPress{}
@@ -235,9 +231,8 @@ func decodeKey(seq []byte) keyPress {
 	return k
 }
 
-// controls are the keys that type a control character with Ctrl on keyboards where its
-// own key needs AltGr: Ctrl-5 is Ctrl-] for a German or French hand (xterm's and the
-// kernel's tables have them since the VT220).
+// controls are the keys that type a control character with Ctrl on keyboards where its own key needs AltGr: Ctrl-5 is
+// Ctrl-] for a German or French hand (xterm's and the kernel's tables have them since the VT220).
 var controls = map[Prefix]string{0x1c: "4", 0x1d: "5", 0x1e: "6~", 0x1f: "7/-"}
 
 // types reports whether the key, without such a protocol, would type the prefix.
@@ -280,8 +275,7 @@ func (k keyPress) character() byte {
 	return byte(code)
 }
 
-// isModifier: Shift, Ctrl and the like have keys of their own in kitty's
-// protocol, if a program asks for that.
+// isModifier: Shift, Ctrl and the like have keys of their own in kitty's protocol, if a program asks for that.
 func isModifier(code int) bool {
 	return code >= 57441 && code <= 57454 || code >= 57358 && code <= 57360
 }

@@ -10,11 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waiter waits for several descriptors at once, without blocking a thread: a thread
-// that the runtime has to take its processor from, and give one again, costs a key
-// more than all that is done with it. An epoll instance of its own, which the runtime's
-// poller waits for as for any other file, needs no descriptor to be non-blocking:
-// the terminal's are shared with the shell (epoll(7)).
+// waiter waits for several descriptors at once, without blocking a thread: a thread that the runtime has to take its
+// processor from, and give one again, costs a key more than all that is done with it. An epoll instance of its own,
+// which the runtime's poller waits for as for any other file, needs no descriptor to be non-blocking: the terminal's
+// are shared with the shell (epoll(7)).
 type waiter struct {
 	ep   int
 	file *os.File

@@ -40,8 +40,7 @@ type Request struct {
 	Styles  bool     `json:"styles,omitempty"` // History: with colours
 }
 
-// TTY tells terminals apart: the file system and the device number of one. The
-// zero TTY is none.
+// TTY tells terminals apart: the file system and the device number of one. The zero TTY is none.
 type TTY struct {
 	Dev  uint64 `json:"dev"`
 	Rdev uint64 `json:"rdev"`

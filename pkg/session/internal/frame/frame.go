@@ -8,8 +8,8 @@ import (
 	"io"
 )
 
-// Kind is what a frame is for: one byte of kind, four of length, the payload. The kinds
-// are letters, upper case from the client.
+// Kind is what a frame is for: one byte of kind, four of length, the payload. The kinds are letters, upper case from
+// the client.
 type Kind byte
 
 const (
@@ -65,9 +65,8 @@ type Reader struct {
 	taken      int // of in: the frame that was returned last
 }
 
-// Next returns a frame, whose payload is valid until the next call; io.EOF at the end
-// between two frames; an error of R's, after which it may be called again; or one that
-// the connection can't be used after.
+// Next returns a frame, whose payload is valid until the next call; io.EOF at the end between two frames; an error of
+// R's, after which it may be called again; or one that the connection can't be used after.
 func (f *Reader) Next() (Kind, []byte, error) {
 	if f.in == nil {
 		f.in = bufio.NewReaderSize(f.R, headerSize+maxPayload)

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// MaxHeld is how much of an unfinished sequence is waited for. Terminals answer
-// with longer ones, and those may be cut.
+// MaxHeld is how much of an unfinished sequence is waited for. Terminals answer with longer ones, and those may be
+// cut.
 const MaxHeld = 4 << 10
 
 const (
@@ -31,9 +31,8 @@ func Sequences(b []byte) iter.Seq2[[]byte, bool] {
 	}
 }
 
-// sequence is the length of the first thing in what a terminal has typed: a
-// character, a control character, or an escape sequence. If the end of it is
-// not there yet, complete is false. b must not be empty.
+// sequence is the length of the first thing in what a terminal has typed: a character, a control character, or an
+// escape sequence. If the end of it is not there yet, complete is false. b must not be empty.
 func sequence(b []byte) (n int, complete bool) {
 	if n = length(b); n == 0 {
 		return len(b), len(b) > MaxHeld
@@ -71,8 +70,7 @@ func length(b []byte) int {
 	return 0
 }
 
-// control is a control sequence (ECMA-48, 5.4). The mouse has one of its own
-// kind: three bytes follow CSI M.
+// control is a control sequence (ECMA-48, 5.4). The mouse has one of its own kind: three bytes follow CSI M.
 func control(b []byte) int {
 	for i := 2; i < len(b); i++ {
 		switch c := b[i]; {
@@ -105,8 +103,8 @@ func controlString(b []byte) int {
 	return 0
 }
 
-// WithoutReports takes out of input what a terminal sends by itself: answers to
-// questions, and that it got or lost the focus. Keys and the mouse stay.
+// WithoutReports takes out of input what a terminal sends by itself: answers to questions, and that it got or lost the
+// focus. Keys and the mouse stay.
 func WithoutReports(b []byte) []byte {
 	if bytes.IndexByte(b, esc) < 0 {
 		return b
