@@ -48,7 +48,6 @@ func InBackground(tty *os.File) bool {
 	return pgrp != 0 && pgrp != unix.Getpgrp()
 }
 
-// foreground is the process group that has a terminal, or 0.
 func foreground(tty *os.File) int {
 	pgrp, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
 	if err != nil {
@@ -57,7 +56,6 @@ func foreground(tty *os.File) int {
 	return pgrp
 }
 
-// size is that of the terminal, or 0.
 func (c *console) size() (cols, rows uint16) {
 	if s, err := unix.IoctlGetWinsize(int(c.in.Fd()), unix.TIOCGWINSZ); err == nil {
 		return s.Col, s.Row
@@ -107,7 +105,6 @@ func (c *console) start(ch *wire.Channel) error {
 	return nil
 }
 
-// watch starts another client if this one ended while its server lives on.
 func (c *console) watch(p *reaper.Process, ch *wire.Channel) {
 	st := p.Status()
 	c.mu.Lock()

@@ -72,7 +72,6 @@ func (r *recordFile) begin() error {
 	return nil
 }
 
-// close ends the keeper's part in it. A window that is not recorded has none.
 func (r *recordFile) close() {
 	if r != nil {
 		r.file.Close()

@@ -75,7 +75,6 @@ func (s *Session) serving(ch *wire.Channel) {
 	}
 }
 
-// note records an event about the session.
 func (s *Session) note(v audit.Verdict, pid int, reason string, args ...any) {
 	s.host.Record(audit.Event{Kind: audit.Session, Verdict: v, PID: pid, Reason: fmt.Sprintf(reason, args...)})
 }
@@ -108,7 +107,6 @@ func (s *Session) openFor(m wire.Message) {
 	}
 }
 
-// counted notes how many windows and clients there are, for the status.
 func (s *Session) counted(windows, clients int) {
 	if clients > 0 {
 		s.looked.Do(func() { close(s.shown) })

@@ -136,7 +136,6 @@ func (s *Session) start() {
 	s.service.Begin()
 }
 
-// newService is how a server is kept running.
 func (s *Session) newService() *stage.Service {
 	return &stage.Service{
 		Who: "the session server", Patience: sessionPatience, Log: s.host.Log,
@@ -163,7 +162,6 @@ func (s *Session) newService() *stage.Service {
 
 const sessionPatience = 10 * time.Second
 
-// spawn runs the server under its own uid.
 func (s *Session) spawn(channel *os.File) (*reaper.Process, error) {
 	k := s.host
 	return stage.Spawn(k.Reaper, stage.Options{

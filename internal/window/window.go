@@ -38,7 +38,6 @@ type sessionWindow struct {
 // maxSessionWindows bounds what a server may have started at once.
 const maxSessionWindows = 16
 
-// open starts a command in a new window.
 func (s *Session) open(name string, argv []string, cols, rows uint16, request uint64) (*sessionWindow, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +133,6 @@ func (s *Session) launch(w *sessionWindow) error {
 	return nil
 }
 
-// forget takes a window away. The lock is held.
 func (s *Session) forget(w *sessionWindow) {
 	delete(s.windows, w.id)
 	w.near.Close()
@@ -169,7 +167,6 @@ func (s *Session) ended(w *sessionWindow) {
 	s.note(audit.Info, w.proc.Pid(), "window %d (%s) ended: %v", w.id, w.name, st)
 }
 
-// gone reports whether the window's program was started and has ended.
 func (w *sessionWindow) gone() bool {
 	if w.proc == nil {
 		return false

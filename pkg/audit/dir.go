@@ -77,7 +77,6 @@ func ownDir(dir *os.File, ancestor bool) error {
 	return unshared(st, "directory "+dir.Name())
 }
 
-// unshared refuses what others may write.
 func unshared(st unix.Stat_t, name string) error {
 	if st.Mode&(unix.S_IWGRP|unix.S_IWOTH) != 0 {
 		return fmt.Errorf("%s can be written by others (mode %04o)", name, st.Mode&0o7777)

@@ -33,11 +33,7 @@ func Encode(e Event) []byte {
 		e.Time = time.Time{}
 	}
 	e.Time = e.Time.UTC()
-	plain, err := json.Marshal(e)
-	if err != nil {
-		// Nothing in an Event can fail to encode once its time is in range.
-		plain, _ = json.Marshal(Event{Kind: Guard, Verdict: Fault, Reason: "event can't be encoded"})
-	}
+	plain, _ := json.Marshal(e) // nothing in an Event can fail to encode once its time is in range
 	return escape(plain)
 }
 
@@ -119,7 +115,6 @@ func escape(plain []byte) []byte {
 // head of fixed size, then its texts one after the other. There is no syntax in it to parse, and no order, nesting or
 // escaping. The head says what the guard may speak of by number, so that it has no number for anything else.
 
-// packedHead is the head in memory order; encoding/binary gives it its size.
 type packedHead struct {
 	Kind, Verdict, Enforce, Asker uint8 // places in the lists below
 	HasUID                        uint8 // 0 or 1
@@ -177,10 +172,7 @@ func Pack(e Event) []byte {
 		h.Lengths[i] = uint16(len(*s))
 		text = append(text, *s...)
 	}
-	b, err := binary.Append(make([]byte, 0, packedHeadSize+len(text)), binary.BigEndian, h)
-	if err != nil {
-		return nil // a head is of fixed size: nothing in it can fail
-	}
+	b, _ := binary.Append(make([]byte, 0, packedHeadSize+len(text)), binary.BigEndian, h) // of fixed size: nothing can fail
 	return append(b, text...)
 }
 
@@ -194,7 +186,6 @@ func Untrusted(raw []byte) Event {
 	return e
 }
 
-// unpack is the strict reverse of Pack.
 func unpack(raw []byte) (Event, error) {
 	var h packedHead
 	if len(raw) < packedHeadSize {

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// append writes a line to the file that readers find.
 func (l *Log) append(line []byte) error {
 	err := l.follow()
 	if err == nil && l.file != nil && l.size+int64(len(line))+1 > l.maxSize {
@@ -102,7 +101,6 @@ func (l *Log) open() error {
 	return nil
 }
 
-// resize takes note of a size that is not by our own writing.
 func (l *Log) resize(size int64) {
 	l.size, l.torn, l.held = size, false, 0 // what was held back is asked for again
 	if size > 0 {

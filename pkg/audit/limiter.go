@@ -72,7 +72,6 @@ func gist(reason string) string {
 	return reason
 }
 
-// entry is what is remembered about a key in its current window.
 type entry struct {
 	key    key
 	since  time.Time
@@ -109,7 +108,6 @@ func (h *held) take() Event {
 	return e
 }
 
-// bucket is the rate limit of a class, and what it held back.
 type bucket struct {
 	pace budget.Pace
 	held held
@@ -155,7 +153,6 @@ func (l *Limiter) Record(e Event) {
 	})
 }
 
-// locked records what work adds to l.out.
 func (l *Limiter) locked(work func(now time.Time)) {
 	l.mu.Lock()
 	work(l.now())
@@ -167,7 +164,6 @@ func (l *Limiter) locked(work func(now time.Time)) {
 	}
 }
 
-// let records what an entry holds, if the rate allows a line more.
 func (l *Limiter) let(en *entry, now time.Time) bool {
 	ok := !en.key.Kind.traffic() || l.bucket(en.key).pace.Take(now)
 	if ok {

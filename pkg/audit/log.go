@@ -124,7 +124,6 @@ func (l *Log) Retry() {
 	}
 }
 
-// report writes how many events are missing, if any are.
 func (l *Log) report() {
 	if l.lost == 0 {
 		return

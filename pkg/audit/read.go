@@ -53,7 +53,6 @@ func openAll(path string) (files []*os.File, err error) {
 	return files, nil
 }
 
-// same says whether f is the file that stat finds.
 func same(f *os.File, stat func() (os.FileInfo, error)) bool {
 	mine, err := f.Stat()
 	other, err2 := stat()

@@ -22,7 +22,6 @@ type peer struct {
 	local bool // the client on the container's own terminal: pid is 0
 }
 
-// client is a connection to the server.
 type client struct {
 	server *Server
 	peer   peer
@@ -45,7 +44,6 @@ type client struct {
 	gone       bool // belongs to moving: it looks at nothing any more
 }
 
-// serve handles the connection until it ends.
 func (c *client) serve(conn *net.UnixConn) {
 	finished := make(chan struct{})
 	go func() {
@@ -76,10 +74,8 @@ func (c *client) serve(conn *net.UnixConn) {
 // read handles what the client sends. Its error is for the client, or io.EOF.
 func (c *client) read(conn *net.UnixConn) error {
 	frames := &frame.Reader{R: conn}
-	if !c.peer.local {
-		if err := conn.SetReadDeadline(time.Now().Add(helloTime)); err != nil {
-			return io.EOF
-		}
+	if !c.peer.local && conn.SetReadDeadline(time.Now().Add(helloTime)) != nil {
+		return io.EOF
 	}
 	for {
 		k, payload, err := frames.Next()
@@ -102,7 +98,6 @@ func (c *client) read(conn *net.UnixConn) error {
 	}
 }
 
-// handle takes a frame of an attached client.
 func (c *client) handle(k frame.Kind, payload []byte) error {
 	c.moving.Lock()
 	w := c.window
@@ -141,12 +136,10 @@ func (c *client) move(from *window, where byte) error {
 		}
 		c.server.open(c, protocol.Request{Verb: protocol.VerbAttach, Cols: c.cols, Rows: c.rows})
 		return nil
-	case where == 'n' || where == 'p':
-		step := 1
-		if where == 'p' {
-			step = -1
-		}
-		to = c.server.neighbour(from, step)
+	case where == 'n':
+		to = c.server.neighbour(from, 1)
+	case where == 'p':
+		to = c.server.neighbour(from, -1)
 	case where >= '0' && where <= '9':
 		to, _ = c.server.find(string(where))
 	default:
@@ -158,7 +151,6 @@ func (c *client) move(from *window, where byte) error {
 	return nil
 }
 
-// show attaches the client to w, and to no other.
 func (c *client) show(w *window) {
 	c.moving.Lock()
 	defer c.moving.Unlock()
@@ -177,7 +169,6 @@ func (c *client) show(w *window) {
 	c.server.changed()
 }
 
-// refresh draws the screen afresh.
 func (c *client) refresh() {
 	c.moving.Lock()
 	w := c.window
@@ -189,7 +180,6 @@ func (c *client) refresh() {
 	w.draw(c)
 }
 
-// leave detaches the client.
 func (c *client) leave() {
 	c.moving.Lock()
 	w := c.window
@@ -278,7 +268,6 @@ func encode(v any) []byte {
 	return b
 }
 
-// note reports what the client did, for the audit log.
 func (c *client) note(what sessionop.Event, window uint32) {
 	m := wire.Message{Op: sessionop.Noted, Flag: uint8(what), ID: window, UID: c.peer.uid, PID: uint32(c.peer.pid)}
 	if what == sessionop.Attached && c.readOnly {

@@ -58,7 +58,6 @@ func (w *window) live(c *client) bool {
 	return c.plain || c.cols == cols && c.rows == rows || c.cols == 0 || c.rows == 0
 }
 
-// draw shows c the screen as it is, and lets it go on from there.
 func (w *window) draw(c *client) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,7 +66,6 @@ func (w *window) draw(c *client) {
 	}
 }
 
-// show puts the screen into c's queue.
 func (w *window) show(c *client) {
 	c.filter = w.filterFor(c)
 	cols, rows := c.cols, c.rows
@@ -225,7 +223,6 @@ func (w *window) repaint() {
 
 const repaintGap = 50 * time.Millisecond
 
-// exit notes that the program has ended. What it printed last is still read.
 func (w *window) exit(status int) {
 	w.mu.Lock()
 	w.exited, w.status = true, status
@@ -233,14 +230,12 @@ func (w *window) exit(status int) {
 	_ = w.master.SetReadDeadline(time.Now().Add(lastOutput))
 }
 
-// ended is whether the program has ended, and its exit code.
 func (w *window) ended() (ended bool, status int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.exited, w.status
 }
 
-// finish tells every client that the window has ended.
 func (w *window) finish() {
 	s := w.server
 	s.mu.Lock()

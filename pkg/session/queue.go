@@ -130,7 +130,6 @@ func (q *queue) wake() {
 	}
 }
 
-// end writes what is queued, then closes the connection.
 func (q *queue) end() {
 	q.mu.Lock()
 	q.last = true
@@ -227,7 +226,6 @@ func (q *queue) shut() {
 	}
 }
 
-// roomy reports whether there is room for more.
 func (q *queue) roomy() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

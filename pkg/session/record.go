@@ -72,7 +72,6 @@ func (r *recorder) output(b []byte) {
 
 func (r *recorder) resize(cols, rows int) { r.event("r", fmt.Appendf(nil, "%dx%d", cols, rows)) }
 
-// event writes one line.
 func (r *recorder) event(code string, data []byte) {
 	if len(data) == 0 {
 		return
@@ -96,14 +95,12 @@ func (r *recorder) write(b []byte) {
 	}
 }
 
-// flush writes what is in memory.
 func (r *recorder) flush() {
 	if r.out != nil {
 		r.failed(r.out.Flush())
 	}
 }
 
-// failed ends the record with the first error.
 func (r *recorder) failed(err error) {
 	if err != nil {
 		r.out = nil
@@ -111,7 +108,6 @@ func (r *recorder) failed(err error) {
 	}
 }
 
-// close ends the record.
 func (r *recorder) close() {
 	r.event("o", r.filter.Close(nil))
 	r.flush()

@@ -75,7 +75,6 @@ type Server struct {
 	screens     map[bool]chan struct{}
 }
 
-// opening is a client that waits for a window.
 type opening struct {
 	client *client
 	verb   string
@@ -168,12 +167,11 @@ func (s *Server) Take(m wire.Message, file *os.File) {
 		s.record(w, m, file)
 		return
 	case m.Op == sessionop.Client && file != nil:
-		if conn, err := net.FileConn(file); err == nil {
-			if socket, ok := conn.(*net.UnixConn); ok {
-				go s.serveConn(socket, peer{local: true})
-			} else {
-				conn.Close()
-			}
+		conn, err := net.FileConn(file)
+		if socket, ok := conn.(*net.UnixConn); ok {
+			go s.serveConn(socket, peer{local: true})
+		} else if err == nil {
+			conn.Close()
 		}
 	case m.Op == sessionop.Started && w != nil: // the program of a window, which was shown before there was one
 		w.mu.Lock()
@@ -191,7 +189,6 @@ func (s *Server) Take(m wire.Message, file *os.File) {
 	}
 }
 
-// add shows a window that was started.
 func (s *Server) add(m wire.Message, master *os.File) error {
 	w, err := newWindow(s, m, master)
 	s.mu.Lock()
@@ -231,7 +228,6 @@ func (s *Server) add(m wire.Message, master *os.File) error {
 	return nil
 }
 
-// refused says that no window could be opened, and why.
 func (s *Server) refused(request uint64, why string) {
 	s.mu.Lock()
 	waiting, asked := s.opening[request]
@@ -247,7 +243,6 @@ func (s *Server) refused(request uint64, why string) {
 	}
 }
 
-// open asks the keeper for a new window on behalf of c.
 func (s *Server) open(c *client, r protocol.Request) {
 	s.mu.Lock()
 	s.lastRequest++
@@ -269,7 +264,6 @@ func (s *Server) open(c *client, r protocol.Request) {
 	}
 }
 
-// first returns the first window that is meant, or nil.
 func (s *Server) first(meant func(*window) bool) *window {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -357,7 +351,6 @@ func (s *Server) info() protocol.Info {
 	return i
 }
 
-// changed tells the keeper how many windows there are, and how many clients are attached.
 func (s *Server) changed() {
 	windows, clients := s.list(), 0
 	for _, w := range windows {
@@ -374,7 +367,6 @@ func (s *Server) list() []*window {
 	return slices.Clone(s.windows)
 }
 
-// tell sends what needs no answer.
 func (s *Server) tell(m wire.Message) {
 	if err := s.config.Tell(m); err != nil {
 		s.log.Debug("telling the keeper", "error", err)

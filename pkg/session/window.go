@@ -86,7 +86,6 @@ func farSide(master int) protocol.TTY {
 	return protocol.TTYOf(int(fd))
 }
 
-// run reads until the window has ended.
 func (w *window) run() {
 	defer w.finish()
 	var f flood
@@ -163,10 +162,8 @@ type flood struct {
 	done       chan struct{}
 }
 
-// aheadOfModel is how many pieces the reader may be ahead.
 const aheadOfModel = 4
 
-// idle reports whether all that was handed over is done.
 func (f *flood) idle() bool { return f.behind.Load() == 0 }
 
 // hand hands b over, and returns a buffer to go on with.
@@ -190,7 +187,6 @@ func (f *flood) hand(w *window, b []byte) []byte {
 	return <-f.free
 }
 
-// wait ends it, once all is done.
 func (f *flood) wait() {
 	if f.full != nil {
 		close(f.full)

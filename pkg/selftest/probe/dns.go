@@ -1,13 +1,11 @@
 package probe
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -44,7 +42,6 @@ func askDenied(network string, server netip.AddrPort, name string) attempt {
 	}
 }
 
-// closed reports whether err is the end of a connection by its far side.
 func closed(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
@@ -112,7 +109,6 @@ func askWhy(ctx context.Context, servers []netip.AddrPort, name string) string {
 	return whyNot(r)
 }
 
-// whyNot is the reason for a reply without an address.
 func whyNot(r *dns.Msg) string {
 	byPolicy, said := reasons(r)
 	if said == "" && byPolicy {
@@ -134,14 +130,9 @@ func whyNot(r *dns.Msg) string {
 // nameservers reads the servers in a resolv.conf(5). Without any, programs ask the local host.
 func nameservers(path string) []netip.AddrPort {
 	var servers []netip.AddrPort
-	if f, err := os.Open(path); err == nil {
-		defer f.Close()
-		for sc := bufio.NewScanner(f); sc.Scan(); {
-			fields := strings.Fields(sc.Text())
-			if len(fields) < 2 || fields[0] != "nameserver" {
-				continue
-			}
-			if a, err := netip.ParseAddr(fields[1]); err == nil {
+	if conf, err := dns.ClientConfigFromFile(path); err == nil {
+		for _, server := range conf.Servers {
+			if a, err := netip.ParseAddr(server); err == nil {
 				servers = append(servers, netip.AddrPortFrom(a, 53))
 			}
 		}
@@ -152,7 +143,6 @@ func nameservers(path string) []netip.AddrPort {
 	return servers
 }
 
-// resolverFor returns the resolver that programs have, or one that asks server.
 func resolverFor(servers []netip.AddrPort) *net.Resolver {
 	r := &net.Resolver{PreferGo: true}
 	if len(servers) > 0 {

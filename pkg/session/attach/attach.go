@@ -140,7 +140,6 @@ type attachment struct {
 	pause     time.Duration // from lost to the next try
 }
 
-// makeRaw switches the terminal to raw mode.
 func (a *attachment) makeRaw() error {
 	t := Raw(a.saved)
 	if err := unix.IoctlSetTermios(a.in, unix.TCSETS, &t); err != nil {
@@ -228,7 +227,6 @@ func (a *attachment) run() error {
 	}
 }
 
-// take does what an event asks for.
 func (a *attachment) take(e unix.EpollEvent) error {
 	switch int(e.Fd) {
 	case a.in:
@@ -244,10 +242,8 @@ func (a *attachment) take(e unix.EpollEvent) error {
 	return nil
 }
 
-// errFinished ends the loop: the result says how.
 var errFinished = errors.New("finished")
 
-// expired does what its time has come for.
 func (a *attachment) expired() error {
 	if past(a.escape, escapeTime) {
 		a.escape = time.Time{}
@@ -297,7 +293,6 @@ func (a *attachment) signalled(sig syscall.Signal) error {
 // sendSize says the terminal's size; said again, it has the server draw the screen.
 func (a *attachment) sendSize() { a.send(frame.Resize, frame.Size(a.cols, a.rows)) }
 
-// send queues a frame, and writes what the server takes.
 func (a *attachment) send(k frame.Kind, payload []byte) {
 	if k == frame.Input && len(a.typed) > maxTyped {
 		return
@@ -367,7 +362,6 @@ func (a *attachment) fromTerminal() error {
 	return nil
 }
 
-// command acts on the key after the prefix.
 func (a *attachment) command(key byte) {
 	switch {
 	case key == 'd':

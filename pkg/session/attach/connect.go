@@ -14,7 +14,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
-// connect asks the server for the window.
 func (a *attachment) connect() error {
 	conn, err := a.o.Dial()
 	if err != nil {
@@ -78,13 +77,12 @@ func (a *attachment) disconnected() error {
 	return nil
 }
 
-// reconnect tries once.
 func (a *attachment) reconnect() error {
 	a.lost = time.Time{}
-	switch err := a.connect(); {
-	case err == nil:
+	if a.connect() == nil {
 		return nil
-	case time.Since(a.lostFirst) > lostTime:
+	}
+	if time.Since(a.lostFirst) > lostTime {
 		return ErrLost
 	}
 	a.lost, a.pause = time.Now(), min(2*a.pause, mostPause)
@@ -181,7 +179,6 @@ func (a *attachment) handle(k frame.Kind, payload []byte) error {
 	return nil
 }
 
-// left says how to come back.
 func (a *attachment) left() error {
 	a.leaving = time.Time{}
 	a.result.Detached = true

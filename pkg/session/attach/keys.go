@@ -151,7 +151,6 @@ func (k *keys) take(seq []byte, input func([]byte), command func(byte), flush fu
 // waiting reports whether an unfinished sequence is held: if nothing follows soon, it was the key Escape.
 func (k *keys) waiting() bool { return len(k.held) > 0 }
 
-// flush hands on what is held.
 func (k *keys) flush(input func([]byte)) {
 	held := k.held
 	k.held = nil
@@ -258,7 +257,6 @@ func (k keyPress) types(p Prefix) bool {
 // foreign reports whether the key's own character is none that a command could be.
 func (k keyPress) foreign() bool { return k.code > 0x7f }
 
-// character is what the key types as a command, or 0.
 func (k keyPress) character() byte {
 	code := k.code
 	switch {

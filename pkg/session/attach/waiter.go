@@ -37,7 +37,6 @@ func newWaiter() (*waiter, error) {
 	return w, nil
 }
 
-// watch waits for events on fd from now on.
 func (w *waiter) watch(fd int, events uint32) error {
 	event := unix.EpollEvent{Events: events, Fd: int32(fd)}
 	err := unix.EpollCtl(w.ep, unix.EPOLL_CTL_MOD, fd, &event)
