@@ -34,7 +34,7 @@ var escapes = [0x80]func(*Terminal){
 	'D': func(t *Terminal) { t.newLine(false) },
 	'E': func(t *Terminal) { t.newLine(true) },
 	'H': func(t *Terminal) { t.tabs[t.cur.x], t.desc.touched.tabs = true, true },
-	'M': func(t *Terminal) { t.cur.pending = false; t.reverseIndex() },
+	'M': (*Terminal).reverseIndex,
 	'N': func(t *Terminal) { t.cur.single = 2 },
 	'O': func(t *Terminal) { t.cur.single = 3 },
 	'c': (*Terminal).restart,
@@ -81,14 +81,12 @@ func (t *Terminal) restoreCursor() {
 
 // tab moves the cursor n tab stops on; back, if n is negative.
 func (t *Terminal) tab(n int) {
-	c := &t.cur
-	c.pending = false
-	for ; n > 0 && c.x < t.cols-1; n-- {
-		for c.x++; c.x < t.cols-1 && !t.tabs[c.x]; c.x++ {
-		}
+	step, edge, c := 1, t.cols-1, &t.cur
+	if n < 0 {
+		step, edge, n = -1, 0, -n
 	}
-	for ; n < 0 && c.x > 0; n++ {
-		for c.x--; c.x > 0 && !t.tabs[c.x]; c.x-- {
+	for c.pending = false; n > 0 && c.x != edge; n-- {
+		for c.x += step; c.x != edge && !t.tabs[c.x]; c.x += step {
 		}
 	}
 }

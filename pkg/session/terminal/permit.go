@@ -72,10 +72,7 @@ var sequences = map[string]sequence{
 	"P": edits(func(t *Terminal, r *row, n int) { r.remove(t.cur.x, n, t.cols, t.blank) }),
 	"L": shiftsLines((*screen).scrollDown), "M": shiftsLines((*screen).scrollUp),
 	"S": {do: func(t *Terminal, p *params) { t.scrollUp(p.get(0, 1)) }},
-	"T": {may: numbers(1), do: func(t *Terminal, p *params) { // with several it is of the mouse
-		t.sync()
-		t.scr.scrollDown(t.top, t.bottom, p.get(0, 1), t.blank)
-	}},
+	"T": {may: numbers(1), do: func(t *Terminal, p *params) { t.scrollDown(p.get(0, 1)) }}, // with several it is of the mouse
 	"b": {do: func(t *Terminal, p *params) { t.repeat(p.get(0, 1)) }},
 
 	"m":  {do: func(t *Terminal, p *params) { t.cur.pen.apply(p); t.penDirty = true }},

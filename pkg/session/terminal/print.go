@@ -1,6 +1,9 @@
 package terminal
 
-import "unicode/utf8"
+import (
+	"slices"
+	"unicode/utf8"
+)
 
 // ascii shows a run of printable ASCII.
 func (t *Terminal) ascii(p []byte) {
@@ -26,8 +29,8 @@ func (t *Terminal) ascii(p []byte) {
 		r, end := t.scr.rows[c.y], c.x+n
 		r.part(c.x)
 		r.part(end)
-		if len(r.cells) < end {
-			r.grow(end)
+		if r.grow(c.x); len(r.cells) < end {
+			r.cells = slices.Grow(r.cells, end-len(r.cells))[:end]
 		}
 		dst := r.cells[c.x:end]
 		for i, b := range p[:n] {
@@ -166,24 +169,19 @@ var lineDrawing = [...]rune{
 
 // index moves the cursor down, and scrolls at the end of the region.
 func (t *Terminal) index() {
-	switch t.cur.y {
-	case t.bottom:
+	if t.cur.y == t.bottom {
 		t.scrollUp(1)
-	case t.rows - 1:
-	default:
-		t.cur.y++
+	} else {
+		t.down(1)
 	}
 }
 
 // reverseIndex moves the cursor up, and scrolls at the beginning of the region.
 func (t *Terminal) reverseIndex() {
-	switch t.cur.y {
-	case t.top:
-		t.sync()
-		t.scr.scrollDown(t.top, t.bottom, 1, t.blank)
-	case 0:
-	default:
-		t.cur.y--
+	if t.cur.pending = false; t.cur.y == t.top {
+		t.scrollDown(1)
+	} else {
+		t.up(1)
 	}
 }
 
@@ -197,4 +195,9 @@ func (t *Terminal) scrollUp(n int) {
 		}
 	}
 	t.scr.scrollUp(t.top, t.bottom, n, t.blank)
+}
+
+func (t *Terminal) scrollDown(n int) {
+	t.sync()
+	t.scr.scrollDown(t.top, t.bottom, n, t.blank)
 }

@@ -38,9 +38,13 @@ func (r *row) get(x int) cell {
 func (r *row) grow(n int) {
 	if have := len(r.cells); have < n {
 		r.cells = slices.Grow(r.cells, n-have)[:n]
-		for i := have; i < n; i++ {
-			r.cells[i] = r.fill
-		}
+		fill(r.cells[have:], r.fill)
+	}
+}
+
+func fill(cells []cell, with cell) {
+	for i := range cells {
+		cells[i] = with
 	}
 }
 
@@ -70,11 +74,7 @@ func (r *row) start(x int) int {
 	return x
 }
 
-func (r *row) clear(fill cell) {
-	r.cells = r.cells[:0]
-	r.fill = fill
-	r.wrapped = false
-}
+func (r *row) clear(blank cell) { r.cells, r.fill, r.wrapped = r.cells[:0], blank, false }
 
 // part keeps wide characters whole: if a boundary before column x goes through one,
 // both its halves become spaces.
@@ -85,49 +85,41 @@ func (r *row) part(x int) {
 	}
 }
 
-// erase makes the columns from…to-1 of a row that is cols wide equal to fill.
-func (r *row) erase(from, to, cols int, fill cell) {
+// erase makes the columns from…to-1 of a row that is cols wide blank.
+func (r *row) erase(from, to, cols int, blank cell) {
 	r.part(from)
 	if to >= cols {
 		r.grow(from)
-		r.cells = r.cells[:from]
-		r.fill = fill
-		r.wrapped = false
+		r.cells, r.fill, r.wrapped = r.cells[:from], blank, false
 		return
 	}
 	r.part(to)
 	r.grow(to)
-	for x := from; x < to; x++ {
-		r.cells[x] = fill
-	}
+	fill(r.cells[from:to], blank)
 }
 
 // insert shifts the columns from x on to the right by n, and what leaves the row is
 // lost.
-func (r *row) insert(x, n, cols int, fill cell) {
+func (r *row) insert(x, n, cols int, blank cell) {
 	n = min(n, cols-x)
 	r.part(x)
 	r.grow(cols)
 	r.part(cols - n)
 	copy(r.cells[x+n:cols], r.cells[x:cols-n])
-	for i := x; i < x+n; i++ {
-		r.cells[i] = fill
-	}
+	fill(r.cells[x:x+n], blank)
 	r.wrapped = false
 }
 
 // remove shifts the columns behind x+n to the left by n.
-func (r *row) remove(x, n, cols int, fill cell) {
+func (r *row) remove(x, n, cols int, blank cell) {
 	n = min(n, cols-x)
 	r.part(x)
 	r.part(x + n)
 	r.grow(cols)
 	copy(r.cells[x:], r.cells[x+n:])
-	r.cells = r.cells[:cols-n]
-	if r.fill != fill {
-		for i := cols - n; i < cols; i++ {
-			r.cells = append(r.cells, fill)
-		}
+	if r.cells = r.cells[:cols-n]; r.fill != blank {
+		fill(r.cells[cols-n:cols], blank)
+		r.cells = r.cells[:cols]
 	}
 	r.wrapped = false
 }

@@ -145,47 +145,36 @@ func appendStyle(dst []byte, from, to look) []byte {
 		dst = append(dst, '0'+to.Underline, 'm')
 	}
 	if to.UL != from.UL {
-		dst = append(dst, "\x1b[58"...)
-		if to.UL&kindMask == kindRGB {
-			dst = append(dst, ":2:"...)
-			dst = appendRGB(dst, to.UL, ':')
-		} else {
-			dst = append(dst, ":5:"...)
-			dst = strconv.AppendInt(dst, int64(to.UL&0xff), 10)
-		}
-		dst = append(dst, 'm')
+		dst = append(appendExtended(append(dst, "\x1b["...), 58, to.UL, ':'), 'm')
 	}
 	return dst
 }
 
 // appendColor appends the numbers for c, base being 30 or 40, and a semicolon.
 func appendColor(dst []byte, base int, c color) []byte {
-	v := int(c &^ kindMask)
-	switch c & kindMask {
-	case kindBasic:
-		if v >= 8 {
-			base, v = base+60, v-8
-		}
-		dst = strconv.AppendInt(dst, int64(base+v), 10)
-	case kindIndexed:
-		dst = strconv.AppendInt(dst, int64(base+8), 10)
-		dst = append(dst, ";5;"...)
-		dst = strconv.AppendInt(dst, int64(v), 10)
-	case kindRGB:
-		dst = strconv.AppendInt(dst, int64(base+8), 10)
-		dst = append(dst, ";2"...)
-		dst = appendRGB(dst, c, ';')
-	default:
-		dst = strconv.AppendInt(dst, int64(base+9), 10)
+	code := base + 9
+	switch v := int(c &^ kindMask); {
+	case c&kindMask > kindBasic:
+		return append(appendExtended(dst, base+8, c, ';'), ';')
+	case c != 0 && v < 8:
+		code = base + v
+	case c != 0:
+		code = base + 60 + v - 8
 	}
-	return append(dst, ';')
+	return append(strconv.AppendInt(dst, int64(code), 10), ';')
 }
 
-// appendRGB appends the three values, each after a separator.
-func appendRGB(dst []byte, c color, separator byte) []byte {
+// appendExtended appends code and a colour that has numbers of its own.
+func appendExtended(dst []byte, code int, c color, separator byte) []byte {
+	dst = append(strconv.AppendInt(dst, int64(code), 10), separator)
+	if c&kindMask == kindIndexed {
+		return strconv.AppendInt(append(dst, '5', separator), int64(c&0xff), 10)
+	}
+	if dst = append(dst, '2'); separator == ':' {
+		dst = append(dst, ':') // the space of colours, left out
+	}
 	for _, shift := range [...]uint{16, 8, 0} {
-		dst = append(dst, separator)
-		dst = strconv.AppendInt(dst, int64(c>>shift&0xff), 10)
+		dst = strconv.AppendInt(append(dst, separator), int64(c>>shift&0xff), 10)
 	}
 	return dst
 }
