@@ -71,11 +71,8 @@ func (t *Terminal) sync() {
 	if !t.penDirty {
 		return
 	}
-	pen := t.cur.pen
-	t.penID, t.blank = 0, space // not to keep an older style alive
-	t.penID = t.internStyle(pen)
-	if pen.BG != 0 {
-		t.blank.style = t.internStyle(look{BG: pen.BG})
+	t.penID, t.blank, t.penDirty = t.internStyle(t.cur.pen), space, false
+	if bg := t.cur.pen.BG; bg != 0 {
+		t.blank.style = t.internStyle(look{BG: bg})
 	}
-	t.penDirty = false
 }

@@ -151,30 +151,21 @@ func identifies(as string) func(*Terminal, *params) {
 }
 
 func answerStatus(t *Terminal, p *params) {
-	if p.get(0, 0) == 5 {
-		t.answer("\x1b[0n")
-		return
-	}
-	t.answer("\x1b[%d;%dR", t.reportedRow(), t.cur.x+1)
-}
-
-func answerPrivateStatus(t *Terminal, p *params) {
-	if p.get(0, 0) == 6 {
-		t.answer("\x1b[?%d;%d;1R", t.reportedRow(), t.cur.x+1)
-		return
-	}
-	if bg, ok := t.known["11"]; ok { // dark or light
-		scheme := 1
-		if 299*(bg>>16&0xff)+587*(bg>>8&0xff)+114*(bg&0xff) >= 128000 {
-			scheme = 2
-		}
-		t.answer("\x1b[?997;%dn", scheme)
-	}
-}
-
-func (t *Terminal) reportedRow() int {
+	y := t.cur.y + 1
 	if t.cur.origin {
-		return t.cur.y - t.top + 1
+		y -= t.top
 	}
-	return t.cur.y + 1
+	bg, known := t.known["11"]
+	switch what := p.get(0, 0); {
+	case what == 5:
+		t.answer("\x1b[0n")
+	case what == 6 && t.scan.private == 0:
+		t.answer("\x1b[%d;%dR", y, t.cur.x+1)
+	case what == 6:
+		t.answer("\x1b[?%d;%d;1R", y, t.cur.x+1)
+	case known && 299*(bg>>16&0xff)+587*(bg>>8&0xff)+114*(bg&0xff) >= 128000: // 996: dark or light
+		t.answer("\x1b[?997;2n")
+	case known:
+		t.answer("\x1b[?997;1n")
+	}
 }

@@ -41,9 +41,6 @@ func (t *Terminal) intern(s look, most int) uint32 {
 	if id, ok := t.looks.ids[s]; ok {
 		return id
 	}
-	if n := &t.looks; n.misses >= internMisses && (len(n.values) >= internEntries || n.bytes >= internBytes) {
-		t.sweep()
-	}
 	if s.Link != "" && t.looks.bytes+len(s.Link) > most {
 		s.Link = ""
 		return t.intern(s, most)
@@ -59,11 +56,11 @@ func (t *Terminal) packText(s string) uint32 {
 	return cluster | t.intern(look{Link: s}, math.MaxInt)
 }
 
-// sweep forgets the looks that no cell has any more.
+// sweep forgets the looks that no cell has any more, when there are many. All cells must
+// be on a screen.
 func (t *Terminal) sweep() {
-	t.looks.misses = 0
-	if t.resizing {
-		return // cells are on their way between two screens
+	if n := &t.looks; n.misses < internMisses || len(n.values) < internEntries && n.bytes < internBytes {
+		return
 	}
 	young := newInterner()
 	to := make([]uint32, len(t.looks.values)) // new numbers by old ones, 0 where not copied

@@ -112,7 +112,7 @@ var sequences = map[string]sequence{
 	"=c": {may: asks, do: identifies("\x1bP!|00000000\x1b\\")},
 	">q": {may: asks, do: func(t *Terminal, _ *params) { t.answer("\x1bP>|agent-init\x1b\\") }},
 	"n":  {may: asksFor(0, 5, 6), do: answerStatus},
-	"?n": {may: asksFor(0, 6, 996), do: answerPrivateStatus},
+	"?n": {may: asksFor(0, 6, 996), do: answerStatus},
 	"?S": {may: asksFor(1, 1, 4)}, // XTSMGRAPHICS: to read, or the largest
 	"t":  {may: permitWindow, do: func(t *Terminal, p *params) { t.window(p) }},
 }

@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 )
 
@@ -12,12 +13,7 @@ const CutOff = "\x18\x1b\\"
 // back from: escape sequences, the choice of a character set, or what may be a
 // control of ECMA-48 section 5.3, which UTF-8 begins with 0xc2.
 func Steers(b []byte) bool {
-	for _, c := range []byte{0x1b, 0x0e, 0x0f, 0xc2} {
-		if bytes.IndexByte(b, c) >= 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]byte{0x1b, 0x0e, 0x0f, 0xc2}, func(c byte) bool { return bytes.IndexByte(b, c) >= 0 })
 }
 
 // Reset returns what brings a client's terminal back to where a shell expects it, with
@@ -27,14 +23,12 @@ func Steers(b []byte) bool {
 func (t *Terminal) Reset() []byte {
 	var e restorer
 	e.put("\x1b\\\x1b[?2026l")
-	if t.alternate() { // it has a keyboard of its own
-		e.keyboard()
-	}
-	e.put("\x1b7\x1b[?1049l") // 1049 restores the cursor, also where nothing is to be left
 	c := t.cur
-	if t.alternate() {
+	if t.alternate() { // it has a keyboard of its own
+		e.put(noKeyboard)
 		c = t.main.saved
 	}
+	e.put("\x1b7\x1b[?1049l") // 1049 restores the cursor, also where nothing is to be left
 	// Both take the cursor home. The terminal may have had something above what the model
 	// knows, so that only the cursor says where it is.
 	const home = "\x1b[?6l\x1b[r"
@@ -43,21 +37,22 @@ func (t *Terminal) Reset() []byte {
 	} else {
 		e.put("\x1b7" + home + "\x1b8")
 	}
-	e.modesOff()
-	e.put("\x1b[0 q")
-	e.keyboard()
+	for mode := range modeNumbers {
+		e.mode(mode, defaultModes&(1<<mode) != 0)
+	}
+	for _, number := range mouseModes {
+		e.put("\x1b[?%dl", number)
+	}
+	e.put("\x1b>\x1b[0 q" + noKeyboard)
 	for resource, value := range t.modified {
 		if value > 0 && resource != 4 {
 			e.put("\x1b[>%dm", resource)
 		}
 	}
-	e.put("\x1b[>4;0m\x1b[>4m\x1b[m\x1b]8;;\x1b\\\x1b(B\x1b)B\x1b*B\x1b+B\x0f")
-	e.buf = append(e.buf, t.Traces().Undo()...)
-	used := c.y
-	for y, r := range t.main.rows {
-		if !r.empty() {
-			used = max(used, y)
-		}
+	e.put("\x1b[>4;0m\x1b[>4m\x1b[m\x1b]8;;\x1b\\\x1b(B\x1b)B\x1b*B\x1b+B\x0f%s", t.Traces().Undo())
+	used := len(t.main.rows) - 1
+	for used > c.y && t.main.rows[used].empty() {
+		used--
 	}
 	switch {
 	case c.origin: // a cursor that is saved with it can't be brought back without
@@ -70,28 +65,19 @@ func (t *Terminal) Reset() []byte {
 	return e.buf
 }
 
-// modesOff resets every mode that programs may change (isPrivateMode, isANSIMode).
-func (e *restorer) modesOff() {
-	for mode := range modeNumbers {
-		e.mode(mode, defaultModes&(1<<mode) != 0)
-	}
-	for _, number := range mouseModes {
-		e.put("\x1b[?%dl", number)
-	}
-	e.put("\x1b>")
-}
-
 func (e *restorer) mode(mode int, on bool) {
-	format := "\x1b[?%d%c"
-	number := modeNumbers[mode]
+	number, prefix, final := modeNumbers[mode], "?", 'l'
 	if number < 0 {
-		format, number = "\x1b[%d%c", -number
+		number, prefix = -number, ""
 	}
-	e.put(format, number, map[bool]byte{true: 'h', false: 'l'}[on])
+	if on {
+		final = 'h'
+	}
+	e.put("\x1b[%s%d%c", prefix, number, final)
 }
 
-// keyboard empties the stack of kitty's keyboard protocol for the screen that is shown.
-func (e *restorer) keyboard() { e.put("\x1b[<%du\x1b[=0;1u", kittyDepth) }
+// noKeyboard empties the stack of kitty's protocol, of kittyDepth, for the screen that is shown.
+const noKeyboard = "\x1b[<32u\x1b[=0;1u"
 
 // Traces are what programs have left on a terminal that no later program takes back by
 // itself: colours, progress, titles put aside, tab stops, the keyboard of the screen
@@ -125,13 +111,11 @@ func (t Traces) Undo() []byte {
 		e.put("\x1b]9;4;0\x1b\\")
 	}
 	if t.tabs {
-		e.put("\x1b7\x1b[3g\r%s", strings.Repeat("\x1b[8C\x1bH", maxCols/8))
-		e.put("\x1b[g\x1b8") // what was to be beyond the last column is there
+		// What was to be beyond the last column is there.
+		e.put("\x1b7\x1b[3g\r%s\x1b[g\x1b8", strings.Repeat("\x1b[8C\x1bH", maxCols/8))
 	}
 	if t.keyboard {
-		e.put("\x1b7\x1b[?1049h")
-		e.keyboard()
-		e.put("\x1b[?1049l\x1b8")
+		e.put("\x1b7\x1b[?1049h" + noKeyboard + "\x1b[?1049l\x1b8")
 	}
 	return e.buf
 }

@@ -10,7 +10,6 @@ func (t *Terminal) Resize(cols, rows int) {
 	if cols == t.cols && rows == t.rows {
 		return
 	}
-	t.resizing = true
 	if t.alternate() {
 		t.reflow(cols, rows, &t.main.saved)
 		t.cur.y -= t.alt.cut(cols, rows, t.cur.y)
@@ -26,7 +25,6 @@ func (t *Terminal) Resize(cols, rows int) {
 	}
 	t.top, t.bottom = 0, rows-1
 	t.tabs = defaultTabs(t.tabs[:min(len(t.tabs), cols)], cols)
-	t.resizing = false
 	t.penDirty = true
 }
 

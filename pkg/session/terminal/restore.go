@@ -105,8 +105,6 @@ func (e *restorer) cursor(s *screen, c cursor, use string) {
 		e.put("\x1b[?6h") // the region is the whole screen, so places are as without
 	}
 	e.place(s, c, 0)
-	e.pen(c.pen)
-	e.charsets(newCursor(), c)
 	e.put("%s", use)
 	e.charsets(c, newCursor())
 	if c.origin {
@@ -115,7 +113,8 @@ func (e *restorer) cursor(s *screen, c cursor, use string) {
 	e.pen(look{})
 }
 
-// place moves the cursor, with rows counted from top.
+// place brings a fresh cursor to the place of c, with rows counted from top, its pen and
+// its character sets.
 func (e *restorer) place(s *screen, c cursor, top int) {
 	y := clamp(c.y-e.above, 0, e.rows-1)
 	x := min(c.x, e.cols-1)
@@ -128,10 +127,12 @@ func (e *restorer) place(s *screen, c cursor, top int) {
 	before := r.start(x - 1)
 	if !again || before >= 0 && e.joins(r.get(before), r.get(x)) {
 		e.put("\x1b[%d;%dH", y-top+1, min(c.x, e.cols-1)+1)
-		return
+	} else {
+		e.put("\x1b[%d;%dH", y-top+1, x+1)
+		e.cell(r.get(x))
 	}
-	e.put("\x1b[%d;%dH", y-top+1, x+1)
-	e.cell(r.get(x))
+	e.pen(c.pen)
+	e.charsets(newCursor(), c)
 }
 
 // charsets changes the other terminal's from those of one cursor to those of another.
@@ -178,14 +179,12 @@ func (e *restorer) finish() {
 			top = first
 		}
 	}
-	if t.cur.origin {
-		e.put("\x1b[?6h")
-	} else {
+	if !t.cur.origin {
 		top = 0
+	} else {
+		e.put("\x1b[?6h")
 	}
 	e.place(t.scr, t.cur, top)
-	e.pen(t.cur.pen)
-	e.charsets(newCursor(), t.cur)
 	if t.cur.single != 0 {
 		e.put("\x1b%c", 'N'+t.cur.single-2)
 	}

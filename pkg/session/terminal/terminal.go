@@ -32,8 +32,6 @@ type Terminal struct {
 	penID    uint32 // cur.pen, interned
 	blank    cell   // what erasing leaves: a space on the pen's background
 
-	resizing bool // cells are in neither screen; no sweep
-
 	last    rune // what REP repeats; 0 if the last thing was no character
 	history history
 	scan    scanner

@@ -8,6 +8,7 @@ func (t *Terminal) Write(p []byte) (int, error) {
 	total := len(p)
 	s := &t.scan
 	for len(p) > 0 {
+		t.sweep()
 		what, n := s.next(p)
 		switch what {
 		case tokText:
