@@ -25,8 +25,7 @@ const (
 	Request Kind = "request" // by the agent: changes nothing until a person says so
 )
 
-// Grant is what a person, or the agent, has asked for at run time. The names of
-// its fields in JSON are public.
+// Grant is what a person, or the agent, has asked for at run time. The names of its fields in JSON are public.
 type Grant struct {
 	Number  uint32    `json:"number"`
 	Kind    Kind      `json:"kind"`
@@ -216,9 +215,8 @@ func (b *Book) Expire(now time.Time) (over []Grant) {
 	return over
 }
 
-// past says whether t is over by one of two clocks: the monotonic one, which
-// nobody can set back, and the one on the wall, which goes on while the machine
-// sleeps (clock_gettime(2)).
+// past says whether t is over by one of two clocks: the monotonic one, which nobody can set back, and the one on the
+// wall, which goes on while the machine sleeps (clock_gettime(2)).
 func past(now, t time.Time) bool {
 	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
 }
@@ -280,8 +278,7 @@ type Report struct {
 	Grants  []Grant `json:"grants"`
 }
 
-// Event is the line of the audit log about what happened to g, by whom; nil is
-// agent-init itself.
+// Event is the line of the audit log about what happened to g, by whom; nil is agent-init itself.
 func (g Grant) Event(v audit.Verdict, what string, by *control.Peer) audit.Event {
 	e := audit.Event{Kind: audit.Grant, Verdict: v, Name: g.Target, Rule: g.Name() + ":1", Reason: what}
 	if by != nil {

@@ -45,9 +45,8 @@ func (b *base) findAgent(k *book) (*agent, error) {
 	return a, nil
 }
 
-// start starts the command with no privilege: in a session, or on what the
-// container has for standard input and output. With a session, next is for
-// reaper.Options.
+// start starts the command with no privilege: in a session, or on what the container has for standard input and
+// output. With a session, next is for reaper.Options.
 func (a *agent) start(ctx context.Context, stdin *os.File, args []string, dir string) (p *reaper.Process, next func() *reaper.Process, err error) {
 	argv := a.agentCommand(args)
 	if a.config.wantsSession(stdin) {
@@ -91,8 +90,7 @@ func (a *agent) sessionHost() window.Host {
 	}
 }
 
-// agentCommand is the command line, else the policy's, else ASSISTANT_CMD
-// through the shell, else the shell.
+// agentCommand is the command line, else the policy's, else ASSISTANT_CMD through the shell, else the shell.
 func (a *agent) agentCommand(args []string) []string {
 	switch {
 	case len(args) > 0:

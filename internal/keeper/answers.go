@@ -18,9 +18,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
 
-// readRequests serves what the guard asks, until its channel closes. The guard may
-// be somebody else's by now: it can't have more answers under way than are counted
-// here, and a message that it would not send ends it.
+// readRequests serves what the guard asks, until its channel closes. The guard may be somebody else's by now: it
+// can't have more answers under way than are counted here, and a message that it would not send ends it.
 func (g *guardKeeper) readRequests(ctx context.Context, ch *wire.Channel) error {
 	slots := make(chan struct{}, leasesAtOnce)
 	places := make(chan struct{}, wire.AsksAtOnce)
@@ -182,8 +181,7 @@ func (o *overheard) about(plan selftest.Plan) {
 	}
 }
 
-// hear takes in an event of the guard's. A connection that carried nothing back
-// has failed, whoever's fault that was.
+// hear takes in an event of the guard's. A connection that carried nothing back has failed, whoever's fault that was.
 func (o *overheard) hear(e audit.Event) {
 	if e.Asker != audit.BySelfTest || e.Kind != audit.Connect && e.Kind != audit.HTTP || e.Verdict == audit.Allow && e.In > 0 {
 		return

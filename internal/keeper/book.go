@@ -100,9 +100,8 @@ func (k *keeper) change(do func() (taken <-chan struct{}, err error)) error {
 	return err
 }
 
-// adopt brings what is next into force, and hands it to the guard: the kernel first, so
-// that nothing is open that it denies. What is returned is closed when the guard has it, or
-// is gone. An error leaves what was in force.
+// adopt brings what is next into force, and hands it to the guard: the kernel first, so that nothing is open that it
+// denies. What is returned is closed when the guard has it, or is gone. An error leaves what was in force.
 func (k *keeper) adopt(ctx context.Context, next *inForce) (<-chan struct{}, error) {
 	plan, err := k.rules.plan(next)
 	if err != nil {
@@ -196,8 +195,7 @@ func (k *keeper) expireGrants(ctx context.Context) {
 	})
 }
 
-// endGrants is for a keeper that ends while the rules stay: nobody would end
-// its grants.
+// endGrants is for a keeper that ends while the rules stay: nobody would end its grants.
 func (k *keeper) endGrants(ctx context.Context) {
 	none := errors.New("no grants")
 	err := k.changeGrants(ctx, func(b *grant.Book) (events []audit.Event, _ error) {
@@ -219,9 +217,8 @@ func (k *keeper) endGrants(ctx context.Context) {
 	}
 }
 
-// owe keeps the grants of a change that failed, if that took something away and opened
-// nothing: whatever changes the policy next brings the cut along, and the keeper tries it
-// again. The error says so then.
+// owe keeps the grants of a change that failed, if that took something away and opened nothing: whatever changes the
+// policy next brings the cut along, and the keeper tries it again. The error says so then.
 func (b *book) owe(grants grant.Book, events []audit.Event, failed error) error {
 	was := *b.now()
 	cuts := grants.OnlyCuts(was.grants)
@@ -292,9 +289,8 @@ func (k *keeper) watchFiles(ctx context.Context) {
 	}
 }
 
-// changedFiles says which files are others than those in force, or "" if they say the
-// same: a kubelet writes a pod's /etc/hosts anew for each container. A policy that was
-// refused is read again in any case.
+// changedFiles says which files are others than those in force, or "" if they say the same: a kubelet writes a pod's
+// /etc/hosts anew for each container. A policy that was refused is read again in any case.
 func (b *book) changedFiles() string {
 	state := b.filesState() // before: a change meanwhile is noticed, and no other waits for a disk that is slow
 	b.changing.Lock()

@@ -91,8 +91,7 @@ func then[I, O any](s *starting, name, part string, do func(context.Context, I) 
 	return out
 }
 
-// steps is the whole of the start, in order. Any failure ends it, and what was
-// sealed stays sealed.
+// steps is the whole of the start, in order. Any failure ends it, and what was sealed stays sealed.
 func (b *base) steps(ctx context.Context) (*keeper, error) {
 	s := &starting{base: b, ctx: ctx}
 	// Nothing has been touched yet.
@@ -207,8 +206,7 @@ func (b *base) checkContainer(context.Context, struct{}) (fit, error) {
 	return fit{}, nil
 }
 
-// checkProgramPath refuses a container in which somebody else than root could
-// have agent-init replaced.
+// checkProgramPath refuses a container in which somebody else than root could have agent-init replaced.
 func (b *base) checkProgramPath(context.Context, fit) (examined, error) {
 	return examined{}, container.ProgramPathFault(b.config.Environ["PATH"])
 }
@@ -235,8 +233,7 @@ func (b *base) seal(ctx context.Context, _ examined) (sealed, error) {
 	b.update(func(s *state.State) {
 		s.Firewall.Backend, s.Firewall.Why, s.Firewall.Reduced = fw.Backend, fw.Why, fw.Reduced
 	})
-	// An earlier keeper of this network namespace may have leased what the
-	// policy no longer allows.
+	// An earlier keeper of this network namespace may have leased what the policy no longer allows.
 	if err := fw.RevokeAll(ctx); err != nil {
 		return sealed{}, fault.New(fault.Rules, "report this with the container's run line", "end older leases: %w", err)
 	}
@@ -332,8 +329,7 @@ func (b *base) findUser(_ context.Context, l listening) (f found, err error) {
 	return f, nil
 }
 
-// keeperCaps are what the keeper goes on using: the rules, and the starting and
-// ending of processes under other uids.
+// keeperCaps are what the keeper goes on using: the rules, and the starting and ending of processes under other uids.
 var keeperCaps = []int{unix.CAP_NET_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP, unix.CAP_KILL}
 
 func (b *base) giveUp(but []int) error {
@@ -354,8 +350,7 @@ func (b *base) harden(_ context.Context, f found) (hardened, error) {
 	return hardened{f}, b.giveUp(keep)
 }
 
-// startGuard starts the first guard ahead of the rules, since both take a while.
-// Sealed in, it can reach nobody yet.
+// startGuard starts the first guard ahead of the rules, since both take a while. Sealed in, it can reach nobody yet.
 func (b *base) startGuard(ctx context.Context, h hardened) (guarded, error) {
 	g, err := newGuardKeeper(ctx, b, h)
 	if err != nil {

@@ -1,13 +1,13 @@
 package keeper
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -23,8 +23,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
 
-// requireAll names all capabilities that are missing, so that one run is enough to
-// learn of them.
+// requireAll names all capabilities that are missing, so that one run is enough to learn of them.
 func (b *base) requireAll(need []int) error {
 	var names, reasons []string
 	for _, c := range need {
@@ -49,7 +48,7 @@ func (b *base) requireAll(need []int) error {
 }
 
 // warnOfEngines says what no packet filter sees: who can open an engine's socket is
-// root on the machine, and has its networb.
+// root on the machine, and has its network.
 func (b *base) warnOfEngines() {
 	for _, s := range container.MountedSockets("/proc/self/mountinfo", b.config.Environ) {
 		if container.IsEngineSocket(s) {
@@ -93,7 +92,7 @@ func (a *agent) warnOfAccount(err error) {
 	}
 }
 
-// warnOfWorkspace says that the agent can't write where it is to wora. One that is
+// warnOfWorkspace says that the agent can't write where it is to work. One that is
 // mounted to be read only is so on purpose.
 func (a *agent) warnOfWorkspace(dir string) {
 	var st unix.Stat_t
@@ -129,9 +128,8 @@ func unwritable(l fault.Launch, dir string, uid, owner uint32, hostUID string) (
 // maxOutput bounds what is read of a program's output, in bytes.
 const maxOutput = 64 << 20
 
-// runProgram runs a program of the packet filter as a child of the reaper, which
-// would else take its status from whoever waits for it. Files in memory take
-// what it reads and writes: nobody has to keep pipes moving meanwhile.
+// runProgram runs a program of the packet filter as a child of the reaper, which would else take its status from
+// whoever waits for it. Files in memory take what it reads and writes: nobody has to keep pipes moving meanwhile.
 func (b *base) runProgram(ctx context.Context, p firewall.Program) (stdout, stderr []byte, err error) {
 	var files [3]*os.File
 	for i, name := range []string{"stdin", "stdout", "stderr"} {
@@ -142,10 +140,7 @@ func (b *base) runProgram(ctx context.Context, p firewall.Program) (stdout, stde
 		files[i] = os.NewFile(uintptr(fd), name)
 		defer files[i].Close()
 	}
-	if _, err := files[0].Write(p.Stdin); err != nil {
-		return nil, nil, err
-	}
-	if _, err := files[0].Seek(0, io.SeekStart); err != nil {
+	if _, err := files[0].WriteAt(p.Stdin, 0); err != nil { // which leaves the offset at its start
 		return nil, nil, err
 	}
 	child, err := b.reaper.Start(reaper.Command{
@@ -161,11 +156,9 @@ func (b *base) runProgram(ctx context.Context, p firewall.Program) (stdout, stde
 		return nil, nil, err
 	}
 	for i, out := range []*[]byte{&stdout, &stderr} {
-		var b bytes.Buffer
-		if _, err := b.ReadFrom(io.NewSectionReader(files[i+1], 0, maxOutput)); err != nil {
+		if *out, err = io.ReadAll(io.NewSectionReader(files[i+1], 0, maxOutput)); err != nil {
 			return nil, nil, err
 		}
-		*out = b.Bytes()
 	}
 	if ended.Code() != 0 {
 		return stdout, stderr, errors.New(ended.String())
@@ -173,14 +166,12 @@ func (b *base) runProgram(ctx context.Context, p firewall.Program) (stdout, stde
 	return stdout, stderr, nil
 }
 
-// giveStdio lets the agent open /dev/stdout and its terminal by name: the files
-// were opened by root, and their rights are looked at again then. What is not a
-// terminal or an anonymous pipe is somebody's file, and is left alone, as is
+// giveStdio lets the agent open /dev/stdout and its terminal by name: the files were opened by root, and their rights
+// are looked at again then. What is not a terminal or an anonymous pipe is somebody's file, and is left alone, as is
 // what belongs to another than root.
 //
-// Giving a file to the agent would need CAP_CHOWN. Its owner may give it to one
-// of the owner's own groups, though, and CAP_SETGID makes the agent's group one
-// of those, for the time of the call and on one thread.
+// Giving a file to the agent would need CAP_CHOWN. Its owner may give it to one of the owner's own groups, though,
+// and CAP_SETGID makes the agent's group one of those, for the time of the call and on one thread.
 func giveStdio(gid uint32) {
 	privdrop.OnThread(func() {
 		list := []uint32{gid}
@@ -189,27 +180,27 @@ func giveStdio(gid uint32) {
 		}
 		for fd := range 3 {
 			var st unix.Stat_t
-			if unix.Fstat(fd, &st) != nil || st.Uid != 0 || !isTTY(fd) && !isPipe(fd) {
+			if unix.Fstat(fd, &st) != nil || st.Uid != 0 {
 				continue
 			}
+			// Of a pipe, only its own end. Who could read what the container says would take lines of ours,
+			// the log's among them, away from whom they are for.
+			var rights uint32
+			switch {
+			case isTTY(fd):
+				rights = 0o060
+			case !isPipe(fd):
+				continue
+			case fd == 0:
+				rights = 0o040
+			default:
+				rights = 0o020
+			}
 			if unix.Fchown(fd, -1, int(gid)) == nil {
-				_ = unix.Fchmod(fd, st.Mode&0o7777|lent(fd, isTTY(fd)))
+				_ = unix.Fchmod(fd, st.Mode&0o7777|rights)
 			}
 		}
 	})
-}
-
-// lent are the rights of the agent's group: both on a terminal, and of a pipe only
-// its own end. Who could read what the container says would take lines of ours, the
-// log's among them, away from whom they are for.
-func lent(fd int, terminal bool) uint32 {
-	switch {
-	case terminal:
-		return 0o060
-	case fd == 0:
-		return 0o040
-	}
-	return 0o020
 }
 
 func isTTY(fd int) bool {
@@ -217,16 +208,8 @@ func isTTY(fd int) bool {
 	return err == nil
 }
 
-// hungUp says whether the terminal that we were started on is gone: every call
-// on it fails with EIO from then on.
-func hungUp() bool {
-	for fd := range 3 {
-		if hungUpAt(fd) {
-			return true
-		}
-	}
-	return false
-}
+// hungUp says whether the terminal that we were started on is gone: every call on it fails with EIO from then on.
+func hungUp() bool { return slices.ContainsFunc([]int{0, 1, 2}, hungUpAt) }
 
 func hungUpAt(fd int) bool {
 	_, err := unix.IoctlGetTermios(fd, unix.TCGETS)

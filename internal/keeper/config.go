@@ -41,9 +41,8 @@ type Config struct {
 	IsSetting func(flag string) bool // run has such a flag
 }
 
-// logger writes diagnostics to w until muted is set: once the agent has the
-// terminal, lines of ours would be drawn over its own. What matters is in the
-// audit log and the status as well.
+// logger writes diagnostics to w until muted is set: once the agent has the terminal, lines of ours would be drawn
+// over its own. What matters is in the audit log and the status as well.
 func (c Config) logger(w io.Writer, muted *atomic.Bool) *slog.Logger {
 	return slog.New(slog.NewTextHandler(mutable{w, muted}, &slog.HandlerOptions{Level: c.level(), ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
@@ -61,8 +60,7 @@ func (c Config) level() slog.Level {
 	return l
 }
 
-// wantsSession: a program that is given its input or output by a pipe is to
-// have just that.
+// wantsSession: a program that is given its input or output by a pipe is to have just that.
 func (c Config) wantsSession(stdin *os.File) bool {
 	switch c.Session {
 	case "always":
@@ -93,9 +91,8 @@ func environList(m map[string]string) []string {
 	return out
 }
 
-// progress shows a start to the person who waits for it: a line for each part,
-// at most eight in all, as they pass, each with its time. A nil progress shows
-// nothing.
+// progress shows a start to the person who waits for it: a line for each part, at most eight in all, as they pass,
+// each with its time. A nil progress shows nothing.
 type progress struct {
 	Say    func(text string)
 	part   string
@@ -104,8 +101,7 @@ type progress struct {
 	keys   string // what the last line says of the session's
 }
 
-// NewProgress shows on w, if it is a terminal and nobody asked for silence, or for
-// diagnostics, which say the same.
+// NewProgress shows on w, if it is a terminal and nobody asked for silence, or for diagnostics, which say the same.
 func NewProgress(c Config, w *os.File) *progress {
 	if c.Quiet || c.level() < slog.LevelWarn || !text.IsTerminal(w) {
 		return nil

@@ -17,7 +17,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
-	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
 // guardKeeper keeps one guard running, and owns what it is lent. While there is none, the
@@ -185,38 +184,41 @@ func ephemeralPorts() (r [2]uint16) {
 	return r
 }
 
-// push hands the present policy to the guard. A guard that can't take it is
-// replaced by one that starts with it. What is returned is closed when the guard
-// has it, or is gone; nil if there is none.
+// push hands the present policy to the guard. A guard that can't take it is replaced by one that starts with it. What
+// is returned is closed when the guard has it, or is gone; nil if there is none: the next one starts with the policy.
 func (g *guardKeeper) push() <-chan struct{} {
-	ch, id, taken := g.expect()
-	if ch == nil {
-		return nil // the next guard starts with the new policy
-	}
-	f, err := wire.Memfd("policy", g.book.now().bundle)
-	if err == nil {
-		err = ch.Send(wire.Message{Op: wire.OpPolicy, ID: id}, f)
-		f.Close()
-	}
-	if err != nil {
+	taken, ch, err := g.hand(wire.OpPolicy, "policy", g.book.now().bundle)
+	if ch != nil && err != nil {
 		g.log.Warn("the guard is restarted to take the new policy", "error", err)
 		ch.Close()
 	}
 	return taken
 }
 
-// expect returns the channel of the guard that serves, nil if none does, and what is
-// closed when it has answered id, or is gone.
-func (g *guardKeeper) expect() (ch *wire.Channel, id uint32, taken chan struct{}) {
+// hand sends the guard that serves a message, with a file that holds v, unless that is nil. What is returned is closed
+// when the guard has answered, or is gone.
+func (g *guardKeeper) hand(op wire.Op, name string, v any) (<-chan struct{}, *wire.Channel, error) {
+	taken := make(chan struct{})
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.live == nil {
-		return nil, 0, nil
+	ch := g.live
+	if ch != nil {
+		g.sent++
+		g.taken[g.sent] = taken
 	}
-	g.sent++
-	taken = make(chan struct{})
-	g.taken[g.sent] = taken
-	return g.live, g.sent, taken
+	m := wire.Message{Op: op, ID: g.sent}
+	g.mu.Unlock()
+	if ch == nil {
+		return nil, nil, errors.New("there is no guard")
+	}
+	if v == nil {
+		return taken, ch, ch.Send(m, nil)
+	}
+	f, err := wire.Memfd(name, v)
+	if err != nil {
+		return taken, ch, err
+	}
+	defer f.Close()
+	return taken, ch, ch.Send(m, f)
 }
 
 func (g *guardKeeper) noteTaken(id uint32) {
@@ -262,22 +264,10 @@ func (g *guardKeeper) tellAhead(ch *wire.Channel, a wire.Ahead) {
 
 // announce tells the guard which self-test begins, or with nil that it has ended,
 // and waits until the guard knows, but not for long.
-func (g *guardKeeper) announce(plan *selftest.Plan) error {
-	ch, id, taken := g.expect()
-	if ch == nil {
-		return errors.New("there is no guard")
+func (g *guardKeeper) announce(plan any) error {
+	taken, _, err := g.hand(wire.OpProbing, "selftest-plan", plan)
+	if err == nil {
+		g.awaitTaken(taken)
 	}
-	var f *os.File
-	if plan != nil {
-		var err error
-		if f, err = wire.Memfd("selftest-plan", plan); err != nil {
-			return err
-		}
-		defer f.Close()
-	}
-	if err := ch.Send(wire.Message{Op: wire.OpProbing, ID: id}, f); err != nil {
-		return err
-	}
-	g.awaitTaken(taken)
-	return nil
+	return err
 }

@@ -72,10 +72,9 @@ func (b *base) close() {
 	}
 }
 
-// keeper owns what needs CAP_NET_ADMIN: the kernel's rules, and the book of
-// leases that go into them. It reads nothing from the network. What it takes from
-// the guard are numbers and bounded texts in fixed places, see internal/wire, judged by
-// its own copy of the policy.
+// keeper owns what needs CAP_NET_ADMIN: the kernel's rules, and the book of leases that go into them. It reads
+// nothing from the network. What it takes from the guard are numbers and bounded texts in fixed places, see
+// internal/wire, judged by its own copy of the policy.
 type keeper struct {
 	*base
 	book    *book

@@ -31,9 +31,8 @@ type leases struct {
 	names    *budget.Budget // below wildcards
 	requests budget.Pace
 
-	// moving is held for reading while a lease goes from the ledger to the
-	// kernel, and for writing while the policy changes: no lease of the old
-	// policy can arrive after the new one has closed it.
+	// moving is held for reading while a lease goes from the ledger to the kernel, and for writing while the policy
+	// changes: no lease of the old policy can arrive after the new one has closed it.
 	moving sync.RWMutex
 }
 
@@ -56,11 +55,9 @@ func (l *leases) mayAsk(m, reply wire.Message) wire.Message {
 // leaseTime is what the kernel may take over a lease.
 const leaseTime = 5 * time.Second
 
-// lease serves one request of the guard: the addresses are open in the kernel
-// before the answer is sent.
+// lease serves one request of the guard: the addresses are open in the kernel before the answer is sent.
 func (l *leases) lease(ctx context.Context, m, reply wire.Message) wire.Message {
-	// What was booked reaches the kernel, or is unbooked, also if the guard that
-	// asked has ended meanwhile.
+	// What was booked reaches the kernel, or is unbooked, also if the guard that asked has ended meanwhile.
 	whole := context.WithoutCancel(ctx)
 	l.moving.RLock()
 	defer l.moving.RUnlock()
@@ -247,15 +244,13 @@ func (k *keeper) maintain(ctx context.Context) {
 	}
 }
 
-// manyChanges of the book leave megabytes behind, which the runtime would keep
-// for minutes.
+// manyChanges of the book leave megabytes behind, which the runtime would keep for minutes.
 const manyChanges = 1000
 
 // bursts notices the ends of those.
 type bursts struct{ last, told uint64 }
 
-// over takes the count of all changes, now and then, and says whether many have
-// come and no more do.
+// over takes the count of all changes, now and then, and says whether many have come and no more do.
 func (b *bursts) over(changes uint64) bool {
 	calm := changes == b.last
 	b.last = changes
@@ -266,9 +261,8 @@ func (b *bursts) over(changes uint64) bool {
 	return true
 }
 
-// renew keeps open what answers. That is the kernel's own account, by element: the
-// agent can't add to it, nor can connections to the gate, which lead nowhere else. On
-// gated ports, it is the guard's onward connection that counts.
+// renew keeps open what answers. That is the kernel's own account, by element: the agent can't add to it, nor can
+// connections to the gate, which lead nowhere else. On gated ports, it is the guard's onward connection that counts.
 func (l *leases) renew(ctx context.Context) {
 	all, err := l.fw.InUse(ctx)
 	if err != nil {

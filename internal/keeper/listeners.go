@@ -15,9 +15,8 @@ import (
 	"github.com/agent-init/agent-init/internal/stage"
 )
 
-// guardSockets are the loopback sockets that the agent's DNS and its TLS and
-// HTTP connections are redirected to. The keeper makes them and lends them to
-// each guard, so that the ports belong to agent-init also while the guard is
+// guardSockets are the loopback sockets that the agent's DNS and its TLS and HTTP connections are redirected to. The
+// keeper makes them and lends them to each guard, so that the ports belong to agent-init also while the guard is
 // being restarted.
 type guardSockets struct {
 	dns4, dns6   uint16 // ports; 0 if there is no such address
@@ -75,9 +74,8 @@ func (s *guardSockets) open(ctx context.Context, host, family string) (dns, gate
 	return 0, 0, err
 }
 
-// listenOnFree listens on a free port, by its number: a socket keeps a port that
-// it asked for by number when it stops listening, and no other (tcp_set_state in
-// net/ipv4/tcp.c).
+// listenOnFree listens on a free port, by its number: a socket keeps a port that it asked for by number when it stops
+// listening, and no other (tcp_set_state in net/ipv4/tcp.c).
 func listenOnFree(ctx context.Context, lc *net.ListenConfig, host, family string) (net.Listener, error) {
 	l, err := lc.Listen(ctx, "tcp"+family, net.JoinHostPort(host, "0"))
 	if err != nil {
@@ -88,9 +86,8 @@ func listenOnFree(ctx context.Context, lc *net.ListenConfig, host, family string
 	return lc.Listen(ctx, "tcp"+family, addr)
 }
 
-// keepPort makes a socket's port its own also if it does not listen, which a guard
-// that was taken over may bring about: with SO_REUSEADDR, which Go sets, another
-// socket could listen there then.
+// keepPort makes a socket's port its own also if it does not listen, which a guard that was taken over may bring
+// about: with SO_REUSEADDR, which Go sets, another socket could listen there then.
 func keepPort(_, _ string, c syscall.RawConn) error {
 	var err error
 	if e := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 0) }); e != nil {
@@ -112,8 +109,7 @@ func (s *guardSockets) accept() error {
 			continue
 		}
 		fd := int(f.Fd())
-		// The last guard may have set or shut down what it was lent. For one that
-		// listens still this changes nothing.
+		// The last guard may have set or shut down what it was lent. For one that listens still this changes nothing.
 		errs = append(errs, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0), unix.Listen(fd, backlog))
 	}
 	return errors.Join(errs...)
@@ -122,12 +118,10 @@ func (s *guardSockets) accept() error {
 // backlog is the kernel's default for net.core.somaxconn.
 const backlog = 4096
 
-// refuse resets connections at once while there is no guard, those that wait
-// included. The sockets never stop listening: the kernel lets nobody else have a
-// port that is listened at, whatever options he sets (inet_bind_conflict in
-// net/ipv4/inet_connection_sock.c), while one that does not listen needs
-// SO_REUSEADDR to start again beside the connections of the last guard, and could
-// be had by others for that moment.
+// refuse resets connections at once while there is no guard, those that wait included. The sockets never stop
+// listening: the kernel lets nobody else have a port that is listened at, whatever options he sets
+// (inet_bind_conflict in net/ipv4/inet_connection_sock.c), while one that does not listen needs SO_REUSEADDR to start
+// again beside the connections of the last guard, and could be had by others for that moment.
 func (s *guardSockets) refuse() error {
 	if s.turnedAway != nil {
 		return nil

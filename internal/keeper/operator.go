@@ -93,9 +93,8 @@ func (k *keeper) operate(ctx context.Context, published uint64) {
 	}
 }
 
-// publishAll writes what explain, suggest, grants and the agent read, for the
-// first time or because it could not be written, and returns how many changes of
-// the leases that holds.
+// publishAll writes what explain, suggest, grants and the agent read, for the first time or because it could not be
+// written, and returns how many changes of the leases that holds.
 func (k *keeper) publishAll() uint64 {
 	k.book.changing.Lock()
 	defer k.book.changing.Unlock()
@@ -220,8 +219,7 @@ func (k *keeper) end(ctx context.Context, p control.Peer, r control.Request) con
 // metricsTime is how long a reader may take.
 const metricsTime = 5 * time.Second
 
-// serveMetrics answers whatever is asked, and reads no more of it than where it
-// ends: the socket is root's alone.
+// serveMetrics answers whatever is asked, and reads no more of it than where it ends: the socket is root's alone.
 func (b *base) serveMetrics(l *net.UnixListener) {
 	for {
 		conn, err := l.AcceptUnix()

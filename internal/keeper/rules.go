@@ -108,8 +108,7 @@ func (r *rules) put(ctx context.Context, plan firewall.Plan, leases []firewall.L
 	return nil
 }
 
-// openDrops opens the log of refused packets. Where the kernel has none, the guard
-// gets a file without a line.
+// openDrops opens the log of refused packets. Where the kernel has none, the guard gets a file without a line.
 func openDrops(reduced bool) (*os.File, error) {
 	if reduced {
 		return os.Open(os.DevNull)
@@ -153,14 +152,12 @@ func (k *keeper) attest(ctx context.Context) {
 	k.update(fine)
 }
 
-// The reduced form is for kernels that hold neither sets nor states: gVisor's.
-// There everything that the policy may allow goes to the guard, which asks the
-// keeper's book and connects onward; see pkg/firewall/internal/plan/reduced.go. What can't be
-// held that way is refused when the policy is read.
+// The reduced form is for kernels that hold neither sets nor states: gVisor's. There everything that the policy may
+// allow goes to the guard, which asks the keeper's book and connects onward; see
+// pkg/firewall/internal/plan/reduced.go. What can't be held that way is refused when the policy is read.
 //
-// The agent gets no ping sockets, since no rule tells an echo from neighbour
-// discovery, and no user namespaces: whether capabilities of such a namespace
-// change the rules of another is gVisor's to decide, in each version anew.
+// The agent gets no ping sockets, since no rule tells an echo from neighbour discovery, and no user namespaces:
+// whether capabilities of such a namespace change the rules of another is gVisor's to decide, in each version anew.
 
 // reducible says what of p no reduced form can hold.
 func reducible(p *policy.Policy) error {
@@ -187,8 +184,7 @@ func reducible(p *policy.Policy) error {
 	return errors.New(strings.Join(out, "\n"))
 }
 
-// gatedPorts are the ports of names. The gate looks into 80 and 443, and asks the
-// book about the others.
+// gatedPorts are the ports of names. The gate looks into 80 and 443, and asks the book about the others.
 func gatedPorts(p *policy.Policy) []uint16 {
 	out := []uint16{policy.HTTP.Number, policy.HTTPS.Number}
 	for r := range p.Rules() {
@@ -202,8 +198,7 @@ func gatedPorts(p *policy.Policy) []uint16 {
 	return slices.Compact(out)
 }
 
-// relayedPorts are those on which the gate accepts whatever comes: of names, and of
-// addresses.
+// relayedPorts are those on which the gate accepts whatever comes: of names, and of addresses.
 func relayedPorts(p *policy.Policy) []uint16 {
 	out := gatedPorts(p)
 	for _, s := range p.Static {

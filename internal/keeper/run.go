@@ -92,11 +92,10 @@ type running struct {
 	reload func(context.Context) error // nil: there is no policy in force, see bootUnconfined
 }
 
-// receiveSignals hands every signal to exactly one taker, for as long as the
-// process lives: HUP reloads the policy, unless it says that the terminal is
-// gone, which the kernel tells the leader of the session alone; before the agent runs, a request to end
-// cuts the start short; PIPE is the keeper's own; all others are the agent's. A request that comes when
-// the start can't be cut short any more is the agent's too.
+// receiveSignals hands every signal to exactly one taker, for as long as the process lives: HUP reloads the policy,
+// unless it says that the terminal is gone, which the kernel tells the leader of the session alone; before the agent
+// runs, a request to end cuts the start short; PIPE is the keeper's own; all others are the agent's. A request that
+// comes when the start can't be cut short any more is the agent's too.
 func receiveSignals(received <-chan os.Signal, stop context.CancelCauseFunc, started <-chan running, agent chan<- os.Signal) {
 	var up running
 	var late os.Signal

@@ -79,8 +79,7 @@ func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside boo
 // notAllowed are names that surely exist and that a policy seldom allows.
 var notAllowed = [...]string{"example.com", "example.net", "example.org", "www.iana.org"}
 
-// knownNames are names under which a policy may allow, on purpose, an address
-// that the standard plan tries.
+// knownNames are names under which a policy may allow, on purpose, an address that the standard plan tries.
 var knownNames = map[string][]string{
 	"1.1.1.1":              {"one.one.one.one", "cloudflare-dns.com"},
 	"1.0.0.1":              {"one.one.one.one", "cloudflare-dns.com"},
@@ -92,8 +91,7 @@ var knownNames = map[string][]string{
 	"2620:fe::fe":          {"dns.quad9.net"},
 }
 
-// selfTestPlan is what the policy promises: nothing that it allows is among
-// what must be blocked.
+// selfTestPlan is what the policy promises: nothing that it allows is among what must be blocked.
 func (k *keeper) selfTestPlan() selftest.Plan {
 	p := k.book.policy()
 	var denied []string
@@ -187,9 +185,8 @@ func (k *keeper) prove(ctx context.Context) error {
 		"self-test failed, the agent was not started: %s", failures)
 }
 
-// proveAgain runs the self-test for a person, by the policy that is in force now.
-// The status keeps what the start has come to: a name that is down for a moment
-// makes no container unhealthy.
+// proveAgain runs the self-test for a person, by the policy that is in force now. The status keeps what the start has
+// come to: a name that is down for a moment makes no container unhealthy.
 func (k *keeper) proveAgain(ctx context.Context, p control.Peer) control.Reply {
 	if !k.proving.TryLock() {
 		return ask.Refuse(fault.Failure, "wait until it has ended", "another self-test is under way")

@@ -62,9 +62,8 @@ func announceOpen(w io.Writer, noColor bool, colour string, lines ...string) {
 	}
 }
 
-// signOfOpen has the agent's shells say so in their prompts: those that take PS1
-// from the environment, and bash as Debian and Ubuntu set it up, which shows
-// debian_chroot.
+// signOfOpen has the agent's shells say so in their prompts: those that take PS1 from the environment, and bash as
+// Debian and Ubuntu set it up, which shows debian_chroot.
 func signOfOpen(env map[string]string, how string) {
 	sign := "NOT CONFINED: " + how
 	env["PS1"] = "[" + sign + "] " + cmp.Or(env["PS1"], "$ ")

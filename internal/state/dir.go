@@ -17,9 +17,8 @@ import (
 	"github.com/agent-init/agent-init/internal/text"
 )
 
-// runtimeDirs are where the keeper publishes its state, the first that can be
-// written: /run, or the tmpfs that every engine mounts at /dev/shm when the
-// root file system is read-only.
+// runtimeDirs are where the keeper publishes its state, the first that can be written: /run, or the tmpfs that every
+// engine mounts at /dev/shm when the root file system is read-only.
 var runtimeDirs = [...]string{"/run/agent-init", "/dev/shm/agent-init"}
 
 // The published files. All are written by root alone; agent.json holds the
@@ -38,10 +37,9 @@ const (
 // Dir is the keeper's published state.
 type Dir string
 
-// Make makes the directory, or takes one that is already root's. A
-// directory or link that anyone else has put there is refused: what is read
-// from it is trusted. The containers of a pod share /dev/shm, and the agent may be
-// root in one of them: a sidecar keeps nothing there.
+// Make makes the directory, or takes one that is already root's. A directory or link that anyone else has put there
+// is refused: what is read from it is trusted. The containers of a pod share /dev/shm, and the agent may be root in
+// one of them: a sidecar keeps nothing there.
 func Make(mode string) (Dir, error) {
 	var errs []error
 	dirs := runtimeDirs[:]
@@ -69,9 +67,8 @@ func Make(mode string) (Dir, error) {
 	return "", errors.Join(errs...)
 }
 
-// takeDir takes write permission from all but root, if the directory is
-// root's: volumes of Kubernetes are mounted with mode 777. Nobody can have put
-// anything into one that is empty after that.
+// takeDir takes write permission from all but root, if the directory is root's: volumes of Kubernetes are mounted
+// with mode 777. Nobody can have put anything into one that is empty after that.
 func takeDir(d string) error {
 	fd, err := unix.Open(d, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -113,9 +110,8 @@ func Find() (Dir, error) {
 	return "", errors.Join(there...)
 }
 
-// checkAbove says whether somebody else than root could move d away, and the sockets
-// in it with which root decides: an agent may be in root's group, which may write /run
-// in images that are made for users without a fixed uid.
+// checkAbove says whether somebody else than root could move d away, and the sockets in it with which root decides:
+// an agent may be in root's group, which may write /run in images that are made for users without a fixed uid.
 func checkAbove(d string) error {
 	above := filepath.Dir(d)
 	var st unix.Stat_t
@@ -213,9 +209,8 @@ func (d Dir) Read(name string, v any) error {
 	return nil
 }
 
-// Lock makes the caller the only keeper of this container, for as long as it
-// lives. The file can't be opened by the agent, which could hold the lock
-// itself otherwise.
+// Lock makes the caller the only keeper of this container, for as long as it lives. The file can't be opened by the
+// agent, which could hold the lock itself otherwise.
 func (d Dir) Lock() (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(string(d), lockFile), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// WriteMetrics writes the state in the text format of Prometheus. The names are
-// public.
+// WriteMetrics writes the state in the text format of Prometheus. The names are public.
 func (s *State) WriteMetrics(w io.Writer, version string, now time.Time) error {
 	b := bufio.NewWriter(w)
 	metric := func(name, kind, help string, values ...any) {

@@ -10,10 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenPlain opens a file to read it and append to it, or makes it. On the way to
-// it there may be no link: where root writes into a directory of the agent's, such
-// as the workspace, a link would be the agent's choice of another file. For the
-// same reason it must be a regular file that has no other name.
+// OpenPlain opens a file to read it and append to it, or makes it. On the way to it there may be no link: where root
+// writes into a directory of the agent's, such as the workspace, a link would be the agent's choice of another file.
+// For the same reason it must be a regular file that has no other name.
 func OpenPlain(path string) (*os.File, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {

@@ -12,9 +12,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// WriteRules writes the policy in force, for everyone to read: one rule per line, in
-// JSON, without the settings, which may hold what the agent's own environment does.
-// It writes one rule at a time: the policy may be long.
+// WriteRules writes the policy in force, for everyone to read: one rule per line, in JSON, without the settings,
+// which may hold what the agent's own environment does. It writes one rule at a time: the policy may be long.
 func WriteRules(w io.Writer, dir string, hosts []byte, p *policy.Policy) error {
 	b := bufio.NewWriterSize(w, 64<<10)
 	enc := json.NewEncoder(b)

@@ -94,14 +94,12 @@ func (s *State) headline() string {
 	return "not healthy"
 }
 
-// Settled says whether it is known how the start went, and if it didn't go well,
-// why.
+// Settled says whether it is known how the start went, and if it didn't go well, why.
 func (s *State) Settled() (bool, error) {
 	alive := s.Keeper.Alive()
 	switch {
 	case s.Keeper.PID == 1 && !alive:
-		// It was PID 1 before this container was restarted. The present one has
-		// not published anything yet.
+		// It was PID 1 before this container was restarted. The present one has not published anything yet.
 	case s.Phase == PhaseReady && alive:
 		return true, nil
 	case s.Phase == PhaseFailed:

@@ -132,12 +132,10 @@ type Audit struct {
 // AttestEvery is how often the keeper holds the rules against the plan, and publishes.
 const AttestEvery = 10 * time.Second
 
-// stale is how old a publication may be before its keeper counts as hung: it
-// publishes with every attestation.
+// stale is how old a publication may be before its keeper counts as hung: it publishes with every attestation.
 const stale = 3*AttestEvery + 5*time.Second
 
-// Healthy says whether the container is confined and all parts work; if not,
-// why, in one line each.
+// Healthy says whether the container is confined and all parts work; if not, why, in one line each.
 func (s *State) Healthy(now time.Time) (ok bool, why []string) {
 	bad := func(format string, args ...any) { why = append(why, fmt.Sprintf(format, args...)) }
 	switch s.Phase {
@@ -192,9 +190,8 @@ func (p process) Alive() bool {
 	return err == nil && start == p.Start
 }
 
-// startTime reads field 22 of /proc/PID/stat, of a process that has not ended: one
-// that nobody has reaped still has the file. The command name before it may hold
-// anything, so the count starts behind its closing bracket.
+// startTime reads field 22 of /proc/PID/stat, of a process that has not ended: one that nobody has reaped still has
+// the file. The command name before it may hold anything, so the count starts behind its closing bracket.
 func startTime(pid int) (uint64, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -111,8 +111,7 @@ func (c *Channel) Receive() (m Message, file *os.File, err error) {
 // ErrMalformed is a packet that is not a message. The channel is still usable.
 var ErrMalformed = errors.New("malformed message")
 
-// receivedFile takes the first descriptor out of a control message and closes
-// any other: a peer can't fill the table.
+// receivedFile takes the first descriptor out of a control message and closes any other: a peer can't fill the table.
 func receivedFile(oob []byte) *os.File {
 	if len(oob) == 0 {
 		return nil

@@ -169,8 +169,7 @@ func PlainText(s string) string {
 	return strings.TrimSpace(s[:min(len(s), MaxText)])
 }
 
-// CheckRequest says what is wrong with a request that the guard, which may have
-// been taken over, has sent.
+// CheckRequest says what is wrong with a request that the guard, which may have been taken over, has sent.
 func CheckRequest(m Message) error {
 	// In single blanks: a run of them could make a row of its own on a screen.
 	if m.Name == "" || strings.Trim(m.Name, "abcdefghijklmnopqrstuvwxyz0123456789.*-_:[]/@ ") != "" || strings.Join(strings.Fields(m.Name), " ") != m.Name {
