@@ -51,11 +51,11 @@ func execCommand() command {
 			if dir, err := os.Getwd(); err == nil {
 				spec.Dir = dir
 			}
-			own, found := findTerminal([3]*os.File{e.stdin, os.Stdout, os.Stderr}, must)
+			own := findTerminal([3]*os.File{e.stdin, os.Stdout, os.Stderr}, must)
 			if must && !own.typed {
 				return fault.New(fault.Usage, "use docker exec -it, or leave out -t", "exec -t needs a terminal")
 			}
-			if found && !bare {
+			if own.out != nil && !bare {
 				term := container.Environ(e.env)["TERM"]
 				if term != "" { // what it is shown on
 					spec.Env = append(spec.Env, "TERM="+term)
@@ -69,11 +69,10 @@ func execCommand() command {
 	}
 }
 
-// ownTerminal runs a command on a terminal of its own, and shows it on a person's. No
-// descriptor of the person's terminal reaches the command, so nothing that it leaves
-// behind can read what is typed there later; what it prints goes through the filter of
-// sessions, and the modes that it leaves on are taken back (sudo's use_pty, for the same
-// reason).
+// ownTerminal runs a command on a terminal of its own, and shows it on a person's. No descriptor
+// of that one reaches the command, so nothing that it leaves behind can read what is typed there
+// later (sudo's use_pty, for the same reason). What it prints goes through the filter of sessions,
+// and the modes that it leaves on are taken back.
 type ownTerminal struct {
 	std    [3]*os.File // ours
 	in     *os.File    // the person's terminal, to read from
@@ -81,33 +80,30 @@ type ownTerminal struct {
 	typed  bool        // what is typed is for the command
 	filter terminal.Filter
 
-	near, relay *os.File      // our side of the command's terminal; a read of relay, a duplicate, can be ended by closing it
+	near, relay *os.File      // our side of the command's terminal; a read of relay, a duplicate, can be ended
 	found       *unix.Termios // the person's, as it was
 	copying     bool          // what is typed is being handed on
 	heard       atomic.Bool   // and the command runs: it gets what the terminal answers
 }
 
-// findTerminal finds the terminal that a command would have: by any of its first three
-// descriptors, or as its controlling terminal, which it could open by name. What is
-// typed is for the command if it shows something there, or if forced: otherwise another
-// program of a pipeline may wait for it.
-func findTerminal(std [3]*os.File, forced bool) (_ *ownTerminal, found bool) {
+// findTerminal finds the terminal that a command would have: by its first three descriptors,
+// or as its controlling terminal, which it could open by name. What is typed is for it if it
+// shows something there, or if forced: else another program of a pipeline may wait for it.
+func findTerminal(std [3]*os.File, forced bool) *ownTerminal {
 	o := &ownTerminal{std: std}
 	for _, f := range []*os.File{std[1], std[2], std[0]} {
 		if o.out == nil && text.IsTerminal(f) {
 			o.out = f
 		}
 	}
-	if tty, err := os.OpenFile("/dev/tty", os.O_RDWR|unix.O_NOCTTY, 0); err == nil && o.out == nil {
-		o.out = tty
-	} else if err == nil {
-		tty.Close()
+	if o.out == nil {
+		o.out, _ = os.OpenFile("/dev/tty", os.O_RDWR|unix.O_NOCTTY, 0)
 	}
 	o.in = o.out
 	if text.IsTerminal(std[0]) {
 		o.in, o.typed = std[0], forced || text.IsTerminal(std[1])
 	}
-	return o, o.out != nil
+	return o
 }
 
 func (o *ownTerminal) exec(spec privdrop.Spec) error {

@@ -260,8 +260,7 @@ func runProbes(ctx context.Context) error {
 }
 
 func makeProbes(ctx context.Context) (selftest.Report, error) {
-	// Beside a running agent, which has the same uid, nobody is to write the
-	// report from outside.
+	// The running agent, which has the same uid, is not to write the report from outside.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return selftest.Report{}, fmt.Errorf("make the probe undumpable: %w", err)
 	}

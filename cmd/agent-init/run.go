@@ -1,20 +1,35 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
 	"io"
+	"maps"
 	"os"
+	"regexp"
 	"runtime"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/keeper"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/internal/wire/sessionop"
+	"github.com/agent-init/agent-init/pkg/firewall"
+	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/session/attach"
 )
 
 func runCommand() command {
@@ -74,8 +89,8 @@ func upCommand() command {
 	}
 }
 
-// bringUp makes sure that a keeper runs: the one there is, or a new one that
-// lives on by itself. It returns once the confinement was proved.
+// bringUp makes sure that a keeper runs: the one there is, or a new one that lives on by itself.
+// It returns once the confinement was proved.
 func bringUp(ctx context.Context, e environment, c keeper.Config) error {
 	if os.Geteuid() != 0 {
 		return fault.New(fault.Privilege, "run it as root: docker exec -u root, or sudo in postStartCommand", "agent-init up needs root, and runs as uid %d", os.Geteuid())
@@ -84,8 +99,7 @@ func bringUp(ctx context.Context, e environment, c keeper.Config) error {
 	if published(state.StatusFile, &s) == nil && s.Keeper.Alive() && s.Phase != state.PhaseFailed {
 		return bringUpAgain(ctx, s, c)
 	}
-	// The new keeper reports over a pipe, and closes it when it is done: it
-	// must not depend on the terminal or the shell that started it.
+	// The keeper reports over a pipe: it must not depend on who started it, or on a terminal.
 	r, w, err := os.Pipe()
 	if err != nil {
 		return err
@@ -122,8 +136,7 @@ func bringUp(ctx context.Context, e environment, c keeper.Config) error {
 	}
 }
 
-// bringUpAgain is an up that finds a keeper at work: it has the policy read
-// again, which changes nothing if that is the same.
+// bringUpAgain is an up that finds a keeper at work: it has the policy read again.
 func bringUpAgain(ctx context.Context, s state.State, c keeper.Config) error {
 	if s.Monitor != c.Monitor {
 		return fault.New(fault.Rules, "restart the container to change the mode", "the keeper that runs here is in %s mode, and %s was asked for", state.ModeWord(s.Monitor), state.ModeWord(c.Monitor))
@@ -168,4 +181,195 @@ func tellParent(out *os.File) func(keeper.Report) {
 			out.Close()
 		}
 	}
+}
+
+// settings are what the flags of a command that confines say, and its environment.
+type settings struct {
+	keeper.Config
+	mode string
+	mib  int64 // of a record
+	fs   *flag.FlagSet
+}
+
+func (s *settings) confine(fs *flag.FlagSet) {
+	s.fs = fs
+	policyDir(fs, &s.PolicyDir, "`DIR` that holds policy.yaml, allowlist.txt and allowlist.d")
+	fs.StringVar(&s.User, "user", "auto", "`USER` to run the agent as: NAME, UID or UID:GID; auto takes the image's agent user or the workspace's owner")
+	fs.StringVar(&s.Selftest, "selftest", "require", "`WHAT` to do if the self-test fails: require (do not start), warn, or off")
+	fs.StringVar(&s.Backend, "backend", "auto",
+		"packet filter `BACKEND`: "+strings.Join(firewall.Backends(), ", ")+"; auto is nftables if the kernel takes its rules, else xtables")
+	fs.StringVar(&s.mode, "mode", "enforce", "`MODE`: enforce, or monitor, which lets names and addresses through and logs what enforce would deny")
+	fs.BoolVar(&s.Quiet, "quiet", false, "show no progress of the start on a terminal")
+	fs.StringVar(&s.LogLevel, "log-level", "warn", "`LEVEL` of diagnostics on stderr: debug, info, warn or error")
+}
+
+// supervise has those of run, which starts the agent as well.
+func (s *settings) supervise(fs *flag.FlagSet) {
+	s.confine(fs)
+	timeFlag(fs, &s.Grace, "grace", 8*time.Second, "`TIME` that the agent has to end after it was asked to; 0 waits for ever")
+	fs.StringVar(&s.Session, "session", "auto",
+		"`WHEN` the agent runs in a session, which you can leave and come back to: auto (if started on a terminal), always or never")
+	fs.StringVar(&s.Record, "record", "", "record the session to `FILE` as an asciicast that only root can read; further windows go to FILE.w1 and on")
+	numberFlag(fs, &s.mib, "record-limit", 64, 1<<20, "begin another record after this many `MIB`; four are kept")
+	fs.StringVar(&s.Prefix, "prefix", attach.DefaultPrefix.Name(), "`KEY` before each command to the session: ctrl-] or another control character, or none")
+	fs.StringVar(&s.SignalTarget, "signal-target", "auto", "forward signals to `TARGET`: auto, group or child")
+	fs.BoolVar(&s.UnsafeNoFirewall, "unsafe-no-firewall", false, "run the agent with an open network; nothing else implies this")
+}
+
+// allSettings are the flags of run.
+func allSettings() *flag.FlagSet {
+	fs := flag.NewFlagSet("run", flag.ContinueOnError)
+	new(settings).supervise(fs)
+	return fs
+}
+
+// read merges the environment into the flags that were not given, and checks every
+// value: an unknown word stops the start rather than choosing a weaker mode. It says
+// which variables have no effect to whoever starts agent-init.
+func (s *settings) read(e environment) (keeper.Config, error) {
+	env := container.Environ(e.env)
+	strange, err := checkVariables(env)
+	if err != nil {
+		return keeper.Config{}, err
+	}
+	given := map[string]bool{}
+	s.fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	s.fs.VisitAll(func(f *flag.Flag) {
+		name := fault.VariableOf(f.Name)
+		if v, ok := env[name]; ok && !given[f.Name] && err == nil {
+			if e := s.fs.Set(f.Name, v); e != nil {
+				err = fault.New(fault.Usage, "correct or unset "+name, "%s=%q: %w", name, v, e)
+			}
+		}
+	})
+	if err != nil {
+		return keeper.Config{}, err
+	}
+	c := s.Config
+	c.Monitor, c.RecordLimit = s.mode == "monitor", s.mib<<20
+	c.KeysHint = keysHint(c.Prefix)
+	c.SessionName = cmp.Or(env["AGENT_SESSION"], env["TMUX_SESSION"], "agent")
+	c.HostUID, c.HostGID, c.AssistantCmd, c.Shell = env["HOST_UID"], env["HOST_GID"], env["ASSISTANT_CMD"], env["SHELL"]
+	c.NoColor, c.Version = env["NO_COLOR"] != "", version
+	c.IsSetting = func(flag string) bool { return allSettings().Lookup(flag) != nil }
+	// The agent has no business with what our own variables may hold.
+	c.Environ = env
+	maps.DeleteFunc(env, func(name, _ string) bool { return strings.HasPrefix(name, fault.EnvPrefix) })
+	if err := s.check(c); err != nil {
+		return keeper.Config{}, err
+	}
+	if len(strange) > 0 {
+		fault.Warn(e.stderr, strings.Join(strange, ", ")+": no setting of agent-init's, and the agent does not get it",
+			"unset it, or give it another name; agent-init run --help lists the settings")
+	}
+	return c, nil
+}
+
+func (s *settings) check(c keeper.Config) error {
+	for _, w := range []struct {
+		flag, value string
+		words       []string
+	}{
+		{"selftest", c.Selftest, []string{"require", "warn", "off"}},
+		{"backend", c.Backend, firewall.Backends()},
+		{"session", c.Session, []string{"", "auto", "always", "never"}},
+		{"mode", s.mode, []string{"enforce", "monitor"}},
+		{"signal-target", c.SignalTarget, []string{"", "auto", "group", "child"}},
+		{"log-level", c.LogLevel, []string{"debug", "info", "warn", "error"}},
+	} {
+		if !slices.Contains(w.words, w.value) {
+			return fault.New(fault.Usage, "use one of: "+strings.TrimSpace(strings.Join(w.words, " ")), "--%s %q is not known", w.flag, w.value)
+		}
+	}
+	if err := sessionop.CheckName(c.SessionName); err != nil {
+		return fault.New(fault.Usage, "correct or unset AGENT_SESSION", "the session's name is %q: %w", c.SessionName, err)
+	}
+	if _, err := attach.ParsePrefix(c.Prefix); c.Prefix != "" && err != nil {
+		return fault.New(fault.Usage, "use --prefix ctrl-] or another control character", "--prefix: %w", err)
+	}
+	if c.Record != "" && c.Session == "never" {
+		return fault.New(fault.Usage, "leave out one of the two", "--record records a session, and --session never has none")
+	}
+	return nil
+}
+
+// serviceVariable is what Kubernetes sets for a service called agent-init, or agent-init-something.
+var serviceVariable = regexp.MustCompile(`_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`)
+
+// checkVariables refuses a variable that is meant to be a setting and is none: what
+// it was to change would stay as it is, and nobody would know. Others it returns:
+// they are somebody's own, and the agent does not get them.
+func checkVariables(env map[string]string) (strange []string, err error) {
+	var known []string
+	allSettings().VisitAll(func(f *flag.Flag) { known = append(known, fault.VariableOf(f.Name)) })
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		switch {
+		case !strings.HasPrefix(name, fault.EnvPrefix), slices.Contains(known, name), serviceVariable.MatchString(name):
+			continue
+		case name == fault.EnvPrefix+"INBOUND":
+			port := cmp.Or(regexp.MustCompile(`[0-9]+`).FindString(env[name]), "3000") // to show how
+			return nil, fault.New(fault.Usage, "write inbound: ["+port+"] into policy.yaml",
+				"%s is no setting: the policy says which ports are open to the outside", name)
+		}
+		if meant := policy.Nearest(name, known); meant != "" {
+			return nil, fault.New(fault.Usage, "did you mean "+meant+"?", "%s is no setting of agent-init's", name)
+		}
+		strange = append(strange, name)
+	}
+	return strange, nil
+}
+
+// keysHint says how a person gets at the keys of the session, if there is one for it.
+func keysHint(prefix string) string {
+	key, err := attach.ParsePrefix(prefix)
+	if err != nil || key == 0 {
+		return ""
+	}
+	return fmt.Sprintf("   %s ? shows the keys", key)
+}
+
+func policyDir(fs *flag.FlagSet, to *string, usage string) {
+	fs.StringVar(to, "config", "/etc/agent-init", usage)
+}
+
+// duration is a time that a flag takes.
+type duration time.Duration
+
+func timeFlag(fs *flag.FlagSet, to *time.Duration, name string, preset time.Duration, usage string) {
+	*to = preset
+	fs.Var((*duration)(to), name, usage)
+}
+
+func (d *duration) String() string { return text.Trimmed(time.Duration(*d)) }
+
+// Set reads 90s, 1h30m and 3d.
+func (d *duration) Set(s string) error {
+	t, err := text.ParseTime(s)
+	if err != nil {
+		return errors.New("give a time such as 90s, 10m, 2h or 3d")
+	}
+	*d = duration(t)
+	return nil
+}
+
+// number is one that a flag takes: from 1 to most. What was not given is as it was.
+type number struct {
+	to   *int64
+	most int64
+}
+
+func numberFlag(fs *flag.FlagSet, to *int64, name string, preset, most int64, usage string) {
+	*to = preset
+	fs.Var(number{to, most}, name, usage)
+}
+
+func (n number) String() string { return strconv.FormatInt(*n.to, 10) }
+
+func (n number) Set(text string) error {
+	v, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || v < 1 || v > n.most {
+		return fmt.Errorf("give a number from 1 to %d", n.most)
+	}
+	*n.to = v
+	return nil
 }

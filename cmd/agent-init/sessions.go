@@ -295,8 +295,7 @@ type sessionsReport struct { // of --json
 
 const maxShownTitle = 40 // characters
 
-// cleanSession takes out of what programs chose whatever could make a line look like
-// another.
+// cleanSession takes out of what programs chose what could make a line look like another.
 func cleanSession(i *protocol.Info) {
 	for n := range i.Windows {
 		w := &i.Windows[n]

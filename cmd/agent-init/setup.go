@@ -49,8 +49,7 @@ func checkCommand() command {
 
 const maxCheckFile = 64 << 20 // bytes
 
-// bundleOf reads the named files as they are: whose they are matters only where
-// they are in force.
+// bundleOf reads the named files: whose they are matters only where they are in force.
 func bundleOf(dir string, files []string) (*policy.Bundle, error) {
 	if len(files) == 0 {
 		return policy.Read(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile("")})

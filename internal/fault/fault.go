@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// Exit codes of agent-init itself (sysexits.h where one fits). Everything else
-// is the status of the command that it ran: its exit code, or 128+n if signal n
-// ended it.
+// Exit codes of agent-init itself (sysexits.h where one fits). Everything else is that of the
+// command that it ran: its exit code, or 128+n if signal n ended it.
 const (
 	OK           = 0
 	Failure      = 1   // status: no; and what has no code of its own
@@ -42,8 +41,7 @@ func New(code int, remedy, format string, args ...any) *Fault {
 	return &Fault{Code: code, Cause: fmt.Errorf(format, args...), Remedy: remedy}
 }
 
-// Of is the fault that err is, or one of its own for what failed while it was
-// doing that.
+// Of is the fault that err is, or one of its own for what failed while doing that.
 func Of(err error, doing string) *Fault {
 	var f *Fault
 	if errors.As(err, &f) {
@@ -57,8 +55,7 @@ type Status int
 
 func (s Status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// Report writes err for a person, one cause and one remedy, and returns the
-// exit code that it stands for.
+// Report writes err for a person, and returns the exit code that it stands for.
 func Report(w io.Writer, err error) int {
 	var st Status
 	if err == nil || errors.As(err, &st) {
@@ -133,8 +130,7 @@ func engine(env map[string]string, exists func(path string) bool) Launch {
 	return ByHand
 }
 
-// outside is how a command is run in this container from outside of it; empty where
-// there is no engine.
+// outside is how a command is run in this container from outside; empty without an engine.
 func outside(env map[string]string, hostname string, exists func(path string) bool) string {
 	by, id := engine(env, exists), "CONTAINER"
 	if len(hostname) == 12 && strings.Trim(hostname, "0123456789abcdef") == "" { // the engine's choice

@@ -22,8 +22,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// subject is what explain is asked about: a name or an address, and a port if
-// one was said.
+// subject is what explain is asked about.
 type subject struct {
 	name string
 	addr netip.Addr
@@ -271,8 +270,7 @@ func (d *denials) read(file string, s subject, probe ofProbe) error {
 	})
 }
 
-// requestAbout is the last request of the agent's about s: one that waits goes
-// before those that were decided.
+// requestAbout is the agent's last request about s: one that waits goes before those that were decided.
 func requestAbout(grants []grant.Grant, s subject) *grant.Grant {
 	var found *grant.Grant
 	for _, g := range slices.Backward(grants) {

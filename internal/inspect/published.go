@@ -55,8 +55,7 @@ type published struct {
 	inbound []uint16
 }
 
-// readPublished reads what the keeper has published; without one, the files of
-// dir.
+// readPublished reads what the keeper has published; without one, the files of dir.
 func readPublished(dir string) (published, error) {
 	run, err := state.Find()
 	if err != nil {
@@ -106,8 +105,7 @@ func readFiles(o policy.ReadOptions) (*policy.Policy, error) {
 	return p, nil
 }
 
-// auditOf is where the log is, and since when agent-init runs: zero if it has
-// published nothing.
+// auditOf is where the log is, and since when agent-init runs: zero if it does not.
 func auditOf(s *state.State) (file string, started time.Time) {
 	if s != nil && s.Audit.File != "" {
 		return s.Audit.File, s.Started

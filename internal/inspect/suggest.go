@@ -47,8 +47,7 @@ type Suggestions struct {
 	More    int          `json:"more,omitempty"` // that were left out
 }
 
-// Suggest proposes lines for what was denied since a time in words,
-// or ever: all.
+// Suggest proposes lines for what was denied since a time in words, or ever: all.
 func Suggest(dir, since string) (Suggestions, error) {
 	p, err := readPublished(dir)
 	if err != nil {
@@ -247,9 +246,8 @@ func (g suggestion) rank() int {
 	return 0
 }
 
-// choosePresets gives each line with a name the service that it most likely is of, of
-// those that would allow as much: the one that has most of the names that were denied; of two, the one that the
-// name's domain is called after; of two, the smaller.
+// choosePresets gives each line with a name the likeliest of the services that would allow as much: that has
+// most of the names that were denied; of two, that the name's domain is called after; of two, the smaller.
 func choosePresets(presets map[string]*policy.Policy, lines map[string]*suggestion) {
 	allows := map[string][]string{}        // by line
 	covers := map[string]map[string]bool{} // names, by preset

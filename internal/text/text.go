@@ -205,8 +205,7 @@ func (f *folder) Write(p []byte) (int, error) {
 // wordOf is a word with the blanks before it; the last has those behind it as well.
 var wordOf = regexp.MustCompile(` *[^ ]+(?: +$)?|^ +$`)
 
-// Fold breaks a line at blanks so that no part is wider than width. A word that is
-// wider stays whole.
+// Fold breaks a line at blanks so that no part is wider than width. A wider word stays whole.
 func Fold(line string, width int, hang string) string {
 	if Columns(line) <= width {
 		return line

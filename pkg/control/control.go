@@ -52,8 +52,7 @@ type Request struct {
 	Number  uint32 `json:"number,omitempty"`  // of a grant or request; 0: none
 }
 
-// Reply is the answer. If it is not OK, Error is one line of cause and Remedy
-// one of what to do.
+// Reply is the answer. If it is not OK, Error is one line of cause, and Remedy one of what to do.
 type Reply struct {
 	OK     bool            `json:"ok"`
 	Code   int             `json:"code,omitempty"` // exit code that goes with an error
@@ -106,8 +105,7 @@ func isVerb(s string) bool {
 	return s != "" && len(s) <= 16 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz") == ""
 }
 
-// printable says whether s is text without anything that a terminal or a log
-// could take for more than text.
+// printable says whether s is nothing that a terminal or a log could take for more than text.
 func printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
@@ -115,9 +113,8 @@ func printable(s string) bool {
 // ErrBounds says that a request can't be sent, since a field is out of bounds.
 var ErrBounds = errors.New("out of bounds")
 
-// Call sends r to the socket at path and returns the reply. The error matches
-// ErrBounds, or is about the connection, such as fs.ErrNotExist and
-// fs.ErrPermission; a refusal is a Reply.
+// Call sends r to the socket at path and returns the reply, which a refusal is too. The error
+// matches ErrBounds, or is about the connection, such as fs.ErrNotExist.
 func Call(ctx context.Context, path string, r Request) (Reply, error) {
 	r.Version = 1
 	if err := r.check(); err != nil {
@@ -162,21 +159,15 @@ type Peer struct {
 
 // Server serves a socket.
 type Server struct {
-	// May says whether a uid may speak at all. It is asked before anything is
-	// read from the peer.
-	May func(uid uint32) bool
-
-	// Handle serves one request. It is called concurrently.
-	Handle func(ctx context.Context, p Peer, r Request) Reply
-
-	Log      *slog.Logger  // nil discards
-	Peers    int           // how many may be connected at once, default 16; one more is turned away
-	Patience time.Duration // for a peer to say what it wants, and to take the answer; default 5 s each
+	May      func(uid uint32) bool                              // speak at all; asked before anything is read from the peer
+	Handle   func(ctx context.Context, p Peer, r Request) Reply // called concurrently
+	Log      *slog.Logger                                       // nil discards
+	Peers    int                                                // how many may be connected at once, default 16; one more is turned away
+	Patience time.Duration                                      // for a peer to say what it wants, and to take the answer; default 5 s each
 }
 
-// Listen makes a socket at path, with mode, in place of one that an earlier
-// process left there. The directory must be one that only the caller's user
-// can write to.
+// Listen makes a socket at path, in place of one that an earlier process left there. Only the
+// caller's user may be able to write to the directory.
 func Listen(path string, mode os.FileMode) (*net.UnixListener, error) {
 	temp := path + ".new" // nobody can connect by its name before the mode is right
 	var l *net.UnixListener
