@@ -37,8 +37,8 @@
 //   - localhost (RFC 6761) and the policy's hosts are answered from here; reverse
 //     look-ups and use-application-dns.net are NXDOMAIN. Of a name below a search domain,
 //     the name without it is audited, once.
-//   - Odd messages: FORMERR unless there is exactly one question and nothing but EDNS
-//     beside it, NOTIMP, REFUSED for other classes, BADVERS. Responses are dropped.
+//   - Odd messages: FORMERR unless there is exactly one question and no answer, NOTIMP,
+//     REFUSED for other classes, BADVERS. Responses are dropped.
 //
 // # Limits
 //

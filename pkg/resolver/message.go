@@ -64,7 +64,7 @@ func parseQuery(pkt, buf []byte, q *query) (rcode uint16, reply bool) {
 	q.qtype = be.Uint16(pkt[off:])
 	q.question = pkt[headerLen : off+4]
 	class := be.Uint16(pkt[off+2:])
-	version, ok := q.parseEDNS(pkt[off+4:], be.Uint16(pkt[10:]))
+	version, ok := q.parseAdditional(pkt, off+4, int(be.Uint16(pkt[10:])))
 	switch {
 	case !ok:
 		return dns.RcodeFormatError, true
@@ -109,19 +109,51 @@ func (q *query) parseName(pkt []byte, off int) (int, bool) {
 	}
 }
 
-// parseEDNS reads the only record that may stand beside a question, an OPT record
-// (RFC 6891), of n in rest. It returns its version.
-func (q *query) parseEDNS(rest []byte, n uint16) (version byte, ok bool) {
-	be := binary.BigEndian
-	switch {
-	case n == 0:
-		return 0, true
-	case n > 1 || len(rest) < 11 || rest[0] != 0 || be.Uint16(rest[1:]) != dns.TypeOPT || len(rest) < 11+int(be.Uint16(rest[9:])):
+// parseAdditional looks for one OPT record among n records at off (RFC 6891)
+// and returns its version.
+func (q *query) parseAdditional(pkt []byte, off, n int) (version byte, ok bool) {
+	if n > 8 {
 		return 0, false
 	}
-	q.edns = true
-	q.size = min(max(int(be.Uint16(rest[3:])), dns.MinMsgSize), maxUDPReply)
-	return rest[6], true
+	for range n {
+		root := off < len(pkt) && pkt[off] == 0
+		end, ok := skipName(pkt, off)
+		if !ok || end+10 > len(pkt) {
+			return 0, false
+		}
+		rr := pkt[end:]
+		off = end + 10 + int(binary.BigEndian.Uint16(rr[8:]))
+		if off > len(pkt) {
+			return 0, false
+		}
+		if binary.BigEndian.Uint16(rr) != dns.TypeOPT {
+			continue
+		}
+		if q.edns || !root {
+			return 0, false
+		}
+		q.edns = true
+		q.size = min(max(int(binary.BigEndian.Uint16(rr[2:])), dns.MinMsgSize), maxUDPReply)
+		version = rr[5]
+	}
+	return version, true
+}
+
+// skipName returns the offset behind the name at off, compressed or not.
+func skipName(pkt []byte, off int) (int, bool) {
+	for off < len(pkt) {
+		n := int(pkt[off])
+		switch {
+		case n == 0:
+			return off + 1, true
+		case n >= 0xc0:
+			return off + 2, off+2 <= len(pkt)
+		case n > 63:
+			return 0, false
+		}
+		off += 1 + n
+	}
+	return 0, false
 }
 
 // answer is what a question comes to, the same for all who ask it. It does not
