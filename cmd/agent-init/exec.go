@@ -74,11 +74,10 @@ func execCommand() command {
 // later (sudo's use_pty, for the same reason). What it prints goes through the filter of sessions,
 // and the modes that it leaves on are taken back.
 type ownTerminal struct {
-	std    [3]*os.File // ours
-	in     *os.File    // the person's terminal, to read from
-	out    *os.File    // the same, to write to
-	typed  bool        // what is typed is for the command
-	filter terminal.Filter
+	std     [3]*os.File // ours
+	in, out *os.File    // the person's terminal
+	typed   bool        // what is typed is for the command
+	filter  terminal.Filter
 
 	near, relay *os.File      // our side of the command's terminal; a read of relay, a duplicate, can be ended
 	found       *unix.Termios // the person's, as it was

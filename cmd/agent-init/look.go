@@ -40,17 +40,16 @@ func statusCommand() command {
 				return err
 			}
 			ok, why := s.Healthy(time.Now())
+			var err error
 			if !quiet {
-				if err := e.show(state.Report{Healthy: ok, Why: why, State: &s}, strings.Repeat(" ", 11), func(w io.Writer, coloured bool) error {
+				err = e.show(state.Report{Healthy: ok, Why: why, State: &s}, strings.Repeat(" ", 11), func(w io.Writer, coloured bool) error {
 					var screen strings.Builder
 					s.Write(&screen, ok, why, coloured)
 					_, err := io.WriteString(w, screen.String())
 					return err
-				}); err != nil {
-					return err
-				}
+				})
 			}
-			return verdict(ok, fault.Failure)
+			return cmp.Or(err, verdict(ok, fault.Failure))
 		},
 	}
 }
@@ -88,9 +87,7 @@ func waitCommand() command {
 		summary: "block until the container is confined and proved",
 		example: "agent-init wait --timeout 1m",
 		flags:   func(fs *flag.FlagSet) { timeFlag(fs, &timeout, "timeout", defaultWait, "give up after `TIME`") },
-		run: func(context.Context, environment, []string) error {
-			return waitReady(time.Now().Add(timeout))
-		},
+		run:     func(context.Context, environment, []string) error { return waitReady(time.Now().Add(timeout)) },
 	}
 }
 
@@ -197,10 +194,7 @@ func doctorCommand() command {
 				return fault.New(fault.Privilege, "run it as root: docker exec -u root", "doctor looks at what only root can see")
 			}
 			d := inspect.Examine(ctx, dir, container.Environ(e.env))
-			if err := e.show(d, strings.Repeat(" ", 13), d.Write); err != nil {
-				return err
-			}
-			return verdict(d.OK, fault.Failure)
+			return cmp.Or(e.show(d, strings.Repeat(" ", 13), d.Write), verdict(d.OK, fault.Failure))
 		},
 	}
 }

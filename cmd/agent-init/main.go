@@ -36,28 +36,25 @@ func main() {
 
 // environment is everything that a command takes from the process around it.
 type environment struct {
-	args   []string
-	env    []string
-	stdin  *os.File
-	stdout io.Writer
-	stderr io.Writer
-	json   bool // --json was given
+	args, env      []string
+	stdin          *os.File
+	stdout, stderr io.Writer
+	json           bool // --json was given
 }
 
 // command is one verb of the command line. Its flags are set before it runs.
 type command struct {
-	group    string // of the help; "": for agent-init itself, not for people
-	name     string
-	synopsis string // arguments, for the usage line
-	summary  string
-	example  string
-	json     string // what --json prints, if there is such a flag
-	words    string // the arguments that there are, if they are few
-	signals  bool   // it reads early.Signals; the others end on a signal as any program does
-	mixed    bool   // flags may follow arguments
-	alone    bool   // takes no arguments
-	flags    func(fs *flag.FlagSet)
-	run      func(ctx context.Context, e environment, args []string) error
+	group            string // of the help; "": for agent-init itself, not for people
+	name             string
+	synopsis         string // arguments, for the usage line
+	json             string // what --json prints, if there is such a flag
+	summary, example string
+	words            string // the arguments that there are, if they are few
+	signals          bool   // it reads early.Signals; the others end on a signal as any program does
+	mixed            bool   // flags may follow arguments
+	alone            bool   // takes no arguments
+	flags            func(fs *flag.FlagSet)
+	run              func(ctx context.Context, e environment, args []string) error
 }
 
 // commands are all that there are, in the order of the help.

@@ -123,32 +123,34 @@ func painted(s, code string, coloured bool) string {
 
 // patient is all that doctor looks at, so that what it makes of it can be tested.
 type patient struct {
-	now           time.Time
-	state         *state.State // nil: agent-init does not run
-	bounding      uint64       // capabilities
-	noNewPrivs    bool
-	groups        uint64                             // that the guard's can be drawn from
-	probe         func() (backend string, err error) // nil: not to be tried
-	network       error                              // why it is not the container's own
-	processes     string                             // why they are not the container's own
-	program       error                              // why others than root could replace agent-init
-	legacyTables  []string
-	ip6tables     bool
-	addrs6        int // global IPv6 addresses, not of the loopback
-	loopback6     bool
-	route6        bool
-	dir           string
-	policy        *policy.Policy
-	policyErr     error
-	sockets       []string // that are mounted, or named by the agent's environment
-	newest        time.Time
-	newestFile    string
+	now   time.Time
+	state *state.State // nil: agent-init does not run
+
+	bounding   uint64                             // capabilities
+	groups     uint64                             // that the guard's can be drawn from
+	probe      func() (backend string, err error) // nil: not to be tried
+	network    error                              // why it is not the container's own
+	processes  string                             // why they are not the container's own
+	program    error                              // why others than root could replace agent-init
+	noNewPrivs bool
+
+	legacyTables                 []string
+	ip6tables, loopback6, route6 bool
+	addrs6                       int      // global IPv6 addresses, not of the loopback
+	listens                      []uint16 // ports of the agent's, not on the loopback
+	inbound                      []uint16
+
+	dir        string
+	policy     *policy.Policy
+	policyErr  error
+	sockets    []string // that are mounted, or named by the agent's environment
+	newest     time.Time
+	newestFile string
+
 	servers       []string
 	passedOver    []string // servers of resolv.conf that are not asked, and why
 	deniedNames   []string
 	strippedNames int
-	listens       []uint16 // ports of the agent's, not on the loopback
-	inbound       []uint16
 }
 
 // may says whether a root shell in the container may have a capability.

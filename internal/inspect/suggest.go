@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -121,32 +122,23 @@ func (s *suggester) add(e audit.Event) {
 	if e.Proto == "udp" && e.Kind == audit.Drop {
 		port.Proto = policy.UDP
 	}
-	switch e.Kind {
-	case audit.DNS:
-		switch {
-		case e.Enforce != "" && e.IP == "": // it does not exist, or has no address
-		case e.Verdict == audit.Deny && err == nil: // an address was taken out of an answer
-			if policy.Classify(a) == policy.Private {
-				s.take(e.Name+" private", e.Name, e)
-			}
-		default:
-			s.name(e.Name, policy.Port{Proto: policy.TCP, Number: policy.HTTPS.Number}, true, e)
+	switch {
+	case e.Kind == audit.DNS && e.Enforce != "" && e.IP == "": // it does not exist, or has no address
+	case e.Kind == audit.DNS && e.Verdict == audit.Deny && err == nil: // an address was taken out of an answer
+		if policy.Classify(a) == policy.Private {
+			s.take(e.Name+" private", e.Name, e)
 		}
-	case audit.Connect, audit.HTTP:
-		if e.Name != "" && e.Port != 0 {
-			s.name(e.Name, port, false, e)
-		}
-	case audit.Drop:
-		if err != nil || e.Port == 0 || e.Proto != "tcp" && e.Proto != "udp" {
-			return
-		}
+	case e.Kind == audit.DNS:
+		s.name(e.Name, policy.HTTPS, true, e)
+	case e.Port == 0:
+	case e.Kind == audit.Connect, e.Kind == audit.HTTP:
+		s.name(e.Name, port, false, e)
+	case e.Kind == audit.Drop && err == nil && (e.Proto == "tcp" || e.Proto == "udp"):
 		if name, others := s.whose.of(a); name != "" {
 			if g := s.name(name, port, false, e); g != nil {
 				g.Or = others
 			}
-			return
-		}
-		if line := s.policy.LineForAddr(a, port); line != "" {
+		} else if line := s.policy.LineForAddr(a, port); line != "" {
 			s.take(line, "", e)
 		}
 	}
@@ -249,18 +241,17 @@ func (g suggestion) rank() int {
 // choosePresets gives each line with a name the likeliest of the services that would allow as much: that has
 // most of the names that were denied; of two, that the name's domain is called after; of two, the smaller.
 func choosePresets(presets map[string]*policy.Policy, lines map[string]*suggestion) {
-	allows := map[string][]string{}        // by line
+	allows := func(preset string, g *suggestion) bool {
+		return g.port.Number != 0 && presets[preset].Decide(g.name, g.port).Allowed
+	}
+	names := slices.Sorted(maps.Keys(presets))
 	covers := map[string]map[string]bool{} // names, by preset
-	for _, g := range lines {
-		for preset, p := range presets {
-			if g.port.Number == 0 || !p.Decide(g.name, g.port).Allowed {
-				continue
+	for _, preset := range names {
+		covers[preset] = map[string]bool{}
+		for _, g := range lines {
+			if allows(preset, g) {
+				covers[preset][g.name] = true
 			}
-			allows[g.Line] = append(allows[g.Line], preset)
-			if covers[preset] == nil {
-				covers[preset] = map[string]bool{}
-			}
-			covers[preset][g.name] = true
 		}
 	}
 	for _, g := range lines {
@@ -270,13 +261,12 @@ func choosePresets(presets map[string]*policy.Policy, lines map[string]*suggesti
 			}
 			return 0
 		}
-		g.Preset = ""
-		for _, preset := range slices.Sorted(slices.Values(allows[g.Line])) {
-			if g.Preset == "" || cmp.Or(
+		for _, preset := range names {
+			if allows(preset, g) && (g.Preset == "" || cmp.Or(
 				len(covers[preset])-len(covers[g.Preset]),
 				after(preset)-after(g.Preset),
 				presets[g.Preset].Counts().Names-presets[preset].Counts().Names,
-			) > 0 {
+			) > 0) {
 				g.Preset = preset
 			}
 		}
