@@ -77,23 +77,13 @@ type Book struct {
 // OnlyCuts says whether b takes something away that old has, and opens nothing more:
 // a denial, the end of what was allowed, or both.
 func (b Book) OnlyCuts(old Book) bool {
-	has := func(in Book, kind Kind, target string) bool {
-		return slices.ContainsFunc(in.List, func(g Grant) bool { return g.Kind == kind && g.Target == target })
+	lost := func(kind Kind, from, to Book) bool { // on the way from one to the other
+		return slices.ContainsFunc(from.List, func(g Grant) bool {
+			return g.Kind == kind && !slices.ContainsFunc(to.List, func(h Grant) bool { return h.Kind == kind && h.Target == g.Target })
+		})
 	}
-	cuts := false
-	for _, g := range old.List {
-		if g.Kind == Deny && !has(b, Deny, g.Target) {
-			return false
-		}
-		cuts = cuts || g.Kind == Allow && !has(b, Allow, g.Target)
-	}
-	for _, g := range b.List {
-		if g.Kind == Allow && !has(old, Allow, g.Target) {
-			return false
-		}
-		cuts = cuts || g.Kind == Deny && !has(old, Deny, g.Target)
-	}
-	return cuts
+	opens := lost(Deny, old, b) || lost(Allow, b, old)
+	return !opens && (lost(Allow, old, b) || lost(Deny, b, old))
 }
 
 // Clone is a book that changes for itself.

@@ -11,13 +11,7 @@ import (
 
 // Says is what was decided, or asked for.
 func (g Grant) Says() string {
-	switch g.Kind {
-	case Allow:
-		return "allowed " + g.Target
-	case Deny:
-		return "denied " + g.Target
-	}
-	return "requested " + g.Target
+	return map[Kind]string{Allow: "allowed ", Deny: "denied ", Request: "requested "}[g.Kind] + g.Target
 }
 
 // Until is how long g is to last.

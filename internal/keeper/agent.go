@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"os"
@@ -104,15 +105,7 @@ func (a *agent) agentCommand(args []string) []string {
 }
 
 // shell is what a person gets who asks for no command.
-func (a *agent) shell() string {
-	switch {
-	case a.config.Shell != "":
-		return a.config.Shell
-	case a.identity.Shell != "":
-		return a.identity.Shell
-	}
-	return "/bin/sh"
-}
+func (a *agent) shell() string { return cmp.Or(a.config.Shell, a.identity.Shell, "/bin/sh") }
 
 // spec is how the agent, and everything that runs like it, is confined.
 func (a *agent) spec() privdrop.Spec {

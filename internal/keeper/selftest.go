@@ -140,15 +140,10 @@ func (k *keeper) selfTestPlan() selftest.Plan {
 func targets(entries []string) []selftest.Target {
 	var out []selftest.Target
 	for _, s := range entries {
-		host, port, err := net.SplitHostPort(s)
-		if err != nil {
-			continue
+		host, port, _ := net.SplitHostPort(s) // without a port, that is none
+		if n, err := strconv.ParseUint(port, 10, 16); err == nil {
+			out = append(out, selftest.Target{Name: host, Port: uint16(n), TLS: n == 443})
 		}
-		n, err := strconv.ParseUint(port, 10, 16)
-		if err != nil {
-			continue
-		}
-		out = append(out, selftest.Target{Name: host, Port: uint16(n), TLS: n == 443})
 	}
 	return out
 }
@@ -167,14 +162,12 @@ func (k *keeper) prove(ctx context.Context) error {
 	if err != nil {
 		return fault.New(fault.SelfTest, "run it again with --log-level debug", "the self-test could not be run: %w", err)
 	}
-	st := &state.SelfTest{OK: report.OK, Time: time.Now(), Checks: len(report.Checks), Millis: int64(report.Millis)}
+	st := &state.SelfTest{OK: report.OK, Time: time.Now(), Checks: len(report.Checks), Failures: report.Failures(), Millis: int64(report.Millis)}
+	k.update(func(s *state.State) { s.SelfTest = st })
 	if report.OK {
-		k.update(func(s *state.State) { s.SelfTest = st })
 		k.record(audit.Event{Kind: audit.SelfTest, Verdict: audit.Info, Reason: "passed: " + sizeOfReport(report)})
 		return nil
 	}
-	st.Failures = report.Failures()
-	k.update(func(s *state.State) { s.SelfTest = st })
 	failures := strings.Join(st.Failures, "; ")
 	k.record(audit.Event{Kind: audit.SelfTest, Verdict: audit.Fault, Reason: "failed: " + failures})
 	if k.config.Selftest == "warn" {

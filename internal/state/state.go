@@ -137,43 +137,34 @@ const stale = 3*AttestEvery + 5*time.Second
 
 // Healthy says whether the container is confined and all parts work; if not, why, in one line each.
 func (s *State) Healthy(now time.Time) (ok bool, why []string) {
-	bad := func(format string, args ...any) { why = append(why, fmt.Sprintf(format, args...)) }
+	bad := func(is bool, format string, args ...any) {
+		if is {
+			why = append(why, fmt.Sprintf(format, args...))
+		}
+	}
+	ready, age := s.Phase == PhaseReady, now.Sub(s.Published)
+	gone := ready && !s.Keeper.Alive()
 	switch s.Phase {
 	case PhaseReady:
 	case PhaseOpen:
-		bad("NOT CONFINED: started with --unsafe-no-firewall")
+		bad(true, "NOT CONFINED: started with --unsafe-no-firewall")
 	case PhaseStarting:
-		bad("starting: sealed, not yet proved")
+		bad(true, "starting: sealed, not yet proved")
 	default:
-		bad("%s: %s", s.Phase, s.Reason)
+		bad(true, "%s: %s", s.Phase, s.Reason)
 	}
-	if s.Monitor {
-		bad("NOT CONFINED: monitor mode lets through what the policy denies, and logs it")
-	}
-	if s.Phase == PhaseReady && !s.Keeper.Alive() {
-		bad("the keeper is gone; the rules stay as they were")
-	} else if age := now.Sub(s.Published); age > stale {
-		bad("the keeper has not reported for %v", age.Round(time.Second))
-	} else if age < -stale { // how old it is can't be told, until it reports again
-		bad("the keeper has not reported since the clock was set back")
-	}
-	if s.Firewall.Fault != "" {
-		bad("rules differ from the plan: %s", s.Firewall.Fault)
-	}
-	if s.Phase == PhaseReady && !s.Guard.OK {
-		bad("the guard is down, names are refused: %s", s.Guard.Fault)
-	}
-	if s.Policy.Fault != "" {
-		bad("the last reload was refused, the policy before it is in force: %s", text.FirstFault(s.Policy.Fault))
-	}
-	if s.Audit.Fault != "" {
-		bad("events are being lost: %s", s.Audit.Fault)
-	}
-	if s.Grants.Fault != "" {
-		bad("a denial, or the end of a grant, is not in force yet, and is tried again: %s", text.FirstLine(s.Grants.Fault))
-	}
-	if s.SelfTest != nil && !s.SelfTest.OK {
-		bad("self-test failed: %s", strings.Join(s.SelfTest.Failures, "; "))
+	bad(s.Monitor, "NOT CONFINED: monitor mode lets through what the policy denies, and logs it")
+	bad(gone, "the keeper is gone; the rules stay as they were")
+	bad(!gone && age > stale, "the keeper has not reported for %v", age.Round(time.Second))
+	// How old it is can't be told then, until it reports again.
+	bad(!gone && age < -stale, "the keeper has not reported since the clock was set back")
+	bad(s.Firewall.Fault != "", "rules differ from the plan: %s", s.Firewall.Fault)
+	bad(ready && !s.Guard.OK, "the guard is down, names are refused: %s", s.Guard.Fault)
+	bad(s.Policy.Fault != "", "the last reload was refused, the policy before it is in force: %s", text.FirstFault(s.Policy.Fault))
+	bad(s.Audit.Fault != "", "events are being lost: %s", s.Audit.Fault)
+	bad(s.Grants.Fault != "", "a denial, or the end of a grant, is not in force yet, and is tried again: %s", text.FirstLine(s.Grants.Fault))
+	if s.SelfTest != nil {
+		bad(!s.SelfTest.OK, "self-test failed: %s", strings.Join(s.SelfTest.Failures, "; "))
 	}
 	return len(why) == 0, why
 }
