@@ -233,14 +233,14 @@ func selftestAsAgent(asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	exe, err := stage.UnreadableSelf()
+	exe, path, err := stage.UnreadableSelf(3)
 	if err != nil {
 		return err
 	}
-	if err := unix.Dup3(int(exe.Fd()), stage.FDKept, 0); err != nil {
+	if err := unix.Dup3(int(exe.Fd()), 3, 0); err != nil {
 		return fmt.Errorf("pass on the probe: %w", err)
 	}
-	spec.Argv, spec.Dir, spec.KeepFDs = []string{stage.FDPath(stage.FDKept), "selftest", fmt.Sprintf("--json=%v", asJSON)}, "/", 1
+	spec.Argv, spec.Dir, spec.KeepFDs = []string{path, "selftest", fmt.Sprintf("--json=%v", asJSON)}, "/", 1
 	return stage.DropFault(privdrop.Exec(spec.Spec))
 }
 

@@ -248,7 +248,7 @@ func terminalCommand() command {
 			if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 				return err
 			}
-			conn := os.NewFile(stage.FDKept+1, "session") // behind the stage's own
+			conn := os.NewFile(stage.FDAlone, "session")
 			out, ok := e.stdout.(*os.File)
 			if conn == nil || !ok {
 				return fault.New(fault.Usage, "use agent-init attach", "this client is started by agent-init itself")

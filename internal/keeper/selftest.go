@@ -43,13 +43,13 @@ func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside boo
 		o.Stderr = nil
 	}
 	if beside || os.Getpid() != 1 { // else there is no agent yet
-		exe, err := stage.UnreadableSelf()
+		exe, path, err := stage.UnreadableSelf(stage.FDAlone)
 		if err != nil {
 			return selftest.Report{}, err
 		}
 		defer exe.Close()
 		o.Files = []*os.File{exe}
-		o.Spec.Argv[0] = stage.FDPath(stage.FDKept + 1) // behind the stage's own
+		o.Spec.Argv[0] = path
 	}
 	p, err := stage.Spawn(k.reaper, o)
 	w.Close()

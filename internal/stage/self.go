@@ -11,22 +11,22 @@ import (
 	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
-// FDKept is the first descriptor that a command can be given (privdrop.Spec).
-const FDKept = 3
-
-// FDPath is a file by the descriptor that this process has of it.
-func FDPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
-
 // UnreadableSelf is a copy of this program that may be executed but not read.
 // The kernel makes a process that executes such a file undumpable from its first
 // instruction (would_dump in fs/exec.c): an agent that runs already, under the
-// same uid, can't trace the probe and write its report.
-func UnreadableSelf() (_ *os.File, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("copy the program: %w", err)
-		}
-	}()
+// same uid, can't trace the probe and write its report. path is the copy for a process
+// that has it at that descriptor.
+func UnreadableSelf(at int) (copied *os.File, path string, err error) {
+	copied, err = copySelf()
+	if err != nil {
+		return nil, "", fmt.Errorf("copy the program: %w", err)
+	}
+	return copied, fdPath(at), nil
+}
+
+func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+func copySelf() (*os.File, error) {
 	self, err := os.Open(Self)
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func UnreadableSelf() (_ *os.File, err error) {
 	if _, err := io.Copy(w, self); err != nil {
 		return nil, err
 	}
-	r, err := os.Open(FDPath(fd))
+	r, err := os.Open(fdPath(fd))
 	if err != nil {
 		return nil, err
 	}

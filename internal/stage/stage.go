@@ -1,5 +1,9 @@
 // Package stage starts children of this binary without privileges, says what each is told
 // at its start, and judges whether it is alive.
+//
+// A stage is the second half of every start: a fresh process of the same binary that gives up
+// its privileges, proves it, and becomes the command. What it is to do is in the memfd that it
+// inherits.
 package stage
 
 import (
@@ -20,17 +24,13 @@ import (
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
 
-// The stage is the second half of every start: a fresh process of the same
-// binary that gives up its privileges, proves it, and becomes the command. What
-// it is to do is in the memfd that it inherits.
-
 // The descriptors that a stage inherits, and a process of ours after it.
 const (
 	fdStage  = 3
 	fdConfig = 4
 
-	// FDFiles is the first of Options.Files where there is a Config.
-	FDFiles = 5
+	FDAlone = 4 // the first of Options.Files where there is no Config
+	FDFiles = 5 // and where there is one
 )
 
 // Run becomes what the order says that was inherited. It returns if that fails.

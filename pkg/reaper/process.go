@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// Process is a child that Start has made. Its methods are safe for concurrent
-// use.
+// Process is a child that Start has made. Its methods may be called at once.
 type Process struct {
 	reaper  *Reaper
 	pid     int
@@ -19,8 +18,7 @@ type Process struct {
 	status  Status
 }
 
-// Pid is the process id. It may be in use by another process once Done is
-// closed.
+// Pid is the process id, which another process may have once Done is closed.
 func (p *Process) Pid() int { return p.pid }
 
 // Done is closed when the process has ended and was reaped.
@@ -44,7 +42,7 @@ func (p *Process) Wait(ctx context.Context) (Status, error) {
 
 // Signal sends sig to the process. It returns os.ErrProcessDone if the process
 // was reaped, so no other process that has got its pid is ever hit, and
-// syscall.EPERM if we may not, by SignalAs either.
+// syscall.EPERM if we may not, not as its user either.
 func (p *Process) Signal(sig syscall.Signal) error { return p.kill(p.pid, sig) }
 
 // SignalGroup sends sig to the process's group, as long as the process itself

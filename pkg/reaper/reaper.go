@@ -21,13 +21,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reaper starts processes and reaps all that become its children. Its methods
-// are safe for concurrent use.
+// Reaper starts processes and reaps all that become its children. Its methods may be called at once.
 type Reaper struct {
 	log    *slog.Logger
 	isInit bool        // PID 1 of its namespace
 	spawns chan func() // run on the thread that is the parent of every child
-	as     SignalAs
+	as     func(pids []int, sig syscall.Signal) error
 
 	// mu is held from fork to registration, around every round of wait4, and
 	// around every kill. So no child is reaped unknown, however fast it ends,
@@ -36,29 +35,14 @@ type Reaper struct {
 	procs map[int]*Process
 }
 
-// SignalAs signals, for a root without CAP_KILL, processes that it may not signal. Negative
-// numbers are process groups. It is called with the reaper's lock held.
-type SignalAs func(pids []int, sig syscall.Signal) error
-
 // New makes the calling process a reaper, for as long as it lives; a second
 // one in the same process would steal from the first. It ignores TTIN and
 // TTOU, so that nothing done to the terminal's foreground group can stop the
 // process, or make it spin, when it writes a line there; children get the
-// default action back. A nil log discards. Without as, what may not be signalled isn't.
-func New(log *slog.Logger, as SignalAs) (*Reaper, error) {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	if as == nil {
-		as = func([]int, syscall.Signal) error { return syscall.EPERM }
-	}
-	r := &Reaper{
-		log:    log,
-		isInit: os.Getpid() == 1,
-		spawns: make(chan func()),
-		as:     as,
-		procs:  make(map[int]*Process),
-	}
+// default action back. With its lock held it calls as, which signals, for a root without
+// CAP_KILL, processes that it may not signal. Negative numbers are process groups.
+func New(log *slog.Logger, as func(pids []int, sig syscall.Signal) error) (*Reaper, error) {
+	r := &Reaper{log: log, isInit: os.Getpid() == 1, spawns: make(chan func()), as: as, procs: make(map[int]*Process)}
 	if !r.isInit {
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 			return nil, fmt.Errorf("become a subreaper: %w", err)
@@ -100,13 +84,8 @@ type Command struct {
 	// open until then.
 	Foreground bool
 
-	// Setsid starts the child in a session of its own, without a terminal.
-	// Foreground has no effect then.
-	Setsid bool
-
-	// Helper marks a process that serves the caller and is no part of the
-	// tree that Supervise signals and ends.
-	Helper bool
+	Setsid bool // in a session of its own, without a terminal; Foreground has no effect then
+	Helper bool // it serves the caller, and is no part of the tree that Supervise signals and ends
 }
 
 // Start executes c. If the caller is not PID 1, the child is killed should the
