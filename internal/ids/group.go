@@ -19,12 +19,11 @@ const (
 	overflowID   = 65534     // what an id that is not mapped shows as, unless the system says otherwise
 )
 
-// Group is the group that the guard runs in, and that rules ask for beside its
-// uid. A container that shares the network may have been given that uid, which
-// everybody can work out; the number of the group exists only once agent-init has
-// started, and is told to nobody: it is in no file, no log and no argument. It is one
-// for as long as the keeper lives: a guard that is started again needs no other
-// rules, and has no older socket beside it.
+// Group is the group that the guard runs in, and that rules ask for beside its uid. A container
+// that shares the network may have been given that uid, which everybody can work out; the number
+// of the group exists only once agent-init has started, and is told to nobody: it is in no file,
+// no log and no argument. It stays for as long as the keeper lives: a guard that is started again
+// needs no other rules, and has no older socket beside it.
 type Group struct {
 	GID uint32
 	Any bool // rules can't ask for it: there are too few groups

@@ -20,9 +20,8 @@ const (
 	guardUIDs     = 64
 )
 
-// ChooseUID finds a uid for what is named that is nobody's: no account has it, no process
-// runs under it, no socket of this network namespace is owned by it (owners lists those that
-// own one) and it is mapped in this user namespace.
+// ChooseUID finds a uid for what is named that no account, no running process and no socket of
+// this network namespace has (owners lists those), and that is mapped in this user namespace.
 func ChooseUID(what string, owners func() (map[uint32]bool, error), taken ...uint32) (uint32, error) {
 	used, err := inUse("/etc/passwd", "/etc/group")
 	if err != nil {

@@ -7,11 +7,10 @@ import (
 	"strings"
 )
 
-// Where memory is short the kernel ends the process that uses most of it, counted
-// from its oom_score_adj on (proc_pid_oom_score_adj(5)): hundreds of small processes
-// of the agent's would leave the keeper as the largest. So whatever the keeper starts
-// comes before it, in thousandths of the memory that there is. Raising the value takes
-// no privilege, and lowering it again below what the container was given does.
+// Where memory is short the kernel ends the process that uses most of it, counted from its
+// oom_score_adj on (proc_pid_oom_score_adj(5)): hundreds of small processes of the agent's would
+// leave the keeper as the largest. So whatever the keeper starts comes before it. Raising the
+// value takes no privilege, and lowering it below what the container was given does.
 
 // Rank says which of our processes goes first.
 type Rank int

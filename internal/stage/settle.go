@@ -18,10 +18,9 @@ const SmallHeap = 50
 // spareThreads is more than blocking calls ever take at once.
 const spareThreads = 8
 
-// Settle is for the end of a start. It has the Go runtime make threads, which it keeps, before
-// there is an agent that could leave no room for them: where none can be made when one is
-// needed, the runtime ends the process. It leaves the image when what a start does at its end
-// is over.
+// Settle is for the end of a start. It has the Go runtime make threads, which it keeps, before an
+// agent could leave no room for them: without one that it needs, the runtime ends the process.
+// It leaves the image when what a start does at its end is over.
 func Settle() {
 	var made sync.WaitGroup
 	release := make(chan struct{})
@@ -66,12 +65,10 @@ const (
 	segmentWritable             = 2
 )
 
-// leaveImage lets go of the pages of the program's own code and constants. A start
-// runs through most of them, and what follows needs few: those come back as they are
-// used, from the page cache or from the file, since nobody has written to them. When
-// memory is short the others would be taken for pages that are in use, as mapped code
-// is (folio_check_references in mm/vmscan.c); they are marked as cold first, since
-// unmapping them would count as a use too (madvise(2)).
+// leaveImage lets go of the pages of the program's own code and constants. A start runs through
+// most of them, and what follows needs few: those come back as they are used. The others would
+// be taken for pages that are in use when memory is short (folio_check_references in mm/vmscan.c);
+// they are marked as cold first, since unmapping them would count as a use too (madvise(2)).
 func leaveImage() {
 	page := uintptr(unix.Getpagesize())
 	bias, headers := loadedImage()

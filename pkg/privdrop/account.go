@@ -23,11 +23,10 @@ var dotDirs = [...]string{
 // write. The identity works without an entry, for most programs.
 var ErrReadOnly = errors.New("file system is read-only")
 
-// EnsureAccount gives id a passwd entry and makes its home directory usable:
-// the directory itself and the ones in it that agents write to are given to
-// id, and the engine's volumes that are mounted in it. It goes no deeper, follows
-// no link and does not cross another mount point, whose files may be the host's. Its
-// errors are worth no more than a warning, an ErrReadOnly and a *CapabilityError too.
+// EnsureAccount gives id a passwd entry, and its home directory with the ones in it that agents
+// write to, and the engine's volumes that are mounted there. It goes no deeper, follows no link
+// and crosses no other mount point, whose files may be the host's. Its errors are worth no more
+// than a warning, an ErrReadOnly and a *CapabilityError too.
 func EnsureAccount(id Identity) error { return ensureAccount(id, "/etc/passwd", "/home") }
 
 // ensureAccount leaves homes alone that are not below root.
@@ -69,9 +68,8 @@ func readOnlyOr(err error, also ...error) error {
 	return err
 }
 
-// withEntry returns the passwd file data with the account of id: the line of
-// that name is changed, or one is added. There is never a second line of the
-// name, since the first would hide it.
+// withEntry returns the passwd file data with the account of id: the line of that name is
+// changed, or one is added. A second line of the name would be hidden by the first.
 func withEntry(data []byte, id Identity) ([]byte, error) {
 	if fields := id.Name + id.Home + id.Shell; !validName(id.Name) || strings.ContainsAny(fields, ":\n\x00") {
 		return nil, fmt.Errorf("%q, %q and %q can't be fields of a passwd file", id.Name, id.Home, id.Shell)
@@ -149,9 +147,8 @@ func giveHome(id Identity, home string) error {
 // openHere opens a directory to look at, and no link to one.
 const openHere = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 
-// giveDir gives the directory name in home to id, if it is one and id does not
-// own it. It opens every component by itself and checks what it has opened, so
-// nobody can swap a link or a mount in.
+// giveDir gives the directory name in home to id, if it is one. It opens every component by
+// itself and checks what it has opened, so nobody can swap a link or a mount in.
 func giveDir(home, name string, id Identity) error {
 	fd, err := unix.Open(home, openHere, 0)
 	if err != nil {

@@ -58,9 +58,8 @@ func getCaps() (c capSets, err error) {
 	return c, nil
 }
 
-// Require returns a *CapabilityError for the first capability of need
-// (unix.CAP_… numbers) that the calling thread lacks. For what Exec needs, see
-// ExecCapabilities.
+// Require returns a *CapabilityError for the first capability of need (unix.CAP_… numbers) that
+// the calling thread lacks.
 func Require(need ...int) error {
 	have, err := getCaps()
 	if err != nil {
@@ -79,14 +78,12 @@ func ExecCapabilities() []int {
 	return []int{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP}
 }
 
-// Harden makes the calling process undumpable, so that no other uid can read
-// its memory, environment or descriptors, and reduces the capabilities of all
-// its threads to keep (unix.CAP_… numbers), as far as it holds those. It needs
-// a binary that was built without cgo.
+// Harden makes the calling process undumpable, so that no other uid can read its memory,
+// environment or descriptors, and leaves all its threads the capabilities keep (unix.CAP_…
+// numbers), as far as it holds those. It needs a binary that was built without cgo.
 //
-// The bounding set stays, since children that Exec need it. What the caller
-// must keep for them is ExecCapabilities: under no_new_privs, executing a file
-// gives root nothing back.
+// The bounding set stays, since children that Exec need it. The caller must keep
+// ExecCapabilities for them: under no_new_privs, executing a file gives root nothing back.
 func Harden(keep ...int) error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("become undumpable: %w", err)

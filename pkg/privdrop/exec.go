@@ -19,14 +19,12 @@ import (
 // shell executes scripts that do not name their interpreter.
 const shell = "/bin/sh"
 
-// Exec becomes what s says, verifies it, and executes the command in place of
-// the calling process. It returns only if something failed: an *ExecError if
-// the drop went well but the command can't be executed, a *CapabilityError if
-// a capability is missing. The calling process must exit then, whatever the
-// error.
+// Exec becomes what s says, verifies it, and executes the command in place of the calling
+// process. It returns only if something failed: an *ExecError if the command can't be executed,
+// a *CapabilityError if a capability is missing. The calling process must exit then.
 //
-// Credentials belong to threads, so the calling goroutine stays on its own for
-// ever; the kernel ends the others at the exec.
+// Credentials belong to threads, so the calling goroutine stays on its own for ever; the kernel
+// ends the others at the exec.
 func Exec(s Spec) error {
 	runtime.LockOSThread()
 	if len(s.Argv) == 0 {
@@ -89,9 +87,8 @@ func isText(path string) bool {
 // started it: they may hold secrets, or describe descriptors that are closed.
 var ours = [...]string{"AGENT_INIT_", "LISTEN_", "NOTIFY_SOCKET="}
 
-// environment returns base without the variables that belong to agent-init,
-// and with HOME, USER, LOGNAME and SHELL of id. The last of several
-// definitions wins.
+// environment returns base without the variables of ours, and with HOME, USER, LOGNAME and
+// SHELL of id. The last of several definitions wins.
 func environment(base []string, id Identity) (env []string) {
 	all := append(slices.Clone(base), "HOME="+id.Home, "USER="+id.Name, "LOGNAME="+id.Name, "SHELL="+id.Shell)
 	seen := map[string]bool{}
@@ -110,10 +107,9 @@ func environment(base []string, id Identity) (env []string) {
 // defaultPath is searched if the environment has no PATH.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// lookPath finds the file that a shell would execute for name, with pathEnv as its
-// PATH, by the access rights of the calling process. It searches as execvp(3) does:
-// what may not be executed is passed over, but remembered for the error, which is
-// an *ExecError. It cleans no path, since that would change what ".." after a link means.
+// lookPath finds the file that a shell would execute for name, by the rights of the calling
+// process. As execvp(3) does, it passes over what may not be executed, but remembers it for the
+// *ExecError. It cleans no path, since that would change what ".." after a link means.
 func lookPath(name, pathEnv string) (string, error) {
 	if name == "" {
 		return "", &ExecError{name, syscall.ENOENT}

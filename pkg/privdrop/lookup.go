@@ -142,9 +142,8 @@ func (o LookupOptions) hostID(name, text string) (uint32, error) {
 	return id, nil
 }
 
-// workspaceOwner returns the owner of the workspace, or 0 if it is nobody that
-// the agent can be. A directory of the image itself says nothing about who works
-// in it: only one that was mounted counts.
+// workspaceOwner returns the owner of the workspace, or 0 if the agent can't be that. Only a
+// directory that was mounted says who works in it.
 func workspaceOwner(dir string) (uid, gid uint32) {
 	fd, err := unix.Open(dir, openHere, 0) // a link could point at a directory of anybody
 	if err != nil {

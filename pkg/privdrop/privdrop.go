@@ -43,10 +43,8 @@ type Spec struct {
 	// others above 2 are closed.
 	KeepFDs int `json:"keep_fds,omitempty"`
 
-	// ParentPID, if not 0, is the pid of the process that started this one:
-	// the command is killed when that ends. The kernel honours it across
-	// uids only if the parent held CAP_KILL. Not for children of PID 1, which
-	// the kernel kills anyway.
+	// ParentPID, if not 0, is the pid of the process that started this one: the command is killed
+	// when that ends, if it held CAP_KILL. PID 1's children are killed by the kernel anyway.
 	ParentPID int `json:"parent_pid,omitempty"`
 }
 

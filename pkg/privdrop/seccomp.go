@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Offsets in struct seccomp_data of the kernel's include/uapi/linux/seccomp.h.
-// Arguments are 64 bits wide, but those that are looked at are ints to the
-// kernel, which ignores their upper half: so does the filter. Both
+// Offsets in struct seccomp_data of the kernel's include/uapi/linux/seccomp.h. Arguments are 64
+// bits wide, but the kernel takes those that are looked at for ints: so does the filter. Both
 // architectures are little-endian.
 const (
 	dataNumber = 0

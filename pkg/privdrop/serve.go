@@ -2,9 +2,8 @@ package privdrop
 
 import "golang.org/x/sys/unix"
 
-// closed are the system calls that a process has no use for which serves what it
-// has open already: other programs, files by their names, and other processes.
-// Numbers that an architecture lacks are left out; see arch_amd64.go.
+// closed are the system calls of no use to a process that serves what it has open already:
+// other programs, files by their names, and other processes.
 var closed = append([]uint32{
 	unix.SYS_EXECVE, unix.SYS_EXECVEAT,
 	unix.SYS_OPENAT, unix.SYS_OPENAT2, unix.SYS_LINKAT, unix.SYS_SYMLINKAT, unix.SYS_UNLINKAT, unix.SYS_RENAMEAT2,
@@ -52,9 +51,8 @@ func serveFilter(pid uint32) []unix.SockFilter {
 	return p
 }
 
-// Serve leaves the process, with all its threads, nothing but what it has open, and
-// sockets of TCP and UDP, on top of the filter that it was started with. It can't be
-// undone.
+// Serve leaves the process, with all its threads, nothing but what it has open, and sockets of
+// TCP and UDP, on top of the filter that it was started with. It can't be undone.
 func Serve() error {
 	return installFilter(serveFilter(uint32(unix.Getpid())), unix.SECCOMP_FILTER_FLAG_TSYNC)
 }

@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MayWrite tells whether id may make files in dir, as the kernel judges it: by the
-// bits, by ACLs, and by what the mount says. A kernel or a sandbox that can't be
-// asked (faccessat2(2)) answers with yes.
+// MayWrite tells whether id may make files in dir, as the kernel judges it. A kernel or a
+// sandbox that can't be asked (faccessat2(2)) answers with yes.
 func MayWrite(id Identity, dir string) (err error) {
 	// The thread is id's for access to files from here on.
 	OnThread(func() {
@@ -32,9 +31,9 @@ func MayWrite(id Identity, dir string) (err error) {
 	return err
 }
 
-// OnThread runs f on a thread of its own, which ends with it: whatever f makes of the thread's ids, nothing else
-// runs with them. The main thread is none of those, since the Go runtime keeps that for as long as the process lives
-// (mexit in runtime/proc.go), and /proc/PID shows its ids as the process's.
+// OnThread runs f on a thread of its own, which ends with it: whatever f makes of the thread's
+// ids, nothing else runs with them. The main thread is none of those: the Go runtime keeps it
+// for as long as the process lives (mexit in runtime/proc.go), and /proc/PID shows its ids.
 func OnThread(f func()) {
 	borrow(func() (same bool) {
 		if unix.Gettid() != unix.Getpid() {
@@ -46,8 +45,8 @@ func OnThread(f func()) {
 	})
 }
 
-// FilesAs runs f on a thread that has access to files, and makes them, as uid and gid, either of which may be -1: as we
-// do. Where that can't be, f runs as we are.
+// FilesAs runs f on a thread that has access to files, and makes them, as uid and gid, either of
+// which may be -1: as we do. Where that can't be, f runs as we are.
 func FilesAs(uid, gid int, f func()) {
 	borrow(func() (same bool) {
 		ownGID, _ := unix.SetfsgidRetGid(gid)

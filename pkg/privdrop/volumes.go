@@ -46,10 +46,9 @@ func Mounts(mountinfo string) (out []Mount, err error) {
 // octal undoes the escapes of mountinfo.
 var octal = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// giveVolumes gives the volumes in id's home to id: an engine fills a new
-// volume with what the image has there, which belongs to the image's agent. What
-// the volume's owner owns in it changes hands, and nothing else. A volume that is
-// empty and root's was made for a directory that the image doesn't have.
+// giveVolumes gives the volumes in id's home to id: an engine fills a new volume with what the
+// image has there, which belongs to the image's agent. Only what the volume's owner owns in it
+// changes hands. One that is empty and root's was made for a directory that the image lacks.
 func giveVolumes(id Identity, home string) error {
 	mounts, err := Mounts("/proc/self/mountinfo")
 	if err != nil {
@@ -77,9 +76,8 @@ func giveVolumes(id Identity, home string) error {
 	return errors.Join(errs...)
 }
 
-// giveVolume gives a volume to id. The home that it is in belongs to owner. Without
-// DAC_OVERRIDE root can't look into a directory that is closed to others; its
-// owner can.
+// giveVolume gives a volume to id. The home that it is in belongs to owner, who can look into a
+// directory that is closed to others: root without DAC_OVERRIDE can't.
 func giveVolume(m Mount, id Identity, owner uint32) error {
 	if err := become(owner); err != nil {
 		return err

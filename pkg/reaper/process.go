@@ -40,9 +40,8 @@ func (p *Process) Wait(ctx context.Context) (Status, error) {
 	}
 }
 
-// Signal sends sig to the process. It returns os.ErrProcessDone if the process
-// was reaped, so no other process that has got its pid is ever hit, and
-// syscall.EPERM if we may not, not as its user either.
+// Signal sends sig to the process. It returns os.ErrProcessDone if that was reaped, so no other
+// process that has got its pid is ever hit, and syscall.EPERM if we may not, nor its user.
 func (p *Process) Signal(sig syscall.Signal) error { return p.kill(p.pid, sig) }
 
 // SignalGroup sends sig to the process's group, as long as the process itself

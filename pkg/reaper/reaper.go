@@ -1,11 +1,10 @@
-// Package reaper is what PID 1 owes its children: it starts them, reaps every
-// process that ends up with it, forwards signals, and ends the whole tree
-// before it reports how the main child ended.
+// Package reaper is what PID 1 owes its children: it starts them, reaps every process that ends
+// up with it, forwards signals, and ends the whole tree before it reports how the main child
+// ended.
 //
-// A process has one Reaper, and starts its children through it alone: os/exec
-// and os.Process wait for a child by themselves and would race with it for the
-// status. The same code serves a process that is not PID 1: New makes it the
-// subreaper of its descendants.
+// A process has one Reaper, and starts its children through it alone: os/exec and os.Process
+// wait for a child by themselves and would race with it for the status. In a process that is
+// not PID 1, New makes it the subreaper of its descendants.
 package reaper
 
 import (
@@ -35,12 +34,11 @@ type Reaper struct {
 	procs map[int]*Process
 }
 
-// New makes the calling process a reaper, for as long as it lives; a second
-// one in the same process would steal from the first. It ignores TTIN and
-// TTOU, so that nothing done to the terminal's foreground group can stop the
-// process, or make it spin, when it writes a line there; children get the
-// default action back. With its lock held it calls as, which signals, for a root without
-// CAP_KILL, processes that it may not signal. Negative numbers are process groups.
+// New makes the calling process a reaper, for as long as it lives; a second one would steal from
+// the first. It ignores TTIN and TTOU, so that nothing done to the terminal's foreground group
+// can stop the process, or make it spin, when it writes a line there; children get the default
+// action back. With its lock held it calls as, which signals, for a root without CAP_KILL,
+// processes that it may not signal. Negative numbers are process groups.
 func New(log *slog.Logger, as func(pids []int, sig syscall.Signal) error) (*Reaper, error) {
 	r := &Reaper{log: log, isInit: os.Getpid() == 1, spawns: make(chan func()), as: as, procs: make(map[int]*Process)}
 	if !r.isInit {
@@ -76,22 +74,18 @@ type Command struct {
 	Dir   string     // empty means the caller's
 	Files []*os.File // file descriptors 0, 1, 2, … of the child; nil entries are closed
 
-	// Foreground makes the child's process group the foreground group of the
-	// terminal, if one of the first three Files is the controlling terminal of
-	// the calling process and the caller is in its foreground. Otherwise it
-	// changes nothing. Supervise takes the foreground back when the child has
-	// ended, for whoever else is in the caller's group; the file has to stay
-	// open until then.
+	// Foreground makes the child's process group the foreground group of the terminal, if one of
+	// the first three Files is our controlling terminal and we are in its foreground. Supervise
+	// takes the foreground back, for whoever else is in our group; the file has to stay open
+	// until then.
 	Foreground bool
 
 	Setsid bool // in a session of its own, without a terminal; Foreground has no effect then
 	Helper bool // it serves the caller, and is no part of the tree that Supervise signals and ends
 }
 
-// Start executes c. If the caller is not PID 1, the child is killed should the
-// caller die; a child that then changes its credentials has to ask for that
-// again. Errors that unwrap to syscall.ENOENT or EACCES mean that the file was
-// not found or is not executable.
+// Start executes c. If the caller is not PID 1, the child is killed should the caller die; a
+// child that then changes its credentials has to ask for that again.
 func (r *Reaper) Start(c Command) (p *Process, err error) {
 	done := make(chan struct{})
 	r.spawns <- func() {

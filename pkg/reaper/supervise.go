@@ -27,9 +27,8 @@ type Options struct {
 	// TERM, shortens it to a second at most; a third ends it.
 	Grace time.Duration
 
-	// Group reports whether a forwarded signal goes to the main child's
-	// process group rather than to the child alone. Nil means that TERM, INT,
-	// HUP and QUIT do.
+	// Group reports whether a signal is forwarded to the main child's process group rather than
+	// to the child alone. Nil means that TERM, INT, HUP and QUIT are.
 	Group func(syscall.Signal) bool
 
 	// Next, if not nil, names another process to take main's place, with its status,
@@ -50,18 +49,16 @@ type supervision struct {
 	resumed  time.Time        // when that was last done
 }
 
-// Supervise waits for main to end, forwarding signals to it meanwhile, then
-// ends the rest of the tree, and returns main's status. The tree is, for
-// PID 1, every process of the namespace, else every descendant; but no Helper.
-// The rest is asked with TERM and killed after two seconds, or after
-// Options.Grace if that is shorter.
+// Supervise waits for main to end, forwarding signals to it meanwhile, then ends the rest of the
+// tree, and returns main's status. The tree is, for PID 1, every process of the namespace, else
+// every descendant; but no Helper. The rest is asked with TERM and killed after two seconds, or
+// after Options.Grace if that is shorter.
 //
-// A main child that cannot be killed within two seconds is given up: then the
-// status is death by SIGKILL, and the caller should exit.
+// A main child that cannot be killed within two seconds is given up: then the status is death by
+// SIGKILL, and the caller should exit.
 //
-// A TERM also resumes what is stopped, so that it can act on it. A main child
-// that was stopped is resumed, unless a shell above can do that: then the
-// caller's own process group is stopped too.
+// A TERM also resumes what is stopped, so that it can act on it. A main child that was stopped is
+// resumed, unless a shell above can do that: then our own process group is stopped too.
 func (r *Reaper) Supervise(main *Process, o Options) Status {
 	if o.Group == nil {
 		o.Group = endsAJob
@@ -191,9 +188,8 @@ func (s *supervision) regainTerminal() {
 	}
 }
 
-// takeTerminalBack makes our group the foreground again if main's still is,
-// which nobody may be in any more: a script that runs us could not read the
-// terminal then.
+// takeTerminalBack makes our group the foreground again if main's still is: a script that runs us
+// could not read the terminal else.
 func (s *supervision) takeTerminalBack() {
 	if s.main.tty < 0 {
 		return

@@ -64,9 +64,8 @@ func parseStat(stat []byte) (p proc, ok bool) {
 	return p, true
 }
 
-// belongs selects from all what Supervise has to end: every process that
-// descends from self, and if self is PID 1 also those that came into the
-// namespace from outside. Helpers, with what descends from them, are left out.
+// belongs selects what Supervise has to end: what descends from self, and if self is PID 1 also
+// what came into the namespace from outside. Helpers and their descendants are left out.
 func belongs(all map[int]proc, self int, helpers map[int]bool) (tree []proc) {
 	for _, pid := range slices.Sorted(maps.Keys(all)) {
 		p, steps := all[pid], 0
