@@ -10,7 +10,6 @@ type look struct {
 	Link       string // of OSC 8: "parameters;URI", or "" for none
 }
 
-// attrs is a set of attributes of SGR.
 type attrs uint8
 
 const (
@@ -24,8 +23,7 @@ const (
 	overline
 )
 
-// color is the default (0), one of a palette, or red, green and blue: the kind is
-// in the uppermost byte.
+// color is the default (0), or has its kind in the uppermost byte.
 type color uint32
 
 // Kinds of colours. The first 16 of the palette have two: some terminals show bold

@@ -1,6 +1,5 @@
 package terminal
 
-// control does what a C0 control says.
 func (t *Terminal) control(b byte) {
 	t.last = 0
 	switch b {
@@ -42,7 +41,6 @@ var escapes = [0x80]func(*Terminal){
 	'o': func(t *Terminal) { t.cur.gl = 3 },
 }
 
-// escapeSequence does what ESC, an intermediate byte or none, and b say.
 func (t *Terminal) escapeSequence(inter, b byte) {
 	t.last = 0
 	switch inter {

@@ -13,9 +13,8 @@ const (
 // goesOn ends a line of the history that was wrapped, and "\n" any other. No line contains either.
 const goesOn = "\x00\n"
 
-// history is the lines that left the main screen, oldest first. A line is kept as it
-// would be sent to a terminal, so one that is full of colours is not larger than what
-// the program wrote.
+// history is the lines that left the main screen, oldest first, each as it would be sent to
+// a terminal: one that is full of colours is not larger than what the program wrote.
 type history struct {
 	limit, lines int
 	text         []byte

@@ -47,7 +47,6 @@ func (m *modes) set(mode int, on bool) {
 	}
 }
 
-// setMode sets or resets a mode.
 func (t *Terminal) setMode(number int, on bool) {
 	switch number {
 	case 6:
@@ -98,14 +97,12 @@ func (t *Terminal) mode(number int) int {
 	return 2
 }
 
-// saveMode is XTSAVE.
 func (t *Terminal) saveMode(number int) {
 	if value := t.mode(number); value != 0 {
 		t.modes.saved[number] = value == 1
 	}
 }
 
-// takeMode is XTRESTORE.
 func (t *Terminal) takeMode(number int) {
 	if on, ok := t.modes.saved[number]; ok {
 		t.setMode(number, on)

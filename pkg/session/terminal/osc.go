@@ -3,7 +3,6 @@ package terminal
 import (
 	"fmt"
 	"maps"
-	"net/url"
 	"strconv"
 	"strings"
 )
@@ -28,7 +27,6 @@ type descriptions struct {
 
 type titles struct{ title, icon string }
 
-// osc does what an operating system command says.
 func (t *Terminal) osc(data []byte) {
 	number, text, ok := command(data)
 	if !ok {
@@ -110,15 +108,6 @@ func (t *Terminal) color(number int, name, spec string) {
 	}
 	t.desc.colors[name] = spec
 	t.desc.touched.colors[number] = true
-}
-
-// cwdPath returns the path of a file URI.
-func cwdPath(uri string) string {
-	u, err := url.Parse(uri)
-	if err != nil || u.Scheme != "file" && u.Scheme != "kitty-shell-cwd" {
-		return ""
-	}
-	return clean(u.Path, maxLink)
 }
 
 // window is CSI t: of it, the titles' stack and the size in cells. Programs can't

@@ -40,7 +40,6 @@ func (p *params) read(b byte) {
 	}
 }
 
-// filter leaves only those that keep says.
 func (p *params) filter(keep func(int) bool) {
 	n := 0
 	for i := range min(p.n, maxParams) {
@@ -52,7 +51,6 @@ func (p *params) filter(keep func(int) bool) {
 	p.n = n
 }
 
-// append appends them as they are written.
 func (p *params) append(dst []byte) []byte {
 	for i := range min(p.n, maxParams) {
 		if i > 0 && p.sub[i] {

@@ -89,8 +89,8 @@ var sequences = map[string]sequence{
 
 	"?h": {may: only(isPrivateMode), do: eachMode(func(t *Terminal, n int) { t.setMode(n, true) })},
 	"?l": {may: only(isPrivateMode), do: eachMode(func(t *Terminal, n int) { t.setMode(n, false) })},
-	"?s": {may: only(isPrivateMode), do: eachMode((*Terminal).saveMode)},
-	"?r": {may: only(isPrivateMode), do: eachMode((*Terminal).takeMode)},
+	"?s": {may: only(isPrivateMode), do: eachMode((*Terminal).saveMode)}, // XTSAVE
+	"?r": {may: only(isPrivateMode), do: eachMode((*Terminal).takeMode)}, // XTRESTORE
 	"$p": {may: asks, do: func(t *Terminal, p *params) { t.answer("\x1b[%d;%d$y", p.get(0, 0), t.mode(-p.get(0, 0))) }},
 	// Synchronized output is answered as known: a terminal that isn't able to do it ignores it.
 	"?$p": {may: asks, do: func(t *Terminal, p *params) { t.answer("\x1b[?%d;%d$y", p.get(0, 0), t.mode(p.get(0, 0))) }},
@@ -104,7 +104,11 @@ var sequences = map[string]sequence{
 	">u": {do: func(t *Terminal, p *params) { t.keyboard().push(p.get(0, 0)) }},
 	"=u": {do: func(t *Terminal, p *params) { t.keyboard().change(p.get(0, 0), p.get(1, 1)) }},
 	"<u": {do: func(t *Terminal, p *params) { t.scr.keys.pop(p.get(0, 1)) }},
-	"?u": {may: asks, do: func(t *Terminal, _ *params) { t.answerKeys() }},
+	"?u": {may: asks, do: func(t *Terminal, _ *params) {
+		if t.kitty {
+			t.answer("\x1b[?%du", t.scr.keys.flags)
+		}
+	}},
 	"?m": {may: asks},
 
 	"c":  {may: asks, do: identifies("\x1b[?62;22c")}, // a VT220 with colours

@@ -41,7 +41,6 @@ func (t *Terminal) ascii(p []byte) {
 	}
 }
 
-// advance moves the cursor behind what was shown.
 func (t *Terminal) advance(n int) {
 	t.cur.x += n
 	if t.cur.x >= t.cols {
@@ -50,7 +49,6 @@ func (t *Terminal) advance(n int) {
 	}
 }
 
-// wrap goes on in the next row.
 func (t *Terminal) wrap() {
 	// On the last row below the scroll region it overwrites the row itself.
 	t.scr.rows[t.cur.y].wrapped = t.cur.y == t.bottom || t.cur.y < t.rows-1
@@ -58,7 +56,6 @@ func (t *Terminal) wrap() {
 	t.index()
 }
 
-// print shows one character.
 func (t *Terminal) print(r rune) {
 	if r < utf8.RuneSelf {
 		r = t.translate(byte(r))

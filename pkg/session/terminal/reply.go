@@ -65,13 +65,6 @@ func (t *Terminal) requestStatus(data []byte) {
 	}
 }
 
-// answerKeys answers what flags of kitty's keyboard protocol are in use.
-func (t *Terminal) answerKeys() {
-	if t.kitty {
-		t.answer("\x1b[?%du", t.scr.keys.flags)
-	}
-}
-
 // answerColor answers what OSC name asks: what programs set, else what is known.
 func (t *Terminal) answerColor(name string) {
 	c, ok := parseColor(t.desc.colors[name])

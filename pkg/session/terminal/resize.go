@@ -2,9 +2,8 @@ package terminal
 
 import "slices"
 
-// Resize changes the screen's size. The main screen's text is wrapped anew, and lines
-// go into the scrollback and come back from it; the alternate screen is cut, or gets
-// empty columns and rows. The scroll region becomes the whole screen.
+// Resize wraps the main screen's text anew, with lines that go into the scrollback and come
+// back from it, and cuts the alternate screen. The scroll region becomes the whole screen.
 func (t *Terminal) Resize(cols, rows int) {
 	cols, rows = clamp(cols, 1, maxCols), clamp(rows, 1, maxRows)
 	if cols == t.cols && rows == t.rows {
@@ -35,9 +34,7 @@ func (s *screen) cut(cols, rows, y int) (above int) {
 		above = max(0, y-rows+1)
 		s.rows = s.rows[above : above+rows]
 	}
-	for len(s.rows) < rows {
-		s.rows = append(s.rows, &row{fill: space})
-	}
+	s.rows = padded(s.rows, rows)
 	for _, r := range s.rows {
 		if len(r.cells) > cols {
 			r.part(cols)
@@ -86,10 +83,7 @@ func (t *Terminal) reflow(cols, rows int, c *cursor) {
 		f.rows = append(back, f.rows...)
 		f.y += len(back)
 	}
-	for len(f.rows) < rows {
-		f.rows = append(f.rows, &row{fill: space})
-	}
-	t.main.rows = f.rows
+	t.main.rows = padded(f.rows, rows)
 	c.x, c.y = f.x, f.y
 	if c.x == cols { // behind a full row
 		c.x, c.pending = cols-1, true
@@ -161,8 +155,7 @@ func (f *flow) wrap() {
 // maxPulled bounds how many rows of one line come back from the history.
 const maxPulled = 256
 
-// unfinished takes from the history the beginning of the line that the screen's first
-// row goes on with.
+// unfinished takes back the beginning of the line that the screen's first row goes on with.
 func (t *Terminal) unfinished() []cell {
 	var parts [][]cell
 	for len(parts) < maxPulled && t.history.endsWrapped() {

@@ -6,14 +6,10 @@ import (
 	"slices"
 )
 
-// Restore returns what brings a freshly reset terminal of the given size to what this
-// one shows, in its state: content, modes, colours, keyboard, titles. Send Reset
-// before to a terminal that isn't fresh. The sizes should be the same: where the other
-// one is smaller it gets the part with the cursor, where it is larger, the screen is at
-// its upper left.
-//
-// The scrollback is not part of it, nor is synchronized output (2026), which would
-// freeze the other terminal until the program ends its update.
+// Restore returns what brings a freshly reset terminal to what this one shows: content,
+// modes, colours, keyboard, titles. A smaller one gets the part with the cursor, a larger
+// one the screen at its upper left. Not part of it are the scrollback and synchronized
+// output (2026), which would freeze it until the program ends its update.
 func (t *Terminal) Restore(cols, rows int) []byte {
 	e := &restorer{t: t, cols: clamp(cols, 1, maxCols), rows: clamp(rows, 1, maxRows)}
 	e.put("\x1b[?2026h\x1b[?25l\x1b[m\x1b[H\x1b[2J")

@@ -36,11 +36,10 @@ func (s *scanner) inside(p []byte) (token, int) {
 	case b == 0x1b:
 		s.escaped = true
 	case b == 0x18 || b == 0x1a:
-		s.state = ground
-		return s.cut(), 1
+		return s.end(false), 1
 	case b == 0x07 && s.kind == ']':
 		s.bel = true
-		return s.end(), 1
+		return s.end(true), 1
 	}
 	return tokNothing, 1
 }
@@ -62,27 +61,24 @@ func (s *scanner) afterEscape(b byte) (token, int) {
 	s.escaped = false
 	switch {
 	case b == '\\':
-		return s.end(), 1
+		return s.end(true), 1
 	case b == 0x1b && s.way == wrapped:
 		return tokPiece, 1
 	}
+	cut := s.end(false)
 	s.begin(escape)
-	return s.cut(), 0
+	return cut, 0
 }
 
-// end ends a string as it should. A longer one of OSC than usual is one for the clipboard.
-func (s *scanner) end() token {
+// end ends a string, of which nothing is to be done if it was cut off. A longer one of
+// OSC than usual is one for the clipboard.
+func (s *scanner) end(whole bool) token {
 	s.state = ground
-	if (s.way == keep || s.way == head) && !s.over && (len(s.data) <= maxOSC || bytes.HasPrefix(s.data, []byte("52;"))) {
-		return tokString
-	}
-	return s.cut()
-}
-
-// cut ends a string of which nothing is to be done, but what was begun.
-func (s *scanner) cut() token {
-	if s.way == stream || s.way == wrapped {
+	switch {
+	case s.way == stream || s.way == wrapped:
 		return tokEnds
+	case whole && s.way != skip && !s.over && (len(s.data) <= maxOSC || bytes.HasPrefix(s.data, []byte("52;"))):
+		return tokString
 	}
 	return tokNothing
 }

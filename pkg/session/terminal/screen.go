@@ -20,11 +20,15 @@ type screen struct {
 var space = cell{text: ' '}
 
 func newScreen(rows int) *screen {
-	s := &screen{saved: newCursor()}
-	for range rows {
-		s.rows = append(s.rows, &row{fill: space})
+	return &screen{saved: newCursor(), rows: padded(nil, rows)}
+}
+
+// padded appends empty rows up to so many.
+func padded(rows []*row, n int) []*row {
+	for len(rows) < n {
+		rows = append(rows, &row{fill: space})
 	}
-	return s
+	return rows
 }
 
 func (r *row) get(x int) cell {
@@ -98,8 +102,7 @@ func (r *row) erase(from, to, cols int, blank cell) {
 	fill(r.cells[from:to], blank)
 }
 
-// insert shifts the columns from x on to the right by n, and what leaves the row is
-// lost.
+// insert shifts the columns from x on to the right by n.
 func (r *row) insert(x, n, cols int, blank cell) {
 	n = min(n, cols-x)
 	r.part(x)
@@ -124,8 +127,7 @@ func (r *row) remove(x, n, cols int, blank cell) {
 	r.wrapped = false
 }
 
-// scrollUp moves the rows top…bottom up by n; the first n become empty at the
-// bottom. The rows that left are the caller's to keep before.
+// scrollUp moves the rows top…bottom up by n. Those that leave are the caller's to keep before.
 func (s *screen) scrollUp(top, bottom, n int, fill cell) {
 	s.part(top)
 	region := s.rows[top : bottom+1]

@@ -1,6 +1,9 @@
 package terminal
 
-import "strings"
+import (
+	"net/url"
+	"strings"
+)
 
 // Bounds on a screen's size; New and Resize keep within them.
 const (
@@ -82,14 +85,18 @@ func (t *Terminal) restart() {
 // Size returns the screen's size in cells.
 func (t *Terminal) Size() (cols, rows int) { return t.cols, t.rows }
 
-// Title returns the window's title as the programs set it, without control
-// characters.
+// Title returns the window's title as the programs set it, without control characters.
 func (t *Terminal) Title() string { return t.desc.title }
 
 // Cwd returns the working directory that the shell reported (OSC 7), or "".
-func (t *Terminal) Cwd() string { return cwdPath(t.desc.cwd) }
+func (t *Terminal) Cwd() string {
+	u, err := url.Parse(t.desc.cwd)
+	if err != nil || u.Scheme != "file" && u.Scheme != "kitty-shell-cwd" {
+		return ""
+	}
+	return clean(u.Path, maxLink)
+}
 
-// alternate reports whether the alternate screen is shown.
 func (t *Terminal) alternate() bool { return t.scr == t.alt }
 
 // Cursor returns the cursor's column and row, both from 0.

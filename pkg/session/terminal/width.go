@@ -44,8 +44,5 @@ func joins(base string, r rune) bool {
 	return strings.HasSuffix(base, string(joiner))
 }
 
-// isModifier reports whether r is a skin tone.
-func isModifier(r rune) bool { return r >= 0x1f3fb && r <= 0x1f3ff }
-
-// isRegional reports whether r is half a flag.
-func isRegional(r rune) bool { return r >= 0x1f1e6 && r <= 0x1f1ff }
+func isModifier(r rune) bool { return r >= 0x1f3fb && r <= 0x1f3ff } // skin tones
+func isRegional(r rune) bool { return r >= 0x1f1e6 && r <= 0x1f1ff } // halves of flags
