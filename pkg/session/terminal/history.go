@@ -86,11 +86,7 @@ func (t *Terminal) appendRow(dst []byte, r *row) []byte {
 // colours, attributes and links, else it is plain text.
 func (t *Terminal) History(withStyles bool) []byte {
 	out := bytes.Clone(t.history.text[t.history.gone:])
-	rows := t.main.rows
-	for len(rows) > 0 && rows[len(rows)-1].empty() {
-		rows = rows[:len(rows)-1]
-	}
-	for _, r := range rows {
+	for _, r := range t.main.rows[:t.main.used(0)] {
 		out = t.appendRow(out, r)
 	}
 	if bytes.HasSuffix(out, []byte(goesOn)) {

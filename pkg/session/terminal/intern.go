@@ -12,8 +12,8 @@ const (
 	internMisses  = 4096    // new entries between two sweeps, so that many share a sweep's cost
 )
 
-// interner numbers looks, so that a cell is small and compares fast. Number 0 is the
-// zero value. The text of a cluster is in it too, as the link of a look.
+// interner numbers looks, so that a cell is small and compares fast, and the texts of
+// clusters, as a look's link. Number 0 is the zero value.
 type interner struct {
 	ids    map[look]uint32
 	values []look

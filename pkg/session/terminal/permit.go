@@ -189,11 +189,8 @@ func isANSIMode(number int) bool { return slices.Contains(modeNumbers[:], -numbe
 // keys (1061) and other keyboards (1050 and on), win32 input (9001), what Meta sends
 // (1034 and on), kitty's handling of signals (19997), foot's input method (737769).
 func isPrivateMode(number int) bool {
-	switch number {
-	case 6, 47, 1047, 1048, 1049:
-		return true
-	}
-	return slices.Contains(modeNumbers[:], number) || slices.Contains(mouseModes, number)
+	screens := []int{6, 47, 1047, 1048, 1049}
+	return slices.Contains(screens, number) || slices.Contains(modeNumbers[:], number) || slices.Contains(mouseModes, number)
 }
 
 // permitQuestion: DECRQSS of what it was made for, since xterm once answered with the

@@ -14,7 +14,7 @@ const (
 )
 
 // command reads the number of an operating system command, which a semicolon ends,
-// and its text. A number that some terminal could wrap around to another is none.
+// and its text, clean. A number that some terminal could wrap around to another is none.
 func command(data []byte) (number int, rest string, ok bool) {
 	digits, rest, _ := strings.Cut(string(data), ";")
 	if digits == "" || strings.Trim(digits, "0123456789") != "" {
@@ -24,10 +24,7 @@ func command(data []byte) (number int, rest string, ok bool) {
 		digits = "0"
 	}
 	number, err := strconv.Atoi(digits)
-	if !printable(rest) {
-		rest = clean(rest, utf8.UTFMax*len(rest))
-	}
-	return number, rest, err == nil && len(digits) <= 5
+	return number, clean(rest, utf8.UTFMax*len(rest)), err == nil && len(digits) <= 5
 }
 
 // appendCommand appends what has no semicolon if there is no text (104 to 119) as that.
@@ -119,7 +116,7 @@ func permitLink(rest string) string {
 	scheme, _, _ := strings.Cut(uri, ":")
 	switch strings.ToLower(scheme) {
 	case "http", "https", "mailto":
-		if len(rest) <= maxLink && printable(rest) {
+		if len(rest) <= maxLink {
 			return rest
 		}
 	}
@@ -189,9 +186,4 @@ func clean(s string, limit int) string {
 		s = s[:limit+1-n]
 	}
 	return s
-}
-
-// printable reports whether s can be sent again as it is.
-func printable(s string) bool {
-	return utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
 }

@@ -50,11 +50,7 @@ func (t *Terminal) Reset() []byte {
 		}
 	}
 	e.put("\x1b[>4;0m\x1b[>4m\x1b[m\x1b]8;;\x1b\\\x1b(B\x1b)B\x1b*B\x1b+B\x0f%s", t.Traces().Undo())
-	used := len(t.main.rows) - 1
-	for used > c.y && t.main.rows[used].empty() {
-		used--
-	}
-	switch {
+	switch used := t.main.used(c.y+1) - 1; {
 	case c.origin: // a cursor that is saved with it can't be brought back without
 		e.put("\x1b[%dH", used+1)
 	case used > c.y:

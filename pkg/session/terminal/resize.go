@@ -52,10 +52,7 @@ func (t *Terminal) reflow(cols, rows int, c *cursor) {
 	if below := min(len(t.main.rows)-rows, len(t.main.rows)-1-c.y); below > 0 {
 		t.main.rows = t.main.rows[:len(t.main.rows)-below]
 	}
-	used := len(t.main.rows)
-	for used > c.y+1 && t.main.rows[used-1].empty() {
-		used--
-	}
+	used := t.main.used(c.y + 1)
 	spare := len(t.main.rows) - used
 	f := flow{cols: cols}
 	if cols != t.cols {
@@ -84,12 +81,7 @@ func (t *Terminal) reflow(cols, rows int, c *cursor) {
 		f.y += len(back)
 	}
 	t.main.rows = padded(f.rows, rows)
-	c.x, c.y = f.x, f.y
-	if c.x == cols { // behind a full row
-		c.x, c.pending = cols-1, true
-	} else {
-		c.pending = false
-	}
+	c.x, c.y, c.pending = min(f.x, cols-1), f.y, f.x == cols // behind a full row
 }
 
 // flow puts wrapped rows together and wraps them anew.

@@ -150,6 +150,15 @@ func (s *screen) scrollDown(top, bottom, n int, fill cell) {
 	s.part(bottom + 1)
 }
 
+// used is how many rows there are, at least some, without the empty ones at the end.
+func (s *screen) used(least int) int {
+	n := len(s.rows)
+	for n > least && s.rows[n-1].empty() {
+		n--
+	}
+	return n
+}
+
 // part says that row y no longer goes on from the one before it.
 func (s *screen) part(y int) {
 	if y > 0 {
