@@ -148,7 +148,11 @@ func (f *Filter) whole(dst []byte) []byte {
 		switch {
 		case !ok:
 		case asks && !f.Questions:
-			return appendUnasked(dst, number, text, s.bel)
+			eachColor(number, text, func(_ int, name, spec string) { // those that are set
+				if spec != "?" {
+					dst = appendCommand(dst, name, spec, s.bel)
+				}
+			})
 		default:
 			return appendCommand(dst, strconv.Itoa(number), text, s.bel)
 		}

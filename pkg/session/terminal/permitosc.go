@@ -17,14 +17,9 @@ const (
 // and its text, clean. A number that some terminal could wrap around to another is none.
 func command(data []byte) (number int, rest string, ok bool) {
 	digits, rest, _ := strings.Cut(string(data), ";")
-	if digits == "" || strings.Trim(digits, "0123456789") != "" {
-		return 0, "", false
-	}
-	if digits = strings.TrimLeft(digits, "0"); digits == "" {
-		digits = "0"
-	}
 	number, err := strconv.Atoi(digits)
-	return number, clean(rest, utf8.UTFMax*len(rest)), err == nil && len(digits) <= 5
+	ok = err == nil && isNumber(digits) && len(strings.TrimLeft(digits, "0")) <= 5
+	return number, clean(rest, utf8.UTFMax*len(rest)), ok
 }
 
 // appendCommand appends what has no semicolon if there is no text (104 to 119) as that.
@@ -38,16 +33,6 @@ func appendCommand(dst []byte, name, rest string, bel bool) []byte {
 		return append(dst, 0x07)
 	}
 	return append(dst, 0x1b, '\\')
-}
-
-// appendUnasked appends a command that sets colours and asks for some, without the latter.
-func appendUnasked(dst []byte, number int, rest string, bel bool) []byte {
-	eachColor(number, rest, func(_ int, name, spec string) {
-		if spec != "?" {
-			dst = appendCommand(dst, name, spec, bel)
-		}
-	})
-	return dst
 }
 
 // permitCommand returns what of a command may pass, whether that asks something, and
