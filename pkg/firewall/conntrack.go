@@ -76,7 +76,7 @@ func (f flow) delete() error {
 			q.Attrs = nfnetlink.Append(q.Attrs, typ, b...)
 		}
 	}
-	if _, err := nfnetlink.Exchange(q); err != nil && !errors.Is(err, unix.ENOENT) {
+	if err := nfnetlink.Do(q); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("delete the flow to %v from conntrack: %w", f.dst, err)
 	}
 	return nil

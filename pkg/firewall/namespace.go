@@ -87,23 +87,21 @@ func bridges() (string, error) {
 
 // engineChains looks for the rules by which container engines route between
 // other namespaces, made by nf_tables or by iptables on top of it.
-func engineChains() (string, error) {
+func engineChains() (found string, err error) {
 	if nfnetlink.Supported() != nil { // a sandbox's kernel of its own, which no engine routes by
 		return "", nil
 	}
-	msgs, err := nfnetlink.Exchange(nfnetlink.Request{Subsystem: unix.NFNL_SUBSYS_NFTABLES, Type: unix.NFT_MSG_GETCHAIN, Flags: unix.NLM_F_DUMP})
-	if nfnetlink.Absent(err) { // a kernel without nf_tables
-		return "", nil
-	}
-	if err != nil {
+	list := nfnetlink.Request{Subsystem: unix.NFNL_SUBSYS_NFTABLES, Type: unix.NFT_MSG_GETCHAIN, Flags: unix.NLM_F_DUMP}
+	err = nfnetlink.Stream(list, func(m nfnetlink.Attrs) error {
+		if name := m.String(unix.NFTA_CHAIN_NAME); found == "" && engineChain(name) {
+			found = "there is a rule chain of a container engine, " + name
+		}
+		return nil
+	})
+	if err != nil && !nfnetlink.Absent(err) { // a kernel without nf_tables
 		return "", fmt.Errorf("list chains: %w", err)
 	}
-	for _, m := range msgs {
-		if name := m.String(unix.NFTA_CHAIN_NAME); engineChain(name) {
-			return "there is a rule chain of a container engine, " + name, nil
-		}
-	}
-	return "", nil
+	return found, nil
 }
 
 // engineChain says whether only a host has a chain of that name. Docker puts

@@ -39,18 +39,12 @@ func socketOwners(dir string) (map[uint32]bool, error) {
 	return out, err
 }
 
-// TCP_ESTABLISHED and TCP_LISTEN as /proc/net/tcp shows them.
-const (
-	tcpEstablished = "01"
-	tcpListen      = "0A"
-)
-
 // connectionsOf returns where the established TCP connections of a uid go, according to
 // the tables in dir, each once, but for those that stay here. It stands in for connection
 // tracking where there is none to read.
 func connectionsOf(dir string, uid uint32) (out []Element, err error) {
 	err = eachSocket(dir, []string{"tcp", "tcp6"}, func(s []string) error {
-		if s[3] != tcpEstablished || s[7] != fmt.Sprint(uid) {
+		if s[3] != "01" || s[7] != fmt.Sprint(uid) { // TCP_ESTABLISHED
 			return nil
 		}
 		local, lerr := parseProcAddr(s[1])
@@ -68,7 +62,7 @@ func connectionsOf(dir string, uid uint32) (out []Element, err error) {
 // tables in dir, but for the container engine's DNS.
 func listeners(dir string) (out []netip.AddrPort, err error) {
 	err = eachSocket(dir, []string{"tcp", "tcp6"}, func(s []string) error {
-		if s[3] != tcpListen {
+		if s[3] != "0A" { // TCP_LISTEN
 			return nil
 		}
 		ap, err := parseProcAddr(s[1])

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -150,17 +149,8 @@ func stream(fd int, r Request, do func(Attrs) error) (ended bool, err error) {
 	return true, nil
 }
 
-// Exchange sends r and returns the answers.
-func Exchange(r Request) (out []Attrs, err error) {
-	err = Stream(r, func(a Attrs) error {
-		for typ, b := range a {
-			a[typ] = slices.Clone(b)
-		}
-		out = append(out, a)
-		return nil
-	})
-	return out, err
-}
+// Do sends r, which no answer but an error is wanted of.
+func Do(r Request) error { return Stream(r, func(Attrs) error { return nil }) }
 
 // EachMessage calls do with the type of each message in b and what follows its header,
 // until it fails.

@@ -257,12 +257,8 @@ func loadKey(field string, f plan.Family) ([]expr.Any, error) {
 	if e, ok := fields[field]; ok {
 		return []expr.Any{e}, nil
 	}
-	header := "ip "
-	if f == plan.IPv6 {
-		header = "ip6 "
-	}
 	parts := strings.Split(field, " . l4proto . ")
-	addr, ok := fields[header+parts[0]].(*expr.Payload)
+	addr, ok := fields[f.Header()+parts[0]].(*expr.Payload)
 	if !ok || len(parts) != 2 || fields["th "+parts[1]] == nil {
 		return nil, fmt.Errorf("can't load %q", field)
 	}

@@ -34,13 +34,8 @@ func FamilyOf(a netip.Addr) Family {
 
 func (f Family) String() string { return fmt.Sprintf("ipv%d", uint8(f)) }
 
-// header is the word that nft(8) uses for fields of the family's header.
-func (f Family) header() string {
-	if f == IPv4 {
-		return "ip "
-	}
-	return "ip6 "
-}
+// Header is the word that nft(8) uses for fields of the family's header.
+func (f Family) Header() string { return map[Family]string{IPv4: "ip ", IPv6: "ip6 "}[f] }
 
 // Rule is what happens to the packets that every one of its matches fits.
 type Rule struct {
@@ -109,8 +104,8 @@ func sport(p uint16) Match         { return is("th sport", p) }
 func icmpType(t uint8) Match       { return is("icmp type", t) }
 func uid(id uint32) Match          { return is("meta skuid", id) }                              // of the sending socket; negated, of another process's
 func gid(id uint32) Match          { return is("meta skgid", id) }                              // likewise
-func src(a netip.Addr) Match       { return is(FamilyOf(a).header()+"saddr", single(a)) }       // before any NAT
-func dst(p netip.Prefix) Match     { return is(FamilyOf(p.Addr()).header()+"daddr", p) }        // after any NAT
+func src(a netip.Addr) Match       { return is(FamilyOf(a).Header()+"saddr", single(a)) }       // before any NAT
+func dst(p netip.Prefix) Match     { return is(FamilyOf(p.Addr()).Header()+"daddr", p) }        // after any NAT
 func asked(a netip.AddrPort) Match { return is("ct reply of", a) }                              // of a flow whose first packet went there, before any NAT
 func inSet(set string) Match       { return Match{Field: "daddr . l4proto . dport", Set: set} } // where it goes
 func fromSet(set string) Match     { return Match{Field: "saddr . l4proto . sport", Set: set} } // where it comes from
@@ -125,7 +120,7 @@ func (m Match) String() string {
 			value = v.Addr()
 		}
 	case netip.AddrPort:
-		return fmt.Sprintf("ct direction reply ct original %sdaddr %s ct original proto-dst %d", FamilyOf(v.Addr()).header(), v.Addr(), v.Port())
+		return fmt.Sprintf("ct direction reply ct original %sdaddr %s ct original proto-dst %d", FamilyOf(v.Addr()).Header(), v.Addr(), v.Port())
 	case uint8:
 		if m.Field == proto(0).Field {
 			value = protoName(v)

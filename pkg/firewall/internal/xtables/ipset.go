@@ -41,10 +41,6 @@ var inFamily = map[plan.Family]struct {
 	attr   uint16
 }{plan.IPv4: {unix.AF_INET, nl.IPSET_ATTR_IPADDR_IPV4}, plan.IPv6: {unix.AF_INET6, nl.IPSET_ATTR_IPADDR_IPV6}}
 
-// ipsetNameMax is the longest name that a set can have: IPSET_MAXNAMELEN of
-// ip_set.h, less the zero at its end.
-const ipsetNameMax = 31
-
 // fallbackTTL is how long an entry stays, in seconds, that somebody adds to a
 // set of leases without saying.
 const fallbackTTL = 60
@@ -82,7 +78,7 @@ func setCommand(cmd uint16, name string, attrs ...byte) error {
 	if cmd == nl.IPSET_CMD_CREATE {
 		flags = unix.NLM_F_EXCL
 	}
-	_, err := nfnetlink.Exchange(setRequest(cmd, flags, append(nfnetlink.Text(nl.IPSET_ATTR_SETNAME, name), attrs...)))
+	err := nfnetlink.Do(setRequest(cmd, flags, append(nfnetlink.Text(nl.IPSET_ATTR_SETNAME, name), attrs...)))
 	return ipsetError(doing[cmd], name, err)
 }
 

@@ -80,27 +80,21 @@ func targetOf(rule string) string {
 // restoreText returns what brings tables from live to want: one transaction for
 // each, in the order of want, then those where only old chains of ours are left.
 // Rules of others stay, behind ours. live is nil for tables that nobody has used.
-func restoreText(want []xtTable, live xtLive) string {
-	var b strings.Builder
-	done := map[string]bool{}
-	for _, t := range want {
-		done[t.name] = true
-		writeTable(&b, t, live[t.name], false)
-	}
-	b.WriteString(oldText(live, done, false))
-	return b.String()
-}
+func restoreText(want []xtTable, live xtLive) string { return tablesText(want, live, false) }
 
 // removeText returns what takes away all that is ours in live, and the policies
 // that came with it. It is for when other rules hold everything already.
-func removeText(live xtLive) string { return oldText(live, nil, true) }
+func removeText(live xtLive) string { return tablesText(nil, live, true) }
 
-func oldText(live xtLive, done map[string]bool, open bool) string {
+func tablesText(tables []xtTable, live xtLive, open bool) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(live)) {
-		if l := live[name]; !done[name] && len(l.ours()) > 0 {
-			writeTable(&b, xtTable{name: name}, l, open)
+		if len(live[name].ours()) > 0 && !slices.ContainsFunc(tables, func(t xtTable) bool { return t.name == name }) {
+			tables = append(slices.Clip(tables), xtTable{name: name})
 		}
+	}
+	for _, t := range tables {
+		writeTable(&b, t, live[t.name], open)
 	}
 	return b.String()
 }
