@@ -46,7 +46,7 @@ func (o Options) programs() xtables.Options {
 type backend interface {
 	Seal(sealed Plan) error             // closed, keeping a table that is closed already
 	Apply(p, sealed Plan) error         // p, in one step, leases kept; by way of sealed if it must be
-	Lease(ls []Lease) error             // adds or extends, all or none of each thousand; each element once
+	Lease(ls []Lease) error             // adds or extends, all or none of each thousand; each element once, and its time is over 0
 	Unlease(es []Element) error         // removes, from the sets of what answers too; absent ones are fine
 	Held(set plan.Set) ([]Lease, error) // what one of these sets holds, with what is left of its time
 	Empty(set plan.Set) error           // removes all of that
@@ -165,7 +165,7 @@ func cleanLeases(ls []Lease) ([]Lease, error) {
 func (f *Firewall) lease(ls []Lease) error {
 	longest := make(map[Element]time.Duration, len(ls))
 	for _, l := range ls {
-		longest[l.Element] = max(longest[l.Element], l.TTL)
+		longest[l.Element] = max(longest[l.Element], l.TTL, 1)
 	}
 	out := make([]Lease, 0, len(longest))
 	for e, ttl := range longest {

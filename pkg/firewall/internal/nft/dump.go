@@ -275,11 +275,11 @@ func rangeElement(b plan.Box) nftables.SetElement {
 	return nftables.SetElement{Key: key(b.Prefix.Addr(), b.Proto, b.Port), KeyEnd: key(b.Last(), highProto, highPort)}
 }
 
-// leaseElement returns the element of a lease set for e. A ttl of 0 leaves
+// leaseElement returns the element of a lease set for l. A TTL of 0 leaves
 // the time out, as is right for deleting.
-func leaseElement(e plan.Element, ttl time.Duration) nftables.SetElement {
-	if ttl > 0 {
-		ttl = max(ttl.Round(time.Millisecond), time.Second)
+func leaseElement(l plan.Lease) nftables.SetElement {
+	if l.TTL > 0 {
+		l.TTL = max(l.TTL.Round(time.Millisecond), time.Second)
 	}
-	return nftables.SetElement{Key: key(e.Addr, e.Proto, e.Port), Timeout: ttl}
+	return nftables.SetElement{Key: key(l.Addr, l.Proto, l.Port), Timeout: l.TTL}
 }

@@ -16,19 +16,9 @@ import (
 // transaction, since before Linux 6.12 adding an element again left its time
 // as it was.
 func (n *Backend) Lease(ls []plan.Lease) error {
+	add, del := n.conn.SetAddElements, n.conn.SetDeleteElements
 	for c := range slices.Chunk(ls, chunk) {
-		by := map[plan.Family][]nftables.SetElement{}
-		for _, l := range c {
-			f := plan.FamilyOf(l.Addr)
-			by[f] = append(by[f], leaseElement(l.Element, max(l.TTL, 1)))
-		}
-		for f, es := range by {
-			ns := nftSet(n.handle(), f.Leases())
-			if err := errors.Join(n.conn.SetAddElements(ns, es), n.conn.SetDeleteElements(ns, es), n.conn.SetAddElements(ns, es)); err != nil {
-				return err
-			}
-		}
-		if err := n.conn.Flush(); err != nil {
+		if err := n.change(c, []func(plan.Family) plan.Set{plan.Family.Leases}, add, del, add); err != nil {
 			return nfnetlink.Explain("lease", err)
 		}
 	}
@@ -36,12 +26,17 @@ func (n *Backend) Lease(ls []plan.Lease) error {
 }
 
 func (n *Backend) Unlease(es []plan.Element) error {
+	both := []func(plan.Family) plan.Set{plan.Family.Leases, plan.Family.Kept}
 	for c := range slices.Chunk(es, chunk/2) {
+		var lapsed, brief []plan.Lease
+		for _, e := range c {
+			lapsed, brief = append(lapsed, plan.Lease{Element: e}), append(brief, plan.Lease{Element: e, TTL: time.Second})
+		}
 		// An element may expire at any time, and to delete one that isn't there
 		// fails them all: so each is added first, which is no error for one that is.
-		err := n.deleteLeases(c, true)
+		err := n.change(brief, both, n.conn.SetAddElements, n.conn.SetDeleteElements)
 		if errors.Is(err, unix.ENFILE) { // there is no room to add one
-			err = n.deleteLeases(c, false)
+			err = n.change(lapsed, both, n.conn.SetDeleteElements)
 		}
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return err
@@ -50,24 +45,19 @@ func (n *Backend) Unlease(es []plan.Element) error {
 	return nil
 }
 
-func (n *Backend) deleteLeases(es []plan.Element, add bool) error {
+// change does steps with elements in sets of their family, in one transaction.
+func (n *Backend) change(ls []plan.Lease, sets []func(plan.Family) plan.Set, steps ...func(*nftables.Set, []nftables.SetElement) error) error {
 	by := map[plan.Family][]nftables.SetElement{}
-	for _, e := range es {
-		ttl := time.Duration(0)
-		if add {
-			ttl = time.Second
-		}
-		by[plan.FamilyOf(e.Addr)] = append(by[plan.FamilyOf(e.Addr)], leaseElement(e, ttl))
+	for _, l := range ls {
+		f := plan.FamilyOf(l.Addr)
+		by[f] = append(by[f], leaseElement(l))
 	}
 	for f, es := range by {
-		for _, s := range []plan.Set{f.Leases(), f.Kept()} {
-			var err error
-			ns := nftSet(n.handle(), s)
-			if add {
-				err = n.conn.SetAddElements(ns, es)
-			}
-			if err := errors.Join(err, n.conn.SetDeleteElements(ns, es)); err != nil {
-				return err
+		for _, set := range sets {
+			for _, step := range steps {
+				if err := step(nftSet(n.handle(), set(f)), es); err != nil {
+					return err
+				}
 			}
 		}
 	}

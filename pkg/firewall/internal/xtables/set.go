@@ -27,7 +27,7 @@ func (x *Backend) Lease(ls []plan.Lease) error {
 	by := map[plan.Family][]ipsetEntry{}
 	for _, l := range ls {
 		f := plan.FamilyOf(l.Addr)
-		by[f] = append(by[f], entryOf(l.Element, max(l.TTL, 1)))
+		by[f] = append(by[f], entryOf(l.Element, l.TTL))
 	}
 	for f, entries := range by {
 		if err := x.reserve(f, entries); err != nil {
