@@ -3,7 +3,6 @@ package firewall
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -88,12 +87,7 @@ func parseTuple(b []byte) (src netip.Addr, dst Element, ok bool) {
 	proto, perr := nfnetlink.ParseAttrs(tuple[nl.CTA_TUPLE_PROTO])
 	src, sok := netip.AddrFromSlice(slices.Concat(ip[nl.CTA_IP_V4_SRC], ip[nl.CTA_IP_V6_SRC]))
 	dst.Addr, ok = netip.AddrFromSlice(slices.Concat(ip[nl.CTA_IP_V4_DST], ip[nl.CTA_IP_V6_DST]))
-	if n := proto[nl.CTA_PROTO_NUM]; len(n) == 1 {
-		dst.Proto = n[0]
-	}
-	if p := proto[nl.CTA_PROTO_DST_PORT]; len(p) == 2 {
-		dst.Port = binary.BigEndian.Uint16(p)
-	}
+	dst.Proto, dst.Port = proto.Uint8(nl.CTA_PROTO_NUM), proto.Uint16(nl.CTA_PROTO_DST_PORT)
 	return src, dst, sok && ok && cmp.Or(err, ierr, perr) == nil
 }
 

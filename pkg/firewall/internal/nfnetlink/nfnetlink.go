@@ -201,20 +201,20 @@ func EachAttr(b []byte, do func(typ uint16, data []byte) error) error {
 	return nil
 }
 
-// Uint32 returns the attribute of a type, 0 if it has not that size.
-func (a Attrs) Uint32(typ uint16) uint32 {
-	if b := a[typ]; len(b) == 4 {
-		return binary.BigEndian.Uint32(b)
-	}
-	return 0
-}
+// Numbers are in the network's order; one that has not the size is 0.
 
-// Uint64 returns the attribute of a type, 0 if it has not that size.
-func (a Attrs) Uint64(typ uint16) uint64 {
-	if b := a[typ]; len(b) == 8 {
-		return binary.BigEndian.Uint64(b)
+func (a Attrs) Uint8(typ uint16) uint8   { return uint8(a.number(typ, 1)) }
+func (a Attrs) Uint16(typ uint16) uint16 { return uint16(a.number(typ, 2)) }
+func (a Attrs) Uint32(typ uint16) uint32 { return uint32(a.number(typ, 4)) }
+func (a Attrs) Uint64(typ uint16) uint64 { return a.number(typ, 8) }
+
+func (a Attrs) number(typ uint16, size int) (n uint64) {
+	if b := a[typ]; len(b) == size {
+		for _, x := range b {
+			n = n<<8 | uint64(x)
+		}
 	}
-	return 0
+	return n
 }
 
 // String returns the attribute of a type without the zeros at its end.

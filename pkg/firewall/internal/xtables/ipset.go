@@ -225,11 +225,9 @@ func dumpSet(name string) (*ipsetDump, error) {
 
 func (d *ipsetDump) header(m nfnetlink.Attrs) error {
 	d.typ = m.String(nl.IPSET_ATTR_TYPENAME)
-	if b := m[nl.IPSET_ATTR_REVISION]; len(b) == 1 {
-		d.revision = b[0]
-	}
+	d.revision = m.Uint8(nl.IPSET_ATTR_REVISION)
 	for f, in := range inFamily {
-		if slices.Equal(m[nl.IPSET_ATTR_FAMILY], []byte{in.number}) {
+		if m.Uint8(nl.IPSET_ATTR_FAMILY) == in.number {
 			d.family = f
 		}
 	}
@@ -264,15 +262,9 @@ func (d *ipsetDump) box(m nfnetlink.Attrs) (plan.Box, error) {
 	if !ok {
 		return plan.Box{}, fmt.Errorf("an entry has the address %x", raw)
 	}
-	b := plan.Box{Prefix: single(a)}
-	if c := m[nl.IPSET_ATTR_CIDR]; len(c) == 1 {
-		b.Prefix = netip.PrefixFrom(a, int(c[0]))
-	}
-	if p := m[nl.IPSET_ATTR_PROTO]; len(p) == 1 {
-		b.Proto = p[0]
-	}
-	if p := m[nl.IPSET_ATTR_PORT]; len(p) == 2 {
-		b.Port = binary.BigEndian.Uint16(p)
+	b := plan.Box{Prefix: single(a), Proto: m.Uint8(nl.IPSET_ATTR_PROTO), Port: m.Uint16(nl.IPSET_ATTR_PORT)}
+	if bits := m[nl.IPSET_ATTR_CIDR]; len(bits) == 1 {
+		b.Prefix = netip.PrefixFrom(a, int(bits[0]))
 	}
 	if flags := m.Uint32(nl.IPSET_ATTR_CADT_FLAGS); flags != 0 { // "nomatch": an entry that says no
 		return plan.Box{}, fmt.Errorf("an entry has the flags %#x", flags)
