@@ -50,28 +50,19 @@ func (l ErrorList) Error() string {
 
 const maxErrors = 100
 
-// problems collects errors, or warnings, and bounds how many are kept.
+// problems collects errors, or warnings: so many, and a count of the rest.
 type problems struct {
 	list ErrorList
 	more int
 }
 
 func (p *problems) add(e Error) {
-	if len(p.list) == maxErrors {
+	e.Text, e.Suggestion = shorten(e.Text), shorten(e.Suggestion)
+	if len(p.list) >= maxErrors {
 		p.more++
-		return
+		p.list, e = p.list[:maxErrors], Error{Message: fmt.Sprintf("and %d more", p.more)}
 	}
-	e.Text = shorten(e.Text)
-	e.Suggestion = shorten(e.Suggestion)
 	p.list = append(p.list, e)
-}
-
-// all returns what was collected, and a count of what was not; nil if nothing was.
-func (p *problems) all() ErrorList {
-	if p.more == 0 {
-		return p.list
-	}
-	return append(p.list[:len(p.list):len(p.list)], Error{Message: fmt.Sprintf("and %d more", p.more)})
 }
 
 // shorten bounds a text from a file to what fits on a line.

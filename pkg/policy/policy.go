@@ -99,14 +99,14 @@ func Parse(b *Bundle, presets fs.FS) (*Policy, error) {
 		ps.warns.add(w)
 	}
 	p.warn(ps)
-	p.Warnings = ps.warns.all()
+	p.Warnings = ps.warns.list
 	return p, nil
 }
 
 // policy is what was read, or what is wrong with it.
 func (ps *parser) policy(files int, hosts []byte) (*Policy, error) {
-	if errs := ps.errs.all(); errs != nil {
-		return nil, errs
+	if ps.errs.list != nil {
+		return nil, ps.errs.list
 	}
 	p := &Policy{rules: ps.rules, files: files, Settings: ps.settings, hosts: parseHosts(string(hosts))}
 	p.index()
@@ -209,15 +209,13 @@ func (p *Policy) indexNames() {
 
 // warn notes what contradicts itself.
 func (p *Policy) warn(ps *parser) {
-	denies := len(p.deny.exact)+len(p.deny.below)+len(p.Denied) > 0
 	for _, r := range p.rules {
 		// To take a part out of a preset is what deny is for.
-		if !denies || r.Deny || r.Preset != "" && !r.Required {
+		if r.Deny || r.Preset != "" && !r.Required {
 			continue
 		}
 		if by := p.overruled(r); by != nil {
-			ps.warns.add(Error{Source: r.Source, Text: r.Text,
-				Message: fmt.Sprintf("has no effect: %v at %v denies it", by, by.Source)})
+			ps.warns.add(Error{Source: r.Source, Text: r.Text, Message: fmt.Sprintf("has no effect: %v at %v denies it", by, by.Source)})
 		}
 	}
 	probes := func(targets []string, allowed bool, message string) {

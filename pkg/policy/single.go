@@ -3,7 +3,6 @@ package policy
 import (
 	"errors"
 	"io/fs"
-	"slices"
 	"strings"
 	"unicode"
 )
@@ -46,7 +45,6 @@ func ParseLine(text string, presets fs.FS) (Line, error) {
 
 // placeless are errors of a text that stands in no file.
 func placeless(list ErrorList) ErrorList {
-	list = slices.Clone(list)
 	for i := range list {
 		list[i].Source = Source{}
 	}
