@@ -192,10 +192,11 @@ func (im *image) readInto(c config, python bool, files ...string) error {
 			case text[0] == '[' && strings.Contains(text, "]"):
 				section, key = text[1:strings.IndexByte(text, ']')]+".", ""
 			case at >= 0 && (section != "" || !python):
-				key = section + strings.Trim(strings.TrimSpace(text[:at]), `"'`)
+				name := strings.Trim(strings.TrimSpace(text[:at]), `"'`)
 				if python {
-					key = strings.ToLower(strings.ReplaceAll(key, "_", "-"))
+					name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
 				}
+				key = section + name
 				found[key] = setting{strings.TrimSpace(text[at+1:]), from}
 			case python:
 				return fmt.Errorf("%s: neither a section nor a setting of one", from)
