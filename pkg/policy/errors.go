@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 )
 
@@ -17,22 +16,20 @@ type Error struct {
 
 // Error returns `file:line:col: message: "text" (did you mean …?)`.
 func (e Error) Error() string {
-	var b strings.Builder
-	if e.Source.File != "" {
-		b.WriteString(e.Source.String())
-		if e.Source.Col > 0 {
-			b.WriteString(":" + strconv.Itoa(e.Source.Col))
-		}
-		b.WriteString(": ")
-	}
-	b.WriteString(e.Message)
+	s := e.Message
 	if e.Text != "" {
-		fmt.Fprintf(&b, ": %q", e.Text)
+		s += fmt.Sprintf(": %q", e.Text)
 	}
 	if e.Suggestion != "" {
-		fmt.Fprintf(&b, " (did you mean %s?)", e.Suggestion)
+		s += " (did you mean " + e.Suggestion + "?)"
 	}
-	return b.String()
+	switch {
+	case e.Source.File == "":
+		return s
+	case e.Source.Col > 0:
+		return fmt.Sprintf("%v:%d: %s", e.Source, e.Source.Col, s)
+	}
+	return e.Source.String() + ": " + s
 }
 
 // ErrorList is every error of every file, in the order of the files and lines.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -139,22 +138,16 @@ func (w walker) read(path string) ([]byte, error) {
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if p := (*fs.PathError)(nil); errors.As(err, &p) {
+		err = p.Err
+	}
 	if err != nil {
-		return nil, &FileError{path, "reading it failed: " + cause(err), "check the file system that it is on"}
+		return nil, &FileError{path, "reading it failed: " + err.Error(), "check the file system that it is on"}
 	}
 	if len(data) > maxFile {
 		return nil, &FileError{path, fmt.Sprintf("larger than %d MiB", maxFile>>20), "split or shorten the list"}
 	}
 	return data, nil
-}
-
-// cause returns an error without the path that it repeats.
-func cause(err error) string {
-	var p *os.PathError
-	if errors.As(err, &p) {
-		return p.Err.Error()
-	}
-	return err.Error()
 }
 
 // Differs returns the names of the files that are others in b than in old: changed,

@@ -53,13 +53,6 @@ func (n node) at() Source {
 
 func (n node) isNull() bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
-// pairs calls do with each key of a mapping and its value.
-func (n node) pairs(do func(key, value node)) {
-	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
-		do(n.of(n.Content[i]), n.of(n.Content[i+1]))
-	}
-}
-
 // mapping calls do with each known key of a mapping and its value.
 func (ps *parser) mapping(n node, known []string, do func(key string, value node)) {
 	if n.isNull() {
@@ -70,7 +63,8 @@ func (ps *parser) mapping(n node, known []string, do func(key string, value node
 		return
 	}
 	seen := map[string]bool{}
-	n.pairs(func(key, value node) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.of(n.Content[i]), n.of(n.Content[i+1])
 		name, ok := ps.scalar(key, "a key")
 		switch {
 		case !ok:
@@ -83,7 +77,7 @@ func (ps *parser) mapping(n node, known []string, do func(key string, value node
 			value.name = strings.TrimPrefix(n.name+"."+name, ".")
 			do(name, value)
 		}
-	})
+	}
 }
 
 // items reads a list: each text of it.
@@ -121,13 +115,13 @@ func (ps *parser) items(read func(src Source, text string)) func(node) {
 
 // host returns the host, or service, that an item narrows to some requests, as it can be in the policy
 // of a proxy that breaks TLS; "" if it doesn't. To take the host for the item would allow more than was written.
-func (n node) host() (host string) {
-	n.pairs(func(key, value node) {
-		if host == "" && (key.Value == "host" || key.Value == "name") && value.Kind == yaml.ScalarNode {
-			host = value.Value
+func (n node) host() string {
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		if key, value := n.Content[i], n.Content[i+1]; (key.Value == "host" || key.Value == "name") && value.Kind == yaml.ScalarNode {
+			return value.Value
 		}
-	})
-	return host
+	}
+	return ""
 }
 
 // scalar returns the text of a node that must be a plain or quoted value.
