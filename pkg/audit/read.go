@@ -2,7 +2,6 @@ package audit
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -105,31 +104,29 @@ func Follow(ctx context.Context, path string, begun chan<- struct{}, do func(lin
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	var rest []byte
-	buf := make([]byte, 64<<10)
+	r := bufio.NewReaderSize(f, 64<<10)
 	for {
 		// Whether there is a new file is asked before the old one is read to its end: nothing is appended to it after
 		// that.
 		next, rotated := newer(path, f)
-		for {
-			n, err := f.Read(buf)
-			rest = append(rest, buf[:n]...)
-			for i := bytes.IndexByte(rest, '\n'); i >= 0; i = bytes.IndexByte(rest, '\n') {
-				do(rest[:i+1])
-				rest = rest[i+1:]
+		for err = nil; err == nil || errors.Is(err, bufio.ErrBufferFull); {
+			var piece []byte
+			piece, err = r.ReadSlice('\n')
+			if rest = append(rest, piece...); err == nil {
+				do(rest)
 			}
-			if len(rest) > maxEncoded {
-				rest = nil // no event
-			}
-			if n == 0 || err != nil {
-				break
+			if err == nil || len(rest) > maxEncoded { // or it is no event
+				rest = nil
 			}
 		}
 		switch {
 		case rotated:
 			f.Close()
 			f, rest = next, nil
+			r.Reset(f)
 		case cut(f):
 			rest = nil
+			r.Reset(f)
 		default:
 			select {
 			case <-ctx.Done():

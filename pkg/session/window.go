@@ -91,17 +91,38 @@ func farSide(master int) protocol.TTY {
 
 func (w *window) run() {
 	defer w.finish()
-	var f flood
-	defer f.wait()
+	// Large outputs are taken off this goroutine: the program waits for who empties its terminal, and not for who looks
+	// at what was in there. What is in between is bounded; small outputs don't take this way.
+	full, free := make(chan []byte, aheadOfModel), make(chan []byte, aheadOfModel)
+	var behind atomic.Int32 // pieces that were handed over and are not done
+	var model sync.WaitGroup
+	model.Go(func() {
+		for b := range full {
+			w.output(b)
+			behind.Add(-1)
+			select {
+			case free <- b[:cap(b)]:
+			default:
+			}
+		}
+	})
+	defer model.Wait()
+	defer close(full)
 	buf := make([]byte, readAtOnce)
 	for {
 		n, err := w.read(buf)
 		switch {
 		case n == 0:
-		case n < readMuch && f.idle():
+		case n < readMuch && behind.Load() == 0:
 			w.output(buf[:n])
 		default:
-			buf = f.hand(w, buf[:n])
+			behind.Add(1)
+			full <- buf[:n]
+			select {
+			case buf = <-free:
+			default:
+				buf = make([]byte, readAtOnce)
+			}
 		}
 		if err == nil {
 			continue
@@ -120,7 +141,9 @@ const (
 	readLittle = 1 << 10
 	readMuch   = 16 << 10
 	lookAgain  = 16 // times, for more of a large output
-	reopen     = 20 * time.Millisecond
+
+	aheadOfModel = 4 // pieces that may wait for it
+	reopen       = 20 * time.Millisecond
 )
 
 // read waits for output, and takes what is there: the kernel gives out 4 KiB at a time at most.
@@ -155,46 +178,6 @@ func (w *window) read(buf []byte) (n int, err error) {
 		return true
 	})
 	return n, cmp.Or(err, e)
-}
-
-// flood takes large outputs off the goroutine that reads them: the program waits for who empties its terminal, and not
-// for who looks at what was in there. What is in between is bounded; small outputs don't take this way.
-type flood struct {
-	full, free chan []byte
-	behind     atomic.Int32 // pieces that were handed over and are not done
-	done       chan struct{}
-}
-
-const aheadOfModel = 4
-
-func (f *flood) idle() bool { return f.behind.Load() == 0 }
-
-// hand hands b over, and returns a buffer to go on with.
-func (f *flood) hand(w *window, b []byte) []byte {
-	if f.full == nil {
-		f.full, f.free, f.done = make(chan []byte, aheadOfModel), make(chan []byte, aheadOfModel), make(chan struct{})
-		for range aheadOfModel {
-			f.free <- make([]byte, readAtOnce)
-		}
-		go func() {
-			defer close(f.done)
-			for b := range f.full {
-				w.output(b)
-				f.behind.Add(-1)
-				f.free <- b[:cap(b)]
-			}
-		}()
-	}
-	f.behind.Add(1)
-	f.full <- b
-	return <-f.free
-}
-
-func (f *flood) wait() {
-	if f.full != nil {
-		close(f.full)
-		<-f.done
-	}
 }
 
 // input types b into the window for c, which becomes the leader by it. It waits while the program does not read: that
