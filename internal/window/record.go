@@ -27,8 +27,7 @@ type recordFile struct {
 	begun time.Time
 }
 
-// keptRecords is how many are kept of each window's place, besides the present one.
-const keptRecords = 4
+const keptRecords = 4 // kept of each window's place, besides the present one
 
 // openRecord begins a record. One that is there already is kept beside it.
 func openRecord(path string) (*recordFile, error) {

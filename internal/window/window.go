@@ -36,8 +36,7 @@ type sessionWindow struct {
 	place   uint32      // of the record, among those that are written
 }
 
-// maxSessionWindows bounds what a server may have started at once.
-const maxSessionWindows = 16
+const maxSessionWindows = 16 // bounds what a server may have started at once
 
 func (s *Session) open(name string, argv []string, cols, rows uint16, request uint64) (*sessionWindow, error) {
 	s.mu.Lock()

@@ -146,8 +146,7 @@ var packedHeadSize = binary.Size(packedHead{})
 // MaxPacked is the size in bytes that no packed Event exceeds.
 var MaxPacked = packedHeadSize + 2*maxText + maxRule + 3*maxWord
 
-// none is what stands in a head for what a guard may not say.
-const none = 0xff
+const none = 0xff // what stands in a head for what a guard may not say
 
 func place[T comparable](list []T, v T) uint8 {
 	if i := slices.Index(list, v); i >= 0 {

@@ -145,8 +145,7 @@ func (l *Log) closeFile() (err error) {
 	return err
 }
 
-// maxReserve bounds the room that is held back on the file system of the log.
-const maxReserve = 1 << 20
+const maxReserve = 1 << 20 // bounds the room that is held back on the file system of the log
 
 // reserve holds back blocks for the lines after the next one, of size bytes: whoever fills the file system, which may
 // be the agent's too, leaves them to the log. It is asked for again when half of it is used. The file's size stays as
@@ -167,8 +166,7 @@ func (l *Log) reserve(size int64) {
 	}
 }
 
-// tailSize is how much of a file's end is read to find its last event: many times a line.
-const tailSize = 64 << 10
+const tailSize = 64 << 10 // how much of a file's end is read to find its last event: many times a line
 
 // lastSeq returns the number of the last event in f, or, if f holds none since it was just rotated, of the last one in
 // the file before it; 0 if there is none.

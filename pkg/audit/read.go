@@ -85,8 +85,7 @@ func eachLine(r *bufio.Reader, do func([]byte) bool) (more bool, err error) {
 	}
 }
 
-// followEvery is how often a followed file is looked at.
-const followEvery = 200 * time.Millisecond
+const followEvery = 200 * time.Millisecond // how often a followed file is looked at
 
 // Follow calls do with every line that is appended to the log after it has closed begun, until ctx ends. It goes on in
 // the next file when the log is rotated, and from its beginning when the file is cut, as logrotate(8) does with

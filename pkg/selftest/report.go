@@ -75,8 +75,7 @@ func (c Check) sentence() string {
 	return fmt.Sprintf("%s %s, which should be blocked", c.Target, c.Detail)
 }
 
-// maxText bounds a text of a Check, in bytes.
-const maxText = 300
+const maxText = 300 // bounds a text of a Check, in bytes
 
 // Clean makes text that a server may have had a hand in fit for a terminal.
 func Clean(s string) string {

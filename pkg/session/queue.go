@@ -17,8 +17,7 @@ import (
 // screen when it has caught up.
 const maxQueue = 1 << 20
 
-// maxPending is when a client that reads nothing and goes on asking is put out.
-const maxPending = 8 << 20
+const maxPending = 8 << 20 // when a client that reads nothing and goes on asking is put out
 
 // A flood is more than this many bytes a second, and at once.
 const (

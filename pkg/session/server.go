@@ -60,7 +60,6 @@ type Config struct {
 // Server shows windows to clients. Its methods are safe for concurrent use.
 type Server struct {
 	config Config
-	log    *slog.Logger
 
 	mu          sync.Mutex
 	windows     []*window    // by id
@@ -85,7 +84,7 @@ func NewServer(c Config) *Server {
 	slots := func(n int) map[bool]chan struct{} {
 		return map[bool]chan struct{}{true: make(chan struct{}, n), false: make(chan struct{}, n)}
 	}
-	return &Server{config: c, log: c.Log, connections: map[bool]int{}, clients: map[*client]struct{}{}, opening: map[uint64]opening{},
+	return &Server{config: c, connections: map[bool]int{}, clients: map[*client]struct{}{}, opening: map[uint64]opening{},
 		records: map[uint32]*recorder{}, histories: slots(historiesAtATime), screens: slots(screensAtATime)}
 }
 
@@ -160,7 +159,7 @@ func (s *Server) Take(m wire.Message, file *os.File) {
 	switch {
 	case m.Op == sessionop.Window && file != nil:
 		if err := s.add(m, file); err != nil {
-			s.log.Error("showing a window", "error", err)
+			s.config.Log.Error("showing a window", "error", err)
 		}
 		return
 	case m.Op == sessionop.Record && file != nil:
@@ -306,7 +305,7 @@ func (s *Server) record(w *window, m wire.Message, file *os.File) {
 	r := newRecorder(m, file, s.config.RecordLimit)
 	r.full = func() { s.tell(wire.Message{Op: sessionop.Full, ID: m.ID}) }
 	r.broke = func(err error) {
-		s.log.Error("the window is no longer recorded", "window", m.ID, "error", err)
+		s.config.Log.Error("the window is no longer recorded", "window", m.ID, "error", err)
 		s.tell(wire.Message{Op: sessionop.Noted, Flag: uint8(sessionop.RecordLost), ID: m.ID})
 	}
 	if w != nil {
@@ -369,6 +368,6 @@ func (s *Server) list() []*window {
 
 func (s *Server) tell(m wire.Message) {
 	if err := s.config.Tell(m); err != nil {
-		s.log.Debug("telling the keeper", "error", err)
+		s.config.Log.Debug("telling the keeper", "error", err)
 	}
 }

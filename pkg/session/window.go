@@ -272,8 +272,7 @@ type recorder struct {
 	passed []byte
 }
 
-// flushEvery is how long an event stays in memory.
-const flushEvery = time.Second
+const flushEvery = time.Second // how long an event stays in memory
 
 func newRecorder(m wire.Message, file *os.File, limit int64) *recorder {
 	return &recorder{file: file, out: bufio.NewWriterSize(file, 64<<10), begun: time.Unix(0, m.Value), size: int64(m.Arg), limit: limit}

@@ -75,5 +75,4 @@ func serve(ctx context.Context, channel *wire.Channel, server *session.Server, c
 	}
 }
 
-// goodbyeTime is what clients get to take the end of the session.
-const goodbyeTime = 1500 * time.Millisecond
+const goodbyeTime = 1500 * time.Millisecond // what clients get to take the end of the session

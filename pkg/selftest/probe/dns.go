@@ -94,8 +94,7 @@ func reasons(r *dns.Msg) (byPolicy bool, said string) {
 	return byPolicy, said
 }
 
-// whyTime is how long a server may take to say why a name has no address.
-const whyTime = 3 * time.Second
+const whyTime = 3 * time.Second // how long a server may take to say why a name has no address
 
 // askWhy asks the first of servers why name has no address, in its own words, which package net does not pass on; ""
 // if it does not say.

@@ -163,11 +163,9 @@ func exchange(ctx context.Context, conn datagrams, packet []byte, how string, is
 	}
 }
 
-// refusedHere is how the wall's own answer to a request over HTTP begins.
-const refusedHere = "refused by agent-init"
+const refusedHere = "refused by agent-init" // how the wall's own answer to a request over HTTP begins
 
-// cut is the end of a connection that the wall took and does not pass on.
-const cut = "cut before an answer"
+const cut = "cut before an answer" // the end of a connection that the wall took and does not pass on
 
 // talk says what makes a server answer, on a connection that someone has accepted.
 func (p plan) talk(ctx context.Context, conn net.Conn, a netip.AddrPort) outcome {
