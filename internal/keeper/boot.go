@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,11 +84,7 @@ func then[I, O any](s *starting, name, part string, do func(context.Context, I) 
 		return out
 	}
 	s.progress.failed()
-	f := container.Scarce(s.launch, s.err, name)
-	if f == nil {
-		f = fault.Of(s.err, name)
-	}
-	s.err = s.fail(f)
+	s.err = s.fail(cmp.Or(container.Scarce(s.launch, s.err, name), fault.Of(s.err, name)))
 	return out
 }
 

@@ -5,7 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/text"
@@ -41,15 +40,17 @@ type Config struct {
 	IsSetting func(flag string) bool // run has such a flag
 }
 
-// logger writes diagnostics to w until muted is set: once the agent has the terminal, lines of ours would be drawn
-// over its own. What matters is in the audit log and the status as well.
-func (c Config) logger(w io.Writer, muted *atomic.Bool) *slog.Logger {
-	return slog.New(slog.NewTextHandler(mutable{w, muted}, &slog.HandlerOptions{Level: c.level(), ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+// logger writes diagnostics to w, down to level. That is raised once the agent has the terminal: lines of ours would be
+// drawn over its own. What matters is in the audit log and the status as well.
+func (c Config) logger(w io.Writer) (log *slog.Logger, level *slog.LevelVar) {
+	level = new(slog.LevelVar)
+	level.Set(c.level())
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
 		}
 		return a
-	}}))
+	}})), level
 }
 
 func (c Config) level() slog.Level {
@@ -62,25 +63,8 @@ func (c Config) level() slog.Level {
 
 // wantsSession: a program that is given its input or output by a pipe is to have just that.
 func (c Config) wantsSession(stdin *os.File) bool {
-	switch c.Session {
-	case "always":
-		return true
-	case "auto":
-		return text.IsTerminal(stdin) && text.IsTerminal(os.Stdout) && !window.InBackground(stdin)
-	}
-	return false
-}
-
-type mutable struct {
-	io.Writer
-	muted *atomic.Bool
-}
-
-func (m mutable) Write(p []byte) (int, error) {
-	if m.muted.Load() {
-		return len(p), nil
-	}
-	return m.Writer.Write(p)
+	return c.Session == "always" ||
+		c.Session == "auto" && text.IsTerminal(stdin) && text.IsTerminal(os.Stdout) && !window.InBackground(stdin)
 }
 
 func environList(m map[string]string) []string {

@@ -214,22 +214,19 @@ func (k *keeper) maintain(ctx context.Context) {
 	if err != nil {
 		k.log.Warn("rule changes are noticed by the clock only", "error", err)
 	}
-	renew, attest, sweep := time.NewTicker(lease.RenewEvery), time.NewTicker(state.AttestEvery), time.NewTicker(sweepEvery)
-	defer renew.Stop()
-	defer attest.Stop()
-	defer sweep.Stop()
+	renew, attest, sweep := time.Tick(lease.RenewEvery), time.Tick(state.AttestEvery), time.Tick(sweepEvery)
 	var leasing bursts
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-sweep.C:
+		case <-sweep:
 			if leasing.over(k.leases.ledger.Sweep()) {
 				go debug.FreeOSMemory()
 			}
-		case <-renew.C:
+		case <-renew:
 			k.leases.renew(ctx)
-		case <-attest.C:
+		case <-attest:
 			k.attest(ctx)
 			k.audit.Retry()
 			k.publish()

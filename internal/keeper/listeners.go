@@ -55,21 +55,16 @@ func (s *guardSockets) open(ctx context.Context, host, family string) (dns, gate
 		if l, err = listenOnFree(ctx, &lc, host, family); err != nil {
 			continue
 		}
-		if u, err = lc.ListenPacket(ctx, "udp"+family, l.Addr().String()); err != nil {
-			l.Close()
-			continue
-		}
-		if g, err = listenOnFree(ctx, &lc, host, family); err != nil {
-			l.Close()
+		if u, err = lc.ListenPacket(ctx, "udp"+family, l.Addr().String()); err == nil {
+			if g, err = listenOnFree(ctx, &lc, host, family); err == nil {
+				dns, gate = uint16(l.Addr().(*net.TCPAddr).Port), uint16(g.Addr().(*net.TCPAddr).Port)
+				files, err := files(u, l, g)
+				s.files = append(s.files, files...)
+				return dns, gate, err
+			}
 			u.Close()
-			continue
 		}
-		files, err := files(u, l, g)
-		if err != nil {
-			return 0, 0, err
-		}
-		s.files = append(s.files, files...)
-		return uint16(l.Addr().(*net.TCPAddr).Port), uint16(g.Addr().(*net.TCPAddr).Port), nil
+		l.Close()
 	}
 	return 0, 0, err
 }

@@ -70,18 +70,16 @@ func (k *keeper) operate(ctx context.Context, published uint64) {
 		}
 	}()
 	go k.serveMetrics(k.doors.metrics)
-	tick, again := time.NewTicker(operateEvery), time.NewTicker(state.AttestEvery)
-	defer tick.Stop()
-	defer again.Stop()
+	tick, again := time.Tick(operateEvery), time.Tick(state.AttestEvery)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 			k.expireGrants(ctx)
 			published = k.publishLeases(published)
 			k.watchFiles(ctx)
-		case <-again.C:
+		case <-again:
 			if k.owed.Swap(false) { // a disk that was full may have room now
 				k.publishAll()
 			}

@@ -3,6 +3,7 @@ package keeper
 import (
 	"context"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"sync/atomic"
@@ -27,8 +28,8 @@ func Run(ctx context.Context, c Config, stdin *os.File, stderr io.Writer, args [
 	if err := os.Chdir("/"); err != nil { // an init pins no directory
 		return err
 	}
-	var muted atomic.Bool
-	b, err := newBase(c, "run", c.logger(os.Stderr, &muted))
+	log, level := c.logger(os.Stderr)
+	b, err := newBase(c, "run", log)
 	if err != nil {
 		return err
 	}
@@ -58,14 +59,16 @@ func Run(ctx context.Context, c Config, stdin *os.File, stderr io.Writer, args [
 	if err != nil {
 		return err
 	}
-	muted.Store(text.IsTerminal(os.Stderr))
+	if text.IsTerminal(os.Stderr) {
+		level.Set(math.MaxInt)
+	}
 	agent, next, err := up.agent.start(ctx, stdin, args, dir)
 	if err != nil {
 		return b.fail(fault.Of(err, "start the agent"))
 	}
 	started <- up
 	st := b.reaper.Supervise(agent, reaper.Options{
-		Signals: signals, Grace: c.Grace, Group: signalGroup(c.SignalTarget), Next: next,
+		Signals: signals, Grace: c.Grace, Group: signalGroups[c.SignalTarget], Next: next,
 	})
 	ended := "agent ended: " + st.String()
 	b.record(audit.Event{Kind: audit.Session, Verdict: audit.Info, Reason: ended})
@@ -130,14 +133,10 @@ func receiveSignals(received <-chan os.Signal, stop context.CancelCauseFunc, sta
 	}
 }
 
-func signalGroup(target string) func(syscall.Signal) bool {
-	switch target {
-	case "group":
-		return func(syscall.Signal) bool { return true }
-	case "child":
-		return func(syscall.Signal) bool { return false }
-	}
-	return nil // TERM, INT, HUP and QUIT to the group, the others to the child
+// signalGroups say which signals go to the agent's group. By default, these are TERM, INT, HUP and QUIT.
+var signalGroups = map[string]func(syscall.Signal) bool{
+	"group": func(syscall.Signal) bool { return true },
+	"child": func(syscall.Signal) bool { return false },
 }
 
 // bootUnconfined is --unsafe-no-firewall: privileges are dropped all the same.
@@ -176,7 +175,8 @@ type Report struct {
 // Keep confines the namespace and keeps it so until it is told to end.
 // The rules stay when it does. A detached keeper tells who started it, if tell is not nil.
 func Keep(ctx context.Context, c Config, mode string, tell func(Report)) error {
-	b, err := newBase(c, mode, c.logger(os.Stderr, new(atomic.Bool)))
+	log, _ := c.logger(os.Stderr)
+	b, err := newBase(c, mode, log)
 	if err != nil {
 		return err
 	}
