@@ -26,5 +26,6 @@
 // keys are errors, and so are anchors and aliases.
 //
 // Looking a name up takes as many steps as it has labels, and looking an address
-// up as many as there are different prefix lengths, however long the lists are.
+// up as many as there are different prefix lengths, however long the lists are. A
+// step compares the entries about one name or block that have different ports.
 package policy
