@@ -17,24 +17,20 @@ import (
 
 // Options say how to open a Firewall.
 type Options struct {
-	// Backend is one of Backends; "" is "auto".
-	Backend string
+	Backend string // one of Backends; "" is "auto"
 
 	// Owner binds the table to this process where the kernel can do that
 	// without deleting the table when the process ends: no other process,
 	// whatever its capabilities, can then change it.
 	Owner bool
 
-	// Run runs the programs of iptables(8). Without it there is no xtables
-	// backend.
-	Run Runner
+	Run Runner // of the programs of iptables(8); without it there is no xtables backend
 
 	// LockFile is what iptables locks where it can't make /run/xtables.lock, as
 	// on a read-only root. Nobody but root may be able to make or open it.
 	LockFile string
 
-	// Log takes diagnostics; nil discards them.
-	Log *slog.Logger
+	Log *slog.Logger // takes diagnostics; nil discards them
 }
 
 func (o Options) programs() xtables.Options {

@@ -245,12 +245,8 @@ func Append(out []byte, typ uint16, value ...byte) []byte {
 func Text(typ uint16, value string) []byte { return Append(nil, typ, append([]byte(value), 0)...) }
 
 var (
-	// ErrPermission says that the kernel refused for want of a capability.
 	ErrPermission = errors.New("the capability NET_ADMIN is missing in this network namespace")
-
-	// ErrRaw says that the xtables backend can't be used for want of a
-	// capability: iptables opens raw sockets to speak to the kernel.
-	ErrRaw = errors.New("the capability NET_RAW is missing, which iptables needs")
+	ErrRaw        = errors.New("the capability NET_RAW is missing, which iptables needs")
 
 	// ErrUnsupported says that the kernel, or this network namespace, can't
 	// hold the plan.

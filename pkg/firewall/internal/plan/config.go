@@ -49,8 +49,7 @@ type Config struct {
 	// Reduced plan, packets to these stay here. Others ignore it.
 	Local []netip.Prefix
 
-	// AgentUID is the agent's: nothing that it sends is the answer of a DNS server.
-	AgentUID uint32
+	AgentUID uint32 // nothing that the agent sends is the answer of a DNS server
 
 	// AnyAgent says that the agent may have any uid, 0 too, as in a network that
 	// containers share. Then the rules can't tell who answers for the engine's DNS
@@ -87,19 +86,15 @@ type Config struct {
 	// Where nothing listens (0), such connections are refused.
 	GatePort4, GatePort6 uint16
 
-	// Gated are TCP ports. Destinations of Allow don't pass the gate.
-	Gated []uint16
-
-	// Upstreams are the DNS servers of the guard, over UDP and TCP.
-	Upstreams []netip.AddrPort
+	Gated     []uint16         // TCP ports. Destinations of Allow don't pass the gate
+	Upstreams []netip.AddrPort // the DNS servers of the guard, over UDP and TCP
 
 	// Here are those of Upstreams that may be addresses of this namespace, besides
 	// the engine's: no process but the agent's is kept from answering there. With
 	// AnyAgent there can be none.
 	Here []netip.AddrPort
 
-	// Allow may be reached by everyone; Deny by no one, whatever else says.
-	Allow, Deny []Entry
+	Allow, Deny []Entry // Allow may be reached by everyone; Deny by no one, whatever else says
 
 	// Granted may be reached by everyone until their time comes, which is the
 	// kernel's to keep: what is under way then ends as well.
@@ -110,11 +105,8 @@ type Config struct {
 	// does all that is not about addresses. Nothing implies it.
 	Observe bool
 
-	// Inbound are the ports that may be connected to from outside.
-	Inbound []Entry
-
-	// DropGroup is the NFLOG group that gets what is refused. 0 means none.
-	DropGroup uint16
+	Inbound   []Entry // the ports that may be connected to from outside
+	DropGroup uint16  // the NFLOG group that gets what is refused; 0 means none
 }
 
 // Element is one destination: an address, an IP protocol number (6 or 17) and
