@@ -85,7 +85,7 @@ func forwardTrailer(src *source, dst io.Writer) error {
 			left -= len(line) + 2
 			last = line == ""
 			var f fields
-			return last || f.add(line) == nil && !f.frames()
+			return last || f.add(line) == nil && !slices.Contains(framing, f[0].name)
 		})
 		if err != nil {
 			return err
@@ -94,8 +94,6 @@ func forwardTrailer(src *source, dst io.Writer) error {
 	return nil
 }
 
-// frames says whether the first of f is a field that would say where a message ends or
-// whom it is for, which a trailer may not (RFC 9110, section 6.5.1).
-func (f fields) frames() bool {
-	return slices.Contains([]string{"host", "content-length", "transfer-encoding", "expect", "connection", "upgrade", "http2-settings"}, f[0].name)
-}
+// framing are the fields that say where a message ends or whom it is for, which a trailer
+// may not (RFC 9110, section 6.5.1).
+var framing = []string{"host", "content-length", "transfer-encoding", "expect", "connection", "upgrade", "http2-settings"}

@@ -19,7 +19,7 @@ func (r *request) upgrade(f fields, minor int) error {
 		return refusedBadUpgrade
 	}
 	for _, offer := range members(upgrades[0]) {
-		if !isProtocol(offer) {
+		if name, version, versioned := strings.Cut(offer, "/"); !isTokens(name) || versioned && !isTokens(version) {
 			return refusedBadUpgrade
 		}
 		r.offers = append(r.offers, strings.ToLower(offer))
@@ -34,12 +34,6 @@ func (r *request) upgrade(f fields, minor int) error {
 		return refusedUpgradeBody
 	}
 	return nil
-}
-
-// isProtocol says whether s is NAME or NAME/VERSION.
-func isProtocol(s string) bool {
-	name, version, versioned := strings.Cut(s, "/")
-	return isTokens(name) && (!versioned || isTokens(version))
 }
 
 // offered says whether a server that answers 101 switches to what r offered.
