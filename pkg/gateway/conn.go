@@ -84,7 +84,7 @@ func (c *conn) prepare(own netip.AddrPort) error {
 	if err := c.client.SetKeepAliveConfig(keepAlive); err != nil {
 		return err
 	}
-	c.from, err = newSource(c.client, c.s.buffers)
+	c.from, err = newSource(c.client)
 	return err
 }
 
@@ -119,7 +119,7 @@ func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
 	if !c.aside(r.name) {
 		c.s.allowed.Add(1)
 	}
-	return newSource(server, c.s.buffers)
+	return newSource(server)
 }
 
 // reasonOf strips addresses and operations, which the event has already.

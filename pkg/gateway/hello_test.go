@@ -28,7 +28,7 @@ func sourceFrom(r io.Reader) *source {
 		panic(err)
 	}
 	f := &feed{from: r, in: ends[0], out: ends[1]}
-	s := &source{pool: newPool(), raw: f}
+	s := &source{raw: f}
 	s.attempt = s.try
 	runtime.AddCleanup(s, func(f *feed) { unix.Close(f.in); unix.Close(f.out) }, f)
 	return s

@@ -98,7 +98,7 @@ func TestResetIsPassedOn(t *testing.T) {
 			continue
 		}
 		// The end was read already: only the kernel knows.
-		src, err := newSource(second, newPool())
+		src, err := newSource(second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -364,7 +364,7 @@ func TestIdleHoldsNothing(t *testing.T) {
 		}
 		t.Cleanup(func() { s.Close(); c.Close() })
 		return s.(*net.TCPConn)
-	}(), newPool())
+	}())
 	if err != nil {
 		t.Fatal(err)
 	}

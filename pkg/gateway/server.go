@@ -74,7 +74,6 @@ type Server struct {
 	limits   limits
 	dial     func(context.Context, netip.AddrPort) (*net.TCPConn, error) // always to the original destination
 	original func(*net.TCPConn) (netip.AddrPort, error)                  // where a redirected connection was going to
-	buffers  *sync.Pool
 	epoch    time.Time
 	conns    registry
 
@@ -92,7 +91,6 @@ func New(c Config) (*Server, error) {
 			idle: 2 * time.Hour},
 		dial:     dial,
 		original: originalDestination,
-		buffers:  newPool(),
 		epoch:    time.Now(),
 		conns:    registry{open: make(map[*conn]struct{}), most: c.Connections},
 	}, nil

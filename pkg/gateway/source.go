@@ -25,14 +25,13 @@ var errFull = errors.New("buffer is full")
 
 type buffer [bufferSize]byte
 
-func newPool() *sync.Pool { return &sync.Pool{New: func() any { return new(buffer) }} }
+var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
 // source reads a TCP connection without holding memory while there is nothing to read.
 // One goroutine uses it at a time.
 type source struct {
 	conn *net.TCPConn
 	raw  syscall.RawConn
-	pool *sync.Pool
 
 	buf   *buffer // nil while nothing is held
 	r, w  int     // buf[r:w] is held
@@ -44,12 +43,12 @@ type source struct {
 	err     error                 // of try
 }
 
-func newSource(conn *net.TCPConn, pool *sync.Pool) (*source, error) {
+func newSource(conn *net.TCPConn) (*source, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	s := &source{conn: conn, raw: raw, pool: pool}
+	s := &source{conn: conn, raw: raw}
 	s.attempt = s.try
 	return s, nil
 }
@@ -71,7 +70,7 @@ func (s *source) take(n int) {
 
 func (s *source) release() {
 	if s.buf != nil {
-		s.pool.Put(s.buf)
+		buffers.Put(s.buf)
 	}
 	s.buf, s.r, s.w = nil, 0, 0
 }
@@ -105,7 +104,7 @@ func (s *source) try(fd uintptr) bool {
 		}
 	}
 	if s.buf == nil {
-		s.buf = s.pool.Get().(*buffer)
+		s.buf = buffers.Get().(*buffer)
 	}
 	var n int
 	for {
