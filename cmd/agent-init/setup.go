@@ -91,12 +91,10 @@ func check(e environment, b *policy.Bundle, effective bool) error {
 	switch {
 	case err == nil:
 		r.OK = true
-		c := p.Counts()
-		r.Counts = &c
+		r.Counts = new(p.Counts())
 		r.Warnings = append(r.Warnings, p.Warnings...)
 		if effective {
-			report := p.Report()
-			r.Policy = &report
+			r.Policy = new(p.Report())
 		}
 	case !errors.As(err, &r.Errors):
 		return fault.New(fault.Policy, "see agent-init check --help", "%w", err)

@@ -350,19 +350,13 @@ func (x explanation) Write(out io.Writer, coloured bool) error {
 		w.Row("for a while", "agent-init allow %s --for 10m    (root)", quoted(x.ToAllow.Line))
 		w.Row("to ask", "agent-init request %s --reason …    (the agent)", quoted(x.ToAllow.Line))
 	} else if !x.Allowed {
-		w.Row("to allow it", "%s", x.way())
+		way := "nothing does: it is never allowed"
+		if i := slices.IndexFunc(x.Ports, func(v portVerdict) bool { return !v.Allowed && v.Rule != "" }); i >= 0 {
+			way = "take out what denies it, at " + x.Ports[i].Rule
+		}
+		w.Row("to allow it", "%s", way)
 	}
 	return w.Err
-}
-
-// way is what to do where no entry would help.
-func (x explanation) way() string {
-	for _, v := range x.Ports {
-		if !v.Allowed && v.Rule != "" {
-			return "take out what denies it, at " + v.Rule
-		}
-	}
-	return "nothing does: it is never allowed"
 }
 
 func quoted(line string) string {

@@ -194,17 +194,14 @@ var verdictColours = map[string]string{string(audit.Allow): "32", string(audit.D
 
 // eventLine is an event of the audit log in one line for people.
 func eventLine(e audit.Event, now time.Time, coloured bool) string {
-	what := text.Clean(e.Name)
-	if e.IP != "" {
-		at := e.IP
-		if e.Port != 0 {
-			at = fmt.Sprintf("%s %d/%s", e.IP, e.Port, cmp.Or(e.Proto, "tcp"))
-		}
-		if what != "" {
-			what += " "
-		}
-		what += text.Clean(at)
+	what, at := text.Clean(e.Name), e.IP
+	if at != "" && e.Port != 0 {
+		at = fmt.Sprintf("%s %d/%s", e.IP, e.Port, cmp.Or(e.Proto, "tcp"))
 	}
+	if what != "" && at != "" {
+		what += " "
+	}
+	what += text.Clean(at)
 	verdict := string(e.Verdict)
 	if e.Enforce != "" {
 		verdict = letOut // what enforce would not have done
