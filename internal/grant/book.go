@@ -215,7 +215,6 @@ func (b *Book) find(number uint32) int {
 	return slices.IndexFunc(b.List, func(g Grant) bool { return g.Number == number })
 }
 
-// requests is how many of list there are.
 func requests(list []Grant) (n int) {
 	for _, g := range list {
 		if g.Kind == Request {

@@ -27,7 +27,6 @@ type agent struct {
 	session  *window.Session // nil: none
 }
 
-// findAgent finds the agent's user, and says what that lacks.
 func (b *base) findAgent(k *book) (*agent, error) {
 	spec := b.config.User
 	if u := k.policy().Settings.User; spec == "auto" && u != "" {
@@ -70,7 +69,6 @@ func (a *agent) start(ctx context.Context, stdin *os.File, args []string, dir st
 	return p, next, nil
 }
 
-// startSession starts the command in the first window of a session.
 func (a *agent) startSession(ctx context.Context, stdin *os.File, argv []string, dir string) (*reaper.Process, error) {
 	s, err := window.New(a.sessionHost(), dir)
 	if err != nil {
@@ -81,7 +79,6 @@ func (a *agent) startSession(ctx context.Context, stdin *os.File, argv []string,
 	return s.Begin(ctx, argv, stdin, os.Stdout, os.Stderr)
 }
 
-// sessionHost is what a session takes of the keeper.
 func (a *agent) sessionHost() window.Host {
 	return window.Host{
 		Log: a.log, LogLevel: a.config.level(), Reaper: a.reaper, Dir: a.dir, Identity: a.identity, GuardUID: a.guardUID,

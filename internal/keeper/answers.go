@@ -85,7 +85,6 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *wire.Channel) error 
 	}
 }
 
-// requested books a proposal, and answers it.
 func (g *guardKeeper) requested(m, reply wire.Message) wire.Message {
 	err := wire.CheckRequest(m)
 	if err == nil && !g.leases.requests.Take(time.Now()) {
@@ -151,7 +150,6 @@ func (f *finding) open(a *agent) (diag *os.File, err error) {
 	return os.Open(os.DevNull) // which answers nothing
 }
 
-// owner tells the guard which process of the agent's has a socket open.
 func (f *finding) owner(m, reply wire.Message) wire.Message {
 	reply.Err = true
 	if f.scanner != nil && f.scans.Take(time.Now()) {

@@ -48,7 +48,6 @@ func newBook(r reader, files *policy.Bundle, p *policy.Policy) *book {
 func (b *book) now() *inForce          { return b.present.Load() }
 func (b *book) policy() *policy.Policy { return b.now().policy }
 
-// over are files with grants on top of them.
 func over(files *policy.Bundle, grants grant.Book) (*inForce, error) {
 	b := grants.Over(files)
 	p, err := policy.Parse(b, allowlist.Files)
@@ -58,7 +57,6 @@ func over(files *policy.Bundle, grants grant.Book) (*inForce, error) {
 	return &inForce{b, p, grants}, nil
 }
 
-// reader reads the files of the configuration directory.
 type reader struct {
 	*base
 	judge   func(*policy.Policy) error
@@ -180,7 +178,6 @@ func (k *keeper) changeGrants(ctx context.Context, change func(*grant.Book) ([]a
 	})
 }
 
-// expireGrants ends what is over.
 func (k *keeper) expireGrants(ctx context.Context) {
 	look := k.book.now().grants.Clone()
 	if len(look.Expire(time.Now())) == 0 {
@@ -253,7 +250,6 @@ func (b *book) cutsPaid(events []audit.Event) {
 	b.update(func(s *state.State) { s.Grants.Fault = "" })
 }
 
-// payCuts tries what is owed again.
 func (k *keeper) payCuts(ctx context.Context) {
 	if k.status().Grants.Fault != "" { // its error is in the log and the status
 		_ = k.changeGrants(ctx, func(*grant.Book) ([]audit.Event, error) { return nil, nil })
@@ -280,7 +276,6 @@ func (b *book) request(m wire.Message) (uint64, error) {
 	return uint64(g.Number), nil
 }
 
-// watchFiles reads the policy again if its files have changed.
 func (k *keeper) watchFiles(ctx context.Context) {
 	if what := k.book.changedFiles(); what != "" {
 		k.log.Info("the policy's files have changed", "files", what)

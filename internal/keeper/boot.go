@@ -151,7 +151,6 @@ func (b *base) boot(ctx context.Context) (*keeper, error) {
 	return k, nil
 }
 
-// fail publishes why there is no agent.
 func (b *base) fail(f *fault.Fault) *fault.Fault {
 	f.Remedy = b.launch.Spell(f.Remedy, b.config.IsSetting)
 	b.update(func(s *state.State) { s.Phase, s.Reason, s.Code = state.PhaseFailed, f.Error(), f.Code })
@@ -203,7 +202,6 @@ func (b *base) checkContainer(context.Context, struct{}) (fit, error) {
 	return fit{}, nil
 }
 
-// checkProgramPath refuses a container in which somebody else than root could have agent-init replaced.
 func (b *base) checkProgramPath(context.Context, fit) (examined, error) {
 	return examined{}, container.ProgramPathFault(b.config.Environ["PATH"])
 }

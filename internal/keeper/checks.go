@@ -75,7 +75,6 @@ func alreadyKept(dir state.Dir, err error) *fault.Fault {
 	return fault.New(fault.Rules, "run agent-init only once; see agent-init status", "another agent-init keeps this container already (%s%s)", dir, because)
 }
 
-// warnOfAccount says in one line what the agent's account lacks.
 func (a *agent) warnOfAccount(err error) {
 	if err == nil {
 		return
@@ -125,8 +124,7 @@ func unwritable(l fault.Launch, dir string, uid, owner uint32, hostUID string) (
 	return cause, l.Variable("HOST_UID", fmt.Sprint(owner)) + ", which makes the agent that user; or " + hand
 }
 
-// maxOutput bounds what is read of a program's output, in bytes.
-const maxOutput = 64 << 20
+const maxOutput = 64 << 20 // bytes of what a program writes
 
 // runProgram runs a program of the packet filter as a child of the reaper, which would else take its status from
 // whoever waits for it. Files in memory take what it reads and writes: nobody has to keep pipes moving meanwhile.

@@ -87,7 +87,6 @@ func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, err
 
 const guardPatience = 5 * time.Second
 
-// await blocks until the first guard serves.
 func (g *guardKeeper) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stage.StartTime)
 	defer cancel()
@@ -99,7 +98,6 @@ func (g *guardKeeper) await(ctx context.Context) error {
 	}
 }
 
-// lost is called when a guard is not spoken with any more.
 func (g *guardKeeper) lost() (over bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -127,7 +125,6 @@ func (g *guardKeeper) gone() {
 	g.events = nil
 }
 
-// spawn runs the guard under its own uid, in its own group.
 func (g *guardKeeper) spawn(channel *os.File) (*reaper.Process, error) {
 	if err := g.sockets.accept(); err != nil {
 		return nil, fmt.Errorf("listen for the guard: %w", err)

@@ -46,7 +46,6 @@ func (l *leases) spent(name string, how func(*budget.Budget, string, string, int
 	return how(l.names, match.Wildcard.Name, match.Name, p.Settings.Limits.NewNamesPerWildcardPerMinute, time.Now())
 }
 
-// mayAsk serves the guard, which asks before each question below a wildcard.
 func (l *leases) mayAsk(m, reply wire.Message) wire.Message {
 	reply.Err = !l.spent(m.Name, (*budget.Budget).Take)
 	return reply
@@ -89,7 +88,6 @@ func (l *leases) lease(ctx context.Context, m, reply wire.Message) wire.Message 
 	return reply
 }
 
-// asked is the element that a message of the guard's is about.
 func asked(m wire.Message) (e firewall.Element, ok bool) {
 	if len(m.Addrs) != 1 {
 		return e, false
@@ -154,7 +152,6 @@ func (l *leases) foreign(ctx context.Context) ([]firewall.Element, error) {
 	return l.unbooked(ctx)
 }
 
-// unbooked looks for them once.
 func (l *leases) unbooked(ctx context.Context) ([]firewall.Element, error) {
 	leases, err := l.fw.Leased(ctx)
 	if err != nil {
@@ -244,7 +241,6 @@ func (k *keeper) maintain(ctx context.Context) {
 // manyChanges of the book leave megabytes behind, which the runtime would keep for minutes.
 const manyChanges = 1000
 
-// bursts notices the ends of those.
 type bursts struct{ last, told uint64 }
 
 // over takes the count of all changes, now and then, and says whether many have come and no more do.

@@ -22,7 +22,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// doors are where people and the agent ask for something.
 type doors struct {
 	controls, metrics *net.UnixListener // for root
 	requests          *os.File          // the agent's, listened to by the guard
@@ -177,17 +176,18 @@ func (k *keeper) put(ctx context.Context, kind grant.Kind, p control.Peer, r con
 	return ask.Answer(out)
 }
 
+var meanings = map[string]string{
+	"private": "the name may lead to machines of your own network",
+	"connect": "the server is a proxy, and what passes through its tunnels is not read",
+	"upgrade": "once the server has agreed, what passes is not read",
+}
+
 // meaningOf says what an entry opens beyond a name, for the person who grants it.
 func meaningOf(target string) (out []string) {
 	host, words, _ := strings.Cut(target, " ")
 	for _, w := range strings.Fields(words) {
-		switch w {
-		case "private":
-			out = append(out, "private: the name may lead to machines of your own network")
-		case "connect":
-			out = append(out, "connect: the server is a proxy, and what passes through its tunnels is not read")
-		case "upgrade":
-			out = append(out, "upgrade: once the server has agreed, what passes is not read")
+		if opens := meanings[w]; opens != "" {
+			out = append(out, w+": "+opens)
 		}
 	}
 	if strings.Contains(host, "/") && !strings.HasSuffix(host, "/udp") && !strings.HasSuffix(host, "/tcp") || strings.Contains(host, "/") && strings.Count(host, "/") > 1 {

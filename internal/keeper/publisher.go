@@ -56,19 +56,16 @@ func (p *publisher) openLog(o audit.Options) (end func() error, err error) {
 	return nil, fault.New(fault.Rules, "mount a directory that belongs to root at "+state.AuditDir, "no audit log can be written: %w", errors.Join(errs...))
 }
 
-// guardian records what befell the guard or the rules.
 func (p *publisher) guardian(v audit.Verdict, reason string) {
 	p.record(audit.Event{Kind: audit.Guard, Verdict: v, Reason: reason})
 }
 
-// update changes the state under its lock.
 func (p *publisher) update(f func(*state.State)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f(&p.state)
 }
 
-// status is a copy of the state.
 func (p *publisher) status() state.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()

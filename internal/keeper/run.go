@@ -223,7 +223,6 @@ func Keep(ctx context.Context, c Config, mode string, tell func(Report)) error {
 	return nil
 }
 
-// outcome says how a start went.
 func outcome(err error) Report {
 	if err == nil {
 		return Report{}

@@ -17,10 +17,8 @@ import (
 //go:embed readme.txt
 var readme string
 
-// maxReadmeRules is how many rules it lists.
 const maxReadmeRules = 200
 
-// writeReadme fills the places of readme in.
 func writeReadme(w io.Writer, p *policy.Policy, grants []grant.Grant, monitor bool) error {
 	var mode string
 	if monitor {

@@ -62,16 +62,14 @@ func ReadRules(path string) (*policy.Policy, string, []uint16, error) {
 		return nil, "", nil, fmt.Errorf("read %s: %w", path, text.CauseOf(err))
 	}
 	var rules []policy.Entry
-	for {
+	for err == nil {
 		var r policy.Entry
-		err := d.Decode(&r)
-		if errors.Is(err, io.EOF) {
-			break
+		if err = d.Decode(&r); err == nil {
+			rules = append(rules, r)
 		}
-		if err != nil {
-			return nil, "", nil, fmt.Errorf("read %s: %w", path, text.CauseOf(err))
-		}
-		rules = append(rules, r)
+	}
+	if !errors.Is(err, io.EOF) {
+		return nil, "", nil, fmt.Errorf("read %s: %w", path, text.CauseOf(err))
 	}
 	p, err := policy.Rebuild(rules, head.Hosts)
 	return p, head.Dir, head.Inbound, err
