@@ -48,27 +48,21 @@ func (m *modes) set(mode int, on bool) {
 }
 
 func (t *Terminal) setMode(number int, on bool) {
-	switch number {
-	case 6:
+	m := &t.modes
+	switch mode := slices.Index(modeNumbers[:], number); {
+	case number == 6:
 		t.cur.origin = on
 		t.moveTo(0, 0)
-		return
-	case 47, 1047, 1049:
+	case number == 47 || number == 1047 || number == 1049:
 		t.switchScreen(on, number == 1049)
-		return
-	case 1048:
-		if on {
-			t.saveCursor()
-		} else {
-			t.restoreCursor()
-		}
-		return
-	}
-	m := &t.modes
-	if mode := slices.Index(modeNumbers[:], number); mode >= 0 {
+	case number == 1048 && on:
+		t.saveCursor()
+	case number == 1048:
+		t.restoreCursor()
+	case mode >= 0:
 		m.set(mode, on)
 		t.cur.pending = t.cur.pending && m.has(modeAutowrap)
-	} else if slices.Contains(mouseModes, number) {
+	case slices.Contains(mouseModes, number):
 		m.mouse = slices.DeleteFunc(m.mouse, func(n int) bool { return n == number })
 		if on {
 			m.mouse = append(m.mouse, number)
@@ -112,27 +106,22 @@ func (t *Terminal) takeMode(number int) {
 // switchScreen shows the alternate screen, which is empty, or the main one again.
 // The cursor stays where it is unless it is kept for the time of the switch.
 func (t *Terminal) switchScreen(alternate, keepCursor bool) {
-	switch {
-	case alternate && !t.alternate():
-		if keepCursor {
-			t.saveCursor()
-		}
-		t.scr = t.alt
-		t.scr.saved = newCursor()
+	if alternate && t.alternate() {
+		return
+	}
+	if alternate && keepCursor {
+		t.saveCursor()
+	}
+	if alternate || t.alternate() {
 		t.sync()
-		for _, r := range t.scr.rows {
+		t.alt.saved, t.alt.keys = newCursor(), keyboard{}
+		for _, r := range t.alt.rows {
 			r.clear(t.blank)
 		}
-	case !alternate:
-		if t.alternate() {
-			for _, r := range t.alt.rows {
-				r.clear(space)
-			}
-			t.alt.keys = keyboard{}
-		}
-		t.scr = t.main
-		if keepCursor {
-			t.restoreCursor()
-		}
+	}
+	if t.scr = t.main; alternate {
+		t.scr = t.alt
+	} else if keepCursor {
+		t.restoreCursor()
 	}
 }

@@ -72,13 +72,14 @@ var sequences = map[string]sequence{
 	"P": edits(func(t *Terminal, r *row, n int) { r.remove(t.cur.x, n, t.cols, t.blank) }),
 	"L": shiftsLines((*screen).scrollDown), "M": shiftsLines((*screen).scrollUp),
 	"S": {do: func(t *Terminal, p *params) { t.scrollUp(p.get(0, 1)) }},
-	"T": {may: numbers(1), do: func(t *Terminal, p *params) { t.scrollDown(p.get(0, 1)) }}, // with several it is of the mouse
+	// With several numbers T is of the mouse, and with any s is of left and right margins.
+	"T": {may: says(func(p *params) bool { return p.n <= 1 }), do: func(t *Terminal, p *params) { t.scrollDown(p.get(0, 1)) }},
 	"b": {do: func(t *Terminal, p *params) { t.repeat(p.get(0, 1)) }},
 
 	"m":  {do: func(t *Terminal, p *params) { t.cur.pen.apply(p); t.penDirty = true }},
 	"r":  {do: setRegion},
 	"g":  {do: clearTabs},
-	"s":  {may: numbers(0), do: func(t *Terminal, _ *params) { t.saveCursor() }}, // with numbers it is of left and right margins
+	"s":  {may: says(func(p *params) bool { return p.n == 0 }), do: func(t *Terminal, _ *params) { t.saveCursor() }},
 	"u":  {do: func(t *Terminal, _ *params) { t.restoreCursor() }},
 	"!p": {do: func(t *Terminal, _ *params) { t.softReset() }},
 	" q": {may: says(func(p *params) bool { return p.get(0, 0) <= 6 }), do: func(t *Terminal, p *params) { t.desc.shape = p.get(0, 0) }},
@@ -156,11 +157,6 @@ func asksFor(i int, what ...int) func(*scanner) (asks, ok bool) {
 
 func says(ok func(p *params) bool) func(*scanner) (bool, bool) {
 	return func(s *scanner) (bool, bool) { return false, ok(&s.params) }
-}
-
-// numbers passes what has that many at most.
-func numbers(most int) func(*scanner) (bool, bool) {
-	return says(func(p *params) bool { return p.n <= most })
 }
 
 // only passes those of the numbers that are right, if there are any.
