@@ -35,8 +35,7 @@ func HostsFile(mode string) string {
 
 // ReadFault is the fault of a policy that can't be read, or trusted.
 func ReadFault(err error) error {
-	var file *policy.FileError
-	if errors.As(err, &file) {
+	if file, ok := errors.AsType[*policy.FileError](err); ok {
 		return fault.New(fault.Policy, file.Remedy, "%s", file.What())
 	}
 	return fault.New(fault.Policy, "check the path", "read the policy: %w", err)

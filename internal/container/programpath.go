@@ -61,8 +61,7 @@ func judgePath(path string) error {
 
 // programCause is what is wrong, without the path that it was asked for.
 func programCause(err error) string {
-	var file *policy.FileError
-	if errors.As(err, &file) {
+	if file, ok := errors.AsType[*policy.FileError](err); ok {
 		return file.Cause
 	}
 	return err.Error()

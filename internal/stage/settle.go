@@ -59,10 +59,8 @@ type programHeader struct {
 
 // Of elf(5) and getauxval(3).
 const (
-	auxHeaders, auxHeaderSize, auxHeaderCount = 3, 4, 5
-
-	segmentLoad, segmentHeaders = 1, 6
-	segmentWritable             = 2
+	segmentLoad, segmentHeaders, segmentWritable = 1, 6, 2
+	auxHeaders, auxHeaderSize, auxHeaderCount    = 3, 4, 5
 )
 
 // leaveImage lets go of the pages of the program's own code and constants. A start runs through

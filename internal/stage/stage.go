@@ -61,8 +61,7 @@ func Run() error {
 
 // DropFault gives the errors of a drop their exit codes.
 func DropFault(err error) error {
-	var notExecuted *privdrop.ExecError
-	if errors.As(err, &notExecuted) {
+	if notExecuted, ok := errors.AsType[*privdrop.ExecError](err); ok {
 		code := notExecuted.ExitCode()
 		remedy := "check the command's name and PATH"
 		if code == fault.NoExec {
@@ -73,12 +72,10 @@ func DropFault(err error) error {
 		}
 		return fault.New(code, remedy, "%w", notExecuted)
 	}
-	var missing *privdrop.CapabilityError
-	if errors.As(err, &missing) {
+	if missing, ok := errors.AsType[*privdrop.CapabilityError](err); ok {
 		return fault.New(fault.Privilege, fault.ByHand.Capabilities(missing.Capability), "capability %s is missing, which is needed to %s", missing.Capability, missing.Doing)
 	}
-	var notEntered *privdrop.DirError
-	if errors.As(err, &notEntered) {
+	if notEntered, ok := errors.AsType[*privdrop.DirError](err); ok {
 		return fault.New(fault.Privilege, "start in a directory that the agent may enter: docker exec -w "+Workspace, "%w", notEntered)
 	}
 	return fault.New(fault.Privilege, "nothing was started; report this with the container's run line", "drop privileges: %w", err)

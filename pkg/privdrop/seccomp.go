@@ -50,11 +50,8 @@ var refused = []struct {
 var mounts = []uint32{
 	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE,
 	unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR,
-	sysOpenTreeAttr,
+	unix.SYS_OPEN_TREE_ATTR,
 }
-
-// sysOpenTreeAttr is open_tree_attr of Linux 6.15, the same number everywhere.
-const sysOpenTreeAttr = 467
 
 // seccompFilter is the program that decides on every system call of the agent.
 func seccompFilter(denyUserNS, denyPing bool) []unix.SockFilter {

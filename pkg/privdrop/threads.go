@@ -98,9 +98,35 @@ func killAs(uid uint32, sig syscall.Signal, targets ...int) (err error) {
 	if uid == 0 {
 		return unix.EPERM // it is what the caller tried
 	}
+	become := func(uid uint32) error {
+		const keep = ^uintptr(0)
+		// The raw call: the one of the library changes all threads.
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(uid), keep); errno != 0 {
+			return fmt.Errorf("become uid %d: %w", uid, errno)
+		}
+		return nil
+	}
 	borrow(func() (same bool) {
-		err, same = killFrom(uid, sig, targets)
-		return same
+		if err = become(uid); err != nil {
+			return true
+		}
+		var errs []error
+		for _, target := range targets {
+			err := error(unix.EINVAL)
+			if target != 0 && target != 1 && target != -1 { // ourselves, the init, everybody
+				err = unix.Kill(target, sig)
+			}
+			if err != nil && err != unix.ESRCH {
+				errs = append(errs, fmt.Errorf("signal %d: %w", target, err))
+			}
+		}
+		back := become(0)
+		if back == nil {
+			// A change of uid sets this from fs.suid_dumpable, for the whole process.
+			errs = append(errs, unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
+		}
+		err = errors.Join(append(errs, back)...)
+		return back == nil
 	})
 	return err
 }
@@ -118,35 +144,4 @@ func borrow(f func() (same bool)) {
 		}
 	}()
 	<-done
-}
-
-// killFrom does it on this thread. same says whether it is whom it was before.
-func killFrom(uid uint32, sig syscall.Signal, targets []int) (err error, same bool) {
-	become := func(uid uint32) error {
-		const keep = ^uintptr(0)
-		// The raw call: the one of the library changes all threads.
-		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(uid), keep); errno != 0 {
-			return fmt.Errorf("become uid %d: %w", uid, errno)
-		}
-		return nil
-	}
-	if err := become(uid); err != nil {
-		return err, true
-	}
-	var errs []error
-	for _, target := range targets {
-		err := error(unix.EINVAL)
-		if target != 0 && target != 1 && target != -1 { // ourselves, the init, everybody
-			err = unix.Kill(target, sig)
-		}
-		if err != nil && err != unix.ESRCH {
-			errs = append(errs, fmt.Errorf("signal %d: %w", target, err))
-		}
-	}
-	if err := become(0); err != nil {
-		return errors.Join(append(errs, err)...), false
-	}
-	// A change of uid sets this from fs.suid_dumpable, for the whole process.
-	errs = append(errs, unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
-	return errors.Join(errs...), true
 }
