@@ -178,7 +178,7 @@ func (b *base) checkContainer(context.Context, struct{}) (fit, error) {
 	if err := b.checkRoot(); err != nil {
 		return fit{}, err
 	}
-	need := append([]int{unix.CAP_NET_ADMIN}, privdrop.ExecCapabilities()...)
+	need := append([]int{unix.CAP_NET_ADMIN}, privdrop.ExecCapabilities...)
 	if strings.HasPrefix(b.config.Backend, "xtables") {
 		need = append(need, unix.CAP_NET_RAW)
 	}

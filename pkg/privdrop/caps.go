@@ -58,25 +58,17 @@ func getCaps() (c capSets, err error) {
 	return c, nil
 }
 
-// Require returns a *CapabilityError for the first capability of need (unix.CAP_… numbers) that
-// the calling thread lacks.
-func Require(need ...int) error {
+// Require returns a *CapabilityError if the calling thread lacks a capability (a unix.CAP_… number).
+func Require(c int) error {
 	have, err := getCaps()
-	if err != nil {
-		return err
+	if err == nil && have[c/32].Effective&(1<<(c%32)) == 0 {
+		return missing(c)
 	}
-	for _, c := range need {
-		if have[c/32].Effective&(1<<(c%32)) == 0 {
-			return missing(c)
-		}
-	}
-	return nil
+	return err
 }
 
 // ExecCapabilities are the capabilities that Exec needs.
-func ExecCapabilities() []int {
-	return []int{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP}
-}
+var ExecCapabilities = []int{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP}
 
 // Harden makes the calling process undumpable, so that no other uid can read its memory,
 // environment or descriptors, and leaves all its threads the capabilities keep (unix.CAP_…

@@ -24,16 +24,13 @@ type LookupOptions struct {
 	Spec             string       // "auto" (or empty), NAME, UID, UID:GID or NAME:GROUP
 	HostUID, HostGID string       // that "auto" maps the agent to, as decimal text; empty means none
 	Workspace        string       // the directory whose owner "auto" takes over if HostUID is empty and it was mounted
-	Log              *slog.Logger // for warnings; nil discards
+	Log              *slog.Logger // for warnings
 }
 
 // Lookup finds the identity that o asks for. It never returns uid 0 or gid 0.
 func Lookup(o LookupOptions) (Identity, error) { return o.lookup("/etc/passwd", "/etc/group") }
 
 func (o LookupOptions) lookup(passwdFile, groupFile string) (id Identity, err error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
 	a, err := readAccounts(passwdFile, groupFile)
 	if err != nil {
 		return Identity{}, err
@@ -104,11 +101,8 @@ func (a accounts) explicit(spec string) (id Identity, err error) {
 // the workspace's owner, so that the files in it stay the person's own.
 func (o LookupOptions) auto(a accounts) (id Identity, err error) {
 	uid, err := o.hostID("HOST_UID", o.HostUID)
-	if err != nil {
-		return id, err
-	}
-	gid, err := o.hostID("HOST_GID", o.HostGID)
-	if err != nil {
+	gid, err2 := o.hostID("HOST_GID", o.HostGID)
+	if err := cmp.Or(err, err2); err != nil {
 		return id, err
 	}
 	if o.HostUID == "" {

@@ -2,6 +2,7 @@ package privdrop
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -95,6 +96,7 @@ func TestLookup(t *testing.T) {
 		{"host gid is no number", LookupOptions{HostGID: "+5"}, Identity{}, "HOST_GID"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			c.o.Log = slog.New(slog.DiscardHandler)
 			got, err := c.o.lookup(files(t))
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) {
