@@ -22,14 +22,10 @@ type GuardConfig struct {
 	LogLevel  slog.Level       `json:"log_level"`
 	AgentUID  uint32           `json:"agent_uid"`
 	Monitor   bool             `json:"monitor"`
+	Again     bool             `json:"again,omitempty"` // there was a guard before this one
 
-	// Again says that there was a guard before this one.
-	Again bool `json:"again,omitempty"`
-
-	// Shared says that the agent may have any uid, and Engine which sockets are the
-	// engine's DNS server then.
-	Shared bool              `json:"shared,omitempty"`
-	Engine []sockowner.Bound `json:"engine,omitempty"`
+	Shared bool              `json:"shared,omitempty"` // the agent may have any uid
+	Engine []sockowner.Bound `json:"engine,omitempty"` // the sockets of the engine's DNS server then
 
 	// Reduced says that the kernel can't tell what may pass: the gate takes what
 	// it knows by address only as well, and there is no log of refused packets.

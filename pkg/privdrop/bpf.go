@@ -38,6 +38,13 @@ func (p *program) unless(condition uint16, k, action uint32) {
 	p.ret(action)
 }
 
+// refuse fails system calls, for an accumulator that is one's number.
+func (p *program) refuse(calls []uint32, errno syscall.Errno) {
+	for _, nr := range calls {
+		p.when(jumpEqual, nr, deny(errno))
+	}
+}
+
 // oneOf allows these values of the accumulator, and nothing else.
 func (p *program) oneOf(allowed ...uint32) {
 	for _, k := range allowed {

@@ -3,7 +3,6 @@ package privdrop
 import (
 	"fmt"
 	"runtime"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -27,23 +26,18 @@ const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS |
 
 // refused are the system calls that an agent has no use for, or that would go
 // around what the filter and the firewall look at.
-var refused = []struct {
-	calls []uint32
-	errno syscall.Errno
-}{
-	{ // the kernel's keyrings
-		[]uint32{unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL}, unix.EPERM},
-	{ // code in the kernel, or another kernel
-		[]uint32{unix.SYS_BPF, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
-			unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD}, unix.EPERM},
-	{ // into namespaces and past mounts that were made for others
-		[]uint32{unix.SYS_SETNS, unix.SYS_OPEN_BY_HANDLE_AT}, unix.EPERM},
-	{ // tools of kernel exploits
-		[]uint32{unix.SYS_USERFAULTFD, unix.SYS_PERF_EVENT_OPEN}, unix.EPERM},
-	{ // its sockets are made without socket(2); programs fall back on ENOSYS
-		[]uint32{unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER}, unix.ENOSYS},
-	{ // its flags are in memory, where a filter can't see; libraries fall back to clone
-		[]uint32{unix.SYS_CLONE3}, unix.ENOSYS},
+var refused = []uint32{
+	unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL, // the kernel's keyrings
+	unix.SYS_BPF, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, // code in the kernel
+	unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, // another kernel
+	unix.SYS_SETNS, unix.SYS_OPEN_BY_HANDLE_AT, // into namespaces and past mounts that were made for others
+	unix.SYS_USERFAULTFD, unix.SYS_PERF_EVENT_OPEN, // tools of kernel exploits
+}
+
+// absent are refused with ENOSYS, on which programs and libraries fall back.
+var absent = []uint32{
+	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER, // its sockets are made without socket(2)
+	unix.SYS_CLONE3, // its flags are in memory, where a filter can't see
 }
 
 // mounts are of use only in a namespace of one's own.
@@ -64,11 +58,8 @@ func seccompFilter(denyUserNS, denyPing bool) []unix.SockFilter {
 	if runtime.GOARCH == "amd64" { // x32
 		p.when(jumpAtLeast, 0x40000000, deny(unix.ENOSYS))
 	}
-	for _, r := range refused {
-		for _, nr := range r.calls {
-			p.when(jumpEqual, nr, deny(r.errno))
-		}
-	}
+	p.refuse(refused, unix.EPERM)
+	p.refuse(absent, unix.ENOSYS)
 	p.call(unix.SYS_SOCKET, socketRules(denyPing))
 	p.call(unix.SYS_SOCKETPAIR, func(p *program) {
 		p.loadArg(0)
@@ -84,9 +75,7 @@ func seccompFilter(denyUserNS, denyPing bool) []unix.SockFilter {
 		p.when(jumpEqual, unix.TIOCSETD, no)
 	})
 	if denyUserNS {
-		for _, nr := range mounts {
-			p.when(jumpEqual, nr, no)
-		}
+		p.refuse(mounts, unix.EPERM)
 		p.call(unix.SYS_UNSHARE, func(p *program) {
 			p.loadArg(0)
 			p.when(jumpAnyBit, namespaces|unix.CLONE_NEWTIME, no)

@@ -23,9 +23,7 @@ func serveFilter(pid uint32) []unix.SockFilter {
 	var p program
 	no := deny(unix.EPERM)
 	p.load(dataNumber)
-	for _, nr := range closed {
-		p.when(jumpEqual, nr, no)
-	}
+	p.refuse(closed, unix.EPERM)
 	// A thread more, and no process: it would be there when this one has been ended.
 	p.call(unix.SYS_CLONE, func(p *program) {
 		p.loadArg(0)
