@@ -27,8 +27,8 @@ type GuardConfig struct {
 	Shared bool              `json:"shared,omitempty"` // the agent may have any uid
 	Engine []sockowner.Bound `json:"engine,omitempty"` // the sockets of the engine's DNS server then
 
-	// Reduced says that the kernel can't tell what may pass: the gate takes what
-	// it knows by address only as well, and there is no log of refused packets.
+	// Reduced: the kernel can't tell what may pass. The gate takes what it knows by address
+	// only as well, and there is no log of refused packets.
 	Reduced bool `json:"reduced,omitempty"`
 }
 

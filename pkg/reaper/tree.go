@@ -27,20 +27,14 @@ const kernelThread = 0x00200000
 // processes reads the process table, by pid. Those that end meanwhile are left out.
 func processes() map[int]proc {
 	all := make(map[int]proc)
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return all
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(-1)
-	for _, name := range names {
-		if name[0] < '0' || name[0] > '9' {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		if c := e.Name()[0]; c < '0' || c > '9' {
 			continue
 		}
-		if stat, err := os.ReadFile("/proc/" + name + "/stat"); err == nil {
-			if p, ok := parseStat(stat); ok {
-				all[p.pid] = p
-			}
+		stat, _ := os.ReadFile("/proc/" + e.Name() + "/stat")
+		if p, ok := parseStat(stat); ok {
+			all[p.pid] = p
 		}
 	}
 	return all

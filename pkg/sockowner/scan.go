@@ -96,28 +96,21 @@ func scan(inode uint32) Process {
 		has := holds(fd, want, &links)
 		unix.Close(fd)
 		if has {
-			name, err := os.ReadFile(proc + "/comm")
-			if err != nil {
-				return Process{}
+			if name, err := os.ReadFile(proc + "/comm"); err == nil {
+				return Process{PID: pid, Name: string(bytes.TrimSuffix(name, []byte("\n")))}
 			}
-			return Process{PID: pid, Name: string(bytes.TrimSuffix(name, []byte("\n")))}
 		}
-		if links <= 0 {
-			return Process{}
+		if has || links <= 0 {
+			break
 		}
 	}
 	return Process{}
 }
 
 func pids() (out []int) {
-	d, err := os.Open("/proc")
-	if err != nil {
-		return nil
-	}
-	defer d.Close()
-	names, _ := d.Readdirnames(-1) // what was read before an error will do
-	for _, n := range names {
-		if pid, err := strconv.Atoi(n); err == nil {
+	entries, _ := os.ReadDir("/proc") // what was read before an error will do
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
 			out = append(out, pid)
 		}
 	}
