@@ -40,13 +40,11 @@ func (o LookupOptions) lookup(passwdFile, groupFile string) (id Identity, err er
 	} else {
 		id, err = a.explicit(o.Spec)
 	}
-	if err == nil {
-		if err = id.check(); err != nil {
-			err = fmt.Errorf("user %q: %w", cmp.Or(o.Spec, "auto"), err)
-		}
-	}
 	if err != nil {
 		return Identity{}, err
+	}
+	if err := id.check(); err != nil {
+		return Identity{}, fmt.Errorf("user %q: %w", cmp.Or(o.Spec, "auto"), err)
 	}
 	return id, nil
 }

@@ -39,9 +39,7 @@ type Spec struct {
 	// filter can tell what they send and get from what the kernel itself does.
 	DenyPing bool `json:"deny_ping,omitempty"`
 
-	// KeepFDs is how many file descriptors from 3 on the command gets. All
-	// others above 2 are closed.
-	KeepFDs int `json:"keep_fds,omitempty"`
+	KeepFDs int `json:"keep_fds,omitempty"` // how many descriptors from 3 on the command gets: all others above 2 are closed
 
 	// ParentPID, if not 0, is the pid of the process that started this one: the command is killed
 	// when that ends, if it held CAP_KILL. PID 1's children are killed by the kernel anyway.

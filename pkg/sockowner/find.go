@@ -40,9 +40,6 @@ type Socket struct {
 // ErrNone is what Find returns if no socket is as asked for, or more than one is.
 var ErrNone = errors.New("no such socket")
 
-// diagTime is how long the kernel may take, in microseconds.
-const diagTime = 20_000
-
 // Open opens what a Finder asks through: a sock_diag(7) socket of this network
 // namespace. It can be passed to a process whose seccomp filter forbids to make one.
 func Open() (*os.File, error) {
@@ -50,8 +47,8 @@ func Open() (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open sock_diag: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), "sock_diag")
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: diagTime}); err != nil {
+	f := os.NewFile(uintptr(fd), "sock_diag") // from which an answer may take 20 ms
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 20_000}); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("open sock_diag: %w", err)
 	}
