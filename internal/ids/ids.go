@@ -8,7 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
 )
@@ -70,13 +71,9 @@ func inUse(passwdFile, groupFile string) (map[uint32]bool, error) {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
 	for _, e := range entries {
-		if _, err := strconv.Atoi(e.Name()); err != nil {
-			continue
-		}
-		if info, err := e.Info(); err == nil {
-			if st, ok := info.Sys().(*syscall.Stat_t); ok {
-				used[st.Uid], used[st.Gid] = true, true
-			}
+		var st unix.Stat_t
+		if _, err := strconv.Atoi(e.Name()); err == nil && unix.Stat("/proc/"+e.Name(), &st) == nil {
+			used[st.Uid], used[st.Gid] = true, true
 		}
 	}
 	return used, nil

@@ -17,8 +17,7 @@ import (
 // same uid, can't trace the probe and write its report. path is the copy for a process
 // that has it at that descriptor.
 func UnreadableSelf(at int) (copied *os.File, path string, err error) {
-	copied, err = copySelf()
-	if err != nil {
+	if copied, err = copySelf(); err != nil {
 		return nil, "", fmt.Errorf("copy the program: %w", err)
 	}
 	return copied, fdPath(at), nil
