@@ -3,9 +3,9 @@ package terminal
 import "bytes"
 
 const (
-	// historyBytes bounds the lines of a history, and those that were dropped take a third
-	// more; the oldest go when there are more.
-	historyBytes = 12 << 20
+	// historyBytes bounds the lines of a history, and those that were dropped take half as
+	// much; the oldest go when there are more.
+	historyBytes = 10 << 20
 	// maxRowLinks is how many bytes of links a row keeps; further ones are text.
 	maxRowLinks = 16 << 10
 )
@@ -31,7 +31,7 @@ func (t *Terminal) keep(r *row) {
 	for h.lines++; h.lines > h.limit || len(h.text)-h.gone > historyBytes; h.lines-- {
 		h.gone += bytes.IndexByte(h.text[h.gone:], '\n') + 1
 	}
-	if h.gone > len(h.text)/4 {
+	if h.gone > len(h.text)/3 {
 		h.text, h.gone = append(h.text[:0], h.text[h.gone:]...), 0
 	}
 }
