@@ -19,6 +19,7 @@ import (
 	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -100,7 +101,7 @@ func Explain(dir, target string) (Report, error) {
 	if p.state != nil {
 		uid = p.state.Agent.UID
 	}
-	r := explainInbound(s.port.Number, p.inbound, listening(uid, tcpTables...))
+	r := explainInbound(s.port.Number, p.inbound, firewall.ListeningPorts(uid))
 	r.dir = p.dir
 	return r, nil
 }

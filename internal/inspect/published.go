@@ -4,8 +4,6 @@ package inspect
 
 import (
 	"context"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -178,7 +175,7 @@ func readPatient(ctx context.Context, dir string, env map[string]string) patient
 	}
 	p.readPrivileges()
 	if p.state != nil && p.state.Keeper.Alive() {
-		p.listens = listening(p.state.Agent.UID, tcpTables...)
+		p.listens = firewall.ListeningPorts(p.state.Agent.UID)
 		if in, err := readPublished(dir); err == nil {
 			p.inbound = in.inbound
 		}
@@ -342,36 +339,4 @@ func (r inboundReport) Write(out io.Writer, _ bool) error {
 		w.Line("  inbound: [%d]", r.Port)
 	}
 	return w.Err
-}
-
-var tcpTables = []string{"/proc/net/tcp", "/proc/net/tcp6"}
-
-// listening are the TCP ports that sockets of uid accept connections on, from
-// elsewhere than the loopback, by tables in the form of /proc/net/tcp (proc_pid_net(5)).
-func listening(uid uint32, tables ...string) (ports []uint16) {
-	for _, name := range tables {
-		data, _ := os.ReadFile(name) // a kernel without IPv6 has one of them
-		for line := range strings.Lines(string(data)) {
-			fields := strings.Fields(line)
-			if len(fields) < 8 || fields[3] != "0A" || fields[7] != fmt.Sprint(uid) {
-				continue
-			}
-			at, number, _ := strings.Cut(fields[1], ":")
-			port, err := strconv.ParseUint(number, 16, 16)
-			if err == nil && !loopbackHex(at) && !slices.Contains(ports, uint16(port)) {
-				ports = append(ports, uint16(port))
-			}
-		}
-	}
-	return ports
-}
-
-// loopbackHex reads an address as the kernel prints it: words of the machine's order.
-func loopbackHex(s string) bool {
-	b, err := hex.DecodeString(s)
-	for i := 0; err == nil && i+4 <= len(b); i += 4 {
-		binary.BigEndian.PutUint32(b[i:], binary.NativeEndian.Uint32(b[i:]))
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a.Unmap().IsLoopback()
 }

@@ -42,7 +42,7 @@ func CheckNamespace(opts NamespaceOptions) error {
 	if opts.Shared {
 		return nil
 	}
-	seen, err := listeners(procNet)
+	seen, err := listeners(procNet, "")
 	if err != nil {
 		return fmt.Errorf("look at the network namespace: %w", err)
 	}

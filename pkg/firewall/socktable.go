@@ -58,11 +58,25 @@ func connectionsOf(dir string, uid uint32) (out []Element, err error) {
 	return slices.Compact(out), err
 }
 
-// listeners returns the TCP addresses where something listens, according to the
-// tables in dir, but for the container engine's DNS.
-func listeners(dir string) (out []netip.AddrPort, err error) {
+// ListeningPorts returns the TCP ports that sockets of uid accept connections on from
+// elsewhere than the loopback, as far as the kernel tells.
+func ListeningPorts(uid uint32) []uint16 { return listeningPorts(procNet, uid) }
+
+func listeningPorts(dir string, uid uint32) (ports []uint16) {
+	all, _ := listeners(dir, fmt.Sprint(uid))
+	for _, at := range all {
+		if !at.Addr().IsLoopback() && !slices.Contains(ports, at.Port()) {
+			ports = append(ports, at.Port())
+		}
+	}
+	return ports
+}
+
+// listeners returns the TCP addresses where something of uid's, or with "" of anybody's, listens,
+// according to the tables in dir, but for the container engine's DNS.
+func listeners(dir, uid string) (out []netip.AddrPort, err error) {
 	err = eachSocket(dir, []string{"tcp", "tcp6"}, func(s []string) error {
-		if s[3] != "0A" { // TCP_LISTEN
+		if s[3] != "0A" || uid != "" && s[7] != uid { // TCP_LISTEN
 			return nil
 		}
 		ap, err := parseProcAddr(s[1])

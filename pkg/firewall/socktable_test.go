@@ -92,17 +92,30 @@ func TestListeners(t *testing.T) {
 	got, err := listeners(tables(t, map[string]string{
 		"tcp":  head + "   0: 0B00007F:9C75 00000000:0000 0A" + rest + "   1: 0100007F:1F40 00000000:0000 0A" + rest + "   2: 020200C0:0016 010200C0:1234 01" + rest,
 		"tcp6": head + "   0: B80D0120000000000000000001000000:01BB 00000000000000000000000000000000:0000 0A" + rest,
-	}))
+	}), "")
 	must(t, err)
 	want := []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:8000"), netip.MustParseAddrPort("[2001:db8::1]:443")}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, not %v", got, want)
 	}
-	if got, err := listeners(t.TempDir()); err != nil || len(got) != 0 {
+	if got, err := listeners(t.TempDir(), ""); err != nil || len(got) != 0 {
 		t.Errorf("without tables: %v, %v", got, err)
 	}
-	if got, err := listeners(tables(t, map[string]string{"tcp": head + "   0: xyz:9C75 00000000:0000 0A" + rest})); err == nil {
+	if got, err := listeners(tables(t, map[string]string{"tcp": head + "   0: xyz:9C75 00000000:0000 0A" + rest}), ""); err == nil {
 		t.Errorf("nonsense gave %v", got)
+	}
+}
+
+// TestListeningPorts: of the agent's sockets, those that somebody else can reach.
+func TestListeningPorts(t *testing.T) {
+	line := func(at, state, uid string) string {
+		return "   0: " + at + " 00000000:0000 " + state + " 00000000:00000000 00:00000000 00000000  " + uid + "        0 1 1 0\n"
+	}
+	dir := tables(t, map[string]string{"tcp": tcpHead + line("00000000:0BB8", "0A", "1000") + line("0100007F:0BB9", "0A", "1000") +
+		line("00000000:0BBA", "01", "1000") + line("00000000:0BBB", "0A", "64901") + line("00000000000000000000000001000000:0BBC", "0A", "1000") +
+		line("00000000000000000000000000000000:0BBD", "0A", "1000")})
+	if got := listeningPorts(dir, 1000); !slices.Equal(got, []uint16{3000, 3005}) {
+		t.Errorf("%v", got)
 	}
 }
 
