@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-// maxEncoded is the size in bytes that no encoded Event exceeds. It is also the most that Decode looks at, and it
-// keeps a line within one atomic write.
+// maxEncoded is the size in bytes that no encoded Event exceeds. It is also the most that Decode looks at, and it keeps
+// a line within one atomic write.
 const maxEncoded = 4096
 
 // budgets bound each text field in encoded bytes, so that their sum, with the fixed part of a line (under 500 bytes),
@@ -94,8 +94,8 @@ func encodedLen(r rune) int {
 	return 1
 }
 
-// escape turns what encoding/json leaves as it is into \u escapes: DEL, C1 controls (a terminal may take U+009B for
-// ESC [), line separators and marks that reorder text. Outside of strings JSON has no such bytes.
+// escape turns what encoding/json leaves as it is into \u escapes: DEL, C1 controls (a terminal may take U+009B for ESC
+// [), line separators and marks that reorder text. Outside of strings JSON has no such bytes.
 func escape(plain []byte) []byte {
 	if !bytes.ContainsFunc(plain, func(r rune) bool { return r >= 0x7f }) {
 		return plain
@@ -175,8 +175,8 @@ func Pack(e Event) []byte {
 	return append(b, text...)
 }
 
-// Untrusted is how the keeper reads an event that the unprivileged guard packed. What no guard sends becomes a fault
-// of the guard's, in words of this side's.
+// Untrusted is how the keeper reads an event that the unprivileged guard packed. What no guard sends becomes a fault of
+// the guard's, in words of this side's.
 func Untrusted(raw []byte) Event {
 	e, err := unpack(raw)
 	if err != nil {

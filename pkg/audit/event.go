@@ -1,5 +1,5 @@
-// Package audit is the record of what was decided about the agent's traffic: one JSON object per line, in an order
-// that a gap betrays.
+// Package audit is the record of what was decided about the agent's traffic: one JSON object per line, in an order that
+// a gap betrays.
 //
 // The field names of Event are a public contract, held by a golden file. Writers never hold up the path that they
 // report on: Limiter leaves out repeats and says how many, and Log bounds the disk that it may use. Everything that an

@@ -205,8 +205,8 @@ func seqAtEnd(f *os.File) (uint64, error) {
 	return 0, nil
 }
 
-// OpenDir opens the directory at path, made root-owned and 0755 where it is missing. Each component is opened below
-// the one before it and none may be a symbolic link, so that root never writes where someone else points to.
+// OpenDir opens the directory at path, made root-owned and 0755 where it is missing. Each component is opened below the
+// one before it and none may be a symbolic link, so that root never writes where someone else points to.
 func OpenDir(path string) (*os.File, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("audit directory %q is not an absolute path", path)
@@ -256,10 +256,10 @@ func openBelow(parent *os.File, name string) (*os.File, error) {
 	return dir, nil
 }
 
-// ownDir checks that nobody but root (or the user of this process, in tests) can change what dir holds. An ancestor
-// may be sticky, as /tmp is, or writable by a group, as /var/log is on some systems: its entries are checked in turn.
-// Not by root's own: images give it to users that are to have no fixed uid, and so to agents, who could then move away
-// what is in there.
+// ownDir checks that nobody but root (or the user of this process, in tests) can change what dir holds. An ancestor may
+// be sticky, as /tmp is, or writable by a group, as /var/log is on some systems: its entries are checked in turn. Not
+// by root's own: images give it to users that are to have no fixed uid, and so to agents, who could then move away what
+// is in there.
 func ownDir(dir *os.File, ancestor bool) error {
 	st, err := statOwned(dir, "directory "+dir.Name())
 	if err != nil {

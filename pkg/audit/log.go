@@ -29,9 +29,9 @@ type Options struct {
 	Mirror  io.Writer // gets a copy of each line; may stall or fail, which it is told of when it goes on
 }
 
-// Log appends events to a file that is rotated by size. It never fails and never waits for a reader, only for the
-// disk, one event after the other. Events that can't be written are counted, leave a gap in seq, and are reported as
-// soon as a write succeeds again. It is safe for concurrent use.
+// Log appends events to a file that is rotated by size. It never fails and never waits for a reader, only for the disk,
+// one event after the other. Events that can't be written are counted, leave a gap in seq, and are reported as soon as
+// a write succeeds again. It is safe for concurrent use.
 type Log struct {
 	path    string // of dir
 	dir     *os.File
@@ -115,8 +115,8 @@ func (l *Log) tell() {
 	}
 }
 
-// Retry reports events that were lost, if that can be written now. It is for a time in which nothing happens that
-// would be.
+// Retry reports events that were lost, if that can be written now. It is for a time in which nothing happens that would
+// be.
 func (l *Log) Retry() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -167,9 +167,9 @@ const (
 	mirrorDrain = 200 * time.Millisecond // how long close waits for them
 )
 
-// mirror copies lines to a writer that may block for ever, such as a pipe that nobody reads, or fail, such as a file
-// on a full disk. Lines that don't fit the queue, or that can't be written, are left out and counted: the next one
-// that can be written stands behind a line that says how many. A nil mirror does nothing.
+// mirror copies lines to a writer that may block for ever, such as a pipe that nobody reads, or fail, such as a file on
+// a full disk. Lines that don't fit the queue, or that can't be written, are left out and counted: the next one that
+// can be written stands behind a line that says how many. A nil mirror does nothing.
 type mirror struct {
 	w     io.Writer
 	lines chan []byte // nil: write the count, if there is one

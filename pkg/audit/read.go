@@ -30,8 +30,8 @@ func Lines(path string, do func(line []byte) bool) error {
 	return nil
 }
 
-// openAll opens the files of a log, newest first. The log may be rotated meanwhile: a file that has become the next
-// one is met again there, and while the files are being renamed one number is missing.
+// openAll opens the files of a log, newest first. The log may be rotated meanwhile: a file that has become the next one
+// is met again there, and while the files are being renamed one number is missing.
 func openAll(path string) (files []*os.File, err error) {
 	for i, missing := 0, 0; missing < 2; i++ {
 		f, err := os.Open(numbered(path, i))

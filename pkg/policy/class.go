@@ -2,27 +2,25 @@ package policy
 
 import "net/netip"
 
-// Class says how far an address may be trusted to be a place on the Internet.
-// Classes are ordered: the greater one is the more restricted.
+// Class says how far an address may be trusted to be a place on the Internet. Classes are ordered: the greater one is
+// the more restricted.
 type Class uint8
 
 const (
 	// Public addresses may be the answer to any allowed name.
 	Public Class = iota
-	// Private addresses (RFC 1918, unique local, shared, link-local IPv6,
-	// benchmarking) are reached only by an entry that names the address, or
-	// that says private.
+	// Private addresses (RFC 1918, unique local, shared, link-local IPv6, benchmarking) are reached only by an entry
+	// that names the address, or that says private.
 	Private
 	// Loopback addresses are never the answer to a name.
 	Loopback
-	// Never addresses are out of reach, whatever the policy says: metadata
-	// services, multicast, broadcast, unspecified, and reserved blocks.
+	// Never addresses are out of reach, whatever the policy says: metadata services, multicast, broadcast, unspecified,
+	// and reserved blocks.
 	Never
 )
 
-// Classify returns the class of a. IPv4 addresses wrapped in IPv6 (mapped,
-// compatible, translated, NAT64, 6to4) have the class of what is inside.
-// An invalid address is Never.
+// Classify returns the class of a. IPv4 addresses wrapped in IPv6 (mapped, compatible, translated, NAT64, 6to4) have
+// the class of what is inside. An invalid address is Never.
 func Classify(a netip.Addr) Class {
 	if !a.IsValid() {
 		return Never
@@ -31,8 +29,8 @@ func Classify(a netip.Addr) Class {
 	return class
 }
 
-// classOf returns the class that all of p has, or Public if it has several;
-// partly says that some of it, but not all, is Never.
+// classOf returns the class that all of p has, or Public if it has several; partly says that some of it, but not all,
+// is Never.
 func classOf(p netip.Prefix) (class Class, partly bool) {
 	if p.Addr().Is4() {
 		return scan(p, blocks4)
@@ -45,9 +43,8 @@ func classOf(p netip.Prefix) (class Class, partly bool) {
 	return class, partly
 }
 
-// NeverPrefixes returns the blocks to which no packet may ever go, whatever the
-// policy says: those of class Never and, wrapped in IPv6, loopback too. Multicast
-// of IPv6 is left out, because the link can't do without it.
+// NeverPrefixes returns the blocks to which no packet may ever go, whatever the policy says: those of class Never and,
+// wrapped in IPv6, loopback too. Multicast of IPv6 is left out, because the link can't do without it.
 func NeverPrefixes() []netip.Prefix {
 	var out []netip.Prefix
 	for _, b := range blocks6 {
@@ -109,8 +106,8 @@ func scan(p netip.Prefix, list []block) (class Class, partly bool) {
 	return Public, partly
 }
 
-// The blocks follow the IANA special-purpose address registries. Documentation
-// blocks count as public: nothing is routed there, and examples use them.
+// The blocks follow the IANA special-purpose address registries. Documentation blocks count as public: nothing is
+// routed there, and examples use them.
 var (
 	blocks4 = []block{
 		{netip.MustParsePrefix("127.0.0.0/8"), Loopback},
@@ -167,9 +164,8 @@ func embedded(p netip.Prefix) []netip.Prefix {
 	}
 	var out []netip.Prefix
 	if siteNAT64.Contains(a) && p.IsSingleIP() {
-		// The site chooses the length of the prefix, so the address may stand in
-		// any of four places (RFC 6052, 2.2). The places that are not used read
-		// as 0.x.x.x, which says nothing.
+		// The site chooses the length of the prefix, so the address may stand in any of four places (RFC 6052, 2.2).
+		// The places that are not used read as 0.x.x.x, which says nothing.
 		for _, c := range []netip.Addr{at(6, 7, 9, 10), at(7, 9, 10, 11), at(9, 10, 11, 12), at(12, 13, 14, 15)} {
 			if c.As4()[0] != 0 {
 				out = append(out, single(c))

@@ -18,9 +18,8 @@ const (
 	reasonPrivate  = "a private address is only allowed by an entry that names it or says private"
 )
 
-// Decide says whether name may be connected to on port. Deny rules win; among
-// those that allow, the most specific is named. What is not a valid name, an
-// address in particular, is not allowed.
+// Decide says whether name may be connected to on port. Deny rules win; among those that allow, the most specific is
+// named. What is not a valid name, an address in particular, is not allowed.
 func (p *Policy) Decide(name string, port Port) Decision {
 	said := name
 	name, problem := canonical(name)
@@ -42,9 +41,8 @@ func (p *Policy) Decide(name string, port Port) Decision {
 	return Decision{Reason: reasonUnlisted}
 }
 
-// Upgrades returns the rule by which HTTP with name may switch to another
-// protocol on port; nil if there is none. Decide comes first: a name that is
-// denied may have such a rule.
+// Upgrades returns the rule by which HTTP with name may switch to another protocol on port; nil if there is none.
+// Decide comes first: a name that is denied may have such a rule.
 func (p *Policy) Upgrades(name string, port Port) *Rule {
 	if port != HTTP {
 		return nil
@@ -53,8 +51,7 @@ func (p *Policy) Upgrades(name string, port Port) *Rule {
 	return p.upgrade.find(name, port)
 }
 
-// DecideAddr says whether a may be connected to on port by itself, without a
-// name that was resolved to it.
+// DecideAddr says whether a may be connected to on port by itself, without a name that was resolved to it.
 func (p *Policy) DecideAddr(a netip.Addr, port Port) Decision {
 	a = a.WithZone("").Unmap()
 	class := Classify(a)
@@ -118,10 +115,9 @@ func (p *Policy) Ports(name string) []Port {
 	return p.allow.ports(name, func(port Port) bool { return p.deny.find(name, port) != nil })
 }
 
-// Admit returns the ports that name may open at a, an address that name was
-// resolved to; nil if there is none. A private address is admitted for the
-// ports that a rule of the name calls private or a rule names at that address,
-// and for names of a single label or whose address the hosts file has.
+// Admit returns the ports that name may open at a, an address that name was resolved to; nil if there is none. A
+// private address is admitted for the ports that a rule of the name calls private or a rule names at that address, and
+// for names of a single label or whose address the hosts file has.
 func (p *Policy) Admit(name string, a netip.Addr) []Port {
 	a = a.Unmap()
 	class := Classify(a)
@@ -136,9 +132,8 @@ func (p *Policy) Admit(name string, a netip.Addr) []Port {
 	})
 }
 
-// Refusal is what whoever asked for name is told in one line, by DNS and on
-// port 80 alike: why, and where more is to be learned. by is the rule that
-// denies it, nil if none allows it. What is not a plain name is not repeated.
+// Refusal is what whoever asked for name is told in one line, by DNS and on port 80 alike: why, and where more is to be
+// learned. by is the rule that denies it, nil if none allows it. What is not a plain name is not repeated.
 func Refusal(name string, by *Rule) string {
 	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		name = "NAME"
@@ -150,8 +145,8 @@ func Refusal(name string, by *Rule) string {
 	return why + ": agent-init explain " + name
 }
 
-// LineFor returns the entry that would allow name on port, "" if it is allowed
-// already or no entry would: a rule denies it there, or it is not a name.
+// LineFor returns the entry that would allow name on port, "" if it is allowed already or no entry would: a rule denies
+// it there, or it is not a name.
 func (p *Policy) LineFor(name string, port Port) string {
 	m := p.Lookup(name)
 	switch {

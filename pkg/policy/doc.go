@@ -1,31 +1,28 @@
-// Package policy reads what an agent may reach, from allowlists and policy
-// files, into one immutable Policy that says which line of which file decides.
+// Package policy reads what an agent may reach, from allowlists and policy files, into one immutable Policy that says
+// which line of which file decides.
 //
 // A list has one entry per line; # begins a comment:
 //
 //	HOST[:PORT[/PROTO]] [private] [required] [upgrade] [connect]
 //
-// HOST is a name, a wildcard *.NAME (NAME and every name below it), an IPv4
-// address or block, or an IPv6 address or block, which stands in brackets if a
-// port follows: [2001:db8::1]:443, [2001:db8::]/32:443. An entry without a port
-// is about 443/tcp and 80/tcp; PROTO is tcp, which goes without saying, or udp.
-// A regular expression that means just a name, or a wildcard, is read as that.
-// private says that the name may resolve to private addresses, required that
-// the self-test must reach it, upgrade that HTTP on port 80 may switch to another
-// protocol, connect that the name is an HTTP proxy. @NAME stands for all entries of a preset, and !
-// in front of any of these denies it, on every port if none is given. Deny
-// always wins; the order of entries means nothing.
+// HOST is a name, a wildcard *.NAME (NAME and every name below it), an IPv4 address or block, or an IPv6 address or
+// block, which stands in brackets if a port follows: [2001:db8::1]:443, [2001:db8::]/32:443. An entry without a port is
+// about 443/tcp and 80/tcp; PROTO is tcp, which goes without saying, or udp. A regular expression that means just a
+// name, or a wildcard, is read as that. private says that the name may resolve to private addresses, required that the
+// self-test must reach it, upgrade that HTTP on port 80 may switch to another protocol, connect that the name is an
+// HTTP proxy. @NAME stands for all entries of a preset, and ! in front of any of these denies it, on every port if none
+// is given. Deny always wins; the order of entries means nothing.
 //
-// Names are compared in lower case, as A-labels (IDNA's lookup profile), without
-// a trailing dot. Addresses have a Class, which bounds what any entry can open.
+// Names are compared in lower case, as A-labels (IDNA's lookup profile), without a trailing dot. Addresses have a
+// Class, which bounds what any entry can open.
 //
-// A file in YAML has the keys services (names of presets), domains, networks
-// and deny (lists of entries), and those of Settings.
+// A file in YAML has the keys services (names of presets), domains, networks and deny (lists of entries), and those of
+// Settings.
 //
-// A setting is made in one file; lists of several files are joined. Unknown
-// keys are errors, and so are anchors and aliases.
+// A setting is made in one file; lists of several files are joined. Unknown keys are errors, and so are anchors and
+// aliases.
 //
-// Looking a name up takes as many steps as it has labels, and looking an address
-// up as many as there are different prefix lengths, however long the lists are. A
-// step compares the entries about one name or block that have different ports.
+// Looking a name up takes as many steps as it has labels, and looking an address up as many as there are different
+// prefix lengths, however long the lists are. A step compares the entries about one name or block that have different
+// ports.
 package policy

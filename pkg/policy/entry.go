@@ -19,9 +19,8 @@ type fault struct {
 	text, message, suggestion string
 }
 
-// parseEntry reads one entry, without its comment, into r. If the entry is
-// @NAME it returns the name of the preset, and of r only Deny is set. It
-// reads what the entry says; what is wise is checked by vet.
+// parseEntry reads one entry, without its comment, into r. If the entry is @NAME it returns the name of the preset, and
+// of r only Deny is set. It reads what the entry says; what is wise is checked by vet.
 func parseEntry(text string, r *Rule) (preset string, f *fault) {
 	if f := invisible(text); f != nil {
 		return "", f
@@ -57,9 +56,8 @@ func parseEntry(text string, r *Rule) (preset string, f *fault) {
 	return "", parseFlags(text, len(text)-len(flags), r)
 }
 
-// invisible finds a character that nobody sees, and that a name is compared without
-// (UTS #46 maps such to nothing): what is shown would not be what was written. Joiners
-// are left to IDNA, which knows where they belong.
+// invisible finds a character that nobody sees, and that a name is compared without (UTS #46 maps such to nothing):
+// what is shown would not be what was written. Joiners are left to IDNA, which knows where they belong.
 func invisible(text string) *fault {
 	const joiners = "\u200c\u200d"
 	for i, c := range text {
@@ -224,8 +222,7 @@ func parseName(host string, r *Rule) *fault {
 	return nil
 }
 
-// starless returns the wildcard that was probably meant by one in the wrong
-// place, or "".
+// starless returns the wildcard that was probably meant by one in the wrong place, or "".
 func starless(host string) string {
 	_, below, _ := strings.Cut(host[strings.LastIndexByte(host, '*'):], ".")
 	if !strings.Contains(below, ".") {
@@ -277,9 +274,8 @@ func hostOfURL(s string) string {
 	return rest
 }
 
-// aton reads the forms of an IPv4 address that inet_aton(3) accepts and people
-// don't expect: one to four numbers, decimal, octal or hexadecimal. It returns
-// the usual form, or "".
+// aton reads the forms of an IPv4 address that inet_aton(3) accepts and people don't expect: one to four numbers,
+// decimal, octal or hexadecimal. It returns the usual form, or "".
 func aton(s string) string {
 	parts := strings.Split(strings.TrimSuffix(s, "."), ".")
 	if len(parts) > 4 {

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// Error is one thing that is wrong, or worth a warning, in one place of a
-// policy file.
+// Error is one thing that is wrong, or worth a warning, in one place of a policy file.
 type Error struct {
 	Source     Source `json:"source"`
 	Text       string `json:"text,omitempty"` // what is offending, shortened
@@ -32,8 +31,8 @@ func (e Error) Error() string {
 	return e.Source.String() + ": " + s
 }
 
-// ErrorList is every error of every file, in the order of the files and lines.
-// A long list is cut; its last item then counts the rest.
+// ErrorList is every error of every file, in the order of the files and lines. A long list is cut; its last item then
+// counts the rest.
 type ErrorList []Error
 
 // Error returns one line per error.

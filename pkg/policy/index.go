@@ -97,8 +97,7 @@ func (x *index) ports(name string, but func(Port) bool) (ports []Port) {
 	return slices.Compact(ports)
 }
 
-// addrIndex finds rules by address, in as many steps as there are different
-// lengths of prefixes.
+// addrIndex finds rules by address, in as many steps as there are different lengths of prefixes.
 type addrIndex struct {
 	groups map[netip.Prefix]group
 	bits   []int // the lengths that occur, longest first

@@ -12,9 +12,8 @@ const (
 	maxLabel = 63
 )
 
-// canonical returns s in the one form in which names are compared: lower case,
-// A-labels, no trailing dot. The common case costs no allocation. The problem,
-// if there is one, is for people; then the name is "".
+// canonical returns s in the one form in which names are compared: lower case, A-labels, no trailing dot. The common
+// case costs no allocation. The problem, if there is one, is for people; then the name is "".
 func canonical(s string) (name, problem string) {
 	name = strings.TrimSuffix(s, ".")
 	if strings.ContainsFunc(name, func(r rune) bool { return r >= 0x80 }) {
@@ -31,8 +30,8 @@ func canonical(s string) (name, problem string) {
 	return name, ""
 }
 
-// checkName says what is wrong with a lower-case ASCII name, if anything is.
-// Underscores pass, because services on container networks have them.
+// checkName says what is wrong with a lower-case ASCII name, if anything is. Underscores pass, because services on
+// container networks have them.
 func checkName(name string) string {
 	switch {
 	case name == "":
@@ -61,8 +60,8 @@ func checkName(name string) string {
 	return ""
 }
 
-// numeric says whether a last label makes clients read the whole name as an
-// IPv4 address (the "ends in a number" rule of the URL standard).
+// numeric says whether a last label makes clients read the whole name as an IPv4 address (the "ends in a number" rule
+// of the URL standard).
 func numeric(label string) bool {
 	if hex, ok := strings.CutPrefix(label, "0x"); ok {
 		return strings.Trim(hex, "0123456789abcdef") == ""

@@ -44,8 +44,8 @@ func (ps *parser) file(f File) {
 	}
 }
 
-// eachLine calls do with every entry of a list: the text of a line without its
-// comment and the blanks around it, if something is left. Columns count bytes.
+// eachLine calls do with every entry of a list: the text of a line without its comment and the blanks around it, if
+// something is left. Columns count bytes.
 func eachLine(data string, do func(line, col int, entry string)) {
 	data = strings.TrimPrefix(data, "\ufeff")
 	for line := 1; data != ""; line++ {
@@ -105,8 +105,7 @@ func (ps *parser) rule(r *Rule) {
 	ps.rules = append(ps.rules, r)
 }
 
-// preset takes in all entries of a preset. Denied, its names are denied on
-// every port.
+// preset takes in all entries of a preset. Denied, its names are denied on every port.
 func (ps *parser) preset(src Source, name string, deny bool) {
 	key := name
 	if deny {
@@ -167,8 +166,7 @@ func (ps *parser) once(src Source, key string) bool {
 	return true
 }
 
-// parseHosts reads a hosts(5) file. What is not understood is left out, as the
-// C library does.
+// parseHosts reads a hosts(5) file. What is not understood is left out, as the C library does.
 func parseHosts(data string) map[string][]netip.Addr {
 	hosts := map[string][]netip.Addr{}
 	eachLine(data, func(_, _ int, s string) {

@@ -8,29 +8,27 @@ import (
 	"slices"
 )
 
-// File is one policy file. A Name that ends in .yaml, .yml or .json is read as
-// YAML, any other as a list of entries.
+// File is one policy file. A Name that ends in .yaml, .yml or .json is read as YAML, any other as a list of entries.
 type File struct {
 	Name string // as errors and rules cite it
 	Data []byte
 }
 
-// Bundle is the raw content of a policy, in the order in which it counts. It
-// can be handed to another process as JSON.
+// Bundle is the raw content of a policy, in the order in which it counts. It can be handed to another process as JSON.
 type Bundle struct {
 	Files    []File
 	Hosts    []byte  // the content of /etc/hosts, nil if it is not to be trusted
 	Warnings []Error // found while reading, repeated by Policy.Warnings
 }
 
-// Policy is a parsed policy. It is immutable and safe for concurrent use: its fields,
-// and what its methods return, are shared and must not be modified.
+// Policy is a parsed policy. It is immutable and safe for concurrent use: its fields, and what its methods return, are
+// shared and must not be modified.
 type Policy struct {
 	Settings Settings
 	Warnings []Error // what is valid but probably not meant
 
-	// Static are the allowed addresses that need no name to be resolved: the entries that name
-	// addresses, and what the hosts file has for allowed names. Denied and NeverPrefixes overrule them.
+	// Static are the allowed addresses that need no name to be resolved: the entries that name addresses, and what the
+	// hosts file has for allowed names. Denied and NeverPrefixes overrule them.
 	Static []Static
 	Denied []Static // in every form in which an entry by address would open them
 
@@ -83,9 +81,8 @@ type Counts struct {
 	Required  int `json:"required"`  // what the self-test must reach
 }
 
-// Parse reads a bundle. Presets are the files NAME.txt of presets, which may be
-// nil. An empty bundle is a valid policy, which allows nothing. The error is an
-// ErrorList with everything that is wrong in any file.
+// Parse reads a bundle. Presets are the files NAME.txt of presets, which may be nil. An empty bundle is a valid policy,
+// which allows nothing. The error is an ErrorList with everything that is wrong in any file.
 func Parse(b *Bundle, presets fs.FS) (*Policy, error) {
 	ps := newParser(presets)
 	for _, f := range b.Files {
@@ -153,8 +150,7 @@ func (p *Policy) index() {
 	p.indexNames()
 }
 
-// indexHost notes the addresses that the hosts file has for a name, if the name
-// may open them.
+// indexHost notes the addresses that the hosts file has for a name, if the name may open them.
 func (p *Policy) indexHost(name string) {
 	for _, a := range p.hosts[name] {
 		for _, port := range p.Admit(name, a) {
@@ -165,9 +161,8 @@ func (p *Policy) indexHost(name string) {
 	}
 }
 
-// denyWrapped denies the IPv4 addresses of deny rules wrapped in IPv6 too, where an
-// entry by address opens a block of such: those are judged by the kernel, which
-// can't look inside.
+// denyWrapped denies the IPv4 addresses of deny rules wrapped in IPv6 too, where an entry by address opens a block of
+// such: those are judged by the kernel, which can't look inside.
 func (p *Policy) denyWrapped() {
 	plain := p.Denied
 	for _, w := range wrappers {
@@ -229,8 +224,7 @@ func (p *Policy) warn(ps *parser) {
 	probes(p.Settings.SelfTest.Block, true, "selftest.block names what the policy allows: the self-test will fail")
 }
 
-// overruled returns a rule that denies the last port that r allows, if all of
-// them are denied.
+// overruled returns a rule that denies the last port that r allows, if all of them are denied.
 func (p *Policy) overruled(r *Rule) (by *Rule) {
 	for _, port := range r.Ports {
 		switch {
@@ -260,8 +254,7 @@ func (p *Policy) allowsTarget(target string) bool {
 	return p.Decide(r.Name, r.Ports[0]).Allowed
 }
 
-// Hosts returns the addresses that the hosts file has for name, whether or not
-// the policy admits them.
+// Hosts returns the addresses that the hosts file has for name, whether or not the policy admits them.
 func (p *Policy) Hosts(name string) []netip.Addr {
 	name, _ = canonical(name)
 	return p.hosts[name]

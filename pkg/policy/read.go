@@ -42,11 +42,9 @@ func (e *FileError) What() string {
 	return e.Path + ": " + e.Cause
 }
 
-// Read reads policy.yaml, allowlist.txt and allowlist.d/*.{txt,yaml} of a
-// directory; what is missing is empty. Every file, and every directory and
-// link on the way to it, must belong to root and be writable by nobody else,
-// whoever the agent is, else the error is a *FileError. A hosts file that does not hold to that is
-// left out, with a warning.
+// Read reads policy.yaml, allowlist.txt and allowlist.d/*.{txt,yaml} of a directory; what is missing is empty. Every
+// file, and every directory and link on the way to it, must belong to root and be writable by nobody else, whoever the
+// agent is, else the error is a *FileError. A hosts file that does not hold to that is left out, with a warning.
 func Read(o ReadOptions) (*Bundle, error) {
 	if !filepath.IsAbs(o.Dir) {
 		return nil, &FileError{o.Dir, "not an absolute path", "give the directory of the policy from / on"}
@@ -150,8 +148,8 @@ func (w walker) read(path string) ([]byte, error) {
 	return data, nil
 }
 
-// Differs returns the names of the files that are others in b than in old: changed,
-// new, or gone. The hosts file is "hosts".
+// Differs returns the names of the files that are others in b than in old: changed, new, or gone. The hosts file is
+// "hosts".
 func (b *Bundle) Differs(old *Bundle) []string {
 	var names []string
 	for _, pair := range [][2]*Bundle{{b, old}, {old, b}} {

@@ -8,8 +8,7 @@ import (
 	"iter"
 )
 
-// Report is a policy in a form for machines. The names of its fields in JSON
-// are part of the public contract.
+// Report is a policy in a form for machines. The names of its fields in JSON are part of the public contract.
 type Report struct {
 	Rules    []ReportRule `json:"rules"` // deny first, then in file order
 	Settings Settings     `json:"settings"`
@@ -61,10 +60,9 @@ func (p *Policy) Rules() iter.Seq[*Rule] {
 	}
 }
 
-// WriteEffective writes the merged policy as a list of entries: deny first,
-// then in file order, each with where it comes from as a comment. The settings
-// follow as comments. What it writes can be read as an allowlist, which has
-// the same rules.
+// WriteEffective writes the merged policy as a list of entries: deny first, then in file order, each with where it
+// comes from as a comment. The settings follow as comments. What it writes can be read as an allowlist, which has the
+// same rules.
 func (p *Policy) WriteEffective(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	for r := range p.Rules() {
@@ -82,8 +80,8 @@ func (p *Policy) WriteEffective(w io.Writer) error {
 	return b.Flush()
 }
 
-// Rebuild returns a policy that decides as the one with these rules, and cites the
-// same places. hosts is the content of a hosts file, or nil. Settings are the defaults.
+// Rebuild returns a policy that decides as the one with these rules, and cites the same places. hosts is the content of
+// a hosts file, or nil. Settings are the defaults.
 func Rebuild(rules []Entry, hosts []byte) (*Policy, error) {
 	ps := newParser(nil)
 	for _, e := range rules {

@@ -26,8 +26,7 @@ func (p Proto) String() string {
 	return "proto-" + strconv.Itoa(int(p))
 }
 
-// Port is a port of one protocol. The zero Port stands for every port of every
-// protocol where that is said.
+// Port is a port of one protocol. The zero Port stands for every port of every protocol where that is said.
 type Port struct {
 	Proto  Proto
 	Number uint16
@@ -41,8 +40,7 @@ func (p Port) String() string {
 // MarshalText writes a Port as String does.
 func (p Port) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// Source is a place in a policy file. Line and Col count from 1, Col in bytes;
-// 0 means unknown or the whole file.
+// Source is a place in a policy file. Line and Col count from 1, Col in bytes; 0 means unknown or the whole file.
 type Source struct {
 	File string `json:"file"` // as named in the Bundle
 	Line int    `json:"line"`
@@ -63,24 +61,23 @@ type Rule struct {
 	Text   string // the entry as written, without its comment
 	Deny   bool
 
-	// Name is the canonical name: lower case, A-labels, no trailing dot, without
-	// the "*." of a wildcard. It is empty if the rule is about addresses.
+	// Name is the canonical name: lower case, A-labels, no trailing dot, without the "*." of a wildcard. It is empty if
+	// the rule is about addresses.
 	Name string
 	// Wildcard says that Name stands for itself and every name below it.
 	Wildcard bool
 	// Prefix is the address block of a rule about addresses, else invalid.
 	Prefix netip.Prefix
 
-	// Ports is what the rule is about. An allow rule that names no port has
-	// 443/tcp and 80/tcp; nil, in deny rules only, is every port and protocol.
+	// Ports is what the rule is about. An allow rule that names no port has 443/tcp and 80/tcp; nil, in deny rules
+	// only, is every port and protocol.
 	Ports []Port
 
 	Flags
 	Preset string // the preset that the rule came from, "" if none
 }
 
-// Target returns the name, wildcard or address block of the rule in the form
-// in which it is written in a policy.
+// Target returns the name, wildcard or address block of the rule in the form in which it is written in a policy.
 func (r *Rule) Target() string {
 	switch {
 	case r.Name == "" && r.Prefix.IsSingleIP():

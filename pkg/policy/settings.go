@@ -2,8 +2,8 @@ package policy
 
 import "time"
 
-// Settings is what a policy.yaml says besides rules, with the defaults filled
-// in. It is shared and must not be modified. Its JSON has the keys of policy.yaml.
+// Settings is what a policy.yaml says besides rules, with the defaults filled in. It is shared and must not be
+// modified. Its JSON has the keys of policy.yaml.
 type Settings struct {
 	Inbound  []Port            `json:"inbound"`           // may be connected to from outside
 	User     string            `json:"user,omitempty"`    // whom the agent runs as; "" leaves it to the command line
@@ -32,8 +32,8 @@ type Settings struct {
 		Clipboard bool `json:"clipboard"` // write the clipboard (OSC 52). Reading it is never possible
 	} `json:"session"`
 	TLS struct { // what the name gate makes of TLS
-		// ECH is Pass, or Refuse for every Encrypted ClientHello: what is inside may name another
-		// site than the name outside. Clients that pretend to have one (GREASE, as browsers do) are refused too.
+		// ECH is Pass, or Refuse for every Encrypted ClientHello: what is inside may name another site than the name
+		// outside. Clients that pretend to have one (GREASE, as browsers do) are refused too.
 		ECH string `json:"ech"`
 	} `json:"tls"`
 	UserNamespaces bool `json:"user_namespaces"` // the agent may make namespaces and mount in them

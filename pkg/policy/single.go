@@ -15,8 +15,8 @@ type Line struct {
 	Warnings []Error // valid, but probably not meant
 }
 
-// ParseLine reads text as the one entry of a policy, by the same rules. The error is an
-// ErrorList without a place, or says that text is not one line.
+// ParseLine reads text as the one entry of a policy, by the same rules. The error is an ErrorList without a place, or
+// says that text is not one line.
 func ParseLine(text string, presets fs.FS) (Line, error) {
 	text = strings.Trim(text, " \t")
 	switch {

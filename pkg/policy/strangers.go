@@ -5,10 +5,9 @@ import (
 	"strings"
 )
 
-// Below some names anybody can have a name of their own, and so a place to send data
-// to: object stores, app platforms, tunnels, forges, help desks. The public suffix
-// list has most such names, and vetWildcard asks it. It has neither those that stand
-// above several of them, nor those of services that never asked to be listed.
+// Below some names anybody can have a name of their own, and so a place to send data to: object stores, app platforms,
+// tunnels, forges, help desks. The public suffix list has most such names, and vetWildcard asks it. It has neither
+// those that stand above several of them, nor those of services that never asked to be listed.
 
 // strangers are such names, in alphabetical order.
 var strangers = [...]string{

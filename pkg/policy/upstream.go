@@ -11,8 +11,7 @@ type Upstream struct {
 	Addr    netip.AddrPort
 	TLSName string // over TLS, with a certificate of this name; empty: without
 
-	// Local says that it may be an address of the container's own, where the agent
-	// could answer in its place.
+	// Local says that it may be an address of the container's own, where the agent could answer in its place.
 	Local bool
 }
 
@@ -31,9 +30,8 @@ func (u Upstream) String() string {
 // EngineDNS is where container engines put a DNS server into a container's network.
 func EngineDNS() netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, 11}) }
 
-// ParseUpstream reads a DNS server: ADDRESS[:PORT], or tls://ADDRESS[:PORT]#NAME
-// for DNS over TLS with the certificate's name. The port defaults to 53, or 853.
-// Behind it may stand the word local.
+// ParseUpstream reads a DNS server: ADDRESS[:PORT], or tls://ADDRESS[:PORT]#NAME for DNS over TLS with the
+// certificate's name. The port defaults to 53, or 853. Behind it may stand the word local.
 func ParseUpstream(s string) (Upstream, error) {
 	rest, word, _ := strings.Cut(s, " ")
 	word = strings.TrimSpace(word)

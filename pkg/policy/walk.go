@@ -11,10 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// walker opens files from / on, one name at a time, and checks everything on
-// the way: directories, symbolic links, and the directories those lead through.
-// So nobody but root could have put another file in the place, or can while it
-// is being opened. Links as such are fine: volumes of Kubernetes are made of them.
+// walker opens files from / on, one name at a time, and checks everything on the way: directories, symbolic links, and
+// the directories those lead through. So nobody but root could have put another file in the place, or can while it is
+// being opened. Links as such are fine: volumes of Kubernetes are made of them.
 type walker struct {
 	agentUID  uint32 // only to say who it is
 	vacancies bool   // judge a place that is empty as well: nobody but root may fill it
@@ -33,8 +32,8 @@ type walk struct {
 	links int      // followed so far
 }
 
-// open opens a regular file, or a directory. A missing file is fs.ErrNotExist,
-// anything else that is wrong a *FileError.
+// open opens a regular file, or a directory. A missing file is fs.ErrNotExist, anything else that is wrong a
+// *FileError.
 func (w walker) open(path string, wantDir bool) (*os.File, error) {
 	k := &walk{walker: w, path: path, dir: -1, todo: split(path)}
 	defer func() { unix.Close(k.dir) }()
@@ -132,8 +131,8 @@ func (k *walk) enter(name string) (fd int, st *unix.Stat_t, err error) {
 	return fd, st, nil
 }
 
-// mend says how what is at path is made root's alone. A checkout under umask 002 has
-// many such files at once, and COPY keeps their mode.
+// mend says how what is at path is made root's alone. A checkout under umask 002 has many such files at once, and COPY
+// keeps their mode.
 func mend(st *unix.Stat_t, path, dir string) string {
 	if st.Uid == 0 {
 		return fmt.Sprintf("chmod go-w %s (in a Dockerfile, for all of them: RUN chmod -R go-w %s)", path, dir)
@@ -144,10 +143,9 @@ func mend(st *unix.Stat_t, path, dir string) string {
 	return fmt.Sprintf("chown root:root %s && chmod go-w %s, or mount the policy read-only from a place that is root's", path, path)
 }
 
-// CheckProgram judges the program at path, from / on, by the rule that the files
-// of a policy have to hold to: a *FileError says that somebody else than root
-// could change it, or put another one in its place. Where nothing is at path, the
-// error is fs.ErrNotExist if nobody but root could put something there.
+// CheckProgram judges the program at path, from / on, by the rule that the files of a policy have to hold to: a
+// *FileError says that somebody else than root could change it, or put another one in its place. Where nothing is at
+// path, the error is fs.ErrNotExist if nobody but root could put something there.
 func CheckProgram(path string) error {
 	f, err := walker{vacancies: true}.open(path, false)
 	if err != nil {
@@ -159,8 +157,8 @@ func CheckProgram(path string) error {
 // OverflowUID stands for every user that has no number in a user namespace (user_namespaces(7)).
 const OverflowUID = 65534
 
-// HostRoot is the number on the host of the root of this user namespace, as an engine makes one by
-// --userns-remap; "" if that is root too.
+// HostRoot is the number on the host of the root of this user namespace, as an engine makes one by --userns-remap; ""
+// if that is root too.
 func HostRoot() string {
 	data, _ := os.ReadFile("/proc/self/uid_map")
 	return rootIn(string(data))
@@ -198,8 +196,8 @@ func readlink(fd int) string {
 	return string(buf[:n])
 }
 
-// reopen opens for reading what was checked: name in the last directory, which
-// was found as st, or that directory itself.
+// reopen opens for reading what was checked: name in the last directory, which was found as st, or that directory
+// itself.
 func (k *walk) reopen(name string, flags int, st *unix.Stat_t) (*os.File, error) {
 	fd, err := unix.Openat(k.dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|flags, 0)
 	if err != nil {
@@ -213,10 +211,9 @@ func (k *walk) reopen(name string, flags int, st *unix.Stat_t) (*os.File, error)
 	return os.NewFile(uintptr(fd), k.path), nil
 }
 
-// check says why what fd is open on, at path, could be changed by somebody else than root, or "".
-// As a home, it is a directory into which nobody else may put a file. Root's own group is no
-// exception, in no mode: images give it to users that are to have no fixed uid,
-// and an engine gives it to every uid that it is told and that has no account.
+// check says why what fd is open on, at path, could be changed by somebody else than root, or "". As a home, it is a
+// directory into which nobody else may put a file. Root's own group is no exception, in no mode: images give it to
+// users that are to have no fixed uid, and an engine gives it to every uid that it is told and that has no account.
 func (w walker) check(fd int, path string, home bool) (st *unix.Stat_t, bad string) {
 	st = new(unix.Stat_t)
 	if err := unix.Fstat(fd, st); err != nil {
@@ -230,8 +227,8 @@ func (w walker) check(fd int, path string, home bool) (st *unix.Stat_t, bad stri
 		bad = fmt.Sprintf("%s belongs to uid %d, not to root", path, st.Uid)
 	case kind == unix.S_IFLNK: // its mode means nothing
 	case kind == unix.S_IFDIR && (st.Mode&unix.S_ISVTX != 0 && !home || readOnly(fd)):
-		// In a sticky directory others can't replace what is root's, but move into it, and link, what
-		// is root's elsewhere. On a read-only mount nobody can: volumes of Kubernetes have mode 777.
+		// In a sticky directory others can't replace what is root's, but move into it, and link, what is root's
+		// elsewhere. On a read-only mount nobody can: volumes of Kubernetes have mode 777.
 	case st.Mode&0o020 != 0 && hasACL(fd):
 		// With an access control list, the group's bits are the list's mask.
 		bad = path + " is writable by way of an access control list"
@@ -243,8 +240,7 @@ func (w walker) check(fd int, path string, home bool) (st *unix.Stat_t, bad stri
 	return st, bad
 }
 
-// home refuses the directory that the walk has come to, at path, if somebody else than
-// root could put a file into it.
+// home refuses the directory that the walk has come to, at path, if somebody else than root could put a file into it.
 func (k *walk) home(path string) error {
 	if _, bad := k.check(k.dir, path, true); bad != "" {
 		return k.refuse(bad, "chmod go-w "+path)
@@ -257,8 +253,7 @@ func readOnly(fd int) bool {
 	return unix.Fstatfs(fd, &st) == nil && st.Flags&unix.ST_RDONLY != 0
 }
 
-// hasACL says whether fd, which may be open with O_PATH, has a list. Where that
-// can't be told, it has.
+// hasACL says whether fd, which may be open with O_PATH, has a list. Where that can't be told, it has.
 func hasACL(fd int) bool {
 	_, err := unix.Getxattr(fmt.Sprintf("/proc/self/fd/%d", fd), "system.posix_acl_access", nil)
 	return err != unix.ENODATA && err != unix.EOPNOTSUPP

@@ -14,8 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// yaml takes in a file in YAML. The nodes are read as they stand: nothing is
-// expanded, so a file costs no more than its size.
+// yaml takes in a file in YAML. The nodes are read as they stand: nothing is expanded, so a file costs no more than its
+// size.
 func (ps *parser) yaml(f File) {
 	dec := yaml.NewDecoder(bytes.NewReader(f.Data))
 	var doc, next yaml.Node
@@ -113,8 +113,8 @@ func (ps *parser) items(read func(src Source, text string)) func(node) {
 	}
 }
 
-// host returns the host, or service, that an item narrows to some requests, as it can be in the policy
-// of a proxy that breaks TLS; "" if it doesn't. To take the host for the item would allow more than was written.
+// host returns the host, or service, that an item narrows to some requests, as it can be in the policy of a proxy that
+// breaks TLS; "" if it doesn't. To take the host for the item would allow more than was written.
 func (n node) host() string {
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		if key, value := n.Content[i], n.Content[i+1]; (key.Value == "host" || key.Value == "name") && value.Kind == yaml.ScalarNode {
@@ -151,9 +151,8 @@ func unquoted(src Source, text string) Error {
 	return Error{src, text, "YAML needs quotes around this", strconv.Quote(text)}
 }
 
-// yamlError says where a file stops being YAML. The library tells the line, or
-// the one before it, inside its message, if at all. Entries that need quotes are
-// the usual cause.
+// yamlError says where a file stops being YAML. The library tells the line, or the one before it, inside its message,
+// if at all. Entries that need quotes are the usual cause.
 func yamlError(f File, err error) Error {
 	message := strings.TrimPrefix(err.Error(), "yaml: ")
 	lines := strings.Split(string(f.Data), "\n")
