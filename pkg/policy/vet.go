@@ -1,6 +1,7 @@
 package policy
 
 import (
+	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
@@ -61,6 +62,9 @@ func cutLast(s string) (before, after string) {
 // reservations).
 var siteTLDs = [...]string{"corp", "home", "internal", "intranet", "lan", "local", "private", "test"}
 
+//go:embed strangers.txt
+var strangers string
+
 func vetWildcard(name string) finding {
 	covers := wrong("*."+name, "the wildcard covers a public suffix, under which anyone can register: name the domain")
 	suffix, icann := publicsuffix.PublicSuffix(name)
@@ -106,4 +110,10 @@ func vetAddress(r *Rule) finding {
 		return finding{message: fmt.Sprintf("this is an address by itself, on ports 443 and 80: for a port write [%s]:%s", host, port)}
 	}
 	return finding{}
+}
+
+// ofStrangers says whether a wildcard for name would cover names that anybody can have.
+func ofStrangers(name string) (found bool) {
+	eachLine(strangers, func(_, _ int, s string) { found = found || s == name || strings.HasSuffix(s, "."+name) })
+	return found
 }
