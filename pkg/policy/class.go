@@ -7,16 +7,10 @@ import "net/netip"
 type Class uint8
 
 const (
-	// Public addresses may be the answer to any allowed name.
-	Public Class = iota
-	// Private addresses (RFC 1918, unique local, shared, link-local IPv6, benchmarking) are reached only by an entry
-	// that names the address, or that says private.
-	Private
-	// Loopback addresses are never the answer to a name.
-	Loopback
-	// Never addresses are out of reach, whatever the policy says: metadata services, multicast, broadcast, unspecified,
-	// and reserved blocks.
-	Never
+	Public   Class = iota // may be the answer to any allowed name
+	Private               // RFC 1918, unique local, shared and such: only by an entry that names it, or says private
+	Loopback              // never the answer to a name
+	Never                 // whatever the policy says: metadata services, multicast, broadcast, unspecified, reserved
 )
 
 // Classify returns the class of a. IPv4 addresses wrapped in IPv6 (mapped, compatible, translated, NAT64, 6to4) have

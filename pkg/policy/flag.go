@@ -30,14 +30,6 @@ var flags = [...]flag{
 	{word: "connect", of: func(f *Flags) *bool { return &f.Connect }, web: true},
 }
 
-func flagWords() []string {
-	words := make([]string, len(flags))
-	for i, f := range flags {
-		words[i] = f.word
-	}
-	return words
-}
-
 // dropIdle clears the flags that have no effect on r, and returns one of them.
 func (r *Rule) dropIdle() (word string) {
 	if r.Name != "" && slices.Contains(r.Ports, HTTP) {
@@ -52,7 +44,11 @@ func (r *Rule) dropIdle() (word string) {
 }
 
 func parseFlags(text string, at int, r *Rule) *fault {
-	for words := flagWords(); at < len(text); {
+	words := make([]string, 0, len(flags))
+	for _, f := range flags {
+		words = append(words, f.word)
+	}
+	for at < len(text) {
 		word, rest := field(text[at:])
 		i := slices.Index(words, word)
 		switch {

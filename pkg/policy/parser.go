@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,7 +16,7 @@ import (
 // parser collects what the files of one bundle say.
 type parser struct {
 	presets  fs.FS
-	expanded map[string]bool // presets that were taken in already, with ! in front if denied
+	expanded map[string]bool // presets that were taken in already, allowed or denied
 
 	rules       []*Rule // in file order
 	settings    Settings
@@ -24,6 +25,9 @@ type parser struct {
 }
 
 func newParser(presets fs.FS) *parser {
+	if presets == nil {
+		presets = embed.FS{}
+	}
 	return &parser{presets: presets, expanded: map[string]bool{}, settings: defaults(), set: map[string]Source{}}
 }
 
@@ -48,16 +52,12 @@ func (ps *parser) file(f File) {
 // eachLine calls do with every entry of a list: the text of a line without its comment and the blanks around it, if
 // something is left. Columns count bytes.
 func eachLine(data string, do func(line, col int, entry string)) {
-	data = strings.TrimPrefix(data, "\ufeff")
-	for line := 1; data != ""; line++ {
-		var s string
-		s, data, _ = strings.Cut(data, "\n")
-		if i := strings.IndexByte(s, '#'); i >= 0 {
-			s = s[:i]
-		}
-		s = strings.TrimRight(s, " \t\r")
-		entry := strings.TrimLeft(s, " \t")
-		if entry != "" {
+	line := 0
+	for s := range strings.Lines(strings.TrimPrefix(data, "\ufeff")) {
+		line++
+		s, _, _ = strings.Cut(s, "#")
+		s = strings.TrimRight(s, " \t\r\n")
+		if entry := strings.TrimLeft(s, " \t"); entry != "" {
 			do(line, 1+len(s)-len(entry), entry)
 		}
 	}
@@ -108,20 +108,21 @@ func (ps *parser) rule(r *Rule) {
 
 // preset takes in all entries of a preset. Denied, its names are denied on every port.
 func (ps *parser) preset(src Source, name string, deny bool) {
-	key := name
-	if deny {
-		key = "!" + name
-	}
+	key := fmt.Sprint(deny, name)
 	if ps.expanded[key] {
 		return
 	}
-	data, ok := ps.readPreset(name)
-	if !ok {
-		ps.errs.add(Error{Source: src, Text: name, Message: "unknown preset", Suggestion: Nearest(name, ps.presetNames())})
+	data, err := fs.ReadFile(ps.presets, name+".txt")
+	if err != nil || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+		names, _ := fs.Glob(ps.presets, "*.txt") // only for a suggestion
+		for i, f := range names {
+			names[i] = strings.TrimSuffix(f, ".txt")
+		}
+		ps.errs.add(Error{Source: src, Text: name, Message: "unknown preset", Suggestion: Nearest(name, names)})
 		return
 	}
 	ps.expanded[key] = true
-	eachLine(data, func(line, col int, text string) {
+	eachLine(string(data), func(line, col int, text string) {
 		r := &Rule{Source: src, Text: text, Preset: name}
 		nested, f := parseEntry(text, r)
 		if f == nil && (nested != "" || r.Deny) {
@@ -136,25 +137,6 @@ func (ps *parser) preset(src Source, name string, deny bool) {
 		}
 		ps.rule(r)
 	})
-}
-
-func (ps *parser) readPreset(name string) (data string, ok bool) {
-	if ps.presets == nil || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
-		return "", false
-	}
-	b, err := fs.ReadFile(ps.presets, name+".txt")
-	return string(b), err == nil
-}
-
-func (ps *parser) presetNames() []string {
-	if ps.presets == nil {
-		return nil
-	}
-	names, _ := fs.Glob(ps.presets, "*.txt") // only for a suggestion
-	for i, f := range names {
-		names[i] = strings.TrimSuffix(f, ".txt")
-	}
-	return names
 }
 
 // once notes that a setting was made, and says whether it was the first time.
@@ -206,11 +188,8 @@ func ParseLine(text string, presets fs.FS) (Line, error) {
 		return Line{}, errors.New("an entry is one line, without a comment")
 	}
 	p, err := Parse(&Bundle{Files: []File{{Data: []byte(text)}}}, presets)
-	if list := (ErrorList{}); errors.As(err, &list) {
+	if list := (ErrorList{}); errors.As(err, &list) || err != nil {
 		return Line{}, placeless(list)
-	}
-	if err != nil {
-		return Line{}, err
 	}
 	l := Line{Warnings: placeless(p.Warnings), Text: strings.Join(strings.Fields(text), " "), Deny: strings.HasPrefix(text, "!")}
 	if len(p.rules) == 0 { // valid, and without an effect: loopback

@@ -144,21 +144,16 @@ func (p *Policy) index() {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.hosts)) {
-		p.indexHost(name)
+		for _, a := range p.hosts[name] {
+			for _, port := range p.Admit(name, a) {
+				r := p.allow.find(name, port)
+				p.hostAddr.add(single(a), r)
+				p.Static = append(p.Static, Static{single(a), port, r})
+			}
+		}
 	}
 	p.denyWrapped()
 	p.indexNames()
-}
-
-// indexHost notes the addresses that the hosts file has for a name, if the name may open them.
-func (p *Policy) indexHost(name string) {
-	for _, a := range p.hosts[name] {
-		for _, port := range p.Admit(name, a) {
-			r := p.allow.find(name, port)
-			p.hostAddr.add(single(a), r)
-			p.Static = append(p.Static, Static{single(a), port, r})
-		}
-	}
 }
 
 // denyWrapped denies the IPv4 addresses of deny rules wrapped in IPv6 too, where an entry by address opens a block of

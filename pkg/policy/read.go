@@ -152,12 +152,10 @@ func (w walker) read(path string) ([]byte, error) {
 // "hosts".
 func (b *Bundle) Differs(old *Bundle) []string {
 	var names []string
-	for _, pair := range [][2]*Bundle{{b, old}, {old, b}} {
-		for _, f := range pair[0].Files {
-			i := slices.IndexFunc(pair[1].Files, func(g File) bool { return g.Name == f.Name })
-			if (i < 0 || !bytes.Equal(f.Data, pair[1].Files[i].Data)) && !slices.Contains(names, f.Name) {
-				names = append(names, f.Name)
-			}
+	for _, f := range slices.Concat(b.Files, old.Files) {
+		same := func(g File) bool { return g.Name == f.Name && bytes.Equal(g.Data, f.Data) }
+		if !(slices.ContainsFunc(b.Files, same) && slices.ContainsFunc(old.Files, same)) && !slices.Contains(names, f.Name) {
+			names = append(names, f.Name)
 		}
 	}
 	if !bytes.Equal(b.Hosts, old.Hosts) || (b.Hosts == nil) != (old.Hosts == nil) {

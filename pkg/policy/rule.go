@@ -61,18 +61,10 @@ type Rule struct {
 	Text   string // the entry as written, without its comment
 	Deny   bool
 
-	// Name is the canonical name: lower case, A-labels, no trailing dot, without the "*." of a wildcard. It is empty if
-	// the rule is about addresses.
-	Name string
-	// Wildcard says that Name stands for itself and every name below it.
-	Wildcard bool
-	// Prefix is the address block of a rule about addresses, else invalid.
-	Prefix netip.Prefix
-
-	// Ports is what the rule is about. An allow rule that names no port has 443/tcp and 80/tcp; nil, in deny rules
-	// only, is every port and protocol.
-	Ports []Port
-
+	Name     string       // lower case, A-labels, no trailing dot, no "*."; "" if the rule is about addresses
+	Wildcard bool         // Name stands for itself and every name below it
+	Prefix   netip.Prefix // the block of a rule about addresses, else invalid
+	Ports    []Port       // nil, in deny rules only: every port and protocol
 	Flags
 	Preset string // the preset that the rule came from, "" if none
 }

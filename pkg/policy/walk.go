@@ -52,14 +52,9 @@ func (w walker) open(path string, wantDir bool) (*os.File, error) {
 			k.move(fd, name)
 			continue
 		}
-		target := ""
-		if kind == unix.S_IFLNK {
-			target = readlink(fd)
-		}
-		unix.Close(fd)
 		switch {
 		case kind == unix.S_IFLNK:
-			err = k.follow(name, target)
+			err = k.follow(fd, name)
 		case len(k.todo) > 0:
 			err = k.refuse(k.at+name+": not a directory", "remove it")
 		case kind != unix.S_IFREG:
@@ -67,8 +62,11 @@ func (w walker) open(path string, wantDir bool) (*os.File, error) {
 		case wantDir:
 			err = k.refuse("not a directory", "remove it")
 		default:
-			return k.reopen(name, unix.O_NONBLOCK, st)
+			f, err := k.reopen(name, unix.O_NONBLOCK, st)
+			unix.Close(fd)
+			return f, err
 		}
+		unix.Close(fd)
 		if err != nil {
 			return nil, err
 		}
@@ -174,26 +172,18 @@ func rootIn(uidMap string) string {
 	return ""
 }
 
-// follow puts what a link says in the place of its name.
-func (k *walk) follow(name, target string) error {
-	if k.links++; target == "" || k.links > maxLinks {
+// follow puts what the link that fd is open on says in the place of its name.
+func (k *walk) follow(fd int, name string) error {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(fd, "", buf)
+	if k.links++; err != nil || n <= 0 || n == len(buf) || k.links > maxLinks {
 		return k.refuse(k.at+name+": the symbolic link leads nowhere", "remove it")
 	}
-	k.todo = append(split(target), k.todo...)
-	if target[0] == '/' {
+	k.todo = append(split(string(buf[:n])), k.todo...)
+	if buf[0] == '/' {
 		return k.begin()
 	}
 	return nil
-}
-
-// readlink returns where the link that fd is open on leads, or "".
-func readlink(fd int) string {
-	buf := make([]byte, unix.PathMax)
-	n, err := unix.Readlinkat(fd, "", buf)
-	if err != nil || n == len(buf) {
-		return ""
-	}
-	return string(buf[:n])
 }
 
 // reopen opens for reading what was checked: name in the last directory, which was found as st, or that directory
