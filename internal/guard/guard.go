@@ -208,11 +208,7 @@ const maxRelays = 8192
 // Each takes two. Some are left for DNS, whose clients and questions take one each.
 func relays(descriptors uint64) int {
 	const rest = 640
-	least := descriptors / 8
-	if descriptors > rest {
-		least = max(least, (descriptors-rest)/2)
-	}
-	return int(min(maxRelays, max(least, 1)))
+	return int(min(maxRelays, max(1, descriptors/8, (max(descriptors, rest)-rest)/2)))
 }
 
 // confine has the guard give up, before it reads anything hostile, files by name,

@@ -29,7 +29,7 @@ type conn struct {
 	first  ruling   // what the event of the connection is about
 
 	out, in atomic.Int64 // bytes to the server, to the client
-	active  atomic.Int64 // Server.clock of the last byte
+	active  atomic.Int64 // when the last byte came: nanoseconds since began
 	by      atomic.Pointer[audit.Process]
 	finding sync.WaitGroup // for by, of a connection that is passed on
 

@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
@@ -50,4 +52,35 @@ func dial(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {
 		return nil, os.ErrDeadlineExceeded
 	}
 	return nil, ctx.Err()
+}
+
+// soOriginalDst is SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST
+// (linux/netfilter_ipv4.h, linux/netfilter_ipv6/ip6_tables.h).
+const soOriginalDst = 80
+
+// originalDestination asks the kernel's connection tracking where conn was
+// going to before it was redirected. A connection that was not redirected has
+// the listener's own address, or is an error if nothing tracked it.
+func originalDestination(conn *net.TCPConn) (to netip.AddrPort, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return to, err
+	}
+	level := unix.SOL_IPV6
+	if unmap(conn.LocalAddr().(*net.TCPAddr).AddrPort()).Addr().Is4() {
+		level = unix.SOL_IP
+	}
+	failed := raw.Control(func(fd uintptr) {
+		// What this reads begins with a struct sockaddr_in6. There is room for a sockaddr_in.
+		var m *unix.IPv6MTUInfo
+		if m, err = unix.GetsockoptIPv6MTUInfo(int(fd), level, soOriginalDst); err != nil {
+			return
+		}
+		ip := netip.AddrFrom16(m.Addr.Addr)
+		if level == unix.SOL_IP {
+			ip = netip.AddrFrom4([4]byte(binary.NativeEndian.AppendUint32(nil, m.Addr.Flowinfo)))
+		}
+		to = netip.AddrPortFrom(ip, binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, m.Addr.Port)))
+	})
+	return to, cmp.Or(failed, err)
 }

@@ -1,13 +1,29 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"github.com/agent-init/agent-init/pkg/audit"
 )
+
+// serveDirect relays a connection that nobody looks into.
+func (c *conn) serveDirect(ctx context.Context, r ruling) error {
+	c.s.conns.judged(c)
+	server, err := c.connect(ctx, r)
+	if err != nil {
+		return err
+	}
+	up, down := c.toServer(), c.toClient()
+	c.relay(server,
+		func() error { return c.from.forward(up, untilEnd) },
+		func() error { return server.forward(down, untilEnd) })
+	return nil
+}
 
 // relay passes bytes both ways, each in a goroutine of its own, and returns.
 func (c *conn) relay(server *source, up, down func() error) {
@@ -96,7 +112,7 @@ func (k *sink) ReadFrom(r io.Reader) (int64, error) {
 
 func (k *sink) moved(n int64) {
 	k.count.Add(n)
-	k.owner.active.Store(k.owner.s.clock())
+	k.owner.active.Store(int64(time.Since(k.owner.began)))
 }
 
 func (c *conn) toServer() *sink { return &sink{c.server, c, &c.out} }

@@ -74,7 +74,6 @@ type Server struct {
 	limits   limits
 	dial     func(context.Context, netip.AddrPort) (*net.TCPConn, error) // always to the original destination
 	original func(*net.TCPConn) (netip.AddrPort, error)                  // where a redirected connection was going to
-	epoch    time.Time
 	conns    registry
 
 	allowed, refused atomic.Uint64
@@ -91,7 +90,6 @@ func New(c Config) (*Server, error) {
 			idle: 2 * time.Hour},
 		dial:     dial,
 		original: originalDestination,
-		epoch:    time.Now(),
 		conns:    registry{open: make(map[*conn]struct{}), most: c.Connections},
 	}, nil
 }
@@ -166,7 +164,6 @@ func (s *Server) add(ctx context.Context, client *net.TCPConn, own netip.AddrPor
 	ctx, stop := context.WithCancel(ctx)
 	work.Add(1)
 	c := &conn{s: s, began: time.Now(), client: client, work: work, stop: stop, users: 1}
-	c.active.Store(s.clock())
 	evicted, ok := s.conns.add(c, s.limits.sniffing)
 	if evicted != nil {
 		evicted.end(audit.Deny, refusedEvicted.Error())
@@ -200,17 +197,13 @@ func (s *Server) sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		oldest := s.clock() - int64(s.limits.idle)
 		for _, c := range s.conns.all() {
-			if c.active.Load() < oldest {
+			if time.Since(c.began)-time.Duration(c.active.Load()) > s.limits.idle {
 				c.end(audit.Allow, "idle for too long")
 			}
 		}
 	}
 }
-
-// clock is in nanoseconds.
-func (s *Server) clock() int64 { return int64(time.Since(s.epoch)) }
 
 // registry knows the connections that are open.
 type registry struct {

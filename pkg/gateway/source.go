@@ -106,12 +106,9 @@ func (s *source) try(fd uintptr) bool {
 	if s.buf == nil {
 		s.buf = buffers.Get().(*buffer)
 	}
-	var n int
-	for {
+	n := 0
+	for s.err = unix.EINTR; s.err == unix.EINTR; {
 		n, s.err = unix.Read(int(fd), s.buf[s.w:])
-		if s.err != unix.EINTR {
-			break
-		}
 	}
 	if n > 0 {
 		s.w += n

@@ -1,7 +1,10 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"io"
 	"time"
 )
 
@@ -19,7 +22,7 @@ func (c *conn) serveTLS(ctx context.Context) error {
 		return err
 	}
 	up, down := c.toServer(), c.toClient()
-	w := newRetry(hello)
+	w := &retry{hello: hello, said: make(chan struct{})}
 	broken := write(up, raw) // at once: to start a goroutine first takes time
 	c.relay(server, func() error {
 		if broken != nil {
@@ -37,4 +40,110 @@ func (c *conn) serveTLS(ctx context.Context) error {
 		return server.forward(down, untilEnd)
 	})
 	return nil
+}
+
+// retry guards the one way to change the name after the first ClientHello: a TLS 1.3
+// server may ask for another one (HelloRetryRequest), and many take the name of that. So
+// until the server has answered, the client's records are looked at as they pass.
+// Encrypted ones pass at once, early data too.
+type retry struct {
+	hello hello         // the first
+	said  chan struct{} // closed when the server has answered
+	ask   bool          // for another ClientHello; valid when said is closed
+}
+
+// client passes records on until no ClientHello can follow, or the second one has.
+func (w *retry) client(src *source, dst io.Writer) error {
+	for {
+		if len(src.held()) < recordHeader {
+			if err := src.fill(); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-w.said:
+			if !w.ask {
+				return nil
+			}
+		default:
+		}
+		n, err := fragment(src.held())
+		switch {
+		case err != nil:
+			return err
+		case n < 0:
+			continue
+		}
+		if src.held()[0] != recordHandshake {
+			if err := src.forward(dst, int64(recordHeader+n)); err != nil {
+				return err
+			}
+			continue
+		}
+		// No client says more in clear before the server has spoken.
+		if <-w.said; !w.ask {
+			return nil
+		}
+		raw, second, err := readHello(src)
+		switch {
+		case err != nil:
+			return err
+		case second.name != w.hello.name, second.encrypted && !w.hello.encrypted: // which was not judged
+			return refusedRetry
+		}
+		return write(dst, raw)
+	}
+}
+
+// helloHead is how much of a ServerHello tells whether it is a retry: type,
+// length, version, random.
+const helloHead = 1 + 3 + 2 + sha256.Size
+
+// server waits for the server's first message, which stays with src.
+func (w *retry) server(src *source) error {
+	defer close(w.said)
+	for known := false; ; {
+		if w.ask, known = isRetry(src.held()); known {
+			return nil
+		}
+		if err := src.fill(); err == errFull {
+			return refusedRecord
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+// isRetry looks for a HelloRetryRequest at the beginning of what a server sent, behind
+// alerts that are only warnings. It is not known until enough has been read.
+func isRetry(b []byte) (ask, known bool) {
+	var message []byte
+	for {
+		if len(b) == 0 {
+			return false, false
+		}
+		if b[0] != recordHandshake && b[0] != recordAlert {
+			return false, true
+		}
+		if len(b) < recordHeader {
+			return false, false
+		}
+		n := int(b[3])<<8 | int(b[4])
+		body := b[recordHeader:min(len(b), recordHeader+n)]
+		if b[0] == recordHandshake {
+			message = append(message, body...)
+		}
+		if len(message) > 0 && message[0] != messageServerHello {
+			return false, true
+		}
+		if len(message) >= helloHead {
+			// RFC 8446, section 4.1.3: this random says that it is a retry.
+			magic := sha256.Sum256([]byte("HelloRetryRequest"))
+			return bytes.Equal(message[helloHead-sha256.Size:helloHead], magic[:]), true
+		}
+		if len(body) < n {
+			return false, false
+		}
+		b = b[recordHeader+n:]
+	}
 }

@@ -32,16 +32,13 @@ type asker struct {
 	due  time.Time // when the client is about to give up
 
 	by   *audit.Process // nil: not known
-	said *audit.Event   // what came of it
+	said *audit.Event   // the one event that tells what came of it
 }
 
 // line is an event about the name that is asked for.
 func (a *asker) line(v audit.Verdict, rule *policy.Rule, reason string) audit.Event {
 	return a.mark(line(v, a.name, rule, reason)).By(a.by)
 }
-
-// say notes the one event that tells what came of the question.
-func (a *asker) say(e audit.Event) { a.said = &e }
 
 // ask has deliver called with the answer, and joins a lookup that is under way. An
 // answer that is there at once is returned instead. It returns false if there is no
@@ -176,7 +173,7 @@ func (s *Server) resolve(ctx context.Context, who *asker) *answer {
 func (s *Server) failure(who *asker, rule *policy.Rule, ede uint16, what string, err error) *answer {
 	const most = 160 // bytes, for a client
 	why := strings.ReplaceAll(err.Error(), "\n", "; ")
-	who.say(who.line(audit.Fault, rule, what+": "+why))
+	who.said = new(who.line(audit.Fault, rule, what+": "+why))
 	s.config.Log.Info("name not resolved", "name", who.name, "cause", what, "err", err)
 	if len(why) > most {
 		why = why[:most-3] + "..."
@@ -236,7 +233,7 @@ func (s *Server) admit(ctx context.Context, p *policy.Policy, match policy.Match
 	}
 	e := who.line(audit.Allow, match.Rule, reason)
 	e.IP = addrs[0].String()
-	who.say(e)
+	who.said = &e
 	return &answer{addrs: append(addrs, extra...), ttl: seconds(ttl)}
 }
 
@@ -248,7 +245,7 @@ func (s *Server) absent(match policy.Match, f found, who *asker) *answer {
 		a.rcode = dns.RcodeNameError
 		reason = "the upstream says that there is no such name"
 	}
-	who.say(who.line(audit.Allow, match.Rule, reason))
+	who.said = new(who.line(audit.Allow, match.Rule, reason))
 	return a
 }
 
@@ -324,7 +321,7 @@ func (s *Server) observe(p *policy.Policy, match policy.Match, m *dns.Msg, who *
 		a.rcode = dns.RcodeNameError
 		why += "; there is no such name"
 	}
-	who.say(who.observed(match.Rule, why))
+	who.said = new(who.observed(match.Rule, why))
 	return a
 }
 

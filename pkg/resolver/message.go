@@ -181,8 +181,7 @@ func appendReply(b []byte, q *query, a *answer, ttl uint32, turn, limit int) []b
 	start := len(b)
 	flags := flagQR | q.flags&(maskOpcode|flagRD|flagCD) | flagRA | a.rcode&0xf
 	b = be.AppendUint16(b, q.id)
-	b = be.AppendUint16(b, 0) // flags, below
-	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0)
+	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) // flags and counts, below
 	count := func(at int, n uint16) { be.PutUint16(b[start+at:], n) }
 	if q.question != nil {
 		b = append(b, q.question...)
@@ -241,16 +240,12 @@ func appendReply(b []byte, q *query, a *answer, ttl uint32, turn, limit int) []b
 
 // appendAddr appends an address record that is owned by the question's name.
 func appendAddr(b []byte, a netip.Addr, ttl uint32) []byte {
-	be := binary.BigEndian
-	b = append(b, 0xc0, headerLen)
+	kind, size := dns.TypeAAAA, a.BitLen()/8
 	if a.Is4() {
-		b = append(b, 0, byte(dns.TypeA), 0, dns.ClassINET)
-		b = be.AppendUint32(b, ttl)
-		v := a.As4()
-		return append(append(b, 0, 4), v[:]...)
+		kind = dns.TypeA
 	}
-	b = append(b, 0, byte(dns.TypeAAAA), 0, dns.ClassINET)
-	b = be.AppendUint32(b, ttl)
-	v := a.As16()
-	return append(append(b, 0, 16), v[:]...)
+	b = append(b, 0xc0, headerLen, 0, byte(kind), 0, dns.ClassINET)
+	b = binary.BigEndian.AppendUint32(b, ttl)
+	v := a.As16() // ends with an IPv4 address
+	return append(append(b, 0, byte(size)), v[16-size:]...)
 }

@@ -6,10 +6,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/miekg/dns"
@@ -200,16 +202,22 @@ func newRequest(q question, edns bool) *dns.Msg {
 // exchange asks from a socket made for this question: its port is as hard to
 // guess as the identifier, and the kernel drops what others send to it.
 func (s *server) exchange(ctx context.Context, req *dns.Msg, stream bool) (*dns.Msg, error) {
-	conn, err := s.dial(ctx, stream)
+	var (
+		conn  net.Conn
+		err   error
+		tries = 1
+	)
+	if stream {
+		conn, err = new(net.Dialer).DialContext(ctx, "tcp", s.Addr.String())
+	} else {
+		tries = maxForged
+		conn, err = s.ports.dial(net.UDPAddrFromAddrPort(s.Addr))
+	}
 	if err != nil {
 		return nil, noAnswer(err)
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
-	tries := maxForged
-	if stream {
-		tries = 1
-	}
 	if s.tls != nil {
 		t := tls.Client(conn, s.tls)
 		if err := t.HandshakeContext(ctx); err != nil {
@@ -233,19 +241,51 @@ func (s *server) exchange(ctx context.Context, req *dns.Msg, stream bool) (*dns.
 	return nil, errForged
 }
 
-func (s *server) dial(ctx context.Context, stream bool) (net.Conn, error) {
-	if !stream {
-		return s.ports.dial(net.UDPAddrFromAddrPort(s.Addr))
-	}
-	var d net.Dialer
-	return d.DialContext(ctx, "tcp", s.Addr.String())
-}
-
 // noAnswer puts a timeout in the words of the person who reads it.
 func noAnswer(err error) error {
-	var ne net.Error
-	if errors.As(err, &ne) && ne.Timeout() || errors.Is(err, context.DeadlineExceeded) {
+	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() || errors.Is(err, context.DeadlineExceeded) {
 		return errTimeout
 	}
 	return err
+}
+
+const (
+	firstPort = 10000   // below are those that programs commonly listen on
+	minPorts  = 1 << 14 // from so many a choice is as hard to guess as it should be
+)
+
+// sourcePorts are the ports that questions leave from: those that the kernel gives to
+// nobody by itself. Other programs ask the same servers, and are redirected to this one.
+// On the same port, connection tracking would take what the one sends for part of the
+// other's flow: ours would come back to ourselves, and theirs go where only ours may.
+type sourcePorts struct {
+	low, high uint16 // the kernel's own range, left out; zero: leave all to the kernel
+}
+
+// pick returns a random port, or 0 to leave it to the kernel.
+func (p sourcePorts) pick() int {
+	below, above := max(0, int(p.low)-firstPort), 65535-int(p.high)
+	if p.high == 0 || p.low > p.high || below+above < minPorts {
+		return 0
+	}
+	n := rand.IntN(below + above)
+	if n < below {
+		return firstPort + n
+	}
+	return int(p.high) + 1 + n - below
+}
+
+// dial returns a UDP socket that talks to addr only.
+func (p sourcePorts) dial(addr *net.UDPAddr) (*net.UDPConn, error) {
+	for range 8 {
+		port := p.pick()
+		if port == 0 {
+			break
+		}
+		c, err := net.DialUDP("udp", &net.UDPAddr{Port: port}, addr)
+		if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, syscall.EACCES) {
+			return c, err
+		}
+	}
+	return net.DialUDP("udp", nil, addr)
 }
