@@ -1,4 +1,5 @@
-// Package budget limits how often something happens: a token bucket, and what is asked below a wildcard.
+// Package budget limits how often something happens: a token bucket, what is asked below a
+// wildcard, and connections while descriptors are short.
 package budget
 
 import (

@@ -11,10 +11,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/budget"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -109,9 +109,9 @@ func (s *Server) Serve(parent context.Context, listeners []net.Listener) error {
 	var work sync.WaitGroup
 	for _, l := range listeners {
 		work.Go(func() {
-			if err := s.accept(ctx, l, &work); err != nil {
-				cancel(fmt.Errorf("accept connections to the name gate: %w", err))
-			}
+			own := unmap(l.Addr().(*net.TCPAddr).AddrPort())
+			err := budget.Accept(ctx, l, s.config.Log, func(c net.Conn) { s.add(ctx, c.(*net.TCPConn), own, &work) })
+			cancel(fmt.Errorf("accept connections to the name gate: %w", err))
 		})
 	}
 	work.Go(func() { s.sweep(ctx) })
@@ -127,36 +127,6 @@ func (s *Server) Serve(parent context.Context, listeners []net.Listener) error {
 		return nil
 	}
 	return context.Cause(ctx)
-}
-
-// accept hands connections out until ctx ends.
-func (s *Server) accept(ctx context.Context, l net.Listener, work *sync.WaitGroup) error {
-	const least, most = 5 * time.Millisecond, time.Second
-	own := unmap(l.Addr().(*net.TCPAddr).AddrPort())
-	for pause := least; ; {
-		client, err := l.Accept()
-		switch {
-		case ctx.Err() != nil:
-			if err == nil {
-				client.Close()
-			}
-			return nil
-		case err == nil:
-			pause = least
-			s.add(ctx, client.(*net.TCPConn), own, work)
-		case errors.Is(err, syscall.ECONNABORTED):
-		case !scarce(err):
-			return err
-		default:
-			// What is open may end soon; until then the backlog waits.
-			s.config.Log.Warn("the name gate can't accept", "error", err)
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
-			}
-			pause = min(2*pause, most)
-		}
-	}
 }
 
 // add serves client if there is a place for it.
@@ -178,12 +148,6 @@ func (s *Server) add(ctx context.Context, client *net.TCPConn, own netip.AddrPor
 
 func unmap(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
-}
-
-// scarce says whether err will pass when something else is closed.
-func scarce(err error) bool {
-	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM},
-		func(e error) bool { return errors.Is(err, e) })
 }
 
 // sweep ends connections that were idle for too long. One clock for all: a

@@ -8,10 +8,11 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/agent-init/agent-init/pkg/budget"
 )
 
 // Serve answers queries on the sockets, which it closes in the end: when parent is
@@ -31,7 +32,15 @@ func (s *Server) Serve(parent context.Context, packets []net.PacketConn, streams
 	for _, l := range streams {
 		pool := &pool{most: s.limits.conns}
 		closers = append(closers, pool)
-		start(l.Addr(), l, func() error { return s.serveTCP(l, pool) })
+		start(l.Addr(), l, func() error {
+			return budget.Accept(ctx, l, s.config.Log, func(conn net.Conn) {
+				pool.add(conn)
+				s.work.Go(func() {
+					defer pool.remove(conn)
+					s.serveConn(conn)
+				})
+			})
+		})
 	}
 	<-ctx.Done()
 	s.mu.Lock()
@@ -83,31 +92,6 @@ func (s *Server) serveUDP(conn *net.UDPConn) error {
 			return err
 		}
 	}
-}
-
-func (s *Server) serveTCP(l net.Listener, pool *pool) error {
-	for {
-		conn, err := l.Accept()
-		if scarce(err) {
-			time.Sleep(10 * time.Millisecond) // some will be closed
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		pool.add(conn)
-		s.work.Go(func() {
-			defer pool.remove(conn)
-			s.serveConn(conn)
-		})
-	}
-}
-
-// scarce says whether err will pass when something else is closed: what is being
-// served goes on meanwhile.
-func scarce(err error) bool {
-	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM},
-		func(e error) bool { return errors.Is(err, e) })
 }
 
 // maxQuery is how long a query may be: far more than a name and options are.

@@ -25,10 +25,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/internal/wire/sessionop"
+	"github.com/agent-init/agent-init/pkg/budget"
 	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/session/internal/frame"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
@@ -91,19 +90,10 @@ func NewServer(c Config) *Server {
 // Serve accepts clients until ctx ends or the listener breaks.
 func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	defer context.AfterFunc(ctx, func() { l.Close() })()
-	for {
-		conn, err := l.AcceptUnix()
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ECONNABORTED):
-			time.Sleep(100 * time.Millisecond)
-			continue
-		case err != nil:
-			return fmt.Errorf("accept clients: %w", err)
-		}
-		go s.admit(conn)
+	if err := budget.Accept(ctx, l, s.config.Log, func(c net.Conn) { go s.admit(c.(*net.UnixConn)) }); err != nil {
+		return fmt.Errorf("accept clients: %w", err)
 	}
+	return ctx.Err()
 }
 
 // admit serves a connection if the kernel says that it comes from root or the agent.
