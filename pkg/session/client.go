@@ -45,11 +45,8 @@ type client struct {
 }
 
 func (c *client) serve(conn *net.UnixConn) {
-	finished := make(chan struct{})
 	go func() {
-		defer close(finished)
-		err := c.queue.run()
-		if errors.Is(err, errStuck) {
+		if errors.Is(c.queue.run(), errStuck) {
 			c.note(sessionop.PutOut, 0)
 		}
 		c.queue.close()
@@ -64,11 +61,10 @@ func (c *client) serve(conn *net.UnixConn) {
 	c.queue.end()
 	// What is queued is written, unless the client takes nothing.
 	select {
-	case <-finished:
+	case <-c.queue.done:
 	case <-time.After(stuckAfter):
 	}
 	c.queue.close()
-	<-finished
 }
 
 // read handles what the client sends. Its error is for the client, or io.EOF.

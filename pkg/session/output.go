@@ -223,13 +223,6 @@ func (w *window) repaint() {
 
 const repaintGap = 50 * time.Millisecond
 
-func (w *window) exit(status int) {
-	w.mu.Lock()
-	w.exited, w.status = true, status
-	w.mu.Unlock()
-	_ = w.master.SetReadDeadline(time.Now().Add(lastOutput))
-}
-
 func (w *window) ended() (ended bool, status int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -300,25 +293,17 @@ func (w *window) recordTo(r *recorder) {
 		w.record.close()
 		screen = w.term.Restore(cols, rows)
 	} else {
-		go w.flushRecord()
+		time.AfterFunc(flushEvery, w.flushRecord)
 	}
 	w.record, r.filter = r, w.term.Filter()
 	r.header(cols, rows, w.server.config.Name+": "+w.name, screen)
 }
 
 func (w *window) flushRecord() {
-	tick := time.NewTicker(flushEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			w.mu.Lock()
-			if w.record != nil {
-				w.record.flush()
-			}
-			w.mu.Unlock()
-		case <-w.done:
-			return
-		}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.record != nil { // the window has not ended
+		w.record.flush()
+		time.AfterFunc(flushEvery, w.flushRecord)
 	}
 }

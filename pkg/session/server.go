@@ -167,7 +167,10 @@ func (s *Server) Take(m wire.Message, file *os.File) {
 		w.pid = int(m.PID)
 		w.mu.Unlock()
 	case m.Op == sessionop.Exited && w != nil:
-		w.exit(int(m.Value))
+		w.mu.Lock()
+		w.exited, w.status = true, int(m.Value)
+		w.mu.Unlock()
+		_ = w.master.SetReadDeadline(time.Now().Add(lastOutput))
 	case m.Op == sessionop.Refused:
 		s.refused(m.Arg, m.Text)
 	case m.Op == wire.OpPing:

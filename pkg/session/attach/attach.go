@@ -118,26 +118,28 @@ type attachment struct {
 	saved   unix.Termios
 	keys    keys
 
-	typed    []byte // frames that the server has not taken yet
-	from     *socket
-	frames   frame.Reader
-	buf      []byte
-	result   Result
-	dirty    bool      // the terminal shows a window
-	traces   []byte    // takes back what the window left there
-	helping  bool      // it shows the help
-	idle     bool      // Local, and detached
-	leaving  time.Time // when the server was asked to let us go
-	ending   time.Time // when a signal asked to end
-	settling time.Time // when the size changed last
-	escape   time.Time // when an unfinished sequence was typed
-	cols     int
-	rows     int
+	typed   []byte // frames that the server has not taken yet
+	from    *socket
+	frames  frame.Reader
+	buf     []byte
+	result  Result
+	dirty   bool   // the terminal shows a window
+	traces  []byte // takes back what the window left there
+	helping bool   // it shows the help
+	idle    bool   // Local, and detached
+	cols    int
+	rows    int
+
+	// Deadlines, or zero.
+	leaving  time.Time // for the server to let us go
+	ending   time.Time // for the window to end, after a signal
+	settling time.Time // for further changes of size
+	escape   time.Time // for the rest of a sequence
+	retry    time.Time // to connect again: there is no connection
 
 	connected time.Time     // last
-	lost      time.Time     // since when there is no connection
-	lostFirst time.Time     // when the last steady one ended
-	pause     time.Duration // from lost to the next try
+	lostFirst time.Time     // when the last steady connection ended
+	pause     time.Duration // before the next try
 }
 
 func (a *attachment) makeRaw() error {
@@ -245,23 +247,23 @@ func (a *attachment) take(e unix.EpollEvent) error {
 var errFinished = errors.New("finished")
 
 func (a *attachment) expired() error {
-	if past(a.escape, escapeTime) {
+	if past(a.escape) {
 		a.escape = time.Time{}
 		a.keys.flush(a.input)
 	}
-	if past(a.settling, settleTime) {
+	if past(a.settling) {
 		a.settling = time.Time{}
 		if a.o.Local && a.dirty && !a.helping {
 			a.sendSize()
 		}
 	}
-	if past(a.lost, a.pause) {
+	if past(a.retry) {
 		return a.reconnect()
 	}
-	if past(a.ending, endTime) {
+	if past(a.ending) {
 		return ErrSignal
 	}
-	if past(a.leaving, detachTime) {
+	if past(a.leaving) {
 		return a.left()
 	}
 	return nil
@@ -275,7 +277,7 @@ func (a *attachment) signalled(sig syscall.Signal) error {
 				a.cols, a.rows = cols, rows
 				a.sendSize()
 			}
-			a.settling = time.Now()
+			a.settling = time.Now().Add(settleTime)
 		}
 	case sig == syscall.SIGCONT: // a shell had the terminal meanwhile
 		if err := a.makeRaw(); err != nil {
@@ -283,7 +285,7 @@ func (a *attachment) signalled(sig syscall.Signal) error {
 		}
 		a.sendSize()
 	case sig == syscall.SIGTERM && a.ending.IsZero():
-		a.ending = time.Now()
+		a.ending = time.Now().Add(endTime)
 	case endsClient(sig):
 		return ErrSignal
 	}
@@ -356,8 +358,8 @@ func (a *attachment) fromTerminal() error {
 		return nil
 	}
 	a.keys.scan(a.buf[:n], a.input, a.command)
-	if a.escape = (time.Time{}); a.keys.waiting() {
-		a.escape = time.Now()
+	if a.escape = (time.Time{}); len(a.keys.held) > 0 { // if nothing follows soon, it was the key Escape
+		a.escape = time.Now().Add(escapeTime)
 	}
 	return nil
 }
@@ -365,9 +367,9 @@ func (a *attachment) fromTerminal() error {
 func (a *attachment) command(key byte) {
 	switch {
 	case key == 'd':
-		a.leaving = time.Now()
-		if !a.lost.IsZero() { // nobody has to let us go
-			a.lost, a.leaving = time.Time{}, a.leaving.Add(-detachTime)
+		a.leaving = time.Now().Add(detachTime)
+		if !a.retry.IsZero() { // nobody has to let us go
+			a.retry, a.leaving = time.Time{}, time.Now()
 		}
 		a.send(frame.Detach, nil)
 	case key == '?' || key == '/': // the same key on many keyboards

@@ -72,23 +72,27 @@ func (a *attachment) disconnected() error {
 	}
 	a.o.Request.Window = a.result.Window
 	a.closeConn()
-	a.lost = time.Now()
-	if a.lost.Sub(a.connected) >= steadyAfter || a.lostFirst.IsZero() {
-		a.lostFirst, a.pause = a.lost, 0
+	if time.Since(a.connected) >= steadyAfter || a.lostFirst.IsZero() {
+		a.lostFirst, a.pause = time.Now(), 0
 	}
-	a.pause = min(max(2*a.pause, lostPause), mostPause)
+	a.pauseMore()
 	return nil
 }
 
+func (a *attachment) pauseMore() {
+	a.pause = min(max(2*a.pause, lostPause), mostPause)
+	a.retry = time.Now().Add(a.pause)
+}
+
 func (a *attachment) reconnect() error {
-	a.lost = time.Time{}
+	a.retry = time.Time{}
 	if a.connect() == nil {
 		return nil
 	}
 	if time.Since(a.lostFirst) > lostTime {
 		return ErrLost
 	}
-	a.lost, a.pause = time.Now(), min(2*a.pause, mostPause)
+	a.pauseMore()
 	return nil
 }
 
@@ -247,13 +251,9 @@ func (a *attachment) wait(events []unix.EpollEvent) ([]unix.EpollEvent, error) {
 		}
 		a.asked = on
 	}
-	var deadline time.Time
-	if timeout := a.timeout(); timeout >= 0 {
-		deadline = time.Now().Add(timeout)
-	}
 	var n int
 	var failed error
-	err := a.waiter.file.SetReadDeadline(deadline)
+	err := a.waiter.file.SetReadDeadline(a.deadline())
 	if err == nil && len(a.signals) == 0 { // one that comes from here on ends the wait
 		err = a.waiter.raw.Read(func(uintptr) bool {
 			for {
@@ -272,23 +272,17 @@ func (a *attachment) wait(events []unix.EpollEvent) ([]unix.EpollEvent, error) {
 	return events[:n], nil
 }
 
-// timeout is how long nothing has to be done; less than 0: for ever.
-func (a *attachment) timeout() time.Duration {
-	wait := time.Duration(-1)
-	for _, t := range []struct {
-		since time.Time
-		after time.Duration
-	}{{a.escape, escapeTime}, {a.settling, settleTime}, {a.leaving, detachTime}, {a.ending, endTime}, {a.lost, a.pause}} {
-		if left := max(0, t.after-time.Since(t.since)); !t.since.IsZero() && (wait < 0 || left < wait) {
-			wait = left
+// deadline is when something has to be done; zero: never.
+func (a *attachment) deadline() (first time.Time) {
+	for _, t := range []time.Time{a.escape, a.settling, a.leaving, a.ending, a.retry} {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
 		}
 	}
-	return wait
+	return first
 }
 
-func past(since time.Time, after time.Duration) bool {
-	return !since.IsZero() && time.Since(since) >= after
-}
+func past(deadline time.Time) bool { return !deadline.IsZero() && !time.Now().Before(deadline) }
 
 // ErrRefused is what errors of requests that the server answered with a refusal unwrap to.
 var ErrRefused = errors.New("refused")

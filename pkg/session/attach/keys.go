@@ -118,20 +118,20 @@ func (k *keys) scan(b []byte, input func([]byte), command func(byte)) {
 // take looks at one key, and reports whether it is not for the program. Before it acts on one it calls flush.
 func (k *keys) take(seq []byte, input func([]byte), command func(byte), flush func()) bool {
 	key := decodeKey(seq)
-	if key.event == keyReleased && key.code == k.released && key.code != 0 {
+	if key.released && key.code == k.released && key.code != 0 {
 		flush()
 		return true
 	}
 	isPrefix := k.prefix != 0 && (len(seq) == 1 && seq[0] == byte(k.prefix) || key.types(k.prefix))
 	switch {
 	case k.typed == nil:
-		if !isPrefix || key.event == keyReleased {
+		if !isPrefix || key.released {
 			return false
 		}
 		flush()
 		k.typed, k.released = bytes.Clone(seq), key.code
 		return true
-	case key.event == keyReleased || isModifier(key.code) || typed.IsReport(seq) || isMouse(seq):
+	case key.released || isModifier(key.code) || typed.IsReport(seq) || isMouse(seq):
 		return false // it was not pressed after the prefix
 	}
 	flush()
@@ -147,9 +147,6 @@ func (k *keys) take(seq []byte, input func([]byte), command func(byte), flush fu
 	}
 	return true
 }
-
-// waiting reports whether an unfinished sequence is held: if nothing follows soon, it was the key Escape.
-func (k *keys) waiting() bool { return len(k.held) > 0 }
 
 func (k *keys) flush(input func([]byte)) {
 	held := k.held
@@ -170,14 +167,11 @@ type keyPress struct {
 	shifted   int // what it types with Shift, if that is said
 	base      int // what the key types in the place that it has on a keyboard of the US, if that is said
 	modifiers int // as bits
-	event     int
+	released  bool
 }
 
-// Events and modifiers of kitty's keyboard protocol.
+// Modifiers of kitty's keyboard protocol.
 const (
-	keyPressed  = 1
-	keyReleased = 3
-
 	withShift = 1
 	withAlt   = 2
 	withCtrl  = 4
@@ -204,7 +198,7 @@ func decodeKey(seq []byte) keyPress {
 	default:
 		return keyPress{}
 	}
-	k := keyPress{event: keyPressed}
+	var k keyPress
 	for i, code := range strings.Split(codes, ":") {
 		n, err := strconv.Atoi(code)
 		if err != nil && code != "" || n < 0 || n > 0x10ffff || i > 2 {
@@ -223,7 +217,7 @@ func decodeKey(seq []byte) keyPress {
 	switch kind {
 	case "", "1", "2":
 	case "3":
-		k.event = keyReleased
+		k.released = true
 	default:
 		return keyPress{}
 	}

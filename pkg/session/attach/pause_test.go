@@ -24,7 +24,7 @@ func TestLabX52Pause(t *testing.T) {
 	if got, want := strings.Join(pauses, " "), "100ms 200ms 400ms 800ms 1.6s 2s 100ms 200ms"; got != want {
 		t.Errorf("pauses %s, want %s", got, want)
 	}
-	if wait := a.timeout(); wait < 0 || wait > 200*time.Millisecond {
-		t.Errorf("it waits for %v", wait)
+	if end := a.deadline(); end.IsZero() || time.Until(end) > 200*time.Millisecond {
+		t.Errorf("it waits until %v", end)
 	}
 }

@@ -22,7 +22,11 @@ const (
 func Sequences(b []byte) iter.Seq2[[]byte, bool] {
 	return func(yield func([]byte, bool) bool) {
 		for len(b) > 0 {
-			n, complete := sequence(b)
+			n := length(b)
+			complete := n > 0 || len(b) > MaxHeld
+			if n == 0 {
+				n = len(b)
+			}
 			if !yield(b[:n], complete) {
 				return
 			}
@@ -31,16 +35,8 @@ func Sequences(b []byte) iter.Seq2[[]byte, bool] {
 	}
 }
 
-// sequence is the length of the first thing in what a terminal has typed: a character, a control character, or an
-// escape sequence. If the end of it is not there yet, complete is false. b must not be empty.
-func sequence(b []byte) (n int, complete bool) {
-	if n = length(b); n == 0 {
-		return len(b), len(b) > MaxHeld
-	}
-	return n, true
-}
-
-// length is 0 if the end is not there yet.
+// length is that of the first character, control character or escape sequence; 0 if its end is not there yet. b must
+// not be empty.
 func length(b []byte) int {
 	switch {
 	case b[0] != esc && !utf8.FullRune(b), b[0] == esc && len(b) == 1:
