@@ -41,28 +41,24 @@ func askDenied(network string, server netip.AddrPort, name string) attempt {
 		case err != nil:
 			return refusal(err)
 		}
-		return judgeReply(r, name, network)
+		rcode := dns.RcodeToString[r.Rcode]
+		if addrs := addresses(r); len(addrs) > 0 {
+			return answered("for %s over %s (%s)", name, strings.ToUpper(network), strings.Join(addrs, ", "))
+		}
+		switch r.Rcode {
+		case dns.RcodeNameError, dns.RcodeServerFailure, dns.RcodeRefused:
+			if byPolicy, _ := reasons(r); len(r.Answer) == 0 && byPolicy {
+				return blocked(rcode + " (blocked)")
+			} else if len(r.Answer) == 0 {
+				return blocked(rcode)
+			}
+		}
+		return answered("for %s over %s (%s, %d records)", name, strings.ToUpper(network), rcode, len(r.Answer))
 	}
 }
 
 func closed(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
-}
-
-func judgeReply(r *dns.Msg, name, network string) outcome {
-	rcode := dns.RcodeToString[r.Rcode]
-	if addrs := addresses(r); len(addrs) > 0 {
-		return answered("for %s over %s (%s)", name, strings.ToUpper(network), strings.Join(addrs, ", "))
-	}
-	switch r.Rcode {
-	case dns.RcodeNameError, dns.RcodeServerFailure, dns.RcodeRefused:
-		if byPolicy, _ := reasons(r); len(r.Answer) == 0 && byPolicy {
-			return blocked(rcode + " (blocked)")
-		} else if len(r.Answer) == 0 {
-			return blocked(rcode)
-		}
-	}
-	return answered("for %s over %s (%s, %d records)", name, strings.ToUpper(network), rcode, len(r.Answer))
 }
 
 func addresses(r *dns.Msg) []string {
@@ -149,8 +145,7 @@ func resolverFor(servers []netip.AddrPort) *net.Resolver {
 	r := &net.Resolver{PreferGo: true}
 	if len(servers) > 0 {
 		r.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, network, servers[0].String())
+			return new(net.Dialer).DialContext(ctx, network, servers[0].String())
 		}
 	}
 	return r
@@ -177,16 +172,16 @@ func reachTarget(r *net.Resolver, servers []netip.AddrPort, t selftest.Target, t
 					continue
 				}
 			}
-			return blocked(explain(err, timeout, func() string { return askWhy(ctx, servers, t.Name) }))
+			return blocked(explain(err, detail, timeout, func() string { return askWhy(ctx, servers, t.Name) }))
 		}
 	}
 }
 
+// reachOnce returns what was reached. With the error of a TLS handshake, that is the host.
 func reachOnce(ctx context.Context, r *net.Resolver, t selftest.Target, timeout time.Duration) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	d := net.Dialer{Resolver: r}
-	conn, err := d.DialContext(ctx, "tcp", t.String())
+	conn, err := (&net.Dialer{Resolver: r}).DialContext(ctx, "tcp", t.String())
 	if err != nil {
 		return "", err
 	}
@@ -197,21 +192,10 @@ func reachOnce(ctx context.Context, r *net.Resolver, t selftest.Target, timeout 
 	}
 	tc := tls.Client(conn, &tls.Config{ServerName: t.Name})
 	if err := tc.HandshakeContext(ctx); err != nil {
-		return "", &handshakeError{host, err}
+		return host, err
 	}
 	return host + ", " + tls.VersionName(tc.ConnectionState().Version), nil
 }
-
-// handshakeError is a TLS handshake with a server that was connected to.
-type handshakeError struct {
-	host string
-	err  error
-}
-
-func (e *handshakeError) Error() string {
-	return fmt.Sprintf("TLS handshake with %s: %v", e.host, e.err)
-}
-func (e *handshakeError) Unwrap() error { return e.err }
 
 // final says whether a second try can't end otherwise.
 func final(err error) bool {
@@ -220,8 +204,9 @@ func final(err error) bool {
 	return errors.As(err, &de) && de.IsNotFound || errors.As(err, &ce)
 }
 
-// explain says in a few words at which step it failed, and how. Why asks the DNS server for its reason.
-func explain(err error, timeout time.Duration, why func() string) string {
+// explain says in a few words at which step it failed, and how. Host is the one of a TLS handshake, or empty. Why asks
+// the DNS server for its reason.
+func explain(err error, host string, timeout time.Duration, why func() string) string {
 	var de *net.DNSError
 	if errors.As(err, &de) {
 		if said := why(); said != "" {
@@ -238,8 +223,7 @@ func explain(err error, timeout time.Duration, why func() string) string {
 		}
 		return "DNS failed: " + de.Err
 	}
-	var he *handshakeError
-	if !errors.As(err, &he) {
+	if host == "" {
 		switch how, ok := refusals(err); {
 		case ok && how != noAnswer:
 			return "connection failed: " + how
@@ -251,14 +235,14 @@ func explain(err error, timeout time.Duration, why func() string) string {
 	var unknownCA x509.UnknownAuthorityError
 	var ce *tls.CertificateVerificationError
 	switch {
-	case errors.As(he, &unknownCA):
-		return fmt.Sprintf("the certificate of %s is signed by an authority that this image does not know", he.host)
-	case errors.As(he, &ce):
-		return fmt.Sprintf("the certificate of %s is not valid: %v", he.host, ce.Err)
-	case closed(he):
-		return fmt.Sprintf("%s closed the connection during the TLS handshake", he.host)
-	case timedOut(he):
-		return fmt.Sprintf("%s did not finish the TLS handshake within %v", he.host, timeout)
+	case errors.As(err, &unknownCA):
+		return fmt.Sprintf("the certificate of %s is signed by an authority that this image does not know", host)
+	case errors.As(err, &ce):
+		return fmt.Sprintf("the certificate of %s is not valid: %v", host, ce.Err)
+	case closed(err):
+		return fmt.Sprintf("%s closed the connection during the TLS handshake", host)
+	case timedOut(err):
+		return fmt.Sprintf("%s did not finish the TLS handshake within %v", host, timeout)
 	}
-	return he.Error()
+	return fmt.Sprintf("TLS handshake with %s: %v", host, err)
 }

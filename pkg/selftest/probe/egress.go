@@ -12,7 +12,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,8 +21,7 @@ import (
 
 func (p plan) connectAddr(a netip.AddrPort) attempt {
 	return func(ctx context.Context) outcome {
-		var d net.Dialer
-		conn, err := d.DialContext(ctx, "tcp", a.String())
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", a.String())
 		relayed := slices.Contains(p.Relayed, a.Port())
 		switch {
 		case relayed && errors.Is(err, unix.ECONNRESET):
@@ -44,8 +42,17 @@ func (p plan) connectAddr(a netip.AddrPort) attempt {
 func (p plan) connectName(r *net.Resolver, t selftest.Target) attempt {
 	return func(ctx context.Context) outcome {
 		addrs, err := r.LookupNetIP(ctx, "ip", t.Name)
-		if err != nil {
-			return noAddress(err)
+		var de *net.DNSError
+		switch {
+		case err == nil:
+		case !errors.As(err, &de):
+			return unknown(err)
+		case de.IsNotFound:
+			return blocked("does not resolve")
+		case de.IsTimeout:
+			return blocked("no DNS answer (timeout)")
+		default: // SERVFAIL, REFUSED, or no server could be reached: whichever, no address
+			return blocked("no DNS answer")
 		}
 		found := make([]outcome, len(addrs))
 		var wg sync.WaitGroup
@@ -67,40 +74,21 @@ func (p plan) connectName(r *net.Resolver, t selftest.Target) attempt {
 	}
 }
 
-func noAddress(err error) outcome {
-	var de *net.DNSError
-	switch {
-	case !errors.As(err, &de):
-		return unknown(err)
-	case de.IsNotFound:
-		return blocked("does not resolve")
-	case de.IsTimeout:
-		return blocked("no DNS answer (timeout)")
-	}
-	// SERVFAIL, REFUSED, or no server could be reached: whichever, no address.
-	return blocked("no DNS answer")
-}
-
 // sendQUIC sends a packet of a version that doesn't exist, which each QUIC server answers with those that it knows
 // (RFC 9000, section 6.1).
 func sendQUIC(a netip.AddrPort) attempt {
 	return func(ctx context.Context) outcome {
-		var d net.Dialer
-		conn, err := d.DialContext(ctx, "udp", a.String())
+		conn, err := new(net.Dialer).DialContext(ctx, "udp", a.String())
 		if err != nil {
 			return refusal(err)
 		}
 		defer conn.Close()
-		return exchange(ctx, conn, quicPacket(), "over UDP", func([]byte) bool { return true })
+		// A long header with a version reserved for this use (RFC 9000, section 15) and connection IDs, padded to the
+		// size below which servers are silent.
+		packet := make([]byte, 1200)
+		copy(packet, "\xc0\x1a\x2a\x3a\x4a\x08agent-in\x08selftest")
+		return exchange(ctx, conn, packet, "over UDP", func([]byte) bool { return true })
 	}
-}
-
-// quicPacket is a long header with a version reserved for this use (RFC 9000, section 15) and connection IDs, padded
-// to the size below which servers are silent.
-func quicPacket() []byte {
-	p := make([]byte, 1200)
-	copy(p, []byte{0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8, 'a', 'g', 'e', 'n', 't', '-', 'i', 'n', 8, 's', 'e', 'l', 'f', 't', 'e', 's', 't'})
-	return p
 }
 
 // ping sends an echo request through the kind of socket that needs no privilege if the ping_group_range sysctl covers
@@ -223,17 +211,17 @@ func (p plan) hello(ctx context.Context, conn net.Conn) ([]byte, error) {
 	c := &counted{Conn: conn}
 	// Whose certificate comes doesn't matter: that one comes does.
 	err := tls.Client(c, &tls.Config{ServerName: p.name(), InsecureSkipVerify: true}).HandshakeContext(ctx)
-	return make([]byte, c.got.Load()), err
+	return make([]byte, c.got), err
 }
 
 // counted counts what is read.
 type counted struct {
 	net.Conn
-	got atomic.Int64
+	got int
 }
 
 func (c *counted) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.got.Add(int64(n))
+	c.got += n
 	return n, err
 }
