@@ -26,8 +26,7 @@ type console struct {
 	found    unix.Termios // as the terminal was
 
 	mu       sync.Mutex
-	proc     *reaper.Process
-	last     int // pid of the client before
+	proc     *reaper.Process // the last client
 	attempts int
 	gone     bool // the terminal was lost
 	stopping bool
@@ -56,13 +55,6 @@ func foreground(tty *os.File) int {
 	return pgrp
 }
 
-func (c *console) size() (cols, rows uint16) {
-	if s, err := unix.IoctlGetWinsize(int(c.in.Fd()), unix.TIOCGWINSZ); err == nil {
-		return s.Col, s.Row
-	}
-	return 0, 0
-}
-
 // connect starts a client of the server behind ch. One of an earlier server ends by itself.
 func (c *console) connect(ch *wire.Channel) {
 	c.mu.Lock()
@@ -72,7 +64,6 @@ func (c *console) connect(ch *wire.Channel) {
 	}
 	if c.proc != nil {
 		c.end(c.proc)
-		c.proc = nil
 	}
 	if err := c.start(ch); err != nil {
 		c.sessions.host.Log.Error("showing the session on the container's terminal", "error", err)
@@ -92,16 +83,16 @@ func (c *console) start(ch *wire.Channel) error {
 	}
 	c.restore() // an earlier client may have been killed
 	k := c.sessions.host
-	c.proc, err = stage.Spawn(k.Reaper, stage.Options{
+	proc, err := stage.Spawn(k.Reaper, stage.Options{
 		Spec:  c.sessions.own(stage.TerminalName, "--prefix", k.Prefix, "--again", k.Elsewhere),
 		Stdin: c.in, Stdout: c.out, Stderr: k.Diagnostics(), Files: []*os.File{client}, Rank: stage.SessionGoes,
-		Foreground: true, Front: c.last != 0 && foreground(c.in) == c.last, // still that of a client that has ended
+		Foreground: true, Front: c.proc != nil && foreground(c.in) == c.proc.Pid(), // still that of a client that has ended
 	})
 	if err != nil {
 		return err
 	}
-	c.last = c.proc.Pid()
-	go c.watch(c.proc, ch)
+	c.proc = proc
+	go c.watch(proc, ch)
 	return nil
 }
 

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/ids"
 	"github.com/agent-init/agent-init/internal/stage"
@@ -63,8 +65,8 @@ type Session struct {
 	record   *recordFile // of the first window; nil: nothing is recorded
 	console  *console    // nil: there is no terminal of the container's, or it is not ours
 	service  *stage.Service
-	shown    chan struct{} // closed when a client looks at the first window
-	looked   sync.Once     // one does
+	shown    context.Context // ends when a client looks at the first window
+	look     func()          // ends shown
 
 	mu         sync.Mutex
 	windows    map[uint32]*sessionWindow
@@ -86,8 +88,8 @@ func New(k Host, dir string) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{host: k, dir: dir, uid: uid, gid: gid,
-		shown: make(chan struct{}), windows: map[uint32]*sessionWindow{}}
+	s := &Session{host: k, dir: dir, uid: uid, gid: gid, windows: map[uint32]*sessionWindow{}}
+	s.shown, s.look = context.WithCancel(context.Background())
 	s.service = s.newService()
 	if k.RecordTo != "" {
 		if s.record, err = openRecord(k.RecordTo); err != nil {
@@ -113,20 +115,15 @@ func (s *Session) socket() string { return filepath.Join(string(s.host.Dir), ask
 // else it can be seen.
 func (s *Session) Begin(ctx context.Context, argv []string, in, out *os.File, w io.Writer) (*reaper.Process, error) {
 	if s.console = newConsole(s, in, out); s.console != nil {
-		cols, rows := s.console.size()
-		shown, err := s.openShown(ctx, argv, cols, rows)
-		if err != nil {
-			return nil, err
-		}
-		return shown.proc, nil
+		size, _ := unix.IoctlGetWinsize(int(in.Fd()), unix.TIOCGWINSZ) // zero where it has none
+		return s.openShown(ctx, argv, size.Col, size.Row)
 	}
 	fmt.Fprintf(w, "agent-init: session %q is detached; %s shows it\n", s.host.Name, s.host.Elsewhere)
 	first, err := s.open("", argv, 0, 0, 0)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		s.start()
 	}
-	s.start()
-	return first.proc, nil
+	return first, err
 }
 
 // start begins to keep a server running, until Stop.
@@ -187,12 +184,11 @@ func (s *Session) Stop() {
 		}
 	}
 	s.tell(wire.Message{Op: sessionop.End}, nil)
-	live := s.live != nil
-	s.mu.Unlock()
 	var patience time.Duration
-	if live {
+	if s.live != nil {
 		patience = 2 * time.Second
 	}
+	s.mu.Unlock()
 	s.service.Stop(patience)
 	if s.console != nil {
 		s.console.stop()
@@ -297,7 +293,7 @@ func (s *Session) openFor(m wire.Message) {
 
 func (s *Session) counted(windows, clients int) {
 	if clients > 0 {
-		s.looked.Do(func() { close(s.shown) })
+		s.look()
 	}
 	changed := false
 	s.host.Update(func(st *state.State) {

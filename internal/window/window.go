@@ -38,7 +38,7 @@ type sessionWindow struct {
 
 const maxSessionWindows = 16 // bounds what a server may have started at once
 
-func (s *Session) open(name string, argv []string, cols, rows uint16, request uint64) (*sessionWindow, error) {
+func (s *Session) open(name string, argv []string, cols, rows uint16, request uint64) (*reaper.Process, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w, err := s.make(name, argv, cols, rows)
@@ -49,12 +49,12 @@ func (s *Session) open(name string, argv []string, cols, rows uint16, request ui
 		return nil, err
 	}
 	s.hand(w, request, false)
-	return w, nil
+	return w.proc, nil
 }
 
 // openShown starts a command in a new window once a client looks at it, so that nothing of what it prints is seen as a
 // screen and not as it came, and so that the terminal is there to answer it. It does not wait for ever.
-func (s *Session) openShown(ctx context.Context, argv []string, cols, rows uint16) (*sessionWindow, error) {
+func (s *Session) openShown(ctx context.Context, argv []string, cols, rows uint16) (*reaper.Process, error) {
 	s.mu.Lock()
 	w, err := s.make("", argv, cols, rows)
 	s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *Session) openShown(ctx context.Context, argv []string, cols, rows uint1
 	}
 	s.start()
 	select {
-	case <-s.shown:
+	case <-s.shown.Done():
 	case <-time.After(shownWithin):
 	case <-ctx.Done():
 	}
@@ -73,7 +73,7 @@ func (s *Session) openShown(ctx context.Context, argv []string, cols, rows uint1
 		return nil, err
 	}
 	s.tell(wire.Message{Op: sessionop.Started, ID: w.id, PID: uint32(w.proc.Pid())}, nil)
-	return w, nil
+	return w.proc, nil
 }
 
 const shownWithin = 3 * time.Second
@@ -183,33 +183,25 @@ func (w *sessionWindow) gone() bool {
 func (s *Session) Next() *reaper.Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var first *sessionWindow
-	for _, w := range s.windows {
-		if !w.gone() && (first == nil || w.id < first.id) {
-			first = w
+	for id := range s.nextID {
+		if w := s.windows[id]; w != nil && !w.gone() {
+			return w.proc
 		}
 	}
-	if first == nil {
-		s.over = true
-		return nil
-	}
-	return first.proc
+	s.over = true
+	return nil
 }
 
 // HangUp tells the windows whose program ignores TERM that their terminal goes, as the end of a container does: an
 // interactive shell ends at that. Other programs have been asked to end already, and may need their time.
 func (s *Session) HangUp() {
 	s.mu.Lock()
-	var deaf []*sessionWindow
+	defer s.mu.Unlock()
 	for _, w := range s.windows {
 		if w.proc != nil && ignoresTERM(w.proc.Pid()) {
-			deaf = append(deaf, w)
+			s.signal(w, unix.SIGHUP)
+			s.signal(w, unix.SIGCONT)
 		}
-	}
-	s.mu.Unlock()
-	for _, w := range deaf {
-		s.signal(w, unix.SIGHUP)
-		s.signal(w, unix.SIGCONT)
 	}
 }
 
@@ -228,15 +220,12 @@ func ignoresTERM(pid int) bool {
 // kill ends a window's program: politely, and after a while not.
 func (s *Session) kill(id uint32) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	w := s.windows[id]
-	again := w == nil || w.proc == nil || w.killing
-	if !again {
-		w.killing = true
-	}
-	s.mu.Unlock()
-	if again {
+	if w == nil || w.proc == nil || w.killing {
 		return
 	}
+	w.killing = true
 	for _, sig := range []syscall.Signal{unix.SIGHUP, unix.SIGTERM, unix.SIGCONT} {
 		s.signal(w, sig)
 	}
