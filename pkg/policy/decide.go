@@ -92,18 +92,13 @@ func (p *Policy) deniedAddr(a netip.Addr, port Port) *Rule {
 func (p *Policy) Lookup(name string) Match {
 	name, _ = canonical(name)
 	m := Match{Name: name, Rule: p.deny.find(name, Port{})}
-	if m.Rule != nil {
-		return m
+	if m.Rule == nil {
+		m.Rule = p.allow.first(name)
+		if by := p.deny.first(name); by != nil && m.Rule != nil && len(p.Ports(name)) == 0 {
+			m.Rule = by
+		}
 	}
-	if m.Rule = p.allow.first(name); m.Rule == nil {
-		return m
-	}
-	if by := p.deny.first(name); by != nil && len(p.Ports(name)) == 0 {
-		m.Rule = by
-		return m
-	}
-	m.Allowed = true
-	if m.Rule.Wildcard {
+	if m.Allowed = m.Rule != nil && !m.Rule.Deny; m.Allowed && m.Rule.Wildcard {
 		m.Wildcard = m.Rule
 	}
 	return m

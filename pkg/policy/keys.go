@@ -36,7 +36,7 @@ func (ps *parser) keys() []key {
 		}},
 		{name: "dns", keys: []key{
 			{name: "upstream", read: ps.items(ps.upstream)},
-			{name: "max_ttl", read: setting(ps, &s.DNS.MaxTTL, duration(time.Second, time.Hour))},
+			{name: "max_ttl", read: setting(ps, &s.DNS.MaxTTL, maxTTL)},
 			{name: "qps", read: setting(ps, &s.DNS.QPS, number(1_000_000))},
 		}},
 		{name: "limits", keys: []key{
@@ -128,18 +128,17 @@ func number(high int) func(key, text string) (int, string) {
 	}
 }
 
-// duration reads seconds, or a number with a unit.
-func duration(low, high time.Duration) func(key, text string) (ttl, string) {
-	return func(key, text string) (ttl, string) {
-		if _, err := strconv.Atoi(text); err == nil {
-			text += "s"
-		}
-		d, err := time.ParseDuration(text)
-		if err != nil || d < low || d > high {
-			return 0, fmt.Sprintf("%s is a time from %v to %v, as in 300s or 5m", key, low, high)
-		}
-		return ttl(d), ""
+// maxTTL reads seconds, or a number with a unit.
+func maxTTL(key, text string) (ttl, string) {
+	const low, high = time.Second, time.Hour
+	if _, err := strconv.Atoi(text); err == nil {
+		text += "s"
 	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < low || d > high {
+		return 0, fmt.Sprintf("%s is a time from %v to %v, as in 300s or 5m", key, low, high)
+	}
+	return ttl(d), ""
 }
 
 // size reads bytes, or a number with a binary unit.
@@ -191,7 +190,8 @@ func (ps *parser) env(n node) {
 
 // command reads a list of arguments, or one line for the shell.
 func (ps *parser) command(n node) {
-	if n.Kind == yaml.ScalarNode {
+	switch {
+	case n.Kind == yaml.ScalarNode:
 		setting(ps, &ps.settings.Command, func(_, text string) ([]string, string) {
 			if strings.TrimSpace(text) == "" || strings.ContainsRune(text, 0) {
 				return nil, "the command is empty"
@@ -199,12 +199,10 @@ func (ps *parser) command(n node) {
 			return []string{"/bin/sh", "-c", text}, ""
 		})(n)
 		return
-	}
-	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
+	case n.Kind != yaml.SequenceNode || len(n.Content) == 0:
 		ps.wrong(n, "a command is a list of arguments, or one line for the shell")
 		return
-	}
-	if !ps.once(n.at(), n.name) {
+	case !ps.once(n.at(), n.name):
 		return
 	}
 	for i, item := range n.Content {

@@ -64,17 +64,17 @@ func Read(o ReadOptions) (*Bundle, error) {
 	}
 	total := 0
 	for i, name := range names {
-		data, err := w.read(filepath.Join(o.Dir, name))
-		if errors.Is(err, fs.ErrNotExist) && i < 2 {
+		path := filepath.Join(o.Dir, name)
+		data, err := w.read(path)
+		total += len(data)
+		switch missing := errors.Is(err, fs.ErrNotExist); {
+		case missing && i < 2:
 			continue
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			err = &FileError{filepath.Join(o.Dir, name), "vanished while the policy was read", "try again"}
-		}
-		if err != nil {
+		case missing:
+			return nil, &FileError{path, "vanished while the policy was read", "try again"}
+		case err != nil:
 			return nil, err
-		}
-		if total += len(data); total > maxTotal {
+		case total > maxTotal:
 			return nil, &FileError{o.Dir, fmt.Sprintf("the files have more than %d MiB together", maxTotal>>20), "shorten the lists"}
 		}
 		b.Files = append(b.Files, File{Name: name, Data: data})

@@ -133,8 +133,7 @@ func (ps *parser) scalar(n node, what string) (string, bool) {
 		ps.wrong(n, what+" must be one value")
 	case n.Style&yaml.TaggedStyle != 0:
 		// An entry that begins with ! is a tag to YAML.
-		text := strings.Trim(n.Tag+" "+n.Value, " ")
-		ps.errs.add(unquoted(n.at(), text))
+		ps.errs.add(unquoted(n.at(), strings.Trim(n.Tag+" "+n.Value, " ")))
 	default:
 		return n.Value, true
 	}
