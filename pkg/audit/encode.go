@@ -13,20 +13,17 @@ import (
 	"unicode/utf8"
 )
 
-// maxEncoded is the size in bytes that no encoded Event exceeds. It is also the most that Decode looks at, and it keeps
-// a line within one atomic write.
+// maxEncoded bounds an encoded Event, in bytes, and what Decode looks at: a line is one atomic write.
 const maxEncoded = 4096
 
-// budgets bound each text field in encoded bytes, so that their sum, with the fixed part of a line (under 500 bytes),
-// stays below maxEncoded.
+// The bytes that each text has, encoded: their sum, with the rest of a line (under 500), is below maxEncoded.
 const (
 	maxWord = 64   // kind, verdict, protocol, address, process name
 	maxRule = 512  // a file name and a line
 	maxText = 1280 // a name (an escaped DNS name has up to 1004 bytes), a reason
 )
 
-// Encode returns e as one JSON object without a newline: printable ASCII only, at most maxEncoded bytes. Over-long
-// fields are cut, bytes that are not UTF-8 become U+FFFD.
+// Encode returns e as one JSON object in printable ASCII, without a newline. Long fields are cut, bad UTF-8 is U+FFFD.
 func Encode(e Event) []byte {
 	e = e.capped()
 	if y := e.Time.UTC().Year(); y < 0 || y > 9999 { // the range of RFC 3339
@@ -67,8 +64,7 @@ func (e Event) capped() Event {
 	return e
 }
 
-// capText returns the longest part of s from its start that is at most budget bytes once encoded, with U+FFFD for each
-// byte that is not UTF-8.
+// capText cuts s to what is at most budget bytes once encoded, with U+FFFD for each byte that is not UTF-8.
 func capText(s string, budget int) string {
 	for i, r := range s {
 		if budget -= encodedLen(r); budget < 0 {
@@ -175,8 +171,7 @@ func Pack(e Event) []byte {
 	return append(b, text...)
 }
 
-// Untrusted is how the keeper reads an event that the unprivileged guard packed. What no guard sends becomes a fault of
-// the guard's, in words of this side's.
+// Untrusted is an event that the unprivileged guard packed; what no guard sends is a fault of its, in words of ours.
 func Untrusted(raw []byte) Event {
 	e, err := unpack(raw)
 	if err != nil {

@@ -29,8 +29,7 @@ const (
 	Session  Kind = "session"  // the agent started or ended; somebody attached to its terminal
 )
 
-// trafficKinds are about a packet, connection or name, which the agent can cause at will, rather than about agent-init
-// itself. The guard may speak of these alone.
+// trafficKinds are those that the agent can cause at will, and all that the guard may speak of.
 var trafficKinds = []Kind{DNS, Connect, HTTP, Drop}
 
 func (k Kind) traffic() bool { return slices.Contains(trafficKinds, k) }
@@ -57,8 +56,7 @@ const (
 	ByOutside  Asker = "outside"  // somebody beyond the container's network, who connects to it
 )
 
-// Event is one line of the audit log. Seq and Time are set by Log. A line stands for 1+Suppressed events, so that no
-// count is ever lost.
+// Event is one line of the audit log, for 1+Suppressed events: no count is ever lost. Log sets Seq and Time.
 type Event struct {
 	Seq        uint64    `json:"seq"`
 	Time       time.Time `json:"time"`
@@ -87,8 +85,7 @@ type Recorder func(Event)
 // Discard is a Recorder that keeps nothing.
 func Discard(Event) {}
 
-// Process is who caused an event, for a person to read: PID and Comm are what its own side says, and 0 and "" if
-// nothing is known.
+// Process is who caused an event. PID and Comm are what its own side says; 0 and "": nothing is known.
 type Process struct {
 	UID  uint32 // the kernel's word
 	PID  int

@@ -42,8 +42,7 @@ func (l *Log) append(line []byte) error {
 	return nil
 }
 
-// rotate begins another file, and removes those that are not kept: the only one, and those of a time when more were
-// kept. Without it nothing more is written, since the disk that the log may take is bounded.
+// rotate begins another file, and removes those beyond files. Without it nothing more is written: the disk is bounded.
 func (l *Log) rotate() error {
 	var err error
 	if l.files == 1 {
@@ -62,8 +61,7 @@ func (l *Log) rotate() error {
 	return nil
 }
 
-// Rotate moves name, and the older files with a number behind it, to the next number; what has that of files is
-// replaced.
+// Rotate moves name, and each older file with a number behind it, to the next number, and replaces what is there.
 func Rotate(dir *os.File, name string, files int) error {
 	for i := files - 1; i > 0; i-- {
 		if err := there(unix.Renameat(int(dir.Fd()), numbered(name, i-1), int(dir.Fd()), numbered(name, i))); err != nil {
@@ -168,8 +166,7 @@ func (l *Log) reserve(size int64) {
 
 const tailSize = 64 << 10 // how much of a file's end is read to find its last event: many times a line
 
-// lastSeq returns the number of the last event in f, or, if f holds none since it was just rotated, of the last one in
-// the file before it; 0 if there is none.
+// lastSeq returns the number of the last event in f, or, if f was just rotated, in the file before it; 0 if none.
 func lastSeq(dir, f *os.File) (uint64, error) {
 	seq, err := seqAtEnd(f)
 	if err != nil || seq > 0 {
@@ -183,8 +180,7 @@ func lastSeq(dir, f *os.File) (uint64, error) {
 	return seqAtEnd(old)
 }
 
-// seqAtEnd reads f's end backwards to a line that is an event. The last line may have been cut short by a crash or a
-// full disk.
+// seqAtEnd reads f's end backwards to an event: a crash or a full disk may have cut the last line.
 func seqAtEnd(f *os.File) (uint64, error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -231,8 +227,7 @@ func OpenDir(path string) (*os.File, error) {
 	return dir, nil
 }
 
-// openBelow opens the directory name in parent, making it if need be. Where others may swap parent's entries, what is
-// found in it proves nothing.
+// openBelow opens, or makes, the directory name in parent, whose entries nobody else may swap.
 func openBelow(parent *os.File, name string) (*os.File, error) {
 	if err := ownDir(parent, true); err != nil {
 		return nil, err

@@ -85,8 +85,7 @@ type held struct {
 	last  Event
 }
 
-// add counts e. The guard may claim any numbers, and none of them may make what was counted before vanish: sums stop at
-// the largest.
+// add counts e. The guard may claim any numbers, and none may hide an earlier count: sums stop at the largest.
 func (h *held) add(e Event) {
 	h.count = sum(h.count, sum(1, e.Suppressed))
 	e.Out, e.In = sum(e.Out, h.last.Out), sum(e.In, h.last.In)
@@ -113,8 +112,7 @@ type bucket struct {
 	held held
 }
 
-// NewLimiter returns a Limiter that passes on to next. Run must be called for summaries to appear while nothing else
-// happens.
+// NewLimiter returns a Limiter that passes on to next. While nothing happens, Run makes the summaries.
 func NewLimiter(next Recorder) *Limiter {
 	return &Limiter{next: next, now: time.Now, keys: map[key]*list.Element{}, recent: list.New(), classes: map[Event]*bucket{}}
 }
@@ -194,8 +192,7 @@ func (l *Limiter) drop(el *list.Element, now time.Time) {
 	delete(l.keys, en.key)
 }
 
-// close ends the window of an entry: its summary is recorded if the rate allows a line more, else its count goes to its
-// class.
+// close ends the window of an entry: its summary is recorded, or, beyond the rate, counted in its class.
 func (l *Limiter) close(en *entry, now time.Time) {
 	if en.held.count > 0 && !l.let(en, now) {
 		l.bucket(en.key).held.add(en.held.take())

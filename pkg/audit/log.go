@@ -13,12 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FileName is the name of the current file in the log's directory. Older files carry a number behind it; ".1" is the
-// youngest.
+// FileName is the current file in the log's directory. Older ones have a number behind it; ".1" is the youngest.
 const FileName = "audit.jsonl"
 
-// Unwritten is how the reason of an event begins that tells of events which have no line: as many as it calls
-// suppressed, and said there only.
+// Unwritten begins the reason of an event that stands for others, which have no line: as many as it suppressed.
 const Unwritten = "events could not be written"
 
 // Options say where a Log writes. The zero value of each but Dir is its default.
@@ -115,8 +113,7 @@ func (l *Log) tell() {
 	}
 }
 
-// Retry reports events that were lost, if that can be written now. It is for a time in which nothing happens that would
-// be.
+// Retry reports events that were lost, if that can be written now. It is for a time in which nothing happens.
 func (l *Log) Retry() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,8 +136,7 @@ func (l *Log) report() {
 	l.tell()
 }
 
-// write stamps and appends one line. A lost report takes no seq, so that the gap is as wide as the number of events
-// that are missing.
+// write stamps and appends one line. A report of lost events takes no seq: the gap is as wide as their number.
 func (l *Log) write(e Event) error {
 	e.Seq, e.Time = l.seq+1, l.now()
 	line := append(Encode(e), '\n')
@@ -180,8 +176,7 @@ type mirror struct {
 
 func newMirror(w io.Writer) (*mirror, error) {
 	if f, ok := w.(*os.File); ok {
-		// A process that writes to a broken pipe as fd 1 or 2 is ended by the Go runtime; on any other number it gets
-		// an error.
+		// A broken pipe as fd 1 or 2 ends a process in Go's runtime; on any other number it is an error.
 		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 		if err != nil {
 			return nil, fmt.Errorf("duplicate %s: %w", f.Name(), err)
@@ -198,8 +193,7 @@ func newMirror(w io.Writer) (*mirror, error) {
 	return m, nil
 }
 
-// unmirrored is how the reason of a line begins that only a mirror has. It has no seq: the file has a line for each of
-// those events.
+// unmirrored begins the reason of a line that only a mirror has. It has no seq: the file has those events.
 const unmirrored = "events are in the file and not here"
 
 func (m *mirror) copy(line []byte) {

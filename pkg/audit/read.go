@@ -14,9 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lines calls do with every line of the log whose current file is path, oldest first, older files included, until do
-// returns false. What it is given is valid until it returns. A line that is no event, or that is being written, is for
-// the caller to skip.
+// Lines calls do with every line of the log at path, oldest first, older files included, until do returns false. A line
+// is valid until do returns, and may be no event, or half of one.
 func Lines(path string, do func(line []byte) bool) error {
 	files, err := openAll(path)
 	defer closeAll(files)
@@ -105,8 +104,7 @@ func Follow(ctx context.Context, path string, begun chan<- struct{}, do func(lin
 	var rest []byte
 	r := bufio.NewReaderSize(f, 64<<10)
 	for {
-		// Whether there is a new file is asked before the old one is read to its end: nothing is appended to it after
-		// that.
+		// A new file is looked for before the old one is read to its end: nothing is appended to that any more.
 		next, rotated := newer(path, f)
 		for err = nil; err == nil || errors.Is(err, bufio.ErrBufferFull); {
 			var piece []byte

@@ -2,8 +2,7 @@ package policy
 
 import "net/netip"
 
-// Class says how far an address may be trusted to be a place on the Internet. Classes are ordered: the greater one is
-// the more restricted.
+// Class says how far an address may be trusted to be on the Internet; the greater one is the more restricted.
 type Class uint8
 
 const (
@@ -23,8 +22,7 @@ func Classify(a netip.Addr) Class {
 	return class
 }
 
-// classOf returns the class that all of p has, or Public if it has several; partly says that some of it, but not all,
-// is Never.
+// classOf returns the class that all of p has, Public if it has several, and partly if some, not all, is Never.
 func classOf(p netip.Prefix) (class Class, partly bool) {
 	if p.Addr().Is4() {
 		return scan(p, blocks4)

@@ -140,8 +140,7 @@ func Refusal(name string, by *Rule) string {
 	return why + ": agent-init explain " + name
 }
 
-// LineFor returns the entry that would allow name on port, "" if it is allowed already or no entry would: a rule denies
-// it there, or it is not a name.
+// LineFor returns the entry that would allow name on port, "" if none is needed, or would do: a rule denies it.
 func (p *Policy) LineFor(name string, port Port) string {
 	m := p.Lookup(name)
 	switch {

@@ -274,8 +274,7 @@ func hostOfURL(s string) string {
 	return rest
 }
 
-// aton reads the forms of an IPv4 address that inet_aton(3) accepts and people don't expect: one to four numbers,
-// decimal, octal or hexadecimal. It returns the usual form, or "".
+// aton turns the other forms of an IPv4 address that inet_aton(3) reads (127.1, 0x7f000001) into the usual one, or "".
 func aton(s string) string {
 	parts := strings.Split(strings.TrimSuffix(s, "."), ".")
 	if len(parts) > 4 {
@@ -325,8 +324,7 @@ func canonical(s string) (name, problem string) {
 	return name, ""
 }
 
-// checkName says what is wrong with a lower-case ASCII name, if anything is. Underscores pass, because services on
-// container networks have them.
+// checkName finds what is wrong with a lower-case ASCII name. Underscores pass: container networks have them.
 func checkName(name string) string {
 	switch {
 	case name == "":
@@ -355,8 +353,7 @@ func checkName(name string) string {
 	return ""
 }
 
-// numeric says whether a last label makes clients read the whole name as an IPv4 address (the "ends in a number" rule
-// of the URL standard).
+// numeric says whether clients read a name with this last label as an IPv4 address (URL standard, "ends in a number").
 func numeric(label string) bool {
 	if hex, ok := strings.CutPrefix(label, "0x"); ok {
 		return strings.Trim(hex, "0123456789abcdef") == ""

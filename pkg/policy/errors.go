@@ -31,8 +31,7 @@ func (e Error) Error() string {
 	return e.Source.String() + ": " + s
 }
 
-// ErrorList is every error of every file, in the order of the files and lines. A long list is cut; its last item then
-// counts the rest.
+// ErrorList is every error of every file, in order. A long list is cut; its last item then counts the rest.
 type ErrorList []Error
 
 // Error returns one line per error.

@@ -13,8 +13,7 @@ type Flags struct {
 	Connect  bool `json:"connect,omitempty"`  // the name is an HTTP proxy, asked by CONNECT on port 80
 }
 
-// flag is a word behind the target of an entry. The table below is all that there is about such words: a row more, and
-// its field in Flags, is a word more.
+// flag is a word behind the target of an entry. A row more, and its field in Flags, is a word more.
 type flag struct {
 	word string
 	of   func(*Flags) *bool

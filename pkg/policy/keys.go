@@ -10,9 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// key is one that a policy.yaml may have. The table below is all that reads them: a row more, its field in Settings,
-// its default and its line in policy.schema.json are a key more. What is one value stands once, in one file; lists of
-// several files are joined.
+// key is one that a policy.yaml may have. A row more, its field in Settings, its default and its line in
+// policy.schema.json are a key more. One value stands once, in one file; lists of several files are joined.
 type key struct {
 	name string
 	read func(n node)

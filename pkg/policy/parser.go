@@ -49,8 +49,7 @@ func (ps *parser) file(f File) {
 	}
 }
 
-// eachLine calls do with every entry of a list: the text of a line without its comment and the blanks around it, if
-// something is left. Columns count bytes.
+// eachLine calls do with every line that has more than a comment and blanks: its entry, and where, in bytes.
 func eachLine(data string, do func(line, col int, entry string)) {
 	line := 0
 	for s := range strings.Lines(strings.TrimPrefix(data, "\ufeff")) {
@@ -177,8 +176,7 @@ type Line struct {
 	Warnings []Error // valid, but probably not meant
 }
 
-// ParseLine reads text as the one entry of a policy, by the same rules. The error is an ErrorList without a place, or
-// says that text is not one line.
+// ParseLine reads text as the one entry of a policy. The error is an ErrorList without a place, or says why not.
 func ParseLine(text string, presets fs.FS) (Line, error) {
 	text = strings.Trim(text, " \t")
 	switch {

@@ -6,10 +6,9 @@ import (
 	"sync"
 )
 
-// Lists for proxies (tinyproxy's Filter, for one) hold regular expressions that are searched for in the host. Two kinds
-// of them say exactly what an entry can say: one whole name, and a name with every name below it. Those are taken for
-// that entry. Others match more, or less, than any entry does: nobody but the list's author knows which was meant, so
-// they are errors.
+// Lists for proxies (tinyproxy's Filter, for one) hold regular expressions that are searched for in the host. Those
+// that mean one whole name, or a name and every name below it, are taken for that entry. Others match more, or less,
+// than any entry does, and nobody but the list's author knows which was meant: they are errors.
 
 // belowPatterns are the beginnings that stand for a name and every name below it, when an escaped name and $ follow.
 var belowPatterns = [...]string{

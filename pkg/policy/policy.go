@@ -21,8 +21,7 @@ type Bundle struct {
 	Warnings []Error // found while reading, repeated by Policy.Warnings
 }
 
-// Policy is a parsed policy. It is immutable and safe for concurrent use: its fields, and what its methods return, are
-// shared and must not be modified.
+// Policy is a parsed policy, immutable and safe for concurrent use. What it holds and returns must not be modified.
 type Policy struct {
 	Settings Settings
 	Warnings []Error // what is valid but probably not meant

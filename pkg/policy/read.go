@@ -148,8 +148,7 @@ func (w walker) read(path string) ([]byte, error) {
 	return data, nil
 }
 
-// Differs returns the names of the files that are others in b than in old: changed, new, or gone. The hosts file is
-// "hosts".
+// Differs names the files that are others in b than in old: changed, new, or gone. The hosts file is "hosts".
 func (b *Bundle) Differs(old *Bundle) []string {
 	var names []string
 	for _, f := range slices.Concat(b.Files, old.Files) {

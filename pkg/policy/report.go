@@ -60,9 +60,8 @@ func (p *Policy) Rules() iter.Seq[*Rule] {
 	}
 }
 
-// WriteEffective writes the merged policy as a list of entries: deny first, then in file order, each with where it
-// comes from as a comment. The settings follow as comments. What it writes can be read as an allowlist, which has the
-// same rules.
+// WriteEffective writes the policy as an allowlist that means the same, each entry with where it comes from, deny first
+// and then in file order. The settings follow as comments.
 func (p *Policy) WriteEffective(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	for r := range p.Rules() {
@@ -80,8 +79,7 @@ func (p *Policy) WriteEffective(w io.Writer) error {
 	return b.Flush()
 }
 
-// Rebuild returns a policy that decides as the one with these rules, and cites the same places. hosts is the content of
-// a hosts file, or nil. Settings are the defaults.
+// Rebuild returns a policy that decides as the one with these rules, and cites the same places. Settings are defaults.
 func Rebuild(rules []Entry, hosts []byte) (*Policy, error) {
 	ps := newParser(nil)
 	for _, e := range rules {

@@ -2,8 +2,7 @@ package policy
 
 import "time"
 
-// Settings is what a policy.yaml says besides rules, with the defaults filled in. It is shared and must not be
-// modified. Its JSON has the keys of policy.yaml.
+// Settings is what a policy.yaml says besides rules, or the defaults, under the keys of policy.yaml. It is shared.
 type Settings struct {
 	Inbound  []Port            `json:"inbound"`           // may be connected to from outside
 	User     string            `json:"user,omitempty"`    // whom the agent runs as; "" leaves it to the command line

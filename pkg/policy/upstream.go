@@ -10,9 +10,7 @@ import (
 type Upstream struct {
 	Addr    netip.AddrPort
 	TLSName string // over TLS, with a certificate of this name; empty: without
-
-	// Local says that it may be an address of the container's own, where the agent could answer in its place.
-	Local bool
+	Local   bool   // it may be an address of the container's own, where the agent could answer in its place
 }
 
 // String returns u as ParseUpstream reads it.

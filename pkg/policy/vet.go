@@ -9,8 +9,7 @@ import (
 	"golang.org/x/net/publicsuffix"
 )
 
-// finding is what is to be said about a parsed rule: that it may not be in a policy, that it has no effect, or else
-// that it is probably not meant.
+// finding is what is to be said about a parsed rule: it may not be, or has no effect, or else is probably not meant.
 type finding struct {
 	text, message string // "": nothing
 	wrong, idle   bool
@@ -58,8 +57,7 @@ func cutLast(s string) (before, after string) {
 	return s[:max(i, 0)], s[i+1:]
 }
 
-// siteTLDs are top-level domains that the public DNS will never have (RFC 6761, RFC 6762 appendix G, ICANN's
-// reservations).
+// siteTLDs will never be in the public DNS (RFC 6761, RFC 6762 appendix G, ICANN's reservations).
 var siteTLDs = [...]string{"corp", "home", "internal", "intranet", "lan", "local", "private", "test"}
 
 //go:embed strangers.txt
@@ -93,8 +91,7 @@ func vetAddress(r *Rule) finding {
 	case p.Bits() == 0:
 		return wrong(p.String(), "this allows everything: name the blocks that the agent needs")
 	case !p.IsSingleIP() && p.Overlaps(siteNAT64):
-		// Where an IPv4 address stands in it is the site's choice, so no rule for packets can leave a part out:
-		// metadata services, or what is denied.
+		// Where in it an IPv4 address stands is the site's choice: no rule for packets can leave out metadata services.
 		return wrong(p.String(), "any IPv4 address may be behind this block, denied ones and metadata too: name single addresses")
 	case class == Never:
 		return wrong(p.String(), "metadata, multicast and reserved addresses can't be allowed")

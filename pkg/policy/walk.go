@@ -32,8 +32,7 @@ type walk struct {
 	links int      // followed so far
 }
 
-// open opens a regular file, or a directory. A missing file is fs.ErrNotExist, anything else that is wrong a
-// *FileError.
+// open opens a regular file, or a directory. A missing one is fs.ErrNotExist, any other error a *FileError.
 func (w walker) open(path string, wantDir bool) (*os.File, error) {
 	k := &walk{walker: w, path: path, dir: -1, todo: split(path)}
 	defer func() { unix.Close(k.dir) }()
@@ -129,8 +128,7 @@ func (k *walk) enter(name string) (fd int, st *unix.Stat_t, err error) {
 	return fd, st, nil
 }
 
-// mend says how what is at path is made root's alone. A checkout under umask 002 has many such files at once, and COPY
-// keeps their mode.
+// mend says how path is made root's alone. Under umask 002 a checkout has many such files, and COPY keeps their mode.
 func mend(st *unix.Stat_t, path, dir string) string {
 	if st.Uid == 0 {
 		return fmt.Sprintf("chmod go-w %s (in a Dockerfile, for all of them: RUN chmod -R go-w %s)", path, dir)
@@ -155,8 +153,7 @@ func CheckProgram(path string) error {
 // OverflowUID stands for every user that has no number in a user namespace (user_namespaces(7)).
 const OverflowUID = 65534
 
-// HostRoot is the number on the host of the root of this user namespace, as an engine makes one by --userns-remap; ""
-// if that is root too.
+// HostRoot is what root of this user namespace is on the host, as --userns-remap makes it; "" if that is root too.
 func HostRoot() string {
 	data, _ := os.ReadFile("/proc/self/uid_map")
 	return rootIn(string(data))
@@ -186,8 +183,7 @@ func (k *walk) follow(fd int, name string) error {
 	return nil
 }
 
-// reopen opens for reading what was checked: name in the last directory, which was found as st, or that directory
-// itself.
+// reopen opens for reading what was checked: name in the last directory, found as st, or that directory itself.
 func (k *walk) reopen(name string, flags int, st *unix.Stat_t) (*os.File, error) {
 	fd, err := unix.Openat(k.dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|flags, 0)
 	if err != nil {

@@ -14,8 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// yaml takes in a file in YAML. The nodes are read as they stand: nothing is expanded, so a file costs no more than its
-// size.
+// yaml takes in a file in YAML. Nothing is expanded, so a file costs no more than its size.
 func (ps *parser) yaml(f File) {
 	dec := yaml.NewDecoder(bytes.NewReader(f.Data))
 	var doc, next yaml.Node
@@ -150,8 +149,7 @@ func unquoted(src Source, text string) Error {
 	return Error{src, text, "YAML needs quotes around this", strconv.Quote(text)}
 }
 
-// yamlError says where a file stops being YAML. The library tells the line, or the one before it, inside its message,
-// if at all. Entries that need quotes are the usual cause.
+// yamlError says where a file stops being YAML, by the library's message; an entry without quotes is the usual cause.
 func yamlError(f File, err error) Error {
 	message := strings.TrimPrefix(err.Error(), "yaml: ")
 	lines := strings.Split(string(f.Data), "\n")
