@@ -184,7 +184,7 @@ func readPatient(ctx context.Context, dir string, env map[string]string) patient
 	}
 	if p.may(unix.CAP_NET_ADMIN) {
 		p.processes = container.ForeignProcesses("/proc")
-		p.network = firewall.CheckNamespace(firewall.NamespaceOptions{Shared: true})
+		p.network = firewall.CheckNamespace(true)
 	}
 	p.readNetwork()
 	p.policy, p.policyErr = readFiles(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(mode), AgentUID: agent.Identity.UID})

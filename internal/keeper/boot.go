@@ -193,7 +193,7 @@ func (b *base) checkContainer(context.Context, struct{}) (fit, error) {
 	// Programs of a pod or of a running devcontainer may listen already; a
 	// container that only now starts has none of its own.
 	shared := b.mode != "run" || os.Getpid() != 1
-	if err := firewall.CheckNamespace(firewall.NamespaceOptions{Shared: shared}); err != nil {
+	if err := firewall.CheckNamespace(shared); err != nil {
 		return fit{}, fault.New(fault.Rules, "start the container with a network of its own (no --network host); for one that containers share, use agent-init sidecar", "%w", err)
 	}
 	if seen := container.ForeignProcesses("/proc"); seen != "" {

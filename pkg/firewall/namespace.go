@@ -18,18 +18,12 @@ import (
 // since Linux 6.18; before, no namespace has it.
 const initialNetNS = 4026531833
 
-// NamespaceOptions say what CheckNamespace should accept.
-type NamespaceOptions struct {
-	// Shared accepts that others listen in this network namespace, as in a
-	// pod or a compose project. It never accepts the host's own.
-	Shared bool
-}
-
 // CheckNamespace refuses, with an error, to work in a network namespace
 // that isn't this container's own: the host's, or one that others live in.
 // Rules there would confine the wrong processes. It reads only, and needs
-// NET_ADMIN for some of it.
-func CheckNamespace(opts NamespaceOptions) error {
+// NET_ADMIN for some of it. If it is shared, as in a pod or a compose project, others may
+// listen there; it is never the host's own.
+func CheckNamespace(shared bool) error {
 	for _, check := range []func() (string, error){initialNamespace, bridges, engineChains} {
 		seen, err := check()
 		if err != nil {
@@ -39,7 +33,7 @@ func CheckNamespace(opts NamespaceOptions) error {
 			return fmt.Errorf("%w: this is not the container's own network: %s", nfnetlink.ErrUnsupported, seen)
 		}
 	}
-	if opts.Shared {
+	if shared {
 		return nil
 	}
 	seen, err := listeners(procNet, "")

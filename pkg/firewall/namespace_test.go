@@ -19,7 +19,7 @@ func TestKernelCheckNamespace(t *testing.T) {
 		// The namespace that tests start in may be the machine's own, which
 		// is looked at and not touched.
 		if _, err := os.Stat("/proc/sys/net/core/netdev_max_backlog"); err == nil {
-			if err := CheckNamespace(NamespaceOptions{Shared: true}); !errors.Is(err, nfnetlink.ErrUnsupported) {
+			if err := CheckNamespace(true); !errors.Is(err, nfnetlink.ErrUnsupported) {
 				t.Errorf("in the machine's own namespace: %v", err)
 			}
 		}
@@ -28,9 +28,9 @@ func TestKernelCheckNamespace(t *testing.T) {
 		return
 	}
 	newLab(t)
-	check := func(what string, opts NamespaceOptions, want string) {
+	check := func(what string, shared bool, want string) {
 		t.Helper()
-		err := CheckNamespace(opts)
+		err := CheckNamespace(shared)
 		switch {
 		case want == "" && err != nil:
 			t.Errorf("%s: %v", what, err)
@@ -42,21 +42,21 @@ func TestKernelCheckNamespace(t *testing.T) {
 	lis, err := net.Listen("tcp4", "127.0.0.11:0")
 	must(t, err)
 	defer lis.Close()
-	check("the engine's DNS", NamespaceOptions{}, "")
+	check("the engine's DNS", false, "")
 
 	foreign, err := net.Listen("tcp6", "[::]:8125")
 	must(t, err)
-	check("a listener", NamespaceOptions{}, "listens on [::]:8125")
-	check("a listener in a pod", NamespaceOptions{Shared: true}, "")
+	check("a listener", false, "listens on [::]:8125")
+	check("a listener in a pod", true, "")
 	foreign.Close()
 
 	for _, chain := range []string{"DOCKER", "DOCKER-USER", "KUBE-SERVICES", "CNI-FORWARD"} {
 		must(t, nftScript(t, "add table ip x\nadd chain ip x "+chain))
-		check(chain, NamespaceOptions{Shared: true}, chain)
+		check(chain, true, chain)
 		must(t, nftScript(t, "delete table ip x"))
 	}
 	must(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}))
-	check("a bridge", NamespaceOptions{Shared: true}, "br0")
+	check("a bridge", true, "br0")
 }
 
 // Without NET_ADMIN, or where a kernel speaks no netfilter, the error says so.

@@ -37,8 +37,8 @@ func ofFamily(boxes []Box, f Family) (out []Box) {
 	return out
 }
 
-// disjoint returns the boxes of one family that cover what boxes cover, in
-// canonical order, no two of them overlapping.
+// disjoint returns boxes that cover what boxes cover, in canonical order, no two
+// of them overlapping.
 func disjoint(boxes []Box) []Box {
 	by := map[Box][]netip.Prefix{} // by protocol and port
 	for _, b := range boxes {
@@ -51,9 +51,14 @@ func disjoint(boxes []Box) []Box {
 	for _, s := range slices.SortedFunc(maps.Keys(by), compareBoxes) {
 		ps := outermost(by[s])
 		for _, wider := range []Box{{}, {Proto: s.Proto}} {
-			if wider != s {
-				ps = without(ps, by[wider])
+			if wider == s {
+				continue
 			}
+			var rest []netip.Prefix
+			for _, p := range ps {
+				rest = append(rest, without(p, by[wider])...)
+			}
+			ps = rest
 		}
 		by[s] = ps
 		for _, p := range ps {
@@ -74,64 +79,34 @@ func comparePrefixes(a, b netip.Prefix) int {
 
 // outermost returns ps, sorted, without those that lie in another.
 func outermost(ps []netip.Prefix) []netip.Prefix {
-	ps = slices.Clone(ps)
-	slices.SortFunc(ps, comparePrefixes)
-	out := ps[:0]
-	for _, p := range ps {
-		if len(out) > 0 && out[len(out)-1].Contains(p.Addr()) {
-			continue
+	var last netip.Prefix
+	return slices.DeleteFunc(slices.SortedFunc(slices.Values(ps), comparePrefixes), func(p netip.Prefix) bool {
+		if last.Contains(p.Addr()) {
+			return true
 		}
-		out = append(out, p)
-	}
-	return out
+		last = p
+		return false
+	})
 }
 
-// without returns what of ps doesn't lie in holes. Both are sorted and free of
+// without returns what of p doesn't lie in holes. Those are sorted and free of
 // overlaps, and so is the result.
-func without(ps, holes []netip.Prefix) []netip.Prefix {
-	if len(holes) == 0 {
-		return ps
-	}
-	var out []netip.Prefix
-	for _, p := range ps {
-		// The first hole that doesn't begin before p; the one before it may
-		// still contain p.
-		i, _ := slices.BinarySearchFunc(holes, p.Addr(), func(h netip.Prefix, a netip.Addr) int { return h.Addr().Compare(a) })
-		if i > 0 && holes[i-1].Contains(p.Addr()) || i < len(holes) && holes[i].Bits() <= p.Bits() && holes[i].Contains(p.Addr()) {
-			continue
+func without(p netip.Prefix, holes []netip.Prefix) []netip.Prefix {
+	i, meets := slices.BinarySearchFunc(holes, p, func(h, p netip.Prefix) int {
+		if h.Overlaps(p) {
+			return 0
 		}
-		j := i
-		for j < len(holes) && p.Contains(holes[j].Addr()) {
-			j++
-		}
-		out = append(out, punch(p, holes[i:j])...)
-	}
-	return out
-}
-
-// punch returns p without holes, all of which lie in it.
-func punch(p netip.Prefix, holes []netip.Prefix) []netip.Prefix {
-	if len(holes) == 0 {
+		return comparePrefixes(h, p)
+	})
+	switch {
+	case !meets:
 		return []netip.Prefix{p}
-	}
-	if holes[0] == p {
+	case holes[i].Bits() <= p.Bits():
 		return nil
 	}
-	low, high := halves(p)
-	n := 0
-	for n < len(holes) && low.Contains(holes[n].Addr()) {
-		n++
-	}
-	return append(punch(low, holes[:n]), punch(high, holes[n:])...)
-}
-
-// halves splits p, which holds more than one address.
-func halves(p netip.Prefix) (low, high netip.Prefix) {
-	bits := p.Bits() + 1
-	b := p.Addr().AsSlice()
-	b[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
-	upper, _ := netip.AddrFromSlice(b)
-	return netip.PrefixFrom(p.Addr(), bits), netip.PrefixFrom(upper, bits)
+	low := netip.PrefixFrom(p.Addr(), p.Bits()+1)
+	high := netip.PrefixFrom(Box{Prefix: low}.Last().Next(), low.Bits())
+	return append(without(low, holes[i:]), without(high, holes[i:])...)
 }
 
 // Last returns the highest address of b.

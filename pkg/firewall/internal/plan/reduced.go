@@ -34,13 +34,9 @@ func reducedPlan(c Config, allow, deny []Box) (Plan, error) {
 			return Plan{}, errors.New("inbound: a reduced plan can let nothing but tcp in")
 		}
 	}
-	r := &reducer{Config: c}
-	for _, f := range Families() {
-		r.denied = append(r.denied, disjoint(ofFamily(deny, f))...)
-		r.allowed = append(r.allowed, disjoint(ofFamily(allow, f))...)
-	}
+	r := &reducer{Config: c, denied: disjoint(deny)}
 	// What is redirected by its port already needs no rule of its own.
-	r.allowed = slices.DeleteFunc(r.allowed, func(b Box) bool { return slices.Contains(c.Gated, b.Port) })
+	r.allowed = slices.DeleteFunc(disjoint(allow), func(b Box) bool { return slices.Contains(c.Gated, b.Port) })
 	for _, l := range c.Local {
 		if a := l.Addr().Unmap().WithZone(""); !a.IsLoopback() {
 			r.own = append(r.own, netip.PrefixFrom(a, l.Bits()-(l.Addr().BitLen()-a.BitLen())))
@@ -48,17 +44,10 @@ func reducedPlan(c Config, allow, deny []Box) (Plan, error) {
 	}
 	r.own = ordered(r.own, comparePrefixes)
 
-	p := Plan{DropGroup: c.DropGroup, Reduced: true, Guard: c.GuardUID}
-	refuse := Chain{Name: "refuse"}
-	refuse.add(hangUp, tcp)
-	refuse.add(noPort)
-	p.Chains = append(p.Chains, refuse)
+	refuse, forward := Chain{Name: "refuse", Rules: []Rule{{[]Match{tcp}, hangUp}, {nil, noPort}}}, Chain{Name: "forward", Hook: "forward", Closed: true}
+	p := Plan{DropGroup: c.DropGroup, Reduced: true, Guard: c.GuardUID, Chains: []Chain{refuse, r.arriving(), r.output(), r.input(), forward}}
 	if !c.Sealed {
-		p.Chains = append(p.Chains, r.guard())
-	}
-	p.Chains = append(p.Chains, r.arriving(), r.output(), r.input(), Chain{Name: "forward", Hook: "forward", Closed: true})
-	if !c.Sealed {
-		p.Chains = append(p.Chains, r.redirect())
+		p.Chains = append(slices.Insert(p.Chains, 1, r.guard()), r.redirect())
 	}
 	return p, nil
 }
@@ -82,16 +71,12 @@ func (r *reducer) output() Chain {
 		c.refuse()
 		return c
 	}
-	for _, l := range []struct { // sockets of the guard's
-		addr  netip.Prefix
-		proto Match
-		port  uint16
-	}{
-		{self4, udp, r.DNSPort4}, {self4, tcp, r.DNSPort4}, {self4, tcp, r.GatePort4},
-		{loopback6, udp, r.DNSPort6}, {loopback6, tcp, r.DNSPort6}, {loopback6, tcp, r.GatePort6},
+	for _, socket := range [][]Match{ // of the guard's
+		{dst(self4), udp, dport(r.DNSPort4)}, {dst(self4), tcp, dport(r.DNSPort4)}, {dst(self4), tcp, dport(r.GatePort4)},
+		{dst(loopback6), udp, dport(r.DNSPort6)}, {dst(loopback6), tcp, dport(r.DNSPort6)}, {dst(loopback6), tcp, dport(r.GatePort6)},
 	} {
-		if l.port != 0 {
-			c.add(accept, dst(l.addr), l.proto, dport(l.port))
+		if socket[2] != dport(0) {
+			c.add(accept, socket...)
 		}
 	}
 

@@ -2,7 +2,6 @@ package xtables
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -82,9 +81,8 @@ func (x *Backend) load(want map[plan.Family][]xtTable) error {
 		return err
 	}
 	for _, f := range xtFamilies() {
-		text := restoreText(want[f], live[f])
-		if err := x.tools.load(f, text); err != nil {
-			return fmt.Errorf("%w%s", err, blamed(text, err))
+		if err := x.tools.load(f, restoreText(want[f], live[f], false)); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -176,20 +174,18 @@ func replaceSet(part ipsetPart, live *ipsetDump) error {
 // remakeSet removes a set that can't be replaced in place. If our rules use it,
 // nothing passes until the right ones are loaded.
 func (x *Backend) remakeSet(part ipsetPart) error {
-	if err := destroySet(part.name); err != nil {
-		if !errors.Is(err, nl.IPSetError(nl.IPSET_ERR_BUSY)) {
-			return err
-		}
+	err := destroySet(part.name)
+	if errors.Is(err, nl.IPSetError(nl.IPSET_ERR_BUSY)) {
 		nothing := xtTable{name: "filter", hooks: closedHooks()}
 		for _, h := range nothing.hooks {
 			nothing.chains = append(nothing.chains, xtChain{h.chain, []string{"-j DROP"}})
 		}
-		if err := x.load(map[plan.Family][]xtTable{plan.IPv4: {nothing}, plan.IPv6: {nothing}}); err != nil {
-			return err
+		if err = x.load(map[plan.Family][]xtTable{plan.IPv4: {nothing}, plan.IPv6: {nothing}}); err == nil {
+			err = destroySet(part.name)
 		}
-		if err := destroySet(part.name); err != nil {
-			return err
-		}
+	}
+	if err != nil {
+		return err
 	}
 	return newSet(part.ipset, part.entries())
 }

@@ -31,6 +31,8 @@ var words = map[string]struct {
 	family plan.Family
 	text   string
 }{
+	"meta skuid":                    {0, "-m owner ~ --uid-owner %v"},
+	"meta skgid":                    {0, "-m owner ~ --gid-owner %v"},
 	"iif":                           {0, "-i %v"},
 	"oif":                           {0, "~ -o %v"},
 	"ip saddr":                      {plan.IPv4, "-s %v"},
@@ -65,15 +67,6 @@ func (r *xtRenderer) match(d xtDraft, m plan.Match, v plan.Verdict) ([]xtDraft, 
 	case netip.AddrPort:
 		return only(plan.FamilyOf(value.Addr()) == r.family, d.with("-m", "conntrack", "--ctdir", "REPLY",
 			"--ctorigdst", value.Addr().String(), "--ctorigdstport", fmt.Sprint(value.Port()))), nil
-	case uint32: // the user or group of the sending socket
-		of, ok := map[string]string{"meta skuid": "--uid-owner", "meta skgid": "--gid-owner"}[key]
-		switch {
-		case !ok:
-			return nil, fmt.Errorf("no match of iptables for %s: %w", m, nfnetlink.ErrUnsupported)
-		case m.Not: // which takes packets that no process sent as well
-			return r.owned(d, "-m", "owner", "!", of, fmt.Sprint(value)), nil
-		}
-		return []xtDraft{d.with("-m", "owner", of, fmt.Sprint(value))}, nil
 	case uint8:
 		switch {
 		case key == "meta l4proto" && m.Not:
@@ -85,13 +78,12 @@ func (r *xtRenderer) match(d xtDraft, m plan.Match, v plan.Verdict) ([]xtDraft, 
 			key += " of " + protocols[d.proto]
 		}
 	}
-	switch key {
-	case "meta skuid":
-		if m.Value == "exists" {
-			return r.held(d), nil
-		}
+	switch {
+	case key == "meta skuid" && m.Value == "exists":
+		return r.held(d), nil
+	case key == "meta skuid" && m.Value == ">= 0":
 		return r.owned(d), nil
-	case "th sport", "th dport":
+	case key == "th sport", key == "th dport":
 		if d.proto != unix.IPPROTO_TCP && d.proto != unix.IPPROTO_UDP {
 			return nil, fmt.Errorf("a port without tcp or udp: %w", nfnetlink.ErrUnsupported)
 		}
@@ -112,8 +104,11 @@ func (r *xtRenderer) match(d xtDraft, m plan.Match, v plan.Verdict) ([]xtDraft, 
 	if strings.HasPrefix(key, "tcp flags") && !slices.Contains(d.words, "--dport") && !slices.Contains(d.words, "--sport") {
 		d = d.with("-m", "tcp") // else they belong to the match on ports
 	}
-	text := strings.NewReplacer("~", not, "%v", value).Replace(row.text)
-	return only(row.family == 0 || row.family == r.family, d.with(strings.Fields(text)...)), nil
+	text := strings.Fields(strings.NewReplacer("~", not, "%v", value).Replace(row.text))
+	if strings.HasPrefix(key, "meta sk") && m.Not { // which takes packets that no process sent as well
+		return r.owned(d, text...), nil
+	}
+	return only(row.family == 0 || row.family == r.family, d.with(text...)), nil
 }
 
 // only is d, if a packet of the family can match.
@@ -203,12 +198,17 @@ func (r *xtRenderer) asked(d xtDraft, s plan.Set, v plan.Verdict) ([]xtDraft, er
 
 func seconds(d time.Duration) string { return fmt.Sprint(int(d.Seconds())) }
 
-// verdicts are what iptables is told of each, by family where they differ.
+// verdicts are what iptables is told of each, by family where they differ: with the chain
+// or list in the place of %to, and the number in that of %n.
 var verdicts = map[string]map[plan.Family]string{
 	"accept":                             {0: "-j ACCEPT"},
 	"drop":                               {0: "-j DROP"},
 	"return":                             {0: "-j RETURN"},
 	"counter":                            {0: ""}, // each rule counts
+	"jump":                               {0: "-j %to"},
+	"redirect":                           {0: "-j REDIRECT --to-ports %n"},
+	"ct original zone set":               {0: "-j CT --zone-orig %n"},
+	"update":                             {0: "-m recent --set --name %to --mask 0.0.0.0 --rdest"},
 	"reject with tcp reset":              {0: "-j REJECT --reject-with tcp-reset"},
 	"reject with icmpx admin-prohibited": {plan.IPv4: "-j REJECT --reject-with icmp-admin-prohibited", plan.IPv6: "-j REJECT --reject-with icmp6-adm-prohibited"},
 	"reject with icmpx port-unreachable": {plan.IPv4: "-j REJECT --reject-with icmp-port-unreachable", plan.IPv6: "-j REJECT --reject-with icmp6-port-unreachable"},
@@ -224,17 +224,7 @@ func (r *xtRenderer) verdict(d xtDraft, v plan.Verdict) ([]string, error) {
 		return nil, fmt.Errorf("no list of questions over IPv6: %w", nfnetlink.ErrUnsupported)
 	}
 	if texts, ok := verdicts[v.Do]; ok {
-		return strings.Fields(texts[0] + texts[r.family]), nil
-	}
-	switch v.Do {
-	case "jump":
-		return []string{"-j", xtPrefix + v.To}, nil
-	case "redirect":
-		return []string{"-j", "REDIRECT", "--to-ports", fmt.Sprint(v.N)}, nil
-	case "ct original zone set":
-		return []string{"-j", "CT", "--zone-orig", fmt.Sprint(v.N)}, nil
-	case "update":
-		return []string{"-m", "recent", "--set", "--name", xtPrefix + v.To, "--mask", "0.0.0.0", "--rdest"}, nil
+		return strings.Fields(strings.NewReplacer("%to", xtPrefix+v.To, "%n", fmt.Sprint(v.N)).Replace(texts[0] + texts[r.family])), nil
 	}
 	s, err := r.plan.Set(v.To)
 	switch {

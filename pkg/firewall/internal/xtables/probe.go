@@ -64,12 +64,10 @@ func probeTables(p plan.Plan, f plan.Family, uids []uidRange) ([]xtTable, error)
 
 // try loads tables of a probe, and removes them.
 func (x *Backend) try(f plan.Family, tables []xtTable) error {
-	text := restoreText(tables, nil)
-	err := x.tools.load(f, text)
-	if err == nil {
-		return x.tools.load(f, restoreText(nil, made(tables)))
+	if err := x.tools.load(f, restoreText(tables, nil, false)); err != nil {
+		return fmt.Errorf("%w: IPv%d: %w", nfnetlink.ErrUnsupported, f, err)
 	}
-	return fmt.Errorf("%w: IPv%d: %w%s", nfnetlink.ErrUnsupported, f, err, blamed(text, err))
+	return x.tools.load(f, restoreText(nil, made(tables), false))
 }
 
 // made are tables as they are there, once their chains are.
@@ -115,7 +113,7 @@ func (x *Backend) dropProbeChains(f plan.Family) error {
 	for _, t := range live {
 		maps.DeleteFunc(t.rules, func(chain string, _ []string) bool { return !strings.HasPrefix(chain, xtPrefix+probePrefix) })
 	}
-	if text := restoreText(nil, live); text != "" {
+	if text := restoreText(nil, live, false); text != "" {
 		return x.tools.load(f, text)
 	}
 	return nil

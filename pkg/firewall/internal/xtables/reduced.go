@@ -157,17 +157,15 @@ func (r *reducedXT) probe() error {
 		if err != nil {
 			return err
 		}
-		text := restoreText(tables, nil)
-		err = r.tools.load(f, text)
+		err = r.tools.load(f, restoreText(tables, nil, false))
 		if err == nil { // gVisor takes some matches and forgets them
 			var live xtLive
 			if live, err = r.tools.read(f); err == nil {
 				_, err = asLoaded(tables, live)
 			}
 		}
-		err = cmp.Or(err, r.dropProbeChains(f))
-		if err != nil {
-			return fmt.Errorf("probe iptables-legacy (inside gVisor it needs runsc --net-raw, of 2026 or later): %w: IPv%d: %w%s", nfnetlink.ErrUnsupported, f, err, blamed(text, err))
+		if err = cmp.Or(err, r.dropProbeChains(f)); err != nil {
+			return fmt.Errorf("probe iptables-legacy (inside gVisor it needs runsc --net-raw, of 2026 or later): %w: IPv%d: %w", nfnetlink.ErrUnsupported, f, err)
 		}
 	}
 	return nil

@@ -28,7 +28,7 @@ func xtText(t *testing.T, p plan.Plan) string {
 	for _, f := range []plan.Family{plan.IPv6, plan.IPv4} {
 		tables, err := xtTables(p, f, []uidRange{{0, 1<<32 - 2}})
 		must(t, err)
-		fmt.Fprintf(&b, "# IPv%d\n%s", f, restoreText(tables, nil))
+		fmt.Fprintf(&b, "# IPv%d\n%s", f, restoreText(tables, nil, false))
 	}
 	return b.String()
 }

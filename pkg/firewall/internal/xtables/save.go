@@ -77,16 +77,11 @@ func targetOf(rule string) string {
 	return ""
 }
 
-// restoreText returns what brings tables from live to want: one transaction for
-// each, in the order of want, then those where only old chains of ours are left.
+// restoreText returns what brings the live tables to those that are wanted: one transaction for
+// each, in their order, then those where only old chains of ours are left.
 // Rules of others stay, behind ours. live is nil for tables that nobody has used.
-func restoreText(want []xtTable, live xtLive) string { return tablesText(want, live, false) }
-
-// removeText returns what takes away all that is ours in live, and the policies
-// that came with it. It is for when other rules hold everything already.
-func removeText(live xtLive) string { return tablesText(nil, live, true) }
-
-func tablesText(tables []xtTable, live xtLive, open bool) string {
+// open takes the policies back that drop: for when other rules hold everything already.
+func restoreText(tables []xtTable, live xtLive, open bool) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(live)) {
 		if len(live[name].ours()) > 0 && !slices.ContainsFunc(tables, func(t xtTable) bool { return t.name == name }) {
@@ -99,7 +94,6 @@ func tablesText(tables []xtTable, live xtLive, open bool) string {
 	return b.String()
 }
 
-// writeTable writes a transaction; open takes the policies back that drop.
 func writeTable(b *strings.Builder, t xtTable, live *xtLiveTable, open bool) {
 	fmt.Fprintf(b, "*%s\n", t.name)
 	for _, h := range t.hooks {
@@ -148,14 +142,13 @@ func jumps(t xtTable, live *xtLiveTable) []string {
 				continue
 			}
 			for i, r := range slices.Backward(live.rules[name]) { // numbers before it stay what they are
-				if !strings.HasPrefix(targetOf(r), xtPrefix) {
-					continue
-				}
-				if i == 0 && slices.ContainsFunc(t.hooks, func(h xtHook) bool { return h.builtin == name && h.jump() == r }) {
+				switch {
+				case !strings.HasPrefix(targetOf(r), xtPrefix):
+				case i == 0 && slices.ContainsFunc(t.hooks, func(h xtHook) bool { return h.builtin == name && h.jump() == r }):
 					placed[name] = true
-					continue
+				default:
+					out = append(out, fmt.Sprintf("-D %s %d", name, i+1))
 				}
-				out = append(out, fmt.Sprintf("-D %s %d", name, i+1))
 			}
 		}
 	}

@@ -160,7 +160,10 @@ func (t xtTools) call(path string, stdin []byte, args ...string) ([]byte, error)
 // what text doesn't name.
 func (t xtTools) load(f plan.Family, text string) error {
 	_, err := t.call(t.restore[f], []byte(text), "--noflush", "-w", xtWait)
-	return err
+	if err != nil {
+		return fmt.Errorf("%w%s", err, blamed(text, err))
+	}
+	return nil
 }
 
 func (t xtTools) read(f plan.Family) (xtLive, error) {

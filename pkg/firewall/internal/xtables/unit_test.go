@@ -102,7 +102,7 @@ func FuzzParseSave(f *testing.F) {
 					t.Errorf("%q makes the command %q", text, line)
 				}
 			}
-			removeText(live)
+			restoreText(nil, live, true)
 		}
 	})
 }
@@ -113,7 +113,7 @@ func TestRestoreText(t *testing.T) {
 	live, err := parseSave(saved)
 	must(t, err)
 	want := []xtTable{{name: "filter", hooks: []xtHook{{"OUTPUT", "agent-init-output", true}}, chains: []xtChain{{"agent-init-output", []string{"-j DROP"}}}}}
-	if got := restoreText(want, live); got != `*filter
+	if got := restoreText(want, live, false); got != `*filter
 :OUTPUT DROP [0:0]
 :agent-init-output - [0:0]
 -F agent-init-old
@@ -127,7 +127,7 @@ COMMIT
 ` {
 		t.Errorf("got\n%s", got)
 	}
-	if got := removeText(live); got != `*filter
+	if got := restoreText(nil, live, true); got != `*filter
 :OUTPUT ACCEPT [0:0]
 -F agent-init-old
 -F agent-init-output

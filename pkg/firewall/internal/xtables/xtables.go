@@ -187,7 +187,7 @@ func removeChains(variants []xtTools) error {
 			if err != nil {
 				return nfnetlink.Explain("look for rules of the xtables backend", err)
 			}
-			if text := removeText(live); text != "" {
+			if text := restoreText(nil, live, true); text != "" {
 				if err := t.load(f, text); err != nil {
 					return nfnetlink.Explain("remove rules of the xtables backend", err)
 				}
