@@ -62,17 +62,14 @@ func (w *worker) wait(j job) error {
 }
 
 func (w *worker) loop() {
-	var next *job
 	for {
-		if next != nil {
-			next = w.step(*next)
-			continue
-		}
 		select {
 		case <-w.quit:
 			return
 		case j := <-w.jobs:
-			next = &j
+			for next := &j; next != nil; {
+				next = w.step(*next)
+			}
 		}
 	}
 }

@@ -52,8 +52,7 @@ func (x *Backend) Apply(p, _ plan.Plan) error {
 	return nfnetlink.Explain("apply", x.put(p))
 }
 
-// put brings p into the kernel: sets that are used, rules, and then what is no
-// longer used goes.
+// put brings p into the kernel: sets, rules, and then what is no longer used goes.
 func (x *Backend) put(p plan.Plan) error {
 	want, err := x.render(p)
 	if err != nil { // before anything is changed
@@ -88,9 +87,9 @@ func (x *Backend) load(want map[plan.Family][]xtTable) error {
 	return nil
 }
 
-// makeSets makes sure of every set of p. Those of static entries have names that
-// tell what they hold, so that rules in force don't see them change; one that
-// somebody has changed is replaced in one step.
+// makeSets makes sure of every set of p. Static ones have names that tell what they
+// hold, so that rules in force don't see them change; one that is tampered with is
+// replaced in one step.
 func (x *Backend) makeSets(p plan.Plan) error {
 	for _, part := range partsOfAll(p) {
 		live, err := dumpSet(part.name)

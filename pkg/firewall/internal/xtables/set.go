@@ -3,6 +3,7 @@ package xtables
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -46,28 +47,27 @@ func (x *Backend) Lease(ls []plan.Lease) error {
 // counts each as a new one, and looks at the set itself only when that could be
 // too many.
 func (x *Backend) reserve(f plan.Family, entries []ipsetEntry) error {
-	if x.room[f] < len(entries) {
-		live, err := dumpSet(leases(f).name)
-		if err != nil {
-			return err
-		}
-		if live == nil {
-			return fmt.Errorf("there is no set %s: %w", leases(f).name, unix.ENOENT)
-		}
-		fresh := 0
-		for _, e := range entries {
-			if _, ok := live.entries[e.Box]; !ok {
-				fresh++
-			}
-		}
-		room := int(f.Leases().Size) - len(live.entries)
-		if room < fresh {
-			return fmt.Errorf("%d leases of IPv%d are there, and %d more are too many: %w", len(live.entries), f, fresh, unix.ENFILE)
-		}
-		x.room[f] = room - fresh
+	if x.room[f] >= len(entries) {
+		x.room[f] -= len(entries)
 		return nil
 	}
-	x.room[f] -= len(entries)
+	live, err := dumpSet(leases(f).name)
+	if err != nil {
+		return err
+	}
+	if live == nil {
+		return fmt.Errorf("there is no set %s: %w", leases(f).name, unix.ENOENT)
+	}
+	fresh := 0
+	for _, e := range entries {
+		if _, ok := live.entries[e.Box]; !ok {
+			fresh++
+		}
+	}
+	x.room[f] = int(f.Leases().Size) - len(live.entries) - fresh
+	if x.room[f] < 0 {
+		return fmt.Errorf("%d leases of IPv%d are there, and %d more are too many: %w", len(live.entries), f, fresh, unix.ENFILE)
+	}
 	return nil
 }
 
@@ -126,19 +126,18 @@ func partName(set, part string) string {
 // partsOf returns the parts of s, in order of their names; none for sets that
 // iptables has other means for.
 func partsOf(s plan.Set) []ipsetPart {
-	switch part := (ipset{partName(s.Name, ""), hashIPPort, s.Family, true, s.Size}); {
+	part := ipset{partName(s.Name, ""), hashIPPort, s.Family, true, s.Size}
+	switch {
 	case s.Static:
 		return staticParts(s)
-	case s.Family == 0 || s.Each.Rate != 0: // iptables has other means
+	case s.Family == 0 || s.Each.Rate != 0:
 		return nil
 	case !s.Dynamic:
 		// The kernel looks for what has expired once a set is about full, part of
 		// it at a time: so it gets room, and the limit is ours to keep.
 		part.max *= 2
-		fallthrough
-	default:
-		return []ipsetPart{{ipset: part}}
 	}
+	return []ipsetPart{{ipset: part}}
 }
 
 func staticParts(s plan.Set) []ipsetPart {
@@ -164,11 +163,10 @@ func staticParts(s plan.Set) []ipsetPart {
 		p.boxes = append(p.boxes, b)
 	}
 	var out []ipsetPart
-	for _, p := range parts {
-		p.max = max(1<<16, 2*uint32(len(p.boxes)))
-		out = append(out, *p)
+	for _, key := range slices.Sorted(maps.Keys(parts)) {
+		parts[key].max = max(1<<16, 2*uint32(len(parts[key].boxes)))
+		out = append(out, *parts[key])
 	}
-	slices.SortFunc(out, func(a, b ipsetPart) int { return strings.Compare(a.name, b.name) })
 	return out
 }
 

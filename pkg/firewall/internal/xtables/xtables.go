@@ -14,10 +14,9 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
-// Backend is the backend of ipsets and of iptables-restore(8). Of a plan it holds the
-// same as nft does, in more steps: each table of each family is a transaction of
-// its own, and the sets are none of any. So sets are filled before rules use
-// them, and the tables that drop by default come first.
+// Backend takes more steps than nft: each table of each family is a transaction of its
+// own, and the sets are none of any. So sets are filled before rules use them, and the
+// tables that drop by default come first.
 type Backend struct {
 	Name, Why string // the variant, and why it is used
 	Zoned     bool   // the kernel has zones
@@ -173,34 +172,24 @@ func Remove(opts Options) error {
 	if err != nil {
 		return fmt.Errorf("rules of the xtables backend are there, and can't be removed: %w", err)
 	}
-	if err := removeChains(tools); err != nil {
-		return err
-	}
-	x := Backend{log: opts.Log}
-	return nfnetlink.Explain("remove rules of the xtables backend", x.dropSets(plan.Plan{}))
-}
-
-func removeChains(variants []xtTools) error {
-	for _, t := range variants {
-		for _, f := range xtFamilies() {
-			live, err := t.readUsed(f)
-			if err != nil {
-				return nfnetlink.Explain("look for rules of the xtables backend", err)
-			}
-			if text := restoreText(nil, live, true); text != "" {
-				if err := t.load(f, text); err != nil {
-					return nfnetlink.Explain("remove rules of the xtables backend", err)
-				}
-			}
-		}
-	}
-	return nil
+	return (&Backend{others: tools, log: opts.Log}).RemoveOthers()
 }
 
 // RemoveOthers removes what the other variants hold, and the sets that no rule of this one uses.
 func (x *Backend) RemoveOthers() error {
-	if err := removeChains(x.others); err != nil {
-		return err
+	const what = "remove rules of the xtables backend"
+	for _, t := range x.others {
+		for _, f := range xtFamilies() {
+			live, err := t.readUsed(f)
+			if err != nil {
+				return nfnetlink.Explain(what, err)
+			}
+			if text := restoreText(nil, live, true); text != "" {
+				if err := t.load(f, text); err != nil {
+					return nfnetlink.Explain(what, err)
+				}
+			}
+		}
 	}
-	return x.dropSets(x.mark.plan)
+	return nfnetlink.Explain(what, x.dropSets(x.mark.plan))
 }
