@@ -51,11 +51,7 @@ type nameLease struct {
 
 // find returns the lease of an element, nil if there is none.
 func (n *nameLeases) find(e firewall.Element) *nameLease {
-	return n.first(func(nl nameLease) bool { return nl.Element == e })
-}
-
-func (n *nameLeases) first(is func(nameLease) bool) *nameLease {
-	if i := slices.IndexFunc(n.leases, is); i >= 0 {
+	if i := slices.IndexFunc(n.leases, func(nl nameLease) bool { return nl.Element == e }); i >= 0 {
 		return &n.leases[i]
 	}
 	return nil
@@ -79,11 +75,9 @@ func later(a, b time.Time) time.Time {
 
 // New makes an empty ledger.
 func New(p *policy.Policy) *Ledger {
-	limits := p.Settings.Limits
-	return &Ledger{
-		policy: p, perName: limits.AddrsPerName, total: min(limits.Leases, maxLeases),
-		names: map[string]*nameLeases{}, elements: map[firewall.Element]hold{}, lapsed: lapsed{}, Now: time.Now,
-	}
+	l := &Ledger{names: map[string]*nameLeases{}, elements: map[firewall.Element]hold{}, lapsed: lapsed{}, Now: time.Now}
+	l.Adopt(p)
+	return l
 }
 
 // maxLeases is what the kernel's set of one family holds.
@@ -112,14 +106,14 @@ func (l *Ledger) Lease(name string, addrs []netip.Addr, ttl time.Duration) (open
 	var evicted []firewall.Element
 	for _, a := range addrs {
 		ports := l.policy.Admit(name, a)
-		old := nl.first(func(o nameLease) bool { return o.Addr == a })
-		if slices.Contains(admitted, a) || len(ports) == 0 || old == nil && !l.room(nl, len(ports)) {
+		old := slices.IndexFunc(nl.leases, func(o nameLease) bool { return o.Addr == a })
+		if slices.Contains(admitted, a) || len(ports) == 0 || old < 0 && !l.room(nl, len(ports)) {
 			continue
 		}
 		now := l.Now()
 		since := now
-		if old != nil {
-			since = old.since
+		if old >= 0 {
+			since = nl.leases[old].since
 		} else if len(nl.ends()) >= l.perName {
 			evicted = append(evicted, l.evictOldest(nl, admitted)...)
 			if len(nl.ends()) >= l.perName {

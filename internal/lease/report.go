@@ -2,6 +2,7 @@ package lease
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -39,27 +40,21 @@ func (l *Ledger) Report(before uint64) (*Report, uint64) {
 	if l.changes == before {
 		return nil, before
 	}
-	type named struct {
-		name  string
-		lasts time.Time
-	}
-	all := make([]named, 0, len(l.names))
+	lasts := make(map[string]time.Time, len(l.names))
 	for name, nl := range l.names {
-		n := named{name: name}
 		for _, o := range nl.leases {
-			n.lasts = later(n.lasts, o.expires)
+			lasts[name] = later(lasts[name], o.expires)
 		}
-		all = append(all, n)
 	}
-	slices.SortFunc(all, func(a, b named) int {
-		return cmp.Or(b.lasts.Compare(a.lasts), strings.Compare(a.name, b.name))
+	all := slices.SortedFunc(maps.Keys(lasts), func(a, b string) int {
+		return cmp.Or(lasts[b].Compare(lasts[a]), strings.Compare(a, b))
 	})
 	r := &Report{Version: 1, Names: []Name{}}
 	if n := len(all) - maxPublishedNames; n > 0 {
 		all, r.More = all[:maxPublishedNames], n
 	}
-	for _, n := range all {
-		r.Names = append(r.Names, Name{Name: n.name, Addrs: l.names[n.name].addresses()})
+	for _, name := range all {
+		r.Names = append(r.Names, Name{Name: name, Addrs: l.names[name].addresses()})
 	}
 	return r, l.changes
 }

@@ -66,6 +66,7 @@ const (
 	RenewEvery  = 15 * time.Second
 	RenewWindow = 45 * time.Second
 	RenewFor    = 2 * time.Minute
+	renewedFor  = 24 * time.Hour // connections keep an address open
 )
 
 // Renew extends the leases of elements that connections still use and that end
@@ -92,6 +93,3 @@ func (l *Ledger) Renew(used map[firewall.Element]bool, within, ttl time.Duration
 	}
 	return leases
 }
-
-// renewedFor is how long connections keep an address open, see renew.
-const renewedFor = 24 * time.Hour
