@@ -23,16 +23,13 @@ import (
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
-const (
-	allLines   = -1
-	followFrom = 10 // lines, as tail(1) does
-)
+const allLines = -1
 
 // lastLines reads the value of -n; few says that the past matters little.
 func lastLines(s string, few bool) (int, error) {
 	switch {
 	case s == "" && few:
-		return followFrom, nil
+		return 10, nil // as tail(1) does
 	case s == "":
 		return allLines, nil
 	}
@@ -289,9 +286,6 @@ func (w *whose) learn(e audit.Event) {
 	}
 }
 
-// maxOthers bounds the names that a person is shown beside the likeliest.
-const maxOthers = 3
-
 // of is the name at a that the agent asked for last, and the others that it may
 // have meant: those that it asked for as well, or all if it asked for none.
 func (w *whose) of(a netip.Addr) (name string, others []string) {
@@ -306,7 +300,7 @@ func (w *whose) of(a netip.Addr) (name string, others []string) {
 			others = append(others, other)
 		}
 	}
-	return all[0], others[:min(len(others), maxOthers)]
+	return all[0], others[:min(len(others), 3)] // for a person
 }
 
 // ofProbe says whether an event is a self-test's doing that the log does not say

@@ -58,7 +58,7 @@ func TestLastLines(t *testing.T) {
 			t.Errorf("-n %q: %d, %v", s, got, err)
 		}
 	}
-	if got, err := lastLines("", true); err != nil || got != followFrom {
+	if got, err := lastLines("", true); err != nil || got != 10 {
 		t.Errorf("-f: %d, %v", got, err)
 	}
 	for _, s := range []string{"-1", "x", "1.5", "99999999999"} {

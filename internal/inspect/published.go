@@ -180,7 +180,14 @@ func readPatient(ctx context.Context, dir string, env map[string]string) patient
 			p.inbound = in.inbound
 		}
 	} else {
-		p.probe = func() (string, error) { return probeKernel(ctx) }
+		p.probe = func() (string, error) {
+			fw, err := firewall.Open(ctx, firewall.Options{Backend: "nftables"})
+			if err != nil {
+				return "", err
+			}
+			defer fw.Close()
+			return fw.Backend, nil
+		}
 	}
 	if p.may(unix.CAP_NET_ADMIN) {
 		p.processes = container.ForeignProcesses("/proc")
@@ -209,15 +216,6 @@ func (p *patient) readPrivileges() {
 	set, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
 	p.noNewPrivs = err == nil && set == 1
 	p.groups, _ = ids.GroupsToDraw()
-}
-
-func probeKernel(ctx context.Context) (string, error) {
-	fw, err := firewall.Open(ctx, firewall.Options{Backend: "nftables"})
-	if err != nil {
-		return "", err
-	}
-	defer fw.Close()
-	return fw.Backend, nil
 }
 
 // readNetwork looks for IPv6, for ip6tables, and for the tables that iptables-legacy has made.

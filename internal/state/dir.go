@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -100,14 +99,14 @@ func Find() (Dir, error) {
 				return Dir(d), nil
 			}
 		}
-		errs = append(errs, err)
+		if !errors.Is(err, fs.ErrNotExist) { // of those that are there, what is wrong
+			errs = append(errs, err)
+		}
 	}
-	// Of those that are there, what is wrong; else nobody has made any.
-	there := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return errors.Is(err, fs.ErrNotExist) })
-	if len(there) == 0 {
+	if len(errs) == 0 {
 		return "", fs.ErrNotExist
 	}
-	return "", errors.Join(there...)
+	return "", errors.Join(errs...)
 }
 
 // checkAbove says whether somebody else than root could move d away, and the sockets in it with which root decides:
@@ -161,7 +160,10 @@ func (d Dir) WriteWith(name string, perm os.FileMode, fill func(io.Writer) error
 		return fmt.Errorf("write %s: %w", path, text.CauseOf(err))
 	}
 	if err = fill(f); err == nil {
-		err = cutBehind(f) // what a spare or an interrupted writer has left
+		var end int64
+		if end, err = f.Seek(0, io.SeekCurrent); err == nil {
+			err = f.Truncate(end) // what a spare or an interrupted writer has left
+		}
 	}
 	if err == nil {
 		err = f.Chmod(perm) // whatever the umask is
@@ -176,14 +178,6 @@ func (d Dir) WriteWith(name string, perm os.FileMode, fill func(io.Writer) error
 		return fmt.Errorf("write %s: %w", path, text.CauseOf(err))
 	}
 	return nil
-}
-
-func cutBehind(f *os.File) error {
-	n, err := f.Seek(0, io.SeekCurrent)
-	if err != nil {
-		return err
-	}
-	return f.Truncate(n)
 }
 
 // Spare makes room for the next write of name, of which whoever fills the file system

@@ -38,12 +38,8 @@ func NotRunning(err error) *fault.Fault {
 
 // SayIfOpen says so to whoever attaches, and again when they leave.
 func SayIfOpen(w io.Writer) {
-	dir, err := Find()
-	if err != nil {
-		return
-	}
 	var s State
-	if dir.Read(StatusFile, &s) == nil && s.Open() != "" {
+	if dir, err := Find(); err == nil && dir.Read(StatusFile, &s) == nil && s.Open() != "" {
 		fmt.Fprintf(w, "[the network is NOT CONFINED: %s]\n", s.Open())
 	}
 }
@@ -61,10 +57,10 @@ func ReadAgent() (agent Confined, err error) {
 			"only root can become the agent")
 	}
 	dir, err := Find()
-	if err != nil {
-		return agent, NotRunning(err)
+	if err == nil {
+		err = dir.Read(AgentFile, &agent)
 	}
-	if err := dir.Read(AgentFile, &agent); err != nil {
+	if err != nil {
 		return agent, NotRunning(err)
 	}
 	return agent, nil
