@@ -113,8 +113,11 @@ func (a *agent) spec() privdrop.Spec {
 		signOfOpen(env, open)
 	}
 	spec := privdrop.Spec{
-		Identity: a.identity, Env: environList(env), Dir: stage.Workspace,
+		Identity: a.identity, Dir: stage.Workspace,
 		DenyUserNS: !settings.UserNamespaces || a.reduced, DenyPing: a.reduced, // as gVisor needs it, see reducible
+	}
+	for k, v := range env {
+		spec.Env = append(spec.Env, k+"="+v)
 	}
 	if os.Getpid() != 1 {
 		spec.ParentPID = os.Getpid()

@@ -21,15 +21,18 @@ import (
 // readRequests serves what the guard asks, until its channel closes. The guard may be somebody else's by now: it
 // can't have more answers under way than are counted here, and a message that it would not send ends it.
 func (g *guardKeeper) readRequests(ctx context.Context, ch *wire.Channel) error {
-	slots := make(chan struct{}, leasesAtOnce)
+	slots := make(chan struct{}, 64) // leases at once
 	places := make(chan struct{}, wire.AsksAtOnce)
-	answer := func(m wire.Message, by func(m, reply wire.Message) wire.Message) {
-		go func() {
-			defer func() { <-places }()
-			if err := ch.Deliver(by(m, wire.Message{Op: m.Op, ID: m.ID})); err != nil {
-				g.log.Debug("answering the guard", "error", err)
-			}
-		}()
+	answers := map[wire.Op]func(m, reply wire.Message) wire.Message{
+		wire.OpRequest: g.requested, wire.OpOwner: g.finding.owner, wire.OpName: g.leases.mayAsk,
+		wire.OpLeasedTo: g.leases.leasedTo, wire.OpDirect: g.leases.direct,
+		// Leases may wait for a change of the policy. What the guard sends
+		// besides must be read meanwhile: it is what shows that it lives.
+		wire.OpLease: func(m, reply wire.Message) wire.Message {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			return g.leases.lease(ctx, m, reply)
+		},
 	}
 	for {
 		m, file, err := ch.Receive()
@@ -42,43 +45,30 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *wire.Channel) error 
 		case err != nil:
 			return fmt.Errorf("the guard closed its channel: %w", err)
 		}
-		if m.Op.Asks() {
+		if answer := answers[m.Op]; answer != nil {
 			select {
 			case places <- struct{}{}:
 			case <-time.After(guardPatience):
 				return errors.New("the guard asks without reading the answers")
 			}
+			go func() {
+				defer func() { <-places }()
+				if err := ch.Deliver(answer(m, wire.Message{Op: m.Op, ID: m.ID})); err != nil {
+					g.log.Debug("answering the guard", "error", err)
+				}
+			}()
+			continue
 		}
 		switch m.Op {
 		case wire.OpReady:
 			g.serving(ch)
 		case wire.OpPong:
 			g.update(func(s *state.State) { s.Guard.Seen, s.Guard.Stats = time.Now(), m.Stats })
-		case wire.OpPolicy:
-			if m.Err {
+		case wire.OpPolicy, wire.OpProbing:
+			if m.Op == wire.OpPolicy && m.Err {
 				return errors.New("the guard could not take the new policy")
 			}
 			g.noteTaken(m.ID)
-		case wire.OpProbing:
-			g.noteTaken(m.ID)
-		case wire.OpRequest:
-			answer(m, g.requested)
-		case wire.OpOwner:
-			answer(m, g.finding.owner)
-		case wire.OpName:
-			answer(m, g.leases.mayAsk)
-		case wire.OpLeasedTo:
-			answer(m, g.leases.leasedTo)
-		case wire.OpDirect:
-			answer(m, g.leases.direct)
-		case wire.OpLease:
-			// Leases may wait for a change of the policy. What the guard sends
-			// besides must be read meanwhile: it is what shows that it lives.
-			answer(m, func(m, reply wire.Message) wire.Message {
-				slots <- struct{}{}
-				defer func() { <-slots }()
-				return g.leases.lease(ctx, m, reply)
-			})
 		default:
 			return errors.New("the guard sent an unknown request")
 		}
@@ -121,12 +111,6 @@ func (g *guardKeeper) serving(ch *wire.Channel) {
 	g.once.Do(func() { close(g.ready) })
 }
 
-// How often the keeper looks for a process: twice what a guard of ours asks.
-const (
-	scanBurst = 200
-	scanEvery = 10 * time.Millisecond
-)
-
 // finding is who looks for processes of the agent's, for the log.
 type finding struct {
 	scanner *sockowner.Scanner // nil: processes can't be looked at
@@ -139,7 +123,7 @@ func (f *finding) open(a *agent) (diag *os.File, err error) {
 	if a.reduced { // the kernel can't look sockets up, and the guard does not ask
 		return os.Open(os.DevNull)
 	}
-	f.scans = budget.Pace{Burst: scanBurst, Every: scanEvery}
+	f.scans = budget.Pace{Burst: 200, Every: 10 * time.Millisecond} // twice what a guard of ours asks
 	if f.scanner, err = sockowner.NewScanner(a.identity.UID, a.identity.GID); err != nil {
 		a.log.Warn("the log will not name processes", "error", err)
 	}

@@ -32,17 +32,14 @@ type inForce struct {
 type book struct {
 	present atomic.Pointer[inForce]
 
-	changing sync.Mutex // one change at a time; what follows is its own
-	reader
+	*base
+	judge func(*policy.Policy) error
+
+	changing  sync.Mutex // one change at a time; what follows is its own
+	watched   watched
 	files     *policy.Bundle // without grants
 	owedCuts  []audit.Event  // what is to be said when they are in force, see owe
 	unadopted atomic.Bool    // files were read that could not be brought into force: tried again
-}
-
-func newBook(r reader, files *policy.Bundle, p *policy.Policy) *book {
-	b := &book{reader: r, files: files}
-	b.present.Store(&inForce{bundle: files, policy: p})
-	return b
 }
 
 func (b *book) now() *inForce          { return b.present.Load() }
@@ -57,26 +54,17 @@ func over(files *policy.Bundle, grants grant.Book) (*inForce, error) {
 	return &inForce{b, p, grants}, nil
 }
 
-type reader struct {
-	*base
-	judge   func(*policy.Policy) error
-	watched watched
-}
-
-func (r *reader) read() (*policy.Bundle, *policy.Policy, error) {
-	r.watched.loaded = r.filesState() // before: a change meanwhile is noticed
-	b, err := r.readFiles()
+func (b *book) read() (*policy.Bundle, *policy.Policy, error) {
+	b.watched.loaded = b.filesState() // before: a change meanwhile is noticed
+	files, err := b.readFiles()
 	if err != nil {
 		return nil, nil, container.ReadFault(err)
 	}
-	p, err := policy.Parse(b, allowlist.Files)
+	p, err := policy.Parse(files, allowlist.Files)
 	if err != nil {
 		return nil, nil, fault.New(fault.Policy, "see agent-init check, and correct the entries", "the policy has errors\n%w", err)
 	}
-	if err := r.judge(p); err != nil {
-		return nil, nil, err
-	}
-	return b, p, nil
+	return files, p, b.judge(p)
 }
 
 func (b *base) recordPolicy(p *policy.Policy, what string) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -212,7 +213,12 @@ func (b *base) seal(ctx context.Context, _ examined) (sealed, error) {
 	// The table outlives the process only if PID 1 can't be outlived: in the
 	// other modes a later keeper must be able to take it over.
 	owner := b.mode == "run" && os.Getpid() == 1
-	fw, err := firewall.Open(ctx, firewall.Options{Backend: b.config.Backend, Owner: owner, Run: b.runProgram, LockFile: xtablesLock(b.mode), Log: b.log})
+	// What iptables locks on a read-only root: no one but root can open it, in a directory that is root's.
+	lock := ""
+	if dir, err := state.Make(b.mode); err == nil { // else the start ends at its next step
+		lock = filepath.Join(string(dir), "xtables.lock")
+	}
+	fw, err := firewall.Open(ctx, firewall.Options{Backend: b.config.Backend, Owner: owner, Run: b.runProgram, LockFile: lock, Log: b.log})
 	if err == nil {
 		b.atEnd(fw.Close)
 		err = fw.Seal(ctx)
@@ -266,8 +272,8 @@ func (b *base) openRuntime(_ context.Context, s sealed) (placed, error) {
 
 // readFirst reads the policy, and opens the log that it asks for. Also why there is no policy is recorded.
 func (b *base) readFirst(judge func(*policy.Policy) error) (*book, error) {
-	r := reader{base: b, judge: judge}
-	files, p, err := r.read()
+	k := &book{base: b, judge: judge}
+	files, p, err := k.read()
 	var o audit.Options
 	if err == nil {
 		log := p.Settings.Log
@@ -287,7 +293,9 @@ func (b *base) readFirst(judge func(*policy.Policy) error) (*book, error) {
 		b.log.Warn(w.Error())
 	}
 	b.recordPolicy(p, "policy loaded")
-	return newBook(r, files, p), nil
+	k.files = files
+	k.present.Store(&inForce{bundle: files, policy: p})
+	return k, nil
 }
 
 func (b *base) loadPolicy(_ context.Context, at placed) (l loaded, err error) {
@@ -370,8 +378,12 @@ func (b *base) applyRules(ctx context.Context, g guarded) (ruled, error) {
 
 func (b *base) awaitGuard(ctx context.Context, r ruled) (served, error) {
 	r.guard.resolveAhead(wire.AheadFirst)
-	if err := r.guard.await(ctx); err != nil {
-		return served{}, fault.New(fault.Rules, "run it again with --log-level debug", "%w (%s)", err, b.status().Guard.Fault)
+	bounded, cancel := context.WithTimeout(ctx, stage.StartTime)
+	defer cancel()
+	select {
+	case <-r.guard.ready:
+	case <-bounded.Done():
+		return served{}, fault.New(fault.Rules, "run it again with --log-level debug", "the guard did not start in time (%s)", b.status().Guard.Fault)
 	}
 	go r.maintain(context.WithoutCancel(ctx))
 	return served(r), nil

@@ -18,7 +18,7 @@ func TestBudgetOutlivesGuards(t *testing.T) {
 		t.Fatal(err)
 	}
 	const most = 120
-	k := &leases{book: newBook(reader{}, nil, p), names: budget.NewBudget()}
+	k := &leases{book: newBook(nil, p), names: budget.NewBudget()}
 	asked := 0
 	for i := range 5 * most {
 		if m := k.mayAsk(wire.Message{Name: fmt.Sprintf("n%d.wild.test", i)}, wire.Message{Op: wire.OpName, ID: 7}); m.Op != wire.OpName || m.ID != 7 {

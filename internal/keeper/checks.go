@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -27,14 +26,11 @@ import (
 func (b *base) requireAll(need []int) error {
 	var names, reasons []string
 	for _, c := range need {
-		err := privdrop.Require(c)
 		var missing *privdrop.CapabilityError
-		switch {
-		case err == nil:
-		case errors.As(err, &missing):
+		if err := privdrop.Require(c); errors.As(err, &missing) {
 			names = append(names, missing.Capability)
 			reasons = append(reasons, missing.Capability+" to "+missing.Doing)
-		default:
+		} else if err != nil {
 			return fault.New(fault.Privilege, "report this with the container's run line", "%w", err)
 		}
 	}
@@ -55,16 +51,6 @@ func (b *base) warnOfEngines() {
 			fault.Warn(os.Stderr, fmt.Sprintf("%s is mounted: who can open an engine's socket is root on the machine, and is not confined", s), "remove the mount of "+s)
 		}
 	}
-}
-
-// xtablesLock returns the file that iptables locks on a read-only root. No one
-// but root can open it, in a directory that is root's.
-func xtablesLock(mode string) string {
-	dir, err := state.Make(mode)
-	if err != nil { // then the start ends at its next step
-		return ""
-	}
-	return filepath.Join(string(dir), "xtables.lock")
 }
 
 func alreadyKept(dir state.Dir, err error) *fault.Fault {
@@ -124,8 +110,6 @@ func unwritable(l fault.Launch, dir string, uid, owner uint32, hostUID string) (
 	return cause, l.Variable("HOST_UID", fmt.Sprint(owner)) + ", which makes the agent that user; or " + hand
 }
 
-const maxOutput = 64 << 20 // bytes of what a program writes
-
 // runProgram runs a program of the packet filter as a child of the reaper, which would else take its status from
 // whoever waits for it. Files in memory take what it reads and writes: nobody has to keep pipes moving meanwhile.
 func (b *base) runProgram(ctx context.Context, p firewall.Program) (stdout, stderr []byte, err error) {
@@ -154,7 +138,7 @@ func (b *base) runProgram(ctx context.Context, p firewall.Program) (stdout, stde
 		return nil, nil, err
 	}
 	for i, out := range []*[]byte{&stdout, &stderr} {
-		if *out, err = io.ReadAll(io.NewSectionReader(files[i+1], 0, maxOutput)); err != nil {
+		if *out, err = io.ReadAll(io.NewSectionReader(files[i+1], 0, 64<<20)); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -185,7 +169,7 @@ func giveStdio(gid uint32) {
 			// the log's among them, away from whom they are for.
 			var rights uint32
 			switch {
-			case isTTY(fd):
+			case ttyError(fd) == nil:
 				rights = 0o060
 			case !isPipe(fd):
 				continue
@@ -201,17 +185,15 @@ func giveStdio(gid uint32) {
 	})
 }
 
-func isTTY(fd int) bool {
+// ttyError is nil for a terminal, and EIO for one that is gone: every call on it fails so from then on.
+func ttyError(fd int) error {
 	_, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-	return err == nil
+	return err
 }
 
-// hungUp says whether the terminal that we were started on is gone: every call on it fails with EIO from then on.
-func hungUp() bool { return slices.ContainsFunc([]int{0, 1, 2}, hungUpAt) }
-
-func hungUpAt(fd int) bool {
-	_, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-	return err == unix.EIO
+// hungUp says whether the terminal that we were started on is gone.
+func hungUp() bool {
+	return slices.ContainsFunc([]int{0, 1, 2}, func(fd int) bool { return ttyError(fd) == unix.EIO })
 }
 
 func isPipe(fd int) bool {

@@ -67,14 +67,6 @@ func (c Config) wantsSession(stdin *os.File) bool {
 		c.Session == "auto" && text.IsTerminal(stdin) && text.IsTerminal(os.Stdout) && !window.InBackground(stdin)
 }
 
-func environList(m map[string]string) []string {
-	out := make([]string, 0, len(m))
-	for k, v := range m {
-		out = append(out, k+"="+v)
-	}
-	return out
-}
-
 // progress shows a start to the person who waits for it: a line for each part, at most eight in all, as they pass,
 // each with its time. A nil progress shows nothing.
 type progress struct {
@@ -98,18 +90,17 @@ func (p *progress) enter(part string) {
 	if p == nil || part == p.part {
 		return
 	}
-	now := time.Now()
 	if p.opened.IsZero() {
-		p.opened = now
+		p.opened = time.Now()
 	}
-	p.close(now)
-	p.part, p.begun = part, now
+	p.close()
+	p.part, p.begun = part, time.Now()
 	p.Say(fmt.Sprintf("agent-init: %-24s ", part))
 }
 
-func (p *progress) close(now time.Time) {
+func (p *progress) close() {
 	if p.part != "" {
-		p.Say(fmt.Sprintf("%8s\n", tookText(now.Sub(p.begun))))
+		p.Say(fmt.Sprintf("%8s\n", tookText(time.Since(p.begun))))
 		p.part = ""
 	}
 }
@@ -119,9 +110,8 @@ func (p *progress) done(what string) {
 	if p == nil {
 		return
 	}
-	now := time.Now()
-	p.close(now)
-	p.Say(fmt.Sprintf("agent-init: %-24s %8s%s\n", what, tookText(now.Sub(p.opened)), p.keys))
+	p.close()
+	p.Say(fmt.Sprintf("agent-init: %-24s %8s%s\n", what, tookText(time.Since(p.opened)), p.keys))
 }
 
 // failed ends the line of the part that was not done.

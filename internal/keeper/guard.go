@@ -47,8 +47,6 @@ type guardKeeper struct {
 	sent  uint32
 }
 
-const leasesAtOnce = 64
-
 // newGuardKeeper opens what guards are lent. It stays the keeper's while they come and go.
 func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, error) {
 	g := &guardKeeper{base: b, book: h.book, leases: h.leases, ready: make(chan struct{}), taken: map[uint32]chan struct{}{}}
@@ -67,7 +65,8 @@ func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, err
 	g.lent = append([]*os.File{drops, h.doors.requests, diag}, g.sockets.files...)
 	g.spec = stage.Own("guard", h.agent.guardUID, h.group.GID, "guard")
 	g.told = stage.GuardConfig{
-		Servers: h.servers.conf.Servers, Search: h.servers.conf.Search, Ephemeral: ephemeralPorts(), Families: g.sockets.families(),
+		Servers: h.servers.conf.Servers, Search: h.servers.conf.Search, Ephemeral: ephemeralPorts(),
+		Families: len(g.sockets.files) / stage.SocketsPerFamily,
 		LogLevel: b.config.level(), AgentUID: h.agent.identity.UID, Monitor: b.config.Monitor, Reduced: h.reduced, Shared: b.shared(), Engine: h.servers.engine,
 	}
 	g.service = stage.Service{
@@ -86,17 +85,6 @@ func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, err
 }
 
 const guardPatience = 5 * time.Second
-
-func (g *guardKeeper) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, stage.StartTime)
-	defer cancel()
-	select {
-	case <-g.ready:
-		return nil
-	case <-ctx.Done():
-		return errors.New("the guard did not start in time")
-	}
-}
 
 func (g *guardKeeper) lost() (over bool) {
 	g.mu.Lock()
@@ -224,17 +212,13 @@ func (g *guardKeeper) noteTaken(id uint32) {
 	}
 }
 
-// takePatience is how long a change of the policy waits for the guard to have
-// it: what is no longer allowed is to end within a second.
-const takePatience = 700 * time.Millisecond
-
 func (g *guardKeeper) awaitTaken(taken <-chan struct{}) {
 	if taken == nil {
 		return
 	}
 	select {
 	case <-taken:
-	case <-time.After(takePatience):
+	case <-time.After(700 * time.Millisecond): // what is no longer allowed is to end within a second
 		g.log.Warn("the guard is late to take what it was told")
 	}
 }

@@ -15,7 +15,7 @@ import (
 // idleGuard keeps a guard that was never started.
 func idleGuard() *guardKeeper {
 	b := &base{publisher: &publisher{log: slog.New(slog.DiscardHandler), record: audit.Discard}}
-	k := newBook(reader{base: b}, nil, nil)
+	k := newBook(b, nil)
 	return &guardKeeper{base: b, book: k, leases: &leases{base: b, book: k, requests: budget.Pace{Burst: 1, Every: time.Hour}}}
 }
 

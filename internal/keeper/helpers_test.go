@@ -42,3 +42,9 @@ func addrs(list ...string) []netip.Addr {
 	}
 	return out
 }
+
+func newBook(b *base, p *policy.Policy) *book {
+	k := &book{base: b}
+	k.present.Store(&inForce{policy: p})
+	return k
+}

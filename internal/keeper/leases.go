@@ -137,8 +137,6 @@ func (l *leases) adopt(ctx context.Context, p *policy.Policy, put func() error) 
 	return nil
 }
 
-const lastMoments = 2 * time.Second
-
 // foreign are the kernel's leases that are not in the book, and what it lets go on without one.
 func (l *leases) foreign(ctx context.Context) ([]firewall.Element, error) {
 	foreign, err := l.unbooked(ctx)
@@ -165,7 +163,7 @@ func (l *leases) unbooked(ctx context.Context) ([]firewall.Element, error) {
 	for _, lease := range leases {
 		// The last moments are left out: the kernel's clock starts a little
 		// after the book's, and what one name evicts runs out.
-		if ending := lease.TTL > 0 && lease.TTL < lastMoments; !ending && !l.ledger.Holds(lease.Element) {
+		if ending := lease.TTL > 0 && lease.TTL < 2*time.Second; !ending && !l.ledger.Holds(lease.Element) {
 			out = append(out, lease.Element)
 		}
 	}
@@ -199,11 +197,6 @@ func (l *leases) repair(ctx context.Context) error {
 	return l.fw.Lease(ctx, l.ledger.Leases())
 }
 
-const (
-	idleFor    = 10 * time.Minute // a connection that is silent for longer goes on, and keeps no address open
-	sweepEvery = time.Second
-)
-
 // maintain keeps leases that are in use, forgets the others, and holds the live
 // rules against the plan, until ctx ends.
 func (k *keeper) maintain(ctx context.Context) {
@@ -211,7 +204,7 @@ func (k *keeper) maintain(ctx context.Context) {
 	if err != nil {
 		k.log.Warn("rule changes are noticed by the clock only", "error", err)
 	}
-	renew, attest, sweep := time.Tick(lease.RenewEvery), time.Tick(state.AttestEvery), time.Tick(sweepEvery)
+	renew, attest, sweep := time.Tick(lease.RenewEvery), time.Tick(state.AttestEvery), time.Tick(time.Second)
 	var leasing bursts
 	for {
 		select {
@@ -265,7 +258,7 @@ func (l *leases) renew(ctx context.Context) {
 	under, busy := make(map[firewall.Element]bool, len(all)), map[firewall.Element]bool{}
 	for _, u := range all {
 		under[u.Element] = true
-		if u.Idle < idleFor {
+		if u.Idle < 10*time.Minute { // who is silent for longer goes on, and keeps no address open
 			busy[u.Element] = true
 		}
 	}

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/agent-init/agent-init/internal/stage"
 )
 
 // guardSockets are the loopback sockets that the agent's DNS and its TLS and HTTP connections are redirected to. The
@@ -22,6 +20,7 @@ type guardSockets struct {
 	dns4, dns6   uint16 // ports; 0 if there is no such address
 	gate4, gate6 uint16
 	files        []*os.File // stage.SocketsPerFamily for each family
+	tcp          []*os.File // of these; UDP is not refused: questions may wait
 
 	turnedAway []net.Listener // while there is no guard
 	turning    sync.WaitGroup
@@ -59,7 +58,7 @@ func (s *guardSockets) open(ctx context.Context, host, family string) (dns, gate
 			if g, err = listenOnFree(ctx, &lc, host, family); err == nil {
 				dns, gate = uint16(l.Addr().(*net.TCPAddr).Port), uint16(g.Addr().(*net.TCPAddr).Port)
 				files, err := files(u, l, g)
-				s.files = append(s.files, files...)
+				s.files, s.tcp = append(s.files, files...), append(s.tcp, files[1:]...)
 				return dns, gate, err
 			}
 			u.Close()
@@ -99,19 +98,13 @@ func (s *guardSockets) accept() error {
 	s.turnedAway = nil
 	s.turning.Wait()
 	var errs []error
-	for i, f := range s.files {
-		if i%stage.SocketsPerFamily == 0 {
-			continue
-		}
+	for _, f := range s.tcp {
 		fd := int(f.Fd())
 		// The last guard may have set or shut down what it was lent. For one that listens still this changes nothing.
-		errs = append(errs, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0), unix.Listen(fd, backlog))
+		errs = append(errs, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0), unix.Listen(fd, unix.SOMAXCONN))
 	}
 	return errors.Join(errs...)
 }
-
-// backlog is the kernel's default for net.core.somaxconn.
-const backlog = 4096
 
 // refuse resets connections at once while there is no guard, those that wait included. The sockets never stop
 // listening: the kernel lets nobody else have a port that is listened at, whatever options he sets
@@ -122,10 +115,7 @@ func (s *guardSockets) refuse() error {
 		return nil
 	}
 	var errs []error
-	for i, f := range s.files {
-		if i%stage.SocketsPerFamily == 0 { // UDP: questions may wait
-			continue
-		}
+	for _, f := range s.tcp {
 		l, err := net.FileListener(f)
 		if err != nil {
 			errs = append(errs, err)
@@ -187,5 +177,3 @@ func lend(s syscall.Conn) (*os.File, error) {
 	}
 	return os.NewFile(uintptr(fd), "lent"), err
 }
-
-func (s *guardSockets) families() int { return len(s.files) / stage.SocketsPerFamily }

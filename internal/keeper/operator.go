@@ -56,9 +56,6 @@ func (b *base) openSockets(_ context.Context, l loaded) (out listening, err erro
 	return out, requests.Close()
 }
 
-// operateEvery is how often the clock of grants and the policy's files are looked at.
-const operateEvery = time.Second
-
 // operate serves people, and does what they have asked for when its time comes,
 // until ctx ends. The leases are published up to that count of changes.
 func (k *keeper) operate(ctx context.Context, published uint64) {
@@ -69,7 +66,7 @@ func (k *keeper) operate(ctx context.Context, published uint64) {
 		}
 	}()
 	go k.serveMetrics(k.doors.metrics)
-	tick, again := time.Tick(operateEvery), time.Tick(state.AttestEvery)
+	tick, again := time.Tick(time.Second), time.Tick(state.AttestEvery)
 	for {
 		select {
 		case <-ctx.Done():
@@ -109,10 +106,8 @@ func (k *keeper) serveControl(ctx context.Context, p control.Peer, r control.Req
 	// What was begun is carried through, also if the person has left.
 	ctx = context.WithoutCancel(ctx)
 	switch r.Verb {
-	case ask.Allow:
-		return k.put(ctx, grant.Allow, p, r)
-	case ask.Deny:
-		return k.put(ctx, grant.Deny, p, r)
+	case ask.Allow, ask.Deny:
+		return k.put(ctx, grant.Kind(r.Verb), p, r)
 	case ask.End:
 		return k.end(ctx, p, r)
 	case ask.SelfTest:
@@ -214,9 +209,6 @@ func (k *keeper) end(ctx context.Context, p control.Peer, r control.Request) con
 	return ask.Answer(grant.Granted{Version: 1, Grant: ended, Replaced: []grant.Grant{}, Warnings: []string{}})
 }
 
-// metricsTime is how long a reader may take.
-const metricsTime = 5 * time.Second
-
 // serveMetrics answers whatever is asked, and reads no more of it than where it ends: the socket is root's alone.
 func (b *base) serveMetrics(l *net.UnixListener) {
 	for {
@@ -229,7 +221,7 @@ func (b *base) serveMetrics(l *net.UnixListener) {
 			if p, err := control.PeerOf(conn); err != nil || p.UID != uint32(os.Geteuid()) { // root, but for tests
 				return
 			}
-			if conn.SetDeadline(time.Now().Add(metricsTime)) != nil {
+			if conn.SetDeadline(time.Now().Add(5*time.Second)) != nil {
 				return
 			}
 			r := bufio.NewReader(io.LimitReader(conn, 16<<10))

@@ -74,9 +74,6 @@ func (p *publisher) status() state.State {
 
 func (p *publisher) ready() bool { return p.status().Phase == state.PhaseReady }
 
-// stateSpare is room for a status with long faults in it.
-const stateSpare = 16 << 10
-
 // publish writes the state for everyone. A disk that can't be written does not
 // stop the keeper: readers see that the file is old.
 func (p *publisher) publish() {
@@ -107,7 +104,7 @@ func (p *publisher) publish() {
 		return
 	}
 	// The log may be on the same file system: that it is full has to be published.
-	p.dir.Spare(state.StatusFile, 0o644, stateSpare)
+	p.dir.Spare(state.StatusFile, 0o644, 16<<10) // for one with long faults in it
 }
 
 // unless has what could not be written be written later.

@@ -206,7 +206,12 @@ func Keep(ctx context.Context, c Config, mode string, tell func(Report)) error {
 		up.Store(k)
 	}
 	if tell != nil {
-		tell(outcome(err))
+		var how Report
+		if err != nil {
+			f := fault.Of(err, "start the keeper")
+			how = Report{Code: f.Code, Cause: f.Error(), Remedy: f.Remedy}
+		}
+		tell(how)
 	}
 	if err != nil {
 		if ended := endedBy(ctx); ended != 0 {
@@ -221,12 +226,4 @@ func Keep(ctx context.Context, c Config, mode string, tell func(Report)) error {
 	k.endGrants(context.WithoutCancel(ctx))
 	k.publish()
 	return nil
-}
-
-func outcome(err error) Report {
-	if err == nil {
-		return Report{}
-	}
-	f := fault.Of(err, "start the keeper")
-	return Report{Code: f.Code, Cause: f.Error(), Remedy: f.Remedy}
 }

@@ -105,9 +105,6 @@ func here(p *policy.Policy) []netip.AddrPort {
 // The policy's files are looked at by the clock: a notification (inotify(7)) is about an inode, and what is mounted,
 // bind-mounted or swapped by a symbolic link under the same path, as volumes of Kubernetes are, is another one.
 
-// maxWatched is how many files of a directory are looked at.
-const maxWatched = 2000
-
 // filesState is a digest of all that tells one version of the policy's files from
 // another, behind every link: inode, size, times, mode and owner.
 func filesState(dir, hosts string) uint64 {
@@ -132,7 +129,7 @@ func filesState(dir, hosts string) uint64 {
 		return h.Sum64()
 	}
 	defer d.Close()
-	names, err := d.Readdirnames(maxWatched)
+	names, err := d.Readdirnames(2000) // at the most
 	if err != nil && err != io.EOF {
 		fmt.Fprintln(h, err)
 	}
@@ -158,11 +155,11 @@ func (w *watched) due(now uint64) bool {
 }
 
 // filesState is that of the files that read reads.
-func (r *reader) filesState() uint64 {
-	return filesState(r.config.PolicyDir, container.HostsFile(r.mode))
+func (b *base) filesState() uint64 {
+	return filesState(b.config.PolicyDir, container.HostsFile(b.mode))
 }
 
 // readFiles reads the files of the policy, and the hosts file where it counts.
-func (r *reader) readFiles() (*policy.Bundle, error) {
-	return policy.Read(policy.ReadOptions{Dir: r.config.PolicyDir, HostsFile: container.HostsFile(r.mode)})
+func (b *base) readFiles() (*policy.Bundle, error) {
+	return policy.Read(policy.ReadOptions{Dir: b.config.PolicyDir, HostsFile: container.HostsFile(b.mode)})
 }

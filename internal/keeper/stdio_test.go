@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
 )
 
 // TestHungUp: a terminal whose other end was closed is told from one that is
@@ -22,15 +23,15 @@ func TestHungUp(t *testing.T) {
 	defer w.Close()
 	r.Close()
 	for _, f := range []*os.File{slave, w} {
-		if hungUpAt(int(f.Fd())) {
+		if ttyError(int(f.Fd())) == unix.EIO {
 			t.Errorf("%s passes for a lost terminal", f.Name())
 		}
 	}
-	if isPipe(int(slave.Fd())) || !isPipe(int(w.Fd())) || isTTY(int(w.Fd())) || !isTTY(int(slave.Fd())) {
+	if isPipe(int(slave.Fd())) || !isPipe(int(w.Fd())) || ttyError(int(w.Fd())) == nil || ttyError(int(slave.Fd())) != nil {
 		t.Error("a pipe and a terminal are taken for each other")
 	}
 	master.Close()
-	if !hungUpAt(int(slave.Fd())) {
+	if ttyError(int(slave.Fd())) != unix.EIO {
 		t.Error("the lost terminal was not noticed")
 	}
 }

@@ -27,15 +27,6 @@ const (
 	OpSession                // the first of the session server's own
 )
 
-// Asks says whether the guard waits for an answer.
-func (o Op) Asks() bool {
-	switch o {
-	case OpLease, OpLeasedTo, OpDirect, OpOwner, OpName, OpRequest:
-		return true
-	}
-	return false
-}
-
 // AsksAtOnce are the questions of the guard's that the keeper has not answered. The guard waits
 // before it asks more. One that doesn't is none of ours: it is not read from any more, and then ended.
 const AsksAtOnce = 512
