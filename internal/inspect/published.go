@@ -259,10 +259,7 @@ func (p *patient) readNetwork() {
 }
 
 func (p *patient) readServers() {
-	c, err := upstream.ReadConf("/etc/resolv.conf")
-	if err != nil {
-		c = upstream.Conf{}
-	}
+	c, _ := upstream.ReadConf("/etc/resolv.conf") // as far as it can be read
 	own, _ := upstream.LocalAddrs()
 	c.PassOver(own, "")
 	p.passedOver = c.PassedOver

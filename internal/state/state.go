@@ -33,15 +33,39 @@ type State struct {
 	Keeper    process   `json:"keeper"`
 	Started   time.Time `json:"started,omitzero"`
 	Published time.Time `json:"published,omitzero"`
-	Agent     agent     `json:"agent"`
-	Firewall  Firewall  `json:"firewall"`
-	Policy    loaded    `json:"policy"`
-	Guard     Guard     `json:"guard"`
-	Leases    leased    `json:"leases"`
-	Grants    granted   `json:"grants"`
-	SelfTest  *SelfTest `json:"selftest,omitempty"`
-	Audit     Audit     `json:"audit"`
-	Session   session   `json:"session,omitzero"`
+	Agent     struct {  // whom the keeper runs commands as
+		User string `json:"user"`
+		UID  uint32 `json:"uid"`
+	} `json:"agent"`
+	Firewall Firewall `json:"firewall"`
+	Policy   struct { // in force
+		policy.Counts
+		Attempts int       `json:"attempts"` // to load it, the first one included
+		Loaded   time.Time `json:"loaded,omitzero"`
+		Fault    string    `json:"fault,omitempty"` // why the last reload was refused
+	} `json:"policy"`
+	Guard  Guard    `json:"guard"`
+	Leases struct { // what is open by name
+		Names    int `json:"names"`
+		Elements int `json:"elements"`
+	} `json:"leases"`
+	Grants struct { // at run time
+		Allowed  int    `json:"allowed"`
+		Denied   int    `json:"denied"`
+		Requests int    `json:"requests"`        // that wait for a person
+		Fault    string `json:"fault,omitempty"` // why a denial, or the end of one, is not in force yet
+	} `json:"grants"`
+	SelfTest *SelfTest `json:"selftest,omitempty"`
+	Audit    Audit     `json:"audit"`
+	Session  struct {  // empty if there is none
+		Name     string `json:"name"`
+		Socket   string `json:"socket"`
+		OK       bool   `json:"ok"` // the server serves
+		UID      uint32 `json:"uid"`
+		Windows  int    `json:"windows"`
+		Attached int    `json:"attached"` // clients
+		Restarts int    `json:"restarts"`
+	} `json:"session,omitzero"`
 }
 
 // process tells a process from a later one of the same pid.
@@ -50,12 +74,6 @@ type process struct {
 	// Start is the process's start time in clock ticks (proc(5), field 22):
 	// with it, a pid that was used again is told apart.
 	Start uint64 `json:"start"`
-}
-
-// agent is whom the keeper runs commands as.
-type agent struct {
-	User string `json:"user"`
-	UID  uint32 `json:"uid"`
 }
 
 // Firewall is what holds the rules, and whether they are as planned.
@@ -67,14 +85,6 @@ type Firewall struct {
 	Verified time.Time `json:"verified,omitzero"`
 	Repairs  int       `json:"repairs"`
 	Fault    string    `json:"fault,omitempty"`
-}
-
-// loaded is how much is in force, and since when.
-type loaded struct {
-	policy.Counts
-	Attempts int       `json:"attempts"` // to load it, the first one included
-	Loaded   time.Time `json:"loaded,omitzero"`
-	Fault    string    `json:"fault,omitempty"` // why the last reload was refused
 }
 
 // Guard is how the guard does.
@@ -89,20 +99,6 @@ type Guard struct {
 	PassedOver []string `json:"passed_over,omitempty"` // DNS servers of resolv.conf that are not asked, and why
 }
 
-// leased is how much is open by name.
-type leased struct {
-	Names    int `json:"names"`
-	Elements int `json:"elements"`
-}
-
-// granted is how much was granted at run time.
-type granted struct {
-	Allowed  int    `json:"allowed"`
-	Denied   int    `json:"denied"`
-	Requests int    `json:"requests"`        // that wait for a person
-	Fault    string `json:"fault,omitempty"` // why a denial, or the end of one, is not in force yet
-}
-
 // SelfTest is how the last self-test went.
 type SelfTest struct {
 	OK       bool      `json:"ok"`
@@ -110,17 +106,6 @@ type SelfTest struct {
 	Checks   int       `json:"checks"`
 	Failures []string  `json:"failures,omitempty"`
 	Millis   int64     `json:"ms"`
-}
-
-// session is empty if there is no session.
-type session struct {
-	Name     string `json:"name"`
-	Socket   string `json:"socket"`
-	OK       bool   `json:"ok"` // the server serves
-	UID      uint32 `json:"uid"`
-	Windows  int    `json:"windows"`
-	Attached int    `json:"attached"` // clients
-	Restarts int    `json:"restarts"`
 }
 
 // Audit is where the log is, and whether it can be written.
