@@ -108,7 +108,7 @@ func parseTarget(s string, r *Rule) *fault {
 			f.at = len(s) - len(port)
 			return f
 		}
-		r.Ports = p
+		r.Ports = []Port{p}
 	}
 	if looksLikeAddress(host) {
 		return parseAddress(host, r)
@@ -234,24 +234,17 @@ func starless(host string) string {
 	return ""
 }
 
-func parsePort(s string) ([]Port, *fault) {
-	number, proto, hasProto := strings.Cut(s, "/")
-	p := Port{Proto: TCP}
-	if hasProto {
-		switch strings.ToLower(proto) {
-		case "tcp":
-		case "udp":
-			p.Proto = UDP
-		default:
-			return nil, &fault{0, s, "unknown protocol", Nearest(strings.ToLower(proto), []string{"tcp", "udp"})}
-		}
-	}
+func parsePort(s string) (Port, *fault) {
+	number, word, hasProto := strings.Cut(strings.ToLower(s), "/")
+	proto, known := map[string]Proto{"tcp": TCP, "udp": UDP}[word]
 	n, err := strconv.ParseUint(number, 10, 16)
-	if err != nil || n == 0 {
-		return nil, &fault{0, s, "a port is one number from 1 to 65535", ""}
+	switch {
+	case hasProto && !known:
+		return Port{}, &fault{0, s, "unknown protocol", Nearest(word, []string{"tcp", "udp"})}
+	case err != nil || n == 0:
+		return Port{}, &fault{0, s, "a port is one number from 1 to 65535", ""}
 	}
-	p.Number = uint16(n)
-	return []Port{p}, nil
+	return Port{cmp.Or(proto, TCP), uint16(n)}, nil
 }
 
 // hostOfURL returns the entry that stands for a URL, or "".

@@ -25,16 +25,16 @@ func (ps *parser) keys() []key {
 		{name: "domains", read: ps.items(func(src Source, text string) { ps.entry(&Rule{Source: src, Text: text}) })},
 		{name: "networks", read: ps.items(ps.network)},
 		{name: "deny", read: ps.items(func(src Source, text string) { ps.entry(&Rule{Source: src, Text: text, Deny: true}) })},
-		{name: "inbound", read: ps.items(ps.inbound)},
+		{name: "inbound", read: list(ps, &s.Inbound, parsePort)},
 		{name: "user", read: setting(ps, &s.User, user)},
 		{name: "command", read: ps.command},
 		{name: "env", read: ps.env},
 		{name: "selftest", keys: []key{
-			{name: "reach", read: ps.items(ps.probe(&s.SelfTest.Reach))},
-			{name: "block", read: ps.items(ps.probe(&s.SelfTest.Block))},
+			{name: "reach", read: list(ps, &s.SelfTest.Reach, probe)},
+			{name: "block", read: list(ps, &s.SelfTest.Block, probe)},
 		}},
 		{name: "dns", keys: []key{
-			{name: "upstream", read: ps.items(ps.upstream)},
+			{name: "upstream", read: list(ps, &s.DNS.Upstream, upstream)},
 			{name: "max_ttl", read: setting(ps, &s.DNS.MaxTTL, maxTTL)},
 			{name: "qps", read: setting(ps, &s.DNS.QPS, number(1_000_000))},
 		}},
@@ -86,6 +86,21 @@ func setting[T any](ps *parser, to *T, parse func(key, text string) (v T, proble
 		} else {
 			*to = v
 		}
+	}
+}
+
+// list reads the items of a setting that several files may have.
+func list[T any](ps *parser, to *[]T, parse func(text string) (T, *fault)) func(node) {
+	return func(n node) {
+		ps.items(func(src Source, text string) {
+			v, f := parse(text)
+			if f != nil {
+				ps.fault(src, f)
+				return
+			}
+			ps.set[fmt.Sprint(n.name, " ", v)] = src
+			*to = append(*to, v)
+		})(n)
 	}
 }
 
@@ -162,15 +177,6 @@ func (ps *parser) network(src Source, text string) {
 	ps.entry(&Rule{Source: src, Text: text})
 }
 
-func (ps *parser) inbound(src Source, text string) {
-	p, f := parsePort(text)
-	if f != nil {
-		ps.fault(src, f)
-		return
-	}
-	ps.settings.Inbound = append(ps.settings.Inbound, p...)
-}
-
 func (ps *parser) env(n node) {
 	ps.mapping(n, nil, func(variable string, n node) {
 		text, ok := ps.value(n)
@@ -217,35 +223,27 @@ func (ps *parser) command(n node) {
 }
 
 // probe reads a target of the self-test.
-func (ps *parser) probe(list *[]string) func(src Source, text string) {
-	return func(src Source, text string) {
-		var r Rule
-		preset, f := parseEntry(text, &r)
-		switch {
-		case f != nil:
-			ps.fault(src, f)
-			return
-		case preset != "", r.Deny, r.Private, r.Required, r.Wildcard, r.Name == "" && !r.Prefix.IsSingleIP(),
-			r.Ports != nil && r.Ports[0].Proto != TCP:
-			ps.fault(src, &fault{0, text, "a probe is one name or address, with a TCP port if it is not 443", ""})
-			return
-		}
-		if r.Ports == nil {
-			r.Ports = []Port{HTTPS}
-		}
-		r.Flags = Flags{}
-		target := r.String()
-		ps.set["probe "+target] = src
-		*list = append(*list, target)
+func probe(text string) (string, *fault) {
+	var r Rule
+	preset, f := parseEntry(text, &r)
+	switch {
+	case f != nil:
+		return "", f
+	case preset != "", r.Deny, r.Private, r.Required, r.Wildcard, r.Name == "" && !r.Prefix.IsSingleIP(),
+		r.Ports != nil && r.Ports[0].Proto != TCP:
+		return "", &fault{0, text, "a probe is one name or address, with a TCP port if it is not 443", ""}
+	case r.Ports == nil:
+		r.Ports = []Port{HTTPS}
 	}
+	r.Flags = Flags{}
+	return r.String(), nil
 }
 
 // upstream reads a DNS server.
-func (ps *parser) upstream(src Source, text string) {
+func upstream(text string) (string, *fault) {
 	u, err := ParseUpstream(text)
 	if err != nil {
-		ps.fault(src, &fault{0, text, err.Error(), ""})
-		return
+		return "", &fault{0, text, err.Error(), ""}
 	}
-	ps.settings.DNS.Upstream = append(ps.settings.DNS.Upstream, u.String())
+	return u.String(), nil
 }

@@ -20,7 +20,7 @@ type parser struct {
 
 	rules       []*Rule // in file order
 	settings    Settings
-	set         map[string]Source // where each setting was made
+	set         map[string]Source // where each setting was made, and each item of one
 	errs, warns problems
 }
 

@@ -207,15 +207,16 @@ func (p *Policy) warn(ps *parser) {
 			ps.warns.add(Error{Source: r.Source, Text: r.Text, Message: fmt.Sprintf("has no effect: %v at %v denies it", by, by.Source)})
 		}
 	}
-	probes := func(targets []string, allowed bool, message string) {
+	probes := func(key string, targets []string, allowed bool, verb string) {
 		for _, target := range targets {
 			if p.allowsTarget(target) == allowed {
-				ps.warns.add(Error{Source: ps.set["probe "+target], Text: target, Message: message})
+				ps.warns.add(Error{Source: ps.set[key+" "+target], Text: target,
+					Message: key + " names what the policy " + verb + ": the self-test will fail"})
 			}
 		}
 	}
-	probes(p.Settings.SelfTest.Reach, false, "selftest.reach names what the policy does not allow: the self-test will fail")
-	probes(p.Settings.SelfTest.Block, true, "selftest.block names what the policy allows: the self-test will fail")
+	probes("selftest.reach", p.Settings.SelfTest.Reach, false, "does not allow")
+	probes("selftest.block", p.Settings.SelfTest.Block, true, "allows")
 }
 
 // overruled returns a rule that denies the last port that r allows, if all of them are denied.

@@ -55,7 +55,7 @@ func Read(o ReadOptions) (*Bundle, error) {
 		return nil, err
 	}
 	names := []string{"policy.yaml", "allowlist.txt"}
-	more, err := list(w, o.Dir, b)
+	more, err := w.listed(o.Dir, b)
 	if err != nil {
 		return nil, err
 	}
@@ -106,8 +106,8 @@ func (w walker) names(dir string) ([]string, error) {
 	return names, nil
 }
 
-// list returns the files of allowlist.d that are read, relative to dir.
-func list(w walker, dir string, b *Bundle) ([]string, error) {
+// listed returns the files of allowlist.d that are read, relative to dir.
+func (w walker) listed(dir string, b *Bundle) ([]string, error) {
 	entries, err := w.names(filepath.Join(dir, "allowlist.d"))
 	if err != nil {
 		return nil, err
