@@ -28,8 +28,6 @@ type Drop struct {
 	UID      int64     // of the sender; -1 if not known
 	Proto    uint8     // IP protocol number
 	Src, Dst netip.AddrPort
-	ICMPType uint8  // of ICMP and ICMPv6 only
-	Len      int    // of the packet on the wire, bytes, as its header claims
 	Prefix   string // of the rule that logged it
 }
 
@@ -143,7 +141,7 @@ func parseIPv4(b []byte) (Drop, bool) {
 	if head < 20 || len(b) < 20 {
 		return Drop{}, false
 	}
-	d := Drop{UID: -1, Proto: b[9], Len: int(binary.BigEndian.Uint16(b[2:]))}
+	d := Drop{UID: -1, Proto: b[9]}
 	src, dst := netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20]))
 	first := binary.BigEndian.Uint16(b[6:])&0x1fff == 0 // of the fragments
 	d.transport(src, dst, b[min(head, len(b)):], first)
@@ -154,7 +152,7 @@ func parseIPv6(b []byte) (Drop, bool) {
 	if len(b) < 40 {
 		return Drop{}, false
 	}
-	d := Drop{UID: -1, Len: 40 + int(binary.BigEndian.Uint16(b[4:]))}
+	d := Drop{UID: -1}
 	src, dst := netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
 	next, rest, first := b[6], b[40:], true
 	// Extension headers that may precede the transport's, RFC 8200 section 4.
@@ -177,19 +175,13 @@ func parseIPv6(b []byte) (Drop, bool) {
 	return d, true
 }
 
-// transport fills in what the transport's header tells, if it is there.
+// transport fills in the addresses and, where the transport's header is there and has some, the ports.
 func (d *Drop) transport(src, dst netip.Addr, b []byte, first bool) {
 	var sport, dport uint16
-	if first {
-		switch d.Proto {
-		case unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_UDPLITE, unix.IPPROTO_SCTP, unix.IPPROTO_DCCP:
-			if len(b) >= 4 {
-				sport, dport = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
-			}
-		case unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6:
-			if len(b) >= 1 {
-				d.ICMPType = b[0]
-			}
+	switch d.Proto {
+	case unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_UDPLITE, unix.IPPROTO_SCTP, unix.IPPROTO_DCCP:
+		if first && len(b) >= 4 {
+			sport, dport = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
 		}
 	}
 	d.Src, d.Dst = netip.AddrPortFrom(src, sport), netip.AddrPortFrom(dst, dport)
