@@ -140,7 +140,7 @@ func versionCommand() command {
 func detectCommand() command {
 	var private bool
 	return command{
-		name: "detect", words: "npm go apt pip cargo github-meta", synopsis: "[--private] npm|go|apt|pip|cargo|github-meta…",
+		name: "detect", words: strings.ReplaceAll(detect.Managers, "|", " "), synopsis: "[--private] " + detect.Managers + "…",
 		summary: "print allowlist entries from this image's own package-manager configuration",
 		example: "RUN agent-init detect npm >> /etc/agent-init/allowlist.d/npm.txt\n\n" +
 			"Read, in the order that the package manager itself reads them:\n" +
@@ -169,7 +169,7 @@ func detectCommand() command {
 
 // runDetect prints either all that was asked for, or nothing.
 func runDetect(ctx context.Context, e environment, dir string, private bool, args []string) error {
-	const remedy = "agent-init detect npm|go|apt|pip|cargo|github-meta"
+	const remedy = "agent-init detect " + detect.Managers
 	if len(args) == 0 {
 		return fault.New(fault.Usage, remedy, "detect: say which package manager")
 	}

@@ -34,6 +34,9 @@ func detectors() map[string]func(*image) ([]origin, error) {
 	}
 }
 
+// Managers are those that are Known, as help has them.
+const Managers = "npm|go|apt|pip|cargo|github-meta"
+
 // Known says whether there is something to detect of a package manager.
 func Known(manager string) bool { return detectors()[manager] != nil }
 

@@ -326,3 +326,16 @@ func FuzzDetect(f *testing.F) {
 		}
 	})
 }
+
+// TestManagers: what help names is what is known.
+func TestManagers(t *testing.T) {
+	names := strings.Split(Managers, "|")
+	for _, name := range names {
+		if !Known(name) {
+			t.Errorf("%s is not known", name)
+		}
+	}
+	if n := len(detectors()); n != len(names) {
+		t.Errorf("%d are known, and %d are named", n, len(names))
+	}
+}
