@@ -25,7 +25,12 @@ type explanation struct {
 func forbidden(no *judged, p *policy.Policy) []byte {
 	e := explanation{Error: "refused by agent-init", Host: no.name, Port: no.port, Why: no.Error(), Rule: no.rule.String()}
 	e.Line, e.Hint = remedy(no.ruling, p)
-	kind, body := "text/plain; charset=utf-8", e.text()
+	kind, body := "text/plain; charset=utf-8", []byte(e.Error+"\n")
+	for _, l := range [][2]string{{"host", printable(e.Host)}, {"why", e.Why}, {"rule", e.Rule}, {"allowlist line", e.Line}, {"hint", e.Hint}} {
+		if l[1] != "" {
+			body = fmt.Appendf(body, "%s: %s\n", l[0], l[1])
+		}
+	}
 	if no.json {
 		// A struct of strings can't fail to marshal.
 		body, _ = json.Marshal(e)
@@ -40,23 +45,12 @@ func forbidden(no *judged, p *policy.Policy) []byte {
 	return b.Bytes()
 }
 
-func (e explanation) text() []byte {
-	b := []byte(e.Error + "\n")
-	for _, l := range [][2]string{{"host", printable(e.Host)}, {"why", e.Why}, {"rule", e.Rule}, {"allowlist line", e.Line}, {"hint", e.Hint}} {
-		if l[1] != "" {
-			b = fmt.Appendf(b, "%s: %s\n", l[0], l[1])
-		}
-	}
-	return b
-}
-
 // printable quotes what is not plain text: the client chose it.
 func printable(s string) string {
-	q := strconv.QuoteToASCII(s)
-	if q == `"`+s+`"` {
-		return s
+	if q := strconv.QuoteToASCII(s); q != `"`+s+`"` {
+		return q
 	}
-	return q
+	return s
 }
 
 // remedy is the line of an allowlist that would allow what r refused, and a hint

@@ -128,22 +128,17 @@ func parseHello(body []byte) (hello, error) {
 	)
 	for len(extensions.b) > 0 {
 		kind, data := extensions.uint16(), extensions.vector16()
-		if extensions.bad {
-			return hello{}, refusedHello
-		}
-		if seen[kind] {
-			if kind == extensionServerName {
-				return hello{}, refusedManySNI
-			}
-			return hello{}, refusedHello
-		}
-		seen[kind] = true
 		switch {
+		case extensions.bad, seen[kind] && kind != extensionServerName:
+			return hello{}, refusedHello
+		case seen[kind]:
+			return hello{}, refusedManySNI
 		case kind == extensionServerName:
 			names = data
 		case kind >= extensionECHDraft && kind <= extensionECH, kind == extensionESNI:
 			found.encrypted = true
 		}
+		seen[kind] = true
 	}
 	if !seen[extensionServerName] {
 		return hello{}, refusedNoSNI

@@ -118,12 +118,6 @@ func (x *exchange) record(v audit.Verdict, r ruling, reason string) {
 		Proto: "tcp", Rule: r.rule.String(), Reason: reason}.By(x.c.findOut(find)))
 }
 
-// behind records that a client has sent more behind a body.
-func (x *exchange) behind(r *judged) {
-	r.enforce = ""
-	x.record(audit.Deny, r.ruling, r.method+": what followed its body was dropped: a request with a body is the last of its connection")
-}
-
 func (x *exchange) requests(r *judged) error {
 	defer x.waiting.end()
 	for {
@@ -134,7 +128,10 @@ func (x *exchange) requests(r *judged) error {
 		case raw:
 			return x.c.from.forward(x.up, untilEnd)
 		case r.last(): // what was sent meanwhile is for another connection
-			return x.c.from.discard(func() { x.behind(r) })
+			return x.c.from.discard(func() {
+				r.enforce = ""
+				x.record(audit.Deny, r.ruling, r.method+": what followed its body was dropped: a request with a body is the last of its connection")
+			})
 		}
 		if r, err = x.request(x.hurry); err == nil {
 			continue

@@ -20,16 +20,6 @@ type request struct {
 // chunked is the length of a body whose chunks say how long they are.
 const chunked = -1
 
-// head returns a head as it is passed on: without Expect, which the gate answers, and
-// without the offers that are not to be made.
-func (r *request) head(head []byte) []byte {
-	without := []string{"expect"}
-	if r.offers == nil {
-		without = append(without, "upgrade", "http2-settings")
-	}
-	return rewrite(head, r.last(), without...)
-}
-
 // last says whether nothing may follow r on its connection. A server may overlook a
 // body, and read it as the next request: for a method that it does not know, a path
 // where it expects none, or an answer that it gives early.
@@ -41,6 +31,16 @@ func (r *request) switches() bool { return r.offers != nil || r.target != author
 // droppable says whether the offers may be left out without the client's
 // noticing: one who offers HTTP/2 asks for nothing that HTTP/1.1 has not.
 func (r *request) droppable() bool { return len(r.offers) == 1 && r.offers[0] == "h2c" }
+
+// head returns a head as it is passed on: without Expect, which the gate answers, and
+// without the offers that are not to be made.
+func (r *request) head(head []byte) []byte {
+	without := []string{"expect"}
+	if r.offers == nil {
+		without = append(without, "upgrade", "http2-settings")
+	}
+	return rewrite(head, r.last(), without...)
+}
 
 // parseRequest reads a head as readHead delimits it, for a server on port. The
 // request is never nil: beside an error it has what was understood.
@@ -96,18 +96,14 @@ func (r *request) requestLine(line string) (minor int, target string, err error)
 
 // authority finds the one host that the request is for (RFC 9112, section 3.2).
 func (r *request) authority(hosts []string, target string, port uint16) error {
-	if len(hosts) == 0 {
-		return refusedNoHost
-	}
 	if len(hosts) > 1 {
 		return refusedManyHosts
 	}
-	host, err := splitHost(hosts[0], port)
-	r.host = strings.Clone(host) // the head is not to be kept for its sake
-	if err != nil {
-		return err
-	}
+	host, err := splitHost(strings.Join(hosts, ""), port) // none is an empty one
+	r.host = strings.Clone(host)                          // the head is not to be kept for its sake
 	switch {
+	case err != nil:
+		return err
 	case target[0] == '/', target == "*" && r.method == "OPTIONS":
 		return nil
 	case len(target) < 7 || !strings.EqualFold(target[:7], "http://"):
@@ -182,7 +178,6 @@ func (r *request) framing(f fields, minor int) error {
 	return nil
 }
 
-// parseLength reads a Content-Length.
 func parseLength(s string) (int64, bool) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	return n, err == nil && len(s) <= 18 && strings.Trim(s, "0123456789") == ""

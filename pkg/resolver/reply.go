@@ -21,23 +21,17 @@ func parseReply(pkt []byte, req *dns.Msg) (*dns.Msg, error) {
 	m := new(dns.Msg)
 	// The whole message need not be well formed if it is cut short.
 	err := m.Unpack(pkt)
-	if len(pkt) < headerLen || m.Id != req.Id || !m.Response || m.Opcode != dns.OpcodeQuery {
+	canonical := func(q dns.Question) dns.Question { q.Name = dns.CanonicalName(q.Name); return q }
+	switch {
+	case len(pkt) < headerLen || m.Id != req.Id || !m.Response || m.Opcode != dns.OpcodeQuery:
 		return nil, errForged
-	}
-	if len(m.Question) == 0 && (m.Rcode == dns.RcodeFormatError || m.Rcode == dns.RcodeNotImplemented) {
+	case len(m.Question) == 0 && (m.Rcode == dns.RcodeFormatError || m.Rcode == dns.RcodeNotImplemented):
 		return m, nil // it did not understand the question, and need not repeat it
-	}
-	if len(m.Question) != 1 {
+	case len(m.Question) != 1 || canonical(m.Question[0]) != canonical(req.Question[0]):
 		return nil, errForged
-	}
-	got, want := m.Question[0], req.Question[0]
-	if got.Qtype != want.Qtype || got.Qclass != want.Qclass || dns.CanonicalName(got.Name) != dns.CanonicalName(want.Name) {
-		return nil, errForged
-	}
-	if m.Truncated {
+	case m.Truncated:
 		return nil, errTruncated
-	}
-	if err != nil {
+	case err != nil:
 		return nil, errForged
 	}
 	return m, nil
