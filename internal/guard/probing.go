@@ -3,6 +3,7 @@ package guard
 import (
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,19 +37,15 @@ func (p *probing) begin(plan selftest.Plan) {
 	for _, name := range plan.Denied {
 		p.names[name] = true
 	}
-	for _, list := range [][]selftest.Target{plan.Block, plan.Required, plan.Reach} {
-		for _, t := range list {
-			if a, err := netip.ParseAddr(t.Name); err == nil {
-				p.addrs[a] = true
-			} else {
-				p.names[t.Name] = true
-			}
+	for _, t := range slices.Concat(plan.Block, plan.Required, plan.Reach) {
+		if a, err := netip.ParseAddr(t.Name); err == nil {
+			p.addrs[a] = true
+		} else {
+			p.names[t.Name] = true
 		}
 	}
-	for _, list := range [][]netip.AddrPort{plan.DNS, plan.TCP, plan.UDP, plan.Metadata} {
-		for _, a := range list {
-			p.addrs[a.Addr()] = true
-		}
+	for _, a := range slices.Concat(plan.DNS, plan.TCP, plan.UDP, plan.Metadata) {
+		p.addrs[a.Addr()] = true
 	}
 	for _, a := range plan.Ping {
 		p.addrs[a] = true

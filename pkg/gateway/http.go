@@ -23,7 +23,7 @@ type exchange struct {
 // serveHTTP relays a connection, judging every request as it comes.
 func (c *conn) serveHTTP(ctx context.Context) error {
 	x := &exchange{c: c, ctx: context.WithoutCancel(ctx), down: c.toClient()}
-	x.waiting = newPipeline(func() { c.client.SetReadDeadline(past) })
+	x.waiting = newPipeline(func() { c.client.SetReadDeadline(time.Unix(1, 0)) }) // ends a read at once
 	x.hurry()
 	r, err := x.request(nil)
 	c.s.conns.judged(c)
@@ -44,9 +44,6 @@ func (c *conn) serveHTTP(ctx context.Context) error {
 	c.relay(server, func() error { return x.requests(r) }, func() error { return x.responses(server) })
 	return nil
 }
-
-// past is a deadline that ends a read at once.
-var past = time.Unix(1, 0)
 
 // hurry bounds the time for the rest of a head, until relax.
 func (x *exchange) hurry() { x.c.client.SetReadDeadline(time.Now().Add(x.c.s.limits.head)) }
@@ -248,9 +245,6 @@ func (x *exchange) respond(server *source, n int, r response, to asked) error {
 	return nil
 }
 
-// lingerTime is how long the client may take to read that it was refused.
-const lingerTime = time.Second
-
 // answer tells the client why no, and waits for it to have read that. It returns false if
 // the client can't be told.
 func (x *exchange) answer(no *judged) bool {
@@ -258,7 +252,7 @@ func (x *exchange) answer(no *judged) bool {
 	if no.why == refusedNotHTTP || no.why == refusedHTTP2 {
 		return false // it would not understand
 	}
-	c.client.SetDeadline(time.Now().Add(lingerTime))
+	c.client.SetDeadline(time.Now().Add(time.Second))
 	if write(x.down, forbidden(no, c.s.config.Policy())) != nil || c.client.CloseWrite() != nil {
 		return false
 	}

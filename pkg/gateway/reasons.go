@@ -9,11 +9,10 @@ type refusal struct{ words string }
 
 func (r *refusal) Error() string { return r.words }
 
-// refusedByPolicy has the policy's own words, which are its decision's.
-var refusedByPolicy = &refusal{"not allowed"}
-
-// Why connections are refused whatever is inside.
 var (
+	refusedByPolicy = &refusal{"not allowed"} // has the words of the policy's decision
+
+	// Connections, whatever is inside.
 	refusedTooMany    = &refusal{"too many connections"}
 	refusedEvicted    = &refusal{"too many connections wait to be judged"}
 	refusedNoOriginal = &refusal{"no original destination"}
@@ -22,18 +21,14 @@ var (
 	refusedTimeout    = &refusal{"nothing to judge came in time"}
 	refusedHungUp     = &refusal{"closed before there was anything to judge"}
 	refusedRevoked    = &refusal{"no longer allowed"}
-)
 
-// Why a name is refused, beside the reasons of the policy.
-var (
+	// Names, beside the reasons of the policy.
 	refusedAddress = &refusal{"the name may not be reached at this address"}
 	refusedLease   = &refusal{"the address is not leased to this name"}
 	refusedKeeper  = &refusal{"could not learn whose address this is"}
 	refusedName    = &refusal{"not a valid host name"}
-)
 
-// Why a ClientHello is refused.
-var (
+	// A ClientHello.
 	refusedNotTLS    = &refusal{"not tls"}
 	refusedSSL2      = &refusal{"sslv2 hello"}
 	refusedRecord    = &refusal{"malformed tls record"}
@@ -45,10 +40,8 @@ var (
 	refusedManySNI   = &refusal{"more than one server name in the client hello"}
 	refusedRetry     = &refusal{"second client hello differs in its server name"}
 	refusedECH       = &refusal{"encrypted client hello, which the policy refuses"}
-)
 
-// Why an HTTP request is refused.
-var (
+	// An HTTP request.
 	refusedNotHTTP      = &refusal{"not http/1"}
 	refusedHTTP2        = &refusal{"http/2 without tls"}
 	refusedHeadSize     = &refusal{"request head is too long"}

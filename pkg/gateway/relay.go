@@ -48,7 +48,7 @@ func (c *conn) direction(run func() error, src *source, dst *net.TCPConn) {
 		case broken:
 			c.end(audit.Allow, "reset")
 		case dst.CloseWrite() != nil:
-			c.end(audit.Allow, how(both))
+			c.end(audit.Allow, how[both])
 		case both:
 			c.close(audit.Allow, "closed")
 		default:
@@ -62,7 +62,7 @@ func (c *conn) direction(run func() error, src *source, dst *net.TCPConn) {
 			dst.CloseWrite()
 			src.awaitReset()
 		}
-		c.end(audit.Allow, how(both))
+		c.end(audit.Allow, how[both])
 	case denied:
 		c.end(audit.Deny, no.Error())
 	case late(err):
@@ -83,12 +83,7 @@ func (c *conn) half(broken bool) (both, anyBroken bool) {
 }
 
 // how names an end by reset: who said the last word before may take no answer.
-func how(said bool) string {
-	if said {
-		return "closed"
-	}
-	return "reset"
-}
+var how = map[bool]string{true: "closed", false: "reset"}
 
 // sink is one side of a conn to write to; what it takes is counted.
 type sink struct {

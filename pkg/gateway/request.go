@@ -85,9 +85,8 @@ func (r *request) requestLine(line string) (minor int, target string, err error)
 		return 0, "", refusedNotHTTP
 	case strings.EqualFold(method, "CONNECT") && method != "CONNECT":
 		return 0, "", refusedRequestLine
-	}
 	// A fragment is never sent; where one is, readers differ about the host.
-	if strings.ContainsFunc(target, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '#' }) {
+	case strings.ContainsFunc(target, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '#' }):
 		return 0, "", refusedTarget
 	}
 	r.method = strings.Clone(method)
@@ -151,11 +150,8 @@ func (r *request) framing(f fields, minor int) error {
 		return refusedEncoding
 	case len(expects) > 1 || len(expects) == 1 && !strings.EqualFold(expects[0], "100-continue"):
 		return refusedExpect
-	}
-	for _, needed := range []string{"host", "content-length", "transfer-encoding", "expect", "connection"} {
-		if f.option(needed) {
-			return refusedConnection
-		}
+	case slices.ContainsFunc([]string{"host", "content-length", "transfer-encoding", "expect", "connection"}, f.option):
+		return refusedConnection
 	}
 	if len(encodings) == 1 {
 		if encodings[0] != "chunked" || minor == 0 {

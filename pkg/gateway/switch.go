@@ -48,10 +48,9 @@ func offered(offers []string, f fields) bool {
 // of HTTP/1.0 send no Host.
 func (r *request) connect(hosts []string, target string, minor int) error {
 	t, ok := splitTarget(target)
-	if !ok {
-		return refusedTarget
-	}
 	switch {
+	case !ok:
+		return refusedTarget
 	case len(hosts) > 1:
 		return refusedManyHosts
 	case len(hosts) == 0 && minor > 0:

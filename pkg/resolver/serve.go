@@ -58,9 +58,6 @@ func (s *Server) Serve(parent context.Context, packets []net.PacketConn, streams
 	return context.Cause(ctx)
 }
 
-// maxReadErrors is how often in a row a socket may fail before it counts as broken.
-const maxReadErrors = 100
-
 // serveUDP answers queries from conn, all that are there at a time. The replies
 // leave by that socket too, so that the kernel undoes the redirection that
 // brought the queries here.
@@ -73,11 +70,12 @@ func (s *Server) serveUDP(conn *net.UDPConn) error {
 	for i := range scratches {
 		scratches[i].out = make([]byte, 0, 2*maxUDPReply)
 	}
+	const most = 100 // failures in a row: then it counts as broken
 	failures := 0
 	for {
 		n, err := b.read()
 		if err != nil {
-			if failures++; errors.Is(err, net.ErrClosed) || failures > maxReadErrors {
+			if failures++; errors.Is(err, net.ErrClosed) || failures > most {
 				return err
 			}
 			continue
