@@ -48,8 +48,7 @@ func detectApt(im *image) ([]origin, error) {
 	return append(origins, proxies...), err
 }
 
-// complaint is what apt says first of sources that it can't read: the file and what is
-// wrong, without a URI.
+// complaint is what apt says first of sources that it can't read: the file and what is wrong, without a URI.
 func complaint(err error) string {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {

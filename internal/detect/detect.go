@@ -16,14 +16,12 @@ import (
 	"time"
 )
 
-// detectors say where each package manager of this image fetches from. They ask
-// nothing of the network, and know no host but by the image's own configuration,
-// so a corporate mirror is followed.
+// detectors say where each package manager of this image fetches from. They ask nothing of the network, and know no
+// host but by the image's own configuration, so a corporate mirror is followed.
 //
-// apt is asked, since nobody but root configures it. The files of npm, pip and go are
-// read here: the agent can write what these would read. npm may be corepack's, which
-// runs what package.json names, and pip runs what is in a home or a virtual environment.
-// npm also keeps to itself a registry with a password in its URL.
+// apt is asked, since nobody but root configures it. The files of npm, pip and go are read here: the agent can write
+// what these would read. npm may be corepack's, which runs what package.json names, and pip runs what is in a home or a
+// virtual environment. npm also keeps to itself a registry with a password in its URL.
 func detectors() map[string]func(*image) ([]origin, error) {
 	return map[string]func(*image) ([]origin, error){
 		"npm": detectNpm, "go": detectGo, "apt": detectApt, "pip": detectPip, "cargo": detectCargo,
@@ -40,9 +38,8 @@ const Managers = "npm|go|apt|pip|cargo|github-meta"
 // Known says whether there is something to detect of a package manager.
 func Known(manager string) bool { return detectors()[manager] != nil }
 
-// Entries returns the lines of an allowlist for a package manager that is Known, as it
-// is configured in this image for who works in dir with these variables. Private marks
-// them as servers that have private addresses.
+// Entries returns the lines of an allowlist for a package manager that is Known, as it is configured in this image for
+// who works in dir with these variables. Private marks them as servers that have private addresses.
 func Entries(ctx context.Context, env map[string]string, dir, manager string, private bool) (string, error) {
 	return newImage(ctx, env, dir).entries(manager, private)
 }
@@ -66,8 +63,7 @@ type image struct {
 	env   map[string]string
 	dir   string // working directory
 	home  string // "" if there is none
-	// tool runs a program by its absolute path, with a fixed environment, and
-	// returns its standard output.
+	// tool runs a program by its absolute path, with a fixed environment, and returns its standard output.
 	tool func(path string, args ...string) (string, error)
 }
 

@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// detectNpm follows npm's order: the environment, then the .npmrc of the project,
-// of the user and of the prefix, and last what npm itself says, which knows its
-// default.
+// detectNpm follows npm's order: the environment, then the .npmrc of the project, of the user and of the prefix, and
+// last what npm itself says, which knows its default.
 func detectNpm(im *image) ([]origin, error) {
 	c := config{}
 	for _, name := range slices.Sorted(maps.Keys(im.env)) {

@@ -173,7 +173,11 @@ func (c *client) refresh() {
 		c.queue.stale.Store(false) // it looks at none
 		return
 	}
-	w.draw(c)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.clients[c]; ok {
+		w.show(c)
+	}
 }
 
 func (c *client) leave() {

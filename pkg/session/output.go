@@ -58,14 +58,6 @@ func (w *window) live(c *client) bool {
 	return c.plain || c.cols == cols && c.rows == rows || c.cols == 0 || c.rows == 0
 }
 
-func (w *window) draw(c *client) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, ok := w.clients[c]; ok {
-		w.show(c)
-	}
-}
-
 func (w *window) show(c *client) {
 	c.filter = w.filterFor(c)
 	cols, rows := c.cols, c.rows
@@ -253,7 +245,6 @@ func (w *window) finish() {
 		w.record = nil
 	}
 	w.mu.Unlock()
-	close(w.done)
 	w.master.Close()
 	for c := range clients {
 		c.moving.Lock()

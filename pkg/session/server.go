@@ -15,6 +15,7 @@
 package session
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -61,9 +62,8 @@ type Server struct {
 	config Config
 
 	mu          sync.Mutex
-	windows     []*window    // by id
-	finishing   int          // windows whose clients may not know yet that they have ended
-	connections map[bool]int // by whether they are root's
+	windows     []*window // by id
+	finishing   int       // windows whose clients may not know yet that they have ended
 	clients     map[*client]struct{}
 	opening     map[uint64]opening
 	lastRequest uint64
@@ -83,7 +83,7 @@ func NewServer(c Config) *Server {
 	slots := func(n int) map[bool]chan struct{} {
 		return map[bool]chan struct{}{true: make(chan struct{}, n), false: make(chan struct{}, n)}
 	}
-	return &Server{config: c, connections: map[bool]int{}, clients: map[*client]struct{}{}, opening: map[uint64]opening{},
+	return &Server{config: c, clients: map[*client]struct{}{}, opening: map[uint64]opening{},
 		records: map[uint32]*recorder{}, histories: slots(historiesAtATime), screens: slots(screensAtATime)}
 }
 
@@ -100,33 +100,12 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 func (s *Server) admit(conn *net.UnixConn) {
 	defer conn.Close()
 	known, err := control.PeerOf(conn)
-	root := known.UID == 0
-	if err != nil || !root && known.UID != s.config.AgentUID {
-		return
+	if err == nil && (known.UID == 0 || known.UID == s.config.AgentUID) {
+		s.serveConn(conn, peer{uid: known.UID, pid: known.PID})
 	}
-	why := ""
-	s.mu.Lock()
-	switch {
-	case s.ended:
-		why = "the session has ended"
-	case s.connections[root] >= maxConnections:
-		why = "too many clients: detach others first"
-	default:
-		s.connections[root]++
-	}
-	s.mu.Unlock()
-	if why != "" {
-		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
-		_, _ = conn.Write(frame.Append(nil, frame.Error, []byte(why)))
-		return
-	}
-	s.serveConn(conn, peer{uid: known.UID, pid: known.PID})
-	s.mu.Lock()
-	s.connections[root]--
-	s.mu.Unlock()
 }
 
-// serveConn serves one client until it has gone. The caller has checked that the peer may.
+// serveConn serves one client until it has gone, or refuses one too many. The caller has checked that the peer may.
 func (s *Server) serveConn(conn *net.UnixConn, who peer) {
 	defer conn.Close()
 	c := &client{server: s, peer: who, fresh: true}
@@ -134,9 +113,29 @@ func (s *Server) serveConn(conn *net.UnixConn, who peer) {
 	if c.queue, err = newQueue(conn, c.refresh, s.config.patience, s.screens[who.uid == 0]); err != nil {
 		return
 	}
+	why, others := "", 0
 	s.mu.Lock()
-	s.clients[c] = struct{}{}
+	for other := range s.clients {
+		if !other.peer.local && (other.peer.uid == 0) == (who.uid == 0) {
+			others++
+		}
+	}
+	switch {
+	case who.local: // the keeper's
+	case s.ended:
+		why = "the session has ended"
+	case others >= maxConnections:
+		why = "too many clients: detach others first"
+	}
+	if why == "" {
+		s.clients[c] = struct{}{}
+	}
 	s.mu.Unlock()
+	if why != "" {
+		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = conn.Write(frame.Append(nil, frame.Error, []byte(why)))
+		return
+	}
 	c.serve(conn)
 	s.mu.Lock()
 	delete(s.clients, c)
@@ -295,7 +294,7 @@ func (s *Server) Shutdown(ctx context.Context) {
 
 // record records a window to a file from now on, or from when it comes.
 func (s *Server) record(w *window, m wire.Message, file *os.File) {
-	r := newRecorder(m, file, s.config.RecordLimit)
+	r := &recorder{file: file, out: bufio.NewWriterSize(file, 64<<10), begun: time.Unix(0, m.Value), size: int64(m.Arg), limit: s.config.RecordLimit}
 	r.full = func() { s.tell(wire.Message{Op: sessionop.Full, ID: m.ID}) }
 	r.broke = func(err error) {
 		s.config.Log.Error("the window is no longer recorded", "window", m.ID, "error", err)

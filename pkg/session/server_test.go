@@ -210,10 +210,17 @@ func TestPeers(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- r.server.Serve(ctx, l) }()
 	r.server.config.AgentUID = uint32(os.Getuid())
-	root := os.Getuid() == 0
+	me := uint32(os.Getuid())
 	list := func(mine, others int) error {
 		r.server.mu.Lock()
-		r.server.connections[root], r.server.connections[!root] = mine, others
+		clear(r.server.clients)
+		for i := range mine + others {
+			who := peer{uid: me}
+			if i >= mine { // root's, or of one who is not root
+				who.uid = 1 - min(me, 1)
+			}
+			r.server.clients[&client{peer: who}] = struct{}{}
+		}
 		r.server.mu.Unlock()
 		c, err := attach.Dial(path)
 		if err != nil {
@@ -224,7 +231,7 @@ func TestPeers(t *testing.T) {
 		eventually(t, func() bool {
 			r.server.mu.Lock()
 			defer r.server.mu.Unlock()
-			return r.server.connections[root] == mine
+			return len(r.server.clients) == mine+others
 		}, func() string { return "a connection is still counted" })
 		return err
 	}
@@ -237,6 +244,7 @@ func TestPeers(t *testing.T) {
 	if err := list(0, maxConnections); err != nil {
 		t.Error("one uid's connections count for the other: ", err)
 	}
+	clear(r.server.clients)
 	stop()
 	if err := <-served; !errors.Is(err, context.Canceled) {
 		t.Error(err)

@@ -34,7 +34,6 @@ type window struct {
 	master *os.File
 	raw    syscall.RawConn
 	typing chan struct{} // taken by whoever writes input
-	done   chan struct{} // closed when the window has ended
 
 	mu      sync.Mutex
 	term    *terminal.Terminal
@@ -63,7 +62,7 @@ func newWindow(s *Server, m wire.Message, near *os.File) (*window, error) {
 	near.Close()
 	w := &window{
 		server: s, id: m.ID, name: m.Text, pid: int(m.PID), begun: time.Unix(0, m.Value), master: os.NewFile(uintptr(fd), "terminal"),
-		typing: make(chan struct{}, 1), done: make(chan struct{}), clients: map[*client]struct{}{}, tty: farSide(fd),
+		typing: make(chan struct{}, 1), clients: map[*client]struct{}{}, tty: farSide(fd),
 	}
 	if w.raw, err = w.master.SyscallConn(); err != nil {
 		w.master.Close()
@@ -212,15 +211,11 @@ func (w *window) input(c *client, b []byte) {
 	case w.typing <- struct{}{}:
 	case <-c.queue.done:
 		return
-	case <-w.done:
-		return
 	}
 	defer func() { <-w.typing }()
 	for b = b[writeNow(w.raw, b):]; len(b) > 0; {
 		select {
 		case <-c.queue.done:
-			return
-		case <-w.done:
 			return
 		default:
 		}
@@ -229,7 +224,7 @@ func (w *window) input(c *client, b []byte) {
 			n, err = w.master.Write(b)
 		}
 		if b = b[n:]; err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			return // the window is about to end
+			return // the window ends, or has
 		}
 	}
 }
@@ -273,10 +268,6 @@ type recorder struct {
 }
 
 const flushEvery = time.Second // how long an event stays in memory
-
-func newRecorder(m wire.Message, file *os.File, limit int64) *recorder {
-	return &recorder{file: file, out: bufio.NewWriterSize(file, 64<<10), begun: time.Unix(0, m.Value), size: int64(m.Arg), limit: limit}
-}
 
 // header begins a file, with the screen as it is, if there is one.
 func (r *recorder) header(cols, rows int, name string, screen []byte) {

@@ -28,7 +28,7 @@ type Options struct {
 	Request protocol.Request // Window, Read, Nested; the rest is filled in
 
 	In, Out *os.File         // the person's terminal
-	Signals <-chan os.Signal // window size changes, and requests to end
+	Signals <-chan os.Signal // SIGWINCH, SIGCONT, and requests to end
 	Prefix  Prefix
 
 	// Local is for the container's own terminal: the client goes on to the next window when one ends, waits for a key
@@ -75,7 +75,7 @@ const maxTyped = 256 << 10
 // Run shows a window on the terminal until it ends, the person leaves, or something breaks. Whatever happens, the
 // terminal is left as it was found.
 func Run(o Options) (Result, error) {
-	a := &attachment{o: o, keys: keys{prefix: o.Prefix}, in: int(o.In.Fd()), out: int(o.Out.Fd()), sock: -1, signals: make(chan syscall.Signal, 64)}
+	a := &attachment{o: o, keys: keys{prefix: o.Prefix}, in: int(o.In.Fd()), out: int(o.Out.Fd()), sock: -1, signals: make(chan os.Signal, 64)}
 	saved, err := unix.IoctlGetTermios(a.in, unix.TCGETS)
 	if errors.Is(err, unix.EIO) {
 		return Result{}, ErrTerminal
@@ -100,9 +100,7 @@ func Run(o Options) (Result, error) {
 	go a.watchSignals(stop)
 	err = a.run()
 	a.closeConn()
-	if a.dirty { // the server has not said goodbye
-		a.reset()
-	}
+	a.reset() // if the server has not said goodbye
 	return a.result, err
 }
 
@@ -111,7 +109,7 @@ type attachment struct {
 	o       Options
 	in, out int
 	sock    int
-	signals chan syscall.Signal
+	signals chan os.Signal
 	waiter  *waiter
 	asked   uint32 // what the waiter waits for on sock
 	conn    *os.File
@@ -158,10 +156,11 @@ func (a *attachment) restore() {
 
 // reset brings a terminal back that shows nobody knows what.
 func (a *attachment) reset() {
-	if a.dirty = false; !a.o.Request.Plain {
+	if a.dirty && !a.o.Request.Plain {
 		reset := terminal.New(terminal.Options{Cols: 80, Rows: 24, Scrollback: -1}).Reset()
 		_ = a.write(slices.Concat([]byte(terminal.CutOff), reset, a.traces, []byte("\x1b[999;1H\r\n")))
 	}
+	a.dirty = false
 }
 
 // watchSignals hands signals to the loop. One that asks to end also works if the loop is blocked by a terminal that
@@ -171,17 +170,13 @@ func (a *attachment) watchSignals(stop <-chan struct{}) {
 		select {
 		case <-stop:
 			return
-		case s := <-a.o.Signals:
-			sig, ok := s.(syscall.Signal)
-			if !ok {
-				continue
-			}
+		case sig := <-a.o.Signals:
 			select {
 			case a.signals <- sig:
 				_ = a.waiter.file.SetReadDeadline(time.Unix(1, 0)) // the loop waits no longer
 			default: // it is blocked
 			}
-			if !endsClient(sig) {
+			if sig == unix.SIGWINCH || sig == unix.SIGCONT {
 				continue
 			}
 			select {
@@ -190,14 +185,10 @@ func (a *attachment) watchSignals(stop <-chan struct{}) {
 			case <-time.After(stuckSignal):
 				a.restore()
 				signal.Reset(sig)
-				_ = unix.Kill(unix.Getpid(), sig)
+				_ = unix.Kill(unix.Getpid(), sig.(syscall.Signal))
 			}
 		}
 	}
-}
-
-func endsClient(sig syscall.Signal) bool {
-	return sig == syscall.SIGTERM || sig == syscall.SIGHUP || sig == syscall.SIGINT || sig == syscall.SIGQUIT
 }
 
 func (a *attachment) run() error {
@@ -269,7 +260,7 @@ func (a *attachment) expired() error {
 	return nil
 }
 
-func (a *attachment) signalled(sig syscall.Signal) error {
+func (a *attachment) signalled(sig os.Signal) error {
 	switch {
 	case sig == syscall.SIGWINCH:
 		if cols, rows := a.size(); cols > 0 && !a.idle {
@@ -286,7 +277,7 @@ func (a *attachment) signalled(sig syscall.Signal) error {
 		a.sendSize()
 	case sig == syscall.SIGTERM && a.ending.IsZero():
 		a.ending = time.Now().Add(endTime)
-	case endsClient(sig):
+	default:
 		return ErrSignal
 	}
 	return nil

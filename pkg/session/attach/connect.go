@@ -189,9 +189,7 @@ func (a *attachment) handle(k frame.Kind, payload []byte) error {
 func (a *attachment) left() error {
 	a.leaving = time.Time{}
 	a.result.Detached = true
-	if a.dirty {
-		a.reset()
-	}
+	a.reset()
 	if !a.o.Local {
 		return errFinished
 	}

@@ -103,32 +103,28 @@ func DecodeRequest(b []byte) (Request, error) {
 	if _, err := d.Token(); err != io.EOF {
 		return Request{}, errors.New("not a request: more than one value")
 	}
-	return r, r.check()
-}
-
-func (r Request) check() error {
 	if r.Version != version {
-		return fmt.Errorf("protocol version %d, not %d: use the agent-init of this container", r.Version, version)
+		return r, fmt.Errorf("protocol version %d, not %d: use the agent-init of this container", r.Version, version)
 	}
 	switch r.Verb {
 	case VerbAttach, VerbList, VerbNew, VerbHistory, VerbKill:
 	default:
-		return errors.New("unknown request")
+		return r, errors.New("unknown request")
 	}
 	if r.Cols < 0 || r.Rows < 0 || r.Cols > MaxSide || r.Rows > MaxSide {
-		return errors.New("no terminal has that size")
+		return r, errors.New("no terminal has that size")
 	}
 	if err := sessionop.CheckName(r.Name); r.Name != "" && err != nil {
-		return err
+		return r, err
 	}
 	command := strings.Join(r.Argv, " ")
 	switch {
 	case strings.Contains(command, "\x00"):
-		return errors.New("a zero byte in the command")
+		return r, errors.New("a zero byte in the command")
 	case len(command) >= maxArgv:
-		return fmt.Errorf("the command has more than %d bytes", maxArgv)
+		return r, fmt.Errorf("the command has more than %d bytes", maxArgv)
 	}
-	return nil
+	return r, nil
 }
 
 // TTYOf identifies the terminal behind a descriptor, if it is one.

@@ -7,8 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// MaxHeld is how much of an unfinished sequence is waited for. Terminals answer with longer ones, and those may be
-// cut.
+// MaxHeld is how much of an unfinished sequence is waited for. Terminals answer with longer ones, and those may be cut.
 const MaxHeld = 4 << 10
 
 const (
