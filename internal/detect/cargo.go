@@ -57,26 +57,6 @@ func detectCargo(im *image) ([]origin, error) {
 	if len(c) == 0 && !installed {
 		return nil, errors.New("there is no configuration of cargo, and cargo is not installed")
 	}
-	return cargoOrigins(c)
-}
-
-// cargoSettings merges the strings of a file into c, by dotted key.
-func cargoSettings(c config, file, table string, values map[string]any) {
-	for name, v := range values {
-		switch key := table + name; v := v.(type) {
-		case string:
-			c.merge(config{key: {v, file + ": " + key}})
-		case map[string]any:
-			cargoSettings(c, file, key+".", v)
-		}
-	}
-}
-
-// maxTOMLNests bounds how deep arrays and tables may be nested: the library has no bound,
-// and takes a gigabyte for a megabyte of brackets.
-const maxTOMLNests = 1 << 12
-
-func cargoOrigins(c config) ([]origin, error) {
 	first, err := cargoReplaced(c)
 	if err != nil {
 		return nil, err
@@ -95,6 +75,22 @@ func cargoOrigins(c config) ([]origin, error) {
 	}
 	return origins, nil
 }
+
+// cargoSettings merges the strings of a file into c, by dotted key.
+func cargoSettings(c config, file, table string, values map[string]any) {
+	for name, v := range values {
+		switch key := table + name; v := v.(type) {
+		case string:
+			c.merge(config{key: {v, file + ": " + key}})
+		case map[string]any:
+			cargoSettings(c, file, key+".", v)
+		}
+	}
+}
+
+// maxTOMLNests bounds how deep arrays and tables may be nested: the library has no bound,
+// and takes a gigabyte for a megabyte of brackets.
+const maxTOMLNests = 1 << 12
 
 // cargoReplaced follows the replacement of crates.io to its end.
 func cargoReplaced(c config) (origin, error) {

@@ -59,7 +59,8 @@ func (w *window) live(c *client) bool {
 }
 
 func (w *window) show(c *client) {
-	c.filter = w.filterFor(c)
+	c.filter = w.term.Filter()
+	c.filter.Clipboard, c.filter.Questions, c.filter.Plain = !c.readOnly && w.server.config.Clipboard, c == w.leader, c.plain
 	cols, rows := c.cols, c.rows
 	if cols == 0 || rows == 0 {
 		cols, rows = w.term.Size()
@@ -86,13 +87,6 @@ func (w *window) show(c *client) {
 	}
 	c.queue.screen(append(screen, w.term.Restore(cols, rows)...))
 	c.fresh = false
-}
-
-// filterFor returns what stands between the program and c's terminal from here on.
-func (w *window) filterFor(c *client) terminal.Filter {
-	f := w.term.Filter()
-	f.Clipboard, f.Questions, f.Plain = !c.readOnly && w.server.config.Clipboard, c == w.leader, c.plain
-	return f
 }
 
 // add shows the window to c, first as it is, then as it goes on. It returns false if the window has ended.

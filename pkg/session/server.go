@@ -324,7 +324,7 @@ func (s *Server) find(name string) (*window, error) {
 	return nil, fmt.Errorf("there is no window %q", name)
 }
 
-// neighbour returns the window that is one step from w, which is 1 or -1.
+// neighbour returns the window that is step from w: 1 or -1.
 func (s *Server) neighbour(w *window, step int) *window {
 	s.mu.Lock()
 	defer s.mu.Unlock()
