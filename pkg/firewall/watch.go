@@ -33,16 +33,13 @@ func watch(ctx context.Context, self uint32) (<-chan struct{}, error) {
 		defer stop()
 		for {
 			msgs, err := conn.Receive()
-			if ctx.Err() != nil {
+			switch {
+			case ctx.Err() != nil:
 				return
-			}
-			// What was lost for want of room was a change too. After any
-			// other error the socket is of no use.
-			lost := errors.Is(err, unix.ENOBUFS)
-			if err != nil && !lost {
+			case errors.Is(err, unix.ENOBUFS): // what was lost for want of room was a change too
+			case err != nil: // the socket is of no use any more
 				return
-			}
-			if !lost && !slices.ContainsFunc(msgs, func(m netlink.Message) bool { return m.Header.PID != self }) {
+			case !slices.ContainsFunc(msgs, func(m netlink.Message) bool { return m.Header.PID != self }):
 				continue
 			}
 			select {

@@ -277,11 +277,8 @@ func (b *builder) input() Chain {
 	}
 	b.repliesIn(&c)
 	// Errors about packets of our flows: path MTU discovery needs them.
-	for _, typ := range []uint8{3, 11} {
-		c.add(accept, related, icmp, icmpType(typ))
-	}
-	for _, typ := range []uint8{1, 2, 3} {
-		c.add(accept, related, icmp6, icmpType(typ))
+	for _, e := range [][]Match{{icmp, icmpType(3)}, {icmp, icmpType(11)}, {icmp6, icmpType(1)}, {icmp6, icmpType(2)}, {icmp6, icmpType(3)}} {
+		c.add(accept, append([]Match{related}, e...)...)
 	}
 	for _, e := range b.inbound() {
 		ms := []Match{fresh, proto(e.Proto), dport(e.Port)}

@@ -273,46 +273,43 @@ func restoreText(tables []xtTable, live xtLive, open bool) string {
 		}
 	}
 	for _, t := range tables {
-		writeTable(&b, t, live[t.name], open)
-	}
-	return b.String()
-}
-
-func writeTable(b *strings.Builder, t xtTable, live *xtLiveTable, open bool) {
-	fmt.Fprintf(b, "*%s\n", t.name)
-	for _, h := range t.hooks {
-		if h.closed {
-			fmt.Fprintf(b, ":%s DROP [0:0]\n", h.builtin)
-		}
-	}
-	if open && t.name == "filter" {
-		for _, c := range slices.Sorted(maps.Keys(live.policies)) {
-			if live.policies[c] == "DROP" {
-				fmt.Fprintf(b, ":%s ACCEPT [0:0]\n", c)
+		now := live[t.name]
+		fmt.Fprintf(&b, "*%s\n", t.name)
+		for _, h := range t.hooks {
+			if h.closed {
+				fmt.Fprintf(&b, ":%s DROP [0:0]\n", h.builtin)
 			}
 		}
-	}
-	ours := map[string]bool{}
-	for _, c := range t.chains { // which empties those that are there
-		fmt.Fprintf(b, ":%s - [0:0]\n", c.name)
-		ours[c.name] = true
-	}
-	old := slices.DeleteFunc(live.ours(), func(name string) bool { return ours[name] })
-	for _, name := range old {
-		fmt.Fprintf(b, "-F %s\n", name)
-	}
-	for _, line := range jumps(t, live) {
-		fmt.Fprintln(b, line)
-	}
-	for _, c := range t.chains {
-		for _, r := range c.rules {
-			fmt.Fprintf(b, "-A %s %s\n", c.name, r)
+		if open && t.name == "filter" {
+			for _, c := range slices.Sorted(maps.Keys(now.policies)) {
+				if now.policies[c] == "DROP" {
+					fmt.Fprintf(&b, ":%s ACCEPT [0:0]\n", c)
+				}
+			}
 		}
+		ours := map[string]bool{}
+		for _, c := range t.chains { // which empties those that are there
+			fmt.Fprintf(&b, ":%s - [0:0]\n", c.name)
+			ours[c.name] = true
+		}
+		old := slices.DeleteFunc(now.ours(), func(name string) bool { return ours[name] })
+		for _, name := range old {
+			fmt.Fprintf(&b, "-F %s\n", name)
+		}
+		for _, line := range jumps(t, now) {
+			fmt.Fprintln(&b, line)
+		}
+		for _, c := range t.chains {
+			for _, r := range c.rules {
+				fmt.Fprintf(&b, "-A %s %s\n", c.name, r)
+			}
+		}
+		for _, name := range old {
+			fmt.Fprintf(&b, "-X %s\n", name)
+		}
+		b.WriteString("COMMIT\n")
 	}
-	for _, name := range old {
-		fmt.Fprintf(b, "-X %s\n", name)
-	}
-	b.WriteString("COMMIT\n")
+	return b.String()
 }
 
 // jumps returns the commands that make the jumps of t's hooks the first rules of
