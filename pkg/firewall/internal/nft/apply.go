@@ -116,9 +116,8 @@ func misshapen(live *liveTable, p plan.Plan) bool {
 		slices.ContainsFunc(p.Sets, func(s plan.Set) bool { l, ok := live.sets[s.Name]; return ok && l != definition(s) })
 }
 
-// fill brings the static sets of p into the kernel, chunk by chunk. Those
-// that are there already, since a former try was cut short or someone else
-// changed them, are brought to hold what they should.
+// fill brings the static sets of p into the kernel, chunk by chunk, those too that a
+// former try left unfinished or someone else changed.
 func (n *Backend) fill(live *liveTable, p plan.Plan) error {
 	for _, s := range p.Sets {
 		if !s.Static {

@@ -14,8 +14,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
-// reg0 is the first register of the kernel's rule machine. Single comparisons
-// use no other.
+// reg0 is the first register of the kernel's rule machine, and the only one of comparisons.
 const reg0 = unix.NFT_REG_1
 
 // word returns the register that begins n words of four bytes after reg0, by

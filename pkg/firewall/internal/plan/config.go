@@ -39,11 +39,8 @@ func (c Config) checkGuard() error {
 type Config struct {
 	// Sealed refuses everything but loopback; of the other fields, only
 	// DropGroup and Reduced count.
-	Sealed bool
-
-	// Reduced plans for a kernel that has neither sets, nor a match on connection
-	// tracking, nor a log: gVisor's. See reduced.go for what takes their place.
-	Reduced bool
+	Sealed  bool
+	Reduced bool // for gVisor's kernel: see reduced.go
 
 	// Local are the addresses of this namespace, each with its network: in a
 	// Reduced plan, packets to these stay here. Others ignore it.
@@ -75,9 +72,8 @@ type Config struct {
 	// that nothing the agent sends can be part of one. It needs Firewall.Zones.
 	GuardZone bool
 
-	// DNSPort4 and DNSPort6 are the ports on 127.0.0.1 and ::1 where the
-	// guard answers DNS: port 53 of any address is redirected there. 0 means
-	// that nothing listens in that family: port 53 is then refused.
+	// DNSPort4 and DNSPort6 are the ports on 127.0.0.1 and ::1 where the guard answers
+	// DNS: port 53 of any address is redirected there, or refused where nothing listens (0).
 	DNSPort4, DNSPort6 uint16
 
 	// GatePort4 and GatePort6 are the ports on 127.0.0.1 and ::1 where the

@@ -145,8 +145,7 @@ func newSet(d ipset, entries []ipsetEntry) error {
 	return setEntries(nl.IPSET_CMD_ADD, d, entries)
 }
 
-// replaceSet puts a set in the place of one of the same type, which rules go on
-// using. Leases are kept.
+// replaceSet puts a set in the place of one of the same type, in use. Leases are kept.
 func replaceSet(part ipsetPart, live *ipsetDump) error {
 	entries := part.entries()
 	if part.timed && part.filled() {

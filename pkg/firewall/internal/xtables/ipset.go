@@ -96,7 +96,7 @@ func ipsetError(doing, name string, err error) error {
 	var errno unix.Errno
 	if errors.As(err, &errno) && errno >= nl.IPSET_ERR_PRIVATE {
 		err = nl.IPSetError(errno)
-		if errno == hashFull {
+		if errno == nl.IPSET_ERR_TYPE_SPECIFIC { // IPSET_ERR_HASH_FULL of ip_set_hash.h
 			err = errors.New("it is full")
 		}
 	}
@@ -106,9 +106,6 @@ func ipsetError(doing, name string, err error) error {
 	}
 	return fmt.Errorf("%s ipset %s: %w", doing, name, err)
 }
-
-// hashFull is IPSET_ERR_HASH_FULL of ip_set_hash.h.
-const hashFull = unix.Errno(nl.IPSET_ERR_TYPE_SPECIFIC)
 
 // ipsetEntry is what a set holds. An entry of hash:net has neither protocol nor
 // port; one of hash:ip,port has a single address.
@@ -177,11 +174,8 @@ func ipsetSeconds(ttl time.Duration) uint32 {
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// From ip_set.h.
-const ipsetListNames = 1 << 1 // IPSET_FLAG_LIST_SETNAME
-
 func setNames(prefix string) (out []string, err error) {
-	flags := nfnetlink.Append(nil, nl.IPSET_ATTR_FLAGS|unix.NLA_F_NET_BYTEORDER, 0, 0, 0, ipsetListNames)
+	flags := nfnetlink.Append(nil, nl.IPSET_ATTR_FLAGS|unix.NLA_F_NET_BYTEORDER, 0, 0, 0, 1<<1) // IPSET_FLAG_LIST_SETNAME of ip_set.h
 	err = nfnetlink.Stream(setRequest(nl.IPSET_CMD_LIST, unix.NLM_F_DUMP, flags), func(m nfnetlink.Attrs) error {
 		if name := m.String(nl.IPSET_ATTR_SETNAME); strings.HasPrefix(name, prefix) {
 			out = append(out, name)

@@ -15,12 +15,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
-// How many questions to a server root may send a second, in the moment after one of the
-// guard's: see asked.
-const (
-	askedRate  = 50
-	askedBurst = 100
-)
+// How many questions root may send a second after one of the guard's: see asked.
+const askedRate, askedBurst = 50, 100
 
 // protocols are those that iptables knows by a name without /etc/protocols.
 var protocols = map[uint8]string{unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_ICMP: "icmp", unix.IPPROTO_ICMPV6: "ipv6-icmp"}
@@ -250,13 +246,11 @@ func (r *xtRenderer) log(d xtDraft, v plan.Verdict, meter plan.Set) []string {
 	case d.proto == unix.IPPROTO_UDP:
 		kind = "u"
 	}
-	return []string{
-		"-m", "hashlimit", "--hashlimit-upto", fmt.Sprintf("%d/sec", meter.Each.Rate), "--hashlimit-burst", fmt.Sprint(meter.Each.Burst),
-		"--hashlimit-mode", mode, "--hashlimit-name", fmt.Sprintf("%s%d%s", xtPrefix, r.family, kind),
-		"--hashlimit-htable-max", fmt.Sprint(meter.Size), "--hashlimit-htable-expire", fmt.Sprint(meter.Timeout.Milliseconds()),
-		"-m", "limit", "--limit", fmt.Sprintf("%d/sec", v.Total.Rate), "--limit-burst", fmt.Sprint(v.Total.Burst),
-		"-j", "NFLOG", "--nflog-group", fmt.Sprint(v.N), "--nflog-prefix", v.Text, "--nflog-size", fmt.Sprint(plan.SnapLen),
-	}
+	return strings.Fields(fmt.Sprintf("-m hashlimit --hashlimit-upto %d/sec --hashlimit-burst %d --hashlimit-mode %s --hashlimit-name %s%d%s"+
+		" --hashlimit-htable-max %d --hashlimit-htable-expire %d -m limit --limit %d/sec --limit-burst %d"+
+		" -j NFLOG --nflog-group %d --nflog-prefix %s --nflog-size %d",
+		meter.Each.Rate, meter.Each.Burst, mode, xtPrefix, r.family, kind, meter.Size, meter.Timeout.Milliseconds(),
+		v.Total.Rate, v.Total.Burst, v.N, v.Text, plan.SnapLen))
 }
 
 type uidRange struct{ first, last uint32 }

@@ -127,9 +127,8 @@ func (d xtDraft) with(words ...string) xtDraft {
 	return d
 }
 
-// rule returns the rules that together do what ru does, in one family: none, if
-// no packet of the family can match; several, where one of iptables can't say
-// "or".
+// rule returns the rules that together do what ru does: none, if no packet of the
+// family can match; several, where one of iptables can't say "or".
 func (r *xtRenderer) rule(c *xtChain, ru plan.Rule) ([]string, error) {
 	if ru.Verdict.Do == "update" && ru.Verdict.Text == "th dport" { // an alarm, which nothing asks for: see matchSet
 		return nil, nil

@@ -38,12 +38,11 @@ type xtTools struct {
 // anyone's idea.
 func xtDirs() []string { return []string{"/usr/sbin", "/sbin", "/usr/bin", "/bin"} }
 
-// xtTimeout is how long a program may take. It waits for the lock of another
-// iptables, which is the longest part by far.
-const xtTimeout = 20 * time.Second
-
-// xtWait is how long, in seconds, a program waits for that lock.
-const xtWait = "10"
+const (
+	xtTimeout = 20 * time.Second // of a program; the longest part by far is to wait
+	xtWait    = "10"             // seconds, for the lock of another iptables
+	maxSaid   = 500              // bytes of a program's complaints that an error tells
+)
 
 // findTools returns the variants that are installed, the one that plain
 // "iptables" stands for first; if must isn't "", that one is among them. lock is
@@ -197,6 +196,3 @@ type Program struct {
 // Runner runs a program to its end and returns what it wrote. The error says how
 // it ended, if not with status 0. When ctx ends, the program is killed.
 type Runner func(ctx context.Context, p Program) (stdout, stderr []byte, err error)
-
-// maxSaid bounds how much of a program's complaints an error tells.
-const maxSaid = 500
