@@ -211,14 +211,8 @@ func nftChain(t *nftables.Table, c plan.Chain) *nftables.Chain {
 		"output": nftables.ChainHookOutput, "postrouting": nftables.ChainHookPostrouting,
 	}[c.Hook]
 	out.Priority = nftables.ChainPriorityRef(nftables.ChainPriority(c.Priority))
-	out.Type = nftables.ChainTypeFilter
-	if c.Nat {
-		out.Type = nftables.ChainTypeNAT
-	}
-	policy := nftables.ChainPolicyAccept
-	if c.Closed {
-		policy = nftables.ChainPolicyDrop
-	}
+	out.Type = map[bool]nftables.ChainType{false: nftables.ChainTypeFilter, true: nftables.ChainTypeNAT}[c.Nat]
+	policy := map[bool]nftables.ChainPolicy{false: nftables.ChainPolicyAccept, true: nftables.ChainPolicyDrop}[c.Closed]
 	out.Policy = &policy
 	return out
 }

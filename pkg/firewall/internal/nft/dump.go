@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -265,14 +266,7 @@ func leaseOfKey(key []byte) (plan.Element, error) {
 
 // rangeElement returns the element of a static set for b.
 func rangeElement(b plan.Box) nftables.SetElement {
-	highProto, highPort := b.Proto, b.Port
-	if b.Proto == 0 {
-		highProto = 255
-	}
-	if b.Port == 0 {
-		highPort = 65535
-	}
-	return nftables.SetElement{Key: key(b.Prefix.Addr(), b.Proto, b.Port), KeyEnd: key(b.Last(), highProto, highPort)}
+	return nftables.SetElement{Key: key(b.Prefix.Addr(), b.Proto, b.Port), KeyEnd: key(b.Last(), cmp.Or(b.Proto, 255), cmp.Or(b.Port, 65535))}
 }
 
 // leaseElement returns the element of a lease set for l. A TTL of 0 leaves

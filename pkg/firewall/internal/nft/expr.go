@@ -180,10 +180,7 @@ func compare(field string, value any) (out []expr.Any) {
 
 // answering asks for the reply direction of a flow that was begun toward a server.
 func answering(server netip.AddrPort) []expr.Any {
-	key := expr.CtKeyDSTIP
-	if server.Addr().Is6() {
-		key = expr.CtKeyDSTIP6
-	}
+	key := map[bool]expr.CtKey{false: expr.CtKeyDSTIP, true: expr.CtKeyDSTIP6}[server.Addr().Is6()]
 	return slices.Concat(compare("meta nfproto", plan.FamilyOf(server.Addr())), words["ct direction reply"], []expr.Any{
 		&expr.Ct{Key: key, Register: reg0, Direction: expr.CtDirOriginal},
 		equal(server.Addr().AsSlice()),

@@ -186,19 +186,20 @@ func Probe(prefix string, reduced bool) (Plan, error) {
 		c.Allow, c.Granted = append(c.Allow, e), append(c.Granted, Grant{e, end})
 	}
 	p, err := New(c)
+	rename := func(name *string) {
+		if *name != "" {
+			*name = prefix + *name
+		}
+	}
 	for i := range p.Sets {
-		p.Sets[i].Name = prefix + p.Sets[i].Name
+		rename(&p.Sets[i].Name)
 	}
 	for i, ch := range p.Chains {
-		p.Chains[i].Name = prefix + ch.Name
-		for j := range ch.Rules {
-			if to := &ch.Rules[j].Verdict.To; *to != "" {
-				*to = prefix + *to
-			}
-			for k := range ch.Rules[j].Matches {
-				if set := &ch.Rules[j].Matches[k].Set; *set != "" {
-					*set = prefix + *set
-				}
+		rename(&p.Chains[i].Name)
+		for j, r := range ch.Rules {
+			rename(&ch.Rules[j].Verdict.To)
+			for k := range r.Matches {
+				rename(&r.Matches[k].Set)
 			}
 		}
 	}
@@ -266,13 +267,7 @@ func (p Plan) String() string {
 	for _, c := range p.Chains {
 		fmt.Fprintf(&b, "\tchain %s {\n", c.Name)
 		if c.Hook != "" {
-			typ, policy := "filter", "accept"
-			if c.Nat {
-				typ = "nat"
-			}
-			if c.Closed {
-				policy = "drop"
-			}
+			typ, policy := map[bool]string{false: "filter", true: "nat"}[c.Nat], map[bool]string{false: "accept", true: "drop"}[c.Closed]
 			fmt.Fprintf(&b, "\t\ttype %s hook %s priority %d; policy %s;\n", typ, c.Hook, c.Priority, policy)
 		}
 		for _, r := range c.Rules {

@@ -179,10 +179,7 @@ func (v Verdict) String() string {
 	case "keep":
 		return fmt.Sprintf("update @%s { saddr . l4proto . sport } accept", v.To)
 	case "log":
-		port := "0"
-		if v.Ports {
-			port = "dport"
-		}
+		port := map[bool]string{false: "0", true: "dport"}[v.Ports]
 		each := meter(0).Each
 		return fmt.Sprintf("update @%s { daddr . l4proto . %s limit rate %d/second burst %d } limit rate %d/second burst %d log group %d prefix %q snaplen %d",
 			v.To, port, each.Rate, each.Burst, v.Total.Rate, v.Total.Burst, v.N, v.Text, SnapLen)

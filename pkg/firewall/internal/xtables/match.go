@@ -89,10 +89,7 @@ func (r *xtRenderer) match(d xtDraft, m plan.Match, v plan.Verdict) ([]xtDraft, 
 	if !ok {
 		return nil, fmt.Errorf("no match of iptables for %s: %w", m, nfnetlink.ErrUnsupported)
 	}
-	not := ""
-	if m.Not {
-		not = "!"
-	}
+	not := map[bool]string{true: "!"}[m.Not]
 	value := fmt.Sprint(m.Value)
 	if word, ok := m.Value.(string); ok && word != "lo" {
 		value = strings.ToUpper(word)
