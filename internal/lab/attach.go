@@ -140,7 +140,7 @@ func (p *plug) read() (peer int, err error) {
 		return 0, fmt.Errorf("find link eth0: %w", err)
 	}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		addrs, err := netlink.AddrList(link, family)
+		addrs, err := netns.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, family) })
 		if err != nil {
 			return 0, fmt.Errorf("list addresses: %w", err)
 		}
@@ -151,7 +151,7 @@ func (p *plug) read() (peer int, err error) {
 				p.ipv6 = p.ipv6 || family == unix.AF_INET6
 			}
 		}
-		routes, err := netlink.RouteList(link, family)
+		routes, err := netns.Whole(func() ([]netlink.Route, error) { return netlink.RouteList(link, family) })
 		if err != nil {
 			return 0, fmt.Errorf("list routes: %w", err)
 		}

@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -32,11 +33,13 @@ func unsettled(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	addrs, err := netlink.AddrList(link, netlink.FAMILY_V6)
+	addrs, err := Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_V6) })
 	if err != nil {
 		return "", err
 	}
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Table: unix.RT_TABLE_LOCAL}, netlink.RT_FILTER_TABLE)
+	routes, err := Whole(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Table: unix.RT_TABLE_LOCAL}, netlink.RT_FILTER_TABLE)
+	})
 	if err != nil {
 		return "", err
 	}
@@ -52,4 +55,13 @@ func unsettled(name string) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// Whole lists again what has changed while the kernel listed it.
+func Whole[T any](list func() ([]T, error)) ([]T, error) {
+	for {
+		if all, err := list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return all, err
+		}
+	}
 }

@@ -68,6 +68,9 @@ func initialNamespace() (string, error) {
 // bridges looks for what connects other namespaces to each other.
 func bridges() (string, error) {
 	links, err := netlink.LinkList()
+	for try := 0; errors.Is(err, netlink.ErrDumpInterrupted) && try < 100; try++ { // one has changed meanwhile
+		links, err = netlink.LinkList()
+	}
 	if err != nil {
 		return "", fmt.Errorf("list links: %w", err)
 	}
