@@ -69,10 +69,9 @@ func execCommand() command {
 	}
 }
 
-// ownTerminal runs a command on a terminal of its own, and shows it on a person's. No descriptor
-// of that one reaches the command, so nothing that it leaves behind can read what is typed there
-// later (sudo's use_pty, for the same reason). What it prints goes through the filter of sessions,
-// and the modes that it leaves on are taken back.
+// ownTerminal runs a command on a terminal of its own, and shows it on a person's. No descriptor of that one reaches
+// the command, so nothing that it leaves behind can read what is typed there later (sudo's use_pty, for the same
+// reason). What it prints goes through the filter of sessions, and the modes that it leaves on are taken back.
 type ownTerminal struct {
 	std     [3]*os.File // ours
 	in, out *os.File    // the person's terminal

@@ -1,7 +1,6 @@
-// Command agent-init is the init process (PID 1) for containers that run AI
-// coding agents. It seals the network, answers DNS for the names of an allowlist
-// and for no others, and proves the result from the agent's side. Then it drops
-// every privilege that it doesn't need, and supervises the agent.
+// Command agent-init is the init process (PID 1) for containers that run AI coding agents. It seals the network,
+// answers DNS for the names of an allowlist and for no others, and proves the result from the agent's side. Then it
+// drops every privilege that it doesn't need, and supervises the agent.
 package main
 
 import (

@@ -223,9 +223,8 @@ func allSettings() *flag.FlagSet {
 	return fs
 }
 
-// read merges the environment into the flags that were not given, and checks every
-// value: an unknown word stops the start rather than choosing a weaker mode. It says
-// which variables have no effect to whoever starts agent-init.
+// read merges the environment into the flags that were not given, and checks every value: an unknown word stops the
+// start rather than choosing a weaker mode. It says which variables have no effect to whoever starts agent-init.
 func (s *settings) read(e environment) (keeper.Config, error) {
 	env := container.Environ(e.env)
 	strange, err := checkVariables(env)
@@ -296,9 +295,8 @@ func (s *settings) check(c keeper.Config) error {
 // serviceVariable is what Kubernetes sets for a service called agent-init, or agent-init-something.
 var serviceVariable = regexp.MustCompile(`_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`)
 
-// checkVariables refuses a variable that is meant to be a setting and is none: what
-// it was to change would stay as it is, and nobody would know. Others it returns:
-// they are somebody's own, and the agent does not get them.
+// checkVariables refuses a variable that is meant to be a setting and is none: what it was to change would stay as it
+// is, and nobody would know. Others it returns: they are somebody's own, and the agent does not get them.
 func checkVariables(env map[string]string) (strange []string, err error) {
 	var known []string
 	allSettings().VisitAll(func(f *flag.Flag) { known = append(known, fault.VariableOf(f.Name)) })

@@ -35,9 +35,8 @@ func CheckLimits(l fault.Launch) error {
 	return nil
 }
 
-// roomForTasks is how many more processes and threads the container may have, of how
-// many, by the pids controller (Documentation/admin-guide/cgroup-v2.rst) of either
-// version. What is counted already includes this process.
+// roomForTasks is how many more processes and threads the container may have, of how many, by the pids controller
+// (Documentation/admin-guide/cgroup-v2.rst) of either version. What is counted already includes this process.
 func roomForTasks(root string) (room, most uint64, known bool) {
 	number := func(path string) (uint64, bool) {
 		data, err := os.ReadFile(path)

@@ -12,10 +12,9 @@ import (
 const PidRemedy = "give the container processes of its own: docker: no --pid=host, nor that of a container with another network;" +
 	" compose: no pid: host; kubernetes: hostPID: false"
 
-// ForeignProcesses says why the processes that are seen at proc are not of this
-// container alone, or "". Where the machine's own are seen, the agent may look into
-// those of its uid: their files, their memory, and by way of them the machine's
-// network. The processes of a pod share its network, and are no concern here.
+// ForeignProcesses says why the processes that are seen at proc are not of this container alone, or "". Where the
+// machine's own are seen, the agent may look into those of its uid: their files, their memory, and by way of them the
+// machine's network. The processes of a pod share its network, and are no concern here.
 func ForeignProcesses(proc string) string {
 	if stat, err := os.ReadFile(proc + "/2/stat"); err == nil && isKernelThread(stat) {
 		return "the machine's processes are seen here (process 2 is one of the kernel's)"

@@ -12,9 +12,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// An engine looks the programs of an entrypoint, a health check, a probe and an
-// "exec" up on the image's PATH, as root. So whoever can put a program called
-// agent-init into a directory that comes before ours is root at the next of them.
+// An engine looks the programs of an entrypoint, a health check, a probe and an "exec" up on the image's PATH, as root.
+// So whoever can put a program called agent-init into a directory that comes before ours is root at the next of them.
 
 const (
 	// systemPath is what engines set where an image says nothing.

@@ -151,8 +151,7 @@ func (g *guard) leasedTo(ctx context.Context, name string, addr netip.AddrPort) 
 	return !reply.Err, nil
 }
 
-// direct asks the keeper whether addr may be connected to unseen, and if that is
-// for a name's sake, whose.
+// direct asks the keeper whether addr may be connected to unseen, and if that is for a name's sake, whose.
 func (g *guard) direct(ctx context.Context, addr netip.AddrPort) (string, bool, error) {
 	reply, err := g.ask(ctx, wire.Message{Op: wire.OpDirect, Addrs: []netip.Addr{addr.Addr()}, Port: addr.Port()})
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package guard is the process that reads what the network and the agent send, and has no
-// privilege.
+// Package guard is the process that reads what the network and the agent send, and has no privilege.
 package guard
 
 import (
@@ -211,9 +210,8 @@ func relays(descriptors uint64) int {
 	return int(min(maxRelays, max(1, descriptors/8, (max(descriptors, rest)-rest)/2)))
 }
 
-// confine has the guard give up, before it reads anything hostile, files by name,
-// programs, other processes, and sockets of its own but TCP and UDP. What it will read of
-// files is read first.
+// confine has the guard give up, before it reads anything hostile, files by name, programs, other processes, and
+// sockets of its own but TCP and UDP. What it will read of files is read first.
 func (g *guard) confine(reduced bool) error {
 	_ = time.Now().Local().String() // the time zone, for what it says
 	if g.rooted {

@@ -13,11 +13,10 @@ import (
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
-// probing tells what a self-test provokes from what the agent does: each start would
-// otherwise look like an attack. The keeper says when a self-test begins and ends, so the
-// agent can't say that of its own doings. Only what the plan tries is a probe's, only
-// meanwhile, and only if no other process was found to do it: a probe can't be looked
-// into, so nobody finds it.
+// probing tells what a self-test provokes from what the agent does: each start would otherwise look like an attack. The
+// keeper says when a self-test begins and ends, so the agent can't say that of its own doings. Only what the plan tries
+// is a probe's, only meanwhile, and only if no other process was found to do it: a probe can't be looked into, so
+// nobody finds it.
 type probing struct {
 	active atomic.Bool // it may have ended; else nobody needs the lock
 
@@ -60,8 +59,7 @@ func (p *probing) end() {
 	p.until = time.Now().Add(settling)
 }
 
-// tries says whether a self-test is under way that tries name or a, either of which
-// may be none.
+// tries says whether a self-test is under way that tries name or a, either of which may be none.
 func (p *probing) tries(name string, a netip.Addr) bool {
 	if !p.active.Load() {
 		return false

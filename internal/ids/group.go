@@ -19,19 +19,17 @@ const (
 	overflowID   = 65534     // what an id that is not mapped shows as, unless the system says otherwise
 )
 
-// Group is the group that the guard runs in, and that rules ask for beside its uid. A container
-// that shares the network may have been given that uid, which everybody can work out; the number
-// of the group exists only once agent-init has started, and is told to nobody: it is in no file,
-// no log and no argument. It stays for as long as the keeper lives: a guard that is started again
-// needs no other rules, and has no older socket beside it.
+// Group is the group that the guard runs in, and that rules ask for beside its uid. A container that shares the network
+// may have been given that uid, which everybody can work out; the number of the group exists only once agent-init has
+// started, and is told to nobody: it is in no file, no log and no argument. It stays for as long as the keeper lives: a
+// guard that is started again needs no other rules, and has no older socket beside it.
 type Group struct {
 	GID uint32
 	Any bool // rules can't ask for it: there are too few groups
 }
 
-// ChooseGroup draws the guard's group among those that are mapped. No account is in
-// it, nor any process that can be seen, nor the agent. Groups of sockets can't be seen,
-// but no socket has the guard's uid yet (see ChooseUID).
+// ChooseGroup draws the guard's group among those that are mapped. No account is in it, nor any process that can be
+// seen, nor the agent. Groups of sockets can't be seen, but no socket has the guard's uid yet (see ChooseUID).
 func ChooseGroup(guardUID, agent uint32, agents ...uint32) (Group, error) {
 	ids, err := mappedIDs("/proc/self/gid_map")
 	if err != nil {
@@ -124,8 +122,7 @@ func OwnGroup(uid, agent uint32) (uint32, error) {
 	return ownGroup(ids, uid, agent), err
 }
 
-// ownGroup is of the same number, or where that isn't mapped, any but root's; the agent's if
-// there is no other.
+// ownGroup is of the same number, or where that isn't mapped, any but root's; the agent's if there is no other.
 func ownGroup(in []idRange, uid, agent uint32) uint32 {
 	if mapped(uid, in) {
 		return uid

@@ -45,8 +45,7 @@ func ChooseUID(what string, owners func() (map[uint32]bool, error), taken ...uin
 		"no uid between %d and %d is free and mapped for %s", firstGuardUID, firstGuardUID+guardUIDs-1, what)
 }
 
-// inUse are the users and groups of accounts (passwd(5), group(5)), and of the processes that
-// can be seen.
+// inUse are the users and groups of accounts (passwd(5), group(5)), and of the processes that can be seen.
 func inUse(passwdFile, groupFile string) (map[uint32]bool, error) {
 	used := map[uint32]bool{}
 	for path, numbers := range map[string][]int{passwdFile: {2, 3}, groupFile: {2}} {

@@ -263,8 +263,7 @@ func checkMounts(d *Diagnosis, p patient) string {
 	return "no engine's and no key agent's socket"
 }
 
-// checkClock compares with what surely lies in the past: certificates are not
-// valid yet if the clock is behind.
+// checkClock compares with what surely lies in the past: certificates are not valid yet if the clock is behind.
 func checkClock(d *Diagnosis, p patient) string {
 	const fix = "set the machine's clock (timedatectl set-ntp true)"
 	now := p.now.UTC().Format(time.RFC3339)

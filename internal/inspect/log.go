@@ -271,8 +271,7 @@ func (w *whose) is(a netip.Addr, name string) {
 	}
 }
 
-// learn takes in an answer of DNS. What the guard has asked ahead says nothing of
-// what the agent is about to use.
+// learn takes in an answer of DNS. What the guard has asked ahead says nothing of what the agent is about to use.
 func (w *whose) learn(e audit.Event) {
 	if e.Kind != audit.DNS || e.Name == "" {
 		return
@@ -303,10 +302,9 @@ func (w *whose) of(a netip.Addr) (name string, others []string) {
 	return all[0], others[:min(len(others), 3)] // for a person
 }
 
-// ofProbe says whether an event is a self-test's doing that the log does not say
-// that of: one that was run in a shell of the agent's. The guard believes nobody
-// there. For a person who reads, it is told well enough by what the published plan
-// tries, and by no other program being seen to do it.
+// ofProbe says whether an event is a self-test's doing that the log does not say that of: one that was run in a shell
+// of the agent's. The guard believes nobody there. For a person who reads, it is told well enough by what the published
+// plan tries, and by no other program being seen to do it.
 type ofProbe func(audit.Event) bool
 
 // probesOf reads the published plan.

@@ -25,9 +25,8 @@ type leases struct {
 	reduced bool
 	ledger  *lease.Ledger
 
-	// What the agent may have the guard do, of all guards together: no end of a guard resets
-	// it, and one that was taken over can't go around it. What is under way between the two
-	// at a time is one number for both, wire.AsksAtOnce.
+	// What the agent may have the guard do, of all guards together: no end of a guard resets it, and one that was taken
+	// over can't go around it. What is under way between the two at a time is one number for both, wire.AsksAtOnce.
 	names    *budget.Budget // below wildcards
 	requests budget.Pace
 
@@ -197,8 +196,7 @@ func (l *leases) repair(ctx context.Context) error {
 	return l.fw.Lease(ctx, l.ledger.Leases())
 }
 
-// maintain keeps leases that are in use, forgets the others, and holds the live
-// rules against the plan, until ctx ends.
+// maintain keeps leases that are in use, forgets the others, and holds the live rules against the plan, until ctx ends.
 func (k *keeper) maintain(ctx context.Context) {
 	changed, err := k.rules.fw.Watch(ctx)
 	if err != nil {

@@ -27,8 +27,7 @@ type Ledger struct {
 	Now      func() time.Time
 }
 
-// hold is an element in the kernel: how many names have it open, and until when
-// at the latest.
+// hold is an element in the kernel: how many names have it open, and until when at the latest.
 type hold struct {
 	names   int
 	expires time.Time
@@ -86,10 +85,9 @@ const maxLeases = 65536
 // MaxLease bounds what the guard may ask for, by the TTLs that the resolver hands out.
 const MaxLease = 15 * time.Minute
 
-// Lease books addrs for name. It returns the leases to give in the kernel and the
-// addresses that were admitted. A name stays within its own share by letting its oldest
-// addresses run out, so one name's answers never cost another its lease. What is under
-// way to those lives on.
+// Lease books addrs for name. It returns the leases to give in the kernel and the addresses that were admitted. A name
+// stays within its own share by letting its oldest addresses run out, so one name's answers never cost another its
+// lease. What is under way to those lives on.
 func (l *Ledger) Lease(name string, addrs []netip.Addr, ttl time.Duration) (open []firewall.Lease, admitted []netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,8 +134,7 @@ func (l *Ledger) Lease(name string, addrs []netip.Addr, ttl time.Duration) (open
 	return open, admitted
 }
 
-// room says whether n more elements fit. Wildcard names, which an attacker can
-// make up, may fill no more than half.
+// room says whether n more elements fit. Wildcard names, which an attacker can make up, may fill no more than half.
 func (l *Ledger) room(nl *nameLeases, n int) bool {
 	return len(l.elements)+n <= l.total && (!nl.wildcard || l.wild+n <= l.total/2)
 }
@@ -227,8 +224,7 @@ func (l *Ledger) RevokeName(name string) []firewall.Element {
 	return l.strike(nl, false, func(nameLease) bool { return true })
 }
 
-// Sweep forgets what has expired; the kernel has done so by itself. It returns how
-// much has changed so far.
+// Sweep forgets what has expired; the kernel has done so by itself. It returns how much has changed so far.
 func (l *Ledger) Sweep() (changes uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -27,8 +27,7 @@ func (s lapsed) add(e firewall.Element, name string) {
 	s[e] = append(names, name)
 }
 
-// adopt forgets the names that p does not allow there, and returns what is left without
-// any.
+// adopt forgets the names that p does not allow there, and returns what is left without any.
 func (s lapsed) adopt(p *policy.Policy) (closed []firewall.Element) {
 	for e, names := range s {
 		names = slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(p.Admit(name, e.Addr), portOf(e)) })
@@ -41,8 +40,7 @@ func (s lapsed) adopt(p *policy.Policy) (closed []firewall.Element) {
 	return closed
 }
 
-// Knows says whether some name has the element open, or had it and may keep what is
-// under way there.
+// Knows says whether some name has the element open, or had it and may keep what is under way there.
 func (l *Ledger) Knows(e firewall.Element) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,8 +58,7 @@ func (l *Ledger) ForgetLapsed(used map[firewall.Element]bool) {
 	}
 }
 
-// Renewal looks ahead further than it sleeps, so that no lease in use can end
-// between two looks.
+// Renewal looks ahead further than it sleeps, so that no lease in use can end between two looks.
 const (
 	RenewEvery  = 15 * time.Second
 	RenewWindow = 45 * time.Second
@@ -69,10 +66,9 @@ const (
 	renewedFor  = 24 * time.Hour // connections keep an address open
 )
 
-// Renew extends the leases of elements that connections still use and that end
-// within the window, so that a pooled client which reconnects without asking DNS
-// again is not cut off. It does so for a day after a server has named the address for
-// the last time: by then it may be somebody else's.
+// Renew extends the leases of elements that connections still use and that end within the window, so that a pooled
+// client which reconnects without asking DNS again is not cut off. It does so for a day after a server has named the
+// address for the last time: by then it may be somebody else's.
 func (l *Ledger) Renew(used map[firewall.Element]bool, within, ttl time.Duration) []firewall.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,8 +11,7 @@ import (
 // SocketsPerFamily are DNS over UDP, DNS over TCP, and the name gate.
 const SocketsPerFamily = 3
 
-// GuardConfig is all that the guard is told, through a memfd: it opens no file
-// and reads no variable.
+// GuardConfig is all that the guard is told, through a memfd: it opens no file and reads no variable.
 type GuardConfig struct {
 	Bundle    *policy.Bundle   `json:"bundle"`
 	Servers   []netip.AddrPort `json:"servers"` // of resolv.conf

@@ -11,11 +11,9 @@ import (
 	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
-// UnreadableSelf is a copy of this program that may be executed but not read.
-// The kernel makes a process that executes such a file undumpable from its first
-// instruction (would_dump in fs/exec.c): an agent that runs already, under the
-// same uid, can't trace the probe and write its report. path is the copy for a process
-// that has it at that descriptor.
+// UnreadableSelf is a copy of this program that may be executed but not read. The kernel makes a process that executes
+// such a file undumpable from its first instruction (would_dump in fs/exec.c): an agent that runs already, under the
+// same uid, can't trace the probe and write its report. path is the copy for a process that has it at that descriptor.
 func UnreadableSelf(at int) (copied *os.File, path string, err error) {
 	if copied, err = copySelf(); err != nil {
 		return nil, "", fmt.Errorf("copy the program: %w", err)

@@ -49,8 +49,7 @@ func (s *Service) Begin() {
 	go s.run(ctx)
 }
 
-// Stop ends the process, which may end by itself within patience. It waits until it is gone,
-// but not for ever.
+// Stop ends the process, which may end by itself within patience. It waits until it is gone, but not for ever.
 func (s *Service) Stop(patience time.Duration) {
 	if s.cancel == nil {
 		return
@@ -147,9 +146,8 @@ func (s *Service) watch(ctx context.Context, ch *wire.Channel) error {
 	}
 }
 
-// silence counts how often the keeper has looked, one pingEvery after the other, and
-// found nothing new of a child. Time that passes while nobody runs, in a container that
-// is paused or a machine that sleeps, is not the child's fault.
+// silence counts how often the keeper has looked, one pingEvery after the other, and found nothing new of a child. Time
+// that passes while nobody runs, in a container that is paused or a machine that sleeps, is not the child's fault.
 type silence struct {
 	who      string
 	patience time.Duration
@@ -158,8 +156,7 @@ type silence struct {
 	looks    int       // since then
 }
 
-// look says whether a child that was seen last at that time serves, or else that
-// it has had its time.
+// look says whether a child that was seen last at that time serves, or else that it has had its time.
 func (s *silence) look(seen time.Time) (serves bool, err error) {
 	s.looks++
 	switch {

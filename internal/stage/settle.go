@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SmallHeap is the GC percentage of processes with a few MiB of live data: they
-// don't need a heap that doubles.
+// SmallHeap is the GC percentage of processes with a few MiB of live data: they don't need a heap that doubles.
 const SmallHeap = 50
 
 // spareThreads is more than blocking calls ever take at once.

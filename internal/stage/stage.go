@@ -1,9 +1,8 @@
 // Package stage starts children of this binary without privileges, says what each is told
 // at its start, and judges whether it is alive.
 //
-// A stage is the second half of every start: a fresh process of the same binary that gives up
-// its privileges, proves it, and becomes the command. What it is to do is in the memfd that it
-// inherits.
+// A stage is the second half of every start: a fresh process of the same binary that gives up its privileges, proves
+// it, and becomes the command. What it is to do is in the memfd that it inherits.
 package stage
 
 import (

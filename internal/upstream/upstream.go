@@ -45,8 +45,7 @@ func Of(p *policy.Policy, resolv []netip.AddrPort) ([]policy.Upstream, error) {
 	return out, nil
 }
 
-// ReadConf reads the file if only root can have written it: it says whom the guard may
-// ask.
+// ReadConf reads the file if only root can have written it: it says whom the guard may ask.
 func ReadConf(path string) (Conf, error) {
 	f, err := os.Open(path)
 	if err != nil {

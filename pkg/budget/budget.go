@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Bucket is a token bucket. The rate comes with each call, so that a changed
-// policy takes effect at once.
+// Bucket is a token bucket. The rate comes with each call, so that a changed policy takes effect at once.
 type Bucket struct {
 	mu     sync.Mutex
 	tokens float64
@@ -66,9 +65,8 @@ const (
 	AgainPerNew = 4
 )
 
-// Budget limits how much is asked for below each wildcard, since every question
-// tells the zone's owner something: a new name as much as fits in it, a known one
-// which of them it is. It is safe for concurrent use.
+// Budget limits how much is asked for below each wildcard, since every question tells the zone's owner something: a new
+// name as much as fits in it, a known one which of them it is. It is safe for concurrent use.
 type Budget struct {
 	seed  maphash.Seed
 	mu    sync.Mutex
@@ -85,8 +83,7 @@ func NewBudget() *Budget {
 	return &Budget{seed: maphash.MakeSeed(), zones: make(map[string]*zone)}
 }
 
-// Take reports whether name, below the wildcard of rule, may be asked for, with
-// perMinute new names allowed.
+// Take reports whether name, below the wildcard of rule, may be asked for, with perMinute new names allowed.
 func (w *Budget) Take(rule, name string, perMinute int, now time.Time) bool {
 	return w.take(rule, name, perMinute, now, true)
 }

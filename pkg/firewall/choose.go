@@ -12,9 +12,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/internal/xtables"
 )
 
-// Backends returns the words that Options.Backend may be. "auto" is nftables if
-// the kernel takes its rules, else xtables; "xtables" is the better variant of
-// iptables of those that are installed.
+// Backends returns the words that Options.Backend may be. "auto" is nftables if the kernel takes its rules, else
+// xtables; "xtables" is the better variant of iptables of those that are installed.
 func Backends() []string {
 	return []string{"auto", "nftables", "xtables", "xtables-nft", "xtables-legacy"}
 }

@@ -16,20 +16,17 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
-// flow is one entry: where its first packet went, and whom the replies come
-// from, which differ if it was redirected.
+// flow is one entry: where its first packet went, and whom the replies come from, which differ if it was redirected.
 type flow struct {
 	src, replySrc netip.Addr
 	dst           Element
 	raw           nfnetlink.Attrs
 }
 
-// eachFlow calls do with one entry after another, which are never all in memory. Both
-// families are read at once, since the kernel walks its whole table for each
-// request, that of all namespaces together.
+// eachFlow calls do with one entry after another, which are never all in memory. Both families are read at once, since
+// the kernel walks its whole table for each request, that of all namespaces together.
 func eachFlow(do func(flow) error) error {
-	// Where the kernel counts no entry in this namespace, as when a container starts, the
-	// table needn't be read.
+	// Where the kernel counts no entry in this namespace, as when a container starts, the table needn't be read.
 	if count, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count"); err == nil && string(count) == "0\n" {
 		return nil
 	}

@@ -19,9 +19,8 @@ import (
 type Options struct {
 	Backend string // one of Backends; "" is "auto"
 
-	// Owner binds the table to this process where the kernel can do that
-	// without deleting the table when the process ends: no other process,
-	// whatever its capabilities, can then change it.
+	// Owner binds the table to this process where the kernel can do that without deleting the table when the process
+	// ends: no other process, whatever its capabilities, can then change it.
 	Owner bool
 
 	Run Runner // of the programs of iptables(8); without it there is no xtables backend
@@ -37,8 +36,7 @@ func (o Options) programs() xtables.Options {
 	return xtables.Options{Run: o.Run, LockFile: o.LockFile, Log: o.Log}
 }
 
-// backend is the seam between the methods of Firewall and a kernel's way to
-// hold a Plan. Calls come one at a time.
+// backend is the seam between the methods of Firewall and a kernel's way to hold a Plan. Calls come one at a time.
 type backend interface {
 	Seal(sealed Plan) error             // closed, keeping a table that is closed already
 	Apply(p, sealed Plan) error         // p, in one step, leases kept; by way of sealed if it must be
@@ -50,9 +48,8 @@ type backend interface {
 	Close() error
 }
 
-// Firewall is the live rules of this network namespace. Its methods are safe
-// for concurrent use; a call whose context ends returns the context's error
-// at once, and whether it took effect is then not known.
+// Firewall is the live rules of this network namespace. Its methods are safe for concurrent use; a call whose context
+// ends returns the context's error at once, and whether it took effect is then not known.
 type Firewall struct {
 	Backend string // in use: "nftables", "xtables-nft" or "xtables-legacy"
 	Why     string // for people: what the backend runs on, and why it was chosen
@@ -66,9 +63,8 @@ type Firewall struct {
 	clear func() error // removes what other backends left; rules' own; nil once it was done
 }
 
-// Open connects to the kernel and finds out, by a transaction that changes
-// nothing, whether it can hold a Plan. The error matches ErrPermission where a
-// capability is missing.
+// Open connects to the kernel and finds out, by a transaction that changes nothing, whether it can hold a Plan. The
+// error matches ErrPermission where a capability is missing.
 func Open(ctx context.Context, opts Options) (*Firewall, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -84,9 +80,8 @@ func Open(ctx context.Context, opts Options) (*Firewall, error) {
 	return f, nil
 }
 
-// Seal refuses everything but loopback. A table that an earlier process left
-// is kept if its chains drop by default: it is at least as closed as the plan
-// that it held.
+// Seal refuses everything but loopback. A table that an earlier process left is kept if its chains drop by default: it
+// is at least as closed as the plan that it held.
 func (f *Firewall) Seal(ctx context.Context) error {
 	p, err := NewPlan(Config{Sealed: true, Reduced: f.Reduced != ""})
 	if err != nil {
@@ -95,9 +90,8 @@ func (f *Firewall) Seal(ctx context.Context) error {
 	return f.rules.do(ctx, func() error { return f.be.Seal(p) })
 }
 
-// Apply replaces the rules by those of p in one step, keeps the leases that
-// the kernel holds, and adds leases. It changes nothing if the kernel holds p
-// already.
+// Apply replaces the rules by those of p in one step, keeps the leases that the kernel holds, and adds leases. It
+// changes nothing if the kernel holds p already.
 func (f *Firewall) Apply(ctx context.Context, p Plan, leases []Lease) error {
 	leases, err := cleanLeases(leases)
 	if err != nil {
@@ -123,8 +117,7 @@ func (f *Firewall) put(p Plan) error {
 	if err := f.be.Apply(p, sealed); err != nil {
 		return err
 	}
-	// Until here what another backend left was in force as well, and only what
-	// both allow has passed.
+	// Until here what another backend left was in force as well, and only what both allow has passed.
 	if f.clear != nil {
 		if err := f.clear(); err != nil {
 			return err
@@ -134,9 +127,8 @@ func (f *Firewall) put(p Plan) error {
 	return nil
 }
 
-// Lease lets each element be reached for its TTL from now, and returns once
-// the kernel has confirmed. Elements that are leased already are extended, or
-// shortened. It fails if no plan with leases was applied before.
+// Lease lets each element be reached for its TTL from now, and returns once the kernel has confirmed. Elements that are
+// leased already are extended, or shortened. It fails if no plan with leases was applied before.
 func (f *Firewall) Lease(ctx context.Context, leases []Lease) error {
 	leases, err := cleanLeases(leases)
 	if err != nil || len(leases) == 0 {
@@ -268,8 +260,7 @@ func listed[T any](ctx context.Context, w *worker, what string, list func() ([]T
 	return out, nil
 }
 
-// RevokeAll is Revoke of every element, those that an earlier process leased too,
-// which Seal and Apply keep.
+// RevokeAll is Revoke of every element, those that an earlier process leased too, which Seal and Apply keep.
 func (f *Firewall) RevokeAll(ctx context.Context) error {
 	return f.rules.do(ctx, func() error { // leases first: what is not leased is not newly kept
 		return nfnetlink.Explain("revoke all", eachSet([]func(plan.Family) plan.Set{plan.Family.Leases, plan.Family.Kept}, f.be.Empty))
@@ -291,8 +282,7 @@ type Use struct {
 	Idle time.Duration // since it last answered
 }
 
-// InUse returns what has answered while it was leased, and was not revoked since, in
-// the last day.
+// InUse returns what has answered while it was leased, and was not revoked since, in the last day.
 func (f *Firewall) InUse(ctx context.Context) ([]Use, error) {
 	return listed(ctx, f.rules, "list what is in use", func() (out []Use, err error) {
 		if f.Reduced != "" {
@@ -314,15 +304,13 @@ func (f *Firewall) InUse(ctx context.Context) ([]Use, error) {
 	})
 }
 
-// Verify compares the kernel's rules with the plan that was applied last. The
-// error describes the first differences.
+// Verify compares the kernel's rules with the plan that was applied last. The error describes the first differences.
 func (f *Firewall) Verify(ctx context.Context) error {
 	return f.rules.do(ctx, func() error {
 		if f.last == nil {
 			return errors.New("verify: nothing was applied yet")
 		}
-		// Someone's change during the listing may make it look torn; one
-		// that lasts is seen again.
+		// Someone's change during the listing may make it look torn; one that lasts is seen again.
 		if f.be.Verify(*f.last) == nil {
 			return nil
 		}
@@ -330,8 +318,7 @@ func (f *Firewall) Verify(ctx context.Context) error {
 	})
 }
 
-// Repair applies the last plan again. Leases that were lost with the table
-// are the caller's to add again.
+// Repair applies the last plan again. Leases that were lost with the table are the caller's to add again.
 func (f *Firewall) Repair(ctx context.Context) error {
 	return f.rules.do(ctx, func() error {
 		if f.last == nil {
@@ -341,9 +328,8 @@ func (f *Firewall) Repair(ctx context.Context) error {
 	})
 }
 
-// Watch returns a channel that gets a value soon after anyone else changed
-// rules in this namespace, ours or their own. It is closed when ctx ends, or when
-// the kernel can't be listened to any more.
+// Watch returns a channel that gets a value soon after anyone else changed rules in this namespace, ours or their own.
+// It is closed when ctx ends, or when the kernel can't be listened to any more.
 func (f *Firewall) Watch(ctx context.Context) (<-chan struct{}, error) {
 	if f.Reduced != "" {
 		return nil, errors.New("this kernel tells nobody of changes")

@@ -18,11 +18,9 @@ import (
 // since Linux 6.18; before, no namespace has it.
 const initialNetNS = 4026531833
 
-// CheckNamespace refuses, with an error, to work in a network namespace
-// that isn't this container's own: the host's, or one that others live in.
-// Rules there would confine the wrong processes. It reads only, and needs
-// NET_ADMIN for some of it. If it is shared, as in a pod or a compose project, others may
-// listen there; it is never the host's own.
+// CheckNamespace refuses, with an error, to work in a network namespace that isn't this container's own: the host's, or
+// one that others live in. Rules there would confine the wrong processes. It reads only, and needs NET_ADMIN for some
+// of it. If it is shared, as in a pod or a compose project, others may listen there; it is never the host's own.
 func CheckNamespace(shared bool) error {
 	for _, check := range []func() (string, error){initialNamespace, bridges, engineChains} {
 		seen, err := check()

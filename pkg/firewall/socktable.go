@@ -39,9 +39,8 @@ func socketOwners(dir string) (map[uint32]bool, error) {
 	return out, err
 }
 
-// connectionsOf returns where the established TCP connections of a uid go, according to
-// the tables in dir, each once, but for those that stay here. It stands in for connection
-// tracking where there is none to read.
+// connectionsOf returns where the established TCP connections of a uid go, according to the tables in dir, each once,
+// but for those that stay here. It stands in for connection tracking where there is none to read.
 func connectionsOf(dir string, uid uint32) (out []Element, err error) {
 	err = eachSocket(dir, []string{"tcp", "tcp6"}, func(s []string) error {
 		if s[3] != "01" || s[7] != fmt.Sprint(uid) { // TCP_ESTABLISHED
@@ -113,9 +112,8 @@ func eachSocket(dir string, tables []string, do func(fields []string) error) err
 	return nil
 }
 
-// unused says whether the kernel's count of this namespace's TCP sockets tells that
-// table is empty. To list none, it walks the whole machine's hash table for
-// milliseconds.
+// unused says whether the kernel's count of this namespace's TCP sockets tells that table is empty. To list none, it
+// walks the whole machine's hash table for milliseconds.
 func unused(dir, table string) bool {
 	counts := map[string]string{"tcp": "sockstat", "tcp6": "sockstat6"}[table]
 	data, _ := os.ReadFile(filepath.Join(dir, counts)) // without a count, the table is read

@@ -15,8 +15,7 @@ import (
 // settle is how long a change of rules may go on before Watch tells of it.
 const settle = 50 * time.Millisecond
 
-// watch tells on a channel that someone other than the netlink port self
-// changed rules.
+// watch tells on a channel that someone other than the netlink port self changed rules.
 func watch(ctx context.Context, self uint32) (<-chan struct{}, error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {

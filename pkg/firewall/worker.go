@@ -74,12 +74,10 @@ func (w *worker) loop() {
 	}
 }
 
-// maxGathered is how many leases are done at once: what a backend puts into one
-// transaction.
+// maxGathered is how many leases are done at once: what a backend puts into one transaction.
 const maxGathered = 1000
 
-// step does j and, if j is a lease, the leases that wait behind it. It returns
-// the first job behind these that is none.
+// step does j and, if j is a lease, the leases that wait behind it. It returns the first job behind these that is none.
 func (w *worker) step(j job) (next *job) {
 	if j.ctx.Err() != nil { // the caller has gone
 		return nil

@@ -66,9 +66,8 @@ func forwardLine(src *source, dst io.Writer, limit int, bad *refusal, good func(
 	return src.forward(dst, int64(n))
 }
 
-// chunkLine returns the size that a chunk begins with, and how many bytes of
-// extensions follow it. Space around the size is not accepted: some readers
-// see another size then. Nor is any in the extensions, where RFC 9112 has it for old
+// chunkLine returns the size that a chunk begins with, and how many bytes of extensions follow it. Space around the
+// size is not accepted: some readers see another size then. Nor is any in the extensions, where RFC 9112 has it for old
 // senders only: a server that knows no chunks would see a request line.
 func chunkLine(line string) (size int64, extensions int, ok bool) {
 	digits, ext, _ := strings.Cut(line, ";")
@@ -108,9 +107,8 @@ type response struct {
 // interim says whether another response to the same request follows.
 func (r response) interim() bool { return r.status/100 == 1 }
 
-// parseResponse reads the head of the response to what was asked. What it does not
-// understand for certain lasts until the server closes: that is always safe, since no
-// request is let through after it.
+// parseResponse reads the head of the response to what was asked. What it does not understand for certain lasts until
+// the server closes: that is always safe, since no request is let through after it.
 func parseResponse(head []byte, to asked) response {
 	opaque := response{length: untilEnd}
 	line, rest, _ := strings.Cut(string(head), "\r\n")

@@ -14,8 +14,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
-// conn is one redirected connection, with one goroutine until it is judged, and one for
-// each direction after that.
+// conn is one redirected connection, with one goroutine until it is judged, and one for each direction after that.
 type conn struct {
 	s      *Server
 	began  time.Time
@@ -154,8 +153,7 @@ func (c *conn) claims() []use {
 	return slices.Clone(c.uses)
 }
 
-// end resets both sides, and close ends the connection in peace. The first call says how
-// it ended.
+// end resets both sides, and close ends the connection in peace. The first call says how it ended.
 func (c *conn) end(v audit.Verdict, reason string)   { c.conclude(v, reason, abort) }
 func (c *conn) close(v audit.Verdict, reason string) { c.conclude(v, reason, (*net.TCPConn).Close) }
 

@@ -19,9 +19,8 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interv
 
 // dial is plain TCP: MPTCP would add subflows to addresses that nobody judged.
 //
-// For a context that can end, a net.Dialer starts a goroutine. On an idle machine that
-// wakes another processor, which takes longer than the connecting. So it gets one that
-// can't, and the end of ctx shuts the socket.
+// For a context that can end, a net.Dialer starts a goroutine. On an idle machine that wakes another processor, which
+// takes longer than the connecting. So it gets one that can't, and the end of ctx shuts the socket.
 func dial(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -58,9 +57,8 @@ func dial(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {
 // (linux/netfilter_ipv4.h, linux/netfilter_ipv6/ip6_tables.h).
 const soOriginalDst = 80
 
-// originalDestination asks the kernel's connection tracking where conn was
-// going to before it was redirected. A connection that was not redirected has
-// the listener's own address, or is an error if nothing tracked it.
+// originalDestination asks the kernel's connection tracking where conn was going to before it was redirected. A
+// connection that was not redirected has the listener's own address, or is an error if nothing tracked it.
 func originalDestination(conn *net.TCPConn) (to netip.AddrPort, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -1,25 +1,22 @@
 // Package gateway is the name gate: it looks at the name inside a connection before it
 // lets the connection through. An address set can't tell two sites on one address apart.
 //
-// The kernel redirects TCP to ports 80 and 443 of named entries to a Server. It reads
-// the TLS ClientHello or the HTTP request heads, and connects onward to the original
-// address (it resolves nothing) only if the policy allows the name on that port and the
-// address is leased to that very name. TLS is not broken. What fails is reset at once;
-// an HTTP request gets a 403 that says why. Both are recorded.
+// The kernel redirects TCP to ports 80 and 443 of named entries to a Server. It reads the TLS ClientHello or the HTTP
+// request heads, and connects onward to the original address (it resolves nothing) only if the policy allows the name
+// on that port and the address is leased to that very name. TLS is not broken. What fails is reset at once; an HTTP
+// request gets a 403 that says why. Both are recorded.
 //
 // # Refusals
 //
-// Port 443 carries TLS that begins with a ClientHello of exactly one server name. A
-// second one, which a server may ask for (RFC 8446, section 4.1.4), must repeat it. An
-// Encrypted ClientHello passes if the outer name does, unless the policy refuses all of
-// them: real ones and GREASE look alike.
+// Port 443 carries TLS that begins with a ClientHello of exactly one server name. A second one, which a server may ask
+// for (RFC 8446, section 4.1.4), must repeat it. An Encrypted ClientHello passes if the outer name does, unless the
+// policy refuses all of them: real ones and GREASE look alike.
 //
-// Port 80 carries HTTP/1.0 and 1.1 in the strictest reading of RFC 9112, so that no two
-// readers can disagree where a request ends or whom it is for. Nothing follows a body.
-// HTTP/2 is refused there, and so are Upgrade and CONNECT without the policy's word for
-// them; an offer of h2c is left out instead. The gate answers Expect: 100-continue
-// itself, because servers disagree about what follows it. Where CONNECT to a proxy
-// leads to is judged as if there were no proxy.
+// Port 80 carries HTTP/1.0 and 1.1 in the strictest reading of RFC 9112, so that no two readers can disagree where a
+// request ends or whom it is for. Nothing follows a body. HTTP/2 is refused there, and so are Upgrade and CONNECT
+// without the policy's word for them; an offer of h2c is left out instead. The gate answers Expect: 100-continue
+// itself, because servers disagree about what follows it. Where CONNECT to a proxy leads to is judged as if there were
+// no proxy.
 //
 // # By address
 //
@@ -28,11 +25,10 @@
 //
 // # Known limits
 //
-// What is encrypted can't be seen: a request inside TLS may name another host than the
-// hello did (domain fronting), an HTTP/2 client may use one connection for every name of
-// the certificate, and ECH may hide an inner name from all but the provider of an allowed
-// outer one. Where that matters, don't allow names on providers that serve strangers
-// under the same address.
+// What is encrypted can't be seen: a request inside TLS may name another host than the hello did (domain fronting), an
+// HTTP/2 client may use one connection for every name of the certificate, and ECH may hide an inner name from all but
+// the provider of an allowed outer one. Where that matters, don't allow names on providers that serve strangers under
+// the same address.
 //
 // A redirected connection is accepted before the server was asked, so a server that
 // refuses connections shows as a reset.

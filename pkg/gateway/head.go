@@ -36,9 +36,8 @@ func readHead(src *source, began func()) (int, error) {
 	}
 }
 
-// readLine reads from src until it holds a line from start on, and returns where that
-// ends, behind its CR LF. It returns bad at once for a line that ends in anything
-// else, or has more than limit bytes.
+// readLine reads from src until it holds a line from start on, and returns where that ends, behind its CR LF. It
+// returns bad at once for a line that ends in anything else, or has more than limit bytes.
 func readLine(src *source, start, limit int, bad *refusal) (end int, err error) {
 	for i := start; ; {
 		b := src.held()

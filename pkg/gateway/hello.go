@@ -165,8 +165,7 @@ func oneName(ext []byte) (string, error) {
 	return "", refusedSNI
 }
 
-// cursor reads the encoding of RFC 8446, section 3. Once it runs out of bytes it
-// is bad and yields zeros.
+// cursor reads the encoding of RFC 8446, section 3. Once it runs out of bytes it is bad and yields zeros.
 type cursor struct {
 	b   []byte
 	bad bool

@@ -147,8 +147,7 @@ func (x *exchange) requests(r *judged) error {
 	}
 }
 
-// pass passes one request on. It returns true if the server switches protocols: whatever
-// follows is passed on as it is.
+// pass passes one request on. It returns true if the server switches protocols: whatever follows is passed on as it is.
 func (x *exchange) pass(r *judged) (raw bool, err error) {
 	if r.expect {
 		if !x.waiting.drain() {
@@ -168,8 +167,7 @@ func (x *exchange) pass(r *judged) (raw bool, err error) {
 	case err != nil:
 		return false, err
 	case r.switches():
-		// What the client has sent already is another request, or not, as the
-		// server decides.
+		// What the client has sent already is another request, or not, as the server decides.
 		return x.waiting.settle(x.c.from.fill, x.relax)
 	}
 	return false, forwardBody(x.c.from, x.up, r.length)
@@ -245,8 +243,7 @@ func (x *exchange) respond(server *source, n int, r response, to asked) error {
 	return nil
 }
 
-// answer tells the client why no, and waits for it to have read that. It returns false if
-// the client can't be told.
+// answer tells the client why no, and waits for it to have read that. It returns false if the client can't be told.
 func (x *exchange) answer(no *judged) bool {
 	c := x.c
 	if no.why == refusedNotHTTP || no.why == refusedHTTP2 {

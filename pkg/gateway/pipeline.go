@@ -74,17 +74,15 @@ func (p *pipeline) push(r asked) bool {
 	return !p.last
 }
 
-// await waits until at most this many requests are not answered, or nothing may
-// follow. The lock is held.
+// await waits until at most this many requests are not answered, or nothing may follow. The lock is held.
 func (p *pipeline) await(most int) {
 	for len(p.waiting) > most && !p.last {
 		p.changed.Wait()
 	}
 }
 
-// front returns the request that the server's next bytes answer. If there is
-// none, they are unasked (as a 408 before a server closes), and nothing may
-// follow them; ok is false then if the client may not even get those.
+// front returns the request that the server's next bytes answer. If there is none, they are unasked (as a 408 before a
+// server closes), and nothing may follow them; ok is false then if the client may not even get those.
 func (p *pipeline) front() (r asked, was, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,9 +94,8 @@ func (p *pipeline) front() (r asked, was, ok bool) {
 	return asked{}, false, !p.quiet
 }
 
-// settle waits until every request is answered, and says whether the last one was by a
-// switch of protocols. Meanwhile it calls read, which keeps what it reads: the client may
-// give up. resume is called after a read that was interrupted.
+// settle waits until every request is answered, and says whether the last one was by a switch of protocols. Meanwhile
+// it calls read, which keeps what it reads: the client may give up. resume is called after a read that was interrupted.
 func (p *pipeline) settle(read func() error, resume func()) (raw bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,8 +118,7 @@ func (p *pipeline) settle(read func() error, resume func()) (raw bool, err error
 		case err == errFull:
 			read = nil // there is nothing more to learn
 		default:
-			// At its end, what the client has said too early is lost: an answer
-			// that may never come is not waited for.
+			// At its end, what the client has said too early is lost: an answer that may never come is not waited for.
 			return false, err
 		}
 	}

@@ -2,9 +2,8 @@ package gateway
 
 import "slices"
 
-// refusal is why a connection or a request is not let through. It is an error so
-// that readers can return it. Each has one value below, by which it is known; its
-// words are for people.
+// refusal is why a connection or a request is not let through. It is an error so that readers can return it. Each has
+// one value below, by which it is known; its words are for people.
 type refusal struct{ words string }
 
 func (r *refusal) Error() string { return r.words }

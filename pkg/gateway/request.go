@@ -20,9 +20,8 @@ type request struct {
 // chunked is the length of a body whose chunks say how long they are.
 const chunked = -1
 
-// last says whether nothing may follow r on its connection. A server may overlook a
-// body, and read it as the next request: for a method that it does not know, a path
-// where it expects none, or an answer that it gives early.
+// last says whether nothing may follow r on its connection. A server may overlook a body, and read it as the next
+// request: for a method that it does not know, a path where it expects none, or an answer that it gives early.
 func (r *request) last() bool { return r.length != 0 }
 
 // switches says whether a server that agrees will speak another protocol.

@@ -20,8 +20,7 @@ import (
 
 // Config is what a Server works with. All but Direct and Monitor is needed.
 type Config struct {
-	// Policy returns the policy in force, for each decision: the same pointer until
-	// the policy changes.
+	// Policy returns the policy in force, for each decision: the same pointer until the policy changes.
 	Policy func() *policy.Policy
 
 	// LeasedTo says whether addr is leased to that very name, in lower case and without
@@ -32,10 +31,9 @@ type Config struct {
 	// the address, and records both verdicts.
 	Monitor bool
 
-	// Direct says whether a connection to addr may pass without a look inside: because
-	// the policy allows the address itself, or it is leased to name, on a port that the
-	// gate can't look into. An error refuses the connection. Nil: the kernel lets such
-	// connections pass by themselves, and those that come here are refused.
+	// Direct says whether a connection to addr may pass without a look inside: because the policy allows the address
+	// itself, or it is leased to name, on a port that the gate can't look into. An error refuses the connection. Nil:
+	// the kernel lets such connections pass by themselves, and those that come here are refused.
 	Direct func(ctx context.Context, addr netip.AddrPort) (name string, ok bool, err error)
 
 	// Record takes one event per connection at its end, and one per HTTP request.
@@ -99,10 +97,9 @@ func (s *Server) Stats() Stats {
 	return Stats{Allowed: s.allowed.Load(), Refused: s.refused.Load(), Open: len(s.conns.all())}
 }
 
-// Serve accepts connections until parent ends, which is no error, or a listener fails.
-// Then it closes the listeners and resets every connection. The listeners are TCP's,
-// made with SetMultipathTCP(false): the kernel tells the original destination of plain
-// TCP only.
+// Serve accepts connections until parent ends, which is no error, or a listener fails. Then it closes the listeners and
+// resets every connection. The listeners are TCP's, made with SetMultipathTCP(false): the kernel tells the original
+// destination of plain TCP only.
 func (s *Server) Serve(parent context.Context, listeners []net.Listener) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
@@ -177,9 +174,8 @@ type registry struct {
 	sniffing []*conn // not judged yet, oldest first
 }
 
-// add takes c in, unless there are too many. If too many have not been judged,
-// the oldest of those is returned, to be ended by the caller: a client that
-// says nothing costs only others that say nothing either.
+// add takes c in, unless there are too many. If too many have not been judged, the oldest of those is returned, to be
+// ended by the caller: a client that says nothing costs only others that say nothing either.
 func (r *registry) add(c *conn, sniffing int) (evicted *conn, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -27,8 +27,7 @@ type buffer [bufferSize]byte
 
 var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
-// source reads a TCP connection without holding memory while there is nothing to read.
-// One goroutine uses it at a time.
+// source reads a TCP connection without holding memory while there is nothing to read. One goroutine uses it at a time.
 type source struct {
 	conn *net.TCPConn
 	raw  syscall.RawConn
@@ -187,8 +186,7 @@ func tcpClosed(fd int) bool {
 	return err != nil || info.State == tcpClose
 }
 
-// forward moves exactly n bytes to dst; with untilEnd, all there are, and then
-// it returns io.EOF.
+// forward moves exactly n bytes to dst; with untilEnd, all there are, and then it returns io.EOF.
 func (s *source) forward(dst io.Writer, n int64) error {
 	for n > 0 {
 		m, err := s.step(dst, n)
@@ -225,9 +223,8 @@ func (s *source) discard(seen func()) error {
 	}
 }
 
-// awaitReset waits, after the end of the stream, for the peer to reset the
-// connection. It returns when that happens, or when the connection is closed.
-// Reading would not tell: it goes on saying that the end was reached.
+// awaitReset waits, after the end of the stream, for the peer to reset the connection. It returns when that happens, or
+// when the connection is closed. Reading would not tell: it goes on saying that the end was reached.
 func (s *source) awaitReset() {
 	s.raw.Read(func(fd uintptr) bool { return tcpClosed(int(fd)) })
 }

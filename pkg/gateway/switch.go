@@ -44,8 +44,7 @@ func offered(offers []string, f fields) bool {
 	})
 }
 
-// connect finds out what a CONNECT is for (RFC 9110, section 9.3.6). Old clients
-// of HTTP/1.0 send no Host.
+// connect finds out what a CONNECT is for (RFC 9110, section 9.3.6). Old clients of HTTP/1.0 send no Host.
 func (r *request) connect(hosts []string, target string, minor int) error {
 	t, ok := splitTarget(target)
 	switch {

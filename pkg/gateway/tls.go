@@ -42,10 +42,9 @@ func (c *conn) serveTLS(ctx context.Context) error {
 	return nil
 }
 
-// retry guards the one way to change the name after the first ClientHello: a TLS 1.3
-// server may ask for another one (HelloRetryRequest), and many take the name of that. So
-// until the server has answered, the client's records are looked at as they pass.
-// Encrypted ones pass at once, early data too.
+// retry guards the one way to change the name after the first ClientHello: a TLS 1.3 server may ask for another one
+// (HelloRetryRequest), and many take the name of that. So until the server has answered, the client's records are
+// looked at as they pass. Encrypted ones pass at once, early data too.
 type retry struct {
 	hello hello         // the first
 	said  chan struct{} // closed when the server has answered
@@ -95,8 +94,7 @@ func (w *retry) client(src *source, dst io.Writer) error {
 	}
 }
 
-// helloHead is how much of a ServerHello tells whether it is a retry: type,
-// length, version, random.
+// helloHead is how much of a ServerHello tells whether it is a retry: type, length, version, random.
 const helloHead = 1 + 3 + 2 + sha256.Size
 
 // server waits for the server's first message, which stays with src.

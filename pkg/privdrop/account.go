@@ -23,10 +23,9 @@ var dotDirs = [...]string{
 // write. The identity works without an entry, for most programs.
 var ErrReadOnly = errors.New("file system is read-only")
 
-// EnsureAccount gives id a passwd entry, and its home directory with the ones in it that agents
-// write to, and the engine's volumes that are mounted there. It goes no deeper, follows no link
-// and crosses no other mount point, whose files may be the host's. Its errors are worth no more
-// than a warning, an ErrReadOnly and a *CapabilityError too.
+// EnsureAccount gives id a passwd entry, and its home directory with the ones in it that agents write to, and the
+// engine's volumes that are mounted there. It goes no deeper, follows no link and crosses no other mount point, whose
+// files may be the host's. Its errors are worth no more than a warning, an ErrReadOnly and a *CapabilityError too.
 func EnsureAccount(id Identity) error { return ensureAccount(id, "/etc/passwd", "/home") }
 
 // ensureAccount leaves homes alone that are not below root.
@@ -95,8 +94,7 @@ func withEntry(data []byte, id Identity) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// replaceFile puts text in the place of file at once, with its mode. A link is
-// not followed but refused.
+// replaceFile puts text in the place of file at once, with its mode. A link is not followed but refused.
 func replaceFile(file string, text []byte) (err error) {
 	mode := os.FileMode(0o644)
 	info, err := os.Lstat(file)
@@ -211,8 +209,7 @@ func look(fd int) (st unix.Statx_t, err error) {
 	return st, err
 }
 
-// mounted reports whether it is the root of a mount, or might be: kernels
-// before 5.8 do not say.
+// mounted reports whether it is the root of a mount, or might be: kernels before 5.8 do not say.
 func mounted(st unix.Statx_t) bool {
 	return st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 || st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }

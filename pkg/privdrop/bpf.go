@@ -61,8 +61,7 @@ func (p *program) skipUnless(k uint32, body func(*program)) {
 	(*p)[at].Jf = uint8(len(*p) - at - 1)
 }
 
-// call adds rules for the arguments of one system call. Where they do not
-// decide, it is allowed.
+// call adds rules for the arguments of one system call. Where they do not decide, it is allowed.
 func (p *program) call(nr uint32, rules func(*program)) {
 	p.skipUnless(nr, func(p *program) {
 		rules(p)

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// capabilities are those that messages of this package can name, with what
-// agent-init needs them for.
+// capabilities are those that messages of this package can name, with what agent-init needs them for.
 var capabilities = map[int]CapabilityError{
 	unix.CAP_CHOWN:     {"CHOWN", "make the agent's home directory its own"},
 	unix.CAP_KILL:      {"KILL", "signal the agent"},

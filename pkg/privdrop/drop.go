@@ -18,8 +18,7 @@ const securebits = 1<<0 | 1<<1 | // NOROOT and its lock
 	1<<5 | // KEEP_CAPS locked, off
 	1<<6 | 1<<7 // NO_CAP_AMBIENT_RAISE and its lock
 
-// drop makes the calling thread what s says. The order matters: each step
-// needs a privilege that a later one gives up.
+// drop makes the calling thread what s says. The order matters: each step needs a privilege that a later one gives up.
 func drop(s Spec) error {
 	id := s.Identity
 	if err := id.check(); err != nil {
@@ -29,9 +28,8 @@ func drop(s Spec) error {
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
 		return fmt.Errorf("switch core dumps off: %w", err)
 	}
-	// A session keyring of root's would go along. Where this is refused, as by
-	// container engines, so is every other use of keyrings; and the filter
-	// below denies them all.
+	// A session keyring of root's would go along. Where this is refused, as by container engines, so is every other use
+	// of keyrings; and the filter below denies them all.
 	_, _, _ = unix.RawSyscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0)
 
 	if err := dropCapabilities(); err != nil {

@@ -42,8 +42,7 @@ func (e *ExecError) Error() string { return fmt.Sprintf("execute %s: %v", e.Path
 // Unwrap returns the errno.
 func (e *ExecError) Unwrap() error { return e.Errno }
 
-// ExitCode is the exit code that a shell would give: 127 if the command was
-// not found, 126 if it could not be executed.
+// ExitCode is the exit code that a shell would give: 127 if the command was not found, 126 if it could not be executed.
 func (e *ExecError) ExitCode() int {
 	if e.Errno == syscall.ENOENT || e.Errno == syscall.ENOTDIR {
 		return 127

@@ -70,8 +70,7 @@ func execute(argv, env []string) error {
 	return &ExecError{path, errno}
 }
 
-// isText reports whether the file could be a script, by the test that shells
-// use: no zero byte at its beginning.
+// isText reports whether the file could be a script, by the test that shells use: no zero byte at its beginning.
 func isText(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {

@@ -51,8 +51,7 @@ func parseEntry(line string, fields int) (e entry, ok bool) {
 	return entry{name: f[0], id: id, gid: gid, home: f[5], shell: f[6]}, err == nil && err2 == nil
 }
 
-// parseEntries reads a file. Lines that make no entry are left out, as the C library does;
-// so are those of NIS.
+// parseEntries reads a file. Lines that make no entry are left out, as the C library does; so are those of NIS.
 func parseEntries(data []byte, fields int) (all []entry, err error) {
 	if len(data) > maxAccountFile {
 		return nil, fmt.Errorf("longer than %d bytes", maxAccountFile)
@@ -70,8 +69,7 @@ func parseEntries(data []byte, fields int) (all []entry, err error) {
 	return all, nil
 }
 
-// validName keeps what would be special in the file, or taken for a number,
-// out of account names.
+// validName keeps what would be special in the file, or taken for a number, out of account names.
 func validName(name string) bool {
 	if name == "" || len(name) > 256 || strings.ContainsAny(name, ":,/\n\x00 ") || strings.ContainsRune("+-", rune(name[0])) {
 		return false

@@ -1,10 +1,9 @@
 // Package privdrop turns a process that runs as root into one that has nothing
 // left to lose, and proves it by reading back what the kernel says.
 //
-// Lookup chooses the identity. Exec does the drop, in a process of its own:
-// the caller re-executes itself, so that there is one purpose, one locked
-// thread and nothing to undo. Harden is for the processes that stay
-// privileged: they keep the capabilities that they use, and no others.
+// Lookup chooses the identity. Exec does the drop, in a process of its own: the caller re-executes itself, so that
+// there is one purpose, one locked thread and nothing to undo. Harden is for the processes that stay privileged: they
+// keep the capabilities that they use, and no others.
 package privdrop
 
 import "encoding/json"
@@ -23,8 +22,7 @@ type Identity struct {
 type Spec struct {
 	Identity Identity `json:"identity"`
 
-	// Argv is the command. Argv[0] is searched in the PATH of Env, as the
-	// identity, unless it has a slash.
+	// Argv is the command. Argv[0] is searched in the PATH of Env, as the identity, unless it has a slash.
 	Argv []string `json:"argv"`
 
 	Env   []string `json:"env"`             // without our variables, and with those of Identity in their place

@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Offsets in struct seccomp_data of the kernel's include/uapi/linux/seccomp.h. Arguments are 64
-// bits wide, but the kernel takes those that are looked at for ints: so does the filter. Both
-// architectures are little-endian.
+// Offsets in struct seccomp_data of the kernel's include/uapi/linux/seccomp.h. Arguments are 64 bits wide, but the
+// kernel takes those that are looked at for ints: so does the filter. Both architectures are little-endian.
 const (
 	dataNumber = 0
 	dataArch   = 4
@@ -89,10 +88,9 @@ func seccompFilter(denyUserNS, denyPing bool) []unix.SockFilter {
 	return p
 }
 
-// socketRules lets through unix sockets, TCP (MPTCP too), UDP and ping, and of
-// netlink what lists the interfaces. Everything else could reach past the firewall
-// (AF_PACKET, AF_VSOCK), or is surface for nothing. IPPROTO_SMC (Linux 6.11) makes
-// a TCP connection of the kernel's own, which no rule knows as the agent's.
+// socketRules lets through unix sockets, TCP (MPTCP too), UDP and ping, and of netlink what lists the interfaces.
+// Everything else could reach past the firewall (AF_PACKET, AF_VSOCK), or is surface for nothing. IPPROTO_SMC (Linux
+// 6.11) makes a TCP connection of the kernel's own, which no rule knows as the agent's.
 func socketRules(denyPing bool) func(*program) {
 	return func(p *program) {
 		const family, kind, protocol = 0, 1, 2
@@ -125,8 +123,7 @@ func socketRules(denyPing bool) func(*program) {
 	}
 }
 
-// installFilter puts the calling thread under the filter, for good; by SECCOMP_FILTER_FLAG_TSYNC
-// all threads.
+// installFilter puts the calling thread under the filter, for good; by SECCOMP_FILTER_FLAG_TSYNC all threads.
 func installFilter(filter []unix.SockFilter, flags uintptr) error {
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	// With TSYNC the result is the thread that could not follow, if there is one.

@@ -66,8 +66,7 @@ func (p *Process) kill(target int, sig syscall.Signal) error {
 // Status is how a process ended.
 type Status syscall.WaitStatus
 
-// Code is the exit code that a shell would report: the process's own, or
-// 128+n if signal n killed it.
+// Code is the exit code that a shell would report: the process's own, or 128+n if signal n killed it.
 func (s Status) Code() int {
 	if w := syscall.WaitStatus(s); !w.Signaled() {
 		return w.ExitStatus()

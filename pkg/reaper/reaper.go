@@ -1,6 +1,5 @@
-// Package reaper is what PID 1 owes its children: it starts them, reaps every process that ends
-// up with it, forwards signals, and ends the whole tree before it reports how the main child
-// ended.
+// Package reaper is what PID 1 owes its children: it starts them, reaps every process that ends up with it, forwards
+// signals, and ends the whole tree before it reports how the main child ended.
 //
 // A process has one Reaper, and starts its children through it alone: os/exec and os.Process
 // wait for a child by themselves and would race with it for the status. In a process that is
@@ -27,18 +26,16 @@ type Reaper struct {
 	spawns chan func() // run on the thread that is the parent of every child
 	as     func(pids []int, sig syscall.Signal) error
 
-	// mu is held from fork to registration, around every round of wait4, and
-	// around every kill. So no child is reaped unknown, however fast it ends,
-	// and no signal goes to a pid that is free for reuse.
+	// mu is held from fork to registration, around every round of wait4, and around every kill. So no child is reaped
+	// unknown, however fast it ends, and no signal goes to a pid that is free for reuse.
 	mu    sync.Mutex
 	procs map[int]*Process
 }
 
-// New makes the calling process a reaper, for as long as it lives; a second one would steal from
-// the first. It ignores TTIN and TTOU, so that nothing done to the terminal's foreground group
-// can stop the process, or make it spin, when it writes a line there; children get the default
-// action back. With its lock held it calls as, which signals, for a root without CAP_KILL,
-// processes that it may not signal. Negative numbers are process groups.
+// New makes the calling process a reaper, for as long as it lives; a second one would steal from the first. It ignores
+// TTIN and TTOU, so that nothing done to the terminal's foreground group can stop the process, or make it spin, when it
+// writes a line there; children get the default action back. With its lock held it calls as, which signals, for a root
+// without CAP_KILL, processes that it may not signal. Negative numbers are process groups.
 func New(log *slog.Logger, as func(pids []int, sig syscall.Signal) error) (*Reaper, error) {
 	r := &Reaper{log: log, isInit: os.Getpid() == 1, spawns: make(chan func()), as: as, procs: make(map[int]*Process)}
 	if !r.isInit {
@@ -56,8 +53,7 @@ func New(log *slog.Logger, as func(pids []int, sig syscall.Signal) error) (*Reap
 		}
 	}()
 	go func() {
-		// PR_SET_PDEATHSIG fires when the thread that forked ends, not the
-		// process: so this one never does.
+		// PR_SET_PDEATHSIG fires when the thread that forked ends, not the process: so this one never does.
 		runtime.LockOSThread()
 		for f := range r.spawns {
 			f()
@@ -74,10 +70,9 @@ type Command struct {
 	Dir   string     // empty means the caller's
 	Files []*os.File // file descriptors 0, 1, 2, … of the child; nil entries are closed
 
-	// Foreground makes the child's process group the foreground group of the terminal, if one of
-	// the first three Files is our controlling terminal and we are in its foreground. Supervise
-	// takes the foreground back, for whoever else is in our group; the file has to stay open
-	// until then.
+	// Foreground makes the child's process group the foreground group of the terminal, if one of the first three Files
+	// is our controlling terminal and we are in its foreground. Supervise takes the foreground back, for whoever else
+	// is in our group; the file has to stay open until then.
 	Foreground bool
 
 	Setsid bool // in a session of its own, without a terminal; Foreground has no effect then
@@ -120,9 +115,8 @@ func (r *Reaper) fork(c Command) (*Process, error) {
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// What is ignored would stay so in the child, while what is caught is
-	// reset. A write to the terminal that is interrupted meanwhile is
-	// restarted by the kernel, and goes through once they are ignored again.
+	// What is ignored would stay so in the child, while what is caught is reset. A write to the terminal that is
+	// interrupted meanwhile is restarted by the kernel, and goes through once they are ignored again.
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGTTIN, syscall.SIGTTOU)
 	pid, err := syscall.ForkExec(c.Path, c.Args, attr)
@@ -139,8 +133,7 @@ func (r *Reaper) fork(c Command) (*Process, error) {
 	return p, nil
 }
 
-// inForeground reports whether fd is our controlling terminal and we may hand
-// its foreground on.
+// inForeground reports whether fd is our controlling terminal and we may hand its foreground on.
 func inForeground(fd int) bool {
 	pgrp, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 	return err == nil && pgrp == unix.Getpgrp()

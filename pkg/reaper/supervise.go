@@ -17,14 +17,12 @@ const (
 	look       = 5 * time.Millisecond   // between looks at a tree that is about to end
 )
 
-// Options says how Supervise behaves. The zero value forwards nothing and
-// never kills.
+// Options says how Supervise behaves. The zero value forwards nothing and never kills.
 type Options struct {
 	Signals <-chan os.Signal // forwarded, each exactly once
 
-	// Grace is how long the tree may go on after the first TERM before all of
-	// it is killed; 0 means for ever. A second TERM, or an INT after the first
-	// TERM, shortens it to a second at most; a third ends it.
+	// Grace is how long the tree may go on after the first TERM before all of it is killed; 0 means for ever. A second
+	// TERM, or an INT after the first TERM, shortens it to a second at most; a third ends it.
 	Grace time.Duration
 
 	// Group reports whether a signal is forwarded to the main child's process group rather than
@@ -49,10 +47,9 @@ type supervision struct {
 	resumed  time.Time        // when that was last done
 }
 
-// Supervise waits for main to end, forwarding signals to it meanwhile, then ends the rest of the
-// tree, and returns main's status. The tree is, for PID 1, every process of the namespace, else
-// every descendant; but no Helper. The rest is asked with TERM and killed after two seconds, or
-// after Options.Grace if that is shorter.
+// Supervise waits for main to end, forwarding signals to it meanwhile, then ends the rest of the tree, and returns
+// main's status. The tree is, for PID 1, every process of the namespace, else every descendant; but no Helper. The rest
+// is asked with TERM and killed after two seconds, or after Options.Grace if that is shorter.
 //
 // A main child that cannot be killed within two seconds is given up: then the status is death by
 // SIGKILL, and the caller should exit.
@@ -177,8 +174,7 @@ func (s *supervision) unstop() {
 	s.continueGroup()
 }
 
-// regainTerminal hands the terminal's foreground to main's group again after
-// a shell has put us there.
+// regainTerminal hands the terminal's foreground to main's group again after a shell has put us there.
 func (s *supervision) regainTerminal() {
 	if s.main.tty < 0 || !inForeground(s.main.tty) {
 		return

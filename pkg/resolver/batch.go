@@ -87,8 +87,7 @@ func (b *batch) client(i int) netip.AddrPort {
 // port reads a port as the kernel writes it: in the order of the network.
 func port(p *uint16) uint16 { return binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(p))[:]) }
 
-// reply puts an answer to the i-th query beside those to be written. It must
-// stay as it is until then.
+// reply puts an answer to the i-th query beside those to be written. It must stay as it is until then.
 func (b *batch) reply(i int, msg []byte) {
 	v, h := &b.outv[b.replies], &b.out[b.replies].hdr
 	v.Base = &msg[0]

@@ -13,8 +13,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// canary is the name that Firefox asks for to find out whether it may send its
-// DNS elsewhere. NXDOMAIN means no.
+// canary is the name that Firefox asks for to find out whether it may send its DNS elsewhere. NXDOMAIN means no.
 const canary = "use-application-dns.net"
 
 const localTTL = 60 // seconds, of what is answered from here

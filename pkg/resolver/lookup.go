@@ -40,9 +40,8 @@ func (a *asker) line(v audit.Verdict, rule *policy.Rule, reason string) audit.Ev
 	return a.mark(line(v, a.name, rule, reason)).By(a.by)
 }
 
-// ask has deliver called with the answer, and joins a lookup that is under way. An
-// answer that is there at once is returned instead. It returns false if there is no
-// place for one more. Our own questions are not limited.
+// ask has deliver called with the answer, and joins a lookup that is under way. An answer that is there at once is
+// returned instead. It returns false if there is no place for one more. Our own questions are not limited.
 func (s *Server) ask(who *asker, deliver func(*answer)) (*answer, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,8 +113,7 @@ func (s *Server) overspent(who *asker, wildcard *policy.Rule, perMinute int) *an
 	return s.refusal(who.client, text)
 }
 
-// spend is limit for a name below a wildcard, by who counts for longer than this process
-// lives.
+// spend is limit for a name below a wildcard, by who counts for longer than this process lives.
 func (s *Server) spend(ctx context.Context, who *asker) *answer {
 	p := s.config.Policy()
 	m := p.Lookup(who.name)
@@ -168,8 +166,7 @@ func (s *Server) resolve(ctx context.Context, who *asker) *answer {
 	return a
 }
 
-// failure is SERVFAIL, to be kept for a moment, so that a client that retries in a loop
-// does not reach upstream.
+// failure is SERVFAIL, to be kept for a moment, so that a client that retries in a loop does not reach upstream.
 func (s *Server) failure(who *asker, rule *policy.Rule, ede uint16, what string, err error) *answer {
 	const most = 160 // bytes, for a client
 	why := strings.ReplaceAll(err.Error(), "\n", "; ")
@@ -299,9 +296,8 @@ func whyStripped(match policy.Match, a netip.Addr) string {
 	return "an address that the policy denies"
 }
 
-// In monitor mode what the policy does not allow is answered without a lease, since the
-// firewall lets it out by itself. Each address is recorded with both verdicts, so that
-// what is seen of it later can be told by its name.
+// In monitor mode what the policy does not allow is answered without a lease, since the firewall lets it out by itself.
+// Each address is recorded with both verdicts, so that what is seen of it later can be told by its name.
 
 // maxLet is how many addresses of one answer are let through.
 const maxLet = 16

@@ -23,8 +23,7 @@ const (
 	maskOpcode = 0xf << 11
 )
 
-// query is what a client's message comes down to. Its slices point into the message and
-// into the reader's scratch.
+// query is what a client's message comes down to. Its slices point into the message and into the reader's scratch.
 type query struct {
 	id       uint16
 	flags    uint16
@@ -36,9 +35,8 @@ type query struct {
 	size     int // bytes of UDP that the client takes
 }
 
-// parseQuery reads pkt into q, using buf for the name. It returns false if no
-// reply may be sent at all, else the code to fail with, dns.RcodeSuccess if the question
-// is one that can be answered.
+// parseQuery reads pkt into q, using buf for the name. It returns false if no reply may be sent at all, else the code
+// to fail with, dns.RcodeSuccess if the question is one that can be answered.
 func parseQuery(pkt, buf []byte, q *query) (rcode uint16, reply bool) {
 	*q = query{name: buf[:0], size: dns.MinMsgSize, clean: true}
 	if len(pkt) < headerLen {
@@ -109,8 +107,7 @@ func (q *query) parseName(pkt []byte, off int) (int, bool) {
 	}
 }
 
-// parseAdditional looks for one OPT record among n records at off (RFC 6891)
-// and returns its version.
+// parseAdditional looks for one OPT record among n records at off (RFC 6891) and returns its version.
 func (q *query) parseAdditional(pkt []byte, off, n int) (version byte, ok bool) {
 	if n > 8 {
 		return 0, false
@@ -156,8 +153,7 @@ func skipName(pkt []byte, off int) (int, bool) {
 	return 0, false
 }
 
-// answer is what a question comes to, the same for all who ask it. It does not
-// change once it is made.
+// answer is what a question comes to, the same for all who ask it. It does not change once it is made.
 type answer struct {
 	rcode uint16
 	addrs []netip.Addr // all of the question's family
@@ -173,9 +169,8 @@ const soaData = "\x0aagent-init\x07invalid\x00" + "\x06nobody\x07invalid\x00" + 
 	"\x00\x00\x02\x58" + "\x00\x01\x51\x80" + // RETRY, EXPIRE
 	"\x00\x00\x00\x05" // MINIMUM
 
-// appendReply appends the reply to q, of at most limit bytes, to b. The
-// addresses start with the one numbered turn, so that clients that take the
-// first spread over all.
+// appendReply appends the reply to q, of at most limit bytes, to b. The addresses start with the one numbered turn, so
+// that clients that take the first spread over all.
 func appendReply(b []byte, q *query, a *answer, ttl uint32, turn, limit int) []byte {
 	be := binary.BigEndian
 	start := len(b)

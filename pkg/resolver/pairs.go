@@ -14,9 +14,8 @@ import (
 // pairTime is how long the second question of a look-up may come behind the first.
 const pairTime = 2 * time.Second
 
-// pairs tells the second question of a look-up from the first: programs ask for A and
-// AAAA of a name. It is a table without locks, of a fixed size. A name may push out
-// another one: then both questions count.
+// pairs tells the second question of a look-up from the first: programs ask for A and AAAA of a name. It is a table
+// without locks, of a fixed size. A name may push out another one: then both questions count.
 type pairs struct {
 	window time.Duration
 	seed   maphash.Seed
@@ -26,9 +25,8 @@ type pairs struct {
 
 func newPairs() *pairs { return &pairs{window: pairTime, seed: maphash.MakeSeed(), epoch: time.Now()} }
 
-// The parts of a slot: a tag of the name in the upper half, how many questions wait
-// for one of the other type, whether they are for AAAA, and when the last one came,
-// in hundredths of a second.
+// The parts of a slot: a tag of the name in the upper half, how many questions wait for one of the other type, whether
+// they are for AAAA, and when the last one came, in hundredths of a second.
 const (
 	pairOne   = 1 << 24
 	pairCount = 0xff << 24
@@ -68,11 +66,10 @@ func (p *pairs) first(name []byte, qtype uint16, now time.Time) bool {
 
 // A look-up is one line in the log: what came of A and AAAA of a name is told together.
 
-// told returns the lines of the log that are due when l has ended with said, nil if
-// that was recorded already. While the question for the other type is under way,
-// its lookup takes this one's word along; if it ended a moment ago, the look-up has
-// its line, unless that tells of no address and said does. A line is for one of each
-// type: the next question begins another look-up. The lock is held.
+// told returns the lines of the log that are due when l has ended with said, nil if that was recorded already. While
+// the question for the other type is under way, its lookup takes this one's word along; if it ended a moment ago, the
+// look-up has its line, unless that tells of no address and said does. A line is for one of each type: the next
+// question begins another look-up. The lock is held.
 func (s *Server) told(l *lookup, q question, said *audit.Event) []audit.Event {
 	other := question{q.name, dns.TypeA}
 	if q.qtype == dns.TypeA {
@@ -103,8 +100,7 @@ func (s *Server) told(l *lookup, q question, said *audit.Event) []audit.Event {
 	return []audit.Event{*said}
 }
 
-// joined is what came of both questions of a look-up: one line if it is the same,
-// and nobody else's.
+// joined is what came of both questions of a look-up: one line if it is the same, and nobody else's.
 func joined(a, b audit.Event) []audit.Event {
 	if a.Verdict != b.Verdict || a.Enforce != b.Enforce || a.Rule != b.Rule || a.Asker != b.Asker || a.PID != b.PID {
 		return []audit.Event{a, b}

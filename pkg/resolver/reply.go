@@ -37,8 +37,7 @@ func parseReply(pkt []byte, req *dns.Msg) (*dns.Msg, error) {
 	return m, nil
 }
 
-// found is what a reply says about the name asked for, and nothing else that is
-// in it.
+// found is what a reply says about the name asked for, and nothing else that is in it.
 type found struct {
 	exists bool // there is such a name
 	addrs  []netip.Addr

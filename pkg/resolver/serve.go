@@ -58,9 +58,8 @@ func (s *Server) Serve(parent context.Context, packets []net.PacketConn, streams
 	return context.Cause(ctx)
 }
 
-// serveUDP answers queries from conn, all that are there at a time. The replies
-// leave by that socket too, so that the kernel undoes the redirection that
-// brought the queries here.
+// serveUDP answers queries from conn, all that are there at a time. The replies leave by that socket too, so that the
+// kernel undoes the redirection that brought the queries here.
 func (s *Server) serveUDP(conn *net.UDPConn) error {
 	b, err := newBatch(conn)
 	if err != nil {

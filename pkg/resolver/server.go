@@ -19,19 +19,16 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// Config is what a Server works with. Believe and Spend may be nil; every other func,
-// Log and Upstreams are needed.
+// Config is what a Server works with. Believe and Spend may be nil; every other func, Log and Upstreams are needed.
 type Config struct {
-	// Policy returns the policy in force, for each query: the same pointer until the
-	// policy changes.
+	// Policy returns the policy in force, for each query: the same pointer until the policy changes.
 	Policy func() *policy.Policy
 
 	Upstreams []policy.Upstream // asked in this order
 	Search    []string          // domains of resolv.conf
 
-	// Ephemeral are the first and the last port that the kernel gives to sockets by
-	// itself. Questions leave from other ports if there are enough. Zero leaves the
-	// choice to the kernel.
+	// Ephemeral are the first and the last port that the kernel gives to sockets by itself. Questions leave from other
+	// ports if there are enough. Zero leaves the choice to the kernel.
 	Ephemeral [2]uint16
 
 	// Stream asks over TCP only, for where a packet filter that knows no flows could not
@@ -45,13 +42,11 @@ type Config struct {
 	// who outlives the Server counts as well.
 	Spend func(ctx context.Context, name string) (bool, error)
 
-	// Again says that it takes the place of another, whose rates go on: it begins with
-	// nothing saved up.
+	// Again says that it takes the place of another, whose rates go on: it begins with nothing saved up.
 	Again bool
 
-	// Admit opens addrs, which the policy admits for name, in the firewall for at least
-	// lease, and returns those that are open for certain. An error makes the answer
-	// SERVFAIL. It is called concurrently.
+	// Admit opens addrs, which the policy admits for name, in the firewall for at least lease, and returns those that
+	// are open for certain. An error makes the answer SERVFAIL. It is called concurrently.
 	Admit func(ctx context.Context, name string, addrs []netip.Addr, lease time.Duration) ([]netip.Addr, error)
 
 	// Record takes every refusal, every answer of an upstream, and every failure.
@@ -154,8 +149,7 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// SetUpstreams has the servers of list asked from now on, in this order. It may be
-// called while Serve runs.
+// SetUpstreams has the servers of list asked from now on, in this order. It may be called while Serve runs.
 func (s *Server) SetUpstreams(list []policy.Upstream) error {
 	if len(list) == 0 {
 		return fmt.Errorf("resolver: %w", errNone)
@@ -236,8 +230,7 @@ func (c client) send(reply []byte) {
 	c.conn.WriteToUDPAddrPort(reply, c.from)
 }
 
-// handle answers pkt: with a reply in w.out, or later through c if it returns
-// none and true, or not at all.
+// handle answers pkt: with a reply in w.out, or later through c if it returns none and true, or not at all.
 func (s *Server) handle(pkt []byte, w *scratch, c client) (reply []byte, later bool) {
 	var q query
 	rcode, ok := parseQuery(pkt, w.name[:], &q)

@@ -254,10 +254,9 @@ const (
 	minPorts  = 1 << 14 // from so many a choice is as hard to guess as it should be
 )
 
-// sourcePorts are the ports that questions leave from: those that the kernel gives to
-// nobody by itself. Other programs ask the same servers, and are redirected to this one.
-// On the same port, connection tracking would take what the one sends for part of the
-// other's flow: ours would come back to ourselves, and theirs go where only ours may.
+// sourcePorts are the ports that questions leave from: those that the kernel gives to nobody by itself. Other programs
+// ask the same servers, and are redirected to this one. On the same port, connection tracking would take what the one
+// sends for part of the other's flow: ours would come back to ourselves, and theirs go where only ours may.
 type sourcePorts struct {
 	low, high uint16 // the kernel's own range, left out; zero: leave all to the kernel
 }

@@ -54,9 +54,8 @@ type Plan struct {
 	// and DNS, TCP and UDP servers.
 	Observed bool `json:"observed,omitempty"`
 
-	// Relayed are TCP ports on which the wall itself may accept a connection before it refuses to pass it on. To
-	// these, tcp, metadata and block say what a client of TLS or HTTP says, and must get no answer but the wall's own
-	// refusal.
+	// Relayed are TCP ports on which the wall itself may accept a connection before it refuses to pass it on. To these,
+	// tcp, metadata and block say what a client of TLS or HTTP says, and must get no answer but the wall's own refusal.
 	Relayed []uint16 `json:"relayed,omitempty"`
 
 	BlockTimeout time.Duration `json:"block_timeout,omitempty"` // for an answer to what must be blocked; 0: 1 s

@@ -1,6 +1,5 @@
-// Package sockowner says which process an internet socket belongs to: Find asks the kernel for
-// the socket, which needs no privilege, and a Scanner looks for it among the open files of one
-// user's processes.
+// Package sockowner says which process an internet socket belongs to: Find asks the kernel for the socket, which needs
+// no privilege, and a Scanner looks for it among the open files of one user's processes.
 //
 // What it says is for a person to read, and decides nothing. A process can pass its sockets on,
 // or close one before it is looked for, and its name is what it calls itself.
@@ -62,8 +61,7 @@ type Finder struct {
 	seq  uint32 // of the last question
 }
 
-// NewFinder returns a Finder that asks through f, which Open has made and which
-// nobody else may use meanwhile.
+// NewFinder returns a Finder that asks through f, which Open has made and which nobody else may use meanwhile.
 func NewFinder(f *os.File) *Finder {
 	// What an earlier user left unread is told by its number.
 	return &Finder{file: f, seq: uint32(time.Now().UnixNano())}
@@ -103,13 +101,11 @@ type Bound struct {
 	Proto uint8          `json:"proto"` // IP protocol number: TCP, listening, or UDP
 	At    netip.AddrPort `json:"at"`
 
-	// Cookie is the kernel's number for this very socket: no other ever gets it
-	// (sock_diag(7), SO_COOKIE of socket(7)).
+	// Cookie is the kernel's number for this very socket: no other ever gets it (sock_diag(7), SO_COOKIE of socket(7)).
 	Cookie uint64 `json:"cookie"`
 }
 
-// At returns the sockets that are bound to exactly this address, on any port: UDP,
-// and listening TCP.
+// At returns the sockets that are bound to exactly this address, on any port: UDP, and listening TCP.
 func (f *Finder) At(a netip.Addr) (out []Bound, err error) {
 	for _, proto := range []uint8{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
 		found, err := f.serving(proto, a.Unmap(), anyPort)
@@ -221,8 +217,7 @@ func (f *Finder) ask(request []byte) ([]diagnosed, error) {
 	return nil, ErrNone
 }
 
-// parseReplies takes the sockets out of what the kernel sent in answer to question
-// seq, and says whether more comes.
+// parseReplies takes the sockets out of what the kernel sent in answer to question seq, and says whether more comes.
 func parseReplies(b []byte, seq uint32, found *[]diagnosed) (more bool, err error) {
 	messages, err := syscall.ParseNetlinkMessage(b)
 	if err != nil {

@@ -26,18 +26,16 @@ type Scanner struct {
 	found chan Process
 }
 
-// How many processes and open files one look may take: many times what an agent at
-// work has, and some milliseconds.
+// How many processes and open files one look may take: many times what an agent at work has, and some milliseconds.
 const (
 	maxPIDs  = 2048
 	maxLinks = 8192
 )
 
-// NewScanner returns a Scanner of the processes of uid and gid. The caller may be
-// root without CAP_SYS_PTRACE: the kernel lets a thread look at the open files of
-// processes whose ids its own file system ids are (proc(5), ptrace(2)), and the
-// Scanner has such a thread, without any capability. These processes can't reach
-// it with a signal, since its other ids stay as they are. It lives as long as the program.
+// NewScanner returns a Scanner of the processes of uid and gid. The caller may be root without CAP_SYS_PTRACE: the
+// kernel lets a thread look at the open files of processes whose ids its own file system ids are (proc(5), ptrace(2)),
+// and the Scanner has such a thread, without any capability. These processes can't reach it with a signal, since its
+// other ids stay as they are. It lives as long as the program.
 func NewScanner(uid, gid uint32) (*Scanner, error) {
 	s := &Scanner{asked: make(chan uint32), found: make(chan Process)}
 	began := make(chan error)
@@ -81,8 +79,7 @@ func (s *Scanner) Holder(inode uint32) (p Process, ok bool) {
 	return p, p.PID != 0
 }
 
-// scan begins with the highest pid: a command that has just been started is the
-// likeliest, and the first to be gone.
+// scan begins with the highest pid: a command that has just been started is the likeliest, and the first to be gone.
 func scan(inode uint32) Process {
 	want := []byte("socket:[" + strconv.FormatUint(uint64(inode), 10) + "]")
 	links := maxLinks
@@ -118,8 +115,7 @@ func pids() (out []int) {
 	return out
 }
 
-// holds says whether one of the links in the directory leads to want. A look
-// takes links out of the budget.
+// holds says whether one of the links in the directory leads to want. A look takes links out of the budget.
 func holds(dir int, want []byte, links *int) bool {
 	var entries, target [4096]byte
 	for {

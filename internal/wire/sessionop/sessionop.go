@@ -61,8 +61,7 @@ func SplitCommand(text string) (name string, argv []string, err error) {
 
 const maxName = 64
 
-// CheckName says why a name of a session or a window is none: they are shown
-// on terminals and typed into command lines.
+// CheckName says why a name of a session or a window is none: they are shown on terminals and typed into command lines.
 func CheckName(name string) error {
 	switch {
 	case name == "":

@@ -31,9 +31,8 @@ type Drop struct {
 	Prefix   string // of the rule that logged it
 }
 
-// Read calls fn for each refused packet until ctx ends, and then returns
-// nil. Packets that came faster than fn took them are lost silently. f stays
-// open; only one ReadDrops may read it at a time.
+// Read calls fn for each refused packet until ctx ends, and then returns nil. Packets that came faster than fn took
+// them are lost silently. f stays open; only one ReadDrops may read it at a time.
 func Read(ctx context.Context, f *os.File, fn func(Drop)) error {
 	mine, err := pollable(f)
 	if err != nil {
@@ -62,8 +61,7 @@ func Read(ctx context.Context, f *os.File, fn func(Drop)) error {
 	}
 }
 
-// pollable returns a duplicate of f whose reads can be interrupted, whatever
-// way f came into this process.
+// pollable returns a duplicate of f whose reads can be interrupted, whatever way f came into this process.
 func pollable(f *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -121,8 +119,7 @@ func parseDrop(b []byte) (d Drop, ok bool) {
 	return d, ok
 }
 
-// ParsePacket reads the headers of an IP packet, of which b may be only the
-// beginning.
+// ParsePacket reads the headers of an IP packet, of which b may be only the beginning.
 func ParsePacket(b []byte) (Drop, bool) {
 	if len(b) == 0 {
 		return Drop{}, false

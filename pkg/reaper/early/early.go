@@ -1,10 +1,9 @@
 // Package early catches the signals that reach PID 1 before main runs.
 //
-// A Go program that has not called signal.Notify dies of a TERM, even as
-// PID 1, and the kernel drops what has no handler. So this leaf package, which
-// imports nothing but os/signal, registers in its init: that is as soon as Go
-// code can run. A process that is not PID 1 is left alone, since ending is the
-// right answer as long as it has started nothing.
+// A Go program that has not called signal.Notify dies of a TERM, even as PID 1, and the kernel drops what has no
+// handler. So this leaf package, which imports nothing but os/signal, registers in its init: that is as soon as Go code
+// can run. A process that is not PID 1 is left alone, since ending is the right answer as long as it has started
+// nothing.
 package early
 
 import (
@@ -22,23 +21,20 @@ func init() {
 	}
 }
 
-// Signals returns the channel of every signal that can be forwarded, and
-// starts to catch them if that has not begun. There is one channel per
-// process, so it has one reader.
+// Signals returns the channel of every signal that can be forwarded, and starts to catch them if that has not begun.
+// There is one channel per process, so it has one reader.
 func Signals() <-chan os.Signal {
 	signal.Notify(caught, forwardable()...)
 	return caught
 }
 
-// Release gives every signal its default effect back: for commands that
-// should simply end on a TERM or an interrupt.
+// Release gives every signal its default effect back: for commands that should simply end on a TERM or an interrupt.
 func Release() {
 	signal.Stop(caught)
 }
 
-// forwardable lists the signals that a child may be meant to get. Those that
-// the kernel sends for a fault are among them, because one that a user sent
-// would otherwise crash the Go runtime.
+// forwardable lists the signals that a child may be meant to get. Those that the kernel sends for a fault are among
+// them, because one that a user sent would otherwise crash the Go runtime.
 func forwardable() []os.Signal {
 	var list []os.Signal
 	for n := syscall.Signal(1); n <= 64; n++ {

@@ -43,9 +43,8 @@ func (e *restorer) joins(c, next cell) bool {
 	return first >= utf8.RuneSelf && joins(e.t.text(c), first)
 }
 
-// startsWide reports whether a row is drawn beginning with what does not fit into one
-// column: not a narrow character that became an emoji by what follows, nor one for which
-// spaces are drawn at first.
+// startsWide reports whether a row is drawn beginning with what does not fit into one column: not a narrow character
+// that became an emoji by what follows, nor one for which spaces are drawn at first.
 func (e *restorer) startsWide(r *row) bool {
 	first, _ := utf8.DecodeRuneInString(e.t.text(r.get(0)))
 	return columns(r.cells, 0) == 2 && width(first) == 2 && e.t.cols > 2 && !e.joins(r.get(0), r.get(2))

@@ -7,10 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Filter passes a program's output on to a person's terminal. What it reads, it
-// reads as the screen model does, by the same scanner; what passes stands on a list
-// (permit.go, permitosc.go), and is written anew, so that all
-// terminals read the same. Not on the list is what
+// Filter passes a program's output on to a person's terminal. What it reads, it reads as the screen model does, by the
+// same scanner; what passes stands on a list (permit.go, permitosc.go), and is written anew, so that all terminals read
+// the same. Not on the list is what
 //
 //   - reads the clipboard, or makes the terminal type what a program chose;
 //   - changes the keyboard, or anything else that Reset doesn't bring back;
@@ -49,8 +48,7 @@ func (f *Filter) Write(dst, src []byte) []byte {
 	return dst
 }
 
-// Close ends what is under way: the terminal is in no sequence afterwards. What was
-// held back of one is lost.
+// Close ends what is under way: the terminal is in no sequence afterwards. What was held back of one is lost.
 func (f *Filter) Close(dst []byte) []byte {
 	dst = f.end(dst)
 	f.scan = scanner{}
@@ -95,8 +93,7 @@ func appendSet(dst []byte, b byte) []byte {
 	return append(dst, b)
 }
 
-// begins passes the beginning of an image, up to a separator, or of what is for the
-// terminal outside.
+// begins passes the beginning of an image, up to a separator, or of what is for the terminal outside.
 func (f *Filter) begins(dst []byte, separator string) []byte {
 	s := &f.scan
 	asks, ok := permitImage(s.data)
@@ -160,8 +157,7 @@ func (f *Filter) whole(dst []byte) []byte {
 	return dst
 }
 
-// harmless is the length of what b begins with that passes as it is: text, and the
-// controls of permitC0.
+// harmless is the length of what b begins with that passes as it is: text, and the controls of permitC0.
 func harmless(b []byte) int {
 	const highs, blanks = 0x8080808080808080, 0x2020202020202020
 	for i := 0; ; {

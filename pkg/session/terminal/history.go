@@ -81,9 +81,8 @@ func (t *Terminal) appendRow(dst []byte, r *row) []byte {
 	return append(appendStyle(dst, pen, look{}), end...)
 }
 
-// History returns what scrolled away and then what the main screen shows, each line
-// ended by "\n", those that were wrapped put together again. With styles it contains
-// colours, attributes and links, else it is plain text.
+// History returns what scrolled away and then what the main screen shows, each line ended by "\n", those that were
+// wrapped put together again. With styles it contains colours, attributes and links, else it is plain text.
 func (t *Terminal) History(withStyles bool) []byte {
 	out := bytes.Clone(t.history.text[t.history.gone:])
 	for _, r := range t.main.rows[:t.main.used(0)] {

@@ -56,8 +56,7 @@ func (t *Terminal) packText(s string) uint32 {
 	return cluster | t.intern(look{Link: s}, math.MaxInt)
 }
 
-// sweep forgets the looks that no cell has any more, when there are many. All cells must
-// be on a screen.
+// sweep forgets the looks that no cell has any more, when there are many. All cells must be on a screen.
 func (t *Terminal) sweep() {
 	if n := &t.looks; n.misses < internMisses || len(n.values) < internEntries && n.bytes < internBytes {
 		return

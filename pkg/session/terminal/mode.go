@@ -2,8 +2,7 @@ package terminal
 
 import "slices"
 
-// Modes that the model acts on, or that are restored in a way of their own: bits, and
-// places in modeNumbers.
+// Modes that the model acts on, or that are restored in a way of their own: bits, and places in modeNumbers.
 const (
 	modeInsert = iota
 	modeNewline

@@ -6,11 +6,10 @@ import (
 	"strings"
 )
 
-// What a person's terminal may be told, by list. The screen model does no more than
-// that either. Sources: XTerm Control Sequences (invisible-island.net/xterm/ctlseqs),
-// sw.kovidgoyal.net/kitty (protocol extensions, modes.h), foot-ctlseqs(7),
-// iterm2.com/documentation-escape-codes.html and VT100Terminal.m, and Windows
-// Terminal's DispatchTypes.hpp.
+// What a person's terminal may be told, by list. The screen model does no more than that either. Sources: XTerm Control
+// Sequences (invisible-island.net/xterm/ctlseqs), sw.kovidgoyal.net/kitty (protocol extensions, modes.h),
+// foot-ctlseqs(7), iterm2.com/documentation-escape-codes.html and VT100Terminal.m, and Windows Terminal's
+// DispatchTypes.hpp.
 
 // permitC0: BEL, BS, HT, LF, VT, FF, CR, SO, SI and DEL. Not ENQ, which terminals
 // answer with a text of their owner's; the others mean nothing.
@@ -49,11 +48,9 @@ type sequence struct {
 	do  func(t *Terminal, p *params)     // nil: nothing
 }
 
-// sequences are by private byte, intermediate byte and final byte. Not on the list, of
-// what terminals know: printing (i), the window (t), reports of titles (t), macros and
-// the contents of the screen (*z, *y), locators ('z), VT levels and C1 answers ("p),
-// rectangles and protected areas, margins left and right, stacks of colours and
-// attributes (#).
+// sequences are by private byte, intermediate byte and final byte. Not on the list, of what terminals know: printing
+// (i), the window (t), reports of titles (t), macros and the contents of the screen (*z, *y), locators ('z), VT levels
+// and C1 answers ("p), rectangles and protected areas, margins left and right, stacks of colours and attributes (#).
 var sequences = map[string]sequence{
 	"A": moves((*Terminal).up), "k": moves((*Terminal).up),
 	"B": moves((*Terminal).down), "e": moves((*Terminal).down),
@@ -132,8 +129,7 @@ var bare = func() (all [128]sequence) {
 	return all
 }()
 
-// permitCSI reports whether the control sequence that was read may pass. It leaves in it
-// what may.
+// permitCSI reports whether the control sequence that was read may pass. It leaves in it what may.
 func (s *scanner) permitCSI() (ok bool) {
 	q := &bare[s.b&0x7f]
 	if s.private != 0 || s.inter != 0 {
@@ -180,10 +176,9 @@ func isKeyResource(p *params) bool { return p.get(0, 0) < len(keyResources{}) }
 
 func isANSIMode(number int) bool { return slices.Contains(modeNumbers[:], -number) }
 
-// isPrivateMode reports whether programs may change a DEC private mode: those that
-// the model knows and Reset brings back, and no others. So not VT52 (2), the user's
-// keys (1061) and other keyboards (1050 and on), win32 input (9001), what Meta sends
-// (1034 and on), kitty's handling of signals (19997), foot's input method (737769).
+// isPrivateMode reports whether programs may change a DEC private mode: those that the model knows and Reset brings
+// back, and no others. So not VT52 (2), the user's keys (1061) and other keyboards (1050 and on), win32 input (9001),
+// what Meta sends (1034 and on), kitty's handling of signals (19997), foot's input method (737769).
 func isPrivateMode(number int) bool {
 	screens := []int{6, 47, 1047, 1048, 1049}
 	return slices.Contains(screens, number) || slices.Contains(modeNumbers[:], number) || slices.Contains(mouseModes, number)

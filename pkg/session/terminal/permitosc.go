@@ -35,10 +35,9 @@ func appendCommand(dst []byte, name, rest string, bel bool) []byte {
 	return append(dst, 0x1b, '\\')
 }
 
-// permitCommand returns what of a command may pass, whether that asks something, and
-// whether anything may. Not on the list: properties of windows (3), special colours (5),
-// fonts (50: their answer was a way to type, CVE-2022-45063), xterm's log (46), kitty's
-// clipboard (5522), colours (21) and pointers (22), and whatever has no reason to be.
+// permitCommand returns what of a command may pass, whether that asks something, and whether anything may. Not on the
+// list: properties of windows (3), special colours (5), fonts (50: their answer was a way to type, CVE-2022-45063),
+// xterm's log (46), kitty's clipboard (5522), colours (21) and pointers (22), and whatever has no reason to be.
 func permitCommand(number int, rest string) (_ string, asks, ok bool) {
 	switch {
 	case number <= 2:
@@ -93,9 +92,8 @@ func permitPalette(rest string) (_ string, asks, ok bool) {
 	return strings.Join(pairs, ";"), asks, len(pairs) > 0
 }
 
-// permitLink reads parameters;URI. A link that may not be is the end of the one before
-// it. Others than these schemes have a terminal run whatever is registered for them; a
-// file would be one of the person's machine.
+// permitLink reads parameters;URI. A link that may not be is the end of the one before it. Others than these schemes
+// have a terminal run whatever is registered for them; a file would be one of the person's machine.
 func permitLink(rest string) string {
 	_, uri, _ := strings.Cut(rest, ";")
 	scheme, _, _ := strings.Cut(uri, ":")
@@ -141,8 +139,7 @@ func permitKittyNotice(rest string) (string, bool) {
 	return keys + ";" + words, true
 }
 
-// permitClipboard reads selections;base64. What is something else asks for the
-// clipboard (?), or empties it.
+// permitClipboard reads selections;base64. What is something else asks for the clipboard (?), or empties it.
 func permitClipboard(rest string) (string, bool) {
 	which, words, ok := strings.Cut(rest, ";")
 	const base64 = letters + "0123456789+/="
@@ -151,14 +148,12 @@ func permitClipboard(rest string) (string, bool) {
 
 func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
-// isColor tells names and specifications of colours from anything else; it does not
-// know all names.
+// isColor tells names and specifications of colours from anything else; it does not know all names.
 func isColor(spec string) bool {
 	return spec != "" && len(spec) <= 40 && strings.Trim(spec, letters+"0123456789#:/. ") == ""
 }
 
-// clean makes a text of what a program sent: no control characters, valid, of limit
-// bytes at most.
+// clean makes a text of what a program sent: no control characters, valid, of limit bytes at most.
 func clean(s string, limit int) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

@@ -9,9 +9,8 @@ import (
 // maxReplies bounds the answers that nobody has fetched; further ones are dropped.
 const maxReplies = 4096
 
-// Learn takes from a sequence that a terminal has typed what the model can't know by
-// itself: the colours (OSC 10 and 11), and whether there is kitty's keyboard protocol.
-// Programs that ask are answered that from then on.
+// Learn takes from a sequence that a terminal has typed what the model can't know by itself: the colours (OSC 10 and
+// 11), and whether there is kitty's keyboard protocol. Programs that ask are answered that from then on.
 func (t *Terminal) Learn(seq []byte) {
 	text := strings.TrimRight(string(seq), "\x07\x1b\\")
 	if strings.HasPrefix(text, "\x1b[?") && strings.HasSuffix(text, "u") {
@@ -26,9 +25,8 @@ func (t *Terminal) Learn(seq []byte) {
 	}
 }
 
-// Replies returns the answers to what programs asked since the last call, as a
-// terminal would type them. They are for the program only while no real terminal
-// answers. Nothing that a program wrote is in them, apart from numbers.
+// Replies returns the answers to what programs asked since the last call, as a terminal would type them. They are for
+// the program only while no real terminal answers. Nothing that a program wrote is in them, apart from numbers.
 func (t *Terminal) Replies() []byte {
 	r := t.replies
 	t.replies = nil

@@ -9,17 +9,15 @@ import (
 // CutOff ends whatever sequence a terminal may be in the middle of.
 const CutOff = "\x18\x1b\\"
 
-// Steers reports whether b has anything that a terminal could have to be brought
-// back from: escape sequences, the choice of a character set, or what may be a
-// control of ECMA-48 section 5.3, which UTF-8 begins with 0xc2.
+// Steers reports whether b has anything that a terminal could have to be brought back from: escape sequences, the
+// choice of a character set, or what may be a control of ECMA-48 section 5.3, which UTF-8 begins with 0xc2.
 func Steers(b []byte) bool {
 	return slices.ContainsFunc([]byte{0x1b, 0x0e, 0x0f, 0xc2}, func(c byte) bool { return bytes.IndexByte(b, c) >= 0 })
 }
 
-// Reset returns what brings a client's terminal back to where a shell expects it, with
-// nothing that the programs switched on left on, and the cursor on the last row that
-// the main screen uses. It is right for a terminal that got this one's bytes, wherever
-// they ended.
+// Reset returns what brings a client's terminal back to where a shell expects it, with nothing that the programs
+// switched on left on, and the cursor on the last row that the main screen uses. It is right for a terminal that got
+// this one's bytes, wherever they ended.
 func (t *Terminal) Reset() []byte {
 	var e restorer
 	e.put("\x1b\\\x1b[?2026l")
@@ -75,9 +73,8 @@ func (e *restorer) mode(mode int, on bool) {
 // noKeyboard empties the stack of kitty's protocol, of kittyDepth, for the screen that is shown.
 const noKeyboard = "\x1b[<32u\x1b[=0;1u"
 
-// Traces are what programs have left on a terminal that no later program takes back by
-// itself: colours, progress, titles put aside, tab stops, the keyboard of the screen
-// that is not shown. Two can be compared.
+// Traces are what programs have left on a terminal that no later program takes back by itself: colours, progress,
+// titles put aside, tab stops, the keyboard of the screen that is not shown. Two can be compared.
 type Traces struct {
 	title, progress, tabs bool
 	colors                [20]bool // by the number of OSC that sets them; 100 more takes them back

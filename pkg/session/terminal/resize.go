@@ -27,8 +27,7 @@ func (t *Terminal) Resize(cols, rows int) {
 	t.penDirty = true
 }
 
-// cut makes a screen fit without wrapping anew. It returns how many rows it took away
-// at the top to keep row y.
+// cut makes a screen fit without wrapping anew. It returns how many rows it took away at the top to keep row y.
 func (s *screen) cut(cols, rows, y int) (above int) {
 	if len(s.rows) > rows {
 		above = max(0, y-rows+1)
@@ -45,9 +44,8 @@ func (s *screen) cut(cols, rows, y int) (above int) {
 	return above
 }
 
-// reflow gives the main screen a new size. The cursor c stays on its character. A
-// smaller height takes the rows below it first, as tmux, xterm and Alacritty have it:
-// what is there belongs to a program that draws it again.
+// reflow gives the main screen a new size. The cursor c stays on its character. A smaller height takes the rows below
+// it first, as tmux, xterm and Alacritty have it: what is there belongs to a program that draws it again.
 func (t *Terminal) reflow(cols, rows int, c *cursor) {
 	if below := min(len(t.main.rows)-rows, len(t.main.rows)-1-c.y); below > 0 {
 		t.main.rows = t.main.rows[:len(t.main.rows)-below]

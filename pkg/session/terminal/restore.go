@@ -6,10 +6,9 @@ import (
 	"slices"
 )
 
-// Restore returns what brings a freshly reset terminal to what this one shows: content,
-// modes, colours, keyboard, titles. A smaller one gets the part with the cursor, a larger
-// one the screen at its upper left. Not part of it are the scrollback and synchronized
-// output (2026), which would freeze it until the program ends its update.
+// Restore returns what brings a freshly reset terminal to what this one shows: content, modes, colours, keyboard,
+// titles. A smaller one gets the part with the cursor, a larger one the screen at its upper left. Not part of it are
+// the scrollback and synchronized output (2026), which would freeze it until the program ends its update.
 func (t *Terminal) Restore(cols, rows int) []byte {
 	e := &restorer{t: t, cols: clamp(cols, 1, maxCols), rows: clamp(rows, 1, maxRows)}
 	e.put("\x1b[?2026h\x1b[?25l\x1b[m\x1b[H\x1b[2J")
@@ -109,8 +108,7 @@ func (e *restorer) cursor(s *screen, c cursor, use string) {
 	e.pen(look{})
 }
 
-// place brings a fresh cursor to the place of c, with rows counted from top, its pen and
-// its character sets.
+// place brings a fresh cursor to the place of c, with rows counted from top, its pen and its character sets.
 func (e *restorer) place(s *screen, c cursor, top int) {
 	y := clamp(c.y-e.above, 0, e.rows-1)
 	x := min(c.x, e.cols-1)

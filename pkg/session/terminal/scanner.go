@@ -2,13 +2,11 @@ package terminal
 
 import "unicode/utf8"
 
-// scanner finds text, controls and sequences in what a program prints. The screen
-// model and the filter in front of a person's terminal both read by it, so that
-// they can't take the same bytes for different things.
+// scanner finds text, controls and sequences in what a program prints. The screen model and the filter in front of a
+// person's terminal both read by it, so that they can't take the same bytes for different things.
 //
-// Its states are those of Paul Williams' VT500 parser
-// (vt100.net/emu/dec_ansi_parser). Where real terminals disagree it takes one
-// reading, and the filter writes anew what passes, so that none is left to them:
+// Its states are those of Paul Williams' VT500 parser (vt100.net/emu/dec_ansi_parser). Where real terminals disagree it
+// takes one reading, and the filter writes anew what passes, so that none is left to them:
 //   - C0 controls within a sequence are done at once, DEL is nothing (VT500);
 //   - C1 controls, as a byte or as a character, are no controls (tmux, kitty);
 //   - a string ends by ST, an OSC by BEL as well; what another sequence, CAN or
@@ -144,8 +142,7 @@ func (s *scanner) printable(p []byte) (token, int) {
 		s.partial = append(s.partial[:0], p...)
 		return tokNothing, len(p) - have
 	}
-	// What is no UTF-8 is one U+FFFD for each longest beginning of a character, as the
-	// Unicode standard recommends.
+	// What is no UTF-8 is one U+FFFD for each longest beginning of a character, as the Unicode standard recommends.
 	r, n := utf8.DecodeRune(p)
 	if r == utf8.RuneError && n == 1 {
 		for n < len(p) && !utf8.FullRune(p[:n+1]) {

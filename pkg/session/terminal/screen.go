@@ -80,8 +80,7 @@ func (r *row) start(x int) int {
 
 func (r *row) clear(blank cell) { r.cells, r.fill, r.wrapped = r.cells[:0], blank, false }
 
-// part keeps wide characters whole: if a boundary before column x goes through one,
-// both its halves become spaces.
+// part keeps wide characters whole: if a boundary before column x goes through one, both its halves become spaces.
 func (r *row) part(x int) {
 	if x > 0 && x < len(r.cells) && r.cells[x].text == tail {
 		r.cells[x].text = ' '

@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Timeout bounds the wait for each answer of the kernel, which comes
-// within microseconds.
+// Timeout bounds the wait for each answer of the kernel, which comes within microseconds.
 const Timeout = 5 * time.Second
 
 // Request is a message to netfilter (struct nlmsghdr and struct nfgenmsg).
@@ -68,9 +67,8 @@ type Conn struct {
 	open bool
 }
 
-// Stream sends r and calls do with one answer after another. What do is given is only
-// good until it returns: a listing may be as long as who fills a table of the kernel's
-// likes, and takes no more memory for that.
+// Stream sends r and calls do with one answer after another. What do is given is only good until it returns: a listing
+// may be as long as who fills a table of the kernel's likes, and takes no more memory for that.
 func (c *Conn) Stream(r Request, do func(Attrs) error) error {
 	if !c.open {
 		fd, err := Socket()
@@ -152,8 +150,7 @@ func stream(fd int, r Request, do func(Attrs) error) (ended bool, err error) {
 // Do sends r, which no answer but an error is wanted of.
 func Do(r Request) error { return Stream(r, func(Attrs) error { return nil }) }
 
-// EachMessage calls do with the type of each message in b and what follows its header,
-// until it fails.
+// EachMessage calls do with the type of each message in b and what follows its header, until it fails.
 func EachMessage(b []byte, do func(typ uint16, data []byte) error) error {
 	for len(b) >= unix.NLMSG_HDRLEN {
 		size := int(binary.NativeEndian.Uint32(b))
@@ -181,8 +178,7 @@ func ParseAttrs(b []byte) (Attrs, error) {
 	return out, err
 }
 
-// EachAttr calls do with each attribute of one level of a netlink message
-// (netlink(7), struct nlattr), until it fails.
+// EachAttr calls do with each attribute of one level of a netlink message (netlink(7), struct nlattr), until it fails.
 func EachAttr(b []byte, do func(typ uint16, data []byte) error) error {
 	for len(b) > 0 {
 		if len(b) < unix.SizeofNlAttr {
@@ -248,8 +244,7 @@ var (
 	ErrPermission = errors.New("the capability NET_ADMIN is missing in this network namespace")
 	ErrRaw        = errors.New("the capability NET_RAW is missing, which iptables needs")
 
-	// ErrUnsupported says that the kernel, or this network namespace, can't
-	// hold the plan.
+	// ErrUnsupported says that the kernel, or this network namespace, can't hold the plan.
 	ErrUnsupported = errors.New("the rules can't be held here")
 )
 
@@ -270,8 +265,7 @@ func Explain(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// Absent says whether err is that of a kernel without the part of netfilter that
-// was spoken to (nfnetlink_rcv_msg).
+// Absent says whether err is that of a kernel without the part of netfilter that was spoken to (nfnetlink_rcv_msg).
 func Absent(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT)
 }

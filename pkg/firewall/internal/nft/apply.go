@@ -20,14 +20,12 @@ func (n *Backend) Seal(sealed plan.Plan) error {
 	return n.create(sealed, live != nil)
 }
 
-// drops says whether the base chains of live drop by default wherever those
-// of p do.
+// drops says whether the base chains of live drop by default wherever those of p do.
 func drops(live *liveTable, p plan.Plan) bool {
 	return !slices.ContainsFunc(p.Chains, func(c plan.Chain) bool { return c.Closed && live.hooks[c.Name] != hookOf(c) })
 }
 
-// create makes the table anew with the rules of p, in one transaction. The
-// static sets of p must be small.
+// create makes the table anew with the rules of p, in one transaction. The static sets of p must be small.
 func (n *Backend) create(p plan.Plan, replace bool) error {
 	if _, err := wanted(p); err != nil { // before anything is queued
 		return err

@@ -168,9 +168,8 @@ func setText(flags, keyType, keyLen uint32, timeoutMs uint64, size uint32) strin
 	return fmt.Sprintf("flags %#x key %#x of %d bytes timeout %d ms size %d", flags, keyType, keyLen, timeoutMs, size)
 }
 
-// elements calls do with each of what a set holds. There may be more than a
-// hundred thousand, so nothing is made of one but what do makes of it, and what it
-// gets is only good until it returns.
+// elements calls do with each of what a set holds. There may be more than a hundred thousand, so nothing is made of one
+// but what do makes of it, and what it gets is only good until it returns.
 func (r *reader) elements(set string, do func(nftables.SetElement) error) error {
 	request := get(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP,
 		append(nfnetlink.Text(unix.NFTA_SET_ELEM_LIST_TABLE, plan.TableName), nfnetlink.Text(unix.NFTA_SET_ELEM_LIST_SET, set)...))
@@ -269,8 +268,7 @@ func rangeElement(b plan.Box) nftables.SetElement {
 	return nftables.SetElement{Key: key(b.Prefix.Addr(), b.Proto, b.Port), KeyEnd: key(b.Last(), cmp.Or(b.Proto, 255), cmp.Or(b.Port, 65535))}
 }
 
-// leaseElement returns the element of a lease set for l. A TTL of 0 leaves
-// the time out, as is right for deleting.
+// leaseElement returns the element of a lease set for l. A TTL of 0 leaves the time out, as is right for deleting.
 func leaseElement(l plan.Lease) nftables.SetElement {
 	if l.TTL > 0 {
 		l.TTL = max(l.TTL.Round(time.Millisecond), time.Second)

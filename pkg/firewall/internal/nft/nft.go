@@ -1,5 +1,4 @@
-// Package nft holds a plan in nf_tables: one table, over netlink, each change of it one
-// transaction.
+// Package nft holds a plan in nf_tables: one table, over netlink, each change of it one transaction.
 package nft
 
 import (
@@ -32,8 +31,7 @@ type Backend struct {
 	log   *slog.Logger
 }
 
-// Open connects, and asks the kernel to hold and drop what a plan needs in
-// one transaction that changes nothing.
+// Open connects, and asks the kernel to hold and drop what a plan needs in one transaction that changes nothing.
 func Open(owner bool, log *slog.Logger) (*Backend, error) {
 	n := &Backend{log: log}
 	conn, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {

@@ -22,9 +22,8 @@ import (
 // setZone is the verdict of such rules.
 const setZone = "ct original zone set"
 
-// zoneChains returns the chains of p that set zones: those that live has as they are
-// wanted, and the others. A flow whose packets are in turns in a zone and in none would
-// be two, so rules that are there are not replaced.
+// zoneChains returns the chains of p that set zones: those that live has as they are wanted, and the others. A flow
+// whose packets are in turns in a zone and in none would be two, so rules that are there are not replaced.
 func zoneChains(live *liveTable, p plan.Plan) (same map[string]bool, other []plan.Chain, err error) {
 	want, err := wanted(p)
 	if err != nil {
@@ -108,10 +107,9 @@ func (n *Backend) transact(q nfnetlink.Request) error {
 	return err
 }
 
-// discard takes what an exchange that failed has left on the socket, else each answer
-// would come to the question after its own. A process that was frozen for longer than
-// the deadline finds its answer late. All of it is there: the kernel answers while it is
-// asked, and goes on with a listing while it is read (af_netlink.c, netlink_dump).
+// discard takes what an exchange that failed has left on the socket, else each answer would come to the question after
+// its own. A process that was frozen for longer than the deadline finds its answer late. All of it is there: the kernel
+// answers while it is asked, and goes on with a listing while it is read (af_netlink.c, netlink_dump).
 func discard(c *netlink.Conn) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -37,8 +37,7 @@ func ofFamily(boxes []Box, f Family) (out []Box) {
 	return out
 }
 
-// disjoint returns boxes that cover what boxes cover, in canonical order, no two
-// of them overlapping.
+// disjoint returns boxes that cover what boxes cover, in canonical order, no two of them overlapping.
 func disjoint(boxes []Box) []Box {
 	by := map[Box][]netip.Prefix{} // by protocol and port
 	for _, b := range boxes {
@@ -89,8 +88,7 @@ func outermost(ps []netip.Prefix) []netip.Prefix {
 	})
 }
 
-// without returns what of p doesn't lie in holes. Those are sorted and free of
-// overlaps, and so is the result.
+// without returns what of p doesn't lie in holes. Those are sorted and free of overlaps, and so is the result.
 func without(p netip.Prefix, holes []netip.Prefix) []netip.Prefix {
 	i, meets := slices.BinarySearchFunc(holes, p, func(h, p netip.Prefix) int {
 		if h.Overlaps(p) {

@@ -14,9 +14,8 @@ type builder struct {
 	allowed map[Family][]string // likewise; those that end are the last
 }
 
-// never returns the blocks that no policy opens: RFC 6890's addresses that
-// name no one else's machine, clouds' metadata services, and these as IPv6
-// carries them (RFC 6052, RFC 3056, RFC 4291).
+// never returns the blocks that no policy opens: RFC 6890's addresses that name no one else's machine, clouds' metadata
+// services, and these as IPv6 carries them (RFC 6052, RFC 3056, RFC 4291).
 func never() (out []Box) {
 	for _, s := range []string{
 		"0.0.0.0/8", "169.254.0.0/16", "168.63.129.16/32", "224.0.0.0/4", "240.0.0.0/4",
@@ -28,9 +27,8 @@ func never() (out []Box) {
 	return out
 }
 
-// EngineDNS is where container engines put a DNS server that answers for
-// names of the container network, and asks others for the rest: on port 53 by
-// a NAT rule, and in truth on a random port.
+// EngineDNS is where container engines put a DNS server that answers for names of the container network, and asks
+// others for the rest: on port 53 by a NAT rule, and in truth on a random port.
 func EngineDNS() netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, 11}) }
 
 // Addresses of this machine itself; the guard listens on the last two.
@@ -112,9 +110,8 @@ func (b *builder) output() Chain {
 	c := Chain{Name: "output", Hook: "output", Closed: true}
 	c.add(drop, invalid)
 
-	// The kernel's own neighbour discovery, without which there is no IPv6.
-	// From a process it would be a way to send data. Group membership reports
-	// are the kernel's too; nothing here is for multicast.
+	// The kernel's own neighbour discovery, without which there is no IPv6. From a process it would be a way to send
+	// data. Group membership reports are the kernel's too; nothing here is for multicast.
 	for _, typ := range []uint8{133, 135, 136} {
 		c.refuse(icmp6, icmpType(typ), owned)
 		c.add(accept, icmp6, icmpType(typ), neighbourly)
@@ -122,42 +119,36 @@ func (b *builder) output() Chain {
 	c.add(drop, icmp6, icmpType(143))
 	c.add(drop, igmp)
 
-	// Over IPv6 any process may send from addresses that are not its own
-	// (IP_FREEBIND, ip(7)). A packet as if from outside, sent over loopback or to
-	// where one may send, makes connection tracking take what is sent there for
-	// the reply of an established flow. The resets that refuse below are the
-	// kernel's, and seem to come from where one may not go.
+	// Over IPv6 any process may send from addresses that are not its own (IP_FREEBIND, ip(7)). A packet as if from
+	// outside, sent over loopback or to where one may send, makes connection tracking take what is sent there for the
+	// reply of an established flow. The resets that refuse below are the kernel's, and seem to come from where one may
+	// not go.
 	c.refuse(owned, foreign)
 	// Nor may what has no owner: sockets that were closed, and those that the kernel
 	// makes for a process, SMC's for one (net/smc). Nothing but resets is left.
 	c.add(drop, foreign, tcp.not())
 	c.add(drop, foreign, tcp, reset.not())
 
-	// Nor may anyone speak first as the engine's DNS: loopback's addresses are free
-	// to bind to, and connection tracking would take what the guard asks later for
-	// the reply, to be delivered as it is and not to the engine.
+	// Nor may anyone speak first as the engine's DNS: loopback's addresses are free to bind to, and connection tracking
+	// would take what the guard asks later for the reply, to be delivered as it is and not to the engine.
 	c.refuse(src(EngineDNS()), original)
 	b.answers(&c)
 
-	// Nor may it ask whom it reaches to send it on (RFC 8754): over IPv6 any
-	// process may add a routing header.
+	// Nor may it ask whom it reaches to send it on (RFC 8754): over IPv6 any process may add a routing header.
 	c.refuse(of(IPv6), routed)
 
-	// The guard's DNS servers come before the blocks that no one may reach,
-	// since clouds put theirs there.
+	// The guard's DNS servers come before the blocks that no one may reach, since clouds put theirs there.
 	b.upstreams(&c)
 
-	// Replies are left out here, else hosts of a denied block could not be
-	// served by an inbound port. Flows that go out are not: a block that is
-	// newly denied ends them.
+	// Replies are left out here, else hosts of a denied block could not be served by an inbound port. Flows that go out
+	// are not: a block that is newly denied ends them.
 	for _, f := range Families() {
 		c.refuse(of(f), original, inSet(b.deny[f]))
 	}
 	c.refuse(dst(single(EngineDNS())))
 
-	// A redirected packet still shows the interface that it would have left
-	// by: hence the second and third rule. Without the match on NAT, a socket
-	// bound to that interface could send to 127.0.0.1 on the wire.
+	// A redirected packet still shows the interface that it would have left by: hence the second and third rule.
+	// Without the match on NAT, a socket bound to that interface could send to 127.0.0.1 on the wire.
 	c.add(accept, staying)
 	c.add(accept, redirected, dst(loopback4))
 	c.add(accept, redirected, dst(loopback6))
@@ -173,9 +164,8 @@ func (b *builder) output() Chain {
 
 // permitted lets out what the policy allows, and no question or connection around the guard.
 func (b *builder) permitted(c *Chain) {
-	// No query goes out but the guard's, not even in an established flow: a
-	// packet from a port that the guard used a moment ago is part of the
-	// guard's flow, and so is not redirected.
+	// No query goes out but the guard's, not even in an established flow: a packet from a port that the guard used a
+	// moment ago is part of the guard's flow, and so is not redirected.
 	for _, p := range ported() {
 		c.refuse(p, dport(53), original)
 	}
@@ -241,15 +231,12 @@ func (b *builder) engine() bool {
 	return slices.ContainsFunc(b.Upstreams, func(u netip.AddrPort) bool { return u.Addr().Unmap() == EngineDNS() })
 }
 
-// forwarded does v with a question that the engine passes on for the guard. Docker's
-// daemon asks outside servers from within this network namespace, as root
-// (libnetwork/resolver.go), and keeps the identifier of the question. So only
-// what the guard has asked a moment ago can pass, and of that only the engine's
-// repetition: what agent-init starts as the agent never is root. Another root, in
-// a shell or in a container that shares this network, would have to guess, and its
-// first guess that is wrong ends it for a while: the engine never has to. What
-// stays on loopback is nothing that it passes on, and must not tell whether a guess
-// is right.
+// forwarded does v with a question that the engine passes on for the guard. Docker's daemon asks outside servers from
+// within this network namespace, as root (libnetwork/resolver.go), and keeps the identifier of the question. So only
+// what the guard has asked a moment ago can pass, and of that only the engine's repetition: what agent-init starts as
+// the agent never is root. Another root, in a shell or in a container that shares this network, would have to guess,
+// and its first guess that is wrong ends it for a while: the engine never has to. What stays on loopback is nothing
+// that it passes on, and must not tell whether a guess is right.
 func (b *builder) forwarded(c *Chain, v Verdict) {
 	uids := []uint32{0}
 	if b.EngineUID != 0 && b.EngineUID != b.AgentUID {
@@ -305,9 +292,8 @@ func (b *builder) postrouting() Chain {
 	return c
 }
 
-// redirect sends port 53 of every address, and the gated ports of leased
-// addresses, to the guard. Container engines do the same for their own DNS
-// server at priority -100.
+// redirect sends port 53 of every address, and the gated ports of leased addresses, to the guard. Container engines do
+// the same for their own DNS server at priority -100.
 func (b *builder) redirect() Chain {
 	c := Chain{Name: "to-guard", Hook: "output", Nat: true, Priority: -105}
 	c.add(leave, b.guardOwned()...)
@@ -330,23 +316,20 @@ func (b *builder) redirect() Chain {
 	return c
 }
 
-// zone puts what the guard begins apart. The kernel tells flows by their addresses and
-// ports. So what one process has begun, from any port that it likes, can be taken for a
-// part of what another one begins from there later, or keep it from a port. In a zone of
-// its own (nf_conntrack_zones.h), a flow of the guard's is compared with those of the
-// guard alone. The zone counts for the direction that it begins in; answers come to the
-// zone where all others are, in which the kernel gives it a source port that no other
-// flow has.
+// zone puts what the guard begins apart. The kernel tells flows by their addresses and ports. So what one process has
+// begun, from any port that it likes, can be taken for a part of what another one begins from there later, or keep it
+// from a port. In a zone of its own (nf_conntrack_zones.h), a flow of the guard's is compared with those of the guard
+// alone. The zone counts for the direction that it begins in; answers come to the zone where all others are, in which
+// the kernel gives it a source port that no other flow has.
 func (b *builder) zone() Chain {
 	c := Chain{Name: "zone", Hook: "output", Priority: raw}
 	c.add(zone(7), b.guardOwned()...) // any number but 0, where all other flows are
 	return c
 }
 
-// guardOwned matches what the guard sends. Packets are told by who made the socket that
-// sent them: the kernel keeps the user and the group that a process had then (f_cred of
-// file(9), as nft_meta.c and xt_owner.c read it). A socket that was closed has neither,
-// so what it still sends, the end of a connection, is nobody's: it passes as part of an
+// guardOwned matches what the guard sends. Packets are told by who made the socket that sent them: the kernel keeps the
+// user and the group that a process had then (f_cred of file(9), as nft_meta.c and xt_owner.c read it). A socket that
+// was closed has neither, so what it still sends, the end of a connection, is nobody's: it passes as part of an
 // established flow only.
 func (c Config) guardOwned() []Match {
 	if c.AnyGroup {

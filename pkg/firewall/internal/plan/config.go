@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Entry is a set of destinations: the addresses of Prefix, on one port of one
-// IP protocol. In Config.Deny, Proto 0 stands for every protocol and Port 0
-// for every port. In Config.Inbound, Prefix is unset.
+// Entry is a set of destinations: the addresses of Prefix, on one port of one IP protocol. In Config.Deny, Proto 0
+// stands for every protocol and Port 0 for every port. In Config.Inbound, Prefix is unset.
 type Entry struct {
 	Prefix netip.Prefix
 	Proto  uint8
@@ -37,8 +36,7 @@ func (c Config) checkGuard() error {
 
 // Config is what New computes a Plan from.
 type Config struct {
-	// Sealed refuses everything but loopback; of the other fields, only
-	// DropGroup and Reduced count.
+	// Sealed refuses everything but loopback; of the other fields, only DropGroup and Reduced count.
 	Sealed  bool
 	Reduced bool // for gVisor's kernel: see reduced.go
 
@@ -48,9 +46,8 @@ type Config struct {
 
 	AgentUID uint32 // nothing that the agent sends is the answer of a DNS server
 
-	// AnyAgent says that the agent may have any uid, 0 too, as in a network that
-	// containers share. Then the rules can't tell who answers for the engine's DNS
-	// server: whoever asks it has to.
+	// AnyAgent says that the agent may have any uid, 0 too, as in a network that containers share. Then the rules can't
+	// tell who answers for the engine's DNS server: whoever asks it has to.
 	AnyAgent bool
 
 	// EngineUID is what the machine's root is seen as where this user namespace has no number for it, beside 0: an engine
@@ -58,10 +55,9 @@ type Config struct {
 	// knows such a uid.
 	EngineUID uint32
 
-	// GuardUID and GuardGID are the user and the group that the guard makes its
-	// sockets as; only a socket of both may reach Upstreams, or go on from the gate.
-	// They must not be 0. A uid can be had by others who share this network; a group
-	// that is drawn at random is known to them only if they are told.
+	// GuardUID and GuardGID are the user and the group that the guard makes its sockets as; only a socket of both may
+	// reach Upstreams, or go on from the gate. They must not be 0. A uid can be had by others who share this network; a
+	// group that is drawn at random is known to them only if they are told.
 	GuardUID, GuardGID uint32
 
 	// AnyGroup has the guard known by GuardUID alone, for user namespaces that have
@@ -76,18 +72,16 @@ type Config struct {
 	// DNS: port 53 of any address is redirected there, or refused where nothing listens (0).
 	DNSPort4, DNSPort6 uint16
 
-	// GatePort4 and GatePort6 are the ports on 127.0.0.1 and ::1 where the
-	// guard looks at the names inside connections: TCP to a leased address on
-	// one of Gated is redirected there, and only the guard goes on from there.
-	// Where nothing listens (0), such connections are refused.
+	// GatePort4 and GatePort6 are the ports on 127.0.0.1 and ::1 where the guard looks at the names inside connections:
+	// TCP to a leased address on one of Gated is redirected there, and only the guard goes on from there. Where nothing
+	// listens (0), such connections are refused.
 	GatePort4, GatePort6 uint16
 
 	Gated     []uint16         // TCP ports. Destinations of Allow don't pass the gate
 	Upstreams []netip.AddrPort // the DNS servers of the guard, over UDP and TCP
 
-	// Here are those of Upstreams that may be addresses of this namespace, besides
-	// the engine's: no process but the agent's is kept from answering there. With
-	// AnyAgent there can be none.
+	// Here are those of Upstreams that may be addresses of this namespace, besides the engine's: no process but the
+	// agent's is kept from answering there. With AnyAgent there can be none.
 	Here []netip.AddrPort
 
 	Allow, Deny []Entry // Allow may be reached by everyone; Deny by no one, whatever else says
@@ -96,17 +90,15 @@ type Config struct {
 	// kernel's to keep: what is under way then ends as well.
 	Granted []Grant
 
-	// Observe lets out over TCP and UDP what no rule allows, and logs its first
-	// packet with ObservedPrefix: to see what Allow lacks. Deny holds, and so
-	// does all that is not about addresses. Nothing implies it.
+	// Observe lets out over TCP and UDP what no rule allows, and logs its first packet with ObservedPrefix: to see what
+	// Allow lacks. Deny holds, and so does all that is not about addresses. Nothing implies it.
 	Observe bool
 
 	Inbound   []Entry // the ports that may be connected to from outside
 	DropGroup uint16  // the NFLOG group that gets what is refused; 0 means none
 }
 
-// Element is one destination: an address, an IP protocol number (6 or 17) and
-// a port.
+// Element is one destination: an address, an IP protocol number (6 or 17) and a port.
 type Element struct {
 	Addr  netip.Addr
 	Proto uint8

@@ -7,15 +7,13 @@ import (
 	"slices"
 )
 
-// A packet is never let through for being part of a flow. Whose flow it is counts
-// as well: one of the policy's addresses, one that is leased, or one that was leased
-// when it last answered, and that nobody has taken out since. These last are in a
-// set of their own, which the kernel fills: so a connection outlives its lease, and
-// still ends at once with the one transaction that takes its address out of both
-// sets. However many flows the agent has made, none of them has to be looked for.
+// A packet is never let through for being part of a flow. Whose flow it is counts as well: one of the policy's
+// addresses, one that is leased, or one that was leased when it last answered, and that nobody has taken out since.
+// These last are in a set of their own, which the kernel fills: so a connection outlives its lease, and still ends at
+// once with the one transaction that takes its address out of both sets. However many flows the agent has made, none of
+// them has to be looked for.
 //
-// Only answers put an address there. What the agent sends to one that never says
-// anything keeps nothing open.
+// Only answers put an address there. What the agent sends to one that never says anything keeps nothing open.
 
 // goingOn lets flows go on, those that went out and those that came in. Others have
 // been refused by then, such as what goes to a denied block.
@@ -89,15 +87,12 @@ func (b *builder) addGranted() error {
 	return nil
 }
 
-// A DNS server of the guard's may be an address of this network namespace: the
-// engine's, at 127.0.0.11, and those that a person has vouched for. Where nobody
-// has its port any more, any process may bind it, and what that one answers would
-// be the truth. So whoever sends as a server, or in reply to a question for one, is
-// looked at, in both directions of a flow and also behind somebody's address
-// translation.
+// A DNS server of the guard's may be an address of this network namespace: the engine's, at 127.0.0.11, and those that
+// a person has vouched for. Where nobody has its port any more, any process may bind it, and what that one answers
+// would be the truth. So whoever sends as a server, or in reply to a question for one, is looked at, in both directions
+// of a flow and also behind somebody's address translation.
 
-// answers refuses whoever answers for a DNS server that is no address of this
-// namespace, and has the others judged.
+// answers refuses whoever answers for a DNS server that is no address of this namespace, and has the others judged.
 func (b *builder) answers(c *Chain) {
 	here := false
 	for _, u := range plainUpstreams(b.Upstreams) {
@@ -116,9 +111,8 @@ func (b *builder) answers(c *Chain) {
 			default:
 				c.refuse(from...)
 			}
-			// By a rule of somebody's that leads questions for a server outside to one in
-			// here, a service mesh's for one. The guard's own answers to those that ask such
-			// a server, and are led to it, are of such flows too.
+			// By a rule of somebody's that leads questions for a server outside to one in here, a service mesh's for
+			// one. The guard's own answers to those that ask such a server, and are led to it, are of such flows too.
 			if !b.AnyAgent {
 				c.add(jump("answers"), p, asked(u))
 			}
@@ -129,10 +123,9 @@ func (b *builder) answers(c *Chain) {
 	}
 }
 
-// judge returns to the caller for what a process sends that is not the agent's. A
-// socket that was closed has no owner any more, and may have been the agent's: what
-// it still sends is dropped. A reset says nothing, and is the kernel's own where
-// nobody listens.
+// judge returns to the caller for what a process sends that is not the agent's. A socket that was closed has no owner
+// any more, and may have been the agent's: what it still sends is dropped. A reset says nothing, and is the kernel's
+// own where nobody listens.
 func (b *builder) judge() Chain {
 	c := Chain{Name: "answers"}
 	if !b.AnyAgent {

@@ -64,8 +64,7 @@ var (
 	// long as engines wait for a server.
 	askedSet = Set{Name: "asked", Dynamic: true, Timeout: 5 * time.Second, Size: 1 << 12}
 
-	// guessedSet holds port 53 while no identifier may be repeated, since somebody used
-	// one that the guard has not.
+	// guessedSet holds port 53 while no identifier may be repeated, since somebody used one that the guard has not.
 	guessedSet = Set{Name: "guessed", Dynamic: true, Timeout: 30 * time.Second, Size: 1}
 )
 
@@ -206,8 +205,7 @@ func Probe(prefix string, reduced bool) (Plan, error) {
 	return p, err
 }
 
-// boxesOf returns the boxes of entries. Only with wild may protocol and port
-// be 0.
+// boxesOf returns the boxes of entries. Only with wild may protocol and port be 0.
 func boxesOf(entries []Entry, wild bool) ([]Box, error) {
 	var out []Box
 	for _, e := range entries {
@@ -312,8 +310,7 @@ func (d Diff) Err() error {
 	return errors.New("the kernel's rules are not the plan's: " + strings.Join(d, "; ") + more)
 }
 
-// Names notes which of what there should be are gone, and which foreign, and returns the
-// others in order.
+// Names notes which of what there should be are gone, and which foreign, and returns the others in order.
 func (d *Diff) Names(what string, got, want iter.Seq[string]) (both []string) {
 	there, wanted := slices.Collect(got), slices.Collect(want)
 	for _, name := range ordered(append(slices.Clip(there), wanted...), strings.Compare) {

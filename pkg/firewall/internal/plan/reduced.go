@@ -21,8 +21,7 @@ import (
 //     refused in both directions, but for the ports that may be connected to. Over
 //     UDP anything goes, so none comes from the link.
 
-// reducedPlan computes a reduced plan. Both lists of boxes are as Config has them,
-// deny with what no policy opens.
+// reducedPlan computes a reduced plan. Both lists of boxes are as Config has them, deny with what no policy opens.
 func reducedPlan(c Config, allow, deny []Box) (Plan, error) {
 	for _, b := range allow {
 		if b.Proto != unix.IPPROTO_TCP {
@@ -99,9 +98,8 @@ func (r *reducer) output() Chain {
 	return c
 }
 
-// guard decides where the guard may go. What it may not gets no answer: a refusal
-// would end its connections in silence when a policy shrinks, which closes ports
-// first; so it ends them itself, and the other side may hear of it.
+// guard decides where the guard may go. What it may not gets no answer: a refusal would end its connections in silence
+// when a policy shrinks, which closes ports first; so it ends them itself, and the other side may hear of it.
 func (r *reducer) guard() Chain {
 	c := Chain{Name: "guard"}
 	c.add(accept, tcp, reset)
@@ -121,9 +119,8 @@ func (r *reducer) guard() Chain {
 	return c
 }
 
-// arriving decides what may come in from the link. Only packets from there pass
-// this hook: what was sent here, replies to redirected packets among it, goes
-// straight to the next one, where it can't be told apart any more.
+// arriving decides what may come in from the link. Only packets from there pass this hook: what was sent here, replies
+// to redirected packets among it, goes straight to the next one, where it can't be told apart any more.
 func (r *reducer) arriving() Chain {
 	c := Chain{Name: "arriving", Hook: "prerouting"}
 	r.inward(&c)
@@ -159,9 +156,8 @@ func (r *reducer) input() Chain {
 	return c
 }
 
-// redirect sends port 53 of every address to the guard, and what the policy may
-// allow. What is refused whatever the guard thinks, goes its way to be refused at
-// once.
+// redirect sends port 53 of every address to the guard, and what the policy may allow. What is refused whatever the
+// guard thinks, goes its way to be refused at once.
 func (r *reducer) redirect() Chain {
 	c := Chain{Name: "to-guard", Hook: "output", Nat: true, Priority: -105}
 	c.add(leave, r.guardOwned()...)

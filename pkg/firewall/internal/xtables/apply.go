@@ -18,8 +18,7 @@ func (x *Backend) Seal(sealed plan.Plan) error {
 	return nfnetlink.Explain("seal", x.put(sealed))
 }
 
-// shut says whether the tables drop by default: by their policies, and at the
-// end of our chains, which come first.
+// shut says whether the tables drop by default: by their policies, and at the end of our chains, which come first.
 func shut(live map[plan.Family]xtLive) bool {
 	for _, f := range xtFamilies() {
 		t := live[f].table("filter")
@@ -87,9 +86,8 @@ func (x *Backend) load(want map[plan.Family][]xtTable) error {
 	return nil
 }
 
-// makeSets makes sure of every set of p. Static ones have names that tell what they
-// hold, so that rules in force don't see them change; one that is tampered with is
-// replaced in one step.
+// makeSets makes sure of every set of p. Static ones have names that tell what they hold, so that rules in force don't
+// see them change; one that is tampered with is replaced in one step.
 func (x *Backend) makeSets(p plan.Plan) error {
 	for _, part := range partsOfAll(p) {
 		live, err := dumpSet(part.name)

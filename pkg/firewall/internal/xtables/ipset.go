@@ -41,8 +41,7 @@ var inFamily = map[plan.Family]struct {
 	attr   uint16
 }{plan.IPv4: {unix.AF_INET, nl.IPSET_ATTR_IPADDR_IPV4}, plan.IPv6: {unix.AF_INET6, nl.IPSET_ATTR_IPADDR_IPV6}}
 
-// fallbackTTL is how long an entry stays, in seconds, that somebody adds to a
-// set of leases without saying.
+// fallbackTTL is how long an entry stays, in seconds, that somebody adds to a set of leases without saying.
 const fallbackTTL = 60
 
 // createSet makes an empty set. There must be none of that name.
@@ -57,8 +56,7 @@ func createSet(d ipset) error {
 	return setCommand(nl.IPSET_CMD_CREATE, d.name, nfnetlink.Append(attrs, nl.IPSET_ATTR_DATA|unix.NLA_F_NESTED, data...)...)
 }
 
-// destroySet removes a set. One that rules still use is refused, and one that
-// isn't there is fine.
+// destroySet removes a set. One that rules still use is refused, and one that isn't there is fine.
 func destroySet(name string) error {
 	err := setCommand(nl.IPSET_CMD_DESTROY, name)
 	if errors.Is(err, unix.ENOENT) {
@@ -71,8 +69,7 @@ func destroySet(name string) error {
 var doing = map[uint16]string{nl.IPSET_CMD_CREATE: "create", nl.IPSET_CMD_DESTROY: "destroy", nl.IPSET_CMD_FLUSH: "empty",
 	nl.IPSET_CMD_SWAP: "replace", nl.IPSET_CMD_ADD: "add to", nl.IPSET_CMD_DEL: "remove from"}
 
-// setCommand has the kernel do cmd to a set. What is there already is an error only of
-// a new set.
+// setCommand has the kernel do cmd to a set. What is there already is an error only of a new set.
 func setCommand(cmd uint16, name string, attrs ...byte) error {
 	var flags uint16
 	if cmd == nl.IPSET_CMD_CREATE {
@@ -87,8 +84,7 @@ func setRequest(cmd, flags uint16, attrs []byte) nfnetlink.Request {
 		Attrs: append(nfnetlink.Append(nil, nl.IPSET_ATTR_PROTOCOL, nl.IPSET_PROTOCOL), attrs...)}
 }
 
-// ipsetError says what was being done to which set, and gives the kernel's own
-// numbers their words.
+// ipsetError says what was being done to which set, and gives the kernel's own numbers their words.
 func ipsetError(doing, name string, err error) error {
 	if err == nil {
 		return nil
@@ -118,9 +114,8 @@ type ipsetEntry struct {
 // at most 64 KiB long, and an entry at most 60 bytes.
 const ipsetChunk = 1000
 
-// setEntries adds entries to a set or takes them out, a message for each thousand. One
-// that is there already gets the new time, be it longer or shorter; one that is absent
-// is out.
+// setEntries adds entries to a set or takes them out, a message for each thousand. One that is there already gets the
+// new time, be it longer or shorter; one that is absent is out.
 func setEntries(cmd uint16, d ipset, entries []ipsetEntry) error {
 	for c := range slices.Chunk(entries, ipsetChunk) {
 		attrs, err := encodeBatch(d, c)

@@ -50,8 +50,7 @@ var words = map[string]struct {
 	"icmp type of ipv6-icmp":        {plan.IPv6, "-m icmp6 --icmpv6-type %v"},
 }
 
-// match adds m to d. It returns no draft if no packet of the family matches, and
-// several if any of them has to.
+// match adds m to d. It returns no draft if no packet of the family matches, and several if any of them has to.
 func (r *xtRenderer) match(d xtDraft, m plan.Match, v plan.Verdict) ([]xtDraft, error) {
 	if m.Set != "" {
 		return r.matchSet(d, m, v)
@@ -129,9 +128,8 @@ func (r *xtRenderer) owned(d xtDraft, more ...string) []xtDraft {
 	return out
 }
 
-// held asks that a process has the socket open. Where this user namespace has not
-// all uids, that of an engine outside of it is none that a rule can name; then the
-// kernel's own sockets, which have no file, count as well (xt_owner.c).
+// held asks that a process has the socket open. Where this user namespace has not all uids, that of an engine outside
+// of it is none that a rule can name; then the kernel's own sockets, which have no file, count as well (xt_owner.c).
 func (r *xtRenderer) held(d xtDraft) []xtDraft {
 	if len(r.uids) == 1 && r.uids[0] == (uidRange{0, maxUID}) {
 		return r.owned(d)
@@ -173,10 +171,9 @@ func (r *xtRenderer) matchSet(d xtDraft, m plan.Match, v plan.Verdict) ([]xtDraf
 	return out, nil
 }
 
-// asked is the weaker form of a match that iptables hasn't: it can't remember the
-// identifier of a question, only that the guard has asked anything a moment ago.
-// The guard asks the engine over IPv4, and a list knows its own family only; so
-// over IPv6 nothing is passed on.
+// asked is the weaker form of a match that iptables hasn't: it can't remember the identifier of a question, only that
+// the guard has asked anything a moment ago. The guard asks the engine over IPv4, and a list knows its own family only;
+// so over IPv6 nothing is passed on.
 func (r *xtRenderer) asked(d xtDraft, s plan.Set, v plan.Verdict) ([]xtDraft, error) {
 	switch v.Do {
 	case "accept":
@@ -272,8 +269,7 @@ func knownUIDs() ([]uidRange, error) {
 	return parseUIDMap(data)
 }
 
-// parseUIDMap parses the lines of user_namespaces(7): first inside, first
-// outside, count.
+// parseUIDMap parses the lines of user_namespaces(7): first inside, first outside, count.
 func parseUIDMap(data []byte) ([]uidRange, error) {
 	var out []uidRange
 	for line := range bytes.Lines(data) {

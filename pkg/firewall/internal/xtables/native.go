@@ -11,9 +11,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
-// In the variant on nf_tables, anyone with NET_ADMIN can put rules into the
-// tables of iptables that iptables doesn't know. It can't read or change those
-// tables then, while the kernel obeys what is in them.
+// In the variant on nf_tables, anyone with NET_ADMIN can put rules into the tables of iptables that iptables doesn't
+// know. It can't read or change those tables then, while the kernel obeys what is in them.
 
 // readable is read, which first empties tables of ours that iptables can't tell.
 func (x *Backend) readable() (map[plan.Family]xtLive, error) {
@@ -69,9 +68,8 @@ func (x *Backend) tornTables() (out []string) {
 	return out
 }
 
-// emptyTables removes every rule from those of tables that have chains of ours,
-// and base chains that iptables doesn't have; in one transaction that also makes
-// filter drop by default.
+// emptyTables removes every rule from those of tables that have chains of ours, and base chains that iptables doesn't
+// have; in one transaction that also makes filter drop by default.
 func emptyTables(tables []string) (emptied bool, err error) {
 	conn, err := nftables.New(nftables.AsLasting())
 	if err != nil {

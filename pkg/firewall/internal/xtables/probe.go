@@ -119,8 +119,7 @@ func (x *Backend) dropProbeChains(f plan.Family) error {
 	return nil
 }
 
-// blamed quotes the line of text that err, a complaint of iptables-restore,
-// gives the number of.
+// blamed quotes the line of text that err, a complaint of iptables-restore, gives the number of.
 func blamed(text string, err error) string {
 	m := regexp.MustCompile(`line:? (\d+)`).FindStringSubmatch(err.Error())
 	if m == nil {
@@ -134,9 +133,8 @@ func blamed(text string, err error) string {
 	return fmt.Sprintf(" (line %d is %q)", n, lines[n-1])
 }
 
-// lockFile returns the lock that the legacy variant should take, or "" for its
-// own, which others in this container take as well. On a read-only root that
-// can't be made, and fallback is to be used.
+// lockFile returns the lock that the legacy variant should take, or "" for its own, which others in this container take
+// as well. On a read-only root that can't be made, and fallback is to be used.
 func lockFile(fallback string) string {
 	const usual = "/run/xtables.lock"
 	fd, err := unix.Open(usual, unix.O_RDONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o600)
@@ -147,8 +145,7 @@ func lockFile(fallback string) string {
 	return ""
 }
 
-// readUsed is read that doesn't make the kernel set up the tables of the legacy
-// variant: to look at them would.
+// readUsed is read that doesn't make the kernel set up the tables of the legacy variant: to look at them would.
 func (t xtTools) readUsed(f plan.Family) (xtLive, error) {
 	if t.variant == xtLegacy {
 		file := "/proc/thread-self/net/ip_tables_names"

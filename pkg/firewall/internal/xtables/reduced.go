@@ -18,9 +18,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
-// reducedXT is the backend of a kernel that has nothing but the tables of
-// iptables-legacy, and those in part: gVisor's. It holds reduced plans only.
-// Leases are no matter of its rules: whoever makes connections has to look them up.
+// reducedXT is the backend of a kernel that has nothing but the tables of iptables-legacy, and those in part: gVisor's.
+// It holds reduced plans only. Leases are no matter of its rules: whoever makes connections has to look them up.
 type reducedXT struct {
 	*Backend
 	Reason string                     // why plans must be reduced, for people only: nothing depends on it
@@ -31,8 +30,7 @@ type reducedXT struct {
 // reducedTables are the tables that gVisor has rules in. It doesn't list them.
 func reducedTables() []string { return []string{"filter", "raw", "nat"} }
 
-// hiddenOwner is what iptables shows of a uid that gVisor tells it in a form of
-// long ago.
+// hiddenOwner is what iptables shows of a uid that gVisor tells it in a form of long ago.
 const hiddenOwner = "owner [unsupported revision]"
 
 // OpenReduced opens the backend that only asks for. cause is the error of nfnetlink.
@@ -79,8 +77,7 @@ func (r *reducedXT) Apply(p, _ plan.Plan) error {
 	return nfnetlink.Explain("apply", err)
 }
 
-// Verify: what iptables can't show is compared with what was
-// there right after the plan was loaded.
+// Verify: what iptables can't show is compared with what was there right after the plan was loaded.
 func (r *reducedXT) Verify(p plan.Plan) error {
 	if err := r.Backend.Verify(p); err != nil {
 		return err
@@ -133,8 +130,7 @@ func (r *reducedXT) Empty(plan.Set) error {
 	return nil
 }
 
-// Held returns the leases; nothing else is held: the guard asks about each connection,
-// and ends its own.
+// Held returns the leases; nothing else is held: the guard asks about each connection, and ends its own.
 func (r *reducedXT) Held(set plan.Set) (out []plan.Lease, err error) {
 	now := time.Now()
 	for e, end := range r.book {
@@ -171,8 +167,7 @@ func (r *reducedXT) probe() error {
 	return nil
 }
 
-// From linux/netfilter_ipv4/ip_tables.h and its like for IPv6, whose numbers are
-// the same.
+// From linux/netfilter_ipv4/ip_tables.h and its like for IPv6, whose numbers are the same.
 const (
 	soGetInfo    = 64 // IPT_SO_GET_INFO
 	soGetEntries = 65 // IPT_SO_GET_ENTRIES
@@ -184,9 +179,8 @@ const (
 	maxEntries = 64 << 20 // bytes
 )
 
-// xtEntries returns the rules of a table as the kernel has them, in its own form,
-// with their counters set to 0. Where iptables can't read a match, its bytes still
-// show whether anyone has changed it.
+// xtEntries returns the rules of a table as the kernel has them, in its own form, with their counters set to 0. Where
+// iptables can't read a match, its bytes still show whether anyone has changed it.
 func xtEntries(f plan.Family, table string) (string, error) {
 	domain, level := unix.AF_INET, unix.SOL_IP
 	if f == plan.IPv6 {

@@ -28,8 +28,7 @@ type xtHook struct {
 	closed  bool   // by its policy too
 }
 
-// xtChain is a chain of ours, with its rules as iptables-restore(8) takes them
-// behind "-A chain".
+// xtChain is a chain of ours, with its rules as iptables-restore(8) takes them behind "-A chain".
 type xtChain struct {
 	name  string
 	rules []string
@@ -260,10 +259,9 @@ func targetOf(rule string) string {
 	return ""
 }
 
-// restoreText returns what brings the live tables to those that are wanted: one transaction for
-// each, in their order, then those where only old chains of ours are left.
-// Rules of others stay, behind ours. live is nil for tables that nobody has used.
-// open takes the policies back that drop: for when other rules hold everything already.
+// restoreText returns what brings the live tables to those that are wanted: one transaction for each, in their order,
+// then those where only old chains of ours are left. Rules of others stay, behind ours. live is nil for tables that
+// nobody has used. open takes the policies back that drop: for when other rules hold everything already.
 func restoreText(tables []xtTable, live xtLive, open bool) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(live)) {

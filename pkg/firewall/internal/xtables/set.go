@@ -43,9 +43,8 @@ func (x *Backend) Lease(ls []plan.Lease) error {
 	return nil
 }
 
-// reserve makes sure that entries fit, all of them, before any is added. It
-// counts each as a new one, and looks at the set itself only when that could be
-// too many.
+// reserve makes sure that entries fit, all of them, before any is added. It counts each as a new one, and looks at the
+// set itself only when that could be too many.
 func (x *Backend) reserve(f plan.Family, entries []ipsetEntry) error {
 	if x.room[f] >= len(entries) {
 		x.room[f] -= len(entries)
@@ -103,9 +102,8 @@ func (x *Backend) Held(set plan.Set) (out []plan.Lease, err error) {
 	return out, nil
 }
 
-// ipsetPart is one of the ipsets that together are a set of a plan. An ipset has
-// one kind of entry, and none that leaves out the port alone: so a set is split
-// by that, and where the protocol is said but no port, a rule asks for it.
+// ipsetPart is one of the ipsets that together are a set of a plan. An ipset has one kind of entry, and none that
+// leaves out the port alone: so a set is split by that, and where the protocol is said but no port, a rule asks for it.
 type ipsetPart struct {
 	ipset
 	proto uint8      // for rules to ask for; 0: none
@@ -113,9 +111,8 @@ type ipsetPart struct {
 	of    plan.Set   // those too
 }
 
-// partName returns the name of a part of a set of a plan: "agent-init-",
-// the set's name, and what tells it from other parts. The hash that ends the
-// names of static sets is cut to what an ipset's name has room for.
+// partName returns the name of a part of a set of a plan: "agent-init-", the set's name, and what tells it from other
+// parts. The hash that ends the names of static sets is cut to what an ipset's name has room for.
 func partName(set, part string) string {
 	if i := strings.LastIndexByte(set, '-'); i >= 0 && len(set) > i+10 {
 		set = set[:i+10]
@@ -123,8 +120,7 @@ func partName(set, part string) string {
 	return xtPrefix + set + part
 }
 
-// partsOf returns the parts of s, in order of their names; none for sets that
-// iptables has other means for.
+// partsOf returns the parts of s, in order of their names; none for sets that iptables has other means for.
 func partsOf(s plan.Set) []ipsetPart {
 	part := ipset{partName(s.Name, ""), hashIPPort, s.Family, true, s.Size}
 	switch {

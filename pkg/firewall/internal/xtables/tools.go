@@ -34,8 +34,7 @@ type xtTools struct {
 	run     Runner
 }
 
-// xtDirs are where programs are looked for. What an environment says may be
-// anyone's idea.
+// xtDirs are where programs are looked for. What an environment says may be anyone's idea.
 func xtDirs() []string { return []string{"/usr/sbin", "/sbin", "/usr/bin", "/bin"} }
 
 const (
@@ -44,9 +43,8 @@ const (
 	maxSaid   = 500              // bytes of a program's complaints that an error tells
 )
 
-// findTools returns the variants that are installed, the one that plain
-// "iptables" stands for first; if must isn't "", that one is among them. lock is
-// the lock file to use, or "".
+// findTools returns the variants that are installed, the one that plain "iptables" stands for first; if must isn't "",
+// that one is among them. lock is the lock file to use, or "".
 func findTools(dirs []string, must, lock string, run Runner) ([]xtTools, error) {
 	if run == nil {
 		return nil, errors.New("find iptables: there is no way to run programs")
@@ -116,8 +114,7 @@ func parseVersion(s string) (v, version string, ok bool) {
 	return v, version, ok
 }
 
-// findProgram looks for a program in dirs. One that others than root could
-// change is none of ours to run.
+// findProgram looks for a program in dirs. One that others than root could change is none of ours to run.
 func findProgram(dirs []string, name string) (string, error) {
 	for _, d := range dirs {
 		path := filepath.Join(d, name)
@@ -155,8 +152,7 @@ func (t xtTools) call(path string, stdin []byte, args ...string) ([]byte, error)
 	return nil, err
 }
 
-// load has the kernel take text, one transaction for each table in it, and keep
-// what text doesn't name.
+// load has the kernel take text, one transaction for each table in it, and keep what text doesn't name.
 func (t xtTools) load(f plan.Family, text string) error {
 	_, err := t.call(t.restore[f], []byte(text), "--noflush", "-w", xtWait)
 	if err != nil {

@@ -12,9 +12,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
-// xtMark is what iptables said of our chains right after it had loaded a plan.
-// How it puts a rule depends on its version, so what it says later is compared
-// with that, word for word; and that is compared with the plan, once.
+// xtMark is what iptables said of our chains right after it had loaded a plan. How it puts a rule depends on its
+// version, so what it says later is compared with that, word for word; and that is compared with the plan, once.
 type xtMark struct {
 	plan   plan.Plan
 	text   string                                         // of the plan; "" before the first

@@ -14,9 +14,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
-// Backend takes more steps than nft: each table of each family is a transaction of its
-// own, and the sets are none of any. So sets are filled before rules use them, and the
-// tables that drop by default come first.
+// Backend takes more steps than nft: each table of each family is a transaction of its own, and the sets are none of
+// any. So sets are filled before rules use them, and the tables that drop by default come first.
 type Backend struct {
 	Name, Why string // the variant, and why it is used
 	Zoned     bool   // the kernel has zones
@@ -81,8 +80,7 @@ func opened(t xtTools, log *slog.Logger, why string) *Backend {
 		tools: t, log: log, room: map[plan.Family]int{}}
 }
 
-// rawSocket makes sure of the capability that iptables can't do without: it
-// opens raw sockets to speak to the kernel.
+// rawSocket makes sure of the capability that iptables can't do without: it opens raw sockets to speak to the kernel.
 func rawSocket() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 	if err == nil {
@@ -94,9 +92,8 @@ func rawSocket() error {
 	return fmt.Errorf("open a raw socket: %w", err)
 }
 
-// preferred puts the variant first whose tables hold the NAT rules of a
-// container engine: at the same priority, the tables that came last would win, so
-// ours have to be the same. Then come those that an earlier process of ours used.
+// preferred puts the variant first whose tables hold the NAT rules of a container engine: at the same priority, the
+// tables that came last would win, so ours have to be the same. Then come those that an earlier process of ours used.
 func preferred(tools []xtTools) ([]xtTools, string) {
 	if len(tools) == 1 {
 		return tools, "it is the variant that is installed"
@@ -141,8 +138,7 @@ func (x *Backend) render(p plan.Plan) (map[plan.Family][]xtTable, error) {
 	return byFamily(func(f plan.Family) ([]xtTable, error) { return xtTables(p, f, x.uids) })
 }
 
-// Caveats says what a backend of this package does less strictly than p wants it, in a
-// sentence each.
+// Caveats says what a backend of this package does less strictly than p wants it, in a sentence each.
 func Caveats(p plan.Plan) []string {
 	if p.Reduced {
 		return []string{

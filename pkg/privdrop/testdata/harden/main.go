@@ -1,5 +1,4 @@
-// Command harden hardens itself, keeping SETUID, and prints what each of its
-// threads has then.
+// Command harden hardens itself, keeping SETUID, and prints what each of its threads has then.
 package main
 
 import (
