@@ -165,8 +165,7 @@ func (o *ownTerminal) exec(spec privdrop.Spec) error {
 	return fault.Status(st.ExitCode())
 }
 
-// start starts the command. In place of each terminal that we have it has its own,
-// which is its controlling terminal too.
+// start starts the command. For each terminal of ours it has one of its own, which controls it.
 func (o *ownTerminal) start(spec privdrop.Spec, far *os.File) (*os.Process, error) {
 	order, err := wire.Memfd("stage", stage.Options{Spec: spec})
 	if err != nil {

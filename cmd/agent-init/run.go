@@ -89,8 +89,7 @@ func upCommand() command {
 	}
 }
 
-// bringUp makes sure that a keeper runs: the one there is, or a new one that lives on by itself.
-// It returns once the confinement was proved.
+// bringUp makes sure that a keeper runs, if need be a new one that lives on, and returns once it has proved itself.
 func bringUp(ctx context.Context, e environment, c keeper.Config) error {
 	if os.Geteuid() != 0 {
 		return fault.New(fault.Privilege, "run it as root: docker exec -u root, or sudo in postStartCommand", "agent-init up needs root, and runs as uid %d", os.Geteuid())

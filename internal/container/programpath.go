@@ -22,8 +22,7 @@ const (
 		" a directory that has to come first for the agent goes into PATH below env in policy.yaml"
 )
 
-// ProgramPathFault judges this program's own file, the PATH that is given, and the
-// one that the container was started with.
+// ProgramPathFault judges this program's file, the given PATH, and that of the container's start.
 func ProgramPathFault(path string) error {
 	self, err := os.Readlink("/proc/self/exe")
 	if err != nil {

@@ -15,8 +15,7 @@ import (
 
 // probing tells what a self-test provokes from what the agent does: each start would otherwise look like an attack. The
 // keeper says when a self-test begins and ends, so the agent can't say that of its own doings. Only what the plan tries
-// is a probe's, only meanwhile, and only if no other process was found to do it: a probe can't be looked into, so
-// nobody finds it.
+// is a probe's, meanwhile, if no other process was found to do it: nobody finds a probe.
 type probing struct {
 	active atomic.Bool // it may have ended; else nobody needs the lock
 

@@ -83,8 +83,7 @@ func parseSubject(s string) (subject, error) {
 	return out, nil
 }
 
-// Explain says why target is allowed or denied: by what the keeper has published, or by
-// the policy's files in dir where none runs.
+// Explain says why target is allowed or denied: by what a keeper has published, else by the files in dir.
 func Explain(dir, target string) (Report, error) {
 	s, err := parseSubject(target)
 	if err != nil {

@@ -75,8 +75,7 @@ func (b *base) recordPolicy(p *policy.Policy, what string) {
 	})
 }
 
-// change makes one change of what is in force, and waits for the guard to have it. A newer
-// change does not wait for that.
+// change changes what is in force, and waits for the guard to have it, but for no longer than a newer change.
 func (k *keeper) change(do func() (taken <-chan struct{}, err error)) error {
 	k.book.changing.Lock()
 	taken, err := do()

@@ -125,8 +125,7 @@ func (b *base) boot(ctx context.Context) (*keeper, error) {
 			"  --mode monitor: THE NETWORK IS NOT CONFINED. What the policy denies is let through, and logged. ",
 			"  Only metadata and reserved addresses stay denied. See agent-init suggest, then use enforce.     ")
 	}
-	// A start is too short to be worth collecting in. What it leaves behind goes
-	// back to the system while the agent starts.
+	// A start is too short to be worth collecting in. What it leaves goes back while the agent starts.
 	debug.SetGCPercent(-1)
 	defer func() {
 		debug.SetGCPercent(stage.SmallHeap)

@@ -43,8 +43,7 @@ func (b *base) requireAll(need []int) error {
 	return fault.New(fault.Privilege, b.launch.Capabilities(names...), "%d capabilities are missing: %s", len(names), strings.Join(reasons, ", "))
 }
 
-// warnOfEngines says what no packet filter sees: who can open an engine's socket is
-// root on the machine, and has its network.
+// warnOfEngines says what no packet filter sees: who can open an engine's socket is root on the machine.
 func (b *base) warnOfEngines() {
 	for _, s := range container.MountedSockets("/proc/self/mountinfo", b.config.Environ) {
 		if container.IsEngineSocket(s) {
@@ -77,8 +76,7 @@ func (a *agent) warnOfAccount(err error) {
 	}
 }
 
-// warnOfWorkspace says that the agent can't write where it is to work. One that is
-// mounted to be read only is so on purpose.
+// warnOfWorkspace says that the agent can't write where it is to work, unless that is mounted read-only, on purpose.
 func (a *agent) warnOfWorkspace(dir string) {
 	var st unix.Stat_t
 	if unix.Stat(dir, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
@@ -149,8 +147,7 @@ func (b *base) runProgram(ctx context.Context, p firewall.Program) (stdout, stde
 }
 
 // giveStdio lets the agent open /dev/stdout and its terminal by name: the files were opened by root, and their rights
-// are looked at again then. What is not a terminal or an anonymous pipe is somebody's file, and is left alone, as is
-// what belongs to another than root.
+// are looked at again then. Files, and what belongs to another than root, are left alone.
 //
 // Giving a file to the agent would need CAP_CHOWN. Its owner may give it to one of the owner's own groups, though,
 // and CAP_SETGID makes the agent's group one of those, for the time of the call and on one thread.

@@ -177,8 +177,7 @@ func (g *guardKeeper) push() <-chan struct{} {
 	return taken
 }
 
-// hand sends the guard that serves a message, with a file that holds v, unless that is nil. What is returned is closed
-// when the guard has answered, or is gone.
+// hand sends the serving guard a message, and v in a file. What is returned is closed once it has answered, or is gone.
 func (g *guardKeeper) hand(op wire.Op, name string, v any) (<-chan struct{}, *wire.Channel, error) {
 	taken := make(chan struct{})
 	g.mu.Lock()

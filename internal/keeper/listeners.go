@@ -14,8 +14,7 @@ import (
 )
 
 // guardSockets are the loopback sockets that the agent's DNS and its TLS and HTTP connections are redirected to. The
-// keeper makes them and lends them to each guard, so that the ports belong to agent-init also while the guard is
-// being restarted.
+// keeper lends them to each guard, so that the ports stay agent-init's between two.
 type guardSockets struct {
 	dns4, dns6   uint16 // ports; 0 if there is no such address
 	gate4, gate6 uint16

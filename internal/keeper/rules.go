@@ -19,8 +19,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// dropGroup is the NFLOG group of refused packets. Groups belong to a network
-// namespace, which agent-init has to itself.
+// dropGroup is the NFLOG group of refused packets. Groups are the network namespace's, and so ours.
 const dropGroup = 4100
 
 // rules owns the plan of what the kernel is to hold.

@@ -19,11 +19,10 @@ import (
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
 
-// A DNS server at an address of this network namespace is whoever has its port, and that may be the agent. Such
-// servers are not taken from resolv.conf, and from the policy only with the word local; then the rules refuse what
-// the agent sends as one (pkg/firewall/answers.go). The engine's own, at 127.0.0.11, is taken: in run and up the same
-// rules know the agent by its uid, and in a sidecar, where it may have any, the guard believes the very sockets that
-// were there at the start.
+// A DNS server at an address of this network namespace is whoever has its port, and that may be the agent. Such servers
+// are not taken from resolv.conf, and from the policy only with the word local; then the rules refuse what the agent
+// sends as one (pkg/firewall/answers.go). The engine's own, at 127.0.0.11, is taken: in run and up the same rules know
+// the agent by its uid, and in a sidecar, where it may have any, the guard believes the sockets of the start.
 
 // servers are those that the guard may ask, if the policy names no others.
 type servers struct {

@@ -83,8 +83,7 @@ func leaveImage() {
 	}
 }
 
-// loadedImage finds the program headers that the kernel has mapped, and how far from
-// its file's addresses the program lies.
+// loadedImage finds the mapped program headers, and how far from its file's addresses the program lies.
 func loadedImage() (bias uintptr, headers []programHeader) {
 	aux, err := unix.Auxv()
 	if err != nil {

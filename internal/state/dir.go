@@ -36,9 +36,9 @@ const (
 // Dir is the keeper's published state.
 type Dir string
 
-// Make makes the directory, or takes one that is already root's. A directory or link that anyone else has put there
-// is refused: what is read from it is trusted. The containers of a pod share /dev/shm, and the agent may be root in
-// one of them: a sidecar keeps nothing there.
+// Make makes the directory, or takes one that is already root's. Anybody else's, or a link, is refused: what is in
+// there is trusted. The containers of a pod share /dev/shm, and the agent may be root in one of them: a sidecar keeps
+// nothing there.
 func Make(mode string) (Dir, error) {
 	var errs []error
 	dirs := runtimeDirs[:]

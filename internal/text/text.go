@@ -121,8 +121,7 @@ func ParseTime(s string) (time.Duration, error) {
 	return d, err
 }
 
-// Moment is a time as every command shows it to people: the hour of today, and the
-// date where the day, or the year, is another.
+// Moment is a time as commands show it: the hour of today, with the date where the day or the year is another.
 func Moment(t, now time.Time) string {
 	t, now = t.Local(), now.Local()
 	switch {

@@ -1,5 +1,4 @@
-// Package upstream says which DNS servers the guard may ask: the policy's, or those of
-// resolv.conf that the agent can't be.
+// Package upstream says which DNS servers the guard may ask: the policy's, or resolv.conf's that are not the agent.
 package upstream
 
 import (

@@ -15,11 +15,9 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
-// recordFile is where a window is recorded. The keeper opens it, and hands the server a descriptor that can only
-// append.
+// recordFile is where a window is recorded: the keeper hands the server a descriptor that can only append.
 //
-// The directory is judged once, with all those above it, and kept: whoever may rename one of them later can't have
-// root write somewhere else.
+// The directory and those above it are judged once, and kept: no later renaming has root write elsewhere.
 type recordFile struct {
 	dir   *os.File
 	name  string // in dir

@@ -55,8 +55,7 @@ type Host struct {
 	Diagnostics  func() *os.File                 // where a child may write; nil: nowhere
 }
 
-// Session keeps one session server running, and owns what must outlive it: the windows, the listening socket and the
-// record's file.
+// Session keeps one session server running, and owns what outlives it: windows, listening socket and record.
 type Session struct {
 	host     Host
 	dir      string // where commands start
@@ -111,8 +110,8 @@ func New(k Host, dir string) (*Session, error) {
 
 func (s *Session) socket() string { return filepath.Join(string(s.host.Dir), ask.SessionSocket) }
 
-// Begin starts the first window's command, shown on the container's terminal if in and out are one. It says to w how
-// else it can be seen.
+// Begin starts the first window, shown on the container's terminal if in and out are one, and says to w how else to see
+// it.
 func (s *Session) Begin(ctx context.Context, argv []string, in, out *os.File, w io.Writer) (*reaper.Process, error) {
 	if s.console = newConsole(s, in, out); s.console != nil {
 		size, _ := unix.IoctlGetWinsize(int(in.Fd()), unix.TIOCGWINSZ) // zero where it has none
@@ -197,8 +196,7 @@ func (s *Session) Stop() {
 	_ = os.Remove(s.socket())
 }
 
-// readRequests serves what the server asks. It may be anybody's by now: each request is one that the agent could
-// fulfil by itself.
+// readRequests serves what the server asks. It may be taken over: it gets no more than the agent has.
 func (s *Session) readRequests(_ context.Context, ch *wire.Channel) error {
 	for {
 		m, file, err := ch.Receive()

@@ -247,11 +247,9 @@ func (s *Session) signal(w *sessionWindow, sig syscall.Signal) {
 	}
 }
 
-// OpenTerminal makes a terminal pair of the given size. The far side belongs to uid, so that its programs can open it
-// by name.
+// OpenTerminal makes a terminal pair of the given size. The far side is uid's, to be opened by name.
 //
-// Ownership follows the uid that file accesses are made under (devpts_pty_new in fs/devpts/inode.c), which a root
-// without CAP_CHOWN may change for one thread.
+// The owner is the thread's fsuid (fs/devpts/inode.c, devpts_pty_new), which needs no CAP_CHOWN.
 func OpenTerminal(uid uint32, cols, rows uint16) (near, far *os.File, err error) {
 	fd, err := openMaster(uid)
 	if err != nil {
@@ -274,8 +272,7 @@ func OpenTerminal(uid uint32, cols, rows uint16) (near, far *os.File, err error)
 	return near, far, nil
 }
 
-// openMaster opens the near side under uid, or, where that can't be, as we are: then the programs can use their
-// terminal, but not open it by name.
+// openMaster opens the near side under uid, or else as we are: then the programs can't open their terminal by name.
 func openMaster(uid uint32) (fd int, err error) {
 	open := func() {
 		fd, err = unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
@@ -286,8 +283,7 @@ func openMaster(uid uint32) (fd int, err error) {
 	return fd, err
 }
 
-// openFarSide does without a path, since the name of a terminal need not lead there (TIOCGPTPEER, Linux 4.13), and
-// uses one where it must.
+// openFarSide uses no path where it can (TIOCGPTPEER, Linux 4.13), since a terminal's name need not lead there.
 func openFarSide(near int) (*os.File, error) {
 	const flags = unix.O_RDWR | unix.O_NOCTTY | unix.O_CLOEXEC
 	if err := unix.IoctlSetPointerInt(near, unix.TIOCSPTLCK, 0); err != nil {

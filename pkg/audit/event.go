@@ -1,10 +1,9 @@
-// Package audit is the record of what was decided about the agent's traffic: one JSON object per line, in an order that
-// a gap betrays.
+// Package audit is the record of what was decided about the agent's traffic: JSON lines, in an order that a gap
+// betrays.
 //
 // The field names of Event are a public contract, held by a golden file. Writers never hold up the path that they
 // report on: Limiter leaves out repeats and says how many, and Log bounds the disk that it may use. Everything that an
-// attacker may choose (a name, a reason that quotes one) is capped and escaped by Encode; a line is printable ASCII
-// whatever went in.
+// attacker may choose (a name, a reason that quotes one) is capped and escaped by Encode into printable ASCII.
 package audit
 
 import (

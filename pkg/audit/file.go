@@ -148,7 +148,7 @@ const maxReserve = 1 << 20 // bounds the room that is held back on the file syst
 // reserve holds back blocks for the lines after the next one, of size bytes: whoever fills the file system, which may
 // be the agent's too, leaves them to the log. It is asked for again when half of it is used. The file's size stays as
 // it is (fallocate(2), FALLOC_FL_KEEP_SIZE), and within maxSize. A file system without room, or without such a thing,
-// is no fault: that is found when a line fails.
+// is no fault.
 func (l *Log) reserve(size int64) {
 	room := min(maxReserve, l.maxSize/4)
 	end := min(l.size+size+room, l.maxSize)
@@ -253,8 +253,7 @@ func openBelow(parent *os.File, name string) (*os.File, error) {
 
 // ownDir checks that nobody but root (or the user of this process, in tests) can change what dir holds. An ancestor may
 // be sticky, as /tmp is, or writable by a group, as /var/log is on some systems: its entries are checked in turn. Not
-// by root's own: images give it to users that are to have no fixed uid, and so to agents, who could then move away what
-// is in there.
+// by root's own: images give that to agents, who could move away what is in there.
 func ownDir(dir *os.File, ancestor bool) error {
 	st, err := statOwned(dir, "directory "+dir.Name())
 	if err != nil {

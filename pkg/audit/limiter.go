@@ -27,8 +27,7 @@ const (
 // kind and verdict of traffic has a rate limit of its own, so that a million refusals can't push an allowed connection
 // out of sight. Events about agent-init itself know only the limit per key: of those that the agent can cause at will,
 // all that differs is in the rest of the reason. Memory is bounded, and no count is lost: the sum of 1+Suppressed over
-// all that was recorded after Flush is the number of events taken, up to the largest number. It is safe for concurrent
-// use.
+// all that was recorded after Flush is the number of events taken. It is safe for concurrent use.
 type Limiter struct {
 	next Recorder
 	now  func() time.Time

@@ -87,8 +87,7 @@ func eachLine(r *bufio.Reader, do func([]byte) bool) (more bool, err error) {
 const followEvery = 200 * time.Millisecond // how often a followed file is looked at
 
 // Follow calls do with every line that is appended to the log after it has closed begun, until ctx ends. It goes on in
-// the next file when the log is rotated, and from its beginning when the file is cut, as logrotate(8) does with
-// copytruncate.
+// the next file after a rotation, and from the beginning of one that is cut (logrotate(8), copytruncate).
 func Follow(ctx context.Context, path string, begun chan<- struct{}, do func(line []byte)) error {
 	f, err := os.Open(path)
 	defer func() { f.Close() }()

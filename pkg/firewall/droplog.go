@@ -32,9 +32,8 @@ const (
 	dropBuffer = 1 << 20 // bytes of packets that nobody has read yet
 )
 
-// OpenDropLog opens the socket that gets what plans with this DropGroup refuse. It needs NET_ADMIN; the file can be
-// passed to a process that has no capability, to be read there by ReadDrops. While any process has it open, no other
-// can have the group.
+// OpenDropLog opens the socket that gets what plans with this DropGroup refuse. It needs NET_ADMIN, but reading it
+// (ReadDrops) needs no capability. As long as it is open, nobody else can have the group.
 func OpenDropLog(group uint16) (*os.File, error) {
 	what := fmt.Sprintf("open the log of dropped packets, NFLOG group %d", group)
 	if group == 0 {

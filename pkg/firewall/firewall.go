@@ -162,8 +162,7 @@ func (f *Firewall) lease(ls []Lease) error {
 	return f.be.Lease(out)
 }
 
-// Revoke ends the leases of elements, and what is under way to them: no packet of
-// theirs passes any more, in no direction.
+// Revoke ends the leases of elements, and what is under way to them: no packet passes any more, to or fro.
 func (f *Firewall) Revoke(ctx context.Context, elements []Element) error {
 	gone := make(map[Element]bool, len(elements))
 	for _, e := range elements {

@@ -87,8 +87,7 @@ func listeners(dir, uid string) (out []netip.AddrPort, err error) {
 	return out, err
 }
 
-// eachSocket calls do with the fields of each line of tables in dir, until it fails. A
-// table that the kernel hasn't is empty.
+// eachSocket calls do with the fields of each line of tables in dir, until it fails. Missing ones are empty.
 func eachSocket(dir string, tables []string, do func(fields []string) error) error {
 	for _, table := range tables {
 		if unused(dir, table) {

@@ -93,8 +93,7 @@ func forwardTrailer(src *source, dst io.Writer) error {
 	return nil
 }
 
-// framing are the fields that say where a message ends or whom it is for, which a trailer
-// may not (RFC 9110, section 6.5.1).
+// framing say where a message ends or whom it is for, which a trailer may not (RFC 9110, section 6.5.1).
 var framing = []string{"host", "content-length", "transfer-encoding", "expect", "connection", "upgrade", "http2-settings"}
 
 // response says where an HTTP response ends (RFC 9112, section 6.3).

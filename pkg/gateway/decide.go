@@ -65,8 +65,7 @@ type denial interface {
 func (*refusal) denies() {}
 func (ruling) denies()   {}
 
-// proxy is an HTTP proxy of the policy. It lives as long as its connection, and so holds
-// nothing of the policy's, which may be large.
+// proxy is an HTTP proxy of the policy. It outlives the policy, which may be large, and holds nothing of it.
 type proxy struct {
 	name string
 	rule policy.Source

@@ -15,8 +15,7 @@
 // Port 80 carries HTTP/1.0 and 1.1 in the strictest reading of RFC 9112, so that no two readers can disagree where a
 // request ends or whom it is for. Nothing follows a body. HTTP/2 is refused there, and so are Upgrade and CONNECT
 // without the policy's word for them; an offer of h2c is left out instead. The gate answers Expect: 100-continue
-// itself, because servers disagree about what follows it. Where CONNECT to a proxy leads to is judged as if there were
-// no proxy.
+// itself, because servers disagree about what follows it. Where CONNECT leads to is judged as if without a proxy.
 //
 // # By address
 //

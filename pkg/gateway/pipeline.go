@@ -62,8 +62,7 @@ func (p *pipeline) pop()      { p.change(func() { p.waiting = slices.Delete(p.wa
 func (p *pipeline) switched() { p.change(func() { p.raw = true }) }
 func (p *pipeline) end()      { p.change(func() { p.last = true }) }
 
-// push adds a request that is about to be passed on, or returns false if no more may
-// follow. It waits while there are too many.
+// push adds a request that is to be passed on, or returns false if none may follow. It waits for room.
 func (p *pipeline) push(r asked) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -31,8 +31,7 @@ func (r *request) switches() bool { return r.offers != nil || r.target != author
 // noticing: one who offers HTTP/2 asks for nothing that HTTP/1.1 has not.
 func (r *request) droppable() bool { return len(r.offers) == 1 && r.offers[0] == "h2c" }
 
-// head returns a head as it is passed on: without Expect, which the gate answers, and
-// without the offers that are not to be made.
+// head returns a head as it is passed on: without Expect, which the gate answers, and without forbidden offers.
 func (r *request) head(head []byte) []byte {
 	without := []string{"expect"}
 	if r.offers == nil {
@@ -136,8 +135,7 @@ func splitHost(s string, port uint16) (string, error) {
 	return host, nil
 }
 
-// framing finds out how long the body is (RFC 9112, section 6.3), and refuses
-// whatever two readers could disagree about.
+// framing finds out how long the body is (RFC 9112, section 6.3), and refuses what readers could disagree about.
 func (r *request) framing(f fields, minor int) error {
 	lengths, encodings, expects := f.all("content-length"), f.all("transfer-encoding"), f.all("expect")
 	switch {

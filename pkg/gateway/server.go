@@ -27,8 +27,7 @@ type Config struct {
 	// a trailing dot. An error refuses the connection. It is called concurrently.
 	LeasedTo func(ctx context.Context, name string, addr netip.AddrPort) (bool, error)
 
-	// Monitor lets a name through that the policy does not allow, or that has no lease of
-	// the address, and records both verdicts.
+	// Monitor lets a name through that has no permission or no lease, and records both verdicts.
 	Monitor bool
 
 	// Direct says whether a connection to addr may pass without a look inside: because the policy allows the address
@@ -98,8 +97,8 @@ func (s *Server) Stats() Stats {
 }
 
 // Serve accepts connections until parent ends, which is no error, or a listener fails. Then it closes the listeners and
-// resets every connection. The listeners are TCP's, made with SetMultipathTCP(false): the kernel tells the original
-// destination of plain TCP only.
+// resets every connection. The listeners are of plain TCP (SetMultipathTCP(false)), which alone has an original
+// destination.
 func (s *Server) Serve(parent context.Context, listeners []net.Listener) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)

@@ -98,8 +98,7 @@ func scan(p netip.Prefix, list []block) (class Class, partly bool) {
 	return Public, partly
 }
 
-// The blocks follow the IANA special-purpose address registries. Documentation blocks count as public: nothing is
-// routed there, and examples use them.
+// The blocks follow the IANA special-purpose address registries. Documentation's are public: examples use them.
 var (
 	blocks4 = []block{
 		{netip.MustParsePrefix("127.0.0.0/8"), Loopback},

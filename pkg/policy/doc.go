@@ -1,5 +1,5 @@
 // Package policy reads what an agent may reach, from allowlists and policy files, into one immutable Policy that says
-// which line of which file decides.
+// which line decides.
 //
 // A list has one entry per line; # begins a comment:
 //
@@ -13,16 +13,13 @@
 // HTTP proxy. @NAME stands for all entries of a preset, and ! in front of any of these denies it, on every port if none
 // is given. Deny always wins; the order of entries means nothing.
 //
-// Names are compared in lower case, as A-labels (IDNA's lookup profile), without a trailing dot. Addresses have a
-// Class, which bounds what any entry can open.
+// Names are compared in lower case, as A-labels (IDNA's lookup profile), without a trailing dot. An address's Class
+// bounds what entries can open.
 //
-// A file in YAML has the keys services (names of presets), domains, networks and deny (lists of entries), and those of
-// Settings.
+// A file in YAML has services (names of presets), domains, networks and deny (lists of entries), and Settings.
 //
-// A setting is made in one file; lists of several files are joined. Unknown keys are errors, and so are anchors and
-// aliases.
+// A setting is made in one file; lists of several files are joined. Unknown keys, anchors and aliases are errors.
 //
 // Looking a name up takes as many steps as it has labels, and looking an address up as many as there are different
-// prefix lengths, however long the lists are. A step compares the entries about one name or block that have different
-// ports.
+// prefix lengths, however long the lists are. A step compares entries of different ports.
 package policy

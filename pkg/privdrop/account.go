@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dotDirs are what agents and their tools write to in a home. They are not walked
-// into: that would copy a whole image layer up.
+// dotDirs are what agents and their tools write to in a home. Walking in would copy a whole image layer up.
 var dotDirs = [...]string{
 	".", ".config", ".cache", ".local", ".local/share", ".local/state", ".local/bin",
 	".claude", ".codex", ".gemini", ".npm", ".cargo", ".ssh", ".gnupg",

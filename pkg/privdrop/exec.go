@@ -23,8 +23,7 @@ const shell = "/bin/sh"
 // process. It returns only if something failed: an *ExecError if the command can't be executed,
 // a *CapabilityError if a capability is missing. The calling process must exit then.
 //
-// Credentials belong to threads, so the calling goroutine stays on its own for ever; the kernel
-// ends the others at the exec.
+// Credentials belong to threads, so the goroutine keeps its own for ever; the exec ends the others.
 func Exec(s Spec) error {
 	runtime.LockOSThread()
 	if len(s.Argv) == 0 {

@@ -44,8 +44,7 @@ func (p *Process) Wait(ctx context.Context) (Status, error) {
 // process that has got its pid is ever hit, and syscall.EPERM if we may not, nor its user.
 func (p *Process) Signal(sig syscall.Signal) error { return p.kill(p.pid, sig) }
 
-// SignalGroup sends sig to the process's group, as long as the process itself
-// was not reaped. Errors are those of Signal.
+// SignalGroup sends sig to the process's group, if the process was not reaped. Errors are Signal's.
 func (p *Process) SignalGroup(sig syscall.Signal) error { return p.kill(-p.pid, sig) }
 
 func (p *Process) kill(target int, sig syscall.Signal) error {

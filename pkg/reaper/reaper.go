@@ -139,8 +139,7 @@ func inForeground(fd int) bool {
 	return err == nil && pgrp == unix.Getpgrp()
 }
 
-// reap collects every child that has ended or stopped. One SIGCHLD can stand
-// for many, so it goes on until there are none.
+// reap collects every child that has ended or stopped. One SIGCHLD can stand for many.
 func (r *Reaper) reap() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -51,8 +51,7 @@ type supervision struct {
 // main's status. The tree is, for PID 1, every process of the namespace, else every descendant; but no Helper. The rest
 // is asked with TERM and killed after two seconds, or after Options.Grace if that is shorter.
 //
-// A main child that cannot be killed within two seconds is given up: then the status is death by
-// SIGKILL, and the caller should exit.
+// A main child that survives SIGKILL for two seconds is given up as dead by it, and the caller should exit.
 //
 // A TERM also resumes what is stopped, so that it can act on it. A main child that was stopped is
 // resumed, unless a shell above can do that: then our own process group is stopped too.
@@ -72,8 +71,7 @@ func (r *Reaper) Supervise(main *Process, o Options) Status {
 			s.unstop()
 		case <-s.kill:
 			if !killing.IsZero() && time.Since(killing) > linger {
-				// Without CAP_KILL, an agent can hold up who kills it for us. Then
-				// our own end takes it along, if we are PID 1.
+				// Without CAP_KILL, an agent can hold this up. Our end as PID 1 takes it along.
 				s.log.Error("the agent does not die: leaving it", "pid", s.main.pid)
 				return Status(syscall.SIGKILL)
 			}
@@ -147,8 +145,7 @@ func (s *supervision) setDeadline() {
 	}
 }
 
-// continueGroup resumes those of main's group that are stopped, and no others:
-// a CONT would be one signal too many for them.
+// continueGroup resumes those of main's group that are stopped, and no others: to them it would be a signal too many.
 func (s *supervision) continueGroup() {
 	s.signalSome(syscall.SIGCONT, func(p proc) bool {
 		return p.stopped() && (p.pid == s.main.pid || p.pgrp == s.main.pid)
@@ -184,8 +181,7 @@ func (s *supervision) regainTerminal() {
 	}
 }
 
-// takeTerminalBack makes our group the foreground again if main's still is: a script that runs us
-// could not read the terminal else.
+// takeTerminalBack makes our group the foreground again if main's still is, for the script that runs us.
 func (s *supervision) takeTerminalBack() {
 	if s.main.tty < 0 {
 		return

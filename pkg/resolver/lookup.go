@@ -181,8 +181,7 @@ func (s *Server) failure(who *asker, rule *policy.Rule, ede uint16, what string,
 // maxConsider is how many addresses of one reply are looked at.
 const maxConsider = 256
 
-// admit makes the answer from an upstream's reply: what the policy admits for
-// the name, and then the firewall has let in.
+// admit makes the answer from an upstream's reply: what the policy admits, and then the firewall.
 func (s *Server) admit(ctx context.Context, p *policy.Policy, match policy.Match, m *dns.Msg, who *asker) *answer {
 	f := follow(m, who.question, func(target string) bool {
 		t := p.Lookup(target)

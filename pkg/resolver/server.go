@@ -38,8 +38,7 @@ type Config struct {
 	// Believe says why what a server has just answered is not to be believed.
 	Believe func(policy.Upstream) error
 
-	// Spend says whether one more question may go upstream for a name below a wildcard:
-	// who outlives the Server counts as well.
+	// Spend has who outlives the Server count questions for names below a wildcard.
 	Spend func(ctx context.Context, name string) (bool, error)
 
 	// Again says that it takes the place of another, whose rates go on: it begins with nothing saved up.

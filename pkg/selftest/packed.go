@@ -9,8 +9,7 @@ import (
 )
 
 // A report on its way from the probe, which runs as the agent, to the keeper, which holds CAP_NET_ADMIN: a head of
-// fixed size, then for each check a head of fixed size and its texts. There is no syntax in it to parse, and no
-// verdict to believe.
+// fixed size, then for each check a head of fixed size and its texts. There is no syntax, and no verdict.
 
 type packedReport struct {
 	Version uint32

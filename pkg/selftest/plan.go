@@ -23,8 +23,7 @@
 //	reach        what the policy adds to that
 //
 // A refusal from afar looks like one from nearby, so tcp and udp use addresses and ports that are known to answer
-// wherever the way to them is open. No answer in time counts as blocked and is shown as such; any other doubt counts
-// as failed.
+// wherever the way to them is open. No answer in time counts as blocked; other doubt counts as failed.
 package selftest
 
 import (
@@ -50,8 +49,7 @@ type Plan struct {
 	Required []Target         `json:"required,omitempty"` // must be reachable
 	Reach    []Target         `json:"reach,omitempty"`    // must be reachable
 
-	// Observed says that names and addresses are let through and logged: the plan may then do without denied names,
-	// and DNS, TCP and UDP servers.
+	// Observed says that all is let through and logged: the plan needs no denied names, nor DNS, TCP and UDP servers.
 	Observed bool `json:"observed,omitempty"`
 
 	// Relayed are TCP ports on which the wall itself may accept a connection before it refuses to pass it on. To these,

@@ -27,8 +27,7 @@ type client struct {
 	peer   peer
 	queue  *queue
 
-	// The rest belongs to the lock of the window that the client is attached to, and to the client's own goroutine
-	// while it is attached to none.
+	// The rest is under the lock of the client's window, or its goroutine's own while it has none.
 	window     *window
 	cols, rows int
 	readOnly   bool

@@ -75,8 +75,7 @@ func (w *window) show(c *client) {
 		return
 	}
 	if c.peer.local && c.fresh && !c.used && !w.printed {
-		// It is there before the program is. What the terminal shows already may stay, and a command that prints a
-		// line prints just that.
+		// It is there before the program. What the terminal shows may stay.
 		c.queue.screen(nil)
 		return
 	}
@@ -150,8 +149,7 @@ func (w *window) lead(c *client) {
 	w.resize(c.cols, c.rows)
 }
 
-// resize gives the window another size. Clients that have it now get the program's bytes from here on, all others the
-// model.
+// resize gives the window another size. Clients of that size get the program's bytes, others the model.
 func (w *window) resize(cols, rows int) {
 	if oldCols, oldRows := w.term.Size(); cols < 1 || rows < 1 || cols == oldCols && rows == oldRows {
 		return

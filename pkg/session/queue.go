@@ -13,8 +13,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/session/internal/frame"
 )
 
-// maxQueue is how much output waits for a client, in bytes. Beyond it the client has lost its place, and gets the
-// screen when it has caught up.
+// maxQueue is how much output waits for a client, in bytes. Beyond it the client gets the screen when it has caught up.
 const maxQueue = 1 << 20
 
 const maxPending = 8 << 20 // when a client that reads nothing and goes on asking is put out
@@ -32,8 +31,7 @@ const (
 	writeAtOnce = 64 << 10
 )
 
-// queue is what waits to be written to a client. Put never waits: it writes what the socket takes, and leaves the rest
-// to run.
+// queue is what waits to be written to a client. Put never waits: what the socket doesn't take is run's.
 type queue struct {
 	conn     *net.UnixConn
 	raw      syscall.RawConn
@@ -62,8 +60,7 @@ func newQueue(conn *net.UnixConn, refresh func(), patience time.Duration, slots 
 		kick: make(chan struct{}, 1), done: make(chan struct{}), refresh: refresh}, err
 }
 
-// put queues a frame, and reports whether it was taken. One that may be lost (output) is not, if too much waits
-// already: then the client is stale.
+// put queues a frame, and reports whether it was taken. Output is not, if too much waits: then the client is stale.
 func (q *queue) put(k frame.Kind, payload []byte, mayLose bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -47,8 +47,7 @@ type window struct {
 	steered bool   // more than plain text
 }
 
-// lastOutput is how long the rest of the output is waited for after the program has ended, while something else holds
-// its terminal open.
+// lastOutput is how long output is waited for after the program's end, while something else holds its terminal open.
 const lastOutput = 300 * time.Millisecond
 
 func newWindow(s *Server, m wire.Message, near *os.File) (*window, error) {
@@ -126,8 +125,7 @@ func (w *window) run() {
 		if err == nil {
 			continue
 		}
-		// EIO: nobody has the terminal open, but the program may open it again as long as it lives. Or its time is
-		// over.
+		// EIO: nobody has the terminal open. The program may open it again, or its time is over.
 		if ended, _ := w.ended(); ended {
 			return
 		}
@@ -156,8 +154,7 @@ func (w *window) read(buf []byte) (n int, err error) {
 			case err == syscall.EINTR:
 				continue
 			case err == syscall.EAGAIN && n >= readLittle && looked < lookAgain:
-				// The kernel moves the next piece up in a thread of its own. That takes less time than to go to sleep
-				// and wake up.
+				// The kernel moves the next piece up in a thread of its own. To sleep and wake up takes longer.
 				looked++
 				_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
 				continue
@@ -179,8 +176,7 @@ func (w *window) read(buf []byte) (n int, err error) {
 	return n, cmp.Or(err, e)
 }
 
-// input types b into the window for c, which becomes the leader by it. It waits while the program does not read: that
-// holds up c alone.
+// input types b into the window for c, which becomes the leader by it. It waits until the program reads.
 func (w *window) input(c *client, b []byte) {
 	w.mu.Lock()
 	if _, ok := w.clients[c]; !ok || c.readOnly {
@@ -261,8 +257,7 @@ type recorder struct {
 	full  func()
 	broke func(error)
 
-	// Who replays a record is asked nothing, and keeps their clipboard. What passes is UTF-8, and ends between
-	// characters.
+	// Who replays a record is asked nothing, and keeps their clipboard. What passes is whole UTF-8.
 	filter terminal.Filter
 	passed []byte
 }

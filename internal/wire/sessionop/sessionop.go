@@ -1,5 +1,4 @@
-// Package sessionop is what the session server asks, and what the keeper answers. The keeper looks into the
-// texts for nothing but zero bytes.
+// Package sessionop is what session server and keeper say. The keeper looks for nothing but zero bytes in its texts.
 package sessionop
 
 import (

@@ -2,8 +2,7 @@
 //
 // A Go program that has not called signal.Notify dies of a TERM, even as PID 1, and the kernel drops what has no
 // handler. So this leaf package, which imports nothing but os/signal, registers in its init: that is as soon as Go code
-// can run. A process that is not PID 1 is left alone, since ending is the right answer as long as it has started
-// nothing.
+// can run. Any other than PID 1 is left alone: it may end, as it has started nothing.
 package early
 
 import (

@@ -92,8 +92,7 @@ func reasons(r *dns.Msg) (byPolicy bool, said string) {
 
 const whyTime = 3 * time.Second // how long a server may take to say why a name has no address
 
-// askWhy asks the first of servers why name has no address, in its own words, which package net does not pass on; ""
-// if it does not say.
+// askWhy asks the first of servers why name has no address, which package net does not pass on; "" if it does not say.
 func askWhy(ctx context.Context, servers []netip.AddrPort, name string) string {
 	if len(servers) == 0 {
 		return ""
@@ -204,8 +203,7 @@ func final(err error) bool {
 	return errors.As(err, &de) && de.IsNotFound || errors.As(err, &ce)
 }
 
-// explain says in a few words at which step it failed, and how. Host is the one of a TLS handshake, or empty. Why asks
-// the DNS server for its reason.
+// explain says in a few words which step failed, and how. Host is a TLS handshake's, or empty. Why asks the DNS server.
 func explain(err error, host string, timeout time.Duration, why func() string) string {
 	var de *net.DNSError
 	if errors.As(err, &de) {

@@ -74,8 +74,7 @@ func (p plan) connectName(r *net.Resolver, t selftest.Target) attempt {
 	}
 }
 
-// sendQUIC sends a packet of a version that doesn't exist, which each QUIC server answers with those that it knows
-// (RFC 9000, section 6.1).
+// sendQUIC sends a packet of a version that no QUIC server has, which each answers (RFC 9000, section 6.1).
 func sendQUIC(a netip.AddrPort) attempt {
 	return func(ctx context.Context) outcome {
 		conn, err := new(net.Dialer).DialContext(ctx, "udp", a.String())
@@ -83,16 +82,14 @@ func sendQUIC(a netip.AddrPort) attempt {
 			return refusal(err)
 		}
 		defer conn.Close()
-		// A long header with a version reserved for this use (RFC 9000, section 15) and connection IDs, padded to the
-		// size below which servers are silent.
+		// A long header of a reserved version (RFC 9000, section 15), padded: servers ignore shorter ones.
 		packet := make([]byte, 1200)
 		copy(packet, "\xc0\x1a\x2a\x3a\x4a\x08agent-in\x08selftest")
 		return exchange(ctx, conn, packet, "over UDP", func([]byte) bool { return true })
 	}
 }
 
-// ping sends an echo request through the kind of socket that needs no privilege if the ping_group_range sysctl covers
-// the agent's group (icmp(7)).
+// ping sends an echo request by the socket that needs no privilege within the sysctl ping_group_range (icmp(7)).
 func ping(a netip.Addr) attempt {
 	return func(ctx context.Context) outcome {
 		conn, err := dialPing(a)

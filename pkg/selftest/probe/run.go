@@ -28,8 +28,7 @@ type probe struct {
 
 type attempt func(context.Context) outcome
 
-// atOnce is how many probes are under way at a time. Each has a socket or two, and a process may have as few files as
-// the keeper starts with.
+// atOnce is how many probes are under way. Each has a socket or two, and a process may have few files.
 const atOnce = 48
 
 // Run tries everything in p, many at once, and reports. In a confined process it takes as long as the slowest of the
@@ -149,8 +148,8 @@ func answered(format string, a ...any) outcome {
 // noAnswer is not as good as a refusal, which comes within milliseconds.
 const noAnswer = "no answer (timeout)"
 
-// refusal reads the error of a probe that is meant to fail. Only errors that are known to mean a wall count as one:
-// running out of file descriptors does not.
+// refusal reads the error of a probe that is meant to fail. Only what is known to mean a wall counts: no lack of files
+// does.
 func refusal(err error) outcome {
 	if how, ok := refusals(err); ok {
 		return blocked(how)
@@ -239,8 +238,8 @@ func setMark(context.Context) outcome {
 	return judgeAct(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, 1))
 }
 
-// becomeRoot tries it on one thread, by the bare system call. Should it work, that thread is not given back: it ends
-// with the goroutine of this probe.
+// becomeRoot tries it on one thread, by the bare system call. Should it work, the thread ends with the probe's
+// goroutine.
 func becomeRoot(context.Context) outcome {
 	runtime.LockOSThread()
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, 0, 0, 0); errno != 0 {
@@ -276,8 +275,8 @@ func otherNetworks(context.Context) outcome {
 	return blocked("none is seen")
 }
 
-// isForeign says whether the network namespace at path can be opened, and is neither ours nor made by a process of a
-// user namespace below ours.
+// isForeign says whether the network namespace at path can be opened, and is not ours nor of a user namespace below
+// ours.
 func isForeign(path string, ours, user unix.Stat_t) bool {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil { // it has ended, or is none of ours

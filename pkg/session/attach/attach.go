@@ -1,5 +1,4 @@
-// Package attach is the client of a session: it shows a window of a server's (package session) on a terminal, and asks
-// a server for what needs no terminal.
+// Package attach is the client of a session: it shows a server's window on a terminal, and asks for what needs none.
 package attach
 
 import (
@@ -32,8 +31,7 @@ type Options struct {
 	Prefix  Prefix
 
 	// Local is for the container's own terminal: the client goes on to the next window when one ends, waits for a key
-	// after it was detached, and draws the screen again when the size has changed, since another terminal may have
-	// taken the place of the first.
+	// after it was detached, and draws again when the size has changed: it may be another terminal.
 	Local bool
 	Again string // how to come back, for the person; of a Local one, with the bracket that ends the note
 }
@@ -72,8 +70,8 @@ const (
 // maxTyped is how much input waits for a server that does not take it. More is lost, but the prefix key still works.
 const maxTyped = 256 << 10
 
-// Run shows a window on the terminal until it ends, the person leaves, or something breaks. Whatever happens, the
-// terminal is left as it was found.
+// Run shows a window on the terminal until it ends, the person leaves, or something breaks. The terminal is left as it
+// was.
 func Run(o Options) (Result, error) {
 	a := &attachment{o: o, keys: keys{prefix: o.Prefix}, in: int(o.In.Fd()), out: int(o.Out.Fd()), sock: -1, signals: make(chan os.Signal, 64)}
 	saved, err := unix.IoctlGetTermios(a.in, unix.TCGETS)
@@ -148,8 +146,7 @@ func (a *attachment) makeRaw() error {
 	return nil
 }
 
-// restore also forgets what was typed and not read: it may be the terminal's answer to a question of the program's,
-// and a shell would take it for a command.
+// restore also forgets what was typed and not read: a shell would take a terminal's late answer for a command.
 func (a *attachment) restore() {
 	_ = unix.IoctlSetTermios(a.in, unix.TCSETSF, &a.saved)
 }
@@ -163,8 +160,7 @@ func (a *attachment) reset() {
 	a.dirty = false
 }
 
-// watchSignals hands signals to the loop. One that asks to end also works if the loop is blocked by a terminal that
-// takes nothing.
+// watchSignals hands signals to the loop. One that asks to end also works while a terminal takes nothing.
 func (a *attachment) watchSignals(stop <-chan struct{}) {
 	for {
 		select {

@@ -64,8 +64,7 @@ func (a *attachment) size() (cols, rows int) {
 	}
 }
 
-// disconnected prepares for a server to come back. One that ends each connection at once is not asked again without a
-// pause.
+// disconnected prepares for a server to come back. Between tries there is a pause.
 func (a *attachment) disconnected() error {
 	if a.o.Local || !a.leaving.IsZero() || !a.ending.IsZero() {
 		return ErrLost
@@ -96,8 +95,7 @@ func (a *attachment) reconnect() error {
 	return nil
 }
 
-// Raw returns a terminal's modes with all processing off (termios(3), cfmakeraw): what is typed arrives as it is, and
-// at once.
+// Raw returns a terminal's modes with all processing off (termios(3), cfmakeraw).
 func Raw(t unix.Termios) unix.Termios {
 	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
 	t.Oflag &^= unix.OPOST
@@ -107,8 +105,7 @@ func Raw(t unix.Termios) unix.Termios {
 	return t
 }
 
-// socket is the connection to the server. It is read once each time that it is ready, so that a server which has much
-// to say keeps no key waiting.
+// socket is the connection to the server. It is read once each time, so that much output keeps no key waiting.
 type socket struct {
 	fd    int
 	ready bool
@@ -200,8 +197,8 @@ func (a *attachment) left() error {
 
 // waiter waits for several descriptors at once, without blocking a thread: a thread that the runtime has to take its
 // processor from, and give one again, costs a key more than all that is done with it. An epoll instance of its own,
-// which the runtime's poller waits for as for any other file, needs no descriptor to be non-blocking: the terminal's
-// are shared with the shell (epoll(7)).
+// which the runtime's poller waits for as for any other file, leaves the terminal's descriptors, which the shell
+// shares, blocking.
 type waiter struct {
 	ep   int
 	file *os.File
@@ -322,8 +319,7 @@ func Call(conn io.ReadWriter, r protocol.Request, to io.Writer) error {
 	}
 }
 
-// refusal is the error for a reason that the server gave. It was the server's to choose, so what a terminal could act
-// on is taken out.
+// refusal is the error for a reason that the server gave. What a terminal could act on is taken out.
 func refusal(reason []byte) error {
 	return fmt.Errorf("%w: %s", ErrRefused, text.Clean(string(reason)))
 }

@@ -83,8 +83,7 @@ var (
 	pasteEnds   = []byte("\x1b[201~")
 )
 
-// scan takes what was typed and calls input with what is for the program, and command with each key that follows the
-// prefix.
+// scan calls input with what was typed for the program, and command with each key that follows the prefix.
 func (k *keys) scan(b []byte, input func([]byte), command func(byte)) {
 	if len(k.held) > 0 {
 		b = append(k.held, b...)
@@ -179,8 +178,7 @@ const (
 )
 
 // decodeKey reads CSI code:shifted:base;modifiers:event u (kitty's keyboard protocol,
-// sw.kovidgoyal.net/kitty/keyboard-protocol, also xterm's formatOtherKeys) and CSI 27;modifiers;code ~ (xterm's
-// modifyOtherKeys).
+// sw.kovidgoyal.net/kitty/keyboard-protocol) and CSI 27;modifiers;code ~ (xterm's modifyOtherKeys).
 func decodeKey(seq []byte) keyPress {
 	if len(seq) < 4 || !bytes.HasPrefix(seq, []byte("\x1b[")) {
 		return keyPress{}

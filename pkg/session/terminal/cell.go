@@ -36,8 +36,7 @@ const (
 	kindMask color = 0xff << 24
 )
 
-// cell is one place of the screen. text is a character, or cluster and an index, or
-// tail to the right of a wide character.
+// cell is one place of the screen. text is a character, cluster and an index, or tail.
 type cell struct{ text, style uint32 }
 
 const (

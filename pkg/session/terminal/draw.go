@@ -33,8 +33,7 @@ func (e *restorer) screen(s *screen) {
 	e.pen(look{})
 }
 
-// joins reports whether the other terminal would draw two cells as one when they came
-// one after the other, as they did not here.
+// joins reports whether the other terminal would draw two cells that follow each other as one.
 func (e *restorer) joins(c, next cell) bool {
 	if c.text < utf8.RuneSelf || next.text < utf8.RuneSelf {
 		return false

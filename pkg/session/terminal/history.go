@@ -3,8 +3,7 @@ package terminal
 import "bytes"
 
 const (
-	// historyBytes bounds the lines of a history, and those that were dropped take half as
-	// much; the oldest go when there are more.
+	// historyBytes bounds a history's lines, of which the oldest go; dropped ones take half as much.
 	historyBytes = 10 << 20
 	// maxRowLinks is how many bytes of links a row keeps; further ones are text.
 	maxRowLinks = 16 << 10

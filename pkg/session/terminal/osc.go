@@ -110,8 +110,7 @@ func (t *Terminal) color(number int, name, spec string) {
 	t.desc.touched.colors[number] = true
 }
 
-// window is CSI t: of it, the titles' stack and the size in cells. Programs can't
-// read the title, and don't move the window.
+// window is CSI t: of it, the titles' stack and the size in cells. The title can't be read.
 func (t *Terminal) window(p *params) {
 	d := &t.desc
 	what := p.get(1, 0)

@@ -8,7 +8,7 @@ import (
 
 // What a person's terminal may be told, by list. The screen model does no more than that either. Sources: XTerm Control
 // Sequences (invisible-island.net/xterm/ctlseqs), sw.kovidgoyal.net/kitty (protocol extensions, modes.h),
-// foot-ctlseqs(7), iterm2.com/documentation-escape-codes.html and VT100Terminal.m, and Windows Terminal's
+// foot-ctlseqs(7), iterm2.com/documentation-escape-codes.html and VT100Terminal.m, Windows Terminal's
 // DispatchTypes.hpp.
 
 // permitC0: BEL, BS, HT, LF, VT, FF, CR, SO, SI and DEL. Not ENQ, which terminals

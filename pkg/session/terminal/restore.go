@@ -93,8 +93,7 @@ func (e *restorer) cell(c cell) {
 	e.buf = e.t.appendText(e.buf, c)
 }
 
-// cursor brings the other terminal's cursor into the state c, sends what uses it, and
-// takes everything but the place back.
+// cursor brings the other cursor into the state c, sends what uses it, and takes all but the place back.
 func (e *restorer) cursor(s *screen, c cursor, use string) {
 	if c.origin {
 		e.put("\x1b[?6h") // the region is the whole screen, so places are as without

@@ -70,8 +70,7 @@ func (s *scanner) afterEscape(b byte) (token, int) {
 	return cut, 0
 }
 
-// end ends a string, of which nothing is to be done if it was cut off. A longer one of
-// OSC than usual is one for the clipboard.
+// end ends a string, which counts for nothing if it was cut off. A long OSC is for the clipboard.
 func (s *scanner) end(whole bool) token {
 	s.state = ground
 	switch {

@@ -45,8 +45,7 @@ func (s *look) color(code int) *color {
 	return [...]*color{3: &s.FG, 4: &s.BG, 5: &s.UL}[code/10]
 }
 
-// readColor reads 5;N and 2;R;G;B, and says how many numbers it used. With colons, the
-// number of a space may come before R.
+// readColor reads 5;N and 2;R;G;B, and says how many numbers it used. With colons, a space's number may come before R.
 func readColor(v []int32, colons bool) (c color, used int, ok bool) {
 	switch {
 	case len(v) >= 2 && v[0] == 5:

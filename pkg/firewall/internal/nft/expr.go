@@ -247,8 +247,7 @@ func limit(l plan.Limit) *expr.Limit {
 	return &expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(l.Rate), Unit: expr.LimitTimeSecond, Burst: l.Burst}
 }
 
-// loadKey puts the key of a set into the registers from reg0 on: a field, or an address of
-// a family, the protocol and a port.
+// loadKey puts a set's key into the registers from reg0 on: a field, or address, protocol and port.
 func loadKey(field string, f plan.Family) ([]expr.Any, error) {
 	if e, ok := fields[field]; ok {
 		return []expr.Any{e}, nil

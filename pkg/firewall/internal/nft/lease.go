@@ -12,8 +12,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
-// Lease: each element is added, deleted and added in one transaction, since before Linux 6.12 adding an element again
-// left its time as it was.
+// Lease: each element is added, deleted and added in one transaction: before Linux 6.12 adding again left its time.
 func (n *Backend) Lease(ls []plan.Lease) error {
 	add, del := n.conn.SetAddElements, n.conn.SetDeleteElements
 	for c := range slices.Chunk(ls, chunk) {

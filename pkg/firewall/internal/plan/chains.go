@@ -121,8 +121,7 @@ func (b *builder) output() Chain {
 
 	// Over IPv6 any process may send from addresses that are not its own (IP_FREEBIND, ip(7)). A packet as if from
 	// outside, sent over loopback or to where one may send, makes connection tracking take what is sent there for the
-	// reply of an established flow. The resets that refuse below are the kernel's, and seem to come from where one may
-	// not go.
+	// reply of an established flow. The resets that refuse below are the kernel's, as if from there.
 	c.refuse(owned, foreign)
 	// Nor may what has no owner: sockets that were closed, and those that the kernel
 	// makes for a process, SMC's for one (net/smc). Nothing but resets is left.
@@ -329,8 +328,7 @@ func (b *builder) zone() Chain {
 
 // guardOwned matches what the guard sends. Packets are told by who made the socket that sent them: the kernel keeps the
 // user and the group that a process had then (f_cred of file(9), as nft_meta.c and xt_owner.c read it). A socket that
-// was closed has neither, so what it still sends, the end of a connection, is nobody's: it passes as part of an
-// established flow only.
+// was closed has neither, so the end of a connection is nobody's, and passes as part of an established flow only.
 func (c Config) guardOwned() []Match {
 	if c.AnyGroup {
 		return []Match{uid(c.GuardUID)}

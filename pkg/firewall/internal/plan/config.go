@@ -50,9 +50,9 @@ type Config struct {
 	// tell who answers for the engine's DNS server: whoever asks it has to.
 	AnyAgent bool
 
-	// EngineUID is what the machine's root is seen as where this user namespace has no number for it, beside 0: an engine
-	// that maps its containers' root elsewhere passes questions on under that (see Forwarded). 0 is none. Only nftables
-	// knows such a uid.
+	// EngineUID is what the machine's root is seen as where this user namespace has no number for it, beside 0: an
+	// engine that maps its containers' root elsewhere passes questions on under that (see Forwarded). 0 is none. It
+	// takes nftables.
 	EngineUID uint32
 
 	// GuardUID and GuardGID are the user and the group that the guard makes its sockets as; only a socket of both may
@@ -73,8 +73,7 @@ type Config struct {
 	DNSPort4, DNSPort6 uint16
 
 	// GatePort4 and GatePort6 are the ports on 127.0.0.1 and ::1 where the guard looks at the names inside connections:
-	// TCP to a leased address on one of Gated is redirected there, and only the guard goes on from there. Where nothing
-	// listens (0), such connections are refused.
+	// TCP to a leased address on one of Gated is redirected there. 0 refuses it.
 	GatePort4, GatePort6 uint16
 
 	Gated     []uint16         // TCP ports. Destinations of Allow don't pass the gate

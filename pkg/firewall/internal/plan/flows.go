@@ -10,8 +10,8 @@ import (
 // A packet is never let through for being part of a flow. Whose flow it is counts as well: one of the policy's
 // addresses, one that is leased, or one that was leased when it last answered, and that nobody has taken out since.
 // These last are in a set of their own, which the kernel fills: so a connection outlives its lease, and still ends at
-// once with the one transaction that takes its address out of both sets. However many flows the agent has made, none of
-// them has to be looked for.
+// once with the one transaction that takes its address out of both sets. However many flows there are, none is looked
+// for.
 //
 // Only answers put an address there. What the agent sends to one that never says anything keeps nothing open.
 
@@ -124,8 +124,7 @@ func (b *builder) answers(c *Chain) {
 }
 
 // judge returns to the caller for what a process sends that is not the agent's. A socket that was closed has no owner
-// any more, and may have been the agent's: what it still sends is dropped. A reset says nothing, and is the kernel's
-// own where nobody listens.
+// any more, and may have been the agent's: what it still sends is dropped. A reset is the kernel's, and says nothing.
 func (b *builder) judge() Chain {
 	c := Chain{Name: "answers"}
 	if !b.AnyAgent {

@@ -60,8 +60,7 @@ func meter(f Family) Set {
 }
 
 var (
-	// askedSet holds the identifiers of the guard's queries to the engine's DNS, for as
-	// long as engines wait for a server.
+	// askedSet holds identifiers of the guard's queries to the engine's DNS, as long as engines wait.
 	askedSet = Set{Name: "asked", Dynamic: true, Timeout: 5 * time.Second, Size: 1 << 12}
 
 	// guessedSet holds port 53 while no identifier may be repeated, since somebody used one that the guard has not.

@@ -172,8 +172,7 @@ func (r *xtRenderer) matchSet(d xtDraft, m plan.Match, v plan.Verdict) ([]xtDraf
 }
 
 // asked is the weaker form of a match that iptables hasn't: it can't remember the identifier of a question, only that
-// the guard has asked anything a moment ago. The guard asks the engine over IPv4, and a list knows its own family only;
-// so over IPv6 nothing is passed on.
+// the guard has asked anything a moment ago. The guard asks the engine over IPv4, so over IPv6 nothing is passed on.
 func (r *xtRenderer) asked(d xtDraft, s plan.Set, v plan.Verdict) ([]xtDraft, error) {
 	switch v.Do {
 	case "accept":

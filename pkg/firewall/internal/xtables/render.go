@@ -36,8 +36,7 @@ type xtChain struct {
 
 func (h xtHook) jump() string { return "-j " + h.chain }
 
-// xtTables renders p for one family. Tables that drop by default come first, and
-// tables where p wants nothing are left out.
+// xtTables renders p for one family. Those that drop by default come first; empty ones are left out.
 func xtTables(p plan.Plan, f plan.Family, uids []uidRange) ([]xtTable, error) {
 	var out []xtTable
 	for _, name := range []string{"filter", "raw", "mangle", "nat"} {
@@ -62,8 +61,7 @@ func xtTables(p plan.Plan, f plan.Family, uids []uidRange) ([]xtTable, error) {
 	return out, nil
 }
 
-// xtTableOf returns the table that has the hook of c. Only mangle and nat see a
-// packet after it was routed for the last time.
+// xtTableOf returns the table that has the hook of c. Only mangle and nat see a packet after the last routing.
 func xtTableOf(c plan.Chain) string {
 	switch {
 	case c.Nat:

@@ -46,8 +46,7 @@ func asLoaded(tables []xtTable, live xtLive) (map[string]map[string][]string, er
 	return out, nil
 }
 
-// tells says whether the rules that were read are those that were given, as far
-// as every version of iptables puts them alike.
+// tells says whether the rules that were read are those given, as far as all versions of iptables agree.
 func tells(given, read []string) error {
 	if len(given) != len(read) {
 		return fmt.Errorf("%d rules were loaded, and %d are there", len(given), len(read))

@@ -8,8 +8,7 @@ import (
 	"io"
 )
 
-// Kind is what a frame is for: one byte of kind, four of length, the payload. The kinds are letters, upper case from
-// the client.
+// Kind is what a frame is for: one byte of kind, four of length, the payload. The client's are in upper case.
 type Kind byte
 
 const (
