@@ -86,8 +86,7 @@ const maxLeases = 65536
 const MaxLease = 15 * time.Minute
 
 // Lease books addrs for name. It returns the leases to give in the kernel and the addresses that were admitted. A name
-// stays within its own share by letting its oldest addresses run out, so no name's answers cost another its lease.
-// Connections live on.
+// stays within its share by letting its oldest addresses run out (connections live on), at no other's cost.
 func (l *Ledger) Lease(name string, addrs []netip.Addr, ttl time.Duration) (open []firewall.Lease, admitted []netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

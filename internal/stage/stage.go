@@ -1,5 +1,4 @@
-// Package stage starts children of this binary without privileges, tells each what it needs, and judges whether it
-// lives.
+// Package stage starts children of this binary without privileges, tells each what it needs, and judges it.
 //
 // A stage is the second half of every start: a fresh process of the same binary that gives up its privileges, proves
 // it, and becomes the command. What it is to do is in the memfd that it inherits.

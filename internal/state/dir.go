@@ -37,8 +37,7 @@ const (
 type Dir string
 
 // Make makes the directory, or takes one that is already root's. Anybody else's, or a link, is refused: what is in
-// there is trusted. The containers of a pod share /dev/shm, and the agent may be root in one of them: a sidecar keeps
-// nothing there.
+// there is trusted. The containers of a pod share /dev/shm, and the agent may be root in one of them.
 func Make(mode string) (Dir, error) {
 	var errs []error
 	dirs := runtimeDirs[:]

@@ -110,7 +110,7 @@ func New(k Host, dir string) (*Session, error) {
 
 func (s *Session) socket() string { return filepath.Join(string(s.host.Dir), ask.SessionSocket) }
 
-// Begin starts the first window, shown on the container's terminal if in and out are one, and says to w how else to see
+// Begin starts the first window, shown on the container's terminal if in and out are one, and tells w how else to see
 // it.
 func (s *Session) Begin(ctx context.Context, argv []string, in, out *os.File, w io.Writer) (*reaper.Process, error) {
 	if s.console = newConsole(s, in, out); s.console != nil {

@@ -1,5 +1,5 @@
-// Package wire is what the processes of this binary say to each other: messages of bounded size over pairs of sockets,
-// and files in memory.
+// Package wire is what the processes of this binary say to each other: bounded messages over pairs of sockets, and
+// files in memory.
 package wire
 
 import (

@@ -1,5 +1,4 @@
-// Package audit is the record of what was decided about the agent's traffic: JSON lines, in an order that a gap
-// betrays.
+// Package audit records what was decided about the agent's traffic, in lines of JSON whose numbers betray a gap.
 //
 // The field names of Event are a public contract, held by a golden file. Writers never hold up the path that they
 // report on: Limiter leaves out repeats and says how many, and Log bounds the disk that it may use. Everything that an

@@ -147,8 +147,7 @@ const maxReserve = 1 << 20 // bounds the room that is held back on the file syst
 
 // reserve holds back blocks for the lines after the next one, of size bytes: whoever fills the file system, which may
 // be the agent's too, leaves them to the log. It is asked for again when half of it is used. The file's size stays as
-// it is (fallocate(2), FALLOC_FL_KEEP_SIZE), and within maxSize. A file system without room, or without such a thing,
-// is no fault.
+// it is (fallocate(2), FALLOC_FL_KEEP_SIZE), and within maxSize. A file system that can't is no fault.
 func (l *Log) reserve(size int64) {
 	room := min(maxReserve, l.maxSize/4)
 	end := min(l.size+size+room, l.maxSize)

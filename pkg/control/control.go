@@ -1,5 +1,4 @@
-// Package control carries commands to a process that owns something, over a unix socket: a connection has a request and
-// a reply, each a line of JSON.
+// Package control carries commands to a process that owns something, over a unix socket: a line of JSON each way.
 //
 // Who is on the other end is known before anything is read from it: the kernel says with which uid the peer connected
 // (SO_PEERCRED, unix(7)), and a peer that may not speak gets a refusal and nothing else. A request has a bounded size

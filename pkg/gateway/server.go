@@ -97,8 +97,7 @@ func (s *Server) Stats() Stats {
 }
 
 // Serve accepts connections until parent ends, which is no error, or a listener fails. Then it closes the listeners and
-// resets every connection. The listeners are of plain TCP (SetMultipathTCP(false)), which alone has an original
-// destination.
+// resets every connection. The listeners are of plain TCP (SetMultipathTCP(false)), for its original destination.
 func (s *Server) Serve(parent context.Context, listeners []net.Listener) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)

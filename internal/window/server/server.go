@@ -53,8 +53,7 @@ func Run(ctx context.Context) error {
 	return stage.Serve(ctx)
 }
 
-// serve does what the keeper says, until either ends. Clients are served once all windows are there: they look for
-// theirs.
+// serve does what the keeper says, until either ends. Clients are served once all windows are there.
 func serve(ctx context.Context, channel *wire.Channel, server *session.Server, clients func()) error {
 	for {
 		m, file, err := channel.Receive()

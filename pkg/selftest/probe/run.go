@@ -148,8 +148,7 @@ func answered(format string, a ...any) outcome {
 // noAnswer is not as good as a refusal, which comes within milliseconds.
 const noAnswer = "no answer (timeout)"
 
-// refusal reads the error of a probe that is meant to fail. Only what is known to mean a wall counts: no lack of files
-// does.
+// refusal reads the error of a probe that is meant to fail. Only what is known to mean a wall counts, no lack of files.
 func refusal(err error) outcome {
 	if how, ok := refusals(err); ok {
 		return blocked(how)
@@ -238,8 +237,7 @@ func setMark(context.Context) outcome {
 	return judgeAct(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, 1))
 }
 
-// becomeRoot tries it on one thread, by the bare system call. Should it work, the thread ends with the probe's
-// goroutine.
+// becomeRoot tries it on one thread, by the bare system call. The thread ends with the goroutine.
 func becomeRoot(context.Context) outcome {
 	runtime.LockOSThread()
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, 0, 0, 0); errno != 0 {

@@ -70,7 +70,7 @@ const (
 // maxTyped is how much input waits for a server that does not take it. More is lost, but the prefix key still works.
 const maxTyped = 256 << 10
 
-// Run shows a window on the terminal until it ends, the person leaves, or something breaks. The terminal is left as it
+// Run shows a window on the terminal until it ends, the person leaves, or something breaks. The terminal stays as it
 // was.
 func Run(o Options) (Result, error) {
 	a := &attachment{o: o, keys: keys{prefix: o.Prefix}, in: int(o.In.Fd()), out: int(o.Out.Fd()), sock: -1, signals: make(chan os.Signal, 64)}

@@ -197,8 +197,7 @@ func (a *attachment) left() error {
 
 // waiter waits for several descriptors at once, without blocking a thread: a thread that the runtime has to take its
 // processor from, and give one again, costs a key more than all that is done with it. An epoll instance of its own,
-// which the runtime's poller waits for as for any other file, leaves the terminal's descriptors, which the shell
-// shares, blocking.
+// which the runtime's poller waits for as for any other file, leaves the terminal's, which the shell shares, blocking.
 type waiter struct {
 	ep   int
 	file *os.File

@@ -16,8 +16,7 @@ func Steers(b []byte) bool {
 }
 
 // Reset returns what brings a client's terminal back to where a shell expects it, with nothing that the programs
-// switched on left on, and the cursor on the last row that the main screen uses. The terminal must have got this one's
-// bytes.
+// switched on left on, and the cursor on the last row that the main screen uses. The terminal got this one's bytes.
 func (t *Terminal) Reset() []byte {
 	var e restorer
 	e.put("\x1b\\\x1b[?2026l")

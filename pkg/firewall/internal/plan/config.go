@@ -51,8 +51,7 @@ type Config struct {
 	AnyAgent bool
 
 	// EngineUID is what the machine's root is seen as where this user namespace has no number for it, beside 0: an
-	// engine that maps its containers' root elsewhere passes questions on under that (see Forwarded). 0 is none. It
-	// takes nftables.
+	// engine that maps its containers' root elsewhere passes questions on under that (see Forwarded). 0 is none.
 	EngineUID uint32
 
 	// GuardUID and GuardGID are the user and the group that the guard makes its sockets as; only a socket of both may

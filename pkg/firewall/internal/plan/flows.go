@@ -9,9 +9,8 @@ import (
 
 // A packet is never let through for being part of a flow. Whose flow it is counts as well: one of the policy's
 // addresses, one that is leased, or one that was leased when it last answered, and that nobody has taken out since.
-// These last are in a set of their own, which the kernel fills: so a connection outlives its lease, and still ends at
-// once with the one transaction that takes its address out of both sets. However many flows there are, none is looked
-// for.
+// These last are in a set of their own, which the kernel fills: so a connection outlives its lease, and still ends with
+// the one transaction that takes its address out of both sets, however many flows there are.
 //
 // Only answers put an address there. What the agent sends to one that never says anything keeps nothing open.
 

@@ -160,8 +160,7 @@ func (e ipsetEntry) encode(d ipset) (out []byte) {
 	return out
 }
 
-// ipsetSeconds rounds up: the kernel counts these in seconds, 0 means for ever, and more than IPSET_MAX_TIMEOUT is
-// refused.
+// ipsetSeconds rounds up: the kernel counts in seconds, 0 means for ever, and IPSET_MAX_TIMEOUT is the most.
 func ipsetSeconds(ttl time.Duration) uint32 {
 	const most = (1<<32 - 1) / 1000
 	return uint32(min(max((ttl+time.Second-1)/time.Second, 1), most))

@@ -43,8 +43,7 @@ func (x *Backend) Lease(ls []plan.Lease) error {
 	return nil
 }
 
-// reserve makes sure that entries fit, all of them, before any is added. It looks at the set only if they could be too
-// many.
+// reserve makes sure that entries fit, all of them, before any is added. It looks at the set if they may not.
 func (x *Backend) reserve(f plan.Family, entries []ipsetEntry) error {
 	if x.room[f] >= len(entries) {
 		x.room[f] -= len(entries)

@@ -34,8 +34,7 @@ func Sequences(b []byte) iter.Seq2[[]byte, bool] {
 	}
 }
 
-// length is that of the first character, control character or escape sequenceof b, which is not empty; 0 if its end is
-// not there yet.
+// length is that of the first character or sequence of b, which is not empty; 0 if its end is not there yet.
 func length(b []byte) int {
 	switch {
 	case b[0] != esc && !utf8.FullRune(b), b[0] == esc && len(b) == 1:
@@ -98,8 +97,7 @@ func controlString(b []byte) int {
 	return 0
 }
 
-// WithoutReports takes out of input what a terminal sends by itself: answers, and reports of focus. Keys and the mouse
-// stay.
+// WithoutReports takes out of input what a terminal sends by itself: answers, and reports of focus.
 func WithoutReports(b []byte) []byte {
 	if bytes.IndexByte(b, esc) < 0 {
 		return b
