@@ -131,7 +131,6 @@ func meant(word string) string {
 	return "see agent-init --help"
 }
 
-// shown writes a text whole, or says why that failed.
 func shown(e environment, write func(io.Writer)) int {
 	var text bytes.Buffer
 	write(&text)

@@ -329,7 +329,6 @@ func policyDir(fs *flag.FlagSet, to *string, usage string) {
 	fs.StringVar(to, "config", "/etc/agent-init", usage)
 }
 
-// duration is a time that a flag takes.
 type duration time.Duration
 
 func timeFlag(fs *flag.FlagSet, to *time.Duration, name string, preset time.Duration, usage string) {

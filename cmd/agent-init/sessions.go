@@ -100,7 +100,6 @@ func prefixOf(given string, env map[string]string) (attach.Prefix, error) {
 	return p, nil
 }
 
-// clientSignals are those that a client acts on.
 func clientSignals() chan os.Signal {
 	c := make(chan os.Signal, 64)
 	signal.Notify(c, unix.SIGWINCH, unix.SIGCONT, unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT)
@@ -338,7 +337,6 @@ func writeSessions(to io.Writer, i protocol.Info, now time.Time) error {
 	return w.Flush()
 }
 
-// sized is the size of a terminal, if it has said one.
 func sized(cols, rows int) string {
 	if cols == 0 || rows == 0 {
 		return "-"

@@ -203,7 +203,6 @@ func completionCommand() command {
 	}
 }
 
-// eachFlag calls do with the flags of c, --help included.
 func (c command) eachFlag(do func(name, value, text string)) {
 	c.flagSet(new(environment)).VisitAll(func(f *flag.Flag) {
 		value, text := flag.UnquoteUsage(f)
@@ -281,7 +280,6 @@ func fishCompletion(w io.Writer) error {
 	return s.Err
 }
 
-// shellWord quotes s for any of the shells.
 func shellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'"'"'`) + "'"
 }

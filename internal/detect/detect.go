@@ -118,7 +118,6 @@ func (im *image) read(name string) (data string, ok bool, err error) {
 	return string(b), true, err
 }
 
-// find returns the first of names that is there.
 func (im *image) find(names ...string) (string, bool) {
 	for _, name := range names {
 		if st, err := fs.Stat(im.files, strings.TrimPrefix(path.Clean(name), "/")); err == nil && !st.IsDir() {
@@ -128,7 +127,6 @@ func (im *image) find(names ...string) (string, bool) {
 	return "", false
 }
 
-// upwards is the working directory and all above it.
 func (im *image) upwards() []string {
 	dirs := []string{path.Clean("/" + im.dir)}
 	for d := dirs[0]; d != "/"; dirs = append(dirs, d) {
@@ -150,7 +148,6 @@ func (im *image) userConfig(name string) string {
 	return below(cmp.Or(im.env["XDG_CONFIG_HOME"], below(im.home, ".config")), name)
 }
 
-// setting is a value with the place that it was found in.
 type setting struct{ value, from string }
 
 // config is what was found of a tool's settings.

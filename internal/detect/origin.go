@@ -16,7 +16,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// origin is a place that packages come from.
 type origin struct {
 	kind kind
 	url  string // as configured. May hold credentials
@@ -24,7 +23,6 @@ type origin struct {
 	from string // what said so: "/etc/npmrc:3"
 }
 
-// kind is what an origin's url is.
 type kind int
 
 const (
@@ -84,7 +82,6 @@ func valid(line string) error {
 
 func (o origin) reason() string { return text.Clean(o.what + ", " + o.from) }
 
-// line is the entry for an origin, or a comment.
 func (o origin) line(private bool) (string, error) {
 	switch o.kind {
 	case note:

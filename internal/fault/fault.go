@@ -117,7 +117,6 @@ func launchOf(env map[string]string, exists func(path string) bool) Launch {
 	return engine(env, exists)
 }
 
-// engine is what runs the container, whoever told it to.
 func engine(env map[string]string, exists func(path string) bool) Launch {
 	switch {
 	case env["KUBERNETES_SERVICE_HOST"] != "":

@@ -40,7 +40,6 @@ type Grant struct {
 	Decided *Decision `json:"decided,omitempty"`
 }
 
-// outcome is what became of a request.
 type outcome string
 
 const (

@@ -179,7 +179,6 @@ func (g *guard) stats() wire.Stats {
 	}
 }
 
-// inherited are the keeper's listening sockets.
 type inherited struct {
 	udp  []net.PacketConn
 	tcp  []net.Listener

@@ -41,7 +41,6 @@ func (g *guard) openRequests(agentUID uint32) (func(context.Context) error, erro
 	return func(ctx context.Context) error { return s.Serve(ctx, u) }, nil
 }
 
-// propose hands a well-formed proposal to the keeper.
 func (g *guard) propose(ctx context.Context, limit *budget.Pace, p control.Peer, r control.Request) control.Reply {
 	if r.Verb != ask.Request {
 		return ask.Refuse(fault.Privilege, "run it as root", "this socket takes requests only")

@@ -78,7 +78,6 @@ func inUse(passwdFile, groupFile string) (map[uint32]bool, error) {
 	return used, nil
 }
 
-// idRange is a range of ids.
 type idRange struct{ first, count uint64 }
 
 // mappedIDs are the ids that exist in this user namespace (user_namespaces(7)), as

@@ -210,7 +210,6 @@ func checkIPTables(d *Diagnosis, p patient) string {
 	return "both families are there, by " + backend
 }
 
-// checkIPv6 finds an IPv6 that is up in part.
 func checkIPv6(d *Diagnosis, p patient) string {
 	const off = "docker: --sysctl net.ipv6.conf.all.disable_ipv6=1; compose: sysctls: [net.ipv6.conf.all.disable_ipv6=1]; kubernetes: securityContext.sysctls of the pod"
 	word, _ := p.state.Word()
@@ -314,7 +313,6 @@ var knownResolvers = [...]string{
 	"dns.quad9.net", "doh.opendns.com", "dns.adguard-dns.com", "doh.cleanbrowsing.org", "dns.nextdns.io", "doh.mullvad.net", "dns.mullvad.net",
 }
 
-// checkEncryptedDNS looks for DNS that goes another way.
 func checkEncryptedDNS(d *Diagnosis, p patient) string {
 	for _, name := range knownResolvers {
 		if p.policy == nil {

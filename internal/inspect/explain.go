@@ -23,7 +23,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// subject is what explain is asked about.
 type subject struct {
 	name string
 	addr netip.Addr
@@ -38,10 +37,8 @@ func (s subject) String() string {
 	return s.name
 }
 
-// schemePorts are the ports that URLs leave out.
 var schemePorts = map[string]string{"https": "443", "wss": "443", "http": "80", "ws": "80", "ssh": "22", "git": "9418", "ftp": "21", "git+ssh": "22"}
 
-// parseSubject reads HOST[:PORT[/PROTO]] or a URL.
 func parseSubject(s string) (subject, error) {
 	var out subject
 	if n, err := strconv.ParseUint(s, 10, 16); err == nil && n > 0 {
@@ -133,7 +130,6 @@ type portVerdict struct {
 	Gate    string      `json:"gate,omitempty"` // what is looked at when it is used
 }
 
-// instruction is what to do so that it is allowed.
 type instruction struct {
 	Line string `json:"line"`
 	File string `json:"file"`

@@ -40,7 +40,6 @@ func lastLines(s string, few bool) (int, error) {
 	return int(n), nil
 }
 
-// sinceTime reads the value of --since.
 func sinceTime(s string, started, now time.Time) (time.Time, error) {
 	switch s {
 	case "":
@@ -93,7 +92,6 @@ type logView struct {
 	last  int // lines of the past, or allLines
 }
 
-// wants says whether an event is to be shown.
 func (v logView) wants(e audit.Event) bool {
 	return !e.Time.Before(v.since) && (!v.Denied || denied(e)) && (v.All || e.Asker != audit.BySelfTest)
 }
@@ -223,7 +221,6 @@ func eventLine(e audit.Event, now time.Time, coloured bool) string {
 	return line
 }
 
-// processOf is who caused an event, as far as it is known.
 func processOf(e audit.Event) string {
 	switch {
 	case e.Asker == audit.ByGuard:
@@ -307,7 +304,6 @@ func (w *whose) of(a netip.Addr) (name string, others []string) {
 // plan tries, and by no other program being seen to do it.
 type ofProbe func(audit.Event) bool
 
-// probesOf reads the published plan.
 func probesOf() ofProbe {
 	var plan selftest.Plan
 	if dir, err := state.Find(); err != nil || dir.Read(state.ProbesFile, &plan) != nil {

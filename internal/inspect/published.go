@@ -40,7 +40,6 @@ type Report interface {
 	Write(w io.Writer, coloured bool) error
 }
 
-// published is what everyone can know of the confinement.
 type published struct {
 	policy *policy.Policy
 	dir    string       // of the policy's files
@@ -278,7 +277,6 @@ func (p *patient) readServers() {
 	}
 }
 
-// readLog collects what was denied since the start.
 func (p *patient) readLog() {
 	file, started := auditOf(p.state)
 	probe := probesOf()

@@ -109,7 +109,6 @@ func presetPolicies() map[string]*policy.Policy {
 	return out
 }
 
-// add takes in one event of the log, in order.
 func (s *suggester) add(e audit.Event) {
 	a, err := netip.ParseAddr(e.IP)
 	if s.policy.Lookup(e.Name).Name == e.Name { // the guard, whose word it is, may be somebody else by now

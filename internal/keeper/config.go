@@ -105,7 +105,6 @@ func (p *progress) close() {
 	}
 }
 
-// done ends the last part, and sums up.
 func (p *progress) done(what string) {
 	if p == nil {
 		return
@@ -114,7 +113,6 @@ func (p *progress) done(what string) {
 	p.Say(fmt.Sprintf("agent-init: %-24s %8s%s\n", what, tookText(time.Since(p.opened)), p.keys))
 }
 
-// failed ends the line of the part that was not done.
 func (p *progress) failed() {
 	if p != nil && p.part != "" {
 		p.Say("  failed\n")

@@ -50,7 +50,6 @@ func (l *leases) mayAsk(m, reply wire.Message) wire.Message {
 	return reply
 }
 
-// leaseTime is what the kernel may take over a lease.
 const leaseTime = 5 * time.Second
 
 // lease serves one request of the guard: the addresses are open in the kernel before the answer is sent.

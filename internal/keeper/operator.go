@@ -98,7 +98,6 @@ func (k *keeper) publishAll() uint64 {
 	return k.publishLeases(^uint64(0))
 }
 
-// serveControl does what root asks for.
 func (k *keeper) serveControl(ctx context.Context, p control.Peer, r control.Request) control.Reply {
 	if !k.ready() {
 		return ask.Refuse(fault.Failure, "wait until agent-init wait succeeds", "the container is not confined yet")

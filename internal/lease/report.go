@@ -59,7 +59,6 @@ func (l *Ledger) Report(before uint64) (*Report, uint64) {
 	return r, l.changes
 }
 
-// addresses are what the name has open, in order.
 func (n *nameLeases) addresses() (all []Address) {
 	for _, o := range n.leases {
 		i := slices.IndexFunc(all, func(a Address) bool { return a.Addr == o.Addr })

@@ -216,7 +216,6 @@ func (d Dir) Lock() (*os.File, error) {
 	return f, nil
 }
 
-// held says whether another process has the lock.
 func (d Dir) held() bool {
 	f, err := os.OpenFile(filepath.Join(string(d), lockFile), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {

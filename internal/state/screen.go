@@ -83,7 +83,6 @@ func (s *State) Write(w io.Writer, ok bool, why []string, colour bool) {
 	row("audit", "%s%s", s.Audit.File, fault)
 }
 
-// headline is what a state that is not healthy amounts to.
 func (s *State) headline() string {
 	switch {
 	case s.Phase == PhaseOpen || s.Monitor:

@@ -11,7 +11,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// phase is how far the keeper has come.
 type phase string
 
 const (

@@ -125,7 +125,6 @@ func (s *Session) Begin(ctx context.Context, argv []string, in, out *os.File, w 
 	return first, err
 }
 
-// start begins to keep a server running, until Stop.
 func (s *Session) start() {
 	s.host.Update(func(st *state.State) {
 		st.Session.Name, st.Session.Socket, st.Session.UID = s.host.Name, s.socket(), s.uid

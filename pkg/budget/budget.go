@@ -121,7 +121,6 @@ func (w *Budget) take(rule, name string, perMinute int, now time.Time, again boo
 	return true
 }
 
-// weight is what a new name counts.
 func weight(name string) float64 {
 	if len(name) > oddName {
 		return OddWeight

@@ -23,7 +23,6 @@ import (
 // that share it included, whose processes can't be seen (proc_pid_net(5)).
 var socketTables = [...]string{"tcp", "tcp6", "udp", "udp6", "udplite", "udplite6", "icmp", "icmp6", "raw", "raw6", "packet"}
 
-// procNet has them.
 const procNet = "/proc/self/net"
 
 // SocketOwners returns the uids that own a socket of this network namespace.

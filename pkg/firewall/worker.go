@@ -19,7 +19,6 @@ type worker struct {
 	lease func([]Lease) error // does the leases of many callers at once
 }
 
-// job is either a function or leases.
 type job struct {
 	ctx    context.Context
 	run    func() error

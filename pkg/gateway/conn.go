@@ -43,7 +43,6 @@ type conn struct {
 	reason string
 }
 
-// serve judges the connection and passes it on.
 func (c *conn) serve(ctx context.Context, own netip.AddrPort) {
 	defer c.done()
 	defer c.stop()
@@ -69,7 +68,6 @@ func (c *conn) serve(ctx context.Context, own netip.AddrPort) {
 	}
 }
 
-// prepare finds out where the connection was going to.
 func (c *conn) prepare(own netip.AddrPort) error {
 	to, err := c.s.original(c.client)
 	if err != nil || !to.IsValid() {
@@ -87,7 +85,6 @@ func (c *conn) prepare(own netip.AddrPort) error {
 	return err
 }
 
-// connect opens the onward connection if r allows it.
 func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
 	c.first = r
 	if !r.allowed {
@@ -171,7 +168,6 @@ func (c *conn) conclude(v audit.Verdict, reason string, how func(*net.TCPConn) e
 	}
 }
 
-// abort closes conn with a reset.
 func abort(conn *net.TCPConn) error {
 	conn.SetLinger(0)
 	return conn.Close()

@@ -10,7 +10,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// use is something that a connection is used for.
 type use struct {
 	name     string         // whose address it is; "": the address itself is what is allowed
 	to       netip.AddrPort // the address
@@ -21,13 +20,11 @@ type use struct {
 
 const webPort, tlsPort = 80, 443
 
-// authority is what a CONNECT asks for.
 type authority struct {
 	host string // a name as it came, or an address
 	port uint16
 }
 
-// ruling is what was decided about a use, and by which rule.
 type ruling struct {
 	name    string // as compared, or as it came if it is not valid; of a CONNECT, the target's
 	port    uint16
@@ -39,7 +36,6 @@ type ruling struct {
 	enforce audit.Verdict // what it would be without Config.Monitor, if it differs
 }
 
-// no returns r as a refusal.
 func (r ruling) no(why *refusal) ruling {
 	r.allowed, r.why = false, why
 	return r
@@ -181,7 +177,6 @@ func permit(p *policy.Policy, u use) ruling {
 	return r
 }
 
-// rule is a decision of the policy as a ruling.
 func rule(port uint16, d policy.Decision) ruling {
 	r := ruling{port: port, allowed: d.Allowed, said: d.Reason}
 	if d.Rule != nil {

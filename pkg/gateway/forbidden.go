@@ -11,7 +11,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// explanation is the body of a 403.
 type explanation struct {
 	Error string `json:"error"`
 	Host  string `json:"host,omitempty"`

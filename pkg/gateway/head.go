@@ -98,7 +98,6 @@ func rewrite(head []byte, last bool, without ...string) []byte {
 // fields are those of a header in their order, with names in lower case.
 type fields []struct{ name, value string }
 
-// parseFields reads the lines of a head behind the first.
 func parseFields(rest string) (fields, error) {
 	f := make(fields, 0, 16)
 	for line := ""; rest != "\r\n"; {
@@ -126,7 +125,6 @@ func (f *fields) add(line string) error {
 	return nil
 }
 
-// all are the values of the fields with a name.
 func (f fields) all(name string) (values []string) {
 	for _, l := range f {
 		if l.name == name {

@@ -98,7 +98,6 @@ func nextRecord(src *source) (int, error) {
 	}
 }
 
-// hello is what the gate has to know about a ClientHello.
 type hello struct {
 	name      string // the one server name
 	encrypted bool   // there may be another one inside (RFC 9849), or none: clients that have none pretend

@@ -11,7 +11,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// exchange is the HTTP on one connection.
 type exchange struct {
 	c       *conn
 	ctx     context.Context // for the leases of later requests
@@ -56,7 +55,6 @@ type judged struct {
 	text []byte // of the head, as it is to be passed on
 }
 
-// request reads a request head and judges it.
 func (x *exchange) request(began func()) (*judged, error) {
 	c := x.c
 	n, err := readHead(c.from, began)

@@ -11,7 +11,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
-// serveDirect relays a connection that nobody looks into.
 func (c *conn) serveDirect(ctx context.Context, r ruling) error {
 	c.s.conns.judged(c)
 	server, err := c.connect(ctx, r)

@@ -70,7 +70,6 @@ func parseRequest(head []byte, port uint16) (*request, error) {
 	return r, err
 }
 
-// requestLine takes the first line apart.
 func (r *request) requestLine(line string) (minor int, target string, err error) {
 	method, rest, _ := strings.Cut(line, " ")
 	target, version, _ := strings.Cut(rest, " ")
@@ -118,7 +117,6 @@ func (r *request) authority(hosts []string, target string, port uint16) error {
 	return nil
 }
 
-// hostBytes are those that the name of a host may have.
 const hostBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._"
 
 // splitHost returns the name of HOST or HOST:PORT, where the port is none but port.

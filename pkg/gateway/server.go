@@ -124,7 +124,6 @@ func (s *Server) Serve(parent context.Context, listeners []net.Listener) error {
 	return context.Cause(ctx)
 }
 
-// add serves client if there is a place for it.
 func (s *Server) add(ctx context.Context, client *net.TCPConn, own netip.AddrPort, work *sync.WaitGroup) {
 	ctx, stop := context.WithCancel(ctx)
 	work.Add(1)

@@ -60,7 +60,6 @@ func (s *source) held() []byte {
 	return s.buf[s.r:s.w]
 }
 
-// take drops the first n bytes that are held.
 func (s *source) take(n int) {
 	if s.r += n; s.r == s.w {
 		s.release()

@@ -21,7 +21,6 @@ type flag struct {
 	web  bool // has an effect on HTTP on port 80 of a name only
 }
 
-// flags are in the order in which a Rule is written.
 var flags = [...]flag{
 	{word: "private", of: func(f *Flags) *bool { return &f.Private }, name: true},
 	{word: "required", of: func(f *Flags) *bool { return &f.Required }},

@@ -167,7 +167,6 @@ func size(key, text string) (int64, string) {
 	return n << shift, ""
 }
 
-// network reads an address or a block.
 func (ps *parser) network(src Source, text string) {
 	var r Rule
 	if preset, f := parseEntry(text, &r); f == nil && (preset != "" || r.Name != "") {
@@ -222,7 +221,6 @@ func (ps *parser) command(n node) {
 	}
 }
 
-// probe reads a target of the self-test.
 func probe(text string) (string, *fault) {
 	var r Rule
 	preset, f := parseEntry(text, &r)
@@ -239,7 +237,6 @@ func probe(text string) (string, *fault) {
 	return r.String(), nil
 }
 
-// upstream reads a DNS server.
 func upstream(text string) (string, *fault) {
 	u, err := ParseUpstream(text)
 	if err != nil {

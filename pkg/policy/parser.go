@@ -31,7 +31,6 @@ func newParser(presets fs.FS) *parser {
 	return &parser{presets: presets, expanded: map[string]bool{}, settings: defaults(), set: map[string]Source{}}
 }
 
-// file takes in one file.
 func (ps *parser) file(f File) {
 	if strings.ContainsFunc(f.Name, unicode.IsControl) {
 		ps.errs.add(Error{Message: "a file can't have such a name", Text: f.Name})

@@ -17,7 +17,6 @@ type finding struct {
 
 func wrong(text, message string) finding { return finding{text, message, true, false} }
 
-// vet judges a parsed rule.
 func vet(r *Rule) finding {
 	switch address := r.Name == ""; {
 	case r.Deny: // denying too much is safe

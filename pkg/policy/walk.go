@@ -83,7 +83,6 @@ func (k *walk) refuse(cause, remedy string) error {
 	return &FileError{k.path, cause, remedy}
 }
 
-// begin goes to /.
 func (k *walk) begin() error {
 	fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

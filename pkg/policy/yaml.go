@@ -79,7 +79,6 @@ func (ps *parser) mapping(n node, known []string, do func(key string, value node
 	}
 }
 
-// items reads a list: each text of it.
 func (ps *parser) items(read func(src Source, text string)) func(node) {
 	return func(list node) {
 		switch {
@@ -139,7 +138,6 @@ func (ps *parser) scalar(n node, what string) (string, bool) {
 	return "", false
 }
 
-// wrong reports a node.
 func (ps *parser) wrong(n node, message string) {
 	ps.errs.add(Error{Source: n.at(), Text: n.Value, Message: message})
 }

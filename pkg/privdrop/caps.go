@@ -21,7 +21,6 @@ var capabilities = map[int]CapabilityError{
 	unix.CAP_NET_RAW:   {"NET_RAW", "use iptables"},
 }
 
-// missing is the error for a capability.
 func missing(n int) *CapabilityError {
 	c, ok := capabilities[n]
 	if !ok {
@@ -49,7 +48,6 @@ func capHeader() *unix.CapUserHeader {
 	return &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 }
 
-// getCaps reads the sets of the calling thread.
 func getCaps() (c capSets, err error) {
 	if err := unix.Capget(capHeader(), &c[0]); err != nil {
 		return c, fmt.Errorf("read capabilities: %w", err)

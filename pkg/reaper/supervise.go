@@ -99,7 +99,6 @@ func endsAJob(sig syscall.Signal) bool {
 	return sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGHUP || sig == syscall.SIGQUIT
 }
 
-// forward passes on a signal that we got.
 func (s *supervision) forward(received os.Signal) {
 	sig, ok := received.(syscall.Signal)
 	if !ok {
@@ -152,7 +151,6 @@ func (s *supervision) continueGroup() {
 	})
 }
 
-// unstop deals with a main child that was stopped.
 func (s *supervision) unstop() {
 	all := processes()
 	self, main := all[os.Getpid()], all[s.main.pid]

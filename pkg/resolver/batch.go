@@ -14,7 +14,6 @@ import (
 // system call each. Under load those calls are most of what an answer costs.
 const batchSize = 32
 
-// mmsghdr is struct mmsghdr of recvmmsg(2).
 type mmsghdr struct {
 	hdr unix.Msghdr
 	n   uint32

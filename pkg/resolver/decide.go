@@ -112,7 +112,6 @@ func (s *Server) unlisted(p *policy.Policy, name string, c client, now time.Time
 	return s.refusal(c, policy.Refusal(base, m.Rule))
 }
 
-// reverse says whether name stands for an address.
 func reverse(name string) bool {
 	return strings.HasSuffix(name, ".in-addr.arpa") || strings.HasSuffix(name, ".ip6.arpa")
 }

@@ -135,7 +135,6 @@ func (q *queue) end() {
 
 var errStuck = errors.New("nothing was read for too long")
 
-// run writes until the connection ends, and says why.
 func (q *queue) run() error {
 	var out []byte
 	timer := time.NewTimer(time.Hour)

@@ -211,7 +211,6 @@ func (p plan) hello(ctx context.Context, conn net.Conn) ([]byte, error) {
 	return make([]byte, c.got), err
 }
 
-// counted counts what is read.
 type counted struct {
 	net.Conn
 	got int

@@ -134,7 +134,6 @@ func family(a netip.Addr) string {
 	return "IPv6"
 }
 
-// outcome is what a probe found.
 type outcome struct{ got, detail string }
 
 func blocked(how string) outcome   { return outcome{selftest.Blocked, how} }

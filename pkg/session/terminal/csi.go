@@ -141,7 +141,6 @@ func (t *Terminal) keyboard() *keyboard {
 	return &t.scr.keys
 }
 
-// identifies answers DA1, DA2 and DA3.
 func identifies(as string) func(*Terminal, *params) {
 	return func(t *Terminal, p *params) {
 		if p.get(0, 0) == 0 {

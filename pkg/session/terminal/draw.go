@@ -5,7 +5,6 @@ import (
 	"unicode/utf8"
 )
 
-// screen draws one screen's rows on an empty screen.
 func (e *restorer) screen(s *screen) {
 	e.above = max(0, e.t.cur.y-e.rows+1)
 	joined := false // the cursor is behind the row before, which this one goes on with

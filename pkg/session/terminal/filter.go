@@ -114,7 +114,6 @@ func (f *Filter) begins(dst []byte, separator string) []byte {
 	return dst
 }
 
-// end ends the string that was begun.
 func (f *Filter) end(dst []byte) []byte {
 	if !f.begun {
 		return dst

@@ -18,7 +18,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
-// nftaTableOwner is NFTA_TABLE_OWNER of nf_tables.h.
 const nftaTableOwner = 7
 
 type liveTable struct {
@@ -263,7 +262,6 @@ func leaseOfKey(key []byte) (plan.Element, error) {
 	return plan.Element{Addr: a, Proto: key[n], Port: binary.BigEndian.Uint16(key[n+4:])}, nil
 }
 
-// rangeElement returns the element of a static set for b.
 func rangeElement(b plan.Box) nftables.SetElement {
 	return nftables.SetElement{Key: key(b.Prefix.Addr(), b.Proto, b.Port), KeyEnd: key(b.Last(), cmp.Or(b.Proto, 255), cmp.Or(b.Port, 65535))}
 }

@@ -123,7 +123,6 @@ func discard(c *netlink.Conn) {
 	})
 }
 
-// probeZone says whether rules can put flows into zones.
 func (n *Backend) probeZone() bool {
 	t := n.probeTable()
 	n.conn.AddTable(t)

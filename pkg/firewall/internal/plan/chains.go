@@ -87,7 +87,6 @@ func (b *builder) log(f Family, text string, ports bool) Verdict {
 	return Verdict{Do: "log", To: meter(f).Name, N: b.DropGroup, Text: text, Ports: ports, Total: Limit{200, 400}}
 }
 
-// logPorted records TCP and UDP.
 func (b *builder) logPorted(c *Chain, f Family, text string) {
 	for _, p := range []Match{tcp, udp} {
 		c.add(b.log(f, text, true), of(f), p)
@@ -225,7 +224,6 @@ func (b *builder) upstreams(c *Chain) {
 	}
 }
 
-// engine says whether the guard asks the engine's DNS.
 func (b *builder) engine() bool {
 	return slices.ContainsFunc(b.Upstreams, func(u netip.AddrPort) bool { return u.Addr().Unmap() == EngineDNS() })
 }
@@ -367,7 +365,6 @@ func plainUpstreams(list []netip.AddrPort) []netip.AddrPort {
 
 func sorted(ports []uint16) []uint16 { return ordered(ports, cmp.Compare[uint16]) }
 
-// ordered returns list in order, each once.
 func ordered[T comparable](list []T, compare func(a, b T) int) []T {
 	return slices.Compact(slices.SortedFunc(slices.Values(list), compare))
 }

@@ -21,7 +21,6 @@ type Grant struct {
 	Until time.Time
 }
 
-// checkGuard says what of the guard's ids makes no sense.
 func (c Config) checkGuard() error {
 	switch {
 	case c.GuardUID == 0:

@@ -292,7 +292,6 @@ func hashed(name string, f Family, boxes []Box, until []int64) string {
 // Diff is how the kernel differs from a plan, in words.
 type Diff []string
 
-// maxDiffs bounds how many differences an error tells.
 const maxDiffs = 5
 
 func (d *Diff) Note(format string, args ...any) { *d = append(*d, fmt.Sprintf(format, args...)) }

@@ -12,7 +12,6 @@ import (
 var protoNames = map[uint8]string{unix.IPPROTO_ICMP: "icmp", unix.IPPROTO_IGMP: "igmp", unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp",
 	unix.IPPROTO_ICMPV6: "ipv6-icmp"}
 
-// protoName is the name of an IP protocol, or its number.
 func protoName(p uint8) string { return cmp.Or(protoNames[p], fmt.Sprint(p)) }
 
 // Family tells IPv4 from IPv6.

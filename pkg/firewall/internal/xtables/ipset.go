@@ -183,7 +183,6 @@ func setNames(prefix string) (out []string, err error) {
 	return slices.Compact(out), nil
 }
 
-// ipsetDump is a set as the kernel has it.
 type ipsetDump struct {
 	ipset
 	revision uint8

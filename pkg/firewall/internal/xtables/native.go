@@ -50,7 +50,6 @@ func torn(live map[plan.Family]xtLive) bool {
 	return false
 }
 
-// nativeTable names a table as nft(8) does.
 func nativeTable(f nftables.TableFamily, name string) string {
 	return map[nftables.TableFamily]string{nftables.TableFamilyIPv4: "ip ", nftables.TableFamilyIPv6: "ip6 "}[f] + name
 }

@@ -62,7 +62,6 @@ func probeTables(p plan.Plan, f plan.Family, uids []uidRange) ([]xtTable, error)
 	return tables, err
 }
 
-// try loads tables of a probe, and removes them.
 func (x *Backend) try(f plan.Family, tables []xtTable) error {
 	if err := x.tools.load(f, restoreText(tables, nil, false)); err != nil {
 		return fmt.Errorf("%w: IPv%d: %w", nfnetlink.ErrUnsupported, f, err)

@@ -81,7 +81,6 @@ type xtRenderer struct {
 	table  *xtTable
 }
 
-// chain adds c, behind the chains that it jumps to.
 func (r *xtRenderer) chain(c plan.Chain) error {
 	if slices.ContainsFunc(r.table.chains, func(x xtChain) bool { return x.name == xtPrefix+c.Name }) {
 		return nil
@@ -191,7 +190,6 @@ func xtProto(p uint8) string { return cmp.Or(protocols[p], fmt.Sprint(p)) }
 // xtLive are the tables of one family as iptables-save(8) tells them.
 type xtLive map[string]*xtLiveTable
 
-// table returns a table, empty if there is none.
 func (l xtLive) table(name string) *xtLiveTable { return cmp.Or(l[name], &xtLiveTable{}) }
 
 type xtLiveTable struct {
@@ -238,7 +236,6 @@ func parseSave(text string) (xtLive, error) {
 	return live, nil
 }
 
-// ours returns the names of our chains in t, sorted.
 func (t *xtLiveTable) ours() []string {
 	if t == nil {
 		return nil
@@ -246,7 +243,6 @@ func (t *xtLiveTable) ours() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(t.rules)), func(name string) bool { return !strings.HasPrefix(name, xtPrefix) })
 }
 
-// targetOf returns the chain or target that a rule goes to.
 func targetOf(rule string) string {
 	words := strings.Fields(rule)
 	for i, w := range words[:max(len(words)-1, 0)] {

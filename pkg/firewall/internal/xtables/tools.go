@@ -23,7 +23,6 @@ const (
 	xtNFT    = "nft"
 )
 
-// xtTools are the programs of one variant.
 type xtTools struct {
 	variant string
 	version string

@@ -115,7 +115,6 @@ func (x *Backend) Verify(p plan.Plan) error {
 	return diffs.Err()
 }
 
-// differences compares the kernel with p, which was noted.
 func (x *Backend) differences(p plan.Plan) (plan.Diff, error) {
 	want, err := x.render(p)
 	if err != nil {
