@@ -6,11 +6,12 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"runtime"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	labnet "github.com/agent-init/agent-init/internal/netns"
 )
 
 // serveAs has a server of uid's at ap until the returned function is called. Over
@@ -20,9 +21,7 @@ func serveAs(t *testing.T, network string, ap netip.AddrPort, uid int) (stop fun
 	t.Helper()
 	opened, done := make(chan io.Closer, 1), make(chan struct{})
 	var failed error
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // and never unlock: the thread ends with this
+	serve := func() {
 		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); e != 0 {
 			failed = e
 			opened <- nil
@@ -55,6 +54,10 @@ func serveAs(t *testing.T, network string, ap netip.AddrPort, uid int) (stop fun
 			c.Write(append([]byte("from here "), buf[:n]...))
 			c.Close()
 		}
+	}
+	go func() {
+		defer close(done)
+		_ = labnet.OnThread(func() error { serve(); return nil })
 	}()
 	c := <-opened
 	must(t, failed)

@@ -4,12 +4,13 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"runtime"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	labnet "github.com/agent-init/agent-init/internal/netns"
 )
 
 // E26: TCP to a gated port of a leased address comes to the gate, whoever sends
@@ -114,14 +115,14 @@ func from(port int, dst netip.AddrPort, uid int) (err error) {
 
 // as runs f on a thread of its own that has a uid, and ends with f.
 func as(uid int, f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
+	err := labnet.OnThread(func() error {
 		if err := become(uid); err != nil {
-			panic(err)
+			return err
 		}
 		f()
-	}()
-	<-done
+		return nil
+	})
+	if err != nil {
+		panic(err)
+	}
 }

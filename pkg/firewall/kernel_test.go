@@ -182,14 +182,13 @@ func ipNet(p netip.Prefix) *net.IPNet {
 // onPeer runs f in the peer's namespace. Sockets made in f stay there.
 func (l *lab) onPeer(f func()) {
 	l.t.Helper()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // and never unlock: the thread ends with this
-		must(l.t, netns.Set(l.peer))
+	must(l.t, labnet.OnThread(func() error {
+		if err := netns.Set(l.peer); err != nil {
+			return err
+		}
 		f()
-	}()
-	<-done
+		return nil
+	}))
 }
 
 // serve makes the peer accept TCP and echo UDP on a port, on every address.
@@ -343,20 +342,18 @@ func ask(network string, ap netip.AddrPort, uid int, msg string) (string, error)
 
 // askFor is ask that waits for so long.
 func askFor(wait time.Duration, network string, ap netip.AddrPort, uid int, msg string) (got string, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		if err = become(uid); err != nil {
-			return
+	err = labnet.OnThread(func() error {
+		if err := become(uid); err != nil {
+			return err
 		}
-		var c net.Conn
-		if c, err = net.DialTimeout(network, ap.String(), wait); err == nil {
-			defer c.Close()
-			got, err = pingFor(wait, c, msg)
+		c, err := net.DialTimeout(network, ap.String(), wait)
+		if err != nil {
+			return err
 		}
-	}()
-	<-done
+		defer c.Close()
+		got, err = pingFor(wait, c, msg)
+		return err
+	})
 	return got, err
 }
 

@@ -4,12 +4,13 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"runtime"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	labnet "github.com/agent-init/agent-init/internal/netns"
 )
 
 // sendFrom sends a datagram as the agent, from an address that need not be its
@@ -21,23 +22,18 @@ func sendFrom(src, dst netip.AddrPort, msg string) (err error) {
 		}
 		return err
 	}}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // and never unlock: the thread ends with this
-		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, agentUID, agentUID, agentUID); e != 0 {
-			err = e
-			return
+	return labnet.OnThread(func() error {
+		if err := become(agentUID); err != nil {
+			return err
 		}
-		var c net.PacketConn
-		if c, err = free.ListenPacket(context.Background(), "udp", src.String()); err != nil {
-			return
+		c, err := free.ListenPacket(context.Background(), "udp", src.String())
+		if err != nil {
+			return err
 		}
 		defer c.Close()
 		_, err = c.WriteTo([]byte(msg), net.UDPAddrFromAddrPort(dst))
-	}()
-	<-done
-	return err
+		return err
+	})
 }
 
 // Nobody makes a flow look as if it had come from outside, which would be a way

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/mustrun"
+	labnet "github.com/agent-init/agent-init/internal/netns"
 )
 
 // askFrom is ask from a certain port, by a socket that ends without a word, so that its
@@ -21,12 +21,9 @@ func askFrom(t *testing.T, network string, port int, ap netip.AddrPort, uid int,
 	var got string
 	var err error
 	var c net.Conn
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		if err = become(uid); err != nil {
-			return
+	err = labnet.OnThread(func() error {
+		if err := become(uid); err != nil {
+			return err
 		}
 		var from net.Addr = &net.TCPAddr{Port: port}
 		if network == "udp" {
@@ -34,11 +31,11 @@ func askFrom(t *testing.T, network string, port int, ap netip.AddrPort, uid int,
 		}
 		d := net.Dialer{LocalAddr: from, Timeout: time.Second}
 		if c, err = d.Dial(network, ap.String()); err != nil {
-			return
+			return err
 		}
 		got, err = ping(c, msg)
-	}()
-	<-done
+		return err
+	})
 	if c, ok := c.(*net.TCPConn); ok {
 		raw, err := c.SyscallConn()
 		must(t, err)

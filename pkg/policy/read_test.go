@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/mustrun"
+	"github.com/agent-init/agent-init/internal/netns"
 )
 
 const agent = 1000
@@ -279,9 +279,7 @@ func TestKernelReadOnlyVolume(t *testing.T) {
 	if _, err := read(dir); err == nil {
 		t.Fatal("a directory that everyone can write is accepted")
 	}
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // for good: the thread ends with its mount namespace
+	err := netns.OnThread(func() error { // which ends with its mount namespace
 		err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS)
 		if err == nil {
 			err = errors.Join(
@@ -293,9 +291,9 @@ func TestKernelReadOnlyVolume(t *testing.T) {
 		if err == nil {
 			_, err = read(dir)
 		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
+		return err
+	})
+	if err != nil {
 		t.Errorf("mounted read-only: %v", err)
 	}
 }

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/mustrun"
+	"github.com/agent-init/agent-init/internal/netns"
 )
 
 // TestLookPathHidden: a directory of PATH that the user may not enter hides what is
@@ -30,15 +30,13 @@ func TestLookPathHidden(t *testing.T) {
 		path string
 		err  error
 	}
-	look := func(name, path string) found {
-		out := make(chan found)
-		go func() {
-			runtime.LockOSThread() // and never unlocked: the thread ends with its uid
+	look := func(name, path string) (out found) {
+		_ = netns.OnThread(func() error { // which ends with its uid
 			_, _, _ = unix.RawSyscall(unix.SYS_SETFSUID, 1000, 0, 0)
-			path, err := lookPath(name, path)
-			out <- found{path, err}
-		}()
-		return <-out
+			out.path, out.err = lookPath(name, path)
+			return nil
+		})
+		return out
 	}
 	for _, c := range []struct {
 		name, path string
