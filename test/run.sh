@@ -122,7 +122,8 @@ again() {
   read -r rc _ <"$logs/$target.result" || return 0
   if [ "$rc" -eq 0 ] || [ "${AGENT_INIT_TEST_AGAIN:-}" != 1 ]; then return 0; fi
   mv "$logs/$target.log" "$logs/$target.first"
-  (AGENT_INIT_TEST_RUN=$engine-0 && export AGENT_INIT_TEST_RUN && run "$target")
+  (AGENT_INIT_TEST_RUN=$engine-0 && export AGENT_INIT_TEST_RUN && run "$target") &
+  wait $! # a signal ends this, and not what stands in the foreground
   read -r rc _ <"$logs/$target.result"
   [ "$rc" -ne 0 ] || unstable+=("$target")
 }
