@@ -63,6 +63,10 @@ func (n *Backend) change(ls []plan.Lease, sets []func(plan.Family) plan.Set, ste
 }
 
 func (n *Backend) Empty(set plan.Set) error {
+	// One that is not there would end the transaction, which waits for all processors (nf_tables_abort).
+	if live, err := n.read.table(); err != nil || live == nil || live.sets[set.Name] == "" {
+		return err
+	}
 	n.conn.FlushSet(&nftables.Set{Name: set.Name, Table: n.handle()})
 	return n.conn.Flush()
 }
