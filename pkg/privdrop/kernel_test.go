@@ -434,7 +434,7 @@ func TestKernelParentDeath(t *testing.T) {
 func TestKernelHarden(t *testing.T) {
 	mustrun.Root(t)
 	binary := filepath.Join(t.TempDir(), "harden")
-	build := exec.Command("go", "build", "-o", binary, "./testdata/harden")
+	build := exec.Command("go", "build", "-o", binary, "../../internal/lab/cmd/harden")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

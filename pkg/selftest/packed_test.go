@@ -58,7 +58,7 @@ func TestReadPacked(t *testing.T) {
 			t.Errorf("%s: it doesn't say what failed", name)
 		}
 	}
-	raw := bytes.Replace(report(Check{Name: "tcp", Target: "XXXXXXX", Want: Blocked, Got: Blocked, OK: true}), []byte("XXXXXXX"), []byte("\x1b[2J\u202e"), 1)
+	raw := bytes.Replace(report(Check{Name: "tcp", Target: "escaped", Want: Blocked, Got: Blocked, OK: true}), []byte("escaped"), []byte("\x1b[2J\u202e"), 1)
 	r, err := ReadPacked(bytes.NewReader(raw))
 	if err != nil || !r.OK || strings.ContainsAny(r.Checks[0].Target, "\x1b\u202e") {
 		t.Errorf("control sequence: %+v, %v", r, err)
