@@ -1,0 +1,2 @@
+// Package broker is the unprivileged process that holds the credentials of the routes.
+package broker

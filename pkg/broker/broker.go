@@ -1,0 +1,51 @@
+// Package broker is a reverse proxy that holds the credentials of APIs. Who asks it holds none: it judges each request,
+// puts the credential of the route on, and asks the one host that the route leads to.
+package broker
+
+import (
+	"context"
+	"crypto/x509"
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/route"
+)
+
+// Config is what a proxy works with. Owner may be nil; all else is needed.
+type Config struct {
+	Token string   // what a caller shows as its key
+	UIDs  []uint32 // who may ask
+
+	// Owner says whose socket the client's end of a connection is.
+	Owner func(client, server netip.AddrPort) (uid uint32, err error)
+
+	// Dial connects to a host of a route's.
+	Dial func(ctx context.Context, host string, port uint16) (net.Conn, error)
+
+	// Spend asks whether a request fits the limits of its route. It is called for routes that have some.
+	Spend func(ctx context.Context, route string, bytes int64) (refused string, err error)
+
+	Record func(Event) // takes one event for each request, when it is over
+	Log    *slog.Logger
+}
+
+// Loaded is what changes while a proxy serves.
+type Loaded struct {
+	Routes      []route.Route
+	Credentials map[string][]byte // by the names of routes
+	Roots       *x509.CertPool
+}
+
+// Event is one request.
+type Event struct {
+	Route, Method, Path, Model string
+	Status                     int    // 0: there was no answer
+	Refused                    string // why, "" if it went on
+	Sent, Received             int64  // bytes of the bodies
+	TokensIn, TokensOut        int64
+	FirstByte, Took            time.Duration
+	Fingerprint                string // of the credential
+	UID                        uint32 // who asked
+}

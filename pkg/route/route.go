@@ -1,0 +1,112 @@
+// Package route has the routes of the broker as data: where a request goes, what may pass, and how the credential is
+// put on. It does nothing, and imports nothing that reads what the network or the agent sends.
+package route
+
+import (
+	"path"
+	"strings"
+	"time"
+)
+
+// Route is one way through the broker: the agent asks http://127.0.0.1:PORT/NAME/…, and the broker asks To.
+type Route struct {
+	Name string `json:"name"`
+	To   string `json:"to"` // https://HOST[:PORT][/PREFIX]; http only for servers that Private or an address names
+
+	Credential []Source `json:"credential"` // the first that is there is taken
+	Optional   bool     `json:"optional"`   // without a credential there is no route, and the start goes on
+	Keyless    bool     `json:"keyless"`    // the server wants no credential (credential: none)
+	Private    bool     `json:"private"`    // the host may resolve to private addresses
+	Plaintext  bool     `json:"plaintext"`  // the credential may go over http
+
+	Inject  Inject   `json:"inject"`  // how the credential is put on
+	Headers []string `json:"headers"` // what passes besides the general ones, in lower case; a * at the end stands for anything
+	Add     []Header `json:"add"`     // put on besides, a tenant's pin for one
+
+	Endpoints []Endpoint `json:"endpoints"` // what may be asked; nothing else may
+	Shape     Shape      `json:"shape"`     // of a refusal
+
+	ProviderTools []string `json:"provider_tools"` // server-side tools that may be asked for; none by default
+	Models        []string `json:"models"`         // patterns as in path.Match without brackets; none: any model
+	Fields        []string `json:"fields"`         // top-level fields of a body that are known besides the built-in ones
+	Limits        Limits   `json:"limits"`
+
+	Env map[string]string `json:"env"` // what the agent gets: {base} and {token} are replaced
+}
+
+// Source is where a credential is: a file of root's, or a variable that agent-init was started with.
+type Source struct {
+	File string `json:"file,omitempty"`
+	Env  string `json:"env,omitempty"`
+}
+
+// Inject is where a credential goes. One of Header, Basic and Query is set, or none with Keyless.
+type Inject struct {
+	Header string `json:"header,omitempty"` // in lower case
+	Value  string `json:"value,omitempty"`  // of the header, with {} for the credential: "Bearer {}"
+	Basic  string `json:"basic,omitempty"`  // the user of Basic authentication
+	Query  string `json:"query,omitempty"`  // a parameter of the query
+}
+
+// Header is one line of a request's head.
+type Header struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Endpoint is a method, and a canonical path below the route, where * is a segment or a part of one, and ** at the end any
+// segments.
+type Endpoint struct {
+	Method string   `json:"method"`
+	Path   string   `json:"path"`
+	Query  []string `json:"query,omitempty"` // what may stand in the query: name, or name=value
+	Body   Body     `json:"body,omitempty"`  // the rules that judge the body
+}
+
+// Body names the rules that judge what a request has inside, and how the answer tells its usage.
+type Body string
+
+const (
+	Empty         Body = ""               // there must be none
+	Opaque        Body = "opaque"         // of a route of one's own: not looked at, and bounded
+	Messages      Body = "messages"       // Anthropic's Messages API
+	CountMessages Body = "count-messages" // likewise, to count tokens
+	Responses     Body = "responses"      // OpenAI's Responses API
+	Chat          Body = "chat"           // OpenAI's Chat Completions
+	Generate      Body = "generate"       // Gemini's generateContent and streamGenerateContent
+	CountGenerate Body = "count-generate" // Gemini's countTokens
+	Converse      Body = "converse"       // Bedrock's converse and converse-stream
+	InvokeModel   Body = "invoke-model"   // Bedrock's invoke, of Anthropic's models
+)
+
+// Shape is the form that an API gives its errors.
+type Shape string
+
+const (
+	PlainShape     Shape = "" // {"error": {"message": …}}
+	AnthropicShape Shape = "anthropic"
+	OpenAIShape    Shape = "openai"
+	GeminiShape    Shape = "gemini"
+)
+
+// Limits bound what the agent spends; 0 is no limit. The keeper counts, so no end of a broker resets them.
+type Limits struct {
+	RequestsPerMinute int   `json:"requests_per_minute,omitempty"`
+	TokensPerDay      int64 `json:"tokens_per_day,omitempty"`
+}
+
+// MaxBody bounds a request's body, also unpacked: Anthropic's limit, which is the largest of the APIs'.
+const MaxBody = 32 << 20
+
+// IdleTime is how long a stream may be silent. No client waits longer.
+const IdleTime = 15 * time.Minute
+
+// Match says whether one of patterns has name; each * stands for any text.
+func Match(patterns []string, name string) bool {
+	for _, p := range patterns {
+		if ok, err := path.Match(strings.ReplaceAll(p, "/", "\x00"), strings.ReplaceAll(name, "/", "\x00")); ok && err == nil {
+			return true
+		}
+	}
+	return false
+}
