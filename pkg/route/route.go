@@ -31,7 +31,11 @@ type Route struct {
 	Fields        []string `json:"fields"`         // top-level fields of a body that are known besides the built-in ones
 	Limits        Limits   `json:"limits"`
 
-	Env map[string]string `json:"env"` // what the agent gets: {base} and {token} are replaced
+	Env         map[string]string `json:"env"`          // what the agent gets: {base} and {token} are replaced
+	TokenPrefix string            `json:"token_prefix"` // what the agent's token begins with on this route: a scanner takes it for a key
+
+	Harmless     []Endpoint `json:"harmless"`      // refused as all else, but clients ask it at their start and do without
+	TenantHeader string     `json:"tenant_header"` // the API's header that admits the keys of named organisations alone
 }
 
 // Source is where a credential is: a file of root's, or a variable that agent-init was started with.
@@ -46,6 +50,16 @@ type Inject struct {
 	Value  string `json:"value,omitempty"`  // of the header, with {} for the credential: "Bearer {}"
 	Basic  string `json:"basic,omitempty"`  // the user of Basic authentication
 	Query  string `json:"query,omitempty"`  // a parameter of the query
+
+	ByPrefix []Prefixed `json:"by_prefix,omitempty"` // the first whose prefix the credential has is put on instead
+}
+
+// Prefixed is how a credential of another kind is put on, which its first characters tell.
+type Prefixed struct {
+	Prefix string   `json:"prefix"`
+	Header string   `json:"header"`           // in lower case
+	Value  string   `json:"value"`            // with {} for the credential
+	Append []Header `json:"append,omitempty"` // to the list that the caller sent in a header, once
 }
 
 // Header is one line of a request's head.

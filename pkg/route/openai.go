@@ -1,0 +1,46 @@
+package route
+
+// openai is Responses and Chat Completions: https://developers.openai.com/api/reference. Closed stay, on the same host and
+// with the same key: alpha/search, by which Codex has the provider open any address, stored responses, conversations,
+// files, containers, vector stores, images, realtime, and the organization's own.
+func openai() Route {
+	return Route{
+		Name:       "openai",
+		To:         "https://api.openai.com/",
+		Credential: sources("openai", "OPENAI_API_KEY", "CODEX_API_KEY"),
+		Inject:     bearer(),
+		Headers:    openaiHeaders(),
+		Endpoints: []Endpoint{
+			post("/v1/responses", Responses),
+			post("/v1/chat/completions", Chat),
+			get("/v1/models", "client_version"),
+			get("/v1/models/*"),
+		},
+		Shape:       OpenAIShape,
+		Env:         openaiEnv("{base}/v1"),
+		TokenPrefix: "sk-",
+		// Codex first tries a WebSocket, and posts when it is refused.
+		Harmless: []Endpoint{get("/v1/responses")},
+		// https://developers.openai.com/api/docs/guides/organization-blocking
+		TenantHeader: "openai-allowed-organization-ids",
+	}
+}
+
+// openaiHeaders are what OpenAI's SDKs and Codex send. Not in the list: openai-organization, openai-project and
+// chatgpt-account-id, which choose who pays.
+func openaiHeaders() []string {
+	return []string{
+		"openai-beta", "originator", "version", "session-id", "session_id", "thread-id", "x-client-request-id",
+		"x-codex-*", "x-openai-internal-codex-responses-lite", "x-stainless-*",
+	}
+}
+
+// openaiEnv points the clients of OpenAI's API at base, which ends in its version.
+func openaiEnv(base string) map[string]string {
+	return map[string]string{
+		"OPENAI_BASE_URL": base,
+		"OPENAI_API_KEY":  "{token}",
+		"OPENAI_API_BASE": base,     // of aider
+		"OPENAI_HOST":     "{base}", // of goose, which adds the rest
+	}
+}
