@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/route"
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
 
@@ -31,6 +32,22 @@ type GuardConfig struct {
 	Reduced bool `json:"reduced,omitempty"`
 }
 
+// BrokerConfig is what the broker is told at its start, beside a BrokerLoad.
+type BrokerConfig struct {
+	Token    string     `json:"token"`    // that callers show as their key, bare: a route may want something before it
+	UIDs     []uint32   `json:"uids"`     // who may ask; none: anybody who has the token
+	Families int        `json:"families"` // that there are listeners for
+	Monitor  bool       `json:"monitor"`
+	LogLevel slog.Level `json:"log_level"`
+}
+
+// BrokerLoad is what changes while a broker serves. The credentials follow in the same file, one after the other.
+type BrokerLoad struct {
+	Routes      []route.Route `json:"routes"`
+	Credentials []int         `json:"credentials"` // their lengths, of each route
+	Roots       []byte        `json:"roots"`       // certificate authorities, as PEM
+}
+
 // SessionConfig is the whole input of the session server.
 type SessionConfig struct {
 	Name        string     `json:"name"`
@@ -43,6 +60,7 @@ type SessionConfig struct {
 // The commands that only we start.
 const (
 	Name         = "__stage"
+	BrokerName   = "broker"
 	SessionsName = "__sessions" // the session server
 	TerminalName = "__terminal" // the client on the container's terminal
 	ProbeName    = "__probe"    // runs the probes of a self-test

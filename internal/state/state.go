@@ -54,6 +54,7 @@ type State struct {
 		Requests int    `json:"requests"`        // that wait for a person
 		Fault    string `json:"fault,omitempty"` // why a denial, or the end of one, is not in force yet
 	} `json:"grants"`
+	Broker   Broker    `json:"broker,omitzero"` // empty without a route
 	SelfTest *SelfTest `json:"selftest,omitempty"`
 	Audit    Audit     `json:"audit"`
 	Session  struct {  // empty if there is none
@@ -96,6 +97,33 @@ type Guard struct {
 	Stats    wire.Stats `json:"stats"`
 
 	PassedOver []string `json:"passed_over,omitempty"` // DNS servers of resolv.conf that are not asked, and why
+}
+
+// Broker is how the broker does, and what goes through it.
+type Broker struct {
+	OK       bool      `json:"ok"`   // it serves
+	UID      uint32    `json:"uid"`  // 0: there is no present route, and no broker
+	Port     uint16    `json:"port"` // of its listener on loopback
+	Restarts int       `json:"restarts"`
+	Seen     time.Time `json:"seen,omitzero"`
+	Fault    string    `json:"fault,omitempty"`
+	Routes   []Route   `json:"routes"`
+}
+
+// Route is one of the policy's routes. Its credential is told by where it is and by a fingerprint, never by itself.
+type Route struct {
+	Name        string `json:"name"`
+	To          string `json:"to"`
+	Present     bool   `json:"present"`
+	Why         string `json:"why,omitempty"`         // it is absent
+	Source      string `json:"source,omitempty"`      // file:PATH, env:NAME or none
+	Fingerprint string `json:"fingerprint,omitempty"` // of the credential
+	Fault       string `json:"fault,omitempty"`       // why a changed credential was not taken; the one before stays
+	Requests    uint64 `json:"requests"`              // that went on
+	Refusals    uint64 `json:"refusals"`              // that did not
+	TokensIn    uint64 `json:"tokens_in"`             // as the API tells them
+	TokensOut   uint64 `json:"tokens_out"`
+	LastError   string `json:"last_error,omitempty"`
 }
 
 // SelfTest is how the last self-test went.

@@ -12,19 +12,23 @@ import (
 type Op uint8
 
 const (
-	OpReady    Op = iota + 1 // child: serving; keeper, to the session server: that is all there is, serve
-	OpPing                   // keeper: still there?
-	OpPong                   // child: yes, with its counters
-	OpLease                  // guard: these addresses answer this name; keeper: these were admitted
-	OpLeasedTo               // guard: is this address leased to this name, on this port? keeper: yes, or err
-	OpAhead                  // keeper: resolve ahead as far as arg says, see Ahead
-	OpPolicy                 // keeper: a new policy, as a memfd beside the message; guard: taken, or not
-	OpDirect                 // guard: may this address be connected to, on this port, unseen? keeper: yes, leased to name or by itself, or err
-	OpOwner                  // guard: which process has the socket open whose inode is arg? keeper: pid and, as text, its name, or err
-	OpProbing                // keeper: a self-test begins, its plan as a memfd beside the message, or without one: it has ended; guard: noted
-	OpName                   // guard: may one more question go to a server, for this name below a wildcard? keeper: yes, or err
-	OpRequest                // guard: the agent proposes a grant; keeper: its number, or err and why
-	OpSession                // the first of the session server's own
+	OpReady       Op = iota + 1 // child: serving; keeper, to the session server: that is all there is, serve
+	OpPing                      // keeper: still there?
+	OpPong                      // child: yes, with its counters
+	OpLease                     // guard: these addresses answer this name; keeper: these were admitted
+	OpLeasedTo                  // guard: is this address leased to this name, on this port? keeper: yes, or err
+	OpAhead                     // keeper: resolve ahead as far as arg says, see Ahead
+	OpPolicy                    // keeper: a new policy, as a memfd beside the message; guard: taken, or not
+	OpDirect                    // guard: may this address be connected to, on this port, unseen? keeper: yes, leased to name or by itself, or err
+	OpOwner                     // guard: which process has the socket open whose inode is arg? keeper: pid and, as text, its name, or err
+	OpProbing                   // keeper: a self-test begins, its plan as a memfd beside the message, or without one: it has ended; guard: noted
+	OpName                      // guard: may one more question go to a server, for this name below a wildcard? keeper: yes, or err
+	OpRequest                   // guard: the agent proposes a grant; keeper: its number, or err and why
+	OpResolve                   // keeper: which addresses has this host of a route's, for the broker? guard: those that were leased to it, with the TTL, or err
+	OpLookup                    // broker: which addresses has this host of a route's? keeper: those that are leased to the broker, with the TTL, or err and why
+	OpSpend                     // broker: may a request of arg bytes go on this route? with flag 1: one is over, its tokens are arg and value; keeper: yes, or err and why
+	OpCredentials               // keeper: other routes or credentials, as a memfd beside the message; broker: taken, or not
+	OpSession                   // the first of the session server's own
 )
 
 // AsksAtOnce are the questions of the guard's that the keeper has not answered. The guard waits
