@@ -142,11 +142,18 @@ func (g *guard) admit(ctx context.Context, name string, addrs []netip.Addr, ttl 
 	return admitted, nil
 }
 
-// leasedTo asks the keeper whether addr is leased to this very name.
+// leasedTo says whether addr is leased to this very name: it asks the keeper, unless that is known for certain.
 func (g *guard) leasedTo(ctx context.Context, name string, addr netip.AddrPort) (bool, error) {
+	if g.known.leasedTo(name, addr) {
+		return true, nil
+	}
+	asked := time.Now()
 	reply, err := g.ask(ctx, wire.Message{Op: wire.OpLeasedTo, Name: name, Addrs: []netip.Addr{addr.Addr()}, Port: addr.Port()})
 	if err != nil {
 		return false, fmt.Errorf("ask for the lease: %w", err)
+	}
+	if !reply.Err {
+		g.known.note(name, addr, reply.Arg, asked.Add(reply.TTL))
 	}
 	return !reply.Err, nil
 }

@@ -43,6 +43,7 @@ type guard struct {
 	resolver *resolver.Server
 	gate     *gateway.Server
 	servers  []netip.AddrPort // of resolv.conf
+	known    *known
 	probing  probing
 	log      *slog.Logger
 
@@ -58,6 +59,7 @@ const (
 	fdAudit = stage.FDFiles + 1 + iota
 	fdDrops
 	fdRequests  // where the agent's requests come in
+	fdEdition   // of the keeper's book
 	fdDiag      // where sockets are looked up, or nothing of use
 	fdListeners // and on: stage.SocketsPerFamily for each address family
 )
@@ -126,7 +128,9 @@ func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
 	}
 	g.policy.Store(p)
 	g.channel = wire.Open(conn, wire.MaxText)
-	return g, nil
+	e, err := wire.OpenEdition(os.NewFile(fdEdition, "edition"))
+	g.known = newKnown(e)
+	return g, err
 }
 
 // makeServers makes the resolver and the name gate. Neither serves yet.

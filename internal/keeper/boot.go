@@ -304,10 +304,14 @@ func (b *base) loadPolicy(_ context.Context, at placed) (l loaded, err error) {
 	if b.config.Monitor {
 		b.guardian(audit.Fault, "NOT CONFINED: started with --mode monitor")
 	}
-	ledger := lease.New(l.book.policy())
+	edition, err := wire.NewEdition()
+	if err != nil {
+		return l, err
+	}
+	ledger := lease.New(l.book.policy(), edition)
 	b.update(func(*state.State) { b.ledger = ledger })
 	l.placed, l.leases = at, &leases{
-		base: b, book: l.book, fw: at.fw, reduced: at.reduced, ledger: ledger,
+		base: b, book: l.book, fw: at.fw, reduced: at.reduced, ledger: ledger, edition: edition,
 		names: budget.NewBudget(), requests: budget.Pace{Burst: wire.RequestBurst, Every: wire.RequestEvery},
 	}
 	return l, nil

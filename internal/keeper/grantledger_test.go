@@ -5,12 +5,14 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/lease"
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -27,7 +29,7 @@ func TestGrantsNeverLeaveADeniedLease(t *testing.T) {
 		now := noon
 		var book grant.Book
 		files := &policy.Bundle{}
-		l := lease.New(parsePolicy(t, ""))
+		l := lease.New(parsePolicy(t, ""), &wire.Edition{Uint64: new(atomic.Uint64)})
 		l.Now = func() time.Time { return now }
 		kernel := map[firewall.Element]time.Time{} // what is open, until when
 		lease := func(leases []firewall.Lease) {

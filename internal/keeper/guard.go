@@ -62,7 +62,7 @@ func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, err
 	if err != nil {
 		return nil, err
 	}
-	g.lent = append([]*os.File{drops, h.doors.requests, diag}, g.sockets.files...)
+	g.lent = append([]*os.File{drops, h.doors.requests, h.leases.edition.File, diag}, g.sockets.files...)
 	g.spec = stage.Own("guard", h.agent.guardUID, h.group.GID, "guard")
 	g.told = stage.GuardConfig{
 		Servers: h.servers.conf.Servers, Search: h.servers.conf.Search, Ephemeral: ephemeralPorts(),

@@ -24,6 +24,7 @@ type leases struct {
 	fw      *firewall.Firewall
 	reduced bool
 	ledger  *lease.Ledger
+	edition *wire.Edition
 
 	// What the agent may have the guard do, of all guards together: no end of a guard resets it, and one that was taken
 	// over can't go around it. What is under way between the two at a time is one number for both, wire.AsksAtOnce.
@@ -95,8 +96,10 @@ func asked(m wire.Message) (e firewall.Element, ok bool) {
 
 // leasedTo answers the name gate: does the book have this address for this name?
 func (l *leases) leasedTo(m, reply wire.Message) wire.Message {
-	e, ok := asked(m)
-	reply.Err = !ok || !l.ledger.LeasedTo(m.Name, e)
+	if e, ok := asked(m); ok {
+		reply.TTL, reply.Arg = l.ledger.LeasedTo(m.Name, e)
+	}
+	reply.Err = reply.TTL == 0
 	return reply
 }
 

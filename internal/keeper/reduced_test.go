@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/agent-init/agent-init/internal/lease"
@@ -46,7 +47,7 @@ func TestGatedPorts(t *testing.T) {
 // The keeper judges by its own policy and its own book.
 func TestDirect(t *testing.T) {
 	p := parseList(t, "github.com:22\nok.test\n10.0.0.0/8:5432\n!10.9.0.0/16")
-	k := &leases{book: newBook(nil, p), ledger: lease.New(p)}
+	k := &leases{book: newBook(nil, p), ledger: lease.New(p, &wire.Edition{Uint64: new(atomic.Uint64)})}
 	addr := netip.MustParseAddr("192.0.2.1")
 	k.ledger.Lease("github.com", []netip.Addr{addr}, lease.MaxLease)
 	k.ledger.Lease("ok.test", []netip.Addr{addr}, lease.MaxLease)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
@@ -24,6 +25,7 @@ type Ledger struct {
 	lapsed   lapsed
 	wild     int    // elements that wildcard names hold
 	changes  uint64 // counts what is worth publishing
+	edition  *wire.Edition
 	Now      func() time.Time
 }
 
@@ -72,9 +74,9 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// New makes an empty ledger.
-func New(p *policy.Policy) *Ledger {
-	l := &Ledger{names: map[string]*nameLeases{}, elements: map[firewall.Element]hold{}, lapsed: lapsed{}, Now: time.Now}
+// New makes an empty ledger. The edition moves whenever a lease is struck out before its time.
+func New(p *policy.Policy, e *wire.Edition) *Ledger {
+	l := &Ledger{names: map[string]*nameLeases{}, elements: map[firewall.Element]hold{}, lapsed: lapsed{}, edition: e, Now: time.Now}
 	l.Adopt(p)
 	return l
 }
@@ -178,9 +180,13 @@ func (l *Ledger) hold(nl *nameLeases, e firewall.Element, n int) (free bool) {
 // strike takes from a name what is over, and returns the elements that no name holds
 // any more. What has lapsed may go on where it is under way.
 func (l *Ledger) strike(nl *nameLeases, lapse bool, over func(nameLease) bool) (free []firewall.Element) {
+	now := l.Now()
 	nl.leases = slices.DeleteFunc(nl.leases, func(o nameLease) bool {
 		if !over(o) {
 			return false
+		}
+		if o.expires.After(now) {
+			l.edition.Add(1)
 		}
 		l.changes++
 		if lapse {
@@ -240,6 +246,7 @@ func (l *Ledger) Adopt(p *policy.Policy) (closed []firewall.Element) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.policy = p
+	l.edition.Add(1) // a name may stand for another now
 	limits := p.Settings.Limits
 	l.perName, l.total = limits.AddrsPerName, min(limits.Leases, maxLeases)
 	closed = l.lapsed.adopt(p)
@@ -266,16 +273,17 @@ func (l *Ledger) Leases() []firewall.Lease {
 	return out
 }
 
-// LeasedTo says whether this very name has the element open.
-func (l *Ledger) LeasedTo(name string, e firewall.Element) bool {
+// LeasedTo says for how long this very name still has the element open; 0 if it has not. It is not to be struck out of
+// this edition, which goes with the answer.
+func (l *Ledger) LeasedTo(name string, e firewall.Element) (left time.Duration, edition uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	nl := l.names[l.policy.Lookup(name).Name]
-	if nl == nil {
-		return false
+	if nl := l.names[l.policy.Lookup(name).Name]; nl != nil {
+		if lease := nl.find(e); lease != nil {
+			left = max(0, lease.expires.Sub(l.Now()))
+		}
 	}
-	lease := nl.find(e)
-	return lease != nil && lease.expires.After(l.Now())
+	return left, l.edition.Load()
 }
 
 // Holder returns the first name that has the element open; "" if there is none.

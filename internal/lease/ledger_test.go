@@ -5,9 +5,11 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/firewall"
 )
 
@@ -16,7 +18,7 @@ type clock struct{ Now time.Time }
 
 func newTestLedger(t testing.TB, text string) (*Ledger, *clock) {
 	c := &clock{Now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-	l := New(parsePolicy(t, text))
+	l := New(parsePolicy(t, text), &wire.Edition{Uint64: new(atomic.Uint64)})
 	l.Now = func() time.Time { return c.Now }
 	return l, c
 }
@@ -163,46 +165,55 @@ func TestLedgerRenewalShortensNothing(t *testing.T) {
 	}
 }
 
-// TestLedgerLeasedTo: the name gate is told of a lease of that very name for as long as it lasts,
-// whenever the book is swept, and of none that was struck out.
+// TestLedgerLeasedTo: the name gate is told how long a lease of that very name lasts, and what ends one before its time
+// makes a new edition; nothing else does.
 func TestLedgerLeasedTo(t *testing.T) {
 	l, c := newTestLedger(t, "domains: [a.example, b.example]\nlimits: {addrs_per_name: 2}\n")
+	was := l.edition.Load()
+	changed := func(what string, want bool) {
+		t.Helper()
+		if got := l.edition.Load(); (got != was) != want {
+			t.Errorf("%s: edition %d after %d", what, got, was)
+		}
+		was = l.edition.Load()
+	}
 	left := func(name, addr string, port uint16, want time.Duration) {
 		t.Helper()
-		defer func(now time.Time) { c.Now = now }(c.Now)
-		if want > 0 {
-			if c.Now = c.Now.Add(want - 1); !l.LeasedTo(name, tcp(addr, port)) {
-				t.Errorf("%s at %s is over before %v", name, addr, want)
-			}
-			c.Now = c.Now.Add(1)
-		}
-		if l.LeasedTo(name, tcp(addr, port)) {
-			t.Errorf("%s at %s lasts longer than %v", name, addr, want)
+		if got, edition := l.LeasedTo(name, tcp(addr, port)); got != want || edition != was {
+			t.Errorf("%s at %s: %v left in edition %d, want %v in %d", name, addr, got, edition, want, was)
 		}
 	}
 	l.Lease("a.example", addrs("192.0.2.1", "192.0.2.2"), time.Minute)
+	changed("a lease", false)
 	left("a.example", "192.0.2.1", 443, time.Minute)
 	left("a.example", "192.0.2.1", 22, 0)
 	left("a.example", "192.0.2.3", 443, 0)
 	left("b.example", "192.0.2.1", 443, 0)
 	c.Now = c.Now.Add(time.Second)
 	l.Lease("a.example", addrs("192.0.2.1"), 10*time.Second)
+	changed("a shorter lease", false)
 	left("a.example", "192.0.2.1", 443, 59*time.Second) // is no shorter
 	l.Lease("a.example", addrs("192.0.2.2"), time.Hour)
+	changed("a longer lease", false)
 	left("a.example", "192.0.2.2", 443, MaxLease)
 	l.Renew(used(tcp("192.0.2.1", 443)), time.Hour, 2*time.Minute)
+	changed("renewal", false)
 	left("a.example", "192.0.2.1", 443, 2*time.Minute)
 	l.Lease("a.example", addrs("192.0.2.3"), time.Minute)
-	left("a.example", "192.0.2.1", 443, 0) // one address too many
+	changed("one address too many", true)
+	left("a.example", "192.0.2.1", 443, 0)
 	c.Now = c.Now.Add(time.Minute)
-	left("a.example", "192.0.2.3", 443, 0)
+	left("a.example", "192.0.2.3", 443, 0) // whenever the book is swept
 	l.Sweep()
+	changed("the end of a lease", false)
 	left("a.example", "192.0.2.3", 443, 0)
 	l.Lease("b.example", addrs("192.0.2.1"), time.Minute)
 	l.RevokeName("b.example")
+	changed("a name that is closed", true)
 	left("b.example", "192.0.2.1", 443, 0)
 	l.Lease("b.example", addrs("192.0.2.1"), time.Minute)
 	l.Adopt(parsePolicy(t, "domains: [a.example]"))
+	changed("a policy", true)
 	left("b.example", "192.0.2.1", 443, 0)
 }
 
