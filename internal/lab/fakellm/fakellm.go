@@ -9,10 +9,15 @@
 package fakellm
 
 import (
+	"bytes"
 	"encoding/json"
-	"fmt"
+	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
+	"time"
 )
 
 // Text is what the model says to everything.
@@ -20,28 +25,101 @@ const Text = "hello from the lab"
 
 const model = "claude-sonnet-4-5"
 
-// New returns the handler. It has no state.
-func New() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("/api/hello", func(w http.ResponseWriter, _ *http.Request) { reply(w, object{"message": "hello"}) })
-	mux.HandleFunc("GET /v1/models", models)
-	mux.HandleFunc("GET /v1/models/{id}", func(w http.ResponseWriter, r *http.Request) { reply(w, modelInfo(r.PathValue("id"))) })
-	mux.HandleFunc("POST /v1/messages", messages)
-	mux.HandleFunc("POST /v1/messages/count_tokens", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, object{"input_tokens": 10})
-	})
-	mux.HandleFunc("POST /v1/chat/completions", chat)
-	mux.HandleFunc("POST /compatible-mode/v1/chat/completions", chat)
-	mux.HandleFunc("POST /v1/responses", responses)
-	mux.HandleFunc("GET /v1/responses", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUpgradeRequired) })
-	mux.HandleFunc("POST /v1beta/models/{call}", gemini)
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusNotFound)
-		_ = json.NewEncoder(w).Encode(object{"type": "error",
-			"error": object{"type": "not_found_error", "message": r.Method + " " + r.URL.Path + " is not served"}})
-	})
-	return mux
+// Model is the model behind all APIs. The zero value answers whoever asks, with Text, at once.
+type Model struct {
+	Key   string        // what every request must show, and no request anything else; none: whatever is shown is fine
+	Tools bool          // have a command run, and answer once its result is told
+	Delay time.Duration // between the events of a stream
+
+	mu    sync.Mutex
+	calls map[string]int
+}
+
+// New returns a model that answers whoever asks.
+func New() *Model { return &Model{} }
+
+// Calls says how often each method and path was asked for; those that did not show the key are under "401 ".
+func (m *Model) Calls() map[string]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.calls)
+}
+
+// Forget sets the counts to nothing.
+func (m *Model) Forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls = nil
+}
+
+func (m *Model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	call := r.Method + " " + r.URL.Path
+	shown := m.shown(r)
+	if !shown {
+		call = "401 " + call
+	}
+	m.mu.Lock()
+	if m.calls == nil {
+		m.calls = make(map[string]int)
+	}
+	m.calls[call]++
+	m.mu.Unlock()
+	if !shown {
+		refuse(w, http.StatusUnauthorized, "authentication_error", "the key is not the model's")
+		return
+	}
+	m.route(w, r)
+}
+
+// shown says whether a request has the key in each place where an API looks for one, and in one at least.
+func (m *Model) shown(r *http.Request) bool {
+	var keys []string
+	for _, name := range []string{"X-Api-Key", "X-Goog-Api-Key", "Api-Key"} {
+		keys = append(keys, r.Header.Values(name)...)
+	}
+	for _, value := range r.Header.Values("Authorization") {
+		keys = append(keys, strings.TrimPrefix(value, "Bearer "))
+	}
+	keys = append(keys, r.URL.Query()["key"]...)
+	return m.Key == "" || len(keys) > 0 && !slices.ContainsFunc(keys, func(key string) bool { return key != m.Key })
+}
+
+func (m *Model) route(w http.ResponseWriter, r *http.Request) {
+	answers := map[string]func(http.ResponseWriter, asked){
+		"POST /v1/messages": m.messages,
+		"POST /v1/messages/count_tokens": func(w http.ResponseWriter, _ asked) {
+			reply(w, object{"input_tokens": 10})
+		},
+		"POST /v1/chat/completions":                 m.chat,
+		"POST /compatible-mode/v1/chat/completions": m.chat,
+		"POST /v1/responses":                        m.responses,
+	}
+	call := r.Method + " " + r.URL.Path
+	answer := answers[call]
+	gemini, isGemini := strings.CutPrefix(call, "POST /v1beta/models/")
+	id, isModel := strings.CutPrefix(call, "GET /v1/models/")
+	switch {
+	case r.URL.Path == "/api/hello":
+		reply(w, object{"message": "hello"})
+	case call == "GET /v1/models":
+		models(w)
+	case isModel:
+		reply(w, modelInfo(id))
+	case call == "GET /v1/responses":
+		w.WriteHeader(http.StatusUpgradeRequired)
+	case answer == nil && !isGemini:
+		refuse(w, http.StatusNotFound, "not_found_error", r.Method+" "+r.URL.Path+" is not served")
+	default:
+		a, err := read(w, r)
+		switch {
+		case err != nil:
+			refuse(w, http.StatusBadRequest, "invalid_request_error", "body is not JSON")
+		case isGemini:
+			m.gemini(w, a, gemini)
+		default:
+			answer(w, a)
+		}
+	}
 }
 
 type object = map[string]any
@@ -50,15 +128,24 @@ type object = map[string]any
 type asked struct {
 	Model  string `json:"model"`
 	Stream bool   `json:"stream"`
+
+	body []byte
 }
 
-func read(w http.ResponseWriter, r *http.Request) (asked, bool) {
+func read(w http.ResponseWriter, r *http.Request) (asked, error) {
 	a := asked{Model: model}
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<20)).Decode(&a); err != nil {
-		http.Error(w, `{"type":"error","error":{"type":"invalid_request_error","message":"body is not JSON"}}`, http.StatusBadRequest)
-		return a, false
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 64<<20))
+	if err != nil {
+		return a, err
 	}
-	return a, true
+	a.body = body
+	return a, json.Unmarshal(bytes.TrimSpace(body), &a)
+}
+
+func refuse(w http.ResponseWriter, status int, kind, text string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(object{"type": "error", "error": object{"type": kind, "message": text}})
 }
 
 func reply(w http.ResponseWriter, v any) {
@@ -72,141 +159,7 @@ func modelInfo(id string) object {
 		"created_at": "2025-01-01T00:00:00Z", "created": 1735689600, "owned_by": "lab"}
 }
 
-func models(w http.ResponseWriter, _ *http.Request) {
+func models(w http.ResponseWriter) {
 	reply(w, object{"object": "list", "data": []any{modelInfo(model), modelInfo("gpt-4.1")},
 		"has_more": false, "first_id": model, "last_id": "gpt-4.1"})
-}
-
-func messages(w http.ResponseWriter, r *http.Request) {
-	a, ok := read(w, r)
-	if !ok {
-		return
-	}
-	usage := object{"input_tokens": 10, "output_tokens": 5, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
-	msg := object{"id": "msg_lab", "type": "message", "role": "assistant", "model": a.Model,
-		"content": []any{object{"type": "text", "text": Text}}, "stop_reason": "end_turn", "stop_sequence": nil, "usage": usage}
-	if !a.Stream {
-		reply(w, msg)
-		return
-	}
-	s := newStream(w)
-	msg["content"], msg["stop_reason"] = []any{}, nil
-	s.named(object{"type": "message_start", "message": msg})
-	s.named(object{"type": "content_block_start", "index": 0, "content_block": object{"type": "text", "text": ""}})
-	s.named(object{"type": "ping"})
-	for _, word := range strings.SplitAfter(Text, " ") {
-		s.named(object{"type": "content_block_delta", "index": 0, "delta": object{"type": "text_delta", "text": word}})
-	}
-	s.named(object{"type": "content_block_stop", "index": 0})
-	s.named(object{"type": "message_delta", "delta": object{"stop_reason": "end_turn", "stop_sequence": nil}, "usage": usage})
-	s.named(object{"type": "message_stop"})
-}
-
-func chat(w http.ResponseWriter, r *http.Request) {
-	a, ok := read(w, r)
-	if !ok {
-		return
-	}
-	usage := object{"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-	base := func(kind string, choice object) object {
-		return object{"id": "chatcmpl-lab", "object": kind, "created": 1735689600, "model": a.Model, "choices": []any{choice}}
-	}
-	if !a.Stream {
-		whole := base("chat.completion", object{"index": 0, "finish_reason": "stop",
-			"message": object{"role": "assistant", "content": Text}})
-		whole["usage"] = usage
-		reply(w, whole)
-		return
-	}
-	s := newStream(w)
-	const kind = "chat.completion.chunk"
-	s.data(base(kind, object{"index": 0, "delta": object{"role": "assistant", "content": Text}, "finish_reason": nil}))
-	last := base(kind, object{"index": 0, "delta": object{}, "finish_reason": "stop"})
-	last["usage"] = usage
-	s.data(last)
-	s.done()
-}
-
-func responses(w http.ResponseWriter, r *http.Request) {
-	a, ok := read(w, r)
-	if !ok {
-		return
-	}
-	part := object{"type": "output_text", "text": Text, "annotations": []any{}}
-	item := object{"id": "msg_lab", "type": "message", "role": "assistant", "status": "completed", "content": []any{part}}
-	whole := object{"id": "resp_lab", "object": "response", "created_at": 1735689600, "status": "completed",
-		"model": a.Model, "output": []any{item}, "usage": object{"input_tokens": 10, "output_tokens": 5, "total_tokens": 15,
-			"input_tokens_details": object{"cached_tokens": 0}, "output_tokens_details": object{"reasoning_tokens": 0}}}
-	if !a.Stream {
-		reply(w, whole)
-		return
-	}
-	s := newStream(w)
-	begun := object{"id": "resp_lab", "object": "response", "created_at": 1735689600, "status": "in_progress", "model": a.Model, "output": []any{}}
-	s.named(object{"type": "response.created", "response": begun})
-	s.named(object{"type": "response.output_item.added", "output_index": 0,
-		"item": object{"id": "msg_lab", "type": "message", "role": "assistant", "status": "in_progress", "content": []any{}}})
-	s.named(object{"type": "response.output_text.delta", "item_id": "msg_lab", "output_index": 0, "content_index": 0, "delta": Text})
-	s.named(object{"type": "response.output_item.done", "output_index": 0, "item": item})
-	s.named(object{"type": "response.completed", "response": whole})
-}
-
-// gemini serves MODEL:METHOD.
-func gemini(w http.ResponseWriter, r *http.Request) {
-	if _, ok := read(w, r); !ok {
-		return
-	}
-	name, method, _ := strings.Cut(r.PathValue("call"), ":")
-	whole := object{"modelVersion": name, "responseId": "lab",
-		"candidates": []any{object{"index": 0, "finishReason": "STOP",
-			"content": object{"role": "model", "parts": []any{object{"text": Text}}}}},
-		"usageMetadata": object{"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}}
-	switch method {
-	case "generateContent":
-		reply(w, whole)
-	case "streamGenerateContent":
-		newStream(w).data(whole)
-	case "countTokens":
-		reply(w, object{"totalTokens": 10})
-	default:
-		http.NotFound(w, r)
-	}
-}
-
-// stream writes server-sent events.
-type stream struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-	number  int
-}
-
-func newStream(w http.ResponseWriter) *stream {
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-cache")
-	w.Header().Set("Request-Id", "req_lab")
-	return &stream{w: w, control: http.NewResponseController(w)}
-}
-
-// named sends an event under its own type.
-func (s *stream) named(event object) {
-	if strings.HasPrefix(event["type"].(string), "response.") {
-		event["sequence_number"] = s.number
-		s.number++
-	}
-	fmt.Fprintf(s.w, "event: %s\n", event["type"])
-	s.data(event)
-}
-
-func (s *stream) data(v object) {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		panic("fakellm: " + err.Error()) // values of our own making
-	}
-	fmt.Fprintf(s.w, "data: %s\n\n", raw)
-	_ = s.control.Flush()
-}
-
-func (s *stream) done() {
-	fmt.Fprint(s.w, "data: [DONE]\n\n")
-	_ = s.control.Flush()
 }
