@@ -87,7 +87,7 @@ func TestEntryErrors(t *testing.T) {
 		{"example.com/udp", `f:1:1: a protocol stands after a port, as in host:53/udp: "example.com/udp"`},
 		{"git@github.com", `f:1:1: an entry is a name, without a user: "git@github.com" (did you mean github.com?)`},
 		{"a.example,b.example", `f:1:1: one entry per line: "a.example,b.example"`},
-		{"a.example b.example", `f:1:11: one entry per line, and after it only private, required, upgrade, connect: "b.example"`},
+		{"a.example b.example", `f:1:11: one entry per line, and after it only private, required, upgrade, connect, unbrokered: "b.example"`},
 		{"  a.example privat", `f:1:13: unknown flag: "privat" (did you mean private?)`},
 		{"a.example optional", `f:1:11: unknown flag: "optional"`},
 		{"!a.example upgrade", `f:1:12: a deny entry takes no flags: "upgrade"`},

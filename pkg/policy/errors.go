@@ -60,6 +60,9 @@ func (p *problems) add(e Error) {
 	p.list = append(p.list, e)
 }
 
+// count is how many there were.
+func (p *problems) count() int { return len(p.list) + p.more }
+
 // shorten bounds a text from a file to what fits on a line.
 func shorten(s string) string {
 	const limit = 80

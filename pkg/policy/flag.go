@@ -11,6 +11,8 @@ type Flags struct {
 	Required bool `json:"required,omitempty"` // the self-test must reach it
 	Upgrade  bool `json:"upgrade,omitempty"`  // HTTP on port 80 may switch to another protocol
 	Connect  bool `json:"connect,omitempty"`  // the name is an HTTP proxy, asked by CONNECT on port 80
+
+	Unbrokered bool `json:"unbrokered,omitempty"` // the entry counts only while no route of the broker goes there
 }
 
 // flag is a word behind the target of an entry. A row more, and its field in Flags, is a word more.
@@ -26,6 +28,7 @@ var flags = [...]flag{
 	{word: "required", of: func(f *Flags) *bool { return &f.Required }},
 	{word: "upgrade", of: func(f *Flags) *bool { return &f.Upgrade }, web: true},
 	{word: "connect", of: func(f *Flags) *bool { return &f.Connect }, web: true},
+	{word: "unbrokered", of: func(f *Flags) *bool { return &f.Unbrokered }},
 }
 
 // dropIdle clears the flags that have no effect on r, and returns one of them.

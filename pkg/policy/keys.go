@@ -50,6 +50,7 @@ func (ps *parser) keys() []key {
 		}},
 		{name: "session", keys: []key{{name: "clipboard", read: setting(ps, &s.Session.Clipboard, boolean)}}},
 		{name: "tls", keys: []key{{name: "ech", read: setting(ps, &s.TLS.ECH, ech)}}},
+		{name: "broker", read: ps.broker},
 		{name: "user_namespaces", read: setting(ps, &s.UserNamespaces, boolean)},
 	}
 }

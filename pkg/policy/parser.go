@@ -18,7 +18,9 @@ type parser struct {
 	presets  fs.FS
 	expanded map[string]bool // presets that were taken in already, allowed or denied
 
-	rules       []*Rule // in file order
+	rules       []*Rule   // in file order
+	routes      []written // of the broker, in file order
+	absent      []string  // routes whose credential is not there
 	settings    Settings
 	set         map[string]Source // where each setting was made, and each item of one
 	errs, warns problems

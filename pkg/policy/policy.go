@@ -19,6 +19,8 @@ type Bundle struct {
 	Files    []File
 	Hosts    []byte  // the content of /etc/hosts, nil if it is not to be trusted
 	Warnings []Error // found while reading, repeated by Policy.Warnings
+
+	Absent []string `json:",omitempty"` // optional routes of the broker whose credential is not there
 }
 
 // Policy is a parsed policy, immutable and safe for concurrent use. What it holds and returns must not be modified.
@@ -35,8 +37,13 @@ type Policy struct {
 	Required []*Rule // what the self-test must reach, also what another rule denies: names and single addresses
 	Proxies  []*Rule // those that call a name an HTTP proxy. None is a wildcard
 
-	rules []*Rule // in file order
-	files int
+	// Broker is what the broker may reach, the hosts of its routes, with the same settings; nil without routes.
+	Broker       *Policy
+	AbsentRoutes []string // optional ones whose credential is not there, in file order
+
+	rules  []*Rule // in file order
+	routes []written
+	files  int
 
 	allow, deny index
 	private     index // the rules of allow that say private
@@ -84,6 +91,7 @@ type Counts struct {
 // which allows nothing. The error is an ErrorList with everything that is wrong in any file.
 func Parse(b *Bundle, presets fs.FS) (*Policy, error) {
 	ps := newParser(presets)
+	ps.absent = b.Absent
 	for _, f := range b.Files {
 		ps.file(f)
 	}
@@ -105,7 +113,11 @@ func (ps *parser) policy(files int, hosts []byte) (*Policy, error) {
 		return nil, ps.errs.list
 	}
 	p := &Policy{rules: ps.rules, files: files, Settings: ps.settings, hosts: parseHosts(string(hosts))}
+	p.routed(ps)
 	p.index()
+	if p.unambiguous(ps); ps.errs.list != nil {
+		return nil, ps.errs.list
+	}
 	return p, nil
 }
 

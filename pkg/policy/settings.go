@@ -1,6 +1,10 @@
 package policy
 
-import "time"
+import (
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/route"
+)
 
 // Settings is what a policy.yaml says besides rules, or the defaults, under the keys of policy.yaml. It is shared.
 type Settings struct {
@@ -35,7 +39,8 @@ type Settings struct {
 		// outside. Clients that pretend to have one (GREASE, as browsers do) are refused too.
 		ECH string `json:"ech"`
 	} `json:"tls"`
-	UserNamespaces bool `json:"user_namespaces"` // the agent may make namespaces and mount in them
+	Broker         []route.Route `json:"broker,omitempty"` // the routes whose credential is there, in file order
+	UserNamespaces bool          `json:"user_namespaces"`  // the agent may make namespaces and mount in them
 }
 
 // ttl is a time that JSON has in words.

@@ -24,11 +24,11 @@ func (ps *parser) yaml(f File) {
 	}
 	switch {
 	case err == nil:
-		ps.errs.add(Error{Source: node{&next, f.Name, ""}.at(), Message: "only one document per file"})
+		ps.errs.add(Error{Source: node{Node: &next, file: f.Name}.at(), Message: "only one document per file"})
 	case !errors.Is(err, io.EOF):
 		ps.errs.add(yamlError(f, err))
 	case len(doc.Content) == 1: // more than comments
-		ps.section(node{doc.Content[0], f.Name, ""}, ps.keys())
+		ps.section(node{Node: doc.Content[0], file: f.Name}, ps.keys())
 	}
 }
 
@@ -36,10 +36,11 @@ func (ps *parser) yaml(f File) {
 type node struct {
 	*yaml.Node
 	file, name string // of the key, with its section in front: "dns.qps"; of the whole file ""
+	key        Source // where the key is
 }
 
 // of returns a node inside of n.
-func (n node) of(inner *yaml.Node) node { return node{inner, n.file, n.name} }
+func (n node) of(inner *yaml.Node) node { return node{inner, n.file, n.name, n.key} }
 
 // at returns where the text of a node begins.
 func (n node) at() Source {
@@ -73,7 +74,7 @@ func (ps *parser) mapping(n node, known []string, do func(key string, value node
 			ps.errs.add(Error{Source: key.at(), Text: name, Message: "unknown key", Suggestion: Nearest(name, known)})
 		default:
 			seen[name] = true
-			value.name = strings.TrimPrefix(n.name+"."+name, ".")
+			value.name, value.key = strings.TrimPrefix(n.name+"."+name, "."), key.at()
 			do(name, value)
 		}
 	}

@@ -73,7 +73,7 @@ type Header struct {
 type Endpoint struct {
 	Method string   `json:"method"`
 	Path   string   `json:"path"`
-	Query  []string `json:"query,omitempty"` // what may stand in the query: name, or name=value
+	Query  []string `json:"query,omitempty"` // what may stand in the query: name, name=value, or * for anything
 	Body   Body     `json:"body,omitempty"`  // the rules that judge the body
 }
 

@@ -1,0 +1,362 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/agent-init/agent-init/pkg/route"
+)
+
+// written is a route of the broker as files have it, and what comes of it.
+type written struct {
+	route.Route
+	host Rule              // an entry for the host, on the port of the route alone
+	at   map[string]Source // of its words; "" is the route
+
+	api, to, resource, region string
+	keyless                   bool
+	credential                []route.Source
+	inject                    route.Inject
+	allow                     []route.Endpoint
+	tenant                    []string
+}
+
+// place is where a word of the route stands, or the route, if the word doesn't.
+func (w *written) place(word string) Source {
+	if src, ok := w.at[word]; ok {
+		return src
+	}
+	return w.at[""]
+}
+
+func (ps *parser) broker(n node) {
+	ps.mapping(n, nil, func(name string, n node) {
+		w := written{Route: route.Route{Name: name}, at: map[string]Source{"": n.key}}
+		if problem := routeName(name); problem != "" {
+			ps.errs.add(Error{Source: n.key, Text: name, Message: problem})
+			return
+		}
+		if !ps.once(n.key, n.name) {
+			return
+		}
+		faults := ps.errs.count()
+		keys := ps.routeKeys(&w)
+		ps.mapping(n, names(keys), func(word string, n node) {
+			w.at[word] = n.key
+			if k := keys[slices.IndexFunc(keys, func(k key) bool { return k.name == word })]; k.keys != nil {
+				ps.section(n, k.keys)
+			} else {
+				k.read(n)
+			}
+		})
+		if ps.errs.count() > faults { // what follows of them is not worth a word
+			return
+		}
+		if word, f := w.resolve(); f != nil {
+			ps.errs.add(Error{w.place(word), f.text, f.message, f.suggestion})
+			return
+		}
+		ps.routes = append(ps.routes, w)
+	})
+}
+
+// routeName says why a route can't have a name, which is the first segment of what the agent asks.
+func routeName(s string) string {
+	if s == "" || len(s) > maxLabel || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || s[0] == '-' {
+		return "a route's name has letters from a to z, digits and hyphens"
+	}
+	return ""
+}
+
+// routeKeys are the words of a route. A row more, and its line in policy.schema.json, is a word more.
+func (ps *parser) routeKeys(w *written) []key {
+	return []key{
+		{name: "api", read: setting(ps, &w.api, api)},
+		{name: "to", read: setting(ps, &w.to, text)},
+		{name: "resource", read: setting(ps, &w.resource, label)},
+		{name: "region", read: setting(ps, &w.region, label)},
+		{name: "credential", read: ps.credential(w)},
+		{name: "optional", read: setting(ps, &w.Optional, boolean)},
+		{name: "private", read: setting(ps, &w.Private, boolean)},
+		{name: "plaintext", read: setting(ps, &w.Plaintext, boolean)},
+		{name: "inject", keys: []key{
+			{name: "header", read: setting(ps, &w.inject.Header, headerName)},
+			{name: "value", read: setting(ps, &w.inject.Value, headerValue)},
+			{name: "basic", keys: []key{{name: "user", read: setting(ps, &w.inject.Basic, basicUser)}}},
+			{name: "query", read: setting(ps, &w.inject.Query, queryName)},
+		}},
+		{name: "allow", read: list(ps, &w.allow, endpoint)},
+		{name: "provider_tools", read: list(ps, &w.ProviderTools, word("a tool is named by its type, as in web_search"))},
+		{name: "models", read: list(ps, &w.Models, model)},
+		{name: "fields", read: list(ps, &w.Fields, word("a field is one name of the body's first level"))},
+		{name: "limits", keys: []key{
+			{name: "requests_per_minute", read: setting(ps, &w.Limits.RequestsPerMinute, number(1_000_000))},
+			{name: "tokens_per_day", read: setting(ps, &w.Limits.TokensPerDay, tokens)},
+		}},
+		{name: "tenant", read: oneOrMore(list(ps, &w.tenant, word("a tenant is the id of an organisation")))},
+	}
+}
+
+// oneOrMore reads one value as a list of it.
+func oneOrMore(read func(node)) func(node) {
+	return func(n node) {
+		if n.Kind == yaml.ScalarNode && !n.isNull() {
+			n = n.of(&yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{n.Node}})
+		}
+		read(n)
+	}
+}
+
+// credential reads where the credential is, or that there is none.
+func (ps *parser) credential(w *written) func(node) {
+	sources := oneOrMore(list(ps, &w.credential, source))
+	return func(n node) {
+		if n.Kind == yaml.ScalarNode && n.Value == "none" {
+			w.keyless = true
+			return
+		}
+		sources(n)
+	}
+}
+
+// resolve fills the route with what is built in. What is wrong is with a word, or with "", which is the route.
+func (w *written) resolve() (word string, f *fault) {
+	base, builtin := route.Builtin(w.Name)
+	if w.api != "" && !builtin {
+		base, _ = route.Builtin(w.api)
+		base.To, base.Credential, base.TenantHeader = "", nil, ""
+	}
+	for _, step := range []func(base *route.Route, builtin bool) (string, *fault){w.named, w.upstream, w.authenticated, w.judged} {
+		if word, f := step(&base, builtin); f != nil {
+			return word, f
+		}
+	}
+	w.Route = merged(base, w.Route)
+	return "", nil
+}
+
+// merged is a base with what files say of it.
+func merged(base, r route.Route) route.Route {
+	base.Name, base.Optional, base.Private, base.Plaintext, base.Limits = r.Name, r.Optional, r.Private, r.Plaintext, r.Limits
+	base.ProviderTools, base.Models, base.Fields = r.ProviderTools, r.Models, append(base.Fields, r.Fields...)
+	return base
+}
+
+// named finds what the name and the API don't go with.
+func (w *written) named(base *route.Route, builtin bool) (string, *fault) {
+	switch {
+	case builtin && w.api != "":
+		return "api", &fault{0, w.api, "a built-in route has its API already: leave this out", ""}
+	case !builtin && w.to == "":
+		return "", &fault{0, w.Name, "no route of this name is built in, and one of your own says where it leads, as in to: https://host/", Nearest(w.Name, route.Names())}
+	}
+	return "", nil
+}
+
+// upstream completes where the route leads.
+func (w *written) upstream(base *route.Route, builtin bool) (string, *fault) {
+	for _, fill := range []struct{ word, value string }{{"resource", w.resource}, {"region", w.region}} {
+		hole := "{" + fill.word + "}"
+		switch open := strings.Contains(base.To, hole); {
+		case fill.value != "" && !open:
+			return fill.word, &fault{0, fill.value, "the address of this route has no " + fill.word + ": leave this out", ""}
+		case fill.value != "" && w.to != "":
+			return fill.word, &fault{0, fill.value, "to says all of the address: leave this out", ""}
+		case open && w.to == "" && fill.value == "":
+			return "", &fault{0, w.Name, "the address of this route is not known without " + fill.word + ": write it, or to", ""}
+		}
+		base.To = strings.ReplaceAll(base.To, hole, fill.value)
+	}
+	if w.to != "" {
+		base.To = w.to
+	}
+	if base.To == "" {
+		return "", &fault{0, w.Name, "this route leads to a server of your own: say where, as in to: http://host:8000/", ""}
+	}
+	to, f := parseTo(base.To, &w.host)
+	if f != nil {
+		return "to", f
+	}
+	w.host.Source, w.host.Text, w.host.Private = w.at[""], w.Name, w.Private && w.host.Name != ""
+	base.To = to.below(base.Endpoints)
+	if to.scheme != "http" {
+		return "", nil
+	}
+	if w.host.Name != "" && !w.Private {
+		return "to", &fault{0, w.to, "http leads only to an address, or to a server of your own: write https, or private: true", ""}
+	}
+	if !(w.keyless || base.Keyless && w.credential == nil) && !w.Plaintext {
+		return "to", &fault{0, w.to, "the credential would go over the network in the clear: write https, or plaintext: true", ""}
+	}
+	return "", nil
+}
+
+// authenticated completes where the credential is and goes.
+func (w *written) authenticated(base *route.Route, builtin bool) (string, *fault) {
+	in := w.inject
+	ways := 0
+	for _, way := range []string{in.Header, in.Basic, in.Query} {
+		if way != "" {
+			ways++
+		}
+	}
+	_, injects := w.at["inject"]
+	switch {
+	case w.keyless && injects:
+		return "inject", &fault{0, "", "without a credential there is nothing to put on: leave this out", ""}
+	case w.keyless && builtin && w.to == "" && !base.Keyless:
+		return "credential", &fault{0, "none", "this API asks for a credential: name a file:/… or env:…", ""}
+	case w.keyless:
+		base.Keyless, base.Credential, base.Inject = true, nil, route.Inject{}
+		return "", nil
+	case w.credential != nil:
+		base.Keyless, base.Credential = false, w.credential
+	}
+	switch {
+	case base.Keyless && injects:
+		return "inject", &fault{0, "", "without a credential there is nothing to put on: write credential, too", ""}
+	case base.Keyless:
+		return "", nil
+	case base.Credential == nil:
+		return "", &fault{0, w.Name, "the credential is missing: say where it is, as in credential: file:/run/secrets/" + w.Name + ", or credential: none", ""}
+	case injects && ways != 1:
+		return "inject", &fault{0, "", "a credential is put on in one way: {header: NAME, value: \"Bearer {}\"}, {basic: {user: NAME}} or {query: NAME}", ""}
+	case injects && in.Value != "" && in.Header == "":
+		return "inject", &fault{0, in.Value, "only a header has a value", ""}
+	case injects:
+		if in.Header != "" && in.Value == "" {
+			in.Value = "{}"
+		}
+		base.Inject = in
+	case base.Inject.Header == "" && base.Inject.Basic == "" && base.Inject.Query == "":
+		return "", &fault{0, w.Name, "how the credential is put on is missing, as in inject: {header: Authorization, value: \"Bearer {}\"}", ""}
+	}
+	return "", nil
+}
+
+// judged completes what may be asked.
+func (w *written) judged(base *route.Route, builtin bool) (string, *fault) {
+	if builtin || w.api != "" {
+		if _, ok := w.at["allow"]; ok {
+			return "allow", &fault{0, "", "the API of this route says what may be asked: leave this out", ""}
+		}
+		if len(w.tenant) > 0 && base.TenantHeader == "" {
+			return "tenant", &fault{0, w.tenant[0], "the API of this route has no header for it: leave this out", ""}
+		}
+		if len(w.tenant) > 0 {
+			base.Add = append(base.Add, route.Header{Name: base.TenantHeader, Value: strings.Join(w.tenant, ",")})
+		}
+		return "", nil
+	}
+	for _, word := range []string{"provider_tools", "models", "fields", "tenant"} {
+		if _, ok := w.at[word]; ok {
+			return word, &fault{0, word, "this is about a model's API: leave it out, or say which, as in api: openai", ""}
+		}
+	}
+	if w.Limits.TokensPerDay > 0 {
+		return "limits", &fault{0, "tokens_per_day", "this is about a model's API: leave it out, or say which, as in api: openai", ""}
+	}
+	if base.Endpoints = w.allow; len(w.allow) == 0 {
+		return "", &fault{0, w.Name, "nothing may be asked on this route: say what, as in allow: [\"GET /v1/**\"]", ""}
+	}
+	return "", nil
+}
+
+// goes says whether r is about the host of w.
+func (r *Rule) goes(w *written) bool {
+	switch {
+	case w.host.Name == "":
+		return r.Prefix.IsValid() && r.Prefix.Contains(w.host.Prefix.Addr())
+	case r.Wildcard:
+		return r.Name == w.host.Name || strings.HasSuffix(w.host.Name, "."+r.Name)
+	}
+	return r.Name == w.host.Name
+}
+
+// routed takes over the routes whose credential is there, and leaves out the entries that count only without them.
+func (p *Policy) routed(ps *parser) {
+	own := &Policy{Settings: p.Settings, hosts: p.hosts}
+	taken := map[string]bool{} // variables of the agent's, which the first route that sets one has
+	for _, w := range ps.routes {
+		if w.Optional && slices.Contains(ps.absent, w.Name) {
+			p.AbsentRoutes = append(p.AbsentRoutes, w.Name)
+			continue
+		}
+		for name := range w.Env {
+			if taken[name] {
+				delete(w.Env, name)
+			}
+			taken[name] = true
+		}
+		p.routes = append(p.routes, w)
+		p.Settings.Broker = append(p.Settings.Broker, w.Route)
+		own.rules = append(own.rules, &w.host)
+	}
+	if p.routes == nil {
+		return
+	}
+	p.rules = slices.DeleteFunc(p.rules, func(r *Rule) bool {
+		return r.Unbrokered && slices.ContainsFunc(p.routes, func(w written) bool { return r.goes(&w) })
+	})
+	own.index()
+	p.Broker = own
+}
+
+// unambiguous finds what is reached through the broker and in another way, too.
+func (p *Policy) unambiguous(ps *parser) {
+	for i := range p.routes {
+		w := &p.routes[i]
+		route := fmt.Sprintf("the route %s (%v)", w.Name, w.at[""])
+		for _, r := range p.besides(w) {
+			ps.errs.add(Error{Source: r.Source, Text: r.Text, Message: w.host.Target() +
+				" is reached through the broker alone, by " + route + ": take this entry out, or write unbrokered behind it"})
+		}
+		for _, name := range w.variables() {
+			if src, ok := ps.set["env."+name]; ok {
+				ps.errs.add(Error{Source: src, Text: name, Message: "this variable is set by " + route + ": take it out of env"})
+			}
+		}
+	}
+}
+
+// variables are those of the agent's environment that the route sets, or takes out.
+func (w *written) variables() []string {
+	var all []string
+	for name := range w.Env {
+		all = append(all, name)
+	}
+	for _, s := range w.Credential {
+		if s.Env != "" {
+			all = append(all, s.Env)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// besides are the entries by which the agent would reach the host of w by itself: on any port, since a provider's may
+// serve its API on others, too. Of one's own servers, the other ports are other servers.
+func (p *Policy) besides(w *written) (rules []*Rule) {
+	own := w.host.Private || w.host.Name == "" || !strings.Contains(w.host.Name, ".")
+	add := func(r *Rule, port Port) {
+		if (!own || port == w.host.Ports[0]) && !slices.Contains(rules, r) {
+			rules = append(rules, r)
+		}
+	}
+	if w.host.Name != "" {
+		for _, port := range p.Ports(w.host.Name) {
+			add(p.allow.find(w.host.Name, port), port)
+		}
+		return rules
+	}
+	a := w.host.Prefix.Addr()
+	for _, s := range p.Static {
+		if d := p.DecideAddr(a, s.Port); s.Prefix.Contains(a) && d.Allowed {
+			add(d.Rule, s.Port)
+		}
+	}
+	return rules
+}

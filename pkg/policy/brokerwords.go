@@ -1,0 +1,237 @@
+package policy
+
+import (
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agent-init/agent-init/pkg/route"
+)
+
+const (
+	lower        = "abcdefghijklmnopqrstuvwxyz"
+	upper        = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	alphanumeric = lower + upper + "0123456789"
+
+	// pathChars are those that a segment of a path has without an escape (RFC 3986, pchar), but for the star.
+	pathChars = alphanumeric + "-._~!$&'()+,;=:@"
+	// nameChars are those of a field's name (RFC 9110, tchar).
+	nameChars = alphanumeric + "!#$%&'*+-.^_`|~"
+)
+
+// only says whether s is not empty, and has no other characters.
+func only(s, chars string) bool { return s != "" && strings.Trim(s, chars) == "" }
+
+func text(_, s string) (string, string) { return s, "" }
+
+func api(key, s string) (string, string) {
+	apis := []string{"openai", "anthropic", "gemini"}
+	if !slices.Contains(apis, s) {
+		return "", key + " is " + strings.Join(apis[:2], ", ") + " or " + apis[2]
+	}
+	return s, ""
+}
+
+func label(key, s string) (string, string) {
+	if !only(s, lower+"0123456789-") || len(s) > maxLabel {
+		return "", key + " is one label of a name, in lower case"
+	}
+	return s, ""
+}
+
+// source reads file:/PATH or env:NAME.
+func source(s string) (route.Source, *fault) {
+	kind, rest, _ := strings.Cut(s, ":")
+	switch {
+	case kind == "file" && path.IsAbs(rest) && path.Clean(rest) == rest && rest != "/":
+		return route.Source{File: rest}, nil
+	case kind == "file":
+		return route.Source{}, &fault{0, s, "the file of a credential is named from / on", ""}
+	case kind == "env" && only(rest, alphanumeric+"_") && (rest[0] < '0' || rest[0] > '9'):
+		return route.Source{Env: rest}, nil
+	case kind == "env":
+		return route.Source{}, &fault{0, s, "not the name of a variable", ""}
+	case s == "none":
+		return route.Source{}, &fault{0, s, "none stands alone: credential: none", ""}
+	case path.IsAbs(s):
+		return route.Source{}, &fault{0, s, "a credential is file:/PATH or env:NAME", "file:" + s}
+	}
+	// What stands here may be the credential itself: it is not repeated.
+	return route.Source{}, &fault{0, "", "a credential is file:/PATH or env:NAME, or the word none; the credential itself has no place in a policy", ""}
+}
+
+// ownHeaders are of a connection or a message, and not for a credential.
+var ownHeaders = []string{"host", "content-length", "content-type", "content-encoding", "transfer-encoding", "connection", "te", "trailer", "upgrade", "expect", "keep-alive"}
+
+func headerName(key, s string) (string, string) {
+	s = strings.ToLower(s)
+	if !only(s, nameChars) || slices.Contains(ownHeaders, s) {
+		return "", key + " is the name of a header that is for a credential, as in Authorization"
+	}
+	return s, ""
+}
+
+func headerValue(key, s string) (string, string) {
+	if strings.Count(s, "{}") != 1 || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return "", key + " is one line with {} for the credential, as in \"Bearer {}\""
+	}
+	return s, ""
+}
+
+func basicUser(key, s string) (string, string) {
+	// RFC 7617, section 2: the first colon ends the user.
+	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || r == ':' }) {
+		return "", key + " is a name without a colon"
+	}
+	return s, ""
+}
+
+func queryName(key, s string) (string, string) {
+	if !only(s, alphanumeric+"-._~$") {
+		return "", key + " is the name of a parameter"
+	}
+	return s, ""
+}
+
+// word reads the items of a list that are words.
+func word(what string) func(string) (string, *fault) {
+	return func(s string) (string, *fault) {
+		if !only(s, alphanumeric+"_-.") {
+			return "", &fault{0, s, what, ""}
+		}
+		return s, nil
+	}
+}
+
+// model reads a pattern of route.Match.
+func model(s string) (string, *fault) {
+	if strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`[]{}?\^|`, r) }) {
+		return "", &fault{0, s, "a model is a name, in which * stands for any text, as in gpt-5*", ""}
+	}
+	return s, nil
+}
+
+func tokens(key, s string) (int64, string) {
+	const high = 1_000_000_000_000
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 1 || n > high {
+		return 0, key + " is a number from 1 to " + strconv.Itoa(high)
+	}
+	return n, ""
+}
+
+var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+
+// endpoint reads "METHOD /PATH" of a route of one's own.
+func endpoint(s string) (route.Endpoint, *fault) {
+	method, rest := field(s)
+	e := route.Endpoint{Method: method, Path: rest, Query: []string{"*"}, Body: route.Opaque}
+	if !slices.Contains(methods, method) {
+		up := strings.ToUpper(method)
+		if strings.HasPrefix(method, "/") {
+			return e, &fault{0, s, "a method stands in front of the path", "GET " + s}
+		}
+		return e, &fault{0, method, "a method is one of " + strings.Join(methods, ", "), Nearest(up, methods)}
+	}
+	if method == "GET" || method == "HEAD" {
+		e.Body = route.Empty
+	}
+	at := len(s) - len(rest)
+	if rest == "" || rest[0] != '/' {
+		return e, &fault{at, s, "a path stands behind the method, from / on, as in GET /v1/**", ""}
+	}
+	segments := strings.Split(rest[1:], "/")
+	for i, segment := range segments {
+		switch last := i == len(segments)-1; {
+		case segment == "**" && last, segment == "" && last:
+		case strings.Contains(segment, "**"):
+			return e, &fault{at, rest, "** is the whole of the last segment, and stands for any number of them", ""}
+		case segment == "." || segment == ".." || segment == "":
+			return e, &fault{at, rest, "no path that is asked has such a segment", path.Clean(rest)}
+		case !only(segment, pathChars+"*"):
+			return e, &fault{at, rest, "a path is written without escapes and without a query; * stands for a segment or a part of one", ""}
+		}
+	}
+	return e, nil
+}
+
+// target is a URL that a route leads to.
+type target struct {
+	scheme, host string // the host with its port, if that is not the scheme's
+	path         string // ends in /
+}
+
+// below is the URL that stands in front of the endpoints: the version in which a base URL ends by habit is theirs.
+func (t target) below(endpoints []route.Endpoint) string {
+	parent, version := path.Split(strings.TrimSuffix(t.path, "/"))
+	if version != "" && slices.ContainsFunc(endpoints, func(e route.Endpoint) bool { return strings.HasPrefix(e.Path, "/"+version+"/") }) {
+		t.path = parent
+	}
+	return t.scheme + "://" + t.host + t.path
+}
+
+// parseTo reads the URL that a route leads to, and its host and port into r.
+func parseTo(s string, r *Rule) (target, *fault) {
+	const form = "a route leads to a URL, as in https://api.example.com/v1/"
+	scheme, rest, ok := strings.Cut(s, "://")
+	t := target{scheme: strings.ToLower(scheme)}
+	port := map[string]string{"https": "443", "http": "80"}[t.scheme]
+	switch {
+	case !ok && parseTarget(strings.SplitN(s, "/", 2)[0], &Rule{}) == nil:
+		return t, &fault{0, s, form, "https://" + s}
+	case !ok || port == "":
+		return t, &fault{0, s, form, ""}
+	}
+	u, err := url.Parse(s)
+	switch {
+	case err != nil:
+		return t, &fault{0, "", form, ""} // not repeated: there may be a password in it
+	case u.User != nil:
+		return t, &fault{0, "", "the URL of a route holds no user: write credential and inject", ""}
+	case strings.ContainsAny(rest, "?#%"):
+		return t, &fault{0, s, "the URL of a route has no query, no fragment and no escapes", ""}
+	}
+	host, at := u.Host, len(scheme)+len("://")
+	if u.Port() == "" {
+		host = strings.TrimSuffix(host, ":") + ":" + port
+	}
+	if f := parseTarget(host, r); f != nil {
+		return t, &fault{at, s, f.message, ""}
+	}
+	if f := reachable(r); f != "" {
+		return t, &fault{at, s, f, ""}
+	}
+	t.path = strings.TrimSuffix(u.Path, "/") + "/"
+	for segment := range strings.SplitSeq(strings.Trim(t.path, "/"), "/") {
+		if t.path != "/" && (segment == "." || segment == ".." || !only(segment, pathChars)) {
+			return t, &fault{0, s, "the path of the URL is not written as it is asked: no empty segment, no dots, no star", ""}
+		}
+	}
+	t.host = r.Target()
+	if r.Prefix.IsValid() && r.Prefix.Addr().Is6() {
+		t.host = "[" + t.host + "]"
+	}
+	if number := strconv.Itoa(int(r.Ports[0].Number)); number != port {
+		t.host += ":" + number
+	}
+	return t, nil
+}
+
+// reachable says why no route leads to the host of r.
+func reachable(r *Rule) string {
+	class := Public
+	if r.Name == "" {
+		class = Classify(r.Prefix.Addr())
+	}
+	switch {
+	case r.Wildcard || r.Name == "" && !r.Prefix.IsSingleIP() || r.Ports[0].Proto != TCP:
+		return "a route leads to one host, over TCP"
+	case r.Name == "localhost" || strings.HasSuffix(r.Name, ".localhost") || class == Loopback:
+		return "loopback needs no route: the agent reaches it by itself"
+	case class == Never:
+		return "metadata, multicast and reserved addresses are never reached"
+	}
+	return ""
+}
