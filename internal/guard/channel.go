@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/agent-init/agent-init/allowlist.d"
@@ -31,7 +30,7 @@ func (g *guard) serveChannel(ctx context.Context) error {
 		}
 		switch m.Op {
 		case wire.OpLease, wire.OpLeasedTo, wire.OpDirect, wire.OpOwner, wire.OpName, wire.OpRequest:
-			g.asks.end(m)
+			g.asks.End(m)
 		case wire.OpPing:
 			err = g.channel.Deliver(wire.Message{Op: wire.OpPong, ID: m.ID, Stats: g.stats()})
 		case wire.OpProbing:
@@ -88,35 +87,9 @@ func (g *guard) adopt(ctx context.Context, file *os.File) error {
 	return nil
 }
 
-// ask waits as long as ctx says, and askTimeout at most.
-func (g *guard) ask(ctx context.Context, m wire.Message) (wire.Message, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	id, answer, err := g.asks.begin(ctx)
-	if err != nil {
-		return wire.Message{}, err
-	}
-	m.ID = id
-	for err = g.channel.Send(m, nil); errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil; {
-		err = g.channel.Send(m, nil) // the keeper is late, and the question's own time is not over
-	}
-	if err != nil {
-		g.asks.end(wire.Message{ID: id})
-		return wire.Message{}, err
-	}
-	select {
-	case r := <-answer:
-		return r, nil
-	case <-ctx.Done():
-		return wire.Message{}, ctx.Err()
-	}
-}
-
-const askTimeout = 5 * time.Second
-
 // spend asks the keeper, who outlives the guard, for a part of a wildcard's budget.
 func (g *guard) spend(ctx context.Context, name string) (bool, error) {
-	reply, err := g.ask(ctx, wire.Message{Op: wire.OpName, Name: name})
+	reply, err := g.asks.Ask(ctx, wire.Message{Op: wire.OpName, Name: name})
 	if err != nil {
 		return false, fmt.Errorf("ask for a name's budget: %w", err)
 	}
@@ -129,7 +102,7 @@ func (g *guard) admit(ctx context.Context, name string, addrs []netip.Addr, ttl 
 	var admitted []netip.Addr
 	for len(addrs) > 0 {
 		n := min(len(addrs), wire.MaxLeaseAddrs)
-		reply, err := g.ask(ctx, wire.Message{Op: wire.OpLease, Name: name, Addrs: addrs[:n], TTL: ttl})
+		reply, err := g.asks.Ask(ctx, wire.Message{Op: wire.OpLease, Name: name, Addrs: addrs[:n], TTL: ttl})
 		if err != nil {
 			return nil, fmt.Errorf("lease: %w", err)
 		}
@@ -148,7 +121,7 @@ func (g *guard) leasedTo(ctx context.Context, name string, addr netip.AddrPort) 
 		return true, nil
 	}
 	asked := time.Now()
-	reply, err := g.ask(ctx, wire.Message{Op: wire.OpLeasedTo, Name: name, Addrs: []netip.Addr{addr.Addr()}, Port: addr.Port()})
+	reply, err := g.asks.Ask(ctx, wire.Message{Op: wire.OpLeasedTo, Name: name, Addrs: []netip.Addr{addr.Addr()}, Port: addr.Port()})
 	if err != nil {
 		return false, fmt.Errorf("ask for the lease: %w", err)
 	}
@@ -160,53 +133,11 @@ func (g *guard) leasedTo(ctx context.Context, name string, addr netip.AddrPort) 
 
 // direct asks the keeper whether addr may be connected to unseen, and if that is for a name's sake, whose.
 func (g *guard) direct(ctx context.Context, addr netip.AddrPort) (string, bool, error) {
-	reply, err := g.ask(ctx, wire.Message{Op: wire.OpDirect, Addrs: []netip.Addr{addr.Addr()}, Port: addr.Port()})
+	reply, err := g.asks.Ask(ctx, wire.Message{Op: wire.OpDirect, Addrs: []netip.Addr{addr.Addr()}, Port: addr.Port()})
 	if err != nil {
 		return "", false, fmt.Errorf("ask for the address: %w", err)
 	}
 	return reply.Name, !reply.Err, nil
-}
-
-// asks are the guard's questions that are under way. A place is free again when the
-// answer has come, not when nobody waits for it any more: the keeper still works on it.
-type asks struct {
-	places chan struct{}
-
-	mu      sync.Mutex
-	nextID  uint32
-	waiting map[uint32]chan wire.Message
-}
-
-func newAsks() *asks {
-	return &asks{places: make(chan struct{}, wire.AsksAtOnce), waiting: map[uint32]chan wire.Message{}}
-}
-
-// begin waits for a place, and returns the number to ask by and where the answer comes.
-func (a *asks) begin(ctx context.Context) (uint32, <-chan wire.Message, error) {
-	select {
-	case a.places <- struct{}{}:
-	case <-ctx.Done():
-		return 0, nil, ctx.Err()
-	}
-	answer := make(chan wire.Message, 1)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.nextID++
-	a.waiting[a.nextID] = answer
-	return a.nextID, answer, nil
-}
-
-// end hands over the answer to whoever waits, if it is one that was asked for.
-func (a *asks) end(m wire.Message) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	answer, ok := a.waiting[m.ID]
-	if !ok {
-		return
-	}
-	delete(a.waiting, m.ID)
-	answer <- m // there is room for it
-	<-a.places
 }
 
 // prefetch begins to resolve the names that the policy spells out, as far as the keeper

@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,30 +19,6 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/drops"
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
-
-// auditSink sends events to the keeper, which owns the file. It never blocks:
-// what does not fit is counted and said with the next event that does.
-type auditSink struct {
-	conn *net.UnixConn
-	lost atomic.Uint64
-}
-
-func openAuditSink(f *os.File) (*auditSink, error) {
-	conn, err := wire.OpenPair(f)
-	return &auditSink{conn: conn}, err
-}
-
-func (s *auditSink) record(e audit.Event) {
-	e.Suppressed += s.lost.Swap(0)
-	if s.conn.SetWriteDeadline(time.Now().Add(auditPatience)) == nil {
-		if _, err := s.conn.Write(audit.Pack(e)); err == nil {
-			return
-		}
-	}
-	s.lost.Add(e.Suppressed + 1)
-}
-
-const auditPatience = 5 * time.Millisecond
 
 // readDrops records what the kernel tells of refused packets, until ctx ends.
 func (g *guard) readDrops(ctx context.Context, record audit.Recorder) {

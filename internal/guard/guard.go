@@ -38,7 +38,7 @@ import (
 type guard struct {
 	policy   atomic.Pointer[policy.Policy]
 	channel  *wire.Channel
-	asks     *asks
+	asks     *wire.Asks
 	rooted   bool // the certificate authorities are read at the start
 	resolver *resolver.Server
 	gate     *gateway.Server
@@ -76,11 +76,11 @@ func Run(ctx context.Context) error {
 		return err
 	}
 	c.Bundle = nil // it may be long, and was read
-	sink, err := openAuditSink(os.NewFile(fdAudit, "audit"))
+	report, err := stage.Reports(os.NewFile(fdAudit, "audit"))
 	if err != nil {
 		return err
 	}
-	limiter := audit.NewLimiter(sink.record)
+	limiter := audit.NewLimiter(report)
 	defer limiter.Flush()
 	go limiter.Run(ctx)
 	in, err := inheritListeners(c.Families)
@@ -120,7 +120,7 @@ func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
 	defer debug.SetGCPercent(stage.SmallHeap)
 	g := &guard{
 		log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
-		servers: c.Servers, asks: newAsks(),
+		servers: c.Servers,
 	}
 	p, err := policy.Parse(c.Bundle, allowlist.Files)
 	if err != nil {
@@ -128,6 +128,7 @@ func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
 	}
 	g.policy.Store(p)
 	g.channel = wire.Open(conn, wire.MaxText)
+	g.asks = wire.NewAsks(g.channel)
 	e, err := wire.OpenEdition(os.NewFile(fdEdition, "edition"))
 	g.known = newKnown(e)
 	return g, err
@@ -137,7 +138,7 @@ func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
 func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 	find, findAllowed, sockets := audit.Nobody, audit.Nobody, sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag"))
 	if !c.Reduced {
-		f := &finder{sockets: sockets, ask: g.ask, turn: make(chan struct{}, 1), recent: map[uint32]foundProcess{}}
+		f := &finder{sockets: sockets, ask: g.asks.Ask, turn: make(chan struct{}, 1), recent: map[uint32]foundProcess{}}
 		find = f.within(&budget.Pace{Burst: 100, Every: 20 * time.Millisecond})
 		findAllowed = f.within(&budget.Pace{Burst: 50, Every: 100 * time.Millisecond}) // must not use up the other
 	}

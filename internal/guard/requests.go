@@ -61,7 +61,7 @@ func (g *guard) propose(ctx context.Context, limit *budget.Pace, p control.Peer,
 	if rule := deniedBy(g.policy.Load(), line.Text); rule != nil {
 		return ask.Refuse(fault.Usage, "ask for the rule to be taken out", "the rule %s denies it, at %s", rule, rule.Source)
 	}
-	got, err := g.ask(ctx, wire.Message{Op: wire.OpRequest, Name: line.Text, Text: wire.PlainText(r.Reason), UID: p.UID, PID: uint32(p.PID)})
+	got, err := g.asks.Ask(ctx, wire.Message{Op: wire.OpRequest, Name: line.Text, Text: wire.PlainText(r.Reason), UID: p.UID, PID: uint32(p.PID)})
 	switch {
 	case err != nil:
 		return ask.Refuse(fault.Failure, "try again", "the keeper did not answer")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"sync"
@@ -18,12 +19,57 @@ import (
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
 
-// readRequests serves what the guard asks, until its channel closes. The guard may be somebody else's by now: it
-// can't have more answers under way than are counted here, and a message that it would not send ends it.
-func (g *guardKeeper) readRequests(ctx context.Context, ch *wire.Channel) error {
-	slots := make(chan struct{}, 64) // leases at once
+// answering serves what a child of ours asks. It may be somebody else's by now: it can't have more answers under way
+// than are counted here, and a message that it would not send ends it.
+type answering struct {
+	who      string
+	patience time.Duration // with one that does not read its answers
+	log      *slog.Logger
+
+	answers map[wire.Op]func(m, reply wire.Message) wire.Message
+	takes   func(m wire.Message) error // what else it may say; an error ends it
+}
+
+// serve answers until the channel closes, and says why the child is to end.
+func (a answering) serve(ch *wire.Channel) error {
 	places := make(chan struct{}, wire.AsksAtOnce)
-	answers := map[wire.Op]func(m, reply wire.Message) wire.Message{
+	for {
+		m, file, err := ch.Receive()
+		if file != nil {
+			file.Close() // it has none to give
+		}
+		switch {
+		case errors.Is(err, wire.ErrMalformed):
+			return fmt.Errorf("%s sent a malformed message", a.who)
+		case err != nil:
+			return fmt.Errorf("%s closed its channel: %w", a.who, err)
+		}
+		answer := a.answers[m.Op]
+		if answer == nil {
+			if err := a.takes(m); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case places <- struct{}{}:
+		case <-time.After(a.patience):
+			return fmt.Errorf("%s asks without reading the answers", a.who)
+		}
+		go func() {
+			defer func() { <-places }()
+			if err := ch.Deliver(answer(m, wire.Message{Op: m.Op, ID: m.ID})); err != nil {
+				a.log.Debug("answering", "who", a.who, "error", err)
+			}
+		}()
+	}
+}
+
+// serve answers the guard.
+func (g *guardKeeper) serve(ctx context.Context, ch *wire.Channel) error {
+	slots := make(chan struct{}, 64) // leases at once
+	a := answering{who: "the guard", patience: guardPatience, log: g.log}
+	a.answers = map[wire.Op]func(m, reply wire.Message) wire.Message{
 		wire.OpRequest: g.requested, wire.OpOwner: g.finding.owner, wire.OpName: g.leases.mayAsk,
 		wire.OpLeasedTo: g.leases.leasedTo, wire.OpDirect: g.leases.direct,
 		// Leases may wait for a change of the policy. What the guard sends
@@ -34,45 +80,25 @@ func (g *guardKeeper) readRequests(ctx context.Context, ch *wire.Channel) error 
 			return g.leases.lease(ctx, m, reply)
 		},
 	}
-	for {
-		m, file, err := ch.Receive()
-		if file != nil {
-			file.Close() // the guard has none to give
+	a.takes = func(m wire.Message) error { return g.takes(ch, m) }
+	return a.serve(ch)
+}
+
+func (g *guardKeeper) takes(ch *wire.Channel, m wire.Message) error {
+	switch m.Op {
+	case wire.OpReady:
+		g.serving(ch)
+	case wire.OpPong:
+		g.update(func(s *state.State) { s.Guard.Seen, s.Guard.Stats = time.Now(), m.Stats })
+	case wire.OpPolicy, wire.OpProbing:
+		if m.Op == wire.OpPolicy && m.Err {
+			return errors.New("the guard could not take the new policy")
 		}
-		switch {
-		case errors.Is(err, wire.ErrMalformed):
-			return errors.New("the guard sent a malformed message")
-		case err != nil:
-			return fmt.Errorf("the guard closed its channel: %w", err)
-		}
-		if answer := answers[m.Op]; answer != nil {
-			select {
-			case places <- struct{}{}:
-			case <-time.After(guardPatience):
-				return errors.New("the guard asks without reading the answers")
-			}
-			go func() {
-				defer func() { <-places }()
-				if err := ch.Deliver(answer(m, wire.Message{Op: m.Op, ID: m.ID})); err != nil {
-					g.log.Debug("answering the guard", "error", err)
-				}
-			}()
-			continue
-		}
-		switch m.Op {
-		case wire.OpReady:
-			g.serving(ch)
-		case wire.OpPong:
-			g.update(func(s *state.State) { s.Guard.Seen, s.Guard.Stats = time.Now(), m.Stats })
-		case wire.OpPolicy, wire.OpProbing:
-			if m.Op == wire.OpPolicy && m.Err {
-				return errors.New("the guard could not take the new policy")
-			}
-			g.noteTaken(m.ID)
-		default:
-			return errors.New("the guard sent an unknown request")
-		}
+		g.noteTaken(m.ID)
+	default:
+		return errors.New("the guard sent an unknown request")
 	}
+	return nil
 }
 
 func (g *guardKeeper) requested(m, reply wire.Message) wire.Message {

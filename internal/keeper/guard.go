@@ -71,7 +71,7 @@ func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, err
 	}
 	g.service = stage.Service{
 		Who: "the guard", Patience: guardPatience, Log: b.log,
-		MaxText: wire.MaxText, Start: g.spawn, Serve: g.readRequests,
+		MaxText: wire.MaxText, Start: g.spawn, Serve: g.serve,
 		Seen: func() time.Time { return g.status().Guard.Seen },
 		Lost: g.lost, Gone: g.gone,
 		Failed: func(err error, restart time.Duration) {

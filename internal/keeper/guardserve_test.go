@@ -33,7 +33,7 @@ func TestGuardFlood(t *testing.T) {
 	k.book.changing.Lock() // a change of the policy that takes long
 	defer k.book.changing.Unlock()
 	ended := make(chan error, 1)
-	go func() { ended <- k.readRequests(t.Context(), ours) }()
+	go func() { ended <- k.serve(t.Context(), ours) }()
 	for range 3 * wire.AsksAtOnce {
 		if theirs.Send(wire.Message{Op: wire.OpRequest, Name: "a.test"}, nil) != nil {
 			break // nobody reads it any more
@@ -56,7 +56,7 @@ func TestGuardLateReader(t *testing.T) {
 	ours, theirs := channelPair(t)
 	k := idleGuard()
 	ended := make(chan error, 1)
-	go func() { ended <- k.readRequests(t.Context(), ours) }()
+	go func() { ended <- k.serve(t.Context(), ours) }()
 	for id := range uint32(wire.AsksAtOnce) {
 		if err := theirs.Send(wire.Message{Op: wire.OpOwner, ID: id}, nil); err != nil {
 			t.Fatal(err)

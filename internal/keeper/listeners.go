@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -13,58 +15,134 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guardSockets are the loopback sockets that the agent's DNS and its TLS and HTTP connections are redirected to. The
-// keeper lends them to each guard, so that the ports stay agent-init's between two.
+// lent are loopback sockets that the keeper holds, and lends to each process of a service, so that the ports stay
+// agent-init's between two.
+type lent struct {
+	files []*os.File // for each address family the same
+	tcp   []*os.File // of these; UDP is not refused: questions may wait
+
+	turnedAway []net.Listener // while there is no process
+	turning    sync.WaitGroup
+}
+
+// guardSockets are what the agent's DNS and its TLS and HTTP connections are redirected to: for each family
+// stage.SocketsPerFamily.
 type guardSockets struct {
+	lent
 	dns4, dns6   uint16 // ports; 0 if there is no such address
 	gate4, gate6 uint16
-	files        []*os.File // stage.SocketsPerFamily for each family
-	tcp          []*os.File // of these; UDP is not refused: questions may wait
-
-	turnedAway []net.Listener // while there is no guard
-	turning    sync.WaitGroup
 }
 
 func openGuardSockets(ctx context.Context) (*guardSockets, error) {
 	s := &guardSockets{}
-	var err error
-	if s.dns4, s.gate4, err = s.open(ctx, "127.0.0.1", "4"); err != nil {
-		return nil, fmt.Errorf("listen on 127.0.0.1: %w", err)
-	}
-	if s.dns6, s.gate6, err = s.open(ctx, "::1", "6"); err != nil {
-		// No IPv6 loopback: what would be redirected is refused instead.
-		if !errors.Is(err, syscall.EADDRNOTAVAIL) && !errors.Is(err, syscall.EAFNOSUPPORT) {
-			return nil, fmt.Errorf("listen on ::1: %w", err)
+	err := onLoopback(func(host, family string) (err error) {
+		dns, gate := &s.dns4, &s.gate4
+		if family == "6" {
+			dns, gate = &s.dns6, &s.gate6
 		}
+		*dns, *gate, err = s.open(ctx, host, family)
+		return err
+	})
+	return s, err
+}
+
+// onLoopback opens sockets on the address of each family. Without one of IPv6, what would be redirected there is
+// refused instead.
+func onLoopback(open func(host, family string) error) error {
+	if err := open("127.0.0.1", "4"); err != nil {
+		return fmt.Errorf("listen on 127.0.0.1: %w", err)
 	}
-	return s, nil
+	if err := open("::1", "6"); err != nil && !noAddress(err) {
+		return fmt.Errorf("listen on ::1: %w", err)
+	}
+	return nil
+}
+
+func noAddress(err error) bool {
+	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)
+}
+
+// plainTCP makes sockets that don't speak MPTCP: the original destination of a redirected client is only to be had from
+// a plain one (net/mptcp/sockopt.c).
+func plainTCP() *net.ListenConfig {
+	lc := &net.ListenConfig{Control: keepPort}
+	lc.SetMultipathTCP(false)
+	return lc
 }
 
 // open binds one port that is free for UDP and TCP, and another one for TCP.
 // The kernel proposes them: no port is taken from the agent's programs.
 func (s *guardSockets) open(ctx context.Context, host, family string) (dns, gate uint16, err error) {
-	// Redirected clients may speak MPTCP; the original destination is only to
-	// be had from a plain TCP socket (net/mptcp/sockopt.c).
-	lc := net.ListenConfig{Control: keepPort}
-	lc.SetMultipathTCP(false)
+	lc := plainTCP()
 	for range 32 {
 		var l, g net.Listener
 		var u net.PacketConn
-		if l, err = listenOnFree(ctx, &lc, host, family); err != nil {
+		if l, err = listenOnFree(ctx, lc, host, family); err != nil {
 			continue
 		}
 		if u, err = lc.ListenPacket(ctx, "udp"+family, l.Addr().String()); err == nil {
-			if g, err = listenOnFree(ctx, &lc, host, family); err == nil {
-				dns, gate = uint16(l.Addr().(*net.TCPAddr).Port), uint16(g.Addr().(*net.TCPAddr).Port)
-				files, err := files(u, l, g)
-				s.files, s.tcp = append(s.files, files...), append(s.tcp, files[1:]...)
-				return dns, gate, err
+			if g, err = listenOnFree(ctx, lc, host, family); err == nil {
+				return portOf(l), portOf(g), s.take(u, l, g)
 			}
 			u.Close()
 		}
 		l.Close()
 	}
 	return 0, 0, err
+}
+
+// brokerSockets are what the agent asks the broker at: one port, on each family's loopback address.
+type brokerSockets struct {
+	lent
+	port uint16
+}
+
+func openBrokerSockets(ctx context.Context) (*brokerSockets, error) {
+	var err error
+	for range 32 { // what is free on one address may be taken on the other
+		s, lc := &brokerSockets{}, plainTCP()
+		var open []io.Closer
+		err = onLoopback(func(host, family string) error {
+			if s.port == 0 {
+				l, err := listenOnFree(ctx, lc, host, family)
+				if err == nil {
+					s.port, open = portOf(l), append(open, l)
+				}
+				return err
+			}
+			l, err := lc.Listen(ctx, "tcp"+family, net.JoinHostPort(host, strconv.Itoa(int(s.port))))
+			if err == nil {
+				open = append(open, l)
+			}
+			return err
+		})
+		if err == nil {
+			return s, s.take(open...)
+		}
+		for _, l := range open {
+			l.Close()
+		}
+	}
+	return nil, err
+}
+
+func portOf(l net.Listener) uint16 { return uint16(l.Addr().(*net.TCPAddr).Port) }
+
+// take makes sockets the keeper's to lend.
+func (s *lent) take(sockets ...io.Closer) error {
+	var errs []error
+	for _, c := range sockets {
+		f, err := lend(c.(syscall.Conn))
+		c.Close()
+		if errs = append(errs, err); f == nil {
+			continue
+		}
+		s.files = append(s.files, f)
+		if _, tcp := c.(net.Listener); tcp {
+			s.tcp = append(s.tcp, f)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // listenOnFree listens on a free port, by its number: a socket keeps a port that it asked for by number when it stops
@@ -79,7 +157,7 @@ func listenOnFree(ctx context.Context, lc *net.ListenConfig, host, family string
 	return lc.Listen(ctx, "tcp"+family, addr)
 }
 
-// keepPort makes a socket's port its own also if it does not listen, which a guard that was taken over may bring
+// keepPort makes a socket's port its own also if it does not listen, which a process that was taken over may bring
 // about: with SO_REUSEADDR, which Go sets, another socket could listen there then.
 func keepPort(_, _ string, c syscall.RawConn) error {
 	var err error
@@ -89,8 +167,8 @@ func keepPort(_, _ string, c syscall.RawConn) error {
 	return err
 }
 
-// accept leaves connections to a guard that is about to start.
-func (s *guardSockets) accept() error {
+// accept leaves connections to a process that is about to start.
+func (s *lent) accept() error {
 	for _, l := range s.turnedAway {
 		l.Close()
 	}
@@ -99,17 +177,17 @@ func (s *guardSockets) accept() error {
 	var errs []error
 	for _, f := range s.tcp {
 		fd := int(f.Fd())
-		// The last guard may have set or shut down what it was lent. For one that listens still this changes nothing.
+		// The last one may have set or shut down what it was lent. For one that listens still this changes nothing.
 		errs = append(errs, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0), unix.Listen(fd, unix.SOMAXCONN))
 	}
 	return errors.Join(errs...)
 }
 
-// refuse resets connections at once while there is no guard, those that wait included. The sockets never stop
+// refuse resets connections at once while there is no process, those that wait included. The sockets never stop
 // listening: the kernel lets nobody else have a port that is listened at, whatever options he sets
 // (inet_bind_conflict in net/ipv4/inet_connection_sock.c), while one that does not listen needs SO_REUSEADDR to start
-// again beside the connections of the last guard, and could be had by others for that moment.
-func (s *guardSockets) refuse() error {
+// again beside the connections of the last process, and could be had by others for that moment.
+func (s *lent) refuse() error {
 	if s.turnedAway != nil {
 		return nil
 	}
@@ -141,18 +219,6 @@ func turnAway(l net.Listener) {
 			c.Close()
 		}
 	}
-}
-
-// files takes the descriptors out of the sockets and closes those.
-func files(sockets ...interface{ Close() error }) ([]*os.File, error) {
-	var out []*os.File
-	var errs []error
-	for _, s := range sockets {
-		f, err := lend(s.(syscall.Conn))
-		s.Close()
-		out, errs = append(out, f), append(errs, err)
-	}
-	return out, errors.Join(errs...)
 }
 
 // lend returns a descriptor of s that is to be used by another process only. It is

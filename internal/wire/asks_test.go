@@ -1,20 +1,18 @@
-package guard
+package wire
 
 import (
 	"context"
 	"errors"
 	"testing"
 	"time"
-
-	"github.com/agent-init/agent-init/internal/wire"
 )
 
-// TestAsksBounded: the guard has no more questions under way than the keeper serves,
+// TestAsksBounded: a child has no more questions under way than the keeper serves,
 // also those that nobody waits for any more, and a place is free with its answer.
 func TestAsksBounded(t *testing.T) {
-	a := newAsks()
+	a := NewAsks(nil)
 	var ids []uint32
-	for range wire.AsksAtOnce {
+	for range AsksAtOnce {
 		id, _, err := a.begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -27,17 +25,17 @@ func TestAsksBounded(t *testing.T) {
 		t.Fatalf("one more than that is asked: %v", err)
 	}
 	for range 3 { // what was not asked, or was answered, frees nothing
-		a.end(wire.Message{ID: 1 << 31})
-		a.end(wire.Message{ID: ids[0]})
+		a.End(Message{ID: 1 << 31})
+		a.End(Message{ID: ids[0]})
 	}
-	if n := len(a.places); n != wire.AsksAtOnce-1 {
+	if n := len(a.places); n != AsksAtOnce-1 {
 		t.Errorf("%d places are taken", n)
 	}
 	id, answer, err := a.begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.end(wire.Message{ID: id, Err: true})
+	a.End(Message{ID: id, Err: true})
 	if m := <-answer; !m.Err {
 		t.Errorf("another answer: %+v", m)
 	}
