@@ -1,7 +1,7 @@
 package route
 
-// anthropic is the Messages API: https://docs.claude.com/en/api/messages. Closed stay, on the same host and with the same
-// key: files, batches, skills, agents, sessions, vaults, organizations, oauth/token, which mints tokens, and /api.
+// anthropic is the Messages API: https://docs.claude.com/en/api/messages. Closed stay, on the same host and with the
+// same key: files, batches, skills, agents, sessions, vaults, organizations, /api, and oauth/token, which mints tokens.
 func anthropic() Route {
 	return Route{
 		Name:       "anthropic",

@@ -1,6 +1,7 @@
 package route
 
-// Builtin is the route of that name as it is without a policy's changes. To is empty where only the policy can say it.
+// Builtin is the route of that name as it is without a policy's changes. To is empty where
+// only the policy can say it, and has {resource} or {region} where the policy says that.
 func Builtin(name string) (Route, bool) {
 	for _, r := range builtins() {
 		if r.Name == name {
@@ -22,7 +23,9 @@ func Names() []string {
 // builtins makes them anew at each call, so that nobody changes another's.
 func builtins() []Route {
 	return []Route{
-		anthropic(), openai(), gemini(),
+		anthropic(), openai(), azureOpenAI(), gemini(),
+		openrouter(), mistral(), deepseek(), groq(), xai(), bedrock(),
+		localai(), vllm(), ollama(),
 	}
 }
 

@@ -1,7 +1,8 @@
 package route
 
-// gemini is generateContent: https://ai.google.dev/api/generate-content. Closed stay, on the same host and with the same
-// key: interactions, files, uploads, cachedContents, fileSearchStores, batches, agents, and what speaks OpenAI's API.
+// gemini is generateContent: https://ai.google.dev/api/generate-content. Closed stay, on the same host and with the
+// same key: interactions, files, uploads, cachedContents, fileSearchStores, batches, agents, and what
+// speaks OpenAI's API.
 func gemini() Route {
 	r := Route{
 		Name:       "gemini",

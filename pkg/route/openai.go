@@ -1,8 +1,8 @@
 package route
 
-// openai is Responses and Chat Completions: https://developers.openai.com/api/reference. Closed stay, on the same host and
-// with the same key: alpha/search, by which Codex has the provider open any address, stored responses, conversations,
-// files, containers, vector stores, images, realtime, and the organization's own.
+// openai is Responses and Chat Completions: https://developers.openai.com/api/reference. Closed stay, on the same host
+// and with the same key: alpha/search, by which Codex has the provider open any address, stored responses, files,
+// conversations, containers, vector stores, images, realtime, and the organization's own.
 func openai() Route {
 	return Route{
 		Name:       "openai",

@@ -23,8 +23,9 @@ type Route struct {
 	Headers []string `json:"headers"` // what passes besides the general ones, in lower case; a * at the end stands for anything
 	Add     []Header `json:"add"`     // put on besides, a tenant's pin for one
 
-	Endpoints []Endpoint `json:"endpoints"` // what may be asked; nothing else may
-	Shape     Shape      `json:"shape"`     // of a refusal
+	Endpoints  []Endpoint `json:"endpoints"`   // what may be asked; nothing else may
+	Shape      Shape      `json:"shape"`       // of a refusal
+	TellsUsage bool       `json:"tells_usage"` // its streams of Chat Completions tell their usage unasked
 
 	ProviderTools []string `json:"provider_tools"` // server-side tools that may be asked for; none by default
 	Models        []string `json:"models"`         // patterns as in path.Match without brackets; none: any model
@@ -32,7 +33,7 @@ type Route struct {
 	Limits        Limits   `json:"limits"`
 
 	Env         map[string]string `json:"env"`          // what the agent gets: {base} and {token} are replaced
-	TokenPrefix string            `json:"token_prefix"` // what the agent's token begins with on this route: a scanner takes it for a key
+	TokenPrefix string            `json:"token_prefix"` // of the agent's token, which a scanner then takes for a key
 
 	Harmless     []Endpoint `json:"harmless"`      // refused as all else, but clients ask it at their start and do without
 	TenantHeader string     `json:"tenant_header"` // the API's header that admits the keys of named organisations alone
