@@ -6,6 +6,8 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+
+	"github.com/agent-init/agent-init/pkg/route"
 )
 
 // File is one policy file. A Name that ends in .yaml, .yml or .json is read as YAML, any other as a list of entries.
@@ -90,10 +92,33 @@ type Counts struct {
 // Parse reads a bundle. Presets are the files NAME.txt of presets, which may be nil. An empty bundle is a valid policy,
 // which allows nothing. The error is an ErrorList with everything that is wrong in any file.
 func Parse(b *Bundle, presets fs.FS) (*Policy, error) {
+	return ParseWith(b, presets, func([]PlacedRoute) ([]string, ErrorList) { return b.Absent, nil })
+}
+
+// PlacedRoute is a route of the broker, and where it is written.
+type PlacedRoute struct {
+	route.Route
+	Source Source
+}
+
+// ParseWith is Parse for who has the credentials: absent is told all routes, and says the names of the optional ones
+// whose credential is not there, and what is wrong with others. The names are b.Absent from then on.
+func ParseWith(b *Bundle, presets fs.FS, absent func([]PlacedRoute) ([]string, ErrorList)) (*Policy, error) {
 	ps := newParser(presets)
-	ps.absent = b.Absent
 	for _, f := range b.Files {
 		ps.file(f)
+	}
+	if ps.errs.list == nil {
+		var routes []PlacedRoute
+		for _, w := range ps.routes {
+			routes = append(routes, PlacedRoute{w.Route, w.at[""]})
+		}
+		var wrong ErrorList
+		b.Absent, wrong = absent(routes)
+		ps.absent = b.Absent
+		for _, e := range wrong {
+			ps.errs.add(e)
+		}
 	}
 	p, err := ps.policy(len(b.Files), b.Hosts)
 	if err != nil {
