@@ -27,8 +27,8 @@ const (
 	array  jsontext.Kind = '['
 )
 
-// node is a value, or the name in front of one. The nodes of a document stand in its order, so a list or an object is
-// followed by what it has.
+// node is a value, or the name in front of one. The nodes of a document stand in its order, so a list or an object
+// is followed by what it has.
 type node struct {
 	from, to uint32 // the bytes of the document
 	next     uint32 // the node behind all that this one has
@@ -41,9 +41,9 @@ type value struct {
 	nodes []node // this one first
 }
 
-// parse reads a document by RFC 8259 and the stricter RFC 7493: a name that stands twice in an object, however it is
-// escaped, what isn't UTF-8, and half a surrogate pair are errors. So are a byte order mark, a second document, and what
-// goes beyond the bounds above. The tree refers to body, which is not copied.
+// parse reads a document by RFC 8259 and the stricter RFC 7493: a name that stands twice in an object, however
+// it is escaped, what isn't UTF-8, and half a surrogate pair are errors. So are a byte order mark, a second document,
+// and what goes beyond the bounds above. The tree refers to body, which is not copied.
 func parse(body []byte) (value, error) {
 	if uint64(len(body)) >= 1<<32 {
 		return value{}, errors.New("is too long")
@@ -119,6 +119,9 @@ func (v value) kind() jsontext.Kind {
 
 // none says that a value is not there, or null. APIs take the two as one.
 func (v value) none() bool { return v.kind() == absent || v.kind() == null }
+
+// scalar says that a value has no others in it.
+func (v value) scalar() bool { return v.kind() != object && v.kind() != array }
 
 func (v value) raw() []byte {
 	if len(v.nodes) == 0 {

@@ -9,19 +9,19 @@ import (
 	"testing"
 )
 
-// plain is a value as encoding/json would give it.
-func plain(v value) any {
+// asAny is a value as encoding/json would give it.
+func asAny(v value) any {
 	switch v.kind() {
 	case object:
 		m := map[string]any{}
 		for name, member := range v.members() {
-			m[string(name)] = plain(member)
+			m[string(name)] = asAny(member)
 		}
 		return m
 	case array:
 		l := []any{}
 		for item := range v.items() {
-			l = append(l, plain(item))
+			l = append(l, asAny(item))
 		}
 		return l
 	case text:
@@ -62,7 +62,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("%.60q: %v", body, err)
 			continue
 		}
-		if got, want := plain(v), second(t, []byte(body)); !reflect.DeepEqual(got, want) {
+		if got, want := asAny(v), second(t, []byte(body)); !reflect.DeepEqual(got, want) {
 			t.Errorf("%.60q is %v, want %v", body, got, want)
 		}
 		if string(v.raw()) != strings.TrimSpace(kept) {
@@ -110,7 +110,7 @@ func TestParseRefuses(t *testing.T) {
 		"many values":         `[` + strings.Repeat("0,", maxValues-1) + `0]`,
 	} {
 		if v, err := parse([]byte(body)); err == nil {
-			t.Errorf("%s: %.60q is read as %v", name, body, plain(v))
+			t.Errorf("%s: %.60q is read as %v", name, body, asAny(v))
 		}
 	}
 }

@@ -1,15 +1,42 @@
 // Package judge says what of a request may pass on a route of the broker's. It is pure: no socket, no file, no clock.
+//
+// All lists are closed: a type or a field that no rule knows is refused, and a header dropped. No body is rewritten,
+// since a request that lacks a part can wedge the session of who sent it.
 package judge
 
-// Refusal is why a request does not pass.
-type Refusal struct {
-	What string // of what kind, one word: path, header, tool, content, model, …
-	Text string // for the person and the model: what is refused, and which setting says so
-}
+import (
+	"github.com/agent-init/agent-init/pkg/route"
+)
 
 // Told is what a body says of itself.
 type Told struct {
 	Model       string
 	Stream      bool // the answer is asked for as a stream
 	CountsUsage bool // the answer will say what it has cost
+}
+
+// Body judges what a request has inside, unpacked. path is the one that Head judged.
+func Body(r *route.Route, e *route.Endpoint, path string, body []byte) (Told, *Refusal) {
+	if len(body) > route.MaxBody {
+		return Told{}, refuse("size", "the body has more than %d bytes", route.MaxBody)
+	}
+	switch e.Body {
+	case route.Opaque:
+		return Told{}, nil
+	case route.Empty:
+		if len(body) > 0 {
+			return Told{}, refuse("body", "%s %s has no body", e.Method, e.Path)
+		}
+		return Told{}, nil
+	}
+	root, err := parse(body)
+	if err != nil {
+		return Told{}, refuse("json", "the body is not JSON that can be judged: %s", quote(err.Error(), 200))
+	}
+	q := &request{route: r, path: path, root: root}
+	switch e.Body {
+	case route.Messages, route.CountMessages:
+		return q.messages()
+	}
+	return Told{}, refuse("body", "no rules judge a body of the kind %q", e.Body)
 }

@@ -1,0 +1,82 @@
+package judge
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/agent-init/agent-init/pkg/route"
+)
+
+const maxModel = 256 // bytes of a model's name; an ARN of Bedrock's is the longest
+
+// request is a body that is judged by the rules of an API. Its methods are what the rules of all APIs have in common.
+type request struct {
+	route *route.Route
+	path  string // the canonical one
+	root  value
+}
+
+// fields refuses a body that isn't an object, and fields that neither the rules of its API know nor the route names.
+func fields[T any](q *request, known map[string]T) *Refusal {
+	if q.root.kind() != object {
+		return refuse("json", "the body is not an object")
+	}
+	for name, field := range q.root.members() {
+		if _, ok := known[string(name)]; !ok && !field.none() && !q.named(name) {
+			return refuse("field", "field %s is not known to agent-init; route %s lets it pass with fields: [%[1]s]",
+				quote(name, 64), q.route.Name)
+		}
+	}
+	return nil
+}
+
+// named says whether the route lets a field pass that the rules don't know.
+func (q *request) named(name []byte) bool { return slices.Contains(q.route.Fields, string(name)) }
+
+// flag is a field that is true, false, null or absent. Some servers take "true" and 1 for true, so these are refused.
+func (q *request) flag(name string) (bool, *Refusal) {
+	switch v := q.root.get(name); v.kind() {
+	case 't':
+		return true, nil
+	case 'f', null, absent:
+		return false, nil
+	}
+	return false, refuse("field", "field %s is neither true nor false", name)
+}
+
+// model is the name in a field that says which model is asked, if the route allows that one.
+func (q *request) model(v value) (string, *Refusal) {
+	name := v.str()
+	odd := func(c rune) bool { return c <= ' ' || c > '~' }
+	if len(name) == 0 || len(name) > maxModel || bytes.ContainsFunc(name, odd) {
+		return "", refuse("model", "the model is not the name of one")
+	}
+	return string(name), q.allowed(string(name))
+}
+
+// allowed refuses a model that is not on the list of the route.
+func (q *request) allowed(model string) *Refusal {
+	if len(q.route.Models) == 0 || route.Match(q.route.Models, model) {
+		return nil
+	}
+	return refuse("model", "model %s is not on the list of route %s (models)", quote(model, 64), q.route.Name)
+}
+
+// provided refuses what the provider would run, unless the route names it: its type, or the family of that type. The
+// family is "" for a type that the rules don't know.
+func (q *request) provided(kind []byte, family string) *Refusal {
+	tools := q.route.ProviderTools
+	if slices.Contains(tools, string(kind)) || family != "" && slices.Contains(tools, family) {
+		return nil
+	}
+	if family == "" {
+		return refuse("tool", "a tool of the type %s is not known to agent-init; "+
+			"route %s lets it pass with provider_tools: [%[1]s]", quote(kind, 64), q.route.Name)
+	}
+	return refuse("tool", "%s is run by the provider, which could fetch or keep what it is told; "+
+		"route %s lets it pass with provider_tools: [%s]", quote(kind, 64), q.route.Name, family)
+}
+
+// inline says whether a URL has its content in itself. Only the exact spelling counts: a server may take others for a
+// name or a path.
+func inline(url []byte) bool { return bytes.HasPrefix(url, []byte("data:")) }
