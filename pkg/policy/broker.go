@@ -13,8 +13,9 @@ import (
 // written is a route of the broker as files have it, and what comes of it.
 type written struct {
 	route.Route
-	host Rule              // an entry for the host, on the port of the route alone
-	at   map[string]Source // of its words; "" is the route
+	host   Rule              // an entry for the host, on the port of the route alone
+	at     map[string]Source // of its words; "" is the route
+	absent bool              // its credential is, and it may be
 
 	api, to, resource, region string
 	keyless                   bool
@@ -36,7 +37,7 @@ func (ps *parser) broker(n node) {
 	ps.mapping(n, nil, func(name string, n node) {
 		w := written{Route: route.Route{Name: name}, at: map[string]Source{"": n.key}}
 		if problem := routeName(name); problem != "" {
-			ps.errs.add(Error{Source: n.key, Text: name, Message: problem})
+			ps.errs.add(Error{n.key, name, problem, Nearest(strings.ToLower(name), route.Names())})
 			return
 		}
 		if !ps.once(n.key, n.name) {
@@ -118,7 +119,16 @@ func (ps *parser) credential(w *written) func(node) {
 			w.keyless = true
 			return
 		}
-		sources(n)
+		faults := ps.errs.count()
+		for _, item := range append([]*yaml.Node{n.Node}, n.Content...) { // file: /x, with a blank
+			if item.Kind == yaml.MappingNode {
+				ps.wrong(n.of(item), "a credential is one word: file:/PATH or env:NAME, without a blank")
+				return
+			}
+		}
+		if sources(n); w.credential == nil && ps.errs.count() == faults {
+			ps.wrong(n, "no source is named: write file:/PATH, env:NAME or none, or leave this out")
+		}
 	}
 }
 
@@ -180,7 +190,8 @@ func (w *written) upstream(base *route.Route, builtin bool) (string, *fault) {
 	if f != nil {
 		return "to", f
 	}
-	w.host.Source, w.host.Text, w.host.Private = w.at[""], w.Name, w.Private && w.host.Name != ""
+	w.host.Private = w.Private && w.host.Name != ""
+	w.host.Source, w.host.Text = w.at[""], w.host.String()
 	base.To = to.below(base.Endpoints)
 	if to.scheme != "http" {
 		return "", nil
@@ -265,6 +276,25 @@ func (w *written) judged(base *route.Route, builtin bool) (string, *fault) {
 	return "", nil
 }
 
+// Routes are those of the broker that files name, in file order, present or not.
+func (p *Policy) Routes() []route.Route {
+	all := make([]route.Route, len(p.routes))
+	for i, w := range p.routes {
+		all[i] = w.Route
+	}
+	return all
+}
+
+// CredentialAt is where files say where the credential of a route is, or where they name the route.
+func (p *Policy) CredentialAt(name string) Source {
+	for _, w := range p.routes {
+		if w.Name == name {
+			return w.place("credential")
+		}
+	}
+	return Source{}
+}
+
 // goes says whether r is about the host of w.
 func (r *Rule) goes(w *written) bool {
 	switch {
@@ -279,9 +309,11 @@ func (r *Rule) goes(w *written) bool {
 // routed takes over the routes whose credential is there, and leaves out the entries that count only without them.
 func (p *Policy) routed(ps *parser) {
 	own := &Policy{Settings: p.Settings, hosts: p.hosts}
+	p.routes = ps.routes
 	taken := map[string]bool{} // variables of the agent's, which the first route that sets one has
-	for _, w := range ps.routes {
-		if w.Optional && slices.Contains(ps.absent, w.Name) {
+	for i := range p.routes {
+		w := &p.routes[i]
+		if w.absent = w.Optional && slices.Contains(ps.absent, w.Name); w.absent {
 			p.AbsentRoutes = append(p.AbsentRoutes, w.Name)
 			continue
 		}
@@ -291,15 +323,14 @@ func (p *Policy) routed(ps *parser) {
 			}
 			taken[name] = true
 		}
-		p.routes = append(p.routes, w)
 		p.Settings.Broker = append(p.Settings.Broker, w.Route)
 		own.rules = append(own.rules, &w.host)
 	}
-	if p.routes == nil {
+	if own.rules == nil {
 		return
 	}
 	p.rules = slices.DeleteFunc(p.rules, func(r *Rule) bool {
-		return r.Unbrokered && slices.ContainsFunc(p.routes, func(w written) bool { return r.goes(&w) })
+		return r.Unbrokered && slices.ContainsFunc(p.routes, func(w written) bool { return !w.absent && r.goes(&w) })
 	})
 	own.index()
 	p.Broker = own
@@ -309,10 +340,16 @@ func (p *Policy) routed(ps *parser) {
 func (p *Policy) unambiguous(ps *parser) {
 	for i := range p.routes {
 		w := &p.routes[i]
+		if w.absent {
+			continue
+		}
 		route := fmt.Sprintf("the route %s (%v)", w.Name, w.at[""])
 		for _, r := range p.besides(w) {
-			ps.errs.add(Error{Source: r.Source, Text: r.Text, Message: w.host.Target() +
-				" is reached through the broker alone, by " + route + ": take this entry out, or write unbrokered behind it"})
+			remedy := "take this entry out, or write unbrokered behind it"
+			if host := w.host.Target(); r.Preset != "" || r.Target() != host {
+				remedy = fmt.Sprintf("deny it (!%s), or write unbrokered behind this entry", host)
+			}
+			ps.errs.add(Error{Source: r.Source, Text: r.Text, Message: w.host.Target() + " is reached through the broker alone, by " + route + ": " + remedy})
 		}
 		for _, name := range w.variables() {
 			if src, ok := ps.set["env."+name]; ok {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -50,5 +51,159 @@ func TestAbsentRoute(t *testing.T) {
 	}
 	if p.Broker.Decide("api.anthropic.com", HTTPS).Allowed || !p.Broker.Decide("api.openai.com", HTTPS).Allowed {
 		t.Error("the broker reaches the host of an absent route, or not that of a present one")
+	}
+}
+
+// What a line of a route comes to.
+func TestRouteWords(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		is   func(route.Route) bool
+	}{
+		{`anthropic: {to: 'https://Gateway.Corp.Example:8443/claude/v1'}`, func(r route.Route) bool {
+			return r.To == "https://gateway.corp.example:8443/claude/" && r.Inject.Header == "x-api-key"
+		}},
+		{`anthropic: {to: 'https://gateway.corp.example:443'}`, func(r route.Route) bool { return r.To == "https://gateway.corp.example/" }},
+		{`gemini: {to: 'https://gateway.corp.example/v1beta/'}`, func(r route.Route) bool { return r.To == "https://gateway.corp.example/" }},
+		{`openai: {to: 'https://gateway.corp.example/v2'}`, func(r route.Route) bool { return r.To == "https://gateway.corp.example/v2/" }},
+		{`openai: {to: 'http://10.0.0.1:80', plaintext: true}`, func(r route.Route) bool { return r.To == "http://10.0.0.1/" && r.Plaintext }},
+		{`openai: {to: 'http://[fd00::1]:8000/', credential: none}`, func(r route.Route) bool {
+			return r.To == "http://[fd00::1]:8000/" && r.Keyless && r.Credential == nil && r.Inject.Header == ""
+		}},
+		{`anthropic: {credential: [file:/run/secrets/key, 'env:KEY']}`, func(r route.Route) bool {
+			return slices.Equal(r.Credential, []route.Source{{File: "/run/secrets/key"}, {Env: "KEY"}}) && len(r.Inject.ByPrefix) > 0
+		}},
+		{`anthropic: {credential: env:KEY, inject: {header: Authorization, value: "Bearer {}"}}`, func(r route.Route) bool {
+			return r.Inject.Header == "authorization" && r.Inject.Value == "Bearer {}" && r.Inject.ByPrefix == nil
+		}},
+		{`anthropic: {tenant: org-1}`, func(r route.Route) bool {
+			return slices.Equal(r.Add, []route.Header{{Name: "anthropic-allowed-org-ids", Value: "org-1"}})
+		}},
+		{`openai: {tenant: [org-a, org-b]}`, func(r route.Route) bool {
+			return slices.Equal(r.Add, []route.Header{{Name: "openai-allowed-organization-ids", Value: "org-a,org-b"}})
+		}},
+		{`openai: {provider_tools: [web_search], models: ["gpt-5*", anthropic/claude], fields: [x_y], optional: true, private: true}`, func(r route.Route) bool {
+			return slices.Equal(r.ProviderTools, []string{"web_search"}) && slices.Equal(r.Models, []string{"gpt-5*", "anthropic/claude"}) &&
+				slices.Contains(r.Fields, "x_y") && r.Optional && r.Private
+		}},
+		{`openai: {limits: {requests_per_minute: 120, tokens_per_day: 5000000}}`, func(r route.Route) bool {
+			return r.Limits == route.Limits{RequestsPerMinute: 120, TokensPerDay: 5_000_000}
+		}},
+		{`vllm-1: {to: 'http://10.0.0.1:8000/v1', api: openai, credential: none}`, func(r route.Route) bool {
+			openai, _ := route.Builtin("openai")
+			return r.To == "http://10.0.0.1:8000/" && r.Shape == openai.Shape && len(r.Endpoints) == len(openai.Endpoints) && r.TenantHeader == ""
+		}},
+		{`tickets: {to: 'https://t.example/api', credential: 'env:T', inject: {basic: {user: me}}, allow: [GET /v2/**, POST /v2/search]}`, func(r route.Route) bool {
+			return r.To == "https://t.example/api/" && r.Inject.Basic == "me" && r.Endpoints[0].Path == "/v2/**" && r.Endpoints[0].Body == route.Empty &&
+				r.Endpoints[1].Method == "POST" && r.Endpoints[1].Body == route.Opaque
+		}},
+		{`tickets: {to: 'https://t.example/', credential: 'env:T', inject: {query: key}, allow: [GET /]}`, func(r route.Route) bool {
+			return r.Inject.Query == "key" && r.Inject.Value == ""
+		}},
+		{`tickets: {to: 'https://t.example/', credential: 'env:T', inject: {header: X-Key}, allow: [GET /]}`, func(r route.Route) bool {
+			return r.Inject.Header == "x-key" && r.Inject.Value == "{}"
+		}},
+	} {
+		p := parse(t, "p.yaml", "broker:\n  "+tt.text+"\n")
+		if routes := p.Settings.Broker; len(routes) != 1 || !tt.is(routes[0]) {
+			t.Errorf("%s: %+v", tt.text, routes)
+		}
+	}
+}
+
+// The broker's own policy has the hosts of its routes, each on its port alone.
+func TestBrokersOwnPolicy(t *testing.T) {
+	p, err := Parse(&Bundle{Hosts: []byte("192.168.65.254 models.corp.example\n"), Files: []File{{Name: "p.yaml", Data: []byte(`
+broker:
+  openai: {credential: env:A}
+  internal: {api: openai, to: "https://llm.corp.example:8443/", private: true, credential: none}
+  plain: {api: openai, to: "http://10.0.0.1:8000/", credential: none}
+  host: {api: openai, to: "https://models.corp.example/", credential: none}
+deny: [api.openai.com, 10.0.0.1]
+`)}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rules []string
+	for r := range p.Broker.Rules() {
+		rules = append(rules, r.String())
+	}
+	want := []string{"api.openai.com:443", "llm.corp.example:8443 private", "10.0.0.1:8000", "models.corp.example:443"}
+	if !slices.Equal(rules, want) {
+		t.Errorf("rules %q, want %q", rules, want)
+	}
+	if got := p.Broker.Admit("models.corp.example", netip.MustParseAddr("192.168.65.254")); len(got) != 1 {
+		t.Errorf("the hosts file does not count: %v", got)
+	}
+	if got := p.Broker.Admit("api.openai.com", netip.MustParseAddr("10.0.0.9")); got != nil {
+		t.Errorf("a route to a public server leads to a private address: %v", got)
+	}
+	if got := p.CredentialAt("openai"); got != (Source{"p.yaml", 3, 12}) {
+		t.Errorf("the credential is at %v", got)
+	}
+}
+
+func TestRoutesOfSeveralFiles(t *testing.T) {
+	files := func(second string) *Bundle {
+		return &Bundle{Files: []File{
+			{Name: "a.yaml", Data: []byte("broker:\n  openai: {credential: env:A}\n")},
+			{Name: "b.yaml", Data: []byte(second)},
+		}}
+	}
+	_, err := Parse(files("broker:\n  anthropic: {}\n  openai: {credential: 5, to: x}\n"), nil)
+	if want := `b.yaml:3:3: already set in a.yaml:2: "broker.openai"`; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	p, err := Parse(files("broker:\n  mine: {to: 'https://m.example/', api: openai, credential: env:B}\n"), nil)
+	if err != nil || len(p.Settings.Broker) != 2 || p.Settings.Broker[1].Name != "mine" {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	if first, second := p.Settings.Broker[0].Env, p.Settings.Broker[1].Env; first["OPENAI_BASE_URL"] == "" || len(second) != 0 {
+		t.Errorf("two routes set one variable: %v, %v", first, second)
+	}
+}
+
+// What makes an entry for the host of a route harmless, and what does not.
+func TestEntriesBesideARoute(t *testing.T) {
+	const (
+		anthropic = "anthropic: {}"
+		named     = "mine: {to: 'http://llm:8000/', api: openai, credential: none, private: true}"
+		address   = "mine: {to: 'http://10.0.0.1:8000/', api: openai, credential: none}"
+		optional  = "anthropic: {optional: true}"
+	)
+	for _, tt := range []struct {
+		route, list string
+		ok          bool
+	}{
+		{anthropic, "api.anthropic.com", false},
+		{anthropic, "api.anthropic.com:22", false}, // a provider may serve its API there
+		{anthropic, "api.anthropic.com:443/udp", false},
+		{anthropic, "*.anthropic.com", false},
+		{anthropic, "@claude", false},
+		{anthropic, "api.anthropic.com\n!api.anthropic.com", true},
+		{anthropic, "*.anthropic.com\n!api.anthropic.com", true},
+		{anthropic, "*.anthropic.com\n!api.anthropic.com:443", false},
+		{anthropic, "@claude\n!api.anthropic.com", true},
+		{anthropic, "!api.anthropic.com", true},
+		{anthropic, "api.anthropic.com unbrokered", true},
+		{anthropic, "api.anthropic.com required unbrokered\n*.anthropic.com unbrokered", true},
+		{anthropic, "api.anthropic.com unbrokered\napi.anthropic.com", false},
+		{anthropic, "console.anthropic.com", true},
+		{anthropic, "192.0.2.0/24", true},
+		{optional, "api.anthropic.com", true},
+		{named, "llm:8000", false},
+		{named, "llm", true}, // other ports of one's own server are other servers
+		{named, "llm:5432", true},
+		{address, "10.0.0.0/24:8000", false},
+		{address, "10.0.0.1", true},
+		{address, "10.0.0.1:8000 unbrokered", true},
+		{address, "10.0.0.0/24:8000\n!10.0.0.1:8000", true},
+	} {
+		_, err := Parse(&Bundle{Absent: []string{"anthropic"}, Files: []File{
+			{Name: "p.yaml", Data: []byte("broker: {" + tt.route + "}\n")}, {Name: "a.txt", Data: []byte(tt.list)},
+		}}, fsys("claude.txt", "api.anthropic.com\nplatform.claude.com\n"))
+		if (err == nil) != tt.ok {
+			t.Errorf("%s beside %q: %v", tt.route, tt.list, err)
+		}
 	}
 }

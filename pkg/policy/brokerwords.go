@@ -203,11 +203,8 @@ func parseTo(s string, r *Rule) (target, *fault) {
 	if f := reachable(r); f != "" {
 		return t, &fault{at, s, f, ""}
 	}
-	t.path = strings.TrimSuffix(u.Path, "/") + "/"
-	for segment := range strings.SplitSeq(strings.Trim(t.path, "/"), "/") {
-		if t.path != "/" && (segment == "." || segment == ".." || !only(segment, pathChars)) {
-			return t, &fault{0, s, "the path of the URL is not written as it is asked: no empty segment, no dots, no star", ""}
-		}
+	if t.path, ok = prefixOf(u.Path); !ok {
+		return t, &fault{0, s, "the path of a route's URL has no empty segment, no dots alone, and nothing that needs an escape", ""}
 	}
 	t.host = r.Target()
 	if r.Prefix.IsValid() && r.Prefix.Addr().Is6() {
@@ -217,6 +214,20 @@ func parseTo(s string, r *Rule) (target, *fault) {
 		t.host += ":" + number
 	}
 	return t, nil
+}
+
+// prefixOf is what a path puts in front of those of endpoints: it begins and ends in one slash.
+func prefixOf(path string) (string, bool) {
+	inner := strings.TrimSuffix(strings.TrimPrefix(path, "/"), "/")
+	if inner == "" {
+		return "/", true
+	}
+	for segment := range strings.SplitSeq(inner, "/") {
+		if segment == "." || segment == ".." || !only(segment, pathChars) {
+			return "", false
+		}
+	}
+	return "/" + inner + "/", true
 }
 
 // reachable says why no route leads to the host of r.

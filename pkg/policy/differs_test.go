@@ -16,6 +16,7 @@ func TestDiffers(t *testing.T) {
 		{Bundle{Files: []File{file("a", "1"), file("b", "3")}, Hosts: []byte("h")}, []string{"b"}},
 		{Bundle{Files: []File{file("c", "1"), file("b", "2")}, Hosts: []byte("h")}, []string{"c", "a"}},
 		{Bundle{Files: []File{file("a", "1"), file("b", "2")}}, []string{"hosts"}},
+		{Bundle{Files: old.Files, Hosts: old.Hosts, Absent: []string{"openai"}}, []string{"which credentials are there"}},
 		{Bundle{Files: []File{file("a", "1"), file("b", "2")}, Hosts: []byte("h"), Warnings: []Error{{Text: "x"}}}, []string{"what is not read"}},
 	} {
 		if got := tt.now.Differs(old); !slices.Equal(got, tt.want) {

@@ -2,7 +2,9 @@ package policy
 
 import (
 	"net/netip"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -32,6 +34,11 @@ func FuzzParseYAML(f *testing.F) {
 		"services: [claude]\ndomains:\n - a.example\n - '*.b.example private'\ndeny: [c.example:22]\nnetworks: [10.0.0.0/8]\n",
 		"a: &x [*x]\n", "domains: [!a, *b, @c]\n", "inbound: [3000]\nuser: a\ncommand: sh\nenv: {A: b}\n",
 		"selftest: {reach: [a.example]}\ndns: {upstream: ['tls://192.0.2.1#a.example'], max_ttl: 5m}\nlimits: {leases: 7}\nlog: {max_size: 1MiB}\n",
+		"broker: {anthropic: , openai: {credential: 'env:A', optional: true, models: ['gpt-5*'], provider_tools: [web_search], tenant: [org-1]}}\n",
+		"broker:\n  a: {to: 'https://a.example/x/', private: true, credential: [file:/k, 'env:K'], inject: {basic: {user: u}}, allow: [GET /**, POST /v1/*]}\n"+
+			"domains: [a.example unbrokered]\n",
+		"broker: {vllm-1: {to: 'http://10.0.0.1:8000/v1', api: openai, credential: none, limits: {requests_per_minute: 1, tokens_per_day: 2}}}\n",
+		"broker: {a: {to: 'http://[fd00::1]:80/', plaintext: true, credential: 'env:K', inject: {query: k}, allow: [GET /]}}\ndomains: [a.example]\n",
 	) {
 		f.Add(s, "b.example", uint32(0xa9fea9fe))
 	}
@@ -94,6 +101,7 @@ func check(t *testing.T, file, data, name string, v4 uint32) {
 			t.Fatalf("static %+v", s)
 		}
 	}
+	checkRoutes(t, p)
 	text := effective(t, p)
 	again, err := Parse(&Bundle{Files: []File{{Name: "again.txt", Data: []byte(text)}}}, nil)
 	if err != nil {
@@ -101,5 +109,38 @@ func check(t *testing.T, file, data, name string, v4 uint32) {
 	}
 	if bare(again) != bare(p) {
 		t.Fatalf("what is written reads differently:\n%s\nbut was\n%s", bare(again), strings.TrimSpace(bare(p)))
+	}
+}
+
+// checkRoutes holds what is true of every route.
+func checkRoutes(t *testing.T, p *Policy) {
+	if (p.Broker == nil) != (len(p.Settings.Broker) == 0) {
+		t.Fatalf("a broker's policy %v beside %d routes", p.Broker, len(p.Settings.Broker))
+	}
+	for _, r := range p.Settings.Broker {
+		u, err := url.Parse(r.To)
+		if err != nil || u.Host == "" || u.User != nil || !strings.HasSuffix(u.Path, "/") || u.Path != u.EscapedPath() || u.RawQuery != "" {
+			t.Fatalf("it leads to %q: %v", r.To, err)
+		}
+		if in := r.Inject; r.Keyless == (in.Header != "" || in.Basic != "" || in.Query != "") || r.Keyless != (len(r.Credential) == 0) || len(r.Endpoints) == 0 {
+			t.Fatalf("%+v", r)
+		}
+		if u.Scheme == "http" && !r.Keyless && !r.Plaintext || u.Scheme != "http" && u.Scheme != "https" {
+			t.Fatalf("%+v goes over %s", r, u.Scheme)
+		}
+		port := HTTPS
+		if u.Scheme == "http" {
+			port = HTTP
+		}
+		if n, err := strconv.ParseUint(u.Port(), 10, 16); err == nil {
+			port.Number = uint16(n)
+		}
+		theirs, agents := p.Broker.Decide(u.Hostname(), port), p.Decide(u.Hostname(), port)
+		if a, err := netip.ParseAddr(u.Hostname()); err == nil {
+			theirs, agents = p.Broker.DecideAddr(a, port), p.DecideAddr(a, port)
+		}
+		if !theirs.Allowed || agents.Allowed {
+			t.Fatalf("%s: the broker %+v, the agent %+v", r.To, theirs, agents)
+		}
 	}
 }

@@ -160,6 +160,9 @@ func (b *Bundle) Differs(old *Bundle) []string {
 	if !bytes.Equal(b.Hosts, old.Hosts) || (b.Hosts == nil) != (old.Hosts == nil) {
 		names = append(names, "hosts")
 	}
+	if !slices.Equal(b.Absent, old.Absent) {
+		names = append(names, "which credentials are there")
+	}
 	if len(names) == 0 && !slices.Equal(b.Warnings, old.Warnings) {
 		names = append(names, "what is not read")
 	}

@@ -63,3 +63,30 @@ func TestSchema(t *testing.T) {
 		t.Errorf("the schema has %q, the parser %q", found, want)
 	}
 }
+
+// The schema has the words of a route that the parser has.
+func TestSchemaOfRoutes(t *testing.T) {
+	type node struct{ Properties map[string]node }
+	var root struct {
+		Defs map[string]node `json:"$defs"`
+	}
+	data, err := os.ReadFile("policy.schema.json")
+	if err == nil {
+		err = json.Unmarshal(data, &root)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var compare func(at string, n node, keys []key)
+	compare = func(at string, n node, keys []key) {
+		if got, want := slices.Sorted(maps.Keys(n.Properties)), slices.Sorted(slices.Values(names(keys))); !slices.Equal(got, want) {
+			t.Errorf("%s: the schema has %q, the parser %q", at, got, want)
+		}
+		for _, k := range keys {
+			if k.keys != nil {
+				compare(at+"."+k.name, n.Properties[k.name], k.keys)
+			}
+		}
+	}
+	compare("route", root.Defs["route"], newParser(nil).routeKeys(&written{}))
+}
