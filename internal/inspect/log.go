@@ -197,12 +197,16 @@ func eventLine(e audit.Event, now time.Time, coloured bool) string {
 		what += " "
 	}
 	what += text.Clean(at)
+	if e.Kind == audit.Broker {
+		what = text.Clean(strings.Join([]string{e.Route, e.Method, e.Path}, " "))
+	}
 	verdict := string(e.Verdict)
 	if e.Enforce != "" {
 		verdict = letOut // what enforce would not have done
 	}
 	shown := painted(fmt.Sprintf("%-7s", text.Clean(verdict)), verdictColours[verdict], coloured)
 	line := fmt.Sprintf("%s  %s %-8s %-32s %s", text.Moment(e.Time, now), shown, text.Clean(string(e.Kind)), what, text.Clean(e.Reason))
+	line += requestText(e)
 	if e.Out > 0 || e.In > 0 {
 		line += fmt.Sprintf(": %s out, %d in, %v", text.Counted(e.Out, "byte", "bytes"), e.In, time.Duration(e.Millis)*time.Millisecond)
 	}
@@ -219,6 +223,28 @@ func eventLine(e audit.Event, now time.Time, coloured bool) string {
 		line += fmt.Sprintf(" (and %d before it)", e.Suppressed)
 	}
 	return line
+}
+
+// requestText is what a request to the broker came to; "" for other events.
+func requestText(e audit.Event) string {
+	var parts []string
+	if e.Status != 0 {
+		parts = append(parts, strconv.Itoa(int(e.Status)))
+	}
+	if e.Model != "" {
+		parts = append(parts, text.Clean(e.Model))
+	}
+	if e.TokensIn > 0 || e.TokensOut > 0 {
+		parts = append(parts, fmt.Sprintf("%s in, %d out", text.Counted(e.TokensIn, "token", "tokens"), e.TokensOut))
+	}
+	if e.Kind != audit.Broker || len(parts) == 0 {
+		return ""
+	}
+	between := ""
+	if e.Reason != "" {
+		between = ": "
+	}
+	return between + strings.Join(parts, ", ")
 }
 
 func processOf(e audit.Event) string {

@@ -85,6 +85,22 @@ func TestEventLineForATerminal(t *testing.T) {
 	}
 }
 
+// TestEventLineOfTheBroker: a request is shown by what was asked, and what came of it.
+func TestEventLineOfTheBroker(t *testing.T) {
+	uid := uint32(1000)
+	e := audit.Event{Time: noon, Kind: audit.Broker, Verdict: audit.Allow, Name: "api.anthropic.com", Port: 443, UID: &uid,
+		Route: "anthropic", Method: "POST", Path: "/v1/messages", Model: "claude-opus-5-5", Status: 200,
+		Out: 20314, In: 4096, TokensIn: 5123, TokensOut: 207, Millis: 2931}
+	want := "allow   broker   anthropic POST /v1/messages      200, claude-opus-5-5, 5123 tokens in, 207 out: 20314 bytes out, 4096 in, 2.931s by uid 1000"
+	if got := eventLine(e, noon, false); !strings.HasSuffix(got, want) {
+		t.Errorf("got %q", got)
+	}
+	e = audit.Event{Time: noon, Kind: audit.Broker, Verdict: audit.Deny, Route: "openai", Method: "POST", Path: "/v1/alpha/search", Status: 400, Reason: "not on the list"}
+	if got := eventLine(e, noon, false); !strings.HasSuffix(got, "deny    broker   openai POST /v1/alpha/search     not on the list: 400") {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestSinceDays(t *testing.T) {
 	if got, err := sinceTime("1d", noon, noon); err != nil || !got.Equal(noon.AddDate(0, 0, -1)) {
 		t.Errorf("%v, %v", got, err)

@@ -150,7 +150,7 @@ func (g *guardKeeper) readAudit(conn *net.UnixConn) {
 		if err != nil || n == 0 {
 			return
 		}
-		e := audit.Untrusted(buf[:n])
+		e := audit.Untrusted(audit.TheGuard, buf[:n])
 		g.overheard.hear(e)
 		g.record(e)
 	}

@@ -16,11 +16,14 @@ import (
 // maxEncoded bounds an encoded Event, in bytes, and what Decode looks at: a line is one atomic write.
 const maxEncoded = 4096
 
-// The bytes that each text has, encoded: their sum, with the rest of a line (under 500), is below maxEncoded.
+// The bytes that each text has, encoded: their sum, with the rest of a line (under 750), is below maxEncoded.
 const (
-	maxWord = 64   // kind, verdict, protocol, address, process name
-	maxRule = 512  // a file name and a line
-	maxText = 1280 // a name (an escaped DNS name has up to 1004 bytes), a reason
+	maxShort = 16   // a fingerprint
+	maxWord  = 64   // kind, verdict, protocol, address, process name, route, method
+	maxModel = 128  // the longest are Bedrock's, with their region and vendor
+	maxPath  = 256  // of a request
+	maxRule  = 512  // a file name and a line
+	maxText  = 1024 // a name (an escaped DNS name has up to 1004 bytes), a reason
 )
 
 // Encode returns e as one JSON object in printable ASCII, without a newline. Long fields are cut, bad UTF-8 is U+FFFD.
@@ -107,42 +110,57 @@ func escape(plain []byte) []byte {
 	return out
 }
 
-// An event on its way from the guard, which may be somebody else's by now, to the keeper, which holds CAP_NET_ADMIN: a
-// head of fixed size, then its texts one after the other. There is no syntax in it to parse, and no order, nesting or
-// escaping. The head says what the guard may speak of by number, so that it has no number for anything else.
+// An event on its way from a process of ours, which may be somebody else's by now, to the keeper, which holds
+// CAP_NET_ADMIN: a head of fixed size, then its texts one after the other. There is no syntax in it to parse, and no order, nesting or
+// escaping. The head says what may be spoken of by number, so that it has no number for anything else.
 
 type packedHead struct {
 	Kind, Verdict, Enforce, Asker uint8 // places in the lists below
 	HasUID                        uint8 // 0 or 1
-	Port                          uint16
+	Port, Status                  uint16
 	UID                           uint32
 	PID                           int32
-	Out, In, Millis, Suppressed   uint64
+	Out, In, TokensIn, TokensOut  uint64
+	Millis, Suppressed            uint64
 	Lengths                       [packedTexts]uint16
 }
 
-// What a guard may say. None of a verdict is not a verdict.
+// Sender is a process of ours that may be somebody else's by now.
+type Sender struct {
+	name string
+	may  []Kind // what it may speak of
+}
+
+// The senders of events.
+var (
+	TheGuard  = Sender{"the guard", []Kind{DNS, Connect, HTTP, Drop}}
+	TheBroker = Sender{"the broker", []Kind{Broker}}
+)
+
+// What they may say. None of a verdict is not a verdict.
 var (
 	packedVerdicts = []Verdict{Allow, Deny, Info, Fault}
 	packedEnforces = []Verdict{"", Deny}
 	packedAskers   = []Asker{Agent, ByGuard, BySelfTest, ByOutside}
 )
 
-const packedTexts = 6
+const packedTexts = 11
 
 // longest bounds the texts in encoded bytes, in the order that texts has.
-var longest = [packedTexts]int{maxText, maxWord, maxWord, maxRule, maxText, maxWord}
+var longest = [packedTexts]int{maxText, maxWord, maxWord, maxRule, maxText, maxWord, maxWord, maxWord, maxPath, maxModel, maxShort}
 
 func (e *Event) texts() [packedTexts]*string {
-	return [packedTexts]*string{&e.Name, &e.IP, &e.Proto, &e.Rule, &e.Reason, &e.Comm}
+	return [packedTexts]*string{
+		&e.Name, &e.IP, &e.Proto, &e.Rule, &e.Reason, &e.Comm, &e.Route, &e.Method, &e.Path, &e.Model, &e.Key,
+	}
 }
 
 var packedHeadSize = binary.Size(packedHead{})
 
 // MaxPacked is the size in bytes that no packed Event exceeds.
-var MaxPacked = packedHeadSize + 2*maxText + maxRule + 3*maxWord
+var MaxPacked = packedHeadSize + 2*maxText + maxRule + 5*maxWord + maxPath + maxModel + maxShort
 
-const none = 0xff // what stands in a head for what a guard may not say
+const none = 0xff // what stands in a head for what may not be said
 
 func place[T comparable](list []T, v T) uint8 {
 	if i := slices.Index(list, v); i >= 0 {
@@ -157,7 +175,8 @@ func Pack(e Event) []byte {
 	h := packedHead{
 		Kind: place(trafficKinds, e.Kind), Verdict: place(packedVerdicts, e.Verdict),
 		Enforce: place(packedEnforces, e.Enforce), Asker: place(packedAskers, e.Asker),
-		Port: e.Port, PID: int32(e.PID), Out: e.Out, In: e.In, Millis: e.Millis, Suppressed: e.Suppressed,
+		Port: e.Port, Status: e.Status, PID: int32(e.PID),
+		Out: e.Out, In: e.In, TokensIn: e.TokensIn, TokensOut: e.TokensOut, Millis: e.Millis, Suppressed: e.Suppressed,
 	}
 	if e.UID != nil {
 		h.HasUID, h.UID = 1, *e.UID
@@ -171,11 +190,14 @@ func Pack(e Event) []byte {
 	return append(b, text...)
 }
 
-// Untrusted is an event that the unprivileged guard packed; what no guard sends is a fault of its, in words of ours.
-func Untrusted(raw []byte) Event {
+// Untrusted is an event that an unprivileged process packed; what none of ours sends is a fault of its, in our words.
+func Untrusted(by Sender, raw []byte) Event {
 	e, err := unpack(raw)
+	if err == nil && !slices.Contains(by.may, e.Kind) {
+		err = fmt.Errorf("kind %s: not %s's to say", e.Kind, by.name)
+	}
 	if err != nil {
-		return Event{Kind: Guard, Verdict: Fault, Reason: "the guard sent an event that was refused: " + err.Error()}
+		return Event{Kind: Guard, Verdict: Fault, Reason: by.name + " sent an event that was refused: " + err.Error()}
 	}
 	return e
 }
@@ -190,12 +212,13 @@ func unpack(raw []byte) (Event, error) {
 	}
 	if int(h.Kind) >= len(trafficKinds) || int(h.Verdict) >= len(packedVerdicts) ||
 		int(h.Enforce) >= len(packedEnforces) || int(h.Asker) >= len(packedAskers) || h.HasUID > 1 {
-		return Event{}, fmt.Errorf("kind %d, verdict %d, enforce %d, asker %d, uid %d: not a guard's to say",
+		return Event{}, fmt.Errorf("kind %d, verdict %d, enforce %d, asker %d, uid %d: not to be said",
 			h.Kind, h.Verdict, h.Enforce, h.Asker, h.HasUID)
 	}
 	e := Event{
 		Kind: trafficKinds[h.Kind], Verdict: packedVerdicts[h.Verdict], Enforce: packedEnforces[h.Enforce], Asker: packedAskers[h.Asker],
-		Port: h.Port, PID: int(h.PID), Out: h.Out, In: h.In, Millis: h.Millis, Suppressed: h.Suppressed,
+		Port: h.Port, Status: h.Status, PID: int(h.PID),
+		Out: h.Out, In: h.In, TokensIn: h.TokensIn, TokensOut: h.TokensOut, Millis: h.Millis, Suppressed: h.Suppressed,
 	}
 	if h.HasUID == 1 {
 		e.UID = &h.UID

@@ -25,10 +25,11 @@ const (
 	SelfTest Kind = "selftest" // the probes were run
 	Guard    Kind = "guard"    // the guard or the kernel's rules changed state
 	Session  Kind = "session"  // the agent started or ended; somebody attached to its terminal
+	Broker   Kind = "broker"   // a request went through the broker, or did not
 )
 
-// trafficKinds are those that the agent can cause at will, and all that the guard may speak of.
-var trafficKinds = []Kind{DNS, Connect, HTTP, Drop}
+// trafficKinds are those that the agent can cause at will, and all that processes without privileges may speak of.
+var trafficKinds = []Kind{DNS, Connect, HTTP, Drop, Broker}
 
 func (k Kind) traffic() bool { return slices.Contains(trafficKinds, k) }
 
@@ -71,9 +72,17 @@ type Event struct {
 	UID        *uint32   `json:"uid,omitempty"`
 	PID        int       `json:"pid,omitempty"`
 	Comm       string    `json:"comm,omitempty"`
-	Out        uint64    `json:"bytes_out,omitempty"`   // of a connection, those that are suppressed included
+	Route      string    `json:"route,omitempty"` // of the broker
+	Method     string    `json:"method,omitempty"`
+	Path       string    `json:"path,omitempty"` // below the route, without its query
+	Model      string    `json:"model,omitempty"`
+	Status     uint16    `json:"status,omitempty"`      // of the answer
+	Out        uint64    `json:"bytes_out,omitempty"`   // of a connection or request, those that are suppressed included
 	In         uint64    `json:"bytes_in,omitempty"`    // likewise
-	Millis     uint64    `json:"duration_ms,omitempty"` // of this one connection
+	TokensIn   uint64    `json:"tokens_in,omitempty"`   // likewise, as the API tells them
+	TokensOut  uint64    `json:"tokens_out,omitempty"`  // likewise
+	Millis     uint64    `json:"duration_ms,omitempty"` // of this one connection or request
+	Key        string    `json:"fingerprint,omitempty"` // of the credential, see route.Fingerprint
 	Suppressed uint64    `json:"suppressed,omitempty"`  // earlier events of the same kind that have no line of their own
 }
 

@@ -22,7 +22,7 @@ const (
 )
 
 // Limiter stands before a Recorder and keeps a flood from filling the log: the first few events of a key (kind,
-// verdict, asker, name, address, port, protocol; of events about agent-init itself also the uid and how the reason
+// verdict, asker, name, address, port, protocol, what the broker was asked; of events about agent-init itself also the uid and how the reason
 // begins) in a minute pass, the others are counted, and the last of them is recorded with the count. Above that each
 // kind and verdict of traffic has a rate limit of its own, so that a million refusals can't push an allowed connection
 // out of sight. Events about agent-init itself know only the limit per key: of those that the agent can cause at will,
@@ -48,6 +48,7 @@ type key struct {
 func keyOf(e Event) key {
 	k := key{classOf(e), -1}
 	k.Name, k.IP, k.Proto, k.Port = e.Name, e.IP, e.Proto, e.Port
+	k.Route, k.Method, k.Path, k.Model, k.Status = e.Route, e.Method, e.Path, e.Model, e.Status
 	if !e.Kind.traffic() {
 		k.Reason = gist(e.Reason)
 		if e.UID != nil {
@@ -84,10 +85,11 @@ type held struct {
 	last  Event
 }
 
-// add counts e. The guard may claim any numbers, and none may hide an earlier count: sums stop at the largest.
+// add counts e. A sender may claim any numbers, and none may hide an earlier count: sums stop at the largest.
 func (h *held) add(e Event) {
 	h.count = sum(h.count, sum(1, e.Suppressed))
 	e.Out, e.In = sum(e.Out, h.last.Out), sum(e.In, h.last.In)
+	e.TokensIn, e.TokensOut = sum(e.TokensIn, h.last.TokensIn), sum(e.TokensOut, h.last.TokensOut)
 	h.last = e
 }
 
@@ -98,7 +100,7 @@ func sum(a, b uint64) uint64 {
 	return a + b
 }
 
-// take returns the last event with the count of those before it, and the bytes of all.
+// take returns the last event with the count of those before it, and the bytes and tokens of all.
 func (h *held) take() Event {
 	e := h.last
 	e.Suppressed = h.count - 1

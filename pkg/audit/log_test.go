@@ -55,15 +55,15 @@ func TestLogWrites(t *testing.T) {
 	l := openTest(t, Options{Dir: dir})
 	l.now = func() time.Time { return time.Date(2026, 1, 2, 4, 4, 5, 123456789, time.FixedZone("", 3600)) }
 	l.Write(Event{Seq: 77, Time: time.Unix(1, 0), Kind: Policy, Verdict: Info})
-	l.Write(Untrusted(Pack(Event{Seq: 78, Kind: DNS, Verdict: Deny, Name: "evil.example"})))
-	l.Write(Untrusted(Pack(Event{Kind: Policy, Verdict: Allow})))
+	l.Write(Untrusted(TheGuard, Pack(Event{Seq: 78, Kind: DNS, Verdict: Deny, Name: "evil.example"})))
+	l.Write(Untrusted(TheGuard, Pack(Event{Kind: Policy, Verdict: Allow})))
 	raw, err := os.ReadFile(filepath.Join(dir, FileName))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := `{"seq":1,"time":"2026-01-02T03:04:05.123456789Z","event":"policy","verdict":"info"}
 {"seq":2,"time":"2026-01-02T03:04:05.123456789Z","event":"dns","verdict":"deny","name":"evil.example"}
-{"seq":3,"time":"2026-01-02T03:04:05.123456789Z","event":"guard","verdict":"fault","reason":"the guard sent an event that was refused: kind 255, verdict 0, enforce 0, asker 0, uid 0: not a guard's to say"}
+{"seq":3,"time":"2026-01-02T03:04:05.123456789Z","event":"guard","verdict":"fault","reason":"the guard sent an event that was refused: kind 255, verdict 0, enforce 0, asker 0, uid 0: not to be said"}
 `
 	if string(raw) != want {
 		t.Errorf("got:\n%swant:\n%s", raw, want)

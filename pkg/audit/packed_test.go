@@ -4,15 +4,16 @@ import (
 	"bytes"
 	"encoding/binary"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
-// guardEvents are those of the golden events that a guard may tell of, as they arrive.
-func guardEvents() (out []Event) {
+// sentEvents are those of the golden events that a sender may tell of, as they arrive.
+func sentEvents(by Sender) (out []Event) {
 	for _, e := range goldenEvents() {
-		if e.Kind.traffic() {
+		if slices.Contains(by.may, e.Kind) {
 			e.Seq, e.Time = 0, time.Time{} // the keeper's to give
 			out = append(out, e)
 		}
@@ -22,14 +23,28 @@ func guardEvents() (out []Event) {
 
 func TestPackRoundTrip(t *testing.T) {
 	long := strings.Repeat("x", maxText)
-	for _, e := range append(guardEvents(),
-		Event{Kind: DNS, Verdict: Deny, Asker: BySelfTest, Name: long, IP: long[:maxWord], Proto: long[:maxWord], Rule: long[:maxRule], Reason: long, Comm: long[:maxWord]},
+	for _, e := range sentEvents(TheBroker) {
+		if got := Untrusted(TheBroker, Pack(e)); !reflect.DeepEqual(got, e) {
+			t.Errorf("got %+v, want %+v", got, e)
+		}
+		if got := Untrusted(TheGuard, Pack(e)); got.Kind != Guard {
+			t.Errorf("the guard could say %+v", got)
+		}
+	}
+	for _, e := range sentEvents(TheGuard) {
+		if got := Untrusted(TheBroker, Pack(e)); got.Kind != Guard || got.Verdict != Fault {
+			t.Errorf("the broker could say %+v", got)
+		}
+	}
+	for _, e := range append(sentEvents(TheGuard),
+		Event{Kind: DNS, Verdict: Deny, Asker: BySelfTest, Name: long, IP: long[:maxWord], Proto: long[:maxWord], Rule: long[:maxRule], Reason: long, Comm: long[:maxWord],
+			Route: long[:maxWord], Method: long[:maxWord], Path: long[:maxPath], Model: long[:maxModel], Key: long[:maxShort]},
 		Event{Kind: Drop, Verdict: Deny, Asker: ByOutside}) {
 		raw := Pack(e)
 		if len(raw) > MaxPacked {
 			t.Errorf("%d bytes, more than %d", len(raw), MaxPacked)
 		}
-		if got := Untrusted(raw); !reflect.DeepEqual(got, e) {
+		if got := Untrusted(TheGuard, raw); !reflect.DeepEqual(got, e) {
 			t.Errorf("got %+v, want %+v", got, e)
 		}
 	}
@@ -52,7 +67,7 @@ func TestUntrusted(t *testing.T) {
 		}
 		return append(raw, text...)
 	}
-	if e := Untrusted(with(func(*packedHead, *[]byte) {})); e.Kind != DNS || e.Name != "evil.example" {
+	if e := Untrusted(TheGuard, with(func(*packedHead, *[]byte) {})); e.Kind != DNS || e.Name != "evil.example" {
 		t.Fatalf("%+v", e)
 	}
 	for name, raw := range map[string][]byte{
@@ -63,20 +78,21 @@ func TestUntrusted(t *testing.T) {
 		"JSON":           Encode(Event{Kind: DNS, Verdict: Deny}),
 		"policy":         Pack(Event{Kind: Policy, Verdict: Info}),
 		"guard":          Pack(Event{Kind: Guard, Verdict: Info}),
+		"the broker's":   Pack(Event{Kind: Broker, Verdict: Allow, Path: "/evil"}),
 		"grant":          Pack(Event{Kind: Grant, Verdict: Allow}),
 		"bad verdict":    Pack(Event{Kind: DNS, Verdict: "maybe"}),
 		"no verdict":     Pack(Event{Kind: DNS}),
 		"enforced allow": Pack(Event{Kind: DNS, Verdict: Allow, Enforce: Allow}),
 		"bad asker":      Pack(Event{Kind: DNS, Verdict: Allow, Asker: "root"}),
-		"kind 4":         with(func(h *packedHead, _ *[]byte) { h.Kind = 4 }),
+		"kind 5":         with(func(h *packedHead, _ *[]byte) { h.Kind = 5 }),
 		"verdict 4":      with(func(h *packedHead, _ *[]byte) { h.Verdict = 4 }),
 		"two uids":       with(func(h *packedHead, _ *[]byte) { h.HasUID = 2 }),
 		"a longer text":  with(func(h *packedHead, _ *[]byte) { h.Lengths[0]++ }),
-		"lengths beyond": with(func(h *packedHead, _ *[]byte) { h.Lengths[5] = 0xffff }),
+		"lengths beyond": with(func(h *packedHead, _ *[]byte) { h.Lengths[packedTexts-1] = 0xffff }),
 		"a long word":    with(func(h *packedHead, b *[]byte) { h.Lengths[1] = maxWord + 1; *b = bytes.Repeat([]byte("x"), 200) }),
 		"not UTF-8":      with(func(_ *packedHead, b *[]byte) { (*b)[0] = 0xff }),
 	} {
-		e := Untrusted(raw)
+		e := Untrusted(TheGuard, raw)
 		if e.Kind != Guard || e.Verdict != Fault || e.Reason == "" || e.Name != "" || strings.Contains(e.Reason, "evil") {
 			t.Errorf("%s: %+v", name, e)
 		}
@@ -92,14 +108,17 @@ func FuzzUntrusted(f *testing.F) {
 	f.Add(make([]byte, packedHeadSize))
 	f.Add(bytes.Repeat([]byte{0xff}, packedHeadSize))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		e := Untrusted(raw)
-		if !e.Kind.traffic() && (e.Kind != Guard || e.Verdict != Fault) {
-			t.Errorf("a guard recorded %+v", e)
-		}
-		checkLine(t, Encode(e))
-		if e.Kind.traffic() {
-			if again := Untrusted(Pack(e)); !reflect.DeepEqual(again, e) {
-				t.Errorf("got %+v, then %+v", e, again)
+		for _, by := range []Sender{TheGuard, TheBroker} {
+			e := Untrusted(by, raw)
+			its := slices.Contains(by.may, e.Kind)
+			if !its && (e.Kind != Guard || e.Verdict != Fault) {
+				t.Errorf("%s recorded %+v", by.name, e)
+			}
+			checkLine(t, Encode(e))
+			if its {
+				if again := Untrusted(by, Pack(e)); !reflect.DeepEqual(again, e) {
+					t.Errorf("got %+v, then %+v", e, again)
+				}
 			}
 		}
 	})
