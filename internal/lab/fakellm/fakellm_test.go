@@ -144,10 +144,13 @@ func TestTools(t *testing.T) {
 					t.Errorf("%s %s: no %q in %q", tt.path, tt.tools, want, got)
 				}
 			}
-			if told := ask(tt.path, "{"+stream+tt.tools+`,"x":"lab-42"}`); strings.Contains(told, "echo lab") || !strings.Contains(told, "hello ") {
+			if told := ask(tt.path, "{"+stream+tt.tools+`,"x":"echo lab-$((6*7)) lab-42"}`); strings.Contains(told, "echo lab") || strings.Contains(told, "did not run") || !strings.Contains(told, "hello ") {
 				t.Errorf("%s, told the result: %q", tt.path, told)
 			}
 		}
+	}
+	if got := ask("/v1/messages", `{"x":"echo lab-$((6*7)) not found"}`); strings.Contains(got, fakellm.Text) {
+		t.Errorf("told that it failed: %q", got)
 	}
 	if got := ask("/v1/messages", "{}"); !strings.Contains(got, fakellm.Text) {
 		t.Errorf("without a tool: %q", got)

@@ -23,7 +23,7 @@ func (m *Model) gemini(w http.ResponseWriter, a asked, call string) {
 	switch method {
 	case "generateContent":
 		if use == nil {
-			use = object{"text": Text}
+			use = object{"text": m.text(a.body)}
 		}
 		reply(w, answer(use, "STOP"))
 	case "streamGenerateContent":
@@ -32,7 +32,7 @@ func (m *Model) gemini(w http.ResponseWriter, a asked, call string) {
 			s.data(answer(use, "STOP"))
 			return
 		}
-		words := strings.SplitAfter(Text, " ")
+		words := strings.SplitAfter(m.text(a.body), " ")
 		for _, word := range words[:len(words)-1] {
 			s.data(answer(object{"text": word}, nil))
 		}

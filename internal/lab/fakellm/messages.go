@@ -8,7 +8,7 @@ import (
 // messages is Anthropic's API.
 func (m *Model) messages(w http.ResponseWriter, a asked) {
 	usage := object{"input_tokens": 10, "output_tokens": 5, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
-	block, stop := object{"type": "text", "text": Text}, "end_turn"
+	block, stop := object{"type": "text", "text": m.text(a.body)}, "end_turn"
 	tool := m.toolOf(a.body)
 	if tool != nil {
 		block, stop = object{"type": "tool_use", "id": "toolu_lab", "name": tool.name, "input": tool.args}, "tool_use"
@@ -30,7 +30,7 @@ func (m *Model) messages(w http.ResponseWriter, a asked) {
 	} else {
 		s.named(object{"type": "content_block_start", "index": 0, "content_block": object{"type": "text", "text": ""}})
 		s.named(object{"type": "ping"})
-		for _, word := range strings.SplitAfter(Text, " ") {
+		for _, word := range strings.SplitAfter(m.text(a.body), " ") {
 			delta(object{"type": "text_delta", "text": word})
 		}
 	}

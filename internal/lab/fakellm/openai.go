@@ -11,7 +11,7 @@ func (m *Model) chat(w http.ResponseWriter, a asked) {
 	base := func(kind string, choice object) object {
 		return object{"id": "chatcmpl-lab", "object": kind, "created": 1735689600, "model": a.Model, "choices": []any{choice}}
 	}
-	message, end := object{"role": "assistant", "content": Text}, "stop"
+	message, end := object{"role": "assistant", "content": m.text(a.body)}, "stop"
 	if tool := m.toolOf(a.body); tool != nil {
 		message, end = object{"role": "assistant", "content": nil, "tool_calls": []any{object{"index": 0, "id": "call_lab", "type": "function",
 			"function": object{"name": tool.name, "arguments": quoted(tool.args)}}}}, "tool_calls"
@@ -27,7 +27,7 @@ func (m *Model) chat(w http.ResponseWriter, a asked) {
 	if end != "stop" {
 		s.data(base(kind, object{"index": 0, "delta": message, "finish_reason": nil}))
 	} else {
-		for _, word := range strings.SplitAfter(Text, " ") {
+		for _, word := range strings.SplitAfter(m.text(a.body), " ") {
 			s.data(base(kind, object{"index": 0, "delta": object{"role": "assistant", "content": word}, "finish_reason": nil}))
 		}
 	}
@@ -39,7 +39,7 @@ func (m *Model) chat(w http.ResponseWriter, a asked) {
 
 // responses is OpenAI's Responses API.
 func (m *Model) responses(w http.ResponseWriter, a asked) {
-	part := object{"type": "output_text", "text": Text, "annotations": []any{}}
+	part := object{"type": "output_text", "text": m.text(a.body), "annotations": []any{}}
 	item := object{"id": "msg_lab", "type": "message", "role": "assistant", "status": "completed", "content": []any{part}}
 	tool := m.toolOf(a.body)
 	switch {
@@ -59,13 +59,13 @@ func (m *Model) responses(w http.ResponseWriter, a asked) {
 	s := m.newStream(w)
 	begun := object{"id": "resp_lab", "object": "response", "created_at": 1735689600, "status": "in_progress", "model": a.Model, "output": []any{}}
 	s.named(object{"type": "response.created", "response": begun})
-	s.item(item, tool)
+	s.item(item, tool, m.text(a.body))
 	s.named(object{"type": "response.output_item.done", "output_index": 0, "item": item})
 	s.named(object{"type": "response.completed", "response": whole})
 }
 
 // item streams what comes before an item is done.
-func (s *stream) item(item object, tool *call) {
+func (s *stream) item(item object, tool *call, text string) {
 	added := object{"status": "in_progress"}
 	for name, v := range item {
 		switch name {
@@ -84,7 +84,7 @@ func (s *stream) item(item object, tool *call) {
 	}
 	switch {
 	case tool == nil:
-		for _, word := range strings.SplitAfter(Text, " ") {
+		for _, word := range strings.SplitAfter(text, " ") {
 			delta("response.output_text", word)
 		}
 	case tool.script != "":

@@ -14,6 +14,14 @@ const (
 	printed = "lab-42"
 )
 
+// text is what the model says: Text, unless the tool was called and its result is not what it prints.
+func (m *Model) text(body []byte) string {
+	if m.Tools && bytes.Contains(body, []byte(command)) && !bytes.Contains(body, []byte(printed)) {
+		return "the command did not run"
+	}
+	return Text
+}
+
 // call is the use of a tool. One that takes text instead of JSON has a script.
 type call struct {
 	name   string
@@ -21,10 +29,10 @@ type call struct {
 	script string
 }
 
-// toolOf is the call that a model that wants tools answers a request with: of the tool that runs commands, unless one was run,
-// or the request has no such tool.
+// toolOf is the call that a model that wants tools answers a request with: of the tool that runs commands, unless it was
+// called already, or the request has no such tool.
 func (m *Model) toolOf(body []byte) *call {
-	if !m.Tools || bytes.Contains(body, []byte(printed)) {
+	if !m.Tools || bytes.Contains(body, []byte(command)) {
 		return nil
 	}
 	var request any
@@ -92,13 +100,16 @@ func arguments(schema, properties object, what string, p object) object {
 		if _, given := args[name]; given || p == nil {
 			continue
 		}
+		if any, ok := p["anyOf"].([]any); ok && len(any) > 0 {
+			p, _ = any[0].(object)
+		}
 		kind, _ := p["type"].(string)
 		choice, _ := p["enum"].([]any)
 		switch strings.ToLower(kind) {
 		case "boolean":
 			args[name] = false
 		case "number", "integer":
-			args[name] = 30000
+			args[name] = 30
 		default:
 			args[name] = "run a command"
 			if len(choice) > 0 {
