@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -230,6 +229,7 @@ func (w *written) authenticated(base *route.Route, builtin bool) (string, *fault
 	case base.Keyless && injects:
 		return "inject", &fault{0, "", "without a credential there is nothing to put on: write credential, too", ""}
 	case base.Keyless:
+		base.Inject = route.Inject{}
 		return "", nil
 	case base.Credential == nil:
 		return "", &fault{0, w.Name, "the credential is missing: say where it is, as in credential: file:/run/secrets/" + w.Name + ", or credential: none", ""}
@@ -274,126 +274,4 @@ func (w *written) judged(base *route.Route, builtin bool) (string, *fault) {
 		return "", &fault{0, w.Name, "nothing may be asked on this route: say what, as in allow: [\"GET /v1/**\"]", ""}
 	}
 	return "", nil
-}
-
-// Routes are those of the broker that files name, in file order, present or not.
-func (p *Policy) Routes() []route.Route {
-	all := make([]route.Route, len(p.routes))
-	for i, w := range p.routes {
-		all[i] = w.Route
-	}
-	return all
-}
-
-// CredentialAt is where files say where the credential of a route is, or where they name the route.
-func (p *Policy) CredentialAt(name string) Source {
-	for _, w := range p.routes {
-		if w.Name == name {
-			return w.place("credential")
-		}
-	}
-	return Source{}
-}
-
-// goes says whether r is about the host of w.
-func (r *Rule) goes(w *written) bool {
-	switch {
-	case w.host.Name == "":
-		return r.Prefix.IsValid() && r.Prefix.Contains(w.host.Prefix.Addr())
-	case r.Wildcard:
-		return r.Name == w.host.Name || strings.HasSuffix(w.host.Name, "."+r.Name)
-	}
-	return r.Name == w.host.Name
-}
-
-// routed takes over the routes whose credential is there, and leaves out the entries that count only without them.
-func (p *Policy) routed(ps *parser) {
-	own := &Policy{Settings: p.Settings, hosts: p.hosts}
-	p.routes = ps.routes
-	taken := map[string]bool{} // variables of the agent's, which the first route that sets one has
-	for i := range p.routes {
-		w := &p.routes[i]
-		if w.absent = w.Optional && slices.Contains(ps.absent, w.Name); w.absent {
-			p.AbsentRoutes = append(p.AbsentRoutes, w.Name)
-			continue
-		}
-		for name := range w.Env {
-			if taken[name] {
-				delete(w.Env, name)
-			}
-			taken[name] = true
-		}
-		p.Settings.Broker = append(p.Settings.Broker, w.Route)
-		own.rules = append(own.rules, &w.host)
-	}
-	if own.rules == nil {
-		return
-	}
-	p.rules = slices.DeleteFunc(p.rules, func(r *Rule) bool {
-		return r.Unbrokered && slices.ContainsFunc(p.routes, func(w written) bool { return !w.absent && r.goes(&w) })
-	})
-	own.index()
-	p.Broker = own
-}
-
-// unambiguous finds what is reached through the broker and in another way, too.
-func (p *Policy) unambiguous(ps *parser) {
-	for i := range p.routes {
-		w := &p.routes[i]
-		if w.absent {
-			continue
-		}
-		route := fmt.Sprintf("the route %s (%v)", w.Name, w.at[""])
-		for _, r := range p.besides(w) {
-			remedy := "take this entry out, or write unbrokered behind it"
-			if host := w.host.Target(); r.Preset != "" || r.Target() != host {
-				remedy = fmt.Sprintf("deny it (!%s), or write unbrokered behind this entry", host)
-			}
-			ps.errs.add(Error{Source: r.Source, Text: r.Text, Message: w.host.Target() + " is reached through the broker alone, by " + route + ": " + remedy})
-		}
-		for _, name := range w.variables() {
-			if src, ok := ps.set["env."+name]; ok {
-				ps.errs.add(Error{Source: src, Text: name, Message: "this variable is set by " + route + ": take it out of env"})
-			}
-		}
-	}
-}
-
-// variables are those of the agent's environment that the route sets, or takes out.
-func (w *written) variables() []string {
-	var all []string
-	for name := range w.Env {
-		all = append(all, name)
-	}
-	for _, s := range w.Credential {
-		if s.Env != "" {
-			all = append(all, s.Env)
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-// besides are the entries by which the agent would reach the host of w by itself: on any port, since a provider's may
-// serve its API on others, too. Of one's own servers, the other ports are other servers.
-func (p *Policy) besides(w *written) (rules []*Rule) {
-	own := w.host.Private || w.host.Name == "" || !strings.Contains(w.host.Name, ".")
-	add := func(r *Rule, port Port) {
-		if (!own || port == w.host.Ports[0]) && !slices.Contains(rules, r) {
-			rules = append(rules, r)
-		}
-	}
-	if w.host.Name != "" {
-		for _, port := range p.Ports(w.host.Name) {
-			add(p.allow.find(w.host.Name, port), port)
-		}
-		return rules
-	}
-	a := w.host.Prefix.Addr()
-	for _, s := range p.Static {
-		if d := p.DecideAddr(a, s.Port); s.Prefix.Contains(a) && d.Allowed {
-			add(d.Rule, s.Port)
-		}
-	}
-	return rules
 }

@@ -105,6 +105,12 @@ func TestRouteErrors(t *testing.T) {
 		{`anthropic: {limits: {tokens: 5}}`, `24: unknown key: "tokens"`},
 		{`anthropic: {limits: 5}`, `23: broker.anthropic.limits must be a list of key: value: "5"`},
 		{`anthropic: {resource: a}`, `15: the address of this route has no resource: leave this out: "a"`},
+		{`azure-openai: {}`, `3: the address of this route is not known without resource: write it, or to: "azure-openai"`},
+		{`bedrock: {}`, `3: the address of this route is not known without region: write it, or to: "bedrock"`},
+		{`bedrock: {region: EU}`, `21: broker.bedrock.region is one label of a name, in lower case: "EU"`},
+		{`bedrock: {region: eu, to: 'https://a.example'}`, `13: to says all of the address: leave this out: "eu"`},
+		{`ollama: {}`, `3: this route leads to a server of your own: say where, as in to: http://host:8000/: "ollama"`},
+		{`ollama: {to: 'http://10.0.0.1', inject: {header: A}}`, `35: without a credential there is nothing to put on: write credential, too`},
 		{`anthropic: {to: 'http://api.anthropic.com/'}`, `15: http leads only to an address, or to a server of your own: write https, or private: true: "http://api.anthropic.com/"`},
 	} {
 		if got, want := failure(t, "p.yaml", "broker:\n  "+tt.route+"\n"), "p.yaml:2:"+tt.want; got != want {

@@ -165,9 +165,11 @@ type target struct {
 
 // below is the URL that stands in front of the endpoints: the version in which a base URL ends by habit is theirs.
 func (t target) below(endpoints []route.Endpoint) string {
-	parent, version := path.Split(strings.TrimSuffix(t.path, "/"))
-	if version != "" && slices.ContainsFunc(endpoints, func(e route.Endpoint) bool { return strings.HasPrefix(e.Path, "/"+version+"/") }) {
-		t.path = parent
+	for at := 1; at < len(t.path); at += 1 + strings.IndexByte(t.path[at:], '/') {
+		if habit := t.path[at-1:]; slices.ContainsFunc(endpoints, func(e route.Endpoint) bool { return strings.HasPrefix(e.Path, habit) }) {
+			t.path = t.path[:at]
+			break
+		}
 	}
 	return t.scheme + "://" + t.host + t.path
 }

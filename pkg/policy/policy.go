@@ -95,7 +95,7 @@ func Parse(b *Bundle, presets fs.FS) (*Policy, error) {
 	return ParseWith(b, presets, func([]PlacedRoute) ([]string, ErrorList) { return b.Absent, nil })
 }
 
-// PlacedRoute is a route of the broker, and where it is written.
+// PlacedRoute is a route of the broker, and where it says where its credential is, or is written.
 type PlacedRoute struct {
 	route.Route
 	Source Source
@@ -111,7 +111,7 @@ func ParseWith(b *Bundle, presets fs.FS, absent func([]PlacedRoute) ([]string, E
 	if ps.errs.list == nil {
 		var routes []PlacedRoute
 		for _, w := range ps.routes {
-			routes = append(routes, PlacedRoute{w.Route, w.at[""]})
+			routes = append(routes, PlacedRoute{w.Route, w.place("credential")})
 		}
 		var wrong ErrorList
 		b.Absent, wrong = absent(routes)

@@ -69,7 +69,7 @@ func TestReadSecret(t *testing.T) {
 
 // TestParseWith: who has the credentials is asked once, about all routes, and says which are left out.
 func TestParseWith(t *testing.T) {
-	b := &Bundle{Files: []File{{Name: "policy.yaml", Data: []byte("broker:\n  openai:\n    optional: true\n  anthropic: {}\n")}}}
+	b := &Bundle{Files: []File{{Name: "policy.yaml", Data: []byte("broker:\n  openai:\n    optional: true\n  anthropic:\n    credential: env:A\n")}}}
 	var asked []string
 	p, err := ParseWith(b, nil, func(routes []PlacedRoute) ([]string, ErrorList) {
 		for _, r := range routes {
@@ -80,7 +80,7 @@ func TestParseWith(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(asked, ", "); got != "openai policy.yaml:2, anthropic policy.yaml:4" {
+	if got := strings.Join(asked, ", "); got != "openai policy.yaml:2, anthropic policy.yaml:5" {
 		t.Errorf("asked about %s", got)
 	}
 	names := func(list []route.Route) (all []string) {
@@ -100,7 +100,7 @@ func TestParseWith(t *testing.T) {
 	}
 	if _, err := ParseWith(b, nil, func(r []PlacedRoute) ([]string, ErrorList) {
 		return nil, ErrorList{{Source: r[1].Source, Text: r[1].Name, Message: "its credential is not there"}}
-	}); err == nil || err.Error() != `policy.yaml:4:3: its credential is not there: "anthropic"` {
+	}); err == nil || err.Error() != `policy.yaml:5:5: its credential is not there: "anthropic"` {
 		t.Errorf("got %v", err)
 	}
 }
