@@ -10,6 +10,7 @@ import (
 	"github.com/agent-init/agent-init/internal/lab/golden"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/route"
 	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
@@ -61,7 +62,11 @@ func TestJSONGolden(t *testing.T) {
 		{Source: policy.Source{File: "policy.yaml", Line: 3, Col: 5}, Text: "allowed", Message: "unknown key", Suggestion: "domains"},
 	}, Warnings: []policy.Error{{Message: "a warning"}}}
 	for file, v := range map[string]any{
-		"check.golden.json": bad,
+		"check.golden.json": bad, "checkroutes.golden.json": checkReport{Version: 1, OK: true, Routes: checkedRoutes([]route.Route{{
+			Name: "openai", To: "https://api.openai.com/", Credential: []route.Source{{File: "/run/secrets/openai"}, {Env: "OPENAI_API_KEY"}},
+			Inject: route.Inject{Header: "authorization", Value: "Bearer {}"}, Optional: true, ProviderTools: []string{"web_search"},
+			Models: []string{"gpt-5*"}, Limits: route.Limits{RequestsPerMinute: 120, TokensPerDay: 5_000_000},
+		}})},
 		"granted.golden.json": grant.Granted{Version: 1, Grant: grant.Grant{Number: 2, Kind: grant.Allow, Target: "a.example", Reason: "why", PID: 7, Made: noon, Expires: expires},
 			Replaced: []grant.Grant{{Number: 1, Kind: grant.Deny, Target: "a.example", Made: noon}}, Warnings: []string{"has no effect"}},
 		"proposed.golden.json": grant.Proposed{Version: 1, Number: 3, Target: "a.example"},

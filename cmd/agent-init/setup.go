@@ -82,6 +82,7 @@ type checkReport struct {
 	Errors   policy.ErrorList `json:"errors"`
 	Warnings []policy.Error   `json:"warnings"`
 	Counts   *policy.Counts   `json:"counts,omitempty"`
+	Routes   []checkedRoute   `json:"routes,omitempty"`
 	Policy   *policy.Report   `json:"policy,omitempty"`
 }
 
@@ -91,7 +92,7 @@ func check(e environment, b *policy.Bundle, effective bool) error {
 	switch {
 	case err == nil:
 		r.OK = true
-		r.Counts = new(p.Counts())
+		r.Counts, r.Routes = new(p.Counts()), checkedRoutes(p.Routes())
 		r.Warnings = append(r.Warnings, p.Warnings...)
 		if effective {
 			r.Policy = new(p.Report())
@@ -118,9 +119,12 @@ func (r checkReport) write(e environment, p *policy.Policy, effective bool) erro
 	if effective {
 		return p.WriteEffective(e.stdout)
 	}
-	_, err := fmt.Fprintf(e.stdout, "ok: %s, %s, %d required\n",
-		text.Counted(r.Counts.Files, "file", "files"), state.SizeOf(*r.Counts), r.Counts.Required)
-	return err
+	w := &text.Screen{W: text.Folded(e.stdout, strings.Repeat(" ", 15))}
+	w.Line("ok: %s, %s, %d required", text.Counted(r.Counts.Files, "file", "files"), state.SizeOf(*r.Counts), r.Counts.Required)
+	for _, route := range r.Routes {
+		route.write(w)
+	}
+	return w.Err
 }
 
 // version is set by the linker.

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/agent-init/agent-init/internal/fault"
+)
+
+// TestCheckListsRoutes: each route as it will be, whether its credential is there or not, and a wrong one by its place.
+func TestCheckListsRoutes(t *testing.T) {
+	checked := func(policy string) (int, string, string) {
+		file := filepath.Join(t.TempDir(), "policy.yaml")
+		if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var stdout, stderr bytes.Buffer
+		code := run(environment{args: []string{"check", file}, stdout: &stdout, stderr: &stderr})
+		return code, stdout.String(), string(bytes.ReplaceAll(stderr.Bytes(), []byte(filepath.Dir(file)+"/"), nil))
+	}
+	code, out, errs := checked(`
+broker:
+  openai:
+    credential: [file:/run/secrets/openai, env:OPENAI_API_KEY]
+    optional: true
+    provider_tools: [web_search]
+    models: [gpt-5*]
+    limits: {requests_per_minute: 120, tokens_per_day: 5000000}
+  ollama: {to: "http://10.0.0.1:11434/v1"}
+  tickets:
+    to: https://tickets.corp.example/api
+    credential: env:TICKETS
+    inject: {basic: {user: me}}
+    allow: ["GET /v2/**", "POST /v2/search"]
+`)
+	want := `ok: 1 file, 0 names, 0 wildcards, 0 addresses, 0 denied, 0 required
+route openai: https://api.openai.com/, if the credential is there
+  credential   file:/run/secrets/openai, else env:OPENAI_API_KEY; put on as authorization: Bearer {}
+  tools        web_search
+  models       gpt-5*
+  limits       120 requests a minute, 5000000 tokens a day
+route ollama: http://10.0.0.1:11434/
+  credential   none
+  tools        none of the provider's
+  models       any
+  limits       none
+route tickets: https://tickets.corp.example/api/
+  credential   env:TICKETS; put on as Basic authentication of me
+  asked        GET /v2/**, POST /v2/search
+  limits       none
+`
+	if code != fault.OK || out != want || errs != "" {
+		t.Errorf("code %d, %s\ngot\n%s\nwant\n%s", code, errs, out, want)
+	}
+	code, out, errs = checked("broker:\n  antropic: {}\n")
+	want = `policy.yaml:2:3: no route of this name is built in, and one of your own says where it leads, as in to: https://host/: "antropic" (did you mean anthropic?)` + "\n"
+	if code != fault.Policy || out != "" || errs != want {
+		t.Errorf("code %d, %s\ngot\n%s\nwant\n%s", code, out, errs, want)
+	}
+}
