@@ -189,7 +189,8 @@ func (q anthropic) edit(v value) *Refusal {
 func (q anthropic) fallbacks(v value) *Refusal {
 	if v.kind() != array {
 		if len(q.route.Models) > 0 {
-			return refuse("model", "fallbacks of the provider's choice are not on the list of route %s (models)", q.route.Name)
+			return refuse("model", "fallbacks that the provider chooses are not on the list of route %s (models)",
+				q.route.Name)
 		}
 		return q.look(asPlain, []byte("fallbacks"), v)
 	}

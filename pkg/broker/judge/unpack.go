@@ -1,0 +1,39 @@
+package judge
+
+import (
+	"bytes"
+	"compress/gzip"
+	"compress/zlib"
+	"io"
+	"strings"
+)
+
+// packed are the content codings that Unpack reads (RFC 9110, section 8.4.1).
+var packed = map[string]bool{"": true, "identity": true, "gzip": true, "deflate": true}
+
+// Unpack reads a body that came in a content coding, which Head has judged. Neither what is read nor what it unpacks to
+// may have more than limit bytes.
+func Unpack(encoding string, body io.Reader, limit int) ([]byte, *Refusal) {
+	body = &io.LimitedReader{R: body, N: int64(limit) + 1}
+	var err error
+	switch strings.ToLower(encoding) {
+	case "", "identity":
+	case "gzip":
+		body, err = gzip.NewReader(body)
+	case "deflate":
+		body, err = zlib.NewReader(body)
+	default:
+		return nil, refuse("header", "a body compressed by %s is not read", quote(encoding, 64))
+	}
+	var unpacked bytes.Buffer
+	if err == nil {
+		_, err = unpacked.ReadFrom(io.LimitReader(body, int64(limit)+1))
+	}
+	if unpacked.Len() > limit {
+		return nil, refuse("size", "the body has more than %d bytes", limit)
+	}
+	if err != nil {
+		return nil, refuse("body", "the body can't be read: %s", quote(err.Error(), 200))
+	}
+	return unpacked.Bytes(), nil
+}
