@@ -339,7 +339,7 @@ func TestContradictions(t *testing.T) {
 		`a.txt:7:1: has no effect: !*.c.example at a.txt:8 denies it: "*.c.example"`,
 		`a.txt:11:1: has no effect: !10.0.0.0/8 at a.txt:12 denies it: "10.1.0.0/16"`,
 		`a.txt:13:1: has no effect: !10.0.0.0/8 at a.txt:12 denies it: "10.2.0.0/16"`,
-		`a.txt:14:1: has no effect: !api.anthropic.com at a.txt:15 denies it: "api.anthropic.com required"`,
+		`a.txt:14:1: has no effect: !api.anthropic.com at a.txt:15 denies it: "api.anthropic.com required unbrokered"`,
 	)
 	if got := warnings(p); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -60,8 +60,8 @@ user_namespaces: false
 	if w := warnings(p); w != "" {
 		t.Errorf("warnings: %s", w)
 	}
-	for _, rule := range []string{"api.anthropic.com required", "pypi.org", "registry.corp.example:443 private", "*.example.com",
-		"localai:8080", "!gist.github.com", "localai:9090", "10.200.0.0/16:11434", "[2001:db8::]/32:443", "!ssh.example.com:22", "!*.evil.example", "!192.0.2.0/24"} {
+	for _, rule := range []string{"api.anthropic.com required unbrokered", "pypi.org", "registry.corp.example:443 private", "*.example.com",
+		"localai:8080 unbrokered", "!gist.github.com", "localai:9090", "10.200.0.0/16:11434", "[2001:db8::]/32:443", "!ssh.example.com:22", "!*.evil.example", "!192.0.2.0/24"} {
 		if !slices.Contains(rules(p), rule) {
 			t.Errorf("no rule %s", rule)
 		}
