@@ -25,9 +25,16 @@ type (
 	Grant   = plan.Grant   // an Entry of Config.Allow for a time
 	Element = plan.Element // an address, an IP protocol number (6 or 17) and a port
 	Lease   = plan.Lease   // an Element that may be reached for a time from now on
+	Holder  = plan.Holder  // whose an Element is
 
 	Program = xtables.Program // one that a backend wants run
 	Runner  = xtables.Runner  // runs a Program to its end, and kills it when the context ends
+)
+
+// The holders of leases.
+const (
+	Agent  = plan.Agent  // everybody but the broker
+	Broker = plan.Broker // the broker alone
 )
 
 // NewPlan computes the rules for c. The error says what in c makes no sense.

@@ -43,7 +43,7 @@ type backend interface {
 	Lease(ls []Lease) error             // adds or extends, all or none of each thousand; each element once, and its time is over 0
 	Unlease(es []Element) error         // removes, from the sets of what answers too; absent ones are fine
 	Held(set plan.Set) ([]Lease, error) // what one of these sets holds, with what is left of its time
-	Empty(set plan.Set) error           // removes all of that
+	Empty(sets []plan.Set) error        // removes all of that, of those that are there
 	Verify(p Plan) error                // nil if the kernel holds just p
 	Close() error
 }
@@ -128,7 +128,7 @@ func (f *Firewall) put(p Plan) error {
 }
 
 // Lease lets each element be reached for its TTL from now, and returns once the kernel has confirmed. Elements that are
-// leased already are extended, or shortened. It fails if no plan with leases was applied before.
+// leased already are extended, or shortened. It fails if no plan with leases of that holder was applied before.
 func (f *Firewall) Lease(ctx context.Context, leases []Lease) error {
 	leases, err := cleanLeases(leases)
 	if err != nil || len(leases) == 0 {
@@ -197,7 +197,7 @@ const retainTries = 100
 
 func (f *Firewall) retain(wanted func(Element) bool) error {
 	for range retainTries {
-		held, err := f.held(plan.Family.Leases, plan.Family.Kept)
+		held, err := f.held(slices.Concat(plan.LeaseSets(), plan.KeptSets()))
 		if err != nil {
 			return err
 		}
@@ -220,29 +220,25 @@ func (f *Firewall) retain(wanted func(Element) bool) error {
 // Leased returns what the kernel holds as leased, with the time that is left
 // to each; 0 means for ever, which none of ours is.
 func (f *Firewall) Leased(ctx context.Context) ([]Lease, error) {
-	return listed(ctx, f.rules, "list leases", func() ([]Lease, error) { return f.held(plan.Family.Leases) })
+	return listed(ctx, f.rules, "list leases", func() ([]Lease, error) { return f.held(plan.LeaseSets()) })
 }
 
-// held is what the kernel holds in sets of both families.
-func (f *Firewall) held(sets ...func(plan.Family) plan.Set) (out []Lease, err error) {
-	err = eachSet(sets, func(s plan.Set) error {
-		ls, err := f.be.Held(s)
-		out = append(out, ls...)
-		return err
-	})
-	return out, err
-}
-
-// eachSet calls do with sets of both families, which needn't be there.
-func eachSet(sets []func(plan.Family) plan.Set, do func(plan.Set) error) error {
-	for _, set := range sets {
-		for _, family := range plan.Families() {
-			if err := do(set(family)); err != nil && !errors.Is(err, unix.ENOENT) { // sealed, or no table at all
-				return err
+// held is what the kernel holds in those of sets that the last plan has, or before one, that an earlier process may
+// have left.
+func (f *Firewall) held(sets []plan.Set) (out []Lease, err error) {
+	for _, s := range sets {
+		if f.last != nil && s.For != plan.Agent {
+			if _, err := f.last.Set(s.Name); err != nil {
+				continue
 			}
 		}
+		ls, err := f.be.Held(s)
+		if err != nil && !errors.Is(err, unix.ENOENT) { // sealed, or no table at all
+			return nil, err
+		}
+		out = append(out, ls...)
 	}
-	return nil
+	return out, nil
 }
 
 // listed has w call list, and returns what that returns.
@@ -262,7 +258,7 @@ func listed[T any](ctx context.Context, w *worker, what string, list func() ([]T
 // RevokeAll is Revoke of every element, those that an earlier process leased too, which Seal and Apply keep.
 func (f *Firewall) RevokeAll(ctx context.Context) error {
 	return f.rules.do(ctx, func() error { // leases first: what is not leased is not newly kept
-		return nfnetlink.Explain("revoke all", eachSet([]func(plan.Family) plan.Set{plan.Family.Leases, plan.Family.Kept}, f.be.Empty))
+		return nfnetlink.Explain("revoke all", f.be.Empty(slices.Concat(plan.LeaseSets(), plan.KeptSets())))
 	})
 }
 
@@ -295,9 +291,9 @@ func (f *Firewall) InUse(ctx context.Context) ([]Use, error) {
 			}
 			return out, err
 		}
-		kept, err := f.held(plan.Family.Kept)
+		kept, err := f.held(plan.KeptSets())
 		for _, l := range kept {
-			out = append(out, Use{l.Element, max(plan.IPv4.Kept().Timeout-l.TTL, 0)})
+			out = append(out, Use{l.Element, max(plan.KeptFor-l.TTL, 0)})
 		}
 		return out, err
 	})

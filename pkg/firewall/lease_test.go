@@ -278,7 +278,7 @@ func TestKernelLeaseFull(t *testing.T) {
 	ctx := context.Background()
 	f := open(t, Options{})
 	apply(t, f, Config{})
-	ls := make([]Lease, plan.IPv4.Leases().Size)
+	ls := make([]Lease, plan.IPv4.Leases(plan.Agent).Size)
 	for i := range ls {
 		ls[i] = leaseOf(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), unix.IPPROTO_TCP, 443, time.Hour)
 	}

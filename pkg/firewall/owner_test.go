@@ -14,9 +14,11 @@ import (
 
 // Who has one of the guard's two ids, in place of a uid. Nobody has such uids.
 const (
-	impostor = 1<<20 + iota // the guard's uid, and another group
-	member                  // likewise, with the guard's group as a supplementary one
-	namesake                // the agent's uid, in the guard's group
+	impostor       = 1<<20 + iota // the guard's uid, and another group
+	member                        // likewise, with the guard's group as a supplementary one
+	namesake                      // the agent's uid, in the guard's group
+	brokerImpostor                // the broker's uid, and another group
+	brokerNamesake                // the agent's uid, in the broker's group
 )
 
 // become gives the calling thread a uid, and the group that goes with it.
@@ -25,6 +27,12 @@ func become(uid int) error {
 	switch uid {
 	case guardUID:
 		gid = guardGID
+	case brokerUID:
+		gid = brokerGID
+	case brokerImpostor:
+		uid, gid = brokerUID, brokerUID
+	case brokerNamesake:
+		uid, gid = agentUID, brokerGID
 	case impostor:
 		uid, gid = guardUID, guardUID
 	case member:

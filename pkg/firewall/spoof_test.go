@@ -15,7 +15,9 @@ import (
 
 // sendFrom sends a datagram as the agent, from an address that need not be its
 // own.
-func sendFrom(src, dst netip.AddrPort, msg string) (err error) {
+func sendFrom(src, dst netip.AddrPort, msg string) error { return sendFromAs(agentUID, src, dst, msg) }
+
+func sendFromAs(uid int, src, dst netip.AddrPort, msg string) (err error) {
 	free := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		if e := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1) }); e != nil {
 			return e
@@ -23,7 +25,7 @@ func sendFrom(src, dst netip.AddrPort, msg string) (err error) {
 		return err
 	}}
 	return labnet.OnThread(func() error {
-		if err := become(agentUID); err != nil {
+		if err := become(uid); err != nil {
 			return err
 		}
 		c, err := free.ListenPacket(context.Background(), "udp", src.String())

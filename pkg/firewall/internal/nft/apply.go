@@ -42,7 +42,7 @@ func (n *Backend) create(p plan.Plan, replace bool) error {
 }
 
 // queue has the next transaction add what p has and the table t hasn't: sets that are not
-// there, chains, those that are jumped to first, and rules, but for zones: see swap.
+// there, chains, those that are jumped to first, and rules, but for chains that set zones: see swap.
 func (n *Backend) queue(t *nftables.Table, p plan.Plan, there map[string]string) error {
 	for _, s := range p.Sets {
 		if _, ok := there[s.Name]; ok {
@@ -60,10 +60,10 @@ func (n *Backend) queue(t *nftables.Table, p plan.Plan, there map[string]string)
 		n.conn.AddChain(nftChain(t, c))
 	}
 	for _, c := range p.Chains {
+		if setsZones(c) {
+			continue
+		}
 		for _, r := range c.Rules {
-			if r.Verdict.Do == setZone {
-				continue
-			}
 			es, err := compile(r, p)
 			if err != nil {
 				return fmt.Errorf("chain %s: %w", c.Name, err)
@@ -193,7 +193,7 @@ func (n *Backend) swap(live *liveTable, p plan.Plan) error {
 	err = n.conn.Flush()
 	for _, c := range zones {
 		if err == nil {
-			err = n.addZone(t, c)
+			err = n.addZone(t, c, p)
 		}
 	}
 	return nfnetlink.Explain("apply", err)

@@ -29,7 +29,7 @@ func TestKernelLateAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	rule := func() error {
-		q, err := zoneRule(n.handle(), "output", plan.Rule{Verdict: plan.Verdict{Do: setZone, N: 1}})
+		q, err := zoneRule(n.handle(), "output", plan.Rule{Verdict: plan.Verdict{Do: setZone, N: 1}}, plan.Plan{})
 		if err != nil {
 			t.Fatal(err)
 		}

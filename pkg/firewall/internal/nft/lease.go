@@ -16,7 +16,7 @@ import (
 func (n *Backend) Lease(ls []plan.Lease) error {
 	add, del := n.conn.SetAddElements, n.conn.SetDeleteElements
 	for c := range slices.Chunk(ls, chunk) {
-		if err := n.change(c, []func(plan.Family) plan.Set{plan.Family.Leases}, add, del, add); err != nil {
+		if err := n.change(c, []func(plan.Family, plan.Holder) plan.Set{plan.Family.Leases}, add, del, add); err != nil {
 			return nfnetlink.Explain("lease", err)
 		}
 	}
@@ -24,7 +24,7 @@ func (n *Backend) Lease(ls []plan.Lease) error {
 }
 
 func (n *Backend) Unlease(es []plan.Element) error {
-	both := []func(plan.Family) plan.Set{plan.Family.Leases, plan.Family.Kept}
+	both := []func(plan.Family, plan.Holder) plan.Set{plan.Family.Leases, plan.Family.Kept}
 	for c := range slices.Chunk(es, chunk/2) {
 		var lapsed, brief []plan.Lease
 		for _, e := range c {
@@ -43,17 +43,21 @@ func (n *Backend) Unlease(es []plan.Element) error {
 	return nil
 }
 
-// change does steps with elements in sets of their family, in one transaction.
-func (n *Backend) change(ls []plan.Lease, sets []func(plan.Family) plan.Set, steps ...func(*nftables.Set, []nftables.SetElement) error) error {
-	by := map[plan.Family][]nftables.SetElement{}
-	for _, l := range ls {
-		f := plan.FamilyOf(l.Addr)
-		by[f] = append(by[f], leaseElement(l))
+// change does steps with elements in sets of their family and holder, in one transaction.
+func (n *Backend) change(ls []plan.Lease, sets []func(plan.Family, plan.Holder) plan.Set, steps ...func(*nftables.Set, []nftables.SetElement) error) error {
+	type place struct {
+		family plan.Family
+		holder plan.Holder
 	}
-	for f, es := range by {
+	by := map[place][]nftables.SetElement{}
+	for _, l := range ls {
+		p := place{plan.FamilyOf(l.Addr), l.For}
+		by[p] = append(by[p], leaseElement(l))
+	}
+	for p, es := range by {
 		for _, set := range sets {
 			for _, step := range steps {
-				if err := step(nftSet(n.handle(), set(f)), es); err != nil {
+				if err := step(nftSet(n.handle(), set(p.family, p.holder)), es); err != nil {
 					return err
 				}
 			}
@@ -62,18 +66,24 @@ func (n *Backend) change(ls []plan.Lease, sets []func(plan.Family) plan.Set, ste
 	return n.conn.Flush()
 }
 
-func (n *Backend) Empty(set plan.Set) error {
-	// One that is not there would end the transaction, which waits for all processors (nf_tables_abort).
-	if live, err := n.read.table(); err != nil || live == nil || live.sets[set.Name] == "" {
+// Empty looks first: a set that is not there would end the transaction, which waits for all processors (nf_tables_abort).
+func (n *Backend) Empty(sets []plan.Set) error {
+	live, err := n.read.table()
+	if err != nil || live == nil {
 		return err
 	}
-	n.conn.FlushSet(&nftables.Set{Name: set.Name, Table: n.handle()})
+	for _, s := range sets {
+		if live.sets[s.Name] != "" {
+			n.conn.FlushSet(&nftables.Set{Name: s.Name, Table: n.handle()})
+		}
+	}
 	return n.conn.Flush()
 }
 
 func (n *Backend) Held(set plan.Set) (out []plan.Lease, err error) {
 	err = n.read.elements(set.Name, func(e nftables.SetElement) error {
 		l, err := leaseOfKey(e.Key)
+		l.For = set.For
 		out = append(out, plan.Lease{Element: l, TTL: e.Expires})
 		return err
 	})

@@ -17,7 +17,8 @@ import (
 )
 
 // The library can't say that a zone is for one direction, so rules that set one are
-// sent without it. They go over its socket all the same: the table is that socket's.
+// sent without it, and with them the others of their chain. They go over its socket all the same: the table is that
+// socket's.
 
 // setZone is the verdict of such rules.
 const setZone = "ct original zone set"
@@ -31,7 +32,7 @@ func zoneChains(live *liveTable, p plan.Plan) (same map[string]bool, other []pla
 	}
 	same = map[string]bool{}
 	for _, c := range p.Chains {
-		if !slices.ContainsFunc(c.Rules, func(r plan.Rule) bool { return r.Verdict.Do == setZone }) {
+		if !setsZones(c) {
 			continue
 		}
 		if live.has(c.Name) && slices.Equal(live.rules[c.Name], want.rules[c.Name]) {
@@ -43,22 +44,25 @@ func zoneChains(live *liveTable, p plan.Plan) (same map[string]bool, other []pla
 	return same, other, nil
 }
 
-// addZone adds the rules of c, which is a chain of t that has none.
-func (n *Backend) addZone(t *nftables.Table, c plan.Chain) error {
+func setsZones(c plan.Chain) bool {
+	return slices.ContainsFunc(c.Rules, func(r plan.Rule) bool { return r.Verdict.Do == setZone })
+}
+
+// addZone adds the rules of c, a chain of p and t that has none, in one transaction.
+func (n *Backend) addZone(t *nftables.Table, c plan.Chain, p plan.Plan) error {
+	var rules []nfnetlink.Request
 	for _, r := range c.Rules {
-		rule, err := zoneRule(t, c.Name, r)
-		if err == nil {
-			err = n.transact(rule)
-		}
+		rule, err := zoneRule(t, c.Name, r, p)
 		if err != nil {
 			return err
 		}
+		rules = append(rules, rule)
 	}
-	return nil
+	return n.transact(rules...)
 }
 
-func zoneRule(t *nftables.Table, chain string, r plan.Rule) (nfnetlink.Request, error) {
-	es, err := compile(r, plan.Plan{})
+func zoneRule(t *nftables.Table, chain string, r plan.Rule, p plan.Plan) (nfnetlink.Request, error) {
+	es, err := compile(r, p)
 	var list []byte
 	for _, e := range es {
 		data, merr := expr.Marshal(byte(t.Family), e)
@@ -83,13 +87,21 @@ func marksOtherwise(ct nfnetlink.Attrs) bool {
 	return ct.Uint32(unix.NFTA_CT_KEY) == uint32(expr.CtKeyZONE) && (len(dir) != 1 || dir[0] != expr.CtDirOriginal)
 }
 
-// transact has the kernel do q, alone in a batch (nfnetlink.h).
-func (n *Backend) transact(q nfnetlink.Request) error {
-	msgs := make([]netlink.Message, 3)
-	if err := msgs[1].UnmarshalBinary(q.Encode()); err != nil {
-		return err
+// transact has the kernel do all of qs or none, in a batch (nfnetlink.h). Only the last is to be acknowledged: of the
+// others, errors come all the same, and before.
+func (n *Backend) transact(qs ...nfnetlink.Request) error {
+	last := len(qs) + 1
+	msgs := make([]netlink.Message, last+1)
+	for i, q := range qs {
+		m := &msgs[i+1]
+		if err := m.UnmarshalBinary(q.Encode()); err != nil {
+			return err
+		}
+		if i+1 < len(qs) {
+			m.Header.Flags &^= netlink.Acknowledge
+		}
 	}
-	for i, typ := range map[int]netlink.HeaderType{0: unix.NFNL_MSG_BATCH_BEGIN, 2: unix.NFNL_MSG_BATCH_END} {
+	for i, typ := range map[int]netlink.HeaderType{0: unix.NFNL_MSG_BATCH_BEGIN, last: unix.NFNL_MSG_BATCH_END} {
 		msgs[i].Header = netlink.Header{Type: typ, Flags: netlink.Request}
 		msgs[i].Data = []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES}
 	}
@@ -130,7 +142,7 @@ func (n *Backend) probeZone() bool {
 	err := n.conn.Flush()
 	if err == nil {
 		r := plan.Rule{Matches: []plan.Match{{Field: "meta skuid", Value: uint32(1)}}, Verdict: plan.Verdict{Do: setZone, N: 1}}
-		err = n.addZone(t, plan.Chain{Name: "probe", Rules: []plan.Rule{r}})
+		err = n.addZone(t, plan.Chain{Name: "probe", Rules: []plan.Rule{r}}, plan.Plan{})
 		n.conn.DelTable(t)
 		err = cmp.Or(err, n.conn.Flush())
 	}

@@ -12,6 +12,8 @@ type builder struct {
 	plan    *Plan
 	deny    map[Family]string   // names of static sets
 	allowed map[Family][]string // likewise; those that end are the last
+
+	brokered map[Family][]string // what Allow is for the broker
 }
 
 // never returns the blocks that no policy opens: RFC 6890's addresses that name no one else's machine, clouds' metadata
@@ -144,6 +146,7 @@ func (b *builder) output() Chain {
 		c.refuse(of(f), original, inSet(b.deny[f]))
 	}
 	c.refuse(dst(single(EngineDNS())))
+	b.toBroker(&c)
 
 	// A redirected packet still shows the interface that it would have left by: hence the second and third rule.
 	// Without the match on NAT, a socket bound to that interface could send to 127.0.0.1 on the wire.
@@ -182,13 +185,13 @@ func (b *builder) permitted(c *Chain) {
 				continue
 			}
 			for _, f := range Families() {
-				c.refuse(append([]Match{of(f)}, and(around, inSet(f.Leases().Name))...)...)
+				c.refuse(append([]Match{of(f)}, and(around, inSet(f.Leases(Agent).Name))...)...)
 			}
 		}
 	}
 	b.goingOn(c)
 	for _, f := range Families() {
-		c.add(accept, of(f), inSet(f.Leases().Name))
+		c.add(accept, of(f), inSet(f.Leases(Agent).Name))
 	}
 	// What the guard still sends on a connection that is no longer allowed is dropped. The
 	// reset of a refusal would end it here, before the guard has told the server.
@@ -294,6 +297,9 @@ func (b *builder) postrouting() Chain {
 func (b *builder) redirect() Chain {
 	c := Chain{Name: "to-guard", Hook: "output", Nat: true, Priority: -105}
 	c.add(leave, b.guardOwned()...)
+	if b.hasBroker() {
+		c.add(leave, b.brokerOwned()...)
+	}
 	if b.engine() {
 		b.forwarded(&c, leave)
 	}
@@ -307,7 +313,7 @@ func (b *builder) redirect() Chain {
 			c.add(leave, of(f), inSet(s))
 		}
 		for _, port := range sorted(b.Gated) {
-			c.add(redirect(gate), of(f), tcp, dport(port), inSet(f.Leases().Name))
+			c.add(redirect(gate), of(f), tcp, dport(port), inSet(f.Leases(Agent).Name))
 		}
 	}
 	return c
@@ -321,6 +327,7 @@ func (b *builder) redirect() Chain {
 func (b *builder) zone() Chain {
 	c := Chain{Name: "zone", Hook: "output", Priority: raw}
 	c.add(zone(7), b.guardOwned()...) // any number but 0, where all other flows are
+	b.brokerZone(&c)
 	return c
 }
 

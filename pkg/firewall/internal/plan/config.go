@@ -62,8 +62,17 @@ type Config struct {
 	// no group to spare. GuardGID must then be 0. Nothing implies it.
 	AnyGroup bool
 
-	// GuardZone has the flows that the guard begins tracked apart from all others, so
-	// that nothing the agent sends can be part of one. It needs Firewall.Zones.
+	// BrokerUID and BrokerGID are those of the broker, in the same way: only a socket of both may reach what is leased
+	// to it, and reaches nothing else. 0: there is none. With AnyGroup, BrokerGID must be 0.
+	BrokerUID, BrokerGID uint32
+
+	// BrokerPort4 and BrokerPort6 are the ports on 127.0.0.1 and ::1 where the broker answers; 0: it does not.
+	BrokerPort4, BrokerPort6 uint16
+
+	BrokerAllow []Entry // may be reached by the broker, besides what is leased to it, over TCP
+
+	// GuardZone has the flows that the guard begins tracked apart from all others, so that nothing the agent sends can
+	// be part of one; and the broker's likewise. It needs Firewall.Zones.
 	GuardZone bool
 
 	// DNSPort4 and DNSPort6 are the ports on 127.0.0.1 and ::1 where the guard answers
@@ -95,16 +104,22 @@ type Config struct {
 	DropGroup uint16  // the NFLOG group that gets what is refused; 0 means none
 }
 
-// Element is one destination: an address, an IP protocol number (6 or 17) and a port.
+// Element is one destination: an address, an IP protocol number (6 or 17) and a port. What one holder may reach, no
+// other may for that.
 type Element struct {
 	Addr  netip.Addr
 	Proto uint8
 	Port  uint16
+	For   Holder
 }
 
 // String returns, for example, "tcp 192.0.2.1:443".
 func (e Element) String() string {
-	return fmt.Sprintf("%s %s", protoName(e.Proto), netip.AddrPortFrom(e.Addr, e.Port))
+	out := fmt.Sprintf("%s %s", protoName(e.Proto), netip.AddrPortFrom(e.Addr, e.Port))
+	if e.For != Agent {
+		out += " for the " + e.For.String()
+	}
+	return out
 }
 
 // Lease is an Element that may be reached for TTL from now on. The kernel
@@ -117,8 +132,8 @@ type Lease struct {
 // Clean returns e as the kernel knows it, or an error if e can't be leased.
 func (e Element) Clean() (Element, error) {
 	e.Addr = e.Addr.Unmap().WithZone("")
-	if !e.Addr.IsValid() || e.Port == 0 || !hasPorts(e.Proto) {
-		return e, fmt.Errorf("%v: want an address, tcp or udp, and a port", e)
+	if !e.Addr.IsValid() || e.Port == 0 || !hasPorts(e.Proto) || e.For > Broker {
+		return e, fmt.Errorf("%v: want an address, tcp or udp, a port, and a holder", e)
 	}
 	return e, nil
 }

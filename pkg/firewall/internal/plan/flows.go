@@ -18,7 +18,7 @@ import (
 // been refused by then, such as what goes to a denied block.
 func (b *builder) goingOn(c *Chain) {
 	for _, f := range Families() {
-		c.add(accept, of(f), original, established, inSet(f.Kept().Name))
+		c.add(accept, of(f), original, established, inSet(f.Kept(Agent).Name))
 	}
 	// The guard ends a connection that is no longer allowed by a reset, which carries
 	// nothing (RFC 9293, 3.5.2). Without it the server would wait for more.
@@ -49,14 +49,16 @@ func (b *builder) repliesIn(c *Chain) {
 	}
 	for _, f := range Families() {
 		from := func(v Verdict, set string) { c.add(v, of(f), reply, established, fromSet(set)) }
-		kept, leased := f.Kept().Name, f.Leases().Name
+		kept, leased := f.Kept(Agent).Name, f.Leases(Agent).Name
 		from(drop, b.deny[f])
+		b.brokerIn(c, f)
 		for _, s := range b.allowed[f] {
 			from(accept, s)
 		}
 		from(keep(kept), kept)
 		from(keep(kept), leased)
 		from(accept, leased) // if the other set is full, it ends with its lease
+		b.brokerLetIn(c, f)
 	}
 	for _, e := range b.inbound() {
 		c.add(accept, original, established, proto(e.Proto), dport(e.Port))

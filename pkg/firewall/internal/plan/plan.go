@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -32,6 +33,7 @@ const TableName = "agent-init"
 type Set struct {
 	Name   string
 	Family Family // 0: of 16-bit numbers instead
+	For    Holder // of what is leased
 
 	Static bool      // it holds boxes, and nothing else
 	Boxes  []Box     // no two of which overlap
@@ -46,12 +48,30 @@ type Set struct {
 // Limit lets Burst packets pass at once, and then Rate a second.
 type Limit struct{ Rate, Burst uint32 }
 
-// Leases is the set of what is leased; its elements expire.
-func (f Family) Leases() Set { return Set{Name: fmt.Sprintf("lease%d", f), Family: f, Size: 1 << 16} }
+// Leases is the set of what is leased to h; its elements expire.
+func (f Family) Leases(h Holder) Set {
+	return Set{Name: fmt.Sprintf("%slease%d", h.prefix(), f), Family: f, For: h, Size: 1 << 16}
+}
 
 // Kept is the set of leased elements that have answered, until a day after the last answer.
-func (f Family) Kept() Set {
-	return Set{Name: fmt.Sprintf("live%d", f), Family: f, Dynamic: true, Timeout: 24 * time.Hour, Size: 1 << 16}
+func (f Family) Kept(h Holder) Set {
+	return Set{Name: fmt.Sprintf("%slive%d", h.prefix(), f), Family: f, For: h, Dynamic: true, Timeout: KeptFor, Size: 1 << 16}
+}
+
+// KeptFor is how long that is.
+const KeptFor = 24 * time.Hour
+
+// LeaseSets and KeptSets are those of all holders and families. Only some may be there.
+func LeaseSets() []Set { return setsOf(Family.Leases) }
+func KeptSets() []Set  { return setsOf(Family.Kept) }
+
+func setsOf(set func(Family, Holder) Set) (out []Set) {
+	for _, h := range Holders() {
+		for _, f := range Families() {
+			out = append(out, set(f, h))
+		}
+	}
+	return out
 }
 
 // meter counts the drops of each destination apart.
@@ -109,7 +129,7 @@ func (c Chain) Raw() bool { return c.Priority == raw }
 func New(c Config) (Plan, error) {
 	if c.Sealed { // nothing of what else it says is left
 		c = Config{Sealed: true, DropGroup: c.DropGroup, Reduced: c.Reduced}
-	} else if err := c.checkGuard(); err != nil {
+	} else if err := cmp.Or(c.checkGuard(), c.checkBroker()); err != nil {
 		return Plan{}, err
 	}
 	if c.Reduced { // the guard ends its connections by itself
@@ -143,12 +163,12 @@ func New(c Config) (Plan, error) {
 		return reducedPlan(c, allow, deny)
 	}
 	p := Plan{DropGroup: c.DropGroup}
-	b := builder{Config: c, plan: &p, deny: map[Family]string{}, allowed: map[Family][]string{}}
+	b := builder{Config: c, plan: &p, deny: map[Family]string{}, allowed: map[Family][]string{}, brokered: map[Family][]string{}}
 	for _, f := range Families() {
 		b.deny[f] = b.static("deny", f, deny)[0] // of either family there is always one: see never
 		b.allowed[f] = b.static("allow", f, allow)
 		if !c.Sealed {
-			p.Sets = append(p.Sets, f.Leases(), f.Kept())
+			p.Sets = append(p.Sets, f.Leases(Agent), f.Kept(Agent))
 		}
 	}
 	if err := b.addGranted(); err != nil {
@@ -157,6 +177,11 @@ func New(c Config) (Plan, error) {
 	b.addRefuse()
 	if c.Observe {
 		b.addObserve()
+	}
+	if c.hasBroker() {
+		if err := b.addBroker(); err != nil {
+			return Plan{}, err
+		}
 	}
 	p.Chains = append(p.Chains, b.output(), b.input(),
 		Chain{Name: "forward", Hook: "forward", Closed: true}, b.postrouting())

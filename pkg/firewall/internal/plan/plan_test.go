@@ -24,6 +24,14 @@ func TestPlanErrors(t *testing.T) {
 		"inbound address":    {GuardUID: 1, GuardGID: 1, Inbound: []Entry{{ok, 6, 443}}},
 		"inbound any":        {GuardUID: 1, GuardGID: 1, Inbound: []Entry{{Proto: 6}}},
 		"upstream":           {GuardUID: 1, GuardGID: 1, Upstreams: []netip.AddrPort{{}}},
+		"a broker's group":   {GuardUID: 1, GuardGID: 1, BrokerGID: 2},
+		"a broker's port":    {GuardUID: 1, GuardGID: 1, BrokerPort4: 2},
+		"groupless broker":   {GuardUID: 1, GuardGID: 1, BrokerUID: 2},
+		"broker's any group": {GuardUID: 1, AnyGroup: true, BrokerUID: 2, BrokerGID: 2},
+		"broker as guard":    {GuardUID: 1, GuardGID: 1, BrokerUID: 1, BrokerGID: 2},
+		"broker as agent":    {GuardUID: 1, GuardGID: 1, AgentUID: 3, BrokerUID: 3, BrokerGID: 2},
+		"reduced broker":     {GuardUID: 1, GuardGID: 1, Reduced: true, BrokerUID: 2, BrokerGID: 2},
+		"broker to any port": {GuardUID: 1, GuardGID: 1, BrokerUID: 2, BrokerGID: 2, BrokerAllow: []Entry{{ok, 6, 0}}},
 	} {
 		if _, err := New(c); err == nil {
 			t.Errorf("%s: no error", name)

@@ -43,6 +43,12 @@ func TestPlanGolden(t *testing.T) {
 		"nogate": func(c *plan.Config) { c.GatePort4, c.Gated = 41080, []uint16{443} }, // no IPv6 listener
 		"nolog":  func(c *plan.Config) { c.DropGroup = 0 },
 		"zoned":  func(c *plan.Config) { c.GuardZone = true },
+		"brokered": func(c *plan.Config) {
+			c.GuardZone, c.GatePort4, c.GatePort6, c.Gated = true, 41080, 41081, []uint16{443, 80}
+			c.BrokerUID, c.BrokerGID, c.BrokerPort4, c.BrokerPort6 = 991, 51007, 41099, 41100
+			c.BrokerAllow = []plan.Entry{entry("10.3.0.7/32", 6, 8000), entry("2001:db8:3::7/128", 6, 8000)}
+		},
+		"brokered-observed": func(c *plan.Config) { c.Observe, c.BrokerUID, c.BrokerGID, c.BrokerPort4 = true, 991, 51007, 41099 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := typical
@@ -57,6 +63,7 @@ func TestPlanGolden(t *testing.T) {
 			slices.Reverse(c.Inbound)
 			slices.Reverse(c.Upstreams)
 			slices.Reverse(c.Gated)
+			slices.Reverse(c.BrokerAllow)
 			if q, err := plan.New(c); err != nil || q.String() != p.String() {
 				t.Errorf("another order of entries gives another plan (%v)", err)
 			}

@@ -143,7 +143,7 @@ func (r *xtRenderer) matchSet(d xtDraft, m plan.Match, v plan.Verdict) ([]xtDraf
 	if err != nil {
 		return nil, err
 	}
-	flags := map[string]string{"daddr . l4proto . dport": "dst", "saddr . l4proto . sport": "src"}[m.Field]
+	flags := map[string]string{"daddr . l4proto . dport": "dst", answerer: "src"}[m.Field]
 	switch {
 	case m.Field == "@th,64,16":
 		return r.asked(d, s, v)
@@ -209,6 +209,9 @@ func (r *xtRenderer) verdict(d xtDraft, v plan.Verdict) ([]string, error) {
 		return nil, fmt.Errorf("a reset without tcp: %w", nfnetlink.ErrUnsupported)
 	case v.Do == "redirect" && d.proto != unix.IPPROTO_TCP && d.proto != unix.IPPROTO_UDP:
 		return nil, fmt.Errorf("a redirection without tcp or udp: %w", nfnetlink.ErrUnsupported)
+	case v.Do == "update" && v.Text == answerer:
+		s, err := r.plan.Set(v.To)
+		return r.note(s), err
 	case v.Do == "update" && r.family != plan.IPv4:
 		return nil, fmt.Errorf("no list of questions over IPv6: %w", nfnetlink.ErrUnsupported)
 	}
@@ -220,11 +223,19 @@ func (r *xtRenderer) verdict(d xtDraft, v plan.Verdict) ([]string, error) {
 	case err != nil:
 		return nil, err
 	case v.Do == "keep": // and the next rule accepts, see rule
-		return []string{"-j", "SET", "--add-set", partName(s.Name, ""), "src,src", "--exist", "--timeout", seconds(s.Timeout)}, nil
+		return r.note(s), nil
 	case v.Do == "log":
 		return r.log(d, v, s), nil
 	}
 	return nil, fmt.Errorf("no target of iptables for %s: %w", v, nfnetlink.ErrUnsupported)
+}
+
+// answerer is the key of a set of what answers, as packets of answers have it.
+const answerer = "saddr . l4proto . sport"
+
+// note puts what answers into a set, with its whole time, and goes on.
+func (r *xtRenderer) note(s plan.Set) []string {
+	return []string{"-j", "SET", "--add-set", partName(s.Name, ""), "src,src", "--exist", "--timeout", seconds(s.Timeout)}
 }
 
 // log limits per destination first, so that one that is flooded doesn't hide the

@@ -125,7 +125,7 @@ func (r *reducedXT) Unlease(es []plan.Element) error {
 	return nil
 }
 
-func (r *reducedXT) Empty(plan.Set) error {
+func (r *reducedXT) Empty([]plan.Set) error {
 	clear(r.book)
 	return nil
 }
@@ -134,7 +134,7 @@ func (r *reducedXT) Empty(plan.Set) error {
 func (r *reducedXT) Held(set plan.Set) (out []plan.Lease, err error) {
 	now := time.Now()
 	for e, end := range r.book {
-		if end.After(now) && set.Name == plan.FamilyOf(e.Addr).Leases().Name {
+		if end.After(now) && set.Name == plan.FamilyOf(e.Addr).Leases(e.For).Name {
 			out = append(out, plan.Lease{Element: e, TTL: end.Sub(now)})
 		}
 	}

@@ -16,27 +16,26 @@ import (
 	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
 )
 
-// leases and kept are the ipsets of what is leased, and of what has answered while it was.
-func leases(f plan.Family) ipset { return partsOf(f.Leases())[0].ipset }
-func kept(f plan.Family) ipset   { return partsOf(f.Kept())[0].ipset }
+// whole is the ipset of a set that leases fill, or the kernel.
+func whole(s plan.Set) ipset { return partsOf(s)[0].ipset }
 
 func entryOf(e plan.Element, ttl time.Duration) ipsetEntry {
 	return ipsetEntry{plan.Box{Prefix: single(e.Addr), Proto: e.Proto, Port: e.Port}, ttl}
 }
 
 func (x *Backend) Lease(ls []plan.Lease) error {
-	by := map[plan.Family][]ipsetEntry{}
+	by := map[ipset][]ipsetEntry{}
 	for _, l := range ls {
-		f := plan.FamilyOf(l.Addr)
-		by[f] = append(by[f], entryOf(l.Element, l.TTL))
+		s := whole(plan.FamilyOf(l.Addr).Leases(l.For))
+		by[s] = append(by[s], entryOf(l.Element, l.TTL))
 	}
-	for f, entries := range by {
-		if err := x.reserve(f, entries); err != nil {
+	for s, entries := range by {
+		if err := x.reserve(s, entries); err != nil {
 			return nfnetlink.Explain("lease", err)
 		}
 	}
-	for f, entries := range by {
-		if err := setEntries(nl.IPSET_CMD_ADD, leases(f), entries); err != nil {
+	for s, entries := range by {
+		if err := setEntries(nl.IPSET_CMD_ADD, s, entries); err != nil {
 			return nfnetlink.Explain("lease", err)
 		}
 	}
@@ -44,17 +43,17 @@ func (x *Backend) Lease(ls []plan.Lease) error {
 }
 
 // reserve makes sure that entries fit, all of them, before any is added. It looks at the set if they may not.
-func (x *Backend) reserve(f plan.Family, entries []ipsetEntry) error {
-	if x.room[f] >= len(entries) {
-		x.room[f] -= len(entries)
+func (x *Backend) reserve(s ipset, entries []ipsetEntry) error {
+	if x.room[s.name] >= len(entries) {
+		x.room[s.name] -= len(entries)
 		return nil
 	}
-	live, err := dumpSet(leases(f).name)
+	live, err := dumpSet(s.name)
 	if err != nil {
 		return err
 	}
 	if live == nil {
-		return fmt.Errorf("there is no set %s: %w", leases(f).name, unix.ENOENT)
+		return fmt.Errorf("there is no set %s: %w", s.name, unix.ENOENT)
 	}
 	fresh := 0
 	for _, e := range entries {
@@ -62,23 +61,23 @@ func (x *Backend) reserve(f plan.Family, entries []ipsetEntry) error {
 			fresh++
 		}
 	}
-	x.room[f] = int(f.Leases().Size) - len(live.entries) - fresh
-	if x.room[f] < 0 {
-		return fmt.Errorf("%d leases of IPv%d are there, and %d more are too many: %w", len(live.entries), f, fresh, unix.ENFILE)
+	x.room[s.name] = int(s.max/leasesRoom) - len(live.entries) - fresh
+	if x.room[s.name] < 0 {
+		return fmt.Errorf("%d leases are in %s, and %d more are too many: %w", len(live.entries), s.name, fresh, unix.ENFILE)
 	}
 	return nil
 }
 
 // Unlease: leases go first: what is not leased is not newly kept.
 func (x *Backend) Unlease(es []plan.Element) error {
-	by := map[plan.Family][]ipsetEntry{}
-	for _, e := range es {
-		f := plan.FamilyOf(e.Addr)
-		by[f] = append(by[f], entryOf(e, 0))
-	}
-	for _, set := range []func(plan.Family) ipset{leases, kept} {
-		for f, entries := range by {
-			if err := setEntries(nl.IPSET_CMD_DEL, set(f), entries); err != nil && !errors.Is(err, unix.ENOENT) {
+	for _, set := range []func(plan.Family, plan.Holder) plan.Set{plan.Family.Leases, plan.Family.Kept} {
+		by := map[ipset][]ipsetEntry{}
+		for _, e := range es {
+			s := whole(set(plan.FamilyOf(e.Addr), e.For))
+			by[s] = append(by[s], entryOf(e, 0))
+		}
+		for s, entries := range by {
+			if err := setEntries(nl.IPSET_CMD_DEL, s, entries); err != nil && !errors.Is(err, unix.ENOENT) {
 				return err
 			}
 		}
@@ -86,8 +85,13 @@ func (x *Backend) Unlease(es []plan.Element) error {
 	return nil
 }
 
-func (x *Backend) Empty(set plan.Set) error {
-	return setCommand(nl.IPSET_CMD_FLUSH, partName(set.Name, ""))
+func (x *Backend) Empty(sets []plan.Set) error {
+	for _, s := range sets {
+		if err := setCommand(nl.IPSET_CMD_FLUSH, partName(s.Name, "")); err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+	}
+	return nil
 }
 
 func (x *Backend) Held(set plan.Set) (out []plan.Lease, err error) {
@@ -96,7 +100,7 @@ func (x *Backend) Held(set plan.Set) (out []plan.Lease, err error) {
 		return nil, err
 	}
 	for b, ttl := range live.entries {
-		out = append(out, plan.Lease{Element: plan.Element{Addr: b.Prefix.Addr(), Proto: b.Proto, Port: b.Port}, TTL: ttl})
+		out = append(out, plan.Lease{Element: plan.Element{Addr: b.Prefix.Addr(), Proto: b.Proto, Port: b.Port, For: set.For}, TTL: ttl})
 	}
 	return out, nil
 }
@@ -130,10 +134,13 @@ func partsOf(s plan.Set) []ipsetPart {
 	case !s.Dynamic:
 		// The kernel looks for what has expired once a set is about full, part of
 		// it at a time: so it gets room, and the limit is ours to keep.
-		part.max *= 2
+		part.max *= leasesRoom
 	}
 	return []ipsetPart{{ipset: part}}
 }
+
+// leasesRoom is by how much an ipset of leases is larger than what it is to hold.
+const leasesRoom = 2
 
 func staticParts(s plan.Set) []ipsetPart {
 	parts := map[string]*ipsetPart{}

@@ -25,7 +25,7 @@ type Backend struct {
 	uids   []uidRange
 	log    *slog.Logger
 	mark   xtMark
-	room   map[plan.Family]int // of leases that surely fit; see reserve
+	room   map[string]int // of leases that surely fit, by set; see reserve
 }
 
 // xtFamilies is the order in which families get their rules.
@@ -77,7 +77,7 @@ func Open(only string, opts Options) (*Backend, error) {
 
 func opened(t xtTools, log *slog.Logger, why string) *Backend {
 	return &Backend{Name: "xtables-" + t.variant, Why: fmt.Sprintf("iptables %s (%s): %s", t.version, t.variant, why),
-		tools: t, log: log, room: map[plan.Family]int{}}
+		tools: t, log: log, room: map[string]int{}}
 }
 
 // rawSocket makes sure of the capability that iptables can't do without: it opens raw sockets to speak to the kernel.

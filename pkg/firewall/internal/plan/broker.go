@@ -1,0 +1,163 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// Holder is whose a lease is.
+type Holder uint8
+
+const (
+	Agent  Holder = iota // everybody's but the broker's: the agent's, and the guard's for it
+	Broker               // the broker's alone
+)
+
+func Holders() []Holder { return []Holder{Agent, Broker} }
+
+func (h Holder) String() string { return map[Holder]string{Agent: "agent", Broker: "broker"}[h] }
+
+// prefix begins the names of a holder's sets.
+func (h Holder) prefix() string { return map[Holder]string{Agent: "", Broker: "broker-"}[h] }
+
+// The broker holds the keys of the agent, and reaches the servers that take them. It is told by the user and the group
+// that made a socket, like the guard, and has sets of its own: of what is leased to it, and of what has answered. It
+// reaches what is in them, over TCP, and nothing else: no DNS, nothing on loopback, and nothing of what the agent may
+// reach. There it answers those who connect to its listener. Nobody else reaches anything for being in these sets.
+
+func (c Config) hasBroker() bool { return c.BrokerUID != 0 }
+
+func (c Config) checkBroker() error {
+	switch {
+	case c.BrokerUID == 0 && c.BrokerGID == 0 && c.BrokerPort4 == 0 && c.BrokerPort6 == 0 && len(c.BrokerAllow) == 0:
+		return nil
+	case c.BrokerUID == 0:
+		return errors.New("the broker needs a uid of its own, not 0")
+	case c.BrokerUID == c.GuardUID:
+		return errors.New("the broker needs another uid than the guard's")
+	case c.BrokerUID == c.AgentUID && !c.AnyAgent:
+		return errors.New("the broker needs another uid than the agent's")
+	case c.BrokerGID == 0 && !c.AnyGroup:
+		return errors.New("the broker needs a group of its own, not 0")
+	case c.BrokerGID != 0 && c.AnyGroup:
+		return errors.New("the broker has a group, and any is to count")
+	case c.Reduced:
+		return errors.New("a reduced plan can't tell whose addresses are leased, so it can have no broker")
+	}
+	return nil
+}
+
+// brokerOwned matches what the broker sends: see guardOwned.
+func (c Config) brokerOwned() []Match {
+	if c.AnyGroup {
+		return []Match{uid(c.BrokerUID)}
+	}
+	return []Match{uid(c.BrokerUID), gid(c.BrokerGID)}
+}
+
+// addBroker adds the broker's sets, and the chains that decide what it sends and what it leaves to be sent.
+func (b *builder) addBroker() error {
+	boxes, err := boxesOf(b.BrokerAllow, false)
+	if err != nil {
+		return fmt.Errorf("allow the broker: %w", err)
+	}
+	for _, f := range Families() {
+		b.brokered[f] = b.static("route", f, boxes)
+		b.plan.Sets = append(b.plan.Sets, f.Leases(Broker), f.Kept(Broker))
+	}
+	b.plan.Chains = append(b.plan.Chains, b.broker(), leftover())
+	return nil
+}
+
+// broker decides what the broker sends, whatever the policy gives others.
+func (b *builder) broker() Chain {
+	c := Chain{Name: "broker"}
+	for _, l := range b.listener() {
+		c.add(accept, staying, reply, established, src(l.Addr()), tcp, sport(l.Port()))
+	}
+	c.refuse(staying)
+	c.refuse(tcp, dport(53))
+	for _, f := range Families() {
+		c.add(accept, of(f), tcp, original, established, inSet(f.Kept(Broker).Name))
+		for _, s := range append(b.brokered[f], f.Leases(Broker).Name) {
+			c.add(accept, of(f), tcp, original, inSet(s))
+		}
+	}
+	c.refuse()
+	return c
+}
+
+// listener is where the broker is connected to.
+func (c Config) listener() (out []netip.AddrPort) {
+	for _, l := range []netip.AddrPort{netip.AddrPortFrom(self4.Addr(), c.BrokerPort4), netip.AddrPortFrom(loopback6.Addr(), c.BrokerPort6)} {
+		if l.Port() != 0 {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// leftover decides what is sent to where the broker is connected, in a flow that the broker began. Sockets that it has
+// closed have no owner, and still send what it had written, and the end. Others who send there may be in such a flow by
+// using its port again; but they begin anew, by a segment that is not let in here, and by a socket that they own.
+func leftover() Chain {
+	c := Chain{Name: "leftover"}
+	c.add(leave, held)
+	c.add(leave, tcp, first)
+	c.add(accept)
+	return c
+}
+
+// toBroker has the broker's packets decided, and what its sockets left.
+func (b *builder) toBroker(c *Chain) {
+	if !b.hasBroker() {
+		return
+	}
+	c.add(jump("broker"), b.brokerOwned()...)
+	for _, f := range Families() {
+		for _, s := range append(b.brokered[f], f.Kept(Broker).Name) {
+			c.add(jump("leftover"), of(f), tcp, original, established, inSet(s))
+		}
+	}
+}
+
+// brokerZone puts the broker's flows apart from all others, like the guard's: see zone. So is put what sockets that it
+// has closed still send, but for where the agent may have sockets of its own.
+func (b *builder) brokerZone(c *Chain) {
+	if !b.hasBroker() {
+		return
+	}
+	const its = 8 // any number that is no other zone's
+	c.add(zone(its), b.brokerOwned()...)
+	c.add(leave, held)
+	for _, f := range Families() {
+		for _, s := range append(b.allowed[f], f.Leases(Agent).Name, f.Kept(Agent).Name) {
+			c.add(leave, of(f), inSet(s))
+		}
+		for _, s := range append(b.brokered[f], f.Kept(Broker).Name) {
+			c.add(zone(its), of(f), tcp, first.not(), inSet(s))
+		}
+	}
+}
+
+// brokerIn notes what has answered the broker. The rules behind it decide: what is leased to both is noted for both.
+func (b *builder) brokerIn(c *Chain, f Family) {
+	if !b.hasBroker() {
+		return
+	}
+	kept := f.Kept(Broker).Name
+	for _, s := range []string{kept, f.Leases(Broker).Name} {
+		c.add(update(kept, "saddr . l4proto . sport"), of(f), tcp, reply, established, fromSet(s))
+	}
+}
+
+// brokerLetIn lets in what answers the broker.
+func (b *builder) brokerLetIn(c *Chain, f Family) {
+	if !b.hasBroker() {
+		return
+	}
+	for _, s := range append(b.brokered[f], f.Kept(Broker).Name, f.Leases(Broker).Name) {
+		c.add(accept, of(f), tcp, reply, established, fromSet(s))
+	}
+}
