@@ -29,6 +29,7 @@ var decoders = map[string]string{
 	"internal/window/server/server.go: Run":           "the session server: the keeper's configuration",
 	"internal/stage/stage.go: Run":                    "the stage: the keeper's order",
 	"internal/stage/stage.go: Told":                   "a child: the keeper's configuration",
+	"internal/stage/brokerload.go: ReadBrokerLoad":    "the broker: the keeper's routes",
 	"internal/wire/channel.go: ReadMemfd":             "whoever calls it, which is in this list",
 	"pkg/session/protocol/protocol.go: DecodeRequest": "the session server: its clients'",
 

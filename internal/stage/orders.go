@@ -5,7 +5,6 @@ import (
 	"net/netip"
 
 	"github.com/agent-init/agent-init/pkg/policy"
-	"github.com/agent-init/agent-init/pkg/route"
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
 
@@ -39,13 +38,6 @@ type BrokerConfig struct {
 	Families int        `json:"families"` // that there are listeners for
 	Monitor  bool       `json:"monitor"`
 	LogLevel slog.Level `json:"log_level"`
-}
-
-// BrokerLoad is what changes while a broker serves. The credentials follow in the same file, one after the other.
-type BrokerLoad struct {
-	Routes      []route.Route `json:"routes"`
-	Credentials []int         `json:"credentials"` // their lengths, of each route
-	Roots       []byte        `json:"roots"`       // certificate authorities, as PEM
 }
 
 // SessionConfig is the whole input of the session server.

@@ -143,12 +143,17 @@ func (c *Channel) Close() error { return c.conn.Close() }
 
 // Memfd holds v as JSON, sealed against change, at its start.
 func Memfd(name string, v any) (*os.File, error) {
+	return MemfdOf(name, func(w io.Writer) error { return json.NewEncoder(w).Encode(v) })
+}
+
+// MemfdOf holds what fill writes.
+func MemfdOf(name string, fill func(io.Writer) error) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("memfd: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), name)
-	err = json.NewEncoder(f).Encode(v)
+	err = fill(f)
 	if err == nil {
 		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
 	}
@@ -166,7 +171,7 @@ func Memfd(name string, v any) (*os.File, error) {
 const maxMemfd = 256 << 20
 
 // ReadMemfd reads what Memfd holds into v.
-func ReadMemfd(f *os.File, v any) error {
+func ReadMemfd(f io.Reader, v any) error {
 	return json.NewDecoder(io.LimitReader(f, maxMemfd)).Decode(v)
 }
 
