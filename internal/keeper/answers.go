@@ -94,7 +94,7 @@ func (g *guardKeeper) takes(ch *wire.Channel, m wire.Message) error {
 		if m.Op == wire.OpPolicy && m.Err {
 			return errors.New("the guard could not take the new policy")
 		}
-		g.noteTaken(m.ID)
+		g.answered(m)
 	default:
 		return errors.New("the guard sent an unknown request")
 	}
@@ -117,24 +117,15 @@ func (g *guardKeeper) requested(m, reply wire.Message) wire.Message {
 
 func (g *guardKeeper) serving(ch *wire.Channel) {
 	present := g.book.now().bundle
+	g.begun(ch)
 	g.mu.Lock()
-	g.live = ch
 	outdated, ahead := g.given != present, g.ahead
 	g.mu.Unlock()
 	g.tellAhead(ch, ahead)
 	if outdated { // the policy changed while the guard was on its way
 		g.push()
 	}
-	again := false
-	g.update(func(s *state.State) {
-		again = s.Guard.Restarts > 0
-		s.Guard.OK, s.Guard.Fault, s.Guard.Seen = true, "", time.Now()
-	})
-	if again {
-		g.guardian(audit.Info, "guard serves again")
-	}
-	g.publish()
-	g.once.Do(func() { close(g.ready) })
+	g.serves()
 }
 
 // finding is who looks for processes of the agent's, for the log.

@@ -76,7 +76,7 @@ func (b *base) recordPolicy(p *policy.Policy, what string) {
 }
 
 // change changes what is in force, and waits for the guard to have it, but for no longer than a newer change.
-func (k *keeper) change(do func() (taken <-chan struct{}, err error)) error {
+func (k *keeper) change(do func() (taken <-chan wire.Message, err error)) error {
 	k.book.changing.Lock()
 	taken, err := do()
 	k.publish()
@@ -87,7 +87,7 @@ func (k *keeper) change(do func() (taken <-chan struct{}, err error)) error {
 
 // adopt brings what is next into force, and hands it to the guard: the kernel first, so that nothing is open that it
 // denies. What is returned is closed when the guard has it, or is gone. An error leaves what was in force.
-func (k *keeper) adopt(ctx context.Context, next *inForce) (<-chan struct{}, error) {
+func (k *keeper) adopt(ctx context.Context, next *inForce) (<-chan wire.Message, error) {
 	plan, err := k.rules.plan(next)
 	if err != nil {
 		return nil, err
@@ -103,9 +103,9 @@ func (k *keeper) adopt(ctx context.Context, next *inForce) (<-chan struct{}, err
 
 // reload takes over a changed policy. One that can't be read leaves the old one in force.
 func (k *keeper) reload(ctx context.Context) error {
-	return k.change(func() (<-chan struct{}, error) {
+	return k.change(func() (<-chan wire.Message, error) {
 		files, p, err := k.book.read()
-		var taken <-chan struct{}
+		var taken <-chan wire.Message
 		if err == nil {
 			taken, err = k.adoptFiles(ctx, files, p)
 			k.book.unadopted.Store(err != nil)
@@ -120,7 +120,7 @@ func (k *keeper) reload(ctx context.Context) error {
 }
 
 // adoptFiles is adopt of what was read from files, with the grants on top.
-func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy.Policy) (<-chan struct{}, error) {
+func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy.Policy) (<-chan wire.Message, error) {
 	next := &inForce{bundle: files, policy: p, grants: k.book.now().grants}
 	if b := next.grants.Over(files); len(b.Files) > len(files.Files) {
 		var err error
@@ -142,7 +142,7 @@ func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy
 // changeGrants brings a changed book into force, as a reload does. If that fails, the book
 // stays as it was, but for what only takes away, which is owed.
 func (k *keeper) changeGrants(ctx context.Context, change func(*grant.Book) ([]audit.Event, error)) error {
-	return k.change(func() (<-chan struct{}, error) {
+	return k.change(func() (<-chan wire.Message, error) {
 		grants := k.book.now().grants.Clone()
 		events, err := change(&grants)
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 func idleGuard() *guardKeeper {
 	b := &base{publisher: &publisher{log: slog.New(slog.DiscardHandler), record: audit.Discard}}
 	k := newBook(b, nil)
-	return &guardKeeper{base: b, book: k, leases: &leases{base: b, book: k, requests: budget.Pace{Burst: 1, Every: time.Hour}}}
+	return &guardKeeper{child: child{base: b, who: "the guard"}, book: k, leases: &leases{base: b, book: k, requests: budget.Pace{Burst: 1, Every: time.Hour}}}
 }
 
 // TestGuardFlood: a guard that asks and asks, faster than it is answered, is ended
