@@ -22,6 +22,10 @@ const (
 	tooLarge    = "size"     // clients have a text of their own for 413, and it is about nothing else
 	noWebSocket = "upgrade"  // Codex then posts at once
 	noUpstream  = "upstream" // the host can't be reached, or isn't who it should be: clients may try again
+	lateAnswer  = "late"     // likewise: the host did not answer in time
+	busy        = "busy"     // likewise: there is no room, or nobody who keeps the count
+	slowRequest = "slow"     // the request did not come in time
+	badToken    = "token"    // the caller is none of the agent's
 )
 
 func refuse(what, format string, args ...any) *Refusal {
@@ -77,11 +81,13 @@ func (f *Refusal) Response(shape route.Shape, body route.Body) (status int, cont
 // for what stands on no list of OpenAI's. Claude Code speaks of a login over 403, which is not what a budget is about.
 func (f *Refusal) status(shape route.Shape, body route.Body) int {
 	responses := body == route.Responses || shape == route.OpenAIShape && body != route.Chat
+	if own := map[string]int{
+		noUpstream: http.StatusBadGateway, lateAnswer: http.StatusGatewayTimeout, busy: http.StatusServiceUnavailable,
+		noWebSocket: http.StatusUpgradeRequired, slowRequest: http.StatusRequestTimeout, badToken: http.StatusUnauthorized,
+	}[f.What]; own != 0 {
+		return own
+	}
 	switch {
-	case f.What == noUpstream:
-		return http.StatusBadGateway
-	case f.What == noWebSocket:
-		return http.StatusUpgradeRequired
 	case responses:
 		return http.StatusBadRequest
 	case f.What == tooLarge:
@@ -136,7 +142,11 @@ func anthropicType(status int) string {
 		return "billing_error"
 	case http.StatusRequestEntityTooLarge:
 		return "request_too_large"
-	case http.StatusBadGateway, http.StatusUpgradeRequired:
+	case http.StatusUnauthorized:
+		return "authentication_error"
+	case http.StatusGatewayTimeout, http.StatusRequestTimeout:
+		return "timeout_error"
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusUpgradeRequired:
 		return "api_error"
 	}
 	return "permission_error"
@@ -147,7 +157,11 @@ func geminiStatus(status int) string {
 	switch status {
 	case http.StatusRequestEntityTooLarge:
 		return "INVALID_ARGUMENT"
-	case http.StatusBadGateway:
+	case http.StatusUnauthorized:
+		return "UNAUTHENTICATED"
+	case http.StatusGatewayTimeout, http.StatusRequestTimeout:
+		return "DEADLINE_EXCEEDED"
+	case http.StatusBadGateway, http.StatusServiceUnavailable:
 		return "UNAVAILABLE"
 	}
 	return "PERMISSION_DENIED"

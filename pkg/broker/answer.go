@@ -1,0 +1,227 @@
+package broker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/agent-init/agent-init/pkg/broker/judge"
+)
+
+var (
+	errHungUp = errors.New("the client hung up")
+	errSilent = errors.New("the server was silent for too long")
+	errTold   = errors.New("the answer was shorter or longer than it said")
+)
+
+// forward asks the API and passes its answer on. The connection is nobody else's by now, and is closed at the end.
+func (x *exchange) forward(ctx context.Context, conn net.Conn, out *http.Request) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	up := x.way.up
+	gone := context.AfterFunc(up.ctx, func() { cancel(context.Cause(up.ctx)) })
+	a := &answer{x: x, conn: conn, ctx: ctx}
+	a.silence = time.AfterFunc(x.proxy.idle, func() { cancel(errSilent) })
+	a.end = func() {
+		gone()
+		a.silence.Stop()
+		cancel(nil)
+		x.body.drop()
+		conn.Close()
+		x.proxy.under.Done()
+	}
+	go watch(conn, cancel)
+
+	resp, err := up.ask(out.WithContext(ctx))
+	if err != nil {
+		a.fail(x.fault(ctx, err))
+		return
+	}
+	x.body.answered()
+	x.event.FirstByte = time.Since(x.began)
+	if s := resp.StatusCode; s < 200 || s > 299 && s < 400 || s > 599 {
+		resp.Body.Close()
+		a.fail(refusal("upstream", fmt.Sprintf("%s answered with status %d, and the broker follows no redirect", up.place.host, s)))
+		return
+	}
+	// A stream may last for minutes. A goroutine of its own has a small stack: this one's has grown by asking.
+	go a.pass(resp)
+}
+
+// pass passes an answer on, and ends the exchange.
+func (a *answer) pass(resp *http.Response) {
+	defer a.end()
+	defer resp.Body.Close()
+	x := a.x
+	a.meter = judge.NewMeter(x.endpoint.Body, resp.Header.Get("Content-Type"))
+	if err := a.send(resp); err != nil && a.ctx.Err() == nil {
+		x.proxy.config.Log.Debug("an answer of a route ended early", "route", x.event.Route)
+	}
+	x.count(resp.StatusCode, a.meter)
+	x.over(resp.StatusCode)
+}
+
+// fail answers in the place of the API.
+func (a *answer) fail(n *no) {
+	defer a.end()
+	status, head, body := a.x.say(n)
+	if err := a.write(append(headOf(status, head), body...)); err != nil {
+		status = 0
+	}
+	a.x.over(status)
+}
+
+// watch notices that the client hangs up. What it sends is nobody's.
+func watch(conn net.Conn, cancel context.CancelCauseFunc) {
+	for b := make([]byte, 16); ; {
+		if _, err := conn.Read(b); err != nil {
+			cancel(errHungUp)
+			return
+		}
+	}
+}
+
+// answer passes one answer on.
+type answer struct {
+	x       *exchange
+	conn    net.Conn
+	ctx     context.Context
+	end     func()
+	silence *time.Timer
+	meter   *judge.Meter
+	chunked bool
+}
+
+// send writes the head, and then the body as it comes.
+func (a *answer) send(resp *http.Response) error {
+	head := a.x.back(resp.Header)
+	bodiless := a.x.event.Method == http.MethodHead || resp.StatusCode == http.StatusNoContent
+	switch {
+	case bodiless:
+	case resp.ContentLength >= 0:
+		head.Set("Content-Length", strconv.FormatInt(resp.ContentLength, 10))
+	default:
+		a.chunked = true
+		head.Set("Transfer-Encoding", "chunked")
+	}
+	if err := a.write(headOf(resp.StatusCode, head)); err != nil || bodiless {
+		return err
+	}
+	if err := a.copy(resp.Body); err != nil {
+		return err
+	}
+	if a.chunked {
+		return a.write([]byte("0\r\n\r\n"))
+	}
+	if a.x.event.Received != resp.ContentLength {
+		return errTold
+	}
+	return nil
+}
+
+func (a *answer) write(b []byte) error {
+	a.conn.SetWriteDeadline(time.Now().Add(a.x.proxy.idle))
+	_, err := a.conn.Write(b)
+	return err
+}
+
+const (
+	// smallRead is what an answer holds while it waits for more: an event or two of a stream.
+	smallRead = 1 << 10
+	largeRead = 32 << 10
+
+	chunkHead = len("8000\r\n") // in front of what is read
+	chunkTail = len("\r\n")
+)
+
+// large has the buffers of those answers that come faster than small ones hold.
+var large = sync.Pool{New: func() any { return new([largeRead]byte) }}
+
+// copy passes each part on as it comes.
+func (a *answer) copy(body io.Reader) error {
+	small := make([]byte, smallRead)
+	b := small
+	var big *[largeRead]byte
+	defer func() {
+		if big != nil {
+			large.Put(big)
+		}
+	}()
+	for {
+		n, err := body.Read(b[chunkHead : len(b)-chunkTail])
+		a.silence.Reset(a.x.proxy.idle)
+		if n > 0 {
+			a.x.event.Received += int64(n)
+			a.meter.Write(b[chunkHead : chunkHead+n])
+			if err := a.write(a.framed(b, n)); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case big == nil && n == len(b)-chunkHead-chunkTail:
+			big = large.Get().(*[largeRead]byte)
+			b = big[:]
+		case big != nil && n < smallRead:
+			large.Put(big)
+			big, b = nil, small
+		}
+	}
+}
+
+// framed is what the first n bytes behind a chunk's head are on the wire (RFC 9112, 7.1).
+func (a *answer) framed(b []byte, n int) []byte {
+	if !a.chunked {
+		return b[chunkHead : chunkHead+n]
+	}
+	var size [chunkHead]byte
+	line := append(strconv.AppendUint(size[:0], uint64(n), 16), '\r', '\n')
+	start := chunkHead - len(line)
+	copy(b[start:], line)
+	copy(b[chunkHead+n:], "\r\n")
+	return b[start : chunkHead+n+chunkTail]
+}
+
+// dropped are headers of an answer that don't pass: those of one connection, and those that would have a client remember
+// something of a server that it never asked.
+var dropped = []string{
+	"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authentication-Info", "Te", "Trailer",
+	"Transfer-Encoding", "Upgrade", "Content-Length", "Set-Cookie", "Set-Cookie2", "Alt-Svc", "Location",
+}
+
+// back takes those headers of the API's that pass. None repeats the credential.
+func (x *exchange) back(from http.Header) http.Header {
+	h := make(http.Header, len(from))
+	for name, values := range from {
+		if slices.Contains(dropped, name) || httpguts.HeaderValuesContainsToken(from["Connection"], name) {
+			continue
+		}
+		for _, v := range values {
+			if !x.way.key.isIn(name, v) {
+				h[name] = append(h[name], v)
+			}
+		}
+	}
+	return h
+}
+
+// headOf is the head of an answer. http.Header has it that no value breaks out of its line.
+func headOf(status int, h http.Header) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", status, http.StatusText(status))
+	h.Write(&b)
+	b.WriteString("Connection: close\r\n\r\n")
+	return b.Bytes()
+}

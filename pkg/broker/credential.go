@@ -1,0 +1,121 @@
+package broker
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/agent-init/agent-init/pkg/route"
+)
+
+// credential is how the requests of a route get theirs. The zero value puts nothing on.
+type credential struct {
+	header, value string // a whole line of the head
+	query, key    string // or a parameter of the query
+	add           []route.Header
+
+	secret      string
+	repeats     []string // what a header that repeats it contains
+	fingerprint string
+}
+
+var (
+	errNoCredential  = errors.New("it has no credential")
+	errBadCredential = errors.New("its credential has bytes that no header may have")
+)
+
+func newCredential(r *route.Route, secret []byte) (credential, error) {
+	if r.Keyless {
+		return credential{}, nil
+	}
+	if len(secret) == 0 {
+		return credential{}, errNoCredential
+	}
+	in := r.Inject
+	c := credential{secret: string(secret), fingerprint: fingerprint(secret)}
+	if !httpguts.ValidHeaderFieldValue(c.secret) {
+		return credential{}, errBadCredential
+	}
+	for _, p := range in.ByPrefix {
+		if strings.HasPrefix(c.secret, p.Prefix) {
+			in, c.add = route.Inject{Header: p.Header, Value: p.Value}, p.Append
+			break
+		}
+	}
+	switch {
+	case in.Header != "":
+		c.header, c.value = http.CanonicalHeaderKey(in.Header), strings.ReplaceAll(in.Value, "{}", c.secret)
+	case in.Basic != "":
+		c.header = "Authorization"
+		c.value = "Basic " + base64.StdEncoding.EncodeToString([]byte(in.Basic+":"+c.secret))
+	case in.Query != "":
+		c.query, c.key = in.Query, c.secret
+	default:
+		return credential{}, errors.New("nothing says where its credential goes")
+	}
+	c.repeats = spellings(c.secret)
+	return c, nil
+}
+
+// fingerprint tells credentials apart. The words in front of it make it differ from what others take of the same secret.
+func fingerprint(secret []byte) string {
+	sum := sha256.Sum256(append([]byte("agent-init broker credential\x00"), secret...))
+	return hex.EncodeToString(sum[:4])
+}
+
+// spellings are a secret as it is, in hex, and in base64 at each of the three places where it can begin there.
+func spellings(secret string) []string {
+	all := []string{secret, hex.EncodeToString([]byte(secret))}
+	for shift := range 3 {
+		padded := append(make([]byte, shift), secret...)
+		// Characters at the ends carry bits of what stands beside the secret.
+		from, to := (shift*8+5)/6, len(padded)*8/6
+		for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+			if s := e.EncodeToString(padded)[from:to]; s != "" && !slices.Contains(all, s) {
+				all = append(all, s)
+			}
+		}
+	}
+	return all
+}
+
+// put adds the credential to the head and the query of a request.
+func (c *credential) put(h http.Header, query url.Values) {
+	if c.header != "" {
+		h[c.header] = []string{c.value}
+	}
+	if c.query != "" {
+		query.Set(c.query, c.key)
+	}
+	for _, a := range c.add {
+		name := http.CanonicalHeaderKey(a.Name)
+		if !httpguts.HeaderValuesContainsToken(h[name], a.Value) {
+			h[name] = []string{strings.Join(append(slices.Clone(h[name]), a.Value), ",")}
+		}
+	}
+}
+
+// isIn says whether a header of an answer has the secret in it.
+func (c *credential) isIn(name, value string) bool {
+	if c.secret == "" {
+		return false
+	}
+	plain, err := url.PathUnescape(value)
+	if err != nil {
+		plain = value
+	}
+	for _, s := range c.repeats {
+		if strings.Contains(value, s) || strings.Contains(plain, s) {
+			return true
+		}
+	}
+	return strings.Contains(strings.ToLower(value), c.repeats[1]) ||
+		strings.Contains(strings.ToLower(name), strings.ToLower(c.secret))
+}

@@ -1,0 +1,164 @@
+package broker
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/broker/judge"
+	"github.com/agent-init/agent-init/pkg/route"
+)
+
+// exchange is one request and its answer.
+type exchange struct {
+	proxy    *Proxy
+	way      *way
+	endpoint *route.Endpoint
+	caller   *caller
+	began    time.Time
+	event    Event
+
+	path, query string // below the route, as they came
+	body        *held
+	told        judge.Told
+}
+
+// What an event has of what a caller sends. The rest says nothing to a person.
+const (
+	maxPath   = 256
+	maxMethod = 16
+	maxName   = 64
+)
+
+func cutTo(s string, most int) string { return s[:min(len(s), most)] }
+
+// serve judges a request and sends it on, or refuses it.
+func (p *Proxy) serve(ctx context.Context, w http.ResponseWriter, r *http.Request) {
+	if !p.enter(ctx) {
+		return
+	}
+	x := &exchange{proxy: p, began: time.Now(), caller: r.Context().Value(callerKey{}).(*caller), body: &held{}}
+	x.event.Method, x.event.UID = cutTo(r.Method, maxMethod), x.caller.uid
+	onward := false
+	defer func() {
+		if !onward {
+			x.body.drop()
+			p.under.Done()
+		}
+	}()
+	n := x.admit(r)
+	if n == nil {
+		n = x.judge(w, r)
+	}
+	var out *http.Request
+	if n == nil {
+		var err error
+		if out, err = x.request(r); err != nil {
+			n = refusal("path", err.Error())
+		}
+	}
+	if n != nil {
+		x.refuse(w, n)
+		return
+	}
+	// From here on the buffers that net/http has for a connection are free. What came behind the request is nobody's.
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		x.over(0)
+		return
+	}
+	onward = true
+	go x.forward(ctx, conn, out)
+}
+
+// admit says who may ask, and finds the route.
+func (x *exchange) admit(r *http.Request) *no {
+	path, query, _ := strings.Cut(r.RequestURI, "?")
+	x.event.Path = cutTo(path, maxPath)
+	if fault := asked(r, x.caller.server); fault != "" {
+		return refusal("host", fault)
+	}
+	name, below, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	x.path, x.query = "/"+below, withoutKey(query)
+	w, known := (*x.proxy.table.Load())[name]
+	if known {
+		x.way = w
+		x.event.Route, x.event.Path = name, cutTo(x.path, maxPath)
+		w.counts.requests.Add(1)
+	}
+	switch {
+	case !shows(x.proxy.config.Token, r, query):
+		return refusal("token",
+			"the key is not the token that agent-init gave the agent for this route")
+	case !known:
+		return refusal("route", "the broker has no route /"+cutTo(name, maxName)+"/; the policy's section broker: lists them")
+	case upgrades(r.Header):
+		return refusal("upgrade", "the broker speaks HTTP/1.1 alone, no WebSocket")
+	}
+	return nil
+}
+
+// judge says whether what is asked may pass.
+func (x *exchange) judge(w http.ResponseWriter, r *http.Request) *no {
+	rt := &x.way.route
+	e, refused := judge.Head(rt, r.Method, x.path, x.query, r.Header)
+	if x.endpoint = e; refused != nil {
+		return &no{Refusal: refused}
+	}
+	if e.Body == route.Empty && r.ContentLength != 0 {
+		return refusal("body", "this request has no body in the API")
+	}
+	body, err := x.proxy.bodies.read(r.Context(), r, http.NewResponseController(w).SetReadDeadline)
+	if err != nil {
+		return badBody(err)
+	}
+	x.body = body
+	x.event.Sent = int64(len(body.data))
+	if x.told, refused = judge.Body(rt, e, x.path, body.data); refused != nil {
+		return &no{Refusal: refused}
+	}
+	x.event.Model = cutTo(x.told.Model, maxName)
+	return x.spend(r.Context())
+}
+
+// spend asks whether the request fits the route's limits.
+func (x *exchange) spend(ctx context.Context) *no {
+	rt := &x.way.route
+	if rt.Limits == (route.Limits{}) {
+		return nil
+	}
+	if rt.Limits.TokensPerDay > 0 && x.endpoint.Body == route.Chat && !x.told.CountsUsage {
+		return refusal("budget", "the policy limits tokens_per_day of this route, and the request asks for a stream that does "+
+			"not tell its tokens (set stream_options.include_usage)")
+	}
+	why, err := x.proxy.config.Spend(ctx, rt.Name, x.event.Sent)
+	switch {
+	case err != nil:
+		return &no{&judge.Refusal{What: "busy", Text: "the limits of this route cannot be checked now"}, true}
+	case why != "":
+		return refusal("budget", why)
+	}
+	return nil
+}
+
+// count takes what an answer says that it has cost. One that ended before it said so is estimated: else who hangs up in
+// time pays nothing.
+func (x *exchange) count(status int, m *judge.Meter) {
+	in, out, told := m.Tokens()
+	if !told && in == 0 && status < 300 {
+		in = judge.Estimate(x.event.Sent)
+	}
+	x.event.TokensIn, x.event.TokensOut = in, out
+}
+
+// over records the exchange.
+func (x *exchange) over(status int) {
+	x.event.Status = status
+	x.event.Took = time.Since(x.began)
+	if x.way != nil {
+		x.event.Fingerprint = x.way.key.fingerprint
+		x.way.counts.add(&x.event)
+	}
+	x.proxy.config.Record(x.event)
+}

@@ -1,0 +1,138 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+)
+
+const (
+	// maxConns are all connections of callers at once. The next ones wait in the kernel's backlog.
+	maxConns = 2048
+
+	// maxOfCaller are those of one user, so that one of several leaves room for the others.
+	maxOfCaller = 1536
+)
+
+// callers are the connections that there are, and whose.
+type callers struct {
+	Config
+	free chan struct{}
+
+	mu    sync.Mutex
+	conns map[*caller]struct{}
+	of    map[uint32]int // how many a user has
+}
+
+func newCallers(c Config) *callers {
+	return &callers{Config: c, free: make(chan struct{}, maxConns), conns: map[*caller]struct{}{}, of: map[uint32]int{}}
+}
+
+// caller is one connection of a client. It carries one request: what follows that is read by nobody.
+type caller struct {
+	net.Conn
+	all            *callers
+	client, server netip.AddrPort
+
+	once    sync.Once // asks whose it is, before the first byte is read
+	refused error
+	counted bool
+	uid     uint32
+}
+
+var errStranger = errors.New("not a user who may ask the broker")
+
+// listener is a net.Listener whose connections are callers.
+type listener struct {
+	net.Listener
+	ctx context.Context
+	all *callers
+}
+
+func (l listener) Accept() (net.Conn, error) {
+	select {
+	case l.all.free <- struct{}{}:
+	case <-l.ctx.Done():
+		return nil, net.ErrClosed
+	}
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		<-l.all.free
+		return nil, err
+	}
+	c := &caller{Conn: conn, all: l.all}
+	c.client, c.server = ends(conn)
+	l.all.mu.Lock()
+	l.all.conns[c] = struct{}{}
+	l.all.mu.Unlock()
+	return c, nil
+}
+
+// Read reads what a client sends, if it is one who may ask. Nothing of a stranger's is parsed.
+func (c *caller) Read(b []byte) (int, error) {
+	if c.once.Do(c.identify); c.refused != nil {
+		return 0, c.refused
+	}
+	return c.Conn.Read(b)
+}
+
+const strangerAnswer = "HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nConnection: close\r\n" +
+	"X-Should-Retry: false\r\n\r\n" +
+	`{"error":{"message":"refused by agent-init: this user may not ask the broker, or has too many connections"}}`
+
+// identify asks whose connection it is.
+func (c *caller) identify() {
+	if c.all.Owner == nil {
+		return
+	}
+	uid, err := c.all.Owner(c.client, c.server)
+	if err == nil && (len(c.all.UIDs) == 0 || slices.Contains(c.all.UIDs, uid)) && c.count(uid) {
+		return
+	}
+	c.refused = errStranger
+	c.all.Record(Event{Status: http.StatusForbidden, Refused: "caller", UID: uid})
+	c.Conn.Write([]byte(strangerAnswer))
+}
+
+// count takes one of the connections that a user may have.
+func (c *caller) count(uid uint32) bool {
+	c.all.mu.Lock()
+	defer c.all.mu.Unlock()
+	if _, open := c.all.conns[c]; !open || c.all.of[uid] >= maxOfCaller {
+		return false
+	}
+	c.counted, c.uid = true, uid
+	c.all.of[uid]++
+	return true
+}
+
+// Close closes it, and makes room for another.
+func (c *caller) Close() error {
+	c.all.mu.Lock()
+	if _, open := c.all.conns[c]; open {
+		delete(c.all.conns, c)
+		if c.counted {
+			if c.all.of[c.uid]--; c.all.of[c.uid] == 0 {
+				delete(c.all.of, c.uid)
+			}
+		}
+		<-c.all.free
+	}
+	c.all.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// closeAll ends all connections.
+func (a *callers) closeAll() {
+	a.mu.Lock()
+	conns := slices.Collect(maps.Keys(a.conns))
+	a.mu.Unlock()
+	for _, c := range conns {
+		c.Close()
+	}
+}

@@ -1,0 +1,170 @@
+package broker
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/route"
+)
+
+// roles are what the test's own program does as another process: what a process holds can't be told beside others in it.
+var roles = map[string]func(){"api": beAPI, "proxy": beProxy}
+
+func TestMain(m *testing.M) {
+	if role := roles[os.Getenv("BROKER_TEST_ROLE")]; role != nil {
+		role()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// spawn runs a role, and says what it writes first. It ends with the test.
+func spawn(t testing.TB, role string, env ...string) (pid int, line string) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(append(os.Environ(), "BROKER_TEST_ROLE="+role), env...)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		cmd.Wait()
+	})
+	line, err = bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("%s: %v", role, err)
+	}
+	return cmd.Process.Pid, strings.TrimSpace(line)
+}
+
+// untilStdin ends a role with the one who spawned it.
+func untilStdin() { io.Copy(io.Discard, os.Stdin) }
+
+// beAPI is an API with HTTP/2. /stream has an event at once, and one whenever 20 s have gone by. /bulk?n=N has N bytes.
+func beAPI() {
+	t := new(testing.B)
+	ca := newAuthority(t)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/stream", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for {
+			if _, err := io.WriteString(w, "event: ping\ndata: {\"type\": \"ping\"}\n\n"); err != nil {
+				return
+			}
+			w.(http.Flusher).Flush()
+			select {
+			case <-r.Context().Done():
+				return
+			case <-time.After(20 * time.Second):
+			}
+		}
+	})
+	mux.HandleFunc("/bulk", func(w http.ResponseWriter, r *http.Request) {
+		n, _ := strconv.Atoi(r.FormValue("n"))
+		block := make([]byte, 64<<10)
+		for ; n > 0; n -= len(block) {
+			w.Write(block)
+		}
+	})
+	mux.HandleFunc("/small", func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.Write([]byte("{}"))
+	})
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		Certificates: []tls.Certificate{ca.sign(t, "api.test", time.Now().Add(time.Hour))}, NextProtos: []string{"h2"},
+	})
+	if err != nil {
+		panic(err)
+	}
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw})
+	fmt.Printf("%s %q\n", l.Addr(), cert)
+	go (&http.Server{Handler: mux, Protocols: both()}).Serve(l)
+	untilStdin()
+}
+
+func both() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	p.SetHTTP2(true)
+	return p
+}
+
+// rootsOf reads what beAPI says.
+func rootsOf(line string) (addr string, roots *x509.CertPool) {
+	var cert []byte
+	if _, err := fmt.Sscanf(line, "%s %q", &addr, &cert); err != nil {
+		panic(err)
+	}
+	roots = x509.NewCertPool()
+	roots.AppendCertsFromPEM(cert)
+	return addr, roots
+}
+
+// beProxy is a broker in front of the API that BROKER_TEST_API has.
+func beProxy() {
+	if v := os.Getenv("BROKER_TEST_GOGC"); v != "" {
+		n, _ := strconv.Atoi(v)
+		debug.SetGCPercent(n)
+	}
+	addr, roots := rootsOf(os.Getenv("BROKER_TEST_API"))
+	p := New(Config{Token: token, Dial: dialTo(addr), Record: func(Event) {}, Log: slog.New(slog.DiscardHandler)})
+	r := opaque("r")
+	r.To = "https://api.test/"
+	r.Endpoints = []route.Endpoint{
+		{Method: "GET", Path: "/stream"}, {Method: "POST", Path: "/stream", Body: route.Opaque},
+		{Method: "GET", Path: "/bulk", Query: []string{"n"}}, {Method: "POST", Path: "/small", Body: route.Opaque},
+	}
+	if err := p.Load(Loaded{Routes: []route.Route{r}, Credentials: map[string][]byte{"r": []byte(canary)}, Roots: roots}); err != nil {
+		panic(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(l.Addr())
+	ctx, cancel := context.WithCancel(context.Background())
+	go p.Serve(ctx, l)
+	untilStdin()
+	cancel()
+}
+
+// privateDirty is what a process has to itself, in KiB.
+func privateDirty(t testing.TB, pid int) int {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		var kib int
+		if _, err := fmt.Sscanf(line, "Private_Dirty: %d kB", &kib); err == nil {
+			return kib
+		}
+	}
+	t.Fatal("no Private_Dirty")
+	return 0
+}

@@ -1,0 +1,90 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/route"
+)
+
+const (
+	maxHead  = 32 << 10 // of a request; net/http adds 4 KiB
+	headTime = 10 * time.Second
+)
+
+// Proxy serves the routes that are loaded.
+type Proxy struct {
+	config  Config
+	bodies  *bodies
+	callers *callers
+	stats   stats
+	idle    time.Duration // how long an answer may be silent
+	table   atomic.Pointer[table]
+
+	entry sync.Mutex
+	under sync.WaitGroup // requests under way
+
+	loading sync.Mutex
+	retired map[*upstream]struct{} // of former roots, with requests under way
+}
+
+// New returns a proxy without any route.
+func New(c Config) *Proxy {
+	p := &Proxy{config: c, bodies: newBodies(), callers: newCallers(c), idle: route.IdleTime, retired: map[*upstream]struct{}{}}
+	p.table.Store(&table{})
+	return p
+}
+
+// Serve answers who connects to listeners, until ctx ends. Then all connections are closed.
+func (p *Proxy) Serve(ctx context.Context, listeners ...net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	server := &http.Server{
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(ctx, w, r) }),
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, callerKey{}, c) },
+		ReadHeaderTimeout: headTime,
+		MaxHeaderBytes:    maxHead,
+		ErrorLog:          log.New(io.Discard, "", 0), // it would repeat what callers send
+	}
+	// A connection carries one request. What is behind it can't be smuggled past a judge, and a stream holds no buffers.
+	server.SetKeepAlivesEnabled(false)
+	failed := make(chan error, len(listeners))
+	for _, l := range listeners {
+		go func() { failed <- server.Serve(listener{Listener: l, ctx: ctx, all: p.callers}) }()
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	p.entry.Lock()
+	cancel()
+	p.entry.Unlock()
+	server.Close()
+	p.callers.closeAll()
+	p.under.Wait()
+	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) && ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// enter counts a request that begins. None does once the end has come.
+func (p *Proxy) enter(ctx context.Context) bool {
+	p.entry.Lock()
+	defer p.entry.Unlock()
+	if ctx.Err() != nil {
+		return false
+	}
+	p.under.Add(1)
+	return true
+}
+
+type callerKey struct{}

@@ -1,0 +1,70 @@
+package broker
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/agent-init/agent-init/pkg/broker/judge"
+	"github.com/agent-init/agent-init/pkg/route"
+)
+
+// no is why a request is not answered by the API.
+type no struct {
+	*judge.Refusal
+	again bool // a client may try again by itself
+}
+
+func refusal(what, text string) *no { return &no{Refusal: &judge.Refusal{What: what, Text: text}} }
+
+// badBody says why a body could not be read.
+func badBody(err error) *no {
+	var judged *no
+	switch {
+	case errors.As(err, &judged):
+		return judged
+	case errors.Is(err, errTooLarge):
+		return refusal("size", err.Error())
+	case errors.Is(err, errSlow):
+		return refusal("slow", err.Error())
+	case errors.Is(err, errBusy):
+		return &no{&judge.Refusal{What: "busy", Text: err.Error()}, true}
+	}
+	return refusal("body", err.Error())
+}
+
+// Error makes it one that a function returns.
+func (n *no) Error() string { return n.Text }
+
+// say is the answer to a request that goes no further, in the form that the route's API gives its errors.
+func (x *exchange) say(n *no) (status int, head http.Header, body []byte) {
+	x.event.Refused = n.What + ": " + n.Text
+	var shape route.Shape
+	if x.way != nil {
+		shape = x.way.route.Shape
+	}
+	var rules route.Body
+	if x.endpoint != nil {
+		rules = x.endpoint.Body
+	}
+	status, kind, body := n.Response(shape, rules)
+	head = http.Header{"Content-Type": {kind}, "Content-Length": {strconv.Itoa(len(body))}}
+	if !n.again {
+		head.Set("X-Should-Retry", "false") // the SDKs of Anthropic and OpenAI obey it
+	}
+	if status == http.StatusUpgradeRequired {
+		head.Set("Upgrade", "HTTP/1.1") // RFC 9110, section 15.5.22
+	}
+	return status, head, body
+}
+
+// refuse answers a request that goes no further, while net/http has the connection.
+func (x *exchange) refuse(w http.ResponseWriter, n *no) {
+	status, head, body := x.say(n)
+	for name, v := range head {
+		w.Header()[name] = v
+	}
+	w.WriteHeader(status)
+	w.Write(body)
+	x.over(status)
+}

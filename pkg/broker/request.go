@@ -1,0 +1,64 @@
+package broker
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/agent-init/agent-init/pkg/broker/judge"
+)
+
+var errUnclear = errors.New("the address could be read in two ways")
+
+// request makes what the API is asked: from what was judged, the route's own, and its credential. Nothing else of the
+// caller's goes on.
+func (x *exchange) request(r *http.Request) (*http.Request, error) {
+	to := x.way.up.place
+	u := &url.URL{Scheme: to.scheme, Host: to.authority()}
+	raw := x.way.prefix + x.path
+	plain, err := url.PathUnescape(raw)
+	if err != nil {
+		return nil, errUnclear
+	}
+	u.Path, u.RawPath = plain, raw
+	query, err := url.ParseQuery(x.query)
+	if err != nil || u.EscapedPath() != raw {
+		return nil, errUnclear
+	}
+	h := judge.PassHeaders(&x.way.route, r.Header)
+	h.Set("Accept-Encoding", "identity") // so that the usage can be read
+	if h["User-Agent"] == nil {
+		h["User-Agent"] = []string{""} // else net/http sends one
+	}
+	for _, a := range x.way.route.Add {
+		h.Set(a.Name, a.Value)
+	}
+	x.way.key.put(h, query)
+	u.RawQuery = query.Encode()
+	out := &http.Request{
+		Method: r.Method, URL: u, Host: u.Host, Header: h,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Body: http.NoBody,
+	}
+	if n := len(x.body.data); n > 0 {
+		out.ContentLength, out.GetBody = int64(n), x.body.reader
+		if out.Body, err = x.body.reader(); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// authority is what the server is called in a request.
+func (p place) authority() string {
+	if p.scheme == "https" && p.port == 443 || p.scheme == "http" && p.port == 80 {
+		if strings.Contains(p.host, ":") {
+			return "[" + p.host + "]"
+		}
+		return p.host
+	}
+	return net.JoinHostPort(p.host, strconv.Itoa(int(p.port)))
+}

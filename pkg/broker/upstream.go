@@ -1,0 +1,174 @@
+package broker
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const (
+	connectTime = 15 * time.Second // to connect, and again for the handshake
+
+	// maxDials are connections that are made to one host at once. With HTTP/2 the first serves all who wait.
+	maxDials = 8
+
+	maxAnswerHead = 64 << 10
+
+	// A stream that the client doesn't read holds so much, and all of a connection's together hold so much.
+	streamWindow = 256 << 10
+	connWindow   = 4<<20 - 1 // net/http admits no more
+
+	// A server that is gone without a word is noticed after both.
+	pingAfter = 30 * time.Second
+	pingTime  = 15 * time.Second
+)
+
+var errRouteGone = errors.New("the route was taken away")
+
+// place is where a route leads to: what connections are shared by.
+type place struct {
+	scheme, host string
+	port         uint16
+}
+
+func placeOf(u *url.URL) (place, error) {
+	port := u.Port()
+	switch {
+	case u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return place{}, fmt.Errorf("it leads to no https://HOST[:PORT][/PREFIX]")
+	case port == "" && u.Scheme == "https":
+		port = "443"
+	case port == "":
+		port = "80"
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return place{}, fmt.Errorf("it leads to no port")
+	}
+	return place{u.Scheme, u.Hostname(), uint16(n)}, nil
+}
+
+// upstream has the connections to one place.
+type upstream struct {
+	place     place
+	roots     *x509.CertPool
+	transport *http.Transport
+	dials     chan struct{}
+	ctx       context.Context // ends with the route
+	end       context.CancelCauseFunc
+
+	mu    sync.Mutex
+	conns map[net.Conn]struct{}
+}
+
+type dialer func(ctx context.Context, host string, port uint16) (net.Conn, error)
+
+// dialError is what Config.Dial said. It knows no credential.
+type dialError struct{ error }
+
+func (e dialError) Unwrap() error { return e.error }
+
+func newUpstream(to place, roots *x509.CertPool, dial dialer) *upstream {
+	u := &upstream{place: to, roots: roots, dials: make(chan struct{}, maxDials), conns: map[net.Conn]struct{}{}}
+	u.ctx, u.end = context.WithCancelCause(context.Background())
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true) // by ALPN
+	u.transport = &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, connectTime)
+			defer cancel()
+			conn, err := dial(ctx, to.host, to.port)
+			if err != nil {
+				return nil, dialError{err}
+			}
+			return u.track(conn)
+		},
+		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:    connectTime,
+		DisableCompression:     true, // the answer goes on as it is
+		MaxResponseHeaderBytes: maxAnswerHead,
+		MaxIdleConnsPerHost:    maxDials,
+		IdleConnTimeout:        90 * time.Second,
+		WriteBufferSize:        4 << 10,
+		ReadBufferSize:         4 << 10,
+		Protocols:              protocols,
+		HTTP2: &http.HTTP2Config{
+			// Nothing of a head is kept for the next one: the credential is in no table of the connection's.
+			MaxEncoderHeaderTableSize:     1,
+			MaxReceiveBufferPerConnection: connWindow,
+			MaxReceiveBufferPerStream:     streamWindow,
+			SendPingTimeout:               pingAfter,
+			PingTimeout:                   pingTime,
+		},
+	}
+	return u
+}
+
+// ask sends a request. Whoever waits for a connection waits for one of a few that are made.
+func (u *upstream) ask(r *http.Request) (*http.Response, error) {
+	select {
+	case u.dials <- struct{}{}:
+	case <-r.Context().Done():
+		return nil, context.Cause(r.Context())
+	}
+	made := sync.OnceFunc(func() { <-u.dials })
+	defer made()
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { made() }}
+	return u.transport.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+}
+
+// track remembers a connection for as long as it is open.
+func (u *upstream) track(conn net.Conn) (net.Conn, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.ctx.Err() != nil {
+		conn.Close()
+		return nil, errRouteGone
+	}
+	t := &tracked{Conn: conn, of: u}
+	u.conns[t] = struct{}{}
+	return t, nil
+}
+
+type tracked struct {
+	net.Conn
+	of *upstream
+}
+
+func (t *tracked) Close() error {
+	t.of.mu.Lock()
+	delete(t.of.conns, t)
+	t.of.mu.Unlock()
+	return t.Conn.Close()
+}
+
+// idle says that there is no connection.
+func (u *upstream) idle() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.conns) == 0
+}
+
+// close ends all that goes on with this place.
+func (u *upstream) close() {
+	u.mu.Lock()
+	u.end(errRouteGone)
+	conns := slices.Collect(maps.Keys(u.conns))
+	u.mu.Unlock()
+	for _, c := range conns {
+		c.Close()
+	}
+	u.transport.CloseIdleConnections()
+}
