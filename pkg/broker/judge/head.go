@@ -19,7 +19,7 @@ func Head(r *route.Route, method, rawPath, rawQuery string, h http.Header) (*rou
 	other := false // a method is on the list
 	for i := range r.Endpoints {
 		e := &r.Endpoints[i]
-		if !covers(e.Path, rawPath) {
+		if !e.MatchPath(rawPath) {
 			continue
 		}
 		if e.Method != method {
@@ -66,6 +66,6 @@ func judgeContent(e *route.Endpoint, h http.Header) *Refusal {
 // slashes come escaped.
 func identifies(r *route.Route, path string) bool {
 	return slices.ContainsFunc(r.Endpoints, func(e route.Endpoint) bool {
-		return (e.Body == route.Converse || e.Body == route.InvokeModel) && covers(e.Path, path)
+		return (e.Body == route.Converse || e.Body == route.InvokeModel) && e.MatchPath(path)
 	})
 }

@@ -73,42 +73,6 @@ func escapedInPath(c byte) bool {
 	return c >= utf8.RuneSelf || strings.IndexByte(" \"<>[]^`{|}", c) >= 0
 }
 
-// covers says whether a pattern of an endpoint has a path, both as they are sent.
-func covers(pattern, path string) bool {
-	patterns, segments := strings.Split(pattern, "/"), strings.Split(path, "/")
-	for i, p := range patterns {
-		if p == "**" && i == len(patterns)-1 {
-			return len(segments) > i
-		}
-		if i >= len(segments) || !coversSegment(p, segments[i]) {
-			return false
-		}
-	}
-	return len(segments) == len(patterns)
-}
-
-// coversSegment is covers for one segment. A * that is a part of it stands for at least one character, and for no colon:
-// behind that, Google's APIs have the name of another method.
-func coversSegment(pattern, segment string) bool {
-	if pattern == "*" {
-		return segment != ""
-	}
-	before, after, ok := strings.Cut(pattern, "*")
-	if !ok {
-		return pattern == segment
-	}
-	rest, ok := strings.CutPrefix(segment, before)
-	if !ok {
-		return false
-	}
-	for n := 1; n <= len(rest) && rest[n-1] != ':'; n++ {
-		if coversSegment(after, rest[n:]) {
-			return true
-		}
-	}
-	return false
-}
-
 // judgeQuery refuses parameters that the endpoint does not list, and credentials.
 func judgeQuery(r *route.Route, e *route.Endpoint, raw string) *Refusal {
 	if raw == "" {
