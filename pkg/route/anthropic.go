@@ -34,6 +34,7 @@ func anthropic() Route {
 			"ANTHROPIC_AUTH_TOKEN": "{token}", // Claude Code asks no question about it, as it does about ANTHROPIC_API_KEY
 			"ANTHROPIC_API_BASE":   "{base}",  // of aider
 			"ANTHROPIC_HOST":       "{base}",  // of goose
+			"ENABLE_TOOL_SEARCH":   "true",    // of Claude Code, which may leave it out where the address is not Anthropic's
 		},
 		TokenPrefix:  "sk-ant-",
 		Harmless:     []Endpoint{{Method: "HEAD", Path: "/"}, {Method: "HEAD", Path: "/api/hello"}},

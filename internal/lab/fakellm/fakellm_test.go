@@ -139,17 +139,17 @@ func TestTools(t *testing.T) {
 	for _, tt := range tests {
 		for _, stream := range []string{"", `"stream":true,`} {
 			got := ask(tt.path, "{"+stream+tt.tools+"}")
-			for _, want := range append(tt.want, "echo lab-$((6*7))") {
+			for _, want := range append(tt.want, "seq -f lab-%g 42 42") {
 				if !strings.Contains(got, want) {
 					t.Errorf("%s %s: no %q in %q", tt.path, tt.tools, want, got)
 				}
 			}
-			if told := ask(tt.path, "{"+stream+tt.tools+`,"x":"echo lab-$((6*7)) lab-42"}`); strings.Contains(told, "echo lab") || strings.Contains(told, "did not run") || !strings.Contains(told, "hello ") {
+			if told := ask(tt.path, "{"+stream+tt.tools+`,"x":"seq -f lab-%g 42 42 lab-42"}`); strings.Contains(told, "seq -f") || strings.Contains(told, "did not run") || !strings.Contains(told, "hello ") {
 				t.Errorf("%s, told the result: %q", tt.path, told)
 			}
 		}
 	}
-	if got := ask("/v1/messages", `{"x":"echo lab-$((6*7)) not found"}`); strings.Contains(got, fakellm.Text) {
+	if got := ask("/v1/messages", `{"x":"seq -f lab-%g 42 42 not found"}`); strings.Contains(got, fakellm.Text) {
 		t.Errorf("told that it failed: %q", got)
 	}
 	if got := ask("/v1/messages", "{}"); !strings.Contains(got, fakellm.Text) {

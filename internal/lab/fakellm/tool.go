@@ -10,7 +10,7 @@ import (
 
 // The model has command run, and believes that it was when it is told printed, which command itself does not say.
 const (
-	command = "echo lab-$((6*7))"
+	command = "seq -f lab-%g 42 42"
 	printed = "lab-42"
 )
 
