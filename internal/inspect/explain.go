@@ -27,6 +27,7 @@ type subject struct {
 	name string
 	addr netip.Addr
 	port policy.Port // zero: not said
+	path string      // of a URL, "" if there is none
 	here bool        // a port of this container, and nothing else
 }
 
@@ -51,6 +52,7 @@ func parseSubject(s string) (subject, error) {
 			return out, fmt.Errorf("%q is no URL with a host", s)
 		}
 		host, port = u.Hostname(), cmp.Or(u.Port(), schemePorts[strings.ToLower(scheme)])
+		out.path = strings.TrimSuffix(u.EscapedPath(), "/")
 	} else if _, err := netip.ParseAddr(s); err != nil {
 		if i := strings.LastIndexByte(s, ':'); i >= 0 {
 			host, port = s[:i], s[i+1:]
@@ -112,6 +114,7 @@ type explanation struct {
 	Leases  []lease.Address `json:"leases"`
 	Hosts   []netip.Addr    `json:"hosts,omitempty"` // addresses of the hosts file
 	Denied  denials         `json:"denied"`
+	Broker  []brokered      `json:"broker,omitempty"` // routes to the target
 	ToAllow *instruction    `json:"to_allow,omitempty"`
 	Request *grant.Grant    `json:"request,omitempty"` // the agent's last about it
 	Unknown string          `json:"unknown,omitempty"` // why it can't be told whether it was denied
@@ -150,10 +153,13 @@ func explainSubject(p published, s subject, now time.Time) explanation {
 	e.State, e.unless = p.state.Word()
 	e.Monitor = p.state != nil && p.state.Monitor
 	ports := []policy.Port{policy.HTTPS, policy.HTTP}
+	s = p.behindBroker(s)
 	if !s.addr.IsValid() {
 		s.name = cmp.Or(p.policy.Lookup(s.name).Name, s.name)
 		if open := p.policy.Ports(s.name); len(open) > 0 {
 			ports = open
+		} else if through := p.portsOfRoutes(s); len(through) > 0 {
+			ports = through
 		}
 		for _, n := range p.leases.Names {
 			for _, a := range n.Addrs {
@@ -176,6 +182,7 @@ func explainSubject(p published, s subject, now time.Time) explanation {
 	if !e.Allowed {
 		e.Request = requestAbout(p.grants, s)
 	}
+	e.Broker = p.brokered(s)
 	file, _ := auditOf(p.state)
 	err := e.Denied.read(file, s, p.probe)
 	if err != nil && (p.state != nil || !errors.Is(err, fs.ErrNotExist)) { // else nothing was ever denied here
@@ -301,7 +308,10 @@ func (x explanation) Write(out io.Writer, coloured bool) error {
 		if v.Allowed {
 			verdict = painted("allowed", "32", coloured)
 		}
-		if !v.Allowed || v.Rule == "" { // which says why
+		switch {
+		case !v.Allowed && v.Rule == "" && x.reached():
+			verdict = painted(v.Reason, "32", coloured)
+		case !v.Allowed || v.Rule == "": // which says why
 			verdict += ", " + v.Reason
 		}
 		w.Line("%s %s: %s", text.Clean(x.Target), v.Port, verdict)
@@ -315,6 +325,9 @@ func (x explanation) Write(out io.Writer, coloured bool) error {
 		if v.Gate != "" {
 			w.Row("checked", "%s", v.Gate)
 		}
+	}
+	for _, b := range x.Broker {
+		b.write(w)
 	}
 	if x.Monitor && !x.Allowed {
 		w.Row("MONITOR", "it is let through all the same, and logged; --mode enforce would deny it")
@@ -345,7 +358,7 @@ func (x explanation) Write(out io.Writer, coloured bool) error {
 		w.Line("  %s", x.ToAllow.Line)
 		w.Row("for a while", "agent-init allow %s --for 10m    (root)", quoted(x.ToAllow.Line))
 		w.Row("to ask", "agent-init request %s --reason …    (the agent)", quoted(x.ToAllow.Line))
-	} else if !x.Allowed {
+	} else if !x.Allowed && !x.reached() {
 		way := "nothing does: it is never allowed"
 		if i := slices.IndexFunc(x.Ports, func(v portVerdict) bool { return !v.Allowed && v.Rule != "" }); i >= 0 {
 			way = "take out what denies it, at " + x.Ports[i].Rule

@@ -189,8 +189,7 @@ func (w *written) upstream(base *route.Route, builtin bool) (string, *fault) {
 	if f != nil {
 		return "to", f
 	}
-	w.host.Private = w.Private && w.host.Name != ""
-	w.host.Source, w.host.Text = w.at[""], w.host.String()
+	w.locate()
 	base.To = to.below(base.Endpoints)
 	if to.scheme != "http" {
 		return "", nil

@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"encoding/json"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -214,5 +216,77 @@ func TestEntriesBesideARoute(t *testing.T) {
 		if (err == nil) != tt.ok {
 			t.Errorf("%s beside %q: %v", tt.route, tt.list, err)
 		}
+	}
+}
+
+// What is published of routes comes back as it was, and decides as it did.
+func TestRebuildRoutes(t *testing.T) {
+	b := &Bundle{Absent: []string{"gemini"}, Files: []File{
+		{Name: "p.yaml", Data: []byte(`
+broker:
+  anthropic: {tenant: org-1, limits: {requests_per_minute: 5}}
+  gemini: {optional: true}
+  llm: {api: openai, to: "http://llm:8000/v1", private: true, credential: none}
+  tickets: {to: "https://[2001:db8::1]/api", credential: env:T, inject: {query: key}, allow: [GET /**]}
+`)},
+		{Name: "a.txt", Data: []byte("api.anthropic.com unbrokered\ngenerativelanguage.googleapis.com unbrokered\nllm:5432\n")},
+	}}
+	p, err := Parse(b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rules []Entry
+	for r := range p.Rules() {
+		rules = append(rules, r.Entry())
+	}
+	data, err := json.Marshal(p.RouteEntries())
+	var routes []RouteEntry
+	if err == nil {
+		err = json.Unmarshal(data, &routes)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Rebuild(rules, nil, routes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(again.Settings.Broker, p.Settings.Broker) || !reflect.DeepEqual(again.RouteEntries(), p.RouteEntries()) || !slices.Equal(again.AbsentRoutes, p.AbsentRoutes) {
+		t.Errorf("got\n%+v\nwant\n%+v", again.RouteEntries(), p.RouteEntries())
+	}
+	for target, want := range map[string]string{
+		"api.anthropic.com:443":                 reasonBrokered,
+		"api.anthropic.com:80":                  reasonBrokered,
+		"api.anthropic.com:22":                  reasonBrokered,
+		"generativelanguage.googleapis.com:443": reasonAllowed,
+		"llm:8000":                              reasonBrokered,
+		"llm:5432":                              reasonAllowed,
+		"llm:22":                                reasonPort,
+		"[2001:db8::1]:443":                     reasonBrokered,
+		"[2001:db8::1]:80":                      reasonUnlisted,
+		"other.example:443":                     reasonUnlisted,
+	} {
+		var r Rule
+		if f := parseTarget(target, &r); f != nil {
+			t.Fatal(f)
+		}
+		for _, q := range []*Policy{p, again} {
+			got, line := q.Decide(r.Name, r.Ports[0]), q.LineFor(r.Name, r.Ports[0])
+			if r.Name == "" {
+				got, line = q.DecideAddr(r.Prefix.Addr(), r.Ports[0]), q.LineForAddr(r.Prefix.Addr(), r.Ports[0])
+			}
+			if got.Reason != want || (line != "") != (want == reasonPort || want == reasonUnlisted) {
+				t.Errorf("%s: %+v, to be allowed by %q", target, got, line)
+			}
+		}
+	}
+	if got := again.Brokered("API.Anthropic.com.", HTTPS); len(got) != 1 || got[0].Source != "p.yaml:3" || got[0].Absent {
+		t.Errorf("%+v", got)
+	}
+	if got := again.Brokered("generativelanguage.googleapis.com", Port{}); len(got) != 1 || !got[0].Absent {
+		t.Errorf("%+v", got)
+	}
+	if _, err := Rebuild(nil, nil, []RouteEntry{{Source: "p.yaml:3"}}); err == nil {
+		t.Error("a route to nowhere is taken")
 	}
 }

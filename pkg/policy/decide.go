@@ -15,6 +15,7 @@ const (
 	reasonLoopback = "loopback is free inside the container, and never reached by way of the policy"
 	reasonAddress  = "it is an address, and here connections pass by name"
 	reasonNever    = "metadata, multicast and reserved addresses are never allowed"
+	reasonBrokered = "reached through the broker alone"
 	reasonPrivate  = "a private address is only allowed by an entry that names it or says private"
 )
 
@@ -35,7 +36,10 @@ func (p *Policy) Decide(name string, port Port) Decision {
 	if r := p.allow.find(name, port); r != nil {
 		return Decision{Allowed: true, Rule: r, Reason: reasonAllowed}
 	}
-	if p.allow.first(name) != nil {
+	switch {
+	case p.brokered(name, port):
+		return Decision{Reason: reasonBrokered}
+	case p.allow.first(name) != nil:
 		return Decision{Reason: reasonPort}
 	}
 	return Decision{Reason: reasonUnlisted}
@@ -68,6 +72,9 @@ func (p *Policy) DecideAddr(a netip.Addr, port Port) Decision {
 		if r := x.find(single(a), port); r != nil {
 			return Decision{Allowed: true, Rule: r, Reason: reasonAllowed}
 		}
+	}
+	if p.Broker != nil && p.brokered(a.String(), port) {
+		return Decision{Reason: reasonBrokered}
 	}
 	if class == Private {
 		return Decision{Reason: reasonPrivate}
@@ -140,11 +147,12 @@ func Refusal(name string, by *Rule) string {
 	return why + ": agent-init explain " + name
 }
 
-// LineFor returns the entry that would allow name on port, "" if none is needed, or would do: a rule denies it.
+// LineFor returns the entry that would allow name on port, "" if none is needed, or would do: a rule denies it, or the
+// broker alone reaches it.
 func (p *Policy) LineFor(name string, port Port) string {
 	m := p.Lookup(name)
-	switch {
-	case m.Name == "", p.Decide(name, port).Rule != nil:
+	switch d := p.Decide(name, port); {
+	case m.Name == "", d.Rule != nil, d.Reason == reasonBrokered:
 		return ""
 	case !m.Allowed && port.Proto == TCP && (port.Number == 443 || port.Number == 80):
 		return m.Name
@@ -155,7 +163,7 @@ func (p *Policy) LineFor(name string, port Port) string {
 // LineForAddr is LineFor of an address.
 func (p *Policy) LineForAddr(a netip.Addr, port Port) string {
 	a = a.WithZone("").Unmap()
-	if p.DecideAddr(a, port).Rule != nil || Classify(a) > Private {
+	if d := p.DecideAddr(a, port); d.Rule != nil || d.Reason == reasonBrokered || Classify(a) > Private {
 		return ""
 	}
 	return (&Rule{Prefix: single(a), Ports: []Port{port}}).String()

@@ -43,8 +43,8 @@ type Policy struct {
 	Broker       *Policy
 	AbsentRoutes []string // optional ones whose credential is not there, in file order
 
-	rules  []*Rule // in file order
-	routes []written
+	rules  []*Rule   // in file order
+	routes []written // likewise
 	files  int
 
 	allow, deny index

@@ -79,9 +79,21 @@ func (p *Policy) WriteEffective(w io.Writer) error {
 	return b.Flush()
 }
 
-// Rebuild returns a policy that decides as the one with these rules, and cites the same places. Settings are defaults.
-func Rebuild(rules []Entry, hosts []byte) (*Policy, error) {
+// Rebuild returns a policy that decides as the one with these rules and routes, and cites the same places. Settings are
+// defaults, but for the routes.
+func Rebuild(rules []Entry, hosts []byte, routes []RouteEntry) (*Policy, error) {
 	ps := newParser(nil)
+	for _, r := range routes {
+		w, f := rebuilt(r)
+		if f != nil {
+			ps.fault(w.at[""], f)
+			continue
+		}
+		ps.routes = append(ps.routes, w)
+		if r.Absent {
+			ps.absent = append(ps.absent, r.Name)
+		}
+	}
 	for _, e := range rules {
 		ps.entry(&Rule{Source: Source{File: e.Source}, Text: e.Rule, Preset: e.Preset})
 	}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -15,6 +16,69 @@ func (p *Policy) Routes() []route.Route {
 		all[i] = w.Route
 	}
 	return all
+}
+
+// Brokered are the routes to a host, a name or an address, in file order, present or not. The zero port is any.
+func (p *Policy) Brokered(host string, port Port) (to []RouteEntry) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		host = a.WithZone("").Unmap().String()
+	} else {
+		host, _ = canonical(host)
+	}
+	for i := range p.routes {
+		if w := &p.routes[i]; w.host.Target() == host && (port == Port{} || w.has(port)) {
+			to = append(to, w.entry())
+		}
+	}
+	return to
+}
+
+// brokered says whether a present route has a port of a host, which is canonical.
+func (p *Policy) brokered(host string, port Port) bool {
+	for i := range p.routes {
+		if w := &p.routes[i]; !w.absent && w.host.Target() == host && w.has(port) {
+			return true
+		}
+	}
+	return false
+}
+
+// has says whether a port of the host is the broker's alone. A provider may serve its API on any; of one's own servers,
+// the other ports are other servers.
+func (w *written) has(port Port) bool {
+	own := w.host.Private || w.host.Name == "" || !strings.Contains(w.host.Name, ".")
+	return !own || port == w.host.Ports[0]
+}
+
+// RouteEntry is a route in a form that Rebuild reads.
+type RouteEntry struct {
+	route.Route
+	Source string `json:"source"`
+	Absent bool   `json:"absent,omitempty"` // its credential is
+}
+
+func (w *written) entry() RouteEntry { return RouteEntry{w.Route, w.at[""].String(), w.absent} }
+
+// RouteEntries are all routes so that Rebuild reads them.
+func (p *Policy) RouteEntries() (all []RouteEntry) {
+	for i := range p.routes {
+		all = append(all, p.routes[i].entry())
+	}
+	return all
+}
+
+// rebuilt is the route that r is.
+func rebuilt(r RouteEntry) (written, *fault) {
+	w := written{Route: r.Route, at: map[string]Source{"": {File: r.Source}}}
+	_, f := parseTo(r.To, &w.host)
+	w.locate()
+	return w, f
+}
+
+// locate completes the entry for the host.
+func (w *written) locate() {
+	w.host.Private = w.Private && w.host.Name != ""
+	w.host.Source, w.host.Text = w.at[""], w.host.String()
 }
 
 // goes says whether r is about the host of w.
@@ -96,12 +160,10 @@ func (w *written) variables() []string {
 	return slices.Compact(all)
 }
 
-// besides are the entries by which the agent would reach the host of w by itself: on any port, since a provider's may
-// serve its API on others, too. Of one's own servers, the other ports are other servers.
+// besides are the entries by which the agent would reach the host of w by itself.
 func (p *Policy) besides(w *written) (rules []*Rule) {
-	own := w.host.Private || w.host.Name == "" || !strings.Contains(w.host.Name, ".")
 	add := func(r *Rule, port Port) {
-		if (!own || port == w.host.Ports[0]) && !slices.Contains(rules, r) {
+		if w.has(port) && !slices.Contains(rules, r) {
 			rules = append(rules, r)
 		}
 	}

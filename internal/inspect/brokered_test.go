@@ -1,0 +1,93 @@
+package inspect
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agent-init/agent-init/allowlist.d"
+	"github.com/agent-init/agent-init/internal/lab/golden"
+	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/pkg/policy"
+)
+
+// brokeredPolicy has a route of each kind: built in, absent, to a server of one's own, and one's own.
+func brokeredPolicy(t *testing.T) published {
+	t.Helper()
+	b := &policy.Bundle{Absent: []string{"gemini", "openai"}, Files: []policy.File{
+		{Name: "policy.yaml", Data: []byte(`broker:
+  anthropic: {}
+  openai: {optional: true, credential: env:OPENAI_API_KEY}
+  gemini: {optional: true, credential: env:GEMINI_API_KEY}
+  vllm: {to: "http://llm:8000/v1", private: true}
+  tickets: {to: "https://tickets.example/api", credential: env:T, inject: {query: key}, allow: [GET /v2/**, "POST /v2/*/close"]}
+`)},
+		{Name: "allowlist.txt", Data: []byte("api.openai.com unbrokered\nllm:5432\n")},
+	}}
+	p, err := policy.Parse(b, allowlist.Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &state.State{Phase: state.PhaseReady, Keeper: state.Self()}
+	s.Broker.Port = 41234
+	s.Broker.Routes = []state.Route{{Name: "gemini", Why: "GEMINI_API_KEY is not set"}}
+	return published{policy: p, dir: "/etc/agent-init", state: s}
+}
+
+func TestExplainRoutes(t *testing.T) {
+	p := brokeredPolicy(t)
+	for target, want := range map[string][]string{
+		"api.anthropic.com": {
+			"api.anthropic.com 443/tcp: reached through the broker alone\n",
+			"  broker       reached through the broker: http://127.0.0.1:41234/anthropic, which the agent has in ANTHROPIC_API_BASE, ANTHROPIC_BASE_URL, ANTHROPIC_HOST (policy.yaml:2)\n",
+			"  asked        POST /v1/messages, POST /v1/messages/count_tokens, GET /v1/models, GET /v1/models/*; nothing else passes\n",
+			"  harmless     HEAD /, HEAD /api/hello is refused, and does no harm", "!80/tcp", "!to allow", "!denied",
+		},
+		"anthropic":                                   {"api.anthropic.com 443/tcp: reached through the broker alone\n"},
+		"https://api.anthropic.com/v1/messages/":      {"  asked        POST /v1/messages passes, if what it has inside does\n", "!harmless"},
+		"https://api.anthropic.com/v1/files":          {"  asked        /v1/files is refused: no method of it is the route's\n", "!harmless"},
+		"https://api.anthropic.com/api/hello":         {"  harmless     HEAD /api/hello is refused, and does no harm", "!asked"},
+		"api.anthropic.com:22":                        {"22/tcp: reached through the broker alone"},
+		"http://127.0.0.1:41234/anthropic/v1/files?x": {"api.anthropic.com 443/tcp: reached", "/v1/files is refused"},
+		"http://127.0.0.1:41234/nobody/v1":            {"127.0.0.1 41234/tcp: allowed, the container's own loopback is free", "!broker"},
+		"http://127.0.0.1:41235/anthropic":            {"127.0.0.1 41235/tcp: allowed", "!broker"},
+		"https://tickets.example/api/v2/a/b":          {"  asked        GET /v2/** passes", "!POST"},
+		"https://tickets.example/api/v2/7/close":      {"  asked        GET /v2/**, POST /v2/*/close passes"},
+		"https://tickets.example/v2/a":                {"  asked        /v2/a is refused"},
+		"https://tickets.example/apiv2/a":             {"  asked        /apiv2/a is refused"},
+		"http://127.0.0.1:41234/tickets/v2/a":         {"tickets.example 443/tcp: reached", "GET /v2/** passes"},
+		"llm:8000":                                    {"llm 8000/tcp: reached through the broker alone\n", "http://127.0.0.1:41234/vllm"},
+		"llm:5432":                                    {"llm 5432/tcp: allowed\n", "!broker"},
+		"llm:22":                                      {"llm 22/tcp: denied, the policy allows it on other ports only", "to allow it", "!broker"},
+		"generativelanguage.googleapis.com": {
+			"443/tcp: denied, not in the allowlist\n", "add this line", "  broker       not reached through it: the route gemini (policy.yaml:4) is absent: GEMINI_API_KEY is not set\n", "!asked",
+		},
+		"api.openai.com": {
+			"443/tcp: allowed\n", "allowlist.txt:1  api.openai.com unbrokered",
+			"  broker       not reached through it: the route openai (policy.yaml:3) is absent: there is no credential: env:OPENAI_API_KEY; put on as authorization: Bearer {}\n",
+		},
+		"other.example": {"denied, not in the allowlist", "!broker"},
+	} {
+		_, got := explained(t, p, target)
+		for _, text := range want {
+			if not, ok := strings.CutPrefix(text, "!"); ok && strings.Contains(got, not) || !ok && !strings.Contains(got, text) {
+				t.Errorf("%s: want %q in\n%s", target, text, got)
+			}
+		}
+	}
+	p.state = nil // as by files alone
+	if _, got := explained(t, p, "anthropic"); !strings.Contains(got, "  broker       reached through the broker: by the route anthropic, which the agent has in") {
+		t.Error(got)
+	}
+}
+
+func TestExplainRoutesGolden(t *testing.T) {
+	p := brokeredPolicy(t)
+	p.state.Audit.File = filepath.Join(t.TempDir(), "audit.jsonl")
+	if err := os.WriteFile(p.state.Audit.File, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x, _ := explained(t, p, "https://api.anthropic.com/api/hello")
+	golden.JSON(t, "explainroute.golden.json", x)
+}
