@@ -96,12 +96,14 @@ func TestKernelBroker(t *testing.T) {
 	l := newLab(t)
 	c := withBroker(t, l)
 	c.Allow = []Entry{{Prefix: single(other4), Proto: unix.IPPROTO_TCP, Port: 8443}, {Prefix: single(other6), Proto: unix.IPPROTO_TCP, Port: 8443}}
+	c.BrokerDeny = []Entry{{Prefix: single(other4)}, {Prefix: single(other6)}}
 	f := open(t, Options{})
 	for _, mode := range []struct{ observe, anyAgent bool }{{}, {anyAgent: true}, {observe: true}} {
 		c.Observe, c.AnyAgent = mode.observe, mode.anyAgent
 		apply(t, f, c)
-		must(t, f.Lease(ctx, forBroker(tcpLeases(443, far4, far6)...)))
-		must(t, f.Lease(ctx, tcpLeases(80, far4, far6))) // the agent's
+		must(t, f.Lease(ctx, forBroker(tcpLeases(443, far4, far6, other4, other6)...))) // the latter are denied
+		must(t, f.Lease(ctx, forBroker(tcpLeases(53, far4, far6)...)))                  // no port of an API's
+		must(t, f.Lease(ctx, tcpLeases(80, far4, far6)))                                // the agent's
 		must(t, f.Verify(ctx))
 		t.Run(fmt.Sprintf("observe %v, any agent %v", c.Observe, c.AnyAgent), func(t *testing.T) {
 			hostileBroker(t, l)
@@ -110,7 +112,7 @@ func TestKernelBroker(t *testing.T) {
 		must(t, f.Verify(ctx))
 	}
 	// A plan without a broker has none of its sets, and what was leased to it is of no use.
-	c.BrokerUID, c.BrokerGID, c.BrokerPort4, c.BrokerPort6, c.Observe, c.AnyAgent = 0, 0, 0, 0, false, false
+	c.BrokerUID, c.BrokerGID, c.BrokerPort4, c.BrokerPort6, c.BrokerDeny, c.Observe, c.AnyAgent = 0, 0, 0, 0, nil, false, false
 	apply(t, f, c)
 	must(t, f.Verify(ctx))
 	refused(t, "tcp", at(far4, 443), brokerUID)
@@ -290,6 +292,7 @@ func TestKernelBrokerGoesOn(t *testing.T) {
 	l := newLab(t)
 	c := withBroker(t, l)
 	c.BrokerAllow = []Entry{{Prefix: single(other4), Proto: unix.IPPROTO_TCP, Port: 9443}, {Prefix: single(other6), Proto: unix.IPPROTO_TCP, Port: 9443}}
+	c.Deny = []Entry{{Prefix: single(other4)}, {Prefix: single(other6)}} // to others
 	f := open(t, Options{})
 	apply(t, f, c)
 	must(t, f.Lease(ctx, forBroker(leaseOf(far4, unix.IPPROTO_TCP, 443, time.Second))))

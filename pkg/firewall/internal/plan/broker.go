@@ -25,12 +25,15 @@ func (h Holder) prefix() string { return map[Holder]string{Agent: "", Broker: "b
 // that made a socket, like the guard, and has sets of its own: of what is leased to it, and of what has answered. It
 // reaches what is in them, over TCP, and nothing else: no DNS, nothing on loopback, and nothing of what the agent may
 // reach. There it answers those who connect to its listener. Nobody else reaches anything for being in these sets.
+//
+// What the policy denies is denied to others: a route may lead to where the agent must not go. What no policy opens is
+// denied to the broker as well.
 
 func (c Config) hasBroker() bool { return c.BrokerUID != 0 }
 
 func (c Config) checkBroker() error {
 	switch {
-	case c.BrokerUID == 0 && c.BrokerGID == 0 && c.BrokerPort4 == 0 && c.BrokerPort6 == 0 && len(c.BrokerAllow) == 0:
+	case c.BrokerUID == 0 && c.BrokerGID == 0 && c.BrokerPort4 == 0 && c.BrokerPort6 == 0 && len(c.BrokerAllow)+len(c.BrokerDeny) == 0:
 		return nil
 	case c.BrokerUID == 0:
 		return errors.New("the broker needs a uid of its own, not 0")
@@ -56,36 +59,39 @@ func (c Config) brokerOwned() []Match {
 	return []Match{uid(c.BrokerUID), gid(c.BrokerGID)}
 }
 
-// addBroker adds the broker's sets, and the chains that decide what it sends and what it leaves to be sent.
+// addBroker adds the broker's sets, and the chains that decide what it sends, what it leaves to be sent, and what answers.
 func (b *builder) addBroker() error {
 	boxes, err := boxesOf(b.BrokerAllow, false)
 	if err != nil {
 		return fmt.Errorf("allow the broker: %w", err)
 	}
-	for _, f := range Families() {
-		b.brokered[f] = b.static("route", f, boxes)
-		b.plan.Sets = append(b.plan.Sets, f.Leases(Broker), f.Kept(Broker))
+	denied, err := boxesOf(b.BrokerDeny, true)
+	if err != nil {
+		return fmt.Errorf("deny the broker: %w", err)
 	}
-	b.plan.Chains = append(b.plan.Chains, b.broker(), leftover())
-	return nil
-}
-
-// broker decides what the broker sends, whatever the policy gives others.
-func (b *builder) broker() Chain {
 	c := Chain{Name: "broker"}
 	for _, l := range b.listener() {
 		c.add(accept, staying, reply, established, src(l.Addr()), tcp, sport(l.Port()))
 	}
 	c.refuse(staying)
 	c.refuse(tcp, dport(53))
+	in := Chain{Name: "answered"}
 	for _, f := range Families() {
-		c.add(accept, of(f), tcp, original, established, inSet(f.Kept(Broker).Name))
-		for _, s := range append(b.brokered[f], f.Leases(Broker).Name) {
+		leased, kept := f.Leases(Broker), f.Kept(Broker)
+		b.brokered[f] = b.static("route", f, boxes)
+		b.plan.Sets = append(b.plan.Sets, leased, kept)
+		c.refuse(of(f), inSet(b.static("never", f, append(never(), denied...))[0])) // of either family there is one
+		c.add(accept, of(f), tcp, original, established, inSet(kept.Name))
+		for _, s := range append(b.brokered[f], leased.Name) {
 			c.add(accept, of(f), tcp, original, inSet(s))
+		}
+		for _, s := range append(b.brokered[f], kept.Name, leased.Name) {
+			in.add(accept, of(f), fromSet(s))
 		}
 	}
 	c.refuse()
-	return c
+	b.plan.Chains = append(b.plan.Chains, c, leftover(), in)
+	return nil
 }
 
 // listener is where the broker is connected to.
@@ -141,7 +147,8 @@ func (b *builder) brokerZone(c *Chain) {
 	}
 }
 
-// brokerIn notes what has answered the broker. The rules behind it decide: what is leased to both is noted for both.
+// brokerIn notes what has answered the broker, and lets in what would be denied. The rules behind decide about the rest:
+// what is leased to both is noted for both.
 func (b *builder) brokerIn(c *Chain, f Family) {
 	if !b.hasBroker() {
 		return
@@ -150,14 +157,12 @@ func (b *builder) brokerIn(c *Chain, f Family) {
 	for _, s := range []string{kept, f.Leases(Broker).Name} {
 		c.add(update(kept, "saddr . l4proto . sport"), of(f), tcp, reply, established, fromSet(s))
 	}
+	c.add(jump("answered"), of(f), tcp, reply, established, fromSet(b.deny[f]))
 }
 
-// brokerLetIn lets in what answers the broker.
-func (b *builder) brokerLetIn(c *Chain, f Family) {
-	if !b.hasBroker() {
-		return
-	}
-	for _, s := range append(b.brokered[f], f.Kept(Broker).Name, f.Leases(Broker).Name) {
-		c.add(accept, of(f), tcp, reply, established, fromSet(s))
+// brokerLetIn lets in the rest of what answers the broker.
+func (b *builder) brokerLetIn(c *Chain) {
+	if b.hasBroker() {
+		c.add(jump("answered"), tcp, reply, established)
 	}
 }

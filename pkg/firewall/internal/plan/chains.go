@@ -139,6 +139,7 @@ func (b *builder) output() Chain {
 
 	// The guard's DNS servers come before the blocks that no one may reach, since clouds put theirs there.
 	b.upstreams(&c)
+	b.toBroker(&c)
 
 	// Replies are left out here, else hosts of a denied block could not be served by an inbound port. Flows that go out
 	// are not: a block that is newly denied ends them.
@@ -146,7 +147,6 @@ func (b *builder) output() Chain {
 		c.refuse(of(f), original, inSet(b.deny[f]))
 	}
 	c.refuse(dst(single(EngineDNS())))
-	b.toBroker(&c)
 
 	// A redirected packet still shows the interface that it would have left by: hence the second and third rule.
 	// Without the match on NAT, a socket bound to that interface could send to 127.0.0.1 on the wire.

@@ -69,7 +69,9 @@ type Config struct {
 	// BrokerPort4 and BrokerPort6 are the ports on 127.0.0.1 and ::1 where the broker answers; 0: it does not.
 	BrokerPort4, BrokerPort6 uint16
 
-	BrokerAllow []Entry // may be reached by the broker, besides what is leased to it, over TCP
+	// BrokerAllow may be reached by the broker, besides what is leased to it, over TCP; BrokerDeny never. Of Allow and
+	// Deny, neither counts for it.
+	BrokerAllow, BrokerDeny []Entry
 
 	// GuardZone has the flows that the guard begins tracked apart from all others, so that nothing the agent sends can
 	// be part of one; and the broker's likewise. It needs Firewall.Zones.
@@ -90,7 +92,7 @@ type Config struct {
 	// agent's is kept from answering there. With AnyAgent there can be none.
 	Here []netip.AddrPort
 
-	Allow, Deny []Entry // Allow may be reached by everyone; Deny by no one, whatever else says
+	Allow, Deny []Entry // Allow may be reached by everyone; Deny by no one, whatever else says. But see BrokerAllow
 
 	// Granted may be reached by everyone until their time comes, which is the
 	// kernel's to keep: what is under way then ends as well.

@@ -50,16 +50,16 @@ func (b *builder) repliesIn(c *Chain) {
 	for _, f := range Families() {
 		from := func(v Verdict, set string) { c.add(v, of(f), reply, established, fromSet(set)) }
 		kept, leased := f.Kept(Agent).Name, f.Leases(Agent).Name
-		from(drop, b.deny[f])
 		b.brokerIn(c, f)
+		from(drop, b.deny[f])
 		for _, s := range b.allowed[f] {
 			from(accept, s)
 		}
 		from(keep(kept), kept)
 		from(keep(kept), leased)
 		from(accept, leased) // if the other set is full, it ends with its lease
-		b.brokerLetIn(c, f)
 	}
+	b.brokerLetIn(c)
 	for _, e := range b.inbound() {
 		c.add(accept, original, established, proto(e.Proto), dport(e.Port))
 	}

@@ -47,6 +47,7 @@ func TestPlanGolden(t *testing.T) {
 			c.GuardZone, c.GatePort4, c.GatePort6, c.Gated = true, 41080, 41081, []uint16{443, 80}
 			c.BrokerUID, c.BrokerGID, c.BrokerPort4, c.BrokerPort6 = 991, 51007, 41099, 41100
 			c.BrokerAllow = []plan.Entry{entry("10.3.0.7/32", 6, 8000), entry("2001:db8:3::7/128", 6, 8000)}
+			c.BrokerDeny = []plan.Entry{entry("169.254.9.9/32", 0, 0), entry("100.100.100.200/32", 0, 0)}
 		},
 		"brokered-observed": func(c *plan.Config) { c.Observe, c.BrokerUID, c.BrokerGID, c.BrokerPort4 = true, 991, 51007, 41099 },
 	} {
@@ -64,6 +65,7 @@ func TestPlanGolden(t *testing.T) {
 			slices.Reverse(c.Upstreams)
 			slices.Reverse(c.Gated)
 			slices.Reverse(c.BrokerAllow)
+			slices.Reverse(c.BrokerDeny)
 			if q, err := plan.New(c); err != nil || q.String() != p.String() {
 				t.Errorf("another order of entries gives another plan (%v)", err)
 			}
