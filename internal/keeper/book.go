@@ -92,7 +92,7 @@ func (k *keeper) adopt(ctx context.Context, next *inForce) (<-chan wire.Message,
 	if err != nil {
 		return nil, err
 	}
-	put := func() error { return k.rules.put(ctx, plan, k.leases.ledger.Leases()) }
+	put := func() error { return k.rules.put(ctx, plan, k.leases.books.Leases()) }
 	if err := k.leases.adopt(ctx, next.policy, put); err != nil {
 		return nil, err
 	}

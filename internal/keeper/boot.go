@@ -308,10 +308,10 @@ func (b *base) loadPolicy(_ context.Context, at placed) (l loaded, err error) {
 	if err != nil {
 		return l, err
 	}
-	ledger := lease.New(l.book.policy(), edition)
-	b.update(func(*state.State) { b.ledger = ledger })
+	books := lease.NewBooks(l.book.policy(), edition)
+	b.update(func(*state.State) { b.leased = books })
 	l.placed, l.leases = at, &leases{
-		base: b, book: l.book, fw: at.fw, reduced: at.reduced, ledger: ledger, edition: edition,
+		base: b, book: l.book, fw: at.fw, reduced: at.reduced, books: books, edition: edition,
 		names: budget.NewBudget(), requests: budget.Pace{Burst: wire.RequestBurst, Every: wire.RequestEvery},
 	}
 	return l, nil
@@ -368,7 +368,7 @@ func (b *base) startGuard(ctx context.Context, h hardened) (guarded, error) {
 }
 
 func (b *base) applyRules(ctx context.Context, g guarded) (ruled, error) {
-	k := &keeper{base: b, book: g.book, leases: g.leases, rules: newRules(b, g), guard: g.guard, agent: g.agent, doors: g.doors}
+	k := &keeper{base: b, book: g.book, leases: g.leases, rules: newRules(b, g, identity{}), guard: g.guard, agent: g.agent, doors: g.doors}
 	plan, err := k.rules.plan(k.book.now())
 	if err != nil {
 		return ruled{}, err

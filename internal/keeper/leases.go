@@ -17,13 +17,13 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// leases owns the ledger, and what of it is in the kernel.
+// leases owns the ledgers, and what of them is in the kernel.
 type leases struct {
 	*base
 	book    *book
 	fw      *firewall.Firewall
 	reduced bool
-	ledger  *lease.Ledger
+	books   lease.Books
 	edition *wire.Edition
 
 	// What the agent may have the guard do, of all guards together: no end of a guard resets it, and one that was taken
@@ -36,7 +36,7 @@ type leases struct {
 	moving sync.RWMutex
 }
 
-// spent says whether the budget of the wildcard that name is below has it, by how.
+// spent says whether the budget of the wildcard that name is below has it, by how. The broker's names are below none.
 func (l *leases) spent(name string, how func(*budget.Budget, string, string, int, time.Time) bool) bool {
 	p := l.book.policy()
 	match := p.Lookup(name)
@@ -61,10 +61,12 @@ func (l *leases) lease(ctx context.Context, m, reply wire.Message) wire.Message 
 	defer l.moving.RUnlock()
 	ctx, cancel := context.WithTimeout(whole, leaseTime)
 	defer cancel()
-	if !l.spent(m.Name, (*budget.Budget).Has) {
+	who := firewall.Holder(m.Flag)
+	if !l.books.Has(who) || who == firewall.Agent && !l.spent(m.Name, (*budget.Budget).Has) {
 		return reply
 	}
-	open, admitted := l.ledger.Lease(m.Name, m.Addrs, m.TTL)
+	ledger := l.books[who]
+	open, admitted := ledger.Lease(m.Name, m.Addrs, m.TTL)
 	if len(open) == 0 {
 		return reply
 	}
@@ -73,7 +75,7 @@ func (l *leases) lease(ctx context.Context, m, reply wire.Message) wire.Message 
 		l.record(audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Name: m.Name, Reason: "the kernel refused the lease: " + err.Error()})
 		ctx, cancel := context.WithTimeout(whole, leaseTime) // of the first there may be nothing left
 		defer cancel()
-		if closed := l.ledger.RevokeName(m.Name); len(closed) > 0 {
+		if closed := ledger.RevokeName(m.Name); len(closed) > 0 {
 			if err := l.fw.Revoke(ctx, closed); err != nil {
 				// The next attestation finds what the book does not hold.
 				l.log.Error("revoking", "error", err)
@@ -97,7 +99,7 @@ func asked(m wire.Message) (e firewall.Element, ok bool) {
 // leasedTo answers the name gate: does the book have this address for this name?
 func (l *leases) leasedTo(m, reply wire.Message) wire.Message {
 	if e, ok := asked(m); ok {
-		reply.TTL, reply.Arg = l.ledger.LeasedTo(m.Name, e)
+		reply.TTL, reply.Arg = l.books[e.For].LeasedTo(m.Name, e)
 	}
 	reply.Err = reply.TTL == 0
 	return reply
@@ -109,7 +111,7 @@ func (l *leases) direct(m, reply wire.Message) wire.Message {
 	reply.Err = true
 	if e, ok := asked(m); ok {
 		if reply.Err = !l.book.policy().DecideAddr(e.Addr, policy.Port{Proto: policy.TCP, Number: e.Port}).Allowed; reply.Err {
-			reply.Name = l.ledger.Holder(e)
+			reply.Name = l.books[e.For].Holder(e)
 			reply.Err = reply.Name == ""
 		}
 	}
@@ -121,18 +123,18 @@ func (l *leases) adopt(ctx context.Context, p *policy.Policy, put func() error) 
 	l.moving.Lock()
 	defer l.moving.Unlock()
 	old := l.book.policy()
-	closed := l.ledger.Adopt(p)
+	closed := l.books.Adopt(p)
 	// This ends flows as well: no packet passes for being part of one.
-	if err := l.fw.Retain(ctx, closed, l.ledger.Knows); err != nil {
+	if err := l.fw.Retain(ctx, closed, l.books.Knows); err != nil {
 		// The kernel keeps its leases when it gets new rules. If some can't be
 		// taken out, none may stay; those of the book are given again.
 		if err := l.fw.RevokeAll(ctx); err != nil {
-			l.ledger.Adopt(old)
+			l.books.Adopt(old)
 			return fmt.Errorf("end the leases that the policy no longer allows: %w", err)
 		}
 	}
 	if err := put(); err != nil {
-		l.ledger.Adopt(old)
+		l.books.Adopt(old)
 		return fmt.Errorf("apply the rules: %w", err)
 	}
 	return nil
@@ -164,12 +166,12 @@ func (l *leases) unbooked(ctx context.Context) ([]firewall.Element, error) {
 	for _, lease := range leases {
 		// The last moments are left out: the kernel's clock starts a little
 		// after the book's, and what one name evicts runs out.
-		if ending := lease.TTL > 0 && lease.TTL < 2*time.Second; !ending && !l.ledger.Holds(lease.Element) {
+		if ending := lease.TTL > 0 && lease.TTL < 2*time.Second; !ending && !l.books.Holds(lease.Element) {
 			out = append(out, lease.Element)
 		}
 	}
 	for _, u := range used {
-		if !l.reduced && !l.ledger.Knows(u.Element) {
+		if !l.reduced && !l.books.Knows(u.Element) {
 			out = append(out, u.Element)
 		}
 	}
@@ -195,7 +197,7 @@ func (l *leases) repair(ctx context.Context) error {
 	}
 	l.moving.RLock()
 	defer l.moving.RUnlock()
-	return l.fw.Lease(ctx, l.ledger.Leases())
+	return l.fw.Lease(ctx, l.books.Leases())
 }
 
 // maintain keeps leases that are in use, forgets the others, and holds the live rules against the plan, until ctx ends.
@@ -211,7 +213,7 @@ func (k *keeper) maintain(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-sweep:
-			if leasing.over(k.leases.ledger.Sweep()) {
+			if leasing.over(k.leases.books.Sweep()) {
 				go debug.FreeOSMemory()
 			}
 		case <-renew:
@@ -262,10 +264,10 @@ func (l *leases) renew(ctx context.Context) {
 			busy[u.Element] = true
 		}
 	}
-	l.ledger.ForgetLapsed(under)
+	l.books.ForgetLapsed(under)
 	l.moving.RLock()
 	defer l.moving.RUnlock()
-	if leases := l.ledger.Renew(busy, lease.RenewWindow, lease.RenewFor); len(leases) > 0 {
+	if leases := l.books.Renew(busy, lease.RenewWindow, lease.RenewFor); len(leases) > 0 {
 		if err := l.fw.Lease(ctx, leases); err != nil {
 			l.log.Warn("renewing leases", "error", err)
 		}

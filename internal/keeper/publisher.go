@@ -28,8 +28,8 @@ type publisher struct {
 
 	mu     sync.Mutex
 	state  state.State
-	audit  *audit.Log    // nil: there is none yet
-	ledger *lease.Ledger // nil: nothing is leased
+	audit  *audit.Log  // nil: there is none yet
+	leased lease.Books // nil: nothing is leased
 }
 
 // openLog falls back to the runtime directory on a read-only root, and says so
@@ -84,12 +84,9 @@ func (p *publisher) publish() {
 	p.writing.Lock()
 	defer p.writing.Unlock()
 	p.mu.Lock()
-	ledger, log := p.ledger, p.audit
+	leased, log := p.leased, p.audit
 	p.mu.Unlock()
-	var names, elements int
-	if ledger != nil {
-		names, elements = ledger.Counts()
-	}
+	names, elements := leased.Counts()
 	fault := ""
 	if log != nil {
 		if err := log.Err(); err != nil { // which waits for a disk that is slow
@@ -120,7 +117,7 @@ func (p *publisher) unless(err error, what string) {
 func (p *publisher) publishLeases(before uint64) uint64 {
 	p.writing.Lock()
 	defer p.writing.Unlock()
-	r, now := p.ledger.Report(before)
+	r, now := p.leased.Report(before)
 	if r != nil {
 		p.unless(p.dir.Write(state.LeasesFile, 0o644, r), "the leases")
 	}

@@ -47,10 +47,10 @@ func TestGatedPorts(t *testing.T) {
 // The keeper judges by its own policy and its own book.
 func TestDirect(t *testing.T) {
 	p := parseList(t, "github.com:22\nok.test\n10.0.0.0/8:5432\n!10.9.0.0/16")
-	k := &leases{book: newBook(nil, p), ledger: lease.New(p, &wire.Edition{Uint64: new(atomic.Uint64)})}
+	k := &leases{book: newBook(nil, p), books: lease.NewBooks(p, &wire.Edition{Uint64: new(atomic.Uint64)})}
 	addr := netip.MustParseAddr("192.0.2.1")
-	k.ledger.Lease("github.com", []netip.Addr{addr}, lease.MaxLease)
-	k.ledger.Lease("ok.test", []netip.Addr{addr}, lease.MaxLease)
+	k.books[firewall.Agent].Lease("github.com", []netip.Addr{addr}, lease.MaxLease)
+	k.books[firewall.Agent].Lease("ok.test", []netip.Addr{addr}, lease.MaxLease)
 	for _, tt := range []struct {
 		to   string
 		ok   bool
@@ -75,11 +75,11 @@ func TestDirect(t *testing.T) {
 	if r := k.direct(wire.Message{Port: 5432}, wire.Message{}); !r.Err {
 		t.Error("a question without an address got a yes")
 	}
-	k.ledger.Adopt(parseList(t, "ok.test"))
+	k.books.Adopt(parseList(t, "ok.test"))
 	if r := k.direct(wire.Message{Addrs: []netip.Addr{addr}, Port: 22}, wire.Message{}); !r.Err {
 		t.Error("a revoked lease still opens")
 	}
-	if got := k.ledger.Holder(firewall.Element{Addr: addr, Proto: 6, Port: 443}); got != "ok.test" {
+	if got := k.books[firewall.Agent].Holder(firewall.Element{Addr: addr, Proto: 6, Port: 443}); got != "ok.test" {
 		t.Errorf("the other name lost its lease: %q", got)
 	}
 }

@@ -29,10 +29,18 @@ type rules struct {
 	servers *servers
 	reduced bool
 	fixed   firewall.Config // the same for every policy
+	broker  identity        // of the broker, if there is one
 	caveats []string        // of the container, whatever the plan
 }
 
-func newRules(b *base, g guarded) *rules {
+// identity is what the rules know a process by, and where it answers.
+type identity struct {
+	uid, gid uint32 // 0, of a group: any is to count
+	port     uint16 // on loopback, of both families
+}
+
+// newRules knows the guard, and the broker by what is its own; that is the zero value where there is none.
+func newRules(b *base, g guarded, broker identity) *rules {
 	s := g.guard.sockets
 	c := firewall.Config{
 		GuardUID: g.agent.guardUID, AnyGroup: g.group.Any, GuardZone: g.fw.Zones, DropGroup: dropGroup,
@@ -46,7 +54,7 @@ func newRules(b *base, g guarded) *rules {
 	if g.fw.Backend == "nftables" && policy.HostRoot() != "" {
 		c.EngineUID = policy.OverflowUID
 	}
-	r := &rules{base: b, fw: g.fw, servers: g.servers, reduced: g.reduced, fixed: c, caveats: g.group.Caveats()}
+	r := &rules{base: b, fw: g.fw, servers: g.servers, reduced: g.reduced, fixed: c, broker: broker, caveats: g.group.Caveats()}
 	if g.reduced {
 		r.caveats = append(r.caveats, "the agent has no ping sockets and no user namespaces")
 	}
@@ -84,10 +92,27 @@ func (r *rules) plan(f *inForce) (firewall.Plan, error) {
 	for _, never := range policy.NeverPrefixes() {
 		c.Deny = append(c.Deny, firewall.Entry{Prefix: never})
 	}
+	if own := f.policy.Broker; own != nil && r.broker.uid != 0 {
+		r.admitBroker(&c, own)
+	}
 	for _, in := range f.policy.Settings.Inbound {
 		c.Inbound = append(c.Inbound, firewall.Entry{Proto: uint8(in.Proto), Port: in.Number})
 	}
 	return firewall.NewPlan(c)
+}
+
+// admitBroker has the rules know the broker, which may go where own allows.
+func (r *rules) admitBroker(c *firewall.Config, own *policy.Policy) {
+	c.BrokerUID, c.BrokerGID, c.BrokerPort4, c.BrokerPort6 = r.broker.uid, r.broker.gid, r.broker.port, r.broker.port
+	for _, s := range own.Static {
+		c.BrokerAllow = append(c.BrokerAllow, entry(s))
+	}
+	for _, s := range own.Denied {
+		c.BrokerDeny = append(c.BrokerDeny, entry(s))
+	}
+	for _, never := range policy.NeverPrefixes() {
+		c.BrokerDeny = append(c.BrokerDeny, firewall.Entry{Prefix: never})
+	}
 }
 
 func entry(s policy.Static) firewall.Entry {

@@ -18,6 +18,7 @@ import (
 type Ledger struct {
 	mu       sync.Mutex
 	policy   *policy.Policy
+	holder   firewall.Holder
 	perName  int // addresses
 	total    int // elements
 	names    map[string]*nameLeases
@@ -120,7 +121,7 @@ func (l *Ledger) Lease(name string, addrs []netip.Addr, ttl time.Duration) (open
 			}
 		}
 		for _, p := range ports {
-			open = append(open, l.book(nl, nameLease{element(a, p), now.Add(ttl), since, now}))
+			open = append(open, l.book(nl, nameLease{l.element(a, p), now.Add(ttl), since, now}))
 		}
 		admitted = append(admitted, a)
 	}
@@ -240,11 +241,14 @@ func (l *Ledger) Sweep() (changes uint64) {
 	return l.changes
 }
 
-// Adopt changes the policy and returns the elements that it no longer admits.
+// Adopt changes the policy and returns the elements that it no longer admits; without a policy, all.
 // What it admits still, it keeps, with the ports of the new policy.
 func (l *Ledger) Adopt(p *policy.Policy) (closed []firewall.Element) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if p == nil {
+		p = new(policy.Policy)
+	}
 	l.policy = p
 	l.edition.Add(1) // a name may stand for another now
 	limits := p.Settings.Limits
@@ -316,8 +320,8 @@ func (l *Ledger) Counts() (names, elements int) {
 	return len(l.names), len(l.elements)
 }
 
-func element(a netip.Addr, p policy.Port) firewall.Element {
-	return firewall.Element{Addr: a, Proto: uint8(p.Proto), Port: p.Number}
+func (l *Ledger) element(a netip.Addr, p policy.Port) firewall.Element {
+	return firewall.Element{Addr: a, Proto: uint8(p.Proto), Port: p.Number, For: l.holder}
 }
 
 func portOf(e firewall.Element) policy.Port {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/agent-init/agent-init/pkg/firewall"
 )
 
 // maxPublishedNames is how many names it holds, those that last longest.
@@ -16,7 +18,8 @@ const maxPublishedNames = 1000
 type Report struct {
 	Version int    `json:"version"`
 	Names   []Name `json:"names"`
-	More    int    `json:"more,omitempty"` // names that are left out
+	More    int    `json:"more,omitempty"`   // names that are left out
+	Broker  []Name `json:"broker,omitempty"` // what is open to the broker alone
 }
 
 // Name is a name with its open addresses.
@@ -34,12 +37,32 @@ type Address struct {
 }
 
 // Report is nil if there is nothing new.
-func (l *Ledger) Report(before uint64) (*Report, uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.changes == before {
+func (b Books) Report(before uint64) (*Report, uint64) {
+	var now uint64
+	for _, l := range b {
+		now += l.changed()
+	}
+	if now == before {
 		return nil, before
 	}
+	r := &Report{Version: 1}
+	r.Names, r.More = b[firewall.Agent].open()
+	if names, _ := b[firewall.Broker].open(); len(names) > 0 {
+		r.Broker = names
+	}
+	return r, now
+}
+
+func (l *Ledger) changed() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.changes
+}
+
+// open are the names with open addresses, and how many are left out.
+func (l *Ledger) open() (names []Name, more int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	lasts := make(map[string]time.Time, len(l.names))
 	for name, nl := range l.names {
 		for _, o := range nl.leases {
@@ -49,14 +72,14 @@ func (l *Ledger) Report(before uint64) (*Report, uint64) {
 	all := slices.SortedFunc(maps.Keys(lasts), func(a, b string) int {
 		return cmp.Or(lasts[b].Compare(lasts[a]), strings.Compare(a, b))
 	})
-	r := &Report{Version: 1, Names: []Name{}}
+	names = []Name{}
 	if n := len(all) - maxPublishedNames; n > 0 {
-		all, r.More = all[:maxPublishedNames], n
+		all, more = all[:maxPublishedNames], n
 	}
 	for _, name := range all {
-		r.Names = append(r.Names, Name{Name: name, Addrs: l.names[name].addresses()})
+		names = append(names, Name{Name: name, Addrs: l.names[name].addresses()})
 	}
-	return r, l.changes
+	return names, more
 }
 
 func (n *nameLeases) addresses() (all []Address) {
