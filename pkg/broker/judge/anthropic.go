@@ -70,7 +70,7 @@ func (q anthropic) look(how look, name []byte, v value) *Refusal {
 }
 
 // list judges the items of a list. What is no list is refused, unless it passes as it is.
-func (q anthropic) list(v value, name []byte, passes bool, judge func(value) *Refusal) *Refusal {
+func (q *request) list(v value, name []byte, passes bool, judge func(value) *Refusal) *Refusal {
 	if passes {
 		return nil
 	}

@@ -37,6 +37,18 @@ func Body(r *route.Route, e *route.Endpoint, path string, body []byte) (Told, *R
 	switch e.Body {
 	case route.Messages, route.CountMessages:
 		return q.messages()
+	case route.Chat:
+		return q.chat()
+	case route.Responses:
+		return q.responses()
+	case route.Generate:
+		return q.google(generateFields)
+	case route.CountGenerate:
+		return q.google(countFields)
+	case route.Converse:
+		return q.converse()
+	case route.InvokeModel:
+		return q.invoke()
 	}
 	return Told{}, refuse("body", "no rules judge a body of the kind %q", e.Body)
 }

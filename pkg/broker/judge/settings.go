@@ -1,0 +1,91 @@
+package judge
+
+import (
+	"bytes"
+	"strings"
+)
+
+// settings refuses what names a place, or could.
+func (q *request) settings(name []byte, v value) *Refusal {
+	switch v.kind() {
+	case text:
+		if remote(v.str()) {
+			return refuse("content", "an address in %s is not allowed, since the provider could fetch it", quote(name, 64))
+		}
+	case array:
+		return q.list(v, name, false, func(item value) *Refusal { return q.settings(name, item) })
+	case object:
+		for inner, member := range v.members() {
+			if placing(inner) && !member.none() && !q.named(inner) {
+				return refuse("field", "field %s of %s is not known to agent-init; route %s lets it pass with fields: [%[1]s]",
+					quote(inner, 64), quote(name, 64), q.route.Name)
+			}
+			if refusal := q.settings(inner, member); refusal != nil {
+				return refusal
+			}
+		}
+	}
+	return nil
+}
+
+// schema refuses a reference to another document, which some readers of schemas fetch.
+func (q *request) schema(v value) *Refusal {
+	for name, member := range v.members() {
+		switch string(name) {
+		case "$ref", "$dynamicRef", "$recursiveRef":
+			if remote(member.str()) {
+				return refuse("content", "a schema by its address is not allowed, since the provider could fetch it")
+			}
+		}
+		if refusal := q.schema(member); refusal != nil {
+			return refusal
+		}
+	}
+	for item := range v.items() {
+		if refusal := q.schema(item); refusal != nil {
+			return refusal
+		}
+	}
+	return nil
+}
+
+// remote says whether a text begins as an address does.
+func remote(s []byte) bool {
+	s = bytes.TrimLeft(s[:min(len(s), 64)], " \t\r\n")
+	scheme, _, ok := bytes.Cut(s, []byte(":"))
+	if !ok {
+		return bytes.HasPrefix(s, []byte("//"))
+	}
+	switch strings.ToLower(string(scheme)) {
+	case "http", "https", "ftp", "file", "gs", "s3", "ws", "wss":
+		return true
+	}
+	return false
+}
+
+// placing says whether a name is one that names of places have.
+func placing(name []byte) bool {
+	s := spelling(name)
+	for _, part := range []string{"url", "uri", "href", "endpoint", "fileid", "server", "container", "connector", "vectorstore"} {
+		if strings.Contains(s, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// respelt says whether a name is one of a rule's in another spelling.
+func respelt(name []byte, members map[string]look) bool {
+	s := spelling(name)
+	for member := range members {
+		if s == spelling(member) {
+			return true
+		}
+	}
+	return false
+}
+
+// spelling is what names have in common that differ in case and hyphens.
+func spelling[T ~string | ~[]byte](name T) string {
+	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(string(name)))
+}
