@@ -3,6 +3,7 @@ package judge
 import (
 	"bytes"
 	"slices"
+	"strings"
 )
 
 // openai is a body of Chat Completions or Responses. The tables are in chat.go and responses.go, what the two have in
@@ -268,10 +269,16 @@ func (q openai) tool(v value) *Refusal {
 		return q.fits(v, kind.str(), openaiTool) // the client runs it
 	case known && family == "":
 		return q.fits(v, kind.str(), openaiTool)
-	case family == "web_search" && v.get("external_web_access").kind() == 'f' && slices.Contains(q.route.ProviderTools, family+"_cached"):
-		return nil // the provider's index alone
+	case q.cached(v, string(kind.str())) && !slices.Contains(q.route.ProviderTools, family):
+		family = "web_search_cached"
 	}
 	return q.provided(kind.str(), family)
+}
+
+// cached says whether a search is of OpenAI's index alone. By default it is not.
+func (q openai) cached(tool value, kind string) bool {
+	return strings.HasSuffix(q.path, "/responses") && (kind == "web_search" || kind == "web_search_2025_08_26") &&
+		tool.get("external_web_access").kind() == 'f'
 }
 
 // choice says which tool is to be called. Those of the provider are in the list of tools besides, or were no choice.
