@@ -65,7 +65,7 @@ func remote(s []byte) bool {
 
 // placing says whether a name is one that names of places have.
 func placing(name []byte) bool {
-	s := spelling(name)
+	s := folded(name)
 	for _, part := range []string{"url", "uri", "href", "endpoint", "fileid", "server", "container", "connector", "vectorstore"} {
 		if strings.Contains(s, part) {
 			return true
@@ -76,16 +76,16 @@ func placing(name []byte) bool {
 
 // respelt says whether a name is one of a rule's in another spelling.
 func respelt(name []byte, members map[string]look) bool {
-	s := spelling(name)
+	s := folded(name)
 	for member := range members {
-		if s == spelling(member) {
+		if s == folded(member) {
 			return true
 		}
 	}
 	return false
 }
 
-// spelling is what names have in common that differ in case and hyphens.
-func spelling[T ~string | ~[]byte](name T) string {
+// folded is what names have in common that differ in case and hyphens.
+func folded[T ~string | ~[]byte](name T) string {
 	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(string(name)))
 }
