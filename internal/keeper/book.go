@@ -243,10 +243,22 @@ func (k *keeper) payCuts(ctx context.Context) {
 	}
 }
 
+// beside says that an entry is, or would be, about a host that a route of the broker leads to.
+func (b *book) beside(entry string) error {
+	for _, r := range b.policy().Beside(entry, allowlist.Files) {
+		return fault.New(fault.Usage, "ask the broker: agent-init explain "+r.Name,
+			"%s is reached through the broker alone, by the route %s (%s)", r.To, r.Name, r.Source)
+	}
+	return nil
+}
+
 // request books what the agent proposes. It opens nothing.
 func (b *book) request(m wire.Message) (uint64, error) {
 	b.changing.Lock()
 	defer b.changing.Unlock()
+	if err := b.beside(m.Name); err != nil {
+		return 0, err
+	}
 	next := *b.now()
 	next.grants = next.grants.Clone()
 	g, isNew, err := next.grants.Request(grant.Grant{Target: m.Name, Reason: m.Text, UID: m.UID, PID: int(m.PID)}, time.Now())

@@ -25,7 +25,7 @@ func TestGuardFlood(t *testing.T) {
 	ours, theirs := channelPair(t)
 	k := idleGuard()
 	k.leases.requests.Burst = 1 << 20 // else they are turned down at once
-	var full inForce
+	full := inForce{policy: k.book.policy()}
 	for range grant.MaxRequests {
 		full.grants.List = append(full.grants.List, grant.Grant{Kind: grant.Request})
 	}

@@ -44,6 +44,9 @@ func addrs(list ...string) []netip.Addr {
 }
 
 func newBook(b *base, p *policy.Policy) *book {
+	if p == nil {
+		p = &policy.Policy{}
+	}
 	k := &book{base: b}
 	k.present.Store(&inForce{policy: p})
 	return k

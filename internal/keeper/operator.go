@@ -139,6 +139,9 @@ func (k *keeper) put(ctx context.Context, kind grant.Kind, p control.Peer, r con
 		if !k.ready() {
 			return nil, fault.New(fault.Failure, "start it again", "the keeper is ending")
 		}
+		if err := k.book.beside(line.Text); err != nil && kind == grant.Allow {
+			return nil, err
+		}
 		asked := grant.Grant{Number: r.Number, Kind: kind, Target: line.Text, Reason: r.Reason, UID: p.UID, PID: p.PID}
 		g, replaced, err := b.Put(asked, life, time.Now())
 		if err != nil {
@@ -166,6 +169,8 @@ func (k *keeper) put(ctx context.Context, kind grant.Kind, p control.Peer, r con
 	}
 	if kind == grant.Allow {
 		out.Warnings = append(out.Warnings, meaningOf(line.Text)...)
+	} else if err := k.book.beside(line.Text); err != nil { // a denial is about the agent's own connections
+		out.Warnings = append(out.Warnings, "still, "+err.Error()+": to end that, take the route out of the policy")
 	}
 	return ask.Answer(out)
 }

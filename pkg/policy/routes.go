@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"slices"
 	"strings"
@@ -48,6 +49,24 @@ func (p *Policy) brokered(host string, port Port) bool {
 func (w *written) has(port Port) bool {
 	own := w.host.Private || w.host.Name == "" || !strings.Contains(w.host.Name, ".")
 	return !own || port == w.host.Ports[0]
+}
+
+// Beside are the present routes whose hosts an entry, given by itself, would let the agent reach without the broker.
+func (p *Policy) Beside(entry string, presets fs.FS) (to []RouteEntry) {
+	if p.Broker == nil {
+		return nil
+	}
+	alone, err := Parse(&Bundle{Files: []File{{Data: []byte(entry)}}}, presets)
+	if err != nil {
+		return nil
+	}
+	for i := range p.routes {
+		opened := alone.besides(&p.routes[i])
+		if !p.routes[i].absent && slices.ContainsFunc(opened, func(r *Rule) bool { return !r.Unbrokered }) {
+			to = append(to, p.routes[i].entry())
+		}
+	}
+	return to
 }
 
 // RouteEntry is a route in a form that Rebuild reads.
