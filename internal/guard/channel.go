@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,8 @@ func (g *guard) serveChannel(ctx context.Context) error {
 				g.log.Error("taking the plan of the self-test", "error", e)
 			}
 			err = g.channel.Deliver(wire.Message{Op: wire.OpProbing, ID: m.ID})
+		case wire.OpResolve:
+			go g.resolveFor(ctx, m)
 		case wire.OpAhead:
 			g.prefetch(ctx, g.policy.Load(), wire.Ahead(m.Arg))
 		case wire.OpPolicy:
@@ -75,7 +78,7 @@ func (g *guard) adopt(ctx context.Context, file *os.File) error {
 	if overTLS(ups) && !g.rooted {
 		return errRootless
 	}
-	if err := g.resolver.SetUpstreams(ups); err != nil {
+	if err := cmp.Or(g.resolver.SetUpstreams(ups), g.routes.adopt(p, ups)); err != nil {
 		return err
 	}
 	g.policy.Store(p)
@@ -96,13 +99,20 @@ func (g *guard) spend(ctx context.Context, name string) (bool, error) {
 	return !reply.Err, nil
 }
 
-// admit asks the keeper to lease the addresses and waits for its word.
-func (g *guard) admit(ctx context.Context, name string, addrs []netip.Addr, ttl time.Duration) ([]netip.Addr, error) {
+// admitFor returns what asks the keeper to lease addresses to the agent, or to the broker, and waits for its word.
+func (g *guard) admitFor(flag uint8) func(context.Context, string, []netip.Addr, time.Duration) ([]netip.Addr, error) {
+	return func(ctx context.Context, name string, addrs []netip.Addr, ttl time.Duration) ([]netip.Addr, error) {
+		return g.admit(ctx, wire.Message{Op: wire.OpLease, Flag: flag, Name: name, TTL: ttl}, addrs)
+	}
+}
+
+func (g *guard) admit(ctx context.Context, m wire.Message, addrs []netip.Addr) ([]netip.Addr, error) {
 	defer func(begun time.Time) { g.leases.Add(1); g.leaseNanos.Add(uint64(time.Since(begun))) }(time.Now())
 	var admitted []netip.Addr
 	for len(addrs) > 0 {
 		n := min(len(addrs), wire.MaxLeaseAddrs)
-		reply, err := g.asks.Ask(ctx, wire.Message{Op: wire.OpLease, Name: name, Addrs: addrs[:n], TTL: ttl})
+		m.Addrs = addrs[:n]
+		reply, err := g.asks.Ask(ctx, m)
 		if err != nil {
 			return nil, fmt.Errorf("lease: %w", err)
 		}
@@ -171,6 +181,9 @@ func (g *guard) resolveAhead(ctx context.Context, p *policy.Policy, a wire.Ahead
 	}
 	if a == wire.AheadFirst && len(rest) > fewNames {
 		rest = nil
+	}
+	if a == wire.AheadAll {
+		go g.routes.resolveAhead(ctx, p)
 	}
 	for _, names := range [][]string{first, rest} {
 		if err := g.resolver.Prefetch(ctx, names); err != nil && ctx.Err() == nil {

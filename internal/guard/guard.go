@@ -41,6 +41,7 @@ type guard struct {
 	asks     *wire.Asks
 	rooted   bool // the certificate authorities are read at the start
 	resolver *resolver.Server
+	routes   routes // the hosts of the broker's
 	gate     *gateway.Server
 	servers  []netip.AddrPort // of resolv.conf
 	known    *known
@@ -151,12 +152,16 @@ func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 		return err
 	}
 	g.rooted = overTLS(ups)
-	g.resolver, err = resolver.New(resolver.Config{
-		Policy: g.policy.Load, Upstreams: ups, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admit, Record: record, Find: find, FindAllowed: findAllowed, Log: g.log,
+	rc := resolver.Config{
+		Policy: g.policy.Load, Upstreams: ups, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admitFor(0), Record: record, Find: find, FindAllowed: findAllowed, Log: g.log,
 		Aside:   func(name []byte) bool { return g.probing.active.Load() && g.probing.tries(string(name), netip.Addr{}) },
 		Monitor: c.Monitor, Stream: c.Reduced, Believe: believe, Spend: g.spend, Again: c.Again,
-	})
-	if err != nil {
+	}
+	if g.resolver, err = resolver.New(rc); err != nil {
+		return err
+	}
+	g.routes.config = g.resolveRoutes(rc)
+	if err := g.routes.adopt(g.policy.Load(), ups); err != nil {
 		return err
 	}
 	gc := gateway.Config{

@@ -253,6 +253,8 @@ func processOf(e audit.Event) string {
 		return "the guard"
 	case e.Asker == audit.BySelfTest:
 		return "the self-test"
+	case e.Asker == audit.ByBroker:
+		return "the broker"
 	case e.Asker == audit.ByOutside:
 		return "somebody outside"
 	case e.Comm != "":

@@ -95,6 +95,8 @@ func (g *guardKeeper) takes(ch *wire.Channel, m wire.Message) error {
 			return errors.New("the guard could not take the new policy")
 		}
 		g.answered(m)
+	case wire.OpResolve:
+		g.answered(m)
 	default:
 		return errors.New("the guard sent an unknown request")
 	}

@@ -25,6 +25,7 @@ type guardKeeper struct {
 	sockets   *guardSockets
 	finding   finding
 	overheard overheard
+	resolving chan struct{} // has a place for each host that the guard is asked to resolve
 
 	ahead wire.Ahead     // how far guards may resolve ahead; under mu
 	given *policy.Bundle // what the present guard was started with; under mu
@@ -32,7 +33,7 @@ type guardKeeper struct {
 
 // newGuardKeeper opens what guards are lent. It stays the keeper's while they come and go.
 func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, error) {
-	g := &guardKeeper{child: child{base: b, who: "the guard", sender: audit.TheGuard}, book: h.book, leases: h.leases}
+	g := &guardKeeper{child: child{base: b, who: "the guard", sender: audit.TheGuard}, book: h.book, leases: h.leases, resolving: make(chan struct{}, resolvedAtOnce)}
 	var err error
 	if g.sockets, err = openGuardSockets(ctx); err != nil {
 		return nil, err

@@ -61,11 +61,13 @@ func (l *leases) lease(ctx context.Context, m, reply wire.Message) wire.Message 
 	defer l.moving.RUnlock()
 	ctx, cancel := context.WithTimeout(whole, leaseTime)
 	defer cancel()
-	who := firewall.Holder(m.Flag)
-	if !l.books.Has(who) || who == firewall.Agent && !l.spent(m.Name, (*budget.Budget).Has) {
+	ledger := l.books[firewall.Agent]
+	switch {
+	case m.Flag == wire.ForBroker:
+		ledger = l.books[firewall.Broker]
+	case !l.spent(m.Name, (*budget.Budget).Has):
 		return reply
 	}
-	ledger := l.books[who]
 	open, admitted := ledger.Lease(m.Name, m.Addrs, m.TTL)
 	if len(open) == 0 {
 		return reply

@@ -27,9 +27,6 @@ func of(p *policy.Policy, h firewall.Holder) *policy.Policy {
 	return p
 }
 
-// Has says whether there is such a holder.
-func (b Books) Has(h firewall.Holder) bool { return int(h) < len(b) }
-
 // Adopt is that of every ledger.
 func (b Books) Adopt(p *policy.Policy) (closed []firewall.Element) {
 	for h, l := range b {

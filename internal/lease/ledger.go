@@ -290,6 +290,26 @@ func (l *Ledger) LeasedTo(name string, e firewall.Element) (left time.Duration, 
 	return left, l.edition.Load()
 }
 
+// Open returns the addresses that this very name has open, and how long the first of them to end is.
+func (l *Ledger) Open(name string) (addrs []netip.Addr, left time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	nl := l.names[l.policy.Lookup(name).Name]
+	if nl == nil {
+		return nil, 0
+	}
+	left = MaxLease
+	for _, o := range nl.leases {
+		if d := o.expires.Sub(l.Now()); d > 0 {
+			left = min(left, d)
+			if !slices.Contains(addrs, o.Addr) {
+				addrs = append(addrs, o.Addr)
+			}
+		}
+	}
+	return addrs, left
+}
+
 // Holder returns the first name that has the element open; "" if there is none.
 func (l *Ledger) Holder(e firewall.Element) string {
 	l.mu.Lock()

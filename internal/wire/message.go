@@ -15,7 +15,7 @@ const (
 	OpReady       Op = iota + 1 // child: serving; keeper, to the session server: that is all there is, serve
 	OpPing                      // keeper: still there?
 	OpPong                      // child: yes, with its counters
-	OpLease                     // guard: these addresses answer this name; keeper: these were admitted
+	OpLease                     // guard: these addresses answer this name, with flag ForBroker for the broker; keeper: these were admitted
 	OpLeasedTo                  // guard: is this address leased to this name, on this port? keeper: yes, or err
 	OpAhead                     // keeper: resolve ahead as far as arg says, see Ahead
 	OpPolicy                    // keeper: a new policy, as a memfd beside the message; guard: taken, or not
@@ -34,6 +34,9 @@ const (
 // AsksAtOnce are the questions of the guard's that the keeper has not answered. The guard waits
 // before it asks more. One that doesn't is none of ours: it is not read from any more, and then ended.
 const AsksAtOnce = 512
+
+// ForBroker is the flag of what is for the broker, and not for the agent.
+const ForBroker = 1
 
 // Ahead is how far a guard resolves the policy's names before anybody asks.
 type Ahead uint64

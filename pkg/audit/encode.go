@@ -141,7 +141,7 @@ var (
 var (
 	packedVerdicts = []Verdict{Allow, Deny, Info, Fault}
 	packedEnforces = []Verdict{"", Deny}
-	packedAskers   = []Asker{Agent, ByGuard, BySelfTest, ByOutside}
+	packedAskers   = []Asker{Agent, ByGuard, BySelfTest, ByOutside, ByBroker}
 )
 
 const packedTexts = 11

@@ -52,6 +52,7 @@ const (
 	Agent      Asker = ""         // or any other process of the container
 	ByGuard    Asker = "guard"    // the guard itself, which resolves ahead what the policy names
 	BySelfTest Asker = "selftest" // a probe of the self-test
+	ByBroker   Asker = "broker"   // the broker, for the hosts of its routes
 	ByOutside  Asker = "outside"  // somebody beyond the container's network, who connects to it
 )
 

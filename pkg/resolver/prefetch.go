@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/miekg/dns"
 )
@@ -19,7 +22,7 @@ func (s *Server) Prefetch(ctx context.Context, names []string) error {
 	for i, name := range names { // not cut short by ctx: each name then says so at once
 		places <- struct{}{}
 		wg.Go(func() {
-			if err := s.prefetch(ctx, name); err != nil {
+			if _, _, err := s.Lookup(ctx, name, time.Minute); err != nil {
 				errs[i] = fmt.Errorf("%s: %w", name, err)
 			}
 			<-places
@@ -29,45 +32,64 @@ func (s *Server) Prefetch(ctx context.Context, names []string) error {
 	return errors.Join(errs...)
 }
 
-// prefetch resolves both families of name; one address is enough.
-func (s *Server) prefetch(ctx context.Context, name string) error {
+// Lookup returns the addresses of an exact name, which are open, and for how long they are good. They are of both
+// families, but one that comes later than the other by more than patience is left out. The slice is the Server's.
+func (s *Server) Lookup(ctx context.Context, name string, patience time.Duration) ([]netip.Addr, time.Duration, error) {
 	p := s.config.Policy()
-	switch {
+	switch addrs := p.Hosts(name); {
 	case ctx.Err() != nil:
-		return ctx.Err()
-	case len(p.Hosts(name)) > 0:
-		return nil
+		return nil, 0, ctx.Err()
+	case len(addrs) > 0:
+		return addrs, localTTL * time.Second, nil
 	case !p.Lookup(name).Allowed:
-		return errors.New("not in the allowlist")
+		return nil, 0, errors.New("not in the allowlist")
 	}
-	got := make(chan *answer, 2)
-	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
-		who := &asker{client: client{count: &s.uncounted, own: true}, question: question{name, qtype}}
-		a, ok := s.ask(who, func(a *answer) { got <- a })
-		if !ok {
-			return errors.New("the resolver has stopped")
-		}
-		if a != nil {
-			got <- a
-		}
+	got, err := s.askBoth(name)
+	if err != nil {
+		return nil, 0, err
 	}
-	cause := errors.New("no address")
-	found := false
-	for range 2 {
+	var addrs []netip.Addr
+	ttl, cause := uint32(math.MaxUint32), errors.New("no address")
+	var late <-chan time.Time
+	for coming := 2; coming > 0; {
 		select {
 		case a := <-got:
-			found = found || len(a.addrs) > 0
+			coming--
+			if len(a.addrs) > 0 {
+				addrs, ttl, late = append(addrs, a.addrs...), min(ttl, a.ttl), time.After(patience)
+			}
 			if a.text != "" {
 				cause = errors.New(a.text)
 			} else if a.rcode == dns.RcodeNameError {
 				cause = errors.New("no such name")
 			}
+		case <-late:
+			coming = 0
 		case <-ctx.Done():
-			return ctx.Err()
+			coming = 0
 		}
 	}
-	if found {
-		return nil
+	switch {
+	case len(addrs) > 0:
+		return addrs, time.Duration(ttl) * time.Second, nil
+	case ctx.Err() != nil:
+		return nil, 0, ctx.Err()
 	}
-	return cause
+	return nil, 0, cause
+}
+
+// askBoth asks for both families of name, and returns where the two answers come.
+func (s *Server) askBoth(name string) (<-chan *answer, error) {
+	got := make(chan *answer, 2)
+	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
+		who := &asker{client: client{count: &s.uncounted, own: true}, question: question{name, qtype}}
+		a, ok := s.ask(who, func(a *answer) { got <- a })
+		if !ok {
+			return nil, errors.New("the resolver has stopped")
+		}
+		if a != nil {
+			got <- a
+		}
+	}
+	return got, nil
 }
