@@ -25,22 +25,26 @@ var (
 )
 
 // forward asks the API and passes its answer on. The connection is nobody else's by now, and is closed at the end.
-func (x *exchange) forward(ctx context.Context, conn net.Conn, out *http.Request) {
-	ctx, cancel := context.WithCancelCause(ctx)
+func (x *exchange) forward(out *http.Request) {
+	ctx, cancel := context.WithCancelCause(x.proxy.ctx)
 	up := x.way.up
-	gone := context.AfterFunc(up.ctx, func() { cancel(context.Cause(up.ctx)) })
-	a := &answer{x: x, conn: conn, ctx: ctx}
+	stays := context.AfterFunc(up.ctx, func() { cancel(context.Cause(up.ctx)) })
+	a := &answer{x: x, conn: x.caller, ctx: ctx}
 	a.silence = time.AfterFunc(x.proxy.idle, func() { cancel(errSilent) })
+	forget, unseen := x.proxy.hangups.watch(x.caller.Conn, func() { cancel(errHungUp) })
 	a.end = func() {
-		gone()
+		stays()
 		a.silence.Stop()
 		cancel(nil)
 		x.body.drop()
-		conn.Close()
+		forget()
+		x.caller.Close()
 		x.proxy.under.Done()
 	}
-	go watch(conn, cancel)
-
+	if unseen != nil {
+		a.fail(&no{&judge.Refusal{What: "busy", Text: "the kernel watches no more connections"}, true})
+		return
+	}
 	resp, err := up.ask(out.WithContext(ctx))
 	if err != nil {
 		a.fail(x.fault(ctx, err))
@@ -80,16 +84,6 @@ func (a *answer) fail(n *no) {
 	a.x.over(status)
 }
 
-// watch notices that the client hangs up. What it sends is nobody's.
-func watch(conn net.Conn, cancel context.CancelCauseFunc) {
-	for b := make([]byte, 16); ; {
-		if _, err := conn.Read(b); err != nil {
-			cancel(errHungUp)
-			return
-		}
-	}
-}
-
 // answer passes one answer on.
 type answer struct {
 	x       *exchange
@@ -104,6 +98,7 @@ type answer struct {
 // send writes the head, and then the body as it comes.
 func (a *answer) send(resp *http.Response) error {
 	head := a.x.back(resp.Header)
+	clear(resp.Header) // the transport holds it for as long as the answer lasts
 	bodiless := a.x.event.Method == http.MethodHead || resp.StatusCode == http.StatusNoContent
 	switch {
 	case bodiless:
@@ -136,7 +131,7 @@ func (a *answer) write(b []byte) error {
 
 const (
 	// smallRead is what an answer holds while it waits for more: an event or two of a stream.
-	smallRead = 1 << 10
+	smallRead = 512
 	largeRead = 32 << 10
 
 	chunkHead = len("8000\r\n") // in front of what is read

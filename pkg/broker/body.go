@@ -54,10 +54,12 @@ func (b *bodies) read(ctx context.Context, r *http.Request, deadline func(time.T
 	case size < 0 || packed != "":
 		size = route.MaxBody // nobody knows yet
 	}
-	turn, cancel := context.WithTimeout(ctx, b.wait)
-	defer cancel()
-	if b.room.Acquire(turn, size) != nil {
-		return nil, errBusy
+	if !b.room.TryAcquire(size) {
+		turn, cancel := context.WithTimeout(ctx, b.wait)
+		defer cancel()
+		if b.room.Acquire(turn, size) != nil {
+			return nil, errBusy
+		}
 	}
 	h := &held{all: b, room: size}
 	if err := h.fill(r, packed, deadline); err != nil {

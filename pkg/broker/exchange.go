@@ -12,7 +12,7 @@ import (
 
 // exchange is one request and its answer.
 type exchange struct {
-	proxy    *Proxy
+	proxy    *serving
 	way      *way
 	endpoint *route.Endpoint
 	caller   *caller
@@ -33,18 +33,18 @@ const (
 
 func cutTo(s string, most int) string { return s[:min(len(s), most)] }
 
-// serve judges a request and sends it on, or refuses it.
-func (p *Proxy) serve(ctx context.Context, w http.ResponseWriter, r *http.Request) {
-	if !p.enter(ctx) {
+// ServeHTTP judges a request and sends it on, or refuses it.
+func (s *serving) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !s.enter() {
 		return
 	}
-	x := &exchange{proxy: p, began: time.Now(), caller: r.Context().Value(callerKey{}).(*caller), body: &held{}}
+	x := &exchange{proxy: s, began: time.Now(), caller: r.Context().Value(callerKey{}).(*caller), body: &held{}}
 	x.event.Method, x.event.UID = cutTo(r.Method, maxMethod), x.caller.uid
 	onward := false
 	defer func() {
 		if !onward {
 			x.body.drop()
-			p.under.Done()
+			s.under.Done()
 		}
 	}()
 	n := x.admit(r)
@@ -63,13 +63,12 @@ func (p *Proxy) serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		return
 	}
 	// From here on the buffers that net/http has for a connection are free. What came behind the request is nobody's.
-	conn, _, err := http.NewResponseController(w).Hijack()
-	if err != nil {
+	if _, _, err := http.NewResponseController(w).Hijack(); err != nil {
 		x.over(0)
 		return
 	}
 	onward = true
-	go x.forward(ctx, conn, out)
+	go x.forward(out)
 }
 
 // admit says who may ask, and finds the route.

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log"
 	"net"
@@ -28,9 +27,6 @@ type Proxy struct {
 	idle    time.Duration // how long an answer may be silent
 	table   atomic.Pointer[table]
 
-	entry sync.Mutex
-	under sync.WaitGroup // requests under way
-
 	loading sync.Mutex
 	retired map[*upstream]struct{} // of former roots, with requests under way
 }
@@ -46,8 +42,14 @@ func New(c Config) *Proxy {
 func (p *Proxy) Serve(ctx context.Context, listeners ...net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	hangups, err := newHangups()
+	if err != nil {
+		return err
+	}
+	defer hangups.epoll.Close()
+	s := &serving{Proxy: p, ctx: ctx, hangups: hangups}
 	server := &http.Server{
-		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(ctx, w, r) }),
+		Handler:           s,
 		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, callerKey{}, c) },
 		ReadHeaderTimeout: headTime,
 		MaxHeaderBytes:    maxHead,
@@ -55,36 +57,43 @@ func (p *Proxy) Serve(ctx context.Context, listeners ...net.Listener) error {
 	}
 	// A connection carries one request. What is behind it can't be smuggled past a judge, and a stream holds no buffers.
 	server.SetKeepAlivesEnabled(false)
-	failed := make(chan error, len(listeners))
+	failed := make(chan error, len(listeners)+1)
 	for _, l := range listeners {
 		go func() { failed <- server.Serve(listener{Listener: l, ctx: ctx, all: p.callers}) }()
 	}
-	var err error
+	go func() { failed <- hangups.serve() }()
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
-	p.entry.Lock()
+	s.entry.Lock()
 	cancel()
-	p.entry.Unlock()
+	s.entry.Unlock()
 	server.Close()
 	p.callers.closeAll()
-	p.under.Wait()
-	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) && ctx.Err() != nil {
-		return nil
-	}
+	s.under.Wait()
 	return err
 }
 
-// enter counts a request that begins. None does once the end has come.
-func (p *Proxy) enter(ctx context.Context) bool {
-	p.entry.Lock()
-	defer p.entry.Unlock()
-	if ctx.Err() != nil {
-		return false
-	}
-	p.under.Add(1)
-	return true
+type callerKey struct{}
+
+// serving is a proxy between its begin and its end.
+type serving struct {
+	*Proxy
+	ctx     context.Context
+	hangups *hangups
+
+	entry sync.Mutex
+	under sync.WaitGroup // requests under way
 }
 
-type callerKey struct{}
+// enter counts a request that begins. None does once the end has come.
+func (s *serving) enter() bool {
+	s.entry.Lock()
+	defer s.entry.Unlock()
+	if s.ctx.Err() != nil {
+		return false
+	}
+	s.under.Add(1)
+	return true
+}

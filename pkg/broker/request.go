@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,6 +30,9 @@ func (x *exchange) request(r *http.Request) (*http.Request, error) {
 		return nil, errUnclear
 	}
 	h := judge.PassHeaders(&x.way.route, r.Header)
+	for name, v := range h {
+		h[name] = slices.Clone(v) // the slices of a head are one, and would keep all of it
+	}
 	h.Set("Accept-Encoding", "identity") // so that the usage can be read
 	if h["User-Agent"] == nil {
 		h["User-Agent"] = []string{""} // else net/http sends one

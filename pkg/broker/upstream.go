@@ -26,7 +26,7 @@ const (
 	maxAnswerHead = 64 << 10
 
 	// A stream that the client doesn't read holds so much, and all of a connection's together hold so much.
-	streamWindow = 256 << 10
+	streamWindow = 1 << 20
 	connWindow   = 4<<20 - 1 // net/http admits no more
 
 	// A server that is gone without a word is noticed after both.
@@ -106,11 +106,10 @@ func newUpstream(to place, roots *x509.CertPool, dial dialer) *upstream {
 		Protocols:              protocols,
 		HTTP2: &http.HTTP2Config{
 			// Nothing of a head is kept for the next one: the credential is in no table of the connection's.
-			MaxEncoderHeaderTableSize:     1,
-			MaxReceiveBufferPerConnection: connWindow,
-			MaxReceiveBufferPerStream:     streamWindow,
-			SendPingTimeout:               pingAfter,
-			PingTimeout:                   pingTime,
+			MaxEncoderHeaderTableSize: 1,
+			MaxReceiveBufferPerStream: streamWindow,
+			SendPingTimeout:           pingAfter,
+			PingTimeout:               pingTime,
 		},
 	}
 	return u

@@ -30,6 +30,9 @@ func Estimate(bytes int64) int64 { return (bytes + bytesPerToken - 1) / bytesPer
 // NewMeter makes one for an answer that has no content coding and no error.
 func NewMeter(body route.Body, contentType string) *Meter {
 	m := &Meter{dialect: dialectOf(body), fresh: true}
+	if m.feed = func([]byte) {}; len(m.dialect.counts) == 0 {
+		return m
+	}
 	m.scan.tell = m.tell
 	m.feed = m.scan.write
 	if kind, _, _ := mime.ParseMediaType(contentType); kind == "text/event-stream" {
