@@ -98,6 +98,8 @@ var checks = []struct {
 	{"IPv6", checkIPv6},
 	{"policy", checkPolicyFiles},
 	{"mounts", checkMounts},
+	{"keys", checkKeys},
+	{"broker", checkBroker},
 	{"inbound", func(d *Diagnosis, p patient) string { // servers of the agent's that nobody outside reaches
 		for _, port := range p.listens {
 			if r := explainInbound(port, p.inbound, p.listens); !r.Allowed {

@@ -13,6 +13,8 @@ import (
 	"github.com/agent-init/agent-init/internal/lab/golden"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/route"
 )
 
 // wellPatient has nothing wrong.
@@ -71,16 +73,32 @@ func TestDoctorFinds(t *testing.T) {
 		"no route":           {func(p *patient) { p.route6 = false }, "IPv6", warns, "no way out", "disable_ipv6"},
 		"writable policy":    {func(p *patient) { p.policyErr = fault.New(78, "chown it", "allowlist.txt: belongs to the agent") }, "policy", fails, "belongs to the agent", "chown it"},
 		"policy in the work": {func(p *patient) { p.dir = "/workspace/.agent-init" }, "policy", fails, "inside the workspace", "/etc/agent-init"},
-		"docker.sock":        {func(p *patient) { p.sockets = []string{"/var/run/docker.sock"} }, "mounts", fails, "root on the machine", "-v /var/run/docker.sock"},
-		"ssh-agent":          {func(p *patient) { p.sockets = []string{"/tmp/ssh-XXX/agent.7"} }, "mounts", warns, "sign in as you", "ssh-add -c"},
-		"clock behind":       {func(p *patient) { p.newest = p.now.Add(time.Hour) }, "clock", fails, "is behind", "clock"},
-		"no DNS server":      {func(p *patient) { p.servers = nil }, "DNS", fails, "no upstream", "--dns"},
-		"broken DNS":         {func(p *patient) { p.state.Guard.Stats.Asked, p.state.Guard.Stats.Failed = 10, 9 }, "DNS", fails, "9 of 10", "dnsConfig"},
-		"intercepted DNS":    {func(p *patient) { p.strippedNames = 2 }, "DNS", warns, "2 names", "private"},
-		"DoH tried":          {func(p *patient) { p.deniedNames = []string{"dns.google", "x.example"} }, "DoH", warns, "dns.google", "turn it off"},
-		"DoH allowed":        {func(p *patient) { p.policy = parsePolicy(t, "domains: [dns.google]") }, "DoH", warns, "policy.yaml:1", "remove it"},
-		"log is lost":        {func(p *patient) { p.state.Audit.Fault = "disk full" }, "audit log", fails, "disk full", "make room"},
-		"log on tmpfs":       {func(p *patient) { p.state.Audit.File = "/dev/shm/agent-init/log/audit.jsonl" }, "audit log", warns, "gone with", "volume"},
+		"a key":              {func(p *patient) { p.keys = keysIn(map[string]string{"OPENAI_API_KEY": "sk-x", "HOME": "/"}, nil) }, "keys", warns, "OPENAI_API_KEY is in the agent's environment: all", "broker: {openai: {credential: file:/run/secrets/openai}}"},
+		"a key and its API": {func(p *patient) {
+			p.keys, p.inForce = keysIn(map[string]string{"ANTHROPIC_AUTH_TOKEN": "sk-x"}, nil), parsePolicy(t, "domains: [api.anthropic.com]")
+		}, "keys", warns, "ANTHROPIC_AUTH_TOKEN is in the agent's environment, and policy.yaml:1 allows api.anthropic.com", "the route anthropic"},
+		"a key, and a route that is absent": {func(p *patient) {
+			p.keys = keysIn(map[string]string{"GEMINI_API_KEY": "AIza"}, []policy.RouteEntry{{Route: route.Route{Env: map[string]string{"GEMINI_API_KEY": "{token}"}}, Absent: true}})
+		}, "keys", warns, "GEMINI_API_KEY", "the route gemini"},
+		"a broker that nobody uses": {func(p *patient) {
+			p.state.Started, p.state.Broker = p.now.Add(-time.Hour), state.Broker{UID: 9, OK: true, Routes: []state.Route{{Name: "openai"}}}
+		}, "broker", warns, "nobody has asked it in 1h", "agent-init explain"},
+		"a broker that refuses": {func(p *patient) {
+			p.state.Broker = state.Broker{UID: 9, OK: true, Routes: []state.Route{{Name: "openai", Refusals: 3}}}
+		}, "broker", warns, "all of 3 requests", "agent-init log"},
+		"a credential that was not taken": {func(p *patient) {
+			p.state.Broker = state.Broker{UID: 9, OK: true, Routes: []state.Route{{Name: "openai", Source: "file:/k", Requests: 3, Fault: "/k is empty"}}}
+		}, "broker", warns, "/k is empty", "file:/k"},
+		"docker.sock":     {func(p *patient) { p.sockets = []string{"/var/run/docker.sock"} }, "mounts", fails, "root on the machine", "-v /var/run/docker.sock"},
+		"ssh-agent":       {func(p *patient) { p.sockets = []string{"/tmp/ssh-XXX/agent.7"} }, "mounts", warns, "sign in as you", "ssh-add -c"},
+		"clock behind":    {func(p *patient) { p.newest = p.now.Add(time.Hour) }, "clock", fails, "is behind", "clock"},
+		"no DNS server":   {func(p *patient) { p.servers = nil }, "DNS", fails, "no upstream", "--dns"},
+		"broken DNS":      {func(p *patient) { p.state.Guard.Stats.Asked, p.state.Guard.Stats.Failed = 10, 9 }, "DNS", fails, "9 of 10", "dnsConfig"},
+		"intercepted DNS": {func(p *patient) { p.strippedNames = 2 }, "DNS", warns, "2 names", "private"},
+		"DoH tried":       {func(p *patient) { p.deniedNames = []string{"dns.google", "x.example"} }, "DoH", warns, "dns.google", "turn it off"},
+		"DoH allowed":     {func(p *patient) { p.policy = parsePolicy(t, "domains: [dns.google]") }, "DoH", warns, "policy.yaml:1", "remove it"},
+		"log is lost":     {func(p *patient) { p.state.Audit.Fault = "disk full" }, "audit log", fails, "disk full", "make room"},
+		"log on tmpfs":    {func(p *patient) { p.state.Audit.File = "/dev/shm/agent-init/log/audit.jsonl" }, "audit log", warns, "gone with", "volume"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := wellPatient(t)
@@ -96,6 +114,20 @@ func TestDoctorFinds(t *testing.T) {
 			}
 			t.Errorf("not found in %+v", d.Findings)
 		})
+	}
+}
+
+// TestDoctorPassesTheBroker: what a present route sets is a token, and no key.
+func TestDoctorPassesTheBroker(t *testing.T) {
+	p := wellPatient(t)
+	env := map[string]string{"ANTHROPIC_AUTH_TOKEN": "sk-ant-token", "ANTHROPIC_BASE_URL": "http://127.0.0.1:1/anthropic", "PATH": "/bin"}
+	p.policy = parsePolicy(t, "broker: {anthropic: }")
+	p.keys = keysIn(env, p.policy.RouteEntries())
+	p.state.Broker = state.Broker{UID: 9, OK: true, Routes: []state.Route{{Name: "anthropic", Requests: 7, Refusals: 1}}}
+	for _, f := range examine(p).Findings {
+		if f.Result != passes || f.Check == "broker" && f.Detail != "7 requests passed, 1 refused" {
+			t.Errorf("%+v", f)
+		}
 	}
 }
 

@@ -139,7 +139,9 @@ type patient struct {
 	dir        string
 	policy     *policy.Policy
 	policyErr  error
-	sockets    []string // that are mounted, or named by the agent's environment
+	inForce    *policy.Policy      // what a keeper has published, else policy
+	keys       map[string][]string // see keysIn
+	sockets    []string            // that are mounted, or named by the agent's environment
 	newest     time.Time
 	newestFile string
 
@@ -176,7 +178,7 @@ func readPatient(ctx context.Context, dir string, env map[string]string) patient
 	if p.state != nil && p.state.Keeper.Alive() {
 		p.listens = firewall.ListeningPorts(p.state.Agent.UID)
 		if in, err := readPublished(dir); err == nil {
-			p.inbound = in.inbound
+			p.inbound, p.inForce = in.inbound, in.policy
 		}
 	} else {
 		p.probe = func() (string, error) {
@@ -194,6 +196,14 @@ func readPatient(ctx context.Context, dir string, env map[string]string) patient
 	}
 	p.readNetwork()
 	p.policy, p.policyErr = readFiles(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(mode), AgentUID: agent.Identity.UID})
+	if p.inForce == nil {
+		p.inForce = p.policy
+	}
+	var routes []policy.RouteEntry
+	if p.inForce != nil {
+		routes = p.inForce.RouteEntries()
+	}
+	p.keys = keysIn(env, routes)
 	for _, f := range []string{stage.Self, filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "allowlist.txt"), "/etc/resolv.conf", "/etc/hosts"} {
 		if st, err := os.Stat(f); err == nil && st.ModTime().After(p.newest) { // what was made before now
 			p.newest, p.newestFile = st.ModTime(), f
