@@ -26,6 +26,8 @@ var responsesItems = map[string]rule{
 	"compaction":         {members: map[string]look{"id": asPlain, "encrypted_content": asPlain}},
 	"compaction_trigger": {},
 	"additional_tools":   {members: map[string]look{"role": asPlain, "tools": asTools}},
+	// How much to think from here on, which Codex tells with its default model.
+	"configuration_update": {closed: true, members: map[string]look{"reasoning": asSettings}},
 
 	"function_call": {members: map[string]look{
 		"id": asPlain, "call_id": asPlain, "name": asPlain, "arguments": asPlain, "status": asPlain, "caller": asSettings}},

@@ -33,8 +33,9 @@ func responsesOf(body string) asked { return asked{route: "openai", path: "/v1/r
 
 func TestResponsesPass(t *testing.T) {
 	for name, body := range map[string]string{
-		"codex":           with(codexFrame, ""),
-		"codex, compacts": with(codexFrame, `{"type":"compaction_trigger"},`),
+		"codex":              with(codexFrame, ""),
+		"codex, compacts":    with(codexFrame, `{"type":"compaction_trigger"},`),
+		"codex, thinks less": with(codexFrame, `{"type":"configuration_update","reasoning":{"effort":"low"}},`),
 		"opencode": `{"model":"gpt-5.4-nano","input":[{"role":"developer","content":"x"},{"role":"user","content":[{"type":"input_text","text":"y"}]},
 			{"role":"assistant","content":[{"type":"output_text","text":"z"}],"id":"msg_1"}],"max_output_tokens":1,"store":false,"include":[],
 			"prompt_cache_key":"p","reasoning":{"effort":"low"},"tools":[{"type":"function","name":"bash","description":"d","parameters":{"$schema":
@@ -51,7 +52,7 @@ func TestResponsesPass(t *testing.T) {
 	} {
 		model := "m"
 		switch name {
-		case "codex", "codex, compacts":
+		case "codex", "codex, compacts", "codex, thinks less":
 			model = "gpt-6.1-sol"
 		case "opencode":
 			model = "gpt-5.4-nano"
