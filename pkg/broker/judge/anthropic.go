@@ -11,9 +11,13 @@ func (q anthropic) fits(v value, what []byte, r rule) *Refusal {
 	for name, member := range v.members() {
 		how, ok := r.members[string(name)]
 		if !ok {
-			how = anthropicCommon[string(name)]
+			how, ok = anthropicCommon[string(name)]
 		}
-		if how == 0 && (r.closed || !member.scalar()) && !member.none() && !q.named(name) {
+		if !ok && !member.none() && r.closed {
+			return refuse("field", "field %s of %s is not allowed", quote(name, 64), quote(what, 64))
+		}
+		if !ok && !member.none() && !q.named(name) &&
+			(!member.scalar() || placing(name) || respelt(name, r.members) || respelt(name, anthropicCommon)) {
 			return refuse("field", "field %s of %s is not known to agent-init; route %s lets it pass with fields: [%[1]s]",
 				quote(name, 64), quote(what, 64), q.route.Name)
 		}
@@ -55,8 +59,14 @@ func (q anthropic) look(how look, name []byte, v value) *Refusal {
 		return refusal
 	case asAddition:
 		return q.addition(v)
+	case asSettings:
+		return q.settings(name, v)
+	case asSchema:
+		return q.schema(v)
+	case asManagement:
+		return q.fits(v, name, anthropicManagement)
 	case asEdits:
-		return q.list(v.get("edits"), name, v.get("edits").none(), q.edit)
+		return q.list(v, name, false, q.edit)
 	case asServers:
 		return q.list(v, name, false, func(value) *Refusal { return q.provided(name, "mcp") })
 	case asContainer:
@@ -65,6 +75,7 @@ func (q anthropic) look(how look, name []byte, v value) *Refusal {
 		if string(v.get("type").str()) != "summarize" {
 			return unknown("compaction", v.get("type"))
 		}
+		return q.fits(v, name, anthropicSummary)
 	}
 	return nil
 }
@@ -182,7 +193,7 @@ func (q anthropic) edit(v value) *Refusal {
 	if kind := v.get("type"); !anthropicEdits[string(kind.str())] {
 		return unknown("an edit of the context", kind)
 	}
-	return nil
+	return q.settings(nil, v)
 }
 
 // fallbacks are other models that the provider asks. By "default" it chooses them itself.
@@ -208,7 +219,7 @@ func (q anthropic) container(v value) *Refusal {
 		return refusal
 	}
 	if v.kind() == object {
-		return q.fits(v, []byte("container"), rule{closed: true, members: map[string]look{"id": asPlain}})
+		return q.fits(v, []byte("container"), anthropicContainer)
 	}
 	return q.look(asPlain, []byte("container"), v)
 }

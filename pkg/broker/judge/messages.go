@@ -7,22 +7,23 @@ package judge
 type look uint8
 
 const (
-	asInert     look = iota + 1 // nothing in it is fetched, run or kept
-	asPlain                     // a text, a number, true, false or null
-	asContent                   // a text, or a list of blocks
-	asSource                    // of an image or a document
-	asFetched                   // the content of a web_fetch_tool_result: a document, or an error
-	asServed                    // the name of a tool that the provider has run
-	asTarget                    // {"model": …}
-	asMessages                  // a list of {"role": …, "content": …}
-	asTools                     // a list of tools
-	asEdits                     // {"edits": […]} of context_management
-	asAddition                  // a tool, or a reference to one
-	asAdditions                 // a list of blocks that add or remove a tool
-	asFallbacks                 // "default", or a list of {"model": …}
-	asServers                   // a list of MCP servers
-	asContainer                 // of the provider's, by its name or as {"id": …}
-	asSummarize                 // {"type": "summarize", …}
+	asInert      look = iota + 1 // nothing in it is fetched, run or kept
+	asPlain                      // a text, a number, true, false or null
+	asContent                    // a text, or a list of blocks
+	asSource                     // of an image or a document
+	asFetched                    // the content of a web_fetch_tool_result: a document, or an error
+	asServed                     // the name of a tool that the provider has run
+	asTarget                     // {"model": …}
+	asMessages                   // a list of {"role": …, "content": …}
+	asTools                      // a list of tools
+	asManagement                 // {"edits": […]}
+	asEdits                      // a list of edits of the context
+	asAddition                   // a tool, or a reference to one
+	asAdditions                  // a list of blocks that add or remove a tool
+	asFallbacks                  // "default", or a list of {"model": …}
+	asServers                    // a list of MCP servers
+	asContainer                  // of the provider's, by its name or as {"id": …}
+	asSummarize                  // {"type": "summarize", …}
 )
 
 // rule says what an object may have. Members that it doesn't name pass if they are no objects and lists, and not at all
@@ -36,55 +37,69 @@ type rule struct {
 var anthropicFields = map[string]look{
 	"model": asPlain, "stream": asPlain,
 	"messages": asMessages, "system": asContent, "tools": asTools,
-	"mcp_servers": asServers, "container": asContainer, "fallbacks": asFallbacks, "context_management": asEdits,
+	"mcp_servers": asServers, "container": asContainer, "fallbacks": asFallbacks, "context_management": asManagement,
 	"compaction": asSummarize,
 
 	"max_tokens": asPlain, "temperature": asPlain, "top_p": asPlain, "top_k": asPlain,
 	"inference_geo": asPlain, "service_tier": asPlain, "speed": asPlain,
-	"cache_control": asInert, "diagnostics": asInert, "fallback_credit_token": asInert, "metadata": asInert,
-	"output_config": asInert, "output_format": asInert, "stop_sequences": asInert, "thinking": asInert,
-	"tool_choice": asInert,
+	"cache_control": asSettings, "diagnostics": asSettings, "metadata": asInert, "stop_sequences": asInert,
+	"output_config": asSchema, "output_format": asSchema, "thinking": asSettings, "tool_choice": asSettings,
+	"fallback_credit_token": asSettings,
 
 	"safeguards": asInert, "context_hint": asInert, // Claude Code's own
 }
 
 // anthropicCommon are members that any object may have.
 var anthropicCommon = map[string]look{
-	"type": asPlain, "cache_control": asInert, "citations": asInert, "caller": asInert,
+	"type": asPlain, "cache_control": asSettings, "caller": asSettings,
+	"citations": asInert, // where a text was found, which is not asked again
 }
 
-var anthropicMessage = rule{members: map[string]look{"content": asContent, "output_config": asInert}}
+var (
+	anthropicMessage = rule{members: map[string]look{
+		"role": asPlain, "content": asContent, "clear_at": asPlain, "output_config": asSettings}}
+	anthropicManagement = rule{members: map[string]look{"edits": asEdits}}
+	anthropicSummary    = rule{closed: true, members: map[string]look{"instructions": asPlain}}
+	anthropicContainer  = rule{closed: true, members: map[string]look{"id": asPlain}}
+	anthropicFallback   = rule{closed: true, members: map[string]look{
+		"model": asPlain, "max_tokens": asPlain, "speed": asPlain, "output_config": asSchema, "thinking": asSettings}}
+)
 
 // anthropicBlocks are the types of content that may pass. Left out is container_upload: it names a file that the
 // provider keeps.
 var anthropicBlocks = map[string]rule{
-	"text":              {},
-	"thinking":          {},
-	"redacted_thinking": {},
-	"image":             {closed: true, members: map[string]look{"source": asSource, "transformations": asInert}},
+	"text":              {members: map[string]look{"text": asPlain}},
+	"thinking":          {members: map[string]look{"thinking": asPlain, "signature": asPlain}},
+	"redacted_thinking": {members: map[string]look{"data": asPlain}},
+	"image":             {closed: true, members: map[string]look{"source": asSource, "transformations": asSettings}},
 	"document":          {closed: true, members: map[string]look{"source": asSource, "title": asPlain, "context": asPlain}},
-	"search_result":     {members: map[string]look{"source": asPlain, "content": asContent}},
+	"search_result":     {members: map[string]look{"source": asPlain, "title": asPlain, "content": asContent}},
 
-	"tool_use":       {members: map[string]look{"input": asInert}},
-	"tool_result":    {members: map[string]look{"content": asContent}},
-	"tool_reference": {},
+	"tool_use": {members: map[string]look{
+		"id": asPlain, "name": asPlain, "input": asInert, "toolset_name": asPlain}},
+	"tool_result": {members: map[string]look{
+		"tool_use_id": asPlain, "is_error": asPlain, "content": asContent, "toolset_name": asPlain}},
+	"tool_reference": {members: map[string]look{"tool_name": asPlain}},
 	"browser_state":  {members: map[string]look{"tabs": asInert, "state_changes": asInert}},
 	"tool_addition":  {members: map[string]look{"tool": asAddition}},
 	"tool_removal":   {members: map[string]look{"tool": asAddition}},
-	"compaction":     {members: map[string]look{"content": asPlain, "tool_changes": asAdditions}},
-	"fallback":       {members: map[string]look{"from": asInert, "to": asTarget, "trigger": asInert}},
+	"compaction": {members: map[string]look{
+		"content": asPlain, "encrypted_content": asPlain, "signature": asPlain, "tool_changes": asAdditions}},
+	"fallback": {members: map[string]look{"from": asInert, "to": asTarget, "trigger": asInert}},
 
-	"server_tool_use":                        {members: map[string]look{"name": asServed, "input": asInert}},
-	"tool_search_tool_result":                {members: map[string]look{"content": asInert}},
-	"web_search_tool_result":                 {"web_search", false, map[string]look{"content": asInert}},
-	"web_fetch_tool_result":                  {"web_fetch", false, map[string]look{"content": asFetched}},
-	"advisor_tool_result":                    {"advisor", false, map[string]look{"content": asInert}},
+	"server_tool_use":         {members: map[string]look{"id": asPlain, "name": asServed, "input": asInert}},
+	"tool_search_tool_result": {members: map[string]look{"tool_use_id": asPlain, "content": asInert}},
+	"web_search_tool_result":  {"web_search", false, map[string]look{"tool_use_id": asPlain, "content": asInert}},
+	"web_fetch_tool_result":   {"web_fetch", false, map[string]look{"tool_use_id": asPlain, "content": asFetched}},
+	"advisor_tool_result":     {"advisor", false, map[string]look{"tool_use_id": asPlain, "content": asInert}},
+
 	"code_execution_tool_result":             {"code_execution", false, map[string]look{"content": asInert}},
 	"bash_code_execution_tool_result":        {"code_execution", false, map[string]look{"content": asInert}},
 	"text_editor_code_execution_tool_result": {"code_execution", false, map[string]look{"content": asInert}},
-	"mcp_tool_use":                           {"mcp", false, map[string]look{"input": asInert}},
-	"mcp_tool_result":                        {"mcp", false, map[string]look{"content": asContent}},
-	"mcp_tool_listing":                       {"mcp", false, map[string]look{"tools": asInert}},
+
+	"mcp_tool_use":     {"mcp", false, map[string]look{"server_name": asPlain, "input": asInert}},
+	"mcp_tool_result":  {"mcp", false, map[string]look{"content": asContent}},
+	"mcp_tool_listing": {"mcp", false, map[string]look{"mcp_server_name": asPlain, "tools": asInert}},
 }
 
 // anthropicSources are the types of a source that has its content in itself. Left out are url and file.
@@ -121,10 +136,13 @@ var anthropicTools = map[string]string{
 }
 
 var anthropicTool = rule{members: map[string]look{
-	"name": asPlain, "description": asPlain, "model": asPlain,
-	"input_schema": asInert, "input_examples": asInert, "allowed_callers": asInert, "configs": asInert,
-	"default_config": asInert, "caching": asInert, "user_location": asInert, "allowed_domains": asInert,
-	"blocked_domains": asInert, "url_sources": asInert, "tools": asInert, // of mcp_toolset: names and schemas
+	"name": asPlain, "description": asPlain, "input_schema": asSchema, "input_examples": asInert, "strict": asPlain,
+	"defer_loading": asPlain, "eager_input_streaming": asPlain, "allowed_callers": asSettings, "configs": asSettings,
+
+	// Of tools that the provider runs. The tools of mcp_toolset are names and schemas.
+	"model": asPlain, "caching": asSettings, "user_location": asInert, "allowed_domains": asInert,
+	"blocked_domains": asInert, "url_sources": asInert, "mcp_server_name": asPlain, "default_config": asSettings,
+	"tools": asInert,
 }}
 
 // anthropicServed are the names in server_tool_use, with their families.
@@ -138,9 +156,6 @@ var anthropicServed = map[string]string{
 var anthropicReferences = map[string]string{
 	"tool_reference": "", "mcp_tool_reference": "mcp", "mcp_toolset_reference": "mcp",
 }
-
-var anthropicFallback = rule{closed: true, members: map[string]look{
-	"model": asPlain, "max_tokens": asPlain, "speed": asPlain, "output_config": asInert, "thinking": asInert}}
 
 var anthropicEdits = map[string]bool{
 	"clear_tool_uses_20250919": true, "clear_thinking_20251015": true, "compact_20260112": true,

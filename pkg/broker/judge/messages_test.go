@@ -186,6 +186,16 @@ func bySource(add func(name, body, what string)) {
 			add(place+" by "+name, body, "content")
 		}
 	}
+	add("a source in another spelling", says(`{"type":"search_result","content":[],"Content":"x"}`), "field")
+	add("a name that Go reads as another", says(`{"type":"tool_reſult","tool_use_id":"t"}`), "content")
+	add("a member that Go reads as another", says(`{"type":"tool_use","id":"t","name":"a","toolſet_name":"x"}`), "field")
+	add("a member that names a place", says(`{"type":"text","text":"x","file_url":"https://evil.example"}`), "field")
+	add("a setting that names a place", ask(`"thinking":{"type":"adaptive","callback_url":"https://evil.example"}`), "field")
+	add("a setting that is a place", ask(`"cache_control":{"type":"ephemeral","from":"https://evil.example"}`), "content")
+	add("a schema that is elsewhere", ask(`"output_config":{"format":{"type":"json_schema","schema":{"$ref":"https://evil.example"}}}`), "content")
+	add("a tool's schema that is elsewhere", ask(`"tools":[{"name":"a","input_schema":{"x":[{"$ref":"HTTPS://evil.example"}]}}]`), "content")
+	add("more in context_management", ask(`"context_management":{"edits":[],"memory":{"id":"x"}}`), "field")
+	add("more in a compaction", ask(`"compaction":{"type":"summarize","model":"x"}`), "field")
 	add("a source of two kinds", says(`{"type":"image","source":{"type":"base64","data":"x","url":"https://evil.example"}}`), "field")
 	add("an image with a url", says(`{"type":"image","url":"https://evil.example","source":{"type":"base64","data":"x"}}`), "field")
 	add("a document with a file", says(`{"type":"document","file_id":"f","source":{"type":"text","data":"x"}}`), "field")

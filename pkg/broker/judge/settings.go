@@ -3,6 +3,7 @@ package judge
 import (
 	"bytes"
 	"strings"
+	"unicode/utf8"
 )
 
 // settings refuses what names a place, or could.
@@ -65,17 +66,22 @@ func remote(s []byte) bool {
 
 // placing says whether a name is one that names of places have.
 func placing(name []byte) bool {
-	s := folded(name)
+	var room [64]byte
+	s := appendFolded(room[:0], name)
 	for _, part := range []string{"url", "uri", "href", "endpoint", "fileid", "server", "container", "connector", "vectorstore"} {
-		if strings.Contains(s, part) {
+		if bytes.Contains(s, []byte(part)) {
 			return true
 		}
 	}
 	return false
 }
 
-// respelt says whether a name is one of a rule's in another spelling.
+// respelt says whether a name is one of a rule's in another spelling. To Go's encoding/json the long s and the sign of
+// Kelvin are letters of the alphabet, so no name of other characters than ASCII's is safe.
 func respelt(name []byte, members map[string]look) bool {
+	if bytes.ContainsFunc(name, func(c rune) bool { return c >= utf8.RuneSelf }) {
+		return true
+	}
 	s := folded(name)
 	for member := range members {
 		if s == folded(member) {
@@ -86,6 +92,17 @@ func respelt(name []byte, members map[string]look) bool {
 }
 
 // folded is what names have in common that differ in case and hyphens.
-func folded[T ~string | ~[]byte](name T) string {
-	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(string(name)))
+func folded[T ~string | ~[]byte](name T) string { return string(appendFolded(nil, name)) }
+
+func appendFolded[T ~string | ~[]byte](to []byte, name T) []byte {
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c == '_' || c == '-':
+		case 'A' <= c && c <= 'Z':
+			to = append(to, c+'a'-'A')
+		default:
+			to = append(to, c)
+		}
+	}
+	return to
 }
