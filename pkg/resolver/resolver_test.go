@@ -258,6 +258,45 @@ func TestPrefetch(t *testing.T) {
 	}
 }
 
+// TestLookup: who asks in the same process gets what is open, and waits for the other family no longer than it says.
+func TestLookup(t *testing.T) {
+	p := policyOf(t, "", "192.0.2.5 hosts.test\n", "both.test", "slow.test", "none.test", "hosts.test")
+	r := newRigWith(t, func(*Config) {}, p)
+	r.up.set(t, "both.test.", "A", "both.test. 60 A 192.0.2.1")
+	r.up.set(t, "both.test.", "AAAA", "both.test. 30 AAAA 2001:db8::1")
+	r.up.set(t, "slow.test.", "A", "slow.test. 60 A 192.0.2.2")
+	r.up.script("slow.test.", "AAAA", func(dns.ResponseWriter, *dns.Msg) *dns.Msg { return nil })
+	for name, want := range map[string]struct {
+		addrs string
+		most  time.Duration
+		err   string
+	}{
+		"both.test":  {"192.0.2.1 2001:db8::1", 30 * time.Second, ""},
+		"slow.test":  {"192.0.2.2", time.Minute, ""},
+		"hosts.test": {"192.0.2.5", time.Minute, ""},
+		"none.test":  {"", 0, "no such name"},
+		"evil.test":  {"", 0, "not in the allowlist"},
+	} {
+		begun := time.Now()
+		addrs, ttl, err := r.Lookup(t.Context(), name, 50*time.Millisecond)
+		var got []string
+		for _, a := range addrs {
+			got = append(got, a.String())
+		}
+		slices.Sort(got)
+		if strings.Join(got, " ") != want.addrs || ttl > want.most || ttl < want.most/2 || (err == nil) != (want.err == "") {
+			t.Errorf("%s: %v for %v, %v", name, got, ttl, err)
+		}
+		if err != nil && !strings.Contains(err.Error(), want.err) {
+			t.Errorf("%s: error %q lacks %q", name, err, want.err)
+		}
+		if took := time.Since(begun); took > 4*time.Second {
+			t.Errorf("%s: waited for %v", name, took)
+		}
+	}
+	r.wantNothing("evil")
+}
+
 func TestNewRefusesNonsense(t *testing.T) {
 	good := newRig(t, "ok.test").config
 	for what, change := range map[string]func(*Config){
