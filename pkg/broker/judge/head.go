@@ -43,8 +43,8 @@ func Head(r *route.Route, method, rawPath, rawQuery string, h http.Header) (*rou
 func judgeContent(e *route.Endpoint, h http.Header) *Refusal {
 	encodings := h.Values("Content-Encoding")
 	if len(encodings) > 1 || len(encodings) == 1 && !packed[strings.ToLower(encodings[0])] {
-		return refuse("header", "a body may be compressed by gzip or deflate, or not at all, and not by %s",
-			quote(strings.Join(encodings, ", "), 64))
+		return refuse("header", "a body may be compressed by gzip or deflate, or not at all, and not by %s "+
+			"(of Codex: enable_request_compression = false)", quote(strings.Join(encodings, ", "), 64))
 	}
 	if e.Body == route.Empty || e.Body == route.Opaque {
 		return nil
