@@ -94,7 +94,10 @@ func (q *request) invoke() (Told, *Refusal) {
 	for name, how := range anthropicFields {
 		known[name] = how
 	}
-	return told, q.anthropic(known)
+	if refusal := q.anthropic(known); refusal != nil {
+		return Told{}, refusal
+	}
+	return told, nil
 }
 
 // inPath is what the path says: /model/ID/VERB. An identifier of a model is a name, or of an inference profile. One of a

@@ -88,8 +88,10 @@ func (q *request) google(known map[string]look) (Told, *Refusal) {
 	if refusal := q.allowed(model); refusal != nil {
 		return Told{}, refusal
 	}
-	g := google{q, model}
-	return Told{Model: model, Stream: verb == "streamGenerateContent", CountsUsage: true}, g.fits(q.root, []byte("the body"), known)
+	if refusal := (google{q, model}).fits(q.root, []byte("the body"), known); refusal != nil {
+		return Told{}, refusal
+	}
+	return Told{Model: model, Stream: verb == "streamGenerateContent", CountsUsage: true}, nil
 }
 
 // fits judges the members of an object. All are closed, as they are for the provider.

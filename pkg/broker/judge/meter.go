@@ -35,9 +35,15 @@ func NewMeter(body route.Body, contentType string) *Meter {
 	}
 	m.scan.tell = m.tell
 	m.feed = m.scan.write
-	if kind, _, _ := mime.ParseMediaType(contentType); kind == "text/event-stream" {
+	switch kind, _, _ := mime.ParseMediaType(contentType); {
+	case kind == "text/event-stream":
 		m.events = events{data: m.scan.write, end: m.end}
 		m.feed = m.events.write
+	case kind == eventStream && body == route.InvokeModel:
+		unpacked := &base64Events{data: m.scan.write, end: m.end}
+		m.feed = (&eventMessages{payload: unpacked.write, end: unpacked.flush}).write
+	case kind == eventStream:
+		m.feed = (&eventMessages{payload: m.scan.write, end: m.end}).write
 	}
 	return m
 }

@@ -40,6 +40,8 @@ func dialectOf(body route.Body) dialect {
 		return chatUsage
 	case route.Generate:
 		return generateUsage
+	case route.Converse:
+		return converseUsage
 	}
 	return dialect{}
 }
@@ -94,6 +96,20 @@ var generateUsage = dialect{
 	},
 	final: []string{"candidates[].finishReason", "promptFeedback.blockReason"},
 	texts: []string{"candidates[].content.parts[].text", "candidates[].content.parts[].functionCall."},
+}
+
+// converseUsage is that of Bedrock's Converse. A stream has it in its last event, which is metadata. inputTokens leaves out
+// what was cached (https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_TokenUsage.html).
+var converseUsage = dialect{
+	counts: map[string]slot{
+		"usage.inputTokens":           slotIn,
+		"usage.cacheWriteInputTokens": slotInCreated,
+		"usage.cacheReadInputTokens":  slotInCached,
+		"usage.outputTokens":          slotOut,
+		"usage.totalTokens":           slotTotal,
+	},
+	final: []string{"usage.outputTokens"},
+	texts: []string{"delta."},
 }
 
 // both are the paths of counts, and the same below a prefix.
