@@ -1,8 +1,8 @@
 package judge
 
 import (
+	"encoding/base64"
 	"encoding/binary"
-	"encoding/json"
 	"hash/crc32"
 )
 
@@ -91,11 +91,10 @@ func (b *base64Events) write(p []byte) {
 }
 
 func (b *base64Events) flush() {
-	var chunk struct {
-		Bytes []byte `json:"bytes"`
-	}
-	if !b.long && json.Unmarshal(b.kept, &chunk) == nil {
-		b.data(chunk.Bytes)
+	if chunk, err := parse(b.kept); err == nil && !b.long {
+		if event, err := base64.StdEncoding.AppendDecode(nil, chunk.get("bytes").str()); err == nil {
+			b.data(event)
+		}
 	}
 	b.kept, b.long = b.kept[:0], false
 	b.end()
