@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -21,7 +22,8 @@ type written struct {
 	credential                []route.Source
 	inject                    route.Inject
 	allow                     []route.Endpoint
-	tenant                    []string
+	headers, tenant           []string
+	env                       map[string]string
 }
 
 // place is where a word of the route stands, or the route, if the word doesn't.
@@ -84,11 +86,13 @@ func (ps *parser) routeKeys(w *written) []key {
 		{name: "plaintext", read: setting(ps, &w.Plaintext, boolean)},
 		{name: "inject", keys: []key{
 			{name: "header", read: setting(ps, &w.inject.Header, headerName)},
-			{name: "value", read: setting(ps, &w.inject.Value, headerValue)},
+			{name: "value", read: setting(ps, &w.inject.Value, text)},
 			{name: "basic", keys: []key{{name: "user", read: setting(ps, &w.inject.Basic, basicUser)}}},
 			{name: "query", read: setting(ps, &w.inject.Query, queryName)},
 		}},
 		{name: "allow", read: list(ps, &w.allow, endpoint)},
+		{name: "headers", read: list(ps, &w.headers, passedHeader)},
+		{name: "env", read: ps.routeEnv(w)},
 		{name: "provider_tools", read: list(ps, &w.ProviderTools, word("a tool is named by its type, as in web_search"))},
 		{name: "models", read: list(ps, &w.Models, model)},
 		{name: "fields", read: list(ps, &w.Fields, word("a field is one name of the body's first level"))},
@@ -131,6 +135,30 @@ func (ps *parser) credential(w *written) func(node) {
 	}
 }
 
+// routeEnv reads variables of the agent's that say where the route is.
+func (ps *parser) routeEnv(w *written) func(node) {
+	return func(n node) {
+		ps.mapping(n, nil, func(variable string, n node) {
+			text, ok := ps.value(n)
+			rest := strings.NewReplacer("{base}", "", "{token}", "").Replace(text)
+			switch {
+			case !ok:
+			case !isVariable(variable):
+				ps.errs.add(Error{Source: n.key, Text: variable, Message: "not the name of a variable"})
+			case rest == text || strings.ContainsAny(rest, "{}") || strings.ContainsFunc(rest, func(r rune) bool { return r < ' ' }):
+				// What stands here may be a key: it is not repeated.
+				ps.errs.add(Error{Source: n.at(), Text: variable, Message: "a variable of a route has {base} or {token} in it, as in \"{base}/v1\""})
+			default:
+				if w.env == nil {
+					w.env = map[string]string{}
+				}
+				w.env[variable] = text
+				w.at["env."+variable] = n.key
+			}
+		})
+	}
+}
+
 // resolve fills the route with what is built in. What is wrong is with a word, or with "", which is the route.
 func (w *written) resolve() (word string, f *fault) {
 	base, builtin := route.Builtin(w.Name)
@@ -144,6 +172,11 @@ func (w *written) resolve() (word string, f *fault) {
 		}
 	}
 	w.Route = merged(base, w.Route)
+	w.Headers = append(w.Headers, w.headers...)
+	if w.Env == nil && w.env != nil {
+		w.Env = map[string]string{}
+	}
+	maps.Copy(w.Env, w.env)
 	return "", nil
 }
 
@@ -153,6 +186,9 @@ func merged(base, r route.Route) route.Route {
 	base.ProviderTools, base.Models, base.Fields = r.ProviderTools, r.Models, append(base.Fields, r.Fields...)
 	return base
 }
+
+// ownHeaders are what requests of any API have by HTTP itself (RFC 9110, sections 13 and 14; RFC 7240; RFC 6266).
+var ownHeaders = []string{"if-*", "range", "prefer", "content-language", "content-disposition"}
 
 // named finds what the name and the API don't go with.
 func (w *written) named(base *route.Route, builtin bool) (string, *fault) {
@@ -235,7 +271,9 @@ func (w *written) authenticated(base *route.Route, builtin bool) (string, *fault
 	case injects && ways != 1:
 		return "inject", &fault{0, "", "a credential is put on in one way: {header: NAME, value: \"Bearer {}\"}, {basic: {user: NAME}} or {query: NAME}", ""}
 	case injects && in.Value != "" && in.Header == "":
-		return "inject", &fault{0, in.Value, "only a header has a value", ""}
+		return "inject", &fault{0, "", "only a header has a value", ""}
+	case injects && in.Value != "" && !isHeaderValue(in.Value):
+		return "inject", &fault{0, "", "the value of a header is one line with {} for the credential, as in \"Bearer {}\"", ""}
 	case injects:
 		if in.Header != "" && in.Value == "" {
 			in.Value = "{}"
@@ -269,6 +307,7 @@ func (w *written) judged(base *route.Route, builtin bool) (string, *fault) {
 	if w.Limits.TokensPerDay > 0 {
 		return "limits", &fault{0, "tokens_per_day", "this is about a model's API: leave it out, or say which, as in api: openai", ""}
 	}
+	base.Headers = ownHeaders
 	if base.Endpoints = w.allow; len(w.allow) == 0 {
 		return "", &fault{0, w.Name, "nothing may be asked on this route: say what, as in allow: [\"GET /v1/**\"]", ""}
 	}

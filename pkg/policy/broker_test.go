@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/json"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -111,6 +112,10 @@ func TestRouteWords(t *testing.T) {
 			return r.To == "https://t.example/api/" && r.Inject.Basic == "me" && r.Endpoints[0].Path == "/v2/**" && r.Endpoints[0].Body == route.Empty &&
 				r.Endpoints[1].Method == "POST" && r.Endpoints[1].Body == route.Opaque
 		}},
+		{`tickets: {to: 'https://t.example/', credential: none, allow: [GET /], headers: [X-My-*], env: {TICKETS: '{base}/v2', KEY: '{token}'}}`, func(r route.Route) bool {
+			return slices.Contains(r.Headers, "x-my-*") && slices.Contains(r.Headers, "if-*") && maps.Equal(r.Env, map[string]string{"TICKETS": "{base}/v2", "KEY": "{token}"})
+		}},
+		{`openrouter: {provider_tools: ['openrouter:web_search']}`, func(r route.Route) bool { return r.ProviderTools[0] == "openrouter:web_search" }},
 		{`tickets: {to: 'https://t.example/', credential: 'env:T', inject: {query: key}, allow: [GET /]}`, func(r route.Route) bool {
 			return r.Inject.Query == "key" && r.Inject.Value == ""
 		}},
@@ -171,6 +176,13 @@ func TestRoutesOfSeveralFiles(t *testing.T) {
 	}
 	if first, second := p.Settings.Broker[0].Env, p.Settings.Broker[1].Env; first["OPENAI_BASE_URL"] == "" || len(second) != 0 {
 		t.Errorf("two routes set one variable: %v, %v", first, second)
+	}
+	p, err = Parse(files("broker:\n  mine: {to: 'https://m.example/', api: openai, credential: env:B, env: {OPENAI_BASE_URL: '{base}/v1'}}\n"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first, second := p.Settings.Broker[0].Env, p.Settings.Broker[1].Env; first["OPENAI_BASE_URL"] != "" || first["OPENAI_API_KEY"] == "" || len(second) != 1 {
+		t.Errorf("what is named for a route is another's: %v, %v", first, second)
 	}
 }
 

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"strings"
 	"testing"
 )
 
@@ -17,8 +18,8 @@ func TestRouteErrors(t *testing.T) {
 		{`anthropic: {credential: /run/secrets/a}`, `27: a credential is file:/PATH or env:NAME: "/run/secrets/a" (did you mean file:/run/secrets/a?)`},
 		{`anthropic: {credential: file:run/secrets/a}`, `27: the file of a credential is named from / on: "file:run/secrets/a"`},
 		{`anthropic: {credential: file:/run/../a}`, `27: the file of a credential is named from / on: "file:/run/../a"`},
-		{`anthropic: {credential: 'env:A-B'}`, `28: not the name of a variable: "env:A-B"`},
-		{`anthropic: {credential: 'env:'}`, `28: not the name of a variable: "env:"`},
+		{`anthropic: {credential: 'env:A-B'}`, `28: behind env: stands the name of a variable`},
+		{`anthropic: {credential: 'env:'}`, `28: behind env: stands the name of a variable`},
 		{`anthropic: {credential: [none]}`, `28: none stands alone: credential: none: "none"`},
 		{`anthropic: {credential: ['env:A', none]}`, `37: none stands alone: credential: none: "none"`},
 		{`anthropic: {credential: []}`, `27: no source is named: write file:/PATH, env:NAME or none, or leave this out`},
@@ -54,11 +55,11 @@ func TestRouteErrors(t *testing.T) {
 		{`mine: {to: 'https://a.example/', credential: 'env:K', inject: {}}`, `57: a credential is put on in one way: {header: NAME, value: "Bearer {}"}, {basic: {user: NAME}} or {query: NAME}`},
 		{`mine: {to: 'https://a.example/', credential: 'env:K', inject: {header: A, query: b}}`, `57: a credential is put on in one way: {header: NAME, value: "Bearer {}"}, {basic: {user: NAME}} or {query: NAME}`},
 		{`mine: {to: 'https://a.example/', credential: 'env:K', inject: {value: 'x {}'}}`, `57: a credential is put on in one way: {header: NAME, value: "Bearer {}"}, {basic: {user: NAME}} or {query: NAME}`},
-		{`mine: {to: 'https://a.example/', credential: 'env:K', inject: {query: k, value: 'x {}'}}`, `57: only a header has a value: "x {}"`},
+		{`mine: {to: 'https://a.example/', credential: 'env:K', inject: {query: k, value: 'x {}'}}`, `57: only a header has a value`},
 		{`mine: {to: 'https://a.example/', credential: 'env:K', inject: {header: Host}}`, `74: broker.mine.inject.header is the name of a header that is for a credential, as in Authorization: "Host"`},
 		{`mine: {to: 'https://a.example/', credential: 'env:K', inject: {header: 'a b'}}`, `75: broker.mine.inject.header is the name of a header that is for a credential, as in Authorization: "a b"`},
-		{`mine: {to: 'https://a.example/', credential: 'env:K', inject: {header: A, value: Bearer}}`, `84: broker.mine.inject.value is one line with {} for the credential, as in "Bearer {}": "Bearer"`},
-		{`mine: {to: 'https://a.example/', credential: 'env:K', inject: {header: A, value: '{}{}'}}`, `85: broker.mine.inject.value is one line with {} for the credential, as in "Bearer {}": "{}{}"`},
+		{`mine: {to: 'https://a.example/', credential: 'env:K', inject: {header: A, value: Bearer}}`, `57: the value of a header is one line with {} for the credential, as in "Bearer {}"`},
+		{`mine: {to: 'https://a.example/', credential: 'env:K', inject: {header: A, value: '{}{}'}}`, `57: the value of a header is one line with {} for the credential, as in "Bearer {}"`},
 		{`mine: {to: 'https://a.example/', credential: 'env:K', inject: {basic: {user: 'a:b'}}}`, `81: broker.mine.inject.basic.user is a name without a colon: "a:b"`},
 		{`mine: {to: 'https://a.example/', credential: 'env:K', inject: {basic: me}}`, `73: broker.mine.inject.basic must be a list of key: value: "me"`},
 		{`mine: {to: 'https://a.example/', credential: 'env:K', inject: {query: 'a b'}}`, `74: broker.mine.inject.query is the name of a parameter: "a b"`},
@@ -111,6 +112,16 @@ func TestRouteErrors(t *testing.T) {
 		{`bedrock: {region: eu, to: 'https://a.example'}`, `13: to says all of the address: leave this out: "eu"`},
 		{`ollama: {}`, `3: this route leads to a server of your own: say where, as in to: http://host:8000/: "ollama"`},
 		{`ollama: {to: 'http://10.0.0.1', inject: {header: A}}`, `35: without a credential there is nothing to put on: write credential, too`},
+		{`mine: {to: 'https://a.example:53', api: openai, credential: none}`, `10: no route leads to port 53, which is for DNS: "https://a.example:53"`},
+		{`anthropic: {headers: ['X Y']}`, `26: a header is a name, and a * at its end stands for anything, as in X-My-*: "X Y"`},
+		{`anthropic: {headers: ['*']}`, `26: a header is a name, and a * at its end stands for anything, as in X-My-*: "*"`},
+		{`anthropic: {env: [A]}`, `20: broker.anthropic.env must be a list of key: value`},
+		{`anthropic: {env: {A-B: '{base}'}}`, `21: not the name of a variable: "A-B"`},
+		{`anthropic: {env: {A: sk-ant-x}}`, `24: a variable of a route has {base} or {token} in it, as in "{base}/v1": "A"`},
+		{`anthropic: {env: {A: '{base}/{name}'}}`, `25: a variable of a route has {base} or {token} in it, as in "{base}/v1": "A"`},
+		{`anthropic: {credential: env:sk-ant-x}`, `27: behind env: stands the name of a variable`},
+		{`anthropic: {credential: {key: sk-ant-x}}`, `27: a credential is one word: file:/PATH or env:NAME, without a blank`},
+		{`anthropic: {credential: [{file: /run/k}]}`, `28: a credential is one word: file:/PATH or env:NAME, without a blank`},
 		{`anthropic: {to: 'http://api.anthropic.com/'}`, `15: http leads only to an address, or to a server of your own: write https, or private: true: "http://api.anthropic.com/"`},
 	} {
 		if got, want := failure(t, "p.yaml", "broker:\n  "+tt.route+"\n"), "p.yaml:2:"+tt.want; got != want {
@@ -130,6 +141,8 @@ func TestBrokerErrors(t *testing.T) {
 		{"broker: {anthropic: }\ndomains:\n- '*.anthropic.com'\n- api.anthropic.com:8443\n", "p.yaml:3:4: api.anthropic.com is reached through the broker alone, by the route anthropic (p.yaml:1): deny it (!api.anthropic.com), or write unbrokered behind this entry: \"*.anthropic.com\"\np.yaml:4:3: api.anthropic.com is reached through the broker alone, by the route anthropic (p.yaml:1): take this entry out, or write unbrokered behind it: \"api.anthropic.com:8443\""},
 		{"broker: {anthropic: }\nservices: [claude]\n", `p.yaml:2:12: api.anthropic.com is reached through the broker alone, by the route anthropic (p.yaml:1): deny it (!api.anthropic.com), or write unbrokered behind this entry: "api.anthropic.com"`},
 		{"broker: {anthropic: }\nenv: {ANTHROPIC_BASE_URL: x, ANTHROPIC_API_KEY: sk-ant-x}\n", "p.yaml:2:49: this variable is set by the route anthropic (p.yaml:1): take it out of env: \"ANTHROPIC_API_KEY\"\np.yaml:2:27: this variable is set by the route anthropic (p.yaml:1): take it out of env: \"ANTHROPIC_BASE_URL\""},
+		{"broker:\n  openai: {env: {A: '{base}'}}\n  anthropic: {env: {A: '{base}'}}\n", `p.yaml:3:21: the route openai sets this variable already: take it out of one of them: "A"`},
+		{"broker: {anthropic: {credential: file:/k}}\nenv: {ANTHROPIC_API_KEY: sk-ant-x}\n", `p.yaml:2:26: this variable is set by the route anthropic (p.yaml:1): take it out of env: "ANTHROPIC_API_KEY"`},
 		{"broker:\n  mine: {to: 'http://10.0.0.1:8000/', api: openai, credential: none}\nnetworks: ['10.0.0.0/24:8000', '10.0.0.1:443']\n", `p.yaml:3:13: 10.0.0.1 is reached through the broker alone, by the route mine (p.yaml:2): deny it (!10.0.0.1), or write unbrokered behind this entry: "10.0.0.0/24:8000"`},
 		{"broker:\n  mine: {to: 'http://db:8000/', private: true, api: openai, credential: none}\ndomains: ['db:8000', 'db:443']\n", `p.yaml:3:12: db is reached through the broker alone, by the route mine (p.yaml:2): take this entry out, or write unbrokered behind it: "db:8000"`},
 	} {
@@ -137,5 +150,21 @@ func TestBrokerErrors(t *testing.T) {
 		if err == nil || err.Error() != tt.want {
 			t.Errorf("%s\n got %v\nwant %s", tt.data, err, tt.want)
 		}
+	}
+}
+
+// TestErrorsKeepSecrets: whoever writes a key where none belongs does not find it in an error, which is logged.
+func TestErrorsKeepSecrets(t *testing.T) {
+	for _, route := range []string{
+		"{credential: SECRET}", "{credential: [env:A, SECRET]}", "{credential: env:SE-SECRET}", "{credential: {key: SECRET}}",
+		"{credential: [{env: SECRET}]}", "{to: 'https://me:SECRET@a.example/'}", "{to: 'https://me:SECRET%zz@a.example/'}",
+		"{inject: {header: A, value: SECRET}}", "{inject: {query: a, value: 'SECRET {}'}}", "{env: {A: SECRET}}",
+	} {
+		if got := failure(t, "p.yaml", "broker:\n  anthropic: "+route+"\n"); strings.Contains(got, "SECRET") {
+			t.Errorf("%s: %s", route, got)
+		}
+	}
+	if got := failure(t, "p.yaml", "broker: {anthropic: }\nenv: {ANTHROPIC_API_KEY: SECRET}\n"); strings.Contains(got, "SECRET") {
+		t.Error(got)
 	}
 }

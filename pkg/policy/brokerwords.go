@@ -49,10 +49,10 @@ func source(s string) (route.Source, *fault) {
 		return route.Source{File: rest}, nil
 	case kind == "file":
 		return route.Source{}, &fault{0, s, "the file of a credential is named from / on", ""}
-	case kind == "env" && only(rest, alphanumeric+"_") && (rest[0] < '0' || rest[0] > '9'):
+	case kind == "env" && isVariable(rest):
 		return route.Source{Env: rest}, nil
 	case kind == "env":
-		return route.Source{}, &fault{0, s, "not the name of a variable", ""}
+		return route.Source{}, &fault{0, "", "behind env: stands the name of a variable", ""}
 	case s == "none":
 		return route.Source{}, &fault{0, s, "none stands alone: credential: none", ""}
 	case path.IsAbs(s):
@@ -62,22 +62,30 @@ func source(s string) (route.Source, *fault) {
 	return route.Source{}, &fault{0, "", "a credential is file:/PATH or env:NAME, or the word none; the credential itself has no place in a policy", ""}
 }
 
-// ownHeaders are of a connection or a message, and not for a credential.
-var ownHeaders = []string{"host", "content-length", "content-type", "content-encoding", "transfer-encoding", "connection", "te", "trailer", "upgrade", "expect", "keep-alive"}
+func isVariable(s string) bool { return only(s, alphanumeric+"_") && (s[0] < '0' || s[0] > '9') }
+
+// framing is of a connection or a message, and not for a credential.
+var framing = []string{"host", "content-length", "content-type", "content-encoding", "transfer-encoding", "connection", "te", "trailer", "upgrade", "expect", "keep-alive"}
 
 func headerName(key, s string) (string, string) {
 	s = strings.ToLower(s)
-	if !only(s, nameChars) || slices.Contains(ownHeaders, s) {
+	if !only(s, nameChars) || slices.Contains(framing, s) {
 		return "", key + " is the name of a header that is for a credential, as in Authorization"
 	}
 	return s, ""
 }
 
-func headerValue(key, s string) (string, string) {
-	if strings.Count(s, "{}") != 1 || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return "", key + " is one line with {} for the credential, as in \"Bearer {}\""
+// passedHeader reads the name of a header that passes, or how such names begin.
+func passedHeader(s string) (string, *fault) {
+	lower := strings.ToLower(s)
+	if name := strings.TrimSuffix(lower, "*"); !only(name, strings.ReplaceAll(nameChars, "*", "")) {
+		return "", &fault{0, s, "a header is a name, and a * at its end stands for anything, as in X-My-*", ""}
 	}
-	return s, ""
+	return lower, nil
+}
+
+func isHeaderValue(s string) bool {
+	return strings.Count(s, "{}") == 1 && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
 func basicUser(key, s string) (string, string) {
@@ -98,7 +106,7 @@ func queryName(key, s string) (string, string) {
 // word reads the items of a list that are words.
 func word(what string) func(string) (string, *fault) {
 	return func(s string) (string, *fault) {
-		if !only(s, alphanumeric+"_-.") {
+		if !only(s, alphanumeric+"_-.:") {
 			return "", &fault{0, s, what, ""}
 		}
 		return s, nil
@@ -241,6 +249,8 @@ func reachable(r *Rule) string {
 	switch {
 	case r.Wildcard || r.Name == "" && !r.Prefix.IsSingleIP() || r.Ports[0].Proto != TCP:
 		return "a route leads to one host, over TCP"
+	case r.Ports[0].Number == 53:
+		return "no route leads to port 53, which is for DNS"
 	case r.Name == "localhost" || strings.HasSuffix(r.Name, ".localhost") || class == Loopback:
 		return "loopback needs no route: the agent reaches it by itself"
 	case class == Never:

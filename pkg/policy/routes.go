@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -115,18 +116,17 @@ func (r *Rule) goes(w *written) bool {
 func (p *Policy) routed(ps *parser) {
 	own := &Policy{Settings: p.Settings, hosts: p.hosts}
 	p.routes = ps.routes
-	taken := map[string]bool{} // variables of the agent's, which the first route that sets one has
+	for i := range p.routes {
+		if w := &p.routes[i]; w.Optional && slices.Contains(ps.absent, w.Name) {
+			w.absent = true
+			p.AbsentRoutes = append(p.AbsentRoutes, w.Name)
+		}
+	}
+	p.shareVariables(ps)
 	for i := range p.routes {
 		w := &p.routes[i]
-		if w.absent = w.Optional && slices.Contains(ps.absent, w.Name); w.absent {
-			p.AbsentRoutes = append(p.AbsentRoutes, w.Name)
+		if w.absent {
 			continue
-		}
-		for name := range w.Env {
-			if taken[name] {
-				delete(w.Env, name)
-			}
-			taken[name] = true
 		}
 		p.Settings.Broker = append(p.Settings.Broker, w.Route)
 		own.rules = append(own.rules, &w.host)
@@ -139,6 +139,31 @@ func (p *Policy) routed(ps *parser) {
 	})
 	own.index()
 	p.Broker = own
+}
+
+// shareVariables gives each variable of the agent's to one route: that which files name it for, else the first one.
+func (p *Policy) shareVariables(ps *parser) {
+	owner := map[string]string{}
+	for _, w := range p.routes {
+		for _, name := range slices.Sorted(maps.Keys(w.env)) {
+			if other := owner[name]; other != "" && !w.absent {
+				ps.errs.add(Error{Source: w.place("env." + name), Text: name, Message: "the route " + other + " sets this variable already: take it out of one of them"})
+			} else if !w.absent {
+				owner[name] = w.Name
+			}
+		}
+	}
+	for _, w := range p.routes {
+		for name := range w.Env {
+			switch other := owner[name]; {
+			case w.absent:
+			case other == "":
+				owner[name] = w.Name
+			case other != w.Name:
+				delete(w.Env, name)
+			}
+		}
+	}
 }
 
 // unambiguous finds what is reached through the broker and in another way, too.
@@ -170,7 +195,8 @@ func (w *written) variables() []string {
 	for name := range w.Env {
 		all = append(all, name)
 	}
-	for _, s := range w.Credential {
+	usual, _ := route.Builtin(w.Name)
+	for _, s := range slices.Concat(w.Credential, usual.Credential) {
 		if s.Env != "" {
 			all = append(all, s.Env)
 		}
