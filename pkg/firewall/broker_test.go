@@ -98,21 +98,23 @@ func TestKernelBroker(t *testing.T) {
 	c.Allow = []Entry{{Prefix: single(other4), Proto: unix.IPPROTO_TCP, Port: 8443}, {Prefix: single(other6), Proto: unix.IPPROTO_TCP, Port: 8443}}
 	c.BrokerDeny = []Entry{{Prefix: single(other4)}, {Prefix: single(other6)}}
 	f := open(t, Options{})
-	for _, mode := range []struct{ observe, anyAgent bool }{{}, {anyAgent: true}, {observe: true}} {
-		c.Observe, c.AnyAgent = mode.observe, mode.anyAgent
+	zones := f.Zones
+	for _, mode := range []struct{ observe, anyAgent, unzoned bool }{{}, {anyAgent: true}, {observe: true}, {unzoned: true}} {
+		c.Observe, c.AnyAgent, f.Zones = mode.observe, mode.anyAgent, zones && !mode.unzoned
 		apply(t, f, c)
 		must(t, f.Lease(ctx, forBroker(tcpLeases(443, far4, far6, other4, other6)...))) // the latter are denied
 		must(t, f.Lease(ctx, forBroker(tcpLeases(53, far4, far6)...)))                  // no port of an API's
+		must(t, f.Lease(ctx, forBroker(tcpLeases(3000, near4)...)))                     // where the agent may listen
 		must(t, f.Lease(ctx, tcpLeases(80, far4, far6)))                                // the agent's
 		must(t, f.Verify(ctx))
-		t.Run(fmt.Sprintf("observe %v, any agent %v", c.Observe, c.AnyAgent), func(t *testing.T) {
+		t.Run(fmt.Sprintf("observe %v, any agent %v, zones %v", c.Observe, c.AnyAgent, f.Zones), func(t *testing.T) {
 			hostileBroker(t, l)
 			hostileAgents(t, l, c.Observe)
 		})
 		must(t, f.Verify(ctx))
 	}
 	// A plan without a broker has none of its sets, and what was leased to it is of no use.
-	c.BrokerUID, c.BrokerGID, c.BrokerPort4, c.BrokerPort6, c.BrokerDeny, c.Observe, c.AnyAgent = 0, 0, 0, 0, nil, false, false
+	c.BrokerUID, c.BrokerGID, c.BrokerPort4, c.BrokerPort6, c.BrokerDeny, c.Observe, c.AnyAgent, f.Zones = 0, 0, 0, 0, nil, false, false, zones
 	apply(t, f, c)
 	must(t, f.Verify(ctx))
 	refused(t, "tcp", at(far4, 443), brokerUID)
