@@ -13,10 +13,11 @@ import (
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
-// Config is what a proxy works with. Owner may be nil; all else is needed.
+// Config is what a proxy works with. Owner may be nil; all else is needed. The process besides has to send what package log
+// gets nowhere: net/http writes there what a server sends unasked, and that may repeat the credential.
 type Config struct {
 	Token string   // what a caller shows as its key
-	UIDs  []uint32 // who may ask
+	UIDs  []uint32 // who may ask; none: anybody who has the token
 
 	// Owner says whose socket the client's end of a connection is.
 	Owner func(client, server netip.AddrPort) (uid uint32, err error)

@@ -24,6 +24,8 @@ func asked(r *http.Request, server netip.AddrPort) (fault string) {
 	switch {
 	case r.Method == http.MethodConnect || !strings.HasPrefix(r.RequestURI, "/"):
 		return "the broker is no proxy: ask it for http://" + server.String() + "/ROUTE/… (no CONNECT, no absolute address)"
+	case !r.ProtoAtLeast(1, 1):
+		return "the broker speaks HTTP/1.1"
 	case !slices.Contains(names, strings.ToLower(r.Host)):
 		return "the broker is not the host that the request names"
 	case r.Header["Origin"] != nil:

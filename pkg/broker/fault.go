@@ -24,7 +24,7 @@ func (x *exchange) fault(ctx context.Context, err error) *no {
 		unknown  x509.UnknownAuthorityError
 		invalid  x509.CertificateInvalidError
 		wrong    *tls.CertificateVerificationError
-		alert    tls.AlertError
+		op       *net.OpError
 		notTLS   tls.RecordHeaderError
 		timeout  net.Error
 		cause    = context.Cause(ctx)
@@ -51,7 +51,7 @@ func (x *exchange) fault(ctx context.Context, err error) *no {
 		certificate("is not valid")
 	case errors.As(err, &notTLS):
 		n.Text, n.again = host+" speaks no TLS; nothing was sent", false
-	case errors.As(err, &alert):
+	case errors.As(err, &op) && op.Op == "remote error": // crypto/tls has an alert so
 		n.Text = host + " refused the TLS handshake"
 	case errors.As(err, &named):
 		n.Text = "the name " + host + " could not be resolved"

@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -30,6 +31,7 @@ func TestMain(m *testing.M) {
 		role()
 		return
 	}
+	log.SetOutput(io.Discard) // as Config says
 	os.Exit(m.Run())
 }
 

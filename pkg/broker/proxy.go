@@ -54,6 +54,8 @@ func (p *Proxy) Serve(ctx context.Context, listeners ...net.Listener) error {
 		ReadHeaderTimeout: headTime,
 		MaxHeaderBytes:    maxHead,
 		ErrorLog:          log.New(io.Discard, "", 0), // it would repeat what callers send
+
+		DisableGeneralOptionsHandler: true, // it answers everybody
 	}
 	// A connection carries one request. What is behind it can't be smuggled past a judge, and a stream holds no buffers.
 	server.SetKeepAlivesEnabled(false)

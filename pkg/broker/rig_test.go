@@ -128,9 +128,8 @@ type rig struct {
 	*Proxy
 	t      testing.TB
 	addr   string
-	log    *strings.Builder
+	log    *locked
 	events chan Event
-	dial   func(ctx context.Context, host string, port uint16) (net.Conn, error)
 }
 
 // dialTo connects to one place, whatever is asked for.
@@ -140,9 +139,9 @@ func dialTo(addr string) func(context.Context, string, uint16) (net.Conn, error)
 	}
 }
 
-func newRig(t testing.TB, c Config) *rig {
+func newRig(t testing.TB, c Config, tune func(*Proxy)) *rig {
 	t.Helper()
-	r := &rig{t: t, log: new(strings.Builder), events: make(chan Event, 4096)}
+	r := &rig{t: t, log: &locked{}, events: make(chan Event, 4096)}
 	if c.Token == "" {
 		c.Token = token
 	}
@@ -152,8 +151,11 @@ func newRig(t testing.TB, c Config) *rig {
 		default:
 		}
 	}
-	c.Log = slog.New(slog.NewTextHandler(&locked{to: r.log}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	c.Log = slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	r.Proxy = New(c)
+	if tune != nil {
+		tune(r.Proxy)
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -176,15 +178,22 @@ func newRig(t testing.TB, c Config) *rig {
 	return r
 }
 
+// locked is what was logged.
 type locked struct {
-	mu sync.Mutex
-	to io.Writer
+	mu   sync.Mutex
+	text strings.Builder
 }
 
 func (l *locked) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.to.Write(b)
+	return l.text.Write(b)
+}
+
+func (r *rig) logged() string {
+	r.log.mu.Lock()
+	defer r.log.mu.Unlock()
+	return r.log.text.String()
 }
 
 // opaque is a route without rules for bodies.
@@ -200,16 +209,24 @@ func opaque(name string) route.Route {
 	}
 }
 
+// setting is what a test may change before a proxy starts.
+type setting struct {
+	Config
+	Loaded
+	tune func(*Proxy)
+}
+
 // start has a proxy with one opaque route to a.
-func start(t testing.TB, a *api, change ...func(*Config, *Loaded)) *rig {
+func start(t testing.TB, a *api, change ...func(*setting)) *rig {
 	t.Helper()
-	c := Config{Dial: dialTo(a.Listener.Addr().String())}
-	l := Loaded{Routes: []route.Route{opaque("r")}, Credentials: map[string][]byte{"r": []byte(canary)}, Roots: a.ca.pool()}
+	s := setting{}
+	s.Config = Config{Dial: dialTo(a.Listener.Addr().String())}
+	s.Loaded = Loaded{Routes: []route.Route{opaque("r")}, Credentials: map[string][]byte{"r": []byte(canary)}, Roots: a.ca.pool()}
 	for _, f := range change {
-		f(&c, &l)
+		f(&s)
 	}
-	r := newRig(t, c)
-	if err := r.Load(l); err != nil {
+	r := newRig(t, s.Config, s.tune)
+	if err := r.Load(s.Loaded); err != nil {
 		t.Fatal(err)
 	}
 	return r
