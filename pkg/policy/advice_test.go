@@ -7,15 +7,21 @@ import (
 )
 
 func TestRefusal(t *testing.T) {
-	p := parse(t, "allowlist.txt", "ok.example\n!bad.example\n")
+	p, err := Parse(&Bundle{Files: []File{
+		{Name: "allowlist.txt", Data: []byte("ok.example\n!bad.example\n")}, {Name: "policy.yaml", Data: []byte("broker: {openai: }\n")},
+	}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, want := range map[string]string{
 		"new.example":      "not in the allowlist: agent-init explain new.example",
+		"api.openai.com":   "reached through the broker alone: agent-init explain api.openai.com",
 		"bad.example":      "denied by allowlist.txt:2: agent-init explain bad.example",
 		"\x1b[2J.example":  "not in the allowlist: agent-init explain NAME",
 		"two words.exampl": "not in the allowlist: agent-init explain NAME",
 		"":                 "not in the allowlist: agent-init explain NAME",
 	} {
-		if got := Refusal(name, p.Lookup(name).Rule); got != want {
+		if got := p.Refusal(name, p.Lookup(name).Rule); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
 	}

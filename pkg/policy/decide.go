@@ -134,13 +134,21 @@ func (p *Policy) Admit(name string, a netip.Addr) []Port {
 	})
 }
 
+// Unlisted is why a name is refused that no entry allows.
+func (p *Policy) Unlisted(name string) string {
+	if p.brokered(name, HTTPS) || p.brokered(name, HTTP) {
+		return reasonBrokered
+	}
+	return reasonUnlisted
+}
+
 // Refusal is what whoever asked for name is told in one line, by DNS and on port 80 alike: why, and where more is to be
 // learned. by is the rule that denies it, nil if none allows it. What is not a plain name is not repeated.
-func Refusal(name string, by *Rule) string {
+func (p *Policy) Refusal(name string, by *Rule) string {
+	why := p.Unlisted(name)
 	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		name = "NAME"
 	}
-	why := reasonUnlisted
 	if by != nil {
 		why = "denied by " + by.Source.String()
 	}

@@ -22,17 +22,17 @@ const localTTL = 60 // seconds, of what is answered from here
 // nil if the name may be asked for. Nothing here leaves the process.
 func (s *Server) decide(p *policy.Policy, name string, q *query, c client, now time.Time) *answer {
 	if !q.clean {
-		return s.deny(c, name, nil, "not a host name")
+		return s.deny(p, c, name, nil, "not a host name")
 	}
 	if name == canary {
-		return s.deny(c, name, nil, "the browser is told to use this resolver")
+		return s.deny(p, c, name, nil, "the browser is told to use this resolver")
 	}
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
 		return s.local(c, []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, q.qtype)
 	}
 	m := p.Lookup(name)
 	if !m.Allowed && m.Rule != nil && !s.config.Monitor {
-		return s.deny(c, name, m.Rule, "denied by a rule")
+		return s.deny(p, c, name, m.Rule, "denied by a rule")
 	}
 	if addrs := p.Hosts(name); len(addrs) > 0 {
 		return s.local(c, addrs, q.qtype)
@@ -65,10 +65,10 @@ func (s *Server) local(c client, addrs []netip.Addr, qtype uint16) *answer {
 }
 
 // deny refuses name to c, and records it.
-func (s *Server) deny(c client, name string, rule *policy.Rule, reason string) *answer {
+func (s *Server) deny(p *policy.Policy, c client, name string, rule *policy.Rule, reason string) *answer {
 	name = cmp.Or(name, ".")
 	s.recordDenied(c, name, rule, reason)
-	return s.refusal(c, policy.Refusal(name, rule))
+	return s.refusal(c, p.Refusal(name, rule))
 }
 
 func (s *Server) recordDenied(c client, name string, rule *policy.Rule, reason string) {
@@ -85,9 +85,8 @@ func (s *Server) refusal(c client, text string) *answer {
 // unlisted refuses a name that nothing in the policy matches. Of a name with a search
 // domain behind it, clients ask for that without as well: one line is enough.
 func (s *Server) unlisted(p *policy.Policy, name string, c client, now time.Time) *answer {
-	const reason = "not in the allowlist"
 	if reverse(name) {
-		return s.deny(c, name, nil, "reverse look-ups are not answered")
+		return s.deny(p, c, name, nil, "reverse look-ups are not answered")
 	}
 	base := name
 	for _, domain := range s.config.Search {
@@ -98,18 +97,18 @@ func (s *Server) unlisted(p *policy.Policy, name string, c client, now time.Time
 	}
 	if base == name {
 		if s.searched.look(name, now, false) {
-			return s.refusal(c, policy.Refusal(name, nil))
+			return s.refusal(c, p.Refusal(name, nil))
 		}
-		return s.deny(c, name, nil, reason)
+		return s.deny(p, c, name, nil, p.Unlisted(name))
 	}
 	m := p.Lookup(base)
 	if m.Allowed || len(p.Hosts(base)) > 0 {
-		return s.refusal(c, policy.Refusal(name, nil)) // and the next query gets its answer
+		return s.refusal(c, p.Refusal(name, nil)) // and the next query gets its answer
 	}
 	if !s.searched.look(base, now, true) {
-		s.recordDenied(c, base, m.Rule, reason)
+		s.recordDenied(c, base, m.Rule, p.Unlisted(base))
 	}
-	return s.refusal(c, policy.Refusal(base, m.Rule))
+	return s.refusal(c, p.Refusal(base, m.Rule))
 }
 
 func reverse(name string) bool {

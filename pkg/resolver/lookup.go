@@ -150,7 +150,7 @@ func (s *Server) resolve(ctx context.Context, who *asker) *answer {
 	var a *answer
 	switch {
 	case !match.Allowed && !s.config.Monitor:
-		return s.deny(who.client, who.name, match.Rule, "not in the allowlist any more")
+		return s.deny(p, who.client, who.name, match.Rule, "not in the allowlist any more")
 	case ctx.Err() != nil:
 		return &answer{rcode: dns.RcodeServerFailure, ede: dns.ExtendedErrorCodeNotReady, text: "the resolver is stopping"}
 	case err != nil:
