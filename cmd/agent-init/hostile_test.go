@@ -30,6 +30,7 @@ var decoders = map[string]string{
 	"internal/stage/stage.go: Run":                    "the stage: the keeper's order",
 	"internal/stage/stage.go: Told":                   "a child: the keeper's configuration",
 	"internal/stage/brokerload.go: ReadBrokerLoad":    "the broker: the keeper's routes",
+	"internal/broker/broker.go: Run":                  "the broker: the keeper's configuration",
 	"internal/wire/channel.go: ReadMemfd":             "whoever calls it, which is in this list",
 	"pkg/session/protocol/protocol.go: DecodeRequest": "the session server: its clients'",
 

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agent-init/agent-init/internal/broker"
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/guard"
@@ -66,6 +67,7 @@ func commands() []command {
 		group("Set up", checkCommand(), detectCommand(), completionCommand(), versionCommand()),
 		[]command{
 			partCommand("guard", "the part that reads the network, without a privilege", guard.Run),
+			partCommand(stage.BrokerName, "the part that holds keys of APIs, without a privilege", broker.Run),
 			partCommand(stage.Name, "drops every privilege and executes a command", func(context.Context) error { return stage.Run() }),
 			partCommand(stage.SessionsName, "keeps the terminals of a session", server.Run),
 			partCommand(stage.ProbeName, "the probes of the self-test", runProbes),

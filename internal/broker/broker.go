@@ -1,2 +1,170 @@
-// Package broker is the unprivileged process that holds the credentials of the routes.
+// Package broker is the process that holds the credentials of APIs. It has no privilege, opens no file, and reaches only
+// the hosts of its routes.
 package broker
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/broker"
+	"github.com/agent-init/agent-init/pkg/privdrop"
+	"github.com/agent-init/agent-init/pkg/sockowner"
+)
+
+// process is the broker. What it may spend, and where its hosts are, it asks the keeper.
+type process struct {
+	channel *wire.Channel
+	asks    *wire.Asks
+	hosts   *hosts
+	proxy   *broker.Proxy
+	record  audit.Recorder
+	owed    owed
+	blind   bool                              // nothing says whose a connection is
+	names   atomic.Pointer[map[string]string] // of the hosts that routes lead to, for the log
+	log     *slog.Logger
+}
+
+// The descriptors that the broker inherits behind its channel, in the keeper's order.
+const (
+	fdAudit = stage.FDFiles + 1 + iota
+	fdLoad
+	fdDiag      // where sockets are looked up, or nothing of use
+	fdListeners // and on: one for each address family
+)
+
+// Run reads what it is told, and serves until the keeper goes.
+func Run(ctx context.Context) error {
+	var c stage.BrokerConfig
+	conn, err := stage.Told(&c, fault.New(fault.Usage, "use agent-init run, up or sidecar", "the broker is started by agent-init itself"))
+	if err != nil {
+		return err
+	}
+	debug.SetGCPercent(stage.SmallHeap)
+	report, err := stage.Reports(os.NewFile(fdAudit, "audit"))
+	if err != nil {
+		return err
+	}
+	limiter := audit.NewLimiter(report)
+	defer limiter.Flush()
+	go limiter.Run(ctx)
+	p := newProcess(c, conn, limiter.Record)
+	if err := p.take(os.NewFile(fdLoad, "load")); err != nil {
+		return err
+	}
+	var listeners []net.Listener
+	for i := range c.Families {
+		l, err := wire.Inherit(uintptr(fdListeners+i), net.FileListener)
+		if err != nil {
+			return err
+		}
+		listeners = append(listeners, l)
+	}
+	_ = time.Now().Local().String() // the time zone, before files are out of reach
+	if err := privdrop.Serve(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() { cancel(p.serveChannel()) }()
+	go func() { cancel(p.proxy.Serve(ctx, listeners...)) }()
+	if err := p.channel.Send(wire.Message{Op: wire.OpReady}, nil); err != nil {
+		return fmt.Errorf("tell the keeper: %w", err)
+	}
+	return stage.Serve(ctx)
+}
+
+func newProcess(c stage.BrokerConfig, conn *net.UnixConn, record audit.Recorder) *process {
+	p := &process{
+		channel: wire.Open(conn, wire.MaxText), record: record, blind: c.Blind,
+		log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
+	}
+	p.asks = wire.NewAsks(p.channel)
+	p.hosts = newHosts(p.asks.Ask)
+	config := broker.Config{Token: c.Token, UIDs: c.UIDs, Dial: p.hosts.dial, Spend: p.spend, Record: p.over, Log: p.log}
+	if !c.Blind {
+		sockets := sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag"))
+		config.Owner = func(client, server netip.AddrPort) (uint32, error) {
+			s, err := sockets.Find(unix.IPPROTO_TCP, client, server)
+			return s.UID, err
+		}
+	}
+	p.proxy = broker.New(config)
+	return p
+}
+
+// take serves other routes, or with other credentials, from now on.
+func (p *process) take(f *os.File) error {
+	l, err := stage.ReadBrokerLoad(f)
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	if len(l.Roots) > 0 && !roots.AppendCertsFromPEM(l.Roots) {
+		return errors.New("the certificate authorities have no certificate")
+	}
+	names := map[string]string{}
+	for _, r := range l.Routes {
+		if u, err := url.Parse(r.To); err == nil {
+			names[r.Name] = u.Hostname()
+		}
+	}
+	p.names.Store(&names)
+	return p.proxy.Load(broker.Loaded{Routes: l.Routes, Credentials: l.Credentials, Roots: roots})
+}
+
+// serveChannel handles what the keeper sends, until the keeper goes.
+func (p *process) serveChannel() error {
+	for {
+		m, file, err := p.channel.Receive()
+		if errors.Is(err, wire.ErrMalformed) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %w", stage.ErrKeeperGone, err)
+		}
+		switch m.Op {
+		case wire.OpLookup, wire.OpSpend:
+			p.asks.End(m)
+		case wire.OpPing:
+			err = p.channel.Deliver(wire.Message{Op: wire.OpPong, ID: m.ID})
+		case wire.OpCredentials:
+			err = p.takeFrom(m, file)
+			file = nil
+		}
+		if file != nil {
+			file.Close()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// takeFrom is take of what came with a message, and answers it.
+func (p *process) takeFrom(m wire.Message, file *os.File) error {
+	refused := errors.New("no routes in the message")
+	if file != nil {
+		refused = p.take(file)
+	}
+	if refused != nil {
+		p.log.Error("taking other routes", "error", refused)
+	}
+	p.hosts.forget()
+	return p.channel.Deliver(wire.Message{Op: wire.OpCredentials, ID: m.ID, Err: refused != nil})
+}

@@ -23,6 +23,7 @@ type agent struct {
 	book     *book
 	identity privdrop.Identity
 	guardUID uint32          // 0: there is no guard
+	broker   *brokerKeeper   // nil: there is none
 	reduced  bool            // as gVisor needs it, see reducible
 	session  *window.Session // nil: none
 }
@@ -108,6 +109,7 @@ func (a *agent) shell() string { return cmp.Or(a.config.Shell, a.identity.Shell,
 func (a *agent) spec() privdrop.Spec {
 	env, settings := maps.Clone(a.config.Environ), a.book.policy().Settings
 	maps.Copy(env, settings.Env)
+	a.broker.dress(env)
 	s := a.status()
 	if open := s.Open(); open != "" {
 		signOfOpen(env, open)

@@ -33,7 +33,8 @@ type book struct {
 	present atomic.Pointer[inForce]
 
 	*base
-	judge func(*policy.Policy) error
+	judge       func(*policy.Policy) error
+	credentials *credentials // of the broker's routes
 
 	changing  sync.Mutex // one change at a time; what follows is its own
 	watched   watched
@@ -60,9 +61,18 @@ func (b *book) read() (*policy.Bundle, *policy.Policy, error) {
 	if err != nil {
 		return nil, nil, container.ReadFault(err)
 	}
-	p, err := policy.Parse(files, allowlist.Files)
+	routesWrong := false
+	p, err := policy.ParseWith(files, allowlist.Files, func(routes []policy.PlacedRoute) ([]string, policy.ErrorList) {
+		absent, wrong := b.credentials.absent(routes)
+		routesWrong = wrong != nil
+		return absent, wrong
+	})
 	if err != nil {
-		return nil, nil, fault.New(fault.Policy, "see agent-init check, and correct the entries", "the policy has errors\n%w", err)
+		remedy := "see agent-init check, and correct the entries"
+		if routesWrong {
+			remedy = "mount the file (docker run -v, mode 0400 and root's), or pass the variable (docker run -e); see docs/broker.md"
+		}
+		return nil, nil, fault.New(fault.Policy, remedy, "the policy has errors\n%w", err)
 	}
 	return files, p, b.judge(p)
 }
@@ -92,13 +102,19 @@ func (k *keeper) adopt(ctx context.Context, next *inForce) (<-chan wire.Message,
 	if err != nil {
 		return nil, err
 	}
+	if err := k.broker.prepare(next.policy.Settings.Broker); err != nil {
+		return nil, err
+	}
 	put := func() error { return k.rules.put(ctx, plan, k.leases.books.Leases()) }
 	if err := k.leases.adopt(ctx, next.policy, put); err != nil {
 		return nil, err
 	}
 	k.book.present.Store(next)
 	k.publishLeases(^uint64(0)) // explain shows no lease that has just ended
-	return k.guard.push(), nil
+	taken := k.guard.push()
+	k.book.publishRoutes()
+	k.broker.push()
+	return taken, nil
 }
 
 // reload takes over a changed policy. One that can't be read leaves the old one in force.
@@ -136,6 +152,9 @@ func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy
 	k.book.cutsPaid(nil)
 	k.recordPolicy(next.policy, "policy reloaded")
 	k.publishPolicy(k.config.PolicyDir, next)
+	if k.broker != nil {
+		k.unless(k.agent.publishAgent(), "how the agent is confined") // its environment names the routes
+	}
 	return taken, nil
 }
 

@@ -52,15 +52,20 @@ type (
 		loaded
 		doors doors
 	}
-	found struct { // the agent's user is known, and the guard's
+	found struct { // the agent's user is known, and those of the guard and the broker
 		listening
-		agent *agent
-		group ids.Group
+		agent  *agent
+		group  ids.Group
+		broker struct { // zero: there is no route
+			uid   uint32
+			group ids.Group
+		}
 	}
 	hardened struct{ found }
 	guarded  struct { // the guard is starting
 		hardened
-		guard *guardKeeper
+		guard  *guardKeeper
+		broker *brokerKeeper // nil: there is no route
 	}
 	ruled  struct{ *keeper } // the policy's rules are in force
 	served struct{ *keeper } // names are answered
@@ -270,8 +275,8 @@ func (b *base) openRuntime(_ context.Context, s sealed) (placed, error) {
 }
 
 // readFirst reads the policy, and opens the log that it asks for. Also why there is no policy is recorded.
-func (b *base) readFirst(judge func(*policy.Policy) error) (*book, error) {
-	k := &book{base: b, judge: judge}
+func (b *base) readFirst(judge func(*policy.Policy) error, noRoutes string) (*book, error) {
+	k := &book{base: b, judge: judge, credentials: newCredentials(b, noRoutes)}
 	files, p, err := k.read()
 	var o audit.Options
 	if err == nil {
@@ -294,11 +299,16 @@ func (b *base) readFirst(judge func(*policy.Policy) error) (*book, error) {
 	b.recordPolicy(p, "policy loaded")
 	k.files = files
 	k.present.Store(&inForce{bundle: files, policy: p})
+	k.publishRoutes()
 	return k, nil
 }
 
 func (b *base) loadPolicy(_ context.Context, at placed) (l loaded, err error) {
-	if l.book, err = b.readFirst(at.servers.judge); err != nil {
+	noRoutes := ""
+	if at.reduced {
+		noRoutes = "inside gVisor nothing can tell the broker's connections from the agent's"
+	}
+	if l.book, err = b.readFirst(at.servers.judge, noRoutes); err != nil {
 		return l, err
 	}
 	if b.config.Monitor {
@@ -332,6 +342,17 @@ func (b *base) findUser(_ context.Context, l listening) (f found, err error) {
 	for _, c := range f.group.Caveats() {
 		b.log.Warn(c)
 	}
+	if len(l.book.policy().Settings.Broker) == 0 {
+		l.book.credentials.without("there was no route when agent-init was started: start the container again to have one")
+		return f, nil
+	}
+	if f.broker.uid, err = ids.ChooseUID("the broker", firewall.SocketOwners, f.agent.identity.UID, f.agent.guardUID); err != nil {
+		return f, err
+	}
+	f.broker.group, err = ids.ChooseGroup(f.broker.uid, f.agent.identity.GID, append([]uint32{f.group.GID}, f.agent.identity.Groups...)...)
+	if err != nil {
+		return f, fmt.Errorf("find a group for the broker: %w", err)
+	}
 	return f, nil
 }
 
@@ -362,13 +383,27 @@ func (b *base) startGuard(ctx context.Context, h hardened) (guarded, error) {
 	if err != nil {
 		return guarded{}, err
 	}
+	out := guarded{hardened: h, guard: g}
+	if h.broker.uid != 0 {
+		if out.broker, err = newBrokerKeeper(ctx, b, out); err != nil {
+			return guarded{}, err
+		}
+		out.agent.broker = out.broker
+	}
 	g.service.Begin()
 	b.atEnd(func() error { g.service.Stop(0); return nil }) // with the last that it has to report
-	return guarded{h, g}, nil
+	if out.broker != nil {
+		out.broker.service.Begin()
+		b.atEnd(func() error { out.broker.service.Stop(0); return nil })
+	}
+	return out, nil
 }
 
 func (b *base) applyRules(ctx context.Context, g guarded) (ruled, error) {
-	k := &keeper{base: b, book: g.book, leases: g.leases, rules: newRules(b, g, identity{}), guard: g.guard, agent: g.agent, doors: g.doors}
+	k := &keeper{
+		base: b, book: g.book, leases: g.leases, rules: newRules(b, g, g.broker.identity()),
+		guard: g.guard, broker: g.broker, agent: g.agent, doors: g.doors,
+	}
 	plan, err := k.rules.plan(k.book.now())
 	if err != nil {
 		return ruled{}, err
@@ -387,6 +422,13 @@ func (b *base) awaitGuard(ctx context.Context, r ruled) (served, error) {
 	case <-r.guard.ready:
 	case <-bounded.Done():
 		return served{}, fault.New(fault.Rules, "run it again with --log-level debug", "the guard did not start in time (%s)", b.status().Guard.Fault)
+	}
+	if r.broker != nil {
+		select {
+		case <-r.broker.ready:
+		case <-bounded.Done():
+			return served{}, fault.New(fault.Rules, "run it again with --log-level debug", "the broker did not start in time (%s)", b.status().Broker.Fault)
+		}
 	}
 	go r.maintain(context.WithoutCancel(ctx))
 	return served(r), nil

@@ -6,7 +6,7 @@
 //   - book: the policy in force, with the grants on top of it;
 //   - leases: who holds which address until when, and the way of that into the kernel;
 //   - rules: the plan, as the kernel is to hold it;
-//   - children: guardKeeper, with the guard, and agent, with the agent and its session;
+//   - children: guardKeeper, with the guard, brokerKeeper, with the broker, and agent, with the agent and its session;
 //   - publisher: the status, the files that others read, and the audit log.
 //
 // Locks are taken in this order, and let go in the reverse: book.changing, leases.moving, publisher.writing. Behind
@@ -81,6 +81,7 @@ type keeper struct {
 	leases  *leases
 	rules   *rules
 	guard   *guardKeeper
+	broker  *brokerKeeper // nil: there was no route at the start
 	agent   *agent
 	doors   doors
 	proving sync.Mutex // one self-test at a time

@@ -75,6 +75,7 @@ func (k *keeper) operate(ctx context.Context, published uint64) {
 			k.expireGrants(ctx)
 			published = k.publishLeases(published)
 			k.watchFiles(ctx)
+			k.broker.watch()
 		case <-again:
 			if k.owed.Swap(false) { // a disk that was full may have room now
 				k.publishAll()

@@ -36,7 +36,7 @@ type BrokerConfig struct {
 	Token    string     `json:"token"`    // that callers show as their key, bare: a route may want something before it
 	UIDs     []uint32   `json:"uids"`     // who may ask; none: anybody who has the token
 	Families int        `json:"families"` // that there are listeners for
-	Monitor  bool       `json:"monitor"`
+	Blind    bool       `json:"blind"`    // the kernel can't say whose a connection is
 	LogLevel slog.Level `json:"log_level"`
 }
 

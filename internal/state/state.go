@@ -116,6 +116,7 @@ type Route struct {
 	To          string `json:"to"`
 	Present     bool   `json:"present"`
 	Why         string `json:"why,omitempty"`         // it is absent
+	ByName      bool   `json:"by_name,omitempty"`     // being absent: the agent reaches the host by its name
 	Source      string `json:"source,omitempty"`      // file:PATH, env:NAME or none
 	Fingerprint string `json:"fingerprint,omitempty"` // of the credential
 	Fault       string `json:"fault,omitempty"`       // why a changed credential was not taken; the one before stays
@@ -172,6 +173,7 @@ func (s *State) Healthy(now time.Time) (ok bool, why []string) {
 	bad(!gone && age < -stale, "the keeper has not reported since the clock was set back")
 	bad(s.Firewall.Fault != "", "rules differ from the plan: %s", s.Firewall.Fault)
 	bad(ready && !s.Guard.OK, "the guard is down, names are refused: %s", s.Guard.Fault)
+	bad(ready && s.Broker.UID != 0 && !s.Broker.OK, "the broker is down, requests to it are refused: %s", s.Broker.Fault)
 	bad(s.Policy.Fault != "", "the last reload was refused, the policy before it is in force: %s", text.FirstFault(s.Policy.Fault))
 	bad(s.Audit.Fault != "", "events are being lost: %s", s.Audit.Fault)
 	bad(s.Grants.Fault != "", "a denial, or the end of a grant, is not in force yet, and is tried again: %s", text.FirstLine(s.Grants.Fault))

@@ -26,9 +26,15 @@ const (
 	OpRequest                   // guard: the agent proposes a grant; keeper: its number, or err and why
 	OpResolve                   // keeper: which addresses has this host of a route's, for the broker? guard: those that were leased to it, with the TTL, or err
 	OpLookup                    // broker: which addresses has this host of a route's? keeper: those that are leased to the broker, with the TTL, or err and why
-	OpSpend                     // broker: may a request of arg bytes go on this route? with flag 1: one is over, its tokens are arg and value; keeper: yes, or err and why
+	OpSpend                     // broker: may a request of arg bytes go on this route? with a flag: one is over, its tokens are arg and value; keeper: yes, or err and why
 	OpCredentials               // keeper: other routes or credentials, as a memfd beside the message; broker: taken, or not
 	OpSession                   // the first of the session server's own
+)
+
+// What a request has come to, as OpSpend says it in its flag; 0 is a request that is about to go on.
+const (
+	SpentPassed  = 1
+	SpentRefused = 2
 )
 
 // AsksAtOnce are the questions of the guard's that the keeper has not answered. The guard waits

@@ -66,3 +66,7 @@ func CheckSecret(data []byte) string {
 	}
 	return ""
 }
+
+// ReadTrusted reads a file that must be root's as those of a policy are. A missing one is fs.ErrNotExist, any other
+// error a *FileError.
+func ReadTrusted(path string) ([]byte, error) { return walker{}.read(path) }

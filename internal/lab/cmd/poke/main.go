@@ -41,7 +41,8 @@
 //	                         -opcode, -class, -norecurse, -raw HEX (that instead of a query; NAME and TYPE are left out),
 //	                         -n N and -c N: load, "{n}" in NAME is replaced by the number
 //	http URL                 a request; ok if the status is below 400. -sni, -host, -addr ADDR (connect there),
-//	                         -ca FILE, -insecure, -method, -body, -h1, -size N (body of N bytes), -follow (redirects)
+//	                         -ca FILE, -insecure, -method, -body, -h1, -size N (body of N bytes), -follow (redirects),
+//	                         -header LINE (of the head, as often as you like)
 //	stream URL               a request whose answer is read to its end and counted; ok if that was orderly
 //	tls ADDR                 TLS connections, -c N at once, all of them open before each asks, and that -n N times; -shake N: so many handshakes at once;
 //	                         ok if all were answered

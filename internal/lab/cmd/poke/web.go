@@ -26,6 +26,15 @@ func fetch(args []string) (detail, error) {
 	h1 := fs.Bool("h1", false, "no HTTP/2")
 	follow := fs.Bool("follow", false, "redirects")
 	timeout := fs.Duration("timeout", 5*time.Second, "in all")
+	head := http.Header{}
+	fs.Func("header", "NAME: VALUE of the head", func(line string) error {
+		name, value, ok := strings.Cut(line, ":")
+		if !ok {
+			return fmt.Errorf("no NAME: VALUE")
+		}
+		head.Add(name, strings.TrimSpace(value))
+		return nil
+	})
 	a, err := parse(fs, args, 1)
 	if err != nil {
 		return nil, err
@@ -61,6 +70,7 @@ func fetch(args []string) (detail, error) {
 	if err != nil {
 		return nil, usage("%v", err)
 	}
+	req.Header = head
 	if *host != "" {
 		req.Host = *host
 	}

@@ -1,0 +1,138 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/wire"
+)
+
+// hosts are the addresses of the routes' hosts, as the keeper has them leased to this process. There are as many as the
+// proxy asks for, which are the hosts of its routes.
+type hosts struct {
+	ask func(context.Context, wire.Message) (wire.Message, error)
+	now func() time.Time
+
+	mu    sync.Mutex
+	known map[string]leased
+}
+
+type leased struct {
+	addrs []netip.Addr
+	until time.Time
+}
+
+func newHosts(ask func(context.Context, wire.Message) (wire.Message, error)) *hosts {
+	return &hosts{ask: ask, now: time.Now, known: map[string]leased{}}
+}
+
+// forget has all hosts looked up anew.
+func (h *hosts) forget() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	clear(h.known)
+}
+
+// lookup asks the keeper, unless it has answered already for as long as that counts.
+func (h *hosts) lookup(ctx context.Context, host string) (addrs []netip.Addr, known bool, err error) {
+	h.mu.Lock()
+	l := h.known[host]
+	h.mu.Unlock()
+	asked := h.now()
+	if asked.Before(l.until) {
+		return l.addrs, true, nil
+	}
+	reply, err := h.ask(ctx, wire.Message{Op: wire.OpLookup, Name: host})
+	switch {
+	case err != nil:
+		return nil, false, fmt.Errorf("ask for the addresses of %s: %w", host, err)
+	case reply.Err:
+		return nil, false, &net.DNSError{Err: reply.Text, Name: host}
+	case len(reply.Addrs) == 0:
+		return nil, false, &net.DNSError{Err: "no address of a class that the route may lead to", Name: host, IsNotFound: true}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.known[host] = leased{reply.Addrs, asked.Add(reply.TTL)}
+	return reply.Addrs, false, nil
+}
+
+// dial connects to a host. What was known for a while, and leads nowhere, is asked for again.
+func (h *hosts) dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
+	if a, err := netip.ParseAddr(host); err == nil { // the rules have it by itself
+		return connect(ctx, []netip.Addr{a}, port)
+	}
+	addrs, known, err := h.lookup(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := connect(ctx, addrs, port)
+	if err == nil || !known || ctx.Err() != nil {
+		return conn, err
+	}
+	h.mu.Lock()
+	delete(h.known, host)
+	h.mu.Unlock()
+	if addrs, _, err = h.lookup(ctx, host); err != nil {
+		return nil, err
+	}
+	return connect(ctx, addrs, port)
+}
+
+// nextAfter is how long one address is waited for before the next is tried beside it (RFC 8305, section 5).
+const nextAfter = 250 * time.Millisecond
+
+// connect connects to the first of addrs that answers.
+func connect(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	results := make(chan result)
+	begin := func(a netip.Addr) {
+		go func() {
+			var d net.Dialer
+			conn, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(a, port).String())
+			select {
+			case results <- result{conn, err}:
+			case <-ctx.Done():
+				if conn != nil {
+					conn.Close() // another one was first
+				}
+			}
+		}()
+	}
+	var errs []error
+	for begun := 0; len(errs) < len(addrs); {
+		var next <-chan time.Time
+		if begun < len(addrs) {
+			if begun == len(errs) { // nothing is under way
+				begin(addrs[begun])
+				begun++
+			}
+			next = time.After(nextAfter)
+		}
+		select {
+		case r := <-results:
+			if r.err == nil {
+				return r.conn, nil
+			}
+			errs = append(errs, r.err)
+		case <-next:
+			if begun < len(addrs) {
+				begin(addrs[begun])
+				begun++
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return nil, errors.Join(errs...)
+}

@@ -1,0 +1,286 @@
+package keeper
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/ids"
+	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/budget"
+	"github.com/agent-init/agent-init/pkg/reaper"
+	"github.com/agent-init/agent-init/pkg/route"
+	"github.com/agent-init/agent-init/pkg/sockowner"
+)
+
+// brokerKeeper keeps one broker running, and owns what it is lent: its listener, the credentials, the counts of what was
+// spent. It is nil where no route was present at the start. Then nothing of it is there.
+type brokerKeeper struct {
+	child
+	book        *book
+	guard       *guardKeeper
+	credentials *credentials
+	roots       *roots
+	spending    *spending
+	lookups     budget.Pace
+	token       string
+	told        stage.BrokerConfig
+	sockets     *brokerSockets
+	uid         uint32
+	group       ids.Group
+
+	version uint64 // of what brokers are to serve; under mu
+	given   uint64 // what the present broker was started with; under mu
+}
+
+const brokerPatience = 5 * time.Second
+
+// newBrokerKeeper opens what brokers are lent. It stays the keeper's while they come and go.
+func newBrokerKeeper(ctx context.Context, b *base, h guarded) (*brokerKeeper, error) {
+	k := &brokerKeeper{
+		child: child{base: b, who: "the broker", sender: audit.TheBroker},
+		book:  h.book, credentials: h.book.credentials, roots: newRoots(b.config.Environ), spending: newSpending(),
+		lookups: budget.Pace{Burst: 64, Every: 50 * time.Millisecond}, uid: h.found.broker.uid, group: h.found.broker.group, guard: h.guard,
+	}
+	err := k.prepare(h.book.policy().Settings.Broker)
+	if err != nil {
+		return nil, err
+	}
+	if k.sockets, err = openBrokerSockets(ctx); err != nil {
+		return nil, err
+	}
+	var drawn [32]byte
+	rand.Read(drawn[:])
+	k.token = base64.RawURLEncoding.EncodeToString(drawn[:])
+	k.told = stage.BrokerConfig{Token: k.token, Families: len(k.sockets.files), LogLevel: b.config.level()}
+	if !b.shared() {
+		k.told.UIDs = []uint32{h.agent.identity.UID, 0}
+	}
+	diag, err := k.openDiag()
+	if err != nil {
+		return nil, err
+	}
+	k.door = &k.sockets.lent
+	k.gets = append([]*os.File{diag}, k.sockets.files...)
+	k.spec = stage.Own("broker", k.uid, k.group.GID, stage.BrokerName)
+	k.part = func(s *state.State) partState {
+		return partState{&s.Broker.OK, &s.Broker.Fault, &s.Broker.Restarts, &s.Broker.Seen}
+	}
+	k.keep(brokerPatience, k.spawn, k.serve)
+	b.update(func(s *state.State) { s.Broker.UID, s.Broker.Port = k.uid, k.sockets.port })
+	return k, nil
+}
+
+// identity is what the rules know the broker by.
+func (k *brokerKeeper) identity() identity {
+	if k == nil {
+		return identity{}
+	}
+	i := identity{uid: k.uid, gid: k.group.GID, port: k.sockets.port}
+	if k.group.Any {
+		i.gid = 0
+	}
+	return i
+}
+
+// openDiag opens where the broker sees whose a connection is. Where the kernel can't tell that, the token has to do.
+func (k *brokerKeeper) openDiag() (*os.File, error) {
+	diag, err := sockowner.Open()
+	if err == nil {
+		nobody := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)
+		if _, err = sockowner.NewFinder(diag).Find(unix.IPPROTO_TCP, nobody, nobody); errors.Is(err, sockowner.ErrNone) {
+			return diag, nil
+		}
+		diag.Close()
+	}
+	k.log.Warn("the broker knows callers by their token alone: the kernel can't say whose a socket is", "error", err)
+	k.told.Blind = true
+	return os.Open(os.DevNull)
+}
+
+// prepare reads the certificate authorities, if a route needs them for the first time.
+func (k *brokerKeeper) prepare(routes []route.Route) error {
+	overTLS := func(r route.Route) bool { return strings.HasPrefix(r.To, "https:") }
+	if k == nil || k.roots.pem != nil || !slices.ContainsFunc(routes, overTLS) {
+		return nil
+	}
+	return k.rereadRoots()
+}
+
+func (k *brokerKeeper) spawn(channel *os.File) (*reaper.Process, error) {
+	k.mu.Lock()
+	k.given = k.version
+	k.mu.Unlock()
+	load, err := k.load().File()
+	if err != nil {
+		return nil, err
+	}
+	defer load.Close()
+	return k.child.spawn(channel, k.told, load)
+}
+
+// load is what the broker is to serve now.
+func (k *brokerKeeper) load() stage.BrokerLoad {
+	l := stage.BrokerLoad{Routes: k.book.policy().Settings.Broker, Credentials: map[string][]byte{}}
+	for _, r := range l.Routes {
+		l.Credentials[r.Name] = k.credentials.of(r).secret
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l.Roots = k.roots.pem
+	return l
+}
+
+// push hands over other routes or credentials. A broker that can't take them is replaced by one that starts with them.
+func (k *brokerKeeper) push() {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	k.version++
+	k.mu.Unlock()
+	k.book.publishRoutes()
+	f, err := k.load().File()
+	if err != nil {
+		k.log.Error("handing over credentials", "error", err)
+		return
+	}
+	defer f.Close()
+	if _, ch, err := k.ask(wire.Message{Op: wire.OpCredentials}, f); ch != nil && err != nil {
+		k.log.Warn("the broker is restarted to take other credentials", "error", err)
+		ch.Close()
+	}
+}
+
+// watch takes over credentials and certificate authorities that have changed.
+func (k *brokerKeeper) watch() {
+	if k == nil {
+		return
+	}
+	routes := k.book.policy().Settings.Broker
+	another, news := k.credentials.changed(routes)
+	if k.roots.pem != nil && k.roots.changed() {
+		if err := k.rereadRoots(); err != nil {
+			k.log.Error("the certificate authorities were not read again; the former ones stay", "error", err)
+		} else {
+			another = true
+		}
+	}
+	switch {
+	case another:
+		k.guardian(audit.Info, "credentials or certificate authorities of the broker have changed")
+		k.push()
+	case news:
+		k.book.publishRoutes()
+	}
+	if news {
+		k.publish()
+	}
+}
+
+func (k *brokerKeeper) rereadRoots() error {
+	next := &roots{files: k.roots.files}
+	err := next.read()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err != nil {
+		k.roots.seen = next.look() // it is read again when it has changed again
+		return err
+	}
+	k.roots = next
+	return nil
+}
+
+// serve answers the broker.
+func (k *brokerKeeper) serve(ctx context.Context, ch *wire.Channel) error {
+	a := answering{who: k.who, patience: brokerPatience, log: k.log}
+	a.answers = map[wire.Op]func(m, reply wire.Message) wire.Message{
+		wire.OpSpend:  k.spend,
+		wire.OpLookup: func(m, reply wire.Message) wire.Message { return k.lookup(ctx, m, reply) },
+	}
+	a.takes = func(m wire.Message) error {
+		switch m.Op {
+		case wire.OpReady:
+			k.serving(ch)
+		case wire.OpPong:
+			k.update(func(s *state.State) { s.Broker.Seen = time.Now() })
+		case wire.OpCredentials:
+			if m.Err {
+				return errors.New("the broker could not take other credentials")
+			}
+			k.answered(m)
+		default:
+			return errors.New("the broker sent an unknown request")
+		}
+		return nil
+	}
+	return a.serve(ch)
+}
+
+func (k *brokerKeeper) serving(ch *wire.Channel) {
+	k.begun(ch)
+	k.mu.Lock()
+	outdated := k.given != k.version
+	k.mu.Unlock()
+	if outdated { // something changed while the broker was on its way
+		k.push()
+	}
+	k.serves()
+}
+
+// route is the present route of that name.
+func (k *brokerKeeper) route(name string) (r route.Route, ok bool) {
+	routes := k.book.policy().Settings.Broker
+	i := slices.IndexFunc(routes, func(r route.Route) bool { return r.Name == name })
+	if i < 0 {
+		return r, false
+	}
+	return routes[i], true
+}
+
+// spend takes a request from the limits of its route, or with a flag counts what one has come to.
+func (k *brokerKeeper) spend(m, reply wire.Message) wire.Message {
+	r, ok := k.route(m.Name)
+	switch {
+	case !ok:
+		reply.Err, reply.Text = true, "there is no such route any more"
+	case m.Flag == 0:
+		reply.Text = k.spending.take(r, time.Now())
+		reply.Err = reply.Text != ""
+	default:
+		k.spending.count(r.Name, m.Arg, uint64(max(0, m.Value)), time.Now())
+		k.count(m)
+	}
+	return reply
+}
+
+// lookup has the guard resolve the host of a route, which leases the addresses to the broker.
+func (k *brokerKeeper) lookup(ctx context.Context, m, reply wire.Message) wire.Message {
+	own := k.book.policy().Broker
+	switch {
+	case own == nil || !own.Lookup(m.Name).Allowed:
+		reply.Err, reply.Text = true, "no route leads there"
+		return reply
+	case !k.lookups.Take(time.Now()):
+		reply.Err, reply.Text = true, "too many questions"
+		return reply
+	}
+	addrs, ttl, err := k.guard.resolve(ctx, m.Name)
+	if err != nil {
+		reply.Err, reply.Text = true, wire.PlainText(err.Error())
+		return reply
+	}
+	reply.Addrs, reply.TTL = addrs[:min(len(addrs), wire.MaxLeaseAddrs)], ttl
+	return reply
+}

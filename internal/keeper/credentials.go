@@ -1,0 +1,201 @@
+package keeper
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/route"
+)
+
+// credentials owns what the broker puts on. Nothing of it is shown: of each there is where it is from, and a fingerprint.
+type credentials struct {
+	environ map[string]string // what agent-init was started with
+	hidden  bool              // the agent may look for files where they are: nobody but root may read them
+	never   string            // why there can be no route here; "": there can
+
+	mu   sync.Mutex
+	held map[string]credential // by all the places where one may be
+	why  map[string]string     // of the routes that are absent
+	to   map[string]string     // where each route leads
+}
+
+// credential is one that was read.
+type credential struct {
+	secret []byte
+	source string // where from, as policies have it
+	fault  string // why what is there now was not taken
+}
+
+// without has no further route: there is no broker to serve one.
+func (c *credentials) without(why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.never = why
+}
+
+func newCredentials(b *base, never string) *credentials {
+	return &credentials{environ: b.config.Environ, hidden: !b.shared(), never: never, held: map[string]credential{}, why: map[string]string{}, to: map[string]string{}}
+}
+
+// places are the sources of a route, as policies have them.
+func places(r route.Route) string {
+	var all []string
+	for _, s := range r.Credential {
+		all = append(all, s.String())
+	}
+	return strings.Join(all, ", ")
+}
+
+// absent is for policy.ParseWith: it reads the credentials of routes, and says which optional ones have none.
+func (c *credentials) absent(routes []policy.PlacedRoute) (names []string, wrong policy.ErrorList) {
+	for _, r := range routes {
+		why, err := c.look(r.Route)
+		switch {
+		case err != nil:
+			wrong = append(wrong, policy.Error{Source: r.Source, Text: r.Name, Message: "the credential of this route can't be used: " + err.Error()})
+		case why == "":
+		case r.Optional:
+			names = append(names, r.Name)
+		default:
+			wrong = append(wrong, policy.Error{Source: r.Source, Text: r.Name, Message: why + " (write optional: true to go on without this route)"})
+		}
+		c.mu.Lock()
+		c.why[r.Name], c.to[r.Name] = why, r.To
+		c.mu.Unlock()
+	}
+	return names, wrong
+}
+
+// look reads the credential of r, and says why there is none; an error is about one that is there.
+func (c *credentials) look(r route.Route) (why string, err error) {
+	c.mu.Lock()
+	never := c.never
+	c.mu.Unlock()
+	if never != "" {
+		return never, nil
+	}
+	if r.Keyless {
+		return "", nil
+	}
+	found, err := c.read(r)
+	return c.take(r, found, err)
+}
+
+// take takes what was read for r. What was good before goes on where that is nothing, or no good.
+func (c *credentials) take(r route.Route, found credential, bad error) (why string, err error) {
+	at := places(r)
+	if bad == nil && found.secret == nil {
+		why = "there is no credential at " + at
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old, had := c.held[at]
+	switch {
+	case why == "" && bad == nil:
+		c.held[at] = found
+	case had && bad != nil:
+		old.fault = bad.Error()
+		c.held[at] = old
+	case had:
+		old.fault = why
+		c.held[at] = old
+	default:
+		return why, bad
+	}
+	return "", nil
+}
+
+// read reads the first credential that is there, nil if none is.
+func (c *credentials) read(r route.Route) (credential, error) {
+	for _, s := range r.Credential {
+		if s.File == "" {
+			if value := c.environ[s.Env]; value != "" {
+				if bad := policy.CheckSecret([]byte(value)); bad != "" {
+					return credential{}, fmt.Errorf("the variable %s: %s", s.Env, bad)
+				}
+				return credential{secret: kept([]byte(value)), source: s.String()}, nil
+			}
+			continue
+		}
+		data, err := policy.ReadSecret(s.File, c.hidden)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return credential{}, err
+		}
+		return credential{secret: kept(data), source: s.String()}, nil
+	}
+	return credential{}, nil
+}
+
+// kept moves data to where secrets are.
+func kept(data []byte) []byte {
+	s := wire.Secret(len(data))
+	copy(s, data)
+	clear(data)
+	return s
+}
+
+// of is the credential of a route that was looked at.
+func (c *credentials) of(r route.Route) credential {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held[places(r)]
+}
+
+// absence is why a route is absent.
+func (c *credentials) absence(name string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.why[name]
+}
+
+// leadsTo is where a route would lead.
+func (c *credentials) leadsTo(name string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.to[name]
+}
+
+// settling is how long what is new must stay as it is before it is taken: it may be half written.
+const settling = 50 * time.Millisecond
+
+// changed looks at the credentials of routes again, and says whether one is another, and whether there is news of any.
+func (c *credentials) changed(routes []route.Route) (another, news bool) {
+	var moved []route.Route
+	first := map[string]credential{}
+	for _, r := range routes {
+		if r.Keyless {
+			continue
+		}
+		was := c.of(r)
+		found, err := c.read(r)
+		if first[r.Name] = found; err != nil || !bytes.Equal(found.secret, was.secret) || found.source != was.source || was.fault != "" {
+			moved = append(moved, r)
+		}
+	}
+	if moved == nil {
+		return false, false
+	}
+	time.Sleep(settling)
+	for _, r := range moved {
+		was := c.of(r)
+		found, err := c.read(r)
+		if !bytes.Equal(found.secret, first[r.Name].secret) {
+			continue // it is looked at again
+		}
+		_, _ = c.take(r, found, err) // its error is in what is held
+		is := c.of(r)
+		another = another || !bytes.Equal(was.secret, is.secret)
+		news = news || was.fault != is.fault || was.source != is.source
+	}
+	return another, news || another
+}
