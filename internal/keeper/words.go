@@ -5,11 +5,14 @@ import (
 	_ "embed" // of readme.txt
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/route"
 )
 
 // readme is what the agent, a program that reads, is told: what it can reach, and what is a waste of its time.
@@ -42,8 +45,26 @@ func writeReadme(w io.Writer, p *policy.Policy, grants []grant.Grant, monitor bo
 			fmt.Fprintf(&granted, "- `%s` is allowed until %s.\n", g.Target, g.Expires.UTC().Format(time.RFC3339))
 		}
 	}
-	_, err := strings.NewReplacer("%MONITOR%", mode, "%RULES%", rules.String(), "%GRANTS%", granted.String()).WriteString(w, readme)
+	_, err := strings.NewReplacer("%MONITOR%", mode, "%RULES%", rules.String(), "%ROUTES%", routesFor(p.Settings.Broker), "%GRANTS%", granted.String()).
+		WriteString(w, readme)
 	return err
+}
+
+// routesFor tells the agent of the broker's routes, "" without any.
+func routesFor(routes []route.Route) string {
+	var b strings.Builder
+	for _, r := range routes {
+		fmt.Fprintf(&b, "- `%s`, for %s", r.Name, r.To)
+		for i, name := range slices.Sorted(maps.Keys(r.Env)) {
+			b.WriteString([]string{": ", ", "}[min(i, 1)] + "`$" + name + "`")
+		}
+		b.WriteString("\n")
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "## What the broker asks for you\n\nThese APIs have another address here, on loopback. Your environment has it, and a token in place of the key. " +
+		"`agent-init\nexplain NAME` says what may be asked:\n\n" + b.String() + "\n"
 }
 
 // Monitor mode is chosen by the flag alone: no file, no grant and no failure

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -34,6 +35,8 @@ func (w *written) place(word string) Source {
 	return w.at[""]
 }
 
+const maxRoutes = 100
+
 func (ps *parser) broker(n node) {
 	ps.mapping(n, nil, func(name string, n node) {
 		w := written{Route: route.Route{Name: name}, at: map[string]Source{"": n.key}}
@@ -42,6 +45,10 @@ func (ps *parser) broker(n node) {
 			return
 		}
 		if !ps.once(n.key, n.name) {
+			return
+		}
+		if len(ps.routes) == maxRoutes {
+			ps.errs.add(Error{Source: n.key, Text: name, Message: fmt.Sprintf("a policy has %d routes at most", maxRoutes)})
 			return
 		}
 		faults := ps.errs.count()

@@ -2,10 +2,12 @@ package policy
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/agent-init/agent-init/pkg/route"
@@ -300,5 +302,17 @@ broker:
 	}
 	if _, err := Rebuild(nil, nil, []RouteEntry{{Source: "p.yaml:3"}}); err == nil {
 		t.Error("a route to nowhere is taken")
+	}
+}
+
+func TestManyRoutes(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("broker:\n")
+	for i := range maxRoutes + 2 {
+		fmt.Fprintf(&b, "  r%d: {to: 'http://10.0.0.1:%d', api: openai, credential: none}\n", i, 1000+i)
+	}
+	want := join(`p.yaml:102:3: a policy has 100 routes at most: "r100"`, `p.yaml:103:3: a policy has 100 routes at most: "r101"`)
+	if got := failure(t, "p.yaml", b.String()); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
