@@ -335,6 +335,68 @@ func TestKernelBrokerGoesOn(t *testing.T) {
 	must(t, f.Verify(ctx))
 }
 
+// TestKernelBrokerReload: other rules, for others and with or without a broker, end no flow of the guard's or the broker's.
+func TestKernelBrokerReload(t *testing.T) {
+	if !onBackends(t) {
+		return
+	}
+	ctx := context.Background()
+	l := newLab(t)
+	with := withBroker(t, l)
+	without := with
+	without.BrokerUID, without.BrokerGID, without.BrokerPort4, without.BrokerPort6 = 0, 0, 0, 0
+	f := open(t, Options{})
+	keptOpen := func(who int, change func(round int)) {
+		t.Helper()
+		var c net.Conn
+		as(who, func() {
+			var err error
+			c, err = net.Dial("tcp", at(far4, 8443).String())
+			must(t, err)
+		})
+		defer c.Close()
+		stop, ended := make(chan struct{}), make(chan error, 1)
+		go func() {
+			for {
+				select {
+				case <-stop:
+					ended <- nil
+					return
+				default:
+				}
+				if _, err := ping(c, "x"); err != nil {
+					ended <- err
+					return
+				}
+			}
+		}()
+		for round := range 10 {
+			change(round)
+		}
+		close(stop)
+		if err := <-ended; err != nil {
+			t.Errorf("a flow of %d has ended: %v", who, err)
+		}
+		must(t, f.Verify(ctx))
+	}
+	others := func(c Config, round int) Config {
+		c.Allow = []Entry{{Prefix: netip.PrefixFrom(other4, 24+round%8), Proto: unix.IPPROTO_TCP, Port: 80}}
+		c.BrokerAllow = []Entry{{Prefix: netip.PrefixFrom(other4, 24+round%8), Proto: unix.IPPROTO_TCP, Port: 9443}}
+		return c
+	}
+	apply(t, f, with)
+	must(t, f.Lease(ctx, append(tcpLeases(8443, far4), forBroker(tcpLeases(8443, far4)...)...)))
+	keptOpen(brokerUID, func(round int) { apply(t, f, others(with, round)) })
+	keptOpen(guardUID, func(round int) { apply(t, f, others(with, round)) })
+	keptOpen(guardUID, func(round int) {
+		if round%2 == 0 {
+			apply(t, f, without)
+		} else {
+			apply(t, f, others(with, round))
+		}
+	})
+}
+
 // slowReader takes a connection at the peer's, reads once its other end is closed, and tells how much came before the
 // end; -1 if that never came.
 func slowReader(t *testing.T, l *lab, ap netip.AddrPort) <-chan int64 {

@@ -129,22 +129,30 @@ func (b *builder) toBroker(c *Chain) {
 }
 
 // brokerZone puts the broker's flows apart from all others, like the guard's: see zone. So is put what sockets that it
-// has closed still send, but for where the agent may have sockets of its own.
-func (b *builder) brokerZone(c *Chain) {
-	if !b.hasBroker() {
-		return
-	}
+// has closed still send. What depends on the policy is in a chain of its own, since rules of zones that change end flows.
+func (b *builder) brokerZone() []Chain {
 	const its = 8 // any number that is no other zone's
+	c := Chain{Name: "broker-zone", Hook: "output", Priority: raw}
 	c.add(zone(its), b.brokerOwned()...)
 	c.add(leave, held)
+	c.add(jump("others"))
+	c.add(zone(its), tcp, first.not())
+	return []Chain{b.others(), c}
+}
+
+// others is done with what no socket of the broker's can have left, and with all where the agent may have had one, too.
+func (b *builder) others() Chain {
+	c := Chain{Name: "others"}
 	for _, f := range Families() {
 		for _, s := range append(b.allowed[f], f.Leases(Agent).Name, f.Kept(Agent).Name) {
-			c.add(leave, of(f), inSet(s))
+			c.add(accept, of(f), inSet(s))
 		}
 		for _, s := range append(b.brokered[f], f.Kept(Broker).Name) {
-			c.add(zone(its), of(f), tcp, first.not(), inSet(s))
+			c.add(leave, of(f), inSet(s))
 		}
 	}
+	c.add(accept)
+	return c
 }
 
 // brokerIn notes what has answered the broker, and lets in what would be denied. The rules behind decide about the rest:

@@ -327,7 +327,6 @@ func (b *builder) redirect() Chain {
 func (b *builder) zone() Chain {
 	c := Chain{Name: "zone", Hook: "output", Priority: raw}
 	c.add(zone(7), b.guardOwned()...) // any number but 0, where all other flows are
-	b.brokerZone(&c)
 	return c
 }
 

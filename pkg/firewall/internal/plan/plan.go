@@ -190,6 +190,9 @@ func New(c Config) (Plan, error) {
 	}
 	if c.GuardZone {
 		p.Chains = append(p.Chains, b.zone())
+		if c.hasBroker() {
+			p.Chains = append(p.Chains, b.brokerZone()...)
+		}
 	}
 	return p, nil
 }

@@ -49,9 +49,12 @@ func xtTables(p plan.Plan, f plan.Family, uids []uidRange) ([]xtTable, error) {
 			if !c.Nat && c.Priority != 0 && !c.Raw() || c.Nat && c.Priority > -100 {
 				return nil, fmt.Errorf("chain %s: iptables has no priority %d: %w", c.Name, c.Priority, nfnetlink.ErrUnsupported)
 			}
-			t.hooks = append(t.hooks, xtHook{strings.ToUpper(c.Hook), xtPrefix + c.Name, c.Closed})
 			if err := r.chain(c); err != nil {
 				return nil, err
+			}
+			h := xtHook{strings.ToUpper(c.Hook), xtPrefix + c.Name, c.Closed}
+			if !t.follows(h) {
+				t.hooks = append(t.hooks, h)
 			}
 		}
 		if len(t.hooks) > 0 {
@@ -59,6 +62,21 @@ func xtTables(p plan.Plan, f plan.Family, uids []uidRange) ([]xtTable, error) {
 		}
 	}
 	return out, nil
+}
+
+// follows puts the chain of h behind that which has its hook already, if there is one: a built-in chain leads to one of
+// ours. That one ends in no verdict, and returns early from nothing.
+func (t *xtTable) follows(h xtHook) bool {
+	i := slices.IndexFunc(t.hooks, func(old xtHook) bool { return old.builtin == h.builtin })
+	if i < 0 {
+		return false
+	}
+	for j := range t.chains {
+		if c := &t.chains[j]; c.name == t.hooks[i].chain {
+			c.rules = append(c.rules, h.jump())
+		}
+	}
+	return true
 }
 
 // xtTableOf returns the table that has the hook of c. Only mangle and nat see a packet after the last routing.
