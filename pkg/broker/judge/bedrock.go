@@ -41,17 +41,18 @@ var converseBlocks = map[string]look{
 
 // Left out of a source is s3Location, which the provider would fetch.
 var (
-	converseWhole = rule{closed: true, members: map[string]look{
+	converseWhole = rule{members: map[string]look{
 		"format": asPlain, "name": asPlain, "source": asBytes, "citations": asSettings, "context": asPlain}}
-	converseSource   = rule{closed: true, members: map[string]look{"bytes": asEncoded, "text": asPlain, "content": asBlocks}}
-	converseResult   = rule{members: map[string]look{"toolUseId": asPlain, "content": asBlocks, "status": asPlain}}
-	converseGuarded  = rule{closed: true, members: map[string]look{"text": asInert, "image": asWhole}}
-	converseSearched = rule{closed: true, members: map[string]look{
+	converseSource = rule{members: map[string]look{"bytes": asEncoded, "text": asPlain, "content": asBlocks}}
+	converseResult = rule{members: map[string]look{
+		"toolUseId": asPlain, "content": asBlocks, "status": asPlain, "type": asPlain}}
+	converseGuarded  = rule{members: map[string]look{"text": asInert, "image": asWhole}}
+	converseSearched = rule{members: map[string]look{
 		"source": asPlain, "title": asPlain, "content": asBlocks, "citations": asSettings}}
-	converseTools = rule{closed: true, members: map[string]look{"tools": asTools, "toolChoice": asSettings}}
+	converseTools = rule{members: map[string]look{"tools": asTools, "toolChoice": asSettings}}
 
 	// What Anthropic's and Amazon's models know besides.
-	converseAdditional = rule{closed: true, members: map[string]look{
+	converseAdditional = rule{members: map[string]look{
 		"thinking": asSettings, "reasoning_config": asSettings, "reasoningConfig": asSettings, "reasoning_effort": asPlain,
 		"inferenceConfig": asSettings, "anthropic_beta": asSettings, "top_k": asPlain, "output_config": asSettings}}
 )
@@ -123,15 +124,14 @@ func (q *request) inPath() (Told, *Refusal) {
 	return Told{Model: id, Stream: stream, CountsUsage: true}, nil
 }
 
-// fits judges the members of an object by a rule. All that a closed one does not name is refused, and so are objects and
-// lists in others.
+// fits judges the members of an object by a rule. All are closed.
 func (q converse) fits(v value, what []byte, r rule) *Refusal {
 	if v.kind() != object {
 		return refuse("content", "%s is not an object", quote(what, 64))
 	}
 	for name, member := range v.members() {
 		how := r.members[string(name)]
-		if how == 0 && !member.none() && !q.named(name) && (r.closed || !member.scalar() || placing(name)) {
+		if how == 0 && !member.none() && !q.named(name) {
 			return refuse("field", "field %s of %s is not known to agent-init; route %s lets it pass with fields: [%[1]s]",
 				quote(name, 64), quote(what, 64), q.route.Name)
 		}
@@ -185,7 +185,7 @@ func (q converse) look(how look, name []byte, v value) *Refusal {
 }
 
 func (q converse) block(v value) *Refusal {
-	return q.fits(v, []byte("a block"), rule{closed: true, members: converseBlocks})
+	return q.fits(v, []byte("a block"), rule{members: converseBlocks})
 }
 
 // tool is one of the client's, a point of the cache, or one that the provider runs.

@@ -89,3 +89,13 @@ func (q openai) message(v value) *Refusal {
 	}
 	return q.fits(v, []byte("a message"), chatMessage)
 }
+
+// call is one of a tool that the client has run.
+func (q openai) call(v value) *Refusal {
+	switch kind := v.get("type"); {
+	case kind.none(), string(kind.str()) == "function", string(kind.str()) == "custom":
+		return q.fits(v, []byte("tool_calls"), chatCall)
+	default:
+		return unknown("a call", kind)
+	}
+}

@@ -21,6 +21,8 @@ const (
 	asSettings                     // values that name no place, at any depth
 	asSchema                       // of JSON
 	asChoice                       // of a tool
+	asChoices                      // a list of them
+	asAllowed                      // {"mode": …, "tools": […]}
 	asEnvironment                  // of a tool
 	asSearch                       // has the provider search
 	asPlugins                      // a list of {"id": …}
@@ -93,7 +95,10 @@ var openaiTool = rule{members: map[string]look{
 var (
 	openaiAddress = rule{closed: true, members: map[string]look{"url": asAddress, "detail": asPlain, "format": asPlain}}
 	openaiAudio   = rule{closed: true, members: map[string]look{"data": asEncoded, "format": asPlain}}
-	openaiFile    = rule{closed: true, members: map[string]look{
+	// openaiAllowed is the choice among some tools, which Chat Completions wraps.
+	openaiAllowed = rule{closed: true, members: map[string]look{
+		"mode": asPlain, "tools": asChoices, "allowed_tools": asAllowed}}
+	openaiFile = rule{closed: true, members: map[string]look{
 		"file_data": asAddress, "filename": asPlain, "file_id": asKept, "file_url": asRemote}}
 )
 
@@ -121,8 +126,8 @@ func (q openai) fits(v value, what []byte, r rule) *Refusal {
 		if how == 0 {
 			how = openaiCommon[string(name)]
 		}
-		if how == 0 && !member.none() && !q.named(name) &&
-			(r.closed || !member.scalar() || placing(name) || respelt(name, r.members) || respelt(name, openaiCommon)) {
+		if how == 0 && !member.none() && !q.named(name) && (r.closed || !member.scalar() || placing(name) ||
+			remote(member.str()) || respelt(name, r.members) || respelt(name, openaiCommon)) {
 			return refuse("field", "field %s of %s is not known to agent-init; route %s lets it pass with fields: [%[1]s]",
 				quote(name, 64), quote(what, 64), q.route.Name)
 		}
@@ -156,11 +161,18 @@ func (q openai) look(how look, name []byte, v value) *Refusal {
 	case asTools:
 		return q.list(v, name, false, q.tool)
 	case asCalls:
-		return q.list(v, name, false, func(call value) *Refusal { return q.fits(call, name, chatCall) })
+		return q.list(v, name, false, q.call)
 	case asAnnotations:
 		return q.list(v, name, false, q.annotation)
 	case asChoice:
 		return q.choice(v)
+	case asChoices:
+		return q.list(v, name, false, q.choice)
+	case asAllowed:
+		if kind := v.get("type"); !kind.none() {
+			return unknown("tool_choice", kind)
+		}
+		return q.fits(v, name, openaiAllowed)
 	case asEnvironment:
 		return q.environment(v)
 	case asTarget:
@@ -294,25 +306,7 @@ func (q openai) choice(v value) *Refusal {
 			return q.provided(kind.str(), family)
 		}
 	}
-	for name, member := range v.members() {
-		switch string(name) {
-		case "type", "mode":
-			if refusal := q.look(asPlain, name, member); refusal != nil {
-				return refusal
-			}
-		case "tools":
-			if refusal := q.list(member, name, false, q.choice); refusal != nil {
-				return refusal
-			}
-		case "allowed_tools": // Chat Completions wraps the two
-			if refusal := q.list(member.get("tools"), name, false, q.choice); refusal != nil {
-				return refusal
-			}
-		default:
-			return refuse("field", "field %s of tool_choice is not known to agent-init", quote(name, 64))
-		}
-	}
-	return nil
+	return q.fits(v, []byte("tool_choice"), openaiAllowed)
 }
 
 // environment is where a tool runs. One that is named by a text is that of a computer that the client shows.

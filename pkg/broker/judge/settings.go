@@ -64,16 +64,22 @@ func remote(s []byte) bool {
 	return false
 }
 
-// placing says whether a name is one that names of places have.
+// placing says whether a name is one that names of places have, or of what has the provider go to some.
 func placing(name []byte) bool {
-	var room [64]byte
-	s := appendFolded(room[:0], name)
-	for _, part := range []string{"url", "uri", "href", "endpoint", "fileid", "server", "container", "connector", "vectorstore"} {
-		if bytes.Contains(s, []byte(part)) {
+	s := folded(name)
+	for _, part := range places {
+		if strings.Contains(s, part) {
 			return true
 		}
 	}
 	return false
+}
+
+// places are parts of names, folded.
+var places = []string{
+	"url", "uri", "href", "endpoint", "location", "source", "server", "container", "connector", "vectorstore", "apibase",
+	"fileid", "filedata", "cachedcontent", "conversation", "responseid", "prompt",
+	"search", "tools", "systemtool", "plugin", "background",
 }
 
 // respelt says whether a name is one of a rule's in another spelling. To Go's encoding/json the long s and the sign of
