@@ -54,6 +54,9 @@ func (q anthropic) look(how look, name []byte, v value) *Refusal {
 		return q.fetched(v)
 	case asServed:
 		return q.byFamily(v, anthropicServed)
+	case asModel:
+		_, refusal := q.model(v)
+		return refusal
 	case asTarget:
 		_, refusal := q.model(v.get("model"))
 		return refusal
@@ -169,10 +172,8 @@ func (q anthropic) tool(v value) *Refusal {
 	if refusal := q.byFamily(kind, anthropicTools); refusal != nil {
 		return refusal
 	}
-	if anthropicTools[string(kind.str())] == "advisor" {
-		if _, refusal := q.model(v.get("model")); refusal != nil {
-			return refusal
-		}
+	if anthropicTools[string(kind.str())] == "advisor" && v.get("model").none() {
+		return refuse("model", "an advisor without a model is not allowed")
 	}
 	return q.fits(v, kind.str(), anthropicTool)
 }
@@ -206,8 +207,8 @@ func (q anthropic) fallbacks(v value) *Refusal {
 		return q.look(asPlain, []byte("fallbacks"), v)
 	}
 	return q.list(v, nil, false, func(item value) *Refusal {
-		if _, refusal := q.model(item.get("model")); refusal != nil {
-			return refusal
+		if item.get("model").none() {
+			return refuse("model", "a fallback without a model is not allowed")
 		}
 		return q.fits(item, []byte("a fallback"), anthropicFallback)
 	})

@@ -5,6 +5,8 @@
 package judge
 
 import (
+	"strings"
+
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
@@ -31,7 +33,8 @@ func Body(r *route.Route, e *route.Endpoint, path string, body []byte) (Told, *R
 	}
 	root, err := parse(body)
 	if err != nil {
-		return Told{}, refuse("json", "the body is not JSON that can be judged: %s", quote(err.Error(), 200))
+		why := strings.TrimPrefix(err.Error(), "jsontext: ")
+		return Told{}, refuse("json", "the body is not JSON that can be judged: %s", quote(why, 200))
 	}
 	q := &request{route: r, path: path, root: root}
 	switch e.Body {

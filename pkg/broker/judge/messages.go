@@ -13,6 +13,7 @@ const (
 	asSource                     // of an image or a document
 	asFetched                    // the content of a web_fetch_tool_result: a document, or an error
 	asServed                     // the name of a tool that the provider has run
+	asModel                      // the name of one
 	asTarget                     // {"model": …}
 	asMessages                   // a list of {"role": …, "content": …}
 	asTools                      // a list of tools
@@ -62,7 +63,7 @@ var (
 	anthropicSummary    = rule{closed: true, members: map[string]look{"instructions": asPlain}}
 	anthropicContainer  = rule{closed: true, members: map[string]look{"id": asPlain}}
 	anthropicFallback   = rule{closed: true, members: map[string]look{
-		"model": asPlain, "max_tokens": asPlain, "speed": asPlain, "output_config": asSchema, "thinking": asSettings}}
+		"model": asModel, "max_tokens": asPlain, "speed": asPlain, "output_config": asSchema, "thinking": asSettings}}
 )
 
 // anthropicBlocks are the types of content that may pass. Left out is container_upload: it names a file that the
@@ -140,7 +141,7 @@ var anthropicTool = rule{members: map[string]look{
 	"defer_loading": asPlain, "eager_input_streaming": asPlain, "allowed_callers": asSettings, "configs": asSettings,
 
 	// Of tools that the provider runs. The tools of mcp_toolset are names and schemas.
-	"model": asPlain, "caching": asSettings, "user_location": asInert, "allowed_domains": asInert,
+	"model": asModel, "caching": asSettings, "user_location": asInert, "allowed_domains": asInert,
 	"blocked_domains": asInert, "url_sources": asInert, "mcp_server_name": asPlain, "default_config": asSettings,
 	"tools": asInert,
 }}

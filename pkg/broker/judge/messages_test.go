@@ -152,6 +152,8 @@ var relays = map[string][2]string{
 	"a result of code_execution":  {says(`{"type":"bash_code_execution_tool_result","tool_use_id":"s","content":{}}`), "tool"},
 	"a result of MCP":             {says(`{"type":"mcp_tool_result","tool_use_id":"s","content":"x"}`), "tool"},
 	"a list of MCP's tools":       {says(`{"type":"mcp_tool_listing","mcp_server_name":"s","tools":[]}`), "tool"},
+	"a list for a text":           {says(`{"type":"text","text":["x"]}`), "content"},
+	"an object for an ID":         {says(`{"type":"tool_result","tool_use_id":{"url":"x"},"content":"x"}`), "content"},
 	"more in a fallback":          {ask(`"fallbacks":[{"model":"a","tools":[]}]`), "field"},
 	"a fallback without a model":  {ask(`"fallbacks":[{}]`), "model"},
 }

@@ -39,7 +39,7 @@ func quote[T ~string | ~[]byte](text T, n int) string {
 		quoted = quoted[:n] + "…"
 	}
 	quoted = strconv.QuoteToGraphic(quoted)
-	return quoted[1 : len(quoted)-1]
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
 // retried are words that have clients try again, wherever they read them: Claude Code the second, OpenCode and pi the

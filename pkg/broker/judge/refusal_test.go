@@ -74,3 +74,27 @@ func TestRefusalsAreFinal(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusalsSayWhat holds what a person reads: what was refused, and what would let it pass.
+func TestRefusalsSayWhat(t *testing.T) {
+	r := builtin(t, "anthropic")
+	r.Models = []string{"claude-*", "a"}
+	for body, want := range map[string]string{
+		says(`{"text":"x"}`):    "content without a type is not allowed",
+		says(`{"type":"x\ny"}`): `content of the type x\ny is not allowed, or not known to agent-init`,
+		says(`{"type":"image","source":{"type":"url","url":"https://x"}}`): "a source by url is not allowed, since the provider " +
+			"would fetch it; base64 is",
+		ask(`"new_field":1`): "field new_field is not known to agent-init; route anthropic lets it pass with fields: [new_field]",
+		ask(`"tools":[{"type":"web_search_20250305"}]`): "web_search_20250305 is run by the provider, which could fetch or keep " +
+			"what it is told; route anthropic lets it pass with provider_tools: [web_search]",
+		ask(`"tools":[{"type":"new_1"}]`): "a tool of the type new_1 is not known to agent-init; route anthropic lets it pass " +
+			"with provider_tools: [new_1]",
+		`{"model":"gpt-5","messages":[]}`: "model gpt-5 is not on the list of route anthropic (models)",
+		`{"model":"a","model":"b"}`:       `the body is not JSON that can be judged: duplicate object member name "model"`,
+	} {
+		_, refusal := Body(r, &r.Endpoints[0], "/v1/messages", []byte(body))
+		if refusal == nil || refusal.Text != want {
+			t.Errorf("%s\n%+v, want\n%s", body, refusal, want)
+		}
+	}
+}
