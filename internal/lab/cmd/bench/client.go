@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -22,25 +23,25 @@ const clientPath = "/usr/local/bin/bench-client"
 
 // runClient does one thing inside of a box and prints what it took.
 func runClient(what, through string, n int) int {
-	w := ways{direct: to(directAddr), gated: by(through)}
-	var t timing
-	var out any = &t
+	direct, gated := to(directAddr), by(through)
+	var out any
 	var err error
 	switch what {
 	case "spawn":
 		out, err = spawn(n)
 	case "setup":
-		t, err = w.alternate(n, setUp)
+		out, err = inTurns(n, timeOf(direct, setUp), timeOf(gated, setUp))
 	case "https", "http":
-		t, err = w.alternate(n, func(d dialer) error { return fetch(what, d) })
+		get := func(d dialer) error { return fetch(what, d) }
+		out, err = inTurns(n, timeOf(direct, get), timeOf(gated, get))
 	case "rate":
-		out, err = w.rates(n)
+		out, err = inTurns(n, flood(direct, setUp), flood(gated, setUp))
 	case "hold":
-		err = hold(w.gated, n)
+		err = hold(gated, n)
 	case "loads":
 		out, err = runLoads()
 	default:
-		err = fmt.Errorf("no client %q", what)
+		out, err = runAsker(what, through, n)
 	}
 	if err == nil {
 		err = json.NewEncoder(os.Stdout).Encode(out)
@@ -57,9 +58,6 @@ func runClient(what, through string, n int) int {
 
 // dialer opens a connection to a port of the server.
 type dialer func(port string) (net.Conn, error)
-
-// ways are those to the server that are compared.
-type ways struct{ direct, gated dialer }
 
 func to(addr string) dialer {
 	return func(port string) (net.Conn, error) { return net.Dial("tcp", net.JoinHostPort(addr, port)) }
@@ -97,68 +95,57 @@ func by(through string) dialer {
 	}
 }
 
-// alternate takes the medians of doing something both ways, in turns.
-func (w ways) alternate(n int, do func(dialer) error) (timing, error) {
-	var direct, gated []time.Duration
+// inTurns takes the medians of what is measured both ways, in turns.
+func inTurns[T cmp.Ordered](n int, direct, gated func() (T, error)) (both[T], error) {
+	var directs, gateds []T
 	for range n {
 		for _, side := range []struct {
-			way  dialer
-			into *[]time.Duration
-		}{{w.direct, &direct}, {w.gated, &gated}} {
-			begun := time.Now()
-			if err := do(side.way); err != nil {
-				return timing{}, err
-			}
-			*side.into = append(*side.into, time.Since(begun))
-		}
-	}
-	return timing{Direct: median(direct), Gated: median(gated)}, nil
-}
-
-// rates takes the medians of how many connections a second there are, in turns.
-func (w ways) rates(n int) (r rates, err error) {
-	var direct, gated []float64
-	for range n {
-		for _, side := range []struct {
-			way  dialer
-			into *[]float64
-		}{{w.direct, &direct}, {w.gated, &gated}} {
-			perSecond, err := flood(side.way)
+			measure func() (T, error)
+			into    *[]T
+		}{{direct, &directs}, {gated, &gateds}} {
+			v, err := side.measure()
 			if err != nil {
-				return r, err
+				return both[T]{}, err
 			}
-			*side.into = append(*side.into, perSecond)
+			*side.into = append(*side.into, v)
 		}
 	}
-	return rates{Direct: median(direct), Gated: median(gated)}, nil
+	return both[T]{Direct: median(directs), Gated: median(gateds)}, nil
 }
 
-// rates are connections a second.
-type rates struct{ Direct, Gated float64 }
+// timeOf measures how long it takes to do something by way of w.
+func timeOf[W any](w W, do func(W) error) func() (time.Duration, error) {
+	return func() (time.Duration, error) {
+		begun := time.Now()
+		err := do(w)
+		return time.Since(begun), err
+	}
+}
 
-// flood opens connections, one after another from each of several clients, and
-// returns how many a second there were.
-func flood(d dialer) (float64, error) {
-	var done atomic.Int64
-	errs := make(chan error, rateClients)
-	begun := time.Now()
-	for range rateClients {
-		go func() {
-			for time.Since(begun) < rateTime {
-				if err := setUp(d); err != nil {
-					errs <- err
-					return
+// flood measures how often a second something can be done by way of w, by several clients, each one after another.
+func flood[W any](w W, do func(W) error) func() (float64, error) {
+	return func() (float64, error) {
+		var done atomic.Int64
+		errs := make(chan error, rateClients)
+		begun := time.Now()
+		for range rateClients {
+			go func() {
+				for time.Since(begun) < rateTime {
+					if err := do(w); err != nil {
+						errs <- err
+						return
+					}
+					done.Add(1)
 				}
-				done.Add(1)
-			}
-			errs <- nil
-		}()
+				errs <- nil
+			}()
+		}
+		var err error
+		for range rateClients {
+			err = errors.Join(err, <-errs)
+		}
+		return float64(done.Load()) / time.Since(begun).Seconds(), err
 	}
-	var err error
-	for range rateClients {
-		err = errors.Join(err, <-errs)
-	}
-	return float64(done.Load()) / time.Since(begun).Seconds(), err
 }
 
 // The certificate is the lab's; verifying it is not what is measured.

@@ -54,7 +54,7 @@ func measureDNS(b *bench) {
 		lab.Upstream4.String(), strconv.Itoa(lab.AgentUID), strconv.Itoa(masqPort)}})
 	defer masqBox.Kill()
 
-	guard := b.guardPID(confined.Pid())
+	guard := b.childPID(confined.Pid(), "guard")
 	upstream := lab.Upstream4.String()
 	servers := []*dnsServer{
 		{label: "dnsmasq, asked on its own port", box: masqBox, pid: dnsmasq.Pid(), addr: "127.0.0.1", port: masqPort},

@@ -42,7 +42,7 @@ func measureGate(b *bench) {
 	b.report.figure("TCP, TLS 1.3 and one answer, past the gate (median)", ms(setup.Direct), "")
 	b.report.figure("  through the gate", ms(setup.Gated), "")
 	b.report.figure("  added", fmt.Sprintf("%d µs", added.Microseconds()), "< 300 µs").met(added < setupGoal)
-	guard := b.guardPID(p.Pid())
+	guard := b.childPID(p.Pid(), "guard")
 	for _, scheme := range []string{"https", "http"} {
 		used := b.cpuTime(guard)
 		b.bulk(box, scheme, "no limit but the processors")
@@ -123,8 +123,13 @@ func (b *bench) limitLink(rate uint64) {
 	}
 }
 
-// timing is what the client in the box says.
-type timing struct{ Direct, Gated time.Duration }
+// both is what the client in the box says of the two ways.
+type both[T any] struct{ Direct, Gated T }
+
+type (
+	timing = both[time.Duration]
+	rates  = both[float64] // a second
+)
 
 // client is run as the agent of a confined box; into gets what it found.
 func (b *bench) client(box *lab.Box, into any, what string, n int) {

@@ -28,7 +28,7 @@ func measureMemory(b *bench) {
 		time.Sleep(idleTime) // that is what is measured: nothing happens
 		var sum, keeper, guard usage
 		keeper = b.usage(p.Pid())
-		guard = b.usage(b.guardPID(p.Pid()))
+		guard = b.usage(b.childPID(p.Pid(), "guard"))
 		sum.add(keeper)
 		sum.add(guard)
 		box.Kill()
@@ -134,14 +134,15 @@ func (b *bench) cpuTime(pid int) time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-func (b *bench) guardPID(pid1 int) int {
+// childPID is a child of PID 1, by its name in the table of commands.
+func (b *bench) childPID(pid1 int, name string) int {
 	for _, pid := range b.children(pid1) {
 		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // it may have gone
-		if f := strings.Split(string(args), "\x00"); len(f) > 1 && f[1] == "guard" {
+		if f := strings.Split(string(args), "\x00"); len(f) > 1 && f[1] == name {
 			return pid
 		}
 	}
-	b.Fatalf("PID 1 has no guard")
+	b.Fatalf("PID 1 has no %s", name)
 	return 0
 }
 

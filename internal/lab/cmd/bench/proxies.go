@@ -108,7 +108,7 @@ func (b *bench) crossGate() (c crossing) {
 	b.client(box, &c.setup, "setup", setupsEach)
 	b.client(box, &c.rate, "rate", rateRounds)
 	b.client(box, &c.bulk, "https", bulkRounds)
-	c.rss = b.usage(p.Pid()).rss + b.usage(b.guardPID(p.Pid())).rss
+	c.rss = b.usage(p.Pid()).rss + b.usage(b.childPID(p.Pid(), "guard")).rss
 	return c
 }
 
