@@ -35,6 +35,11 @@ func goldenState() state.State {
 	s.Policy.Attempts, s.Policy.Loaded = 3, at
 	s.Leases.Names, s.Leases.Elements = 5, 20
 	s.Grants.Allowed, s.Grants.Denied, s.Grants.Requests = 1, 2, 3
+	s.Broker = state.Broker{OK: true, UID: 64902, Port: 41234, Restarts: 1, Seen: at, Routes: []state.Route{
+		{Name: "anthropic", To: "https://api.anthropic.com/", Present: true, Source: "file:/run/secrets/anthropic", Fingerprint: "d9d93430",
+			Fault: "/run/secrets/anthropic: it is empty", Requests: 12, Refusals: 3, TokensIn: 5123, TokensOut: 207, LastError: "the API answered 529"},
+		{Name: "openai", To: "https://api.openai.com/", Why: "there is no credential at env:OPENAI_API_KEY", ByName: true},
+	}}
 	return s
 }
 

@@ -147,6 +147,12 @@ func (b *base) boot(ctx context.Context) (*keeper, error) {
 	k.update(func(s *state.State) { s.Phase = state.PhaseReady })
 	k.publish()
 	go k.operate(context.WithoutCancel(ctx), published)
+	st := k.status()
+	for _, line := range st.Broker.Keys() {
+		b.progress.note(line)
+		b.log.Info(line)
+		b.guardian(audit.Info, line)
+	}
 	if b.config.Monitor {
 		b.progress.done("ready, NOT CONFINED")
 	} else {

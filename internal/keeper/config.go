@@ -105,6 +105,14 @@ func (p *progress) close() {
 	}
 }
 
+// note is a line by itself.
+func (p *progress) note(what string) {
+	if p != nil {
+		p.close()
+		p.Say("agent-init: " + text.Clean(what) + "\n")
+	}
+}
+
 func (p *progress) done(what string) {
 	if p == nil {
 		return

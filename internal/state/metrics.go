@@ -44,6 +44,7 @@ func (s *State) WriteMetrics(w io.Writer, version string, now time.Time) error {
 		`{kind="allow"}`, s.Grants.Allowed, `{kind="deny"}`, s.Grants.Denied, `{kind="request"}`, s.Grants.Requests)
 	one("guard_up", "gauge", "1 if the guard serves.", number(s.Guard.OK))
 	one("guard_restarts_total", "counter", "How often the guard was restarted.", s.Guard.Restarts)
+	s.Broker.writeMetrics(metric)
 	one("rules_repairs_total", "counter", "How often changed rules were repaired.", s.Firewall.Repairs)
 	one("rules_verified_timestamp_seconds", "gauge", "When the rules were last found to be as planned.", stamp(s.Firewall.Verified))
 	if s.SelfTest != nil {

@@ -37,6 +37,9 @@ func (s *State) Write(w io.Writer, ok bool, why []string, colour bool) {
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-10s %s\n", name, fmt.Sprintf(format, args...))
 	}
+	for i, line := range s.Broker.Keys() {
+		row([]string{"keys", ""}[min(i, 1)], "%s", text.Clean(line))
+	}
 	row("mode", "%s, %s, started %s", s.Mode, ModeWord(s.Monitor), text.Moment(s.Started, time.Now()))
 	row("agent", "%s (uid %d)", s.Agent.User, s.Agent.UID)
 	compared := "not compared with the plan again yet"
@@ -58,6 +61,7 @@ func (s *State) Write(w io.Writer, ok bool, why []string, colour bool) {
 		row("", "not asked: %s", p)
 	}
 	row("gate", "%s now; %d passed, %d refused", text.Counted(s.Guard.Stats.Relays, "connection", "connections"), s.Guard.Stats.Passed, s.Guard.Stats.Refused)
+	s.Broker.rows(row)
 	row("leases", "%s with a port, for %s", text.Counted(s.Leases.Elements, "address", "addresses"), text.Counted(s.Leases.Names, "name", "names"))
 	if g := s.Grants; g.Allowed+g.Denied+g.Requests > 0 {
 		row("grants", "%d allowed, %d denied at run time; waiting: %s of the agent; see agent-init grants", g.Allowed, g.Denied, text.Counted(g.Requests, "request", "requests"))

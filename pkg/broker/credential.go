@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -39,7 +38,7 @@ func newCredential(r *route.Route, secret []byte) (credential, error) {
 		return credential{}, errNoCredential
 	}
 	in := r.Inject
-	c := credential{secret: string(secret), fingerprint: fingerprint(secret)}
+	c := credential{secret: string(secret), fingerprint: route.Fingerprint(secret)}
 	if !httpguts.ValidHeaderFieldValue(c.secret) {
 		return credential{}, errBadCredential
 	}
@@ -62,12 +61,6 @@ func newCredential(r *route.Route, secret []byte) (credential, error) {
 	}
 	c.repeats = spellings(c.secret)
 	return c, nil
-}
-
-// fingerprint tells credentials apart. The words in front of it make it differ from what others take of the same secret.
-func fingerprint(secret []byte) string {
-	sum := sha256.Sum256(append([]byte("agent-init broker credential\x00"), secret...))
-	return hex.EncodeToString(sum[:4])
 }
 
 // spellings are a secret as it is, in hex, and in base64 at each of the three places where it can begin there.

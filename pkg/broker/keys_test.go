@@ -151,10 +151,3 @@ func TestCanary(t *testing.T) {
 		})
 	}
 }
-
-// TestFingerprint holds that it tells credentials apart, and is not what others call a fingerprint.
-func TestFingerprint(t *testing.T) {
-	if a, b := fingerprint([]byte("a")), fingerprint([]byte("b")); a == b || len(a) != 8 || a == "ca978112" {
-		t.Errorf("%s and %s", a, b)
-	}
-}

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/agent-init/agent-init/pkg/route"
 )
 
 // TestRequestGoesOn holds what the API gets, what comes back, and what is recorded.
@@ -36,7 +38,7 @@ func TestRequestGoesOn(t *testing.T) {
 			}
 			e := r.event()
 			if e.Route != "r" || e.Method != "POST" || e.Path != "/post" || e.Status != 201 || e.Refused != "" ||
-				e.Sent != 8 || e.Received != 5 || e.Fingerprint != fingerprint([]byte(canary)) ||
+				e.Sent != 8 || e.Received != 5 || e.Fingerprint != route.Fingerprint([]byte(canary)) ||
 				e.Took < e.FirstByte || e.FirstByte <= 0 {
 				t.Errorf("recorded %+v", e)
 			}

@@ -1,0 +1,84 @@
+package state
+
+import (
+	"fmt"
+	"net/url"
+
+	"github.com/agent-init/agent-init/internal/text"
+)
+
+// Keys says in a sentence for each route who holds the key of its API.
+func (b *Broker) Keys() (out []string) {
+	for _, r := range b.Routes {
+		out = append(out, r.Name+": "+r.keeps())
+	}
+	return out
+}
+
+func (r *Route) keeps() string {
+	host := r.To
+	if u, err := url.Parse(r.To); err == nil && u.Host != "" {
+		host = u.Host
+	}
+	switch {
+	case r.Present && r.Source == "none":
+		return fmt.Sprintf("the broker asks %s, without a key", host)
+	case r.Present && r.Fingerprint != "":
+		return fmt.Sprintf("the agent holds no key; the broker asks %s with that of %s (fingerprint %s)", host, r.Source, r.Fingerprint)
+	case r.Present:
+		return fmt.Sprintf("the agent holds no key; the broker asks %s with that of %s", host, r.Source)
+	case r.ByName:
+		return fmt.Sprintf("the agent reaches %s by name and holds what it logs in with (%s)", host, r.Why)
+	}
+	return fmt.Sprintf("nobody reaches %s (%s)", host, r.Why)
+}
+
+// rows shows the broker, and what went through it.
+func (b *Broker) rows(row func(name, format string, args ...any)) {
+	if b.UID == 0 {
+		return
+	}
+	up := "down"
+	if b.OK {
+		up = "up"
+	}
+	row("broker", "%s (uid %d), at 127.0.0.1:%d, restarted %s", up, b.UID, b.Port, text.Times(b.Restarts))
+	for _, r := range b.Routes {
+		if !r.Present {
+			continue
+		}
+		row("", "%s: %s, %d refused; %s in, %d out", r.Name, text.Counted(r.Requests, "request", "requests"), r.Refusals,
+			text.Counted(r.TokensIn, "token", "tokens"), r.TokensOut)
+		if r.Fault != "" {
+			row("", "its credential was not read again, the one before is used: %s", text.Clean(r.Fault))
+		}
+		if r.LastError != "" {
+			row("", "its last error: %s", text.Clean(r.LastError))
+		}
+	}
+}
+
+// writeMetrics writes what went through the broker, if there is one.
+func (b *Broker) writeMetrics(metric func(name, kind, help string, values ...any)) {
+	if b.UID == 0 {
+		return
+	}
+	metric("broker_up", "gauge", "1 if the broker serves.", "", number(b.OK))
+	metric("broker_restarts_total", "counter", "How often the broker was restarted.", "", b.Restarts)
+	var requests, refusals, tokens, present []any
+	for _, r := range b.Routes {
+		of := fmt.Sprintf("{route=%q}", r.Name)
+		present = append(present, of, number(r.Present))
+		requests, refusals = append(requests, of, r.Requests), append(refusals, of, r.Refusals)
+		for _, d := range []struct {
+			direction string
+			n         uint64
+		}{{"in", r.TokensIn}, {"out", r.TokensOut}} {
+			tokens = append(tokens, fmt.Sprintf("{route=%q,direction=%q}", r.Name, d.direction), d.n)
+		}
+	}
+	metric("broker_route_present", "gauge", "1 if the route has its credential, and is served.", present...)
+	metric("broker_requests_total", "counter", "Requests that went on.", requests...)
+	metric("broker_refusals_total", "counter", "Requests that did not, or failed.", refusals...)
+	metric("broker_tokens_total", "counter", "Tokens that the API has counted.", tokens...)
+}
