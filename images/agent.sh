@@ -7,6 +7,8 @@
 #   agent.sh install AGENT COMMAND PROGRAM STATE…
 #       makes /usr/local/bin/COMMAND lead to /opt/AGENT/PROGRAM, writes an allowlist of the agent's preset and of the entry
 #       in the variable PROVIDER, and makes the directories STATE of the agent's home.
+#   agent.sh routes AGENT ROUTE…
+#       has the agent's image come with routes of the broker: each is there if its credential is. It comes before install.
 #
 # PLATFORM is any, or x64 or arm64, followed by -musl on Alpine if there is such a package.
 set -eu
@@ -61,15 +63,32 @@ unpack() {
 	chmod 0755 "/opt/$agent/$program"
 }
 
+routes() {
+	agent=$1
+	shift
+	routes=/etc/agent-init/allowlist.d/$agent.yaml
+	echo "# The broker's routes for $agent: each is there if its credential is. Mount a file of your own over this one to change them." >"$routes"
+	echo "broker:" >>"$routes"
+	for route; do
+		echo "  $route: {optional: true}" >>"$routes"
+	done
+	chmod 0644 "$routes"
+}
+
 install() {
 	agent=$1 command=$2 program=$3
 	shift 3
 	allowlist=/etc/agent-init/allowlist.d/$agent.txt
 	echo "# What $agent needs. The provider of a model of your choice goes below it, or into --build-arg PROVIDER=HOST." >"$allowlist"
 	echo "@$agent" >>"$allowlist"
-	[ -z "${PROVIDER:-}" ] || echo "$PROVIDER  # the provider, from the build" >>"$allowlist"
+	case ${PROVIDER:-} in
+		'') ;;
+		@*) echo "$PROVIDER  # the provider, from the build" >>"$allowlist" ;;
+		*) echo "$PROVIDER unbrokered  # the provider, from the build" >>"$allowlist" ;;
+	esac
 	chmod 0644 "$allowlist"
 	/usr/local/bin/agent-init check "$allowlist"
+	[ ! -e "/etc/agent-init/allowlist.d/$agent.yaml" ] || /usr/local/bin/agent-init check
 	ln -s "/opt/$agent/$program" "/usr/local/bin/$command"
 	for state; do
 		dir=/home/agent
@@ -82,6 +101,6 @@ install() {
 }
 
 case ${1:-} in
-	unpack | install) "$@" ;;
-	*) fail "usage: agent.sh unpack AGENT VERSION PROGRAM [STRIP], or agent.sh install AGENT COMMAND PROGRAM STATE…" ;;
+	unpack | install | routes) "$@" ;;
+	*) fail "usage: agent.sh unpack AGENT VERSION PROGRAM [STRIP], agent.sh routes AGENT ROUTE…, or agent.sh install AGENT COMMAND PROGRAM STATE…" ;;
 esac

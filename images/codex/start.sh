@@ -1,9 +1,10 @@
 #!/bin/sh
 # Codex reads CODEX_API_KEY for "codex exec" alone: on a terminal it would ask to sign in. This signs in with the key, and
-# again when there is another key. A person's own sign-in stays.
+# again when there is another key. A person's own sign-in stays. Where the broker has the key, this signs out again, so that
+# the key is in no file of the agent's.
 set -eu
+signed=$CODEX_HOME/signed-in-with # the key's checksum
 if [ -n "${CODEX_API_KEY:-}" ]; then
-	signed=$CODEX_HOME/signed-in-with # the key's checksum
 	key=$(printenv CODEX_API_KEY | sha256sum)
 	last=$key
 	[ ! -e "$signed" ] || last=$(cat "$signed")
@@ -11,5 +12,9 @@ if [ -n "${CODEX_API_KEY:-}" ]; then
 		printenv CODEX_API_KEY | codex login --with-api-key
 		echo "$key" >"$signed"
 	fi
+else
+	case ${OPENAI_BASE_URL:-} in
+	http://127.0.0.1:*/v1) [ ! -e "$signed" ] || rm -f "$CODEX_HOME/auth.json" "$signed" ;;
+	esac
 fi
 exec codex "$@"

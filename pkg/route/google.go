@@ -7,7 +7,7 @@ func gemini() Route {
 	r := Route{
 		Name:       "gemini",
 		To:         "https://generativelanguage.googleapis.com/",
-		Credential: sources("gemini", "GEMINI_API_KEY", "GOOGLE_API_KEY"),
+		Credential: sources("gemini", "GEMINI_API_KEY"), // GOOGLE_API_KEY may be a key to Vertex AI
 		Inject:     Inject{Header: "x-goog-api-key", Value: "{}"},
 		// Not in the list: x-goog-user-project, which chooses who pays, and parameters of the system that are headers too
 		// (https://cloud.google.com/apis/docs/system-parameters).

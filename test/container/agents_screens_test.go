@@ -47,7 +47,7 @@ func testScreens(t *testing.T, e *engine, n *internet, a agentSpec, image string
 	alone, confined := e.name(t), e.name(t)
 	direct := s.docker(120, 40, args([]string{"run", "-it", "--name", alone, "--cap-drop=ALL", "--user=agent", "--entrypoint=" + command[0]},
 		common, []string{image}, command[1:])...)
-	inside := s.docker(120, 40, args([]string{"run", "-it", "--name", confined}, privileges(), allow(t, a.allow+"\n"), common, []string{image}, command)...)
+	inside := s.docker(120, 40, args([]string{"run", "-it", "--name", confined}, privileges(), allow(t, a.allow+"\n"), byName(t, a), common, []string{image}, command)...)
 	address := func(container string) (ip netip.Addr) {
 		s.eventually(container+" has no address", func() (ok bool) {
 			var err error

@@ -24,8 +24,8 @@ func TestContainerAgents(t *testing.T) {
 	if len(built) == 0 {
 		lacking(t, "the tests of the agents need their images: test/agents.sh")
 	}
-	heard := &heard{}
-	n := &internet{everyName: true, web: heard.by(fakellm.New())}
+	heard := &heard{model: fakellm.New()}
+	n := &internet{everyName: true, web: heard.noting()}
 	n.start(t, e)
 	real := strings.Fields(os.Getenv("AGENT_INIT_AGENTS_REAL"))
 	var rows []row
@@ -54,6 +54,7 @@ func TestContainerAgents(t *testing.T) {
 				r.prompted = answered
 				t.Run("told", func(t *testing.T) { testTold(t, e, a, image, heard) })
 				t.Run("drift", func(t *testing.T) { r.shipped, r.vendor = testDrift(t, e, n, a, image, alone) })
+				r.prompted = t.Run("brokered", func(t *testing.T) { testBrokered(t, e, n, a, image, heard) }) && answered
 			}
 			bridge[a.name] = r.outcome(r.prompted, r.blocked)
 			t.Run("hardened", func(t *testing.T) {
@@ -195,11 +196,16 @@ func testOnTerminal(t *testing.T, e *engine, n *internet, a agentSpec, image str
 	return alone, blocked
 }
 
+// byName are the arguments that take the image's routes away: the agent asks for its provider itself, and holds the key.
+func byName(t *testing.T, a agentSpec) []string {
+	return mounts(t, map[string]string{"/etc/agent-init/allowlist.d/" + a.name + ".yaml": ""})
+}
+
 // testConfinedAgent has the agent answer one prompt with nothing allowed but what its image allows, and
 // the provider where there is none; and then tries what must be refused.
 func testConfinedAgent(t *testing.T, e *engine, n *internet, a agentSpec, image string, s setting) (blocked bool) {
 	n.forget()
-	out := e.docker(args([]string{"run", "--name", e.name(t)}, privileges(), s.options, allow(t, a.allow+"\n"), agent(t, n), a.credentials(),
+	out := e.docker(args([]string{"run", "--name", e.name(t)}, privileges(), s.options, allow(t, a.allow+"\n"), byName(t, a), agent(t, n), a.credentials(),
 		[]string{image, "bash", "/test/agent.sh"}, a.asShipped(), []string{"--"}, s.denied)...)
 	t.Logf("docker run took %v", out.took)
 	r := parseReport(t, out.stdout)

@@ -12,14 +12,22 @@ import (
 	"github.com/agent-init/agent-init/internal/lab/fakellm"
 )
 
-// heard is what models were sent.
+// heard is what a model was sent, which may be another one from time to time.
 type heard struct {
 	mu     sync.Mutex
+	model  http.Handler
 	bodies [][]byte
 }
 
-// by notes what comes to a model's API.
-func (h *heard) by(model http.Handler) http.Handler {
+// now has another model answer.
+func (h *heard) now(model http.Handler) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.model = model
+}
+
+// noting notes what comes to the model's API.
+func (h *heard) noting() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(io.LimitReader(r.Body, 64<<20))
 		if err != nil {
@@ -27,6 +35,7 @@ func (h *heard) by(model http.Handler) http.Handler {
 		}
 		h.mu.Lock()
 		h.bodies = append(h.bodies, body)
+		model := h.model
 		h.mu.Unlock()
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		model.ServeHTTP(w, r)
