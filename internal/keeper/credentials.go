@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -81,11 +84,40 @@ func (c *credentials) look(r route.Route) (why string, err error) {
 	if never != "" {
 		return never, nil
 	}
+	if why := elsewhere(r, c.environ); why != "" {
+		return why, nil
+	}
 	if r.Keyless {
 		return "", nil
 	}
 	found, err := c.read(r)
 	return c.take(r, found, err)
+}
+
+// elsewhere says why an optional route, as the images come with, is not meant: a person has the agent ask another server,
+// whose key must not go to this one, or ask through a proxy, which the broker does not.
+func elsewhere(r route.Route, environ map[string]string) string {
+	if !r.Optional {
+		return ""
+	}
+	to, err := url.Parse(r.To)
+	if err != nil {
+		return "it leads to no address"
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Env)) {
+		if !strings.HasPrefix(r.Env[name], "{base}") || environ[name] == "" {
+			continue
+		}
+		if asked, err := url.Parse(environ[name]); err != nil || asked.Hostname() != to.Hostname() {
+			return "the variable " + name + " names another server than " + to.Hostname() + ", and the credential may be for that one"
+		}
+	}
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"} {
+		if environ[name] != "" {
+			return "the variable " + name + " names a proxy, and the broker asks through none"
+		}
+	}
+	return ""
 }
 
 // take takes what was read for r. What was good before goes on where that is nothing, or no good.
