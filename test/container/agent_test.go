@@ -191,13 +191,16 @@ func testNeighbour(t *testing.T, e *engine, n *internet) {
 	}
 }
 
+// byNameToken is a credential that no route of the image takes: Claude Code holds it, and asks the API by its name.
+const byNameToken = "ANTHROPIC_AUTH_TOKEN=sk-ant-test"
+
 // sayHello runs Claude Code with a prompt, then the probes that must be refused, and checks it all.
 func sayHello(t *testing.T, e *engine, n *internet, options, denied []string) report {
 	t.Helper()
 	n.forget()
 	before := n.llm.prompts.Load()
 	out := e.docker(args([]string{"run", "--name", e.name(t)}, privileges(), options, agent(t, n),
-		[]string{"-e", "ANTHROPIC_API_KEY=sk-ant-test", e.claude, "bash", "/test/agent.sh", "claude", "-p", "say hello", "--"},
+		[]string{"-e", byNameToken, e.claude, "bash", "/test/agent.sh", "claude", "-p", "say hello", "--"},
 		denied, []string{target("tcp", "api.anthropic.com", 443)})...)
 	t.Logf("docker run took %v", out.took)
 	r := parseReport(t, out.stdout)

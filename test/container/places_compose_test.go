@@ -32,7 +32,11 @@ func TestContainerPlacesCompose(t *testing.T) {
 	claude := []string{"AGENT_IMAGE=" + e.claude, "GUARD_IMAGE=" + e.base, "PROXY_IMAGE=" + variables["TINYPROXY_IMAGE"], "ANTHROPIC_API_KEY=sk-ant-test"}
 	t.Run("local", func(t *testing.T) { testComposeLocal(t, e, n, crush) })
 	t.Run("host-model", func(t *testing.T) { testComposeHostModel(t, e, n, crush) })
-	t.Run("hosted", func(t *testing.T) { testComposeHosted(t, e, n, claude) })
+	key := filepath.Join(t.TempDir(), "anthropic")
+	if err := os.WriteFile(key, []byte("sk-ant-test\n"), 0o400); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("hosted", func(t *testing.T) { testComposeHosted(t, e, n, append(claude, "ANTHROPIC_KEY_FILE="+key)) })
 	t.Run("hosted-proxy", func(t *testing.T) { testComposeProxy(t, e, n, claude) })
 	t.Run("sidecar", func(t *testing.T) { testComposeSidecar(t, e, n, claude) })
 }

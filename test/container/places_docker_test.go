@@ -63,12 +63,16 @@ func testReadmeRun(t *testing.T, e *engine, n *internet) {
 	}
 	// The image knows the authority of the tests' internet; nothing else is added.
 	e.build(t, "agent-claude", "FROM "+e.claude+"\nCOPY ca.pem /etc/ssl/test.pem\nENV NODE_EXTRA_CA_CERTS=/etc/ssl/test.pem SSL_CERT_FILE=/etc/ssl/test.pem\n", map[string]string{"ca.pem": n.authority})
-	cmd := exec.Command("sh", "-c", line)
+	keys := t.TempDir()
+	if err := os.WriteFile(filepath.Join(keys, "anthropic"), []byte("sk-ant-test\n"), 0o400); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", strings.ReplaceAll(line, "/etc/agent-keys/", keys+"/"))
 	cmd.Dir = t.TempDir()
 	if err := os.Chown(cmd.Dir, 1000, 1000); err != nil {
 		t.Fatal(err)
 	}
-	cmd.Env = append(os.Environ(), "ANTHROPIC_API_KEY=sk-ant-test", "PWD="+cmd.Dir, "TERM=xterm-256color")
+	cmd.Env = append(os.Environ(), "PWD="+cmd.Dir, "TERM=xterm-256color")
 	running := func() string { return e.must(t, "ps", "-q", "--filter", "ancestor=agent-claude") }
 	t.Cleanup(func() {
 		if id := running(); id != "" {

@@ -134,7 +134,7 @@ func (c *tenant) saysHello(t *testing.T, e *engine, n *internet) {
 	n.forget()
 	before, denied := n.llm.prompts.Load(), denied4(c.gateway)
 	out := c.do(args([]string{"run", "--name", c.name(t)}, c.options(t, n, "api.anthropic.com required\n"),
-		[]string{"-e", "ANTHROPIC_API_KEY=sk-ant-test", "-e", "NODE_EXTRA_CA_CERTS=/test/ca.pem",
+		[]string{"-e", byNameToken, "-e", "NODE_EXTRA_CA_CERTS=/test/ca.pem",
 			strings.Replace(c.image, e.base, claudeImage(t, e), 1), "bash", "/test/agent.sh", "claude", "-p", "say hello", "--"}, denied)...)
 	r := parseReport(t, out.stdout)
 	if r.command != "0" || !strings.Contains(out.stdout, saying) || n.llm.prompts.Load() == before {
