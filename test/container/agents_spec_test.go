@@ -51,7 +51,7 @@ func agents() []agentSpec {
 			quiet: []string{"/etc/gemini-cli/system-defaults.json"},
 			off:   []string{`/etc/gemini-cli/system-defaults.json: "enableAutoUpdate": false, "enableAutoUpdateNotification": false`, `/etc/gemini-cli/system-defaults.json: "usageStatisticsEnabled": false`},
 			broker: brokered{route: "gemini", variable: "GEMINI_API_KEY", flags: []string{"-y"},
-				calls: []string{"POST /v1beta/models/"}}},
+				calls: []string{"POST /v1beta/models/"}, unasked: []string{"● 2. Use Gemini API Key", "Enter Gemini API Key"}}},
 		{name: "opencode", from: "npm", allow: "api.anthropic.com", env: []string{anthropic},
 			prompt: []string{"run", "-m", "anthropic/claude-sonnet-4-5", question},
 			quiet: []string{"OPENCODE_DISABLE_AUTOUPDATE", "OPENCODE_DISABLE_MODELS_FETCH", "OPENCODE_DISABLE_LSP_DOWNLOAD",
