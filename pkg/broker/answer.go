@@ -78,7 +78,7 @@ func (a *answer) pass(resp *http.Response) {
 func (a *answer) fail(n *no) {
 	defer a.end()
 	status, head, body := a.x.say(n)
-	if err := a.write(append(headOf(status, head), body...)); err != nil {
+	if n.What == gone || a.write(append(headOf(status, head), body...)) != nil {
 		status = 0
 	}
 	a.x.over(status)

@@ -75,24 +75,40 @@ func (h *held) fill(r *http.Request, packed string, deadline func(time.Time) err
 	if err := deadline(time.Now().Add(h.all.wait)); err != nil {
 		return errIncoming
 	}
-	var err error
+	from := &incoming{from: r.Body}
+	var refused *judge.Refusal
 	if packed == "" && r.ContentLength > 0 {
 		h.data = make([]byte, r.ContentLength)
-		_, err = io.ReadFull(r.Body, h.data)
-	} else {
-		var refused *judge.Refusal
-		if h.data, refused = judge.Unpack(packed, r.Body, route.MaxBody); refused != nil {
-			return &no{Refusal: refused}
+		if n, _ := io.ReadFull(from, h.data); n < len(h.data) && from.err == nil {
+			from.err = io.ErrUnexpectedEOF
 		}
+	} else {
+		h.data, refused = judge.Unpack(packed, from, route.MaxBody)
 	}
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(from.err, os.ErrDeadlineExceeded):
 		return errSlow
-	case err != nil:
+	case refused != nil:
+		return &no{Refusal: refused}
+	case from.err != nil:
 		return errIncoming
 	}
 	// The connection reads on, to see whether the client hangs up.
 	return deadline(time.Time{})
+}
+
+// incoming remembers why a body ended before its end.
+type incoming struct {
+	from io.Reader
+	err  error
+}
+
+func (i *incoming) Read(b []byte) (int, error) {
+	n, err := i.from.Read(b)
+	if err != nil && err != io.EOF {
+		i.err = err
+	}
+	return n, err
 }
 
 // held is a request's body in memory, with the room that it takes.

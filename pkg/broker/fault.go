@@ -12,6 +12,9 @@ import (
 	"github.com/agent-init/agent-init/pkg/broker/judge"
 )
 
+// gone is a fault that nobody is told of.
+const gone = "gone"
+
 // fault says why the API was not reached. The words are ours: what a server sent, or net/http says of it, may repeat the
 // credential.
 func (x *exchange) fault(ctx context.Context, err error) *no {
@@ -40,7 +43,7 @@ func (x *exchange) fault(ctx context.Context, err error) *no {
 	case errors.Is(cause, errRouteGone):
 		n.Text, n.again = "the policy has changed: this route is no more", false
 	case cause != nil:
-		n.What, n.Text = "gone", "the client hung up"
+		n.What, n.Text = gone, "the client hung up"
 	case errors.As(err, &other):
 		certificate("is another name's")
 	case errors.As(err, &unknown):

@@ -21,7 +21,9 @@ const (
 	connectTime = 15 * time.Second // to connect, and again for the handshake
 
 	// maxDials are connections that are made to one host at once. With HTTP/2 the first serves all who wait.
-	maxDials = 8
+	maxDials = 4
+
+	maxIdle = 16 // connections of HTTP/1.1
 
 	maxAnswerHead = 64 << 10
 
@@ -99,7 +101,7 @@ func newUpstream(to place, roots *x509.CertPool, dial dialer) *upstream {
 		TLSHandshakeTimeout:    connectTime,
 		DisableCompression:     true, // the answer goes on as it is
 		MaxResponseHeaderBytes: maxAnswerHead,
-		MaxIdleConnsPerHost:    maxDials,
+		MaxIdleConnsPerHost:    maxIdle,
 		IdleConnTimeout:        90 * time.Second,
 		WriteBufferSize:        4 << 10,
 		ReadBufferSize:         4 << 10,
