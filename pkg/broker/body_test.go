@@ -45,6 +45,9 @@ func TestBodies(t *testing.T) {
 			"in chunks":       io.MultiReader(bytes.NewReader(plain)),
 			"packed":          bytes.NewReader(pack(plain)),
 		} {
+			if size == route.MaxBody && how != "with its length" {
+				continue // it takes its time, and is as the others
+			}
 			req, err := http.NewRequest("POST", "http://"+r.addr+"/r/post", body)
 			if err != nil {
 				t.Fatal(err)
