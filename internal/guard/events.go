@@ -23,10 +23,11 @@ import (
 // readDrops records what the kernel tells of refused packets, until ctx ends.
 func (g *guard) readDrops(ctx context.Context, record audit.Recorder) {
 	err := drops.Read(ctx, os.NewFile(fdDrops, "drops"), func(d drops.Drop) {
-		if d.Prefix != drops.InboundPrefix && !g.probing.tries("", d.Dst.Addr()) {
+		e := dropEvent(d, g.broker)
+		if e.Asker == audit.Agent && !g.probing.tries("", d.Dst.Addr()) {
 			g.drops.Add(1)
 		}
-		record(dropEvent(d))
+		record(e)
 	})
 	if ctx.Err() == nil {
 		// Blind, but no less sealed: the kernel goes on refusing.
@@ -34,8 +35,8 @@ func (g *guard) readDrops(ctx context.Context, record audit.Recorder) {
 	}
 }
 
-// dropEvent names no process: the socket of a refused connection is gone by then.
-func dropEvent(d drops.Drop) audit.Event {
+// dropEvent names no process: the socket of a refused connection is gone by then. A broker's uid of 0 is nobody's.
+func dropEvent(d drops.Drop, brokerUID uint32) audit.Event {
 	e := audit.Event{
 		Kind: audit.Drop, Verdict: audit.Deny, IP: d.Dst.Addr().String(), Port: d.Dst.Port(),
 		Proto: cmp.Or(protocols[d.Proto], strconv.Itoa(int(d.Proto))), Reason: "no entry allows this address and port",
@@ -50,6 +51,9 @@ func dropEvent(d drops.Drop) audit.Event {
 	if d.UID >= 0 {
 		uid := uint32(d.UID)
 		e.UID = &uid
+		if uid != 0 && uid == brokerUID {
+			e.Asker, e.Reason = audit.ByBroker, "no route leads there"
+		}
 	}
 	return e
 }

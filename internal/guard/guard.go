@@ -44,6 +44,7 @@ type guard struct {
 	routes   routes // the hosts of the broker's
 	gate     *gateway.Server
 	servers  []netip.AddrPort // of resolv.conf
+	broker   uint32           // its uid; 0: there is none
 	known    *known
 	probing  probing
 	log      *slog.Logger
@@ -121,7 +122,7 @@ func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
 	defer debug.SetGCPercent(stage.SmallHeap)
 	g := &guard{
 		log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
-		servers: c.Servers,
+		servers: c.Servers, broker: c.BrokerUID,
 	}
 	p, err := policy.Parse(c.Bundle, allowlist.Files)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/firewall/drops"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/resolver"
 )
@@ -133,6 +134,25 @@ func TestRoutes(t *testing.T) {
 	for len(events) > 0 {
 		if e := <-events; e.Asker != audit.ByBroker {
 			t.Errorf("told as somebody else's: %+v", e)
+		}
+	}
+}
+
+// TestDropEvent: what is refused to the broker is not taken for the agent's.
+func TestDropEvent(t *testing.T) {
+	d := drops.Drop{Proto: 6, Dst: netip.MustParseAddrPort("45.30.0.9:443"), UID: 64902}
+	for _, tt := range []struct {
+		prefix string
+		uid    int64
+		broker uint32
+		want   audit.Asker
+	}{
+		{"agent-init", 64902, 64902, audit.ByBroker}, {"agent-init", 1000, 64902, audit.Agent}, {"agent-init", 64902, 0, audit.Agent},
+		{"agent-init", 0, 0, audit.Agent}, {"agent-init", -1, 64902, audit.Agent}, {drops.InboundPrefix, -1, 64902, audit.ByOutside},
+	} {
+		d.Prefix, d.UID = tt.prefix, tt.uid
+		if e := dropEvent(d, tt.broker); e.Asker != tt.want {
+			t.Errorf("%+v: %+v", tt, e)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, err
 	g.told = stage.GuardConfig{
 		Servers: h.servers.conf.Servers, Search: h.servers.conf.Search, Ephemeral: ephemeralPorts(),
 		Families: len(g.sockets.files) / stage.SocketsPerFamily,
-		LogLevel: b.config.level(), AgentUID: h.agent.identity.UID, Monitor: b.config.Monitor, Reduced: h.reduced, Shared: b.shared(), Engine: h.servers.engine,
+		LogLevel: b.config.level(), AgentUID: h.agent.identity.UID, BrokerUID: h.broker.uid, Monitor: b.config.Monitor, Reduced: h.reduced, Shared: b.shared(), Engine: h.servers.engine,
 	}
 	g.keep(guardPatience, g.spawn, g.serve)
 	return g, nil

@@ -20,6 +20,7 @@ type GuardConfig struct {
 	Families  int              `json:"families"`  // that there are listeners for
 	LogLevel  slog.Level       `json:"log_level"`
 	AgentUID  uint32           `json:"agent_uid"`
+	BrokerUID uint32           `json:"broker_uid,omitempty"` // 0: there is none
 	Monitor   bool             `json:"monitor"`
 	Again     bool             `json:"again,omitempty"` // there was a guard before this one
 

@@ -105,6 +105,7 @@ func TestKernelBroker(t *testing.T) {
 		must(t, f.Lease(ctx, forBroker(tcpLeases(443, far4, far6, other4, other6)...))) // the latter are denied
 		must(t, f.Lease(ctx, forBroker(tcpLeases(53, far4, far6)...)))                  // no port of an API's
 		must(t, f.Lease(ctx, forBroker(tcpLeases(3000, near4)...)))                     // where the agent may listen
+		must(t, f.Lease(ctx, forBroker(leaseOf(far4, unix.IPPROTO_UDP, 443, time.Minute), leaseOf(far6, unix.IPPROTO_UDP, 443, time.Minute))))
 		must(t, f.Lease(ctx, tcpLeases(80, far4, far6)))                                // the agent's
 		must(t, f.Verify(ctx))
 		t.Run(fmt.Sprintf("observe %v, any agent %v, zones %v", c.Observe, c.AnyAgent, f.Zones), func(t *testing.T) {
