@@ -70,7 +70,7 @@ func (b *book) read() (*policy.Bundle, *policy.Policy, error) {
 	if err != nil {
 		remedy := "see agent-init check, and correct the entries"
 		if routesWrong {
-			remedy = "mount the file (docker run -v, mode 0400 and root's), or pass the variable (docker run -e); see docs/broker.md"
+			remedy = b.credentials.remedy()
 		}
 		return nil, nil, fault.New(fault.Policy, remedy, "the policy has errors\n%w", err)
 	}

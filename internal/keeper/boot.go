@@ -281,7 +281,7 @@ func (b *base) openRuntime(_ context.Context, s sealed) (placed, error) {
 }
 
 // readFirst reads the policy, and opens the log that it asks for. Also why there is no policy is recorded.
-func (b *base) readFirst(judge func(*policy.Policy) error, noRoutes string) (*book, error) {
+func (b *base) readFirst(judge func(*policy.Policy) error, noRoutes hindrance) (*book, error) {
 	k := &book{base: b, judge: judge, credentials: newCredentials(b, noRoutes)}
 	files, p, err := k.read()
 	var o audit.Options
@@ -310,9 +310,9 @@ func (b *base) readFirst(judge func(*policy.Policy) error, noRoutes string) (*bo
 }
 
 func (b *base) loadPolicy(_ context.Context, at placed) (l loaded, err error) {
-	noRoutes := ""
+	var noRoutes hindrance
 	if at.reduced {
-		noRoutes = "inside gVisor nothing can tell the broker's connections from the agent's"
+		noRoutes = insideGVisor
 	}
 	if l.book, err = b.readFirst(at.servers.judge, noRoutes); err != nil {
 		return l, err
@@ -349,7 +349,7 @@ func (b *base) findUser(_ context.Context, l listening) (f found, err error) {
 		b.log.Warn(c)
 	}
 	if len(l.book.policy().Settings.Broker) == 0 {
-		l.book.credentials.without("there was no route when agent-init was started: start the container again to have one")
+		l.book.credentials.without(hindrance{"there was no route when agent-init was started", "start the container again to have one"})
 		return f, nil
 	}
 	if f.broker.uid, err = ids.ChooseUID("the broker", firewall.SocketOwners, f.agent.identity.UID, f.agent.guardUID); err != nil {

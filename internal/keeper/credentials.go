@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,12 +22,12 @@ import (
 type credentials struct {
 	environ map[string]string // what agent-init was started with
 	hidden  bool              // the agent may look for files where they are: nobody but root may read them
-	never   string            // why there can be no route here; "": there can
 
-	mu   sync.Mutex
-	held map[string]credential // by all the places where one may be
-	why  map[string]string     // of the routes that are absent
-	to   map[string]string     // where each route leads
+	mu    sync.Mutex
+	never hindrance             // to all routes; zero: none
+	held  map[string]credential // by all the places where one may be
+	why   map[string]string     // of the routes that are absent
+	to    map[string]string     // where each route leads
 }
 
 // credential is one that was read.
@@ -36,14 +37,24 @@ type credential struct {
 	fault  string // why what is there now was not taken
 }
 
+// hindrance is why there can be no route, and what a person can do.
+type hindrance struct{ why, remedy string }
+
 // without has no further route: there is no broker to serve one.
-func (c *credentials) without(why string) {
+func (c *credentials) without(h hindrance) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.never = why
+	c.never = h
 }
 
-func newCredentials(b *base, never string) *credentials {
+// remedy is for a route whose credential is not there, or that can't be.
+func (c *credentials) remedy() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return cmp.Or(c.never.remedy, "mount the file (docker run -v, mode 0400 and root's), or pass the variable (docker run -e); see docs/broker.md")
+}
+
+func newCredentials(b *base, never hindrance) *credentials {
 	return &credentials{environ: b.config.Environ, hidden: !b.shared(), never: never, held: map[string]credential{}, why: map[string]string{}, to: map[string]string{}}
 }
 
@@ -79,7 +90,7 @@ func (c *credentials) absent(routes []policy.PlacedRoute) (names []string, wrong
 // look reads the credential of r, and says why there is none; an error is about one that is there.
 func (c *credentials) look(r route.Route) (why string, err error) {
 	c.mu.Lock()
-	never := c.never
+	never := c.never.why
 	c.mu.Unlock()
 	if never != "" {
 		return never, nil

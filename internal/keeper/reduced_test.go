@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
@@ -91,4 +92,23 @@ func parseList(t *testing.T, text string) *policy.Policy {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// TestReducedRoutes: where nothing can tell the broker's connections, a route is refused with what to do, and an optional
+// one is absent and says why.
+func TestReducedRoutes(t *testing.T) {
+	read := func(text string) (*policy.Policy, *credentials, error) {
+		b := &base{publisher: &publisher{log: slog.New(slog.DiscardHandler)}, config: Config{Environ: map[string]string{"KEY": "sk-ant-1234567890"}}}
+		c := newCredentials(b, insideGVisor)
+		p, err := policy.ParseWith(&policy.Bundle{Files: []policy.File{{Name: "policy.yaml", Data: []byte(text)}}}, nil, c.absent)
+		return p, c, err
+	}
+	_, c, err := read("domains: [ok.test]\nbroker:\n  anthropic: {credential: 'env:KEY'}\n")
+	if err == nil || !strings.Contains(err.Error(), "policy.yaml:3:") || !strings.Contains(err.Error(), "gVisor") || !strings.Contains(c.remedy(), "another runtime") {
+		t.Errorf("%v; %s", err, c.remedy())
+	}
+	p, c, err := read("domains: [ok.test]\nbroker:\n  anthropic: {credential: 'env:KEY', optional: true}\n")
+	if err != nil || p.Broker != nil || !slices.Equal(p.AbsentRoutes, []string{"anthropic"}) || !strings.Contains(c.why["anthropic"], "gVisor") {
+		t.Errorf("%v, %+v, %v", err, p, c.why)
+	}
 }

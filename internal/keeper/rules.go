@@ -183,6 +183,10 @@ func (k *keeper) attest(ctx context.Context) {
 // The agent gets no ping sockets, since no rule tells an echo from neighbour discovery, and no user namespaces:
 // whether capabilities of such a namespace change the rules of another is gVisor's to decide, in each version anew.
 
+// insideGVisor there are no sets, so nothing could be leased to the broker alone.
+var insideGVisor = hindrance{"inside gVisor nothing can tell the broker's connections from the agent's",
+	"use another runtime than gVisor, or have the agent hold the key: take the route out of policy.yaml"}
+
 // reducible says what of p no reduced form can hold.
 func reducible(p *policy.Policy) error {
 	var out []string
