@@ -22,6 +22,9 @@ const (
 	// maxKept is a body that is held until the answer begins, so that it can be sent again if the server never looked at
 	// it (it went away, RFC 9113, 6.8). A larger one goes as soon as it is sent.
 	maxKept = 64 << 10
+
+	// maxTrees are the bodies that are judged at once. The tree of one has up to eight times its size.
+	maxTrees = 2
 )
 
 var (
@@ -34,12 +37,28 @@ var (
 
 // bodies bounds what all requests hold.
 type bodies struct {
-	room *semaphore.Weighted // first come, first served
-	wait time.Duration       // for one's turn, and then for the body to come
+	room  *semaphore.Weighted // first come, first served
+	trees *semaphore.Weighted // likewise
+	wait  time.Duration       // for one's turn, and then for the body to come
 }
 
 func newBodies() *bodies {
-	return &bodies{room: semaphore.NewWeighted(maxHeld), wait: time.Minute}
+	return &bodies{room: semaphore.NewWeighted(maxHeld), trees: semaphore.NewWeighted(maxTrees), wait: time.Minute}
+}
+
+// judge waits for its turn, and says whether a body may pass.
+func (b *bodies) judge(ctx context.Context, rt *route.Route, e *route.Endpoint, path string, h *held) (judge.Told, error) {
+	turn, cancel := context.WithTimeout(ctx, b.wait)
+	defer cancel()
+	if b.trees.Acquire(turn, 1) != nil {
+		return judge.Told{}, errBusy
+	}
+	defer b.trees.Release(1)
+	told, refused := judge.Body(rt, e, path, h.data)
+	if refused != nil {
+		return told, &no{Refusal: refused}
+	}
+	return told, nil
 }
 
 // read reads a body whole, and unpacks it. The deadline is that of the connection's reads.

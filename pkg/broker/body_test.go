@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
@@ -133,13 +135,16 @@ func TestSlowBody(t *testing.T) {
 			t.Errorf("%q: answered %q", rest, got)
 		}
 	}
-	if err := r.bodies.room.Acquire(context.Background(), maxHeld); err != nil {
-		t.Fatal(err)
+	for full, n := range map[*semaphore.Weighted]int64{r.bodies.room: maxHeld, r.bodies.trees: maxTrees} {
+		if err := full.Acquire(context.Background(), n); err != nil {
+			t.Fatal(err)
+		}
+		got := r.ask("POST", "/r/post", "x")
+		if got.StatusCode != http.StatusServiceUnavailable || got.Header.Get("X-Should-Retry") != "" {
+			t.Errorf("answered %d %s", got.StatusCode, got.text)
+		}
+		full.Release(n)
 	}
-	if got := r.ask("POST", "/r/post", "x"); got.StatusCode != http.StatusServiceUnavailable || got.Header.Get("X-Should-Retry") != "" {
-		t.Errorf("answered %d %s", got.StatusCode, got.text)
-	}
-	r.bodies.room.Release(maxHeld)
 	if len(a.requests()) > 0 {
 		t.Error("the API was asked")
 	}

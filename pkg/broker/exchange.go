@@ -114,8 +114,8 @@ func (x *exchange) judge(w http.ResponseWriter, r *http.Request) *no {
 	}
 	x.body = body
 	x.event.Sent = int64(len(body.data))
-	if x.told, refused = judge.Body(rt, e, x.path, body.data); refused != nil {
-		return &no{Refusal: refused}
+	if x.told, err = x.proxy.bodies.judge(r.Context(), rt, e, x.path, body); err != nil {
+		return badBody(err)
 	}
 	x.event.Model = cutTo(x.told.Model, maxName)
 	return x.spend(r.Context())

@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agent-init/agent-init/pkg/route"
 )
 
 const (
@@ -26,6 +28,8 @@ const (
 	object jsontext.Kind = '{'
 	array  jsontext.Kind = '['
 )
+
+const _ uint32 = route.MaxBody // a place in a body has its room in a node
 
 // node is a value, or the name in front of one. The nodes of a document stand in its order, so a list or an object
 // is followed by what it has.
@@ -45,9 +49,6 @@ type value struct {
 // it is escaped, what isn't UTF-8, and half a surrogate pair are errors. So are a byte order mark, a second document,
 // and what goes beyond the bounds above. The tree refers to body, which is not copied.
 func parse(body []byte) (value, error) {
-	if uint64(len(body)) >= 1<<32 {
-		return value{}, errors.New("is too long")
-	}
 	decoder := jsontext.NewDecoder(bytes.NewBuffer(body)) // which is read in place, by its documentation
 	nodes := make([]node, 0, len(body)/128+16)
 	var open []uint32 // the lists and objects around
