@@ -50,7 +50,8 @@ func over(files *policy.Bundle, grants grant.Book) (*inForce, error) {
 	b := grants.Over(files)
 	p, err := policy.Parse(b, allowlist.Files)
 	if err != nil {
-		return nil, fmt.Errorf("join grants and policy: %w", err)
+		return nil, fault.New(fault.Policy, "end the grant that is named (agent-init grants --end NUMBER), or take back what was changed",
+			"grants and policy don't go together\n%w", err)
 	}
 	return &inForce{b, p, grants}, nil
 }
