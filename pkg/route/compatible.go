@@ -18,7 +18,8 @@ func openrouter() Route {
 			post("/api/v1/messages", Messages, "beta=true"),
 			get("/api/v1/models"),
 		},
-		Shape: OpenAIShape,
+		Shape:      OpenAIShape,
+		TellsUsage: true, // src/models/chatstreamoptions.ts: "always included"
 		Env: map[string]string{
 			"OPENROUTER_API_KEY":  "{token}",
 			"OPENROUTER_BASE_URL": "{base}/api/v1",
@@ -93,7 +94,8 @@ func groq() Route {
 			get("/openai/v1/models"),
 			get("/openai/v1/models/*"),
 		},
-		Shape: OpenAIShape,
+		Shape:      OpenAIShape,
+		TellsUsage: true, // src/groq/types/chat/chat_completion_chunk.py, XGroq
 		Env: map[string]string{
 			"GROQ_API_KEY":  "{token}",
 			"GROQ_BASE_URL": "{base}",           // of Groq's SDKs, which add openai/v1

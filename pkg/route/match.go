@@ -26,8 +26,12 @@ func (e *Endpoint) MatchPath(path string) bool {
 }
 
 // matchSegment says whether pattern, in which each * stands for at least one character, is all of s. Each part is
-// looked for once, at the first place that it can have: the time is that of reading s.
+// looked for once, at the first place that it can have: the time is that of reading s. Behind a colon, Google's APIs have
+// the name of a method (https://google.aip.dev/136), so no * stands for one where the pattern has one.
 func matchSegment(pattern, s string) bool {
+	if colons := strings.Count(pattern, ":"); colons > 0 && strings.Count(s, ":") != colons {
+		return false
+	}
 	parts := strings.Split(pattern, "*")
 	first, last := parts[0], parts[len(parts)-1]
 	if len(parts) == 1 {

@@ -9,7 +9,7 @@ func TestMatchPath(t *testing.T) {
 	}{
 		{"/v1/messages", []string{"/v1/messages"}, []string{"/v1/messages/", "/v1", "/v1/messages/batches", "/v1/message", "v1/messages", ""}},
 		{"/v1/models/*", []string{"/v1/models/a", "/v1/models/a-1.b"}, []string{"/v1/models/", "/v1/models", "/v1/models/a/b"}},
-		{"/m/*:generate", []string{"/m/a:generate", "/m/a:b:generate"}, []string{"/m/:generate", "/m/a:generateX", "/m/a/b:generate", "/m/a:"}},
+		{"/m/*:generate", []string{"/m/a:generate"}, []string{"/m/a:b:generate", "/m/:generate", "/m/a:generateX", "/m/a/b:generate", "/m/a:"}},
 		{"/a*b*c", []string{"/axbyc", "/abbbc"}, []string{"/abc", "/axbc", "/axbyc/"}},
 		{"/v2/**", []string{"/v2/", "/v2/a", "/v2/a/b/", "/v2/**"}, []string{"/v2", "/v3/a", "/", ""}},
 		{"/*/x/**", []string{"/a/x/", "/a/x/b/c"}, []string{"//x/b", "/a/x", "/a/b/x/c"}},

@@ -100,6 +100,11 @@ func fuzzRelays(f *testing.F, a asked, finder finder, model string, seeds ...str
 	for _, seed := range seeds {
 		f.Add([]byte(seed))
 	}
+	for _, s := range clients(f) {
+		if s.Route == a.route {
+			f.Add([]byte(s.Body))
+		}
+	}
 	r, e, path := a.endpoint(f)
 	r.Models = []string{"m", "gpt-*", "gemini-*", "*anthropic*"}
 	f.Fuzz(func(t *testing.T, body []byte) {
