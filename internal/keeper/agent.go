@@ -130,6 +130,9 @@ func (a *agent) spec() privdrop.Spec {
 // publishAgent writes how the agent is confined, for agent-init exec. Root
 // alone can read it: the environment holds the agent's keys.
 func (a *agent) publishAgent() error {
+	if err := a.broker.publishVariables(a.identity.GID); err != nil {
+		return err
+	}
 	spec := a.spec()
 	spec.ParentPID = 0
 	return a.dir.Write(state.AgentFile, 0o600, state.Confined{Spec: spec, Clipboard: a.clipboard()})

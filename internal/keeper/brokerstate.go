@@ -1,7 +1,12 @@
 package keeper
 
 import (
+	"fmt"
+	"io"
+	"maps"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,6 +14,7 @@ import (
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
@@ -87,6 +93,29 @@ func (k *brokerKeeper) dress(env map[string]string) {
 			}
 		}
 	}
+}
+
+// publishVariables writes what dress sets, where somebody else starts the agent. It is for the agent's group to read: who
+// has the token may ask the broker.
+func (k *brokerKeeper) publishVariables(gid uint32) error {
+	if k == nil || k.mode == "run" {
+		return nil
+	}
+	env := map[string]string{}
+	k.dress(env)
+	fill := func(w io.Writer) error {
+		for _, name := range slices.Sorted(maps.Keys(env)) {
+			quoted := strings.ReplaceAll(env[name], "'", `'\''`)
+			if _, err := fmt.Fprintf(w, "export %s='%s'\n", name, quoted); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	_ = os.Remove(filepath.Join(string(k.dir), state.BrokerFile+".new")) // an older one may be another group's
+	var err error
+	privdrop.FilesAs(-1, int(gid), func() { err = k.dir.WriteWith(state.BrokerFile, 0o640, fill) })
+	return err
 }
 
 // at is where the agent asks for a route.

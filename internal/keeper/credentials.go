@@ -8,11 +8,13 @@ import (
 	"io/fs"
 	"maps"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/route"
@@ -22,6 +24,7 @@ import (
 type credentials struct {
 	environ map[string]string // what agent-init was started with
 	hidden  bool              // the agent may look for files where they are: nobody but root may read them
+	shown   map[string]string // the variables of the container, which the agent has, too
 
 	mu    sync.Mutex
 	never hindrance             // to all routes; zero: none
@@ -55,7 +58,15 @@ func (c *credentials) remedy() string {
 }
 
 func newCredentials(b *base, never hindrance) *credentials {
-	return &credentials{environ: b.config.Environ, hidden: !b.shared(), never: never, held: map[string]credential{}, why: map[string]string{}, to: map[string]string{}}
+	shown := map[string]string{}
+	if b.mode == "up" { // others start the agent, and give it what the container has
+		data, _ := os.ReadFile("/proc/1/environ")
+		shown = container.Environ(strings.Split(string(data), "\x00"))
+	}
+	return &credentials{
+		environ: b.config.Environ, hidden: !b.shared(), shown: shown, never: never,
+		held: map[string]credential{}, why: map[string]string{}, to: map[string]string{},
+	}
 }
 
 // places are the sources of a route, as policies have them.
@@ -160,6 +171,9 @@ func (c *credentials) read(r route.Route) (credential, error) {
 	for _, s := range r.Credential {
 		if s.File == "" {
 			if value := c.environ[s.Env]; value != "" {
+				if c.shown[s.Env] != "" {
+					return credential{}, fmt.Errorf("the variable %s is one of the container's, so the agent has it, too: use a file", s.Env)
+				}
 				if bad := policy.CheckSecret([]byte(value)); bad != "" {
 					return credential{}, fmt.Errorf("the variable %s: %s", s.Env, bad)
 				}

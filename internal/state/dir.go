@@ -30,6 +30,7 @@ const (
 	LeasesFile = "leases.json"  // which addresses are open for which names
 	PolicyFile = "policy.jsonl" // the policy in force, without the settings
 	ReadmeFile = "README.md"    // what an agent is told about where it is
+	BrokerFile = "broker.env"   // what points an agent that others start to the broker, for a shell to read
 	lockFile   = "keeper.lock"
 )
 

@@ -1,0 +1,204 @@
+package attack
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// serves waits until the model is reached over a broker again.
+func (b *brokered) serves(what string) (took time.Duration) {
+	b.Helper()
+	begun := time.Now()
+	if !eventually(60*time.Second, func() bool { return b.prompt(b.ask()...).OK }) {
+		b.Fatalf("after %s: the model is not reached: %s\n%s", what, b.prompt(b.ask()...), b.agent.Stderr())
+	}
+	return time.Since(begun)
+}
+
+// TestLabBrokerKilled: a broker is killed at random, while the agent asks. What it was doing ends in an error, nothing
+// goes another way, the next one knows the same token, and what was spent stays spent.
+func TestLabBrokerKilled(t *testing.T) {
+	b := broker(t, "    limits: {requests_per_minute: 100000}\n", lab.BoxOptions{})
+	before, kills := b.status1("requests"), often(5, 1000)
+	var asked, failed atomic.Int64
+	stop := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if asked.Add(1); !b.prompt(b.ask()...).OK {
+				failed.Add(1)
+			}
+		}
+	}()
+	random := rand.New(rand.NewPCG(1, uint64(kills)))
+	for kill := range kills {
+		time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
+		p := b.process()
+		p.signal(t, unix.SIGKILL)
+		if !eventually(60*time.Second, func() bool { now := b.brokers(); return len(now) == 1 && now[0].host != p.host }) {
+			t.Fatalf("kill %d: there is no next broker: %v", kill+1, b.brokers())
+		}
+	}
+	close(stop)
+	<-ended
+	b.serves("the last kill")
+	for _, r := range b.lab.Web.Requests() {
+		if r.Host != "api.anthropic.com" || r.Header.Get("X-Api-Key") != brokerKey {
+			t.Errorf("somebody else was asked, or by another key: %+v", r)
+		}
+	}
+	if n := b.status1("requests") - before; n == 0 || n > float64(asked.Load()+1) {
+		t.Errorf("%v requests were counted, of %d", n, asked.Load())
+	}
+	t.Logf("%d requests, %d of them failed, %d kills", asked.Load(), failed.Load(), kills)
+	b.keyless()
+}
+
+// status1 is a number of the first route's.
+func (b *brokered) status1(name string) float64 {
+	b.Helper()
+	s, _ := b.status()
+	routes, _ := s["broker"].(map[string]any)["routes"].([]any)
+	if len(routes) == 0 {
+		b.Fatalf("the status has no route: %v", s["broker"])
+	}
+	n, _ := routes[0].(map[string]any)[name].(float64)
+	return n
+}
+
+// TestLabBrokerCrash: while there is no broker, connections are refused, and soon there is one again.
+func TestLabBrokerCrash(t *testing.T) {
+	b := broker(t, "", lab.BoxOptions{})
+	time.Sleep(time.Second) // it has started for good
+	p := b.process()
+	p.signal(t, unix.SIGKILL)
+	t.Logf("served again %v after a crash", b.serves("a crash").Round(time.Millisecond))
+}
+
+// TestLabBrokerHung: a broker that is stopped is replaced. What waits for it ends.
+func TestLabBrokerHung(t *testing.T) {
+	b := broker(t, "", lab.BoxOptions{})
+	p := b.process()
+	p.stop(t)
+	if q := b.prompt(append(b.ask(), "-timeout", "60s")...); q.OK {
+		t.Errorf("a stopped broker answers: %s", q)
+	}
+	b.serves("a hang")
+	if now := b.process(); now.host == p.host {
+		t.Error("it is the one that was stopped")
+	}
+	b.audited("its end", func(e event) bool { return e.Kind == "guard" && strings.Contains(e.Reason, "broker ended") })
+}
+
+// TestLabBrokerStreamCut: a stream that is under way when the broker ends is seen to be cut.
+func TestLabBrokerStreamCut(t *testing.T) {
+	b := broker(t, "", lab.BoxOptions{})
+	b.model.Delay = 2 * time.Second
+	streamed := strings.Replace(prompt, "{", `{"stream":true,`, 1)
+	done := make(chan lab.Poke)
+	go func() {
+		args := append([]string{"http", "-timeout", "60s", "-method", "POST", "-body", streamed, "-header", "content-type: application/json", "-header", "anthropic-version: 2023-06-01"}, b.ask()...)
+		done <- b.poke(append(args, b.base+"/v1/messages")...)
+	}()
+	if !eventually(30*time.Second, func() bool { return len(b.lab.Web.Requests("api.anthropic.com")) > 0 }) {
+		t.Fatal("the model was not asked")
+	}
+	time.Sleep(500 * time.Millisecond)
+	b.process().signal(t, unix.SIGKILL)
+	if p := <-done; p.OK {
+		t.Errorf("the cut stream looks whole: %s", p)
+	}
+}
+
+// TestLabBrokerRotation: another key in the file is used soon, and from then on alone. One that is no good is not.
+func TestLabBrokerRotation(t *testing.T) {
+	b := broker(t, "", lab.BoxOptions{})
+	b.model.Key = ""
+	rotate := func(key string) {
+		t.Helper()
+		must(t, b.box.WriteFile("/run/secrets/anthropic.new", []byte(key), 0o400))
+		if r := b.root("mv", "/run/secrets/anthropic.new", "/run/secrets/anthropic"); r.Code != 0 {
+			t.Fatal(r)
+		}
+	}
+	used := func() string {
+		t.Helper()
+		if p := b.prompt(b.ask()...); !p.OK {
+			t.Fatalf("a request was lost: %s", p)
+		}
+		all := b.lab.Web.Requests("api.anthropic.com")
+		return all[len(all)-1].Header.Get("X-Api-Key")
+	}
+	before := b.process()
+	for i := range 3 {
+		next := fmt.Sprintf("%s-%d", brokerKey, i)
+		rotate(next)
+		if !eventually(20*time.Second, func() bool { return used() == next }) {
+			t.Fatalf("key %d is not used", i)
+		}
+		if got := used(); got != next {
+			t.Errorf("then %q again", got)
+		}
+	}
+	rotate("two\nlines\n")
+	if !eventually(20*time.Second, func() bool {
+		s, _ := b.status()
+		return strings.Contains(fmt.Sprint(s["broker"]), "printable ASCII")
+	}) {
+		t.Error("the status does not say that the last one is no good")
+	}
+	if got := used(); got != brokerKey+"-2" {
+		t.Errorf("with a bad file, %q is used", got)
+	}
+	if now := b.process(); now.host != before.host {
+		t.Error("the broker was replaced")
+	}
+	b.keyless()
+}
+
+// TestLabBrokerLimits: what was spent is counted by the keeper: no end of a broker gives it back.
+func TestLabBrokerLimits(t *testing.T) {
+	b := broker(t, "    limits: {tokens_per_day: 40}\n", lab.BoxOptions{})
+	spend := func() (n int) {
+		for ; n < 20; n++ {
+			if p := b.prompt(b.ask()...); !p.OK {
+				if !strings.Contains(fmt.Sprint(p.Detail["body"]), "broker.anthropic.limits.tokens_per_day") {
+					t.Errorf("refused for another reason: %s", p)
+				}
+				break
+			}
+		}
+		return n
+	}
+	if n := spend(); n == 0 || n == 20 {
+		t.Fatalf("%d requests were let through", n)
+	}
+	before := b.process()
+	before.signal(t, unix.SIGKILL)
+	if !eventually(20*time.Second, func() bool { now := b.brokers(); return len(now) == 1 && now[0].host != before.host }) {
+		t.Fatal("there is no next broker")
+	}
+	if !eventually(20*time.Second, func() bool {
+		p := b.prompt(b.ask()...)
+		return p.OK || strings.Contains(fmt.Sprint(p.Detail["body"]), "tokens_per_day")
+	}) {
+		t.Fatal("the next broker does not serve")
+	}
+	if n := spend(); n != 0 {
+		t.Errorf("the next broker let %d requests through", n)
+	}
+}
