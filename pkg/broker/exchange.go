@@ -121,6 +121,13 @@ func (x *exchange) judge(w http.ResponseWriter, r *http.Request) *no {
 	return x.spend(r.Context())
 }
 
+// judgeBody waits for its turn. net/http goes on after a panic, and so has this to.
+func (x *exchange) judgeBody() (judge.Told, *judge.Refusal) {
+	x.proxy.judging <- struct{}{}
+	defer func() { <-x.proxy.judging }()
+	return judge.Body(&x.way.route, x.endpoint, x.path, x.body.data)
+}
+
 // spend asks whether the request fits the route's limits.
 func (x *exchange) spend(ctx context.Context) *no {
 	rt := &x.way.route

@@ -57,7 +57,7 @@ func (x *exchange) fault(ctx context.Context, err error) *no {
 	case errors.As(err, &op) && op.Op == "remote error": // crypto/tls has an alert so
 		n.Text = host + " refused the TLS handshake"
 	case errors.As(err, &named):
-		n.Text = "the name " + host + " could not be resolved"
+		n.Text = "the name " + host + " could not be resolved: " + named.Err
 	case errors.Is(err, syscall.ECONNREFUSED):
 		n.Text = host + " refused the connection"
 	case errors.As(err, &dialed) && (tooLate || timesOut):

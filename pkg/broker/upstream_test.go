@@ -97,7 +97,7 @@ func TestServerThatIsNotReached(t *testing.T) {
 		status int
 		told   string
 	}{
-		"no such name": {&net.DNSError{Err: "no such host", Name: "api.test", IsNotFound: true}, 502, "the name api.test could not be resolved"},
+		"no such name": {&net.DNSError{Err: "no such host", Name: "api.test", IsNotFound: true}, 502, "the name api.test could not be resolved: no such host"},
 		"refused":      {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, 502, "api.test refused the connection"},
 		"too late":     {&net.OpError{Op: "dial", Err: context.DeadlineExceeded}, 504, "api.test did not answer in time"},
 		"anything":     {errors.New("the sea is rough"), 502, "api.test could not be reached: the sea is rough"},
