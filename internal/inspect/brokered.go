@@ -109,7 +109,8 @@ func (p published) absence(r policy.RouteEntry) string {
 			}
 		}
 	}
-	return "there is no credential: " + r.Authentication()
+	where, _, _ := strings.Cut(r.Authentication(), "; ")
+	return "there is no credential in " + where
 }
 
 func (b brokered) write(w *text.Screen) {

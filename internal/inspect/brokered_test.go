@@ -9,6 +9,7 @@ import (
 	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/internal/lab/golden"
 	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -65,7 +66,7 @@ func TestExplainRoutes(t *testing.T) {
 		},
 		"api.openai.com": {
 			"443/tcp: allowed\n", "allowlist.txt:1  api.openai.com unbrokered",
-			"  broker       not reached through it: the route openai (policy.yaml:3) is absent: there is no credential: env:OPENAI_API_KEY; put on as authorization: Bearer {}\n",
+			"  broker       not reached through it: the route openai (policy.yaml:3) is absent: there is no credential in env:OPENAI_API_KEY\n",
 		},
 		"other.example": {"denied, not in the allowlist", "!broker"},
 	} {
@@ -79,6 +80,19 @@ func TestExplainRoutes(t *testing.T) {
 	p.state = nil // as by files alone
 	if _, got := explained(t, p, "anthropic"); !strings.Contains(got, "  broker       reached through the broker: by the route anthropic, which the agent has in") {
 		t.Error(got)
+	}
+}
+
+// TestExplainAskedBesideTheBroker: who asks the usual host by name is told what that means.
+func TestExplainAskedBesideTheBroker(t *testing.T) {
+	p := brokeredPolicy(t)
+	const hint = "that is harmless if the program went on"
+	for name, want := range map[string]bool{"api.anthropic.com": true, "other.example": false} {
+		denied := publishedWith(t, "", []audit.Event{{Seq: 1, Time: noon, Kind: audit.DNS, Verdict: audit.Deny, Name: name, Reason: "x"}})
+		p.state.Audit = denied.state.Audit
+		if _, got := explained(t, p, name); !strings.Contains(got, "denied       once since") || strings.Contains(got, hint) != want {
+			t.Errorf("%s:\n%s", name, got)
+		}
 	}
 }
 

@@ -350,6 +350,9 @@ func (x explanation) Write(out io.Writer, coloured bool) error {
 			w.Line("             %s", eventLine(e, x.now, coloured))
 		}
 	}
+	if x.Denied.Count > 0 && x.reached() {
+		w.Row("", "that is harmless if the program went on: some ask their usual host at the start; else it is not pointed at the broker")
+	}
 	if x.Request != nil {
 		w.Row("asked", "%s", x.Request.Standing())
 	}
