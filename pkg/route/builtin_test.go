@@ -2,6 +2,7 @@ package route
 
 import (
 	"net/url"
+	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -115,5 +116,39 @@ func wellFormedEndpoints(t *testing.T, r Route) {
 				t.Errorf("%s: %s with the parameter %q", r.Name, e.Path, q)
 			}
 		}
+	}
+}
+
+// TestDocsRoutes holds the table of docs/broker.md: each route, where it leads, and its variables.
+func TestDocsRoutes(t *testing.T) {
+	page, err := os.ReadFile("../../docs/broker.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|.*$").FindAllStringSubmatch(string(page), -1) {
+		rows[row[1]] = row[0]
+	}
+	for _, r := range builtins() {
+		host := strings.NewReplacer("https://", "", "/", "", "{resource}", "RESOURCE", "{region}", "REGION").Replace(r.To)
+		if host == "" {
+			host = "a server of yours"
+		}
+		var variables []string
+		for _, s := range r.Credential {
+			if s.Env != "" {
+				variables = append(variables, "`"+s.Env+"`")
+			}
+		}
+		if variables == nil {
+			variables = []string{"none"}
+		}
+		if want := "| `" + r.Name + "` | " + host + " | " + strings.Join(variables, ", ") + " | "; !strings.HasPrefix(rows[r.Name], want) {
+			t.Errorf("docs/broker.md has %q, want %q", rows[r.Name], want)
+		}
+		delete(rows, r.Name)
+	}
+	if len(rows) > 0 {
+		t.Errorf("docs/broker.md has rows of routes that are none: %q", rows)
 	}
 }
