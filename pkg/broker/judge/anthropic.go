@@ -3,29 +3,8 @@ package judge
 // anthropic is a body that is judged by the tables of messages.go.
 type anthropic struct{ *request }
 
-// fits judges the members of an object by a rule.
 func (q anthropic) fits(v value, what []byte, r rule) *Refusal {
-	if v.kind() != object {
-		return refuse("content", "%s is not an object", quote(what, 64))
-	}
-	for name, member := range v.members() {
-		how, ok := r.members[string(name)]
-		if !ok {
-			how, ok = anthropicCommon[string(name)]
-		}
-		if !ok && !member.none() && r.closed {
-			return refuse("field", "field %s of %s is not allowed", quote(name, 64), quote(what, 64))
-		}
-		if !ok && !member.none() && !q.named(name) &&
-			(!member.scalar() || placing(name) || respelt(name, r.members) || respelt(name, anthropicCommon)) {
-			return refuse("field", "field %s of %s is not known to agent-init; route %s lets it pass with fields: [%[1]s]",
-				quote(name, 64), quote(what, 64), q.route.Name)
-		}
-		if refusal := q.look(how, name, member); refusal != nil {
-			return refusal
-		}
-	}
-	return nil
+	return q.members(v, what, r, anthropicCommon, q.look)
 }
 
 // look judges a member. What is null is taken as not there.

@@ -124,22 +124,8 @@ func (q *request) inPath() (Told, *Refusal) {
 	return Told{Model: id, Stream: stream, CountsUsage: true}, nil
 }
 
-// fits judges the members of an object by a rule. All are closed.
 func (q converse) fits(v value, what []byte, r rule) *Refusal {
-	if v.kind() != object {
-		return refuse("content", "%s is not an object", quote(what, 64))
-	}
-	for name, member := range v.members() {
-		how := r.members[string(name)]
-		if how == 0 && !member.none() && !q.named(name) {
-			return refuse("field", "field %s of %s is not known to agent-init; route %s lets it pass with fields: [%[1]s]",
-				quote(name, 64), quote(what, 64), q.route.Name)
-		}
-		if refusal := q.look(how, name, member); refusal != nil {
-			return refusal
-		}
-	}
-	return nil
+	return q.members(v, what, r, nil, q.look)
 }
 
 // look judges a member. What is null is taken as not there.

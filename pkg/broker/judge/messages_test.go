@@ -192,6 +192,7 @@ func bySource(add func(name, body, what string)) {
 	add("a name that Go reads as another", says(`{"type":"tool_reſult","tool_use_id":"t"}`), "content")
 	add("a member that Go reads as another", says(`{"type":"tool_use","id":"t","name":"a","toolſet_name":"x"}`), "field")
 	add("a member that names a place", says(`{"type":"text","text":"x","file_url":"https://evil.example"}`), "field")
+	add("a member that is a place", says(`{"type":"text","text":"x","from":" HTTPS://evil.example"}`), "field")
 	add("a setting that names a place", ask(`"thinking":{"type":"adaptive","callback_url":"https://evil.example"}`), "field")
 	add("a setting that is a place", ask(`"cache_control":{"type":"ephemeral","from":"https://evil.example"}`), "content")
 	add("a schema that is elsewhere", ask(`"output_config":{"format":{"type":"json_schema","schema":{"$ref":"https://evil.example"}}}`), "content")

@@ -92,6 +92,8 @@ var answers = []struct {
 	{"a stream of content that was cut", route.Generate, "text/event-stream",
 		eventsOf(`{"candidates":[{"content":{"parts":[{"text":"hello you"}]}}],"usageMetadata":{"promptTokenCount":30,"totalTokenCount":30}}`), 30, 3, false},
 
+	{"a text that is nested too deep", route.Messages, "text/event-stream",
+		eventsOf(`{"delta":{"a":` + strings.Repeat("[", 2*scanDepth) + `"a long text"` + strings.Repeat("]", 2*scanDepth) + `}}`), 0, 0, false},
 	{"nothing", route.Messages, "", "", 0, 0, false},
 	{"an opaque answer", route.Opaque, "application/json", `{"usage":{"input_tokens":7,"output_tokens":7}}`, 0, 0, true},
 	{"numbers that are none", route.Messages, "application/json",

@@ -115,27 +115,8 @@ func (q openai) judge(known map[string]look) *Refusal {
 	return nil
 }
 
-// fits judges the members of an object by a rule. A server that is written in Go takes a name in any case, and the last of
-// those that are alike: a name that a rule has in another spelling is refused.
 func (q openai) fits(v value, what []byte, r rule) *Refusal {
-	if v.kind() != object {
-		return refuse("content", "%s is not an object", quote(what, 64))
-	}
-	for name, member := range v.members() {
-		how := r.members[string(name)]
-		if how == 0 {
-			how = openaiCommon[string(name)]
-		}
-		if how == 0 && !member.none() && !q.named(name) && (r.closed || !member.scalar() || placing(name) ||
-			remote(member.str()) || respelt(name, r.members) || respelt(name, openaiCommon)) {
-			return refuse("field", "field %s of %s is not known to agent-init; route %s lets it pass with fields: [%[1]s]",
-				quote(name, 64), quote(what, 64), q.route.Name)
-		}
-		if refusal := q.look(how, name, member); refusal != nil {
-			return refusal
-		}
-	}
-	return nil
+	return q.members(v, what, r, openaiCommon, q.look)
 }
 
 // look judges a member. What is null is taken as not there.

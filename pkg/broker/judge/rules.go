@@ -30,6 +30,31 @@ func fields[T any](q *request, known map[string]T) *Refusal {
 	return nil
 }
 
+// members judges the members of an object by a rule, and by what its API lets any object have. Others pass if they are
+// plain values, unless the rule is closed, or they could name a place. A server that is written in Go takes a name in any
+// case, and the last of those that are alike: a known name in another spelling is refused, too.
+func (q *request) members(v value, what []byte, r rule, common map[string]look,
+	judge func(how look, name []byte, v value) *Refusal) *Refusal {
+	if v.kind() != object {
+		return refuse("content", "%s is not an object", quote(what, 64))
+	}
+	for name, member := range v.members() {
+		how, ok := r.members[string(name)]
+		if !ok {
+			how, ok = common[string(name)]
+		}
+		if !ok && !member.none() && !q.named(name) && (r.closed || !member.scalar() || placing(name) ||
+			remote(member.str()) || respelt(name, r.members) || respelt(name, common)) {
+			return refuse("field", "field %s of %s is not known to agent-init; route %s lets it pass with fields: [%[1]s]",
+				quote(name, 64), quote(what, 64), q.route.Name)
+		}
+		if refusal := judge(how, name, member); refusal != nil {
+			return refusal
+		}
+	}
+	return nil
+}
+
 // named says whether the route lets a field pass that the rules don't know.
 func (q *request) named(name []byte) bool { return slices.Contains(q.route.Fields, string(name)) }
 
