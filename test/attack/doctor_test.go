@@ -2,6 +2,7 @@ package attack
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"path/filepath"
 	"strings"
@@ -48,7 +49,11 @@ func TestLabDoctor(t *testing.T) {
 		l, err := net.Listen("unix", sock)
 		must(t, err)
 		defer l.Close()
-		w := confine(t, "ok.test\n", lab.BoxOptions{
+		box := lab.New(t, lab.Options{})
+		box.DNS.SetAddrs("api.openai.com", "45.30.50.1")
+		const key = "sk-canary-of-doctor"
+		w := confineIn(t, box, "ok.test\napi.openai.com\n", lab.BoxOptions{
+			Env:   []string{"OPENAI_API_KEY=" + key},
 			Caps:  append(lab.DefaultCaps(), "NET_RAW"),
 			Binds: []lab.Bind{{Source: filepath.Dir(sock), Target: "/var/run/engine", Writable: true}, {Source: sock, Target: "/etc/docker.sock", Writable: true}},
 		})
@@ -64,12 +69,13 @@ func TestLabDoctor(t *testing.T) {
 		for check, want := range map[string]string{
 			"agent-init": "the last reload was refused", "capabilities": "warn: NET_RAW", "privileges": "no-new-privileges", "policy": "*.com",
 			"mounts": "/etc/docker.sock is an engine's socket", "DoH": "dns.google",
+			"keys": "OPENAI_API_KEY is in the agent's environment, and allowlist.txt:2 allows api.openai.com", // by the policy in force
 		} {
 			if !strings.Contains(ills[check], want) {
 				t.Errorf("%s: want %q in %q", check, want, ills[check])
 			}
 		}
-		if len(ills) != 6 {
+		if len(ills) != 7 || strings.Contains(fmt.Sprint(ills), key) {
 			t.Errorf("also found: %v", ills)
 		}
 	})
