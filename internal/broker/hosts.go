@@ -109,6 +109,9 @@ func connect(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, er
 			}
 		}()
 	}
+	if len(addrs) == 0 {
+		return nil, errors.New("there is no address")
+	}
 	var errs []error
 	for begun := 0; len(errs) < len(addrs); {
 		var next <-chan time.Time
