@@ -37,7 +37,8 @@ type process struct {
 	proxy   *broker.Proxy
 	record  audit.Recorder
 	owed    owed
-	blind   bool                              // nothing says whose a connection is
+	blind   bool // nothing says whose a connection is
+	bursts  bursts
 	names   atomic.Pointer[map[string]string] // of the hosts that routes lead to, for the log
 	log     *slog.Logger
 }
@@ -149,6 +150,9 @@ func (p *process) serveChannel() error {
 		case wire.OpLookup, wire.OpSpend:
 			p.asks.End(m)
 		case wire.OpPing:
+			if p.bursts.over(givenOut()) {
+				go giveBack()
+			}
 			err = p.channel.Deliver(wire.Message{Op: wire.OpPong, ID: m.ID})
 		case wire.OpCredentials:
 			err = p.takeFrom(m, file)

@@ -37,7 +37,8 @@ func (b *bench) serveModel() {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/messages", answer)
-	srv := &http.Server{Handler: mux, TLSConfig: b.lab.CA.ServerConfig(), ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute}
+	srv := &http.Server{Handler: mux, TLSConfig: b.lab.CA.ServerConfig(), ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute,
+		HTTP2: &http.HTTP2Config{MaxReadFrameSize: 16 << 10}} // as servers have it that say nothing (RFC 9113, 6.5.2)
 	go func() { _ = srv.ServeTLS(l, "", "") }()
 	b.Cleanup(func() { _ = srv.Close() })
 	b.lab.DNS.SetAddrs(gatedName, gatedAddr)
