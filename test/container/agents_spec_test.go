@@ -76,7 +76,7 @@ func agents() []agentSpec {
 			prompt: []string{"-p", question, "--allow-all-tools"}, quiet: []string{"COPILOT_AUTO_UPDATE"},
 			off: []string{"COPILOT_AUTO_UPDATE=false"},
 			broker: brokered{route: "openai", variable: "OPENAI_API_KEY", env: []string{"COPILOT_PROVIDER_TYPE=openai", "COPILOT_MODEL=gpt-4.1"},
-				flags: []string{"--allow-all-tools"}, calls: []string{"POST /v1/chat/completions"}}},
+				flags: []string{"--allow-all-tools"}, calls: []string{"POST /v1/chat/completions", "401 GET /repos/github/copilot-cli/"}}},
 		{name: "goose", from: "npm", allow: "api.openai.com", env: []string{"GOOSE_PROVIDER=openai", "GOOSE_MODEL=gpt-4.1", "OPENAI_API_KEY=sk-test"},
 			prompt: []string{"run", "--no-session", "-t", question}, quiet: []string{"GOOSE_TELEMETRY_OFF"},
 			off: []string{"GOOSE_TELEMETRY_OFF=1"},
