@@ -67,6 +67,9 @@ func testBrokered(t *testing.T, e *engine, n *internet, a agentSpec, image strin
 		}
 		s.enters(p, c.end, "[exit 0]")
 	})
+	if a.name == "claude" {
+		t.Run("stream", func(t *testing.T) { testStream(t, e, n, a, image, h, secret) })
+	}
 	_, queries := n.seen()
 	if slices.Contains(queries, "evil.example.net.") {
 		t.Errorf("a question for a name that is not allowed arrived: %q", queries)
