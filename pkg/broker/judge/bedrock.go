@@ -2,6 +2,7 @@ package judge
 
 import (
 	"net/url"
+	"regexp"
 	"strings"
 )
 
@@ -29,7 +30,7 @@ var converseFields = map[string]look{
 	"additionalModelRequestFields": asAdditional,
 }
 
-var converseMessage = rule{members: map[string]look{"role": asPlain, "content": asBlocks}}
+var converseMessage = only(has{"role": asPlain, "content": asBlocks})
 
 // converseBlocks are what a block may be: of a message, of the system's, or of a tool's result.
 var converseBlocks = map[string]look{
@@ -41,20 +42,20 @@ var converseBlocks = map[string]look{
 
 // Left out of a source is s3Location, which the provider would fetch.
 var (
-	converseWhole = rule{members: map[string]look{
-		"format": asPlain, "name": asPlain, "source": asBytes, "citations": asSettings, "context": asPlain}}
-	converseSource = rule{members: map[string]look{"bytes": asEncoded, "text": asPlain, "content": asBlocks}}
-	converseResult = rule{members: map[string]look{
-		"toolUseId": asPlain, "content": asBlocks, "status": asPlain, "type": asPlain}}
-	converseGuarded  = rule{members: map[string]look{"text": asInert, "image": asWhole}}
-	converseSearched = rule{members: map[string]look{
-		"source": asPlain, "title": asPlain, "content": asBlocks, "citations": asSettings}}
-	converseTools = rule{members: map[string]look{"tools": asTools, "toolChoice": asSettings}}
+	converseWhole = only(has{
+		"format": asPlain, "name": asPlain, "source": asBytes, "citations": asSettings, "context": asPlain})
+	converseSource = only(has{"bytes": asEncoded, "text": asPlain, "content": asBlocks})
+	converseResult = only(has{
+		"toolUseId": asPlain, "content": asBlocks, "status": asPlain, "type": asPlain})
+	converseGuarded  = only(has{"text": asInert, "image": asWhole})
+	converseSearched = only(has{
+		"source": asPlain, "title": asPlain, "content": asBlocks, "citations": asSettings})
+	converseTools = only(has{"tools": asTools, "toolChoice": asSettings})
 
 	// What Anthropic's and Amazon's models know besides.
-	converseAdditional = rule{members: map[string]look{
-		"thinking": asSettings, "reasoning_config": asSettings, "reasoningConfig": asSettings, "reasoning_effort": asPlain,
-		"inferenceConfig": asSettings, "anthropic_beta": asSettings, "top_k": asPlain, "output_config": asSettings}}
+	converseAdditional = only(has{
+		"thinking": asSettings, "reasoning_config": asSettings, "reasoningConfig": asSettings,
+		"reasoning_effort": asPlain, "inferenceConfig": asSettings, "anthropic_beta": asSettings, "top_k": asPlain, "output_config": asSettings})
 )
 
 // converse judges the body of a request to converse or converse-stream.
@@ -83,8 +84,8 @@ func (q *request) invoke() (Told, *Refusal) {
 		return Told{}, refusal
 	}
 	if !strings.Contains(told.Model, "anthropic.") {
-		return Told{}, refuse("model", "model %s is not Anthropic's, and agent-init judges no other body by invoke: converse "+
-			"takes all of them", quote(told.Model, 64))
+		return Told{}, refuse("model", "model %s is not Anthropic's, and agent-init judges no other body by invoke: "+
+			"converse takes all of them", quote(told.Model, 64))
 	}
 	for _, name := range []string{"model", "stream"} {
 		if !q.root.get(name).none() {
@@ -101,8 +102,13 @@ func (q *request) invoke() (Told, *Refusal) {
 	return told, nil
 }
 
-// inPath is what the path says: /model/ID/VERB. An identifier of a model is a name, or of an inference profile. One of a
-// prompt, an agent or the like brings instructions that can't be judged, so these pass by their exact name alone.
+// modelARN are the names of resources that are a model, and one in several regions
+// (https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonbedrock.html).
+var modelARN = regexp.MustCompile(
+	`^arn:aws[a-z-]*:bedrock:[a-z0-9-]*:[0-9]*:(foundation-model|inference-profile)/[A-Za-z0-9.:-]+$`)
+
+// inPath is what the path says: /model/ID/VERB. An identifier of a model is a name, or of an inference profile. One of
+// a prompt, an agent or the like brings instructions that can't be judged, so these pass by their exact name alone.
 func (q *request) inPath() (Told, *Refusal) {
 	segments := strings.Split(q.path, "/")
 	if len(segments) != 4 {
@@ -112,10 +118,10 @@ func (q *request) inPath() (Told, *Refusal) {
 	if err != nil || id == "" {
 		return Told{}, refuse("model", "the path names no model")
 	}
-	if strings.Contains(id, "/") && !strings.Contains(id, ":inference-profile/") && !strings.Contains(id, ":foundation-model/") &&
-		!q.listed(id) {
-		return Told{}, refuse("model", "model %s is not a model or an inference profile; route %s lets it pass with its exact "+
-			"name in models", quote(id, 200), q.route.Name)
+	resource := strings.HasPrefix(strings.ToLower(id), "arn:") || strings.Contains(id, "/")
+	if resource && !modelARN.MatchString(id) && !q.listed(id) {
+		return Told{}, refuse("model", "model %s is not a model or an inference profile; route %s lets it pass with its "+
+			"exact name in models", quote(id, 200), q.route.Name)
 	}
 	if refusal := q.allowed(id); refusal != nil {
 		return Told{}, refusal
@@ -171,7 +177,7 @@ func (q converse) look(how look, name []byte, v value) *Refusal {
 }
 
 func (q converse) block(v value) *Refusal {
-	return q.fits(v, []byte("a block"), rule{members: converseBlocks})
+	return q.fits(v, []byte("a block"), only(converseBlocks))
 }
 
 // tool is one of the client's, a point of the cache, or one that the provider runs.

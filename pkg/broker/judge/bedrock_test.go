@@ -61,6 +61,7 @@ func TestConverseRefuse(t *testing.T) {
 		`{"messages":[{"role":"user","content":["s3://b/x"]}]}`:                                                                          "content",
 		`{"messages":[{"role":"user","content":"s3://b/x"}]}`:                                                                            "content",
 		`{"messages":[{"role":"user","content":[],"sourceUrl":"x"}]}`:                                                                    "field",
+		`{"messages":[{"role":"user","content":[],"memberOf2028":1}]}`:                                                                   "field",
 		`{"messages":[],"toolConfig":{"tools":[{"systemTool":{"name":"nova_grounding"}}]}}`:                                              "tool",
 		`{"messages":[],"toolConfig":{"tools":[{"toolSpec":{"name":"f"},"systemTool":{"name":"nova_code_interpreter"}}]}}`:               "tool",
 		`{"messages":[],"toolConfig":{"tools":[{"toolOf2028":{}}]}}`:                                                                     "tool",
@@ -92,13 +93,17 @@ func TestBedrockModels(t *testing.T) {
 	const account = "arn%3Aaws%3Abedrock%3Aeu-central-1%3A123456789012%3A"
 	for model, what := range map[string]string{
 		"anthropic.claude-opus-5-5-v1%3A0": "", "us.amazon.nova-pro-v1:0": "", "meta.llama4": "",
-		account + "inference-profile%2Fus.anthropic.claude-opus-5-5-v1%3A0": "",
-		account + "application-inference-profile%2Fabc":                     "model",
-		account + "prompt%2FABCDEF%3A1":                                     "model",
-		account + "agent-alias%2FA%2FB":                                     "model",
-		account + "provisioned-model%2Fx":                                   "model",
-		account + "custom-model%2Fx":                                        "model",
-		account + "default-prompt-router%2Fx":                               "model",
+		account + "inference-profile%2Fus.anthropic.claude-opus-5-5-v1%3A0":     "",
+		account + "application-inference-profile%2Fabc":                         "model",
+		"arn%3Aaws%3Abedrock%3A%3A%3Afoundation-model%2Famazon.nova-pro-v1%3A0": "",
+		account + "prompt%2FABC%3Ainference-profile%2Fx":                        "model",
+		"arn%3Aaws%3Asagemaker%3Aeu-central-1%3A1%3Aendpoint%2Fx":               "model",
+		"ARN%3Aaws%3Ax":                       "model",
+		account + "prompt%2FABCDEF%3A1":       "model",
+		account + "agent-alias%2FA%2FB":       "model",
+		account + "provisioned-model%2Fx":     "model",
+		account + "custom-model%2Fx":          "model",
+		account + "default-prompt-router%2Fx": "model",
 	} {
 		a := asked{route: "bedrock", path: "/model/" + model + "/converse", body: `{"messages":[]}`}
 		decoded := strings.NewReplacer("%3A", ":", "%2F", "/").Replace(model)

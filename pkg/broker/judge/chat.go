@@ -2,8 +2,8 @@ package judge
 
 import "strings"
 
-// chatFields are those of OpenAI's Chat Completions, and of those that speak its API: what they add is named behind. Left
-// out is what has a server fetch, keep or go elsewhere: Azure's data_sources, Groq's documents, search_settings and
+// chatFields are those of OpenAI's Chat Completions, and of those that speak its API: what they add is named behind.
+// Left out is what has a server fetch, keep or go elsewhere: Azure's data_sources, Groq's documents, search_settings and
 // compound_custom, Mistral's guardrails, LiteLLM's api_base, api_key, base_url, user_config and extra_body, vLLM's
 // chat_template and mm_processor_kwargs, OpenRouter's provider and route.
 var chatFields = map[string]look{
@@ -13,7 +13,8 @@ var chatFields = map[string]look{
 	"audio": asSettings, "metadata": asInert, "logit_bias": asSettings, "modalities": asSettings, "stop": asInert,
 	"moderation": asTarget, "prompt_cache_options": asSettings,
 
-	"frequency_penalty": asPlain, "logprobs": asPlain, "max_completion_tokens": asPlain, "max_tokens": asPlain, "n": asPlain,
+	"frequency_penalty": asPlain, "logprobs": asPlain, "max_completion_tokens": asPlain, "max_tokens": asPlain,
+	"n":                   asPlain,
 	"parallel_tool_calls": asPlain, "presence_penalty": asPlain, "prompt_cache_key": asPlain,
 	"prompt_cache_retention": asPlain, "reasoning_effort": asPlain, "safety_identifier": asPlain, "seed": asPlain,
 	"service_tier": asPlain, "store": asPlain, "temperature": asPlain, "top_logprobs": asPlain, "top_p": asPlain,
@@ -39,8 +40,8 @@ var chatFields = map[string]look{
 
 // chatMessage is a message of any role. What a model has thought comes back in members that differ by the server.
 var chatMessage = rule{members: map[string]look{
-	"role": asPlain, "content": asContent, "name": asPlain, "refusal": asPlain, "tool_call_id": asPlain, "prefix": asPlain,
-	"tool_calls": asCalls, "function_call": asInert, "audio": asKept, "annotations": asAnnotations, "images": asContent,
+	"role": asPlain, "content": asContent, "name": asPlain, "refusal": asPlain, "tool_call_id": asPlain,
+	"prefix": asPlain, "tool_calls": asCalls, "function_call": asInert, "audio": asKept, "annotations": asAnnotations, "images": asContent,
 	"reasoning": asPlain, "reasoning_content": asPlain, "reasoning_text": asPlain, "reasoning_opaque": asPlain,
 	"reasoning_details": asInert, "thinking": asPlain, "thinking_blocks": asInert, "extra_content": asSettings,
 }}
@@ -62,7 +63,8 @@ func (q *request) chat() (Told, *Refusal) {
 	if refusal = (openai{q}).judge(chatFields); refusal != nil {
 		return Told{}, refusal
 	}
-	told.CountsUsage = !told.Stream || q.route.TellsUsage || q.root.get("stream_options").get("include_usage").kind() == 't'
+	asksUsage := q.root.get("stream_options").get("include_usage").kind() == 't'
+	told.CountsUsage = !told.Stream || q.route.TellsUsage || asksUsage
 	return told, nil
 }
 

@@ -147,7 +147,7 @@ func TestModelsThatAreMore(t *testing.T) {
 	for _, model := range []string{
 		"gpt-4o-search-preview", "gpt-4o-mini-search-preview-2025-03-11", "gpt-5-search-api", "o4-mini-deep-research", "GPT-4O-SEARCH-PREVIEW",
 		"openai/gpt-5:online", "openai/gpt-5:Online", "@preset/x", "openai/gpt-5@preset/x", "openrouter/fusion", "compound", "compound-beta-mini",
-		"groq/compound", "groq/compound-mini", "sonar-pro", "perplexity/sonar", "ag:1:2",
+		"groq/compound", "groq/compound-mini", "sonar-pro", "perplexity/sonar", "ag:1:2", "huggingface://a/b", "https://example.org/m.yaml",
 	} {
 		a := chatOf(with(`{"model":"%s","messages":[]}`, model))
 		a.refuses(t, model, "model")

@@ -18,8 +18,8 @@ const (
 )
 
 // eventMessages reads the payloads of messages in AWS's encoding for streams of events
-// (https://smithy.io/2.0/aws/amazon-eventstream.html), and keeps nothing of them. What is no such message ends it: nothing
-// behind that has a known beginning.
+// (https://smithy.io/2.0/aws/amazon-eventstream.html), and keeps nothing of them. What is no such message ends it:
+// nothing behind that has a known beginning.
 type eventMessages struct {
 	payload func([]byte)
 	end     func() // of a message

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// google is a body of Gemini's generateContent. The vendor's own types are googleapis, google/ai/generativelanguage/v1beta,
-// and js-genai 3.1.0, src/types.ts.
+// google is a body of Gemini's generateContent. The vendor's own types are googleapis,
+// google/ai/generativelanguage/v1beta, and js-genai 3.1.0, src/types.ts.
 //
 // A reader of such a body takes each name as lowerCamelCase and as lower_snake_case
 // (https://protobuf.dev/programming-guides/json), so a name is judged by what it means. One value where a list is asked
@@ -30,20 +30,21 @@ const (
 // generateFields are those of generateContent. Left out are cachedContent, which is content and tools that the provider
 // keeps, and Vertex AI's.
 var generateFields = map[string]look{
-	"contents": asTurns, "systemInstruction": asTurn, "tools": asTools, "toolConfig": asSettings, "safetySettings": asSettings,
+	"contents": asTurns, "systemInstruction": asTurn, "tools": asTools,
+	"toolConfig": asSettings, "safetySettings": asSettings,
 	"generationConfig": asConfig, "model": asUpstream, "labels": asInert, "store": asPlain, "serviceTier": asPlain,
 	"cachedContent": asKept, "continuationToken": asKept,
 }
 
 var countFields = map[string]look{
-	"contents": asTurns, "systemInstruction": asTurn, "tools": asTools, "generationConfig": asConfig, "model": asUpstream,
-	"generateContentRequest": asInner,
+	"contents": asTurns, "systemInstruction": asTurn, "tools": asTools, "generationConfig": asConfig,
+	"model": asUpstream, "generateContentRequest": asInner,
 }
 
 var generationConfig = map[string]look{
 	"responseSchema": asSchema, "responseJsonSchema": asSchema, "responseFormat": asSchema, "stopSequences": asInert,
-	"speechConfig": asSettings, "imageConfig": asSettings, "thinkingConfig": asSettings, "responseModalities": asSettings,
-	"audioTranscriptionConfig": asSettings, "translationConfig": asSettings,
+	"speechConfig": asSettings, "imageConfig": asSettings, "thinkingConfig": asSettings,
+	"responseModalities": asSettings, "audioTranscriptionConfig": asSettings, "translationConfig": asSettings,
 
 	"temperature": asPlain, "topP": asPlain, "topK": asPlain, "candidateCount": asPlain, "maxOutputTokens": asPlain,
 	"responseMimeType": asPlain, "presencePenalty": asPlain, "frequencyPenalty": asPlain, "seed": asPlain,
@@ -53,11 +54,12 @@ var generationConfig = map[string]look{
 
 var generateTurn = map[string]look{"role": asPlain, "parts": asPieces}
 
-// generateParts are what a part may have. Left out is fileData: its fileUri may be any address.
+// generateParts are what a part may have. Left out is fileData: its fileUri may be any address. toolCall is of a tool
+// that the provider has run, which it does only where a route has it do so.
 var generateParts = map[string]look{
 	"text": asPlain, "thought": asPlain, "thoughtSignature": asPlain,
 	"inlineData": asBlob, "functionCall": asInert, "functionResponse": asResponse,
-	"executableCode": asInert, "codeExecutionResult": asInert, "toolCall": asInert, "toolResponse": asInert,
+	"executableCode": asInert, "codeExecutionResult": asInert, "toolCall": asServed, "toolResponse": asServed,
 	"videoMetadata": asSettings, "mediaResolution": asSettings, "mediaProcessing": asSettings, "partMetadata": asInert,
 	"audioTranscription": asInert, "speechMetadata": asSettings,
 }
@@ -66,7 +68,8 @@ var generateBlob = map[string]look{"mimeType": asPlain, "data": asPlain, "displa
 
 // generateResponse is of a function. Its parts are those of a turn, files apart, too.
 var generateResponse = map[string]look{
-	"id": asPlain, "name": asPlain, "response": asInert, "parts": asPieces, "scheduling": asPlain, "willContinue": asPlain,
+	"id": asPlain, "name": asPlain, "response": asInert, "parts": asPieces,
+	"scheduling": asPlain, "willContinue": asPlain,
 }
 
 // googleTools are what a tool may have, and the families of what the provider runs.
@@ -74,8 +77,9 @@ var googleTools = map[string]string{
 	"functionDeclarations": "", "computerUse": "",
 
 	"googleSearch": "google_search", "googleSearchRetrieval": "google_search", "enterpriseWebSearch": "google_search",
-	"urlContext": "url_context", "codeExecution": "code_execution", "googleMaps": "google_maps", "fileSearch": "file_search",
-	"mcpServers": "mcp", "retrieval": "retrieval", "exaAiSearch": "exa_ai_search", "parallelAiSearch": "parallel_ai_search",
+	"urlContext": "url_context", "codeExecution": "code_execution", "googleMaps": "google_maps",
+	"fileSearch": "file_search", "mcpServers": "mcp", "retrieval": "retrieval", "exaAiSearch": "exa_ai_search",
+	"parallelAiSearch": "parallel_ai_search",
 }
 
 // google judges a body by the fields that it may have: those of generateContent and streamGenerateContent, or of
@@ -108,8 +112,7 @@ func (q google) fits(v value, what []byte, known map[string]look) *Refusal {
 		seen[name] = true
 		how, ok := known[name]
 		if !ok && !member.none() && !q.named(raw) && !q.named([]byte(name)) {
-			return refuse("field", "field %s of %s is not known to agent-init; route %s lets it pass with fields: [%[1]s]",
-				quote(raw, 64), quote(what, 64), q.route.Name)
+			return q.strange(raw, what)
 		}
 		if refusal := q.look(how, []byte(name), member); refusal != nil {
 			return refusal
@@ -144,6 +147,10 @@ func (q google) look(how look, name []byte, v value) *Refusal {
 		return q.fits(v, name, generateBlob)
 	case asInner:
 		return q.fits(v, name, generateFields)
+	case asServed:
+		if len(q.route.ProviderTools) == 0 {
+			return q.provided(name, "")
+		}
 	case asUpstream:
 		if m := v.str(); string(bytes.TrimPrefix(m, []byte("models/"))) != q.model {
 			return refuse("model", "the body names the model %s, and the path another", quote(m, 64))

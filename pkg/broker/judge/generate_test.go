@@ -99,6 +99,8 @@ func TestGenerateRefuse(t *testing.T) {
 		`{"contents":[{"parts":["https://example.org"]}]}`:                                                                      "content",
 		`{"contents":"https://example.org"}`:                                                                                    "content",
 		`{"contents":[{"fileData":{}}]}`:                                                                                        "field",
+		`{"contents":[{"parts":[{"toolCall":{"toolType":"URL_CONTEXT","args":{"urls":["https://example.org"]}}}]}]}`:            "tool",
+		`{"contents":[{"parts":[{"tool_response":{"toolType":"URL_CONTEXT"}}]}]}`:                                               "tool",
 		`{"contents":[{"parts":[{"partOf2028":{}}]}]}`:                                                                          "field",
 		`{"contents":[],"cachedContent":"cachedContents/x"}`:                                                                    "content",
 		`{"contents":[],"cached_content":"cachedContents/x"}`:                                                                   "content",
@@ -143,6 +145,8 @@ func TestGenerateWords(t *testing.T) {
 	pass := Told{Model: "gemini-3.8-flash", CountsUsage: true}
 	search.change = allow("google_search")
 	search.passes(t, "google_search", pass)
+	search.body = `{"contents":[{"parts":[{"toolCall":{"toolType":"GOOGLE_SEARCH_WEB"}}]}],"tools":[{"google_search":{}}]}`
+	search.passes(t, "what it has found", pass)
 	search.body = `{"contents":[],"tools":[{"google_search":{},"url_context":{}}]}`
 	search.refuses(t, "and another", "tool")
 	search.body = `{"contents":[],"cached_content":"x","fieldOf2028":{}}`

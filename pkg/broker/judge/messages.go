@@ -35,6 +35,11 @@ type rule struct {
 	members map[string]look
 }
 
+// has are the members that an object may have, and only those that it has no others than.
+type has = map[string]look
+
+func only(members has) rule { return rule{closed: true, members: members} }
+
 var anthropicFields = map[string]look{
 	"model": asPlain, "stream": asPlain,
 	"messages": asMessages, "system": asContent, "tools": asTools,

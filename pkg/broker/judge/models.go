@@ -14,7 +14,8 @@ var moreThanModels = []string{
 	"*:online", "*:online:*", "*@preset/*", "openrouter/*", // OpenRouter's: with a search, a stored request, routers
 	"compound*", "*/compound*", // Groq's, which search, browse and run code
 	"sonar*", "perplexity/*", // Perplexity's
-	"ag:*", // Mistral's agents, which have tools of their own
+	"ag:*",  // Mistral's agents, which have tools of their own
+	"*://*", // what LocalAI gets from elsewhere
 }
 
 // searches says whether a model is more than one, and the route does not name it exactly.

@@ -37,29 +37,30 @@ const (
 
 // openaiCommon are members that any object may have.
 var openaiCommon = map[string]look{
-	"type": asPlain, "cache_control": asSettings, "copilot_cache_control": asSettings, "prompt_cache_breakpoint": asSettings,
+	"type":          asPlain,
+	"cache_control": asSettings, "copilot_cache_control": asSettings, "prompt_cache_breakpoint": asSettings,
 	"internal_chat_message_metadata_passthrough": asInert, // of Codex
 }
 
 // openaiParts are the types of content. What names a file of the provider's or an address is judged by its member.
 var openaiParts = map[string]rule{
-	"text":                {closed: true, members: map[string]look{"text": asPlain, "annotations": asAnnotations}},
-	"input_text":          {closed: true, members: map[string]look{"text": asPlain}},
-	"output_text":         {closed: true, members: map[string]look{"text": asPlain, "annotations": asInert, "logprobs": asInert}},
-	"summary_text":        {closed: true, members: map[string]look{"text": asPlain}},
-	"reasoning_text":      {closed: true, members: map[string]look{"text": asPlain}},
-	"refusal":             {closed: true, members: map[string]look{"refusal": asPlain}},
-	"thinking":            {closed: true, members: map[string]look{"thinking": asContent, "closed": asPlain, "signature": asPlain}},
-	"image_url":           {closed: true, members: map[string]look{"image_url": asAddress}},
-	"video_url":           {closed: true, members: map[string]look{"video_url": asAddress}}, // vLLM's, as the next
-	"audio_url":           {closed: true, members: map[string]look{"audio_url": asAddress}},
-	"document_url":        {closed: true, members: map[string]look{"document_url": asAddress, "document_name": asPlain}}, // Mistral's
-	"input_image":         {closed: true, members: map[string]look{"image_url": asAddress, "detail": asPlain, "file_id": asKept}},
-	"computer_screenshot": {closed: true, members: map[string]look{"image_url": asAddress, "detail": asPlain, "file_id": asKept}},
-	"input_audio":         {closed: true, members: map[string]look{"input_audio": asAudio, "data": asEncoded, "format": asPlain}},
-	"file":                {closed: true, members: map[string]look{"file": asFile, "file_id": asKept}},
-	"input_file": {closed: true, members: map[string]look{
-		"file_data": asAddress, "file_url": asRemote, "file_id": asKept, "filename": asPlain, "detail": asPlain}},
+	"text":                only(has{"text": asPlain, "annotations": asAnnotations}),
+	"input_text":          only(has{"text": asPlain}),
+	"output_text":         only(has{"text": asPlain, "annotations": asInert, "logprobs": asInert}),
+	"summary_text":        only(has{"text": asPlain}),
+	"reasoning_text":      only(has{"text": asPlain}),
+	"refusal":             only(has{"refusal": asPlain}),
+	"thinking":            only(has{"thinking": asContent, "closed": asPlain, "signature": asPlain}),
+	"image_url":           only(has{"image_url": asAddress}),
+	"video_url":           only(has{"video_url": asAddress}), // vLLM's, as the next
+	"audio_url":           only(has{"audio_url": asAddress}),
+	"document_url":        only(has{"document_url": asAddress, "document_name": asPlain}), // Mistral's
+	"input_image":         only(has{"image_url": asAddress, "detail": asPlain, "file_id": asKept}),
+	"computer_screenshot": only(has{"image_url": asAddress, "detail": asPlain, "file_id": asKept}),
+	"input_audio":         only(has{"input_audio": asAudio, "data": asEncoded, "format": asPlain}),
+	"file":                only(has{"file": asFile, "file_id": asKept}),
+	"input_file": only(has{
+		"file_data": asAddress, "file_url": asRemote, "file_id": asKept, "filename": asPlain, "detail": asPlain}),
 }
 
 // openaiTools are the types of tools, and the families of those that the provider runs.
@@ -157,8 +158,10 @@ func (q openai) look(how look, name []byte, v value) *Refusal {
 	case asEnvironment:
 		return q.environment(v)
 	case asTarget:
-		_, refusal := q.model(v.get("model"))
-		return refusal
+		if _, refusal := q.model(v.get("model")); refusal != nil {
+			return refusal
+		}
+		return q.settings(name, v)
 	case asModels:
 		return q.list(v, name, false, func(model value) *Refusal { _, refusal := q.model(model); return refusal })
 	case asEdit:
@@ -185,8 +188,8 @@ func (q openai) place(how look, name []byte, v value) *Refusal {
 			return q.fits(v, name, openaiAddress)
 		}
 		if !inline(v.str()) {
-			return refuse("content", "%s by an address is not allowed, since the provider would fetch it; one that begins "+
-				"with data: has its content in itself", quote(name, 64))
+			return refuse("content", "%s by an address is not allowed, since the provider would fetch it; one that "+
+				"begins with data: has its content in itself", quote(name, 64))
 		}
 	case asEncoded:
 		if v.kind() != text || bytes.IndexByte(v.str(), ':') >= 0 && !inline(v.str()) {

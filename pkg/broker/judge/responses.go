@@ -1,65 +1,66 @@
 package judge
 
-// responsesFields are those of OpenAI's Responses. A stored answer can't be fetched over a route, and nothing of it can be
-// referred to, so `store` may say what it likes.
+// responsesFields are those of OpenAI's Responses. A stored answer can't be fetched over a route, and nothing of it can
+// be referred to, so `store` may say what it likes.
 var responsesFields = map[string]look{
 	"model": asPlain, "stream": asPlain, "background": asPlain,
 	"input": asInput, "instructions": asPlain, "tools": asTools, "tool_choice": asChoice, "text": asSchema,
 	"reasoning": asSettings, "include": asSettings, "stream_options": asSettings, "prompt_cache_options": asSettings,
 	"context_management": asEdit, "moderation": asTarget, "metadata": asInert, "client_metadata": asInert,
 
-	"max_output_tokens": asPlain, "max_tool_calls": asPlain, "parallel_tool_calls": asPlain, "prompt_cache_key": asPlain,
-	"prompt_cache_retention": asPlain, "safety_identifier": asPlain, "service_tier": asPlain, "store": asPlain,
+	"max_output_tokens": asPlain, "max_tool_calls": asPlain, "parallel_tool_calls": asPlain,
+	"prompt_cache_key": asPlain, "prompt_cache_retention": asPlain, "safety_identifier": asPlain, "service_tier": asPlain, "store": asPlain,
 	"temperature": asPlain, "top_logprobs": asPlain, "top_p": asPlain, "truncation": asPlain, "user": asPlain,
 
 	// What the provider keeps can bring tools, instructions and content of its own.
 	"prompt": asKept, "previous_response_id": asKept, "conversation": asKept,
 
-	"search_parameters": asSearch, "plugins": asPlugins, "models": asModels, "session_id": asPlain, // xAI's, OpenRouter's
+	// xAI's, and OpenRouter's.
+	"search_parameters": asSearch, "plugins": asPlugins, "models": asModels, "session_id": asPlain,
 }
 
 // responsesItems are the types of items. Left out is item_reference.
 var responsesItems = map[string]rule{
-	"message": {members: map[string]look{"role": asPlain, "content": asContent, "id": asPlain, "status": asPlain}},
-	"reasoning": {members: map[string]look{
+	"message": {members: has{"role": asPlain, "content": asContent, "id": asPlain, "status": asPlain}},
+	"reasoning": {members: has{
 		"id": asPlain, "summary": asContent, "content": asContent, "encrypted_content": asPlain, "status": asPlain}},
-	"compaction":         {members: map[string]look{"id": asPlain, "encrypted_content": asPlain}},
+	"compaction":         {members: has{"id": asPlain, "encrypted_content": asPlain}},
 	"compaction_trigger": {},
-	"additional_tools":   {members: map[string]look{"role": asPlain, "tools": asTools}},
+	"additional_tools":   {members: has{"role": asPlain, "tools": asTools}},
 	// How much to think from here on, which Codex tells with its default model.
-	"configuration_update": {closed: true, members: map[string]look{"reasoning": asSettings}},
+	"configuration_update": {closed: true, members: has{"reasoning": asSettings}},
 
-	"function_call": {members: map[string]look{
+	"function_call": {members: has{
 		"id": asPlain, "call_id": asPlain, "name": asPlain, "arguments": asPlain, "status": asPlain, "caller": asSettings}},
-	"function_call_output":    {members: map[string]look{"call_id": asPlain, "output": asContent, "caller": asSettings}},
-	"custom_tool_call":        {members: map[string]look{"call_id": asPlain, "input": asPlain, "caller": asSettings}},
-	"custom_tool_call_output": {members: map[string]look{"call_id": asPlain, "output": asContent, "caller": asSettings}},
-	"tool_search_call":        {members: map[string]look{"call_id": asPlain, "arguments": asInert}},
-	"tool_search_output":      {members: map[string]look{"call_id": asPlain, "tools": asTools}},
-	"local_shell_call":        {members: map[string]look{"call_id": asPlain, "action": asInert}},
-	"local_shell_call_output": {members: map[string]look{"call_id": asPlain, "output": asPlain}},
-	"shell_call": {members: map[string]look{
+	"function_call_output":    {members: has{"call_id": asPlain, "output": asContent, "caller": asSettings}},
+	"custom_tool_call":        {members: has{"call_id": asPlain, "input": asPlain, "caller": asSettings}},
+	"custom_tool_call_output": {members: has{"call_id": asPlain, "output": asContent, "caller": asSettings}},
+	"tool_search_call":        {members: has{"call_id": asPlain, "arguments": asInert}},
+	"tool_search_output":      {members: has{"call_id": asPlain, "tools": asTools}},
+	"local_shell_call":        {members: has{"call_id": asPlain, "action": asInert}},
+	"local_shell_call_output": {members: has{"call_id": asPlain, "output": asPlain}},
+	"shell_call": {members: has{
 		"call_id": asPlain, "action": asInert, "environment": asEnvironment, "caller": asSettings}},
-	"shell_call_output": {members: map[string]look{"call_id": asPlain, "output": asInert, "caller": asSettings}},
-	"apply_patch_call":  {members: map[string]look{"call_id": asPlain, "operation": asInert, "caller": asSettings}},
-	"apply_patch_call_output": {members: map[string]look{
+	"shell_call_output": {members: has{"call_id": asPlain, "output": asInert, "caller": asSettings}},
+	"apply_patch_call":  {members: has{"call_id": asPlain, "operation": asInert, "caller": asSettings}},
+	"apply_patch_call_output": {members: has{
 		"call_id": asPlain, "output": asPlain, "caller": asSettings}},
-	"computer_call": {members: map[string]look{
+	"computer_call": {members: has{
 		"call_id": asPlain, "action": asInert, "actions": asInert, "pending_safety_checks": asInert}},
-	"computer_call_output": {members: map[string]look{
+	"computer_call_output": {members: has{
 		"call_id": asPlain, "output": asScreenshot, "acknowledged_safety_checks": asInert}},
 
 	// What a tool of the provider's has found or made. A search that was repeated from the history is none.
-	"web_search_call":       {members: map[string]look{"action": asInert}},
+	"web_search_call":       {members: has{"action": asInert}},
 	"image_generation_call": {family: "image_generation"},
-	"file_search_call":      {family: "file_search", members: map[string]look{"queries": asInert, "results": asInert}},
-	"code_interpreter_call": {family: "code_interpreter", members: map[string]look{"container_id": asPlain, "outputs": asInert}},
+	"file_search_call":      {family: "file_search", members: has{"queries": asInert, "results": asInert}},
+	"code_interpreter_call": {family: "code_interpreter", members: has{"container_id": asPlain, "outputs": asInert}},
 	"program":               {family: "programmatic_tool_calling"},
 	"program_output":        {family: "programmatic_tool_calling"},
-	"mcp_list_tools":        {family: "mcp", members: map[string]look{"server_label": asPlain, "tools": asInert, "error": asInert}},
-	"mcp_approval_request":  {family: "mcp", members: map[string]look{"server_label": asPlain}},
+	"mcp_list_tools":        {family: "mcp", members: has{"server_label": asPlain, "tools": asInert, "error": asInert}},
+	"mcp_approval_request":  {family: "mcp", members: has{"server_label": asPlain}},
 	"mcp_approval_response": {family: "mcp"},
-	"mcp_call":              {family: "mcp", members: map[string]look{"server_label": asPlain, "error": asInert}},
+	"mcp_call":              {family: "mcp", members: has{"server_label": asPlain, "error": asInert}},
 }
 
 // responses judges the body of a request to responses.

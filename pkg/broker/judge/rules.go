@@ -45,14 +45,19 @@ func (q *request) members(v value, what []byte, r rule, common map[string]look,
 		}
 		if !ok && !member.none() && !q.named(name) && (r.closed || !member.scalar() || placing(name) ||
 			remote(member.str()) || respelt(name, r.members) || respelt(name, common)) {
-			return refuse("field", "field %s of %s is not known to agent-init; route %s lets it pass with fields: [%[1]s]",
-				quote(name, 64), quote(what, 64), q.route.Name)
+			return q.strange(name, what)
 		}
 		if refusal := judge(how, name, member); refusal != nil {
 			return refusal
 		}
 	}
 	return nil
+}
+
+// strange refuses a member of something within the body that no rule knows.
+func (q *request) strange(name, of []byte) *Refusal {
+	return refuse("field", "field %s of %s is not known to agent-init; route %s lets it pass with fields: [%[1]s]",
+		quote(name, 64), quote(of, 64), q.route.Name)
 }
 
 // named says whether the route lets a field pass that the rules don't know.

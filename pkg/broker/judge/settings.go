@@ -11,15 +11,15 @@ func (q *request) settings(name []byte, v value) *Refusal {
 	switch v.kind() {
 	case text:
 		if remote(v.str()) {
-			return refuse("content", "an address in %s is not allowed, since the provider could fetch it", quote(name, 64))
+			return refuse("content", "an address in %s is not allowed, since the provider could fetch it",
+				quote(name, 64))
 		}
 	case array:
 		return q.list(v, name, false, func(item value) *Refusal { return q.settings(name, item) })
 	case object:
 		for inner, member := range v.members() {
 			if placing(inner) && !member.none() && !q.named(inner) {
-				return refuse("field", "field %s of %s is not known to agent-init; route %s lets it pass with fields: [%[1]s]",
-					quote(inner, 64), quote(name, 64), q.route.Name)
+				return q.strange(inner, name)
 			}
 			if refusal := q.settings(inner, member); refusal != nil {
 				return refusal
@@ -77,8 +77,8 @@ func placing(name []byte) bool {
 
 // places are parts of names, folded.
 var places = []string{
-	"url", "uri", "href", "endpoint", "location", "source", "server", "container", "connector", "vectorstore", "apibase",
-	"fileid", "filedata", "cachedcontent", "conversation", "responseid", "prompt",
+	"url", "uri", "href", "endpoint", "location", "source", "server", "container", "connector", "vectorstore",
+	"apibase", "fileid", "filedata", "cachedcontent", "conversation", "responseid", "prompt",
 	"search", "tools", "systemtool", "plugin", "background",
 }
 
