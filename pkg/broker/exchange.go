@@ -84,7 +84,6 @@ func (x *exchange) admit(r *http.Request) *no {
 	if known {
 		x.way = w
 		x.event.Route, x.event.Path = name, cutTo(x.path, maxPath)
-		w.counts.requests.Add(1)
 	}
 	switch {
 	case !shows(x.proxy.config.Token, r, query):
@@ -164,7 +163,6 @@ func (x *exchange) over(status int) {
 	x.event.Took = time.Since(x.began)
 	if x.way != nil {
 		x.event.Fingerprint = x.way.key.fingerprint
-		x.way.counts.add(&x.event)
 	}
 	x.proxy.config.Record(x.event)
 }

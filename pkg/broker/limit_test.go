@@ -99,9 +99,6 @@ func TestTokens(t *testing.T) {
 			if e.Model != "claude-x" || e.Status != c.status || e.TokensIn < c.in || e.TokensIn > 2*c.in || e.TokensOut < c.out || e.TokensOut > 2*c.out {
 				t.Errorf("recorded %+v", e)
 			}
-			if s := r.Stats()["anthropic"]; s.TokensIn != e.TokensIn || s.TokensOut != e.TokensOut {
-				t.Errorf("counted %+v", s)
-			}
 		})
 	}
 }
@@ -124,8 +121,5 @@ func TestRefusalOfTheJudge(t *testing.T) {
 	}
 	if free := r.bodies.free(); free != maxHeld {
 		t.Errorf("%d bytes of room are lost", maxHeld-free)
-	}
-	if s := r.Stats()["anthropic"]; s.Requests != 1 || s.Refused != 1 {
-		t.Errorf("counted %+v", s)
 	}
 }

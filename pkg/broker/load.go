@@ -15,7 +15,6 @@ type way struct {
 	prefix string // of the path at the server
 	up     *upstream
 	key    credential
-	counts *counts
 }
 
 // table is what serves at a time. A request keeps that of its beginning.
@@ -38,9 +37,6 @@ func (p *Proxy) Load(l Loaded) error {
 			return fmt.Errorf("route %s: %w", r.Name, err)
 		}
 		next[r.Name] = w
-	}
-	for _, w := range next {
-		w.counts = p.stats.of(w.route.Name)
 	}
 	p.table.Store(&next)
 	p.retire(old, ups)

@@ -25,7 +25,6 @@ type Proxy struct {
 	bodies  *bodies
 	callers *callers
 	judging chan struct{} // as many at once as there are processors: more would only hold more memory
-	stats   stats
 	idle    time.Duration // how long an answer may be silent
 	table   atomic.Pointer[table]
 

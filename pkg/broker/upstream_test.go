@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -246,4 +247,83 @@ func TestServerGoesAway(t *testing.T) {
 	if len(came) != 2 {
 		t.Errorf("%d requests came", len(came))
 	}
+}
+
+// TestServerThatVanishes holds that a connection over which nothing comes any more is noticed without waiting for as long
+// as an answer may be silent, and that the next request goes over another one.
+func TestServerThatVanishes(t *testing.T) {
+	began := make(chan struct{}, 2)
+	over := make(chan struct{})
+	a := newAPI(t, true, func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		if r.URL.Path == "/base/many/long" {
+			began <- struct{}{}
+			<-over
+		}
+	})
+	defer close(over)
+	frozen := make(chan struct{})
+	dials := 0
+	r := start(t, a, func(s *setting) {
+		dial := s.Dial
+		s.Dial = func(ctx context.Context, host string, port uint16) (net.Conn, error) {
+			conn, err := dial(ctx, host, port)
+			if dials++; dials == 1 && err == nil {
+				conn = &freezes{Conn: conn, frozen: frozen, closed: make(chan struct{})}
+			}
+			return conn, err
+		}
+	})
+	up := (*r.table.Load())["r"].up
+	up.transport.HTTP2.SendPingTimeout, up.transport.HTTP2.PingTimeout = 100*time.Millisecond, 100*time.Millisecond
+	answer := make(chan string)
+	go func() {
+		answer <- r.raw("GET /r/many/long HTTP/1.1\r\nHost: " + r.addr + "\r\nX-Api-Key: " + token + "\r\n\r\n")
+	}()
+	wait(t, began)
+	close(frozen)
+	select {
+	case got := <-answer:
+		if strings.HasSuffix(got, "0\r\n\r\n") {
+			t.Errorf("answered %q", got)
+		}
+	case <-time.After(patience):
+		t.Fatal("nobody notices")
+	}
+	if got := r.ask("GET", "/r/get", ""); got.StatusCode != 200 {
+		t.Errorf("answered %d %s", got.StatusCode, got.text)
+	}
+}
+
+// freezes is a connection over which nothing comes and goes from some time on.
+type freezes struct {
+	net.Conn
+	frozen chan struct{}
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (f *freezes) Read(b []byte) (int, error) {
+	n, err := f.Conn.Read(b)
+	select {
+	case <-f.frozen:
+		<-f.closed
+		return 0, net.ErrClosed
+	default:
+		return n, err
+	}
+}
+
+func (f *freezes) Write(b []byte) (int, error) {
+	select {
+	case <-f.frozen:
+		return len(b), nil
+	default:
+		return f.Conn.Write(b)
+	}
+}
+
+func (f *freezes) Close() error {
+	f.once.Do(func() { close(f.closed) })
+	return f.Conn.Close()
 }
