@@ -132,9 +132,9 @@ func (a *answer) write(b []byte) error {
 const (
 	// smallRead is what an answer holds while it waits for more: an event or two of a stream.
 	smallRead = 512
-	largeRead = 32 << 10
+	largeRead = 64 << 10
 
-	chunkHead = len("8000\r\n") // in front of what is read
+	chunkHead = len("ffff\r\n") // in front of what is read
 	chunkTail = len("\r\n")
 )
 

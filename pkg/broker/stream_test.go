@@ -30,7 +30,7 @@ func TestStreamPassesAsItComes(t *testing.T) {
 			first := true
 			var resp *http.Response
 			var lines *bufio.Reader
-			for _, size := range []int{1, 2, 3, 100, smallRead - 9, smallRead - 8, smallRead - 7, smallRead, 5000, 16, largeRead, 3 * largeRead, 1} {
+			for _, size := range []int{1, 2, 3, 100, smallRead - 9, smallRead - 8, smallRead - 7, largeRead - 9, largeRead - 8, smallRead, 5000, 16, largeRead, 3 * largeRead, 1} {
 				if first {
 					go func() { next <- size }()
 					req, err := http.NewRequest("GET", "http://"+r.addr+"/r/get", nil)
