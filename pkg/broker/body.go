@@ -48,10 +48,8 @@ func newBodies() *bodies {
 
 // judge waits for its turn, and says whether a body may pass.
 func (b *bodies) judge(ctx context.Context, rt *route.Route, e *route.Endpoint, path string, h *held) (judge.Told, error) {
-	turn, cancel := context.WithTimeout(ctx, b.wait)
-	defer cancel()
-	if b.trees.Acquire(turn, 1) != nil {
-		return judge.Told{}, errBusy
+	if err := b.turn(ctx, b.trees, 1); err != nil {
+		return judge.Told{}, err
 	}
 	defer b.trees.Release(1)
 	told, refused := judge.Body(rt, e, path, h.data)
@@ -59,6 +57,19 @@ func (b *bodies) judge(ctx context.Context, rt *route.Route, e *route.Endpoint, 
 		return told, &no{Refusal: refused}
 	}
 	return told, nil
+}
+
+// turn takes n of what there is, and waits for that if it has to.
+func (b *bodies) turn(ctx context.Context, of *semaphore.Weighted, n int64) error {
+	if of.TryAcquire(n) { // without a timer, which a stream would keep
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.wait)
+	defer cancel()
+	if of.Acquire(ctx, n) != nil {
+		return errBusy
+	}
+	return nil
 }
 
 // read reads a body whole, and unpacks it. The deadline is that of the connection's reads.
@@ -73,12 +84,8 @@ func (b *bodies) read(ctx context.Context, r *http.Request, deadline func(time.T
 	case size < 0 || packed != "":
 		size = route.MaxBody // nobody knows yet
 	}
-	if !b.room.TryAcquire(size) {
-		turn, cancel := context.WithTimeout(ctx, b.wait)
-		defer cancel()
-		if b.room.Acquire(turn, size) != nil {
-			return nil, errBusy
-		}
+	if err := b.turn(ctx, b.room, size); err != nil {
+		return nil, err
 	}
 	h := &held{all: b, room: size}
 	if err := h.fill(r, packed, deadline); err != nil {

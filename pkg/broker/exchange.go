@@ -59,6 +59,7 @@ func (s *serving) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if n != nil {
+		x.body.drop()
 		x.refuse(w, n)
 		return
 	}
@@ -118,13 +119,6 @@ func (x *exchange) judge(w http.ResponseWriter, r *http.Request) *no {
 	}
 	x.event.Model = cutTo(x.told.Model, maxName)
 	return x.spend(r.Context())
-}
-
-// judgeBody waits for its turn. net/http goes on after a panic, and so has this to.
-func (x *exchange) judgeBody() (judge.Told, *judge.Refusal) {
-	x.proxy.judging <- struct{}{}
-	defer func() { <-x.proxy.judging }()
-	return judge.Body(&x.way.route, x.endpoint, x.path, x.body.data)
 }
 
 // spend asks whether the request fits the route's limits.

@@ -6,7 +6,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +23,6 @@ type Proxy struct {
 	config  Config
 	bodies  *bodies
 	callers *callers
-	judging chan struct{} // as many at once as there are processors: more would only hold more memory
 	idle    time.Duration // how long an answer may be silent
 	table   atomic.Pointer[table]
 
@@ -34,10 +32,7 @@ type Proxy struct {
 
 // New returns a proxy without any route.
 func New(c Config) *Proxy {
-	p := &Proxy{
-		config: c, bodies: newBodies(), callers: newCallers(c), idle: route.IdleTime,
-		judging: make(chan struct{}, runtime.GOMAXPROCS(0)), retired: map[*upstream]struct{}{},
-	}
+	p := &Proxy{config: c, bodies: newBodies(), callers: newCallers(c), idle: route.IdleTime, retired: map[*upstream]struct{}{}}
 	p.table.Store(&table{})
 	return p
 }

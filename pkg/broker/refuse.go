@@ -66,5 +66,6 @@ func (x *exchange) refuse(w http.ResponseWriter, n *no) {
 	}
 	w.WriteHeader(status)
 	w.Write(body)
+	http.NewResponseController(w).Flush() // whoever records takes their time
 	x.over(status)
 }
