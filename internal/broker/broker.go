@@ -39,6 +39,7 @@ type process struct {
 	owed    owed
 	blind   bool // nothing says whose a connection is
 	bursts  bursts
+	begun   chan struct{}                     // closed when the first routes were taken, or could not be
 	names   atomic.Pointer[map[string]string] // of the hosts that routes lead to, for the log
 	log     *slog.Logger
 }
@@ -72,9 +73,6 @@ func Run(ctx context.Context) error {
 	defer limiter.Flush()
 	go limiter.Run(ctx)
 	p := newProcess(c, conn, limiter.Record)
-	if err := p.take(os.NewFile(fdLoad, "load")); err != nil {
-		return err
-	}
 	var listeners []net.Listener
 	for i := range c.Families {
 		l, err := wire.Inherit(uintptr(fdListeners+i), net.FileListener)
@@ -90,7 +88,14 @@ func Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() { cancel(p.serveChannel()) }()
-	go func() { cancel(p.proxy.Serve(ctx, listeners...)) }()
+	// To read the authorities takes longer than all else. Who connects meanwhile waits, and the start does not.
+	go func() {
+		err := p.begin(os.NewFile(fdLoad, "load"))
+		if err == nil {
+			err = p.proxy.Serve(ctx, listeners...)
+		}
+		cancel(err)
+	}()
 	if err := p.channel.Send(wire.Message{Op: wire.OpReady}, nil); err != nil {
 		return fmt.Errorf("tell the keeper: %w", err)
 	}
@@ -99,7 +104,7 @@ func Run(ctx context.Context) error {
 
 func newProcess(c stage.BrokerConfig, conn *net.UnixConn, record audit.Recorder) *process {
 	p := &process{
-		channel: wire.Open(conn, wire.MaxText), record: record, blind: c.Blind,
+		channel: wire.Open(conn, wire.MaxText), record: record, begun: make(chan struct{}), blind: c.Blind,
 		log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
 	}
 	p.asks = wire.NewAsks(p.channel)
@@ -114,6 +119,14 @@ func newProcess(c stage.BrokerConfig, conn *net.UnixConn, record audit.Recorder)
 	}
 	p.proxy = broker.New(config)
 	return p
+}
+
+// begin takes what the process was started with. It comes before whatever the keeper sends.
+func (p *process) begin(f *os.File) error {
+	defer close(p.begun)
+	debug.SetGCPercent(-1) // it would only take time
+	defer debug.SetGCPercent(stage.SmallHeap)
+	return p.take(f)
 }
 
 // take serves other routes, or with other credentials, from now on.
@@ -169,6 +182,7 @@ func (p *process) serveChannel() error {
 
 // takeFrom is take of what came with a message, and answers it.
 func (p *process) takeFrom(m wire.Message, file *os.File) error {
+	<-p.begun
 	refused := errors.New("no routes in the message")
 	if file != nil {
 		refused = p.take(file)

@@ -86,7 +86,8 @@ func TestOver(t *testing.T) {
 
 // TestTakeFrom: other routes are taken, and what can't be taken is said, with the former ones kept.
 func TestTakeFrom(t *testing.T) {
-	_, ch := keeper(t, audit.Discard)
+	p, ch := keeper(t, audit.Discard)
+	close(p.begun)
 	a, _ := route.Builtin("anthropic")
 	for what, c := range map[string]struct {
 		load    stage.BrokerLoad

@@ -429,13 +429,6 @@ func (b *base) awaitGuard(ctx context.Context, r ruled) (served, error) {
 	case <-bounded.Done():
 		return served{}, fault.New(fault.Rules, "run it again with --log-level debug", "the guard did not start in time (%s)", b.status().Guard.Fault)
 	}
-	if r.broker != nil {
-		select {
-		case <-r.broker.ready:
-		case <-bounded.Done():
-			return served{}, fault.New(fault.Rules, "run it again with --log-level debug", "the broker did not start in time (%s)", b.status().Broker.Fault)
-		}
-	}
 	go r.maintain(context.WithoutCancel(ctx))
 	return served(r), nil
 }
@@ -444,5 +437,8 @@ func (b *base) proveConfinement(ctx context.Context, s served) (*keeper, error) 
 	if err := s.agent.publishAgent(); err != nil {
 		return nil, err
 	}
-	return s.keeper, s.prove(ctx)
+	if err := s.prove(ctx); err != nil {
+		return nil, err
+	}
+	return s.keeper, s.broker.await(ctx) // which has started meanwhile
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/ids"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
@@ -92,6 +93,21 @@ func (k *brokerKeeper) identity() identity {
 		i.gid = 0
 	}
 	return i
+}
+
+// await waits until the first broker serves.
+func (k *brokerKeeper) await(ctx context.Context) error {
+	if k == nil {
+		return nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, stage.StartTime)
+	defer cancel()
+	select {
+	case <-k.ready:
+		return nil
+	case <-bounded.Done():
+		return fault.New(fault.Rules, "run it again with --log-level debug", "the broker did not start in time (%s)", k.status().Broker.Fault)
+	}
 }
 
 // openDiag opens where the broker sees whose a connection is. Where the kernel can't tell that, the token has to do.

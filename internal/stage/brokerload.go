@@ -15,15 +15,18 @@ import (
 // BrokerLoad is what changes while a broker serves.
 type BrokerLoad struct {
 	Routes      []route.Route     `json:"routes"`
-	Roots       []byte            `json:"roots"` // certificate authorities, as PEM
-	Credentials map[string][]byte `json:"-"`     // by the names of routes, see wire.Secret
+	Roots       []byte            `json:"-"` // certificate authorities, as PEM
+	Credentials map[string][]byte `json:"-"` // by the names of routes, see wire.Secret
 	Lengths     []int             `json:"lengths"`
 }
 
-// File holds l: the length of its JSON, that, and then the credentials as they are, so that no reader has more than one
-// copy of them.
+// maxRoots bounds the certificate authorities. Mozilla's are 220 kB.
+const maxRoots = 64 << 20
+
+// File holds l: the length of its JSON, that, and then the authorities and the credentials as they are, so that no reader
+// has more than one copy of them.
 func (l BrokerLoad) File() (*os.File, error) {
-	l.Lengths = nil
+	l.Lengths = []int{len(l.Roots)}
 	for _, r := range l.Routes {
 		l.Lengths = append(l.Lengths, len(l.Credentials[r.Name]))
 	}
@@ -33,6 +36,9 @@ func (l BrokerLoad) File() (*os.File, error) {
 	}
 	return wire.MemfdOf("broker", func(w io.Writer) error {
 		_, err := w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(head))), head...))
+		if err == nil {
+			_, err = w.Write(l.Roots)
+		}
 		for _, r := range l.Routes {
 			if err == nil {
 				_, err = w.Write(l.Credentials[r.Name])
@@ -52,13 +58,18 @@ func ReadBrokerLoad(f *os.File) (l BrokerLoad, err error) {
 	if err = wire.ReadMemfd(io.NewSectionReader(f, 4, int64(binary.BigEndian.Uint32(length[:]))), &l); err != nil {
 		return l, fmt.Errorf("read the routes: %w", err)
 	}
-	if len(l.Lengths) != len(l.Routes) {
+	if len(l.Lengths) != 1+len(l.Routes) || l.Lengths[0] < 0 || l.Lengths[0] > maxRoots {
 		return l, errors.New("read the routes: other credentials than routes")
 	}
 	at := int64(4) + int64(binary.BigEndian.Uint32(length[:]))
+	l.Roots = make([]byte, l.Lengths[0])
+	if _, err := f.ReadAt(l.Roots, at); err != nil {
+		return l, fmt.Errorf("read the authorities: %w", err)
+	}
+	at += int64(len(l.Roots))
 	l.Credentials = map[string][]byte{}
 	for i, r := range l.Routes {
-		n := l.Lengths[i]
+		n := l.Lengths[1+i]
 		if n < 0 || n > wire.MaxSecret {
 			return l, errors.New("read the routes: a credential is too long")
 		}

@@ -43,10 +43,13 @@ func TestBrokerLoadBroken(t *testing.T) {
 	}
 	for what, content := range map[string]string{
 		"nothing": "", "half a length": "\x00\x00", "no head": with("{}", "")[:5], "no JSON": with("no", ""),
-		"a length more":     with(`{"lengths":[1]}`, "x"),
-		"a credential less": with(`{"routes":[{"name":"a"}],"lengths":[2]}`, "x"),
-		"a long one":        with(`{"routes":[{"name":"a"}],"lengths":[65537]}`, strings.Repeat("x", wire.MaxSecret+1)),
-		"a negative one":    with(`{"routes":[{"name":"a"}],"lengths":[-1]}`, ""),
+		"a length more":     with(`{"lengths":[0,1]}`, "x"),
+		"a credential less": with(`{"routes":[{"name":"a"}],"lengths":[0,2]}`, "x"),
+		"a long one":        with(`{"routes":[{"name":"a"}],"lengths":[0,65537]}`, strings.Repeat("x", wire.MaxSecret+1)),
+		"no lengths":        with(`{}`, ""),
+		"roots cut short":   with(`{"lengths":[9]}`, "x"),
+		"many roots":        with(`{"lengths":[67108865]}`, "x"),
+		"a negative one":    with(`{"routes":[{"name":"a"}],"lengths":[0,-1]}`, ""),
 	} {
 		f, err := wire.MemfdOf("broken", func(w io.Writer) error { _, err := io.WriteString(w, content); return err })
 		if err != nil {
