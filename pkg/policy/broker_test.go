@@ -217,6 +217,7 @@ func TestEntriesBesideARoute(t *testing.T) {
 		{anthropic, "192.0.2.0/24", true},
 		{optional, "api.anthropic.com", true},
 		{named, "llm:8000", false},
+		{named, "llm:8000/udp", false},
 		{named, "llm", true}, // other ports of one's own server are other servers
 		{named, "llm:5432", true},
 		{address, "10.0.0.0/24:8000", false},

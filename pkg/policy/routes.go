@@ -46,10 +46,10 @@ func (p *Policy) brokered(host string, port Port) bool {
 }
 
 // has says whether a port of the host is the broker's alone. A provider may serve its API on any; of one's own servers,
-// the other ports are other servers.
+// the other ports are other servers. The same one over UDP is HTTP/3 of the same server.
 func (w *written) has(port Port) bool {
 	own := w.host.Private || w.host.Name == "" || !strings.Contains(w.host.Name, ".")
-	return !own || port == w.host.Ports[0]
+	return !own || port.Number == w.host.Ports[0].Number
 }
 
 // Beside are the present routes whose hosts an entry, given by itself, would let the agent reach without the broker.
