@@ -94,6 +94,9 @@ var answers = []struct {
 
 	{"a text that is nested too deep", route.Messages, "text/event-stream",
 		eventsOf(`{"delta":{"a":` + strings.Repeat("[", 2*scanDepth) + `"a long text"` + strings.Repeat("]", 2*scanDepth) + `}}`), 0, 0, false},
+	{"usage behind what is nested too deep", route.Messages, "application/json",
+		`{"content":[{"a":` + strings.Repeat(`[{"b":`, scanDepth) + `1` + strings.Repeat(`}]`, scanDepth) + `}],` +
+			`"usage":{"input_tokens":7,"output_tokens":3}}`, 7, 3, true},
 	{"nothing", route.Messages, "", "", 0, 0, false},
 	{"an opaque answer", route.Opaque, "application/json", `{"usage":{"input_tokens":7,"output_tokens":7}}`, 0, 0, true},
 	{"numbers that are none", route.Messages, "application/json",

@@ -4,7 +4,7 @@ import "bytes"
 
 const (
 	scanDepth = 16 // what is nested deeper is skipped: no API tells its usage there
-	scanWord  = 48 // bytes of a name or a number; what is longer is none that is looked for
+	scanWord  = 48 // bytes of a name or a number; those that are looked for are shorter
 )
 
 // scanner reads JSON as it arrives, in bounded memory, and tells of the values that it passes. It expects it to be right,
@@ -81,9 +81,6 @@ func (s *scanner) inside(p []byte) []byte {
 	case s.naming:
 		s.naming = false
 		s.path = append(s.path[:s.base[s.depth]], s.word...)
-		if s.size > scanWord {
-			s.path = append(s.path, '?')
-		}
 	default:
 		s.tell(s.path, nil, s.size)
 	}
