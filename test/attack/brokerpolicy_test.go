@@ -48,6 +48,20 @@ func TestLabBrokerExplains(t *testing.T) {
 	}
 }
 
+// TestLabRouteBesideAGrant: a route that comes to where a person has let the agent go is not taken before that has ended.
+func TestLabRouteBesideAGrant(t *testing.T) {
+	b := broker(t, "", lab.BoxOptions{})
+	b.did("allow", "shared.test")
+	const route = "broker:\n  anthropic: {credential: file:/run/secrets/anthropic}\n  mine: {to: 'https://shared.test/', credential: none, allow: [GET /**]}\n"
+	must(t, b.box.WriteFile("/etc/agent-init/policy.yaml", []byte(route), 0o644))
+	b.refuses(78, []string{"reload"}, "grant-1:1:1: shared.test is reached through the broker alone, by the route mine (policy.yaml:3)", "agent-init grants --end")
+	b.works("http", "https://shared.test/")
+	b.did("grants", "--end", "1")
+	b.did("reload")
+	b.blocked("resolve", "shared.test")
+	b.says([]string{"explain", "mine"}, "shared.test 443/tcp: reached through the broker alone\n", "GET /**")
+}
+
 // TestLabBrokerRefusesStart: nothing runs by a policy with a wrong route, and the message says where it is and what to do.
 func TestLabBrokerRefusesStart(t *testing.T) {
 	for name, c := range map[string]struct{ policy, list, says string }{
