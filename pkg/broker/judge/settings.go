@@ -64,9 +64,15 @@ func remote(s []byte) bool {
 	return false
 }
 
-// placing says whether a name is one that names of places have, or of what has the provider go to some.
+// placing says whether a name is one that names of places have, or of what has the provider go to some. One beyond ASCII
+// could be any: to a server that is written in Go, “ſ” is an “s”.
 func placing(name []byte) bool {
 	s := folded(name)
+	for _, c := range name {
+		if c >= utf8.RuneSelf {
+			return true
+		}
+	}
 	for _, part := range places {
 		if strings.Contains(s, part) {
 			return true
@@ -82,33 +88,44 @@ var places = []string{
 	"search", "tools", "systemtool", "plugin", "background",
 }
 
-// respelt says whether a name is one of a rule's in another spelling. To Go's encoding/json the long s and the sign of
-// Kelvin are letters of the alphabet, so no name of other characters than ASCII's is safe.
+// respelt says whether a name is one of a rule's in another spelling.
 func respelt(name []byte, members map[string]look) bool {
-	if bytes.ContainsFunc(name, func(c rune) bool { return c >= utf8.RuneSelf }) {
-		return true
-	}
-	s := folded(name)
 	for member := range members {
-		if s == folded(member) {
+		if alike(string(name), member) {
 			return true
 		}
 	}
 	return false
 }
 
-// folded is what names have in common that differ in case and hyphens.
-func folded[T ~string | ~[]byte](name T) string { return string(appendFolded(nil, name)) }
+// alike says whether names differ in case, hyphens and underscores at most.
+func alike(a, b string) bool {
+	for {
+		a, b = strings.TrimLeft(a, "_-"), strings.TrimLeft(b, "_-")
+		if a == "" || b == "" {
+			return a == b
+		}
+		if lower(a[0]) != lower(b[0]) {
+			return false
+		}
+		a, b = a[1:], b[1:]
+	}
+}
 
-func appendFolded[T ~string | ~[]byte](to []byte, name T) []byte {
-	for i := range len(name) {
-		switch c := name[i]; {
-		case c == '_' || c == '-':
-		case 'A' <= c && c <= 'Z':
-			to = append(to, c+'a'-'A')
-		default:
-			to = append(to, c)
+// folded is what names have in common that are alike.
+func folded[T ~string | ~[]byte](name T) string {
+	folded := make([]byte, 0, len(name))
+	for _, c := range []byte(name) {
+		if c != '_' && c != '-' {
+			folded = append(folded, lower(c))
 		}
 	}
-	return to
+	return string(folded)
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		return c + 'a' - 'A'
+	}
+	return c
 }
