@@ -177,3 +177,41 @@ func TestLabBrokerRouteEnds(t *testing.T) {
 		t.Errorf("the leases are %s, %v", data, err)
 	}
 }
+
+// TestLabBrokerGoesOn: what the agent is asked to wait for ends with nothing that happens to others: guards that are
+// killed, grants, another list. Requests that begin meanwhile find the addresses that are leased.
+func TestLabBrokerGoesOn(t *testing.T) {
+	b := broker(t, "", lab.BoxOptions{})
+	b.model.Delay = 2 * time.Second
+	streamed := make(chan lab.Poke)
+	go func() {
+		args := append([]string{"http", "-timeout", "60s", "-method", "POST", "-body", strings.Replace(prompt, "{", `{"stream":true,`, 1),
+			"-header", "content-type: application/json", "-header", "anthropic-version: 2023-06-01"}, b.ask()...)
+		streamed <- b.poke(append(args, b.base+"/v1/messages")...)
+	}()
+	if !eventually(30*time.Second, func() bool { return len(b.lab.Web.Requests("api.anthropic.com")) > 0 }) {
+		t.Fatal("the model was not asked")
+	}
+	before := b.process()
+	for i := range 3 {
+		b.guard().signal(t, unix.SIGKILL)
+		if p := b.prompt(b.ask()...); !p.OK {
+			t.Errorf("guard %d was killed: %s", i, p)
+		}
+		if r := b.setPolicy(fmt.Sprintf("ok.test\n45.30.9.%d:8443\n", i)); r.Code != 0 {
+			t.Errorf("reload: %s", r)
+		}
+		if r := b.root("agent-init", "allow", fmt.Sprintf("45.30.8.%d:8443", i), "--for", "1m"); r.Code != 0 {
+			t.Errorf("allow: %s", r)
+		}
+	}
+	if p := <-streamed; !p.OK || !strings.Contains(fmt.Sprint(p.Detail["body"]), "message_stop") {
+		t.Errorf("the stream was cut: %s", p)
+	}
+	if now := b.process(); now.host != before.host {
+		t.Error("it is another broker")
+	}
+	if s, code := b.status(); code != 0 {
+		t.Errorf("status: %v", s)
+	}
+}
