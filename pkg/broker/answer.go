@@ -27,13 +27,10 @@ var (
 // forward asks the API and passes its answer on. The connection is nobody else's by now, and is closed at the end.
 func (x *exchange) forward(out *http.Request) {
 	ctx, cancel := context.WithCancelCause(x.proxy.ctx)
-	up := x.way.up
-	stays := context.AfterFunc(up.ctx, func() { cancel(context.Cause(up.ctx)) })
 	a := &answer{x: x, conn: x.caller, ctx: ctx}
 	a.silence = time.AfterFunc(x.proxy.idle, func() { cancel(errSilent) })
 	forget, unseen := x.proxy.hangups.watch(x.caller.Conn, func() { cancel(errHungUp) })
 	a.end = func() {
-		stays()
 		a.silence.Stop()
 		cancel(nil)
 		x.body.drop()
@@ -45,16 +42,17 @@ func (x *exchange) forward(out *http.Request) {
 		a.fail(&no{&judge.Refusal{What: "busy", Text: "the kernel watches no more connections"}, true})
 		return
 	}
-	resp, err := up.ask(out.WithContext(ctx))
+	resp, err := x.way.up.ask(out.WithContext(ctx))
 	if err != nil {
 		a.fail(x.fault(ctx, err))
 		return
 	}
+	resp.Request = nil // the transport holds the answer for as long as it lasts, and has another of this
 	x.body.answered()
 	x.event.FirstByte = time.Since(x.began)
 	if s := resp.StatusCode; s < 200 || s > 299 && s < 400 || s > 599 {
 		resp.Body.Close()
-		a.fail(refusal("upstream", fmt.Sprintf("%s answered with status %d, and the broker follows no redirect", up.place.host, s)))
+		a.fail(refusal("upstream", fmt.Sprintf("%s answered with status %d, and the broker follows no redirect", x.way.up.place.host, s)))
 		return
 	}
 	// A stream may last for minutes. A goroutine of its own has a small stack: this one's has grown by asking.
@@ -98,7 +96,7 @@ type answer struct {
 // send writes the head, and then the body as it comes.
 func (a *answer) send(resp *http.Response) error {
 	head := a.x.back(resp.Header)
-	clear(resp.Header) // the transport holds it for as long as the answer lasts
+	resp.Header = nil // likewise
 	bodiless := a.x.event.Method == http.MethodHead || resp.StatusCode == http.StatusNoContent
 	switch {
 	case bodiless:

@@ -20,10 +20,12 @@ func openStream(t testing.TB, addr string) net.Conn {
 		t.Fatal(err)
 	}
 	conn.SetDeadline(time.Now().Add(patience))
-	body := strings.Repeat("x", 2000)
-	fmt.Fprintf(conn, "POST /r/stream HTTP/1.1\r\nHost: %s\r\nX-Api-Key: %s\r\nContent-Type: application/json\r\n"+
-		"User-Agent: claude-cli/2.1.330 (external, sdk-cli)\r\nX-Fine: %s\r\nAccept: application/json\r\nContent-Length: %d\r\n\r\n%s",
-		addr, token, strings.Repeat("y", 300), len(body), body)
+	body := `{"model":"claude-x","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("hello ", 2000) + `"}]}`
+	fmt.Fprintf(conn, "POST /anthropic/v1/messages?beta=true HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n"+
+		"Content-Type: application/json\r\nUser-Agent: claude-cli/2.1.330 (external, sdk-cli)\r\nAnthropic-Beta: %s\r\n"+
+		"Anthropic-Version: 2023-06-01\r\nX-Stainless-Lang: js\r\nX-Stainless-Runtime: node\r\nX-App: cli\r\n"+
+		"Accept: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		addr, token, strings.Repeat("some-beta-2026-11-23,", 12), len(body), body)
 	r := bufio.NewReaderSize(conn, 1024)
 	for {
 		line, err := r.ReadString('\n')

@@ -76,7 +76,8 @@ func (s *serving) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (x *exchange) admit(r *http.Request) *no {
 	path, query, _ := strings.Cut(r.RequestURI, "?")
 	x.event.Path = cutTo(path, maxPath)
-	if fault := asked(r, x.caller.server); fault != "" {
+	_, server := ends(x.caller.Conn)
+	if fault := asked(r, server); fault != "" {
 		return refusal("host", fault)
 	}
 	name, below, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")

@@ -40,7 +40,7 @@ func (x *exchange) fault(ctx context.Context, err error) *no {
 	switch {
 	case errors.Is(cause, errSilent):
 		n.What, n.Text = "late", host+" was silent for too long"
-	case errors.Is(cause, errRouteGone):
+	case x.way.up.ctx.Err() != nil:
 		n.Text, n.again = "the policy has changed: this route is no more", false
 	case cause != nil:
 		n.What, n.Text = gone, "the client hung up"

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/netip"
 	"slices"
 	"sync"
 )
@@ -36,8 +35,7 @@ func newCallers(c Config) *callers {
 // caller is one connection of a client. It carries one request: what follows that is read by nobody.
 type caller struct {
 	net.Conn
-	all            *callers
-	client, server netip.AddrPort
+	all *callers
 
 	once    sync.Once // asks whose it is, before the first byte is read
 	refused error
@@ -66,7 +64,6 @@ func (l listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c := &caller{Conn: conn, all: l.all}
-	c.client, c.server = ends(conn)
 	l.all.mu.Lock()
 	l.all.conns[c] = struct{}{}
 	l.all.mu.Unlock()
@@ -90,7 +87,7 @@ func (c *caller) identify() {
 	if c.all.Owner == nil {
 		return
 	}
-	uid, err := c.all.Owner(c.client, c.server)
+	uid, err := c.all.Owner(ends(c.Conn))
 	if err == nil && (len(c.all.UIDs) == 0 || slices.Contains(c.all.UIDs, uid)) && c.count(uid) {
 		return
 	}

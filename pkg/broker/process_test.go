@@ -66,15 +66,18 @@ func spawn(t testing.TB, role string, env ...string) (pid int, line string) {
 // untilStdin ends a role with the one who spawned it.
 func untilStdin() { io.Copy(io.Discard, os.Stdin) }
 
-// beAPI is an API with HTTP/2. /stream has an event at once, and one whenever 20 s have gone by. /bulk?n=N has N bytes.
+// beAPI is an API with HTTP/2. A message has an event at once, and one whenever 20 s have gone by. /bulk?n=N has N bytes.
 func beAPI() {
 	t := new(testing.B)
 	ca := newAuthority(t)
 	mux := http.NewServeMux()
-	mux.HandleFunc("/stream", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("/v1/messages", func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "text/event-stream")
-		for {
-			if _, err := io.WriteString(w, "event: ping\ndata: {\"type\": \"ping\"}\n\n"); err != nil {
+		event := "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_01\",\"type\":\"message\"," +
+			"\"role\":\"assistant\",\"content\":[],\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\n"
+		for ; ; event = "event: ping\ndata: {\"type\": \"ping\"}\n\n" {
+			if _, err := io.WriteString(w, event); err != nil {
 				return
 			}
 			w.(http.Flusher).Flush()
@@ -137,10 +140,12 @@ func beProxy() {
 	r := opaque("r")
 	r.To = "https://api.test/"
 	r.Endpoints = []route.Endpoint{
-		{Method: "GET", Path: "/stream"}, {Method: "POST", Path: "/stream", Body: route.Opaque},
 		{Method: "GET", Path: "/bulk", Query: []string{"n"}}, {Method: "POST", Path: "/small", Body: route.Opaque},
 	}
-	if err := p.Load(Loaded{Routes: []route.Route{r}, Credentials: map[string][]byte{"r": []byte(canary)}, Roots: roots}); err != nil {
+	anthropic, _ := route.Builtin("anthropic")
+	anthropic.To = "https://api.test/"
+	keys := map[string][]byte{"r": []byte(canary), "anthropic": []byte(canary)}
+	if err := p.Load(Loaded{Routes: []route.Route{r, anthropic}, Credentials: keys, Roots: roots}); err != nil {
 		panic(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

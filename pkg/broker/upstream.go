@@ -68,7 +68,7 @@ type upstream struct {
 	transport *http.Transport
 	dials     chan struct{}
 	ctx       context.Context // ends with the route
-	end       context.CancelCauseFunc
+	end       context.CancelFunc
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
@@ -83,7 +83,7 @@ func (e dialError) Unwrap() error { return e.error }
 
 func newUpstream(to place, roots *x509.CertPool, dial dialer) *upstream {
 	u := &upstream{place: to, roots: roots, dials: make(chan struct{}, maxDials), conns: map[net.Conn]struct{}{}}
-	u.ctx, u.end = context.WithCancelCause(context.Background())
+	u.ctx, u.end = context.WithCancel(context.Background())
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true) // by ALPN
@@ -91,6 +91,7 @@ func newUpstream(to place, roots *x509.CertPool, dial dialer) *upstream {
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, connectTime)
 			defer cancel()
+			defer context.AfterFunc(u.ctx, cancel)()
 			conn, err := dial(ctx, to.host, to.port)
 			if err != nil {
 				return nil, dialError{err}
@@ -165,7 +166,7 @@ func (u *upstream) idle() bool {
 // close ends all that goes on with this place.
 func (u *upstream) close() {
 	u.mu.Lock()
-	u.end(errRouteGone)
+	u.end()
 	conns := slices.Collect(maps.Keys(u.conns))
 	u.mu.Unlock()
 	for _, c := range conns {
