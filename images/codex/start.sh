@@ -14,7 +14,13 @@ if [ -n "${CODEX_API_KEY:-}" ]; then
 	fi
 else
 	case ${OPENAI_BASE_URL:-} in
-	http://127.0.0.1:*/v1) [ ! -e "$signed" ] || rm -f "$CODEX_HOME/auth.json" "$signed" ;;
+	http://127.0.0.1:*/v1)
+		if [ -e "$signed" ]; then
+			own=$(find "$CODEX_HOME/auth.json" -newer "$signed" 2>/dev/null || true) # a person has signed in since
+			[ -n "$own" ] || rm -f "$CODEX_HOME/auth.json"
+			rm -f "$signed"
+		fi
+		;;
 	esac
 fi
 exec codex "$@"

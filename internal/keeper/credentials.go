@@ -134,7 +134,8 @@ func elsewhere(r route.Route, environ map[string]string) string {
 			return "the variable " + name + " names another server than " + to.Hostname() + ", and the credential may be for that one"
 		}
 	}
-	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"} {
+	// Clients would ask one for http for the broker, too.
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"} {
 		if environ[name] != "" {
 			return "the variable " + name + " names a proxy, and the broker asks through none"
 		}

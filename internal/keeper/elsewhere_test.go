@@ -26,6 +26,7 @@ func TestElsewhere(t *testing.T) {
 		{r, map[string]string{"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "https://%zz"}, "ANTHROPIC_BASE_URL names another"},
 		{r, map[string]string{"ANTHROPIC_API_KEY": "k", "OPENAI_BASE_URL": "https://gateway.example"}, ""},
 		{r, map[string]string{"ANTHROPIC_API_KEY": "k", "HTTPS_PROXY": "http://user:pass@proxy"}, "HTTPS_PROXY names a proxy"},
+		{r, map[string]string{"ANTHROPIC_API_KEY": "k", "http_proxy": "http://proxy"}, "http_proxy names a proxy"},
 		{written, map[string]string{"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "https://gateway.example"}, ""},
 	} {
 		c := &credentials{environ: tt.environ, held: map[string]credential{}, why: map[string]string{}, to: map[string]string{}}

@@ -40,6 +40,13 @@ func TestCodexStart(t *testing.T) {
 	if auth, logins := start(home, "", "OPENAI_BASE_URL=http://127.0.0.1:1/openai/v1"); auth != "" || logins != 2 {
 		t.Errorf("with a route, it is signed in %d times, with %q", logins, auth)
 	}
+	start(home, "third")
+	if err := os.WriteFile(filepath.Join(home, "auth.json"), []byte("a person's, since"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if auth, logins := start(home, "", "OPENAI_BASE_URL=http://127.0.0.1:1/openai/v1"); auth != "a person's, since" || logins != 3 {
+		t.Errorf("with a route, the person's later sign-in became %q", auth)
+	}
 	own := t.TempDir()
 	if err := os.WriteFile(filepath.Join(own, "auth.json"), []byte("a person's"), 0o600); err != nil {
 		t.Fatal(err)
