@@ -23,7 +23,7 @@ const (
 	// it (it went away, RFC 9113, 6.8). A larger one goes as soon as it is sent.
 	maxKept = 64 << 10
 
-	// maxTrees are the bodies that are judged at once. The tree of one has up to eight times its size.
+	// maxTrees are the bodies that are judged at once. One of small values takes 40 MiB until that is over.
 	maxTrees = 2
 )
 

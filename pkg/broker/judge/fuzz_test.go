@@ -169,6 +169,24 @@ func BenchmarkBody(b *testing.B) {
 	}
 }
 
+// BenchmarkHostile is a body that is made to take long: as many members that no rule knows as fit.
+func BenchmarkHostile(b *testing.B) {
+	r := builtin(b, "anthropic")
+	var block strings.Builder
+	for i := range 130_000 {
+		fmt.Fprintf(&block, `"x%d":1,`, i)
+	}
+	body := []byte(says(`{` + block.String() + `"type":"tool_result"}`))
+	if _, refusal := Body(r, &r.Endpoints[0], "/v1/messages", body); refusal != nil {
+		b.Fatal(refusal.Text)
+	}
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		Body(r, &r.Endpoints[0], "/v1/messages", body)
+	}
+}
+
 func BenchmarkMeter(b *testing.B) {
 	delta := []byte(eventsOf(textDelta))
 	m := NewMeter(route.Messages, "text/event-stream")

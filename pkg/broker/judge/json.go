@@ -15,7 +15,7 @@ import (
 
 const (
 	maxDepth  = 200     // of nesting: no API's own goes beyond 20, schemas of tools beyond 60
-	maxValues = 1 << 20 // of a document, names included: the tree then has 16 MiB at most
+	maxValues = 1 << 18 // of a document, names included: the tree has 4 MiB then, and the names that are compared 32
 	maxNumber = 40      // bytes of a number: a float64 and an int64 need 24
 )
 
