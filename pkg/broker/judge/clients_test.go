@@ -32,7 +32,7 @@ func clients(t testing.TB) []sent {
 		}
 		all = append(all, s)
 	}
-	if lines.Err() != nil || len(all) < 40 {
+	if lines.Err() != nil || len(all) < 60 {
 		t.Fatal(len(all), lines.Err())
 	}
 	return all
