@@ -125,7 +125,10 @@ func newProcess(c stage.BrokerConfig, conn *net.UnixConn, record audit.Recorder)
 func (p *process) begin(f *os.File) error {
 	defer close(p.begun)
 	debug.SetGCPercent(-1) // it would only take time
-	defer debug.SetGCPercent(stage.SmallHeap)
+	defer func() {
+		debug.SetGCPercent(tightHeap)
+		go debug.FreeOSMemory()
+	}()
 	return p.take(f)
 }
 

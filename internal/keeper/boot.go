@@ -317,6 +317,9 @@ func (b *base) loadPolicy(_ context.Context, at placed) (l loaded, err error) {
 	if l.book, err = b.readFirst(at.servers.judge, noRoutes); err != nil {
 		return l, err
 	}
+	if err := stage.ForgetVariables(variables(l.book.policy().Settings.Broker)); err != nil {
+		b.log.Warn("taking credentials out of the environment", "error", err)
+	}
 	if b.config.Monitor {
 		b.guardian(audit.Fault, "NOT CONFINED: started with --mode monitor")
 	}

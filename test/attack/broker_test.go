@@ -113,6 +113,9 @@ func TestLabBrokerVariable(t *testing.T) {
 	if v := b.variable("ANTHROPIC_API_KEY"); v != "" {
 		t.Errorf("the agent has ANTHROPIC_API_KEY=%s", v)
 	}
+	if r := b.root("sh", "-c", "cat /proc/1/environ"); r.Code != 0 || strings.Contains(r.Stdout, brokerKey) {
+		t.Errorf("PID 1 still has it: %s", r)
+	}
 	b.keyless()
 }
 
