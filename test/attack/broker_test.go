@@ -2,6 +2,7 @@ package attack
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -113,8 +114,8 @@ func TestLabBrokerVariable(t *testing.T) {
 	if v := b.variable("ANTHROPIC_API_KEY"); v != "" {
 		t.Errorf("the agent has ANTHROPIC_API_KEY=%s", v)
 	}
-	if r := b.root("sh", "-c", "cat /proc/1/environ"); r.Code != 0 || strings.Contains(r.Stdout, brokerKey) {
-		t.Errorf("PID 1 still has it: %s", r)
+	if env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", b.agent.Pid())); err != nil || strings.Contains(string(env), brokerKey[8:]) {
+		t.Errorf("PID 1 still has it: %q, %v", env, err)
 	}
 	b.keyless()
 }
