@@ -3,7 +3,6 @@ package firewall
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"slices"
@@ -106,7 +105,7 @@ func TestKernelBroker(t *testing.T) {
 		must(t, f.Lease(ctx, forBroker(tcpLeases(53, far4, far6)...)))                  // no port of an API's
 		must(t, f.Lease(ctx, forBroker(tcpLeases(3000, near4)...)))                     // where the agent may listen
 		must(t, f.Lease(ctx, forBroker(leaseOf(far4, unix.IPPROTO_UDP, 443, time.Minute), leaseOf(far6, unix.IPPROTO_UDP, 443, time.Minute))))
-		must(t, f.Lease(ctx, tcpLeases(80, far4, far6)))                                // the agent's
+		must(t, f.Lease(ctx, tcpLeases(80, far4, far6))) // the agent's
 		must(t, f.Verify(ctx))
 		t.Run(fmt.Sprintf("observe %v, any agent %v, zones %v", c.Observe, c.AnyAgent, f.Zones), func(t *testing.T) {
 			hostileBroker(t, l)
@@ -212,221 +211,70 @@ func brokersFlow(t *testing.T, dst netip.AddrPort) int {
 	return 0
 }
 
-// TestKernelBrokerShares: an address that is leased to both is each one's by itself: on the way out, for what is under
-// way, and at the end.
-func TestKernelBrokerShares(t *testing.T) {
+// TestKernelBrokerNoDNS: the broker neither asks the engine's DNS nor any other in here, nor answers the guard in the place
+// of one that is gone.
+func TestKernelBrokerNoDNS(t *testing.T) {
 	if !onBackends(t) {
 		return
 	}
-	ctx := context.Background()
 	l := newLab(t)
 	c := withBroker(t, l)
+	engineAt, behind, gone := netip.MustParseAddrPort("127.0.0.11:53"), netip.MustParseAddrPort("127.0.0.11:40053"), at(near4, 5300)
+	echo(t, behind, "engine ")
+	engine(t, enginesVariant())
+	c.Upstreams, c.Here = []netip.AddrPort{engineAt, gone}, []netip.AddrPort{gone}
 	f := open(t, Options{})
 	apply(t, f, c)
-	element := func(port uint16, h Holder) Element {
-		return Element{Addr: far4, Proto: unix.IPPROTO_TCP, Port: port, For: h}
+	if got, err := ask("udp", engineAt, guardUID, "q"); got != "engine q" {
+		t.Errorf("the guard asks the engine: %q, %v", got, err)
 	}
-	for _, port := range []uint16{443, 8443} {
-		must(t, f.Lease(ctx, append(forBroker(tcpLeases(port, far4, far6)...), tcpLeases(port, far4, far6)...)))
-	}
-	for _, a := range []netip.Addr{far4, far6} {
-		if got, err := ask("tcp", at(a, 443), agentUID, "hello"); got != "gate hello" {
-			t.Errorf("%v: the agent is not led to the gate: %q, %v", a, got, err)
-		}
-		reached(t, "tcp", at(a, 443), brokerUID)
-		// From one port, one after the other: what is left of either is in nobody's way.
-		if f.Zones {
-			for i, who := range []int{agentUID, brokerUID, agentUID} {
-				want := map[int]string{agentUID: "gate turn", brokerUID: "turn"}[who]
-				if got := askFrom(t, "tcp", 7100, at(a, 443), who, "turn"); got != want {
-					t.Errorf("%v, turn %d: %d has %q", a, i, who, got)
-				}
-			}
+	for _, network := range []string{"udp", "tcp"} {
+		for _, ap := range []netip.AddrPort{engineAt, behind, gone} {
+			refused(t, network, ap, brokerUID)
 		}
 	}
-	dial := func(who int) net.Conn {
-		var conn net.Conn
-		as(who, func() {
-			var err error
-			conn, err = net.Dial("tcp", at(far4, 8443).String())
-			must(t, err)
-		})
-		t.Cleanup(func() { conn.Close() })
-		_, err := ping(conn, "begun")
-		must(t, err)
-		return conn
-	}
-	mine, its := dial(agentUID), dial(brokerUID)
-	for _, h := range []Holder{Agent, Broker} {
-		if used := inUse(t, f); !contains(used, element(8443, h)) {
-			t.Errorf("not in use by the %s: %v", h, used)
+	for _, who := range []int{0, brokerUID} {
+		stop := answerDNS(t, gone, who)
+		got, err := askFor(time.Second, "udp", gone, guardUID, "q")
+		if who == 0 && got != "forged q" {
+			t.Errorf("proves nothing: nobody answers the guard: %v", err)
 		}
+		if who == brokerUID && err == nil {
+			t.Errorf("the broker answers the guard: %q", got)
+		}
+		stop()
 	}
-	must(t, f.Revoke(ctx, []Element{element(8443, Agent)}))
-	if got, err := pingFor(time.Second, mine, "after"); err == nil {
-		t.Errorf("the agent's flow lives on: %q", got)
-	}
-	if _, err := ping(its, "after"); err != nil {
-		t.Errorf("the broker's ended with the agent's: %v", err)
-	}
-	must(t, f.Lease(ctx, tcpLeases(8443, far4)))
-	mine = dial(agentUID)
-	must(t, f.Revoke(ctx, []Element{element(8443, Broker)}))
-	if got, err := pingFor(time.Second, its, "after"); err == nil {
-		t.Errorf("the broker's flow lives on: %q", got)
-	}
-	if _, err := ping(mine, "after"); err != nil {
-		t.Errorf("the agent's ended with the broker's: %v", err)
-	}
-	must(t, f.RevokeAll(ctx))
-	if ls, err := f.Leased(ctx); err != nil || len(ls) > 0 {
-		t.Errorf("after all was revoked: %v, %v", ls, err)
-	}
-	must(t, f.Verify(ctx))
 }
 
-// TestKernelBrokerGoesOn: what the broker has begun outlives its lease, and what it leaves to be sent arrives, to the
-// last byte and the end.
-func TestKernelBrokerGoesOn(t *testing.T) {
-	if !onBackends(t) {
-		return
-	}
-	ctx := context.Background()
-	l := newLab(t)
-	c := withBroker(t, l)
-	c.BrokerAllow = []Entry{{Prefix: single(other4), Proto: unix.IPPROTO_TCP, Port: 9443}, {Prefix: single(other6), Proto: unix.IPPROTO_TCP, Port: 9443}}
-	c.Deny = []Entry{{Prefix: single(other4)}, {Prefix: single(other6)}} // to others
-	f := open(t, Options{})
-	apply(t, f, c)
-	must(t, f.Lease(ctx, forBroker(leaseOf(far4, unix.IPPROTO_TCP, 443, time.Second))))
-	var conn net.Conn
-	as(brokerUID, func() {
-		var err error
-		conn, err = net.Dial("tcp", at(far4, 443).String())
-		must(t, err)
-	})
-	defer conn.Close()
-	_, err := ping(conn, "begun")
-	must(t, err)
-	eventually(t, "the end of the lease", func() bool { return reach("tcp", at(far4, 443), brokerUID) != nil })
-	_, err = ping(conn, "still")
-	must(t, err)
-
-	const much = 4 << 20
-	must(t, f.Lease(ctx, forBroker(tcpLeases(9443, far4, far6)...)))
-	must(t, f.Lease(ctx, tcpLeases(9444, far4)))
-	must(t, f.Lease(ctx, forBroker(tcpLeases(9444, far4)...))) // which the agent has too
-	for _, way := range []struct {
-		who int
-		to  netip.AddrPort
-	}{{brokerUID, at(far4, 9443)}, {brokerUID, at(far6, 9443)}, {brokerUID, at(other4, 9443)}, {brokerUID, at(other6, 9443)}, {agentUID, at(far4, 9444)}} {
-		got := slowReader(t, l, way.to)
-		as(way.who, func() {
-			c, err := net.Dial("tcp", way.to.String())
-			must(t, err)
-			must(t, c.(*net.TCPConn).SetWriteBuffer(2*much))
-			_, err = c.Write(make([]byte, much))
-			must(t, err)
-			must(t, c.Close())
-		})
-		if n := <-got; n != much {
-			t.Errorf("%d to %v: %d bytes arrived of %d, or no end", way.who, way.to, n, much)
-		}
-	}
-	must(t, f.Verify(ctx))
-}
-
-// TestKernelBrokerReload: other rules, for others and with or without a broker, end no flow of the guard's or the broker's.
-func TestKernelBrokerReload(t *testing.T) {
-	if !onBackends(t) {
-		return
-	}
-	ctx := context.Background()
-	l := newLab(t)
-	with := withBroker(t, l)
-	without := with
-	without.BrokerUID, without.BrokerGID, without.BrokerPort4, without.BrokerPort6 = 0, 0, 0, 0
-	f := open(t, Options{})
-	keptOpen := func(who int, change func(round int)) {
-		t.Helper()
-		var c net.Conn
-		as(who, func() {
-			var err error
-			c, err = net.Dial("tcp", at(far4, 8443).String())
-			must(t, err)
-		})
-		defer c.Close()
-		stop, ended := make(chan struct{}), make(chan error, 1)
-		go func() {
-			for {
-				select {
-				case <-stop:
-					ended <- nil
-					return
-				default:
-				}
-				if _, err := ping(c, "x"); err != nil {
-					ended <- err
-					return
-				}
-			}
-		}()
-		for round := range 10 {
-			change(round)
-		}
-		close(stop)
-		if err := <-ended; err != nil {
-			t.Errorf("a flow of %d has ended: %v", who, err)
-		}
-		must(t, f.Verify(ctx))
-	}
-	others := func(c Config, round int) Config {
-		c.Allow = []Entry{{Prefix: netip.PrefixFrom(other4, 24+round%8), Proto: unix.IPPROTO_TCP, Port: 80}}
-		c.BrokerAllow = []Entry{{Prefix: netip.PrefixFrom(other4, 24+round%8), Proto: unix.IPPROTO_TCP, Port: 9443}}
-		return c
-	}
-	apply(t, f, with)
-	must(t, f.Lease(ctx, append(tcpLeases(8443, far4), forBroker(tcpLeases(8443, far4)...)...)))
-	keptOpen(brokerUID, func(round int) { apply(t, f, others(with, round)) })
-	keptOpen(guardUID, func(round int) { apply(t, f, others(with, round)) })
-	keptOpen(guardUID, func(round int) {
-		if round%2 == 0 {
-			apply(t, f, without)
-		} else {
-			apply(t, f, others(with, round))
-		}
-	})
-}
-
-// slowReader takes a connection at the peer's, reads once its other end is closed, and tells how much came before the
-// end; -1 if that never came.
-func slowReader(t *testing.T, l *lab, ap netip.AddrPort) <-chan int64 {
+// answerDNS has a server of a uid's at ap, over UDP.
+func answerDNS(t *testing.T, ap netip.AddrPort, uid int) (stop func()) {
 	t.Helper()
-	var lis net.Listener
-	l.onPeer(func() {
-		var err error
-		lc := net.ListenConfig{}
-		lis, err = lc.Listen(context.Background(), "tcp", ap.String())
-		must(t, err)
-	})
-	got := make(chan int64, 1)
+	opened, ended := make(chan *net.UDPConn, 1), make(chan struct{})
 	go func() {
-		defer lis.Close()
-		c, err := lis.Accept()
-		if err != nil {
-			got <- -1
-			return
-		}
-		defer c.Close()
-		time.Sleep(200 * time.Millisecond) // while its writer fills what it may, and goes
-		c.SetReadDeadline(time.Now().Add(answerTime))
-		n, err := io.Copy(io.Discard, c)
-		if err != nil {
-			n = -1
-		}
-		got <- n
+		defer close(ended)
+		_ = labnet.OnThread(func() error {
+			err := become(uid)
+			var c *net.UDPConn
+			if err == nil {
+				c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(ap))
+			}
+			opened <- c
+			buf := make([]byte, 2048)
+			for err == nil {
+				var n int
+				var from netip.AddrPort
+				if n, from, err = c.ReadFromUDPAddrPort(buf); err == nil {
+					_, _ = c.WriteToUDPAddrPort(append([]byte("forged "), buf[:n]...), from) // which may be refused
+				}
+			}
+			return err
+		})
 	}()
-	return got
+	c := <-opened
+	if c == nil {
+		t.Fatalf("uid %d can't listen at %v", uid, ap)
+	}
+	return func() { c.Close(); <-ended }
 }
 
 // A change of a broker's sets is seen, and mended.
