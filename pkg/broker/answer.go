@@ -52,7 +52,8 @@ func (x *exchange) forward(out *http.Request) {
 	x.event.FirstByte = time.Since(x.began)
 	if s := resp.StatusCode; s < 200 || s > 299 && s < 400 || s > 599 {
 		resp.Body.Close()
-		a.fail(refusal("upstream", fmt.Sprintf("%s answered with status %d, and the broker follows no redirect", x.way.up.place.host, s)))
+		a.fail(refusal("upstream", fmt.Sprintf("%s answered with status %d, and the broker follows no redirect",
+			x.way.up.place.host, s)))
 		return
 	}
 	// A stream may last for minutes. A goroutine of its own has a small stack: this one's has grown by asking.
@@ -187,8 +188,8 @@ func (a *answer) framed(b []byte, n int) []byte {
 	return b[start : chunkHead+n+chunkTail]
 }
 
-// dropped are headers of an answer that don't pass: those of one connection, and those that would have a client remember
-// something of a server that it never asked.
+// dropped are headers of an answer that don't pass: those of one connection, and those that would have a client
+// remember something of a server that it never asked.
 var dropped = []string{
 	"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authentication-Info", "Te", "Trailer",
 	"Transfer-Encoding", "Upgrade", "Content-Length", "Set-Cookie", "Set-Cookie2", "Alt-Svc", "Location",

@@ -19,8 +19,8 @@ const (
 	// maxHeld are the bytes of all requests' bodies that are held at once. Who comes then waits for its turn.
 	maxHeld = 2 * route.MaxBody
 
-	// maxKept is a body that is held until the answer begins, so that it can be sent again if the server never looked at
-	// it (it went away, RFC 9113, 6.8). A larger one goes as soon as it is sent.
+	// maxKept is a body that is held until the answer begins, so that it can be sent again if the server never looked
+	// at it (it went away, RFC 9113, section 6.8). A larger one goes as soon as it is sent.
 	maxKept = 64 << 10
 
 	// maxTrees are the bodies that are judged at once. One of small values takes 40 MiB until that is over.
@@ -47,7 +47,9 @@ func newBodies() *bodies {
 }
 
 // judge waits for its turn, and says whether a body may pass.
-func (b *bodies) judge(ctx context.Context, rt *route.Route, e *route.Endpoint, path string, h *held) (judge.Told, error) {
+func (b *bodies) judge(
+	ctx context.Context, rt *route.Route, e *route.Endpoint, path string, h *held,
+) (judge.Told, error) {
 	if err := b.turn(ctx, b.trees, 1); err != nil {
 		return judge.Told{}, err
 	}

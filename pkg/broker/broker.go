@@ -13,8 +13,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
-// Config is what a proxy works with. Owner may be nil; all else is needed. The process besides has to send what package log
-// gets nowhere: net/http writes there what a server sends unasked, and that may repeat the credential.
+// Config is what a proxy works with. Owner may be nil; all else is needed. The process besides has to send what package
+// log gets nowhere: net/http writes there what a server sends unasked, and that may repeat the credential.
 type Config struct {
 	Token string   // what a caller shows as its key
 	UIDs  []uint32 // who may ask; none: anybody who has the token

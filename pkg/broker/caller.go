@@ -23,7 +23,8 @@ func asked(r *http.Request, server netip.AddrPort) (fault string) {
 	}
 	switch {
 	case r.Method == http.MethodConnect || !strings.HasPrefix(r.RequestURI, "/"):
-		return "the broker is no proxy: ask it for http://" + server.String() + "/ROUTE/… (no CONNECT, no absolute address)"
+		return "the broker is no proxy: ask it for http://" + server.String() +
+			"/ROUTE/… (no CONNECT, no absolute address)"
 	case !r.ProtoAtLeast(1, 1):
 		return "the broker speaks HTTP/1.1"
 	case !slices.Contains(names, strings.ToLower(r.Host)):
@@ -34,8 +35,8 @@ func asked(r *http.Request, server netip.AddrPort) (fault string) {
 	return ""
 }
 
-// shows says whether a request has token wherever one of the known APIs has its key. What a client's shape of a key puts
-// in front of it (sk-ant-, the head of a JWT) counts for nothing.
+// shows says whether a request has token wherever one of the known APIs has its key. What a client's shape of a key
+// puts in front of it (sk-ant-, the head of a JWT) counts for nothing.
 func shows(token string, r *http.Request, query string) bool {
 	var keys []string
 	for _, name := range []string{"X-Api-Key", "X-Goog-Api-Key", "Api-Key"} {
@@ -72,8 +73,8 @@ func withoutKey(query string) string {
 	return strings.Join(slices.DeleteFunc(parameters, func(s string) bool { return strings.HasPrefix(s, "key=") }), "&")
 }
 
-// upgrades says whether a request wants another protocol than HTTP. Clients that offer HTTP/2 in this way (curl, Java's)
-// do without.
+// upgrades says whether a request wants another protocol than HTTP. Clients that offer HTTP/2 in this way (curl,
+// Java's) do without.
 func upgrades(h http.Header) bool {
 	return httpguts.HeaderValuesContainsToken(h["Connection"], "upgrade") &&
 		!httpguts.HeaderValuesContainsToken(h["Upgrade"], "h2c")

@@ -92,7 +92,8 @@ func (x *exchange) admit(r *http.Request) *no {
 		return refusal("token",
 			"the key is not the token that agent-init gave the agent for this route")
 	case !known:
-		return refusal("route", "the broker has no route /"+cutTo(name, maxName)+"/; the policy's section broker: lists them")
+		return refusal("route", "the broker has no route /"+cutTo(name, maxName)+
+			"/; the policy's section broker: lists them")
 	case upgrades(r.Header):
 		return refusal("upgrade", "the broker speaks HTTP/1.1 alone, no WebSocket")
 	}
@@ -129,8 +130,8 @@ func (x *exchange) spend(ctx context.Context) *no {
 		return nil
 	}
 	if rt.Limits.TokensPerDay > 0 && x.endpoint.Body == route.Chat && !x.told.CountsUsage {
-		return refusal("budget", "the policy limits tokens_per_day of this route, and the request asks for a stream that does "+
-			"not tell its tokens (set stream_options.include_usage)")
+		return refusal("budget", "the policy limits tokens_per_day of this route, and the request asks for a stream "+
+			"that does not tell its tokens (set stream_options.include_usage)")
 	}
 	why, err := x.proxy.config.Spend(ctx, rt.Name, x.event.Sent)
 	switch {

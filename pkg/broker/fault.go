@@ -15,8 +15,8 @@ import (
 // gone is a fault that nobody is told of.
 const gone = "gone"
 
-// fault says why the API was not reached. The words are ours: what a server sent, or net/http says of it, may repeat the
-// credential.
+// fault says why the API was not reached. The words are ours: what a server sent, or net/http says of it, may repeat
+// the credential.
 func (x *exchange) fault(ctx context.Context, err error) *no {
 	host := x.way.up.place.host
 	n := &no{&judge.Refusal{What: "upstream"}, true}

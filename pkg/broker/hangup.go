@@ -66,7 +66,7 @@ func (h *hangups) take(number uint64) func() {
 	return gone
 }
 
-// watch has gone called once, if the client closes its end. It says how to forget that, before the connection is closed.
+// watch has gone called once, if the client closes its end. It says how to forget that.
 func (h *hangups) watch(conn net.Conn, gone func()) (forget func(), err error) {
 	forget = func() {}
 	s, ok := conn.(syscall.Conn)
@@ -83,7 +83,10 @@ func (h *hangups) watch(conn net.Conn, gone func()) (forget func(), err error) {
 	h.gone[number] = gone
 	h.mu.Unlock()
 	// EPOLLHUP and EPOLLERR are told without being asked for (epoll_ctl(2)).
-	e := unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLONESHOT, Fd: int32(uint32(number)), Pad: int32(uint32(number >> 32))}
+	e := unix.EpollEvent{
+		Events: unix.EPOLLRDHUP | unix.EPOLLONESHOT,
+		Fd:     int32(uint32(number)), Pad: int32(uint32(number >> 32)), // the kernel hands both back, and reads neither
+	}
 	inner := raw.Control(func(fd uintptr) {
 		err = unix.EpollCtl(h.fd, unix.EPOLL_CTL_ADD, int(fd), &e)
 	})

@@ -20,8 +20,8 @@ type way struct {
 // table is what serves at a time. A request keeps that of its beginning.
 type table map[string]*way
 
-// Load serves l from now on. Requests under way keep what they began with. Those of hosts that no route leads to any more
-// end, and their connections are closed. With an error all stays as it was.
+// Load serves l from now on. Requests under way keep what they began with. Those of hosts that no route leads to any
+// more end, and their connections are closed. With an error all stays as it was.
 func (p *Proxy) Load(l Loaded) error {
 	p.loading.Lock()
 	defer p.loading.Unlock()
@@ -64,7 +64,9 @@ func (p *Proxy) retire(old table, now map[place]*upstream) {
 }
 
 // newWay makes a way, over connections to the same place that there are already.
-func (p *Proxy) newWay(r route.Route, secret []byte, roots *x509.CertPool, old table, ups map[place]*upstream) (*way, error) {
+func (p *Proxy) newWay(
+	r route.Route, secret []byte, roots *x509.CertPool, old table, ups map[place]*upstream,
+) (*way, error) {
 	u, err := url.Parse(r.To)
 	if err != nil {
 		return nil, fmt.Errorf("it leads to no address")

@@ -32,7 +32,10 @@ type Proxy struct {
 
 // New returns a proxy without any route.
 func New(c Config) *Proxy {
-	p := &Proxy{config: c, bodies: newBodies(), callers: newCallers(c), idle: route.IdleTime, retired: map[*upstream]struct{}{}}
+	p := &Proxy{
+		config: c, bodies: newBodies(), callers: newCallers(c),
+		idle: route.IdleTime, retired: map[*upstream]struct{}{},
+	}
 	p.table.Store(&table{})
 	return p
 }
@@ -48,15 +51,17 @@ func (p *Proxy) Serve(ctx context.Context, listeners ...net.Listener) error {
 	defer hangups.epoll.Close()
 	s := &serving{Proxy: p, ctx: ctx, hangups: hangups}
 	server := &http.Server{
-		Handler:           s,
-		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, callerKey{}, c) },
+		Handler: s,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, callerKey{}, c)
+		},
 		ReadHeaderTimeout: headTime,
 		MaxHeaderBytes:    maxHead,
 		ErrorLog:          log.New(io.Discard, "", 0), // it would repeat what callers send
 
 		DisableGeneralOptionsHandler: true, // it answers everybody
 	}
-	// A connection carries one request. What is behind it can't be smuggled past a judge, and a stream holds no buffers.
+	// A connection carries one request: nothing is smuggled past the judge behind it, and a stream holds no buffers.
 	server.SetKeepAlivesEnabled(false)
 	failed := make(chan error, len(listeners)+1)
 	for _, l := range listeners {

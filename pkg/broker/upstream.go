@@ -47,7 +47,7 @@ type place struct {
 func placeOf(u *url.URL) (place, error) {
 	port := u.Port()
 	switch {
-	case u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
+	case u.Scheme != "https" && u.Scheme != "http", u.Hostname() == "", u.User != nil, u.RawQuery != "", u.Fragment != "":
 		return place{}, fmt.Errorf("it leads to no https://HOST[:PORT][/PREFIX]")
 	case port == "" && u.Scheme == "https":
 		port = "443"
