@@ -55,7 +55,8 @@ var (
 	// What Anthropic's and Amazon's models know besides.
 	converseAdditional = only(has{
 		"thinking": asSettings, "reasoning_config": asSettings, "reasoningConfig": asSettings,
-		"reasoning_effort": asPlain, "inferenceConfig": asSettings, "anthropic_beta": asSettings, "top_k": asPlain, "output_config": asSettings})
+		"reasoning_effort": asPlain, "inferenceConfig": asSettings, "anthropic_beta": asSettings,
+		"top_k": asPlain, "output_config": asSettings})
 )
 
 // converse judges the body of a request to converse or converse-stream.
@@ -120,8 +121,8 @@ func (q *request) inPath() (Told, *Refusal) {
 	}
 	resource := strings.HasPrefix(strings.ToLower(id), "arn:") || strings.Contains(id, "/")
 	if resource && !modelARN.MatchString(id) && !q.listed(id) {
-		return Told{}, refuse("model", "model %s is not a model or an inference profile; route %s lets it pass with its "+
-			"exact name in models", quote(id, 200), q.route.Name)
+		return Told{}, refuse("model", "model %s is not a model or an inference profile; route %s lets it pass "+
+			"with its exact name in models", quote(id, 200), q.route.Name)
 	}
 	if refusal := q.allowed(id); refusal != nil {
 		return Told{}, refusal

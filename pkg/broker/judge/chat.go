@@ -3,8 +3,8 @@ package judge
 import "strings"
 
 // chatFields are those of OpenAI's Chat Completions, and of those that speak its API: what they add is named behind.
-// Left out is what has a server fetch, keep or go elsewhere: Azure's data_sources, Groq's documents, search_settings and
-// compound_custom, Mistral's guardrails, LiteLLM's api_base, api_key, base_url, user_config and extra_body, vLLM's
+// Left out is what has a server fetch, keep or go elsewhere: Azure's data_sources, Groq's documents, search_settings
+// and compound_custom, Mistral's guardrails, LiteLLM's api_base, api_key, base_url, user_config and extra_body, vLLM's
 // chat_template and mm_processor_kwargs, OpenRouter's provider and route.
 var chatFields = map[string]look{
 	"model": asPlain, "stream": asPlain, "stream_options": asSettings,
@@ -41,7 +41,8 @@ var chatFields = map[string]look{
 // chatMessage is a message of any role. What a model has thought comes back in members that differ by the server.
 var chatMessage = rule{members: map[string]look{
 	"role": asPlain, "content": asContent, "name": asPlain, "refusal": asPlain, "tool_call_id": asPlain,
-	"prefix": asPlain, "tool_calls": asCalls, "function_call": asInert, "audio": asKept, "annotations": asAnnotations, "images": asContent,
+	"prefix": asPlain, "tool_calls": asCalls, "function_call": asInert, "audio": asKept,
+	"annotations": asAnnotations, "images": asContent,
 	"reasoning": asPlain, "reasoning_content": asPlain, "reasoning_text": asPlain, "reasoning_opaque": asPlain,
 	"reasoning_details": asInert, "thinking": asPlain, "thinking_blocks": asInert, "extra_content": asSettings,
 }}

@@ -9,8 +9,8 @@ var responsesFields = map[string]look{
 	"context_management": asEdit, "moderation": asTarget, "metadata": asInert, "client_metadata": asInert,
 
 	"max_output_tokens": asPlain, "max_tool_calls": asPlain, "parallel_tool_calls": asPlain,
-	"prompt_cache_key": asPlain, "prompt_cache_retention": asPlain, "safety_identifier": asPlain, "service_tier": asPlain, "store": asPlain,
-	"temperature": asPlain, "top_logprobs": asPlain, "top_p": asPlain, "truncation": asPlain, "user": asPlain,
+	"prompt_cache_key": asPlain, "prompt_cache_retention": asPlain, "safety_identifier": asPlain, "service_tier": asPlain,
+	"store": asPlain, "temperature": asPlain, "top_logprobs": asPlain, "top_p": asPlain, "truncation": asPlain, "user": asPlain,
 
 	// What the provider keeps can bring tools, instructions and content of its own.
 	"prompt": asKept, "previous_response_id": asKept, "conversation": asKept,
@@ -31,7 +31,8 @@ var responsesItems = map[string]rule{
 	"configuration_update": {closed: true, members: has{"reasoning": asSettings}},
 
 	"function_call": {members: has{
-		"id": asPlain, "call_id": asPlain, "name": asPlain, "arguments": asPlain, "status": asPlain, "caller": asSettings}},
+		"id": asPlain, "call_id": asPlain, "name": asPlain, "arguments": asPlain, "status": asPlain,
+		"caller": asSettings}},
 	"function_call_output":    {members: has{"call_id": asPlain, "output": asContent, "caller": asSettings}},
 	"custom_tool_call":        {members: has{"call_id": asPlain, "input": asPlain, "caller": asSettings}},
 	"custom_tool_call_output": {members: has{"call_id": asPlain, "output": asContent, "caller": asSettings}},

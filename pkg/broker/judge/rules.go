@@ -87,8 +87,8 @@ func (q *request) model(v value) (string, *Refusal) {
 // allowed refuses a model that is not on the list of the route, and one that is more than a model.
 func (q *request) allowed(model string) *Refusal {
 	if q.searches(model) {
-		return refuse("model", "model %s searches or runs something by itself; route %s lets it pass with its exact name in "+
-			"models, as in models: ['*', %[1]s]", quote(model, 64), q.route.Name)
+		return refuse("model", "model %s searches or runs something by itself; route %s lets it pass with its exact name "+
+			"in models, as in models: ['*', %[1]s]", quote(model, 64), q.route.Name)
 	}
 	if len(q.route.Models) == 0 || route.Match(q.route.Models, model) {
 		return nil

@@ -64,8 +64,8 @@ func remote(s []byte) bool {
 	return false
 }
 
-// placing says whether a name is one that names of places have, or of what has the provider go to some. One beyond ASCII
-// could be any: to a server that is written in Go, “ſ” is an “s”.
+// placing says whether a name is one that names of places have, or of what has the provider go to some. One beyond
+// ASCII could be any: to a server that is written in Go, “ſ” is an “s”.
 func placing(name []byte) bool {
 	s := folded(name)
 	for _, c := range name {
