@@ -80,7 +80,7 @@ func (b *builder) addBroker() error {
 		leased, kept := f.Leases(Broker), f.Kept(Broker)
 		b.brokered[f] = b.static("route", f, boxes)
 		b.plan.Sets = append(b.plan.Sets, leased, kept)
-		c.refuse(of(f), inSet(b.static("never", f, append(never(), denied...))[0])) // of either family there is one
+		c.refuse(of(f), inSet(b.static("deny", f, append(never(), denied...))[0])) // of either family there is one
 		c.add(accept, of(f), tcp, original, established, inSet(kept.Name))
 		for _, s := range append(b.brokered[f], leased.Name) {
 			c.add(accept, of(f), tcp, original, inSet(s))

@@ -47,7 +47,7 @@ func (c *Chain) refuse(matches ...Match) { c.add(jump("refuse"), matches...) }
 // and are the matches of ms and more, in a list of its own.
 func and(ms []Match, more ...Match) []Match { return append(slices.Clip(ms), more...) }
 
-// static adds the set of those boxes that are of family f, if there are any, and returns
+// static adds the set of those boxes that are of family f, if there are any and it is not there, and returns
 // its name. What is allowed until an end, in milliseconds, is a set that ends then.
 func (b *builder) static(name string, f Family, boxes []Box, until ...int64) []string {
 	mine := disjoint(ofFamily(boxes, f))
@@ -58,7 +58,9 @@ func (b *builder) static(name string, f Family, boxes []Box, until ...int64) []s
 	for _, end := range until {
 		s.Until = time.UnixMilli(end)
 	}
-	b.plan.Sets = append(b.plan.Sets, s)
+	if _, err := b.plan.Set(s.Name); err != nil {
+		b.plan.Sets = append(b.plan.Sets, s)
+	}
 	return []string{s.Name}
 }
 
