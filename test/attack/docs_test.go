@@ -16,7 +16,13 @@ import (
 func TestLabDocs(t *testing.T) {
 	data, err := os.ReadFile("../../docs/operating.md")
 	must(t, err)
-	w := confine(t, "ok.test\n", lab.BoxOptions{Files: []lab.File{{Path: "/etc/agent-init/allowlist.d", Dir: true}}})
+	w := confine(t, "ok.test\n", lab.BoxOptions{
+		Files: []lab.File{
+			{Path: "/etc/agent-init/allowlist.d", Dir: true},
+			{Path: "/etc/agent-init/policy.yaml", Data: []byte("broker: {anthropic: {}}\n")},
+		},
+		Env: []string{"ANTHROPIC_API_KEY=" + brokerKey},
+	})
 	for n := range 2 { // what the first example is about
 		w.poke("dns", at(lab.Upstream4, 53), "registry.example.com", "A")
 		if !eventually(20*time.Second, func() bool {
