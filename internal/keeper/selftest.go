@@ -91,11 +91,23 @@ var knownNames = map[string][]string{
 	"2620:fe::fe":          {"dns.quad9.net"},
 }
 
+// brokered are the names that the broker reaches, and the agent does not.
+func brokered(p *policy.Policy) (names []string) {
+	if p.Broker != nil {
+		for _, r := range p.Broker.Names {
+			if !slices.Contains(names, r.Name) {
+				names = append(names, r.Name)
+			}
+		}
+	}
+	return names
+}
+
 // selfTestPlan is what the policy promises: nothing that it allows is among what must be blocked.
 func (k *keeper) selfTestPlan() selftest.Plan {
 	p := k.book.policy()
 	var denied []string
-	for _, name := range notAllowed {
+	for _, name := range append(brokered(p), notAllowed[:]...) {
 		if !p.Lookup(name).Allowed {
 			denied = append(denied, name)
 		}

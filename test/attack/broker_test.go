@@ -93,6 +93,9 @@ func TestLabBroker(t *testing.T) {
 	if n := len(b.lab.Web.Requests("api.anthropic.com")); n != 1 {
 		t.Errorf("the model was asked %d times", n)
 	}
+	if r := b.root("cat", "/run/agent-init/selftest.json"); !strings.Contains(r.Stdout, `"api.anthropic.com"`) {
+		t.Errorf("the self-test does not try the model's name: %s", r)
+	}
 	b.blocked("http", "-ca", bundle, "https://api.anthropic.com/v1/models") // by name it is not the agent's to reach
 	b.keyless()
 	e := b.audited("the request", func(e event) bool { return e.Kind == "broker" && e.Verdict == "allow" })
