@@ -32,11 +32,11 @@ func measureBroker(b *bench) {
 	r.heading("The broker: an API asked through it, and straight with TLS")
 	var c asked
 	var limited timing
-	b.broker(func(box *lab.Box, run command, use func() usage) {
-		c = b.ask(box, run, use)
+	b.broker(func(box *lab.Box, run command, _ func() usage) {
 		b.limitLink(1e9 / 8)
 		b.found(&limited, "ask-bulk", box.Exec(run("ask-bulk", bulkRounds)))
 	})
+	b.broker(func(box *lab.Box, run command, use func() usage) { c = b.ask(box, run, use) })
 	added := c.first.Gated - c.first.Direct
 	r.figure("first byte of a stream, straight", us(c.first.Direct), "").note("over a connection that is open already")
 	r.figure("  through the broker, added", us(added), "≤ 500 µs").met(added <= firstGoal)
