@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -39,6 +40,8 @@ type process struct {
 	owed    owed
 	blind   bool // nothing says whose a connection is
 	bursts  bursts
+	start   chan struct{}                     // closed when the start of the container is over
+	once    sync.Once                         // closes it
 	begun   chan struct{}                     // closed when the first routes were taken, or could not be
 	names   atomic.Pointer[map[string]string] // of the hosts that routes lead to, for the log
 	log     *slog.Logger
@@ -88,8 +91,10 @@ func Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() { cancel(p.serveChannel()) }()
-	// To read the authorities takes longer than all else. Who connects meanwhile waits, and the start does not.
+	// To read the authorities takes longer than all else, and would take the processor from the start. So it is done when
+	// the keeper says so. Who connects meanwhile waits.
 	go func() {
+		<-p.start
 		err := p.begin(os.NewFile(fdLoad, "load"))
 		if err == nil {
 			err = p.proxy.Serve(ctx, listeners...)
@@ -104,7 +109,7 @@ func Run(ctx context.Context) error {
 
 func newProcess(c stage.BrokerConfig, conn *net.UnixConn, record audit.Recorder) *process {
 	p := &process{
-		channel: wire.Open(conn, wire.MaxText), record: record, begun: make(chan struct{}), blind: c.Blind,
+		channel: wire.Open(conn, wire.MaxText), record: record, start: make(chan struct{}), begun: make(chan struct{}), blind: c.Blind,
 		log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
 	}
 	p.asks = wire.NewAsks(p.channel)
@@ -170,7 +175,10 @@ func (p *process) serveChannel() error {
 				go giveBack()
 			}
 			err = p.channel.Deliver(wire.Message{Op: wire.OpPong, ID: m.ID})
+		case wire.OpAhead:
+			p.once.Do(func() { close(p.start) })
 		case wire.OpCredentials:
+			p.once.Do(func() { close(p.start) })
 			err = p.takeFrom(m, file)
 			file = nil
 		}

@@ -142,6 +142,7 @@ func (b *base) boot(ctx context.Context) (*keeper, error) {
 	}
 	stage.Settle()
 	k.guard.resolveAhead(wire.AheadAll)
+	k.broker.release()
 	// Whoever hears that it is ready finds everything in its place.
 	published := k.publishAll()
 	k.update(func(s *state.State) { s.Phase = state.PhaseReady })

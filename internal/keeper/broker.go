@@ -43,6 +43,7 @@ type brokerKeeper struct {
 
 	version uint64 // of what brokers are to serve; under mu
 	given   uint64 // what the present broker was started with; under mu
+	started bool   // the start of the container is over; under mu
 }
 
 const brokerPatience = 5 * time.Second
@@ -247,12 +248,37 @@ func (k *brokerKeeper) serve(ctx context.Context, ch *wire.Channel) error {
 func (k *brokerKeeper) serving(ch *wire.Channel) {
 	k.begun(ch)
 	k.mu.Lock()
-	outdated := k.given != k.version
+	outdated, started := k.given != k.version, k.started
 	k.mu.Unlock()
+	if started {
+		k.tellStarted(ch)
+	}
 	if outdated { // something changed while the broker was on its way
 		k.push()
 	}
 	k.serves()
+}
+
+// release lets this broker, and those that follow it, take up their work: the start is over, and lacks the processor no
+// more.
+func (k *brokerKeeper) release() {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	k.started = true
+	ch := k.live
+	k.mu.Unlock()
+	if ch != nil {
+		k.tellStarted(ch)
+	}
+}
+
+func (k *brokerKeeper) tellStarted(ch *wire.Channel) {
+	if err := ch.Send(wire.Message{Op: wire.OpAhead, Arg: uint64(wire.AheadAll)}, nil); err != nil {
+		k.log.Warn("the broker is restarted to begin its work", "error", err)
+		ch.Close()
+	}
 }
 
 // route is the present route of that name.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -66,8 +67,8 @@ func (k *brokerKeeper) count(m wire.Message) {
 		} else {
 			r.Requests++
 		}
-		r.TokensIn += m.Arg
-		r.TokensOut += uint64(max(0, m.Value))
+		r.TokensIn += min(m.Arg, math.MaxUint64-r.TokensIn)
+		r.TokensOut += min(uint64(max(0, m.Value)), math.MaxUint64-r.TokensOut)
 		if m.Text != "" {
 			r.LastError = wire.PlainText(m.Text)
 		}

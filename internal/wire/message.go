@@ -17,7 +17,7 @@ const (
 	OpPong                      // child: yes, with its counters
 	OpLease                     // guard: these addresses answer this name, with flag ForBroker for the broker; keeper: these were admitted
 	OpLeasedTo                  // guard: is this address leased to this name, on this port? keeper: yes, or err
-	OpAhead                     // keeper: resolve ahead as far as arg says, see Ahead
+	OpAhead                     // keeper: resolve ahead as far as arg says, see Ahead; to the broker: the start is over, serve
 	OpPolicy                    // keeper: a new policy, as a memfd beside the message; guard: taken, or not
 	OpDirect                    // guard: may this address be connected to, on this port, unseen? keeper: yes, leased to name or by itself, or err
 	OpOwner                     // guard: which process has the socket open whose inode is arg? keeper: pid and, as text, its name, or err

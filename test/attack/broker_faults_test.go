@@ -27,7 +27,7 @@ func (b *brokered) serves(what string) (took time.Duration) {
 // goes another way, the next one knows the same token, and what was spent stays spent.
 func TestLabBrokerKilled(t *testing.T) {
 	b := broker(t, "    limits: {requests_per_minute: 100000}\n", lab.BoxOptions{})
-	before, kills := b.status1("requests"), often(5, 1000)
+	before, kills := b.status1("requests"), often(5, 50)
 	var asked, failed atomic.Int64
 	stop := make(chan struct{})
 	ended := make(chan struct{})
