@@ -20,6 +20,9 @@ routed xai "${XAI_BASE_URL:-}"
 case ${ANTHROPIC_BASE_URL:-} in
 http://127.0.0.1:*) export ANTHROPIC_API_KEY="$ANTHROPIC_AUTH_TOKEN" ;;
 esac
+case ${GOOGLE_GEMINI_BASE_URL:-} in
+http://127.0.0.1:*) export GOOGLE_GENERATIVE_AI_API_KEY="$GEMINI_API_KEY" ;;
+esac
 if [ -n "$providers" ] && [ -z "${OPENCODE_CONFIG_CONTENT:-}" ]; then
 	export OPENCODE_CONFIG_CONTENT="{\"provider\":{$providers}}"
 fi
