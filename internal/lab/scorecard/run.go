@@ -187,6 +187,11 @@ func lacks(name string) string {
 		return "not inside"
 	case "workspace":
 		return "no workspace"
+	case "keys", "stranger", "provider":
+		return "no key"
+	}
+	if _, is := bodies()[name]; is {
+		return "no key"
 	}
 	return "nothing allowed"
 }

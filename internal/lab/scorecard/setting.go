@@ -38,6 +38,8 @@ type Setting struct {
 	// Starts says that agent-init starts the agent, and doesn't confine its network
 	// only.
 	Starts bool
+	// Keys says that the agent has the APIs of models, by whatever way.
+	Keys bool
 	// Open says that nothing confines the agent: attacks have to succeed, or they
 	// prove nothing.
 	Open bool
@@ -56,8 +58,13 @@ func (a *Attack) bad() bad {
 	var n byte
 	_, _ = fmt.Sscanf(a.ID[1:], "%d", &n)
 	net := byte(31)
-	if a.ID[0] == 'X' {
+	switch a.ID[0] {
+	case 'X':
 		net = 41
+	case 'K':
+		net = 51
+	case 'P':
+		net = 61
 	}
 	id := strings.ToLower(a.ID)
 	return bad{
@@ -82,6 +89,16 @@ func (s *Setting) values(a *Attack) map[string]string {
 		"sub": "", "wildcard": s.Wildcard, "mixed-case": mixedCase(s.Allowed), "n": "{n}", // which poke itself replaces
 		"workspace": s.Workspace, "ech": encryptedHello(b.other), "ech-ok": "", "route": "",
 		"init": "1", "agent-init": "", "control": "", "metrics": "", "run": "", "policy": "",
+	}
+	v["keys"], v["stranger"], v["provider"] = "", "", ""
+	if s.Keys {
+		v["keys"], v["stranger"], v["provider"] = hunted(), stranger, Provider("anthropic")
+	}
+	for name, body := range bodies() {
+		v[name] = ""
+		if s.Keys {
+			v[name] = strings.ReplaceAll(body, "BAD", b.name)
+		}
 	}
 	if s.Ours {
 		v["agent-init"], v["policy"], v["run"] = "agent-init", "/etc/agent-init/allowlist.txt", "/run/agent-init"

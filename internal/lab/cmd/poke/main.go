@@ -80,6 +80,12 @@
 //	hoard PATH               opens -n N connections to a unix socket, sends -esc TEXT on each and holds them for -hold D
 //	nft                      list the nftables rules, then try to flush them; ok if the flush went through
 //
+// Keys:
+//
+//	model ROUTE PATH         the API of a model ("anthropic", "openai", "gemini"), where the agent's variables say that it is, with the key that they
+//	                         have; else at ROUTE.model.test. -method, -body, -gzip, -header, -host, -key KEY, -keyless
+//	hunt HEX…                secrets, each reversed and in hex; ok if one is found. -in environ,memory,files
+//
 // Around another operation, whose result becomes Detail["result"]:
 //
 //	as UID[:GID] OP…         with these ids; ok if OP could be started
@@ -126,7 +132,7 @@ func ops() map[string]op {
 		"resolve": resolve, "dns": query, "http": fetch, "stream": stream, "tls": secure, "upgrade": upgrade,
 		"ping": ping, "rawip": rawIP, "fragsyn": fragSYN, "forge": forge, "usurp": usurp, "prime": prime, "guess": guess, "fragudp": fragUDP, "packet": packet,
 		"read": readFile, "write": writeFile, "unix": unixSocket, "self": self, "syscall": anySyscall,
-		"setuid": setuid, "setgid": setgid, "kill": kill, "ptrace": ptrace, "vmwrite": vmWrite, "getfd": getFD, "hoard": hoard, "nft": nft,
+		"setuid": setuid, "setgid": setgid, "kill": kill, "ptrace": ptrace, "vmwrite": vmWrite, "getfd": getFD, "hoard": hoard, "nft": nft, "model": askModel, "hunt": hunt,
 		"urgent": urgent, "fastopen": fastOpen, "seize": seize, "lock": lock, "link": link, "harry": harry, "spawn": spawn, "collect": collect, "as": as, "run": program, "unshare": unshare, "setns": setns, "without-netlink": withoutNetlink,
 	}
 }
