@@ -20,6 +20,7 @@ const (
 	allowedBelow = "cdn.test"
 
 	allowlistFile = "/etc/agent-init/allowlist.txt"
+	policyFile    = "/etc/agent-init/policy.yaml"
 )
 
 // Modes are the ways in which agent-init confines a container.
@@ -37,13 +38,14 @@ func InBox(tb lab.TB, binary, mode, backend string) *Setting {
 	tb.Helper()
 	l := newLab(tb)
 	shared := workspace(tb)
-	opts := lab.BoxOptions{Binary: binary, NoNewPrivs: true, Caps: lab.DefaultCaps(), Env: []string{"AGENT_INIT_BACKEND=" + backend, path},
-		Binds: []lab.Bind{shared}, Files: []lab.File{{Path: allowlistFile, Data: []byte(allowlist)}}}
+	opts := lab.BoxOptions{Binary: binary, NoNewPrivs: true, Caps: lab.DefaultCaps(), Env: append(keyVariables(), "AGENT_INIT_BACKEND="+backend, path),
+		Binds: []lab.Bind{shared}, Files: []lab.File{{Path: allowlistFile, Data: []byte(allowlist)}, {Path: policyFile, Data: []byte(Brokered())},
+			{Path: secrets + "/" + filed, Data: []byte(Key(filed) + "\n"), Mode: 0o600}}}
 	if backend != "nftables" {
 		opts.Caps = append(opts.Caps, "NET_RAW")
 	}
 	s := &Setting{Name: mode + ", " + backend, Lab: l, Box: l.NewBox(opts), Allowed: allowedName, Wildcard: allowedBelow,
-		Resolver: lab.Upstream4, Ours: mode != "sidecar", Starts: mode == "run", Guarded: true, Backend: backend, Workspace: shared.Target}
+		Resolver: lab.Upstream4, Ours: mode != "sidecar", Starts: mode == "run", Guarded: true, Backend: backend, Workspace: shared.Target, Keys: true}
 	root := func(args ...string) error {
 		if r := s.Box.Exec(lab.Cmd{Args: args}); r.Code != 0 {
 			return fmt.Errorf("%s: %v: %s", s.Name, args, r)
@@ -105,6 +107,9 @@ func newLab(tb lab.TB) *lab.Lab {
 	tb.Helper()
 	l := lab.New(tb, lab.Options{})
 	l.DNS.SetAddrs("*."+allowedBelow, "45.30.0.21", "2a0f:30::21")
+	for i, r := range Routes() {
+		l.DNS.SetAddrs(Provider(r), fmt.Sprintf("45.34.0.%d", i+1), fmt.Sprintf("2a0f:34::%d", i+1))
+	}
 	return l
 }
 
@@ -162,13 +167,13 @@ func OpenBox(tb lab.TB) *Setting {
 	l := newLab(tb)
 	shared := workspace(tb)
 	dir := engineSocket(tb)
-	opts := lab.BoxOptions{DockerDNS: true, Env: []string{path}, Binds: []lab.Bind{shared, {Source: dir, Target: "/run/containerd", Writable: true}},
+	opts := lab.BoxOptions{DockerDNS: true, Env: append(keyVariables(), path), Files: []lab.File{{Path: secrets + "/" + filed, Data: []byte(Key(filed) + "\n")}}, Binds: []lab.Bind{shared, {Source: dir, Target: "/run/containerd", Writable: true}},
 		Caps: []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID",
 			"SETPCAP", "NET_BIND_SERVICE", "NET_RAW", "SYS_CHROOT", "SETFCAP", "NET_ADMIN", "SYS_ADMIN", "SYS_PTRACE"}}
 	box := l.NewBox(opts)
 	box.Idle()
 	s := &Setting{Name: "open", Lab: l, Box: box, Allowed: allowedName, Wildcard: allowedBelow, Resolver: lab.Upstream4,
-		EngineDNS: netip.MustParseAddr("127.0.0.11"), Open: true, Agent: asUser(box, 0), Workspace: shared.Target}
+		EngineDNS: netip.MustParseAddr("127.0.0.11"), Open: true, Agent: asUser(box, 0), Workspace: shared.Target, Keys: true}
 	s.Enter, s.Fresh = s.Agent, freshBox(l, opts)
 	s.Restart = func() error {
 		box.Kill()

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +32,8 @@ type Image struct {
 	Policy            string // the directory of its policy, where that is ours to change
 	Workspace         string // see Setting
 	Open              bool
+	Only              string // the series that are tried, by their letters; "" is all
+	Keys              bool   // it is given those of APIs of models, which its policy lets the agent reach
 }
 
 const tool = "/usr/local/bin/poke" // in containers
@@ -61,16 +64,46 @@ func InEngine(tb lab.TB, netns, peer string, image Image) *Setting {
 	tb.Cleanup(func() { e.must("rm", "-f", neighbour) })
 	near := netip.MustParseAddr(e.must("inspect", "--format", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", neighbour))
 
+	if image.Keys {
+		mode := os.FileMode(0o644) // as people make them
+		if image.Ours {
+			mode = 0o600
+		}
+		image.Options = append(slices.Clip(image.Options), "-v", written(tb, l.CA.PEM, 0o644)+":/etc/ssl/certs/ca-certificates.crt:ro",
+			"-v", written(tb, []byte(Key(filed)+"\n"), mode)+":"+secrets+"/"+filed+":ro")
+		for _, v := range keyVariables() {
+			image.Options = append(image.Options, "-e", v)
+		}
+	}
 	c := &container{engine: e, name: e.name("agent"), near: near, image: image}
 	c.args = append([]string{"--network", network, "-v", l.Tool("poke") + ":" + tool + ":ro"}, image.Options...)
 	c.Setting = &Setting{Name: image.Name, Lab: l, Allowed: image.Allowed, Wildcard: image.Wildcard, Resolver: resolver, EngineDNS: embedded,
-		Ours: image.Ours, Starts: image.Ours, Guarded: image.Ours, Engine: true, Open: image.Open, Workspace: image.Workspace}
+		Ours: image.Ours, Starts: image.Ours, Guarded: image.Ours, Engine: true, Open: image.Open, Workspace: image.Workspace, Keys: image.Keys, Only: image.Only}
 	c.scene()
 	tb.Cleanup(func() { e.must("rm", "-f", c.name) })
 	if err := c.start(); err != nil {
 		tb.Fatalf("scorecard: %v", err)
 	}
 	return c.Setting
+}
+
+// written is a file of root's, to be mounted.
+func written(tb lab.TB, data []byte, mode os.FileMode) string {
+	tb.Helper()
+	f, err := os.CreateTemp("", "agent-init-lab-mounted-")
+	if err != nil {
+		tb.Fatalf("scorecard: %v", err)
+	}
+	tb.Cleanup(func() {
+		if err := os.Remove(f.Name()); err != nil {
+			tb.Errorf("scorecard: %v", err)
+		}
+	})
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Chmod(mode), f.Close()); err != nil {
+		tb.Fatalf("scorecard: %v", err)
+	}
+	return f.Name()
 }
 
 // engine is the client of the private engine, which DOCKER_HOST names.

@@ -72,6 +72,10 @@ func (s *Setting) works() (bool, error) {
 
 func (s *Setting) run(a *Attack, works bool) (Result, error) {
 	r := Result{Attack: a, Why: a.Why}
+	if s.Only != "" && !strings.Contains(s.Only, a.ID[:1]) {
+		r.Why = "as in Docker"
+		return r, nil
+	}
 	values := s.values(a)
 	if !works {
 		for _, name := range []string{"ok", "ok4", "ok6", "sub", "wildcard", "mixed-case", "two-questions", "ech-ok", "route"} {

@@ -40,6 +40,8 @@ type Setting struct {
 	Starts bool
 	// Keys says that the agent has the APIs of models, by whatever way.
 	Keys bool
+	// Only are the letters of the series that are tried here; "" is all.
+	Only string
 	// Open says that nothing confines the agent: attacks have to succeed, or they
 	// prove nothing.
 	Open bool

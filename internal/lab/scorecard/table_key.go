@@ -16,8 +16,40 @@ func Provider(route string) string { return route + ".model.test" }
 // Key is the key for an API that people give to a setting: it must not be found in any, nor arrive but at its provider.
 func Key(route string) string { return "sk-canary-" + route + "-4b7d2a90c61e" }
 
-// KeyVariable is where people put it.
-func KeyVariable(route string) string { return strings.ToUpper(route) + "_API_KEY" }
+// keyVariable is where people put it.
+func keyVariable(route string) string { return strings.ToUpper(route) + "_API_KEY" }
+
+// keyVariables are the keys as people give them to a container.
+func keyVariables() (env []string) {
+	for _, r := range Routes() {
+		env = append(env, keyVariable(r)+"="+Key(r))
+	}
+	return env
+}
+
+// Brokered is a policy.yaml that leads to the providers by the broker.
+func Brokered() string {
+	out := "broker:\n"
+	for _, r := range Routes() {
+		out += "  " + r + ": {to: \"https://" + Provider(r) + "\", credential: [\"file:" + secrets + "/" + r + "\", \"env:" + keyVariable(r) + "\"]}\n"
+	}
+	return out
+}
+
+// Listed are entries of an allowlist that lead to the providers by name.
+func Listed() string {
+	out := ""
+	for _, r := range Routes() {
+		out += Provider(r) + "\n"
+	}
+	return out
+}
+
+// secrets is where a container has the key of filed in a file, so that there is one of each kind.
+const (
+	secrets = "/etc/secrets"
+	filed   = "openai"
+)
 
 const stranger = "sk-stranger-51c0ffee" // an attacker's own key, for the same API
 

@@ -40,7 +40,9 @@ func hunt(args []string) (detail, error) {
 		case "memory":
 			h.memory()
 		case "files":
-			h.files("/")
+			for _, dir := range writable {
+				h.files(dir)
+			}
 		default:
 			return nil, usage("nobody hunts in %q", place)
 		}
@@ -65,6 +67,9 @@ func spellings(secret []byte) [][]byte {
 	}
 	return out
 }
+
+// writable is where containers have files that are not of their image, and where people mount secrets.
+var writable = []string{"/dev/shm", "/etc", "/home", "/run", "/var/log", "/workspace"}
 
 type hunter struct {
 	forms  [][]byte
@@ -160,14 +165,12 @@ func (h *hunter) memory() {
 	}
 }
 
-// files looks through every file that can be opened, but those that the kernel makes up, or that wait for a writer.
+// files looks through every file that can be opened.
 func (h *hunter) files(root string) {
 	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return nil
-		case d.IsDir() && slices.Contains([]string{"/proc", "/sys", "/usr", "/dev/pts"}, path):
-			return fs.SkipDir
 		case d.Type().IsRegular():
 			h.file(path, 64<<20)
 		}

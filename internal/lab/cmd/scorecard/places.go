@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/lab"
@@ -43,11 +44,10 @@ func (c *card) images(own *ownImages) {
 	if err != nil {
 		c.Fatalf("%v", err)
 	}
-	policy, shared := c.shared(own)
-	privileges := append([]string{"--cap-drop=ALL", "--cap-add=NET_ADMIN", "--cap-add=SETUID", "--cap-add=SETGID", "--cap-add=SETPCAP",
-		"-v", policy + ":/etc/agent-init:ro"}, shared...)
-	ours := scorecard.Image{Ref: own.base, Options: privileges, Allowed: "api.anthropic.com", Wildcard: "cdn.test", Ours: true,
-		Policy: policy, Workspace: "/workspace"}
+	policy, listed, shared := c.shared(own)
+	privileges := append([]string{"--cap-drop=ALL", "--cap-add=NET_ADMIN", "--cap-add=SETUID", "--cap-add=SETGID", "--cap-add=SETPCAP"}, shared...)
+	ours := scorecard.Image{Ref: own.base, Options: append(slices.Clone(privileges), "-v", policy+":/etc/agent-init:ro"), Allowed: "api.anthropic.com", Wildcard: "cdn.test", Ours: true,
+		Policy: policy, Workspace: "/workspace", Keys: true}
 	for _, network := range []bool{false, true} {
 		image := ours
 		image.Network, image.Name = network, "Docker, bridge"
@@ -58,6 +58,14 @@ func (c *card) images(own *ownImages) {
 		c.attack(&column, func() *scorecard.Setting { return scorecard.InEngine(c, netns, own.peer, image) })
 		c.mustHold(column)
 	}
+	alone := scorecard.Column{Title: "an allowlist alone (3)"}
+	c.attack(&alone, func() *scorecard.Setting {
+		image := ours
+		image.Name, image.Policy, image.Only = "allowlist alone", "", "KP"
+		image.Options = append(slices.Clone(privileges), "-v", listed+":/etc/agent-init:ro")
+		return scorecard.InEngine(c, netns, own.peer, image)
+	})
+	c.columns = append(c.columns, alone)
 	script := scorecard.Column{Title: "a script for iptables (1)"}
 	c.attack(&script, func() *scorecard.Setting {
 		return scorecard.InEngine(c, netns, own.peer, scorecard.Image{Name: "script", Ref: own.script, Allowed: "api.anthropic.com",
@@ -68,7 +76,7 @@ func (c *card) images(own *ownImages) {
 	nothing := scorecard.Column{Title: "nothing (2)"}
 	c.attack(&nothing, func() *scorecard.Setting {
 		return scorecard.InEngine(c, netns, own.peer, scorecard.Image{Name: "nothing", Ref: own.peer, Options: shared,
-			Allowed: "api.anthropic.com", Wildcard: "cdn.test", Workspace: "/workspace", Open: true})
+			Allowed: "api.anthropic.com", Wildcard: "cdn.test", Workspace: "/workspace", Open: true, Keys: true})
 	})
 	// Some kernels lack a protocol, and some engines refuse a socket. But a table
 	// in which little leaks without confinement says nothing of the others.
@@ -78,22 +86,23 @@ func (c *card) images(own *ownImages) {
 	c.columns = append(c.columns, nothing)
 }
 
-// shared makes the directories that outlive containers: of the policy, and the
-// agent's own, of which programs are taken before the system's.
-func (c *card) shared(own *ownImages) (policy string, options []string) {
+// shared makes the directories that outlive containers: of two policies, with the broker and with an allowlist alone, and
+// the agent's own, of which programs are taken before the system's.
+func (c *card) shared(own *ownImages) (policy, listed string, options []string) {
 	dir, err := os.MkdirTemp("", "agent-init-scorecard-")
 	if err != nil {
 		c.Fatalf("%v", err)
 	}
 	c.last = append(c.last, func() error { return os.RemoveAll(dir) })
-	policy, workspace := filepath.Join(dir, "policy"), filepath.Join(dir, "workspace")
+	policy, listed, workspace := filepath.Join(dir, "policy"), filepath.Join(dir, "listed"), filepath.Join(dir, "workspace")
 	list, rerr := os.ReadFile(filepath.Join(own.policy, "allowlist.txt"))
-	err = errors.Join(rerr, os.Chmod(dir, 0o755), os.Mkdir(policy, 0o755), os.Mkdir(workspace, 0o755), os.Chown(workspace, lab.AgentUID, lab.AgentUID),
-		os.WriteFile(filepath.Join(policy, "allowlist.txt"), list, 0o644))
+	err = errors.Join(rerr, os.Chmod(dir, 0o755), os.Mkdir(policy, 0o755), os.Mkdir(listed, 0o755), os.Mkdir(workspace, 0o755), os.Chown(workspace, lab.AgentUID, lab.AgentUID),
+		os.WriteFile(filepath.Join(policy, "allowlist.txt"), list, 0o644), os.WriteFile(filepath.Join(policy, "policy.yaml"), []byte(scorecard.Brokered()), 0o644),
+		os.WriteFile(filepath.Join(listed, "allowlist.txt"), []byte(string(list)+"\n"+scorecard.Listed()), 0o644))
 	if err != nil {
 		c.Fatalf("%v", err)
 	}
-	return policy, []string{"-v", workspace + ":/workspace",
+	return policy, listed, []string{"-v", workspace + ":/workspace",
 		"-e", "PATH=/usr/local/sbin:/usr/local/bin:/workspace/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 }
 
