@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -99,7 +101,8 @@ func (k *brokerKeeper) dress(env map[string]string) {
 // publishVariables writes what dress sets, where somebody else starts the agent. It is for the agent's group to read: who
 // has the token may ask the broker.
 func (k *brokerKeeper) publishVariables(gid uint32) error {
-	if k == nil || k.mode == "run" {
+	given := k != nil && k.config.EnvFile != ""
+	if k == nil || k.mode == "run" && !given {
 		return nil
 	}
 	env := map[string]string{}
@@ -116,6 +119,28 @@ func (k *brokerKeeper) publishVariables(gid uint32) error {
 	_ = os.Remove(filepath.Join(string(k.dir), state.BrokerFile+".new")) // an older one may be another group's
 	var err error
 	privdrop.FilesAs(-1, int(gid), func() { err = k.dir.WriteWith(state.BrokerFile, 0o640, fill) })
+	if err == nil && given {
+		if err = replace(k.config.EnvFile, fill); err != nil {
+			return fault.New(fault.Usage, "mount a directory there that agent-init may write", "write --env-file: %w", err)
+		}
+	}
+	return err
+}
+
+// replace writes a file in a directory that others may write, too: what they have put there is replaced, and not written
+// to. Any user may read it, since nobody knows whose the agent in the container beside this one is.
+func replace(file string, fill func(io.Writer) error) error {
+	temp, err := os.CreateTemp(filepath.Dir(file), ".agent-init-*")
+	if err != nil {
+		return err
+	}
+	err = fill(temp)
+	if err = errors.Join(err, temp.Chmod(0o644), temp.Close()); err == nil {
+		err = os.Rename(temp.Name(), file)
+	}
+	if err != nil {
+		os.Remove(temp.Name())
+	}
 	return err
 }
 

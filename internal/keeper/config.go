@@ -19,6 +19,7 @@ type Config struct {
 	Backend          string
 	Monitor          bool // --mode monitor
 	Quiet            bool
+	EnvFile          string // also gets what points programs at the broker; or empty
 	Grace            time.Duration
 	SignalTarget     string
 	LogLevel         string

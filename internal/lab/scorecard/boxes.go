@@ -37,9 +37,9 @@ const path = "PATH=/usr/local/sbin:/usr/local/bin:/workspace/bin:/usr/sbin:/usr/
 func InBox(tb lab.TB, binary, mode, backend string) *Setting {
 	tb.Helper()
 	l := newLab(tb)
-	shared := workspace(tb)
+	shared, told := workspace(tb), directory(tb, "env", "/run/agent-env")
 	opts := lab.BoxOptions{Binary: binary, NoNewPrivs: true, Caps: lab.DefaultCaps(), Env: append(keyVariables(), "AGENT_INIT_BACKEND="+backend, path),
-		Binds: []lab.Bind{shared}, Files: []lab.File{{Path: allowlistFile, Data: []byte(allowlist)}, {Path: policyFile, Data: []byte(Brokered())},
+		Binds: []lab.Bind{shared, told}, Files: []lab.File{{Path: allowlistFile, Data: []byte(allowlist)}, {Path: policyFile, Data: []byte(Brokered())},
 			{Path: secrets + "/" + filed, Data: []byte(Key(filed) + "\n"), Mode: 0o600}}}
 	if backend != "nftables" {
 		opts.Caps = append(opts.Caps, "NET_RAW")
@@ -54,7 +54,7 @@ func InBox(tb lab.TB, binary, mode, backend string) *Setting {
 	}
 	boot := func() error { return nil }
 	s.Enter = asUser(s.Box, lab.AgentUID)
-	switch mode {
+	switch mode { // in up, what agent-init did not start has the keys that the container was given
 	case "run":
 		boot = func() error {
 			s.Box.Start(lab.Cmd{Args: []string{"agent-init", "run", "--", "sleep", "infinity"}})
@@ -71,10 +71,10 @@ func InBox(tb lab.TB, binary, mode, backend string) *Setting {
 		}
 		s.Agent = s.Enter
 	case "sidecar":
-		beside := l.NewBox(lab.BoxOptions{Share: s.Box, Caps: []string{}, NoNewPrivs: true, Binds: opts.Binds, Env: []string{path}})
+		beside := l.NewBox(lab.BoxOptions{Share: s.Box, Caps: []string{}, NoNewPrivs: true, Binds: []lab.Bind{shared, {Source: told.Source, Target: told.Target}}, Env: []string{path}})
 		boot = func() error {
 			beside.Kill()
-			s.Box.Start(lab.Cmd{Args: []string{"agent-init", "sidecar", "--user", fmt.Sprint(lab.AgentUID)}})
+			s.Box.Start(lab.Cmd{Args: []string{"agent-init", "sidecar", "--user", fmt.Sprint(lab.AgentUID), "--env-file", told.Target + "/broker.env"}})
 			beside.Idle()
 			return nil
 		}
@@ -116,7 +116,17 @@ func newLab(tb lab.TB) *lab.Lab {
 // workspace is a directory of the agent's that outlives its containers.
 func workspace(tb lab.TB) lab.Bind {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "agent-init-lab-workspace-")
+	b := directory(tb, "workspace", "/workspace")
+	if err := os.Chown(b.Source, lab.AgentUID, lab.AgentUID); err != nil {
+		tb.Fatalf("scorecard: %v", err)
+	}
+	return b
+}
+
+// directory is one of root's that is mounted at a place.
+func directory(tb lab.TB, what, at string) lab.Bind {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "agent-init-lab-"+what+"-")
 	if err != nil {
 		tb.Fatalf("scorecard: %v", err)
 	}
@@ -125,10 +135,10 @@ func workspace(tb lab.TB) lab.Bind {
 			tb.Errorf("scorecard: %v", err)
 		}
 	})
-	if err := errors.Join(os.Chmod(dir, 0o755), os.Chown(dir, lab.AgentUID, lab.AgentUID)); err != nil {
+	if err := os.Chmod(dir, 0o755); err != nil {
 		tb.Fatalf("scorecard: %v", err)
 	}
-	return lab.Bind{Source: dir, Target: "/workspace", Writable: true}
+	return lab.Bind{Source: dir, Target: at, Writable: true}
 }
 
 // freshBox starts one box after another, by a command that starts an operation.

@@ -67,12 +67,13 @@ func hunted() string {
 func keyAttacks() []Attack {
 	canary := []string{"TestLabK01Canary"}
 	return []Attack{
-		{ID: "K01", Title: "the key in an environment or an open file", Try: []string{"hunt -in environ {keys}"}, Won: true, Tests: canary},
+		{ID: "K01", Title: "the key in an environment or an open file", Try: []string{"hunt -in environ {keys}"}, Won: true, Tests: canary,
+			Elsewhere: "What an engine starts in `up` mode has the variables that the container was given. Give keys by files."},
 		{ID: "K02", Title: "the key in memory", Try: []string{"hunt -in memory {keys}"}, Won: true, Tests: canary},
 		{ID: "K03", Title: "the key in a file", Try: []string{"hunt -in files {keys}"}, Won: true, Tests: canary},
 		{ID: "K04", Title: "the key in what agent-init says",
 			Try: []string{"run {agent-init} status --json", "run {agent-init} status", "run {agent-init} explain {provider}", "run {agent-init} check --json", "run {agent-init} log",
-				"run {agent-init} doctor --json", "read {run}/status.json", "read {run}/policy.jsonl", "read {run}/agent.json", "unix -send GET {metrics}", "self"},
+				"run {agent-init} doctor --json", "read {run}/status.json", "read {run}/policy.jsonl", "read {run}/agent.json", "unix -send GET {metrics}"},
 			Judge: said, Tests: canary},
 		{ID: "K05", Title: "an attacker's key, at the API that is allowed",
 			Try: []string{"model -key {stranger} -body '{honest}' anthropic /v1/messages", "model -header 'X-Api-Key: {stranger}' -body '{honest}' anthropic /v1/messages",

@@ -37,6 +37,7 @@ func hunt(args []string) (detail, error) {
 		switch place {
 		case "environ":
 			h.processes("environ", "cmdline")
+			h.file("/proc/self/environ", 4<<20)
 		case "memory":
 			h.memory()
 		case "files":

@@ -32,8 +32,8 @@ var models = map[string]model{
 		header: func(h http.Header, key string) { h.Set("X-Goog-Api-Key", key) }},
 }
 
-// settings are the variables that agent-init's broker has left in a file for programs that it does not start.
-const settings = "/run/agent-init/broker.env"
+// settings are where agent-init's broker leaves its variables for programs that it does not start.
+var settings = []string{"/run/agent-init/broker.env", "/run/agent-env/broker.env"}
 
 func variables() map[string]string {
 	out := map[string]string{}
@@ -41,14 +41,16 @@ func variables() map[string]string {
 		name, value, _ := strings.Cut(v, "=")
 		out[name] = value
 	}
-	f, err := os.Open(settings)
-	if err != nil {
-		return out
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if name, value, ok := strings.Cut(strings.TrimPrefix(lines.Text(), "export "), "="); ok {
-			out[name] = strings.Trim(value, `'"`)
+	for _, file := range settings {
+		f, err := os.Open(file)
+		if err != nil {
+			continue
+		}
+		defer f.Close()
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			if name, value, ok := strings.Cut(strings.TrimPrefix(lines.Text(), "export "), "="); ok {
+				out[name] = strings.Trim(value, `'"`)
+			}
 		}
 	}
 	return out
