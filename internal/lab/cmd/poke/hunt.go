@@ -20,6 +20,7 @@ import (
 func hunt(args []string) (detail, error) {
 	flagset := flags("hunt")
 	where := flagset.String("in", "environ,memory,files", "")
+	looks := flagset.Int("n", 1, "go on until so many reads were made")
 	a, err := parse(flagset, args, 1)
 	if err != nil {
 		return nil, err
@@ -33,19 +34,21 @@ func hunt(args []string) (detail, error) {
 		slices.Reverse(secret)
 		h.forms = append(h.forms, spellings(secret)...)
 	}
-	for _, place := range strings.Split(*where, ",") {
-		switch place {
-		case "environ":
-			h.processes("environ", "cmdline")
-			h.file("/proc/self/environ", 4<<20)
-		case "memory":
-			h.memory()
-		case "files":
-			for _, dir := range writable {
-				h.files(dir)
+	for h.looked < *looks && len(h.found) == 0 {
+		for _, place := range strings.Split(*where, ",") {
+			switch place {
+			case "environ":
+				h.processes("environ", "cmdline")
+				h.file("/proc/self/environ", 4<<20)
+			case "memory":
+				h.memory()
+			case "files":
+				for _, dir := range writable {
+					h.files(dir)
+				}
+			default:
+				return nil, usage("nobody hunts in %q", place)
 			}
-		default:
-			return nil, usage("nobody hunts in %q", place)
 		}
 	}
 	out := detail{"looked": h.looked, "bytes": h.bytes, "found": h.found}
@@ -74,6 +77,7 @@ var writable = []string{"/dev/shm", "/etc", "/home", "/run", "/var/log", "/works
 
 type hunter struct {
 	forms  [][]byte
+	buf    []byte
 	looked int
 	bytes  int64
 	found  []string
@@ -88,8 +92,10 @@ func (h *hunter) reader(what string, r io.Reader, limit int64) {
 	for _, f := range h.forms {
 		overlap = max(overlap, len(f))
 	}
-	buf := make([]byte, overlap+1<<20)
-	kept := 0
+	if h.buf == nil {
+		h.buf = make([]byte, overlap+1<<20)
+	}
+	buf, kept := h.buf, 0
 	for limit > 0 {
 		n, err := r.Read(buf[kept:])
 		limit, h.bytes = limit-int64(n), h.bytes+int64(n)
@@ -109,10 +115,13 @@ func (h *hunter) reader(what string, r io.Reader, limit int64) {
 }
 
 func (h *hunter) file(path string, limit int64) {
-	if f, err := os.Open(path); err == nil {
-		h.reader(path, f, limit)
-		f.Close()
+	f, err := os.Open(path)
+	if err != nil { // a try as well
+		h.looked++
+		return
 	}
+	defer f.Close()
+	h.reader(path, f, limit)
 }
 
 // others are the directories of /proc but the hunter's own.

@@ -84,7 +84,7 @@
 //
 //	model ROUTE PATH         the API of a model ("anthropic", "openai", "gemini"), where the agent's variables say that it is, with the key that they
 //	                         have; else at ROUTE.model.test. -method, -body, -gzip, -header, -host, -key KEY, -keyless
-//	hunt HEX…                secrets, each reversed and in hex; ok if one is found. -in environ,memory,files
+//	hunt HEX…                secrets, each reversed and in hex; ok if one is found. -in environ,memory,files, -n N (until so many reads were made)
 //
 // Around another operation, whose result becomes Detail["result"]:
 //
