@@ -10,11 +10,13 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +29,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/broker"
 	"github.com/agent-init/agent-init/pkg/privdrop"
+	"github.com/agent-init/agent-init/pkg/route"
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
 
@@ -40,11 +43,17 @@ type process struct {
 	owed    owed
 	blind   bool // nothing says whose a connection is
 	bursts  bursts
-	start   chan struct{}                     // closed when the start of the container is over
-	once    sync.Once                         // closes it
-	begun   chan struct{}                     // closed when the first routes were taken, or could not be
+	start   chan struct{} // closed when the start of the container is over
+	once    sync.Once     // closes it
+	begun   chan struct{} // closed when the first routes were taken, or could not be
+	logins  *logins
+	token   string
+	journal map[string]journal                // by route
 	names   atomic.Pointer[map[string]string] // of the hosts that routes lead to, for the log
 	log     *slog.Logger
+
+	loading sync.Mutex
+	load    stage.BrokerLoad
 }
 
 // The descriptors that the broker inherits behind its channel, in the keeper's order.
@@ -76,6 +85,9 @@ func Run(ctx context.Context) error {
 	defer limiter.Flush()
 	go limiter.Run(ctx)
 	p := newProcess(c, conn, limiter.Record)
+	for i, name := range c.Journals {
+		p.journal[name] = journal{os.NewFile(uintptr(fdListeners+c.Families+i), "journal")}
+	}
 	var listeners []net.Listener
 	for i := range c.Families {
 		l, err := wire.Inherit(uintptr(fdListeners+i), net.FileListener)
@@ -97,6 +109,7 @@ func Run(ctx context.Context) error {
 		<-p.start
 		err := p.begin(os.NewFile(fdLoad, "load"))
 		if err == nil {
+			go p.logins.run(ctx)
 			err = p.proxy.Serve(ctx, listeners...)
 		}
 		cancel(err)
@@ -109,11 +122,13 @@ func Run(ctx context.Context) error {
 
 func newProcess(c stage.BrokerConfig, conn *net.UnixConn, record audit.Recorder) *process {
 	p := &process{
-		channel: wire.Open(conn, wire.MaxText), record: record, start: make(chan struct{}), begun: make(chan struct{}), blind: c.Blind,
+		channel: wire.Open(conn, wire.MaxSecret), record: record, start: make(chan struct{}), begun: make(chan struct{}), blind: c.Blind,
+		token: c.Token, journal: map[string]journal{},
 		log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
 	}
 	p.asks = wire.NewAsks(p.channel)
 	p.hosts = newHosts(p.asks.Ask)
+	p.logins = newLogins(p)
 	config := broker.Config{Token: c.Token, UIDs: c.UIDs, Dial: p.hosts.dial, Spend: p.spend, Record: p.over, Log: p.log}
 	if !c.Blind {
 		sockets := sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag"))
@@ -143,6 +158,27 @@ func (p *process) take(f *os.File) error {
 	if err != nil {
 		return err
 	}
+	p.loading.Lock()
+	p.load = l
+	p.loading.Unlock()
+	return p.reload()
+}
+
+// relogged serves a route with another login from now on.
+func (p *process) relogged(name string, file []byte) error {
+	p.loading.Lock()
+	if p.load.Credentials[name] != nil {
+		p.load.Credentials[name] = file
+	}
+	p.loading.Unlock()
+	return p.reload()
+}
+
+// reload serves what was handed over last, with the logins as they are now.
+func (p *process) reload() error {
+	p.loading.Lock()
+	defer p.loading.Unlock()
+	l := p.load
 	roots := x509.NewCertPool()
 	if len(l.Roots) > 0 && !roots.AppendCertsFromPEM(l.Roots) {
 		return errors.New("the certificate authorities have no certificate")
@@ -154,7 +190,31 @@ func (p *process) take(f *os.File) error {
 		}
 	}
 	p.names.Store(&names)
-	return p.proxy.Load(broker.Loaded{Routes: l.Routes, Credentials: l.Credentials, Roots: roots})
+	routes, credentials := p.loggedIn(l, roots)
+	return p.proxy.Load(broker.Loaded{Routes: routes, Credentials: credentials, Roots: roots})
+}
+
+// loggedIn are the routes with what logins make of them. A route whose login can't be read is not served.
+func (p *process) loggedIn(l stage.BrokerLoad, roots *x509.CertPool) ([]route.Route, map[string][]byte) {
+	credentials, logged := maps.Clone(l.Credentials), map[string]bool{}
+	var routes []route.Route
+	for _, r := range l.Routes {
+		if slices.Contains(l.Logins, r.Name) {
+			in, err := p.logins.take(r.Name, l.Credentials[r.Name], roots, p.journal[r.Name])
+			if err != nil {
+				p.log.Error("the login of a route can't be read: there is no such route now", "route", r.Name, "error", err)
+				p.record(p.event(broker.Event{Route: r.Name, Refused: "login: " + err.Error()}))
+				continue
+			}
+			credentials[r.Name], logged[r.Name] = []byte(in.Access()), true
+			if account := in.Account(); account != "" {
+				r.Add = append(r.Add[:len(r.Add):len(r.Add)], route.Header{Name: "ChatGPT-Account-Id", Value: account})
+			}
+		}
+		routes = append(routes, r)
+	}
+	p.logins.only(logged)
+	return routes, credentials
 }
 
 // serveChannel handles what the keeper sends, until the keeper goes.
@@ -168,7 +228,7 @@ func (p *process) serveChannel() error {
 			return fmt.Errorf("%w: %w", stage.ErrKeeperGone, err)
 		}
 		switch m.Op {
-		case wire.OpLookup, wire.OpSpend:
+		case wire.OpLookup, wire.OpSpend, wire.OpKeep:
 			p.asks.End(m)
 		case wire.OpPing:
 			if p.bursts.over(givenOut()) {

@@ -28,6 +28,7 @@ func (p *process) spend(ctx context.Context, route string, bytes int64) (refused
 // over tells of a request that is over: the log, and before anybody can ask again, who counts.
 func (p *process) over(e broker.Event) {
 	p.record(p.event(e))
+	p.logins.heard(e)
 	if e.Route == "" { // no route was asked
 		return
 	}

@@ -41,9 +41,10 @@ type brokerKeeper struct {
 	uid         uint32
 	group       ids.Group
 
-	version uint64 // of what brokers are to serve; under mu
-	given   uint64 // what the present broker was started with; under mu
-	started bool   // the start of the container is over; under mu
+	always  []*os.File // what each gets
+	version uint64     // of what brokers are to serve; under mu
+	given   uint64     // what the present broker was started with; under mu
+	started bool       // the start of the container is over; under mu
 }
 
 const brokerPatience = 5 * time.Second
@@ -74,12 +75,12 @@ func newBrokerKeeper(ctx context.Context, b *base, h guarded) (*brokerKeeper, er
 		return nil, err
 	}
 	k.door = &k.sockets.lent
-	k.gets = append([]*os.File{diag}, k.sockets.files...)
+	k.always = append([]*os.File{diag}, k.sockets.files...)
 	k.spec = stage.Own("broker", k.uid, k.group.GID, stage.BrokerName)
 	k.part = func(s *state.State) partState {
 		return partState{&s.Broker.OK, &s.Broker.Fault, &s.Broker.Restarts, &s.Broker.Seen}
 	}
-	k.keep(brokerPatience, k.spawn, k.serve)
+	k.keep(brokerPatience, wire.MaxSecret, k.spawn, k.serve)
 	b.update(func(s *state.State) { s.Broker.UID, s.Broker.Port = k.uid, k.sockets.port })
 	return k, nil
 }
@@ -144,14 +145,22 @@ func (k *brokerKeeper) spawn(channel *os.File) (*reaper.Process, error) {
 		return nil, err
 	}
 	defer load.Close()
-	return k.child.spawn(channel, k.told, load)
+	journals, routes := k.openJournals()
+	defer closeAll(journals)
+	told := k.told
+	told.Journals = routes
+	k.gets = append(k.always[:len(k.always):len(k.always)], journals...)
+	return k.child.spawn(channel, told, load)
 }
 
 // load is what the broker is to serve now.
 func (k *brokerKeeper) load() stage.BrokerLoad {
 	l := stage.BrokerLoad{Routes: k.book.policy().Settings.Broker, Credentials: map[string][]byte{}}
 	for _, r := range l.Routes {
-		l.Credentials[r.Name] = k.credentials.of(r).secret
+		c := k.credentials.of(r)
+		if l.Credentials[r.Name] = c.secret; c.login != "" {
+			l.Logins = append(l.Logins, r.Name)
+		}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -224,6 +233,7 @@ func (k *brokerKeeper) serve(ctx context.Context, ch *wire.Channel) error {
 	a := answering{who: k.who, patience: brokerPatience, log: k.log}
 	a.answers = map[wire.Op]func(m, reply wire.Message) wire.Message{
 		wire.OpSpend:  k.spend,
+		wire.OpKeep:   k.keepLogin,
 		wire.OpLookup: func(m, reply wire.Message) wire.Message { return k.lookup(ctx, m, reply) },
 	}
 	a.takes = func(m wire.Message) error {

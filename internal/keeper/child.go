@@ -52,12 +52,12 @@ type partState struct {
 }
 
 // keep makes the service that keeps c running: start gives each process what else it needs, and serve answers it.
-func (c *child) keep(patience time.Duration, start func(channel *os.File) (*reaper.Process, error), serve func(context.Context, *wire.Channel) error) {
+func (c *child) keep(patience time.Duration, maxText int, start func(channel *os.File) (*reaper.Process, error), serve func(context.Context, *wire.Channel) error) {
 	c.ready, c.asked = make(chan struct{}), map[uint32]chan wire.Message{}
 	name := strings.TrimPrefix(c.who, "the ")
 	c.service = stage.Service{
 		Who: c.who, Patience: patience, Log: c.log,
-		MaxText: wire.MaxText, Start: start, Serve: serve,
+		MaxText: maxText, Start: start, Serve: serve,
 		Seen: func() time.Time {
 			s := c.status()
 			return *c.part(&s).seen

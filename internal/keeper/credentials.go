@@ -38,6 +38,7 @@ type credential struct {
 	secret []byte
 	source string // where from, as policies have it
 	fault  string // why what is there now was not taken
+	login  string // the file that it is in, if it is a login: the broker gives it back changed
 }
 
 // hindrance is why there can be no route, and what a person can do.
@@ -170,6 +171,16 @@ func (c *credentials) take(r route.Route, found credential, bad error) (why stri
 // read reads the first credential that is there, nil if none is.
 func (c *credentials) read(r route.Route) (credential, error) {
 	for _, s := range r.Credential {
+		if s.Login != "" {
+			data, err := policy.ReadLogin(s.Login, c.hidden)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return credential{}, err
+			}
+			return credential{secret: kept(data), source: s.String(), login: s.Login}, nil
+		}
 		if s.File == "" {
 			if value := c.environ[s.Env]; value != "" {
 				if c.shown[s.Env] != "" {

@@ -57,7 +57,7 @@ func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, err
 		Families: len(g.sockets.files) / stage.SocketsPerFamily,
 		LogLevel: b.config.level(), AgentUID: h.agent.identity.UID, BrokerUID: h.broker.uid, Monitor: b.config.Monitor, Reduced: h.reduced, Shared: b.shared(), Engine: h.servers.engine,
 	}
-	g.keep(guardPatience, g.spawn, g.serve)
+	g.keep(guardPatience, wire.MaxText, g.spawn, g.serve)
 	return g, nil
 }
 

@@ -15,8 +15,9 @@ import (
 // BrokerLoad is what changes while a broker serves.
 type BrokerLoad struct {
 	Routes      []route.Route     `json:"routes"`
-	Roots       []byte            `json:"-"` // certificate authorities, as PEM
-	Credentials map[string][]byte `json:"-"` // by the names of routes, see wire.Secret
+	Roots       []byte            `json:"-"`      // certificate authorities, as PEM
+	Credentials map[string][]byte `json:"-"`      // by the names of routes, see wire.Secret
+	Logins      []string          `json:"logins"` // the routes whose credential is the file of a login
 	Lengths     []int             `json:"lengths"`
 }
 

@@ -39,6 +39,7 @@ type BrokerConfig struct {
 	Families int        `json:"families"` // that there are listeners for
 	Blind    bool       `json:"blind"`    // the kernel can't say whose a connection is
 	LogLevel slog.Level `json:"log_level"`
+	Journals []string   `json:"journals"` // the routes with a login, in the order of the files behind the listeners
 }
 
 // SessionConfig is the whole input of the session server.

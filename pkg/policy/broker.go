@@ -132,12 +132,12 @@ func (ps *parser) credential(w *written) func(node) {
 		faults := ps.errs.count()
 		for _, item := range append([]*yaml.Node{n.Node}, n.Content...) { // file: /x, with a blank
 			if item.Kind == yaml.MappingNode {
-				ps.wrong(n.of(item), "a credential is one word: file:/PATH or env:NAME, without a blank")
+				ps.wrong(n.of(item), "a credential is one word: file:/PATH, env:NAME or login:/PATH, without a blank")
 				return
 			}
 		}
 		if sources(n); w.credential == nil && ps.errs.count() == faults {
-			ps.wrong(n, "no source is named: write file:/PATH, env:NAME or none, or leave this out")
+			ps.wrong(n, "no source is named: write file:/PATH, env:NAME, login:/PATH or none, or leave this out")
 		}
 	}
 }
@@ -275,6 +275,8 @@ func (w *written) authenticated(base *route.Route, builtin bool) (string, *fault
 		return "", nil
 	case base.Credential == nil:
 		return "", &fault{0, w.Name, "the credential is missing: say where it is, as in credential: file:/run/secrets/" + w.Name + ", or credential: none", ""}
+	case base.LoginHost == "" && slices.ContainsFunc(base.Credential, func(s route.Source) bool { return s.Login != "" }):
+		return "credential", &fault{0, "", "agent-init can't refresh a login of this API: routes with one are anthropic and chatgpt", ""}
 	case injects && ways != 1:
 		return "inject", &fault{0, "", "a credential is put on in one way: {header: NAME, value: \"Bearer {}\"}, {basic: {user: NAME}} or {query: NAME}", ""}
 	case injects && in.Value != "" && in.Header == "":

@@ -41,7 +41,7 @@ func label(key, s string) (string, string) {
 	return s, ""
 }
 
-// source reads file:/PATH or env:NAME.
+// source reads file:/PATH, env:NAME or login:/PATH.
 func source(s string) (route.Source, *fault) {
 	kind, rest, _ := strings.Cut(s, ":")
 	switch {
@@ -49,6 +49,10 @@ func source(s string) (route.Source, *fault) {
 		return route.Source{File: rest}, nil
 	case kind == "file":
 		return route.Source{}, &fault{0, s, "the file of a credential is named from / on", ""}
+	case kind == "login" && path.IsAbs(rest) && path.Clean(rest) == rest && rest != "/":
+		return route.Source{Login: rest}, nil
+	case kind == "login":
+		return route.Source{}, &fault{0, s, "the file of a login is named from / on", ""}
 	case kind == "env" && isVariable(rest):
 		return route.Source{Env: rest}, nil
 	case kind == "env":
@@ -56,10 +60,10 @@ func source(s string) (route.Source, *fault) {
 	case s == "none":
 		return route.Source{}, &fault{0, s, "none stands alone: credential: none", ""}
 	case path.IsAbs(s):
-		return route.Source{}, &fault{0, s, "a credential is file:/PATH or env:NAME", "file:" + s}
+		return route.Source{}, &fault{0, s, "a credential is file:/PATH, env:NAME or login:/PATH", "file:" + s}
 	}
 	// What stands here may be the credential itself: it is not repeated.
-	return route.Source{}, &fault{0, "", "a credential is file:/PATH or env:NAME, or the word none; the credential itself has no place in a policy", ""}
+	return route.Source{}, &fault{0, "", "a credential is file:/PATH, env:NAME, login:/PATH, or the word none; the credential itself has no place in a policy", ""}
 }
 
 func isVariable(s string) bool { return only(s, alphanumeric+"_") && (s[0] < '0' || s[0] > '9') }

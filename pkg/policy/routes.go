@@ -130,6 +130,9 @@ func (p *Policy) routed(ps *parser) {
 		}
 		p.Settings.Broker = append(p.Settings.Broker, w.Route)
 		own.rules = append(own.rules, &w.host)
+		if w.Refreshes() && w.LoginHost != "" {
+			own.rules = append(own.rules, &Rule{Source: w.at[""], Text: w.LoginHost, Name: w.LoginHost, Ports: []Port{{TCP, 443}}})
+		}
 	}
 	if own.rules == nil {
 		return

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,24 +18,47 @@ const maxSecret = 64 << 10
 // hidden one, nobody but root may read it, either. A missing one is fs.ErrNotExist, any other error a *FileError, which
 // has nothing of the content. One newline at the end is no part of it.
 func ReadSecret(path string, hidden bool) ([]byte, error) {
-	w := walker{}
-	f, err := w.open(path, false)
+	f, err := openSecret(path, hidden)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return nil, &FileError{path, err.Error(), "check the file system that it is on"}
-	}
-	if hidden && st.Mode&0o044 != 0 {
-		return nil, &FileError{path, fmt.Sprintf("others than root can read it (mode %04o), and the agent among them", st.Mode&0o7777),
-			"chmod 400 " + path + " (kubernetes: defaultMode: 0400; docker swarm: mode: 0400)"}
-	}
 	return readSecret(f, path)
 }
 
-func readSecret(r io.Reader, path string) ([]byte, error) {
+// ReadLogin is ReadSecret of a file with a login, which is an object of JSON. What is in it, another says.
+func ReadLogin(path string, hidden bool) ([]byte, error) {
+	f, err := openSecret(path, hidden)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := readAll(f, path)
+	if err == nil && (len(data) == 0 || data[0] != '{') {
+		err = &FileError{path, "it is no login", "put the file there in which the agent's program keeps its login: .credentials.json of Claude Code, auth.json of Codex"}
+	}
+	return data, err
+}
+
+func openSecret(path string, hidden bool) (*os.File, error) {
+	f, err := walker{}.open(path, false)
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		f.Close()
+		return nil, &FileError{path, err.Error(), "check the file system that it is on"}
+	}
+	if hidden && st.Mode&0o044 != 0 {
+		f.Close()
+		return nil, &FileError{path, fmt.Sprintf("others than root can read it (mode %04o), and the agent among them", st.Mode&0o7777),
+			"chmod 400 " + path + " (kubernetes: defaultMode: 0400; docker swarm: mode: 0400)"}
+	}
+	return f, nil
+}
+
+func readAll(r io.Reader, path string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxSecret+1))
 	if p := (*fs.PathError)(nil); errors.As(err, &p) {
 		err = p.Err
@@ -44,6 +68,14 @@ func readSecret(r io.Reader, path string) ([]byte, error) {
 	}
 	if len(data) > maxSecret {
 		return nil, &FileError{path, fmt.Sprintf("larger than %d KiB", maxSecret>>10), "put the credential into it, and nothing else"}
+	}
+	return data, nil
+}
+
+func readSecret(r io.Reader, path string) ([]byte, error) {
+	data, err := readAll(r, path)
+	if err != nil {
+		return nil, err
 	}
 	data = bytes.TrimSuffix(bytes.TrimSuffix(data, []byte("\n")), []byte("\r"))
 	if bad := CheckSecret(data); bad != "" {

@@ -37,6 +37,7 @@ func anthropic() Route {
 			"ENABLE_TOOL_SEARCH":   "true",    // of Claude Code, which may leave it out where the address is not Anthropic's
 		},
 		TokenPrefix:  "sk-ant-",
+		LoginHost:    "platform.claude.com", // Claude Code 2.1.330
 		Harmless:     []Endpoint{{Method: "HEAD", Path: "/"}, {Method: "HEAD", Path: "/api/hello"}},
 		TenantHeader: "anthropic-allowed-org-ids", // https://support.claude.com/en/articles/13198485
 	}

@@ -35,14 +35,18 @@ type Route struct {
 	Env         map[string]string `json:"env"`          // what the agent gets: {base} and {token} are replaced
 	TokenPrefix string            `json:"token_prefix"` // of the agent's token, which a scanner then takes for a key
 
+	LoginHost string `json:"login_host,omitempty"` // where a login of this API is refreshed, over HTTPS
+
 	Harmless     []Endpoint `json:"harmless"`      // refused as all else, but clients ask it at their start and do without
 	TenantHeader string     `json:"tenant_header"` // the API's header that admits the keys of named organisations alone
 }
 
-// Source is where a credential is: a file of root's, or a variable that agent-init was started with.
+// Source is where a credential is: a file of root's, a variable that agent-init was started with, or a file of root's
+// with a login, whose tokens the broker refreshes and the keeper writes back.
 type Source struct {
-	File string `json:"file,omitempty"`
-	Env  string `json:"env,omitempty"`
+	File  string `json:"file,omitempty"`
+	Env   string `json:"env,omitempty"`
+	Login string `json:"login,omitempty"`
 }
 
 // Inject is where a credential goes. One of Header, Basic and Query is set, or none with Keyless.

@@ -8,10 +8,18 @@ import (
 
 // String returns the source as a policy names it.
 func (s Source) String() string {
-	if s.File != "" {
+	switch {
+	case s.File != "":
 		return "file:" + s.File
+	case s.Login != "":
+		return "login:" + s.Login
 	}
 	return "env:" + s.Env
+}
+
+// Refreshes says whether a credential of the route may be a login.
+func (r *Route) Refreshes() bool {
+	return slices.ContainsFunc(r.Credential, func(s Source) bool { return s.Login != "" })
 }
 
 // String says where the credential goes, as in "x-api-key".

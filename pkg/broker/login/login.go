@@ -3,6 +3,7 @@
 package login
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -98,6 +99,9 @@ func (l *Login) Account() string {
 	section, _ := sub(l.file, l.vendor.section)
 	return text(section, "account_id")
 }
+
+// Asked tells by which token Request asks, without telling the token. An answer is to that one alone.
+func (l *Login) Asked() [sha256.Size]byte { return sha256.Sum256([]byte(l.refresh)) }
 
 // Vendor is whose login it is, for people.
 func (l *Login) Vendor() string { return l.vendor.name }

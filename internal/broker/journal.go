@@ -1,0 +1,67 @@
+package broker
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"os"
+
+	"github.com/agent-init/agent-init/pkg/broker/login"
+)
+
+// journal is a file that the keeper has lent, for one answer to a refresh: which token was asked with, how long the
+// answer is, and the answer. The length is written last. Zero means that there is none.
+type journal struct{ f *os.File }
+
+const (
+	journalLength = sha256.Size
+	journalBody   = journalLength + 4
+)
+
+// write has the answer on the disk when it returns.
+func (j journal) write(asked [sha256.Size]byte, answer []byte) error {
+	if j.f == nil {
+		return nil
+	}
+	if _, err := j.f.WriteAt(asked[:], 0); err != nil {
+		return err
+	}
+	if _, err := j.f.WriteAt(answer, journalBody); err != nil {
+		return err
+	}
+	if err := j.f.Sync(); err != nil {
+		return err
+	}
+	if _, err := j.f.WriteAt(binary.BigEndian.AppendUint32(nil, uint32(len(answer))), journalLength); err != nil {
+		return err
+	}
+	return j.f.Sync()
+}
+
+// read returns the answer to who asked with that token, nil if there is none.
+func (j journal) read(asked [sha256.Size]byte) []byte {
+	if j.f == nil {
+		return nil
+	}
+	var head [journalBody]byte
+	if _, err := j.f.ReadAt(head[:], 0); err != nil {
+		return nil // a new one is empty
+	}
+	n := binary.BigEndian.Uint32(head[journalLength:])
+	if n == 0 || n > login.MaxAnswer || [sha256.Size]byte(head[:journalLength]) != asked {
+		return nil
+	}
+	answer := make([]byte, n)
+	if _, err := j.f.ReadAt(answer, journalBody); err != nil {
+		return nil
+	}
+	return answer
+}
+
+// clear forgets the answer.
+func (j journal) clear() error {
+	if j.f == nil {
+		return nil
+	}
+	return errors.Join(j.f.Truncate(0), j.f.Sync())
+}

@@ -1,0 +1,122 @@
+package keeper
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/route"
+)
+
+// A login is refreshed by the broker, which opens no file. What the provider answers makes the old tokens void, so it
+// goes to the disk twice: as it comes, into a journal beside the login that the broker is lent, and then by the keeper
+// into the login's file. The broker uses no token that the keeper has not kept. A broker that finds an answer in the
+// journal has been killed between the two, or its container was: it has that kept first.
+
+// journalOf is beside a login.
+func journalOf(login string) string { return login + ".answer" }
+
+// openJournals opens one for each present route with a login. Without one, a login is refreshed all the same.
+func (k *brokerKeeper) openJournals() (files []*os.File, routes []string) {
+	for _, r := range k.book.policy().Settings.Broker {
+		c := k.credentials.of(r)
+		if c.login == "" {
+			continue
+		}
+		f, err := os.OpenFile(journalOf(c.login), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+		if err != nil {
+			k.log.Warn("a login can't be written back: put it on a volume that is root's to write", "route", r.Name, "error", text.CauseOf(err))
+			continue
+		}
+		files, routes = append(files, f), append(routes, r.Name)
+	}
+	return files, routes
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+// keepLogin writes what the broker has of a login, or what the agent gets in its place.
+func (k *brokerKeeper) keepLogin(m, reply wire.Message) wire.Message {
+	r, ok := k.route(m.Name)
+	c := k.credentials.of(r)
+	var err error
+	switch {
+	case !ok || c.login == "":
+		err = errors.New("this route has no login")
+	case m.Flag == wire.KeepStandIn:
+		err = k.publishStandIn(r.Name, m.Text)
+	default:
+		err = k.credentials.keep(r, m.Text)
+		if err == nil {
+			k.guardian(audit.Info, "the login of the route "+r.Name+" was refreshed")
+			k.book.publishRoutes()
+		}
+	}
+	if err != nil {
+		reply.Err, reply.Text = true, wire.PlainText(err.Error())
+	}
+	return reply
+}
+
+// publishStandIn writes what the agent's program finds in the place of its login: the agent's token, in the same shape.
+func (k *brokerKeeper) publishStandIn(route, file string) error {
+	return k.dir.WriteWith("login-"+route+".json", 0o644, func(w io.Writer) error {
+		_, err := io.WriteString(w, file)
+		return err
+	})
+}
+
+// rewrite replaces the file of a login. It is on the disk when rewrite returns.
+func rewrite(path string, data []byte) error {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	temp, err := os.CreateTemp(dir.Name(), ".login-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = temp.Write(data)
+	if err = errors.Join(err, temp.Sync(), temp.Close()); err == nil {
+		err = os.Rename(temp.Name(), path)
+	}
+	if err != nil {
+		os.Remove(temp.Name())
+		return err
+	}
+	return dir.Sync()
+}
+
+// keep writes a login back, and holds it from then on.
+func (c *credentials) keep(r route.Route, file string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	held := c.held[places(r)]
+	now, err := policy.ReadLogin(held.login, c.hidden)
+	if err == nil && !bytes.Equal(now, held.secret) {
+		return errors.New("somebody else has changed the login meanwhile")
+	}
+	clear(now)
+	if len(file) == 0 || file[0] != '{' {
+		return errors.New("that is no login")
+	}
+	if err := rewrite(held.login, []byte(file)); err != nil {
+		return text.CauseOf(err)
+	}
+	held.secret = kept([]byte(file))
+	c.held[places(r)] = held
+	return nil
+}
