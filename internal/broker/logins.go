@@ -38,6 +38,7 @@ type held struct {
 	next    time.Time // not tried before
 	delay   time.Duration
 	over    bool // a person has to log in again
+	told    bool // the agent has what stands in its place
 }
 
 const (
@@ -112,11 +113,29 @@ func (l *logins) run(ctx context.Context) {
 				l.of.over(broker.Event{Route: name, Refused: "login: " + err.Error()})
 			}
 		}
+		l.tell(ctx)
 		select {
 		case <-ctx.Done():
 			return
 		case <-l.wake:
 		case <-clock.C:
+		}
+	}
+}
+
+// tell has the agent get what stands in the place of each login.
+func (l *logins) tell(ctx context.Context) {
+	l.mu.Lock()
+	untold := map[string]*held{}
+	for name, h := range l.held {
+		if !h.told {
+			h.told, untold[name] = true, h
+		}
+	}
+	l.mu.Unlock()
+	for name, h := range untold {
+		if err := l.keep(ctx, name, h.Login, wire.KeepStandIn); err != nil && ctx.Err() == nil {
+			l.of.log.Warn("what stands in the place of a login", "route", name, "error", err)
 		}
 	}
 }

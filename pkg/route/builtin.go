@@ -23,7 +23,7 @@ func Names() []string {
 // builtins makes them anew at each call, so that nobody changes another's.
 func builtins() []Route {
 	return []Route{
-		anthropic(), openai(), azureOpenAI(), gemini(),
+		anthropic(), openai(), chatgpt(), azureOpenAI(), gemini(),
 		openrouter(), mistral(), deepseek(), groq(), xai(), bedrock(),
 		localai(), vllm(), ollama(),
 	}

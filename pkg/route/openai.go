@@ -26,6 +26,27 @@ func openai() Route {
 	}
 }
 
+// chatgpt is what Codex asks with the login of a ChatGPT plan: codex-rs/core/src/client.rs and
+// codex-rs/backend-client/src/client.rs of github.com/openai/codex. The account is the login's, whatever Codex says.
+func chatgpt() Route {
+	return Route{
+		Name:       "chatgpt",
+		To:         "https://chatgpt.com/",
+		Credential: []Source{{Login: "/var/lib/agent-init/logins/chatgpt.json"}},
+		Inject:     bearer(),
+		Headers:    openaiHeaders(),
+		Endpoints: []Endpoint{
+			post("/backend-api/codex/responses", Responses),
+			get("/backend-api/codex/models", "client_version"),
+			get("/backend-api/wham/accounts/check"),
+			get("/backend-api/wham/settings/user"),
+		},
+		Shape:     OpenAIShape,
+		Harmless:  []Endpoint{get("/backend-api/codex/responses")}, // the WebSocket
+		LoginHost: "auth.openai.com",
+	}
+}
+
 // openaiHeaders are what OpenAI's SDKs and Codex send. Not in the list: openai-organization, openai-project and
 // chatgpt-account-id, which choose who pays.
 func openaiHeaders() []string {

@@ -1,0 +1,176 @@
+package attack
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// provider gives out logins of which each token to refresh serves once, and answers who has the newest one.
+type provider struct {
+	mu      sync.Mutex
+	n       int             // of the newest login
+	used    map[string]bool // tokens to refresh
+	reused  []string
+	asked   int
+	answers chan struct{} // gets one before each answer to a refresh, if it is there
+	seen    []string      // what the model was asked by
+}
+
+func (p *provider) login(n int, expires time.Time) string {
+	return fmt.Sprintf(`{"claudeAiOauth":{"accessToken":"sk-ant-oat01-canary-%d","refreshToken":"sk-ant-ort01-canary-%d","expiresAt":%d,"scopes":["user:inference"],"subscriptionType":"max"}}`,
+		n, n, expires.UnixMilli())
+}
+
+// refresh is platform.claude.com.
+func (p *provider) refresh(w http.ResponseWriter, r *http.Request) {
+	var asked struct {
+		Token string `json:"refresh_token"`
+		Grant string `json:"grant_type"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || r.URL.Path != "/v1/oauth/token" || asked.Grant != "refresh_token" {
+		http.Error(w, `{"error":"invalid_request"}`, http.StatusBadRequest)
+		return
+	}
+	p.mu.Lock()
+	p.asked++
+	if p.used[asked.Token] {
+		p.reused = append(p.reused, asked.Token)
+		p.mu.Unlock()
+		http.Error(w, `{"error":"invalid_grant"}`, http.StatusBadRequest)
+		return
+	}
+	p.used[asked.Token] = true
+	p.n++
+	n := p.n
+	p.mu.Unlock()
+	if p.answers != nil {
+		p.answers <- struct{}{}
+		<-p.answers
+	}
+	fmt.Fprintf(w, `{"access_token":"sk-ant-oat01-canary-%d","refresh_token":"sk-ant-ort01-canary-%d","expires_in":28800}`, n, n)
+}
+
+// ask is api.anthropic.com.
+func (p *provider) ask(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen = append(p.seen, r.Header.Get("Authorization"))
+	if want := fmt.Sprintf("Bearer sk-ant-oat01-canary-%d", p.n); r.Header.Get("Authorization") != want || !strings.Contains(r.Header.Get("Anthropic-Beta"), "oauth-2025-04-20") {
+		w.WriteHeader(http.StatusUnauthorized)
+		fmt.Fprint(w, `{"type":"error","error":{"type":"authentication_error","message":"OAuth token has expired"}}`)
+		return
+	}
+	fmt.Fprint(w, `{"type":"message","content":[],"usage":{"input_tokens":1,"output_tokens":1}}`)
+}
+
+// logged confines a box whose route has a login that ends at that time.
+func logged(t *testing.T, p *provider, expires time.Time) (*brokered, string) {
+	t.Helper()
+	lab.Require(t)
+	p.used = map[string]bool{}
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "claude.json")
+	if err := os.WriteFile(file, []byte(p.login(0, expires)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := lab.New(t, lab.Options{})
+	l.DNS.SetAddrs("api.anthropic.com", "45.30.50.1", "2a0f:30::50")
+	l.DNS.SetAddrs("platform.claude.com", "45.30.50.2", "2a0f:30::51")
+	l.Web.Handle("api.anthropic.com", http.HandlerFunc(p.ask))
+	l.Web.Handle("platform.claude.com", http.HandlerFunc(p.refresh))
+	b := &brokered{}
+	b.world = confineIn(t, l, "ok.test\n", lab.BoxOptions{Binds: []lab.Bind{{Source: dir, Target: "/var/lib/agent-init/logins", Writable: true}}, Files: []lab.File{
+		{Path: "/etc/agent-init/policy.yaml", Data: []byte("broker: {anthropic: {credential: \"login:/var/lib/agent-init/logins/claude.json\"}}\n")}}})
+	b.base, b.token = b.variable("ANTHROPIC_BASE_URL"), b.variable("ANTHROPIC_AUTH_TOKEN")
+	return b, file
+}
+
+// answers waits until the model answers by that login.
+func (b *brokered) answersBy(p *provider) {
+	b.Helper()
+	var last lab.Poke
+	if !eventually(lab.Patience, func() bool { last = b.prompt(b.ask()...); return last.OK }) {
+		b.Fatalf("the model does not answer: %s\nasked by %q\n%s", last, p.seen, b.agent.Stderr())
+	}
+}
+
+func (b *brokered) holds(file, text string) {
+	b.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil || !strings.Contains(string(data), text) || !strings.Contains(string(data), `"subscriptionType": "max"`) {
+		b.Errorf("the file has no %s: %v\n%s", text, err, data)
+	}
+	if st, err := os.Stat(file); err == nil && st.Mode().Perm() != 0o600 {
+		b.Errorf("its mode is %v", st.Mode())
+	}
+}
+
+// TestLabLogin: a login that is about to end is refreshed once, and its file has the new tokens. The agent has what
+// stands in its place, and no token of it.
+func TestLabLogin(t *testing.T) {
+	p := &provider{}
+	b, file := logged(t, p, time.Now().Add(time.Minute))
+	b.answersBy(p)
+	b.holds(file, "sk-ant-ort01-canary-1")
+	if p.asked != 1 {
+		t.Errorf("it was refreshed %d times", p.asked)
+	}
+	stands := b.launch("cat", "/run/agent-init/login-anthropic.json").Wait(0)
+	if !strings.Contains(stands.Stdout, b.token) || strings.Contains(stands.Stdout, "canary") {
+		t.Errorf("in the place of the login stands %s", stands)
+	}
+	b.keyless()
+
+	// The provider has ended the session: the next token is asked for once, and by the refused one no more.
+	p.mu.Lock()
+	p.n = 7
+	p.mu.Unlock()
+	b.prompt(b.ask()...)
+	b.answersBy(p)
+	b.holds(file, "sk-ant-ort01-canary-8")
+	if p.asked != 2 || len(p.reused) > 0 {
+		t.Errorf("it was refreshed %d times, again by %q", p.asked, p.reused)
+	}
+}
+
+// TestLabLoginKilled: the broker is killed between the provider's answer and the keeper's writing. The answer is in the
+// journal, and is not asked for again.
+func TestLabLoginKilled(t *testing.T) {
+	p := &provider{answers: make(chan struct{})}
+	b, file := logged(t, p, time.Now().Add(time.Minute))
+	<-p.answers // it was asked to refresh
+	keeper := b.agent.HostPid()
+	if err := syscall.Kill(keeper, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	broker := b.process()
+	p.answers <- struct{}{}
+	if !eventually(lab.Patience, func() bool { st, err := os.Stat(file + ".answer"); return err == nil && st.Size() > 36 }) {
+		t.Fatal("the answer is not in the journal")
+	}
+	time.Sleep(50 * time.Millisecond) // its length is written behind it
+	if err := syscall.Kill(broker.host, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(keeper, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	b.answersBy(p)
+	b.holds(file, "sk-ant-ort01-canary-1")
+	if p.asked != 1 || len(p.reused) > 0 {
+		t.Errorf("it was refreshed %d times, again by %q", p.asked, p.reused)
+	}
+}
