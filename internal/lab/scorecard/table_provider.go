@@ -91,8 +91,8 @@ func providerAttacks() []Attack {
 	}
 	return []Attack{
 		attack("P01", "Anthropic fetches, searches and runs code for the agent",
-			join(asked("anthropic", messages, "honest", "a-fetch", "a-first", "a-search", "a-code", "a-escaped", "a-twice", "a-addition", "TestMessagesRefuse", "FuzzMessages"),
-				"model -gzip -body '{a-fetch}' anthropic /v1/messages", "model -body '{a-fetch}' anthropic "+count, "model -body '{a-fetch}' anthropic /v1/messages?beta=true")),
+			join(asked("anthropic", messages, "honest", "a-fetch", "a-first", "a-search", "a-code", "a-escaped", "a-twice", "a-addition"),
+				"model -gzip -body '{a-fetch}' anthropic /v1/messages", "model -body '{a-fetch}' anthropic "+count, "model -body '{a-fetch}' anthropic /v1/messages?beta=true"), "TestMessagesRefuse", "FuzzMessages"),
 		attack("P02", "Anthropic speaks to an MCP server of the agent's choice", asked("anthropic", messages, "honest", "a-mcp", "a-toolset"), "TestMessagesRefuse", "FuzzMessages"),
 		attack("P03", "Anthropic fetches an image or a document by its URL", asked("anthropic", messages, "honest", "a-image", "a-document", "a-result", "a-nested", "a-file"), "TestMessagesRefuse", "FuzzMessages"),
 		attack("P04", "Anthropic's other endpoints: files, batches, agents",
