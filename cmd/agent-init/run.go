@@ -198,7 +198,7 @@ func (s *settings) confine(fs *flag.FlagSet) {
 	fs.StringVar(&s.Backend, "backend", "auto",
 		"packet filter `BACKEND`: "+strings.Join(firewall.Backends(), ", ")+"; auto is nftables if the kernel takes its rules, else xtables")
 	fs.StringVar(&s.mode, "mode", "enforce", "`MODE`: enforce, or monitor, which lets names and addresses through and logs what enforce would deny")
-	fs.StringVar(&s.EnvFile, "env-file", "", "also write to `FILE` the variables that point programs at the broker, for a container beside this one")
+	fs.StringVar(&s.EnvFile, "env-file", "", "also write to `FILE` the variables that say where the agent asks for APIs, for a container beside this one")
 	fs.BoolVar(&s.Quiet, "quiet", false, "show no progress of the start on a terminal")
 	fs.StringVar(&s.LogLevel, "log-level", "warn", "`LEVEL` of diagnostics on stderr: debug, info, warn or error")
 }

@@ -200,7 +200,7 @@ func (p *process) loggedIn(l stage.BrokerLoad, roots *x509.CertPool) ([]route.Ro
 	var routes []route.Route
 	for _, r := range l.Routes {
 		if slices.Contains(l.Logins, r.Name) {
-			in, err := p.logins.take(r.Name, l.Credentials[r.Name], roots, p.journal[r.Name])
+			in, err := p.logins.take(r, l.Credentials[r.Name], roots, p.journal[r.Name])
 			if err != nil {
 				p.log.Error("the login of a route can't be read: there is no such route now", "route", r.Name, "error", err)
 				p.record(p.event(broker.Event{Route: r.Name, Refused: "login: " + err.Error()}))

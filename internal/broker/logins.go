@@ -34,6 +34,7 @@ type held struct {
 	*login.Login
 	roots   *x509.CertPool
 	journal journal
+	prefix  string    // of the agent's token
 	refused bool      // the provider has refused the token
 	next    time.Time // not tried before
 	delay   time.Duration
@@ -54,19 +55,19 @@ func newLogins(p *process) *logins {
 
 // take has the login of a route, and returns it as it is to be used now. What is known already stays: its file is older,
 // or the same.
-func (l *logins) take(name string, file []byte, roots *x509.CertPool, j journal) (*login.Login, error) {
+func (l *logins) take(r route.Route, file []byte, roots *x509.CertPool, j journal) (*login.Login, error) {
 	fresh, err := login.Parse(file)
 	if err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	h := l.held[name]
+	h := l.held[r.Name]
 	if h == nil || h.Asked() != fresh.Asked() || h.Access() != fresh.Access() {
 		h = &held{Login: fresh, delay: firstDelay}
-		l.held[name] = h
+		l.held[r.Name] = h
 	}
-	h.roots, h.journal = roots, j
+	h.roots, h.journal, h.prefix = roots, j, r.TokenPrefix
 	l.look()
 	return h.Login, nil
 }
@@ -134,7 +135,7 @@ func (l *logins) tell(ctx context.Context) {
 	}
 	l.mu.Unlock()
 	for name, h := range untold {
-		if err := l.keep(ctx, name, h.Login, wire.KeepStandIn); err != nil && ctx.Err() == nil {
+		if err := l.keep(ctx, name, h.Placeholder(h.prefix+l.of.token), wire.KeepStandIn); err != nil && ctx.Err() == nil {
 			l.of.log.Warn("what stands in the place of a login", "route", name, "error", err)
 		}
 	}
@@ -184,7 +185,7 @@ func (l *logins) refresh(ctx context.Context, name string) error {
 		h.over = errors.Is(err, login.ErrOver)
 		return errors.Join(err, h.journal.clear())
 	}
-	if err := l.keep(ctx, name, next, 0); err != nil {
+	if err := l.keep(ctx, name, next.File(), 0); err != nil {
 		return err
 	}
 	if err := h.journal.clear(); err != nil {
@@ -198,12 +199,8 @@ func (l *logins) refresh(ctx context.Context, name string) error {
 	return l.of.relogged(name, next.File())
 }
 
-// keep has the keeper write what a login is from now on.
-func (l *logins) keep(ctx context.Context, name string, next *login.Login, flag uint8) error {
-	text := next.File()
-	if flag == wire.KeepStandIn {
-		text = next.Placeholder(l.of.token)
-	}
+// keep has the keeper write what a login is from now on, or what stands in its place.
+func (l *logins) keep(ctx context.Context, name string, text []byte, flag uint8) error {
 	reply, err := l.of.asks.Ask(ctx, wire.Message{Op: wire.OpKeep, Flag: flag, Name: name, Text: string(text)})
 	switch {
 	case err != nil:

@@ -152,7 +152,7 @@ func TestLabLoginKilled(t *testing.T) {
 	p := &provider{answers: make(chan struct{})}
 	b, file := logged(t, p, time.Now().Add(time.Minute))
 	<-p.answers // it was asked to refresh
-	keeper := b.agent.HostPid()
+	keeper := b.keeper().host
 	if err := syscall.Kill(keeper, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

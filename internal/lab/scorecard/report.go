@@ -34,7 +34,10 @@ func (c Column) Count(o Outcome) (n int) {
 
 // Table is the scorecard in Markdown, with or without the tests that try more of
 // each attack.
-func Table(columns []Column, tests bool) string {
+func Table(columns []Column, tests bool) string { return TableOf("", columns, tests) }
+
+// TableOf is Table of some series, which are named by their letters; "" is all.
+func TableOf(series string, columns []Column, tests bool) string {
 	var out strings.Builder
 	row := func(cells ...string) { fmt.Fprintf(&out, "| %s |\n", strings.Join(cells, " | ")) }
 	head, line := []string{"", "attack"}, []string{"---", "---"}
@@ -47,6 +50,9 @@ func Table(columns []Column, tests bool) string {
 	row(head...)
 	row(line...)
 	for i, a := range Attacks() {
+		if series != "" && !strings.Contains(series, a.ID[:1]) {
+			continue
+		}
 		cells := []string{a.ID, a.Title}
 		for _, c := range columns {
 			cells = append(cells, c.cell(i).String())
@@ -55,6 +61,9 @@ func Table(columns []Column, tests bool) string {
 			cells = append(cells, quoted(a.Tests))
 		}
 		row(cells...)
+	}
+	if series != "" {
+		return out.String()
 	}
 	foot := []string{"", "leaks"}
 	for _, c := range columns {

@@ -21,10 +21,19 @@ func document(modes, others []scorecard.Column) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	var rest, keys []scorecard.Column
+	for _, c := range others {
+		if c.Title != aloneTitle {
+			rest = append(rest, c)
+		}
+		if c.Title == aloneTitle || len(keys) == 0 { // beside Docker's first
+			keys = append(keys, c)
+		}
+	}
 	var out strings.Builder
 	err = t.Execute(&out, map[string]string{
 		"Date": time.Now().Format(time.DateOnly), "Kernel": kernel(),
-		"Modes": scorecard.Table(modes, true), "Others": scorecard.Table(others, false), "Open": scorecard.Advice(),
+		"Modes": scorecard.Table(modes, true), "Others": scorecard.Table(rest, false), "Keys": scorecard.TableOf("KP", keys, false), "Open": scorecard.Advice(),
 		"Rest": scorecard.Rest(),
 	})
 	return out.String(), err

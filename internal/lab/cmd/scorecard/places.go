@@ -58,7 +58,7 @@ func (c *card) images(own *ownImages) {
 		c.attack(&column, func() *scorecard.Setting { return scorecard.InEngine(c, netns, own.peer, image) })
 		c.mustHold(column)
 	}
-	alone := scorecard.Column{Title: "an allowlist alone (3)"}
+	alone := scorecard.Column{Title: aloneTitle}
 	c.attack(&alone, func() *scorecard.Setting {
 		image := ours
 		image.Name, image.Policy, image.Only = "allowlist alone", "", "KP"
@@ -85,6 +85,9 @@ func (c *card) images(own *ownImages) {
 	}
 	c.columns = append(c.columns, nothing)
 }
+
+// aloneTitle is of the column that only has the series of keys and of providers.
+const aloneTitle = "an allowlist alone"
 
 // shared makes the directories that outlive containers: of two policies, with the broker and with an allowlist alone, and
 // the agent's own, of which programs are taken before the system's.
