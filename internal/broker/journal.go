@@ -10,7 +10,7 @@ import (
 )
 
 // journal is a file that the keeper has lent, for one answer to a refresh: which token was asked with, how long the
-// answer is, and the answer. The length is written last. Zero means that there is none.
+// answer is, and the answer. An empty file has none.
 type journal struct{ f *os.File }
 
 const (
@@ -23,16 +23,9 @@ func (j journal) write(asked [sha256.Size]byte, answer []byte) error {
 	if j.f == nil {
 		return nil
 	}
-	if _, err := j.f.WriteAt(asked[:], 0); err != nil {
-		return err
-	}
-	if _, err := j.f.WriteAt(answer, journalBody); err != nil {
-		return err
-	}
-	if err := j.f.Sync(); err != nil {
-		return err
-	}
-	if _, err := j.f.WriteAt(binary.BigEndian.AppendUint32(nil, uint32(len(answer))), journalLength); err != nil {
+	// In one piece: who is killed has written all of it, or nothing.
+	whole := append(binary.BigEndian.AppendUint32(asked[:], uint32(len(answer))), answer...)
+	if _, err := j.f.WriteAt(whole, 0); err != nil {
 		return err
 	}
 	return j.f.Sync()

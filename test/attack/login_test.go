@@ -103,13 +103,15 @@ func (b *brokered) answersBy(p *provider) {
 	b.Helper()
 	var last lab.Poke
 	if !eventually(lab.Patience, func() bool { last = b.prompt(b.ask()...); return last.OK }) {
-		b.Fatalf("the model does not answer: %s\nasked by %q\n%s", last, p.seen, b.agent.Stderr())
+		b.Fatalf("the model does not answer: %s\nasked by %q\n%s", last, p.seen[max(0, len(p.seen)-3):], b.agent.Stderr())
 	}
 }
 
 func (b *brokered) holds(file, text string) {
 	b.Helper()
-	data, err := os.ReadFile(file)
+	var data []byte
+	var err error
+	eventually(lab.Patience, func() bool { data, err = os.ReadFile(file); return strings.Contains(string(data), text) })
 	if err != nil || !strings.Contains(string(data), text) || !strings.Contains(string(data), `"subscriptionType": "max"`) {
 		b.Errorf("the file has no %s: %v\n%s", text, err, data)
 	}
@@ -123,8 +125,8 @@ func (b *brokered) holds(file, text string) {
 func TestLabLogin(t *testing.T) {
 	p := &provider{}
 	b, file := logged(t, p, time.Now().Add(time.Minute))
-	b.answersBy(p)
 	b.holds(file, "sk-ant-ort01-canary-1")
+	b.answersBy(p)
 	if p.asked != 1 {
 		t.Errorf("it was refreshed %d times", p.asked)
 	}
@@ -139,8 +141,8 @@ func TestLabLogin(t *testing.T) {
 	p.n = 7
 	p.mu.Unlock()
 	b.prompt(b.ask()...)
-	b.answersBy(p)
 	b.holds(file, "sk-ant-ort01-canary-8")
+	b.answersBy(p)
 	if p.asked != 2 || len(p.reused) > 0 {
 		t.Errorf("it was refreshed %d times, again by %q", p.asked, p.reused)
 	}
@@ -161,7 +163,6 @@ func TestLabLoginKilled(t *testing.T) {
 	if !eventually(lab.Patience, func() bool { st, err := os.Stat(file + ".answer"); return err == nil && st.Size() > 36 }) {
 		t.Fatal("the answer is not in the journal")
 	}
-	time.Sleep(50 * time.Millisecond) // its length is written behind it
 	if err := syscall.Kill(broker.host, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
