@@ -3,7 +3,7 @@
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 STATICCHECK  = v0.8.2
 ACTIONLINT   = v1.7.12
-LDFLAGS      = -s -w -X main.version=$(VERSION)
+LDFLAGS      = -s -w -funcalign=16 -X main.version=$(VERSION)
 GO          ?= go
 TOOLS        = $(CURDIR)/.cache/bin
 FUZZTIME    ?= 30s

@@ -45,7 +45,7 @@ fi
 
 if [ -z "${AGENT_INIT_BIN:-}" ]; then
 	AGENT_INIT_BIN=$tools/agent-init
-	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o "$AGENT_INIT_BIN" ./cmd/agent-init
+	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w -funcalign=16' -o "$AGENT_INIT_BIN" ./cmd/agent-init
 fi
 CGO_ENABLED=0 go build -o "$tools/poke" ./internal/lab/cmd/poke
 

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 mkdir -p "$context/base/bin" "$context/base/images"
 cp images/agent.sh "$context/base/images"
 for arch in amd64 arm64; do
-	CGO_ENABLED=0 GOARCH=$arch go build -trimpath -buildvcs=false -ldflags='-s -w' -o "$context/base/bin/agent-init-$arch" ./cmd/agent-init
+	CGO_ENABLED=0 GOARCH=$arch go build -trimpath -buildvcs=false -ldflags='-s -w -funcalign=16' -o "$context/base/bin/agent-init-$arch" ./cmd/agent-init
 done
 processor=$(uname -m)
 case $processor in

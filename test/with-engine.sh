@@ -26,7 +26,7 @@ binary_at() {
 	if [ -n "${AGENT_INIT_BIN:-}" ]; then
 		cp "$AGENT_INIT_BIN" "$1"
 	else
-		CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o "$1" ./cmd/agent-init
+		CGO_ENABLED=0 go build -trimpath -ldflags='-s -w -funcalign=16' -o "$1" ./cmd/agent-init
 	fi
 }
 

@@ -73,7 +73,13 @@ func wellFormedCredential(t *testing.T, r Route) {
 		t.Errorf("%s: credential %v, put on as %+v", r.Name, r.Credential, r.Inject)
 	}
 	for _, s := range r.Credential {
-		if (s.File == "") == (s.Env == "") || s.Env != "" && r.Env[s.Env] != "" && r.Env[s.Env] != "{token}" {
+		kinds := 0
+		for _, kind := range []string{s.File, s.Env, s.Login} {
+			if kind != "" {
+				kinds++
+			}
+		}
+		if kinds != 1 || s.Login != "" && r.LoginHost == "" || s.Env != "" && r.Env[s.Env] != "" && r.Env[s.Env] != "{token}" {
 			t.Errorf("%s: source %+v", r.Name, s)
 		}
 	}
