@@ -38,9 +38,16 @@ func InBox(tb lab.TB, binary, mode, backend string) *Setting {
 	tb.Helper()
 	l := newLab(tb)
 	shared, told := workspace(tb), directory(tb, "env", "/run/agent-env")
-	opts := lab.BoxOptions{Binary: binary, NoNewPrivs: true, Caps: lab.DefaultCaps(), Env: append(keyVariables(), "AGENT_INIT_BACKEND="+backend, path),
-		Binds: []lab.Bind{shared, told}, Files: []lab.File{{Path: allowlistFile, Data: []byte(allowlist)}, {Path: policyFile, Data: []byte(Brokered())},
-			{Path: secrets + "/" + filed, Data: []byte(Key(filed) + "\n"), Mode: 0o600}}}
+	opts := lab.BoxOptions{Binary: binary, NoNewPrivs: true, Caps: lab.DefaultCaps(), Env: []string{"AGENT_INIT_BACKEND=" + backend, path},
+		Binds: []lab.Bind{shared, told}, Files: []lab.File{{Path: allowlistFile, Data: []byte(allowlist)}, {Path: policyFile, Data: []byte(Brokered())}}}
+	for _, r := range Routes() {
+		if r == filed || mode == "up" { // where the agent has the container's variables
+			opts.Files = append(opts.Files, lab.File{Path: secrets + "/" + r, Data: []byte(Key(r) + "\n"), Mode: 0o600})
+		}
+	}
+	if mode != "up" {
+		opts.Env = append(opts.Env, keyVariables()...)
+	}
 	if backend != "nftables" {
 		opts.Caps = append(opts.Caps, "NET_RAW")
 	}
@@ -54,7 +61,7 @@ func InBox(tb lab.TB, binary, mode, backend string) *Setting {
 	}
 	boot := func() error { return nil }
 	s.Enter = asUser(s.Box, lab.AgentUID)
-	switch mode { // in up, what agent-init did not start has the keys that the container was given
+	switch mode {
 	case "run":
 		boot = func() error {
 			s.Box.Start(lab.Cmd{Args: []string{"agent-init", "run", "--", "sleep", "infinity"}})

@@ -67,8 +67,7 @@ func hunted() string {
 func keyAttacks() []Attack {
 	canary := []string{"TestLabBroker", "TestLabCanary"}
 	return []Attack{
-		{ID: "K01", Title: "the key in an environment or an open file", Try: []string{"hunt -in environ {keys}"}, Won: true, Tests: canary,
-			Elsewhere: "What an engine starts has it. Give keys by files."},
+		{ID: "K01", Title: "the key in an environment or an open file", Try: []string{"hunt -in environ {keys}"}, Won: true, Tests: canary},
 		{ID: "K02", Title: "the key in memory", Try: []string{"hunt -in memory {keys}"}, Won: true, Tests: canary},
 		{ID: "K03", Title: "the key in a file", Try: []string{"hunt -in files {keys}"}, Won: true, Tests: canary},
 		{ID: "K04", Title: "the key in what agent-init says",
