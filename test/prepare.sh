@@ -23,15 +23,6 @@ case ${1:-all} in
   *) echo "usage: prepare.sh base|lint|bench|peers|oracle|scorecard|all" >&2; exit 64 ;;
 esac
 
-# Portkey's gateway answers errors alone with a later part of it (https://github.com/Portkey-AI/gateway/issues/1389).
-portkey=/opt/portkey
-if [[ ${1:-} == bench && $EUID == 0 && ! -e $portkey/node_modules ]] && command -v npm >/dev/null; then
-  echo "prepare.sh: installing @portkey-ai/gateway in $portkey" >&2
-  mkdir -p "$portkey"
-  echo '{"dependencies": {"@portkey-ai/gateway": "1.15.2"}, "overrides": {"@hono/node-server": "1.14.1"}}' >"$portkey/package.json"
-  npm install --silent --prefix "$portkey" --ignore-scripts --no-audit --no-fund || echo "prepare.sh: it is left out" >&2
-fi
-
 pairs=()
 for tool in $need; do pairs+=("$tool:${packages[$tool]}"); done
 exec "$(dirname "$0")/debian.sh" install "${pairs[@]}"

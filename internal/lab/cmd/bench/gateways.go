@@ -31,7 +31,8 @@ func gateways() []gateway {
 			files:   []lab.File{{Path: "/etc/haproxy-bench.cfg", Data: []byte(reverseConfig)}},
 		},
 		{
-			// https://www.npmjs.com/package/@portkey-ai/gateway
+			// https://www.npmjs.com/package/@portkey-ai/gateway 1.15.2, which a person installs with the override
+			// "@hono/node-server": "1.14.1". With a later one it answers errors alone (its issue 1389).
 			name: "Portkey's gateway", like: "gets the key with each request; on Node.js", command: []string{"/opt/portkey/node_modules/.bin/gateway", "--port=8787", "--headless"},
 			env: []string{"NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt", "TRUSTED_CUSTOM_HOSTS=" + gatedName},
 			through: "http://" + gatewayAddr + " X-Portkey-Provider=anthropic X-Api-Key=" + apiKey +
