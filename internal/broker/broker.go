@@ -159,25 +159,24 @@ func (p *process) take(f *os.File) error {
 		return err
 	}
 	p.loading.Lock()
-	p.load = l
-	p.loading.Unlock()
-	return p.reload()
-}
-
-// relogged serves a route with another login from now on.
-func (p *process) relogged(name string, file []byte) error {
-	p.loading.Lock()
-	if p.load.Credentials[name] != nil {
-		p.load.Credentials[name] = file
-	}
-	p.loading.Unlock()
-	return p.reload()
-}
-
-// reload serves what was handed over last, with the logins as they are now.
-func (p *process) reload() error {
-	p.loading.Lock()
 	defer p.loading.Unlock()
+	p.load = l
+	return p.reload()
+}
+
+// relogged serves a route with another login from now on, unless adopt says that it has a newer one.
+func (p *process) relogged(name string, file []byte, adopt func() bool) error {
+	p.loading.Lock() // no other logins come meanwhile
+	defer p.loading.Unlock()
+	if !adopt() {
+		return nil
+	}
+	p.load.Credentials[name] = file
+	return p.reload()
+}
+
+// reload serves what was handed over last, with the logins as they are now. Its caller holds p.loading.
+func (p *process) reload() error {
 	l := p.load
 	roots := x509.NewCertPool()
 	if len(l.Roots) > 0 && !roots.AppendCertsFromPEM(l.Roots) {

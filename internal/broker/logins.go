@@ -32,29 +32,32 @@ type logins struct {
 // held is the login of one route.
 type held struct {
 	*login.Login
+	mark    uint64 // of its file
 	roots   *x509.CertPool
 	journal journal
 	prefix  string    // of the agent's token
 	refused bool      // the provider has refused the token
 	next    time.Time // not tried before
 	delay   time.Duration
-	over    bool // a person has to log in again
-	told    bool // the agent has what stands in its place
+	since   time.Time // it is the provider's last answer; zero: it is of a file
+	over    bool      // a person has to log in again
+	told    bool      // the agent has what stands in its place
 }
 
 const (
-	refreshTime = 30 * time.Second // for one try
-	firstDelay  = 10 * time.Second // after one that failed
-	longDelay   = 10 * time.Minute
-	lookEvery   = time.Minute
+	refreshTime   = 30 * time.Second // for one try
+	firstDelay    = 10 * time.Second // after the first try
+	longDelay     = 10 * time.Minute
+	maxAnswerHead = 64 << 10
+	calmTime      = time.Hour // who has held so long is tried at once again
+	lookEvery     = time.Minute
 )
 
 func newLogins(p *process) *logins {
 	return &logins{of: p, wake: make(chan struct{}, 1), held: map[string]*held{}}
 }
 
-// take has the login of a route, and returns it as it is to be used now. What is known already stays: its file is older,
-// or the same.
+// take has the login of a route, and returns it as it is to be used now. What is known of the same file stays.
 func (l *logins) take(r route.Route, file []byte, roots *x509.CertPool, j journal) (*login.Login, error) {
 	fresh, err := login.Parse(file)
 	if err != nil {
@@ -62,9 +65,9 @@ func (l *logins) take(r route.Route, file []byte, roots *x509.CertPool, j journa
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	h := l.held[r.Name]
-	if h == nil || h.Asked() != fresh.Asked() || h.Access() != fresh.Access() {
-		h = &held{Login: fresh, delay: firstDelay}
+	h, mark := l.held[r.Name], wire.Mark(file)
+	if h == nil || h.mark != mark {
+		h = &held{Login: fresh, mark: mark, delay: firstDelay}
 		l.held[r.Name] = h
 	}
 	h.roots, h.journal, h.prefix = roots, j, r.TokenPrefix
@@ -127,17 +130,24 @@ func (l *logins) run(ctx context.Context) {
 // tell has the agent get what stands in the place of each login.
 func (l *logins) tell(ctx context.Context) {
 	l.mu.Lock()
-	untold := map[string]*held{}
+	untold := map[*held]wire.Message{}
 	for name, h := range l.held {
 		if !h.told {
-			h.told, untold[name] = true, h
+			text := string(h.Placeholder(h.prefix + l.of.token))
+			untold[h] = wire.Message{Flag: wire.KeepStandIn, Name: name, Text: text}
 		}
 	}
 	l.mu.Unlock()
-	for name, h := range untold {
-		if err := l.keep(ctx, name, h.Placeholder(h.prefix+l.of.token), wire.KeepStandIn); err != nil && ctx.Err() == nil {
-			l.of.log.Warn("what stands in the place of a login", "route", name, "error", err)
+	for h, standIn := range untold {
+		if err := l.keep(ctx, standIn); err != nil { // it is tried again
+			if ctx.Err() == nil {
+				l.of.log.Warn("what stands in the place of a login", "route", standIn.Name, "error", err)
+			}
+			continue
 		}
+		l.mu.Lock()
+		h.told = true
+		l.mu.Unlock()
 	}
 }
 
@@ -161,19 +171,22 @@ func (l *logins) refresh(ctx context.Context, name string) error {
 		l.mu.Unlock()
 		return nil
 	}
-	h.next = time.Now().Add(h.delay)
-	h.delay = min(2*h.delay, longDelay)
-	old, asked := h.Login, h.Asked()
+	h.wait(time.Now())
+	old, roots, journal, asked, of := h.Login, h.roots, h.journal, h.Asked(), h.mark
 	l.mu.Unlock()
 
-	status, answer := http.StatusOK, h.journal.read(asked)
+	status, answer := http.StatusOK, journal.read(asked)
 	if answer == nil {
+		// The answer makes the old token void. Nobody asks for one that can't be kept.
+		if err := l.keep(ctx, wire.Message{Flag: wire.KeepTry, Name: name, Arg: of}); err != nil {
+			return err
+		}
 		var err error
-		if status, answer, err = l.ask(ctx, old, h.roots); err != nil {
-			return fmt.Errorf("ask %s: %w", old.Host(), err)
+		if status, answer, err = l.ask(ctx, old, roots); err != nil {
+			return fmt.Errorf("ask %s: %w", old.Host(), causeOf(err))
 		}
 		if status == http.StatusOK {
-			if err := h.journal.write(asked, answer); err != nil {
+			if err := journal.write(asked, answer); err != nil {
 				l.of.log.Warn("the answer to a refresh is not in the journal", "route", name, "error", err)
 			}
 		}
@@ -183,25 +196,42 @@ func (l *logins) refresh(ctx context.Context, name string) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		h.over = errors.Is(err, login.ErrOver)
-		return errors.Join(err, h.journal.clear())
+		return errors.Join(err, journal.clear())
 	}
-	if err := l.keep(ctx, name, next.File(), 0); err != nil {
+	file := next.File()
+	if err := l.keep(ctx, wire.Message{Name: name, Arg: of, Text: string(file)}); err != nil {
 		return err
 	}
-	if err := h.journal.clear(); err != nil {
+	if err := journal.clear(); err != nil {
 		l.of.log.Warn("the journal of a login", "route", name, "error", err)
 	}
-	l.mu.Lock()
-	if l.held[name] == h { // else another file has come meanwhile
-		h.Login, h.refused, h.next, h.delay = next, false, time.Now().Add(firstDelay), firstDelay
+	return l.of.relogged(name, file, func() bool { return l.adopt(name, h, next, wire.Mark(file)) })
+}
+
+// wait has a login not tried again for a while, and for longer each time. That a try has succeeded alone ends that not: a
+// provider may give tokens that it refuses, or refuse one whenever the agent likes.
+func (h *held) wait(now time.Time) {
+	if !h.since.IsZero() && now.Sub(h.since) >= calmTime {
+		h.delay = firstDelay
 	}
-	l.mu.Unlock()
-	return l.of.relogged(name, next.File())
+	h.next, h.delay = now.Add(h.delay), min(2*h.delay, longDelay)
+}
+
+// adopt has h be next from now on, unless another file has come meanwhile.
+func (l *logins) adopt(name string, h *held, next *login.Login, mark uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held[name] != h {
+		return false
+	}
+	h.Login, h.mark, h.refused, h.since = next, mark, false, time.Now()
+	return true
 }
 
 // keep has the keeper write what a login is from now on, or what stands in its place.
-func (l *logins) keep(ctx context.Context, name string, text []byte, flag uint8) error {
-	reply, err := l.of.asks.Ask(ctx, wire.Message{Op: wire.OpKeep, Flag: flag, Name: name, Text: string(text)})
+func (l *logins) keep(ctx context.Context, m wire.Message) error {
+	m.Op = wire.OpKeep
+	reply, err := l.of.asks.Ask(ctx, m)
 	switch {
 	case err != nil:
 		return fmt.Errorf("have the login kept: %w", err)
@@ -234,6 +264,7 @@ func (l *logins) ask(ctx context.Context, of *login.Login, roots *x509.CertPool)
 			return l.of.hosts.dial(ctx, host, uint16(n))
 		},
 		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true,
+		MaxResponseHeaderBytes: maxAnswerHead,
 	}
 	resp, err := transport.RoundTrip(r) // which follows no redirect
 	if err != nil {
@@ -242,7 +273,32 @@ func (l *logins) ask(ctx context.Context, of *login.Login, roots *x509.CertPool)
 	defer resp.Body.Close()
 	answer, err = io.ReadAll(io.LimitReader(resp.Body, login.MaxAnswer+1))
 	if err == nil && len(answer) > login.MaxAnswer {
-		err = errors.New("its answer is too long")
+		err = errTooLong
 	}
 	return resp.StatusCode, answer, err
 }
+
+// causeOf says why no answer came. What else the server sent, and net/http quotes, may be the token to refresh.
+func causeOf(err error) error {
+	var (
+		dialed  *net.OpError
+		named   *net.DNSError
+		wrong   *tls.CertificateVerificationError
+		timeout net.Error
+	)
+	switch {
+	case errors.As(err, &named):
+		return errors.New("its name could not be resolved: " + named.Err)
+	case errors.As(err, &wrong):
+		return errors.New("its certificate is not valid; nothing was sent")
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return errors.New("it did not answer in time")
+	case errors.As(err, &dialed) && dialed.Op == "dial":
+		return errors.New("it could not be reached: " + dialed.Err.Error())
+	case errors.Is(err, errTooLong):
+		return errTooLong
+	}
+	return errors.New("it broke off before it answered, or answered with what is no HTTP")
+}
+
+var errTooLong = errors.New("its answer is too long")

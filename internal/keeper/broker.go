@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,6 +36,8 @@ type brokerKeeper struct {
 	roots       *roots
 	spending    *spending
 	lookups     budget.Pace
+	keeps       budget.Pace
+	handing     sync.Mutex // held while credentials go to the broker or come from it: none goes that is older
 	token       string
 	told        stage.BrokerConfig
 	sockets     *brokerSockets
@@ -56,6 +59,8 @@ func newBrokerKeeper(ctx context.Context, b *base, h guarded) (*brokerKeeper, er
 		book:  h.book, credentials: h.book.credentials, roots: newRoots(b.config.Environ), spending: newSpending(),
 		lookups: budget.Pace{Burst: 64, Every: 50 * time.Millisecond}, uid: h.found.broker.uid, group: h.found.broker.group, guard: h.guard,
 	}
+	// More than a broker of ours has kept. One that was taken over wears out no disk, and fills no log.
+	k.keeps.Burst, k.keeps.Every = 64, 5*time.Second
 	err := k.prepare(h.book.policy().Settings.Broker)
 	if err != nil {
 		return nil, err
@@ -177,6 +182,8 @@ func (k *brokerKeeper) push() {
 	k.version++
 	k.mu.Unlock()
 	k.book.publishRoutes()
+	k.handing.Lock()
+	defer k.handing.Unlock()
 	f, err := k.load().File()
 	if err != nil {
 		k.log.Error("handing over credentials", "error", err)

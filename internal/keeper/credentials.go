@@ -39,6 +39,7 @@ type credential struct {
 	source string // where from, as policies have it
 	fault  string // why what is there now was not taken
 	login  string // the file that it is in, if it is a login: the broker gives it back changed
+	after  uint64 // the mark of the login that the broker gave this one for, 0 if a person did
 }
 
 // hindrance is why there can be no route, and what a person can do.

@@ -3,9 +3,11 @@ package keeper
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -55,10 +57,16 @@ func (k *brokerKeeper) keepLogin(m, reply wire.Message) wire.Message {
 	switch {
 	case !ok || c.login == "":
 		err = errors.New("this route has no login")
+	case !k.keeps.Take(time.Now()):
+		err = errors.New("too many logins at once")
 	case m.Flag == wire.KeepStandIn:
 		err = k.publishStandIn(r.Name, m.Text)
+	case m.Flag == wire.KeepTry:
+		err = k.credentials.tryKeep(r, m.Arg)
 	default:
-		err = k.credentials.keep(r, m.Text)
+		k.handing.Lock()
+		err = k.credentials.keep(r, m.Arg, m.Text)
+		k.handing.Unlock()
 		if err == nil {
 			k.guardian(audit.Info, "the login of the route "+r.Name+" was refreshed")
 			k.book.publishRoutes()
@@ -78,8 +86,19 @@ func (k *brokerKeeper) publishStandIn(route, file string) error {
 	})
 }
 
-// rewrite replaces the file of a login. It is on the disk when rewrite returns.
-func rewrite(path string, data []byte) error {
+// rewrite replaces the file of a login, where links to it lead. It is on the disk when rewrite returns.
+func rewrite(link string, data []byte) error {
+	if err := replaceLogin(link, data); err != nil {
+		return fmt.Errorf("%w: its directory has to be on a volume that root may write, and not the file alone", text.CauseOf(err))
+	}
+	return nil
+}
+
+func replaceLogin(link string, data []byte) error {
+	path, err := filepath.EvalSymlinks(link) // all of them are root's (policy.ReadLogin)
+	if err != nil {
+		return err
+	}
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err
@@ -100,23 +119,53 @@ func rewrite(path string, data []byte) error {
 	return dir.Sync()
 }
 
-// keep writes a login back, and holds it from then on.
-func (c *credentials) keep(r route.Route, file string) error {
+// keep writes what the broker has in the place of the login with that mark, and holds it from then on.
+func (c *credentials) keep(r route.Route, of uint64, file string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	held := c.held[places(r)]
-	now, err := policy.ReadLogin(held.login, c.hidden)
-	if err == nil && !bytes.Equal(now, held.secret) {
-		return errors.New("somebody else has changed the login meanwhile")
+	held, err := c.keepable(r, of)
+	if err != nil {
+		return err
 	}
-	clear(now)
 	if len(file) == 0 || file[0] != '{' {
 		return errors.New("that is no login")
 	}
 	if err := rewrite(held.login, []byte(file)); err != nil {
-		return text.CauseOf(err)
+		return err
 	}
-	held.secret = kept([]byte(file))
+	held.secret, held.after = kept([]byte(file)), of
 	c.held[places(r)] = held
 	return nil
+}
+
+// tryKeep writes the login with that mark once more as it is: else it would show only when the provider has made its
+// tokens void that the volume is read-only, or that the file alone is mounted, and can't be replaced.
+func (c *credentials) tryKeep(r route.Route, of uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	held, err := c.keepable(r, of)
+	if err != nil {
+		return err
+	}
+	return rewrite(held.login, held.secret)
+}
+
+var errAnother = errors.New("somebody else has changed the login meanwhile")
+
+// keepable is what c holds for r, if the broker may replace it: it had the login with that mark, which nobody else has
+// changed since. A broker that had no answer may say again what was kept.
+func (c *credentials) keepable(r route.Route, of uint64) (credential, error) {
+	held := c.held[places(r)]
+	if of != wire.Mark(held.secret) && of != held.after {
+		return held, errAnother
+	}
+	now, err := policy.ReadLogin(held.login, c.hidden) // who changes it may not be done yet
+	if err != nil {
+		return held, text.CauseOf(err)
+	}
+	defer clear(now)
+	if !bytes.Equal(now, held.secret) {
+		return held, errAnother
+	}
+	return held, nil
 }

@@ -27,7 +27,7 @@ const (
 	OpResolve                   // keeper: which addresses has this host of a route's, for the broker? guard: those that were leased to it, with the TTL, or err
 	OpLookup                    // broker: which addresses has this host of a route's? keeper: those that are leased to the broker, with the TTL, or err and why
 	OpSpend                     // broker: may a request of arg bytes go on this route? with a flag: one is over, its tokens are arg and value; keeper: yes, or err and why
-	OpKeep                      // broker: text is from now on the login of the route name, with flag KeepStandIn what the agent gets in its place; keeper: it is kept, or err and why
+	OpKeep                      // broker: text is from now on the login of the route name, in the place of the one whose Mark is arg, or by its flag what KeepStandIn and KeepTry say; keeper: it is kept, or err and why
 	OpCredentials               // keeper: other routes or credentials, as a memfd beside the message; broker: taken, or not
 	OpSession                   // the first of the session server's own
 )
@@ -42,8 +42,11 @@ const (
 // before it asks more. One that doesn't is none of ours: it is not read from any more, and then ended.
 const AsksAtOnce = 512
 
-// KeepStandIn is the flag of what stands in the place of a login, and is no secret.
-const KeepStandIn = 1
+// The flags of OpKeep.
+const (
+	KeepStandIn = 1 // the text stands in the place of a login for the agent, and is no secret
+	KeepTry     = 2 // there is no text yet: could the login be kept?
+)
 
 // ForBroker is the flag of what is for the broker, and not for the agent.
 const ForBroker = 1

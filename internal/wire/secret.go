@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -24,4 +26,10 @@ func Secret(n int) []byte {
 		_ = unix.Munlock(b[:])
 	})
 	return b[:n:n]
+}
+
+// Mark tells one file of a login from another, and nothing of what is in it.
+func Mark(file []byte) uint64 {
+	sum := sha256.Sum256(file)
+	return binary.BigEndian.Uint64(sum[:])
 }

@@ -1,0 +1,227 @@
+package broker
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/mustrun"
+	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/route"
+)
+
+// loginRig is a broker with one login, its keeper and its provider.
+type loginRig struct {
+	*process
+	roots  []byte                      // PEM
+	refuse func(m wire.Message) string // why the keeper does not keep
+	kept   []wire.Message
+}
+
+const claudeLogin = `{"claudeAiOauth":{"accessToken":"sk-ant-oat01-%s","refreshToken":"sk-ant-ort01-canary-%[1]s"}}`
+
+func newLoginRig(t *testing.T, provider http.HandlerFunc) *loginRig {
+	t.Helper()
+	mustrun.Root(t) // port 443
+	at := netip.MustParseAddr("127.81.15.4")
+	l, err := net.Listen("tcp", netip.AddrPortFrom(at, 443).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(provider)
+	server.Listener.Close()
+	rig := &loginRig{}
+	certificate := certified(t, "platform.claude.com")
+	rig.roots = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate[0]})
+	server.Listener, server.TLS = l, &tls.Config{Certificates: []tls.Certificate{certificate}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+
+	ours, theirs, err := wire.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := wire.OpenPair(theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rig.process = newProcess(stage.BrokerConfig{Token: "drawn", Blind: true}, conn, func(audit.Event) {})
+	keeper := wire.Open(ours, wire.MaxSecret)
+	t.Cleanup(func() { keeper.Close(); conn.Close() })
+	go rig.serveChannel()
+	go func() {
+		for {
+			m, _, err := keeper.Receive()
+			if err != nil {
+				return
+			}
+			reply := wire.Message{Op: m.Op, ID: m.ID}
+			switch m.Op {
+			case wire.OpLookup:
+				reply.Addrs, reply.TTL = []netip.Addr{at}, time.Minute
+			case wire.OpKeep:
+				rig.kept = append(rig.kept, m)
+				if rig.refuse != nil {
+					reply.Text = rig.refuse(m)
+					reply.Err = reply.Text != ""
+				}
+			}
+			if keeper.Deliver(reply) != nil {
+				return
+			}
+		}
+	}()
+	rig.hand(t, "old")
+	return rig
+}
+
+// certified has a certificate for name, which it has signed itself.
+func certified(t *testing.T, name string) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{name}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// hand has the broker take a login as it comes from the keeper.
+func (r *loginRig) hand(t *testing.T, which string) {
+	t.Helper()
+	usual, _ := route.Builtin("anthropic")
+	r.loading.Lock()
+	defer r.loading.Unlock()
+	r.load = stage.BrokerLoad{
+		Routes: []route.Route{usual}, Roots: r.roots, Logins: []string{usual.Name},
+		Credentials: map[string][]byte{usual.Name: fmt.Appendf(nil, claudeLogin, which)},
+	}
+	if err := r.reload(); err != nil {
+		t.Error(err)
+	}
+}
+
+func (r *loginRig) access() string { return r.logins.held["anthropic"].Access() }
+
+func grant(w io.Writer) {
+	fmt.Fprint(w, `{"access_token":"sk-ant-oat01-next","refresh_token":"sk-ant-ort01-canary-next"}`)
+}
+
+// TestRefreshOnlyWhatCanBeKept: a login that the keeper can't write is not asked for, since its tokens would be void.
+func TestRefreshOnlyWhatCanBeKept(t *testing.T) {
+	asked := 0
+	r := newLoginRig(t, func(w http.ResponseWriter, _ *http.Request) { asked++; grant(w) })
+	r.refuse = func(wire.Message) string { return "read-only file system" }
+	if err := r.logins.refresh(t.Context(), "anthropic"); err == nil || !strings.Contains(err.Error(), "read-only") || asked > 0 {
+		t.Errorf("asked %d times, and %v", asked, err)
+	}
+	r.refuse = nil
+	if err := r.logins.refresh(t.Context(), "anthropic"); err != nil || asked != 1 || r.access() != "sk-ant-oat01-next" {
+		t.Errorf("asked %d times, %s, and %v", asked, r.access(), err)
+	}
+}
+
+// TestRefreshWhileReplaced: a person's file that comes meanwhile stays, and the keeper is told which one was asked for.
+func TestRefreshWhileReplaced(t *testing.T) {
+	var r *loginRig
+	r = newLoginRig(t, func(w http.ResponseWriter, _ *http.Request) { r.hand(t, "person"); grant(w) })
+	err := r.logins.refresh(t.Context(), "anthropic")
+	if err != nil || r.access() != "sk-ant-oat01-person" || !strings.Contains(string(r.load.Credentials["anthropic"]), "person") {
+		t.Errorf("%s, %v", r.access(), err)
+	}
+	last := r.kept[len(r.kept)-1]
+	if want := wire.Mark(fmt.Appendf(nil, claudeLogin, "old")); last.Arg != want || last.Flag != 0 {
+		t.Errorf("kept in the place of %x, want %x", last.Arg, want)
+	}
+}
+
+// TestRefreshRepeatsNothing: a provider that answers with what is no HTTP has no token in the log or the status.
+func TestRefreshRepeatsNothing(t *testing.T) {
+	r := newLoginRig(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			fmt.Fprintf(c, "HTTP/1.1 %s\r\n\r\n", body)
+			c.Close()
+		}
+	})
+	if err := r.logins.refresh(t.Context(), "anthropic"); err == nil || strings.Contains(err.Error(), "canary") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestRefreshRarer: who refuses what they have just given is asked ever more rarely.
+func TestRefreshRarer(t *testing.T) {
+	now := time.Now()
+	h := &held{delay: firstDelay}
+	l := &logins{held: map[string]*held{"a": h}}
+	var waits []time.Duration
+	for range 9 {
+		h.wait(now)
+		waits = append(waits, h.next.Sub(now))
+		l.adopt("a", h, nil, 0)
+		now = now.Add(h.next.Sub(now))
+	}
+	if waits[0] != firstDelay || waits[8] != longDelay {
+		t.Errorf("it waits %v", waits)
+	}
+	h.since = now.Add(-calmTime)
+	if h.wait(now); h.next.Sub(now) != firstDelay {
+		t.Errorf("after a calm time it waits %v", h.next.Sub(now))
+	}
+}
+
+// TestStandInIsTriedAgain: a keeper that is late once doesn't leave the agent without what stands in for a login.
+func TestStandInIsTriedAgain(t *testing.T) {
+	r := newLoginRig(t, nil)
+	r.refuse = func(wire.Message) string { return "no space left on device" }
+	r.logins.tell(t.Context())
+	r.refuse = nil
+	r.logins.tell(t.Context())
+	r.logins.tell(t.Context())
+	if len(r.kept) != 2 || !r.logins.held["anthropic"].told {
+		t.Errorf("the keeper was told %d times", len(r.kept))
+	}
+}
+
+// TestJournal: one that is there for another token, or torn, has no answer.
+func TestJournal(t *testing.T) {
+	f, err := os.CreateTemp(t.TempDir(), "journal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	j := journal{f}
+	asked, other := [32]byte{1}, [32]byte{2}
+	if err := j.write(asked, []byte("answer")); err != nil || string(j.read(asked)) != "answer" || j.read(other) != nil {
+		t.Errorf("%q, %q, %v", j.read(asked), j.read(other), err)
+	}
+	if err := f.Truncate(40); err != nil || j.read(asked) != nil {
+		t.Errorf("of a torn one: %q, %v", j.read(asked), err)
+	}
+	if err := j.clear(); err != nil || j.read(asked) != nil {
+		t.Errorf("of one that was cleared: %q, %v", j.read(asked), err)
+	}
+}
