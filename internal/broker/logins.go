@@ -63,6 +63,9 @@ func (l *logins) take(r route.Route, file []byte, roots *x509.CertPool, j journa
 	if err != nil {
 		return nil, err
 	}
+	if fresh.Host() != r.LoginHost { // its tokens are not for whom this route asks
+		return nil, fmt.Errorf("it is a login of %s, and another's than this route's", fresh.Vendor())
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h, mark := l.held[r.Name], wire.Mark(file)

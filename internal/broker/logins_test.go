@@ -225,3 +225,13 @@ func TestJournal(t *testing.T) {
 		t.Errorf("of one that was cleared: %q, %v", j.read(asked), err)
 	}
 }
+
+// TestLoginOfAnother: who has mixed up two files has no token of one provider sent to the other.
+func TestLoginOfAnother(t *testing.T) {
+	r := newLoginRig(t, nil)
+	chatgpt, _ := route.Builtin("chatgpt")
+	_, err := r.logins.take(chatgpt, fmt.Appendf(nil, claudeLogin, "old"), nil, journal{})
+	if err == nil || !strings.Contains(err.Error(), "Claude Code") || r.logins.held["chatgpt"] != nil {
+		t.Errorf("taken, and %v", err)
+	}
+}
