@@ -82,8 +82,19 @@ func places(r route.Route) string {
 
 // absent is for policy.ParseWith: it reads the credentials of routes, and says which optional ones have none.
 func (c *credentials) absent(routes []policy.PlacedRoute) (names []string, wrong policy.ErrorList) {
+	loggedIn := map[string]string{} // by the file of the login
 	for _, r := range routes {
 		why, err := c.look(r.Route)
+		login := ""
+		if why == "" && err == nil && !r.Keyless {
+			login = c.of(r.Route).login
+		}
+		if other := loggedIn[login]; other != "" {
+			err = errors.New("the route " + other + " has the same login, and a token to refresh serves once: log in for each")
+		}
+		if login != "" {
+			loggedIn[login] = r.Name
+		}
 		switch {
 		case err != nil:
 			wrong = append(wrong, policy.Error{Source: r.Source, Text: r.Name, Message: "the credential of this route can't be used: " + err.Error()})

@@ -106,3 +106,17 @@ func TestKeepLoginPace(t *testing.T) {
 		t.Errorf("the answer is %+v", reply)
 	}
 }
+
+// TestOneLoginEach: two routes that refreshed the same login would make each other's tokens void.
+func TestOneLoginEach(t *testing.T) {
+	c, r, _ := loginVault(t)
+	other := r
+	other.Name = "work"
+	_, wrong := c.absent([]policy.PlacedRoute{{Route: r}, {Route: other}})
+	if len(wrong) != 1 || wrong[0].Text != "work" || !strings.Contains(wrong.Error(), "the route anthropic has the same login") {
+		t.Errorf("wrong is %v", wrong)
+	}
+	if _, wrong := c.absent([]policy.PlacedRoute{{Route: r}}); len(wrong) > 0 {
+		t.Errorf("alone: %v", wrong)
+	}
+}
