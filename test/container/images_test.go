@@ -113,7 +113,7 @@ func testAlpine(t *testing.T, e *engine, n *internet) {
 	})
 	t.Run("agent", func(t *testing.T) {
 		out := onBusyBox(t, e, n, []string{"-e", "CODEX_API_KEY=sk-test", codex},
-			"codex exec --skip-git-repo-check 'say hello'; echo", "api.openai.com", policyOf(t, agentSpec{name: "codex"}))
+			"codex exec --skip-git-repo-check 'say hello'; echo", "auth.openai.com", policyOf(t, agentSpec{name: "codex"}))
 		if !strings.Contains(out, fakellm.Text) {
 			t.Errorf("codex did not say %q:\n%s", fakellm.Text, out)
 		}

@@ -52,6 +52,21 @@ var asks = map[string]struct{ pass, refuse string }{
 		POST /messages
 		POST /v1/v1/messages`,
 	},
+	"chatgpt": {
+		`POST /backend-api/codex/responses
+		GET /backend-api/codex/models?client_version=0.169.0
+		GET /backend-api/wham/accounts/check
+		GET /backend-api/wham/settings/user`,
+		`GET /backend-api/codex/responses
+		POST /backend-api/wham/accounts/check
+		GET /backend-api/accounts/check
+		POST /backend-api/codex/responses/compact
+		GET /backend-api/conversations
+		POST /backend-api/files
+		GET /backend-api/me
+		GET /api/auth/session
+		POST /v1/responses`,
+	},
 	"openai": {
 		`POST /v1/responses
 		POST /v1/chat/completions
