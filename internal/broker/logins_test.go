@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,9 +30,35 @@ import (
 // loginRig is a broker with one login, its keeper and its provider.
 type loginRig struct {
 	*process
-	roots  []byte                      // PEM
+	roots []byte // PEM
+
+	mu     sync.Mutex
 	refuse func(m wire.Message) string // why the keeper does not keep
 	kept   []wire.Message
+}
+
+// refuses has the keeper not keep, for what why says; nil has it keep.
+func (r *loginRig) refuses(why func(m wire.Message) string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refuse = why
+}
+
+// keeps is the keeper's part.
+func (r *loginRig) keeps(m wire.Message) (why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.kept = append(r.kept, m)
+	if r.refuse == nil {
+		return ""
+	}
+	return r.refuse(m)
+}
+
+func (r *loginRig) lastKept() wire.Message {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.kept[len(r.kept)-1]
 }
 
 const claudeLogin = `{"claudeAiOauth":{"accessToken":"sk-ant-oat01-%s","refreshToken":"sk-ant-ort01-canary-%[1]s"}}`
@@ -76,11 +103,8 @@ func newLoginRig(t *testing.T, provider http.HandlerFunc) *loginRig {
 			case wire.OpLookup:
 				reply.Addrs, reply.TTL = []netip.Addr{at}, time.Minute
 			case wire.OpKeep:
-				rig.kept = append(rig.kept, m)
-				if rig.refuse != nil {
-					reply.Text = rig.refuse(m)
-					reply.Err = reply.Text != ""
-				}
+				reply.Text = rig.keeps(m)
+				reply.Err = reply.Text != ""
 			}
 			if keeper.Deliver(reply) != nil {
 				return
@@ -123,7 +147,11 @@ func (r *loginRig) hand(t *testing.T, which string) {
 	}
 }
 
-func (r *loginRig) access() string { return r.logins.held["anthropic"].Access() }
+func (r *loginRig) access() string {
+	r.logins.mu.Lock()
+	defer r.logins.mu.Unlock()
+	return r.logins.held["anthropic"].Access()
+}
 
 func grant(w io.Writer) {
 	fmt.Fprint(w, `{"access_token":"sk-ant-oat01-next","refresh_token":"sk-ant-ort01-canary-next"}`)
@@ -133,11 +161,11 @@ func grant(w io.Writer) {
 func TestRefreshOnlyWhatCanBeKept(t *testing.T) {
 	asked := 0
 	r := newLoginRig(t, func(w http.ResponseWriter, _ *http.Request) { asked++; grant(w) })
-	r.refuse = func(wire.Message) string { return "read-only file system" }
+	r.refuses(func(wire.Message) string { return "read-only file system" })
 	if err := r.logins.refresh(t.Context(), "anthropic"); err == nil || !strings.Contains(err.Error(), "read-only") || asked > 0 {
 		t.Errorf("asked %d times, and %v", asked, err)
 	}
-	r.refuse = nil
+	r.refuses(nil)
 	if err := r.logins.refresh(t.Context(), "anthropic"); err != nil || asked != 1 || r.access() != "sk-ant-oat01-next" {
 		t.Errorf("asked %d times, %s, and %v", asked, r.access(), err)
 	}
@@ -151,7 +179,7 @@ func TestRefreshWhileReplaced(t *testing.T) {
 	if err != nil || r.access() != "sk-ant-oat01-person" || !strings.Contains(string(r.load.Credentials["anthropic"]), "person") {
 		t.Errorf("%s, %v", r.access(), err)
 	}
-	last := r.kept[len(r.kept)-1]
+	last := r.lastKept()
 	if want := wire.Mark(fmt.Appendf(nil, claudeLogin, "old")); last.Arg != want || last.Flag != 0 {
 		t.Errorf("kept in the place of %x, want %x", last.Arg, want)
 	}
@@ -196,11 +224,13 @@ func TestRefreshRarer(t *testing.T) {
 // TestStandInIsTriedAgain: a keeper that is late once doesn't leave the agent without what stands in for a login.
 func TestStandInIsTriedAgain(t *testing.T) {
 	r := newLoginRig(t, nil)
-	r.refuse = func(wire.Message) string { return "no space left on device" }
+	r.refuses(func(wire.Message) string { return "no space left on device" })
 	r.logins.tell(t.Context())
-	r.refuse = nil
+	r.refuses(nil)
 	r.logins.tell(t.Context())
 	r.logins.tell(t.Context())
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if len(r.kept) != 2 || !r.logins.held["anthropic"].told {
 		t.Errorf("the keeper was told %d times", len(r.kept))
 	}
