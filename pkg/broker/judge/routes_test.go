@@ -35,7 +35,7 @@ var asks = map[string]struct{ pass, refuse string }{
 		POST /v1/complete
 		POST /v1/agents
 		POST /v1/sessions
-		POST /v1/environments/e/work/poll
+		POST /v1/environments/e/poll
 		POST /v1/deployments
 		POST /v1/memory_stores
 		POST /v1/vaults/v/credentials
