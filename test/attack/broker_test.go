@@ -108,7 +108,7 @@ func TestLabBroker(t *testing.T) {
 // TestLabBrokerVariable: a key that comes in a variable is not handed on to anybody.
 func TestLabBrokerVariable(t *testing.T) {
 	if mode() != "" {
-		t.Skip("with up, the agent has the variables of its container; beside a sidecar, those of another one")
+		t.Skip("with up the variable is refused, see TestLabBrokerVariableUp; beside a sidecar, the agent has those of another container")
 	}
 	b := broker(t, "", lab.BoxOptions{Env: []string{"ANTHROPIC_API_KEY=" + brokerKey}})
 	if p := b.prompt(b.ask()...); !p.OK {
@@ -121,6 +121,29 @@ func TestLabBrokerVariable(t *testing.T) {
 		t.Errorf("PID 1 still has it: %q, %v", env, err)
 	}
 	b.keyless()
+}
+
+// TestLabBrokerVariableUp: with up, others start the agent and give it the container's variables. A key there is refused,
+// and nothing leaves; one in a file is taken.
+func TestLabBrokerVariableUp(t *testing.T) {
+	const policy = "broker: {anthropic: {credential: [file:/etc/agent-init/anthropic.key, env:ANTHROPIC_API_KEY]}}\n"
+	w := start(t, "ok.test\n", lab.BoxOptions{Env: []string{"ANTHROPIC_API_KEY=" + brokerKey},
+		Files: []lab.File{{Path: "/etc/agent-init/policy.yaml", Data: []byte(policy)}}}, "sleep", "infinity")
+	r := w.root("agent-init", "up")
+	refused(t, r, 78, "ANTHROPIC_API_KEY is one of the container's", "use a file")
+	if strings.Contains(r.Stdout+r.Stderr, brokerKey[8:]) {
+		t.Errorf("the refusal has the key: %s", r)
+	}
+	probe, err := lab.ParsePoke(w.box.Exec(lab.Cmd{Args: []string{"/usr/local/bin/poke", "http", "-insecure", "https://ok.test/"}, UID: lab.AgentUID}).Stdout)
+	if err != nil || probe.OK {
+		t.Errorf("after the refusal: %s, %v", probe, err)
+	}
+	if err := w.box.WriteFile("/etc/agent-init/anthropic.key", []byte(brokerKey+"\n"), 0o400); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.root("agent-init", "up"); r.Code != 0 {
+		t.Errorf("with the key in a file: %s", r)
+	}
 }
 
 // keyless fails the test if the agent can read the key anywhere. The pattern does not match itself, in an argument.
