@@ -3,6 +3,7 @@ package judge
 import (
 	"mime"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 
@@ -29,7 +30,10 @@ func Head(r *route.Route, method, rawPath, rawQuery string, h http.Header) (*rou
 		if refusal := judgeQuery(r, e, rawQuery); refusal != nil {
 			return e, refusal
 		}
-		return e, judgeContent(e, h)
+		if refusal := judgeContent(e, h); refusal != nil {
+			return e, refusal
+		}
+		return e, judgeRepository(r, e, rawPath, rawQuery)
 	}
 	what := "path"
 	if other {
@@ -46,19 +50,26 @@ func judgeContent(e *route.Endpoint, h http.Header) *Refusal {
 		return refuse("header", "a body may be compressed by gzip or deflate, or not at all, and not by %s "+
 			"(of Codex: enable_request_compression = false)", quote(strings.Join(encodings, ", "), 64))
 	}
-	if e.Body == route.Empty || e.Body == route.Opaque {
+	if e.Body == route.Empty || e.Body == route.Opaque || e.Body == route.GitObject {
 		return nil
 	}
 	types := h.Values("Content-Type")
+	if e.Body.Streams() {
+		// https://git-scm.com/docs/http-protocol: a server must not take another type.
+		if want := "application/x-" + path.Base(e.Path) + "-request"; !slices.Equal(types, []string{want}) {
+			return refuse("header", "the body has to be of the type %s, and not %s", want, quote(strings.Join(types, ", "), 64))
+		}
+		return nil
+	}
 	if len(types) == 1 {
 		kind, parameters, err := mime.ParseMediaType(types[0])
 		charset, ok := parameters["charset"]
-		if err == nil && kind == "application/json" &&
+		if err == nil && kind == typeOfJSON(e.Body) &&
 			(len(parameters) == 0 || len(parameters) == 1 && ok && strings.EqualFold(charset, "utf-8")) {
 			return nil
 		}
 	}
-	return refuse("header", "the body has to be of the type application/json in UTF-8, and not %s",
+	return refuse("header", "the body has to be of the type %s in UTF-8, and not %s", typeOfJSON(e.Body),
 		quote(strings.Join(types, ", "), 64))
 }
 

@@ -50,6 +50,8 @@ func Body(r *route.Route, e *route.Endpoint, path string, body []byte) (Told, *R
 		return q.google(countFields)
 	case route.Converse:
 		return q.converse()
+	case route.GitLFS:
+		return q.lfs()
 	case route.InvokeModel:
 		return q.invoke()
 	}

@@ -14,7 +14,11 @@ import (
 type Refusal struct {
 	What string // of what kind, one word: path, header, tool, content, model, …
 	Text string // for the person and the model: what is refused, and which setting says so
+	Rule string // of a policy, as FILE:LINE, where one says so
 }
+
+// Error makes it one that a function returns.
+func (f *Refusal) Error() string { return f.Text }
 
 // Of these kinds are refusals that the broker makes itself, with a status of their own.
 const (
@@ -26,6 +30,7 @@ const (
 	busy        = "busy"     // likewise: there is no room, or nobody who keeps the count
 	slowRequest = "slow"     // the request did not come in time
 	badToken    = "token"    // the caller is none of the agent's
+	noVersion   = "age"      // a package that is too young, or that there is not
 )
 
 func refuse(what, format string, args ...any) *Refusal {
@@ -58,6 +63,13 @@ func (f *Refusal) Response(shape route.Shape, body route.Body) (status int, cont
 	}
 	status = f.status(shape, body)
 	text := "refused by agent-init: " + retried.Replace(f.Text)
+	if ofLFS(body) {
+		answer, _ := json.Marshal(plainError{text, plainFault{text}}) // of texts
+		return status, lfsType, answer
+	}
+	if shape == route.GitShape { // which git shows as it is, if it has this type (show_http_message in remote-curl.c)
+		return status, "text/plain", []byte(text + "\n")
+	}
 	var told any
 	switch shape {
 	case route.AnthropicShape:
@@ -67,6 +79,10 @@ func (f *Refusal) Response(shape route.Shape, body route.Body) (status int, cont
 		told = openaiError{openaiFault{Message: text, Type: "invalid_request_error", Code: "broker_refused"}}
 	case route.GeminiShape:
 		told = geminiError{geminiFault{Code: status, Message: text, Status: geminiStatus(status), Details: []string{}}}
+	case route.TextShape:
+		return status, "text/plain; charset=utf-8", []byte(text + "\n")
+	case route.NPMShape:
+		told = npmError{text}
 	default:
 		told = plainError{text, plainFault{text}}
 	}
@@ -80,10 +96,14 @@ func (f *Refusal) Response(shape route.Shape, body route.Body) (status int, cont
 // status is one that clients take for final. Most end at once by 403. Codex ends by 400 alone, and is the one who asks
 // for what stands on no list of OpenAI's. Claude Code speaks of a login over 403, which is not what a budget is about.
 func (f *Refusal) status(shape route.Shape, body route.Body) int {
+	if shape == route.GitShape && f.What == badToken {
+		return http.StatusForbidden // over 401 git asks for a password, and tells no reason
+	}
 	responses := body == route.Responses || shape == route.OpenAIShape && body != route.Chat
 	if own := map[string]int{
 		noUpstream: http.StatusBadGateway, lateAnswer: http.StatusGatewayTimeout, busy: http.StatusServiceUnavailable,
 		noWebSocket: http.StatusUpgradeRequired, slowRequest: http.StatusRequestTimeout, badToken: http.StatusUnauthorized,
+		noVersion: http.StatusNotFound,
 	}[f.What]; own != 0 {
 		return own
 	}
@@ -129,6 +149,9 @@ type (
 	plainError struct {
 		Message string     `json:"message"`
 		Error   plainFault `json:"error"`
+	}
+	npmError struct {
+		Error string `json:"error"`
 	}
 	plainFault struct {
 		Message string `json:"message"`

@@ -275,7 +275,61 @@ var asks = map[string]struct{ pass, refuse string }{
 		POST /api/web_search
 		POST /api/web_fetch
 		GET /api/tags`},
+	"github": {gitAsks + `
+		GET /o/r.git/info/lfs/github-cloud.githubusercontent.com?ticket=x
+		GET /o/r.git/info/lfs/github-cloud.s3.amazonaws.com?ticket=x
+		PUT /o/r.git/info/lfs/github-cloud.s3.amazonaws.com?ticket=x
+		POST /o/r.git/info/lfs/lfs.github.com?ticket=x`, gitRefused + "\nGET /o/r/s/info/refs?service=git-upload-pack"},
+	"bitbucket": {gitAsks, gitRefused + "\nGET /o/r/s/info/refs?service=git-upload-pack"},
+	"gitea":     {gitAsks, gitRefused + "\nGET /o/r/s/info/refs?service=git-upload-pack"},
+	"gitlab":    {gitAsks + "\nGET /g/h/i/r.git/info/refs?service=git-upload-pack", gitRefused},
+	"git": {gitAsks + `
+		GET /r.git/info/refs?service=git-upload-pack
+		POST /r/git-upload-pack
+		POST /r/git-receive-pack
+		POST /r/info/lfs/objects/batch
+		GET /r/info/lfs/here?ticket=x
+		PUT /r/info/lfs/here?ticket=x
+		POST /r/info/lfs/here?ticket=x`, "GET /o/r/archive/main.zip"},
 }
+
+const gitAsks = `GET /o/r/info/refs?service=git-upload-pack
+	GET /O/R.js.git/info/refs?service=git-receive-pack
+	POST /o/r/git-upload-pack
+	POST /o/r.git/git-receive-pack
+	POST /o/r.git/info/lfs/objects/batch
+	GET /o/r.git/info/lfs/here?ticket=x
+	PUT /o/r.git/info/lfs/here?ticket=x
+	POST /o/r.git/info/lfs/here?ticket=x`
+
+const gitRefused = `GET /o/r/info/refs
+	GET /o/r/info/refs?service=git-upload-archive
+	GET /o/r/info/refs?service=git-upload-pack&service=git-receive-pack
+	GET /o/r/info/refs?service=git-upload-pack&access_token=x
+	GET /o/r/info/refs?service=git%2Dupload-pack
+	POST /o/r/info/refs?service=git-upload-pack
+	GET /o/r/git-upload-pack
+	POST /o/r/git-upload-pack?service=git-upload-pack
+	POST /o/r/git-upload-archive
+	GET /o/r/info/lfs/objects/batch
+	POST /o/r/info/lfs/objects/verify
+	POST /o/r/info/lfs/objects
+	POST /o/r/info/lfs/locks/verify
+	GET /o/r/info/lfs/here?ticket=x&ticket=y
+	GET /o/r/info/lfs/there?ticket=x
+	GET /o/r/info/lfs/locks
+	GET /o/r/HEAD
+	GET /o/r/objects/info/packs
+	GET /o/r/archive/main.zip
+	GET /o/r/releases/download/v1/x
+	GET /o/.git/info/refs?service=git-upload-pack
+	GET /o/-x/info/refs?service=git-upload-pack
+	GET /o/r%20s/info/refs?service=git-upload-pack
+	GET /o/../r/info/refs?service=git-upload-pack
+	GET /r/info/refs?service=git-upload-pack
+	POST /api/v3/repos
+	POST /graphql
+	GET /login/oauth/access_token`
 
 const local = `POST /v1/chat/completions
 	POST /v1/responses
@@ -285,17 +339,21 @@ const local = `POST /v1/chat/completions
 // TestRoutes asks each, also with the tricks that work on paths.
 func TestRoutes(t *testing.T) {
 	for _, name := range route.Names() {
+		if r := builtin(t, name); r.Packages.Registry != "" {
+			continue // package registry has a table of its own
+		}
 		lists, ok := asks[name]
 		if !ok {
 			t.Errorf("route %s is not in the table", name)
 			continue
 		}
 		r := builtin(t, name)
-		h := http.Header{"Content-Type": {"application/json"}}
+		r.Git.Write = r.ServesGit()
 		asked := map[*route.Endpoint]bool{}
 		for _, ask := range strings.Split(lists.pass, "\n") {
 			method, target, _ := strings.Cut(strings.TrimSpace(ask), " ")
 			path, query, _ := strings.Cut(target, "?")
+			h := typed(r, path)
 			e, refusal := Head(r, method, path, query, h)
 			if refusal != nil {
 				t.Errorf("%s: %s %s is refused: %s", name, method, target, refusal.Text)
@@ -310,7 +368,7 @@ func TestRoutes(t *testing.T) {
 				}
 			}
 			for _, other := range []string{"PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "CONNECT", "TRACE", "post", "get", ""} {
-				if _, refusal := Head(r, other, path, query, h); refusal == nil {
+				if _, refusal := Head(r, other, path, query, h); refusal == nil && (other != "PUT" || !strings.Contains(path, "/info/lfs/")) {
 					t.Errorf("%s: %s %s passes", name, other, path)
 				}
 			}
@@ -323,16 +381,28 @@ func TestRoutes(t *testing.T) {
 		for _, ask := range strings.Split(lists.refuse, "\n") {
 			method, target, _ := strings.Cut(strings.TrimSpace(ask), " ")
 			path, query, _ := strings.Cut(target, "?")
+			h := typed(r, path)
 			if _, refusal := Head(r, method, path, query, h); refusal == nil {
 				t.Errorf("%s: %s %s passes", name, method, target)
 			}
 		}
 		for _, e := range r.Harmless {
-			if _, refusal := Head(r, e.Method, e.Path, "", h); refusal == nil {
+			if _, refusal := Head(r, e.Method, e.Path, "", typed(r, e.Path)); refusal == nil {
 				t.Errorf("%s: %s %s is called harmless when refused, and passes", name, e.Method, e.Path)
 			}
 		}
 	}
+}
+
+// typed is a head with the type of the body that a path wants.
+func typed(r *route.Route, path string) http.Header {
+	if strings.HasSuffix(path, "/batch") {
+		return http.Header{"Content-Type": {lfsType}}
+	}
+	if r.ServesGit() {
+		return http.Header{"Content-Type": {"application/x-" + path[strings.LastIndexByte(path, '/')+1:] + "-request"}}
+	}
+	return http.Header{"Content-Type": {"application/json"}}
 }
 
 // oneSegment says whether a path is of an endpoint whose last segment may be any name of a model, as "x.json" is.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"compress/zlib"
+	"errors"
 	"io"
 	"strings"
 )
@@ -14,16 +15,10 @@ var packed = map[string]bool{"": true, "identity": true, "gzip": true, "deflate"
 // Unpack reads a body that came in a content coding, which Head has judged. Neither what is read nor what it unpacks to
 // may have more than limit bytes.
 func Unpack(encoding string, body io.Reader, limit int) ([]byte, *Refusal) {
-	body = &io.LimitedReader{R: body, N: int64(limit) + 1}
-	var err error
-	switch strings.ToLower(encoding) {
-	case "", "identity":
-	case "gzip":
-		body, err = gzip.NewReader(body)
-	case "deflate":
-		body, err = zlib.NewReader(body)
-	default:
-		return nil, refuse("header", "a body compressed by %s is not read", quote(encoding, 64))
+	body, err := Unpacked(encoding, &io.LimitedReader{R: body, N: int64(limit) + 1})
+	var strange *Refusal
+	if errors.As(err, &strange) {
+		return nil, strange
 	}
 	var unpacked bytes.Buffer
 	if err == nil {
@@ -36,4 +31,17 @@ func Unpack(encoding string, body io.Reader, limit int) ([]byte, *Refusal) {
 		return nil, refuse("body", "the body can't be read: %s", quote(err.Error(), 200))
 	}
 	return unpacked.Bytes(), nil
+}
+
+// Unpacked is what a body has inside that came in a content coding.
+func Unpacked(encoding string, body io.Reader) (io.Reader, error) {
+	switch strings.ToLower(encoding) {
+	case "", "identity":
+		return body, nil
+	case "gzip":
+		return gzip.NewReader(body)
+	case "deflate":
+		return zlib.NewReader(body)
+	}
+	return nil, refuse("header", "a body compressed by %s is not read", quote(encoding, 64))
 }

@@ -1,0 +1,207 @@
+package judge
+
+import (
+	"bytes"
+	"mime"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+const (
+	maxParameter = 256     // bytes of a name; those that are looked for are shorter
+	maxPartLine  = 8 << 10 // of a part's head
+)
+
+// Form looks in a body, as it goes by, for a parameter that has the server take a POST for another method: _method of
+// Rails, Laravel, Symfony and Spring, in a form or at the top of JSON.
+type Form struct {
+	look  func(c byte) *Refusal
+	dull  func(p []byte) int // how many bytes at the start of p don't matter: most of a large body
+	found *Refusal
+
+	word    []byte // of a name, or a line of a part's head
+	skip    bool   // what follows is a value
+	depth   int    // of JSON
+	inText  bool
+	escaped bool
+}
+
+// NewForm returns what looks into a body of a content type, or nil if servers read no parameters there.
+func NewForm(contentType string) (*Form, *Refusal) {
+	lower := strings.ToLower(contentType)
+	f := &Form{}
+	switch {
+	case strings.Contains(lower, "urlencoded"):
+		f.look, f.dull = f.encoded, f.inValue
+	case strings.Contains(lower, "multipart"):
+		f.look, f.dull = f.part, f.inContent
+	case strings.Contains(lower, "json"):
+		f.look, f.dull = f.json, f.inOther
+	default:
+		return nil, nil
+	}
+	_, parameters, err := mime.ParseMediaType(contentType)
+	switch charset := strings.ToLower(parameters["charset"]); {
+	case err != nil, charset != "" && charset != "utf-8" && charset != "us-ascii" && charset != "iso-8859-1":
+		return nil, refuse("header", "the content type can't be read, or has another charset than UTF-8: %s", quote(contentType, 64))
+	}
+	return f, nil
+}
+
+// Judge looks at what comes next, unpacked. With a refusal it is not to go on.
+func (f *Form) Judge(p []byte) *Refusal {
+	for len(p) > 0 && f.found == nil {
+		if n := f.dull(p); n > 0 {
+			p = p[n:]
+			continue
+		}
+		f.found, p = f.look(p[0]), p[1:]
+	}
+	return f.found
+}
+
+// End looks at what stood last.
+func (f *Form) End() *Refusal { return f.Judge([]byte("\n\n")) }
+
+// keep keeps a byte of a word. One that is too long is none that is looked for.
+func (f *Form) keep(c byte, most int) {
+	if len(f.word) <= most {
+		f.word = append(f.word, c)
+	}
+}
+
+func (f *Form) name(escaped string) *Refusal {
+	f.word = f.word[:0]
+	if !overrides(escaped) {
+		return nil
+	}
+	return refuse("method", "parameter %s in the body would change the method", quote(escaped, 64))
+}
+
+// encoded is a form as in a query.
+func (f *Form) encoded(c byte) *Refusal {
+	switch {
+	case c == '&' || c == ';' || c == '\n':
+		name := string(f.word)
+		if f.skip {
+			name = ""
+		}
+		f.skip = false
+		return f.name(name)
+	case f.skip:
+	case c == '=':
+		f.skip = true
+		return f.name(string(f.word))
+	default:
+		f.keep(c, maxParameter)
+	}
+	return nil
+}
+
+func (f *Form) inValue(p []byte) int {
+	if !f.skip {
+		return 0
+	}
+	return until(p, "&;\n")
+}
+
+// until is how many bytes of p stand in front of the first of some characters.
+func until(p []byte, chars string) int {
+	if i := bytes.IndexAny(p, chars); i >= 0 {
+		return i
+	}
+	return len(p)
+}
+
+// disposition is the header that names a part.
+const disposition = "content-disposition"
+
+// inContent is the rest of a line that is no such header.
+func (f *Form) inContent(p []byte) int {
+	n := min(len(f.word), len(disposition))
+	if f.skip || strings.EqualFold(string(f.word[:n]), disposition[:n]) {
+		return 0
+	}
+	return until(p, "\n")
+}
+
+// part looks at each line that tells the name of a part, also where it goes on in the next line.
+func (f *Form) part(c byte) *Refusal {
+	if c != '\n' && c != '\r' {
+		if f.skip { // a line has ended
+			f.skip = false
+			if c != ' ' && c != '\t' {
+				if refusal := f.named(); refusal != nil {
+					return refusal
+				}
+			}
+		}
+		f.keep(c, maxPartLine)
+		return nil
+	}
+	if c == '\r' {
+		return nil
+	}
+	if f.skip { // an empty line, or the end
+		f.skip = false
+		return f.named()
+	}
+	f.skip = true
+	return nil
+}
+
+func (f *Form) named() *Refusal {
+	line := f.word
+	f.word = f.word[:0]
+	kind, value, ok := bytes.Cut(line, []byte(":"))
+	if !ok || !strings.EqualFold(string(bytes.TrimSpace(kind)), disposition) {
+		return nil
+	}
+	_, parameters, err := mime.ParseMediaType(string(value))
+	if err != nil || len(line) > maxPartLine {
+		return refuse("body", "the head of a part of the body can't be read")
+	}
+	return f.name(strings.ReplaceAll(parameters["name"], `\`, "")) // which some servers unquote, and others do not
+}
+
+// json looks at the names at the top.
+func (f *Form) json(c byte) *Refusal {
+	switch {
+	case f.escaped:
+		f.escaped = false
+		f.keep(c, maxParameter)
+	case f.inText && c == '"':
+		f.inText = false
+		if f.skip || f.depth != 1 {
+			return nil
+		}
+		f.skip = true
+		name, err := jsontext.AppendUnquote(nil, append([]byte{'"'}, append(f.word, '"')...))
+		if err != nil {
+			return f.name(string(f.word))
+		}
+		return f.name(string(name))
+	case f.inText:
+		f.escaped = c == '\\'
+		f.keep(c, maxParameter)
+	case c == '"':
+		f.inText, f.word = true, f.word[:0]
+	case c == '{' || c == '[':
+		f.depth++
+		f.skip = f.depth != 1 || c == '['
+	case c == '}' || c == ']':
+		f.depth--
+	case c == ',':
+		f.skip = f.depth != 1
+	}
+	return nil
+}
+
+// inOther is within a text that is no name at the top.
+func (f *Form) inOther(p []byte) int {
+	if !f.inText || f.escaped || !f.skip && f.depth == 1 {
+		return 0
+	}
+	return until(p, `"\`)
+}
