@@ -1,0 +1,225 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/broker/judge"
+	"github.com/agent-init/agent-init/pkg/broker/onward"
+)
+
+var errSilent = errors.New("nothing was heard for too long")
+
+// silence ends what nobody hears of any more, until it is over itself.
+type silence struct {
+	of *exchange
+
+	mu        sync.Mutex
+	timer     *time.Timer
+	answering bool
+	over      bool
+}
+
+func (x *exchange) watch() *silence {
+	s := &silence{of: x}
+	s.timer = time.AfterFunc(x.server.idle, s.fire)
+	return s
+}
+
+func (s *silence) fire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return // the connection is another request's by now
+	}
+	s.of.cancel(errSilent)
+	if s.answering { // and may wait for a client that does not read. Before, it is to hear why
+		s.of.control.SetWriteDeadline(time.Now())
+	}
+}
+
+// heard says that something goes on.
+func (s *silence) heard() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.over {
+		s.timer.Reset(s.of.server.idle)
+	}
+}
+
+// answer says that the client hears from the server.
+func (s *silence) answer() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answering = true
+}
+
+func (s *silence) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	s.timer.Stop()
+}
+
+// forward asks the server and passes its answer on.
+func (x *exchange) forward(w http.ResponseWriter, out *http.Request) {
+	x.silence = x.watch()
+	defer x.silence.end()
+	defer x.body.leave()
+	if x.asked.ProtoMajor == 1 && x.body.from != nil {
+		x.control.EnableFullDuplex() // an answer may begin before the request is over, as in HTTP/2
+	}
+	resp, err := x.ask(w, out)
+	if err != nil {
+		x.refuse(w, x.fault(err))
+		return
+	}
+	x.event.FirstByte = time.Since(x.began)
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		x.upgrade(w, out, resp)
+		return
+	}
+	defer resp.Body.Close()
+	x.silence.heard()
+	x.silence.answer()
+	if err := x.pass(w, resp); err != nil {
+		if x.event.Refused == "" && x.ctx.Err() != nil {
+			n := x.ended()
+			x.event.Refused = n.What + ": " + n.Text
+		}
+		panic(http.ErrAbortHandler) // the client has to see that this is not all
+	}
+}
+
+// ended is why a request ended that was under way.
+func (x *exchange) ended() *no {
+	if over := x.body.why(); over != nil {
+		return over
+	}
+	switch cause := context.Cause(x.ctx); {
+	case errors.Is(cause, errSilent):
+		return &no{&judge.Refusal{What: "late", Text: x.conn.name + " was silent for too long"}, true}
+	case errors.Is(cause, errGone):
+		return refusal("policy", errGone.Error())
+	}
+	return refusal(gone, "the client hung up")
+}
+
+// fault is why the server was not reached.
+func (x *exchange) fault(err error) *no {
+	if x.ctx.Err() != nil {
+		return x.ended()
+	}
+	if over := x.body.why(); over != nil {
+		return over
+	}
+	f := onward.FaultOf(x.conn.name, err)
+	n := &no{&judge.Refusal{What: "upstream", Text: f.Text}, f.Again}
+	if f.Late {
+		n.What = "late"
+	}
+	return n
+}
+
+// pass passes an answer on.
+func (x *exchange) pass(w http.ResponseWriter, resp *http.Response) error {
+	h := w.Header()
+	x.back(h, resp.Header)
+	for _, name := range []string{"Content-Type", "Date"} {
+		if h[name] == nil {
+			h[name] = nil // else net/http adds one
+		}
+	}
+	announced := make([]string, 0, len(resp.Trailer))
+	for name := range resp.Trailer {
+		announced = append(announced, name)
+	}
+	if slices.Sort(announced); len(announced) > 0 {
+		h["Trailer"] = announced
+	}
+	if length := resp.Header["Content-Length"]; len(length) == 1 && len(announced) == 0 && resp.StatusCode != http.StatusNoContent {
+		h["Content-Length"] = length // net/http has looked at it, and holds us to it. HTTP/1.1 has no trailers with one
+	}
+	x.event.Status = resp.StatusCode
+	w.WriteHeader(resp.StatusCode)
+	flush := resp.ContentLength < 0 || len(announced) > 0
+	if flush {
+		if err := x.control.Flush(); err != nil {
+			return err
+		}
+	}
+	if err := x.copy(w, resp.Body, flush); err != nil {
+		return err
+	}
+	if len(resp.Trailer) > 0 {
+		trailers := http.Header{}
+		x.back(trailers, resp.Trailer)
+		for name, values := range trailers {
+			if !slices.Contains(announced, name) {
+				name = http.TrailerPrefix + name
+			}
+			h[name] = values
+		}
+	}
+	return nil
+}
+
+// back takes those headers of the server's that pass. None repeats a credential that was put on.
+func (x *exchange) back(to, from http.Header) {
+	for name, values := range judge.Back(from) {
+		if x.key != nil {
+			values = slices.DeleteFunc(slices.Clone(values), func(v string) bool { return x.key.credential.In(name, v) })
+		}
+		if len(values) > 0 {
+			to[name] = values
+		}
+	}
+}
+
+const (
+	copyBuffer = 64 << 10
+
+	// fullWrite is what is collected of an answer whose length is known: that is a download, of which nobody waits for the
+	// single parts. A frame of HTTP/2 has as much, and so has a record of TLS.
+	fullWrite = 32 << 10
+)
+
+var buffers = sync.Pool{New: func() any { return new([copyBuffer]byte) }}
+
+// copy passes each part on as it comes, or most of a buffer at once.
+func (x *exchange) copy(w io.Writer, from io.Reader, flush bool) error {
+	b := buffers.Get().(*[copyBuffer]byte)
+	defer buffers.Put(b)
+	for {
+		n, err := from.Read(b[:])
+		for !flush && err == nil && n < fullWrite {
+			var more int
+			more, err = from.Read(b[n:])
+			n += more
+			x.silence.heard()
+		}
+		if n > 0 {
+			x.silence.heard()
+			x.event.Received += int64(n)
+			if _, err := w.Write(b[:n]); err != nil {
+				return err
+			}
+			if flush {
+				if err := x.control.Flush(); err != nil {
+					return err
+				}
+			}
+		}
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}

@@ -1,0 +1,290 @@
+package inspect
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/agent-init/agent-init/pkg/broker/judge"
+)
+
+const (
+	// maxHeld is a body that is read whole before it goes on, since it is judged or unpacked, and maxRoom all of these.
+	maxHeld = 8 << 20
+	maxRoom = 4 * maxHeld
+
+	heldTime = time.Minute // for one's turn, and for the body to come
+)
+
+// bodies bounds what all requests hold.
+type bodies struct{ room *semaphore.Weighted }
+
+func newBodies() *bodies { return &bodies{semaphore.NewWeighted(maxRoom)} }
+
+// body is what a request has behind its head. It goes on as it comes, or is held.
+type body struct {
+	x    *exchange
+	from io.Reader
+	left int64       // that may still come; -1: any number
+	form *judge.Form // looks for what changes the method; nil: nothing there does
+
+	held []byte // all of it, as it goes on
+	room int64
+
+	sent     atomic.Int64
+	whole    atomic.Bool // all of it has come
+	mu       sync.Mutex
+	over     *no         // why it ended before its end
+	observed string      // why it would have been refused
+	trailer  http.Header // of the request that goes on
+}
+
+var errTooMuch = errors.New("the body is larger than the policy admits")
+
+// takeBody says what is to become of the request's body.
+func (x *exchange) takeBody(h http.Header, query string) (*body, *no) {
+	r, most := x.asked, x.admitted.MaxUpload
+	b := &body{x: x, from: r.Body, left: -1}
+	codings := r.Header["Content-Encoding"]
+	switch {
+	case r.ContentLength == 0 && x.admitted.GraphQL == "":
+		b.from = nil
+		return b, nil
+	case most < 0 && r.ContentLength != 0 && x.admitted.GraphQL != "":
+		b.left = 0
+	case most < 0 && r.ContentLength > 0:
+		return nil, x.bodiless()
+	case most > 0 && r.ContentLength > most:
+		return nil, x.tooLarge()
+	case most > 0:
+		b.left = most
+	}
+	if x.admitted.Form && x.admitted.GraphQL == "" {
+		var refused *judge.Refusal
+		if b.form, refused = judge.NewForm(r.Header.Get("Content-Type")); refused != nil {
+			return nil, &no{Refusal: refused}
+		}
+	}
+	if most >= 0 && x.admitted.GraphQL == "" && (b.left < 0 && b.form == nil || len(codings) == 0) {
+		return b, nil
+	}
+	x.control.SetReadDeadline(time.Now().Add(heldTime))
+	defer x.control.SetReadDeadline(time.Time{})
+	if most < 0 && x.admitted.GraphQL == "" {
+		var first [1]byte
+		n, err := io.ReadFull(r.Body, first[:])
+		if n > 0 {
+			return nil, x.bodiless()
+		} else if err != io.EOF {
+			return nil, badBody(err)
+		}
+		b.from = nil
+		return b, nil
+	}
+	return b, b.hold(h, query, codings)
+}
+
+func (x *exchange) bodiless() *no {
+	return refusal("body", x.event.Rule+" admits no body here (max_upload=SIZE does)")
+}
+
+func (x *exchange) tooLarge() *no {
+	return refusal("size", "the body is larger than max_upload of "+x.event.Rule)
+}
+
+// hold reads a body whole and unpacks it, so that what goes on is what was judged and counted.
+func (b *body) hold(h http.Header, query string, codings []string) *no {
+	x, most, large := b.x, int64(maxHeld), refusal("size", "a body that has to be judged or unpacked has 8 MiB at most")
+	if b.left >= 0 && b.left < most {
+		most, large = b.left, x.tooLarge()
+	}
+	room := most
+	if len(codings) == 0 && x.asked.ContentLength >= 0 {
+		room = x.asked.ContentLength
+	}
+	if room > most {
+		return large
+	}
+	ctx, cancel := context.WithTimeout(x.ctx, heldTime)
+	defer cancel()
+	if x.server.bodies.room.Acquire(ctx, room) != nil {
+		return &no{&judge.Refusal{What: "busy", Text: "too many requests that have to be read whole at once"}, true}
+	}
+	b.room = room
+	from := &incoming{from: b.from}
+	data, refused := judge.Unpack(strings.Join(codings, ", "), from, int(most))
+	switch {
+	case refused != nil && refused.What == "size":
+		return large
+	case refused != nil && refused.What == "header":
+		return refusal("coding", refused.Text+"; send it as it is")
+	case from.err != nil:
+		return badBody(from.err)
+	case refused != nil:
+		return &no{Refusal: refused}
+	}
+	delete(h, "Content-Encoding")
+	b.held, b.from = data, nil
+	b.sent.Store(int64(len(data)))
+	if x.admitted.GraphQL == "" {
+		return b.formed(data, true)
+	}
+	return b.unless(judge.GraphQL(x.asked.Header.Get("Content-Type"), query, data))
+}
+
+// badBody says why a body could not be read.
+func badBody(err error) *no {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return refusal("slow", "the body did not come in time")
+	}
+	return refusal("body", "the body did not come whole")
+}
+
+// incoming remembers why a body ended before its end.
+type incoming struct {
+	from io.Reader
+	err  error
+}
+
+func (i *incoming) Read(b []byte) (int, error) {
+	n, err := i.from.Read(b)
+	if err != nil && err != io.EOF {
+		i.err = err
+	}
+	return n, err
+}
+
+// onto has a request bring the body along.
+func (b *body) onto(out *http.Request) {
+	r := b.x.asked
+	if b.held != nil || b.from == nil {
+		delete(out.Header, "Expect") // nobody waits any more
+	}
+	switch {
+	case b.held != nil:
+		out.ContentLength = int64(len(b.held))
+		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.held)), nil }
+		out.Body, _ = out.GetBody()
+	case b.from == nil:
+		out.Body = http.NoBody
+	default:
+		out.ContentLength, out.Body = r.ContentLength, b
+		if len(r.Trailer) > 0 && r.ContentLength < 0 {
+			b.trailer = judge.Onward(r.Trailer, false)
+			out.Trailer = b.trailer
+		}
+	}
+}
+
+// Read is one part, as it comes.
+func (b *body) Read(p []byte) (int, error) {
+	if n := b.why(); n != nil {
+		return 0, n
+	}
+	if b.left >= 0 && int64(len(p)) > b.left+1 {
+		p = p[:b.left+1]
+	}
+	n, err := b.from.Read(p)
+	b.x.silence.heard()
+	if b.left >= 0 {
+		if int64(n) > b.left {
+			b.stop(b.x.tooLarge())
+			b.x.cancel(errTooMuch)
+			return 0, errTooMuch
+		}
+		b.left -= int64(n)
+	}
+	if refused := b.formed(p[:n], err == io.EOF); refused != nil {
+		b.stop(refused)
+		b.x.cancel(refused)
+		return 0, refused
+	}
+	b.sent.Add(int64(n))
+	if err == io.EOF {
+		b.whole.Store(true)
+	}
+	if err == io.EOF && b.trailer != nil {
+		for name := range b.trailer {
+			b.trailer[name] = b.x.asked.Trailer[name]
+		}
+	}
+	return n, err
+}
+
+// formed looks into what goes on next for a parameter that has the server take the request for one of another method.
+func (b *body) formed(next []byte, last bool) *no {
+	if b.form == nil {
+		return nil
+	}
+	refused := b.form.Judge(next)
+	if refused == nil && last {
+		refused = b.form.End()
+	}
+	return b.unless(refused)
+}
+
+// unless refuses what is in a body, or only tells of it.
+func (b *body) unless(refused *judge.Refusal) *no {
+	switch {
+	case refused == nil:
+		return nil
+	case b.x.entry.Observe:
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.observed = refused.What + ": " + refused.Text
+		return nil
+	}
+	refused.Rule = b.x.admitted.Rule
+	return &no{Refusal: refused}
+}
+
+// Close leaves the rest to net/http, which has the connection.
+func (b *body) Close() error { return nil }
+
+// leave has nobody wait for the rest. In HTTP/1.1, net/http would wait for who reads it, who waits for the client.
+func (b *body) leave() {
+	b.stop(refusal(gone, "the request is over"))
+	if b.from != nil && b.x.asked.ProtoMajor == 1 && !b.whole.Load() && b.sent.Load() != b.x.asked.ContentLength {
+		b.x.control.SetReadDeadline(time.Now())
+	}
+}
+
+func (b *body) stop(n *no) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over == nil {
+		b.over = n
+	}
+}
+
+// why is nil while the body may be sent.
+func (b *body) why() *no {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.over
+}
+
+// tell puts what was seen of the body into an event.
+func (b *body) tell(e *Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e.Sent, e.Observed = b.sent.Load(), cmp.Or(e.Observed, b.observed)
+}
+
+// drop lets what is held go.
+func (b *body) drop() {
+	if b.room > 0 {
+		b.x.server.bodies.room.Release(b.room)
+		b.room = 0
+	}
+}

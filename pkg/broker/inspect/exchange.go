@@ -1,0 +1,242 @@
+package inspect
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/broker/judge"
+	"github.com/agent-init/agent-init/pkg/route"
+)
+
+// exchange is one request and its answer.
+type exchange struct {
+	server *Server
+	conn   *conn
+	table  *table
+	entry  *route.Inspected
+	asked  *http.Request // is only read
+	began  time.Time
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	event  Event
+
+	key      *key // nil: nothing is put on
+	admitted *judge.Admitted
+	body     *body
+	control  *http.ResponseController
+	silence  *silence
+}
+
+// What an event has of what a client sends. The rest says nothing to a person.
+const (
+	maxPath   = 256
+	maxMethod = 16
+)
+
+func cutTo(s string, most int) string { return s[:min(len(s), most)] }
+
+// ServeHTTP judges a request and sends it on, or refuses it.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := r.Context().Value(connKey{}).(*conn)
+	c.requests.Add(1)
+	x := &exchange{server: s, conn: c, asked: r, began: time.Now(), control: http.NewResponseController(w)}
+	x.event = Event{Name: c.name, Port: c.port, UID: c.uid, Method: cutTo(r.Method, maxMethod)}
+	x.ctx, x.cancel = context.WithCancelCause(r.Context())
+	n := s.enter(x)
+	defer s.leave(x)
+	path, query, _ := strings.Cut(r.RequestURI, "?")
+	x.event.Path = cutTo(path, maxPath)
+	var out *http.Request
+	if n == nil {
+		out, n = x.judge(path, query)
+	}
+	if n != nil {
+		x.refuse(w, n)
+		return
+	}
+	x.forward(w, out)
+}
+
+// enter counts a request that begins.
+func (s *Server) enter(x *exchange) *no {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all.Add(1)
+	switch {
+	case s.ended:
+		return refusal(gone, "the broker ends")
+	case len(s.under) >= maxUnder, s.users[x.conn.uid].requests >= maxUnderOfUser:
+		return &no{&judge.Refusal{What: "busy", Text: "too many requests to inspected names at once"}, true}
+	}
+	s.under[x] = struct{}{} // from here on, Load judges it
+	s.uses(x.conn.uid, 0, 1)
+	x.table = s.table.Load()
+	return nil
+}
+
+// leave records a request that is over.
+func (s *Server) leave(x *exchange) {
+	if x.asked.Context().Err() != nil && x.event.FirstByte == 0 {
+		x.conn.takenBack()
+	}
+	x.cancel(nil)
+	if x.body != nil {
+		x.body.tell(&x.event)
+		x.body.drop()
+	}
+	s.mu.Lock()
+	if _, counted := s.under[x]; counted {
+		delete(s.under, x)
+		s.uses(x.conn.uid, 0, -1)
+	}
+	s.mu.Unlock()
+	x.event.Took = time.Since(x.began)
+	s.config.Record(x.event)
+	s.all.Done()
+}
+
+// judge says whether a request may go on, and makes the one that does.
+func (x *exchange) judge(path, query string) (*http.Request, *no) {
+	if x.entry = x.table.find(x.conn.place); x.entry == nil {
+		return nil, refusal("authority", "the policy has changed: "+x.conn.name+" is not inspected any more; connect anew")
+	}
+	if n := x.addressed(); n != nil {
+		return nil, n
+	}
+	r := x.asked
+	admitted, refused := x.table.rules[x.entry].Judge(r.Method, path, query, r.Header)
+	if refused != nil {
+		return nil, &no{Refusal: refused}
+	}
+	x.admitted, x.event.Rule = admitted, admitted.Rule
+	if o := admitted.Observed; o != nil {
+		x.event.Observed = o.What + ": " + o.Text
+		if x.event.Rule == "" {
+			x.event.Rule = o.Rule
+		}
+	}
+	switch {
+	case admitted.WebSocket && r.ProtoMajor != 1:
+		return nil, refusal("websocket", "a WebSocket is one of HTTP/1.1 here")
+	case admitted.WebSocket && (r.Method != http.MethodGet || r.ContentLength != 0): // RFC 6455, section 4.1
+		return nil, refusal("websocket", "a WebSocket is asked for by GET, without a body")
+	}
+	// What comes behind the body is judged as the head is: servers take it for a part of it.
+	if len(r.Trailer) > 0 {
+		if _, refused := x.table.rules[x.entry].Judge(r.Method, path, query, r.Trailer); refused != nil {
+			return nil, &no{Refusal: refused}
+		}
+	}
+	header := judge.Onward(r.Header, admitted.WebSocket)
+	query, n := x.putOn(header, query)
+	if n != nil {
+		return nil, n
+	}
+	if x.body, n = x.takeBody(header, query); n != nil {
+		return nil, n
+	}
+	return x.request(header, path, query)
+}
+
+// addressed says whether a request is one to the name that the connection is for. Others could be judged by the wrong
+// rules, or would show us to be an open proxy.
+func (x *exchange) addressed() *no {
+	r := x.asked
+	hosts := append([]string{r.Host}, r.Header["Host"]...) // HTTP/2 has it in two places (RFC 9113, section 8.3.1)
+	for _, host := range hosts {
+		host = strings.ToLower(host)
+		if host != x.conn.name && host != x.conn.place.String() {
+			return refusal("authority", "the request is for another name than its connection, which is for "+x.conn.name)
+		}
+	}
+	switch {
+	case !r.ProtoAtLeast(1, 1) || r.ProtoAtLeast(3, 0):
+		return refusal("version", "the broker speaks HTTP/1.1 and HTTP/2")
+	case r.Method == http.MethodConnect:
+		return refusal("method", "CONNECT is refused for all inspected names")
+	case !strings.HasPrefix(r.RequestURI, "/"):
+		return refusal("path", "what is asked for is not a path")
+	case (r.TLS == nil) != x.entry.Plain: // the policy has changed
+		return refusal("authority", "the request is of another scheme than its connection")
+	}
+	return nil
+}
+
+// putOn puts on what a route has for this name.
+func (x *exchange) putOn(h http.Header, query string) (string, *no) {
+	k := x.table.keys[x.conn.place]
+	if k == nil {
+		return query, nil
+	}
+	for name := range x.asked.Trailer {
+		if k.inHeader(name) || k.adds(name) {
+			return "", refusal("credential", "a credential, or what the route puts on, stands behind the body")
+		}
+	}
+	shown, query, n := k.take(x.server.config.Token, h, query)
+	if n != nil {
+		return "", n
+	}
+	x.key = k
+	if shown {
+		x.event.Route, x.event.Fingerprint = k.route.Name, k.credential.Fingerprint
+		if n := x.spend(); n != nil {
+			return "", n
+		}
+	}
+	return k.put(shown, h, query), nil
+}
+
+// spend asks whether the request fits the limits of the route.
+func (x *exchange) spend() *no {
+	rt := &x.key.route
+	if rt.Limits == (route.Limits{}) {
+		return nil
+	}
+	why, err := x.server.config.Spend(x.ctx, rt.Name, max(0, x.asked.ContentLength))
+	switch {
+	case err != nil:
+		return &no{&judge.Refusal{What: "busy", Text: "the limits of this route cannot be checked now"}, true}
+	case why != "":
+		return refusal("budget", why)
+	}
+	return nil
+}
+
+// request is what the server is asked. Its path is, byte for byte, the one that was judged.
+func (x *exchange) request(h http.Header, path, query string) (*http.Request, *no) {
+	scheme, usual := "https", uint16(443)
+	if x.entry.Plain {
+		scheme, usual = "http", 80
+	}
+	host := x.conn.name
+	if x.conn.port != usual {
+		host = x.conn.place.String()
+	}
+	plain, err := url.PathUnescape(path)
+	u := &url.URL{Scheme: scheme, Host: net.JoinHostPort(x.conn.name, strconv.Itoa(int(x.conn.port))), Path: plain, RawPath: path}
+	if err != nil || u.EscapedPath() != path {
+		return nil, refusal("path", "the path has a character that has to be escaped")
+	}
+	u.RawQuery, u.ForceQuery = query, strings.HasSuffix(x.asked.RequestURI, "?")
+	if h["User-Agent"] == nil {
+		h["User-Agent"] = []string{""} // else net/http sends one
+	}
+	out := &http.Request{
+		Method: x.asked.Method, URL: u, Host: host, Header: h, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}
+	x.body.onto(out)
+	// What a server overlooks is to it the next request of the connection, and that has been judged by nobody.
+	out.Close = out.Body != http.NoBody && overlooked[out.Method]
+	return out, nil
+}
+
+// overlooked are the methods of which a body means nothing (RFC 9110, section 9.3), so that servers are known not to read it.
+var overlooked = map[string]bool{
+	http.MethodGet: true, http.MethodHead: true, http.MethodDelete: true, http.MethodOptions: true,
+}

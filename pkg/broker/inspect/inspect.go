@@ -1,0 +1,104 @@
+// Package inspect is the proxy for inspected names: TLS ends here, each request is judged, and goes on to the host of its
+// name over a connection that proves it. Nothing passes because it was not understood: what is no request of HTTP's goes
+// nowhere.
+package inspect
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/agent-init/agent-init/pkg/route"
+)
+
+// Config is what a server works with. All of it is needed, but for Leaf where no name is one of TLS.
+type Config struct {
+	Token string // what a caller shows where a credential is to be put on
+
+	// Dial connects to the host of an inspected name.
+	Dial func(ctx context.Context, host string, port uint16) (net.Conn, error)
+
+	// Spend asks whether a request fits the limits of the route whose credential it gets.
+	Spend func(ctx context.Context, route string, bytes int64) (refused string, err error)
+
+	// Leaf is what is shown for an inspected name.
+	Leaf func(name string) (*tls.Certificate, error)
+
+	Record func(Event) // takes one event for each request, when it is over, and for each connection without one
+}
+
+// Loaded is what changes while a server serves. Of Routes, those that inspect a name count.
+type Loaded struct {
+	Inspected   []route.Inspected
+	Routes      []route.Route
+	Credentials map[string][]byte // by the names of routes
+	Roots       *x509.CertPool
+}
+
+// Handed is a connection of a client's that asked for an inspected name.
+type Handed struct {
+	Conn *net.TCPConn
+	Name string         // as the gate has read it
+	To   netip.AddrPort // where it was to go
+	Read []byte         // what the gate has read of it
+	UID  uint32         // whose it is
+}
+
+// Event is one request, or a connection that had none.
+type Event struct {
+	Name           string // the inspected name
+	Port           uint16
+	Rule           string // FILE:LINE of the entry that decided
+	Route          string // whose credential was put on
+	Method, Path   string
+	Status         int    // 0: there was no answer
+	Refused        string // why, "" if it went on
+	Observed       string // why it would have been refused, were the name not one to observe
+	Sent, Received int64  // bytes of the bodies
+	FirstByte      time.Duration
+	Took           time.Duration
+	Fingerprint    string // of the credential
+	UID            uint32 // who asked
+}
+
+// Server serves the inspected names that are loaded.
+type Server struct {
+	config  Config
+	idle    time.Duration // how long a request may be silent in both directions
+	tls     *tls.Config
+	table   atomic.Pointer[table]
+	bodies  *bodies
+	turns   *turns
+	arrived chan net.Conn // those whose handshake is over
+
+	ctx  context.Context // ends with Serve
+	stop context.CancelFunc
+
+	loading sync.Mutex // holds Load
+
+	mu       sync.Mutex
+	ended    bool
+	conns    map[*conn]struct{}
+	users    map[uint32]use // of conns and under
+	upstream map[*tracked]struct{}
+	under    map[*exchange]struct{} // requests under way
+	all      sync.WaitGroup         // whatever runs
+}
+
+// New returns a server without any name.
+func New(c Config) *Server {
+	s := &Server{
+		config: c, idle: route.IdleTime, bodies: newBodies(), turns: newTurns(), arrived: make(chan net.Conn),
+		conns: map[*conn]struct{}{}, users: map[uint32]use{}, upstream: map[*tracked]struct{}{}, under: map[*exchange]struct{}{},
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.tls = s.newTLS()
+	s.table.Store(&table{transport: &http.Transport{}})
+	return s
+}

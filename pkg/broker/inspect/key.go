@@ -1,0 +1,184 @@
+package inspect
+
+import (
+	"crypto/subtle"
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/agent-init/agent-init/pkg/broker/judge"
+	"github.com/agent-init/agent-init/pkg/broker/onward"
+	"github.com/agent-init/agent-init/pkg/route"
+)
+
+// key is what a route puts onto the requests of a name.
+type key struct {
+	route      route.Route
+	credential onward.Credential
+	headers    []string // where a credential may stand
+	query      []string
+}
+
+// places are the headers and parameters that a request may have a credential in. Where one is put on, no other passes:
+// with it, the agent could do what it likes in somebody else's account.
+var (
+	headerPlaces = []string{
+		"Authorization", "Proxy-Authorization", "X-Api-Key", "Api-Key", "Apikey", "X-Goog-Api-Key", "X-Auth-Token",
+		"X-Access-Token", "Private-Token", "Job-Token", "Deploy-Token", "Cookie",
+	}
+	queryPlaces = []string{
+		"key", "api_key", "apikey", "api-key", "access_token", "oauth_token", "private_token", "job_token", "token",
+	}
+)
+
+func newKey(r route.Route, secret []byte) (*key, error) {
+	k := &key{route: r}
+	if r.Keyless {
+		return k, nil
+	}
+	if len(secret) > 0 { // else it can't be had now, and no other may go in its place
+		var err error
+		if k.credential, err = onward.NewCredential(&k.route, secret); err != nil {
+			return nil, err
+		}
+	}
+	k.headers = slices.Clone(headerPlaces)
+	k.query = slices.Clone(queryPlaces)
+	for _, name := range append([]string{r.Inject.Header}, prefixed(r.Inject.ByPrefix)...) {
+		if name = http.CanonicalHeaderKey(name); name != "" && !slices.Contains(k.headers, name) {
+			k.headers = append(k.headers, name)
+		}
+	}
+	if name := strings.ToLower(r.Inject.Query); name != "" && !slices.Contains(k.query, name) {
+		k.query = append(k.query, name)
+	}
+	return k, nil
+}
+
+func prefixed(all []route.Prefixed) (headers []string) {
+	for _, p := range all {
+		headers = append(headers, p.Header)
+	}
+	return headers
+}
+
+// take takes the agent's token out of a head and a query, wherever it stands. What is there besides is another
+// credential.
+func (k *key) take(token string, h http.Header, rawQuery string) (shown bool, query string, n *no) {
+	for name, values := range h {
+		if !k.inHeader(name) {
+			continue
+		}
+		for _, v := range values {
+			if !shows(token, v) {
+				return false, "", refusal("credential", "header "+name+" has a credential of its own, and route "+
+					k.route.Name+" puts on the only one that may go to this name")
+			}
+			shown = true
+		}
+		delete(h, name)
+	}
+	if rawQuery == "" {
+		return shown, "", k.missing(shown)
+	}
+	if k.behindSemicolon(rawQuery) {
+		return false, "", refusal("credential", "the query has a credential behind a semicolon")
+	}
+	var rest []string
+	for part := range strings.SplitSeq(rawQuery, "&") {
+		name, value, _ := strings.Cut(part, "=")
+		name, err := url.QueryUnescape(name)
+		if err != nil {
+			return false, "", refusal("query", "the query has a part that is not one parameter")
+		}
+		if !slices.Contains(k.query, strings.ToLower(name)) {
+			rest = append(rest, part)
+			continue
+		}
+		value, err = url.QueryUnescape(value)
+		if err != nil || !shows(token, value) {
+			return false, "", refusal("credential", "the query has a credential of its own, and route "+k.route.Name+
+				" puts on the only one that may go to this name")
+		}
+		shown = true
+	}
+	return shown, strings.Join(rest, "&"), k.missing(shown)
+}
+
+// inHeader says whether a header may have a credential.
+func (k *key) inHeader(name string) bool { return slices.Contains(k.headers, hyphened(name)) }
+
+// adds says whether a header is one that the route has.
+func (k *key) adds(name string) bool {
+	return slices.ContainsFunc(k.route.Add, func(a route.Header) bool { return hyphened(a.Name) == hyphened(name) })
+}
+
+// hyphened is the name of a header as what is behind CGI and its like knows it, to whom an underscore is a hyphen.
+func hyphened(name string) string { return http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-")) }
+
+// behindSemicolon says whether a query has a credential where some servers end a parameter, and others do not.
+func (k *key) behindSemicolon(rawQuery string) bool {
+	for part := range strings.SplitSeq(rawQuery, "&") {
+		_, behind, _ := strings.Cut(part, ";")
+		for one := range strings.SplitSeq(behind, ";") {
+			name, _, _ := strings.Cut(one, "=")
+			if name, err := url.QueryUnescape(name); err == nil && slices.Contains(k.query, strings.ToLower(name)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// missing refuses to put on what is not there.
+func (k *key) missing(shown bool) *no {
+	if !shown || k.credential.Secret() {
+		return nil
+	}
+	return &no{&judge.Refusal{What: "busy", Text: "the credential of route " + k.route.Name + " can't be had now"}, true}
+}
+
+// put puts on what the route has: the credential if the token was shown, and what it adds in any case.
+func (k *key) put(shown bool, h http.Header, rawQuery string) (query string) {
+	for name := range h {
+		if k.adds(name) {
+			delete(h, name)
+		}
+	}
+	for _, a := range k.route.Add {
+		h[http.CanonicalHeaderKey(a.Name)] = []string{a.Value}
+	}
+	if !shown {
+		return rawQuery
+	}
+	added := url.Values{}
+	k.credential.Put(h, added)
+	switch own := added.Encode(); {
+	case own == "":
+		return rawQuery
+	case rawQuery == "":
+		return own
+	default:
+		return rawQuery + "&" + own
+	}
+}
+
+// shows says whether a value is the token, behind a scheme, a user of Basic authentication, or what a client's shape of
+// a key puts in front of it.
+func shows(token, value string) bool {
+	scheme, rest, ok := strings.Cut(value, " ")
+	if ok {
+		value = strings.TrimSpace(rest)
+		if strings.EqualFold(scheme, "basic") {
+			plain, err := base64.StdEncoding.DecodeString(value)
+			if err != nil {
+				return false
+			}
+			value = string(plain)
+		}
+	}
+	return token != "" && len(value) >= len(token) &&
+		subtle.ConstantTimeCompare([]byte(value[len(value)-len(token):]), []byte(token)) == 1
+}

@@ -1,0 +1,123 @@
+package inspect
+
+import (
+	"encoding/base64"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/agent-init/agent-init/pkg/route"
+)
+
+// keyed has a route put its credential onto the name.
+func keyed(in route.Inject) func(*setting) {
+	return func(s *setting) {
+		s.Routes = []route.Route{{Name: "cli", Inspects: name + ":443", Inject: in, Add: []route.Header{{Name: "x-tenant", Value: "acme"}}}}
+		s.Credentials = map[string][]byte{"cli": []byte(canary)}
+	}
+}
+
+// TestKey: who shows the token gets the credential, who shows another one is refused, and who shows none gets none.
+func TestKey(t *testing.T) {
+	basic := "Basic " + base64.StdEncoding.EncodeToString([]byte("x:"+token))
+	both(t, func(t *testing.T, two bool) {
+		r := start(t, func(w http.ResponseWriter, q *http.Request) {
+			w.Header().Set("X-Repeats", "it is "+q.Header.Get("Authorization"))
+			w.Header().Set("X-Fine", "1")
+		}, keyed(route.Inject{Header: "authorization", Value: "Bearer {}"}))
+		c := r.client(two)
+		for _, q := range []struct {
+			header, value string
+			status        int
+			arrives       string
+		}{
+			{"Authorization", "Bearer " + token, 200, "Bearer " + canary}, {"Authorization", "token sk-" + token, 200, "Bearer " + canary},
+			{"X-Api-Key", token, 200, "Bearer " + canary}, {"Authorization", basic, 200, "Bearer " + canary},
+			{"Authorization", "Bearer sk-of-somebody-else", 403, ""}, {"X-Api-Key", "sk-of-somebody-else", 403, ""},
+			{"Cookie", "session=1", 403, ""}, {"Private-Token", "x", 403, ""}, {"Authorization", token + "x", 403, ""},
+			{"X-Other", "1", 200, ""},
+		} {
+			before := len(r.requests())
+			got := r.ask(c, "GET", "/", "", q.header, q.value, "X-Tenant", "evil", "X_Tenant", "evil")
+			if got.StatusCode != q.status || got.Header.Get("X-Repeats") != "" && q.arrives != "" {
+				t.Errorf("%v: %d %v %s", q, got.StatusCode, got.Header, got.text)
+			}
+			e := r.event()
+			if (e.Route == "cli") != (q.arrives != "") || (e.Fingerprint != "") != (q.arrives != "") || strings.Contains(e.Refused, canary) {
+				t.Errorf("%v: %+v", q, e)
+			}
+			if q.status != 200 {
+				continue
+			}
+			came := r.requests()[before].Header
+			if came.Get("Authorization") != q.arrives || came.Get("X-Tenant") != "acme" || len(came["X-Tenant"]) != 1 || came["X_tenant"] != nil || came["X-Api-Key"] != nil {
+				t.Errorf("%v: %v", q, came)
+			}
+		}
+	})
+}
+
+// TestKeyInQuery: likewise where the credential is a parameter.
+func TestKeyInQuery(t *testing.T) {
+	r := start(t, nil, keyed(route.Inject{Query: "key"}))
+	c := r.client(true)
+	for query, want := range map[string]string{
+		"?a=1&key=" + token: "/?a=1&key=sk-canary-3f2a9d-VERYSECRET%2B%2F%3Dx", "?a=%31": "/?a=%31",
+		"?key=sk-of-somebody-else": "", "?%6bey=x": "", "?KEY=x": "", "?access_token=x": "", "?a=1;key=x": "", "?a;%6bey=x&b": "",
+		"?a=1;b=2": "/?a=1;b=2", "?key=" + token + "&key=x": "",
+	} {
+		before := len(r.requests())
+		got := r.ask(c, "GET", "/"+query, "")
+		switch all := r.requests(); {
+		case want == "" && (got.StatusCode != 403 || len(all) != before):
+			t.Errorf("%s: %d", query, got.StatusCode)
+		case want != "" && (len(all) != before+1 || all[before].RequestURI != want):
+			t.Errorf("%s: %d %s", query, got.StatusCode, got.text)
+		}
+	}
+}
+
+// TestKeyBehind: nothing stands behind the body that would be taken for a credential, or for what the route has.
+func TestKeyBehind(t *testing.T) {
+	r := start(t, nil, keyed(route.Inject{Header: "authorization", Value: "Bearer {}"}))
+	for trailer, want := range map[string]int{"Authorization": 403, "X_Api_Key": 403, "X-Tenant": 403, "X_Tenant": 403, "X-Sum": 200} {
+		q, _ := http.NewRequest("POST", "https://"+name+"/", strings.NewReader("a body"))
+		q.ContentLength, q.Trailer = -1, http.Header{trailer: {"evil"}}
+		if got := r.do(r.client(false), q); got.StatusCode != want {
+			t.Error(trailer, got.StatusCode, got.text)
+		}
+	}
+}
+
+// TestKeyElsewhere: a credential goes to its own name alone, and never in the clear.
+func TestKeyElsewhere(t *testing.T) {
+	r := start(t, nil)
+	for _, inspects := range []string{"other.test:443", name + ":8443", name, ""} {
+		l := r.loaded
+		l.Routes = []route.Route{{Name: "cli", Inspects: inspects, Inject: route.Inject{Header: "x-api-key", Value: "{}"}}}
+		l.Credentials = map[string][]byte{"cli": []byte(canary)}
+		if err := r.Load(l); (err == nil) != (inspects == "") {
+			t.Error(inspects, err)
+		}
+	}
+	l := r.loaded
+	l.Inspected = []route.Inspected{{Name: name, Port: 80, Plain: true}}
+	l.Routes = []route.Route{{Name: "cli", Inspects: name + ":80", Inject: route.Inject{Header: "x-api-key", Value: "{}"}}}
+	l.Credentials = map[string][]byte{"cli": []byte(canary)}
+	if r.Load(l) == nil {
+		t.Error("a credential would go over plain http")
+	}
+}
+
+// TestKeyMissing: while a credential can't be had, no other passes in its place, and the token goes nowhere.
+func TestKeyMissing(t *testing.T) {
+	r := start(t, nil, keyed(route.Inject{Header: "authorization", Value: "Bearer {}"}), func(s *setting) { s.Credentials = nil })
+	for value, want := range map[string]int{"Bearer " + token: 503, "Bearer sk-of-somebody-else": 403} {
+		if got := r.ask(r.client(true), "GET", "/", "", "Authorization", value); got.StatusCode != want {
+			t.Error(value, got.StatusCode, got.text)
+		}
+	}
+	if n := len(r.requests()); n != 0 {
+		t.Errorf("%d requests went on", n)
+	}
+}

@@ -1,0 +1,68 @@
+package onward
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"time"
+)
+
+// MaxDials are connections that are made to one host at once. With HTTP/2 the first serves all who wait.
+const MaxDials = 4
+
+const (
+	connectTime = 15 * time.Second // to connect, and again for the handshake
+
+	maxIdle = 16 // connections of HTTP/1.1 to one host
+
+	maxAnswerHead = 64 << 10
+
+	// A stream that the client doesn't read holds so much.
+	streamWindow = 1 << 20
+
+	// A server that is gone without a word is noticed after both.
+	pingAfter = 30 * time.Second
+	pingTime  = 15 * time.Second
+)
+
+// DialError is what a dial function said. It knows no credential.
+type DialError struct{ error }
+
+func (e DialError) Unwrap() error { return e.error }
+
+// NewTransport connects by dial, and over TLS to those alone whose certificate leads to one of roots. It speaks HTTP/2
+// where the server offers it.
+func NewTransport(roots *x509.CertPool, dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true) // by ALPN
+	return &http.Transport{
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, connectTime)
+			defer cancel()
+			conn, err := dial(ctx, network, addr)
+			if err != nil {
+				return nil, DialError{err}
+			}
+			return conn, nil
+		},
+		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:    connectTime,
+		DisableCompression:     true, // the answer goes on as it is
+		MaxResponseHeaderBytes: maxAnswerHead,
+		MaxIdleConnsPerHost:    maxIdle,
+		IdleConnTimeout:        90 * time.Second,
+		WriteBufferSize:        4 << 10,
+		ReadBufferSize:         4 << 10,
+		Protocols:              protocols,
+		HTTP2: &http.HTTP2Config{
+			// Nothing of a head is kept for the next one: the credential is in no table of the connection's.
+			MaxEncoderHeaderTableSize: 1,
+			MaxReceiveBufferPerStream: streamWindow,
+			SendPingTimeout:           pingAfter,
+			PingTimeout:               pingTime,
+		},
+	}
+}
