@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/agent-init/agent-init/pkg/broker/judge"
+	"github.com/agent-init/agent-init/pkg/route"
 )
 
 var (
@@ -24,10 +25,11 @@ var (
 	errTold   = errors.New("the answer was shorter or longer than it said")
 )
 
-// forward asks the API and passes its answer on. The connection is nobody else's by now, and is closed at the end.
-func (x *exchange) forward(out *http.Request) {
+// answering begins an answer. The connection is nobody else's by now, and is closed at the end. It is not ok if all is
+// over already.
+func (x *exchange) answering() (a *answer, ok bool) {
 	ctx, cancel := context.WithCancelCause(x.proxy.ctx)
-	a := &answer{x: x, conn: x.caller, ctx: ctx}
+	a = &answer{x: x, conn: x.caller, ctx: ctx}
 	a.silence = time.AfterFunc(x.proxy.idle, func() { cancel(errSilent) })
 	forget, unseen := x.proxy.hangups.watch(x.caller.Conn, func() { cancel(errHungUp) })
 	a.end = func() {
@@ -40,11 +42,32 @@ func (x *exchange) forward(out *http.Request) {
 	}
 	if unseen != nil {
 		a.fail(&no{&judge.Refusal{What: "busy", Text: "the kernel watches no more connections"}, true})
-		return
+		return nil, false
 	}
-	resp, err := x.way.up.ask(out.WithContext(ctx))
+	return a, true
+}
+
+// forward asks the API and passes its answer on.
+func (x *exchange) forward(out *http.Request) {
+	a, ok := x.answering()
+	if ok && x.way.registry != nil {
+		out, ok = x.consult(a, out)
+	}
+	if ok {
+		a.ask(out)
+	}
+}
+
+// ask sends a request, and has its answer passed on.
+func (a *answer) ask(out *http.Request) {
+	x := a.x
+	resp, err := x.goal.up.ask(out.WithContext(a.ctx))
 	if err != nil {
-		a.fail(x.fault(ctx, err))
+		n := x.fault(a.ctx, x.goal, err)
+		if early := x.up.no(); early != nil && n.What != gone {
+			n = early
+		}
+		a.fail(n)
 		return
 	}
 	resp.Request = nil // the transport holds the answer for as long as it lasts, and has another of this
@@ -52,12 +75,28 @@ func (x *exchange) forward(out *http.Request) {
 	x.event.FirstByte = time.Since(x.began)
 	if s := resp.StatusCode; s < 200 || s > 299 && s < 400 || s > 599 {
 		resp.Body.Close()
-		a.fail(refusal("upstream", fmt.Sprintf("%s answered with status %d, and the broker follows no redirect",
-			x.way.up.place.host, s)))
+		a.fail(strange(x.goal, s))
+		return
+	}
+	if resp.StatusCode == http.StatusUnauthorized && x.way.route.Shape == route.GitShape {
+		// git would ask for a password, which nobody has.
+		resp.Body.Close()
+		a.fail(refusal("upstream", fmt.Sprintf("%s wants another credential for this repository than route %s has",
+			x.goal.up.place.host, x.way.route.Name)))
+		return
+	}
+	if x.endpoint.Answer == route.LFSAnswer && resp.StatusCode < 300 {
+		a.batch(resp)
 		return
 	}
 	// A stream may last for minutes. A goroutine of its own has a small stack: this one's has grown by asking.
 	go a.pass(resp)
+}
+
+// strange is about a status that no client may act on.
+func strange(g goal, status int) *no {
+	return refusal("upstream", fmt.Sprintf("%s answered with status %d, and the broker follows no redirect",
+		g.up.place.host, status))
 }
 
 // pass passes an answer on, and ends the exchange.
@@ -203,7 +242,7 @@ func (x *exchange) back(from http.Header) http.Header {
 			continue
 		}
 		for _, v := range values {
-			if !x.way.key.isIn(name, v) {
+			if !x.way.key.In(name, v) {
 				h[name] = append(h[name], v)
 			}
 		}

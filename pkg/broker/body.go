@@ -151,8 +151,11 @@ type held struct {
 }
 
 // shrink gives back room that was taken for a length that nobody knew.
-func (h *held) shrink() {
-	if spare := h.room - int64(len(h.data)); spare > 0 {
+func (h *held) shrink() { h.keep(int64(len(h.data))) }
+
+// keep gives back what is more than n.
+func (h *held) keep(n int64) {
+	if spare := h.room - n; spare > 0 {
 		h.all.room.Release(spare)
 		h.room -= spare
 	}

@@ -4,6 +4,7 @@ package broker
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"log/slog"
 	"net"
@@ -28,6 +29,9 @@ type Config struct {
 	// Spend asks whether a request fits the limits of its route. It is called for routes that have some.
 	Spend func(ctx context.Context, route string, bytes int64) (refused string, err error)
 
+	// Leaf is the certificate that is shown for an inspected name. It may be nil where there is none.
+	Leaf func(name string) (*tls.Certificate, error)
+
 	Record func(Event) // takes one event for each request, when it is over
 	Log    *slog.Logger
 }
@@ -35,12 +39,17 @@ type Config struct {
 // Loaded is what changes while a proxy serves.
 type Loaded struct {
 	Routes      []route.Route
+	Inspected   []route.Inspected
 	Credentials map[string][]byte // by the names of routes
 	Roots       *x509.CertPool
 }
 
 // Event is one request.
 type Event struct {
+	Name                       string // the inspected name, "" on a route that has a path of its own
+	Port                       uint16 // likewise
+	Rule                       string // likewise: FILE:LINE of the entry that decided
+	Observed                   string // likewise: why it would have been refused, were the name not one to observe
 	Route, Method, Path, Model string
 	Status                     int    // 0: there was no answer
 	Refused                    string // why, "" if it went on

@@ -20,7 +20,10 @@ type exchange struct {
 	event    Event
 
 	path, query string // below the route, as they came
+	base        string // what the caller has in front of that
+	goal        goal   // where it goes on
 	body        *held
+	up          *upload // nil: the body was read whole
 	told        judge.Told
 }
 
@@ -51,11 +54,12 @@ func (s *serving) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if n == nil {
 		n = x.judge(w, r)
 	}
+	streams := n == nil && x.endpoint.Body.Streams()
 	var out *http.Request
-	if n == nil {
+	if n == nil && !streams {
 		var err error
 		if out, err = x.request(r); err != nil {
-			n = refusal("path", err.Error())
+			n = unclear(err)
 		}
 	}
 	if n != nil {
@@ -64,12 +68,17 @@ func (s *serving) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// From here on the buffers that net/http has for a connection are free. What came behind the request is nobody's.
-	if _, _, err := http.NewResponseController(w).Hijack(); err != nil {
+	_, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
 		x.over(0)
 		return
 	}
 	onward = true
-	go x.forward(out)
+	if streams {
+		go x.upload(r, buffered.Reader)
+	} else {
+		go x.forward(out)
+	}
 }
 
 // admit says who may ask, and finds the route.
@@ -86,9 +95,13 @@ func (x *exchange) admit(r *http.Request) *no {
 	if known {
 		x.way = w
 		x.event.Route, x.event.Path = name, cutTo(x.path, maxPath)
+		x.base = "http://" + strings.ToLower(r.Host) + "/" + name
+		if w.registry != nil {
+			x.path = w.registry.Spelled(x.path)
+		}
 	}
 	switch {
-	case !shows(x.proxy.config.Token, r, query):
+	case !(known && w.route.Open && (w.route.Keyless || x.caller.known())) && !shows(x.proxy.config.Token, r, query):
 		return refusal("token",
 			"the key is not the token that agent-init gave the agent for this route")
 	case !known:
@@ -109,6 +122,10 @@ func (x *exchange) judge(w http.ResponseWriter, r *http.Request) *no {
 	}
 	if e.Body == route.Empty && r.ContentLength != 0 {
 		return refusal("body", "this request has no body in the API")
+	}
+	if e.Body.Streams() {
+		x.event.Sent = max(0, r.ContentLength)
+		return x.spend(r.Context())
 	}
 	body, err := x.proxy.bodies.read(r.Context(), r, http.NewResponseController(w).SetReadDeadline)
 	if err != nil {
@@ -157,8 +174,11 @@ func (x *exchange) count(status int, m *judge.Meter) {
 func (x *exchange) over(status int) {
 	x.event.Status = status
 	x.event.Took = time.Since(x.began)
+	if x.up != nil {
+		x.event.Sent = x.up.sent.Load()
+	}
 	if x.way != nil {
-		x.event.Fingerprint = x.way.key.fingerprint
+		x.event.Fingerprint = x.way.key.Fingerprint
 	}
 	x.proxy.config.Record(x.event)
 }

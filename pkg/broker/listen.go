@@ -108,6 +108,9 @@ func (c *caller) count(uid uint32) bool {
 	return true
 }
 
+// known says whether the kernel has said that it is one of those users who may ask.
+func (c *caller) known() bool { return c.counted && len(c.all.UIDs) > 0 }
+
 // Close closes it, and makes room for another.
 func (c *caller) Close() error {
 	c.all.mu.Lock()

@@ -6,15 +6,34 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/agent-init/agent-init/pkg/broker/onward"
+	"github.com/agent-init/agent-init/pkg/broker/registry"
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
 // way is a route that is served.
 type way struct {
-	route  route.Route
+	route route.Route
+	goal                  // the route's own
+	other map[string]goal // by the To of its endpoints
+
+	registry *registry.Registry // nil: it leads to none
+}
+
+// goal is where a request goes, and what is put on it there.
+type goal struct {
 	prefix string // of the path at the server
 	up     *upstream
-	key    credential
+	key    onward.Credential
+	add    []route.Header
+}
+
+// to is where an endpoint with this To leads. Nothing of the route's own is put on for another server than the route's.
+func (w *way) to(to string) goal {
+	if to == "" {
+		return w.goal
+	}
+	return w.other[to]
 }
 
 // table is what serves at a time. A request keeps that of its beginning.
@@ -28,7 +47,7 @@ func (p *Proxy) Load(l Loaded) error {
 	old := *p.table.Load()
 	next := make(table, len(l.Routes))
 	ups := map[place]*upstream{}
-	for _, r := range l.Routes {
+	for _, r := range served(l.Routes) {
 		w, err := p.newWay(r, l.Credentials[r.Name], l.Roots, old, ups)
 		if err == nil && next[r.Name] != nil {
 			err = fmt.Errorf("there are two of this name")
@@ -37,6 +56,9 @@ func (p *Proxy) Load(l Loaded) error {
 			return fmt.Errorf("route %s: %w", r.Name, err)
 		}
 		next[r.Name] = w
+	}
+	if err := p.loadInspected(l); err != nil {
+		return err
 	}
 	p.table.Store(&next)
 	p.retire(old, ups)
@@ -63,24 +85,45 @@ func (p *Proxy) retire(old table, now map[place]*upstream) {
 	}
 }
 
-// newWay makes a way, over connections to the same place that there are already.
+// newWay makes a way, over connections to the same places that there are already.
 func (p *Proxy) newWay(
 	r route.Route, secret []byte, roots *x509.CertPool, old table, ups map[place]*upstream,
 ) (*way, error) {
-	u, err := url.Parse(r.To)
+	w := &way{route: r, other: map[string]goal{}}
+	var err error
+	if w.goal, err = p.newGoal(r.To, roots, old, ups); err != nil {
+		return nil, err
+	}
+	for _, e := range r.Endpoints {
+		if e.To == "" {
+			continue
+		}
+		if w.other[e.To], err = p.newGoal(e.To, roots, old, ups); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", e.Method, e.Path, err)
+		}
+	}
+	if w.key, err = onward.NewCredential(&w.route, secret); err != nil {
+		return nil, err
+	}
+	if w.up.place.scheme == "http" && w.key.Secret() && !r.Plaintext {
+		return nil, fmt.Errorf("its credential would go over plain http")
+	}
+	w.add = r.Add
+	if r.Packages.Registry != "" {
+		w.registry = registry.New(&w.route)
+	}
+	return w, nil
+}
+
+// newGoal reads where a route or an endpoint leads to.
+func (p *Proxy) newGoal(leads string, roots *x509.CertPool, old table, ups map[place]*upstream) (goal, error) {
+	u, err := url.Parse(leads)
 	if err != nil {
-		return nil, fmt.Errorf("it leads to no address")
+		return goal{}, fmt.Errorf("it leads to no address")
 	}
 	to, err := placeOf(u)
 	if err != nil {
-		return nil, err
-	}
-	w := &way{route: r, prefix: strings.TrimSuffix(u.EscapedPath(), "/")}
-	if w.key, err = newCredential(&w.route, secret); err != nil {
-		return nil, err
-	}
-	if to.scheme == "http" && w.key.secret != "" && !r.Plaintext {
-		return nil, fmt.Errorf("its credential would go over plain http")
+		return goal{}, err
 	}
 	if ups[to] == nil {
 		if before := old.upstreams()[to]; before != nil && before.roots.Equal(roots) {
@@ -89,8 +132,7 @@ func (p *Proxy) newWay(
 			ups[to] = newUpstream(to, roots, p.config.Dial)
 		}
 	}
-	w.up = ups[to]
-	return w, nil
+	return goal{prefix: strings.TrimSuffix(u.EscapedPath(), "/"), up: ups[to]}, nil
 }
 
 // upstreams are those that a table uses.
@@ -98,6 +140,9 @@ func (t table) upstreams() map[place]*upstream {
 	all := map[place]*upstream{}
 	for _, w := range t {
 		all[w.up.place] = w.up
+		for _, g := range w.other {
+			all[g.up.place] = g.up
+		}
 	}
 	return all
 }

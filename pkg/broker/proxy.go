@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"crypto/cipher"
 	"io"
 	"log"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/agent-init/agent-init/pkg/broker/inspect"
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
@@ -20,11 +22,15 @@ const (
 
 // Proxy serves the routes that are loaded.
 type Proxy struct {
-	config  Config
-	bodies  *bodies
-	callers *callers
-	idle    time.Duration // how long an answer may be silent
-	table   atomic.Pointer[table]
+	config    Config
+	bodies    *bodies
+	documents *documents
+	callers   *callers
+	seal      cipher.AEAD   // of tickets
+	idle      time.Duration // how long an answer may be silent
+	table     atomic.Pointer[table]
+
+	inspected *inspect.Server
 
 	loading sync.Mutex
 	retired map[*upstream]struct{} // of former roots, with requests under way
@@ -33,8 +39,8 @@ type Proxy struct {
 // New returns a proxy without any route.
 func New(c Config) *Proxy {
 	p := &Proxy{
-		config: c, bodies: newBodies(), callers: newCallers(c),
-		idle: route.IdleTime, retired: map[*upstream]struct{}{},
+		config: c, bodies: newBodies(), documents: newDocuments(), callers: newCallers(c), seal: newSeal(),
+		idle: route.IdleTime, retired: map[*upstream]struct{}{}, inspected: newInspected(c),
 	}
 	p.table.Store(&table{})
 	return p
@@ -63,11 +69,16 @@ func (p *Proxy) Serve(ctx context.Context, listeners ...net.Listener) error {
 	}
 	// A connection carries one request: nothing is smuggled past the judge behind it, and a stream holds no buffers.
 	server.SetKeepAlivesEnabled(false)
-	failed := make(chan error, len(listeners)+1)
+	failed := make(chan error, len(listeners)+2)
 	for _, l := range listeners {
 		go func() { failed <- server.Serve(listener{Listener: l, ctx: ctx, all: p.callers}) }()
 	}
 	go func() { failed <- hangups.serve() }()
+	inspected := make(chan struct{})
+	go func() {
+		defer close(inspected)
+		failed <- p.inspected.Serve(ctx)
+	}()
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
@@ -78,6 +89,7 @@ func (p *Proxy) Serve(ctx context.Context, listeners ...net.Listener) error {
 	server.Close()
 	p.callers.closeAll()
 	s.under.Wait()
+	<-inspected
 	return err
 }
 

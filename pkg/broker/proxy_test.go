@@ -176,6 +176,34 @@ func TestWhoseConnection(t *testing.T) {
 	}
 }
 
+// TestOpenRoute holds that a route is open to those users alone whom the kernel names, and to nobody where it can't.
+func TestOpenRoute(t *testing.T) {
+	a := newAPI(t, true, nil)
+	owner := func(netip.AddrPort, netip.AddrPort) (uint32, error) { return 1000, nil }
+	for name, c := range map[string]struct {
+		open   bool
+		uids   []uint32
+		owner  func(client, server netip.AddrPort) (uint32, error)
+		status int
+	}{
+		"known":         {true, []uint32{1000}, owner, 200},
+		"closed":        {false, []uint32{1000}, owner, 401},
+		"of a pod":      {true, nil, owner, 401},
+		"kernel is mum": {true, []uint32{1000}, nil, 401},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, a, func(s *setting) { s.UIDs, s.Owner, s.Routes[0].Open = c.uids, c.owner, c.open })
+			req, err := http.NewRequest("GET", "http://"+r.addr+"/r/get", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := r.do(req); got.StatusCode != c.status {
+				t.Errorf("answered %d, want %d", got.StatusCode, c.status)
+			}
+		})
+	}
+}
+
 // TestConnectionsOfOneUser holds that there is an end to them, and that each that is closed makes room.
 func TestConnectionsOfOneUser(t *testing.T) {
 	all := newCallers(Config{Record: func(Event) {}})

@@ -17,6 +17,15 @@ type no struct {
 
 func refusal(what, text string) *no { return &no{Refusal: &judge.Refusal{What: what, Text: text}} }
 
+// unclear is about an address that can't be asked.
+func unclear(err error) *no {
+	var n *no
+	if errors.As(err, &n) {
+		return n
+	}
+	return refusal("path", err.Error())
+}
+
 // badBody says why a body could not be read.
 func badBody(err error) *no {
 	var judged *no

@@ -17,35 +17,19 @@ var errUnclear = errors.New("the address could be read in two ways")
 // request makes what the API is asked: from what was judged, the route's own, and its credential. Nothing else of the
 // caller's goes on.
 func (x *exchange) request(r *http.Request) (*http.Request, error) {
-	to := x.way.up.place
-	u := &url.URL{Scheme: to.scheme, Host: to.authority()}
-	raw := x.way.prefix + x.path
-	plain, err := url.PathUnescape(raw)
-	if err != nil {
-		return nil, errUnclear
-	}
-	u.Path, u.RawPath = plain, raw
-	query, err := url.ParseQuery(x.query)
-	if err != nil || u.EscapedPath() != raw {
-		return nil, errUnclear
-	}
 	h := judge.PassHeaders(&x.way.route, r.Header)
 	for name, v := range h {
 		h[name] = slices.Clone(v) // the slices of a head are one, and would keep all of it
 	}
-	h.Set("Accept-Encoding", "identity") // so that the usage can be read
-	if h["User-Agent"] == nil {
-		h["User-Agent"] = []string{""} // else net/http sends one
+	x.goal = x.way.to(x.endpoint.To)
+	out, err := x.goal.request(r.Method, x.path, x.query, h)
+	if err != nil {
+		return nil, err
 	}
-	for _, a := range x.way.route.Add {
-		h.Set(a.Name, a.Value)
-	}
-	x.way.key.put(h, query)
-	u.RawQuery = query.Encode()
-	out := &http.Request{
-		Method: r.Method, URL: u, Host: u.Host, Header: h,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Body: http.NoBody,
+	if ticketed(x.endpoint) {
+		if n := x.redeem(out); n != nil {
+			return nil, n
+		}
 	}
 	if n := len(x.body.data); n > 0 {
 		out.ContentLength, out.GetBody = int64(n), x.body.reader
@@ -54,6 +38,36 @@ func (x *exchange) request(r *http.Request) (*http.Request, error) {
 		}
 	}
 	return out, nil
+}
+
+// request is one without a body. It takes h over.
+func (g *goal) request(method, path, rawQuery string, h http.Header) (*http.Request, error) {
+	to := g.up.place
+	u := &url.URL{Scheme: to.scheme, Host: to.authority()}
+	raw := g.prefix + path
+	plain, err := url.PathUnescape(raw)
+	if err != nil {
+		return nil, errUnclear
+	}
+	u.Path, u.RawPath = plain, raw
+	query, err := url.ParseQuery(rawQuery)
+	if err != nil || u.EscapedPath() != raw {
+		return nil, errUnclear
+	}
+	h.Set("Accept-Encoding", "identity") // so that the usage can be read
+	if h["User-Agent"] == nil {
+		h["User-Agent"] = []string{""} // else net/http sends one
+	}
+	for _, a := range g.add {
+		h.Set(a.Name, a.Value)
+	}
+	g.key.Put(h, query)
+	u.RawQuery = query.Encode()
+	return &http.Request{
+		Method: method, URL: u, Host: u.Host, Header: h,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Body: http.NoBody,
+	}, nil
 }
 
 // authority is what the server is called in a request.

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -14,26 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"time"
-)
 
-const (
-	connectTime = 15 * time.Second // to connect, and again for the handshake
-
-	// maxDials are connections that are made to one host at once. With HTTP/2 the first serves all who wait.
-	maxDials = 4
-
-	maxIdle = 16 // connections of HTTP/1.1
-
-	maxAnswerHead = 64 << 10
-
-	// A stream that the client doesn't read holds so much, and all of a connection's together hold so much.
-	streamWindow = 1 << 20
-	connWindow   = 4<<20 - 1 // net/http admits no more
-
-	// A server that is gone without a word is noticed after both.
-	pingAfter = 30 * time.Second
-	pingTime  = 15 * time.Second
+	"github.com/agent-init/agent-init/pkg/broker/onward"
 )
 
 var errRouteGone = errors.New("the route was taken away")
@@ -76,45 +57,19 @@ type upstream struct {
 
 type dialer func(ctx context.Context, host string, port uint16) (net.Conn, error)
 
-// dialError is what Config.Dial said. It knows no credential.
-type dialError struct{ error }
-
-func (e dialError) Unwrap() error { return e.error }
-
 func newUpstream(to place, roots *x509.CertPool, dial dialer) *upstream {
-	u := &upstream{place: to, roots: roots, dials: make(chan struct{}, maxDials), conns: map[net.Conn]struct{}{}}
+	u := &upstream{place: to, roots: roots, dials: make(chan struct{}, onward.MaxDials), conns: map[net.Conn]struct{}{}}
 	u.ctx, u.end = context.WithCancel(context.Background())
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(true) // by ALPN
-	u.transport = &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			ctx, cancel := context.WithTimeout(ctx, connectTime)
-			defer cancel()
-			defer context.AfterFunc(u.ctx, cancel)()
-			conn, err := dial(ctx, to.host, to.port)
-			if err != nil {
-				return nil, dialError{err}
-			}
-			return u.track(conn)
-		},
-		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout:    connectTime,
-		DisableCompression:     true, // the answer goes on as it is
-		MaxResponseHeaderBytes: maxAnswerHead,
-		MaxIdleConnsPerHost:    maxIdle,
-		IdleConnTimeout:        90 * time.Second,
-		WriteBufferSize:        4 << 10,
-		ReadBufferSize:         4 << 10,
-		Protocols:              protocols,
-		HTTP2: &http.HTTP2Config{
-			// Nothing of a head is kept for the next one: the credential is in no table of the connection's.
-			MaxEncoderHeaderTableSize: 1,
-			MaxReceiveBufferPerStream: streamWindow,
-			SendPingTimeout:           pingAfter,
-			PingTimeout:               pingTime,
-		},
-	}
+	u.transport = onward.NewTransport(roots, func(ctx context.Context, _, _ string) (net.Conn, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(u.ctx, cancel)()
+		conn, err := dial(ctx, to.host, to.port)
+		if err != nil {
+			return nil, err
+		}
+		return u.track(conn)
+	})
 	return u
 }
 

@@ -1,5 +1,7 @@
 package route
 
+import "slices"
+
 // Builtin is the route of that name as it is without a policy's changes. To is empty where
 // only the policy can say it, and has {resource} or {region} where the policy says that.
 func Builtin(name string) (Route, bool) {
@@ -20,12 +22,29 @@ func Names() []string {
 	return names
 }
 
+// APIs are what a server of one's own may speak, in the order of the docs.
+func APIs() []string {
+	return append([]string{"openai", "anthropic", "gemini", "git"}, Registries()...)
+}
+
+// OfAPI is the base of a route of one's own that speaks api: neither where it leads nor what its credential is.
+func OfAPI(api string) (Route, bool) {
+	if !slices.Contains(APIs(), api) {
+		return Route{}, false
+	}
+	r, ok := Builtin(api)
+	r.To, r.Credential, r.TenantHeader = "", nil, ""
+	return r, ok
+}
+
 // builtins makes them anew at each call, so that nobody changes another's.
 func builtins() []Route {
 	return []Route{
 		anthropic(), openai(), chatgpt(), azureOpenAI(), gemini(),
 		openrouter(), mistral(), deepseek(), groq(), xai(), bedrock(),
 		localai(), vllm(), ollama(),
+		github(), gitlab(), bitbucket(), gitea(), git(),
+		npm(), pypi(), golang(), crates(), maven(),
 	}
 }
 

@@ -13,6 +13,7 @@ func TestMatchPath(t *testing.T) {
 		{"/a*b*c", []string{"/axbyc", "/abbbc"}, []string{"/abc", "/axbc", "/axbyc/"}},
 		{"/v2/**", []string{"/v2/", "/v2/a", "/v2/a/b/", "/v2/**"}, []string{"/v2", "/v3/a", "/", ""}},
 		{"/*/x/**", []string{"/a/x/", "/a/x/b/c"}, []string{"//x/b", "/a/x", "/a/b/x/c"}},
+		{"/**/*/x", []string{"/a/b/x", "/a/b/c/x", "/x/x/x"}, []string{"/a/x", "/x", "a/b/c/x", "/a/b/c/y", "/a/b/x/"}},
 		{"/**", []string{"/", "/a", "/a/b"}, []string{""}},
 	} {
 		e := Endpoint{Path: tt.pattern}

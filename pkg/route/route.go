@@ -32,13 +32,43 @@ type Route struct {
 	Fields        []string `json:"fields"`         // top-level fields of a body that are known besides the built-in ones
 	Limits        Limits   `json:"limits"`
 
-	Env         map[string]string `json:"env"`          // what the agent gets: {base} and {token} are replaced
+	Env         map[string]string `json:"env"`          // what the agent gets: {base}, {token}, and {dir}, where Files are, are replaced
 	TokenPrefix string            `json:"token_prefix"` // of the agent's token, which a scanner then takes for a key
 
 	LoginHost string `json:"login_host,omitempty"` // where a login of this API is refreshed, over HTTPS
 
 	Harmless     []Endpoint `json:"harmless"`      // refused as all else, but clients ask it at their start and do without
 	TenantHeader string     `json:"tenant_header"` // the API's header that admits the keys of named organisations alone
+
+	Git      Git      `json:"git"`             // of a route to repositories
+	Packages Packages `json:"packages"`        // of a route to a registry
+	Inspects string   `json:"inspects"`        // NAME:PORT: what this route puts on goes onto an inspected name, and it has no path of its own
+	Files    []File   `json:"files,omitempty"` // in the runtime directory, for programs that no variable points here
+	Open     bool     `json:"open"`            // where the kernel says whose a connection is, nobody shows a token
+}
+
+// Git is what may be done with repositories.
+type Git struct {
+	Write    bool     `json:"write"`    // push, too
+	Repos    []string `json:"repos"`    // OWNER/NAME, * stands for any text without a slash; none: any
+	Branches []string `json:"branches"` // that may be pushed, as in agent/*; none: any ref
+}
+
+// Packages is which packages of a registry there are.
+type Packages struct {
+	Registry string        `json:"registry"` // npm, pypi, go, crates, maven; "": not a registry
+	MinAge   time.Duration `json:"min_age"`  // a younger version does not exist
+	Allow    []string      `json:"allow"`    // patterns, as in @scope/*; none: any
+	Deny     []string      `json:"deny"`     // wins
+}
+
+// File is one in the runtime directory. What several routes have for the same name stands one behind the other; without
+// a Head it is the first one's. {base},
+// {token}, {dir}, {to} and its {host} are replaced.
+type File struct {
+	Name string `json:"name"`
+	Head string `json:"head"` // once, before all
+	Text string `json:"text"`
 }
 
 // Source is where a credential is: a file of root's, a variable that agent-init was started with, or a file of root's
@@ -73,13 +103,15 @@ type Header struct {
 	Value string `json:"value"`
 }
 
-// Endpoint is a method, and a canonical path below the route, where * is a segment or a part of one, and ** at the end any
-// segments.
+// Endpoint is a method, and a canonical path below the route, where * is a segment or a part of one, and ** at the end or the
+// beginning any segments.
 type Endpoint struct {
 	Method string   `json:"method"`
 	Path   string   `json:"path"`
-	Query  []string `json:"query,omitempty"` // what may stand in the query: name, name=value, or * for anything
-	Body   Body     `json:"body,omitempty"`  // the rules that judge the body
+	Query  []string `json:"query,omitempty"`  // what may stand in the query: name, name=value, or * for anything
+	Body   Body     `json:"body,omitempty"`   // the rules that judge the body
+	To     string   `json:"to,omitempty"`     // where it leads instead of the route's To, without the credential
+	Answer Answer   `json:"answer,omitempty"` // what is taken out of an answer, or changed in it
 }
 
 // Body names the rules that judge what a request has inside, and how the answer tells its usage.
@@ -96,7 +128,17 @@ const (
 	CountGenerate Body = "count-generate" // Gemini's countTokens
 	Converse      Body = "converse"       // Bedrock's converse and converse-stream
 	InvokeModel   Body = "invoke-model"   // Bedrock's invoke, of Anthropic's models
+	GitUpload     Body = "git-upload"     // what git-upload-pack is asked for: streamed
+	GitReceive    Body = "git-receive"    // a push: its commands are judged, and then it is streamed
+	GitLFS        Body = "git-lfs"        // where large files are
+	GitObject     Body = "git-object"     // a large file, or that it has arrived: streamed
 )
+
+// Answer names the rules for an answer that does not pass as it is.
+type Answer string
+
+// LFSAnswer tells where large files are: it has tickets of the broker's instead.
+const LFSAnswer Answer = "lfs"
 
 // Shape is the form that an API gives its errors.
 type Shape string
@@ -106,6 +148,9 @@ const (
 	AnthropicShape Shape = "anthropic"
 	OpenAIShape    Shape = "openai"
 	GeminiShape    Shape = "gemini"
+	GitShape       Shape = "git"  // text, which git shows
+	TextShape      Shape = "text" // likewise pip, go, cargo, mvn
+	NPMShape       Shape = "npm"
 )
 
 // Limits bound what the agent spends; 0 is no limit. The keeper counts, so no end of a broker resets them.

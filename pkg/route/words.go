@@ -49,7 +49,9 @@ func (r *Route) Authentication() string {
 
 // AsksModels says whether the route is one to a model's API, whose bodies are judged.
 func (r *Route) AsksModels() bool {
-	return slices.ContainsFunc(r.Endpoints, func(e Endpoint) bool { return e.Body != Empty && e.Body != Opaque })
+	return slices.ContainsFunc(r.Endpoints, func(e Endpoint) bool {
+		return e.Body != Empty && e.Body != Opaque && !e.Body.Streams() && e.Body != GitLFS
+	})
 }
 
 // String says in words what the limits are.

@@ -1,0 +1,194 @@
+package broker
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/agent-init/agent-init/pkg/broker/judge"
+	"github.com/agent-init/agent-init/pkg/broker/registry"
+)
+
+const (
+	tinyDocument  = 64 << 10 // is not counted once it is read
+	smallDocument = 1 << 20
+
+	maxSmall = 32 // small documents that are held at once
+	maxLarge = 2  // of registry.MaxDocument each; who comes then waits for its turn
+
+	documentTime = 2 * time.Minute // for one to come
+)
+
+// documents bounds what is held of registries' answers.
+type documents struct {
+	small, large *semaphore.Weighted
+}
+
+func newDocuments() *documents {
+	return &documents{small: semaphore.NewWeighted(maxSmall), large: semaphore.NewWeighted(maxLarge)}
+}
+
+// consulting is an exchange that a registry's rules decide.
+type consulting struct {
+	x     *exchange
+	agent string // the client, by its own words
+
+	mu   sync.Mutex
+	held []func() // gives room back
+}
+
+// consult says what is asked of the registry's server for the file that out asks for, or answers itself.
+func (x *exchange) consult(a *answer, out *http.Request) (*http.Request, bool) {
+	c := &consulting{x: x, agent: out.Header.Get("User-Agent")}
+	defer c.release()
+	got, err := x.way.registry.Answer(a.ctx, registry.Request{
+		Path: x.path, Base: x.base, Accept: out.Header.Get("Accept"), Agent: c.agent,
+	}, c.ask)
+	var refused registry.Refused
+	var failed *no
+	switch {
+	case errors.As(err, &refused):
+		a.fail(&no{Refusal: refused.Refusal})
+	case errors.As(err, &failed):
+		a.fail(failed)
+	case err != nil:
+		a.fail(x.fault(a.ctx, x.goal, err))
+	case got.File == nil:
+		a.hand(got)
+	default:
+		x.goal = x.way.to(got.File.To)
+		// Of the first head, nothing goes on that was put on: this may be another host.
+		file, err := x.goal.request(out.Method, got.File.Path, "", judge.PassHeaders(&x.way.route, out.Header))
+		if err == nil {
+			return file, true
+		}
+		a.fail(refusal("path", err.Error()))
+	}
+	return nil, false
+}
+
+// hand writes an answer that is the broker's own, and ends the exchange.
+func (a *answer) hand(got *registry.Answer) {
+	defer a.end()
+	size := 0
+	for _, b := range got.Body {
+		size += len(b)
+	}
+	head := http.Header{"Content-Length": {strconv.Itoa(size)}}
+	if got.Type != "" {
+		head.Set("Content-Type", got.Type)
+	}
+	a.x.event.FirstByte = time.Since(a.x.began)
+	w := bufio.NewWriterSize(deadlined{a}, largeRead) // the body has many small parts
+	w.Write(headOf(got.Status, head))
+	if a.x.event.Method != http.MethodHead {
+		for _, b := range got.Body {
+			n, _ := w.Write(b)
+			a.x.event.Received += int64(n)
+		}
+	}
+	w.Flush()
+	a.x.over(got.Status)
+}
+
+// deadlined writes to who asked, who may be slow.
+type deadlined struct{ *answer }
+
+func (d deadlined) Write(b []byte) (int, error) {
+	if err := d.write(b); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// ask reads a document of a registry's server whole.
+func (c *consulting) ask(ctx context.Context, q registry.Question) (*registry.Document, error) {
+	g := c.x.way.to(q.To)
+	r, err := g.request(q.Method, q.Path, "", http.Header{"Accept": {q.Accept}, "User-Agent": {c.agent}})
+	if err != nil {
+		return nil, refusal("upstream", "a path of the registry's is not clear")
+	}
+	ctx, cancel := context.WithTimeout(ctx, documentTime)
+	defer cancel()
+	r.Header.Set("Accept-Encoding", "gzip")
+	resp, err := g.up.ask(r.WithContext(ctx))
+	if err != nil {
+		return nil, c.x.fault(ctx, g, err)
+	}
+	defer resp.Body.Close()
+	if s := resp.StatusCode; s < 200 || s > 299 && s < 400 || s > 599 {
+		return nil, strange(g, s)
+	}
+	d := &registry.Document{Status: resp.StatusCode, Type: resp.Header.Get("Content-Type")}
+	d.Modified, _ = http.ParseTime(resp.Header.Get("Last-Modified"))
+	if q.Method != http.MethodHead {
+		d.Body, err = c.read(ctx, resp)
+	}
+	return d, err
+}
+
+// read reads a body, as large as there is room for.
+func (c *consulting) read(ctx context.Context, resp *http.Response) ([]byte, error) {
+	from := io.Reader(resp.Body)
+	var err error
+	switch resp.Header.Get("Content-Encoding") {
+	case "", "identity":
+	case "gzip":
+		if from, err = gzip.NewReader(resp.Body); err != nil {
+			return nil, refusal("upstream", "what the registry answered can't be unpacked")
+		}
+	default:
+		return nil, refusal("upstream", "what the registry answered is packed in a way that was not asked for")
+	}
+	free, err := c.turn(ctx, c.x.proxy.documents.small)
+	if err != nil {
+		return nil, err
+	}
+	var data bytes.Buffer
+	_, err = data.ReadFrom(io.LimitReader(from, smallDocument))
+	if err == nil && data.Len() == smallDocument {
+		if _, err = c.turn(ctx, c.x.proxy.documents.large); err != nil {
+			return nil, err
+		}
+		_, err = data.ReadFrom(io.LimitReader(from, registry.MaxDocument-smallDocument+1))
+	}
+	switch {
+	case data.Len() > registry.MaxDocument:
+		return nil, refusal("upstream", fmt.Sprintf("what the registry answered has more than %d MiB", registry.MaxDocument>>20))
+	case err != nil:
+		return nil, refusal("upstream", "what the registry answered did not come whole")
+	case data.Len() <= tinyDocument: // many may be asked for at once
+		free()
+	}
+	return data.Bytes(), nil
+}
+
+// turn takes room for one document, until release or what it returns is called.
+func (c *consulting) turn(ctx context.Context, of *semaphore.Weighted) (free func(), err error) {
+	if err := c.x.proxy.bodies.turn(ctx, of, 1); err != nil {
+		return nil, &no{&judge.Refusal{What: "busy", Text: "too many documents of registries at once"}, true}
+	}
+	free = sync.OnceFunc(func() { of.Release(1) })
+	c.mu.Lock()
+	c.held = append(c.held, free)
+	c.mu.Unlock()
+	return free, nil
+}
+
+func (c *consulting) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, free := range c.held {
+		free()
+	}
+}
