@@ -56,3 +56,35 @@ func BenchmarkDecide(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkWay is asked of every connection.
+func BenchmarkWay(b *testing.B) {
+	for name, more := range map[string]string{"plain": "", "inspected": "*.corp.example GET /\nbig.example direct\nx.example:8443 tls\n"} {
+		bundle := longList(1000)
+		bundle.Files[0].Data = append(bundle.Files[0].Data, more...)
+		p, err := Parse(bundle, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				p.Way("host-4.region-4.example.org", HTTPS)
+			}
+		})
+	}
+}
+
+// TestParseAllocations holds what a plain entry costs to read: whatever looks for faults in it does so when it is one.
+func TestParseAllocations(t *testing.T) {
+	const lines = 1000
+	bundle := longList(lines)
+	each := testing.AllocsPerRun(5, func() {
+		if _, err := Parse(bundle, nil); err != nil {
+			t.Fatal(err)
+		}
+	}) / lines
+	if each > 4 {
+		t.Errorf("%.1f allocations for an entry", each)
+	}
+}

@@ -14,11 +14,13 @@ import (
 // written is a route of the broker as files have it, and what comes of it.
 type written struct {
 	route.Route
-	host   Rule              // an entry for the host, on the port of the route alone
+	hosts  []*Rule           // entries for its hosts, the route's own first, each on its port alone
 	at     map[string]Source // of its words; "" is the route
 	absent bool              // its credential is, and it may be
 
 	api, to, resource, region string
+	git, inspects             string
+	add                       map[string]string
 	keyless                   bool
 	credential                []route.Source
 	inject                    route.Inject
@@ -68,6 +70,9 @@ func (ps *parser) broker(n node) {
 			ps.errs.add(Error{w.place(word), f.text, f.message, f.suggestion})
 			return
 		}
+		if w.Git.Write && len(w.Git.Repos) == 0 {
+			ps.warns.add(Error{Source: w.place("git"), Text: name, Message: "any repository may be pushed to that the credential opens: say which, as in repos: [my-org/*]"})
+		}
 		ps.routes = append(ps.routes, w)
 	})
 }
@@ -101,13 +106,34 @@ func (ps *parser) routeKeys(w *written) []key {
 		{name: "headers", read: list(ps, &w.headers, passedHeader)},
 		{name: "env", read: ps.routeEnv(w)},
 		{name: "provider_tools", read: list(ps, &w.ProviderTools, word("a tool is named by its type, as in web_search"))},
-		{name: "models", read: list(ps, &w.Models, model)},
+		{name: "models", read: some(ps, list(ps, &w.Models, model))},
 		{name: "fields", read: list(ps, &w.Fields, word("a field is one name of the body's first level"))},
 		{name: "limits", keys: []key{
 			{name: "requests_per_minute", read: setting(ps, &w.Limits.RequestsPerMinute, number(1_000_000))},
 			{name: "tokens_per_day", read: setting(ps, &w.Limits.TokensPerDay, tokens)},
 		}},
 		{name: "tenant", read: oneOrMore(list(ps, &w.tenant, word("a tenant is the id of an organisation")))},
+		{name: "git", read: setting(ps, &w.git, readOrWrite)},
+		{name: "repos", read: some(ps, list(ps, &w.Git.Repos, repository))},
+		{name: "branches", read: some(ps, list(ps, &w.Git.Branches, branch))},
+		{name: "min_age", read: setting(ps, &w.Packages.MinAge, age)},
+		{name: "packages", keys: []key{
+			{name: "allow", read: some(ps, list(ps, &w.Packages.Allow, packageName))},
+			{name: "deny", read: list(ps, &w.Packages.Deny, packageName)},
+		}},
+		{name: "inspect", read: setting(ps, &w.inspects, text)},
+		{name: "add", read: ps.added(w)},
+	}
+}
+
+// some reads a list without which there is any. Whoever empties one may mean none.
+func some(ps *parser, read func(node)) func(node) {
+	return func(n node) {
+		if n.isNull() || n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+			ps.errs.add(Error{Source: n.at(), Text: n.name, Message: "an empty list could be any or none: name what there is, or leave it out, which is any"})
+			return
+		}
+		read(n)
 	}
 }
 
@@ -170,10 +196,13 @@ func (ps *parser) routeEnv(w *written) func(node) {
 func (w *written) resolve() (word string, f *fault) {
 	base, builtin := route.Builtin(w.Name)
 	if w.api != "" && !builtin {
-		base, _ = route.Builtin(w.api)
-		base.To, base.Credential, base.TenantHeader = "", nil, ""
+		base, _ = route.OfAPI(w.api)
 	}
-	for _, step := range []func(base *route.Route, builtin bool) (string, *fault){w.named, w.upstream, w.authenticated, w.judged} {
+	steps := []func(base *route.Route, builtin bool) (string, *fault){w.named, w.upstream, w.authenticated, w.judged, w.bounded, w.adding}
+	if w.inspects != "" {
+		steps = []func(base *route.Route, builtin bool) (string, *fault){w.inspecting, w.authenticated, w.adding}
+	}
+	for _, step := range steps {
 		if word, f := step(&base, builtin); f != nil {
 			return word, f
 		}
@@ -184,13 +213,15 @@ func (w *written) resolve() (word string, f *fault) {
 		w.Env = map[string]string{}
 	}
 	maps.Copy(w.Env, w.env)
-	return "", nil
+	return "to", w.locate()
 }
 
 // merged is a base with what files say of it.
 func merged(base, r route.Route) route.Route {
 	base.Name, base.Optional, base.Private, base.Plaintext, base.Limits = r.Name, r.Optional, r.Private, r.Plaintext, r.Limits
 	base.ProviderTools, base.Models, base.Fields = r.ProviderTools, r.Models, append(base.Fields, r.Fields...)
+	base.Git, base.Inspects = r.Git, r.Inspects
+	base.Packages.MinAge, base.Packages.Allow, base.Packages.Deny = r.Packages.MinAge, r.Packages.Allow, r.Packages.Deny
 	return base
 }
 
@@ -224,20 +255,23 @@ func (w *written) upstream(base *route.Route, builtin bool) (string, *fault) {
 	}
 	if w.to != "" {
 		base.To = w.to
+		for i := range base.Endpoints { // a mirror has all of it
+			base.Endpoints[i].To = ""
+		}
 	}
 	if base.To == "" {
 		return "", &fault{0, w.Name, "this route leads to a server of your own: say where, as in to: http://host:8000/", ""}
 	}
-	to, f := parseTo(base.To, &w.host)
+	var host Rule
+	to, f := parseTo(base.To, &host)
 	if f != nil {
 		return "to", f
 	}
-	w.locate()
 	base.To = to.below(base.Endpoints)
 	if to.scheme != "http" {
 		return "", nil
 	}
-	if w.host.Name != "" && !w.Private {
+	if host.Name != "" && !w.Private {
 		return "to", &fault{0, w.to, "http leads only to an address, or to a server of your own: write https, or private: true", ""}
 	}
 	if !(w.keyless || base.Keyless && w.credential == nil) && !w.Plaintext {
@@ -259,7 +293,7 @@ func (w *written) authenticated(base *route.Route, builtin bool) (string, *fault
 	switch {
 	case w.keyless && injects:
 		return "inject", &fault{0, "", "without a credential there is nothing to put on: leave this out", ""}
-	case w.keyless && builtin && w.to == "" && !base.Keyless:
+	case w.keyless && builtin && w.to == "" && !base.Keyless && base.AsksModels():
 		return "credential", &fault{0, "none", "this API asks for a credential: name a file:/… or env:…", ""}
 	case w.keyless:
 		base.Keyless, base.Credential, base.Inject = true, nil, route.Inject{}
@@ -296,6 +330,11 @@ func (w *written) authenticated(base *route.Route, builtin bool) (string, *fault
 
 // judged completes what may be asked.
 func (w *written) judged(base *route.Route, builtin bool) (string, *fault) {
+	if !base.AsksModels() {
+		if word, f := w.ofModels(); f != nil {
+			return word, f
+		}
+	}
 	if builtin || w.api != "" {
 		if _, ok := w.at["allow"]; ok {
 			return "allow", &fault{0, "", "the API of this route says what may be asked: leave this out", ""}
@@ -307,14 +346,6 @@ func (w *written) judged(base *route.Route, builtin bool) (string, *fault) {
 			base.Add = append(base.Add, route.Header{Name: base.TenantHeader, Value: strings.Join(w.tenant, ",")})
 		}
 		return "", nil
-	}
-	for _, word := range []string{"provider_tools", "models", "fields", "tenant"} {
-		if _, ok := w.at[word]; ok {
-			return word, &fault{0, word, "this is about a model's API: leave it out, or say which, as in api: openai", ""}
-		}
-	}
-	if w.Limits.TokensPerDay > 0 {
-		return "limits", &fault{0, "tokens_per_day", "this is about a model's API: leave it out, or say which, as in api: openai", ""}
 	}
 	base.Headers = ownHeaders
 	if base.Endpoints = w.allow; len(w.allow) == 0 {

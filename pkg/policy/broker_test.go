@@ -317,3 +317,16 @@ func TestManyRoutes(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+// Where a push may go, somebody says.
+func TestPushesAnywhere(t *testing.T) {
+	for words, want := range map[string]string{
+		"git: write":                      `p.yaml:1:56: any repository may be pushed to that the credential opens: say which, as in repos: [my-org/*]: "github"`,
+		"git: write, repos: [my-org/one]": "",
+		"git: read":                       "",
+	} {
+		if got := warnings(parse(t, "p.yaml", "broker: {github: {optional: true, credential: 'env:K', "+words+"}}\n")); got != want {
+			t.Errorf("%s: %s", words, got)
+		}
+	}
+}

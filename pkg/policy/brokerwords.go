@@ -27,9 +27,8 @@ func only(s, chars string) bool { return s != "" && strings.Trim(s, chars) == ""
 func text(_, s string) (string, string) { return s, "" }
 
 func api(key, s string) (string, string) {
-	apis := []string{"openai", "anthropic", "gemini"}
-	if !slices.Contains(apis, s) {
-		return "", key + " is " + strings.Join(apis[:2], ", ") + " or " + apis[2]
+	if apis, last := route.APIs(), len(route.APIs())-1; !slices.Contains(apis, s) {
+		return "", key + " is " + strings.Join(apis[:last], ", ") + " or " + apis[last]
 	}
 	return s, ""
 }
@@ -154,19 +153,29 @@ func endpoint(s string) (route.Endpoint, *fault) {
 	if rest == "" || rest[0] != '/' {
 		return e, &fault{at, s, "a path stands behind the method, from / on, as in GET /v1/**", ""}
 	}
-	segments := strings.Split(rest[1:], "/")
+	if f := pathPattern(rest, pathChars); f != nil {
+		f.at += at
+		return e, f
+	}
+	return e, nil
+}
+
+// pathPattern finds what is wrong with a pattern of canonical paths, which begins with /. Besides a star, segments have
+// these characters.
+func pathPattern(s, chars string) *fault {
+	segments := strings.Split(s[1:], "/")
 	for i, segment := range segments {
 		switch last := i == len(segments)-1; {
 		case segment == "**" && last, segment == "" && last:
 		case strings.Contains(segment, "**"):
-			return e, &fault{at, rest, "** is the whole of the last segment, and stands for any number of them", ""}
+			return &fault{0, s, "** is the whole of the last segment, and stands for any number of them", ""}
 		case segment == "." || segment == ".." || segment == "":
-			return e, &fault{at, rest, "no path that is asked has such a segment", path.Clean(rest)}
-		case !only(segment, pathChars+"*"):
-			return e, &fault{at, rest, "a path is written without escapes and without a query; * stands for a segment or a part of one", ""}
+			return &fault{0, s, "no path that is asked has such a segment", path.Clean(s)}
+		case !only(segment, chars+"*"):
+			return &fault{0, s, "a path is written without escapes and without a query; * stands for a segment or a part of one", ""}
 		}
 	}
-	return e, nil
+	return nil
 }
 
 // target is a URL that a route leads to.

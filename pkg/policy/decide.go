@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/agent-init/agent-init/pkg/route"
 )
 
 // The reasons of decisions.
@@ -34,6 +36,9 @@ func (p *Policy) Decide(name string, port Port) Decision {
 		return Decision{Rule: r, Reason: reasonDenied}
 	}
 	if r := p.allow.find(name, port); r != nil {
+		if p.bound != nil && !r.routes {
+			return p.bound.Decide(name, port)
+		}
 		return Decision{Allowed: true, Rule: r, Reason: reasonAllowed}
 	}
 	switch {
@@ -104,6 +109,9 @@ func (p *Policy) Lookup(name string) Match {
 		if by := p.deny.first(name); by != nil && m.Rule != nil && len(p.Ports(name)) == 0 {
 			m.Rule = by
 		}
+		if p.bound != nil && len(p.Ports(name)) == 0 {
+			m.Rule = p.bound.deny.first(name)
+		}
 	}
 	if m.Allowed = m.Rule != nil && !m.Rule.Deny; m.Allowed && m.Rule.Wildcard {
 		m.Wildcard = m.Rule
@@ -114,7 +122,9 @@ func (p *Policy) Lookup(name string) Match {
 // Ports returns the ports on which name may be connected to, in order.
 func (p *Policy) Ports(name string) []Port {
 	name, _ = canonical(name)
-	return p.allow.ports(name, func(port Port) bool { return p.deny.find(name, port) != nil })
+	return p.allow.ports(name, func(port Port) bool {
+		return p.deny.find(name, port) != nil || p.bound != nil && !p.Decide(name, port).Allowed
+	})
 }
 
 // Admit returns the ports that name may open at a, an address that name was resolved to; nil if there is none. A
@@ -127,8 +137,15 @@ func (p *Policy) Admit(name string, a netip.Addr) []Port {
 	if problem != "" || a.Zone() != "" || class > Private {
 		return nil
 	}
+	var agents []Port
+	if p.bound != nil {
+		agents = p.bound.Admit(name, a)
+	}
 	trusted := class == Public || !strings.Contains(name, ".") || slices.Contains(p.hosts[name], a)
 	return p.allow.ports(name, func(port Port) bool {
+		if p.bound != nil && !p.allow.find(name, port).routes {
+			return !slices.Contains(agents, port)
+		}
 		return p.deny.find(name, port) != nil || p.deniedAddr(a, port) != nil ||
 			!trusted && p.private.find(name, port) == nil && p.allowAddr.find(single(a), port) == nil
 	})
@@ -164,6 +181,9 @@ func (p *Policy) LineFor(name string, port Port) string {
 		return ""
 	case !m.Allowed && port.Proto == TCP && (port.Number == 443 || port.Number == 80):
 		return m.Name
+	case (port == HTTPS || port == HTTP) && slices.ContainsFunc(p.Ports(m.Name), func(other Port) bool { return p.Way(m.Name, other) == Inspected }):
+		// The server may take the same requests there, and whoever reads the line wanted them looked at.
+		return (&Rule{Name: m.Name, Ports: []Port{port}, Request: &route.Request{Methods: route.Reading()}}).String()
 	}
 	return (&Rule{Name: m.Name, Ports: []Port{port}}).String()
 }

@@ -320,6 +320,10 @@ func TestNamesAndRequired(t *testing.T) {
 	if got := p.Counts(); got != want {
 		t.Errorf("counts: %+v, want %+v", got, want)
 	}
+	p = parse(t, "a.txt", "a.example direct\na.example private\nb.example:8443 direct\nc.example GET /x\nc.example POST /y\nc.example:8443 read\n")
+	if got := p.Counts(); got.Direct != 1 || got.Inspected != 2 {
+		t.Errorf("counts: %+v", got)
+	}
 }
 
 func TestContradictions(t *testing.T) {

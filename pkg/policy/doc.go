@@ -3,7 +3,7 @@
 //
 // A list has one entry per line; # begins a comment:
 //
-//	HOST[:PORT[/PROTO]] [private] [required] [upgrade] [connect]
+//	HOST[:PORT[/PROTO]] [METHODS /PATH] [WORD…]
 //
 // HOST is a name, a wildcard *.NAME (NAME and every name below it), an IPv4 address or block, or an IPv6 address or
 // block, which stands in brackets if a port follows: [2001:db8::1]:443, [2001:db8::]/32:443. An entry without a port is
@@ -12,6 +12,11 @@
 // self-test must reach it, upgrade that HTTP on port 80 may switch to another protocol, connect that the name is an
 // HTTP proxy. @NAME stands for all entries of a preset, and ! in front of any of these denies it, on every port if none
 // is given. Deny always wins; the order of entries means nothing.
+//
+// An entry with METHODS /PATH, or with another word about requests (read, graphql=query, max_upload=SIZE, websocket,
+// observe), is about 443/tcp if it names no port. It makes its name an inspected one on that port: Settings.Inspected has
+// all that entries say of its requests. An entry that allows the same name and port whole is an error. tls and http say
+// what another port carries, and direct that nobody looks into it: Policy.Way says which way connections go out.
 //
 // Names are compared in lower case, as A-labels (IDNA's lookup profile), without a trailing dot. An address's Class
 // bounds what entries can open.

@@ -34,6 +34,10 @@ func parseEntry(text string, r *Rule) (preset string, f *fault) {
 		r.Deny = true
 	}
 	at := len(target) - len(rest)
+	if f := turned(rest, flags); f != nil {
+		f.at += at
+		return "", f
+	}
 	if name, ok := strings.CutPrefix(rest, "@"); ok {
 		if flag, _ := field(flags); flag != "" {
 			return "", &fault{strings.Index(text, flags), flag, "a preset takes no flags", ""}
@@ -54,6 +58,22 @@ func parseEntry(text string, r *Rule) (preset string, f *fault) {
 		return "", f
 	}
 	return "", parseFlags(text, len(text)-len(flags), r)
+}
+
+// turned finds an entry that begins with its methods, as a request does.
+func turned(methods, behind string) *fault {
+	host, path := field(behind)
+	if !strings.ContainsAny(host, "./") || namesMethods(methods) != nil {
+		return nil
+	}
+	if _, rest, ok := strings.Cut(host, "://"); ok {
+		host, path = hostOfURL(host), rest[max(strings.IndexByte(rest+"/", '/'), 0):]
+	}
+	line := strings.Join(strings.Fields(host+" "+methods+" "+path), " ")
+	if _, f := parseEntry(line, &Rule{}); f != nil {
+		line = ""
+	}
+	return &fault{0, methods + " " + behind, "the name stands first, and behind it METHODS /PATH", line}
 }
 
 // invisible finds a character that nobody sees, and that a name is compared without (UTS #46 maps such to nothing):
@@ -178,7 +198,7 @@ func notAName(s, host, port string) *fault {
 		case strings.Trim(before, "0123456789.xabcdefABCDEF") == "":
 			return &fault{0, s, "not a valid address block", ""}
 		}
-		return &fault{0, s, "an entry is a name, without a path", before}
+		return &fault{0, s, "an entry is a name; which requests pass stands behind it", onPath(before, host[len(before):])}
 	}
 	if _, after, ok := strings.Cut(host, "@"); ok {
 		return &fault{0, s, "an entry is a name, without a user", after}
@@ -196,6 +216,15 @@ func notAName(s, host, port string) *fault {
 		return &fault{0, s, "an address is written as four decimal numbers", a}
 	}
 	return nil
+}
+
+// onPath is the entry for what reads below a path, or "".
+func onPath(host, path string) string {
+	line := host + " read " + path
+	if _, f := parseEntry(line, &Rule{}); f != nil {
+		return ""
+	}
+	return line
 }
 
 func parseName(host string, r *Rule) *fault {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	allowlist "github.com/agent-init/agent-init/allowlist.d"
+	"github.com/agent-init/agent-init/pkg/route"
 )
 
 var fuzzSeeds = []string{
@@ -17,6 +18,8 @@ var fuzzSeeds = []string{
 	"a.example upgrade\n*.a.example:80 upgrade\nb.example:80 connect private\n!b.example:80\nc.example:443 upgrade connect\n",
 	"\ufeffa.example\r\n\tb.example \r\n",
 	"https://a.example/x\n0x7f.1\n*.com\n[::1]:80\n::ffff:1.2.3.4\nmünchen.example\n",
+	"a.example GET,HEAD /a/*/**\n!a.example * /b\n*.a.example:8080 http read max_upload=1K websocket\na.example POST /g graphql=query private\n",
+	"a.example unbrokered\na.example observe\nb.example:8443 tls\nc.example direct\n*.b.example:8443 required\n!b.example DELETE /\n",
 	"1.2.3.4/0\n[2001:db8::]/32:443\n![::]/0\n160.0.0.0/3\nfd00:ec2::254\n",
 }
 
@@ -38,6 +41,7 @@ func FuzzParseYAML(f *testing.F) {
 		"broker:\n  a: {to: 'https://a.example/x/', private: true, credential: [file:/k, 'env:K'], inject: {basic: {user: u}}, allow: [GET /**, POST /v1/*]}\n"+
 			"domains: [a.example unbrokered]\n",
 		"broker: {vllm-1: {to: 'http://10.0.0.1:8000/v1', api: openai, credential: none, limits: {requests_per_minute: 1, tokens_per_day: 2}}}\n",
+		"broker: {a: {inspect: 'a.example', credential: 'env:K', inject: {query: k}, add: {b: c}}}\ndomains: ['*.a.example GET /', 'a.example unbrokered']\n",
 		"broker: {a: {to: 'http://[fd00::1]:80/', plaintext: true, credential: 'env:K', inject: {query: k}, allow: [GET /]}}\ndomains: [a.example]\n",
 	) {
 		f.Add(s, "b.example", uint32(0xa9fea9fe))
@@ -68,6 +72,9 @@ func check(t *testing.T, file, data, name string, v4 uint32) {
 			d := p.Decide(n, port)
 			if d.Reason == "" || d.Allowed && (d.Rule == nil || d.Rule.Deny) {
 				t.Fatalf("%q %v: %+v", n, port, d)
+			}
+			if d.Allowed && p.Way(n, port) == Inspected != (port.Proto == TCP && route.FindInspected(p.Settings.Inspected, canonicalName(n), port.Number) != nil) {
+				t.Fatalf("%q goes %v on %v, and not as %+v say", n, p.Way(n, port), port, p.Settings.Inspected)
 			}
 			if r := p.Upgrades(n, port); r != nil && (!r.Upgrade || r.Deny || port != HTTP) {
 				t.Fatalf("%q may switch protocols on %v by %+v", n, port, r)
@@ -112,12 +119,35 @@ func check(t *testing.T, file, data, name string, v4 uint32) {
 	}
 }
 
+func canonicalName(s string) string {
+	name, _ := canonical(s)
+	return name
+}
+
 // checkRoutes holds what is true of every route.
 func checkRoutes(t *testing.T, p *Policy) {
-	if (p.Broker == nil) != (len(p.Settings.Broker) == 0) {
-		t.Fatalf("a broker's policy %v beside %d routes", p.Broker, len(p.Settings.Broker))
+	if p.Broker == nil && len(p.Settings.Inspected) > 0 {
+		t.Fatalf("no policy of the broker's beside %d inspected names", len(p.Settings.Inspected))
+	}
+	for _, i := range p.Settings.Inspected {
+		port := Port{TCP, i.Port}
+		if len(i.Allow) == 0 && !i.Observe || p.Way(i.Name, port) != Inspected || p.Plain(i.Name, port) != i.Plain {
+			t.Fatalf("%+v goes %v", i, p.Way(i.Name, port))
+		}
+		for _, r := range p.rules {
+			sharing := slices.ContainsFunc(r.Ports, func(at Port) bool { return at.Number == i.Port && p.Decide(i.Name, at).Allowed })
+			if !r.Deny && !r.Inspects() && r.Name != "" && r.goes(&Rule{Name: i.Name}) && sharing {
+				t.Fatalf("%+v is reached by %v, too", i, r)
+			}
+		}
+		if p.Decide(i.Name, port).Allowed && (!p.Broker.Decide(i.Name, port).Allowed || p.Broker.Way(i.Name, port) != Inspected) {
+			t.Fatalf("the broker does not reach %+v", i)
+		}
 	}
 	for _, r := range p.Settings.Broker {
+		if r.Inspects != "" {
+			continue
+		}
 		u, err := url.Parse(r.To)
 		if err != nil || u.Host == "" || u.User != nil || !strings.HasSuffix(u.Path, "/") || u.Path != u.EscapedPath() || u.RawQuery != "" {
 			t.Fatalf("it leads to %q: %v", r.To, err)

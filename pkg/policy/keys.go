@@ -49,6 +49,10 @@ func (ps *parser) keys() []key {
 			{name: "files", read: setting(ps, &s.Log.Files, number(1000))},
 		}},
 		{name: "session", keys: []key{{name: "clipboard", read: setting(ps, &s.Session.Clipboard, boolean)}}},
+		{name: "notify", keys: []key{
+			{name: "command", read: ps.notifyCommand},
+			{name: "webhook", keys: ps.webhookKeys()},
+		}},
 		{name: "tls", keys: []key{{name: "ech", read: setting(ps, &s.TLS.ECH, ech)}}},
 		{name: "broker", read: ps.broker},
 		{name: "user_namespaces", read: setting(ps, &s.UserNamespaces, boolean)},
@@ -158,14 +162,23 @@ func maxTTL(key, text string) (ttl, string) {
 
 // size reads bytes, or a number with a binary unit.
 func size(key, text string) (int64, string) {
-	const low, high = 64 << 10, 1 << 40
+	n, ok := bytesOf(text)
+	if !ok || n < 64<<10 {
+		return 0, key + " is a size of at least 64KiB, as in 16MiB"
+	}
+	return n, ""
+}
+
+// bytesOf reads bytes, or a number with a binary unit, up to a tebibyte.
+func bytesOf(text string) (n int64, ok bool) {
+	const high = 1 << 40
 	digits := strings.TrimRight(text, "kKMGiB")
 	n, err := strconv.ParseInt(digits, 10, 64)
 	shift, known := map[string]int{"": 0, "B": 0, "KiB": 10, "K": 10, "k": 10, "MiB": 20, "M": 20, "GiB": 30, "G": 30}[text[len(digits):]]
-	if err != nil || !known || n < 0 || n > high>>shift || n<<shift < low {
-		return 0, key + " is a size of at least 64KiB, as in 16MiB"
+	if err != nil || !known || n < 0 || n > high>>shift {
+		return 0, false
 	}
-	return n << shift, ""
+	return n << shift, true
 }
 
 func (ps *parser) network(src Source, text string) {
@@ -228,7 +241,7 @@ func probe(text string) (string, *fault) {
 	switch {
 	case f != nil:
 		return "", f
-	case preset != "", r.Deny, r.Private, r.Required, r.Wildcard, r.Name == "" && !r.Prefix.IsSingleIP(),
+	case preset != "", r.Deny, r.Private, r.Required, r.Wildcard, r.Inspects(), r.Name == "" && !r.Prefix.IsSingleIP(),
 		r.Ports != nil && r.Ports[0].Proto != TCP:
 		return "", &fault{0, text, "a probe is one name or address, with a TCP port if it is not 443", ""}
 	case r.Ports == nil:

@@ -87,7 +87,10 @@ func (ps *parser) fault(src Source, f *fault) {
 // rule completes a rule that was parsed, and keeps it, if it may be and has an effect.
 func (ps *parser) rule(r *Rule) {
 	if r.Ports == nil && !r.Deny {
-		r.Ports = defaultPorts
+		r.Ports = r.usualPorts()
+	}
+	if r.Request != nil {
+		r.Request.Rule = r.Source.String()
 	}
 	f := vet(r)
 	switch {

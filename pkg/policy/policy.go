@@ -39,7 +39,8 @@ type Policy struct {
 	Required []*Rule // what the self-test must reach, also what another rule denies: names and single addresses
 	Proxies  []*Rule // those that call a name an HTTP proxy. None is a wildcard
 
-	// Broker is what the broker may reach, the hosts of its routes, with the same settings; nil without routes.
+	// Broker is what the broker may reach, with the same settings: the hosts of its routes, and what the agent may of the
+	// inspected names. nil without either.
 	Broker       *Policy
 	AbsentRoutes []string // optional ones whose credential is not there, in file order
 
@@ -50,10 +51,13 @@ type Policy struct {
 	allow, deny index
 	private     index // the rules of allow that say private
 	upgrade     index // and upgrade
+	carried     carried
 	allowAddr   addrIndex
 	denyAddr    addrIndex
 	hostAddr    addrIndex // what the hosts file has for allowed names
 	hosts       map[string][]netip.Addr
+
+	bound *Policy // of Broker: the agent's, which binds it but for the hosts of routes
 }
 
 // Decision is the answer to "may this be connected to?".
@@ -81,12 +85,14 @@ type Static struct {
 // Counts says how much is in a policy.
 type Counts struct {
 	Files     int `json:"files"`
-	Rules     int `json:"rules"`     // of every kind, duplicates included
-	Names     int `json:"names"`     // different exact names that are allowed
-	Wildcards int `json:"wildcards"` // different wildcards that are allowed
-	Addresses int `json:"addresses"` // rules that allow addresses
-	Denied    int `json:"denied"`    // rules that deny
-	Required  int `json:"required"`  // what the self-test must reach
+	Rules     int `json:"rules"`               // of every kind, duplicates included
+	Names     int `json:"names"`               // different exact names that are allowed
+	Wildcards int `json:"wildcards"`           // different wildcards that are allowed
+	Addresses int `json:"addresses"`           // rules that allow addresses
+	Denied    int `json:"denied"`              // rules that deny
+	Required  int `json:"required"`            // what the self-test must reach
+	Direct    int `json:"direct,omitempty"`    // rules by which names pass by the name gate
+	Inspected int `json:"inspected,omitempty"` // names, by port, that the broker looks into
 }
 
 // Parse reads a bundle. Presets are the files NAME.txt of presets, which may be nil. An empty bundle is a valid policy,
@@ -139,8 +145,11 @@ func (ps *parser) policy(files int, hosts []byte) (*Policy, error) {
 	}
 	p := &Policy{rules: ps.rules, files: files, Settings: ps.settings, hosts: parseHosts(string(hosts))}
 	p.routed(ps)
+	p.inspect(ps)
 	p.index()
-	if p.unambiguous(ps); ps.errs.list != nil {
+	p.brokers(ps)
+	p.unambiguous(ps)
+	if p.unmixed(ps); ps.errs.list != nil {
 		return nil, ps.errs.list
 	}
 	return p, nil
@@ -151,10 +160,12 @@ func (p *Policy) index() {
 	p.allow.exact = make(map[string]group, len(p.rules))
 	for _, r := range p.rules {
 		switch {
+		case r.Name != "" && r.Deny && r.Request != nil:
 		case r.Name != "" && r.Deny:
 			p.deny.add(r)
 		case r.Name != "":
 			p.allow.add(r)
+			p.carried.add(r)
 			if r.Private {
 				p.private.add(r)
 			}
@@ -183,6 +194,9 @@ func (p *Policy) index() {
 		for _, a := range p.hosts[name] {
 			for _, port := range p.Admit(name, a) {
 				r := p.allow.find(name, port)
+				if p.bound == nil && p.Way(name, port) == Inspected { // where nothing would lead to the broker: see warn
+					continue
+				}
 				p.hostAddr.add(single(a), r)
 				p.Static = append(p.Static, Static{single(a), port, r})
 			}
@@ -244,6 +258,19 @@ func (p *Policy) warn(ps *parser) {
 			ps.warns.add(Error{Source: r.Source, Text: r.Text, Message: fmt.Sprintf("has no effect: %v at %v denies it", by, by.Source)})
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(p.hosts)) {
+		for _, port := range p.Ports(name) {
+			if r := p.carried.inspected.find(name, port); r != nil {
+				ps.warns.add(Error{Source: r.Source, Text: name, Message: fmt.Sprintf("the hosts file has addresses for it, which are closed on port %v: "+
+					"only what DNS has answered is led to the broker", port)})
+			}
+		}
+	}
+	for _, i := range p.Settings.Inspected {
+		if r := p.besidePlain(i); i.Port == HTTPS.Number && r != nil {
+			ps.warns.add(Error{Source: r.Source, Text: r.Text, Message: "its requests are judged on port 443, and not on port 80: a server may take the same ones there"})
+		}
+	}
 	probes := func(key string, targets []string, allowed bool, verb string) {
 		for _, target := range targets {
 			if p.allowsTarget(target) == allowed {
@@ -254,6 +281,14 @@ func (p *Policy) warn(ps *parser) {
 	}
 	probes("selftest.reach", p.Settings.SelfTest.Reach, false, "does not allow")
 	probes("selftest.block", p.Settings.SelfTest.Block, true, "allows")
+}
+
+// besidePlain returns the rule by which all of an inspected name is reached on port 80 without a look at requests, or nil.
+func (p *Policy) besidePlain(i route.Inspected) *Rule {
+	if i.Wildcard || p.Way(i.Name, HTTP) != Gated || !p.Decide(i.Name, HTTP).Allowed {
+		return nil
+	}
+	return p.allow.find(i.Name, HTTP)
 }
 
 // overruled returns a rule that denies the last port that r allows, if all of them are denied.
@@ -295,12 +330,15 @@ func (p *Policy) Hosts(name string) []netip.Addr {
 // Counts returns how much is in the policy.
 func (p *Policy) Counts() Counts {
 	c := Counts{Files: p.files, Rules: len(p.rules), Names: len(p.Names), Wildcards: len(p.allow.below), Required: len(p.Required)}
+	c.Inspected = len(p.Settings.Inspected)
 	for _, r := range p.rules {
 		switch {
 		case r.Deny:
 			c.Denied++
 		case r.Name == "":
 			c.Addresses++
+		case slices.ContainsFunc(r.Ports, func(port Port) bool { return p.Direct(r.Name, port) == r }):
+			c.Direct++
 		}
 	}
 	return c

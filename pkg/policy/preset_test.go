@@ -2,6 +2,7 @@ package policy
 
 import (
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -12,6 +13,7 @@ import (
 	"testing/fstest"
 
 	allowlist "github.com/agent-init/agent-init/allowlist.d"
+	"github.com/agent-init/agent-init/pkg/route"
 )
 
 // fsys makes presets of pairs of file name and content.
@@ -137,6 +139,31 @@ func checkPresetText(t *testing.T, text string) {
 		}
 		seen[target] = true
 		parse(t, "a.txt", entry) // what is commented out can be taken in as it stands
+	}
+}
+
+// TestPresetsGiveWay: with a preset, each built-in route goes without an error, and so do entries about requests to GitHub.
+func TestPresetsGiveWay(t *testing.T) {
+	for _, name := range route.Names() {
+		r, _ := route.Builtin(name)
+		var u url.URL
+		if parsed, err := url.Parse(r.To); err == nil {
+			u = *parsed
+		}
+		if u.Host == "" || strings.Contains(u.Host, "{") {
+			continue
+		}
+		files, _ := fs.Glob(allowlist.Files, "*.txt")
+		for _, file := range files {
+			data := "services: [" + strings.TrimSuffix(file, ".txt") + "]\nbroker: {" + name + ": {credential: 'env:K'}}\n"
+			if _, err := Parse(&Bundle{Files: []File{{Name: "p.yaml", Data: []byte(data)}}}, allowlist.Files); err != nil {
+				t.Errorf("%s beside the route %s: %v", file, name, err)
+			}
+		}
+	}
+	p := parse(t, "f", "@github\n@copilot\napi.github.com GET /repos/my-org/**\n!api.github.com * /gists/**\n")
+	if p.Way("api.github.com", HTTPS) != Inspected || p.Decide("api.github.com", HTTP).Allowed || p.Way("github.com", HTTPS) != Gated {
+		t.Errorf("a preset beside entries about requests: %s", bare(p))
 	}
 }
 

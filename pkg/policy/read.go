@@ -21,6 +21,7 @@ const (
 type ReadOptions struct {
 	Dir       string // absolute, for example /etc/agent-init
 	HostsFile string // absolute, for example /etc/hosts; "" for none
+	SavedFile string // absolute, read behind the files of Dir: what people have allowed and denied for good; "" for none
 	AgentUID  uint32 // the agent's uid, for messages only; 0 if it is not known
 }
 
@@ -42,8 +43,8 @@ func (e *FileError) What() string {
 	return e.Path + ": " + e.Cause
 }
 
-// Read reads policy.yaml, allowlist.txt and allowlist.d/*.{txt,yaml} of a directory; what is missing is empty. Every
-// file, and every directory and link on the way to it, must belong to root and be writable by nobody else, whoever the
+// Read reads policy.yaml, allowlist.txt and allowlist.d/*.{txt,yaml} of a directory, then what was saved; what is
+// missing is empty. Every file, and every directory and link on the way to it, must belong to root and be writable by nobody else, whoever the
 // agent is, else the error is a *FileError. A hosts file that does not hold to that is left out, with a warning.
 func Read(o ReadOptions) (*Bundle, error) {
 	if !filepath.IsAbs(o.Dir) {
@@ -78,6 +79,15 @@ func Read(o ReadOptions) (*Bundle, error) {
 			return nil, &FileError{o.Dir, fmt.Sprintf("the files have more than %d MiB together", maxTotal>>20), "shorten the lists"}
 		}
 		b.Files = append(b.Files, File{Name: name, Data: data})
+	}
+	if o.SavedFile != "" {
+		saved, err := w.saved(o.SavedFile)
+		if err != nil {
+			return nil, err
+		}
+		if saved != nil {
+			b.Files = append(b.Files, File{Name: o.SavedFile, Data: saved})
+		}
 	}
 	if o.HostsFile != "" {
 		b.Hosts, err = w.read(o.HostsFile)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"iter"
+
+	"github.com/agent-init/agent-init/pkg/route"
 )
 
 // Report is a policy in a form for machines. The names of its fields in JSON are part of the public contract.
@@ -23,6 +25,7 @@ type ReportRule struct {
 	Target string `json:"target"`
 	Ports  []Port `json:"ports,omitempty"` // none: every port
 	Flags
+	Request *route.Request `json:"request,omitempty"` // which requests it is about; none: connections
 }
 
 // Entry is a rule in a form that Rebuild reads.
@@ -39,7 +42,7 @@ func (r *Rule) Entry() Entry { return Entry{r.String(), r.Source.String(), r.Pre
 func (p *Policy) Report() Report {
 	out := Report{Rules: []ReportRule{}, Settings: p.Settings, Warnings: []string{}, Counts: p.Counts()}
 	for r := range p.Rules() {
-		out.Rules = append(out.Rules, ReportRule{r.Entry(), r.Deny, r.Target(), r.Ports, r.Flags})
+		out.Rules = append(out.Rules, ReportRule{r.Entry(), r.Deny, r.Target(), r.Ports, r.Flags, r.Request})
 	}
 	for _, w := range p.Warnings {
 		out.Warnings = append(out.Warnings, w.Error())

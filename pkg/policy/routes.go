@@ -28,7 +28,7 @@ func (p *Policy) Brokered(host string, port Port) (to []RouteEntry) {
 		host, _ = canonical(host)
 	}
 	for i := range p.routes {
-		if w := &p.routes[i]; w.host.Target() == host && (port == Port{} || w.has(port)) {
+		if w := &p.routes[i]; w.reaches(host, port) {
 			to = append(to, w.entry())
 		}
 	}
@@ -37,24 +37,24 @@ func (p *Policy) Brokered(host string, port Port) (to []RouteEntry) {
 
 // brokered says whether a present route has a port of a host, which is canonical.
 func (p *Policy) brokered(host string, port Port) bool {
-	for i := range p.routes {
-		if w := &p.routes[i]; !w.absent && w.host.Target() == host && w.has(port) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.routes, func(w written) bool { return !w.absent && w.reaches(host, port) })
 }
 
-// has says whether a port of the host is the broker's alone. A provider may serve its API on any; of one's own servers,
-// the other ports are other servers. The same one over UDP is HTTP/3 of the same server.
-func (w *written) has(port Port) bool {
-	own := w.host.Private || w.host.Name == "" || !strings.Contains(w.host.Name, ".")
-	return !own || port.Number == w.host.Ports[0].Number
+// reaches says whether the route goes to a host, which is canonical, on a port. The zero port is any.
+func (w *written) reaches(host string, port Port) bool {
+	return slices.ContainsFunc(w.hosts, func(h *Rule) bool { return h.Target() == host && (port == Port{} || h.alone(port)) })
+}
+
+// alone says whether a port of the host of a route is the broker's alone. A provider may serve its API on any; of one's
+// own servers, the other ports are other servers. The same one over UDP is HTTP/3 of the same server.
+func (r *Rule) alone(port Port) bool {
+	own := r.Private || r.Name == "" || !strings.Contains(r.Name, ".")
+	return !own || port.Number == r.Ports[0].Number
 }
 
 // Beside are the present routes whose hosts an entry, given by itself, would let the agent reach without the broker.
 func (p *Policy) Beside(entry string, presets fs.FS) (to []RouteEntry) {
-	if p.Broker == nil {
+	if len(p.Settings.Broker) == 0 {
 		return nil
 	}
 	alone, err := Parse(&Bundle{Files: []File{{Data: []byte(entry)}}}, presets)
@@ -62,9 +62,12 @@ func (p *Policy) Beside(entry string, presets fs.FS) (to []RouteEntry) {
 		return nil
 	}
 	for i := range p.routes {
-		opened := alone.besides(&p.routes[i])
-		if !p.routes[i].absent && slices.ContainsFunc(opened, func(r *Rule) bool { return !r.Unbrokered }) {
-			to = append(to, p.routes[i].entry())
+		w := &p.routes[i]
+		opens := func(h *Rule) bool {
+			return slices.ContainsFunc(alone.besides(h), func(r *Rule) bool { return !r.Unbrokered })
+		}
+		if !w.absent && slices.ContainsFunc(w.hosts, opens) {
+			to = append(to, w.entry())
 		}
 	}
 	return to
@@ -90,31 +93,45 @@ func (p *Policy) RouteEntries() (all []RouteEntry) {
 // rebuilt is the route that r is.
 func rebuilt(r RouteEntry) (written, *fault) {
 	w := written{Route: r.Route, at: map[string]Source{"": {File: r.Source}}}
-	_, f := parseTo(r.To, &w.host)
-	w.locate()
-	return w, f
+	return w, w.locate()
 }
 
-// locate completes the entry for the host.
-func (w *written) locate() {
-	w.host.Private = w.Private && w.host.Name != ""
-	w.host.Source, w.host.Text = w.at[""], w.host.String()
-}
-
-// goes says whether r is about the host of w.
-func (r *Rule) goes(w *written) bool {
-	switch {
-	case w.host.Name == "":
-		return r.Prefix.IsValid() && r.Prefix.Contains(w.host.Prefix.Addr())
-	case r.Wildcard:
-		return r.Name == w.host.Name || strings.HasSuffix(w.host.Name, "."+r.Name)
+// locate completes the entries for the hosts. A route with inspect has none: what it puts on goes where the agent goes.
+func (w *written) locate() *fault {
+	if w.Inspects != "" {
+		return nil
 	}
-	return r.Name == w.host.Name
+	urls := []string{w.To}
+	for _, e := range w.Endpoints {
+		if e.To != "" && !slices.Contains(urls, e.To) {
+			urls = append(urls, e.To)
+		}
+	}
+	for _, to := range urls {
+		h := &Rule{Source: w.at[""], routes: true}
+		if _, f := parseTo(to, h); f != nil {
+			return f
+		}
+		h.Private = w.Private && h.Name != ""
+		h.Text = h.String()
+		w.hosts = append(w.hosts, h)
+	}
+	return nil
 }
 
-// routed takes over the routes whose credential is there, and leaves out the entries that count only without them.
+// goes says whether r is about the host of a route.
+func (r *Rule) goes(h *Rule) bool {
+	switch {
+	case h.Name == "":
+		return r.Prefix.IsValid() && r.Prefix.Contains(h.Prefix.Addr())
+	case r.Wildcard:
+		return r.Name == h.Name || strings.HasSuffix(h.Name, "."+r.Name)
+	}
+	return r.Name == h.Name
+}
+
+// routed finds the routes whose credential is there, and leaves out the entries that count only without them.
 func (p *Policy) routed(ps *parser) {
-	own := &Policy{Settings: p.Settings, hosts: p.hosts}
 	p.routes = ps.routes
 	for i := range p.routes {
 		if w := &p.routes[i]; w.Optional && slices.Contains(ps.absent, w.Name) {
@@ -122,26 +139,42 @@ func (p *Policy) routed(ps *parser) {
 			p.AbsentRoutes = append(p.AbsentRoutes, w.Name)
 		}
 	}
+	p.rules = slices.DeleteFunc(p.rules, func(r *Rule) bool {
+		return r.Unbrokered && slices.ContainsFunc(p.routes, func(w written) bool { return !w.absent && slices.ContainsFunc(w.hosts, r.goes) })
+	})
+}
+
+// brokers takes over the routes, and makes the broker's own policy.
+func (p *Policy) brokers(ps *parser) {
 	p.shareVariables(ps)
+	for i := range p.routes {
+		if w := &p.routes[i]; !w.absent {
+			p.Settings.Broker = append(p.Settings.Broker, w.Route)
+		}
+	}
+	own := &Policy{Settings: p.Settings, hosts: p.hosts, bound: p}
 	for i := range p.routes {
 		w := &p.routes[i]
 		if w.absent {
 			continue
 		}
-		p.Settings.Broker = append(p.Settings.Broker, w.Route)
-		own.rules = append(own.rules, &w.host)
+		own.rules = append(own.rules, w.hosts...)
 		if w.Refreshes() && w.LoginHost != "" {
-			own.rules = append(own.rules, &Rule{Source: w.at[""], Text: w.LoginHost, Name: w.LoginHost, Ports: []Port{{TCP, 443}}})
+			own.rules = append(own.rules, &Rule{Source: w.at[""], Text: w.LoginHost, Name: w.LoginHost, Ports: httpsPorts, routes: true})
 		}
 	}
-	if own.rules == nil {
-		return
+	if host := p.webhook(ps); host != nil {
+		own.rules = append(own.rules, host)
 	}
-	p.rules = slices.DeleteFunc(p.rules, func(r *Rule) bool {
-		return r.Unbrokered && slices.ContainsFunc(p.routes, func(w written) bool { return !w.absent && r.goes(&w) })
-	})
-	own.index()
-	p.Broker = own
+	for _, r := range p.rules {
+		if r.Inspects() && !r.Deny {
+			own.rules = append(own.rules, r)
+		}
+	}
+	if own.rules != nil {
+		own.index()
+		p.Broker = own
+	}
 }
 
 // shareVariables gives each variable of the agent's to one route: that which files name it for, else the first one.
@@ -177,12 +210,14 @@ func (p *Policy) unambiguous(ps *parser) {
 			continue
 		}
 		route := fmt.Sprintf("the route %s (%v)", w.Name, w.at[""])
-		for _, r := range p.besides(w) {
-			remedy := "take this entry out, or write unbrokered behind it"
-			if host := w.host.Target(); r.Preset != "" || r.Target() != host {
-				remedy = fmt.Sprintf("deny it (!%s), or write unbrokered behind this entry", host)
+		for _, h := range w.hosts {
+			for _, r := range p.besides(h) {
+				remedy := "take this entry out, or write unbrokered behind it"
+				if r.Preset != "" || r.Target() != h.Target() {
+					remedy = fmt.Sprintf("deny it (!%s), or write unbrokered behind this entry", h.Target())
+				}
+				ps.errs.add(Error{Source: r.Source, Text: r.Text, Message: h.Target() + " is reached through the broker alone, by " + route + ": " + remedy})
 			}
-			ps.errs.add(Error{Source: r.Source, Text: r.Text, Message: w.host.Target() + " is reached through the broker alone, by " + route + ": " + remedy})
 		}
 		for _, name := range w.variables() {
 			if src, ok := ps.set["env."+name]; ok {
@@ -208,20 +243,20 @@ func (w *written) variables() []string {
 	return slices.Compact(all)
 }
 
-// besides are the entries by which the agent would reach the host of w by itself.
-func (p *Policy) besides(w *written) (rules []*Rule) {
+// besides are the entries by which the agent would reach the host of a route by itself.
+func (p *Policy) besides(h *Rule) (rules []*Rule) {
 	add := func(r *Rule, port Port) {
-		if w.has(port) && !slices.Contains(rules, r) {
+		if h.alone(port) && !slices.Contains(rules, r) {
 			rules = append(rules, r)
 		}
 	}
-	if w.host.Name != "" {
-		for _, port := range p.Ports(w.host.Name) {
-			add(p.allow.find(w.host.Name, port), port)
+	if h.Name != "" {
+		for _, port := range p.Ports(h.Name) {
+			add(p.allow.find(h.Name, port), port)
 		}
 		return rules
 	}
-	a := w.host.Prefix.Addr()
+	a := h.Prefix.Addr()
 	for _, s := range p.Static {
 		if d := p.DecideAddr(a, s.Port); s.Prefix.Contains(a) && d.Allowed {
 			add(d.Rule, s.Port)

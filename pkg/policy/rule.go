@@ -2,8 +2,11 @@ package policy
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/agent-init/agent-init/pkg/route"
 )
 
 // Proto is a transport protocol by its IP protocol number.
@@ -66,8 +69,14 @@ type Rule struct {
 	Prefix   netip.Prefix // the block of a rule about addresses, else invalid
 	Ports    []Port       // nil, in deny rules only: every port and protocol
 	Flags
-	Preset string // the preset that the rule came from, "" if none
+	Request *route.Request // which requests the rule is about; nil: it is about connections
+	Preset  string         // the preset that the rule came from, "" if none
+
+	routes bool // it is for the host of a route, which is not bound by what is denied to the agent
 }
+
+// Inspects says whether the broker looks into what the rule is about.
+func (r *Rule) Inspects() bool { return r.Request != nil || r.Observe }
 
 // Target returns the name, wildcard or address block of the rule in the form in which it is written in a policy.
 func (r *Rule) Target() string {
@@ -91,7 +100,7 @@ func (r *Rule) String() string {
 		b.WriteByte('!')
 	}
 	target := r.Target()
-	if len(r.Ports) == 1 { // default ports are two, and go without saying
+	if len(r.Ports) == 1 && (r.Deny || !slices.Equal(r.Ports, r.usualPorts())) {
 		if r.Name == "" && r.Prefix.Addr().Is6() && target[0] != '[' {
 			target = "[" + target + "]"
 		}
@@ -101,6 +110,9 @@ func (r *Rule) String() string {
 		}
 	}
 	b.WriteString(target)
+	if r.Request != nil {
+		b.WriteString(" " + r.Request.String())
+	}
 	for _, f := range flags {
 		if *f.of(&r.Flags) {
 			b.WriteString(" " + f.word)
@@ -114,5 +126,18 @@ var (
 	HTTPS = Port{TCP, 443}
 	HTTP  = Port{TCP, 80}
 
-	defaultPorts = []Port{HTTPS, HTTP} // of all rules that name no port
+	webPorts   = []Port{HTTPS, HTTP}
+	httpsPorts = []Port{HTTPS}
+	httpPorts  = []Port{HTTP}
 )
+
+// usualPorts are those of an entry that names none, and go without saying.
+func (r *Rule) usualPorts() []Port {
+	switch {
+	case r.HTTP:
+		return httpPorts
+	case r.TLS || r.Inspects():
+		return httpsPorts
+	}
+	return webPorts
+}

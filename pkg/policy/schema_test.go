@@ -11,6 +11,7 @@ import (
 
 // The schema has the keys that the parser has, and the same defaults.
 func TestSchema(t *testing.T) {
+	type section = key // which the loop below has another by that name of
 	type node struct {
 		Properties map[string]json.RawMessage
 		Default    any
@@ -41,6 +42,13 @@ func TestSchema(t *testing.T) {
 			var leaf node
 			if err := json.Unmarshal(raw, &leaf); err != nil {
 				t.Fatal(err)
+			}
+			if leaf.Properties != nil { // a section within it
+				inner := sections[key][slices.IndexFunc(sections[key], func(k section) bool { return k.name == name })].keys
+				if got, want := slices.Sorted(maps.Keys(leaf.Properties)), slices.Sorted(slices.Values(names(inner))); !slices.Equal(got, want) {
+					t.Errorf("%s.%s: the schema has %q, the parser %q", key, name, got, want)
+				}
+				continue
 			}
 			value := "[]"
 			if leaf.Default != nil {

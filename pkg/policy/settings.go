@@ -34,13 +34,15 @@ type Settings struct {
 	Session struct { // what its programs may do to the terminals of those who look at it
 		Clipboard bool `json:"clipboard"` // write the clipboard (OSC 52). Reading it is never possible
 	} `json:"session"`
-	TLS struct { // what the name gate makes of TLS
+	Notify Notify   `json:"notify,omitzero"`
+	TLS    struct { // what the name gate makes of TLS
 		// ECH is Pass, or Refuse for every Encrypted ClientHello: what is inside may name another site than the name
 		// outside. Clients that pretend to have one (GREASE, as browsers do) are refused too.
 		ECH string `json:"ech"`
 	} `json:"tls"`
-	Broker         []route.Route `json:"broker,omitempty"` // the routes whose credential is there, in file order
-	UserNamespaces bool          `json:"user_namespaces"`  // the agent may make namespaces and mount in them
+	Broker         []route.Route     `json:"broker,omitempty"`    // the routes whose credential is there, in file order
+	Inspected      []route.Inspected `json:"inspected,omitempty"` // the names that the broker looks into, in file order
+	UserNamespaces bool              `json:"user_namespaces"`     // the agent may make namespaces and mount in them
 }
 
 // ttl is a time that JSON has in words.

@@ -61,3 +61,26 @@ func TestBlocksOfSiteNAT64(t *testing.T) {
 		parse(t, "a.txt", s)
 	}
 }
+
+// TestHostsOfInspectedNames: an address that the hosts file has is open past the gate; that of an inspected name is
+// closed to the agent, and open to the broker.
+func TestHostsOfInspectedNames(t *testing.T) {
+	list := "plain.test:443\nseen.test GET /x\nseen.test:22\n"
+	p, err := Parse(&Bundle{Files: []File{{Name: "a.txt", Data: []byte(list)}}, Hosts: []byte("10.1.1.1 plain.test\n10.1.1.2 seen.test\n")}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		p    *Policy
+		a    string
+		port uint16
+		open bool
+	}{{p, "10.1.1.1", 443, true}, {p, "10.1.1.2", 22, true}, {p, "10.1.1.2", 443, false}, {p.Broker, "10.1.1.2", 443, true}} {
+		if opened(tt.p, addr(tt.a), tcp(tt.port)) != tt.open || tt.p.DecideAddr(addr(tt.a), tcp(tt.port)).Allowed != tt.open {
+			t.Errorf("%s on %d: open must be %v", tt.a, tt.port, tt.open)
+		}
+	}
+	if len(p.Warnings) != 1 || p.Warnings[0].Text != "seen.test" {
+		t.Errorf("warned: %v", p.Warnings)
+	}
+}

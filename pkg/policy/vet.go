@@ -18,6 +18,9 @@ type finding struct {
 func wrong(text, message string) finding { return finding{text, message, true, false} }
 
 func vet(r *Rule) finding {
+	if f := vetCarried(r); f.wrong {
+		return f
+	}
 	switch address := r.Name == ""; {
 	case r.Deny: // denying too much is safe
 		return finding{}

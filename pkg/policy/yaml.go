@@ -91,8 +91,11 @@ func (ps *parser) items(read func(src Source, text string)) func(node) {
 		}
 		for _, item := range list.Content {
 			n := list.of(item)
-			if host := n.host(); host != "" && (n.name == "domains" || n.name == "services") {
-				ps.errs.add(Error{n.at(), host, "rules for single requests can't be held, since TLS is not broken", host + ", for all requests"})
+			if host := n.host(); host != "" && n.name == "domains" {
+				ps.errs.add(Error{n.at(), host, "rules for single requests stand behind the name, in an entry for each", host + " GET /PATH/**"})
+				continue
+			} else if host != "" && n.name == "services" {
+				ps.errs.add(Error{n.at(), host, "a preset takes no rules: name its hosts under domains, with the requests behind them, or write a route under broker", ""})
 				continue
 			}
 			text, ok := ps.scalar(n, "an item of "+n.name)
@@ -113,7 +116,7 @@ func (ps *parser) items(read func(src Source, text string)) func(node) {
 }
 
 // host returns the host, or service, that an item narrows to some requests, as it can be in the policy of a proxy that
-// breaks TLS; "" if it doesn't. To take the host for the item would allow more than was written.
+// looks into all of TLS; "" if it doesn't. To take the host for the item would allow more than was written.
 func (n node) host() string {
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		if key, value := n.Content[i], n.Content[i+1]; (key.Value == "host" || key.Value == "name") && value.Kind == yaml.ScalarNode {

@@ -60,7 +60,7 @@ user_namespaces: false
 	if w := warnings(p); w != "" {
 		t.Errorf("warnings: %s", w)
 	}
-	for _, rule := range []string{"api.anthropic.com required unbrokered", "pypi.org", "registry.corp.example:443 private", "*.example.com",
+	for _, rule := range []string{"api.anthropic.com required unbrokered", "pypi.org unbrokered", "registry.corp.example:443 private", "*.example.com",
 		"localai:8080 unbrokered", "!gist.github.com", "localai:9090", "10.200.0.0/16:11434", "[2001:db8::]/32:443", "!ssh.example.com:22", "!*.evil.example", "!192.0.2.0/24"} {
 		if !slices.Contains(rules(p), rule) {
 			t.Errorf("no rule %s", rule)
@@ -121,8 +121,8 @@ func TestYAMLErrors(t *testing.T) {
 		{"domains:\n  - a.example\n  - https://b.example/\n", `p.yaml:3:5: an entry is a name, not a URL: "https://b.example/" (did you mean b.example?)`},
 		{"domains:\n  - 'a.example optional'\n", `p.yaml:2:16: unknown flag: "optional"`},
 		{"domains: [a.example: 443]\n", `p.yaml:1:11: an item of domains must be one value`},
-		{"domains:\n  - host: a.example\n    rules:\n      - methods: [GET]\n", `p.yaml:2:5: rules for single requests can't be held, since TLS is not broken: "a.example" (did you mean a.example, for all requests?)`},
-		{"services:\n  - name: github\n    readonly: true\n", `p.yaml:2:5: rules for single requests can't be held, since TLS is not broken: "github" (did you mean github, for all requests?)`},
+		{"domains:\n  - host: a.example\n    rules:\n      - methods: [GET]\n", `p.yaml:2:5: rules for single requests stand behind the name, in an entry for each: "a.example" (did you mean a.example GET /PATH/**?)`},
+		{"services:\n  - name: github\n    readonly: true\n", `p.yaml:2:5: a preset takes no rules: name its hosts under domains, with the requests behind them, or write a route under broker: "github"`},
 		{"networks:\n  - host: 10.0.0.1\n", `p.yaml:2:5: an item of networks must be one value`},
 		{"domains: ['']\n", `p.yaml:1:12: an item of domains is empty`},
 		{"domains:\n  -\n", `p.yaml:2:4: an item of domains must be one value`},

@@ -1,0 +1,75 @@
+package policy
+
+// Way is how a connection to a name goes out.
+type Way uint8
+
+const (
+	ByAddress Way = iota // the kernel lets it out by the leased address alone
+	Gated                // the name gate looks at the name inside
+	Inspected            // the broker looks at each request
+)
+
+// String says it for people.
+func (w Way) String() string {
+	switch w {
+	case Gated:
+		return "through the name gate"
+	case Inspected:
+		return "request by request, through the broker"
+	}
+	return "by address"
+}
+
+// carried finds the rules that allow a name and say what its connections carry, and who looks into them.
+type carried struct {
+	inspected, tls, http, direct index
+}
+
+func (c *carried) add(r *Rule) {
+	for _, to := range []struct {
+		is bool
+		x  *index
+	}{{r.Inspects(), &c.inspected}, {r.TLS, &c.tls}, {r.HTTP, &c.http}, {r.Direct, &c.direct}} {
+		if to.is {
+			to.x.add(r)
+		}
+	}
+}
+
+// Way says how connections to name go out on port, if Decide allows them. Of several entries for a name, what the one
+// says holds for all: the strictest.
+func (p *Policy) Way(name string, port Port) Way {
+	web := port == HTTPS || port == HTTP
+	c := &p.carried
+	name, _ = canonical(name)
+	switch {
+	case port.Proto != TCP:
+		return ByAddress
+	case c.inspected.find(name, port) != nil:
+		return Inspected
+	case c.tls.find(name, port) != nil || c.http.find(name, port) != nil:
+		return Gated
+	case web && c.direct.find(name, port) == nil:
+		return Gated
+	}
+	return ByAddress
+}
+
+// Plain says whether what looks into connections to name on port expects HTTP there, and not TLS.
+func (p *Policy) Plain(name string, port Port) bool {
+	if port == HTTPS || port == HTTP {
+		return port == HTTP
+	}
+	name, _ = canonical(name)
+	return p.carried.http.find(name, port) != nil
+}
+
+// Direct returns the rule by which connections to name on port pass by the name gate, which would look into them else;
+// nil if there is none.
+func (p *Policy) Direct(name string, port Port) *Rule {
+	if port != HTTPS && port != HTTP || p.Way(name, port) != ByAddress {
+		return nil
+	}
+	name, _ = canonical(name)
+	return p.carried.direct.find(name, port)
+}
