@@ -20,7 +20,7 @@ broker:
 // TestBooks: each holder has what its own policy admits, be it the same address, and loses that alone.
 func TestBooks(t *testing.T) {
 	b := NewBooks(parsePolicy(t, routed), &wire.Edition{Uint64: new(atomic.Uint64)})
-	agents, brokers := b[firewall.Agent], b[firewall.Broker]
+	agents, brokers := b.Of(firewall.Agent), b.Of(firewall.Broker)
 	for _, tt := range []struct {
 		ledger     *Ledger
 		name, addr string

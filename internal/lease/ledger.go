@@ -18,9 +18,9 @@ import (
 type Ledger struct {
 	mu       sync.Mutex
 	policy   *policy.Policy
-	holder   firewall.Holder
-	perName  int // addresses
-	total    int // elements
+	broker   bool // its leases, and not the agent's
+	perName  int  // addresses
+	total    int  // elements
 	names    map[string]*nameLeases
 	elements map[firewall.Element]hold
 	lapsed   lapsed
@@ -51,9 +51,10 @@ type nameLease struct {
 	confirmed time.Time // the last time that a server named it
 }
 
-// find returns the lease of an element, nil if there is none.
+// find returns the lease of an element, whoever goes out there; nil if there is none.
 func (n *nameLeases) find(e firewall.Element) *nameLease {
-	if i := slices.IndexFunc(n.leases, func(nl nameLease) bool { return nl.Element == e }); i >= 0 {
+	same := func(nl nameLease) bool { e.For = nl.For; return nl.Element == e }
+	if i := slices.IndexFunc(n.leases, same); i >= 0 {
 		return &n.leases[i]
 	}
 	return nil
@@ -121,7 +122,7 @@ func (l *Ledger) Lease(name string, addrs []netip.Addr, ttl time.Duration) (open
 			}
 		}
 		for _, p := range ports {
-			open = append(open, l.book(nl, nameLease{l.element(a, p), now.Add(ttl), since, now}))
+			open = append(open, l.book(nl, nameLease{l.element(name, a, p), now.Add(ttl), since, now}))
 		}
 		admitted = append(admitted, a)
 	}
@@ -253,12 +254,25 @@ func (l *Ledger) Adopt(p *policy.Policy) (closed []firewall.Element) {
 	l.edition.Add(1) // a name may stand for another now
 	limits := p.Settings.Limits
 	l.perName, l.total = limits.AddrsPerName, min(limits.Leases, maxLeases)
-	closed = l.lapsed.adopt(p)
+	admits := func(name string, e firewall.Element) bool { return slices.Contains(p.Admit(name, e.Addr), portOf(e)) }
+	closed = l.lapsed.adopt(func(name string, e firewall.Element) bool { return admits(name, e) && l.same(name, e) == e })
 	for name, nl := range l.names {
+		var others []nameLease // for whom somebody else goes out from now on
 		allowed := p.Lookup(name).Allowed
 		closed = append(closed, l.strike(nl, false, func(o nameLease) bool {
-			return !allowed || !slices.Contains(p.Admit(name, o.Addr), portOf(o.Element))
+			if !allowed || !admits(name, o.Element) {
+				return true
+			}
+			e := l.same(name, o.Element)
+			if e != o.Element {
+				others = append(others, nameLease{e, o.expires, o.since, o.confirmed})
+			}
+			return e != o.Element
 		})...)
+		for _, o := range others {
+			l.names[name] = nl
+			l.book(nl, o)
+		}
 	}
 	return slices.DeleteFunc(closed, func(e firewall.Element) bool { return l.elements[e].names > 0 })
 }
@@ -310,20 +324,26 @@ func (l *Ledger) Open(name string) (addrs []netip.Addr, left time.Duration) {
 	return addrs, left
 }
 
-// Holder returns the first name that has the element open; "" if there is none.
+// Holder returns the first name that has the element open, to any that the guard goes to; "" if there is none. One that
+// is looked into comes before others: what is connected to may be it.
 func (l *Ledger) Holder(e firewall.Element) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	first := ""
-	if l.elements[e].names == 0 {
-		return first
-	}
-	for name, nl := range l.names {
-		if (first == "" || name < first) && nl.find(e) != nil {
-			first = name
+	for _, e.For = range []firewall.Holder{firewall.Gated, firewall.Agent} {
+		first := ""
+		if l.elements[e].names == 0 {
+			continue
+		}
+		for name, nl := range l.names {
+			if o := nl.find(e); o != nil && o.Element == e && (first == "" || name < first) {
+				first = name
+			}
+		}
+		if first != "" {
+			return first
 		}
 	}
-	return first
+	return ""
 }
 
 // Holds says whether some name has the element open.
@@ -340,9 +360,22 @@ func (l *Ledger) Counts() (names, elements int) {
 	return len(l.names), len(l.elements)
 }
 
-func (l *Ledger) element(a netip.Addr, p policy.Port) firewall.Element {
-	return firewall.Element{Addr: a, Proto: uint8(p.Proto), Port: p.Number, For: l.holder}
+// element is what a name opens, for whoever goes out there.
+func (l *Ledger) element(name string, a netip.Addr, p policy.Port) firewall.Element {
+	e := firewall.Element{Addr: a, Proto: uint8(p.Proto), Port: p.Number, For: firewall.Broker}
+	if !l.broker {
+		e.For = goesOut[l.policy.Way(name, p)]
+	}
+	return e
 }
+
+// same is what a name that has e opens there by now.
+func (l *Ledger) same(name string, e firewall.Element) firewall.Element {
+	return l.element(name, e.Addr, portOf(e))
+}
+
+// goesOut says who goes out for the agent.
+var goesOut = [...]firewall.Holder{policy.ByAddress: firewall.Agent, policy.Gated: firewall.Gated, policy.Inspected: firewall.Inspected}
 
 func portOf(e firewall.Element) policy.Port {
 	return policy.Port{Proto: policy.Proto(e.Proto), Number: e.Port}

@@ -23,8 +23,13 @@ func newTestLedger(t testing.TB, text string) (*Ledger, *clock) {
 	return l, c
 }
 
+// tcp is what a name without words opens.
 func tcp(addr string, port uint16) firewall.Element {
-	return firewall.Element{Addr: netip.MustParseAddr(addr), Proto: 6, Port: port}
+	e := firewall.Element{Addr: netip.MustParseAddr(addr), Proto: 6, Port: port}
+	if port == 80 || port == 443 {
+		e.For = firewall.Gated
+	}
+	return e
 }
 
 func TestLedgerGrant(t *testing.T) {
@@ -225,6 +230,8 @@ func TestLedgerNeverHoldsWhatIsDenied(t *testing.T) {
 		"domains: [a.example.com:443, '*.w.example.net']",
 		"domains: ['a.example.com:443 private', 'a.example.com:8443', '*.w.example.net:80']",
 		"domains: ['*.example.com:443', '!a.example.com', '!192.0.2.0/28']",
+		"domains: ['a.example.com:443 direct', 'b.example.com:443 read', '*.w.example.net:80 GET /x']",
+		"domains: ['*.example.com:443 read', 'x.w.example.net:80 direct']",
 		"domains: []",
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -255,6 +262,9 @@ func TestLedgerNeverHoldsWhatIsDenied(t *testing.T) {
 			for _, o := range nl.leases {
 				if !slices.Contains(current.Admit(name, o.Addr), portOf(o.Element)) {
 					t.Fatalf("%s holds %v, which the policy denies", name, o.Element)
+				}
+				if e := l.same(name, o.Element); e != o.Element {
+					t.Fatalf("%s holds %v, and would open %v", name, o.Element, e)
 				}
 				holds[o.Element]++
 				if l.elements[o.Element].expires.Before(o.expires) {

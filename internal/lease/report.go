@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/firewall"
+	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // maxPublishedNames is how many names it holds, those that last longest.
@@ -31,7 +32,8 @@ type Name struct {
 // Address is an open address.
 type Address struct {
 	Addr    netip.Addr `json:"addr"`
-	On      string     `json:"ports"` // 443/tcp 80/tcp
+	On      string     `json:"ports"`            // 443/tcp 80/tcp
+	Direct  string     `json:"direct,omitempty"` // of these, what would pass the name gate and goes past it
 	Since   time.Time  `json:"since,omitzero"`
 	Expires time.Time  `json:"expires,omitzero"`
 }
@@ -39,15 +41,15 @@ type Address struct {
 // Report is nil if there is nothing new.
 func (b Books) Report(before uint64) (*Report, uint64) {
 	var now uint64
-	for _, l := range b {
+	for _, l := range b.both {
 		now += l.changed()
 	}
 	if now == before {
 		return nil, before
 	}
 	r := &Report{Version: 1}
-	r.Names, r.More = b[firewall.Agent].open()
-	if names, _ := b[firewall.Broker].open(); len(names) > 0 {
+	r.Names, r.More = b.Of(firewall.Agent).open()
+	if names, _ := b.Of(firewall.Broker).open(); len(names) > 0 {
 		r.Broker = names
 	}
 	return r, now
@@ -77,12 +79,12 @@ func (l *Ledger) open() (names []Name, more int) {
 		all, more = all[:maxPublishedNames], n
 	}
 	for _, name := range all {
-		names = append(names, Name{Name: name, Addrs: l.names[name].addresses()})
+		names = append(names, Name{Name: name, Addrs: l.addresses(l.names[name])})
 	}
 	return names, more
 }
 
-func (n *nameLeases) addresses() (all []Address) {
+func (l *Ledger) addresses(n *nameLeases) (all []Address) {
 	for _, o := range n.leases {
 		i := slices.IndexFunc(all, func(a Address) bool { return a.Addr == o.Addr })
 		if i < 0 {
@@ -91,8 +93,20 @@ func (n *nameLeases) addresses() (all []Address) {
 		}
 		a := &all[i]
 		a.On = strings.TrimSpace(a.On + " " + portOf(o.Element).String())
+		if port := portOf(o.Element); (port == policy.HTTP || port == policy.HTTPS) && l.past(o.Element) {
+			a.Direct = strings.TrimSpace(a.Direct + " " + port.String())
+		}
 		a.Expires = later(a.Expires, o.expires)
 	}
 	slices.SortFunc(all, func(a, b Address) int { return a.Addr.Compare(b.Addr) })
 	return all
+}
+
+// past says whether e goes past the gate: no name that is looked into has the address as well.
+func (l *Ledger) past(e firewall.Element) bool {
+	is := e.For == firewall.Agent
+	for _, e.For = range []firewall.Holder{firewall.Gated, firewall.Inspected} {
+		is = is && l.elements[e].names == 0
+	}
+	return is
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/firewall"
-	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // lapsed are elements whose leases are over, and the names that had them. What had
@@ -27,10 +26,10 @@ func (s lapsed) add(e firewall.Element, name string) {
 	s[e] = append(names, name)
 }
 
-// adopt forgets the names that p does not allow there, and returns what is left without any.
-func (s lapsed) adopt(p *policy.Policy) (closed []firewall.Element) {
+// adopt forgets the names that are not to stay there, and returns what is left without any.
+func (s lapsed) adopt(stays func(string, firewall.Element) bool) (closed []firewall.Element) {
 	for e, names := range s {
-		names = slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(p.Admit(name, e.Addr), portOf(e)) })
+		names = slices.DeleteFunc(names, func(name string) bool { return !stays(name, e) })
 		s[e] = names
 		if len(names) == 0 {
 			delete(s, e)
@@ -81,11 +80,50 @@ func (l *Ledger) Renew(used map[firewall.Element]bool, within, ttl time.Duration
 			if end := o.confirmed.Add(renewedFor); end.Before(expires) {
 				expires = end
 			}
-			if used[o.Element] && o.expires.Before(now.Add(within)) && o.expires.Before(expires) {
+			if passing(used, o.Element) && o.expires.Before(now.Add(within)) && o.expires.Before(expires) {
 				o.expires = expires
 				leases = append(leases, l.extend(*o))
 			}
 		}
 	}
 	return leases
+}
+
+// passing says whether e is in use. The kernel counts what goes to an address as one of those who may.
+func passing(used map[firewall.Element]bool, e firewall.Element) bool {
+	is := used[e]
+	if e.For != firewall.Broker {
+		for _, e.For = range []firewall.Holder{firewall.Agent, firewall.Gated} {
+			is = is || used[e]
+		}
+	}
+	return is
+}
+
+// inUse are the names of which some element is used.
+func (l *Ledger) inUse(used map[firewall.Element]bool) (names []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, nl := range l.names {
+		if slices.ContainsFunc(nl.leases, func(o nameLease) bool { return used[o.Element] }) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// inspected are the elements that nobody goes out to, of names.
+func (l *Ledger) inspected(names []string) (out []firewall.Element) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, name := range names {
+		if nl := l.names[name]; nl != nil {
+			for _, o := range nl.leases {
+				if o.For == firewall.Inspected {
+					out = append(out, o.Element)
+				}
+			}
+		}
+	}
+	return out
 }

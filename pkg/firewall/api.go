@@ -33,8 +33,10 @@ type (
 
 // The holders of leases.
 const (
-	Agent  = plan.Agent  // everybody but the broker
-	Broker = plan.Broker // the broker alone
+	Agent     = plan.Agent     // everybody but the broker, past the gate
+	Gated     = plan.Gated     // the guard; of all others but the broker, it is redirected to the gate
+	Inspected = plan.Inspected // nobody; likewise
+	Broker    = plan.Broker    // the broker alone
 )
 
 // NewPlan computes the rules for c. The error says what in c makes no sense.

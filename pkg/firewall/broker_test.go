@@ -37,7 +37,7 @@ func withBroker(t *testing.T, l *lab) Config {
 	echo(t, at(near4, 3000), "server ")
 	return Config{
 		BrokerUID: brokerUID, BrokerGID: brokerGID, BrokerPort4: brokerPort, BrokerPort6: brokerPort, DropGroup: group,
-		DNSPort4: 41053, DNSPort6: 41053, GatePort4: 41443, GatePort6: 41443, Gated: []uint16{80, 443},
+		DNSPort4: 41053, DNSPort6: 41053, GatePort4: 41443, GatePort6: 41443,
 		Upstreams: []netip.AddrPort{at(other4, 53), at(other6, 53), at(other4, 853), at(other6, 853)},
 	}
 }
@@ -72,12 +72,7 @@ func answerAsBroker(t *testing.T, ap netip.AddrPort) {
 	}()
 }
 
-func forBroker(ls ...Lease) []Lease {
-	for i := range ls {
-		ls[i].For = Broker
-	}
-	return ls
-}
+func forBroker(ls ...Lease) []Lease { return leasedTo(Broker, ls...) }
 
 func tcpLeases(port uint16, addrs ...netip.Addr) (out []Lease) {
 	for _, a := range addrs {
@@ -105,7 +100,7 @@ func TestKernelBroker(t *testing.T) {
 		must(t, f.Lease(ctx, forBroker(tcpLeases(53, far4, far6)...)))                  // no port of an API's
 		must(t, f.Lease(ctx, forBroker(tcpLeases(3000, near4)...)))                     // where the agent may listen
 		must(t, f.Lease(ctx, forBroker(leaseOf(far4, unix.IPPROTO_UDP, 443, time.Minute), leaseOf(far6, unix.IPPROTO_UDP, 443, time.Minute))))
-		must(t, f.Lease(ctx, tcpLeases(80, far4, far6))) // the agent's
+		must(t, f.Lease(ctx, leasedTo(Gated, tcpLeases(80, far4, far6)...))) // the agent's
 		must(t, f.Verify(ctx))
 		t.Run(fmt.Sprintf("observe %v, any agent %v, zones %v", c.Observe, c.AnyAgent, f.Zones), func(t *testing.T) {
 			hostileBroker(t, l)
@@ -180,7 +175,7 @@ func hostileAgents(t *testing.T, l *lab, observe bool) {
 			}
 			refused(t, "tcp", at(a, 443), who)
 			refused(t, "udp", at(a, 443), who)
-			port := brokersFlow(t, at(a, 443)) // the kernel believes that it lives
+			port := leftFlow(t, at(a, 443), brokerUID) // the kernel believes that it lives
 			if got := askFrom(t, "tcp", port, at(a, 443), who, "by "+mark(who)); got == "by "+mark(who) {
 				t.Errorf("%d, from a port of the broker's: reached %v", who, a)
 			}
@@ -199,15 +194,15 @@ func hostileAgents(t *testing.T, l *lab, observe bool) {
 	}
 }
 
-// brokersFlow leaves a flow of the broker's, and returns its port.
-func brokersFlow(t *testing.T, dst netip.AddrPort) int {
+// leftFlow leaves a flow of a uid's, and returns its port.
+func leftFlow(t *testing.T, dst netip.AddrPort, uid int) int {
 	t.Helper()
 	for port := 20000; port < 20100; port++ {
-		if got := askFrom(t, "tcp", port, dst, brokerUID, "flow"); got == "flow" {
+		if got := askFrom(t, "tcp", port, dst, uid, "flow"); got == "flow" {
 			return port
 		}
 	}
-	t.Fatalf("the broker does not reach %v", dst)
+	t.Fatalf("%d does not reach %v", uid, dst)
 	return 0
 }
 

@@ -25,8 +25,8 @@ func TestKernelBrokerShares(t *testing.T) {
 	element := func(port uint16, h Holder) Element {
 		return Element{Addr: far4, Proto: unix.IPPROTO_TCP, Port: port, For: h}
 	}
-	for _, port := range []uint16{443, 8443} {
-		must(t, f.Lease(ctx, append(forBroker(tcpLeases(port, far4, far6)...), tcpLeases(port, far4, far6)...)))
+	for port, h := range map[uint16]Holder{443: Gated, 8443: Agent} {
+		must(t, f.Lease(ctx, append(forBroker(tcpLeases(port, far4, far6)...), leasedTo(h, tcpLeases(port, far4, far6)...)...)))
 	}
 	for _, a := range []netip.Addr{far4, far6} {
 		if got, err := ask("tcp", at(a, 443), agentUID, "hello"); got != "gate hello" {

@@ -13,9 +13,9 @@ import (
 	labnet "github.com/agent-init/agent-init/internal/netns"
 )
 
-// E26: TCP to a gated port of a leased address comes to the gate, whoever sends
+// E26: TCP to what is leased to be looked into comes to the gate, whoever sends
 // it; only the guard goes on. Addresses that are allowed as such, and other
-// ports, are no business of the gate's.
+// leases, are no business of the gate's.
 func TestKernelGate(t *testing.T) {
 	if !onBackends(t) {
 		return
@@ -29,15 +29,13 @@ func TestKernelGate(t *testing.T) {
 	echo(t, netip.MustParseAddrPort("[::1]:6080"), "gate ")
 	f := open(t, Options{})
 	c := Config{
-		GuardUID: guardUID, GuardGID: guardGID, DropGroup: group, GatePort4: 4080, GatePort6: 6080, Gated: []uint16{80, 443},
+		GuardUID: guardUID, GuardGID: guardGID, DropGroup: group, GatePort4: 4080, GatePort6: 6080,
 		Allow: []Entry{{Prefix: single(other4), Proto: unix.IPPROTO_TCP, Port: 443}, {Prefix: single(other6), Proto: unix.IPPROTO_TCP, Port: 443}},
 	}
 	apply(t, f, c)
 	for _, far := range []netip.Addr{far4, far6} {
-		must(t, f.Lease(ctx, []Lease{
-			leaseOf(far, unix.IPPROTO_TCP, 443, time.Minute), leaseOf(far, unix.IPPROTO_TCP, 80, time.Minute),
-			leaseOf(far, unix.IPPROTO_TCP, 8443, time.Minute), leaseOf(far, unix.IPPROTO_UDP, 443, time.Minute),
-		}))
+		must(t, f.Lease(ctx, leasedTo(Gated, append(tcpLeases(443, far), tcpLeases(80, far)...)...)))
+		must(t, f.Lease(ctx, append(tcpLeases(8443, far), leaseOf(far, unix.IPPROTO_UDP, 443, time.Minute))))
 		for _, port := range []uint16{80, 443} {
 			for _, uid := range []int{0, agentUID} {
 				if got, err := ask("tcp", at(far, port), uid, "hello"); got != "gate hello" {
@@ -68,7 +66,7 @@ func TestKernelGate(t *testing.T) {
 		}
 	})
 
-	// Without a listener, gated ports are refused and not opened.
+	// Without a listener, it is refused and not opened.
 	c.GatePort4, c.GatePort6 = 0, 0
 	apply(t, f, c)
 	must(t, f.FlushConntrack(ctx))

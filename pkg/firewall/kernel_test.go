@@ -410,6 +410,15 @@ func leaseOf(a netip.Addr, proto uint8, port uint16, ttl time.Duration) Lease {
 	return Lease{Element: Element{Addr: a, Proto: proto, Port: port}, TTL: ttl}
 }
 
+// leasedTo are leases as h has them.
+func leasedTo(h Holder, ls ...Lease) (out []Lease) {
+	for _, l := range ls {
+		l.For = h
+		out = append(out, l)
+	}
+	return out
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

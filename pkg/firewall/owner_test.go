@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -71,13 +70,13 @@ func TestKernelGuardGroup(t *testing.T) {
 	engine(t, enginesVariant())
 	f := open(t, Options{})
 	c := Config{
-		DNSPort4: 4053, GatePort4: 4080, Gated: []uint16{443}, DropGroup: group,
+		DNSPort4: 4053, GatePort4: 4080, DropGroup: group,
 		Upstreams: []netip.AddrPort{engineAt, at(other4, 53), at(other6, 53), at(other4, 8853), at(other6, 8853)},
 	}
 	for _, observe := range []bool{false, true} {
 		c.Observe = observe
 		apply(t, f, c)
-		must(t, f.Lease(ctx, []Lease{leaseOf(far4, unix.IPPROTO_TCP, 443, time.Minute), leaseOf(far6, unix.IPPROTO_TCP, 443, time.Minute)}))
+		must(t, f.Lease(ctx, leasedTo(Gated, tcpLeases(443, far4, far6)...)))
 		l.forget()
 		for _, who := range []int{impostor, member, namesake} {
 			for _, network := range []string{"udp", "tcp"} {

@@ -28,7 +28,7 @@ func TestKernelSwitchBackend(t *testing.T) {
 	l := newLab(t)
 	l.serve(443)
 	l.serve(9)
-	c := Config{DropGroup: group, GatePort4: 1, Gated: []uint16{80}, DNSPort4: 2,
+	c := Config{DropGroup: group, GatePort4: 1, DNSPort4: 2,
 		Allow: []Entry{{Prefix: single(other4), Proto: unix.IPPROTO_UDP, Port: 443}, {Prefix: single(other6), Proto: unix.IPPROTO_UDP, Port: 443}}, Deny: []Entry{{Prefix: single(far4)}}}
 
 	stop := make(chan struct{})

@@ -68,8 +68,8 @@ func TestKernelGuardZone(t *testing.T) {
 	if !f.Zones {
 		mustrun.Lacks(t, "the kernel has no zones")
 	}
-	c := Config{DNSPort4: 41053, DNSPort6: 41053, GatePort4: 41443, GatePort6: 41443, Gated: []uint16{443}, Upstreams: []netip.AddrPort{at(far4, 53), at(far6, 53)}}
-	apply(t, f, c, leaseOf(far4, unix.IPPROTO_TCP, 443, time.Hour), leaseOf(far6, unix.IPPROTO_TCP, 443, time.Hour))
+	c := Config{DNSPort4: 41053, DNSPort6: 41053, GatePort4: 41443, GatePort6: 41443, Upstreams: []netip.AddrPort{at(far4, 53), at(far6, 53)}}
+	apply(t, f, c, leasedTo(Gated, tcpLeases(443, far4, far6)...)...)
 	must(t, f.Verify(context.Background()))
 	for i, a := range []netip.Addr{far4, far6} {
 		port := 7000 + 10*i

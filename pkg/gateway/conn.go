@@ -38,6 +38,8 @@ type conn struct {
 	users  int          // goroutines, each of which calls done
 	ended  int          // directions that came to their end
 	broken bool         // a write failed: the reader of that socket will see why
+	passed bool         // what it is used for is passed on here, and not handed over
+	handed bool         // it is the broker's
 	over   bool
 	result audit.Verdict
 	reason string
@@ -55,17 +57,32 @@ func (c *conn) serve(ctx context.Context, own netip.AddrPort) {
 	switch {
 	case direct:
 		err = c.serveDirect(ctx, r)
-	case c.to.Port() == tlsPort:
-		err = c.serveTLS(ctx)
-	case c.to.Port() == webPort:
-		err = c.serveHTTP(ctx)
 	default:
-		err = refusedPort
+		err = c.serveNamed(ctx)
 	}
 	c.s.conns.judged(c)
 	if err != nil {
 		c.refuse(err)
 	}
+}
+
+// serveNamed judges a connection by the name inside. On a port that may carry TLS or HTTP, the first byte tells: no method
+// begins as a record of a handshake does (RFC 9112, section 3; RFC 8446, section 5.1).
+func (c *conn) serveNamed(ctx context.Context) error {
+	switch c.to.Port() {
+	case tlsPort:
+		return c.serveTLS(ctx)
+	case webPort:
+		return c.serveHTTP(ctx)
+	}
+	c.client.SetReadDeadline(time.Now().Add(c.s.limits.hello))
+	if err := c.from.fill(); err != nil {
+		return err
+	}
+	if c.from.held()[0] == recordHandshake {
+		return c.serveTLS(ctx)
+	}
+	return c.serveHTTP(ctx)
 }
 
 func (c *conn) prepare(own netip.AddrPort) error {
@@ -144,6 +161,13 @@ func (c *conn) unclaim(least int) {
 	}
 }
 
+// isPassed says whether c is passed on by the gate, or may be.
+func (c *conn) isPassed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.passed
+}
+
 func (c *conn) claims() []use {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,6 +190,22 @@ func (c *conn) conclude(v audit.Verdict, reason string, how func(*net.TCPConn) e
 	if c.server != nil {
 		how(c.server)
 	}
+}
+
+// tell sends the client the last that it gets, and waits for it to have read that. It returns false if it can't be told.
+func (c *conn) tell(down *sink, last []byte) bool {
+	c.client.SetDeadline(time.Now().Add(time.Second))
+	if write(down, last) != nil || c.client.CloseWrite() != nil {
+		return false
+	}
+	// Closing with bytes unread would be a reset, and take it back.
+	for range 16 {
+		c.from.take(len(c.from.held()))
+		if c.from.fill() != nil {
+			break
+		}
+	}
+	return true
 }
 
 func abort(conn *net.TCPConn) error {
@@ -240,7 +280,7 @@ func (c *conn) record() {
 	if first.enforce != "" {
 		e.Reason = first.Error() + "; " + e.Reason
 	}
-	if c.server == nil && !c.aside(first.name) {
+	if c.server == nil && !c.handed && !c.aside(first.name) {
 		c.s.refused.Add(1)
 	}
 	c.s.config.Record(e.By(c.by.Load()))

@@ -15,6 +15,7 @@ type use struct {
 	to       netip.AddrPort // the address
 	switches bool           // to another protocol than HTTP
 	hidden   bool           // there may be another name, in an Encrypted ClientHello
+	plain    bool           // HTTP without TLS
 	target   authority      // if the name is a proxy's: what that is asked for
 }
 
@@ -33,6 +34,7 @@ type ruling struct {
 	via     proxy         // that a CONNECT is for
 	said    string        // by the policy
 	why     *refusal      // nil if there is none
+	way     policy.Way    // how connections to the name go out
 	enforce audit.Verdict // what it would be without Config.Monitor, if it differs
 }
 
@@ -79,18 +81,18 @@ func canonical(name string) (string, bool) {
 // maxLeased is how many names of one connection are remembered as leased.
 const maxLeased = 16
 
-// decide says whether c may be used for name, which it claims. The lease counts when a
+// decide says whether c may be used for name, which it claims, with u. The lease counts when a
 // name is first used: its end alone ends no connection.
-func (c *conn) decide(ctx context.Context, raw string, switches, hidden bool) ruling {
+func (c *conn) decide(ctx context.Context, raw string, u use) ruling {
 	name, ok := canonical(raw)
 	if !ok {
 		return ruling{name: raw, port: c.to.Port(), why: refusedName}
 	}
-	u := use{name: name, to: c.to, switches: switches, hidden: hidden}
+	u.name, u.to = name, c.to
 	c.claim(u)
-	r := c.s.observe(permit(c.s.config.Policy(), u))
+	r := c.s.observe(c.permit(u))
 	switch {
-	case r.enforce != "" && switches: // no entry, so none that says upgrade
+	case r.enforce != "" && u.switches: // no entry, so none that says upgrade
 		return ruling{name: name, port: u.to.Port(), why: refusedUpgrade}
 	case !r.allowed || r.enforce != "":
 		return r
@@ -99,6 +101,23 @@ func (c *conn) decide(ctx context.Context, raw string, switches, hidden bool) ru
 		return c.s.observe(r.no(why))
 	}
 	return r
+}
+
+// permit is what the policy in force says of u. What is not for the broker is noted as passed on before that policy may
+// have changed: Recheck sees that, or this sees the new one.
+func (c *conn) permit(u use) ruling {
+	for {
+		p := c.s.config.Policy()
+		r := permit(p, u)
+		if r.way != policy.Inspected {
+			c.mu.Lock()
+			c.passed = true
+			c.mu.Unlock()
+		}
+		if c.s.config.Policy() == p {
+			return r
+		}
+	}
 }
 
 // observe lets r through in monitor mode, if a name or an address was refused.
@@ -116,9 +135,9 @@ func (c *conn) decideConnect(ctx context.Context, target authority) ruling {
 		name := strings.Clone(rule.Name) // else a part of the policy's text
 		switch why := c.leasedTo(ctx, name); why {
 		case nil:
-			u := use{name: name, to: c.to, target: target}
+			u := use{name: name, to: c.to, plain: true, target: target}
 			c.claim(u)
-			r := permit(c.s.config.Policy(), u)
+			r := c.permit(u)
 			if _, err := netip.ParseAddr(target.host); err != nil { // a name
 				r = c.s.observe(r)
 			}
@@ -159,12 +178,18 @@ func permit(p *policy.Policy, u use) ruling {
 	}
 	r := rule(port.Number, p.Decide(u.name, port))
 	r.name = u.name
+	if r.allowed {
+		r.way = p.Way(u.name, port)
+	}
 	switch {
 	case !r.allowed:
 	case !slices.Contains(p.Admit(u.name, u.to.Addr()), port):
 		return r.no(refusedAddress)
+	case r.way != policy.ByAddress && p.Plain(u.name, port) != u.plain:
+		return r.no(carries[u.plain])
 	case u.hidden && p.Settings.TLS.ECH == "refuse":
 		return r.no(refusedECH)
+	case r.way == policy.Inspected: // whatever else it is, the broker judges it
 	case u.target != authority{}:
 		return permitConnect(p, u)
 	case u.switches:
@@ -176,6 +201,9 @@ func permit(p *policy.Policy, u use) ruling {
 	}
 	return r
 }
+
+// carries is the refusal of HTTP, and else of TLS, where the policy has the other.
+var carries = map[bool]*refusal{true: refusedTLS, false: refusedPlain}
 
 func rule(port uint16, d policy.Decision) ruling {
 	r := ruling{port: port, allowed: d.Allowed, said: d.Reason}
@@ -209,22 +237,25 @@ func permitConnect(p *policy.Policy, u use) ruling {
 		return no.no(refusedName)
 	}
 	r.via = no.via
+	if target := (policy.Port{Proto: policy.TCP, Number: r.port}); r.allowed && p.Way(r.name, target) == policy.Inspected {
+		return r.no(refusedTunnel) // nobody would look into it
+	}
 	return r
 }
 
 // Recheck judges every open connection by the policy in force, and resets those that
-// are no longer allowed. It is called after Config.Policy returns the new one.
+// are no longer allowed, or that would be the broker's now. It is called after Config.Policy returns the new one.
 func (s *Server) Recheck() {
 	p := s.config.Policy()
-	known := make(map[use]bool)
+	known := make(map[use]ruling)
 	for _, c := range s.conns.all() {
 		for _, u := range c.claims() {
-			allowed, ok := known[u]
+			r, ok := known[u]
 			if !ok {
-				allowed = s.observe(permit(p, u)).allowed
-				known[u] = allowed
+				r = s.observe(permit(p, u))
+				known[u] = r
 			}
-			if !allowed {
+			if !r.allowed || r.inspected() && c.isPassed() {
 				c.end(audit.Deny, refusedRevoked.Error())
 			}
 		}
@@ -260,7 +291,10 @@ func (c *conn) direct(ctx context.Context) (ruling, bool) {
 		c.unclaim(0)
 		u.name = name
 		c.claim(u)
-		r = permit(c.s.config.Policy(), u)
+		if r = c.permit(u); r.way != policy.ByAddress { // the name inside decides here, too
+			c.unclaim(0)
+			return ruling{}, false
+		}
 	}
 	return r, true
 }

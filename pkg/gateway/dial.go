@@ -57,9 +57,9 @@ func dial(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {
 // (linux/netfilter_ipv4.h, linux/netfilter_ipv6/ip6_tables.h).
 const soOriginalDst = 80
 
-// originalDestination asks the kernel's connection tracking where conn was going to before it was redirected. A
+// OriginalDestination asks the kernel's connection tracking where conn was going to before it was redirected. A
 // connection that was not redirected has the listener's own address, or is an error if nothing tracked it.
-func originalDestination(conn *net.TCPConn) (to netip.AddrPort, err error) {
+func OriginalDestination(conn *net.TCPConn) (to netip.AddrPort, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return to, err

@@ -106,7 +106,7 @@ func TestDirect(t *testing.T) {
 func TestDirectLooksInside(t *testing.T) {
 	r, asked := directRig(t, answer{name: "ok.test", ok: true})
 	r.echo(r.config())
-	r.refused(siteTLS, string(helloFor("evil.test")))
+	r.denied(siteTLS, string(helloFor("evil.test")))
 	r.refused(siteTLS, "not tls")
 	if asked.Load() != 0 || r.dials() != 0 {
 		t.Errorf("asked %d times, connected %d times", asked.Load(), r.dials())
@@ -120,6 +120,24 @@ func TestDirectLooksInside(t *testing.T) {
 	io.WriteString(stays, "x")
 	if _, err := server.Read(make([]byte, 1)); err != nil {
 		t.Errorf("a connection of an allowed name was cut: %v", err)
+	}
+}
+
+// TestDirectLooksIntoOtherPorts: so it is on a port of which the policy says what the name has there.
+func TestDirectLooksIntoOtherPorts(t *testing.T) {
+	r, _ := directRig(t, answer{name: "tls.test", ok: true}, "tls.test:8443 tls")
+	r.server(site8443, greeter)
+	r.refused(site8443, "\x01")
+	r.denied(site8443, string(helloFor("evil.test")))
+	if r.dials() != 0 {
+		t.Error("the gate connected onward")
+	}
+	c := r.connect(site8443)
+	c.Write(helloFor("tls.test"))
+	c.CloseWrite()
+	r.event(audit.Connect, 2)
+	if r.dials() != 1 {
+		t.Errorf("the gate connected onward %d times", r.dials())
 	}
 }
 

@@ -1,21 +1,31 @@
 // Package gateway is the name gate: it looks at the name inside a connection before it
 // lets the connection through. An address set can't tell two sites on one address apart.
 //
-// The kernel redirects TCP to ports 80 and 443 of named entries to a Server. It reads the TLS ClientHello or the HTTP
+// The kernel redirects TCP to named entries to a Server: to ports 80 and 443, and to those of which the policy says what
+// they carry. It reads the TLS ClientHello or the HTTP
 // request heads, and connects onward to the original address (it resolves nothing) only if the policy allows the name
-// on that port and the address is leased to that very name. TLS is not broken. What fails is reset at once; an HTTP
-// request gets a 403 that says why. Both are recorded.
+// on that port and the address is leased to that very name. TLS is not broken. What fails is
+// reset at once, if the client can't be told: an HTTP request gets a 403 that says why, and a ClientHello that was judged
+// the alert access_denied. All are recorded.
 //
 // # Refusals
 //
-// Port 443 carries TLS that begins with a ClientHello of exactly one server name. A second one, which a server may ask
-// for (RFC 8446, section 4.1.4), must repeat it. An Encrypted ClientHello passes if the outer name does, unless the
-// policy refuses all of them: real ones and GREASE look alike.
+// Port 443 carries TLS, port 80 HTTP, and any other port that comes here what the policy says of the name on it: the
+// first byte tells which of the two a connection is.
 //
-// Port 80 carries HTTP/1.0 and 1.1 in the strictest reading of RFC 9112, so that no two readers can disagree where a
+// TLS begins with a ClientHello of exactly one server name. A second one, which a server may ask for (RFC 8446, section
+// 4.1.4), must repeat it. An Encrypted ClientHello passes if the outer name does, unless the policy refuses all of them:
+// real ones and GREASE look alike.
+//
+// HTTP is HTTP/1.0 and 1.1 in the strictest reading of RFC 9112, so that no two readers can disagree where a
 // request ends or whom it is for. Nothing follows a body. HTTP/2 is refused there, and so are Upgrade and CONNECT
 // without the policy's word for them; an offer of h2c is left out instead. The gate answers Expect: 100-continue
 // itself, because servers disagree about what follows it. Where CONNECT leads to is judged as if without a proxy.
+//
+// # Inspected names
+//
+// A connection to a name that the policy has inspected is judged like any other, and not passed on: Config.Hand gives it
+// to the broker, with all that was read of it.
 //
 // # By address
 //

@@ -27,7 +27,7 @@ func TestX57EncryptedHello(t *testing.T) {
 	for _, kind := range []uint16{extensionECH, extensionECHDraft, extensionECHDraft + 2, extensionESNI} {
 		r := newRig(t, nil)
 		r.policy.Store(refusesECH(t))
-		r.refused(siteTLS, withExtension(kind))
+		r.denied(siteTLS, withExtension(kind))
 		wantReason(t, r.event(audit.Connect, 0), audit.Deny, "encrypted client hello, which the policy refuses")
 	}
 	r := newRig(t, nil)

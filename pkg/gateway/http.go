@@ -35,6 +35,9 @@ func (c *conn) serveHTTP(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if r.inspected() {
+		return c.handOver(ctx, r.ruling, nil)
+	}
 	server, err := c.connect(ctx, r.ruling)
 	if err != nil {
 		return err
@@ -52,7 +55,7 @@ func (x *exchange) relax() { x.c.client.SetReadDeadline(time.Time{}) }
 type judged struct {
 	*request
 	ruling
-	text []byte // of the head, as it is to be passed on
+	text []byte // of the head, as it is to be passed on; nil if it is the broker's
 }
 
 func (x *exchange) request(began func()) (*judged, error) {
@@ -72,16 +75,24 @@ func (x *exchange) request(began func()) (*judged, error) {
 		return nil, err
 	}
 	x.relax()
-	if r.droppable() && c.s.config.Policy().Upgrades(r.host, policy.Port{Proto: policy.TCP, Number: webPort}) == nil {
+	if r.droppable() && c.s.config.Policy().Upgrades(r.host, policy.Port{Proto: policy.TCP, Number: c.to.Port()}) == nil {
 		r.offers = nil
 	}
-	j := &judged{request: r, text: r.head(c.from.held()[:n])}
-	c.from.take(n)
+	j := &judged{request: r}
 	if r.method == "CONNECT" {
 		j.ruling = c.decideConnect(x.ctx, r.target)
 	} else {
-		j.ruling = c.decide(x.ctx, r.host, r.switches(), false)
+		j.ruling = c.decide(x.ctx, r.host, use{plain: true, switches: r.switches()})
 	}
+	switch {
+	case !j.inspected():
+	case x.up != nil: // what comes behind is for the broker, and what came before was not
+		j.ruling = j.no(refusedBehind)
+	default:
+		return j, nil // with its head, and the broker records its requests
+	}
+	j.text = r.head(c.from.held()[:n])
+	c.from.take(n)
 	return x.judged(j)
 }
 
@@ -247,16 +258,5 @@ func (x *exchange) answer(no *judged) bool {
 	if no.why == refusedNotHTTP || no.why == refusedHTTP2 {
 		return false // it would not understand
 	}
-	c.client.SetDeadline(time.Now().Add(time.Second))
-	if write(x.down, forbidden(no, c.s.config.Policy())) != nil || c.client.CloseWrite() != nil {
-		return false
-	}
-	// Closing with bytes unread would be a reset, and take the answer back.
-	for range 16 {
-		c.from.take(len(c.from.held()))
-		if c.from.fill() != nil {
-			break
-		}
-	}
-	return true
+	return c.tell(x.down, forbidden(no, c.s.config.Policy()))
 }

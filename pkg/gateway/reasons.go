@@ -16,7 +16,8 @@ var (
 	refusedEvicted    = &refusal{"too many connections wait to be judged"}
 	refusedNoOriginal = &refusal{"no original destination"}
 	refusedDirect     = &refusal{"connected to the gate itself"}
-	refusedPort       = &refusal{"not a port of the gate"}
+	refusedBroker     = &refusal{"the broker could not take it over"}
+	refusedUnbrokered = &refusal{"inspected by the broker, and there is none"}
 	refusedTimeout    = &refusal{"nothing to judge came in time"}
 	refusedHungUp     = &refusal{"closed before there was anything to judge"}
 	refusedRevoked    = &refusal{"no longer allowed"}
@@ -38,6 +39,8 @@ var (
 	refusedSNI       = &refusal{"malformed server name in the client hello"}
 	refusedManySNI   = &refusal{"more than one server name in the client hello"}
 	refusedRetry     = &refusal{"second client hello differs in its server name"}
+	refusedPlain     = &refusal{"the policy has http on this port of the name, and this is tls"}
+	refusedTLS       = &refusal{"the policy has tls on this port of the name, and this is http"}
 	refusedECH       = &refusal{"encrypted client hello, which the policy refuses"}
 
 	// An HTTP request.
@@ -67,6 +70,8 @@ var (
 	refusedChunk        = &refusal{"malformed chunk"}
 	refusedTrailer      = &refusal{"malformed or too long trailer"}
 	refusedSwitch       = &refusal{"the server switched protocols unasked"}
+	refusedTunnel       = &refusal{"an inspected name by way of a proxy"}
+	refusedBehind       = &refusal{"an inspected name behind another one on the same connection"}
 )
 
 // ofNames says whether r is about a name or an address that the policy lets nobody

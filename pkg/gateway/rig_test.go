@@ -33,6 +33,9 @@ var (
 	siteTLS = netip.AddrPortFrom(site, 443)
 	siteWeb = netip.AddrPortFrom(site, 80)
 	siteSSH = netip.AddrPortFrom(site, 22)
+
+	site8443 = netip.AddrPortFrom(site, 8443)
+	site8080 = netip.AddrPortFrom(site, 8080)
 )
 
 const waitTime = 90 * time.Second
@@ -97,7 +100,7 @@ func newRig(t testing.TB, change func(*settings)) *rig {
 	s := r.Server
 	s.config, s.limits, s.dial, s.original, s.conns.most = to.Config, to.limits, to.dial, to.original, to.Connections
 	var listeners []net.Listener
-	for _, to := range []netip.AddrPort{siteTLS, siteWeb, siteSSH} {
+	for _, to := range []netip.AddrPort{siteTLS, siteWeb, siteSSH, site8443, site8080} {
 		l := listen(t)
 		r.listeners[to] = l
 		listeners = append(listeners, l)
@@ -311,6 +314,17 @@ func (r *rig) refused(to netip.AddrPort, b string) {
 		return
 	}
 	wantReset(r.t, c)
+}
+
+// denied sends a hello to to and fails unless that is answered by the alert that denies access, and the end.
+func (r *rig) denied(to netip.AddrPort, hello string) {
+	r.t.Helper()
+	c := r.connect(to)
+	io.WriteString(c, hello)
+	if b, err := io.ReadAll(c); string(b) != accessDenied || err != nil {
+		r.t.Errorf("%x, %v; want the alert", b, err)
+	}
+	c.Close()
 }
 
 // wantReset fails unless c is reset without a byte.

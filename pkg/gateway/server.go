@@ -18,7 +18,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// Config is what a Server works with. All but Direct and Monitor is needed.
+// Config is what a Server works with. All but Direct, Hand and Monitor is needed.
 type Config struct {
 	// Policy returns the policy in force, for each decision: the same pointer until the policy changes.
 	Policy func() *policy.Policy
@@ -34,6 +34,10 @@ type Config struct {
 	// itself, or it is leased to name, on a port that the gate can't look into. An error refuses the connection. Nil:
 	// the kernel lets such connections pass by themselves, and those that come here are refused.
 	Direct func(ctx context.Context, addr netip.AddrPort) (name string, ok bool, err error)
+
+	// Hand hands a connection to an inspected name over to the broker, whose it is if there is no error. Nil: there is no
+	// broker, and such connections are refused.
+	Hand func(context.Context, Handed) error
 
 	// Record takes one event per connection at its end, and one per HTTP request.
 	Record audit.Recorder
@@ -56,6 +60,7 @@ type limits struct {
 	head     time.Duration // for a whole HTTP request head
 	dial     time.Duration // for the onward connection
 	held     time.Duration // for Config.LeasedTo, and for Config.Direct
+	hand     time.Duration // for Config.Hand
 	idle     time.Duration // either way; a peer that vanishes is noticed by TCP keep-alive
 }
 
@@ -84,9 +89,9 @@ func New(c Config) (*Server, error) {
 	return &Server{
 		config: c,
 		limits: limits{sniffing: 512, hello: 5 * time.Second, head: 10 * time.Second, dial: 10 * time.Second, held: 2 * time.Second,
-			idle: 2 * time.Hour},
+			hand: 2 * time.Second, idle: 2 * time.Hour},
 		dial:     dial,
-		original: originalDestination,
+		original: OriginalDestination,
 		conns:    registry{open: make(map[*conn]struct{}), most: c.Connections},
 	}, nil
 }

@@ -183,7 +183,7 @@ func TestSwitchOnlyAsOffered(t *testing.T) {
 // TestSwitchRefused: only what an entry says, and the answer tells which line
 // would say so.
 func TestSwitchRefused(t *testing.T) {
-	r := switchRig(t, "tls.test:443", "away.test:80 connect")
+	r := switchRig(t, "tls.test:443", "away.test:80 connect", "api.test:443 GET /open/**", "*.api.test:8443 read")
 	came := r.far()
 	to := func(target string) string { return "CONNECT " + target + " HTTP/1.1\r\nHost: " + target + "\r\n\r\n" }
 	for i, tt := range []struct{ send, why, line, name string }{
@@ -194,6 +194,8 @@ func TestSwitchRefused(t *testing.T) {
 		{to("evil.test:443"), "not in the allowlist", "evil.test", "evil.test"},
 		{to("evil.test:22"), "not in the allowlist", "evil.test:22", "evil.test"},
 		{to("ok.test:22"), "the policy allows it on other ports only", "ok.test:22", "ok.test"},
+		{to("API.test:443"), refusedTunnel.Error(), "", "api.test"}, // whose requests nobody would judge
+		{to("x.api.test:8443"), refusedTunnel.Error(), "", "x.api.test"},
 		{to("192.0.2.8:443"), "not in the allowlist", "192.0.2.8:443", "192.0.2.8"},
 		{to("169.254.169.254:80"), "metadata", "", "169.254.169.254"},
 		{to("127.0.0.1:443"), "loopback", "", "127.0.0.1"},

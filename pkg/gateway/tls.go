@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"io"
 	"time"
+
+	"github.com/agent-init/agent-init/pkg/audit"
 )
 
 // serveTLS judges a connection by its ClientHello and relays it.
@@ -17,8 +19,15 @@ func (c *conn) serveTLS(ctx context.Context) error {
 	}
 	c.client.SetReadDeadline(time.Time{})
 	c.s.conns.judged(c)
-	server, err := c.connect(ctx, c.decide(ctx, hello.name, false, hello.encrypted))
+	r := c.decide(ctx, hello.name, use{hidden: hello.encrypted})
+	if r.inspected() {
+		return c.handOver(ctx, r, raw)
+	}
+	server, err := c.connect(ctx, r)
 	if err != nil {
+		if !r.allowed && r.why != refusedKeeper {
+			c.denyTLS(r)
+		}
 		return err
 	}
 	up, down := c.toServer(), c.toClient()
@@ -40,6 +49,18 @@ func (c *conn) serveTLS(ctx context.Context) error {
 		return server.forward(down, untilEnd)
 	})
 	return nil
+}
+
+// accessDenied is a fatal alert of TLS (RFC 8446, section 6). It is what clients have the best words for: curl, Node.js,
+// Python, Go and rustls say "access denied", and would say of a reset that the network is bad.
+const accessDenied = "\x15\x03\x03\x00\x02\x02\x31"
+
+// denyTLS tells the client that r refuses it. Whom it can't tell, the caller resets.
+func (c *conn) denyTLS(r ruling) {
+	c.findOut(c.s.config.Find) // while it is open
+	if c.tell(c.toClient(), []byte(accessDenied)) {
+		c.close(audit.Deny, r.Error())
+	}
 }
 
 // retry guards the one way to change the name after the first ClientHello: a TLS 1.3 server may ask for another one

@@ -159,7 +159,11 @@ func TestTLSRefusals(t *testing.T) {
 		{"half a hello", string(helloFor("ok.test")[:30]), refusedTimeout.Error(), ""},
 		{"silence", "", refusedTimeout.Error(), ""},
 	} {
-		r.refused(siteTLS, tt.sent)
+		if tt.name != "" { // a hello that was judged
+			r.denied(siteTLS, tt.sent)
+		} else {
+			r.refused(siteTLS, tt.sent)
+		}
 		e := r.event(audit.Connect, i)
 		wantReason(t, e, audit.Deny, tt.reason)
 		if e.Name != tt.name {
@@ -178,37 +182,38 @@ func TestRefusedWhateverIsInside(t *testing.T) {
 		to     string
 		v      audit.Verdict
 		reason string
+		denied bool // by the policy, so that the client is told
 	}{
 		{"the keeper does not answer", func(c *settings) {
 			c.LeasedTo = func(context.Context, string, netip.AddrPort) (bool, error) { return true, errors.New("gone") }
-		}, "tls", audit.Deny, refusedKeeper.Error()},
+		}, "tls", audit.Deny, refusedKeeper.Error(), false},
 		{"the keeper takes too long", func(c *settings) {
 			c.limits.held = time.Millisecond
 			c.LeasedTo = func(ctx context.Context, _ string, _ netip.AddrPort) (bool, error) {
 				<-ctx.Done()
 				return true, ctx.Err()
 			}
-		}, "tls", audit.Deny, refusedKeeper.Error()},
+		}, "tls", audit.Deny, refusedKeeper.Error(), false},
 		{"no original destination", func(c *settings) {
 			c.original = func(*net.TCPConn) (netip.AddrPort, error) { return siteTLS, errors.New("not tracked") }
-		}, "tls", audit.Deny, refusedNoOriginal.Error()},
+		}, "tls", audit.Deny, refusedNoOriginal.Error(), false},
 		{"made to the gate itself", func(c *settings) {
 			c.original = func(c *net.TCPConn) (netip.AddrPort, error) { return c.LocalAddr().(*net.TCPAddr).AddrPort(), nil }
-		}, "tls", audit.Deny, refusedDirect.Error()},
+		}, "tls", audit.Deny, refusedDirect.Error(), false},
 		{"loopback", func(c *settings) {
 			c.LeasedTo = func(context.Context, string, netip.AddrPort) (bool, error) { return true, nil }
 			c.original = func(*net.TCPConn) (netip.AddrPort, error) { return netip.MustParseAddrPort("127.0.0.1:443"), nil }
-		}, "tls", audit.Deny, refusedAddress.Error()},
+		}, "tls", audit.Deny, refusedAddress.Error(), true},
 		{"metadata", func(c *settings) {
 			c.LeasedTo = func(context.Context, string, netip.AddrPort) (bool, error) { return true, nil }
 			c.original = func(*net.TCPConn) (netip.AddrPort, error) { return netip.MustParseAddrPort("169.254.169.254:443"), nil }
-		}, "tls", audit.Deny, refusedAddress.Error()},
-		{"another port", nil, "ssh", audit.Deny, refusedPort.Error()},
-		{"the server refuses", nil, "tls", audit.Allow, "could not connect: connection refused"},
+		}, "tls", audit.Deny, refusedAddress.Error(), true},
+		{"another port", nil, "ssh", audit.Deny, "the policy allows it on other ports only", true},
+		{"the server refuses", nil, "tls", audit.Allow, "could not connect: connection refused", false},
 		{"the server is silent", func(c *settings) {
 			c.limits.dial = time.Millisecond
 			c.dial = func(ctx context.Context, _ netip.AddrPort) (*net.TCPConn, error) { <-ctx.Done(); return nil, ctx.Err() }
-		}, "tls", audit.Allow, "could not connect: "},
+		}, "tls", audit.Allow, "could not connect: ", false},
 	} {
 		t.Run(tt.label, func(t *testing.T) {
 			r := newRig(t, tt.change)
@@ -216,7 +221,11 @@ func TestRefusedWhateverIsInside(t *testing.T) {
 			if tt.to == "ssh" {
 				to = siteSSH
 			}
-			r.refused(to, string(helloFor("ok.test")))
+			if tt.denied {
+				r.denied(to, string(helloFor("ok.test")))
+			} else {
+				r.refused(to, string(helloFor("ok.test")))
+			}
 			wantReason(t, r.event(audit.Connect, 0), tt.v, tt.reason)
 		})
 	}

@@ -19,6 +19,7 @@
 //	other-network
 //	             a process of another network that the agent may look into
 //	block        what the policy adds to the above
+//	inspected    a request that no rule allows, to a name that the broker looks into
 //	required     resolved, connected to, and on 443 a verified TLS handshake
 //	reach        what the policy adds to that
 //
@@ -49,6 +50,11 @@ type Plan struct {
 	Required []Target         `json:"required,omitempty"` // must be reachable
 	Reach    []Target         `json:"reach,omitempty"`    // must be reachable
 
+	// Inspected are asked, over TLS, what no rule allows: a request of Method for /. A certificate that Authority, as DER, has
+	// signed must be shown, and the answer be a refusal.
+	Inspected []Target `json:"inspected,omitempty"`
+	Authority [][]byte `json:"authority,omitempty"`
+
 	// Observed says that all is let through and logged: the plan needs no denied names, nor DNS, TCP and UDP servers.
 	Observed bool `json:"observed,omitempty"`
 
@@ -59,6 +65,9 @@ type Plan struct {
 	BlockTimeout time.Duration `json:"block_timeout,omitempty"` // for an answer to what must be blocked; 0: 1 s
 	ReachTimeout time.Duration `json:"reach_timeout,omitempty"` // for each of two tries at what must be reachable; 0: 10 s
 }
+
+// Method is one that no server has, and no rule names. The log cuts what is longer than 16 bytes.
+const Method = "AGENT-INIT-TEST"
 
 // Target is one end of a TCP connection.
 type Target struct {

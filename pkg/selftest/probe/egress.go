@@ -150,6 +150,10 @@ func exchange(ctx context.Context, conn datagrams, packet []byte, how string, is
 
 const refusedHere = "refused by agent-init" // how the wall's own answer to a request over HTTP begins
 
+// deniedHere is the wall's own answer to a ClientHello, and all of it: the alert access_denied (RFC 8446, section 6). A
+// server that denies access does so when it has seen a certificate, which is not before it has said something else.
+const deniedHere = "\x15\x03\x03\x00\x02\x02\x31"
+
 const cut = "cut before an answer" // the end of a connection that the wall took and does not pass on
 
 // talk says what makes a server answer, on a connection that someone has accepted.
@@ -164,7 +168,9 @@ func (p plan) talk(ctx context.Context, conn net.Conn, a netip.AddrPort) outcome
 			return blocked("refused with 403")
 		}
 	} else {
-		answer, err = p.hello(ctx, conn)
+		if answer, err = p.hello(ctx, conn); string(answer) == deniedHere {
+			return blocked("refused with an alert of TLS")
+		}
 	}
 	switch {
 	case len(answer) > 0:
@@ -205,19 +211,20 @@ func (p plan) request(conn net.Conn) ([]byte, error) {
 
 // hello begins a TLS handshake and returns what came back.
 func (p plan) hello(ctx context.Context, conn net.Conn) ([]byte, error) {
-	c := &counted{Conn: conn}
+	c := &heard{Conn: conn}
 	// Whose certificate comes doesn't matter: that one comes does.
 	err := tls.Client(c, &tls.Config{ServerName: p.name(), InsecureSkipVerify: true}).HandshakeContext(ctx)
-	return make([]byte, c.got), err
+	return c.got, err
 }
 
-type counted struct {
+// heard remembers what has come.
+type heard struct {
 	net.Conn
-	got int
+	got []byte
 }
 
-func (c *counted) Read(b []byte) (int, error) {
+func (c *heard) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.got += n
+	c.got = append(c.got, b[:n]...)
 	return n, err
 }

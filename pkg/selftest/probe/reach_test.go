@@ -179,3 +179,55 @@ func TestKernelReach(t *testing.T) {
 	listenTCP(t, netip.MustParseAddrPort(requiredAddr+":8080"), nil)
 	wantFailed(t, runChild(t, p, nobody))
 }
+
+// TestKernelInspected: only a refusal by who has the authority's key is one.
+func TestKernelInspected(t *testing.T) {
+	ca, other := newAuthority(t), newAuthority(t)
+	later := time.Now().Add(time.Hour)
+	answer := func(c *tls.Config, status string) func(net.Conn) {
+		return func(conn net.Conn) {
+			s := tls.Server(conn, c)
+			b := make([]byte, 4096)
+			if n, err := s.Read(b); err != nil || !strings.HasPrefix(string(b[:n]), selftest.Method+" / HTTP/1.1\r\nHost: llm.test:8443\r\n") {
+				return
+			}
+			s.Write([]byte("HTTP/1.1 " + status + "\r\nContent-Length: 0\r\n\r\n"))
+			s.Close()
+		}
+	}
+	own := ca.issue(t, requiredName, later)
+	for name, tt := range map[string]struct {
+		serve  func(net.Conn)
+		denied bool   // the name
+		want   string // detail
+		ok     bool
+	}{
+		"refused":         {answer(own, "403 Forbidden"), false, "refused by the broker", true},
+		"passed":          {answer(own, "200 OK"), false, `answered "200 OK" to a request that no rule allows`, false},
+		"not found":       {answer(own, "404 Not Found"), false, `answered "404 Not Found"`, false},
+		"another's":       {answer(other.issue(t, requiredName, later), "403 Forbidden"), false, "showed a certificate that is not the broker's", false},
+		"closed":          {func(net.Conn) {}, false, "TLS handshake with the broker: ", false},
+		"closed later":    {shake(own), false, "the broker's answer: ", false},
+		"does not exist":  {nil, true, "does not resolve", true},
+		"nobody is there": {nil, false, "dial tcp 203.0.113.2:8443: connect: connection refused", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := testPlan()
+			target := selftest.Target{Name: requiredName, Port: 8443, TLS: true}
+			if tt.denied {
+				target.Name = "other.test"
+			}
+			p.Inspected, p.Authority = []selftest.Target{target}, [][]byte{ca.cert.Raw}
+			newWorld(t, p)
+			serveGuard(t, p)
+			if tt.serve != nil {
+				listenTCP(t, netip.AddrPortFrom(netip.MustParseAddr(requiredAddr), 8443), tt.serve)
+			}
+			r := runChild(t, p, nobody, other.env(t))
+			c := r.Checks[len(r.Checks)-1]
+			if c.Name != "inspected" || c.OK != tt.ok || !strings.HasPrefix(c.Detail, tt.want) {
+				t.Errorf("%+v, want ok %v %q", c, tt.ok, tt.want)
+			}
+		})
+	}
+}

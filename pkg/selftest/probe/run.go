@@ -115,6 +115,10 @@ func probesOf(p plan, resolvConf string) []probe {
 		block(pp.name, pp.target, "", pp.run)
 	}
 	tryNames("block", p.Block...)
+	for _, t := range p.Inspected {
+		c := selftest.Check{Name: "inspected", Target: t.String(), Want: selftest.Blocked}
+		probes = append(probes, probe{c, reachTime, p.askInspected(resolver, t)})
+	}
 	reach := func(name string, targets []selftest.Target) {
 		for _, t := range targets {
 			c := selftest.Check{Name: name, Target: t.String(), Want: selftest.Reachable}

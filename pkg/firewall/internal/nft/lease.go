@@ -16,7 +16,7 @@ import (
 func (n *Backend) Lease(ls []plan.Lease) error {
 	add, del := n.conn.SetAddElements, n.conn.SetDeleteElements
 	for c := range slices.Chunk(ls, chunk) {
-		if err := n.change(c, []func(plan.Family, plan.Holder) plan.Set{plan.Family.Leases}, add, del, add); err != nil {
+		if err := n.change(c, func(f plan.Family, h plan.Holder) []plan.Set { return []plan.Set{f.Leases(h)} }, add, del, add); err != nil {
 			return nfnetlink.Explain("lease", err)
 		}
 	}
@@ -24,7 +24,6 @@ func (n *Backend) Lease(ls []plan.Lease) error {
 }
 
 func (n *Backend) Unlease(es []plan.Element) error {
-	both := []func(plan.Family, plan.Holder) plan.Set{plan.Family.Leases, plan.Family.Kept}
 	for c := range slices.Chunk(es, chunk/2) {
 		var lapsed, brief []plan.Lease
 		for _, e := range c {
@@ -32,9 +31,9 @@ func (n *Backend) Unlease(es []plan.Element) error {
 		}
 		// An element may expire at any time, and to delete one that isn't there
 		// fails them all: so each is added first, which is no error for one that is.
-		err := n.change(brief, both, n.conn.SetAddElements, n.conn.SetDeleteElements)
+		err := n.change(brief, plan.Family.Of, n.conn.SetAddElements, n.conn.SetDeleteElements)
 		if errors.Is(err, unix.ENFILE) { // there is no room to add one
-			err = n.change(lapsed, both, n.conn.SetDeleteElements)
+			err = n.change(lapsed, plan.Family.Of, n.conn.SetDeleteElements)
 		}
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return err
@@ -44,7 +43,7 @@ func (n *Backend) Unlease(es []plan.Element) error {
 }
 
 // change does steps with elements in sets of their family and holder, in one transaction.
-func (n *Backend) change(ls []plan.Lease, sets []func(plan.Family, plan.Holder) plan.Set, steps ...func(*nftables.Set, []nftables.SetElement) error) error {
+func (n *Backend) change(ls []plan.Lease, sets func(plan.Family, plan.Holder) []plan.Set, steps ...func(*nftables.Set, []nftables.SetElement) error) error {
 	type place struct {
 		family plan.Family
 		holder plan.Holder
@@ -55,9 +54,9 @@ func (n *Backend) change(ls []plan.Lease, sets []func(plan.Family, plan.Holder) 
 		by[p] = append(by[p], leaseElement(l))
 	}
 	for p, es := range by {
-		for _, set := range sets {
+		for _, set := range sets(p.family, p.holder) {
 			for _, step := range steps {
-				if err := step(nftSet(n.handle(), set(p.family, p.holder)), es); err != nil {
+				if err := step(nftSet(n.handle(), set), es); err != nil {
 					return err
 				}
 			}

@@ -6,21 +6,6 @@ import (
 	"net/netip"
 )
 
-// Holder is whose a lease is.
-type Holder uint8
-
-const (
-	Agent  Holder = iota // everybody's but the broker's: the agent's, and the guard's for it
-	Broker               // the broker's alone
-)
-
-func Holders() []Holder { return []Holder{Agent, Broker} }
-
-func (h Holder) String() string { return map[Holder]string{Agent: "agent", Broker: "broker"}[h] }
-
-// prefix begins the names of a holder's sets.
-func (h Holder) prefix() string { return map[Holder]string{Agent: "", Broker: "broker-"}[h] }
-
 // The broker holds the keys of the agent, and reaches the servers that take them. It is told by the user and the group
 // that made a socket, like the guard, and has sets of its own: of what is leased to it, and of what has answered. It
 // reaches what is in them, over TCP, and nothing else: no DNS, nothing on loopback, and nothing of what the agent may
@@ -90,7 +75,7 @@ func (b *builder) addBroker() error {
 		}
 	}
 	c.refuse()
-	b.plan.Chains = append(b.plan.Chains, c, leftover(), in)
+	b.plan.Chains = append(b.plan.Chains, c, in)
 	return nil
 }
 
@@ -104,9 +89,9 @@ func (c Config) listener() (out []netip.AddrPort) {
 	return out
 }
 
-// leftover decides what is sent to where the broker is connected, in a flow that the broker began. Sockets that it has
-// closed have no owner, and still send what it had written, and the end. Others who send there may be in such a flow by
-// using its port again; but they begin anew, by a segment that is not let in here, and by a socket that they own.
+// leftover decides what is sent to where the broker or the guard is connected, in a flow that it began. Sockets that it
+// has closed have no owner, and still send what it had written, and the end. Others who send there may be in such a flow
+// by using its port again; but they begin anew, by a segment that is not let in here, and by a socket that they own.
 func leftover() Chain {
 	c := Chain{Name: "leftover"}
 	c.add(leave, held)
@@ -141,11 +126,17 @@ func (b *builder) brokerZone() []Chain {
 }
 
 // others is done with what no socket of the broker's can have left, and with all where the agent may have had one, too.
+// Both have some to an inspected name. So there, what a socket of the broker's had not sent when it was closed is lost.
 func (b *builder) others() Chain {
 	c := Chain{Name: "others"}
 	for _, f := range Families() {
-		for _, s := range append(b.allowed[f], f.Leases(Agent).Name, f.Kept(Agent).Name) {
+		for _, s := range b.allowed[f] {
 			c.add(accept, of(f), inSet(s))
+		}
+		for _, h := range []Holder{Agent, Gated, Inspected} {
+			for _, s := range f.Of(h) {
+				c.add(accept, of(f), inSet(s.Name))
+			}
 		}
 		for _, s := range append(b.brokered[f], f.Kept(Broker).Name) {
 			c.add(leave, of(f), inSet(s))

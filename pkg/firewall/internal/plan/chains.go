@@ -181,29 +181,13 @@ func (b *builder) permitted(c *Chain) {
 			c.add(accept, of(f), inSet(s))
 		}
 	}
-	// Where names are looked at, nobody goes out but the guard: not around the
-	// redirection, and not in what is left of a flow of the guard's.
-	for _, port := range sorted(b.Gated) {
-		for _, other := range b.guardOwned() { // each fits what another process sends, and together all of that
-			around := []Match{tcp, dport(port), original, other.not()}
-			if !b.Observe {
-				c.refuse(around...)
-				continue
-			}
-			for _, f := range Families() {
-				c.refuse(append([]Match{of(f)}, and(around, inSet(f.Leases(Agent).Name))...)...)
-			}
-		}
-	}
 	b.goingOn(c)
 	for _, f := range Families() {
 		c.add(accept, of(f), inSet(f.Leases(Agent).Name))
 	}
 	// What the guard still sends on a connection that is no longer allowed is dropped. The
 	// reset of a refusal would end it here, before the guard has told the server.
-	for _, port := range sorted(b.Gated) {
-		c.add(drop, and(b.guardOwned(), original, established, tcp, dport(port))...)
-	}
+	c.add(drop, and(b.guardOwned(), original, established, tcp)...)
 	if b.Observe {
 		c.add(jump("observe"), tcp)
 		c.add(jump("observe"), udp)
@@ -298,8 +282,8 @@ func (b *builder) postrouting() Chain {
 	return c
 }
 
-// redirect sends port 53 of every address, and the gated ports of leased addresses, to the guard. Container engines do
-// the same for their own DNS server at priority -100.
+// redirect sends port 53 of every address to the guard, and what is leased to be looked into. Container engines do the
+// same for their own DNS server at priority -100.
 func (b *builder) redirect() Chain {
 	c := Chain{Name: "to-guard", Hook: "output", Nat: true, Priority: -105}
 	c.add(leave, b.guardOwned()...)
@@ -318,8 +302,8 @@ func (b *builder) redirect() Chain {
 		for _, s := range b.allowed[f] {
 			c.add(leave, of(f), inSet(s))
 		}
-		for _, port := range sorted(b.Gated) {
-			c.add(redirect(gate), of(f), tcp, dport(port), inSet(f.Leases(Agent).Name))
+		for _, h := range redirectedTo() {
+			c.add(redirect(gate), of(f), tcp, inSet(f.Leases(h).Name))
 		}
 	}
 	return c

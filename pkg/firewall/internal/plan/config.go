@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Entry is a set of destinations: the addresses of Prefix, on one port of one IP protocol. In Config.Deny, Proto 0
@@ -82,10 +85,10 @@ type Config struct {
 	DNSPort4, DNSPort6 uint16
 
 	// GatePort4 and GatePort6 are the ports on 127.0.0.1 and ::1 where the guard looks at the names inside connections:
-	// TCP to a leased address on one of Gated is redirected there. 0 refuses it.
+	// what is leased as Gated or Inspected is redirected there, unless it is of Allow. 0 refuses it.
 	GatePort4, GatePort6 uint16
 
-	Gated     []uint16         // TCP ports. Destinations of Allow don't pass the gate
+	Relayed   []uint16         // of a Reduced plan, which has no leases: the TCP ports that are redirected there
 	Upstreams []netip.AddrPort // the DNS servers of the guard, over UDP and TCP
 
 	// Here are those of Upstreams that may be addresses of this namespace, besides the engine's: no process but the
@@ -106,8 +109,8 @@ type Config struct {
 	DropGroup uint16  // the NFLOG group that gets what is refused; 0 means none
 }
 
-// Element is one destination: an address, an IP protocol number (6 or 17) and a port. What one holder may reach, no
-// other may for that.
+// Element is one destination: an address, an IP protocol number (6 or 17, and 6 alone where it is redirected) and a
+// port. What one holder may reach, no other may for that.
 type Element struct {
 	Addr  netip.Addr
 	Proto uint8
@@ -134,8 +137,8 @@ type Lease struct {
 // Clean returns e as the kernel knows it, or an error if e can't be leased.
 func (e Element) Clean() (Element, error) {
 	e.Addr = e.Addr.Unmap().WithZone("")
-	if !e.Addr.IsValid() || e.Port == 0 || !hasPorts(e.Proto) || e.For > Broker {
-		return e, fmt.Errorf("%v: want an address, tcp or udp, a port, and a holder", e)
+	if !e.Addr.IsValid() || e.Port == 0 || !hasPorts(e.Proto) || e.For > Broker || e.Proto != unix.IPPROTO_TCP && slices.Contains(redirectedTo(), e.For) {
+		return e, fmt.Errorf("%v: want an address, tcp or udp, a port, and a holder who takes it", e)
 	}
 	return e, nil
 }

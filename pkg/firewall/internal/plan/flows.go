@@ -14,16 +14,33 @@ import (
 //
 // Only answers put an address there. What the agent sends to one that never says anything keeps nothing open.
 
+// onward says where the guard goes for those who are redirected to it. That may be to an address that is open to all as
+// well, for a name that is not looked into where another one is.
+func (b *builder) onward() Chain {
+	c := Chain{Name: "onward"}
+	for _, f := range Families() {
+		for _, h := range []Holder{Gated, Agent} {
+			c.add(accept, of(f), original, established, inSet(f.Kept(h).Name))
+			c.add(accept, of(f), inSet(f.Leases(h).Name))
+		}
+	}
+	// It ends a connection that is no longer allowed by a reset, which carries
+	// nothing (RFC 9293, 3.5.2). Without it the server would wait for more.
+	c.add(accept, original, established, tcp, reset)
+	return c
+}
+
 // goingOn lets flows go on, those that went out and those that came in. Others have
 // been refused by then, such as what goes to a denied block.
 func (b *builder) goingOn(c *Chain) {
+	c.add(jump("onward"), b.guardOwned()...)
 	for _, f := range Families() {
 		c.add(accept, of(f), original, established, inSet(f.Kept(Agent).Name))
-	}
-	// The guard ends a connection that is no longer allowed by a reset, which carries
-	// nothing (RFC 9293, 3.5.2). Without it the server would wait for more.
-	for _, port := range sorted(b.Gated) {
-		c.add(accept, and(b.guardOwned(), original, established, tcp, dport(port), reset)...)
+		c.add(jump("leftover"), of(f), tcp, original, established, inSet(f.Kept(Gated).Name))
+		// Nobody goes around the redirection. What began before there was one goes on, by the first of these rules.
+		for _, h := range redirectedTo() {
+			c.refuse(of(f), original, inSet(f.Leases(h).Name))
+		}
 	}
 	for _, e := range b.inbound() {
 		c.add(accept, reply, established, proto(e.Proto), sport(e.Port))
@@ -49,15 +66,19 @@ func (b *builder) repliesIn(c *Chain) {
 	}
 	for _, f := range Families() {
 		from := func(v Verdict, set string) { c.add(v, of(f), reply, established, fromSet(set)) }
-		kept, leased := f.Kept(Agent).Name, f.Leases(Agent).Name
 		b.brokerIn(c, f)
 		from(drop, b.deny[f])
 		for _, s := range b.allowed[f] {
 			from(accept, s)
 		}
-		from(keep(kept), kept)
-		from(keep(kept), leased)
-		from(accept, leased) // if the other set is full, it ends with its lease
+		for _, of := range []func(Family, Holder) Set{Family.Kept, Family.Leases} {
+			for _, h := range []Holder{Agent, Gated} {
+				from(keep(f.Kept(h).Name), of(f, h).Name)
+			}
+		}
+		for _, h := range []Holder{Agent, Gated} {
+			from(accept, f.Leases(h).Name) // if the other set is full, it ends with its lease
+		}
 	}
 	b.brokerLetIn(c)
 	for _, e := range b.inbound() {

@@ -9,7 +9,7 @@ import (
 // TestPlanObserve: observing changes what happens to addresses that no rule
 // allows, and nothing that comes before.
 func TestPlanObserve(t *testing.T) {
-	c := Config{GuardUID: 64901, GuardGID: 48211, DNSPort4: 5353, DNSPort6: 5353, GatePort4: 5443, GatePort6: 5443, Gated: []uint16{443, 80}, DropGroup: 4100,
+	c := Config{GuardUID: 64901, GuardGID: 48211, DNSPort4: 5353, DNSPort6: 5353, GatePort4: 5443, GatePort6: 5443, DropGroup: 4100,
 		Deny: []Entry{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}}}
 	enforce, err := New(c)
 	if err != nil {

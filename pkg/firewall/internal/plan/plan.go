@@ -62,13 +62,17 @@ func (f Family) Kept(h Holder) Set {
 const KeptFor = 24 * time.Hour
 
 // LeaseSets and KeptSets are those of all holders and families. Only some may be there.
-func LeaseSets() []Set { return setsOf(Family.Leases) }
-func KeptSets() []Set  { return setsOf(Family.Kept) }
+func LeaseSets() []Set { return setsOf(false) }
+func KeptSets() []Set  { return setsOf(true) }
 
-func setsOf(set func(Family, Holder) Set) (out []Set) {
+func setsOf(kept bool) (out []Set) {
 	for _, h := range Holders() {
 		for _, f := range Families() {
-			out = append(out, set(f, h))
+			for _, s := range f.Of(h) {
+				if s.Dynamic == kept {
+					out = append(out, s)
+				}
+			}
 		}
 	}
 	return out
@@ -168,7 +172,9 @@ func New(c Config) (Plan, error) {
 		b.deny[f] = b.static("deny", f, deny)[0] // of either family there is always one: see never
 		b.allowed[f] = b.static("allow", f, allow)
 		if !c.Sealed {
-			p.Sets = append(p.Sets, f.Leases(Agent), f.Kept(Agent))
+			for _, h := range []Holder{Agent, Gated, Inspected} {
+				p.Sets = append(p.Sets, f.Of(h)...)
+			}
 		}
 	}
 	if err := b.addGranted(); err != nil {
@@ -186,7 +192,7 @@ func New(c Config) (Plan, error) {
 	p.Chains = append(p.Chains, b.output(), b.input(),
 		Chain{Name: "forward", Hook: "forward", Closed: true}, b.postrouting())
 	if !c.Sealed {
-		p.Chains = append(p.Chains, b.redirect())
+		p.Chains = append(p.Chains, b.onward(), leftover(), b.redirect())
 	}
 	if c.GuardZone {
 		p.Chains = append(p.Chains, b.zone())
@@ -203,7 +209,7 @@ func Probe(prefix string, reduced bool) (Plan, error) {
 	a4, a6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1") // any will do: no packet meets it
 	c := Config{
 		Reduced: reduced, GuardUID: 1, GuardGID: 1, AgentUID: 1, GuardZone: true, DropGroup: 1,
-		DNSPort4: 1, DNSPort6: 1, GatePort4: 1, GatePort6: 1, Gated: []uint16{1}, Inbound: []Entry{{Proto: unix.IPPROTO_TCP, Port: 1}},
+		DNSPort4: 1, DNSPort6: 1, GatePort4: 1, GatePort6: 1, Relayed: []uint16{1}, Inbound: []Entry{{Proto: unix.IPPROTO_TCP, Port: 1}},
 		Upstreams: []netip.AddrPort{netip.AddrPortFrom(EngineDNS(), 53), netip.AddrPortFrom(a4, 53), netip.AddrPortFrom(a6, 53)},
 	}
 	end := time.Now().Add(time.Hour)

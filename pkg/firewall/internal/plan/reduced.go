@@ -35,7 +35,7 @@ func reducedPlan(c Config, allow, deny []Box) (Plan, error) {
 	}
 	r := &reducer{Config: c, denied: disjoint(deny)}
 	// What is redirected by its port already needs no rule of its own.
-	r.allowed = slices.DeleteFunc(disjoint(allow), func(b Box) bool { return slices.Contains(c.Gated, b.Port) })
+	r.allowed = slices.DeleteFunc(disjoint(allow), func(b Box) bool { return slices.Contains(c.Relayed, b.Port) })
 	for _, l := range c.Local {
 		if a := l.Addr().Unmap().WithZone(""); !a.IsLoopback() {
 			r.own = append(r.own, netip.PrefixFrom(a, l.Bits()-(l.Addr().BitLen()-a.BitLen())))
@@ -109,7 +109,7 @@ func (r *reducer) guard() Chain {
 	for _, b := range r.denied {
 		c.add(drop, b.matches()...)
 	}
-	for _, port := range sorted(r.Gated) {
+	for _, port := range sorted(r.Relayed) {
 		c.add(accept, tcp, dport(port))
 	}
 	for _, b := range r.allowed {
@@ -176,7 +176,7 @@ func (r *reducer) redirect() Chain {
 		if gate == 0 {
 			continue
 		}
-		for _, port := range sorted(r.Gated) {
+		for _, port := range sorted(r.Relayed) {
 			c.add(redirect(gate), of(f), tcp, dport(port))
 		}
 		for _, b := range ofFamily(r.allowed, f) {

@@ -13,7 +13,7 @@ func reducedConfig() Config {
 	}
 	return Config{
 		Reduced: true, GuardUID: 990, GuardGID: 48211, AgentUID: 1000, DNSPort4: 41053, DNSPort6: 41054, GatePort4: 41080, GatePort6: 41081,
-		Gated:     []uint16{443, 80, 22, 443},
+		Relayed:   []uint16{443, 80, 22, 443},
 		Upstreams: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.53:53"), netip.MustParseAddrPort("[2001:db8::53]:853")},
 		Allow:     []Entry{entry("10.1.0.0/16", 6, 443), entry("10.2.0.0/16", 6, 5432), entry("2001:db8:1::/48", 6, 5432)},
 		Deny:      []Entry{entry("10.1.2.0/24", 0, 0), entry("192.168.0.0/16", 0, 25)},

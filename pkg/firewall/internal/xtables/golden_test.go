@@ -39,12 +39,12 @@ func TestPlanGolden(t *testing.T) {
 		"otherport": func(c *plan.Config) { // none but the guard's packets may be part of the guard's flows
 			c.Upstreams = []netip.AddrPort{netip.MustParseAddrPort("10.0.0.53:853"), netip.MustParseAddrPort("[2001:db8::53]:5353")}
 		},
-		"gated":  func(c *plan.Config) { c.GatePort4, c.GatePort6, c.Gated = 41080, 41081, []uint16{443, 80, 443} },
-		"nogate": func(c *plan.Config) { c.GatePort4, c.Gated = 41080, []uint16{443} }, // no IPv6 listener
+		"gated":  func(c *plan.Config) { c.GatePort4, c.GatePort6 = 41080, 41081 },
+		"nogate": func(c *plan.Config) { c.GatePort4 = 41080 }, // no IPv6 listener
 		"nolog":  func(c *plan.Config) { c.DropGroup = 0 },
 		"zoned":  func(c *plan.Config) { c.GuardZone = true },
 		"brokered": func(c *plan.Config) {
-			c.GuardZone, c.GatePort4, c.GatePort6, c.Gated = true, 41080, 41081, []uint16{443, 80}
+			c.GuardZone, c.GatePort4, c.GatePort6 = true, 41080, 41081
 			c.BrokerUID, c.BrokerGID, c.BrokerPort4, c.BrokerPort6 = 991, 51007, 41099, 41100
 			c.BrokerAllow = []plan.Entry{entry("10.3.0.7/32", 6, 8000), entry("2001:db8:3::7/128", 6, 8000)}
 			c.BrokerDeny = []plan.Entry{entry("169.254.9.9/32", 0, 0), entry("100.100.100.200/32", 0, 0)}
@@ -63,7 +63,7 @@ func TestPlanGolden(t *testing.T) {
 			slices.Reverse(c.Deny)
 			slices.Reverse(c.Inbound)
 			slices.Reverse(c.Upstreams)
-			slices.Reverse(c.Gated)
+			slices.Reverse(c.Relayed)
 			slices.Reverse(c.BrokerAllow)
 			slices.Reverse(c.BrokerDeny)
 			if q, err := plan.New(c); err != nil || q.String() != p.String() {
@@ -107,7 +107,7 @@ func TestReducedPlanGolden(t *testing.T) {
 				slices.Reverse(s)
 			}
 			slices.Reverse(c.Upstreams)
-			slices.Reverse(c.Gated)
+			slices.Reverse(c.Relayed)
 			slices.Reverse(c.Local)
 			if q, err := plan.New(c); err != nil || q.String() != p.String() {
 				t.Errorf("another order of entries gives another plan (%v)", err)
@@ -123,7 +123,7 @@ func fullReduced() plan.Config {
 	}
 	return plan.Config{
 		Reduced: true, GuardUID: 990, GuardGID: 48211, AgentUID: 1000, DNSPort4: 41053, DNSPort6: 41054, GatePort4: 41080, GatePort6: 41081,
-		Gated:     []uint16{443, 80, 22, 443},
+		Relayed:   []uint16{443, 80, 22, 443},
 		Upstreams: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.53:53"), netip.MustParseAddrPort("[2001:db8::53]:853")},
 		Allow:     []plan.Entry{entry("10.1.0.0/16", 6, 443), entry("10.2.0.0/16", 6, 5432), entry("2001:db8:1::/48", 6, 5432)},
 		Deny:      []plan.Entry{entry("10.1.2.0/24", 0, 0), entry("192.168.0.0/16", 0, 25)},
@@ -139,9 +139,9 @@ func fullReduced() plan.Config {
 func TestGuardByBoth(t *testing.T) {
 	up := []netip.AddrPort{netip.MustParseAddrPort("127.0.0.11:53"), netip.MustParseAddrPort("192.0.2.53:853")}
 	for name, c := range map[string]plan.Config{
-		"full":    {DNSPort4: 1, DNSPort6: 1, GatePort4: 2, GatePort6: 2, Gated: []uint16{80, 443}, Upstreams: up, DropGroup: 7},
-		"monitor": {DNSPort4: 1, DNSPort6: 1, GatePort4: 2, GatePort6: 2, Gated: []uint16{80, 443}, Upstreams: up, DropGroup: 7, Observe: true},
-		"reduced": {Reduced: true, AgentUID: 1000, DNSPort4: 1, GatePort4: 2, Gated: []uint16{443}, Upstreams: up[1:]},
+		"full":    {DNSPort4: 1, DNSPort6: 1, GatePort4: 2, GatePort6: 2, Upstreams: up, DropGroup: 7},
+		"monitor": {DNSPort4: 1, DNSPort6: 1, GatePort4: 2, GatePort6: 2, Upstreams: up, DropGroup: 7, Observe: true},
+		"reduced": {Reduced: true, AgentUID: 1000, DNSPort4: 1, GatePort4: 2, Relayed: []uint16{443}, Upstreams: up[1:]},
 	} {
 		c.GuardUID, c.GuardGID = 990, 48211
 		both, err := plan.New(c)

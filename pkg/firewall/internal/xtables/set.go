@@ -70,11 +70,14 @@ func (x *Backend) reserve(s ipset, entries []ipsetEntry) error {
 
 // Unlease: leases go first: what is not leased is not newly kept.
 func (x *Backend) Unlease(es []plan.Element) error {
-	for _, set := range []func(plan.Family, plan.Holder) plan.Set{plan.Family.Leases, plan.Family.Kept} {
+	for _, kept := range []bool{false, true} {
 		by := map[ipset][]ipsetEntry{}
 		for _, e := range es {
-			s := whole(set(plan.FamilyOf(e.Addr), e.For))
-			by[s] = append(by[s], entryOf(e, 0))
+			for _, set := range plan.FamilyOf(e.Addr).Of(e.For) {
+				if s := whole(set); set.Dynamic == kept {
+					by[s] = append(by[s], entryOf(e, 0))
+				}
+			}
 		}
 		for s, entries := range by {
 			if err := setEntries(nl.IPSET_CMD_DEL, s, entries); err != nil && !errors.Is(err, unix.ENOENT) {
