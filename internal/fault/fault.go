@@ -21,6 +21,10 @@ const (
 	Privilege    = 77  // EX_NOPERM: a capability is missing
 	Policy       = 78  // EX_CONFIG: bad policy or allowlist
 	TerminalLost = 3   // of the client on the container's terminal: there is nothing to show on any more
+	TurnedDown   = 4   // request --wait: a person said no
+	Denied       = 5   // request --wait: a person denied what was asked for
+	Forgotten    = 6   // request --wait: nobody decided, and it waits no more
+	TimedOut     = 75  // EX_TEMPFAIL; request --wait: nobody has decided yet
 	NoExec       = 126 // the command is not executable
 	NotFound     = 127 // the command was not found
 )

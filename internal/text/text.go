@@ -3,21 +3,15 @@ package text
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
-	"regexp"
-	"strconv"
 	"strings"
-	"time"
 	"unicode"
-
-	"github.com/clipperhouse/displaywidth"
-	"golang.org/x/sys/unix"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // Clean is s as a terminal may have it: the agent chooses names, and a control
@@ -45,14 +39,6 @@ func Times[N int | uint64](n N) string {
 		return "once"
 	}
 	return fmt.Sprintf("%d times", n)
-}
-
-// Ago is how long something is past.
-func Ago(t time.Time) string {
-	if t.IsZero() {
-		return "never"
-	}
-	return time.Since(t).Round(time.Second).String() + " ago"
 }
 
 // FirstFault is the first error of a policy, which stands below a headline.
@@ -86,53 +72,6 @@ func FirstLine(s string) string {
 	return line
 }
 
-// Shortly is a time as people write it: 10m, 1h30m.
-func Shortly(d time.Duration) string { return Trimmed(d.Round(time.Second)) }
-
-// Roughly is a time in which nobody counts the seconds if it is longer than an hour.
-func Roughly(d time.Duration) string {
-	if d > time.Hour {
-		d = d.Round(time.Minute)
-	}
-	return Shortly(d)
-}
-
-// Trimmed is a time without the zeros at its end.
-func Trimmed(d time.Duration) string {
-	s := d.String()
-	for _, zero := range []string{"m0s", "h0m"} {
-		if strings.HasSuffix(s, zero) {
-			s = s[:len(s)-2]
-		}
-	}
-	return s
-}
-
-// ParseTime reads a time that people write: 90s, 1h30m, and 3d. A day has 24 hours.
-func ParseTime(s string) (time.Duration, error) {
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		n, err := strconv.ParseUint(days, 10, 16)
-		return time.Duration(n) * 24 * time.Hour, err
-	}
-	d, err := time.ParseDuration(s)
-	if err == nil && d < 0 {
-		err = errors.New("it is negative")
-	}
-	return d, err
-}
-
-// Moment is a time as commands show it: the hour of today, with the date where the day or the year is another.
-func Moment(t, now time.Time) string {
-	t, now = t.Local(), now.Local()
-	switch {
-	case t.Year() != now.Year():
-		return t.Format(time.DateTime)
-	case t.YearDay() != now.YearDay():
-		return t.Format("Jan _2 15:04:05")
-	}
-	return t.Format(time.TimeOnly)
-}
-
 // Screen writes lines until one can't be written.
 type Screen struct {
 	W   io.Writer
@@ -151,83 +90,38 @@ func (s *Screen) Row(name, format string, args ...any) {
 	s.Line("  %-12s "+format, append([]any{name}, args...)...)
 }
 
-// JSON writes v for programs.
-func JSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
+// JSON writes v for programs. A terminal may show it all the same, and so what Clean takes away is escaped.
+func JSON(w io.Writer, v any) error { return writeJSON(w, v, "  ") }
+
+// JSONLine is JSON in one line.
+func JSONLine(w io.Writer, v any) error { return writeJSON(w, v, "") }
+
+func writeJSON(w io.Writer, v any, indent string) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetIndent("", indent)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(escaped(b.Bytes()))
+	return err
 }
 
-// IsTerminal says whether a file is one.
-func IsTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
-}
-
-// folder breaks lines between words. Every further part of a line begins with hang.
-type folder struct {
-	w     io.Writer
-	width int
-	hang  string
-	rest  []byte // of a line that has no end yet
-}
-
-// Folded is where a command writes for a person: the terminal's width is kept, and a
-// file or a pipe gets the lines as they are, for programs that read line by line.
-func Folded(w io.Writer, hang string) io.Writer {
-	f, ok := w.(*os.File)
-	if !ok {
-		return w
+// escaped is JSON without characters that a terminal acts on, or that reorder text. Below U+0020 encoding/json has none.
+func escaped(b []byte) []byte {
+	visible := func(r rune) bool { return r == '\n' || r == unicode.ReplacementChar || unicode.IsPrint(r) }
+	if !bytes.ContainsFunc(b, func(r rune) bool { return !visible(r) }) {
+		return b
 	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return w
-	}
-	width := cmp.Or(int(size.Col), 80) // it may not know yet: "docker exec -t" says it when the command runs already
-	return &folder{w: w, width: max(width, 2*len(hang)), hang: hang}
-}
-
-func (f *folder) Write(p []byte) (int, error) {
-	f.rest = append(f.rest, p...)
-	end := bytes.LastIndexByte(f.rest, '\n') + 1
-	var out strings.Builder
-	for line := range strings.Lines(string(f.rest[:end])) {
-		out.WriteString(Fold(strings.TrimSuffix(line, "\n"), f.width, f.hang) + "\n")
-	}
-	f.rest = f.rest[end:]
-	if _, err := io.WriteString(f.w, out.String()); err != nil {
-		return 0, err
-	}
-	return len(p), nil
-}
-
-// wordOf is a word with the blanks before it; the last has those behind it as well.
-var wordOf = regexp.MustCompile(` *[^ ]+(?: +$)?|^ +$`)
-
-// Fold breaks a line at blanks so that no part is wider than width. A wider word stays whole.
-func Fold(line string, width int, hang string) string {
-	if Columns(line) <= width {
-		return line
-	}
-	var out strings.Builder
-	part, words := "", 0
-	for _, word := range wordOf.FindAllString(line, -1) {
-		if words > 0 && Columns(part+word) > width {
-			out.WriteString(part + "\n")
-			part, words = hang, 0
+	var out []byte
+	for _, r := range string(b) {
+		if visible(r) {
+			out = utf8.AppendRune(out, r)
+			continue
 		}
-		if words == 0 && out.Len() > 0 {
-			word = strings.TrimLeft(word, " ")
-			if word == "#" && strings.HasSuffix(hang, "# ") {
-				continue // a comment goes on as one
-			}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			out = fmt.Appendf(out, `\u%04x`, unit)
 		}
-		part, words = part+word, words+1
 	}
-	return out.String() + part
+	return out
 }
-
-var colours = regexp.MustCompile("\x1b\\[[^m]*m")
-
-// Columns is how many a text takes, colours aside. A character may take two, or none.
-func Columns(s string) int { return displaywidth.String(colours.ReplaceAllString(s, "")) }

@@ -1,6 +1,12 @@
 package text
 
-import "testing"
+import (
+	"encoding/json"
+	"io"
+	"maps"
+	"strings"
+	"testing"
+)
 
 // TestCounted: one is not said as if it were many.
 func TestCounted(t *testing.T) {
@@ -13,6 +19,24 @@ func TestCounted(t *testing.T) {
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestJSON: what is written for programs does nothing on a terminal, and reads back as it was.
+func TestJSON(t *testing.T) {
+	hostile := map[string]string{"\u202eb": "\u009b2J\x1b]0;x\x07 \u200b\x7f\U000e0001 <ü世🙂>\n"}
+	for _, write := range []func(io.Writer, any) error{JSON, JSONLine} {
+		var b strings.Builder
+		if err := write(&b, hostile); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.ReplaceAll(b.String(), "\n", ""); Clean(got) != got {
+			t.Errorf("%q", b.String())
+		}
+		var back map[string]string
+		if err := json.Unmarshal([]byte(b.String()), &back); err != nil || !maps.Equal(back, hostile) {
+			t.Errorf("%q, %v", back, err)
 		}
 	}
 }
