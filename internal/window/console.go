@@ -3,6 +3,7 @@ package window
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"sync"
 	"syscall"
@@ -11,17 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/ids"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/internal/wire/sessionop"
+	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
 
-// console keeps a client of the session on the container's own terminal, for as long as that is there. The client runs
-// under the server's uid: it reads what the server sends, and has the terminal and one socket.
+// console keeps a client of the session on the container's own terminal, for as long as that is there. Who sits there has
+// started the container, and answers what the agent asks for. So the client has a uid of its own: the server, which
+// reads what the agent prints, can't touch it. It has the terminal, one socket to the server, and one to the keeper.
 type console struct {
 	sessions *Session
+	uid, gid uint32
 	in, out  *os.File
 	found    unix.Termios // as the terminal was
 
@@ -33,12 +38,17 @@ type console struct {
 }
 
 // newConsole takes the terminal over, if there is one on both files.
-func newConsole(s *Session, in, out *os.File) *console {
+func newConsole(s *Session, in, out *os.File) (*console, error) {
 	t, err := unix.IoctlGetTermios(int(in.Fd()), unix.TCGETS)
 	if err != nil || !text.IsTerminal(out) {
-		return nil
+		return nil, nil
 	}
-	return &console{sessions: s, in: in, out: out, found: *t}
+	uid, err := ids.ChooseUID("the client on the container's terminal", s.host.SocketOwners, s.host.Identity.UID, s.host.GuardUID, s.uid)
+	if err != nil {
+		return nil, err
+	}
+	gid, err := ids.OwnGroup(uid, s.host.Identity.GID)
+	return &console{sessions: s, uid: uid, gid: gid, in: in, out: out, found: *t}, err
 }
 
 // InBackground reports whether a shell has started us in the background of our terminal.
@@ -83,13 +93,29 @@ func (c *console) start(ch *wire.Channel) error {
 	}
 	c.restore() // an earlier client may have been killed
 	k := c.sessions.host
+	argv, files := []string{stage.TerminalName, "--prefix", k.Prefix, "--again", k.Elsewhere}, []*os.File{client}
+	var ours *net.UnixConn
+	if k.Decide != nil {
+		var theirs *os.File
+		if ours, theirs, err = wire.Pair(); err != nil {
+			return err
+		}
+		defer theirs.Close()
+		argv, files = append(argv, "--answers"), append(files, theirs)
+	}
 	proc, err := stage.Spawn(k.Reaper, stage.Options{
-		Spec:  c.sessions.own(stage.TerminalName, "--prefix", k.Prefix, "--again", k.Elsewhere),
-		Stdin: c.in, Stdout: c.out, Stderr: k.Diagnostics(), Files: []*os.File{client}, Rank: stage.SessionGoes,
+		Spec:  stage.Own("terminal", c.uid, c.gid, argv...),
+		Stdin: c.in, Stdout: c.out, Stderr: k.Diagnostics(), Files: files, Rank: stage.SessionGoes,
 		Foreground: true, Front: c.proc != nil && foreground(c.in) == c.proc.Pid(), // still that of a client that has ended
 	})
 	if err != nil {
+		if ours != nil {
+			ours.Close()
+		}
 		return err
+	}
+	if ours != nil {
+		go k.serveAnswers(wire.Open(ours, sessionop.MaxText), control.Peer{UID: c.uid, PID: proc.Pid(), Terminal: true})
 	}
 	c.proc = proc
 	go c.watch(proc, ch)

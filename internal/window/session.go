@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -53,6 +54,9 @@ type Host struct {
 	Shell        func() string                   // what a person gets who asks for no command
 	Clipboard    func() bool                     // programs may write that of who looks at them
 	Diagnostics  func() *os.File                 // where a child may write; nil: nowhere
+
+	// Decide does what the person at the container's terminal says to requests of the agent's; nil: there are none.
+	Decide func(context.Context, control.Peer, control.Request) control.Reply
 }
 
 // Session keeps one session server running, and owns what outlives it: windows, listening socket and record.
@@ -75,6 +79,8 @@ type Session struct {
 	served     bool          // there was a server before
 	seen       time.Time     // when the server last said something
 	publishing bool          // soon
+
+	notice atomic.Pointer[string] // what clients are to be shown; nil or empty: nothing
 }
 
 // New makes the listening socket. Nothing runs yet.
@@ -113,7 +119,11 @@ func (s *Session) socket() string { return filepath.Join(string(s.host.Dir), ask
 // Begin starts the first window, shown on the container's terminal if in and out are one, and tells w how else to see
 // it.
 func (s *Session) Begin(ctx context.Context, argv []string, in, out *os.File, w io.Writer) (*reaper.Process, error) {
-	if s.console = newConsole(s, in, out); s.console != nil {
+	c, err := newConsole(s, in, out)
+	if err != nil {
+		return nil, err
+	}
+	if s.console = c; c != nil {
 		size, _ := unix.IoctlGetWinsize(int(in.Fd()), unix.TIOCGWINSZ) // zero where it has none
 		return s.openShown(ctx, argv, size.Col, size.Row)
 	}
@@ -161,16 +171,31 @@ const sessionPatience = 10 * time.Second
 func (s *Session) spawn(channel *os.File) (*reaper.Process, error) {
 	k := s.host
 	return stage.Spawn(k.Reaper, stage.Options{
-		Spec:   s.own(stage.SessionsName),
+		Spec:   stage.Own("session", s.uid, s.gid, stage.SessionsName),
 		Config: stage.SessionConfig{Name: s.host.Name, AgentUID: k.Identity.UID, Clipboard: k.Clipboard(), RecordLimit: k.RecordLimit, LogLevel: k.LogLevel},
 		Files:  []*os.File{channel, s.listener}, Stderr: k.Diagnostics(), Rank: stage.SessionGoes,
 	})
 }
 
-// own is how the server and the client on the container's terminal run.
-func (s *Session) own(argv ...string) privdrop.Spec {
-	return stage.Own("session", s.uid, s.gid, argv...)
+// Notice has every client that looks show a line of text, and ring for it; an empty one takes the line away. It waits
+// for nobody, and may be called before there is a server: the last text counts.
+func (s *Session) Notice(text string) {
+	s.notice.Store(&text)
+	go func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.ring()
+	}()
 }
+
+// ring tells the server the last notice. The lock is held.
+func (s *Session) ring() {
+	if text := s.notice.Load(); text != nil {
+		s.tell(wire.Message{Op: sessionop.Notice, Text: (*text)[:min(len(*text), maxNotice)]}, nil)
+	}
+}
+
+const maxNotice = 1 << 10 // bytes; which is more than a line has
 
 // Stop ends the session for whoever looks at it, then the server.
 func (s *Session) Stop() {
@@ -239,6 +264,7 @@ func (s *Session) serving(ch *wire.Channel) {
 			s.hand(w, 0, s.served)
 		}
 	}
+	s.ring()
 	s.tell(wire.Message{Op: wire.OpReady}, nil)
 	again := s.served
 	s.served = true

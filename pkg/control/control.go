@@ -38,13 +38,17 @@ const (
 // maxSeconds is the longest time that a request can ask for: a century.
 const maxSeconds = 100 * 365 * 24 * 60 * 60
 
+// Start stands for a time that has no end but that of the process that is asked.
+const Start = -1
+
 // Request is what a peer asks for. Every field but Verb may be left out.
 type Request struct {
 	Version int    `json:"version"` // 1
 	Verb    string `json:"verb"`    // up to 16 letters a to z
 	Target  string `json:"target,omitempty"`
 	Reason  string `json:"reason,omitempty"`
-	Seconds int64  `json:"seconds,omitempty"` // how long; 0: not said
+	Seconds int64  `json:"seconds,omitempty"` // how long; 0: not said; Start: until who is asked ends
+	Save    bool   `json:"save,omitempty"`    // for good: also for those who are asked later
 	Number  uint32 `json:"number,omitempty"`  // of a grant or request; 0: none
 }
 
@@ -75,13 +79,14 @@ func parseRequest(line []byte) (Request, error) {
 	if _, err := d.Token(); err != io.EOF {
 		return Request{}, errors.New("the request is followed by more data")
 	}
-	if err := r.check(); err != nil {
+	if err := r.Check(); err != nil {
 		return Request{}, err
 	}
 	return r, nil
 }
 
-func (r Request) check() error {
+// Check says what is out of bounds in r.
+func (r Request) Check() error {
 	switch {
 	case r.Version != 1:
 		return fmt.Errorf("version %d of the protocol is not spoken here, 1 is", r.Version)
@@ -91,8 +96,10 @@ func (r Request) check() error {
 		return fmt.Errorf("a target is up to %d printable characters", maxTarget)
 	case len(r.Reason) > maxReason || !printable(r.Reason):
 		return fmt.Errorf("a reason is up to %d printable characters", maxReason)
-	case r.Seconds < 0 || r.Seconds > maxSeconds:
+	case r.Seconds < Start || r.Seconds > maxSeconds:
 		return errors.New("the time is out of range")
+	case r.Save && r.Seconds != 0:
+		return errors.New("what is saved has no end")
 	}
 	return nil
 }
@@ -113,7 +120,7 @@ var ErrBounds = errors.New("out of bounds")
 // matches ErrBounds, or is about the connection, such as fs.ErrNotExist.
 func Call(ctx context.Context, path string, r Request) (Reply, error) {
 	r.Version = 1
-	if err := r.check(); err != nil {
+	if err := r.Check(); err != nil {
 		return Reply{}, fmt.Errorf("%w: %w", ErrBounds, err)
 	}
 	line, err := json.Marshal(r)
@@ -151,6 +158,8 @@ func Call(ctx context.Context, path string, r Request) (Reply, error) {
 type Peer struct {
 	UID uint32
 	PID int // 0 if the peer is in another pid namespace
+
+	Terminal bool // it speaks for who sits at the container's own terminal, whatever its uid
 }
 
 // Server serves a socket.

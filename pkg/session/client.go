@@ -31,14 +31,20 @@ type client struct {
 	window     *window
 	cols, rows int
 	readOnly   bool
-	plain      bool // its terminal knows text only
+	plain      bool   // its terminal knows text only
+	key        string // that shows what a notice is about; empty: none
 	attached   time.Time
 	typed      time.Time // when input last came
 	active     time.Time // when it attached or typed
 	fresh      bool      // its terminal shows nothing of ours that would have to be undone
 	used       bool      // it showed another window before, or this one
 	filter     terminal.Filter
-	traces     terminal.Traces // that it was told of
+	traces     traces    // that it was told of
+	notice     string    // that stands above the screen; empty: none
+	noticed    *notice   // that it was given last
+	ringing    bool      // it is still to be rung for
+	since      time.Time // when it first stood there
+	titled     bool      // it is the title, too
 	moving     sync.Mutex
 	gone       bool // belongs to moving: it looks at nothing any more
 }
@@ -110,9 +116,13 @@ func (c *client) handle(k frame.Kind, payload []byte) error {
 	case k == frame.Detach:
 		c.leave()
 		c.queue.put(frame.Done, nil, false)
-	case k != frame.Input && k != frame.Switch:
+	case k == frame.Ask:
+		return c.tell(w, payload[0])
+	case k != frame.Input && k != frame.Switch && k != frame.Seen:
 		return frame.ErrMalformed
 	case w == nil: // without a window, they mean nothing
+	case k == frame.Seen:
+		w.seen(c)
 	case k == frame.Input:
 		w.input(c, payload)
 	default:
@@ -121,7 +131,8 @@ func (c *client) handle(k frame.Kind, payload []byte) error {
 	return nil
 }
 
-// move shows another window: the next, the previous, one by its number, or a new one.
+// move shows another window: the next, the previous, one by its number, a new one, or the one that shows the network. Or
+// it ends the present one.
 func (c *client) move(from *window, where byte) error {
 	var to *window
 	switch {
@@ -131,6 +142,18 @@ func (c *client) move(from *window, where byte) error {
 		}
 		c.server.open(c, protocol.Request{Verb: protocol.VerbAttach, Cols: c.cols, Rows: c.rows})
 		return nil
+	case where == 't':
+		if to, _ = c.server.find(topWindow); to != nil || c.readOnly {
+			break
+		}
+		c.server.open(c, protocol.Request{Verb: protocol.VerbAttach, Name: topWindow, Argv: c.server.config.Top, Cols: c.cols, Rows: c.rows})
+		return nil
+	case where == 'x':
+		if c.readOnly {
+			return nil
+		}
+		c.note(sessionop.KillAsked, from.id)
+		return c.server.config.Tell(wire.Message{Op: sessionop.Kill, ID: from.id})
 	case where == 'n':
 		to = c.server.neighbour(from, 1)
 	case where == 'p':
@@ -195,7 +218,7 @@ func (c *client) answer(r protocol.Request) error {
 	s := c.server
 	switch r.Verb {
 	case protocol.VerbList:
-		c.say(encode(s.info()))
+		c.reply(encode(s.info()))
 		return io.EOF
 	case protocol.VerbNew:
 		s.open(c, r)
@@ -212,35 +235,60 @@ func (c *client) answer(r protocol.Request) error {
 			return errors.New("this terminal is a window of the session: it would show itself")
 		}
 		c.leave()
-		c.readOnly, c.cols, c.rows, c.plain = r.Read, r.Cols, r.Rows, r.Plain
+		c.readOnly, c.cols, c.rows, c.plain, c.key = r.Read, r.Cols, r.Rows, r.Plain, r.Key
 		c.attached = time.Now()
 		c.note(sessionop.Attached, w.id)
 		c.show(w)
 		return nil
 	case protocol.VerbHistory:
-		slots := s.histories[c.peer.uid == 0]
-		select {
-		case slots <- struct{}{}:
-		case <-c.queue.done:
-			return io.EOF
-		}
-		defer func() { <-slots }()
-		w.mu.Lock()
-		history := w.term.History(r.Styles)
-		w.mu.Unlock()
-		c.say(history)
+		c.history(w, r.Styles, c.reply)
 	case protocol.VerbKill:
 		c.note(sessionop.KillAsked, w.id)
 		if err := s.config.Tell(wire.Message{Op: sessionop.Kill, ID: w.id}); err != nil {
 			return err
 		}
-		c.say(nil)
+		c.reply(nil)
 	}
 	return io.EOF
 }
 
-// say sends the answer to a request, as fast as the client takes it.
-func (c *client) say(b []byte) {
+// history calls give with what a window has shown, when it is this client's turn.
+func (c *client) history(w *window, styles bool, give func([]byte)) {
+	slots := c.server.histories[c.peer.uid == 0]
+	select {
+	case slots <- struct{}{}:
+	case <-c.queue.done:
+		return
+	}
+	defer func() { <-slots }()
+	w.mu.Lock()
+	history := w.term.History(styles)
+	w.mu.Unlock()
+	give(history)
+}
+
+// tell answers what a client that looks at w wants to know besides: the windows, or what w has shown.
+func (c *client) tell(w *window, what byte) error {
+	switch {
+	case what == frame.AskWindows:
+		c.say(frame.Answer, encode(c.server.info()))
+	case what != frame.AskHistory:
+		return frame.ErrMalformed
+	case w != nil:
+		c.history(w, false, func(b []byte) { c.say(frame.Answer, b) })
+	}
+	c.queue.put(frame.Answer, nil, false)
+	return nil
+}
+
+// reply answers a request, and says that this was all.
+func (c *client) reply(b []byte) {
+	c.say(frame.Output, b)
+	c.queue.put(frame.Done, nil, false)
+}
+
+// say sends frames of a kind, as fast as the client takes them.
+func (c *client) say(k frame.Kind, b []byte) {
 	for len(b) > 0 {
 		for !c.queue.roomy() {
 			select {
@@ -250,11 +298,12 @@ func (c *client) say(b []byte) {
 			}
 		}
 		n := min(len(b), answerPiece)
-		c.queue.put(frame.Output, b[:n], false)
+		c.queue.put(k, b[:n], false)
 		b = b[n:]
 	}
-	c.queue.put(frame.Done, nil, false)
 }
+
+const topWindow = "top" // its name
 
 const (
 	answerPiece = 64 << 10

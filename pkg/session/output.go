@@ -45,17 +45,17 @@ func (w *window) output(b []byte) {
 
 // trace tells c what its terminal is to be rid of, should the server not live to do it.
 func (w *window) trace(c *client) {
-	if t := w.term.Traces(); c.traces != t && !c.plain {
+	if t := (traces{w.term.Traces(), c.titled}); c.traces != t && !c.plain {
 		c.traces = t
-		c.queue.put(frame.Traces, t.Undo(), false)
+		c.queue.put(frame.Traces, t.undo(), false)
 	}
 }
 
 // live reports whether c gets the program's bytes as they are: a terminal of another size is shown the model instead.
-// One that does not know its size is taken to be right.
+// One that does not know its size is taken to be right. A notice stands above the model, too.
 func (w *window) live(c *client) bool {
 	cols, rows := w.term.Size()
-	return c.plain || c.cols == cols && c.rows == rows || c.cols == 0 || c.rows == 0
+	return c.plain || c.notice == "" && (c.cols == cols && c.rows == rows || c.cols == 0 || c.rows == 0)
 }
 
 func (w *window) show(c *client) {
@@ -74,17 +74,25 @@ func (w *window) show(c *client) {
 		c.queue.screen([]byte("\r\n" + strings.Join(lines, "\r\n")))
 		return
 	}
-	if c.peer.local && c.fresh && !c.used && !w.printed {
+	if c.peer.local && c.fresh && !c.used && !w.printed && c.notice == "" {
 		// It is there before the program. What the terminal shows may stay.
 		c.queue.screen(nil)
 		return
 	}
-	w.trace(c)
-	screen := []byte(terminal.CutOff)
+	screen := append([]byte(terminal.CutOff), c.untitle()...)
 	if !c.fresh {
 		screen = append(screen, w.term.Reset()...)
 	}
-	c.queue.screen(append(screen, w.term.Restore(cols, rows)...))
+	screen = append(screen, w.term.Restore(cols, rows)...)
+	if c.notice != "" {
+		row := 1
+		if _, y := w.term.Cursor(); y == 0 { // where somebody is typing
+			row = rows
+		}
+		screen = c.above(screen, cols, row)
+	}
+	w.trace(c)
+	c.queue.screen(screen)
 	c.fresh = false
 }
 
@@ -97,6 +105,7 @@ func (w *window) add(c *client) bool {
 	}
 	w.clients[c] = struct{}{}
 	c.active = time.Now()
+	w.server.notice.Load().show(c)
 	c.queue.put(frame.Window, encode(w.infoLocked()), false)
 	if !c.readOnly {
 		w.lead(c)
@@ -133,7 +142,7 @@ func (w *window) remove(c *client) bool {
 // reset brings c's terminal back to where a shell, or another window, expects it.
 func (w *window) reset(c *client) {
 	if !c.fresh && !c.plain {
-		c.queue.put(frame.Screen, append([]byte(terminal.CutOff), w.term.Reset()...), false)
+		c.queue.put(frame.Screen, slices.Concat([]byte(terminal.CutOff), c.untitle(), w.term.Reset()), false)
 	}
 	c.fresh = true
 	c.used = c.used || w.printed
@@ -227,6 +236,7 @@ func (w *window) finish() {
 	clients, status := w.clients, w.status
 	w.clients, w.leader = nil, nil
 	for c := range clients {
+		c.unring()
 		if !w.live(c) || c.queue.stale.Load() { // it has not seen the last of it
 			w.show(c)
 		}

@@ -22,6 +22,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/wire"
@@ -44,10 +45,11 @@ const (
 
 // Config is what a Server is made of.
 type Config struct {
-	Name        string // of the session
-	AgentUID    uint32 // who may connect, besides root
-	Clipboard   bool   // programs may write the clipboard of those who may type (OSC 52)
-	RecordLimit int64  // bytes of a record at which the keeper is told
+	Name        string   // of the session
+	AgentUID    uint32   // who may connect, besides root
+	Clipboard   bool     // programs may write the clipboard of those who may type (OSC 52)
+	RecordLimit int64    // bytes of a record at which the keeper is told
+	Top         []string // the command that shows the network, in a window of its own
 	Log         *slog.Logger
 	Tell        func(wire.Message) error // asks the keeper; from many goroutines
 
@@ -68,6 +70,8 @@ type Server struct {
 	records     map[uint32]*recorder // of windows that have yet to come
 	ended       bool
 	histories   map[bool]chan struct{}
+	notice      atomic.Pointer[notice] // what clients are shown above their windows; nil: nothing ever was
+	rang        time.Time              // when it last made a sound
 	screens     map[bool]chan struct{}
 }
 
@@ -170,6 +174,8 @@ func (s *Server) Take(m wire.Message, file *os.File) {
 		_ = w.master.SetReadDeadline(time.Now().Add(lastOutput))
 	case m.Op == sessionop.Refused:
 		s.refused(m.Arg, m.Text)
+	case m.Op == sessionop.Notice:
+		s.ring(m.Text)
 	case m.Op == wire.OpPing:
 		s.changed()
 	}
@@ -209,7 +215,7 @@ func (s *Server) add(m wire.Message, master *os.File) error {
 		if waiting.verb == protocol.VerbAttach {
 			c.show(w)
 		} else {
-			c.say(encode(w.info()))
+			c.reply(encode(w.info()))
 			c.queue.end()
 		}
 	}

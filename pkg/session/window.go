@@ -183,6 +183,7 @@ func (w *window) input(c *client, b []byte) {
 		w.mu.Unlock()
 		return
 	}
+	c.see(b)
 	if w.leader != c {
 		// A terminal says some things by itself. The program has them from the leader's terminal, or did not ask.
 		if b = typed.WithoutReports(b); len(b) == 0 {

@@ -16,6 +16,7 @@ func TestLabSessionShortCommand(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			cmd := exec.Command("sh", "-c", r.runLine("--quiet --log-level error", `sh -c 'echo hello; exit 43'`))
+			cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/", "TERM=xterm-256color"}
 			tty, err := pty.StartWithSize(cmd, size)
 			must(t, err)
 			defer tty.Close()

@@ -28,7 +28,11 @@ func Run(ctx context.Context) error {
 	debug.SetGCPercent(stage.SmallHeap)
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
 	channel := wire.Open(conn, sessionop.MaxText)
-	server := session.NewServer(session.Config{Name: c.Name, AgentUID: c.AgentUID, Clipboard: c.Clipboard, RecordLimit: c.RecordLimit, Log: log,
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	server := session.NewServer(session.Config{Top: []string{program, "top"}, Name: c.Name, AgentUID: c.AgentUID, Clipboard: c.Clipboard, RecordLimit: c.RecordLimit, Log: log,
 		Tell: func(m wire.Message) error {
 			if err := channel.Send(m, nil); err != nil {
 				return fmt.Errorf("ask the keeper: %w", err)

@@ -2,13 +2,13 @@
 package attach
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -34,6 +34,8 @@ type Options struct {
 	// after it was detached, and draws again when the size has changed: it may be another terminal.
 	Local bool
 	Again string // how to come back, for the person; of a Local one, with the bracket that ends the note
+
+	Requests Requests // of the agent's; its zero value: there is none to be seen
 }
 
 // Result is how an attachment ended.
@@ -73,7 +75,7 @@ const maxTyped = 256 << 10
 // Run shows a window on the terminal until it ends, the person leaves, or something breaks. The terminal stays as it
 // was.
 func Run(o Options) (Result, error) {
-	a := &attachment{o: o, keys: keys{prefix: o.Prefix}, in: int(o.In.Fd()), out: int(o.Out.Fd()), sock: -1, signals: make(chan os.Signal, 64)}
+	a := &attachment{o: o, keys: keys{prefix: o.Prefix}, in: int(o.In.Fd()), out: int(o.Out.Fd()), sock: -1, signals: make(chan os.Signal, 64), came: make(chan came, 16)}
 	saved, err := unix.IoctlGetTermios(a.in, unix.TCGETS)
 	if errors.Is(err, unix.EIO) {
 		return Result{}, ErrTerminal
@@ -119,10 +121,14 @@ type attachment struct {
 	frames  frame.Reader
 	buf     []byte
 	result  Result
-	dirty   bool   // the terminal shows a window
-	traces  []byte // takes back what the window left there
-	helping bool   // it shows the help
-	idle    bool   // Local, and detached
+	dirty   bool      // the terminal shows a window
+	traces  []byte    // takes back what the window left there
+	over    *overlay  // nil: the terminal shows the window
+	came    chan came // what came of answers to requests
+	answers bool      // the terminal does, to what it is asked
+	fault   error     // of a key
+	name    string    // of the window
+	idle    bool      // Local, and detached
 	cols    int
 	rows    int
 
@@ -169,7 +175,7 @@ func (a *attachment) watchSignals(stop <-chan struct{}) {
 		case sig := <-a.o.Signals:
 			select {
 			case a.signals <- sig:
-				_ = a.waiter.file.SetReadDeadline(time.Unix(1, 0)) // the loop waits no longer
+				a.waiter.wake()
 			default: // it is blocked
 			}
 			if sig == unix.SIGWINCH || sig == unix.SIGCONT {
@@ -200,6 +206,9 @@ func (a *attachment) run() error {
 		}
 		for len(a.signals) > 0 && err == nil {
 			err = a.signalled(<-a.signals)
+		}
+		for len(a.came) > 0 && err == nil {
+			err = a.took(<-a.came)
 		}
 		if err == nil {
 			err = a.expired()
@@ -237,10 +246,20 @@ func (a *attachment) expired() error {
 	if past(a.escape) {
 		a.escape = time.Time{}
 		a.keys.flush(a.input)
+		if a.fault != nil {
+			return a.fault
+		}
+	}
+	if err := a.looks(); err != nil {
+		return err
 	}
 	if past(a.settling) {
 		a.settling = time.Time{}
-		if a.o.Local && a.dirty && !a.helping {
+		switch {
+		case !a.o.Local || !a.dirty:
+		case a.over != nil:
+			return a.reopen()
+		default:
 			a.sendSize()
 		}
 	}
@@ -263,12 +282,19 @@ func (a *attachment) signalled(sig os.Signal) error {
 			if cols != a.cols || rows != a.rows {
 				a.cols, a.rows = cols, rows
 				a.sendSize()
+				if a.over != nil {
+					a.over.shown = a.over.shown[:0]
+					return a.paint()
+				}
 			}
 			a.settling = time.Now().Add(settleTime)
 		}
 	case sig == syscall.SIGCONT: // a shell had the terminal meanwhile
 		if err := a.makeRaw(); err != nil {
 			return ErrTerminal
+		}
+		if a.over != nil {
+			return a.reopen()
 		}
 		a.sendSize()
 	case sig == syscall.SIGTERM && a.ending.IsZero():
@@ -322,8 +348,14 @@ func (a *attachment) write(b []byte) error {
 }
 
 func (a *attachment) input(b []byte) {
-	if !a.o.Request.Read && len(b) > 0 {
+	switch {
+	case a.over != nil:
+		a.fault = cmp.Or(a.fault, a.pressed(b))
+	case len(b) == 0:
+	case !a.o.Request.Read:
 		a.send(frame.Input, b)
+	case len(typed.WithoutReports(b)) > 0:
+		a.send(frame.Seen, nil)
 	}
 }
 
@@ -337,47 +369,10 @@ func (a *attachment) fromTerminal() error {
 	case a.idle: // a key brings the window back
 		a.hello()
 		return nil
-	case a.helping:
-		if typed.WithoutReports(a.buf[:n]) != nil {
-			a.helping = false
-			a.sendSize()
-		}
-		return nil
 	}
 	a.keys.scan(a.buf[:n], a.input, a.command)
 	if a.escape = (time.Time{}); len(a.keys.held) > 0 { // if nothing follows soon, it was the key Escape
 		a.escape = time.Now().Add(escapeTime)
 	}
-	return nil
-}
-
-func (a *attachment) command(key byte) {
-	switch {
-	case key == 'd':
-		a.leaving = time.Now().Add(detachTime)
-		if !a.retry.IsZero() { // nobody has to let us go
-			a.retry, a.leaving = time.Time{}, time.Now()
-		}
-		a.send(frame.Detach, nil)
-	case key == '?' || key == '/': // the same key on many keyboards
-		a.helping = true
-		_ = a.write([]byte(a.help()))
-	case key == 'c' || key == 'n' || key == 'p' || key >= '0' && key <= '9':
-		a.send(frame.Switch, []byte{key})
-	}
-}
-
-func (a *attachment) help() string {
-	p := a.o.Prefix.String()
-	clear := terminal.CutOff + "\x1b[?2026l\x1b[m\x1b[2J\x1b[H"
-	if a.o.Request.Plain {
-		clear = "\r\n"
-	}
-	return clear +
-		p + " d    leave; the session goes on\r\n" +
-		p + " c    new window\r\n" +
-		p + " n p  next, previous window\r\n" +
-		p + " 0-9  that window\r\n" +
-		p + " " + p + "  type " + p + "\r\n" +
-		"(" + strconv.Itoa(a.cols) + "x" + strconv.Itoa(a.rows) + ", window " + a.result.Window + "; any key goes back)"
+	return a.fault
 }

@@ -46,7 +46,10 @@ func (a *attachment) hello() {
 	r.Verb, r.TTY = protocol.VerbAttach, protocol.TTYOf(a.in)
 	a.cols, a.rows = a.size()
 	r.Cols, r.Rows = a.cols, a.rows
-	a.leaving, a.helping, a.idle = time.Time{}, false, false
+	if r.Key = ""; a.o.Prefix != 0 && a.o.Requests.List != nil {
+		r.Key = a.o.Prefix.String() + " a"
+	}
+	a.leaving, a.idle = time.Time{}, false
 	a.send(frame.Hello, r.Encode())
 }
 
@@ -144,7 +147,7 @@ func (a *attachment) fromServer() error {
 func (a *attachment) handle(k frame.Kind, payload []byte) error {
 	switch k {
 	case frame.Screen, frame.Output:
-		if a.helping || a.idle || len(payload) == 0 {
+		if a.over != nil || a.idle || len(payload) == 0 {
 			return nil // the screen comes afresh afterwards
 		}
 		a.dirty = true
@@ -156,10 +159,11 @@ func (a *attachment) handle(k frame.Kind, payload []byte) error {
 		if err := json.Unmarshal(payload, &w); err != nil {
 			return frame.ErrMalformed
 		}
-		a.result.Window = fmt.Sprint(w.ID)
-		a.helping = false
+		a.result.Window, a.name = fmt.Sprint(w.ID), w.Name
+	case frame.Answer:
+		return a.answered(payload)
 	case frame.Ended:
-		a.dirty, a.result.Code = false, int(int32(frame.NumberOf(payload)))
+		a.dirty, a.result.Code = a.over != nil, int(int32(frame.NumberOf(payload)))
 		if !a.o.Local {
 			return errFinished
 		}
@@ -221,6 +225,9 @@ func newWaiter() (*waiter, error) {
 	return w, nil
 }
 
+// wake ends the wait: there is something else to do. It may be called from elsewhere.
+func (w *waiter) wake() { _ = w.file.SetReadDeadline(time.Unix(1, 0)) }
+
 func (w *waiter) watch(fd int, events uint32) error {
 	event := unix.EpollEvent{Events: events, Fd: int32(fd)}
 	err := unix.EpollCtl(w.ep, unix.EPOLL_CTL_MOD, fd, &event)
@@ -248,7 +255,7 @@ func (a *attachment) wait(events []unix.EpollEvent) ([]unix.EpollEvent, error) {
 	var n int
 	var failed error
 	err := a.waiter.file.SetReadDeadline(a.deadline())
-	if err == nil && len(a.signals) == 0 { // one that comes from here on ends the wait
+	if err == nil && len(a.signals) == 0 && len(a.came) == 0 { // one that comes from here on ends the wait
 		err = a.waiter.raw.Read(func(uintptr) bool {
 			for {
 				if n, failed = unix.EpollWait(a.waiter.ep, events, 0); failed != unix.EINTR {
@@ -268,7 +275,11 @@ func (a *attachment) wait(events []unix.EpollEvent) ([]unix.EpollEvent, error) {
 
 // deadline is when something has to be done; zero: never.
 func (a *attachment) deadline() (first time.Time) {
-	for _, t := range []time.Time{a.escape, a.settling, a.leaving, a.ending, a.retry} {
+	times := [...]time.Time{a.escape, a.settling, a.leaving, a.ending, a.retry, {}}
+	if a.over != nil && !a.o.Request.Plain {
+		times[len(times)-1] = a.over.looking
+	}
+	for _, t := range times {
 		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
 			first = t
 		}

@@ -130,7 +130,7 @@ func (k *keys) take(seq []byte, input func([]byte), command func(byte), flush fu
 		flush()
 		k.typed, k.released = bytes.Clone(seq), key.code
 		return true
-	case key.released || isModifier(key.code) || typed.IsReport(seq) || isMouse(seq):
+	case key.released || isModifier(key.code) || typed.IsReport(seq) || typed.IsMouse(seq):
 		return false // it was not pressed after the prefix
 	}
 	flush()
@@ -268,8 +268,4 @@ func (k keyPress) character() byte {
 // isModifier: Shift, Ctrl and the like have keys of their own in kitty's protocol, if a program asks for that.
 func isModifier(code int) bool {
 	return code >= 57441 && code <= 57454 || code >= 57358 && code <= 57360
-}
-
-func isMouse(seq []byte) bool {
-	return bytes.HasPrefix(seq, []byte("\x1b[<")) || bytes.HasPrefix(seq, []byte("\x1b[M"))
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/wire/sessionop"
 )
 
@@ -35,6 +36,7 @@ type Request struct {
 	Nested  bool     `json:"nested,omitempty"` // attach also from inside of a window
 	Plain   bool     `json:"plain,omitempty"`  // text only: the terminal knows no escape sequences
 	TTY     TTY      `json:"tty"`              // the client's terminal
+	Key     string   `json:"key,omitempty"`    // Attach: what is pressed to see what waits for a person
 	Name    string   `json:"name,omitempty"`   // New: of the window
 	Argv    []string `json:"argv,omitempty"`   // New: the command; empty: a shell
 	Styles  bool     `json:"styles,omitempty"` // History: with colours
@@ -80,6 +82,7 @@ type ClientInfo struct {
 const (
 	version = 1
 	maxArgv = 16 << 10 // bytes of a command line
+	maxKey  = 16
 )
 
 // MaxSide is more columns or rows than any terminal has.
@@ -116,6 +119,9 @@ func DecodeRequest(b []byte) (Request, error) {
 	}
 	if err := sessionop.CheckName(r.Name); r.Name != "" && err != nil {
 		return r, err
+	}
+	if len(r.Key) > maxKey || text.Clean(r.Key) != r.Key {
+		return r, errors.New("no key is called that")
 	}
 	command := strings.Join(r.Argv, " ")
 	switch {

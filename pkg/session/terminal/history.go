@@ -80,12 +80,21 @@ func (t *Terminal) appendRow(dst []byte, r *row) []byte {
 	return append(appendStyle(dst, pen, look{}), end...)
 }
 
-// History returns what scrolled away and then what the main screen shows, each line ended by "\n", those that were
-// wrapped put together again. With styles it contains colours, attributes and links, else it is plain text.
+// History returns what scrolled away, what the main screen shows, and then what the alternate screen does if it is the one
+// that is seen: a program that draws there has nothing else. Each line is ended by "\n", those that were wrapped are put
+// together again. With styles it contains colours, attributes and links, else it is plain text.
 func (t *Terminal) History(withStyles bool) []byte {
 	out := bytes.Clone(t.history.text[t.history.gone:])
 	for _, r := range t.main.rows[:t.main.used(0)] {
 		out = t.appendRow(out, r)
+	}
+	if t.alternate() {
+		if bytes.HasSuffix(out, []byte(goesOn)) {
+			out = append(out, '\n')
+		}
+		for _, r := range t.alt.rows[:t.alt.used(0)] {
+			out = t.appendRow(out, r)
+		}
 	}
 	if bytes.HasSuffix(out, []byte(goesOn)) {
 		out = append(out, '\n')

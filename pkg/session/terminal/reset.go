@@ -111,3 +111,21 @@ func (t Traces) Undo() []byte {
 	}
 	return e.buf
 }
+
+// Over returns what gives a terminal, whatever it has been told, an empty alternate screen with nothing switched on that
+// could change what is drawn there or typed: no colours of programs, no margins, no keyboard protocol, and answers in 7
+// bits. The cursor is hidden, lines don't wrap, and pasted text is marked.
+func Over() []byte {
+	t := New(Options{Cols: 80, Rows: 24, Scrollback: -1})
+	for number := range t.desc.touched.colors {
+		t.desc.touched.colors[number] = number == 4 || number >= 10
+	}
+	var e restorer
+	e.put("%s\x1b F%s\x1b[?69l\x1b[?1049h%s\x1b[!p\x1b[m\x1b[2J\x1b[?25l\x1b[?7l\x1b[?2004h", CutOff, t.Reset(), noKeyboard)
+	return e.buf
+}
+
+// Back returns what leaves the screen that Over has made. What was there before has to be drawn afresh.
+func Back() []byte {
+	return []byte(CutOff + noKeyboard + "\x1b[?2004l\x1b[?7h\x1b[m\x1b[?1049l\x1b[?25h")
+}

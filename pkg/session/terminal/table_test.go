@@ -213,7 +213,8 @@ func TestHistory(t *testing.T) {
 		{"styles", "\x1b[1;31ma\x1b[mb\r\n\n\n", "ab\n\n\n", "\x1b[1;31ma\x1b[mb\n\n\n"},
 		{"links", "\x1b]8;;http://x/\x07a\x1b]8;;\x07b\r\n\n\n", "ab\n\n\n", "\x1b]8;;http://x/\x1b\\a\x1b]8;;\x1b\\b\n\n\n"},
 		{"coloured to the end", "\x1b[41ma\x1b[K\x1b[m\r\n\n\n", "a\n\n\n", "\x1b[41ma\x1b[K\x1b[m\n\n\n"},
-		{"the alternate screen is not in it", "1\r\n2\x1b[?1049h3\r\n4\r\n5\r\n6", "1\n2\n", "1\n2\n"},
+		{"the alternate screen while it is seen", "1\r\n2\x1b[?1049h\x1b[H3\r\n4\r\n5\r\n6", "1\n2\n4\n5\n6\n", "1\n2\n4\n5\n6\n"},
+		{"and not when it is gone", "1\r\n2\x1b[?1049h\x1b[H3\r\n4\r\n5\r\n6\x1b[?1049l", "1\n2\n", "1\n2\n"},
 		{"nor what scrolls in a region", "1\r\n2\r\n3\x1b[2;3r\x1b[3H\n4", "1\n3\n4\n", "1\n3\n4\n"},
 		{"erased", "1\r\n2\r\n3\r\n4\x1b[3J", "2\n3\n4\n", "2\n3\n4\n"},
 	} {

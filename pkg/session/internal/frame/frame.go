@@ -15,7 +15,9 @@ const (
 	Hello  Kind = 'H' // JSON of a protocol.Request; once, and first
 	Input  Kind = 'I' // bytes typed
 	Resize Kind = 'R' // columns and rows, 16 bits each; the size that it has already: the screen was lost, draw it
-	Switch Kind = 'W' // one byte: 'n', 'p', 'c' or a digit
+	Switch Kind = 'W' // one byte: 'n', 'p', 'c', 't' or a digit; or 'x': end this one
+	Seen   Kind = 'S' // the notice was seen: take it away
+	Ask    Kind = 'A' // one byte: what is wanted, answered by frames of Answer
 	Detach Kind = 'D' // leave the window; the connection may attach again with Hello
 
 	Screen Kind = 's' // bytes that draw the screen afresh
@@ -25,17 +27,22 @@ const (
 	Ended  Kind = 'x' // the window has ended: exit code, 32 bits
 	Error  Kind = 'e' // the request failed: the reason
 	Done   Kind = 'k' // the answer is complete
+	Answer Kind = 'a' // part of what Ask wanted; an empty one is its end
 )
 
 const (
+	// What may be asked for while a window is shown.
+	AskWindows = 'l' // JSON of a protocol.Info
+	AskHistory = 'h' // what the window has shown, as text
+
 	headerSize = 5
 	maxPayload = 64 << 10
 )
 
 // bounds are the shortest and the longest payload of each kind.
 var bounds = map[Kind][2]uint32{
-	Hello: {2, maxPayload}, Input: {1, maxPayload}, Resize: {4, 4}, Switch: {1, 1}, Detach: {},
-	Screen: {0, maxPayload}, Output: {0, maxPayload}, Traces: {0, maxPayload}, Window: {0, maxPayload}, Ended: {4, 4}, Error: {0, maxPayload}, Done: {},
+	Hello: {2, maxPayload}, Input: {1, maxPayload}, Resize: {4, 4}, Switch: {1, 1}, Seen: {}, Ask: {1, 1}, Detach: {},
+	Screen: {0, maxPayload}, Output: {0, maxPayload}, Traces: {0, maxPayload}, Window: {0, maxPayload}, Ended: {4, 4}, Error: {0, maxPayload}, Done: {}, Answer: {0, maxPayload},
 }
 
 // ErrMalformed is of what is no frame.

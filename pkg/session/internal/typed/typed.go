@@ -34,6 +34,10 @@ func Sequences(b []byte) iter.Seq2[[]byte, bool] {
 	}
 }
 
+// Whole says whether seq is a character or a sequence to its end. One that is not was cut: what a terminal types next may
+// be the rest of it.
+func Whole(seq []byte) bool { return length(seq) == len(seq) }
+
 // length is that of the first character or sequence of b, which is not empty; 0 if its end is not there yet.
 func length(b []byte) int {
 	switch {
@@ -134,4 +138,9 @@ func IsReport(seq []byte) bool {
 		}
 	}
 	return false
+}
+
+// IsMouse says whether a sequence is what the mouse does.
+func IsMouse(seq []byte) bool {
+	return bytes.HasPrefix(seq, []byte("\x1b[<")) || bytes.HasPrefix(seq, []byte("\x1b[M"))
 }
