@@ -33,20 +33,24 @@ type Grant struct {
 	Reason  string    `json:"reason,omitempty"`
 	UID     uint32    `json:"uid"` // who asked
 	PID     int       `json:"pid,omitempty"`
+	Seat    bool      `json:"terminal,omitempty"` // the person at the container's own terminal did, and the uid is of the client there
 	Made    time.Time `json:"made,omitzero"`
 	Expires time.Time `json:"expires,omitzero"` // zero: it does not
+	Saved   bool      `json:"saved,omitempty"`  // for good: it stands in a file, and in the policy as that file's
 	Asked   int       `json:"asked,omitempty"`  // of requests: how often
-	Outcome outcome   `json:"outcome,omitempty"`
+	Outcome Outcome   `json:"outcome,omitempty"`
 	Decided *Decision `json:"decided,omitempty"`
 }
 
-type outcome string
+// Outcome is what became of a request; "" as long as it waits.
+type Outcome string
 
 const (
-	outcomeGranted outcome = "granted"
-	outcomeDenied  outcome = "denied" // its target was, while it waited
-	outcomeDown    outcome = "turned down"
-	outcomeForgot  outcome = "forgotten" // nobody decided it in time
+	WasGranted    Outcome = "granted"
+	WasDenied     Outcome = "denied" // its target was, while it waited
+	WasTurnedDown Outcome = "turned down"
+	WasForgotten  Outcome = "forgotten" // nobody decided it in time
+	StillWaits    Outcome = "timed out" // who waited for it does so no longer; it waits on
 )
 
 // Decision is who decided a request; there is none of one that was forgotten.
@@ -54,11 +58,12 @@ type Decision struct {
 	Time   time.Time `json:"time,omitzero"`
 	UID    uint32    `json:"uid"`
 	Reason string    `json:"reason,omitempty"`
+	Seat   bool      `json:"terminal,omitempty"` // see Grant
 }
 
 // The bounds of a book.
 const (
-	maxGrants   = 256 // that people made
+	maxGrants   = 256 // that people made for a time
 	MaxRequests = 16  // that wait for a person
 	maxDecided  = 32  // that are remembered: the agent looks what became of its own
 	RequestLife = 24 * time.Hour
@@ -91,7 +96,7 @@ func (b Book) Clone() Book {
 }
 
 // decide puts a request aside with what became of it.
-func (b *Book) decide(g Grant, o outcome, by *Decision) {
+func (b *Book) decide(g Grant, o Outcome, by *Decision) {
 	g.Outcome, g.Decided, g.Expires = o, by, time.Time{}
 	b.Decided = append(slices.Clone(b.Decided), g)
 	b.Decided = b.Decided[max(0, len(b.Decided)-maxDecided):]
@@ -99,6 +104,7 @@ func (b *Book) decide(g Grant, o outcome, by *Decision) {
 
 // Put books g, a grant of a person's, for life, in place of what was said about the same
 // target before: the last word counts. If it has a number, it takes the place of that request.
+// One for a time takes no place of one for good, which holds again behind it.
 func (b *Book) Put(g Grant, life time.Duration, now time.Time) (made Grant, replaced []Grant, err error) {
 	given := g.Reason
 	if g.Number != 0 {
@@ -113,7 +119,7 @@ func (b *Book) Put(g Grant, life time.Duration, now time.Time) (made Grant, repl
 	}
 	var decided []Grant
 	kept := slices.DeleteFunc(slices.Clone(b.List), func(old Grant) bool {
-		same := Place(old.Target) == Place(g.Target)
+		same := sameTarget(old.Target, g.Target) && (g.Saved || !old.Saved)
 		if same && old.Kind == Request {
 			decided = append(decided, old)
 		} else if same {
@@ -121,17 +127,26 @@ func (b *Book) Put(g Grant, life time.Duration, now time.Time) (made Grant, repl
 		}
 		return same
 	})
-	if len(kept)-requests(kept) >= maxGrants {
-		return made, nil, fmt.Errorf("there are %d grants already", maxGrants)
+	n, most := 0, maxGrants
+	for _, old := range kept {
+		if old.Kind != Request && old.Saved == g.Saved {
+			n++
+		}
+	}
+	if g.Saved {
+		most = maxSaved
+	}
+	if n >= most {
+		return made, nil, fmt.Errorf("there are %d grants already", most)
 	}
 	g = b.numbered(g, life, now)
 	b.List = append(kept, g)
 	for _, d := range decided {
-		became := outcomeGranted
+		became := WasGranted
 		if g.Kind == Deny {
-			became = outcomeDenied
+			became = WasDenied
 		}
-		b.decide(d, became, &Decision{now, g.UID, given})
+		b.decide(d, became, &Decision{now, g.UID, given, g.Seat})
 	}
 	return g, replaced, nil
 }
@@ -152,6 +167,23 @@ func (b *Book) numbered(g Grant, life time.Duration, now time.Time) Grant {
 func Place(target string) string {
 	host, _, _ := strings.Cut(target, " ")
 	return host
+}
+
+// sameTarget says whether two targets are about the same: the same place, and there not about different requests.
+func sameTarget(a, b string) bool {
+	of, with := requestsOf(a), requestsOf(b)
+	return Place(a) == Place(b) && (of == "" || with == "" || of == with)
+}
+
+// requestsOf are the words of a target that say which requests it is about; "" if it is about connections.
+func requestsOf(target string) string {
+	var words []string
+	for i, w := range strings.Fields(target) {
+		if i > 0 && (w == "read" || w == strings.ToUpper(w) || strings.ContainsAny(w, "/=")) {
+			words = append(words, w)
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 var errTooMany = errors.New("too many requests wait for a person already")
@@ -182,9 +214,17 @@ func (b *Book) End(number uint32, by Decision) (Grant, error) {
 	g := b.List[i]
 	b.List = slices.Delete(slices.Clone(b.List), i, i+1)
 	if g.Kind == Request {
-		b.decide(g, outcomeDown, &by)
+		b.decide(g, WasTurnedDown, &by)
 	}
 	return g, nil
+}
+
+// TurnDown ends a request about target, and nothing else: what was granted or denied meanwhile has the request's number.
+func (b *Book) TurnDown(number uint32, target string, by Decision) (Grant, error) {
+	if i := b.find(number); i < 0 || b.List[i].Kind != Request || b.List[i].Target != target {
+		return Grant{}, fmt.Errorf("request %d, for %s, does not wait any more", number, target)
+	}
+	return b.End(number, by)
 }
 
 // Expire takes out what is over.
@@ -198,7 +238,7 @@ func (b *Book) Expire(now time.Time) (over []Grant) {
 	})
 	for _, g := range over {
 		if g.Kind == Request {
-			b.decide(g, outcomeForgot, nil)
+			b.decide(g, WasForgotten, nil)
 		}
 	}
 	return over
@@ -224,11 +264,14 @@ func requests(list []Grant) (n int) {
 }
 
 // Over returns files with the grants behind them: each is a file of its own,
-// so that decisions cite it as grant-7:1. Requests are in none.
+// so that decisions cite it as grant-7:1. Requests are in none, and what was saved is in files already.
 func (b Book) Over(files *policy.Bundle) *policy.Bundle {
 	out := *files
 	out.Files = slices.Clone(files.Files)
 	for _, g := range b.List {
+		if g.Saved { // it stands in a file
+			continue
+		}
 		line := g.Target
 		switch g.Kind {
 		case Request:

@@ -112,3 +112,47 @@ func TestRequests(t *testing.T) {
 		t.Errorf("%d are over, %d are left", len(over), len(b.List))
 	}
 }
+
+// Grants about different requests to a name stand beside each other, and a word about all of it takes their place.
+func TestGrantsOfRequests(t *testing.T) {
+	var b Book
+	for _, step := range []struct {
+		kind     Kind
+		target   string
+		replaced []uint32
+	}{
+		{Allow, "a.example GET /x", nil},
+		{Allow, "a.example POST /x", nil},
+		{Allow, "a.example GET /x private", []uint32{1}},
+		{Deny, "a.example GET /x", []uint32{3}},
+		{Allow, "a.example read", nil},
+		{Allow, "a.example:8443 GET /x", nil},
+		{Deny, "a.example", []uint32{2, 4, 5}},
+		{Allow, "a.example GET /y", []uint32{7}},
+	} {
+		_, replaced := mustPut(t, &b, step.kind, step.target, time.Minute)
+		var got []uint32
+		for _, g := range replaced {
+			got = append(got, g.Number)
+		}
+		if !slices.Equal(got, step.replaced) {
+			t.Errorf("%s %s takes the place of %v, not of %v", step.kind, step.target, got, step.replaced)
+		}
+	}
+}
+
+func TestTargetsOfRequests(t *testing.T) {
+	for target, want := range map[string]string{
+		"a.example  GET,HEAD   /x  private": "a.example GET,HEAD /x private", "a.example observe": "a.example observe", "*.a.example read max_upload=1024": "*.a.example read max_upload=1KiB",
+	} {
+		if line, err := ParseLine(Allow, target); err != nil || line.Text != want {
+			t.Errorf("%s: %q, %v", target, line.Text, err)
+		}
+	}
+	if line, err := ParseLine(Deny, "a.example DELETE /x"); err != nil || line.Text != "a.example DELETE /x" {
+		t.Errorf("%q, %v", line.Text, err)
+	}
+	if line, err := ParseLine(Allow, "a.example GET"); err == nil {
+		t.Errorf("%q", line.Text)
+	}
+}

@@ -23,7 +23,7 @@ func TestDecidedRequestsStay(t *testing.T) {
 	if _, _, err := b.Put(Grant{Number: granted.Number, Kind: Allow, Target: "a.example", Reason: "one build"}, time.Minute, noon); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.End(down.Number, Decision{noon, 0, "use the mirror"}); err != nil {
+	if _, err := b.End(down.Number, Decision{noon, 0, "use the mirror", false}); err != nil {
 		t.Fatal(err)
 	}
 	mustPut(t, &b, Deny, "c.example", 0)
@@ -33,15 +33,15 @@ func TestDecidedRequestsStay(t *testing.T) {
 	b.Expire(noon.Add(RequestLife))
 	want := []struct {
 		number uint32
-		became outcome
+		became Outcome
 		why    string
-	}{{granted.Number, outcomeGranted, "one build"}, {down.Number, outcomeDown, "use the mirror"}, {denied.Number, outcomeDenied, ""}, {forgotten.Number, outcomeForgot, ""}}
+	}{{granted.Number, WasGranted, "one build"}, {down.Number, WasTurnedDown, "use the mirror"}, {denied.Number, WasDenied, ""}, {forgotten.Number, WasForgotten, ""}}
 	if len(b.Decided) != len(want) {
 		t.Fatalf("remembered: %+v", b.Decided)
 	}
 	for i, w := range want {
 		g := b.Decided[i]
-		if g.Number != w.number || g.Outcome != w.became || g.Reason != "to build" || g.Decided != nil && g.Decided.Reason != w.why || (g.Decided == nil) != (w.became == outcomeForgot) {
+		if g.Number != w.number || g.Outcome != w.became || g.Reason != "to build" || g.Decided != nil && g.Decided.Reason != w.why || (g.Decided == nil) != (w.became == WasForgotten) {
 			t.Errorf("got %+v, %+v, want %+v", g, g.Decided, w)
 		}
 	}
@@ -69,5 +69,25 @@ func TestDecidedRequestsAreFew(t *testing.T) {
 	g := ask(t, &b, "x.example")
 	if _, err := b.End(g.Number, Decision{}); err != nil || before.Decided[maxDecided-1].Target == "x.example" {
 		t.Error("a change shows in a book that was kept", err)
+	}
+}
+
+// TestTurnDownOnlyRequests: who turns down what they saw waiting ends nothing that others made of it meanwhile, such as a
+// denial, which has the request's number.
+func TestTurnDownOnlyRequests(t *testing.T) {
+	var b Book
+	denied, granted, down := ask(t, &b, "a.example"), ask(t, &b, "b.example"), ask(t, &b, "c.example")
+	for kind, g := range map[Kind]Grant{Deny: denied, Allow: granted} {
+		if _, _, err := b.Put(Grant{Number: g.Number, Kind: kind, Target: g.Target}, 0, noon); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, g := range []Grant{denied, granted, {Number: down.Number, Target: "a.example"}, {Number: 9, Target: "a.example"}, {}} {
+		if _, err := b.TurnDown(g.Number, g.Target, Decision{}); err == nil || len(b.List) != 3 {
+			t.Errorf("%d, %q: %v", g.Number, g.Target, err)
+		}
+	}
+	if g, err := b.TurnDown(down.Number, down.Target, Decision{}); err != nil || g.Number != down.Number || len(b.List) != 2 {
+		t.Errorf("%+v, %v", g, err)
 	}
 }

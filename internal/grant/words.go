@@ -3,7 +3,7 @@ package grant
 import (
 	"fmt"
 	"io"
-	"strings"
+	"strconv"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/text"
@@ -16,10 +16,13 @@ func (g Grant) Says() string {
 
 // Until is how long g is to last.
 func (g Grant) Until(now time.Time) string {
-	if g.Expires.IsZero() {
-		return "until the keeper ends"
+	switch {
+	case g.Saved:
+		return "for good"
+	case g.Expires.IsZero():
+		return "until agent-init ends"
 	}
-	return "for " + text.Roughly(max(0, g.Expires.Sub(now)))
+	return "for " + text.Shortly(max(0, g.Expires.Sub(now)))
 }
 
 // left is how long g goes on, in a word.
@@ -29,10 +32,25 @@ func (g Grant) left(now time.Time) string {
 		return string(g.Outcome)
 	case g.Kind == Request:
 		return "waits"
+	case g.Saved:
+		return "for good"
 	case g.Expires.IsZero():
-		return "no end"
+		return "this start"
 	}
-	return text.Roughly(max(0, g.Expires.Sub(now)))
+	return text.Shortly(max(0, g.Expires.Sub(now)))
+}
+
+// By is who has made g.
+func (g Grant) By() string { return by(g.UID, g.Seat) }
+
+// By is who has decided.
+func (d *Decision) By() string { return by(d.UID, d.Seat) }
+
+func by(uid uint32, seat bool) string {
+	if seat {
+		return "the terminal" // of the container
+	}
+	return fmt.Sprintf("uid %d", uid)
 }
 
 // Write shows the grants as a table, and how to turn a request into one.
@@ -41,33 +59,32 @@ func (r Report) Write(w io.Writer, now time.Time) error {
 		_, err := fmt.Fprintln(w, "nothing was granted or requested at run time")
 		return err
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%4s  %-7s  %-32s  %-11s  %s\n", "NO", "WHAT", "TARGET", "FOR", "BY")
+	table := text.NewTable(" NO", "WHAT", "FOR", "BY", "TARGET")
 	asked := uint32(0)
 	for _, g := range r.Grants {
-		who := fmt.Sprintf("uid %d", g.UID)
+		who := g.By()
 		if g.Asked > 1 {
 			who += fmt.Sprintf(", %d times", g.Asked)
 		}
 		if g.Kind == Request && g.Outcome == "" && asked == 0 {
 			asked = g.Number
 		}
-		fmt.Fprintf(&b, "%4d  %-7s  %-32s  %-11s  %s\n", g.Number, g.Kind, text.Clean(g.Target), g.left(now), who)
+		table.Row(strconv.Itoa(int(g.Number)), string(g.Kind), g.left(now), who, text.Clean(g.Target))
 		if g.Reason != "" { // on a line of its own, which begins like no other
-			fmt.Fprintf(&b, "      because %q\n", text.Clean(g.Reason))
+			table.Note(fmt.Sprintf("because %q", text.Clean(g.Reason)))
 		}
 		if d := g.Decided; d != nil {
-			fmt.Fprintf(&b, "      %s by uid %d, %s", g.Outcome, d.UID, text.Moment(d.Time, now))
+			words := fmt.Sprintf("%s by %s, %s", g.Outcome, d.By(), text.Moment(d.Time, now))
 			if d.Reason != "" {
-				fmt.Fprintf(&b, ": %q", text.Clean(d.Reason))
+				words += fmt.Sprintf(": %q", text.Clean(d.Reason))
 			}
-			b.WriteByte('\n')
+			table.Note(words)
 		}
 	}
-	if asked != 0 {
-		fmt.Fprintf(&b, "\nto grant a request:   agent-init allow --request %d --for 10m\nto turn it down:      agent-init grants --end %d\n", asked, asked)
+	err := table.Write(w)
+	if asked != 0 && err == nil {
+		_, err = fmt.Fprintf(w, "\nto grant a request:   agent-init allow --request %d --for 10m\nto turn it down:      agent-init grants --end %d\n", asked, asked)
 	}
-	_, err := io.WriteString(w, b.String())
 	return err
 }
 
@@ -91,10 +108,20 @@ type Granted struct {
 	Warnings []string `json:"warnings"`
 }
 
-// Proposed answers a request.
-type Proposed struct {
-	Version int    `json:"version"`
-	Number  uint32 `json:"number,omitempty"` // 0: there is no need for one
-	Target  string `json:"target"`
-	Allowed string `json:"allowed,omitempty"` // the rule that allows it already
+// Lines say what was done, what it took the place of, and what a person should know of it.
+func (g Granted) Lines() []string {
+	lines := []string{g.Grant.Says() + " " + g.Grant.Until(g.Grant.Made)}
+	if g.Grant.Outcome != "" || g.Grant.Kind == Request {
+		lines[0] = g.Grant.Target + " was " + string(WasTurnedDown)
+	}
+	for _, old := range g.Replaced {
+		lines = append(lines, fmt.Sprintf("%d ended: %s %s", old.Number, old.Kind, old.Target))
+	}
+	for _, w := range g.Warnings {
+		lines = append(lines, "warning: "+w)
+	}
+	return lines
 }
+
+// Waits says whether g is a request that nobody has decided.
+func (g Grant) Waits() bool { return g.Kind == Request && g.Outcome == "" }

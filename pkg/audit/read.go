@@ -163,3 +163,27 @@ func newer(path string, f *os.File) (*os.File, bool) {
 	closeAll(slices.Delete(files, i-1, i))
 	return next, true
 }
+
+// Tail calls do with the last lines of the log at path, of so many bytes together at most. Older files are not read.
+func Tail(path string, bytes int64, do func(line []byte)) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("read the audit log: %w", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("read the audit log: %w", err)
+	}
+	from := max(0, st.Size()-bytes)
+	r := bufio.NewReaderSize(io.NewSectionReader(f, from, st.Size()-from), 4*maxEncoded)
+	whole := from == 0 // the first line is, else it is left out
+	_, err = eachLine(r, func(line []byte) bool {
+		if whole {
+			do(line)
+		}
+		whole = true
+		return true
+	})
+	return err
+}

@@ -215,7 +215,7 @@ func BenchmarkKernelOwner(b *testing.B) {
 	}
 	b.Run("scan", func(b *testing.B) {
 		for b.Loop() {
-			scan(found.Inode)
+			scan(maxLinks, func(inode uint32, _ holder) bool { return inode != found.Inode })
 		}
 	})
 }

@@ -21,15 +21,16 @@ type Process struct {
 
 // Scanner looks through the open files of one user's processes.
 type Scanner struct {
-	busy  sync.Mutex
-	asked chan uint32 // an inode
-	found chan Process
+	busy sync.Mutex
+	look chan func() // on its thread
+	done chan struct{}
 }
 
 // How many processes and open files one look may take: many times what an agent at work has, and some milliseconds.
 const (
 	maxPIDs  = 2048
 	maxLinks = 8192
+	manyMore = 8 // times as many links, for a look that finds all sockets
 )
 
 // NewScanner returns a Scanner of the processes of uid and gid. The caller may be root without CAP_SYS_PTRACE: the
@@ -37,7 +38,7 @@ const (
 // and the Scanner has such a thread, without any capability. These processes can't reach it with a signal, since its
 // other ids stay as they are. It lives as long as the program.
 func NewScanner(uid, gid uint32) (*Scanner, error) {
-	s := &Scanner{asked: make(chan uint32), found: make(chan Process)}
+	s := &Scanner{look: make(chan func()), done: make(chan struct{})}
 	began := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: nothing else may run with these ids
@@ -46,8 +47,9 @@ func NewScanner(uid, gid uint32) (*Scanner, error) {
 		if err != nil {
 			return
 		}
-		for inode := range s.asked {
-			s.found <- scan(inode)
+		for look := range s.look {
+			look()
+			s.done <- struct{}{}
 		}
 	}()
 	if err := <-began; err != nil {
@@ -72,36 +74,69 @@ func become(uid, gid uint32) error {
 // Holder returns a process that has the socket open, the youngest of several. If
 // there is none that can be seen, ok is false. One looks at a time.
 func (s *Scanner) Holder(inode uint32) (p Process, ok bool) {
-	s.busy.Lock()
-	defer s.busy.Unlock()
-	s.asked <- inode
-	p = <-s.found
-	return p, p.PID != 0
+	s.onThread(func() {
+		scan(maxLinks, func(has uint32, by holder) bool {
+			if has != inode {
+				return true
+			}
+			p, ok = by.process()
+			return false
+		})
+	})
+	return p, ok
 }
 
-// scan begins with the highest pid: a command that has just been started is the likeliest, and the first to be gone.
-func scan(inode uint32) Process {
-	want := []byte("socket:[" + strconv.FormatUint(uint64(inode), 10) + "]")
-	links := maxLinks
+// Holders returns for each of the sockets that one of the processes has open which it is, the youngest of several.
+func (s *Scanner) Holders() map[uint32]Process {
+	found := map[uint32]Process{}
+	s.onThread(func() {
+		var last holder
+		var p Process
+		scan(manyMore*maxLinks, func(inode uint32, by holder) bool {
+			if _, has := found[inode]; has {
+				return true
+			}
+			if by != last {
+				last = by
+				p, _ = by.process()
+			}
+			found[inode] = p
+			return true
+		})
+	})
+	return found
+}
+
+func (s *Scanner) onThread(look func()) {
+	s.busy.Lock()
+	defer s.busy.Unlock()
+	s.look <- look
+	<-s.done
+}
+
+// holder is a process that has the socket open which is looked at.
+type holder int
+
+func (h holder) process() (Process, bool) {
+	name, err := os.ReadFile("/proc/" + strconv.Itoa(int(h)) + "/comm")
+	return Process{PID: int(h), Name: string(bytes.TrimSuffix(name, []byte("\n")))}, err == nil
+}
+
+// scan tells of each open socket until tell says that it is enough. It begins with the highest pid: a command that has
+// just been started is the likeliest, and the first to be gone.
+func scan(links int, tell func(inode uint32, by holder) bool) {
 	all := pids()
 	for _, pid := range slices.Backward(all[max(0, len(all)-maxPIDs):]) {
-		proc := "/proc/" + strconv.Itoa(pid)
-		fd, err := unix.Open(proc+"/fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			continue // another user's, or gone
 		}
-		has := holds(fd, want, &links)
+		more := sockets(fd, &links, func(inode uint32) bool { return tell(inode, holder(pid)) })
 		unix.Close(fd)
-		if has {
-			if name, err := os.ReadFile(proc + "/comm"); err == nil {
-				return Process{PID: pid, Name: string(bytes.TrimSuffix(name, []byte("\n")))}
-			}
-		}
-		if has || links <= 0 {
+		if !more || links <= 0 {
 			break
 		}
 	}
-	return Process{}
 }
 
 func pids() (out []int) {
@@ -115,22 +150,35 @@ func pids() (out []int) {
 	return out
 }
 
-// holds says whether one of the links in the directory leads to want. A look takes links out of the budget.
-func holds(dir int, want []byte, links *int) bool {
+// sockets tells of those that the links in the directory lead to, until tell says that it is enough. A look takes links
+// out of the budget.
+func sockets(dir int, links *int, tell func(inode uint32) bool) (more bool) {
 	var entries, target [4096]byte
 	for {
 		n, err := unix.ReadDirent(dir, entries[:])
 		if err != nil || n <= 0 {
-			return false
+			return true
 		}
 		_, _, names := unix.ParseDirent(entries[:n], -1, nil)
 		for _, name := range names {
 			if *links--; *links < 0 {
 				return false
 			}
-			if n, err := unix.Readlinkat(dir, name, target[:]); err == nil && bytes.Equal(target[:n], want) {
-				return true
+			n, err := unix.Readlinkat(dir, name, target[:])
+			if err != nil {
+				continue
+			}
+			if inode, is := socketOf(target[:n]); is && !tell(inode) {
+				return false
 			}
 		}
 	}
+}
+
+// socketOf reads the inode of socket:[inode].
+func socketOf(link []byte) (inode uint32, is bool) {
+	digits, is := bytes.CutPrefix(link, []byte("socket:["))
+	digits, end := bytes.CutSuffix(digits, []byte("]"))
+	n, err := strconv.ParseUint(string(digits), 10, 32)
+	return uint32(n), is && end && err == nil
 }
