@@ -28,6 +28,8 @@ import (
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/broker"
+	"github.com/agent-init/agent-init/pkg/broker/authority"
+	"github.com/agent-init/agent-init/pkg/gateway"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/route"
 	"github.com/agent-init/agent-init/pkg/sockowner"
@@ -48,6 +50,14 @@ type process struct {
 	begun   chan struct{} // closed when the first routes were taken, or could not be
 	logins  *logins
 	token   string
+	owner   func(client, server netip.AddrPort) (uid uint32, err error) // of a connection; nil where nothing says it
+	led     func(*net.TCPConn) (netip.AddrPort, error)                  // where one was going to that the kernel redirected
+	uids    []uint32                                                    // who may ask; none: anybody but the guard
+	guard   uint32                                                      // its uid
+
+	authority atomic.Pointer[authority.Authority] // of the names that are looked into; nil: there were none yet
+	trust     string                              // what the keeper was told of it; under loading
+
 	journal map[string]journal                // by route
 	names   atomic.Pointer[map[string]string] // of the hosts that routes lead to, for the log
 	log     *slog.Logger
@@ -61,12 +71,17 @@ const (
 	fdAudit = stage.FDFiles + 1 + iota
 	fdLoad
 	fdDiag      // where sockets are looked up, or nothing of use
+	fdHanded    // where the gate's connections are taken over
 	fdListeners // and on: one for each address family
 )
 
 // tightHeap is less than stage.SmallHeap: with it, a thousand streams take 2 MiB less, and an answer begins no later
 // (BenchmarkStreams and BenchmarkFirstByte of pkg/broker).
 const tightHeap = 20
+
+// requestsHeap is that of a broker that looks into connections: their requests are many and small, and a tight heap takes
+// a quarter more of the processor for each.
+const requestsHeap = 100
 
 // Run reads what it is told, and serves until the keeper goes.
 func Run(ctx context.Context) error {
@@ -88,6 +103,10 @@ func Run(ctx context.Context) error {
 	for i, name := range c.Journals {
 		p.journal[name] = journal{os.NewFile(uintptr(fdListeners+c.Families+i), "journal")}
 	}
+	handed, err := wire.OpenTakeOver(os.NewFile(fdHanded, "take over"))
+	if err != nil {
+		return err
+	}
 	var listeners []net.Listener
 	for i := range c.Families {
 		l, err := wire.Inherit(uintptr(fdListeners+i), net.FileListener)
@@ -100,16 +119,24 @@ func Run(ctx context.Context) error {
 	if err := privdrop.Serve(); err != nil {
 		return err
 	}
+	first, err := stage.ReadBrokerLoad(os.NewFile(fdLoad, "load"))
+	if err != nil {
+		return err
+	}
+	if err := p.certify(first.Inspected); err != nil { // the keeper has what the agent is to trust before it starts it
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go func() { cancel(p.serveChannel()) }()
+	go func() { cancel(p.serveChannel(ctx)) }()
 	// To read the authorities takes longer than all else, and would take the processor from the start. So it is done when
 	// the keeper says so. Who connects meanwhile waits.
 	go func() {
 		<-p.start
-		err := p.begin(os.NewFile(fdLoad, "load"))
+		err := p.begin(first)
 		if err == nil {
 			go p.logins.run(ctx)
+			go func() { cancel(p.takeOver(ctx, handed)) }()
 			err = p.proxy.Serve(ctx, listeners...)
 		}
 		cancel(err)
@@ -123,43 +150,55 @@ func Run(ctx context.Context) error {
 func newProcess(c stage.BrokerConfig, conn *net.UnixConn, record audit.Recorder) *process {
 	p := &process{
 		channel: wire.Open(conn, wire.MaxSecret), record: record, start: make(chan struct{}), begun: make(chan struct{}), blind: c.Blind,
-		token: c.Token, journal: map[string]journal{},
+		token: c.Token, uids: c.UIDs, guard: c.GuardUID, journal: map[string]journal{},
 		log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
 	}
+	p.led = gateway.OriginalDestination
 	p.asks = wire.NewAsks(p.channel)
 	p.hosts = newHosts(p.asks.Ask)
 	p.logins = newLogins(p)
-	config := broker.Config{Token: c.Token, UIDs: c.UIDs, Dial: p.hosts.dial, Spend: p.spend, Record: p.over, Log: p.log}
+	config := broker.Config{Token: c.Token, UIDs: c.UIDs, Dial: p.hosts.dial, Spend: p.spend, Leaf: p.leaf, Record: p.over, Log: p.log}
 	if !c.Blind {
 		sockets := sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag"))
-		config.Owner = func(client, server netip.AddrPort) (uint32, error) {
+		p.owner = func(client, server netip.AddrPort) (uint32, error) {
 			s, err := sockets.Find(unix.IPPROTO_TCP, client, server)
 			return s.UID, err
 		}
+		config.Owner = p.owner
 	}
 	p.proxy = broker.New(config)
 	return p
 }
 
 // begin takes what the process was started with. It comes before whatever the keeper sends.
-func (p *process) begin(f *os.File) error {
+func (p *process) begin(l stage.BrokerLoad) error {
 	defer close(p.begun)
 	debug.SetGCPercent(-1) // it would only take time
 	defer func() {
-		debug.SetGCPercent(tightHeap)
+		p.tune()
 		go debug.FreeOSMemory()
 	}()
-	return p.take(f)
+	return p.take(l)
+}
+
+// tune says how large the heap may become.
+func (p *process) tune() {
+	p.loading.Lock()
+	defer p.loading.Unlock()
+	percent := tightHeap
+	if len(p.load.Inspected) > 0 {
+		percent = requestsHeap
+	}
+	debug.SetGCPercent(percent)
 }
 
 // take serves other routes, or with other credentials, from now on.
-func (p *process) take(f *os.File) error {
-	l, err := stage.ReadBrokerLoad(f)
-	if err != nil {
-		return err
-	}
+func (p *process) take(l stage.BrokerLoad) error {
 	p.loading.Lock()
 	defer p.loading.Unlock()
+	if err := p.certify(l.Inspected); err != nil {
+		return err
+	}
 	p.load = l
 	return p.reload()
 }
@@ -190,7 +229,7 @@ func (p *process) reload() error {
 	}
 	p.names.Store(&names)
 	routes, credentials := p.loggedIn(l, roots)
-	return p.proxy.Load(broker.Loaded{Routes: routes, Credentials: credentials, Roots: roots})
+	return p.proxy.Load(broker.Loaded{Routes: routes, Inspected: l.Inspected, Credentials: credentials, Roots: roots})
 }
 
 // loggedIn are the routes with what logins make of them. A route whose login can't be read is not served.
@@ -203,6 +242,9 @@ func (p *process) loggedIn(l stage.BrokerLoad, roots *x509.CertPool) ([]route.Ro
 			if err != nil {
 				p.log.Error("the login of a route can't be read: there is no such route now", "route", r.Name, "error", err)
 				p.record(p.event(broker.Event{Route: r.Name, Refused: "login: " + err.Error()}))
+				if delete(credentials, r.Name); r.Inspects != "" { // else the agent's own would pass on that name
+					routes = append(routes, r)
+				}
 				continue
 			}
 			credentials[r.Name], logged[r.Name] = []byte(in.Access()), true
@@ -217,7 +259,7 @@ func (p *process) loggedIn(l stage.BrokerLoad, roots *x509.CertPool) ([]route.Ro
 }
 
 // serveChannel handles what the keeper sends, until the keeper goes.
-func (p *process) serveChannel() error {
+func (p *process) serveChannel(ctx context.Context) error {
 	for {
 		m, file, err := p.channel.Receive()
 		if errors.Is(err, wire.ErrMalformed) {
@@ -240,6 +282,9 @@ func (p *process) serveChannel() error {
 			p.once.Do(func() { close(p.start) })
 			err = p.takeFrom(m, file)
 			file = nil
+		case wire.OpNotify:
+			go p.notify(ctx, m, file)
+			file = nil
 		}
 		if file != nil {
 			file.Close()
@@ -255,11 +300,15 @@ func (p *process) takeFrom(m wire.Message, file *os.File) error {
 	<-p.begun
 	refused := errors.New("no routes in the message")
 	if file != nil {
-		refused = p.take(file)
+		var l stage.BrokerLoad
+		if l, refused = stage.ReadBrokerLoad(file); refused == nil {
+			refused = p.take(l)
+		}
 	}
 	if refused != nil {
 		p.log.Error("taking other routes", "error", refused)
 	}
+	p.tune()
 	p.hosts.forget()
 	return p.channel.Deliver(wire.Message{Op: wire.OpCredentials, ID: m.ID, Err: refused != nil})
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/agent-init/agent-init/internal/wire"
 )
 
-// hosts are the addresses of the routes' hosts, as the keeper has them leased to this process. There are as many as the
-// proxy asks for, which are the hosts of its routes.
+// hosts are the addresses of the routes' hosts and of inspected names, as the keeper has them leased to this process.
 type hosts struct {
 	ask func(context.Context, wire.Message) (wire.Message, error)
 	now func() time.Time
@@ -22,9 +21,16 @@ type hosts struct {
 	known map[string]leased
 }
 
+// maxHosts are known at once. When there are more, it begins anew.
+const maxHosts = 1024
+
+// askAgain is for how long an answer that leads nowhere is not asked for anew. The keeper answers so many questions a
+// second, of all hosts: one that refuses connections would take those of the others, as fast as the agent asks it.
+const askAgain = 5 * time.Second
+
 type leased struct {
-	addrs []netip.Addr
-	until time.Time
+	addrs       []netip.Addr
+	from, until time.Time
 }
 
 func newHosts(ask func(context.Context, wire.Message) (wire.Message, error)) *hosts {
@@ -38,14 +44,14 @@ func (h *hosts) forget() {
 	clear(h.known)
 }
 
-// lookup asks the keeper, unless it has answered already for as long as that counts.
-func (h *hosts) lookup(ctx context.Context, host string) (addrs []netip.Addr, known bool, err error) {
+// lookup asks the keeper, unless it has answered already for as long as that counts. What it said a while ago is old.
+func (h *hosts) lookup(ctx context.Context, host string) (addrs []netip.Addr, old bool, err error) {
 	h.mu.Lock()
 	l := h.known[host]
 	h.mu.Unlock()
 	asked := h.now()
 	if asked.Before(l.until) {
-		return l.addrs, true, nil
+		return l.addrs, asked.Sub(l.from) >= askAgain, nil
 	}
 	reply, err := h.ask(ctx, wire.Message{Op: wire.OpLookup, Name: host})
 	switch {
@@ -58,7 +64,10 @@ func (h *hosts) lookup(ctx context.Context, host string) (addrs []netip.Addr, kn
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.known[host] = leased{reply.Addrs, asked.Add(reply.TTL)}
+	if len(h.known) >= maxHosts { // below a wildcard, the agent makes as many names as it likes
+		clear(h.known)
+	}
+	h.known[host] = leased{reply.Addrs, asked, asked.Add(reply.TTL)}
 	return reply.Addrs, false, nil
 }
 
@@ -67,12 +76,12 @@ func (h *hosts) dial(ctx context.Context, host string, port uint16) (net.Conn, e
 	if a, err := netip.ParseAddr(host); err == nil { // the rules have it by itself
 		return connect(ctx, []netip.Addr{a}, port)
 	}
-	addrs, known, err := h.lookup(ctx, host)
+	addrs, old, err := h.lookup(ctx, host)
 	if err != nil {
 		return nil, err
 	}
 	conn, err := connect(ctx, addrs, port)
-	if err == nil || !known || ctx.Err() != nil {
+	if err == nil || !old || ctx.Err() != nil {
 		return conn, err
 	}
 	h.mu.Lock()

@@ -63,6 +63,11 @@ func TestDial(t *testing.T) {
 	answer.Addrs = []netip.Addr{dead}
 	h.forget()
 	dial("where all is dead", false, 1)
+	dial("where all is dead, again and again", false, 0)
+	now = now.Add(askAgain)
+	dial("a while later", false, 1)
+	dial("and again", false, 0)
+	now = now.Add(askAgain)
 	answer.Addrs = []netip.Addr{here.Addr()}
 	dial("the host has moved", true, 1)
 	answer = wire.Message{Err: true, Text: "no route leads there"}

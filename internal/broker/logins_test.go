@@ -91,7 +91,7 @@ func newLoginRig(t *testing.T, provider http.HandlerFunc) *loginRig {
 	rig.process = newProcess(stage.BrokerConfig{Token: "drawn", Blind: true}, conn, func(audit.Event) {})
 	keeper := wire.Open(ours, wire.MaxSecret)
 	t.Cleanup(func() { keeper.Close(); conn.Close() })
-	go rig.serveChannel()
+	go rig.serveChannel(t.Context())
 	go func() {
 		for {
 			m, _, err := keeper.Receive()

@@ -101,8 +101,14 @@ func (p *process) event(e broker.Event) audit.Event {
 	if names := p.names.Load(); names != nil {
 		out.Name = (*names)[e.Route]
 	}
+	if e.Name != "" {
+		out.Name, out.Port, out.Rule = e.Name, e.Port, e.Rule
+	}
 	switch what, _, _ := strings.Cut(e.Refused, ":"); what {
 	case "", "gone": // the client hung up
+		if e.Observed != "" {
+			out.Enforce, out.Reason = audit.Deny, e.Observed
+		}
 	case "upstream", "late":
 		out.Verdict = audit.Fault
 	default:

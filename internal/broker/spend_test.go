@@ -27,9 +27,9 @@ func keeper(t *testing.T, record audit.Recorder) (*process, *wire.Channel) {
 	}
 	p := newProcess(stage.BrokerConfig{Blind: true}, conn, record)
 	p.log = slog.New(slog.DiscardHandler)
-	ch := wire.Open(ours, wire.MaxText)
+	ch := wire.Open(ours, wire.MaxSecret)
 	t.Cleanup(func() { ch.Close(); p.channel.Close() })
-	go p.serveChannel()
+	go p.serveChannel(t.Context())
 	return p, ch
 }
 

@@ -63,6 +63,7 @@ const (
 	fdRequests  // where the agent's requests come in
 	fdEdition   // of the keeper's book
 	fdDiag      // where sockets are looked up, or nothing of use
+	fdHand      // where connections are handed over to the broker, or nothing of use
 	fdListeners // and on: stage.SocketsPerFamily for each address family
 )
 
@@ -175,6 +176,9 @@ func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 	}
 	if c.Reduced {
 		gc.Direct = g.direct
+	}
+	if gc.Hand, err = handOver(c); err != nil {
+		return err
 	}
 	g.gate, err = gateway.New(gc)
 	return err

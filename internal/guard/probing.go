@@ -35,7 +35,7 @@ func (p *probing) begin(plan selftest.Plan) {
 	for _, name := range plan.Denied {
 		p.names[name] = true
 	}
-	for _, t := range slices.Concat(plan.Block, plan.Required, plan.Reach) {
+	for _, t := range slices.Concat(plan.Block, plan.Inspected, plan.Required, plan.Reach) {
 		if a, err := netip.ParseAddr(t.Name); err == nil {
 			p.addrs[a] = true
 		} else {

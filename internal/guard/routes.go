@@ -13,7 +13,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/resolver"
 )
 
-// routes resolves the hosts of the broker's routes: by a policy of their own, into leases of the broker's. Only the keeper
+// routes resolves the hosts of the broker's routes, and inspected names: by a policy of their own, into leases of the broker's. Only the keeper
 // asks it, and no socket leads there. Where there has been no route yet, there is nothing of it.
 type routes struct {
 	config resolver.Config
@@ -36,7 +36,8 @@ func (g *guard) resolveRoutes(like resolver.Config) resolver.Config {
 		like.Record(e)
 	}
 	c.Find, c.FindAllowed, c.Aside = audit.Nobody, audit.Nobody, func([]byte) bool { return false }
-	c.Monitor, c.Spend = false, nil // what is not leased is of no use to the broker, and no name is below a wildcard
+	// What is not leased is of no use to the broker. A name below a wildcard has been paid for when the agent asked for it.
+	c.Monitor, c.Spend = false, nil
 	return c
 }
 
@@ -63,7 +64,7 @@ const lateFamily = 50 * time.Millisecond
 func (r *routes) lookup(ctx context.Context, name string) ([]netip.Addr, time.Duration, error) {
 	s := r.server.Load()
 	if s == nil {
-		return nil, 0, errors.New("there is no route")
+		return nil, 0, errors.New("there is neither a route nor an inspected name")
 	}
 	return s.Lookup(ctx, name, lateFamily)
 }

@@ -3,6 +3,7 @@ package keeper
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"os"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/window"
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
@@ -22,10 +24,11 @@ type agent struct {
 	*base
 	book     *book
 	identity privdrop.Identity
-	guardUID uint32          // 0: there is no guard
-	broker   *brokerKeeper   // nil: there is none
-	reduced  bool            // as gVisor needs it, see reducible
-	session  *window.Session // nil: none
+	guardUID uint32                                                             // 0: there is no guard
+	broker   *brokerKeeper                                                      // nil: there is none
+	reduced  bool                                                               // as gVisor needs it, see reducible
+	session  *window.Session                                                    // nil: none
+	decide   func(context.Context, control.Peer, control.Request) control.Reply // requests; nil: there are none
 }
 
 func (b *base) findAgent(k *book) (*agent, error) {
@@ -76,6 +79,7 @@ func (a *agent) startSession(ctx context.Context, stdin *os.File, argv []string,
 		return nil, err
 	}
 	a.session = s
+	a.book.notifier.attach(s)
 	a.atEnd(func() error { s.Stop(); return nil })
 	return s.Begin(ctx, argv, stdin, os.Stdout, os.Stderr)
 }
@@ -85,7 +89,7 @@ func (a *agent) sessionHost() window.Host {
 		Log: a.log, LogLevel: a.config.level(), Reaper: a.reaper, Dir: a.dir, Identity: a.identity, GuardUID: a.guardUID,
 		Name: a.config.SessionName, Term: a.config.Environ["TERM"], Prefix: a.config.Prefix, Elsewhere: fault.AttachFromOutside(a.config.Environ),
 		RecordTo: a.config.Record, RecordLimit: a.config.RecordLimit,
-		Record: a.record, Update: a.update, Publish: a.publish, SocketOwners: firewall.SocketOwners, AgentSpec: a.spec, Shell: a.shell, Clipboard: a.clipboard, Diagnostics: a.diagnostics,
+		Record: a.record, Update: a.update, Publish: a.publish, SocketOwners: firewall.SocketOwners, AgentSpec: a.spec, Shell: a.shell, Clipboard: a.clipboard, Diagnostics: a.diagnostics, Decide: a.decide,
 	}
 }
 
@@ -130,7 +134,7 @@ func (a *agent) spec() privdrop.Spec {
 // publishAgent writes how the agent is confined, for agent-init exec. Root
 // alone can read it: the environment holds the agent's keys.
 func (a *agent) publishAgent() error {
-	if err := a.broker.publishVariables(a.identity.GID); err != nil {
+	if err := errors.Join(a.broker.publishFiles(a.identity.GID), a.broker.publishVariables(a.identity.GID)); err != nil {
 		return err
 	}
 	spec := a.spec()

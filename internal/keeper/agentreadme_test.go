@@ -38,6 +38,8 @@ broker:
   openai: {credential: env:A}
   gemini: {optional: true}
   tickets: {to: "https://t.example/api", credential: none, allow: [GET /**]}
+  forge: {api: git, to: "https://git.example/", credential: none, git: write, repos: [team/*], branches: [agent/*]}
+  npm: {min_age: 3d}
 `)}}}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -46,8 +48,13 @@ broker:
 	if err := writeReadme(&b, p, nil, false); err != nil {
 		t.Fatal(err)
 	}
-	want := "- `openai`, for https://api.openai.com/: `$OPENAI_API_BASE`, `$OPENAI_API_KEY`, `$OPENAI_BASE_URL`, `$OPENAI_HOST`\n- `tickets`, for https://t.example/api/\n\n"
+	want := "- `openai`, for https://api.openai.com/: `$OPENAI_API_BASE`, `$OPENAI_API_KEY`, `$OPENAI_BASE_URL`, `$OPENAI_HOST`\n- `tickets`, for https://t.example/api/\n"
 	if got := b.String(); !strings.Contains(got, want) || strings.Contains(got, "gemini") || strings.Contains(got, "%") {
 		t.Errorf("want %q in\n%s", want, got)
+	}
+	for _, want := range []string{"the usual addresses: team/*, to read, and to push agent/*\n", "none can be published. A version that is younger than 3d does not\n"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("want %q in\n%s", want, b.String())
+		}
 	}
 }

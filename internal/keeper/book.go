@@ -35,6 +35,7 @@ type book struct {
 	*base
 	judge       func(*policy.Policy) error
 	credentials *credentials // of the broker's routes
+	notifier    notifier
 
 	changing  sync.Mutex // one change at a time; what follows is its own
 	watched   watched
@@ -103,7 +104,7 @@ func (k *keeper) adopt(ctx context.Context, next *inForce) (<-chan wire.Message,
 	if err != nil {
 		return nil, err
 	}
-	if err := k.broker.prepare(next.policy.Settings.Broker); err != nil {
+	if err := k.broker.prepare(next.policy.Settings); err != nil {
 		return nil, err
 	}
 	put := func() error { return k.rules.put(ctx, plan, k.leases.books.Leases()) }
@@ -138,7 +139,8 @@ func (k *keeper) reload(ctx context.Context) error {
 
 // adoptFiles is adopt of what was read from files, with the grants on top.
 func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy.Policy) (<-chan wire.Message, error) {
-	next := &inForce{bundle: files, policy: p, grants: k.book.now().grants}
+	next := &inForce{bundle: files, policy: p, grants: k.book.now().grants.Clone()}
+	next.grants.Adopt(grant.ReadSaved(k.book.savedIn(files)))
 	if b := next.grants.Over(files); len(b.Files) > len(files.Files) {
 		var err error
 		if next, err = over(files, next.grants); err != nil {
@@ -152,7 +154,9 @@ func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy
 	k.book.files = files
 	k.book.cutsPaid(nil)
 	k.recordPolicy(next.policy, "policy reloaded")
+	k.book.notifier.look()
 	k.publishPolicy(k.config.PolicyDir, next)
+	k.book.announce(next.grants)
 	if k.broker != nil {
 		k.unless(k.agent.publishAgent(), "how the agent is confined") // its environment names the routes
 	}
@@ -168,6 +172,9 @@ func (k *keeper) changeGrants(ctx context.Context, change func(*grant.Book) ([]a
 		if err != nil {
 			return nil, err
 		}
+		if made, gone := grants.SavedSince(k.book.now().grants); len(made)+len(gone) > 0 {
+			return k.saveGrants(ctx, grants, made, gone, events)
+		}
 		next, err := over(k.book.files, grants)
 		if err != nil {
 			return nil, err
@@ -180,7 +187,7 @@ func (k *keeper) changeGrants(ctx context.Context, change func(*grant.Book) ([]a
 			k.book.cutsPaid(events)
 			k.publishPolicy(k.config.PolicyDir, next)
 		}
-		k.publishGrants(k.book.now().grants)
+		k.book.announce(k.book.now().grants)
 		return taken, err
 	})
 }
@@ -204,7 +211,7 @@ func (k *keeper) endGrants(ctx context.Context) {
 	none := errors.New("no grants")
 	err := k.changeGrants(ctx, func(b *grant.Book) (events []audit.Event, _ error) {
 		for _, g := range b.Clone().List {
-			if g.Kind == grant.Allow {
+			if g.Kind == grant.Allow && !g.Saved {
 				if _, err := b.End(g.Number, grant.Decision{}); err != nil {
 					return nil, err
 				}
@@ -290,7 +297,7 @@ func (b *book) request(m wire.Message) (uint64, error) {
 		b.log.Warn("the agent asks for a grant", "target", g.Target, "number", g.Number)
 		b.record(g.Event(audit.Info, "requested by the agent", &control.Peer{UID: m.UID, PID: int(m.PID)}))
 	}
-	b.publishGrants(next.grants)
+	b.announce(next.grants)
 	b.publish()
 	return uint64(g.Number), nil
 }

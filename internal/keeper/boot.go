@@ -15,6 +15,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/ids"
 	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/stage"
@@ -78,6 +79,7 @@ func (b *base) boot(ctx context.Context) (*keeper, error) {
 	stage.Settle()
 	k.guard.resolveAhead(wire.AheadAll)
 	k.broker.release()
+	k.book.notifier.begin(newErrands(k))
 	// Whoever hears that it is ready finds everything in its place.
 	published := k.publishAll()
 	k.update(func(s *state.State) { s.Phase = state.PhaseReady })
@@ -219,6 +221,7 @@ func (b *base) openRuntime(_ context.Context, s sealed) (placed, error) {
 // readFirst reads the policy, and opens the log that it asks for. Also why there is no policy is recorded.
 func (b *base) readFirst(judge func(*policy.Policy) error, noRoutes hindrance) (*book, error) {
 	k := &book{base: b, judge: judge, credentials: newCredentials(b, noRoutes)}
+	k.takeSaved()
 	files, p, err := k.read()
 	var o audit.Options
 	if err == nil {
@@ -240,7 +243,9 @@ func (b *base) readFirst(judge func(*policy.Policy) error, noRoutes hindrance) (
 	}
 	b.recordPolicy(p, "policy loaded")
 	k.files = files
-	k.present.Store(&inForce{bundle: files, policy: p})
+	begun := &inForce{bundle: files, policy: p}
+	begun.grants.Adopt(grant.ReadSaved(k.savedIn(files)))
+	k.present.Store(begun)
 	k.publishRoutes()
 	return k, nil
 }
@@ -287,7 +292,10 @@ func (b *base) findUser(_ context.Context, l listening) (f found, err error) {
 	for _, c := range f.group.Caveats() {
 		b.log.Warn(c)
 	}
-	if len(l.book.policy().Settings.Broker) == 0 {
+	if l.reduced {
+		return f, nil
+	}
+	if l.book.policy().Broker == nil {
 		l.book.credentials.without(hindrance{"there was no route when agent-init was started", "start the container again to have one"})
 		return f, nil
 	}
@@ -349,6 +357,7 @@ func (b *base) applyRules(ctx context.Context, g guarded) (ruled, error) {
 		base: b, book: g.book, leases: g.leases, rules: newRules(b, g, g.broker.identity()),
 		guard: g.guard, broker: g.broker, agent: g.agent, doors: g.doors,
 	}
+	k.agent.decide = k.serveControl
 	plan, err := k.rules.plan(k.book.now())
 	if err != nil {
 		return ruled{}, err
@@ -363,6 +372,7 @@ func (b *base) awaitGuard(ctx context.Context, r ruled) (served, error) {
 	r.guard.resolveAhead(wire.AheadFirst)
 	bounded, cancel := context.WithTimeout(ctx, stage.StartTime)
 	defer cancel()
+	b.waitFor("the guard", stage.StartTime)
 	select {
 	case <-r.guard.ready:
 	case <-bounded.Done():
@@ -375,6 +385,12 @@ func (b *base) awaitGuard(ctx context.Context, r ruled) (served, error) {
 func (b *base) proveConfinement(ctx context.Context, s served) (*keeper, error) {
 	if err := s.agent.publishAgent(); err != nil {
 		return nil, err
+	}
+	if len(s.book.policy().Settings.Inspected) > 0 { // which are asked
+		if err := s.broker.await(ctx); err != nil {
+			return nil, err
+		}
+		s.broker.release()
 	}
 	if err := s.prove(ctx); err != nil {
 		return nil, err

@@ -21,13 +21,14 @@ import (
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/budget"
+	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/reaper"
 	"github.com/agent-init/agent-init/pkg/route"
 	"github.com/agent-init/agent-init/pkg/sockowner"
 )
 
 // brokerKeeper keeps one broker running, and owns what it is lent: its listener, the credentials, the counts of what was
-// spent. It is nil where no route was present at the start. Then nothing of it is there.
+// spent. It is nil where there was neither a route nor an inspected name at the start. Then nothing of it is there.
 type brokerKeeper struct {
 	child
 	book        *book
@@ -44,10 +45,12 @@ type brokerKeeper struct {
 	uid         uint32
 	group       ids.Group
 
-	always  []*os.File // what each gets
-	version uint64     // of what brokers are to serve; under mu
-	given   uint64     // what the present broker was started with; under mu
-	started bool       // the start of the container is over; under mu
+	trust   *trust            // what programs are to trust
+	filed   map[string]string // the files of routes that were written last, by name; one change at a time writes them
+	always  []*os.File        // what each gets
+	version uint64            // of what brokers are to serve; under mu
+	given   uint64            // what the present broker was started with; under mu
+	started bool              // the start of the container is over; under mu
 }
 
 const brokerPatience = 5 * time.Second
@@ -61,7 +64,8 @@ func newBrokerKeeper(ctx context.Context, b *base, h guarded) (*brokerKeeper, er
 	}
 	// More than a broker of ours has kept. One that was taken over wears out no disk, and fills no log.
 	k.keeps.Burst, k.keeps.Every = 64, 5*time.Second
-	err := k.prepare(h.book.policy().Settings.Broker)
+	k.trust = newTrust(k)
+	err := k.prepare(h.book.policy().Settings)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +75,7 @@ func newBrokerKeeper(ctx context.Context, b *base, h guarded) (*brokerKeeper, er
 	var drawn [32]byte
 	rand.Read(drawn[:])
 	k.token = base64.RawURLEncoding.EncodeToString(drawn[:])
-	k.told = stage.BrokerConfig{Token: k.token, Families: len(k.sockets.files), LogLevel: b.config.level()}
+	k.told = stage.BrokerConfig{Token: k.token, GuardUID: h.agent.guardUID, Families: len(k.sockets.files), LogLevel: b.config.level()}
 	if !b.shared() {
 		k.told.UIDs = []uint32{h.agent.identity.UID, 0}
 	}
@@ -80,7 +84,7 @@ func newBrokerKeeper(ctx context.Context, b *base, h guarded) (*brokerKeeper, er
 		return nil, err
 	}
 	k.door = &k.sockets.lent
-	k.always = append([]*os.File{diag}, k.sockets.files...)
+	k.always = append([]*os.File{diag, k.guard.brokers}, k.sockets.files...)
 	k.spec = stage.Own("broker", k.uid, k.group.GID, stage.BrokerName)
 	k.part = func(s *state.State) partState {
 		return partState{&s.Broker.OK, &s.Broker.Fault, &s.Broker.Restarts, &s.Broker.Seen}
@@ -132,10 +136,10 @@ func (k *brokerKeeper) openDiag() (*os.File, error) {
 	return os.Open(os.DevNull)
 }
 
-// prepare reads the certificate authorities, if a route needs them for the first time.
-func (k *brokerKeeper) prepare(routes []route.Route) error {
+// prepare reads the certificate authorities, if a route or an inspected name needs them for the first time.
+func (k *brokerKeeper) prepare(s policy.Settings) error {
 	overTLS := func(r route.Route) bool { return strings.HasPrefix(r.To, "https:") }
-	if k == nil || k.roots.pem != nil || !slices.ContainsFunc(routes, overTLS) {
+	if k == nil || k.roots.pem != nil || !slices.ContainsFunc(s.Broker, overTLS) && !certified(s) && s.Notify.Webhook.To == "" {
 		return nil
 	}
 	return k.rereadRoots()
@@ -160,7 +164,8 @@ func (k *brokerKeeper) spawn(channel *os.File) (*reaper.Process, error) {
 
 // load is what the broker is to serve now.
 func (k *brokerKeeper) load() stage.BrokerLoad {
-	l := stage.BrokerLoad{Routes: k.book.policy().Settings.Broker, Credentials: map[string][]byte{}}
+	settings := k.book.policy().Settings
+	l := stage.BrokerLoad{Routes: settings.Broker, Inspected: settings.Inspected, Credentials: map[string][]byte{}}
 	for _, r := range l.Routes {
 		c := k.credentials.of(r)
 		if l.Credentials[r.Name] = c.secret; c.login != "" {
@@ -208,6 +213,9 @@ func (k *brokerKeeper) watch() {
 			k.log.Error("the certificate authorities were not read again; the former ones stay", "error", err)
 		} else {
 			another = true
+			if err := k.trust.write(); err != nil {
+				k.log.Error("what programs are to trust was not written again", "error", err)
+			}
 		}
 	}
 	switch {
@@ -249,10 +257,14 @@ func (k *brokerKeeper) serve(ctx context.Context, ch *wire.Channel) error {
 			k.serving(ch)
 		case wire.OpPong:
 			k.update(func(s *state.State) { s.Broker.Seen = time.Now() })
+		case wire.OpTrust: // answered by nothing: the next message of the broker's comes after it is written
+			return k.trust.take(m)
 		case wire.OpCredentials:
 			if m.Err {
 				return errors.New("the broker could not take other credentials")
 			}
+			k.answered(m)
+		case wire.OpNotify:
 			k.answered(m)
 		default:
 			return errors.New("the broker sent an unknown request")
@@ -324,7 +336,7 @@ func (k *brokerKeeper) spend(m, reply wire.Message) wire.Message {
 	return reply
 }
 
-// lookup has the guard resolve the host of a route, which leases the addresses to the broker.
+// lookup has the guard resolve the host of a route, or an inspected name, which leases the addresses to the broker.
 func (k *brokerKeeper) lookup(ctx context.Context, m, reply wire.Message) wire.Message {
 	own := k.book.policy().Broker
 	switch {

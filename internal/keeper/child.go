@@ -16,6 +16,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
+	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
 // child is a process of ours without privileges that serves the agent: the guard, or the broker. It is kept running.
@@ -134,12 +135,20 @@ func (c *child) readAudit(conn *net.UnixConn) {
 		if err != nil || n == 0 {
 			return
 		}
-		e := audit.Untrusted(c.sender, buf[:n])
+		e := ofSelfTest(audit.Untrusted(c.sender, buf[:n]))
 		if c.hear != nil {
 			c.hear(e)
 		}
 		c.record(e)
 	}
+}
+
+// ofSelfTest says of a request that only a self-test makes, and that is refused whoever makes it, that it is a self-test's.
+func ofSelfTest(e audit.Event) audit.Event {
+	if e.Kind == audit.Broker && e.Verdict == audit.Deny && e.Method == selftest.Method {
+		e.Asker = audit.BySelfTest
+	}
+	return e
 }
 
 // begun takes the channel of one that serves from now on.

@@ -7,13 +7,18 @@ import (
 	"os"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/window"
+	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // Config is what flags and environment say. A flag wins over the environment.
 type Config struct {
 	PolicyDir        string
+	SavedFile        string        // read behind the files of PolicyDir, see policy.ReadOptions
+	Given            []policy.File // what the command line adds to the files
+	GivenWords       []string      // the same, as it was written
 	User             string
 	Selftest         string // require, warn or off
 	Backend          string
@@ -73,6 +78,7 @@ func (c Config) wantsSession(stdin *os.File) bool {
 type progress struct {
 	Say    func(text string)
 	part   string
+	long   bool // how long it takes was shown
 	begun  time.Time
 	opened time.Time
 	keys   string // what the last line says of the session's
@@ -95,16 +101,38 @@ func (p *progress) enter(part string) {
 		p.opened = time.Now()
 	}
 	p.close()
-	p.part, p.begun = part, time.Now()
-	p.Say(fmt.Sprintf("agent-init: %-24s ", part))
+	p.part, p.begun, p.long = part, time.Now(), false
+	p.Say(begunLine(part))
 }
 
 func (p *progress) close() {
 	if p.part != "" {
+		p.again()
 		p.Say(fmt.Sprintf("%8s\n", tookText(time.Since(p.begun))))
 		p.part = ""
 	}
 }
+
+// still shows what the part waits for, on its own line, which the next words take the place of.
+func (p *progress) still(w state.Waiting) {
+	if p == nil || p.part == "" {
+		return
+	}
+	p.long = true
+	p.again()
+	line := fmt.Sprintf("%8s  %s", text.Shortly(time.Since(p.begun)), text.Clean(w.Limits()))
+	line, _ = text.Cut(line, 79-len(begunLine(p.part)))
+	p.Say(line)
+}
+
+// again begins the line of the part anew, if there is more on it.
+func (p *progress) again() {
+	if p.long {
+		p.Say("\r\x1b[K" + begunLine(p.part))
+	}
+}
+
+func begunLine(part string) string { return fmt.Sprintf("agent-init: %-24s ", part) }
 
 // note is a line by itself.
 func (p *progress) note(what string) {
@@ -124,6 +152,7 @@ func (p *progress) done(what string) {
 
 func (p *progress) failed() {
 	if p != nil && p.part != "" {
+		p.again()
 		p.Say("  failed\n")
 		p.part = ""
 	}

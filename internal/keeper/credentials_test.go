@@ -116,6 +116,7 @@ func TestDress(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := &brokerKeeper{book: newBook(nil, p), token: "drawn", sockets: &brokerSockets{port: 4321}}
+	k.base = &base{publisher: &publisher{}}
 	env := map[string]string{
 		"MY_KEY": "sk-secret", "ANTHROPIC_API_KEY": "sk-secret", "CLAUDE_CODE_OAUTH_TOKEN": "sk-secret", "PATH": "/bin",
 		"ANTHROPIC_BASE_URL": "https://evil.test", "ANTHROPIC_AUTH_TOKEN": "sk-secret", "ENABLE_TOOL_SEARCH": "false",

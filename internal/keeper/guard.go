@@ -26,6 +26,7 @@ type guardKeeper struct {
 	finding   finding
 	overheard overheard
 	resolving chan struct{} // has a place for each host that the guard is asked to resolve
+	brokers   *os.File      // the broker's end of the way that connections are handed over; nil without a broker
 
 	ahead wire.Ahead     // how far guards may resolve ahead; under mu
 	given *policy.Bundle // what the present guard was started with; under mu
@@ -47,7 +48,11 @@ func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, err
 		return nil, err
 	}
 	g.door, g.hear = &g.sockets.lent, g.overheard.hear
-	g.gets = append([]*os.File{drops, h.doors.requests, h.leases.edition.File, diag}, g.sockets.files...)
+	hands, err := g.openHands(h.broker.uid != 0)
+	if err != nil {
+		return nil, err
+	}
+	g.gets = append([]*os.File{drops, h.doors.requests, h.leases.edition.File, diag, hands}, g.sockets.files...)
 	g.part = func(s *state.State) partState {
 		return partState{&s.Guard.OK, &s.Guard.Fault, &s.Guard.Restarts, &s.Guard.Seen}
 	}
@@ -59,6 +64,16 @@ func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, err
 	}
 	g.keep(guardPatience, wire.MaxText, g.spawn, g.serve)
 	return g, nil
+}
+
+// openHands opens the way from the gate to the broker, and returns the guard's end. Where there is no broker, that is
+// nothing of use.
+func (g *guardKeeper) openHands(toBroker bool) (guards *os.File, err error) {
+	if !toBroker {
+		return os.Open(os.DevNull)
+	}
+	guards, g.brokers, err = wire.HandOverPair()
+	return guards, err
 }
 
 const guardPatience = 5 * time.Second

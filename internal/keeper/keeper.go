@@ -35,6 +35,7 @@ type base struct {
 	config   Config
 	mode     string    // run, up or sidecar
 	progress *progress // nil: nobody watches the start
+	patience *patience // of the step that is under way; nil before the first
 	launch   fault.Launch
 	reaper   *reaper.Reaper
 	ends     []func() error
@@ -51,7 +52,7 @@ func newBase(c Config, mode string, log *slog.Logger) (*base, error) {
 	if err != nil {
 		return nil, err
 	}
-	begun := state.State{Version: 1, Phase: state.PhaseStarting, Mode: mode, Monitor: c.Monitor, Keeper: state.Self(), Started: time.Now()}
+	begun := state.State{Version: 1, Phase: state.PhaseStarting, Mode: mode, Monitor: c.Monitor, Given: c.GivenWords, Keeper: state.Self(), Started: time.Now()}
 	return &base{publisher: &publisher{log: log, record: audit.Discard, state: begun}, config: c, mode: mode, launch: here, reaper: r}, nil
 }
 
@@ -81,7 +82,7 @@ type keeper struct {
 	leases  *leases
 	rules   *rules
 	guard   *guardKeeper
-	broker  *brokerKeeper // nil: there was no route at the start
+	broker  *brokerKeeper // nil: there was nothing for it at the start
 	agent   *agent
 	doors   doors
 	proving sync.Mutex // one self-test at a time

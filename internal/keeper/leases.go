@@ -61,10 +61,10 @@ func (l *leases) lease(ctx context.Context, m, reply wire.Message) wire.Message 
 	defer l.moving.RUnlock()
 	ctx, cancel := context.WithTimeout(whole, leaseTime)
 	defer cancel()
-	ledger := l.books[firewall.Agent]
+	ledger := l.books.Of(firewall.Agent)
 	switch {
 	case m.Flag == wire.ForBroker:
-		ledger = l.books[firewall.Broker]
+		ledger = l.books.Of(firewall.Broker)
 	case !l.spent(m.Name, (*budget.Budget).Has):
 		return reply
 	}
@@ -101,7 +101,7 @@ func asked(m wire.Message) (e firewall.Element, ok bool) {
 // leasedTo answers the name gate: does the book have this address for this name?
 func (l *leases) leasedTo(m, reply wire.Message) wire.Message {
 	if e, ok := asked(m); ok {
-		reply.TTL, reply.Arg = l.books[e.For].LeasedTo(m.Name, e)
+		reply.TTL, reply.Arg = l.books.Of(e.For).LeasedTo(m.Name, e)
 	}
 	reply.Err = reply.TTL == 0
 	return reply
@@ -113,7 +113,7 @@ func (l *leases) direct(m, reply wire.Message) wire.Message {
 	reply.Err = true
 	if e, ok := asked(m); ok {
 		if reply.Err = !l.book.policy().DecideAddr(e.Addr, policy.Port{Proto: policy.TCP, Number: e.Port}).Allowed; reply.Err {
-			reply.Name = l.books[e.For].Holder(e)
+			reply.Name = l.books.Of(e.For).Holder(e)
 			reply.Err = reply.Name == ""
 		}
 	}
@@ -252,7 +252,7 @@ func (b *bursts) over(changes uint64) bool {
 }
 
 // renew keeps open what answers. That is the kernel's own account, by element: the agent can't add to it, nor can
-// connections to the gate, which lead nowhere else. On gated ports, it is the guard's onward connection that counts.
+// connections to the gate, which lead nowhere else. Where the gate is, the guard's onward connection counts.
 func (l *leases) renew(ctx context.Context) {
 	all, err := l.fw.InUse(ctx)
 	if err != nil {

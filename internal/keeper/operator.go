@@ -3,6 +3,7 @@ package keeper
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/state"
@@ -128,58 +130,79 @@ func (k *keeper) put(ctx context.Context, kind grant.Kind, p control.Peer, r con
 	if err != nil {
 		return ask.RefuseWith(err)
 	}
-	life := time.Duration(r.Seconds) * time.Second
+	life := time.Duration(max(0, r.Seconds)) * time.Second
 	switch {
-	case kind == grant.Allow && life == 0:
+	case r.Save && k.config.SavedFile == "":
+		return ask.Refuse(fault.Usage, "use --for start", "nothing can be saved here")
+	case kind == grant.Allow && r.Seconds == 0 && !r.Save:
 		life = grant.DefaultFor
 	case life > grant.MaxFor:
-		return ask.Refuse(fault.Usage, "write it into a file of "+k.config.PolicyDir, "a grant lasts %s at most", text.Shortly(grant.MaxFor))
+		return ask.Refuse(fault.Usage, "use --for start, which ends with agent-init, or --save, which is for good", "a grant lasts %s at most", text.Shortly(grant.MaxFor))
 	}
 	out := grant.Granted{Version: 1, Replaced: []grant.Grant{}, Warnings: []string{}}
-	err = k.changeGrants(ctx, func(b *grant.Book) ([]audit.Event, error) {
-		if !k.ready() {
-			return nil, fault.New(fault.Failure, "start it again", "the keeper is ending")
+	put := func(save bool) error {
+		return k.changeGrants(ctx, func(b *grant.Book) ([]audit.Event, error) {
+			if !k.ready() {
+				return nil, fault.New(fault.Failure, "start it again", "the keeper is ending")
+			}
+			if err := k.book.beside(line.Text); err != nil && kind == grant.Allow {
+				return nil, err
+			}
+			asked := grant.Grant{Number: r.Number, Kind: kind, Target: line.Text, Reason: r.Reason, UID: p.UID, PID: p.PID, Seat: p.Terminal, Saved: save}
+			g, replaced, err := b.Put(asked, life, time.Now())
+			if err != nil {
+				return nil, &fault.Fault{Code: fault.Usage, Cause: err, Remedy: "see agent-init grants"}
+			}
+			out.Grant, out.Replaced = g, append(out.Replaced, replaced...)
+			what, verdict := "denied ", audit.Deny
+			if kind == grant.Allow {
+				what, verdict = "allowed ", audit.Allow
+			}
+			return []audit.Event{g.Event(verdict, what+g.Until(g.Made), &p)}, nil
+		})
+	}
+	err = put(r.Save)
+	if failed := fault.Of(err, "save it"); errors.Is(err, errNotSaved) {
+		if err = fault.New(failed.Code, failed.Remedy+"; or leave it to this start: --for start", "%w", err); kind == grant.Deny && put(false) == nil {
+			// better until agent-init ends than not at all
+			err = fault.New(failed.Code, failed.Remedy, "%s is denied until agent-init ends: %w", line.Text, err)
 		}
-		if err := k.book.beside(line.Text); err != nil && kind == grant.Allow {
-			return nil, err
-		}
-		asked := grant.Grant{Number: r.Number, Kind: kind, Target: line.Text, Reason: r.Reason, UID: p.UID, PID: p.PID}
-		g, replaced, err := b.Put(asked, life, time.Now())
-		if err != nil {
-			return nil, &fault.Fault{Code: fault.Usage, Cause: err, Remedy: "see agent-init grants"}
-		}
-		out.Grant, out.Replaced = g, append(out.Replaced, replaced...)
-		what, verdict := "denied until the keeper ends", audit.Deny
-		if life > 0 {
-			what = "denied for " + text.Shortly(life)
-		}
-		if kind == grant.Allow {
-			what, verdict = "allowed for "+text.Shortly(life), audit.Allow
-		}
-		return []audit.Event{g.Event(verdict, what, &p)}, nil
-	})
+	}
 	if err != nil {
 		return ask.RefuseWith(err)
 	}
+	out.Warnings = append(out.Warnings, k.warningsOf(out.Grant, line)...)
+	return ask.Answer(out)
+}
+
+// warningsOf says what a person should know of g, which is in force now.
+func (k *keeper) warningsOf(g grant.Grant, line policy.Line) (out []string) {
 	for _, w := range slices.Concat(k.book.policy().Warnings, line.Warnings) {
-		if w.Source.File == out.Grant.Name() || w.Source.File == "" {
-			if text := (policy.Error{Message: w.Message, Text: w.Text}).Error(); !slices.Contains(out.Warnings, text) {
-				out.Warnings = append(out.Warnings, text)
+		if from := w.Source.File; from == "" || from == g.Name() || g.Saved && from == k.config.SavedFile && w.Text == line.Text {
+			if text := (policy.Error{Message: w.Message, Text: w.Text}).Error(); !slices.Contains(out, text) {
+				out = append(out, text)
 			}
 		}
 	}
-	if kind == grant.Allow {
-		out.Warnings = append(out.Warnings, meaningOf(line.Text)...)
+	if g.Kind == grant.Allow {
+		out = append(out, meaningOf(line.Text)...)
 	} else if err := k.book.beside(line.Text); err != nil { // a denial is about the agent's own connections
-		out.Warnings = append(out.Warnings, "still, "+err.Error()+": to end that, take the route out of the policy")
+		out = append(out, "still, "+err.Error()+": to end that, take the route out of the policy")
 	}
-	return ask.Answer(out)
+	if g.Saved {
+		out = append(out, container.NoVolume(k.config.SavedFile)...)
+	}
+	return out
 }
 
 var meanings = map[string]string{
 	"private": "the name may lead to machines of your own network",
 	"connect": "the server is a proxy, and what passes through its tunnels is not read",
 	"upgrade": "once the server has agreed, what passes is not read",
+
+	"websocket": "what passes through a WebSocket is not read",
+	"observe":   "requests that no entry allows pass, and are recorded",
+	"direct":    "nothing looks at the name inside: whatever else is at its addresses is reached as well",
 }
 
 // meaningOf says what an entry opens beyond a name, for the person who grants it.
@@ -199,14 +222,22 @@ func meaningOf(target string) (out []string) {
 func (k *keeper) end(ctx context.Context, p control.Peer, r control.Request) control.Reply {
 	var ended grant.Grant
 	err := k.changeGrants(ctx, func(b *grant.Book) (_ []audit.Event, err error) {
-		if ended, err = b.End(r.Number, grant.Decision{Time: time.Now(), UID: p.UID, Reason: r.Reason}); err != nil {
+		by := grant.Decision{Time: time.Now(), UID: p.UID, Reason: r.Reason, Seat: p.Terminal}
+		if r.Target != "" {
+			ended, err = b.TurnDown(r.Number, r.Target, by)
+		} else {
+			ended, err = b.End(r.Number, by)
+		}
+		if err != nil {
 			return nil, &fault.Fault{Code: fault.Usage, Cause: err, Remedy: "see agent-init grants"}
 		}
 		what := "ended by a person"
 		if ended.Kind == grant.Request {
 			what = "turned down by a person"
 		}
-		return []audit.Event{ended.Event(audit.Info, what, &p)}, nil
+		told := ended
+		told.Reason = r.Reason // the person's, behind the person's deed
+		return []audit.Event{told.Event(audit.Info, what, &p)}, nil
 	})
 	if err != nil {
 		return ask.RefuseWith(err)

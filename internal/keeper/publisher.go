@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/lease"
@@ -28,8 +30,8 @@ type publisher struct {
 
 	mu     sync.Mutex
 	state  state.State
-	audit  *audit.Log  // nil: there is none yet
-	leased lease.Books // nil: nothing is leased
+	audit  *audit.Log // nil: there is none yet
+	leased lease.Books
 }
 
 // openLog falls back to the runtime directory on a read-only root, and says so
@@ -96,7 +98,11 @@ func (p *publisher) publish() {
 	p.update(func(s *state.State) {
 		s.Published, s.Leases.Names, s.Leases.Elements, s.Audit.Fault = time.Now(), names, elements, fault
 	})
-	if err := p.dir.Write(state.StatusFile, 0o644, p.status()); err != nil {
+	err := p.dir.Write(state.StatusFile, 0o644, p.status())
+	if errors.Is(err, unix.ENOSPC) { // the agent may fill that file system in the moment in which a spare is renewed
+		err = p.dir.Overwrite(state.StatusFile, p.status())
+	}
+	if err != nil {
 		p.log.Error("publishing the state", "error", err)
 		return
 	}
@@ -138,8 +144,13 @@ func (p *publisher) publishGrants(b grant.Book) {
 	defer p.writing.Unlock()
 	p.update(func(s *state.State) {
 		count := map[grant.Kind]int{}
+		s.Grants.Saved = 0
 		for _, g := range b.List {
-			count[g.Kind]++
+			if g.Saved {
+				s.Grants.Saved++
+			} else {
+				count[g.Kind]++
+			}
 		}
 		s.Grants.Allowed, s.Grants.Denied, s.Grants.Requests = count[grant.Allow], count[grant.Deny], count[grant.Request]
 	})

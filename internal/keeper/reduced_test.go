@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/firewall"
@@ -50,8 +52,8 @@ func TestDirect(t *testing.T) {
 	p := parseList(t, "github.com:22\nok.test\n10.0.0.0/8:5432\n!10.9.0.0/16")
 	k := &leases{book: newBook(nil, p), books: lease.NewBooks(p, &wire.Edition{Uint64: new(atomic.Uint64)})}
 	addr := netip.MustParseAddr("192.0.2.1")
-	k.books[firewall.Agent].Lease("github.com", []netip.Addr{addr}, lease.MaxLease)
-	k.books[firewall.Agent].Lease("ok.test", []netip.Addr{addr}, lease.MaxLease)
+	k.books.Of(firewall.Agent).Lease("github.com", []netip.Addr{addr}, lease.MaxLease)
+	k.books.Of(firewall.Agent).Lease("ok.test", []netip.Addr{addr}, lease.MaxLease)
 	for _, tt := range []struct {
 		to   string
 		ok   bool
@@ -80,7 +82,7 @@ func TestDirect(t *testing.T) {
 	if r := k.direct(wire.Message{Addrs: []netip.Addr{addr}, Port: 22}, wire.Message{}); !r.Err {
 		t.Error("a revoked lease still opens")
 	}
-	if got := k.books[firewall.Agent].Holder(firewall.Element{Addr: addr, Proto: 6, Port: 443}); got != "ok.test" {
+	if got := k.books.Of(firewall.Agent).Holder(firewall.Element{Addr: addr, Proto: 6, Port: 443}); got != "ok.test" {
 		t.Errorf("the other name lost its lease: %q", got)
 	}
 }
@@ -92,6 +94,22 @@ func parseList(t *testing.T, text string) *policy.Policy {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// TestReducedInspected: nor are there inspected names.
+func TestReducedInspected(t *testing.T) {
+	p := parseList(t, "ok.test\napi.test GET /open/**")
+	for _, r := range []*rules{{reduced: true}, {}} {
+		_, err := r.plan(&inForce{policy: p})
+		f, ok := errors.AsType[*fault.Fault](err)
+		if !ok || f.Code != fault.Policy || !strings.Contains(f.Error(), "api.test:443") || f.Remedy == "" || r.reduced != strings.Contains(f.Error(), "gVisor") {
+			t.Errorf("reduced %v: %v", r.reduced, err)
+		}
+	}
+	with := &rules{broker: identity{uid: 64901}}
+	if err := with.inspectable(p.Settings.Inspected); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestReducedRoutes: where nothing can tell the broker's connections, a route is refused with what to do, and an optional

@@ -13,9 +13,9 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// The broker asks the keeper for the addresses of a host of its routes, and the keeper has the guard resolve it. Nothing
-// that either says is believed: the name has to be a route's in the keeper's own policy, and of the addresses, those are
-// handed on that the broker's ledger has by then.
+// The broker asks the keeper for the addresses of a host of its routes, or of an inspected name, and the keeper has the
+// guard resolve it. Nothing that either says is believed: the name has to be in the keeper's own policy of the broker's,
+// and of the addresses, those are handed on that the broker's ledger has by then.
 
 // resolveTime is how long the guard may take.
 const resolveTime = 5 * time.Second
@@ -28,19 +28,20 @@ const resolvedAtOnce = 64
 func (g *guardKeeper) resolve(ctx context.Context, host string) ([]netip.Addr, time.Duration, error) {
 	own := g.book.policy().Broker
 	if own == nil {
-		return nil, 0, errors.New("there is no route")
+		return nil, 0, errors.New("there is neither a route nor an inspected name")
 	}
 	if addrs := byItself(own, host); len(addrs) > 0 {
 		return addrs, time.Minute, nil
 	}
-	name := own.Lookup(host).Name
-	if !slices.ContainsFunc(own.Names, func(r *policy.Rule) bool { return r.Name == name }) {
-		return nil, 0, fmt.Errorf("%q is the host of no route", host)
+	match := own.Lookup(host)
+	if !match.Allowed {
+		return nil, 0, fmt.Errorf("%q is neither the host of a route nor an inspected name", host)
 	}
+	name := match.Name
 	ctx, cancel := context.WithTimeout(ctx, resolveTime)
 	defer cancel()
 	m, err := g.askToResolve(ctx, name)
-	open, left := g.leases.books[firewall.Broker].Open(name)
+	open, left := g.leases.books.Of(firewall.Broker).Open(name)
 	if err != nil {
 		if len(open) > 0 {
 			return open, min(left, time.Second), nil

@@ -51,11 +51,15 @@ func (r *roots) read() error {
 		if err != nil {
 			return fault.New(fault.Policy, "check the file", "the certificate authorities for the broker: %w", err)
 		}
+		if len(certificatesIn(data)) == 0 { // as one has that update-ca-certificates has begun to write
+			return fault.New(fault.Policy, "install the package ca-certificates in the image, or name another file in SSL_CERT_FILE",
+				"the certificate authorities for the broker: %s has no certificate", f)
+		}
 		r.seen, r.pem = seen, data
 		return nil
 	}
 	return fault.New(fault.Policy, "install the package ca-certificates in the image, or name a file in SSL_CERT_FILE",
-		"a route of the broker leads to https, and there are no certificate authorities (%s)", r.files[0])
+		"the broker speaks TLS for a route or an inspected name, and there are no certificate authorities (%s)", r.files[0])
 }
 
 // changed says whether read would read something else.

@@ -17,6 +17,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/route"
 )
 
 // dropGroup is the NFLOG group of refused packets. Groups are the network namespace's, and so ours.
@@ -45,7 +46,6 @@ func newRules(b *base, g guarded, broker identity) *rules {
 	c := firewall.Config{
 		GuardUID: g.agent.guardUID, AnyGroup: g.group.Any, GuardZone: g.fw.Zones, DropGroup: dropGroup,
 		DNSPort4: s.dns4, DNSPort6: s.dns6, GatePort4: s.gate4, GatePort6: s.gate6,
-		Gated:   []uint16{policy.HTTP.Number, policy.HTTPS.Number},
 		Observe: b.config.Monitor, AgentUID: g.agent.identity.UID, AnyAgent: b.shared(), Reduced: g.reduced,
 	}
 	if !c.AnyGroup {
@@ -63,6 +63,9 @@ func newRules(b *base, g guarded, broker identity) *rules {
 
 // plan turns a policy into what the kernel is to hold. No name appears in it.
 func (r *rules) plan(f *inForce) (firewall.Plan, error) {
+	if err := r.inspectable(f.policy.Settings.Inspected); err != nil {
+		return firewall.Plan{}, err
+	}
 	ups, err := upstream.Of(f.policy, r.servers.conf.Servers)
 	if err != nil {
 		return firewall.Plan{}, err
@@ -99,6 +102,18 @@ func (r *rules) plan(f *inForce) (firewall.Plan, error) {
 		c.Inbound = append(c.Inbound, firewall.Entry{Proto: uint8(in.Proto), Port: in.Number})
 	}
 	return firewall.NewPlan(c)
+}
+
+// inspectable says why none of these names can be looked into: the broker would do it, and there is none.
+func (r *rules) inspectable(names []route.Inspected) error {
+	if len(names) == 0 || r.broker.uid != 0 {
+		return nil
+	}
+	why, remedy := "there was neither a route nor an inspected name when agent-init was started", "start the container again to have it inspected"
+	if r.reduced {
+		why, remedy = insideGVisor.why, "use another runtime than gVisor, or take the words that are about requests from its entries"
+	}
+	return fault.New(fault.Policy, remedy, "%s:%d can't be inspected: %s", names[0].Name, names[0].Port, why)
 }
 
 // admitBroker has the rules know the broker, which may go where own allows.
@@ -253,6 +268,6 @@ func reduce(c *firewall.Config, p *policy.Policy) error {
 			c.Local = append(c.Local, local)
 		}
 	}
-	c.Gated, c.DropGroup = gatedPorts(p), 0
+	c.Relayed, c.DropGroup = gatedPorts(p), 0
 	return nil
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/route"
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
@@ -134,18 +135,43 @@ func (k *keeper) selfTestPlan() selftest.Plan {
 		}
 		for _, port := range ports {
 			if port.Proto == policy.TCP {
-				plan.Required = append(plan.Required, selftest.Target{Name: name, Port: port.Number, TLS: port == policy.HTTPS})
+				plan.Required = append(plan.Required, selftest.Target{Name: name, Port: port.Number, TLS: carriesTLS(p, name, port)})
 			}
 		}
 	}
 	if k.rules.reduced {
 		plan.Relayed = relayedPorts(p)
 	}
+	if !k.config.Monitor {
+		plan.Inspected, plan.Authority = inspections(p.Settings.Inspected), k.broker.authority()
+	}
 	plan.Reach, plan.Block = targets(p.Settings.SelfTest.Reach), targets(p.Settings.SelfTest.Block)
 	if k.config.Monitor {
 		plan.Block = nil
 	}
 	return plan
+}
+
+// carriesTLS says whether what is at port is known to be TLS.
+func carriesTLS(p *policy.Policy, name string, port policy.Port) bool {
+	return port == policy.HTTPS || p.Way(name, port) != policy.ByAddress && !p.Plain(name, port)
+}
+
+// mostInspections bounds the names that a self-test asks of those that are inspected.
+const mostInspections = 16
+
+// inspections are inspected names of which it is known that no rule allows a request of selftest.Method.
+func inspections(names []route.Inspected) (out []selftest.Target) {
+	anyMethod := func(r route.Request) bool { return len(r.Methods) == 0 }
+	all := func(r route.Request) bool { return len(r.Methods) == 0 && r.Path == "" }
+	for _, n := range names {
+		// Of a name that is denied whole, the gate hands nothing over.
+		reached := !n.Wildcard && !n.Plain && !slices.ContainsFunc(n.Deny, all)
+		if reached && !n.Observe && !slices.ContainsFunc(n.Allow, anyMethod) && len(out) < mostInspections {
+			out = append(out, selftest.Target{Name: n.Name, Port: n.Port, TLS: true})
+		}
+	}
+	return out
 }
 
 // targets reads HOST:PORT entries that the policy has checked already.
@@ -170,6 +196,7 @@ func (k *keeper) prove(ctx context.Context) error {
 		k.log.Warn("the self-test is off: nothing was proved")
 		return nil
 	}
+	k.waitFor(reachedFor(plan), selftest.Time)
 	report, err := k.runSelfTest(ctx, plan, false)
 	if err != nil {
 		return fault.New(fault.SelfTest, "run it again with --log-level debug", "the self-test could not be run: %w", err)

@@ -106,7 +106,7 @@ func here(p *policy.Policy) []netip.AddrPort {
 
 // filesState is a digest of all that tells one version of the policy's files from
 // another, behind every link: inode, size, times, mode and owner.
-func filesState(dir, hosts string) uint64 {
+func filesState(dir, saved, hosts string) uint64 {
 	h := fnv.New64a()
 	look := func(path string) {
 		var st unix.Stat_t
@@ -118,8 +118,10 @@ func filesState(dir, hosts string) uint64 {
 	}
 	look(filepath.Join(dir, "policy.yaml"))
 	look(filepath.Join(dir, "allowlist.txt"))
-	if hosts != "" {
-		look(hosts)
+	for _, path := range []string{saved, hosts} {
+		if path != "" {
+			look(path)
+		}
 	}
 	list := filepath.Join(dir, "allowlist.d")
 	d, err := os.Open(list)
@@ -155,10 +157,15 @@ func (w *watched) due(now uint64) bool {
 
 // filesState is that of the files that read reads.
 func (b *base) filesState() uint64 {
-	return filesState(b.config.PolicyDir, container.HostsFile(b.mode))
+	return filesState(b.config.PolicyDir, b.config.SavedFile, container.HostsFile(b.mode))
 }
 
-// readFiles reads the files of the policy, and the hosts file where it counts.
+// readFiles reads the files of the policy, and the hosts file where it counts. What the command line gives is behind them.
 func (b *base) readFiles() (*policy.Bundle, error) {
-	return policy.Read(policy.ReadOptions{Dir: b.config.PolicyDir, HostsFile: container.HostsFile(b.mode)})
+	files, err := policy.Read(policy.ReadOptions{Dir: b.config.PolicyDir, HostsFile: container.HostsFile(b.mode), SavedFile: b.config.SavedFile})
+	if err != nil {
+		return nil, err
+	}
+	files.Files = append(files.Files, b.config.Given...)
+	return files, nil
 }

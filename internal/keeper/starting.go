@@ -46,7 +46,7 @@ type (
 	guarded  struct { // the guard is starting
 		hardened
 		guard  *guardKeeper
-		broker *brokerKeeper // nil: there is no route
+		broker *brokerKeeper // nil: there is nothing for it
 	}
 	ruled  struct{ *keeper } // the policy's rules are in force
 	served struct{ *keeper } // names are answered
@@ -66,7 +66,9 @@ func then[I, O any](s *starting, name, part string, do func(context.Context, I) 
 	}
 	begun := time.Now()
 	s.progress.enter(part)
-	if out, s.err = do(s.ctx, in); s.err == nil {
+	waiting := s.begin(name)
+	out, s.err = do(s.ctx, in)
+	if waiting.end(); s.err == nil {
 		s.log.Info(name, "took", time.Since(begun).Round(10*time.Microsecond))
 		return out
 	}

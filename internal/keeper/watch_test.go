@@ -31,7 +31,7 @@ func TestFilesState(t *testing.T) {
 	write("..2/allowlist.txt", "b.example\n")
 	must(os.Symlink("..1", filepath.Join(dir, "..data")))
 	must(os.Symlink("..data/allowlist.txt", filepath.Join(dir, "allowlist.txt")))
-	last := filesState(dir, "/etc/hosts")
+	last := filesState(dir, filepath.Join(dir, "saved.txt"), "/etc/hosts")
 	for _, step := range []struct {
 		what    string
 		do      func()
@@ -46,6 +46,7 @@ func TestFilesState(t *testing.T) {
 		{"a new file", func() { write("policy.yaml", "domains: []\n") }, true},
 		{"a new list", func() { write("allowlist.d/a.txt", "a.example\n") }, true},
 		{"a second list", func() { write("allowlist.d/b.txt", "b.example\n") }, true},
+		{"what was saved", func() { write("saved.txt", "c.example\n") }, true},
 		{"its mode", func() { must(os.Chmod(filepath.Join(dir, "allowlist.d/b.txt"), 0o666)) }, true},
 		{"replaced by its like", func() {
 			write("copy", "b.example\n")
@@ -58,7 +59,7 @@ func TestFilesState(t *testing.T) {
 		{"nothing again", func() {}, false},
 	} {
 		step.do()
-		now := filesState(dir, "/etc/hosts")
+		now := filesState(dir, filepath.Join(dir, "saved.txt"), "/etc/hosts")
 		if (now != last) != step.changed {
 			t.Errorf("%s: seen as a change: %v", step.what, now != last)
 		}

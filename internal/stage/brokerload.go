@@ -15,6 +15,7 @@ import (
 // BrokerLoad is what changes while a broker serves.
 type BrokerLoad struct {
 	Routes      []route.Route     `json:"routes"`
+	Inspected   []route.Inspected `json:"inspected,omitempty"`
 	Roots       []byte            `json:"-"`      // certificate authorities, as PEM
 	Credentials map[string][]byte `json:"-"`      // by the names of routes, see wire.Secret
 	Logins      []string          `json:"logins"` // the routes whose credential is the file of a login

@@ -34,12 +34,21 @@ type GuardConfig struct {
 
 // BrokerConfig is what the broker is told at its start, beside a BrokerLoad.
 type BrokerConfig struct {
-	Token    string     `json:"token"`    // that callers show as their key, bare: a route may want something before it
-	UIDs     []uint32   `json:"uids"`     // who may ask; none: anybody who has the token
+	Token    string     `json:"token"` // that callers show as their key, bare: a route may want something before it
+	UIDs     []uint32   `json:"uids"`  // who may ask; none: anybody who has the token
+	GuardUID uint32     `json:"guard_uid"`
 	Families int        `json:"families"` // that there are listeners for
 	Blind    bool       `json:"blind"`    // the kernel can't say whose a connection is
 	LogLevel slog.Level `json:"log_level"`
 	Journals []string   `json:"journals"` // the routes with a login, in the order of the files behind the listeners
+}
+
+// Post is what the broker is to send to a webhook: URL and bearer are secrets.
+type Post struct {
+	URL    string `json:"url"`
+	Host   string `json:"host"` // of the URL, for words
+	Bearer string `json:"bearer,omitempty"`
+	Body   any    `json:"body"` // as JSON
 }
 
 // SessionConfig is the whole input of the session server.

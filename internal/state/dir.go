@@ -2,6 +2,7 @@
 package state
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,7 +49,7 @@ func Make(mode string) (Dir, error) {
 	for _, d := range dirs {
 		err := os.Mkdir(d, 0o755)
 		if errors.Is(err, os.ErrExist) {
-			err = takeDir(d)
+			err = Take(d)
 		}
 		if err == nil {
 			err = checkDir(d)
@@ -66,9 +67,9 @@ func Make(mode string) (Dir, error) {
 	return "", errors.Join(errs...)
 }
 
-// takeDir takes write permission from all but root, if the directory is root's: volumes of Kubernetes are mounted
+// Take takes write permission from all but root, if the directory is root's: volumes of Kubernetes are mounted
 // with mode 777. Nobody can have put anything into one that is empty after that.
-func takeDir(d string) error {
+func Take(d string) error {
 	fd, err := unix.Open(d, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -180,6 +181,34 @@ func (d Dir) WriteWith(name string, perm os.FileMode, fill func(io.Writer) error
 	return nil
 }
 
+// Overwrite writes over the file that is there, which takes no room on a full file system. Readers may see half of it:
+// it is for what Write could not replace. What doesn't fit is not written at all.
+func (d Dir) Overwrite(name string, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(string(d), name)
+	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return fmt.Errorf("write over %s: %w", path, text.CauseOf(err))
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err == nil {
+		pad := int(st.Size()) - len(data) // with blanks: a shorter file would be a second step
+		data = append(data, bytes.Repeat([]byte{'\n'}, max(pad, 1))...)
+		err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, int64(len(data)))
+	}
+	if err == nil {
+		_, err = f.WriteAt(data, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("write over %s: %w", path, text.CauseOf(err))
+	}
+	return nil
+}
+
 // Spare makes room for the next write of name, of which whoever fills the file system
 // takes nothing. Where there is none to be had, that write may fail.
 func (d Dir) Spare(name string, perm os.FileMode, size int64) {
@@ -240,6 +269,9 @@ func (d Dir) Kept() bool {
 
 // EndPatience is how long a keeper that has failed may take to end.
 const EndPatience = 5 * time.Second
+
+// SavedFile has what people have allowed and denied for good. It is on a volume, or gone with the container.
+const SavedFile = "/var/lib/agent-init/allowlist.d/granted.txt"
 
 // AuditDir is where the audit log is, unless the root file system is read-only.
 const AuditDir = "/var/log/agent-init"

@@ -43,7 +43,7 @@ func TestKernelTakeRuntimeDir(t *testing.T) {
 			must(os.Chown(dir, c.owner, c.owner))
 			must(os.Chmod(dir, c.mode))
 			for range 2 {
-				err := takeDir(dir)
+				err := Take(dir)
 				if err == nil {
 					err = checkDir(dir)
 				}
@@ -57,7 +57,7 @@ func TestKernelTakeRuntimeDir(t *testing.T) {
 	if err := os.Symlink(t.TempDir(), link); err != nil {
 		t.Fatal(err)
 	}
-	if err := takeDir(link); err == nil {
+	if err := Take(link); err == nil {
 		t.Error("a link was taken")
 	}
 }
@@ -82,6 +82,26 @@ func TestKernelAbove(t *testing.T) {
 		}
 		if err := checkAbove(filepath.Join(above, "agent-init")); (err == nil) != c.ok {
 			t.Errorf("below %v of %d:%d: %v", c.mode, c.owner, c.gid, err)
+		}
+	}
+}
+
+// TestOverwrite: what is written over a file is read back, whether it is shorter or longer, and nothing is made anew.
+func TestOverwrite(t *testing.T) {
+	d := Dir(t.TempDir())
+	if err := d.Overwrite(StatusFile, State{}); err == nil {
+		t.Error("a file was made")
+	}
+	if err := d.Write(StatusFile, 0o644, State{Phase: PhaseReady, Reason: "of some length"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, reason := range []string{"", "of some more length, by which the file grows"} {
+		if err := d.Overwrite(StatusFile, State{Phase: PhaseFailed, Reason: reason}); err != nil {
+			t.Fatal(err)
+		}
+		var s State
+		if err := d.Read(StatusFile, &s); err != nil || s.Phase != PhaseFailed || s.Reason != reason {
+			t.Errorf("%q and %q were read (%v), not %q", s.Phase, s.Reason, err, reason)
 		}
 	}
 }

@@ -47,8 +47,11 @@ func (b *Broker) rows(row func(name, format string, args ...any)) {
 		if !r.Present {
 			continue
 		}
-		row("", "%s: %s, %d refused; %s in, %d out", r.Name, text.Counted(r.Requests, "request", "requests"), r.Refusals,
-			text.Counted(r.TokensIn, "token", "tokens"), r.TokensOut)
+		said := fmt.Sprintf("%s: %s, %d refused", r.Name, text.Counted(r.Requests, "request", "requests"), r.Refusals)
+		if r.TokensIn+r.TokensOut > 0 { // repositories and registries have none
+			said += fmt.Sprintf("; %s in, %d out", text.Counted(r.TokensIn, "token", "tokens"), r.TokensOut)
+		}
+		row("", "%s", said)
 		if r.Fault != "" {
 			row("", "its credential was not read again, the one before is used: %s", text.Clean(r.Fault))
 		}

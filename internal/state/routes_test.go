@@ -29,6 +29,7 @@ func TestStatusOfRoutes(t *testing.T) {
 		"tickets: nobody reaches tickets.example (there is no credential at file:/run/secrets/tickets)\n",
 		"broker     up (uid 64902), at 127.0.0.1:41234, restarted once\n",
 		"anthropic: 12 requests, 3 refused; 5123 tokens in, 207 out\n", "the one before is used: it is empty\n",
+		"ollama: 1 request, 0 refused\n",
 		"its last error: the API answered 529?[2J\n",
 	} {
 		if !strings.Contains(b.String(), want) {

@@ -52,6 +52,15 @@ func (s *State) Write(w io.Writer, ok bool, why []string, colour bool) {
 		row("", "weaker: %s", c)
 	}
 	row("policy", "%s; loaded %s", SizeOf(s.Policy.Counts), text.Ago(s.Policy.Loaded))
+	for _, g := range s.Given {
+		row("", "started with %s", text.Clean(g))
+	}
+	if n := s.Policy.Inspected; n > 0 {
+		row("", "inspected: %s, request by request, by the broker", text.Counted(n, "name with a port", "names with a port"))
+	}
+	if n := s.Policy.Direct; n > 0 {
+		row("", "direct: %s past the name gate. Whatever else is at those addresses is reached as well; see agent-init check", text.Counted(n, "entry leads", "entries lead"))
+	}
 	guard := "down"
 	if s.Guard.OK {
 		guard = "up"
@@ -63,8 +72,12 @@ func (s *State) Write(w io.Writer, ok bool, why []string, colour bool) {
 	row("gate", "%s now; %d passed, %d refused", text.Counted(s.Guard.Stats.Relays, "connection", "connections"), s.Guard.Stats.Passed, s.Guard.Stats.Refused)
 	s.Broker.rows(row)
 	row("leases", "%s with a port, for %s", text.Counted(s.Leases.Elements, "address", "addresses"), text.Counted(s.Leases.Names, "name", "names"))
-	if g := s.Grants; g.Allowed+g.Denied+g.Requests > 0 {
-		row("grants", "%d allowed, %d denied at run time; waiting: %s of the agent; see agent-init grants", g.Allowed, g.Denied, text.Counted(g.Requests, "request", "requests"))
+	if g := s.Grants; g.Allowed+g.Denied+g.Requests+g.Saved > 0 {
+		saved := ""
+		if g.Saved > 0 {
+			saved = fmt.Sprintf(", %d for good", g.Saved)
+		}
+		row("grants", "%d allowed, %d denied at run time%s; waiting: %s of the agent; see agent-init grants", g.Allowed, g.Denied, saved, text.Counted(g.Requests, "request", "requests"))
 	}
 	switch {
 	case s.SelfTest == nil:

@@ -28,7 +28,9 @@ type State struct {
 	Mode      string    `json:"mode"`              // run, up, sidecar
 	Monitor   bool      `json:"monitor,omitempty"` // --mode monitor: what the policy denies is let through
 	Reason    string    `json:"reason,omitempty"`
-	Code      int       `json:"code,omitempty"` // exit code that goes with a failure
+	Given     []string  `json:"given,omitempty"`   // what the command line adds to the policy's files
+	Waiting   *Waiting  `json:"waiting,omitempty"` // the step of the start that takes longer than a second
+	Code      int       `json:"code,omitempty"`    // exit code that goes with a failure
 	Keeper    process   `json:"keeper"`
 	Started   time.Time `json:"started,omitzero"`
 	Published time.Time `json:"published,omitzero"`
@@ -52,6 +54,7 @@ type State struct {
 		Allowed  int    `json:"allowed"`
 		Denied   int    `json:"denied"`
 		Requests int    `json:"requests"`        // that wait for a person
+		Saved    int    `json:"saved,omitempty"` // allowed and denied for good
 		Fault    string `json:"fault,omitempty"` // why a denial, or the end of one, is not in force yet
 	} `json:"grants"`
 	Broker   Broker    `json:"broker,omitzero"` // empty without a route
@@ -162,13 +165,13 @@ func (s *State) Healthy(now time.Time) (ok bool, why []string) {
 	case PhaseOpen:
 		bad(true, "NOT CONFINED: started with --unsafe-no-firewall")
 	case PhaseStarting:
-		bad(true, "starting: sealed, not yet proved")
+		bad(true, "starting: sealed, not yet proved%s", s.Waiting.behind(now))
 	default:
 		bad(true, "%s: %s", s.Phase, s.Reason)
 	}
 	bad(s.Monitor, "NOT CONFINED: monitor mode lets through what the policy denies, and logs it")
 	bad(gone, "the keeper is gone; the rules stay as they were")
-	bad(!gone && age > stale, "the keeper has not reported for %v", age.Round(time.Second))
+	bad(!gone && age > stale, "the keeper has not reported for %s", text.Shortly(age))
 	// How old it is can't be told then, until it reports again.
 	bad(!gone && age < -stale, "the keeper has not reported since the clock was set back")
 	bad(s.Firewall.Fault != "", "rules differ from the plan: %s", s.Firewall.Fault)

@@ -29,6 +29,8 @@ const (
 	OpSpend                     // broker: may a request of arg bytes go on this route? with a flag: one is over, its tokens are arg and value; keeper: yes, or err and why
 	OpKeep                      // broker: text is from now on the login of the route name, in the place of the one whose Mark is arg, or by its flag what KeepStandIn and KeepTry say; keeper: it is kept, or err and why
 	OpCredentials               // keeper: other routes or credentials, as a memfd beside the message; broker: taken, or not
+	OpTrust                     // broker: text has from now on the certificates that programs are to trust, see Pieces
+	OpNotify                    // keeper: post this, a memfd beside the message, to the webhook; broker: it is posted, or err and why
 	OpSession                   // the first of the session server's own
 )
 
@@ -183,7 +185,9 @@ func PlainText(s string) string {
 // CheckRequest says what is wrong with a request that the guard, which may have been taken over, has sent.
 func CheckRequest(m Message) error {
 	// In single blanks: a run of them could make a row of its own on a screen.
-	if m.Name == "" || strings.Trim(m.Name, "abcdefghijklmnopqrstuvwxyz0123456789.*-_:[]/@ ") != "" || strings.Join(strings.Fields(m.Name), " ") != m.Name {
+	place, words, _ := strings.Cut(m.Name, " ")
+	const lower = "abcdefghijklmnopqrstuvwxyz0123456789.*-_:/@"
+	if place == "" || strings.Trim(place, lower+"[]") != "" || strings.Trim(words, lower+"ABCDEFGHIJKLMNOPQRSTUVWXYZ,=~%+ ") != "" || strings.Join(strings.Fields(m.Name), " ") != m.Name {
 		return errors.New("not the target of a request")
 	}
 	if PlainText(m.Text) != m.Text {

@@ -6,6 +6,14 @@ import (
 	"unsafe"
 )
 
+// read is what stands at an address now, also where the collector has taken it back, of which the race detector's checks
+// of pointers would end the process.
+//
+//go:nocheckptr
+func read(at *uintptr) string {
+	return string((*(*[6]byte)(*(*unsafe.Pointer)(unsafe.Pointer(at))))[:])
+}
+
 // TestSecretIsWiped: the memory of a secret that nobody refers to holds it no more.
 func TestSecretIsWiped(t *testing.T) {
 	s := Secret(6)
@@ -19,11 +27,11 @@ func TestSecretIsWiped(t *testing.T) {
 	s = nil
 	for range 100 {
 		runtime.GC()
-		if string(unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&at))), 6)) != "canary" {
+		if read(&at) != "canary" {
 			break
 		}
 	}
-	if got := string(unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&at))), 6)); got == "canary" {
+	if read(&at) == "canary" {
 		t.Error("it is still there")
 	}
 	if string(kept) != "kept" {

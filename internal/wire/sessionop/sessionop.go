@@ -23,6 +23,8 @@ const (
 	Noted                           // server: something for the audit log. flag: an Event, id: window, uid, pid, arg: read-only
 	End                             // keeper: the session has ended: say goodbye, and end
 	Started                         // keeper: the program of window id runs, as pid
+	Notice                          // keeper: clients are to show text, and ring for it; without text: no longer
+	Answer                          // client of the container's own terminal: what the person says to request id of the agent's. flag: a Verdict; text: the request's target. keeper: what came of it, as JSON of a control.Reply
 )
 
 // Event is what a client did, or what became of a record.
@@ -35,6 +37,17 @@ const (
 	KillAsked
 	PutOut     // a client that took nothing for too long
 	RecordLost // the record can't be written
+)
+
+// Verdict is what a person says to a request of the agent's.
+type Verdict uint8
+
+// The verdicts.
+const (
+	ForMinutes Verdict = iota + 1 // allowed for a while
+	ForStart                      // allowed until agent-init ends
+	ForGood                       // allowed, and saved
+	TurnedDown
 )
 
 // MaxText bounds the text of a message.
