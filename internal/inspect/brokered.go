@@ -14,16 +14,18 @@ import (
 
 // brokered is a route of the broker to what was asked about.
 type brokered struct {
-	Route     string   `json:"route"`
-	Source    string   `json:"source"` // file:line
-	To        string   `json:"to"`
-	Present   bool     `json:"present"`
-	Why       string   `json:"why,omitempty"`       // it is absent
-	Base      string   `json:"base,omitempty"`      // where the agent asks, if the broker serves
-	Variables []string `json:"variables,omitempty"` // of the agent's, which say that
-	Asked     []string `json:"asked"`               // METHOD PATH that passes; with a path, only those that have it
-	Harmless  []string `json:"harmless,omitempty"`  // METHOD PATH that is refused, and that clients do without
-	Path      string   `json:"path,omitempty"`      // that was asked about, below the route
+	Route     string          `json:"route"`
+	Source    string          `json:"source"` // file:line
+	To        string          `json:"to"`
+	Present   bool            `json:"present"`
+	Why       string          `json:"why,omitempty"`       // it is absent
+	Base      string          `json:"base,omitempty"`      // where the agent asks, if the broker serves
+	Variables []string        `json:"variables,omitempty"` // of the agent's, which say that
+	Git       *route.Git      `json:"git,omitempty"`       // which repositories there are
+	Packages  *route.Packages `json:"packages,omitempty"`  // which packages there are
+	Asked     []string        `json:"asked"`               // METHOD PATH that passes; with a path, only those that have it
+	Harmless  []string        `json:"harmless,omitempty"`  // METHOD PATH that is refused, and that clients do without
+	Path      string          `json:"path,omitempty"`      // that was asked about, below the route
 }
 
 // behindBroker turns what stands for a host of a route, the broker's own URL or the route's name, into that host.
@@ -75,9 +77,15 @@ func (p published) brokered(s subject) (all []brokered) {
 			b.Base = fmt.Sprintf("http://%s/%s", netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), p.state.Broker.Port), r.Name)
 		}
 		for _, v := range slices.Sorted(maps.Keys(r.Env)) {
-			if strings.Contains(r.Env[v], "{base}") {
+			if strings.Contains(r.Env[v], "{base}") || strings.Contains(r.Env[v], "{dir}") {
 				b.Variables = append(b.Variables, v)
 			}
+		}
+		if r.ServesGit() {
+			b.Git = &r.Git
+		}
+		if r.Packages.Registry != "" {
+			b.Packages = &r.Packages
 		}
 		to, err := parseSubject(r.To)
 		below, under := strings.CutPrefix(s.path, to.path)
@@ -113,6 +121,33 @@ func (p published) absence(r policy.RouteEntry) string {
 	return "there is no credential in " + where
 }
 
+// repository says of a path that git does not ask itself what git may do with the repository of that name.
+func (b brokered) repository() string {
+	name := strings.TrimSuffix(strings.Trim(b.Path, "/"), ".git")
+	switch {
+	case strings.Count(name, "/") == 0 || !b.Git.Has(name):
+		return text.Clean(b.Path) + " is refused: no repository of that name is the route's"
+	case b.Git.Write:
+		return "git fetches from " + text.Clean(name) + ", and pushes; the page of it is refused"
+	}
+	return "git fetches from " + text.Clean(name) + "; a push and the page of it are refused"
+}
+
+// packages says in words which of a registry's there are.
+func packages(p *route.Packages) string {
+	said := "any of " + p.Registry
+	if len(p.Allow) > 0 {
+		said = strings.Join(p.Allow, ", ") + " of " + p.Registry
+	}
+	if len(p.Deny) > 0 {
+		said += ", but not " + strings.Join(p.Deny, ", ")
+	}
+	if p.MinAge > 0 {
+		said += "; versions younger than " + text.Days(p.MinAge) + " do not exist"
+	}
+	return said
+}
+
 func (b brokered) write(w *text.Screen) {
 	if !b.Present {
 		w.Row("broker", "not reached through it: the route %s (%s) is absent: %s", b.Route, b.Source, text.Clean(b.Why))
@@ -126,7 +161,20 @@ func (b brokered) write(w *text.Screen) {
 		where += ", which the agent has in " + strings.Join(b.Variables, ", ")
 	}
 	w.Row("broker", "reached through the broker: %s (%s)", where, b.Source)
+	if b.Git != nil {
+		w.Row("git", "%v", *b.Git)
+	}
+	if b.Packages != nil {
+		w.Row("packages", "%s", packages(b.Packages))
+	}
 	switch asked := strings.Join(b.Asked, ", "); {
+	case b.Git != nil && b.Path != "" && len(b.Asked) == 0:
+		w.Row("asked", "%s", b.repository())
+	case b.Git != nil && b.Path == "": // what git asks there says nothing to a person
+	case b.Packages != nil && b.Path == "":
+		w.Row("asked", "what reads packages; nothing that publishes passes")
+	case b.Packages != nil && len(b.Asked) > 0:
+		w.Row("asked", "%s passes, if the package does", asked)
 	case b.Path == "":
 		w.Row("asked", "%s; nothing else passes", asked)
 	case len(b.Asked) > 0:

@@ -22,6 +22,8 @@ func brokeredPolicy(t *testing.T) published {
   openai: {optional: true, credential: env:OPENAI_API_KEY}
   gemini: {optional: true, credential: env:GEMINI_API_KEY}
   vllm: {to: "http://llm:8000/v1", private: true}
+  github: {credential: env:G, git: write, repos: [my-org/*], branches: [agent/*]}
+  npm: {min_age: 3d, packages: {allow: ["@my-org/*"], deny: ["@my-org/old"]}}
   tickets: {to: "https://tickets.example/api", credential: env:T, inject: {query: key}, allow: [GET /v2/**, "POST /v2/*/close"]}
 `)},
 		{Name: "allowlist.txt", Data: []byte("api.openai.com unbrokered\nllm:5432\n")},
@@ -68,7 +70,21 @@ func TestExplainRoutes(t *testing.T) {
 			"443/tcp: allowed\n", "allowlist.txt:1  api.openai.com unbrokered",
 			"  broker       not reached through it: the route openai (policy.yaml:3) is absent: there is no credential in env:OPENAI_API_KEY\n",
 		},
-		"other.example": {"denied, not in the allowlist", "!broker"},
+		"github.com": {
+			"github.com 443/tcp: reached through the broker alone\n", "http://127.0.0.1:41234/github, which the agent has in GIT_CONFIG_SYSTEM (policy.yaml:6)\n",
+			"  git          my-org/*, to read, and to push agent/*\n", "!asked",
+		},
+		"npm": {
+			"registry.npmjs.org 443/tcp: reached through the broker alone\n", "which the agent has in BUN_CONFIG_REGISTRY, ",
+			"  packages     @my-org/* of npm, but not @my-org/old; versions younger than 3d do not exist\n",
+			"  asked        what reads packages; nothing that publishes passes\n",
+		},
+		"https://registry.npmjs.org/left-pad":                          {"  asked        GET /* passes, if the package does\n"},
+		"https://github.com/My-Org/app.git":                            {"  asked        git fetches from My-Org/app, and pushes; the page of it is refused\n"},
+		"https://github.com/other/app":                                 {"  asked        /other/app is refused: no repository of that name is the route's\n"},
+		"https://github.com/login":                                     {"  asked        /login is refused"},
+		"http://127.0.0.1:41234/github/my-org/app.git/git-upload-pack": {"POST /*/*/git-upload-pack passes, if what it has inside does"},
+		"other.example":                                                {"denied, not in the allowlist", "!broker"},
 	} {
 		_, got := explained(t, p, target)
 		for _, text := range want {

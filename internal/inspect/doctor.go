@@ -100,6 +100,7 @@ var checks = []struct {
 	{"mounts", checkMounts},
 	{"keys", checkKeys},
 	{"broker", checkBroker},
+	{"inspected", checkInspected},
 	{"inbound", func(d *Diagnosis, p patient) string { // servers of the agent's that nobody outside reaches
 		for _, port := range p.listens {
 			if r := explainInbound(port, p.inbound, p.listens); !r.Allowed {
@@ -243,6 +244,8 @@ func checkPolicyFiles(d *Diagnosis, p patient) string {
 		return ""
 	case dir == stage.Workspace || strings.HasPrefix(dir, stage.Workspace+"/"):
 		d.fail("put it at /etc/agent-init in the image, or mount it there read-only", "%s is inside the workspace, which the agent writes", p.dir)
+	case len(p.fleeting) > 0:
+		d.warn("start it with a volume: -v NAME:"+path.Dir(path.Dir(state.SavedFile)), "what was saved with allow --save is gone with this container, %s", state.SavedFile)
 	case len(p.policy.Warnings) > 0:
 		list := p.policy.Warnings
 		d.warn("see agent-init check", "%s, the first: %v", text.Counted(len(list), "warning", "warnings"), list[0])

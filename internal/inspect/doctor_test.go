@@ -13,6 +13,7 @@ import (
 	"github.com/agent-init/agent-init/internal/lab/golden"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/route"
 )
@@ -71,6 +72,7 @@ func TestDoctorFinds(t *testing.T) {
 		"no ip6tables":       {func(p *patient) { p.state.Firewall.Backend = "xtables-nft" }, "iptables", fails, "ip6tables is missing", "install iptables"},
 		"no ::1":             {func(p *patient) { p.loopback6 = false }, "IPv6", warns, "half up", "disable_ipv6"},
 		"no route":           {func(p *patient) { p.route6 = false }, "IPv6", warns, "no way out", "disable_ipv6"},
+		"saved nowhere":      {func(p *patient) { p.fleeting = []string{"no volume"} }, "policy", warns, "gone with this container", "-v NAME:/var/lib/agent-init"},
 		"writable policy":    {func(p *patient) { p.policyErr = fault.New(78, "chown it", "allowlist.txt: belongs to the agent") }, "policy", fails, "belongs to the agent", "chown it"},
 		"policy in the work": {func(p *patient) { p.dir = "/workspace/.agent-init" }, "policy", fails, "inside the workspace", "/etc/agent-init"},
 		"a key":              {func(p *patient) { p.keys = keysIn(map[string]string{"OPENAI_API_KEY": "sk-x", "HOME": "/"}, nil) }, "keys", warns, "OPENAI_API_KEY is in the agent's environment: all", "broker: {openai: {credential: file:/run/secrets/openai}}"},
@@ -89,6 +91,18 @@ func TestDoctorFinds(t *testing.T) {
 		"a credential that was not taken": {func(p *patient) {
 			p.state.Broker = state.Broker{UID: 9, OK: true, Routes: []state.Route{{Name: "openai", Source: "file:/k", Requests: 3, Fault: "/k is empty"}}}
 		}, "broker", warns, "/k is empty", "file:/k"},
+		"a list of its own": {func(p *patient) {
+			p.inForce, p.trusts = parsePolicy(t, "domains: [a.example read]"), trustingBy(map[string]string{"SSL_CERT_FILE": "/run/agent-init/trust.pem", "PIP_CERT": "/etc/corp.pem"})
+		}, "inspected", warns, "PIP_CERT names a list of its own", "authority.pem"},
+		"a trust store of its own": {func(p *patient) {
+			p.inForce, p.trusts = parsePolicy(t, "domains: [a.example read]"), trustingBy(map[string]string{"SSL_CERT_FILE": "/run/agent-init/trust.pem", "JAVA_TOOL_OPTIONS": "-Dx -Djavax.net.ssl.trustStore=/opt/store -Dy=trust.jks"})
+		}, "inspected", warns, "JAVA_TOOL_OPTIONS names a list of its own", "authority.pem"},
+		"inspected since": {func(p *patient) {
+			p.inForce, p.trusts = parsePolicy(t, "domains: [a.example read]"), trustingBy(map[string]string{"SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt"})
+		}, "inspected", warns, "started while no name was inspected", "start the container again"},
+		"a pin": {func(p *patient) {
+			p.inForce, p.trusts = parsePolicy(t, "domains: [a.example read]"), trusting{refused: map[string]uint64{"a.example": 3, "b.example": 1}}
+		}, "inspected", warns, "4 connections to a.example, b.example: the program did not accept", "docs/certificates.md"},
 		"docker.sock":     {func(p *patient) { p.sockets = []string{"/var/run/docker.sock"} }, "mounts", fails, "root on the machine", "-v /var/run/docker.sock"},
 		"ssh-agent":       {func(p *patient) { p.sockets = []string{"/tmp/ssh-XXX/agent.7"} }, "mounts", warns, "sign in as you", "ssh-add -c"},
 		"clock behind":    {func(p *patient) { p.newest = p.now.Add(time.Hour) }, "clock", fails, "is behind", "clock"},
@@ -114,6 +128,38 @@ func TestDoctorFinds(t *testing.T) {
 			}
 			t.Errorf("not found in %+v", d.Findings)
 		})
+	}
+}
+
+// TestDoctorPassesInspected: a broker that only looks into connections is asked nothing by a route.
+func TestDoctorPassesInspected(t *testing.T) {
+	p := wellPatient(t)
+	p.inForce = parsePolicy(t, "domains: [a.example read, 'b.example:80 read']")
+	p.trusts = trustingBy(map[string]string{"SSL_CERT_FILE": "/run/agent-init/trust.pem", "JAVA_TOOL_OPTIONS": "-Djavax.net.ssl.trustStore=/run/agent-init/trust.jks -Dx"})
+	p.state.Started, p.state.Broker = p.now.Add(-time.Hour), state.Broker{UID: 9, OK: true}
+	found := false
+	for _, f := range examine(p).Findings {
+		found = found || f.Check == "inspected" && strings.HasPrefix(f.Detail, "2 names with a port; programs know the certificate")
+		if f.Result != passes {
+			t.Errorf("%+v", f)
+		}
+	}
+	if !found {
+		t.Error("no word about inspected names")
+	}
+	for _, tc := range []struct {
+		e    audit.Event
+		want bool
+	}{
+		{audit.Event{Kind: audit.Broker, Name: "a.example", Reason: "client: no"}, true},
+		{audit.Event{Kind: audit.Broker, Name: "a.example", Reason: "gone: no"}, false},
+		{audit.Event{Kind: audit.Broker, Name: "a.example", Method: "GET", Reason: "client: no"}, false},
+		{audit.Event{Kind: audit.Broker, Name: "a.example", Reason: "protocol: no"}, false},
+		{audit.Event{Kind: audit.Broker, Route: "npm", Reason: "client: no"}, false},
+	} {
+		if got := distrusts(tc.e); got != tc.want {
+			t.Errorf("%+v: %v", tc.e, got)
+		}
 	}
 }
 

@@ -89,7 +89,7 @@ const unused = 15 * time.Minute
 
 // checkBroker looks for a broker that nobody uses, and for credentials that were not taken.
 func checkBroker(d *Diagnosis, p patient) string {
-	if p.state == nil || p.state.Broker.UID == 0 {
+	if p.state == nil || p.state.Broker.UID == 0 || len(p.state.Broker.Routes) == 0 { // what is inspected counts as no request here
 		return ""
 	}
 	var requests, refusals uint64
@@ -102,7 +102,7 @@ func checkBroker(d *Diagnosis, p patient) string {
 	since := p.now.Sub(p.state.Started)
 	switch {
 	case requests+refusals == 0 && since >= unused:
-		d.warn("agent-init explain NAME names the variables that point a program at a route; see its settings", "nobody has asked it in %s: the agent's programs are not pointed at it", text.Roughly(since))
+		d.warn("agent-init explain NAME names the variables that point a program at a route; see its settings", "nobody has asked it in %s: the agent's programs are not pointed at it", text.Shortly(since))
 	case requests == 0 && refusals > 0:
 		d.warn("see agent-init log", "it has refused all of %s", text.Counted(refusals, "request", "requests"))
 	}

@@ -28,7 +28,8 @@ type subject struct {
 	addr netip.Addr
 	port policy.Port // zero: not said
 	path string      // of a URL, "" if there is none
-	here bool        // a port of this container, and nothing else
+	request
+	here bool // a port of this container, and nothing else
 }
 
 func (s subject) String() string {
@@ -53,6 +54,7 @@ func parseSubject(s string) (subject, error) {
 		}
 		host, port = u.Hostname(), cmp.Or(u.Port(), schemePorts[strings.ToLower(scheme)])
 		out.path = strings.TrimSuffix(u.EscapedPath(), "/")
+		out.request = request{scheme: strings.ToLower(scheme), path: u.EscapedPath(), query: u.RawQuery}
 	} else if _, err := netip.ParseAddr(s); err != nil {
 		if i := strings.LastIndexByte(s, ':'); i >= 0 {
 			host, port = s[:i], s[i+1:]
@@ -82,11 +84,15 @@ func parseSubject(s string) (subject, error) {
 	return out, nil
 }
 
-// Explain says why target is allowed or denied: by what a keeper has published, else by the files in dir.
-func Explain(dir, target string) (Report, error) {
+// Explain says why target is allowed or denied: by what a keeper has published, else by the files in dir. With a method,
+// target is a URL.
+func Explain(dir, method, target string) (Report, error) {
 	s, err := parseSubject(target)
 	if err != nil {
 		return nil, fault.New(fault.Usage, "give HOST, HOST:PORT, a URL, or a PORT of this container", "%w", err)
+	}
+	if s.request.method = method; method != "" && s.request.path == "" {
+		return nil, fault.New(fault.Usage, "agent-init explain GET https://api.example.com/v1/items", "behind a method stands a URL with a path: %q has none", target)
 	}
 	p, err := readPublished(dir)
 	if err != nil {
@@ -116,8 +122,9 @@ type explanation struct {
 	Denied  denials         `json:"denied"`
 	Broker  []brokered      `json:"broker,omitempty"` // routes to the target
 	ToAllow *instruction    `json:"to_allow,omitempty"`
-	Request *grant.Grant    `json:"request,omitempty"` // the agent's last about it
-	Unknown string          `json:"unknown,omitempty"` // why it can't be told whether it was denied
+	Request *grant.Grant    `json:"request,omitempty"`         // the agent's last about it
+	Grant   uint32          `json:"denied_by_grant,omitempty"` // that a person made, and can end
+	Unknown string          `json:"unknown,omitempty"`         // why it can't be told whether it was denied
 
 	now    time.Time // when it was asked
 	unless string    // confined: what holds instead, see state.State.Word
@@ -131,6 +138,8 @@ type portVerdict struct {
 	Text    string      `json:"text,omitempty"` // of the rule
 	Preset  string      `json:"preset,omitempty"`
 	Gate    string      `json:"gate,omitempty"` // what is looked at when it is used
+
+	Requests *requests `json:"requests,omitempty"` // of an inspected name
 }
 
 type instruction struct {
@@ -180,7 +189,7 @@ func explainSubject(p published, s subject, now time.Time) explanation {
 		e.Ports = append(e.Ports, v)
 	}
 	if !e.Allowed {
-		e.Request = requestAbout(p.grants, s)
+		e.Request, e.Grant = requestAbout(p.grants, s), denialOf(p.grants, e.Ports)
 	}
 	e.Broker = p.brokered(s)
 	file, _ := auditOf(p.state)
@@ -210,16 +219,11 @@ func judgePort(p *policy.Policy, s subject, port policy.Port, hosts bool) portVe
 	case !d.Allowed:
 	case s.addr.IsValid():
 		v.Gate = "nothing: an entry that names an address passes by address and port"
-	case hosts:
+	case hosts && p.Way(s.name, port) != policy.Inspected:
 		v.Gate = "nothing: its address in the hosts file passes by address and port"
-	case port == policy.HTTPS:
-		v.Gate = "the server name in the TLS handshake, and that the address is leased to it"
-	case port == policy.HTTP && d.Rule != nil && d.Rule.Connect:
-		v.Gate = "the host of each request, and not what passes through a tunnel"
-	case port == policy.HTTP:
-		v.Gate = "the host of each request, and that the address is leased to it"
 	default:
-		v.Gate = "nothing: on this port a leased address passes as it is"
+		v.Gate, v.Requests = gate(p, s, port, d.Rule), judgeRequests(p, s, port)
+		v.refuse()
 	}
 	return v
 }
@@ -228,10 +232,21 @@ func judgePort(p *policy.Policy, s subject, port policy.Port, hosts bool) portVe
 func (e explanation) lineFor(p *policy.Policy, s subject) string {
 	denied := slices.IndexFunc(e.Ports, func(v portVerdict) bool { return !v.Allowed })
 	switch {
+	case denied >= 0 && e.Ports[denied].Requests != nil:
+		v := e.Ports[denied]
+		if v.Rule != "" {
+			return ""
+		}
+		return requestLine(p, s, v.Port, v.Requests.refused())
 	case denied >= 0 && s.addr.IsValid():
 		return p.LineForAddr(s.addr, e.Ports[denied].Port)
 	case denied >= 0:
-		return p.LineFor(s.name, e.Ports[denied].Port)
+		port := e.Ports[denied].Port
+		line := p.LineFor(s.name, port)
+		if line != "" && s.request.web() && slices.ContainsFunc(p.Ports(s.name), func(other policy.Port) bool { return p.Way(s.name, other) == policy.Inspected }) {
+			return requestLine(p, s, port, &asked{Method: cmp.Or(s.request.method, commonMethods[0]), Path: s.request.path})
+		}
+		return line
 	case s.addr.IsValid() || len(e.Leases) > 0:
 		return ""
 	}
@@ -273,30 +288,6 @@ func (d *denials) read(file string, s subject, probe ofProbe) error {
 	})
 }
 
-// requestAbout is the agent's last request about s: one that waits goes before those that were decided.
-func requestAbout(grants []grant.Grant, s subject) *grant.Grant {
-	var found *grant.Grant
-	for _, g := range slices.Backward(grants) {
-		waits := g.Outcome == ""
-		if g.Kind == grant.Request && (waits || found == nil) && isAbout(g.Target, s) {
-			if found = &g; waits {
-				break
-			}
-		}
-	}
-	return found
-}
-
-// isAbout says whether an entry names s, on whatever port.
-func isAbout(target string, s subject) bool {
-	place, wild := strings.CutPrefix(grant.Place(target), "*.")
-	t, err := parseSubject(place)
-	if err != nil || t.addr != s.addr {
-		return false
-	}
-	return t.name == s.name || wild && strings.HasSuffix(s.name, "."+t.name)
-}
-
 // Write shows the explanation; what it quotes may be the agent's own words.
 func (x explanation) Write(out io.Writer, coloured bool) error {
 	w := &text.Screen{W: out}
@@ -325,6 +316,7 @@ func (x explanation) Write(out io.Writer, coloured bool) error {
 		if v.Gate != "" {
 			w.Row("checked", "%s", v.Gate)
 		}
+		v.Requests.write(w)
 	}
 	for _, b := range x.Broker {
 		b.write(w)
@@ -336,7 +328,11 @@ func (x explanation) Write(out io.Writer, coloured bool) error {
 		w.Row("hosts", "%s, from the hosts file", a)
 	}
 	for _, l := range x.Leases {
-		w.Row("lease", "%s on %s, opened %s, for %s more", l.Addr, l.On, text.Ago(l.Since), text.Shortly(l.Expires.Sub(x.now)))
+		on := l.On
+		if l.Direct != "" {
+			on += " (" + l.Direct + " past the gate)"
+		}
+		w.Row("lease", "%s on %s, opened %s, for %s more", l.Addr, on, text.Ago(l.Since), text.Shortly(l.Expires.Sub(x.now)))
 	}
 	if x.Allowed && len(x.Leases) == 0 && len(x.Hosts) == 0 && len(x.Ports) > 0 && x.Ports[0].Allowed {
 		w.Row("lease", "none: its addresses open when it is looked up")
@@ -347,7 +343,7 @@ func (x explanation) Write(out io.Writer, coloured bool) error {
 	case x.Denied.Count > 0:
 		w.Row("denied", "%s since %s; the last:", text.Times(x.Denied.Count), text.Moment(x.Denied.First, x.now))
 		for _, e := range x.Denied.Last {
-			w.Line("             %s", eventLine(e, x.now, coloured))
+			w.Line("             %s", eventLine(e, x.now, whatWidth(0), coloured))
 		}
 	}
 	if x.Denied.Count > 0 && x.reached() {
@@ -356,19 +352,31 @@ func (x explanation) Write(out io.Writer, coloured bool) error {
 	if x.Request != nil {
 		w.Row("asked", "%s", x.Request.Standing())
 	}
+	x.writeWays(w)
+	return w.Err
+}
+
+// writeWays says what would allow it, and who may.
+func (x explanation) writeWays(w *text.Screen) {
 	if x.ToAllow != nil {
 		w.Row("to allow it", "add this line to %s:", x.ToAllow.File)
 		w.Line("  %s", x.ToAllow.Line)
 		w.Row("for a while", "agent-init allow %s --for 10m    (root)", quoted(x.ToAllow.Line))
+		w.Row("for good", "agent-init allow %s --save    (root)", quoted(x.ToAllow.Line))
 		w.Row("to ask", "agent-init request %s --reason …    (the agent)", quoted(x.ToAllow.Line))
 	} else if !x.Allowed && !x.reached() {
 		way := "nothing does: it is never allowed"
+		if slices.ContainsFunc(x.Ports, func(v portVerdict) bool { return v.Requests.refused() != nil }) {
+			way = "no entry could name it: ask for it in another way"
+		}
 		if i := slices.IndexFunc(x.Ports, func(v portVerdict) bool { return !v.Allowed && v.Rule != "" }); i >= 0 {
 			way = "take out what denies it, at " + x.Ports[i].Rule
 		}
+		if x.Grant != 0 {
+			way = fmt.Sprintf("agent-init grants --end %d    (root)", x.Grant)
+		}
 		w.Row("to allow it", "%s", way)
 	}
-	return w.Err
 }
 
 func quoted(line string) string {

@@ -25,11 +25,11 @@ import (
 
 const allLines = -1
 
-// lastLines reads the value of -n; few says that the past matters little.
-func lastLines(s string, few bool) (int, error) {
+// lastLines reads the value of -n; fromNow says that nothing of the past was asked for.
+func lastLines(s string, fromNow bool) (int, error) {
 	switch {
-	case s == "" && few:
-		return 10, nil // as tail(1) does
+	case s == "" && fromNow:
+		return 0, nil
 	case s == "":
 		return allLines, nil
 	}
@@ -50,15 +50,15 @@ func sinceTime(s string, started, now time.Time) (time.Time, error) {
 	if d, err := text.ParseTime(s); err == nil {
 		return now.Add(-d), nil
 	}
-	if t, err := time.Parse(time.RFC3339, s); err == nil {
+	if t, err := text.ParseMoment(s, now); err == nil {
 		return t, nil
 	}
-	return time.Time{}, fault.New(fault.Usage, "give a time such as 10m, start, or 2026-01-31T12:00:00Z", "--since %s is not a time", s)
+	return time.Time{}, fault.New(fault.Usage, "give a time such as 10m, 1d, start, 09:30, 2026-01-31, or \"2026-01-31 09:30\"", "--since %s is not a time", s)
 }
 
 // LogOptions choose what of the log is shown.
 type LogOptions struct {
-	Since  string // in words: 10m, 1d, start, or RFC 3339; "" is all
+	Since  string // in words: 10m, 1d, start, or a date; "" is all
 	Last   string // how many lines of the past; "" is all, but to follow
 	Follow bool
 	Denied bool // nothing else
@@ -122,10 +122,14 @@ func (v logView) past(show func(line []byte, e audit.Event) bool) (seq uint64, e
 
 func showLog(ctx context.Context, out io.Writer, v logView) error {
 	w := &text.Screen{W: text.Folded(out, strings.Repeat(" ", 10))}
+	wide := whatWidth(text.WidthOf(w.W))
+	if !v.JSON {
+		logHead(w)
+	}
 	show := func(line []byte, event audit.Event) bool {
 		switch {
 		case !v.JSON:
-			w.Line("%s", eventLine(event, time.Now(), v.Colour))
+			w.Line("%s", eventLine(event, time.Now(), wide, v.Colour))
 		case w.Err == nil:
 			_, w.Err = out.Write(line)
 		}
@@ -187,8 +191,23 @@ const letOut = "let out"
 
 var verdictColours = map[string]string{string(audit.Allow): "32", string(audit.Deny): "31", string(audit.Fault): "31;1", letOut: "33"}
 
+// logHead writes what the columns are, on a terminal: a file or a pipe has events alone.
+func logHead(w *text.Screen) {
+	if width := text.WidthOf(w.W); width > 0 {
+		w.Line("%-8s  %-7s %-8s %-*s %s", "TIME", "VERDICT", "EVENT", whatWidth(width), "WHAT", "WHY")
+	}
+}
+
+// whatWidth is how wide the column of names and addresses is on a terminal of that width, or, with 0, in a file.
+func whatWidth(terminal int) int {
+	if terminal == 0 {
+		return 32
+	}
+	return min(max(terminal/3, 20), 56)
+}
+
 // eventLine is an event of the audit log in one line for people.
-func eventLine(e audit.Event, now time.Time, coloured bool) string {
+func eventLine(e audit.Event, now time.Time, wide int, coloured bool) string {
 	what, at := text.Clean(e.Name), e.IP
 	if at != "" && e.Port != 0 {
 		at = fmt.Sprintf("%s %d/%s", e.IP, e.Port, cmp.Or(e.Proto, "tcp"))
@@ -198,17 +217,18 @@ func eventLine(e audit.Event, now time.Time, coloured bool) string {
 	}
 	what += text.Clean(at)
 	if e.Kind == audit.Broker {
-		what = text.Clean(strings.Join([]string{e.Route, e.Method, e.Path}, " "))
+		what = text.Clean(strings.TrimSpace(cmp.Or(e.Route, e.Name) + " " + e.Method + " " + e.Path))
 	}
 	verdict := string(e.Verdict)
 	if e.Enforce != "" {
 		verdict = letOut // what enforce would not have done
 	}
 	shown := painted(fmt.Sprintf("%-7s", text.Clean(verdict)), verdictColours[verdict], coloured)
-	line := fmt.Sprintf("%s  %s %-8s %-32s %s", text.Moment(e.Time, now), shown, text.Clean(string(e.Kind)), what, text.Clean(e.Reason))
+	what += strings.Repeat(" ", max(0, wide-text.Columns(what)))
+	line := fmt.Sprintf("%s  %s %-8s %s %s", text.Moment(e.Time, now), shown, text.Clean(string(e.Kind)), what, text.Clean(e.Reason))
 	line += requestText(e)
 	if e.Out > 0 || e.In > 0 {
-		line += fmt.Sprintf(": %s out, %d in, %v", text.Counted(e.Out, "byte", "bytes"), e.In, time.Duration(e.Millis)*time.Millisecond)
+		line += fmt.Sprintf(": %s out, %d in, %s", text.Counted(e.Out, "byte", "bytes"), e.In, text.Shortly(time.Duration(e.Millis)*time.Millisecond))
 	}
 	if e.Rule != "" {
 		line += " [" + text.Clean(e.Rule) + "]"
@@ -290,7 +310,13 @@ func newWhose(leases []lease.Name) *whose {
 	return w
 }
 
+// maxWhose bounds the addresses, and the names, that are known: below a wildcard, the agent makes as many as it likes.
+const maxWhose = 10_000
+
 func (w *whose) is(a netip.Addr, name string) {
+	if len(w.names) >= maxWhose && w.names[a] == nil || len(w.names[a]) >= maxWhose {
+		return
+	}
 	if !slices.Contains(w.names[a], name) {
 		w.names[a] = append(w.names[a], name)
 	}
@@ -304,7 +330,7 @@ func (w *whose) learn(e audit.Event) {
 	if a, err := netip.ParseAddr(e.IP); err == nil {
 		w.is(a, e.Name)
 	}
-	if e.Asker == audit.Agent {
+	if e.Asker == audit.Agent && (len(w.asked) < maxWhose || w.asked[e.Name] > 0) {
 		w.count++
 		w.asked[e.Name] = w.count
 	}

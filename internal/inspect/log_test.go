@@ -58,7 +58,7 @@ func TestLastLines(t *testing.T) {
 			t.Errorf("-n %q: %d, %v", s, got, err)
 		}
 	}
-	if got, err := lastLines("", true); err != nil || got != 10 {
+	if got, err := lastLines("", true); err != nil || got != 0 {
 		t.Errorf("-f: %d, %v", got, err)
 	}
 	for _, s := range []string{"-1", "x", "1.5", "99999999999"} {
@@ -73,14 +73,14 @@ func TestLastLines(t *testing.T) {
 func TestEventLineForATerminal(t *testing.T) {
 	e := dnsDenied("a.example")
 	e.Time = noon
-	plain, coloured := eventLine(e, noon, false), eventLine(e, noon, true)
+	plain, coloured := eventLine(e, noon, whatWidth(0), false), eventLine(e, noon, whatWidth(0), true)
 	if !strings.Contains(coloured, "\x1b[31mdeny   \x1b[0m") || text.Columns(plain) != text.Columns(coloured) {
 		t.Errorf("%q and %q", plain, coloured)
 	}
 	if want := noon.Local().Format(time.TimeOnly) + "  deny"; !strings.HasPrefix(plain, want) {
 		t.Errorf("%q does not begin with %q", plain, want)
 	}
-	if got, want := eventLine(e, noon.AddDate(0, 0, 2), false), noon.Local().Format("Jan _2 15:04:05  deny"); !strings.HasPrefix(got, want) {
+	if got, want := eventLine(e, noon.AddDate(0, 0, 2), whatWidth(0), false), noon.Local().Format("Jan _2 15:04:05  deny"); !strings.HasPrefix(got, want) {
 		t.Errorf("%q does not begin with %q", got, want)
 	}
 }
@@ -91,12 +91,12 @@ func TestEventLineOfTheBroker(t *testing.T) {
 	e := audit.Event{Time: noon, Kind: audit.Broker, Verdict: audit.Allow, Name: "api.anthropic.com", Port: 443, UID: &uid,
 		Route: "anthropic", Method: "POST", Path: "/v1/messages", Model: "claude-opus-5-5", Status: 200,
 		Out: 20314, In: 4096, TokensIn: 5123, TokensOut: 207, Millis: 2931}
-	want := "allow   broker   anthropic POST /v1/messages      200, claude-opus-5-5, 5123 tokens in, 207 out: 20314 bytes out, 4096 in, 2.931s by uid 1000"
-	if got := eventLine(e, noon, false); !strings.HasSuffix(got, want) {
+	want := "allow   broker   anthropic POST /v1/messages      200, claude-opus-5-5, 5123 tokens in, 207 out: 20314 bytes out, 4096 in, 2.9s by uid 1000"
+	if got := eventLine(e, noon, whatWidth(0), false); !strings.HasSuffix(got, want) {
 		t.Errorf("got %q", got)
 	}
 	e = audit.Event{Time: noon, Kind: audit.Broker, Verdict: audit.Deny, Route: "openai", Method: "POST", Path: "/v1/alpha/search", Status: 400, Reason: "not on the list"}
-	if got := eventLine(e, noon, false); !strings.HasSuffix(got, "deny    broker   openai POST /v1/alpha/search     not on the list: 400") {
+	if got := eventLine(e, noon, whatWidth(0), false); !strings.HasSuffix(got, "deny    broker   openai POST /v1/alpha/search     not on the list: 400") {
 		t.Errorf("got %q", got)
 	}
 }
@@ -113,7 +113,7 @@ func TestSinceDays(t *testing.T) {
 // TestLostEventsCountedOnce: the line that tells of lost events says how many, once.
 func TestLostEventsCountedOnce(t *testing.T) {
 	e := audit.Event{Kind: audit.Guard, Verdict: audit.Fault, Suppressed: 108, Reason: audit.Unwritten + ": no space left on device"}
-	if line := eventLine(e, time.Now(), false); strings.Count(line, "108") != 1 || !strings.HasSuffix(line, " (108 of them)") {
+	if line := eventLine(e, time.Now(), whatWidth(0), false); strings.Count(line, "108") != 1 || !strings.HasSuffix(line, " (108 of them)") {
 		t.Error(line)
 	}
 }

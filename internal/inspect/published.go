@@ -80,7 +80,7 @@ func readPublished(dir string) (published, error) {
 
 // readOpen reads the files of dir, where nothing holds them.
 func readOpen(out published, dir string) (published, error) {
-	p, err := readFiles(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile("")})
+	p, err := readFiles(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(""), SavedFile: state.SavedFile})
 	if err != nil {
 		return published{}, err
 	}
@@ -139,6 +139,7 @@ type patient struct {
 	dir        string
 	policy     *policy.Policy
 	policyErr  error
+	fleeting   []string            // why what was saved is gone with the container
 	inForce    *policy.Policy      // what a keeper has published, else policy
 	keys       map[string][]string // see keysIn
 	sockets    []string            // that are mounted, or named by the agent's environment
@@ -149,6 +150,7 @@ type patient struct {
 	passedOver    []string // servers of resolv.conf that are not asked, and why
 	deniedNames   []string
 	strippedNames int
+	trusts        trusting
 }
 
 // may says whether a root shell in the container may have a capability.
@@ -164,6 +166,7 @@ func (p *patient) backend() string {
 func readPatient(ctx context.Context, dir string, env map[string]string) patient {
 	p := patient{now: time.Now(), dir: dir, program: container.ProgramPathFault(env["PATH"])}
 	var agent privdrop.Spec
+	var agents map[string]string // if agent-init has started it
 	mode := ""
 	if run, err := state.Find(); err == nil {
 		var s state.State
@@ -172,8 +175,10 @@ func readPatient(ctx context.Context, dir string, env map[string]string) patient
 		}
 		if run.Read(state.AgentFile, &agent) == nil {
 			env = container.Environ(agent.Env)
+			agents = env
 		}
 	}
+	p.trusts = trustingBy(agents)
 	p.readPrivileges()
 	if p.state != nil && p.state.Keeper.Alive() {
 		p.listens = firewall.ListeningPorts(p.state.Agent.UID)
@@ -195,9 +200,12 @@ func readPatient(ctx context.Context, dir string, env map[string]string) patient
 		p.network = firewall.CheckNamespace(true)
 	}
 	p.readNetwork()
-	p.policy, p.policyErr = readFiles(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(mode), AgentUID: agent.Identity.UID})
+	p.policy, p.policyErr = readFiles(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(mode), SavedFile: state.SavedFile, AgentUID: agent.Identity.UID})
 	if p.inForce == nil {
 		p.inForce = p.policy
+	}
+	if st, err := os.Stat(state.SavedFile); err == nil && st.Size() > 0 {
+		p.fleeting = container.NoVolume(state.SavedFile)
 	}
 	var routes []policy.RouteEntry
 	if p.inForce != nil {
@@ -293,6 +301,9 @@ func (p *patient) readLog() {
 	names, stripped := map[string]bool{}, map[string]bool{}
 	_ = audit.Lines(file, func(line []byte) bool { // without a log there is nothing to find in it
 		e, err := audit.Decode(line)
+		if err == nil && !e.Time.Before(started) && distrusts(e) && probe.theAgents(e) && (len(p.trusts.refused) < 1000 || p.trusts.refused[e.Name] > 0) {
+			p.trusts.refused[e.Name] += 1 + e.Suppressed
+		}
 		if err != nil || e.Time.Before(started) || !denied(e) || e.Asker != audit.ByGuard && !probe.theAgents(e) || e.Kind != audit.DNS || len(names) > 100_000 {
 			return true
 		}

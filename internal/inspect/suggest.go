@@ -21,7 +21,9 @@ import (
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/broker/judge"
 	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/route"
 )
 
 // suggestion is one line that would have allowed something that was denied.
@@ -87,12 +89,17 @@ type suggester struct {
 	lines  map[string]*suggestion
 	denied map[string]*suggestion
 	more   map[string]bool
+
+	requests map[requestPlace]*step // to inspected names
+	steps    int                    // of all of them
+	rules    map[*route.Inspected]*judge.Rules
 }
 
 func newSuggester(p published) *suggester {
 	return &suggester{
 		policy: p.policy, probe: p.probe, whose: newWhose(p.leases.Names),
 		lines: map[string]*suggestion{}, denied: map[string]*suggestion{}, more: map[string]bool{},
+		requests: map[requestPlace]*step{}, rules: map[*route.Inspected]*judge.Rules{},
 	}
 }
 
@@ -130,6 +137,8 @@ func (s *suggester) add(e audit.Event) {
 	case e.Kind == audit.DNS:
 		s.name(e.Name, policy.HTTPS, true, e)
 	case e.Port == 0:
+	case e.Kind == audit.Broker:
+		s.request(e)
 	case e.Kind == audit.Connect, e.Kind == audit.HTTP:
 		s.name(e.Name, port, false, e)
 	case e.Kind == audit.Drop && err == nil && (e.Proto == "tcp" || e.Proto == "udp"):
@@ -153,7 +162,9 @@ func (s *suggester) name(name string, port policy.Port, guessed bool, e audit.Ev
 	case line != "":
 		g := s.take(line, m.Name, e)
 		if g != nil {
-			g.port = port
+			if !strings.Contains(line, " ") { // a preset would allow more than one about requests
+				g.port = port
+			}
 			g.defaults = line == m.Name && guessed && (g.defaults || g.Count == 1+e.Suppressed)
 		}
 		return g
@@ -202,7 +213,7 @@ func groupOf(name string) string {
 // result lists what was collected: names by domain, then addresses. A name that
 // was used on ports that are known is not proposed on the default ones as well.
 func (s *suggester) result(since time.Time) Suggestions {
-	out := Suggestions{Version: 1, Since: since, Lines: []suggestion{}, Denied: []suggestion{}, More: len(s.more)}
+	out := Suggestions{Version: 1, Since: since, Lines: append([]suggestion{}, s.requestLines()...), Denied: []suggestion{}, More: len(s.more)}
 	choosePresets(presetPolicies(), s.lines)
 	used := map[string]bool{}
 	for _, g := range s.lines {

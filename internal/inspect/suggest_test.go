@@ -128,11 +128,11 @@ func TestSuggestWrite(t *testing.T) {
 
 // TestEventLine: what the agent chooses can't make a line look like another.
 func TestEventLine(t *testing.T) {
-	got := eventLine(audit.Event{Time: noon, Kind: audit.DNS, Verdict: audit.Deny, Name: "a\n12:00:00 allow\x1b[2J\u202e\u009b.example", Reason: "x\r", Comm: "c\x07"}, noon, false)
+	got := eventLine(audit.Event{Time: noon, Kind: audit.DNS, Verdict: audit.Deny, Name: "a\n12:00:00 allow\x1b[2J\u202e\u009b.example", Reason: "x\r", Comm: "c\x07"}, noon, whatWidth(0), false)
 	if strings.ContainsAny(got, "\n\r\x1b\x07\u202e\u009b") {
 		t.Errorf("%q", got)
 	}
-	got = eventLine(audit.Event{Time: noon, Kind: audit.Connect, Verdict: audit.Allow, Name: "ok.example", Reason: "closed", Out: 517, In: 1234, Millis: 1500}, noon, false)
+	got = eventLine(audit.Event{Time: noon, Kind: audit.Connect, Verdict: audit.Allow, Name: "ok.example", Reason: "closed", Out: 517, In: 1234, Millis: 1500}, noon, whatWidth(0), false)
 	if !strings.HasSuffix(got, "closed: 517 bytes out, 1234 in, 1.5s") {
 		t.Errorf("%q", got)
 	}
