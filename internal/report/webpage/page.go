@@ -1,0 +1,132 @@
+// Package webpage shows a report as one page of HTML that needs nothing else: no network, no file beside it, and no script
+// but to play a record. Its policy (CSP) lets nothing run or load that was not written here.
+package webpage
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"io"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/report"
+)
+
+//go:embed style.css
+var style string
+
+//go:embed player.js
+var player string
+
+// Write writes the page.
+func Write(w io.Writer, r *report.Report) error {
+	css := style
+	var film []*node
+	if r.Record != nil && len(r.Record.Pictures) > 0 {
+		css += looks(r.Record)
+		film = screening(r.Record)
+	}
+	policy := "default-src 'none'; style-src '" + hash(css) + "'; base-uri 'none'; form-action 'none'"
+	if film != nil {
+		policy += "; script-src '" + hash(player) + "'"
+	}
+	head := el("head",
+		el("meta").with("charset", "utf-8"),
+		el("meta").with("http-equiv", "Content-Security-Policy").with("content", policy),
+		el("meta").with("name", "viewport").with("content", "width=device-width, initial-scale=1"),
+		el("meta").with("name", "referrer").with("content", "no-referrer"),
+		el("title", title(r)),
+		el("style", raw(css)),
+	)
+	body := el("body",
+		top(r),
+		el("main", tiles(r), findings(r), timeline(r), contacts(r), refusals(r), grants(r), routes(r), film, unused(r),
+			entries(r), inbound(r), proof(r), notes(r), integrity(r), limits()),
+		foot(r),
+	)
+	if film != nil {
+		body = body.add(el("script", raw(player)))
+	}
+	return document(w, el("html", head, body).with("lang", "en"))
+}
+
+// hash is how a policy names a style or a script.
+func hash(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+}
+
+func title(r *report.Report) string {
+	if r.Host == "" {
+		return "agent-init report"
+	}
+	return "agent-init report: " + r.Host
+}
+
+const (
+	day    = "2006-01-02"
+	second = "15:04:05"
+)
+
+// clock is a time in the report's zone, which is UTC: it is read elsewhere, and later.
+func clock(t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	return t.UTC().Format(second)
+}
+
+func moment(t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	return t.UTC().Format(day + " " + second)
+}
+
+// when is a time in a table of r: without the day, if all is of one.
+func when(r *report.Report, t time.Time) string {
+	if r.First.UTC().Format(day) == r.Last.UTC().Format(day) {
+		return clock(t)
+	}
+	return moment(t)
+}
+
+func span(r *report.Report, first, last time.Time) string {
+	a, b := when(r, first), when(r, last)
+	if a == b {
+		return a
+	}
+	return a + " – " + b
+}
+
+// section is a part of the page, with a line that says what it is about.
+func section(id, head, about word, kids ...any) *node {
+	s := el("section", el("h2", head)).with("id", id)
+	if about != "" {
+		s = s.add(el("p.about", about))
+	}
+	return s.add(kids...)
+}
+
+// table is one that scrolls by itself where the page is narrow.
+func table(heads []word, rows []*node) *node {
+	h := el("tr")
+	for _, head := range heads {
+		if head != "" && head[0] == ' ' {
+			h = h.add(el("th.num", head[1:]))
+		} else {
+			h = h.add(el("th", head))
+		}
+	}
+	return el("div.scroll", el("table", el("thead", h), el("tbody", rows)))
+}
+
+// more says how much of a list is left out.
+func more(n int) any {
+	if n <= 0 {
+		return nil
+	}
+	return el("p.more", "and ", report.Grouped(uint64(n)), word(" more; "), el("code", word("agent-init report --json")), word(" has what is kept of them"))
+}
+
+const shown = 100 // rows of a list
