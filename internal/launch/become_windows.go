@@ -1,0 +1,22 @@
+package launch
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"os/signal"
+
+	"github.com/agent-init/agent-init/internal/fault"
+)
+
+// become runs another program to its end, and ends as that did. What a person types is for the other.
+func become(cmd *exec.Cmd) error {
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return fault.Status(exit.ExitCode())
+	}
+	return err
+}
