@@ -60,3 +60,56 @@ route tickets: https://tickets.corp.example/api/
 		t.Errorf("code %d, %s\ngot\n%s\nwant\n%s", code, out, errs, want)
 	}
 }
+
+// TestCheckListsWays: what is inspected, what passes by the gate, and what else a route can be.
+func TestCheckListsWays(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(file, []byte(`domains:
+- api.corp.example GET,HEAD /repos/my-org/**
+- "*.seen.corp.example:8443 observe max_upload=0"
+- reg.corp.example:8443 tls
+- s3.corp.example direct
+- old.corp.example:9000
+- bulk.corp.example:9000 direct
+- ntp.corp.example:123/udp
+- "!api.corp.example * /repos/my-org/secret/**"
+broker:
+  corp: {inspect: api.corp.example, credential: file:/k, inject: {header: authorization}, add: {X-Tenant: t}}
+  github: {credential: file:/k, git: write, repos: [my-org/*], branches: [agent/*]}
+  npm: {min_age: 3d, packages: {deny: ["@evil/*"]}}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	code := run(environment{args: []string{"check", file}, stdout: &stdout, stderr: &stderr})
+	want := `ok: 1 file, 6 names, 1 wildcard, 0 addresses, 1 denied, 0 required
+route corp: onto the requests to api.corp.example:443
+  credential   file:/k; put on as authorization
+  besides      x-tenant: t
+route github: https://github.com/
+  credential   file:/k; put on as Basic authentication of x-access-token
+  repos        my-org/*, to read and to push
+  branches     agent/*
+  limits       none
+route npm: https://registry.npmjs.org/
+  credential   none
+  packages     any of npm
+  denied       @evil/*
+  age          versions younger than 3d do not exist
+  limits       none
+inspected api.corp.example:443
+  allowed      GET,HEAD /repos/my-org/**  (policy.yaml:2)
+  denied       * /repos/my-org/secret/**  (policy.yaml:9)
+inspected *.seen.corp.example:8443
+  allowed      max_upload=0  (policy.yaml:3)
+  observed     what no entry allows passes all the same, and is recorded
+direct, past the name gate: whatever else is at their addresses is reached as well
+               s3.corp.example direct  (policy.yaml:5)
+by address alone: no name is looked at on these ports. Where they carry TLS or HTTP, write tls or http behind the entry
+               old.corp.example:9000  (policy.yaml:6)
+`
+	got := string(bytes.ReplaceAll(stdout.Bytes(), []byte(filepath.Dir(file)+"/"), nil))
+	if code != fault.OK || got != want || stderr.Len() > 0 {
+		t.Errorf("code %d, %s\ngot\n%s\nwant\n%s", code, stderr.String(), got, want)
+	}
+}

@@ -35,3 +35,30 @@ func TestDocsTools(t *testing.T) {
 		}
 	}
 }
+
+// TestBaseContext: what Dockerfile.base copies is let into a build from this tree, and into that of the tests.
+func TestBaseContext(t *testing.T) {
+	read := func(name string) string {
+		data, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	copies := regexp.MustCompile(`(?m)^COPY ((?:images/\S+ )+)`).FindAllStringSubmatch(read("Dockerfile.base"), -1)
+	if len(copies) != 2 {
+		t.Fatalf("Dockerfile.base copies %q", copies)
+	}
+	for _, c := range copies {
+		for _, file := range strings.Fields(c[1]) {
+			if !slices.Contains(strings.Split(read(".dockerignore"), "\n"), "!"+file) {
+				t.Errorf(".dockerignore leaves out %s", file)
+			}
+			for _, script := range []string{"test/with-engine.sh", "test/images.sh", "test/container/builder_test.go"} {
+				if !strings.Contains(read(script), file) {
+					t.Errorf("%s leaves out %s", script, file)
+				}
+			}
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
+	"github.com/agent-init/agent-init/internal/inspect"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/state/ask"
 	"github.com/agent-init/agent-init/internal/text"
@@ -25,31 +27,27 @@ import (
 
 func allowCommand() command {
 	var r control.Request
-	var life time.Duration
 	var number int64
+	life := lasting{preset: "10m"}
 	return command{
-		name: "allow", synopsis: "TARGET [--for 10m] [--reason TEXT]", mixed: true, json: "print the grant as JSON",
+		name: "allow", synopsis: "TARGET [--for 10m|start] [--save] [--reason TEXT]", mixed: true, json: "print the grant as JSON",
 		summary: "allow one entry for a time, at once; as root",
 		example: "agent-init allow registry.example.com --for 30m --reason \"one build\"",
 		flags: func(fs *flag.FlagSet) {
-			timeFlag(fs, &life, "for", grant.DefaultFor, "`TIME` after which it ends by itself, 24h at most")
-			fs.StringVar(&r.Reason, "reason", "", "`TEXT` for the audit log")
+			life.flags(fs, &r, "`TIME` after which it ends by itself, 24h at most; start: when agent-init ends")
 			numberFlag(fs, &number, "request", 0, math.MaxUint32, "grant request `NUMBER` of the agent; TARGET may then be left out")
 		},
 		run: func(ctx context.Context, e environment, args []string) (err error) {
 			r.Verb, r.Number = ask.Allow, uint32(number)
 			switch {
 			case len(args) > 1 || len(args) == 0 && number == 0:
-				return fault.New(fault.Usage, "agent-init allow TARGET, or agent-init allow --request NUMBER", "allow takes one target, and %d were given", len(args))
+				return fault.New(fault.Usage, "agent-init allow TARGET, in quotes if it has blanks, or agent-init allow --request NUMBER", "allow takes one target, and %d were given", len(args))
 			case len(args) == 1:
 				r.Target = args[0]
 			default:
 				if r.Target, err = requested(r.Number); err != nil {
 					return err
 				}
-			}
-			if life == 0 {
-				return fault.New(fault.Usage, "give a time of 24h at most; to allow it for good, write it into a file of the policy", "--for 0: a grant has to end")
 			}
 			return makeGrant(ctx, e, r, life)
 		},
@@ -58,18 +56,17 @@ func allowCommand() command {
 
 func denyCommand() command {
 	var r control.Request
-	var life time.Duration
+	life := lasting{preset: startWord}
 	return command{
-		name: "deny", synopsis: "TARGET [--for TIME] [--reason TEXT]", mixed: true, json: "print the grant as JSON",
+		name: "deny", synopsis: "TARGET [--for TIME|start] [--save] [--reason TEXT]", mixed: true, json: "print the grant as JSON",
 		summary: "deny one entry at once, open connections included; as root",
 		example: "agent-init deny paste.example.com --reason \"not needed\"",
 		flags: func(fs *flag.FlagSet) {
-			timeFlag(fs, &life, "for", 0, "`TIME` after which it ends by itself; 0: when agent-init ends")
-			fs.StringVar(&r.Reason, "reason", "", "`TEXT` for the audit log")
+			life.flags(fs, &r, "`TIME` after which it ends by itself; start: when agent-init ends")
 		},
 		run: func(ctx context.Context, e environment, args []string) error {
 			if len(args) != 1 {
-				return fault.New(fault.Usage, "agent-init deny TARGET", "deny takes one target, and %d were given", len(args))
+				return fault.New(fault.Usage, "agent-init deny TARGET, in quotes if it has blanks", "deny takes one target, and %d were given", len(args))
 			}
 			r.Verb, r.Target = ask.Deny, args[0]
 			return makeGrant(ctx, e, r, life)
@@ -90,11 +87,13 @@ func requested(number uint32) (target string, err error) {
 	return "", fault.New(fault.Usage, "see agent-init grants", "there is no request %d", number)
 }
 
-func makeGrant(ctx context.Context, e environment, r control.Request, life time.Duration) error {
-	if life > 0 && life < time.Second {
-		return fault.New(fault.Usage, "give a time such as 10m or 2h", "--for %v is less than a second", life)
+func makeGrant(ctx context.Context, e environment, r control.Request, life lasting) error {
+	if r.Save && life.given {
+		return fault.New(fault.Usage, "leave out one of the two", "--save is for good, and --for is not")
 	}
-	r.Seconds = int64(life / time.Second)
+	if r.Seconds = life.seconds; r.Save {
+		r.Seconds = 0
+	}
 	var g grant.Granted
 	if err := call(ctx, ask.ControlSocket, r, &g); err != nil {
 		return err
@@ -115,15 +114,23 @@ func makeGrant(ctx context.Context, e environment, r control.Request, life time.
 func grantsCommand() command {
 	var reason string
 	var end int64
+	var watch bool
 	return command{
-		name: "grants", alone: true, synopsis: "[--json] [--end NUMBER [--reason TEXT]]", json: "print them as JSON",
+		name: "grants", alone: true, synopsis: "[--json] [--watch] [--end NUMBER [--reason TEXT]]", json: "print them as JSON",
 		summary: "show what was allowed, denied and requested at run time",
 		example: "agent-init grants",
 		flags: func(fs *flag.FlagSet) {
+			fs.BoolVar(&watch, "watch", false, "show what waits, and each change from now on, until you interrupt it")
 			fs.StringVar(&reason, "reason", "", "`TEXT` for who asked, with --end")
 			numberFlag(fs, &end, "end", 0, math.MaxUint32, "end grant `NUMBER` now, or turn down the request with it; as root")
 		},
 		run: func(ctx context.Context, e environment, _ []string) error {
+			switch {
+			case watch && end != 0:
+				return fault.New(fault.Usage, "agent-init grants --watch, or agent-init grants --end NUMBER", "--watch and --end don't go together")
+			case watch:
+				return inspect.WatchGrants(ctx, e.stdout, inspect.WatchOptions{JSON: e.json, Bell: e.onTerminal()})
+			}
 			if end == 0 {
 				var r grant.Report
 				if err := published(state.GrantsFile, &r); err != nil {
@@ -144,32 +151,45 @@ func grantsCommand() command {
 }
 
 func requestCommand() command {
-	r := control.Request{Verb: ask.Request}
+	var reason string
+	var wait time.Duration
 	return command{
-		name: "request", synopsis: "TARGET [--reason TEXT]", mixed: true, json: "print the answer as JSON",
+		name: "request", synopsis: "TARGET [--reason TEXT] [--wait TIME]", mixed: true, json: "print the answer as JSON",
 		summary: "ask a person to allow one entry; for the agent",
-		example: "agent-init request registry.example.com --reason \"to install the linter\"",
-		flags:   func(fs *flag.FlagSet) { fs.StringVar(&r.Reason, "reason", "", "`TEXT` that the person sees") },
+		example: "agent-init request registry.example.com --reason \"to install the linter\" --wait 10m",
+		flags: func(fs *flag.FlagSet) {
+			fs.StringVar(&reason, "reason", "", "`TEXT` that the person sees")
+			timeFlag(fs, &wait, "wait", 0, "block until a person has decided, for `TIME` at most; the exit code says what")
+		},
 		run: func(ctx context.Context, e environment, args []string) error {
 			if len(args) != 1 {
-				return fault.New(fault.Usage, "agent-init request TARGET", "request takes one target, and %d were given", len(args))
+				return fault.New(fault.Usage, "agent-init request TARGET, in quotes if it has blanks", "request takes one target, and %d were given", len(args))
 			}
-			r.Target = args[0]
-			var out grant.Proposed
-			if err := call(ctx, ask.RequestSocket, r, &out); err != nil {
+			out, err := propose(ctx, args[0], reason)
+			if err == nil && wait > 0 {
+				if !e.json && out.Number != 0 {
+					fmt.Fprintln(e.stderr, out.Says(time.Now()))
+				}
+				waiting, cancel := context.WithTimeout(ctx, wait)
+				defer cancel()
+				out, err = inspect.Await(waiting, out)
+			}
+			if err != nil {
 				return err
 			}
-			if e.json {
-				return text.JSON(e.stdout, out)
-			}
-			if out.Allowed != "" {
-				_, err := fmt.Fprintf(e.stdout, "%s is allowed already, by %s\n", out.Target, out.Allowed)
+			err = e.show(out, "", func(w io.Writer, _ bool) error {
+				_, err := fmt.Fprintln(w, out.Says(time.Now()))
 				return err
-			}
-			_, err := fmt.Fprintf(e.stdout, "request %d: %s\na person can grant it with: agent-init allow --request %d\n", out.Number, out.Target, out.Number)
-			return err
+			})
+			return cmp.Or(err, verdict(out.Code() == fault.OK, out.Code()))
 		},
 	}
+}
+
+// propose asks the guard to have target booked as a request.
+func propose(ctx context.Context, target, reason string) (out grant.Proposed, err error) {
+	err = call(ctx, ask.RequestSocket, control.Request{Verb: ask.Request, Target: target, Reason: reason}, &out)
+	return out, err
 }
 
 // reloadCommand asks over root's socket, not with a signal: a keeper that nohup(1)

@@ -26,9 +26,9 @@ var levels = [][]string{
 	{"internal/fault", "internal/text", "internal/wire", "pkg/policy", "pkg/audit", "pkg/reaper", "pkg/control", "allowlist.d"},
 	{"pkg"},
 	{"internal/grant", "internal/lease", "internal/state", "internal/stage", "internal/ids", "internal/upstream", "internal/container"},
-	{"internal/guard", "internal/broker", "internal/window", "internal/inspect", "internal/detect"},
-	{"internal/keeper"},
-	{"cmd/agent-init"},
+	{"internal/guard", "internal/broker", "internal/window", "internal/inspect", "internal/top", "internal/mcp", "internal/detect", "internal/launch"},
+	{"internal/keeper", "internal/report"},
+	{"cmd/agent-init", "cmd/agent-init-host"},
 }
 
 // never are the packages that those in front of them may not import, whatever their level.
@@ -70,8 +70,11 @@ func TestImportsNoticesAFault(t *testing.T) {
 		"pkg/firewall/a.go":               {module + "pkg/firewall/internal/plan", ""},
 		"internal/inspect/a.go":           {module + "internal/window", "of its own level"},
 		"internal/keeper/a.go":            {module + "internal/window", ""},
+		"internal/report/a.go":            {module + "internal/keeper", "of its own level"},
+		"internal/report/b.go":            {module + "internal/inspect", ""},
 		"internal/keeper/b.go":            {module + "cmd/agent-init", "of a level above"},
 		"internal/detect/a.go":            {"os/exec", ""},
+		"internal/launch/a.go":            {"os/exec", ""},
 		"internal/window/a.go":            {module + "internal/lab", "for tests"},
 		"internal/elsewhere/a.go":         {"os", "no level"},
 		"internal/lab/scorecard/a.go":     {module + "pkg/audit", ""},
@@ -141,7 +144,7 @@ func judgeImport(file, imported string) string {
 	if level < 0 {
 		return "is of no level: give it one"
 	}
-	if imported == "os/exec" && from != "internal/detect" { // which supervises nothing
+	if imported == "os/exec" && from != "internal/detect" && from != "internal/launch" { // which supervise nothing
 		// os/exec waits for its child by itself, and would race with the
 		// reaper for the status.
 		return "imports os/exec; start processes through the reaper"

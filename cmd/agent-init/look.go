@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/inspect"
+	"github.com/agent-init/agent-init/internal/report"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/state/ask"
@@ -87,14 +87,19 @@ func waitCommand() command {
 		summary: "block until the container is confined and proved",
 		example: "agent-init wait --timeout 1m",
 		flags:   func(fs *flag.FlagSet) { timeFlag(fs, &timeout, "timeout", defaultWait, "give up after `TIME`") },
-		run:     func(context.Context, environment, []string) error { return waitReady(time.Now().Add(timeout)) },
+		run:     func(_ context.Context, e environment, _ []string) error { return waitReady(e.stderr, timeout) },
 	}
 }
 
 const defaultWait = 30 * time.Second
 
-// waitReady returns when the keeper says that it is ready, or why it is not.
-func waitReady(deadline time.Time) error {
+// waitReady returns when the keeper says that it is ready, or why it is not. On a terminal it shows what the start waits
+// for.
+func waitReady(w io.Writer, patience time.Duration) error {
+	began := time.Now()
+	deadline := began.Add(patience)
+	shown := &waitLine{w: w}
+	defer shown.clear()
 	for {
 		var s state.State
 		err := published(state.StatusFile, &s)
@@ -112,8 +117,13 @@ func waitReady(deadline time.Time) error {
 		case !s.Keeper.Alive():
 			return fault.New(fault.SelfTest, "see agent-init status", "not ready in time: the keeper is gone, and no other has come")
 		default:
-			return fault.New(fault.SelfTest, "see agent-init status", "not ready in time: %s", s.Phase)
+			why := string(s.Phase)
+			if s.Waiting != nil {
+				why += ": " + s.Waiting.Words(time.Now())
+			}
+			return fault.New(fault.SelfTest, "see agent-init status", "not ready in time: %s", why)
 		}
+		shown.show(began, patience, s.Waiting)
 		time.Sleep(20 * time.Millisecond)
 	}
 }
@@ -121,15 +131,19 @@ func waitReady(deadline time.Time) error {
 func explainCommand() command {
 	var dir string
 	return command{
-		name: "explain", synopsis: "HOST[:PORT]|URL|PORT [--json]", mixed: true, json: "print the explanation as JSON",
+		name: "explain", synopsis: "HOST[:PORT]|[METHOD] URL|PORT [--json]", mixed: true, json: "print the explanation as JSON",
 		summary: "say why something is allowed or denied, and what to do about it",
 		example: "agent-init explain https://api.example.com/v1/items",
 		flags:   func(fs *flag.FlagSet) { policyDir(fs, &dir, "`DIR` of the policy, where agent-init does not run") },
 		run: func(_ context.Context, e environment, args []string) error {
+			method := ""
+			if len(args) == 2 {
+				method, args = args[0], args[1:]
+			}
 			if len(args) != 1 {
 				return fault.New(fault.Usage, "agent-init explain https://api.example.com/", "explain takes one name, address or URL, and %d were given", len(args))
 			}
-			r, err := inspect.Explain(dir, args[0])
+			r, err := inspect.Explain(dir, method, args[0])
 			if err != nil {
 				return err
 			}
@@ -146,10 +160,10 @@ func logCommand() command {
 		example: "agent-init log -f --denied",
 		flags: func(fs *flag.FlagSet) {
 			fs.BoolVar(&o.Follow, "f", false, "follow: show new lines until you interrupt it")
-			fs.StringVar(&o.Last, "n", "", "show only the last `NUMBER` lines; with -f, 10 unless --since is given")
+			fs.StringVar(&o.Last, "n", "", "show only the last `NUMBER` lines; with -f, none unless --since is given")
 			fs.BoolVar(&o.Denied, "denied", false, "show only what was denied, or would be in enforce mode")
 			fs.BoolVar(&o.All, "all", false, "show the self-test's lines, too")
-			fs.StringVar(&o.Since, "since", "", "show only what is younger than `TIME`: a duration (10m, 1d), start (of agent-init), or RFC 3339")
+			fs.StringVar(&o.Since, "since", "", "show only what is younger than `TIME`: a duration (10m, 1d), start (of agent-init), or a date (2026-01-31, 09:30)")
 		},
 		run: func(ctx context.Context, e environment, _ []string) error {
 			o.JSON, o.Colour = e.json, e.colour()
@@ -160,16 +174,21 @@ func logCommand() command {
 
 func suggestCommand() command {
 	var dir, since, to string
+	var unused bool
 	return command{
-		name: "suggest", alone: true, synopsis: "[--since TIME] [--write FILE] [--json]", json: "print the proposals as JSON",
-		summary: "propose allowlist lines for what was denied",
+		name: "suggest", alone: true, synopsis: "[--unused] [--since TIME] [--write FILE] [--json]", json: "print the proposals as JSON",
+		summary: "propose allowlist lines for what was denied, or name those that nobody used",
 		example: "agent-init suggest --write /etc/agent-init/allowlist.d/suggested.txt",
 		flags: func(fs *flag.FlagSet) {
-			fs.StringVar(&since, "since", "start", "look at what is younger than `TIME`: a duration (10m), start (of agent-init), all, or RFC 3339")
+			fs.StringVar(&since, "since", "start", "look at what is younger than `TIME`: a duration (10m), start (of agent-init), all, or a date (2026-01-31, 09:30)")
+			fs.BoolVar(&unused, "unused", false, "name the lines of the policy in force that nobody has used")
 			fs.StringVar(&to, "write", "", "append the lines to `FILE`, except those that are in it already")
 			policyDir(fs, &dir, "`DIR` of the policy, where agent-init does not run")
 		},
 		run: func(_ context.Context, e environment, _ []string) error {
+			if unused {
+				return showUnused(e, since, to)
+			}
 			r, err := inspect.Suggest(dir, since)
 			if err != nil {
 				return err
@@ -180,6 +199,17 @@ func suggestCommand() command {
 			return e.show(r, "    # ", r.Write)
 		},
 	}
+}
+
+func showUnused(e environment, since, to string) error {
+	if to != "" {
+		return fault.New(fault.Usage, "leave out one of the two", "--unused names lines to take out, and --write adds some")
+	}
+	u, err := report.FindUnused(report.Options{Since: since, Version: version, Now: time.Now()})
+	if err != nil {
+		return err
+	}
+	return e.show(u, "    # ", u.Write)
 }
 
 func doctorCommand() command {
@@ -219,7 +249,7 @@ func selftestCommand() command {
 			if !e.json {
 				err = report.WriteTable(text.Folded(e.stdout, strings.Repeat(" ", 6)), e.colour())
 			} else {
-				err = json.NewEncoder(e.stdout).Encode(report)
+				err = text.JSONLine(e.stdout, report)
 			}
 			return cmp.Or(err, verdict(report.OK, fault.SelfTest))
 		},

@@ -17,6 +17,7 @@ import (
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/guard"
+	"github.com/agent-init/agent-init/internal/launch/cli"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/window/server"
@@ -39,7 +40,8 @@ type environment struct {
 	args, env      []string
 	stdin          *os.File
 	stdout, stderr io.Writer
-	json           bool // --json was given
+	json           bool     // --json was given
+	rest           []string // what followed "--", of a command that wants to know
 }
 
 // command is one verb of the command line. Its flags are set before it runs.
@@ -52,6 +54,7 @@ type command struct {
 	words            string // the arguments that there are, if they are few
 	signals          bool   // it reads early.Signals; the others end on a signal as any program does
 	mixed            bool   // flags may follow arguments
+	rest             bool   // what follows "--" is for run to tell from the arguments
 	alone            bool   // takes no arguments
 	flags            func(fs *flag.FlagSet)
 	run              func(ctx context.Context, e environment, args []string) error
@@ -61,9 +64,10 @@ type command struct {
 func commands() []command {
 	return slices.Concat(
 		group("Run", runCommand(), execCommand(), upCommand(), sidecarCommand(), waitCommand()),
-		group("Look", statusCommand(), explainCommand(), logCommand(), suggestCommand(), doctorCommand(), selftestCommand(), metricsCommand()),
-		group("Decide", allowCommand(), denyCommand(), grantsCommand(), requestCommand(), reloadCommand()),
+		group("Look", statusCommand(), topCommand(), explainCommand(), logCommand(), suggestCommand(), reportCommand(), doctorCommand(), selftestCommand(), metricsCommand()),
+		group("Decide", allowCommand(), denyCommand(), grantsCommand(), requestCommand(), mcpCommand(), reloadCommand()),
 		group("Sessions", attachCommand(), sessionsCommand(), newCommand(), historyCommand(), killWindowCommand()),
+		group("On the host", launchCommand()),
 		group("Set up", checkCommand(), detectCommand(), completionCommand(), versionCommand()),
 		[]command{
 			partCommand("guard", "the part that reads the network, without a privilege", guard.Run),
@@ -71,7 +75,7 @@ func commands() []command {
 			partCommand(stage.Name, "drops every privilege and executes a command", func(context.Context) error { return stage.Run() }),
 			partCommand(stage.SessionsName, "keeps the terminals of a session", server.Run),
 			partCommand(stage.ProbeName, "the probes of the self-test", runProbes),
-			keeperCommand(), terminalCommand(),
+			keeperCommand(), terminalCommand(), hintCommand(),
 		})
 }
 
@@ -116,6 +120,9 @@ func run(e environment) int {
 		return shown(e, usage)
 	case "--version":
 		e.args[0] = "version"
+	case "-C":
+		early.Release()
+		return fault.Report(e.stderr, cli.Inside(context.Background(), e.streams(), e.args[1:]))
 	}
 	for _, c := range commands() {
 		if c.name == e.args[0] {
@@ -155,7 +162,11 @@ func (c command) flagSet(e *environment) *flag.FlagSet {
 
 func (c command) invoke(e environment) int {
 	fs := c.flagSet(&e)
-	err := fs.Parse(e.args[1:])
+	words := e.args[1:]
+	if i := slices.Index(words, "--"); c.rest && i >= 0 {
+		words, e.rest = words[:i], words[i+1:]
+	}
+	err := fs.Parse(words)
 	args := fs.Args()
 	if c.mixed { // go on behind each argument
 		for args = nil; fs.NArg() > 0 && err == nil; err = fs.Parse(fs.Args()[1:]) {
@@ -166,8 +177,7 @@ func (c command) invoke(e environment) int {
 	case err == flag.ErrHelp:
 		return shown(e, func(w io.Writer) { c.help(w, fs) })
 	case err != nil:
-		fmt.Fprintf(e.stderr, "agent-init %s: %v\n  remedy: see agent-init %s --help\n", c.name, err, c.name)
-		return fault.Usage
+		return fault.Report(e.stderr, c.misread(fs, err))
 	case c.alone && len(args) > 0:
 		return fault.Report(e.stderr, fault.New(fault.Usage, "agent-init "+c.name, "%s takes no arguments, and %q was given", c.name, args[0]))
 	}
@@ -175,6 +185,21 @@ func (c command) invoke(e environment) int {
 		early.Release()
 	}
 	return fault.Report(e.stderr, c.run(context.Background(), e, args))
+}
+
+// misread is an error of the flags, in words for people: package flag knows "-x" and "--x" as the same.
+func (c command) misread(fs *flag.FlagSet, err error) error {
+	remedy := "see agent-init " + c.name + " --help"
+	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
+	if !unknown {
+		return fault.New(fault.Usage, remedy, "%s: %w", c.name, err)
+	}
+	var known []string
+	fs.VisitAll(func(f *flag.Flag) { known = append(known, f.Name) })
+	if meant := policy.Nearest(name, known); meant != "" {
+		remedy = "did you mean --" + meant + "?"
+	}
+	return fault.New(fault.Usage, remedy, "%s has no flag --%s", c.name, name)
 }
 
 func (c command) help(w io.Writer, fs *flag.FlagSet) {
@@ -227,8 +252,13 @@ func verdict(yes bool, no int) error {
 	return fault.Status(no)
 }
 
+// onTerminal says whether a person looks at the output.
+func (e environment) onTerminal() bool {
+	f, ok := e.stdout.(*os.File)
+	return ok && text.IsTerminal(f)
+}
+
 // colour is for terminals only, and NO_COLOR (no-color.org) turns it off.
 func (e environment) colour() bool {
-	f, ok := e.stdout.(*os.File)
-	return ok && container.Environ(e.env)["NO_COLOR"] == "" && text.IsTerminal(f)
+	return e.onTerminal() && container.Environ(e.env)["NO_COLOR"] == ""
 }

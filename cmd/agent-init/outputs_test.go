@@ -31,7 +31,7 @@ func goldenState() state.State {
 	}
 	s.Keeper.PID, s.Keeper.Start = 1, 42
 	s.Agent.User, s.Agent.UID = "agent", 1000
-	s.Policy.Counts = policy.Counts{Files: 2, Rules: 9, Names: 5, Wildcards: 2, Addresses: 1, Denied: 1, Required: 1}
+	s.Policy.Counts = policy.Counts{Files: 2, Rules: 9, Names: 5, Wildcards: 2, Addresses: 1, Denied: 1, Required: 1, Direct: 1, Inspected: 2}
 	s.Policy.Attempts, s.Policy.Loaded = 3, at
 	s.Leases.Names, s.Leases.Elements = 5, 20
 	s.Grants.Allowed, s.Grants.Denied, s.Grants.Requests = 1, 2, 3

@@ -140,10 +140,14 @@ func bringUpAgain(ctx context.Context, s state.State, c keeper.Config) error {
 	if s.Monitor != c.Monitor {
 		return fault.New(fault.Rules, "restart the container to change the mode", "the keeper that runs here is in %s mode, and %s was asked for", state.ModeWord(s.Monitor), state.ModeWord(c.Monitor))
 	}
+	if len(c.GivenWords) > 0 && !slices.Equal(s.Given, c.GivenWords) {
+		return fault.New(fault.Rules, "restart the container to change what is given, or allow it now: agent-init allow TARGET --for start",
+			"the keeper that runs here was started with other words than %s", strings.Join(c.GivenWords, " "))
+	}
 	if s.Phase == state.PhaseReady {
 		return reload(ctx)
 	}
-	return waitReady(time.Now().Add(defaultWait))
+	return waitReady(os.Stderr, defaultWait)
 }
 
 const (
@@ -185,14 +189,18 @@ func tellParent(out *os.File) func(keeper.Report) {
 // settings are what the flags of a command that confines say, and its environment.
 type settings struct {
 	keeper.Config
-	mode string
-	mib  int64 // of a record
-	fs   *flag.FlagSet
+	mode           string
+	mib            int64 // of a record
+	allow, inbound given
+	fs             *flag.FlagSet
 }
 
 func (s *settings) confine(fs *flag.FlagSet) {
 	s.fs = fs
 	policyDir(fs, &s.PolicyDir, "`DIR` that holds policy.yaml, allowlist.txt and allowlist.d")
+	s.allow, s.inbound = newGiven("allow"), newGiven("inbound")
+	fs.Var(&s.allow, "allow", "also allow `ENTRY`, as in a policy file; may be given more than once. For the first try: a file is easier to review")
+	fs.Var(&s.inbound, "inbound", "also let `PORT` in from outside, as inbound of policy.yaml does; may be given more than once")
 	fs.StringVar(&s.User, "user", "auto", "`USER` to run the agent as: NAME, UID or UID:GID; auto takes the image's agent user or the workspace's owner")
 	fs.StringVar(&s.Selftest, "selftest", "require", "`WHAT` to do if the self-test fails: require (do not start), warn, or off")
 	fs.StringVar(&s.Backend, "backend", "auto",
@@ -227,16 +235,20 @@ func allSettings() *flag.FlagSet {
 // start rather than choosing a weaker mode. It says which variables have no effect to whoever starts agent-init.
 func (s *settings) read(e environment) (keeper.Config, error) {
 	env := container.Environ(e.env)
-	strange, err := checkVariables(env)
+	err := checkVariables(env)
 	if err != nil {
 		return keeper.Config{}, err
 	}
-	given := map[string]bool{}
-	s.fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	isGiven := map[string]bool{}
+	s.fs.Visit(func(f *flag.Flag) { isGiven[f.Name] = true })
 	s.fs.VisitAll(func(f *flag.Flag) {
 		name := fault.VariableOf(f.Name)
-		if v, ok := env[name]; ok && !given[f.Name] && err == nil {
-			if e := s.fs.Set(f.Name, v); e != nil {
+		if v, ok := env[name]; ok && !isGiven[f.Name] && err == nil {
+			set := func(v string) error { return s.fs.Set(f.Name, v) }
+			if list, ok := f.Value.(*given); ok {
+				set = list.setVariable
+			}
+			if e := set(v); e != nil {
 				err = fault.New(fault.Usage, "correct or unset "+name, "%s=%q: %w", name, v, e)
 			}
 		}
@@ -245,6 +257,7 @@ func (s *settings) read(e environment) (keeper.Config, error) {
 		return keeper.Config{}, err
 	}
 	c := s.Config
+	c.SavedFile = state.SavedFile
 	c.Monitor, c.RecordLimit = s.mode == "monitor", s.mib<<20
 	c.KeysHint = keysHint(c.Prefix)
 	c.SessionName = cmp.Or(env["AGENT_SESSION"], env["TMUX_SESSION"], "agent")
@@ -254,14 +267,10 @@ func (s *settings) read(e environment) (keeper.Config, error) {
 	// The agent has no business with what our own variables may hold.
 	c.Environ = env
 	maps.DeleteFunc(env, func(name, _ string) bool { return strings.HasPrefix(name, fault.EnvPrefix) })
-	if err := s.check(c); err != nil {
+	if err := s.addTo(&c); err != nil {
 		return keeper.Config{}, err
 	}
-	if len(strange) > 0 {
-		fault.Warn(e.stderr, strings.Join(strange, ", ")+": no setting of agent-init's, and the agent does not get it",
-			"unset it, or give it another name; agent-init run --help lists the settings")
-	}
-	return c, nil
+	return c, s.check(c)
 }
 
 func (s *settings) check(c keeper.Config) error {
@@ -295,26 +304,22 @@ func (s *settings) check(c keeper.Config) error {
 // serviceVariable is what Kubernetes sets for a service called agent-init, or agent-init-something.
 var serviceVariable = regexp.MustCompile(`_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`)
 
-// checkVariables refuses a variable that is meant to be a setting and is none: what it was to change would stay as it
-// is, and nobody would know. Others it returns: they are somebody's own, and the agent does not get them.
-func checkVariables(env map[string]string) (strange []string, err error) {
+// checkVariables refuses a variable that is no setting: what it was to change would stay as it is, and nobody would
+// know. Its value, which may be a secret, is not said.
+func checkVariables(env map[string]string) error {
 	var known []string
 	allSettings().VisitAll(func(f *flag.Flag) { known = append(known, fault.VariableOf(f.Name)) })
 	for _, name := range slices.Sorted(maps.Keys(env)) {
-		switch {
-		case !strings.HasPrefix(name, fault.EnvPrefix), slices.Contains(known, name), serviceVariable.MatchString(name):
+		if !strings.HasPrefix(name, fault.EnvPrefix) || slices.Contains(known, name) || serviceVariable.MatchString(name) {
 			continue
-		case name == fault.EnvPrefix+"INBOUND":
-			port := cmp.Or(regexp.MustCompile(`[0-9]+`).FindString(env[name]), "3000") // to show how
-			return nil, fault.New(fault.Usage, "write inbound: ["+port+"] into policy.yaml",
-				"%s is no setting: the policy says which ports are open to the outside", name)
 		}
+		remedy := "unset it, or give it another name; agent-init run --help lists the settings"
 		if meant := policy.Nearest(name, known); meant != "" {
-			return nil, fault.New(fault.Usage, "did you mean "+meant+"?", "%s is no setting of agent-init's", name)
+			remedy = "did you mean " + meant + "?"
 		}
-		strange = append(strange, name)
+		return fault.New(fault.Usage, remedy, "%s is no setting of agent-init's", name)
 	}
-	return strange, nil
+	return nil
 }
 
 // keysHint says how a person gets at the keys of the session, if there is one for it.
@@ -327,8 +332,10 @@ func keysHint(prefix string) string {
 }
 
 func policyDir(fs *flag.FlagSet, to *string, usage string) {
-	fs.StringVar(to, "config", "/etc/agent-init", usage)
+	fs.StringVar(to, "config", defaultPolicyDir, usage)
 }
+
+const defaultPolicyDir = "/etc/agent-init"
 
 type duration time.Duration
 

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -61,8 +60,12 @@ func attachCommand() command {
 			}
 			defer state.SayIfOpen(e.stderr)
 			state.SayIfOpen(e.stderr)
+			requests := requestsFor(nil)
+			if os.Geteuid() == 0 && !r.Read {
+				requests = requestsFor(rootAnswers)
+			}
 			return attached(e.stderr, attach.Options{
-				Dial: dialSession, In: e.stdin, Out: out, Prefix: prefix, Signals: clientSignals(), Request: r, Again: fault.ComeBack(env, os.Getppid()),
+				Requests: requests, Dial: dialSession, In: e.stdin, Out: out, Prefix: prefix, Signals: clientSignals(), Request: r, Again: fault.ComeBack(env, os.Getppid()),
 			})
 		},
 	}
@@ -236,12 +239,14 @@ func killWindow(name string) error {
 // terminalCommand is the client on the container's own terminal.
 func terminalCommand() command {
 	var key, again string
+	var asks bool
 	return command{
 		name:    stage.TerminalName,
 		summary: "shows the session on the container's terminal (started by agent-init itself)",
 		flags: func(fs *flag.FlagSet) {
 			fs.StringVar(&key, "prefix", "", "`KEY` that commands begin with")
 			fs.StringVar(&again, "again", "", "`COMMAND` that attaches from elsewhere")
+			fs.BoolVar(&asks, "answers", false, "what the agent asks for is answered here")
 		},
 		run: func(_ context.Context, e environment, _ []string) error {
 			if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
@@ -256,8 +261,16 @@ func terminalCommand() command {
 			if err != nil {
 				return err
 			}
+			var requests attach.Requests
+			if asks {
+				answers, err := terminalAnswers(os.NewFile(stage.FDAlone+1, "keeper"))
+				if err != nil {
+					return err
+				}
+				requests = requestsFor(answers)
+			}
 			_, err = attach.Run(attach.Options{
-				Dial: func() (*os.File, error) { return conn, nil }, In: e.stdin, Out: out, Prefix: prefix, Signals: clientSignals(),
+				Requests: requests, Dial: func() (*os.File, error) { return conn, nil }, In: e.stdin, Out: out, Prefix: prefix, Signals: clientSignals(),
 				Local: true, Again: "Any key brings it back here; elsewhere:]\r\n  " + again,
 			})
 			switch {
@@ -316,10 +329,9 @@ func shownTitle(title string) string {
 
 func writeSessions(to io.Writer, i protocol.Info, now time.Time) error {
 	fmt.Fprintf(to, "session %s\n", text.Clean(i.Name))
-	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "  NO\tNAME\tSIZE\tPROCESS\tSINCE\tTITLE\n")
+	table := text.NewTable(" NO", "NAME", "SIZE", "PROCESS", "SINCE", "TITLE")
 	for _, x := range i.Windows {
-		fmt.Fprintf(w, "  %d\t%s\t%s\tpid %d\t%s\t%s\n", x.ID, text.Clean(x.Name), sized(x.Cols, x.Rows), x.PID, text.Moment(x.Started, now), shownTitle(x.Title))
+		table.Row(fmt.Sprint(x.ID), text.Clean(x.Name), sized(x.Cols, x.Rows), fmt.Sprintf("pid %d", x.PID), text.Moment(x.Started, now), shownTitle(x.Title))
 		for _, c := range x.Clients {
 			who, how := fmt.Sprintf("uid %d, pid %d", c.UID, c.PID), ""
 			if c.PID == 0 {
@@ -331,10 +343,10 @@ func writeSessions(to io.Writer, i protocol.Info, now time.Time) error {
 			if c.Leader && len(x.Clients) > 1 {
 				how += ", typed last"
 			}
-			fmt.Fprintf(w, "\tattached: %s%s\t%s\t\t%s\t\n", who, how, sized(c.Cols, c.Rows), text.Moment(c.Attached, now))
+			table.Note(fmt.Sprintf("attached: %s%s, %s, since %s", who, how, sized(c.Cols, c.Rows), text.Moment(c.Attached, now)))
 		}
 	}
-	return w.Flush()
+	return table.Write(to)
 }
 
 func sized(cols, rows int) string {

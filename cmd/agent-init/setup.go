@@ -52,7 +52,7 @@ const maxCheckFile = 64 << 20 // bytes
 // bundleOf reads the named files: whose they are matters only where they are in force.
 func bundleOf(dir string, files []string) (*policy.Bundle, error) {
 	if len(files) == 0 {
-		return policy.Read(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile("")})
+		return policy.Read(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(""), SavedFile: state.SavedFile})
 	}
 	b := &policy.Bundle{}
 	for _, name := range files {
@@ -84,6 +84,7 @@ type checkReport struct {
 	Counts   *policy.Counts   `json:"counts,omitempty"`
 	Routes   []checkedRoute   `json:"routes,omitempty"`
 	Policy   *policy.Report   `json:"policy,omitempty"`
+	checkedWays
 }
 
 func check(e environment, b *policy.Bundle, effective bool) error {
@@ -92,7 +93,7 @@ func check(e environment, b *policy.Bundle, effective bool) error {
 	switch {
 	case err == nil:
 		r.OK = true
-		r.Counts, r.Routes = new(p.Counts()), checkedRoutes(p.Routes())
+		r.Counts, r.Routes, r.checkedWays = new(p.Counts()), checkedRoutes(p.Routes()), waysOf(p)
 		r.Warnings = append(r.Warnings, p.Warnings...)
 		if effective {
 			r.Policy = new(p.Report())
@@ -124,6 +125,7 @@ func (r checkReport) write(e environment, p *policy.Policy, effective bool) erro
 	for _, route := range r.Routes {
 		route.write(w)
 	}
+	r.checkedWays.write(w)
 	return w.Err
 }
 
@@ -142,9 +144,9 @@ func versionCommand() command {
 }
 
 func detectCommand() command {
-	var private bool
+	var private, routes bool
 	return command{
-		name: "detect", words: strings.ReplaceAll(detect.Managers, "|", " "), synopsis: "[--private] " + detect.Managers + "…",
+		name: "detect", words: strings.ReplaceAll(detect.Managers, "|", " "), synopsis: "[--private] [--routes] " + detect.Managers + "…",
 		summary: "print allowlist entries from this image's own package-manager configuration",
 		example: "RUN agent-init detect npm >> /etc/agent-init/allowlist.d/npm.txt\n\n" +
 			"Read, in the order that the package manager itself reads them:\n" +
@@ -156,33 +158,52 @@ func detectCommand() command {
 			"If detect can't understand a setting, it fails and prints nothing. It prints a proxy as a comment: an\n" +
 			"entry for it would open whatever the proxy lets through. A server may name further hosts for the packages\n" +
 			"themselves; the audit log shows them when they are refused.\n" +
+			"With --routes it prints the section broker: of a policy instead, by which the agent reads packages over the\n" +
+			"broker and publishes none: RUN agent-init detect --routes npm pip > /etc/agent-init/policy.yaml\n" +
 			"github-meta is no package manager: it is the preset @github-meta, the addresses of git at GitHub, for SSH,\n" +
 			"as they were when this agent-init was released.",
 		flags: func(fs *flag.FlagSet) {
 			fs.BoolVar(&private, "private", false, "mark the entries private: the servers have private addresses")
+			fs.BoolVar(&routes, "routes", false, "print routes of a policy, of npm, go, pip and cargo")
 		},
 		run: func(ctx context.Context, e environment, args []string) error {
 			dir, err := os.Getwd()
 			if err != nil {
 				return fault.New(fault.Failure, "run it in a directory that exists", "find the working directory: %w", err)
 			}
-			return runDetect(ctx, e, dir, private, args)
+			return runDetect(ctx, e, dir, detecting{private, routes}, args)
 		},
 	}
 }
 
+// detecting is how detect prints what it finds.
+type detecting struct{ private, routes bool }
+
 // runDetect prints either all that was asked for, or nothing.
-func runDetect(ctx context.Context, e environment, dir string, private bool, args []string) error {
+func runDetect(ctx context.Context, e environment, dir string, how detecting, args []string) error {
 	const remedy = "agent-init detect " + detect.Managers
 	if len(args) == 0 {
 		return fault.New(fault.Usage, remedy, "detect: say which package manager")
 	}
-	var out strings.Builder
 	for _, arg := range args {
-		if !detect.Known(arg) {
+		switch {
+		case !detect.Known(arg):
 			return fault.New(fault.Usage, remedy, "detect: unknown package manager %q", arg)
+		case how.routes && !detect.Routed(arg):
+			return fault.New(fault.Usage, "leave --routes out", "detect: the broker has no route for %s", arg)
 		}
-		entries, err := detect.Entries(ctx, container.Environ(e.env), dir, arg, private)
+	}
+	var out strings.Builder
+	if how.routes {
+		section, err := detect.Routes(ctx, container.Environ(e.env), dir, args, how.private)
+		if err != nil {
+			return fault.New(fault.Policy, "correct the configuration, or write the route by hand", "detect %w", err)
+		}
+		out.WriteString(section)
+		args = nil
+	}
+	for _, arg := range args {
+		entries, err := detect.Entries(ctx, container.Environ(e.env), dir, arg, how.private)
 		if err != nil {
 			return fault.New(fault.Policy, "correct the configuration, or write the entries by hand", "detect %s: %w", arg, err)
 		}

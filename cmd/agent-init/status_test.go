@@ -35,3 +35,20 @@ func TestStatusUnproved(t *testing.T) {
 		}
 	}
 }
+
+// TestStatusWays: what passes by the name gate is told with what that gives away.
+func TestStatusWays(t *testing.T) {
+	s := goldenState()
+	for want, direct := range map[string]int{
+		"direct: 1 entry leads past the name gate. Whatever else is at those addresses is reached as well; see agent-init check\n":  1,
+		"direct: 2 entries lead past the name gate. Whatever else is at those addresses is reached as well; see agent-init check\n": 2,
+		"inspected: 2 names with a port, request by request, by the broker\n":                                                       0,
+	} {
+		s.Policy.Direct = direct
+		var b strings.Builder
+		s.Write(&b, true, nil, false)
+		if !strings.Contains(b.String(), want) || strings.Contains(b.String(), "direct:") != (direct > 0) {
+			t.Errorf("want %q of\n%s", want, b.String())
+		}
+	}
+}

@@ -81,7 +81,7 @@ func TestX55RequestsForgeNoRows(t *testing.T) {
 			t.Errorf("%d columns: %s", len([]rune(line))-1, line)
 		}
 	}
-	for _, want := range []string{"  NO  WHAT     TARGET", "   3  request  a.example", "waits", `      because "to build?? it"`, "24h  ", "agent-init allow --request 3 --for 10m\n"} {
+	for _, want := range []string{"NO  WHAT     FOR", "uid 1000, 2 times  a.example", "waits", `      because "to build?? it"`, "24h  ", "agent-init allow --request 3 --for 10m\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("want %q in\n%s", want, b.String())
 		}

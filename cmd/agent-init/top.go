@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/container"
+	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/grant"
+	"github.com/agent-init/agent-init/internal/inspect"
+	"github.com/agent-init/agent-init/internal/state/ask"
+	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/internal/top"
+	"github.com/agent-init/agent-init/pkg/control"
+)
+
+func topCommand() command {
+	var once bool
+	var every time.Duration
+	return command{
+		name: "top", alone: true, synopsis: "[--once] [--json] [--every 1s]", json: "print one frame as JSON",
+		summary: "show connections, names, refusals and requests, live",
+		example: "docker exec -it -u root CONTAINER /usr/local/bin/agent-init top",
+		flags: func(fs *flag.FlagSet) {
+			fs.BoolVar(&once, "once", false, "print one frame, with all rows, and end")
+			timeFlag(fs, &every, "every", time.Second, "`TIME` between two looks")
+		},
+		run: func(ctx context.Context, e environment, _ []string) error {
+			if every < 100*time.Millisecond {
+				return fault.New(fault.Usage, "give a time such as 1s", "--every %v is less than 100ms", every)
+			}
+			r := top.NewReader(ctx)
+			if once || e.json {
+				s, err := top.Once(ctx, r, every)
+				if err != nil {
+					return err
+				}
+				return e.show(s, "  ", func(w io.Writer, _ bool) error { return s.Write(w, cmp.Or(text.WidthOf(w), 200)) })
+			}
+			return showTop(ctx, e, r, every)
+		},
+	}
+}
+
+// showTop shows it on the terminal.
+func showTop(ctx context.Context, e environment, r *top.Reader, every time.Duration) error {
+	none := fault.New(fault.Usage, "use docker exec -it; agent-init top --once and --json print to a file", "top needs a terminal")
+	out, ok := e.stdout.(*os.File)
+	if !ok || container.Environ(e.env)["TERM"] == "dumb" {
+		return none
+	}
+	err := top.Run(ctx, r, top.Options{In: e.stdin, Out: out, Colour: e.colour(), Every: every, Decide: decideInTop, Explain: explainInTop})
+	if errors.Is(err, top.ErrNoTerminal) {
+		return none
+	}
+	return err
+}
+
+func explainInTop(place string) (string, error) {
+	r, err := inspect.Explain("/etc/agent-init", "", place)
+	if err != nil {
+		return "", err
+	}
+	var b bytes.Buffer
+	err = r.Write(&b, false)
+	return b.String(), err
+}
+
+// decideInTop asks as allow, deny and grants --end do.
+func decideInTop(ctx context.Context, a top.Act) (string, error) {
+	r := control.Request{Target: a.Target, Number: a.Number, Save: a.Save, Seconds: int64(a.Life / time.Second)}
+	if a.Life == 0 && !a.Save {
+		r.Seconds = control.Start
+	}
+	switch a.Deed {
+	case top.Allow:
+		r.Verb = ask.Allow
+	case top.Deny:
+		r.Verb = ask.Deny
+	default:
+		r = control.Request{Verb: ask.End, Number: a.Number, Target: a.Target}
+	}
+	var g grant.Granted
+	if err := call(ctx, ask.ControlSocket, r, &g); err != nil {
+		return "", err
+	}
+	if r.Verb == ask.End {
+		return fmt.Sprintf("%d ended: %s %s", g.Grant.Number, g.Grant.Kind, g.Grant.Target), nil
+	}
+	said := append([]string{fmt.Sprintf("%d: %s %s", g.Grant.Number, g.Grant.Says(), g.Grant.Until(g.Grant.Made))}, g.Warnings...)
+	return strings.Join(said, "; warning: "), nil
+}
