@@ -29,6 +29,7 @@ const model = "claude-sonnet-4-5"
 type Model struct {
 	Key   string        // what every request must show, and no request anything else; none: whatever is shown is fine
 	Tools bool          // have a command run, and answer once its result is told
+	Hints bool          // with Tools: what is told must have what the shell says of a host that is refused
 	Delay time.Duration // between the events of a stream
 
 	mu    sync.Mutex

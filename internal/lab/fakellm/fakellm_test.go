@@ -104,8 +104,9 @@ func TestKey(t *testing.T) {
 
 // TestTools: a tool that takes a command is called, in the form of each API, until its result is told.
 func TestTools(t *testing.T) {
-	srv := httptest.NewServer(&fakellm.Model{Tools: true})
+	srv := httptest.NewServer(&fakellm.Model{Tools: true, Hints: true})
 	defer srv.Close()
+	const command = "curl -sS https://refused.example.com/; seq -f lab-%g 42 42"
 	const schema = `{"type":"object","properties":{"command":{"type":"string"},"note":{"type":"string"},"background":{"type":"boolean"},` +
 		`"mode":{"type":"string","enum":["sync"]}},"required":["command","note","background","mode"]}`
 	tests := []struct {
@@ -139,18 +140,20 @@ func TestTools(t *testing.T) {
 	for _, tt := range tests {
 		for _, stream := range []string{"", `"stream":true,`} {
 			got := ask(tt.path, "{"+stream+tt.tools+"}")
-			for _, want := range append(tt.want, "seq -f lab-%g 42 42") {
+			for _, want := range append(tt.want, command) {
 				if !strings.Contains(got, want) {
 					t.Errorf("%s %s: no %q in %q", tt.path, tt.tools, want, got)
 				}
 			}
-			if told := ask(tt.path, "{"+stream+tt.tools+`,"x":"seq -f lab-%g 42 42 lab-42"}`); strings.Contains(told, "seq -f") || strings.Contains(told, "did not run") || !strings.Contains(told, "hello ") {
+			if told := ask(tt.path, "{"+stream+tt.tools+`,"x":"`+command+` lab-42 agent-init: the policy refused refused.example.com"}`); strings.Contains(told, "seq -f") || strings.Contains(told, "did not") || !strings.Contains(told, "hello ") {
 				t.Errorf("%s, told the result: %q", tt.path, told)
 			}
 		}
 	}
-	if got := ask("/v1/messages", `{"x":"seq -f lab-%g 42 42 not found"}`); strings.Contains(got, fakellm.Text) {
-		t.Errorf("told that it failed: %q", got)
+	for _, result := range []string{"not found", "agent-init: the policy refused refused.example.com", "lab-42 Could not resolve host"} {
+		if got := ask("/v1/messages", `{"x":"`+command+" "+result+`"}`); strings.Contains(got, fakellm.Text) {
+			t.Errorf("told %q: %q", result, got)
+		}
 	}
 	if got := ask("/v1/messages", "{}"); !strings.Contains(got, fakellm.Text) {
 		t.Errorf("without a tool: %q", got)

@@ -8,16 +8,22 @@ import (
 	"strings"
 )
 
-// The model has command run, and believes that it was when it is told printed, which command itself does not say.
+// The model has command run, and believes that it was when it is told printed, which command itself does not say. A part of
+// it is refused a host; with Hints, the shell has to say so.
 const (
-	command = "seq -f lab-%g 42 42"
+	command = "curl -sS https://refused.example.com/; seq -f lab-%g 42 42"
 	printed = "lab-42"
+	hint    = "agent-init: the policy refused refused.example.com"
 )
 
 // text is what the model says: Text, unless the tool was called and its result is not what it prints.
 func (m *Model) text(body []byte) string {
-	if m.Tools && bytes.Contains(body, []byte(command)) && !bytes.Contains(body, []byte(printed)) {
+	called := m.Tools && bytes.Contains(body, []byte(command))
+	switch {
+	case called && !bytes.Contains(body, []byte(printed)):
 		return "the command did not run"
+	case called && m.Hints && !bytes.Contains(body, []byte(hint)):
+		return "the shell did not say who refused a host to the command"
 	}
 	return Text
 }
@@ -91,7 +97,7 @@ func shellOf(tool object) *call {
 func arguments(schema, properties object, what string, p object) object {
 	args := object{what: command}
 	if p["type"] == "array" {
-		args[what] = []any{"sh", "-c", command}
+		args[what] = []any{"bash", "-c", command}
 	}
 	required, _ := schema["required"].([]any)
 	for _, r := range required {

@@ -14,9 +14,11 @@ func ExitCodes() [][2]string {
 	return [][2]string{
 		{"CMD's own", "of run and exec: the exit code of the command; 128+n if signal n ended it"},
 		{fmt.Sprint(fault.Failure), "status: not confined, or not healthy; and what has no code of its own"},
+		{fmt.Sprintf("%d, %d, %d", fault.TurnedDown, fault.Denied, fault.Forgotten), "request --wait: it was turned down; what it asks for was denied; nobody decided in a day"},
 		{fmt.Sprint(fault.Usage), "the command line is wrong"},
 		{fmt.Sprint(fault.SelfTest), "the self-test failed, and the agent was not started; wait: not proved"},
 		{fmt.Sprint(fault.Rules), "the kernel refused the rules, or this is not the container's own network"},
+		{fmt.Sprint(fault.TimedOut), "request --wait: nobody has decided yet"},
 		{fmt.Sprint(fault.Privilege), "a capability is missing, or this is for root"},
 		{fmt.Sprint(fault.Policy), "the policy is wrong, or the agent could write it, or replace agent-init"},
 		{fmt.Sprintf("%d, %d", fault.NoExec, fault.NotFound), "the command can't be executed; was not found"},
@@ -27,6 +29,7 @@ var files = [][2]string{
 	{"/etc/agent-init/policy.yaml", "settings and entries"},
 	{"/etc/agent-init/allowlist.txt", "one entry per line"},
 	{"/etc/agent-init/allowlist.d/*.txt, *.yaml", "more of either, in the order of their names"},
+	{"/var/lib/agent-init/allowlist.d/granted.txt", "what was allowed and denied for good, by allow --save and deny --save"},
 	{"/run/agent-init/", "the published state; README.md in it is for agents"},
 	{"/var/log/agent-init/audit.jsonl", "the audit log"},
 }

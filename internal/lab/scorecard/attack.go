@@ -43,7 +43,7 @@ type Attack struct {
 // Attacks returns the whole catalogue, in order: what could harm the means by
 // which a container is confined comes after what only tries to get past it.
 func Attacks() []Attack {
-	return slices.Concat(dnsAttacks(), answerAttacks(), addressAttacks(), networkAttacks(), webAttacks(), keyAttacks(), providerAttacks(), localAttacks(), foundAttacks())
+	return slices.Concat(dnsAttacks(), answerAttacks(), addressAttacks(), networkAttacks(), webAttacks(), keyAttacks(), providerAttacks(), ruleAttacks(), localAttacks(), foundAttacks())
 }
 
 // operation is a line of Try for a setting; missing is what the setting lacks

@@ -39,7 +39,7 @@ func InBox(tb lab.TB, binary, mode, backend string) *Setting {
 	l := newLab(tb)
 	shared, told := workspace(tb), directory(tb, "env", "/run/agent-env")
 	opts := lab.BoxOptions{Binary: binary, NoNewPrivs: true, Caps: lab.DefaultCaps(), Env: []string{"AGENT_INIT_BACKEND=" + backend, path},
-		Binds: []lab.Bind{shared, told}, Files: []lab.File{{Path: allowlistFile, Data: []byte(allowlist)}, {Path: policyFile, Data: []byte(Brokered())}}}
+		Binds: []lab.Bind{shared, told}, Files: []lab.File{{Path: allowlistFile, Data: []byte(allowlist)}, {Path: policyFile, Data: []byte(Brokered() + Ruled())}}}
 	for _, r := range Routes() {
 		if r == filed || mode == "up" { // where the agent has the container's variables
 			opts.Files = append(opts.Files, lab.File{Path: secrets + "/" + r, Data: []byte(Key(r) + "\n"), Mode: 0o600})
@@ -52,7 +52,7 @@ func InBox(tb lab.TB, binary, mode, backend string) *Setting {
 		opts.Caps = append(opts.Caps, "NET_RAW")
 	}
 	s := &Setting{Name: mode + ", " + backend, Lab: l, Box: l.NewBox(opts), Allowed: allowedName, Wildcard: allowedBelow,
-		Resolver: lab.Upstream4, Ours: mode != "sidecar", Starts: mode == "run", Guarded: true, Backend: backend, Workspace: shared.Target, Keys: true}
+		Resolver: lab.Upstream4, Ours: mode != "sidecar", Starts: mode == "run", Guarded: true, Backend: backend, Workspace: shared.Target, Keys: true, Rules: true}
 	root := func(args ...string) error {
 		if r := s.Box.Exec(lab.Cmd{Args: args}); r.Code != 0 {
 			return fmt.Errorf("%s: %v: %s", s.Name, args, r)
@@ -114,6 +114,7 @@ func newLab(tb lab.TB) *lab.Lab {
 	tb.Helper()
 	l := lab.New(tb, lab.Options{})
 	l.DNS.SetAddrs("*."+allowedBelow, "45.30.0.21", "2a0f:30::21")
+	l.DNS.SetAddrs(ruled, ruledAddrs...)
 	for i, r := range Routes() {
 		l.DNS.SetAddrs(Provider(r), fmt.Sprintf("45.34.0.%d", i+1), fmt.Sprintf("2a0f:34::%d", i+1))
 	}
@@ -190,7 +191,7 @@ func OpenBox(tb lab.TB) *Setting {
 	box := l.NewBox(opts)
 	box.Idle()
 	s := &Setting{Name: "open", Lab: l, Box: box, Allowed: allowedName, Wildcard: allowedBelow, Resolver: lab.Upstream4,
-		EngineDNS: netip.MustParseAddr("127.0.0.11"), Open: true, Agent: asUser(box, 0), Workspace: shared.Target, Keys: true}
+		EngineDNS: netip.MustParseAddr("127.0.0.11"), Open: true, Agent: asUser(box, 0), Workspace: shared.Target, Keys: true, Rules: true}
 	s.Enter, s.Fresh = s.Agent, freshBox(l, opts)
 	s.Restart = func() error {
 		box.Kill()

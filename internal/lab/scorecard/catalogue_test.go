@@ -58,7 +58,7 @@ func catalogue(t *testing.T, text string) (ids []string) {
 	if !found {
 		t.Fatal("SECURITY.md has no catalogue")
 	}
-	item := regexp.MustCompile(`^\*\*([EXKP][0-9]{2})\*\* `)
+	item := regexp.MustCompile(`^\*\*([EXKPR][0-9]{2})\*\* `)
 	for entry := range strings.SplitSeq(text, "\n- ") {
 		m := item.FindStringSubmatch(entry)
 		if m == nil {

@@ -55,7 +55,7 @@ func TestDocsNameTestsNotices(t *testing.T) {
 }
 
 func missingTests(text string, exists map[string]bool) []string {
-	number := regexp.MustCompile(`^TestLab[EXKP][0-9]{2}$`)
+	number := regexp.MustCompile(`^TestLab[EXKPR][0-9]{2}$`)
 	var missing []string
 	for _, m := range named.FindAllStringSubmatch(text, -1) {
 		found := exists[m[1]]

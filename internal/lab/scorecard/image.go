@@ -33,7 +33,7 @@ type Image struct {
 	Workspace         string // see Setting
 	Open              bool
 	Only              string // the series that are tried, by their letters; "" is all
-	Keys              bool   // it is given those of APIs of models, which its policy lets the agent reach
+	Keys              bool   // it is given those of APIs of models, which its policy lets the agent reach, and its policy has rules
 }
 
 const tool = "/usr/local/bin/poke" // in containers
@@ -46,6 +46,7 @@ func InEngine(tb lab.TB, netns, peer string, image Image) *Setting {
 	l := lab.New(tb, lab.Options{Within: netns})
 	// What confines an image may look names up that we don't know: each has an address.
 	l.DNS.SetAddrs("*", "45.32.0.1", "2a0f:32::1")
+	l.DNS.SetAddrs(ruled, ruledAddrs...)
 	if image.Wildcard != "" {
 		l.DNS.SetAddrs("*."+image.Wildcard, "45.30.0.21", "2a0f:30::21")
 	}
@@ -78,7 +79,7 @@ func InEngine(tb lab.TB, netns, peer string, image Image) *Setting {
 	c := &container{engine: e, name: e.name("agent"), near: near, image: image}
 	c.args = append([]string{"--network", network, "-v", l.Tool("poke") + ":" + tool + ":ro"}, image.Options...)
 	c.Setting = &Setting{Name: image.Name, Lab: l, Allowed: image.Allowed, Wildcard: image.Wildcard, Resolver: resolver, EngineDNS: embedded,
-		Ours: image.Ours, Starts: image.Ours, Guarded: image.Ours, Engine: true, Open: image.Open, Workspace: image.Workspace, Keys: image.Keys, Only: image.Only}
+		Ours: image.Ours, Starts: image.Ours, Guarded: image.Ours, Engine: true, Open: image.Open, Workspace: image.Workspace, Keys: image.Keys, Rules: image.Keys, Only: image.Only}
 	c.scene()
 	tb.Cleanup(func() { e.must("rm", "-f", c.name) })
 	if err := c.start(); err != nil {

@@ -193,9 +193,14 @@ func lacks(name string) string {
 		return "no workspace"
 	case "keys", "stranger", "provider":
 		return "no key"
+	case "ruled", "ruled4":
+		return "no rules"
 	}
 	if _, is := bodies()[name]; is {
 		return "no key"
+	}
+	if _, is := ruleBodies()[name]; is {
+		return "no rules"
 	}
 	return "nothing allowed"
 }

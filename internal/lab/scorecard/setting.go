@@ -40,6 +40,8 @@ type Setting struct {
 	Starts bool
 	// Keys says that the agent has the APIs of models, by whatever way.
 	Keys bool
+	// Rules says that its policy allows some requests of ruled alone, where it can.
+	Rules bool
 	// Only are the letters of the series that are tried here; "" is all.
 	Only string
 	// Open says that nothing confines the agent: attacks have to succeed, or they
@@ -67,6 +69,8 @@ func (a *Attack) bad() bad {
 		net = 51
 	case 'P':
 		net = 61
+	case 'R':
+		net = 71
 	}
 	id := strings.ToLower(a.ID)
 	return bad{
@@ -99,6 +103,15 @@ func (s *Setting) values(a *Attack) map[string]string {
 	for name, body := range bodies() {
 		v[name] = ""
 		if s.Keys {
+			v[name] = strings.ReplaceAll(body, "BAD", b.name)
+		}
+	}
+	v["ruled"], v["ruled4"] = "", ""
+	if s.Rules {
+		v["ruled"], v["ruled4"] = ruled, ruledAddrs[0]
+	}
+	for name, body := range ruleBodies() {
+		if v[name] = ""; s.Rules {
 			v[name] = strings.ReplaceAll(body, "BAD", b.name)
 		}
 	}

@@ -14,7 +14,7 @@ func Elsewhere() []Other {
 		{[]string{"X03"}, "Root writes a file into the workspace."},
 		{[]string{"X05", "X06", "X32"}, "They are E33 and X31, with changes at moments that only a test can choose."},
 		{[]string{"X08", "X16"}, "They are X37 and X01, with a DNS server that plays along, or before agent-init starts."},
-		{[]string{"X09", "X10", "X44", "X45", "X47", "X52", "X54", "X55", "X56"}, "They are against a session, or a person's terminal. Nothing of them is on the network."},
+		{[]string{"X09", "X10", "X44", "X45", "X47", "X52", "X54", "X55", "X56", "X60"}, "They are against a session, or a person's terminal. Nothing of them is on the network."},
 		{[]string{"X12", "X53"}, "They stop or end all that the agent has, the attacker too."},
 		{[]string{"X13", "X15"}, "They are about system calls within the container, which an engine's own profile may refuse."},
 		{[]string{"X14", "X34", "X42", "X50"}, "Root, the group of a file, a guard or a full disk has to go wrong first."},

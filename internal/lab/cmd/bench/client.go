@@ -38,6 +38,8 @@ func runClient(what, through string, n int) int {
 		out, err = inTurns(n, flood(direct, setUp), flood(gated, setUp))
 	case "hold":
 		err = hold(gated, n)
+	case "look1", "look2", "looks1", "looks2", "bulk1", "bulk2", "hold-looked":
+		out, err = runLooker(what, through, n)
 	case "loads":
 		out, err = runLoads()
 	default:

@@ -78,7 +78,7 @@ func runLoads() ([]loading, error) {
 // planFor returns one of two plans, each with all that a usual one has.
 func planFor(i int) (firewall.Plan, error) {
 	return firewall.NewPlan(firewall.Config{
-		GuardUID: 64901, GuardGID: 48211, DNSPort4: 41053, DNSPort6: 41053, GatePort4: 41080, GatePort6: 41080, Gated: []uint16{80, 443}, DropGroup: 7,
+		GuardUID: 64901, GuardGID: 48211, DNSPort4: 41053, DNSPort6: 41053, GatePort4: 41080, GatePort6: 41080, DropGroup: 7,
 		Upstreams: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.53:53"), netip.MustParseAddrPort("[2001:db8::53]:53")},
 		Allow:     []firewall.Entry{{Prefix: netip.MustParsePrefix("10.0.0.0/8"), Proto: unix.IPPROTO_TCP, Port: uint16(8000 + i%2)}},
 		Inbound:   []firewall.Entry{{Proto: unix.IPPROTO_TCP, Port: 3000}},

@@ -3,7 +3,7 @@
 // are reaped, beside what other inits cost. What can be compared is compared in the same run, and given as a
 // ratio, since absolute times depend on the machine.
 //
-// Usage: bench [-write FILE] [-only start,backends,dns,gate,proxies,broker,memory,supervision,orphans,session]
+// Usage: bench [-write FILE] [-only start,backends,dns,gate,proxies,inspect,broker,memory,supervision,orphans,session]
 //
 // It prints a table, and with -write makes docs/benchmarks.md from the same
 // figures. It exits 1 if something could not be measured or a result was wrong
@@ -38,6 +38,7 @@ type section struct {
 func sections() []section {
 	return []section{
 		{"start", measureStart}, {"backends", measureBackends}, {"dns", measureDNS}, {"gate", measureGate}, {"proxies", measureProxies},
+		{"inspect", measureInspect},
 		{"broker", measureBroker},
 		{"memory", measureMemory}, {"supervision", measureSupervision}, {"orphans", measureOrphans}, {"session", measureSession},
 	}

@@ -62,10 +62,15 @@ type terminal struct {
 	buf []byte
 }
 
+// plainEnvironment is without the settings of agent-init and of its tests that may be around.
+func plainEnvironment() []string {
+	return []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "TERM=xterm-256color", "HOME=/", "LANG=C.UTF-8", "TMUX_TMPDIR=" + os.TempDir()}
+}
+
 // open starts argv on a terminal.
 func (b *bench) open(argv []string) *terminal {
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "TERM=xterm-256color", "HOME=/", "LANG=C.UTF-8", "TMUX_TMPDIR=" + os.TempDir()}
+	cmd.Env = plainEnvironment()
 	f, err := pty.StartWithSize(cmd, &pty.Winsize{Cols: sessionCols, Rows: sessionRows})
 	if err != nil {
 		b.Fatalf("start %v: %v", argv, err)
@@ -295,6 +300,7 @@ func (b *bench) measureDetached(file, dir, socket string, attached float64) {
 func (b *bench) detached(command string) *exec.Cmd {
 	argv := b.sessionArgv(command)
 	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = plainEnvironment()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		b.Fatalf("%v", err)

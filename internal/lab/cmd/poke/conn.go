@@ -172,7 +172,7 @@ func receiveAll(c net.Conn, out detail) error {
 		err = io.EOF
 	}
 	if len(got) > 0 {
-		return nil
+		return answer(got)
 	}
 	return err
 }
@@ -213,9 +213,17 @@ func receive(c net.Conn, out detail) error {
 	n, err := c.Read(buf)
 	out["received"] = string(buf[:n])
 	if n > 0 {
-		return nil
+		return answer(buf[:n])
 	}
 	return err
+}
+
+// answer is nil but for the name gate's own to a ClientHello: the alert access_denied (RFC 8446, section 6).
+func answer(got []byte) error {
+	if string(got) == "\x15\x03\x03\x00\x02\x02\x31" {
+		return errors.New("an alert of TLS: access denied")
+	}
+	return nil
 }
 
 func udp(args []string) (detail, error) {

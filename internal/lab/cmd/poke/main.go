@@ -47,8 +47,11 @@
 //	tls ADDR                 TLS connections, -c N at once, all of them open before each asks, and that -n N times; -shake N: so many handshakes at once;
 //	                         ok if all were answered
 //	upgrade URL              to a protocol that echoes; ok if -n N messages came back
+//	speak HOST               -esc TEXT over TLS, as it is, -protocol NAME; ok if an answer of 200 came
+//	frames HOST              HTTP/2 by the frame: -field "NAME: VALUE"… (with escapes) and -esc BODY are a request, -split has each field in a
+//	                         frame of its own; before it -flood KIND (reset, continuation, bomb, settings, ping, empty), -n N frames; ok if it was answered by 200
 //
-// stream, tls and upgrade take -sni, -addr, -ca, -insecure, -min and -max (versions of TLS).
+// stream, tls, upgrade, speak and frames take -sni, -addr, -ca, -insecure, -min and -max (versions of TLS).
 //
 // Below sockets:
 //
@@ -129,7 +132,7 @@ func ops() map[string]op {
 	return map[string]op{
 		"tcp": tcp, "udp": udp, "connect": connect, "socket": socket, "loop": loop, "flood": flood,
 		"idle": idle, "listen": listen, "relay": relay, "scan": scan, "recv": recv, "join": join,
-		"resolve": resolve, "dns": query, "http": fetch, "stream": stream, "tls": secure, "upgrade": upgrade,
+		"resolve": resolve, "dns": query, "http": fetch, "stream": stream, "tls": secure, "upgrade": upgrade, "speak": speak, "frames": frames,
 		"ping": ping, "rawip": rawIP, "fragsyn": fragSYN, "forge": forge, "usurp": usurp, "prime": prime, "guess": guess, "fragudp": fragUDP, "packet": packet,
 		"read": readFile, "write": writeFile, "unix": unixSocket, "self": self, "syscall": anySyscall,
 		"setuid": setuid, "setgid": setgid, "kill": kill, "ptrace": ptrace, "vmwrite": vmWrite, "getfd": getFD, "hoard": hoard, "nft": nft, "model": askModel, "hunt": hunt,

@@ -33,7 +33,7 @@ func document(modes, others []scorecard.Column) (string, error) {
 	var out strings.Builder
 	err = t.Execute(&out, map[string]string{
 		"Date": time.Now().Format(time.DateOnly), "Kernel": kernel(),
-		"Modes": scorecard.Table(modes, true), "Others": scorecard.Table(rest, false), "Keys": scorecard.TableOf("KP", keys, false), "Open": scorecard.Advice(),
+		"Modes": scorecard.Table(modes, true), "Others": scorecard.Table(rest, false), "Keys": scorecard.TableOf("KPR", keys, false), "Open": scorecard.Advice(),
 		"Rest": scorecard.Rest(),
 	})
 	return out.String(), err

@@ -61,7 +61,7 @@ func (c *card) images(own *ownImages) {
 	alone := scorecard.Column{Title: aloneTitle}
 	c.attack(&alone, func() *scorecard.Setting {
 		image := ours
-		image.Name, image.Policy, image.Only = "allowlist alone", "", "KP"
+		image.Name, image.Policy, image.Only = "allowlist alone", "", "KPR"
 		image.Options = append(slices.Clone(privileges), "-v", listed+":/etc/agent-init:ro")
 		return scorecard.InEngine(c, netns, own.peer, image)
 	})
@@ -100,8 +100,8 @@ func (c *card) shared(own *ownImages) (policy, listed string, options []string) 
 	policy, listed, workspace := filepath.Join(dir, "policy"), filepath.Join(dir, "listed"), filepath.Join(dir, "workspace")
 	list, rerr := os.ReadFile(filepath.Join(own.policy, "allowlist.txt"))
 	err = errors.Join(rerr, os.Chmod(dir, 0o755), os.Mkdir(policy, 0o755), os.Mkdir(listed, 0o755), os.Mkdir(workspace, 0o755), os.Chown(workspace, lab.AgentUID, lab.AgentUID),
-		os.WriteFile(filepath.Join(policy, "allowlist.txt"), list, 0o644), os.WriteFile(filepath.Join(policy, "policy.yaml"), []byte(scorecard.Brokered()), 0o644),
-		os.WriteFile(filepath.Join(listed, "allowlist.txt"), []byte(string(list)+"\n"+scorecard.Listed()), 0o644))
+		os.WriteFile(filepath.Join(policy, "allowlist.txt"), list, 0o644), os.WriteFile(filepath.Join(policy, "policy.yaml"), []byte(scorecard.Brokered()+scorecard.Ruled()), 0o644),
+		os.WriteFile(filepath.Join(listed, "allowlist.txt"), []byte(string(list)+"\n"+scorecard.Listed()+scorecard.RuledWhole()), 0o644))
 	if err != nil {
 		c.Fatalf("%v", err)
 	}
