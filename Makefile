@@ -9,10 +9,10 @@ TOOLS        = $(CURDIR)/.cache/bin
 FUZZTIME    ?= 30s
 # What of the lab is about the packet filter, and so runs over each backend. Parsers of DNS, TLS and HTTP, files, logs
 # and processes are the same code above all of them.
-FILTER_LAB   = ^TestLab(Spine|ExitCode|Works|Inbound|Fault(Guard|Tampering)|Mode(Up|Sidecar|Reload|Containers)|Gate(Direct|Revoke|GuardKilled)|Broker(TakenOver|RouteEnds|GoesOn)|Grant$$|RefusalNetwork|E(05|1[4-79]|2[1-8]|3[0-9]|4[01]|5[67]|6[01]|67F|68|69|7[0-2])|X(0[124-8]|1[678]|2[0-36]))
+FILTER_LAB   = ^TestLab(Spine|ExitCode|Works|Inbound|Fault(Guard|Tampering)|Mode(Up|Sidecar|Reload|Containers)|Gate(Direct|Revoke|GuardKilled)|Broker(TakenOver|RouteEnds|GoesOn)|Inspected(Waits)?$$|Grant$$|RefusalNetwork|E(05|1[4-79]|2[1-8]|3[0-9]|4[01]|5[67]|6[01]|67F|68|69|7[0-2])|X(0[124-8]|1[678]|2[0-36]))
 # What of the lab tries the network from inside of a box that is confined already, and so runs in each mode. The
 # privileges of the agent are agent-init's in "run" only; E20 is about files of the agent's own container.
-MODE_LAB     = ^TestLab(Spine|Works|Inbound|Fault(Guard|Hijack)|Gate|Broker(TakenOver|RouteEnds)|Grant$$|E(0|1|2|3|4|5[0-5]|67F|68|72|7[45])|X(0[124-8]|1[89]|2[0-26]))
+MODE_LAB     = ^TestLab(Spine|Works|Inbound|Fault(Guard|Hijack)|Gate|Broker(TakenOver|RouteEnds)|Inspected(Clients|Trust|Waits)?$$|Grant$$|E(0|1|2|3|4|5[0-5]|67F|68|72|7[45])|X(0[124-8]|1[89]|2[0-26]))
 LAB          = test-lab-xtables-nft test-lab-xtables-legacy test-lab-up test-lab-sidecar
 # How many tests of the lab are under way at once: most of them wait.
 PARALLEL    ?= 6
@@ -31,13 +31,26 @@ export CGO_ENABLED = 0
 build:
 	$(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/agent-init ./cmd/agent-init
 
-## release: the static binaries of both architectures, man pages and completions, with checksums, at bin/release
-release: man
+# Where there are no containers but in an engine's virtual machine.
+HOSTS        = darwin-amd64 darwin-arm64 windows-amd64 windows-arm64
+
+## host: what runs on a Mac and on Windows (agent-init launch and -C), at bin/host
+host:
+	@rm -rf bin/host && mkdir -p bin/host
+	@for host in $(HOSTS); do \
+		os=$${host%-*}; \
+		GOOS=$$os GOARCH=$${host#*-} $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' \
+			-o bin/host/agent-init-$$host$$([ $$os != windows ] || echo .exe) ./cmd/agent-init-host || exit 1; \
+	done
+
+## release: the static binaries of both architectures, those of host, man pages and completions, with checksums, at bin/release
+release: man host
 	@rm -rf bin/release && mkdir -p bin/release
 	@for arch in amd64 arm64; do \
 		GOOS=linux GOARCH=$$arch $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/agent-init-$$arch ./cmd/agent-init && \
 		cp bin/agent-init-$$arch bin/release/agent-init-linux-$$arch || exit 1; \
 	done
+	@cp bin/host/* bin/release/
 	@tar -C bin --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX -cf - man completions | gzip -9n >bin/release/agent-init-man-completions.tar.gz
 	@cd bin/release && sha256sum agent-init-* >SHA256SUMS
 	@cat bin/release/SHA256SUMS
@@ -136,8 +149,9 @@ lint: $(TOOLS)/staticcheck $(TOOLS)/actionlint
 	@out=$$(git ls-files '*.go' | xargs gofmt -l); if [ -n "$$out" ]; then echo "gofmt would change: $$out"; exit 1; fi
 	$(GO) vet ./...
 	GOARCH=arm64 $(GO) vet ./...
+	@$(MAKE) --no-print-directory host HOSTS='darwin-arm64 windows-amd64'
 	$(TOOLS)/staticcheck ./...
-	shellcheck $$(git ls-files '*.sh' ':!:cmd/agent-init/testdata/migrating') .ci/run
+	shellcheck $$(git ls-files '*.sh' '*.bash' ':!:cmd/agent-init/testdata/migrating') .ci/run
 	shellcheck -o check-set-e-suppressed,check-extra-masked-returns test/*.sh test/places/*.sh images/*.sh .ci/run
 	$(TOOLS)/actionlint
 	@if grep -nE '^[^#]*uses:' .github/workflows/*.yml | grep -vE 'uses: [^@ ]+@[0-9a-f]{40} # v[0-9.]+$$|uses: \./'; then echo "pin these actions by commit"; exit 1; fi
@@ -214,5 +228,5 @@ clean:
 help:
 	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build oracle stress release reproducible demo test test-all test-claude test-devcontainer test-prepare test-unit test-race test-lab test-lab-nftables test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard presets man publish clean help image \
+.PHONY: build host oracle stress release reproducible demo test test-all test-claude test-devcontainer test-prepare test-unit test-race test-lab test-lab-nftables test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard presets man publish clean help image \
 	image-base image-slim $(VARIANTS:%=image-%) $(AGENTS:%=image-%)

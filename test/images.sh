@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 # What Dockerfile.base is built from has a directory of its own: all of it is sent to the engine each time.
 mkdir -p "$context/base/bin" "$context/base/images"
-cp images/agent.sh "$context/base/images"
+cp images/agent.sh images/shell.bash "$context/base/images"
 for arch in amd64 arm64; do
 	CGO_ENABLED=0 GOARCH=$arch go build -trimpath -buildvcs=false -ldflags='-s -w -funcalign=16' -o "$context/base/bin/agent-init-$arch" ./cmd/agent-init
 done

@@ -16,7 +16,7 @@ trap 'exit 130' HUP INT TERM
 # base_context makes what Dockerfile.base takes of this tree in a directory, with the binary under test.
 base_context() {
 	mkdir -p "$1/images"
-	cp images/agent.sh "$1/images"
+	cp images/agent.sh images/shell.bash "$1/images"
 	binary_at "$1/bin/agent-init"
 }
 

@@ -105,7 +105,8 @@ func xtLeases() (map[netip.AddrPort]time.Duration, error) {
 	}
 	defer h.Close()
 	out := map[netip.AddrPort]time.Duration{}
-	for _, name := range []string{"agent-init-lease4", "agent-init-lease6"} {
+	for _, name := range []string{"agent-init-lease4", "agent-init-lease6", "agent-init-gated-lease4", "agent-init-gated-lease6",
+		"agent-init-inspected-lease4", "agent-init-inspected-lease6"} {
 		set, err := h.IpsetList(name)
 		if errors.Is(err, unix.ENOENT) { // sealed, or nothing yet
 			continue

@@ -21,7 +21,8 @@ func TestLabDocs(t *testing.T) {
 			{Path: "/etc/agent-init/allowlist.d", Dir: true},
 			{Path: "/etc/agent-init/policy.yaml", Data: []byte("broker: {anthropic: {}}\n")},
 		},
-		Env: []string{"ANTHROPIC_API_KEY=" + brokerKey},
+		Env:   []string{"ANTHROPIC_API_KEY=" + brokerKey},
+		Tmpfs: []string{"/var/lib/agent-init:mode=0755,size=1m"}, // a volume, as run lines have one
 	})
 	for n := range 2 { // what the first example is about
 		w.poke("dns", at(lab.Upstream4, 53), "registry.example.com", "A")

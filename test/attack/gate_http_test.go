@@ -252,7 +252,7 @@ func TestLabE55Redirects(t *testing.T) {
 			// The client knows an address that is open.
 			r := g.script(`curl -sS -L --max-time 5 --resolve "$2:80:$3" --resolve "$2:443:$3" "$1" -o /dev/null -w '%{http_code}'`,
 				scheme+"://ok.test/?to="+host, host, ok4.String())
-			if scheme == "http" && r.Stdout != "403" || scheme == "https" && (r.Code == 0 || !strings.Contains(r.Stderr, "reset")) {
+			if scheme == "http" && r.Stdout != "403" || scheme == "https" && (r.Code == 0 || !strings.Contains(r.Stderr, "access denied")) {
 				t.Errorf("%s, redirected to %s: %s", scheme, host, r)
 			}
 			if got := g.lab.Web.Requests(host); len(got) > 0 {

@@ -49,6 +49,7 @@ type granted struct {
 	Kind, Target, Reason, Made string
 	UID, Asked                 int
 	Outcome                    string
+	Saved                      bool
 }
 
 func (w *world) grants() (list []granted) {
@@ -86,7 +87,7 @@ func TestLabGrant(t *testing.T) {
 	})
 	running := w.follow(s, "https://evil.test", "http://evil.test", "https://ok.test")
 	began := time.Now()
-	if out := w.did("deny", "evil.test", "--reason", "enough"); out != "1 ended: allow evil.test\n2: denied evil.test until the keeper ends\n" {
+	if out := w.did("deny", "evil.test", "--reason", "enough"); out != "1 ended: allow evil.test\n2: denied evil.test until agent-init ends\n" {
 		t.Errorf("it says %q", out)
 	}
 	t.Logf("denied after %v", time.Since(began))

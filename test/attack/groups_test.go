@@ -3,6 +3,7 @@ package attack
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -50,6 +51,7 @@ func TestLabFewGroups(t *testing.T) {
 			cmd := exec.Command("sh", "-c", inUserNamespace, "sh", lab.Binary(t), c.user)
 			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC,
 				UidMappings: []syscall.SysProcIDMap{{Size: 65536}}, GidMappings: []syscall.SysProcIDMap{{Size: c.groups}}, GidMappingsEnableSetgroups: true}
+			cmd.Env = []string{"PATH=" + os.Getenv("PATH")} // what the tests are told by variables is no setting of agent-init's
 			data, err := cmd.CombinedOutput()
 			out := string(data)
 			var exit *exec.ExitError

@@ -261,7 +261,7 @@ func leased(t *testing.T, box *lab.Box) []netip.AddrPort {
 			return err
 		}
 		table := &nftables.Table{Family: nftables.TableFamilyINet, Name: "agent-init"}
-		for _, name := range []string{"lease4", "lease6"} {
+		for _, name := range []string{"lease4", "lease6", "gated-lease4", "gated-lease6", "inspected-lease4", "inspected-lease6"} {
 			s, err := c.GetSetByName(table, name)
 			if err != nil {
 				return err

@@ -199,6 +199,13 @@ func TestLabE70DeadDNS(t *testing.T) {
 	}
 	w := startIn(t, l, allowlist, lab.BoxOptions{}, "agent-init", "run", "--", "sleep", "infinity")
 	required := startIn(t, l, "ok.test required\n", lab.BoxOptions{}, "agent-init", "run", "--", "echo", "started")
+	// Who waits for the start is told what that waits for, and how long at most.
+	const waits = "prove the confinement: waits for ok.test:443, at most 1m"
+	if !eventually(0, func() bool {
+		return strings.Contains(required.root("agent-init", "wait", "--timeout", "100ms").Stderr, waits)
+	}) {
+		t.Errorf("wait does not say that it %s: %s", waits, required.root("agent-init", "status"))
+	}
 	w.ready()
 	if p := w.blocked("dns", "8.8.8.8:53", "evil.test", "A"); p.Detail["rcode"] != "NXDOMAIN" {
 		t.Errorf("a denied name: %s", p)
@@ -209,7 +216,11 @@ func TestLabE70DeadDNS(t *testing.T) {
 	w.blocked("tcp", "1.1.1.1:443")
 	w.unasked("evil.test")
 	w.upstreamOnly()
-	refused(t, required.agent.Wait(time.Minute), 70, "ok.test")
+	r := required.agent.Wait(time.Minute)
+	refused(t, r, 70, "ok.test")
+	if !strings.Contains(r.Stderr, "the start takes its time") || !strings.Contains(r.Stderr, waits) {
+		t.Errorf("without a terminal, the start does not say that it %s: %s", waits, r)
+	}
 	required.upstreamOnly()
 }
 

@@ -274,7 +274,7 @@ func TestLabE63KillAndTrace(t *testing.T) {
 func TestLabE64ProcFiles(t *testing.T) {
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
-	w := startIn(t, l, allowlist, lab.BoxOptions{Env: []string{"AGENT_INIT_LOG_LEVEL=info", "AGENT_INIT_TOKEN=secret", "KEY=for-the-agent"}},
+	w := startIn(t, l, allowlist, lab.BoxOptions{Env: []string{"AGENT_INIT_LOG_LEVEL=info", "AGENT_INIT_X_SERVICE_HOST=secret", "KEY=for-the-agent"}},
 		"agent-init", "run", "--", "sh", "-c", "poke self; exec sleep infinity")
 	w.ready()
 	ops := func(pid int) [][]string {

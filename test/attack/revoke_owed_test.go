@@ -31,7 +31,7 @@ func TestLabX31CutIsOwed(t *testing.T) {
 	if !holder.WaitOutput("held", lab.Patience) {
 		t.Fatalf("the lock is not to be had: %s", holder.Stderr())
 	}
-	if r := w.root("agent-init", "deny", "45.30.9.9"); r.Code == 0 || !strings.Contains(r.Stderr, "tried again") {
+	if r := w.root("agent-init", "deny", "45.30.9.9", "--save"); r.Code == 0 || !strings.Contains(r.Stderr, "tried again") {
 		t.Errorf("denied without the lock: %s", r)
 	}
 	// It may have to wait behind another try, for longer than the person does. Who leaves
@@ -52,7 +52,7 @@ func TestLabX31CutIsOwed(t *testing.T) {
 		w.ended(to, began)
 		w.blocked("tcp", "-timeout", "1s", to.String())
 	}
-	for _, said := range []string{"denied until the keeper ends", "ended by a person"} {
+	for _, said := range []string{"denied for good", "ended by a person"} {
 		w.audited(said, func(e event) bool { return strings.Contains(e.Reason, said) })
 	}
 }

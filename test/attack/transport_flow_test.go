@@ -129,7 +129,7 @@ func (w *world) reach(from netip.Addr, to netip.AddrPort, should bool) bool {
 }
 
 func TestLabInboundPorts(t *testing.T) {
-	w := confine(t, allowlist, lab.BoxOptions{Files: []lab.File{settings("inbound: [3000, 3003/udp]\n")}})
+	w := confine(t, allowlist, lab.BoxOptions{Files: []lab.File{settings("inbound: [3003/udp]\n")}, Env: []string{"AGENT_INIT_INBOUND=3000, 3003/udp"}})
 	open := w.beside(lab.BoxOptions{})
 	evil4, evil6 := named("evil.test")
 	for _, b := range []*lab.Box{w.box, open} {

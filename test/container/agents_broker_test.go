@@ -19,7 +19,7 @@ const canary = "sk-canary-7d1f0c83e6b5492a-ORIGINAL"
 // testBrokered has an agent's image answer a prompt over the broker, with a tool, once without a terminal and once on one. The
 // model demands the key, which the agent hasn't: it is looked for wherever the agent can look.
 func testBrokered(t *testing.T, e *engine, n *internet, a agentSpec, image string, h *heard) {
-	model := &fakellm.Model{Key: canary, Tools: true, Delay: 20 * time.Millisecond}
+	model := &fakellm.Model{Key: canary, Tools: true, Hints: a.mcp != "", Delay: 20 * time.Millisecond}
 	h.now(model)
 	t.Cleanup(func() { h.now(fakellm.New()) })
 	n.forget()
@@ -45,6 +45,7 @@ func testBrokered(t *testing.T, e *engine, n *internet, a agentSpec, image strin
 	})
 	t.Run("terminal", func(t *testing.T) {
 		model.Forget()
+		model.Hints = model.Hints && a.name != "claude" // which there does not always have bash read BASH_ENV
 		screens := a.screens()
 		c := screens[len(screens)-1]
 		var shipped []string

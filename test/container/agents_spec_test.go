@@ -17,6 +17,7 @@ type agentSpec struct {
 	quiet   []string // what turns the vendor's defaults on again: variables to unset, files to empty, flags
 	off     []string // what the image turns off: variables, and settings of files, as FILE: TEXT
 	broker  brokered // how it is asked over the broker
+	mcp     string   // what its model hears of the tools of agent-init mcp, which the image names to it
 }
 
 // brokered is what an agent needs to be asked over the broker.
@@ -40,30 +41,35 @@ func agents() []agentSpec {
 				"CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL"},
 			off: []string{"DISABLE_AUTOUPDATER=1", "DISABLE_UPDATES=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
 				"CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL=1"},
-			broker: brokered{route: "anthropic", variable: "ANTHROPIC_API_KEY", flags: []string{"--allowedTools", "Bash(seq:*)"},
-				calls: []string{"POST /v1/messages"}, unasked: []string{"❯ No (recommended)", "❯ Yes"}}},
+			broker: brokered{route: "anthropic", variable: "ANTHROPIC_API_KEY", flags: []string{"--allowedTools", "Bash(seq:*)", "Bash(curl:*)"},
+				calls: []string{"POST /v1/messages"}, unasked: []string{"❯ No (recommended)", "❯ Yes"}},
+			mcp: "mcp__agent-init__explain"},
 		{name: "codex", from: "npm", env: []string{"CODEX_API_KEY=sk-test"}, prompt: []string{"exec", "--skip-git-repo-check", question},
 			quiet: []string{"--enable", "api_key_model_discovery", "--enable", "plugins", "-c", "analytics.enabled=true", "-c", "check_for_update_on_startup=true"},
 			off:   []string{"/etc/codex/config.toml: check_for_update_on_startup = false", "/etc/codex/config.toml: [analytics]enabled = false"},
 			broker: brokered{route: "openai", variable: "CODEX_API_KEY", flags: []string{"--dangerously-bypass-approvals-and-sandbox"},
-				calls: []string{"POST /v1/responses"}}},
+				calls: []string{"POST /v1/responses"}},
+			mcp: "mcp__agent_init"}, // its tools are looked up
 		{name: "gemini", from: "npm", env: []string{"GEMINI_API_KEY=test"}, prompt: []string{"-m", "gemini-2.5-flash", "-p", question},
 			quiet: []string{"/etc/gemini-cli/system-defaults.json"},
 			off:   []string{`/etc/gemini-cli/system-defaults.json: "enableAutoUpdate": false, "enableAutoUpdateNotification": false`, `/etc/gemini-cli/system-defaults.json: "usageStatisticsEnabled": false`},
 			broker: brokered{route: "gemini", variable: "GEMINI_API_KEY", flags: []string{"-y"},
-				calls: []string{"POST /v1beta/models/"}, unasked: []string{"● 2. Use Gemini API Key", "Enter Gemini API Key"}}},
+				calls: []string{"POST /v1beta/models/"}, unasked: []string{"● 2. Use Gemini API Key", "Enter Gemini API Key"}},
+			mcp: "mcp_agent-init_explain"},
 		{name: "opencode", from: "npm", allow: "api.anthropic.com", env: []string{anthropic},
 			prompt: []string{"run", "-m", "anthropic/claude-sonnet-4-5", question},
 			quiet: []string{"OPENCODE_DISABLE_AUTOUPDATE", "OPENCODE_DISABLE_MODELS_FETCH", "OPENCODE_DISABLE_LSP_DOWNLOAD",
 				"OPENCODE_DISABLE_DEFAULT_PLUGINS", "OPENCODE_DISABLE_SHARE"},
 			off:    []string{"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1", "OPENCODE_DISABLE_SHARE=1"},
-			broker: brokered{route: "anthropic", variable: "ANTHROPIC_API_KEY", calls: []string{"POST /v1/messages"}}},
+			broker: brokered{route: "anthropic", variable: "ANTHROPIC_API_KEY", calls: []string{"POST /v1/messages"}},
+			mcp:    "agent-init_explain"},
 		{name: "qwen", from: "npm", env: []string{"OPENAI_API_KEY=sk-test", "OPENAI_MODEL=qwen3-coder-plus",
 			"OPENAI_BASE_URL=https://dashscope.aliyuncs.com/compatible-mode/v1"}, prompt: []string{"--auth-type", "openai", "-p", question},
 			quiet: []string{"/etc/qwen-code/system-defaults.json", "QWEN_USAGE_STATISTICS_ENABLED"},
 			off:   []string{`/etc/qwen-code/system-defaults.json: "enableAutoUpdate": false`, `/etc/qwen-code/system-defaults.json: "usageStatisticsEnabled": false`, "QWEN_USAGE_STATISTICS_ENABLED=false"},
 			broker: brokered{route: "openai", variable: "OPENAI_API_KEY", env: []string{"OPENAI_MODEL=gpt-5.4"}, flags: []string{"-y"},
-				calls: []string{"POST /v1/chat/completions"}}},
+				calls: []string{"POST /v1/chat/completions"}},
+			mcp: "mcp__agent-init__explain"},
 		{name: "crush", from: "GitHub", allow: "api.anthropic.com",
 			off: []string{"CRUSH_DISABLE_METRICS=1", "DO_NOT_TRACK=1", "CRUSH_DISABLE_PROVIDER_AUTO_UPDATE=1"}},
 		{name: "pi", from: "npm", allow: "api.anthropic.com", env: []string{anthropic},

@@ -68,7 +68,7 @@ func (h *heard) all(lines []string) bool {
 // memory is where an image has what the model is told of where it is.
 const memory = "/usr/share/agent-init/AGENTS.md"
 
-// testTold holds that the model was sent what the image has to tell it, and that the agent could not change that.
+// testTold holds that the model was sent what the image has to tell it, and the tools to ask with, and that the agent could not change that.
 func testTold(t *testing.T, e *engine, a agentSpec, image string, h *heard) {
 	out := e.docker("run", "--name", e.name(t), "--network=none", "--user=agent", "--entrypoint=sh", image, "-c",
 		"cat "+memory+" && test ! -w "+memory+" && test -z \"$(find /etc /AGENTS.md -writable ! -type l 2>/dev/null)\"")
@@ -78,6 +78,9 @@ func testTold(t *testing.T, e *engine, a agentSpec, image string, h *heard) {
 	}
 	if !h.all(lines) {
 		t.Errorf("%s did not send its model what %s says", a.name, memory)
+	}
+	if a.mcp != "" && !h.all([]string{a.mcp}) {
+		t.Errorf("%s did not tell its model of the tools of agent-init mcp: %s", a.name, a.mcp)
 	}
 }
 

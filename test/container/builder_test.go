@@ -47,7 +47,7 @@ func (b *builder) base(image string) (name string, r result) {
 		b.Fatal(err)
 	}
 	b.write(filepath.Join(dir, "bin", "agent-init"), data)
-	for _, file := range []string{"Dockerfile.base", "images/agent.sh"} {
+	for _, file := range []string{"Dockerfile.base", "images/agent.sh", "images/shell.bash"} {
 		data, err := os.ReadFile(filepath.Join("../..", file))
 		if err != nil {
 			b.Fatal(err)

@@ -13,7 +13,7 @@ func testImage(t *testing.T, e *engine) {
 			{"tools", "agent", `for p in curl git jq less make ps rg ssh unzip; do command -v $p || exit 1; done; ps -e && rg --version && curl --version && jq -n 1 && ssh -V`},
 			{"git-identity", "agent", `export GIT_AUTHOR_NAME=Ada GIT_AUTHOR_EMAIL=ada@corp.example GIT_COMMITTER_NAME=Ada GIT_COMMITTER_EMAIL=ada@corp.example
 				cd /workspace && git init -q . && git commit -q --allow-empty -m x && git log --format=%an | grep -x Ada`},
-			{"agent-can-change-nothing-of-ours", "agent", `for f in /usr/local/bin/agent-init /usr/local/bin /etc/agent-init /etc/agent-init/allowlist.d ` +
+			{"agent-can-change-nothing-of-ours", "agent", `for f in /usr/local/bin/agent-init /usr/local/bin /etc/agent-init /etc/agent-init/allowlist.d /var/lib/agent-init ` +
 				`/run/agent-init /var/log/agent-init /etc/passwd; do test -e $f && test ! -w $f || exit 1; done`},
 		} {
 			t.Run(image+"/"+check.name, func(t *testing.T) {

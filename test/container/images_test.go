@@ -95,7 +95,7 @@ func testAlpine(t *testing.T, e *engine, n *internet) {
 		{"no-file-capability", "0", `test -z "$(find / -xdev -type f -exec getcap {} +)"`},
 		{"no-sudo-and-no-other-init", "0", noHelpers},
 		{"agent-is-1000", "agent", `test "$(id -u):$(id -g):$(id -G)" = 1000:1000:1000 && test "$PWD" = /workspace && touch /workspace/x ~/x`},
-		{"agent-can-change-nothing-of-ours", "agent", `for f in /usr/local/bin/agent-init /usr/local/bin /etc/agent-init /etc/agent-init/allowlist.d ` +
+		{"agent-can-change-nothing-of-ours", "agent", `for f in /usr/local/bin/agent-init /usr/local/bin /etc/agent-init /etc/agent-init/allowlist.d /var/lib/agent-init ` +
 			`/run/agent-init /var/log/agent-init /etc/passwd; do test -e $f && test ! -w $f || exit 1; done`},
 	} {
 		t.Run(check.name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 )
 
@@ -13,7 +14,10 @@ import (
 const saying = "hello from the far side"
 
 // llm speaks as much of the Messages API as one turn without tools takes.
-type llm struct{ prompts atomic.Int64 }
+type llm struct {
+	prompts atomic.Int64
+	keys    sync.Map // that it was shown with a prompt
+}
 
 func (l *llm) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, 32<<20))
@@ -26,6 +30,7 @@ func (l *llm) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	l.prompts.Add(1)
+	l.keys.Store(r.Header.Get("X-Api-Key")+r.Header.Get("Authorization"), true)
 	var request struct {
 		Model  string `json:"model"`
 		Stream bool   `json:"stream"`

@@ -32,6 +32,7 @@ func TestContainerPlacesPodman(t *testing.T) {
 	t.Run("lifecycle", func(t *testing.T) { c.lifecycle(t, n) })
 	t.Run("attacks", func(t *testing.T) { c.attacks(t, n) })
 	t.Run("refusals", func(t *testing.T) { c.refusals(t, n) })
+	t.Run("launch", func(t *testing.T) { c.launches(t, e, nil) })
 }
 
 // unconfined shows that the probes of the other tests get through where nothing holds them.

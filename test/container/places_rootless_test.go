@@ -52,6 +52,7 @@ func TestContainerPlacesRootless(t *testing.T) {
 			t.Run("lifecycle", func(t *testing.T) { c.lifecycle(t, n) })
 			t.Run("attacks", func(t *testing.T) { c.attacks(t, n) })
 			t.Run("refusals", func(t *testing.T) { c.refusals(t, n) })
+			t.Run("launch", func(t *testing.T) { c.launches(t, e, &u) })
 			t.Run("workspace", func(t *testing.T) { c.workspaces(t, n, name == "podman") })
 		})
 	}

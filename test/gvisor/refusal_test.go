@@ -21,6 +21,7 @@ func TestContainerExitCodes(t *testing.T) {
 		{"udp entry", "ok.test\nntp.test:123/udp\n", options{}, nil, 78, []string{"ntp.test:123/udp", "allowlist.txt:2", "gVisor"}},
 		{"udp address", "10.0.0.1:53/udp\n", options{}, nil, 78, []string{"10.0.0.1:53/udp"}},
 		{"udp inbound", "", options{files: image{policyDir + "/policy.yaml": "inbound: [\"53/udp\"]\n"}}, nil, 78, []string{"53/udp"}},
+		{"inspected name", "ok.test\napi.test GET /open/**\n", options{}, nil, 78, []string{"api.test:443", "gVisor"}},
 		{"required unreachable", "nowhere.test required\n", options{}, nil, 70, []string{"nowhere.test"}},
 		{"no NET_RAW", "", options{caps: []string{"NET_ADMIN", "SETUID", "SETGID", "SETPCAP"}}, nil, 77, []string{"NET_RAW"}},
 		{"no NET_ADMIN", "", options{caps: []string{"NET_RAW", "SETUID", "SETGID", "SETPCAP"}}, nil, 77, []string{"NET_ADMIN"}},

@@ -29,10 +29,10 @@ look() {
 		while read -r file; do looks "$file"; done
 }
 
-"$@" </dev/null &
-command=$!
-look
-wait "$command"
+# The agent is not the one in the background: that would ignore the keys that interrupt, and so would all that it starts.
+look &
+"$@" </dev/null
 code=$?
+wait
 look
 exit "$code"

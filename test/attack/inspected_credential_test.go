@@ -1,0 +1,56 @@
+package attack
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// TestLabInspectedCredential: who shows the token at an inspected name gets the route's credential in its place, on what a
+// rule allows. Nobody else's credential passes there, and the agent has the key nowhere.
+func TestLabInspectedCredential(t *testing.T) {
+	if mode() != "" {
+		t.Skip("the agent's variables are asked for where agent-init starts it")
+	}
+	files := []lab.File{
+		{Path: "/run/secrets/corp", Data: []byte(brokerKey + "\n"), Mode: 0o400},
+		{Path: "/etc/agent-init/policy.yaml", Data: []byte(`broker:
+  corp:
+    inspect: api.test
+    credential: file:/run/secrets/corp
+    inject: {header: Authorization, value: "Bearer {}"}
+    env: {CORP_KEY: "{token}"}
+`)},
+	}
+	b := &brokered{world: lookedInto(t, "ok.test\napi.test GET /open/**\n", lab.BoxOptions{Files: files})}
+	token := b.variable("CORP_KEY")
+	if len(token) < 40 || strings.Contains(token, brokerKey) {
+		t.Fatalf("the agent has %q", token)
+	}
+	for _, c := range []struct {
+		path, header, status, arrives string
+	}{
+		{"/open/with", "Authorization: Bearer " + token, "200", "Bearer " + brokerKey},
+		{"/open/without", "X-Other: 1", "200", ""},
+		{"/open/another", "Authorization: Bearer sk-of-somebody-else", "403", ""},
+		{"/open/elsewhere", "X-Api-Key: sk-of-somebody-else", "403", ""},
+		{"/closed", "Authorization: Bearer " + token, "403", ""},
+	} {
+		before := len(b.lab.Web.Requests("api.test"))
+		if p := b.get(c.path, "-header", c.header); statusOf(p) != c.status {
+			t.Errorf("%s: %s\n%s", c.path, p, b.agent.Stderr())
+		}
+		got := b.lab.Web.Requests("api.test")[before:]
+		if c.status != "200" && len(got) != 0 || c.status == "200" && (len(got) != 1 || got[0].Header.Get("Authorization") != c.arrives) {
+			t.Errorf("%s arrived as %+v", c.path, got)
+		}
+	}
+	e := b.audited("the request", func(e event) bool { return e.Kind == "broker" && e.Verdict == "allow" && e.Name == "api.test" })
+	if e.In == 0 || strings.Contains(b.agent.Stderr(), brokerKey) {
+		t.Errorf("the log has %+v", e)
+	}
+	if r := b.script("env; cat /run/agent-init/* 2>/dev/null"); strings.Contains(r.Stdout, brokerKey) {
+		t.Error("the agent reads the key")
+	}
+}

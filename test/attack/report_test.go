@@ -1,0 +1,151 @@
+package attack
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/agent-init/agent-init/internal/lab"
+	"github.com/agent-init/agent-init/internal/lab/fakellm"
+)
+
+const aRecord = "/var/log/agent-init/session.cast"
+
+// aRun is a box in which there was something of everything that a report tells of.
+func aRun(t *testing.T) *brokered {
+	t.Helper()
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	b := &brokered{model: &fakellm.Model{Key: brokerKey}}
+	l.DNS.SetAddrs("api.anthropic.com", "45.30.50.1", "2a0f:30::50")
+	l.DNS.SetAddrs("api.test", "45.30.60.1", "2a0f:30::60")
+	l.Web.Handle("api.anthropic.com", b.model)
+	const list = "ok.test\napi.test GET /open/**\n*.never.test\n!denied.test\n45.30.9.9:8443\n"
+	const show = `printf '\033[1;32magent\033[0m works on \033[4mit\033[0m\r\n'; for i in 1 2 3; do printf "step %s of 3\r\n" $i; done; exec sleep infinity`
+	b.world = startIn(t, l, list, lab.BoxOptions{Files: []lab.File{
+		{Path: "/etc/agent-init/policy.yaml", Data: []byte("broker:\n  anthropic:\n    credential: file:/run/secrets/anthropic\n")},
+		{Path: "/run/secrets/anthropic", Data: []byte(brokerKey + "\n"), Mode: 0o400},
+		{Path: bundle, Data: l.CA.PEM},
+	}}, "agent-init", "run", "--session", "always", "--record", aRecord, "--", "sh", "-c", show)
+	b.inSession()
+	b.base, b.token = b.variable("ANTHROPIC_BASE_URL"), b.variable("ANTHROPIC_AUTH_TOKEN")
+	return b
+}
+
+// reported is what report --json says, as far as it is looked at here.
+type reported struct {
+	Now      struct{ Live, OK bool }
+	Totals   map[string]int
+	Contacts []reportedContact
+	Refusals []struct{ What, Method, Path, Line string }
+	Grants   []struct{ Target string }
+	Routes   []struct {
+		Name     string
+		Requests int
+	}
+	Policy struct {
+		Entries []struct {
+			Rule string
+			Used int
+		}
+		Unused int
+	}
+	Record struct{ Seconds float64 }
+	Hashes struct {
+		Program struct{ SHA256 string }
+		Files   []struct{ Path string }
+	}
+}
+
+type reportedContact struct {
+	Name string
+	Ways []string
+}
+
+// TestLabReport: what the agent did is told by its report: of a container that runs, and of a copy of its log alone.
+func TestLabReport(t *testing.T) {
+	if mode() == "sidecar" {
+		t.Skip("beside a sidecar, the agent's container has no agent-init and no session: see CONTRIBUTING.md")
+	}
+	b := aRun(t)
+	b.works("http", "https://ok.test/")
+	b.works("http", "http://ok.test/")
+	b.blocked("resolve", "evil.test")
+	b.blocked("resolve", "denied.test")
+	b.blocked("http", "http://"+lab.Upstream4.String()+":8081/")
+	for range 3 {
+		b.prompt(b.ask()...)
+	}
+	b.get("/open/x")
+	b.get("/closed/1")
+	if r := b.agentRuns("request", "registry.test", "--reason", "<script>alert(1)</script> to install"); r.Code != 0 {
+		t.Fatal(r)
+	}
+	b.did("allow", "--request", "1", "--for", "10m", "--reason", "one build")
+	b.did("allow", "evil.test")
+	b.did("allow", "mirror.test", "--save")
+	b.works("http", "https://evil.test/")
+	b.audited("the last of it", func(e event) bool { return e.Kind == "connect" && e.Name == "evil.test" })
+	if !eventually(lab.Patience, func() bool { return strings.Contains(b.root("cat", aRecord).Stdout, "step 3 of 3") }) {
+		t.Fatal("there is no record")
+	}
+
+	r := b.reported(b.did("report", "--json"))
+	if !r.Now.Live || !r.Now.OK || len(r.Hashes.Program.SHA256) != 64 || r.Record.Seconds == 0 {
+		t.Errorf("of a container that runs: %+v", r)
+	}
+	b.tells(r)
+	if files := fmt.Sprint(r.Hashes.Files); !strings.Contains(files, "/etc/agent-init/policy.yaml") || !strings.Contains(files, "/var/lib/agent-init/allowlist.d/granted.txt") {
+		t.Errorf("hashes are of %s", files)
+	}
+	if page := b.did("report", "--html", "-"); !strings.Contains(page, "step 3 of 3") || !strings.Contains(page, "&lt;script&gt;alert(1)") || strings.Contains(page, "<script>alert") {
+		t.Errorf("the page of a container that runs: %s", page)
+	}
+	// The agent reads the same, but for the record, which is root's.
+	if r := b.reported(b.says([]string{"report", "--json"})); r.Record.Seconds != 0 || len(r.Contacts) < 4 {
+		t.Errorf("as the agent: %+v", r)
+	}
+	// A link where the page is to go is the agent's choice of another file.
+	b.script("mkdir /tmp/mine && ln -s /etc/passwd /tmp/mine/report.html")
+	b.refuses(1, []string{"report", "--html", "/tmp/mine/report.html"}, "is a link")
+
+	b.did("report", "--html", "/root/report.html")
+	if r := b.root("sh", "-c", "mkdir /tmp/copied && cp /var/log/agent-init/* /run/agent-init/policy.jsonl /tmp/copied"); r.Code != 0 {
+		t.Fatal(r)
+	}
+	r = b.reported(b.did("report", "--dir", "/tmp/copied", "--json"))
+	if r.Now.Live || r.Hashes.Program.SHA256 != "" || r.Record.Seconds == 0 {
+		t.Errorf("of a copy: %+v", r)
+	}
+	b.tells(r)
+}
+
+func (b *brokered) reported(data string) (r reported) {
+	b.Helper()
+	must(b.T, json.Unmarshal([]byte(data), &r))
+	return r
+}
+
+// tells looks for what the agent did in aRun.
+func (b *brokered) tells(r reported) {
+	b.Helper()
+	for _, name := range []string{"ok.test", "evil.test", "api.test", "api.anthropic.com"} {
+		if !slices.ContainsFunc(r.Contacts, func(c reportedContact) bool { return c.Name == name && len(c.Ways) > 0 }) {
+			b.Errorf("%s is no contact: %+v", name, r.Contacts)
+		}
+	}
+	lines := ""
+	for _, f := range r.Refusals {
+		lines += f.What + f.Path + ": " + f.Line + "\n"
+	}
+	for _, line := range []string{"192.0.2.53: 192.0.2.53:8081\n", "api.test/closed/1: api.test GET /closed/*\n", "denied.test: \n", "evil.test: "} {
+		if !strings.Contains(lines, line) {
+			b.Errorf("%q is not among the refusals:\n%s", line, lines)
+		}
+	}
+	if len(r.Grants) != 3 || len(r.Routes) != 1 || r.Routes[0].Requests != 3 || r.Policy.Unused != 2 {
+		b.Errorf("grants %+v, routes %+v, policy %+v", r.Grants, r.Routes, r.Policy)
+	}
+}
