@@ -13,6 +13,7 @@ import (
 // The bounds of a command in a container: what stands in its image may print without end, or never end.
 const (
 	insideTime = 15 * time.Second
+	lastTime   = 5 * time.Second // for what it has printed, once it has ended
 	maxPrinted = 1 << 20
 )
 
@@ -43,7 +44,7 @@ func run(ctx context.Context, e launch.Engine, id string, limit time.Duration, a
 	}
 	printed, complaint := bounded{max: maxPrinted}, bounded{max: 16 << 10}
 	cmd.Stdout, cmd.Stderr = &printed, &complaint
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = lastTime
 	err = cmd.Run()
 	switch said := strings.TrimSpace(string(complaint.kept)); {
 	case ctx.Err() != nil:

@@ -21,8 +21,9 @@ const (
 )
 
 // leaveTime is how long a client may take to leave. An engine doesn't end a command inside for the end of its own: one
-// that is just cut off would stay in the container, and hold its window to a size that nobody has.
-const leaveTime = 3 * time.Second
+// that is just cut off would stay in the container, and hold its window to a size that nobody has. Nobody waits for it
+// but who ends the whole page.
+const leaveTime = 10 * time.Second
 
 // maxTyped bounds the messages that wait for a client that doesn't read them.
 const maxTyped = 64
