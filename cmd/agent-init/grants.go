@@ -3,17 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
-	"path/filepath"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
@@ -22,7 +16,6 @@ import (
 	"github.com/agent-init/agent-init/internal/state/ask"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/control"
-	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
 func allowCommand() command {
@@ -76,7 +69,7 @@ func denyCommand() command {
 
 func requested(number uint32) (target string, err error) {
 	var r grant.Report
-	if err := published(state.GrantsFile, &r); err != nil {
+	if err := state.Published(state.GrantsFile, &r); err != nil {
 		return "", err
 	}
 	for _, g := range r.Grants {
@@ -95,7 +88,7 @@ func makeGrant(ctx context.Context, e environment, r control.Request, life lasti
 		r.Seconds = 0
 	}
 	var g grant.Granted
-	if err := call(ctx, ask.ControlSocket, r, &g); err != nil {
+	if err := ask.Call(ctx, ask.ControlSocket, r, &g); err != nil {
 		return err
 	}
 	for _, w := range g.Warnings {
@@ -133,13 +126,13 @@ func grantsCommand() command {
 			}
 			if end == 0 {
 				var r grant.Report
-				if err := published(state.GrantsFile, &r); err != nil {
+				if err := state.Published(state.GrantsFile, &r); err != nil {
 					return err
 				}
 				return e.show(r, "      ", func(w io.Writer, _ bool) error { return r.Write(w, time.Now()) })
 			}
 			var g grant.Granted
-			if err := call(ctx, ask.ControlSocket, control.Request{Verb: ask.End, Number: uint32(end), Reason: reason}, &g); err != nil {
+			if err := ask.Call(ctx, ask.ControlSocket, control.Request{Verb: ask.End, Number: uint32(end), Reason: reason}, &g); err != nil {
 				return err
 			}
 			return e.show(g, "", func(w io.Writer, _ bool) error {
@@ -165,7 +158,7 @@ func requestCommand() command {
 			if len(args) != 1 {
 				return fault.New(fault.Usage, "agent-init request TARGET, in quotes if it has blanks", "request takes one target, and %d were given", len(args))
 			}
-			out, err := propose(ctx, args[0], reason)
+			out, err := inspect.Propose(ctx, args[0], reason)
 			if err == nil && wait > 0 {
 				if !e.json && out.Number != 0 {
 					fmt.Fprintln(e.stderr, out.Says(time.Now()))
@@ -186,12 +179,6 @@ func requestCommand() command {
 	}
 }
 
-// propose asks the guard to have target booked as a request.
-func propose(ctx context.Context, target, reason string) (out grant.Proposed, err error) {
-	err = call(ctx, ask.RequestSocket, control.Request{Verb: ask.Request, Target: target, Reason: reason}, &out)
-	return out, err
-}
-
 // reloadCommand asks over root's socket, not with a signal: a keeper that nohup(1)
 // started ignores HUP, so that what it starts does.
 func reloadCommand() command {
@@ -204,41 +191,5 @@ func reloadCommand() command {
 
 // reload has the keeper read the policy again, and waits for what comes of it.
 func reload(ctx context.Context) error {
-	return call(ctx, ask.ControlSocket, control.Request{Verb: ask.Reload}, nil)
-}
-
-// call asks at one of the sockets of the runtime directory, and reads the answer
-// into out. A refusal is the fault that it says.
-func call(ctx context.Context, socket string, r control.Request, out any) error {
-	patience := 30 * time.Second // the keeper may have to apply a long policy
-	if r.Verb == ask.SelfTest {
-		patience = selftest.Time + 10*time.Second
-	}
-	dir, err := state.Find()
-	if err != nil {
-		return state.NotRunning(err)
-	}
-	var s state.State
-	if dir.Read(state.StatusFile, &s) == nil && s.Phase == state.PhaseOpen {
-		return fault.New(fault.Failure, "start without --unsafe-no-firewall",
-			"NOT CONFINED: the container was started with an open network, and nothing is allowed, denied or logged")
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	reply, err := control.Call(ctx, filepath.Join(string(dir), socket), r)
-	switch {
-	case errors.Is(err, control.ErrBounds):
-		return fault.New(fault.Usage, "shorten it, and leave control characters out", "%w", err)
-	case errors.Is(err, fs.ErrPermission):
-		return fault.New(fault.Privilege, "run it as root (docker exec -u root); the agent can only ask: agent-init request", "only root may change what is allowed")
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		return fault.New(fault.Failure, "see agent-init status", "%w", errNobodyAnswers)
-	case err != nil:
-		return fault.New(fault.Failure, "see agent-init status", "%w", err)
-	case !reply.OK:
-		return fault.New(reply.Code, reply.Remedy, "%s", reply.Error)
-	case out == nil:
-		return nil
-	}
-	return json.Unmarshal(reply.Data, out)
+	return ask.Call(ctx, ask.ControlSocket, control.Request{Verb: ask.Reload}, nil)
 }

@@ -9,23 +9,20 @@ import (
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/lab/golden"
 	"github.com/agent-init/agent-init/internal/state"
-	"github.com/agent-init/agent-init/pkg/policy"
-	"github.com/agent-init/agent-init/pkg/route"
-	"github.com/agent-init/agent-init/pkg/session/protocol"
 )
 
 // goldenOf holds what --json of each command prints.
 var goldenOf = map[string]string{
 	"status":   "testdata/status.golden.json",
 	"selftest": "../../pkg/selftest/testdata/passed.golden.json",
-	"check":    "testdata/check.golden.json",
+	"check":    "../../internal/inspect/testdata/check.golden.json",
 	"explain":  "../../internal/inspect/testdata/explain.golden.json",
 	"suggest":  "../../internal/inspect/testdata/suggest.golden.json",
 	"allow":    "testdata/granted.golden.json",
 	"deny":     "testdata/granted.golden.json",
 	"request":  "testdata/proposed.golden.json",
 	"grants":   "testdata/grants.golden.json",
-	"sessions": "testdata/sessions.golden.json",
+	"sessions": "../../internal/window/client/testdata/sessions.golden.json",
 	"top":      "../../internal/top/testdata/shown.golden.json",
 	"report":   "../../internal/report/testdata/report.golden.json",
 	"doctor":   "../../internal/inspect/testdata/doctor.golden.json",
@@ -60,31 +57,11 @@ func TestEveryJSONIsHeld(t *testing.T) {
 
 func TestJSONGolden(t *testing.T) {
 	expires := noon.Add(time.Hour)
-	bad := checkReport{Version: 1, Errors: policy.ErrorList{
-		{Source: policy.Source{File: "allowlist.txt", Line: 2, Col: 1}, Text: "*.com", Message: "the wildcard covers a public suffix"},
-		{Source: policy.Source{File: "policy.yaml", Line: 3, Col: 5}, Text: "allowed", Message: "unknown key", Suggestion: "domains"},
-	}, Warnings: []policy.Error{{Message: "a warning"}}}
-	ways, err := policy.Parse(&policy.Bundle{Files: []policy.File{{Name: "allowlist.txt", Data: []byte(
-		"api.test GET,HEAD /open/** max_upload=0\n!api.test * /open/secret\n*.seen.test:8080 http observe\ns3.test direct\nold.test:9000\n")}}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for file, v := range map[string]any{
-		"checkways.golden.json": checkReport{Version: 1, OK: true, checkedWays: waysOf(ways), Policy: new(ways.Report())},
-		"check.golden.json":     bad, "checkroutes.golden.json": checkReport{Version: 1, OK: true, Routes: checkedRoutes([]route.Route{{
-			Name: "openai", To: "https://api.openai.com/", Credential: []route.Source{{File: "/run/secrets/openai"}, {Env: "OPENAI_API_KEY"}},
-			Inject: route.Inject{Header: "authorization", Value: "Bearer {}"}, Optional: true, ProviderTools: []string{"web_search"},
-			Models: []string{"gpt-5*"}, Limits: route.Limits{RequestsPerMinute: 120, TokensPerDay: 5_000_000},
-		}})},
 		"granted.golden.json": grant.Granted{Version: 1, Grant: grant.Grant{Number: 2, Kind: grant.Allow, Target: "a.example", Reason: "why", PID: 7, Made: noon, Expires: expires},
 			Replaced: []grant.Grant{{Number: 1, Kind: grant.Deny, Target: "a.example", Made: noon}}, Warnings: []string{"has no effect"}},
 		"proposed.golden.json": grant.Proposed{Version: 1, Number: 3, Target: "a.example", Allowed: "allowlist.txt:7", Outcome: grant.WasGranted, Expires: expires,
 			Decided: &grant.Decision{Time: noon, Reason: "one build"}},
-		"sessions.golden.json": sessionsReport{1, protocol.Info{Name: "agent", Windows: []protocol.WindowInfo{
-			{Name: "claude", Title: "a title", Cwd: "/workspace", PID: 42, Cols: 80, Rows: 24, Started: noon, Clients: []protocol.ClientInfo{
-				{UID: 1000, PID: 50, Attached: noon, Typed: noon, Read: true},
-			}},
-		}}},
 	} {
 		golden.JSON(t, file, v)
 	}

@@ -36,7 +36,7 @@ func statusCommand() command {
 		flags:   func(fs *flag.FlagSet) { fs.BoolVar(&quiet, "quiet", false, "print nothing; the exit status tells") },
 		run: func(_ context.Context, e environment, _ []string) error {
 			var s state.State
-			if err := published(state.StatusFile, &s); err != nil {
+			if err := state.Published(state.StatusFile, &s); err != nil {
 				return err
 			}
 			ok, why := s.Healthy(time.Now())
@@ -54,17 +54,6 @@ func statusCommand() command {
 	}
 }
 
-func published(file string, v any) error {
-	dir, err := state.Find()
-	if err == nil {
-		err = dir.Read(file, v)
-	}
-	if err != nil {
-		return state.NotRunning(err)
-	}
-	return nil
-}
-
 func metricsCommand() command {
 	return command{
 		name: "metrics", alone: true,
@@ -72,7 +61,7 @@ func metricsCommand() command {
 		example: "agent-init metrics > /var/lib/node_exporter/agent-init.prom",
 		run: func(_ context.Context, e environment, _ []string) error {
 			var s state.State
-			if err := published(state.StatusFile, &s); err != nil {
+			if err := state.Published(state.StatusFile, &s); err != nil {
 				return err
 			}
 			return s.WriteMetrics(e.stdout, version, time.Now())
@@ -87,46 +76,11 @@ func waitCommand() command {
 		summary: "block until the container is confined and proved",
 		example: "agent-init wait --timeout 1m",
 		flags:   func(fs *flag.FlagSet) { timeFlag(fs, &timeout, "timeout", defaultWait, "give up after `TIME`") },
-		run:     func(_ context.Context, e environment, _ []string) error { return waitReady(e.stderr, timeout) },
+		run:     func(_ context.Context, e environment, _ []string) error { return inspect.Ready(e.stderr, timeout) },
 	}
 }
 
 const defaultWait = 30 * time.Second
-
-// waitReady returns when the keeper says that it is ready, or why it is not. On a terminal it shows what the start waits
-// for.
-func waitReady(w io.Writer, patience time.Duration) error {
-	began := time.Now()
-	deadline := began.Add(patience)
-	shown := &waitLine{w: w}
-	defer shown.clear()
-	for {
-		var s state.State
-		err := published(state.StatusFile, &s)
-		if err == nil {
-			if settled, err := s.Settled(); settled {
-				return err
-			}
-		}
-		switch {
-		case !time.Now().After(deadline):
-		case err != nil:
-			f := fault.Of(err, "")
-			f.Code = fault.SelfTest
-			return f
-		case !s.Keeper.Alive():
-			return fault.New(fault.SelfTest, "see agent-init status", "not ready in time: the keeper is gone, and no other has come")
-		default:
-			why := string(s.Phase)
-			if s.Waiting != nil {
-				why += ": " + s.Waiting.Words(time.Now())
-			}
-			return fault.New(fault.SelfTest, "see agent-init status", "not ready in time: %s", why)
-		}
-		shown.show(began, patience, s.Waiting)
-		time.Sleep(20 * time.Millisecond)
-	}
-}
 
 func explainCommand() command {
 	var dir string
@@ -240,7 +194,7 @@ func selftestCommand() command {
 				prove = askProbes
 			}
 			report, err := prove(ctx)
-			if errors.Is(err, errNobodyAnswers) {
+			if errors.Is(err, ask.ErrNobody) {
 				return selftestAsAgent(e.json)
 			}
 			if err != nil {
@@ -289,7 +243,7 @@ func makeProbes(ctx context.Context) (selftest.Report, error) {
 		return selftest.Report{}, fmt.Errorf("make the probe undumpable: %w", err)
 	}
 	var plan selftest.Plan
-	if err := published(state.ProbesFile, &plan); err != nil {
+	if err := state.Published(state.ProbesFile, &plan); err != nil {
 		return selftest.Report{}, err
 	}
 	return probe.Run(ctx, plan), nil
@@ -297,8 +251,6 @@ func makeProbes(ctx context.Context) (selftest.Report, error) {
 
 // askProbes has the keeper run the probes, which tells them from what the agent does.
 func askProbes(ctx context.Context) (report selftest.Report, err error) {
-	err = call(ctx, ask.ControlSocket, control.Request{Verb: ask.SelfTest}, &report)
+	err = ask.Call(ctx, ask.ControlSocket, control.Request{Verb: ask.SelfTest}, &report)
 	return report, err
 }
-
-var errNobodyAnswers = errors.New("nobody answers: agent-init does not run, or is still starting")

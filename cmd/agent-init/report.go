@@ -3,14 +3,12 @@ package main
 import (
 	"context"
 	"flag"
-	"io"
 	"strings"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/report"
 	"github.com/agent-init/agent-init/internal/report/webpage"
-	"github.com/agent-init/agent-init/internal/state"
 )
 
 func reportCommand() command {
@@ -36,33 +34,10 @@ func reportCommand() command {
 			if err != nil {
 				return err
 			}
-			if html != "" && !e.json {
-				return writePage(e.stdout, r, html)
+			if html != "" {
+				return webpage.WriteFile(html, e.stdout, r)
 			}
 			return e.show(r, strings.Repeat(" ", 4), r.Write)
 		},
 	}
-}
-
-// writePage writes the page over the file that is there. It goes through no link: root may write into a directory of the
-// agent's.
-func writePage(out io.Writer, r *report.Report, path string) error {
-	if path == "-" {
-		return webpage.Write(out, r)
-	}
-	f, err := state.OpenPlain(path)
-	if err == nil {
-		defer f.Close()
-		err = f.Truncate(0)
-	}
-	if err == nil {
-		err = webpage.Write(f, r)
-	}
-	if err == nil {
-		err = f.Close()
-	}
-	if err != nil {
-		return fault.New(fault.Failure, "name a file that can be written, on a path without links, or -", "write the page: %w", err)
-	}
-	return nil
 }

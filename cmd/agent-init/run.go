@@ -22,6 +22,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/inspect"
 	"github.com/agent-init/agent-init/internal/keeper"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
@@ -95,7 +96,7 @@ func bringUp(ctx context.Context, e environment, c keeper.Config) error {
 		return fault.New(fault.Privilege, "run it as root: docker exec -u root, or sudo in postStartCommand", "agent-init up needs root, and runs as uid %d", os.Geteuid())
 	}
 	var s state.State
-	if published(state.StatusFile, &s) == nil && s.Keeper.Alive() && s.Phase != state.PhaseFailed {
+	if state.Published(state.StatusFile, &s) == nil && s.Keeper.Alive() && s.Phase != state.PhaseFailed {
 		return bringUpAgain(ctx, s, c)
 	}
 	// The keeper reports over a pipe: it must not depend on who started it, or on a terminal.
@@ -147,7 +148,7 @@ func bringUpAgain(ctx context.Context, s state.State, c keeper.Config) error {
 	if s.Phase == state.PhaseReady {
 		return reload(ctx)
 	}
-	return waitReady(os.Stderr, defaultWait)
+	return inspect.Ready(os.Stderr, defaultWait)
 }
 
 const (

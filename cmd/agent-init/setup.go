@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -11,13 +10,11 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/detect"
 	"github.com/agent-init/agent-init/internal/fault"
-	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/inspect"
 	"github.com/agent-init/agent-init/internal/text"
-	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 func checkCommand() command {
@@ -38,95 +35,18 @@ func checkCommand() command {
 					return err
 				}
 			}
-			b, err := bundleOf(dir, args)
-			if err != nil {
-				return container.ReadFault(err)
+			c, err := inspect.Check(dir, args, effective)
+			switch {
+			case err != nil:
+				return err
+			case e.json:
+				err = text.JSON(e.stdout, c)
+			default:
+				err = c.Print(e.stdout, e.stderr)
 			}
-			return check(e, b, effective)
+			return cmp.Or(err, verdict(c.OK, fault.Policy))
 		},
 	}
-}
-
-const maxCheckFile = 64 << 20 // bytes
-
-// bundleOf reads the named files: whose they are matters only where they are in force.
-func bundleOf(dir string, files []string) (*policy.Bundle, error) {
-	if len(files) == 0 {
-		return policy.Read(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(""), SavedFile: state.SavedFile})
-	}
-	b := &policy.Bundle{}
-	for _, name := range files {
-		f, err := os.Stdin, error(nil)
-		if name != "-" {
-			f, err = os.Open(name)
-		}
-		if err != nil {
-			return nil, err
-		}
-		data, err := io.ReadAll(io.LimitReader(f, maxCheckFile+1))
-		f.Close()
-		if err != nil {
-			return nil, err
-		}
-		if len(data) > maxCheckFile {
-			return nil, fmt.Errorf("%s is larger than %d MiB", name, maxCheckFile>>20)
-		}
-		b.Files = append(b.Files, policy.File{Name: name, Data: data})
-	}
-	return b, nil
-}
-
-type checkReport struct {
-	Version  int              `json:"version"`
-	OK       bool             `json:"ok"`
-	Errors   policy.ErrorList `json:"errors"`
-	Warnings []policy.Error   `json:"warnings"`
-	Counts   *policy.Counts   `json:"counts,omitempty"`
-	Routes   []checkedRoute   `json:"routes,omitempty"`
-	Policy   *policy.Report   `json:"policy,omitempty"`
-	checkedWays
-}
-
-func check(e environment, b *policy.Bundle, effective bool) error {
-	r := checkReport{Version: 1, Errors: policy.ErrorList{}, Warnings: []policy.Error{}}
-	p, err := policy.Parse(b, allowlist.Files)
-	switch {
-	case err == nil:
-		r.OK = true
-		r.Counts, r.Routes, r.checkedWays = new(p.Counts()), checkedRoutes(p.Routes()), waysOf(p)
-		r.Warnings = append(r.Warnings, p.Warnings...)
-		if effective {
-			r.Policy = new(p.Report())
-		}
-	case !errors.As(err, &r.Errors):
-		return fault.New(fault.Policy, "see agent-init check --help", "%w", err)
-	}
-	if e.json {
-		err = text.JSON(e.stdout, r)
-	} else {
-		err = r.write(e, p, effective)
-	}
-	return cmp.Or(err, verdict(r.OK, fault.Policy))
-}
-
-func (r checkReport) write(e environment, p *policy.Policy, effective bool) error {
-	for _, w := range r.Warnings {
-		fmt.Fprintf(e.stderr, "%v (warning)\n", w)
-	}
-	if !r.OK {
-		fmt.Fprintln(e.stderr, r.Errors)
-		return nil
-	}
-	if effective {
-		return p.WriteEffective(e.stdout)
-	}
-	w := &text.Screen{W: text.Folded(e.stdout, strings.Repeat(" ", 15))}
-	w.Line("ok: %s, %s, %d required", text.Counted(r.Counts.Files, "file", "files"), state.SizeOf(*r.Counts), r.Counts.Required)
-	for _, route := range r.Routes {
-		route.write(w)
-	}
-	r.checkedWays.write(w)
-	return w.Err
 }
 
 // version is set by the linker.

@@ -6,20 +6,15 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
-	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/inspect"
-	"github.com/agent-init/agent-init/internal/state/ask"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/top"
-	"github.com/agent-init/agent-init/pkg/control"
 )
 
 func topCommand() command {
@@ -57,7 +52,7 @@ func showTop(ctx context.Context, e environment, r *top.Reader, every time.Durat
 	if !ok || container.Environ(e.env)["TERM"] == "dumb" {
 		return none
 	}
-	err := top.Run(ctx, r, top.Options{In: e.stdin, Out: out, Colour: e.colour(), Every: every, Decide: decideInTop, Explain: explainInTop})
+	err := top.Run(ctx, r, top.Options{In: e.stdin, Out: out, Colour: e.colour(), Every: every, Decide: top.Decide, Explain: explainInTop})
 	if errors.Is(err, top.ErrNoTerminal) {
 		return none
 	}
@@ -65,36 +60,11 @@ func showTop(ctx context.Context, e environment, r *top.Reader, every time.Durat
 }
 
 func explainInTop(place string) (string, error) {
-	r, err := inspect.Explain("/etc/agent-init", "", place)
+	r, err := inspect.Explain(defaultPolicyDir, "", place)
 	if err != nil {
 		return "", err
 	}
 	var b bytes.Buffer
 	err = r.Write(&b, false)
 	return b.String(), err
-}
-
-// decideInTop asks as allow, deny and grants --end do.
-func decideInTop(ctx context.Context, a top.Act) (string, error) {
-	r := control.Request{Target: a.Target, Number: a.Number, Save: a.Save, Seconds: int64(a.Life / time.Second)}
-	if a.Life == 0 && !a.Save {
-		r.Seconds = control.Start
-	}
-	switch a.Deed {
-	case top.Allow:
-		r.Verb = ask.Allow
-	case top.Deny:
-		r.Verb = ask.Deny
-	default:
-		r = control.Request{Verb: ask.End, Number: a.Number, Target: a.Target}
-	}
-	var g grant.Granted
-	if err := call(ctx, ask.ControlSocket, r, &g); err != nil {
-		return "", err
-	}
-	if r.Verb == ask.End {
-		return fmt.Sprintf("%d ended: %s %s", g.Grant.Number, g.Grant.Kind, g.Grant.Target), nil
-	}
-	said := append([]string{fmt.Sprintf("%d: %s %s", g.Grant.Number, g.Grant.Says(), g.Grant.Until(g.Grant.Made))}, g.Warnings...)
-	return strings.Join(said, "; warning: "), nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/agent-init/agent-init/internal/lease"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/internal/window/client"
 )
 
 // TestNoTimeBeforeTime: what programs read leaves out a time that is not known,
@@ -46,7 +47,7 @@ func TestNoTimeBeforeTime(t *testing.T) {
 			}
 		}
 	}
-	for _, v := range []any{state.Report{}, grant.Report{}, grant.Granted{}, grant.Proposed{}, inspect.Suggestions{}, sessionsReport{}, lease.Report{}} {
+	for _, v := range []any{state.Report{}, grant.Report{}, grant.Granted{}, grant.Proposed{}, inspect.Suggestions{}, client.Sessions{}, lease.Report{}} {
 		walk(reflect.TypeOf(v))
 	}
 	if times < 10 {

@@ -14,11 +14,19 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/state/ask"
+	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 // lookEvery is how often a reader looks whether a published file was replaced. It costs nobody else anything.
 const lookEvery = 200 * time.Millisecond
+
+// Propose asks the guard to have target booked as a request.
+func Propose(ctx context.Context, target, reason string) (out grant.Proposed, err error) {
+	err = ask.Call(ctx, ask.RequestSocket, control.Request{Verb: ask.Request, Target: target, Reason: reason}, &out)
+	return out, err
+}
 
 // Await waits until what was proposed is decided, or ctx ends, and returns it with what became of it. Only reading
 // what the keeper publishes, it may be called by anybody, and as often as anybody likes.

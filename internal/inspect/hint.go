@@ -2,10 +2,12 @@ package inspect
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +23,27 @@ type Hint struct {
 	Beyond  int       // the shell: what it has started has higher numbers than its own
 	Failed  bool      // else only what fetchers were refused
 	Fetches bool      // one of them is named in the command
+}
+
+// ReadHint reads when a command began, the shell that has run it, what it has exited with, and what it is about. The point of bash's
+// EPOCHREALTIME is that of the locale.
+func ReadHint(args []string) (h Hint, err error) {
+	if len(args) != 4 {
+		return h, errors.New("it takes four arguments")
+	}
+	whole, fraction, _ := strings.Cut(strings.Replace(args[0], ",", ".", 1), ".")
+	seconds, err := strconv.ParseUint(whole, 10, 40)
+	if err != nil {
+		return h, err
+	}
+	micros, err := strconv.ParseUint((fraction + "000000")[:6], 10, 32)
+	if err != nil {
+		return h, err
+	}
+	h.Since = time.Unix(int64(seconds), int64(micros)*int64(time.Microsecond))
+	h.Beyond, err = strconv.Atoi(args[1])
+	h.Failed, h.Fetches = args[2] != "0", args[3] == "fetches"
+	return h, err
 }
 
 const (

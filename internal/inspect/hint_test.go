@@ -131,3 +131,19 @@ func FuzzHint(f *testing.F) {
 		}
 	})
 }
+
+// TestReadHint: what a shell says, and what none does.
+func TestReadHint(t *testing.T) {
+	h, err := ReadHint([]string{"1795427896,25", "41", "6", "other"})
+	if err != nil || h.Since.UnixMicro() != 1795427896_250000 || h.Beyond != 41 || !h.Failed || h.Fetches {
+		t.Errorf("%+v, %v", h, err)
+	}
+	if h, err = ReadHint([]string{"1795427896", "41", "0", "fetches"}); err != nil || h.Since.Unix() != 1795427896 || h.Failed || !h.Fetches {
+		t.Errorf("%+v, %v", h, err)
+	}
+	for _, args := range [][]string{nil, {"1", "2", "3"}, {"", "2", "0", "x"}, {"-1", "2", "0", "x"}, {"1.x", "2", "0", "x"}, {"1", "x", "0", "x"}, {"99999999999999", "2", "0", "x"}} {
+		if _, err := ReadHint(args); err == nil {
+			t.Errorf("%q is taken", args)
+		}
+	}
+}

@@ -232,6 +232,18 @@ func (d Dir) Read(name string, v any) error {
 	return nil
 }
 
+// Published reads a file of the keeper's that runs in this container.
+func Published(file string, v any) error {
+	dir, err := Find()
+	if err == nil {
+		err = dir.Read(file, v)
+	}
+	if err != nil {
+		return NotRunning(err)
+	}
+	return nil
+}
+
 // Lock makes the caller the only keeper of this container, for as long as it lives. The file can't be opened by the
 // agent, which could hold the lock itself otherwise.
 func (d Dir) Lock() (*os.File, error) {

@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"cmp"
@@ -22,9 +22,11 @@ import (
 	"github.com/agent-init/agent-init/pkg/session/attach"
 )
 
-// requestsFor is how a client of the session shows what the agent asks for. answer asks the keeper; without it, a person
-// may only look.
-func requestsFor(answer func(sessionop.Verdict, attach.Asked) (control.Reply, error)) attach.Requests {
+// Answer asks the keeper for what a person has said.
+type Answer func(sessionop.Verdict, attach.Asked) (control.Reply, error)
+
+// Requests is how a client of the session shows what the agent asks for. Without answer, a person may only look.
+func Requests(answer Answer) attach.Requests {
 	r := attach.Requests{List: listAsked, Who: "Only root answers, and who sits at the container's own terminal: agent-init attach as root"}
 	if answer != nil {
 		r.Answer = func(a attach.Asked, v sessionop.Verdict) ([]string, error) {
@@ -35,14 +37,14 @@ func requestsFor(answer func(sessionop.Verdict, attach.Asked) (control.Reply, er
 	return r
 }
 
-// rootAnswers asks over root's socket.
-func rootAnswers(v sessionop.Verdict, a attach.Asked) (reply control.Reply, err error) {
+// AsRoot asks over root's socket.
+func AsRoot(v sessionop.Verdict, a attach.Asked) (reply control.Reply, err error) {
 	r, ok := ask.ForVerdict(v, a.Number, a.Target)
 	if !ok {
 		return reply, errors.New("this can't be answered")
 	}
 	var granted json.RawMessage
-	err = call(context.Background(), ask.ControlSocket, r, &granted)
+	err = ask.Call(context.Background(), ask.ControlSocket, r, &granted)
 	return control.Reply{OK: err == nil, Data: granted}, err
 }
 
@@ -61,8 +63,8 @@ func cameOf(reply control.Reply, err error) ([]string, error) {
 	return g.Lines(), nil
 }
 
-// terminalAnswers asks over the channel that the keeper has given the client on the container's terminal.
-func terminalAnswers(f *os.File) (func(sessionop.Verdict, attach.Asked) (control.Reply, error), error) {
+// OverChannel asks over the channel that the keeper has given the client on the container's terminal.
+func OverChannel(f *os.File) (Answer, error) {
 	conn, err := wire.OpenPair(f)
 	if err != nil {
 		return nil, err
@@ -88,7 +90,7 @@ func terminalAnswers(f *os.File) (func(sessionop.Verdict, attach.Asked) (control
 // listAsked are the requests that wait or were decided, as the keeper publishes them.
 func listAsked() (out []attach.Asked, err error) {
 	var r grant.Report
-	if err := published(state.GrantsFile, &r); err != nil {
+	if err := state.Published(state.GrantsFile, &r); err != nil {
 		return nil, err
 	}
 	for _, g := range r.Grants {

@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"io"
@@ -20,7 +20,7 @@ func TestExecQuestions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := &ownTerminal{out: out, relay: relay}
+		o := &Terminal{Out: out, relay: relay}
 		o.heard.Store(heard)
 		if _, err := printed.WriteString("a" + questions + "b"); err != nil {
 			t.Fatal(err)
