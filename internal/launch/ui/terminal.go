@@ -108,6 +108,7 @@ type terminal struct {
 }
 
 func startTerminal(cmd *exec.Cmd, size *pty.Winsize) (*terminal, error) {
+	cmd.Cancel = func() error { return end(cmd.Process) }
 	tty, err := pty.StartWithSize(cmd, size)
 	if err != nil {
 		return nil, err
@@ -144,7 +145,10 @@ func (t *terminal) carry(ctx context.Context, ws *socket, kill func()) {
 	close(t.gone)
 	ws.conn.Close()
 	t.leave(kill)
-	<-shown
+	select {
+	case <-shown:
+	case <-time.After(leaveTime): // something in a group of its own holds the terminal
+	}
 	t.tty.Close()
 }
 

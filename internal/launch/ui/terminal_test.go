@@ -168,10 +168,10 @@ func TestTheSessionEnds(t *testing.T) {
 	r.empty()
 }
 
-// TestAClientThatWillNotLeave is ended, and so is one that reads nothing of what is typed.
+// TestAClientThatWillNotLeave is ended, with what it has started. It reads nothing of what is typed.
 func TestAClientThatWillNotLeave(t *testing.T) {
 	r := ready(t)
-	r.put("attach", "trap '' HUP INT TERM; stty raw -echo; echo attached; while :; do sleep 1; done")
+	r.put("attach", "trap '' HUP INT TERM; stty raw -echo; echo attached; sleep infinity")
 	c := r.open(one)
 	c.until("attached")
 	for range 4 * maxTyped { // until the server hangs up

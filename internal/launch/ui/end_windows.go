@@ -1,0 +1,5 @@
+package ui
+
+import "os"
+
+func end(client *os.Process) error { return client.Kill() }
