@@ -65,6 +65,8 @@ func answers(what string, number uint32, target string) []string {
 	return nil
 }
 
+const gone = "this is not what waits there any more: look again"
+
 // answer decides a request, or ends a grant.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	var in struct {
@@ -78,7 +80,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	g, ok := s.fleet.waiting(in.Container, in.Number, in.Target)
 	if !ok {
-		fail(w, http.StatusConflict, "this is not what waits there any more: look again")
+		fail(w, http.StatusConflict, gone)
 		return
 	}
 	if shown(g.Target) != g.Target && in.Answer != "end" { // a person would decide on another target than they saw
@@ -88,6 +90,10 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	args := answers(in.Answer, in.Number, g.Target)
 	if args == nil || in.Answer != "end" && g.Kind != "request" {
 		fail(w, http.StatusBadRequest, "there is no such answer")
+		return
+	}
+	if in.Answer == "end" && !s.fleet.still(r.Context(), in.Container, g) { // which knows the number alone
+		fail(w, http.StatusConflict, gone)
 		return
 	}
 	out, warnings, err := run(r.Context(), s.engine, in.Container, insideTime, args...)

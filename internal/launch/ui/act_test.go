@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestAnswers: what a person says becomes agent-init's own words, about what they saw and nothing else.
@@ -50,6 +51,28 @@ func TestAnswers(t *testing.T) {
 	}
 	if a := said(one, "9", "a.example?", "end"); a.status != http.StatusOK {
 		t.Errorf("it can't be turned down: %d %s", a.status, a.body)
+	}
+}
+
+// TestNoMeansWhatWasSeen: a container that starts anew counts anew, so that the number of a request may be that of a denial
+// by the time somebody turns the request down. The page does not know of it yet.
+func TestNoMeansWhatWasSeen(t *testing.T) {
+	r := ready(t)
+	r.server.fleet.mu.Lock()
+	r.server.fleet.begun = time.Now().Add(time.Hour) // nobody looks meanwhile
+	r.server.fleet.mu.Unlock()
+	for _, now := range []string{
+		`{"number":7,"kind":"deny","target":"evil.example","saved":true}`,
+		`{"number":7,"kind":"deny","target":"a.example","saved":true}`,
+		`{"number":7,"kind":"request","target":"a.example","made":"2026-01-02T03:04:05Z","outcome":"turned down"}`,
+	} {
+		r.put(one+".grants", `{"version":1,"grants":[`+now+`]}`)
+		if a := r.send(r.request("POST", "/api/answer", `{"container":"`+one+`","number":7,"target":"a.example","answer":"end"}`)); a.status != http.StatusConflict {
+			t.Errorf("%s: %d %s", now, a.status, a.body)
+		}
+	}
+	if got := r.calls(); strings.Contains(got, "--end") {
+		t.Errorf("the engine was told %q", got)
 	}
 }
 

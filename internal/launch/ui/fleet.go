@@ -3,6 +3,7 @@ package ui
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 	"time"
 
@@ -143,6 +144,18 @@ func (f *fleet) waiting(id string, number uint32, target string) (grant, bool) {
 		}
 	}
 	return grant{}, false
+}
+
+// still asks the container whether a request or a grant is what it was when a page showed it. The number of a request can
+// be that of a denial once the container has started anew.
+func (f *fleet) still(ctx context.Context, id string, was grant) bool {
+	var now grants
+	if f.inquire(ctx, id, &now, "grants", "--json") != nil {
+		return false
+	}
+	return slices.ContainsFunc(now.Grants, func(g grant) bool {
+		return g.Number == was.Number && g.Kind == was.Kind && g.Target == was.Target && g.Made.Equal(was.Made) && g.Outcome == ""
+	})
 }
 
 // has says whether a page may name this container: one of the list.
