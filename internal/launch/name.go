@@ -9,13 +9,9 @@ import (
 
 // nameFor is what an agent's container is called: the same for each start in a directory, and another for each directory,
 // so that its volumes are found again.
-func nameFor(agent, dir, worktree string) string {
+func nameFor(agent, dir string) string {
 	sum := sha256.Sum256([]byte(dir))
-	parts := []string{agent, tidy(filepath.Base(dir))}
-	if worktree != "" {
-		parts = append(parts, tidy(worktree))
-	}
-	return strings.Join(append(parts, hex.EncodeToString(sum[:2])), "-")
+	return agent + "-" + tidy(filepath.Base(dir)) + "-" + hex.EncodeToString(sum[:2])
 }
 
 // tidy is what of a text the name of a container may have.

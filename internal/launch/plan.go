@@ -60,7 +60,7 @@ func (e Engine) Plan(ctx context.Context, o Options, h Host) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	p := Plan{Name: nameFor(o.Agent, o.Dir, o.Worktree), Image: image.ref, real: []string{o.Dir}, asked: e, host: h}
+	p := Plan{Name: nameFor(o.Agent, o.Dir), Image: image.ref, real: []string{o.Dir}, asked: e, host: h}
 	mounts, err := p.mounted(ctx, o)
 	if err != nil {
 		return Plan{}, err
@@ -221,6 +221,7 @@ func (p *Plan) mounted(ctx context.Context, o Options) ([]string, error) {
 	if empty {
 		p.steps = append(p.steps, step{words: p.helper(p.person(), mounts, fill)})
 	}
+	p.Name = nameFor(o.Agent, dir)
 	p.real = append(p.real, dir, r.common)
 	return mounts, nil
 }

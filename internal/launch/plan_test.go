@@ -153,7 +153,7 @@ func TestPlanHasWhatItIsTold(t *testing.T) {
 	dir := t.TempDir()
 	newRepository(t, dir)
 	host := Host{Env: map[string]string{}, UID: 1234, GID: 100, Zone: "Europe/Berlin"}
-	name := nameFor("claude", dir, "")
+	name := nameFor("claude", dir)
 	for what, c := range map[string]struct {
 		o    Options
 		h    Host
@@ -307,16 +307,14 @@ func TestUnreadableKeys(t *testing.T) {
 func TestNames(t *testing.T) {
 	seen := map[string]string{}
 	for _, dir := range []string{"/a/repo", "/b/repo", "/", "/世界", "/x/.hidden", "/x/-", "/" + strings.Repeat("long", 50), `C:\src\repo`} {
-		for _, tree := range []string{"", "one", "two"} {
-			name := nameFor("claude", dir, tree)
-			if !nameOf.MatchString(name) || len(name) > 120 || name != nameFor("claude", dir, tree) {
-				t.Errorf("%s %s: %s", dir, tree, name)
-			}
-			if seen[name] != "" {
-				t.Errorf("%s is that of %s too", name, seen[name])
-			}
-			seen[name] = dir + " " + tree
+		name := nameFor("claude", dir)
+		if !nameOf.MatchString(name) || len(name) > 120 || name != nameFor("claude", dir) {
+			t.Errorf("%s: %s", dir, name)
 		}
+		if seen[name] != "" {
+			t.Errorf("%s is that of %s too", name, seen[name])
+		}
+		seen[name] = dir
 	}
 }
 
@@ -372,7 +370,7 @@ func TestDocsShowWhatIsPrinted(t *testing.T) {
 	}
 	const there = "/home/ada/app"
 	for i, word := range p.last.words {
-		word = strings.ReplaceAll(word, p.Name, nameFor("claude", there, ""))
+		word = strings.ReplaceAll(word, p.Name, nameFor("claude", there))
 		p.last.words[i] = strings.NewReplacer(dir, there, "ada@x.example", "ada@corp.example").Replace(word)
 	}
 	var printed bytes.Buffer

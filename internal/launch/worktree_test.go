@@ -77,6 +77,50 @@ func TestWorktreeOfOnesOwn(t *testing.T) {
 	}
 }
 
+// TestWorktreeHasOneName: a container is named by where its agent works, wherever the start was typed, so that what was
+// allowed for good there is not in force in another worktree.
+func TestWorktreeHasOneName(t *testing.T) {
+	f := newFake(t, "docker")
+	f.image(t, "sha", "claude", "", "agent-claude:latest")
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(top, "r")
+	newRepository(t, dir)
+	if err := os.Mkdir(filepath.Join(dir, "below"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	name := func(o Options) string {
+		t.Helper()
+		o.Agent = "claude"
+		p, err := f.Plan(t.Context(), o, Host{UID: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Name
+	}
+	long := strings.Repeat("x", 50)
+	seen := map[string]string{name(Options{Dir: dir}): "itself"}
+	for _, tree := range []string{"fix", "fix-", "fix_", long + "1", long + "2"} {
+		n := name(Options{Dir: dir, Worktree: tree})
+		if other, taken := seen[n]; taken {
+			t.Errorf("%s and %s are both %s", tree, other, n)
+		}
+		seen[n] = tree
+	}
+	from := name(Options{Dir: dir, Worktree: "fix"})
+	if below := name(Options{Dir: filepath.Join(dir, "below"), Worktree: "fix"}); below != from {
+		t.Errorf("from below: %s, not %s", below, from)
+	}
+	if out, err := exec.Command("git", "-C", dir, "worktree", "add", "-q", dir+"-fix").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if inside := name(Options{Dir: dir + "-fix"}); inside != from {
+		t.Errorf("from within: %s, not %s", inside, from)
+	}
+}
+
 // TestWorktreeOfHostileRepository: an agent that has worked in a repository gets no program of its own run on the host by
 // a worktree, and none of the host's directories by a link.
 func TestWorktreeOfHostileRepository(t *testing.T) {

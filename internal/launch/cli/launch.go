@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/fault"
@@ -131,15 +132,11 @@ func (l *Launch) check(args, command []string) error {
 	return nil
 }
 
-// optioned says whether a flag was given that only a start reads.
-func (l *Launch) optioned() bool {
+// optioned says whether a flag was given that only a start reads, but for those that are named.
+func (l *Launch) optioned(but ...string) bool {
 	some := false
 	l.flags.Visit(func(f *flag.Flag) {
-		switch f.Name {
-		case "engine", "list", "attach", "stop", "ui", "json":
-		default:
-			some = true
-		}
+		some = some || !slices.Contains(append(but, "engine", "list", "attach", "stop", "ui", "json"), f.Name)
 	})
 	return some
 }
@@ -161,7 +158,7 @@ func (l *Launch) start(ctx context.Context, s Streams, e launch.Engine, env map[
 	case there == nil:
 	case !there.Running:
 		return fault.New(fault.Failure, e.Name+" rm "+p.Name, "the container %s is there, and has ended", p.Name)
-	case l.optioned() || len(l.Command) > 0 || l.Plain:
+	case l.optioned("worktree") || len(l.Command) > 0 || l.Plain:
 		return fault.New(fault.Failure, "agent-init launch --attach "+p.Name+", or --worktree NAME to start another beside it",
 			"%s runs here already", p.Name)
 	default: // who left comes back by the same words

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/creack/pty"
+
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/lab/golden"
 	"github.com/agent-init/agent-init/internal/launch"
@@ -196,6 +198,56 @@ func TestHereAlready(t *testing.T) {
 		}
 		if calls, err := os.ReadFile(filepath.Join(dir, "calls")); err == nil {
 			t.Errorf("%s: asked %s", status, calls)
+		}
+	}
+}
+
+// TestComesBack: who types the same words again on a terminal gets to the agent that runs there, also in a worktree. With
+// options that it can't have any more, they are told.
+func TestComesBack(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for words, want := range map[string]string{
+		"claude SRC": "exec -it", "claude SRC --worktree fix": "exec -it", "claude SRC --env A=b": "", "claude SRC --worktree fix --allow x.example": "",
+	} {
+		dir := engineIn(t, "running")
+		src := filepath.Join(dir, "src")
+		for _, args := range [][]string{{"init", "-q", src}, {"-C", src, "-c", "user.name=x", "-c", "user.email=x", "commit", "-q", "--allow-empty", "-m", "one"}} {
+			if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
+				t.Fatalf("git %q: %v\n%s", args, err, out)
+			}
+		}
+		words = strings.ReplaceAll(words, "SRC", src)
+		var printed bytes.Buffer
+		if err := parsed(Streams{In: os.Stdin, Out: &printed}, append(strings.Split(words, " "), "--print")); err != nil {
+			t.Fatal(err)
+		}
+		_, name, _ := strings.Cut(printed.String(), "--name=")
+		data, err := os.ReadFile(filepath.Join(dir, "container-c.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "container-c.json"), bytes.ReplaceAll(data, []byte("claude-src-4cbe"), []byte(strings.Fields(name)[0])), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(self)
+		cmd.Env = append(os.Environ(), "LAUNCH_TEST="+words)
+		f, err := pty.Start(cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said, _ := io.ReadAll(f) // which ends with an error where a terminal does
+		f.Close()
+		err = cmd.Wait()
+		calls, _ := os.ReadFile(filepath.Join(dir, "calls"))
+		got := strings.ReplaceAll(string(calls), "\n", " ")
+		if !strings.Contains(got, want) || (got == "") != (want == "") || (err == nil) != (want != "") {
+			t.Errorf("%s: asked %q, want %q; %v: %s", words, got, want, err, said)
+		}
+		if want == "" && !strings.Contains(string(said), "runs here already") {
+			t.Errorf("%s: %s", words, said)
 		}
 	}
 }
