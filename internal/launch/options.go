@@ -61,9 +61,10 @@ func list(fs *flag.FlagSet, to *[]string, name, usage string, check func(string)
 	})
 }
 
-// checkEntry leaves the entry to agent-init inside, to which all of them go in one variable.
+// checkEntry leaves the entry to agent-init inside, to which all of them go in one variable. There a comma begins another
+// entry, but for those of methods and paths.
 func checkEntry(s string) error {
-	if s == "" || strings.Contains(s, ",") {
+	if s == "" || strings.Contains(s, ",") && !strings.Contains(s, " /") {
 		return errors.New("give a single entry, and --allow again for another")
 	}
 	return nil

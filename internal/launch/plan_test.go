@@ -8,6 +8,8 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"flag"
+	"io"
 	"math/big"
 	"os"
 	"os/exec"
@@ -213,6 +215,22 @@ func TestPlanHasWhatItIsTold(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestEntriesArriveWhole: what --allow is given reaches the container as one entry, with the commas of its methods and its
+// path; a list is none.
+func TestEntriesArriveWhole(t *testing.T) {
+	for entry, taken := range map[string]bool{
+		"a.example": true, "a.example:8443 private": true, "a.example GET,HEAD /v1/a,b": true, "a.example,b.example": false, "a.example, b.example private": false, "": false,
+	} {
+		var o Options
+		fs := flag.NewFlagSet("", flag.ContinueOnError)
+		fs.SetOutput(io.Discard)
+		o.Flags(fs)
+		if err := fs.Parse([]string{"--allow", entry}); (err == nil) != taken {
+			t.Errorf("%q: %v", entry, err)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -76,5 +77,25 @@ func TestAPersonAnswers(t *testing.T) {
 	}
 	r.put(one+".grants", `{"version":1,"grants":[]}`)
 	tab.Until("!document.querySelector('#asks li') && document.title === 'agent-init'")
+	r.calm(tab)
+}
+
+// TestAPersonStarts: what is typed into the page's form is what the agent may reach, with the commas of a request's
+// methods.
+func TestAPersonStarts(t *testing.T) {
+	r, tab := inBrowser(t)
+	tab.Go(r.server.Link())
+	tab.Until("document.querySelector('#start [name=agent]').value === 'claude' && !document.body.classList.contains('moving')")
+	typed, err := json.Marshal([]string{t.TempDir(), "a.example, b.example:22\napi.example GET,HEAD /v1/**\n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var done bool
+	tab.Eval("(([dir, allow]) => { const f = document.querySelector('#start').elements; f.dir.value = dir; f.allow.value = allow; return true; })("+string(typed)+")", &done)
+	tab.Click("#start button")
+	tab.Until("document.querySelector('#said').textContent.includes('has started')")
+	if got, want := r.calls(), "AGENT_INIT_ALLOW=a.example\nb.example:22\napi.example GET,HEAD /v1/**"; !strings.Contains(got, want) {
+		t.Errorf("the engine was told %q, want %q", got, want)
+	}
 	r.calm(tab)
 }

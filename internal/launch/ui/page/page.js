@@ -151,6 +151,10 @@ async function look() {
   looking = false;
 }
 
+// entries are what agent-init takes from AGENT_INIT_ALLOW: the commas of a line with a path are those of its methods.
+const entries = (text) => text.split('\n').flatMap((line) => line.includes(' /') ? [line] : line.split(','))
+  .map((s) => s.trim()).filter(Boolean);
+
 $('start').addEventListener('submit', (event) => {
   event.preventDefault();
   const {agent, dir, worktree, allow} = $('start').elements;
@@ -159,7 +163,7 @@ $('start').addEventListener('submit', (event) => {
   attempt(async () => {
     try {
       const {name, notes} = await post('/api/start', {
-        agent: agent.value, dir: dir.value, worktree: worktree.value.trim(), allow: allow.value.split(',').map((s) => s.trim()).filter(Boolean),
+        agent: agent.value, dir: dir.value, worktree: worktree.value.trim(), allow: entries(allow.value),
       });
       return [`${name} has started.`, ...(notes || [])].join('\n');
     } finally {
