@@ -11,13 +11,14 @@ import (
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/launch/cli"
+	"github.com/agent-init/agent-init/internal/text"
 )
 
 var version = "dev"
 
 func main() {
 	streams := cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
-	os.Exit(fault.Report(os.Stderr, run(context.Background(), streams, os.Args[1:])))
+	os.Exit(fault.Report(text.Folded(os.Stderr, "  "), run(context.Background(), streams, os.Args[1:])))
 }
 
 const usage = `agent-init: AI coding agents in containers, confined to an allowlist

@@ -122,14 +122,14 @@ func run(e environment) int {
 		e.args[0] = "version"
 	case "-C":
 		early.Release()
-		return fault.Report(e.stderr, cli.Inside(context.Background(), e.streams(), e.args[1:]))
+		return e.report(cli.Inside(context.Background(), e.streams(), e.args[1:]))
 	}
 	for _, c := range commands() {
 		if c.name == e.args[0] {
 			return c.invoke(e)
 		}
 	}
-	return fault.Report(e.stderr, fault.New(fault.Usage, meant(e.args[0]), "unknown command %q", e.args[0]))
+	return e.report(fault.New(fault.Usage, meant(e.args[0]), "unknown command %q", e.args[0]))
 }
 
 // meant is what to do instead of a command that there is not.
@@ -141,11 +141,14 @@ func meant(word string) string {
 }
 
 func shown(e environment, write func(io.Writer)) int {
-	var text bytes.Buffer
-	write(&text)
-	_, err := e.stdout.Write(text.Bytes())
-	return fault.Report(e.stderr, err)
+	var all bytes.Buffer
+	write(&all)
+	_, err := text.Folded(e.stdout, strings.Repeat(" ", 8)).Write(all.Bytes())
+	return e.report(err)
 }
+
+// report tells a person what went wrong, and returns the exit code of it.
+func (e environment) report(err error) int { return fault.Report(text.Folded(e.stderr, "  "), err) }
 
 // flagSet has all flags of c. Parsing them sets e.json, and what the command reads.
 func (c command) flagSet(e *environment) *flag.FlagSet {
@@ -177,14 +180,14 @@ func (c command) invoke(e environment) int {
 	case err == flag.ErrHelp:
 		return shown(e, func(w io.Writer) { c.help(w, fs) })
 	case err != nil:
-		return fault.Report(e.stderr, c.misread(fs, err))
+		return e.report(c.misread(fs, err))
 	case c.alone && len(args) > 0:
-		return fault.Report(e.stderr, fault.New(fault.Usage, "agent-init "+c.name, "%s takes no arguments, and %q was given", c.name, args[0]))
+		return e.report(fault.New(fault.Usage, "agent-init "+c.name, "%s takes no arguments, and %q was given", c.name, args[0]))
 	}
 	if !c.signals {
 		early.Release()
 	}
-	return fault.Report(e.stderr, c.run(context.Background(), e, args))
+	return e.report(c.run(context.Background(), e, args))
 }
 
 // misread is an error of the flags, in words for people: package flag knows "-x" and "--x" as the same.
@@ -232,7 +235,7 @@ func usage(w io.Writer) {
 		}
 		fmt.Fprintln(w, text.Fold(fmt.Sprintf("  %-11s %s", c.name, c.summary), 80, strings.Repeat(" ", 14)))
 	}
-	fmt.Fprint(w, "\nagent-init COMMAND --help shows the flags and an example.\n")
+	fmt.Fprint(w, "\nagent-init COMMAND --help shows the flags and an example.\nOn the host, agent-init -C NAME COMMAND runs it in the container NAME.\n")
 }
 
 // show prints what a command has found out: for a program that asked for it as JSON, and

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/text"
 )
 
 // Command reads the words behind "launch", flags before and behind the arguments, and does what they say: for a program
@@ -41,10 +42,10 @@ func help(w io.Writer, fs *flag.FlagSet) error {
 	var out strings.Builder
 	fmt.Fprintf(&out, "agent-init launch %s\n\n%s\n\nFlags:\n", Synopsis, Summary)
 	fs.VisitAll(func(f *flag.Flag) {
-		value, text := flag.UnquoteUsage(f)
-		fmt.Fprintf(&out, "  %s\n        %s\n", strings.TrimSpace("--"+f.Name+" "+value), text)
+		value, usage := flag.UnquoteUsage(f)
+		fmt.Fprintf(&out, "  %s\n        %s\n", strings.TrimSpace("--"+f.Name+" "+value), usage)
 	})
 	fmt.Fprintf(&out, "\nExample:\n  %s\n", Example)
-	_, err := io.WriteString(w, out.String())
+	_, err := io.WriteString(text.Folded(w, strings.Repeat(" ", 8)), out.String())
 	return err
 }
