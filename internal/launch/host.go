@@ -85,7 +85,7 @@ func named(zone string) string {
 	return zone
 }
 
-// identity is what git writes into commits, by the settings of who works in dir.
+// identity is what git writes into commits, by the settings of who works in dir. What git does not say is left out.
 func identity(ctx context.Context, dir string) (variables []string) {
 	for _, v := range []struct{ key, suffix string }{{"user.name", "NAME"}, {"user.email", "EMAIL"}} {
 		value, err := git(ctx, dir, "config", "--get", v.key)

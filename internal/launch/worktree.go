@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/text"
@@ -16,16 +17,25 @@ import (
 // out and named a server for it: git would ask there, by a program that the repository's settings choose.
 const offline = "GIT_ALLOW_PROTOCOL=none"
 
+// gitTime is how long git may take for what it is asked here, which is little. An agent may have left a pipe where it reads.
+const gitTime = 10 * time.Second
+
 // git is the output of the host's git in a directory. No hook and no filter runs by what is asked here.
 func git(ctx context.Context, dir string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, gitTime)
+	defer cancel()
 	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", dir}, args...)...)
 	cmd.Env = append(os.Environ(), offline)
 	var complaint strings.Builder
 	cmd.Stderr = &complaint
+	cmd.WaitDelay = time.Second
 	out, err := cmd.Output()
+	if ctx.Err() != nil {
+		return "", fault.New(fault.Failure, "see what "+quote(filepath.Join(dir, ".git"))+" has", "git does not answer: %w", ctx.Err())
+	}
 	if err != nil {
 		if said := strings.TrimSpace(complaint.String()); said != "" {
-			return "", fault.New(fault.Failure, "see git -C DIR status", "git: %s", text.Clean(text.FirstLine(said)))
+			return "", fault.New(fault.Failure, "see git -C "+quote(dir)+" status", "git: %s", text.Clean(text.FirstLine(said)))
 		}
 		return "", fault.New(fault.Failure, "install git", "%w", err)
 	}
@@ -45,7 +55,7 @@ type repo struct {
 func repoOf(ctx context.Context, dir string) (repo, error) {
 	paths, err := git(ctx, dir, "rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir")
 	if err != nil {
-		return repo{}, err
+		return repo{}, fault.New(fault.Failure, "start it in a repository of git's, or leave --worktree out", "%w", err)
 	}
 	list, err := git(ctx, dir, "worktree", "list", "--porcelain")
 	if err != nil {

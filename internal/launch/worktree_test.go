@@ -6,7 +6,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // TestWorktreeOfAnother: a directory that was led to another repository does not give the agent that.
@@ -118,6 +120,31 @@ func TestWorktreeHasOneName(t *testing.T) {
 	}
 	if inside := name(Options{Dir: dir + "-fix"}); inside != from {
 		t.Errorf("from within: %s, not %s", inside, from)
+	}
+}
+
+// TestGitIsNotWaitedFor: an agent may have left a pipe where git reads, which nobody ever writes to.
+func TestGitIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	newRepository(t, dir)
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, ".git/config"), "[include]\n\tpath = "+pipe+"\n")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := git(t.Context(), dir, "config", "--get", "user.name")
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if err == nil || !strings.Contains(err.Error(), "does not answer") {
+			t.Error(err)
+		}
+	case <-time.After(2 * time.Minute):
+		t.Fatal("git is waited for")
 	}
 }
 
