@@ -8,10 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-const (
-	maxParameter = 256     // bytes of a name; those that are looked for are shorter
-	maxPartLine  = 8 << 10 // of a part's head
-)
+const maxParameter = 256 // bytes of a name; those that are looked for are shorter
 
 // Form looks in a body, as it goes by, for a parameter that has the server take a POST for another method: _method of
 // Rails, Laravel, Symfony and Spring, in a form or at the top of JSON.
@@ -20,8 +17,9 @@ type Form struct {
 	dull  func(p []byte) int // how many bytes at the start of p don't matter: most of a large body
 	found *Refusal
 
-	word    []byte // of a name, or a line of a part's head
+	word    []byte // of a name, or of the head of a part
 	skip    bool   // what follows is a value
+	between string // parts
 	depth   int    // of JSON
 	inText  bool
 	escaped bool
@@ -32,10 +30,13 @@ func NewForm(contentType string) (*Form, *Refusal) {
 	lower := strings.ToLower(contentType)
 	f := &Form{}
 	switch {
+	case strings.TrimSpace(lower) == "": // Rack takes it for a form
+		f.look, f.dull = f.encoded, f.inValue
+		return f, nil
 	case strings.Contains(lower, "urlencoded"):
 		f.look, f.dull = f.encoded, f.inValue
 	case strings.Contains(lower, "multipart"):
-		f.look, f.dull = f.part, f.inContent
+		f.look, f.dull = f.part, f.inPart
 	case strings.Contains(lower, "json"):
 		f.look, f.dull = f.json, f.inOther
 	default:
@@ -45,6 +46,9 @@ func NewForm(contentType string) (*Form, *Refusal) {
 	switch charset := strings.ToLower(parameters["charset"]); {
 	case err != nil, charset != "" && charset != "utf-8" && charset != "us-ascii" && charset != "iso-8859-1":
 		return nil, refuse("header", "the content type can't be read, or has another charset than UTF-8: %s", quote(contentType, 64))
+	}
+	if strings.Contains(lower, "multipart") {
+		return f, f.bounded(lower, parameters["boundary"])
 	}
 	return f, nil
 }
@@ -62,7 +66,7 @@ func (f *Form) Judge(p []byte) *Refusal {
 }
 
 // End looks at what stood last.
-func (f *Form) End() *Refusal { return f.Judge([]byte("\n\n")) }
+func (f *Form) End() *Refusal { return f.Judge([]byte("\r\n\r\n")) }
 
 // keep keeps a byte of a word. One that is too long is none that is looked for.
 func (f *Form) keep(c byte, most int) {
@@ -76,7 +80,11 @@ func (f *Form) name(escaped string) *Refusal {
 	if !overrides(escaped) {
 		return nil
 	}
-	return refuse("method", "parameter %s in the body would change the method", quote(escaped, 64))
+	return inBody(escaped)
+}
+
+func inBody(name string) *Refusal {
+	return refuse("method", "parameter %s in the body would change the method", quote(name, 64))
 }
 
 // encoded is a form as in a query.
@@ -112,57 +120,6 @@ func until(p []byte, chars string) int {
 		return i
 	}
 	return len(p)
-}
-
-// disposition is the header that names a part.
-const disposition = "content-disposition"
-
-// inContent is the rest of a line that is no such header.
-func (f *Form) inContent(p []byte) int {
-	n := min(len(f.word), len(disposition))
-	if f.skip || strings.EqualFold(string(f.word[:n]), disposition[:n]) {
-		return 0
-	}
-	return until(p, "\n")
-}
-
-// part looks at each line that tells the name of a part, also where it goes on in the next line.
-func (f *Form) part(c byte) *Refusal {
-	if c != '\n' && c != '\r' {
-		if f.skip { // a line has ended
-			f.skip = false
-			if c != ' ' && c != '\t' {
-				if refusal := f.named(); refusal != nil {
-					return refusal
-				}
-			}
-		}
-		f.keep(c, maxPartLine)
-		return nil
-	}
-	if c == '\r' {
-		return nil
-	}
-	if f.skip { // an empty line, or the end
-		f.skip = false
-		return f.named()
-	}
-	f.skip = true
-	return nil
-}
-
-func (f *Form) named() *Refusal {
-	line := f.word
-	f.word = f.word[:0]
-	kind, value, ok := bytes.Cut(line, []byte(":"))
-	if !ok || !strings.EqualFold(string(bytes.TrimSpace(kind)), disposition) {
-		return nil
-	}
-	_, parameters, err := mime.ParseMediaType(string(value))
-	if err != nil || len(line) > maxPartLine {
-		return refuse("body", "the head of a part of the body can't be read")
-	}
-	return f.name(strings.ReplaceAll(parameters["name"], `\`, "")) // which some servers unquote, and others do not
 }
 
 // json looks at the names at the top.

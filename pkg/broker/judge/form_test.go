@@ -28,12 +28,34 @@ func TestForms(t *testing.T) {
 		{multi, "--b\r\nContent-Disposition: form-data; name*0=\"_me\"; name*1=thod\r\n\r\nDELETE\r\n", true},
 		{multi, "--b\r\nContent-Disposition: form-data; name=\"a\"; name=\"_method\"\r\n\r\nDELETE\r\n", true},
 		{multi, "--b\r\nContent-Disposition: form-data; name=\"\\_method\"\r\n\r\nDELETE\r\n", true},
-		{multi, "--b\r\nContent-Disposition: form-data; name=\"" + strings.Repeat("a", maxPartLine) + "\"\r\n\r\n", true},
+		{multi, "--b\r\nContent-Disposition: form-data; name=\"" + strings.Repeat("a", maxPartHead) + "\"\r\n\r\n", true},
 		{multi, "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"my_method.rb\"\r\nContent-Type: text/plain\r\n\r\n_method=x\nname=\"_method\"\r\n--b--\r\n", false},
 		{"application/json", `{"a":1,"_method":"DELETE"}`, true}, {"application/json", `{"\u005fmethod":"DELETE"}`, true},
 		{"application/json", `{"a":{"b":[{}]},"_Method":"DELETE"}`, true}, {"application/vnd.api+json", ` {"_method" : "DELETE"`, true},
 		{"application/json", `{"a":{"_method":1},"b":"_method","c":["_method",{"_method":2}],"d\"_method":"\\","e":"\"","my_method":3}`, false},
-		{"text/plain", "_method=DELETE", false}, {"application/octet-stream", "_method=DELETE", false}, {"", "_method=DELETE", false},
+		{"text/plain", "_method=DELETE", false}, {"application/octet-stream", "_method=DELETE", false},
+		// Rack takes what has no type for a form, and brackets off the front of a name.
+		{"", "_method=DELETE", true}, {" ", "a=b&_method=DELETE", true}, {"", "\x00binary_method=1", false},
+		{"application/x-www-form-urlencoded", "[_method]=DELETE", true}, {"application/x-www-form-urlencoded", "][[_method=DELETE", true},
+		{"application/x-www-form-urlencoded", "_method]=DELETE", true}, {"application/x-www-form-urlencoded", "a[_method]=x", false},
+		// PHP makes an underscore of a dot, and ends a name at NUL.
+		{"application/x-www-form-urlencoded", ".method=DELETE", true}, {"application/x-www-form-urlencoded", "+%2emethod=DELETE", true},
+		{"application/x-www-form-urlencoded", "_method%00x=DELETE", true}, {"application/x-www-form-urlencoded", "_method.x=1&a.method=2", false},
+		{"application/x-www-form-urlencoded", "_HttpMethod=DELETE", true}, {"application/x-www-form-urlencoded", "x-tunneled-method=DELETE", true},
+		// Rack looks for a name anywhere in the head of a part, and then for another header.
+		{multi, "--b\r\nContent-ID: _method\r\n\r\nDELETE\r\n--b--\r\n", true},
+		{multi, "--b\r\nContent-ID:\r\n _method\r\n\r\nDELETE\r\n--b--\r\n", true},
+		{multi, "--b\r\nContent-Disposition: form-data;\r\nname=_method\r\n\r\nDELETE\r\n--b--\r\n", true},
+		{multi, "--b\r\nX: Content-Disposition: form-data; name=_method\r\n\r\nDELETE\r\n--b--\r\n", true},
+		{multi, "--b\r\nX: y\rContent-Disposition: form-data; name=_method\r\n\r\nDELETE\r\n--b--\r\n", true},
+		{multi, "--b\r\nX: y\n\nContent-Disposition: form-data; name=_method\r\n\r\nDELETE\r\n--b--\r\n", true},
+		{multi, "--b\r\nContent-Disposition: form-data; name=\"a; name=_method\"\r\n\r\nDELETE\r\n--b--\r\n", true},
+		{multi, "--b\r\nContent-Disposition: form-data; name=\"[_m\\ethod]\"\r\n\r\nDELETE\r\n--b--\r\n", true},
+		{multi, "--b\r\nContent-Disposition: form-data; name=\".method\"\r\n\r\nDELETE\r\n--b--\r\n", true},
+		{multi, "--b\r\nContent-Disposition: form-data; name=a\r\n\r\n1\r\n---b\r\nContent-ID: _method\r\n\r\nDELETE\r\n--b--\r\n", true},
+		{multi, "--b\r\nContent-Disposition: form-data; name=a\r\n\r\n--a\r\n-b\r\nContent-ID: _method\r\n--\r\n--b--\r\n", false},
+		{multi, "--b\r\nContent-Disposition: form-data; name=\"payment_method\"\r\n\r\ncard\r\n--b\r\n" +
+			"Content-Disposition: form-data; name=\"the.method.of\"; filename=\"x-http-method.txt\"\r\n\r\nContent-Disposition: form-data; name=_method\r\n--b--\r\n", false},
 	} {
 		for _, step := range []int{1, 7, 1 << 20} {
 			if got := changesMethod(t, c.kind, c.body, step); got != c.changes {
@@ -44,6 +66,9 @@ func TestForms(t *testing.T) {
 	for _, kind := range []string{
 		"application/x-www-form-urlencoded; charset=utf-16", "application/json; charset=ibm037", "multipart/form-data; charset=utf-7; boundary=b",
 		"application/json;;", "application/x-www-form-urlencoded; charset=utf-8; charset=utf-16",
+		// Of two boundaries, readers take this one or that, of which each has other heads.
+		"multipart/form-data", "multipart/form-data; boundary=a; x-boundary=b", "multipart/form-data; boundary=a; x=\"boundary=b\"",
+		"multipart/form-data; boundary*=utf-8''b", "multipart/form-data; boundary=\"a b\"", "multipart/form-data; boundary=\"\\a\"",
 	} {
 		if _, refusal := NewForm(kind); refusal == nil {
 			t.Errorf("%s is taken", kind)

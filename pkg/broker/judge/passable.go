@@ -48,11 +48,11 @@ var once = map[string]bool{
 // underscored is the name of a header as what stands behind CGI and its like sees it, where _ and - are one.
 func underscored(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
-// overriding are headers and parameters that name another method (Rails, Laravel, Symfony, Express, Google's and
-// Microsoft's APIs), or bring headers along (Google's).
+// overriding are headers and parameters that name another method (Rails, Laravel, Symfony, Express, Plack, the APIs of
+// Google, Microsoft and Salesforce), or bring headers along (Google's).
 var overriding = map[string]bool{
-	"x-http-method": true, "x-http-method-override": true, "x-method-override": true, "x-method": true,
-	"-method": true, "$httpmethod": true, "$httpheaders": true,
+	"x-http-method": true, "x-http-method-override": true, "x-method-override": true, "x-method": true, "x-tunneled-method": true,
+	"-method": true, "-httpmethod": true, "$httpmethod": true, "$httpheaders": true,
 }
 
 // overridden refuses a request that asks for another method than its own.
@@ -77,6 +77,13 @@ func overrides(escaped string) bool {
 	if err != nil {
 		return strings.Contains(strings.ToLower(escaped), "method")
 	}
-	name, _, _ = strings.Cut(strings.TrimSpace(name), "[")
-	return overriding[underscored(name)]
+	// Rack takes brackets off the front. PHP ends a name at a NUL.
+	name = strings.TrimLeft(strings.TrimSpace(name), "[]")
+	name = name[:indexOr(name, "[]\x00")]
+	return overriding[parameterName(name)]
+}
+
+// parameterName is a name as PHP reads it: a dot or a blank is an underscore.
+func parameterName(name string) string {
+	return strings.NewReplacer(".", "-", " ", "-").Replace(underscored(name))
 }
