@@ -74,8 +74,19 @@ func (q *inquiry) golang() (*Answer, error) {
 	return file("", q.Path)
 }
 
-// sums asks a database of checksums, or a mirror for it. Its answers are signed.
+// sums asks a database of checksums, or a mirror for it. Its answers are signed. What it does not know yet it fetches
+// from wherever the module's name leads, so that is one that there is.
 func (q *inquiry) sums(name, path string) (*Answer, error) {
+	if asked, ok := strings.CutPrefix(path, "/lookup/"); ok {
+		module, version, _ := strings.Cut(asked, "@")
+		plain, ok := unescaped(module)
+		if _, exact := unescaped(version); !ok || !exact || module == "" || version == "" {
+			return nil, q.unknown()
+		}
+		if err := q.admit(plain); err != nil {
+			return nil, err
+		}
+	}
 	for _, p := range q.places {
 		if p.to == "" || p.host() != name {
 			continue

@@ -84,3 +84,18 @@ func TestGoLists(t *testing.T) {
 	r = newRig(t, "go", route.Packages{Allow: []string{"github.com/good/x"}}, nil)
 	r.want("/github.com/good/x.git/@latest", "package: …")
 }
+
+// TestGoSums: a database of checksums fetches a module that it does not know, from wherever its name leads.
+func TestGoSums(t *testing.T) {
+	r := newRig(t, "go", route.Packages{Allow: []string{"github.com/BurntSushi/*"}, Deny: []string{"github.com/BurntSushi/evil"}}, nil)
+	for _, base := range []string{"sum.golang.org", "other.example"} {
+		r.want("/sumdb/"+base+"/lookup/github.com/!burnt!sushi/toml@v1.9.0", "file …")
+		r.want("/sumdb/"+base+"/lookup/github.com/!burnt!sushi/evil@v1.9.0", "package: …")
+		r.want("/sumdb/"+base+"/lookup/stolen-bytes.attacker.example/m@v1.0.0", "package: stolen-bytes.attacker.example/m is not in…")
+		for _, odd := range []string{"github.com/BurntSushi/toml@v1.9.0", "github.com/!burnt!sushi/toml", "github.com/!burnt!sushi/toml@", "a@b@v1.0.0", "@v1.0.0"} {
+			r.want("/sumdb/"+base+"/lookup/"+odd, "path: …")
+		}
+		r.want("/sumdb/"+base+"/tile/8/0/x000/001", "file …")
+		r.want("/sumdb/"+base+"/latest", "file …")
+	}
+}
