@@ -169,6 +169,7 @@ func TestRequestErrors(t *testing.T) {
 		{"a.example GET /a%C3", `f:1:15: the path is not in UTF-8: "/a%C3"`},
 		{"a.example GET /a?b=c", `f:1:15: a path is written without escapes and without a query; * stands for a segment or a part of one: "/a?b=c"`},
 		{"a.example graphql=mutation", `f:1:11: of GraphQL, only queries can be told apart: "graphql=mutation" (did you mean graphql=query?)`},
+		{"a.example GET /graphql graphql=query websocket", `f:1:1: of what a WebSocket carries, queries can't be told apart: leave websocket or graphql=query out: "a.example"`},
 		{"a.example graphql=query", `f:1:1: graphql=query is about one endpoint: name it, as in POST /graphql graphql=query: "a.example"`},
 		{"a.example max_upload=many", `f:1:11: behind max_upload= stands a size, as in max_upload=64KiB: "max_upload=many"`},
 		{"a.example raed", `f:1:11: unknown flag: "raed" (did you mean read?)`},

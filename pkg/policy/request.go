@@ -219,6 +219,8 @@ func vetCarried(r *Rule) finding {
 		return about("of a proxy, the broker could not look into what it asks for: leave connect out")
 	case r.Inspects() && r.Upgrade:
 		return about("upgrade is for connections that are not inspected: write websocket behind the requests that may become one")
+	case r.Request != nil && r.Request.GraphQL != "" && r.Request.WebSocket:
+		return about("of what a WebSocket carries, queries can't be told apart: leave websocket or graphql=query out")
 	case r.Request != nil && r.Request.GraphQL != "" && r.Request.Path == "":
 		return about("graphql=query is about one endpoint: name it, as in POST /graphql graphql=query")
 	}

@@ -101,6 +101,10 @@ func (r *Rules) admit(method, rawPath string, asks bool) (*Admitted, *Refusal) {
 			return nil, &Refusal{What: "websocket", Rule: rule.Rule,
 				Text: said() + " asks for a WebSocket, and " + rule.Rule + " has not the word websocket"}
 		}
+		if asks && rule.GraphQL != "" {
+			return nil, &Refusal{What: "websocket", Rule: rule.Rule,
+				Text: said() + " asks for a WebSocket, and " + rule.Rule + " allows queries of GraphQL, which nobody tells apart there"}
+		}
 		return &Admitted{
 			Rule: rule.Rule, GraphQL: rule.GraphQL, MaxUpload: mostUploaded(rule, method, asks), WebSocket: asks,
 			// Where any method may be used, it does not matter which one the server takes it for.

@@ -167,3 +167,17 @@ func TestOnward(t *testing.T) {
 		t.Errorf("goes back: %v", back)
 	}
 }
+
+// TestGraphQLSocket: over a WebSocket, operations are in frames that nobody reads.
+func TestGraphQLSocket(t *testing.T) {
+	i := route.Inspected{Name: "a.example", Port: 443, Allow: []route.Request{
+		{Methods: get, Path: "/graphql", GraphQL: route.GraphQLQuery, WebSocket: true, Rule: "p:1"},
+	}}
+	h := http.Header{"Upgrade": {"websocket"}, "Connection": {"Upgrade"}}
+	if admitted, refusal := Inspected(&i, "GET", "/graphql", "query=%7Ba%7D", h); refusal == nil || refusal.What != "websocket" {
+		t.Errorf("%+v %+v", admitted, refusal)
+	}
+	if _, refusal := Inspected(&i, "GET", "/graphql", "query=%7Ba%7D", http.Header{}); refusal != nil {
+		t.Error(refusal.Text)
+	}
+}
