@@ -133,6 +133,9 @@ func (x *exchange) judge(path, query string) (*http.Request, *no) {
 		}
 	}
 	header := judge.Onward(r.Header, admitted.WebSocket)
+	if admitted.WebSocket && admitted.MaxUpload != 0 {
+		delete(header, "Sec-Websocket-Extensions") // what is packed would not be counted as it is
+	}
 	query, n := x.putOn(header, query)
 	if n != nil {
 		return nil, n

@@ -8,6 +8,7 @@ type frames struct {
 	most   int64 // bytes of payload; 0: any number; less: none
 
 	payload int64
+	heads   int64 // bytes of all heads
 	head    [14]byte
 	have    int    // bytes of the head
 	left    uint64 // bytes of the payload
@@ -62,12 +63,16 @@ func (f *frames) odd() bool {
 	opcode, size := f.head[0]&0x0f, f.head[1]&0x7f
 	control := opcode >= 8
 	return opcode > 10 || opcode > 2 && !control || // reserved
-		f.head[0]&0x30 != 0 || // no extension has these; the third is permessage-deflate's (RFC 7692)
+		f.head[0]&0x30 != 0 || // no extension has these
+		f.head[0]&0x40 != 0 && f.most != 0 || // permessage-deflate's (RFC 7692), which nobody offers where bytes count
 		f.head[1]&0x80 != 0 != f.masked ||
 		control && (size > 125 || f.head[0]&0xc0 != 0x80)
 }
 
 const endless = 1 << 62
+
+// freeHeads are the bytes of heads that count for nothing. A client's has four that it may choose, and needs no payload.
+const freeHeads = 4 << 10
 
 // begin counts what follows a whole head.
 func (f *frames) begin() *no {
@@ -82,7 +87,8 @@ func (f *frames) begin() *no {
 		return refusal("protocol", "what was sent is no frame of a WebSocket")
 	}
 	f.payload += int64(size)
-	if f.most > 0 && f.payload > f.most || f.most < 0 && f.payload > 0 {
+	f.heads += int64(f.have)
+	if f.most != 0 && f.payload+max(0, f.heads-freeHeads) > max(0, f.most) {
 		return refusal("size", "more was sent over the WebSocket than max_upload admits")
 	}
 	f.left = size

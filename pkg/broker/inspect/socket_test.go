@@ -55,7 +55,7 @@ func echo(w http.ResponseWriter, q *http.Request) {
 }
 
 // socket asks for a WebSocket.
-func (r *rig) socket(t *testing.T, path string) (*tls.Conn, *bufio.Reader, *http.Response) {
+func (r *rig) socket(t *testing.T, path string, headers ...string) (*tls.Conn, *bufio.Reader, *http.Response) {
 	t.Helper()
 	c, err := tls.Dial("tcp", r.front.Addr().String(), &tls.Config{RootCAs: trusted, ServerName: name})
 	if err != nil {
@@ -64,7 +64,11 @@ func (r *rig) socket(t *testing.T, path string) (*tls.Conn, *bufio.Reader, *http
 	t.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(patience))
 	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: eA==\r\n"+
-		"Sec-WebSocket-Version: 13\r\n\r\n", path, name)
+		"Sec-WebSocket-Version: 13\r\n", path, name)
+	for i := 0; i+1 < len(headers); i += 2 {
+		fmt.Fprintf(c, "%s: %s\r\n", headers[i], headers[i+1])
+	}
+	io.WriteString(c, "\r\n")
 	from := bufio.NewReader(c)
 	resp, err := http.ReadResponse(from, nil)
 	if err != nil {
@@ -120,6 +124,40 @@ func TestWebSocket(t *testing.T) {
 		if _, _, resp := r.socket(t, "/plain"); resp.StatusCode != 403 {
 			t.Error(resp)
 		}
+	}
+}
+
+// TestWebSocketUpload: max_upload holds for what has no payload, in whose masks the client writes what it likes, and for
+// what would be unpacked by the server.
+func TestWebSocketUpload(t *testing.T) {
+	for _, most := range []int64{10, -1} {
+		f := &frames{masked: true, most: most}
+		sent := 0
+		for ; sent < 1<<20 && f.walk([]byte(frame(0x89, true, ""))) == nil; sent += 6 {
+		}
+		if sent < 600 || sent > 8<<10 {
+			t.Errorf("max_upload %d: %d bytes of heads pass", most, sent)
+		}
+	}
+	if n := (&frames{masked: true}).walk([]byte(strings.Repeat(frame(0x89, true, ""), 1<<14))); n != nil {
+		t.Error(n.Text)
+	}
+	rules := any443(
+		route.Request{Methods: []string{"GET"}, Path: "/ws", WebSocket: true, Rule: "p:1"},
+		route.Request{Methods: []string{"GET"}, Path: "/few", WebSocket: true, MaxUpload: 10, Rule: "p:2"},
+	)
+	r := start(t, echo, func(s *setting) { s.Inspected = rules })
+	for path, want := range map[string]string{"/ws": "permessage-deflate", "/few": ""} {
+		c, from, resp := r.socket(t, path, "Sec-WebSocket-Extensions", "permessage-deflate")
+		if got := r.requests(); resp.StatusCode != 101 || got[len(got)-1].Header.Get("Sec-WebSocket-Extensions") != want {
+			t.Errorf("%s: %v %v", path, resp, got[len(got)-1].Header)
+		}
+		io.WriteString(c, frame(0xc2, true, "packed"))
+		back, _ := io.ReadAll(io.LimitReader(from, 2))
+		if (len(back) > 0) != (want != "") {
+			t.Errorf("%s: came back %q", path, back)
+		}
+		c.Close()
 	}
 }
 
