@@ -17,21 +17,35 @@ import (
 type key struct {
 	route      route.Route
 	credential onward.Credential
-	headers    []string // where a credential may stand
-	query      []string
+	takes      bool     // the only credential that may go to this name
+	headers    []string // where it stands, besides those that known APIs have
+	query      string
 }
 
-// places are the headers and parameters that a request may have a credential in. Where one is put on, no other passes:
-// with it, the agent could do what it likes in somebody else's account.
+// Where a credential is put on, no other passes: with it, the agent could do what it likes in somebody else's account.
+// These are what known APIs have in the name of a header for one, between hyphens.
 var (
-	headerPlaces = []string{
-		"Authorization", "Proxy-Authorization", "X-Api-Key", "Api-Key", "Apikey", "X-Goog-Api-Key", "X-Auth-Token",
-		"X-Access-Token", "Private-Token", "Job-Token", "Deploy-Token", "Cookie",
+	secretWords = []string{
+		"token", "auth", "authorization", "apikey", "cookie", "cookie2", "secret", "credential", "credentials", "password",
 	}
-	queryPlaces = []string{
-		"key", "api_key", "apikey", "api-key", "access_token", "oauth_token", "private_token", "job_token", "token",
-	}
+	keyWords = []string{"api", "access", "subscription", "application", "auth"} // in front of key
 )
+
+// ofCredentials says whether a header of that name, in hyphens, may have a credential. What a page shows against forged
+// requests is none.
+func ofCredentials(name string) bool {
+	words := strings.Split(strings.ToLower(name), "-")
+	for i, w := range words {
+		before := ""
+		if i > 0 {
+			before = words[i-1]
+		}
+		if slices.Contains(secretWords, w) && before != "csrf" && before != "xsrf" || w == "key" && slices.Contains(keyWords, before) {
+			return true
+		}
+	}
+	return false
+}
 
 func newKey(r route.Route, secret []byte) (*key, error) {
 	k := &key{route: r}
@@ -44,15 +58,11 @@ func newKey(r route.Route, secret []byte) (*key, error) {
 			return nil, err
 		}
 	}
-	k.headers = slices.Clone(headerPlaces)
-	k.query = slices.Clone(queryPlaces)
+	k.takes, k.query = true, judge.ParameterName(r.Inject.Query)
 	for _, name := range append([]string{r.Inject.Header}, prefixed(r.Inject.ByPrefix)...) {
-		if name = http.CanonicalHeaderKey(name); name != "" && !slices.Contains(k.headers, name) {
-			k.headers = append(k.headers, name)
+		if name != "" {
+			k.headers = append(k.headers, hyphened(name))
 		}
-	}
-	if name := strings.ToLower(r.Inject.Query); name != "" && !slices.Contains(k.query, name) {
-		k.query = append(k.query, name)
 	}
 	return k, nil
 }
@@ -80,6 +90,9 @@ func (k *key) take(token string, h http.Header, rawQuery string) (shown bool, qu
 		}
 		delete(h, name)
 	}
+	if k.takes && protocolShows(h["Sec-Websocket-Protocol"]) {
+		return false, "", refusal("credential", "header Sec-WebSocket-Protocol has what could be a credential: show the token in another one")
+	}
 	if rawQuery == "" {
 		return shown, "", k.missing(shown)
 	}
@@ -93,7 +106,7 @@ func (k *key) take(token string, h http.Header, rawQuery string) (shown bool, qu
 		if err != nil {
 			return false, "", refusal("query", "the query has a part that is not one parameter")
 		}
-		if !slices.Contains(k.query, strings.ToLower(name)) {
+		if !k.inQuery(name) {
 			rest = append(rest, part)
 			continue
 		}
@@ -108,7 +121,29 @@ func (k *key) take(token string, h http.Header, rawQuery string) (shown bool, qu
 }
 
 // inHeader says whether a header may have a credential.
-func (k *key) inHeader(name string) bool { return slices.Contains(k.headers, hyphened(name)) }
+func (k *key) inHeader(name string) bool {
+	name = hyphened(name)
+	return k.takes && (ofCredentials(name) || slices.Contains(k.headers, name))
+}
+
+// inQuery says whether a parameter may be one, which is unescaped.
+func (k *key) inQuery(name string) bool {
+	return k.takes && (judge.TakesCredential(name) || k.query != "" && judge.ParameterName(name) == k.query)
+}
+
+// maxProtocol is longer than a protocol over WebSockets is called, and not longer than keys are.
+const maxProtocol = 39
+
+// protocolShows says whether a list of protocols has a credential: in a browser it is the only header that can be set.
+func protocolShows(lines []string) bool {
+	for protocol := range strings.SplitSeq(strings.ToLower(strings.Join(lines, ",")), ",") {
+		protocol = strings.TrimSpace(protocol)
+		if len(protocol) > maxProtocol || ofCredentials(strings.NewReplacer(".", "-", "_", "-").Replace(protocol)) || strings.Contains(protocol, "bearer") {
+			return true
+		}
+	}
+	return false
+}
 
 // adds says whether a header is one that the route has.
 func (k *key) adds(name string) bool {
@@ -124,7 +159,7 @@ func (k *key) behindSemicolon(rawQuery string) bool {
 		_, behind, _ := strings.Cut(part, ";")
 		for one := range strings.SplitSeq(behind, ";") {
 			name, _, _ := strings.Cut(one, "=")
-			if name, err := url.QueryUnescape(name); err == nil && slices.Contains(k.query, strings.ToLower(name)) {
+			if name, err := url.QueryUnescape(name); err == nil && k.inQuery(name) {
 				return true
 			}
 		}

@@ -35,7 +35,9 @@ func TestKey(t *testing.T) {
 			{"X-Api-Key", token, 200, "Bearer " + canary}, {"Authorization", basic, 200, "Bearer " + canary},
 			{"Authorization", "Bearer sk-of-somebody-else", 403, ""}, {"X-Api-Key", "sk-of-somebody-else", 403, ""},
 			{"Cookie", "session=1", 403, ""}, {"Private-Token", "x", 403, ""}, {"Authorization", token + "x", 403, ""},
-			{"X-Other", "1", 200, ""},
+			{"X-Vault-Token", "x", 403, ""}, {"Ocp-Apim-Subscription-Key", "x", 403, ""}, {"X_Amz_Security_Token", "x", 403, ""},
+			{"DD-Application-Key", "x", 403, ""}, {"X-Openai-Actor-Authorization", "x", 403, ""}, {"X-Sentry-Auth", "x", 403, ""},
+			{"X-Csrf-Token", "1", 200, ""}, {"Idempotency-Key", "1", 200, ""}, {"X-Author", "1", 200, ""}, {"X-Other", "1", 200, ""},
 		} {
 			before := len(r.requests())
 			got := r.ask(c, "GET", "/", "", q.header, q.value, "X-Tenant", "evil", "X_Tenant", "evil")
@@ -65,6 +67,10 @@ func TestKeyInQuery(t *testing.T) {
 		"?a=1&key=" + token: "/?a=1&key=sk-canary-3f2a9d-VERYSECRET%2B%2F%3Dx", "?a=%31": "/?a=%31",
 		"?key=sk-of-somebody-else": "", "?%6bey=x": "", "?KEY=x": "", "?access_token=x": "", "?a=1;key=x": "", "?a;%6bey=x&b": "",
 		"?a=1;b=2": "/?a=1;b=2", "?key=" + token + "&key=x": "",
+		// As Rack and PHP read names.
+		"?[private_token]=x": "", "?%5B%5Bprivate_token%5D=x": "", "?private.token=x": "", "?+access_token=x": "", "?key%00x=x": "", "?a;[key]=x": "",
+		"?sig=x": "", "?X-Amz-Signature=x": "", "?subscription-key=x": "", "?$httpHeaders=Authorization:x": "", "?%24access_token=x": "",
+		"?a[key]=1&callback=x&my.key=1&keys=1": "/?a[key]=1&callback=x&my.key=1&keys=1",
 	} {
 		before := len(r.requests())
 		got := r.ask(c, "GET", "/"+query, "")
@@ -119,5 +125,19 @@ func TestKeyMissing(t *testing.T) {
 	}
 	if n := len(r.requests()); n != 0 {
 		t.Errorf("%d requests went on", n)
+	}
+}
+
+// TestKeyInProtocol: browsers show a key where a WebSocket's protocol is chosen, since they can set no other header
+// (https://platform.openai.com/docs/guides/realtime-websocket, and the API server of Kubernetes).
+func TestKeyInProtocol(t *testing.T) {
+	r := start(t, echo, keyed(route.Inject{Header: "authorization", Value: "Bearer {}"}))
+	for protocol, want := range map[string]int{
+		"realtime, openai-insecure-api-key.sk-x": 403, "token, 0123": 403, "base64url.bearer.authorization.k8s.io.eA": 403,
+		strings.Repeat("a", 50): 403, "openai-beta.realtime-v1, graphql-transport-ws": 101,
+	} {
+		if _, _, resp := r.socket(t, "/", "Sec-WebSocket-Protocol", protocol); resp.StatusCode != want {
+			t.Error(protocol, resp.StatusCode)
+		}
 	}
 }

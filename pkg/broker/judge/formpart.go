@@ -72,7 +72,7 @@ func partHead(head string) *Refusal {
 			return inBody(name)
 		}
 	}
-	plain := parameterName(strings.ReplaceAll(head, `\`, ""))
+	plain := underlined(strings.ReplaceAll(head, `\`, ""))
 	for word := range overriding {
 		for at, rest := 0, plain; ; {
 			i := strings.Index(rest, word)

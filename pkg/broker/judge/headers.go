@@ -27,15 +27,20 @@ var neverHeaders = []string{
 	"alt-used", "early-data",
 }
 
-// credentialParameters are names in a query by which known APIs take a credential or change how they answer, in lower
-// case. They don't pass unless the endpoint lists them by name.
+// credentialParameters are names in a query by which known APIs take a credential, or a header with one, as ParameterName
+// has them.
 var credentialParameters = map[string]bool{
-	"key": true, "$key": true, "api_key": true, "apikey": true, "api-key": true, "access_token": true,
-	"$access_token": true, "oauth_token": true, "$oauth_token": true, "private_token": true, "job_token": true,
-	"token": true, "auth": true, "authorization": true, "subscription-key": true, "x-amz-signature": true,
-	"x-amz-security-token": true, "x-goog-signature": true, "sig": true, "signature": true, "callback": true,
-	"$callback": true, "quotauser": true, "$quotauser": true,
+	"key": true, "$key": true, "api-key": true, "apikey": true, "access-token": true, "$access-token": true,
+	"oauth-token": true, "$oauth-token": true, "private-token": true, "job-token": true, "token": true, "auth": true,
+	"authorization": true, "subscription-key": true, "x-amz-signature": true, "x-amz-security-token": true,
+	"x-goog-signature": true, "sig": true, "signature": true, "$httpheaders": true,
 }
+
+// answerParameters are those by which known APIs change how they answer.
+var answerParameters = map[string]bool{"callback": true, "$callback": true, "quotauser": true, "$quotauser": true}
+
+// TakesCredential says whether known APIs take a credential by a parameter of that name, which is unescaped.
+func TakesCredential(name string) bool { return credentialParameters[ParameterName(name)] }
 
 // PassHeaders are the headers of a request that go on to the host of a route: those on a general list and on the route's.
 // The broker sets the rest.

@@ -77,13 +77,17 @@ func overrides(escaped string) bool {
 	if err != nil {
 		return strings.Contains(strings.ToLower(escaped), "method")
 	}
-	// Rack takes brackets off the front. PHP ends a name at a NUL.
-	name = strings.TrimLeft(strings.TrimSpace(name), "[]")
-	name = name[:indexOr(name, "[]\x00")]
-	return overriding[parameterName(name)]
+	return overriding[ParameterName(name)]
 }
 
-// parameterName is a name as PHP reads it: a dot or a blank is an underscore.
-func parameterName(name string) string {
-	return strings.NewReplacer(".", "-", " ", "-").Replace(underscored(name))
+// ParameterName is a name in a query or a form, unescaped, as the most generous of servers read it: Rack takes brackets off
+// its front, and PHP ends it at a NUL. What stands in brackets behind it is not the name's.
+func ParameterName(name string) string {
+	name = strings.TrimLeft(strings.TrimSpace(name), "[]")
+	return underlined(name[:indexOr(name, "[]\x00")])
+}
+
+// underlined is a text in which PHP would take a dot or a blank of a name for an underscore, and CGI a hyphen.
+func underlined(s string) string {
+	return strings.NewReplacer(".", "-", " ", "-").Replace(underscored(s))
 }

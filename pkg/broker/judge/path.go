@@ -73,7 +73,8 @@ func escapedInPath(c byte) bool {
 	return c >= utf8.RuneSelf || strings.IndexByte(" \"<>[]^`{|}", c) >= 0
 }
 
-// judgeQuery refuses parameters that the endpoint does not list, and credentials.
+// judgeQuery refuses parameters that the endpoint does not list, and credentials. They don't pass unless the endpoint
+// lists them by name.
 func judgeQuery(r *route.Route, e *route.Endpoint, raw string) *Refusal {
 	if raw == "" {
 		return nil
@@ -95,7 +96,8 @@ func judgeQuery(r *route.Route, e *route.Endpoint, raw string) *Refusal {
 			return refuse("query", "the query has a part that is not one parameter")
 		case seen[name] && !anything:
 			return refuse("query", "parameter %s stands twice in the query", quote(name, 64))
-		case name == r.Inject.Query, !listed && (!anything || credentialParameters[strings.ToLower(name)]):
+		case r.Inject.Query != "" && ParameterName(name) == ParameterName(r.Inject.Query),
+			!listed && (!anything || TakesCredential(name) || answerParameters[ParameterName(name)]):
 			return refuse("query", "parameter %s is not on the list of %s %s of route %s",
 				quote(name, 64), e.Method, e.Path, r.Name)
 		}
