@@ -3,11 +3,13 @@ package judge
 import (
 	"net/http"
 	"net/url"
+	"strings"
 )
 
-// sources are headers by which a server takes what it writes from another path: of S3, Azure, Google and Swift.
-var sources = map[string]bool{
-	"x-amz-copy-source": true, "x-ms-copy-source": true, "x-ms-rename-source": true, "x-goog-copy-source": true, "x-copy-from": true,
+// takesFrom says whether a server takes what it writes from another path, by a header: S3, whose likes put another word in
+// front, Azure, Google and Swift.
+func takesFrom(lower string) bool {
+	return strings.HasSuffix(lower, "-copy-source") || strings.HasSuffix(lower, "-rename-source") || lower == "x-copy-from"
 }
 
 // destined judges the other path that a request has, where rules are about paths: what WebDAV copies or moves goes to
@@ -18,7 +20,7 @@ func (r *Rules) destined(method string, h http.Header) *Refusal {
 	}
 	for name, values := range h {
 		switch lower := underscored(name); {
-		case sources[lower]:
+		case takesFrom(lower):
 			return refuse("header", "header %s takes what is written from another path, which is not judged", quote(name, 64))
 		case lower == "destination" && len(values) == 0: // behind the body
 			return refuse("header", "header %s has no path that can be judged", quote(name, 64))

@@ -22,6 +22,7 @@ func TestDestination(t *testing.T) {
 		{"Destination", "open/b", false}, {"Destination", "", false}, {"Destination", "dav:open", false}, {"Destination", "https://%zz/open", false},
 		{"destination", "/closed/b", false}, {"X-Amz-Copy-Source", "/open/secret/b", false}, {"X_amz_copy_source", "x", false},
 		{"X-Ms-Copy-Source", "https://x/", false}, {"X-Copy-From", "/open/b", false},
+		{"X-Amz-Rename-Source", "/open/b", false}, {"X-Oss-Copy-Source", "/open/b", false}, {"X-Obs_copy-source", "/open/b", false},
 	} {
 		if _, refusal := Inspected(&i, "COPY", "/open/a", "", http.Header{c.name: {c.value}}); (refusal == nil) != c.ok {
 			t.Errorf("%s: %s: %+v", c.name, c.value, refusal)
