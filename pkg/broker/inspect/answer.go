@@ -22,6 +22,7 @@ type silence struct {
 	mu        sync.Mutex
 	timer     *time.Timer
 	answering bool
+	fired     bool
 	over      bool
 }
 
@@ -37,6 +38,7 @@ func (s *silence) fire() {
 	if s.over {
 		return // the connection is another request's by now
 	}
+	s.fired = true
 	s.of.cancel(errSilent)
 	if s.answering { // and may wait for a client that does not read. Before, it is to hear why
 		s.of.control.SetWriteDeadline(time.Now())
@@ -52,11 +54,13 @@ func (s *silence) heard() {
 	}
 }
 
-// answer says that the client hears from the server.
-func (s *silence) answer() {
+// answer says whether the client hears from the server, and not why there is no answer.
+func (s *silence) answer(is bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.answering = true
+	if s.answering = is; is && s.fired {
+		s.of.control.SetWriteDeadline(time.Now())
+	}
 }
 
 func (s *silence) end() {
@@ -86,7 +90,7 @@ func (x *exchange) forward(w http.ResponseWriter, out *http.Request) {
 	}
 	defer resp.Body.Close()
 	x.silence.heard()
-	x.silence.answer()
+	x.silence.answer(true)
 	if err := x.pass(w, resp); err != nil {
 		if x.event.Refused == "" && x.ctx.Err() != nil {
 			n := x.ended()

@@ -82,7 +82,9 @@ func (h *hints) pass(code int, head textproto.MIMEHeader) error {
 		return nil // net/http may be about to say 100 where the body is read, and both would write at once
 	}
 	h.x.back(h.w.Header(), http.Header(head))
+	h.x.silence.answer(true) // who does not read is not waited for
 	h.w.WriteHeader(code)
+	h.x.silence.answer(false)
 	clear(h.w.Header())
 	return nil
 }
