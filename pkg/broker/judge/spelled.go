@@ -22,6 +22,9 @@ const (
 // escape is one that is left when all were decoded: who decodes twice reads another path.
 var escape = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 
+// session begins what ASP.NET takes out of a path: its sessions without cookies, (S(…)), wherever they stand.
+var session = regexp.MustCompile(`(?i)\([afs]\(`)
+
 // spelled gives a path of an inspected name its one spelling: what was escaped is decoded, but for a slash. Unlike the
 // routes, whose clients are known, a name may have clients that escape what they need not, write %2f for %2F, and have a
 // slash within a segment (GitLab's projects, npm's scopes). What leads to another segment, or to another one with some
@@ -72,6 +75,9 @@ func segments(path string) *Refusal {
 		}
 		if strings.Count(read, "/") != strings.Count(path, "/") || strings.Contains(read, `\`) || escape.MatchString(read) {
 			return refuse("path", "the path has a character that servers take for another, or an escape within an escape")
+		}
+		if session.MatchString(read) {
+			return refuse("path", "the path has what ASP.NET takes out of it")
 		}
 		pieces := strings.Split(strings.ReplaceAll(read, escapedSlash, "/"), "/")[1:]
 		for j, piece := range pieces {

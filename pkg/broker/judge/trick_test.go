@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +17,7 @@ import (
 // tricks are ways to write a path that some server takes for TARGET, a path without its first slash.
 var tricks = []string{
 	"/TARGET", "//TARGET", "/./TARGET", "/%2e/TARGET", "/x/../TARGET", "/x/%2e%2e/TARGET", "/x/%2E%2E%2FTARGET", "/x/..%2fTARGET",
-	"/x/.%2e/TARGET", "/x/%252e%252e/TARGET", "/x/%25%32%65%25%32%65/TARGET", "/x/..%252fTARGET", "/x/..%c0%afTARGET", "/x/..%e0%80%afTARGET",
+	"/(S(x))/TARGET", "/%28a%28x%29%29/TARGET", "/(F(x)A(y))TARGET", "/x/.%2e/TARGET", "/x/%252e%252e/TARGET", "/x/%25%32%65%25%32%65/TARGET", "/x/..%252fTARGET", "/x/..%c0%afTARGET", "/x/..%e0%80%afTARGET",
 	"/x/%c0%ae%c0%ae/TARGET", "/x/..%u2215TARGET", "/x/%u002e%u002e/TARGET", `/x\..\TARGET`, "/x%5c..%5cTARGET", "/x%5C..%5CTARGET",
 	"/x/..;/TARGET", "/x/..;a=b/TARGET", "/x/..%3bTARGET", "/x/..%3B/TARGET", "/;/TARGET", "/;a/TARGET", "/TARGET;", "/TARGET;a=b", "/TARGET%3b",
 	"/TARGET/", "/TARGET//", "/TARGET/.", "/TARGET/x/..", "/TARGET%2f", "/TARGET%2F.", "/TARGET.", "/TARGET..", "/TARGET%20", "/TARGET%2e", "/TARGET%20.",
@@ -133,9 +134,13 @@ func servers(raw string) []string {
 		}
 		return strings.Join(parts, "/")
 	})
+	grow(func(p string) string { return cookieless.ReplaceAllString(p, "") })
 	grow(func(p string) string { return path.Clean("/" + p) })
 	return all
 }
+
+// cookieless is what ASP.NET takes out of a path: its sessions without cookies.
+var cookieless = regexp.MustCompile(`(?i)\((?:[afs]\([^()/]*\))+\)`)
 
 // onlyBelow is a name where one subtree may be read, but for a part, and butFor one where all may but one.
 var (
