@@ -145,6 +145,8 @@ func TestOnward(t *testing.T) {
 		"Authorization": {"Bearer x"}, "Cookie": {"a", "b"}, "X-Own": {"y"}, "Range": {"bytes=1-"}, "Te": {"gzip, trailers"}, "Expect": {"100-continue"},
 		"Connection": {"keep-alive"}, "Keep-Alive": {"1"}, "Proxy-Authorization": {"z"}, "Transfer-Encoding": {"chunked"}, "Trailer": {"X"},
 		"Upgrade": {"h2c"}, "Http2-Settings": {"AAA"}, "Sec-Websocket-Key": {"k"}, "Sec-Fetch-Mode": {"cors"}, "Content-Length": {"1"}, "Host": {"evil"},
+		"X-Override-Url": {"/admin"}, "X-Envoy-Original-Path": {"/admin"}, "X-Matched-Path": {"/admin"}, "X-Invoke-Path": {"/admin"},
+		"X-Http-Destinationurl": {"/admin"}, "Proxy": {"http://evil"}, "X-Accel-Mapping": {"/=/"}, "X-Sendfile-Type": {"X-Accel-Redirect"},
 		"X-Forwarded-Host": {"evil"}, "X_forwarded_host": {"evil"}, "X-Original-Url": {"/admin"}, "X-Rewrite-Url": {"/admin"}, "Forwarded": {"host=evil"},
 		"Transfer_encoding": {"chunked"}, "Content_length": {"0"},
 	}

@@ -11,8 +11,10 @@ var ofConnection = []string{
 }
 
 // elsewhere are headers by which a server, or a proxy before it, is told of another host, path or caller than the
-// request's own. Rules are about what the request says.
+// request's own (Envoy, Next.js, IIS), where files are (Rack), or which proxy to ask (what runs as CGI). Rules are about
+// what the request says.
 var elsewhere = []string{
+	"x-override-url", "x-envoy-original-*", "x-matched-path", "x-invoke-*", "x-http-destination*", "proxy", "x-accel-*", "x-sendfile*",
 	"forwarded", "x-forwarded*", "via", "x-real-ip", "x-host*", "x-http-host*", "x-original-*", "x-rewrite-*", "x-proxy-*", "alt-used", "early-data",
 }
 
