@@ -2,6 +2,7 @@ package broker
 
 import (
 	"compress/gzip"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -134,7 +135,9 @@ func TestRegistryRoom(t *testing.T) {
 	}
 	all.Wait()
 	d := r.Proxy.documents
-	if !d.small.TryAcquire(maxSmall) || !d.large.TryAcquire(maxLarge) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // room is given back behind the last byte of an answer
+	defer cancel()
+	if d.small.Acquire(ctx, maxSmall) != nil || d.large.Acquire(ctx, maxLarge) != nil {
 		t.Error("room was not given back")
 	}
 }
