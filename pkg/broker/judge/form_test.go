@@ -29,6 +29,8 @@ func TestForms(t *testing.T) {
 		{multi, "--b\r\nContent-Disposition: form-data; name=\"a\"; name=\"_method\"\r\n\r\nDELETE\r\n", true},
 		{multi, "--b\r\nContent-Disposition: form-data; name=\"\\_method\"\r\n\r\nDELETE\r\n", true},
 		{multi, "--b\r\nContent-Disposition: form-data; name=\"" + strings.Repeat("a", maxPartHead) + "\"\r\n\r\n", true},
+		{multi, "--b\r\n" + strings.Repeat("a: b\r\n", maxPartLines+1), true},
+		{multi, "--b\r\n" + strings.Repeat("a: b\r\n", maxPartLines-2) + "\r\n1\r\n--b--\r\n", false},
 		{multi, "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"my_method.rb\"\r\nContent-Type: text/plain\r\n\r\n_method=x\nname=\"_method\"\r\n--b--\r\n", false},
 		{"application/json", `{"a":1,"_method":"DELETE"}`, true}, {"application/json", `{"\u005fmethod":"DELETE"}`, true},
 		{"application/json", `{"a":{"b":[{}]},"_Method":"DELETE"}`, true}, {"application/vnd.api+json", ` {"_method" : "DELETE"`, true},
@@ -67,6 +69,7 @@ func TestForms(t *testing.T) {
 		"application/x-www-form-urlencoded; charset=utf-16", "application/json; charset=ibm037", "multipart/form-data; charset=utf-7; boundary=b",
 		"application/json;;", "application/x-www-form-urlencoded; charset=utf-8; charset=utf-16",
 		// Of two boundaries, readers take this one or that, of which each has other heads.
+		"multipart/form-data; boundary=" + strings.Repeat("b", maxBoundary+1),
 		"multipart/form-data", "multipart/form-data; boundary=a; x-boundary=b", "multipart/form-data; boundary=a; x=\"boundary=b\"",
 		"multipart/form-data; boundary*=utf-8''b", "multipart/form-data; boundary=\"a b\"", "multipart/form-data; boundary=\"\\a\"",
 	} {

@@ -6,14 +6,17 @@ import (
 	"strings"
 )
 
-// maxPartHead are the bytes of a part's head.
-const maxPartHead = 8 << 10
+const (
+	maxPartHead  = 8 << 10 // bytes
+	maxPartLines = 64      // of a part's head, which is looked at anew with each line
+	maxBoundary  = 70      // RFC 2046, section 5.1.1
+)
 
 // bounded takes what stands between the parts of a body. Of two boundaries, or a quoted one, readers take this one or that:
 // what is the head of a part to one is content to another.
 func (f *Form) bounded(lowerType, boundary string) *Refusal {
 	const odd = "the content type has no boundary, or one that servers read in different ways"
-	if boundary == "" || strings.Count(lowerType, "boundary=") != 1 || strings.Contains(lowerType, `\`) || strings.ContainsFunc(boundary, oddInLine) {
+	if boundary == "" || len(boundary) > maxBoundary || strings.Count(lowerType, "boundary=") != 1 || strings.Contains(lowerType, `\`) || strings.ContainsFunc(boundary, oddInLine) {
 		return refuse("header", odd)
 	}
 	f.between = "--" + boundary
@@ -43,6 +46,8 @@ func (f *Form) part(c byte) *Refusal {
 	switch {
 	case len(f.word) > maxPartHead:
 		return refuse("body", "the head of a part of the body has more than %d bytes", maxPartHead)
+	case c == '\n' && bytes.Count(f.word, []byte("\n")) > maxPartLines:
+		return refuse("body", "the head of a part of the body has more than %d lines", maxPartLines)
 	case c != '\n': // with the line, nothing of the value has come
 		return nil
 	}
