@@ -77,7 +77,7 @@ func TestE74Injection(t *testing.T) {
 			uid := ^uint32(0)
 			e := Event{Seq: ^uint64(0), Out: ^uint64(0), In: ^uint64(0), Millis: ^uint64(0), Time: time.Date(99999, 1, 1, 0, 0, 0, 0, time.UTC), Kind: Kind(s), Verdict: Verdict(s), Name: s, IP: s,
 				Port: 65535, Proto: s, Rule: s, Reason: s, UID: &uid, PID: -1 << 62, Comm: s, Suppressed: ^uint64(0),
-				Enforce: Verdict(s), Asker: Asker(s), Route: s, Method: s, Path: s, Model: s, Status: 65535, TokensIn: ^uint64(0), TokensOut: ^uint64(0), Key: s}
+				Enforce: Verdict(s), Asker: Asker(s), Route: s, Method: s, Path: s, Model: s, Status: 65535, TokensIn: ^uint64(0), TokensOut: ^uint64(0), Key: s, Prev: s}
 			line := Encode(e)
 			checkLine(t, line)
 			again, err := Decode(line)
