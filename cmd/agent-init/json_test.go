@@ -27,7 +27,7 @@ var goldenOf = map[string]string{
 	"report":   "../../internal/report/testdata/report.golden.json",
 	"doctor":   "../../internal/inspect/testdata/doctor.golden.json",
 	"launch":   "../../internal/launch/cli/testdata/list.golden.json",
-	"log":      "", // lines of the audit log: pkg/audit/testdata
+	"log":      "../../internal/inspect/testdata/verify.golden.json", // without --verify: pkg/audit/testdata
 }
 
 // TestEveryJSONIsHeld: what programs read has a version, and a file that holds it.

@@ -108,9 +108,12 @@ func explainCommand() command {
 
 func logCommand() command {
 	var o inspect.LogOptions
+	var verify bool
+	var copied, head string
 	return command{
-		name: "log", alone: true, synopsis: "[-f] [-n NUMBER] [--denied] [--all] [--since TIME] [--json]", json: "print the lines of the log as they are",
-		summary: "show what was allowed and denied",
+		name: "log", alone: true, synopsis: "[-f] [-n NUMBER] [--denied] [--all] [--since TIME] [--json] | --verify [--head N:HASH] [--copy FILE]",
+		json:    "print the lines of the log as they are; with --verify, the findings as JSON",
+		summary: "show what was allowed and denied, or verify that nobody has changed the log",
 		example: "agent-init log -f --denied",
 		flags: func(fs *flag.FlagSet) {
 			fs.BoolVar(&o.Follow, "f", false, "follow: show new lines until you interrupt it")
@@ -118,12 +121,29 @@ func logCommand() command {
 			fs.BoolVar(&o.Denied, "denied", false, "show only what was denied, or would be in enforce mode")
 			fs.BoolVar(&o.All, "all", false, "show the self-test's lines, too")
 			fs.StringVar(&o.Since, "since", "", "show only what is younger than `TIME`: a duration (10m, 1d), start (of agent-init), or a date (2026-01-31, 09:30)")
+			fs.BoolVar(&verify, "verify", false, "say which lines are missing, altered, added or in another place; exit code 1 if any is")
+			fs.StringVar(&head, "head", "", "with --verify: a line that has to be there, `N:HASH` as status and the metrics showed it")
+			fs.StringVar(&copied, "copy", "", "with --verify: `FILE` is a copy of the log, with older files beside it")
 		},
 		run: func(ctx context.Context, e environment, _ []string) error {
+			switch {
+			case verify:
+				return verifyLog(e, copied, head)
+			case copied+head != "":
+				return fault.New(fault.Usage, "agent-init log --verify", "--head and --copy are for --verify")
+			}
 			o.JSON, o.Colour = e.json, e.colour()
 			return inspect.Log(ctx, e.stdout, o)
 		},
 	}
+}
+
+func verifyLog(e environment, copied, head string) error {
+	v, err := inspect.VerifyLog(copied, head)
+	if err != nil {
+		return err
+	}
+	return cmp.Or(e.show(v, strings.Repeat(" ", 10), v.Write), verdict(v.Whole, fault.Failure))
 }
 
 func suggestCommand() command {

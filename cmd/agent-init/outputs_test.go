@@ -16,6 +16,7 @@ import (
 	"github.com/agent-init/agent-init/internal/lab/man"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -27,7 +28,7 @@ func goldenState() state.State {
 		Firewall: state.Firewall{Backend: "nftables", Verified: at.Add(time.Hour), Repairs: 1},
 		Guard: state.Guard{OK: true, UID: 64901, Restarts: 2, Seen: at, Stats: wire.Stats{Queries: 100, Allowed: 90, Denied: 10, Cached: 50, Asked: 40, Failed: 1,
 			Stripped: 3, Relays: 4, Passed: 70, Refused: 6, Drops: 8, Leases: 40, LeaseNanos: 12_000_000, AskedNanos: 900_000_000}},
-		SelfTest: &state.SelfTest{OK: true, Time: at, Checks: 60, Millis: 400}, Audit: state.Audit{File: "/var/log/agent-init/audit.jsonl"},
+		SelfTest: &state.SelfTest{OK: true, Time: at, Checks: 60, Millis: 400}, Audit: state.Audit{File: "/var/log/agent-init/audit.jsonl", Head: audit.Head{Seq: 17, Hash: strings.Repeat("0123456789abcdef", 4)}},
 	}
 	s.Keeper.PID, s.Keeper.Start = 1, 42
 	s.Agent.User, s.Agent.UID = "agent", 1000

@@ -74,6 +74,18 @@ func (p *publisher) status() state.State {
 	return p.state
 }
 
+// measured is the status with the head of the log as it is now.
+func (p *publisher) measured() state.State {
+	p.mu.Lock()
+	log := p.audit
+	p.mu.Unlock()
+	s := p.status()
+	if log != nil {
+		s.Audit.Head = log.Head()
+	}
+	return s
+}
+
 func (p *publisher) ready() bool { return p.status().Phase == state.PhaseReady }
 
 // publish writes the state for everyone. A disk that can't be written does not
@@ -89,14 +101,15 @@ func (p *publisher) publish() {
 	leased, log := p.leased, p.audit
 	p.mu.Unlock()
 	names, elements := leased.Counts()
-	fault := ""
+	fault, head := "", audit.Head{}
 	if log != nil {
+		head = log.Head()
 		if err := log.Err(); err != nil { // which waits for a disk that is slow
 			fault = err.Error()
 		}
 	}
 	p.update(func(s *state.State) {
-		s.Published, s.Leases.Names, s.Leases.Elements, s.Audit.Fault = time.Now(), names, elements, fault
+		s.Published, s.Leases.Names, s.Leases.Elements, s.Audit.Fault, s.Audit.Head = time.Now(), names, elements, fault, head
 	})
 	err := p.dir.Write(state.StatusFile, 0o644, p.status())
 	if errors.Is(err, unix.ENOSPC) { // the agent may fill that file system in the moment in which a spare is renewed

@@ -4,7 +4,10 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
+
+	"github.com/agent-init/agent-init/pkg/audit"
 )
 
 // WriteMetrics writes the state in the text format of Prometheus. The names are public.
@@ -52,8 +55,24 @@ func (s *State) WriteMetrics(w io.Writer, version string, now time.Time) error {
 		one("selftest_timestamp_seconds", "gauge", "When it ran.", stamp(s.SelfTest.Time))
 	}
 	one("audit_failing", "gauge", "1 if events can't be written.", number(s.Audit.Fault != ""))
+	s.Audit.writeMetrics(metric)
 	one("start_timestamp_seconds", "gauge", "When agent-init was started.", stamp(s.Started))
 	return b.Flush()
+}
+
+// writeMetrics writes the head of the log. A label with the hash would make a series of each value, and a number has no
+// more than 52 bits: so two have its first 24 digits, twelve each.
+func (a Audit) writeMetrics(metric func(name, kind, help string, values ...any)) {
+	half := func(i int) uint64 {
+		n, _ := strconv.ParseUint(a.Head.Hash[i:i+audit.MinHash/2], 16, 64) // the keeper's own: hexadecimal digits
+		return n
+	}
+	if len(a.Head.Hash) < audit.MinHash {
+		return
+	}
+	metric("audit_head", "gauge", "The number of the log's last line.", "", a.Head.Seq)
+	metric("audit_head_hash", "gauge", "The first 24 hexadecimal digits of its SHA-256, in two numbers of 12.",
+		`{digits="1-12"}`, half(0), `{digits="13-24"}`, half(audit.MinHash/2))
 }
 
 func number(b bool) int {

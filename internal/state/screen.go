@@ -98,6 +98,9 @@ func (s *State) Write(w io.Writer, ok bool, why []string, colour bool) {
 		fault = " (events are being lost: " + s.Audit.Fault + ")"
 	}
 	row("audit", "%s%s", s.Audit.File, fault)
+	if s.Audit.Head.Seq > 0 {
+		row("", "head %d:%s", s.Audit.Head.Seq, s.Audit.Head.Short())
+	}
 }
 
 func (s *State) headline() string {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
@@ -141,8 +142,9 @@ type SelfTest struct {
 
 // Audit is where the log is, and whether it can be written.
 type Audit struct {
-	File  string `json:"file"`
-	Fault string `json:"fault,omitempty"`
+	File  string     `json:"file"`
+	Head  audit.Head `json:"head,omitzero"` // its last line, when this was published
+	Fault string     `json:"fault,omitempty"`
 }
 
 // AttestEvery is how often the keeper holds the rules against the plan, and publishes.

@@ -16,10 +16,10 @@ import (
 // maxEncoded bounds an encoded Event, in bytes, and what Decode looks at: a line is one atomic write.
 const maxEncoded = 4096
 
-// The bytes that each text has, encoded: their sum, with the rest of a line (under 750), is below maxEncoded.
+// The bytes that each text has, encoded: their sum, with the rest of a line (under 760), is below maxEncoded.
 const (
-	maxShort = 16   // a fingerprint
-	maxWord  = 64   // kind, verdict, protocol, address, process name, route, method
+	maxShort = 16   // a kind, a verdict, who asked, a fingerprint
+	maxWord  = 64   // protocol, address, process name, route, method, hash
 	maxModel = 128  // the longest are Bedrock's, with their region and vendor
 	maxPath  = 256  // of a request
 	maxRule  = 512  // a file name and a line
@@ -59,11 +59,12 @@ func Decode(raw []byte) (Event, error) {
 
 // capped returns e with every text field valid UTF-8 and within its budget.
 func (e Event) capped() Event {
-	e.Kind, e.Asker = Kind(capText(string(e.Kind), maxWord)), Asker(capText(string(e.Asker), maxWord))
-	e.Verdict, e.Enforce = Verdict(capText(string(e.Verdict), maxWord)), Verdict(capText(string(e.Enforce), maxWord))
+	e.Kind, e.Asker = Kind(capText(string(e.Kind), maxShort)), Asker(capText(string(e.Asker), maxShort))
+	e.Verdict, e.Enforce = Verdict(capText(string(e.Verdict), maxShort)), Verdict(capText(string(e.Enforce), maxShort))
 	for i, s := range e.texts() {
 		*s = capText(*s, longest[i])
 	}
+	e.Prev = capText(e.Prev, maxWord)
 	return e
 }
 

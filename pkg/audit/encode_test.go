@@ -29,6 +29,7 @@ func goldenEvents() []Event {
 			Out: 517, In: 1 << 40, Millis: 12, Suppressed: 3},
 		{Seq: 13, Time: at, Kind: Broker, Verdict: Allow, Name: "api.anthropic.com", Port: 443, UID: &uid, Route: "anthropic", Method: "POST", Path: "/v1/messages",
 			Model: "claude-opus-5-5", Status: 200, Out: 20314, In: 4096, TokensIn: 5123, TokensOut: 207, Millis: 2931, Key: "d9d93430"},
+		{Seq: 14, Time: at, Kind: DNS, Verdict: Deny, Name: "evil.example", Reason: "not in the allowlist", Prev: hashOf([]byte("the line before"))},
 	}
 }
 
@@ -77,7 +78,7 @@ func TestE74Injection(t *testing.T) {
 			uid := ^uint32(0)
 			e := Event{Seq: ^uint64(0), Out: ^uint64(0), In: ^uint64(0), Millis: ^uint64(0), Time: time.Date(99999, 1, 1, 0, 0, 0, 0, time.UTC), Kind: Kind(s), Verdict: Verdict(s), Name: s, IP: s,
 				Port: 65535, Proto: s, Rule: s, Reason: s, UID: &uid, PID: -1 << 62, Comm: s, Suppressed: ^uint64(0),
-				Enforce: Verdict(s), Asker: Asker(s), Route: s, Method: s, Path: s, Model: s, Status: 65535, TokensIn: ^uint64(0), TokensOut: ^uint64(0), Key: s}
+				Enforce: Verdict(s), Asker: Asker(s), Route: s, Method: s, Path: s, Model: s, Status: 65535, TokensIn: ^uint64(0), TokensOut: ^uint64(0), Key: s, Prev: s}
 			line := Encode(e)
 			checkLine(t, line)
 			again, err := Decode(line)

@@ -1,4 +1,5 @@
-// Package audit records what was decided about the agent's traffic, in lines of JSON whose numbers betray a gap.
+// Package audit records what was decided about the agent's traffic, in lines of JSON whose numbers betray a gap,
+// and whose hashes betray who alters them.
 //
 // The field names of Event are a public contract, held by a golden file. Writers never hold up the path that they
 // report on: Limiter leaves out repeats and says how many, and Log bounds the disk that it may use. Everything that an
@@ -85,6 +86,7 @@ type Event struct {
 	Millis     uint64    `json:"duration_ms,omitempty"` // of this one connection or request
 	Key        string    `json:"fingerprint,omitempty"` // of the credential, see route.Fingerprint
 	Suppressed uint64    `json:"suppressed,omitempty"`  // earlier events of the same kind that have no line of their own
+	Prev       string    `json:"prev,omitempty"`        // the SHA-256 of the line before, in hexadecimal digits
 }
 
 // Recorder takes an Event. It is safe for concurrent use, and waits for nothing but the disk.

@@ -1,13 +1,11 @@
 package audit
 
 import (
-	"bytes"
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -44,6 +42,8 @@ func (l *Log) append(line []byte) error {
 
 // rotate begins another file, and removes those beyond files. Without it nothing more is written: the disk is bounded.
 func (l *Log) rotate() error {
+	l.first = cmp.Or(l.oldest(l.files-2), l.seq+1)
+	_ = l.note() // before the file goes, so that nobody misses it; the next line notes again, and says what hinders it
 	var err error
 	if l.files == 1 {
 		err = there(unix.Unlinkat(int(l.dir.Fd()), FileName, 0))
@@ -117,10 +117,12 @@ func (l *Log) follow() error {
 	}
 	if st, err := os.Lstat(filepath.Join(l.path, FileName)); err == nil && os.SameFile(st, l.id) {
 		if st.Size() != l.size {
+			l.found = fmt.Sprintf("its file had %d bytes, and has %d", l.size, st.Size())
 			l.resize(st.Size())
 		}
 		return nil
 	}
+	l.found = "its file was removed or replaced"
 	l.closeFile()
 	return l.reopenDir()
 }
@@ -132,6 +134,7 @@ func (l *Log) reopenDir() error {
 	}
 	l.dir.Close()
 	l.dir = dir
+	l.closeNote() // there is another in the same place
 	return nil
 }
 
@@ -161,43 +164,6 @@ func (l *Log) reserve(size int64) {
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS):
 		l.held = -1
 	}
-}
-
-const tailSize = 64 << 10 // how much of a file's end is read to find its last event: many times a line
-
-// lastSeq returns the number of the last event in f, or, if f was just rotated, in the file before it; 0 if none.
-func lastSeq(dir, f *os.File) (uint64, error) {
-	seq, err := seqAtEnd(f)
-	if err != nil || seq > 0 {
-		return seq, err
-	}
-	old, err := OpenFile(dir, numbered(FileName, 1), unix.O_RDONLY, 0)
-	if err != nil {
-		return 0, there(err)
-	}
-	defer old.Close()
-	return seqAtEnd(old)
-}
-
-// seqAtEnd reads f's end backwards to an event: a crash or a full disk may have cut the last line.
-func seqAtEnd(f *os.File) (uint64, error) {
-	st, err := f.Stat()
-	if err != nil {
-		return 0, fmt.Errorf("stat %s: %w", f.Name(), err)
-	}
-	tail := make([]byte, min(st.Size(), tailSize))
-	if _, err := f.ReadAt(tail, st.Size()-int64(len(tail))); err != nil && len(tail) > 0 {
-		return 0, fmt.Errorf("read %s: %w", f.Name(), err)
-	}
-	for _, line := range slices.Backward(bytes.Split(tail, []byte{'\n'})) {
-		var e struct {
-			Seq uint64 `json:"seq"`
-		}
-		if json.Unmarshal(line, &e) == nil && e.Seq > 0 {
-			return e.Seq, nil
-		}
-	}
-	return 0, nil
 }
 
 // OpenDir opens the directory at path, made root-owned and 0755 where it is missing. Each component is opened below the

@@ -48,6 +48,12 @@ type Log struct {
 	torn bool // the file doesn't end with a newline
 	lost uint64
 	err  error // why events were lost; nil once a write succeeded
+
+	first   uint64 // the number of the oldest line that is kept; 0: there is none
+	head    Head   // the last line that was written
+	noted   *os.File
+	unnoted error  // why the head could not be noted
+	found   string // what is not as it was left, until a line says so
 }
 
 // Open opens the log in o.Dir and goes on counting where an earlier Log ended. It refuses directories and files that
@@ -60,7 +66,7 @@ func Open(o Options) (*Log, error) {
 	l := &Log{path: dir.Name(), dir: dir, maxSize: max(cmp.Or(o.MaxSize, 16<<20), maxEncoded+1), files: max(cmp.Or(o.Files, 3), 1),
 		now: time.Now, changed: make(chan struct{}, 1)}
 	if err = l.open(); err == nil {
-		l.seq, err = lastSeq(l.dir, l.file)
+		err = l.resume()
 	}
 	if err == nil && o.Mirror != nil {
 		l.mirror, err = newMirror(o.Mirror)
@@ -78,14 +84,15 @@ func (l *Log) Close() error {
 	defer l.mu.Unlock()
 	l.mirror.close()
 	l.mirror = nil
+	l.closeNote()
 	return errors.Join(l.closeFile(), l.dir.Close()) // no file can be opened in a closed directory
 }
 
-// Err says why events are being lost, or nil if the last write succeeded.
+// Err says why events, or what the last of them was, are being lost, or nil if the last write succeeded.
 func (l *Log) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.err
+	return cmp.Or(l.err, l.unnoted)
 }
 
 // Write records e with the next seq and the current time. It is a Recorder.
@@ -101,6 +108,7 @@ func (l *Log) Write(e Event) {
 		l.lost++
 		l.tell()
 	}
+	l.report() // what was found in writing
 }
 
 // Changed gets a word whenever Err begins or ends to say something.
@@ -126,6 +134,7 @@ func (l *Log) Retry() {
 
 func (l *Log) report() {
 	if l.lost == 0 {
+		l.tellFound()
 		return
 	}
 	if err := l.write(Event{Kind: Guard, Verdict: Fault, Suppressed: l.lost, Reason: fmt.Sprintf("%s: %v", Unwritten, l.err)}); err != nil {
@@ -134,17 +143,33 @@ func (l *Log) report() {
 	}
 	l.lost, l.err = 0, nil
 	l.tell()
+	l.tellFound()
+}
+
+// tellFound has a line say that the log is not as it was left.
+func (l *Log) tellFound() {
+	if l.found == "" {
+		return
+	}
+	found := l.found
+	if l.err = l.write(Event{Kind: Guard, Verdict: Fault, Reason: Tampered + ": " + found}); l.err != nil {
+		l.lost++ // and it is said later
+		l.tell()
+	} else if l.found == found {
+		l.found = ""
+	}
 }
 
 // write stamps and appends one line. A report of lost events takes no seq: the gap is as wide as their number.
 func (l *Log) write(e Event) error {
-	e.Seq, e.Time = l.seq+1, l.now()
+	e.Seq, e.Time, e.Prev = l.seq+1, l.now(), l.head.Hash
 	line := append(Encode(e), '\n')
 	err := l.append(line)
 	if err == nil || l.lost == 0 {
 		l.seq++
 	}
 	if err == nil {
+		l.chain(e.Seq, line[:len(line)-1])
 		l.mirror.send(line)
 	}
 	return err

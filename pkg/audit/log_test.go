@@ -61,9 +61,9 @@ func TestLogWrites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"seq":1,"time":"2026-01-02T03:04:05.123456789Z","event":"policy","verdict":"info"}
-{"seq":2,"time":"2026-01-02T03:04:05.123456789Z","event":"dns","verdict":"deny","name":"evil.example"}
-{"seq":3,"time":"2026-01-02T03:04:05.123456789Z","event":"guard","verdict":"fault","reason":"the guard sent an event that was refused: kind 255, verdict 0, enforce 0, asker 0, uid 0: not to be said"}
+	want := `{"seq":1,"time":"2026-01-02T03:04:05.123456789Z","event":"policy","verdict":"info","prev":"0000000000000000000000000000000000000000000000000000000000000000"}
+{"seq":2,"time":"2026-01-02T03:04:05.123456789Z","event":"dns","verdict":"deny","name":"evil.example","prev":"8531a6e00c49408904da44cd045cf6c96c2d9eb6750855cb80f17f1d30b777d1"}
+{"seq":3,"time":"2026-01-02T03:04:05.123456789Z","event":"guard","verdict":"fault","reason":"the guard sent an event that was refused: kind 255, verdict 0, enforce 0, asker 0, uid 0: not to be said","prev":"775a86a327b8ae796e6b326f0156982363802484a9295bc5369fcad53e415de5"}
 `
 	if string(raw) != want {
 		t.Errorf("got:\n%swant:\n%s", raw, want)
@@ -78,19 +78,19 @@ func TestLogWrites(t *testing.T) {
 func TestLogContinues(t *testing.T) {
 	tests := map[string]struct {
 		files map[string]string // before Open
-		seq   uint64            // of the first event
+		seq   uint64            // of the first event that is written to it, behind what is said of its end
 	}{
 		"new":              {nil, 1},
 		"whole":            {map[string]string{"": `{"seq":41}` + "\n"}, 42},
-		"torn":             {map[string]string{"": `{"seq":41}` + "\n" + `{"seq":42,"ti`}, 42},
-		"torn only":        {map[string]string{"": `{"seq":42,"ti`}, 1},
-		"no newline":       {map[string]string{"": `{"seq":41}`}, 42},
-		"blank lines":      {map[string]string{"": `{"seq":41}` + "\n\n\n"}, 42},
+		"torn":             {map[string]string{"": `{"seq":41}` + "\n" + `{"seq":42,"ti`}, 43},
+		"torn only":        {map[string]string{"": `{"seq":42,"ti`}, 2},
+		"no newline":       {map[string]string{"": `{"seq":41}`}, 43},
+		"blank lines":      {map[string]string{"": `{"seq":41}` + "\n\n\n"}, 43},
 		"newer schema":     {map[string]string{"": `{"seq":41,"colour":"red"}` + "\n"}, 42},
 		"just rotated":     {map[string]string{"": "", ".1": `{"seq":99}` + "\n"}, 100},
-		"torn and rotated": {map[string]string{"": "{", ".1": `{"seq":99}` + "\n"}, 100},
-		"garbage":          {map[string]string{"": strings.Repeat("\x00", 200_000)}, 1},
-		"long torn line":   {map[string]string{"": `{"seq":7}` + "\n" + strings.Repeat("x", tailSize-100)}, 8},
+		"torn and rotated": {map[string]string{"": "{", ".1": `{"seq":99}` + "\n"}, 101},
+		"garbage":          {map[string]string{"": strings.Repeat("\x00", 200_000)}, 2},
+		"long torn line":   {map[string]string{"": `{"seq":7}` + "\n" + strings.Repeat("x", tailSize-100)}, 9},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -132,10 +132,10 @@ func TestLogRotates(t *testing.T) {
 		}
 	}
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 3 {
+	if err != nil || len(entries) != 4 || entries[0].Name() != HeadName {
 		t.Fatalf("%d files, %v", len(entries), err)
 	}
-	for _, e := range entries {
+	for _, e := range entries[1:] {
 		if st, err := e.Info(); err != nil || st.Size() > o.MaxSize || st.Size() < o.MaxSize/2 {
 			t.Errorf("%s: %d bytes, %v", e.Name(), st.Size(), err)
 		}
@@ -162,8 +162,8 @@ func TestLogKeepsFiles(t *testing.T) {
 		}
 		l.Close()
 		entries, err := os.ReadDir(dir)
-		if err != nil || len(entries) != files {
-			t.Errorf("%d files, want %d, %v", len(entries), files, err)
+		if err != nil || len(entries) != 1+files {
+			t.Errorf("%d files, want %d and %s, %v", len(entries), files, HeadName, err)
 		}
 	}
 	if events := read(t, dir); events[len(events)-1].Seq != 3000 {
@@ -187,7 +187,7 @@ func TestE75DiskBounded(t *testing.T) {
 		st, _ := e.Info()
 		size += st.Size()
 	}
-	if size > 3*64<<10 {
+	if size > 3*64<<10+noteSize {
 		t.Errorf("%d bytes on disk", size)
 	}
 	var most uint64

@@ -99,7 +99,7 @@ func wellFormed(t *testing.T, where, text string) {
 			continue
 		}
 		for field := range e {
-			if !slices.Contains([]string{"seq", "time", "event", "verdict", "name", "ip", "port", "proto", "rule", "reason", "by", "uid", "pid", "comm", "suppressed"}, field) {
+			if !slices.Contains([]string{"seq", "time", "event", "verdict", "name", "ip", "port", "proto", "rule", "reason", "by", "uid", "pid", "comm", "suppressed", "prev"}, field) {
 				t.Errorf("%s: the field %q in %q", where, field, line)
 			}
 		}

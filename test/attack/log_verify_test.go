@@ -1,0 +1,89 @@
+package attack
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+// verified is what log --verify says, as root and as the agent alike.
+func (w *world) verified(args ...string) (whole bool, kinds []string) {
+	w.Helper()
+	args = append([]string{"agent-init", "log", "--verify", "--json"}, args...)
+	for _, r := range []lab.Result{w.root(args...), w.launch(args...).Wait(0)} {
+		var v struct {
+			Whole    bool
+			Findings []struct{ Kind string }
+		}
+		if err := json.Unmarshal([]byte(r.Stdout), &v); err != nil || v.Whole != (r.Code == 0) {
+			w.Fatalf("%v: %s", err, r)
+		}
+		whole, kinds = v.Whole, nil
+		for _, f := range v.Findings {
+			kinds = append(kinds, f.Kind)
+		}
+	}
+	return whole, kinds
+}
+
+// TestLabLogVerify: the log is whole while it is written, and after the keeper was killed and follows itself. What root
+// takes out of it is found; what root takes from its end while nobody writes it is said by the next keeper.
+func TestLabLogVerify(t *testing.T) {
+	lab.Require(t)
+	w := startIn(t, lab.New(t, lab.Options{}), allowlist, lab.BoxOptions{Files: []lab.File{settings("log:\n  max_size: 64KiB\n")}}, "sleep", "infinity")
+	up := func() {
+		t.Helper()
+		if r := w.root("agent-init", "up"); r.Code != 0 {
+			t.Fatal(r)
+		}
+	}
+	down := func() {
+		t.Helper()
+		pid := w.keeper().pid
+		if r := w.root("sh", "-c", fmt.Sprintf("kill -9 %d", pid)); r.Code != 0 || pid < 2 {
+			t.Fatal(pid, r)
+		}
+		if !eventually(lab.Patience, func() bool {
+			return w.root("sh", "-c", fmt.Sprintf("! grep -q '^State:.[^Z]' /proc/%d/status 2>/dev/null", pid)).Code == 0
+		}) {
+			t.Fatal("the keeper does not end")
+		}
+	}
+	up()
+	for i := range 2 {
+		w.poke("dns", "-n", "50", "8.8.8.8:53", fmt.Sprintf("run%d-{n}.evil.test", i), "A")
+		if whole, kinds := w.verified(); !whole {
+			t.Errorf("before anybody did anything: %q", kinds)
+		}
+		down()
+		up()
+	}
+	s, _ := w.status()
+	a, _ := s["audit"].(map[string]any)
+	h, _ := a["head"].(map[string]any)
+	head := fmt.Sprintf("%.0f:%s", h["seq"], h["hash"])
+	if whole, kinds := w.verified("--head", head); !whole {
+		t.Errorf("after two keepers were killed, with the head %s: %q", head, kinds)
+	}
+	if metrics := w.root("agent-init", "metrics").Stdout; !strings.Contains(metrics, "\nagent_init_audit_head_hash{digits=\"13-24\"} ") {
+		t.Errorf("no head in the metrics:\n%s", metrics)
+	}
+	down()
+	if r := w.root("sh", "-c", "cd /var/log/agent-init && head -n -1 audit.jsonl >/tmp/cut && cat /tmp/cut >audit.jsonl"); r.Code != 0 {
+		t.Fatal(r)
+	}
+	if whole, kinds := w.verified(); whole || !slices.Contains(kinds, "missing") {
+		t.Errorf("its last line is gone: %v, %q", whole, kinds)
+	}
+	up()
+	if whole, kinds := w.verified(); whole || !slices.Contains(kinds, "missing") || !slices.Contains(kinds, "noticed") {
+		t.Errorf("its last line is gone, and a keeper goes on: %v, %q", whole, kinds)
+	}
+	w.audited("that the log was changed", func(e event) bool {
+		return e.Kind == "guard" && e.Verdict == "fault" && strings.HasPrefix(e.Reason, "the audit log was changed by somebody else: its last line was")
+	})
+}
