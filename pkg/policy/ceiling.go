@@ -22,7 +22,8 @@ type Ceiling struct {
 	entries string    // any: every one that is not denied; none: not one; "": those of the list
 	names   nameIndex // that are admitted
 	addrs   []*Rule
-	asked   index   // of names, those about requests
+	asked   index // of names, those about requests
+	order   map[*Rule]int
 	policy  *Policy // of the list, by itself: what is denied for good, and how connections go
 	files   []string
 	rebuilt bool // of a policy whose settings and routes were below it already
@@ -106,7 +107,8 @@ func (c *Ceiling) take(ps *parser, rules []*Rule) {
 		ps.errs.add(Error{Source: r.Source, Text: r.Text, Message: message})
 	}
 	admits := false
-	for _, r := range rules {
+	c.order = map[*Rule]int{}
+	for i, r := range rules {
 		switch {
 		case c.entries == "any" && (!r.Deny || r.Request != nil):
 			wrong(r, "with entries: any, a ceiling only denies names and addresses: leave one of the two out")
@@ -123,6 +125,7 @@ func (c *Ceiling) take(ps *parser, rules []*Rule) {
 			c.names.add(r)
 			if r.Request != nil {
 				c.asked.keep(r)
+				c.order[r] = i
 			}
 		}
 		admits = admits || !r.Deny

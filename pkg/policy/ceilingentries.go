@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -230,15 +231,21 @@ func (c *Ceiling) admitsAll(r *Rule, port Port) bool {
 	})
 }
 
-// requests are those that a ceiling admits of all that r is about; nil if it says nothing of requests there.
+// requests are those that a ceiling admits of all that r is about, in file order: the first that fits counts. There are
+// none if it says nothing of requests there.
 func (c *Ceiling) requests(r *Rule, port Port) (within []route.Request) {
 	if c == nil {
 		return nil
 	}
+	var rules []*Rule
 	for by := range c.asked.covering(r) {
 		if by.has(port) {
-			within = append(within, *by.Request)
+			rules = append(rules, by)
 		}
+	}
+	slices.SortFunc(rules, func(a, b *Rule) int { return cmp.Compare(c.order[a], c.order[b]) })
+	for _, by := range rules {
+		within = append(within, *by.Request)
 	}
 	return within
 }
