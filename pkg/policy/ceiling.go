@@ -236,6 +236,25 @@ func (p *Policy) warnOfCuts(ps *parser) {
 	}
 }
 
+// Stops says how the ceiling stops connections to a name, or an address if there is no name, on a port; nil if it doesn't.
+func (p *Policy) Stops(name string, a netip.Addr, port Port) *Cut {
+	if p.ceiling == nil {
+		return nil
+	}
+	r := &Rule{Ports: []Port{port}}
+	if r.Name, _ = canonical(name); r.Name == "" {
+		if a = a.WithZone("").Unmap(); !a.IsValid() {
+			return nil
+		}
+		r.Prefix = single(a)
+	}
+	r.Text = r.String()
+	if left, cut := p.ceiling.narrow(r); left == nil {
+		return cut
+	}
+	return nil
+}
+
 // Above are the cuts that the ceiling of p would make of an entry, given by itself; nil if there are none, or no ceiling.
 func (p *Policy) Above(entry string, presets fs.FS) []Cut {
 	if p.ceiling == nil {

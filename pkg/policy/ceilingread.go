@@ -36,8 +36,8 @@ func (s Signed) Expired(now time.Time) bool { return !s.Expires.IsZero() && !now
 
 // ceiling reads the ceiling of a directory; nil if there is none. Its files must be root's as those of a policy are.
 func (w walker) ceiling(o ReadOptions) (files []File, signed Signed, err error) {
-	dir := filepath.Join(o.Dir, ceilingDir)
-	key, err := w.read(filepath.Join(o.Dir, ceilingKey))
+	dir := filepath.Join(o.Ceiling, ceilingDir)
+	key, err := w.read(filepath.Join(o.Ceiling, ceilingKey))
 	keyed := err == nil
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, signed, err

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -15,6 +16,9 @@ type File struct {
 	Name string // as errors and rules cite it
 	Data []byte
 }
+
+// Equal says whether two files have the same name and content.
+func (f File) Equal(g File) bool { return f.Name == g.Name && bytes.Equal(f.Data, g.Data) }
 
 // Bundle is the raw content of a policy, in the order in which it counts. It can be handed to another process as JSON.
 type Bundle struct {

@@ -22,6 +22,7 @@ type ReadOptions struct {
 	Dir       string // absolute, for example /etc/agent-init
 	HostsFile string // absolute, for example /etc/hosts; "" for none
 	SavedFile string // absolute, read behind the files of Dir: what people have allowed and denied for good; "" for none
+	Ceiling   string // absolute, the directory that ceiling.d is in, wherever Dir is: no flag leads past it; "" for none
 	SeenFile  string // absolute, has the number of the newest signed ceiling that was in force; "" for none
 	AgentUID  uint32 // the agent's uid, for messages only; 0 if it is not known
 }
@@ -44,7 +45,7 @@ func (e *FileError) What() string {
 	return e.Path + ": " + e.Cause
 }
 
-// Read reads ceiling.d of a directory, then policy.yaml, allowlist.txt and allowlist.d/*.{txt,yaml}, then what was saved;
+// Read reads the ceiling, then policy.yaml, allowlist.txt and allowlist.d/*.{txt,yaml} of a directory, then what was saved;
 // what is missing is empty. Every file, and every directory and link on the way to it, must belong to root and be writable
 // by nobody else, whoever the agent is, else the error is a *FileError. A hosts file that does not hold to that is left
 // out, with a warning. An error of the ceiling is a *CeilingError; with any other, the bundle has the ceiling alone.
@@ -56,13 +57,26 @@ func Read(o ReadOptions) (*Bundle, error) {
 	if _, err := w.names(o.Dir); err != nil { // judged also where no file is
 		return nil, err
 	}
-	ceiling, signed, err := w.ceiling(o)
+	b, err := ReadCeiling(o)
 	if err != nil {
-		return nil, &CeilingError{err}
+		return nil, err
 	}
-	b := &Bundle{Ceiling: ceiling, Signed: signed}
+	alone := *b
 	if err := w.files(o, b); err != nil {
-		return &Bundle{Ceiling: ceiling, Signed: signed}, err
+		return &alone, err
+	}
+	return b, nil
+}
+
+// ReadCeiling is Read of a ceiling alone.
+func ReadCeiling(o ReadOptions) (*Bundle, error) {
+	b := &Bundle{}
+	if o.Ceiling == "" {
+		return b, nil
+	}
+	var err error
+	if b.Ceiling, b.Signed, err = (walker{agentUID: o.AgentUID}).ceiling(o); err != nil {
+		return nil, &CeilingError{err}
 	}
 	return b, nil
 }
@@ -177,7 +191,7 @@ func (b *Bundle) Differs(old *Bundle) []string {
 	var names []string
 	now, was := slices.Concat(b.Ceiling, b.Files), slices.Concat(old.Ceiling, old.Files)
 	for _, f := range slices.Concat(now, was) {
-		same := func(g File) bool { return g.Name == f.Name && bytes.Equal(g.Data, f.Data) }
+		same := f.Equal
 		if !(slices.ContainsFunc(now, same) && slices.ContainsFunc(was, same)) && !slices.Contains(names, f.Name) {
 			names = append(names, f.Name)
 		}

@@ -64,7 +64,8 @@ func (p *Policy) Rules() iter.Seq[*Rule] {
 }
 
 // WriteEffective writes the policy as an allowlist that means the same, each entry with where it comes from, deny first
-// and then in file order. The settings follow as comments.
+// and then in file order. The settings, and what the ceiling
+// stopped, follow as comments.
 func (p *Policy) WriteEffective(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	for r := range p.Rules() {
@@ -73,6 +74,9 @@ func (p *Policy) WriteEffective(w io.Writer) error {
 			fmt.Fprintf(b, " @%s", r.Preset)
 		}
 		b.WriteByte('\n')
+	}
+	for _, c := range p.cuts {
+		fmt.Fprintf(b, "# %-42s # %v, %v\n", c.Text, c.Source, c)
 	}
 	settings, err := json.MarshalIndent(p.Settings, "# ", "  ")
 	if err != nil {
