@@ -316,6 +316,9 @@ func (x explanation) Write(out io.Writer, coloured bool) error {
 			w.Row("rule", "%s", rule)
 		}
 		if v.Ceiling != nil {
+			if v.Ceiling.Source.File != "" {
+				w.Row("entry", "%v  %s", v.Ceiling.Source, v.Ceiling.Text)
+			}
 			w.Row("ceiling", "%s", v.Ceiling)
 		}
 		if v.Gate != "" {

@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -85,14 +86,14 @@ func (b *base) recordCuts(p *policy.Policy, signed policy.Signed) {
 	const most = 20 // in the log; agent-init check has all of them
 	cuts := p.Cuts()
 	for _, c := range cuts[:min(len(cuts), most)] {
-		b.record(audit.Event{Kind: audit.Policy, Verdict: audit.Deny, Name: c.Text, Rule: c.By, Reason: c.Source.String() + ": " + c.String()})
+		b.record(audit.Event{Kind: audit.Policy, Verdict: audit.Info, Rule: c.By, Reason: fmt.Sprintf("%v: %s is %v", c.Source, c.Text, c)})
 	}
 	b.update(func(s *state.State) {
 		s.Ceiling = nil
 		if p.Ceiling() != nil {
 			s.Ceiling = &state.Ceiling{Stopped: len(cuts), Signed: signed}
 			for _, c := range cuts[:min(len(cuts), 3)] {
-				s.Ceiling.First = append(s.Ceiling.First, c.Source.String()+" "+c.Text+": "+c.String())
+				s.Ceiling.First = append(s.Ceiling.First, fmt.Sprintf("%v: %s is %v", c.Source, c.Text, c))
 			}
 		}
 	})

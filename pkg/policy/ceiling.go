@@ -249,10 +249,18 @@ func (p *Policy) Stops(name string, a netip.Addr, port Port) *Cut {
 		r.Prefix = single(a)
 	}
 	r.Text = r.String()
-	if left, cut := p.ceiling.narrow(r); left == nil {
-		return cut
+	left, cut := p.ceiling.narrow(r)
+	if left != nil {
+		return nil
 	}
-	return nil
+	for _, w := range p.written { // the entry that it stopped, if there is one
+		about := r.Name != "" && w.Name != "" && w.goes(r) || r.Name == "" && w.Prefix.IsValid() && w.Prefix.Contains(r.Prefix.Addr())
+		if !w.Deny && about && slices.Contains(w.Ports, port) {
+			cut.Source, cut.Text, cut.Preset = w.Source, w.Text, w.Preset
+			break
+		}
+	}
+	return cut
 }
 
 // Above are the cuts that the ceiling of p would make of an entry, given by itself; nil if there are none, or no ceiling.
