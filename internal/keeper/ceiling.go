@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -52,7 +53,7 @@ func (b *book) notOlder(files *policy.Bundle) error {
 // lowerCeiling brings the ceiling of files into force above the policy that is, where files themselves can't be. Whatever is
 // wrong with a policy, its ceiling counts.
 func (k *keeper) lowerCeiling(ctx context.Context, files *policy.Bundle) (taken <-chan wire.Message) {
-	if files == nil || slices.EqualFunc(files.Ceiling, k.book.files.Ceiling, policy.File.Equal) && files.Signed == k.book.files.Signed {
+	if files == nil || k.book.files == nil || slices.EqualFunc(files.Ceiling, k.book.files.Ceiling, policy.File.Equal) && files.Signed == k.book.files.Signed {
 		return nil
 	}
 	if err := k.book.notOlder(files); err != nil {
@@ -61,6 +62,11 @@ func (k *keeper) lowerCeiling(ctx context.Context, files *policy.Bundle) (taken 
 	old := *k.book.files
 	old.Ceiling, old.Signed = files.Ceiling, files.Signed
 	p, err := policy.Parse(&old, allowlist.Files)
+	if _, its := errors.AsType[*policy.CeilingError](err); err != nil && !its { // then nothing is allowed
+		k.log.Error("the policy in force is not right below the ceiling", "error", err)
+		old.Files = nil
+		p, err = policy.Parse(&old, allowlist.Files)
+	}
 	if err == nil {
 		taken, err = k.adoptFiles(ctx, &old, p)
 	}
