@@ -14,11 +14,12 @@ import (
 	"github.com/agent-init/agent-init/internal/detect"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/inspect"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 )
 
 func checkCommand() command {
-	var dir string
+	var dir, ceiling string
 	var effective, path bool
 	return command{
 		name: "check", synopsis: "[--effective] [--json] [--path] [FILE…|-]", json: "print errors, warnings and the policy as JSON",
@@ -26,6 +27,7 @@ func checkCommand() command {
 		example: "agent-init check --effective allowlist.txt",
 		flags: func(fs *flag.FlagSet) {
 			policyDir(fs, &dir, "`DIR` to check if no file is given")
+			fs.StringVar(&ceiling, "ceiling", state.CeilingHome, "`DIR` that holds the ceiling.d which the policy is below")
 			fs.BoolVar(&effective, "effective", false, "print the merged policy, presets expanded")
 			fs.BoolVar(&path, "path", false, "also check that only root can replace this program, or put another one before it on PATH")
 		},
@@ -35,7 +37,7 @@ func checkCommand() command {
 					return err
 				}
 			}
-			c, err := inspect.Check(dir, args, effective)
+			c, err := inspect.Check(dir, ceiling, args, effective)
 			switch {
 			case err != nil:
 				return err

@@ -38,6 +38,9 @@ func ReadFault(err error) error {
 	if file, ok := errors.AsType[*policy.FileError](err); ok {
 		return fault.New(fault.Policy, file.Remedy, "%s", file.What())
 	}
+	if ceiling, ok := errors.AsType[*policy.CeilingError](err); ok {
+		return fault.New(fault.Policy, "correct the ceiling, or ask whoever made it: docs/ceiling.md", "the ceiling has errors\n%w", ceiling)
+	}
 	return fault.New(fault.Policy, "check the path", "read the policy: %w", err)
 }
 

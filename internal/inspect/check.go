@@ -29,10 +29,10 @@ type Checked struct {
 	merged *policy.Policy // of Policy
 }
 
-// Check reads the named files, or those of dir, and judges them: whether they are a policy, and what it comes to.
+// Check reads the named files, or those of dir, below the ceiling of another, and judges them: whether they are a policy, and what it comes to.
 // effective has the policy as well, presets expanded.
-func Check(dir string, files []string, effective bool) (Checked, error) {
-	b, err := bundleOf(dir, files)
+func Check(dir, ceiling string, files []string, effective bool) (Checked, error) {
+	b, err := bundleOf(dir, ceiling, files)
 	if err != nil {
 		return Checked{}, container.ReadFault(err)
 	}
@@ -55,11 +55,14 @@ func Check(dir string, files []string, effective bool) (Checked, error) {
 const maxCheckFile = 64 << 20 // bytes
 
 // bundleOf reads the named files: whose they are matters only where they are in force.
-func bundleOf(dir string, files []string) (*policy.Bundle, error) {
+func bundleOf(dir, ceiling string, files []string) (*policy.Bundle, error) {
 	if len(files) == 0 {
-		return policy.Read(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(""), SavedFile: state.SavedFile})
+		return policy.Read(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(""), SavedFile: state.SavedFile, Ceiling: ceiling, SeenFile: state.SeenFile})
 	}
-	b := &policy.Bundle{}
+	b, err := policy.ReadCeiling(policy.ReadOptions{Ceiling: ceiling, SeenFile: state.SeenFile})
+	if err != nil {
+		return nil, err
+	}
 	for _, name := range files {
 		f, err := os.Stdin, error(nil)
 		if name != "-" {

@@ -97,6 +97,15 @@ var checks = []struct {
 	{"iptables", checkIPTables},
 	{"IPv6", checkIPv6},
 	{"policy", checkPolicyFiles},
+	{"ceiling", func(d *Diagnosis, p patient) string {
+		if p.policy == nil || p.policy.Ceiling() == nil {
+			return ""
+		}
+		for _, c := range p.policy.Cuts()[:min(len(p.policy.Cuts()), 3)] {
+			d.warn("take it out, or ask whoever made the ceiling", "%v: %s is %s", c.Source, c.Text, c)
+		}
+		return "nothing of the policy is above it"
+	}},
 	{"mounts", checkMounts},
 	{"keys", checkKeys},
 	{"broker", checkBroker},

@@ -139,7 +139,8 @@ type portVerdict struct {
 	Preset  string      `json:"preset,omitempty"`
 	Gate    string      `json:"gate,omitempty"` // what is looked at when it is used
 
-	Requests *requests `json:"requests,omitempty"` // of an inspected name
+	Requests *requests   `json:"requests,omitempty"` // of an inspected name
+	Ceiling  *policy.Cut `json:"ceiling,omitempty"`  // why no entry would allow it
 }
 
 type instruction struct {
@@ -217,6 +218,7 @@ func judgePort(p *policy.Policy, s subject, port policy.Port, hosts bool) portVe
 	}
 	switch {
 	case !d.Allowed:
+		v.Ceiling = p.Stops(s.name, s.addr, port)
 	case s.addr.IsValid():
 		v.Gate = "nothing: an entry that names an address passes by address and port"
 	case hosts && p.Way(s.name, port) != policy.Inspected:
@@ -253,7 +255,7 @@ func (e explanation) lineFor(p *policy.Policy, s subject) string {
 	// It is allowed, but what it resolves to is not.
 	for _, d := range append(e.Denied.ahead, e.Denied.Last...) {
 		a, err := netip.ParseAddr(d.IP)
-		if err == nil && d.Kind == audit.DNS && policy.Classify(a) == policy.Private && len(p.Admit(s.name, a)) == 0 {
+		if err == nil && d.Kind == audit.DNS && policy.Classify(a) == policy.Private && len(p.Admit(s.name, a)) == 0 && p.Above(s.name+" private", nil) == nil {
 			return s.name + " private"
 		}
 	}
@@ -313,6 +315,12 @@ func (x explanation) Write(out io.Writer, coloured bool) error {
 			}
 			w.Row("rule", "%s", rule)
 		}
+		if v.Ceiling != nil {
+			if v.Ceiling.Source.File != "" {
+				w.Row("entry", "%v  %s", v.Ceiling.Source, v.Ceiling.Text)
+			}
+			w.Row("ceiling", "%s", v.Ceiling)
+		}
 		if v.Gate != "" {
 			w.Row("checked", "%s", v.Gate)
 		}
@@ -371,6 +379,9 @@ func (x explanation) writeWays(w *text.Screen) {
 		}
 		if i := slices.IndexFunc(x.Ports, func(v portVerdict) bool { return !v.Allowed && v.Rule != "" }); i >= 0 {
 			way = "take out what denies it, at " + x.Ports[i].Rule
+		}
+		if slices.ContainsFunc(x.Ports, func(v portVerdict) bool { return v.Ceiling != nil }) {
+			way = "nothing here does: ask whoever made the ceiling"
 		}
 		if x.Grant != 0 {
 			way = fmt.Sprintf("agent-init grants --end %d    (root)", x.Grant)

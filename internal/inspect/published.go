@@ -80,7 +80,7 @@ func readPublished(dir string) (published, error) {
 
 // readOpen reads the files of dir, where nothing holds them.
 func readOpen(out published, dir string) (published, error) {
-	p, err := readFiles(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(""), SavedFile: state.SavedFile})
+	p, err := readFiles(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(""), SavedFile: state.SavedFile, Ceiling: state.CeilingHome, SeenFile: state.SeenFile})
 	if err != nil {
 		return published{}, err
 	}
@@ -200,7 +200,7 @@ func readPatient(ctx context.Context, dir string, env map[string]string) patient
 		p.network = firewall.CheckNamespace(true)
 	}
 	p.readNetwork()
-	p.policy, p.policyErr = readFiles(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(mode), SavedFile: state.SavedFile, AgentUID: agent.Identity.UID})
+	p.policy, p.policyErr = readFiles(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(mode), SavedFile: state.SavedFile, Ceiling: state.CeilingHome, SeenFile: state.SeenFile, AgentUID: agent.Identity.UID})
 	if p.inForce == nil {
 		p.inForce = p.policy
 	}

@@ -19,7 +19,8 @@ type requests struct {
 	Observe bool           `json:"observe,omitempty"` // what no entry allows passes, and is recorded
 	Allow   []requestEntry `json:"allow"`
 	Deny    []requestEntry `json:"deny"`
-	Route   string         `json:"route,omitempty"` // that puts a credential onto them
+	Within  []requestEntry `json:"within,omitempty"` // the ceiling: what passes is one of these, too
+	Route   string         `json:"route,omitempty"`  // that puts a credential onto them
 	Source  string         `json:"source,omitempty"`
 	Asked   []asked        `json:"asked,omitempty"` // what was asked about, by any method that was not said
 }
@@ -67,6 +68,9 @@ func judgeRequests(p *policy.Policy, s subject, port policy.Port) *requests {
 		return nil
 	}
 	r := &requests{Observe: i.Observe, Allow: requestEntries(i.Allow), Deny: requestEntries(i.Deny)}
+	if i.Within != nil {
+		r.Within = requestEntries(i.Within)
+	}
 	for _, e := range p.RouteEntries() {
 		if e.Inspects == s.name+":"+strconv.Itoa(int(port.Number)) && !e.Absent {
 			r.Route, r.Source = e.Name, e.Source
@@ -213,6 +217,7 @@ func (r *requests) write(w *text.Screen) {
 	}
 	row("allowed", r.Allow)
 	row("denied", r.Deny)
+	row("ceiling", r.Within)
 	if r.Observe {
 		w.Row(label, "observed: what no entry allows passes all the same, and is recorded")
 	}

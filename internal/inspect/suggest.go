@@ -28,13 +28,14 @@ import (
 
 // suggestion is one line that would have allowed something that was denied.
 type suggestion struct {
-	Line   string    `json:"line"`
-	Group  string    `json:"group"` // registrable domain, "addresses", or "names of the network"
-	Preset string    `json:"preset,omitempty"`
-	Count  uint64    `json:"count"`
-	First  time.Time `json:"first,omitzero"`
-	By     string    `json:"by,omitempty"` // the first process, as far as it is known
-	Or     []string  `json:"or,omitempty"` // other names that the agent may have meant, at the same address
+	Line    string    `json:"line"`
+	Group   string    `json:"group"` // registrable domain, "addresses", or "names of the network"
+	Preset  string    `json:"preset,omitempty"`
+	Count   uint64    `json:"count"`
+	First   time.Time `json:"first,omitzero"`
+	By      string    `json:"by,omitempty"`      // the first process, as far as it is known
+	Ceiling string    `json:"ceiling,omitempty"` // why no line would allow it
+	Or      []string  `json:"or,omitempty"`      // other names that the agent may have meant, at the same address
 
 	name     string
 	port     policy.Port // of the name, if the line says no more than these two
@@ -148,6 +149,8 @@ func (s *suggester) add(e audit.Event) {
 			}
 		} else if line := s.policy.LineForAddr(a, port); line != "" {
 			s.take(line, "", e)
+		} else {
+			s.stopped(e.IP, "", s.policy.Stops("", a, port), e)
 		}
 	}
 }
@@ -170,6 +173,8 @@ func (s *suggester) name(name string, port policy.Port, guessed bool, e audit.Ev
 		return g
 	case m.Rule != nil && m.Rule.Deny:
 		s.put(s.denied, m.Name, m.Name, e)
+	default:
+		s.stopped(m.Name, m.Name, s.policy.Stops(m.Name, netip.Addr{}, port), e)
 	}
 	return nil
 }
@@ -179,6 +184,16 @@ func (s *suggester) take(line, name string, e audit.Event) *suggestion {
 		return nil // a name that can't stand in a list
 	}
 	return s.put(s.lines, line, name, e)
+}
+
+// stopped takes in what no line would allow, because of the ceiling.
+func (s *suggester) stopped(what, name string, cut *policy.Cut, e audit.Event) {
+	if cut == nil {
+		return
+	}
+	if g := s.put(s.denied, what, name, e); g != nil {
+		g.Ceiling = cut.String()
+	}
 }
 
 func (s *suggester) put(to map[string]*suggestion, line, name string, e audit.Event) *suggestion {
@@ -320,6 +335,9 @@ func (g suggestion) text(now time.Time) string {
 	s := fmt.Sprintf("%-32s # %s, first %s", g.Line, text.Times(g.Count), text.Moment(g.First, now))
 	if g.By != "" {
 		s += " by " + g.By
+	}
+	if g.Ceiling != "" {
+		s += "; " + g.Ceiling
 	}
 	if len(g.Or) > 0 {
 		s += "; or " + text.Clean(strings.Join(g.Or, ", ")) + ", at the same address"

@@ -67,7 +67,7 @@ func (s *suggester) request(e audit.Event) {
 	at := requestPlace{e.Name, port, strings.HasPrefix(e.Reason, "websocket:")}
 	segments := foldSegments(e.Path)
 	entry := at.entry(s.policy, e.Method, "/"+strings.Join(segments, "/"))
-	switch denied, lacking := at.judged(s.rulesOf(i), entry, e); {
+	switch denied, lacking := at.judged(s.rulesOf(i), i, entry, e); {
 	case denied:
 		s.put(s.denied, e.Name+" "+e.Method+" "+e.Path, e.Name, e)
 	case lacking && segments[0] != "**":
@@ -86,7 +86,7 @@ func (s *suggester) rulesOf(i *route.Inspected) *judge.Rules {
 }
 
 // judged says whether a rule denies a request, or else whether it passes with the entry, and not without.
-func (at requestPlace) judged(rules *judge.Rules, entry *policy.Rule, e audit.Event) (denied, lacking bool) {
+func (at requestPlace) judged(rules *judge.Rules, i *route.Inspected, entry *policy.Rule, e audit.Event) (denied, lacking bool) {
 	h := http.Header{}
 	if at.socket {
 		h = http.Header{"Upgrade": {"websocket"}, "Connection": {"Upgrade"}}
@@ -99,7 +99,7 @@ func (at requestPlace) judged(rules *judge.Rules, entry *policy.Rule, e audit.Ev
 	if refusal == nil || refusal.What == "denied" {
 		return refusal != nil, false
 	}
-	_, refusal = judge.Inspected(&route.Inspected{Name: at.name, Allow: []route.Request{*entry.Request}}, e.Method, path, "", h)
+	_, refusal = judge.Inspected(&route.Inspected{Name: at.name, Allow: []route.Request{*entry.Request}, Within: i.Within}, e.Method, path, "", h)
 	return false, refusal == nil
 }
 

@@ -57,11 +57,15 @@ func over(files *policy.Bundle, grants grant.Book) (*inForce, error) {
 	return &inForce{b, p, grants}, nil
 }
 
+// read reads what is to be in force. With an error, the bundle has the ceiling, if that is right, and perhaps no more.
 func (b *book) read() (*policy.Bundle, *policy.Policy, error) {
 	b.watched.loaded = b.filesState() // before: a change meanwhile is noticed
 	files, err := b.readFiles()
 	if err != nil {
-		return nil, nil, container.ReadFault(err)
+		return files, nil, container.ReadFault(err)
+	}
+	if err := b.notOlder(files); err != nil {
+		return nil, nil, err
 	}
 	routesWrong := false
 	p, err := policy.ParseWith(files, allowlist.Files, func(routes []policy.PlacedRoute) ([]string, policy.ErrorList) {
@@ -69,17 +73,24 @@ func (b *book) read() (*policy.Bundle, *policy.Policy, error) {
 		routesWrong = wrong != nil
 		return absent, wrong
 	})
+	if _, is := errors.AsType[*policy.CeilingError](err); is {
+		return nil, nil, container.ReadFault(err)
+	}
 	if err != nil {
 		remedy := "see agent-init check, and correct the entries"
 		if routesWrong {
 			remedy = b.credentials.remedy()
 		}
-		return nil, nil, fault.New(fault.Policy, remedy, "the policy has errors\n%w", err)
+		return files, nil, fault.New(fault.Policy, remedy, "the policy has errors\n%w", err)
+	}
+	if err := b.permitted(p.Ceiling()); err != nil {
+		return files, p, err
 	}
 	return files, p, b.judge(p)
 }
 
-func (b *base) recordPolicy(p *policy.Policy, what string) {
+func (b *base) recordPolicy(p *policy.Policy, signed policy.Signed, what string) {
+	b.recordCuts(p, signed)
 	c := p.Counts()
 	b.record(audit.Event{Kind: audit.Policy, Verdict: audit.Info, Reason: fmt.Sprintf("%s: %s", what, state.SizeOf(c))})
 	b.update(func(s *state.State) {
@@ -129,6 +140,7 @@ func (k *keeper) reload(ctx context.Context) error {
 			k.book.unadopted.Store(err != nil)
 		}
 		if err != nil {
+			taken = k.lowerCeiling(ctx, files)
 			k.log.Error("the policy was not reloaded; the old one stays", "error", err)
 			k.record(audit.Event{Kind: audit.Policy, Verdict: audit.Fault, Reason: "reload failed, the old policy stays: " + text.InOneLine(err)})
 			k.update(func(s *state.State) { s.Policy.Fault = err.Error(); s.Policy.Attempts++ })
@@ -141,6 +153,7 @@ func (k *keeper) reload(ctx context.Context) error {
 func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy.Policy) (<-chan wire.Message, error) {
 	next := &inForce{bundle: files, policy: p, grants: k.book.now().grants.Clone()}
 	next.grants.Adopt(grant.ReadSaved(k.book.savedIn(files)))
+	ended := endAbove(&next.grants, p)
 	if b := next.grants.Over(files); len(b.Files) > len(files.Files) {
 		var err error
 		if next, err = over(files, next.grants); err != nil {
@@ -152,8 +165,9 @@ func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy
 		return nil, err
 	}
 	k.book.files = files
-	k.book.cutsPaid(nil)
-	k.recordPolicy(next.policy, "policy reloaded")
+	k.book.remember(files.Signed)
+	k.book.cutsPaid(ended)
+	k.recordPolicy(next.policy, files.Signed, "policy reloaded")
 	k.book.notifier.look()
 	k.publishPolicy(k.config.PolicyDir, next)
 	k.book.announce(next.grants)
@@ -284,6 +298,9 @@ func (b *book) request(m wire.Message) (uint64, error) {
 	b.changing.Lock()
 	defer b.changing.Unlock()
 	if err := b.beside(m.Name); err != nil {
+		return 0, err
+	}
+	if err := b.above(m.Name); err != nil {
 		return 0, err
 	}
 	next := *b.now()

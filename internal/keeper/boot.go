@@ -241,7 +241,10 @@ func (b *base) readFirst(judge func(*policy.Policy) error, noRoutes hindrance) (
 	for _, w := range p.Warnings {
 		b.log.Warn(w.Error())
 	}
-	b.recordPolicy(p, "policy loaded")
+	b.recordPolicy(p, files.Signed, "policy loaded")
+	if err := files.Signed.Remember(b.config.SeenFile); err != nil {
+		return nil, container.ReadFault(err)
+	}
 	k.files = files
 	begun := &inForce{bundle: files, policy: p}
 	begun.grants.Adopt(grant.ReadSaved(k.savedIn(files)))

@@ -17,6 +17,7 @@ import (
 type Config struct {
 	PolicyDir        string
 	SavedFile        string        // read behind the files of PolicyDir, see policy.ReadOptions
+	SeenFile         string        // see policy.ReadOptions
 	Given            []policy.File // what the command line adds to the files
 	GivenWords       []string      // the same, as it was written
 	User             string

@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,7 +146,7 @@ func (k *keeper) put(ctx context.Context, kind grant.Kind, p control.Peer, r con
 			if !k.ready() {
 				return nil, fault.New(fault.Failure, "start it again", "the keeper is ending")
 			}
-			if err := k.book.beside(line.Text); err != nil && kind == grant.Allow {
+			if err := cmp.Or(k.book.beside(line.Text), k.book.above(line.Text)); err != nil && kind == grant.Allow {
 				return nil, err
 			}
 			asked := grant.Grant{Number: r.Number, Kind: kind, Target: line.Text, Reason: r.Reason, UID: p.UID, PID: p.PID, Seat: p.Terminal, Saved: save}

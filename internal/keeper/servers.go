@@ -106,7 +106,7 @@ func here(p *policy.Policy) []netip.AddrPort {
 
 // filesState is a digest of all that tells one version of the policy's files from
 // another, behind every link: inode, size, times, mode and owner.
-func filesState(dir, saved, hosts string) uint64 {
+func filesState(dir, ceiling, saved, hosts string) uint64 {
 	h := fnv.New64a()
 	look := func(path string) {
 		var st unix.Stat_t
@@ -123,22 +123,28 @@ func filesState(dir, saved, hosts string) uint64 {
 			look(path)
 		}
 	}
-	list := filepath.Join(dir, "allowlist.d")
-	d, err := os.Open(list)
+	look(filepath.Join(ceiling, "ceiling.pub"))
+	for _, list := range []string{filepath.Join(dir, "allowlist.d"), filepath.Join(ceiling, "ceiling.d")} {
+		// The order is the file system's, and stays while nothing changes.
+		for _, name := range entriesIn(list, h) {
+			look(filepath.Join(list, name))
+		}
+	}
+	return h.Sum64()
+}
+
+func entriesIn(dir string, h io.Writer) []string {
+	d, err := os.Open(dir)
 	if err != nil {
-		fmt.Fprintln(h, "no directory")
-		return h.Sum64()
+		fmt.Fprintln(h, "no directory", dir)
+		return nil
 	}
 	defer d.Close()
 	names, err := d.Readdirnames(2000) // at the most
 	if err != nil && err != io.EOF {
 		fmt.Fprintln(h, err)
 	}
-	// The order is the file system's, and stays while nothing changes.
-	for _, name := range names {
-		look(filepath.Join(list, name))
-	}
-	return h.Sum64()
+	return names
 }
 
 // watched decides when changed files are read.
@@ -157,14 +163,15 @@ func (w *watched) due(now uint64) bool {
 
 // filesState is that of the files that read reads.
 func (b *base) filesState() uint64 {
-	return filesState(b.config.PolicyDir, b.config.SavedFile, container.HostsFile(b.mode))
+	return filesState(b.config.PolicyDir, state.CeilingHome, b.config.SavedFile, container.HostsFile(b.mode))
 }
 
 // readFiles reads the files of the policy, and the hosts file where it counts. What the command line gives is behind them.
 func (b *base) readFiles() (*policy.Bundle, error) {
-	files, err := policy.Read(policy.ReadOptions{Dir: b.config.PolicyDir, HostsFile: container.HostsFile(b.mode), SavedFile: b.config.SavedFile})
+	files, err := policy.Read(policy.ReadOptions{Dir: b.config.PolicyDir, HostsFile: container.HostsFile(b.mode), SavedFile: b.config.SavedFile,
+		Ceiling: state.CeilingHome, SeenFile: b.config.SeenFile})
 	if err != nil {
-		return nil, err
+		return files, err // which has the ceiling, perhaps
 	}
 	files.Files = append(files.Files, b.config.Given...)
 	return files, nil

@@ -31,7 +31,7 @@ func TestFilesState(t *testing.T) {
 	write("..2/allowlist.txt", "b.example\n")
 	must(os.Symlink("..1", filepath.Join(dir, "..data")))
 	must(os.Symlink("..data/allowlist.txt", filepath.Join(dir, "allowlist.txt")))
-	last := filesState(dir, filepath.Join(dir, "saved.txt"), "/etc/hosts")
+	last := filesState(dir, filepath.Join(dir, "above"), filepath.Join(dir, "saved.txt"), "/etc/hosts")
 	for _, step := range []struct {
 		what    string
 		do      func()
@@ -56,10 +56,15 @@ func TestFilesState(t *testing.T) {
 		{"renamed", func() {
 			must(os.Rename(filepath.Join(dir, "allowlist.d/b.txt"), filepath.Join(dir, "allowlist.d/c.txt")))
 		}, true},
+		{"a ceiling", func() { write("above/ceiling.d/c.txt", "c.example\n") }, true},
+		{"its key", func() { write("above/ceiling.pub", "c\n") }, true},
+		{"a link in it", func() {
+			must(os.Symlink("../other", filepath.Join(dir, "above/ceiling.d/..data")))
+		}, true},
 		{"nothing again", func() {}, false},
 	} {
 		step.do()
-		now := filesState(dir, filepath.Join(dir, "saved.txt"), "/etc/hosts")
+		now := filesState(dir, filepath.Join(dir, "above"), filepath.Join(dir, "saved.txt"), "/etc/hosts")
 		if (now != last) != step.changed {
 			t.Errorf("%s: seen as a change: %v", step.what, now != last)
 		}

@@ -81,7 +81,7 @@ func (s *source) live() bool { return !s.copied && s.state != nil && s.state.Kee
 func (s *source) proposals() *inspect.Proposals {
 	p := s.policy
 	if p == nil {
-		p, _ = policy.Rebuild(nil, nil, nil) // nothing in it can be wrong
+		p, _ = policy.Rebuild(nil, nil, nil, nil) // nothing in it can be wrong
 	}
 	return inspect.NewProposals(p, s.leases, s.plan)
 }

@@ -282,6 +282,12 @@ func (d Dir) Kept() bool {
 // EndPatience is how long a keeper that has failed may take to end.
 const EndPatience = 5 * time.Second
 
+// CeilingHome is where ceiling.d is, wherever the policy is. SeenFile has the number of the newest one that was signed.
+const (
+	CeilingHome = "/etc/agent-init"
+	SeenFile    = "/var/lib/agent-init/ceiling/seen"
+)
+
 // SavedFile has what people have allowed and denied for good. It is on a volume, or gone with the container.
 const SavedFile = "/var/lib/agent-init/allowlist.d/granted.txt"
 

@@ -12,15 +12,15 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// WriteRules writes the policy in force, for everyone to read: one rule per line, in JSON, without the settings, which may
+// WriteRules writes the policy in force and what it is below, for everyone to read: one rule per line, in JSON, without the settings, which may
 // hold what the agent's own environment does. The routes of the broker, which hold no secret, are in the first line. It
 // writes one rule at a time: the policy may be long.
 func WriteRules(w io.Writer, dir string, hosts []byte, p *policy.Policy) error {
 	b := bufio.NewWriterSize(w, 64<<10)
 	enc := json.NewEncoder(b)
 	enc.SetEscapeHTML(false)
-	err := enc.Encode(publishedHead{1, dir, hosts, Inbound(p), p.RouteEntries()})
-	for r := range p.Rules() {
+	err := enc.Encode(publishedHead{1, dir, hosts, Inbound(p), p.RouteEntries(), p.Below()})
+	for _, r := range p.Written() {
 		if err == nil {
 			err = enc.Encode(r.Entry())
 		}
@@ -39,6 +39,7 @@ type publishedHead struct {
 
 	Inbound []uint16            `json:"inbound,omitempty"` // TCP ports that may be connected to from outside
 	Routes  []policy.RouteEntry `json:"routes,omitempty"`  // of the broker
+	Ceiling *policy.Below       `json:"ceiling,omitempty"` // what the rules, which are as written, are below
 }
 
 // Inbound are the TCP ports that p lets in.
@@ -73,6 +74,6 @@ func ReadRules(path string) (*policy.Policy, string, []uint16, error) {
 	if !errors.Is(err, io.EOF) {
 		return nil, "", nil, fmt.Errorf("read %s: %w", path, text.CauseOf(err))
 	}
-	p, err := policy.Rebuild(rules, head.Hosts, head.Routes)
+	p, err := policy.Rebuild(rules, head.Hosts, head.Routes, head.Ceiling)
 	return p, head.Dir, head.Inbound, err
 }

@@ -52,6 +52,12 @@ func (s *State) Write(w io.Writer, ok bool, why []string, colour bool) {
 		row("", "weaker: %s", c)
 	}
 	row("policy", "%s; loaded %s", SizeOf(s.Policy.Counts), text.Ago(s.Policy.Loaded))
+	if c := s.Ceiling; c != nil {
+		row("ceiling", "%s", c.words())
+		for _, line := range c.First {
+			row("", "%s", text.Clean(line))
+		}
+	}
 	for _, g := range s.Given {
 		row("", "started with %s", text.Clean(g))
 	}
@@ -101,6 +107,17 @@ func (s *State) Write(w io.Writer, ok bool, why []string, colour bool) {
 	if s.Audit.Head.Seq > 0 {
 		row("", "head %d:%s", s.Audit.Head.Seq, s.Audit.Head.Short())
 	}
+}
+
+func (c *Ceiling) words() string {
+	s := "not signed"
+	if c.Signed.Serial > 0 {
+		s = fmt.Sprintf("signed, number %d", c.Signed.Serial)
+	}
+	if !c.Signed.Expires.IsZero() {
+		s += ", until " + c.Signed.Expires.UTC().Format(time.RFC3339)
+	}
+	return s + "; it stopped " + text.Counted(c.Stopped, "entry or setting", "entries and settings")
 }
 
 func (s *State) headline() string {

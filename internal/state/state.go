@@ -46,8 +46,9 @@ type State struct {
 		Loaded   time.Time `json:"loaded,omitzero"`
 		Fault    string    `json:"fault,omitempty"` // why the last reload was refused
 	} `json:"policy"`
-	Guard  Guard    `json:"guard"`
-	Leases struct { // what is open by name
+	Ceiling *Ceiling `json:"ceiling,omitempty"` // what the policy is below; none: nothing
+	Guard   Guard    `json:"guard"`
+	Leases  struct { // what is open by name
 		Names    int `json:"names"`
 		Elements int `json:"elements"`
 	} `json:"leases"`
@@ -70,6 +71,13 @@ type State struct {
 		Attached int    `json:"attached"` // clients
 		Restarts int    `json:"restarts"`
 	} `json:"session,omitzero"`
+}
+
+// Ceiling is what an organisation admits at most, and what it stopped.
+type Ceiling struct {
+	Stopped int           `json:"stopped"`         // entries and settings of the policy, also in part
+	First   []string      `json:"first,omitempty"` // of them
+	Signed  policy.Signed `json:"signed,omitzero"` // zero: it is not
 }
 
 // process tells a process from a later one of the same pid.
@@ -180,6 +188,7 @@ func (s *State) Healthy(now time.Time) (ok bool, why []string) {
 	bad(ready && !s.Guard.OK, "the guard is down, names are refused: %s", s.Guard.Fault)
 	bad(ready && s.Broker.UID != 0 && !s.Broker.OK, "the broker is down, requests to it are refused: %s", s.Broker.Fault)
 	bad(s.Policy.Fault != "", "the last reload was refused, the policy before it is in force: %s", text.FirstFault(s.Policy.Fault))
+	bad(s.Ceiling != nil && s.Ceiling.Signed.Expired(now), "the ceiling has expired, and the next start is refused: put a newer one there")
 	bad(s.Audit.Fault != "", "events are being lost: %s", s.Audit.Fault)
 	bad(s.Grants.Fault != "", "a denial, or the end of a grant, is not in force yet, and is tried again: %s", text.FirstLine(s.Grants.Fault))
 	if s.SelfTest != nil {

@@ -116,7 +116,7 @@ func TestRebuild(t *testing.T) {
 		}
 		rules = append(rules, back)
 	}
-	q, err := Rebuild(rules, []byte("10.0.0.7 host.example ok.example"), nil)
+	q, err := Rebuild(rules, []byte("10.0.0.7 host.example ok.example"), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestRebuild(t *testing.T) {
 		t.Errorf("hosts: %v", got)
 	}
 	for _, bad := range []string{"@github", "", "a b", "*.com"} {
-		if _, err := Rebuild([]Entry{{Rule: bad, Source: "f:1"}}, nil, nil); err == nil {
+		if _, err := Rebuild([]Entry{{Rule: bad, Source: "f:1"}}, nil, nil, nil); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}

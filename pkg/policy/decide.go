@@ -172,12 +172,12 @@ func (p *Policy) Refusal(name string, by *Rule) string {
 	return why + ": agent-init explain " + name
 }
 
-// LineFor returns the entry that would allow name on port, "" if none is needed, or would do: a rule denies it, or the
-// broker alone reaches it.
+// LineFor returns the entry that would allow name on port, "" if none is needed, or would do: a rule denies it, the
+// ceiling stops it, or the broker alone reaches it.
 func (p *Policy) LineFor(name string, port Port) string {
 	m := p.Lookup(name)
 	switch d := p.Decide(name, port); {
-	case m.Name == "", d.Rule != nil, d.Reason == reasonBrokered:
+	case m.Name == "", d.Rule != nil, d.Reason == reasonBrokered, p.Stops(m.Name, netip.Addr{}, port) != nil:
 		return ""
 	case !m.Allowed && port.Proto == TCP && (port.Number == 443 || port.Number == 80):
 		return m.Name
@@ -191,7 +191,7 @@ func (p *Policy) LineFor(name string, port Port) string {
 // LineForAddr is LineFor of an address.
 func (p *Policy) LineForAddr(a netip.Addr, port Port) string {
 	a = a.WithZone("").Unmap()
-	if d := p.DecideAddr(a, port); d.Rule != nil || d.Reason == reasonBrokered || Classify(a) > Private {
+	if d := p.DecideAddr(a, port); d.Rule != nil || d.Reason == reasonBrokered || Classify(a) > Private || p.Stops("", a, port) != nil {
 		return ""
 	}
 	return (&Rule{Prefix: single(a), Ports: []Port{port}}).String()

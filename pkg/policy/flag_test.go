@@ -38,7 +38,7 @@ func TestFlagsAreComplete(t *testing.T) {
 		if err != nil || !strings.Contains(string(text), `"`+word+`":true`) {
 			t.Errorf("%s is not reported: %s, %v", word, text, err)
 		}
-		again, err := Rebuild([]Entry{p.rules[0].Entry()}, nil, nil)
+		again, err := Rebuild([]Entry{p.rules[0].Entry()}, nil, nil, nil)
 		if err != nil || again.rules[0].String() != entry {
 			t.Errorf("%s is lost: %v, %v", word, again, err)
 		}

@@ -90,7 +90,7 @@ func (p *Policy) inspect(ps *parser) {
 			for _, port := range by.Ports { // one to deny only takes out of what others allow
 				if at := (spot{r.Name, r.Wildcard, port.Number}); !by.Deny && r.has(port) && !seen[at] {
 					seen[at] = true
-					p.Settings.Inspected = append(p.Settings.Inspected, at.joined(&asked, &denied, order))
+					p.Settings.Inspected = append(p.Settings.Inspected, p.joined(at, &asked, &denied, order))
 				}
 			}
 		}
@@ -113,7 +113,7 @@ func (p *Policy) inspect(ps *parser) {
 
 // joined is what all entries say of one name, or wildcard, on a port. What is denied whole is denied here, too: nobody
 // but the broker sees the requests of connections that it has already.
-func (at spot) joined(asked, denied *index, order map[*Rule]int) route.Inspected {
+func (p *Policy) joined(at spot, asked, denied *index, order map[*Rule]int) route.Inspected {
 	i := route.Inspected{Name: at.name, Wildcard: at.wildcard, Port: at.port, Plain: at.port == HTTP.Number}
 	self := &Rule{Name: at.name, Wildcard: at.wildcard}
 	for r := range denied.covering(self) {
@@ -145,6 +145,8 @@ func (at spot) joined(asked, denied *index, order map[*Rule]int) route.Inspected
 		i.Plain = i.Plain || r.HTTP
 		i.Private = i.Private || r.Private
 	}
+	i.Within = p.ceiling.requests(self, Port{TCP, at.port})
+	i.Observe = i.Observe && i.Within == nil
 	return i
 }
 

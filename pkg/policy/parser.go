@@ -16,6 +16,7 @@ import (
 // parser collects what the files of one bundle say.
 type parser struct {
 	presets  fs.FS
+	top      []key           // of a file in YAML, in place of those of a policy
 	expanded map[string]bool // presets that were taken in already, allowed or denied
 
 	rules       []*Rule   // in file order

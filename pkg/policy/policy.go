@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -16,9 +17,14 @@ type File struct {
 	Data []byte
 }
 
+// Equal says whether two files have the same name and content.
+func (f File) Equal(g File) bool { return f.Name == g.Name && bytes.Equal(f.Data, g.Data) }
+
 // Bundle is the raw content of a policy, in the order in which it counts. It can be handed to another process as JSON.
 type Bundle struct {
 	Files    []File
+	Ceiling  []File  `json:",omitempty"` // of the organisation; nil if there is none
+	Signed   Signed  `json:",omitzero"`  // what its signature says
 	Hosts    []byte  // the content of /etc/hosts, nil if it is not to be trusted
 	Warnings []Error // found while reading, repeated by Policy.Warnings
 
@@ -58,6 +64,11 @@ type Policy struct {
 	hosts       map[string][]netip.Addr
 
 	bound *Policy // of Broker: the agent's, which binds it but for the hosts of routes
+
+	ceiling *Ceiling // what all of it is below; nil if it is below none
+	cuts    []Cut
+	missed  []*Rule // required, and above the ceiling
+	written []*Rule // as files have them, if there is a ceiling
 }
 
 // Decision is the answer to "may this be connected to?".
@@ -96,7 +107,7 @@ type Counts struct {
 }
 
 // Parse reads a bundle. Presets are the files NAME.txt of presets, which may be nil. An empty bundle is a valid policy,
-// which allows nothing. The error is an ErrorList with everything that is wrong in any file.
+// which allows nothing. The error is an ErrorList with everything that is wrong in any file, or a *CeilingError.
 func Parse(b *Bundle, presets fs.FS) (*Policy, error) {
 	return ParseWith(b, presets, func([]PlacedRoute) ([]string, ErrorList) { return b.Absent, nil })
 }
@@ -110,6 +121,10 @@ type PlacedRoute struct {
 // ParseWith is Parse for who has the credentials: absent is told all routes, and says the names of the optional ones
 // whose credential is not there, and what is wrong with others. The names are b.Absent from then on.
 func ParseWith(b *Bundle, presets fs.FS, absent func([]PlacedRoute) ([]string, ErrorList)) (*Policy, error) {
+	ceiling, err := parseCeiling(b.Ceiling, presets, parseHosts(string(b.Hosts)))
+	if err != nil {
+		return nil, err
+	}
 	ps := newParser(presets)
 	for _, f := range b.Files {
 		ps.file(f)
@@ -126,7 +141,7 @@ func ParseWith(b *Bundle, presets fs.FS, absent func([]PlacedRoute) ([]string, E
 			ps.errs.add(e)
 		}
 	}
-	p, err := ps.policy(len(b.Files), b.Hosts)
+	p, err := ps.policy(len(b.Files), b.Hosts, ceiling)
 	if err != nil {
 		return nil, err
 	}
@@ -138,21 +153,29 @@ func ParseWith(b *Bundle, presets fs.FS, absent func([]PlacedRoute) ([]string, E
 	return p, nil
 }
 
-// policy is what was read, or what is wrong with it.
-func (ps *parser) policy(files int, hosts []byte) (*Policy, error) {
+// policy is what was read, below a ceiling, or what is wrong with it. No policy is made in another way.
+func (ps *parser) policy(files int, hosts []byte, ceiling *Ceiling) (*Policy, error) {
 	if ps.errs.list != nil {
 		return nil, ps.errs.list
 	}
 	p := &Policy{rules: ps.rules, files: files, Settings: ps.settings, hosts: parseHosts(string(hosts))}
 	p.routed(ps)
+	if p.complete(ps); ps.errs.list == nil && ceiling != nil {
+		p = p.below(ceiling, ps)
+	}
+	if ps.errs.list != nil {
+		return nil, ps.errs.list
+	}
+	return p, nil
+}
+
+// complete makes all else of the rules, routes and settings.
+func (p *Policy) complete(ps *parser) {
 	p.inspect(ps)
 	p.index()
 	p.brokers(ps)
 	p.unambiguous(ps)
-	if p.unmixed(ps); ps.errs.list != nil {
-		return nil, ps.errs.list
-	}
-	return p, nil
+	p.unmixed(ps)
 }
 
 // index makes the rules quick to find.
@@ -247,8 +270,9 @@ func (p *Policy) indexNames() {
 	}
 }
 
-// warn notes what contradicts itself.
+// warn notes what contradicts itself, and what the ceiling stopped.
 func (p *Policy) warn(ps *parser) {
+	p.warnOfCuts(ps)
 	for _, r := range p.rules {
 		// To take a part out of a preset is what deny is for.
 		if r.Deny || r.Preset != "" && !r.Required {

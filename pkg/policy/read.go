@@ -22,6 +22,8 @@ type ReadOptions struct {
 	Dir       string // absolute, for example /etc/agent-init
 	HostsFile string // absolute, for example /etc/hosts; "" for none
 	SavedFile string // absolute, read behind the files of Dir: what people have allowed and denied for good; "" for none
+	Ceiling   string // absolute, the directory that ceiling.d is in, wherever Dir is: no flag leads past it; "" for none
+	SeenFile  string // absolute, has the number of the newest signed ceiling that was in force; "" for none
 	AgentUID  uint32 // the agent's uid, for messages only; 0 if it is not known
 }
 
@@ -43,25 +45,51 @@ func (e *FileError) What() string {
 	return e.Path + ": " + e.Cause
 }
 
-// Read reads policy.yaml, allowlist.txt and allowlist.d/*.{txt,yaml} of a directory, then what was saved; what is
-// missing is empty. Every file, and every directory and link on the way to it, must belong to root and be writable by nobody else, whoever the
-// agent is, else the error is a *FileError. A hosts file that does not hold to that is left out, with a warning.
+// Read reads the ceiling, then policy.yaml, allowlist.txt and allowlist.d/*.{txt,yaml} of a directory, then what was saved;
+// what is missing is empty. Every file, and every directory and link on the way to it, must belong to root and be writable
+// by nobody else, whoever the agent is, else the error is a *FileError. A hosts file that does not hold to that is left
+// out, with a warning. An error of the ceiling is a *CeilingError; with any other, the bundle has the ceiling alone.
 func Read(o ReadOptions) (*Bundle, error) {
 	if !filepath.IsAbs(o.Dir) {
 		return nil, &FileError{o.Dir, "not an absolute path", "give the directory of the policy from / on"}
 	}
 	w := walker{agentUID: o.AgentUID}
-	b := &Bundle{}
 	if _, err := w.names(o.Dir); err != nil { // judged also where no file is
 		return nil, err
 	}
-	names := []string{"policy.yaml", "allowlist.txt"}
-	more, err := w.listed(o.Dir, b)
+	b, err := ReadCeiling(o)
 	if err != nil {
 		return nil, err
 	}
+	alone := *b
+	if err := w.files(o, b); err != nil {
+		return &alone, err
+	}
+	return b, nil
+}
+
+// ReadCeiling is Read of a ceiling alone.
+func ReadCeiling(o ReadOptions) (*Bundle, error) {
+	b := &Bundle{}
+	if o.Ceiling == "" {
+		return b, nil
+	}
+	var err error
+	if b.Ceiling, b.Signed, err = (walker{agentUID: o.AgentUID}).ceiling(o); err != nil {
+		return nil, &CeilingError{err}
+	}
+	return b, nil
+}
+
+// files reads into b what is below the ceiling.
+func (w walker) files(o ReadOptions, b *Bundle) error {
+	names := []string{"policy.yaml", "allowlist.txt"}
+	more, err := w.listed(o.Dir, b)
+	if err != nil {
+		return err
+	}
 	if names = append(names, more...); len(names) > maxFiles {
-		return nil, &FileError{filepath.Join(o.Dir, "allowlist.d"), fmt.Sprintf("more than %d files", maxFiles), "join some of them"}
+		return &FileError{filepath.Join(o.Dir, "allowlist.d"), fmt.Sprintf("more than %d files", maxFiles), "join some of them"}
 	}
 	total := 0
 	for i, name := range names {
@@ -72,18 +100,18 @@ func Read(o ReadOptions) (*Bundle, error) {
 		case missing && i < 2:
 			continue
 		case missing:
-			return nil, &FileError{path, "vanished while the policy was read", "try again"}
+			return &FileError{path, "vanished while the policy was read", "try again"}
 		case err != nil:
-			return nil, err
+			return err
 		case total > maxTotal:
-			return nil, &FileError{o.Dir, fmt.Sprintf("the files have more than %d MiB together", maxTotal>>20), "shorten the lists"}
+			return &FileError{o.Dir, fmt.Sprintf("the files have more than %d MiB together", maxTotal>>20), "shorten the lists"}
 		}
 		b.Files = append(b.Files, File{Name: name, Data: data})
 	}
 	if o.SavedFile != "" {
 		saved, err := w.saved(o.SavedFile)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if saved != nil {
 			b.Files = append(b.Files, File{Name: o.SavedFile, Data: saved})
@@ -95,7 +123,7 @@ func Read(o ReadOptions) (*Bundle, error) {
 			b.Warnings = append(b.Warnings, Error{Source: Source{File: o.HostsFile}, Message: "not used: " + err.Error()})
 		}
 	}
-	return b, nil
+	return nil
 }
 
 // names returns what is in a directory, in order; nothing if there is none.
@@ -161,11 +189,15 @@ func (w walker) read(path string) ([]byte, error) {
 // Differs names the files that are others in b than in old: changed, new, or gone. The hosts file is "hosts".
 func (b *Bundle) Differs(old *Bundle) []string {
 	var names []string
-	for _, f := range slices.Concat(b.Files, old.Files) {
-		same := func(g File) bool { return g.Name == f.Name && bytes.Equal(g.Data, f.Data) }
-		if !(slices.ContainsFunc(b.Files, same) && slices.ContainsFunc(old.Files, same)) && !slices.Contains(names, f.Name) {
+	now, was := slices.Concat(b.Ceiling, b.Files), slices.Concat(old.Ceiling, old.Files)
+	for _, f := range slices.Concat(now, was) {
+		same := f.Equal
+		if !(slices.ContainsFunc(now, same) && slices.ContainsFunc(was, same)) && !slices.Contains(names, f.Name) {
 			names = append(names, f.Name)
 		}
+	}
+	if len(names) == 0 && b.Signed != old.Signed {
+		names = append(names, "the signature of the ceiling")
 	}
 	if !bytes.Equal(b.Hosts, old.Hosts) || (b.Hosts == nil) != (old.Hosts == nil) {
 		names = append(names, "hosts")

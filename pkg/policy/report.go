@@ -64,7 +64,8 @@ func (p *Policy) Rules() iter.Seq[*Rule] {
 }
 
 // WriteEffective writes the policy as an allowlist that means the same, each entry with where it comes from, deny first
-// and then in file order. The settings follow as comments.
+// and then in file order. The settings, and what the ceiling
+// stopped, follow as comments.
 func (p *Policy) WriteEffective(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	for r := range p.Rules() {
@@ -74,6 +75,9 @@ func (p *Policy) WriteEffective(w io.Writer) error {
 		}
 		b.WriteByte('\n')
 	}
+	for _, c := range p.cuts {
+		fmt.Fprintf(b, "# %-42s # %v, %v\n", c.Text, c.Source, c)
+	}
 	settings, err := json.MarshalIndent(p.Settings, "# ", "  ")
 	if err != nil {
 		return fmt.Errorf("writing the settings: %w", err)
@@ -82,9 +86,39 @@ func (p *Policy) WriteEffective(w io.Writer) error {
 	return b.Flush()
 }
 
-// Rebuild returns a policy that decides as the one with these rules and routes, and cites the same places. Settings are
-// defaults, but for the routes.
-func Rebuild(rules []Entry, hosts []byte, routes []RouteEntry) (*Policy, error) {
+// Written returns every rule as files have it, which a ceiling may have narrowed, in file order.
+func (p *Policy) Written() []*Rule {
+	if p.ceiling != nil {
+		return p.written
+	}
+	return p.rules
+}
+
+// Below is the ceiling of a policy in a form that Rebuild reads: its entries, without its settings and routes.
+type Below struct {
+	Entries string  `json:"entries,omitempty"` // any, none, or those of the list
+	Rules   []Entry `json:"rules"`
+}
+
+// Below returns the ceiling so that Rebuild reads it; nil without one.
+func (p *Policy) Below() *Below {
+	if p.ceiling == nil {
+		return nil
+	}
+	out := &Below{Entries: p.ceiling.entries, Rules: []Entry{}}
+	for _, r := range p.ceiling.policy.rules {
+		out.Rules = append(out.Rules, r.Entry())
+	}
+	return out
+}
+
+// Rebuild returns a policy that decides as the one with these rules, as written, and routes below a ceiling, and cites the
+// same places. Settings are defaults, but for the routes.
+func Rebuild(rules []Entry, hosts []byte, routes []RouteEntry, below *Below) (*Policy, error) {
+	ceiling, err := below.rebuilt(hosts)
+	if err != nil {
+		return nil, err
+	}
 	ps := newParser(nil)
 	for _, r := range routes {
 		w, f := rebuilt(r)
@@ -100,5 +134,16 @@ func Rebuild(rules []Entry, hosts []byte, routes []RouteEntry) (*Policy, error) 
 	for _, e := range rules {
 		ps.entry(&Rule{Source: Source{File: e.Source}, Text: e.Rule, Preset: e.Preset})
 	}
-	return ps.policy(0, hosts)
+	return ps.policy(0, hosts, ceiling)
+}
+
+func (b *Below) rebuilt(hosts []byte) (*Ceiling, error) {
+	if b == nil {
+		return nil, nil
+	}
+	ps, c := newParser(nil), &Ceiling{entries: b.Entries, rebuilt: true}
+	for _, e := range b.Rules {
+		ps.entry(&Rule{Source: Source{File: e.Source}, Text: e.Rule, Preset: e.Preset})
+	}
+	return c, c.finish(ps, parseHosts(string(hosts)))
 }

@@ -28,7 +28,11 @@ func (ps *parser) yaml(f File) {
 	case !errors.Is(err, io.EOF):
 		ps.errs.add(yamlError(f, err))
 	case len(doc.Content) == 1: // more than comments
-		ps.section(node{Node: doc.Content[0], file: f.Name}, ps.keys())
+		top := ps.top
+		if top == nil {
+			top = ps.keys()
+		}
+		ps.section(node{Node: doc.Content[0], file: f.Name}, top)
 	}
 }
 

@@ -18,6 +18,8 @@ type Inspected struct {
 
 	Allow []Request `json:"allow,omitempty"` // in file order: the first that fits counts
 	Deny  []Request `json:"deny,omitempty"`  // wins
+
+	Within []Request `json:"within,omitempty"` // of the ceiling: what passes fits one of these, too; none: no ceiling is about it
 }
 
 // FindInspected returns the one of all that says which requests may be asked of name, which is canonical, on port: the

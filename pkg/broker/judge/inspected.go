@@ -23,8 +23,9 @@ type Admitted struct {
 type Rules struct {
 	of          *route.Inspected
 	allow, deny []pattern
-	paths       bool // a rule is about paths; if none is, a path may be spelled in any way
-	methods     bool // a denial is about methods
+	paths       bool   // a rule is about paths; if none is, a path may be spelled in any way
+	methods     bool   // a denial is about methods
+	within      *Rules // of the ceiling; nil: none is about this name
 }
 
 // NewRules reads the rules of an inspected name, which is not changed from then on.
@@ -38,6 +39,9 @@ func NewRules(of *route.Inspected) *Rules {
 		r.deny[i] = newPattern(rule.Path)
 		r.paths = r.paths || rule.Path != ""
 		r.methods = r.methods || len(rule.Methods) > 0
+	}
+	if of.Within != nil {
+		r.within = NewRules(&route.Inspected{Name: of.Name, Allow: of.Within})
 	}
 	return r
 }
@@ -57,6 +61,9 @@ func (r *Rules) Judge(method, rawPath, rawQuery string, h http.Header) (*Admitte
 	}
 	asks := names(h["Upgrade"], "websocket") // RFC 6455, section 4.1
 	admitted, refusal := r.admit(method, rawPath, asks)
+	if refusal == nil && r.within != nil {
+		refusal = r.within.bound(admitted, method, rawPath, asks)
+	}
 	if refusal == nil {
 		refusal = r.destined(method, h)
 	}
@@ -115,6 +122,23 @@ func (r *Rules) admit(method, rawPath string, asks bool) (*Admitted, *Refusal) {
 		return nil, refuse("method", "%s is not allowed: %s allows this path by %s alone", said(), elsewhere.Rule, strings.Join(elsewhere.Methods, ", "))
 	}
 	return nil, refuse("path", "%s is allowed by no rule of %s (see: agent-init explain)", said(), quote(r.of.Name, 255))
+}
+
+// bound judges by the ceiling what a rule of the policy has admitted. What both say of the body counts.
+func (r *Rules) bound(a *Admitted, method, rawPath string, asks bool) *Refusal {
+	top, refusal := r.admit(method, rawPath, asks)
+	if refusal != nil {
+		refusal.Text = "above the ceiling: " + refusal.Text
+		return refusal
+	}
+	if a.GraphQL == "" {
+		a.GraphQL = top.GraphQL
+	}
+	if a.MaxUpload == 0 || top.MaxUpload != 0 && top.MaxUpload < a.MaxUpload { // -1 is none, and 0 no limit
+		a.MaxUpload = top.MaxUpload
+	}
+	a.Form = a.Form || top.Form
+	return nil
 }
 
 // mostUploaded is what a body may have. What only reads has none, unless the rule says how large it may be: nobody gives

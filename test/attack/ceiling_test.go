@@ -1,0 +1,214 @@
+package attack
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/lab"
+	"github.com/agent-init/agent-init/internal/lab/signing"
+)
+
+// ceilings are files of a volume as a kubelet makes them: each version in a directory, and a link to one of them.
+func ceilings(versions ...string) []lab.File {
+	const dir = "/etc/agent-init/ceiling.d"
+	files := []lab.File{{Path: dir, Dir: true}}
+	for i, text := range versions {
+		at := fmt.Sprintf("%s/..%d", dir, i+1)
+		files = append(files, lab.File{Path: at, Dir: true}, lab.File{Path: at + "/org.txt", Data: []byte(text)})
+	}
+	return append(files, lab.File{Path: dir + "/..data", Link: "..1"}, lab.File{Path: dir + "/org.txt", Link: "..data/org.txt"})
+}
+
+// raise has another version of the ceiling in place, as a kubelet does.
+func (w *world) raise(version int) {
+	w.Helper()
+	if r := w.root("sh", "-c", fmt.Sprintf("cd /etc/agent-init/ceiling.d && ln -s ..%d ..new && mv -T ..new ..data", version)); r.Code != 0 {
+		w.Fatal(r)
+	}
+}
+
+// TestLabCeiling: nothing that any source allows is above the ceiling, and one that is lowered ends what it no longer
+// admits: connections, flows and grants, also below a policy that is broken by then.
+func TestLabCeiling(t *testing.T) {
+	l := newLab(t)
+	s := newStreams()
+	for _, host := range []string{"ok.test", "ok2.test", "evil.test"} {
+		l.Web.Handle(host, s)
+	}
+	w := confineIn(t, l, "ok.test\nevil.test\n@github\n", lab.BoxOptions{
+		Files: append(ceilings("ok.test\nok2.test\n45.30.9.9:8443\n", "ok.test\n", "ok2.test:443\n", "*.com\n"),
+			lab.File{Path: savedFile, Data: []byte("stay.test\n")},
+			lab.File{Path: "/etc/agent-init/allowlist.d/more.txt", Data: []byte("*.test:443\n45.30.0.0/16:8443\n")}),
+		Env: []string{"AGENT_INIT_ALLOW=late.test"},
+	})
+
+	// Each source is above it.
+	for _, name := range []string{"evil.test", "stay.test", "late.test", "api.github.com", "other.test"} {
+		w.blocked("resolve", name)
+		if r := w.agentRuns("explain", name); !strings.Contains(r.Stdout, "above the ceiling: no line of it admits this") {
+			t.Errorf("explain %s: %s", name, r)
+		}
+	}
+	if r := w.agentRuns("explain", "evil.test"); !strings.Contains(r.Stdout, "allowlist.txt:2  evil.test") {
+		t.Errorf("explain does not name the entry: %s", r)
+	}
+	if r := w.agentRuns("explain", "45.30.9.9:8080"); !strings.Contains(r.Stdout, "it admits 45.30.9.9:8443 alone (ceiling.d/org.txt:3)") {
+		t.Errorf("explain does not name the line: %s", r)
+	}
+	if r := w.agentRuns("suggest"); !strings.Contains(r.Stdout, "# evil.test ") || !strings.Contains(r.Stdout, "above the ceiling") {
+		t.Errorf("suggest: %s", r)
+	}
+	if r := w.root("agent-init", "doctor"); !strings.Contains(r.Stdout, "allowlist.txt:2: evil.test is above the ceiling") {
+		t.Errorf("doctor: %s", r)
+	}
+	for _, args := range [][]string{{"allow", "evil.test"}, {"allow", "evil.test", "--save"}, {"allow", "*.test"}, {"allow", "45.30.0.0/16:8443"}, {"allow", "ok.test:22"}, {"allow", "ok.test private"}} {
+		w.refuses(64, args, "above the ceiling")
+	}
+	if r := w.agentRuns("request", "evil.test"); r.Code == 0 || !strings.Contains(r.Stderr, "above the ceiling") {
+		t.Errorf("a request is taken: %s", r)
+	}
+	w.blocked("resolve", "evil.test")
+	w.blocked("tcp", "45.30.9.8:8443")
+	w.unasked("evil.test", "stay.test", "late.test", "api.github.com", "other.test")
+	w.sealed(lab.ToAddr("45.30.9.8"))
+	if r := w.root("agent-init", "check"); !strings.Contains(r.Stderr, "allowlist.txt:2:1: above the ceiling") || !strings.Contains(r.Stderr, "allowlist.d/more.txt:1:1: above the ceiling: it admits less (ceiling.d/org.txt:") {
+		t.Errorf("check says %s", r)
+	}
+	if r := w.root("agent-init", "status"); !strings.Contains(r.Stdout, "ceiling    not signed; it stopped") {
+		t.Errorf("status says %s", r)
+	}
+	w.audited("what it stopped", func(e event) bool {
+		return e.Kind == "policy" && strings.Contains(e.Reason, "allowlist.txt:2: evil.test is above the ceiling")
+	})
+
+	// What it admits can be granted, and ends with it.
+	w.did("allow", "ok2.test")
+	if r := w.agentRuns("request", "ok2.test:443", "--reason", "x"); r.Code != 0 {
+		t.Error(r)
+	}
+	running := w.follow(s, "https://ok.test", "https://ok2.test", "http://ok2.test")
+	hold := w.asAgent(w.box, "tcp", "-hold", "10m", "45.30.9.9:8443")
+	if !eventually(time.Minute, func() bool { return len(w.box.Packets(lab.ToAddr("45.30.9.9"))) > 3 }) {
+		t.Fatalf("the address is not open: %s", hold.Stdout())
+	}
+	w.raise(2)
+	w.audited("the change", func(e event) bool {
+		return e.Kind == "policy" && strings.Contains(e.Reason, "changed: ceiling.d/org.txt")
+	})
+	for _, u := range []string{"https://ok2.test", "http://ok2.test"} {
+		w.cut(s, u, running[u], time.Now())
+	}
+	select {
+	case <-hold.Done():
+	case <-time.After(lab.Patience):
+		t.Error("the flow outlives its ceiling")
+	}
+	w.lives(s, "https://ok.test", running["https://ok.test"])
+	w.blocked("resolve", "ok2.test")
+	for _, g := range w.grants() {
+		if g.Target == "ok2.test" || g.Outcome == "" && g.Kind == "request" {
+			t.Errorf("above the ceiling, it goes on: %+v", g)
+		}
+	}
+	w.audited("the end of the grant", func(e event) bool {
+		return e.Kind == "grant" && e.Name == "ok2.test" && strings.Contains(e.Reason, "ended, above the ceiling")
+	})
+	w.refuses(64, []string{"allow", "ok2.test"}, "above the ceiling")
+
+	// A mistake in the policy does not hold it back.
+	must(t, w.box.WriteFile("/etc/agent-init/allowlist.txt", []byte("ok.test\n*.com\n"), 0o644))
+	if !eventually(time.Minute, func() bool { _, code := w.status(); return code != 0 }) {
+		t.Fatal("the bad policy does not show")
+	}
+	w.lives(s, "https://ok.test", running["https://ok.test"])
+	w.raise(3)
+	w.cut(s, "https://ok.test", running["https://ok.test"], time.Now())
+	w.blocked("resolve", "ok.test")
+	if s, code := w.status(); code == 0 || !strings.Contains(fmt.Sprint(s["why"]), "allowlist.txt:2") {
+		t.Errorf("the mistake is forgotten: %v", s["why"])
+	}
+
+	// A mistake in the ceiling holds all back, and so does its end.
+	must(t, w.box.WriteFile("/etc/agent-init/allowlist.txt", []byte("ok.test\n"), 0o644))
+	w.raise(4)
+	if !eventually(time.Minute, func() bool { s, _ := w.status(); return strings.Contains(fmt.Sprint(s["why"]), "ceiling.d/org.txt:1") }) {
+		t.Error("the mistake in the ceiling does not show")
+	}
+	w.refuses(78, []string{"reload"}, "the ceiling has errors")
+	w.blocked("resolve", "ok.test")
+	if r := w.root("mv", "/etc/agent-init/ceiling.d", "/etc/agent-init/gone.d"); r.Code != 0 {
+		t.Fatal(r)
+	}
+	w.refuses(78, []string{"reload"}, "the ceiling is gone")
+	w.blocked("resolve", "ok.test")
+	if r := w.root("mv", "/etc/agent-init/gone.d", "/etc/agent-init/ceiling.d"); r.Code != 0 {
+		t.Fatal(r)
+	}
+	w.raise(1)
+	if !eventually(time.Minute, func() bool { _, code := w.status(); return code == 0 }) {
+		t.Fatal("the good ceiling does not heal it")
+	}
+	w.works("resolve", "ok.test")
+	w.unasked("evil.test", "stay.test", "late.test", "api.github.com", "other.test")
+}
+
+// TestLabCeilingStart: what no start may do below a ceiling, and which ceiling no start takes.
+func TestLabCeilingStart(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	const dir = "/etc/agent-init/"
+	key := signing.New()
+	file := func(name, text string) lab.File { return lab.File{Path: dir + name, Data: []byte(text)} }
+	text := "domains: [ok.test]\nselftest: warn\n"
+	plain := []lab.File{file("ceiling.d/c.yaml", text)}
+	signed := func(signedText, comment string) []lab.File {
+		return []lab.File{{Path: dir + "ceiling.pub", Data: key.Public()}, file("ceiling.d/ceiling.yaml", text),
+			{Path: dir + "ceiling.d/ceiling.yaml.minisig", Data: key.Sign([]byte(signedText), comment)}}
+	}
+	for name, c := range map[string]struct {
+		files []lab.File
+		flags []string
+		env   []string
+		says  string
+	}{
+		"monitor":        {files: plain, flags: []string{"--mode", "monitor"}, says: "--mode monitor is above the ceiling"},
+		"by environment": {files: plain, env: []string{"AGENT_INIT_MODE=monitor"}, says: "above the ceiling (ceiling.d/c.yaml)"},
+		"no self-test":   {files: plain, flags: []string{"--selftest", "off"}, says: "--selftest off is above the ceiling (ceiling.d/c.yaml:2)"},
+		"no firewall":    {files: plain, flags: []string{"--unsafe-no-firewall"}, says: "--unsafe-no-firewall is above the ceiling"},
+		"a mistake":      {files: []lab.File{file("ceiling.d/c.txt", "*.com\n")}, says: "ceiling.d/c.txt:1"},
+		"the agent's":    {files: []lab.File{{Path: dir + "ceiling.d/c.txt", Data: []byte("ok.test\n"), UID: lab.AgentUID, GID: lab.AgentUID}}, says: "belongs to"},
+		"of nothing":     {files: []lab.File{{Path: dir + "ceiling.d", Dir: true}}, says: "it has 0 files"},
+		"elsewhere":      {files: append([]lab.File{{Path: "/conf", Dir: true}}, file("ceiling.d/c.txt", "*.com\n")), flags: []string{"--config", "/conf"}, says: "ceiling.d/c.txt:1"},
+		"not there":      {files: signed(text, "timestamp:1")[:1], says: "it is missing"},
+		"altered":        {files: signed(text+"\n", "timestamp:1"), says: "the signature is not of this file"},
+		"expired":        {files: signed(text, "timestamp:1 expires:2020-01-01"), says: "it has expired"},
+		"older":          {files: append(signed(text, "timestamp:1"), lab.File{Path: "/var/lib/agent-init/ceiling/seen", Data: []byte("2\n")}), says: "it is older (1)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			box := l.NewBox(lab.BoxOptions{Binary: lab.Binary(t), Files: append(c.files, file("allowlist.txt", "ok.test\n")), Env: c.env})
+			r := box.Start(lab.Cmd{Args: append(append([]string{"agent-init", "run"}, c.flags...), "--", "echo", "started")}).Wait(0)
+			refused(t, r, 78, c.says)
+		})
+	}
+
+	// One that is right is remembered, and no older one is taken while it is in force.
+	w := startIn(t, l, "ok.test\nevil.test\n", lab.BoxOptions{Files: signed(text, "timestamp:5\tfile:ceiling.yaml\thashed")}, "agent-init", "run", "--selftest", "warn", "--", "sleep", "infinity")
+	w.ready()
+	w.works("resolve", "ok.test")
+	w.blocked("resolve", "evil.test")
+	if seen, err := w.box.ReadFile("/var/lib/agent-init/ceiling/seen"); err != nil || string(seen) != "5\n" {
+		t.Errorf("remembered is %q, %v", seen, err)
+	}
+	put := func(number int, text string) {
+		must(t, w.box.WriteFile(dir+"ceiling.d/ceiling.yaml", []byte(text), 0o644))
+		must(t, w.box.WriteFile(dir+"ceiling.d/ceiling.yaml.minisig", key.Sign([]byte(text), fmt.Sprintf("serial:%d", number)), 0o644))
+	}
+	put(4, "domains: [ok.test, evil.test]\n")
+	w.refuses(78, []string{"reload"}, "it is older (4)")
+	w.blocked("resolve", "evil.test")
+	put(6, "domains: [ok.test, evil.test]\n")
+	w.did("reload")
+	w.works("resolve", "evil.test")
+}
