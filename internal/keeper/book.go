@@ -76,6 +76,9 @@ func (b *book) read() (*policy.Bundle, *policy.Policy, error) {
 		}
 		return nil, nil, fault.New(fault.Policy, remedy, "the policy has errors\n%w", err)
 	}
+	if err := b.credentials.ofProxy(p); err != nil {
+		return nil, nil, err
+	}
 	return files, p, b.judge(p)
 }
 

@@ -386,10 +386,14 @@ func (b *base) proveConfinement(ctx context.Context, s served) (*keeper, error) 
 	if err := s.agent.publishAgent(); err != nil {
 		return nil, err
 	}
-	if len(s.book.policy().Settings.Inspected) > 0 { // which are asked
+	settings := s.book.policy().Settings
+	inspects := len(settings.Inspected) > 0
+	if inspects || settings.UpstreamProxy.Host != "" { // it is asked, or is the way to what is
 		if err := s.broker.await(ctx); err != nil {
 			return nil, err
 		}
+	}
+	if inspects {
 		s.broker.release()
 	}
 	if err := s.prove(ctx); err != nil {

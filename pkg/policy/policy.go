@@ -149,6 +149,7 @@ func (ps *parser) policy(files int, hosts []byte) (*Policy, error) {
 	p.index()
 	p.brokers(ps)
 	p.unambiguous(ps)
+	p.upstreamProxied(ps)
 	if p.unmixed(ps); ps.errs.list != nil {
 		return nil, ps.errs.list
 	}
