@@ -87,6 +87,9 @@ func (b *base) recordPolicy(p *policy.Policy, what string) {
 	b.record(audit.Event{Kind: audit.Policy, Verdict: audit.Info, Reason: fmt.Sprintf("%s: %s", what, state.SizeOf(c))})
 	b.update(func(s *state.State) {
 		s.Policy.Counts, s.Policy.Attempts, s.Policy.Loaded, s.Policy.Fault = c, s.Policy.Attempts+1, time.Now(), ""
+		if s.Policy.UpstreamProxy = ""; p.Settings.UpstreamProxy.Host != "" {
+			s.Policy.UpstreamProxy = p.Settings.UpstreamProxy.String()
+		}
 	})
 }
 

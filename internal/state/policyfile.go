@@ -10,6 +10,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/route"
 )
 
 // WriteRules writes the policy in force, for everyone to read: one rule per line, in JSON, without the settings, which may
@@ -19,7 +20,7 @@ func WriteRules(w io.Writer, dir string, hosts []byte, p *policy.Policy) error {
 	b := bufio.NewWriterSize(w, 64<<10)
 	enc := json.NewEncoder(b)
 	enc.SetEscapeHTML(false)
-	err := enc.Encode(publishedHead{1, dir, hosts, Inbound(p), p.RouteEntries()})
+	err := enc.Encode(publishedHead{1, dir, hosts, Inbound(p), p.RouteEntries(), p.Settings.UpstreamProxy})
 	for r := range p.Rules() {
 		if err == nil {
 			err = enc.Encode(r.Entry())
@@ -39,6 +40,7 @@ type publishedHead struct {
 
 	Inbound []uint16            `json:"inbound,omitempty"` // TCP ports that may be connected to from outside
 	Routes  []policy.RouteEntry `json:"routes,omitempty"`  // of the broker
+	Proxy   route.Proxy         `json:"proxy,omitzero"`    // by which it and the gate go out
 }
 
 // Inbound are the TCP ports that p lets in.
@@ -73,6 +75,6 @@ func ReadRules(path string) (*policy.Policy, string, []uint16, error) {
 	if !errors.Is(err, io.EOF) {
 		return nil, "", nil, fmt.Errorf("read %s: %w", path, text.CauseOf(err))
 	}
-	p, err := policy.Rebuild(rules, head.Hosts, head.Routes)
+	p, err := policy.Rebuild(rules, head.Hosts, head.Routes, head.Proxy)
 	return p, head.Dir, head.Inbound, err
 }

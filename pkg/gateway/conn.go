@@ -116,8 +116,12 @@ func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.s.limits.dial)
 	defer cancel()
 	server, err := c.onward(ctx, r)
-	if err != nil { // the server's refusal, not ours
-		c.end(audit.Allow, "could not connect: "+reasonOf(err))
+	if err != nil {
+		verdict := audit.Allow // the server's refusal, not ours
+		if r.proxied {
+			verdict = audit.Deny // there may be another way, which is not taken
+		}
+		c.end(verdict, "could not connect: "+reasonOf(err))
 		return nil, err
 	}
 	c.mu.Lock()

@@ -262,7 +262,7 @@ broker:
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := Rebuild(rules, nil, routes)
+	again, err := Rebuild(rules, nil, routes, route.Proxy{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +301,7 @@ broker:
 	if got := again.Brokered("generativelanguage.googleapis.com", Port{}); len(got) != 1 || !got[0].Absent {
 		t.Errorf("%+v", got)
 	}
-	if _, err := Rebuild(nil, nil, []RouteEntry{{Source: "p.yaml:3"}}); err == nil {
+	if _, err := Rebuild(nil, nil, []RouteEntry{{Source: "p.yaml:3"}}, route.Proxy{}); err == nil {
 		t.Error("a route to nowhere is taken")
 	}
 }

@@ -83,9 +83,10 @@ func (p *Policy) WriteEffective(w io.Writer) error {
 }
 
 // Rebuild returns a policy that decides as the one with these rules and routes, and cites the same places. Settings are
-// defaults, but for the routes.
-func Rebuild(rules []Entry, hosts []byte, routes []RouteEntry) (*Policy, error) {
+// defaults, but for the routes, and for the upstream proxy.
+func Rebuild(rules []Entry, hosts []byte, routes []RouteEntry, proxy route.Proxy) (*Policy, error) {
 	ps := newParser(nil)
+	ps.settings.UpstreamProxy = proxy
 	for _, r := range routes {
 		w, f := rebuilt(r)
 		if f != nil {

@@ -70,7 +70,6 @@ func (ps *parser) proxyKeys() []key {
 		})},
 		{name: "connect", read: setting(ps, &x.ByName, oneOf("address", "name"))},
 		{name: "resolve", read: setting(ps, &x.Resolves, oneOf("here", "proxy"))},
-		{name: "http", read: setting(ps, &x.Absolute, oneOf("connect", "absolute"))},
 		{name: "straight", read: list(ps, &x.Straight, straight)},
 	}
 }

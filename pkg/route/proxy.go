@@ -2,6 +2,7 @@ package route
 
 import (
 	"encoding/base64"
+	"fmt"
 	"net/netip"
 	"strings"
 )
@@ -16,7 +17,6 @@ type Proxy struct {
 
 	ByName   bool       `json:"by_name,omitempty"`  // it is asked for names, and not for the addresses that were found for them
 	Resolves bool       `json:"resolves,omitempty"` // names are not looked up: it does that alone
-	Absolute bool       `json:"absolute,omitempty"` // HTTP on port 80 goes to it request by request, and not by CONNECT
 	Straight []Straight `json:"straight,omitempty"` // what goes past it
 }
 
@@ -41,6 +41,22 @@ func (p *Proxy) Authorization(credential []byte) string {
 		return "Negotiate " + string(credential)
 	}
 	return "Basic " + base64.StdEncoding.EncodeToString(credential)
+}
+
+// String is where it is, and what it is asked for.
+func (p *Proxy) String() string {
+	host := p.Host
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	words := "asked for addresses"
+	switch {
+	case p.Resolves:
+		words = "asked for names, which it alone looks up"
+	case p.ByName:
+		words = "asked for names"
+	}
+	return fmt.Sprintf("http://%s:%d, %s", host, p.Port, words)
 }
 
 // Straight is what goes past the proxy: a name, a wildcard, or a block of addresses.

@@ -1,6 +1,7 @@
 package attack
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"os"
@@ -111,7 +112,9 @@ func (c *corporate) asked() (all []string) {
 // straight fails the test if something went past the proxy, to what it resolves for.
 func (c *corporate) onlyByProxy() {
 	c.Helper()
-	c.sealed(func(p *lab.Packet) bool { return p.DstPort != 53 && (p.Dst.String() != squidAddr || p.DstPort != squidPort) })
+	c.sealed(func(p *lab.Packet) bool {
+		return p.DstPort != 53 && (p.Dst.String() != squidAddr || p.DstPort != squidPort)
+	})
 }
 
 const byProxy = "upstream_proxy: http://proxy.corp.test:3128\n"
@@ -147,6 +150,137 @@ func TestLabProxySquid(t *testing.T) {
 	}
 	if r := c.root("cat", "/run/agent-init/selftest.json"); !strings.Contains(r.Stdout, `"ok.test"`) {
 		t.Errorf("the self-test does not reach ok.test: %s", r)
+	}
+	c.onlyByProxy()
+}
+
+// TestLabProxyHTTP: squid as Debian has it takes no CONNECT to port 80. The refusal is in the log, and nothing goes straight.
+// Once squid is told that port 80 is one for CONNECT, requests arrive, each judged as ever.
+func TestLabProxyHTTP(t *testing.T) {
+	t.Run("as it is", func(t *testing.T) {
+		l := newLab(t)
+		c := behind(t, l, squid(t, l, ""), byProxy, "ok.test\n")
+		c.blocked("http", "http://ok.test/")
+		c.audited("the refusal", func(e event) bool {
+			return e.Kind == "connect" && e.Name == "ok.test" && e.Port == 80 && strings.Contains(e.Reason, "by the upstream proxy: the proxy refused (403)")
+		})
+		c.onlyByProxy()
+	})
+	t.Run("told of port 80", func(t *testing.T) {
+		l := newLab(t)
+		c := behind(t, l, squid(t, l, "acl SSL_ports port 80\n"), byProxy, "ok.test\n")
+		c.works("http", "http://ok.test/")
+		if p := c.poke("http", "-addr", lab.Names()["ok.test"][0].String()+":80", "http://evil.test/"); statusOf(p) != "403" {
+			t.Errorf("another host: %s", p)
+		}
+		if got := l.Web.Requests("evil.test"); len(got) > 0 {
+			t.Errorf("another host was reached: %v", got)
+		}
+		c.onlyByProxy()
+	})
+}
+
+// TestLabProxyName: the proxy is asked for names, looks them up alone, and wants a credential, which nobody but the broker
+// has. The agent gets an address that stands in for each name, and no DNS server hears of it.
+func TestLabProxyName(t *testing.T) {
+	l := newLab(t)
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "users"), []byte("corp:"+proxySecret+"\n"), 0o644))
+	helper := filepath.Join(dir, "helper")
+	must(t, os.WriteFile(helper, []byte("#!/bin/sh\nwhile read user pass; do grep -q \"^$user:$pass\\$\" "+dir+"/users && echo OK || echo ERR; done\n"), 0o755))
+	must(t, os.Chmod(dir, 0o755))
+	rules := "auth_param basic program " + helper + "\nauth_param basic children 1\nacl known proxy_auth REQUIRED\nhttp_access deny !known\n"
+	policy := "upstream_proxy:\n  to: http://proxy.corp.test:3128\n  resolve: proxy\n  credential: file:/run/secrets/proxy\n  straight: [near.test]\n"
+	l.DNS.SetAddrs("near.test", "45.30.60.9")
+	c := behind(t, l, squid(t, l, rules), policy, "ok.test required\nnear.test\nshared.test\n",
+		lab.File{Path: "/run/secrets/proxy", Data: []byte("corp:" + proxySecret + "\n"), Mode: 0o400})
+	p := c.works("http", "-ca", bundle, "https://ok.test/")
+	if !strings.Contains(fmt.Sprint(p.Detail["body"]), "sni=ok.test") {
+		t.Errorf("not the name's own server: %s", p)
+	}
+	if got := c.asked(); !slices.Contains(got, "CONNECT ok.test:443 200") {
+		t.Errorf("the proxy was asked %q", got)
+	}
+	var stood netip.Addr
+	for _, s := range strings.Fields(fmt.Sprint(c.works("resolve", "ok.test").Detail["addrs"])) {
+		stood, _ = netip.ParseAddr(strings.Trim(s, "[]"))
+		if !netip.MustParsePrefix("198.18.0.0/15").Contains(stood) {
+			t.Errorf("ok.test is %s for the agent", stood)
+		}
+	}
+	c.onlyByProxy()
+	c.works("http", "-ca", bundle, "https://near.test/") // past it, by a word
+	c.blocked("http", "-ca", bundle, "-addr", stood.String()+":443", "https://shared.test/")
+	c.blocked("http", "-ca", bundle, "-addr", stood.String()+":443", "https://evil.test/")
+	c.blocked("tcp", stood.String()+":8443")
+	if got := fmt.Sprint(c.asked()); strings.Contains(got, "shared.test") || strings.Contains(got, "evil.test") || strings.Contains(got, "near.test") {
+		t.Errorf("the proxy was asked %s", got)
+	}
+	c.sealed(lab.ToAddr("198.18.0.0/15"))
+	for _, q := range l.Queries("ok.test", "shared.test") { // squid asks from the internet itself
+		if q.Client.Addr() == c.box.Addr4() || q.Client.Addr() == c.box.Addr6() {
+			t.Errorf("a DNS server was asked by the box: %v", q)
+		}
+	}
+	c.secretless()
+}
+
+// proxySecret is what the proxy takes. Nobody but the broker may have it.
+const proxySecret = "canary-of-the-proxy-0123456789"
+
+// secretless fails the test if the agent can read the proxy's credential, or agent-init or a process but the broker and
+// the keeper has it.
+func (c *corporate) secretless() {
+	c.Helper()
+	r := c.launch("sh", "-c", `K='canar[y]-of-the-proxy'; grep -ral -e "$K" /run /var/log /etc /tmp /dev/shm 2>/dev/null; env
+agent-init status; agent-init status --json; agent-init log; agent-init explain ok.test; agent-init check --effective; true`).Wait(0)
+	if out := r.Stdout + r.Stderr + c.agent.Stdout() + c.agent.Stderr(); strings.Contains(out, proxySecret[7:]) {
+		c.Errorf("the credential is shown: %s", out)
+	}
+	for _, g := range guards(c.T, c.agent) {
+		eachArea(c.T, g, func(area []byte) {
+			if bytes.Contains(area, []byte(proxySecret)) {
+				c.Error("the guard has the credential of the proxy")
+			}
+		})
+	}
+}
+
+// TestLabProxyMitm: behind a proxy that breaks TLS, programs see its certificate. What trusts the corporation's authority
+// works, the broker as well, and the names that the proxy sees are those that the gate has let through.
+func TestLabProxyMitm(t *testing.T) {
+	l := newLab(t)
+	dir := t.TempDir()
+	inInternet(t, l, "mitmdump", "--listen-port", fmt.Sprint(squidPort), "--set", "confdir="+dir, "--set", "ssl_verify_upstream_trusted_ca="+l.CAFile(),
+		"--set", "connection_strategy=lazy", "--set", "flow_detail=1")
+	corporation, err := os.ReadFile(filepath.Join(dir, "mitmproxy-ca-cert.pem"))
+	must(t, err)
+	l.DNS.SetAddrs("api.corp.test", "45.30.50.9")
+	policy := byProxy + "broker:\n  tickets:\n    to: https://api.corp.test/v1/\n    credential: file:/run/secrets/tickets\n" +
+		"    inject: {header: Authorization, value: 'Bearer {}'}\n    allow: ['GET /items/**']\n    env: {TICKETS_URL: '{base}', TICKETS_KEY: '{token}'}\n"
+	trusts := slices.Concat(l.CA.PEM, corporation)
+	l.DNS.SetAddrs(squidName, squidAddr)
+	w := confineIn(t, l, "ok.test\n", lab.BoxOptions{Files: []lab.File{
+		{Path: bundle, Data: trusts}, {Path: "/etc/agent-init/policy.yaml", Data: []byte(policy)},
+		{Path: "/run/secrets/tickets", Data: []byte("canary-of-tickets\n"), Mode: 0o400},
+	}})
+	c := &corporate{w, dir}
+	c.works("http", "-ca", bundle, "https://ok.test/through")
+	must(t, c.box.WriteFile("/tmp/internet.pem", l.CA.PEM, 0o644))
+	if p := c.blocked("http", "-ca", "/tmp/internet.pem", "https://ok.test/"); !strings.Contains(p.Err, "certificate") {
+		t.Errorf("who does not trust the corporation: %s", p)
+	}
+	b := &brokered{world: w}
+	base, token := b.variable("TICKETS_URL"), b.variable("TICKETS_KEY")
+	if p := c.poke("http", "-timeout", "30s", "-header", "authorization: Bearer "+token, base+"/items/1"); !p.OK {
+		t.Errorf("the broker: %s", p)
+	}
+	got := l.Web.Requests("api.corp.test")
+	if len(got) != 1 || got[0].Header.Get("Authorization") != "Bearer canary-of-tickets" {
+		t.Errorf("api.corp.test was asked %+v", got)
+	}
+	if n := len(l.Web.Requests("ok.test")); n != 1 {
+		t.Errorf("ok.test was asked %d times", n)
 	}
 	c.onlyByProxy()
 }
