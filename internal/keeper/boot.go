@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -255,7 +256,8 @@ func (b *base) loadPolicy(_ context.Context, at placed) (l loaded, err error) {
 	if at.reduced {
 		noRoutes = insideGVisor
 	}
-	if l.book, err = b.readFirst(at.servers.judge, noRoutes); err != nil {
+	judge := func(p *policy.Policy) error { return cmp.Or(b.judgeProxy(p, at.reduced), at.servers.judge(p)) }
+	if l.book, err = b.readFirst(judge, noRoutes); err != nil {
 		return l, err
 	}
 	if err := stage.ForgetVariables(variables(l.book.policy().Settings.Broker)); err != nil {

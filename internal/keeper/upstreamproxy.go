@@ -41,21 +41,25 @@ func (c *credentials) ofProxy(p *policy.Policy) error {
 	return nil
 }
 
-// proxiable says why connections can't go by the upstream proxy of p.
-func (r *rules) proxiable(p *policy.Policy) error {
-	x := p.Settings.UpstreamProxy
+// judgeProxy says why connections can't go by the upstream proxy of p here.
+func (b *base) judgeProxy(p *policy.Policy, reduced bool) error {
 	switch {
-	case x.Host == "":
-		return nil
-	case r.reduced:
+	case p.Settings.UpstreamProxy.Host == "":
+	case reduced:
 		return fault.New(fault.Policy, "use another runtime than gVisor, or take upstream_proxy out", "upstream_proxy: %s", insideGVisor.why)
-	case r.config.Monitor:
+	case b.config.Monitor:
 		return fault.New(fault.Policy, "start with --mode enforce, or take upstream_proxy out",
 			"upstream_proxy: in monitor mode, what the policy does not allow goes straight, and not by the proxy")
-	case r.broker.uid == 0:
-		return fault.New(fault.Policy, "start the container again to have it", "upstream_proxy: there was neither a proxy nor a route when agent-init was started")
 	}
 	return nil
+}
+
+// proxiable says why there is nobody to go by the upstream proxy of p.
+func (r *rules) proxiable(p *policy.Policy) error {
+	if p.Settings.UpstreamProxy.Host == "" || r.broker.uid != 0 {
+		return nil
+	}
+	return fault.New(fault.Policy, "start the container again to have it", "upstream_proxy: there was neither a proxy nor a route when agent-init was started")
 }
 
 // proxyUse is how long a connection by the proxy keeps the lease of its name, from its beginning: what is under way does

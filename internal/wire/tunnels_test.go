@@ -105,7 +105,7 @@ func TestTunnelsHostile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 100 {
-		if err := broker.Send(Message{Op: OpTunnel, ID: m.ID + 1}, file); err != nil {
+		if err := broker.Send(Message{Op: OpTunnel, ID: m.ID + 1000}, file); err != nil {
 			t.Fatal(err)
 		}
 	}

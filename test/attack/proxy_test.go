@@ -80,7 +80,7 @@ func squid(t *testing.T, l *lab.Lab, rules string) (dir string) {
 		"access_log stdio:%s/access.log\ncache_log %[4]s/cache.log\ncoredump_dir %[4]s\ndns_nameservers %[5]s\nshutdown_lifetime 0 seconds\n",
 		squidPort, squidDefaults, rules, dir, lab.Upstream4)
 	must(t, os.WriteFile(filepath.Join(dir, "squid.conf"), []byte(conf), 0o644))
-	for up := dir; up != "/"; up = filepath.Dir(up) { // it is another user's
+	for up := dir; up != filepath.Clean(os.TempDir()); up = filepath.Dir(up) { // it is another user's
 		if info, err := os.Stat(up); err == nil {
 			_ = os.Chmod(up, info.Mode().Perm()|0o011)
 		}
@@ -261,13 +261,12 @@ func TestLabProxyMitm(t *testing.T) {
 	trusts := slices.Concat(l.CA.PEM, corporation)
 	l.DNS.SetAddrs(squidName, squidAddr)
 	w := confineIn(t, l, "ok.test\n", lab.BoxOptions{Files: []lab.File{
-		{Path: bundle, Data: trusts}, {Path: "/etc/agent-init/policy.yaml", Data: []byte(policy)},
+		{Path: bundle, Data: trusts}, {Path: "/etc/internet.pem", Data: l.CA.PEM}, {Path: "/etc/agent-init/policy.yaml", Data: []byte(policy)},
 		{Path: "/run/secrets/tickets", Data: []byte("canary-of-tickets\n"), Mode: 0o400},
 	}})
 	c := &corporate{w, dir}
 	c.works("http", "-ca", bundle, "https://ok.test/through")
-	must(t, c.box.WriteFile("/tmp/internet.pem", l.CA.PEM, 0o644))
-	if p := c.blocked("http", "-ca", "/tmp/internet.pem", "https://ok.test/"); !strings.Contains(p.Err, "certificate") {
+	if p := c.blocked("http", "-ca", "/etc/internet.pem", "https://ok.test/"); !strings.Contains(p.Err, "certificate") {
 		t.Errorf("who does not trust the corporation: %s", p)
 	}
 	b := &brokered{world: w}
