@@ -28,7 +28,7 @@ case ${1:-all} in
   oracle) need="tmux xterm Xvfb xclip" ;;
   scorecard) need="ip nsenter iptables ipset debootstrap" ;;
   clients) need=$clients ;;
-  all) need="$clients chromium ip nsenter curl gcc /usr/include/stdio.h shellcheck git debootstrap npm iptables ipset nft tmux python3 asciinema sshd" ;;
+  all) need="$clients chromium ip nsenter curl gcc /usr/include/stdio.h shellcheck git debootstrap npm iptables ipset nft tmux python3 asciinema sshd $squid mitmdump" ;;
   *) echo "usage: prepare.sh base|lint|bench|peers|oracle|scorecard|clients|all" >&2; exit 64 ;;
 esac
 

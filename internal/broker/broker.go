@@ -72,6 +72,7 @@ const (
 	fdLoad
 	fdDiag      // where sockets are looked up, or nothing of use
 	fdHanded    // where the gate's connections are taken over
+	fdTunnels   // where the gate asks for connections by the upstream proxy
 	fdListeners // and on: one for each address family
 )
 
@@ -107,6 +108,10 @@ func Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	tunnels, err := wire.OpenPair(os.NewFile(fdTunnels, "tunnels"))
+	if err != nil {
+		return err
+	}
 	var listeners []net.Listener
 	for i := range c.Families {
 		l, err := wire.Inherit(uintptr(fdListeners+i), net.FileListener)
@@ -123,12 +128,14 @@ func Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.hosts.proxy.Store(proxyOf(first))
 	if err := p.certify(first.Inspected); err != nil { // the keeper has what the agent is to trust before it starts it
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() { cancel(p.serveChannel(ctx)) }()
+	go func() { cancel(p.serveTunnels(ctx, tunnels)) }() // at once: the self-test goes that way
 	// To read the authorities takes longer than all else, and would take the processor from the start. So it is done when
 	// the keeper says so. Who connects meanwhile waits.
 	go func() {
@@ -200,6 +207,7 @@ func (p *process) take(l stage.BrokerLoad) error {
 		return err
 	}
 	p.load = l
+	p.hosts.proxy.Store(proxyOf(l))
 	return p.reload()
 }
 
@@ -269,7 +277,7 @@ func (p *process) serveChannel(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", stage.ErrKeeperGone, err)
 		}
 		switch m.Op {
-		case wire.OpLookup, wire.OpSpend, wire.OpKeep:
+		case wire.OpLookup, wire.OpSpend, wire.OpKeep, wire.OpTunnel, wire.OpLast:
 			p.asks.End(m)
 		case wire.OpPing:
 			if p.bursts.over(givenOut()) {

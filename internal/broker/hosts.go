@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/agent-init/agent-init/internal/wire"
@@ -14,8 +15,9 @@ import (
 
 // hosts are the addresses of the routes' hosts and of inspected names, as the keeper has them leased to this process.
 type hosts struct {
-	ask func(context.Context, wire.Message) (wire.Message, error)
-	now func() time.Time
+	ask   func(context.Context, wire.Message) (wire.Message, error)
+	now   func() time.Time
+	proxy atomic.Pointer[upstreamProxy] // by which they are reached, but for those that go past it; nil: all go straight
 
 	mu    sync.Mutex
 	known map[string]leased
@@ -71,8 +73,16 @@ func (h *hosts) lookup(ctx context.Context, host string) (addrs []netip.Addr, ol
 	return reply.Addrs, false, nil
 }
 
-// dial connects to a host. What was known for a while, and leads nowhere, is asked for again.
+// dial connects to a host, by the upstream proxy if there is one for it.
 func (h *hosts) dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
+	if x := h.proxy.Load(); x != nil && !x.PassesHost(host, port) {
+		return h.byProxy(ctx, x, host, port)
+	}
+	return h.straight(ctx, host, port)
+}
+
+// straight connects to a host itself. What was known for a while, and leads nowhere, is asked for again.
+func (h *hosts) straight(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	if a, err := netip.ParseAddr(host); err == nil { // the rules have it by itself
 		return connect(ctx, []netip.Addr{a}, port)
 	}

@@ -47,7 +47,9 @@ type guard struct {
 	broker   uint32           // its uid; 0: there is none
 	known    *known
 	probing  probing
-	log      *slog.Logger
+
+	tunnelled func() error // receives connections by the upstream proxy; nil: there is no broker
+	log       *slog.Logger
 
 	drops, leases, leaseNanos atomic.Uint64
 
@@ -64,6 +66,7 @@ const (
 	fdEdition   // of the keeper's book
 	fdDiag      // where sockets are looked up, or nothing of use
 	fdHand      // where connections are handed over to the broker, or nothing of use
+	fdTunnels   // where the broker is asked for connections by the upstream proxy, or nothing of use
 	fdListeners // and on: stage.SocketsPerFamily for each address family
 )
 
@@ -108,6 +111,9 @@ func Run(ctx context.Context) error {
 	go func() { cancel(g.resolver.Serve(ctx, in.udp, in.tcp)) }()
 	go func() { cancel(g.gate.Serve(ctx, in.gate)) }()
 	go func() { cancel(requests(ctx)) }()
+	if g.tunnelled != nil {
+		go func() { cancel(g.tunnelled()) }()
+	}
 	if !c.Reduced {
 		go g.readDrops(ctx, record)
 	}
@@ -178,6 +184,9 @@ func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 		gc.Direct = g.direct
 	}
 	if gc.Hand, err = handOver(c); err != nil {
+		return err
+	}
+	if gc.Proxied, g.tunnelled, err = tunnels(c); err != nil {
 		return err
 	}
 	g.gate, err = gateway.New(gc)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -77,7 +78,12 @@ func (r *routes) resolveAhead(ctx context.Context, p *policy.Policy) {
 	}
 	var names []string
 	for _, rule := range p.Broker.Names {
-		names = append(names, rule.Name)
+		// What the proxy is asked for by name is not looked up.
+		if !p.Settings.UpstreamProxy.ByName || slices.ContainsFunc(rule.Ports, func(port policy.Port) bool {
+			return !p.Proxied(rule.Name, port) || rule.Name == p.Settings.UpstreamProxy.Host
+		}) {
+			names = append(names, rule.Name)
+		}
 	}
 	if err := s.Prefetch(ctx, names); err != nil && ctx.Err() == nil {
 		r.config.Log.Info("resolving the hosts of routes ahead", "error", err)

@@ -11,12 +11,16 @@ import (
 // checkedWays are the entries whose connections do not go the usual way, through the name gate.
 type checkedWays struct {
 	Inspected []route.Inspected `json:"inspected,omitempty"`
+	Proxy     string            `json:"proxy,omitempty"`      // by which connections go out
 	Direct    []policy.Entry    `json:"direct,omitempty"`     // past the gate, because an entry says so
 	ByAddress []policy.Entry    `json:"by_address,omitempty"` // past the gate, because nobody knows what the port carries
 }
 
 func waysOf(p *policy.Policy) checkedWays {
 	ways := checkedWays{Inspected: p.Settings.Inspected}
+	if p.Settings.UpstreamProxy.Host != "" {
+		ways.Proxy = p.Settings.UpstreamProxy.String()
+	}
 	for r := range p.Rules() {
 		if r.Deny || r.Name == "" {
 			continue
@@ -40,6 +44,9 @@ func waysOf(p *policy.Policy) checkedWays {
 const shownEntries = 10
 
 func (c checkedWays) write(w *text.Screen) {
+	if c.Proxy != "" {
+		w.Line("by upstream_proxy: %s. What goes past it stands in upstream_proxy.straight", c.Proxy)
+	}
 	for _, i := range c.Inspected {
 		w.Line("inspected %s", spotOf(i))
 		requests := func(verdict string, list []route.Request) {

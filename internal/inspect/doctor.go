@@ -110,6 +110,7 @@ var checks = []struct {
 	{"keys", checkKeys},
 	{"broker", checkBroker},
 	{"inspected", checkInspected},
+	{"proxy", checkProxy},
 	{"inbound", func(d *Diagnosis, p patient) string { // servers of the agent's that nobody outside reaches
 		for _, port := range p.listens {
 			if r := explainInbound(port, p.inbound, p.listens); !r.Allowed {

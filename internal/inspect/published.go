@@ -151,6 +151,10 @@ type patient struct {
 	deniedNames   []string
 	strippedNames int
 	trusts        trusting
+
+	proxyFailed    uint64   // connections that the upstream proxy did not make
+	proxyLast      string   // why, of the last
+	proxyVariables []string // of the agent's, which name a proxy
 }
 
 // may says whether a root shell in the container may have a capability.
@@ -178,7 +182,7 @@ func readPatient(ctx context.Context, dir string, env map[string]string) patient
 			agents = env
 		}
 	}
-	p.trusts = trustingBy(agents)
+	p.trusts, p.proxyVariables = trustingBy(agents), proxyVariables(agents)
 	p.readPrivileges()
 	if p.state != nil && p.state.Keeper.Alive() {
 		p.listens = firewall.ListeningPorts(p.state.Agent.UID)
@@ -303,6 +307,9 @@ func (p *patient) readLog() {
 		e, err := audit.Decode(line)
 		if err == nil && !e.Time.Before(started) && distrusts(e) && probe.theAgents(e) && (len(p.trusts.refused) < 1000 || p.trusts.refused[e.Name] > 0) {
 			p.trusts.refused[e.Name] += 1 + e.Suppressed
+		}
+		if err == nil && !e.Time.Before(started) && byProxy(e) {
+			p.proxyFailed, p.proxyLast = p.proxyFailed+1+e.Suppressed, e.Reason
 		}
 		if err != nil || e.Time.Before(started) || !denied(e) || e.Asker != audit.ByGuard && !probe.theAgents(e) || e.Kind != audit.DNS || len(names) > 100_000 {
 			return true

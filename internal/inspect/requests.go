@@ -186,6 +186,15 @@ func requestLine(p *policy.Policy, s subject, port policy.Port, a *asked) string
 
 // gate says what is looked at in connections that an entry allows.
 func gate(p *policy.Policy, s subject, port policy.Port, by *policy.Rule) string {
+	onward := ""
+	if x := &p.Settings.UpstreamProxy; p.Proxied(s.name, port) {
+		onward = "; onward by upstream_proxy, " + x.String()
+	}
+	return looked(p, s, port, by) + onward
+}
+
+// looked says what is looked at.
+func looked(p *policy.Policy, s subject, port policy.Port, by *policy.Rule) string {
 	switch way := p.Way(s.name, port); {
 	case way == policy.Inspected && p.Plain(s.name, port):
 		return "each request, by the broker; the port carries HTTP without TLS"

@@ -27,6 +27,7 @@ type answering struct {
 	log      *slog.Logger
 
 	answers map[wire.Op]func(m, reply wire.Message) wire.Message
+	last    func(*os.File) error       // does what wire.OpLast asks; nil: nobody may
 	takes   func(m wire.Message) error // what else it may say; an error ends it
 }
 
@@ -35,8 +36,12 @@ func (a answering) serve(ch *wire.Channel) error {
 	places := make(chan struct{}, wire.AsksAtOnce)
 	for {
 		m, file, err := ch.Receive()
+		answer := a.answers[m.Op]
+		if a.last != nil && m.Op == wire.OpLast && err == nil {
+			answer = last(a.last(file))
+		}
 		if file != nil {
-			file.Close() // it has none to give
+			file.Close()
 		}
 		switch {
 		case errors.Is(err, wire.ErrMalformed):
@@ -44,7 +49,6 @@ func (a answering) serve(ch *wire.Channel) error {
 		case err != nil:
 			return fmt.Errorf("%s closed its channel: %w", a.who, err)
 		}
-		answer := a.answers[m.Op]
 		if answer == nil {
 			if err := a.takes(m); err != nil {
 				return err
@@ -62,6 +66,14 @@ func (a answering) serve(ch *wire.Channel) error {
 				a.log.Debug("answering", "who", a.who, "error", err)
 			}
 		}()
+	}
+}
+
+// last answers wire.OpLast.
+func last(err error) func(m, reply wire.Message) wire.Message {
+	return func(_, reply wire.Message) wire.Message {
+		reply.Err = err != nil
+		return reply
 	}
 }
 

@@ -86,6 +86,9 @@ func (b *book) read() (*policy.Bundle, *policy.Policy, error) {
 	if err := b.permitted(p.Ceiling()); err != nil {
 		return files, p, err
 	}
+	if err := b.credentials.ofProxy(p); err != nil {
+		return nil, nil, err
+	}
 	return files, p, b.judge(p)
 }
 
@@ -95,6 +98,9 @@ func (b *base) recordPolicy(p *policy.Policy, signed policy.Signed, what string)
 	b.record(audit.Event{Kind: audit.Policy, Verdict: audit.Info, Reason: fmt.Sprintf("%s: %s", what, state.SizeOf(c))})
 	b.update(func(s *state.State) {
 		s.Policy.Counts, s.Policy.Attempts, s.Policy.Loaded, s.Policy.Fault = c, s.Policy.Attempts+1, time.Now(), ""
+		if s.Policy.UpstreamProxy = ""; p.Settings.UpstreamProxy.Host != "" {
+			s.Policy.UpstreamProxy = p.Settings.UpstreamProxy.String()
+		}
 	})
 }
 

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -258,7 +259,8 @@ func (b *base) loadPolicy(_ context.Context, at placed) (l loaded, err error) {
 	if at.reduced {
 		noRoutes = insideGVisor
 	}
-	if l.book, err = b.readFirst(at.servers.judge, noRoutes); err != nil {
+	judge := func(p *policy.Policy) error { return cmp.Or(b.judgeProxy(p, at.reduced), at.servers.judge(p)) }
+	if l.book, err = b.readFirst(judge, noRoutes); err != nil {
 		return l, err
 	}
 	if err := stage.ForgetVariables(variables(l.book.policy().Settings.Broker)); err != nil {
@@ -389,10 +391,14 @@ func (b *base) proveConfinement(ctx context.Context, s served) (*keeper, error) 
 	if err := s.agent.publishAgent(); err != nil {
 		return nil, err
 	}
-	if len(s.book.policy().Settings.Inspected) > 0 { // which are asked
+	settings := s.book.policy().Settings
+	inspects := len(settings.Inspected) > 0
+	if inspects || settings.UpstreamProxy.Host != "" { // it is asked, or is the way to what is
 		if err := s.broker.await(ctx); err != nil {
 			return nil, err
 		}
+	}
+	if inspects {
 		s.broker.release()
 	}
 	if err := s.prove(ctx); err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/budget"
+	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/reaper"
 	"github.com/agent-init/agent-init/pkg/route"
@@ -84,7 +85,7 @@ func newBrokerKeeper(ctx context.Context, b *base, h guarded) (*brokerKeeper, er
 		return nil, err
 	}
 	k.door = &k.sockets.lent
-	k.always = append([]*os.File{diag, k.guard.brokers}, k.sockets.files...)
+	k.always = slices.Concat([]*os.File{diag}, k.guard.brokers, k.sockets.files)
 	k.spec = stage.Own("broker", k.uid, k.group.GID, stage.BrokerName)
 	k.part = func(s *state.State) partState {
 		return partState{&s.Broker.OK, &s.Broker.Fault, &s.Broker.Restarts, &s.Broker.Seen}
@@ -172,6 +173,7 @@ func (k *brokerKeeper) load() stage.BrokerLoad {
 			l.Logins = append(l.Logins, r.Name)
 		}
 	}
+	l.Proxy, l.ProxyCredential = settings.UpstreamProxy, k.credentials.of(proxyRoute(settings)).secret
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l.Roots = k.roots.pem
@@ -206,7 +208,8 @@ func (k *brokerKeeper) watch() {
 	if k == nil {
 		return
 	}
-	routes := k.book.policy().Settings.Broker
+	settings := k.book.policy().Settings
+	routes := append(slices.Clip(settings.Broker), proxyRoute(settings))
 	another, news := k.credentials.changed(routes)
 	if k.roots.pem != nil && k.roots.changed() {
 		if err := k.rereadRoots(); err != nil {
@@ -249,8 +252,10 @@ func (k *brokerKeeper) serve(ctx context.Context, ch *wire.Channel) error {
 	a.answers = map[wire.Op]func(m, reply wire.Message) wire.Message{
 		wire.OpSpend:  k.spend,
 		wire.OpKeep:   k.keepLogin,
+		wire.OpTunnel: func(m, reply wire.Message) wire.Message { return k.guard.leases.tunnel(ctx, m, reply) },
 		wire.OpLookup: func(m, reply wire.Message) wire.Message { return k.lookup(ctx, m, reply) },
 	}
+	a.last = firewall.LastConnection
 	a.takes = func(m wire.Message) error {
 		switch m.Op {
 		case wire.OpReady:

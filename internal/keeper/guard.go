@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -26,7 +27,7 @@ type guardKeeper struct {
 	finding   finding
 	overheard overheard
 	resolving chan struct{} // has a place for each host that the guard is asked to resolve
-	brokers   *os.File      // the broker's end of the way that connections are handed over; nil without a broker
+	brokers   []*os.File    // the broker's ends of the ways that lead there; none without a broker
 
 	ahead wire.Ahead     // how far guards may resolve ahead; under mu
 	given *policy.Bundle // what the present guard was started with; under mu
@@ -48,11 +49,13 @@ func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, err
 		return nil, err
 	}
 	g.door, g.hear = &g.sockets.lent, g.overheard.hear
-	hands, err := g.openHands(h.broker.uid != 0)
-	if err != nil {
+	toBroker := h.broker.uid != 0
+	hands, err1 := g.open(toBroker, wire.HandOverPair)
+	tunnels, err2 := g.open(toBroker, wire.TunnelPair)
+	if err := cmp.Or(err1, err2); err != nil {
 		return nil, err
 	}
-	g.gets = append([]*os.File{drops, h.doors.requests, h.leases.edition.File, diag, hands}, g.sockets.files...)
+	g.gets = append([]*os.File{drops, h.doors.requests, h.leases.edition.File, diag, hands, tunnels}, g.sockets.files...)
 	g.part = func(s *state.State) partState {
 		return partState{&s.Guard.OK, &s.Guard.Fault, &s.Guard.Restarts, &s.Guard.Seen}
 	}
@@ -66,13 +69,14 @@ func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, err
 	return g, nil
 }
 
-// openHands opens the way from the gate to the broker, and returns the guard's end. Where there is no broker, that is
-// nothing of use.
-func (g *guardKeeper) openHands(toBroker bool) (guards *os.File, err error) {
+// open opens a way from the gate to the broker, and returns the guard's end. Where there is no broker, that is nothing of
+// use.
+func (g *guardKeeper) open(toBroker bool, pair func() (guards, brokers *os.File, err error)) (*os.File, error) {
 	if !toBroker {
 		return os.Open(os.DevNull)
 	}
-	guards, g.brokers, err = wire.HandOverPair()
+	guards, brokers, err := pair()
+	g.brokers = append(g.brokers, brokers)
 	return guards, err
 }
 

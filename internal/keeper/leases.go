@@ -68,7 +68,7 @@ func (l *leases) lease(ctx context.Context, m, reply wire.Message) wire.Message 
 	case !l.spent(m.Name, (*budget.Budget).Has):
 		return reply
 	}
-	open, admitted := ledger.Lease(m.Name, m.Addrs, m.TTL)
+	open, admitted := ledger.Lease(m.Name, l.keepApart(m), m.TTL)
 	if len(open) == 0 {
 		return reply
 	}

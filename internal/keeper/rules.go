@@ -66,6 +66,9 @@ func (r *rules) plan(f *inForce) (firewall.Plan, error) {
 	if err := r.inspectable(f.policy.Settings.Inspected); err != nil {
 		return firewall.Plan{}, err
 	}
+	if err := r.proxiable(f.policy); err != nil {
+		return firewall.Plan{}, err
+	}
 	ups, err := upstream.Of(f.policy, r.servers.conf.Servers)
 	if err != nil {
 		return firewall.Plan{}, err

@@ -365,6 +365,9 @@ func (l *Ledger) element(name string, a netip.Addr, p policy.Port) firewall.Elem
 	e := firewall.Element{Addr: a, Proto: uint8(p.Proto), Port: p.Number, For: firewall.Broker}
 	if !l.broker {
 		e.For = goesOut[l.policy.Way(name, p)]
+		if e.For == firewall.Gated && l.policy.Proxied(name, p) {
+			e.For = firewall.Inspected // nobody goes there: the broker goes to the proxy
+		}
 	}
 	return e
 }

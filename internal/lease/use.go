@@ -127,3 +127,28 @@ func (l *Ledger) inspected(names []string) (out []firewall.Element) {
 	}
 	return out
 }
+
+// Use notes that a connection to the element of a name begins, which the kernel does not see, and extends its lease for
+// as long as that may go on; no more than a day after a server has named the address. It says whether there is a lease,
+// and which one to give in the kernel, if that has to be longer.
+func (l *Ledger) Use(name string, e firewall.Element, during time.Duration) (longer firewall.Lease, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	nl := l.names[l.policy.Lookup(name).Name]
+	if nl == nil {
+		return longer, false
+	}
+	o, now := nl.find(e), l.Now()
+	if o == nil || o.For != e.For || !o.expires.After(now) {
+		return longer, false
+	}
+	expires := now.Add(during)
+	if end := o.confirmed.Add(renewedFor); end.Before(expires) {
+		expires = end
+	}
+	if expires.Sub(o.expires) < during/8 { // not for each of many
+		return longer, true
+	}
+	o.expires = expires
+	return l.extend(*o), true
+}

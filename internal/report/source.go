@@ -15,6 +15,7 @@ import (
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/route"
 	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
@@ -81,7 +82,7 @@ func (s *source) live() bool { return !s.copied && s.state != nil && s.state.Kee
 func (s *source) proposals() *inspect.Proposals {
 	p := s.policy
 	if p == nil {
-		p, _ = policy.Rebuild(nil, nil, nil, nil) // nothing in it can be wrong
+		p, _ = policy.Rebuild(nil, nil, nil, route.Proxy{}, nil) // nothing in it can be wrong
 	}
 	return inspect.NewProposals(p, s.leases, s.plan)
 }

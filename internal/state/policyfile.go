@@ -10,6 +10,7 @@ import (
 
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/route"
 )
 
 // WriteRules writes the policy in force and what it is below, for everyone to read: one rule per line, in JSON, without the settings, which may
@@ -19,7 +20,7 @@ func WriteRules(w io.Writer, dir string, hosts []byte, p *policy.Policy) error {
 	b := bufio.NewWriterSize(w, 64<<10)
 	enc := json.NewEncoder(b)
 	enc.SetEscapeHTML(false)
-	err := enc.Encode(publishedHead{1, dir, hosts, Inbound(p), p.RouteEntries(), p.Below()})
+	err := enc.Encode(publishedHead{1, dir, hosts, Inbound(p), p.RouteEntries(), p.Settings.UpstreamProxy, p.Below()})
 	for _, r := range p.Written() {
 		if err == nil {
 			err = enc.Encode(r.Entry())
@@ -39,6 +40,7 @@ type publishedHead struct {
 
 	Inbound []uint16            `json:"inbound,omitempty"` // TCP ports that may be connected to from outside
 	Routes  []policy.RouteEntry `json:"routes,omitempty"`  // of the broker
+	Proxy   route.Proxy         `json:"proxy,omitzero"`    // by which it and the gate go out
 	Ceiling *policy.Below       `json:"ceiling,omitempty"` // what the rules, which are as written, are below
 }
 
@@ -74,6 +76,6 @@ func ReadRules(path string) (*policy.Policy, string, []uint16, error) {
 	if !errors.Is(err, io.EOF) {
 		return nil, "", nil, fmt.Errorf("read %s: %w", path, text.CauseOf(err))
 	}
-	p, err := policy.Rebuild(rules, head.Hosts, head.Routes, head.Ceiling)
+	p, err := policy.Rebuild(rules, head.Hosts, head.Routes, head.Proxy, head.Ceiling)
 	return p, head.Dir, head.Inbound, err
 }

@@ -67,6 +67,9 @@ func (s *State) Write(w io.Writer, ok bool, why []string, colour bool) {
 	if n := s.Policy.Direct; n > 0 {
 		row("", "direct: %s past the name gate. Whatever else is at those addresses is reached as well; see agent-init check", text.Counted(n, "entry leads", "entries lead"))
 	}
+	if x := s.Policy.UpstreamProxy; x != "" {
+		row("", "upstream proxy: %s", x)
+	}
 	guard := "down"
 	if s.Guard.OK {
 		guard = "up"

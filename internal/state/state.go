@@ -42,9 +42,10 @@ type State struct {
 	Firewall Firewall `json:"firewall"`
 	Policy   struct { // in force
 		policy.Counts
-		Attempts int       `json:"attempts"` // to load it, the first one included
-		Loaded   time.Time `json:"loaded,omitzero"`
-		Fault    string    `json:"fault,omitempty"` // why the last reload was refused
+		UpstreamProxy string    `json:"upstream_proxy,omitempty"` // where it is, and what it is asked for
+		Attempts      int       `json:"attempts"`                 // to load it, the first one included
+		Loaded        time.Time `json:"loaded,omitzero"`
+		Fault         string    `json:"fault,omitempty"` // why the last reload was refused
 	} `json:"policy"`
 	Ceiling *Ceiling `json:"ceiling,omitempty"` // what the policy is below; none: nothing
 	Guard   Guard    `json:"guard"`

@@ -27,7 +27,10 @@ func NewAsks(ch *Channel) *Asks {
 const askTimeout = 5 * time.Second
 
 // Ask waits as long as ctx says, and askTimeout at most.
-func (a *Asks) Ask(ctx context.Context, m Message) (Message, error) {
+func (a *Asks) Ask(ctx context.Context, m Message) (Message, error) { return a.AskAbout(ctx, m, nil) }
+
+// AskAbout is Ask about a file, which stays the caller's.
+func (a *Asks) AskAbout(ctx context.Context, m Message, file *os.File) (Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	id, answer, err := a.begin(ctx)
@@ -35,8 +38,8 @@ func (a *Asks) Ask(ctx context.Context, m Message) (Message, error) {
 		return Message{}, err
 	}
 	m.ID = id
-	for err = a.channel.Send(m, nil); errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil; {
-		err = a.channel.Send(m, nil) // the keeper is late, and the question's own time is not over
+	for err = a.channel.Send(m, file); errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil; {
+		err = a.channel.Send(m, file) // the keeper is late, and the question's own time is not over
 	}
 	if err != nil {
 		a.End(Message{ID: id})

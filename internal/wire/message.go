@@ -31,6 +31,8 @@ const (
 	OpCredentials               // keeper: other routes or credentials, as a memfd beside the message; broker: taken, or not
 	OpTrust                     // broker: text has from now on the certificates that programs are to trust, see Pieces
 	OpNotify                    // keeper: post this, a memfd beside the message, to the webhook; broker: it is posted, or err and why
+	OpTunnel                    // guard, to the broker: a connection by the upstream proxy to name, at this address and port; broker: it is beside the message, or err and why. broker, to the keeper: may it be? keeper: yes, or err
+	OpLast                      // broker: beside the message is a connection, which is to be its socket's last; keeper: it is, or err
 	OpSession                   // the first of the session server's own
 )
 

@@ -32,17 +32,18 @@ type conn struct {
 	by      atomic.Pointer[audit.Process]
 	finding sync.WaitGroup // for by, of a connection that is passed on
 
-	mu     sync.Mutex
-	server *net.TCPConn // nil until connected
-	uses   []use        // oldest first: what Recheck looks at
-	users  int          // goroutines, each of which calls done
-	ended  int          // directions that came to their end
-	broken bool         // a write failed: the reader of that socket will see why
-	passed bool         // what it is used for is passed on here, and not handed over
-	handed bool         // it is the broker's
-	over   bool
-	result audit.Verdict
-	reason string
+	mu      sync.Mutex
+	server  *net.TCPConn // nil until connected
+	uses    []use        // oldest first: what Recheck looks at
+	users   int          // goroutines, each of which calls done
+	ended   int          // directions that came to their end
+	broken  bool         // a write failed: the reader of that socket will see why
+	passed  bool         // what it is used for is passed on here, and not handed over
+	handed  bool         // it is the broker's
+	proxied bool         // it goes by the upstream proxy
+	over    bool
+	result  audit.Verdict
+	reason  string
 }
 
 func (c *conn) serve(ctx context.Context, own netip.AddrPort) {
@@ -114,9 +115,13 @@ func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.s.limits.dial)
 	defer cancel()
-	server, err := c.s.dial(ctx, c.to)
-	if err != nil { // the server's refusal, not ours
-		c.end(audit.Allow, "could not connect: "+reasonOf(err))
+	server, err := c.onward(ctx, r)
+	if err != nil {
+		verdict := audit.Allow // the server's refusal, not ours
+		if r.proxied {
+			verdict = audit.Deny // there may be another way, which is not taken
+		}
+		c.end(verdict, "could not connect: "+reasonOf(err))
 		return nil, err
 	}
 	c.mu.Lock()
@@ -133,6 +138,37 @@ func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
 		c.s.allowed.Add(1)
 	}
 	return newSource(server)
+}
+
+// onward connects to the original destination, straight or by the upstream proxy. One way is never tried for the other.
+func (c *conn) onward(ctx context.Context, r ruling) (*net.TCPConn, error) {
+	if !r.proxied {
+		return c.s.dial(ctx, c.to)
+	}
+	c.mu.Lock()
+	c.proxied = true
+	c.mu.Unlock()
+	if c.s.config.Proxied == nil {
+		return nil, refusedProxied
+	}
+	name := r.name
+	if r.via.name != "" { // of a proxy of the agent's, which is reached by another one
+		name = r.via.name
+	}
+	return c.s.config.Proxied(ctx, name, c.to)
+}
+
+// goes says whether c is connected, and by the upstream proxy.
+func (c *conn) goes() (onward, proxied bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.server != nil, c.proxied
+}
+
+// otherWay says whether what r is about would go another way than c does.
+func (c *conn) otherWay(r ruling) bool {
+	onward, proxied := c.goes()
+	return onward && r.proxied != proxied
 }
 
 // reasonOf strips addresses and operations, which the event has already.

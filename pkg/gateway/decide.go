@@ -35,6 +35,7 @@ type ruling struct {
 	said    string        // by the policy
 	why     *refusal      // nil if there is none
 	way     policy.Way    // how connections to the name go out
+	proxied bool          // by the upstream proxy
 	enforce audit.Verdict // what it would be without Config.Monitor, if it differs
 }
 
@@ -181,6 +182,7 @@ func permit(p *policy.Policy, u use) ruling {
 	if r.allowed {
 		r.way = p.Way(u.name, port)
 	}
+	r.proxied = p.Proxied(u.name, port)
 	switch {
 	case !r.allowed:
 	case !slices.Contains(p.Admit(u.name, u.to.Addr()), port):
@@ -191,7 +193,9 @@ func permit(p *policy.Policy, u use) ruling {
 		return r.no(refusedECH)
 	case r.way == policy.Inspected: // whatever else it is, the broker judges it
 	case u.target != authority{}:
-		return permitConnect(p, u)
+		to := permitConnect(p, u)
+		to.proxied = r.proxied
+		return to
 	case u.switches:
 		by := p.Upgrades(u.name, port)
 		if by == nil {
@@ -255,7 +259,7 @@ func (s *Server) Recheck() {
 				r = s.observe(permit(p, u))
 				known[u] = r
 			}
-			if !r.allowed || r.inspected() && c.isPassed() {
+			if !r.allowed || r.inspected() && c.isPassed() || r.way == policy.Gated && c.otherWay(r) {
 				c.end(audit.Deny, refusedRevoked.Error())
 			}
 		}

@@ -85,6 +85,8 @@ func (x *exchange) request(began func()) (*judged, error) {
 		j.ruling = c.decide(x.ctx, r.host, use{plain: true, switches: r.switches()})
 	}
 	switch {
+	case x.up != nil && j.allowed && (c.otherWay(j.ruling) || j.proxied && j.name != c.first.name):
+		j.ruling = j.no(refusedBesideProxy)
 	case !j.inspected():
 	case x.up != nil: // what comes behind is for the broker, and what came before was not
 		j.ruling = j.no(refusedBehind)

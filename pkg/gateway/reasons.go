@@ -18,6 +18,7 @@ var (
 	refusedDirect     = &refusal{"connected to the gate itself"}
 	refusedBroker     = &refusal{"the broker could not take it over"}
 	refusedUnbrokered = &refusal{"inspected by the broker, and there is none"}
+	refusedProxied    = &refusal{"it would go by the upstream proxy, and there is no broker"}
 	refusedTimeout    = &refusal{"nothing to judge came in time"}
 	refusedHungUp     = &refusal{"closed before there was anything to judge"}
 	refusedRevoked    = &refusal{"no longer allowed"}
@@ -71,6 +72,7 @@ var (
 	refusedTrailer      = &refusal{"malformed or too long trailer"}
 	refusedSwitch       = &refusal{"the server switched protocols unasked"}
 	refusedTunnel       = &refusal{"an inspected name by way of a proxy"}
+	refusedBesideProxy  = &refusal{"another name on a connection by the upstream proxy, which leads to one"}
 	refusedBehind       = &refusal{"an inspected name behind another one on the same connection"}
 )
 

@@ -18,7 +18,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// Config is what a Server works with. All but Direct, Hand and Monitor is needed.
+// Config is what a Server works with. All but Direct, Hand, Proxied and Monitor is needed.
 type Config struct {
 	// Policy returns the policy in force, for each decision: the same pointer until the policy changes.
 	Policy func() *policy.Policy
@@ -38,6 +38,10 @@ type Config struct {
 	// Hand hands a connection to an inspected name over to the broker, whose it is if there is no error. Nil: there is no
 	// broker, and such connections are refused.
 	Hand func(context.Context, Handed) error
+
+	// Proxied connects by the upstream proxy of the policy, to a name at an address that is leased to it. Nil: there is no
+	// such way, and connections that would have to go there are refused.
+	Proxied func(ctx context.Context, name string, addr netip.AddrPort) (*net.TCPConn, error)
 
 	// Record takes one event per connection at its end, and one per HTTP request.
 	Record audit.Recorder

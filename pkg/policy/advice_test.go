@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
+
+	"github.com/agent-init/agent-init/pkg/route"
 )
 
 func TestRefusal(t *testing.T) {
@@ -116,7 +118,7 @@ func TestRebuild(t *testing.T) {
 		}
 		rules = append(rules, back)
 	}
-	q, err := Rebuild(rules, []byte("10.0.0.7 host.example ok.example"), nil, nil)
+	q, err := Rebuild(rules, []byte("10.0.0.7 host.example ok.example"), nil, route.Proxy{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +137,7 @@ func TestRebuild(t *testing.T) {
 		t.Errorf("hosts: %v", got)
 	}
 	for _, bad := range []string{"@github", "", "a b", "*.com"} {
-		if _, err := Rebuild([]Entry{{Rule: bad, Source: "f:1"}}, nil, nil, nil); err == nil {
+		if _, err := Rebuild([]Entry{{Rule: bad, Source: "f:1"}}, nil, nil, route.Proxy{}, nil); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}

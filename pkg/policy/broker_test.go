@@ -262,7 +262,7 @@ broker:
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := Rebuild(rules, nil, routes, nil)
+	again, err := Rebuild(rules, nil, routes, route.Proxy{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +301,7 @@ broker:
 	if got := again.Brokered("generativelanguage.googleapis.com", Port{}); len(got) != 1 || !got[0].Absent {
 		t.Errorf("%+v", got)
 	}
-	if _, err := Rebuild(nil, nil, []RouteEntry{{Source: "p.yaml:3"}}, nil); err == nil {
+	if _, err := Rebuild(nil, nil, []RouteEntry{{Source: "p.yaml:3"}}, route.Proxy{}, nil); err == nil {
 		t.Error("a route to nowhere is taken")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	allowlist "github.com/agent-init/agent-init/allowlist.d"
+	"github.com/agent-init/agent-init/pkg/route"
 )
 
 // under parses a policy below a ceiling; a text that begins with a key of YAML is a file in YAML.
@@ -191,6 +192,24 @@ func TestCeilingSettings(t *testing.T) {
 	}
 }
 
+// Below a ceiling with a proxy, all goes by that one, also what a policy would send straight. A policy with another is
+// wrong below a ceiling without.
+func TestCeilingProxy(t *testing.T) {
+	const own = "domains: [a.example]\nupstream_proxy: {to: 'http://10.0.0.9:3128', straight: [a.example]}\n"
+	for policy, said := range map[string]string{"a.example": "", own: "it fixes this"} {
+		p := under(t, "entries: any\nupstream_proxy: {to: 'http://10.0.0.1:3128', straight: ['*.corp.example']}\n", policy)
+		if x := p.Settings.UpstreamProxy; x.Host != "10.0.0.1" || !p.Proxied("a.example", HTTPS) || p.Proxied("x.corp.example", HTTPS) || !strings.Contains(warnings(p), said) {
+			t.Errorf("%q: %+v, %s", policy, x, warnings(p))
+		}
+	}
+	for ceiling, policy := range map[string]string{"entries: any": own, "entries: any\nupstream_proxy: http://10.0.0.1:3128": "a.example\n1.2.3.4"} {
+		_, err := Parse(&Bundle{Files: []File{{"p" + form(policy), []byte(policy)}}, Ceiling: []File{{"c.yaml", []byte(ceiling)}}}, allowlist.Files)
+		if err == nil || !strings.Contains(err.Error(), "upstream_proxy") {
+			t.Errorf("%q below %q: %v", policy, ceiling, err)
+		}
+	}
+}
+
 // The words from which random policies and ceilings are made.
 var (
 	someNames = []string{"a.example", "b.a.example", "c.b.a.example", "d.example", "*.a.example", "*.b.a.example", "*.d.example", "localai"}
@@ -296,7 +315,7 @@ func exceeds(t *testing.T, ceiling, text string) {
 			fails("%s is a proxy", r.Name)
 		}
 	}
-	q, err := Rebuild(entriesOf(e.Written()), hosts, nil, e.Below())
+	q, err := Rebuild(entriesOf(e.Written()), hosts, nil, route.Proxy{}, e.Below())
 	if err != nil || strings.Join(rules(q), "\n") != strings.Join(rules(e), "\n") || fmt.Sprint(q.Settings.Inspected) != fmt.Sprint(e.Settings.Inspected) {
 		fails("rebuilt, it is %v: %v", rules(q), err)
 	}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -38,6 +39,7 @@ func (c *Ceiling) within(s Settings, ps *parser, cut func(*Cut)) Settings {
 		s.DNS.Upstream = c.settings.DNS.Upstream
 	}
 	c.fix(&s, ps, took)
+	c.proxy(&s, ps, took)
 	if w := s.Notify.Webhook; w.To != "" {
 		host := &Rule{Source: ps.set["notify.webhook.to"], Text: w.host, Name: w.host, Ports: []Port{w.port}}
 		host.Private = w.Private
@@ -47,6 +49,21 @@ func (c *Ceiling) within(s Settings, ps *parser, cut func(*Cut)) Settings {
 		}
 	}
 	return s
+}
+
+// proxy has what goes out go by the ceiling's proxy, by which an organisation sees it. One that the ceiling does not have
+// is an error: without it, what should go by a proxy would go straight.
+func (c *Ceiling) proxy(s *Settings, ps *parser, took func(key, text, left, why string)) {
+	top, mine := c.settings.UpstreamProxy, s.UpstreamProxy
+	switch at := ps.set["upstream_proxy.to"]; {
+	case reflect.DeepEqual(top, mine):
+	case top.Host == "":
+		ps.errs.add(Error{Source: at, Text: "upstream_proxy", Message: "above the ceiling: no line of it has an upstream proxy"})
+	default:
+		if s.UpstreamProxy = top; mine.Host != "" {
+			took("upstream_proxy.to", "", "what the ceiling says", "it fixes this")
+		}
+	}
 }
 
 // fix puts what the ceiling says in the place of what may not exceed it.

@@ -137,6 +137,9 @@ func (p *Policy) Admit(name string, a netip.Addr) []Port {
 	if problem != "" || a.Zone() != "" || class > Private {
 		return nil
 	}
+	if at, stands := p.StandIn(name); stands {
+		return p.allow.ports(name, func(port Port) bool { return a != at || p.deny.find(name, port) != nil || !p.Proxied(name, port) })
+	}
 	var agents []Port
 	if p.bound != nil {
 		agents = p.bound.Admit(name, a)

@@ -175,6 +175,7 @@ func (p *Policy) complete(ps *parser) {
 	p.index()
 	p.brokers(ps)
 	p.unambiguous(ps)
+	p.upstreamProxied(ps)
 	p.unmixed(ps)
 }
 

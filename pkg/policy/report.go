@@ -113,13 +113,15 @@ func (p *Policy) Below() *Below {
 }
 
 // Rebuild returns a policy that decides as the one with these rules, as written, and routes below a ceiling, and cites the
-// same places. Settings are defaults, but for the routes.
-func Rebuild(rules []Entry, hosts []byte, routes []RouteEntry, below *Below) (*Policy, error) {
+// same places. Settings are defaults, but for the routes
+// and the upstream proxy.
+func Rebuild(rules []Entry, hosts []byte, routes []RouteEntry, proxy route.Proxy, below *Below) (*Policy, error) {
 	ceiling, err := below.rebuilt(hosts)
 	if err != nil {
 		return nil, err
 	}
 	ps := newParser(nil)
+	ps.settings.UpstreamProxy = proxy
 	for _, r := range routes {
 		w, f := rebuilt(r)
 		if f != nil {

@@ -163,8 +163,10 @@ func (p *Policy) brokers(ps *parser) {
 			own.rules = append(own.rules, &Rule{Source: w.at[""], Text: w.LoginHost, Name: w.LoginHost, Ports: httpsPorts, routes: true})
 		}
 	}
-	if host := p.webhook(ps); host != nil {
-		own.rules = append(own.rules, host)
+	for _, host := range []*Rule{p.webhook(ps), p.proxyRule(ps)} {
+		if host != nil {
+			own.rules = append(own.rules, host)
+		}
 	}
 	for _, r := range p.rules {
 		if r.Inspects() && !r.Deny {

@@ -34,8 +34,10 @@ type Settings struct {
 	Session struct { // what its programs may do to the terminals of those who look at it
 		Clipboard bool `json:"clipboard"` // write the clipboard (OSC 52). Reading it is never possible
 	} `json:"session"`
-	Notify Notify   `json:"notify,omitzero"`
-	TLS    struct { // what the name gate makes of TLS
+	Notify Notify `json:"notify,omitzero"`
+	// UpstreamProxy is the proxy by which the gate and the broker go out; none: they go straight.
+	UpstreamProxy route.Proxy `json:"upstream_proxy,omitzero"`
+	TLS           struct {    // what the name gate makes of TLS
 		// ECH is Pass, or Refuse for every Encrypted ClientHello: what is inside may name another site than the name
 		// outside. Clients that pretend to have one (GREASE, as browsers do) are refused too.
 		ECH string `json:"ech"`

@@ -1,0 +1,41 @@
+package inspect
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/agent-init/agent-init/internal/text"
+	"github.com/agent-init/agent-init/pkg/audit"
+)
+
+// byProxy says whether an event is of a connection that the upstream proxy did not make.
+func byProxy(e audit.Event) bool {
+	return e.Kind == audit.Connect && e.Verdict == audit.Deny && strings.Contains(e.Reason, "by the upstream proxy: ")
+}
+
+// proxyVariables are those of an environment that have programs ask a proxy by themselves.
+func proxyVariables(env map[string]string) (names []string) {
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"} {
+		if env[name] != "" {
+			names = append(names, name)
+		}
+	}
+	return slices.Clip(names)
+}
+
+// checkProxy looks at the upstream proxy: whether it makes connections, and whether programs try to go around us to it.
+func checkProxy(d *Diagnosis, p patient) string {
+	if p.inForce == nil || p.inForce.Settings.UpstreamProxy.Host == "" {
+		return ""
+	}
+	x := &p.inForce.Settings.UpstreamProxy
+	if len(p.proxyVariables) > 0 {
+		d.warn("take them out of the container: agent-init goes by the proxy for every program",
+			"%s: programs that ask a proxy by themselves don't reach one", strings.Join(p.proxyVariables, ", "))
+	}
+	if p.proxyFailed > 0 {
+		d.warn("see agent-init log --denied; docs/proxy.md has what each reason means", "%s not made, the last for: %s",
+			text.Counted(p.proxyFailed, "connection was", "connections were"), text.Clean(p.proxyLast))
+	}
+	return x.String()
+}
