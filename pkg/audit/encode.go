@@ -170,7 +170,7 @@ func place[T comparable](list []T, v T) uint8 {
 	return none
 }
 
-// Pack returns e as Untrusted reads it, without its Seq and Time, which are the keeper's to give.
+// Pack returns e as Untrusted reads it, without its Seq, Time and Prev, which are the keeper's to give.
 func Pack(e Event) []byte {
 	e = e.capped()
 	h := packedHead{
