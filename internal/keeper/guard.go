@@ -37,7 +37,7 @@ type guardKeeper struct {
 func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, error) {
 	g := &guardKeeper{child: child{base: b, who: "the guard", sender: audit.TheGuard}, book: h.book, leases: h.leases, resolving: make(chan struct{}, resolvedAtOnce)}
 	var err error
-	if g.sockets, err = openGuardSockets(ctx); err != nil {
+	if g.sockets, err = openGuardSockets(ctx, h.inside.hosts()...); err != nil {
 		return nil, err
 	}
 	drops, err := openDrops(h.reduced)
