@@ -88,6 +88,9 @@ func gatewayCommand() command {
 			if len(s.inside.items) == 0 {
 				return fault.New(fault.Usage, "agent-init gateway --inside 172.30.5.0/24", "gateway: say by --inside where the agents are")
 			}
+			if c.Backend != "auto" && c.Backend != "nftables" {
+				return fault.New(fault.Usage, "leave --backend out", "a gateway needs the backend nftables, and --backend %s was given", c.Backend)
+			}
 			c.Gateway = &keeper.Gateway{Inside: s.inside.items}
 			return keeper.Keep(ctx, c, "gateway", nil)
 		},

@@ -37,9 +37,6 @@ func (b *base) findInside() (*inside, error) {
 	if b.config.Gateway == nil {
 		return nil, nil
 	}
-	if b.config.Backend != "auto" && b.config.Backend != "nftables" {
-		return nil, fault.New(fault.Usage, "leave --backend out", "a gateway needs the backend nftables, and --backend %s was given", b.config.Backend)
-	}
 	links, err := linksHere()
 	if err != nil {
 		return nil, fault.New(fault.Rules, "let netlink sockets be opened in the container (socket(2), AF_NETLINK)", "list this container's interfaces: %w", err)

@@ -72,8 +72,8 @@ func (k *kept) hostile() map[string][]string {
 		"in fragments":             append(plain4.udp(4005, 9, strings.Repeat("LEAK", 10)).fragments(24), plain6.udp(4005, 9, strings.Repeat("LEAK", 10)).fragments6(24)...),
 		"a last fragment":          plain4.udp(4006, 9, strings.Repeat("LEAK", 10)).fragments(24)[1:],
 		"in a VLAN":                {plain4.udp(4007, 9, "LEAK").hex(0x81, 0, 0, 0), plain4.udp(4007, 9, "LEAK").hex(0x81, 0, 0, 1)},
-		"source-routed":            {sourceRouted(to4(me4, okAddr4()), evil4).hex(), sourceRouted(to4(me4, k.box.Inside4()), evil4).hex()},
-		"by a routing header":      {routedBy(to4(me6, okAddr6()), evil6).hex(), routedBy(to4(me6, k.box.Inside6()), evil6).hex()},
+		"source-routed":            {sourceRouted(to4(me4, fine4), evil4).hex(), sourceRouted(to4(me4, k.box.Inside4()), evil4).hex()},
+		"by a routing header":      {routedBy(to4(me6, fine6), evil6).hex(), routedBy(to4(me6, k.box.Inside6()), evil6).hex()},
 		"behind hop-by-hop":        {plain6.udp(4008, 9, "LEAK").behindHeader(0, 0, 1, 4, 0, 0, 0, 0).hex()},
 		"behind options":           {plain6.tcp(4009, 443, 2, "").behindHeader(unix.IPPROTO_DSTOPTS, 0, 1, 4, 0, 0, 0, 0).hex()},
 		"about to expire":          {plain4.udp(4010, 9, "LEAK").withTTL(1).hex(), plain4.udp(4010, 9, "LEAK").withTTL(2).hex()},
@@ -84,7 +84,7 @@ func (k *kept) hostile() map[string][]string {
 		"to the host":              {to4(me4, k.box.Gateway4()).tcp(4015, 22, 2, "").hex(), to4(me6, k.box.Gateway6()).tcp(4015, 22, 2, "").hex()},
 	}
 	for _, proto := range []uint8{0, 2, 4, 33, 41, 47, 50, 51, 103, 132, 136, 255} {
-		f := to4(me4, netip.MustParseAddr("45.30.9.9"))
+		f := to4(me4, fine4)
 		f.proto, f.body = proto, []byte("LEAKLEAKLEAKLEAK")
 		out["other protocols"] = append(out["other protocols"], f.hex())
 	}
@@ -94,21 +94,20 @@ func (k *kept) hostile() map[string][]string {
 // spoofed are frames that seem to be from somebody else.
 func (k *kept) spoofed() map[string][]string {
 	mine, gate := hardware(k.T, k.agent, "eth0"), hardware(k.T, k.box, "eth1")
-	ok4 := netip.MustParseAddr("45.30.9.9") // which the agent may reach, from its own address
 	out := map[string][]string{}
 	for name, src := range map[string]netip.Addr{
 		"the gateway": k.box.Inside4(), "the way out": k.box.Addr4(), "the host": k.box.Gateway4(), "the DNS server": lab.Upstream4,
 		"somebody outside": netip.MustParseAddr("8.8.8.8"), "loopback": netip.MustParseAddr("127.0.0.1"), "nobody": netip.IPv4Unspecified(),
-		"the server itself": ok4, "a group": netip.MustParseAddr("224.0.0.1"), "everybody": netip.MustParseAddr("255.255.255.255"),
+		"the server itself": fine4, "a group": netip.MustParseAddr("224.0.0.1"), "everybody": netip.MustParseAddr("255.255.255.255"),
 	} {
-		f := craft{from: mine, to: gate, src: src, dst: ok4}
+		f := craft{from: mine, to: gate, src: src, dst: fine4}
 		out["as "+name] = []string{f.tcp(4100, 8443, 2, "").hex(), f.udp(53, 9000, "LEAK").hex(), f.icmp(8, 0, 0, 1, 0, 1).hex()}
 	}
 	for name, src := range map[string]netip.Addr{
 		"the gateway, over IPv6": k.box.Inside6(), "the way out, over IPv6": k.box.Addr6(), "loopback, over IPv6": netip.IPv6Loopback(),
 		"the DNS server, over IPv6": lab.Upstream6, "nobody, over IPv6": netip.IPv6Unspecified(), "a link-local address": netip.MustParseAddr("fe80::77"),
 	} {
-		f := craft{from: mine, to: gate, src: src, dst: netip.MustParseAddr("2a0f:30:9::9")}
+		f := craft{from: mine, to: gate, src: src, dst: fine6}
 		out["as "+name] = []string{f.tcp(4101, 8443, 2, "").hex(), f.udp(53, 9000, "LEAK").hex()}
 	}
 	return out
@@ -147,19 +146,19 @@ func (k *kept) misleading() map[string][]string {
 	}
 }
 
-func okAddr4() netip.Addr { return netip.MustParseAddr("45.30.0.10") }
-func okAddr6() netip.Addr { return netip.MustParseAddr("2a0f:30::10") }
+// fine4 and fine6 are what the agent may reach on some ports, by framesList.
+var fine4, fine6 = netip.MustParseAddr("45.30.9.9"), netip.MustParseAddr("2a0f:30:9::9")
 
 // sourceRouted asks whom it goes to to send it on (RFC 791, 3.1).
 func sourceRouted(f craft, on netip.Addr) craft {
-	f = f.udp(4300, 9, "LEAK")
+	f = f.udp(4300, 9000, "LEAK")
 	f.options = append(append([]byte{131, 7, 4}, on.AsSlice()...), 0)
 	return f
 }
 
 // routedBy likewise, over IPv6 (RFC 8754, and what RFC 5095 has taken back).
 func routedBy(f craft, on netip.Addr) craft {
-	f = f.udp(4301, 9, "LEAK")
+	f = f.udp(4301, 9000, "LEAK")
 	return f.behindHeader(unix.IPPROTO_ROUTING, append([]byte{2, 4, 1, 0, 0, 0, 0}, on.AsSlice()...)...)
 }
 
@@ -179,8 +178,8 @@ func TestLabGatewayFrames(t *testing.T) {
 	other6 := k.box.ExecStart(lab.Cmd{Args: []string{"poke", "listen", "-for", "1h", "[::]:8023"}})
 	k.works("http", "https://ok.test/") // each knows its neighbours
 	mine, gate := hardware(t, k.agent, "eth0"), hardware(t, k.box, "eth1")
-	good := craft{from: mine, to: gate, src: k.agent.Addr4(), dst: netip.MustParseAddr("45.30.9.9")}.udp(4400, 9000, "GOOD")
-	good6 := craft{from: mine, to: gate, src: k.agent.Addr6(), dst: netip.MustParseAddr("2a0f:30:9::9")}.udp(4400, 9000, "GOOD")
+	good := craft{from: mine, to: gate, src: k.agent.Addr4(), dst: fine4}.udp(4400, 9000, "GOOD")
+	good6 := craft{from: mine, to: gate, src: k.agent.Addr6(), dst: fine6}.udp(4400, 9000, "GOOD")
 	// Behind each attack, frames as they should be get through: so it had its time.
 	isGood := func(p *lab.Packet) bool { return string(p.Payload) == "GOOD" }
 	attack := func(frames ...string) []lab.Packet {

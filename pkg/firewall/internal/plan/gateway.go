@@ -209,7 +209,6 @@ func (b *builder) forward() Chain {
 // outgoing decides what agents send by the forward path, like output and permitted.
 func (b *builder) outgoing() Chain {
 	c := Chain{Name: "outgoing"}
-	c.refuse(reply) // nobody outside begins anything
 	for _, f := range Families() {
 		c.refuse(of(f), inSet(b.deny[f]))
 	}
@@ -253,7 +252,7 @@ func (b *builder) incoming() Chain {
 
 // masquerade has what is passed on seem the gateway's own. Nothing outside knows a way to the agents.
 func (b *builder) masquerade() Chain {
-	c := Chain{Name: "masquerade", Hook: "postrouting", Nat: true, Priority: 100}
+	c := Chain{Name: "disguise", Hook: "postrouting", Nat: true, Priority: 100}
 	for _, p := range b.Inside.Networks {
 		c.add(masquerade, from(p), oif(b.Inside.Link).not(), staying.not())
 	}
