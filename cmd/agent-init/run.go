@@ -74,7 +74,7 @@ func gatewayCommand() command {
 	var s settings
 	return command{
 		name: "gateway", signals: true, synopsis: "--inside IFACE|CIDR [flags]",
-		summary: "confine the agents of another network, whose route and DNS server this container is; stays in the foreground",
+		summary: "confine the agents of another network, as its only way out; in the foreground",
 		example: "agent-init gateway --inside 172.30.5.0/24",
 		flags:   s.guardInside,
 		run: func(ctx context.Context, e environment, args []string) error {
