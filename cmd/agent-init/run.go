@@ -91,7 +91,10 @@ func gatewayCommand() command {
 			if c.Backend != "auto" && c.Backend != "nftables" {
 				return fault.New(fault.Usage, "leave --backend out", "a gateway needs the backend nftables, and --backend %s was given", c.Backend)
 			}
-			c.Gateway = &keeper.Gateway{Inside: s.inside.items}
+			if !slices.Contains(keeper.AnswerWords(), s.answer) {
+				return fault.New(fault.Usage, "use one of: "+strings.Join(keeper.AnswerWords(), " "), "--answer %q is not known", s.answer)
+			}
+			c.Gateway = &keeper.Gateway{Inside: s.inside.items, Answer: s.answer}
 			return keeper.Keep(ctx, c, "gateway", nil)
 		},
 	}
@@ -221,6 +224,7 @@ type settings struct {
 	mib            int64 // of a record
 	allow, inbound given
 	inside         given // of a gateway
+	answer         string
 	fs             *flag.FlagSet
 }
 
@@ -244,6 +248,7 @@ func (s *settings) confine(fs *flag.FlagSet) {
 func (s *settings) guardInside(fs *flag.FlagSet) {
 	s.confine(fs)
 	s.inside = newGiven("inside")
+	fs.StringVar(&s.answer, "answer", "real", "`WHAT` names are answered with: real addresses, to agents whose route is the gateway; or own, its own address, to agents that need no route then")
 	fs.Var(&s.inside, "inside", "interface or network that the agents are on, as `IFACE|CIDR`; may be given more than once, for both families of one interface")
 }
 

@@ -163,7 +163,7 @@ func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 	rc := resolver.Config{
 		Policy: g.policy.Load, Upstreams: ups, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admitFor(0), Record: record, Find: find, FindAllowed: findAllowed, Log: g.log,
 		Aside:   func(name []byte) bool { return g.probing.active.Load() && g.probing.tries(string(name), netip.Addr{}) },
-		Monitor: c.Monitor, Stream: c.Reduced, Believe: believe, Spend: g.spend, Again: c.Again,
+		Monitor: c.Monitor, Stream: c.Reduced, Believe: believe, Spend: g.spend, Again: c.Again, Own: c.Own,
 	}
 	if g.resolver, err = resolver.New(rc); err != nil {
 		return err
@@ -174,7 +174,7 @@ func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 	}
 	gc := gateway.Config{
 		Policy: g.policy.Load, LeasedTo: g.leasedTo, Monitor: c.Monitor, Record: record, Find: find, FindAllowed: findAllowed, Aside: g.probing.tries,
-		Connections: maxRelays, Log: g.log,
+		Connections: maxRelays, Log: g.log, Own: c.Own, Locate: g.locate,
 	}
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil {

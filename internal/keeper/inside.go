@@ -20,7 +20,11 @@ import (
 // Gateway is what a start as a gateway is told. It is nil in any other.
 type Gateway struct {
 	Inside []string // interfaces or networks
+	Answer string   // names are answered with: real addresses, or the gateway's own
 }
+
+// AnswerWords are what Gateway.Answer may be.
+func AnswerWords() []string { return []string{"real", "own"} }
 
 // inside is where a gateway's agents are.
 type inside struct {
@@ -28,7 +32,8 @@ type inside struct {
 	link     int
 	networks []netip.Prefix
 	own      []netip.Addr // of the gateway there: one of each family at most
-	onward   bool         // packets are forwarded
+	onward   bool         // packets are forwarded; else names are answered with own
+	shared   bool         // the way out is by the same interface
 	caveats  []string
 }
 
@@ -49,14 +54,18 @@ func (b *base) findInside() (*inside, error) {
 	if err != nil {
 		return nil, err
 	}
-	if in.onward = true; slices.Contains(outs, in.link) {
-		return nil, fault.New(fault.Usage, "give the gateway a second network for its way out", "the agents' interface, %s, is this container's way out as well", in.name)
+	in.onward, in.shared = b.config.Gateway.Answer != "own", slices.Contains(outs, in.link)
+	switch {
+	case in.onward && in.shared:
+		return nil, fault.New(fault.Usage, "give the gateway a second network for its way out, or use --answer own", "the agents' interface, %s, is this container's way out as well", in.name)
+	case !in.onward && b.config.Monitor:
+		return nil, fault.New(fault.Usage, "leave --answer own out, and make the gateway the agents' route", "--mode monitor lets addresses through, and with --answer own there is no way for them")
 	}
-	if in.caveats, err = forwardable(b.launch, in); err != nil {
+	if in.caveats, err = forwardable(in); err != nil {
 		return nil, err
 	}
 	b.update(func(s *state.State) {
-		s.Gateway = &state.Gateway{Interface: in.name, Networks: in.networks, Addresses: in.own}
+		s.Gateway = &state.Gateway{Interface: in.name, Networks: in.networks, Addresses: in.own, Answer: b.config.Gateway.Answer}
 	})
 	return in, nil
 }
@@ -164,18 +173,18 @@ const (
 )
 
 // forwardable says what is wrong if the kernel forwards nothing and can't be made to, and what is less than it could be.
-func forwardable(l fault.Launch, in *inside) (caveats []string, err error) {
+func forwardable(in *inside) (caveats []string, err error) {
 	data, err := os.ReadFile(forward4)
 	if err != nil {
 		return nil, err
 	}
 	if strings.TrimSpace(string(data)) == "1" {
 		caveats = append(caveats, "between the start of this container and its sealing the kernel would have forwarded: net.ipv4.ip_forward was 1 already")
-	} else if err := unix.Access(forward4, unix.W_OK); err != nil {
+	} else if err := unix.Access(forward4, unix.W_OK); err != nil && in.onward {
 		return nil, fault.New(fault.Rules, "start the container with the sysctl net.ipv4.ip_forward=1 (docker: --sysctl; compose: sysctls)",
 			"the kernel forwards nothing here, and agent-init can't have it do so: %s: %w", forward4, err)
 	}
-	if !in.has6() {
+	if !in.has6() || !in.onward {
 		return caveats, nil
 	}
 	data, err = os.ReadFile(forward6)
@@ -215,7 +224,15 @@ func (in *inside) plan(dns, gate, broker []netip.AddrPort) firewall.Inside {
 	if in == nil {
 		return firewall.Inside{}
 	}
-	return firewall.Inside{Link: uint32(in.link), Networks: in.networks, DNS: dns, Gate: gate, Broker: broker, Onward: in.onward}
+	return firewall.Inside{Link: uint32(in.link), Networks: in.networks, DNS: dns, Gate: gate, Broker: broker, Onward: in.onward, Shared: in.shared}
+}
+
+// answers are what agents' questions are answered with; none: with what was found.
+func (in *inside) answers() []netip.Addr {
+	if in == nil || in.onward {
+		return nil
+	}
+	return in.own
 }
 
 // hosts are where the gateway answers its agents; none if this is no gateway.

@@ -31,6 +31,7 @@ type rules struct {
 	reduced bool
 	fixed   firewall.Config // the same for every policy
 	gateway bool
+	own     bool     // names are answered with the gateway's own addresses
 	broker  identity // of the broker, if there is one
 	caveats []string // of the container, whatever the plan
 }
@@ -57,7 +58,7 @@ func newRules(b *base, g guarded, broker identity) *rules {
 		c.EngineUID = policy.OverflowUID
 	}
 	c.Inside = g.inside.plan(s.dns, s.gate, broker.at)
-	r := &rules{base: b, fw: g.fw, servers: g.servers, reduced: g.reduced, fixed: c, gateway: g.inside != nil, broker: broker, caveats: g.group.Caveats()}
+	r := &rules{base: b, fw: g.fw, servers: g.servers, reduced: g.reduced, fixed: c, gateway: g.inside != nil, own: len(g.inside.answers()) > 0, broker: broker, caveats: g.group.Caveats()}
 	if r.gateway {
 		r.caveats = append(r.caveats, g.inside.caveats...)
 	}
@@ -85,6 +86,9 @@ func (r *rules) plan(f *inForce) (firewall.Plan, error) {
 	}
 	c := r.fixed
 	c.Here = here(f.policy)
+	if r.own {
+		c.Inside.Own = gatedPorts(f.policy)
+	}
 	if r.reduced {
 		if err := reduce(&c, f.policy); err != nil {
 			return firewall.Plan{}, err

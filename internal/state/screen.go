@@ -43,7 +43,7 @@ func (s *State) Write(w io.Writer, ok bool, why []string, colour bool) {
 	row("mode", "%s, %s, started %s", s.Mode, ModeWord(s.Monitor), text.Moment(s.Started, time.Now()))
 	row("agent", "%s (uid %d)", s.Agent.User, s.Agent.UID)
 	if g := s.Gateway; g != nil {
-		row("inside", "%s: agents of %s; answered at %s", g.Interface, joined(g.Networks), joined(g.Addresses))
+		row("inside", "%s: agents of %s; answered at %s, with %s addresses", g.Interface, joined(g.Networks), joined(g.Addresses), g.Answer)
 	}
 	compared := "not compared with the plan again yet"
 	if !s.Firewall.Verified.IsZero() {

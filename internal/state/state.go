@@ -96,6 +96,7 @@ type Gateway struct {
 	Interface string         `json:"interface"`
 	Networks  []netip.Prefix `json:"networks"`
 	Addresses []netip.Addr   `json:"addresses"` // of the gateway, in these networks
+	Answer    string         `json:"answer"`    // names are answered with: real addresses, or the gateway's own
 }
 
 // Firewall is what holds the rules, and whether they are as planned.

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/agent-init/agent-init/internal/lab"
 )
 
@@ -41,6 +43,23 @@ func (k *kept) another() *lab.Box {
 	b.Idle()
 	return b
 }
+
+// unroute takes the agent's routes to everywhere, as on a network of an engine's that is internal.
+func (k *kept) unroute() {
+	k.Helper()
+	must(k.T, k.agent.Net.Do(func() error {
+		routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
+		for _, r := range routes {
+			if r.Gw != nil && err == nil {
+				err = netlink.RouteDel(&r)
+			}
+		}
+		return err
+	}))
+}
+
+// okAddr is where ok.test is.
+const okAddr = "45.30.0.10"
 
 // asRoot tries one operation as root of the agent's container.
 func (k *kept) asRoot(args ...string) lab.Poke { return k.agent.Poke(0, args...) }
@@ -83,6 +102,67 @@ func TestLabGateway(t *testing.T) {
 	k.sealed(lab.ToAddr("1.1.1.1"))
 	k.audited("the denied name", func(e event) bool { return e.Kind == "dns" && e.Verdict == "deny" && e.Name == "evil.test" })
 	k.audited("the refused packet", func(e event) bool { return e.Kind == "drop" && e.IP == "1.1.1.1" && e.Port == 443 })
+	if s, code := k.status(); code != 0 {
+		t.Errorf("not healthy: %v", s["why"])
+	}
+}
+
+// TestLabGatewayOwn: names are answered with the gateway's own address. So an agent needs no route, and the name inside a
+// connection alone says where it goes.
+func TestLabGatewayOwn(t *testing.T) {
+	k := behind(t, "ok.test\n*.cdn.test\nok2.test read\nshared.test:8443 tls\n45.30.9.9:8443\n", "--answer", "own")
+	k.unroute()
+	k.lab.DNS.SetAddrs("a.cdn.test", "45.30.0.20", "2a0f:30::20")
+	k.lab.DNS.SetAddrs("six.cdn.test", "2a0f:30::21")
+	own4, own6 := k.box.Inside4().String(), k.box.Inside6().String()
+	p := k.works("resolve", "ok.test")
+	for _, a := range values(p, "addrs") {
+		if a != own4 && !strings.HasPrefix(a, "fd00:31:") && a != own6 {
+			t.Errorf("ok.test is answered with %s", a)
+		}
+	}
+	for _, tcp := range [][]string{nil, {"-tcp"}} {
+		p := k.works(append(append([]string{"dns"}, tcp...), at(k.box.Inside4(), 53), "ok.test", "A")...)
+		if got := values(p, "answers"); len(got) == 0 || !strings.Contains(strings.Join(got, " "), own4) {
+			t.Errorf("%v: ok.test is answered with %v", tcp, p)
+		}
+	}
+	k.works("http", "https://ok.test/")
+	k.works("http", "http://a.cdn.test/")
+	k.works("http", "https://six.cdn.test/")
+	k.works("http", "-insecure", "https://ok2.test/")
+	k.works("tls", "-insecure", "-sni", "shared.test", own4+":8443")
+	evil4, evil6 := named("evil.test")
+	k.box.ForgetPackets()
+	for _, try := range [][]string{
+		{"http", "-insecure", "-addr", own4 + ":443", "https://evil.test/"}, {"http", "-addr", own4 + ":80", "http://evil.test/"},
+		{"http", "-insecure", "-addr", own4 + ":443", "https://ok.test.evil.test/"}, {"http", "-insecure", "-addr", own4 + ":8443", "https://ok.test/"},
+		{"http", "-insecure", "-method", "POST", "https://ok2.test/"}, {"resolve", "evil.test"},
+		{"tcp", at(evil4, 443)}, {"tcp", at(evil6, 443)}, {"tcp", "45.30.9.9:8443"}, {"tcp", own4 + ":22"}, {"tcp", at(k.box.Addr4(), 443)},
+	} {
+		k.blocked(try...)
+	}
+	k.unasked("evil.test")
+	mine, gate := hardware(t, k.agent, "eth0"), hardware(t, k.box, "eth1")
+	for _, dst := range []craft{{src: k.agent.Addr4(), dst: evil4}, {src: k.agent.Addr6(), dst: evil6}, {src: k.agent.Addr4(), dst: fine4}} {
+		dst.from, dst.to = mine, gate
+		k.send(dst.udp(4000, 9, "LEAK").hex(), dst.tcp(4000, 443, 2, "").hex(), dst.tcp(4000, 8443, 2, "").hex())
+	}
+	k.works("http", "https://ok.test/") // behind these, by the same way
+	if got := k.escaped(lab.ToAddr(evil4.String())); len(got) > 0 {
+		t.Errorf("escaped: %v", got)
+	}
+	for _, a := range []string{evil4.String(), evil6.String(), fine4.String()} {
+		k.sealed(lab.ToAddr(a))
+	}
+	k.audited("the denied name", func(e event) bool { return e.Kind == "connect" && e.Verdict == "deny" && e.Name == "evil.test" })
+	k.audited("where the allowed name was", func(e event) bool {
+		return e.Kind == "connect" && e.Verdict == "allow" && e.Name == "ok.test" && e.IP == okAddr
+	})
+	if r := k.root("agent-init", "deny", "ok.test"); r.Code != 0 {
+		t.Fatal(r)
+	}
+	k.blocked("http", "-insecure", "-addr", own4+":443", "https://ok.test/")
 	if s, code := k.status(); code != 0 {
 		t.Errorf("not healthy: %v", s["why"])
 	}

@@ -23,6 +23,9 @@ type Inside struct {
 	// each family.
 	DNS, Gate, Broker []netip.AddrPort
 
+	// Own are TCP ports of the gateway's addresses that lead to Gate, where names are answered with these addresses.
+	Own []uint16
+
 	// Onward opens the forward path: to what is allowed or leased, by any other interface than Link.
 	Onward bool
 
@@ -34,7 +37,7 @@ type Inside struct {
 func (c Config) checkInside() error {
 	in := c.Inside
 	switch {
-	case in.Link == 0 && len(in.Networks)+len(in.DNS)+len(in.Gate)+len(in.Broker) == 0 && !in.Onward && !in.Shared:
+	case in.Link == 0 && len(in.Networks)+len(in.DNS)+len(in.Gate)+len(in.Broker)+len(in.Own) == 0 && !in.Onward && !in.Shared:
 		return nil
 	case in.Link == 0:
 		return errors.New("a gateway needs the interface of its agents")
@@ -125,8 +128,14 @@ func (b *builder) led() Chain {
 			c.add(dnat(l), of(FamilyOf(l.Addr())), p, dport(53))
 		}
 	}
+	for _, l := range b.Inside.Broker {
+		c.add(leave, dst(single(l.Addr())), tcp, dport(l.Port()))
+	}
 	for _, l := range b.Inside.Gate {
 		f := FamilyOf(l.Addr())
+		for _, port := range sorted(b.Inside.Own) {
+			c.add(dnat(l), dst(single(l.Addr())), tcp, dport(port))
+		}
 		for _, s := range b.allowed[f] {
 			c.add(leave, of(f), inSet(s))
 		}
