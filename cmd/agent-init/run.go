@@ -248,7 +248,7 @@ func (s *settings) confine(fs *flag.FlagSet) {
 func (s *settings) guardInside(fs *flag.FlagSet) {
 	s.confine(fs)
 	s.inside = newGiven("inside")
-	fs.StringVar(&s.answer, "answer", "real", "`WHAT` names are answered with: real addresses, to agents whose route is the gateway; or own, its own address, to agents that need no route then")
+	fs.StringVar(&s.answer, "answer", "real", "`WHAT` names are answered with: real addresses, for agents whose route this is; or own, for agents without a route")
 	fs.Var(&s.inside, "inside", "interface or network that the agents are on, as `IFACE|CIDR`; may be given more than once, for both families of one interface")
 }
 

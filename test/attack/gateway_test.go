@@ -1,8 +1,14 @@
 package attack
 
 import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -57,9 +63,6 @@ func (k *kept) unroute() {
 		return err
 	}))
 }
-
-// okAddr is where ok.test is.
-const okAddr = "45.30.0.10"
 
 // asRoot tries one operation as root of the agent's container.
 func (k *kept) asRoot(args ...string) lab.Poke { return k.agent.Poke(0, args...) }
@@ -131,7 +134,11 @@ func TestLabGatewayOwn(t *testing.T) {
 	k.works("http", "http://a.cdn.test/")
 	k.works("http", "https://six.cdn.test/")
 	k.works("http", "-insecure", "https://ok2.test/")
-	k.works("tls", "-insecure", "-sni", "shared.test", own4+":8443")
+	k.asRoot("tls", "-insecure", "-sni", "shared.test", own4+":8443") // whose server echoes, and speaks no TLS
+	shared4, shared6 := named("shared.test")
+	if k.received(netip.AddrPortFrom(shared4, 8443))+k.received(netip.AddrPortFrom(shared6, 8443)) == 0 {
+		t.Error("shared.test:8443 was not reached by the name inside")
+	}
 	evil4, evil6 := named("evil.test")
 	k.box.ForgetPackets()
 	for _, try := range [][]string{
@@ -149,21 +156,59 @@ func TestLabGatewayOwn(t *testing.T) {
 		k.send(dst.udp(4000, 9, "LEAK").hex(), dst.tcp(4000, 443, 2, "").hex(), dst.tcp(4000, 8443, 2, "").hex())
 	}
 	k.works("http", "https://ok.test/") // behind these, by the same way
-	if got := k.escaped(lab.ToAddr(evil4.String())); len(got) > 0 {
-		t.Errorf("escaped: %v", got)
-	}
 	for _, a := range []string{evil4.String(), evil6.String(), fine4.String()} {
 		k.sealed(lab.ToAddr(a))
 	}
 	k.audited("the denied name", func(e event) bool { return e.Kind == "connect" && e.Verdict == "deny" && e.Name == "evil.test" })
+	ok4, ok6 := named("ok.test")
 	k.audited("where the allowed name was", func(e event) bool {
-		return e.Kind == "connect" && e.Verdict == "allow" && e.Name == "ok.test" && e.IP == okAddr
+		return e.Kind == "connect" && e.Verdict == "allow" && e.Name == "ok.test" && (e.IP == ok4.String() || e.IP == ok6.String())
 	})
 	if r := k.root("agent-init", "deny", "ok.test"); r.Code != 0 {
 		t.Fatal(r)
 	}
 	k.blocked("http", "-insecure", "-addr", own4+":443", "https://ok.test/")
 	if s, code := k.status(); code != 0 {
+		t.Errorf("not healthy: %v", s["why"])
+	}
+}
+
+// TestLabGatewayOneInterface: where names are answered with the gateway's own address, its agents may be behind the
+// interface that is its way out. They are told by their addresses, and nobody else is served.
+func TestLabGatewayOneInterface(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	w := startIn(t, l, "ok.test\n", lab.BoxOptions{}, "agent-init", "gateway", "--inside", "172.30.0.0/24", "--answer", "own")
+	w.ready()
+	gate := w.box.Addr4()
+	ask := func(from netip.Addr, name string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		if from == w.box.Neighbor4() && name == "ok.test" {
+			cancel()
+			ctx, cancel = context.WithTimeout(t.Context(), lab.Patience)
+		}
+		defer cancel()
+		c, err := l.Internet.Dial(ctx, "tcp", at(gate, 443), netip.AddrPortFrom(from, 0))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return tls.Client(c, &tls.Config{ServerName: name, InsecureSkipVerify: true}).HandshakeContext(ctx)
+	}
+	if err := ask(w.box.Neighbor4(), "ok.test"); err != nil {
+		t.Errorf("an agent: %v", err)
+	}
+	if ask(w.box.Neighbor4(), "evil.test") == nil {
+		t.Error("an agent reached another name")
+	}
+	if err := ask(netip.MustParseAddr("198.18.7.7"), "ok.test"); err == nil {
+		t.Error("somebody else was served")
+	}
+	var nobody net.Error
+	if _, err := l.Internet.Dial(t.Context(), "tcp", at(gate, 8022), netip.AddrPortFrom(w.box.Neighbor4(), 0)); err == nil || errors.As(err, &nobody) && nobody.Timeout() {
+		t.Errorf("what does not lead anywhere is not refused at once: %v", err)
+	}
+	if s, code := w.status(); code != 0 {
 		t.Errorf("not healthy: %v", s["why"])
 	}
 }
