@@ -146,7 +146,7 @@ func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
 // makeServers makes the resolver and the name gate. Neither serves yet.
 func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 	find, findAllowed, sockets := audit.Nobody, audit.Nobody, sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag"))
-	if !c.Reduced {
+	if !c.Reduced && !c.Elsewhere {
 		f := &finder{sockets: sockets, ask: g.asks.Ask, turn: make(chan struct{}, 1), recent: map[uint32]foundProcess{}}
 		find = f.within(&budget.Pace{Burst: 100, Every: 20 * time.Millisecond})
 		findAllowed = f.within(&budget.Pace{Burst: 50, Every: 100 * time.Millisecond}) // must not use up the other

@@ -168,3 +168,25 @@ func TestLabGatewayRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestLabGatewayEngine: behind an engine's DNS server, and with a guard that has ended and come back, agents are served
+// as before.
+func TestLabGatewayEngine(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	w := startIn(t, l, allowlist, lab.BoxOptions{Gateway: true, DockerDNS: true}, "agent-init", "gateway", "--inside", "172.31.0.0/24", "--answer", "own")
+	w.ready()
+	k := &kept{world: w}
+	k.agent = k.another()
+	k.unroute()
+	k.works("http", "https://ok.test/")
+	k.blocked("resolve", "evil.test")
+	before := w.restarts()
+	must(t, unix.Kill(w.guard().host, unix.SIGKILL))
+	if !eventually(lab.Patience, func() bool { s, code := w.status(); return code == 0 && s != nil && w.restarts() > before }) {
+		t.Fatal("the guard does not come back")
+	}
+	k.works("http", "https://ok.test/")
+	k.blocked("resolve", "evil.test")
+	k.unasked("evil.test")
+}
