@@ -113,7 +113,7 @@ func TestLabGateway(t *testing.T) {
 // TestLabGatewayOwn: names are answered with the gateway's own address. So an agent needs no route, and the name inside a
 // connection alone says where it goes.
 func TestLabGatewayOwn(t *testing.T) {
-	k := behind(t, "ok.test\n*.cdn.test\nok2.test read\nshared.test:8443 tls\n45.30.9.9:8443\n", "--answer", "own")
+	k := behind(t, "ok.test\n*.cdn.test\nok2.test read\nshared.test:8443 tls\n*.peer.test private\n45.30.9.9:8443\n", "--answer", "own")
 	k.unroute()
 	k.lab.DNS.SetAddrs("a.cdn.test", "45.30.0.20", "2a0f:30::20")
 	k.lab.DNS.SetAddrs("six.cdn.test", "2a0f:30::21")
@@ -138,6 +138,13 @@ func TestLabGatewayOwn(t *testing.T) {
 	shared4, shared6 := named("shared.test")
 	if k.received(netip.AddrPortFrom(shared4, 8443))+k.received(netip.AddrPortFrom(shared6, 8443)) == 0 {
 		t.Error("shared.test:8443 was not reached by the name inside")
+	}
+	peer := k.another()
+	k.lab.DNS.SetAddrs("a.peer.test", peer.Addr4().String(), peer.Addr6().String())
+	k.works("resolve", "a.peer.test")
+	k.blocked("http", "http://a.peer.test/") // a name of another agent's, which would answer at least by a reset
+	if got := peer.Packets(lab.Routed); len(got) > 0 {
+		t.Errorf("an agent was reached through the gate, and sent %v", got)
 	}
 	evil4, evil6 := named("evil.test")
 	k.box.ForgetPackets()
