@@ -63,7 +63,7 @@ type command struct {
 // commands are all that there are, in the order of the help.
 func commands() []command {
 	return slices.Concat(
-		group("Run", runCommand(), execCommand(), upCommand(), sidecarCommand(), waitCommand()),
+		group("Run", runCommand(), execCommand(), upCommand(), sidecarCommand(), gatewayCommand(), waitCommand()),
 		group("Look", statusCommand(), topCommand(), explainCommand(), logCommand(), suggestCommand(), reportCommand(), doctorCommand(), selftestCommand(), metricsCommand()),
 		group("Decide", allowCommand(), denyCommand(), grantsCommand(), requestCommand(), mcpCommand(), reloadCommand()),
 		group("Sessions", attachCommand(), sessionsCommand(), newCommand(), historyCommand(), killWindowCommand()),

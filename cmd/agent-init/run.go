@@ -70,6 +70,36 @@ func sidecarCommand() command {
 	}
 }
 
+func gatewayCommand() command {
+	var s settings
+	return command{
+		name: "gateway", signals: true, synopsis: "--inside IFACE|CIDR [flags]",
+		summary: "confine the agents of another network, as its only way out; in the foreground",
+		example: "agent-init gateway --inside 172.30.5.0/24",
+		flags:   s.guardInside,
+		run: func(ctx context.Context, e environment, args []string) error {
+			if len(args) > 0 {
+				return fault.New(fault.Usage, "start the agents in containers of their own", "gateway runs no command, and %q was given", args[0])
+			}
+			c, err := s.read(e)
+			if err != nil {
+				return err
+			}
+			if len(s.inside.items) == 0 {
+				return fault.New(fault.Usage, "agent-init gateway --inside 172.30.5.0/24", "gateway: say by --inside where the agents are")
+			}
+			if c.Backend != "auto" && c.Backend != "nftables" {
+				return fault.New(fault.Usage, "leave --backend out", "a gateway needs the backend nftables, and --backend %s was given", c.Backend)
+			}
+			if !slices.Contains(keeper.AnswerWords(), s.answer) {
+				return fault.New(fault.Usage, "use one of: "+strings.Join(keeper.AnswerWords(), " "), "--answer %q is not known", s.answer)
+			}
+			c.Gateway = &keeper.Gateway{Inside: s.inside.items, Answer: s.answer}
+			return keeper.Keep(ctx, c, "gateway", nil)
+		},
+	}
+}
+
 func upCommand() command {
 	var s settings
 	return command{
@@ -193,6 +223,8 @@ type settings struct {
 	mode           string
 	mib            int64 // of a record
 	allow, inbound given
+	inside         given // of a gateway
+	answer         string
 	fs             *flag.FlagSet
 }
 
@@ -212,6 +244,14 @@ func (s *settings) confine(fs *flag.FlagSet) {
 	fs.StringVar(&s.LogLevel, "log-level", "warn", "`LEVEL` of diagnostics on stderr: debug, info, warn or error")
 }
 
+// guardInside has those of gateway, which starts no agent.
+func (s *settings) guardInside(fs *flag.FlagSet) {
+	s.confine(fs)
+	s.inside = newGiven("inside")
+	fs.StringVar(&s.answer, "answer", "real", "`WHAT` names are answered with: real addresses, for agents whose route this is; or own, for agents without a route")
+	fs.Var(&s.inside, "inside", "interface or network that the agents are on, as `IFACE|CIDR`; may be given more than once, for both families of one interface")
+}
+
 // supervise has those of run, which starts the agent as well.
 func (s *settings) supervise(fs *flag.FlagSet) {
 	s.confine(fs)
@@ -229,6 +269,13 @@ func (s *settings) supervise(fs *flag.FlagSet) {
 func allSettings() *flag.FlagSet {
 	fs := flag.NewFlagSet("run", flag.ContinueOnError)
 	new(settings).supervise(fs)
+	return fs
+}
+
+// gatewaySettings are the flags of gateway.
+func gatewaySettings() *flag.FlagSet {
+	fs := flag.NewFlagSet("gateway", flag.ContinueOnError)
+	new(settings).guardInside(fs)
 	return fs
 }
 
@@ -309,7 +356,9 @@ var serviceVariable = regexp.MustCompile(`_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|_P
 // know. Its value, which may be a secret, is not said.
 func checkVariables(env map[string]string) error {
 	var known []string
-	allSettings().VisitAll(func(f *flag.Flag) { known = append(known, fault.VariableOf(f.Name)) })
+	for _, fs := range []*flag.FlagSet{allSettings(), gatewaySettings()} {
+		fs.VisitAll(func(f *flag.Flag) { known = append(known, fault.VariableOf(f.Name)) })
+	}
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if !strings.HasPrefix(name, fault.EnvPrefix) || slices.Contains(known, name) || serviceVariable.MatchString(name) {
 			continue

@@ -141,6 +141,12 @@ func (g *guard) leasedTo(ctx context.Context, name string, addr netip.AddrPort) 
 	return !reply.Err, nil
 }
 
+// locate resolves a name for the gate, and has what is found leased.
+func (g *guard) locate(ctx context.Context, name string) ([]netip.Addr, error) {
+	addrs, _, err := g.resolver.Lookup(ctx, name, lateFamily)
+	return addrs, err
+}
+
 // direct asks the keeper whether addr may be connected to unseen, and if that is for a name's sake, whose.
 func (g *guard) direct(ctx context.Context, addr netip.AddrPort) (string, bool, error) {
 	reply, err := g.asks.Ask(ctx, wire.Message{Op: wire.OpDirect, Addrs: []netip.Addr{addr.Addr()}, Port: addr.Port()})

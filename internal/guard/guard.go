@@ -146,7 +146,7 @@ func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
 // makeServers makes the resolver and the name gate. Neither serves yet.
 func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 	find, findAllowed, sockets := audit.Nobody, audit.Nobody, sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag"))
-	if !c.Reduced {
+	if !c.Reduced && !c.Elsewhere {
 		f := &finder{sockets: sockets, ask: g.asks.Ask, turn: make(chan struct{}, 1), recent: map[uint32]foundProcess{}}
 		find = f.within(&budget.Pace{Burst: 100, Every: 20 * time.Millisecond})
 		findAllowed = f.within(&budget.Pace{Burst: 50, Every: 100 * time.Millisecond}) // must not use up the other
@@ -163,7 +163,7 @@ func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 	rc := resolver.Config{
 		Policy: g.policy.Load, Upstreams: ups, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admitFor(0), Record: record, Find: find, FindAllowed: findAllowed, Log: g.log,
 		Aside:   func(name []byte) bool { return g.probing.active.Load() && g.probing.tries(string(name), netip.Addr{}) },
-		Monitor: c.Monitor, Stream: c.Reduced, Believe: believe, Spend: g.spend, Again: c.Again,
+		Monitor: c.Monitor, Stream: c.Reduced, Believe: believe, Spend: g.spend, Again: c.Again, Own: c.Own,
 	}
 	if g.resolver, err = resolver.New(rc); err != nil {
 		return err
@@ -174,7 +174,7 @@ func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 	}
 	gc := gateway.Config{
 		Policy: g.policy.Load, LeasedTo: g.leasedTo, Monitor: c.Monitor, Record: record, Find: find, FindAllowed: findAllowed, Aside: g.probing.tries,
-		Connections: maxRelays, Log: g.log,
+		Connections: maxRelays, Log: g.log, Own: c.Own, Locate: g.locate,
 	}
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil {

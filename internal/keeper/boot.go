@@ -149,16 +149,17 @@ func (b *base) checkContainer(context.Context, struct{}) (fit, error) {
 	if seen := container.ForeignProcesses("/proc"); seen != "" {
 		return fit{}, fault.New(fault.Rules, container.PidRemedy, "the agent could look into processes that are not the container's: %s", seen)
 	}
-	return fit{}, nil
+	in, err := b.findInside()
+	return fit{in}, err
 }
 
-func (b *base) checkProgramPath(context.Context, fit) (examined, error) {
-	return examined{}, container.ProgramPathFault(b.config.Environ["PATH"])
+func (b *base) checkProgramPath(_ context.Context, f fit) (examined, error) {
+	return examined{f}, container.ProgramPathFault(b.config.Environ["PATH"])
 }
 
 const kernelRemedy = "use a kernel with nf_tables, or with ip_set and the package iptables in the image, for IPv4 and IPv6; see docs/platforms.md"
 
-func (b *base) seal(ctx context.Context, _ examined) (sealed, error) {
+func (b *base) seal(ctx context.Context, e examined) (sealed, error) {
 	// The table outlives the process only if PID 1 can't be outlived: in the
 	// other modes a later keeper must be able to take it over.
 	owner := b.mode == "run" && os.Getpid() == 1
@@ -180,6 +181,9 @@ func (b *base) seal(ctx context.Context, _ examined) (sealed, error) {
 	case err != nil:
 		return sealed{}, fault.New(fault.Rules, kernelRemedy, "seal the network: %w", err)
 	}
+	if e.inside != nil && fw.Backend != "nftables" {
+		return sealed{}, fault.New(fault.Rules, "use a kernel with nf_tables for the gateway; agent-init run and sidecar do without", "a gateway needs nftables, and this kernel has %s: %s", fw.Backend, fw.Why)
+	}
 	b.update(func(s *state.State) {
 		s.Firewall.Backend, s.Firewall.Why, s.Firewall.Reduced = fw.Backend, fw.Why, fw.Reduced
 	})
@@ -191,7 +195,7 @@ func (b *base) seal(ctx context.Context, _ examined) (sealed, error) {
 	if err := fw.FlushConntrack(ctx); err != nil {
 		return sealed{}, fault.New(fault.Rules, "use a kernel with nf_conntrack_netlink (CONFIG_NF_CT_NETLINK)", "forget older connections: %w", err)
 	}
-	return sealed{fw, fw.Reduced != ""}, nil
+	return sealed{fw, fw.Reduced != "", e.inside}, nil
 }
 
 // takeDir makes the runtime directory, and the container this keeper's.
@@ -370,7 +374,7 @@ func (b *base) applyRules(ctx context.Context, g guarded) (ruled, error) {
 	if err := k.rules.put(ctx, plan, nil); err != nil {
 		return ruled{}, fault.New(fault.Rules, kernelRemedy, "apply the rules: %w", err)
 	}
-	return ruled{k}, nil
+	return ruled{k}, g.inside.forward()
 }
 
 func (b *base) awaitGuard(ctx context.Context, r ruled) (served, error) {

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/fault"
@@ -160,7 +160,11 @@ func replace(file string, fill func(io.Writer) error) error {
 
 // at is where the agent asks for a route.
 func (k *brokerKeeper) at(name string) string {
-	return "http://127.0.0.1:" + strconv.Itoa(int(k.sockets.port)) + "/" + name
+	host := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), k.sockets.port)
+	if len(k.sockets.at) > 0 {
+		host = k.sockets.at[0]
+	}
+	return "http://" + host.String() + "/" + name
 }
 
 // variables are those that a credential of the routes may be in, also by another route's sources: the agent has none.

@@ -25,7 +25,8 @@ type Config struct {
 	Backend          string
 	Monitor          bool // --mode monitor
 	Quiet            bool
-	EnvFile          string // also gets what points programs at the broker; or empty
+	Gateway          *Gateway // nil: the agents are in this network namespace
+	EnvFile          string   // also gets what points programs at the broker; or empty
 	Grace            time.Duration
 	SignalTarget     string
 	LogLevel         string

@@ -138,7 +138,7 @@ func TestDress(t *testing.T) {
 	none.dress(env)
 	none.watch()
 	none.push()
-	if none.identity() != (identity{}) {
+	if none.identity().uid != 0 {
 		t.Error("who is not there has an identity")
 	}
 }

@@ -37,7 +37,7 @@ type guardKeeper struct {
 func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, error) {
 	g := &guardKeeper{child: child{base: b, who: "the guard", sender: audit.TheGuard}, book: h.book, leases: h.leases, resolving: make(chan struct{}, resolvedAtOnce)}
 	var err error
-	if g.sockets, err = openGuardSockets(ctx); err != nil {
+	if g.sockets, err = openGuardSockets(ctx, h.inside.hosts()...); err != nil {
 		return nil, err
 	}
 	drops, err := openDrops(h.reduced)
@@ -63,7 +63,7 @@ func newGuardKeeper(ctx context.Context, b *base, h hardened) (*guardKeeper, err
 	g.told = stage.GuardConfig{
 		Servers: h.servers.conf.Servers, Search: h.servers.conf.Search, Ephemeral: ephemeralPorts(),
 		Families: len(g.sockets.files) / stage.SocketsPerFamily,
-		LogLevel: b.config.level(), AgentUID: h.agent.identity.UID, BrokerUID: h.broker.uid, Monitor: b.config.Monitor, Reduced: h.reduced, Shared: b.shared(), Engine: h.servers.engine,
+		LogLevel: b.config.level(), AgentUID: h.agent.identity.UID, BrokerUID: h.broker.uid, Monitor: b.config.Monitor, Reduced: h.reduced, Shared: b.shared(), Engine: h.servers.engine, Elsewhere: h.inside != nil, Own: h.inside.answers(),
 	}
 	g.keep(guardPatience, wire.MaxText, g.spawn, g.serve)
 	return g, nil

@@ -33,7 +33,7 @@ import (
 type base struct {
 	*publisher
 	config   Config
-	mode     string    // run, up or sidecar
+	mode     string    // run, up, sidecar or gateway
 	progress *progress // nil: nobody watches the start
 	patience *patience // of the step that is under way; nil before the first
 	launch   fault.Launch
@@ -57,7 +57,7 @@ func newBase(c Config, mode string, log *slog.Logger) (*base, error) {
 }
 
 // shared says whether the agent is in another container, with a uid that is not known.
-func (b *base) shared() bool { return b.mode == "sidecar" }
+func (b *base) shared() bool { return b.mode == "sidecar" || b.config.Gateway != nil }
 
 // atEnd has end called when the keeper ends, before those that it was told of earlier.
 func (b *base) atEnd(end func() error) { b.ends = append(b.ends, end) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"sync"
@@ -31,9 +32,11 @@ type guardSockets struct {
 	lent
 	dns4, dns6   uint16 // ports; 0 if there is no such address
 	gate4, gate6 uint16
+	dns, gate    []netip.AddrPort // at a gateway's own addresses
 }
 
-func openGuardSockets(ctx context.Context) (*guardSockets, error) {
+// openGuardSockets opens them on loopback, and for a gateway's agents at these addresses as well.
+func openGuardSockets(ctx context.Context, hosts ...string) (*guardSockets, error) {
 	s := &guardSockets{}
 	err := onLoopback(func(host, family string) (err error) {
 		dns, gate := &s.dns4, &s.gate4
@@ -43,7 +46,23 @@ func openGuardSockets(ctx context.Context) (*guardSockets, error) {
 		*dns, *gate, err = s.open(ctx, host, family)
 		return err
 	})
+	for _, host := range hosts {
+		if err != nil {
+			return s, err
+		}
+		var dns, gate uint16
+		a := netip.MustParseAddr(host)
+		dns, gate, err = s.open(ctx, host, familyOf(a))
+		s.dns, s.gate = append(s.dns, netip.AddrPortFrom(a, dns)), append(s.gate, netip.AddrPortFrom(a, gate))
+	}
 	return s, err
+}
+
+func familyOf(a netip.Addr) string {
+	if a.Is4() {
+		return "4"
+	}
+	return "6"
 }
 
 // onLoopback opens sockets on the address of each family. Without one of IPv6, what would be redirected there is
@@ -91,18 +110,31 @@ func (s *guardSockets) open(ctx context.Context, host, family string) (dns, gate
 	return 0, 0, err
 }
 
-// brokerSockets are what the agent asks the broker at: one port, on each family's loopback address.
+// brokerSockets are what the agent asks the broker at: one port, on each family's loopback address, or on a gateway's
+// own addresses.
 type brokerSockets struct {
 	lent
 	port uint16
+	at   []netip.AddrPort // of a gateway
 }
 
-func openBrokerSockets(ctx context.Context) (*brokerSockets, error) {
+func openBrokerSockets(ctx context.Context, hosts ...string) (*brokerSockets, error) {
 	var err error
+	on := onLoopback
+	if len(hosts) > 0 {
+		on = func(open func(host, family string) error) (err error) {
+			for _, h := range hosts {
+				if err == nil {
+					err = open(h, familyOf(netip.MustParseAddr(h)))
+				}
+			}
+			return err
+		}
+	}
 	for range 32 { // what is free on one address may be taken on the other
 		s, lc := &brokerSockets{}, plainTCP()
 		var open []io.Closer
-		err = onLoopback(func(host, family string) error {
+		err = on(func(host, family string) error {
 			if s.port == 0 {
 				l, err := listenOnFree(ctx, lc, host, family)
 				if err == nil {
@@ -116,6 +148,9 @@ func openBrokerSockets(ctx context.Context) (*brokerSockets, error) {
 			}
 			return err
 		})
+		for _, h := range hosts {
+			s.at = append(s.at, netip.AddrPortFrom(netip.MustParseAddr(h), s.port))
+		}
 		if err == nil {
 			return s, s.take(open...)
 		}

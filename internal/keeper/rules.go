@@ -30,14 +30,17 @@ type rules struct {
 	servers *servers
 	reduced bool
 	fixed   firewall.Config // the same for every policy
-	broker  identity        // of the broker, if there is one
-	caveats []string        // of the container, whatever the plan
+	gateway bool
+	own     bool     // names are answered with the gateway's own addresses
+	broker  identity // of the broker, if there is one
+	caveats []string // of the container, whatever the plan
 }
 
 // identity is what the rules know a process by, and where it answers.
 type identity struct {
-	uid, gid uint32 // 0, of a group: any is to count
-	port     uint16 // on loopback, of both families
+	uid, gid uint32           // 0, of a group: any is to count
+	port     uint16           // on loopback, of both families
+	at       []netip.AddrPort // instead, of a gateway
 }
 
 // newRules knows the guard, and the broker by what is its own; that is the zero value where there is none.
@@ -54,7 +57,11 @@ func newRules(b *base, g guarded, broker identity) *rules {
 	if g.fw.Backend == "nftables" && policy.HostRoot() != "" {
 		c.EngineUID = policy.OverflowUID
 	}
-	r := &rules{base: b, fw: g.fw, servers: g.servers, reduced: g.reduced, fixed: c, broker: broker, caveats: g.group.Caveats()}
+	c.Inside = g.inside.plan(s.dns, s.gate, broker.at)
+	r := &rules{base: b, fw: g.fw, servers: g.servers, reduced: g.reduced, fixed: c, gateway: g.inside != nil, own: len(g.inside.answers()) > 0, broker: broker, caveats: g.group.Caveats()}
+	if r.gateway {
+		r.caveats = append(r.caveats, g.inside.caveats...)
+	}
 	if g.reduced {
 		r.caveats = append(r.caveats, "the agent has no ping sockets and no user namespaces")
 	}
@@ -69,12 +76,19 @@ func (r *rules) plan(f *inForce) (firewall.Plan, error) {
 	if err := r.proxiable(f.policy); err != nil {
 		return firewall.Plan{}, err
 	}
+	if r.gateway && len(f.policy.Settings.Inbound) > 0 {
+		return firewall.Plan{}, fault.New(fault.Policy, "take inbound out of the policy, and connect to the agents from their own network",
+			"a gateway lets nothing in to its agents, and the policy has inbound")
+	}
 	ups, err := upstream.Of(f.policy, r.servers.conf.Servers)
 	if err != nil {
 		return firewall.Plan{}, err
 	}
 	c := r.fixed
 	c.Here = here(f.policy)
+	if r.own {
+		c.Inside.Own = gatedPorts(f.policy)
+	}
 	if r.reduced {
 		if err := reduce(&c, f.policy); err != nil {
 			return firewall.Plan{}, err
@@ -121,7 +135,10 @@ func (r *rules) inspectable(names []route.Inspected) error {
 
 // admitBroker has the rules know the broker, which may go where own allows.
 func (r *rules) admitBroker(c *firewall.Config, own *policy.Policy) {
-	c.BrokerUID, c.BrokerGID, c.BrokerPort4, c.BrokerPort6 = r.broker.uid, r.broker.gid, r.broker.port, r.broker.port
+	c.BrokerUID, c.BrokerGID = r.broker.uid, r.broker.gid
+	if len(r.broker.at) == 0 {
+		c.BrokerPort4, c.BrokerPort6 = r.broker.port, r.broker.port
+	}
 	for _, s := range own.Static {
 		c.BrokerAllow = append(c.BrokerAllow, entry(s))
 	}

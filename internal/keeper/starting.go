@@ -13,12 +13,15 @@ import (
 
 // What each step of the start returns, and the next one needs: the compiler holds their order.
 type (
-	fit      struct{} // the container is one that can be confined
-	examined struct{} // nobody else than root can replace agent-init
+	fit struct { // the container is one that can be confined
+		inside *inside // of a gateway
+	}
+	examined struct{ fit } // nobody else than root can replace agent-init
 
 	sealed struct { // nothing leaves
 		fw      *firewall.Firewall
 		reduced bool // of a kernel without sets and states; decided here, once
+		inside  *inside
 	}
 	placed struct { // the runtime directory is there, and the lock held
 		sealed

@@ -24,6 +24,9 @@ type Bind = container.Bind
 // BoxOptions say what container a Box is. The zero value is
 // "docker run --cap-drop=ALL" with DefaultCaps, on the default bridge.
 type BoxOptions struct {
+	Gateway    bool     // eth1 leads to a network that only boxes with Behind are on
+	Forwards   bool     // a gateway's kernel forwards from the start
+	Behind     *Box     // on the network of that gateway, and on no other
 	Share      *Box     // use this box's network namespace, as containers of a pod do
 	Binary     string   // shown as /usr/local/bin/agent-init; usually Binary(tb)
 	Caps       []string // bounding set, without "CAP_"; nil: DefaultCaps, empty: none
@@ -53,7 +56,9 @@ type Box struct {
 	opts    BoxOptions
 	capture *capture
 	running current
-	leave   func() error // of an attached one
+	leave   func() error   // of an attached one
+	hub     *hub           // behind a gateway
+	inside  []netip.Prefix // its addresses there
 }
 
 // NewBox adds a box to the lab. Nothing runs in it yet.
@@ -84,6 +89,9 @@ func (b *Box) start(index int) (err error) {
 		return err
 	}
 	b.lab.onClose(b.Net.Close)
+	if b.opts.Behind != nil {
+		return b.startBehind()
+	}
 	b.plug = newPlug(index, !b.opts.NoIPv6)
 	if err := b.plug.connect(b.lab.Internet, b.Net); err != nil {
 		return err
@@ -92,6 +100,11 @@ func (b *Box) start(index int) (err error) {
 		return fmt.Errorf("capture: %w", err)
 	}
 	b.lab.onClose(b.capture.close)
+	if b.opts.Gateway {
+		if err := b.newHub(index); err != nil {
+			return fmt.Errorf("network behind a gateway: %w", err)
+		}
+	}
 	if b.opts.DockerDNS {
 		if err := startDockerDNS(b.Net, b.lab.DNS, b.opts.DockerVia); err != nil {
 			return fmt.Errorf("embedded dns: %w", err)
@@ -142,6 +155,8 @@ func (b *Box) etc() []File {
 	resolv := b.opts.Resolv
 	switch {
 	case resolv != "":
+	case b.opts.Behind != nil:
+		resolv = "nameserver " + b.opts.Behind.Inside4().String() + "\n"
 	case b.opts.DockerDNS:
 		resolv = "nameserver 127.0.0.11\noptions ndots:0\n"
 	default:

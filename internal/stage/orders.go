@@ -24,6 +24,10 @@ type GuardConfig struct {
 	Monitor   bool             `json:"monitor"`
 	Again     bool             `json:"again,omitempty"` // there was a guard before this one
 
+	Elsewhere bool `json:"elsewhere,omitempty"` // the agents are in other network namespaces, as a gateway's: nobody here has their sockets
+
+	Own []netip.Addr `json:"own,omitempty"` // of a gateway: what its agents' questions are answered with
+
 	Shared bool              `json:"shared,omitempty"` // the agent may have any uid
 	Engine []sockowner.Bound `json:"engine,omitempty"` // the sockets of the engine's DNS server then
 

@@ -42,6 +42,9 @@ func (s *State) Write(w io.Writer, ok bool, why []string, colour bool) {
 	}
 	row("mode", "%s, %s, started %s", s.Mode, ModeWord(s.Monitor), text.Moment(s.Started, time.Now()))
 	row("agent", "%s (uid %d)", s.Agent.User, s.Agent.UID)
+	if g := s.Gateway; g != nil {
+		row("inside", "%s: agents of %s; answered at %s, with %s addresses", g.Interface, joined(g.Networks), joined(g.Addresses), g.Answer)
+	}
 	compared := "not compared with the plan again yet"
 	if !s.Firewall.Verified.IsZero() {
 		compared = "compared with the plan " + text.Ago(s.Firewall.Verified)
@@ -121,6 +124,14 @@ func (c *Ceiling) words() string {
 		s += ", until " + c.Signed.Expires.UTC().Format(time.RFC3339)
 	}
 	return s + "; it stopped " + text.Counted(c.Stopped, "entry or setting", "entries and settings")
+}
+
+func joined[T fmt.Stringer](list []T) string {
+	var out []string
+	for _, v := range list {
+		out = append(out, v.String())
+	}
+	return strings.Join(out, ", ")
 }
 
 func (s *State) headline() string {

@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -26,7 +27,7 @@ const (
 type State struct {
 	Version   int       `json:"version"`
 	Phase     phase     `json:"phase"`
-	Mode      string    `json:"mode"`              // run, up, sidecar
+	Mode      string    `json:"mode"`              // run, up, sidecar, gateway
 	Monitor   bool      `json:"monitor,omitempty"` // --mode monitor: what the policy denies is let through
 	Reason    string    `json:"reason,omitempty"`
 	Given     []string  `json:"given,omitempty"`   // what the command line adds to the policy's files
@@ -39,6 +40,7 @@ type State struct {
 		User string `json:"user"`
 		UID  uint32 `json:"uid"`
 	} `json:"agent"`
+	Gateway  *Gateway `json:"gateway,omitempty"` // whose agents are elsewhere
 	Firewall Firewall `json:"firewall"`
 	Policy   struct { // in force
 		policy.Counts
@@ -87,6 +89,14 @@ type process struct {
 	// Start is the process's start time in clock ticks (proc(5), field 22):
 	// with it, a pid that was used again is told apart.
 	Start uint64 `json:"start"`
+}
+
+// Gateway is where the agents of a gateway are, and where it answers them.
+type Gateway struct {
+	Interface string         `json:"interface"`
+	Networks  []netip.Prefix `json:"networks"`
+	Addresses []netip.Addr   `json:"addresses"` // of the gateway, in these networks
+	Answer    string         `json:"answer"`    // names are answered with: real addresses, or the gateway's own
 }
 
 // Firewall is what holds the rules, and whether they are as planned.

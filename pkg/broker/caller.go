@@ -17,6 +17,7 @@ import (
 func asked(r *http.Request, server netip.AddrPort) (fault string) {
 	port := server.Port()
 	names := []string{
+		server.String(),
 		netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port).String(),
 		netip.AddrPortFrom(netip.IPv6Loopback(), port).String(),
 		strings.Replace(netip.AddrPortFrom(netip.IPv4Unspecified(), port).String(), "0.0.0.0", "localhost", 1),

@@ -20,6 +20,7 @@ type (
 	// can't be applied. Two plans with the same String are the same.
 	Plan = plan.Plan
 
+	Inside  = plan.Inside  // the agents' network, of a gateway
 	Config  = plan.Config  // what NewPlan computes a Plan from
 	Entry   = plan.Entry   // the addresses of a block, on one port of one IP protocol
 	Grant   = plan.Grant   // an Entry of Config.Allow for a time

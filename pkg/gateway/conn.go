@@ -20,7 +20,9 @@ type conn struct {
 	began  time.Time
 	client *net.TCPConn
 	from   *source        // of client
-	to     netip.AddrPort // the original destination
+	to     netip.AddrPort // the original destination, or instead of one of Config.Own, where it goes on to
+	own    bool           // it came to one of those, and does not go on yet
+	places []netip.Addr   // where it may go on to then
 	work   *sync.WaitGroup
 	stop   context.CancelFunc // ends what the judging waits for
 
@@ -96,6 +98,7 @@ func (c *conn) prepare(own netip.AddrPort) error {
 	if c.to == own || c.to == unmap(c.client.LocalAddr().(*net.TCPAddr).AddrPort()) {
 		return refusedDirect
 	}
+	c.own = slices.Contains(c.s.config.Own, c.to.Addr())
 	if err := c.client.SetKeepAliveConfig(keepAlive); err != nil {
 		return err
 	}
@@ -108,14 +111,16 @@ func (c *conn) connect(ctx context.Context, r ruling) (*source, error) {
 	if !r.allowed {
 		return nil, r
 	}
-	if r.enforce != "" {
+	switch {
+	case c.own: // by somebody on another machine
+	case r.enforce != "":
 		c.findOut(c.s.config.Find)
-	} else {
+	default:
 		c.finding.Go(func() { c.findOut(c.s.config.FindAllowed) })
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.s.limits.dial)
 	defer cancel()
-	server, err := c.onward(ctx, r)
+	server, err := c.goOn(ctx, r)
 	if err != nil {
 		verdict := audit.Allow // the server's refusal, not ours
 		if r.proxied {

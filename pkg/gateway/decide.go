@@ -11,6 +11,7 @@ import (
 )
 
 type use struct {
+	anywhere bool           // the address says nothing: see Config.Own
 	name     string         // whose address it is; "": the address itself is what is allowed
 	to       netip.AddrPort // the address
 	switches bool           // to another protocol than HTTP
@@ -89,10 +90,12 @@ func (c *conn) decide(ctx context.Context, raw string, u use) ruling {
 	if !ok {
 		return ruling{name: raw, port: c.to.Port(), why: refusedName}
 	}
-	u.name, u.to = name, c.to
+	u.name, u.to, u.anywhere = name, c.to, c.own
 	c.claim(u)
 	r := c.s.observe(c.permit(u))
 	switch {
+	case c.own:
+		return c.place(ctx, r)
 	case r.enforce != "" && u.switches: // no entry, so none that says upgrade
 		return ruling{name: name, port: u.to.Port(), why: refusedUpgrade}
 	case !r.allowed || r.enforce != "":
@@ -185,7 +188,7 @@ func permit(p *policy.Policy, u use) ruling {
 	r.proxied = p.Proxied(u.name, port)
 	switch {
 	case !r.allowed:
-	case !slices.Contains(p.Admit(u.name, u.to.Addr()), port):
+	case !u.anywhere && !slices.Contains(p.Admit(u.name, u.to.Addr()), port):
 		return r.no(refusedAddress)
 	case r.way != policy.ByAddress && p.Plain(u.name, port) != u.plain:
 		return r.no(carries[u.plain])

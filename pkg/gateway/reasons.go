@@ -28,6 +28,7 @@ var (
 	refusedLease   = &refusal{"the address is not leased to this name"}
 	refusedKeeper  = &refusal{"could not learn whose address this is"}
 	refusedName    = &refusal{"not a valid host name"}
+	refusedNowhere = &refusal{"no address of the name was found"}
 
 	// A ClientHello.
 	refusedNotTLS    = &refusal{"not tls"}

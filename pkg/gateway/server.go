@@ -18,7 +18,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// Config is what a Server works with. All but Direct, Hand, Proxied and Monitor is needed.
+// Config is what a Server works with. All but Direct, Hand, Proxied, Own, Locate and Monitor is needed.
 type Config struct {
 	// Policy returns the policy in force, for each decision: the same pointer until the policy changes.
 	Policy func() *policy.Policy
@@ -42,6 +42,11 @@ type Config struct {
 	// Proxied connects by the upstream proxy of the policy, to a name at an address that is leased to it. Nil: there is no
 	// such way, and connections that would have to go there are refused.
 	Proxied func(ctx context.Context, name string, addr netip.AddrPort) (*net.TCPConn, error)
+
+	// Own are addresses of this machine that names are answered with. A connection to one of them goes on to where Locate
+	// finds the name that is inside.
+	Own    []netip.Addr
+	Locate func(ctx context.Context, name string) ([]netip.Addr, error)
 
 	// Record takes one event per connection at its end, and one per HTTP request.
 	Record audit.Recorder

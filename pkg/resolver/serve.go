@@ -65,6 +65,7 @@ func (s *Server) serveUDP(conn *net.UDPConn) error {
 	if err != nil {
 		return err
 	}
+	instead := s.insteadAt(conn.LocalAddr())
 	scratches := make([]scratch, batchSize)
 	for i := range scratches {
 		scratches[i].out = make([]byte, 0, 2*maxUDPReply)
@@ -81,7 +82,7 @@ func (s *Server) serveUDP(conn *net.UDPConn) error {
 		}
 		failures = 0
 		for i := range n {
-			if reply, _ := s.handle(b.query(i), &scratches[i], client{conn: conn, from: b.client(i)}); reply != nil {
+			if reply, _ := s.handle(b.query(i), &scratches[i], client{conn: conn, from: b.client(i), instead: instead}); reply != nil {
 				b.reply(i, reply)
 			}
 		}
@@ -110,7 +111,7 @@ func (s *Server) serveConn(conn net.Conn) {
 		if err != nil {
 			return
 		}
-		reply, later := s.handle(in[:n], w, client{answers: answers})
+		reply, later := s.handle(in[:n], w, client{answers: answers, instead: s.insteadAt(conn.LocalAddr())})
 		if later {
 			reply = <-answers // every lookup ends within its budget
 		}

@@ -58,6 +58,10 @@ type Config struct {
 	// Aside says that questions about name are not to be counted now.
 	Aside func(name []byte) bool
 
+	// Own are addresses of this machine: who asks at one of them is answered with it, and its like of the other family, in
+	// place of what was found. All else is as it is for others.
+	Own []netip.Addr
+
 	// Monitor answers for every name, and records both verdicts where the policy
 	// would not. Admit is called for what the policy admits only.
 	Monitor bool
@@ -192,6 +196,32 @@ type client struct {
 	count *Stats // where its question counts
 	again bool   // it is the second of a look-up, which has its line in the log
 	own   bool   // it is the resolver itself, ahead of everybody
+
+	instead []netip.Addr // of the addresses of an answer; none: those are told
+}
+
+// insteadAt is what is told to those who ask at a listener.
+func (s *Server) insteadAt(at net.Addr) []netip.Addr {
+	ap, err := netip.ParseAddrPort(at.String())
+	if err != nil || !slices.Contains(s.config.Own, ap.Addr().Unmap()) {
+		return nil
+	}
+	return s.config.Own
+}
+
+// with is a with the addresses of own that are of its family, but for this machine's loopback.
+func (a *answer) with(own []netip.Addr) *answer {
+	if len(own) == 0 || len(a.addrs) == 0 || a.addrs[0].IsLoopback() {
+		return a
+	}
+	b := *a
+	b.addrs = nil
+	for _, o := range own {
+		if o.Is4() == a.addrs[0].Is4() {
+			b.addrs = append(b.addrs, o)
+		}
+	}
+	return &b
 }
 
 // mark says in e who has asked.
@@ -217,7 +247,7 @@ func (c client) reply(b []byte, q *query, a *answer, ttl uint32, turn int) []byt
 	if c.answers != nil {
 		limit = dns.MaxMsgSize
 	}
-	return appendReply(b, q, a, ttl, turn, limit)
+	return appendReply(b, q, a.with(c.instead), ttl, turn, limit)
 }
 
 // send is for replies that were not there at once.

@@ -205,7 +205,7 @@ func nftChain(t *nftables.Table, c plan.Chain) *nftables.Chain {
 		return out
 	}
 	out.Hooknum = map[string]*nftables.ChainHook{
-		"input": nftables.ChainHookInput, "forward": nftables.ChainHookForward,
+		"prerouting": nftables.ChainHookPrerouting, "input": nftables.ChainHookInput, "forward": nftables.ChainHookForward,
 		"output": nftables.ChainHookOutput, "postrouting": nftables.ChainHookPostrouting,
 	}[c.Hook]
 	out.Priority = nftables.ChainPriorityRef(nftables.ChainPriority(c.Priority))

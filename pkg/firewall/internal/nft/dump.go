@@ -130,6 +130,7 @@ var knownExprs = map[string]func() expr.Any{
 	"meta": empty[expr.Meta], "cmp": empty[expr.Cmp], "payload": empty[expr.Payload], "ct": empty[expr.Ct], "bitwise": empty[expr.Bitwise],
 	"exthdr": empty[expr.Exthdr], "fib": empty[expr.Fib], "lookup": empty[expr.Lookup], "dynset": empty[expr.Dynset], "limit": empty[expr.Limit],
 	"log": empty[expr.Log], "counter": empty[expr.Counter], "reject": empty[expr.Reject], "redir": empty[expr.Redir],
+	"nat": empty[expr.NAT], "masq": empty[expr.Masq],
 	"immediate": empty[expr.Immediate], "verdict": empty[expr.Verdict],
 }
 

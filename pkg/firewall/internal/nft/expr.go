@@ -41,8 +41,11 @@ const (
 var fields = map[string]expr.Any{
 	"meta nfproto": meta(expr.MetaKeyNFPROTO),
 	"meta l4proto": meta(expr.MetaKeyL4PROTO),
+	"iif":          meta(expr.MetaKeyIIF),
+	"oif":          meta(expr.MetaKeyOIF),
 	"meta skuid":   meta(expr.MetaKeySKUID),
 	"meta skgid":   meta(expr.MetaKeySKGID),
+	"ip head":      payload(expr.PayloadBaseNetworkHeader, 0, 1), // version, and length in words
 	"ip saddr":     payload(expr.PayloadBaseNetworkHeader, 12, 4),
 	"ip daddr":     payload(expr.PayloadBaseNetworkHeader, 16, 4),
 	"ip6 hoplimit": payload(expr.PayloadBaseNetworkHeader, 7, 1),
@@ -195,6 +198,7 @@ var verdicts = map[string]expr.Any{
 	"drop":                               &expr.Verdict{Kind: expr.VerdictDrop},
 	"return":                             &expr.Verdict{Kind: expr.VerdictReturn},
 	"counter":                            &expr.Counter{},
+	"masquerade":                         &expr.Masq{},
 	"reject with tcp reset":              &expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
 	"reject with icmpx admin-prohibited": &expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: icmpxProhibited},
 }
@@ -211,6 +215,8 @@ func compileVerdict(v plan.Verdict, p plan.Plan) ([]expr.Any, error) {
 			&expr.Immediate{Register: reg0, Data: binaryutil.BigEndian.PutUint16(v.N)},
 			&expr.Redir{RegisterProtoMin: reg0, RegisterProtoMax: reg0, Flags: unix.NF_NAT_RANGE_PROTO_SPECIFIED},
 		}, nil
+	case "dnat":
+		return lead(v.At), nil
 	case setZone: // the library leaves the direction out: see zone.go
 		return []expr.Any{
 			&expr.Immediate{Register: reg0, Data: binaryutil.NativeEndian.PutUint16(v.N)},
@@ -241,6 +247,19 @@ func compileVerdict(v plan.Verdict, p plan.Plan) ([]expr.Any, error) {
 		}), err
 	}
 	return nil, fmt.Errorf("can't translate %s", v)
+}
+
+// lead has the flow of a packet go to another address and port.
+func lead(to netip.AddrPort) []expr.Any {
+	family := map[bool]uint32{false: unix.NFPROTO_IPV4, true: unix.NFPROTO_IPV6}[to.Addr().Is6()]
+	return []expr.Any{
+		&expr.Immediate{Register: reg0, Data: to.Addr().AsSlice()},
+		&expr.Immediate{Register: unix.NFT_REG_2, Data: binaryutil.BigEndian.PutUint16(to.Port())},
+		&expr.NAT{
+			Type: expr.NATTypeDestNAT, Family: family, RegAddrMin: reg0, RegAddrMax: reg0,
+			RegProtoMin: unix.NFT_REG_2, RegProtoMax: unix.NFT_REG_2, Specified: true,
+		},
+	}
 }
 
 func limit(l plan.Limit) *expr.Limit {

@@ -58,6 +58,12 @@ func (b *builder) addBroker() error {
 	for _, l := range b.listener() {
 		c.add(accept, staying, reply, established, src(l.Addr()), tcp, sport(l.Port()))
 	}
+	for _, l := range b.Inside.Broker {
+		c.add(accept, reply, established, src(l.Addr()), tcp, sport(l.Port()))
+	}
+	for _, p := range b.Inside.Networks {
+		c.refuse(dst(p))
+	}
 	c.refuse(staying)
 	c.refuse(tcp, dport(53))
 	in := Chain{Name: "answered"}

@@ -36,6 +36,8 @@ func EngineDNS() netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, 11}) }
 // Addresses of this machine itself; the guard listens on the last two.
 var loopback4, self4, loopback6 = netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("127.0.0.1/32"), single(netip.IPv6Loopback())
 
+var linkLocal = netip.MustParsePrefix("fe80::/10")
+
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // add appends the rule that does v with what every one of matches fits.
@@ -160,6 +162,7 @@ func (b *builder) output() Chain {
 	c.add(accept, redirected, dst(loopback4))
 	c.add(accept, redirected, dst(loopback6))
 
+	b.towardsAgents(&c)
 	c.refuse(foreign) // whoever sent it, it does not get out
 
 	if !b.Sealed {
@@ -246,6 +249,9 @@ func (b *builder) input() Chain {
 	c.add(accept, arriving)
 	c.add(drop, dst(loopback4))
 	c.add(drop, dst(loopback6))
+	if b.isGateway() {
+		b.byAgents(&c, "visitors")
+	}
 	for _, typ := range []uint8{134, 135, 136} { // router and neighbour discovery, RFC 4861
 		c.add(accept, icmp6, icmpType(typ), neighbourly)
 	}
@@ -253,8 +259,7 @@ func (b *builder) input() Chain {
 		return c
 	}
 	b.repliesIn(&c)
-	// Errors about packets of our flows: path MTU discovery needs them.
-	for _, e := range [][]Match{{icmp, icmpType(3)}, {icmp, icmpType(11)}, {icmp6, icmpType(1)}, {icmp6, icmpType(2)}, {icmp6, icmpType(3)}} {
+	for _, e := range unreachable() {
 		c.add(accept, append([]Match{related}, e...)...)
 	}
 	for _, e := range b.inbound() {

@@ -105,6 +105,8 @@ type Config struct {
 	// Allow lacks. Deny holds, and so does all that is not about addresses. Nothing implies it.
 	Observe bool
 
+	Inside Inside // the agents' network, of a gateway
+
 	Inbound   []Entry // the ports that may be connected to from outside
 	DropGroup uint16  // the NFLOG group that gets what is refused; 0 means none
 }

@@ -65,20 +65,8 @@ func (b *builder) repliesIn(c *Chain) {
 		c.add(accept, reply, established, udp, sport(53))
 	}
 	for _, f := range Families() {
-		from := func(v Verdict, set string) { c.add(v, of(f), reply, established, fromSet(set)) }
 		b.brokerIn(c, f)
-		from(drop, b.deny[f])
-		for _, s := range b.allowed[f] {
-			from(accept, s)
-		}
-		for _, of := range []func(Family, Holder) Set{Family.Kept, Family.Leases} {
-			for _, h := range []Holder{Agent, Gated} {
-				from(keep(f.Kept(h).Name), of(f, h).Name)
-			}
-		}
-		for _, h := range []Holder{Agent, Gated} {
-			from(accept, f.Leases(h).Name) // if the other set is full, it ends with its lease
-		}
+		b.answeredFrom(c, f, Agent, Gated)
 	}
 	b.brokerLetIn(c)
 	for _, e := range b.inbound() {
@@ -87,6 +75,28 @@ func (b *builder) repliesIn(c *Chain) {
 	if b.Observe {
 		c.add(accept, established)
 	}
+}
+
+// answeredFrom lets in what is answered by whom all of holders may reach, and notes who has answered.
+func (b *builder) answeredFrom(c *Chain, f Family, holders ...Holder) {
+	from := func(v Verdict, set string) { c.add(v, of(f), reply, established, fromSet(set)) }
+	from(drop, b.deny[f])
+	for _, s := range b.allowed[f] {
+		from(accept, s)
+	}
+	for _, of := range []func(Family, Holder) Set{Family.Kept, Family.Leases} {
+		for _, h := range holders {
+			from(keep(f.Kept(h).Name), of(f, h).Name)
+		}
+	}
+	for _, h := range holders {
+		from(accept, f.Leases(h).Name) // if the other set is full, it ends with its lease
+	}
+}
+
+// unreachable are errors about packets of flows: path MTU discovery needs them.
+func unreachable() [][]Match {
+	return [][]Match{{icmp, icmpType(3)}, {icmp, icmpType(11)}, {icmp6, icmpType(1)}, {icmp6, icmpType(2)}, {icmp6, icmpType(3)}}
 }
 
 // addGranted adds sets of what is allowed for a time, one for each end and family. The

@@ -133,7 +133,7 @@ func (c Chain) Raw() bool { return c.Priority == raw }
 func New(c Config) (Plan, error) {
 	if c.Sealed { // nothing of what else it says is left
 		c = Config{Sealed: true, DropGroup: c.DropGroup, Reduced: c.Reduced}
-	} else if err := cmp.Or(c.checkGuard(), c.checkBroker()); err != nil {
+	} else if err := cmp.Or(c.checkGuard(), c.checkBroker(), c.checkInside()); err != nil {
 		return Plan{}, err
 	}
 	if c.Reduced { // the guard ends its connections by itself
@@ -189,8 +189,8 @@ func New(c Config) (Plan, error) {
 			return Plan{}, err
 		}
 	}
-	p.Chains = append(p.Chains, b.output(), b.input(),
-		Chain{Name: "forward", Hook: "forward", Closed: true}, b.postrouting())
+	p.Chains = append(p.Chains, b.output(), b.input(), b.forward(), b.postrouting())
+	b.addGateway()
 	if !c.Sealed {
 		p.Chains = append(p.Chains, b.onward(), leftover(), b.redirect())
 	}

@@ -67,6 +67,7 @@ var (
 	owned       = is("meta skuid", ">= 0")       // sent by a process, not by the kernel
 	held        = is("meta skuid", "exists")     // by one that still has the socket open; see its translations
 	foreign     = is("fib saddr type", "local").not()
+	ours        = is("fib saddr type", "local")
 	first       = is("tcp flags & (fin|syn|rst|ack)", "syn") // segment of a connection
 	opening     = is("tcp flags & (syn|ack)", "syn")         // a segment that may open a connection
 	reset       = is("tcp flags & rst", "rst")               // one that ends a connection at once
@@ -83,6 +84,7 @@ var (
 	icmp        = is("meta l4proto", uint8(unix.IPPROTO_ICMP))
 	icmp6       = is("meta l4proto", uint8(unix.IPPROTO_ICMPV6))
 	igmp        = is("meta l4proto", uint8(unix.IPPROTO_IGMP))
+	plainHead   = is("ip head", uint8(0x45)) // of IPv4, and without options
 )
 
 func is(field string, value any) Match { return Match{Field: field, Value: value} }
@@ -96,6 +98,8 @@ func ported() []Match { return []Match{udp, tcp} }
 
 func hasPorts(p uint8) bool { return p == unix.IPPROTO_TCP || p == unix.IPPROTO_UDP }
 
+func iif(index uint32) Match       { return is("iif", index) } // where it has come in
+func oif(index uint32) Match       { return is("oif", index) } // where it is to go out
 func of(f Family) Match            { return is("meta nfproto", f) }
 func proto(p uint8) Match          { return is("meta l4proto", p) }
 func dport(p uint16) Match         { return is("th dport", p) }
@@ -104,6 +108,7 @@ func icmpType(t uint8) Match       { return is("icmp type", t) }
 func uid(id uint32) Match          { return is("meta skuid", id) }                              // of the sending socket; negated, of another process's
 func gid(id uint32) Match          { return is("meta skgid", id) }                              // likewise
 func src(a netip.Addr) Match       { return is(FamilyOf(a).Header()+"saddr", single(a)) }       // before any NAT
+func from(p netip.Prefix) Match    { return is(FamilyOf(p.Addr()).Header()+"saddr", p) }        // likewise, of a block
 func dst(p netip.Prefix) Match     { return is(FamilyOf(p.Addr()).Header()+"daddr", p) }        // after any NAT
 func asked(a netip.AddrPort) Match { return is("ct reply of", a) }                              // of a flow whose first packet went there, before any NAT
 func inSet(set string) Match       { return Match{Field: "daddr . l4proto . dport", Set: set} } // where it goes
@@ -136,9 +141,10 @@ func (m Match) String() string {
 
 // Verdict is what a rule does.
 type Verdict struct {
-	Do string // in the words of nft(8), without what follows
-	To string // the chain to jump to, or the set to update
-	N  uint16 // port, zone, or NFLOG group
+	Do string         // in the words of nft(8), without what follows
+	To string         // the chain to jump to, or the set to update
+	N  uint16         // port, zone, or NFLOG group
+	At netip.AddrPort // where it is led to
 
 	Text  string // what is logged of a packet, or updated with
 	Ports bool   // it is logged by its port as well
@@ -146,18 +152,20 @@ type Verdict struct {
 }
 
 var (
-	accept   = Verdict{Do: "accept"}
-	drop     = Verdict{Do: "drop"} // without an answer
-	leave    = Verdict{Do: "return"}
-	count    = Verdict{Do: "counter"} // and go on
-	hangUp   = Verdict{Do: "reject with tcp reset"}
-	prohibit = Verdict{Do: "reject with icmpx admin-prohibited"}
-	noPort   = Verdict{Do: "reject with icmpx port-unreachable"}
+	accept     = Verdict{Do: "accept"}
+	drop       = Verdict{Do: "drop"} // without an answer
+	leave      = Verdict{Do: "return"}
+	count      = Verdict{Do: "counter"} // and go on
+	hangUp     = Verdict{Do: "reject with tcp reset"}
+	prohibit   = Verdict{Do: "reject with icmpx admin-prohibited"}
+	masquerade = Verdict{Do: "masquerade"} // as the address of the interface that it leaves by
+	noPort     = Verdict{Do: "reject with icmpx port-unreachable"}
 )
 
-func jump(chain string) Verdict    { return Verdict{Do: "jump", To: chain} }
-func redirect(port uint16) Verdict { return Verdict{Do: "redirect", N: port} }
-func zone(id uint16) Verdict       { return Verdict{Do: "ct original zone set", N: id} } // of the flow that the packet begins; and go on
+func jump(chain string) Verdict      { return Verdict{Do: "jump", To: chain} }
+func dnat(to netip.AddrPort) Verdict { return Verdict{Do: "dnat", At: to} }
+func redirect(port uint16) Verdict   { return Verdict{Do: "redirect", N: port} }
+func zone(id uint16) Verdict         { return Verdict{Do: "ct original zone set", N: id} } // of the flow that the packet begins; and go on
 
 // update notes a part of the packet in a set, and goes on.
 func update(set, part string) Verdict { return Verdict{Do: "update", To: set, Text: part} }
@@ -171,6 +179,8 @@ func (v Verdict) String() string {
 		return "jump " + v.To
 	case "redirect":
 		return fmt.Sprintf("redirect to :%d", v.N)
+	case "dnat":
+		return fmt.Sprint("dnat to ", v.At)
 	case "ct original zone set":
 		return fmt.Sprint(v.Do, " ", v.N)
 	case "update":
