@@ -127,30 +127,35 @@ func (a *approvals) refused(way string, err error) {
 
 // decide does what somebody has signed, if it is what they were asked.
 func (a *approvals) decide(ctx context.Context, said approval.Answer, way string) error {
-	by := &grant.Afar{Who: said.Who, Way: way}
 	return a.changeGrants(ctx, func(b *grant.Book) ([]audit.Event, error) {
-		now := time.Now()
-		var ask *approval.Ask
-		if g := b.Waiting(said.Request()); g != nil && g.Longest > 0 {
-			asked := a.ask(*g)
-			ask = &asked.Ask
-		}
-		if err := said.Meets(a.desk, ask, now); err != nil {
-			return nil, err
-		}
-		if !said.Allow {
-			g, err := b.TurnDown(ask.Request, ask.Target, grant.Decision{Time: now, Reason: said.Reason, Afar: by})
-			g.Reason = said.Reason
-			return []audit.Event{g.Event(audit.Info, "turned down by "+by.String(), nil)}, err
-		}
-		line, err := grant.ParseLine(grant.Allow, ask.Target)
-		if err != nil || line.Text != ask.Target {
-			return nil, errors.New("the target of the request is none that can be granted")
-		}
-		asked := grant.Grant{Number: ask.Request, Kind: grant.Allow, Target: ask.Target, Reason: said.Reason, Afar: by}
-		g, _, err := a.enter(b, asked, time.Duration(said.Seconds)*time.Second)
-		return []audit.Event{g.Event(audit.Allow, "allowed "+g.Until(g.Made)+" by "+by.String(), nil)}, err
+		e, err := a.put(b, said, way, time.Now())
+		return []audit.Event{e}, err
 	})
+}
+
+// put books what was signed: for the request that it is about, as long as that waits, and no wider than it was asked.
+func (a *approvals) put(b *grant.Book, said approval.Answer, way string, now time.Time) (e audit.Event, err error) {
+	var ask *approval.Ask
+	if g := b.Waiting(said.Request()); g != nil && g.Longest > 0 {
+		asked := a.ask(*g)
+		ask = &asked.Ask
+	}
+	if err := said.Meets(a.desk, ask, now); err != nil {
+		return e, err
+	}
+	by := &grant.Afar{Who: said.Who, Way: way}
+	if !said.Allow {
+		g, err := b.TurnDown(ask.Request, ask.Target, grant.Decision{Time: now, Reason: said.Reason, Afar: by})
+		g.Reason = said.Reason // the person's, behind the person's deed
+		return g.Event(audit.Info, "turned down by "+by.String(), nil), err
+	}
+	line, err := grant.ParseLine(grant.Allow, ask.Target)
+	if err != nil || line.Text != ask.Target {
+		return e, errors.New("the target of the request is none that can be granted")
+	}
+	asked := grant.Grant{Number: ask.Request, Kind: grant.Allow, Target: ask.Target, Reason: said.Reason, Afar: by}
+	g, _, err := a.enter(b, asked, time.Duration(said.Seconds)*time.Second)
+	return g.Event(audit.Allow, "allowed "+g.Until(g.Made)+" by "+by.String(), nil), err
 }
 
 // fresh leaves out what the way showed before. What it shows now is remembered, and nothing else.
