@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -35,6 +36,12 @@ func ParseKey(secret []byte) (Key, error) {
 		return nil, fmt.Errorf("a key has %d to %d bytes, and this one %d: openssl rand -base64 32", minKey, maxKey, len(key))
 	}
 	return key, nil
+}
+
+// Line is a request as one signed line, for where its approvers read what others write as well: a container's log.
+func (k Key) Line(a Ask) string {
+	said := fmt.Sprintf("ask|1|%s|%s|%d|%s|%s|%d|%d|%d", a.Container, a.Start, a.Request, a.Nonce, a.Target, a.Seconds, a.Made, a.Ends)
+	return hex.EncodeToString(k.sum(said)) + "|" + said
 }
 
 func (k Key) sum(text string) []byte {

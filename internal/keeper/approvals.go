@@ -66,6 +66,17 @@ func (a *approvals) ask(g grant.Grant) asking {
 	return asking{a.desk.Ask(g.Number, g.Target, life, g.Made, g.Expires), meaningOf(g.Target)}
 }
 
+// post puts a request into the diagnostics, which a container's log has, for people who read that.
+func (a *approvals) post(g grant.Grant) {
+	if a.settings().Secret == "" || g.Longest == 0 {
+		return
+	}
+	key, err := a.key()
+	if a.tell("key", err); err == nil {
+		a.log.Warn("people elsewhere may answer", "ask", key.Line(a.ask(g).Ask))
+	}
+}
+
 // about is what n tells somebody who may answer; nil if nobody may.
 func (a *approvals) about(n notification) *asking {
 	if a.settings().Secret == "" || n.Event != eventRequested || n.Request.Longest == 0 {

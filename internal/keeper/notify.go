@@ -48,6 +48,9 @@ func (n *notifier) hear(next grant.Book) {
 		if one.decided && n.decided != nil {
 			n.decided(one.Target)
 		}
+		if !one.decided && n.errands != nil {
+			n.errands.approvals.post(one.Grant)
+		}
 		if n.errands != nil {
 			n.errands.put(one.notification(len(waiting(next))))
 		}
