@@ -182,6 +182,16 @@ func forgeries(d *Desk, ask Ask) map[string]string {
 	set("made tomorrow", atMade, fmt.Sprint(noon.Add(24*time.Hour).Unix()))
 	set("a clock too far ahead", atMade, fmt.Sprint(noon.Unix()+61))
 	set("made before it was asked for", atMade, fmt.Sprint(ask.Made-61))
+	both := func(what string, made, ends int64) {
+		f := right(ask)
+		f[atMade], f[atEnds] = fmt.Sprint(made), fmt.Sprint(ends)
+		out[what] = sign(f)
+	}
+	both("all of it in the future", noon.Unix()+61, noon.Unix()+120)
+	both("ending in the future, before it is made", noon.Unix()+59, noon.Unix()+30)
+	none := right(ask)
+	none[atVerdict], none[atSeconds] = "no", "0"
+	out["another verdict, for no time"] = sign(none)
 	set("made in 1970", atMade, "0")
 	set("ending before it was made", atEnds, fmt.Sprint(noon.Unix()-1))
 	set("outlasting the request", atEnds, fmt.Sprint(ask.Ends+1))
@@ -207,6 +217,17 @@ func TestForgeries(t *testing.T) {
 		} else if text := err.Error(); len(text) > 120 || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
 			t.Errorf("%s: the reason has what the answer says: %q", what, text)
 		}
+	}
+	if _, err := key.Read(all["huge"]); err == nil || !strings.Contains(err.Error(), "too long") {
+		t.Errorf("a huge one is hashed: %v", err)
+	}
+	if _, err := Key(nil).Read(all["an empty key"]); err == nil {
+		t.Error("without a key, anybody signs")
+	}
+	negative := right(ask)
+	negative[atRequest] = "-1"
+	if a, err := key.Read(signed(key, strings.Join(negative, "|"))); err == nil {
+		t.Errorf("request -1 is %d", a.Request())
 	}
 	// What comes when nothing waits, later, and to a keeper that was started again.
 	good := signed(key, strings.Join(right(ask), "|"))

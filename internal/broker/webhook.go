@@ -18,7 +18,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/broker/onward"
 )
 
-// notify posts what came with a message, and answers it. The keeper asks for one after the other.
+// notify posts what came with a message, and answers it. The keeper bounds how many there are at once.
 func (p *process) notify(ctx context.Context, m wire.Message, file *os.File) {
 	reply := wire.Message{Op: wire.OpNotify, ID: m.ID}
 	answers, err := p.post(ctx, file)

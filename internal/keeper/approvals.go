@@ -147,7 +147,7 @@ func (a *approvals) decide(ctx context.Context, said approval.Answer, way string
 // put books what was signed: for the request that it is about, as long as that waits, and no wider than it was asked.
 func (a *approvals) put(b *grant.Book, said approval.Answer, way string, now time.Time) (e audit.Event, err error) {
 	var ask *approval.Ask
-	if g := b.Waiting(said.Request()); g != nil && g.Longest > 0 {
+	if g := b.Waiting(said.Request()); g != nil {
 		asked := a.ask(*g)
 		ask = &asked.Ask
 	}

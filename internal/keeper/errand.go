@@ -76,10 +76,15 @@ func newErrands(k *keeper, a *approvals) *errands {
 	return e
 }
 
-// look says at once, and not only when the agent asks for something, that the command can't be run.
+// look says at once, and not only when the agent asks for something, that the command can't be run, or that there is no
+// key for answers.
 func (e *errands) look() {
 	if argv := e.book.policy().Settings.Notify.Command; len(argv) > 0 {
 		e.failed(context.Background(), check(argv))
+	}
+	if e.approvals.settings().Secret != "" {
+		_, err := e.approvals.key()
+		e.approvals.tell("key", err)
 	}
 }
 
