@@ -382,6 +382,15 @@ func TestLabApprovalHold(t *testing.T) {
 	}
 	w.works("http", "https://new.test/")
 
+	// glibc waits for as long as it is told, and asks again meanwhile.
+	patient := w.launch("sh", "-c", "RES_OPTIONS=timeout:30 exec getent ahostsv4 more.test")
+	b := p.last("more.test")
+	time.Sleep(11 * time.Second) // longer than it would
+	drop(t, files, "patient", b.answer("allow", 60))
+	if r := patient.Wait(0); r.Code != 0 || !strings.Contains(r.Stdout, "45.30.50.8") {
+		t.Errorf("getent: %s", r)
+	}
+
 	// A no is an answer as well, and the next question does not wait for another.
 	third := question("evil.test", "A")
 	drop(t, files, "b", p.last("evil.test").answer("deny", 0))
