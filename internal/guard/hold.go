@@ -109,7 +109,10 @@ func (g *guard) hold(ctx context.Context, name string, who func() *audit.Process
 func (g *guard) requestHeld(ctx context.Context, name string, by *audit.Process) bool {
 	m := wire.Message{Op: wire.OpRequest, Flag: wire.ForHeld, Name: name, Text: "it was looked up, and waits", UID: g.agent}
 	if by != nil {
-		m.UID, m.PID, m.Text = by.UID, uint32(by.PID), wire.PlainText(fmt.Sprintf("looked up by %s, which waits", by.Comm))
+		m.UID, m.PID = by.UID, uint32(by.PID)
+		if by.Comm != "" { // where it could be found in time
+			m.Text = wire.PlainText(fmt.Sprintf("looked up by %s, which waits", by.Comm))
+		}
 	}
 	reply, err := g.asks.Ask(ctx, m)
 	return err == nil && !reply.Err

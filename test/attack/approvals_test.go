@@ -370,7 +370,7 @@ func TestLabApprovalHold(t *testing.T) {
 	first, second := question("new.test", "A"), question("new.test", "AAAA")
 	a := p.last("new.test")
 	w.works("http", "https://ok.test/")
-	if g := w.grants(); len(g) != 1 || !strings.HasPrefix(g[0].Reason, "looked up by poke") && w.mode == "" {
+	if g := w.grants(); len(g) != 1 || g[0].Reason != "looked up by poke, which waits" && g[0].Reason != "it was looked up, and waits" {
 		t.Errorf("the request is %+v", g)
 	}
 	w.unasked("new.test")
