@@ -4,27 +4,25 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"strconv"
-	"time"
+	"strings"
 
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/broker/onward"
 )
 
-// webhookTime is for a webhook to be looked up, reached and to answer. The keeper waits a little longer.
-const webhookTime = 9 * time.Second
-
-// notify posts what came with a message, and answers it. The keeper asks for one after the other.
+// notify posts what came with a message, and answers it. The keeper bounds how many there are at once.
 func (p *process) notify(ctx context.Context, m wire.Message, file *os.File) {
 	reply := wire.Message{Op: wire.OpNotify, ID: m.ID}
-	if err := p.post(ctx, file); err != nil {
+	answers, err := p.post(ctx, file)
+	if reply.Text = answers; err != nil {
 		reply.Err, reply.Text = true, wire.PlainText(err.Error())
 	}
 	if err := p.channel.Deliver(reply); err != nil {
@@ -32,20 +30,14 @@ func (p *process) notify(ctx context.Context, m wire.Message, file *os.File) {
 	}
 }
 
-// posted is a stage.Post as it is read: the body goes on as it is.
-type posted struct {
-	stage.Post
-	Body json.RawMessage `json:"body"`
-}
-
-func (p *process) post(ctx context.Context, file *os.File) error {
-	var post posted
+func (p *process) post(ctx context.Context, file *os.File) (answers string, err error) {
+	var post stage.Post
 	if file == nil {
-		return errors.New("nothing to post")
+		return "", errors.New("nothing to post")
 	}
 	defer file.Close()
 	if err := wire.ReadMemfd(file, &post); err != nil {
-		return err
+		return "", err
 	}
 	<-p.begun // the authorities come with what it was started with
 	p.loading.Lock()
@@ -66,17 +58,27 @@ func (p *process) post(ctx context.Context, file *os.File) error {
 	})
 }
 
-// send posts to a webhook. It follows no redirect, which could lead anywhere, and reads nothing of the answer but its
-// status. What it says of a failure has no word of the server's, and nothing of the URL but its host.
-func send(ctx context.Context, post posted, roots *x509.CertPool, dial func(ctx context.Context, network, addr string) (net.Conn, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, webhookTime)
+// send posts to a webhook, or asks there. It follows no redirect, which could lead anywhere, and reads nothing of the
+// answer but its status, unless it is to be handed over. What it says of a failure has no word of the server's, and
+// nothing of the URL but its host.
+func send(ctx context.Context, post stage.Post, roots *x509.CertPool, dial func(ctx context.Context, network, addr string) (net.Conn, error)) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, post.Patience())
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, post.URL, bytes.NewReader(post.Body))
-	if err != nil {
-		return errors.New("the URL of the webhook is none")
+	method := http.MethodPost
+	if post.Body == nil {
+		method = http.MethodGet
 	}
-	r.Header.Set("Content-Type", "application/json")
+	r, err := http.NewRequestWithContext(ctx, method, post.URL, bytes.NewReader(post.Body))
+	if err != nil {
+		return "", errors.New("the URL of the webhook is none")
+	}
+	if post.Body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
 	r.Header.Set("User-Agent", "agent-init")
+	for name, value := range post.Headers {
+		r.Header.Set(name, value)
+	}
 	if post.Bearer != "" {
 		r.Header.Set("Authorization", "Bearer "+post.Bearer)
 	}
@@ -84,11 +86,33 @@ func send(ctx context.Context, post posted, roots *x509.CertPool, dial func(ctx 
 	defer transport.CloseIdleConnections()
 	answer, err := transport.RoundTrip(r)
 	if err != nil {
-		return errors.New(onward.FaultOf(post.Host, err).Text)
+		return "", errors.New(onward.FaultOf(post.Host, err).Text)
 	}
-	answer.Body.Close()
+	defer answer.Body.Close()
 	if answer.StatusCode/100 != 2 {
-		return fmt.Errorf("%s answered with status %d", post.Host, answer.StatusCode)
+		return "", fmt.Errorf("%s answered with status %d", post.Host, answer.StatusCode)
 	}
-	return nil
+	if !post.Answers {
+		return "", nil
+	}
+	body, err := io.ReadAll(io.LimitReader(answer.Body, wire.MaxSecret+1))
+	switch {
+	case err != nil:
+		return "", errors.New(post.Host + " did not end its answer")
+	case len(body) > wire.MaxSecret:
+		return "", fmt.Errorf("%s answered with more than %d KiB", post.Host, wire.MaxSecret>>10)
+	}
+	return answersIn(string(body)), nil
+}
+
+// answersIn are the lines that may be answers to a request, as they are: the keeper, who has the key, judges them. A
+// server that only takes notice says something else, such as "ok".
+func answersIn(body string) string {
+	var lines []string
+	for line := range strings.SplitSeq(body, "\n") {
+		if strings.Contains(line, "|answer|") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
 }

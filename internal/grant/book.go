@@ -34,12 +34,21 @@ type Grant struct {
 	UID     uint32    `json:"uid"` // who asked
 	PID     int       `json:"pid,omitempty"`
 	Seat    bool      `json:"terminal,omitempty"` // the person at the container's own terminal did, and the uid is of the client there
+	Afar    *Afar     `json:"afar,omitempty"`     // somebody elsewhere did, by a signed answer
 	Made    time.Time `json:"made,omitzero"`
-	Expires time.Time `json:"expires,omitzero"` // zero: it does not
-	Saved   bool      `json:"saved,omitempty"`  // for good: it stands in a file, and in the policy as that file's
-	Asked   int       `json:"asked,omitempty"`  // of requests: how often
+	Expires time.Time `json:"expires,omitzero"`  // zero: it does not
+	Saved   bool      `json:"saved,omitempty"`   // for good: it stands in a file, and in the policy as that file's
+	Asked   int       `json:"asked,omitempty"`   // of requests: how often
+	Held    bool      `json:"held,omitempty"`    // of requests: a question for a name made it, which is held
+	Longest int64     `json:"longest,omitempty"` // of requests: for how many seconds it may be allowed from afar
 	Outcome Outcome   `json:"outcome,omitempty"`
 	Decided *Decision `json:"decided,omitempty"`
+}
+
+// Afar is who has decided from afar, by their own account, and by which way that came: a file, the webhook or a poll.
+type Afar struct {
+	Who string `json:"who"`
+	Way string `json:"way"`
 }
 
 // Outcome is what became of a request; "" as long as it waits.
@@ -59,6 +68,7 @@ type Decision struct {
 	UID    uint32    `json:"uid"`
 	Reason string    `json:"reason,omitempty"`
 	Seat   bool      `json:"terminal,omitempty"` // see Grant
+	Afar   *Afar     `json:"afar,omitempty"`
 }
 
 // The bounds of a book.
@@ -66,6 +76,8 @@ const (
 	maxGrants   = 256 // that people made for a time
 	MaxRequests = 16  // that wait for a person
 	maxDecided  = 32  // that are remembered: the agent looks what became of its own
+	maxHeld     = 8   // of the requests, that questions which are held have made
+	HeldLife    = 10 * time.Minute
 	RequestLife = 24 * time.Hour
 	DefaultFor  = 10 * time.Minute
 	MaxFor      = 24 * time.Hour // what is needed for longer belongs in a file
@@ -108,14 +120,14 @@ func (b *Book) decide(g Grant, o Outcome, by *Decision) {
 func (b *Book) Put(g Grant, life time.Duration, now time.Time) (made Grant, replaced []Grant, err error) {
 	given := g.Reason
 	if g.Number != 0 {
-		i := b.find(g.Number)
-		if i < 0 || b.List[i].Kind != Request {
+		asked := b.Waiting(g.Number)
+		if asked == nil {
 			return made, nil, fmt.Errorf("there is no request %d", g.Number)
 		}
-		if b.List[i].Target != g.Target {
-			return made, nil, fmt.Errorf("request %d is about %s", g.Number, b.List[i].Target)
+		if asked.Target != g.Target {
+			return made, nil, fmt.Errorf("request %d is about %s", g.Number, asked.Target)
 		}
-		g.Reason = cmp.Or(given, b.List[i].Reason) // the agent's own holds
+		g.Reason = cmp.Or(given, asked.Reason) // the agent's own holds
 	}
 	var decided []Grant
 	kept := slices.DeleteFunc(slices.Clone(b.List), func(old Grant) bool {
@@ -146,7 +158,7 @@ func (b *Book) Put(g Grant, life time.Duration, now time.Time) (made Grant, repl
 		if g.Kind == Deny {
 			became = WasDenied
 		}
-		b.decide(d, became, &Decision{now, g.UID, given, g.Seat})
+		b.decide(d, became, &Decision{now, g.UID, given, g.Seat, g.Afar})
 	}
 	return g, replaced, nil
 }
@@ -196,11 +208,23 @@ func (b *Book) Request(g Grant, now time.Time) (made Grant, isNew bool, err erro
 			return *r, false, nil
 		}
 	}
-	if requests(b.List) >= MaxRequests {
+	life, all, held := RequestLife, 0, 0
+	for _, r := range b.List {
+		if r.Kind != Request {
+			continue
+		}
+		if all++; r.Held {
+			held++
+		}
+	}
+	if all >= MaxRequests || g.Held && held >= maxHeld {
 		return made, false, errTooMany
 	}
+	if g.Held {
+		life = HeldLife
+	}
 	g.Kind, g.Asked = Request, 1
-	g = b.numbered(g, RequestLife, now)
+	g = b.numbered(g, life, now)
 	b.List = append(b.List, g)
 	return g, true, nil
 }
@@ -219,9 +243,17 @@ func (b *Book) End(number uint32, by Decision) (Grant, error) {
 	return g, nil
 }
 
+// Waiting is the request of that number that nobody has decided, or nil.
+func (b *Book) Waiting(number uint32) *Grant {
+	if i := b.find(number); i >= 0 && b.List[i].Kind == Request {
+		return &b.List[i]
+	}
+	return nil
+}
+
 // TurnDown ends a request about target, and nothing else: what was granted or denied meanwhile has the request's number.
 func (b *Book) TurnDown(number uint32, target string, by Decision) (Grant, error) {
-	if i := b.find(number); i < 0 || b.List[i].Kind != Request || b.List[i].Target != target {
+	if g := b.Waiting(number); g == nil || g.Target != target {
 		return Grant{}, fmt.Errorf("request %d, for %s, does not wait any more", number, target)
 	}
 	return b.End(number, by)
@@ -252,15 +284,6 @@ func past(now, t time.Time) bool {
 
 func (b *Book) find(number uint32) int {
 	return slices.IndexFunc(b.List, func(g Grant) bool { return g.Number == number })
-}
-
-func requests(list []Grant) (n int) {
-	for _, g := range list {
-		if g.Kind == Request {
-			n++
-		}
-	}
-	return n
 }
 
 // Over returns files with the grants behind them: each is a file of its own,

@@ -23,7 +23,7 @@ func TestDecidedRequestsStay(t *testing.T) {
 	if _, _, err := b.Put(Grant{Number: granted.Number, Kind: Allow, Target: "a.example", Reason: "one build"}, time.Minute, noon); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.End(down.Number, Decision{noon, 0, "use the mirror", false}); err != nil {
+	if _, err := b.End(down.Number, Decision{Time: noon, Reason: "use the mirror"}); err != nil {
 		t.Fatal(err)
 	}
 	mustPut(t, &b, Deny, "c.example", 0)

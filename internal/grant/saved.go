@@ -70,7 +70,7 @@ func (g *Grant) readComment(s string) {
 	made, err := time.Parse(time.RFC3339, when)
 	number, _ := strings.CutPrefix(who, "uid ")
 	uid, e := strconv.ParseUint(number, 10, 32)
-	seat := who == by(0, true)
+	seat := who == by(0, true, nil)
 	if err == nil && (e == nil || seat) {
 		g.Made, g.UID, g.Seat, g.Reason = made, uint32(uid), seat, text.Clean(reason)
 	}

@@ -41,17 +41,23 @@ func (g Grant) left(now time.Time) string {
 }
 
 // By is who has made g.
-func (g Grant) By() string { return by(g.UID, g.Seat) }
+func (g Grant) By() string { return by(g.UID, g.Seat, g.Afar) }
 
 // By is who has decided.
-func (d *Decision) By() string { return by(d.UID, d.Seat) }
+func (d *Decision) By() string { return by(d.UID, d.Seat, d.Afar) }
 
-func by(uid uint32, seat bool) string {
-	if seat {
+func by(uid uint32, seat bool, afar *Afar) string {
+	switch {
+	case afar != nil:
+		return afar.String()
+	case seat:
 		return "the terminal" // of the container
 	}
 	return fmt.Sprintf("uid %d", uid)
 }
+
+// String names who it was, and the way.
+func (a *Afar) String() string { return text.Clean(a.Who) + " from afar (" + text.Clean(a.Way) + ")" }
 
 // Write shows the grants as a table, and how to turn a request into one.
 func (r Report) Write(w io.Writer, now time.Time) error {

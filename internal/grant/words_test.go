@@ -11,7 +11,7 @@ import (
 
 func TestGrantsShowDecisions(t *testing.T) {
 	r := Report{Grants: []Grant{
-		{Number: 4, Kind: Request, Target: "b.example", Reason: "to lint", UID: 1000, Asked: 1, Made: noon, Outcome: WasTurnedDown, Decided: &Decision{noon, 0, "use\u202e the mirror", false}},
+		{Number: 4, Kind: Request, Target: "b.example", Reason: "to lint", UID: 1000, Asked: 1, Made: noon, Outcome: WasTurnedDown, Decided: &Decision{Time: noon, Reason: "use\u202e the mirror"}},
 		{Number: 5, Kind: Request, Target: "c.example", UID: 1000, Asked: 1, Made: noon, Outcome: WasForgotten},
 	}}
 	var b strings.Builder
@@ -36,7 +36,7 @@ func TestGrantsScreens(t *testing.T) {
 		{Number: 3, Kind: Allow, Target: "registry.example.com:8443 tls", Made: noon, Expires: noon.Add(90 * time.Minute)},
 		{Number: 4, Kind: Request, Target: "a-name-that-is-rather-long.of-a-service.internal.corp.example:8443", Reason: strings.Repeat("to build what was asked for ", 4), UID: 1000, Asked: 12, Made: noon},
 		{Number: 5, Kind: Deny, Target: "paste.example", Made: noon},
-		{Number: 12, Kind: Request, Target: "b.example", UID: 1000, Asked: 1, Made: noon, Outcome: WasTurnedDown, Decided: &Decision{noon, 0, "use the mirror", false}},
+		{Number: 12, Kind: Request, Target: "b.example", UID: 1000, Asked: 1, Made: noon, Outcome: WasTurnedDown, Decided: &Decision{Time: noon, Reason: "use the mirror"}},
 	}}
 	golden.Screens(t, "grants.screens.txt", "      ", func(w io.Writer) error { return r.Write(w, noon) })
 }

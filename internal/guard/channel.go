@@ -41,6 +41,8 @@ func (g *guard) serveChannel(ctx context.Context) error {
 			err = g.channel.Deliver(wire.Message{Op: wire.OpProbing, ID: m.ID})
 		case wire.OpResolve:
 			go g.resolveFor(ctx, m)
+		case wire.OpDecided:
+			g.decided(m.Name)
 		case wire.OpAhead:
 			g.prefetch(ctx, g.policy.Load(), wire.Ahead(m.Arg))
 		case wire.OpPolicy:
@@ -83,6 +85,7 @@ func (g *guard) adopt(ctx context.Context, file *os.File) error {
 	}
 	g.policy.Store(p)
 	g.gate.Recheck()
+	g.decided("")
 	g.mu.Lock()
 	a := g.ahead
 	g.mu.Unlock()

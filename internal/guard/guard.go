@@ -46,6 +46,8 @@ type guard struct {
 	servers  []netip.AddrPort // of resolv.conf
 	broker   uint32           // its uid; 0: there is none
 	known    *known
+	holds    *holds
+	agent    uint32 // its uid
 	probing  probing
 
 	tunnelled func() error // receives connections by the upstream proxy; nil: there is no broker
@@ -94,7 +96,7 @@ func Run(ctx context.Context) error {
 		return err
 	}
 	record := func(e audit.Event) { limiter.Record(g.probing.mark(e)) }
-	if err := g.makeServers(c, record); err != nil {
+	if err := g.makeServers(ctx, c, record); err != nil {
 		return err
 	}
 	requests, err := g.openRequests(c.AgentUID)
@@ -129,7 +131,7 @@ func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
 	defer debug.SetGCPercent(stage.SmallHeap)
 	g := &guard{
 		log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
-		servers: c.Servers, broker: c.BrokerUID,
+		servers: c.Servers, broker: c.BrokerUID, agent: c.AgentUID, holds: newHolds(),
 	}
 	p, err := policy.Parse(c.Bundle, allowlist.Files)
 	if err != nil {
@@ -144,7 +146,7 @@ func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
 }
 
 // makeServers makes the resolver and the name gate. Neither serves yet.
-func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
+func (g *guard) makeServers(ctx context.Context, c stage.GuardConfig, record audit.Recorder) error {
 	find, findAllowed, sockets := audit.Nobody, audit.Nobody, sockowner.NewFinder(os.NewFile(fdDiag, "sock_diag"))
 	if !c.Reduced && !c.Elsewhere {
 		f := &finder{sockets: sockets, ask: g.asks.Ask, turn: make(chan struct{}, 1), recent: map[uint32]foundProcess{}}
@@ -164,6 +166,9 @@ func (g *guard) makeServers(c stage.GuardConfig, record audit.Recorder) error {
 		Policy: g.policy.Load, Upstreams: ups, Search: c.Search, Ephemeral: c.Ephemeral, Admit: g.admitFor(0), Record: record, Find: find, FindAllowed: findAllowed, Log: g.log,
 		Aside:   func(name []byte) bool { return g.probing.active.Load() && g.probing.tries(string(name), netip.Addr{}) },
 		Monitor: c.Monitor, Stream: c.Reduced, Believe: believe, Spend: g.spend, Again: c.Again, Own: c.Own,
+	}
+	if !c.Monitor { // which answers for every name
+		rc.Hold = func(name string, who func() *audit.Process) <-chan struct{} { return g.hold(ctx, name, who) }
 	}
 	if g.resolver, err = resolver.New(rc); err != nil {
 		return err

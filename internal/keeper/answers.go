@@ -116,8 +116,13 @@ func (g *guardKeeper) takes(ch *wire.Channel, m wire.Message) error {
 }
 
 func (g *guardKeeper) requested(m, reply wire.Message) wire.Message {
-	err := wire.CheckRequest(m)
-	if err == nil && !g.leases.requests.Take(time.Now()) {
+	err, pace := wire.CheckRequest(m), &g.leases.requests
+	if m.Flag == wire.ForHeld {
+		if pace = &g.leases.held; g.book.policy().Settings.Approvals.Hold == 0 {
+			err = errors.New("no question is held")
+		}
+	}
+	if err == nil && !pace.Take(time.Now()) {
 		err = errors.New("too many requests: wait a moment")
 	}
 	if err == nil {

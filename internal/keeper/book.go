@@ -311,14 +311,22 @@ func (b *book) request(m wire.Message) (uint64, error) {
 	}
 	next := *b.now()
 	next.grants = next.grants.Clone()
-	g, isNew, err := next.grants.Request(grant.Grant{Target: m.Name, Reason: m.Text, UID: m.UID, PID: int(m.PID)}, time.Now())
+	asked := grant.Grant{Target: m.Name, Reason: m.Text, UID: m.UID, PID: int(m.PID), Held: m.Flag == wire.ForHeld}
+	if afar := b.policy().Settings.Approvals; afar.Secret != "" {
+		asked.Longest = int64(time.Duration(afar.Most) / time.Second)
+	}
+	g, isNew, err := next.grants.Request(asked, time.Now())
 	if err != nil {
 		return 0, err
 	}
 	b.present.Store(&next)
 	if isNew {
 		b.log.Warn("the agent asks for a grant", "target", g.Target, "number", g.Number)
-		b.record(g.Event(audit.Info, "requested by the agent", &control.Peer{UID: m.UID, PID: int(m.PID)}))
+		what := "requested by the agent"
+		if g.Held {
+			what = "requested by a question that waits"
+		}
+		b.record(g.Event(audit.Info, what, &control.Peer{UID: m.UID, PID: int(m.PID)}))
 	}
 	b.announce(next.grants)
 	b.publish()

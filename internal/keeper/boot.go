@@ -80,12 +80,14 @@ func (b *base) boot(ctx context.Context) (*keeper, error) {
 	stage.Settle()
 	k.guard.resolveAhead(wire.AheadAll)
 	k.broker.release()
-	k.book.notifier.begin(newErrands(k))
+	approvals := newApprovals(k)
+	k.book.notifier.begin(newErrands(k, approvals), k.guard.decided)
 	// Whoever hears that it is ready finds everything in its place.
 	published := k.publishAll()
 	k.update(func(s *state.State) { s.Phase = state.PhaseReady })
 	k.publish()
-	go k.operate(context.WithoutCancel(ctx), published)
+	go k.operate(context.WithoutCancel(ctx), published, approvals)
+	go approvals.poll(context.WithoutCancel(ctx))
 	st := k.status()
 	for _, line := range st.Broker.Keys() {
 		b.progress.note(line)
@@ -282,6 +284,7 @@ func (b *base) loadPolicy(_ context.Context, at placed) (l loaded, err error) {
 	l.placed, l.leases = at, &leases{
 		base: b, book: l.book, fw: at.fw, reduced: at.reduced, books: books, edition: edition,
 		names: budget.NewBudget(), requests: budget.Pace{Burst: wire.RequestBurst, Every: wire.RequestEvery},
+		held: budget.Pace{Burst: wire.RequestBurst, Every: wire.RequestEvery},
 	}
 	return l, nil
 }

@@ -44,29 +44,31 @@ const (
 // running is ended with it. To a webhook it has the broker post the same.
 type errands struct {
 	*base
-	book   *book
-	broker *brokerKeeper   // nil: there is none
-	taken  func() []uint32 // uids that are somebody's, whether a process runs or not
-	pace   budget.Pace
-	queue  chan notification
-	missed atomic.Int64  // that there was no room or time for
-	busy   chan struct{} // has one while the command runs
-	uid    uint32        // the command's; 0 until it is run for the first time
+	book      *book
+	approvals *approvals
+	broker    *brokerKeeper   // nil: there is none
+	taken     func() []uint32 // uids that are somebody's, whether a process runs or not
+	pace      budget.Pace
+	queue     chan notification
+	missed    atomic.Int64  // that there was no room or time for
+	busy      chan struct{} // has one while the command runs
+	uid       uint32        // the command's; 0 until it is run for the first time
 }
 
 // notification is what the command reads on its standard input. The names of its fields in JSON are public.
 type notification struct {
 	Version   int         `json:"version"`
-	Event     string      `json:"event"` // requested or decided
+	Event     string      `json:"event"` // eventRequested or eventDecided
 	Text      string      `json:"text"`  // the same in one line
 	Request   grant.Grant `json:"request"`
-	Waiting   int         `json:"waiting"`          // requests that nobody has decided
-	Missed    int64       `json:"missed,omitempty"` // notifications before this one that were left out
-	Container string      `json:"container"`        // its host name
+	Waiting   int         `json:"waiting"`            // requests that nobody has decided
+	Missed    int64       `json:"missed,omitempty"`   // notifications before this one that were left out
+	Approval  *asking     `json:"approval,omitempty"` // what may be answered, see docs/approvals.md
+	Container string      `json:"container"`          // its host name
 }
 
-func newErrands(k *keeper) *errands {
-	e := &errands{base: k.base, book: k.book, broker: k.broker, queue: make(chan notification, errandsWait), busy: make(chan struct{}, 1), pace: budget.Pace{Burst: errandBurst, Every: errandEvery}}
+func newErrands(k *keeper, a *approvals) *errands {
+	e := &errands{base: k.base, book: k.book, approvals: a, broker: k.broker, queue: make(chan notification, errandsWait), busy: make(chan struct{}, 1), pace: budget.Pace{Burst: errandBurst, Every: errandEvery}}
 	e.taken = func() []uint32 {
 		s := k.status()
 		return []uint32{k.agent.identity.UID, s.Guard.UID, s.Broker.UID, s.Session.UID}
@@ -74,10 +76,15 @@ func newErrands(k *keeper) *errands {
 	return e
 }
 
-// look says at once, and not only when the agent asks for something, that the command can't be run.
+// look says at once, and not only when the agent asks for something, that the command can't be run, or that there is no
+// key for answers.
 func (e *errands) look() {
 	if argv := e.book.policy().Settings.Notify.Command; len(argv) > 0 {
 		e.failed(context.Background(), check(argv))
+	}
+	if e.approvals.settings().Secret != "" {
+		_, err := e.approvals.key()
+		e.approvals.tell("key", err)
 	}
 }
 
@@ -113,19 +120,30 @@ func (e *errands) miss() {
 
 // run runs them, until ctx ends.
 func (e *errands) run(ctx context.Context) {
+	asking := make(chan struct{}, grant.MaxRequests)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case n := <-e.queue:
 			n.Missed = e.missed.Swap(0)
+			n.Approval = e.approvals.about(n)
 			told := e.book.policy().Settings.Notify // which may be another by now
 			if len(told.Command) > 0 {
 				e.failed(ctx, e.one(ctx, told.Command, n))
 			}
-			if told.Webhook.To != "" {
-				e.failed(ctx, e.post(ctx, told.Webhook, n))
+			if told.Webhook.To == "" {
+				continue
 			}
+			if n.Approval == nil {
+				e.failed(ctx, e.post(ctx, told.Webhook, n))
+				continue
+			}
+			asking <- struct{}{} // which may take the time that a person takes
+			go func() {
+				defer func() { <-asking }()
+				e.failed(ctx, e.post(ctx, told.Webhook, n))
+			}()
 		}
 	}
 }

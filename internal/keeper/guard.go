@@ -130,6 +130,21 @@ func (g *guardKeeper) tellAhead(ch *wire.Channel, a wire.Ahead) {
 	}
 }
 
+// decided tells the guard that somebody has decided about what a question waits for. It waits for nobody.
+func (g *guardKeeper) decided(target string) {
+	g.mu.Lock()
+	ch := g.live
+	g.mu.Unlock()
+	if ch == nil || len(target) > wire.MaxName {
+		return
+	}
+	go func() {
+		if err := ch.Send(wire.Message{Op: wire.OpDecided, Name: target}, nil); err != nil {
+			g.log.Debug("telling the guard of a decision", "error", err)
+		}
+	}()
+}
+
 // announce tells the guard which self-test begins, or with nil that it has ended,
 // and waits until the guard knows, but not for long.
 func (g *guardKeeper) announce(plan any) error {

@@ -30,6 +30,7 @@ type leases struct {
 	// over can't go around it. What is under way between the two at a time is one number for both, wire.AsksAtOnce.
 	names    *budget.Budget // below wildcards
 	requests budget.Pace
+	held     budget.Pace // of questions that are held
 
 	// moving is held for reading while a lease goes from the ledger to the kernel, and for writing while the policy
 	// changes: no lease of the old policy can arrive after the new one has closed it.

@@ -18,6 +18,7 @@ type notifier struct {
 	mu      sync.Mutex
 	session *window.Session // nil: there is none, or not yet
 	errands *errands        // nil: not yet
+	decided func(target string)
 	last    grant.Book
 }
 
@@ -44,17 +45,23 @@ func (n *notifier) hear(next grant.Book) {
 	}
 	n.ring()
 	for _, one := range news {
+		if one.decided && n.decided != nil {
+			n.decided(one.Target)
+		}
+		if !one.decided && n.errands != nil {
+			n.errands.approvals.post(one.Grant)
+		}
 		if n.errands != nil {
 			n.errands.put(one.notification(len(waiting(next))))
 		}
 	}
 }
 
-// begin has root's command run, from now on, until the keeper ends.
-func (n *notifier) begin(e *errands) {
+// begin has root's command run, from now on, until the keeper ends, and decided told what is.
+func (n *notifier) begin(e *errands, decided func(target string)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.errands = e
+	n.errands, n.decided = e, decided
 	e.look()
 	ctx, cancel := context.WithCancel(context.Background())
 	go e.run(ctx)
@@ -74,13 +81,15 @@ func (n *notifier) look() {
 // like another one, or a call to everybody (docs.slack.dev/messaging/formatting-message-text).
 var inert = strings.NewReplacer("<", "(", ">", ")", "[", "(", "]", ")", "@", " at ")
 
+const eventRequested, eventDecided = "requested", "decided"
+
 // notification is the news as root's command is told it.
 func (r requestNews) notification(waiting int) notification {
 	told := r.Grant
 	told.Reason = inert.Replace(told.Reason)
-	n := notification{Version: 1, Event: "requested", Text: lineOf(told), Request: r.Grant, Waiting: waiting}
+	n := notification{Version: 1, Event: eventRequested, Text: lineOf(told), Request: r.Grant, Waiting: waiting}
 	if r.decided {
-		n.Event, n.Text = "decided", r.Standing()
+		n.Event, n.Text = eventDecided, r.Standing()
 	}
 	n.Container, _ = os.Hostname()
 	return n

@@ -61,7 +61,7 @@ func (b *base) openSockets(_ context.Context, l loaded) (out listening, err erro
 
 // operate serves people, and does what they have asked for when its time comes,
 // until ctx ends. The leases are published up to that count of changes.
-func (k *keeper) operate(ctx context.Context, published uint64) {
+func (k *keeper) operate(ctx context.Context, published uint64, answers *approvals) {
 	go func() {
 		s := control.Server{May: func(uid uint32) bool { return uid == 0 }, Handle: k.serveControl, Log: k.log}
 		if err := s.Serve(ctx, k.doors.controls); err != nil {
@@ -79,6 +79,7 @@ func (k *keeper) operate(ctx context.Context, published uint64) {
 			published = k.publishLeases(published)
 			k.watchFiles(ctx)
 			k.broker.watch()
+			answers.look(ctx)
 		case <-again:
 			if k.owed.Swap(false) { // a disk that was full may have room now
 				k.publishAll()
@@ -143,16 +144,10 @@ func (k *keeper) put(ctx context.Context, kind grant.Kind, p control.Peer, r con
 	out := grant.Granted{Version: 1, Replaced: []grant.Grant{}, Warnings: []string{}}
 	put := func(save bool) error {
 		return k.changeGrants(ctx, func(b *grant.Book) ([]audit.Event, error) {
-			if !k.ready() {
-				return nil, fault.New(fault.Failure, "start it again", "the keeper is ending")
-			}
-			if err := cmp.Or(k.book.beside(line.Text), k.book.above(line.Text)); err != nil && kind == grant.Allow {
-				return nil, err
-			}
 			asked := grant.Grant{Number: r.Number, Kind: kind, Target: line.Text, Reason: r.Reason, UID: p.UID, PID: p.PID, Seat: p.Terminal, Saved: save}
-			g, replaced, err := b.Put(asked, life, time.Now())
+			g, replaced, err := k.enter(b, asked, life)
 			if err != nil {
-				return nil, &fault.Fault{Code: fault.Usage, Cause: err, Remedy: "see agent-init grants"}
+				return nil, err
 			}
 			out.Grant, out.Replaced = g, append(out.Replaced, replaced...)
 			what, verdict := "denied ", audit.Deny
@@ -174,6 +169,20 @@ func (k *keeper) put(ctx context.Context, kind grant.Kind, p control.Peer, r con
 	}
 	out.Warnings = append(out.Warnings, k.warningsOf(out.Grant, line)...)
 	return ask.Answer(out)
+}
+
+// enter books what a person grants or denies, wherever they are.
+func (k *keeper) enter(b *grant.Book, asked grant.Grant, life time.Duration) (made grant.Grant, replaced []grant.Grant, err error) {
+	if !k.ready() {
+		return made, nil, fault.New(fault.Failure, "start it again", "the keeper is ending")
+	}
+	if err := cmp.Or(k.book.beside(asked.Target), k.book.above(asked.Target)); err != nil && asked.Kind == grant.Allow {
+		return made, nil, err
+	}
+	if made, replaced, err = b.Put(asked, life, time.Now()); err != nil {
+		err = &fault.Fault{Code: fault.Usage, Cause: err, Remedy: "see agent-init grants"}
+	}
+	return made, replaced, err
 }
 
 // warningsOf says what a person should know of g, which is in force now.

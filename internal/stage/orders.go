@@ -1,8 +1,10 @@
 package stage
 
 import (
+	"encoding/json"
 	"log/slog"
 	"net/netip"
+	"time"
 
 	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/sockowner"
@@ -47,12 +49,25 @@ type BrokerConfig struct {
 	Journals []string   `json:"journals"` // the routes with a login, in the order of the files behind the listeners
 }
 
-// Post is what the broker is to send to a webhook: URL and bearer are secrets.
+// Post is what the broker is to send to a webhook, or without a body to ask there: URL and bearer are secrets.
 type Post struct {
-	URL    string `json:"url"`
-	Host   string `json:"host"` // of the URL, for words
-	Bearer string `json:"bearer,omitempty"`
-	Body   any    `json:"body"` // as JSON
+	URL     string            `json:"url"`
+	Host    string            `json:"host"` // of the URL, for words
+	Bearer  string            `json:"bearer,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"` // by which it is signed
+	Body    json.RawMessage   `json:"body,omitempty"`    // see Body
+	Answers bool              `json:"answers,omitempty"` // what is sent back is to be handed over
+}
+
+// Body is v as JSON, to the byte as it is posted: it may be signed.
+func Body(v any) (json.RawMessage, error) { return json.Marshal(v) }
+
+// Patience is for a webhook to be looked up, reached and to answer. One that may answer may ask a person first.
+func (p Post) Patience() time.Duration {
+	if p.Answers && p.Body != nil {
+		return 30 * time.Second
+	}
+	return 9 * time.Second
 }
 
 // SessionConfig is the whole input of the session server.

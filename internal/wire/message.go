@@ -30,7 +30,8 @@ const (
 	OpKeep                      // broker: text is from now on the login of the route name, in the place of the one whose Mark is arg, or by its flag what KeepStandIn and KeepTry say; keeper: it is kept, or err and why
 	OpCredentials               // keeper: other routes or credentials, as a memfd beside the message; broker: taken, or not
 	OpTrust                     // broker: text has from now on the certificates that programs are to trust, see Pieces
-	OpNotify                    // keeper: post this, a memfd beside the message, to the webhook; broker: it is posted, or err and why
+	OpNotify                    // keeper: post this, a memfd beside the message, to the webhook; broker: it is posted, and text is what was answered, or err and why
+	OpDecided                   // keeper: somebody has decided about the request for name
 	OpTunnel                    // guard, to the broker: a connection by the upstream proxy to name, at this address and port; broker: it is beside the message, or err and why. broker, to the keeper: may it be? keeper: yes, or err
 	OpLast                      // broker: beside the message is a connection, which is to be its socket's last; keeper: it is, or err
 	OpSession                   // the first of the session server's own
@@ -51,6 +52,9 @@ const (
 	KeepStandIn = 1 // the text stands in the place of a login for the agent, and is no secret
 	KeepTry     = 2 // there is no text yet: could the login be kept?
 )
+
+// ForHeld is the flag of OpRequest where a question for a name makes it, which is held.
+const ForHeld = 1
 
 // ForBroker is the flag of what is for the broker, and not for the agent.
 const ForBroker = 1

@@ -35,7 +35,7 @@ func (ps *parser) keys() []key {
 		}},
 		{name: "dns", keys: []key{
 			{name: "upstream", read: list(ps, &s.DNS.Upstream, upstream)},
-			{name: "max_ttl", read: setting(ps, &s.DNS.MaxTTL, maxTTL)},
+			{name: "max_ttl", read: setting(ps, &s.DNS.MaxTTL, span(time.Second, time.Hour))},
 			{name: "qps", read: setting(ps, &s.DNS.QPS, number(1_000_000))},
 		}},
 		{name: "limits", keys: []key{
@@ -51,8 +51,9 @@ func (ps *parser) keys() []key {
 		{name: "session", keys: []key{{name: "clipboard", read: setting(ps, &s.Session.Clipboard, boolean)}}},
 		{name: "notify", keys: []key{
 			{name: "command", read: ps.notifyCommand},
-			{name: "webhook", keys: ps.webhookKeys()},
+			{name: "webhook", keys: ps.webhookKeys(&s.Notify.Webhook)},
 		}},
+		{name: "approvals", keys: ps.approvalKeys()},
 		{name: "tls", keys: []key{{name: "ech", read: setting(ps, &s.TLS.ECH, ech)}}},
 		{name: "upstream_proxy", read: ps.upstreamProxy},
 		{name: "broker", read: ps.broker},
@@ -148,17 +149,18 @@ func number(high int) func(key, text string) (int, string) {
 	}
 }
 
-// maxTTL reads seconds, or a number with a unit.
-func maxTTL(key, text string) (ttl, string) {
-	const low, high = time.Second, time.Hour
-	if _, err := strconv.Atoi(text); err == nil {
-		text += "s"
+// span reads seconds, or a number with a unit.
+func span(low, high time.Duration) func(key, text string) (ttl, string) {
+	return func(key, text string) (ttl, string) {
+		if _, err := strconv.Atoi(text); err == nil {
+			text += "s"
+		}
+		d, err := time.ParseDuration(text)
+		if err != nil || d < low || d > high {
+			return 0, fmt.Sprintf("%s is a time from %v to %v, as in 300s or 5m", key, low, high)
+		}
+		return ttl(d), ""
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < low || d > high {
-		return 0, fmt.Sprintf("%s is a time from %v to %v, as in 300s or 5m", key, low, high)
-	}
-	return ttl(d), ""
 }
 
 // size reads bytes, or a number with a binary unit.

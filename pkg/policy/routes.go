@@ -163,7 +163,8 @@ func (p *Policy) brokers(ps *parser) {
 			own.rules = append(own.rules, &Rule{Source: w.at[""], Text: w.LoginHost, Name: w.LoginHost, Ports: httpsPorts, routes: true})
 		}
 	}
-	for _, host := range []*Rule{p.webhook(ps), p.proxyRule(ps)} {
+	ps.checkApprovals()
+	for _, host := range []*Rule{ps.webhook("notify.webhook", p.Settings.Notify.Webhook), ps.webhook("approvals.poll", p.Settings.Approvals.Poll.Webhook), p.proxyRule(ps)} {
 		if host != nil {
 			own.rules = append(own.rules, host)
 		}

@@ -34,7 +34,8 @@ type Settings struct {
 	Session struct { // what its programs may do to the terminals of those who look at it
 		Clipboard bool `json:"clipboard"` // write the clipboard (OSC 52). Reading it is never possible
 	} `json:"session"`
-	Notify Notify `json:"notify,omitzero"`
+	Notify    Notify    `json:"notify,omitzero"`
+	Approvals Approvals `json:"approvals,omitzero"`
 	// UpstreamProxy is the proxy by which the gate and the broker go out; none: they go straight.
 	UpstreamProxy route.Proxy `json:"upstream_proxy,omitzero"`
 	TLS           struct {    // what the name gate makes of TLS
@@ -59,6 +60,7 @@ func defaults() (s Settings) {
 	s.Limits.AddrsPerName, s.Limits.Leases, s.Limits.NewNamesPerWildcardPerMinute = 32, 65536, 120
 	s.Log.MaxSize, s.Log.Files = 16<<20, 3
 	s.Session.Clipboard = true
+	s.Approvals.Most, s.Approvals.Poll.Every = ttl(10*time.Minute), ttl(5*time.Second)
 	s.TLS.ECH = "pass"
 	s.UserNamespaces = true
 	return s

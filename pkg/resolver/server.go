@@ -41,6 +41,10 @@ type Config struct {
 	// Spend has who outlives the Server count questions for names below a wildcard.
 	Spend func(ctx context.Context, name string) (bool, error)
 
+	// Hold is asked about a name that nothing in the policy matches, before it is refused, and returns what is closed
+	// when it is to be decided after all; nil: it is refused now. It waits for nobody. It may be nil.
+	Hold func(name string, who func() *audit.Process) <-chan struct{}
+
 	// Again says that it takes the place of another, whose rates go on: it begins with nothing saved up.
 	Again bool
 
@@ -286,6 +290,9 @@ func (s *Server) handle(pkt []byte, w *scratch, c client) (reply []byte, later b
 		}
 	}
 	name := string(q.name)
+	if s.hold(p, name, &q, c) {
+		return nil, true
+	}
 	if a := s.decide(p, name, &q, c, now); a != nil {
 		return c.reply(w.out[:0], &q, a, a.ttl, 0), false
 	}

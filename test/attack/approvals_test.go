@@ -1,0 +1,434 @@
+package attack
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+const (
+	approvalKey    = "0123456789abcdef0123456789abcdef"
+	approvalSecret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=" // the same
+)
+
+// asked is what an approver is sent.
+type asked struct {
+	Container, Start, Nonce, Target string
+	Request                         uint32
+	Seconds, Made, Ends             int64
+	Means                           []string
+}
+
+// sign makes an answer of fields, by whoever has the key.
+func sign(key string, fields ...any) string {
+	said := strings.TrimSuffix(strings.Repeat("%v|", len(fields)), "|")
+	said = fmt.Sprintf(said, fields...)
+	mac := hmac.New(sha256.New, []byte(key))
+	mac.Write([]byte(said))
+	return fmt.Sprintf("%x|%s", mac.Sum(nil), said)
+}
+
+// answer is one to a, as the approver would give it now.
+func (a asked) answer(verdict string, seconds int64) string {
+	now := time.Now().Unix()
+	return sign(approvalKey, "answer", 1, a.Container, a.Start, a.Request, a.Nonce, a.Target, verdict, seconds, now, now+60, "ann@example.com", "one build")
+}
+
+// approver is somebody far away: a server that takes webhooks, may answer them, and is polled.
+type approver struct {
+	*testing.T
+	mu     sync.Mutex
+	got    []asked
+	ids    map[string]bool
+	reply  func(asked) string // to the webhook
+	polled map[string]string  // what is said to a poll, by path
+	polls  []string
+}
+
+func (p *approver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r.Method == http.MethodGet {
+		p.polls = append(p.polls, r.URL.Path)
+		_, _ = io.WriteString(w, p.polled[r.URL.Path])
+		return
+	}
+	id, stamp := r.Header.Get("webhook-id"), r.Header.Get("webhook-timestamp")
+	mac := hmac.New(sha256.New, []byte(approvalKey))
+	mac.Write([]byte(id + "." + stamp + "." + string(body)))
+	if got, want := r.Header.Get("webhook-signature"), "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)); got != want || !strings.HasPrefix(id, "msg_") || p.ids[id] {
+		p.Errorf("the webhook is signed %s, want %s (id %s)", got, want, id)
+	}
+	p.ids[id] = true
+	var n struct {
+		Event    string
+		Approval *asked
+	}
+	if err := json.Unmarshal(body, &n); err != nil || (n.Event == "requested") != (n.Approval != nil) {
+		p.Errorf("%s: %v", body, err)
+	}
+	if n.Approval != nil {
+		if p.got = append(p.got, *n.Approval); p.reply != nil {
+			_, _ = io.WriteString(w, p.reply(*n.Approval))
+		}
+	}
+}
+
+// last waits for what was asked about a target, behind the request of a number.
+func (p *approver) last(target string, behind ...uint32) (a asked) {
+	p.Helper()
+	if !eventually(0, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, g := range p.got {
+			if g.Target == target && (behind == nil || g.Request > behind[0]) {
+				a = g
+			}
+		}
+		return a.Target != ""
+	}) {
+		p.Fatalf("nobody was asked for %s", target)
+	}
+	return a
+}
+
+func (p *approver) set(do func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	do()
+}
+
+// answering is a confined box whose policy has approvals, with what else settings say, and answers as files of a volume.
+func answering(t *testing.T, l *lab.Lab, settings, more string) (w *world, p *approver, files string) {
+	t.Helper()
+	p = &approver{T: t, ids: map[string]bool{}, polled: map[string]string{}}
+	l.DNS.SetAddrs("ask.example.com", "45.30.50.7", "2a0f:30::57")
+	for _, name := range []string{"new.test", "sub.new.test", "more.test"} {
+		l.DNS.SetAddrs(name, "45.30.50.8", "2a0f:30::58")
+	}
+	l.Web.Handle("ask.example.com", p)
+	files = t.TempDir()
+	w = confineIn(t, l, "ok.test\n", lab.BoxOptions{
+		Binds: []lab.Bind{{Source: files, Target: "/etc/answers"}},
+		Files: []lab.File{
+			{Path: "/etc/agent-init/policy.yaml", Data: []byte("notify: {webhook: {to: 'https://ask.example.com/hook'}}\napprovals: {secret: 'file:/run/secrets/approvals', directory: /etc/answers, " + settings + "}\n" + more)},
+			{Path: "/run/secrets/approvals", Data: []byte(approvalSecret + "\n"), Mode: 0o400},
+			{Path: "/etc/answers/.keep"},
+			{Path: bundle, Data: l.CA.PEM},
+		}})
+	return w, p, files
+}
+
+// drop puts an answer into the volume as the kubelet does.
+func drop(t *testing.T, files, name, line string) {
+	t.Helper()
+	hidden := filepath.Join(files, "..new")
+	must(t, os.WriteFile(hidden, []byte(line+"\n"), 0o644))
+	must(t, os.Rename(hidden, filepath.Join(files, name)))
+}
+
+func (w *world) asks(target string) {
+	w.Helper()
+	if r := w.launch("agent-init", "request", target, "--reason", "one build").Wait(0); r.Code != 0 {
+		w.Fatal(r)
+	}
+}
+
+// refusedAnswer waits until the log says why an answer was refused.
+func (w *world) refusedAnswer(way, why string) {
+	w.Helper()
+	w.audited(way+": "+why, func(e event) bool {
+		return e.Kind == "grant" && e.Verdict == "deny" && e.Reason == "answer refused ("+way+"): "+why
+	})
+}
+
+// TestLabApproval: a person far away allows what the agent has asked for, by a file. Nobody else can by any, and the
+// answer opens no more, no longer, no second time, and not elsewhere.
+func TestLabApproval(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	w, p, files := answering(t, l, "most: 1h", "")
+	w.blocked("resolve", "new.test")
+	w.asks("new.test")
+	a := p.last("new.test")
+	if host := w.root("hostname").Stdout; a.Container+"\n" != host || a.Request != 1 || a.Seconds != 3600 || len(a.Nonce) != 32 {
+		t.Errorf("asked for %+v in %s", a, host)
+	}
+
+	// What is not the answer opens nothing.
+	now := time.Now().Unix()
+	fields := func(change func(f []any)) string {
+		f := []any{"answer", 1, a.Container, a.Start, a.Request, a.Nonce, a.Target, "allow", 60, now, now + 60, "ann", "why"}
+		change(f)
+		return sign(approvalKey, f...)
+	}
+	good := a.answer("allow", 60)
+	for name, c := range map[string]struct{ line, why string }{
+		"forged":    {sign("ffffffffffffffffffffffffffffffff", strings.SplitN(good, "|", 2)[1]), "the signature is not of this key: it was forged or altered, or the key is another"},
+		"altered":   {strings.Replace(good, "new.test", "evil.test", 1), "the signature is not of this key: it was forged or altered, or the key is another"},
+		"bare":      {good[65:], "it is no answer"},
+		"huge":      {good + strings.Repeat("x", 1<<20), "it is too long for an answer"},
+		"binary":    {fields(func(f []any) { f[12] = "\xff" }), "it has other characters than printable ASCII"},
+		"twice":     {fields(func(f []any) { f[12] = "a|b" }), "it has not the form of an answer: answer|1| and 11 more fields"},
+		"wider":     {fields(func(f []any) { f[6] = "*.test" }), "it is about another target than was asked for"},
+		"longer":    {fields(func(f []any) { f[8] = 3601 }), "it allows for 3601 seconds, and 3600 at most were asked for"},
+		"late":      {fields(func(f []any) { f[9], f[10] = now-1, now-1 }), "it came too late"},
+		"early":     {fields(func(f []any) { f[9], f[10] = now+3600, now+7200 }), "it was made in the future"},
+		"other":     {fields(func(f []any) { f[2] = "another" }), "it is for another container"},
+		"nonce":     {fields(func(f []any) { f[5] = strings.Repeat("0", 32) }), "it is for another request"},
+		"unasked":   {fields(func(f []any) { f[4] = 2 }), "no such request waits: it was decided or forgotten, or this answer was used"},
+		"old-start": {fields(func(f []any) { f[3] = "0123456789abcdef" }), "it is for another start of this container"},
+	} {
+		drop(t, files, name, c.line)
+		w.refusedAnswer("file "+name, c.why)
+	}
+	w.blocked("resolve", "new.test")
+	w.blocked("resolve", "evil.test")
+	w.unasked("new.test", "evil.test")
+
+	// The agent has neither the key, nor a place to put an answer, nor a way to who is asked.
+	for _, line := range []string{"cat /run/secrets/approvals", "echo > /etc/answers/x", "mkdir -p /run/secrets/../answers", "ln -s /tmp /etc/answers/y"} {
+		if r := w.launch("sh", "-c", line).Wait(0); r.Code == 0 {
+			t.Errorf("the agent can: %s", line)
+		}
+	}
+	w.blocked("http", "https://ask.example.com/hook")
+	w.blocked("tcp", "45.30.50.7:443")
+	if data, err := w.box.ReadFile("/run/agent-init/grants.json"); err != nil || strings.Contains(string(data), a.Nonce) {
+		t.Errorf("the agent reads the nonce (%v)", err)
+	}
+
+	// What is the answer opens it, and is told to everybody.
+	waits := w.launch("agent-init", "request", "new.test", "--wait", "10m")
+	drop(t, files, "good", good)
+	if r := waits.Wait(0); r.Code != 0 || !strings.Contains(r.Stdout, "was granted for") {
+		t.Errorf("who waits: %s", r)
+	}
+	w.works("http", "https://new.test/")
+	w.blocked("resolve", "sub.new.test")
+	w.audited("the grant", func(e event) bool {
+		return e.Kind == "grant" && e.Verdict == "allow" && e.Name == "new.test" && e.Reason == "allowed for 1m by ann@example.com from afar (file good): one build"
+	})
+	if out := w.did("grants"); !strings.Contains(out, "ann@example.com from afar (file good)") {
+		t.Errorf("grants says %s", out)
+	}
+
+	// It is used up, here as under another name, and after what it has opened was ended.
+	drop(t, files, "again", good)
+	w.refusedAnswer("file again", "no such request waits: it was decided or forgotten, or this answer was used")
+	w.did("grants", "--end", "1")
+	w.blocked("resolve", "new.test")
+	w.asks("new.test")
+	second := p.last("new.test", a.Request)
+	if second.Request == a.Request || second.Nonce == a.Nonce || second.Start != a.Start {
+		t.Errorf("asked for %+v, then %+v", a, second)
+	}
+	drop(t, files, "third", good)
+	w.refusedAnswer("file third", "no such request waits: it was decided or forgotten, or this answer was used")
+	w.blocked("resolve", "new.test")
+
+	// Of two answers that come together, the one that denies counts.
+	w.swap(t, files, map[string]string{"a": second.answer("allow", 60), "b": second.answer("deny", 0)})
+	w.audited("the denial", func(e event) bool {
+		return e.Kind == "grant" && e.Reason == "turned down by ann@example.com from afar (file b): one build"
+	})
+	w.refusedAnswer("file a", "no such request waits: it was decided or forgotten, or this answer was used")
+	w.blocked("resolve", "new.test")
+
+	// Another container, and another start of this one, take no answer of this.
+	w.asks("evil.test")
+	mine := p.last("evil.test")
+	other, q, elsewhere := answering(t, l, "most: 1h", "")
+	other.asks("evil.test")
+	theirs := q.last("evil.test")
+	drop(t, elsewhere, "foreign", mine.answer("allow", 60))
+	drop(t, files, "foreign", theirs.answer("allow", 60))
+	for _, v := range []*world{w, other} {
+		v.audited("a foreign answer", func(e event) bool {
+			return strings.HasPrefix(e.Reason, "answer refused (file foreign): it is for another ")
+		})
+		v.blocked("resolve", "evil.test")
+	}
+	if w.mode != "" {
+		return
+	}
+	last := mine.answer("allow", 600)
+	w.box.Kill()
+	drop(t, files, "kept", last)
+	w.agent = w.box.Start(lab.Cmd{Args: []string{"agent-init", "run", "--", "sleep", "infinity"}})
+	w.ready()
+	w.asks("evil.test")
+	w.refusedAnswer("file kept", "it is for another start of this container")
+	w.blocked("resolve", "evil.test")
+	if s, code := w.status(); code != 0 {
+		t.Errorf("not healthy: %v", s["why"])
+	}
+}
+
+// swap puts all files in the place of what is there, at once.
+func (w *world) swap(t *testing.T, files string, lines map[string]string) {
+	t.Helper()
+	old, err := os.ReadDir(files)
+	must(t, err)
+	dir := filepath.Join(files, "..later")
+	must(t, os.Mkdir(dir, 0o755))
+	for name, line := range lines {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(line), 0o644))
+	}
+	for _, e := range old {
+		must(t, os.RemoveAll(filepath.Join(files, e.Name())))
+	}
+	for name := range lines {
+		must(t, os.Symlink("..data/"+name, filepath.Join(files, name)))
+	}
+	must(t, os.Rename(dir, filepath.Join(files, "..data")))
+}
+
+// TestLabApprovalWays: an answer comes back with the webhook's, or is asked for; and nothing else that a server sends.
+func TestLabApprovalWays(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	w, p, _ := answering(t, l, "most: 1h, poll: {to: 'https://ask.example.com/poll/{container}/{start}', every: 1s}", "")
+	p.set(func() { p.reply = func(a asked) string { return a.answer("allow", 60) + "\n" } })
+	w.asks("new.test")
+	w.audited("the grant", func(e event) bool {
+		return e.Kind == "grant" && e.Verdict == "allow" && strings.HasPrefix(e.Reason, "allowed for 1m by ann@example.com from afar (webhook)")
+	})
+	w.works("http", "https://new.test/")
+	if len(p.last("new.test").Means) != 0 {
+		t.Error("a name means more than a name")
+	}
+	first := p.last("new.test").answer("allow", 60)
+
+	p.set(func() {
+		p.reply = func(asked) string { return "ok\n" + first + "\n" + strings.Repeat("|answer|", 200) + "\n" }
+	})
+	w.asks("more.test private")
+	a := p.last("more.test private")
+	if len(a.Means) != 1 || !strings.HasPrefix(a.Means[0], "private: ") {
+		t.Errorf("it means %q", a.Means)
+	}
+	w.refusedAnswer("webhook", "no such request waits: it was decided or forgotten, or this answer was used")
+	w.refusedAnswer("webhook", "it is too long for an answer")
+	w.blocked("resolve", "more.test")
+	path := "/poll/" + a.Container + "/" + a.Start
+	if !eventually(0, func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.polls) > 0 && p.polls[0] == path }) {
+		t.Fatalf("polled %q", p.polls)
+	}
+	p.set(func() { p.polled[path] = strings.Repeat("x", 1<<20) })
+	w.audited("too much", func(e event) bool {
+		return e.Reason == "approvals: poll: ask.example.com answered with more than 64 KiB"
+	})
+	p.set(func() { p.polled[path] = first + "\n" + a.answer("allow", 120) + "\n" })
+	w.audited("the grant", func(e event) bool {
+		return e.Kind == "grant" && e.Verdict == "allow" && strings.HasPrefix(e.Reason, "allowed for 2m by ann@example.com from afar (poll)")
+	})
+	w.refusedAnswer("poll", "no such request waits: it was decided or forgotten, or this answer was used")
+	w.works("resolve", "more.test")
+
+	// Nobody is asked who has nothing to say.
+	w.audited("a call", func(e event) bool { return e.Reason == "notify: ask.example.com was told of request 2" })
+	p.set(func() { p.polls = nil })
+	w.did("allow", "evil.test")
+	time.Sleep(2 * time.Second)
+	if p.set(func() {}); len(p.polls) > 1 {
+		t.Errorf("polled %d times while nothing waits", len(p.polls))
+	}
+}
+
+// TestLabApprovalHold: the first question for a name that nobody has thought of waits for a person, and for no longer
+// than it may. Other questions go on, and no more wait than have a place.
+func TestLabApprovalHold(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	w, p, files := answering(t, l, "hold: 30s", "dns: {qps: 1000}\n")
+	question := func(name, kind string) *lab.Process {
+		return w.launch("poke", "dns", "-timeout", "60s", at(lab.Upstream4, 53), name, kind)
+	}
+	said := func(proc *lab.Process) lab.Poke {
+		t.Helper()
+		r := proc.Wait(0)
+		poke, err := lab.ParsePoke(r.Stdout)
+		if err != nil {
+			t.Fatal(r)
+		}
+		return poke
+	}
+	first, second := question("new.test", "A"), question("new.test", "AAAA")
+	a := p.last("new.test")
+	w.works("http", "https://ok.test/")
+	if g := w.grants(); len(g) != 1 || g[0].Reason != "looked up by poke, which waits" && g[0].Reason != "it was looked up, and waits" {
+		t.Errorf("the request is %+v", g)
+	}
+	w.unasked("new.test")
+	drop(t, files, "a", a.answer("allow", 60))
+	for _, q := range []*lab.Process{first, second} {
+		if got := said(q); !got.OK {
+			t.Errorf("what was allowed is refused: %s", got)
+		}
+	}
+	w.works("http", "https://new.test/")
+
+	// glibc waits for as long as it is told, and asks again meanwhile.
+	patient := w.launch("sh", "-c", "RES_OPTIONS=timeout:30 exec getent ahostsv4 more.test")
+	b := p.last("more.test")
+	time.Sleep(11 * time.Second) // longer than it would
+	drop(t, files, "patient", b.answer("allow", 60))
+	if r := patient.Wait(0); r.Code != 0 || !strings.Contains(r.Stdout, "45.30.50.8") {
+		t.Errorf("getent: %s", r)
+	}
+
+	// A no is an answer as well, and the next question does not wait for another.
+	third := question("evil.test", "A")
+	drop(t, files, "b", p.last("evil.test").answer("deny", 0))
+	if got := said(third); got.OK || !strings.Contains(got.Err, "NXDOMAIN") {
+		t.Errorf("what was turned down: %s", got)
+	}
+	if got := said(question("evil.test", "A")); got.OK || got.Ms > 10_000 {
+		t.Errorf("asked again: %s", got)
+	}
+	w.unasked("evil.test")
+
+	// Questions of many names: as many wait as may, the others are refused at once, and all in the end.
+	var many []*lab.Process
+	for i := range 12 {
+		many = append(many, question(fmt.Sprintf("n%d.evil.test", i), "A"))
+	}
+	if !eventually(0, func() bool {
+		return len(w.audit(func(e event) bool { return e.Kind == "dns" && strings.HasSuffix(e.Name, ".evil.test") })) > 0
+	}) {
+		t.Error("all of them wait")
+	}
+	w.works("http", "https://ok.test/")
+	for _, q := range many {
+		if got := said(q); got.OK || !strings.Contains(got.Err, "NXDOMAIN") {
+			t.Errorf("one of many: %s", got)
+		}
+	}
+	w.unasked("evil.test")
+	waiting := 0
+	for _, g := range w.grants() {
+		if g.Kind == "request" && g.Outcome == "" {
+			waiting++
+		}
+	}
+	if waiting > 8 {
+		t.Errorf("%d requests wait", waiting)
+	}
+	if s, code := w.status(); code != 0 {
+		t.Errorf("not healthy: %v", s["why"])
+	}
+}
