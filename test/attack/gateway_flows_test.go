@@ -17,7 +17,7 @@ import (
 // TestLabGatewayRevoked: what is under way by the forward path ends when its address is taken out, whatever it was let
 // out for, and what is under way through the gate as well.
 func TestLabGatewayRevoked(t *testing.T) {
-	k := behind(t, "ok.test\nok.test:8444\n45.30.9.9:8443\n45.30.9.10:8443\n")
+	k := keptBehind(t, "ok.test\nok.test:8444\n45.30.9.9:8443\n45.30.9.10:8443\n")
 	k.works("resolve", "ok.test")
 	ok4, ok6 := named("ok.test")
 	stream := func(to netip.AddrPort) *lab.Process {
@@ -77,7 +77,7 @@ func (k *kept) ears(b *lab.Box) (heard func() []string) {
 
 // TestLabGatewayInward: nobody outside begins anything with an agent, and no agent with another one by way of the gateway.
 func TestLabGatewayInward(t *testing.T) {
-	k := behind(t, allowlist)
+	k := keptBehind(t, allowlist)
 	other := k.another()
 	first, second := k.ears(k.agent), k.ears(other)
 	// They are neighbours, whom nothing keeps apart.

@@ -174,7 +174,7 @@ const framesList = allowlist + "45.30.9.9:9000/udp\n[2a0f:30:9::9]:9000/udp\n[2a
 // TestLabGatewayFrames: root of an agent's container sends frames past its own kernel. Nothing of it leaves the gateway,
 // nothing reaches what else listens there, and nothing changes where the gateway sends to.
 func TestLabGatewayFrames(t *testing.T) {
-	k := behind(t, framesList)
+	k := keptBehind(t, framesList)
 	heard := k.ears(k.box)
 	k.works("http", "https://ok.test/") // each knows its neighbours
 	mine, gate := hardware(t, k.agent, "eth0"), hardware(t, k.box, "eth1")

@@ -26,8 +26,8 @@ func dockerCaps() []string {
 	return strings.Fields("CHOWN DAC_OVERRIDE FSETID FOWNER MKNOD NET_RAW SETGID SETUID SETFCAP SETPCAP NET_BIND_SERVICE SYS_CHROOT KILL AUDIT_WRITE")
 }
 
-// behind starts a gateway and an agent behind it.
-func behind(t *testing.T, list string, flags ...string) *kept {
+// keptBehind starts a gateway and an agent behind it.
+func keptBehind(t *testing.T, list string, flags ...string) *kept {
 	t.Helper()
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
@@ -87,7 +87,7 @@ func (k *kept) blocked(args ...string) lab.Poke {
 
 // TestLabGateway is the promise of a gateway in one test.
 func TestLabGateway(t *testing.T) {
-	k := behind(t, allowlist)
+	k := keptBehind(t, allowlist)
 	k.lab.DNS.SetAddrs("a.cdn.test", "45.30.0.20", "2a0f:30::20")
 	k.works("http", "https://ok.test/")
 	k.works("http", "http://a.cdn.test/")
@@ -113,7 +113,7 @@ func TestLabGateway(t *testing.T) {
 // TestLabGatewayOwn: names are answered with the gateway's own address. So an agent needs no route, and the name inside a
 // connection alone says where it goes.
 func TestLabGatewayOwn(t *testing.T) {
-	k := behind(t, "ok.test\n*.cdn.test\nok2.test read\nshared.test:8443 tls\n*.peer.test private\n45.30.9.9:8443\n", "--answer", "own")
+	k := keptBehind(t, "ok.test\n*.cdn.test\nok2.test read\nshared.test:8443 tls\n*.peer.test private\n45.30.9.9:8443\n", "--answer", "own")
 	k.unroute()
 	k.lab.DNS.SetAddrs("a.cdn.test", "45.30.0.20", "2a0f:30::20")
 	k.lab.DNS.SetAddrs("six.cdn.test", "2a0f:30::21")
