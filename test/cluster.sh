@@ -59,7 +59,7 @@ hierarchies() {
 # await COMMAND… asks for three minutes, as long as the cluster runs.
 await() {
 	tries=0
-	until "$@" >/dev/null 2>&1; do
+	until ("$@") >/dev/null 2>&1; do
 		tries=$((tries + 1))
 		if ! ours >/dev/null || [ "$tries" -gt 600 ]; then
 			tail -n 5 "$state"/log/*.log >&2
@@ -74,7 +74,7 @@ make_groups() {
 		mkdir -p "$h/$group"
 		# A new cpuset of version 1 has no processor and no memory.
 		for f in cpuset.cpus cpuset.mems; do
-			[ ! -w "$h/$group/$f" ] || cat "$h/$f" >"$h/$group/$f"
+			[ ! -e "$h/$f" ] || cat "$h/$f" >"$h/$group/$f"
 		done
 	done
 }

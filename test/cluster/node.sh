@@ -2,6 +2,7 @@
 # node.sh STATE GROUP is the first process of the namespaces that cluster.sh makes. The parts of the cluster are its
 # children, and end with it. GROUP is the control group of all pods.
 set -eu
+PATH=$PATH:/usr/sbin:/sbin
 state=$1 group=$2
 address=172.29.0.1 pods=10.244.0.0/24 services=10.96.0.0/16
 pki=$state/pki links=$state/links cni=/usr/lib/cni socket=/run/cluster/containerd.sock

@@ -19,7 +19,6 @@ const (
 
 // cluster is the Kubernetes node of test/cluster.sh, and the manifests of deploy/kubernetes in it.
 type cluster struct {
-	state   string
 	overlay string // the manifests, changed as little as a test needs
 	// rendered is the pod with a sidecar of the overlay.
 	rendered string
@@ -29,12 +28,11 @@ type cluster struct {
 // newCluster starts it with the images under test. Its DNS is the internet's, behind the Service that clusters have.
 func newCluster(t *testing.T, e *engine) *cluster {
 	t.Helper()
-	if os.Getenv("AGENT_INIT_CLUSTER") == "" {
-		lacking(t, "the tests on a cluster need AGENT_INIT_CLUSTER, the programs of test/cluster")
+	state := os.Getenv("AGENT_INIT_CLUSTER_STATE")
+	if state == "" || os.Getenv("AGENT_INIT_CLUSTER") == "" {
+		lacking(t, "the tests on a cluster need AGENT_INIT_CLUSTER, the programs of test/cluster, and AGENT_INIT_CLUSTER_STATE, a directory")
 	}
-	c := &cluster{state: filepath.Join(os.Getenv("AGENT_INIT_TEST_CACHE"), "cluster")}
-	t.Setenv("AGENT_INIT_CLUSTER_STATE", c.state)
-	images := filepath.Join(c.state, "images")
+	images := filepath.Join(state, "images")
 	if err := os.RemoveAll(images); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +44,7 @@ func newCluster(t *testing.T, e *engine) *cluster {
 	e.must(t, "save", "-o", filepath.Join(images, "images.tar"), "localhost/pause:test", "localhost/agent-base:test")
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("events:\n%s", c.kubectl("get", "events", "-A", "--sort-by=.lastTimestamp").stdout)
+			t.Logf("events:\n%s", run(clusterScript, "kubectl", "get", "events", "-A", "--sort-by=.lastTimestamp").stdout)
 		}
 		if r := run(clusterScript, "stop"); r.code != 0 {
 			t.Errorf("stop the cluster: %s", r.stderr)
@@ -55,6 +53,7 @@ func newCluster(t *testing.T, e *engine) *cluster {
 	if r := runFor(10*time.Minute, clusterScript, "start"); r.code != 0 {
 		t.Fatalf("no cluster: %s", r.stderr)
 	}
+	c := &cluster{}
 	c.n = newInternetWith(t, &engine{netns: c.netns(t)}, &internet{
 		servers: []string{clusterNode}, also: map[string][]string{"localai.default.svc.cluster.local.": {clusterService}},
 	})

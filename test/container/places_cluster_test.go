@@ -25,6 +25,13 @@ func TestContainerPlacesCluster(t *testing.T) {
 	t.Run("inbound", c.inbound)
 	t.Run("held-back", c.heldBack)
 	t.Run("ends", c.ends)
+	// The kubelet has long written /etc/hosts again, for the second container.
+	t.Run("not-reloaded", func(t *testing.T) {
+		said := c.must(t, c.kubectl("logs", "agent-with-sidecar", "-c", "agent-init"))
+		if n := strings.Count(said, `"event":"policy"`); n != 1 {
+			t.Errorf("policies were loaded %d times, want 1:\n%s", n, said)
+		}
+	})
 	t.Run("configmap", c.configMap)
 	t.Run("service", c.service)
 	t.Run("admission", c.admission)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # cluster.sh gets what the tests on a real Kubernetes cluster need: Debian's containerd, and the programs of test/cluster,
-# which take minutes to build, once for each version. It prints where they are.
+# which take minutes to build, once for each version. It prints where they are, and where the cluster is to be.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -24,3 +24,4 @@ fi
 # The engine carries the image of the process that holds a pod to where the others are.
 tar -C "$programs" -cf - pause | docker import --change 'ENTRYPOINT ["/pause"]' --change 'USER 65535' - localhost/pause:test >/dev/null
 echo "AGENT_INIT_CLUSTER=$programs"
+echo "AGENT_INIT_CLUSTER_STATE=$cache/cluster"
