@@ -11,6 +11,7 @@ cd "$(dirname "$0")/.."
 . test/with-engine.sh
 
 [ $# -gt 0 ] || set -- docker
+case " $* " in *" cluster "*) trap 'test/cluster.sh stop; finish' EXIT ;; esac
 
 base_context "$context"
 export AGENT_INIT_BIN="$context/bin/agent-init"

@@ -41,9 +41,10 @@ type internet struct {
 	authority   string // path of the certificate of the authority behind its TLS servers
 	certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	llm         *llm
-	web         http.Handler // answers HTTP, on every name and address
-	everyName   bool         // names that are not in hosts have an address too
-	servers     []string     // addresses that answer DNS, if not all do
+	web         http.Handler        // answers HTTP, on every name and address
+	everyName   bool                // names that are not in hosts have an address too
+	servers     []string            // addresses that answer DNS, if not all do
+	also        map[string][]string // names like those of hosts
 
 	mu       sync.Mutex
 	arrivals []netip.AddrPort // local addresses of all TCP connections and UDP datagrams, but for DNS
@@ -188,6 +189,9 @@ func (n *internet) answer(w dns.ResponseWriter, q *dns.Msg) {
 	n.askers = append(n.askers, asker(w.RemoteAddr()))
 	n.mu.Unlock()
 	addresses, ok := hosts[name]
+	if own, has := n.also[name]; has {
+		addresses, ok = own, true
+	}
 	if !ok && n.everyName {
 		// Any address will do, as long as a name keeps it.
 		sum := sha256.Sum256([]byte(name))
