@@ -10,7 +10,7 @@ declare -A packages=(
   [debootstrap]=debootstrap [npm]=npm [git]=git [python3]=python3 [tmux]=tmux [asciinema]=asciinema [sshd]=openssh-server
   [tini]=tini [dumb-init]=dumb-init [catatonit]=catatonit
   [xterm]=xterm [Xvfb]=xvfb [xclip]=xclip
-  [git-lfs]=git-lfs [/usr/sbin/apache2]=apache2-bin [wget]=wget [node]=nodejs [java]=default-jdk-headless [gh]=gh
+  [git-lfs]=git-lfs [/usr/sbin/apache2]=apache2-bin [/usr/sbin/nginx]=nginx-light [nghttpx]=nghttp2-proxy [wget]=wget [node]=nodejs [java]=default-jdk-headless [gh]=gh
   [/usr/lib/python3/dist-packages/requests]=python3-requests [/usr/lib/python3/dist-packages/httpx]=python3-httpx
   [/usr/lib/python3/dist-packages/websockets]=python3-websockets [/usr/lib/python3/dist-packages/grpc]=python3-grpcio
   [mvn]=maven [/usr/lib/python3/dist-packages/pip]=python3-pip
@@ -18,7 +18,7 @@ declare -A packages=(
   [$squid]=squid-openssl [haproxy]=haproxy [mitmdump]=mitmproxy
 )
 
-clients="curl git git-lfs /usr/sbin/apache2 wget node java gh python3 /usr/lib/python3/dist-packages/requests /usr/lib/python3/dist-packages/httpx"
+clients="curl git git-lfs /usr/sbin/apache2 /usr/sbin/nginx nghttpx wget node java gh python3 /usr/lib/python3/dist-packages/requests /usr/lib/python3/dist-packages/httpx"
 clients+=" /usr/lib/python3/dist-packages/websockets /usr/lib/python3/dist-packages/grpc npm mvn /usr/lib/python3/dist-packages/pip"
 case ${1:-all} in
   base) need="ip nsenter curl" ;;

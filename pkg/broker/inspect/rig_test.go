@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -54,6 +55,7 @@ type setting struct {
 	plain  bool
 	idle   time.Duration
 	serve  http.HandlerFunc
+	at     string // of another upstream server than the rig's
 
 	connState func(net.Conn, http.ConnState) // of the upstream server
 }
@@ -112,7 +114,7 @@ func start(t testing.TB, serve http.HandlerFunc, change ...func(*setting)) *rig 
 	r.Server = New(Config{
 		Token: token, Leaf: a.Leaf,
 		Dial: func(ctx context.Context, _ string, _ uint16) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", r.back.Listener.Addr().String())
+			return new(net.Dialer).DialContext(ctx, "tcp", cmp.Or(set.at, r.back.Listener.Addr().String()))
 		},
 		Spend: func(context.Context, string, int64) (string, error) { return "", nil },
 		Record: func(e Event) {
