@@ -62,7 +62,10 @@ func connection(t *testing.T) *os.File {
 func TestTunnels(t *testing.T) {
 	tunnels, broker := brokerOf(t)
 	file := connection(t)
+	served := make(chan struct{})
+	defer func() { <-served }()
 	go func() {
+		defer close(served)
 		for _, f := range []*os.File{file, nil} {
 			m, _, err := broker.Receive()
 			if err != nil || m.Op != OpTunnel || m.Name != "a.example" || len(m.Addrs) != 1 || netip.AddrPortFrom(m.Addrs[0], m.Port) != tunnelTo {
@@ -113,7 +116,10 @@ func TestTunnelsHostile(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("without an answer: %v", err)
 	}
+	served := make(chan struct{})
+	defer func() { <-served }()
 	go func() { // what is late goes to nobody, and a pipe is no connection
+		defer close(served)
 		_ = broker.Send(Message{Op: OpTunnel, ID: m.ID}, file)
 		m, _, _ := broker.Receive()
 		_ = broker.Send(Message{Op: OpTunnel, ID: m.ID}, r)

@@ -30,7 +30,7 @@ func TestLabCanary(t *testing.T) {
 				t.Fatalf("the model does not answer: %s", p)
 			}
 		}
-		r := p.Wait(0)
+		r := p.Wait(10 * lab.Patience) // a million system calls, beside all else
 		found, err := lab.ParsePoke(r.Stdout)
 		if err != nil || found.OK || !strings.Contains(found.Err, "not found in ") {
 			t.Errorf("%s: %s", h.where, r)

@@ -60,6 +60,7 @@ func TestLabDocs(t *testing.T) {
 // timeless is a text without what differs from day to day, and how it is wrapped.
 func timeless(text string) string {
 	text = regexp.MustCompile(`\b(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b`).ReplaceAllString(text, "MONTH")
+	text = regexp.MustCompile(`\b\d+:[0-9a-f]{24}\b`).ReplaceAllString(text, "HEAD")
 	text = regexp.MustCompile(`\d+`).ReplaceAllString(text, "N")
 	text = regexp.MustCompile(` by (\w+ \(N\)|uid N)`).ReplaceAllString(text, "") // the process may be gone before it is found
 	return strings.Join(strings.Fields(text), " ")
