@@ -56,7 +56,12 @@ func (b *base) judgeProxy(p *policy.Policy, reduced bool) error {
 
 // proxiable says why there is nobody to go by the upstream proxy of p.
 func (r *rules) proxiable(p *policy.Policy) error {
-	if p.Settings.UpstreamProxy.Host == "" || r.broker.uid != 0 {
+	switch {
+	case p.Settings.UpstreamProxy.Host == "":
+		return nil
+	case r.gateway:
+		return fault.New(fault.Policy, "use agent-init run or sidecar, or take upstream_proxy out", "upstream_proxy: a gateway's agents can't go by one yet")
+	case r.broker.uid != 0:
 		return nil
 	}
 	return fault.New(fault.Policy, "start the container again to have it", "upstream_proxy: there was neither a proxy nor a route when agent-init was started")
