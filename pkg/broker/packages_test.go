@@ -123,7 +123,9 @@ func TestRegistryFaults(t *testing.T) {
 
 // TestRegistryRoom holds that many who ask for large documents at once wait for each other, and all get theirs.
 func TestRegistryRoom(t *testing.T) {
-	r, _ := startNPM(t, func(w http.ResponseWriter, q *http.Request) { io.WriteString(w, packument(strings.Repeat("x", smallDocument))) })
+	r, _ := startNPM(t, func(w http.ResponseWriter, q *http.Request) {
+		io.WriteString(w, packument(strings.Repeat("x", smallDocument)))
+	})
 	r.Proxy.bodies.wait = 10 * time.Minute // a busy machine gives up no sooner
 	var all sync.WaitGroup
 	for i := range 3 * (maxSmall + maxLarge) / 2 {
