@@ -16,6 +16,8 @@ MODE_LAB     = ^TestLab(Spine|Ceiling$$|Works|Inbound|Fault(Guard|Hijack)|Gate|B
 LAB          = test-lab-xtables-nft test-lab-xtables-legacy test-lab-up test-lab-sidecar
 # How many tests of the lab are under way at once: most of them wait.
 PARALLEL    ?= 6
+# The scorecard's attacks over nftables, in each mode: "scorecard" runs the same.
+NOT_RACED   ?= ^TestContainer
 RACE         = CGO_ENABLED=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -race -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m
 BASE_IMAGE  ?= debian:bookworm-slim
 BUILD_BASE   = docker build -f Dockerfile.base --target debian --build-arg VERSION=$(VERSION)
@@ -69,6 +71,7 @@ test:
 	@test/run.sh "test-race" "test-attack" "test-claude test-devcontainer"
 
 ## test-all: everything, as .ci/run does: each packet filter, mode, image, agent and place, gVisor, lint (needs root)
+test-all: export NOT_RACED = ^(TestContainer|TestLabScorecard$$)
 test-all:
 	@test/run.sh "test-race" "test-attack test-lab-xtables-nft test-lab-up test-lab-sidecar test-lab-xtables-legacy" "lint test-gvisor" \
 		"test-container test-images test-agents" "test-places scorecard"
@@ -82,7 +85,7 @@ test-unit:
 
 # The longest packages begin first.
 test-race: build
-	$(RACE) -skip '^TestContainer' ./test/session ./internal/lab/... $$($(GO) list ./... | grep -vE '/(test/attack|session/terminal)$$')
+	$(RACE) -skip '$(NOT_RACED)' ./test/session ./internal/lab/... $$($(GO) list ./... | grep -vE '/(test/attack|session/terminal)$$')
 
 # The race detector would find nothing here, and take ten times as long: the attacks are on a program that runs on its own,
 # the model of a terminal belongs to one goroutine. It watches the attacks over xtables-legacy.
@@ -113,7 +116,7 @@ test-lab-up test-lab-sidecar: test-lab-%: build
 
 ## stress: the faults and the load of the lab, and an attack, for as long as it takes to believe them: half an hour (needs root)
 stress: build
-	AGENT_INIT_STRESS=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -timeout 120m -v -run '^TestLab(Fault|Load|X27)' ./test/attack
+	AGENT_INIT_STRESS=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -timeout 120m -v -run '^TestLab(Fault|Load|X27|GateLarge|InspectedLarge|E75)' ./test/attack
 	AGENT_INIT_STRESS=1 AGENT_INIT_BIN=$(CURDIR)/bin/agent-init test/container.sh -run '^TestContainer$$/^faults$$' -v
 
 ## test-container: the images, in a real engine of the test's own (needs root)

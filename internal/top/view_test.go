@@ -62,8 +62,8 @@ func TestShownJSON(t *testing.T) {
 func TestFrameOfAnySize(t *testing.T) {
 	s := shown(t)
 	v := &View{}
-	for width := 20; width < 230; width += 7 {
-		for height := 5; height < 70; height += 3 {
+	for width := 20; width < 230; width += 23 {
+		for height := 5; height < 70; height += 7 {
 			for v.focus = range paneName(panes) {
 				frame := v.Frame(s, width, height)
 				if len(frame) != height {

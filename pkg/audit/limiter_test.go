@@ -166,10 +166,10 @@ func TestE75Flood(t *testing.T) {
 		events int
 		name   func(i int) string
 	}{
-		"one key":       {1_000_000, func(int) string { return "evil.example" }},
+		"one key":       {100_000, func(int) string { return "evil.example" }},
 		"ten keys":      {100_000, func(i int) string { return fmt.Sprintf("%d.evil.example", i%10) }},
 		"keys in turns": {100_000, func(i int) string { return fmt.Sprintf("%d.evil.example", i%(2*maxKeys)) }},
-		"all different": {1_000_000, func(i int) string { return fmt.Sprintf("%d.evil.example", i) }},
+		"all different": {100_000, func(i int) string { return fmt.Sprintf("%d.evil.example", i) }},
 		"six of each":   {100_000, func(i int) string { return fmt.Sprintf("%d.evil.example", i/(perKey+1)) }},
 	}
 	for flood, tt := range tests {
@@ -204,7 +204,7 @@ func TestE75Flood(t *testing.T) {
 // E75: refusals don't push out what else happens.
 func TestE75FloodHidesNothing(t *testing.T) {
 	l, out, _ := newTestLimiter()
-	for i := range 100_000 {
+	for i := range 30_000 {
 		l.Record(Event{Kind: DNS, Verdict: Deny, Name: fmt.Sprint(i)})
 	}
 	out.take()

@@ -167,7 +167,7 @@ func TestLargePush(t *testing.T) {
 	r := hub(t, f, route.Git{Write: true})
 	w := newWorkplace(t, r)
 	w.git("clone", "-q", "https://github.com/org/one", ".")
-	large := noise(48 << 20)
+	large := noise(24 << 20)
 	w.write("noise", large)
 	w.git("config", "core.compression", "0")
 	w.git("add", ".")

@@ -47,7 +47,7 @@ func (repeated) Read(b []byte) (int, error) {
 
 // TestStreamsAreNotHeld holds that bodies of any length pass in both directions in little memory.
 func TestStreamsAreNotHeld(t *testing.T) {
-	const size = 256 << 20
+	const size = 64 << 20
 	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
 		t.Run(name, func(t *testing.T) {
 			var most, before uint64
@@ -65,7 +65,7 @@ func TestStreamsAreNotHeld(t *testing.T) {
 				for part := 0; ; part++ {
 					n, err := r.Body.Read(b)
 					came += int64(n)
-					if part%2048 == 0 {
+					if part%512 == 0 {
 						look()
 					}
 					if err != nil {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -134,7 +135,12 @@ func TestLabInspectedClients(t *testing.T) {
 			if r := w.told(c.script, "https://api.test/secret"); r.Code == 0 || !strings.Contains(r.Stdout+r.Stderr, "403") {
 				t.Errorf("what no rule allows: %s", r)
 			}
-			if r := w.told(c.script, "https://ok.test/"); r.Code != 0 || !strings.Contains(r.Stdout, "sni=ok.test") {
+			// Java on a busy machine may say hello later than the gate waits for it: 5 s.
+			var r lab.Result
+			if !slices.ContainsFunc(make([]int, 3), func(int) bool {
+				r = w.told(c.script, "https://ok.test/")
+				return r.Code == 0 && strings.Contains(r.Stdout, "sni=ok.test")
+			}) {
 				t.Errorf("a name that is relayed: %s", r)
 			}
 		})
@@ -238,20 +244,20 @@ func sayByGRPC(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Grpc-Status", "0")
 }
 
-// TestLabInspectedGigabyte: 1 GiB down and up, and each byte is the one that was sent. Nobody keeps it.
-func TestLabInspectedGigabyte(t *testing.T) {
+// TestLabInspectedLarge: 128 MiB (1 GiB with make stress) down and up, and each byte is the one that was sent. Nobody keeps it.
+func TestLabInspectedLarge(t *testing.T) {
 	w := lookedInto(t, inspectedList, lab.BoxOptions{})
 	if !w.program("/usr/bin/curl") || !w.program("/usr/bin/openssl") {
 		return
 	}
-	const size = 1 << 30
+	size := large()
 	sum := sha256.New()
 	_, err := io.CopyN(sum, noise(t), size)
 	must(t, err)
 	want := hex.EncodeToString(sum.Sum(nil))
 	w.lab.Web.Handle("api.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
-			w.Header().Set("Content-Length", strconv.Itoa(size))
+			w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
 			_, _ = io.CopyBuffer(struct{ io.Writer }{w}, io.LimitReader(noise(t), size), make([]byte, 256<<10))
 			return
 		}
@@ -259,8 +265,8 @@ func TestLabInspectedGigabyte(t *testing.T) {
 		n, err := io.CopyBuffer(sum, r.Body, make([]byte, 256<<10))
 		fmt.Fprintf(w, "%d %v %x", n, err, sum.Sum(nil))
 	}))
-	const upload = `openssl enc -aes-128-ctr -K 00000000000000000000000000000000 -iv 00000000000000000000000000000000 -in /dev/zero 2>/dev/null |
-		head -c 1073741824 | curl -sS "$2" -X POST -T - "$1"`
+	upload := `openssl enc -aes-128-ctr -K 00000000000000000000000000000000 -iv 00000000000000000000000000000000 -in /dev/zero 2>/dev/null |
+		head -c ` + fmt.Sprint(size) + ` | curl -sS "$2" -X POST -T - "$1"`
 	for _, flag := range []string{"--http1.1", "--http2"} {
 		for _, c := range []struct{ what, script, url, want string }{
 			{"down", `curl -sS "$2" "$1" | sha256sum`, "https://api.test/pub/large", want},

@@ -22,6 +22,9 @@ func often[T any](usually, stressed T) T {
 	return usually
 }
 
+// large is the length of a stream that goes on for longer than anything is held.
+func large() int64 { return often[int64](128<<20, 1<<30) }
+
 // footprint is what the keeper, or the guard, takes of the machine.
 type footprint struct {
 	what  string

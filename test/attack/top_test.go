@@ -122,7 +122,7 @@ func TestLabTop(t *testing.T) {
 	if lines["evil.test"] != "evil.test" || lines["1.1.1.1:443"] != "1.1.1.1:443" {
 		t.Errorf("refused are %+v", after.Refused)
 	}
-	if len(after.Requests) != 1 || after.Requests[0].Target != "wish.test" || len(after.Ending) < 3 || len(after.Parts) < 3 || len(after.Asked) != 1 {
+	if len(after.Requests) != 1 || after.Requests[0].Target != "wish.test" || len(after.Ending) < 3 || len(after.Parts) < 3 || len(after.Asked) == 0 {
 		t.Errorf("it shows %+v", after)
 	}
 }

@@ -97,21 +97,20 @@ func (f *Form) encoded(c byte) *Refusal {
 		}
 		f.skip = false
 		return f.name(name)
-	case f.skip:
-	case c == '=':
+	default: // of a name, which ends with '='
 		f.skip = true
 		return f.name(string(f.word))
-	default:
-		f.keep(c, maxParameter)
 	}
-	return nil
 }
 
+// inValue is within a value, or a name, which is kept.
 func (f *Form) inValue(p []byte) int {
-	if !f.skip {
-		return 0
+	if f.skip {
+		return until(p, "&;\n")
 	}
-	return until(p, "&;\n")
+	n := until(p, "&;\n=")
+	f.word = append(f.word, p[:min(n, max(0, maxParameter+1-len(f.word)))]...)
+	return n
 }
 
 // until is how many bytes of p stand in front of the first of some characters.
