@@ -73,7 +73,7 @@ test:
 ## test-all: everything, as .ci/run does: each packet filter, mode, image, agent and place, gVisor, lint (needs root)
 test-all: export NOT_RACED = ^(TestContainer|TestLabScorecard$$)
 test-all:
-	@test/run.sh "test-race" "test-attack test-lab-xtables-nft test-lab-up test-lab-sidecar test-lab-xtables-legacy" "lint test-gvisor" \
+	@test/run.sh "test-race lint test-gvisor" "test-attack test-lab-xtables-nft test-lab-up test-lab-sidecar test-lab-xtables-legacy" \
 		"test-container test-images test-agents" "test-places scorecard"
 
 test-prepare:
