@@ -72,11 +72,14 @@ watch() {
   done
 }
 
-# run TARGET: its output is kept, its time and its end are noted.
+# run TARGET [TESTS]: its output is kept, its time and its end are noted. TESTS is a pattern of those that are run.
 run() {
+  local only=() tests=${2:-}
+  tests=${tests//\$/\$\$} # make's own sign
+  [ -z "$tests" ] || only=("GOFLAGS=$GOFLAGS -run=$tests" "FILTER_LAB=$tests" "MODE_LAB=$tests")
   local from=$SECONDS rc=0 verdict results
   say "$1 begins"
-  setsid make --no-print-directory "$1" </dev/null >"$logs/$1.log" 2>&1 &
+  setsid make --no-print-directory "$1" ${only[@]+"${only[@]}"} </dev/null >"$logs/$1.log" 2>&1 &
   echo $! >"$logs/$1.pid"
   wait $! || rc=$?
   rm "$logs/$1.pid"
@@ -115,16 +118,31 @@ done
 wait "${streaming[@]}"
 
 # A target that fails beside the others is run once more, alone, where AGENT_INIT_TEST_AGAIN=1: that tells what a busy
-# machine did to a test from what is broken. It is named all the same.
+# machine did to a test from what is broken. It is named all the same. Where it says which tests failed, just those are.
 unstable=()
+
+# failed_tests LOG: their names, with | between them; none if something else failed too.
+failed_tests() {
+  if grep -qE '^(panic:|fatal error:|scorecard FAILED)|\[(build|setup) failed\]|^WARNING: DATA RACE' "$1"; then return 0; fi
+  sed -nE 's/^--- FAIL: ([A-Za-z0-9_]+) .*/\1/p' "$1" | sort -u | paste -sd'|'
+}
+
 again() {
-  local target=$1 rc
+  local target=$1 rc only name
   read -r rc _ <"$logs/$target.result" || return 0
   if [ "$rc" -eq 0 ] || [ "${AGENT_INIT_TEST_AGAIN:-}" != 1 ]; then return 0; fi
   mv "$logs/$target.log" "$logs/$target.first"
-  (AGENT_INIT_TEST_RUN=$engine-0 && export AGENT_INIT_TEST_RUN && run "$target") &
+  only=$(failed_tests "$logs/$target.first")
+  (AGENT_INIT_TEST_RUN=$engine-0 && export AGENT_INIT_TEST_RUN && run "$target" "${only:+^($only)\$}") &
   wait $! # a signal ends this, and not what stands in the foreground
   read -r rc _ <"$logs/$target.result"
+  for name in ${only//|/ }; do
+    grep -q "^--- PASS: $name " "$logs/$target.log" || [ "$rc" -ne 0 ] || {
+      echo "$name was not run again" | tee -a "$logs/$target.log"
+      rc=1
+      sed -i "s/^0 /1 /" "$logs/$target.result"
+    }
+  done
   [ "$rc" -ne 0 ] || unstable+=("$target")
 }
 for target in "${targets[@]}"; do again "$target"; done
