@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agent-init/agent-init/allowlist.d"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/state/ask"
@@ -60,6 +61,9 @@ func (g *guard) propose(ctx context.Context, limit *budget.Pace, p control.Peer,
 	}
 	if rule := deniedBy(g.policy.Load(), line.Text); rule != nil {
 		return ask.Refuse(fault.Usage, "ask for the rule to be taken out", "the rule %s denies it, at %s", rule, rule.Source)
+	}
+	for _, c := range g.policy.Load().Above(line.Text, allowlist.Files) {
+		return ask.Refuse(fault.Usage, "ask for less, or ask whoever made the ceiling: docs/ceiling.md", "%s is %s", c.Text, c)
 	}
 	got, err := g.asks.Ask(ctx, wire.Message{Op: wire.OpRequest, Name: line.Text, Text: wire.PlainText(r.Reason), UID: p.UID, PID: uint32(p.PID)})
 	switch {

@@ -112,7 +112,7 @@ func (p *approver) set(do func()) {
 }
 
 // answering is a confined box whose policy has approvals, with what else settings say, and answers as files of a volume.
-func answering(t *testing.T, l *lab.Lab, settings, more string) (w *world, p *approver, files string) {
+func answering(t *testing.T, l *lab.Lab, settings, more string, besides ...lab.File) (w *world, p *approver, files string) {
 	t.Helper()
 	p = &approver{T: t, ids: map[string]bool{}, polled: map[string]string{}}
 	l.DNS.SetAddrs("ask.example.com", "45.30.50.7", "2a0f:30::57")
@@ -123,12 +123,12 @@ func answering(t *testing.T, l *lab.Lab, settings, more string) (w *world, p *ap
 	files = t.TempDir()
 	w = confineIn(t, l, "ok.test\n", lab.BoxOptions{
 		Binds: []lab.Bind{{Source: files, Target: "/etc/answers"}},
-		Files: []lab.File{
+		Files: append(besides, []lab.File{
 			{Path: "/etc/agent-init/policy.yaml", Data: []byte("notify: {webhook: {to: 'https://ask.example.com/hook'}}\napprovals: {secret: 'file:/run/secrets/approvals', directory: /etc/answers, " + settings + "}\n" + more)},
 			{Path: "/run/secrets/approvals", Data: []byte(approvalSecret + "\n"), Mode: 0o400},
 			{Path: "/etc/answers/.keep"},
 			{Path: bundle, Data: l.CA.PEM},
-		}})
+		}...)})
 	return w, p, files
 }
 
@@ -295,6 +295,29 @@ func (w *world) swap(t *testing.T, files string, lines map[string]string) {
 		must(t, os.Symlink("..data/"+name, filepath.Join(files, name)))
 	}
 	must(t, os.Rename(dir, filepath.Join(files, "..data")))
+}
+
+// TestLabApprovalCeiling: a person far away allows nothing above the ceiling, be it lowered after they were asked.
+func TestLabApprovalCeiling(t *testing.T) {
+	l := newLab(t)
+	w, p, files := answering(t, l, "most: 1h", "", ceilings("ok.test\nask.example.com\nnew.test\nsub.new.test\n", "ok.test\nask.example.com\nnew.test\n")...)
+	if r := w.launch("agent-init", "request", "more.test").Wait(0); r.Code != 64 || !strings.Contains(r.Stderr, "more.test is above the ceiling: no line of it admits this\n  remedy: ask for less, or") {
+		t.Error(r)
+	}
+	w.asks("sub.new.test")
+	lowered := p.last("sub.new.test")
+	w.raise(2)
+	w.root("agent-init", "reload")
+	drop(t, files, "lowered", lowered.answer("allow", 60))
+	w.refusedAnswer("file lowered", "no such request waits: it was decided or forgotten, or this answer was used")
+	w.blocked("resolve", "sub.new.test")
+	w.blocked("resolve", "more.test")
+
+	w.asks("new.test")
+	drop(t, files, "good", p.last("new.test").answer("allow", 60))
+	w.audited("the grant", func(e event) bool { return e.Kind == "grant" && e.Verdict == "allow" && e.Name == "new.test" })
+	w.works("resolve", "new.test")
+	w.unasked("sub.new.test", "more.test")
 }
 
 // TestLabApprovalWays: an answer comes back with the webhook's, or is asked for; and nothing else that a server sends.
