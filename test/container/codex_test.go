@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestCodexStart: Codex is signed in once with each key, and no more where the broker has it; a person's own sign-in stays.
@@ -41,8 +42,13 @@ func TestCodexStart(t *testing.T) {
 		t.Errorf("with a route, it is signed in %d times, with %q", logins, auth)
 	}
 	start(home, "third")
-	if err := os.WriteFile(filepath.Join(home, "auth.json"), []byte("a person's, since"), 0o600); err != nil {
+	since := filepath.Join(home, "auth.json")
+	if err := os.WriteFile(since, []byte("a person's, since"), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	// A file's time is the kernel's last tick (current_time of fs/inode.c): both could have been written within one.
+	if later := time.Now().Add(time.Second); os.Chtimes(since, later, later) != nil {
+		t.Fatal("no time can be set")
 	}
 	if auth, logins := start(home, "", "OPENAI_BASE_URL=http://127.0.0.1:1/openai/v1"); auth != "a person's, since" || logins != 3 {
 		t.Errorf("with a route, the person's later sign-in became %q", auth)
