@@ -77,9 +77,6 @@ func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside boo
 	return report, nil
 }
 
-// notAllowed are names that surely exist and that a policy seldom allows.
-var notAllowed = [...]string{"example.com", "example.net", "example.org", "www.iana.org"}
-
 // knownNames are names under which a policy may allow, on purpose, an address that the standard plan tries.
 var knownNames = map[string][]string{
 	"1.1.1.1":              {"one.one.one.one", "cloudflare-dns.com"},
@@ -108,7 +105,7 @@ func brokered(p *policy.Policy) (names []string) {
 func (k *keeper) selfTestPlan() selftest.Plan {
 	p := k.book.policy()
 	var denied []string
-	for _, name := range append(brokered(p), notAllowed[:]...) {
+	for _, name := range append(brokered(p), selftest.NotAllowed()...) {
 		if !p.Lookup(name).Allowed {
 			denied = append(denied, name)
 		}

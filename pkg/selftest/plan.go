@@ -20,6 +20,8 @@
 //	             a process of another network that the agent may look into
 //	block        what the policy adds to the above
 //	inspected    a request that no rule allows, to a name that the broker looks into
+//	gateway      a denied name, asked for at a gateway's own addresses over TLS and HTTP, and whether it has other services
+//	other-name   a denied name, asked for at the addresses of a name that must be reachable
 //	required     resolved, connected to, and on 443 a verified TLS handshake
 //	reach        what the policy adds to that
 //
@@ -30,6 +32,7 @@ package selftest
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -57,6 +60,10 @@ type Plan struct {
 
 	// Observed says that all is let through and logged: the plan needs no denied names, nor DNS, TCP and UDP servers.
 	Observed bool `json:"observed,omitempty"`
+
+	// Gateways are the addresses of a wall that is in another container. Then what is tried besides is what that serves, and
+	// what is not tried is what this process is privileged to: it may be root.
+	Gateways []netip.Addr `json:"gateways,omitempty"`
 
 	// Relayed are TCP ports on which the wall itself may accept a connection before it refuses to pass it on. To these,
 	// tcp, metadata and block say what a client of TLS or HTTP says, and must get no answer but the wall's own refusal.
@@ -100,6 +107,28 @@ func DefaultPlan(denied ...string) Plan {
 	return p
 }
 
+// GatewayPlan returns the standard plan for an agent of a gateway's. Allowed says what the policy allows of names and
+// addresses: that is not among what must be blocked.
+func GatewayPlan(gateways []netip.Addr, reach []Target, allowed func(string) bool) Plan {
+	var denied []string
+	for _, name := range NotAllowed() {
+		if !allowed(name) {
+			denied = append(denied, name)
+		}
+	}
+	p := DefaultPlan(denied...)
+	allowedAt := func(a netip.AddrPort) bool { return allowed(a.Addr().String()) }
+	p.TCP, p.UDP = slices.DeleteFunc(p.TCP, allowedAt), slices.DeleteFunc(p.UDP, allowedAt)
+	p.Ping = slices.DeleteFunc(p.Ping, func(a netip.Addr) bool { return allowed(a.String()) })
+	p.Gateways, p.Reach = gateways, reach
+	return p
+}
+
+// NotAllowed are names that surely exist and that a policy seldom allows.
+func NotAllowed() []string {
+	return []string{"example.com", "example.net", "example.org", "www.iana.org"}
+}
+
 // Missing names what a plan can't do without: a self-test that tries nothing would pass anywhere.
 func (p Plan) Missing() []string {
 	var m []string
@@ -116,5 +145,8 @@ func (p Plan) Missing() []string {
 	}
 	need("addresses to ping", len(p.Ping))
 	need("metadata addresses", len(p.Metadata))
+	if len(p.Gateways) > 0 {
+		need("names to reach", len(p.Reach))
+	}
 	return m
 }

@@ -108,6 +108,7 @@ var titles = map[string]string{
 	"tcp": "TCP to public addresses", "udp": "UDP/443 (QUIC)", "ping": "ICMP echo", "metadata": "cloud metadata",
 	"raw-socket": "raw sockets", "packet-socket": "packet sockets", "vsock-socket": "host sockets (vsock)",
 	"net-admin": "network administration", "become-root": "becoming root", "other-network": "other networks' processes",
+	"gateway": "the gateway's own services", "other-name": "denied name, allowed address",
 }
 
 // row is one line of the table: one failed check, or all good ones of a kind.

@@ -21,24 +21,32 @@ import (
 
 func (p plan) connectAddr(a netip.AddrPort) attempt {
 	return func(ctx context.Context) outcome {
+		if slices.Contains(p.Relayed, a.Port()) {
+			return askAt(ctx, a, p.name())
+		}
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", a.String())
-		relayed := slices.Contains(p.Relayed, a.Port())
-		switch {
-		case relayed && errors.Is(err, unix.ECONNRESET):
-			return blocked(cut)
-		case err != nil:
+		if err != nil {
 			return refusal(err)
 		}
-		defer conn.Close()
-		if relayed {
-			return p.talk(ctx, conn, a)
-		}
+		conn.Close()
 		return answered("over TCP")
 	}
 }
 
-// connectName resolves a name as programs do and tries every address of it, all at once: none may take the time of
-// another, which would then count as blocked without having been tried.
+// askAt asks for a name at an address where the wall itself may accept a connection.
+func askAt(ctx context.Context, a netip.AddrPort, name string) outcome {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", a.String())
+	switch {
+	case errors.Is(err, unix.ECONNRESET):
+		return blocked(cut)
+	case err != nil:
+		return refusal(err)
+	}
+	defer conn.Close()
+	return talk(ctx, conn, a.Port(), name)
+}
+
+// connectName resolves a name as programs do and tries every address of it.
 func (p plan) connectName(r *net.Resolver, t selftest.Target) attempt {
 	return func(ctx context.Context) outcome {
 		addrs, err := r.LookupNetIP(ctx, "ip", t.Name)
@@ -54,24 +62,30 @@ func (p plan) connectName(r *net.Resolver, t selftest.Target) attempt {
 		default: // SERVFAIL, REFUSED, or no server could be reached: whichever, no address
 			return blocked("no DNS answer")
 		}
-		found := make([]outcome, len(addrs))
-		var wg sync.WaitGroup
-		for i, a := range addrs {
-			wg.Go(func() { found[i] = p.connectAddr(netip.AddrPortFrom(a.Unmap(), t.Port))(ctx) })
-		}
-		wg.Wait()
-		worst := unknown(errors.New("no address"))
-		for i, o := range found {
-			at := addrs[i].Unmap()
-			if o.got == selftest.Reachable {
-				return answered("over TCP at %s", at)
-			}
-			if i == 0 || o.got == selftest.Unknown {
-				worst = outcome{o.got, fmt.Sprintf("%s at %s", o.detail, at)}
-			}
-		}
-		return worst
+		return worstOf(addrs, t.Port, func(a netip.AddrPort) outcome { return p.connectAddr(a)(ctx) })
 	}
+}
+
+// worstOf tries each address, all at once: none may take the time of another, which would then count as blocked without
+// having been tried.
+func worstOf(addrs []netip.Addr, port uint16, try func(netip.AddrPort) outcome) outcome {
+	found := make([]outcome, len(addrs))
+	var wg sync.WaitGroup
+	for i, a := range addrs {
+		wg.Go(func() { found[i] = try(netip.AddrPortFrom(a.Unmap(), port)) })
+	}
+	wg.Wait()
+	worst := unknown(errors.New("no address"))
+	for i, o := range found {
+		o.detail = fmt.Sprintf("%s at %s", o.detail, addrs[i].Unmap())
+		if o.got == selftest.Reachable {
+			return o
+		}
+		if i == 0 || o.got == selftest.Unknown {
+			worst = o
+		}
+	}
+	return worst
 }
 
 // sendQUIC sends a packet of a version that no QUIC server has, which each answers (RFC 9000, section 6.1).
@@ -157,18 +171,18 @@ const deniedHere = "\x15\x03\x03\x00\x02\x02\x31"
 const cut = "cut before an answer" // the end of a connection that the wall took and does not pass on
 
 // talk says what makes a server answer, on a connection that someone has accepted.
-func (p plan) talk(ctx context.Context, conn net.Conn, a netip.AddrPort) outcome {
+func talk(ctx context.Context, conn net.Conn, port uint16, name string) outcome {
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	var answer []byte
 	var err error
-	if a.Port() == 80 {
-		answer, err = p.request(conn)
+	if port == 80 {
+		answer, err = request(conn, name)
 		if _, body, ok := bytes.Cut(answer, []byte("\r\n\r\n")); ok &&
 			bytes.HasPrefix(answer, []byte("HTTP/1.1 403 ")) && bytes.Contains(body, []byte(refusedHere)) {
 			return blocked("refused with 403")
 		}
 	} else {
-		if answer, err = p.hello(ctx, conn); string(answer) == deniedHere {
+		if answer, err = hello(ctx, conn, name); string(answer) == deniedHere {
 			return blocked("refused with an alert of TLS")
 		}
 	}
@@ -198,8 +212,8 @@ func (p plan) name() string {
 
 const maxAnswer = 64 << 10
 
-func (p plan) request(conn net.Conn) ([]byte, error) {
-	if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", p.name()); err != nil {
+func request(conn net.Conn, name string) ([]byte, error) {
+	if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", name); err != nil {
 		return nil, err
 	}
 	answer, err := io.ReadAll(io.LimitReader(conn, maxAnswer))
@@ -210,10 +224,10 @@ func (p plan) request(conn net.Conn) ([]byte, error) {
 }
 
 // hello begins a TLS handshake and returns what came back.
-func (p plan) hello(ctx context.Context, conn net.Conn) ([]byte, error) {
+func hello(ctx context.Context, conn net.Conn, name string) ([]byte, error) {
 	c := &heard{Conn: conn}
 	// Whose certificate comes doesn't matter: that one comes does.
-	err := tls.Client(c, &tls.Config{ServerName: p.name(), InsecureSkipVerify: true}).HandshakeContext(ctx)
+	err := tls.Client(c, &tls.Config{ServerName: name, InsecureSkipVerify: true}).HandshakeContext(ctx)
 	return c.got, err
 }
 

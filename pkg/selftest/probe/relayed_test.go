@@ -68,7 +68,7 @@ func TestRelayed(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer conn.Close()
-				o = p.talk(ctx, conn, netip.AddrPortFrom(a.Addr(), 80))
+				o = talk(ctx, conn, 80, p.name())
 			} else {
 				o = p.connectAddr(a)(ctx)
 			}
@@ -106,7 +106,7 @@ func TestRelayedServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if o := p.talk(t.Context(), conn, netip.MustParseAddrPort("192.0.2.1:80")); o.got != selftest.Reachable {
+	if o := talk(t.Context(), conn, 80, p.name()); o.got != selftest.Reachable {
 		t.Errorf("%+v", o)
 	}
 }

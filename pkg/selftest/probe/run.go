@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -79,6 +80,11 @@ func probesOf(p plan, resolvConf string) []probe {
 	if len(system) == 0 {
 		system = nameservers(resolvConf)
 	}
+	for _, a := range p.Gateways {
+		if at := netip.AddrPortFrom(a, 53); !slices.Contains(system, at) {
+			system = append(slices.Clip(system), at)
+		}
+	}
 	for _, missing := range p.Missing() {
 		block("plan", missing, "", func(context.Context) outcome { return unknown(errors.New("the plan has none")) })
 	}
@@ -111,8 +117,13 @@ func probesOf(p plan, resolvConf string) []probe {
 		block("ping", a.String(), family(a), ping(a))
 	}
 	tryAddrs("metadata", p.Metadata, p.connectAddr)
-	for _, pp := range privileges {
-		block(pp.name, pp.target, "", pp.run)
+	if len(p.Gateways) == 0 {
+		for _, pp := range privileges {
+			block(pp.name, pp.target, "", pp.run)
+		}
+	}
+	for _, pr := range p.throughGateway(resolver) {
+		block(pr.check.Name, pr.check.Target, pr.check.Family, pr.run)
 	}
 	tryNames("block", p.Block...)
 	for _, t := range p.Inspected {
