@@ -45,7 +45,7 @@ func (c *muted) Write(b []byte) (int, error) {
 
 // Behind a gateway, each of its own services is found, and a gate that minds addresses alone; and nothing of this
 // process's privileges is tried.
-func TestKernelGateway(t *testing.T) {
+func TestKernelBehindGateway(t *testing.T) {
 	ca := newAuthority(t)
 	serve := ca.issue(t, requiredName, time.Now().Add(time.Hour))
 	gateway := netip.MustParseAddr("127.0.0.2")
@@ -71,16 +71,19 @@ func TestKernelGateway(t *testing.T) {
 	at := netip.AddrPortFrom(netip.MustParseAddr(requiredAddr), 443)
 	stop := listenTCP(t, at, gate(serve, func(name string) bool { return name == requiredName }))
 	prove()
+	var services []string
+	var stops []func()
 	for _, port := range gatewayPorts() {
 		service := netip.AddrPortFrom(gateway, port)
-		stop := listenTCP(t, service, func(c net.Conn) { io.WriteString(c, "SSH-2.0-x\r\n") })
-		prove("gateway " + service.String())
-		stop()
+		services = append(services, "gateway "+service.String())
+		stops = append(stops, listenTCP(t, service, func(c net.Conn) { io.WriteString(c, "SSH-2.0-x\r\n") }))
 	}
 	quic := netip.AddrPortFrom(gateway, 443)
-	stopUDP := listenUDP(t, quic, asQUIC)
-	prove("gateway " + quic.String() + "/udp")
-	stopUDP()
+	stops = append(stops, listenUDP(t, quic, asQUIC))
+	prove(append(services, "gateway "+quic.String()+"/udp")...)
+	for _, stop := range stops {
+		stop()
+	}
 	// The gate of a gateway that answers with its own address refuses there as well.
 	stopGate := listenTCP(t, quic, gate(serve, func(string) bool { return false }))
 	prove()
