@@ -1,6 +1,6 @@
 #!/bin/sh
-# kubernetes.sh gets what the tests of the Kubernetes manifests need, and prints the program that checks
-# them: test/kubecheck, made of Kubernetes' own code, which takes minutes to build, once for each version.
+# kubernetes.sh gets what the tests of the Kubernetes manifests need, and prints where kustomize is, and the program that
+# checks manifests: test/kubecheck, made of Kubernetes' own code, which takes minutes to build, once for each version.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -15,4 +15,6 @@ if [ ! -x "$program" ]; then
 	(cd test/kubecheck && CGO_ENABLED=0 nice go build -o "$program.part" .) >&2
 	mv "$program.part" "$program"
 fi
+render=$(test/render.sh)
 echo "AGENT_INIT_KUBECHECK=$program"
+echo "AGENT_INIT_RENDER=$render"
