@@ -319,8 +319,8 @@ func TestKernelWithoutCapKill(t *testing.T) {
 		}{
 			{"polite", `trap 'exit 8' TERM; echo ready; while :; do sleep 0.02; done`, 8, ""},
 			{"stubborn", stubborn + `setsid sleep 1000 & echo ready; while :; do sleep 1; done`, 137, ""},
-			{"the rest", `setsid sh -c 'trap "echo polite end; exit" TERM; echo ready; while :; do sleep 0.02; done' &
-				trap 'exit 5' TERM; while :; do sleep 0.02; done`, 5, "polite end"},
+			{"the rest", `trap 'exit 5' TERM; setsid sh -c 'trap "echo polite end; exit" TERM; echo ready; while :; do sleep 0.02; done' &
+				while :; do sleep 0.02; done`, 5, "polite end"},
 		} {
 			t.Run(string(k)+" "+c.name, func(t *testing.T) {
 				b := start(t, boxOptions{kind: k, noKill: true}, initSpec{
