@@ -10,6 +10,7 @@ if [ ! -d "$programs" ]; then
 	mkdir -p "$cache"
 	rm -rf "$cache"/render-*
 	part=$(mktemp -d "$cache/part.XXXXXX")
+	trap 'rm -rf "$part"' EXIT # of a build that failed
 	echo "render.sh: building kustomize" >&2
 	(cd test/render && CGO_ENABLED=0 nice go build -trimpath -ldflags='-s -w' -o "$part/" tool) >&2
 	mv "$part" "$programs"
