@@ -37,6 +37,9 @@ func (x *exchange) answering() (a *answer, ok bool) {
 		cancel(nil)
 		x.body.drop()
 		forget()
+		if x.up != nil {
+			x.caller.refusing.Store(true) // the server may have had enough of it before its end
+		}
 		x.caller.Close()
 		x.proxy.under.Done()
 	}

@@ -8,6 +8,9 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
+
+	"github.com/agent-init/agent-init/pkg/broker/linger"
 )
 
 const (
@@ -35,12 +38,15 @@ func newCallers(c Config) *callers {
 // caller is one connection of a client. It carries one request: what follows that is read by nobody.
 type caller struct {
 	net.Conn
+	ctx context.Context // ends as the broker does
 	all *callers
 
 	once    sync.Once // asks whose it is, before the first byte is read
 	refused error
 	counted bool
 	uid     uint32
+
+	refusing atomic.Bool // it may be sending what nobody reads
 }
 
 var errStranger = errors.New("not a user who may ask the broker")
@@ -63,7 +69,7 @@ func (l listener) Accept() (net.Conn, error) {
 		<-l.all.free
 		return nil, err
 	}
-	c := &caller{Conn: conn, all: l.all}
+	c := &caller{Conn: conn, ctx: l.ctx, all: l.all}
 	l.all.mu.Lock()
 	l.all.conns[c] = struct{}{}
 	l.all.mu.Unlock()
@@ -113,6 +119,9 @@ func (c *caller) known() bool { return c.counted && len(c.all.UIDs) > 0 }
 
 // Close closes it, and makes room for another.
 func (c *caller) Close() error {
+	if c.refusing.Swap(false) {
+		linger.Over(c.ctx, c.Conn)
+	}
 	c.all.mu.Lock()
 	if _, open := c.all.conns[c]; open {
 		delete(c.all.conns, c)

@@ -2,8 +2,10 @@ package broker
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -226,5 +228,30 @@ func TestConnectionsOfOneUser(t *testing.T) {
 	}
 	if conns[1].count(7) {
 		t.Error("a closed connection counts")
+	}
+}
+
+// TestRefusedWhileItSends: a client that looks for an answer only when it has sent all hears why it is refused.
+func TestRefusedWhileItSends(t *testing.T) {
+	r := hubOf(t, newAPI(t, false, nil), route.Git{Write: true, Branches: []string{"agent/*"}}, nil)
+	for path, status := range map[string]string{
+		"/none":                        "403",
+		"/github/o/r/git-receive-pack": "200", // with a report of what was refused
+	} {
+		conn, err := net.Dial("tcp", r.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const size = 16 << 20 // more than sockets hold
+		_, err = io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: "+r.addr+"\r\nAuthorization: Bearer "+token+
+			"\r\nContent-Type: "+pushType+"\r\nContent-Length: "+strconv.Itoa(size)+"\r\n\r\n"+
+			commandTo("refs/heads/main")+strings.Repeat("x", size-len(commandTo("refs/heads/main"))))
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		if got, _ := io.ReadAll(conn); !strings.HasPrefix(string(got), "HTTP/1.1 "+status) {
+			t.Errorf("%s: %q", path, got)
+		}
+		conn.Close()
 	}
 }

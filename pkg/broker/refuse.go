@@ -73,6 +73,7 @@ func (x *exchange) refuse(w http.ResponseWriter, n *no) {
 	for name, v := range head {
 		w.Header()[name] = v
 	}
+	x.caller.refusing.Store(true)
 	w.WriteHeader(status)
 	w.Write(body)
 	http.NewResponseController(w).Flush() // whoever records takes their time

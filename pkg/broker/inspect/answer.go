@@ -79,6 +79,10 @@ func (x *exchange) forward(w http.ResponseWriter, out *http.Request) {
 		x.control.EnableFullDuplex() // an answer may begin before the request is over, as in HTTP/2
 	}
 	resp, err := x.ask(w, out)
+	if err == nil && x.body.why() != nil { // it answers what was cut off
+		resp.Body.Close()
+		err = x.body.why()
+	}
 	if err != nil {
 		x.refuse(w, x.fault(err))
 		return

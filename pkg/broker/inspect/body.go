@@ -255,6 +255,7 @@ func (b *body) Close() error { return nil }
 func (b *body) leave() {
 	b.stop(refusal(gone, "the request is over"))
 	if b.from != nil && b.x.asked.ProtoMajor == 1 && !b.whole.Load() && b.sent.Load() != b.x.asked.ContentLength {
+		b.x.conn.unread.Store(true)
 		b.x.control.SetReadDeadline(time.Now())
 	}
 }

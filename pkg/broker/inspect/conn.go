@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/agent-init/agent-init/pkg/broker/linger"
 )
 
 // conn is one connection of a client's.
@@ -21,6 +23,7 @@ type conn struct {
 	requests atomic.Int64
 	back     atomic.Int64 // requests that the client took back
 	settled  atomic.Bool  // somebody has recorded how it ended
+	unread   atomic.Bool  // the client may be sending what nobody reads
 	speaks   string       // the protocol that the client has chosen
 	once     sync.Once
 }
@@ -95,6 +98,9 @@ const goodbye = 64
 
 // Close closes it, and records a connection that had no request.
 func (c *conn) Close() error {
+	if c.unread.Swap(false) {
+		linger.Over(c.of.ctx, c.Conn)
+	}
 	err := c.Conn.Close()
 	c.once.Do(func() {
 		c.of.mu.Lock()

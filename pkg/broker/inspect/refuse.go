@@ -55,6 +55,7 @@ func (x *exchange) refuse(w http.ResponseWriter, n *no) {
 	}
 	if x.asked.ProtoMajor == 1 && x.asked.ContentLength != 0 {
 		h.Set("Connection", "close") // else net/http waits for the body before it answers
+		x.conn.unread.Store(true)
 	}
 	h.Set("Content-Type", kind)
 	h.Set("Content-Length", strconv.Itoa(len(body)))

@@ -46,7 +46,11 @@ func (x *exchange) upgrade(w http.ResponseWriter, out *http.Request, resp *http.
 	go func() {
 		select {
 		case <-x.ctx.Done():
-			end(x.ended())
+			n := x.ended()
+			if n.What == gone {
+				n = nil // the end of what the client sends cancels too, and is a good one
+			}
+			end(n)
 		case <-ended:
 		}
 	}()

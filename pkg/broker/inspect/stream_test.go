@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
@@ -260,6 +261,34 @@ func TestMaxUpload(t *testing.T) {
 			t.Error("too much went on")
 		}
 	})
+}
+
+// TestRefusedWhileItSends: a client that looks for an answer only when it has sent all hears why it is refused.
+func TestRefusedWhileItSends(t *testing.T) {
+	r := start(t, nil, func(s *setting) {
+		s.Inspected = any443(route.Request{Path: "/some", MaxUpload: 1000, Rule: "p:1"})
+	})
+	const size = 16 << 20 // more than sockets hold
+	chunk := fmt.Sprintf("%x\r\n%s\r\n", 1<<20, strings.Repeat("x", 1<<20))
+	for head, body := range map[string]string{
+		fmt.Sprintf("Content-Length: %d", size): strings.Repeat("x", size),
+		"Transfer-Encoding: chunked":            strings.Repeat(chunk, size>>20) + "0\r\n\r\n",
+	} {
+		c, err := tls.Dial("tcp", r.front.Addr().String(), &tls.Config{RootCAs: trusted, ServerName: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(c, "POST /some HTTP/1.1\r\nHost: "+name+"\r\n"+head+"\r\n\r\n"+body); err != nil {
+			t.Errorf("%s: %v", head, err)
+		}
+		if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != 413 {
+			t.Errorf("%s: %v %v", head, resp, err)
+		}
+		c.Close()
+		if e := r.event(); e.Status != 413 {
+			t.Errorf("%+v", e)
+		}
+	}
 }
 
 // TestGraphQL: what goes on is what was judged.
