@@ -2,6 +2,7 @@ package attack
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -211,4 +212,52 @@ func TestLabCeilingStart(t *testing.T) {
 	put(6, "domains: [ok.test, evil.test]\n")
 	w.did("reload")
 	w.works("resolve", "evil.test")
+}
+
+// TestLabCeilingMany: a ceiling that is changed in one place closes in many containers that have it mounted. make stress
+// has two hundred of them, and says how long that takes.
+func TestLabCeilingMany(t *testing.T) {
+	l := newLab(t)
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	set := func(version string) {
+		if err := os.WriteFile(dir+"/new", []byte(version), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(dir+"/new", dir+"/org.txt"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("ok.test\n45.30.9.9:8443\n")
+	worlds := make([]*world, often(6, 200))
+	for i := range worlds {
+		worlds[i] = startIn(t, l, "ok.test\n45.30.9.9:8443\n", lab.BoxOptions{
+			Binds: []lab.Bind{{Source: dir, Target: "/etc/agent-init/ceiling.d"}},
+		}, "agent-init", "run", "--", "sleep", "infinity")
+	}
+	flows := make([]*lab.Process, len(worlds))
+	for i, w := range worlds {
+		w.ready()
+		flows[i] = w.asAgent(w.box, "tcp", "-hold", "1h", "45.30.9.9:8443")
+	}
+	for i, w := range worlds {
+		if !eventually(lab.Patience, func() bool { return len(w.box.Packets(lab.ToAddr("45.30.9.9"))) > 3 }) {
+			t.Fatalf("the address is not open: %s", flows[i].Stdout())
+		}
+	}
+	changed := time.Now()
+	set("ok.test\n")
+	for i, f := range flows {
+		select {
+		case <-f.Done():
+		case <-time.After(lab.Patience):
+			t.Fatalf("container %d: the flow outlives its ceiling", i)
+		}
+	}
+	t.Logf("closed in %d containers within %v", len(worlds), time.Since(changed).Round(time.Millisecond))
+	for _, w := range worlds {
+		w.blocked("tcp", "45.30.9.9:8443")
+	}
 }
