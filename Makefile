@@ -73,8 +73,8 @@ test:
 ## test-all: everything, as .ci/run does: each packet filter, mode, image, agent and place, gVisor, lint (needs root)
 test-all: export NOT_RACED = ^(TestContainer|TestLabScorecard\b)
 test-all:
-	@test/run.sh "test-race lint test-gvisor" "test-attack test-lab-xtables-nft test-lab-up test-lab-sidecar test-lab-xtables-legacy" \
-		"test-container test-images test-agents" "test-places scorecard"
+	@test/run.sh "test-race lint test-gvisor test-agents" "test-attack test-lab-xtables-nft test-lab-up test-lab-sidecar test-lab-xtables-legacy" \
+		"test-container test-images" "test-places scorecard"
 
 test-prepare:
 	@test/prepare.sh all
