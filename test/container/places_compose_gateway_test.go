@@ -27,7 +27,7 @@ const dockerCaps = "00000000a80425fb"
 // testComposeGateway: the agent is root with all that Docker gives, and reaches what the policy allows by the gateway alone.
 // It tries addresses, the host and names past its own kernel as well.
 func testComposeGateway(t *testing.T, e *engine, n *internet, env []string) {
-	p := newProject(t, e, "gateway.yaml", "gateway.yaml", append(env, "AUTHORITY="+n.authority, "PARENT="+lonelyLink(t, e)))
+	p := newProject(t, e, "gateway.yaml", "gateway.yaml", append(env, "AUTHORITY="+n.authority, "PARENT="+lonelyLink(t, e.netns)))
 	n.forget()
 	sayHelloIn(t, p, n)
 	if r := p.compose("logs", "--no-log-prefix", "proof"); !strings.Contains(r.stdout, "self-test passed") {
@@ -91,8 +91,8 @@ func testComposeGateway(t *testing.T, e *engine, n *internet, env []string) {
 	}
 }
 
-// lonelyLink makes an interface in the engine's namespace that leads to nobody, for a network of the driver macvlan.
-func lonelyLink(t *testing.T, e *engine) string {
+// lonelyLink makes an interface in an engine's namespace that leads to nobody, for a network of the driver macvlan.
+func lonelyLink(t *testing.T, engine string) string {
 	t.Helper()
 	const name = "veth00a6e27" // as the engine names its own
 	far, err := netns.New()
@@ -107,7 +107,7 @@ func lonelyLink(t *testing.T, e *engine) string {
 		}
 		return netlink.LinkSetUp(l)
 	}
-	err = inside(e.netns, func() error {
+	err = inside(engine, func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = name
 		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "far", PeerNamespace: netlink.NsFd(far.FD())}); err != nil {
@@ -122,7 +122,7 @@ func lonelyLink(t *testing.T, e *engine) string {
 		t.Fatalf("an interface that leads nowhere: %v", err)
 	}
 	t.Cleanup(func() {
-		_ = inside(e.netns, func() error {
+		_ = inside(engine, func() error {
 			l, err := netlink.LinkByName(name)
 			if err == nil {
 				err = netlink.LinkDel(l)
