@@ -27,9 +27,12 @@ const dockerCaps = "00000000a80425fb"
 // testComposeGateway: the agent is root with all that Docker gives, and reaches what the policy allows by the gateway alone.
 // It tries addresses, the host and names past its own kernel as well.
 func testComposeGateway(t *testing.T, e *engine, n *internet, env []string) {
-	p := newProject(t, e, "gateway.yaml", "gateway.yaml", append(env, "AUTHORITY="+n.authority, "PARENT="+lonelyLink(t, e.netns)))
+	p := newProject(t, e, "gateway.yaml", "gateway.yaml", append(env, "AGENT_IMAGE="+e.base, "AUTHORITY="+n.authority, "PARENT="+lonelyLink(t, e.netns)))
 	n.forget()
-	sayHelloIn(t, p, n)
+	ask := []string{"agent", "curl", "-sS", "-o", "/dev/null", "-w", "answered with %{http_code}", "https://api.anthropic.com/"}
+	if r := p.compose(args([]string{"run", "--rm"}, trusting(n), ask)...); r.code != 0 || !strings.Contains(r.stdout, "answered with ") {
+		t.Errorf("exit %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
 	if r := p.compose("logs", "--no-log-prefix", "proof"); !strings.Contains(r.stdout, "self-test passed") {
 		t.Errorf("the proof says: %s%s", r.stdout, r.stderr)
 	}
