@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -65,25 +66,24 @@ func testComposeGateway(t *testing.T, e *engine, n *internet, env []string) {
 	}
 	agent.pokes(t, "http", "-insecure", "-addr", "172.30.5.2:443", "https://evil.example.net/")
 	agent.pokes(t, "http", "-addr", "172.30.5.2:80", "http://evil.example.net/")
-	for _, frame := range agent.frames(t, host, outside) {
-		if got := agent.pokes(t, "packet", "eth0", frame); !strings.Contains(got, `"ok":true`) {
-			t.Fatalf("a frame can't be sent: %s", got)
-		}
+	if got := agent.pokes(t, slices.Concat([]string{"packet", "eth0"}, agent.frames(t, host, outside))...); !strings.Contains(got, `"ok":true`) {
+		t.Fatalf("frames can't be sent: %s", got)
 	}
-	if got := agent.pokes(t, "http", "-patient", "-insecure", "https://api.anthropic.com/"); !strings.Contains(got, `"ok":true`) {
+	if got := agent.pokes(t, "http", "-insecure", "https://api.anthropic.com/"); !strings.Contains(got, `"status":404`) {
 		t.Errorf("behind these, by the same way: %s", got)
 	}
 	mustArriveOnlyAt(t, n, "160.79.104.10:443")
 	_, queries := n.seen()
+	ofClaude := regexp.MustCompile(`^([a-z-]+\.)*(anthropic\.com|claude\.(ai|com))\.$`)
 	for _, q := range queries {
-		if q != "api.anthropic.com." && q != "platform.claude.com." && !strings.HasSuffix(q, ".anthropic.com.") && !strings.HasSuffix(q, ".claude.com.") && !strings.HasSuffix(q, ".claude.ai.") {
+		if !ofClaude.MatchString(q) {
 			t.Errorf("a question arrived for %s", q)
 		}
 	}
 
 	p.must("stop", "-t", "1", "gateway")
 	n.forget()
-	for _, op := range [][]string{{"http", "-insecure", "https://api.anthropic.com/"}, {"tcp", "160.79.104.10:443"}, {"dns", "9.9.9.9:53", "api.anthropic.com", "A"}} {
+	for _, op := range [][]string{{"dns", "127.0.0.11:53", "api.anthropic.com", "A"}, {"tcp", "160.79.104.10:443"}, {"dns", "9.9.9.9:53", "api.anthropic.com", "A"}} {
 		if got := agent.pokes(t, op...); strings.Contains(got, `"ok":true`) {
 			t.Errorf("without the gateway: %v: %s", op, got)
 		}
@@ -147,7 +147,7 @@ func (p *project) address(service, network string) string {
 func buildPoke(t *testing.T) string {
 	t.Helper()
 	poke := filepath.Join(t.TempDir(), "poke")
-	build := exec.Command("go", "build", "-o", poke, "./internal/lab/cmd/poke")
+	build := exec.Command("go", "build", "-trimpath", "-o", poke, "./internal/lab/cmd/poke") // as the lab does, which may have built it
 	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build poke: %v: %s", err, out)
