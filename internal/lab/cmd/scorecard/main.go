@@ -24,6 +24,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/agent-init/agent-init/internal/lab"
 	"github.com/agent-init/agent-init/internal/lab/scorecard"
@@ -171,10 +172,12 @@ func (c *card) attack(column *scorecard.Column, place func() *scorecard.Setting)
 	defer c.clean()
 	s := place()
 	c.Logf("attacking: %s", s.Name)
+	begun := time.Now()
 	results, err := scorecard.Run(s, scorecard.Attacks())
 	if err != nil {
 		c.Fatalf("%s: %v", s.Name, err)
 	}
+	c.Logf("attacked: %s, in %.0f s", s.Name, time.Since(begun).Seconds())
 	column.Results = append(column.Results, results)
 	for _, r := range results {
 		if s.Open && len(r.Attack.Try) > 0 && r.Outcome == scorecard.Blocked {
