@@ -38,7 +38,7 @@ func measureBehind(b *bench) {
 		defer box.Kill()
 	}
 
-	b.report.heading("A gateway: one stream from an agent behind it, and behind a plain router")
+	b.report.heading("A gateway beside a plain router: one stream")
 	compare := func(limit string, goal float64) {
 		b.compareWays("https", limit, goal, way{"through a plain router", plain, gatedAddr + ":443"},
 			way{"by the name gate, --answer real", routed, gatedAddr + ":443"}, way{"by the name gate, --answer own", unrouted, own.Inside4().String() + ":443"})
