@@ -3,6 +3,7 @@
 # alone, and prints a table of it.
 #
 #   test/scorecard.sh                write docs/scorecard.md
+#   PART=gateway test/scorecard.sh   attack from behind gateways alone, and write what came of it there
 #   IMAGE=foo/bar test/scorecard.sh  an image of the engine that this shell uses; see docs/scorecard.md for
 #                                    OPTIONS, SETUP, AGENT, NETWORK, ALLOWED, WILDCARD, OURS
 #
@@ -41,6 +42,16 @@ if [ -n "${IMAGE:-}" ]; then
 fi
 
 docker build -q --network=none --build-arg DEBIAN="$debian" -f Dockerfile.base --target debian -t agent-init-test/agent-base "$context" >/dev/null
-script=$(test/xtables-image.sh "$debian" agent-init-test/debian-iptables)
+case ${PART:-} in
+gateway) set -- -gateway ;;
+"")
+	script=$(test/xtables-image.sh "$debian" agent-init-test/debian-iptables)
+	set -- -script "$script"
+	;;
+*)
+	echo "scorecard.sh: there is no part $PART" >&2
+	exit 64
+	;;
+esac
 docker image prune -f >/dev/null
-"$context/scorecard" -base agent-init-test/agent-base -peer "$debian" -script "$script" -policy "$PWD/test/scorecard" -write docs/scorecard.md
+"$context/scorecard" "$@" -base agent-init-test/agent-base -peer "$debian" -policy "$PWD/test/scorecard" -write docs/scorecard.md

@@ -30,10 +30,15 @@ binary_at() {
 	fi
 }
 
-# use_engine starts the engine, and has docker ask it.
+# use_engine starts the engine, and has docker ask it. What a run that was killed has left there is removed: its networks
+# have addresses that this run needs.
 use_engine() {
 	engine=$(test/engine.sh start)
 	export DOCKER_HOST="${engine#DOCKER_HOST=}"
 	# A client without the BuildKit component can only do without BuildKit.
 	docker buildx version >/dev/null 2>&1 || export DOCKER_BUILDKIT=0
+	left=$(docker ps -aq)
+	# shellcheck disable=SC2086 # a list
+	[ -z "$left" ] || docker rm -f -v $left >/dev/null
+	docker network prune -f >/dev/null
 }

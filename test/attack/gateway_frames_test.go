@@ -215,9 +215,7 @@ func TestLabGatewayFrames(t *testing.T) {
 // send has root of the agent's container send frames.
 func (k *kept) send(frames ...string) {
 	k.Helper()
-	for _, f := range frames {
-		if p := k.asRoot("packet", "eth0", f); !p.OK {
-			k.Fatalf("can't send a frame: %s", p)
-		}
+	if p := k.asRoot(append([]string{"packet", "eth0"}, frames...)...); !p.OK {
+		k.Fatalf("can't send frames: %s", p)
 	}
 }

@@ -3,9 +3,7 @@ package container
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,12 +21,7 @@ func TestContainerEngineGone(t *testing.T) {
 	e := needEngine(t)
 	n := &internet{everyName: true}
 	n.start(t, e)
-	poke := filepath.Join(t.TempDir(), "poke")
-	build := exec.Command("go", "build", "-o", poke, "./internal/lab/cmd/poke")
-	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build poke: %v: %s", err, out)
-	}
+	poke := buildPoke(t)
 	e.restart(t, true, nil) // the containers are to live on
 	t.Cleanup(func() { e.restart(t, false, nil) })
 	network := e.unique(t)

@@ -39,6 +39,7 @@ func TestContainerPlacesCompose(t *testing.T) {
 	t.Run("hosted", func(t *testing.T) { testComposeHosted(t, e, n, append(claude, "ANTHROPIC_KEY_FILE="+key)) })
 	t.Run("hosted-proxy", func(t *testing.T) { testComposeProxy(t, e, n, claude) })
 	t.Run("sidecar", func(t *testing.T) { testComposeSidecar(t, e, n, claude) })
+	t.Run("gateway", func(t *testing.T) { testComposeGateway(t, e, n, claude) })
 }
 
 // project is one file of deploy/compose, started under a name of its own.

@@ -31,8 +31,43 @@ func TestContainerPlacesPodman(t *testing.T) {
 	})
 	t.Run("lifecycle", func(t *testing.T) { c.lifecycle(t, n) })
 	t.Run("attacks", func(t *testing.T) { c.attacks(t, n) })
+	t.Run("gateway", func(t *testing.T) { c.behindGateway(t, n) })
 	t.Run("refusals", func(t *testing.T) { c.refusals(t, n) })
 	t.Run("launch", func(t *testing.T) { c.launches(t, e, nil) })
+}
+
+// behindGateway: an agent on a network of the driver macvlan is root, may send any frame, and reaches what the policy allows
+// by the gateway alone.
+func (c *tenant) behindGateway(t *testing.T, n *internet) {
+	const there = "172.30.5.2"
+	c.must(t, "network", "create", "-d", "macvlan", "--internal", "-o", "parent="+lonelyLink(t, c.netns), "--subnet", "172.30.5.0/24", "--ip-range", "172.30.5.128/25", "agents")
+	t.Cleanup(func() { c.do("network", "rm", "-f", "agents") })
+	options := c.options(t, n, "api.anthropic.com\n")
+	gate := c.name(t)
+	c.must(t, args([]string{"run", "-d", "--name", gate}, options, []string{"--network", "podman", "--network", "agents:ip=" + there, "--sysctl=net.ipv4.ip_forward=0",
+		"--entrypoint=/usr/local/bin/agent-init", c.image, "gateway", "--inside", "172.30.5.0/24", "--answer", "own"})...)
+	c.must(t, "exec", gate, "agent-init", "wait", "--timeout", within.String())
+	behind := []string{"run", "--network=agents", "--dns=" + there, "--no-healthcheck", "-e", "SSL_CERT_FILE=/test/ca.pem",
+		"-v", c.copied(t, "testdata/agent.sh") + ":/test/agent.sh:ro", "-v", c.copied(t, n.authority) + ":/test/ca.pem:ro"}
+	n.forget()
+	out := c.do(args(behind, []string{"--name", c.name(t), "--user=65534", "--cap-drop=ALL", "--entrypoint=/usr/local/bin/agent-init", c.image,
+		"selftest", "--gateway", there, "--reach", "api.anthropic.com"})...)
+	if out.code != 0 {
+		t.Errorf("the proof: exit %d\n%s%s", out.code, out.stdout, out.stderr)
+	}
+	allowed := target("tcp", "api.anthropic.com", 443)
+	denied := append(denied4(c.gateway), target("tcp", c.gateway, 443), target("udp", c.gateway, 443), target("tcp", "9.9.9.9", 53), target("udp", there, 443), target("tcp", there, 22))
+	out = c.do(args(behind, []string{"--name", c.name(t), "--cap-add=NET_RAW", "--entrypoint=bash", c.image, "/test/agent.sh", "--"}, denied, []string{allowed})...)
+	r := parseReport(t, out.stdout)
+	if r.probes[allowed].verdict != "open" || !strings.HasPrefix(r.status["Uid:"], "0 ") {
+		t.Errorf("the allowed name is %q, for %q\n%s%s", r.probes[allowed].verdict, r.status["Uid:"], out.stdout, out.stderr)
+	}
+	for _, target := range denied {
+		if p, tried := r.probes[target]; !tried || p.verdict == "open" {
+			t.Errorf("%s is %q", target, p.verdict)
+		}
+	}
+	c.onlyAllowed(t, n)
 }
 
 // unconfined shows that the probes of the other tests get through where nothing holds them.

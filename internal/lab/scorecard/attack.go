@@ -23,6 +23,9 @@ type Attack struct {
 	// Watch are further addresses which nothing may arrive at, besides the
 	// attack's own: ADDRESS, or PROTO/ADDRESS/PORT.
 	Watch []string
+	// Own says that it is about what the agent's own container lets it do. Where a gateway confines it, that is none of the
+	// gateway's: only frames are tried, and what arrives alone decides.
+	Own bool
 	// Won takes an operation that succeeded for a success of the attack.
 	Won bool
 	// Judge finds in what arrived what Watch can't say.

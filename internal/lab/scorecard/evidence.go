@@ -96,7 +96,7 @@ func (e *Evidence) leaks() (out, lacks []string) {
 	for _, r := range e.Setting.Lab.Web.Requests(bad.name, bad.other) {
 		add("a request for %s", r.Host)
 	}
-	if e.Attack.Won {
+	if e.Attack.Won && !(e.Setting.Apart && e.Attack.Own) {
 		for _, p := range e.Said {
 			if succeeded(p.Poke) {
 				add("%q succeeded", strings.Join(p.Args[:min(len(p.Args), 4)], " "))

@@ -155,6 +155,9 @@ func (s *Setting) steps(a *Attack, values map[string]string) (steps [][]string, 
 		event := strings.HasPrefix(line, "@")
 		args, missing := operation(line, values)
 		word := lacks(missing)
+		if s.Apart && a.Own && !strings.Contains(line, "{frame") {
+			word, missing = ownContainer, line
+		}
 		if missing == "" && event {
 			word = s.missing(args[0][1:], args[1:])
 		}
@@ -176,6 +179,9 @@ func (s *Setting) steps(a *Attack, values map[string]string) (steps [][]string, 
 	return steps, why
 }
 
+// ownContainer is why an attack is not tried behind a gateway.
+const ownContainer = "its own container"
+
 // lacks says in a word what a setting lacks that has no value for a name.
 func lacks(name string) string {
 	switch name {
@@ -185,8 +191,10 @@ func lacks(name string) string {
 		return "no wildcard"
 	case "engine-dns":
 		return "no engine's DNS"
-	case "gw6", "ok6":
+	case "gw6", "ok6", "frame6":
 		return "no IPv6"
+	case "frame4":
+		return "no gateway"
 	case "agent-init", "control", "metrics", "run", "policy":
 		return "not inside"
 	case "workspace":

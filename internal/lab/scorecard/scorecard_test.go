@@ -1,10 +1,13 @@
 package scorecard
 
 import (
+	"encoding/hex"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"net"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -51,6 +54,51 @@ func number(t *testing.T, id string) int {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// TestOwnContainer: behind a gateway, what the agent's own container lets it do is not tried, and is no leak; frames are
+// tried.
+func TestOwnContainer(t *testing.T) {
+	s := &Setting{Box: &lab.Box{}, Apart: true, Workspace: "/workspace", Frames: func(a netip.Addr) string { return datagram(nil, nil, a, a) }}
+	frames, own := 0, 0
+	for _, a := range Attacks() {
+		steps, why := s.steps(&a, s.values(&a))
+		if !a.Own {
+			continue
+		}
+		own++
+		if len(steps) == 0 && why != ownContainer {
+			t.Errorf("%s is not tried for %q", a.ID, why)
+		}
+		for _, step := range steps {
+			if frames++; step[0] != "packet" {
+				t.Errorf("%s: %v is tried", a.ID, step)
+			}
+		}
+	}
+	if frames != 2 || own < 10 {
+		t.Errorf("%d attacks are about the agent's own container, with %d frames", own, frames)
+	}
+}
+
+// TestDatagram: the frames are whole, or no kernel would send them on.
+func TestDatagram(t *testing.T) {
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	for from, to := range map[string]string{"172.30.6.3": "45.31.56.1", "2001:db8::3": "2a0f:31:56::1"} {
+		src, dst := netip.MustParseAddr(from), netip.MustParseAddr(to)
+		frame, err := hex.DecodeString(datagram(mac, mac, src, dst))
+		if err != nil {
+			t.Fatal(err)
+		}
+		packet := frame[14:]
+		udp := packet[len(packet)-12:]
+		if dst.Is4() && sum16(packet[:20]) != 0 {
+			t.Errorf("%s: the sum of the header is %x", to, sum16(packet[:20]))
+		}
+		if sum := sum16(slices.Concat(src.AsSlice(), dst.AsSlice(), []byte{0, 17, 0, 12}, udp)); sum != 0 {
+			t.Errorf("%s: the sum of the datagram is %x", to, sum)
+		}
+	}
 }
 
 // tests are the names of the tests and fuzz targets of a directory.

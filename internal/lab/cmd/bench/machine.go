@@ -2,10 +2,12 @@ package main
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,8 +24,13 @@ func (r *report) describe(b *bench) {
 		b.Fatalf("uname: %v", err)
 	}
 	kernel, _, _ := strings.Cut(unix.ByteSliceToString(u.Release[:]), "-") // the rest is the builder's
-	add("Linux %s, %s", kernel, runtime.Version())
-	add("%s; %s; %s", version("dnsmasq", "-v"), version("dnsperf", "-h"), version("iptables", "-V"))
+	own, err := exec.Command(b.binary, "version").Output()
+	if err != nil {
+		b.Fatalf("%s version: %v", b.binary, err)
+	}
+	add("Linux %s, %s", kernel, strings.TrimSpace(string(own)))
+	tools := []string{version("dnsmasq", "-v"), version("dnsperf", "-h"), version("iptables", "-V")}
+	add("%s", strings.Join(slices.DeleteFunc(tools, func(t string) bool { return t == "" }), "; "))
 	add("load of the machine at the end, which includes the benchmark's own: %s", load())
 	add("%s, in %.0f s", r.began.UTC().Format(time.DateOnly), time.Since(r.began).Seconds())
 }
@@ -48,9 +55,12 @@ func load() string {
 	return strings.Join(f[:3], ", ")
 }
 
-// version is the tool's name and number, from whatever it prints about itself.
+// version is the tool's name and number, from whatever it prints about itself; it is empty where there is no such tool.
 func version(tool string, arg string) string {
-	out, _ := exec.Command(tool, arg).CombinedOutput() // dnsperf -h exits with an error
+	out, err := exec.Command(tool, arg).CombinedOutput() // dnsperf -h exits with an error
+	if errors.Is(err, exec.ErrNotFound) {
+		return ""
+	}
 	words := append(strings.Fields(string(out)), "")
 	for i, word := range words[:len(words)-1] {
 		if v := strings.TrimPrefix(word, "v"); strings.Contains(v, ".") && strings.Trim(v, "0123456789.") == "" {

@@ -3,13 +3,14 @@
 // are reaped, beside what other inits cost. What can be compared is compared in the same run, and given as a
 // ratio, since absolute times depend on the machine.
 //
-// Usage: bench [-write FILE] [-only start,backends,dns,gate,proxies,inspect,broker,memory,supervision,orphans,session]
+// Usage: bench [-write FILE] [-only start,backends,dns,gate,gateway,proxies,inspect,broker,memory,supervision,orphans,session]
 //
 // It prints a table, and with -write makes docs/benchmarks.md from the same
-// figures. It exits 1 if something could not be measured or a result was wrong
-// (not if a goal of speed was missed: that the table says). It needs root,
-// dnsperf, dnsmasq, iptables, ipset, tmux and the proxies, and sends no packet out of the lab's
-// namespaces.
+// figures; with -only it replaces their sections there. It exits 1 if something
+// could not be measured or a result was wrong (not if a goal of speed was
+// missed: that the table says). It needs root, and for some sections dnsperf,
+// dnsmasq, iptables, ipset, tmux and the proxies. It sends no packet out of the
+// lab's namespaces.
 package main
 
 import (
@@ -37,7 +38,7 @@ type section struct {
 
 func sections() []section {
 	return []section{
-		{"start", measureStart}, {"backends", measureBackends}, {"dns", measureDNS}, {"gate", measureGate}, {"proxies", measureProxies},
+		{"start", measureStart}, {"backends", measureBackends}, {"dns", measureDNS}, {"gate", measureGate}, {"gateway", measureBehind}, {"proxies", measureProxies},
 		{"inspect", measureInspect},
 		{"broker", measureBroker},
 		{"memory", measureMemory}, {"supervision", measureSupervision}, {"orphans", measureOrphans}, {"session", measureSession},
@@ -88,7 +89,7 @@ func run() (code int) {
 	b.report.describe(b)
 	fmt.Print(b.report.text())
 	if *write != "" && !b.failed {
-		if err := os.WriteFile(filepath.Clean(*write), []byte(b.report.markdown()), 0o644); err != nil {
+		if err := b.report.save(filepath.Clean(*write), *only != ""); err != nil {
 			b.Fatalf("%v", err)
 		}
 	}

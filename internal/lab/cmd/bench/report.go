@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -77,14 +80,7 @@ func (r *report) markdown() string {
 	var w strings.Builder
 	w.WriteString(docHead)
 	for _, g := range r.groups {
-		fmt.Fprintf(&w, "\n## %s\n\n| figure | measured | goal | verdict | range or details |\n|---|---:|---|---|---|\n", g.title)
-		for _, f := range g.figures {
-			c := f.cells()
-			if f.verdict == "MISSED" {
-				c[3] = "**missed**"
-			}
-			fmt.Fprintf(&w, "| %s |\n", strings.Join(c, " | "))
-		}
+		w.WriteString("\n" + g.markdown())
 	}
 	w.WriteString("\n## The machine\n\n")
 	for _, line := range r.machine {
@@ -92,6 +88,61 @@ func (r *report) markdown() string {
 	}
 	w.WriteString(docTail)
 	return w.String()
+}
+
+// save makes the page, or with part replaces what is in it of the same titles.
+func (r *report) save(file string, part bool) error {
+	page := r.markdown()
+	if part {
+		data, err := os.ReadFile(file)
+		if err == nil {
+			page, err = r.replaced(string(data))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(file, []byte(page), 0o644)
+}
+
+// markdown is a section of the page.
+func (g *group) markdown() string {
+	var w strings.Builder
+	fmt.Fprintf(&w, "## %s\n\n| figure | measured | goal | verdict | range or details |\n|---|---:|---|---|---|\n", g.title)
+	for _, f := range g.figures {
+		c := f.cells()
+		if f.verdict == "MISSED" {
+			c[3] = "**missed**"
+		}
+		fmt.Fprintf(&w, "| %s |\n", strings.Join(c, " | "))
+	}
+	return w.String()
+}
+
+// replaced is a page with these groups in place of those of the same titles, and the texts as they are now. A new group
+// comes behind the others. Each says what it was measured on, which is not what the page was.
+func (r *report) replaced(page string) (string, error) {
+	const heading = "\n## "
+	sections := strings.Split(page, heading)
+	titled := func(title string) int {
+		return slices.IndexFunc(sections, func(s string) bool { return strings.HasPrefix(s, title+"\n") })
+	}
+	for _, g := range r.groups {
+		at := titled(g.title)
+		if at < 0 {
+			if at = titled("The machine"); at < 0 {
+				return "", errors.New("this is no page of figures")
+			}
+			sections = slices.Insert(sections, at, "")
+		}
+		sections[at] = strings.TrimPrefix(g.markdown(), "## ") + "\nMeasured by itself:\n\n- " + strings.Join(r.machine, "\n- ") + "\n"
+	}
+	end := titled("How it is measured")
+	if end < 0 {
+		return "", errors.New("this is no page of figures")
+	}
+	sections[0] = docHead
+	return strings.Join(sections[:end], heading) + docTail, nil
 }
 
 func pad(s string, n int) string     { return s + strings.Repeat(" ", n-utf8.RuneCountInString(s)) }

@@ -66,7 +66,7 @@
 //	usurp ADDR IP            for -for D, wait until the DNS server at ADDR is gone, be it, and answer everything with IP;
 //	                         port 0: the ports that are bound there now; says "watching" and "seated" on stderr
 //	prime ADDR               a datagram to ADDR from every port
-//	packet IFACE HEX         a frame by AF_PACKET
+//	packet IFACE HEX…        frames by AF_PACKET
 //
 // The machine:
 //

@@ -316,10 +316,6 @@ func packet(args []string) (detail, error) {
 	if err != nil {
 		return nil, err
 	}
-	frame, err := hex.DecodeString(a[1])
-	if err != nil {
-		return nil, usage("%v", err)
-	}
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
@@ -329,7 +325,16 @@ func packet(args []string) (detail, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, os.NewSyscallError("sendto", unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: ifi.Index}))
+	for _, arg := range a[1:] {
+		frame, err := hex.DecodeString(arg)
+		if err != nil {
+			return nil, usage("%v", err)
+		}
+		if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: ifi.Index}); err != nil {
+			return nil, os.NewSyscallError("sendto", err)
+		}
+	}
+	return nil, nil
 }
 
 // guess sends a DNS message with each identifier that there is, every one as a

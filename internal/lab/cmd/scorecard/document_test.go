@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,7 +13,7 @@ import (
 func TestDocument(t *testing.T) {
 	untried := scorecard.Column{Title: "here", Results: [][]scorecard.Result{make([]scorecard.Result, len(scorecard.Attacks()))}}
 	for _, columns := range [][]scorecard.Column{nil, {untried}} {
-		page, err := document(columns, columns)
+		page, err := document(columns, columns, columns)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -21,6 +22,37 @@ func TestDocument(t *testing.T) {
 				t.Errorf("no %q in\n%s", want, page)
 			}
 		}
+	}
+}
+
+// TestUpdated: what is made from behind gateways alone leaves the results of the rest as they were.
+func TestUpdated(t *testing.T) {
+	column := func(title string) []scorecard.Column {
+		return []scorecard.Column{{Title: title, Results: [][]scorecard.Result{make([]scorecard.Result, len(scorecard.Attacks()))}}}
+	}
+	full, err := document(column("modes"), column("images"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, _ := strings.Cut(full, "\n## Behind a gateway\n")
+	_, after, _ := strings.Cut(rest, "\n## ") // as it was before there were gateways
+	file := filepath.Join(t.TempDir(), "page.md")
+	if err := os.WriteFile(file, []byte(before+"\n## "+after), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	page, err := document(nil, nil, column("gateway"))
+	if err == nil {
+		page, err = updated(file, page)
+	}
+	want, werr := document(column("modes"), column("images"), column("gateway"))
+	if err != nil || werr != nil || page != want {
+		t.Errorf("%v %v\n%s", err, werr, page)
+	}
+	if err := os.WriteFile(file, []byte("# Scorecard\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := updated(file, page); err == nil {
+		t.Error("a page without results was updated")
 	}
 }
 

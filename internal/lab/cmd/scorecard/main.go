@@ -2,11 +2,12 @@
 // kinds, and prints what arrived on the far side as a table.
 //
 // Without -image it attacks agent-init in each of its modes, over each packet
-// filter and in the images of an engine, and two that show what the table looks
-// like where something is open: a Debian without anything, and a script for
-// iptables. With -image it attacks that one alone.
+// filter, in the images of an engine and behind gateways, and two that show what
+// the table looks like where something is open: a Debian without anything, and a
+// script for iptables. With -image it attacks that one alone, with -gateway what
+// is behind gateways.
 //
-// Usage: scorecard [-write FILE] [-image REF [-name NAME] [-options '…'] [-setup CMD -as USER] [-network] [-allowed NAME] [-wildcard ZONE] [-ours]]
+// Usage: scorecard [-write FILE] [-gateway] [-image REF [-name NAME] [-options '…'] [-setup CMD -as USER] [-network] [-allowed NAME] [-wildcard ZONE] [-ours]]
 //
 // It exits 1 if an attack leaked where agent-init should have held it, or
 // nothing leaked where nothing is held; with -image, if anything leaked.
@@ -23,6 +24,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/agent-init/agent-init/internal/lab"
 	"github.com/agent-init/agent-init/internal/lab/scorecard"
@@ -33,6 +35,7 @@ func main() { os.Exit(run()) }
 func run() int {
 	write := flag.String("write", "", "make this `file` from the results (docs/scorecard.md)")
 	boxes := flag.Bool("boxes", true, "attack boxes of the lab, which need no engine")
+	behind := flag.Bool("gateway", false, "attack from behind gateways alone, and leave the rest of the file as it is")
 	own := imagesFlags()
 	var image scorecard.Image
 	flag.StringVar(&image.Ref, "image", "", "attack this image alone")
@@ -61,48 +64,54 @@ func run() int {
 		}
 		return 0
 	}
-	if !c.all(*boxes, own) {
+	if !c.all(*boxes, *behind, own) {
 		fmt.Fprintf(os.Stderr, "\nscorecard FAILED: %s\n", strings.Join(c.faults, "\nscorecard FAILED: "))
 		return 1
 	}
-	fmt.Print(scorecard.Table(c.columns, true))
-	if *write != "" {
-		modes := 0
-		if *boxes {
-			modes = len(scorecard.Modes())
-		}
-		page, err := document(c.columns[:modes], c.columns[modes:])
-		if err == nil {
-			err = os.WriteFile(filepath.Clean(*write), []byte(page), 0o644)
-		}
-		if err != nil {
-			c.Logf("%v", err)
-			return 1
-		}
+	fmt.Print(scorecard.Table(slices.Concat(c.columns, c.gateways), true))
+	if *write == "" {
+		return 0
+	}
+	modes := 0
+	if *boxes && !*behind {
+		modes = len(scorecard.Modes())
+	}
+	page, err := document(c.columns[:modes], c.columns[modes:], c.gateways)
+	if err == nil && *behind {
+		page, err = updated(*write, page)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Clean(*write), []byte(page), 0o644)
+	}
+	if err != nil {
+		c.Logf("%v", err)
+		return 1
 	}
 	return 0
 }
 
 // all fills the columns, side by side: most of the time something is waited for.
 // The containers of the engine share its one internet, and take turns.
-func (c *card) all(boxes bool, own *ownImages) bool {
-	lanes := []*card{{}}
-	var jobs []func()
-	if boxes {
-		modes := scorecard.Modes()
-		lanes = make([]*card, len(modes)+1)
-		binary := ""
-		if !c.lane(func() { binary = lab.Binary(c) }) {
-			return false
-		}
-		for i, mode := range modes {
-			lanes[i] = &card{}
-			jobs = append(jobs, func() { lanes[i].boxes(binary, mode) })
-		}
-		lanes[len(modes)] = &card{}
+func (c *card) all(boxes, behind bool, own *ownImages) bool {
+	binary := ""
+	if boxes && !c.lane(func() { binary = lab.Binary(c) }) {
+		return false
 	}
-	last := lanes[len(lanes)-1]
-	jobs = append(jobs, func() { last.images(own) })
+	var lanes []*card
+	var jobs []func()
+	lane := func(job func(*card)) {
+		l := &card{}
+		lanes, jobs = append(lanes, l), append(jobs, func() { job(l) })
+	}
+	if boxes && !behind {
+		for _, mode := range scorecard.Modes() {
+			lane(func(c *card) { c.boxes(binary, mode) })
+		}
+	}
+	lane(func(c *card) { c.images(own, behind) })
+	if boxes {
+		lane(func(c *card) { c.routed(binary) })
+	}
 	ok := make([]bool, len(jobs))
 	var wg sync.WaitGroup
 	for i, job := range jobs {
@@ -111,6 +120,7 @@ func (c *card) all(boxes bool, own *ownImages) bool {
 	wg.Wait()
 	for _, l := range lanes {
 		c.columns = append(c.columns, l.columns...)
+		c.gateways = append(c.gateways, l.gateways...)
 		c.faults = append(c.faults, l.faults...)
 	}
 	return !slices.Contains(ok, false)
@@ -162,10 +172,12 @@ func (c *card) attack(column *scorecard.Column, place func() *scorecard.Setting)
 	defer c.clean()
 	s := place()
 	c.Logf("attacking: %s", s.Name)
+	begun := time.Now()
 	results, err := scorecard.Run(s, scorecard.Attacks())
 	if err != nil {
 		c.Fatalf("%s: %v", s.Name, err)
 	}
+	c.Logf("attacked: %s, in %.0f s", s.Name, time.Since(begun).Seconds())
 	column.Results = append(column.Results, results)
 	for _, r := range results {
 		if s.Open && len(r.Attack.Try) > 0 && r.Outcome == scorecard.Blocked {
@@ -177,6 +189,7 @@ func (c *card) attack(column *scorecard.Column, place func() *scorecard.Setting)
 // card is the lab's idea of a test, and what was found so far.
 type card struct {
 	columns  []scorecard.Column
+	gateways []scorecard.Column // behind one
 	cleanups []func()
 	last     []func() error // after all of them
 	faults   []string

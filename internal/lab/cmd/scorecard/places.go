@@ -34,8 +34,33 @@ func imagesFlags() *ownImages {
 	return &o
 }
 
-// images attacks containers of an engine.
-func (c *card) images(own *ownImages) {
+// routed attacks from behind a gateway that is the agent's route, in boxes of the lab.
+func (c *card) routed(binary string) {
+	column := scorecard.Column{Title: "gateway, agent is root with Docker's default capabilities"}
+	c.attack(&column, func() *scorecard.Setting { return scorecard.Behind(c, binary) })
+	c.mustKeep(column)
+}
+
+// composed attacks from behind a gateway in an engine.
+func (c *card) composed(own *ownImages, netns, policy string) {
+	column := scorecard.Column{Title: "gateway, compose"}
+	c.attack(&column, func() *scorecard.Setting { return scorecard.InCompose(c, netns, own.base, own.peer, policy) })
+	c.mustKeep(column)
+}
+
+// mustKeep adds a column of a gateway's, in which most attacks must have been tried.
+func (c *card) mustKeep(column scorecard.Column) {
+	const fewest = 85
+	if n := column.Count(scorecard.Blocked); n < fewest {
+		c.Errorf("%s: only %d attacks are held", column.Title, n)
+	}
+	columns := c.columns
+	c.mustHold(column)
+	c.columns, c.gateways = columns, append(c.gateways, column)
+}
+
+// images attacks containers of an engine; behind: from behind a gateway alone.
+func (c *card) images(own *ownImages, behind bool) {
 	if own.base == "" {
 		c.Logf("no images were named: containers of an engine are left out")
 		return
@@ -45,6 +70,10 @@ func (c *card) images(own *ownImages) {
 		c.Fatalf("%v", err)
 	}
 	policy, listed, shared := c.shared(own)
+	c.composed(own, netns, policy)
+	if behind {
+		return
+	}
 	privileges := append([]string{"--cap-drop=ALL", "--cap-add=NET_ADMIN", "--cap-add=SETUID", "--cap-add=SETGID", "--cap-add=SETPCAP"}, shared...)
 	ours := scorecard.Image{Ref: own.base, Options: append(slices.Clone(privileges), "-v", policy+":/etc/agent-init:ro"), Allowed: "api.anthropic.com", Wildcard: "cdn.test", Ours: true,
 		Policy: policy, Workspace: "/workspace", Keys: true}
