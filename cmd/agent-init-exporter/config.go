@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploggrpc"
@@ -34,13 +35,22 @@ func (c config) open(ctx context.Context) (sdklog.Exporter, error) {
 			return nil, errors.New("there is no certificate in the collector's authority")
 		}
 	}
+	secret := strings.HasPrefix(c.Endpoint, "https://")
 	switch c.Protocol {
 	case "http":
-		return otlploghttp.New(ctx, otlploghttp.WithEndpointURL(c.Endpoint), otlploghttp.WithHeaders(c.Headers), otlploghttp.WithTimeout(sendTime),
-			otlploghttp.WithTLSClientConfig(t), otlploghttp.WithCompression(otlploghttp.GzipCompression), otlploghttp.WithRetry(otlploghttp.RetryConfig{}))
+		o := []otlploghttp.Option{otlploghttp.WithEndpointURL(strings.TrimSuffix(c.Endpoint, "/") + "/v1/logs"), otlploghttp.WithHeaders(c.Headers), otlploghttp.WithTimeout(sendTime),
+			otlploghttp.WithCompression(otlploghttp.GzipCompression), otlploghttp.WithRetry(otlploghttp.RetryConfig{})}
+		if secret {
+			o = append(o, otlploghttp.WithTLSClientConfig(t))
+		}
+		return otlploghttp.New(ctx, o...)
 	case "grpc":
-		return otlploggrpc.New(ctx, otlploggrpc.WithEndpointURL(c.Endpoint), otlploggrpc.WithHeaders(c.Headers), otlploggrpc.WithTimeout(sendTime),
-			otlploggrpc.WithTLSCredentials(credentials.NewTLS(t)), otlploggrpc.WithCompressor("gzip"), otlploggrpc.WithRetry(otlploggrpc.RetryConfig{}))
+		o := []otlploggrpc.Option{otlploggrpc.WithEndpointURL(c.Endpoint), otlploggrpc.WithHeaders(c.Headers), otlploggrpc.WithTimeout(sendTime),
+			otlploggrpc.WithCompressor("gzip"), otlploggrpc.WithRetry(otlploggrpc.RetryConfig{})}
+		if secret {
+			o = append(o, otlploggrpc.WithTLSCredentials(credentials.NewTLS(t)))
+		}
+		return otlploggrpc.New(ctx, o...)
 	}
 	return nil, fmt.Errorf("protocol %q is neither http nor grpc", c.Protocol)
 }
