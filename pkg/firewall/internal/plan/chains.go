@@ -13,7 +13,7 @@ type builder struct {
 	deny    map[Family]string   // names of static sets
 	allowed map[Family][]string // likewise; those that end are the last
 
-	brokered map[Family][]string // what Allow is for the broker
+	routed map[Holder]map[Family][]string // what Allow is for the broker and the exporter
 }
 
 // never returns the blocks that no policy opens: RFC 6890's addresses that name no one else's machine, clouds' metadata
@@ -147,7 +147,7 @@ func (b *builder) output() Chain {
 
 	// The guard's DNS servers come before the blocks that no one may reach, since clouds put theirs there.
 	b.upstreams(&c)
-	b.toBroker(&c)
+	b.toSenders(&c)
 
 	// Replies are left out here, else hosts of a denied block could not be served by an inbound port. Flows that go out
 	// are not: a block that is newly denied ends them.
@@ -292,8 +292,8 @@ func (b *builder) postrouting() Chain {
 func (b *builder) redirect() Chain {
 	c := Chain{Name: "to-guard", Hook: "output", Nat: true, Priority: -105}
 	c.add(leave, b.guardOwned()...)
-	if b.hasBroker() {
-		c.add(leave, b.brokerOwned()...)
+	for _, s := range b.senders() {
+		c.add(leave, b.sentBy(s)...)
 	}
 	if b.engine() {
 		b.forwarded(&c, leave)

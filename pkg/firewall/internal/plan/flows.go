@@ -65,10 +65,10 @@ func (b *builder) repliesIn(c *Chain) {
 		c.add(accept, reply, established, udp, sport(53))
 	}
 	for _, f := range Families() {
-		b.brokerIn(c, f)
+		b.sendersIn(c, f)
 		b.answeredFrom(c, f, Agent, Gated)
 	}
-	b.brokerLetIn(c)
+	b.sendersLetIn(c)
 	for _, e := range b.inbound() {
 		c.add(accept, original, established, proto(e.Proto), dport(e.Port))
 	}
