@@ -1,56 +1,62 @@
 // The exporter sends the audit log to a collector, by OpenTelemetry's protocol. It is a program of its own since what
-// speaks that protocol is as large as all of agent-init.
+// speaks that protocol is as large as all of agent-init. The keeper starts it, without a privilege; it opens no file.
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
+	"time"
+
+	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/audit"
+	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
-// The descriptors that it is given.
-const (
-	configFD = 3 + iota // see config
-	logFD               // the directory of the audit log
-	cursorFD            // a file of its own: how far it has come
-)
-
-const maxConfig = 1 << 20
+// logDir is the descriptor of the log's directory, behind the channels: to see there when a file is another one.
+const logDir = stage.FDFiles + 2
 
 func main() {
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	err := run(ctx, log)
-	stop()
-	if err != nil {
-		log.Error("the exporter ends", "error", err)
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "agent-init-exporter:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, log *slog.Logger) error {
-	f := os.NewFile(configFD, "configuration")
-	data, err := io.ReadAll(io.LimitReader(f, maxConfig))
-	f.Close()
-	if err != nil {
-		return fmt.Errorf("read the configuration: %w", err)
-	}
-	var c config
-	if err := json.Unmarshal(data, &c); err != nil {
-		return fmt.Errorf("read the configuration: %w", err)
-	}
-	sink, err := c.open(ctx)
+func run() error {
+	var c stage.ExporterConfig
+	conn, err := stage.Told(&c, fault.New(fault.Usage, "set telemetry in policy.yaml", "the exporter is started by agent-init itself"))
 	if err != nil {
 		return err
 	}
-	s := shipper{
-		log: log, path: fmt.Sprintf("/proc/self/fd/%d/%s", logFD, c.File), cursor: cursor{os.NewFile(cursorFD, "cursor")},
-		sink: sink, records: newRecords(c.Resource),
+	debug.SetGCPercent(stage.SmallHeap)
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
+	_ = time.Now().Local().String() // the time zone, before files are out of reach
+	if err := privdrop.Serve(); err != nil {
+		return err
 	}
-	return s.run(ctx)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	k := newKeeper(wire.Open(conn, wire.MaxText))
+	s := &shipper{
+		log: log, config: c, place: c.Place, others: k.others, open: k.open, report: k.report,
+		path: fmt.Sprintf("/proc/self/fd/%d/%s", logDir, audit.FileName),
+		sink: func(c stage.ExporterConfig) (exporter, error) {
+			return newSink(ctx, c, &collector{ask: k.asks.Ask, host: c.Host, port: c.Port})
+		},
+	}
+	go func() { cancel(k.serve()) }()
+	go func() { cancel(s.run(ctx)) }()
+	if err := k.channel.Send(wire.Message{Op: wire.OpReady}, nil); err != nil {
+		return fmt.Errorf("tell the keeper: %w", err)
+	}
+	return stage.Serve(ctx)
 }

@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"slices"
+	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/log"
@@ -12,7 +12,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
-// records makes the SDK's records of events, and keeps them until they are sent.
+// records makes the SDK's records of events.
 type records struct {
 	logger log.Logger
 	made   []sdklog.Record
@@ -24,7 +24,7 @@ func newRecords(of map[string]string) *records {
 		attrs = append(attrs, attribute.String(k, v))
 	}
 	r := &records{}
-	p := sdklog.NewLoggerProvider(sdklog.WithResource(resource.NewSchemaless(attrs...)), sdklog.WithProcessor(r))
+	p := sdklog.NewLoggerProvider(sdklog.WithResource(resource.NewSchemaless(attrs...)), sdklog.WithProcessor(r), sdklog.WithAttributeCountLimit(-1))
 	r.logger = p.Logger("agent-init")
 	return r
 }
@@ -44,20 +44,107 @@ func (r *records) Shutdown(context.Context) error { return nil }
 // ForceFlush does nothing, either.
 func (r *records) ForceFlush(context.Context) error { return nil }
 
-// The classes of OCSF that events fit in; its numbers are stable.
-var classes = map[audit.Kind]int64{
-	audit.DNS: 4003, audit.Connect: 4001, audit.Drop: 4001, audit.HTTP: 4002, audit.Broker: 4002, audit.SelfTest: 2004, audit.Guard: 2004,
+// of are the records of a batch, which are valid until the next.
+func (r *records) of(batch []item) []sdklog.Record {
+	r.made = r.made[:0]
+	for i := range batch {
+		r.add(&batch[i].Event)
+	}
+	return r.made
 }
 
-// OCSF's dispositions: what was done about it.
-var dispositions = map[audit.Verdict]int64{audit.Allow: 1, audit.Deny: 2, audit.Info: 0, audit.Fault: 99}
+// The classes of OCSF (https://schema.ocsf.io) that events fit in; its numbers are stable.
+var classes = map[audit.Kind]int64{
+	audit.DNS: 4003, audit.Connect: 4001, audit.Drop: 4001, audit.HTTP: 4002, audit.Broker: 4002, // of network activity
+	audit.SelfTest: 2003,                                          // a compliance finding
+	audit.Guard:    6002, audit.Policy: 6002, audit.Session: 6002, // application lifecycle
+}
+
+// OCSF's dispositions, of what was decided.
+var dispositions = map[audit.Verdict]int64{audit.Allow: 1, audit.Deny: 2}
 
 var severities = map[audit.Verdict]log.Severity{
 	audit.Allow: log.SeverityInfo, audit.Info: log.SeverityInfo, audit.Deny: log.SeverityWarn, audit.Fault: log.SeverityError,
 }
 
-// add makes a record of e. The names of its attributes are public: OpenTelemetry's where it has one, else OCSF's or ours.
-func (r *records) add(e audit.Event) {
+// attr is an attribute of a record: the name is public, docs/telemetry.md has them all. OCSF's names stand where it has
+// one, and OpenTelemetry's for what models are asked.
+type attr struct {
+	of    string // the field of audit.Event
+	name  func(*audit.Event) string
+	value func(*audit.Event) attribute.Value // the empty one: there is none
+}
+
+var attrs = []attr{
+	{"Seq", named("metadata.sequence"), func(e *audit.Event) attribute.Value { return attribute.Int64Value(int64(e.Seq)) }},
+	{"Kind", named("class_uid"), func(e *audit.Event) attribute.Value { return number(uint64(classes[e.Kind])) }},
+	{"Verdict", named("agent_init.verdict"), func(e *audit.Event) attribute.Value { return words(string(e.Verdict)) }},
+	{"Verdict", named("disposition_id"), func(e *audit.Event) attribute.Value { return number(uint64(dispositions[e.Verdict])) }},
+	{"Enforce", named("agent_init.enforce"), func(e *audit.Event) attribute.Value { return words(string(e.Enforce)) }},
+	{"Name", nameOf, func(e *audit.Event) attribute.Value { return words(e.Name) }},
+	{"IP", addrOf, func(e *audit.Event) attribute.Value { return words(e.IP) }},
+	{"Port", named("dst_endpoint.port"), func(e *audit.Event) attribute.Value { return number(uint64(e.Port)) }},
+	{"Proto", named("connection_info.protocol_name"), func(e *audit.Event) attribute.Value { return words(e.Proto) }},
+	{"Rule", named("firewall_rule.name"), func(e *audit.Event) attribute.Value { return words(e.Rule) }},
+	{"Asker", named("agent_init.by"), func(e *audit.Event) attribute.Value { return words(string(e.Asker)) }},
+	{"UID", named("actor.user.uid"), func(e *audit.Event) attribute.Value {
+		if e.UID == nil {
+			return attribute.Value{}
+		}
+		return words(strconv.FormatUint(uint64(*e.UID), 10))
+	}},
+	{"PID", named("actor.process.pid"), func(e *audit.Event) attribute.Value { return number(uint64(max(0, e.PID))) }},
+	{"Comm", named("actor.process.name"), func(e *audit.Event) attribute.Value { return words(e.Comm) }},
+	{"Route", named("agent_init.route"), func(e *audit.Event) attribute.Value { return words(e.Route) }},
+	{"Method", named("http_request.http_method"), func(e *audit.Event) attribute.Value { return words(e.Method) }},
+	{"Path", named("http_request.url.path"), func(e *audit.Event) attribute.Value { return words(e.Path) }},
+	{"Model", named("gen_ai.request.model"), func(e *audit.Event) attribute.Value { return words(e.Model) }},
+	{"Status", named("http_response.code"), func(e *audit.Event) attribute.Value { return number(uint64(e.Status)) }},
+	{"Out", named("traffic.bytes_out"), func(e *audit.Event) attribute.Value { return number(e.Out) }},
+	{"In", named("traffic.bytes_in"), func(e *audit.Event) attribute.Value { return number(e.In) }},
+	{"TokensIn", named("gen_ai.usage.input_tokens"), func(e *audit.Event) attribute.Value { return number(e.TokensIn) }},
+	{"TokensOut", named("gen_ai.usage.output_tokens"), func(e *audit.Event) attribute.Value { return number(e.TokensOut) }},
+	{"Millis", named("duration"), func(e *audit.Event) attribute.Value { return number(e.Millis) }},
+	{"Key", named("agent_init.fingerprint"), func(e *audit.Event) attribute.Value { return words(e.Key) }},
+	{"Suppressed", named("count"), func(e *audit.Event) attribute.Value { return attribute.Int64Value(int64(1 + e.Suppressed)) }},
+	{"Prev", named("agent_init.prev"), func(e *audit.Event) attribute.Value { return words(e.Prev) }},
+}
+
+func named(name string) func(*audit.Event) string { return func(*audit.Event) string { return name } }
+
+func nameOf(e *audit.Event) string {
+	switch e.Kind {
+	case audit.DNS:
+		return "query.hostname"
+	case audit.Grant:
+		return "agent_init.target"
+	}
+	return "dst_endpoint.hostname"
+}
+
+func addrOf(e *audit.Event) string {
+	if e.Asker == audit.ByOutside {
+		return "src_endpoint.ip"
+	}
+	return "dst_endpoint.ip"
+}
+
+func words(s string) attribute.Value {
+	if s == "" {
+		return attribute.Value{}
+	}
+	return attribute.StringValue(s)
+}
+
+func number(n uint64) attribute.Value {
+	if n == 0 {
+		return attribute.Value{}
+	}
+	return attribute.Int64Value(int64(min(n, 1<<63-1)))
+}
+
+// add makes a record of e.
+func (r *records) add(e *audit.Event) {
 	var out log.Record
 	out.SetTimestamp(e.Time)
 	out.SetObservedTimestamp(e.Time)
@@ -67,44 +154,12 @@ func (r *records) add(e audit.Event) {
 	if e.Reason != "" {
 		out.SetBody(attribute.StringValue(e.Reason))
 	}
-	attrs := []attribute.KeyValue{attribute.Int64("agent_init.seq", int64(e.Seq)), attribute.String("agent_init.verdict", string(e.Verdict)),
-		attribute.Int64("ocsf.disposition_id", dispositions[e.Verdict])}
-	if class := classes[e.Kind]; class > 0 {
-		attrs = append(attrs, attribute.Int64("ocsf.class_uid", class))
-	}
-	name := "server.address"
-	if e.Kind == audit.DNS {
-		name = "dns.question.name"
-	} else if e.Kind == audit.Grant {
-		name = "agent_init.target"
-	}
-	for key, value := range map[string]string{
-		name: e.Name, "network.peer.address": e.IP, "network.transport": e.Proto, "agent_init.enforce": string(e.Enforce), "agent_init.rule": e.Rule,
-		"agent_init.by": string(e.Asker), "process.executable.name": e.Comm, "agent_init.route": e.Route, "http.request.method": e.Method,
-		"url.path": e.Path, "gen_ai.request.model": e.Model, "agent_init.fingerprint": e.Key, "agent_init.prev": e.Prev,
-	} {
-		if value != "" {
-			attrs = append(attrs, attribute.String(key, value))
+	with := make([]attribute.KeyValue, 0, len(attrs))
+	for _, a := range attrs {
+		if v := a.value(e); v.Type() != attribute.EMPTY {
+			with = append(with, attribute.KeyValue{Key: attribute.Key(a.name(e)), Value: v})
 		}
 	}
-	for key, value := range map[string]uint64{
-		"network.peer.port": uint64(e.Port), "process.pid": uint64(max(0, e.PID)), "http.response.status_code": uint64(e.Status),
-		"agent_init.bytes_out": e.Out, "agent_init.bytes_in": e.In, "gen_ai.usage.input_tokens": e.TokensIn, "gen_ai.usage.output_tokens": e.TokensOut,
-		"agent_init.duration_ms": e.Millis, "agent_init.suppressed": e.Suppressed,
-	} {
-		if value != 0 {
-			attrs = append(attrs, attribute.Int64(key, int64(value)))
-		}
-	}
-	if e.UID != nil {
-		attrs = append(attrs, attribute.Int64("user.id", int64(*e.UID)))
-	}
-	slices.SortFunc(attrs, func(a, b attribute.KeyValue) int {
-		if a.Key < b.Key {
-			return -1
-		}
-		return 1
-	})
-	out.AddAttributes(attrs...)
+	out.AddAttributes(with...)
 	r.logger.Emit(context.Background(), out)
 }

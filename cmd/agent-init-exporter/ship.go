@@ -2,18 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
-	"regexp"
-	"strconv"
 	"time"
 
-	sdklog "go.opentelemetry.io/otel/sdk/log"
-
+	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
@@ -22,143 +19,183 @@ const (
 	batchSize  = 512 // events
 	idle       = 200 * time.Millisecond
 	minBackoff = 100 * time.Millisecond
-	maxBackoff = 5 * time.Second
+	maxBackoff = 30 * time.Second
+	goneAfter  = 10 * time.Second
+	maxPause   = 5 * time.Minute // after refusals, or where the collector asks for one
 )
 
 // shipper sends the log from where it has come to. What waits for a collector that is away is the log itself: its size is
-// the bound. What the log loses before it was sent is counted, and so is what the collector turns down.
+// the bound. What the log loses before it was sent is counted, and so is what the collector refuses.
 type shipper struct {
-	log     *slog.Logger
-	path    string
-	cursor  cursor
-	sink    sdklog.Exporter
-	records *records
-	place   place
-}
+	log    *slog.Logger
+	path   string
+	open   audit.Opener
+	sink   func(stage.ExporterConfig) (exporter, error)
+	report func(p stage.Place, why string) error
+	others <-chan stage.ExporterConfig
 
-// place is how far the shipper has come, over all its runs.
-type place struct {
-	Seq     uint64 `json:"seq"`     // the last event that the collector has
-	Sent    uint64 `json:"sent"`    // events
-	Lost    uint64 `json:"lost"`    // the log had no more when it was their turn
-	Refused uint64 `json:"refused"` // by the collector, for good
+	config stage.ExporterConfig
+	to     exporter // nil: there is nowhere to send to
+	made   *records
+	place  stage.Place
+	limit  int    // of events in a batch, after the collector has found one too large
+	why    string // the collector takes nothing, as it was reported
+
+	refusals int       // since something was taken
+	missing  time.Time // since when there is no log
 }
 
 // run sends until ctx ends. An event is sent again if the collector was cut off before its answer came, or the exporter
-// before it noted that: at least once, and by agent_init.seq it is known which were twice.
-func (s *shipper) run(ctx context.Context) (err error) {
-	if s.place, err = s.cursor.read(); err != nil {
-		return err
-	}
-	r, err := audit.ReadAfter(s.path, s.place.Seq)
+// before it had reported that: at least once, and by its number it is known which were twice.
+func (s *shipper) run(ctx context.Context) error {
+	r, err := audit.ReadAfter(s.path, s.place.Seq, s.open)
 	if err != nil {
 		return fmt.Errorf("read the log: %w", err)
 	}
 	defer r.Close()
-	lost := s.place.Lost
+	if err := s.take(s.config); err != nil {
+		return err
+	}
+	lost := s.place.Lost // before this reader
+	var batch []item
 	for ctx.Err() == nil {
-		last, err := s.fill(r)
+		switch {
+		case s.to == nil:
+			err = s.wait(ctx, maxPause)
+		case len(batch) == 0:
+			if batch, err = fill(r, lost); err == nil && batch == nil {
+				err = errors.Join(s.present(), s.wait(ctx, idle))
+			}
+		default:
+			var n int
+			n, err = s.send(ctx, batch)
+			batch = batch[n:]
+		}
 		if err != nil {
 			return err
 		}
-		if n := len(s.records.made); n > 0 {
-			refused, sent := s.send(ctx)
-			if !sent {
-				break
-			}
-			s.place.Seq, s.place.Sent, s.place.Refused = last, s.place.Sent+uint64(n)-refused, s.place.Refused+refused
-			s.place.Lost = lost + r.Lost()
-			if err := s.cursor.write(s.place); err != nil {
-				return err
-			}
-		}
-		if len(s.records.made) < batchSize {
-			sleep(ctx, idle)
-		}
-		s.records.made = s.records.made[:0]
 	}
 	return nil
 }
 
-// fill takes as many events as a batch has, and returns the number of the last.
-func (s *shipper) fill(r *audit.Reader) (last uint64, err error) {
-	for len(s.records.made) < batchSize {
+// item is an event, and how many before it the log had no more.
+type item struct {
+	audit.Event
+	lost uint64
+}
+
+// fill takes as many events as a batch may have.
+func fill(r *audit.Reader, lost uint64) (batch []item, err error) {
+	for len(batch) < batchSize {
 		_, e, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return 0, fmt.Errorf("read the log: %w", err)
+			return nil, fmt.Errorf("read the log: %w", err)
 		}
-		s.records.add(e)
-		last = e.Seq
+		batch = append(batch, item{e, lost + r.Lost()})
 	}
-	return last, nil
+	return batch, nil
 }
 
-// send sends the batch until the collector has taken it, and says how many events of it were refused.
-func (s *shipper) send(ctx context.Context) (refused uint64, sent bool) {
-	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
-		err := s.sink.Export(ctx, s.records.made)
-		if err == nil {
-			return 0, true
-		}
-		if n, partly := partial(err); partly {
-			s.log.Warn("the collector has turned events down", "error", err)
-			return min(n, uint64(len(s.records.made))), true
-		}
-		if ctx.Err() != nil {
-			return 0, false
-		}
-		s.log.Warn("the collector can't be reached; the log waits", "error", err, "again_in", backoff)
-		sleep(ctx, backoff)
+// present finds a log that is gone, with its directory: one that is made anew is another one, which the keeper opens for
+// the next exporter. While a file is renamed there is none for a moment.
+func (s *shipper) present() error {
+	_, err := os.Stat(s.path)
+	switch {
+	case !errors.Is(err, fs.ErrNotExist):
+		s.missing = time.Time{}
+	case s.missing.IsZero():
+		s.missing = time.Now()
+	case time.Since(s.missing) > goneAfter:
+		return errors.New("the log is gone")
 	}
+	return nil
 }
 
-var partially = regexp.MustCompile(`OTLP partial success: .*\((\d+) (?:logs|log records) rejected\)`)
-
-// partial says whether the collector has taken a batch but for some events, which must not be sent again. The SDK has no
-// type for it that others can see.
-func partial(err error) (refused uint64, ok bool) {
-	m := partially.FindStringSubmatch(err.Error())
-	if m == nil {
-		return 0, false
+// send sends the batch, or the beginning of it, until the collector has taken or refused that, or it is to be sent to
+// another one. It returns how many events are dealt with.
+func (s *shipper) send(ctx context.Context, batch []item) (int, error) {
+	for backoff := minBackoff; ctx.Err() == nil; backoff = min(2*backoff, maxBackoff) {
+		n := min(len(batch), s.limit)
+		v := s.to.send(ctx, s.made.of(batch[:n]))
+		switch {
+		case ctx.Err() != nil:
+			return 0, nil
+		case v.kind == taken:
+			rejected := min(v.rejected, uint64(n))
+			if rejected > 0 {
+				s.log.Warn("the collector has rejected events", "events", rejected, "why", v.why)
+			}
+			s.limit, s.refusals = min(2*s.limit, batchSize), 0
+			return n, s.done(batch[n-1], uint64(n)-rejected, rejected, "")
+		case v.kind == tooLarge && n > 1:
+			s.limit = n / 2
+			continue
+		case v.kind == refused || v.kind == tooLarge:
+			s.log.Warn("the collector has refused events", "events", n, "why", v.why)
+			if err := s.done(batch[n-1], 0, uint64(n), v.why); err != nil {
+				return n, err
+			}
+			// The longer the more there were: what would be refused as well is kept in the log meanwhile.
+			s.refusals++
+			return n, s.wait(ctx, min(minBackoff<<min(s.refusals, 20), maxPause))
+		}
+		s.log.Info("the collector takes nothing; the log waits", "why", v.why, "again_in", backoff)
+		if err := s.tell(v.why); err != nil {
+			return 0, err
+		}
+		to := s.to
+		if err := s.wait(ctx, min(max(backoff, v.after), maxPause)); err != nil || s.to != to {
+			return 0, err // the batch goes elsewhere
+		}
 	}
-	refused, _ = strconv.ParseUint(m[1], 10, 64)
-	return refused, true
+	return 0, nil
 }
 
-func sleep(ctx context.Context, d time.Duration) {
+// done notes what has become of the events up to that one, in one report: a successor begins behind it.
+func (s *shipper) done(last item, sent, refused uint64, why string) error {
+	s.place = stage.Place{Seq: last.Seq, Sent: s.place.Sent + sent, Refused: s.place.Refused + refused, Lost: last.lost}
+	s.why = why
+	return s.report(s.place, why)
+}
+
+// tell reports why nothing is taken, if that is news.
+func (s *shipper) tell(why string) error {
+	if why == s.why {
+		return nil
+	}
+	s.why = why
+	return s.report(s.place, why)
+}
+
+// take goes on with another configuration.
+func (s *shipper) take(c stage.ExporterConfig) error {
+	if s.to != nil {
+		s.to.close()
+	}
+	s.config, s.to, s.limit = c, nil, batchSize
+	if c.Endpoint == "" {
+		return s.tell("")
+	}
+	to, err := s.sink(c)
+	if err != nil {
+		return s.tell(err.Error())
+	}
+	s.to, s.made = to, newRecords(c.Resource)
+	return s.tell("")
+}
+
+// wait waits, but not past another configuration.
+func (s *shipper) wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
 	select {
+	case c := <-s.others:
+		return s.take(c)
 	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}
-
-// cursor is the file with the place.
-type cursor struct{ f *os.File }
-
-const cursorSize = 160 // always: it is written over the one before
-
-func (c cursor) read() (p place, err error) {
-	data := make([]byte, cursorSize)
-	n, err := c.f.ReadAt(data, 0)
-	if n == 0 && errors.Is(err, io.EOF) {
-		return p, nil
-	}
-	if err := json.Unmarshal(data[:n], &p); err != nil {
-		return p, fmt.Errorf("read how far the log was sent: %w", err)
-	}
-	return p, nil
-}
-
-func (c cursor) write(p place) error {
-	data, _ := json.Marshal(p) // four numbers
-	for len(data) < cursorSize-1 {
-		data = append(data, ' ')
-	}
-	if _, err := c.f.WriteAt(append(data, '\n'), 0); err != nil {
-		return fmt.Errorf("note how far the log was sent: %w", err)
+	case <-t.C:
 	}
 	return nil
 }

@@ -79,6 +79,7 @@ func (k *keeper) operate(ctx context.Context, published uint64, answers *approva
 			published = k.publishLeases(published)
 			k.watchFiles(ctx)
 			k.broker.watch()
+			k.exporter.note()
 			answers.look(ctx)
 		case <-again:
 			if k.owed.Swap(false) { // a disk that was full may have room now
@@ -88,6 +89,7 @@ func (k *keeper) operate(ctx context.Context, published uint64, answers *approva
 				_ = k.reload(ctx) // its error is in the log and the status
 			}
 			k.payCuts(ctx)
+			k.exporter.watch()
 		}
 	}
 }

@@ -48,6 +48,13 @@ func (s *State) WriteMetrics(w io.Writer, version string, now time.Time) error {
 	one("guard_up", "gauge", "1 if the guard serves.", number(s.Guard.OK))
 	one("guard_restarts_total", "counter", "How often the guard was restarted.", s.Guard.Restarts)
 	s.Broker.writeMetrics(metric)
+	if t := s.Telemetry; t.UID != 0 {
+		one("telemetry_up", "gauge", "1 if the exporter serves, and the collector takes what it sends.", number(t.Trouble() == ""))
+		one("telemetry_restarts_total", "counter", "How often the exporter was restarted.", t.Restarts)
+		metric("telemetry_events_total", "counter", "Events of the log, by what has become of them.",
+			`{result="sent"}`, t.Sent, `{result="refused"}`, t.Refused, `{result="lost"}`, t.Lost)
+		one("telemetry_behind", "gauge", "Events of the log that the collector has not got yet.", t.Behind(s.Audit.Head.Seq))
+	}
 	one("rules_repairs_total", "counter", "How often changed rules were repaired.", s.Firewall.Repairs)
 	one("rules_verified_timestamp_seconds", "gauge", "When the rules were last found to be as planned.", stamp(s.Firewall.Verified))
 	if s.SelfTest != nil {

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strconv"
+	"strings"
 )
 
 // Reader reads a log from a line on, at its own pace, into the next file after each rotation. A file that it reads is
 // there until it has read it, also if the log has removed it.
 type Reader struct {
 	path string
+	open Opener
 	f    *os.File
 	r    *bufio.Reader
 	rest []byte
@@ -18,9 +21,31 @@ type Reader struct {
 	lost uint64
 }
 
-// ReadAfter begins behind the line of that number. Where it is gone, what was between it and the oldest line is Lost.
-func ReadAfter(path string, last uint64) (*Reader, error) {
-	files, err := openAll(path)
+// Opener opens a file of the log for reading, as os.Open does.
+type Opener func(path string) (*os.File, error)
+
+// IsFile says whether name is one that a file of a log may have.
+func IsFile(name string) bool {
+	number, old := strings.CutPrefix(name, FileName+".")
+	n, err := strconv.Atoi(number)
+	return name == FileName || old && err == nil && n > 0 && n <= 1e6 && strconv.Itoa(n) == number
+}
+
+// Oldest is the number of the oldest line of a log, 0 if it has none.
+func Oldest(path string) (uint64, error) {
+	files, err := openAll(path, os.Open)
+	defer closeAll(files)
+	if err != nil {
+		return 0, err
+	}
+	seq, _ := firstOf(files[len(files)-1])
+	return seq, nil
+}
+
+// ReadAfter begins behind the line of that number. Where it is gone, what was between it and the oldest line is Lost. The
+// path is looked at as it is; what opens files is asked for each.
+func ReadAfter(path string, last uint64, open Opener) (*Reader, error) {
+	files, err := openAll(path, open)
 	if err != nil {
 		closeAll(files)
 		return nil, err
@@ -32,7 +57,7 @@ func ReadAfter(path string, last uint64) (*Reader, error) {
 			break
 		}
 	}
-	r := &Reader{path: path, f: files[start], r: bufio.NewReaderSize(files[start], 64<<10), last: last}
+	r := &Reader{path: path, open: open, f: files[start], r: bufio.NewReaderSize(files[start], 64<<10), last: last}
 	files[start] = nil
 	closeAll(files)
 	return r, nil
@@ -57,30 +82,33 @@ func (r *Reader) Lost() uint64 { return r.lost }
 
 // Next returns the next line that is an event, which is valid until it is called again; io.EOF: there is none yet.
 func (r *Reader) Next() ([]byte, Event, error) {
+	var next *os.File // what follows: it is found before the file is read to its end, since nothing is appended to that then
+	defer func() {
+		if next != nil {
+			next.Close()
+		}
+	}()
 	for {
-		// The next file is looked for before this one is read to its end: nothing is appended to it any more.
-		next, rotated := newer(r.path, r.f)
 		line, err := r.line()
 		switch {
 		case err == nil:
-			if rotated {
-				next.Close()
-			}
 			if e, err := Decode(line); err == nil && e.Seq > r.last {
 				r.count(e)
 				return line, e, nil
 			}
 		case !errors.Is(err, io.EOF):
 			return nil, Event{}, err
-		case rotated:
+		case next != nil:
 			r.f.Close()
-			r.f, r.rest = next, nil
-			r.r.Reset(next)
+			r.f, r.rest, next = next, nil, nil
+			r.r.Reset(r.f)
 		case cut(r.f):
 			r.rest = nil
 			r.r.Reset(r.f)
 		default:
-			return nil, Event{}, io.EOF
+			if next, _ = newer(r.path, r.f, r.open); next == nil {
+				return nil, Event{}, io.EOF
+			}
 		}
 	}
 }

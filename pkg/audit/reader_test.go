@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"testing"
 )
 
@@ -38,7 +39,7 @@ func TestReader(t *testing.T) {
 		}
 	}
 	write(10)
-	r, err := ReadAfter(dir+"/"+FileName, 0)
+	r, err := ReadAfter(dir+"/"+FileName, 0, os.Open)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func TestReader(t *testing.T) {
 		t.Errorf("%d read and %d lost of %d", seen, r.Lost(), l.Head().Seq)
 	}
 	for _, after := range []uint64{0, 3, l.Head().Seq - 100, l.Head().Seq - 20, l.Head().Seq, l.Head().Seq + 5} {
-		again, err := ReadAfter(dir+"/"+FileName, after)
+		again, err := ReadAfter(dir+"/"+FileName, after, os.Open)
 		if err != nil {
 			t.Fatal(err)
 		}
