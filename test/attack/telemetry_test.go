@@ -1,0 +1,372 @@
+package attack
+
+import (
+	"compress/gzip"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/internal/lab"
+)
+
+const (
+	collectorHost = "otel.example.com"
+	collector4    = "45.30.50.9"
+	collector6    = "2a0f:30::59"
+	exporterPath  = "/usr/local/bin/agent-init-exporter"
+)
+
+// exporterBinary is the exporter under test: beside agent-init, or built once.
+func exporterBinary(t *testing.T) string {
+	t.Helper()
+	if bin := os.Getenv("AGENT_INIT_BIN"); bin != "" {
+		return filepath.Join(filepath.Dir(bin), "agent-init-exporter")
+	}
+	path, err := buildExporter()
+	must(t, err)
+	return path
+}
+
+var buildExporter = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "agent-init-exporter-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "agent-init-exporter")
+	build := exec.Command("go", "build", "-trimpath", "-o", path, ".")
+	build.Dir, build.Env = "../../cmd/agent-init-exporter", append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the exporter: %w\n%s", err, out)
+	}
+	return path, os.Chmod(dir, 0o755)
+})
+
+// receiver is a collector, by OTLP over HTTP.
+type receiver struct {
+	mu     sync.Mutex
+	status int            // of its answers; 0: 200
+	events map[uint64]int // how often each came, by its number
+	words  map[string]int // texts of all records, by attribute and value
+	asked  int
+	auth   []string
+}
+
+func (c *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body := io.Reader(r.Body)
+	if r.Header.Get("Content-Encoding") == "gzip" {
+		z, err := gzip.NewReader(body)
+		if err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		body = z
+	}
+	data, err := io.ReadAll(body)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	c.auth = append(c.auth, r.Header.Get("Api-Key"))
+	if err != nil || r.URL.Path != "/v1/logs" || r.Header.Get("Content-Type") != "application/x-protobuf" {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	if c.status != 0 {
+		w.WriteHeader(c.status)
+		return
+	}
+	// ExportLogsServiceRequest.resource_logs.scope_logs.log_records (opentelemetry/proto/logs/v1/logs.proto)
+	for _, logs := range fields(data, 1) {
+		for _, resource := range fields(logs, 1) {
+			c.note("resource ", resource, 1)
+		}
+		for _, scope := range fields(logs, 2) {
+			for _, record := range fields(scope, 2) {
+				c.note("", record, 6)
+			}
+		}
+	}
+	w.Header().Set("Content-Type", "application/x-protobuf")
+}
+
+// note takes in the attributes of a message, which are its fields of that number.
+func (c *receiver) note(prefix string, message []byte, number uint64) {
+	for _, attr := range fields(message, number) {
+		key, value := string(fields(attr, 1)[0]), fields(attr, 2)[0]
+		if texts := fields(value, 1); len(texts) > 0 {
+			c.words[prefix+key+"="+string(texts[0])]++
+		}
+		if key == "metadata.sequence" {
+			n, _ := binary.Uvarint(value[1:]) // int_value
+			c.events[n]++
+		}
+	}
+}
+
+// fields are those of a message of protobuf that have a number, and a length.
+func fields(message []byte, number uint64) (out [][]byte) {
+	for len(message) > 0 {
+		tag, n := binary.Uvarint(message)
+		if n <= 0 {
+			return out
+		}
+		message = message[n:]
+		size := uint64(0)
+		switch tag & 7 {
+		case 0:
+			_, n = binary.Uvarint(message)
+			message = message[n:]
+			continue
+		case 1:
+			size = 8
+		case 5:
+			size = 4
+		case 2:
+			size, n = binary.Uvarint(message)
+			message = message[n:]
+		}
+		if tag>>3 == number && tag&7 == 2 {
+			out = append(out, message[:size])
+		}
+		message = message[size:]
+	}
+	return out
+}
+
+func (c *receiver) answers(status int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.status, c.asked = status, 0
+}
+
+func (c *receiver) wasAsked() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked
+}
+
+func (c *receiver) has(word string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.words[word] > 0
+}
+
+// missing are the numbers of events in the log that have not come, and those that came more than once.
+func (c *receiver) missing(w *world) (missing, twice []uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range w.auditOf(func(event) bool { return true }) {
+		if c.events[e.Seq] == 0 {
+			missing = append(missing, e.Seq)
+		} else if c.events[e.Seq] > 1 {
+			twice = append(twice, e.Seq)
+		}
+	}
+	return missing, twice
+}
+
+// told is what the status says of telemetry.
+func told(w *world) (t struct {
+	OK                            bool
+	Why, Fault                    string
+	Seq, Sent, Lost, Refused, UID float64
+}) {
+	w.Helper()
+	s, _ := w.status()
+	m, _ := s["telemetry"].(map[string]any)
+	t.OK, _ = m["ok"].(bool)
+	t.Why, _ = m["why"].(string)
+	t.Fault, _ = m["fault"].(string)
+	for name, to := range map[string]*float64{"seq": &t.Seq, "sent": &t.Sent, "lost": &t.Lost, "refused": &t.Refused, "uid": &t.UID} {
+		*to, _ = m[name].(float64)
+	}
+	return t
+}
+
+// exporters are the processes of that program.
+func exporters(w *world) (all []inmate) {
+	for _, p := range inmates(w.T, w.agent) {
+		if strings.HasPrefix(p.args, exporterPath) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// TestLabTelemetry: each event of the log arrives at the collector once, whatever befalls the way there. The agent neither
+// reaches the collector, nor learns the headers; hostile code in the exporter's place reaches the collector, and nothing else.
+func TestLabTelemetry(t *testing.T) {
+	lab.Require(t)
+	const secret = "canary-of-telemetry"
+	l := lab.New(t, lab.Options{})
+	c := &receiver{events: map[uint64]int{}, words: map[string]int{}}
+	l.DNS.SetAddrs(collectorHost, collector4, collector6)
+	l.Web.Handle(collectorHost, c)
+	w := confineIn(t, l, "ok.test\n", lab.BoxOptions{
+		Binds: []lab.Bind{{Source: exporterBinary(t), Target: exporterPath}},
+		Env:   []string{"OTEL_EXPORTER_OTLP_HEADERS=api-key=" + secret, "OTEL_SERVICE_NAME=agents-of-the-lab"},
+		Files: []lab.File{
+			{Path: "/etc/agent-init/policy.yaml", Data: []byte("telemetry: {endpoint: 'https://" + collectorHost + "', environment: true, headers: 'file:/run/secrets/otel'}\n")},
+			{Path: "/run/secrets/otel", Data: []byte("api-key=" + secret + "\n"), Mode: 0o400},
+			{Path: bundle, Data: l.CA.PEM},
+		}})
+	arrives := func(name string) {
+		t.Helper()
+		w.blocked("resolve", name)
+		if !eventually(0, func() bool { return c.has("query.hostname=" + name) }) {
+			t.Fatalf("%s does not arrive: %+v\n%s", name, told(w), w.agent.Stderr())
+		}
+	}
+	complete := func(when string) {
+		t.Helper()
+		var missing, twice []uint64
+		if !eventually(0, func() bool { missing, twice = c.missing(w); return len(missing) == 0 }) || len(twice) > 0 {
+			t.Errorf("%s: events %d are missing, and %d came twice: %+v", when, missing, twice, told(w))
+		}
+	}
+	arrives("first.evil.test")
+	complete("at first")
+	if !c.has("resource service.name=agents-of-the-lab") || !c.has("resource agent_init.user=agent") {
+		t.Errorf("the resource lacks something: %v", c.words)
+	}
+
+	// The collector is nobody's but the exporter's.
+	who := exporters(w)
+	if len(who) != 1 || who[0].uid == 0 || who[0].uid == lab.AgentUID || who[0].gid == who[0].uid {
+		t.Fatalf("the exporters are %+v", who)
+	}
+	turned := func(args ...string) lab.Poke {
+		t.Helper()
+		r := w.box.Exec(lab.Cmd{Args: append([]string{"/usr/local/bin/poke"}, args...), UID: who[0].uid, GID: who[0].gid})
+		p, err := lab.ParsePoke(r.Stdout)
+		if err != nil {
+			t.Fatalf("poke %v: %v: %s", args, err, r)
+		}
+		return p
+	}
+	w.works("http", "-ca", bundle, "https://ok.test/") // leased to the agent
+	w.box.ForgetPackets()
+	l.DNS.Forget()
+	ok4, ok6 := named("ok.test")
+	for _, a := range []string{collector4, collector6} {
+		w.blocked("tcp", "-send", "leak", target(a, 443))
+		w.blocked("http", "-ca", bundle, "-addr", target(a, 443), "https://"+collectorHost+"/v1/logs")
+		for _, other := range []inmate{{uid: 0}, {uid: who[0].uid, gid: lab.AgentUID}, {uid: lab.AgentUID, gid: who[0].gid}} {
+			r := w.box.Exec(lab.Cmd{Args: []string{"/usr/local/bin/poke", "tcp", "-send", "leak", target(a, 443)}, UID: other.uid, GID: other.gid})
+			if p, err := lab.ParsePoke(r.Stdout); err != nil || p.OK {
+				t.Errorf("uid %d, gid %d reaches the collector: %s", other.uid, other.gid, r)
+			}
+		}
+	}
+	w.blocked("resolve", collectorHost)
+	for _, args := range [][]string{
+		{"tcp", "-send", "leak", target(ok4.String(), 443)}, {"tcp", "-send", "leak", target(ok6.String(), 443)}, {"tcp", "-send", "leak", target(collector4, 80)},
+		{"udp", "-send", "leak", "-timeout", "300ms", target(collector4, 443)}, {"dns", "127.0.0.1:53", "leak.evil.test", "A"}, {"resolve", "ok.test"},
+		{"tcp", "-send", "leak", target(w.box.Gateway4().String(), 443)}, {"ping", collector4},
+	} {
+		if p := turned(args...); p.OK {
+			t.Errorf("in the exporter's place: %v: %s", args, p)
+		}
+	}
+	toCollector := lab.Any(lab.ToAddr(collector4), lab.ToAddr(collector6))
+	w.sealed(lab.Not(func(p *lab.Packet) bool { return toCollector(p) && p.Proto == unix.IPPROTO_TCP && p.DstPort == 443 || !notGuards(p) }))
+	w.unasked("evil.test")
+	if p := turned("-patient", "tcp", target(collector4, 443)); !p.OK {
+		t.Errorf("proves nothing: the exporter does not reach the collector: %s", p)
+	}
+
+	// Nothing tells the headers, neither by a file nor to the agent.
+	if !slices.Contains(c.auth, secret) {
+		t.Errorf("the headers did not come: %q", c.auth)
+	}
+	for _, file := range []string{"/var/log/agent-init/audit.jsonl", "/run/agent-init/status.json", "/run/agent-init/policy.jsonl", "/run/agent-init/agent.json"} {
+		if data, err := w.box.ReadFile(file); err != nil || strings.Contains(string(data), "canary") {
+			t.Errorf("%s has the headers (%v)", file, err)
+		}
+	}
+	if r := w.launch("sh", "-c", "env; cat /proc/*/environ /run/secrets/otel").Wait(0); w.mode == "" && strings.Contains(r.Stdout, "canary") {
+		t.Error("the agent has the headers")
+	}
+
+	// A collector that is ill holds nobody up, and gets all of it later.
+	c.answers(http.StatusServiceUnavailable)
+	w.blocked("resolve", "second.evil.test")
+	if !eventually(0, func() bool { return strings.Contains(told(w).Why, "503") && c.wasAsked() > 1 }) {
+		t.Errorf("the status does not say that the collector is ill: %+v", told(w))
+	}
+	if _, code := w.status(); code != 0 {
+		t.Error("an ill collector makes the container unhealthy")
+	}
+	w.works("http", "-ca", bundle, "https://ok.test/")
+	for _, p := range exporters(w) {
+		must(t, unix.Kill(p.host, unix.SIGKILL))
+	}
+	c.answers(0)
+	arrives("third.evil.test")
+	complete("after a collector that was ill and an exporter that was killed")
+
+	// What it refuses for good is counted, and not sent again.
+	was := told(w)
+	c.answers(http.StatusBadRequest)
+	w.blocked("resolve", "refused.evil.test")
+	if !eventually(0, func() bool { return told(w).Refused > was.Refused }) {
+		t.Errorf("not counted as refused: %+v", told(w))
+	}
+	c.answers(0)
+	arrives("fourth.evil.test")
+	if now := told(w); now.Why != "" || now.Lost != 0 || c.has("query.hostname=refused.evil.test") && now.Refused > was.Refused+float64(len(w.auditOf(func(event) bool { return true }))) {
+		t.Errorf("after a refusal: %+v", now)
+	}
+
+	// A collector that somebody else vouches for gets nothing.
+	other, err := lab.NewCA()
+	must(t, err)
+	must(t, w.box.WriteFile("/etc/agent-init/other.pem", other.PEM, 0o644))
+	policy := "telemetry: {endpoint: 'https://" + collectorHost + "', ca: 'file:/etc/agent-init/%s'}\n"
+	must(t, w.box.WriteFile("/etc/agent-init/policy.yaml", fmt.Appendf(nil, policy, "other.pem"), 0o644))
+	c.answers(0)
+	if r := w.root("agent-init", "reload"); r.Code != 0 {
+		t.Fatal(r)
+	}
+	w.blocked("resolve", "fifth.evil.test")
+	if !eventually(0, func() bool { return strings.Contains(told(w).Why, "certificate") }) {
+		t.Errorf("another's certificate is taken: %+v", told(w))
+	}
+	if c.has("query.hostname=fifth.evil.test") {
+		t.Error("the log went to a collector that nobody vouches for")
+	}
+	must(t, w.box.WriteFile("/etc/agent-init/right.pem", l.CA.PEM, 0o644))
+	must(t, w.box.WriteFile("/etc/agent-init/policy.yaml", fmt.Appendf(nil, policy, "right.pem"), 0o644))
+	if r := w.root("agent-init", "reload"); r.Code != 0 {
+		t.Fatal(r)
+	}
+	arrives("sixth.evil.test")
+	if !c.has("query.hostname=fifth.evil.test") {
+		t.Error("what waited for the right certificate did not arrive")
+	}
+	w.audited("that the collector took nothing", func(e event) bool { return strings.HasPrefix(e.Reason, "telemetry: "+collectorHost+":443 takes nothing") })
+	if r := w.launch("agent-init", "status").Wait(0); r.Code != 0 || !strings.Contains(r.Stdout, "telemetry  "+collectorHost+":443 by http/protobuf: ") {
+		t.Error(r)
+	}
+}
+
+// TestLabTelemetryNotThere: without the exporter's program the start is refused, and says what to do.
+func TestLabTelemetryNotThere(t *testing.T) {
+	w := start(t, "ok.test\n", lab.BoxOptions{Files: []lab.File{
+		{Path: "/etc/agent-init/policy.yaml", Data: []byte("telemetry: {endpoint: 'https://" + collectorHost + "'}\n")},
+	}}, "agent-init", "run", "--", "true")
+	r := w.agent.Wait(time.Minute)
+	if r.Code != 78 || !strings.Contains(r.Stderr, "telemetry: the image has no "+exporterPath) || !strings.Contains(r.Stderr, "COPY --from=agent-base") {
+		t.Error(r)
+	}
+}
