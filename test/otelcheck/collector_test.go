@@ -42,8 +42,8 @@ func collect(protocol, addr, file string) error {
 			pod, _ := r.Resource().Attributes().Get("k8s.pod.name")
 			for _, s := range r.ScopeLogs().All() {
 				for _, l := range s.LogRecords().All() {
-					seq, _ := l.Attributes().Get("agent_init.seq")
-					name, _ := l.Attributes().Get("dns.question.name")
+					seq, _ := l.Attributes().Get("metadata.sequence")
+					name, _ := l.Attributes().Get("query.hostname")
 					fmt.Fprintf(&b, "%d %s %s %s\n", seq.Int(), l.EventName(), name.Str(), pod.Str())
 				}
 			}
