@@ -168,7 +168,7 @@ func (k *exporterKeeper) serve(ctx context.Context, ch *wire.Channel) error {
 	return a.serve(ch)
 }
 
-// open opens a file of the log, or the status, to be read.
+// open opens a file of the log, to be read.
 func (k *exporterKeeper) open(ch *wire.Channel, m wire.Message) error {
 	reply := wire.Message{Op: m.Op, ID: m.ID, Err: true}
 	f, err := k.opened(m)

@@ -34,7 +34,7 @@ const (
 	OpDecided                   // keeper: somebody has decided about the request for name
 	OpTunnel                    // guard, to the broker: a connection by the upstream proxy to name, at this address and port; broker: it is beside the message, or err and why. broker, to the keeper: may it be? keeper: yes, or err
 	OpLast                      // broker: beside the message is a connection, which is to be its socket's last; keeper: it is, or err
-	OpOpen                      // exporter: open this file of the log, or with a flag the status; keeper: it is beside the message, or err
+	OpOpen                      // exporter: open this file of the log; keeper: it is beside the message, or err
 	OpShipped                   // exporter: the collector has what the log has up to line arg; stats say what became of all before; text is why it takes no more, if it doesn't
 	OpSession                   // the first of the session server's own
 )
