@@ -1,8 +1,10 @@
 package attack
 
 import (
+	"bytes"
 	"compress/gzip"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -52,39 +54,54 @@ var buildExporter = sync.OnceValues(func() (string, error) {
 	return path, os.Chmod(dir, 0o755)
 })
 
-// receiver is a collector, by OTLP over HTTP.
+// receiver is a collector, by OTLP over HTTP and gRPC.
 type receiver struct {
 	mu     sync.Mutex
-	status int            // of its answers; 0: 200
+	status int            // of its answers over HTTP; 0: 200. Any is UNAVAILABLE over gRPC
 	events map[uint64]int // how often each came, by its number
 	words  map[string]int // texts of all records, by attribute and value
 	asked  int
 	auth   []string
 }
 
+func newReceiver() *receiver { return &receiver{events: map[uint64]int{}, words: map[string]int{}} }
+
 func (c *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body := io.Reader(r.Body)
-	if r.Header.Get("Content-Encoding") == "gzip" {
-		z, err := gzip.NewReader(body)
-		if err != nil {
-			w.WriteHeader(http.StatusBadRequest)
-			return
-		}
-		body = z
+	data, err := io.ReadAll(r.Body)
+	kind, path, compressed := "application/x-protobuf", "/v1/logs", r.Header.Get("Content-Encoding") == "gzip"
+	overGRPC := r.Header.Get("Content-Type") == "application/grpc"
+	if overGRPC && len(data) >= 5 { // https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md: compressed or not, and the length
+		kind, path = "application/grpc", "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
+		compressed, data = data[0] == 1, data[5:]
 	}
-	data, err := io.ReadAll(body)
+	if compressed && err == nil {
+		var z *gzip.Reader
+		if z, err = gzip.NewReader(bytes.NewReader(data)); err == nil {
+			data, err = io.ReadAll(z)
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.asked++
 	c.auth = append(c.auth, r.Header.Get("Api-Key"))
-	if err != nil || r.URL.Path != "/v1/logs" || r.Header.Get("Content-Type") != "application/x-protobuf" {
+	w.Header().Set("Content-Type", kind)
+	switch {
+	case err != nil || r.URL.Path != path || r.Header.Get("Content-Type") != kind:
 		w.WriteHeader(http.StatusBadRequest)
-		return
-	}
-	if c.status != 0 {
+	case c.status != 0 && overGRPC:
+		w.Header().Set("Grpc-Status", "14")
+	case c.status != 0:
 		w.WriteHeader(c.status)
-		return
+	default:
+		c.take(data)
+		if overGRPC {
+			_, _ = w.Write(make([]byte, 5)) // an empty message
+			w.Header().Set(http.TrailerPrefix+"Grpc-Status", "0")
+		}
 	}
+}
+
+func (c *receiver) take(data []byte) {
 	// ExportLogsServiceRequest.resource_logs.scope_logs.log_records (opentelemetry/proto/logs/v1/logs.proto)
 	for _, logs := range fields(data, 1) {
 		for _, resource := range fields(logs, 1) {
@@ -96,7 +113,6 @@ func (c *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
 // note takes in the attributes of a message, which are its fields of that number.
@@ -209,7 +225,7 @@ func TestLabTelemetry(t *testing.T) {
 	lab.Require(t)
 	const secret = "canary-of-telemetry"
 	l := lab.New(t, lab.Options{})
-	c := &receiver{events: map[uint64]int{}, words: map[string]int{}}
+	c := newReceiver()
 	l.DNS.SetAddrs(collectorHost, collector4, collector6)
 	l.Web.Handle(collectorHost, c)
 	w := confineIn(t, l, "ok.test\n", lab.BoxOptions{
@@ -362,6 +378,71 @@ func TestLabTelemetry(t *testing.T) {
 	if r := w.launch("agent-init", "status").Wait(0); r.Code != 0 || !strings.Contains(r.Stdout, "telemetry  "+collectorHost+":443 by http/protobuf: ") {
 		t.Error(r)
 	}
+}
+
+// TestLabTelemetryRotates: over gRPC, a collector that is away until the log has rotated past what it was to get has each
+// event once, or it is counted as lost; also by an exporter that was killed in between.
+func TestLabTelemetryRotates(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	c := newReceiver()
+	l.DNS.SetAddrs(collectorHost, collector4, collector6)
+	l.Web.Handle(collectorHost, c)
+	w := confineIn(t, l, "ok.test\n", lab.BoxOptions{
+		Binds: []lab.Bind{{Source: exporterBinary(t), Target: exporterPath}},
+		Files: []lab.File{
+			{Path: "/etc/agent-init/policy.yaml", Data: []byte("log: {max_size: 64KiB, files: 2}\ntelemetry: {endpoint: 'https://" + collectorHost + "', protocol: grpc}\n")},
+			{Path: bundle, Data: l.CA.PEM},
+		}})
+	arrives := func(name string) {
+		t.Helper()
+		w.blocked("resolve", name)
+		if !eventually(0, func() bool { return c.has("query.hostname=" + name) }) {
+			t.Fatalf("%s does not arrive: %+v\n%s", name, told(w), w.agent.Stderr())
+		}
+	}
+	arrives("first.evil.test")
+	c.answers(http.StatusServiceUnavailable)
+	w.blocked("resolve", "second.evil.test")
+	if !eventually(0, func() bool { return strings.Contains(told(w).Why, "Unavailable") && c.wasAsked() > 1 }) {
+		t.Fatalf("the status does not say that the collector is away: %+v", told(w))
+	}
+	place := uint64(told(w).Seq)
+	rotated := func() bool { // the older of both files begins behind it
+		data, err := w.box.ReadFile(auditFile + ".1")
+		line, _, _ := strings.Cut(string(data), "\n")
+		var e event
+		return err == nil && json.Unmarshal([]byte(line), &e) == nil && e.Seq > place+1
+	}
+	for round := 0; !rotated(); round++ {
+		if round == 40 {
+			t.Fatal("the log does not rotate")
+		}
+		w.poke("dns", "-n", "1000", "-c", "8", "8.8.8.8:53", fmt.Sprintf("{n}-%d.%s.evil.test", round, strings.Repeat("x", 60)), "A")
+	}
+	w.works("http", "-ca", bundle, "https://ok.test/") // the agent is none the worse
+	for _, p := range exporters(w) {
+		must(t, unix.Kill(p.host, unix.SIGKILL))
+	}
+	c.answers(0)
+	arrives("third.evil.test")
+	var came, twice uint64
+	count := func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		came, twice = uint64(len(c.events)), 0
+		for _, times := range c.events {
+			if times > 1 {
+				twice++
+			}
+		}
+		at := told(w)
+		return at.Why == "" && at.Lost > 0 && came+uint64(at.Lost) == uint64(at.Seq) && uint64(at.Sent) == came
+	}
+	if !eventually(0, count) || twice > 0 {
+		t.Errorf("%d came, %d of them twice: %+v", came, twice, told(w))
+	}
+	w.audited("that events were lost", func(e event) bool { return strings.Contains(e.Reason, "when it was their turn to be sent") })
 }
 
 // TestLabTelemetryNotThere: without the exporter's program the start is refused, and says what to do.
