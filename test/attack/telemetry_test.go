@@ -445,6 +445,34 @@ func TestLabTelemetryRotates(t *testing.T) {
 	w.audited("that events were lost", func(e event) bool { return strings.Contains(e.Reason, "when it was their turn to be sent") })
 }
 
+// TestLabTelemetryGateway: a gateway sends what its log has of the agents, who don't reach the collector.
+func TestLabTelemetryGateway(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	c := newReceiver()
+	l.DNS.SetAddrs(collectorHost, collector4, collector6)
+	l.Web.Handle(collectorHost, c)
+	w := startIn(t, l, "ok.test\n", lab.BoxOptions{
+		Gateway: true, Forwards: true, Binds: []lab.Bind{{Source: exporterBinary(t), Target: exporterPath}},
+		Files: []lab.File{
+			{Path: "/etc/agent-init/policy.yaml", Data: []byte("telemetry: {endpoint: 'https://" + collectorHost + "'}\n")},
+			{Path: bundle, Data: l.CA.PEM},
+		}}, "agent-init", "gateway", "--inside", "eth1")
+	w.ready()
+	k := &kept{world: w}
+	k.agent = k.another()
+	k.blocked("resolve", "first.evil.test")
+	if !eventually(0, func() bool { return c.has("query.hostname=first.evil.test") && c.has("resource agent_init.mode=gateway") }) {
+		t.Fatalf("what an agent did does not arrive: %+v\n%s", told(w), w.agent.Stderr())
+	}
+	k.blocked("resolve", collectorHost)
+	for _, a := range []string{collector4, collector6} {
+		k.blocked("tcp", "-send", "leak", target(a, 443))
+		k.blocked("http", "-ca", bundle, "-addr", target(a, 443), "https://"+collectorHost+"/v1/logs")
+	}
+	k.works("http", "-insecure", "https://ok.test/")
+}
+
 // TestLabTelemetryNotThere: without the exporter's program the start is refused, and says what to do.
 func TestLabTelemetryNotThere(t *testing.T) {
 	w := start(t, "ok.test\n", lab.BoxOptions{Files: []lab.File{
