@@ -462,7 +462,9 @@ func TestLabTelemetryGateway(t *testing.T) {
 	k := &kept{world: w}
 	k.agent = k.another()
 	k.blocked("resolve", "first.evil.test")
-	if !eventually(0, func() bool { return c.has("query.hostname=first.evil.test") && c.has("resource agent_init.mode=gateway") }) {
+	if !eventually(0, func() bool {
+		return c.has("query.hostname=first.evil.test") && c.has("resource agent_init.mode=gateway")
+	}) {
 		t.Fatalf("what an agent did does not arrive: %+v\n%s", told(w), w.agent.Stderr())
 	}
 	k.blocked("resolve", collectorHost)
