@@ -470,7 +470,7 @@ func TestLabTelemetryGateway(t *testing.T) {
 	k.blocked("resolve", collectorHost)
 	for _, a := range []string{collector4, collector6} {
 		k.blocked("tcp", "-send", "leak", target(a, 443))
-		k.blocked("http", "-ca", bundle, "-addr", target(a, 443), "https://"+collectorHost+"/v1/logs")
+		k.blocked("http", "-insecure", "-addr", target(a, 443), "https://"+collectorHost+"/v1/logs")
 	}
 	k.works("http", "-insecure", "https://ok.test/")
 }
