@@ -16,6 +16,14 @@ const (
 	exporterGID = 48213
 )
 
+// longLeases outlive a test, however slow it is.
+func longLeases(h Holder, port uint16, addrs ...netip.Addr) (out []Lease) {
+	for _, a := range addrs {
+		out = append(out, leaseOf(a, unix.IPPROTO_TCP, port, time.Hour))
+	}
+	return leasedTo(h, out...)
+}
+
 // TestKernelExporter: what runs as the exporter reaches what is leased to it, and nothing else; and nobody else does, the
 // broker included. An address that both have is each one's by itself.
 func TestKernelExporter(t *testing.T) {
@@ -29,10 +37,10 @@ func TestKernelExporter(t *testing.T) {
 	c.ExporterDeny = []Entry{{Prefix: single(other4)}, {Prefix: single(other6)}}
 	f := open(t, Options{})
 	apply(t, f, c)
-	must(t, f.Lease(ctx, leasedTo(Exporter, tcpLeases(8443, far4, far6, other4, other6)...))) // the latter are denied
-	must(t, f.Lease(ctx, leasedTo(Exporter, tcpLeases(53, far4)...)))                         // no port of a collector's
-	must(t, f.Lease(ctx, forBroker(tcpLeases(443, far4, far6)...)))
-	must(t, f.Lease(ctx, leasedTo(Gated, tcpLeases(80, far4, far6)...)))
+	must(t, f.Lease(ctx, longLeases(Exporter, 8443, far4, far6, other4, other6))) // the latter are denied
+	must(t, f.Lease(ctx, longLeases(Exporter, 53, far4)))                         // no port of a collector's
+	must(t, f.Lease(ctx, longLeases(Broker, 443, far4, far6)))
+	must(t, f.Lease(ctx, longLeases(Gated, 80, far4, far6)))
 	must(t, f.Verify(ctx))
 	hostileExporter(t, l)
 	notTheExporter(t, l)
@@ -44,14 +52,14 @@ func TestKernelExporter(t *testing.T) {
 	apply(t, f, c)
 	must(t, f.Verify(ctx))
 	refused(t, "tcp", at(far4, 8443), exporterUID)
-	if err := f.Lease(ctx, leasedTo(Exporter, tcpLeases(8443, far4)...)); err == nil {
+	if err := f.Lease(ctx, longLeases(Exporter, 8443, far4)); err == nil {
 		t.Error("leased to an exporter that is not there")
 	}
 	c.ExporterUID, c.ExporterGID = exporterUID, exporterGID
 	c.BrokerUID, c.BrokerGID, c.BrokerPort4, c.BrokerPort6 = 0, 0, 0, 0
 	c.ExporterAllow = []Entry{{Prefix: single(far6), Proto: unix.IPPROTO_TCP, Port: 8443}} // a collector by its address
 	apply(t, f, c)
-	must(t, f.Lease(ctx, leasedTo(Exporter, tcpLeases(8443, far4)...)))
+	must(t, f.Lease(ctx, longLeases(Exporter, 8443, far4)))
 	must(t, f.Verify(ctx))
 	for _, a := range []netip.Addr{far4, far6} {
 		reached(t, "tcp", at(a, 8443), exporterUID)
@@ -104,7 +112,7 @@ func notTheExporter(t *testing.T, l *lab) {
 
 func sharedWithExporter(t *testing.T, f *Firewall) {
 	ctx := context.Background()
-	must(t, f.Lease(ctx, forBroker(tcpLeases(8443, far4)...)))
+	must(t, f.Lease(ctx, longLeases(Broker, 8443, far4)))
 	dial := func(who int) net.Conn {
 		var conn net.Conn
 		as(who, func() {
