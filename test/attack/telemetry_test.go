@@ -375,7 +375,7 @@ func TestLabTelemetry(t *testing.T) {
 	w.audited("that the collector took nothing", func(e event) bool {
 		return strings.HasPrefix(e.Reason, "telemetry: "+collectorHost+":443 takes nothing")
 	})
-	if r := w.launch("agent-init", "status").Wait(0); r.Code != 0 || !strings.Contains(r.Stdout, "telemetry  "+collectorHost+":443 by http/protobuf: ") {
+	if r := w.root("agent-init", "status"); r.Code != 0 || !strings.Contains(r.Stdout, "telemetry  "+collectorHost+":443 by http/protobuf: ") {
 		t.Error(r)
 	}
 }
