@@ -277,6 +277,9 @@ func TestLabTelemetry(t *testing.T) {
 	for _, a := range []string{collector4, collector6} {
 		w.blocked("tcp", "-send", "leak", target(a, 443))
 		w.blocked("http", "-ca", bundle, "-addr", target(a, 443), "https://"+collectorHost+"/v1/logs")
+		if p := turned("-patient", "tcp", target(a, 443)); !p.OK {
+			t.Errorf("proves nothing: %s is not leased to the exporter: %s", a, p)
+		}
 		for _, other := range []inmate{{uid: 0}, {uid: who[0].uid, gid: lab.AgentUID}, {uid: lab.AgentUID, gid: who[0].gid}} {
 			r := w.box.Exec(lab.Cmd{Args: []string{"/usr/local/bin/poke", "tcp", "-send", "leak", target(a, 443)}, UID: other.uid, GID: other.gid})
 			if p, err := lab.ParsePoke(r.Stdout); err != nil || p.OK {
