@@ -275,13 +275,13 @@ func TestLabTelemetry(t *testing.T) {
 	l.DNS.Forget()
 	ok4, ok6 := named("ok.test")
 	for _, a := range []string{collector4, collector6} {
-		w.blocked("tcp", "-send", "leak", target(a, 443))
+		w.blocked("tcp", target(a, 443))
 		w.blocked("http", "-ca", bundle, "-addr", target(a, 443), "https://"+collectorHost+"/v1/logs")
 		if p := turned("-patient", "tcp", target(a, 443)); !p.OK {
 			t.Errorf("proves nothing: %s is not leased to the exporter: %s", a, p)
 		}
 		for _, other := range []inmate{{uid: 0}, {uid: who[0].uid, gid: lab.AgentUID}, {uid: lab.AgentUID, gid: who[0].gid}} {
-			r := w.box.Exec(lab.Cmd{Args: []string{"/usr/local/bin/poke", "tcp", "-send", "leak", target(a, 443)}, UID: other.uid, GID: other.gid})
+			r := w.box.Exec(lab.Cmd{Args: []string{"/usr/local/bin/poke", "tcp", target(a, 443)}, UID: other.uid, GID: other.gid})
 			if p, err := lab.ParsePoke(r.Stdout); err != nil || p.OK {
 				t.Errorf("uid %d, gid %d reaches the collector: %s", other.uid, other.gid, r)
 			}
@@ -472,7 +472,7 @@ func TestLabTelemetryGateway(t *testing.T) {
 	}
 	k.blocked("resolve", collectorHost)
 	for _, a := range []string{collector4, collector6} {
-		k.blocked("tcp", "-send", "leak", target(a, 443))
+		k.blocked("tcp", target(a, 443))
 		k.blocked("http", "-insecure", "-addr", target(a, 443), "https://"+collectorHost+"/v1/logs")
 	}
 	k.works("http", "-insecure", "https://ok.test/")
