@@ -64,7 +64,7 @@ func metricsCommand() command {
 			if err := state.Published(state.StatusFile, &s); err != nil {
 				return err
 			}
-			return s.WriteMetrics(e.stdout, version, time.Now())
+			return state.WriteMetrics(e.stdout, s.Metrics(version, time.Now()))
 		},
 	}
 }

@@ -48,7 +48,7 @@ func TestMetricsGolden(t *testing.T) {
 	s := goldenState()
 	s.Keeper = state.Self()
 	var b strings.Builder
-	if err := s.WriteMetrics(&b, version, s.Published); err != nil {
+	if err := state.WriteMetrics(&b, s.Metrics(version, s.Published)); err != nil {
 		t.Fatal(err)
 	}
 	golden.File(t, "metrics.golden.txt", []byte(b.String()))

@@ -284,7 +284,7 @@ func (b *base) serveMetrics(l *net.UnixListener) {
 			}
 			s := b.measured()
 			var body strings.Builder
-			if s.WriteMetrics(&body, b.config.Version, time.Now()) == nil {
+			if state.WriteMetrics(&body, s.Metrics(b.config.Version, time.Now())) == nil {
 				fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", body.Len(), body.String())
 			}
 		}()

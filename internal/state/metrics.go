@@ -5,71 +5,115 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
-// WriteMetrics writes the state in the text format of Prometheus. The names are public.
-func (s *State) WriteMetrics(w io.Writer, version string, now time.Time) error {
+// Metric is something that is counted or measured. Its name is public.
+type Metric struct {
+	Name   string  `json:"name"`
+	Kind   string  `json:"kind"` // gauge, counter or summary
+	Help   string  `json:"help"`
+	Points []Point `json:"points,omitempty"`
+}
+
+// Point is a value of a metric.
+type Point struct {
+	Part   string   `json:"part,omitempty"`   // of a summary: _sum or _count
+	Labels []string `json:"labels,omitempty"` // names and values, in turn
+	Value  float64  `json:"value"`
+}
+
+// is is n, by labels: names and values, in turn.
+func is[N int | int64 | uint64](n N, labels ...string) Point {
+	return Point{Labels: labels, Value: float64(n)}
+}
+
+// took is a summary of how long something took, as often as it was counted.
+func took(nanos, times uint64) []Point {
+	return []Point{{Part: "_sum", Value: float64(nanos/1000) / 1e6}, {Part: "_count", Value: float64(times)}}
+}
+
+// WriteMetrics writes them in the text format of Prometheus.
+func WriteMetrics(w io.Writer, all []Metric) error {
 	b := bufio.NewWriter(w)
-	metric := func(name, kind, help string, values ...any) {
-		fmt.Fprintf(b, "# HELP agent_init_%s %s\n# TYPE agent_init_%s %s\n", name, help, name, kind)
-		for i := 0; i+1 < len(values); i += 2 {
-			fmt.Fprintf(b, "agent_init_%s%s %v\n", name, values[i], values[i+1])
+	for _, m := range all {
+		fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s %s\n", m.Name, m.Help, m.Name, m.Kind)
+		for _, p := range m.Points {
+			fmt.Fprintf(b, "%s%s%s %s\n", m.Name, p.Part, labelled(p.Labels), strconv.FormatFloat(p.Value, 'f', -1, 64))
 		}
 	}
-	one := func(name, kind, help string, value any) { metric(name, kind, help, "", value) }
+	return b.Flush()
+}
+
+func labelled(labels []string) string {
+	var pairs []string
+	for i := 0; i+1 < len(labels); i += 2 {
+		pairs = append(pairs, fmt.Sprintf("%s=%q", labels[i], labels[i+1]))
+	}
+	if pairs == nil {
+		return ""
+	}
+	return "{" + strings.Join(pairs, ",") + "}"
+}
+
+// Metrics are those of the state. How many there are depends on the policy alone.
+func (s *State) Metrics(version string, now time.Time) (all []Metric) {
+	metric := func(name, kind, help string, points ...Point) {
+		all = append(all, Metric{"agent_init_" + name, kind, help, points})
+	}
 	healthy, _ := s.Healthy(now)
 	g := s.Guard.Stats
-	metric("info", "gauge", "What runs.", fmt.Sprintf("{version=%q,mode=%q,backend=%q}", version, s.Mode, s.Firewall.Backend), 1)
-	one("healthy", "gauge", "1 if the container is confined and all parts work.", number(healthy))
-	one("monitor", "gauge", "1 in monitor mode: what the policy denies is let through.", number(s.Monitor))
+	metric("info", "gauge", "What runs.", is(1, "version", version, "mode", s.Mode, "backend", s.Firewall.Backend))
+	metric("healthy", "gauge", "1 if the container is confined and all parts work.", is(number(healthy)))
+	metric("monitor", "gauge", "1 in monitor mode: what the policy denies is let through.", is(number(s.Monitor)))
 	metric("dns_queries_total", "counter", "Questions of the agent, by what was decided.",
-		`{decision="allow"}`, g.Allowed, `{decision="deny"}`, g.Denied)
-	one("dns_cached_total", "counter", "Questions that were answered from the cache.", g.Cached)
-	one("dns_upstream_queries_total", "counter", "Questions to upstream servers.", g.Asked)
-	one("dns_upstream_failures_total", "counter", "Of those, without an answer.", g.Failed)
-	metric("dns_upstream_seconds", "summary", "Time that upstream servers took.", "_sum", inSeconds(g.AskedNanos), "_count", g.Asked)
-	one("dns_stripped_addresses_total", "counter", "Addresses taken out of answers.", g.Stripped)
+		is(g.Allowed, "decision", "allow"), is(g.Denied, "decision", "deny"))
+	metric("dns_cached_total", "counter", "Questions that were answered from the cache.", is(g.Cached))
+	metric("dns_upstream_queries_total", "counter", "Questions to upstream servers.", is(g.Asked))
+	metric("dns_upstream_failures_total", "counter", "Of those, without an answer.", is(g.Failed))
+	metric("dns_upstream_seconds", "summary", "Time that upstream servers took.", took(g.AskedNanos, g.Asked)...)
+	metric("dns_stripped_addresses_total", "counter", "Addresses taken out of answers.", is(g.Stripped))
 	metric("gate_connections_total", "counter", "Connections at the name gate, by what was decided.",
-		`{decision="allow"}`, g.Passed, `{decision="deny"}`, g.Refused)
-	one("gate_relays", "gauge", "Connections through the name gate now.", g.Relays)
-	one("drops_total", "counter", "Refused packets that were recorded; the kernel limits how many.", g.Drops)
-	one("lease_names", "gauge", "Names with open addresses.", s.Leases.Names)
-	one("lease_elements", "gauge", "Addresses and ports that are open by name.", s.Leases.Elements)
-	metric("lease_seconds", "summary", "Time to open an address in the kernel, as the guard sees it.", "_sum", inSeconds(g.LeaseNanos), "_count", g.Leases)
+		is(g.Passed, "decision", "allow"), is(g.Refused, "decision", "deny"))
+	metric("gate_relays", "gauge", "Connections through the name gate now.", is(g.Relays))
+	metric("drops_total", "counter", "Refused packets that were recorded; the kernel limits how many.", is(g.Drops))
+	metric("lease_names", "gauge", "Names with open addresses.", is(s.Leases.Names))
+	metric("lease_elements", "gauge", "Addresses and ports that are open by name.", is(s.Leases.Elements))
+	metric("lease_seconds", "summary", "Time to open an address in the kernel, as the guard sees it.", took(g.LeaseNanos, g.Leases)...)
 	metric("policy_rules", "gauge", "Rules of the policy, by kind.",
-		`{kind="name"}`, s.Policy.Names, `{kind="wildcard"}`, s.Policy.Wildcards, `{kind="address"}`, s.Policy.Addresses, `{kind="deny"}`, s.Policy.Denied)
-	one("policy_loaded_timestamp_seconds", "gauge", "When the policy was read last.", stamp(s.Policy.Loaded))
-	one("policy_reload_failed", "gauge", "1 if the last reload was refused.", number(s.Policy.Fault != ""))
+		is(s.Policy.Names, "kind", "name"), is(s.Policy.Wildcards, "kind", "wildcard"), is(s.Policy.Addresses, "kind", "address"), is(s.Policy.Denied, "kind", "deny"))
+	metric("policy_loaded_timestamp_seconds", "gauge", "When the policy was read last.", is(stamp(s.Policy.Loaded)))
+	metric("policy_reload_failed", "gauge", "1 if the last reload was refused.", is(number(s.Policy.Fault != "")))
 	metric("grants", "gauge", "What was granted at run time, and what the agent asks for.",
-		`{kind="allow"}`, s.Grants.Allowed, `{kind="deny"}`, s.Grants.Denied, `{kind="request"}`, s.Grants.Requests)
-	one("guard_up", "gauge", "1 if the guard serves.", number(s.Guard.OK))
-	one("guard_restarts_total", "counter", "How often the guard was restarted.", s.Guard.Restarts)
+		is(s.Grants.Allowed, "kind", "allow"), is(s.Grants.Denied, "kind", "deny"), is(s.Grants.Requests, "kind", "request"))
+	metric("guard_up", "gauge", "1 if the guard serves.", is(number(s.Guard.OK)))
+	metric("guard_restarts_total", "counter", "How often the guard was restarted.", is(s.Guard.Restarts))
 	s.Broker.writeMetrics(metric)
 	if t := s.Telemetry; t.UID != 0 {
-		one("telemetry_up", "gauge", "1 if the exporter serves, and the collector takes what it sends.", number(t.Trouble() == ""))
-		one("telemetry_restarts_total", "counter", "How often the exporter was restarted.", t.Restarts)
+		metric("telemetry_up", "gauge", "1 if the exporter serves, and the collector takes what it sends.", is(number(t.Trouble() == "")))
+		metric("telemetry_restarts_total", "counter", "How often the exporter was restarted.", is(t.Restarts))
 		metric("telemetry_events_total", "counter", "Events of the log, by what has become of them.",
-			`{result="sent"}`, t.Sent, `{result="refused"}`, t.Refused, `{result="lost"}`, t.Lost)
-		one("telemetry_behind", "gauge", "Events of the log that the collector has not got yet.", t.Behind(s.Audit.Head.Seq))
+			is(t.Sent, "result", "sent"), is(t.Refused, "result", "refused"), is(t.Lost, "result", "lost"))
+		metric("telemetry_behind", "gauge", "Events of the log that the collector has not got yet.", is(t.Behind(s.Audit.Head.Seq)))
 	}
-	one("rules_repairs_total", "counter", "How often changed rules were repaired.", s.Firewall.Repairs)
-	one("rules_verified_timestamp_seconds", "gauge", "When the rules were last found to be as planned.", stamp(s.Firewall.Verified))
+	metric("rules_repairs_total", "counter", "How often changed rules were repaired.", is(s.Firewall.Repairs))
+	metric("rules_verified_timestamp_seconds", "gauge", "When the rules were last found to be as planned.", is(stamp(s.Firewall.Verified)))
 	if s.SelfTest != nil {
-		one("selftest_ok", "gauge", "1 if the self-test passed.", number(s.SelfTest.OK))
-		one("selftest_timestamp_seconds", "gauge", "When it ran.", stamp(s.SelfTest.Time))
+		metric("selftest_ok", "gauge", "1 if the self-test passed.", is(number(s.SelfTest.OK)))
+		metric("selftest_timestamp_seconds", "gauge", "When it ran.", is(stamp(s.SelfTest.Time)))
 	}
-	one("audit_failing", "gauge", "1 if events can't be written.", number(s.Audit.Fault != ""))
+	metric("audit_failing", "gauge", "1 if events can't be written.", is(number(s.Audit.Fault != "")))
 	s.Audit.writeMetrics(metric)
-	one("start_timestamp_seconds", "gauge", "When agent-init was started.", stamp(s.Started))
-	return b.Flush()
+	metric("start_timestamp_seconds", "gauge", "When agent-init was started.", is(stamp(s.Started)))
+	return all
 }
 
 // writeMetrics writes the head of the log. A label with the hash would make a series of each value, and a number has no
 // more than 52 bits: so two have its first 24 digits, twelve each.
-func (a Audit) writeMetrics(metric func(name, kind, help string, values ...any)) {
+func (a Audit) writeMetrics(metric func(name, kind, help string, points ...Point)) {
 	half := func(i int) uint64 {
 		n, _ := strconv.ParseUint(a.Head.Hash[i:i+audit.MinHash/2], 16, 64) // the keeper's own: hexadecimal digits
 		return n
@@ -77,9 +121,9 @@ func (a Audit) writeMetrics(metric func(name, kind, help string, values ...any))
 	if len(a.Head.Hash) < audit.MinHash {
 		return
 	}
-	metric("audit_head", "gauge", "The number of the log's last line.", "", a.Head.Seq)
+	metric("audit_head", "gauge", "The number of the log's last line.", is(a.Head.Seq))
 	metric("audit_head_hash", "gauge", "The first 24 hexadecimal digits of its SHA-256, in two numbers of 12.",
-		`{digits="1-12"}`, half(0), `{digits="13-24"}`, half(audit.MinHash/2))
+		is(half(0), "digits", "1-12"), is(half(audit.MinHash/2), "digits", "13-24"))
 }
 
 func number(b bool) int {
@@ -88,8 +132,6 @@ func number(b bool) int {
 	}
 	return 0
 }
-
-func inSeconds(nanos uint64) string { return fmt.Sprintf("%.6f", time.Duration(nanos).Seconds()) }
 
 func stamp(t time.Time) int64 {
 	if t.IsZero() {

@@ -62,22 +62,21 @@ func (b *Broker) rows(row func(name, format string, args ...any)) {
 }
 
 // writeMetrics writes what went through the broker, if there is one.
-func (b *Broker) writeMetrics(metric func(name, kind, help string, values ...any)) {
+func (b *Broker) writeMetrics(metric func(name, kind, help string, points ...Point)) {
 	if b.UID == 0 {
 		return
 	}
-	metric("broker_up", "gauge", "1 if the broker serves.", "", number(b.OK))
-	metric("broker_restarts_total", "counter", "How often the broker was restarted.", "", b.Restarts)
-	var requests, refusals, tokens, present []any
+	metric("broker_up", "gauge", "1 if the broker serves.", is(number(b.OK)))
+	metric("broker_restarts_total", "counter", "How often the broker was restarted.", is(b.Restarts))
+	var requests, refusals, tokens, present []Point
 	for _, r := range b.Routes {
-		of := fmt.Sprintf("{route=%q}", r.Name)
-		present = append(present, of, number(r.Present))
-		requests, refusals = append(requests, of, r.Requests), append(refusals, of, r.Refusals)
+		present = append(present, is(number(r.Present), "route", r.Name))
+		requests, refusals = append(requests, is(r.Requests, "route", r.Name)), append(refusals, is(r.Refusals, "route", r.Name))
 		for _, d := range []struct {
 			direction string
 			n         uint64
 		}{{"in", r.TokensIn}, {"out", r.TokensOut}} {
-			tokens = append(tokens, fmt.Sprintf("{route=%q,direction=%q}", r.Name, d.direction), d.n)
+			tokens = append(tokens, is(d.n, "route", r.Name, "direction", d.direction))
 		}
 	}
 	metric("broker_route_present", "gauge", "1 if the route has its credential, and is served.", present...)

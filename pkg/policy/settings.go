@@ -62,7 +62,7 @@ func defaults() (s Settings) {
 	s.Log.MaxSize, s.Log.Files = 16<<20, 3
 	s.Session.Clipboard = true
 	s.Approvals.Most, s.Approvals.Poll.Every = ttl(10*time.Minute), ttl(5*time.Second)
-	s.Telemetry = Telemetry{Protocol: OTLPHTTP, Timeout: ttl(10 * time.Second), Compression: "gzip", Service: "agent-init"}
+	s.Telemetry = Telemetry{Protocol: OTLPHTTP, Timeout: ttl(10 * time.Second), Compression: "gzip", Service: "agent-init", Metrics: ttl(time.Minute)}
 	s.TLS.ECH = "pass"
 	s.UserNamespaces = true
 	return s

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -12,7 +13,8 @@ import (
 	"time"
 )
 
-// Telemetry is where the audit log is sent, by OpenTelemetry's protocol. Without an Endpoint, nothing is.
+// Telemetry is where the audit log and the metrics are sent, by OpenTelemetry's protocol: without an Endpoint, nothing is.
+// Prometheus has the metrics asked for instead, or as well.
 type Telemetry struct {
 	Endpoint    string            `json:"endpoint,omitempty"` // a URL: the signal's path is put behind it
 	Protocol    string            `json:"protocol"`           // OTLPHTTP or OTLPgRPC
@@ -24,6 +26,9 @@ type Telemetry struct {
 	Service     string            `json:"service"`            // service.name
 	Resource    map[string]string `json:"resource,omitempty"` // further attributes of all that is sent
 	Environment bool              `json:"environment"`        // what is not said here, the standard variables say
+	Metrics     ttl               `json:"metrics"`            // how often they are sent; 0: never
+
+	Prometheus string `json:"prometheus,omitempty"` // ADDRESS:PORT where they are asked for; "": nowhere
 
 	rule *Rule // the collector, as what may be reached; nil: none
 }
@@ -35,7 +40,19 @@ const (
 )
 
 // IsZero says whether nothing is said of it.
-func (t Telemetry) IsZero() bool { return t.Endpoint == "" && !t.Environment }
+func (t Telemetry) IsZero() bool { return t.Endpoint == "" && !t.Environment && t.Prometheus == "" }
+
+// ScrapedAt is where the metrics are asked for, with an address of each family: an unspecified one stands for all.
+func (t Telemetry) ScrapedAt() []netip.AddrPort {
+	at, err := netip.ParseAddrPort(t.Prometheus)
+	if err == nil {
+		return []netip.AddrPort{at}
+	}
+	if at, err = netip.ParseAddrPort("0.0.0.0" + t.Prometheus); err == nil {
+		return []netip.AddrPort{at, netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port())}
+	}
+	return nil
+}
 
 // HeadersVariable holds secrets: of it, a Bundle has the name alone.
 const HeadersVariable = otlp + "HEADERS"
@@ -103,6 +120,13 @@ func (ps *parser) telemetryKeys() []key {
 			})
 		}},
 		{name: "environment", read: setting(ps, &t.Environment, boolean)},
+		{name: "metrics", read: setting(ps, &t.Metrics, func(key, text string) (ttl, string) {
+			if text == none {
+				return 0, ""
+			}
+			return span(time.Second, time.Hour)(key, text)
+		})},
+		{name: "prometheus", read: setting(ps, &t.Prometheus, scraped)},
 	}
 }
 
@@ -122,6 +146,26 @@ func rootsFile(key, text string) (string, string) {
 		return "", key + " is file:/PATH"
 	}
 	return path, ""
+}
+
+// scraped reads where the metrics are asked for.
+func scraped(key, text string) (string, string) {
+	if text == none {
+		return "", ""
+	}
+	all := Telemetry{Prometheus: text}.ScrapedAt()
+	for _, at := range all {
+		switch a := at.Addr(); {
+		case a.IsLoopback():
+			return "", "metrics on loopback are for the agent as well: root has agent-init metrics and metrics.sock there"
+		case at.Port() == 0 || a.Zone() != "" || a.Is4In6() || !a.IsUnspecified() && !a.IsGlobalUnicast():
+			all = nil
+		}
+	}
+	if len(all) == 0 {
+		return "", key + " is a port or an address of the container with a port, as in :9464 or 10.0.0.7:9464"
+	}
+	return text, ""
 }
 
 const maxAttribute = 256
@@ -275,13 +319,18 @@ func (t *Telemetry) attributes(ps *parser, list string) (problem string) {
 	return ""
 }
 
-// exports makes the exporter's own policy: the collector, and nothing else.
+// exports makes the exporter's own policy: the collector, and nothing else. One that is only asked reaches nobody.
 func (p *Policy) exports(ps *parser) {
 	t := &p.Settings.Telemetry
 	at := ps.set["telemetry.endpoint"]
 	wrong := func(message string) {
 		ps.errs.add(Error{Source: at, Text: "telemetry.endpoint", Message: message})
 	}
+	if t.rule == nil && t.Prometheus == "" {
+		return
+	}
+	p.Exporter = &Policy{Settings: p.Settings, hosts: p.hosts, bound: p}
+	defer p.Exporter.index()
 	if t.rule == nil {
 		return
 	}
@@ -301,22 +350,23 @@ func (p *Policy) exports(ps *parser) {
 	for _, by := range p.besides(&r) {
 		ps.errs.add(Error{Source: by.Source, Text: by.Text, Message: r.Target() + " is the collector of telemetry, and the agent never reaches it: take this entry out, or deny it (!" + r.Target() + ")"})
 	}
-	own := &Policy{Settings: p.Settings, hosts: p.hosts, bound: p, rules: []*Rule{&r}}
-	own.index()
-	p.Exporter = own
+	p.Exporter.rules = []*Rule{&r}
 }
 
 // Collector is where telemetry goes, for words; "" without.
 func (p *Policy) Collector() string {
-	if p.Exporter == nil {
+	host, port := p.CollectorHost()
+	if host == "" {
 		return ""
 	}
-	host, port := p.CollectorHost()
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// CollectorHost is its name or address, and its port.
+// CollectorHost is its name or address, and its port; "" without.
 func (p *Policy) CollectorHost() (host string, port uint16) {
+	if p.Exporter == nil || len(p.Exporter.rules) == 0 {
+		return "", 0
+	}
 	r := p.Exporter.rules[0]
 	return r.Target(), r.Ports[0].Number
 }

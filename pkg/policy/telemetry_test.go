@@ -19,6 +19,21 @@ func TestTelemetry(t *testing.T) {
 		"telemetry: {endpoint: 'https://otel.test', headers: 'file:/run/secrets/otel'}":                                     "",
 		"telemetry: {endpoint: none, headers: none, ca: system}":                                                            "",
 		"telemetry: {environment: true}":                                                                                    "",
+		"telemetry: {prometheus: ':9464'}":                                                                                  "",
+		"telemetry: {prometheus: '10.0.0.7:9464', endpoint: 'https://otel.test:4318', metrics: none}":                       "",
+		"telemetry: {prometheus: '[2001:db9::7]:9464', metrics: 10s}":                                                       "",
+		"telemetry: {prometheus: '0.0.0.0:9464'}":                                                                           "",
+		"telemetry: {prometheus: none}":                                                                                     "",
+		"telemetry: {prometheus: '127.0.0.1:9464'}":                                                                         "for the agent as well",
+		"telemetry: {prometheus: '[::1]:9464'}":                                                                             "for the agent as well",
+		"telemetry: {prometheus: 'localhost:9464'}":                                                                         "is a port or an address",
+		"telemetry: {prometheus: '9464'}":                                                                                   "is a port or an address",
+		"telemetry: {prometheus: ':0'}":                                                                                     "is a port or an address",
+		"telemetry: {prometheus: '224.0.0.1:9464'}":                                                                         "is a port or an address",
+		"telemetry: {prometheus: '[::ffff:127.0.0.1]:9464'}":                                                                "for the agent as well",
+		"telemetry: {prometheus: '[::ffff:10.0.0.7]:9464'}":                                                                 "is a port or an address",
+		"telemetry: {prometheus: '[fe80::1%eth0]:9464'}":                                                                    "is a port or an address",
+		"telemetry: {endpoint: 'https://otel.test:4318', metrics: 10ms}":                                                    "from 1s to 1h",
 		"telemetry: {endpoint: 'https://otel.test:4318'}\ndomains: [other.test]":                                            "",
 		"telemetry: {endpoint: 'https://otel.test:4318'}\ndomains: ['*.test', '!otel.test']":                                "",
 		"telemetry: {endpoint: 'https://otel.corp.test'}\ndomains: ['*.corp.test']":                                         "is the collector of telemetry",
@@ -52,6 +67,10 @@ func TestTelemetry(t *testing.T) {
 		switch {
 		case want == "" && err != nil, want != "" && (err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "geheim")):
 			t.Errorf("%s: %v, want %q", text, err, want)
+		case want == "" && p.Settings.Telemetry.Endpoint == "" && p.Settings.Telemetry.Prometheus != "":
+			if p.Exporter == nil || len(p.Exporter.rules) != 0 || p.Collector() != "" {
+				t.Errorf("%s: an exporter that is only asked reaches nobody", text)
+			}
 		case want == "" && p.Settings.Telemetry.Endpoint != "":
 			if p.Exporter == nil || p.Broker != nil && p.Settings.UpstreamProxy.Host == "" || len(p.Exporter.rules) != 1 || p.Lookup("otel.test").Allowed {
 				t.Errorf("%s: the exporter alone is to reach the collector", text)
@@ -116,5 +135,12 @@ func TestTelemetryBelowCeiling(t *testing.T) {
 	}
 	if p := under(t, "otel.example:4318", send); p.Exporter == nil {
 		t.Errorf("below the ceiling: %s", warnings(p))
+	}
+	const asked = "telemetry: {prometheus: ':9464'}\n"
+	if p := under(t, "inbound: [9464]\n", asked); p.Exporter == nil {
+		t.Errorf("below the ceiling: %s", warnings(p))
+	}
+	if p := under(t, "a.example", asked); p.Exporter != nil || !strings.Contains(warnings(p), `"telemetry.prometheus"`) {
+		t.Errorf("above the ceiling: %s", warnings(p))
 	}
 }

@@ -174,7 +174,7 @@ func TestKilled(t *testing.T) {
 	}{{"http", policy.OTLPHTTP, 1 << 30}, {"grpc", policy.OTLPgRPC, 1 << 30}, {"small log", policy.OTLPHTTP, 256 << 10}} {
 		t.Run(c.name, func(t *testing.T) {
 			const kills = 10
-			events := 30_000
+			events := 100_000
 			if os.Getenv("AGENT_INIT_STRESS") != "" {
 				events = 1_000_000
 			}

@@ -141,6 +141,7 @@ func (b *builder) output() Chain {
 	// would take what the guard asks later for the reply, to be delivered as it is and not to the engine.
 	c.refuse(src(EngineDNS()), original)
 	b.answers(&c)
+	b.keepFromExporter(&c)
 
 	// Nor may it ask whom it reaches to send it on (RFC 8754): over IPv6 any process may add a routing header.
 	c.refuse(of(IPv6), routed)
@@ -263,8 +264,8 @@ func (b *builder) input() Chain {
 		c.add(accept, append([]Match{related}, e...)...)
 	}
 	for _, e := range b.inbound() {
-		ms := []Match{fresh, proto(e.Proto), dport(e.Port)}
-		if ms[1] == tcp {
+		ms := append([]Match{fresh}, e.to()...)
+		if slices.Contains(ms, tcp) {
 			// Connection tracking picks up flows in their middle: a revoked one
 			// from this port would come back as one from outside.
 			ms = append(ms, first)
@@ -352,7 +353,9 @@ func (c Config) gate(f Family) uint16 {
 
 // inbound are the ports that may be connected to, each once, in order.
 func (c Config) inbound() []Entry {
-	return ordered(c.Inbound, func(a, b Entry) int { return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port)) })
+	return ordered(append(slices.Clip(c.Inbound), c.scraped()...), func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port), a.Prefix.Addr().Compare(b.Prefix.Addr()))
+	})
 }
 
 // plainUpstreams are DNS servers as packets show them, each once, in order.

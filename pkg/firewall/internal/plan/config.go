@@ -18,6 +18,21 @@ type Entry struct {
 	Port   uint16
 }
 
+// to and from match what goes to a port of this namespace, and what comes from there.
+func (e Entry) to() []Match   { return append(e.at(dst), proto(e.Proto), dport(e.Port)) }
+func (e Entry) from() []Match { return append(e.at(from), proto(e.Proto), sport(e.Port)) }
+
+// at matches its address, or its family if it has all of it.
+func (e Entry) at(side func(netip.Prefix) Match) []Match {
+	switch {
+	case !e.Prefix.IsValid():
+		return nil
+	case e.Prefix.Bits() == 0:
+		return []Match{of(FamilyOf(e.Prefix.Addr()))}
+	}
+	return []Match{side(e.Prefix)}
+}
+
 // Grant is an Entry of Config.Allow for a time.
 type Grant struct {
 	Entry
@@ -77,9 +92,13 @@ type Config struct {
 	BrokerAllow, BrokerDeny []Entry
 
 	// ExporterUID and ExporterGID are those of the exporter, which reaches its collector as the broker its servers:
-	// ExporterAllow and what is leased to it, but not ExporterDeny. It answers nobody. 0: there is none.
+	// ExporterAllow and what is leased to it, but not ExporterDeny. 0: there is none.
 	ExporterUID, ExporterGID    uint32
 	ExporterAllow, ExporterDeny []Entry
+
+	// ExporterAt is where the exporter may be connected to, over TCP, from outside only: an unspecified address stands
+	// for all of its family.
+	ExporterAt []netip.AddrPort
 
 	// GuardZone has the flows that the guard begins tracked apart from all others, so that nothing the agent sends can
 	// be part of one; and those of the broker and the exporter likewise. It needs Firewall.Zones.

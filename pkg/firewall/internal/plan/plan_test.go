@@ -39,6 +39,8 @@ func TestPlanErrors(t *testing.T) {
 		"exporter as agent":    {GuardUID: 1, GuardGID: 1, AgentUID: 3, ExporterUID: 3, ExporterGID: 2},
 		"reduced exporter":     {GuardUID: 1, GuardGID: 1, Reduced: true, ExporterUID: 2, ExporterGID: 2},
 		"exporter to any port": {GuardUID: 1, GuardGID: 1, ExporterUID: 2, ExporterGID: 2, ExporterAllow: []Entry{{ok, 6, 0}}},
+		"scraped, no exporter": {GuardUID: 1, GuardGID: 1, ExporterAt: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:9464")}},
+		"scraped at no port":   {GuardUID: 1, GuardGID: 1, ExporterUID: 2, ExporterGID: 2, ExporterAt: []netip.AddrPort{{}}},
 		"broker to any port":   {GuardUID: 1, GuardGID: 1, BrokerUID: 2, BrokerGID: 2, BrokerAllow: []Entry{{ok, 6, 0}}},
 	} {
 		if _, err := New(c); err == nil {

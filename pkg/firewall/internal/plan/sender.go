@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
 )
 
 // The broker holds the keys of the agent, and reaches the servers that take them. It is told by the user and the group
@@ -14,7 +17,8 @@ import (
 // What the policy denies is denied to others: a route may lead to where the agent must not go. What no policy opens is
 // denied to the broker as well.
 
-// The exporter is told in the same way, and reaches the collector in the same way. It has no listener. Both are senders.
+// The exporter is told in the same way, and reaches the collector in the same way. Both are senders. If the exporter has
+// a listener, whoever is outside may connect to it, and nobody in here.
 
 // sender is a process of ours that goes out by itself.
 type sender struct {
@@ -61,8 +65,10 @@ func (c Config) checkBroker() error {
 
 func (c Config) checkExporter() error {
 	switch {
-	case c.ExporterUID == 0 && c.ExporterGID == 0 && len(c.ExporterAllow)+len(c.ExporterDeny) == 0:
+	case c.ExporterUID == 0 && c.ExporterGID == 0 && len(c.ExporterAllow)+len(c.ExporterDeny)+len(c.ExporterAt) == 0:
 		return nil
+	case slices.ContainsFunc(c.ExporterAt, func(at netip.AddrPort) bool { return at.Port() == 0 }):
+		return errors.New("the exporter is asked at no port")
 	case c.ExporterUID == 0:
 		return errors.New("the exporter needs a uid of its own, not 0")
 	case c.ExporterUID == c.GuardUID || c.ExporterUID == c.BrokerUID:
@@ -100,6 +106,10 @@ func (b *builder) addSender(s sender) error {
 	c := Chain{Name: s.chain()}
 	if s.For == Broker {
 		b.answersCallers(&c)
+	} else {
+		for _, e := range b.scraped() {
+			c.add(accept, append([]Match{reply, established, staying.not()}, e.from()...)...)
+		}
 	}
 	for _, p := range b.Inside.Networks {
 		c.refuse(dst(p))
@@ -134,6 +144,25 @@ func (b *builder) answersCallers(c *Chain) {
 	}
 	for _, l := range b.Inside.Broker {
 		c.add(accept, reply, established, src(l.Addr()), tcp, sport(l.Port()))
+	}
+}
+
+// scraped is where the exporter is connected to.
+func (c Config) scraped() (out []Entry) {
+	for _, at := range c.ExporterAt {
+		to := single(at.Addr())
+		if at.Addr().IsUnspecified() {
+			to = netip.PrefixFrom(at.Addr(), 0)
+		}
+		out = append(out, Entry{to, unix.IPPROTO_TCP, at.Port()})
+	}
+	return out
+}
+
+// keepFromExporter refuses whoever connects to it from this namespace: that may be the agent, under any uid.
+func (b *builder) keepFromExporter(c *Chain) {
+	for _, e := range b.scraped() {
+		c.refuse(append([]Match{staying, original}, e.to()...)...)
 	}
 }
 
