@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -139,4 +140,60 @@ func sharedWithExporter(t *testing.T, f *Firewall) {
 		t.Errorf("the exporter's flow lives on: %q", got)
 	}
 	refused(t, "tcp", at(far4, 8443), exporterUID)
+}
+
+// TestKernelExporterScraped: the exporter is connected to from outside, at its own address and family alone, and by nobody
+// from in here, root and the broker included.
+func TestKernelExporterScraped(t *testing.T) {
+	if !onBackends(t) {
+		return
+	}
+	l := newLab(t)
+	c := withBroker(t, l)
+	c.ExporterUID, c.ExporterGID = exporterUID, exporterGID
+	c.ExporterAt = []netip.AddrPort{at(netip.IPv4Unspecified(), 9464)}
+	f := open(t, Options{})
+	apply(t, f, c)
+	must(t, f.Verify(context.Background()))
+	var scraped atomic.Int32
+	lis, err := net.Listen("tcp4", "0.0.0.0:9464") // as the keeper does, for the exporter to accept
+	must(t, err)
+	t.Cleanup(func() { lis.Close() })
+	go as(exporterUID, func() {
+		for {
+			conn, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			buf := make([]byte, 100)
+			n, _ := conn.Read(buf)
+			conn.Write(buf[:n])
+			conn.Close()
+			scraped.Add(1)
+		}
+	})
+	echo(t, at(near6, 9464), "") // the agent's
+	for _, who := range []int{0, agentUID, guardUID, brokerUID, exporterUID} {
+		for _, a := range []netip.Addr{own4, near4} {
+			refused(t, "tcp", at(a, 9464), who)
+		}
+	}
+	if n := scraped.Load(); n != 0 {
+		t.Errorf("%d connections from in here", n)
+	}
+	l.onPeer(func() {
+		conn, err := net.DialTimeout("tcp", at(near4, 9464).String(), answerTime)
+		must(t, err)
+		defer conn.Close()
+		if _, err := ping(conn, "scrape"); err != nil {
+			t.Errorf("from outside: %v", err)
+		}
+		if conn, err := net.DialTimeout("tcp", at(near6, 9464).String(), 500*time.Millisecond); err == nil {
+			conn.Close()
+			t.Error("from outside: the agent is reached over the other family")
+		}
+	})
+	if scraped.Load() != 1 {
+		t.Error("proves nothing: the exporter was not reached")
+	}
 }
