@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/agent-init/agent-init/internal/metric"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/wire"
 )
@@ -21,6 +22,7 @@ type keeper struct {
 
 	mu    sync.Mutex
 	files map[uint32]*os.File // that came with answers
+	why   string              // the collector did not take the last metrics
 }
 
 func newKeeper(ch *wire.Channel) *keeper {
@@ -40,7 +42,7 @@ func (k *keeper) serve() error {
 		switch m.Op {
 		case wire.OpLookup:
 			k.asks.End(m)
-		case wire.OpOpen:
+		case wire.OpOpen, wire.OpMetrics:
 			k.mu.Lock()
 			if file != nil {
 				k.files[m.ID], file = file, nil
@@ -77,11 +79,21 @@ func (k *keeper) take(file *os.File) bool {
 
 // open has the keeper open a file of the log.
 func (k *keeper) open(path string) (*os.File, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), askTime)
-	defer cancel()
-	m, err := k.asks.Ask(ctx, wire.Message{Op: wire.OpOpen, Name: filepath.Base(path)})
+	name := filepath.Base(path)
+	f, err := k.fetch(context.Background(), wire.Message{Op: wire.OpOpen, Name: name})
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", filepath.Base(path), err)
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return f, nil
+}
+
+// fetch asks the keeper for a file.
+func (k *keeper) fetch(ctx context.Context, m wire.Message) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	m, err := k.asks.Ask(ctx, m)
+	if err != nil {
+		return nil, err
 	}
 	k.mu.Lock()
 	f := k.files[m.ID]
@@ -89,11 +101,31 @@ func (k *keeper) open(path string) (*os.File, error) {
 	k.mu.Unlock()
 	switch {
 	case m.Flag == wire.NoFile:
-		return nil, &fs.PathError{Op: "open", Path: filepath.Base(path), Err: fs.ErrNotExist}
+		return nil, fs.ErrNotExist
 	case m.Err || f == nil:
-		return nil, fmt.Errorf("open %s: %s", filepath.Base(path), m.Text)
+		return nil, errors.New(m.Text)
 	}
 	return f, nil
+}
+
+// counted has the keeper say what was counted.
+func (k *keeper) counted(ctx context.Context) (out []metric.Metric, err error) {
+	k.mu.Lock()
+	why := k.why
+	k.mu.Unlock()
+	f, err := k.fetch(ctx, wire.Message{Op: wire.OpMetrics, Text: why})
+	if err != nil {
+		return nil, fmt.Errorf("ask for the metrics: %w", err)
+	}
+	defer f.Close()
+	return out, wire.ReadMemfd(f, &out)
+}
+
+// unwanted has the keeper know, when it is asked the next time, why the collector did not take the metrics.
+func (k *keeper) unwanted(why string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.why = wire.PlainText(why)
 }
 
 // report says how far the exporter has come, and why it comes no further, if it doesn't.

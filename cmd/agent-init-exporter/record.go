@@ -19,14 +19,19 @@ type records struct {
 }
 
 func newRecords(of map[string]string) *records {
+	r := &records{}
+	p := sdklog.NewLoggerProvider(sdklog.WithResource(resourceOf(of)), sdklog.WithProcessor(r), sdklog.WithAttributeCountLimit(-1))
+	r.logger = p.Logger("agent-init")
+	return r
+}
+
+// resourceOf is what all that is sent has.
+func resourceOf(of map[string]string) *resource.Resource {
 	var attrs []attribute.KeyValue
 	for k, v := range of {
 		attrs = append(attrs, attribute.String(k, v))
 	}
-	r := &records{}
-	p := sdklog.NewLoggerProvider(sdklog.WithResource(resource.NewSchemaless(attrs...)), sdklog.WithProcessor(r), sdklog.WithAttributeCountLimit(-1))
-	r.logger = p.Logger("agent-init")
-	return r
+	return resource.NewSchemaless(attrs...)
 }
 
 // OnEmit makes it, with the methods below, the processor that gets what the logger emits.

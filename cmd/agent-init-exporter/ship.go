@@ -33,6 +33,7 @@ type shipper struct {
 	sink   func(stage.ExporterConfig) (exporter, error)
 	report func(p stage.Place, why string) error
 	others <-chan stage.ExporterConfig
+	meter  meter
 
 	config stage.ExporterConfig
 	to     exporter // nil: there is nowhere to send to
@@ -53,6 +54,8 @@ func (s *shipper) run(ctx context.Context) error {
 		return fmt.Errorf("read the log: %w", err)
 	}
 	defer r.Close()
+	s.meter.due = time.NewTimer(time.Hour) // take knows when
+	defer s.meter.due.Stop()
 	if err := s.take(s.config); err != nil {
 		return err
 	}
@@ -67,6 +70,11 @@ func (s *shipper) run(ctx context.Context) error {
 				err = errors.Join(s.present(), s.wait(ctx, idle))
 			}
 		default:
+			select {
+			case <-s.meter.due.C:
+				s.measure(ctx)
+			default:
+			}
 			var n int
 			n, err = s.send(ctx, batch)
 			batch = batch[n:]
@@ -176,6 +184,9 @@ func (s *shipper) take(c stage.ExporterConfig) error {
 		s.to.close()
 	}
 	s.config, s.to, s.limit = c, nil, batchSize
+	s.meter.every = c.Metrics
+	s.meter.next(0)
+	s.meter.tell("")
 	if c.Endpoint == "" {
 		return s.tell("")
 	}
@@ -191,11 +202,16 @@ func (s *shipper) take(c stage.ExporterConfig) error {
 func (s *shipper) wait(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
-	select {
-	case c := <-s.others:
-		return s.take(c)
-	case <-ctx.Done():
-	case <-t.C:
+	for {
+		select {
+		case c := <-s.others:
+			return s.take(c)
+		case <-s.meter.due.C:
+			s.measure(ctx)
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+			return nil
+		}
 	}
-	return nil
 }

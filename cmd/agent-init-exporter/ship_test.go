@@ -11,7 +11,9 @@ import (
 	"time"
 
 	sdklog "go.opentelemetry.io/otel/sdk/log"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/agent-init/agent-init/internal/metric"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
@@ -21,6 +23,17 @@ type fake struct {
 	mu     sync.Mutex
 	answer func(batch []uint64) verdict
 	got    map[uint64]int
+	counts []string // of the metrics that came last
+}
+
+func (f *fake) measure(_ context.Context, m *metricdata.ResourceMetrics) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts = nil
+	for _, one := range m.ScopeMetrics[0].Metrics {
+		f.counts = append(f.counts, one.Name)
+	}
+	return nil
 }
 
 func (f *fake) send(_ context.Context, batch []sdklog.Record) verdict {
@@ -89,7 +102,10 @@ func (r *rig) start() {
 	s := &shipper{
 		log: slog.New(slog.DiscardHandler), path: filepath.Join(r.dir, audit.FileName), open: os.Open, others: r.others,
 		sink:   func(stage.ExporterConfig) (exporter, error) { return r.to, nil },
-		config: stage.ExporterConfig{Endpoint: "https://x"}, place: r.place,
+		config: stage.ExporterConfig{Endpoint: "https://x", Metrics: time.Millisecond}, place: r.place,
+		meter: meter{tell: func(string) {}, ask: func(context.Context) ([]metric.Metric, error) {
+			return []metric.Metric{{Name: "agent_init_x", Kind: "gauge", Points: []metric.Point{metric.Is(1)}}}, nil
+		}},
 		report: func(p stage.Place, why string) error {
 			r.to.mu.Lock()
 			r.why = why

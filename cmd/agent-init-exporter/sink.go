@@ -17,7 +17,11 @@ import (
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploggrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploghttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	sdklog "go.opentelemetry.io/otel/sdk/log"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	collogpb "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -36,6 +40,7 @@ import (
 // exporter sends batches, one after the other.
 type exporter interface {
 	send(context.Context, []sdklog.Record) verdict
+	measure(context.Context, *metricdata.ResourceMetrics) error
 	close()
 }
 
@@ -59,6 +64,7 @@ const (
 // sink is the SDK's exporter, with an ear at what the collector answers: the SDK has no words for it that others can see.
 type sink struct {
 	sdk   sdklog.Exporter
+	meter sdkmetric.Exporter
 	heard *verdict // nil: no answer has come
 	end   func()
 }
@@ -106,16 +112,23 @@ func (s *sink) overHTTP(ctx context.Context, c stage.ExporterConfig, to *collect
 		TLSClientConfig: t, ForceAttemptHTTP2: true, TLSHandshakeTimeout: c.Timeout, IdleConnTimeout: 90 * time.Second, MaxIdleConns: 1,
 	}
 	s.end = transport.CloseIdleConnections
-	client := &http.Client{
+	client := http.Client{
 		Transport: hearing{transport, s}, Timeout: c.Timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the headers are for nobody else
 	}
-	compression := otlploghttp.NoCompression
+	plain := client
+	plain.Transport = transport
+	compression, metricCompression := otlploghttp.NoCompression, otlpmetrichttp.NoCompression
 	if c.Compression == "gzip" {
-		compression = otlploghttp.GzipCompression
+		compression, metricCompression = otlploghttp.GzipCompression, otlpmetrichttp.GzipCompression
+	}
+	s.meter, err = otlpmetrichttp.New(ctx, otlpmetrichttp.WithEndpointURL(c.Endpoint+"/v1/metrics"), otlpmetrichttp.WithHeaders(headers), otlpmetrichttp.WithTimeout(c.Timeout),
+		otlpmetrichttp.WithCompression(metricCompression), otlpmetrichttp.WithRetry(otlpmetrichttp.RetryConfig{}), otlpmetrichttp.WithHTTPClient(&plain))
+	if err != nil {
+		return err
 	}
 	s.sdk, err = otlploghttp.New(ctx, otlploghttp.WithEndpointURL(c.Endpoint+"/v1/logs"), otlploghttp.WithHeaders(headers), otlploghttp.WithTimeout(c.Timeout),
-		otlploghttp.WithCompression(compression), otlploghttp.WithRetry(otlploghttp.RetryConfig{}), otlploghttp.WithHTTPClient(client))
+		otlploghttp.WithCompression(compression), otlploghttp.WithRetry(otlploghttp.RetryConfig{}), otlploghttp.WithHTTPClient(&client))
 	return err
 }
 
@@ -139,6 +152,11 @@ func (s *sink) overGRPC(ctx context.Context, c stage.ExporterConfig, to *collect
 		return err
 	}
 	s.end = func() { conn.Close() }
+	s.meter, err = otlpmetricgrpc.New(ctx, otlpmetricgrpc.WithGRPCConn(conn), otlpmetricgrpc.WithHeaders(headers), otlpmetricgrpc.WithTimeout(c.Timeout),
+		otlpmetricgrpc.WithRetry(otlpmetricgrpc.RetryConfig{}))
+	if err != nil {
+		return err
+	}
 	s.sdk, err = otlploggrpc.New(ctx, otlploggrpc.WithGRPCConn(conn), otlploggrpc.WithHeaders(headers), otlploggrpc.WithTimeout(c.Timeout),
 		otlploggrpc.WithRetry(otlploggrpc.RetryConfig{}))
 	return err
@@ -156,8 +174,12 @@ func (s *sink) send(ctx context.Context, batch []sdklog.Record) verdict {
 	return verdict{kind: again, why: err.Error()}
 }
 
+func (s *sink) measure(ctx context.Context, m *metricdata.ResourceMetrics) error {
+	return s.meter.Export(ctx, m)
+}
+
 func (s *sink) close() {
-	_ = s.sdk.Shutdown(context.Background()) // closes nothing that is open: the connection is ours
+	_ = errors.Join(s.sdk.Shutdown(context.Background()), s.meter.Shutdown(context.Background())) // closes nothing that is open: the connection is ours
 	s.end()
 }
 

@@ -367,7 +367,7 @@ func (b *base) startGuard(ctx context.Context, h hardened) (guarded, error) {
 		out.agent.broker = out.broker
 	}
 	if h.exporter.uid != 0 {
-		if out.exporter, err = newExporterKeeper(b, out); err != nil {
+		if out.exporter, err = newExporterKeeper(ctx, b, out); err != nil {
 			return guarded{}, err
 		}
 	}

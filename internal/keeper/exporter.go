@@ -33,6 +33,10 @@ type exporterKeeper struct {
 	lookups budget.Pace
 	opens   budget.Pace
 	says    budget.Pace // of what it does to the log by itself
+	counts  budget.Pace // of what was counted
+
+	sockets scrapeSockets
+	inside  *inside // of a gateway
 
 	changing sync.Mutex           // one configuration at a time
 	told     stage.ExporterConfig // to the present exporter; its place is that of its start
@@ -52,19 +56,25 @@ const (
 )
 
 // newExporterKeeper finds where to go on. The exporter is not started before the agent.
-func newExporterKeeper(b *base, h guarded) (*exporterKeeper, error) {
+func newExporterKeeper(ctx context.Context, b *base, h guarded) (*exporterKeeper, error) {
 	k := &exporterKeeper{
-		child: child{base: b, who: "the exporter", sender: audit.TheExporter, door: &lent{}, meanwhile: "nothing is sent to the collector"},
+		child: child{base: b, who: "the exporter", sender: audit.TheExporter, meanwhile: "nothing is sent to the collector"},
 		book:  h.book, guard: h.guard, uid: h.found.exporter.uid, group: h.found.exporter.group,
 		lookups: budget.Pace{Burst: 16, Every: time.Second},
 		opens:   budget.Pace{Burst: 1200, Every: 100 * time.Millisecond}, // as many files as a log may have
 		says:    budget.Pace{Burst: 6, Every: 10 * time.Second},
+		counts:  budget.Pace{Burst: 8, Every: time.Second}, inside: h.inside,
 	}
 	config, err := b.telemetryConfig(h.book.policy())
 	if err != nil {
 		return nil, err
 	}
 	k.told = config
+	telemetry := h.book.policy().Settings.Telemetry
+	if k.sockets, err = openScrapeSockets(ctx, telemetry); err != nil {
+		return nil, err
+	}
+	k.door, k.gets = &k.sockets.lent, k.sockets.files
 	if k.placed.Place, err = k.readPlace(); err != nil {
 		return nil, err
 	}
@@ -80,7 +90,7 @@ func newExporterKeeper(b *base, h guarded) (*exporterKeeper, error) {
 	}
 	k.keep(exporterPatience, wire.MaxText, k.spawn, k.serve)
 	b.update(func(s *state.State) {
-		s.Telemetry = state.Telemetry{UID: k.uid, Protocol: config.Protocol, To: k.book.policy().Collector()}
+		s.Telemetry = state.Telemetry{UID: k.uid, Protocol: config.Protocol, To: k.book.policy().Collector(), Scraped: telemetry.Prometheus}
 	})
 	k.show()
 	return k, nil
@@ -91,7 +101,7 @@ func (k *exporterKeeper) identity() identity {
 	if k == nil {
 		return identity{}
 	}
-	i := identity{uid: k.uid, gid: k.group.GID}
+	i := identity{uid: k.uid, gid: k.group.GID, at: k.sockets.at}
 	if k.group.Any {
 		i.gid = 0
 	}
@@ -132,6 +142,14 @@ func (k *exporterKeeper) spawn(channel *os.File) (*reaper.Process, error) {
 	told := k.told
 	told.Place = k.placed.Place
 	k.mu.Unlock()
+	if told.Listeners = len(k.sockets.files); told.Listeners > 0 {
+		if told.Refused, err = ownPrefixes(); err != nil {
+			return nil, err
+		}
+		if k.inside != nil {
+			told.Refused = append(told.Refused, k.inside.networks...)
+		}
+	}
 	return k.child.spawn(channel, told, dir)
 }
 
@@ -158,6 +176,8 @@ func (k *exporterKeeper) serve(ctx context.Context, ch *wire.Channel) error {
 			return k.open(ch, m)
 		case wire.OpShipped:
 			k.shipped(m)
+		case wire.OpMetrics:
+			return k.counted(ch, m)
 		case wire.OpCredentials:
 			k.answered(m)
 		default:
@@ -196,6 +216,25 @@ func (k *exporterKeeper) opened(m wire.Message) (*os.File, error) {
 	}
 	defer dir.Close()
 	return audit.OpenFile(dir, m.Name, os.O_RDONLY, 0)
+}
+
+// counted hands over what was counted.
+func (k *exporterKeeper) counted(ch *wire.Channel, m wire.Message) error {
+	k.update(func(s *state.State) { s.Telemetry.Unwanted = wire.PlainText(m.Text) })
+	reply := wire.Message{Op: m.Op, ID: m.ID, Err: true}
+	if !k.counts.Take(time.Now()) {
+		reply.Text = "asked too often"
+		return ch.Send(reply, nil)
+	}
+	s := k.measured()
+	f, err := wire.Memfd("metrics", s.Metrics(k.config.Version, time.Now()))
+	if err != nil {
+		reply.Text = wire.PlainText(err.Error())
+		return ch.Send(reply, nil)
+	}
+	defer f.Close()
+	reply.Err = false
+	return ch.Send(reply, f)
 }
 
 // shipped takes in how far the exporter has come. What it says counts for the status and for where its successor begins:
@@ -299,7 +338,8 @@ func (k *exporterKeeper) push() {
 		return
 	}
 	k.update(func(s *state.State) {
-		s.Telemetry.To, s.Telemetry.Protocol, s.Telemetry.Why = policy.Collector(), config.Protocol, ""
+		s.Telemetry.To, s.Telemetry.Protocol = policy.Collector(), config.Protocol
+		s.Telemetry.Why, s.Telemetry.Unwanted = "", ""
 	})
 	k.guardian(audit.Info, "telemetry: the collector, or what it is sent by, has changed")
 	if _, ch, err := k.hand(wire.OpCredentials, "exporter", config); ch != nil && err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
+	"github.com/agent-init/agent-init/internal/metric"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/state/ask"
 	"github.com/agent-init/agent-init/internal/text"
@@ -284,7 +285,7 @@ func (b *base) serveMetrics(l *net.UnixListener) {
 			}
 			s := b.measured()
 			var body strings.Builder
-			if state.WriteMetrics(&body, s.Metrics(b.config.Version, time.Now())) == nil {
+			if metric.Write(&body, s.Metrics(b.config.Version, time.Now())) == nil {
 				fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", body.Len(), body.String())
 			}
 		}()

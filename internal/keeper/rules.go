@@ -35,6 +35,7 @@ type rules struct {
 	broker  identity // of the broker, if there is one
 
 	exporter identity // likewise
+	scraped  string   // where that is asked for metrics
 
 	caveats []string // of the container, whatever the plan
 }
@@ -61,7 +62,7 @@ func newRules(b *base, g guarded, broker, exporter identity) *rules {
 		c.EngineUID = policy.OverflowUID
 	}
 	c.Inside = g.inside.plan(s.dns, s.gate, broker.at)
-	r := &rules{base: b, fw: g.fw, servers: g.servers, reduced: g.reduced, fixed: c, gateway: g.inside != nil, own: len(g.inside.answers()) > 0, broker: broker, exporter: exporter, caveats: g.group.Caveats()}
+	r := &rules{base: b, fw: g.fw, servers: g.servers, reduced: g.reduced, fixed: c, gateway: g.inside != nil, own: len(g.inside.answers()) > 0, broker: broker, exporter: exporter, scraped: g.book.policy().Settings.Telemetry.Prometheus, caveats: g.group.Caveats()}
 	if r.gateway {
 		r.caveats = append(r.caveats, g.inside.caveats...)
 	}
@@ -122,7 +123,7 @@ func (r *rules) plan(f *inForce) (firewall.Plan, error) {
 		r.admitBroker(&c, own)
 	}
 	if own := f.policy.Exporter; own != nil {
-		c.ExporterUID, c.ExporterGID = r.exporter.uid, r.exporter.gid
+		c.ExporterUID, c.ExporterGID, c.ExporterAt = r.exporter.uid, r.exporter.gid, r.exporter.at
 		c.ExporterAllow, c.ExporterDeny = ofSender(own)
 	}
 	for _, in := range f.policy.Settings.Inbound {

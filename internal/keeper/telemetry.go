@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,10 +56,13 @@ func (b *base) judgeTelemetry(p *policy.Policy, reduced bool) error {
 
 // exportable says why there is nobody to send what p says.
 func (r *rules) exportable(p *policy.Policy) error {
-	if p.Exporter == nil || r.exporter.uid != 0 {
-		return nil
+	switch {
+	case p.Exporter != nil && r.exporter.uid == 0:
+		return fault.New(fault.Policy, "start the container again to have it sent", "telemetry: there was no collector when agent-init was started")
+	case p.Settings.Telemetry.Prometheus != r.scraped:
+		return fault.New(fault.Policy, "start the container again to have the metrics asked for there", "telemetry.prometheus is another than when agent-init was started")
 	}
-	return fault.New(fault.Policy, "start the container again to have it sent", "telemetry: there was no collector when agent-init was started")
+	return nil
 }
 
 // ofTelemetry are the variables that are agent-init's alone, if p has them count.
@@ -78,12 +83,12 @@ func (b *base) telemetryConfig(p *policy.Policy) (c stage.ExporterConfig, err er
 	t := p.Settings.Telemetry
 	c = stage.ExporterConfig{
 		Protocol: t.Protocol, Timeout: time.Duration(t.Timeout), Compression: t.Compression, LogLevel: b.config.level(), Resource: b.resource(p),
+		Version: b.config.Version, Metrics: time.Duration(t.Metrics), Started: b.status().Started,
 	}
-	if p.Exporter == nil { // it was taken out: nothing is sent
+	if c.Host, c.Port = p.CollectorHost(); c.Host == "" { // it was taken out: nothing is sent
 		return c, nil
 	}
 	c.Endpoint = t.Endpoint
-	c.Host, c.Port = p.CollectorHost()
 	wrong := func(what string, err error) error {
 		if bad, ok := errors.AsType[*policy.FileError](err); ok {
 			return fault.New(fault.Policy, bad.Remedy, "telemetry: %s: %s", what, bad.What())
@@ -123,6 +128,17 @@ func (b *base) telemetryConfig(p *policy.Policy) (c stage.ExporterConfig, err er
 	}
 	c.Roots = r.pem
 	return c, nil
+}
+
+// ownPrefixes are the addresses of this network namespace: who asks from one is in here.
+func ownPrefixes() (out []netip.Prefix, err error) {
+	addrs, err := net.InterfaceAddrs()
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			out = append(out, netip.PrefixFrom(p.Addr(), p.Addr().BitLen()))
+		}
+	}
+	return append(out, netip.MustParsePrefix("127.0.0.0/8")), err
 }
 
 // shownToAll says whether a variable is one of the container's own, whoever starts the agent.

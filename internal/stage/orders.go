@@ -52,6 +52,7 @@ type BrokerConfig struct {
 
 // ExporterConfig is what the exporter is told. It may be told another while it runs.
 type ExporterConfig struct {
+	Version     string            `json:"version"`  // of who starts it: one of another does not know what is said
 	Endpoint    string            `json:"endpoint"` // a URL; "": nothing is sent
 	Host        string            `json:"host"`     // of it, for the keeper to look up
 	Port        uint16            `json:"port"`
@@ -62,6 +63,11 @@ type ExporterConfig struct {
 	Roots       []byte            `json:"roots,omitempty"`   // who vouches for the collector, as PEM
 	Resource    map[string]string `json:"resource"`
 	LogLevel    slog.Level        `json:"log_level"`
+	Metrics     time.Duration     `json:"metrics"` // how often they are sent; 0: never
+	Started     time.Time         `json:"started"` // since when is counted
+
+	Listeners int            `json:"listeners,omitempty"` // where it is asked for the metrics
+	Refused   []netip.Prefix `json:"refused,omitempty"`   // who may not ask there: agents, and whoever is in this container
 
 	Place Place `json:"place"` // where it goes on
 }

@@ -1,119 +1,68 @@
 package state
 
 import (
-	"bufio"
-	"fmt"
-	"io"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/metric"
 	"github.com/agent-init/agent-init/pkg/audit"
 )
 
-// Metric is something that is counted or measured. Its name is public.
-type Metric struct {
-	Name   string  `json:"name"`
-	Kind   string  `json:"kind"` // gauge, counter or summary
-	Help   string  `json:"help"`
-	Points []Point `json:"points,omitempty"`
-}
-
-// Point is a value of a metric.
-type Point struct {
-	Part   string   `json:"part,omitempty"`   // of a summary: _sum or _count
-	Labels []string `json:"labels,omitempty"` // names and values, in turn
-	Value  float64  `json:"value"`
-}
-
-// is is n, by labels: names and values, in turn.
-func is[N int | int64 | uint64](n N, labels ...string) Point {
-	return Point{Labels: labels, Value: float64(n)}
-}
-
-// took is a summary of how long something took, as often as it was counted.
-func took(nanos, times uint64) []Point {
-	return []Point{{Part: "_sum", Value: float64(nanos/1000) / 1e6}, {Part: "_count", Value: float64(times)}}
-}
-
-// WriteMetrics writes them in the text format of Prometheus.
-func WriteMetrics(w io.Writer, all []Metric) error {
-	b := bufio.NewWriter(w)
-	for _, m := range all {
-		fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s %s\n", m.Name, m.Help, m.Name, m.Kind)
-		for _, p := range m.Points {
-			fmt.Fprintf(b, "%s%s%s %s\n", m.Name, p.Part, labelled(p.Labels), strconv.FormatFloat(p.Value, 'f', -1, 64))
-		}
-	}
-	return b.Flush()
-}
-
-func labelled(labels []string) string {
-	var pairs []string
-	for i := 0; i+1 < len(labels); i += 2 {
-		pairs = append(pairs, fmt.Sprintf("%s=%q", labels[i], labels[i+1]))
-	}
-	if pairs == nil {
-		return ""
-	}
-	return "{" + strings.Join(pairs, ",") + "}"
-}
-
 // Metrics are those of the state. How many there are depends on the policy alone.
-func (s *State) Metrics(version string, now time.Time) (all []Metric) {
-	metric := func(name, kind, help string, points ...Point) {
-		all = append(all, Metric{"agent_init_" + name, kind, help, points})
+func (s *State) Metrics(version string, now time.Time) (all []metric.Metric) {
+	put := func(name, kind, help string, points ...metric.Point) {
+		all = append(all, metric.Metric{Name: "agent_init_" + name, Kind: kind, Help: help, Points: points})
 	}
 	healthy, _ := s.Healthy(now)
 	g := s.Guard.Stats
-	metric("info", "gauge", "What runs.", is(1, "version", version, "mode", s.Mode, "backend", s.Firewall.Backend))
-	metric("healthy", "gauge", "1 if the container is confined and all parts work.", is(number(healthy)))
-	metric("monitor", "gauge", "1 in monitor mode: what the policy denies is let through.", is(number(s.Monitor)))
-	metric("dns_queries_total", "counter", "Questions of the agent, by what was decided.",
-		is(g.Allowed, "decision", "allow"), is(g.Denied, "decision", "deny"))
-	metric("dns_cached_total", "counter", "Questions that were answered from the cache.", is(g.Cached))
-	metric("dns_upstream_queries_total", "counter", "Questions to upstream servers.", is(g.Asked))
-	metric("dns_upstream_failures_total", "counter", "Of those, without an answer.", is(g.Failed))
-	metric("dns_upstream_seconds", "summary", "Time that upstream servers took.", took(g.AskedNanos, g.Asked)...)
-	metric("dns_stripped_addresses_total", "counter", "Addresses taken out of answers.", is(g.Stripped))
-	metric("gate_connections_total", "counter", "Connections at the name gate, by what was decided.",
-		is(g.Passed, "decision", "allow"), is(g.Refused, "decision", "deny"))
-	metric("gate_relays", "gauge", "Connections through the name gate now.", is(g.Relays))
-	metric("drops_total", "counter", "Refused packets that were recorded; the kernel limits how many.", is(g.Drops))
-	metric("lease_names", "gauge", "Names with open addresses.", is(s.Leases.Names))
-	metric("lease_elements", "gauge", "Addresses and ports that are open by name.", is(s.Leases.Elements))
-	metric("lease_seconds", "summary", "Time to open an address in the kernel, as the guard sees it.", took(g.LeaseNanos, g.Leases)...)
-	metric("policy_rules", "gauge", "Rules of the policy, by kind.",
-		is(s.Policy.Names, "kind", "name"), is(s.Policy.Wildcards, "kind", "wildcard"), is(s.Policy.Addresses, "kind", "address"), is(s.Policy.Denied, "kind", "deny"))
-	metric("policy_loaded_timestamp_seconds", "gauge", "When the policy was read last.", is(stamp(s.Policy.Loaded)))
-	metric("policy_reload_failed", "gauge", "1 if the last reload was refused.", is(number(s.Policy.Fault != "")))
-	metric("grants", "gauge", "What was granted at run time, and what the agent asks for.",
-		is(s.Grants.Allowed, "kind", "allow"), is(s.Grants.Denied, "kind", "deny"), is(s.Grants.Requests, "kind", "request"))
-	metric("guard_up", "gauge", "1 if the guard serves.", is(number(s.Guard.OK)))
-	metric("guard_restarts_total", "counter", "How often the guard was restarted.", is(s.Guard.Restarts))
-	s.Broker.writeMetrics(metric)
+	put("info", "gauge", "What runs.", metric.Is(1, "version", version, "mode", s.Mode, "backend", s.Firewall.Backend))
+	put("healthy", "gauge", "1 if the container is confined and all parts work.", metric.Is(number(healthy)))
+	put("monitor", "gauge", "1 in monitor mode: what the policy denies is let through.", metric.Is(number(s.Monitor)))
+	put("dns_queries_total", "counter", "Questions of the agent, by what was decided.",
+		metric.Is(g.Allowed, "decision", "allow"), metric.Is(g.Denied, "decision", "deny"))
+	put("dns_cached_total", "counter", "Questions that were answered from the cache.", metric.Is(g.Cached))
+	put("dns_upstream_queries_total", "counter", "Questions to upstream servers.", metric.Is(g.Asked))
+	put("dns_upstream_failures_total", "counter", "Of those, without an answer.", metric.Is(g.Failed))
+	put("dns_upstream_seconds", "summary", "Time that upstream servers took.", metric.Took(g.AskedNanos, g.Asked)...)
+	put("dns_stripped_addresses_total", "counter", "Addresses taken out of answers.", metric.Is(g.Stripped))
+	put("gate_connections_total", "counter", "Connections at the name gate, by what was decided.",
+		metric.Is(g.Passed, "decision", "allow"), metric.Is(g.Refused, "decision", "deny"))
+	put("gate_relays", "gauge", "Connections through the name gate now.", metric.Is(g.Relays))
+	put("drops_total", "counter", "Refused packets that were recorded; the kernel limits how many.", metric.Is(g.Drops))
+	put("lease_names", "gauge", "Names with open addresses.", metric.Is(s.Leases.Names))
+	put("lease_elements", "gauge", "Addresses and ports that are open by name.", metric.Is(s.Leases.Elements))
+	put("lease_seconds", "summary", "Time to open an address in the kernel, as the guard sees it.", metric.Took(g.LeaseNanos, g.Leases)...)
+	put("policy_rules", "gauge", "Rules of the policy, by kind.",
+		metric.Is(s.Policy.Names, "kind", "name"), metric.Is(s.Policy.Wildcards, "kind", "wildcard"), metric.Is(s.Policy.Addresses, "kind", "address"), metric.Is(s.Policy.Denied, "kind", "deny"))
+	put("policy_loaded_timestamp_seconds", "gauge", "When the policy was read last.", metric.Is(stamp(s.Policy.Loaded)))
+	put("policy_reload_failed", "gauge", "1 if the last reload was refused.", metric.Is(number(s.Policy.Fault != "")))
+	put("grants", "gauge", "What was granted at run time, and what the agent asks for.",
+		metric.Is(s.Grants.Allowed, "kind", "allow"), metric.Is(s.Grants.Denied, "kind", "deny"), metric.Is(s.Grants.Requests, "kind", "request"))
+	put("guard_up", "gauge", "1 if the guard serves.", metric.Is(number(s.Guard.OK)))
+	put("guard_restarts_total", "counter", "How often the guard was restarted.", metric.Is(s.Guard.Restarts))
+	s.Broker.writeMetrics(put)
 	if t := s.Telemetry; t.UID != 0 {
-		metric("telemetry_up", "gauge", "1 if the exporter serves, and the collector takes what it sends.", is(number(t.Trouble() == "")))
-		metric("telemetry_restarts_total", "counter", "How often the exporter was restarted.", is(t.Restarts))
-		metric("telemetry_events_total", "counter", "Events of the log, by what has become of them.",
-			is(t.Sent, "result", "sent"), is(t.Refused, "result", "refused"), is(t.Lost, "result", "lost"))
-		metric("telemetry_behind", "gauge", "Events of the log that the collector has not got yet.", is(t.Behind(s.Audit.Head.Seq)))
+		put("telemetry_up", "gauge", "1 if the exporter serves, and the collector takes what it sends.", metric.Is(number(t.Trouble() == "")))
+		put("telemetry_restarts_total", "counter", "How often the exporter was restarted.", metric.Is(t.Restarts))
+		put("telemetry_events_total", "counter", "Events of the log, by what has become of them.",
+			metric.Is(t.Sent, "result", "sent"), metric.Is(t.Refused, "result", "refused"), metric.Is(t.Lost, "result", "lost"))
+		put("telemetry_behind", "gauge", "Events of the log that the collector has not got yet.", metric.Is(t.Behind(s.Audit.Head.Seq)))
 	}
-	metric("rules_repairs_total", "counter", "How often changed rules were repaired.", is(s.Firewall.Repairs))
-	metric("rules_verified_timestamp_seconds", "gauge", "When the rules were last found to be as planned.", is(stamp(s.Firewall.Verified)))
+	put("rules_repairs_total", "counter", "How often changed rules were repaired.", metric.Is(s.Firewall.Repairs))
+	put("rules_verified_timestamp_seconds", "gauge", "When the rules were last found to be as planned.", metric.Is(stamp(s.Firewall.Verified)))
 	if s.SelfTest != nil {
-		metric("selftest_ok", "gauge", "1 if the self-test passed.", is(number(s.SelfTest.OK)))
-		metric("selftest_timestamp_seconds", "gauge", "When it ran.", is(stamp(s.SelfTest.Time)))
+		put("selftest_ok", "gauge", "1 if the self-test passed.", metric.Is(number(s.SelfTest.OK)))
+		put("selftest_timestamp_seconds", "gauge", "When it ran.", metric.Is(stamp(s.SelfTest.Time)))
 	}
-	metric("audit_failing", "gauge", "1 if events can't be written.", is(number(s.Audit.Fault != "")))
-	s.Audit.writeMetrics(metric)
-	metric("start_timestamp_seconds", "gauge", "When agent-init was started.", is(stamp(s.Started)))
+	put("audit_failing", "gauge", "1 if events can't be written.", metric.Is(number(s.Audit.Fault != "")))
+	s.Audit.writeMetrics(put)
+	put("start_timestamp_seconds", "gauge", "When agent-init was started.", metric.Is(stamp(s.Started)))
 	return all
 }
 
 // writeMetrics writes the head of the log. A label with the hash would make a series of each value, and a number has no
 // more than 52 bits: so two have its first 24 digits, twelve each.
-func (a Audit) writeMetrics(metric func(name, kind, help string, points ...Point)) {
+func (a Audit) writeMetrics(put func(name, kind, help string, points ...metric.Point)) {
 	half := func(i int) uint64 {
 		n, _ := strconv.ParseUint(a.Head.Hash[i:i+audit.MinHash/2], 16, 64) // the keeper's own: hexadecimal digits
 		return n
@@ -121,9 +70,9 @@ func (a Audit) writeMetrics(metric func(name, kind, help string, points ...Point
 	if len(a.Head.Hash) < audit.MinHash {
 		return
 	}
-	metric("audit_head", "gauge", "The number of the log's last line.", is(a.Head.Seq))
-	metric("audit_head_hash", "gauge", "The first 24 hexadecimal digits of its SHA-256, in two numbers of 12.",
-		is(half(0), "digits", "1-12"), is(half(audit.MinHash/2), "digits", "13-24"))
+	put("audit_head", "gauge", "The number of the log's last line.", metric.Is(a.Head.Seq))
+	put("audit_head_hash", "gauge", "The first 24 hexadecimal digits of its SHA-256, in two numbers of 12.",
+		metric.Is(half(0), "digits", "1-12"), metric.Is(half(audit.MinHash/2), "digits", "13-24"))
 }
 
 func number(b bool) int {

@@ -87,6 +87,9 @@ func (s *State) Write(w io.Writer, ok bool, why []string, colour bool) {
 	if t := s.Telemetry; t.UID != 0 {
 		row("telemetry", "%s by %s: %s sent, %d behind, %d refused, %d lost", cmp.Or(t.To, "off"), t.Protocol,
 			text.Counted(t.Sent, "event", "events"), t.Behind(s.Audit.Head.Seq), t.Refused, t.Lost)
+		if t.Scraped != "" {
+			row("", "Prometheus asks at %s", t.Scraped)
+		}
 		if why := t.Trouble(); why != "" {
 			row("", "%s", text.Clean(why))
 		}

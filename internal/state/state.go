@@ -144,12 +144,14 @@ type Telemetry struct {
 	Protocol string    `json:"protocol"`
 	Restarts int       `json:"restarts"`
 	Seen     time.Time `json:"seen,omitzero"`
-	Fault    string    `json:"fault,omitempty"` // why there is no exporter
-	Why      string    `json:"why,omitempty"`   // the collector takes nothing
-	Seq      uint64    `json:"seq"`             // the last event of the log that it has
-	Sent     uint64    `json:"sent"`            // events, over all starts
-	Lost     uint64    `json:"lost"`            // that the log had no more when it was their turn
-	Refused  uint64    `json:"refused"`         // by the collector, for good
+	Fault    string    `json:"fault,omitempty"`    // why there is no exporter
+	Why      string    `json:"why,omitempty"`      // the collector takes nothing
+	Unwanted string    `json:"unwanted,omitempty"` // why it did not take the metrics the last time
+	Scraped  string    `json:"scraped,omitempty"`  // ADDRESS:PORT where Prometheus asks for them
+	Seq      uint64    `json:"seq"`                // the last event of the log that it has
+	Sent     uint64    `json:"sent"`               // events, over all starts
+	Lost     uint64    `json:"lost"`               // that the log had no more when it was their turn
+	Refused  uint64    `json:"refused"`            // by the collector, for good
 }
 
 // Behind is how many events the collector has not got yet, of a log that ends with the line head.
@@ -158,12 +160,14 @@ func (t Telemetry) Behind(head uint64) uint64 { return head - min(t.Seq, head) }
 // Trouble says what is wrong with it, "" if nothing is.
 func (t Telemetry) Trouble() string {
 	switch {
-	case t.UID == 0 || t.To == "":
+	case t.UID == 0 || t.To == "" && t.Scraped == "":
 		return ""
 	case t.Fault != "":
 		return "the exporter is down: " + t.Fault
 	case t.Why != "":
 		return "the collector takes nothing: " + t.Why
+	case t.Unwanted != "":
+		return "the collector does not take the metrics: " + t.Unwanted
 	case !t.OK:
 		return "the exporter starts"
 	}

@@ -36,6 +36,7 @@ const (
 	OpLast                      // broker: beside the message is a connection, which is to be its socket's last; keeper: it is, or err
 	OpOpen                      // exporter: open this file of the log; keeper: it is beside the message, or err
 	OpShipped                   // exporter: the collector has what the log has up to line arg; stats say what became of all before; text is why it takes no more, if it doesn't
+	OpMetrics                   // exporter: what was counted? text is why the collector did not take that the last time; keeper: it is beside the message, or err
 	OpSession                   // the first of the session server's own
 )
 
