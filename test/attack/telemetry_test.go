@@ -3,11 +3,14 @@ package attack
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,21 +60,30 @@ var buildExporter = sync.OnceValues(func() (string, error) {
 // receiver is a collector, by OTLP over HTTP and gRPC.
 type receiver struct {
 	mu     sync.Mutex
-	status int            // of its answers over HTTP; 0: 200. Any is UNAVAILABLE over gRPC
-	events map[uint64]int // how often each came, by its number
-	words  map[string]int // texts of all records, by attribute and value
+	status int                // of its answers over HTTP; 0: 200. Any is UNAVAILABLE over gRPC
+	events map[uint64]int     // how often each came, by its number
+	words  map[string]int     // texts of all records, by attribute and value
+	counts map[string]float64 // the last value of each metric
 	asked  int
 	auth   []string
 }
 
-func newReceiver() *receiver { return &receiver{events: map[uint64]int{}, words: map[string]int{}} }
+func newReceiver() *receiver {
+	return &receiver{events: map[uint64]int{}, words: map[string]int{}, counts: map[string]float64{}}
+}
 
 func (c *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	data, err := io.ReadAll(r.Body)
 	kind, path, compressed := "application/x-protobuf", "/v1/logs", r.Header.Get("Content-Encoding") == "gzip"
-	overGRPC := r.Header.Get("Content-Type") == "application/grpc"
+	overGRPC, metrics := r.Header.Get("Content-Type") == "application/grpc", strings.Contains(strings.ToLower(r.URL.Path), "metrics")
+	if metrics {
+		path = "/v1/metrics"
+	}
 	if overGRPC && len(data) >= 5 { // https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md: compressed or not, and the length
 		kind, path = "application/grpc", "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
+		if metrics {
+			path = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+		}
 		compressed, data = data[0] == 1, data[5:]
 	}
 	if compressed && err == nil {
@@ -82,7 +94,9 @@ func (c *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asked++
+	if !metrics {
+		c.asked++
+	}
 	c.auth = append(c.auth, r.Header.Get("Api-Key"))
 	w.Header().Set("Content-Type", kind)
 	switch {
@@ -93,7 +107,11 @@ func (c *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case c.status != 0:
 		w.WriteHeader(c.status)
 	default:
-		c.take(data)
+		if metrics {
+			c.measure(data)
+		} else {
+			c.take(data)
+		}
 		if overGRPC {
 			_, _ = w.Write(make([]byte, 5)) // an empty message
 			w.Header().Set(http.TrailerPrefix+"Grpc-Status", "0")
@@ -115,6 +133,31 @@ func (c *receiver) take(data []byte) {
 	}
 }
 
+func (c *receiver) measure(data []byte) {
+	// ExportMetricsServiceRequest.resource_metrics.scope_metrics.metrics (opentelemetry/proto/metrics/v1/metrics.proto)
+	for _, resource := range fields(data, 1) {
+		for _, scope := range fields(resource, 2) {
+			for _, m := range fields(scope, 2) {
+				for _, kind := range []uint64{5, 7} { // gauge, sum
+					for _, points := range fields(m, kind) {
+						for _, p := range fields(points, 1) {
+							for _, v := range fields(p, 4) { // as_double
+								c.counts[string(fields(m, 1)[0])] = math.Float64frombits(binary.LittleEndian.Uint64(v))
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func (c *receiver) count(name string) float64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.counts[name]
+}
+
 // note takes in the attributes of a message, which are its fields of that number.
 func (c *receiver) note(prefix string, message []byte, number uint64) {
 	for _, attr := range fields(message, number) {
@@ -129,7 +172,7 @@ func (c *receiver) note(prefix string, message []byte, number uint64) {
 	}
 }
 
-// fields are those of a message of protobuf that have a number, and a length.
+// fields are those of a message of protobuf that have a number, and a length or a size that is fixed.
 func fields(message []byte, number uint64) (out [][]byte) {
 	for len(message) > 0 {
 		tag, n := binary.Uvarint(message)
@@ -151,7 +194,7 @@ func fields(message []byte, number uint64) (out [][]byte) {
 			size, n = binary.Uvarint(message)
 			message = message[n:]
 		}
-		if tag>>3 == number && tag&7 == 2 {
+		if tag>>3 == number {
 			out = append(out, message[:size])
 		}
 		message = message[size:]
@@ -209,6 +252,24 @@ func told(w *world) (t struct {
 	return t
 }
 
+// scraped asks for the metrics from outside.
+func (w *world) scraped(a netip.Addr) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), lab.Patience)
+	defer cancel()
+	conn, err := w.lab.Internet.Dial(ctx, "tcp", target(a.String(), 9464), netip.AddrPort{})
+	if err != nil {
+		w.Errorf("Prometheus does not reach %s: %v", a, err)
+		return
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(lab.Patience))
+	fmt.Fprint(conn, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+	if data, err := io.ReadAll(conn); err != nil || !strings.Contains(string(data), "\nagent_init_audit_head_hash{digits=") {
+		w.Errorf("Prometheus at %s: %v: %s", a, err, data)
+	}
+}
+
 // exporters are the processes of that program.
 func exporters(w *world) (all []inmate) {
 	for _, p := range inmates(w.T, w.agent) {
@@ -232,7 +293,7 @@ func TestLabTelemetry(t *testing.T) {
 		Binds: []lab.Bind{{Source: exporterBinary(t), Target: exporterPath}},
 		Env:   []string{"OTEL_EXPORTER_OTLP_HEADERS=api-key=" + secret, "OTEL_SERVICE_NAME=agents-of-the-lab"},
 		Files: []lab.File{
-			{Path: "/etc/agent-init/policy.yaml", Data: []byte("telemetry: {endpoint: 'https://" + collectorHost + "', environment: true, headers: 'file:/run/secrets/otel'}\n")},
+			{Path: "/etc/agent-init/policy.yaml", Data: []byte("telemetry: {endpoint: 'https://" + collectorHost + "', environment: true, headers: 'file:/run/secrets/otel', metrics: 1s, prometheus: ':9464'}\n")},
 			{Path: "/run/secrets/otel", Data: []byte("api-key=" + secret + "\n"), Mode: 0o400},
 			{Path: bundle, Data: l.CA.PEM},
 		}})
@@ -254,6 +315,23 @@ func TestLabTelemetry(t *testing.T) {
 	complete("at first")
 	if !c.has("resource service.name=agents-of-the-lab") || !c.has("resource agent_init.user=agent") {
 		t.Errorf("the resource lacks something: %v", c.words)
+	}
+
+	// The metrics come as well, with the head of the log. Prometheus has them from outside, and nobody from in here.
+	if !eventually(0, func() bool {
+		return c.count("agent_init_dns_queries_total") > 0 && c.count("agent_init_audit_head") > 0 && c.count("agent_init_audit_head_hash") > 0
+	}) {
+		t.Errorf("the metrics are %v: %+v", c.counts, told(w))
+	}
+	for _, a := range []netip.Addr{w.box.Addr4(), w.box.Addr6()} {
+		w.scraped(a)
+		w.blocked("tcp", target(a.String(), 9464))
+	}
+	for _, a := range []string{w.box.Addr4().String(), w.box.Addr6().String(), "127.0.0.1", "127.9.9.9", "::1"} {
+		w.blocked("tcp", "-send", "GET /metrics HTTP/1.0\r\n\r\n", target(a, 9464))
+		if r := w.box.Exec(lab.Cmd{Args: []string{"/usr/local/bin/poke", "tcp", target(a, 9464)}}); r.Code == 0 && !strings.Contains(r.Stdout, `"ok":false`) {
+			t.Errorf("root in here: %s", r)
+		}
 	}
 
 	// The collector is nobody's but the exporter's.
@@ -353,7 +431,7 @@ func TestLabTelemetry(t *testing.T) {
 	other, err := lab.NewCA()
 	must(t, err)
 	must(t, w.box.WriteFile("/etc/agent-init/other.pem", other.PEM, 0o644))
-	policy := "telemetry: {endpoint: 'https://" + collectorHost + "', ca: 'file:/etc/agent-init/%s'}\n"
+	policy := "telemetry: {endpoint: 'https://" + collectorHost + "', ca: 'file:/etc/agent-init/%s', prometheus: ':9464'}\n"
 	must(t, w.box.WriteFile("/etc/agent-init/policy.yaml", fmt.Appendf(nil, policy, "other.pem"), 0o644))
 	c.answers(0)
 	if r := w.root("agent-init", "reload"); r.Code != 0 {
@@ -458,7 +536,7 @@ func TestLabTelemetryGateway(t *testing.T) {
 	w := startIn(t, l, "ok.test\n", lab.BoxOptions{
 		Gateway: true, Forwards: true, Binds: []lab.Bind{{Source: exporterBinary(t), Target: exporterPath}},
 		Files: []lab.File{
-			{Path: "/etc/agent-init/policy.yaml", Data: []byte("telemetry: {endpoint: 'https://" + collectorHost + "'}\n")},
+			{Path: "/etc/agent-init/policy.yaml", Data: []byte("telemetry: {endpoint: 'https://" + collectorHost + "', prometheus: ':9464'}\n")},
 			{Path: bundle, Data: l.CA.PEM},
 		}}, "agent-init", "gateway", "--inside", "eth1")
 	w.ready()
@@ -475,6 +553,10 @@ func TestLabTelemetryGateway(t *testing.T) {
 		k.blocked("tcp", target(a, 443))
 		k.blocked("http", "-insecure", "-addr", target(a, 443), "https://"+collectorHost+"/v1/logs")
 	}
+	for _, a := range []netip.Addr{k.box.Inside4(), k.box.Inside6(), k.box.Addr4(), k.box.Addr6()} {
+		k.blocked("tcp", "-send", "GET /metrics HTTP/1.0\r\n\r\n", target(a.String(), 9464))
+	}
+	w.scraped(k.box.Addr4())
 	k.works("http", "-insecure", "https://ok.test/")
 }
 
