@@ -4,6 +4,7 @@ package otelcheck
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -15,6 +16,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 )
@@ -54,6 +56,21 @@ func collect(protocol, addr, file string) error {
 	if err != nil {
 		return err
 	}
+	counts, err := consumer.NewMetrics(func(_ context.Context, metrics pmetric.Metrics) error {
+		var b strings.Builder
+		for _, r := range metrics.ResourceMetrics().All() {
+			pod, _ := r.Resource().Attributes().Get("k8s.pod.name")
+			for _, s := range r.ScopeMetrics().All() {
+				for _, m := range s.Metrics().All() {
+					fmt.Fprintf(&b, "%s %s %s %s\n", m.Name(), m.Type(), pod.Str(), value(m))
+				}
+			}
+		}
+		return os.WriteFile(file+".metrics", []byte(b.String()), 0o600)
+	})
+	if err != nil {
+		return err
+	}
 	f := otlpreceiver.NewFactory()
 	c := f.CreateDefaultConfig()
 	if err := confmap.NewFromStringMap(map[string]any{"protocols": map[string]any{protocol: map[string]any{"endpoint": addr}}}).Unmarshal(c); err != nil {
@@ -65,9 +82,27 @@ func collect(protocol, addr, file string) error {
 	if err != nil {
 		return err
 	}
-	if err := r.Start(ctx, componenttest.NewNopHost()); err != nil {
+	m, err := f.CreateMetrics(ctx, receivertest.NewNopSettings(f.Type()), c, counts) // the same one, for both
+	if err != nil {
+		return err
+	}
+	host := componenttest.NewNopHost()
+	if err := errors.Join(r.Start(ctx, host), m.Start(ctx, host)); err != nil {
 		return err
 	}
 	<-ctx.Done()
-	return r.Shutdown(context.Background())
+	return errors.Join(r.Shutdown(context.Background()), m.Shutdown(context.Background()))
+}
+
+// value is that of a metric's only point.
+func value(m pmetric.Metric) string {
+	switch m.Type() {
+	case pmetric.MetricTypeSum:
+		return fmt.Sprint(m.Sum().IsMonotonic(), m.Sum().DataPoints().At(0).DoubleValue())
+	case pmetric.MetricTypeGauge:
+		return fmt.Sprint(m.Gauge().DataPoints().At(0).DoubleValue())
+	case pmetric.MetricTypeSummary:
+		return fmt.Sprint(m.Summary().DataPoints().At(0).Sum(), m.Summary().DataPoints().At(0).Count())
+	}
+	return ""
 }

@@ -2,6 +2,7 @@ package otelcheck
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agent-init/agent-init/internal/metric"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -20,6 +22,15 @@ import (
 )
 
 const patience = 3 * time.Minute
+
+// counts are the metrics that are sent, and received those that the collector is to have.
+var counts = []metric.Metric{
+	{Name: "agent_init_a_total", Kind: "counter", Points: []metric.Point{metric.Is(3, "decision", "allow")}},
+	{Name: "agent_init_audit_head", Kind: "gauge", Points: []metric.Point{metric.Is(1744)}},
+	{Name: "agent_init_c_seconds", Kind: "summary", Points: metric.Took(2_500_000_000, 7)},
+}
+
+const received = "agent_init_a_total Sum agent-0 true 3\nagent_init_audit_head Gauge agent-0 1744\nagent_init_c_seconds Summary agent-0 2.5 7\n"
 
 type rig struct {
 	*testing.T
@@ -75,7 +86,8 @@ func (r *rig) exporter() *exec.Cmd {
 	at := netip.MustParseAddrPort(r.addr)
 	config, err := wire.Memfd("config", stage.ExporterConfig{
 		Endpoint: "http://" + r.addr, Host: at.Addr().String(), Port: at.Port(), Protocol: r.protocol, Timeout: 5 * time.Second, Compression: "gzip",
-		Resource: map[string]string{"k8s.pod.name": "agent-0"}, Place: r.now(),
+		Resource: map[string]string{"k8s.pod.name": "agent-0"}, Place: r.now(), Metrics: time.Second, Started: time.Now(),
+		Version: cmp.Or(os.Getenv("AGENT_INIT_EXPORTER_VERSION"), "dev"),
 	})
 	if err != nil {
 		r.Fatal(err)
@@ -121,6 +133,15 @@ func (r *rig) serve(ch *wire.Channel) {
 			}
 			if f != nil {
 				f.Close()
+			}
+		case wire.OpMetrics:
+			f, err := wire.Memfd("metrics", counts)
+			if err != nil {
+				return
+			}
+			err = ch.Send(wire.Message{Op: m.Op, ID: m.ID}, f)
+			if f.Close(); err != nil {
+				return
 			}
 		case wire.OpShipped:
 			r.mu.Lock()
@@ -178,7 +199,7 @@ func TestKilled(t *testing.T) {
 			if os.Getenv("AGENT_INIT_STRESS") != "" {
 				events = 1_000_000
 			}
-			r := newRig(t, c.protocol)
+			r, begun := newRig(t, c.protocol), time.Now()
 			log, err := audit.Open(audit.Options{Dir: r.logs, MaxSize: c.size, Files: 3})
 			if err != nil {
 				t.Fatal(err)
@@ -205,10 +226,14 @@ func TestKilled(t *testing.T) {
 				}
 				collector = r.collector()
 			}
-			r.until("the last event", func() bool { return r.now().Seq == uint64(events) })
+			for r.now().Seq < uint64(events) {
+				before := r.now().Seq
+				r.until("the next event", func() bool { return r.now().Seq > before })
+			}
+			r.until("the metrics", func() bool { got, err := os.ReadFile(r.got + ".metrics"); return err == nil && string(got) == received })
 			by, all := r.received()
 			p := r.now()
-			t.Logf("%d events: %d arrived, %d of them more than once, %d lost", events, len(by), all-len(by), p.Lost)
+			t.Logf("%d events: %d arrived, %d of them more than once, %d lost; %v", events, len(by), all-len(by), p.Lost, time.Since(begun).Round(time.Second))
 			if uint64(len(by))+p.Lost != uint64(events) || by[uint64(events)] == 0 {
 				t.Errorf("%d arrived and %d are counted as lost, of %d", len(by), p.Lost, events)
 			}
