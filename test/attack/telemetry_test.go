@@ -280,39 +280,58 @@ func exporters(w *world) (all []inmate) {
 	return all
 }
 
-// TestLabTelemetry: each event of the log arrives at the collector once, whatever befalls the way there. The agent neither
-// reaches the collector, nor learns the headers; hostile code in the exporter's place reaches the collector, and nothing else.
-func TestLabTelemetry(t *testing.T) {
-	lab.Require(t)
-	const secret = "canary-of-telemetry"
-	l := lab.New(t, lab.Options{})
+const telemetrySecret = "canary-of-telemetry"
+
+// telemetered is a world whose log goes to a collector.
+type telemetered struct {
+	*world
+	c *receiver
+}
+
+// telemeter has the log sent, with more settings of telemetry.
+func telemeter(t *testing.T, l *lab.Lab, more string, allowed ...string) telemetered {
+	t.Helper()
 	c := newReceiver()
 	l.DNS.SetAddrs(collectorHost, collector4, collector6)
 	l.Web.Handle(collectorHost, c)
-	w := confineIn(t, l, "ok.test\n", lab.BoxOptions{
+	w := confineIn(t, l, strings.Join(append(allowed, "ok.test\n"), "\n"), lab.BoxOptions{
 		Binds: []lab.Bind{{Source: exporterBinary(t), Target: exporterPath}},
-		Env:   []string{"OTEL_EXPORTER_OTLP_HEADERS=api-key=" + secret, "OTEL_SERVICE_NAME=agents-of-the-lab"},
+		Env:   []string{"OTEL_EXPORTER_OTLP_HEADERS=api-key=" + telemetrySecret, "OTEL_SERVICE_NAME=agents-of-the-lab"},
 		Files: []lab.File{
-			{Path: "/etc/agent-init/policy.yaml", Data: []byte("telemetry: {endpoint: 'https://" + collectorHost + "', environment: true, headers: 'file:/run/secrets/otel', metrics: 1s, prometheus: ':9464'}\n")},
-			{Path: "/run/secrets/otel", Data: []byte("api-key=" + secret + "\n"), Mode: 0o400},
+			{Path: "/etc/agent-init/policy.yaml", Data: []byte("telemetry: {endpoint: 'https://" + collectorHost + "'" + more + "}\n")},
+			{Path: "/run/secrets/otel", Data: []byte("api-key=" + telemetrySecret + "\n"), Mode: 0o400},
 			{Path: bundle, Data: l.CA.PEM},
 		}})
-	arrives := func(name string) {
-		t.Helper()
-		w.blocked("resolve", name)
-		if !eventually(0, func() bool { return c.has("query.hostname=" + name) }) {
-			t.Fatalf("%s does not arrive: %+v\n%s", name, told(w), w.agent.Stderr())
-		}
+	return telemetered{w, c}
+}
+
+// arrives has the agent do something, which the collector is told.
+func (w telemetered) arrives(name string) {
+	w.Helper()
+	w.blocked("resolve", name)
+	if !eventually(0, func() bool { return w.c.has("query.hostname=" + name) }) {
+		w.Fatalf("%s does not arrive: %+v\n%s", name, told(w.world), w.agent.Stderr())
 	}
-	complete := func(when string) {
-		t.Helper()
-		var missing, twice []uint64
-		if !eventually(0, func() bool { missing, twice = c.missing(w); return len(missing) == 0 }) || len(twice) > 0 {
-			t.Errorf("%s: events %d are missing, and %d came twice: %+v", when, missing, twice, told(w))
-		}
+}
+
+// complete fails the test unless all that the log has arrives, once.
+func (w telemetered) complete(when string) {
+	w.Helper()
+	var missing, twice []uint64
+	if !eventually(0, func() bool { missing, twice = w.c.missing(w.world); return len(missing) == 0 }) || len(twice) > 0 {
+		w.Errorf("%s: events %d are missing, and %d came twice: %+v", when, missing, twice, told(w.world))
 	}
-	arrives("first.evil.test")
-	complete("at first")
+}
+
+// TestLabTelemetry: the log and the metrics arrive at the collector. The agent neither reaches it, nor learns the headers;
+// hostile code in the exporter's place reaches the collector, and nothing else.
+func TestLabTelemetry(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	w := telemeter(t, l, ", environment: true, headers: 'file:/run/secrets/otel', metrics: 1s, prometheus: ':9464'")
+	c := w.c
+	w.arrives("first.evil.test")
+	w.complete("at first")
 	if !c.has("resource service.name=agents-of-the-lab") || !c.has("resource agent_init.user=agent") {
 		t.Errorf("the resource lacks something: %v", c.words)
 	}
@@ -321,7 +340,7 @@ func TestLabTelemetry(t *testing.T) {
 	if !eventually(0, func() bool {
 		return c.count("agent_init_dns_queries_total") > 0 && c.count("agent_init_audit_head") > 0 && c.count("agent_init_audit_head_hash") > 0
 	}) {
-		t.Errorf("the metrics are %v: %+v", c.counts, told(w))
+		t.Errorf("the metrics are %v: %+v", c.counts, told(w.world))
 	}
 	for _, a := range []netip.Addr{w.box.Addr4(), w.box.Addr6()} {
 		w.scraped(a)
@@ -329,13 +348,14 @@ func TestLabTelemetry(t *testing.T) {
 	}
 	for _, a := range []string{w.box.Addr4().String(), w.box.Addr6().String(), "127.0.0.1", "127.9.9.9", "::1"} {
 		w.blocked("tcp", "-send", "GET /metrics HTTP/1.0\r\n\r\n", target(a, 9464))
-		if r := w.box.Exec(lab.Cmd{Args: []string{"/usr/local/bin/poke", "tcp", target(a, 9464)}}); r.Code == 0 && !strings.Contains(r.Stdout, `"ok":false`) {
+		r := w.root("/usr/local/bin/poke", "tcp", target(a, 9464))
+		if p, err := lab.ParsePoke(r.Stdout); err != nil || p.OK {
 			t.Errorf("root in here: %s", r)
 		}
 	}
 
 	// The collector is nobody's but the exporter's.
-	who := exporters(w)
+	who := exporters(w.world)
 	if len(who) != 1 || who[0].uid == 0 || who[0].uid == lab.AgentUID || who[0].gid == who[0].uid {
 		t.Fatalf("the exporters are %+v", who)
 	}
@@ -385,61 +405,69 @@ func TestLabTelemetry(t *testing.T) {
 	}
 
 	// Nothing tells the headers, neither by a file nor to the agent.
-	if !slices.Contains(c.auth, secret) {
+	if !slices.Contains(c.auth, telemetrySecret) {
 		t.Errorf("the headers did not come: %q", c.auth)
 	}
 	for _, file := range []string{"/var/log/agent-init/audit.jsonl", "/run/agent-init/status.json", "/run/agent-init/policy.jsonl", "/run/agent-init/agent.json"} {
-		if data, err := w.box.ReadFile(file); err != nil || strings.Contains(string(data), "canary") {
+		if data, err := w.box.ReadFile(file); err != nil || strings.Contains(string(data), telemetrySecret) {
 			t.Errorf("%s has the headers (%v)", file, err)
 		}
 	}
-	if r := w.launch("sh", "-c", "env; cat /proc/*/environ /run/secrets/otel").Wait(0); w.mode == "" && strings.Contains(r.Stdout, "canary") {
+	if r := w.launch("sh", "-c", "env; cat /proc/*/environ /run/secrets/otel").Wait(0); w.mode == "" && strings.Contains(r.Stdout, telemetrySecret) {
 		t.Error("the agent has the headers")
 	}
+}
 
+// TestLabTelemetryFaults: each event of the log arrives at the collector once, whatever befalls the way there.
+func TestLabTelemetryFaults(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	w := telemeter(t, l, "")
+	c := w.c
+	w.arrives("first.evil.test")
 	// A collector that is ill holds nobody up, and gets all of it later.
 	c.answers(http.StatusServiceUnavailable)
 	w.blocked("resolve", "second.evil.test")
-	if !eventually(0, func() bool { return strings.Contains(told(w).Why, "503") && c.wasAsked() > 1 }) {
-		t.Errorf("the status does not say that the collector is ill: %+v", told(w))
+	if !eventually(0, func() bool { return strings.Contains(told(w.world).Why, "503") && c.wasAsked() > 1 }) {
+		t.Errorf("the status does not say that the collector is ill: %+v", told(w.world))
 	}
 	if _, code := w.status(); code != 0 {
 		t.Error("an ill collector makes the container unhealthy")
 	}
 	w.works("http", "-ca", bundle, "https://ok.test/")
-	for _, p := range exporters(w) {
+	for _, p := range exporters(w.world) {
 		must(t, unix.Kill(p.host, unix.SIGKILL))
 	}
 	c.answers(0)
-	arrives("third.evil.test")
-	complete("after a collector that was ill and an exporter that was killed")
+	w.arrives("third.evil.test")
+	w.complete("after a collector that was ill and an exporter that was killed")
 
 	// What it refuses for good is counted, and not sent again.
-	was := told(w)
+	was := told(w.world)
 	c.answers(http.StatusBadRequest)
 	w.blocked("resolve", "refused.evil.test")
-	if !eventually(0, func() bool { return told(w).Refused > was.Refused }) {
-		t.Errorf("not counted as refused: %+v", told(w))
+	if !eventually(0, func() bool { return told(w.world).Refused > was.Refused }) {
+		t.Errorf("not counted as refused: %+v", told(w.world))
 	}
 	c.answers(0)
-	arrives("fourth.evil.test")
-	if !eventually(0, func() bool { return told(w).Why == "" }) || told(w).Lost != 0 || c.has("query.hostname=refused.evil.test") {
-		t.Errorf("after a refusal: %+v", told(w))
+	w.arrives("fourth.evil.test")
+	if !eventually(0, func() bool { return told(w.world).Why == "" }) || told(w.world).Lost != 0 || c.has("query.hostname=refused.evil.test") {
+		t.Errorf("after a refusal: %+v", told(w.world))
 	}
 
 	// A collector that somebody else vouches for gets nothing.
 	other, err := lab.NewCA()
 	must(t, err)
 	must(t, w.box.WriteFile("/etc/agent-init/other.pem", other.PEM, 0o644))
-	policy := "telemetry: {endpoint: 'https://" + collectorHost + "', ca: 'file:/etc/agent-init/%s', prometheus: ':9464'}\n"
+	policy := "telemetry: {endpoint: 'https://" + collectorHost + "', ca: 'file:/etc/agent-init/%s'}\n"
 	must(t, w.box.WriteFile("/etc/agent-init/policy.yaml", fmt.Appendf(nil, policy, "other.pem"), 0o644))
 	c.answers(0)
 	if r := w.root("agent-init", "reload"); r.Code != 0 {
 		t.Fatal(r)
 	}
 	w.blocked("resolve", "fifth.evil.test")
-	if !eventually(0, func() bool { return strings.Contains(told(w).Why, "certificate") }) {
-		t.Errorf("another's certificate is taken: %+v", told(w))
+	if !eventually(0, func() bool { return strings.Contains(told(w.world).Why, "certificate") }) {
+		t.Errorf("another's certificate is taken: %+v", told(w.world))
 	}
 	if c.has("query.hostname=fifth.evil.test") {
 		t.Error("the log went to a collector that nobody vouches for")
@@ -449,7 +477,7 @@ func TestLabTelemetry(t *testing.T) {
 	if r := w.root("agent-init", "reload"); r.Code != 0 {
 		t.Fatal(r)
 	}
-	arrives("sixth.evil.test")
+	w.arrives("sixth.evil.test")
 	if !c.has("query.hostname=fifth.evil.test") {
 		t.Error("what waited for the right certificate did not arrive")
 	}
@@ -459,6 +487,74 @@ func TestLabTelemetry(t *testing.T) {
 	if r := w.root("agent-init", "status"); r.Code != 0 || !strings.Contains(r.Stdout, "telemetry  "+collectorHost+":443 by http/protobuf: ") {
 		t.Error(r)
 	}
+}
+
+// TestLabTelemetryHostile: what an agent tries on the way to the collector.
+func TestLabTelemetryHostile(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	const alias = "alias.test"
+	l.DNS.SetAddrs(alias, collector4, collector6)
+	w := telemeter(t, l, ", environment: true", alias)
+	c := w.c
+	w.arrives("first.evil.test")
+
+	// A name of its own that leads to the collector's machine is looked into, and is no way to the collector by its name.
+	w.works("http", "-ca", bundle, "https://"+alias+"/")
+	for _, a := range []string{collector4, collector6} {
+		w.blocked("http", "-ca", bundle, "-addr", target(a, 443), "https://"+collectorHost+"/v1/logs")
+		w.blocked("http", "-addr", target(a, 443), "http://"+collectorHost+":443/v1/logs")
+	}
+
+	// The exporter is not the agent's to read, to end, or to write for.
+	pid := exporters(w.world)[0].pid
+	r := w.launch("sh", "-c", fmt.Sprintf(`cd /proc/%d
+		for f in environ mem maps fd/5 root/etc cwd; do head -c 1 $f >/dev/null 2>&1 && echo READ $f; done
+		ls fd 2>/dev/null && echo READ fd
+		kill -9 %d && echo KILLED
+		for f in telemetry.json audit.jsonl audit.jsonl.1 audit.head x; do echo x 2>/dev/null >>/var/log/agent-init/$f && echo WROTE $f; done
+		cp /usr/local/bin/poke "$(printf '/tmp/a\n{"seq":9')" && "$(printf '/tmp/a\n{"seq":9')" resolve forged.evil.test
+		exit 0`, pid, pid)).Wait(0)
+	for _, bad := range []string{"READ", "KILLED", "WROTE"} {
+		if strings.Contains(r.Stdout, bad) {
+			t.Errorf("the agent: %s", r)
+		}
+	}
+
+	// What it makes up stays a value of its own event.
+	for _, name := range []string{"a\\010b.evil.test", strings.Repeat("x", 63) + "." + strings.Repeat("y", 63) + "." + strings.Repeat("z", 63) + ".evil.test", "\\000\\255.evil.test"} {
+		w.poke("dns", "127.0.0.1:53", name, "A")
+	}
+	w.arrives("last.evil.test")
+	w.complete("after forgeries")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for word := range c.words {
+		if strings.ContainsFunc(word, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\ufffd' }) || len(word) > 1024 {
+			t.Errorf("the collector was told %q", word)
+		}
+	}
+	if len(exporters(w.world)) != 1 || exporters(w.world)[0].pid != pid {
+		t.Error("the exporter was ended")
+	}
+}
+
+// TestLabTelemetryMoved: a collector whose name leads to a machine in here, or to a cloud's own, gets nothing.
+func TestLabTelemetryMoved(t *testing.T) {
+	lab.Require(t)
+	l := lab.New(t, lab.Options{})
+	l.DNS.SetAddrs("moved.example.com", "127.0.0.1", "169.254.169.254", "10.9.8.7", "::1", "fd00::7")
+	w := confineIn(t, l, "ok.test\n", lab.BoxOptions{
+		Binds: []lab.Bind{{Source: exporterBinary(t), Target: exporterPath}},
+		Files: []lab.File{
+			{Path: "/etc/agent-init/policy.yaml", Data: []byte("telemetry: {endpoint: 'https://moved.example.com'}\n")},
+			{Path: bundle, Data: l.CA.PEM},
+		}})
+	if !eventually(0, func() bool { return strings.Contains(told(w).Why, "address") }) {
+		t.Errorf("%+v", told(w))
+	}
+	w.sealed(notGuards)
+	w.works("http", "-ca", bundle, "https://ok.test/")
 }
 
 // TestLabTelemetryRotates: over gRPC, a collector that is away until the log has rotated past what it was to get has each
