@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"strconv"
+	"strings"
+	"unicode"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/log"
@@ -134,11 +136,17 @@ func addrOf(e *audit.Event) string {
 	return "dst_endpoint.ip"
 }
 
+// words are s without what would be a line or a colour of its own where somebody shows it: the agent chooses some of it.
 func words(s string) attribute.Value {
 	if s == "" {
 		return attribute.Value{}
 	}
-	return attribute.StringValue(s)
+	return attribute.StringValue(strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?")))
 }
 
 func number(n uint64) attribute.Value {
@@ -157,7 +165,7 @@ func (r *records) add(e *audit.Event) {
 	out.SetSeverity(severities[e.Verdict])
 	out.SetSeverityText(string(e.Verdict))
 	if e.Reason != "" {
-		out.SetBody(attribute.StringValue(e.Reason))
+		out.SetBody(words(e.Reason))
 	}
 	with := make([]attribute.KeyValue, 0, len(attrs))
 	for _, a := range attrs {

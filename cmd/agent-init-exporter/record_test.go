@@ -92,3 +92,12 @@ func TestFields(t *testing.T) {
 		t.Errorf("an event with little in it: %v", attributesOf(again[0]))
 	}
 }
+
+// TestWords: what the agent made up is no line of its own for whoever shows it.
+func TestWords(t *testing.T) {
+	for text, want := range map[string]string{"a\nb": "a?b", "\x1b[2J": "?[2J", "a\xffb": "a?b", "a\u202eb": "a?b", "a b é": "a b é"} {
+		if got := words(text).AsString(); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}

@@ -547,7 +547,7 @@ func TestLabTelemetryMoved(t *testing.T) {
 	w := confineIn(t, l, "ok.test\n", lab.BoxOptions{
 		Binds: []lab.Bind{{Source: exporterBinary(t), Target: exporterPath}},
 		Files: []lab.File{
-			{Path: "/etc/agent-init/policy.yaml", Data: []byte("telemetry: {endpoint: 'https://moved.example.com'}\n")},
+			{Path: "/etc/agent-init/policy.yaml", Data: []byte("telemetry: {endpoint: 'https://moved.example.com', metrics: none}\n")},
 			{Path: bundle, Data: l.CA.PEM},
 		}})
 	if !eventually(0, func() bool { return strings.Contains(told(w).Why, "address") }) {
