@@ -66,6 +66,7 @@ var decoders = map[string]string{
 	"pkg/audit/reader.go: Next":                      "the exporter: the log",
 	"cmd/agent-init-exporter/main.go: run":           "the exporter: what it is told",
 	"cmd/agent-init-exporter/keeper.go: take":        "the exporter: what it is told",
+	"cmd/agent-init-exporter/keeper.go: counted":     "the exporter: what the keeper has counted",
 	"pkg/control/control.go: Call":                   "a command: the keeper's answer",
 	"pkg/session/attach/connect.go: handle":          "a command: the session server's",
 	"pkg/session/attach/help.go: answered":           "a command: the session server's",
