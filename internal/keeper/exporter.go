@@ -35,7 +35,7 @@ type exporterKeeper struct {
 	says    budget.Pace // of what it does to the log by itself
 	counts  budget.Pace // of what was counted
 
-	sockets scrapeSockets
+	sockets *scrapeSockets
 	inside  *inside // of a gateway
 
 	changing sync.Mutex           // one configuration at a time

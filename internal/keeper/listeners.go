@@ -170,18 +170,19 @@ type scrapeSockets struct {
 	at []netip.AddrPort
 }
 
-func openScrapeSockets(ctx context.Context, t policy.Telemetry) (s scrapeSockets, err error) {
+func openScrapeSockets(ctx context.Context, t policy.Telemetry) (*scrapeSockets, error) {
+	s := &scrapeSockets{}
 	for _, at := range t.ScrapedAt() {
 		l, err := plainTCP().Listen(ctx, "tcp"+familyOf(at.Addr()), at.String())
 		switch {
 		case err != nil && at.Addr() == netip.IPv6Unspecified() && noAddress(err): // this machine has none of that family
 			continue
 		case err != nil:
-			return s, fault.New(fault.Policy, "name an address of the container, and a port from 1024 on that nobody listens at", "telemetry.prometheus: %w", err)
+			return nil, fault.New(fault.Policy, "name an address of the container, and a port from 1024 on that nobody listens at", "telemetry.prometheus: %w", err)
 		}
 		s.at = append(s.at, at)
 		if err := s.take(l); err != nil {
-			return s, err
+			return nil, err
 		}
 	}
 	return s, nil
