@@ -137,7 +137,7 @@ func TestTelemetryBelowCeiling(t *testing.T) {
 		t.Errorf("below the ceiling: %s", warnings(p))
 	}
 	const asked = "telemetry: {prometheus: ':9464'}\n"
-	if p := under(t, "inbound: [9464]\n", asked); p.Exporter == nil {
+	if p := under(t, "inbound: [9464]\nentries: any\n", asked); p.Exporter == nil {
 		t.Errorf("below the ceiling: %s", warnings(p))
 	}
 	if p := under(t, "a.example", asked); p.Exporter != nil || !strings.Contains(warnings(p), `"telemetry.prometheus"`) {
