@@ -92,7 +92,7 @@ func (s *scraped) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_ = metric.Write(w, metrics)
+	_ = metric.WriteText(w, metrics)
 }
 
 func (s *scraped) now(ctx context.Context) ([]metric.Metric, error) {

@@ -65,7 +65,7 @@ func metricsCommand() command {
 			if err := state.Published(state.StatusFile, &s); err != nil {
 				return err
 			}
-			return metric.Write(e.stdout, s.Metrics(version, time.Now()))
+			return metric.WriteText(e.stdout, s.Metrics(version, time.Now()))
 		},
 	}
 }

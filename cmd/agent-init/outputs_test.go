@@ -49,7 +49,7 @@ func TestMetricsGolden(t *testing.T) {
 	s := goldenState()
 	s.Keeper = state.Self()
 	var b strings.Builder
-	if err := metric.Write(&b, s.Metrics(version, s.Published)); err != nil {
+	if err := metric.WriteText(&b, s.Metrics(version, s.Published)); err != nil {
 		t.Fatal(err)
 	}
 	golden.File(t, "metrics.golden.txt", []byte(b.String()))

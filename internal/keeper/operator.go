@@ -285,7 +285,7 @@ func (b *base) serveMetrics(l *net.UnixListener) {
 			}
 			s := b.measured()
 			var body strings.Builder
-			if metric.Write(&body, s.Metrics(b.config.Version, time.Now())) == nil {
+			if metric.WriteText(&body, s.Metrics(b.config.Version, time.Now())) == nil {
 				fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", body.Len(), body.String())
 			}
 		}()

@@ -34,8 +34,8 @@ func Took(nanos, times uint64) []Point {
 	return []Point{{Part: "_sum", Value: float64(nanos/1000) / 1e6}, {Part: "_count", Value: float64(times)}}
 }
 
-// Write writes them in the text format of Prometheus.
-func Write(w io.Writer, all []Metric) error {
+// WriteText writes them in the text format of Prometheus.
+func WriteText(w io.Writer, all []Metric) error {
 	b := bufio.NewWriter(w)
 	for _, m := range all {
 		fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s %s\n", m.Name, m.Help, m.Name, m.Kind)
