@@ -9,10 +9,10 @@ TOOLS        = $(CURDIR)/.cache/bin
 FUZZTIME    ?= 30s
 # What of the lab is about the packet filter, and so runs over each backend. Parsers of DNS, TLS and HTTP, files, logs
 # and processes are the same code above all of them.
-FILTER_LAB   = ^TestLab(Spine|ExitCode|Works|Inbound|Fault(Guard|Tampering)|Mode(Up|Sidecar|Reload|Containers)|Gate(Direct|Revoke|GuardKilled)|Broker(TakenOver|RouteEnds|GoesOn)|Inspected(Waits)?$$|Grant$$|RefusalNetwork|E(05|1[4-79]|2[1-8]|3[0-9]|4[01]|5[67]|6[01]|67F|68|69|7[0-2])|X(0[124-8]|1[678]|2[0-36]))
+FILTER_LAB   = ^TestLab(Spine|ExitCode|Works|Inbound|Fault(Guard|Tampering)|Mode(Up|Sidecar|Reload|Containers)|Gate(Direct|Revoke|GuardKilled)|Broker(TakenOver|RouteEnds|GoesOn)|Inspected(Waits)?$$|Telemetry$$|Grant$$|RefusalNetwork|E(05|1[4-79]|2[1-8]|3[0-9]|4[01]|5[67]|6[01]|67F|68|69|7[0-2])|X(0[124-8]|1[678]|2[0-36]))
 # What of the lab tries the network from inside of a box that is confined already, and so runs in each mode. The
 # privileges of the agent are agent-init's in "run" only; E20 is about files of the agent's own container.
-MODE_LAB     = ^TestLab(Spine|Ceiling$$|Works|Inbound|Fault(Guard|Hijack)|Gate|Broker(TakenOver|RouteEnds)|Inspected(Clients|Trust|Waits)?$$|Grant$$|E(0|1|2|3|4|5[0-5]|67F|68|72|7[45])|X(0[124-8]|1[89]|2[0-26]))
+MODE_LAB     = ^TestLab(Spine|Ceiling$$|Works|Inbound|Fault(Guard|Hijack)|Gate|Broker(TakenOver|RouteEnds)|Inspected(Clients|Trust|Waits)?$$|Telemetry$$|Grant$$|E(0|1|2|3|4|5[0-5]|67F|68|72|7[45])|X(0[124-8]|1[89]|2[0-26]))
 LAB          = test-lab-xtables-nft test-lab-xtables-legacy test-lab-up test-lab-sidecar
 # How many tests of the lab are under way at once: most of them wait.
 PARALLEL    ?= 6
@@ -29,9 +29,10 @@ export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
 
-## build: the static binary, at bin/agent-init
+## build: the static binaries, at bin/agent-init and bin/agent-init-exporter
 build:
 	$(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/agent-init ./cmd/agent-init
+	$(GO) build -C cmd/agent-init-exporter -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(CURDIR)/bin/agent-init-exporter .
 
 # Where there are no containers but in an engine's virtual machine.
 HOSTS        = darwin-amd64 darwin-arm64 windows-amd64 windows-arm64
@@ -50,7 +51,10 @@ release: man host
 	@rm -rf bin/release && mkdir -p bin/release
 	@for arch in amd64 arm64; do \
 		GOOS=linux GOARCH=$$arch $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/agent-init-$$arch ./cmd/agent-init && \
-		cp bin/agent-init-$$arch bin/release/agent-init-linux-$$arch || exit 1; \
+		cp bin/agent-init-$$arch bin/release/agent-init-linux-$$arch && \
+		GOOS=linux GOARCH=$$arch $(GO) build -C cmd/agent-init-exporter -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' \
+			-o $(CURDIR)/bin/agent-init-exporter-$$arch . && \
+		cp bin/agent-init-exporter-$$arch bin/release/agent-init-exporter-linux-$$arch || exit 1; \
 	done
 	@cp bin/host/* bin/release/
 	@tar -C bin --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX -cf - man completions | gzip -9n >bin/release/agent-init-man-completions.tar.gz
@@ -73,8 +77,15 @@ test:
 ## test-all: everything, as .ci/run does: each packet filter, mode, image, agent and place, gVisor, lint (needs root)
 test-all: export NOT_RACED = ^(TestContainer|TestLabScorecard\b)
 test-all:
-	@test/run.sh "test-race lint test-gvisor test-agents" "test-attack test-lab-xtables-nft test-lab-up test-lab-sidecar test-lab-xtables-legacy" \
+	@test/run.sh "test-race lint test-exporter test-gvisor test-agents" "test-attack test-lab-xtables-nft test-lab-up test-lab-sidecar test-lab-xtables-legacy" \
 		"test-container test-images" "test-places scorecard"
+
+## test-exporter: the exporter by itself; test-otel: with the receiver of the OpenTelemetry Collector, which takes minutes to build
+test-exporter:
+	cd cmd/agent-init-exporter && CGO_ENABLED=1 $(GO) test -race -count=1 ./...
+
+test-otel: build
+	cd test/otelcheck && AGENT_INIT_EXPORTER_BIN=$(CURDIR)/bin/agent-init-exporter AGENT_INIT_EXPORTER_VERSION=$(VERSION) $(GO) test -count=1 -timeout 60m -v ./...
 
 test-prepare:
 	@test/prepare.sh all
@@ -154,6 +165,7 @@ lint: $(TOOLS)/staticcheck $(TOOLS)/actionlint
 	GOARCH=arm64 $(GO) vet ./...
 	@$(MAKE) --no-print-directory host HOSTS='darwin-arm64 windows-amd64'
 	$(TOOLS)/staticcheck ./...
+	@for m in cmd/agent-init-exporter; do (cd $$m && $(GO) vet ./... && $(TOOLS)/staticcheck ./...) || exit 1; done
 	shellcheck $$(git ls-files '*.sh' '*.bash' ':!:cmd/agent-init/testdata/migrating') .ci/run
 	shellcheck -o check-set-e-suppressed,check-extra-masked-returns test/*.sh test/places/*.sh images/*.sh .ci/run
 	$(TOOLS)/actionlint
@@ -231,5 +243,5 @@ clean:
 help:
 	@sed -n 's/^## \([a-zA-Z-]*\): /  \1\t/p' Makefile | expand -t 18
 
-.PHONY: build host oracle stress release reproducible demo test test-all test-claude test-devcontainer test-prepare test-unit test-race test-lab test-lab-nftables test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard presets man publish clean help image \
+.PHONY: build host oracle stress release reproducible demo test test-all test-exporter test-otel test-claude test-devcontainer test-prepare test-unit test-race test-lab test-lab-nftables test-lab-modes $(LAB) test-container test-images test-agents test-places test-gvisor lint fuzz bench supervision scorecard presets man publish clean help image \
 	image-base image-slim $(VARIANTS:%=image-%) $(AGENTS:%=image-%)

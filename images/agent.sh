@@ -86,7 +86,8 @@ install() {
 		@*) echo "$PROVIDER  # the provider, from the build" >>"$allowlist" ;;
 		*) echo "$PROVIDER unbrokered  # the provider, from the build" >>"$allowlist" ;;
 	esac
-	chmod 0644 "$allowlist"
+	echo "$agent" >/usr/share/agent-init/agent # whose image this is, for telemetry
+	chmod 0644 "$allowlist" /usr/share/agent-init/agent
 	/usr/local/bin/agent-init check "$allowlist"
 	[ ! -e "/etc/agent-init/allowlist.d/$agent.yaml" ] || /usr/local/bin/agent-init check
 	ln -s "/opt/$agent/$program" "/usr/local/bin/$command"

@@ -19,7 +19,9 @@ fail() {
 if [ $# -ne 2 ] || [ -z "$1" ] || [ -z "$2" ]; then fail "usage: publish.sh REGISTRY VERSION"; fi
 registry=$1 version=$2
 for arch in amd64 arm64; do
-	[ -x bin/agent-init-$arch ] || fail "bin/agent-init-$arch is missing: run make release"
+	for program in agent-init agent-init-exporter; do
+		[ -x "bin/$program-$arch" ] || fail "bin/$program-$arch is missing: run make release"
+	done
 done
 metadata=$(mktemp)
 trap 'rm "$metadata"' EXIT

@@ -12,6 +12,7 @@ mkdir -p "$context/base/bin" "$context/base/images"
 cp images/agent.sh images/shell.bash "$context/base/images"
 for arch in amd64 arm64; do
 	CGO_ENABLED=0 GOARCH=$arch go build -trimpath -buildvcs=false -ldflags='-s -w -funcalign=16' -o "$context/base/bin/agent-init-$arch" ./cmd/agent-init
+	CGO_ENABLED=0 GOARCH=$arch go build -C cmd/agent-init-exporter -trimpath -buildvcs=false -ldflags='-s -w -funcalign=16' -o "$context/base/bin/agent-init-exporter-$arch" .
 done
 processor=$(uname -m)
 case $processor in
@@ -23,6 +24,7 @@ if [ -n "${AGENT_INIT_BIN:-}" ]; then
 else
 	cp "$context/base/bin/agent-init-$machine" "$context/base/bin/agent-init"
 fi
+cp "$context/base/bin/agent-init-exporter-$machine" "$context/base/bin/agent-init-exporter"
 
 use_engine
 

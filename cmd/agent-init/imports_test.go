@@ -23,12 +23,12 @@ const module = "github.com/agent-init/agent-init/"
 // Every package under pkg that is not named here is of the third level.
 var levels = [][]string{
 	{"pkg/budget", "pkg/route"},
-	{"internal/fault", "internal/text", "internal/wire", "pkg/policy", "pkg/audit", "pkg/reaper", "pkg/control", "allowlist.d"},
+	{"internal/fault", "internal/text", "internal/wire", "pkg/policy", "pkg/audit", "pkg/reaper", "pkg/control", "allowlist.d", "internal/metric"},
 	{"pkg"},
 	{"internal/approval", "internal/grant", "internal/lease", "internal/state", "internal/stage", "internal/ids", "internal/upstream", "internal/container", "internal/mcp"},
 	{"internal/guard", "internal/broker", "internal/window", "internal/inspect", "internal/top", "internal/detect", "internal/launch"},
 	{"internal/keeper", "internal/report"},
-	{"cmd/agent-init", "cmd/agent-init-host"},
+	{"cmd/agent-init", "cmd/agent-init-host", "cmd/agent-init-exporter"},
 }
 
 // never are the packages that those in front of them may not import, whatever their level.

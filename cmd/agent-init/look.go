@@ -16,6 +16,7 @@ import (
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/inspect"
+	"github.com/agent-init/agent-init/internal/metric"
 	"github.com/agent-init/agent-init/internal/report"
 	"github.com/agent-init/agent-init/internal/stage"
 	"github.com/agent-init/agent-init/internal/state"
@@ -64,7 +65,7 @@ func metricsCommand() command {
 			if err := state.Published(state.StatusFile, &s); err != nil {
 				return err
 			}
-			return s.WriteMetrics(e.stdout, version, time.Now())
+			return metric.WriteText(e.stdout, s.Metrics(version, time.Now()))
 		},
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/lab/golden"
 	"github.com/agent-init/agent-init/internal/lab/man"
+	"github.com/agent-init/agent-init/internal/metric"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/wire"
 	"github.com/agent-init/agent-init/pkg/audit"
@@ -48,7 +49,7 @@ func TestMetricsGolden(t *testing.T) {
 	s := goldenState()
 	s.Keeper = state.Self()
 	var b strings.Builder
-	if err := s.WriteMetrics(&b, version, s.Published); err != nil {
+	if err := metric.WriteText(&b, s.Metrics(version, s.Published)); err != nil {
 		t.Fatal(err)
 	}
 	golden.File(t, "metrics.golden.txt", []byte(b.String()))

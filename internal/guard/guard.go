@@ -42,9 +42,13 @@ type guard struct {
 	rooted   bool // the certificate authorities are read at the start
 	resolver *resolver.Server
 	routes   routes // the hosts of the broker's
+
+	collector routes // of the exporter's
+
 	gate     *gateway.Server
 	servers  []netip.AddrPort // of resolv.conf
 	broker   uint32           // its uid; 0: there is none
+	exporter uint32           // likewise
 	known    *known
 	holds    *holds
 	agent    uint32 // its uid
@@ -131,7 +135,7 @@ func newGuard(c stage.GuardConfig, conn *net.UnixConn) (*guard, error) {
 	defer debug.SetGCPercent(stage.SmallHeap)
 	g := &guard{
 		log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
-		servers: c.Servers, broker: c.BrokerUID, agent: c.AgentUID, holds: newHolds(),
+		servers: c.Servers, broker: c.BrokerUID, exporter: c.ExporterUID, agent: c.AgentUID, holds: newHolds(),
 	}
 	p, err := policy.Parse(c.Bundle, allowlist.Files)
 	if err != nil {
@@ -173,8 +177,9 @@ func (g *guard) makeServers(ctx context.Context, c stage.GuardConfig, record aud
 	if g.resolver, err = resolver.New(rc); err != nil {
 		return err
 	}
-	g.routes.config = g.resolveRoutes(rc)
-	if err := g.routes.adopt(g.policy.Load(), ups); err != nil {
+	g.resolveWith(&g.routes, rc, wire.ForBroker, audit.ByBroker, brokers)
+	g.resolveWith(&g.collector, rc, wire.ForExporter, audit.ByExporter, exporters)
+	if err := cmp.Or(g.routes.adopt(g.policy.Load(), ups), g.collector.adopt(g.policy.Load(), ups)); err != nil {
 		return err
 	}
 	gc := gateway.Config{

@@ -14,32 +14,40 @@ import (
 	"github.com/agent-init/agent-init/pkg/resolver"
 )
 
-// routes resolves the hosts of the broker's routes, and inspected names: by a policy of their own, into leases of the broker's. Only the keeper
-// asks it, and no socket leads there. Where there has been no route yet, there is nothing of it.
+// routes resolves the hosts of the broker's routes, and inspected names, or the exporter's collector: by a policy of their
+// own, into leases of their own. Only the keeper asks it, and no socket leads there. Where that policy has never been,
+// there is nothing of it.
 type routes struct {
+	of     func(*policy.Policy) *policy.Policy
 	config resolver.Config
 	server atomic.Pointer[resolver.Server]
 }
 
-// resolveRoutes is like, but for the broker.
-func (g *guard) resolveRoutes(like resolver.Config) resolver.Config {
+func brokers(p *policy.Policy) *policy.Policy   { return p.Broker }
+func exporters(p *policy.Policy) *policy.Policy { return p.Exporter }
+
+// resolveWith makes r like, but for whom of says.
+func (g *guard) resolveWith(r *routes, like resolver.Config, flag uint8, asker audit.Asker, of func(*policy.Policy) *policy.Policy) {
 	c := like
 	none := new(policy.Policy)
 	c.Policy = func() *policy.Policy {
-		if own := g.policy.Load().Broker; own != nil {
+		if own := of(g.policy.Load()); own != nil {
 			return own
 		}
 		return none
 	}
-	c.Admit = g.admitFor(wire.ForBroker)
+	c.Admit = g.admitFor(flag)
 	c.Record = func(e audit.Event) {
-		e.Asker = audit.ByBroker
+		if asker == audit.ByExporter && e.Verdict == audit.Allow {
+			return // it would be one more event to send, for each that is sent
+		}
+		e.Asker = asker
 		like.Record(e)
 	}
 	c.Find, c.FindAllowed, c.Aside = audit.Nobody, audit.Nobody, func([]byte) bool { return false }
-	// What is not leased is of no use to the broker. A name below a wildcard has been paid for when the agent asked for it.
+	// What is not leased is of no use to either. A name below a wildcard has been paid for when the agent asked for it.
 	c.Monitor, c.Spend = false, nil
-	return c
+	r.of, r.config = of, c
 }
 
 // adopt is called before p is the guard's policy.
@@ -48,7 +56,7 @@ func (r *routes) adopt(p *policy.Policy, ups []policy.Upstream) error {
 	switch {
 	case s != nil:
 		return s.SetUpstreams(ups)
-	case p.Broker == nil:
+	case r.of(p) == nil:
 		return nil
 	}
 	r.config.Upstreams = ups
@@ -65,7 +73,7 @@ const lateFamily = 50 * time.Millisecond
 func (r *routes) lookup(ctx context.Context, name string) ([]netip.Addr, time.Duration, error) {
 	s := r.server.Load()
 	if s == nil {
-		return nil, 0, errors.New("there is neither a route nor an inspected name")
+		return nil, 0, errors.New("there is nothing that is to be reached")
 	}
 	return s.Lookup(ctx, name, lateFamily)
 }
@@ -97,7 +105,11 @@ const resolveTime = 4 * time.Second
 func (g *guard) resolveFor(ctx context.Context, m wire.Message) {
 	ctx, cancel := context.WithTimeout(ctx, resolveTime)
 	defer cancel()
-	addrs, ttl, err := g.routes.lookup(ctx, m.Name)
+	of := &g.routes
+	if m.Flag == wire.ForExporter {
+		of = &g.collector
+	}
+	addrs, ttl, err := of.lookup(ctx, m.Name)
 	reply := wire.Message{Op: wire.OpResolve, ID: m.ID, Err: err != nil, Addrs: addrs[:min(len(addrs), wire.MaxLeaseAddrs)], TTL: ttl}
 	if err != nil {
 		reply.Text = wire.PlainText(err.Error())

@@ -15,6 +15,7 @@ import (
 	"github.com/agent-init/agent-init/pkg/audit"
 	"github.com/agent-init/agent-init/pkg/control"
 	"github.com/agent-init/agent-init/pkg/firewall"
+	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 	"github.com/agent-init/agent-init/pkg/reaper"
 )
@@ -114,6 +115,9 @@ func (a *agent) spec() privdrop.Spec {
 	env, settings := maps.Clone(a.config.Environ), a.book.policy().Settings
 	maps.Copy(env, settings.Env)
 	a.broker.dress(env)
+	if settings.Telemetry.Environment { // they are agent-init's, and one of them holds a secret
+		maps.DeleteFunc(env, func(name, _ string) bool { return policy.TelemetryVariable(name) })
+	}
 	s := a.status()
 	if open := s.Open(); open != "" {
 		signOfOpen(env, open)

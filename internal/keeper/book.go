@@ -133,6 +133,7 @@ func (k *keeper) adopt(ctx context.Context, next *inForce) (<-chan wire.Message,
 	taken := k.guard.push()
 	k.book.publishRoutes()
 	k.broker.push()
+	k.exporter.push()
 	return taken, nil
 }
 

@@ -80,6 +80,7 @@ func (b *base) boot(ctx context.Context) (*keeper, error) {
 	stage.Settle()
 	k.guard.resolveAhead(wire.AheadAll)
 	k.broker.release()
+	k.exporter.begin()
 	approvals := newApprovals(k)
 	k.book.notifier.begin(newErrands(k, approvals), k.guard.decided)
 	// Whoever hears that it is ready finds everything in its place.
@@ -265,11 +266,13 @@ func (b *base) loadPolicy(_ context.Context, at placed) (l loaded, err error) {
 	if at.reduced {
 		noRoutes = insideGVisor
 	}
-	judge := func(p *policy.Policy) error { return cmp.Or(b.judgeProxy(p, at.reduced), at.servers.judge(p)) }
+	judge := func(p *policy.Policy) error {
+		return cmp.Or(b.judgeProxy(p, at.reduced), b.judgeTelemetry(p, at.reduced), at.servers.judge(p))
+	}
 	if l.book, err = b.readFirst(judge, noRoutes); err != nil {
 		return l, err
 	}
-	if err := stage.ForgetVariables(variables(l.book.policy().Settings.Broker)); err != nil {
+	if err := stage.ForgetVariables(append(variables(l.book.policy().Settings.Broker), ofTelemetry(l.book.policy(), b.config.Environ)...)); err != nil {
 		b.log.Warn("taking credentials out of the environment", "error", err)
 	}
 	if b.config.Monitor {
@@ -309,16 +312,24 @@ func (b *base) findUser(_ context.Context, l listening) (f found, err error) {
 	}
 	if l.book.policy().Broker == nil {
 		l.book.credentials.without(hindrance{"there was no route when agent-init was started", "start the container again to have one"})
-		return f, nil
-	}
-	if f.broker.uid, err = ids.ChooseUID("the broker", firewall.SocketOwners, f.agent.identity.UID, f.agent.guardUID); err != nil {
+	} else if f.broker, err = f.another("the broker"); err != nil {
 		return f, err
 	}
-	f.broker.group, err = ids.ChooseGroup(f.broker.uid, f.agent.identity.GID, append([]uint32{f.group.GID}, f.agent.identity.Groups...)...)
-	if err != nil {
-		return f, fmt.Errorf("find a group for the broker: %w", err)
+	if l.book.policy().Exporter != nil {
+		f.exporter, err = f.another("the exporter")
 	}
-	return f, nil
+	return f, err
+}
+
+// another finds a user and a group that nobody else has, those that were found before included.
+func (f found) another(what string) (p person, err error) {
+	if p.uid, err = ids.ChooseUID(what, firewall.SocketOwners, f.agent.identity.UID, f.agent.guardUID, f.broker.uid); err != nil {
+		return p, err
+	}
+	if p.group, err = ids.ChooseGroup(p.uid, f.agent.identity.GID, append([]uint32{f.group.GID, f.broker.group.GID}, f.agent.identity.Groups...)...); err != nil {
+		return p, fmt.Errorf("find a group for %s: %w", what, err)
+	}
+	return p, nil
 }
 
 // keeperCaps are what the keeper goes on using: the rules, and the starting and ending of processes under other uids.
@@ -355,6 +366,11 @@ func (b *base) startGuard(ctx context.Context, h hardened) (guarded, error) {
 		}
 		out.agent.broker = out.broker
 	}
+	if h.exporter.uid != 0 {
+		if out.exporter, err = newExporterKeeper(ctx, b, out); err != nil {
+			return guarded{}, err
+		}
+	}
 	g.service.Begin()
 	b.atEnd(func() error { g.service.Stop(0); return nil }) // with the last that it has to report
 	if out.broker != nil {
@@ -366,8 +382,8 @@ func (b *base) startGuard(ctx context.Context, h hardened) (guarded, error) {
 
 func (b *base) applyRules(ctx context.Context, g guarded) (ruled, error) {
 	k := &keeper{
-		base: b, book: g.book, leases: g.leases, rules: newRules(b, g, g.broker.identity()),
-		guard: g.guard, broker: g.broker, agent: g.agent, doors: g.doors,
+		base: b, book: g.book, leases: g.leases, rules: newRules(b, g, g.broker.identity(), g.exporter.identity()),
+		guard: g.guard, broker: g.broker, exporter: g.exporter, agent: g.agent, doors: g.doors,
 	}
 	k.agent.decide = k.serveControl
 	plan, err := k.rules.plan(k.book.now())

@@ -257,7 +257,9 @@ func (k *brokerKeeper) serve(ctx context.Context, ch *wire.Channel) error {
 		wire.OpSpend:  k.spend,
 		wire.OpKeep:   k.keepLogin,
 		wire.OpTunnel: func(m, reply wire.Message) wire.Message { return k.guard.leases.tunnel(ctx, m, reply) },
-		wire.OpLookup: func(m, reply wire.Message) wire.Message { return k.lookup(ctx, m, reply) },
+		wire.OpLookup: func(m, reply wire.Message) wire.Message {
+			return k.guard.lookup(ctx, firewall.Broker, &k.lookups, m, reply)
+		},
 	}
 	a.last = firewall.LastConnection
 	a.takes = func(m wire.Message) error {
@@ -342,25 +344,5 @@ func (k *brokerKeeper) spend(m, reply wire.Message) wire.Message {
 		k.spending.count(r.Name, m.Arg, uint64(max(0, m.Value)), time.Now())
 		k.count(m)
 	}
-	return reply
-}
-
-// lookup has the guard resolve the host of a route, or an inspected name, which leases the addresses to the broker.
-func (k *brokerKeeper) lookup(ctx context.Context, m, reply wire.Message) wire.Message {
-	own := k.book.policy().Broker
-	switch {
-	case own == nil || !own.Lookup(m.Name).Allowed:
-		reply.Err, reply.Text = true, "no route leads there"
-		return reply
-	case !k.lookups.Take(time.Now()):
-		reply.Err, reply.Text = true, "too many questions"
-		return reply
-	}
-	addrs, ttl, err := k.guard.resolve(ctx, m.Name)
-	if err != nil {
-		reply.Err, reply.Text = true, wire.PlainText(err.Error())
-		return reply
-	}
-	reply.Addrs, reply.TTL = addrs[:min(len(addrs), wire.MaxLeaseAddrs)], ttl
 	return reply
 }

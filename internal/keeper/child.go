@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,13 +24,14 @@ import (
 // While there is none, its sockets turn away whoever connects.
 type child struct {
 	*base
-	who    string // as people call it
-	sender audit.Sender
-	spec   privdrop.Spec
-	door   *lent                        // where it is asked
-	gets   []*os.File                   // what it gets behind its configuration and channels
-	hear   func(audit.Event)            // is told what it reports; may be nil
-	part   func(*state.State) partState // what is published of it
+	who       string // as people call it
+	sender    audit.Sender
+	spec      privdrop.Spec
+	door      *lent                        // where it is asked
+	meanwhile string                       // what is so while there is none, "" if all is refused
+	gets      []*os.File                   // what it gets behind its configuration and channels
+	hear      func(audit.Event)            // is told what it reports; may be nil
+	part      func(*state.State) partState // what is published of it
 
 	ready chan struct{} // closed when the first one serves
 	once  sync.Once
@@ -65,7 +67,7 @@ func (c *child) keep(patience time.Duration, maxText int, start func(channel *os
 		},
 		Lost: c.lost, Gone: c.gone,
 		Failed: func(err error, restart time.Duration) {
-			c.log.Error(c.who+" ended; all is refused until the next one serves", "error", err, "restart_in", restart)
+			c.log.Error(c.who+" ended; "+cmp.Or(c.meanwhile, "all is refused")+" until the next one serves", "error", err, "restart_in", restart)
 			c.guardian(audit.Fault, fmt.Sprintf("%s ended: %v; restart in %v", name, err, restart))
 			c.update(func(s *state.State) {
 				p := c.part(s)

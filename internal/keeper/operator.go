@@ -17,6 +17,7 @@ import (
 	"github.com/agent-init/agent-init/internal/container"
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/grant"
+	"github.com/agent-init/agent-init/internal/metric"
 	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/state/ask"
 	"github.com/agent-init/agent-init/internal/text"
@@ -79,6 +80,7 @@ func (k *keeper) operate(ctx context.Context, published uint64, answers *approva
 			published = k.publishLeases(published)
 			k.watchFiles(ctx)
 			k.broker.watch()
+			k.exporter.note()
 			answers.look(ctx)
 		case <-again:
 			if k.owed.Swap(false) { // a disk that was full may have room now
@@ -88,6 +90,7 @@ func (k *keeper) operate(ctx context.Context, published uint64, answers *approva
 				_ = k.reload(ctx) // its error is in the log and the status
 			}
 			k.payCuts(ctx)
+			k.exporter.watch()
 		}
 	}
 }
@@ -282,7 +285,7 @@ func (b *base) serveMetrics(l *net.UnixListener) {
 			}
 			s := b.measured()
 			var body strings.Builder
-			if s.WriteMetrics(&body, b.config.Version, time.Now()) == nil {
+			if metric.WriteText(&body, s.Metrics(b.config.Version, time.Now())) == nil {
 				fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", body.Len(), body.String())
 			}
 		}()

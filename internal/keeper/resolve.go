@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/agent-init/agent-init/internal/wire"
+	"github.com/agent-init/agent-init/pkg/budget"
 	"github.com/agent-init/agent-init/pkg/firewall"
 	"github.com/agent-init/agent-init/pkg/policy"
 )
 
-// The broker asks the keeper for the addresses of a host of its routes, or of an inspected name, and the keeper has the
-// guard resolve it. Nothing that either says is believed: the name has to be in the keeper's own policy of the broker's,
-// and of the addresses, those are handed on that the broker's ledger has by then.
+// The broker asks the keeper for the addresses of a host of its routes, or of an inspected name, and the exporter for
+// those of its collector. The keeper has the guard resolve it. Nothing that any of them says is believed: the name has to
+// be in the keeper's own policy of who asks, and of the addresses, those are handed on that its ledger has by then.
 
 // resolveTime is how long the guard may take.
 const resolveTime = 5 * time.Second
@@ -23,25 +24,53 @@ const resolveTime = 5 * time.Second
 // resolvedAtOnce bounds what the guard has not answered yet.
 const resolvedAtOnce = 64
 
-// resolve returns the addresses that the broker may reach the host by now, and for how long. While the guard has no
-// answer, those are returned that an earlier one has leased.
-func (g *guardKeeper) resolve(ctx context.Context, host string) ([]netip.Addr, time.Duration, error) {
-	own := g.book.policy().Broker
+// ownOf is the policy of what h reaches, nil if that is nothing.
+func ownOf(p *policy.Policy, h firewall.Holder) *policy.Policy {
+	if h == firewall.Exporter {
+		return p.Exporter
+	}
+	return p.Broker
+}
+
+// lookup has the guard resolve a host that h reaches by its own policy, which leases the addresses to h.
+func (g *guardKeeper) lookup(ctx context.Context, h firewall.Holder, pace *budget.Pace, m, reply wire.Message) wire.Message {
+	own := ownOf(g.book.policy(), h)
+	switch {
+	case own == nil || !own.Lookup(m.Name).Allowed:
+		reply.Err, reply.Text = true, map[firewall.Holder]string{firewall.Broker: "no route leads there", firewall.Exporter: "not the collector of telemetry"}[h]
+		return reply
+	case !pace.Take(time.Now()):
+		reply.Err, reply.Text = true, "too many questions"
+		return reply
+	}
+	addrs, ttl, err := g.resolve(ctx, h, m.Name)
+	if err != nil {
+		reply.Err, reply.Text = true, wire.PlainText(err.Error())
+		return reply
+	}
+	reply.Addrs, reply.TTL = addrs[:min(len(addrs), wire.MaxLeaseAddrs)], ttl
+	return reply
+}
+
+// resolve returns the addresses that h may reach the host by now, and for how long. While the guard has no answer, those
+// are returned that an earlier one has leased.
+func (g *guardKeeper) resolve(ctx context.Context, h firewall.Holder, host string) ([]netip.Addr, time.Duration, error) {
+	own := ownOf(g.book.policy(), h)
 	if own == nil {
-		return nil, 0, errors.New("there is neither a route nor an inspected name")
+		return nil, 0, errors.New("there is nothing that the " + h.String() + " reaches")
 	}
 	if addrs := byItself(own, host); len(addrs) > 0 {
 		return addrs, time.Minute, nil
 	}
 	match := own.Lookup(host)
 	if !match.Allowed {
-		return nil, 0, fmt.Errorf("%q is neither the host of a route nor an inspected name", host)
+		return nil, 0, fmt.Errorf("%q is nothing that the %v reaches", host, h)
 	}
 	name := match.Name
 	ctx, cancel := context.WithTimeout(ctx, resolveTime)
 	defer cancel()
-	m, err := g.askToResolve(ctx, name)
-	open, left := g.leases.books.Of(firewall.Broker).Open(name)
+	m, err := g.askToResolve(ctx, h, name)
+	open, left := g.leases.books.Of(h).Open(name)
 	if err != nil {
 		if len(open) > 0 {
 			return open, min(left, time.Second), nil
@@ -69,13 +98,17 @@ func byItself(own *policy.Policy, host string) []netip.Addr {
 }
 
 // askToResolve waits for the guard as long as ctx says.
-func (g *guardKeeper) askToResolve(ctx context.Context, host string) (wire.Message, error) {
+func (g *guardKeeper) askToResolve(ctx context.Context, h firewall.Holder, host string) (wire.Message, error) {
 	select {
 	case g.resolving <- struct{}{}:
 	case <-ctx.Done():
 		return wire.Message{}, errors.New("the guard does not answer")
 	}
-	answer, _, err := g.ask(wire.Message{Op: wire.OpResolve, Name: host}, nil)
+	flag := uint8(wire.ForBroker)
+	if h == firewall.Exporter {
+		flag = wire.ForExporter
+	}
+	answer, _, err := g.ask(wire.Message{Op: wire.OpResolve, Flag: flag, Name: host}, nil)
 	if answer == nil {
 		<-g.resolving
 		return wire.Message{}, err

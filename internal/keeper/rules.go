@@ -33,6 +33,10 @@ type rules struct {
 	gateway bool
 	own     bool     // names are answered with the gateway's own addresses
 	broker  identity // of the broker, if there is one
+
+	exporter identity // likewise
+	scraped  string   // where that is asked for metrics
+
 	caveats []string // of the container, whatever the plan
 }
 
@@ -43,8 +47,8 @@ type identity struct {
 	at       []netip.AddrPort // instead, of a gateway
 }
 
-// newRules knows the guard, and the broker by what is its own; that is the zero value where there is none.
-func newRules(b *base, g guarded, broker identity) *rules {
+// newRules knows the guard, the broker and the exporter by what is their own; that is the zero value where there is none.
+func newRules(b *base, g guarded, broker, exporter identity) *rules {
 	s := g.guard.sockets
 	c := firewall.Config{
 		GuardUID: g.agent.guardUID, AnyGroup: g.group.Any, GuardZone: g.fw.Zones, DropGroup: dropGroup,
@@ -58,7 +62,7 @@ func newRules(b *base, g guarded, broker identity) *rules {
 		c.EngineUID = policy.OverflowUID
 	}
 	c.Inside = g.inside.plan(s.dns, s.gate, broker.at)
-	r := &rules{base: b, fw: g.fw, servers: g.servers, reduced: g.reduced, fixed: c, gateway: g.inside != nil, own: len(g.inside.answers()) > 0, broker: broker, caveats: g.group.Caveats()}
+	r := &rules{base: b, fw: g.fw, servers: g.servers, reduced: g.reduced, fixed: c, gateway: g.inside != nil, own: len(g.inside.answers()) > 0, broker: broker, exporter: exporter, scraped: g.book.policy().Settings.Telemetry.Prometheus, caveats: g.group.Caveats()}
 	if r.gateway {
 		r.caveats = append(r.caveats, g.inside.caveats...)
 	}
@@ -74,6 +78,9 @@ func (r *rules) plan(f *inForce) (firewall.Plan, error) {
 		return firewall.Plan{}, err
 	}
 	if err := r.proxiable(f.policy); err != nil {
+		return firewall.Plan{}, err
+	}
+	if err := r.exportable(f.policy); err != nil {
 		return firewall.Plan{}, err
 	}
 	if r.gateway && len(f.policy.Settings.Inbound) > 0 {
@@ -115,6 +122,10 @@ func (r *rules) plan(f *inForce) (firewall.Plan, error) {
 	if own := f.policy.Broker; own != nil && r.broker.uid != 0 {
 		r.admitBroker(&c, own)
 	}
+	if own := f.policy.Exporter; own != nil {
+		c.ExporterUID, c.ExporterGID, c.ExporterAt = r.exporter.uid, r.exporter.gid, r.exporter.at
+		c.ExporterAllow, c.ExporterDeny = ofSender(own)
+	}
 	for _, in := range f.policy.Settings.Inbound {
 		c.Inbound = append(c.Inbound, firewall.Entry{Proto: uint8(in.Proto), Port: in.Number})
 	}
@@ -139,15 +150,21 @@ func (r *rules) admitBroker(c *firewall.Config, own *policy.Policy) {
 	if len(r.broker.at) == 0 {
 		c.BrokerPort4, c.BrokerPort6 = r.broker.port, r.broker.port
 	}
+	c.BrokerAllow, c.BrokerDeny = ofSender(own)
+}
+
+// ofSender is what own opens and denies by address.
+func ofSender(own *policy.Policy) (allow, deny []firewall.Entry) {
 	for _, s := range own.Static {
-		c.BrokerAllow = append(c.BrokerAllow, entry(s))
+		allow = append(allow, entry(s))
 	}
 	for _, s := range own.Denied {
-		c.BrokerDeny = append(c.BrokerDeny, entry(s))
+		deny = append(deny, entry(s))
 	}
 	for _, never := range policy.NeverPrefixes() {
-		c.BrokerDeny = append(c.BrokerDeny, firewall.Entry{Prefix: never})
+		deny = append(deny, firewall.Entry{Prefix: never})
 	}
+	return allow, deny
 }
 
 func entry(s policy.Static) firewall.Entry {

@@ -173,6 +173,6 @@ func (b *base) readFiles() (*policy.Bundle, error) {
 	if err != nil {
 		return files, err // which has the ceiling, perhaps
 	}
-	files.Files = append(files.Files, b.config.Given...)
+	files.Files, files.Environ = append(files.Files, b.config.Given...), policy.TelemetryEnviron(b.config.Environ)
 	return files, nil
 }

@@ -102,7 +102,10 @@ func (l *leases) keepApart(m wire.Message) []netip.Addr {
 		return m.Addrs
 	}
 	port := policy.Port{Proto: policy.TCP, Number: x.Port}
-	if m.Flag == wire.ForBroker {
+	switch m.Flag {
+	case wire.ForExporter:
+		return m.Addrs
+	case wire.ForBroker:
 		if m.Name != x.Host {
 			return m.Addrs
 		}

@@ -18,9 +18,9 @@ import (
 type Ledger struct {
 	mu       sync.Mutex
 	policy   *policy.Policy
-	broker   bool // its leases, and not the agent's
-	perName  int  // addresses
-	total    int  // elements
+	sender   firewall.Holder // whose leases it has: the broker's, or the exporter's; else the agent's, whoever goes out for it
+	perName  int             // addresses
+	total    int             // elements
 	names    map[string]*nameLeases
 	elements map[firewall.Element]hold
 	lapsed   lapsed
@@ -362,8 +362,8 @@ func (l *Ledger) Counts() (names, elements int) {
 
 // element is what a name opens, for whoever goes out there.
 func (l *Ledger) element(name string, a netip.Addr, p policy.Port) firewall.Element {
-	e := firewall.Element{Addr: a, Proto: uint8(p.Proto), Port: p.Number, For: firewall.Broker}
-	if !l.broker {
+	e := firewall.Element{Addr: a, Proto: uint8(p.Proto), Port: p.Number, For: l.sender}
+	if l.sender == firewall.Agent {
 		e.For = goesOut[l.policy.Way(name, p)]
 		if e.For == firewall.Gated && l.policy.Proxied(name, p) {
 			e.For = firewall.Inspected // nobody goes there: the broker goes to the proxy

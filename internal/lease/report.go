@@ -21,6 +21,8 @@ type Report struct {
 	Names   []Name `json:"names"`
 	More    int    `json:"more,omitempty"`   // names that are left out
 	Broker  []Name `json:"broker,omitempty"` // what is open to the broker alone
+
+	Exporter []Name `json:"exporter,omitempty"` // likewise
 }
 
 // Name is a name with its open addresses.
@@ -41,7 +43,7 @@ type Address struct {
 // Report is nil if there is nothing new.
 func (b Books) Report(before uint64) (*Report, uint64) {
 	var now uint64
-	for _, l := range b.both {
+	for _, l := range b.all {
 		now += l.changed()
 	}
 	if now == before {
@@ -51,6 +53,9 @@ func (b Books) Report(before uint64) (*Report, uint64) {
 	r.Names, r.More = b.Of(firewall.Agent).open()
 	if names, _ := b.Of(firewall.Broker).open(); len(names) > 0 {
 		r.Broker = names
+	}
+	if names, _ := b.Of(firewall.Exporter).open(); len(names) > 0 {
+		r.Exporter = names
 	}
 	return r, now
 }

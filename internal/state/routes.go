@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 
+	"github.com/agent-init/agent-init/internal/metric"
 	"github.com/agent-init/agent-init/internal/text"
 )
 
@@ -62,26 +63,25 @@ func (b *Broker) rows(row func(name, format string, args ...any)) {
 }
 
 // writeMetrics writes what went through the broker, if there is one.
-func (b *Broker) writeMetrics(metric func(name, kind, help string, values ...any)) {
+func (b *Broker) writeMetrics(put func(name, kind, help string, points ...metric.Point)) {
 	if b.UID == 0 {
 		return
 	}
-	metric("broker_up", "gauge", "1 if the broker serves.", "", number(b.OK))
-	metric("broker_restarts_total", "counter", "How often the broker was restarted.", "", b.Restarts)
-	var requests, refusals, tokens, present []any
+	put("broker_up", "gauge", "1 if the broker serves.", metric.Is(number(b.OK)))
+	put("broker_restarts_total", "counter", "How often the broker was restarted.", metric.Is(b.Restarts))
+	var requests, refusals, tokens, present []metric.Point
 	for _, r := range b.Routes {
-		of := fmt.Sprintf("{route=%q}", r.Name)
-		present = append(present, of, number(r.Present))
-		requests, refusals = append(requests, of, r.Requests), append(refusals, of, r.Refusals)
+		present = append(present, metric.Is(number(r.Present), "route", r.Name))
+		requests, refusals = append(requests, metric.Is(r.Requests, "route", r.Name)), append(refusals, metric.Is(r.Refusals, "route", r.Name))
 		for _, d := range []struct {
 			direction string
 			n         uint64
 		}{{"in", r.TokensIn}, {"out", r.TokensOut}} {
-			tokens = append(tokens, fmt.Sprintf("{route=%q,direction=%q}", r.Name, d.direction), d.n)
+			tokens = append(tokens, metric.Is(d.n, "route", r.Name, "direction", d.direction))
 		}
 	}
-	metric("broker_route_present", "gauge", "1 if the route has its credential, and is served.", present...)
-	metric("broker_requests_total", "counter", "Requests that went on.", requests...)
-	metric("broker_refusals_total", "counter", "Requests that did not, or failed.", refusals...)
-	metric("broker_tokens_total", "counter", "Tokens that the API has counted.", tokens...)
+	put("broker_route_present", "gauge", "1 if the route has its credential, and is served.", present...)
+	put("broker_requests_total", "counter", "Requests that went on.", requests...)
+	put("broker_refusals_total", "counter", "Requests that did not, or failed.", refusals...)
+	put("broker_tokens_total", "counter", "Tokens that the API has counted.", tokens...)
 }

@@ -34,10 +34,11 @@ type (
 
 // The holders of leases.
 const (
-	Agent     = plan.Agent     // everybody but the broker, past the gate
-	Gated     = plan.Gated     // the guard; of all others but the broker, it is redirected to the gate
+	Agent     = plan.Agent     // everybody but those below, past the gate
+	Gated     = plan.Gated     // the guard; of all others but those below, it is redirected to the gate
 	Inspected = plan.Inspected // nobody; likewise
 	Broker    = plan.Broker    // the broker alone
+	Exporter  = plan.Exporter  // the exporter alone
 )
 
 // NewPlan computes the rules for c. The error says what in c makes no sense.

@@ -148,6 +148,7 @@ func TestKernelBrokerReload(t *testing.T) {
 	f := open(t, Options{})
 	keptOpen := func(who int, change func(round int)) {
 		t.Helper()
+		must(t, f.Lease(ctx, append(tcpLeases(8443, far4), forBroker(tcpLeases(8443, far4)...)...))) // the last ones may be over
 		var c net.Conn
 		as(who, func() {
 			var err error
@@ -185,7 +186,6 @@ func TestKernelBrokerReload(t *testing.T) {
 		return c
 	}
 	apply(t, f, with)
-	must(t, f.Lease(ctx, append(tcpLeases(8443, far4), forBroker(tcpLeases(8443, far4)...)...)))
 	keptOpen(brokerUID, func(round int) { apply(t, f, others(with, round)) })
 	keptOpen(guardUID, func(round int) { apply(t, f, others(with, round)) })
 	keptOpen(guardUID, func(round int) {

@@ -227,7 +227,7 @@ func (f *Firewall) Leased(ctx context.Context) ([]Lease, error) {
 // have left.
 func (f *Firewall) held(sets []plan.Set) (out []Lease, err error) {
 	for _, s := range sets {
-		if f.last != nil && s.For == plan.Broker {
+		if f.last != nil && (s.For == plan.Broker || s.For == plan.Exporter) {
 			if _, err := f.last.Set(s.Name); err != nil {
 				continue
 			}

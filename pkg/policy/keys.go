@@ -54,6 +54,7 @@ func (ps *parser) keys() []key {
 			{name: "webhook", keys: ps.webhookKeys(&s.Notify.Webhook)},
 		}},
 		{name: "approvals", keys: ps.approvalKeys()},
+		{name: "telemetry", keys: ps.telemetryKeys()},
 		{name: "tls", keys: []key{{name: "ech", read: setting(ps, &s.TLS.ECH, ech)}}},
 		{name: "upstream_proxy", read: ps.upstreamProxy},
 		{name: "broker", read: ps.broker},

@@ -29,6 +29,8 @@ type Bundle struct {
 	Warnings []Error // found while reading, repeated by Policy.Warnings
 
 	Absent []string `json:",omitempty"` // optional routes of the broker whose credential is not there
+
+	Environ map[string]string `json:",omitempty"` // see TelemetryEnviron
 }
 
 // Policy is a parsed policy, immutable and safe for concurrent use. What it holds and returns must not be modified.
@@ -50,6 +52,8 @@ type Policy struct {
 	Broker       *Policy
 	AbsentRoutes []string // optional ones whose credential is not there, in file order
 
+	Exporter *Policy // what the exporter may reach, likewise: the collector of telemetry. nil without
+
 	rules  []*Rule   // in file order
 	routes []written // likewise
 	files  int
@@ -63,7 +67,7 @@ type Policy struct {
 	hostAddr    addrIndex // what the hosts file has for allowed names
 	hosts       map[string][]netip.Addr
 
-	bound *Policy // of Broker: the agent's, which binds it but for the hosts of routes
+	bound *Policy // of Broker and Exporter: the agent's, which binds it but for the hosts of routes
 
 	ceiling *Ceiling // what all of it is below; nil if it is below none
 	cuts    []Cut
@@ -129,6 +133,7 @@ func ParseWith(b *Bundle, presets fs.FS, absent func([]PlacedRoute) ([]string, E
 	for _, f := range b.Files {
 		ps.file(f)
 	}
+	ps.takeTelemetry(b.Environ)
 	if ps.errs.list == nil {
 		var routes []PlacedRoute
 		for _, w := range ps.routes {
@@ -174,6 +179,7 @@ func (p *Policy) complete(ps *parser) {
 	p.inspect(ps)
 	p.index()
 	p.brokers(ps)
+	p.exports(ps)
 	p.unambiguous(ps)
 	p.upstreamProxied(ps)
 	p.unmixed(ps)

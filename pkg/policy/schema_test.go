@@ -15,6 +15,8 @@ func TestSchema(t *testing.T) {
 	type node struct {
 		Properties map[string]json.RawMessage
 		Default    any
+
+		AdditionalProperties any
 	}
 	data, err := os.ReadFile("policy.schema.json")
 	if err != nil {
@@ -51,6 +53,9 @@ func TestSchema(t *testing.T) {
 				continue
 			}
 			value := "[]"
+			if leaf.AdditionalProperties != nil { // a map
+				value = "{}"
+			}
 			if leaf.Default != nil {
 				value = fmt.Sprint(leaf.Default)
 				if f, ok := leaf.Default.(float64); ok {

@@ -51,7 +51,7 @@ user_namespaces: false
 	want.SelfTest.Block = []string{"example.org:443", "[2001:db9::1]:53"}
 	want.DNS.Upstream = []string{"192.0.2.53:53", "[2001:db8::53]:5353", "tls://192.0.2.54:853#dns.example"}
 	want.DNS.MaxTTL, want.DNS.QPS = ttl(2*time.Minute), 50
-	want.Approvals = defaults().Approvals
+	want.Approvals, want.Telemetry = defaults().Approvals, defaults().Telemetry
 	want.Limits.AddrsPerName, want.Limits.Leases, want.Limits.NewNamesPerWildcardPerMinute = 8, 1000, 10
 	want.Log.Stdout, want.Log.MaxSize, want.Log.Files = true, 1<<20, 5
 	want.TLS.ECH = "pass"
@@ -83,6 +83,7 @@ func TestYAMLDefaults(t *testing.T) {
 	want := Settings{Inbound: []Port{}, UserNamespaces: true}
 	want.SelfTest.Reach, want.SelfTest.Block, want.DNS.Upstream = []string{}, []string{}, []string{}
 	want.DNS.MaxTTL, want.DNS.QPS = ttl(300*time.Second), 200
+	want.Telemetry = Telemetry{Protocol: "http/protobuf", Timeout: ttl(10 * time.Second), Compression: "gzip", Service: "agent-init", Metrics: ttl(time.Minute)}
 	want.Approvals.Most, want.Approvals.Poll.Every = ttl(10*time.Minute), ttl(5*time.Second)
 	want.Limits.AddrsPerName, want.Limits.Leases, want.Limits.NewNamesPerWildcardPerMinute = 32, 65536, 120
 	want.Log.MaxSize, want.Log.Files = 16<<20, 3

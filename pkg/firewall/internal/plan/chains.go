@@ -13,7 +13,7 @@ type builder struct {
 	deny    map[Family]string   // names of static sets
 	allowed map[Family][]string // likewise; those that end are the last
 
-	brokered map[Family][]string // what Allow is for the broker
+	routed map[Holder]map[Family][]string // what Allow is for the broker and the exporter
 }
 
 // never returns the blocks that no policy opens: RFC 6890's addresses that name no one else's machine, clouds' metadata
@@ -141,13 +141,14 @@ func (b *builder) output() Chain {
 	// would take what the guard asks later for the reply, to be delivered as it is and not to the engine.
 	c.refuse(src(EngineDNS()), original)
 	b.answers(&c)
+	b.keepFromExporter(&c)
 
 	// Nor may it ask whom it reaches to send it on (RFC 8754): over IPv6 any process may add a routing header.
 	c.refuse(of(IPv6), routed)
 
 	// The guard's DNS servers come before the blocks that no one may reach, since clouds put theirs there.
 	b.upstreams(&c)
-	b.toBroker(&c)
+	b.toSenders(&c)
 
 	// Replies are left out here, else hosts of a denied block could not be served by an inbound port. Flows that go out
 	// are not: a block that is newly denied ends them.
@@ -263,8 +264,8 @@ func (b *builder) input() Chain {
 		c.add(accept, append([]Match{related}, e...)...)
 	}
 	for _, e := range b.inbound() {
-		ms := []Match{fresh, proto(e.Proto), dport(e.Port)}
-		if ms[1] == tcp {
+		ms := append([]Match{fresh}, e.to()...)
+		if slices.Contains(ms, tcp) {
 			// Connection tracking picks up flows in their middle: a revoked one
 			// from this port would come back as one from outside.
 			ms = append(ms, first)
@@ -292,8 +293,8 @@ func (b *builder) postrouting() Chain {
 func (b *builder) redirect() Chain {
 	c := Chain{Name: "to-guard", Hook: "output", Nat: true, Priority: -105}
 	c.add(leave, b.guardOwned()...)
-	if b.hasBroker() {
-		c.add(leave, b.brokerOwned()...)
+	for _, s := range b.senders() {
+		c.add(leave, b.sentBy(s)...)
 	}
 	if b.engine() {
 		b.forwarded(&c, leave)
@@ -352,7 +353,9 @@ func (c Config) gate(f Family) uint16 {
 
 // inbound are the ports that may be connected to, each once, in order.
 func (c Config) inbound() []Entry {
-	return ordered(c.Inbound, func(a, b Entry) int { return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port)) })
+	return ordered(append(slices.Clip(c.Inbound), c.scraped()...), func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port), a.Prefix.Addr().Compare(b.Prefix.Addr()))
+	})
 }
 
 // plainUpstreams are DNS servers as packets show them, each once, in order.

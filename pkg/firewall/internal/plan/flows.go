@@ -43,7 +43,7 @@ func (b *builder) goingOn(c *Chain) {
 		}
 	}
 	for _, e := range b.inbound() {
-		c.add(accept, reply, established, proto(e.Proto), sport(e.Port))
+		c.add(accept, append([]Match{reply, established}, e.from()...)...)
 	}
 	if b.Observe {
 		c.add(accept, established)
@@ -65,12 +65,12 @@ func (b *builder) repliesIn(c *Chain) {
 		c.add(accept, reply, established, udp, sport(53))
 	}
 	for _, f := range Families() {
-		b.brokerIn(c, f)
+		b.sendersIn(c, f)
 		b.answeredFrom(c, f, Agent, Gated)
 	}
-	b.brokerLetIn(c)
+	b.sendersLetIn(c)
 	for _, e := range b.inbound() {
-		c.add(accept, original, established, proto(e.Proto), dport(e.Port))
+		c.add(accept, append([]Match{original, established}, e.to()...)...)
 	}
 	if b.Observe {
 		c.add(accept, established)

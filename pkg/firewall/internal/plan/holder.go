@@ -5,21 +5,22 @@ package plan
 type Holder uint8
 
 const (
-	Agent     Holder = iota // everybody but the broker, past the gate
-	Gated                   // the guard; of all others but the broker, it is redirected to the gate
+	Agent     Holder = iota // everybody but those below, past the gate
+	Gated                   // the guard; of all others but those below, it is redirected to the gate
 	Inspected               // nobody; likewise
 	Broker                  // the broker
+	Exporter                // the exporter
 )
 
-func Holders() []Holder { return []Holder{Agent, Gated, Inspected, Broker} }
+func Holders() []Holder { return []Holder{Agent, Gated, Inspected, Broker, Exporter} }
 
 func (h Holder) String() string {
-	return map[Holder]string{Agent: "agent", Gated: "guard", Inspected: "gate", Broker: "broker"}[h]
+	return map[Holder]string{Agent: "agent", Gated: "guard", Inspected: "gate", Broker: "broker", Exporter: "exporter"}[h]
 }
 
 // prefix begins the names of a holder's sets.
 func (h Holder) prefix() string {
-	return map[Holder]string{Agent: "", Gated: "gated-", Inspected: "inspected-", Broker: "broker-"}[h]
+	return map[Holder]string{Agent: "", Gated: "gated-", Inspected: "inspected-", Broker: "broker-", Exporter: "exporter-"}[h]
 }
 
 // redirectedTo are the holders whose elements are redirected to the gate.

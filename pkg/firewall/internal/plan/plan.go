@@ -133,7 +133,7 @@ func (c Chain) Raw() bool { return c.Priority == raw }
 func New(c Config) (Plan, error) {
 	if c.Sealed { // nothing of what else it says is left
 		c = Config{Sealed: true, DropGroup: c.DropGroup, Reduced: c.Reduced}
-	} else if err := cmp.Or(c.checkGuard(), c.checkBroker(), c.checkInside()); err != nil {
+	} else if err := cmp.Or(c.checkGuard(), c.checkBroker(), c.checkExporter(), c.checkInside()); err != nil {
 		return Plan{}, err
 	}
 	if c.Reduced { // the guard ends its connections by itself
@@ -167,7 +167,7 @@ func New(c Config) (Plan, error) {
 		return reducedPlan(c, allow, deny)
 	}
 	p := Plan{DropGroup: c.DropGroup}
-	b := builder{Config: c, plan: &p, deny: map[Family]string{}, allowed: map[Family][]string{}, brokered: map[Family][]string{}}
+	b := builder{Config: c, plan: &p, deny: map[Family]string{}, allowed: map[Family][]string{}, routed: map[Holder]map[Family][]string{}}
 	for _, f := range Families() {
 		b.deny[f] = b.static("deny", f, deny)[0] // of either family there is always one: see never
 		b.allowed[f] = b.static("allow", f, allow)
@@ -184,8 +184,8 @@ func New(c Config) (Plan, error) {
 	if c.Observe {
 		b.addObserve()
 	}
-	if c.hasBroker() {
-		if err := b.addBroker(); err != nil {
+	for _, s := range b.senders() {
+		if err := b.addSender(s); err != nil {
 			return Plan{}, err
 		}
 	}
@@ -196,8 +196,8 @@ func New(c Config) (Plan, error) {
 	}
 	if c.GuardZone {
 		p.Chains = append(p.Chains, b.zone())
-		if c.hasBroker() {
-			p.Chains = append(p.Chains, b.brokerZone()...)
+		for _, s := range b.senders() {
+			p.Chains = append(p.Chains, b.senderZone(s)...)
 		}
 	}
 	return p, nil
