@@ -9,7 +9,7 @@
 //   - children: guardKeeper, with the guard, brokerKeeper, with the broker, and agent, with the agent and its session;
 //   - publisher: the status, the files that others read, and the audit log.
 //
-// Locks are taken in this order, and let go in the reverse: book.changing, leases.moving, publisher.writing. Behind
+// Locks are taken in this order, and let go in the reverse: keeper.proving, book.changing, leases.moving, publisher.writing. Behind
 // them come those under which no other owner is called: of the ledger, the firewall, guardKeeper.mu, publisher.mu.
 package keeper
 
@@ -85,5 +85,5 @@ type keeper struct {
 	broker  *brokerKeeper // nil: there was nothing for it at the start
 	agent   *agent
 	doors   doors
-	proving sync.Mutex // one self-test at a time
+	proving sync.Mutex // one self-test, or change of the phase, at a time
 }

@@ -29,6 +29,9 @@ type Bundle struct {
 	Warnings []Error // found while reading, repeated by Policy.Warnings
 
 	Absent []string `json:",omitempty"` // optional routes of the broker whose credential is not there
+
+	Phase  string            `json:",omitempty"` // that it is in: Setup, Run, Verify or Sealed; "" is Run
+	Phases map[string][]File `json:",omitempty"` // what Setup and Verify have behind Files, of those that there are
 }
 
 // Policy is a parsed policy, immutable and safe for concurrent use. What it holds and returns must not be modified.
@@ -126,9 +129,7 @@ func ParseWith(b *Bundle, presets fs.FS, absent func([]PlacedRoute) ([]string, E
 		return nil, err
 	}
 	ps := newParser(presets)
-	for _, f := range b.Files {
-		ps.file(f)
-	}
+	files := ps.phase(b)
 	if ps.errs.list == nil {
 		var routes []PlacedRoute
 		for _, w := range ps.routes {
@@ -141,7 +142,7 @@ func ParseWith(b *Bundle, presets fs.FS, absent func([]PlacedRoute) ([]string, E
 			ps.errs.add(e)
 		}
 	}
-	p, err := ps.policy(len(b.Files), b.Hosts, ceiling)
+	p, err := ps.policy(files, b.Hosts, ceiling)
 	if err != nil {
 		return nil, err
 	}
