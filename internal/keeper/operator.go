@@ -178,7 +178,7 @@ func (k *keeper) enter(b *grant.Book, asked grant.Grant, life time.Duration) (ma
 	if !k.ready() {
 		return made, nil, fault.New(fault.Failure, "start it again", "the keeper is ending")
 	}
-	if k.book.phase() == policy.Sealed && asked.Kind == grant.Allow {
+	if k.status().Policy.Phase == policy.Sealed && asked.Kind == grant.Allow {
 		return made, nil, fault.New(fault.Failure, "see agent-init status", "all is sealed between two phases")
 	}
 	if err := cmp.Or(k.book.beside(asked.Target), k.book.above(asked.Target)); err != nil && asked.Kind == grant.Allow {
