@@ -100,6 +100,25 @@ func (b *book) brokers() bool {
 	return err == nil && p.Broker != nil
 }
 
+// ofOtherPhases are some names that other phases allow, and this one does not. A self-test tries them.
+func (b *book) ofOtherPhases() (names []string) {
+	const most = 4
+	here := b.now()
+	for _, phase := range []string{policy.Setup, policy.Verify} {
+		other := *here.bundle
+		if other.Phase = phase; other.Phases[phase] == nil {
+			continue
+		}
+		p, err := policy.Parse(&other, allowlist.Files) // as it was when it was read
+		for i := 0; err == nil && i < len(p.Names) && len(names) < most; i++ {
+			if name := p.Names[i].Name; !here.policy.Lookup(name).Allowed && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
 // tellPhase has the status know the phase of files, where there are several.
 func (b *book) tellPhase(files *policy.Bundle) {
 	b.update(func(s *state.State) {
@@ -176,13 +195,25 @@ func (k *keeper) bring(ctx context.Context, to string) error {
 	})
 }
 
-// seal has nothing be allowed. Where the kernel refuses even that, it is tried again until it is so.
+// seal has nothing be allowed. Where the kernel refuses even that, it is tried again until it is so, or a change succeeds.
 func (k *keeper) seal(ctx context.Context) error {
 	err := k.bring(ctx, policy.Sealed)
 	if k.book.unsealed.Store(err != nil); err != nil {
 		return fmt.Errorf("NOT SEALED, which is tried again: %w", err)
 	}
 	return nil
+}
+
+// sealOwed seals what could not be sealed when it had to be.
+func (k *keeper) sealOwed(ctx context.Context) {
+	k.proving.Lock()
+	defer k.proving.Unlock()
+	if !k.book.unsealed.Load() || k.seal(ctx) != nil { // its error is in the status already
+		return
+	}
+	k.record(audit.Event{Kind: audit.Phase, Verdict: audit.Fault, Reason: "sealed now, which was owed"})
+	k.update(func(s *state.State) { s.Policy.PhaseFault = "the change failed, and all is sealed now" })
+	k.publish()
 }
 
 // proveIn changes the phase, and proves it from the agent's side. What it returns says in which phase all is then. Its error
@@ -204,6 +235,9 @@ func (k *keeper) proveIn(ctx context.Context, to string) (out ask.PhaseChange, e
 		return out, err
 	}
 	if err := k.seal(ctx); err != nil {
+		if out.Was == policy.Run { // which is as closed as it was
+			k.book.unsealed.Store(false)
+		}
 		return out, err
 	}
 	if err = k.bring(ctx, to); err == nil {
@@ -295,11 +329,7 @@ func (k *keeper) followPhase(ctx context.Context) {
 		case <-tick:
 		}
 		if k.book.unsealed.Load() {
-			k.proving.Lock()
-			if k.book.unsealed.Load() {
-				_ = k.seal(ctx) // its error is in the status already
-			}
-			k.proving.Unlock()
+			k.sealOwed(ctx)
 		}
 		said, err := policy.ReadPhase(k.config.PolicyDir)
 		word := said

@@ -105,7 +105,7 @@ func brokered(p *policy.Policy) (names []string) {
 func (k *keeper) selfTestPlan() selftest.Plan {
 	p := k.book.policy()
 	var denied []string
-	for _, name := range append(brokered(p), selftest.NotAllowed()...) {
+	for _, name := range slices.Concat(brokered(p), k.book.ofOtherPhases(), selftest.NotAllowed()) {
 		if !p.Lookup(name).Allowed {
 			denied = append(denied, name)
 		}
