@@ -9,6 +9,9 @@ import (
 	"github.com/agent-init/agent-init/internal/grant"
 	"github.com/agent-init/agent-init/internal/lab/golden"
 	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/internal/state/ask"
+	"github.com/agent-init/agent-init/pkg/policy"
+	"github.com/agent-init/agent-init/pkg/selftest"
 )
 
 // goldenOf holds what --json of each command prints.
@@ -22,6 +25,7 @@ var goldenOf = map[string]string{
 	"deny":     "testdata/granted.golden.json",
 	"request":  "testdata/proposed.golden.json",
 	"grants":   "testdata/grants.golden.json",
+	"phase":    "testdata/phase.golden.json",
 	"sessions": "../../internal/window/client/testdata/sessions.golden.json",
 	"top":      "../../internal/top/testdata/shown.golden.json",
 	"report":   "../../internal/report/testdata/report.golden.json",
@@ -62,6 +66,7 @@ func TestJSONGolden(t *testing.T) {
 			Replaced: []grant.Grant{{Number: 1, Kind: grant.Deny, Target: "a.example", Made: noon}}, Warnings: []string{"has no effect"}},
 		"proposed.golden.json": grant.Proposed{Version: 1, Number: 3, Target: "a.example", Allowed: "allowlist.txt:7", Outcome: grant.WasGranted, Expires: expires,
 			Decided: &grant.Decision{Time: noon, Reason: "one build"}},
+		"phase.golden.json": ask.PhaseChange{Version: 1, Phase: policy.Sealed, Was: policy.Setup, Fault: "the self-test failed: a.example", Proof: &selftest.Report{Version: 1}},
 	} {
 		golden.JSON(t, file, v)
 	}

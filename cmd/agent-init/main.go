@@ -65,7 +65,7 @@ func commands() []command {
 	return slices.Concat(
 		group("Run", runCommand(), execCommand(), upCommand(), sidecarCommand(), gatewayCommand(), waitCommand()),
 		group("Look", statusCommand(), topCommand(), explainCommand(), logCommand(), suggestCommand(), reportCommand(), doctorCommand(), selftestCommand(), metricsCommand()),
-		group("Decide", allowCommand(), denyCommand(), grantsCommand(), requestCommand(), mcpCommand(), reloadCommand()),
+		group("Decide", allowCommand(), denyCommand(), grantsCommand(), requestCommand(), mcpCommand(), reloadCommand(), phaseCommand()),
 		group("Sessions", attachCommand(), sessionsCommand(), newCommand(), historyCommand(), killWindowCommand()),
 		group("On the host", launchCommand()),
 		group("Set up", checkCommand(), detectCommand(), completionCommand(), versionCommand()),

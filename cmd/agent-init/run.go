@@ -209,6 +209,7 @@ func (s *settings) confine(fs *flag.FlagSet) {
 	fs.StringVar(&s.Backend, "backend", "auto",
 		"packet filter `BACKEND`: "+strings.Join(firewall.Backends(), ", ")+"; auto is nftables if the kernel takes its rules, else xtables")
 	fs.StringVar(&s.mode, "mode", "enforce", "`MODE`: enforce, or monitor, which lets names and addresses through and logs what enforce would deny")
+	fs.StringVar(&s.Phase, "phase", policy.Run, "`PHASE` to begin in: run, or setup, which each container has once")
 	fs.StringVar(&s.EnvFile, "env-file", "", "also write to `FILE` the variables that say where the agent asks for APIs, for a container beside this one")
 	fs.BoolVar(&s.Quiet, "quiet", false, "show no progress of the start on a terminal")
 	fs.StringVar(&s.LogLevel, "log-level", "warn", "`LEVEL` of diagnostics on stderr: debug, info, warn or error")
@@ -260,7 +261,7 @@ func (s *settings) read(e environment) (keeper.Config, error) {
 		return keeper.Config{}, err
 	}
 	c := s.Config
-	c.SavedFile, c.SeenFile = state.SavedFile, state.SeenFile
+	c.SavedFile, c.SeenFile, c.PhaseFile = state.SavedFile, state.SeenFile, state.PhaseFile
 	c.Monitor, c.RecordLimit = s.mode == "monitor", s.mib<<20
 	c.KeysHint = keysHint(c.Prefix)
 	c.SessionName = cmp.Or(env["AGENT_SESSION"], env["TMUX_SESSION"], "agent")
@@ -285,6 +286,7 @@ func (s *settings) check(c keeper.Config) error {
 		{"backend", c.Backend, firewall.Backends()},
 		{"session", c.Session, []string{"", "auto", "always", "never"}},
 		{"mode", s.mode, []string{"enforce", "monitor"}},
+		{"phase", c.Phase, []string{policy.Run, policy.Setup}},
 		{"signal-target", c.SignalTarget, []string{"", "auto", "group", "child"}},
 		{"log-level", c.LogLevel, []string{"debug", "info", "warn", "error"}},
 	} {

@@ -261,7 +261,11 @@ func checkPolicyFiles(d *Diagnosis, p patient) string {
 		list := p.policy.Warnings
 		d.warn("see agent-init check", "%s, the first: %v", text.Counted(len(list), "warning", "warnings"), list[0])
 	}
-	return "root's alone; " + state.SizeOf(p.policy.Counts())
+	size := "root's alone; " + state.SizeOf(p.policy.Counts())
+	if p.state != nil && p.state.Policy.Phase != "" {
+		size += "; the phase is " + p.state.Policy.Phase
+	}
+	return size
 }
 
 // checkMounts looks for sockets that lead out of the container without a packet.

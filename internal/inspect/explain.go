@@ -116,6 +116,7 @@ type explanation struct {
 	State   string          `json:"state"`  // confined, or why what follows is not what holds
 	Allowed bool            `json:"allowed"`
 	Monitor bool            `json:"monitor,omitempty"` // what is denied is let through, and logged
+	Phase   string          `json:"phase,omitempty"`   // setup, run or verify, where phases are configured
 	Ports   []portVerdict   `json:"ports"`
 	Leases  []lease.Address `json:"leases"`
 	Hosts   []netip.Addr    `json:"hosts,omitempty"` // addresses of the hosts file
@@ -161,7 +162,9 @@ const shownDenials = 3 // of the last
 func explainSubject(p published, s subject, now time.Time) explanation {
 	e := explanation{Version: 1, now: now, Allowed: true, Leases: []lease.Address{}, Denied: denials{Last: []audit.Event{}}}
 	e.State, e.unless = p.state.Word()
-	e.Monitor = p.state != nil && p.state.Monitor
+	if p.state != nil {
+		e.Monitor, e.Phase = p.state.Monitor, p.state.Policy.Phase
+	}
 	ports := []policy.Port{policy.HTTPS, policy.HTTP}
 	s = p.behindBroker(s)
 	if !s.addr.IsValid() {
@@ -328,6 +331,9 @@ func (x explanation) Write(out io.Writer, coloured bool) error {
 	}
 	for _, b := range x.Broker {
 		b.write(w)
+	}
+	if x.Phase != "" {
+		w.Row("phase", "%s", x.Phase)
 	}
 	if x.Monitor && !x.Allowed {
 		w.Row("MONITOR", "it is let through all the same, and logged; --mode enforce would deny it")

@@ -40,6 +40,8 @@ type book struct {
 	changing  sync.Mutex // one change at a time; what follows is its own
 	watched   watched
 	files     *policy.Bundle // without grants
+	begun     string         // the phase that the start begins in
+	unsealed  atomic.Bool    // what was to be sealed is not: tried again
 	owedCuts  []audit.Event  // what is to be said when they are in force, see owe
 	unadopted atomic.Bool    // files were read that could not be brought into force: tried again
 }
@@ -67,12 +69,10 @@ func (b *book) read() (*policy.Bundle, *policy.Policy, error) {
 	if err := b.notOlder(files); err != nil {
 		return nil, nil, err
 	}
-	routesWrong := false
-	p, err := policy.ParseWith(files, allowlist.Files, func(routes []policy.PlacedRoute) ([]string, policy.ErrorList) {
-		absent, wrong := b.credentials.absent(routes)
-		routesWrong = wrong != nil
-		return absent, wrong
-	})
+	p, routesWrong, err := b.parse(files)
+	if err == nil {
+		err = files.CheckPhases(allowlist.Files)
+	}
 	if _, is := errors.AsType[*policy.CeilingError](err); is {
 		return nil, nil, container.ReadFault(err)
 	}
@@ -160,7 +160,10 @@ func (k *keeper) reload(ctx context.Context) error {
 func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy.Policy) (<-chan wire.Message, error) {
 	next := &inForce{bundle: files, policy: p, grants: k.book.now().grants.Clone()}
 	next.grants.Adopt(grant.ReadSaved(k.book.savedIn(files)))
-	ended := endAbove(&next.grants, p)
+	ended, what := endAbove(&next.grants, p), "policy reloaded"
+	if was := k.book.files.Phase; was != files.Phase {
+		ended, what = append(ended, endOfPhase(&next.grants, was)...), "phase "+files.Phase
+	}
 	if b := next.grants.Over(files); len(b.Files) > len(files.Files) {
 		var err error
 		if next, err = over(files, next.grants); err != nil {
@@ -174,11 +177,12 @@ func (k *keeper) adoptFiles(ctx context.Context, files *policy.Bundle, p *policy
 	k.book.files = files
 	k.book.remember(files.Signed)
 	k.book.cutsPaid(ended)
-	k.recordPolicy(next.policy, files.Signed, "policy reloaded")
+	k.recordPolicy(next.policy, files.Signed, what)
+	k.book.tellPhase(files)
 	k.book.notifier.look()
 	k.publishPolicy(k.config.PolicyDir, next)
 	k.book.announce(next.grants)
-	if k.broker != nil {
+	if k.broker != nil && files.Phase != policy.Sealed {
 		k.unless(k.agent.publishAgent(), "how the agent is confined") // its environment names the routes
 	}
 	return taken, nil

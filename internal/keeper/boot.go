@@ -88,6 +88,7 @@ func (b *base) boot(ctx context.Context) (*keeper, error) {
 	k.update(func(s *state.State) { s.Phase = state.PhaseReady })
 	k.publish()
 	go k.operate(context.WithoutCancel(ctx), published, approvals)
+	go k.followPhase(context.WithoutCancel(ctx))
 	go approvals.poll(context.WithoutCancel(ctx))
 	st := k.status()
 	for _, line := range st.Broker.Keys() {
@@ -230,7 +231,7 @@ func (b *base) openRuntime(_ context.Context, s sealed) (placed, error) {
 func (b *base) readFirst(judge func(*policy.Policy) error, noRoutes hindrance) (*book, error) {
 	k := &book{base: b, judge: judge, credentials: newCredentials(b, noRoutes)}
 	k.takeSaved()
-	files, p, err := k.read()
+	files, p, err := k.readBegun()
 	var o audit.Options
 	if err == nil {
 		log := p.Settings.Log
@@ -254,6 +255,7 @@ func (b *base) readFirst(judge func(*policy.Policy) error, noRoutes hindrance) (
 		return nil, container.ReadFault(err)
 	}
 	k.files = files
+	k.tellPhase(files)
 	begun := &inForce{bundle: files, policy: p}
 	begun.grants.Adopt(grant.ReadSaved(k.savedIn(files)))
 	k.present.Store(begun)
@@ -310,7 +312,7 @@ func (b *base) findUser(_ context.Context, l listening) (f found, err error) {
 	if l.reduced {
 		return f, nil
 	}
-	if l.book.policy().Broker == nil {
+	if !l.book.brokers() {
 		l.book.credentials.without(hindrance{"there was no route when agent-init was started", "start the container again to have one"})
 	} else if f.broker, err = f.another("the broker"); err != nil {
 		return f, err

@@ -185,9 +185,10 @@ func (k *brokerKeeper) load() stage.BrokerLoad {
 }
 
 // push hands over other routes or credentials. A broker that can't take them is replaced by one that starts with them.
-func (k *brokerKeeper) push() {
+// What is returned is closed when the broker has them, or is gone; nil if there is none.
+func (k *brokerKeeper) push() (taken <-chan wire.Message) {
 	if k == nil {
-		return
+		return nil
 	}
 	k.mu.Lock()
 	k.version++
@@ -198,13 +199,15 @@ func (k *brokerKeeper) push() {
 	f, err := k.load().File()
 	if err != nil {
 		k.log.Error("handing over credentials", "error", err)
-		return
+		return nil
 	}
 	defer f.Close()
-	if _, ch, err := k.ask(wire.Message{Op: wire.OpCredentials}, f); ch != nil && err != nil {
+	taken, ch, err := k.ask(wire.Message{Op: wire.OpCredentials}, f)
+	if ch != nil && err != nil {
 		k.log.Warn("the broker is restarted to take other credentials", "error", err)
 		ch.Close()
 	}
+	return taken
 }
 
 // watch takes over credentials and certificate authorities that have changed.

@@ -42,6 +42,9 @@ func routesOf(p *policy.Policy, c *credentials, before []state.Route) (out []sta
 // publishRoutes has the status know the routes in force.
 func (b *book) publishRoutes() {
 	p := b.policy()
+	if b.phase() == policy.Sealed { // they are back in a moment, with their counts
+		return
+	}
 	b.update(func(s *state.State) { s.Broker.Routes = routesOf(p, b.credentials, s.Broker.Routes) })
 }
 

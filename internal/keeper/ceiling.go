@@ -64,7 +64,7 @@ func (k *keeper) lowerCeiling(ctx context.Context, files *policy.Bundle) (taken 
 	p, err := policy.Parse(&old, allowlist.Files)
 	if _, its := errors.AsType[*policy.CeilingError](err); err != nil && !its { // then nothing is allowed
 		k.log.Error("the policy in force is not right below the ceiling", "error", err)
-		old.Files = nil
+		old.Files, old.Phases = nil, nil
 		p, err = policy.Parse(&old, allowlist.Files)
 	}
 	if err == nil {

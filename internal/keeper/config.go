@@ -18,6 +18,8 @@ type Config struct {
 	PolicyDir        string
 	SavedFile        string        // read behind the files of PolicyDir, see policy.ReadOptions
 	SeenFile         string        // see policy.ReadOptions
+	PhaseFile        string        // is there once setup was begun
+	Phase            string        // to begin in, if no file says it: setup or run
 	Given            []policy.File // what the command line adds to the files
 	GivenWords       []string      // the same, as it was written
 	User             string

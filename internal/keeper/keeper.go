@@ -10,7 +10,7 @@
 //     with the agent and its session;
 //   - publisher: the status, the files that others read, and the audit log.
 //
-// Locks are taken in this order, and let go in the reverse: book.changing, leases.moving, publisher.writing. Behind
+// Locks are taken in this order, and let go in the reverse: keeper.proving, book.changing, leases.moving, publisher.writing. Behind
 // them come those under which no other owner is called: of the ledger, the firewall, guardKeeper.mu, publisher.mu.
 package keeper
 
@@ -89,5 +89,5 @@ type keeper struct {
 
 	agent   *agent
 	doors   doors
-	proving sync.Mutex // one self-test at a time
+	proving sync.Mutex // one self-test, or change of the phase, at a time
 }

@@ -119,6 +119,8 @@ func (k *keeper) serveControl(ctx context.Context, p control.Peer, r control.Req
 		return k.end(ctx, p, r)
 	case ask.SelfTest:
 		return k.proveAgain(ctx, p)
+	case ask.Phase:
+		return k.askPhase(ctx, p, r)
 	case ask.Reload:
 		if err := k.reload(ctx); err != nil {
 			reply := ask.RefuseWith(err) // which has its own remedy
@@ -178,6 +180,9 @@ func (k *keeper) put(ctx context.Context, kind grant.Kind, p control.Peer, r con
 func (k *keeper) enter(b *grant.Book, asked grant.Grant, life time.Duration) (made grant.Grant, replaced []grant.Grant, err error) {
 	if !k.ready() {
 		return made, nil, fault.New(fault.Failure, "start it again", "the keeper is ending")
+	}
+	if k.status().Policy.Phase == policy.Sealed && asked.Kind == grant.Allow {
+		return made, nil, fault.New(fault.Failure, "see agent-init status", "all is sealed between two phases")
 	}
 	if err := cmp.Or(k.book.beside(asked.Target), k.book.above(asked.Target)); err != nil && asked.Kind == grant.Allow {
 		return made, nil, err

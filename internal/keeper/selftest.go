@@ -105,7 +105,7 @@ func brokered(p *policy.Policy) (names []string) {
 func (k *keeper) selfTestPlan() selftest.Plan {
 	p := k.book.policy()
 	var denied []string
-	for _, name := range append(brokered(p), selftest.NotAllowed()...) {
+	for _, name := range slices.Concat(brokered(p), k.book.ofOtherPhases(), selftest.NotAllowed()) {
 		if !p.Lookup(name).Allowed {
 			denied = append(denied, name)
 		}
@@ -198,20 +198,37 @@ func (k *keeper) prove(ctx context.Context) error {
 	if err != nil {
 		return fault.New(fault.SelfTest, "run it again with --log-level debug", "the self-test could not be run: %w", err)
 	}
-	st := &state.SelfTest{OK: report.OK, Time: time.Now(), Checks: len(report.Checks), Failures: report.Failures(), Millis: int64(report.Millis)}
-	k.update(func(s *state.State) { s.SelfTest = st })
+	k.proved(report)
 	if report.OK {
-		k.record(audit.Event{Kind: audit.SelfTest, Verdict: audit.Info, Reason: "passed: " + sizeOfReport(report)})
 		return nil
 	}
-	failures := strings.Join(st.Failures, "; ")
-	k.record(audit.Event{Kind: audit.SelfTest, Verdict: audit.Fault, Reason: "failed: " + failures})
+	failures := strings.Join(report.Failures(), "; ")
 	if k.config.Selftest == "warn" {
-		k.log.Warn("the self-test failed; going on because of --selftest warn", "failures", st.Failures)
+		k.log.Warn("the self-test failed; going on because of --selftest warn", "failures", failures)
 		return nil
 	}
 	return fault.New(fault.SelfTest, "mend what is named, or take the word required from entries that may be down; to start all the same: --selftest warn",
 		"self-test failed, the agent was not started: %s", failures)
+}
+
+// proved has the status and the log know what the self-test of a start, or of a phase, has come to.
+func (k *keeper) proved(r selftest.Report) {
+	st := &state.SelfTest{OK: r.OK, Time: time.Now(), Checks: len(r.Checks), Failures: r.Failures(), Millis: int64(r.Millis)}
+	k.update(func(s *state.State) { s.SelfTest = st })
+	e := audit.Event{Kind: audit.SelfTest, Verdict: audit.Info, Reason: "passed: " + sizeOfReport(r)}
+	if !r.OK {
+		e.Verdict, e.Reason = audit.Fault, "failed: "+strings.Join(st.Failures, "; ")
+	}
+	k.record(e)
+}
+
+// probe runs the self-test by the policy that is in force now, beside an agent.
+func (k *keeper) probe(ctx context.Context) (selftest.Report, error) {
+	plan := k.selfTestPlan()
+	if err := k.dir.Write(state.ProbesFile, 0o644, plan); err != nil {
+		return selftest.Report{}, err
+	}
+	return k.runSelfTest(ctx, plan, true)
 }
 
 // proveAgain runs the self-test for a person, by the policy that is in force now. The status keeps what the start has
@@ -221,11 +238,7 @@ func (k *keeper) proveAgain(ctx context.Context, p control.Peer) control.Reply {
 		return ask.Refuse(fault.Failure, "wait until it has ended", "another self-test is under way")
 	}
 	defer k.proving.Unlock()
-	plan := k.selfTestPlan()
-	if err := k.dir.Write(state.ProbesFile, 0o644, plan); err != nil {
-		return ask.RefuseWith(err)
-	}
-	report, err := k.runSelfTest(ctx, plan, true)
+	report, err := k.probe(ctx)
 	if err != nil {
 		return ask.Refuse(fault.SelfTest, "see agent-init status", "the self-test could not be run: %w", err)
 	}

@@ -124,7 +124,8 @@ func filesState(dir, ceiling, saved, hosts string) uint64 {
 		}
 	}
 	look(filepath.Join(ceiling, "ceiling.pub"))
-	for _, list := range []string{filepath.Join(dir, "allowlist.d"), filepath.Join(ceiling, "ceiling.d")} {
+	lists := []string{filepath.Join(dir, "allowlist.d"), filepath.Join(ceiling, "ceiling.d"), filepath.Join(dir, "phases")}
+	for _, list := range append(lists, filepath.Join(dir, "phases", policy.Setup), filepath.Join(dir, "phases", policy.Verify)) {
 		// The order is the file system's, and stays while nothing changes.
 		for _, name := range entriesIn(list, h) {
 			look(filepath.Join(list, name))
@@ -167,11 +168,15 @@ func (b *base) filesState() uint64 {
 }
 
 // readFiles reads the files of the policy, and the hosts file where it counts. What the command line gives is behind them.
-func (b *base) readFiles() (*policy.Bundle, error) {
+// They are in the phase that is in force.
+func (b *book) readFiles() (*policy.Bundle, error) {
 	files, err := policy.Read(policy.ReadOptions{Dir: b.config.PolicyDir, HostsFile: container.HostsFile(b.mode), SavedFile: b.config.SavedFile,
 		Ceiling: state.CeilingHome, SeenFile: b.config.SeenFile})
 	if err != nil {
 		return files, err // which has the ceiling, perhaps
+	}
+	if files.Phase = b.begun; b.files != nil {
+		files.Phase = b.files.Phase
 	}
 	files.Files, files.Environ = append(files.Files, b.config.Given...), policy.TelemetryEnviron(b.config.Environ)
 	return files, nil

@@ -12,6 +12,7 @@ const maxEntries = 2000
 // Policy is what is allowed and denied, and how often each entry has decided something.
 type Policy struct {
 	Dir     string        `json:"dir"`
+	Phase   string        `json:"phase,omitempty"` // of an evaluation
 	Counts  policy.Counts `json:"counts"`
 	Inbound []uint16      `json:"inbound"` // TCP ports that may be connected to from outside
 	Entries []Entry       `json:"entries"`
@@ -41,6 +42,9 @@ func (t *tally) policyOf(s *source) *Policy {
 		return nil
 	}
 	out := &Policy{Dir: s.policyDir, Counts: s.policy.Counts(), Inbound: append([]uint16{}, s.inbound...), Entries: []Entry{}}
+	if s.state != nil {
+		out.Phase = s.state.Policy.Phase
+	}
 	at := map[string]int{}
 	for rule := range s.policy.Rules() {
 		source := rule.Source.String()

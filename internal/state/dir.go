@@ -291,5 +291,8 @@ const (
 // SavedFile has what people have allowed and denied for good. It is on a volume, or gone with the container.
 const SavedFile = "/var/lib/agent-init/allowlist.d/granted.txt"
 
+// PhaseFile is there once a start has begun in the phase setup: it comes once.
+const PhaseFile = "/var/lib/agent-init/phase/setup"
+
 // AuditDir is where the audit log is, unless the root file system is read-only.
 const AuditDir = "/var/log/agent-init"

@@ -56,6 +56,9 @@ func (s *State) Write(w io.Writer, ok bool, why []string, colour bool) {
 		row("", "weaker: %s", c)
 	}
 	row("policy", "%s; loaded %s", SizeOf(s.Policy.Counts), text.Ago(s.Policy.Loaded))
+	if s.Policy.Phase != "" {
+		row("phase", "%s", s.Policy.Phase)
+	}
 	if c := s.Ceiling; c != nil {
 		row("ceiling", "%s", c.words())
 		for _, line := range c.First {

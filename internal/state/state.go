@@ -47,7 +47,9 @@ type State struct {
 		UpstreamProxy string    `json:"upstream_proxy,omitempty"` // where it is, and what it is asked for
 		Attempts      int       `json:"attempts"`                 // to load it, the first one included
 		Loaded        time.Time `json:"loaded,omitzero"`
-		Fault         string    `json:"fault,omitempty"` // why the last reload was refused
+		Fault         string    `json:"fault,omitempty"`       // why the last reload was refused
+		Phase         string    `json:"phase,omitempty"`       // setup, run, verify or sealed, where phases are configured
+		PhaseFault    string    `json:"phase_fault,omitempty"` // why the phase is not what was asked for
 	} `json:"policy"`
 	Ceiling *Ceiling `json:"ceiling,omitempty"` // what the policy is below; none: nothing
 	Guard   Guard    `json:"guard"`
@@ -240,6 +242,8 @@ func (s *State) Healthy(now time.Time) (ok bool, why []string) {
 	bad(ready && !s.Guard.OK, "the guard is down, names are refused: %s", s.Guard.Fault)
 	bad(ready && s.Broker.UID != 0 && !s.Broker.OK, "the broker is down, requests to it are refused: %s", s.Broker.Fault)
 	bad(s.Policy.Fault != "", "the last reload was refused, the policy before it is in force: %s", text.FirstFault(s.Policy.Fault))
+	bad(s.Policy.Phase == policy.Sealed, "sealed between two phases: nothing is allowed")
+	bad(s.Policy.PhaseFault != "", "phase %s", text.FirstLine(s.Policy.PhaseFault))
 	bad(s.Ceiling != nil && s.Ceiling.Signed.Expired(now), "the ceiling has expired, and the next start is refused: put a newer one there")
 	bad(s.Audit.Fault != "", "events are being lost: %s", s.Audit.Fault)
 	bad(s.Grants.Fault != "", "a denial, or the end of a grant, is not in force yet, and is tried again: %s", text.FirstLine(s.Grants.Fault))

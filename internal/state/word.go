@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/fault"
+	"github.com/agent-init/agent-init/pkg/policy"
 	"github.com/agent-init/agent-init/pkg/privdrop"
 )
 
@@ -20,6 +21,8 @@ func (s *State) Word() (word, unless string) {
 		return "not running", "agent-init does not run here: nothing is confined. This is what its policy would say."
 	case s.Phase == PhaseOpen:
 		return "not confined", "NOT CONFINED: the network is open. This is what the policy would say."
+	case s.Phase == PhaseReady && s.Keeper.Alive() && s.Policy.Phase == policy.Sealed:
+		return "sealed", "All is sealed between two phases: everything is refused, whatever the policy says. See agent-init status."
 	case s.Phase == PhaseReady && s.Keeper.Alive():
 		return "confined", ""
 	case s.Phase == PhaseReady, s.Phase == PhaseEnded:

@@ -81,6 +81,9 @@ func (v *View) top(s *Shown, width, height int) (out []line) {
 	mode := ""
 	if s.Status != nil {
 		mode = ", " + s.Status.Mode
+		if phase := s.Status.Policy.Phase; phase != "" {
+			mode += ", phase " + phase
+		}
 	}
 	health, look := "healthy", good
 	if !s.Healthy {

@@ -27,6 +27,7 @@ const (
 	Guard    Kind = "guard"    // the guard or the kernel's rules changed state
 	Session  Kind = "session"  // the agent started or ended; somebody attached to its terminal
 	Broker   Kind = "broker"   // a request went through the broker, or did not
+	Phase    Kind = "phase"    // the phase was changed, or was not
 )
 
 // trafficKinds are those that the agent can cause at will, and all that processes without privileges may speak of.

@@ -89,7 +89,7 @@ func (w walker) ceiling(o ReadOptions) (files []File, signed Signed, err error) 
 // gone is for a file that was there a moment ago.
 func gone(err error, path string) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return &FileError{path, "vanished while the ceiling was read", "try again"}
+		return &FileError{path, "vanished while it was read", "try again"}
 	}
 	return err
 }

@@ -31,6 +31,9 @@ type Bundle struct {
 	Absent []string `json:",omitempty"` // optional routes of the broker whose credential is not there
 
 	Environ map[string]string `json:",omitempty"` // see TelemetryEnviron
+
+	Phase  string            `json:",omitempty"` // that it is in: Setup, Run, Verify or Sealed; "" is Run
+	Phases map[string][]File `json:",omitempty"` // what Setup and Verify have behind Files, of those that there are
 }
 
 // Policy is a parsed policy, immutable and safe for concurrent use. What it holds and returns must not be modified.
@@ -130,9 +133,7 @@ func ParseWith(b *Bundle, presets fs.FS, absent func([]PlacedRoute) ([]string, E
 		return nil, err
 	}
 	ps := newParser(presets)
-	for _, f := range b.Files {
-		ps.file(f)
-	}
+	files := ps.phase(b)
 	ps.takeTelemetry(b.Environ)
 	if ps.errs.list == nil {
 		var routes []PlacedRoute
@@ -146,7 +147,7 @@ func ParseWith(b *Bundle, presets fs.FS, absent func([]PlacedRoute) ([]string, E
 			ps.errs.add(e)
 		}
 	}
-	p, err := ps.policy(len(b.Files), b.Hosts, ceiling)
+	p, err := ps.policy(files, b.Hosts, ceiling)
 	if err != nil {
 		return nil, err
 	}

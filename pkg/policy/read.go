@@ -45,8 +45,8 @@ func (e *FileError) What() string {
 	return e.Path + ": " + e.Cause
 }
 
-// Read reads the ceiling, then policy.yaml, allowlist.txt and allowlist.d/*.{txt,yaml} of a directory, then what was saved;
-// what is missing is empty. Every file, and every directory and link on the way to it, must belong to root and be writable
+// Read reads the ceiling, then policy.yaml, allowlist.txt and allowlist.d/*.{txt,yaml} of a directory, those of its phases,
+// and what was saved; what is missing is empty. Every file, and every directory and link on the way to it, must belong to root and be writable
 // by nobody else, whoever the agent is, else the error is a *FileError. A hosts file that does not hold to that is left
 // out, with a warning. An error of the ceiling is a *CeilingError; with any other, the bundle has the ceiling alone.
 func Read(o ReadOptions) (*Bundle, error) {
@@ -84,7 +84,7 @@ func ReadCeiling(o ReadOptions) (*Bundle, error) {
 // files reads into b what is below the ceiling.
 func (w walker) files(o ReadOptions, b *Bundle) error {
 	names := []string{"policy.yaml", "allowlist.txt"}
-	more, err := w.listed(o.Dir, b)
+	more, err := w.listed(o.Dir, "allowlist.d", b)
 	if err != nil {
 		return err
 	}
@@ -93,20 +93,17 @@ func (w walker) files(o ReadOptions, b *Bundle) error {
 	}
 	total := 0
 	for i, name := range names {
-		path := filepath.Join(o.Dir, name)
-		data, err := w.read(path)
-		total += len(data)
-		switch missing := errors.Is(err, fs.ErrNotExist); {
-		case missing && i < 2:
+		f, err := w.file(o.Dir, name, &total)
+		if errors.Is(err, fs.ErrNotExist) && i < 2 {
 			continue
-		case missing:
-			return &FileError{path, "vanished while the policy was read", "try again"}
-		case err != nil:
-			return err
-		case total > maxTotal:
-			return &FileError{o.Dir, fmt.Sprintf("the files have more than %d MiB together", maxTotal>>20), "shorten the lists"}
 		}
-		b.Files = append(b.Files, File{Name: name, Data: data})
+		if err != nil {
+			return gone(err, filepath.Join(o.Dir, name))
+		}
+		b.Files = append(b.Files, f)
+	}
+	if err := w.phases(o.Dir, b, &total); err != nil {
+		return err
 	}
 	if o.SavedFile != "" {
 		saved, err := w.saved(o.SavedFile)
@@ -124,6 +121,15 @@ func (w walker) files(o ReadOptions, b *Bundle) error {
 		}
 	}
 	return nil
+}
+
+// file reads one of the files of dir, and counts it among all.
+func (w walker) file(dir, name string, total *int) (File, error) {
+	data, err := w.read(filepath.Join(dir, name))
+	if *total += len(data); err == nil && *total > maxTotal {
+		err = &FileError{dir, fmt.Sprintf("the files have more than %d MiB together", maxTotal>>20), "shorten the lists"}
+	}
+	return File{Name: name, Data: data}, err
 }
 
 // names returns what is in a directory, in order; nothing if there is none.
@@ -144,15 +150,15 @@ func (w walker) names(dir string) ([]string, error) {
 	return names, nil
 }
 
-// listed returns the files of allowlist.d that are read, relative to dir.
-func (w walker) listed(dir string, b *Bundle) ([]string, error) {
-	entries, err := w.names(filepath.Join(dir, "allowlist.d"))
+// listed returns the files of a directory in dir, such as allowlist.d, that are read, relative to dir.
+func (w walker) listed(dir, in string, b *Bundle) ([]string, error) {
+	entries, err := w.names(filepath.Join(dir, in))
 	if err != nil {
 		return nil, err
 	}
 	var names []string
 	for _, e := range entries {
-		name := "allowlist.d/" + e
+		name := in + "/" + e
 		switch {
 		case strings.HasPrefix(e, "."): // a volume's own links, an editor's files
 		case strings.HasSuffix(e, ".txt") || strings.HasSuffix(e, ".yaml"):
@@ -189,7 +195,7 @@ func (w walker) read(path string) ([]byte, error) {
 // Differs names the files that are others in b than in old: changed, new, or gone. The hosts file is "hosts".
 func (b *Bundle) Differs(old *Bundle) []string {
 	var names []string
-	now, was := slices.Concat(b.Ceiling, b.Files), slices.Concat(old.Ceiling, old.Files)
+	now, was := b.files(), old.files()
 	for _, f := range slices.Concat(now, was) {
 		same := f.Equal
 		if !(slices.ContainsFunc(now, same) && slices.ContainsFunc(was, same)) && !slices.Contains(names, f.Name) {

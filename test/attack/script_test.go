@@ -66,6 +66,9 @@ func play(t *testing.T, text string) {
 	w := startIn(t, newLab(t), "ok.test\n", lab.BoxOptions{Binary: lab.Binary(t)}, "sleep", "infinity")
 	for section := range strings.SplitSeq("\n"+before, "\n-- ") {
 		if name, data, ok := strings.Cut(section, "\n"); ok && strings.HasPrefix(name, "/") {
+			if r := w.root("mkdir", "-p", filepath.Dir(name)); r.Code != 0 {
+				t.Fatal(r)
+			}
 			must(t, w.box.WriteFile(name, []byte(data+"\n"), 0o644))
 		}
 	}

@@ -48,6 +48,9 @@ func entries(r *report.Report) any {
 		rows = append(rows, el("tr", el("td", verdict), rule, el("td.faint", e.Source), used))
 	}
 	about := el("p", state.SizeOf(p.Counts), word(", read from "), el("code", p.Dir))
+	if p.Phase != "" {
+		about = about.add(word("; the phase is "), p.Phase)
+	}
 	if len(p.Inbound) > 0 {
 		about = about.add(word("; ports open from outside: "), strings.Trim(fmt.Sprint(p.Inbound), "[]"))
 	}

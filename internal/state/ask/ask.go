@@ -26,6 +26,7 @@ const (
 	Request  = "request"
 	Reload   = "reload"
 	SelfTest = "selftest"
+	Phase    = "phase"
 )
 
 // Refuse is a reply that says no.

@@ -23,8 +23,11 @@ var ErrNobody = errors.New("nobody answers: agent-init does not run, or is still
 // into out. A refusal is the fault that it says.
 func Call(ctx context.Context, socket string, r control.Request, out any) error {
 	patience := 30 * time.Second // the keeper may have to apply a long policy
-	if r.Verb == SelfTest {
+	switch r.Verb {
+	case SelfTest:
 		patience = selftest.Time + 10*time.Second
+	case Phase: // another change may be under way
+		patience = 2*selftest.Time + 20*time.Second
 	}
 	dir, err := state.Find()
 	if err != nil {
