@@ -48,11 +48,7 @@ func (n *Backend) queue(t *nftables.Table, p plan.Plan, there map[string]string)
 		if _, ok := there[s.Name]; ok {
 			continue
 		}
-		var es []nftables.SetElement
-		for _, b := range s.Boxes {
-			es = append(es, rangeElement(b))
-		}
-		if err := n.conn.AddSet(nftSet(t, s), es); err != nil {
+		if err := n.conn.AddSet(nftSet(t, s), fixed(s)); err != nil {
 			return err
 		}
 	}

@@ -85,6 +85,7 @@ var (
 	icmp6       = is("meta l4proto", uint8(unix.IPPROTO_ICMPV6))
 	igmp        = is("meta l4proto", uint8(unix.IPPROTO_IGMP))
 	plainHead   = is("ip head", uint8(0x45)) // of IPv4, and without options
+	ethernet    = is("iiftype", "ether")
 )
 
 func is(field string, value any) Match { return Match{Field: field, Value: value} }
@@ -144,6 +145,7 @@ type Verdict struct {
 	Do string         // in the words of nft(8), without what follows
 	To string         // the chain to jump to, or the set to update
 	N  uint16         // port, zone, or NFLOG group
+	M  uint32         // mark
 	At netip.AddrPort // where it is led to
 
 	Text  string // what is logged of a packet, or updated with
@@ -181,6 +183,8 @@ func (v Verdict) String() string {
 		return fmt.Sprintf("redirect to :%d", v.N)
 	case "dnat":
 		return fmt.Sprint("dnat to ", v.At)
+	case "meta mark set", "ct mark set":
+		return fmt.Sprintf("%s %#x", v.Do, v.M)
 	case "ct original zone set":
 		return fmt.Sprint(v.Do, " ", v.N)
 	case "update":

@@ -1,0 +1,57 @@
+package firewall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agent-init/agent-init/pkg/firewall/internal/nft"
+	"github.com/agent-init/agent-init/pkg/firewall/internal/plan"
+)
+
+// cellPrefix begins the name of a cell's table. No agent's name has a slash or a dot, and so none is what we try with.
+const cellPrefix = plan.TableName + "/"
+
+// NewAgentsPlan computes the table of all agents of a gateway, which lets nothing pass but what the table of the right
+// agent has let pass. The error says what in a makes no sense.
+func NewAgentsPlan(a Agents) (Plan, error) { return plan.NewAgents(a) }
+
+// RemoveCells removes the tables of cells whose names are not in keep. What they judged is sealed from then on.
+func RemoveCells(keep []string) error {
+	return nft.RemoveTables(func(table string) bool {
+		name, its := strings.CutPrefix(table, cellPrefix)
+		return its && !slices.Contains(keep, strings.TrimSuffix(name, ".probe"))
+	})
+}
+
+// Seen are addresses that somebody behind the agents' interfaces sent from in the last minutes.
+type Seen struct {
+	Strangers []netip.Addr // of no agent
+	Forged    []netip.Addr // of an agent, who has another hardware address or is elsewhere
+}
+
+// Seen lists them. They are bounded: of many, it has some.
+func (f *Firewall) Seen(ctx context.Context) (out Seen, err error) {
+	n, ok := f.be.(*nft.Backend)
+	if !ok {
+		return out, errors.New("only nftables tells who was seen")
+	}
+	err = f.rules.do(ctx, func() error {
+		for _, family := range plan.Families() {
+			for set, to := range map[string]*[]netip.Addr{family.Strangers().Name: &out.Strangers, family.Forged().Name: &out.Forged} {
+				list, err := n.Addresses(set)
+				if err != nil && !errors.Is(err, unix.ENOENT) {
+					return fmt.Errorf("list who was seen: %w", err)
+				}
+				*to = append(*to, list...)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
