@@ -253,6 +253,18 @@ func selftestAsAgent(asJSON bool) error {
 	return stage.DropFault(privdrop.Exec(spec.Spec))
 }
 
+// probeCommand may be given the agent of several that the probes are for.
+func probeCommand() command {
+	c := partCommand(stage.ProbeName, "the probes of the self-test", runProbes)
+	c.run = func(ctx context.Context, _ environment, args []string) error {
+		if len(args) == 1 {
+			state.Select(args[0])
+		}
+		return runProbes(ctx)
+	}
+	return c
+}
+
 // runProbes is for the keeper, which parses no JSON of a child's.
 func runProbes(ctx context.Context) error {
 	report, err := makeProbes(ctx)

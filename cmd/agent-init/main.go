@@ -74,8 +74,8 @@ func commands() []command {
 			partCommand(stage.BrokerName, "the part that holds keys of APIs, without a privilege", broker.Run),
 			partCommand(stage.Name, "drops every privilege and executes a command", func(context.Context) error { return stage.Run() }),
 			partCommand(stage.SessionsName, "keeps the terminals of a session", server.Run),
-			partCommand(stage.ProbeName, "the probes of the self-test", runProbes),
-			keeperCommand(), terminalCommand(), hintCommand(),
+			probeCommand(),
+			keeperCommand(), cellCommand(), terminalCommand(), hintCommand(),
 		})
 }
 

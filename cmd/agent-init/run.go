@@ -260,7 +260,7 @@ func (s *settings) read(e environment) (keeper.Config, error) {
 		return keeper.Config{}, err
 	}
 	c := s.Config
-	c.SavedFile, c.SeenFile = state.SavedFile, state.SeenFile
+	c.SavedFile, c.SeenFile = state.SavedFile(), state.SeenFile
 	c.Monitor, c.RecordLimit = s.mode == "monitor", s.mib<<20
 	c.KeysHint = keysHint(c.Prefix)
 	c.SessionName = cmp.Or(env["AGENT_SESSION"], env["TMUX_SESSION"], "agent")

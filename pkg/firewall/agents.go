@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/pkg/firewall/internal/nft"
@@ -54,4 +55,35 @@ func (f *Firewall) Seen(ctx context.Context) (out Seen, err error) {
 		return nil
 	})
 	return out, err
+}
+
+// Pin has the kernel send to agents that have a hardware address by that alone, whatever their neighbours say.
+func Pin(list []AgentAt) error { return pin(list, netlink.NeighSet) }
+
+// Unpin takes that back.
+func Unpin(list []AgentAt) error {
+	return pin(list, func(n *netlink.Neigh) error {
+		if err := netlink.NeighDel(n); !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+		return nil
+	})
+}
+
+func pin(list []AgentAt, do func(*netlink.Neigh) error) error {
+	for _, a := range list {
+		if a.MAC == [6]byte{} {
+			continue
+		}
+		for _, p := range a.Networks {
+			n := &netlink.Neigh{LinkIndex: int(a.Link), IP: p.Addr().AsSlice(), HardwareAddr: a.MAC[:], State: netlink.NUD_PERMANENT, Family: netlink.FAMILY_V4}
+			if p.Addr().Is6() {
+				n.Family = netlink.FAMILY_V6
+			}
+			if err := do(n); err != nil {
+				return fmt.Errorf("pin the hardware address of %v: %w", p.Addr(), err)
+			}
+		}
+	}
+	return nil
 }
