@@ -6,10 +6,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/agent-init/agent-init/internal/guard"
 	"github.com/agent-init/agent-init/internal/launch/cli"
 	"github.com/agent-init/agent-init/internal/stage"
+	"github.com/agent-init/agent-init/internal/state"
 	"github.com/agent-init/agent-init/internal/text"
 	"github.com/agent-init/agent-init/internal/window/server"
 	"github.com/agent-init/agent-init/pkg/policy"
@@ -56,6 +59,7 @@ type command struct {
 	mixed            bool   // flags may follow arguments
 	rest             bool   // what follows "--" is for run to tell from the arguments
 	alone            bool   // takes no arguments
+	about            about  // one of several agents of a gateway
 	flags            func(fs *flag.FlagSet)
 	run              func(ctx context.Context, e environment, args []string) error
 }
@@ -157,6 +161,15 @@ func (c command) flagSet(e *environment) *flag.FlagSet {
 	if c.flags != nil {
 		c.flags(fs)
 	}
+	if c.about != nobody {
+		fs.Func("agent", "of a gateway that keeps several: the agent's `NAME`", func(name string) error {
+			if problem := policy.AgentName(name); problem != "" {
+				return errors.New(problem)
+			}
+			state.Select(name)
+			return nil
+		})
+	}
 	if c.json != "" {
 		fs.BoolVar(&e.json, "json", false, c.json)
 	}
@@ -184,10 +197,38 @@ func (c command) invoke(e environment) int {
 	case c.alone && len(args) > 0:
 		return e.report(fault.New(fault.Usage, "agent-init "+c.name, "%s takes no arguments, and %q was given", c.name, args[0]))
 	}
+	if err := c.named(fs); err != nil {
+		return e.report(err)
+	}
 	if !c.signals {
 		early.Release()
 	}
 	return e.report(c.run(context.Background(), e, args))
+}
+
+// about says whether a command is about one agent, where a gateway keeps several.
+type about int
+
+const (
+	nobody about = iota // it has nothing to do with that
+	anyone              // of one, if it is named, and else of the gateway
+	one                 // of one, who has to be named
+)
+
+// named has the flags be about the agent that is named, and asks for one where that is needed.
+func (c command) named(fs *flag.FlagSet) error {
+	if dir := fs.Lookup("config"); state.Selected() != "" && dir != nil && dir.Value.String() == defaultPolicyDir {
+		return dir.Value.Set(filepath.Join(defaultPolicyDir, state.AgentsDir, state.Selected()))
+	}
+	var s state.State
+	if c.about != one || state.Selected() != "" || state.Published(state.StatusFile, &s) != nil || len(s.Agents) == 0 {
+		return nil
+	}
+	var names []string
+	for _, a := range s.Agents {
+		names = append(names, a.Name)
+	}
+	return fault.New(fault.Usage, "name the agent: agent-init "+c.name+" --agent "+names[0], "this gateway keeps several agents: %s", strings.Join(names, " "))
 }
 
 // misread is an error of the flags, in words for people: package flag knows "-x" and "--x" as the same.

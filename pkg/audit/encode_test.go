@@ -30,6 +30,7 @@ func goldenEvents() []Event {
 		{Seq: 13, Time: at, Kind: Broker, Verdict: Allow, Name: "api.anthropic.com", Port: 443, UID: &uid, Route: "anthropic", Method: "POST", Path: "/v1/messages",
 			Model: "claude-opus-5-5", Status: 200, Out: 20314, In: 4096, TokensIn: 5123, TokensOut: 207, Millis: 2931, Key: "d9d93430"},
 		{Seq: 14, Time: at, Kind: DNS, Verdict: Deny, Name: "evil.example", Reason: "not in the allowlist", Prev: hashOf([]byte("the line before"))},
+		{Seq: 15, Time: at, Kind: DNS, Verdict: Deny, Name: "evil.example", Reason: "not in the allowlist", Agent: "alpha"},
 	}
 }
 
