@@ -555,11 +555,17 @@ func (g *several) notice(ctx context.Context) {
 	})
 }
 
-// end ends all keepers. Without them, nothing passes.
+// end seals all agents, and ends their keepers.
 func (g *several) end() {
 	g.mu.Lock()
 	all := slices.Collect(maps.Values(g.cells))
 	g.mu.Unlock()
+	if len(all) == 0 {
+		return
+	}
+	if err := g.change(context.Background(), nil, all); err != nil { // without their rules, which go next, nothing passes either
+		g.log.Error("sealing the agents", "error", err)
+	}
 	var ends sync.WaitGroup
 	for _, c := range all {
 		ends.Go(c.end)

@@ -21,12 +21,16 @@ type several struct {
 }
 
 // agentAt are the addresses of the nth container behind the gateway, as the lab gives them.
-func agentAt(n int) string { return fmt.Sprintf("[172.31.0.%d, 'fd00:31:0::%d', '2001:db8:31:0::%d']", n, n, n) }
+func agentAt(n int) string {
+	return fmt.Sprintf("[172.31.0.%d, 'fd00:31:0::%d', '2001:db8:31:0::%d']", n, n, n)
+}
 
 const agentsFile = "/etc/agent-init/policy.yaml"
 
 // listOf is a policy.yaml with agents, each on a line.
-func listOf(lines ...string) string { return "agents:\n  - {" + strings.Join(lines, "}\n  - {") + "}\n" }
+func listOf(lines ...string) string {
+	return "agents:\n  - {" + strings.Join(lines, "}\n  - {") + "}\n"
+}
 
 func lineOf(name string, n int) string { return fmt.Sprintf("name: %s, address: %s", name, agentAt(n)) }
 
