@@ -107,8 +107,7 @@ func (c *cell) ended(ctx context.Context) {
 	c.mu.Lock()
 	if c.proc != nil {
 		c.fault = "its keeper has ended: " + c.proc.Status().String()
-		var s state.State
-		if c.dir.OfAgent(c.agent.Name).Read(state.StatusFile, &s) == nil && s.Keeper.PID == c.proc.Pid() && s.Phase == state.PhaseFailed {
+		if s, its := c.own(); its && s.Phase == state.PhaseFailed {
 			c.fault = s.Reason
 		}
 	}
@@ -154,14 +153,22 @@ func (c *cell) spawn(mark uint32) (*reaper.Process, error) {
 	})
 }
 
-// settled says whether it is known how the first start went. mu is held.
+// settled says whether it is known how the last start went. mu is held.
 func (c *cell) settled() bool {
-	if c.proc == nil {
-		return true
-	}
-	var s state.State
+	s, its := c.own()
+	return c.proc == nil || its && s.Phase != state.PhaseStarting
+}
+
+// serves says whether the keeper has confined its agent. mu is held.
+func (c *cell) serves() bool {
+	s, its := c.own()
+	return its && s.Phase == state.PhaseReady
+}
+
+// own is what the present keeper has published last, if it has. mu is held.
+func (c *cell) own() (s state.State, its bool) {
 	err := c.dir.OfAgent(c.agent.Name).Read(state.StatusFile, &s)
-	return err == nil && s.Keeper.PID == c.proc.Pid() && s.Phase != state.PhaseStarting
+	return s, err == nil && c.proc != nil && s.Keeper.PID == c.proc.Pid()
 }
 
 // end ends the keeper, and removes what it has left in the kernel.

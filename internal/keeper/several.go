@@ -319,7 +319,6 @@ func (g *several) tell() {
 
 // await waits until each keeper has confined its agent, or has failed to: one that fails holds up no other.
 func (g *several) await(ctx context.Context) error {
-	g.waitFor("the agents' keepers", time.Minute)
 	for {
 		settled := true
 		g.mu.Lock()
@@ -389,16 +388,27 @@ func (g *several) answer(ctx context.Context, _ control.Peer, r control.Request)
 		reply.Error = "the list of agents was not reloaded, the old one stays in force: " + reply.Error
 		return reply
 	}
-	if err := g.reloadAll(ctx, r); err != nil {
+	if err := cmp.Or(g.reloadAll(ctx, r), g.settle(ctx)); err != nil {
 		return ask.RefuseWith(err)
 	}
 	return control.Reply{OK: true}
 }
 
-// reloadAll has each agent's keeper read its policy again.
+// settle waits until the keepers that have just begun have confined their agents, but not for long.
+func (g *several) settle(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	if err := g.await(bounded); err != nil {
+		return fault.New(fault.Failure, "see agent-init status", "an agent's keeper is still starting")
+	}
+	return nil
+}
+
+// reloadAll has each agent's keeper read its policy again. One that is starting reads it anyway.
 func (g *several) reloadAll(ctx context.Context, r control.Request) error {
 	g.mu.Lock()
 	names := slices.Sorted(maps.Keys(g.cells))
+	names = slices.DeleteFunc(names, func(name string) bool { return !g.cells[name].serves() })
 	g.mu.Unlock()
 	failed := make([]error, len(names))
 	var all sync.WaitGroup

@@ -156,6 +156,9 @@ func NewAgents(a Agents) (Plan, error) {
 		sources.add(leave, icmp6, icmpType(typ), neighbourly, from(linkLocal))
 	}
 	sources.add(leave, icmp6, icmpType(135), neighbourly, from(single(netip.IPv6Unspecified())))
+	for _, p := range []netip.Prefix{linkLocal, single(netip.IPv6Unspecified()), single(netip.IPv4Unspecified())} {
+		sources.add(drop, from(p)) // what each kernel says by itself, about groups, routers and DHCP, is nobody's attempt
+	}
 	if !a.Shared { // else whoever is outside may be there
 		for _, f := range Families() {
 			sources.add(update(f.Strangers().Name, f.Header()+"saddr"), of(f))
