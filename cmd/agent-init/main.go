@@ -6,12 +6,10 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -44,6 +42,7 @@ type environment struct {
 	stdin          *os.File
 	stdout, stderr io.Writer
 	json           bool     // --json was given
+	agent          string   // of --agent
 	rest           []string // what followed "--", of a command that wants to know
 }
 
@@ -152,7 +151,13 @@ func shown(e environment, write func(io.Writer)) int {
 }
 
 // report tells a person what went wrong, and returns the exit code of it.
-func (e environment) report(err error) int { return fault.Report(text.Folded(e.stderr, "  "), err) }
+func (e environment) report(err error) (code int) {
+	_ = e.naming(e.stderr, "  ", func(w io.Writer) error {
+		code = fault.Report(w, err)
+		return nil
+	})
+	return code
+}
 
 // flagSet has all flags of c. Parsing them sets e.json, and what the command reads.
 func (c command) flagSet(e *environment) *flag.FlagSet {
@@ -162,13 +167,7 @@ func (c command) flagSet(e *environment) *flag.FlagSet {
 		c.flags(fs)
 	}
 	if c.about != nobody {
-		fs.Func("agent", "of a gateway that keeps several: the agent's `NAME`", func(name string) error {
-			if problem := policy.AgentName(name); problem != "" {
-				return errors.New(problem)
-			}
-			state.Select(name)
-			return nil
-		})
+		fs.Func("agent", "of a gateway that keeps several: the agent's `NAME`", e.takeAgent)
 	}
 	if c.json != "" {
 		fs.BoolVar(&e.json, "json", false, c.json)
@@ -197,6 +196,7 @@ func (c command) invoke(e environment) int {
 	case c.alone && len(args) > 0:
 		return e.report(fault.New(fault.Usage, "agent-init "+c.name, "%s takes no arguments, and %q was given", c.name, args[0]))
 	}
+	state.Select(e.agent)
 	if err := c.named(fs); err != nil {
 		return e.report(err)
 	}
@@ -204,31 +204,6 @@ func (c command) invoke(e environment) int {
 		early.Release()
 	}
 	return e.report(c.run(context.Background(), e, args))
-}
-
-// about says whether a command is about one agent, where a gateway keeps several.
-type about int
-
-const (
-	nobody about = iota // it has nothing to do with that
-	anyone              // of one, if it is named, and else of the gateway
-	one                 // of one, who has to be named
-)
-
-// named has the flags be about the agent that is named, and asks for one where that is needed.
-func (c command) named(fs *flag.FlagSet) error {
-	if dir := fs.Lookup("config"); state.Selected() != "" && dir != nil && dir.Value.String() == defaultPolicyDir {
-		return dir.Value.Set(filepath.Join(defaultPolicyDir, state.AgentsDir, state.Selected()))
-	}
-	var s state.State
-	if c.about != one || state.Selected() != "" || state.Published(state.StatusFile, &s) != nil || len(s.Agents) == 0 {
-		return nil
-	}
-	var names []string
-	for _, a := range s.Agents {
-		names = append(names, a.Name)
-	}
-	return fault.New(fault.Usage, "name the agent: agent-init "+c.name+" --agent "+names[0], "this gateway keeps several agents: %s", strings.Join(names, " "))
 }
 
 // misread is an error of the flags, in words for people: package flag knows "-x" and "--x" as the same.
@@ -285,7 +260,7 @@ func (e environment) show(v any, hang string, write func(w io.Writer, coloured b
 	if e.json {
 		return text.JSON(e.stdout, v)
 	}
-	return write(text.Folded(e.stdout, hang), e.colour())
+	return e.naming(e.stdout, hang, func(w io.Writer) error { return write(w, e.colour()) })
 }
 
 // verdict is how a command ends whose answer is a yes or a no.
