@@ -175,8 +175,9 @@ const kernelRemedy = "use a kernel with nf_tables, or with ip_set and the packag
 
 func (b *base) seal(ctx context.Context, e examined) (sealed, error) {
 	// The table outlives the process only if PID 1 can't be outlived: in the
-	// other modes a later keeper must be able to take it over.
-	owner := b.mode == "run" && os.Getpid() == 1
+	// other modes a later keeper must be able to take it over. That of one agent of several ends with the process: what
+	// it has let pass by address must not outlive who keeps it.
+	owner := b.mode == "run" && os.Getpid() == 1 || b.config.Cell != nil
 	// What iptables locks on a read-only root: no one but root can open it, in a directory that is root's.
 	lock := ""
 	if dir, err := state.Make(b.mode); err == nil { // else the start ends at its next step
@@ -206,7 +207,7 @@ func (b *base) seal(ctx context.Context, e examined) (sealed, error) {
 		return sealed{}, fault.New(fault.Rules, "report this with the container's run line", "end older leases: %w", err)
 	}
 	if b.config.Cell == nil && fw.Backend == "nftables" {
-		if err := firewall.RemoveCells(nil); err != nil {
+		if err := firewall.RemoveCells(); err != nil {
 			return sealed{}, fault.New(fault.Rules, "report this with the container's run line", "remove an earlier gateway's rules: %w", err)
 		}
 	}

@@ -178,19 +178,9 @@ func (c *cell) end() {
 	}
 	c.cancel()
 	<-c.done
-	if err := firewall.RemoveCells(c.others()); err != nil {
+	if err := firewall.RemoveCells(c.agent.Name); err != nil {
 		c.log.Warn("removing the rules of an agent", "agent", c.agent.Name, "error", err)
 	}
-}
-
-// others are the agents whose rules stay.
-func (g *several) others() (out []string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for name := range g.cells {
-		out = append(out, name)
-	}
-	return out
 }
 
 // stop ends the process: politely, and then not.

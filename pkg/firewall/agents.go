@@ -22,11 +22,11 @@ const cellPrefix = plan.TableName + "/"
 // agent has let pass. The error says what in a makes no sense.
 func NewAgentsPlan(a Agents) (Plan, error) { return plan.NewAgents(a) }
 
-// RemoveCells removes the tables of cells whose names are not in keep. What they judged is sealed from then on.
-func RemoveCells(keep []string) error {
+// RemoveCells removes the tables of these cells, or of all if none is named. What they judged is sealed from then on.
+func RemoveCells(names ...string) error {
 	return nft.RemoveTables(func(table string) bool {
 		name, its := strings.CutPrefix(table, cellPrefix)
-		return its && !slices.Contains(keep, strings.TrimSuffix(name, ".probe"))
+		return its && (len(names) == 0 || slices.Contains(names, strings.TrimSuffix(name, ".probe")))
 	})
 }
 

@@ -25,7 +25,7 @@ type Options struct {
 	Owner bool
 
 	// Cell is the name of one of several agents of a gateway, whose rules are in a table of their own; "" for all. Plans
-	// must be about a cell then. It needs nftables.
+	// must be about a cell then. It needs nftables. With Owner, the table ends with this process: the agent is sealed.
 	Cell string
 
 	Run Runner // of the programs of iptables(8); without it there is no xtables backend

@@ -32,8 +32,9 @@ type Backend struct {
 	log   *slog.Logger
 }
 
-// Open connects, and asks the kernel to hold and drop what a plan needs in one transaction that changes nothing.
-func Open(table string, owner bool, log *slog.Logger) (*Backend, error) {
+// Open connects, and asks the kernel to hold and drop what a plan needs in one transaction that changes nothing. A table
+// with an owner outlives it if lasting says so.
+func Open(table string, owner, lasting bool, log *slog.Logger) (*Backend, error) {
 	n := &Backend{log: log, read: reader{name: table}}
 	conn, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
 		n.sock = c
@@ -50,7 +51,10 @@ func Open(table string, owner bool, log *slog.Logger) (*Backend, error) {
 	if owner {
 		// Without the second flag the table would end with our files, which
 		// is before the kernel ends the other processes of our pid namespace.
-		n.flags = nftables.TableFlagOwner | nftables.TableFlagPersist
+		n.flags = nftables.TableFlagOwner
+		if lasting {
+			n.flags |= nftables.TableFlagPersist
+		}
 	}
 	err = n.probe()
 	if owner && (errors.Is(err, nfnetlink.ErrUnsupported) || errors.Is(err, unix.EINVAL)) {
