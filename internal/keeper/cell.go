@@ -1,7 +1,13 @@
 package keeper
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/pkg/firewall"
@@ -17,6 +23,7 @@ type Cell struct {
 	Networks []netip.Prefix // of the agent
 	Mark     uint32         // of the packets that its rules let pass
 	Slot     uint16         // that no other cell has
+	Parent   int            // the process that keeps them all
 
 	GuardUID, BrokerUID, ProbeUID uint32 // likewise
 }
@@ -47,6 +54,27 @@ func (c *Cell) plan() firewall.Cell {
 		return firewall.Cell{}
 	}
 	return firewall.Cell{Mark: c.Mark}
+}
+
+// bind has the kernel kill this process when its parent ends. What the parent has asked for as it forked is gone: root
+// gets its capabilities back when it executes a program, and with more of them the kernel forgets it (commit_creds of
+// kernel/cred.c).
+func (c *Cell) bind() error {
+	bound := make(chan error)
+	go func() {
+		runtime.LockOSThread() // it is the thread's, and gone with that
+		err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
+		if err == nil && os.Getppid() != c.Parent {
+			err = errors.New("it has ended already")
+		}
+		if bound <- err; err == nil {
+			select {}
+		}
+	}()
+	if err := <-bound; err != nil {
+		return fmt.Errorf("end with the keeper of all agents: %w", err)
+	}
+	return nil
 }
 
 // probe is who makes the self-test. The agent's own user is known in its own container alone.

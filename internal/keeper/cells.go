@@ -146,7 +146,7 @@ func (c *cell) spawn(mark uint32) (*reaper.Process, error) {
 	}
 	defer null.Close()
 	uids := c.uids[3*int(c.slot):]
-	told := Cell{Name: c.agent.Name, Networks: c.agent.Networks, Mark: mark, Slot: c.slot, Dir: c.agent.Dir(), GuardUID: uids[0], BrokerUID: uids[1], ProbeUID: uids[2]}
+	told := Cell{Name: c.agent.Name, Networks: c.agent.Networks, Mark: mark, Slot: c.slot, Parent: os.Getpid(), Dir: c.agent.Dir(), GuardUID: uids[0], BrokerUID: uids[1], ProbeUID: uids[2]}
 	return c.reaper.Start(reaper.Command{
 		Path: stage.Self, Args: c.config.Gateway.Again(told), Env: c.config.Gateway.Env, Dir: "/",
 		Files: []*os.File{null, os.Stdout, os.Stderr}, Helper: true,

@@ -178,6 +178,11 @@ func Keep(ctx context.Context, c Config, mode string, tell func(Report)) error {
 	if c.Gateway != nil && c.Cell == nil && agentsIn(c) {
 		return keepSeveral(ctx, c)
 	}
+	if c.Cell != nil {
+		if err := c.Cell.bind(); err != nil {
+			return err
+		}
+	}
 	log, _ := c.logger(os.Stderr)
 	b, err := newBase(c, mode, log)
 	if err != nil {

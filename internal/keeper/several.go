@@ -141,7 +141,12 @@ func (g *several) open(ctx context.Context, s sealed) ([]policy.Agent, error) {
 	if g.doors, err = control.Listen(filepath.Join(string(g.dir), ask.ControlSocket), 0o600); err != nil {
 		return nil, fault.New(fault.Rules, "mount a tmpfs at /run", "%w", err)
 	}
-	g.atEnd(g.doors.Close)
+	g.atEnd(func() error {
+		if err := g.doors.Close(); !errors.Is(err, net.ErrClosed) { // serving ends it as well
+			return err
+		}
+		return nil
+	})
 	if g.uids, err = ids.ChooseUIDs("the agents' guards and brokers", firewall.SocketOwners, 3*policy.MaxAgents); err != nil {
 		return nil, err
 	}

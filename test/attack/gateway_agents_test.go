@@ -39,13 +39,17 @@ func ofAgent(name, list string) lab.File {
 }
 
 // keepsSeveral starts a gateway with these agents, and then the containers.
-func keepsSeveral(t *testing.T, list string, alpha, beta string, flags ...string) *several {
+func keepsSeveral(t *testing.T, list string, alpha, beta string) *several {
+	t.Helper()
+	return keepsSeveralIn(t, lab.BoxOptions{Gateway: true, Forwards: true}, list, alpha, beta)
+}
+
+func keepsSeveralIn(t *testing.T, opts lab.BoxOptions, list, alpha, beta string, flags ...string) *several {
 	t.Helper()
 	lab.Require(t)
 	l := lab.New(t, lab.Options{})
-	w := startIn(t, l, "", lab.BoxOptions{Gateway: true, Forwards: true, Files: []lab.File{
-		{Path: agentsFile, Data: []byte(list)}, ofAgent("alpha", alpha), ofAgent("beta", beta),
-	}}, append([]string{"agent-init", "gateway", "--inside", "eth1"}, flags...)...)
+	opts.Files = []lab.File{{Path: agentsFile, Data: []byte(list)}, ofAgent("alpha", alpha), ofAgent("beta", beta)}
+	w := startIn(t, l, "", opts, append([]string{"agent-init", "gateway", "--inside", "eth1"}, flags...)...)
 	w.ready()
 	s := &several{kept: &kept{world: w}}
 	s.agent = s.another()
@@ -99,6 +103,9 @@ func TestLabGatewayAgents(t *testing.T) {
 		if out := s.did("explain", "--agent", name, "ok.test"); !strings.Contains(out, says) {
 			t.Errorf("of %s: %s", name, out)
 		}
+	}
+	if out := s.did("explain", "--agent", "beta", "ok.test"); !strings.Contains(out, "agent-init allow --agent beta ok.test") {
+		t.Errorf("what would allow it to beta: %s", out)
 	}
 	s.did("allow", "--agent", "beta", "--for", "10m", "ok.test")
 	s.beta.works("http", "https://ok.test/")
@@ -180,7 +187,7 @@ func TestLabGatewayAgentsReload(t *testing.T) {
 		t.Errorf("%d packets of an agent that was taken out, the first of them %s", len(got), got[0])
 	}
 	// Its address is another's now, whose policy counts alone.
-	if r := s.root("mkdir", "-p", "/etc/agent-init/agents/gamma", "/etc/agent-init/ceiling.d"); r.Code != 0 {
+	if r := s.root("mkdir", "-p", "/etc/agent-init/agents/gamma"); r.Code != 0 {
 		t.Fatal(r)
 	}
 	must(t, s.box.WriteFile("/etc/agent-init/agents/gamma/allowlist.txt", []byte("ok2.test\n"), 0o644))
@@ -199,6 +206,9 @@ func TestLabGatewayAgentsReload(t *testing.T) {
 	}
 	// One agent's mistake holds back no ceiling of another's.
 	must(t, s.box.WriteFile("/etc/agent-init/agents/beta/allowlist.txt", []byte("*\n"), 0o644))
+	if r := s.root("mkdir", "-p", "/etc/agent-init/ceiling.d"); r.Code != 0 { // without a file, it is an error of everybody's
+		t.Fatal(r)
+	}
 	must(t, s.box.WriteFile("/etc/agent-init/ceiling.d/all.yaml", []byte("domains: [ok2.test]\n"), 0o644))
 	if r := s.root("agent-init", "reload"); r.Code != 78 || !strings.Contains(r.Stderr, "agent beta") {
 		t.Errorf("beta's policy is wrong: %s", r)
