@@ -2,6 +2,7 @@ package attack
 
 import (
 	"encoding/hex"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -226,13 +227,22 @@ func TestLabGatewayAgentsEnded(t *testing.T) {
 	s := keepsSeveral(t, listOf(lineOf("alpha", 2), lineOf("beta", 3)), "45.30.9.9:8443\nok.test\nok.test:8444\n", "45.30.9.9:8444\n")
 	fixed := netip.MustParseAddrPort("45.30.9.9:8443")
 	ok4, _ := named("ok.test")
-	for how, end := range map[string]func(){
-		"killed": s.box.Kill,
-		"told to": func() {
-			must(t, s.world.agent.Signal(unix.SIGTERM))
-			s.world.agent.Wait(lab.Patience)
-		},
-	} {
+	by := func(signal string) func() {
+		return func() {
+			st, _ := s.status()
+			if r := s.root("kill", signal, fmt.Sprint(st["keeper"].(map[string]any)["pid"])); r.Code != 0 {
+				t.Fatal(r)
+			}
+			gone := func() bool {
+				return s.root("sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -q -e ' [_]_cell ' -e 'init [g]ateway '").Code != 0
+			}
+			if !eventually(lab.Patience, gone) {
+				t.Error("an agent's keeper outlives the gateway's")
+			}
+		}
+	}
+	for i, end := range []func(){s.box.Kill, by("-TERM"), by("-KILL")} {
+		how := []string{"killed with its container", "told to end", "killed alone"}[i]
 		s.works("tcp", fixed.String())
 		s.works("tcp", "-send", "hello", at(ok4, 8444))
 		s.beta.works("tcp", "45.30.9.9:8444")
@@ -251,7 +261,8 @@ func TestLabGatewayAgentsEnded(t *testing.T) {
 			t.Errorf("%s: %d packets leave a gateway that has ended, the first of them %s", how, len(got), got[0])
 		}
 		must(t, under.Signal(unix.SIGKILL))
-		s.world.agent = s.box.Start(lab.Cmd{Args: []string{"agent-init", "gateway", "--inside", "eth1"}})
+		s.box.Kill()
+		s.world.agent = s.box.Start(lab.Cmd{Args: []string{"sh", "-c", "agent-init gateway --inside eth1; exec sleep infinity"}})
 		s.ready()
 	}
 	s.works("tcp", fixed.String())
