@@ -2,6 +2,7 @@ package attack
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -39,20 +40,16 @@ func (s *several) listens(protocol string, on netip.Addr) (out []netip.AddrPort)
 // second gives a gateway an interface more, eth2, to a network with one agent, who is nowhere else.
 func second(t *testing.T, box, agent *lab.Box) {
 	t.Helper()
-	up := func(name string, addrs ...string) error {
+	up := func(name, at string) error {
 		l, err := netlink.LinkByName(name)
-		for _, a := range addrs {
-			if err == nil {
-				var addr *netlink.Addr
-				addr, err = netlink.ParseAddr(a)
-				addr.Flags = unix.IFA_F_NODAD
-				err = netlink.AddrReplace(l, addr)
-			}
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			err = netlink.LinkSetUp(l)
+		addr, err := netlink.ParseAddr(at)
+		if err != nil {
+			return err
 		}
-		return err
+		return errors.Join(netlink.AddrReplace(l, addr), netlink.LinkSetUp(l))
 	}
 	must(t, agent.Net.Do(func() error {
 		l, err := netlink.LinkByName("eth0")
