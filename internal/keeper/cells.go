@@ -33,12 +33,15 @@ type cell struct {
 }
 
 func (c *cell) place() firewall.AgentAt {
-	at := firewall.AgentAt{Link: uint32(c.in.link), Networks: c.agent.Networks, Mark: c.mark}
+	at := firewall.AgentAt{Link: uint32(c.in.link), Networks: c.agent.Networks, Mark: c.mark, UIDs: c.users()}
 	if mac, err := net.ParseMAC(c.agent.MAC); err == nil {
 		copy(at.MAC[:], mac)
 	}
 	return at
 }
+
+// users are those of the guard, the broker and the self-test.
+func (c *cell) users() []uint32 { return c.uids[3*int(c.slot):][:3] }
 
 // How soon a keeper that has ended has a successor. One that can't start is tried so often that a policy which somebody
 // has mended is soon in force.
@@ -145,7 +148,7 @@ func (c *cell) spawn(mark uint32) (*reaper.Process, error) {
 		return nil, err
 	}
 	defer null.Close()
-	uids := c.uids[3*int(c.slot):]
+	uids := c.users()
 	told := Cell{Name: c.agent.Name, Networks: c.agent.Networks, Mark: mark, Slot: c.slot, Parent: os.Getpid(), Dir: c.agent.Dir(), GuardUID: uids[0], BrokerUID: uids[1], ProbeUID: uids[2]}
 	return c.reaper.Start(reaper.Command{
 		Path: stage.Self, Args: c.config.Gateway.Again(told), Env: c.config.Gateway.Env, Dir: "/",

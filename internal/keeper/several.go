@@ -152,7 +152,7 @@ func (g *several) open(ctx context.Context, s sealed) ([]policy.Agent, error) {
 	}
 	var b [4]byte
 	rand.Read(b[:])
-	g.next = binary.NativeEndian.Uint32(b[:])
+	g.next = binary.NativeEndian.Uint32(b[:]) &^ 1
 	return p.Settings.Agents, g.giveUp(keeperCaps)
 }
 
@@ -280,7 +280,7 @@ func (g *several) change(ctx context.Context, in, out []*cell) error {
 
 // newMark is one that no cell has had. Whatever rules an earlier one has left vouch for nobody. mu is held.
 func (g *several) newMark() uint32 {
-	for g.next++; g.next == 0; g.next++ {
+	for g.next += 2; g.next == 0; g.next += 2 {
 	}
 	return g.next
 }

@@ -109,7 +109,7 @@ func (f *Firewall) Seal(ctx context.Context) error {
 func (f *Firewall) sealed(group uint16) Config {
 	c := Config{Sealed: true, DropGroup: group, Reduced: f.Reduced != ""}
 	if f.cell {
-		c.Cell.Mark = 1 // any: nothing is marked
+		c.Cell.Mark = 2 // any: nothing is marked
 	}
 	return c
 }

@@ -295,7 +295,7 @@ func hookOf(c plan.Chain) string {
 func definition(s plan.Set) string {
 	ns := nftSet(nil, s)
 	var flags uint32
-	for bit, on := range map[uint32]bool{nftables.NFT_SET_CONCAT: ns.Concatenation, unix.NFT_SET_INTERVAL: ns.Interval, unix.NFT_SET_TIMEOUT: ns.HasTimeout, unix.NFT_SET_EVAL: ns.Dynamic} {
+	for bit, on := range map[uint32]bool{nftables.NFT_SET_CONCAT: ns.Concatenation, unix.NFT_SET_INTERVAL: ns.Interval, unix.NFT_SET_TIMEOUT: ns.HasTimeout, unix.NFT_SET_EVAL: ns.Dynamic, unix.NFT_SET_MAP: ns.IsMap} {
 		if on {
 			flags |= bit
 		}

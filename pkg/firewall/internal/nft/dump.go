@@ -200,7 +200,7 @@ func (r *reader) compare(s plan.Set) (missing, extra []nftables.SetElement, err 
 	err = r.elements(s.Name, func(e nftables.SetElement) error {
 		id := elementID(e)
 		if _, ok := want[id]; !ok {
-			e.Key, e.KeyEnd = slices.Clone(e.Key), slices.Clone(e.KeyEnd)
+			e.Key, e.KeyEnd, e.Val = slices.Clone(e.Key), slices.Clone(e.KeyEnd), slices.Clone(e.Val)
 			extra = append(extra, e)
 		}
 		delete(want, id)
@@ -222,6 +222,8 @@ func parseElement(raw []byte) (e nftables.SetElement, err error) {
 			e.Key = nfnetlink.Within(b, unix.NFTA_DATA_VALUE)
 		case nftables.NFTA_SET_ELEM_KEY_END:
 			e.KeyEnd = nfnetlink.Within(b, unix.NFTA_DATA_VALUE)
+		case unix.NFTA_SET_ELEM_DATA:
+			e.Val = nfnetlink.Within(b, unix.NFTA_DATA_VALUE)
 		case unix.NFTA_SET_ELEM_TIMEOUT:
 			e.Timeout = millis(b)
 		case unix.NFTA_SET_ELEM_EXPIRATION:
@@ -232,7 +234,7 @@ func parseElement(raw []byte) (e nftables.SetElement, err error) {
 	return e, err
 }
 
-func elementID(e nftables.SetElement) string { return string(e.Key) + string(e.KeyEnd) }
+func elementID(e nftables.SetElement) string { return string(e.Key) + string(e.KeyEnd) + string(e.Val) }
 
 // get asks about tables of family inet, or for a change of one.
 func get(typ, flags uint16, attrs []byte) nfnetlink.Request {
@@ -251,20 +253,28 @@ func fixed(s plan.Set) (out []nftables.SetElement) {
 }
 
 // spanElement has the fields of a key in the order in which loadKey loads them.
-func spanElement(s plan.Span) nftables.SetElement {
+func spanElement(s plan.Span) (e nftables.SetElement) {
+	if s.To != 0 {
+		e.Val = number(s.To)
+	}
 	if !s.Prefix.IsValid() {
-		return nftables.SetElement{Key: number(s.Number)}
+		e.Key = number(s.Number)
+		return e
 	}
 	second := number(s.Number)
 	if s.MAC != [6]byte{} {
 		second = append(slices.Clone(s.MAC[:]), 0, 0)
 	}
-	return nftables.SetElement{Key: append(s.Prefix.Addr().AsSlice(), second...), KeyEnd: append(s.Last().AsSlice(), second...)}
+	e.Key, e.KeyEnd = append(s.Prefix.Addr().AsSlice(), second...), append(s.Last().AsSlice(), second...)
+	return e
 }
 
 // keyed is nftSet of a set with a key.
 func keyed(out *nftables.Set, s plan.Set) *nftables.Set {
 	addr := map[plan.Family]nftables.SetDatatype{plan.IPv4: nftables.TypeIPAddr, plan.IPv6: nftables.TypeIP6Addr}[s.Family]
+	if s.Map {
+		out.IsMap, out.DataType = true, nftables.TypeMark
+	}
 	switch s.Key {
 	case plan.ByAddr:
 		out.KeyType = addr

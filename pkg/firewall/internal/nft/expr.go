@@ -221,7 +221,7 @@ func compileVerdict(v plan.Verdict, p plan.Plan) ([]expr.Any, error) {
 	case "dnat":
 		return lead(v.At), nil
 	case "meta mark set":
-		return []expr.Any{&expr.Immediate{Register: reg0, Data: number(v.M)}, &expr.Meta{Key: expr.MetaKeyMARK, Register: reg0, SourceRegister: true}}, nil
+		return setMark(v, p)
 	case "ct mark set":
 		return []expr.Any{&expr.Immediate{Register: reg0, Data: number(v.M)}, &expr.Ct{Key: expr.CtKeyMARK, Register: reg0, SourceRegister: true}}, nil
 	case setZone: // the library leaves the direction out: see zone.go
@@ -256,6 +256,28 @@ func compileVerdict(v plan.Verdict, p plan.Plan) ([]expr.Any, error) {
 	return nil, fmt.Errorf("can't translate %s", v)
 }
 
+// setMark sets the mark of a packet: to a number, to a field, or to what a field has in a map.
+func setMark(v plan.Verdict, p plan.Plan) (out []expr.Any, err error) {
+	switch {
+	case v.To != "":
+		s, err := p.Set(v.To)
+		if err != nil {
+			return nil, err
+		}
+		if out, err = loadKey(v.Text, s.Family); err != nil {
+			return nil, err
+		}
+		out = append(out, &expr.Lookup{SourceRegister: reg0, DestRegister: reg0, IsDestRegSet: true, SetName: v.To})
+	case v.Text != "":
+		if out, err = loadKey(v.Text, 0); err != nil {
+			return nil, err
+		}
+	default:
+		out = append(out, &expr.Immediate{Register: reg0, Data: number(v.M)})
+	}
+	return append(out, &expr.Meta{Key: expr.MetaKeyMARK, Register: reg0, SourceRegister: true}), nil
+}
+
 // lead has the flow of a packet go to another address and port.
 func lead(to netip.AddrPort) []expr.Any {
 	family := map[bool]uint32{false: unix.NFPROTO_IPV4, true: unix.NFPROTO_IPV6}[to.Addr().Is6()]
@@ -276,6 +298,7 @@ func limit(l plan.Limit) *expr.Limit {
 // beside are what a key has behind an address, to be put into a register.
 var beside = map[string]func(reg uint32) expr.Any{
 	"iif":       func(reg uint32) expr.Any { return &expr.Meta{Key: expr.MetaKeyIIF, Register: reg} },
+	"oif":       func(reg uint32) expr.Any { return &expr.Meta{Key: expr.MetaKeyOIF, Register: reg} },
 	"meta mark": func(reg uint32) expr.Any { return &expr.Meta{Key: expr.MetaKeyMARK, Register: reg} },
 	"ether": func(reg uint32) expr.Any { // source of a frame (IEEE 802.3)
 		return &expr.Payload{DestRegister: reg, Base: expr.PayloadBaseLLHeader, Offset: 6, Len: 6}

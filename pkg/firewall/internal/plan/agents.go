@@ -11,8 +11,8 @@ import (
 )
 
 // The table of all agents of a gateway decides about no destination. It knows who the agents are and where, drops what
-// comes from somebody else, and lets pass what the table of the right agent has marked: see cell.go. Its rules are as
-// many for two agents as for two hundred.
+// comes from somebody else, tags what is an agent's for its cell, and lets pass what the table of the right agent has
+// marked: see cell.go. Its rules are as many for two agents as for two hundred.
 
 // Agents is what the table of all agents is computed from.
 type Agents struct {
@@ -28,6 +28,7 @@ type AgentAt struct {
 	Networks []netip.Prefix // single addresses, or what is behind the interface
 	MAC      [6]byte        // that it sends from; zero: any
 	Mark     uint32         // of its cell; 0: nothing of it passes
+	UIDs     []uint32       // of its cell's processes: of no other's
 }
 
 // Key is what the elements of a set are.
@@ -46,16 +47,23 @@ type Span struct {
 	Prefix netip.Prefix // unset of ByNumber
 	Number uint32
 	MAC    [6]byte
+	To     uint32 // of a map: the mark
 }
 
 func (s Span) String() string {
+	var key string
 	switch {
 	case s.MAC != [6]byte{}:
-		return fmt.Sprint(s.Prefix, " . ", hex.EncodeToString(s.MAC[:]))
+		key = fmt.Sprint(s.Prefix, " . ", hex.EncodeToString(s.MAC[:]))
 	case !s.Prefix.IsValid():
-		return fmt.Sprint(s.Number)
+		key = fmt.Sprint(s.Number)
+	default:
+		key = fmt.Sprint(s.Prefix, " . ", s.Number)
 	}
-	return fmt.Sprint(s.Prefix, " . ", s.Number)
+	if s.To != 0 {
+		key += fmt.Sprintf(" : %#x", s.To)
+	}
+	return key
 }
 
 // Last is the highest address of s.
@@ -78,7 +86,7 @@ func NewAgents(a Agents) (Plan, error) {
 	b := builder{plan: &Plan{}, deny: map[Family]string{}, allowed: map[Family][]string{}}
 	number := b.numbers("link", a.Links)
 	var marks []uint32
-	var places, admitted, pins []Span
+	var places, admitted, pins, tags, users, tagged []Span
 	var all, pinned []Box
 	for _, g := range a.List {
 		if g.Link == 0 || !slices.Contains(a.Links, g.Link) || len(g.Networks) == 0 {
@@ -87,8 +95,13 @@ func NewAgents(a Agents) (Plan, error) {
 		if g.Mark != 0 {
 			if slices.Contains(marks, g.Mark) {
 				return Plan{}, fmt.Errorf("two agents have the mark %#x", g.Mark)
+			} else if g.Mark&1 != 0 {
+				return Plan{}, fmt.Errorf("an agent's mark is even, not %#x", g.Mark)
 			}
-			marks = append(marks, g.Mark)
+			marks, tags = append(marks, g.Mark), append(tags, Span{Number: tag(g.Mark)})
+			for _, id := range g.UIDs {
+				users = append(users, Span{Number: id, To: tag(g.Mark)})
+			}
 		}
 		for _, p := range g.Networks {
 			p, err := plain(p)
@@ -102,17 +115,19 @@ func NewAgents(a Agents) (Plan, error) {
 			places = append(places, Span{Prefix: p, Number: g.Link})
 			if g.Mark != 0 {
 				admitted = append(admitted, Span{Prefix: p, Number: g.Mark})
+				tagged = append(tagged, Span{Prefix: p, Number: g.Link, To: tag(g.Mark)})
 			}
 			if g.MAC != [6]byte{} {
 				pins, pinned = append(pins, Span{Prefix: p, MAC: g.MAC}), append(pinned, Box{Prefix: p})
 			}
 		}
 	}
-	live := b.numbers("mark", marks)
+	live, known := b.numbers("mark", marks), b.keyed("tag", 0, ByNumber, tags)
 	raws := [2]Chain{{Name: "arrivals", Hook: "prerouting", Priority: raw}, {Name: "departures", Hook: "output", Priority: raw}}
 	in := Chain{Name: "last-input", Hook: "input", Priority: last, Closed: true}
 	out := Chain{Name: "last-output", Hook: "output", Priority: last, Closed: true}
 	through := Chain{Name: "last-forward", Hook: "forward", Priority: last, Closed: true}
+	to := []Chain{{Name: "first-input", Hook: "input", Priority: -1}, {Name: "first-output", Hook: "output", Priority: mangle}, {Name: "first-forward", Hook: "forward", Priority: -1}}
 	hide := Chain{Name: "disguise", Hook: "postrouting", Nat: true, Priority: 100}
 
 	// No mark is anybody's but a cell's: not of who may set one on his socket (SO_MARK of socket(7)).
@@ -139,6 +154,11 @@ func NewAgents(a Agents) (Plan, error) {
 				sources.add(update(forged.Name, f.Header()+"saddr"), other...)
 				sources.add(drop, other...)
 				sources.add(drop, of(f), ethernet.not(), fromSet(held)) // where there are no hardware addresses
+			}
+			if whose := b.spans("whose", f, ByPlace, tagged); whose != "" {
+				sources.add(lookUp(whose, src(f, "iif")), of(f))
+				to[1].add(lookUp(whose, f.Header()+"daddr . oif"), of(f))
+				to[2].add(lookUp(whose, f.Header()+"daddr . oif"), of(f), nobodys)
 			}
 			sources.add(accept, mine...)
 			sources.add(update(forged.Name, f.Header()+"saddr"), of(f), fromSet(among))
@@ -182,6 +202,14 @@ func NewAgents(a Agents) (Plan, error) {
 		out.add(drop, icmp6, icmpType(typ), owned)
 		out.add(accept, icmp6, icmpType(typ), neighbourly)
 	}
+	if known != "" { // by what it is part of: also what sockets that are closed have left, and errors about it
+		if len(users) > 0 {
+			to[1].add(lookUp(b.keyed("user", 0, ByNumber, users), "meta skuid"), nobodys)
+		}
+		for i := range to[:2] {
+			to[i].add(lookUp("", "ct mark"), nobodys, Match{Field: "ct mark", Set: known})
+		}
+	}
 	if live != "" {
 		passed := Match{Field: "meta mark", Set: live}
 		in.add(accept, passed)
@@ -189,17 +217,20 @@ func NewAgents(a Agents) (Plan, error) {
 	}
 	out.add(accept, staying)
 	if !a.Onward {
-		through.Rules = nil
+		through.Rules, to = nil, to[:2]
 	}
-	b.plan.Chains = append(b.plan.Chains, sources, raws[0], raws[1], in, out, through, b.postrouting())
+	b.plan.Chains = append(append(b.plan.Chains, to...), sources, raws[0], raws[1], in, out, through, b.postrouting())
 	if a.Onward {
 		b.plan.Chains = append(b.plan.Chains, hide)
 	}
 	return *b.plan, nil
 }
 
-// last is behind the cells, whose chains have 0.
-const last = 10
+// last is behind the cells, whose chains have 0. mangle is behind the kernel's table of flows, and before all NAT.
+const (
+	last   = 10
+	mangle = -150
+)
 
 // numbers adds the set of these numbers, and returns its name; "" for none.
 func (b *builder) numbers(name string, list []uint32) string {
@@ -230,7 +261,7 @@ func (b *builder) keyed(name string, f Family, key Key, spans []Span) string {
 	for _, s := range spans {
 		text += s.String() + "\n"
 	}
-	s := Set{Name: named(name, f, text), Family: f, Static: true, Key: key, Spans: spans}
+	s := Set{Name: named(name, f, text), Family: f, Static: true, Key: key, Spans: spans, Map: spans[0].To != 0}
 	b.plan.Sets = append(b.plan.Sets, s)
 	return s.Name
 }

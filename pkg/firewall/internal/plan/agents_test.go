@@ -10,7 +10,7 @@ import (
 func agentsOf(n int) Agents {
 	a := Agents{Links: []uint32{3}, Onward: true}
 	for i := range n {
-		a.List = append(a.List, AgentAt{Link: 3, Mark: uint32(i) + 1, MAC: [6]byte{2, 0, 0, 0, byte(i >> 8), byte(i)},
+		a.List = append(a.List, AgentAt{Link: 3, Mark: 2 * (uint32(i) + 1), UIDs: []uint32{62000 + uint32(i)}, MAC: [6]byte{2, 0, 0, 0, byte(i >> 8), byte(i)},
 			Networks: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.0.%d.%d/32", i/250, i%250+1)), netip.MustParsePrefix(fmt.Sprintf("fd00::%x/128", i+1))}})
 	}
 	return a
@@ -39,6 +39,7 @@ func TestAgentsRefused(t *testing.T) {
 	for says, change := range map[string]func(*Agents){
 		"are of two agents":  func(a *Agents) { a.List[1].Networks = a.List[0].Networks },
 		"10.0.0.0/24":        func(a *Agents) { a.List[1].Networks = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")} },
+		"mark is even":       func(a *Agents) { a.List[1].Mark = 5 },
 		"have the mark":      func(a *Agents) { a.List[1].Mark = a.List[0].Mark },
 		"needs an address":   func(a *Agents) { a.List[1].Networks = nil },
 		"of the interfaces":  func(a *Agents) { a.List[1].Link = 4 },
@@ -76,7 +77,7 @@ func TestAgentsSealed(t *testing.T) {
 func TestCell(t *testing.T) {
 	c := Config{GuardUID: 62000, GuardGID: 7, AgentUID: 62002, AnyAgent: true, DNSPort4: 5353, GatePort4: 5354,
 		Inside: Inside{Link: 3, Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/32")}, DNS: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:5300")}, Onward: true},
-		Cell:   Cell{Mark: 9}}
+		Cell:   Cell{Mark: 8}}
 	p, err := New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +100,7 @@ func TestCell(t *testing.T) {
 		for _, ch := range p.Chains {
 			if ch.Name == name {
 				last := ch.Rules[len(ch.Rules)-1]
-				found = ch.Rules[0].Verdict.String() == "meta mark set 0x9" && last.Verdict.Do == "drop" && len(last.Matches) == 0
+				found = ch.Rules[0].Verdict.String() == "meta mark set 0x8" && last.Verdict.Do == "drop" && len(last.Matches) == 0
 			}
 		}
 		if !found {

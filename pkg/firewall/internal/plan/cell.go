@@ -3,14 +3,15 @@ package plan
 import "errors"
 
 // A gateway may keep several agents, each by a table of its own, with a keeper, a guard and a broker of its own: a cell.
-// What is not of a cell passes its table by the first rules of each chain. What is, is marked by the table and judged by
-// it, so that a mark means that this table has let the packet pass. The table of all agents, which looks last, lets
-// nothing pass without the mark of the one agent that the packet is of: see agents.go. So a cell without a table is
-// sealed, and a table without a cell vouches for nobody.
+// The table of all agents looks first, and marks whose a packet is. The table of a cell judges the packets with its tag,
+// and no others, which pass it by one rule: there may be hundreds of tables. It marks what it judges anew, so that this
+// mark means that the table has let the packet pass. The table of all agents, which also looks last, lets nothing pass
+// without the mark of the one agent that the packet is of: see agents.go. So a cell without a table is sealed, and a
+// table without a cell vouches for nobody.
 
 // Cell is what a plan about one of several agents has besides. The zero value is none.
 type Cell struct {
-	Mark uint32 // of the packets that it has let pass; no other cell has it, and none that there was
+	Mark uint32 // of the packets that it has let pass, even; no other cell has it, and none that there was
 }
 
 func (c Config) isCell() bool { return c.Cell.Mark != 0 }
@@ -19,6 +20,8 @@ func (c Config) checkCell() error {
 	switch {
 	case !c.isCell():
 		return nil
+	case c.Cell.Mark&1 != 0:
+		return errors.New("a cell's mark is even")
 	case !c.isGateway():
 		return errors.New("a cell needs the interface of its agent")
 	case c.AgentUID == 0:
@@ -29,9 +32,8 @@ func (c Config) checkCell() error {
 	return nil
 }
 
-func setMark(m uint32) Verdict   { return Verdict{Do: "meta mark set", M: m} } // and go on
-func setCtMark(m uint32) Verdict { return Verdict{Do: "ct mark set", M: m} }   // of the packet's flow; and go on
-func marked(m uint32) Match      { return is("ct mark", m) }                   // by setCtMark
+// tag is the mark of what the cell with the mark m is to judge.
+func tag(m uint32) uint32 { return m | 1 }
 
 // enclose has the chains of a cell that judge all packets judge those of the cell.
 func (b *builder) enclose() {
@@ -46,7 +48,7 @@ func (b *builder) enclose() {
 			own.add(setMark(b.Cell.Mark))
 		}
 		if c.Name == "output" { // by which what comes back is known
-			own.add(setCtMark(b.Cell.Mark))
+			own.add(setCtMark(tag(b.Cell.Mark)))
 		}
 		own.Rules = append(own.Rules, c.Rules...)
 		if c.Closed {
@@ -62,40 +64,21 @@ func (b *builder) enclose() {
 
 // whose are the packets of the cell in a chain, by what each fits; nil: the chain has told them by itself.
 func (b *builder) whose(chain string) (out [][]Match) {
-	agents := func(more ...func(n int) Match) {
-		for i := range b.Inside.Networks {
-			var ms []Match
-			for _, m := range more {
-				ms = append(ms, m(i))
-			}
-			out = append(out, ms)
-		}
-	}
-	sent := func(i int) Match { return from(b.Inside.Networks[i]) }
-	sentTo := func(i int) Match { return dst(b.Inside.Networks[i]) }
-	arrives := func(int) Match { return b.inside() }
-	leaves := func(int) Match { return oif(b.Inside.Link) }
 	switch chain {
+	case "input", "forward":
+		out = append(out, b.tagged())
 	case "output":
-		out = append(out, []Match{uid(b.GuardUID)}, []Match{uid(b.AgentUID)})
-		if b.hasBroker() {
-			out = append(out, []Match{uid(b.BrokerUID)})
-		}
-		agents(sentTo)
-		out = append(out, []Match{marked(b.Cell.Mark)}) // what sockets that are closed have left, and errors about it
-		if b.engine() {                                 // what the engine's DNS server asks for the guard: see forwarded
+		out = append(out, b.tagged())
+		if b.engine() { // what the engine's DNS server asks for the guard: see forwarded
 			for _, id := range b.engineUIDs() {
 				out = append(out, []Match{uid(id), udp, dport(53), staying.not(), {Field: "@th,64,16", Set: askedSet.Name}})
 			}
 		}
-	case "input":
-		agents(arrives, sent)
-		out = append(out, []Match{marked(b.Cell.Mark)})
-	case "forward":
-		agents(arrives, sent)
-		agents(leaves, sentTo)
 	case "to-guard":
 		out = append(out, []Match{uid(b.AgentUID)})
 	}
 	return out
 }
+
+// tagged are the packets that the table of all agents says are of the cell.
+func (b *builder) tagged() []Match { return []Match{is("meta mark", tag(b.Cell.Mark))} }

@@ -123,7 +123,11 @@ func (b *builder) sources() Chain {
 // lead leads the agents' questions to the guard, and their connections to names that are looked into.
 func (b *builder) lead() Chain {
 	c := Chain{Name: "lead", Hook: "prerouting", Nat: true, Priority: -105}
-	b.byAgents(&c, "led")
+	if b.isCell() {
+		c.add(jump("led"), b.tagged()...)
+	} else {
+		b.byAgents(&c, "led")
+	}
 	return c
 }
 

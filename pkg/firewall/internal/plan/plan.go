@@ -39,6 +39,7 @@ type Set struct {
 	Boxes  []Box     // no two of which overlap
 	Key    Key       // what its elements are, if not addresses with protocol and port
 	Spans  []Span    // instead of boxes, of a set with a key
+	Map    bool      // each span leads to a mark
 	Until  time.Time // when those end; zero: never
 
 	Dynamic bool          // the kernel fills it; else leases do, or boxes
@@ -291,7 +292,9 @@ func (p Plan) String() string {
 		typ := fmt.Sprintf("%s_addr . inet_proto . inet_service", s.Family)
 		switch {
 		case s.Key != "":
-			typ = string(s.Key)
+			if typ = string(s.Key); s.Map {
+				typ += " : mark"
+			}
 		case s.Family == 0:
 			typ = "integer, 16 bits"
 		}
