@@ -11,7 +11,8 @@ import (
 )
 
 // A gateway may keep several agents, each by a keeper of its own, which has files of its own: a cell. Which agent's files
-// a process is about is said once, as it starts, before anything is looked up.
+// a process is about is said once, as it starts, before anything is looked up. It is a variable, as the environment is:
+// some fifty places look something up, and no process is ever about two agents.
 
 var selected string
 
