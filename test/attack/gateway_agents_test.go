@@ -186,22 +186,24 @@ func TestLabGatewayAgentsReload(t *testing.T) {
 	if got := s.escaped(lab.ToAddr(fixed.Addr().String()), lab.ToPort(unix.IPPROTO_TCP, fixed.Port())); len(got) > 0 {
 		t.Errorf("%d packets of an agent that was taken out, the first of them %s", len(got), got[0])
 	}
-	// Its address is another's now, whose policy counts alone.
-	if r := s.root("mkdir", "-p", "/etc/agent-init/agents/gamma"); r.Code != 0 {
+	// Its address is another's now, whose policy counts alone. No path and no table is too short for its name.
+	gamma := strings.Repeat("gamma-9-", 7) + "9876543"
+	if r := s.root("mkdir", "-p", "/etc/agent-init/agents/"+gamma); r.Code != 0 {
 		t.Fatal(r)
 	}
-	must(t, s.box.WriteFile("/etc/agent-init/agents/gamma/allowlist.txt", []byte("ok2.test\n"), 0o644))
-	if r := list(lineOf("beta", 3), lineOf("gamma", 2)); r.Code != 0 {
+	must(t, s.box.WriteFile("/etc/agent-init/agents/"+gamma+"/allowlist.txt", []byte("ok2.test\n"), 0o644))
+	if r := list(lineOf("beta", 3), lineOf(gamma, 2)); r.Code != 0 {
 		t.Fatal(r)
 	}
 	s.works("http", "https://ok2.test/")
 	s.blocked("tcp", "-timeout", "1s", fixed.String())
+	s.did("selftest", "--agent", gamma)
 	// A list that is wrong changes nothing.
 	if r := list(lineOf("beta", 3), lineOf("delta", 3)); r.Code != 78 || !strings.Contains(r.Stderr, "addresses in common") {
 		t.Errorf("two agents have one address: %s", r)
 	}
 	s.works("http", "https://ok2.test/")
-	if r := list(lineOf("beta", 3), lineOf("gamma", 2)); r.Code != 0 {
+	if r := list(lineOf("beta", 3), lineOf(gamma, 2)); r.Code != 0 {
 		t.Fatal(r)
 	}
 	// One agent's mistake holds back no ceiling of another's.
@@ -245,8 +247,8 @@ func TestLabGatewayAgentsKilled(t *testing.T) {
 		t.Fatal("nobody says that alpha is sealed")
 	}
 	s.box.ForgetPackets()
-	s.blocked("tcp", "-timeout", "1s", fixed.String())
-	s.blocked("resolve", "-timeout", "1s", "ok.test")
+	s.blocked("tcp", "-timeout", "300ms", fixed.String())
+	s.blocked("resolve", "-timeout", "300ms", "ok.test")
 	s.beta.works("tcp", others.String())
 	if got := s.escaped(lab.ToPort(unix.IPPROTO_TCP, fixed.Port())); len(got) > 0 {
 		t.Errorf("%d packets of an agent whose keeper was killed, the first of them %s", len(got), got[0])

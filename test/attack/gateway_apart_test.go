@@ -89,7 +89,7 @@ func TestLabGatewayAgentsApart(t *testing.T) {
 	}
 	for _, name := range []string{"alpha", "beta"} {
 		files = append(files,
-			lab.File{Path: "/etc/agent-init/agents/" + name + "/policy.yaml", Data: []byte("broker:\n  anthropic:\n    credential: [file:/run/secrets/" + name + "]\n")},
+			lab.File{Path: "/etc/agent-init/agents/" + name + "/policy.yaml", Data: []byte("broker:\n  anthropic:\n    credential: [file:/run/secrets/" + name + "]\n    limits: {requests_per_minute: 3}\n")},
 			lab.File{Path: "/run/secrets/" + name, Data: []byte(brokerKey + "-" + name + "\n"), Mode: 0o400})
 	}
 	w := &world{T: t, lab: l, box: l.NewBox(lab.BoxOptions{Gateway: true, Forwards: true, Binary: lab.Binary(t), Files: files})}
@@ -181,6 +181,16 @@ func TestLabGatewayAgentsApart(t *testing.T) {
 			x.by.blocked("dns", "-timeout", "1s", p.String(), o.mine, "A")
 		}
 	}
+	// What one has used up is there for the other.
+	alpha, beta := sides[0], sides[1]
+	for n := 0; ask(alpha, alpha.base, alpha.token).OK; n++ {
+		if n > 6 { // a minute gives three back
+			t.Fatal("alpha's limit is none")
+		}
+	}
+	if p := ask(beta, beta.base, beta.token); !p.OK {
+		t.Errorf("alpha's requests counted for beta: %s", p)
+	}
 }
 
 // TestLabGatewayAgentsOwn: names are answered with the gateway's own address, for all agents alike, and the engine's DNS
@@ -250,10 +260,10 @@ func TestLabGatewayAgentsEnded(t *testing.T) {
 		}
 		end()
 		s.box.ForgetPackets()
-		s.blocked("tcp", "-timeout", "2s", fixed.String())
-		s.blocked("tcp", "-timeout", "1s", at(ok4, 8444))
-		s.blocked("resolve", "-timeout", "1s", "ok.test")
-		s.beta.blocked("tcp", "-timeout", "1s", "45.30.9.9:8444")
+		s.blocked("tcp", "-timeout", "300ms", fixed.String())
+		s.blocked("tcp", "-timeout", "300ms", at(ok4, 8444))
+		s.blocked("resolve", "-timeout", "300ms", "ok.test")
+		s.beta.blocked("tcp", "-timeout", "300ms", "45.30.9.9:8444")
 		if got := s.box.Packets(lab.Routed); len(got) > 0 {
 			t.Errorf("%s: %d packets leave a gateway that has ended, the first of them %s", how, len(got), got[0])
 		}
