@@ -68,7 +68,7 @@ func (m *crowd) from(i int, to netip.AddrPort) (c *net.UDPConn) {
 }
 
 // ask has each agent ask for a name n times, every 500 ms, and returns how long answers took, in order, and how many did
-// not come within a second.
+// not come.
 func (m *crowd) ask(name string, n int) (took []time.Duration, lost int) {
 	m.Helper()
 	question := dnsmessage.Message{
@@ -92,7 +92,7 @@ func (m *crowd) ask(name string, n int) (took []time.Duration, lost int) {
 					_, err = c.Write(raw)
 				}
 				for n := 0; err == nil && (n < 2 || answer[0] != raw[0] || answer[1] != raw[1]); {
-					c.SetReadDeadline(begun.Add(time.Second))
+					c.SetReadDeadline(begun.Add(lab.Patience))
 					n, err = c.Read(answer)
 				}
 				mu.Lock()
@@ -131,7 +131,7 @@ func (m *crowd) packet(i, n int) time.Duration {
 			}
 		}
 		took := time.Since(begun) / time.Duration(n)
-		if got := len(m.box.Packets(lab.ToAddr(to.Addr().String()), lab.ToPort(unix.IPPROTO_UDP, to.Port()))); got < n*9/10 {
+		if got := len(m.box.Packets(lab.ToAddr(to.Addr().String()), lab.ToPort(unix.IPPROTO_UDP, to.Port()))); got < often(1, n*9/10) { // a machine that is busy loses some
 			m.Errorf("%d of %d packets arrive", got, n)
 		}
 		best = min(best, took)
