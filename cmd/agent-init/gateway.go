@@ -2,21 +2,42 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/agent-init/agent-init/internal/fault"
 	"github.com/agent-init/agent-init/internal/keeper"
+	"github.com/agent-init/agent-init/internal/state"
+	"github.com/agent-init/agent-init/pkg/policy"
 )
 
 func gatewayCommand() command {
+	return gatewayNamed("gateway", "confine the agents of another network, as its only way out; in the foreground")
+}
+
+const cellName = "__cell"
+
+// cellCommand is the keeper of one agent of several.
+func cellCommand() command {
+	return gatewayNamed(cellName, "keeps one agent of a gateway (started by agent-init itself)")
+}
+
+func gatewayNamed(name, summary string) command {
 	var s settings
+	var cell string
 	return command{
-		name: "gateway", signals: true, synopsis: "--inside IFACE|CIDR [flags]",
-		summary: "confine the agents of another network, as its only way out; in the foreground",
+		name: name, signals: true, synopsis: "--inside IFACE|CIDR [flags]",
+		summary: summary,
 		example: "agent-init gateway --inside 172.30.5.0/24",
-		flags:   s.guardInside,
+		flags: func(fs *flag.FlagSet) {
+			s.guardInside(fs)
+			if name == cellName {
+				fs.StringVar(&cell, "cell", "", "`WHAT` its keeper is told, as JSON")
+			}
+		},
 		run: func(ctx context.Context, e environment, args []string) error {
 			if len(args) > 0 {
 				return fault.New(fault.Usage, "start the agents in containers of their own", "gateway runs no command, and %q was given", args[0])
@@ -34,7 +55,20 @@ func gatewayCommand() command {
 			if !slices.Contains(keeper.AnswerWords(), s.answer) {
 				return fault.New(fault.Usage, "use one of: "+strings.Join(keeper.AnswerWords(), " "), "--answer %q is not known", s.answer)
 			}
-			c.Gateway = &keeper.Gateway{Inside: s.inside.items, Answer: s.answer}
+			c.Gateway = &keeper.Gateway{Inside: s.inside.items, Answer: s.answer, Env: e.env, Again: func(cell keeper.Cell) []string {
+				told, _ := json.Marshal(cell) // of numbers and texts
+				return slices.Concat([]string{"agent-init", cellName, "--cell", string(told)}, e.args[1:])
+			}}
+			if cell == "" {
+				return keeper.Keep(ctx, c, "gateway", nil)
+			}
+			c.Cell = new(keeper.Cell)
+			if err := json.Unmarshal([]byte(cell), c.Cell); err != nil || policy.AgentName(c.Cell.Name) != "" {
+				return fault.New(fault.Usage, "use agent-init gateway", "a cell is started by agent-init itself")
+			}
+			state.Select(c.Cell.Name)
+			c.PolicyDir = filepath.Join(c.PolicyDir, state.AgentsDir, c.Cell.Dir)
+			c.SavedFile, c.PhaseFile, c.EnvFile = state.SavedFile(), state.PhaseFile(), strings.ReplaceAll(c.EnvFile, "{agent}", c.Cell.Name)
 			return keeper.Keep(ctx, c, "gateway", nil)
 		},
 	}

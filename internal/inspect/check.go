@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/agent-init/agent-init/allowlist.d"
@@ -25,8 +26,30 @@ type Checked struct {
 	Routes   []checkedRoute   `json:"routes,omitempty"`
 	Policy   *policy.Report   `json:"policy,omitempty"`
 	checkedWays
+	Agents []checkedAgent `json:"agents,omitempty"` // of a gateway that keeps several
 
 	merged *policy.Policy // of Policy
+}
+
+// checkedAgent is what check finds in the files of one agent.
+type checkedAgent struct {
+	Name string `json:"name"`
+	Dir  string `json:"dir"`
+	Checked
+}
+
+// agents checks the policies of the agents that a gateway's lists. It is right if all of them are.
+func (c *Checked) agents(list []policy.Agent, dir, ceiling string, effective bool) error {
+	for _, a := range list {
+		its := checkedAgent{Name: a.Name, Dir: filepath.Join(dir, state.AgentsDir, a.Dir())}
+		var err error
+		if its.Checked, err = Check(its.Dir, ceiling, nil, effective); err != nil {
+			return fmt.Errorf("agent %s: %w", a.Name, err)
+		}
+		c.OK = c.OK && its.OK
+		c.Agents = append(c.Agents, its)
+	}
+	return nil
 }
 
 // Check reads the named files, or those of dir, below the ceiling of another, and judges them: whether they are a policy, and what it comes to.
@@ -49,6 +72,9 @@ func Check(dir, ceiling string, files []string, effective bool) (Checked, error)
 		if effective {
 			c.Policy, c.merged = new(p.Report()), p
 		}
+		if len(files) == 0 {
+			return c, c.agents(p.Settings.Agents, dir, ceiling, effective)
+		}
 	case !errors.As(err, &c.Errors):
 		return Checked{}, fault.New(fault.Policy, "see agent-init check --help", "%w", err)
 	}
@@ -60,7 +86,7 @@ const maxCheckFile = 64 << 20 // bytes
 // bundleOf reads the named files: whose they are matters only where they are in force.
 func bundleOf(dir, ceiling string, files []string) (*policy.Bundle, error) {
 	if len(files) == 0 {
-		return policy.Read(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(""), SavedFile: state.SavedFile, Ceiling: ceiling, SeenFile: state.SeenFile})
+		return policy.Read(policy.ReadOptions{Dir: dir, HostsFile: container.HostsFile(""), SavedFile: state.SavedFile(), Ceiling: ceiling, SeenFile: state.SeenFile})
 	}
 	b, err := policy.ReadCeiling(policy.ReadOptions{Ceiling: ceiling, SeenFile: state.SeenFile})
 	if err != nil {
@@ -92,9 +118,15 @@ func (c Checked) Print(out, beside io.Writer) error {
 	for _, w := range c.Warnings {
 		fmt.Fprintf(beside, "%v (warning)\n", w)
 	}
-	if !c.OK {
+	if len(c.Errors) > 0 {
 		fmt.Fprintln(beside, c.Errors)
 		return nil
+	}
+	for _, a := range c.Agents {
+		fmt.Fprintf(out, "agent %s, in %s:\n", a.Name, a.Dir)
+		if err := a.Print(out, beside); err != nil {
+			return err
+		}
 	}
 	if c.merged != nil {
 		return c.merged.WriteEffective(out)

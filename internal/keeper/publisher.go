@@ -38,7 +38,8 @@ type publisher struct {
 // in the status: such a log is gone with the container. It returns what ends the log.
 func (p *publisher) openLog(o audit.Options) (end func() error, err error) {
 	var errs []error
-	for _, o.Dir = range []string{state.AuditDir, string(p.dir) + "/log"} {
+	o.Agent = state.Selected()
+	for _, o.Dir = range []string{state.AuditDir(), string(p.dir) + "/log"} {
 		l, err := audit.Open(o)
 		if err != nil {
 			errs = append(errs, err)
@@ -55,7 +56,7 @@ func (p *publisher) openLog(o audit.Options) (end func() error, err error) {
 		p.record = limiter.Record
 		return func() error { limiter.Flush(); return l.Close() }, nil
 	}
-	return nil, fault.New(fault.Rules, "mount a directory that belongs to root at "+state.AuditDir, "no audit log can be written: %w", errors.Join(errs...))
+	return nil, fault.New(fault.Rules, "mount a directory that belongs to root at "+state.AuditDir(), "no audit log can be written: %w", errors.Join(errs...))
 }
 
 func (p *publisher) guardian(v audit.Verdict, reason string) {

@@ -20,7 +20,8 @@ import (
 	"github.com/agent-init/agent-init/pkg/route"
 )
 
-// dropGroup is the NFLOG group of refused packets. Groups are the network namespace's, and so ours.
+// dropGroup is the NFLOG group of refused packets. Groups are the network namespace's, and so ours. Those behind it are
+// of the agents of a gateway that keeps several.
 const dropGroup = 4100
 
 // rules owns the plan of what the kernel is to hold.
@@ -51,7 +52,7 @@ type identity struct {
 func newRules(b *base, g guarded, broker, exporter identity) *rules {
 	s := g.guard.sockets
 	c := firewall.Config{
-		GuardUID: g.agent.guardUID, AnyGroup: g.group.Any, GuardZone: g.fw.Zones, DropGroup: dropGroup,
+		GuardUID: g.agent.guardUID, AnyGroup: g.group.Any, GuardZone: g.fw.Zones, DropGroup: b.config.Cell.dropGroup(), Cell: b.config.Cell.plan(),
 		DNSPort4: s.dns4, DNSPort6: s.dns6, GatePort4: s.gate4, GatePort6: s.gate6,
 		Observe: b.config.Monitor, AgentUID: g.agent.identity.UID, AnyAgent: b.shared(), Reduced: g.reduced,
 	}
@@ -185,11 +186,11 @@ func (r *rules) put(ctx context.Context, plan firewall.Plan, leases []firewall.L
 }
 
 // openDrops opens the log of refused packets. Where the kernel has none, the guard gets a file without a line.
-func openDrops(reduced bool) (*os.File, error) {
+func openDrops(reduced bool, group uint16) (*os.File, error) {
 	if reduced {
 		return os.Open(os.DevNull)
 	}
-	return firewall.OpenDropLog(dropGroup)
+	return firewall.OpenDropLog(group)
 }
 
 // attest compares the live rules with the plan. A difference is recorded,

@@ -175,6 +175,14 @@ type Report struct {
 // Keep confines the namespace and keeps it so until it is told to end.
 // The rules stay when it does. A detached keeper tells who started it, if tell is not nil.
 func Keep(ctx context.Context, c Config, mode string, tell func(Report)) error {
+	if c.Gateway != nil && c.Cell == nil && agentsIn(c) {
+		return keepSeveral(ctx, c)
+	}
+	if c.Cell != nil {
+		if err := c.Cell.bind(); err != nil {
+			return err
+		}
+	}
 	log, _ := c.logger(os.Stderr)
 	b, err := newBase(c, mode, log)
 	if err != nil {
@@ -184,19 +192,11 @@ func Keep(ctx context.Context, c Config, mode string, tell func(Report)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var up atomic.Pointer[keeper]
-	go func() {
-		for sig := range early.Signals() {
-			switch sig {
-			case syscall.SIGHUP:
-				if k := up.Load(); k != nil && k.ready() {
-					// By itself, or a signal to end would wait for it. Its error is in the log and the status.
-					go func() { _ = k.reload(context.WithoutCancel(ctx)) }()
-				}
-			case syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT:
-				stop(ending(sig.(syscall.Signal)))
-			}
+	go heed(stop, func() {
+		if k := up.Load(); k != nil && k.ready() {
+			_ = k.reload(context.WithoutCancel(ctx)) // its error is in the log and the status
 		}
-	}()
+	})
 	b.progress = NewProgress(c, os.Stderr)
 	if tell != nil {
 		b.progress = &progress{Say: func(text string) { tell(Report{Say: text}) }}
@@ -226,4 +226,16 @@ func Keep(ctx context.Context, c Config, mode string, tell func(Report)) error {
 	k.endGrants(context.WithoutCancel(ctx))
 	k.publish()
 	return nil
+}
+
+// heed has reload called at each SIGHUP, and stop at a signal to end.
+func heed(stop context.CancelCauseFunc, reload func()) {
+	for sig := range early.Signals() {
+		switch sig {
+		case syscall.SIGHUP:
+			go reload() // by itself, or a signal to end would wait for it
+		case syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT:
+			stop(ending(sig.(syscall.Signal)))
+		}
+	}
 }

@@ -40,6 +40,9 @@ func (k *keeper) runSelfTest(ctx context.Context, plan selftest.Plan, beside boo
 	defer r.Close()
 	o := stage.Options{Spec: k.agent.spec(), Stdout: w, Stderr: os.Stderr}
 	o.Spec.Argv, o.Spec.Dir = []string{stage.Self, stage.ProbeName}, "/"
+	if c := k.config.Cell; c != nil {
+		o.Spec.Argv = append(o.Spec.Argv, c.Name)
+	}
 	if beside {
 		o.Stderr = nil
 	}

@@ -168,16 +168,24 @@ func (b *base) filesState() uint64 {
 }
 
 // readFiles reads the files of the policy, and the hosts file where it counts. What the command line gives is behind them.
-// They are in the phase that is in force.
-func (b *book) readFiles() (*policy.Bundle, error) {
+func (b *base) readFiles() (*policy.Bundle, error) {
 	files, err := policy.Read(policy.ReadOptions{Dir: b.config.PolicyDir, HostsFile: container.HostsFile(b.mode), SavedFile: b.config.SavedFile,
 		Ceiling: state.CeilingHome, SeenFile: b.config.SeenFile})
 	if err != nil {
 		return files, err // which has the ceiling, perhaps
 	}
+	files.Files, files.Environ = append(files.Files, b.config.Given...), policy.TelemetryEnviron(b.config.Environ)
+	return files, nil
+}
+
+// readFiles is that of base, in the phase that is in force.
+func (b *book) readFiles() (*policy.Bundle, error) {
+	files, err := b.base.readFiles()
+	if err != nil {
+		return files, err
+	}
 	if files.Phase = b.begun; b.files != nil {
 		files.Phase = b.files.Phase
 	}
-	files.Files, files.Environ = append(files.Files, b.config.Given...), policy.TelemetryEnviron(b.config.Environ)
 	return files, nil
 }

@@ -43,6 +43,10 @@ func (b *base) judgeTelemetry(p *policy.Policy, reduced bool) error {
 	if p.Exporter == nil {
 		return nil
 	}
+	if b.config.Cell != nil && p.Settings.Telemetry.Prometheus != "" {
+		return fault.New(fault.Policy, "have the metrics sent to a collector, and take telemetry.prometheus out",
+			"telemetry.prometheus: the agents of a gateway share its addresses, so none has a port of its own")
+	}
 	if reduced {
 		return fault.New(fault.Policy, "use another runtime than gVisor, or take telemetry out",
 			"telemetry: inside gVisor nothing can tell the exporter's connections from the agent's")

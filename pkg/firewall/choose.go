@@ -29,7 +29,7 @@ func choose(opts Options) (*Firewall, error) {
 		if err != nil {
 			return nil, err
 		}
-		n, err := nft.Open(opts.Owner, opts.Log)
+		n, err := nft.Open(opts.table(), opts.Owner, opts.Cell == "", opts.Log)
 		if err == nil {
 			f := &Firewall{Backend: "nftables", Why: "it was asked for", Zones: n.Zoned, be: n, port: n.Port}
 			if word == "auto" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -15,11 +16,17 @@ import (
 // settle is how long a change of rules may go on before Watch tells of it.
 const settle = 50 * time.Millisecond
 
-// watch tells on a channel that someone other than the netlink port self changed rules.
-func watch(ctx context.Context, self uint32) (<-chan struct{}, error) {
+// watch tells on a channel that someone other than the netlink port self changed rules. Where there are several tables
+// of ours, each with a keeper, one is not woken by what others do to theirs, which they do with each lease.
+func watch(ctx context.Context, self uint32, table string) (<-chan struct{}, error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return nil, nfnetlink.Explain("watch the rules", err)
+	}
+	if strings.HasPrefix(table, cellPrefix) {
+		if err := hearOnly(conn, table); err != nil {
+			return nil, nfnetlink.Explain("watch the rules", errors.Join(err, conn.Close()))
+		}
 	}
 	if err := conn.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
 		return nil, nfnetlink.Explain("watch the rules", errors.Join(err, conn.Close()))
@@ -53,4 +60,26 @@ func watch(ctx context.Context, self uint32) (<-chan struct{}, error) {
 		}
 	}()
 	return changes, nil
+}
+
+// hearOnly has conn get only messages that are about a table: their first attribute names it, behind the headers of
+// netlink and nfnetlink. What comes in one batch is by one transaction, and its first message stands for all.
+func hearOnly(conn *netlink.Conn, table string) error {
+	const name = unix.NLMSG_HDRLEN + 4 + unix.NLA_HDRLEN
+	var program []unix.SockFilter
+	for i, c := range append([]byte(table), 0) {
+		program = append(program,
+			unix.SockFilter{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: uint32(name + i)},
+			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ, K: uint32(c), Jt: 1},
+			unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K})
+	}
+	program = append(program, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 31})
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	failed := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+	})
+	return errors.Join(failed, err)
 }

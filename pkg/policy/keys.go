@@ -58,6 +58,7 @@ func (ps *parser) keys() []key {
 		{name: "tls", keys: []key{{name: "ech", read: setting(ps, &s.TLS.ECH, ech)}}},
 		{name: "upstream_proxy", read: ps.upstreamProxy},
 		{name: "broker", read: ps.broker},
+		{name: "agents", read: ps.agents},
 		{name: "user_namespaces", read: setting(ps, &s.UserNamespaces, boolean)},
 	}
 }

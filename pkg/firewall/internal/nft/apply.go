@@ -48,11 +48,7 @@ func (n *Backend) queue(t *nftables.Table, p plan.Plan, there map[string]string)
 		if _, ok := there[s.Name]; ok {
 			continue
 		}
-		var es []nftables.SetElement
-		for _, b := range s.Boxes {
-			es = append(es, rangeElement(b))
-		}
-		if err := n.conn.AddSet(nftSet(t, s), es); err != nil {
+		if err := n.conn.AddSet(nftSet(t, s), fixed(s)); err != nil {
 			return err
 		}
 	}
@@ -299,7 +295,7 @@ func hookOf(c plan.Chain) string {
 func definition(s plan.Set) string {
 	ns := nftSet(nil, s)
 	var flags uint32
-	for bit, on := range map[uint32]bool{nftables.NFT_SET_CONCAT: ns.Concatenation, unix.NFT_SET_INTERVAL: ns.Interval, unix.NFT_SET_TIMEOUT: ns.HasTimeout, unix.NFT_SET_EVAL: ns.Dynamic} {
+	for bit, on := range map[uint32]bool{nftables.NFT_SET_CONCAT: ns.Concatenation, unix.NFT_SET_INTERVAL: ns.Interval, unix.NFT_SET_TIMEOUT: ns.HasTimeout, unix.NFT_SET_EVAL: ns.Dynamic, unix.NFT_SET_MAP: ns.IsMap} {
 		if on {
 			flags |= bit
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 
 	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
@@ -31,9 +32,10 @@ type Backend struct {
 	log   *slog.Logger
 }
 
-// Open connects, and asks the kernel to hold and drop what a plan needs in one transaction that changes nothing.
-func Open(owner bool, log *slog.Logger) (*Backend, error) {
-	n := &Backend{log: log}
+// Open connects, and asks the kernel to hold and drop what a plan needs in one transaction that changes nothing. A table
+// with an owner outlives it if lasting says so.
+func Open(table string, owner, lasting bool, log *slog.Logger) (*Backend, error) {
+	n := &Backend{log: log, read: reader{name: table}}
 	conn, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
 		n.sock = c
 		return nil
@@ -49,7 +51,10 @@ func Open(owner bool, log *slog.Logger) (*Backend, error) {
 	if owner {
 		// Without the second flag the table would end with our files, which
 		// is before the kernel ends the other processes of our pid namespace.
-		n.flags = nftables.TableFlagOwner | nftables.TableFlagPersist
+		n.flags = nftables.TableFlagOwner
+		if lasting {
+			n.flags |= nftables.TableFlagPersist
+		}
 	}
 	err = n.probe()
 	if owner && (errors.Is(err, nfnetlink.ErrUnsupported) || errors.Is(err, unix.EINVAL)) {
@@ -96,12 +101,12 @@ func (n *Backend) Close() error {
 
 func (n *Backend) probeTable() *nftables.Table {
 	t := n.handle()
-	t.Name += "-probe"
+	t.Name += ".probe"
 	return t
 }
 
 func (n *Backend) handle() *nftables.Table {
-	return &nftables.Table{Name: plan.TableName, Family: nftables.TableFamilyINet, Flags: n.flags}
+	return &nftables.Table{Name: n.read.name, Family: nftables.TableFamilyINet, Flags: n.flags}
 }
 
 // claim returns our table, nil for none, and makes sure that we may change it. It says
@@ -125,7 +130,7 @@ func (n *Backend) claim() (live *liveTable, same bool, err error) {
 
 // Remove removes the table of the nftables backend, if there is one.
 func Remove() error {
-	var read reader
+	read := reader{name: plan.TableName}
 	defer read.Close()
 	live, err := read.table()
 	if nfnetlink.Absent(err) || err == nil && live == nil {
@@ -143,4 +148,39 @@ func Remove() error {
 	}
 	conn.DelTable(&nftables.Table{Name: plan.TableName, Family: nftables.TableFamilyINet})
 	return nfnetlink.Explain("remove rules of the nftables backend", conn.Flush())
+}
+
+// RemoveTables removes those tables that are ours by their name.
+func RemoveTables(ours func(name string) bool) error {
+	var read reader
+	defer read.Close()
+	var names []string
+	err := read.Stream(get(unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP, nil), func(m nfnetlink.Attrs) error {
+		if name := m.String(unix.NFTA_TABLE_NAME); ours(name) {
+			names = append(names, name)
+		}
+		return nil
+	})
+	if err != nil || len(names) == 0 {
+		return nfnetlink.Explain("look for tables", err)
+	}
+	conn, err := nftables.New()
+	if err != nil {
+		return nfnetlink.Explain("remove tables", err)
+	}
+	for _, name := range names {
+		conn.DelTable(&nftables.Table{Name: name, Family: nftables.TableFamilyINet})
+	}
+	return nfnetlink.Explain("remove tables", conn.Flush())
+}
+
+// Addresses are the elements of a set of addresses.
+func (n *Backend) Addresses(set string) (out []netip.Addr, err error) {
+	err = n.read.elements(set, func(e nftables.SetElement) error {
+		if a, ok := netip.AddrFromSlice(e.Key); ok {
+			out = append(out, a)
+		}
+		return nil
+	})
+	return out, err
 }

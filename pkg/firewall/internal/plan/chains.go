@@ -232,15 +232,18 @@ func (b *builder) engine() bool {
 // and its first guess that is wrong ends it for a while: the engine never has to. What stays on loopback is nothing
 // that it passes on, and must not tell whether a guess is right.
 func (b *builder) forwarded(c *Chain, v Verdict) {
-	uids := []uint32{0}
-	if b.EngineUID != 0 && b.EngineUID != b.AgentUID {
-		uids = append(uids, b.EngineUID)
-	}
-	for _, id := range uids {
+	for _, id := range b.engineUIDs() {
 		asks := []Match{uid(id), udp, dport(53), staying.not()}
 		c.add(v, and(asks, Match{Field: "th dport", Not: true, Set: guessedSet.Name}, Match{Field: "@th,64,16", Set: askedSet.Name})...)
 		c.add(update(guessedSet.Name, "th dport"), asks...)
 	}
+}
+
+func (b *builder) engineUIDs() []uint32 {
+	if b.EngineUID != 0 && b.EngineUID != b.AgentUID {
+		return []uint32{0, b.EngineUID}
+	}
+	return []uint32{0}
 }
 
 // input decides what may come in. What is refused gets no answer.
