@@ -63,8 +63,8 @@ func (r *records) of(batch []item) []sdklog.Record {
 // The classes of OCSF (https://schema.ocsf.io) that events fit in; its numbers are stable.
 var classes = map[audit.Kind]int64{
 	audit.DNS: 4003, audit.Connect: 4001, audit.Drop: 4001, audit.HTTP: 4002, audit.Broker: 4002, // of network activity
-	audit.SelfTest: 2003,                                          // a compliance finding
-	audit.Guard:    6002, audit.Policy: 6002, audit.Session: 6002, // application lifecycle
+	audit.SelfTest: 2003,                                                             // a compliance finding
+	audit.Guard:    6002, audit.Policy: 6002, audit.Session: 6002, audit.Phase: 6002, // application lifecycle
 }
 
 // OCSF's dispositions, of what was decided.
@@ -88,6 +88,7 @@ var attrs = []attr{
 	{"Verdict", named("agent_init.verdict"), func(e *audit.Event) attribute.Value { return words(string(e.Verdict)) }},
 	{"Verdict", named("disposition_id"), func(e *audit.Event) attribute.Value { return number(uint64(dispositions[e.Verdict])) }},
 	{"Enforce", named("agent_init.enforce"), func(e *audit.Event) attribute.Value { return words(string(e.Enforce)) }},
+	{"Agent", named("agent_init.agent.name"), func(e *audit.Event) attribute.Value { return words(e.Agent) }},
 	{"Name", nameOf, func(e *audit.Event) attribute.Value { return words(e.Name) }},
 	{"IP", addrOf, func(e *audit.Event) attribute.Value { return words(e.IP) }},
 	{"Port", named("dst_endpoint.port"), func(e *audit.Event) attribute.Value { return number(uint64(e.Port)) }},

@@ -61,14 +61,22 @@ func (k *keeper) lowerCeiling(ctx context.Context, files *policy.Bundle) (taken 
 	}
 	old := *k.book.files
 	old.Ceiling, old.Signed = files.Ceiling, files.Signed
-	p, err := policy.Parse(&old, allowlist.Files)
-	if _, its := errors.AsType[*policy.CeilingError](err); err != nil && !its { // then nothing is allowed
-		k.log.Error("the policy in force is not right below the ceiling", "error", err)
-		old.Files, old.Phases = nil, nil
-		p, err = policy.Parse(&old, allowlist.Files)
-	}
-	if err == nil {
+	adopt := func() error {
+		p, err := policy.Parse(&old, allowlist.Files)
+		if err != nil {
+			return err
+		}
+		if k.rules.exporter.uid == 0 {
+			p.Exporter = nil // that it may send from now on takes a new start
+		}
 		taken, err = k.adoptFiles(ctx, &old, p)
+		return err
+	}
+	err := adopt()
+	if _, its := errors.AsType[*policy.CeilingError](err); err != nil && !its { // then nothing is allowed
+		k.log.Error("the policy in force can't go on below the ceiling", "error", err)
+		old.Files, old.Phases = nil, nil
+		err = adopt()
 	}
 	if err != nil {
 		k.log.Error("the ceiling is not in force", "error", err)

@@ -40,7 +40,7 @@ func (c *cell) place() firewall.AgentAt {
 	return at
 }
 
-// users are those of the guard, the broker and the self-test.
+// users are those of the guard, the broker, the exporter and the self-test.
 func (c *cell) users() []uint32 { return c.uids[uidsOfCell*int(c.slot):][:uidsOfCell] }
 
 // How soon a keeper that has ended has a successor. One that can't start is tried so often that a policy which somebody

@@ -124,7 +124,10 @@ func (r *rules) plan(f *inForce) (firewall.Plan, error) {
 		r.admitBroker(&c, own)
 	}
 	if own := f.policy.Exporter; own != nil {
-		c.ExporterUID, c.ExporterGID, c.ExporterAt = r.exporter.uid, r.exporter.gid, r.exporter.at
+		c.ExporterUID, c.ExporterGID = r.exporter.uid, r.exporter.gid
+		if f.policy.Settings.Telemetry.Prometheus != "" { // else the ceiling has stopped it since the start
+			c.ExporterAt = r.exporter.at
+		}
 		c.ExporterAllow, c.ExporterDeny = ofSender(own)
 	}
 	for _, in := range f.policy.Settings.Inbound {

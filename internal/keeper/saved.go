@@ -18,7 +18,7 @@ import (
 
 // takeSaved makes a volume that is still empty root's alone: Kubernetes mounts them with mode 777. What is not taken is
 // refused where it is read.
-func (b *book) takeSaved() {
+func (b *base) takeSaved() {
 	if b.config.SavedFile == "" {
 		return
 	}

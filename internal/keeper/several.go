@@ -41,7 +41,7 @@ type several struct {
 	*base
 	fw     *firewall.Firewall
 	table  firewall.Agents // but for the list
-	uids   []uint32        // three for each slot
+	uids   []uint32        // uidsOfCell for each slot
 	loaded watched
 
 	changing sync.Mutex // one change of the list at a time
@@ -122,6 +122,7 @@ func (g *several) open(ctx context.Context, s sealed) ([]policy.Agent, error) {
 	if err := os.Mkdir(filepath.Join(string(g.dir), state.AgentsDir), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
 	}
+	g.takeSaved() // which those of the agents are below
 	p, err := g.read()
 	var o audit.Options
 	if err == nil {
@@ -147,7 +148,7 @@ func (g *several) open(ctx context.Context, s sealed) ([]policy.Agent, error) {
 		}
 		return nil
 	})
-	if g.uids, err = ids.ChooseUIDs("the agents' guards and brokers", firewall.SocketOwners, uidsOfCell*policy.MaxAgents); err != nil {
+	if g.uids, err = ids.ChooseUIDs("the parts of the agents", firewall.SocketOwners, uidsOfCell*policy.MaxAgents); err != nil {
 		return nil, err
 	}
 	var b [4]byte
@@ -159,23 +160,34 @@ func (g *several) open(ctx context.Context, s sealed) ([]policy.Agent, error) {
 // read reads who the agents are.
 func (g *several) read() (*policy.Policy, error) {
 	g.loaded.loaded = g.filesState()
-	files, err := g.readFiles()
-	if err != nil {
-		return nil, container.ReadFault(err)
-	}
-	p, err := policy.Parse(files, allowlist.Files)
-	if err != nil {
-		return nil, fault.New(fault.Policy, "see agent-init check, and correct the entries", "the policy has errors\n%w", err)
-	}
-	if len(p.Settings.Agents) == 0 {
+	p, phases, err := g.parse()
+	switch {
+	case err != nil:
+		return nil, err
+	case len(p.Settings.Agents) == 0:
 		return nil, fault.New(fault.Policy, "put the agents back, or start the gateway again for one policy", "the policy lists no agents any more")
+	case phases:
+		return nil, fault.New(fault.Policy, "move them into the directory of an agent: docs/phases.md", "there are phases beside agents, which are nobody's")
 	}
 	return p, nil
 }
 
+// parse reads the policy that may list agents. Phases are of a policy that does not.
+func (g *several) parse() (p *policy.Policy, phases bool, err error) {
+	files, err := g.readFiles()
+	if err != nil {
+		return nil, false, container.ReadFault(err)
+	}
+	if p, err = policy.Parse(files, allowlist.Files); err != nil {
+		return nil, false, fault.New(fault.Policy, "see agent-init check, and correct the entries", "the policy has errors\n%w", err)
+	}
+	said, err := policy.ReadPhase(g.config.PolicyDir)
+	return p, files.Phases != nil || said != "" || err != nil, nil
+}
+
 // agentsIn says whether a policy lists agents. What is wrong with it is said by who reads it next.
 func agentsIn(c Config) bool {
-	p, err := (&several{base: &base{config: c, mode: "gateway"}}).read()
+	p, _, err := (&several{base: &base{config: c, mode: "gateway"}}).parse()
 	return err == nil && len(p.Settings.Agents) > 0
 }
 

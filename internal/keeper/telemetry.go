@@ -63,7 +63,7 @@ func (r *rules) exportable(p *policy.Policy) error {
 	switch {
 	case p.Exporter != nil && r.exporter.uid == 0:
 		return fault.New(fault.Policy, "start the container again to have it sent", "telemetry: there was no collector when agent-init was started")
-	case p.Settings.Telemetry.Prometheus != r.scraped:
+	case p.Settings.Telemetry.Prometheus != r.scraped && p.Settings.Telemetry.Prometheus != "":
 		return fault.New(fault.Policy, "start the container again to have the metrics asked for there", "telemetry.prometheus is another than when agent-init was started")
 	}
 	return nil
@@ -169,6 +169,8 @@ func (b *base) resource(p *policy.Policy) map[string]string {
 		}
 	}
 	put("host.name", host)
+	put("agent_init.agent.name", b.config.Cell.name()) // whose sequence of events it is, of several
+	put("service.instance.id", b.config.Cell.name())
 	if b.config.Environ["KUBERNETES_SERVICE_HOST"] != "" { // a pod's host name is the pod's (pod.spec.hostname)
 		put("k8s.pod.name", host)
 	} else if len(host) == 12 && strings.Trim(host, "0123456789abcdef") == "" { // Docker's and Podman's, unless one says another

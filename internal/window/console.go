@@ -43,7 +43,7 @@ func newConsole(s *Session, in, out *os.File) (*console, error) {
 	if err != nil || !text.IsTerminal(out) {
 		return nil, nil
 	}
-	uid, err := ids.ChooseUID("the client on the container's terminal", s.host.SocketOwners, s.host.Identity.UID, s.host.GuardUID, s.uid)
+	uid, err := ids.ChooseUID("the client on the container's terminal", s.host.SocketOwners, append(s.host.Taken, s.host.Identity.UID, s.uid)...)
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ type Host struct {
 	Reaper   *reaper.Reaper
 	Dir      state.Dir
 	Identity privdrop.Identity // the agent's
-	GuardUID uint32            // which is taken
+	Taken    []uint32          // uids that others have
 
 	Name        string
 	Term        string // TERM of the container
@@ -85,7 +85,7 @@ type Session struct {
 
 // New makes the listening socket. Nothing runs yet.
 func New(k Host, dir string) (*Session, error) {
-	uid, err := ids.ChooseUID("the session server", k.SocketOwners, k.Identity.UID, k.GuardUID)
+	uid, err := ids.ChooseUID("the session server", k.SocketOwners, append(k.Taken, k.Identity.UID)...)
 	if err != nil {
 		return nil, err
 	}

@@ -89,7 +89,6 @@ func (ps *parser) phase(b *Bundle) (files int) {
 		ps.file(f)
 	}
 	if b.Phase == Sealed { // settings stay: they open nothing, and what they keep running need not end
-		ps.rules, ps.routes = nil, nil
 		return 0
 	}
 	own, before := b.Phases[b.Phase], len(ps.rules)

@@ -113,6 +113,12 @@ type Counts struct {
 	Inspected int `json:"inspected,omitempty"` // names, by port, that the broker looks into
 }
 
+// Allows says whether p allows anything at all.
+func (p *Policy) Allows() bool {
+	c := p.Counts()
+	return c.Names+c.Wildcards+c.Addresses > 0
+}
+
 // Parse reads a bundle. Presets are the files NAME.txt of presets, which may be nil. An empty bundle is a valid policy,
 // which allows nothing. The error is an ErrorList with everything that is wrong in any file, or a *CeilingError.
 func Parse(b *Bundle, presets fs.FS) (*Policy, error) {
@@ -147,6 +153,9 @@ func ParseWith(b *Bundle, presets fs.FS, absent func([]PlacedRoute) ([]string, E
 			ps.errs.add(e)
 		}
 	}
+	if b.Phase == Sealed {
+		ps.rules, ps.routes = nil, nil
+	}
 	p, err := ps.policy(files, b.Hosts, ceiling)
 	if err != nil {
 		return nil, err
@@ -166,7 +175,8 @@ func (ps *parser) policy(files int, hosts []byte, ceiling *Ceiling) (*Policy, er
 	}
 	p := &Policy{rules: ps.rules, files: files, Settings: ps.settings, hosts: parseHosts(string(hosts))}
 	p.routed(ps)
-	if p.complete(ps); ps.errs.list == nil && ceiling != nil {
+	p.complete(ps)
+	if p.checkAgents(ps); ps.errs.list == nil && ceiling != nil {
 		p = p.below(ceiling, ps)
 	}
 	if ps.errs.list != nil {

@@ -164,7 +164,6 @@ func (p *Policy) brokers(ps *parser) {
 		}
 	}
 	ps.checkApprovals()
-	p.checkAgents(ps)
 	for _, host := range []*Rule{ps.webhook("notify.webhook", p.Settings.Notify.Webhook), ps.webhook("approvals.poll", p.Settings.Approvals.Poll.Webhook), p.proxyRule(ps)} {
 		if host != nil {
 			own.rules = append(own.rules, host)

@@ -211,7 +211,7 @@ func TestLabGatewayAgentsReload(t *testing.T) {
 	if r := s.root("mkdir", "-p", "/etc/agent-init/ceiling.d"); r.Code != 0 { // without a file, it is an error of everybody's
 		t.Fatal(r)
 	}
-	must(t, s.box.WriteFile("/etc/agent-init/ceiling.d/all.yaml", []byte("domains: [ok2.test]\n"), 0o644))
+	must(t, s.box.WriteFile("/etc/agent-init/ceiling.d/all.yaml", []byte("domains: [ok2.test]\ndeny: [evil.test]\n"), 0o644))
 	if r := s.root("agent-init", "reload"); r.Code != 78 || !strings.Contains(r.Stderr, "agent beta") {
 		t.Errorf("beta's policy is wrong: %s", r)
 	}

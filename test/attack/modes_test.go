@@ -383,8 +383,11 @@ func TestLabModeContainers(t *testing.T) {
 			if c.log != "" && log["file"] != c.log {
 				t.Errorf("the log is %v", log["file"])
 			}
-			if data, err := w.box.ReadFile(fmt.Sprint(log["file"])); err != nil || !strings.Contains(string(data), "evil.test") {
-				t.Errorf("the log lacks the refusal: %v %s", err, data)
+			if !eventually(lab.Patience, func() bool {
+				data, err := w.box.ReadFile(fmt.Sprint(log["file"]))
+				return err == nil && strings.Contains(string(data), "evil.test")
+			}) {
+				t.Errorf("the log lacks the refusal: %v", log["file"])
 			}
 			if r := w.setPolicyOrSkip("ok.test\n"); r.Code != 0 {
 				t.Errorf("reload: %s", r)

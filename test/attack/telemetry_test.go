@@ -656,6 +656,28 @@ func TestLabTelemetryGateway(t *testing.T) {
 	k.works("http", "-insecure", "https://ok.test/")
 }
 
+// TestLabTelemetryCeiling: a ceiling counts from when it is there, also one that stops what telemetry was started with.
+func TestLabTelemetryCeiling(t *testing.T) {
+	lab.Require(t)
+	w := telemeter(t, lab.New(t, lab.Options{}), ", prometheus: ':9464'", "ok2.test")
+	w.works("http", "https://ok2.test/")
+	w.scraped(w.box.Addr4())
+	if r := w.root("mkdir", "-p", "/etc/agent-init/ceiling.d"); r.Code != 0 {
+		t.Fatal(r)
+	}
+	must(t, w.box.WriteFile("/etc/agent-init/ceiling.d/all.txt", []byte("ok.test\n"+collectorHost+"\n"), 0o644))
+	if r := w.root("agent-init", "reload"); r.Code != 0 {
+		t.Error(r)
+	}
+	w.blocked("resolve", "ok2.test")
+	w.works("http", "https://ok.test/")
+	if conn, err := w.lab.Internet.Dial(t.Context(), "tcp", target(w.box.Addr4().String(), 9464), netip.AddrPort{}); err == nil {
+		conn.Close()
+		t.Error("Prometheus connects, and the ceiling lets nobody in there")
+	}
+	w.arrives("evil.test")
+}
+
 // TestLabTelemetryNotThere: without the exporter's program the start is refused, and says what to do.
 func TestLabTelemetryNotThere(t *testing.T) {
 	w := start(t, "ok.test\n", lab.BoxOptions{Files: []lab.File{

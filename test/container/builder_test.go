@@ -6,19 +6,23 @@ import (
 	"testing"
 )
 
-// builder makes images with the binary that e.base has.
+// builder makes images with the programs that e.base has.
 type builder struct {
 	*testing.T
-	e      *engine
-	binary string
+	e        *engine
+	programs string // their directory
 }
+
+var programs = [...]string{"agent-init", "agent-init-exporter"}
 
 func newBuilder(t *testing.T, e *engine) *builder {
 	t.Helper()
-	b := &builder{t, e, filepath.Join(t.TempDir(), "agent-init")}
+	b := &builder{t, e, t.TempDir()}
 	holder := e.name(t)
 	e.must(t, "create", "--name", holder, e.base)
-	e.must(t, "cp", holder+":/usr/local/bin/agent-init", b.binary)
+	for _, p := range programs {
+		e.must(t, "cp", holder+":/usr/local/bin/"+p, filepath.Join(b.programs, p))
+	}
 	return b
 }
 
@@ -42,11 +46,13 @@ func (b *builder) from(image, lines string) string {
 func (b *builder) base(image string) (name string, r result) {
 	b.Helper()
 	dir := b.TempDir()
-	data, err := os.ReadFile(b.binary)
-	if err != nil {
-		b.Fatal(err)
+	for _, p := range programs {
+		data, err := os.ReadFile(filepath.Join(b.programs, p))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.write(filepath.Join(dir, "bin", p), data)
 	}
-	b.write(filepath.Join(dir, "bin", "agent-init"), data)
 	for _, file := range []string{"Dockerfile.base", "images/agent.sh", "images/shell.bash"} {
 		data, err := os.ReadFile(filepath.Join("../..", file))
 		if err != nil {
