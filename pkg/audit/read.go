@@ -32,6 +32,16 @@ func Lines(path string, do func(line []byte) bool) error {
 // openAll opens the files of a log, newest first. The log may be rotated meanwhile: a file that has become the next one
 // is met again there, and while the files are being renamed one number is missing.
 func openAll(path string, open Opener) (files []*os.File, err error) {
+	for range 10 { // it may be rotated each time that we look
+		if files, err = openThere(path, open); err != nil || len(files) > 0 {
+			return files, err
+		}
+	}
+	return nil, &fs.PathError{Op: "open", Path: path, Err: unix.ENOENT}
+}
+
+// openThere opens those of the files that it finds.
+func openThere(path string, open Opener) (files []*os.File, err error) {
 	for i, missing := 0, 0; missing < 2; i++ {
 		f, err := open(numbered(path, i))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -44,9 +54,6 @@ func openAll(path string, open Opener) (files []*os.File, err error) {
 		missing = 0
 		files = slices.DeleteFunc(files, func(g *os.File) bool { return same(f, g.Stat) && g.Close() == nil })
 		files = append(files, f)
-	}
-	if len(files) == 0 {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: unix.ENOENT}
 	}
 	return files, nil
 }
