@@ -245,24 +245,28 @@ func (b *base) openRuntime(_ context.Context, s sealed) (placed, error) {
 	return placed{s, b.chooseServers(conf, s.reduced)}, nil
 }
 
-// readFirst reads the policy, and opens the log that it asks for. Also why there is no policy is recorded.
-func (b *base) readFirst(judge func(*policy.Policy) error, noRoutes hindrance) (*book, error) {
-	k := &book{base: b, judge: judge, credentials: newCredentials(b, noRoutes)}
-	k.takeSaved()
-	files, p, err := k.readBegun()
+// openLogFor opens the log that p asks for; nil: the usual one.
+func (b *base) openLogFor(p *policy.Policy) error {
 	var o audit.Options
-	if err == nil {
+	if p != nil {
 		log := p.Settings.Log
 		if o.MaxSize, o.Files = log.MaxSize, log.Files; log.Stdout {
 			o.Mirror = os.Stdout
 		}
 	}
-	end, e := b.openLog(o)
-	if e != nil {
-		return nil, e
+	end, err := b.openLog(o)
+	if err == nil {
+		b.atEnd(end)
 	}
-	b.atEnd(end)
-	if err != nil {
+	return err
+}
+
+// readFirst reads the policy, and opens the log that it asks for. Also why there is no policy is recorded.
+func (b *base) readFirst(judge func(*policy.Policy) error, noRoutes hindrance) (*book, error) {
+	k := &book{base: b, judge: judge, credentials: newCredentials(b, noRoutes)}
+	k.takeSaved()
+	files, p, err := k.readBegun()
+	if err := cmp.Or(b.openLogFor(p), err); err != nil {
 		return nil, err
 	}
 	for _, w := range p.Warnings {

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/agent-init/agent-init/internal/mustrun"
 )
 
 // phased is a policy with two phases.
@@ -74,9 +76,7 @@ func TestCheckPhases(t *testing.T) {
 
 // TestReadPhases: the directories of phases are read as allowlist.d is, and the file of the phase has one of three words.
 func TestReadPhases(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, whose a policy is")
-	}
+	mustrun.Root(t) // whose a policy is
 	dir := t.TempDir()
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
 		t.Fatal(err)
