@@ -20,6 +20,8 @@ type keeper struct {
 	asks    *wire.Asks
 	others  chan stage.ExporterConfig // the last one that has come, if any
 
+	fetching sync.Mutex // one file at a time
+
 	mu    sync.Mutex
 	files map[uint32]*os.File // that came with answers
 	why   string              // the collector did not take the last metrics
@@ -89,6 +91,9 @@ func (k *keeper) open(path string) (*os.File, error) {
 
 // fetch asks the keeper for a file.
 func (k *keeper) fetch(ctx context.Context, m wire.Message) (*os.File, error) {
+	k.fetching.Lock()
+	defer k.fetching.Unlock()
+	k.drop()
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	m, err := k.asks.Ask(ctx, m)
@@ -106,6 +111,16 @@ func (k *keeper) fetch(ctx context.Context, m wire.Message) (*os.File, error) {
 		return nil, errors.New(m.Text)
 	}
 	return f, nil
+}
+
+// drop closes what came after nobody waited for it any more.
+func (k *keeper) drop() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for id, f := range k.files {
+		f.Close()
+		delete(k.files, id)
+	}
 }
 
 // counted has the keeper say what was counted.

@@ -125,10 +125,12 @@ func (r *rules) plan(f *inForce) (firewall.Plan, error) {
 	}
 	if own := f.policy.Exporter; own != nil {
 		c.ExporterUID, c.ExporterGID = r.exporter.uid, r.exporter.gid
-		if f.policy.Settings.Telemetry.Prometheus != "" { // else the ceiling has stopped it since the start
-			c.ExporterAt = r.exporter.at
-		}
 		c.ExporterAllow, c.ExporterDeny = ofSender(own)
+	}
+	if f.policy.Exporter != nil && f.policy.Settings.Telemetry.Prometheus != "" {
+		c.ExporterAt = r.exporter.at
+	} else { // a ceiling has stopped it since the start
+		c.ExporterShut = r.exporter.at
 	}
 	for _, in := range f.policy.Settings.Inbound {
 		c.Inbound = append(c.Inbound, firewall.Entry{Proto: uint8(in.Proto), Port: in.Number})

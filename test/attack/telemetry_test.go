@@ -1,6 +1,7 @@
 package attack
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"strings"
@@ -156,10 +157,13 @@ func TestLabTelemetryCeiling(t *testing.T) {
 	}
 	w.blocked("resolve", "ok2.test")
 	w.works("http", "https://ok.test/")
-	if conn, err := w.lab.Internet.Dial(t.Context(), "tcp", target(w.box.Addr4().String(), 9464), netip.AddrPort{}); err == nil {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // its packets are dropped
+	defer cancel()
+	if conn, err := w.lab.Internet.Dial(ctx, "tcp", target(w.box.Addr4().String(), 9464), netip.AddrPort{}); err == nil {
 		conn.Close()
 		t.Error("Prometheus connects, and the ceiling lets nobody in there")
 	}
+	w.blocked("tcp", "127.0.0.1:9464")
 	w.arrives("evil.test")
 }
 

@@ -100,6 +100,9 @@ type Config struct {
 	// for all of its family.
 	ExporterAt []netip.AddrPort
 
+	// ExporterShut is where it listens, and nobody may connect to it: neither from outside, nor from in here.
+	ExporterShut []netip.AddrPort
+
 	// GuardZone has the flows that the guard begins tracked apart from all others, so that nothing the agent sends can
 	// be part of one; and those of the broker and the exporter likewise. It needs Firewall.Zones.
 	GuardZone bool

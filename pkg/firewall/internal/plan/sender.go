@@ -148,8 +148,10 @@ func (b *builder) answersCallers(c *Chain) {
 }
 
 // scraped is where the exporter is connected to.
-func (c Config) scraped() (out []Entry) {
-	for _, at := range c.ExporterAt {
+func (c Config) scraped() []Entry { return listening(c.ExporterAt) }
+
+func listening(list []netip.AddrPort) (out []Entry) {
+	for _, at := range list {
 		to := single(at.Addr())
 		if at.Addr().IsUnspecified() {
 			to = netip.PrefixFrom(at.Addr(), 0)
@@ -161,7 +163,7 @@ func (c Config) scraped() (out []Entry) {
 
 // keepFromExporter refuses whoever connects to it from this namespace: that may be the agent, under any uid.
 func (b *builder) keepFromExporter(c *Chain) {
-	for _, e := range b.scraped() {
+	for _, e := range append(b.scraped(), listening(b.ExporterShut)...) {
 		c.refuse(append([]Match{staying, original}, e.to()...)...)
 	}
 }
