@@ -87,7 +87,7 @@ func (b *book) read() (*policy.Bundle, *policy.Policy, error) {
 		return files, p, err
 	}
 	if err := b.credentials.ofProxy(p); err != nil {
-		return nil, nil, err
+		return files, p, err
 	}
 	return files, p, b.judge(p)
 }

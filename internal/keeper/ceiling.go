@@ -51,7 +51,7 @@ func (b *book) notOlder(files *policy.Bundle) error {
 }
 
 // lowerCeiling brings the ceiling of files into force above the policy that is, where files themselves can't be. Whatever is
-// wrong with a policy, its ceiling counts.
+// wrong with a policy, its ceiling counts: what can't go on below it ends.
 func (k *keeper) lowerCeiling(ctx context.Context, files *policy.Bundle) (taken <-chan wire.Message) {
 	if files == nil || k.book.files == nil || slices.EqualFunc(files.Ceiling, k.book.files.Ceiling, policy.File.Equal) && files.Signed == k.book.files.Signed {
 		return nil
@@ -76,14 +76,22 @@ func (k *keeper) lowerCeiling(ctx context.Context, files *policy.Bundle) (taken 
 	if _, its := errors.AsType[*policy.CeilingError](err); err != nil && !its { // then nothing is allowed
 		k.log.Error("the policy in force can't go on below the ceiling", "error", err)
 		old.Files, old.Phases = nil, nil
-		err = adopt()
+		if err = adopt(); err != nil { // it wants what can't be had before the next start, such as a proxy
+			k.log.Error("the ceiling can't be had", "error", err)
+			old.Ceiling = []policy.File{{Name: "ceiling.d/unusable.yaml", Data: []byte("entries: none\n")}}
+			err = adopt()
+		}
 	}
 	if err != nil {
 		k.log.Error("the ceiling is not in force", "error", err)
 		k.record(audit.Event{Kind: audit.Policy, Verdict: audit.Fault, Reason: "the ceiling is not in force: " + err.Error()})
 		return nil
 	}
-	k.record(audit.Event{Kind: audit.Policy, Verdict: audit.Info, Reason: "the ceiling is in force, and below it the policy that was"})
+	left := "the policy that was"
+	if old.Files == nil {
+		left = "nothing is allowed"
+	}
+	k.record(audit.Event{Kind: audit.Policy, Verdict: audit.Info, Reason: "the ceiling is in force, and below it " + left})
 	return taken
 }
 

@@ -57,7 +57,7 @@ func (b *base) judgeProxy(p *policy.Policy, reduced bool) error {
 // proxiable says why there is nobody to go by the upstream proxy of p.
 func (r *rules) proxiable(p *policy.Policy) error {
 	switch {
-	case p.Settings.UpstreamProxy.Host == "" || !p.Allows():
+	case p.Settings.UpstreamProxy.Host == "":
 		return nil
 	case r.gateway:
 		return fault.New(fault.Policy, "use agent-init run or sidecar, or take upstream_proxy out", "upstream_proxy: a gateway's agents can't go by one yet")

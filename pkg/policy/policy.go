@@ -113,12 +113,6 @@ type Counts struct {
 	Inspected int `json:"inspected,omitempty"` // names, by port, that the broker looks into
 }
 
-// Allows says whether p allows anything at all.
-func (p *Policy) Allows() bool {
-	c := p.Counts()
-	return c.Names+c.Wildcards+c.Addresses > 0
-}
-
 // Parse reads a bundle. Presets are the files NAME.txt of presets, which may be nil. An empty bundle is a valid policy,
 // which allows nothing. The error is an ErrorList with everything that is wrong in any file, or a *CeilingError.
 func Parse(b *Bundle, presets fs.FS) (*Policy, error) {

@@ -214,6 +214,28 @@ func TestLabCeilingStart(t *testing.T) {
 	w.works("resolve", "evil.test")
 }
 
+// TestLabCeilingUnusable: a ceiling that wants what takes another start closes everything, grants included.
+func TestLabCeilingUnusable(t *testing.T) {
+	w := confineIn(t, newLab(t), "ok.test\n", lab.BoxOptions{})
+	w.did("allow", "ok2.test")
+	for _, name := range []string{"ok.test", "ok2.test"} {
+		w.works("http", "https://"+name+"/")
+	}
+	if r := w.root("mkdir", "-p", "/etc/agent-init/ceiling.d"); r.Code != 0 {
+		t.Fatal(r)
+	}
+	must(t, w.box.WriteFile("/etc/agent-init/ceiling.d/org.yaml", []byte("domains: [ok.test, ok2.test]\nupstream_proxy: http://45.30.9.9:3128\n"), 0o644))
+	if r := w.root("agent-init", "reload"); r.Code == 0 || !strings.Contains(r.Stderr, "upstream_proxy: ") {
+		t.Errorf("reload says %s", r)
+	}
+	for _, name := range []string{"ok.test", "ok2.test"} {
+		w.blocked("http", "https://"+name+"/")
+	}
+	if _, code := w.status(); code == 0 {
+		t.Error("all is well, and the ceiling can't be had")
+	}
+}
+
 // TestLabCeilingMany: a ceiling that is changed in one place closes in many containers that have it mounted. make stress
 // has two hundred of them, and says how long that takes.
 func TestLabCeilingMany(t *testing.T) {
