@@ -77,8 +77,8 @@ test:
 ## test-all: everything, as .ci/run does: each packet filter, mode, image, agent and place, gVisor, lint (needs root)
 test-all: export NOT_RACED = ^(TestContainer|TestLabScorecard\b)
 test-all:
-	@test/run.sh "test-race lint test-exporter test-gvisor test-agents" "test-attack test-lab-xtables-nft test-lab-up test-lab-sidecar test-lab-xtables-legacy" \
-		"test-container test-images" "test-places scorecard"
+	@test/run.sh "test-race lint test-exporter test-gvisor" "test-attack test-lab-xtables-nft test-lab-up test-lab-sidecar test-lab-xtables-legacy" \
+		"test-places" "test-container scorecard" "test-images test-agents"
 
 ## test-exporter: the exporter by itself; test-otel: with the receiver of the OpenTelemetry Collector, which takes minutes to build
 test-exporter:
@@ -96,12 +96,12 @@ test-unit:
 
 # The longest packages begin first.
 test-race: build
-	$(RACE) -skip '$(NOT_RACED)' ./test/session ./internal/lab/... $$($(GO) list ./... | grep -vE '/(test/attack|session/terminal)$$')
+	$(RACE) -skip '$(NOT_RACED)' ./test/session ./internal/lab/... $$($(GO) list ./... | grep -vE '/(test/attack|session/terminal|broker/judge)$$')
 
 # The race detector would find nothing here, and take ten times as long: the attacks are on a program that runs on its own,
-# the model of a terminal belongs to one goroutine. It watches the attacks over xtables-legacy.
+# a terminal's model and a request's judge belong to one goroutine each. It watches the attacks over xtables-legacy.
 test-attack: build
-	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m ./test/attack ./pkg/session/terminal
+	AGENT_INIT_BIN=$(CURDIR)/bin/agent-init $(GO) test -count=1 -p 2 -parallel $(PARALLEL) -timeout 60m ./test/attack ./pkg/session/terminal ./pkg/broker/judge
 
 ## test-lab: real netfilter, DNS and TLS in network namespaces, over each packet filter (needs root)
 test-lab: test-lab-nftables $(filter test-lab-xtables-%,$(LAB))

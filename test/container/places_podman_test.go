@@ -230,8 +230,8 @@ func (c *tenant) attacks(t *testing.T, n *internet) {
 // refusals are the starts that must not happen.
 func (c *tenant) refusals(t *testing.T, n *internet) {
 	neighbour := c.name(t)
-	c.must(t, "run", "-d", "--name", neighbour, "--cap-drop=ALL", "--no-healthcheck", "--entrypoint=bash", c.image,
-		"-c", "exec perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(Listen => 5, LocalPort => 7000) or die $!; sleep'")
+	c.must(t, "run", "-d", "--name", neighbour, "--cap-drop=ALL", "--no-healthcheck", "--entrypoint=bash", c.image, "-c", listens)
+	eventually(t, neighbour+": something listens", within, func() bool { return c.do(args([]string{"exec", neighbour}, listening)...).code == 0 })
 	agents := c.file(t, "agents.txt", "example.com\n")
 	if err := os.Chmod(agents, 0o666); err != nil {
 		t.Fatal(err)

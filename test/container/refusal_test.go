@@ -124,13 +124,18 @@ func testRefusal(t *testing.T, e *engine, n *internet) {
 	})
 }
 
+// listens makes it plain that someone lives in a container: agent-init sees what listens, or connects.
+const listens = "exec perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(Listen => 5, LocalPort => 7000) or die $!; sleep'"
+
+// listening tells when it does.
+var listening = []string{"bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/7000"}
+
 // neighbourName starts a container whose network another is to share.
 func neighbourName(t *testing.T, e *engine) string {
 	t.Helper()
 	name := e.name(t)
-	e.must(t, "run", "-d", "--name", name, "--cap-drop=ALL", "--entrypoint=bash", e.base,
-		// A listener makes it plain that someone lives here.
-		"-c", "exec perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(Listen => 5, LocalPort => 7000) or die $!; sleep'")
+	e.must(t, "run", "-d", "--name", name, "--cap-drop=ALL", "--entrypoint=bash", e.base, "-c", listens)
+	eventually(t, name+": something listens", within, func() bool { return e.docker(args([]string{"exec", name}, listening)...).code == 0 })
 	return name
 }
 
