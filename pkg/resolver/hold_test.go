@@ -29,10 +29,7 @@ func newHolding(t *testing.T) *holding {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.names = append(h.names, name)
-			if over := h.over[name]; over != nil {
-				return over
-			}
-			return nil
+			return h.over[name]
 		}
 		c.Aside = func(name []byte) bool { return string(name) == "probe.test" }
 	}, policyOf(t, "", "192.0.2.7 host.test\n", "ok.test", "*.wild.test", "!denied.test"))
@@ -66,6 +63,15 @@ func (h *holding) question(name string, qtype uint16) <-chan *dns.Msg {
 	return out
 }
 
+// holds has the questions for a name wait until over is closed.
+func (h *holding) holds(name string) (over chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	over = make(chan struct{})
+	h.over[name] = over
+	return over
+}
+
 func (h *holding) held() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,7 +85,7 @@ func TestHold(t *testing.T) {
 	h.up.set(t, "ok.test.", "A", "ok.test. 60 A 192.0.2.1")
 	h.up.set(t, "new.test.", "A", "new.test. 60 A 192.0.2.2")
 	h.up.set(t, "new.test.", "AAAA", "new.test. 60 AAAA 2001:db8::2")
-	h.over["new.test"], h.over["evil.test"] = make(chan struct{}), make(chan struct{})
+	overNew, overEvil := h.holds("new.test"), h.holds("evil.test")
 	first, second, evil := h.question("new.test.", dns.TypeA), h.question("new.test.", dns.TypeAAAA), h.question("evil.test.", dns.TypeA)
 	for deadline := time.Now().Add(time.Minute); len(h.held()) < 3; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -93,11 +99,11 @@ func TestHold(t *testing.T) {
 		t.Errorf("asked for %q before anybody has decided", h.up.asked())
 	}
 	h.policy.Store(policyOf(t, "", "", "ok.test", "new.test"))
-	close(h.over["new.test"])
+	close(overNew)
 	if a, aaaa := <-first, <-second; !slices.Equal(addresses(a), []string{"192.0.2.2"}) || !slices.Equal(addresses(aaaa), []string{"2001:db8::2"}) {
 		t.Errorf("allowed: %v, %v", a, aaaa)
 	}
-	close(h.over["evil.test"])
+	close(overEvil)
 	if m := <-evil; m.Rcode != dns.RcodeNameError {
 		t.Errorf("not allowed: %v", m)
 	}
@@ -109,7 +115,7 @@ func TestHold(t *testing.T) {
 // TestHoldEnds: a question that waits for ever holds up no end of the server.
 func TestHoldEnds(t *testing.T) {
 	h := newHolding(t)
-	h.over["left.test"] = make(chan struct{})
+	h.holds("left.test")
 	c, err := net.Dial("udp", h.addr)
 	if err != nil {
 		t.Fatal(err)
