@@ -44,8 +44,13 @@ func TestKernelInboundBegins(t *testing.T) {
 	l.nowhere("a secret")
 
 	echo(t, at(near4, 3001), "")
-	l.onPeer(func() {
-		if err := reach("tcp", at(near4, 3001), 0); err != nil {
+	l.onPeer(func() { // and on no other thread, which would not be out there
+		c, err := net.DialTimeout("tcp", at(near4, 3001).String(), answerTime)
+		if err == nil {
+			defer c.Close()
+			_, err = pingFor(answerTime, c, "hello")
+		}
+		if err != nil {
 			t.Errorf("what begins outside: %v", err)
 		}
 	})
