@@ -33,7 +33,9 @@ func TestKernelTamper(t *testing.T) {
 		Inbound:   []Entry{{Proto: unix.IPPROTO_UDP, Port: 3000}},
 	}
 	apply(t, f, c, leaseOf(other4, unix.IPPROTO_TCP, 443, time.Hour))
-	must(t, f.Verify(ctx))
+	for range 3 { // the third only sees that nothing has changed since the first two
+		must(t, f.Verify(ctx))
+	}
 	p, err := NewPlan(c)
 	must(t, err)
 	var deny, allow string
@@ -85,8 +87,10 @@ func TestKernelTamper(t *testing.T) {
 		if err := f.Repair(ctx); err != nil {
 			t.Errorf("%s: repair: %v", x.script, err)
 		}
-		if err := f.Verify(ctx); err != nil {
-			t.Errorf("%s: after repair: %v", x.script, err)
+		for range 3 {
+			if err := f.Verify(ctx); err != nil {
+				t.Errorf("%s: after repair: %v", x.script, err)
+			}
 		}
 	}
 	if out, err := exec.Command("nft", "list", "table", "inet", "other").CombinedOutput(); err != nil {

@@ -109,7 +109,12 @@ func stream(fd int, r Request, do func(Attrs) error) (ended bool, err error) {
 	if err := unix.Sendto(fd, r.Encode(), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return false, err
 	}
-	buf := make([]byte, 1<<16) // the kernel sends no more at once (af_netlink.c, netlink_recvmsg)
+	// The kernel sends no more at once of a listing (af_netlink.c, netlink_recvmsg), nor of a single answer (NLMSG_GOODSIZE).
+	size := 1 << 13
+	if r.Flags&unix.NLM_F_DUMP == unix.NLM_F_DUMP {
+		size = 1 << 16
+	}
+	buf := make([]byte, size)
 	for !ended {
 		n, from, err := unix.Recvfrom(fd, buf, unix.MSG_TRUNC)
 		kernel, ok := from.(*unix.SockaddrNetlink)

@@ -22,6 +22,7 @@ const nftaTableOwner = 7
 
 type liveTable struct {
 	flags, owner uint32
+	holds        uint32            // how many chains and sets
 	hooks        map[string]string // of each chain: type, hook, priority and policy; "" for one without
 	rules        map[string][]string
 	sets         map[string]string // definitions, without what they hold
@@ -34,10 +35,13 @@ type reader struct {
 }
 
 // table returns our table, without what its sets hold, or nil if there is none.
-func (r *reader) table() (*liveTable, error) {
+//
+// The kernel lists the chains of all tables or of none (nf_tables_api.c, nf_tables_dump_chains). Where there is a table for
+// each of many agents, whoever knows the names of its chains asks for these.
+func (r *reader) table(chains ...string) (*liveTable, error) {
 	t := &liveTable{hooks: map[string]string{}, rules: map[string][]string{}, sets: map[string]string{}}
 	err := r.Stream(get(unix.NFT_MSG_GETTABLE, 0, nfnetlink.Text(unix.NFTA_TABLE_NAME, r.name)), func(m nfnetlink.Attrs) error {
-		t.flags, t.owner = m.Uint32(unix.NFTA_TABLE_FLAGS), m.Uint32(nftaTableOwner)
+		t.flags, t.owner, t.holds = m.Uint32(unix.NFTA_TABLE_FLAGS), m.Uint32(nftaTableOwner), m.Uint32(unix.NFTA_TABLE_USE)
 		return nil
 	})
 	if errors.Is(err, unix.ENOENT) {
@@ -45,6 +49,12 @@ func (r *reader) table() (*liveTable, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read table: %w", err)
+	}
+	for _, name := range chains {
+		key := append(nfnetlink.Text(unix.NFTA_CHAIN_TABLE, r.name), nfnetlink.Text(unix.NFTA_CHAIN_NAME, name)...)
+		if err := r.Stream(get(unix.NFT_MSG_GETCHAIN, 0, key), t.readChain); err != nil && !errors.Is(err, unix.ENOENT) {
+			return nil, fmt.Errorf("read chain %s: %w", name, err)
+		}
 	}
 	for _, list := range []struct {
 		what        string
@@ -56,6 +66,9 @@ func (r *reader) table() (*liveTable, error) {
 		{"rules", unix.NFT_MSG_GETRULE, unix.NFTA_RULE_TABLE, nfnetlink.Text(unix.NFTA_RULE_TABLE, r.name), t.readRule},
 		{"sets", unix.NFT_MSG_GETSET, unix.NFTA_SET_TABLE, nfnetlink.Text(unix.NFTA_SET_TABLE, r.name), t.readSet},
 	} {
+		if list.what == "chains" && len(chains) > 0 {
+			continue
+		}
 		if err := r.Stream(get(list.typ, unix.NLM_F_DUMP, list.attrs), func(m nfnetlink.Attrs) error {
 			if m.String(list.ofName) != r.name {
 				return nil
@@ -65,7 +78,19 @@ func (r *reader) table() (*liveTable, error) {
 			return nil, fmt.Errorf("read %s: %w", list.what, err)
 		}
 	}
+	if len(chains) > 0 && int(t.holds) != len(t.hooks)+len(t.sets) { // there is more in it
+		return r.table()
+	}
 	return t, nil
+}
+
+// generation is the number of the last change of any table in this network namespace, which is never 0.
+func (r *reader) generation() (n uint32, err error) {
+	err = r.Stream(get(unix.NFT_MSG_GETGEN, 0, nil), func(m nfnetlink.Attrs) error {
+		n = m.Uint32(unix.NFTA_GEN_ID)
+		return nil
+	})
+	return n, err
 }
 
 func (t *liveTable) readChain(m nfnetlink.Attrs) error {

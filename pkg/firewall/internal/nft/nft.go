@@ -30,6 +30,8 @@ type Backend struct {
 	read  reader
 	flags nftables.TableFlags // of the table, if we create it
 	log   *slog.Logger
+
+	proved [2]uint32 // the generations at which the last comparisons began, which found no difference
 }
 
 // Open connects, and asks the kernel to hold and drop what a plan needs in one transaction that changes nothing. A table
