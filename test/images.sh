@@ -19,12 +19,12 @@ case $processor in
 aarch64) machine=arm64 other=x86_64 ;;
 *) machine=amd64 other=aarch64 ;;
 esac
-if [ -n "${AGENT_INIT_BIN:-}" ]; then
-	cp "$AGENT_INIT_BIN" "$context/base/bin/agent-init"
-else
-	cp "$context/base/bin/agent-init-$machine" "$context/base/bin/agent-init"
-fi
-cp "$context/base/bin/agent-init-exporter-$machine" "$context/base/bin/agent-init-exporter"
+# Both of one version, or agent-init would refuse the exporter.
+for program in agent-init agent-init-exporter; do
+	built=${AGENT_INIT_BIN:+${AGENT_INIT_BIN%/*}/$program}
+	[ -e "$built" ] || built=$context/base/bin/$program-$machine
+	cp "$built" "$context/base/bin/$program"
+done
 
 use_engine
 

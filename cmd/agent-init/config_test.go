@@ -52,6 +52,7 @@ func TestConfigRefusesUnknownWords(t *testing.T) {
 		"log level":        {env: []string{"AGENT_INIT_LOG_LEVEL=loud"}},
 		"grace":            {env: []string{"AGENT_INIT_GRACE=soon"}},
 		"negative grace":   {env: []string{"AGENT_INIT_GRACE=-1s"}},
+		"open, and set up": {args: []string{"--unsafe-no-firewall", "--phase", "setup"}},
 		"unsafe, not bool": {env: []string{"AGENT_INIT_UNSAFE_NO_FIREWALL=please"}},
 	} {
 		t.Run(name, func(t *testing.T) {

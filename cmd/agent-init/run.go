@@ -303,6 +303,9 @@ func (s *settings) check(c keeper.Config) error {
 	if c.Record != "" && c.Session == "never" {
 		return fault.New(fault.Usage, "leave out one of the two", "--record records a session, and --session never has none")
 	}
+	if c.Phase == policy.Setup && c.UnsafeNoFirewall {
+		return fault.New(fault.Usage, "leave out one of the two", "the packet filter ends what --phase setup opens, and --unsafe-no-firewall has none")
+	}
 	return nil
 }
 
