@@ -181,6 +181,7 @@ func TestLabGatewayAgentsApart(t *testing.T) {
 			x.by.blocked("dns", "-timeout", "1s", p.String(), o.mine, "A")
 		}
 	}
+	s.stayHome(s.owners(t))
 	// What one has used up is there for the other.
 	alpha, beta := sides[0], sides[1]
 	for n := 0; ask(alpha, alpha.base, alpha.token).OK; n++ {

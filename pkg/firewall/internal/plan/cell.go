@@ -1,6 +1,9 @@
 package plan
 
-import "errors"
+import (
+	"errors"
+	"slices"
+)
 
 // A gateway may keep several agents, each by a table of its own, with a keeper, a guard and a broker of its own: a cell.
 // The table of all agents looks first, and marks whose a packet is. The table of a cell judges the packets with its tag,
@@ -78,6 +81,31 @@ func (b *builder) whose(chain string) (out [][]Match) {
 		out = append(out, []Match{uid(b.AgentUID)})
 	}
 	return out
+}
+
+// stayHome keeps a cell's processes to what answers for their own agent. What answers for another, in the same namespace,
+// can't tell them from its own.
+func (b *builder) stayHome(c *Chain) {
+	if !b.isCell() {
+		return
+	}
+	questions, connections := []uint16{b.DNSPort4, b.DNSPort6}, []uint16{b.GatePort4, b.GatePort6, b.BrokerPort4, b.BrokerPort6}
+	for _, l := range b.Inside.DNS {
+		questions = append(questions, l.Port())
+	}
+	for _, l := range slices.Concat(b.Inside.Gate, b.Inside.Broker) {
+		connections = append(connections, l.Port())
+	}
+	admit := func(proto Match, ports []uint16) {
+		for _, port := range sorted(ports) {
+			if port != 0 {
+				c.add(accept, staying, original, proto, dport(port))
+			}
+		}
+	}
+	admit(udp, questions)
+	admit(tcp, slices.Concat(questions, connections))
+	c.refuse(staying, original)
 }
 
 // tagged are the packets that the table of all agents says are of the cell.

@@ -157,6 +157,7 @@ func (b *builder) output() Chain {
 	}
 	c.refuse(dst(single(EngineDNS())))
 
+	b.stayHome(&c)
 	// A redirected packet still shows the interface that it would have left by: hence the second and third rule.
 	// Without the match on NAT, a socket bound to that interface could send to 127.0.0.1 on the wire.
 	c.add(accept, staying)
