@@ -143,7 +143,7 @@ func (r *rules) inspectable(names []route.Inspected) error {
 	if len(names) == 0 || r.broker.uid != 0 {
 		return nil
 	}
-	why, remedy := "there was neither a route nor an inspected name when agent-init was started", "start the container again to have it inspected"
+	why, remedy := "there was neither a route nor an inspected name when agent-init was started", r.anew()+" to have it inspected"
 	if r.reduced {
 		why, remedy = insideGVisor.why, "use another runtime than gVisor, or take the words that are about requests from its entries"
 	}

@@ -59,12 +59,18 @@ func (r *rules) proxiable(p *policy.Policy) error {
 	switch {
 	case p.Settings.UpstreamProxy.Host == "":
 		return nil
-	case r.gateway:
-		return fault.New(fault.Policy, "use agent-init run or sidecar, or take upstream_proxy out", "upstream_proxy: a gateway's agents can't go by one yet")
+	case r.withAgents(p.Settings.UpstreamProxy.Host):
+		return fault.New(fault.Policy, "put the proxy behind the gateway's way out", "upstream_proxy: the proxy is in the agents' network, where they reach it past the gateway")
 	case r.broker.uid != 0:
 		return nil
 	}
-	return fault.New(fault.Policy, "start the container again to have it", "upstream_proxy: there was neither a proxy nor a route when agent-init was started")
+	return fault.New(fault.Policy, r.anew()+" to have it", "upstream_proxy: there was neither a proxy nor a route when agent-init was started")
+}
+
+// withAgents says whether an address is of the networks of a gateway's agents.
+func (r *rules) withAgents(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return err == nil && slices.ContainsFunc(r.fixed.Inside.Networks, func(n netip.Prefix) bool { return n.Contains(a.Unmap()) })
 }
 
 // proxyUse is how long a connection by the proxy keeps the lease of its name, from its beginning: what is under way does
