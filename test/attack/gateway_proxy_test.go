@@ -1,6 +1,7 @@
 package attack
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -343,6 +344,31 @@ func TestLabGatewayUpstreamAgents(t *testing.T) {
 	}
 	alpha.works("http", "https://ok.test/")
 	c.onlyByProxyBut(func(k *lab.Packet) bool { return slices.Contains(lab.Names()["ok.test"], k.Dst) }) // gamma's
+	// One whose credential is missing can't start, and nobody else notices.
+	if r := w.root("mkdir", "-p", "/etc/agent-init/agents/delta"); r.Code != 0 {
+		t.Fatal(r)
+	}
+	must(t, w.box.WriteFile("/etc/agent-init/agents/delta/allowlist.txt", []byte("ok.test\n45.30.9.9:8443\n"), 0o644))
+	must(t, w.box.WriteFile("/etc/agent-init/agents/delta/policy.yaml", []byte(strings.Replace(words("delta"), "}", ", straight: [45.30.9.9]}", 1)), 0o644))
+	must(t, w.box.WriteFile(agentsFile, []byte(listOf(lineOf("alpha", 2), lineOf("beta", 3), lineOf("gamma", 4), lineOf("delta", 5))), 0o644))
+	w.root("agent-init", "reload")
+	if !eventually(lab.Patience, func() bool {
+		s, code := w.status()
+		return code != 0 && strings.Contains(fmt.Sprint(s["why"]), "upstream_proxy: there is no credential at file:/run/secrets/delta")
+	}) {
+		s, _ := w.status()
+		t.Errorf("nobody says that delta has no credential: %v", s["why"])
+	}
+	delta := &kept{world: w, agent: alpha.another()}
+	delta.blocked("tcp", "-timeout", "1s", "45.30.9.9:8443")
+	delta.blocked("resolve", "-timeout", "1s", "ok.test")
+	alpha.works("http", "https://ok.test/")
+	must(t, w.box.WriteFile("/run/secrets/delta", []byte("alpha:"+proxySecret+"\n"), 0o400))
+	if !eventually(lab.Patience, func() bool { _, code := w.status(); return code == 0 }) {
+		t.Error("delta does not start with a credential")
+	}
+	delta.works("http", "https://ok.test/")
+	delta.works("tcp", "-send", "hello", "45.30.9.9:8443")
 	if out := w.did("explain", "--agent", "alpha", "ok.test"); !strings.Contains(out, "onward by upstream_proxy") {
 		t.Errorf("explain of alpha: %s", out)
 	}
@@ -354,6 +380,31 @@ func TestLabGatewayUpstreamAgents(t *testing.T) {
 	}
 	if out := w.did("check"); !strings.Contains(out, "by upstream_proxy") && !strings.Contains(out, "agent gamma") {
 		t.Errorf("check: %s", out)
+	}
+}
+
+// TestLabGatewayUpstreamRefused: what can't hold ends the start of a gateway as well.
+func TestLabGatewayUpstreamRefused(t *testing.T) {
+	lab.Require(t)
+	for what, tc := range map[string]struct {
+		policy, list string
+		flags        []string
+		says         string
+	}{
+		"no credential":  {"upstream_proxy: {to: 'http://proxy.corp.test:3128', credential: 'file:/run/secrets/none'}\n", "ok.test\n", nil, "upstream_proxy: there is no credential"},
+		"with agents":    {"upstream_proxy: http://172.31.0.9:3128\n", "ok.test\n", nil, "the proxy is in the agents' network"},
+		"with agents, 6": {"upstream_proxy: 'http://[fd00:31:0::9]:3128'\n", "ok.test\n", []string{"--answer", "own"}, "the proxy is in the agents' network"},
+		"monitor mode":   {byProxy, "ok.test\n", []string{"--mode", "monitor"}, "in monitor mode"},
+		"by address":     {byProxy, "45.30.9.9:8443\n", nil, "an entry by address can't go by upstream_proxy"},
+		"a plain port":   {byProxy, "ok.test:22\n", []string{"--answer", "own"}, "by upstream_proxy goes only what is looked into"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			l := lab.New(t, lab.Options{})
+			b := l.NewBox(lab.BoxOptions{Gateway: true, Forwards: true, Binary: lab.Binary(t), Files: []lab.File{
+				{Path: "/etc/agent-init/policy.yaml", Data: []byte(tc.policy)}, {Path: "/etc/agent-init/allowlist.txt", Data: []byte(tc.list)},
+			}})
+			refused(t, b.Start(lab.Cmd{Args: append([]string{"agent-init", "gateway", "--inside", "eth1"}, tc.flags...)}).Wait(lab.Patience), 78, tc.says)
+		})
 	}
 }
 
