@@ -58,3 +58,60 @@ func TestLabProxyCredentials(t *testing.T) {
 		})
 	}
 }
+
+// TestLabProxyRequests: squid as Debian has it takes plain HTTP as requests with whole URLs alone. So go the requests that
+// the broker has judged, one by one, where the proxy is asked for names. Each shows the credential, and no answer does.
+func TestLabProxyRequests(t *testing.T) {
+	l := newLab(t)
+	const token = "Y2FuYXJ5LW9mLXRoZS1wcm94eS0wMTIzNDU2Nzg5"
+	policy := "upstream_proxy: {to: 'http://proxy.corp.test:3128', connect: name, credential: 'file:/run/secrets/proxy', auth: negotiate}\n"
+	l.DNS.SetAddrs("lost.test", "45.30.70.70")
+	l.DNS.SetAddrs("fresh.test", "45.30.70.71")
+	c := behind(t, l, squid(t, l, negotiation(t, token)), policy, "ok.test:80 read\nok.test:443\nok2.test:80 POST /take/**\nlost.test:80 read\nfresh.test:80 read\nshared.test\n",
+		lab.File{Path: "/run/secrets/proxy", Data: []byte(token + "\n"), Mode: 0o400})
+	for range 3 {
+		if p := c.works("http", "http://ok.test/deb?x=1"); !strings.Contains(fmt.Sprint(p.Detail["body"]), "GET ok.test /deb") {
+			t.Errorf("not the name's own server: %s", p)
+		}
+	}
+	c.works("http", "-method", "POST", "-body", "some", "http://ok2.test/take/it")
+	want := []string{"GET http://ok.test/deb? 200 corp", "GET http://ok.test/deb? 200 corp", "GET http://ok.test/deb? 200 corp", "POST http://ok2.test/take/it 200 corp"}
+	if got := c.askedBy(); !slices.Equal(got, want) {
+		t.Errorf("the proxy was asked %q, want %q", got, want)
+	}
+	for _, r := range l.Web.Requests("ok.test", "ok2.test") {
+		if r.Header.Get("Proxy-Authorization") != "" {
+			t.Errorf("the server was shown the credential: %v", r.Header)
+		}
+	}
+	// What is not allowed does not get to the proxy.
+	addr := lab.Names()["ok.test"][0].String() + ":80"
+	for _, args := range [][]string{
+		{"-method", "POST", "http://ok.test/deb"}, {"-addr", addr, "http://evil.test/"}, {"-addr", addr, "http://ok2.test/take/it"},
+		{"-method", "TRACE", "-header", "Max-Forwards: 0", "http://ok.test/"}, {"-method", "CONNECT", "http://ok.test/"}, {"http://shared.test/"},
+	} {
+		p := c.poke(append([]string{"http"}, args...)...)
+		if p.OK && statusOf(p) == "200" {
+			t.Errorf("got through: %v: %s", args, p)
+		}
+	}
+	if got := c.askedBy()[len(want):]; slices.ContainsFunc(got, func(s string) bool { return !strings.HasPrefix(s, "CONNECT shared.test:80 403") }) {
+		t.Errorf("the proxy was asked %q", got)
+	}
+	// A page of the proxy's own, which has in it what the proxy was asked.
+	l.DNS.SetAddrs("lost.test") // the proxy finds no address
+	p := c.poke("http", "-timeout", "30s", "http://lost.test/")
+	if body := fmt.Sprint(p.Detail["body"]); strings.Contains(body, token[:20]) || !strings.Contains(body, "by the upstream proxy: ") {
+		t.Errorf("a page of the proxy's: %s", p)
+	}
+	c.audited("it", func(e event) bool { return e.Name == "lost.test" && strings.Contains(e.Reason, "by the upstream proxy: ") })
+	// As with a credential that it does not take. Connections that it has let in are so for as long as they last.
+	must(t, c.box.WriteFile("/run/secrets/proxy", []byte("wrong\n"), 0o400))
+	c.audited("another credential", func(e event) bool {
+		return e.Reason == "credentials or certificate authorities of the broker have changed"
+	})
+	if p := c.poke("http", "http://fresh.test/"); !strings.Contains(fmt.Sprint(p.Detail["body"]), "as a credential (407)") {
+		t.Errorf("a wrong credential: %s", p)
+	}
+	c.onlyByProxy()
+}
