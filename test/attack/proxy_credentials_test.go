@@ -98,7 +98,7 @@ func TestLabProxyRequests(t *testing.T) {
 	if got := c.askedBy()[len(want):]; slices.ContainsFunc(got, func(s string) bool { return !strings.HasPrefix(s, "CONNECT shared.test:80 403") }) {
 		t.Errorf("the proxy was asked %q", got)
 	}
-	// A page of the proxy's own, which has in it what the proxy was asked.
+	// A page of the proxy's own, which may have in it what the proxy was asked.
 	l.DNS.SetAddrs("lost.test") // the proxy finds no address
 	p := c.poke("http", "-timeout", "30s", "http://lost.test/")
 	if body := fmt.Sprint(p.Detail["body"]); strings.Contains(body, token[:20]) || !strings.Contains(body, "by the upstream proxy: ") {

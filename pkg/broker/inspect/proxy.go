@@ -58,8 +58,8 @@ func (s *Server) connect(ctx context.Context, host string, port uint16) (net.Con
 	return c, place{name, port}, err
 }
 
-// refusedByProxy is the refusal of an answer that is the proxy's, and not the server's. It does not go on: pages of squid's
-// have what squid was asked in them, with the credential (CVE-2025-62168).
+// refusedByProxy is the refusal of an answer that is the proxy's, and not the server's. It does not go on: a page of a
+// proxy's may have in it what it was asked, and so the credential.
 func (x *exchange) refusedByProxy(resp *http.Response) *no {
 	if !x.proxied || resp.StatusCode != http.StatusProxyAuthRequired && resp.Header["X-Squid-Error"] == nil {
 		return nil
