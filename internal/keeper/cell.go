@@ -93,14 +93,6 @@ func (b *base) backend() string {
 	return b.config.Backend
 }
 
-// anew says how what takes another start is had.
-func (b *base) anew() string {
-	if b.config.Cell != nil {
-		return "take the agent out of the gateway's list, and put it in again,"
-	}
-	return "start the container again"
-}
-
 // ofSeveral refuses a list of agents where there is no gateway that keeps them.
 func ofSeveral(p *policy.Policy) error {
 	if len(p.Settings.Agents) == 0 {

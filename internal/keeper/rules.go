@@ -150,6 +150,14 @@ func (r *rules) inspectable(names []route.Inspected) error {
 	return fault.New(fault.Policy, remedy, "%s:%d can't be inspected: %s", names[0].Name, names[0].Port, why)
 }
 
+// anew says how what takes another start is had: one agent of several has one without the others.
+func (r *rules) anew() string {
+	if r.fixed.Cell.Mark != 0 {
+		return "take the agent out of the gateway's list, and put it in again,"
+	}
+	return "start the container again"
+}
+
 // admitBroker has the rules know the broker, which may go where own allows.
 func (r *rules) admitBroker(c *firewall.Config, own *policy.Policy) {
 	c.BrokerUID, c.BrokerGID = r.broker.uid, r.broker.gid
