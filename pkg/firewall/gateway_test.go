@@ -101,7 +101,7 @@ func TestKernelLargest(t *testing.T) {
 	ats := func(port uint16) []netip.AddrPort { return []netip.AddrPort{at(near4, port), at(near6, port)} }
 	c := Config{
 		DropGroup: group, DNSPort4: 41053, GatePort4: 41443, DNSPort6: 41053, GatePort6: 41443, AnyAgent: true, GuardZone: true, Observe: true,
-		Upstreams: ats(53), Allow: each, Deny: each, Granted: []Grant{{each[0], ends}, {each[1], ends}},
+		Upstreams: ats(53), Allow: each, Deny: each, Granted: []Grant{{Entry: each[0], Until: ends}, {Entry: each[1], Until: ends}},
 		BrokerUID: 61001, BrokerGID: 61001, BrokerAllow: each, BrokerDeny: each,
 		ExporterUID: 61002, ExporterGID: 61002, ExporterAllow: each, ExporterDeny: each, ExporterAt: ats(9464),
 		Inside: Inside{

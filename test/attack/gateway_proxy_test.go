@@ -72,12 +72,17 @@ func TestLabGatewayUpstream(t *testing.T) {
 			l := lab.New(t, lab.Options{})
 			l.DNS.SetAddrs("near.test", "45.30.60.9")
 			policy := "upstream_proxy:\n  to: http://proxy.corp.test:3128\n  straight: [near.test, 45.30.9.9]\n" + tc.words
-			p := gatewayBehind(t, l, squid(t, l, ""), policy, "ok.test\nok2.test read\nnear.test\n45.30.9.9:8443\n",
+			p := gatewayBehind(t, l, squid(t, l, ""), policy, "ok.test\nok2.test read\nok2.test:80 read\nnear.test\n45.30.9.9:8443\n",
 				lab.BoxOptions{Forwards: tc.answer == "real"}, "--answer", tc.answer)
 			p.works("http", "https://ok.test/")
 			p.works("http", "-insecure", "https://ok2.test/") // request by request
 			if refused := p.blocked("http", "-insecure", "-method", "POST", "https://ok2.test/"); refused.Detail["status"] != 403.0 {
 				t.Errorf("not refused by the broker: %s", refused)
+			}
+			if tc.asked != "" { // a URL has a name
+				p.works("http", "http://ok2.test/")
+			} else if refused := p.asRoot("http", "http://ok2.test/"); refused.Detail["status"] == 200.0 {
+				t.Errorf("squid takes CONNECT to port 80: %s", refused)
 			}
 			asked := p.corp.asked()
 			if !slices.ContainsFunc(asked, func(s string) bool {

@@ -40,7 +40,9 @@ func TestLabProxyCredentials(t *testing.T) {
 			policy := "upstream_proxy: {to: 'http://proxy.corp.test:3128', credential: 'file:/run/secrets/proxy', auth: " + scheme + "}\n"
 			c := behind(t, l, squid(t, l, rules(t)), policy, "ok.test\nok2.test\n", lab.File{Path: "/run/secrets/proxy", Data: []byte("wrong:wrong\n"), Mode: 0o400})
 			c.blocked("http", "-ca", bundle, "https://ok.test/")
-			c.audited("the refusal", func(e event) bool { return e.Kind == "connect" && e.Name == "ok.test" && strings.Contains(e.Reason, refusal) })
+			c.audited("the refusal", func(e event) bool {
+				return e.Kind == "connect" && e.Name == "ok.test" && strings.Contains(e.Reason, refusal)
+			})
 			must(t, c.box.WriteFile("/run/secrets/proxy", []byte(secret+"\n"), 0o400))
 			if !eventually(lab.Patience, func() bool { return c.poke("http", "-ca", bundle, "https://ok2.test/").OK }) {
 				t.Errorf("the credential is not taken: %q", c.asked())
@@ -84,6 +86,7 @@ func TestLabProxyRequests(t *testing.T) {
 			t.Errorf("the server was shown the credential: %v", r.Header)
 		}
 	}
+	c.says([]string{"explain", "http://ok.test/deb"}, "each request, by the broker", "onward by upstream_proxy", "by requests with whole URLs")
 	// What is not allowed does not get to the proxy.
 	addr := lab.Names()["ok.test"][0].String() + ":80"
 	for _, args := range [][]string{
@@ -104,7 +107,9 @@ func TestLabProxyRequests(t *testing.T) {
 	if body := fmt.Sprint(p.Detail["body"]); strings.Contains(body, token[:20]) || !strings.Contains(body, "by the upstream proxy: ") {
 		t.Errorf("a page of the proxy's: %s", p)
 	}
-	c.audited("it", func(e event) bool { return e.Name == "lost.test" && strings.Contains(e.Reason, "by the upstream proxy: ") })
+	c.audited("it", func(e event) bool {
+		return e.Name == "lost.test" && strings.Contains(e.Reason, "by the upstream proxy: ")
+	})
 	// As with a credential that it does not take. Connections that it has let in are so for as long as they last.
 	must(t, c.box.WriteFile("/run/secrets/proxy", []byte("wrong\n"), 0o400))
 	c.audited("another credential", func(e event) bool {
